@@ -2,6 +2,7 @@ package quotient_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,6 +12,175 @@ import (
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/policy"
 )
+
+// op is one kind of step.
+type op int
+
+const (
+	opAllow op = iota
+	opTry
+	opUpTo
+	opAcquire
+	opSleep
+	opRelease
+	opReport
+	opCorrect
+	opCorrectRequests
+	opExpire
+	opLimit
+	opOverride
+	opDeny
+	opReset
+	opDryRun
+	opPool
+	opPoolFor
+	opTell
+	opGarbage
+	opLie
+	opClock
+	opCancel
+	opJoin
+	opLeave
+	opSilence // for seconds
+	opForget  // for minutes
+	opLook
+	opComeBack
+	opHook
+	opPlan
+	opAll
+	opLend
+	opCount
+	numOps
+)
+
+// profile is how often each op comes, and what the world is like.
+type profile struct {
+	weights  [numOps]int
+	keys     int
+	replicas int // at most
+	maxKeys  int // at most
+	steps    int
+	ctrls    bool     // also policies that learn
+	windows  int      // of ten rates, how many are aligned
+	counted  int      // of ten aligned rates, how many are counted
+	paced    int      // of ten rates, how many are paced
+	costs    bool     // calls with costs
+	units    []string // of rates
+	rates    int      // at most
+	pers     []int    // of rates, ms
+	bursts   []int    // of rates; 0: the default
+	sleeps   []int    // ms
+	priced   int      // of so many calls one has no cost
+	slots    int      // of ten limits, how many have slots
+	hooks    bool
+	holds    bool // MaxHold
+	plans    bool // calls of plans
+}
+
+var general = [numOps]int{
+	opAllow: 4, opTry: 10, opUpTo: 6, opAcquire: 10, opSleep: 16, opRelease: 10, opReport: 2, opCorrect: 5,
+	opCorrectRequests: 4, opExpire: 2,
+	opLimit: 3, opOverride: 2, opDeny: 1, opReset: 2, opDryRun: 1, opPool: 2, opPoolFor: 1, opTell: 3,
+	opGarbage: 1, opLie: 1, opClock: 1,
+	opCancel: 3, opJoin: 1, opLeave: 1, opSilence: 1, opForget: 1, opLook: 2, opComeBack: 2, opHook: 1,
+	opAll: 3, opLend: 6, opCount: 3,
+}
+
+// with is general with other weights.
+func with(w map[op]int) [numOps]int {
+	all := general
+	for k, v := range w {
+		all[k] = v
+	}
+	return all
+}
+
+var (
+	mixed, requests = []string{"", "", "tok", "row"}, []string{""}
+	fast, slow      = []int{100, 1000, 10_000, 60_000}, []int{1000, 10_000, 60_000}
+	anyBurst        = []int{0, 1, 2, 3, 5, 8, 13, 20}
+	anySleep        = []int{0, 1, 7, 50, 100, 333, 1000, 2500, 8000}
+)
+
+var profiles = map[string]profile{
+	"general": {weights: general, keys: 4, replicas: 4, maxKeys: 6, steps: 60, ctrls: true, windows: 3,
+		counted: 4, paced: 2, costs: true, units: mixed, pers: fast, bursts: anyBurst, sleeps: anySleep,
+		priced: 2, rates: 3, slots: 5, hooks: true, holds: true},
+	"costs": {
+		weights: with(map[op]int{
+			opTry: 25, opUpTo: 10, opCorrect: 30, opCorrectRequests: 15, opSleep: 20, opExpire: 5,
+			opRelease: 8, opAcquire: 3, opTell: 0, opLie: 0, opClock: 0,
+			opJoin: 0, opLeave: 0, opSilence: 1, opAllow: 1, opPool: 1, opPoolFor: 0, opLimit: 2,
+			opOverride: 1, opDeny: 0, opDryRun: 0, opGarbage: 0, opLook: 0,
+		}), keys: 1, replicas: 1, maxKeys: 8, steps: 60, windows: 1, costs: true,
+		units: []string{"tok", "tok", "tok", ""}, pers: []int{10_000}, bursts: []int{10},
+		sleeps: []int{1, 500, 2000, 7000, 9000}, priced: 9, rates: 1, slots: 2, holds: true,
+	},
+	"holds": {
+		weights: with(map[op]int{
+			opTry: 30, opUpTo: 0, opAllow: 0, opCorrect: 20, opCorrectRequests: 0, opSleep: 30, opExpire: 5,
+			opRelease: 8, opAcquire: 3, opTell: 0,
+			opLie: 0, opClock: 0, opJoin: 0, opLeave: 0, opSilence: 0, opForget: 0, opPool: 0, opPoolFor: 0,
+			opLimit: 1, opOverride: 0, opDeny: 0,
+			opDryRun: 0, opGarbage: 0, opLook: 0, opHook: 0, opCancel: 1,
+		}), keys: 1, replicas: 1, maxKeys: 8, steps: 60, costs: true, units: []string{"tok"}, pers: slow,
+		bursts: []int{5, 10},
+		sleeps: []int{1, 300, 1000, 2000}, priced: 9, rates: 1, slots: 2, holds: true,
+	},
+	"limits": {
+		weights: with(map[op]int{opAcquire: 30, opCancel: 15, opLimit: 12, opOverride: 6, opDeny: 1,
+			opHook: 12, opSleep: 20, opTell: 0, opLie: 0, opSilence: 0, opDryRun: 0, opGarbage: 0,
+			opForget: 0, opAllow: 1, opJoin: 0, opClock: 0}),
+		keys: 1, replicas: 1, maxKeys: 8, steps: 50, windows: 2, counted: 4, paced: 2,
+		units: []string{"", "", "", "tok"}, costs: true, pers: []int{1000, 60_000}, bursts: []int{1, 10},
+		sleeps: []int{1, 50, 333, 1000}, priced: 2, rates: 1, slots: 7, hooks: true,
+	},
+	"clocks": {
+		weights: with(map[op]int{opClock: 12, opSleep: 30, opAllow: 10, opTry: 15, opAcquire: 12, opTell: 1,
+			opPool: 3, opLie: 0, opUpTo: 8}),
+		keys: 1, replicas: 3, maxKeys: 8, steps: 60, windows: 8, counted: 4, paced: 3, costs: true,
+		units: mixed, pers: fast, bursts: anyBurst, sleeps: anySleep, priced: 2, rates: 3, slots: 2,
+	},
+	"hints": {
+		weights: with(map[op]int{opTell: 25, opSilence: 10, opJoin: 5, opLeave: 5, opGarbage: 4, opLie: 3,
+			opPool: 1, opSleep: 25, opTry: 20, opRelease: 15, opCorrect: 0}),
+		keys: 1, replicas: 6, maxKeys: 8, steps: 70, units: requests, pers: fast, bursts: anyBurst,
+		sleeps: anySleep, priced: 2, rates: 2, slots: 9, ctrls: true,
+	},
+	"counted": {
+		weights: with(map[op]int{
+			opCount: 20, opTry: 30, opUpTo: 10, opAcquire: 8, opCorrect: 20, opCorrectRequests: 10,
+			opSleep: 30, opRelease: 4, opExpire: 0, opLimit: 4, opPool: 2,
+			opPoolFor: 0, opOverride: 1, opDeny: 0, opDryRun: 0, opGarbage: 0, opLook: 1, opJoin: 0,
+			opLeave: 0, opTell: 1, opLie: 0, opClock: 0, opForget: 0,
+		}), keys: 2, replicas: 2, maxKeys: 2, steps: 60, windows: 10, counted: 7, costs: true,
+		units: []string{"", "", "tok"}, sleeps: []int{1, 100, 333, 1000, 2500, 6000}, priced: 3, rates: 2,
+		slots: 1,
+	},
+	"keys": {
+		weights: with(map[op]int{opTry: 25, opAcquire: 12, opOverride: 5, opDeny: 3, opForget: 2, opSleep: 20,
+			opLook: 5, opTell: 0}),
+		keys: 6, replicas: 1, maxKeys: 3, steps: 70, windows: 2, counted: 4, paced: 1, costs: true,
+		units: mixed, pers: fast, bursts: anyBurst, sleeps: anySleep, priced: 2, rates: 3, slots: 5,
+		ctrls: true,
+	},
+	// A limit of a key's own begins with what is left of the plan that the key is in, which the models do not
+	// follow.
+	"plans": {
+		weights: with(map[op]int{opPlan: 8, opOverride: 0, opDeny: 0, opTry: 25, opAcquire: 20, opTell: 5,
+			opLie: 1, opJoin: 2, opLeave: 2, opAll: 6}),
+		plans: true, keys: 3, replicas: 3, maxKeys: 6, steps: 70, windows: 3, counted: 4, paced: 1,
+		costs: true, units: mixed, pers: fast, bursts: anyBurst, sleeps: anySleep, priced: 2, rates: 2,
+		slots: 4, ctrls: true, holds: true, hooks: true,
+	},
+}
+
+var profileNames = []string{
+	"general", "costs", "holds", "limits", "clocks", "hints", "keys", "plans", "counted",
+}
+
+// planNames are those of a profile with plans; "" is the limiter's own limit.
+var planNames = []string{"", "gold", "tin"}
 
 // The steps of TestPropertyEverything.
 
@@ -443,4 +613,306 @@ func (w *world) comeBack(r *replica) {
 		w.broken("replica %d %s: asked to come back after %v, and refused then: %+v", r.id, key,
 			d.RetryAfter, again)
 	}
+}
+
+// The steps of TestPropertyEverything that change what a limiter or the fleet is set to.
+
+// drawUnit is the index of a unit that calls use.
+func (w *world) drawUnit() int {
+	if w.chance(8, "another unit") {
+		return 2
+	}
+	return 1
+}
+
+func (w *world) drawRate(label string) quotient.Rate {
+	t := w.T
+	r := quotient.Rate{Name: among(t, []string{"a", "b", "c"}, label+" name")}
+	if w.costs {
+		r.Unit = among(t, w.units, label+" unit")
+	}
+	kind := pick(t, 0, 9, label+" kind")
+	switch {
+	case kind < w.windows:
+		r.Aligned = true
+		r.Events = w.drawEvents(label)
+		r.Per = time.Duration(among(t, []int{1, 5, 10, 60}, label+" per")) * time.Second
+		r.Counted = w.counted > 0 && pick(t, 0, 9, label+" counted") < w.counted
+	case kind < w.windows+w.paced:
+		r.Events, r.Burst = 1, 1
+		r.Per = time.Duration(among(t, []int{30, 100, 1000, 5000}, label+" per")) * time.Millisecond
+		r.NoTurns = w.chance(3, label+" no turns")
+	default:
+		r.Events = float64(pick(t, 1, 20, label+" events"))
+		r.Per = time.Duration(among(t, w.pers, label+" per")) * time.Millisecond
+		r.Burst = among(t, w.bursts, label+" burst")
+	}
+	return r
+}
+
+func (w *world) drawLimit(label string) quotient.Limit {
+	var limit quotient.Limit
+	for i := range pick(w.T, 0, w.rates, label+" rates") {
+		r := w.drawRate(fmt.Sprint(label, " ", i))
+		if !slices.ContainsFunc(limit.Rates, func(o quotient.Rate) bool {
+			return o.Name == r.Name && o.Unit == r.Unit
+		}) {
+			limit.Rates = append(limit.Rates, r)
+		}
+	}
+	if pick(w.T, 0, 9, label+" has slots") < w.slots {
+		limit.InFlight = pick(w.T, 1, 7, label+" slots")
+	}
+	return limit
+}
+
+func (w *world) limit(r *replica) {
+	limit := w.drawLimit("limit")
+	if w.counted > 0 && coin(w.T, "only other windows") {
+		limit = w.otherWindows(r.limit)
+	}
+	if w.chance(10, "deny") {
+		limit = quotient.Limit{Deny: true}
+	}
+	for _, o := range w.fleet {
+		if o == r || w.fleet[0].conf.awaits || w.chance(4, "all") {
+			w.setLimit(o, limit)
+		}
+	}
+}
+
+func (w *world) setLimit(r *replica, limit quotient.Limit) {
+	w.tell("replica %d: limit %s", r.id, describe(limit))
+	if err := r.l.SetLimit(limit); err != nil {
+		w.Fatal(err)
+	}
+	r.limit = limit
+	r.learn(limit)
+	r.note(item{at: time.Now(), base: &limit})
+	w.changes()
+}
+
+// setPlan gives a plan another limit.
+func (w *world) setPlan(r *replica, plan string, limit quotient.Limit) {
+	w.tell("replica %d: plan %s %s", r.id, plan, describe(limit))
+	if err := r.l.SetPlan(plan, &limit); err != nil {
+		w.Fatal(err)
+	}
+	r.learn(limit)
+	r.note(item{at: time.Now(), base: &limit, plan: plan})
+	w.changes()
+}
+
+func (w *world) override(o op, r *replica) {
+	key := nameOf(w.drawKey())
+	var own *quotient.Limit
+	switch {
+	case o == opDeny:
+		limit := quotient.Limit{Deny: true}
+		own = &limit
+	case w.chance(2, "own"):
+		limit := w.drawLimit("own")
+		own = &limit
+	}
+	if own == nil && r.limit.Deny {
+		return // which rules are in force then is not promised
+	}
+	if known := r.known; own != nil && !r.learn(*own) {
+		r.known = known
+		return // to learn a unit is a change of the limiter's limit too, at the same instant
+	}
+	err := r.l.Override(key, own)
+	text := "none"
+	if own != nil {
+		text = describe(*own)
+	}
+	w.tell("replica %d %s: its own limit %s: %v", r.id, key, text, err)
+	k := r.key(key)
+	if err != nil || own == nil && !k.owned {
+		return
+	}
+	k.owned = own != nil
+	k.items = append(k.items, item{at: time.Now(), setsOwn: true, own: own})
+	w.changes()
+}
+
+// reset forgives a key. Its history starts fresh but for the slots of permits that are out. It gives what was
+// not there, so that the fleet's bound starts fresh for the key too.
+func (w *world) reset(r *replica) {
+	key := nameOf(w.drawKey())
+	known := r.l.Reset(key)
+	w.tell("replica %d %s: reset: %v", r.id, key, known)
+	if remembered := r.l.Explain(key).Remembered; known != remembered {
+		w.broken("replica %d %s: remembered is %v, and Reset reports %v", r.id, key, remembered, known)
+	}
+	if !known {
+		return
+	}
+	for _, plan := range planNames {
+		k := r.key(strings.TrimSuffix(key+"/"+plan, "/"))
+		k.items = append(k.items, item{at: time.Now(), never: slices.Clone(r.base)})
+	}
+	w.events = slices.DeleteFunc(w.events, func(e fleetEvent) bool { return e.key == key })
+}
+
+func (w *world) drawPool() quotient.Pool {
+	p := quotient.Pool{Replicas: pick(w.T, 1, 7, "replicas")}
+	weight := pick(w.T, 1, min(w.heavy, p.Replicas), "weight of a replica")
+	p.Ordinal = pick(w.T, 0, p.Replicas-weight+1, "ordinal")
+	p.Weight = plain(weight)
+	p.Fixed = p.Ordinal > 0 && coin(w.T, "fixed")
+	return p
+}
+
+func (w *world) pool(o op, r *replica) {
+	p := w.drawPool()
+	w.lied, r.words = w.lied || p.Fixed, true
+	if o == opPool {
+		w.setPool(r, p)
+		return
+	}
+	ttl := time.Duration(pick(w.T, 1, 9, "ttl"))*time.Second + 17
+	w.tell("replica %d: SetPool %+v %v", r.id, p, ttl)
+	if err := r.l.SetPool(p, ttl); err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) setPool(r *replica, p quotient.Pool) {
+	w.tell("replica %d: SetPool %+v", r.id, p)
+	if err := r.l.SetPool(p, 0); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// truth is what a source reports to a replica that sees the fleet as it is.
+func (w *world) truth(r *replica) quotient.Pool {
+	p := quotient.Pool{Replicas: w.total(), Ordinal: 1, Fixed: w.fixed, Weight: plain(r.weight)}
+	for _, o := range w.fleet[:slices.Index(w.fleet, r)] {
+		p.Ordinal += o.weight
+	}
+	if w.fixed {
+		p.Ordinal = r.first
+		p.Replicas = max(p.Replicas, p.Ordinal+r.weight-1)
+	}
+	return p
+}
+
+// hint has a replica's source say something. A replica that has none follows one from now on.
+func (w *world) hint(o op, r *replica) {
+	if r.source == nil {
+		ctx, cancel := context.WithCancel(context.Background())
+		r.source = &source{cancel: cancel, ended: make(chan error, 1)}
+		go func(s *source) { s.ended <- r.l.Follow(ctx, s) }(r.source)
+		synctest.Wait()
+	}
+	switch o {
+	case opTell:
+		for _, x := range w.fleet {
+			if x == r || x.source != nil && w.chance(2, "all get it") {
+				w.report(x, w.truth(x))
+			}
+		}
+	case opLie:
+		p := w.truth(r)
+		p.Replicas = max(p.Ordinal+r.weight-1, pick(w.T, 1, 9, "lie"))
+		w.report(r, p)
+	case opGarbage:
+		bad := among(w.T, []quotient.Pool{
+			{},
+			{Replicas: -3},
+			{Replicas: 1 << 40},
+			{Replicas: 2, Ordinal: 3},
+			{Replicas: 2, Ordinal: -1},
+			{Replicas: 2, Weight: 3},
+			{Replicas: 2, Weight: -1},
+			{Replicas: 4, Ordinal: 4, Weight: 2},
+		}, "garbage")
+		before := r.l.Stats().Pool
+		w.tell("replica %d gets %+v", r.id, bad)
+		var err error
+		if w.chance(2, "fails") {
+			bad, err = w.truth(r), errors.New("no answer")
+		}
+		r.source.report(bad, err)
+		after := r.l.Stats().Pool
+		if after.Pool != before.Pool || after.Errors+after.Rejected != before.Errors+before.Rejected+1 {
+			w.broken("bound 9: %+v, after garbage %+v", before, after)
+		}
+	}
+}
+
+func (w *world) report(r *replica, p quotient.Pool) {
+	w.tell("replica %d gets %+v", r.id, p)
+	r.seen = append(r.seen, report{time.Now(), p})
+	r.source.report(p, nil)
+}
+
+// stepClock sets the wall clock of a replica.
+func (w *world) stepClock(r *replica) {
+	by := time.Duration(among(w.T, []int{-3600, -60, -10, -3, -1, 1, 3, 10, 60, 3600}, "step")) * time.Second
+	by += time.Duration(among(w.T, []int{0, 0, 1, 500, 999}, "step ms")) * time.Millisecond
+	offset := r.clock.set(by)
+	w.tell("replica %d: the wall clock is set by %v, to %v off", r.id, by, offset)
+	r.stepped = true
+	r.note(item{at: time.Now(), step: &offset})
+	w.changes()
+}
+
+func (w *world) membership(o op, r *replica) {
+	if o == opLeave {
+		if len(w.fleet) == 1 {
+			return
+		}
+		if w.fixed {
+			r = w.fleet[len(w.fleet)-1]
+		}
+		w.tell("replica %d leaves", r.id)
+		for _, c := range r.calls {
+			c.cancel()
+		}
+		if r.source != nil {
+			r.source.cancel()
+		}
+		_ = r.l.SetPool(quotient.Pool{Replicas: 1}, 0)
+		synctest.Wait()
+		w.fleet = slices.DeleteFunc(w.fleet, func(o *replica) bool { return o == r })
+		if w.fixed {
+			w.born = r.id
+		}
+		w.changes()
+		return
+	}
+	if len(w.fleet) == w.replicas {
+		return
+	}
+	weight := pick(w.T, 1, w.heavy, "weight of a replica")
+	p := quotient.Pool{Replicas: w.total() + weight, Weight: plain(weight)}
+	if last := w.fleet[len(w.fleet)-1]; w.fixed {
+		p.Ordinal, p.Fixed = last.first+last.weight, true
+		p.Replicas = max(p.Replicas, p.Ordinal+weight-1)
+	}
+	x := w.start(w.fleet[0].limit, w.fleet[0].conf, p, true)
+	w.begin(x)
+}
+
+func (w *world) setHook(r *replica) {
+	if !r.conf.hooked || r.dry {
+		return
+	}
+	var h hook
+	switch pick(w.T, 0, 4, "hook") {
+	case 0, 1:
+		h.sleepOnWait = among(w.T, []time.Duration{40 * time.Millisecond, time.Second, 5 * time.Second},
+			"slow")
+	case 2:
+		h.panicOnAdmit = true
+	case 3:
+		h.panicOnWait = true
+	}
+	r.hang(h)
+	for _, c := range r.calls {
+		c.slow = c.slow || h != hook{}
+	}
+	w.tell("replica %d: hooks %+v", r.id, h)
 }

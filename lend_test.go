@@ -4,7 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,80 +17,37 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// lendSlots has a limiter of four slots in a pool of four take one of them, so that the key is remembered.
-func lendSlots(t *testing.T, opts ...Option) (*Limiter, Permit) {
-	l := mustNew(t, Limit{InFlight: 4}, append(opts, Replicas(4))...)
-	p, d := l.TryAcquire("k")
-	if !d.OK {
-		t.Fatal(d)
+// aThousand is a rate of 1,000 a second with a burst.
+func aThousand(burst int) Rate { return Rate{Events: 1000, Per: time.Second, Burst: burst} }
+
+// aHundred is a rate of 100 a second with a burst.
+func aHundred(burst int) Rate { return Rate{Events: 100, Per: time.Second, Burst: burst} }
+
+// takeFor has a limiter take requests of a cost, each millisecond, and returns how many were admitted.
+func takeFor(d time.Duration, l *Limiter, opts ...CallOption) (got int) {
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		for {
+			if _, d := l.TryAcquire("k", opts...); !d.OK {
+				break
+			}
+			got++
+		}
 	}
-	return l, p
+	return got
 }
 
 // waiting has n callers wait for a key, and counts those that were admitted.
 func waiting(l *Limiter, n int) (admitted func() int) {
-	var mu sync.Mutex
-	count := 0
+	var count atomic.Int64
 	for range n {
 		go func() {
 			if _, err := l.Acquire(context.Background(), "k"); err == nil {
-				mu.Lock()
-				defer mu.Unlock()
-				count++
+				count.Add(1)
 			}
 		}()
 	}
 	synctest.Wait()
-	return func() int { synctest.Wait(); mu.Lock(); defer mu.Unlock(); return count }
-}
-
-func TestWaitersGoAtOnceWhereMoreIsLent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l, _ := lendSlots(t)
-		admitted := waiting(l, 3)
-		within(t, "under the share", 0, 0, admitted())
-		Lend(l, "k", .75, time.Second)
-		within(t, "of four slots three are lent", 2, 2, admitted())
-		Lend(l, "k", 1, time.Second)
-		within(t, "all are lent", 3, 3, admitted())
-
-		r := mustNew(t, Rates(Rate{Events: 100, Per: time.Second, Burst: 4}), Replicas(4))
-		r.Allow("k")
-		admitted = waiting(r, 20)
-		time.Sleep(20 * time.Millisecond)
-		Lend(r, "k", 1, time.Second)
-		within(t, "half of the first interval has passed", 0, 0, admitted())
-		time.Sleep(5 * time.Millisecond)
-		within(t, "the rest passes four times as fast", 1, 1, admitted())
-		time.Sleep(100 * time.Millisecond)
-		within(t, "at the whole rate", 11, 11, admitted())
-		Lend(r, "k", 0, time.Second)
-		time.Sleep(80 * time.Millisecond)
-		within(t, "back under the share", 13, 13, admitted())
-		time.Sleep(time.Second)
-	})
-}
-
-// Nothing runs at the end of a loan, and slots alone read no clock: a call sees the end all the same.
-func TestALoanEndsByItself(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l, p := lendSlots(t)
-		Lend(l, "k", 1, time.Second)
-		time.Sleep(999 * time.Millisecond)
-		within(t, "all but one slot", 2, 2, l.admitAll(2))
-		time.Sleep(time.Millisecond)
-		p.Release()
-		within(t, "the loan has ended", 0, 0, l.admitAll(2))
-
-		r := mustNew(t, Rates(Rate{Events: 100, Per: time.Second, Burst: 400}), Replicas(4))
-		within(t, "its part of the burst", 100, 100, r.admitAll(500))
-		Lend(r, "k", 1, time.Second)
-		time.Sleep(3 * time.Second)
-		within(t, "a second of all, and two of the share", 100, 100, r.admitAll(500))
-		Lend(r, "k", .5, 200*time.Millisecond)
-		time.Sleep(time.Second)
-		within(t, "a fifth of a second of half", 30, 30, r.admitAll(500))
-	})
+	return func() int { synctest.Wait(); return int(count.Load()) }
 }
 
 // admitAll asks up to n times, and returns how many were admitted.
@@ -99,77 +60,119 @@ func (l *Limiter) admitAll(n int) (got int) {
 	return got
 }
 
-// An overcharged call gets the rest back also when another part was lent meanwhile.
-func TestRefundsOutliveAnotherPart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		limit := Rates(Rate{Events: 100, Per: time.Second, Burst: 400, Unit: "tok"})
-		l := mustNew(t, limit, Replicas(4))
-		l.TryAcquire("k")
-		Lend(l, "k", .5, time.Minute)
-		p, d := l.TryAcquire("k", Cost("tok", 100))
-		if !d.OK {
-			t.Fatal(d)
-		}
-		Lend(l, "k", .25, time.Minute)
-		must(t, p.Correct("tok", 40))
-		if _, d := l.TryAcquire("k", Cost("tok", 61)); d.OK {
-			t.Error("more came back than was charged too much")
-		}
-		if _, d := l.TryAcquire("k", Cost("tok", 60)); !d.OK {
-			t.Error("what was charged too much is lost:", d)
-		}
-		time.Sleep(time.Second)
-		if used := l.seenOf("k").Used; used != 1 {
-			t.Errorf("100 of 100 a second count as %v", used)
-		}
-		must(t, p.Correct("tok", 50))
-		time.Sleep(time.Second)
-		if used := l.seenOf("k").Used; used != .1 {
-			t.Errorf("a charge that came later counts as %v, want .1", used)
-		}
-	})
-}
-
-// Events that have come back by themselves do not come back again, whatever part was lent meanwhile.
-func TestRefundsAfterTheBucketWasFull(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := mustNew(t, Rates(Rate{Events: 100, Per: time.Second, Burst: 400, Unit: "tok"}), Replicas(4))
-		l.TryAcquire("k")
-		Lend(l, "k", .5, time.Minute)
-		p, _ := l.TryAcquire("k", Cost("tok", 60))
-		time.Sleep(10 * time.Second)
-		l.TryAcquire("k", Cost("tok", 70))
-		Lend(l, "k", .25, time.Minute)
-		must(t, p.Correct("tok", 0))
-		if _, d := l.TryAcquire("k", Cost("tok", 31)); d.OK {
-			t.Error("it came back twice")
-		}
-	})
-}
-
-// A request that is given back brings no more than the fastest refill may have left of it.
-func TestRefundsOfRequestsUnderAPart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := mustNew(t, Rates(Rate{Events: 100, Per: time.Second, Burst: 400}), Replicas(4))
-		l.TryAcquire("k")
-		Lend(l, "k", 1, time.Minute)
-		time.Sleep(time.Second)
-		p, n := l.TryAcquireUpTo("k", 100)
-		within(t, "all", 100, 100, n)
-		time.Sleep(500 * time.Millisecond)
-		within(t, "half has come by itself", 50, 50, l.admitAll(500))
-		Lend(l, "k", 0, time.Minute)
-		must(t, p.Correct("", 0))
-		within(t, "half comes back", 49, 50, l.admitAll(500))
-	})
-}
-
 // seenOf is what a turn would see of a key.
 func (l *Limiter) seenOf(key string) fairshare.Seen {
 	s, hash := l.lock(key)
 	defer s.mu.Unlock()
-	g := s.ownGate(hash, key)
-	return s.seen(g, hash, s.now(), 0)
+	return s.seen(s.ownGate(hash, key), hash, s.now(), 0)
+}
+
+// partIs fails unless a part of a key's limit is lent.
+func partIs(t *testing.T, what string, l *Limiter, part float64) {
+	t.Helper()
+	is(t, what, gateOf(l, "k").part(), part)
+}
+
+func TestWaitersGoAtOnceWhereMoreIsLent(t *testing.T) {
+	row(t, "slots", func(t *testing.T) {
+		l := mustNew(t, Limit{InFlight: 4}, Replicas(4))
+		took(t, l, "k")
+		admitted := waiting(l, 3)
+		is(t, "under the share", admitted(), 0)
+		Lend(l, "k", .75, time.Second)
+		is(t, "of four slots three are lent", admitted(), 2)
+		Lend(l, "k", 1, time.Second)
+		is(t, "all are lent", admitted(), 3)
+	})
+	row(t, "a rate", func(t *testing.T) {
+		l := mustNew(t, Rates(aHundred(4)), Replicas(4))
+		l.Allow("k")
+		admitted := waiting(l, 20)
+		time.Sleep(20 * time.Millisecond)
+		Lend(l, "k", 1, time.Second)
+		is(t, "half of the first interval has passed", admitted(), 0)
+		time.Sleep(5 * time.Millisecond)
+		is(t, "the rest passes four times as fast", admitted(), 1)
+		time.Sleep(100 * time.Millisecond)
+		is(t, "at the whole rate", admitted(), 11)
+		Lend(l, "k", 0, time.Second)
+		time.Sleep(80 * time.Millisecond)
+		is(t, "back under the share", admitted(), 13)
+		time.Sleep(time.Second)
+	})
+	row(t, "a turn", func(t *testing.T) {
+		_, ls := pooled(t, 4, Limit{InFlight: 42})
+		admitted := waiting(ls[0], 50)
+		is(t, "at first", admitted(), 10)
+		time.Sleep(time.Second)
+		is(t, "then", admitted(), 42)
+		must(t, ls[0].SetLimit(Limit{}))
+	})
+}
+
+// Nothing runs at the end of a loan, and slots alone read no clock: a call sees the end all the same.
+func TestALoanEndsByItself(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := mustNew(t, Limit{InFlight: 4}, Replicas(4))
+		p := took(t, l, "k")
+		Lend(l, "k", 1, time.Second)
+		time.Sleep(999 * time.Millisecond)
+		is(t, "all but one slot", l.admitAll(2), 2)
+		time.Sleep(time.Millisecond)
+		p.Release()
+		is(t, "the loan has ended", l.admitAll(2), 0)
+
+		r := mustNew(t, Rates(aHundred(400)), Replicas(4))
+		is(t, "its part of the burst", r.admitAll(500), 100)
+		Lend(r, "k", 1, time.Second)
+		time.Sleep(3 * time.Second)
+		is(t, "a second of all, and two of the share", r.admitAll(500), 100)
+		Lend(r, "k", .5, 200*time.Millisecond)
+		time.Sleep(time.Second)
+		is(t, "a fifth of a second of half", r.admitAll(500), 30)
+	})
+}
+
+func TestRefundsUnderAPart(t *testing.T) {
+	tok := Rate{Events: 100, Per: time.Second, Burst: 400, Unit: "tok"}
+	row(t, "what was charged too much comes back under another part", func(t *testing.T) {
+		l := mustNew(t, Rates(tok), Replicas(4))
+		took(t, l, "k")
+		Lend(l, "k", .5, time.Minute)
+		p := took(t, l, "k", Cost("tok", 100))
+		Lend(l, "k", .25, time.Minute)
+		must(t, p.Correct("tok", 40))
+		refuses(t, l, "k", Cost("tok", 61))
+		took(t, l, "k", Cost("tok", 60))
+		time.Sleep(time.Second)
+		is(t, "100 of 100 a second", l.seenOf("k").Used, 1)
+		must(t, p.Correct("tok", 50))
+		time.Sleep(time.Second)
+		is(t, "a charge that came later", l.seenOf("k").Used, .1)
+	})
+	row(t, "events that have come back by themselves do not come back again", func(t *testing.T) {
+		l := mustNew(t, Rates(tok), Replicas(4))
+		took(t, l, "k")
+		Lend(l, "k", .5, time.Minute)
+		p := took(t, l, "k", Cost("tok", 60))
+		time.Sleep(10 * time.Second)
+		took(t, l, "k", Cost("tok", 70))
+		Lend(l, "k", .25, time.Minute)
+		must(t, p.Correct("tok", 0))
+		refuses(t, l, "k", Cost("tok", 31))
+	})
+	row(t, "a request brings no more than the fastest refill may have left of it", func(t *testing.T) {
+		l := mustNew(t, Rates(aHundred(400)), Replicas(4))
+		took(t, l, "k")
+		Lend(l, "k", 1, time.Minute)
+		time.Sleep(time.Second)
+		p := upTo(t, l, "k", 100, 100)
+		time.Sleep(500 * time.Millisecond)
+		is(t, "half has come by itself", l.admitAll(500), 50)
+		Lend(l, "k", 0, time.Minute)
+		correct(t, p, 0)
+		within(t, "half comes back", 49, 50, l.admitAll(500))
+	})
 }
 
 // The use through a gate that keys share is not known, and so all of the share is claimed.
@@ -178,49 +181,33 @@ func TestKeysWithoutAGateOfTheirOwn(t *testing.T) {
 	if seen := l.seenOf("k"); seen.Span == 0 {
 		t.Error("a key that is not remembered was used for sure")
 	}
-	l.TryAcquire("a")
-	l.TryAcquire("k")
-	if seen := l.seenOf("k"); seen != (fairshare.Seen{}) {
-		t.Errorf("of a key in the gate of keys without room is known %+v", seen)
-	}
-	c := mustNew(t, Limit{InFlight: 4}, Demand(1, time.Second), WithHash(func(string) uint64 { return 7 }))
-	c.TryAcquire("a")
-	if seen := c.seenOf("k"); seen != (fairshare.Seen{}) {
-		t.Errorf("of a key with the hash of another is known %+v", seen)
-	}
+	took(t, l, "a")
+	took(t, l, "k")
+	is(t, "of a key in the gate of keys without room", l.seenOf("k"), fairshare.Seen{})
+	l = mustNew(t, Limit{InFlight: 4}, Demand(1, time.Second), WithHash(func(string) uint64 { return 7 }))
+	took(t, l, "a")
+	is(t, "of a key with the hash of another", l.seenOf("k"), fairshare.Seen{})
 }
 
-// A key that has a loan is not dropped: it would be back under its share.
-func TestALoanKeepsAKey(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := mustNew(t, Rates(Rate{Events: 100, Per: time.Second, Burst: 4}), Replicas(4), MaxKeys(1))
+func TestLoans(t *testing.T) {
+	// It is not dropped in the middle of a loan.
+	row(t, "keep a key, which would be back under its share", func(t *testing.T) {
+		l := mustNew(t, Rates(aHundred(4)), Replicas(4), MaxKeys(1))
 		l.Allow("k")
 		Lend(l, "k", 1, time.Minute)
 		time.Sleep(30 * time.Second)
 		l.Allow("other")
-		if s := l.Stats(); s.Evicted != 0 {
-			t.Error("it was dropped in the middle of a loan")
-		}
+		stats(t, l, "Evicted", 0)
 		time.Sleep(31 * time.Second)
 		l.Allow("another")
-		if s := l.Stats(); s.Evicted != 1 {
-			t.Errorf("%d keys were dropped after it", s.Evicted)
-		}
+		stats(t, l, "Evicted", 1)
 	})
-}
-
-// A key is forgiven also where it has slots, and so a controller of slots, only as long as they are lent.
-func TestResetOfALoan(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		limit := Limit{InFlight: 2, Rates: []Rate{{Events: 10, Per: time.Second}}}
-		l := mustNew(t, limit, Replicas(4), Policy(policy.Tracking{}))
-		l.TryAcquire("k")
-		if _, d := l.TryAcquire("k"); d.OK {
-			t.Error("a share of half a slot admits")
-		}
-		l = mustNew(t, Rates(Rate{Events: 10, Per: time.Second}), Replicas(4), Policy(policy.Tracking{}))
+	// So is a controller of slots.
+	row(t, "are forgiven also where there are slots, as long as they are lent", func(t *testing.T) {
+		rate := Rate{Events: 10, Per: time.Second}
+		l := mustNew(t, Rates(rate), Replicas(4), Policy(policy.Tracking{}))
 		l.Allow("k")
-		must(t, l.SetLimit(limit))
+		must(t, l.SetLimit(Limit{InFlight: 2, Rates: []Rate{rate}}))
 		Lend(l, "k", 1, time.Second)
 		l.Reset("k")
 		l.Explain("k")
@@ -228,65 +215,85 @@ func TestResetOfALoan(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		l.Reset("k")
 		l.Explain("k")
-		within(t, "no slots", 0, 0, l.admitAll(5))
+		is(t, "a share of half a slot", l.admitAll(5), 0)
+	})
+	row(t, "of each rate of a limit, and the tightest decides", func(t *testing.T) {
+		_, ls := pooled(t, 4, Rates(aThousand(40),
+			Rate{Name: "minute", Events: 600_000, Per: time.Minute, Burst: 400},
+			Rate{Events: 4000, Per: time.Second, Burst: 400, Unit: "tok"}))
+		takeFor(2*time.Second, ls[0], Cost("tok", 8))
+		within(t, "by tokens", 485, 500, takeFor(time.Second, ls[0], Cost("tok", 8)))
+		takeFor(2*time.Second, ls[0], Cost("tok", 1))
+		within(t, "by requests", 970, 1000, takeFor(time.Second, ls[0], Cost("tok", 1)))
+		within(t, "another one begins", 250, 430, takeFor(time.Second, ls[1], Cost("tok", 1)))
+	})
+	// It may borrow of the other limit from then on.
+	row(t, "end when a key changes its plan", func(t *testing.T) {
+		gold := Rates(Rate{Events: 2000, Per: time.Second, Burst: 40})
+		_, ls := pooled(t, 4, Rates(aThousand(40)), Plans(map[string]Limit{"gold": gold}))
+		takeFor(2100*time.Millisecond, ls[0]) // between two turns
+		within(t, "a share of gold", 0, 20, takeFor(time.Millisecond, ls[0], Plan("gold")))
+		partIs(t, "the loan is that of another plan", ls[0], 0)
+		takeFor(3*time.Second, ls[0], Plan("gold"))
+		within(t, "gold", 1940, 2000, takeFor(time.Second, ls[0], Plan("gold")))
+		must(t, ls[0].SetPlan("gold", &Limit{Rates: []Rate{{Events: 400, Per: time.Second, Burst: 40}}}))
+		within(t, "less gold", 380, 440, takeFor(time.Second, ls[0], Plan("gold")))
+	})
+	row(t, "follow each change at once, from the next call on", func(t *testing.T) {
+		_, ls := pooled(t, 4, Rates(aThousand(40)))
+		l := ls[0]
+		second := func(what string, low, high int) { within(t, what, low, high, takeFor(time.Second, l)) }
+		takeFor(3*time.Second, l)
+		must(t, l.SetLimit(Rates(Rate{Events: 2000, Per: time.Second, Burst: 40})))
+		second("a higher limit", 1940, 2000)
+		must(t, l.SetLimit(Limit{Deny: true}))
+		second("denied", 0, 0)
+		must(t, l.SetLimit(Rates(aThousand(40))))
+		takeFor(2*time.Second, l)
+		second("again", 970, 1000)
+		must(t, l.Override("k", &Limit{Rates: []Rate{{Events: 400, Per: time.Second, Burst: 40}}}))
+		takeFor(2*time.Second, l)
+		second("its own limit is lent too", 388, 400)
+		must(t, l.Override("k", nil))
+		takeFor(2*time.Second, l)
+		l.Reset("k")
+		second("forgiven", 970, 1010)
+		must(t, l.SetPool(Pool{Replicas: 5}, 0)) // more than the four that say something
+		takeFor(200*time.Millisecond, l)
+		second("one is missing", 200, 201)
+	})
+	// They end also where nothing but answers shows the time.
+	row(t, "are the bounds of controllers", func(t *testing.T) {
+		l := mustNew(t, Rates(aHundred(40)), Replicas(4), Policy(policy.Tracking{}))
+		p := took(t, l, "k")
+		ceiling := func() float64 { return gateOf(l, "k").setting.ctrls[0].bounds.Ceiling }
+		Lend(l, "k", .5, time.Second)
+		is(t, "the ceiling of a part", ceiling(), 50)
+		time.Sleep(2 * time.Second)
+		p.Done(policy.Feedback{Outcome: policy.Throttled})
+		is(t, "the ceiling of the share", ceiling(), 25)
 	})
 }
 
-// refusing is a Carrier that carries nothing.
-type refusing struct{ hubEnd }
-
-func (refusing) Carry(string, func(Sums)) (func(), error) { return nil, errors.New("not today") }
-
-func TestACarrierThatRefuses(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := mustNew(t, Rates(PerSecond(10)), Demand(1, time.Second))
-		h := &hub{turns: time.Second, said: []map[string]Terms{{}}}
-		if err := l.Follow(t.Context(), &refusing{hubEnd{hub: h}}); err == nil ||
-			err.Error() != "quotient: Follow: source: not today" {
-			t.Error(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		go func() { _ = l.Follow(ctx, FixedOrdinal(1, &hubEnd{hub: h})) }()
-		time.Sleep(3 * time.Second)
-		if err := l.Follow(t.Context(), &hubEnd{hub: h}); err == nil {
-			t.Error("two sources carry what one limiter says")
-		}
-		if s := l.Stats(); s.Demand.MaxAge != time.Second || !s.Pool.Pool.Fixed {
-			t.Errorf("behind FixedOrdinal: %+v of %+v", s.Demand, s.Pool.Pool)
-		}
-		cancel()
-		synctest.Wait()
-		if s := l.Stats(); s.Demand != (DemandStats{}) {
-			t.Errorf("Follow has ended: %+v", s.Demand)
-		}
+// A paced rate is lent where its replicas take no turns: the interval is shorter. Where they do, and windows,
+// are the clock's. Asks for as many as there is room for are held back too.
+func TestWhatIsLent(t *testing.T) {
+	row(t, "paced", func(t *testing.T) {
+		_, ls := pooled(t, 4, Rates(Rate{Events: 100, Per: time.Second, Burst: 1, NoTurns: true}))
+		takeFor(2*time.Second, ls[0])
+		within(t, "paced", 96, 100, takeFor(time.Second, ls[0]))
 	})
-}
-
-// A loan ends with the Follow that brought it, and the next Follow may bring another.
-func TestFollowEndsAndBeginsAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := &hub{turns: 200 * time.Millisecond, said: []map[string]Terms{{}, {}}}
-		l := mustNew(t, Rates(Rate{Events: 1000, Per: time.Second, Burst: 40}), Replicas(2),
-			Demand(4, 2*time.Second))
-		other := mustNew(t, Rates(Rate{Events: 1000, Per: time.Second, Burst: 40}), Replicas(2),
-			Demand(4, 2*time.Second))
-		go func() { _ = other.Follow(t.Context(), &hubEnd{hub: h, replica: 1}) }()
-		for i := range 3 {
-			ctx, cancel := context.WithCancel(t.Context())
-			go func() { _ = l.Follow(ctx, &hubEnd{hub: h}) }()
-			hammer(2*time.Second, l)
-			within(t, fmt.Sprint("borrowed, time ", i), 970, 1000, hammer(time.Second, l)...)
-			cancel()
-			synctest.Wait()
-			within(t, fmt.Sprint("alone, time ", i), 500, 501, hammer(time.Second, l)...)
-		}
-	})
-}
-
-// Asks for as many as there is room for are held back too.
-func TestUpToBorrows(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, ls := pooled(t, 4, Rates(Rate{Events: 1000, Per: time.Second, Burst: 400}))
+	for _, r := range []Rate{aligned(100, time.Second), {Events: 10, Per: time.Second, Burst: 1}} {
+		row(t, r, func(t *testing.T) {
+			l := mustNew(t, Rates(r), StartPool(Pool{Replicas: 4, Ordinal: 1, Fixed: true}))
+			l.Allow("k")
+			Lend(l, "k", 1, time.Minute)
+			most := int(r.Events) / 4
+			within(t, "divided by the clock", most-1, most+1, takeFor(time.Second, l))
+		})
+	}
+	row(t, "up to", func(t *testing.T) {
+		_, ls := pooled(t, 4, Rates(aThousand(400)))
 		got := 0
 		for i := range 60 {
 			time.Sleep(50 * time.Millisecond)
@@ -296,50 +303,340 @@ func TestUpToBorrows(t *testing.T) {
 		}
 		within(t, "the third second", 970, 1000, got)
 	})
-}
-
-// A turn lets those through that wait, where nothing else would.
-func TestATurnLetsWaitersThrough(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, ls := pooled(t, 4, Limit{InFlight: 42})
-		admitted := waiting(ls[0], 50)
-		within(t, "at first", 10, 10, admitted())
-		time.Sleep(time.Second)
-		within(t, "then", 42, 42, admitted())
-		for range 8 {
-			go func() { _, _ = ls[0].Acquire(t.Context(), "k") }()
-		}
-		_ = ls[0].SetLimit(Limit{})
-		time.Sleep(time.Second)
+	row(t, "an awaited pool, once it is known", func(t *testing.T) {
+		_, ls := pooled(t, 2, Rates(aThousand(40)), AwaitPool(), HintMaxAge(time.Hour))
+		takeFor(2*time.Second, ls[0])
+		within(t, "one of two", 970, 1000, takeFor(time.Second, ls[0]))
 	})
 }
 
-// young claims that its reports are from the future.
-type young struct{ hubEnd }
+// refusing is a Carrier that carries nothing.
+type refusing struct{ hubEnd }
 
-func (y *young) Sum(key string) (Terms, time.Duration) {
-	sum, _ := y.hubEnd.Sum(key)
-	return sum, -time.Hour
+func (refusing) Carry(string, func(Sums)) (func(), error) { return nil, errors.New("not today") }
+
+func TestACarrierThatRefuses(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := mustNew(t, Rates(PerSecond(10)), Demand(1, time.Second))
+		h := &hub{turns: time.Second, said: []map[string]Terms{{}}}
+		err := l.Follow(t.Context(), &refusing{hubEnd{hub: h}})
+		is(t, "Follow", fmt.Sprint(err), "quotient: Follow: source: not today")
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { _ = l.Follow(ctx, FixedOrdinal(1, &hubEnd{hub: h})) }()
+		time.Sleep(3 * time.Second)
+		if err := l.Follow(t.Context(), &hubEnd{hub: h}); err == nil {
+			t.Error("two sources carry what one limiter says")
+		}
+		is(t, "age behind FixedOrdinal", l.Stats().Demand.MaxAge, time.Second)
+		is(t, "fixed", l.Stats().Pool.Pool.Fixed, true)
+		cancel()
+		synctest.Wait()
+		is(t, "Follow has ended", l.Stats().Demand, DemandStats{})
+	})
 }
 
-func TestReportsOfTheFuture(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := &hub{turns: time.Second, said: []map[string]Terms{{}, {textKey + "k": {1, 1}}}}
+// A loan ends with the Follow that brought it, and the next Follow may bring another.
+func TestFollowEndsAndBeginsAgain(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		h := &hub{turns: 200 * time.Millisecond, said: []map[string]Terms{{}, {}}}
+		l := mustNew(t, Rates(aThousand(40)), Replicas(2), Demand(4, 2*time.Second))
+		other := mustNew(t, Rates(aThousand(40)), Replicas(2), Demand(4, 2*time.Second))
+		go func() { _ = other.Follow(t.Context(), &hubEnd{hub: h, replica: 1}) }()
+		for range 3 {
+			ctx, cancel := context.WithCancel(t.Context())
+			go func() { _ = l.Follow(ctx, &hubEnd{hub: h}) }()
+			hammer(2*time.Second, l)
+			within(t, "borrowed", 970, 1000, hammer(time.Second, l)...)
+			cancel()
+			synctest.Wait()
+			within(t, "alone", 500, 501, hammer(time.Second, l)...)
+		}
+	})
+}
+
+// farEnd is a replica of two. The report of the other one comes late.
+type farEnd struct {
+	said  map[string]Terms
+	other []map[string]Terms // oldest first
+	late  time.Duration
+	pause time.Duration // after each sum
+}
+
+func (e *farEnd) Bytes() (sent, received uint64) { return 0, 0 }
+
+func (e *farEnd) Say(key string, own Terms) {
+	if e.said[key] = own; own == (Terms{}) {
+		delete(e.said, key)
+	}
+}
+
+func (e *farEnd) Keys() iter.Seq[string] {
+	all := maps.Clone(e.said)
+	maps.Copy(all, e.other[0])
+	return maps.Keys(all)
+}
+
+func (e *farEnd) Sum(key string) (sum Terms, age time.Duration) {
+	sum = e.said[key]
+	for i, n := range e.other[0][key] {
+		sum[i] += n
+	}
+	time.Sleep(e.pause)
+	return sum, e.late
+}
+
+// Reports are believed for maxAge, from when they were made on: not for longer if their clock is ahead, or
+// if the turn that brings them is held up.
+func TestReportsGrowOld(t *testing.T) {
+	start := func(t *testing.T) (*Limiter, *farEnd) {
 		l := mustNew(t, Limit{InFlight: 4}, Replicas(2), Demand(1, time.Second))
 		l.beginExchange()
-		within(t, "the share", 2, 2, l.admitAll(4))
+		is(t, "the share", l.admitAll(4), 2)
+		said := map[string]Terms{textKey + "k": {1, 1}}
+		return l, &farEnd{said: map[string]Terms{}, other: []map[string]Terms{said}}
+	}
+	row(t, "of the future", func(t *testing.T) {
+		l, e := start(t)
+		e.late = -time.Hour
 		for range 4 {
-			l.turn(&young{hubEnd{hub: h}})
+			l.turn(e)
 			l.admitAll(1)
 			time.Sleep(900 * time.Millisecond)
 		}
-		if g := gateOf(l, "k"); g.part() != 1 {
-			t.Error("nothing is lent:", g.part())
-		}
+		partIs(t, "within maxAge", l, 1)
 		time.Sleep(100 * time.Millisecond)
 		l.admitAll(1)
-		if g := gateOf(l, "k"); g.part() != 0 {
-			t.Error("news of the future is believed for longer than maxAge")
+		partIs(t, "after maxAge", l, 0)
+	})
+	row(t, "a turn that is held up", func(t *testing.T) {
+		l, e := start(t)
+		for range 3 {
+			l.admitAll(4)
+			l.turn(e)
+			time.Sleep(200 * time.Millisecond)
+		}
+		partIs(t, "fresh", l, 1)
+		e.pause = 3 * time.Second
+		l.turn(e)
+		partIs(t, "three seconds old when it was used", l, 0)
+	})
+}
+
+func TestCountedKeysAreForgotten(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		const turns, late = 200 * time.Millisecond, 3
+		rate := Rate{Events: 400, Per: time.Minute, Aligned: true, Counted: true}
+		ends, ls := make([]*farEnd, 2), make([]*Limiter, 2)
+		for i := range ends {
+			ends[i] = &farEnd{said: map[string]Terms{}, other: make([]map[string]Terms, late),
+				late: late * turns}
+			ls[i] = mustNew(t, Rates(rate), Replicas(2), Demand(10, 2*time.Second))
+			ls[i].beginExchange()
+		}
+		atWindow(rate.Per)
+		is(t, "of the share", ls[0].admitAll(100), 100)
+		for range 4 * time.Minute / turns {
+			for i, l := range ls {
+				l.turn(ends[i])
+				ends[i].other = append(ends[i].other[1:], maps.Clone(ends[1-i].said))
+			}
+			time.Sleep(turns)
+		}
+		for i, e := range ends {
+			for text := range e.said {
+				if strings.HasPrefix(text, textCount) {
+					t.Errorf("replica %d still counts %q", i, text)
+				}
+			}
 		}
 	})
+}
+
+// shelf is a Carrier that carries for several limiters, each under its name, in a pool of two.
+type shelf struct {
+	mu    sync.Mutex
+	turns map[string]func(Sums)
+}
+
+func (s *shelf) Watch(ctx context.Context, report func(Pool, error)) error {
+	for ; ctx.Err() == nil; time.Sleep(200 * time.Millisecond) {
+		report(Pool{Replicas: 2}, nil)
+		s.mu.Lock()
+		for _, turn := range s.turns {
+			turn(&idle{farEnd{said: map[string]Terms{}, other: []map[string]Terms{{}}}})
+		}
+		s.mu.Unlock()
+	}
+	return ctx.Err()
+}
+
+func (s *shelf) Carry(name string, turn func(Sums)) (func(), error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.turns[name] = turn
+	return func() { s.mu.Lock(); defer s.mu.Unlock(); delete(s.turns, name) }, nil
+}
+
+// idle are sums with a replica that uses nothing of any key.
+type idle struct{ farEnd }
+
+func (*idle) Sum(string) (Terms, time.Duration) { return Terms{2, 1}, 200 * time.Millisecond }
+
+func TestARegistryLendsEachOfItsLimiters(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		var r Registry
+		s := &shelf{turns: map[string]func(Sums){}}
+		go func() { _ = r.Follow(t.Context(), s) }()
+		synctest.Wait()
+		for _, name := range []string{"a", "b"} {
+			l, err := r.Limiter(name, Rates(aThousand(40)), Demand(4, 2*time.Second))
+			must(t, err)
+			takeFor(2*time.Second, l)
+			within(t, name, 970, 1000, takeFor(time.Second, l))
+		}
+		s.mu.Lock()
+		is(t, "carried", len(s.turns), 2)
+		s.mu.Unlock()
+		a, _ := r.Get("a")
+		r.Remove("a")
+		within(t, "removed", 490, 530, takeFor(time.Second, a))
+	})
+}
+
+// oneLock is a Carrier that holds its lock while it reports.
+type oneLock struct {
+	mu    sync.Mutex
+	asked chan struct{} // for the lock
+}
+
+func (o *oneLock) Watch(ctx context.Context, _ func(Pool, error)) error { <-ctx.Done(); return nil }
+
+func (o *oneLock) wait() {
+	o.asked <- struct{}{}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+}
+
+func (o *oneLock) Carry(string, func(Sums)) (func(), error) { o.wait(); return o.wait, nil }
+
+func TestAFollowerStopsDuringAReport(t *testing.T) {
+	l := mustNew(t, Limit{InFlight: 4}, Demand(1, time.Second))
+	for _, carried := range []bool{true, false} {
+		o := &oneLock{asked: make(chan struct{}, 9)}
+		f, _ := l.follower(o)
+		during := func() { _ = f.carry(o, "a") }
+		if carried {
+			during()
+			<-o.asked
+			during = f.stop
+		}
+		o.mu.Lock()
+		done := make(chan struct{})
+		go func() { during(); close(done) }()
+		<-o.asked
+		f.report(&hint{pool: Pool{Replicas: 2}, at: time.Now()})
+		if !carried {
+			f.stop() // before Carry returns
+		}
+		o.mu.Unlock()
+		if <-done; l.exchange.keys != nil {
+			t.Error("what has ended is still carried")
+		}
+	}
+}
+
+// Turns, calls, changes and looks at once, for the race detector and for deadlocks. At the end the counts
+// must add up.
+func TestTurnsAgainstEverything(t *testing.T) {
+	h := &hub{turns: time.Millisecond, said: []map[string]Terms{{}, {}}}
+	limit := Limit{InFlight: 20, Rates: []Rate{{Events: 1e6, Per: time.Second, Burst: 100}}}
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	var all sync.WaitGroup
+	var ls []*Limiter
+	for j := range 2 {
+		l := mustNew(t, limit, MaxKeys(6), Replicas(2), Demand(4, 50*time.Millisecond))
+		l.beginExchange()
+		ls = append(ls, l)
+		for _, f := range []func(i int){
+			func(int) { l.turn(&hubEnd{hub: h, replica: j}) },
+			func(i int) { p, _ := l.TryAcquire(key(i%9), Weight(1+i%3)); p.Release() },
+			func(i int) { p, _ := l.Acquire(ctx, key(i%3)); p.Release() },
+			func(i int) { changeSomething(t, l, limit, i); time.Sleep(50 * time.Microsecond) },
+		} {
+			all.Go(func() {
+				for i := 0; ctx.Err() == nil; i++ {
+					f(i)
+				}
+			})
+		}
+	}
+	all.Wait()
+	for _, l := range ls {
+		l.endExchange()
+		stats(t, l, "InFlight", 0, "Waiting", 0)
+		is(t, "keys that are said", l.Stats().Demand.Keys, 0)
+	}
+}
+
+func changeSomething(t *testing.T, l *Limiter, limit Limit, i int) {
+	switch i % 8 {
+	case 0:
+		must(t, l.SetLimit(Limit{InFlight: 10 + i%20, Rates: limit.Rates}))
+	case 1:
+		must(t, l.SetPool(Pool{Replicas: 2 + i%3}, 0))
+	case 2:
+		l.Reset(key(i % 9))
+	case 3:
+		_ = l.Override(key(i%2), &Limit{InFlight: 5})
+	case 4:
+		_ = l.Override(key((i+1)%2), nil)
+	default:
+		l.Stats()
+		l.Explain(key(i % 9))
+	}
+}
+
+// speakers is a limiter with so many keys, of which it and another replica mention the first few.
+func speakers(b *testing.B, keys, few int) (*Limiter, *hubEnd) {
+	h := &hub{turns: 200 * time.Millisecond, said: []map[string]Terms{{}, {}}}
+	l := mustNew(b, Limit{Rates: []Rate{PerSecond(1e9)}}, MaxKeys(1<<21), Replicas(2),
+		Demand(100, time.Second))
+	l.beginExchange()
+	for i := range keys {
+		l.Allow(key(i))
+	}
+	for i := range few {
+		h.said[1][textKey+key(i)] = Terms{1, 1, 1, 0, 0, 0}
+	}
+	end := &hubEnd{hub: h}
+	l.turn(end)
+	l.turn(end)
+	return l, end
+}
+
+// BenchmarkAllowSpoken is a call for a key that replicas mention, beside one for another.
+func BenchmarkAllowSpoken(b *testing.B) {
+	for name, few := range map[string]int{"spoken": 1, "plain": 0} {
+		b.Run(name, func(b *testing.B) {
+			l, _ := speakers(b, 1, few)
+			b.ReportAllocs()
+			for b.Loop() {
+				l.Allow("key-0")
+			}
+		})
+	}
+}
+
+// BenchmarkTurn is a turn of sums with 100 keys, beside none and a million others.
+func BenchmarkTurn(b *testing.B) {
+	for name, keys := range map[string]int{"100 keys": 100, "100 of 1,000,000 keys": 1_000_000} {
+		b.Run(name, func(b *testing.B) {
+			l, end := speakers(b, keys, 100)
+			b.ReportAllocs()
+			for b.Loop() {
+				l.turn(end)
+			}
+		})
+	}
 }

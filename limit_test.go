@@ -4,13 +4,14 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/time/rate"
 	"pgregory.net/rapid"
+
+	"github.com/quotient-go/quotient/policy"
 )
 
 const year = 365 * 24 * time.Hour
@@ -80,211 +81,6 @@ var badLimits = []struct {
 		`"rate 2"`},
 }
 
-func TestValidateNamesFieldAndValue(t *testing.T) {
-	for _, c := range badLimits {
-		says(t, c.limit.Validate(), "quotient: ", c.field, c.value)
-	}
-}
-
-func TestNewRefusesABadLimit(t *testing.T) {
-	for _, c := range badLimits {
-		l, err := New(c.limit)
-		if l != nil {
-			t.Errorf("%+v: got a limiter", c.limit)
-		}
-		says(t, err, c.field, c.value)
-	}
-}
-
-// Failure mode 1: a value that is refused changes nothing, neither the limit nor its state.
-func TestSetLimitKeepsTheOldLimit(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(1, 3)))
-		wants(t, l, "k", 3)
-		for _, c := range badLimits {
-			says(t, l.SetLimit(c.limit), c.field, c.value)
-			wants(t, l, "k", 0)
-			wants(t, l, fmt.Sprint("new after ", c.field, c.value), 3)
-		}
-		if got := l.Stats().Limit.Rates; !slices.Equal(got, []Rate{perSecond(1, 3)}) {
-			t.Errorf("the limit is now %+v", got)
-		}
-		time.Sleep(2 * time.Second)
-		wants(t, l, "k", 2)
-	})
-}
-
-func TestOverrideRefusesABadLimit(t *testing.T) {
-	l := limiterOf(t, rated(perSecond(1, 3)))
-	for _, c := range badLimits {
-		says(t, l.Override("k", &c.limit), "quotient: ", c.field, c.value)
-	}
-	if n := len(l.Overrides()); n != 0 {
-		t.Errorf("%d keys have a limit of their own", n)
-	}
-}
-
-func TestLimiterSharesNoMemoryWithItsCaller(t *testing.T) {
-	rates := []Rate{perSecond(1, 3)}
-	l := limiterOf(t, Limit{Rates: rates})
-	rates[0].Events = math.NaN()
-	l.Stats().Limit.Rates[0].Events = math.NaN()
-	l.Stats().Limit.Rates[0].Events = math.NaN()
-	if got := l.Stats().Limit.Rates[0]; got != perSecond(1, 3) {
-		t.Errorf("the limit is now %+v", got)
-	}
-}
-
-func TestOptionsRefuseBadValues(t *testing.T) {
-	for _, c := range []struct {
-		opt   Option
-		words []string
-	}{
-		{MaxKeys(0), []string{"MaxKeys", "0"}},
-		{MaxKeys(-1), []string{"MaxKeys", "-1"}},
-		{MaxKeys(maxKeys + 1), []string{"MaxKeys", "1073741825"}},
-		{MaxWait(-1), []string{"MaxWait", "-1ns"}},
-		{MaxWaiting(-1, 0), []string{"MaxWaiting for a key", "-1"}},
-		{MaxWaiting(0, -2), []string{"MaxWaiting in total", "-2"}},
-		{MaxHold(-time.Second), []string{"MaxHold", "-1s"}},
-		{Policy(nil), []string{"Policy"}},
-		{Logger(nil), []string{"Logger"}},
-		{StartPool(Pool{}), []string{"Pool.Replicas", "0"}},
-		{StartPool(Pool{Replicas: 2, Ordinal: 3}), []string{"Pool.Ordinal", "3"}},
-		{HoldDown(-1), []string{"HoldDown", "-1ns"}},
-		{HintMaxAge(-1), []string{"HintMaxAge", "-1ns"}},
-	} {
-		l, err := New(Limit{}, c.opt)
-		if l != nil {
-			t.Errorf("%q: got a limiter", c.words)
-		}
-		says(t, err, append(c.words, "quotient: ")...)
-	}
-}
-
-func TestDenyRefusesAll(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{Deny: true})
-		wants(t, l, "k", 0)
-		refusedFor(t, l, ReasonDenied, "k")
-		if _, n := l.TryAcquireUpTo("k", 5); n != 0 {
-			t.Errorf("got %d of 5", n)
-		}
-		asking(t, l, "k").refusedAfter(t, 0, ReasonDenied)
-		if !l.Stats().Limit.Deny || (Limit{}).Deny {
-			t.Error("the statistics take Deny for the zero limit")
-		}
-	})
-}
-
-// A rule beside Deny would mean that some calls are admitted.
-func TestDenyStandsAlone(t *testing.T) {
-	l := limiterOf(t, rated(PerSecond(1)))
-	for _, limit := range []Limit{{Deny: true, InFlight: 5}, {Deny: true, Rates: []Rate{PerSecond(1)}}} {
-		says(t, limit.Validate(), "Limit.Deny", "true")
-		says(t, l.SetLimit(limit), "Limit.Deny")
-		says(t, l.Override("k", &limit), "Limit.Deny")
-	}
-	wants(t, l, "k", 1)
-}
-
-func TestFromRate(t *testing.T) {
-	for _, c := range []struct {
-		limit rate.Limit
-		burst int
-		words []string // of the error; none: valid
-	}{
-		{100, 20, nil},
-		{rate.Every(time.Minute), 1, nil},
-		{0.001, 1 << 30, nil},
-		{rate.Inf, 1, []string{"Rates[0].Events"}},
-		{0, 1, []string{"Rates[0].Events", "0"}},
-		{-1, 1, []string{"Rates[0].Events", "-1"}},
-		{1, 0, []string{"Rates[0].Burst", "-1"}},
-		{1, -7, []string{"Rates[0].Burst", "-7"}},
-	} {
-		l, err := New(Rates(FromRate(c.limit, c.burst)))
-		if len(c.words) > 0 {
-			says(t, err, c.words...)
-			continue
-		}
-		must(t, err)
-		r := l.Stats().Rules[0]
-		if r.Limit != float64(c.limit) || r.Burst != float64(c.burst) || r.Left != float64(c.burst) {
-			t.Errorf("%v, burst %d: %+v", c.limit, c.burst, r)
-		}
-	}
-}
-
-func TestZeroLimitLimitsNothing(t *testing.T) {
-	l := limiterOf(t, Limit{})
-	for range 1000 {
-		if !l.Allow("k") {
-			t.Fatal("refused")
-		}
-	}
-	if _, n := l.TryAcquireUpTo("k", 12); n != 12 {
-		t.Errorf("got %d of 12", n)
-	}
-}
-
-// A rate that never decides is warned of once, where a limit is set, and is no error.
-func TestWarnsOfNeedlessRates(t *testing.T) {
-	second, minute := PerSecond(10), PerMinute(100)
-	window := func(events float64, per time.Duration) Rate {
-		return Rate{Name: "window", Events: events, Per: per, Aligned: true}
-	}
-	for _, c := range []struct {
-		rates []Rate
-		want  string // the rate that never decides
-	}{
-		{[]Rate{second, PerHour(1000)}, ""},
-		{[]Rate{second, minute}, ""},
-		{[]Rate{second, PerMinute(600)}, "minute"},
-		{[]Rate{PerMinute(600), second}, "minute"},
-		{[]Rate{second, PerMinute(599)}, ""},
-		{[]Rate{second, {Name: "same", Events: 10, Per: time.Second}}, "same"},
-		{[]Rate{second, {Name: "small burst", Events: 600, Per: time.Minute, Burst: 9}}, "second"},
-		{[]Rate{second, {Name: "small burst", Events: 599, Per: time.Minute, Burst: 11}}, ""},
-		{[]Rate{second, {Name: "other", Unit: "tok", Events: 1000, Per: time.Second}}, ""},
-		{[]Rate{second, Every(100 * time.Millisecond)}, "second"},
-		{[]Rate{second, window(609, time.Minute)}, ""},
-		{[]Rate{second, window(610, time.Minute)}, "window"},
-		{[]Rate{second, window(610.5, time.Minute), {Name: "free", Unit: "tok", Events: 1, Per: 1}},
-			"window"},
-		{[]Rate{window(5, time.Second), second}, "second"},
-		{[]Rate{window(5.1, time.Second), second}, ""},
-		{[]Rate{window(100, time.Minute), {Name: "hours", Events: 6000, Per: time.Hour, Aligned: true}},
-			"hours"},
-		{[]Rate{window(100, time.Minute), {Name: "hours", Events: 5999, Per: time.Hour, Aligned: true}}, ""},
-		{[]Rate{window(10, 7*time.Second), {Name: "odd", Events: 34, Per: 10 * time.Second, Aligned: true}},
-			""},
-		{[]Rate{window(10, 7*time.Second), {Name: "odd", Events: 35, Per: 10 * time.Second, Aligned: true}},
-			"odd"},
-	} {
-		row(t, fmt.Sprint(c.rates), func(t *testing.T) {
-			var text strings.Builder
-			log := slog.New(slog.NewTextHandler(&text, nil))
-			limit := Rates(c.rates...)
-			l := limiterOf(t, limit, Logger(log))
-			must(t, l.SetLimit(limit))
-			must(t, l.Override("k", &limit))
-			must(t, l.Override("k", nil))
-			limiterOf(t, Limit{}, Logger(log), Plans(map[string]Limit{"p": limit}))
-			want := 0
-			if c.want != "" {
-				want = 4
-			}
-			got := strings.Count(text.String(), "level=WARN msg=\"rate never decides\" ")
-			if got != want || strings.Count(text.String(), "rate=\""+c.want+": ") < want ||
-				strings.Count(text.String(), " key=k rate=") != want/4 ||
-				strings.Count(text.String(), " plan=p rate=") != want/4 {
-				t.Errorf("got %d warnings, want %d of %q:\n%s", got, want, c.want, &text)
-			}
-		})
-	}
-}
-
 // Without a rate that is needless all calls fare as with it.
 func TestPropertyNeedlessRates(t *testing.T) {
 	property(t, func(rt *rapid.T) {
@@ -319,4 +115,300 @@ func TestPropertyNeedlessRates(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestValidateNamesFieldAndValue(t *testing.T) {
+	for _, c := range badLimits {
+		says(t, c.limit.Validate(), "quotient: ", c.field, c.value)
+		l, err := New(c.limit)
+		is(t, "a limiter beside an error", l, nil)
+		says(t, err, c.field, c.value)
+	}
+}
+
+// Failure mode 1: a value that is refused changes nothing, neither the limit nor its state.
+func TestSetLimitKeepsTheOldLimit(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(perSecond(1, 3)))
+		wants(t, l, "k", 3)
+		for _, c := range badLimits {
+			says(t, l.SetLimit(c.limit), c.field, c.value)
+			wants(t, l, "k", 0)
+			wants(t, l, fmt.Sprint("new after ", c.field, c.value), 3)
+		}
+		stats(t, l, "Limit", rated(perSecond(1, 3)))
+		time.Sleep(2 * time.Second)
+		wants(t, l, "k", 2)
+	})
+}
+
+func TestOverrideRefusesABadLimit(t *testing.T) {
+	l := limiterOf(t, rated(perSecond(1, 3)))
+	for _, c := range badLimits {
+		says(t, l.Override("k", &c.limit), "quotient: ", "Override", c.field, c.value)
+	}
+	units := Rates(Rate{Unit: "a", Events: 1, Per: 1}, Rate{Unit: "b", Events: 1, Per: 1},
+		Rate{Unit: "c", Events: 1, Per: 1}, Rate{Unit: "d", Events: 1, Per: 1})
+	says(t, l.Override("k", &units), "Rates[3].Unit", `"d"`)
+	override(t, l, "k", nil) // takes off what is not there
+	stats(t, l, "Version", 0, "Overrides", 0)
+}
+
+func TestLimiterSharesNoMemoryWithItsCaller(t *testing.T) {
+	rates := []Rate{perSecond(1, 3)}
+	l := limiterOf(t, Limit{Rates: rates})
+	rates[0].Events = math.NaN()
+	l.Stats().Limit.Rates[0].Events = math.NaN()
+	is(t, "the limit", l.Stats().Limit.Rates[0], perSecond(1, 3))
+}
+
+func TestDenyRefusesAll(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, Limit{Deny: true})
+		wants(t, l, "k", 0)
+		refusedFor(t, l, ReasonDenied, "k")
+		upTo(t, l, "k", 5, 0)
+		asking(t, l, "k").refusedAfter(t, 0, ReasonDenied)
+		is(t, "Stats know it", l.Stats().Limit.Deny, true)
+	})
+}
+
+// A rule beside Deny would mean that some calls are admitted.
+func TestDenyStandsAlone(t *testing.T) {
+	l := limiterOf(t, rated(PerSecond(1)))
+	for _, limit := range []Limit{{Deny: true, InFlight: 5}, {Deny: true, Rates: []Rate{PerSecond(1)}}} {
+		says(t, limit.Validate(), "Limit.Deny", "true")
+		says(t, l.SetLimit(limit), "Limit.Deny")
+		says(t, l.Override("k", &limit), "Limit.Deny")
+	}
+	wants(t, l, "k", 1)
+}
+
+func TestFromRate(t *testing.T) {
+	for _, c := range []struct {
+		limit rate.Limit
+		burst int
+		words []string // of the error; none: valid
+	}{
+		{100, 20, nil}, {rate.Every(time.Minute), 1, nil}, {0.001, 1 << 30, nil},
+		{rate.Inf, 1, []string{"Rates[0].Events"}},
+		{0, 1, []string{"Rates[0].Events", "0"}}, {-1, 1, []string{"Rates[0].Events", "-1"}},
+		{1, 0, []string{"Rates[0].Burst", "-1"}}, {1, -7, []string{"Rates[0].Burst", "-7"}},
+	} {
+		l, err := New(Rates(FromRate(c.limit, c.burst)))
+		if len(c.words) > 0 {
+			says(t, err, c.words...)
+			continue
+		}
+		must(t, err)
+		r := l.Stats().Rules[0]
+		is(t, c, [3]float64{r.Limit, r.Burst, r.Left},
+			[3]float64{float64(c.limit), float64(c.burst), float64(c.burst)})
+	}
+}
+
+// A rate that never decides is warned of once, where a limit is set, and is no error.
+func TestWarnsOfNeedlessRates(t *testing.T) {
+	second, minute := PerSecond(10), PerMinute(100)
+	named := func(name string, events float64, per time.Duration, burst int) Rate {
+		return Rate{Name: name, Events: events, Per: per, Burst: burst}
+	}
+	window := func(name string, events float64, per time.Duration) Rate {
+		return Rate{Name: name, Events: events, Per: per, Aligned: true}
+	}
+	tok := Rate{Name: "free", Unit: "tok", Events: 1000, Per: time.Second}
+	for _, c := range []struct {
+		want  string // the rate that never decides
+		rates []Rate
+	}{
+		{"", []Rate{second, PerHour(1000)}},
+		{"", []Rate{second, minute}},
+		{"minute", []Rate{second, PerMinute(600)}},
+		{"minute", []Rate{PerMinute(600), second}},
+		{"", []Rate{second, PerMinute(599)}},
+		{"same", []Rate{second, named("same", 10, time.Second, 0)}},
+		{"second", []Rate{second, named("small burst", 600, time.Minute, 9)}},
+		{"", []Rate{second, named("small burst", 599, time.Minute, 11)}},
+		{"", []Rate{second, tok}},
+		{"second", []Rate{second, Every(100 * ms)}},
+		{"", []Rate{second, window("window", 609, time.Minute)}},
+		{"window", []Rate{second, window("window", 610, time.Minute)}},
+		{"window", []Rate{second, window("window", 610.5, time.Minute), tok}},
+		{"second", []Rate{window("window", 5, time.Second), second}},
+		{"", []Rate{window("window", 5.1, time.Second), second}},
+		{"hours", []Rate{window("window", 100, time.Minute), window("hours", 6000, time.Hour)}},
+		{"", []Rate{window("window", 100, time.Minute), window("hours", 5999, time.Hour)}},
+		{"", []Rate{window("window", 10, 7*time.Second), window("odd", 34, 10*time.Second)}},
+		{"odd", []Rate{window("window", 10, 7*time.Second), window("odd", 35, 10*time.Second)}},
+	} {
+		row(t, fmt.Sprint(c.rates), func(t *testing.T) {
+			var text strings.Builder
+			log := slog.New(slog.NewTextHandler(&text, nil))
+			limit := Rates(c.rates...)
+			l := limiterOf(t, limit, Logger(log))
+			must(t, l.SetLimit(limit))
+			must(t, l.Override("k", &limit))
+			must(t, l.Override("k", nil))
+			limiterOf(t, Limit{}, Logger(log), Plans(map[string]Limit{"p": limit}))
+			want := 0
+			if c.want != "" {
+				want = 4
+			}
+			got := strings.Count(text.String(), "level=WARN msg=\"rate never decides\" ")
+			if got != want || strings.Count(text.String(), "rate=\""+c.want+": ") < want ||
+				strings.Count(text.String(), " key=k rate=") != want/4 ||
+				strings.Count(text.String(), " plan=p rate=") != want/4 {
+				t.Errorf("got %d warnings, want %d of %q:\n%s", got, want, c.want, &text)
+			}
+		})
+	}
+}
+
+// Failure mode 8: rates at the edges saturate. A wait that is longer than any Duration is unknown, and a turn
+// that never comes is waited for in vain.
+func TestRatesAtTheEdges(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		rate  Rate
+		after time.Duration
+		more  int // admitted then
+	}{
+		{"one event in ten years", Every(10 * year), 10 * year, 1},
+		{"not yet ten years", Every(10 * year), 10*year - time.Second, 0},
+		{"one event in a hundred years", Every(100 * year), 100 * year, 1},
+		{"one event in the longest duration", Every(math.MaxInt64), 100 * year, 0},
+		{"hardly ever", Rate{Events: 0.001, Per: math.MaxInt64}, 100 * year, 0},
+		{"a thousandth of an event", Rate{Events: 0.001, Per: time.Second}, 1000 * time.Second, 1},
+	} {
+		row(t, c.name, func(t *testing.T) {
+			l := limiterOf(t, rated(c.rate))
+			wants(t, l, "k", 1)
+			if d := refusedFor(t, l, ReasonRate, "k"); c.more == 1 || c.name == "hardly ever" {
+				is(t, "retry after", d.RetryAfter, c.after*time.Duration(c.more))
+			}
+			waiter := asking(t, l, "k")
+			if time.Sleep(c.after); c.more == 1 {
+				waiter.admittedAfter(t, c.after)
+			} else {
+				waiter.waits(t)
+				waiter.gaveUp(t)
+			}
+			wants(t, l, "k", 0)
+			l.Stats()
+		})
+	}
+}
+
+// Failure mode 8: all that follows from the slowest rates is a number, above 0, and no time is below 0.
+func TestSlowestRates(t *testing.T) {
+	const longest = math.MaxInt64
+	for _, r := range []Rate{
+		{Events: 0.001, Per: longest}, {Events: 0.001, Per: longest, Aligned: true},
+		{Events: 0.001, Per: longest, Burst: 1}, {Events: 0.001, Per: longest, Burst: 2},
+		{Events: 0.001, Per: longest, Burst: maxBurst}, {Events: 1, Per: longest, Burst: 1},
+		{Events: 1.1e-13, Per: time.Second}, {Events: 0.001, Per: time.Hour, Aligned: true},
+		{Events: 1.1e-22, Per: time.Nanosecond},
+	} {
+		for _, pool := range []Pool{
+			{Replicas: 1}, {Replicas: 1, Ordinal: 1, Fixed: true}, {Replicas: maxReplicas},
+			{Replicas: maxReplicas, Ordinal: 1}, {Replicas: maxReplicas, Ordinal: maxReplicas},
+		} {
+			for name, p := range map[string]Option{
+				"fixed": Policy(policy.Fixed{}), "aimd": Policy(policy.AIMD{}),
+				"tracking": policyOf(policy.Tracking{}, beyondShare),
+			} {
+				row(t, []any{r, pool, name}, func(t *testing.T) {
+					var overhead time.Duration
+					l := limiterOf(t, rated(r), StartPool(pool), p,
+						OnAdmit(func(_ string, _, over time.Duration) { overhead = over }))
+					sane(t, l)
+					l.TryAcquireUpTo("k", 1)
+					sane(t, l)
+					time.Sleep(100 * year)
+					sane(t, l)
+					if overhead < 0 {
+						t.Errorf("overhead %v", overhead)
+					}
+				})
+			}
+		}
+	}
+}
+
+// sane fails unless all numbers that a limiter shows of its rates and of the key k make sense.
+func sane(t *testing.T, l *Limiter) {
+	t.Helper()
+	positive := func(what string, values ...float64) {
+		t.Helper()
+		for _, v := range values {
+			if !(v > 0 && v < math.Inf(1)) {
+				t.Errorf("%s: %v", what, v)
+			}
+		}
+	}
+	for _, r := range l.Stats().Rules {
+		positive("limit and share", r.Limit, r.Share)
+	}
+	for i := range l.shards[0].setting.rules {
+		r := &l.shards[0].setting.rules[i]
+		if r.role != roleRate {
+			continue
+		}
+		positive("the interval", r.interval)
+		positive("the time of a full bucket", float64(r.in(r.size)))
+		positive("the time of a burst", float64(r.in(float64(r.most))))
+		if r.schedule != nil {
+			positive("the windows' mean", r.schedule.mean())
+		}
+	}
+	e := l.Explain("k")
+	for _, x := range e.ctrls() {
+		positive("pace and ceiling", x.Pace, x.Limit)
+	}
+	for _, q := range l.AppendState(nil, "k") {
+		if q.Left != q.Left || q.Reset < 0 {
+			t.Errorf("quota: left %v, full in %v", q.Left, q.Reset)
+		}
+	}
+	if r := e.Rules[0]; e.Next.RetryAfter < 0 || l.Check("k").RetryAfter < 0 || r.Reset < 0 ||
+		math.IsNaN(r.Left) || r.Left < 1 && r.Reset == 0 {
+		t.Errorf("wait %v, left %v, full in %v", e.Next.RetryAfter, r.Left, r.Reset)
+	}
+}
+
+// An event due within a nanosecond counts as there, since a Duration cannot be shorter.
+func TestLargestRates(t *testing.T) {
+	for _, c := range []struct {
+		events float64
+		burst  int
+		weight int // that is let through at once
+		early  int // calls that come within the nanosecond
+	}{{1e9, 0, 1e9, 0}, {1e12, 0, 1e12, 999}, {1e12, 5, 5, 999}, {1e12, maxBurst, maxBurst, 999}} {
+		row(t, c, func(t *testing.T) {
+			l := limiterOf(t, rated(perSecond(c.events, c.burst)))
+			for range 3 {
+				took(t, l, "k", Weight(c.weight))
+				wants(t, l, "k", c.early)
+				time.Sleep(2 * time.Second)
+				has(t, l, "k", float64(c.weight))
+			}
+			if c.weight < maxAmount {
+				refusedFor(t, l, ReasonTooLarge, "k", Weight(c.weight+1))
+			}
+		})
+	}
+}
+
+func TestRateConstructors(t *testing.T) {
+	for _, c := range []struct {
+		rate      Rate
+		perSecond float64
+		burst     float64
+	}{
+		{PerSecond(20), 20, 20}, {PerSecond(0.5), 0.5, 1}, {PerMinute(120), 2, 120}, {PerMinute(30), 0.5, 30},
+		{PerHour(7200), 2, 7200}, {PerHour(0.5), 0.5 / 3600, 1}, {Every(2 * time.Second), 0.5, 1},
+		{perSecond(2, 9), 2, 9}, {aligned(2.5, time.Second), 2.5, 3}, {aligned(0.5, time.Second), 0.5, 1},
+	} {
+		is(t, c.rate, [2]float64{c.rate.perSecond(), c.rate.burst()}, [2]float64{c.perSecond, c.burst})
+	}
 }

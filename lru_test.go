@@ -3,24 +3,13 @@ package quotient
 import (
 	"fmt"
 	"hash/maphash"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 	"unsafe"
 )
-
-// keysAre fails unless the limiter remembers exactly so many keys.
-func keysAre(t *testing.T, l *Limiter, n int) {
-	t.Helper()
-	seen := map[string]bool{}
-	for state := range l.Keys() {
-		key := state.Key
-		seen[key] = true
-	}
-	if st := l.Stats(); st.Keys != n || len(seen) != n {
-		t.Errorf("%d keys are remembered, %d distinct, want %d", st.Keys, len(seen), n)
-	}
-}
 
 // Failure mode 2: a key that is being limited is never forgotten.
 func TestOnlyIdleKeysAreEvicted(t *testing.T) {
@@ -39,6 +28,10 @@ func TestOnlyIdleKeysAreEvicted(t *testing.T) {
 }
 
 func TestWhatKeepsAKey(t *testing.T) {
+	take := func(pause time.Duration, opts ...CallOption) func(*testing.T, *Limiter) {
+		return func(t *testing.T, l *Limiter) { took(t, l, "k", opts...); time.Sleep(pause) }
+	}
+	window := rated(aligned(5, time.Hour))
 	for _, c := range []struct {
 		name  string
 		limit Limit
@@ -46,36 +39,23 @@ func TestWhatKeepsAKey(t *testing.T) {
 		stays bool
 	}{
 		{"nothing", rated(perSecond(1, 5)), func(*testing.T, *Limiter) {}, false},
-		{"a token missing", rated(perSecond(1, 5)), func(t *testing.T, l *Limiter) { took(t, l, "k") }, true},
-		{"a bucket that is full again", rated(perSecond(100, 5)), func(t *testing.T, l *Limiter) {
-			took(t, l, "k")
-			time.Sleep(time.Second)
-		}, false},
-		{"the second bucket", rated(perSecond(100, 5), PerHour(1)), func(t *testing.T, l *Limiter) {
-			took(t, l, "k")
-			time.Sleep(time.Second)
-		}, true},
-		{"a window", rated(Rate{Events: 5, Per: time.Hour, Aligned: true}),
-			func(t *testing.T, l *Limiter) { took(t, l, "k") }, true},
-		{"a window that is over", rated(Rate{Events: 5, Per: time.Hour, Aligned: true}),
-			func(t *testing.T, l *Limiter) { took(t, l, "k"); time.Sleep(time.Hour) }, false},
-		{"a permit", Limit{InFlight: 1}, func(t *testing.T, l *Limiter) { took(t, l, "k") }, true},
+		{"a token missing", rated(perSecond(1, 5)), take(0), true},
+		{"a bucket that is full again", rated(perSecond(100, 5)), take(time.Second), false},
+		{"the second bucket", rated(perSecond(100, 5), PerHour(1)), take(time.Second), true},
+		{"a window", window, take(0), true},
+		{"a window that is over", window, take(time.Hour), false},
+		{"a permit", Limit{InFlight: 1}, take(0), true},
 		{"a permit that was released", Limit{InFlight: 1},
 			func(t *testing.T, l *Limiter) { took(t, l, "k").Release() }, false},
-		{"a permit of a cost", rated(perSecond(100, 5), tokensPerMinute(60, 5)),
-			func(t *testing.T, l *Limiter) {
-				took(t, l, "k", Cost("tokens", 5)) // it may be corrected
-				time.Sleep(time.Minute)
-			}, true},
+		{"a permit of a cost, which may be corrected", rated(perSecond(100, 5), tokensPerMinute(60, 5)),
+			take(time.Minute, Cost("tokens", 5)), true},
 	} {
 		row(t, c.name, func(t *testing.T) {
 			l := limiterOf(t, c.limit, MaxKeys(1))
 			refusedFor(t, l, ReasonTooLarge, "k", Weight(100)) // the key is there
 			c.use(t, l)
 			l.TryAcquire("another")
-			if gone := gateOf(l, "k") == nil; gone == c.stays {
-				t.Errorf("the key is gone: %v", gone)
-			}
+			is(t, "stays", gateOf(l, "k") != nil, c.stays)
 		})
 	}
 }
@@ -112,9 +92,7 @@ func TestCheckAfterAnotherKey(t *testing.T) {
 		for i := range 10 {
 			wants(t, l, key(i), 1)
 			for j := range 20 {
-				if got := l.Check(key(j)).OK; got != (j > i) {
-					t.Errorf("after %d keys were used up the key %d has room: %v", i+1, j, got)
-				}
+				is(t, []any{i, j}, l.Check(key(j)).OK, j > i)
 			}
 		}
 	})
@@ -127,42 +105,31 @@ func TestMaxKeysIsHard(t *testing.T) {
 		for i := range 10 {
 			wants(t, l, fmt.Sprint("busy ", i), 5)
 		}
-		admitted := 0
 		for i := range 1000 {
-			if _, d := l.TryAcquire(fmt.Sprint("late ", i)); d.OK {
-				admitted++
-			} else if d.Reason != ReasonKeys {
+			if _, d := l.TryAcquire(fmt.Sprint("late ", i)); !d.OK && d.Reason != ReasonKeys {
 				t.Fatalf("refused for %v", d.Reason)
 			}
 		}
-		if admitted != 5 {
-			t.Errorf("1000 keys that do not fit had %d asks admitted, want one burst, 5", admitted)
+		stats(t, l, "Keys", 10, "Admitted", 55, "Overflowed", 1000)
+		is(t, "refused", l.Stats().Refused[ReasonKeys], 995)
+		n := 0
+		for range l.Keys() {
+			n++
 		}
-		keysAre(t, l, 10)
-		if got := l.Stats(); got.Overflowed != 1000 || got.Refused[ReasonKeys] != 995 {
-			t.Errorf("overflowed %d, refused %d", got.Overflowed, got.Refused[ReasonKeys])
-		}
+		is(t, "keys that are listed", n, 10)
 	})
 }
 
-// A key that comes out of the overflow gate starts with what that one has left.
-func TestOverflowBringsNoFreshBurst(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
+func TestOverflowGate(t *testing.T) {
+	row(t, "a key that comes out of it starts with what it has left", func(t *testing.T) {
 		l := limiterOf(t, rated(perSecond(1, 5)), MaxKeys(1))
 		took(t, l, "busy")
 		wants(t, l, "late", 5) // through the overflow gate
 		time.Sleep(time.Second)
 		wants(t, l, "late", 1) // in place of the busy key, which is idle again
-		if gateOf(l, "late") == nil {
-			t.Error("the key has no gate of its own")
-		}
+		is(t, "a gate of its own", gateOf(l, "late") != nil, true)
 	})
-}
-
-// A call that can never be admitted is refused for that, and not for want of room, where a key has no room
-// either.
-func TestOverflowRefusesWhatNeverFits(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
+	row(t, "what never fits is refused for that, and not for want of room", func(t *testing.T) {
 		l := limiterOf(t, Limit{Rates: []Rate{perSecond(1, 5)}, InFlight: 4}, MaxKeys(1), Replicas(2))
 		took(t, l, "busy")
 		refusedFor(t, l, ReasonTooLarge, "late", Weight(6))
@@ -171,56 +138,34 @@ func TestOverflowRefusesWhatNeverFits(t *testing.T) {
 		}
 		refusedFor(t, l, ReasonKeys, "late")
 	})
-}
-
-func TestOverflowRecovers(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
+	row(t, "goes when there is room again", func(t *testing.T) {
 		l := limiterOf(t, rated(perSecond(1, 5)), MaxKeys(2))
-		for _, key := range []string{"a", "b", "c", "d"} {
-			l.Allow(key)
+		for i := range 4 {
+			l.Allow(key(i))
 		}
 		time.Sleep(time.Minute)
-		wants(t, l, "c", 5)
-		wants(t, l, "d", 5)
-		if s := l.shard("c"); s.overflow.gate != nil {
-			t.Error("the overflow gate is still there")
-		}
+		wants(t, l, key(2), 5)
+		wants(t, l, key(3), 5)
+		is(t, "still there", l.shard(key(2)).overflow.gate != nil, false)
 	})
-}
-
-// A key that holds a permit through the overflow gate stays there until it is released.
-func TestOverflowKeepsThoseWhoHoldThroughIt(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{InFlight: 2}, MaxKeys(1))
-		busy := took(t, l, "busy")
-		held := took(t, l, "late", Weight(2))
-		busy.Release()
-		refusedFor(t, l, ReasonKeys, "late")
-		c := asking(t, l, "late")
-		c.waits(t)
-		held.Release()
-		c.admittedAfter(t, 0)
-		c.permit.Release()
-		took(t, l, "late", Weight(2)).Release()
-		if gateOf(l, "late") == nil {
-			t.Error("the key has no gate of its own")
-		}
-		if len(l.shard("late").waiting) != 0 {
-			t.Error("a queue is left")
-		}
-	})
-}
-
-func TestOverflowQueueIsBounded(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{InFlight: 1}, MaxKeys(1), MaxWaiting(2, 100))
-		took(t, l, "busy")
-		took(t, l, "late")
-		a, b := asking(t, l, "a"), asking(t, l, "b")
-		asking(t, l, "c").refusedAfter(t, 0, ReasonKeys)
-		a.gaveUp(t)
-		b.gaveUp(t)
-	})
+	// The empty key is a key like any other.
+	for _, late := range []string{"late", ""} {
+		row(t, fmt.Sprintf("keeps %q, which holds a permit through it", late), func(t *testing.T) {
+			l := limiterOf(t, Limit{InFlight: 2}, MaxKeys(1))
+			busy := took(t, l, "busy")
+			held := took(t, l, late, Weight(2))
+			busy.Release()
+			refusedFor(t, l, ReasonKeys, late)
+			c := asking(t, l, late)
+			c.waits(t)
+			held.Release()
+			c.admittedAfter(t, 0)
+			c.permit.Release()
+			took(t, l, late, Weight(2)).Release()
+			is(t, "a gate of its own", gateOf(l, late) != nil, true)
+			is(t, "queues that are left", len(l.shard(late).waiting), 0)
+		})
+	}
 }
 
 // After a flood the map holds the keys that are limited, not those that were ever seen, and gives memory
@@ -232,8 +177,7 @@ func TestMemoryFallsBack(t *testing.T) {
 		for i := range flood {
 			took(t, l, fmt.Sprint(i))
 		}
-		keys := l.Stats().Keys
-		if keys < flood*9/10 {
+		if keys := l.Stats().Keys; keys < flood*9/10 {
 			t.Fatalf("only %d keys are remembered", keys)
 		}
 		time.Sleep(time.Minute)
@@ -252,12 +196,11 @@ func TestMemoryFallsBack(t *testing.T) {
 }
 
 func TestRebuildKeepsKeysAndOrder(t *testing.T) {
+	st := newStore(2000)
 	seed := maphash.MakeSeed()
 	hash := func(key string) uint64 { return maphash.String(seed, key) }
-	st := newStore(2000)
 	for i := range 2000 {
-		name := fmt.Sprint(i)
-		st.add(hash(name), &gate{name: name})
+		st.add(hash(key(i)), &gate{name: key(i)})
 	}
 	for st.order.Len() > 90 {
 		if !st.evictOne(1, func(*gate) bool { return true }) {
@@ -268,11 +211,11 @@ func TestRebuildKeepsKeysAndOrder(t *testing.T) {
 		t.Errorf("peak %d, %d lines: the store was not rebuilt", st.peak, len(st.index))
 	}
 	for i, g := range st.order.Keys() {
-		if want := fmt.Sprint(1910 + i); g.name != want || st.find(hash(want)) != g {
+		if want := key(1910 + i); g.name != want || st.find(hash(want)) != g {
 			t.Fatalf("place %d holds %s, want %s", i, g.name, want)
 		}
 	}
-	if st.find(hash("5")) != nil {
+	if st.find(hash(key(5))) != nil {
 		t.Error("a key that was dropped is still there")
 	}
 }
@@ -280,12 +223,10 @@ func TestRebuildKeepsKeysAndOrder(t *testing.T) {
 // A key is a copy: a part of a large body, used as a key, keeps the body from being collected.
 func TestKeysAreCopied(t *testing.T) {
 	l := limiterOf(t, rated(PerHour(1)))
-	body := strings.Repeat("x", 1<<20)
-	name := body[:8]
+	name := strings.Repeat("x", 1<<20)[:8]
 	wants(t, l, name, 1)
 	for state := range l.Keys() {
-		key := state.Key
-		if unsafe.StringData(key) == unsafe.StringData(name) {
+		if unsafe.StringData(state.Key) == unsafe.StringData(name) {
 			t.Error("the map keeps the caller's memory")
 		}
 	}
@@ -300,28 +241,157 @@ func TestShardCount(t *testing.T) {
 	}
 }
 
-// The empty key is a key like any other.
-func TestEmptyKeyLeavesTheOverflowGate(t *testing.T) {
-	l := limiterOf(t, Limit{InFlight: 3}, MaxKeys(1))
-	busy := took(t, l, "busy")
-	took(t, l, "stays")
-	took(t, l, "").Release()
-	busy.Release()
-	took(t, l, "")
-	if gateOf(l, "") == nil {
-		t.Error("the key holds nothing through the overflow gate, and is still sent there")
+// crowdedBy fills a limiter with keys, so many percent of them busy and the others idle, in random order.
+func crowdedBy(t testing.TB, keys, busy int) *Limiter {
+	t.Helper()
+	l := limiterOf(t, rated(Rate{Name: "hour", Events: 5, Per: time.Hour, Burst: 5}), MaxKeys(keys))
+	random := rand.New(rand.NewPCG(1, uint64(busy)))
+	for i, at := range random.Perm(keys) {
+		key := fmt.Sprint("old ", i)
+		l.TryAcquire(key, Weight(6)) // too much: the key is there, and idle
+		if at < keys*busy/100 {
+			l.Allow(key)
+		}
+	}
+	stats(t, l, "Keys", keys, "Overflowed", 0)
+	return l
+}
+
+// Failure mode 9: while idle keys remain, a new key takes the place of one. Where there are many shards, each
+// sees its own keys alone at first, and what it has saved may be used up before the last idle ones are found.
+func TestNewKeysFindTheIdleOnes(t *testing.T) {
+	for _, c := range []struct {
+		keys    int
+		percent map[int]int // busy keys to new keys that may land in the overflow gate, of a hundred
+	}{
+		{100, map[int]int{0: 0, 50: 0, 75: 0, 90: 0, 99: 0}},
+		{500, map[int]int{0: 0, 50: 0, 75: 0, 90: 0, 99: 0}},
+		{10_000, map[int]int{0: 1, 50: 1, 75: 2, 90: 3, 99: 8}},
+	} {
+		for busy, most := range c.percent {
+			row(t, fmt.Sprintf("%d keys, %d percent of them busy", c.keys, busy), func(t *testing.T) {
+				l := crowdedBy(t, c.keys, busy)
+				idle := c.keys - c.keys*busy/100
+				for i := range idle {
+					l.Allow(fmt.Sprint("new ", i))
+				}
+				st := l.Stats()
+				if got := int(st.Overflowed); got*100 > most*idle || st.Keys > c.keys {
+					t.Errorf("%d of %d new keys in the overflow gate, %d keys in all", got, idle, st.Keys)
+				}
+			})
+		}
 	}
 }
 
-// A key is idle only if nothing of its window was used.
-func TestUsedWindowIsNotIdle(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(Rate{Events: 3, Per: time.Minute, Aligned: true}), MaxKeys(1))
-		wants(t, l, "k", 3)
-		l.TryAcquire("another")
-		wants(t, l, "k", 0)
-		time.Sleep(time.Minute)
-		l.TryAcquire("another") // takes the place of k
-		wants(t, l, "k", 3)
+func TestLooks(t *testing.T) {
+	// All keys are busy and new ones come without end. All calls together look at no more keys than they have
+	// paid for: one a key that is there, and a few for each new one.
+	row(t, "of an attack are bounded", func(t *testing.T) {
+		const keys, asks = 1000, 3000
+		l := crowdedBy(t, keys, 100)
+		s, all := l.shard(""), 0
+		before := s.order.Keys()
+		for i := range asks {
+			l.Allow(fmt.Sprint("new ", i))
+			after := s.order.Keys()
+			looks := slices.Index(before, after[0]) // so many have been turned to the front
+			if all += looks; looks > maxLooks+1 {
+				t.Fatalf("ask %d looked at %d keys", i, looks)
+			}
+			before = after
+		}
+		if most := keys + asks*(probes+1); all > most || all < keys {
+			t.Errorf("%d asks looked at %d keys of %d, at most %d", asks, all, keys, most)
+		}
+		stats(t, l, "Overflowed", asks)
 	})
+	row(t, "at keys that have missed many settings count for more", func(t *testing.T) {
+		l := crowdedBy(t, 1000, 100)
+		for i := range 50 * perLook {
+			limit := l.Stats().Limit
+			limit.InFlight = 1000 + i%2
+			setLimit(t, l, limit)
+		}
+		s := l.shard("")
+		before := s.order.Keys()
+		l.Allow("new")
+		stats(t, l, "Overflowed", 1)
+		looks := slices.Index(before, s.order.Keys()[0])
+		within(t, "keys that were looked at", maxLooks/100, maxLooks/50+2, looks)
+	})
+	row(t, "are not saved in vain, until there is an idle key", func(t *testing.T) {
+		const keys = 500
+		l := crowdedBy(t, keys, 100)
+		s := l.shard("")
+		for i := range keys {
+			l.Allow(fmt.Sprint("new ", i))
+		}
+		for range 10 * longPause {
+			l.Allow("old 7") // pays for looks, as each call does
+		}
+		if s.saved > 2*probes {
+			t.Errorf("%d looks are saved while all keys are busy", s.saved)
+		}
+		time.Sleep(5 * time.Hour) // all are idle, and sweeps drop some
+		for range 2 * longPause {
+			l.Allow("old 7")
+		}
+		is(t, "looks in vain after sweeps have found idle keys", s.vain, 0)
+	})
+	// An operator who gives a key a limit of its own does not depend on that.
+	row(t, "are paid for by each call, also that of a key which is there", func(t *testing.T) {
+		const keys = 500
+		l := crowdedBy(t, keys, 99)
+		s := l.shard("")
+		s.saved = 0
+		is(t, "room for an operator's key", s.hasRoomBeyond(s.latest), true)
+		s.saved = 0
+		for range 3 * longPause {
+			l.Allow("old 7")
+		}
+		if s.saved < keys {
+			t.Errorf("%d looks are saved after %d asks", s.saved, 3*longPause)
+		}
+		for i := range keys - keys*99/100 - 1 { // the operator's has taken the place of one
+			l.Allow(fmt.Sprint("new ", i))
+		}
+		stats(t, l, "Overflowed", 0)
+	})
+	row(t, "go on in the shards behind the one that they began in", func(t *testing.T) {
+		hash := func(key string) uint64 { return uint64(key[0]-'a')%2 | uint64(key[1])<<32 }
+		l := limiterOf(t, rated(PerHour(1)), MaxKeys(2048), WithHash(hash))
+		for i := range 200 {
+			l.Allow("a" + string(rune(i)))
+		}
+		l.TryAcquire("b0", Weight(9)) // too much: the key is there, and idle
+		s := l.shard("a0")
+		for i := range l.shards {
+			if &l.shards[i] == s {
+				l.broom.Store(uint64(i))
+			}
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		l.shard("b0").saved, s.saved = probes, 0
+		is(t, "the idle key of the other shard was found", s.evictIdle(s.now()), true)
+	})
+}
+
+// BenchmarkNewKeys is what a call of a new key costs while all keys are busy, as in an attack by keys.
+func BenchmarkNewKeys(b *testing.B) {
+	for _, keys := range []int{1000, 100_000} {
+		b.Run(fmt.Sprintf("%d busy keys", keys), func(b *testing.B) {
+			l := crowdedBy(b, keys, 100)
+			names := make([]string, 1<<14)
+			for i := range names {
+				names[i] = fmt.Sprint("new ", i)
+				l.Allow(names[i])
+			}
+			for i := 0; b.Loop(); i++ {
+				l.Allow(names[i%len(names)])
+			}
+			stats(b, l, "Overflowed", b.N+len(names))
+		})
+	}
 }

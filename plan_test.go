@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -21,9 +20,7 @@ func admits(t *testing.T, l *Limiter, key, plan string, n int) {
 			t.Fatalf("%s in %q: refused after %d of %d: %+v", key, plan, i, n, d)
 		}
 	}
-	if _, d := l.TryAcquire(key, Plan(plan)); d.OK {
-		t.Fatalf("%s in %q: one more than %d is admitted", key, plan, n)
-	}
+	refuses(t, l, key, Plan(plan))
 }
 
 // ofPlans is a limiter of 5 with plans of 10 and 100, each in as many seconds.
@@ -40,17 +37,10 @@ func TestPlans(t *testing.T) {
 		admits(t, l, "a", "free", 10)
 		admits(t, l, "b", "paid", 100)
 		admits(t, l, "c", "", 5)
-		if _, n := l.TryAcquireUpTo("d", 99, Plan("free")); n != 10 {
-			t.Errorf("TryAcquireUpTo: %d", n)
-		}
-		if _, n := l.TryAcquireUpTo("e", 99); n != 5 {
-			t.Errorf("TryAcquireUpTo without a plan: %d", n)
-		}
-		for _, k := range slices.Collect(l.Keys()) {
-			want := map[string]string{"a": "free", "b": "paid", "c": "", "d": "free", "e": ""}[k.Key]
-			if k.Plan != want {
-				t.Errorf("%s is in %q, want %q", k.Key, k.Plan, want)
-			}
+		upTo(t, l, "d", 99, 10, Plan("free"))
+		upTo(t, l, "e", 99, 5)
+		for k := range l.Keys() {
+			is(t, k.Key, k.Plan, map[string]string{"a": "free", "b": "paid", "d": "free"}[k.Key])
 		}
 		if e := l.Explain("b"); e.Plan != "paid" || e.Next.OK || e.Limit.Rates[0].Burst != 100 {
 			t.Errorf("%+v", e)
@@ -58,6 +48,8 @@ func TestPlans(t *testing.T) {
 		if e := l.Explain("b", Plan("")); e.Plan != "" || e.Limit.Rates[0].Burst != 5 {
 			t.Errorf("%+v", e)
 		}
+		free := Plan("free")
+		is(t, "allocations", testing.AllocsPerRun(1000, func() { l.TryAcquire("k", free) }), 0)
 	})
 }
 
@@ -67,34 +59,18 @@ func TestSetPlan(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := ofPlans(t)
 		admits(t, l, "a", "free", 10)
-		got := make(chan string, 9)
-		wait := func(plan string, weight int) {
-			go func() {
-				_, err := l.Acquire(t.Context(), "a", Plan(plan), Weight(weight))
-				got <- fmt.Sprint(plan, " ", err)
-			}()
-			synctest.Wait()
-		}
-		wait("free", 6)
-		wait("paid", 95)
+		free := asking(t, l, "a", Plan("free"), Weight(6))
+		paid := asking(t, l, "a", Plan("paid"), Weight(95))
 		must(t, l.SetPlan("free", &Limit{}))
-		synctest.Wait()
-		if s := <-got; s != "free <nil>" || len(got) != 0 {
-			t.Error(s, len(got))
-		}
+		free.admittedAfter(t, 0)
+		paid.waits(t)
 		must(t, l.SetPlan("paid", &Limit{Deny: true}))
-		if s := <-got; !strings.Contains(s, "paid") || !strings.Contains(s, "denied") {
-			t.Error(s)
-		}
+		paid.refusedAfter(t, 0, ReasonDenied)
 		limit := rated(perSecond(1, 7))
 		must(t, l.SetPlan("free", &limit))
 		admits(t, l, "b", "free", 7)
 		must(t, l.SetPlan("free", nil))
-		_, d := l.TryAcquire("b", Plan("free"))
-		says(t, &LimitedError{Key: "b", Decision: d}, "Plan", `"free"`)
-		if d.Reason != ReasonBadRequest {
-			t.Error(d.Reason)
-		}
+		says(t, refusal("b", refusedFor(t, l, ReasonBadRequest, "b", Plan("free"))), "Plan", `"free"`)
 		must(t, l.SetPlan("free", nil))
 		must(t, l.SetPlan("none", nil))
 		must(t, l.SetPlan("free", &limit))
@@ -108,16 +84,13 @@ func TestKeysOfAPlanThatIsOff(t *testing.T) {
 	own := rated(perSecond(1, 5))
 	l := limiterOf(t, own, Plans(map[string]Limit{"same": own, "other": rated(perSecond(1, 9))}))
 	for _, name := range []string{"same", "other"} {
-		l.TryAcquire("k", Plan(name))
+		took(t, l, "k", Plan(name))
 		explained(t, l.Explain("k"), "(plan "+name+")")
 		must(t, l.SetPlan(name, nil))
-		if e := l.Explain("k"); e.Plan != "" || strings.Contains(e.String(), "plan") {
-			t.Errorf("%s is off, and the key is in %q: %s", name, e.Plan, e)
-		}
+		is(t, "a plan that is off", strings.Contains(l.Explain("k").String(), "plan"), false)
+		is(t, "the plan that the key is in", l.Explain("k").Plan, "")
 		must(t, l.SetPlan(name, &own))
-		if k := l.Top(1)[0]; k.Plan != name {
-			t.Errorf("%s is back, and the key is in %q", name, k.Plan)
-		}
+		is(t, "the plan that is back", l.Top(1)[0].Plan, name)
 	}
 }
 
@@ -125,24 +98,15 @@ func TestKeysOfAPlanThatIsOff(t *testing.T) {
 func TestPlanTakenOffWhileCallersWait(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(perSecond(1, 5)), Plans(map[string]Limit{"slow": {InFlight: 1}}))
-		p, d := l.TryAcquire("k", Plan("slow"))
-		if !d.OK {
-			t.Fatal(d)
-		}
-		got := make(chan error, 9)
+		p := took(t, l, "k", Plan("slow"))
+		var calls []*call
 		for range 6 {
-			go func() { _, err := l.Acquire(t.Context(), "k", Plan("slow")); got <- err }()
+			calls = append(calls, asking(t, l, "k", Plan("slow")))
 		}
-		synctest.Wait()
 		must(t, l.SetPlan("slow", nil))
-		synctest.Wait()
-		if len(got) != 5 {
-			t.Errorf("%d of 6 go at once, want 5", len(got))
-		}
 		time.Sleep(time.Second)
-		synctest.Wait()
-		if len(got) != 6 {
-			t.Errorf("%d of 6 went within a second", len(got))
+		for i, c := range calls {
+			c.admittedAfter(t, time.Duration(i/5)*time.Second)
 		}
 		p.Release()
 		inFlight(t, l, 0)
@@ -151,7 +115,7 @@ func TestPlanTakenOffWhileCallersWait(t *testing.T) {
 
 func TestSetPlanRefuses(t *testing.T) {
 	l := ofPlans(t)
-	before := fmt.Sprint(l.Stats().Plans, l.Stats().Version)
+	before := fmt.Sprint(l.Stats().Plans)
 	for _, name := range []string{"", "Paid", strings.Repeat("a", 65)} {
 		says(t, l.SetPlan(name, &Limit{}), "SetPlan", "name", "a-z")
 	}
@@ -164,9 +128,8 @@ func TestSetPlanRefuses(t *testing.T) {
 	}
 	limit := rated(perSecond(1, 10))
 	must(t, l.SetPlan("free", &limit))
-	if after := fmt.Sprint(l.Stats().Plans, l.Stats().Version-4); after != before {
-		t.Errorf("%s, was %s", after, before)
-	}
+	is(t, "plans", fmt.Sprint(l.Stats().Plans), before)
+	stats(t, l, "Version", 4)
 	for i := range maxPlans - 2 {
 		must(t, l.SetPlan(fmt.Sprint("p", i), &limit))
 	}
@@ -179,93 +142,74 @@ func TestSetPlanRefuses(t *testing.T) {
 
 // A key that changes its plan keeps what it has used.
 func TestPlansKeepWhatIsUsed(t *testing.T) {
-	slots := func(n int) Limit { return Limit{InFlight: n} }
-	tokens := func(burst int) Limit {
-		return rated(Rate{Name: "t", Unit: "tok", Events: 1, Per: time.Second, Burst: burst})
+	type play = func(t *testing.T, l *Limiter)
+	rates := [2]Limit{rated(perSecond(1, 10)), rated(perSecond(1, 100))}
+	tokens := [2]Limit{tokenLimit(1, 10), tokenLimit(1, 100)}
+	paid := func(n int) play { return func(t *testing.T, l *Limiter) { upTo(t, l, "k", n, n, Plan("paid")) } }
+	priced := func(t *testing.T, l *Limiter, plan string, cost, used int) {
+		p := took(t, l, "k", Plan(plan), Cost("tokens", cost))
+		must(t, p.Correct("tokens", used))
 	}
-	window := func(n float64) Limit {
-		return rated(Rate{Name: "w", Events: n, Per: time.Minute, Aligned: true})
-	}
+	free := func(l *Limiter, n int) Decision { return l.Check("k", Plan("free"), Cost("tokens", n)) }
 	for _, c := range []struct {
 		name        string
-		free, paid  Limit
-		play        func(t *testing.T, l *Limiter)
-		free2, more int // that are left in free, and in paid then
+		plans       [2]Limit // free and paid
+		play        play
+		free, more  int // that are left in free, and in paid then
+		least, none int // tokens that free has, and has not; 0: not looked at
 	}{
-		{"a downgrade with much left", rated(perSecond(1, 10)), rated(perSecond(1, 100)),
-			func(t *testing.T, l *Limiter) { upTo(t, l, "k", 50, 50, Plan("paid")) }, 10, 40},
-		{"a downgrade with little left", rated(perSecond(1, 10)), rated(perSecond(1, 100)),
-			func(t *testing.T, l *Limiter) { upTo(t, l, "k", 96, 96, Plan("paid")) }, 4, 0},
-		{"an upgrade", rated(perSecond(1, 10)), rated(perSecond(1, 100)),
-			func(t *testing.T, l *Limiter) { upTo(t, l, "k", 10, 10, Plan("free")) }, 0, 90},
-		{"there and back", rated(perSecond(1, 10)), rated(perSecond(1, 100)), func(t *testing.T, l *Limiter) {
+		{"a downgrade with much left", rates, paid(50), 10, 40, 0, 0},
+		{"a downgrade with little left", rates, paid(96), 4, 0, 0, 0},
+		{"an upgrade", rates, func(t *testing.T, l *Limiter) { upTo(t, l, "k", 10, 10, Plan("free")) },
+			0, 90, 0, 0},
+		{"there and back", rates, func(t *testing.T, l *Limiter) {
 			upTo(t, l, "k", 10, 10, Plan("free"))
 			upTo(t, l, "k", 40, 40, Plan("paid"))
-		}, 0, 50},
-		{"other names", rated(PerMinute(10)), rated(PerHour(1000)), func(t *testing.T, l *Limiter) {
+		}, 0, 50, 0, 0},
+		{"other names", [2]Limit{rated(PerMinute(10)), rated(PerHour(1000))}, func(t *testing.T, l *Limiter) {
 			upTo(t, l, "k", 999, 999, Plan("paid")).Release()
 			upTo(t, l, "k", 1, 1, Plan("free")).Release()
 			time.Sleep(time.Minute) // free is full by now, and paid has got 16 back
 			for range 9999 {
 				l.Allow("other") // so that free would be forgotten
 			}
-		}, 10, 6},
-		{"slots", slots(3), slots(5), func(t *testing.T, l *Limiter) {
-			upTo(t, l, "k", 2, 2, Plan("paid"))
-		}, 1, 2},
-		{"windows", window(10), window(100), func(t *testing.T, l *Limiter) {
-			upTo(t, l, "k", 95, 95, Plan("paid"))
-		}, 5, 0},
-		{"a correction", tokens(10), tokens(100), func(t *testing.T, l *Limiter) {
-			p, _ := l.TryAcquire("k", Plan("paid"), Cost("tok", 1))
-			must(t, p.Correct("tok", 95))
-			d := l.Check("k", Plan("free"), Cost("tok", 6))
-			if e := l.Check("k", Plan("free"), Cost("tok", 5)); d.OK || !e.OK {
-				t.Errorf("%+v, %+v", d, e)
-			}
-		}, 99, 99},
-		{"a correction that counts in both", tokens(10), tokens(100), func(t *testing.T, l *Limiter) {
-			l.TryAcquire("k", Plan("free"), Cost("tok", 1))
-			p, _ := l.TryAcquire("k", Plan("paid"), Cost("tok", 1))
-			must(t, p.Correct("tok", 97))
-			if d := l.Check("k", Plan("free"), Cost("tok", 3)); d.OK {
-				t.Errorf("%+v", d)
-			}
-		}, 99, 99},
-		{"a correction in another plan", tokens(10), rated(perSecond(1, 5)), func(t *testing.T, l *Limiter) {
-			p, _ := l.TryAcquire("k", Plan("free"), Cost("tok", 0))
-			l.TryAcquire("k", Plan("paid")) // which counts no tokens
-			must(t, p.Correct("tok", 9))
-			if d := l.Check("k", Plan("free"), Cost("tok", 2)); d.OK {
-				t.Errorf("%+v", d)
-			}
-		}, 99, 4},
-		{"more than there is", tokens(10), tokens(100), func(t *testing.T, l *Limiter) {
-			p, _ := l.TryAcquire("k", Plan("paid"), Cost("tok", 1))
-			must(t, p.Correct("tok", 120))
+		}, 10, 6, 0, 0},
+		{"slots", [2]Limit{{InFlight: 3}, {InFlight: 5}}, paid(2), 1, 2, 0, 0},
+		{"windows", [2]Limit{rated(aligned(10, time.Minute)), rated(aligned(100, time.Minute))}, paid(95),
+			5, 0, 0, 0},
+		{"a correction", tokens, func(t *testing.T, l *Limiter) { priced(t, l, "paid", 1, 95) },
+			99, 99, 5, 6},
+		{"a correction that counts in both", tokens, func(t *testing.T, l *Limiter) {
+			took(t, l, "k", Plan("free"), Cost("tokens", 1))
+			priced(t, l, "paid", 1, 97)
+		}, 99, 99, 0, 3},
+		{"a correction in another plan", [2]Limit{tokens[0], rated(perSecond(1, 5))},
+			func(t *testing.T, l *Limiter) {
+				p := took(t, l, "k", Plan("free"), Cost("tokens", 0))
+				took(t, l, "k", Plan("paid")) // which counts no tokens
+				must(t, p.Correct("tokens", 9))
+			}, 99, 4, 0, 2},
+		{"more than there is", tokens, func(t *testing.T, l *Limiter) {
+			priced(t, l, "paid", 1, 120)
 			time.Sleep(10 * time.Second)
-			if d := l.Check("k", Plan("free"), Cost("tok", 1)); d.OK || d.RetryAfter != 11*time.Second {
-				t.Errorf("%+v", d)
-			}
-		}, 99, 99},
+			is(t, "retry after", free(l, 1).RetryAfter, 11*time.Second)
+		}, 99, 99, 0, 1},
 	} {
 		row(t, c.name, func(t *testing.T) {
-			plans := Plans(map[string]Limit{"free": c.free, "paid": c.paid})
+			plans := Plans(map[string]Limit{"free": c.plans[0], "paid": c.plans[1]})
 			l := limiterOf(t, rated(perSecond(1, 1)), plans, few)
-			c.play(t, l)
-			if _, n := l.TryAcquireUpTo("k", 99, Plan("free")); n != c.free2 {
-				t.Errorf("free has %d left, want %d", n, c.free2)
+			if c.play(t, l); c.none > 0 {
+				is(t, "no room in free", free(l, c.none).OK, false)
+				is(t, "room in free", c.least == 0 || free(l, c.least).OK, true)
 			}
-			if _, n := l.TryAcquireUpTo("k", 99, Plan("paid")); n != c.more {
-				t.Errorf("paid has %d left, want %d", n, c.more)
-			}
+			upTo(t, l, "k", 99, c.free, Plan("free"))
+			upTo(t, l, "k", 99, c.more, Plan("paid"))
 		})
 	}
 }
 
-// A plan that is new to a key counts what the key has taken in all that it was in.
-func TestThirdPlanCountsAll(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
+func TestPlansCount(t *testing.T) {
+	row(t, "all that the key was in, when a plan is new to it", func(t *testing.T) {
 		l := limiterOf(t, rated(perSecond(1, 3)),
 			Plans(map[string]Limit{"a": rated(perSecond(1, 2)), "b": rated(perSecond(1, 3))}))
 		upTo(t, l, "k", 1, 1)
@@ -273,17 +217,12 @@ func TestThirdPlanCountsAll(t *testing.T) {
 		upTo(t, l, "k", 9, 1, Plan("b"))
 		upTo(t, l, "k", 9, 0)
 	})
-}
-
-// Events taken in a plan that have come back there are not taken off it again because another plan still
-// misses them.
-func TestPlansDoNotEcho(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		daily := Plans(map[string]Limit{
+	// Though another plan still misses it.
+	row(t, "nothing again that has come back", func(t *testing.T) {
+		l := limiterOf(t, rated(perSecond(1, 1)), Plans(map[string]Limit{
 			"fast":  rated(perSecond(10, 5)),
 			"daily": rated(Rate{Events: 5, Per: 24 * time.Hour}),
-		})
-		l := limiterOf(t, rated(perSecond(1, 1)), daily)
+		}))
 		for range 5 {
 			upTo(t, l, "k", 9, 5, Plan("fast"))
 			upTo(t, l, "k", 9, 0, Plan("daily"))
@@ -294,72 +233,107 @@ func TestPlansDoNotEcho(t *testing.T) {
 	})
 }
 
-// A look in another plan changes nothing.
-func TestPlanLooksChangeNothing(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
+func TestPlansAnd(t *testing.T) {
+	// It goes before any plan, and is counted in the plans that the key was in.
+	row(t, "a limit of its own", func(t *testing.T) {
+		l := ofPlans(t)
+		upTo(t, l, "k", 90, 90, Plan("paid"))
+		override(t, l, "k", ptr(rated(Rate{Name: "own", Events: 1, Per: time.Hour, Burst: 1000})))
+		upTo(t, l, "k", 20, 10, Plan("free"))
+		if e := l.Explain("k", Plan("paid")); !e.Overridden || e.Plan != "" ||
+			e.Limit.Rates[0].Name != "own" {
+			t.Errorf("%+v", e)
+		}
+		override(t, l, "k", nil)
+		upTo(t, l, "k", 99, 0, Plan("paid"))
+		upTo(t, l, "k", 99, 0)
+		time.Sleep(3 * time.Second)
+		upTo(t, l, "k", 99, 3, Plan("free"))
+		upTo(t, l, "k", 99, 0, Plan("paid"))
+		override(t, l, "k", deny)
+		is(t, "denied", l.Check("k", Plan("paid")).Reason, ReasonDenied)
+	})
+	row(t, "a key that is forgiven, in all plans", func(t *testing.T) {
+		l := ofPlans(t)
+		upTo(t, l, "k", 99, 99, Plan("paid"))
+		upTo(t, l, "k", 9, 1, Plan("free"))
+		resets(t, l, "k")
+		upTo(t, l, "k", 10, 10, Plan("free"))
+		upTo(t, l, "k", 99, 90, Plan("paid"))
+	})
+	row(t, "a dry run, which counts what a plan would refuse", func(t *testing.T) {
+		l := ofPlans(t)
+		l.SetDryRun(true)
+		for range 15 {
+			took(t, l, "k", Plan("free"))
+		}
+		is(t, "asks beyond the limit", l.Stats().DryRunAdmitted[ReasonRate], 5)
+		l.SetDryRun(false)
+		upTo(t, l, "k", 999, 90, Plan("paid"))
+	})
+	row(t, "the overflow gate, whose rest a key starts with in all plans", func(t *testing.T) {
+		l := ofPlans(t, MaxKeys(1))
+		upTo(t, l, "busy", 1, 1, Plan("paid")).Release()
+		upTo(t, l, "k", 100, 100, Plan("paid")).Release()
+		upTo(t, l, "k", 9, 0, Plan("free"))
+		time.Sleep(2 * time.Second)
+		upTo(t, l, "k", 100, 2, Plan("paid"))
+		stats(t, l, "Overflowed", 2, "Evicted", 1)
+	})
+	row(t, "a queue, where each comes under its own plan, in order", func(t *testing.T) {
+		l := ofPlans(t)
+		upTo(t, l, "k", 10, 10, Plan("free"))
+		var calls []*call
+		for _, plan := range []string{"free", "paid", "paid"} {
+			calls = append(calls, asking(t, l, "k", Plan(plan)))
+		}
+		time.Sleep(time.Second / 2)
+		setLimit(t, l, rated(perSecond(1, 6))) // the queue is looked at again
+		time.Sleep(time.Second / 2)
+		for _, c := range calls {
+			c.admittedAfter(t, time.Second)
+		}
+	})
+	row(t, "a clock, which nothing else needs", func(t *testing.T) {
+		l := limiterOf(t, Limit{InFlight: 2})
+		must(t, l.SetPlan("window", ptr(rated(aligned(3, time.Minute)))))
+		for range 3 {
+			admits(t, l, "k", "window", 3)
+			time.Sleep(time.Minute)
+		}
+	})
+	// Looks in another plan change nothing.
+	row(t, "a controller's knowledge, which stays", func(t *testing.T) {
 		l := ofPlans(t, Policy(policy.AIMD{}))
-		p, _ := l.TryAcquire("k", Plan("paid"))
-		go func() { _, _ = l.Acquire(t.Context(), "k", Plan("paid"), Weight(100)) }()
-		synctest.Wait()
-		p.Report(policy.Feedback{Outcome: policy.Throttled})
+		for range 3 {
+			took(t, l, "k", Plan("paid")).Done(policy.Feedback{Outcome: policy.Throttled})
+			time.Sleep(time.Minute)
+		}
+		took(t, l, "k", Plan("paid"))
+		waiter := asking(t, l, "k", Plan("paid"), Weight(100))
 		before := fmt.Sprintf("%+v", l.Explain("k"))
 		for _, plan := range []string{"free", "", "paid"} {
 			l.Check("k", Plan(plan))
 			l.Explain("k", Plan(plan))
 		}
 		l.AppendState(nil, "k")
-		if after := fmt.Sprintf("%+v", l.Explain("k")); after != before {
-			t.Errorf("%s\nwas\n%s", after, before)
-		}
-	})
-}
-
-// A controller's knowledge stays when its key changes plans.
-func TestPlansAndControllers(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := ofPlans(t, Policy(policy.AIMD{}))
-		for range 3 {
-			p, d := l.TryAcquire("k", Plan("paid"))
-			if !d.OK {
-				t.Fatal(d)
-			}
-			p.Done(policy.Feedback{Outcome: policy.Throttled})
-			time.Sleep(time.Minute)
-		}
-		paid := l.Explain("k").Rules
-		free := l.Explain("k", Plan("free")).Rules
-		if a, b := paid[1], free[1]; a.ForgottenIn == 0 || a.ForgottenIn != b.ForgottenIn ||
-			a.Pace != b.Pace || a.Pace >= 1 {
+		is(t, "after a look", fmt.Sprintf("%+v", l.Explain("k")), before)
+		waiter.gaveUp(t)
+		a, b := l.Explain("k", Plan("paid")).Rules[1], l.Explain("k", Plan("free")).Rules[1]
+		if a.ForgottenIn == 0 || a.ForgottenIn != b.ForgottenIn || a.Pace != b.Pace || a.Pace >= 1 {
 			t.Errorf("%+v in one plan, %+v in the other", a, b)
 		}
 	})
-}
-
-// An aligned rate of a plan has the wall clock read, also where nothing else needs a clock.
-func TestPlanNeedsAClock(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{InFlight: 2})
-		window := rated(Rate{Events: 3, Per: time.Minute, Aligned: true})
-		must(t, l.SetPlan("window", &window))
-		for range 3 {
-			admits(t, l, "k", "window", 3)
-			time.Sleep(time.Minute)
-		}
-	})
-}
-
-// Plans are listed by name, with where a key never seen stands.
-func TestPlanStats(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
+	row(t, "statistics, by name, with where a key never seen stands", func(t *testing.T) {
 		log := recording()
 		l := ofPlans(t, Logger(slog.New(log)), Replicas(2))
 		log.wrote(t)
 		list := l.Stats().Plans
 		if len(list) != 2 || list[0].Name != "free" || list[1].Name != "paid" ||
-			list[1].Rules[0].Left != 50 ||
-			list[0].Limit.Rates[0].Burst != 10 || l.Stats().Version != 0 {
+			list[1].Rules[0].Left != 50 || list[0].Limit.Rates[0].Burst != 10 {
 			t.Errorf("%+v", list)
 		}
+		stats(t, l, "Version", 0)
 		must(t, l.SetPlan("paid", nil))
 		if list = l.Stats().Plans; len(list) != 1 || list[0].Name != "free" {
 			t.Errorf("%+v", list)
@@ -368,47 +342,78 @@ func TestPlanStats(t *testing.T) {
 	})
 }
 
-// A change of plan allocates only when a key changes.
-func TestPlansAllocateNothing(t *testing.T) {
-	l := ofPlans(t)
-	free := Plan("free")
-	if n := testing.AllocsPerRun(1000, func() { l.TryAcquire("k", free) }); n != 0 {
-		t.Errorf("%v allocations an ask", n)
+// A call that names an unknown plan is warned of, whichever verb asks, and at most once a second. Other
+// calls that are not valid are not, nor are mere looks.
+func TestUnknownPlanIsWarnedOf(t *testing.T) {
+	long := strings.Repeat("x", 65)
+	for name, ask := range map[string]func(*Limiter, ...CallOption){
+		"Acquire": func(l *Limiter, opts ...CallOption) {
+			_ = l.acquiring("k", opts...)(context.Background())
+		},
+		"TryAcquire":     func(l *Limiter, opts ...CallOption) { l.TryAcquire("k", opts...) },
+		"TryAcquireAll":  func(l *Limiter, opts ...CallOption) { TryAcquireAll(nil, Claim{l, "k", opts}) },
+		"TryAcquireUpTo": func(l *Limiter, opts ...CallOption) { l.TryAcquireUpTo("k", 1, opts...) },
+	} {
+		row(t, name, func(t *testing.T) {
+			var r Registry
+			log := recording()
+			l := limiterIn(t, &r, "api", Logger(slog.New(log)))
+			must(t, l.SetPlan("paid", &Limit{}))
+			ask(l, Plan("paid"))
+			ask(l, Plan(""))
+			ask(l, Cost("nothing", 1), Weight(1))
+			l.Check("k", Plan("gold"))
+			l.Explain("k", Plan("gold"))
+			synctest.Wait()
+			logged(t, log, "plan set limiter=api")
+			must(t, l.SetPlan("paid", nil))
+			log.take()
+			for _, plan := range []string{"gold", "silver", "paid", long} {
+				ask(l, Plan(plan), Weight(1))
+			}
+			time.Sleep(999 * ms)
+			ask(l, Plan("silver"), Weight(1))
+			time.Sleep(ms)
+			ask(l, Plan(long), Weight(1))
+			synctest.Wait()
+			const text = "WARN a call names a plan that the limiter does not have limiter=api plan="
+			log.wrote(t, "0s "+text+"gold", "1s "+text+long[:64]+"…")
+			is(t, "refused", l.Stats().Refused[ReasonBadRequest], 7)
+		})
 	}
 }
 
-// Changes of plans, of the limit and of the pool while callers of all plans wait: no caller is left.
-func TestPlansWhileAllMoves(t *testing.T) {
+// shardHandler is a log that looks whether a lock is held that Stats takes.
+type shardHandler struct {
+	slog.Handler
+	l      *Limiter
+	lines  int
+	locked bool
+}
+
+func (h *shardHandler) Enabled(context.Context, slog.Level) bool { return true }
+func (h *shardHandler) Handle(context.Context, slog.Record) error {
+	h.lines++
+	time.Sleep(ms) // of the bubble: the call has returned by then, unless it is what logs
+	for i := range h.l.shards {
+		if !h.l.shards[i].mu.TryLock() {
+			h.locked = true
+			continue
+		}
+		h.l.shards[i].mu.Unlock()
+	}
+	return nil
+}
+
+// A log that asks the limiter, as a handler may, is not waited for under a lock.
+func TestUnknownPlanIsLoggedWithoutALock(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := ofPlans(t, MaxKeys(3))
-		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-		defer cancel()
-		done := make(chan error, 300)
-		for i := range 300 {
-			go func() {
-				_, err := l.Acquire(ctx, fmt.Sprint(i%5), Plan([]string{"free", "paid", ""}[i%3]))
-				done <- err
-			}()
-		}
-		for i := range 40 {
-			limit := rated(perSecond(float64(1+i%3), 1+i%9))
-			must(t, l.SetPlan("free", &limit))
-			if i%4 == 0 {
-				must(t, l.SetPlan("paid", &limit))
-			}
-			setReplicas(t, l, 1+i%3)
-			if i%5 == 0 {
-				setLimit(t, l, limit)
-			}
-			time.Sleep(time.Second)
-		}
-		time.Sleep(20 * time.Minute)
+		h := &shardHandler{Handler: slog.DiscardHandler}
+		h.l = limiterOf(t, Limit{}, Logger(slog.New(h)))
+		h.l.TryAcquire("k", Plan("gold"), Weight(1))
+		time.Sleep(time.Second)
 		synctest.Wait()
-		if len(done) != 300 {
-			t.Errorf("%d of 300 went", len(done))
-		}
-		for range len(done) {
-			must(t, <-done)
-		}
+		is(t, "lines", h.lines, 1)
+		is(t, "a lock is held", h.locked, false)
 	})
 }

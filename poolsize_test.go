@@ -3,6 +3,7 @@ package quotient
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -33,8 +34,7 @@ func TestPoolValidate(t *testing.T) {
 		{Pool{Replicas: 5, Weight: 2, Ordinal: 5}, []string{"Pool.Ordinal", "5", "weight 2"}},
 		{Pool{Replicas: 5, Weight: 5, Ordinal: 2}, []string{"Pool.Ordinal", "2", "weight 5"}},
 	} {
-		err := c.pool.validate()
-		if len(c.words) > 0 {
+		if err := c.pool.validate(); len(c.words) > 0 {
 			says(t, err, c.words...)
 		} else if err != nil {
 			t.Errorf("%+v: %v", c.pool, err)
@@ -47,18 +47,14 @@ func TestStatic(t *testing.T) {
 		l := limiterOf(t, Limit{})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
+		want := Pool{Replicas: 5, Ordinal: 2, Fixed: true}
 		go func() {
 			time.Sleep(30 * time.Second)
-			if got, want := l.Stats().Pool.Pool, (Pool{Replicas: 5, Ordinal: 2, Fixed: true}); got != want {
-				t.Errorf("got %+v, want %+v", got, want)
-			}
+			is(t, "in force", l.Stats().Pool.Pool, want)
 		}()
-		if err := l.Follow(ctx, steady(Pool{Replicas: 5, Ordinal: 2, Fixed: true})); err != nil {
-			t.Errorf("Follow returned %v", err)
-		}
-		if st := l.Stats().Pool; st.Source != "followed" || st.Reports != 1 || st.Age != time.Minute {
-			t.Errorf("got %+v", st)
-		}
+		must(t, l.Follow(ctx, steady(want)))
+		st := l.Stats().Pool
+		is(t, "source, reports, age", fmt.Sprint(st.Source, " ", st.Reports, " ", st.Age), "followed 1 1m0s")
 	})
 }
 
@@ -101,9 +97,7 @@ func TestEnv(t *testing.T) {
 				weight = "-"
 			}
 			for name, v := range map[string]string{
-				envReplicas: c.replicas,
-				envOrdinal:  ordinal,
-				envWeight:   weight,
+				envReplicas: c.replicas, envOrdinal: ordinal, envWeight: weight,
 			} {
 				if v != "-" {
 					t.Setenv(name, v)
@@ -115,18 +109,14 @@ func TestEnv(t *testing.T) {
 				go l.Follow(ctx, Env()) //nolint:errcheck // the context's end
 				synctest.Wait()
 				cancel()
+				st := l.Stats().Pool
 				if c.words == nil {
-					if got := l.Stats().Pool.Pool; got != c.want {
-						t.Errorf("got %+v, want %+v", got, c.want)
-					}
+					is(t, "in force", st.Pool, c.want)
 					return
 				}
 				counted(t, l, 7) // the configured size, never 1
-				st := l.Stats().Pool
 				says(t, errors.New(st.LastError), c.words...)
-				if st.Errors+st.Rejected != 1 {
-					t.Errorf("got %+v", st)
-				}
+				is(t, "errors", st.Errors+st.Rejected, 1)
 			})
 		})
 	}
@@ -149,19 +139,15 @@ func TestFixedOrdinal(t *testing.T) {
 			{Pool{Replicas: 10, Weight: 9, Ordinal: 2}, Pool{Replicas: 10, Weight: 9}},
 			{Pool{Replicas: 81, Weight: 9}, Pool{Replicas: 81, Weight: 9, Ordinal: 3, Fixed: true}},
 		} {
-			if src.saysPool(c.says); l.Stats().Pool.Pool != c.want {
-				t.Errorf("%+v became %+v, want %+v", c.says, l.Stats().Pool.Pool, c.want)
-			}
+			src.saysPool(c.says)
+			is(t, c.says, l.Stats().Pool.Pool, c.want)
 		}
 		src.fails("no answer")
 		src.says(0)
-		if st := l.Stats().Pool; st.Errors != 1 || st.Rejected != 1 || st.Replicas != 81 {
-			t.Errorf("got %+v", st)
-		}
+		st := l.Stats().Pool
+		is(t, "errors, rejected, replicas", fmt.Sprint(st.Errors, st.Rejected, st.Replicas), "1 1 81")
 		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("Follow returned %v", err)
-		}
+		must(t, <-ended)
 		says(t, l.Follow(t.Context(), FixedOrdinal(0, src)), "FixedOrdinal", "0")
 		says(t, l.Follow(t.Context(), FixedOrdinal(1, nil)), "FixedOrdinal", "nil")
 	})

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/quotient-go/quotient/policy"
 )
 
 // Controllers may answer anything and limits may change at will. Each pace is finite, positive and at most
@@ -111,4 +113,227 @@ func TestPropertyWaitersUnderAnyController(t *testing.T) {
 			}
 		}
 	})
+}
+
+// diary is an adversary whose controllers, which it tells apart by their ceilings, note what they have
+// answered last.
+type diary struct {
+	adversary
+	answers map[float64]*answer
+}
+
+type answer struct {
+	at   time.Duration
+	pace policy.Pace
+	new  bool
+}
+
+type diaryController struct {
+	policy.Controller
+	answers map[float64]*answer
+}
+
+func (d diary) New(seed uint64) policy.Controller {
+	return diaryController{d.adversary.New(seed), d.answers}
+}
+
+func (l diaryController) Next(s policy.Sample, b policy.Bounds) policy.Pace {
+	pace := l.Controller.Next(s, b)
+	l.answers[b.Ceiling] = &answer{s.Now, pace, true}
+	return pace
+}
+
+// promise is what one controller has said, worked out from its answers alone, and what was admitted since.
+type promise struct {
+	meter
+	ceiling     float64
+	slots       bool
+	pace        float64
+	held        float64         // seconds, of slots
+	pausedUntil time.Time       // nothing before it
+	probe       time.Duration   // then one request in each, whatever it takes; 0: at the pace
+	gates       []time.Duration // their beginnings and ends in turn, from base
+	most        float64         // the largest ask
+	base        time.Time
+}
+
+// from puts a fill rate in force from an instant on.
+func (p *promise) from(at time.Time, rate float64) {
+	for len(p.steps) > 0 && p.steps[len(p.steps)-1].at.After(at) {
+		p.steps = p.steps[:len(p.steps)-1]
+	}
+	burst := max(1, 0.1*rate)
+	if p.probe > 0 {
+		burst = 1
+	}
+	p.steps = append(p.steps, step{at, rate, burst})
+}
+
+func (p *promise) fill() float64 {
+	switch {
+	case p.probe > 0:
+		return float64(time.Second) / float64(p.probe)
+	case !p.slots:
+		return p.pace
+	case p.held == 0:
+		return maxEvents
+	}
+	return min(p.pace/p.held, maxEvents)
+}
+
+// answered notes what a controller's answer comes to.
+func (p *promise) answered(a *answer) {
+	at := p.base.Add(a.at)
+	if x := a.pace.Rate; x > 0 && !math.IsInf(x, 1) {
+		p.pace = min(x, p.ceiling)
+		p.pausedUntil, p.probe = time.Time{}, min(a.pace.Probe(), time.Hour)
+		if wait := a.pace.NotBefore; wait > a.at {
+			wait = min(wait, a.at+time.Hour)
+			p.pausedUntil = p.base.Add(wait)
+			p.gates = append(p.gates, a.at, wait)
+		}
+	}
+	p.from(at, p.fill())
+	if p.pausedUntil.After(at) {
+		p.from(at, 0) // nothing accrues
+		p.from(p.pausedUntil, p.fill())
+	}
+}
+
+func (p *promise) admitted(rt *rapid.T, n int) {
+	if n == 0 {
+		return
+	}
+	if time.Now().Before(p.pausedUntil) {
+		rt.Fatalf("ceiling %v: admitted %v before the instant of its controller", p.ceiling,
+			time.Until(p.pausedUntil))
+	}
+	if p.probe > 0 {
+		n = 1
+	}
+	p.add(n)
+	p.most = max(p.most, float64(n))
+}
+
+// check holds every window against the integral, the burst and the debt of a call above the burst. For each
+// pause the one comes on top that passes at its end, whatever was owed.
+func (p *promise) check(rt *rapid.T) {
+	for i := range p.events {
+		sum := 0.0
+		for j := i; j < len(p.events); j++ {
+			sum += p.events[j].n
+			a, b := p.events[i].at, p.events[j].at
+			gates := 0.0
+			for k := 0; k < len(p.gates); k += 2 {
+				if p.base.Add(p.gates[k+1]).Before(a) || p.base.Add(p.gates[k]).After(b) {
+					continue
+				}
+				gates++
+			}
+			most := p.integral(a, b) + p.burst(a, b) + p.most - 1 + gates*p.most
+			if sum > most+0.002 {
+				rt.Fatalf("ceiling %v, window of %v: admitted %v, bound %.4f", p.ceiling, b.Sub(a), sum, most)
+			}
+		}
+	}
+}
+
+// Whatever controllers answer, any window admits at most what each of them allows. That is the integral of
+// its rate, or of its slots over the time that they are held, and a burst. In flight are at most its slots
+// and one more.
+func TestPropertyPacersKeepWhatControllersReturn(t *testing.T) {
+	property(t, func(rt *rapid.T) {
+		d := diary{drawAdversary(rt), map[float64]*answer{}}
+		limit := Limit{InFlight: rapid.SampledFrom([]int{0, 3, 12}).Draw(rt, "slots"), Rates: []Rate{
+			{Name: "r", Events: 40, Per: time.Second, Burst: 1e6},
+			{Name: "t", Unit: "tokens", Events: 100, Per: time.Second, Burst: 1e6},
+		}}
+		if rapid.Bool().Draw(rt, "requests alone") {
+			limit.Rates = limit.Rates[:1]
+		}
+		l := mustNew(rt, limit, Policy(d), BeyondShare(), few, WithHash(func(string) uint64 { return 1 }),
+			WithPhase(1))
+		promises := make([]*promise, 0, 3)
+		for _, ls := range l.shards[0].setting.ctrls {
+			p := &promise{ceiling: ls.bounds.Ceiling, slots: ls.ctrlID == slotsID, pace: ls.start,
+				base: l.base}
+			p.from(time.Now(), p.fill())
+			promises = append(promises, p)
+		}
+		keptPromises(rt, l, d, promises)
+		for _, p := range promises {
+			p.check(rt)
+		}
+	})
+}
+
+type sent struct {
+	Permit
+	weight int
+	at     time.Time
+}
+
+func keptPromises(rt *rapid.T, l *Limiter, d diary, promises []*promise) {
+	var out []sent
+	used := 0
+	for range rapid.IntRange(1, 80).Draw(rt, "steps") {
+		switch rapid.IntRange(0, 5).Draw(rt, "what") {
+		case 0, 1:
+			time.Sleep(min(drawPause(rt), 4*time.Second)) // so that nothing is forgotten
+		case 2, 3:
+			if n := len(out); n > 0 {
+				k := rapid.IntRange(0, n-1).Draw(rt, "whose")
+				answered(out[k], drawFeedback(rt), d, promises)
+				used -= out[k].weight
+				out = append(out[:k], out[k+1:]...)
+			}
+		default:
+			weight, cost := rapid.IntRange(1, 2).Draw(rt, "weight"), 0
+			opts := []CallOption{Weight(weight)}
+			if len(l.Stats().Limit.Rates) > 1 {
+				cost = rapid.IntRange(0, 3).Draw(rt, "cost")
+				opts = append(opts, Cost("tokens", cost))
+			}
+			for range rapid.IntRange(1, 30).Draw(rt, "asks") {
+				permit, dec := l.TryAcquire("k", opts...)
+				if !dec.OK {
+					break
+				}
+				out, used = append(out, sent{permit, weight, time.Now()}), used+weight
+				passed(rt, promises, weight, cost, used)
+			}
+		}
+	}
+}
+
+// answered hands feedback back, and works out what the controllers have made of it.
+func answered(s sent, f policy.Feedback, d diary, promises []*promise) {
+	s.Done(f)
+	for _, p := range promises {
+		if p.slots && f.Outcome == policy.Success {
+			took := time.Since(s.at).Seconds()
+			if p.held == 0 {
+				p.held = took
+			}
+			p.held += (took - p.held) / 16
+		}
+		if a := d.answers[p.ceiling]; a != nil && a.new {
+			a.new = false
+			p.answered(a)
+		}
+	}
+}
+
+// passed notes one admission with all controllers that govern something of it.
+func passed(rt *rapid.T, promises []*promise, weight, cost, used int) {
+	for _, p := range promises {
+		n := weight
+		if p.ceiling == 100 {
+			n = cost
+		}
+		p.admitted(rt, n)
+		if most := math.Floor(p.pace) + 1; p.slots && used > weight && float64(used) > min(most, p.ceiling) {
+			rt.Fatalf("%d in flight, %v learned slots", used, p.pace)
+		}
+	}
 }

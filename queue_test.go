@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/quotient-go/quotient/policy"
@@ -28,70 +26,35 @@ func askingFor(t *testing.T, l *Limiter, key, letters string) []*call {
 	return calls
 }
 
-// order returns the callers that were admitted, by the time it took.
-func order(t *testing.T, calls []*call) []int {
-	t.Helper()
-	var who []int
-	for i, c := range calls {
-		if !c.ended() || c.err != nil {
-			t.Errorf("call %d: %v", i, c.err)
-			return nil
-		}
-		who = append(who, i)
-	}
-	slices.SortStableFunc(who, func(a, b int) int { return int(calls[a].took - calls[b].took) })
-	return who
-}
-
+// Failure mode 32: in any eight admissions one is of the caller that has waited longest. It is the one that
+// came first, not the one of the lowest class.
 func TestHigherClassesGoFirst(t *testing.T) {
-	for _, c := range []struct {
-		queue string
-		want  []int
-	}{
-		{"NNNN", []int{0, 1, 2, 3}},
-		{"LLLL", []int{0, 1, 2, 3}},
-		{"LNHC", []int{3, 2, 1, 0}},
-		{"CHNL", []int{0, 1, 2, 3}},
-		{"LNLNHLH", []int{4, 6, 1, 3, 0, 2, 5}},
+	for queue, want := range map[string]string{
+		"NNNN":    "[0 1 2 3]",
+		"LNHC":    "[3 2 1 0]",
+		"LNLNHLH": "[4 6 1 3 0 2 5]",
 		// After seven that went past the oldest it has its turn.
-		{"LHHHHHHHHH", []int{1, 2, 3, 4, 5, 6, 7, 0, 8, 9}},
-		{"LLHHHHHHHHHHHHHHHH", []int{2, 3, 4, 5, 6, 7, 8, 0, 9, 10, 11, 12, 13, 14, 15, 1, 16, 17}},
-		{"NLHHHHHHHHHH", []int{2, 3, 4, 5, 6, 7, 8, 0, 9, 10, 11, 1}},
-		{"LNCCCCCCCCHHHHHHH", []int{2, 3, 4, 5, 6, 7, 8, 0, 9, 10, 11, 12, 13, 14, 15, 1, 16}},
+		"LHHHHHHHHH":   "[1 2 3 4 5 6 7 0 8 9]",
+		"NLHHHHHHHHHH": "[2 3 4 5 6 7 8 0 9 10 11 1]",
 		// The count for the highest class starts again whenever it is the oldest itself.
-		{"HLHHHHHHHH", []int{0, 2, 3, 4, 5, 6, 7, 8, 1, 9}},
+		"HLHHHHHHHH": "[0 2 3 4 5 6 7 8 1 9]",
 	} {
-		row(t, c.queue, func(t *testing.T) {
+		row(t, queue, func(t *testing.T) {
 			l := limiterOf(t, rated(Every(time.Second)))
 			wants(t, l, "k", 1)
-			calls := askingFor(t, l, "k", c.queue)
-			time.Sleep(time.Duration(len(c.queue)) * time.Second)
-			if got := order(t, calls); !slices.Equal(got, c.want) {
-				t.Errorf("served %v, want %v", got, c.want)
+			calls := askingFor(t, l, "k", queue)
+			var got []int
+			for range queue {
+				time.Sleep(time.Second)
+				for i, c := range calls {
+					if c.ended() && !slices.Contains(got, i) {
+						got = append(got, i)
+					}
+				}
 			}
+			is(t, "served", fmt.Sprint(got), want)
 		})
 	}
-}
-
-// The longest waiter is the one that came first, not the one of the lowest class.
-func TestTrickleGoesByAge(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		const soon = 100 * time.Millisecond
-		l := limiterOf(t, rated(Every(time.Second)))
-		wants(t, l, "k", 1)
-		high := askingFor(t, l, "k", "HHH")
-		time.Sleep(soon)
-		low := askingFor(t, l, "k", "L")
-		time.Sleep(soon)
-		more := askingFor(t, l, "k", "HHHHHHHH")
-		time.Sleep(time.Hour)
-		for i, c := range high {
-			c.admittedAfter(t, time.Duration(i+1)*time.Second)
-		}
-		low[0].admittedAfter(t, 11*time.Second-soon) // three, of which none was younger, and seven that were
-		more[6].admittedAfter(t, 10*time.Second-2*soon)
-		more[7].admittedAfter(t, 12*time.Second-2*soon)
-	})
 }
 
 // Failure mode 32: one that asks for much stays chosen until it is admitted, whatever comes.
@@ -117,7 +80,8 @@ func TestLargeLowCallIsNotStarved(t *testing.T) {
 	})
 }
 
-// A call of a higher class than all who wait takes what is there, or becomes the next at once.
+// A call of a higher class than all who wait takes what is there, or becomes the next at once. One that asks
+// for less does not overtake one of its class or above.
 func TestHigherClassIsNextAtOnce(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(perSecond(1, 5)))
@@ -125,10 +89,9 @@ func TestHigherClassIsNextAtOnce(t *testing.T) {
 		low := asking(t, l, "k", Weight(5), PriorityLow.Option())
 		time.Sleep(3 * time.Second)
 		refusedFor(t, l, ReasonRate, "k", PriorityLow.Option())
+		is(t, "Check of a low one", l.Check("k", PriorityLow.Option()).OK, false)
 		asking(t, l, "k", Weight(2), PriorityHigh.Option()).admittedAfter(t, 0)
-		if !l.Allow("k") {
-			t.Error("Allow, which is normal, is refused behind a low one")
-		}
+		is(t, "Allow, which is normal, behind a low one", l.Allow("k"), true)
 		high := asking(t, l, "k", Weight(3), PriorityHigh.Option())
 		refusedFor(t, l, ReasonRate, "k")                        // normal, behind high
 		refusedFor(t, l, ReasonRate, "k", PriorityHigh.Option()) // and no call overtakes within a class
@@ -139,89 +102,6 @@ func TestHigherClassIsNextAtOnce(t *testing.T) {
 	})
 }
 
-// A caller that asks for less does not overtake one of its class or above that asks for more.
-func TestNoWaiterOvertakesBecauseOfSize(t *testing.T) {
-	for _, class := range "LNHC" {
-		row(t, string(class), func(t *testing.T) {
-			l := limiterOf(t, rated(perSecond(1, 5)))
-			took(t, l, "k", Weight(5))
-			large := asking(t, l, "k", Weight(5), classOf(class).Option())
-			time.Sleep(4 * time.Second)
-			for c := PriorityLow; c <= classOf(class); c++ {
-				refusedFor(t, l, ReasonRate, "k", c.Option())
-				if d := l.Check("k", c.Option()); d.OK {
-					t.Errorf("Check of %v says there is room", c)
-				}
-			}
-			time.Sleep(time.Second)
-			large.admittedAfter(t, 5*time.Second)
-		})
-	}
-}
-
-// A waiter that others have passed is served as soon as there is room again, and its wait is no overhead.
-func TestOvertakenAreServedAllTheSame(t *testing.T) {
-	for _, c := range []struct {
-		name  string
-		limit Limit
-		past  func(*testing.T, *Limiter)
-		want  time.Duration
-	}{
-		{"Allow under slots", Limit{Rates: []Rate{perSecond(1, 3)}, InFlight: 3},
-			func(t *testing.T, l *Limiter) { l.Allow("k") }, 4 * time.Second},
-		{"TryAcquire", rated(perSecond(1, 3)), func(t *testing.T, l *Limiter) { took(t, l, "k") },
-			4 * time.Second},
-		{"TryAcquireUpTo", rated(perSecond(1, 3)), func(t *testing.T, l *Limiter) {
-			if _, n := l.TryAcquireUpTo("k", 9); n != 2 {
-				t.Errorf("got %d, want what is there", n)
-			}
-		}, 5 * time.Second},
-		{"Acquire", rated(perSecond(1, 3)), func(t *testing.T, l *Limiter) {
-			asking(t, l, "k").admittedAfter(t, 0)
-		}, 4 * time.Second},
-	} {
-		row(t, c.name, func(t *testing.T) {
-			var overhead atomic.Int64
-			l := limiterOf(t, c.limit,
-				OnAdmit(func(_ string, _, o time.Duration) { overhead.Store(int64(o)) }))
-			wants(t, l, "k", 3)
-			low := asking(t, l, "k", Weight(3), PriorityLow.Option())
-			time.Sleep(2 * time.Second)
-			c.past(t, l)
-			time.Sleep(3 * time.Second)
-			low.admittedAfter(t, c.want)
-			if o := time.Duration(overhead.Load()); o != 0 {
-				t.Errorf("%v of the wait is overhead", o)
-			}
-		})
-	}
-}
-
-// MaxWait ends on time for every waiter, in whatever class and whichever is next.
-func TestMaxWaitInEveryClass(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{InFlight: 1}, MaxWait(10*time.Second))
-		p := took(t, l, "k")
-		var calls []*call
-		for _, letter := range "LNHCCHNL" {
-			calls = append(calls, askingFor(t, l, "k", string(letter))...)
-			time.Sleep(time.Second)
-		}
-		time.Sleep(5*time.Second - 1)
-		for i, c := range calls {
-			if ended := c.ended(); ended != (i < 3) {
-				t.Errorf("call %d has ended: %v", i, ended)
-			}
-		}
-		time.Sleep(time.Minute)
-		for _, c := range calls {
-			c.refusedAfter(t, 10*time.Second, ReasonWait)
-		}
-		p.Release()
-		inFlight(t, l, 0)
-	})
-}
-
 // The turn that OnWait gets is that behind the waiters of the class and above, and no later.
 func TestTurnsByClass(t *testing.T) {
 	for _, c := range []struct {
@@ -229,76 +109,54 @@ func TestTurnsByClass(t *testing.T) {
 		ask   rune
 		want  time.Duration
 	}{
-		{"NN", 'L', 3 * time.Second},
-		{"NN", 'N', 3 * time.Second},
-		{"NN", 'H', time.Second},
-		{"LNHC", 'L', 5 * time.Second},
-		{"LNHC", 'N', 4 * time.Second},
-		{"LNHC", 'H', 3 * time.Second},
-		{"LNHC", 'C', 2 * time.Second},
+		{"NN", 'L', 3}, {"NN", 'N', 3}, {"NN", 'H', 1},
+		{"LNHC", 'L', 5}, {"LNHC", 'N', 4}, {"LNHC", 'H', 3}, {"LNHC", 'C', 2},
 	} {
 		for name, opts := range map[string][]Option{"fixed": nil, "controllers": {Policy(policy.AIMD{})}} {
 			row(t, fmt.Sprint(c.queue, string(c.ask), name), func(t *testing.T) {
+				want, class := c.want*time.Second, classOf(c.ask).Option()
 				l := limiterOf(t, rated(Every(time.Second)), opts...)
 				wants(t, l, "k", 1)
-				for _, w := range askingFor(t, l, "k", c.queue) {
-					w.waits(t)
-				}
-				_, d := l.TryAcquire("k", classOf(c.ask).Option())
-				if check := l.Check("k", classOf(c.ask).Option()); d.RetryAfter != c.want ||
-					check.RetryAfter != c.want {
-					t.Errorf("got %v and %v, want %v", d.RetryAfter, check.RetryAfter, c.want)
-				}
-				askingUntil(t, l, c.want-1, "k", classOf(c.ask).Option()).refusedAfter(t, 0, ReasonDeadline)
-				got := asking(t, l, "k", classOf(c.ask).Option())
+				askingFor(t, l, "k", c.queue)
+				is(t, "TryAcquire", refusedFor(t, l, ReasonRate, "k", class).RetryAfter, want)
+				is(t, "Check", l.Check("k", class).RetryAfter, want)
+				askingUntil(t, l, want-1, "k", class).refusedAfter(t, 0, ReasonDeadline)
+				got := asking(t, l, "k", class)
 				time.Sleep(5 * time.Second)
-				got.admittedAfter(t, c.want)
+				got.admittedAfter(t, want)
 			})
 		}
 	}
 }
 
-// A cut refuses those it can never admit in every class, and only those; a cancel leaves the others in order.
-func TestCutAndCancelInEveryClass(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{InFlight: 4})
-		p := took(t, l, "k", Weight(4))
-		var small, large []*call
-		for c := PriorityLow; c <= PriorityCritical; c++ {
-			large = append(large, asking(t, l, "k", Weight(3), c.Option()))
-			small = append(small, asking(t, l, "k", c.Option()))
-		}
-		setLimit(t, l, Limit{InFlight: 1})
-		for _, c := range large {
-			c.refusedAfter(t, 0, ReasonTooLarge)
-		}
-		small[3].gaveUp(t)
-		small[1].gaveUp(t)
-		p.Release()
-		small[2].admittedAfter(t, 0)
-		small[0].waits(t)
-		small[2].permit.Release()
-		small[0].admittedAfter(t, 0)
+// A turn comes behind those ahead of it in a rate's own unit, whatever they take of the others.
+func TestTurnsByUnit(t *testing.T) {
+	row(t, "of both", func(t *testing.T) {
+		l := limiterOf(t, rated(perSecond(100, 100),
+			Rate{Name: "tokens", Unit: "tokens", Events: 1, Per: time.Second, Burst: 4}))
+		took(t, l, "k", Cost("tokens", 4))
+		asking(t, l, "k", Weight(50), Cost("tokens", 3))
+		asking(t, l, "k", Cost("tokens", 2)).waits(t)
+		d := l.Check("k", Cost("tokens", 1))
+		is(t, "tokens", fmt.Sprint(d.RetryAfter, " ", d.Rule), "6s tokens")
+		is(t, "requests", l.Check("k", Weight(50)).RetryAfter, 20*time.Millisecond)
+		time.Sleep(5 * time.Second)
+	})
+	// A call that takes no tokens has no time to come back by behind a caller that waits for them.
+	row(t, "of another", func(t *testing.T) {
+		l := limiterOf(t, tokenLimit(1, 1))
+		took(t, l, "k", Cost("tokens", 1))
+		first := asking(t, l, "k", Cost("tokens", 1))
+		is(t, "retry after", refusedFor(t, l, ReasonRate, "k").RetryAfter, 0)
+		time.Sleep(time.Second)
+		first.admittedAfter(t, time.Second)
 	})
 }
 
-func TestPriorityNames(t *testing.T) {
-	for want, name := range map[Priority]string{
-		PriorityLow:      "low",
-		PriorityNormal:   "normal",
-		PriorityHigh:     "high",
-		PriorityCritical: "critical",
-	} {
-		if got := want.String(); got != name {
-			t.Errorf("%q is spelt %q", name, got)
-		}
-	}
-	if got := Priority(3).String(); got != "invalid" {
-		t.Errorf("3 is %q", got)
-	}
-}
-
 func TestPriorityOfACall(t *testing.T) {
+	for want, name := range []string{"low", "normal", "high", "critical", "invalid"} {
+		is(t, want, (Priority(want) + PriorityLow).String(), name)
+	}
 	l := limiterOf(t, Limit{})
 	for _, p := range []Priority{-128, -2, 3, 127} {
 		says(t, refusal("k", refusedFor(t, l, ReasonBadRequest, "k", p.Option())), "Priority",
@@ -314,7 +172,7 @@ func TestPriorityOfACall(t *testing.T) {
 
 func TestPriorityAllocatesNothing(t *testing.T) {
 	l, ctx := limiterOf(t, Limit{Rates: []Rate{perSecond(1e6, 1e6)}, InFlight: 4}), context.Background()
-	if n := testing.AllocsPerRun(1000, func() {
+	is(t, "allocations", testing.AllocsPerRun(1000, func() {
 		p, err := l.Acquire(ctx, "k", PriorityHigh.Option())
 		q, d := l.TryAcquire("k", Weight(2), PriorityLow.Option())
 		if err != nil || !d.OK {
@@ -322,55 +180,7 @@ func TestPriorityAllocatesNothing(t *testing.T) {
 		}
 		p.Release()
 		q.Release()
-	}); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
-}
-
-// An overtaker comes after a permit's time is over, but before the timer, which is a millisecond late. It
-// takes the permit back, takes part of it, and sets the timer to the end of its own permit. The waiter must
-// not have to wait for that.
-func TestOvertakerThatReclaimsWakesWhoWaits(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{InFlight: 3}, MaxHold(5*time.Second))
-		took(t, l, "k", Weight(3))
-		waiter := asking(t, l, "k", Weight(2))
-		time.Sleep(4 * time.Second)
-		s := l.shard("k")
-		s.mu.Lock()
-		gateNow := s.find(l.hash("k"))
-		gateNow.ext.timer.Reset(time.Second + 2*time.Millisecond) // as a busy machine's: late
-		s.mu.Unlock()
-		time.Sleep(time.Second + time.Millisecond)
-		start := time.Now()
-		p := took(t, l, "k", PriorityHigh.Option())
-		p.ExpireIn(time.Hour)
-		time.Sleep(30 * time.Minute)
-		if !waiter.ended() {
-			t.Errorf("2 slots are free; the waiter still waits %v later (%+v)", time.Since(start),
-				l.Explain("k").Rules)
-		}
-		waiter.cancel()
-		synctest.Wait()
-	})
-}
-
-// A turn comes behind those ahead of it in a rate's own unit, whatever they take of the others.
-func TestTurnsByUnit(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(100, 100),
-			Rate{Name: "tokens", Unit: "tokens", Events: 1, Per: time.Second, Burst: 4}))
-		took(t, l, "k", Cost("tokens", 4))
-		asking(t, l, "k", Weight(50), Cost("tokens", 3))
-		asking(t, l, "k", Cost("tokens", 2)).waits(t)
-		if d := l.Check("k", Cost("tokens", 1)); d.RetryAfter != 6*time.Second || d.Rule != "tokens" {
-			t.Errorf("told %+v, want to wait 6 s for tokens", d)
-		}
-		if d := l.Check("k", Weight(50)); d.RetryAfter != 20*time.Millisecond {
-			t.Errorf("told %+v, want to wait 20 ms for requests", d)
-		}
-		time.Sleep(5 * time.Second)
-	})
+	}), 0)
 }
 
 // A look for waiters that can never be admitted ends after some, and says where to go on: a lock is held
@@ -382,17 +192,12 @@ func TestLooksForTheHopelessAreShort(t *testing.T) {
 	}
 	var from *waiter
 	var looks []int
-	for {
+	for len(looks) == 0 || from != nil && len(looks) < 9 {
 		n := 0
-		ws, next := q.hopeless(from, func(*waiter) verdict { n++; return verdict{} })
-		if looks = append(looks, n); len(ws) > 0 || next == nil || len(looks) > 9 {
-			break
-		}
-		from = next
+		_, from = q.hopeless(from, func(*waiter) verdict { n++; return verdict{} })
+		looks = append(looks, n)
 	}
-	if want := []int{rejectBatch, rejectBatch, 1}; !slices.Equal(looks, want) {
-		t.Errorf("%v waiters were looked at, want %v", looks, want)
-	}
+	is(t, "looked at", fmt.Sprint(looks), fmt.Sprint([]int{rejectBatch, rejectBatch, 1}))
 }
 
 // Those that have lost their turn stand behind all higher classes, and among themselves by age.
@@ -409,18 +214,227 @@ func TestRequeueBehindAHigherClass(t *testing.T) {
 	}
 }
 
-// A call behind a caller that waits for tokens, and that takes none itself, has no time to come back by.
-func TestRetryAfterBehindAnotherUnit(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, tokenLimit(1, 1))
-		took(t, l, "k", Cost("tokens", 1))
-		first := asking(t, l, "k", Cost("tokens", 1))
-		if d := refusedFor(t, l, ReasonRate, "k"); d.RetryAfter != 0 {
-			t.Errorf("RetryAfter is %v, want 0 for unknown", d.RetryAfter)
-		}
-		time.Sleep(time.Second)
-		if !first.ended() {
-			t.Error("the first caller still waits")
+func TestMaxWaiting(t *testing.T) {
+	for _, c := range []struct {
+		perKey, total int
+		keys          string
+		queued        int // the others are refused
+	}{
+		{2, 100, "aaabbb", 4}, {100, 3, "aabcc", 3}, {0, 100, "ab", 0}, {100, 0, "ab", 0}, {0, 0, "a", 0},
+	} {
+		row(t, c, func(t *testing.T) {
+			l := limiterOf(t, rated(Every(time.Minute)), MaxWaiting(c.perKey, c.total))
+			for _, key := range []string{"a", "b", "c"} {
+				wants(t, l, key, 1)
+			}
+			refused := 0
+			for _, key := range c.keys {
+				if call := asking(t, l, string(key)); call.ended() {
+					call.refusedAfter(t, 0, ReasonQueue)
+					refused++
+				}
+			}
+			stats(t, l, "Waiting", c.queued)
+			is(t, "refused", refused, len(c.keys)-c.queued)
+			time.Sleep(time.Hour)
+			stats(t, l, "Waiting", 0)
+		})
+	}
+}
+
+// Under pressure the youngest of the lowest class gives up its place first.
+func TestFullQueue(t *testing.T) {
+	row(t, "in total: only those of the same key are displaced", func(t *testing.T) {
+		l := limiterOf(t, rated(Every(time.Second)), MaxWaiting(100, 3))
+		wants(t, l, "a", 1)
+		wants(t, l, "b", 1)
+		a, b := askingFor(t, l, "a", "L"), askingFor(t, l, "b", "LL")
+		askingFor(t, l, "a", "H")
+		a[0].refusedAfter(t, 0, ReasonQueue)
+		askingFor(t, l, "a", "H")[0].refusedAfter(t, 0, ReasonQueue)
+		stats(t, l, "Waiting", 3)
+		time.Sleep(time.Hour)
+		b[0].admittedAfter(t, time.Second)
+		b[1].admittedAfter(t, 2*time.Second)
+	})
+	row(t, "a caller that would be refused anyway displaces no waiter", func(t *testing.T) {
+		l := limiterOf(t, rated(perSecond(1, 5)), MaxWaiting(1, 1))
+		took(t, l, "k", Weight(5))
+		low := asking(t, l, "k", PriorityLow.Option())
+		askingUntil(t, l, time.Second-1, "k", PriorityHigh.Option()).refusedAfter(t, 0, ReasonDeadline)
+		asking(t, l, "k", Weight(6), PriorityHigh.Option()).refusedAfter(t, 0, ReasonTooLarge)
+		low.waits(t)
+		high := asking(t, l, "k", Weight(2), PriorityHigh.Option())
+		back := low.refusedAfter(t, 0, ReasonQueue).RetryAfter
+		is(t, "may come back behind the one in its place", back, 3*time.Second)
+		time.Sleep(2 * time.Second)
+		high.admittedAfter(t, 2*time.Second)
+	})
+	row(t, "the gate of keys without room refuses for want of keys", func(t *testing.T) {
+		l := limiterOf(t, Limit{InFlight: 1}, MaxKeys(1), MaxWaiting(2, 100))
+		took(t, l, "busy")
+		p := took(t, l, "late")
+		low := asking(t, l, "late", PriorityLow.Option())
+		normal := asking(t, l, "later")
+		high := asking(t, l, "latest", PriorityHigh.Option())
+		low.refusedAfter(t, 0, ReasonKeys)
+		asking(t, l, "last", PriorityLow.Option()).refusedAfter(t, 0, ReasonKeys)
+		p.Release()
+		high.admittedAfter(t, 0)
+		normal.gaveUp(t)
+	})
+	row(t, "the one with its turn is displaced, and the next is tried at once", func(t *testing.T) {
+		l := limiterOf(t, rated(perSecond(1, 100)), MaxWaiting(2, 100))
+		took(t, l, "k", Weight(100))
+		low := asking(t, l, "k", Weight(100), PriorityLow.Option())
+		high := asking(t, l, "k", Weight(50), PriorityHigh.Option())
+		gateOf(l, "k").ext.queue.passed = trickle - 1
+		time.Sleep(49 * time.Second)
+		setLimit(t, l, rated(perSecond(1, 100))) // the low one is tried, and stays the next
+		high2 := asking(t, l, "k", PriorityHigh.Option())
+		low.refusedAfter(t, 49*time.Second, ReasonQueue)
+		time.Sleep(2 * time.Second)
+		high.admittedAfter(t, 50*time.Second)
+		high2.admittedAfter(t, 2*time.Second)
+	})
+	row(t, "what a late timer has left undone is done at once, in more than a batch", func(t *testing.T) {
+		const n = 3 * wakeBatch
+		l := limiterOf(t, rated(perSecond(1, 2*n)), MaxWaiting(n, n))
+		took(t, l, "k", Weight(2*n))
+		calls := askingFor(t, l, "k", strings.Repeat("L", n))
+		stopTimer(l, "k").ext.queue.passed = trickle - 1
+		time.Sleep(2 * n * time.Second)
+		askingFor(t, l, "k", "H")[0].ended()
+		for i, c := range calls {
+			if !c.ended() {
+				t.Fatalf("%d of %d wait on", i, n)
+			}
 		}
 	})
+	row(t, "names the rule of its time, whatever has changed when it wakes", func(t *testing.T) {
+		slow := func(string, time.Duration) { time.Sleep(time.Second) }
+		a, b := Rate{Name: "a", Events: 100, Per: time.Second}, Rate{Name: "b", Events: 7, Per: time.Second}
+		l := limiterOf(t, Limit{Rates: []Rate{a}, InFlight: 1}, MaxWaiting(1, 9), OnWait(slow))
+		p := took(t, l, "k")
+		low := asking(t, l, "k", PriorityLow.Option())
+		high := asking(t, l, "k")
+		c := b
+		c.Name = "c"
+		setLimit(t, l, Limit{Rates: []Rate{a, b, c}, InFlight: 1})
+		time.Sleep(time.Second)
+		err := low.refusedAfter(t, time.Second, ReasonQueue)
+		is(t, "refused by", fmt.Sprint(err.Rule, " ", err.Limit), inFlightRule+" 1")
+		p.Release()
+		high.admittedAfter(t, time.Second)
+	})
+}
+
+func TestOvertakers(t *testing.T) {
+	row(t, "count anew when the queue was empty", func(t *testing.T) {
+		l := limiterOf(t, Limit{Rates: []Rate{perSecond(1e6, 1e6), PerMinute(1e9)}, InFlight: 1})
+		p := took(t, l, "k")
+		for range 2 {
+			low := asking(t, l, "k", PriorityLow.Option())
+			for range 5 {
+				high := asking(t, l, "k", PriorityHigh.Option())
+				p.Release()
+				high.admittedAfter(t, 0)
+				p = high.permit
+			}
+			low.gaveUp(t)
+		}
+	})
+	// Failure mode 27.
+	row(t, "that never give back do not keep the others waiting", func(t *testing.T) {
+		l := limiterOf(t, Limit{InFlight: 3}, MaxHold(5*time.Second))
+		p := took(t, l, "k", Weight(2))
+		p.ExpireIn(0)
+		waiter := asking(t, l, "k", Weight(3))
+		took(t, l, "k", PriorityHigh.Option())
+		p.Release()
+		time.Sleep(5 * time.Second)
+		waiter.admittedAfter(t, 5*time.Second)
+	})
+	// It does not wait for the turn of one that needs more.
+	row(t, "make a waiter next, which is admitted at once where there is room", func(t *testing.T) {
+		l := limiterOf(t, rated(perSecond(1, 20)))
+		took(t, l, "k", Weight(20))
+		low := asking(t, l, "k", PriorityLow.Option())
+		big := asking(t, l, "k", Weight(18), PriorityHigh.Option())
+		time.Sleep(10 * time.Second) // ten tokens, which are not enough for the big one
+		low.waits(t)
+		for range trickle - 1 {
+			took(t, l, "k", PriorityCritical.Option())
+		}
+		low.admittedAfter(t, 10*time.Second)
+		big.waits(t)
+		time.Sleep(16 * time.Second)
+		big.admittedAfter(t, 26*time.Second)
+	})
+	row(t, "make the oldest next, and the timer that is set is not its own", func(t *testing.T) {
+		l := limiterOf(t, rated(perSecond(100, 100),
+			Rate{Name: "tok", Unit: "tokens", Events: 1, Per: time.Hour, Burst: 1}))
+		took(t, l, "k", Weight(100), Cost("tokens", 1)) // all is empty
+		low := asking(t, l, "k", PriorityLow.Option())  // would be served in 10 ms
+		normal := asking(t, l, "k", Cost("tokens", 1))  // goes before it, and waits an hour for a token
+		time.Sleep(time.Second)
+		low.waits(t) // head of line, by design
+		for range 7 {
+			took(t, l, "k", PriorityCritical.Option())
+		}
+		low.admittedAfter(t, time.Second)
+		took(t, l, "k", PriorityCritical.Option())
+		normal.gaveUp(t)
+	})
+	// One comes after a permit's time is over, but before the timer, which is late. It takes the permit back,
+	// takes part of it, and sets the timer to the end of its own permit.
+	row(t, "that take permits back wake who waits", func(t *testing.T) {
+		l := limiterOf(t, Limit{InFlight: 3}, MaxHold(5*time.Second))
+		took(t, l, "k", Weight(3))
+		waiter := asking(t, l, "k", Weight(2))
+		time.Sleep(4 * time.Second)
+		gateOf(l, "k").ext.timer.Reset(time.Second + 2*ms) // as a busy machine's: late
+		time.Sleep(time.Second + ms)
+		took(t, l, "k", PriorityHigh.Option()).ExpireIn(time.Hour)
+		time.Sleep(30 * time.Minute)
+		is(t, "2 slots are free, and the waiter has ended", waiter.ended(), true)
+	})
+}
+
+// The take of a call is as old as the youngest of the rules that it has taken from, and of no others. Events
+// of a window and slots, learned or not, have no age.
+func TestAgeOfATake(t *testing.T) {
+	tokens := Rate{Name: "tokens", Unit: "tokens", Events: 1, Per: time.Second, Burst: 10}
+	priced := demand{weight: 1, costs: [maxUnits]int{1}, priced: true}
+	for name, c := range map[string]struct {
+		limit       Limit
+		opts        []Option
+		least, most time.Duration // after a request of ten a second
+	}{
+		"rates":   {Limit{Rates: []Rate{perSecond(10, 10), tokens}, InFlight: 5}, nil, 800 * ms, 900 * ms},
+		"windows": {rated(perSecond(10, 10), aligned(100, time.Minute)), nil, 800 * ms, 900 * ms},
+		"slots":   {Limit{InFlight: 50}, []Option{Policy(policy.AIMD{})}, 1, time.Hour},
+	} {
+		row(t, name, func(t *testing.T) {
+			l := limiterOf(t, c.limit, c.opts...)
+			if time.Sleep(time.Second); name == "rates" {
+				took(t, l, "k", Cost("tokens", 10)).Release()
+			} else {
+				took(t, l, "k")
+			}
+			if name == "slots" {
+				time.Sleep(time.Second)
+			}
+			s, g := l.shard("k"), gateOf(l, "k")
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			now := s.now()
+			if got := g.age(now, &oneRequest); got < c.least || got > c.most {
+				t.Errorf("the age is %v", got)
+			}
+			if name == "rates" {
+				is(t, "the age where no token is left", g.age(now, &priced), 0)
+			}
+		})
+	}
 }

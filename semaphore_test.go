@@ -5,12 +5,14 @@ import (
 	"errors"
 	"math"
 	"runtime"
-	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"pgregory.net/rapid"
 )
 
 // semaphoreOf returns a semaphore of so many slots.
@@ -18,6 +20,14 @@ func semaphoreOf(t *testing.T, size int) *Semaphore {
 	t.Helper()
 	s := new(Semaphore)
 	must(t, s.Resize(size))
+	return s
+}
+
+// fullSemaphore returns a semaphore whose slots are all taken.
+func fullSemaphore(t *testing.T, size int) *Semaphore {
+	t.Helper()
+	s := semaphoreOf(t, size)
+	s.TryAcquire(size)
 	return s
 }
 
@@ -50,194 +60,178 @@ func (e *entering) ended() bool {
 	}
 }
 
-// inside fails unless exactly the calls with these indices have got in.
-func inside(t *testing.T, calls []*entering, want ...int) {
-	t.Helper()
-	var got []int
-	for i, e := range calls {
-		if e.ended() && e.err == nil {
-			got = append(got, i)
-		}
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("inside are %v, want %v", got, want)
-	}
-}
-
 // counts fails unless so many slots are held, of so many.
 func counts(t *testing.T, s *Semaphore, held, size int) {
 	t.Helper()
-	if h, n := s.Slots(); h != held || n != size {
-		t.Errorf("%d of %d slots are held, want %d of %d", h, n, held, size)
-	}
-}
-
-func TestSemaphoreIsWeighted(t *testing.T) {
-	s := semaphoreOf(t, 5)
-	for _, c := range []struct {
-		n    int
-		ok   bool
-		held int
-	}{
-		{3, true, 3},
-		{3, false, 3},
-		{2, true, 5},
-		{1, false, 5},
-		{0, false, 5},
-		{-1, false, 5},
-		{math.MaxInt, false, 5},
-		{math.MinInt, false, 5},
-	} {
-		if got := s.TryAcquire(c.n); got != c.ok {
-			t.Errorf("TryAcquire(%d): %v, want %v", c.n, got, c.ok)
-		}
-		counts(t, s, c.held, 5)
-	}
-	s.Release(5)
-	s.Release(0)
-	counts(t, s, 0, 5)
+	h, n := s.Slots()
+	is(t, "slots held, and all", [2]int{h, n}, [2]int{held, size})
 }
 
 func TestSemaphoreRefusesBadNumbers(t *testing.T) {
-	for _, size := range []int{-1, maxInFlight + 1, math.MinInt, math.MaxInt} {
-		s := semaphoreOf(t, 3)
-		says(t, s.Resize(size), "Semaphore size", "not between 0 and 1073741824")
-		counts(t, s, 0, 3)
-	}
 	s := semaphoreOf(t, 3)
+	for _, size := range []int{-1, maxInFlight + 1, math.MinInt, math.MaxInt} {
+		says(t, s.Resize(size), "Semaphore size", "not between 0 and 1073741824")
+	}
 	for _, n := range []int{0, -1, 4, math.MaxInt, math.MinInt} {
 		says(t, s.Acquire(t.Context(), n), "Semaphore.Acquire", "size, 3")
-		counts(t, s, 0, 3)
 	}
-}
-
-func TestSemaphoreServesFirstInFirstOut(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		s := semaphoreOf(t, 1)
-		s.TryAcquire(1)
-		var calls []*entering
-		for range 50 {
-			calls = append(calls, enter(t, s, 1))
-		}
-		var served []int
-		for i := range calls {
-			s.Release(1)
-			served = append(served, i)
-			inside(t, calls, served...)
-		}
-	})
-}
-
-// No call overtakes the head, so that a large call is not starved by small ones.
-func TestSemaphoreDoesNotStarveTheLarge(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		s := semaphoreOf(t, 4)
-		s.TryAcquire(1)
-		calls := []*entering{enter(t, s, 4), enter(t, s, 1), enter(t, s, 1)}
-		if s.TryAcquire(1) {
-			t.Error("TryAcquire overtook the head")
-		}
-		inside(t, calls)
-		s.Release(1)
-		inside(t, calls, 0)
-		s.Release(4)
-		inside(t, calls, 0, 1, 2)
-	})
-}
-
-func TestSemaphoreCancelLeavesNoTrace(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		s := semaphoreOf(t, 4)
-		s.TryAcquire(2)
-		calls := []*entering{enter(t, s, 3), enter(t, s, 1), enter(t, s, 1)}
-		calls[1].cancel()
-		if !calls[1].ended() || !errors.Is(calls[1].err, context.Canceled) {
-			t.Error("a waiter in the middle does not end with its context")
-		}
-		inside(t, calls)
-		calls[0].cancel() // the head: those behind it fit now
-		inside(t, calls, 2)
-		counts(t, s, 3, 4)
-		s.Release(3)
-		counts(t, s, 0, 4)
-		if !s.TryAcquire(4) {
-			t.Error("the slots have not come back")
-		}
-	})
-}
-
-// waitFor fails unless so many callers wait.
-func waitFor(t *testing.T, s *Semaphore, n int) {
-	t.Helper()
-	if got := s.Waiting(); got != n {
-		t.Errorf("%d wait, want %d", got, n)
-	}
-}
-
-func TestSemaphoreCountsThoseWhoWait(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		s := new(Semaphore)
-		waitFor(t, s, 0)
-		calls := []*entering{enter(t, s, 3), enter(t, s, 1), enter(t, s, 5), enter(t, s, 1)}
-		waitFor(t, s, 4)
-		must(t, s.Resize(3)) // one gets in, one is too large
-		inside(t, calls, 0)
-		waitFor(t, s, 2)
-		calls[3].cancel()
-		inside(t, calls, 0)
-		waitFor(t, s, 1)
-		s.Release(3)
-		inside(t, calls, 0, 1)
-		waitFor(t, s, 0)
-		s.TryAcquire(9)
-		waitFor(t, s, 0)
-	})
-}
-
-func TestSemaphoreContextThatHasEnded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	s := semaphoreOf(t, 4)
-	if err := s.Acquire(ctx, 1); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
+	is(t, "a context that has ended", s.Acquire(ctx, 1), context.Canceled)
+	counts(t, s, 0, 3)
+	for _, n := range []int{0, -1, 4, math.MaxInt, math.MinInt} {
+		is(t, n, s.TryAcquire(n), false)
 	}
-	counts(t, s, 0, 4)
+	s.TryAcquire(2)
+	s.Release(0)
+	for _, n := range []int{3, math.MaxInt, -1} {
+		func() {
+			defer func() { is(t, []any{n, "panics"}, recover() != nil, true) }()
+			s.Release(n)
+		}()
+		counts(t, s, 2, 3) // and is still of use
+	}
+}
+
+// fate is what became of a call.
+type fate string
+
+const (
+	fateWaiting   fate = "waits"
+	fateAdmitted  fate = "is admitted"
+	fateCancelled fate = "is cancelled"
+	fateRefused   fate = "is refused"
+)
+
+// plainSemaphore is a semaphore without locks and goroutines: the model.
+type plainSemaphore struct {
+	size, used int
+	queue      []int // indices of calls
+	asks       []plainAsk
+}
+
+type plainAsk struct {
+	n    int
+	fate fate
+}
+
+func (p *plainSemaphore) fits(n int) bool     { return n <= p.size-p.used }
+func (p *plainSemaphore) tooLarge(n int) bool { return p.size > 0 && n > p.size }
+
+func (p *plainSemaphore) acquire(n int) {
+	p.asks = append(p.asks, plainAsk{n, fateWaiting})
+	p.queue = append(p.queue, len(p.asks)-1)
+	p.settle()
+}
+
+// settle refuses what is too large, then admits from the head.
+func (p *plainSemaphore) settle() {
+	kept := p.queue[:0:0]
+	for _, i := range p.queue {
+		a := &p.asks[i]
+		switch {
+		case a.fate != fateWaiting:
+		case p.tooLarge(a.n):
+			a.fate = fateRefused
+		case len(kept) == 0 && p.fits(a.n):
+			a.fate = fateAdmitted
+			p.used += a.n
+		default:
+			kept = append(kept, i)
+		}
+	}
+	p.queue = kept
+}
+
+// fate is what became of the call so far.
+func (e *entering) fate() fate {
+	switch {
+	case !e.ended():
+		return fateWaiting
+	case e.err == nil:
+		return fateAdmitted
+	case errors.Is(e.err, context.Canceled):
+		return fateCancelled
+	case strings.Contains(e.err.Error(), "size"):
+		return fateRefused
+	}
+	return fate(e.err.Error())
+}
+
+// A semaphore does what a plain model does, call by call: first in, first out, whatever is requested,
+// cancelled, released and resized. Calls for more than a lowered size fail at once, wherever they stand.
+func TestPropertySemaphore(t *testing.T) {
+	property(t, func(rt *rapid.T) {
+		size := rapid.IntRange(0, 5).Draw(rt, "size")
+		s := new(Semaphore)
+		must(rt, s.Resize(size))
+		model := &plainSemaphore{size: size}
+		var calls []*entering
+		defer func() {
+			for _, e := range calls {
+				e.cancel()
+			}
+		}()
+		for range rapid.IntRange(1, 50).Draw(rt, "steps") {
+			switch rapid.IntRange(0, 7).Draw(rt, "step") {
+			case 0, 1, 2:
+				n := rapid.IntRange(1, 6).Draw(rt, "n")
+				calls = append(calls, enter(rt, s, n))
+				model.acquire(n)
+			case 3:
+				n := rapid.IntRange(0, 6).Draw(rt, "n at once")
+				ok := n > 0 && len(model.queue) == 0 && model.fits(n)
+				if got := s.TryAcquire(n); got != ok {
+					rt.Fatalf("TryAcquire(%d): %v, want %v", n, got, ok)
+				}
+				if ok {
+					model.used += n
+				}
+			case 4, 5:
+				n := rapid.IntRange(0, model.used).Draw(rt, "released")
+				s.Release(n)
+				model.used -= n
+			case 6:
+				model.size = rapid.IntRange(0, 6).Draw(rt, "new size")
+				must(rt, s.Resize(model.size))
+			default:
+				if len(calls) == 0 {
+					continue
+				}
+				i := rapid.IntRange(0, len(calls)-1).Draw(rt, "who gives up")
+				calls[i].cancel()
+				if a := &model.asks[i]; a.fate == fateWaiting {
+					a.fate = fateCancelled
+				}
+			}
+			model.settle()
+			for i, a := range model.asks {
+				if got := calls[i].fate(); got != a.fate {
+					rt.Fatalf("ask %d, for %d of %d slots: %s, want %s", i, a.n, model.size, got, a.fate)
+				}
+			}
+			if held, size := s.Slots(); held != model.used || size != model.size ||
+				s.Waiting() != len(model.queue) {
+				rt.Fatalf("%d of %d slots are held and %d wait, want %d of %d and %d", held, size,
+					s.Waiting(), model.used, model.size, len(model.queue))
+			}
+		}
+	})
 }
 
 // A call whose context ends in the instant in which it is served either has its slots or has not.
 func TestSemaphoreCancelAgainstRelease(t *testing.T) {
-	both := map[bool]int{}
 	for range 2000 {
-		s := semaphoreOf(t, 1)
-		s.TryAcquire(1)
+		s := fullSemaphore(t, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- s.Acquire(ctx, 1) }()
 		go cancel()
 		s.Release(1)
-		err := <-done
-		both[err == nil]++
-		if err == nil {
+		if <-done == nil {
 			s.Release(1)
 		}
 		counts(t, s, 0, 1)
-	}
-	t.Logf("admitted or not: %v", both)
-}
-
-func TestSemaphorePanicsOnOverRelease(t *testing.T) {
-	for _, n := range []int{3, math.MaxInt, -1} {
-		s := semaphoreOf(t, 9)
-		s.TryAcquire(2)
-		func() {
-			defer func() {
-				if recover() == nil {
-					t.Errorf("Release(%d) of 2 did not panic", n)
-				}
-			}()
-			s.Release(n)
-		}()
-		counts(t, s, 2, 9) // and is still of use
 	}
 }
 
@@ -245,8 +239,7 @@ func TestSemaphorePanicsOnOverRelease(t *testing.T) {
 func TestSemaphoreServesManyAtOnce(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		const many = 10*semBatch + 7
-		s := semaphoreOf(t, many)
-		s.TryAcquire(many)
+		s := fullSemaphore(t, many)
 		var calls []*entering
 		for range many {
 			calls = append(calls, enter(t, s, 1))
@@ -261,38 +254,12 @@ func TestSemaphoreServesManyAtOnce(t *testing.T) {
 	})
 }
 
-// admitBatch reports whether there may be more to do: only when it has admitted as many as it may under one
-// lock.
-func TestSemaphoreServesUntilNoneFits(t *testing.T) {
-	s := new(Semaphore)
-	batch := func() (n int, more bool) {
-		first, more := s.admitBatch()
-		for w := first; w != nil; w = w.next {
-			n++
-		}
-		return n, more
-	}
-	for range semBatch + 1 {
-		s.enqueue(1)
-	}
-	for i, want := range []struct {
-		size, n int
-		more    bool
-	}{{semBatch, semBatch, true}, {semBatch, 0, false}, {semBatch + 1, 1, false}, {semBatch + 2, 0, false}} {
-		s.size = int32(want.size)
-		if n, more := batch(); n != want.n || more != want.more {
-			t.Errorf("batch %d: %d were admitted, more to do: %v; want %d, %v", i, n, more, want.n, want.more)
-		}
-	}
-}
-
 // A place that is used again must not hold the answer to the call before: that would admit one more than
 // there are slots.
 func TestSemaphoreAnswerIsForOneCall(t *testing.T) {
 	reused := false
 	for range 100 { // a sync.Pool may lose a place
-		s := semaphoreOf(t, 1)
-		s.TryAcquire(1)
+		s := fullSemaphore(t, 1)
 		first, second := s.enqueue(1), s.enqueue(1)
 		s.enqueue(1) // the queue does not run empty
 		s.Release(1)
@@ -314,25 +281,38 @@ func TestSemaphoreAnswerIsForOneCall(t *testing.T) {
 
 // A waiter that gives up when it was refused already has nothing to give back.
 func TestSemaphoreCancelOfARefusedWaiter(t *testing.T) {
-	s := semaphoreOf(t, 2)
-	s.TryAcquire(2)
+	s := fullSemaphore(t, 2)
 	w := s.enqueue(2)
 	must(t, s.Resize(1))
 	s.cancel(w)
 	counts(t, s, 2, 1)
 }
 
+// A waiter may leave while Resize looks at the queue piece by piece. Resize goes on behind it.
+func TestSemaphoreWaiterLeavesWhileResizeLooks(t *testing.T) {
+	s := fullSemaphore(t, 2)
+	for range semBatch {
+		s.enqueue(1)
+	}
+	next, last := s.enqueue(1), s.enqueue(2)
+	s.size, s.check = 1, s.head
+	if !s.refuseBatch() || s.check != next {
+		t.Fatal("the first piece is not a batch long")
+	}
+	s.cancel(next)
+	if s.refuseBatch() || last.queued || <-last.answer {
+		t.Error("a waiter that asks for 2 of 1 slots still waits")
+	}
+}
+
 // A semaphore may outlive a bubble: a test of a program that has one in a variable.
 func TestSemaphoreAcrossBubbles(t *testing.T) {
-	s := semaphoreOf(t, 1)
-	s.TryAcquire(1)
+	s := fullSemaphore(t, 1)
 	for range 20 {
 		inFakeTime(t, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			if err := s.Acquire(ctx, 1); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("got %v", err)
-			}
+			is(t, "the end", s.Acquire(ctx, 1), context.DeadlineExceeded)
 		})
 	}
 	counts(t, s, 1, 1)
@@ -343,7 +323,8 @@ func TestSemaphoreWaitAllocatesNothing(t *testing.T) {
 	s := semaphoreOf(t, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	stop, wg := new(atomic.Bool), new(sync.WaitGroup)
+	var stop atomic.Bool
+	var wg sync.WaitGroup
 	turn := func() {
 		if err := s.Acquire(ctx, 1); err != nil {
 			t.Error(err)
@@ -373,7 +354,7 @@ func TestSemaphoreWaitAllocatesNothing(t *testing.T) {
 func TestSemaphoreUnderStress(t *testing.T) {
 	const largest = 4
 	s := semaphoreOf(t, largest)
-	var held, admitted, gaveUp atomic.Int64
+	var held atomic.Int64
 	var wg sync.WaitGroup
 	for i := range 16 {
 		wg.Go(func() {
@@ -383,32 +364,25 @@ func TestSemaphoreUnderStress(t *testing.T) {
 				if (i+k)%3 == 0 {
 					go cancel()
 				}
-				if err := s.Acquire(ctx, n); err != nil {
-					gaveUp.Add(1)
-				} else {
+				if s.Acquire(ctx, n) == nil {
 					if held.Add(int64(n)) > largest {
 						t.Errorf("more than %d are held", largest)
 					}
 					runtime.Gosched()
 					held.Add(int64(-n))
 					s.Release(n)
-					admitted.Add(1)
 				}
 				cancel()
 			}
 		})
 	}
 	wg.Go(func() {
-		for k := range 300 {
+		for k := range 301 {
 			must(t, s.Resize([]int{largest, 2, 0, largest, 1}[k%5]))
 			runtime.Gosched()
 		}
-		must(t, s.Resize(largest))
 	})
 	wg.Wait()
 	counts(t, s, 0, largest)
-	if !s.TryAcquire(largest) {
-		t.Error("something still stands in the queue")
-	}
-	t.Logf("admitted %d, gave up %d", admitted.Load(), gaveUp.Load())
+	is(t, "all can be taken", s.TryAcquire(largest), true)
 }

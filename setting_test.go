@@ -26,16 +26,13 @@ func TestSlotsAreDivided(t *testing.T) {
 		{3, Pool{Replicas: 4, Ordinal: 4, Fixed: true}, 0, 1},
 		{maxInFlight, Pool{Replicas: 1}, maxInFlight, maxInFlight},
 	} {
-		for i, opts := range [][]Option{{StartPool(c.pool)}, {StartPool(c.pool), AtLeastOne()}} {
-			want := []int{c.strict, c.least}[i]
-			l := limiterOf(t, Limit{InFlight: c.global}, opts...)
-			if _, n := l.TryAcquireUpTo("k", math.MaxInt); n != want {
-				t.Errorf("%+v: %d slots, want %d", c, n, want)
-			}
-			if want == 0 {
-				refusedFor(t, l, ReasonShare, "k")
-			}
+		l := limiterOf(t, Limit{InFlight: c.global}, StartPool(c.pool))
+		upTo(t, l, "k", math.MaxInt, c.strict)
+		if c.strict == 0 {
+			refusedFor(t, l, ReasonShare, "k")
 		}
+		upTo(t, limiterOf(t, Limit{InFlight: c.global}, StartPool(c.pool), AtLeastOne()), "k", math.MaxInt,
+			c.least)
 	}
 }
 
@@ -43,38 +40,26 @@ func TestSlotsOfAFleetAddUp(t *testing.T) {
 	for _, global := range []int{1, 2, 7, 10, 64, 1001} {
 		for _, replicas := range []int{1, 2, 3, 7, 10, 64} {
 			sum := 0
-			for i := range replicas {
-				l := limiterOf(t, Limit{InFlight: global}, MaxKeys(1),
-					StartPool(Pool{Replicas: replicas, Ordinal: i + 1, Fixed: true}))
+			for _, l := range ordinals(t, Limit{InFlight: global}, ones(replicas)) {
 				_, n := l.TryAcquireUpTo("k", global)
 				sum += n
 			}
-			if sum != global {
-				t.Errorf("%d replicas have %d of %d slots", replicas, sum, global)
-			}
+			is(t, replicas, sum, global)
 		}
 	}
 }
 
-// Failure mode 16: a new replica starts empty and fills at its share.
+// Failure mode 16: a new replica starts empty and fills at its share, or with the next window.
 func TestNewReplicaStartsEmpty(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(8, 40)), Replicas(4), StartEmpty())
-		wants(t, l, "k", 0)
-		time.Sleep(time.Second)
-		wants(t, l, "k", 2)
-		wants(t, l, "another, never seen", 2)
-		time.Sleep(time.Hour)
-		wants(t, l, "k", 10)
-	})
-}
-
-func TestNewReplicaWaitsForTheNextWindow(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(Rate{Events: 8, Per: time.Minute, Aligned: true}), Replicas(4), StartEmpty())
-		wants(t, l, "k", 0)
-		time.Sleep(time.Minute)
-		wants(t, l, "k", 2)
-		wants(t, l, "another, never seen", 2)
-	})
+	for _, r := range []Rate{perSecond(8, 40), aligned(8, time.Second)} {
+		row(t, r, func(t *testing.T) {
+			l := limiterOf(t, rated(r), Replicas(4), StartEmpty())
+			wants(t, l, "k", 0)
+			time.Sleep(time.Second)
+			wants(t, l, "k", 2)
+			wants(t, l, "another, never seen", 2)
+			time.Sleep(time.Hour)
+			wants(t, l, "k", max(2, r.Burst/4))
+		})
+	}
 }

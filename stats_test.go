@@ -12,80 +12,113 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-func TestStatsCountCalls(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{Rates: []Rate{
-			perSecond(4, 2),
-			{Name: "w", Events: 100, Per: time.Minute, Aligned: true},
-		}, InFlight: 3}, Replicas(2))
+func TestStates(t *testing.T) {
+	row(t, "of all keys count calls", func(t *testing.T) {
+		l := limiterOf(t, Limit{Rates: []Rate{perSecond(4, 2), aligned(100, time.Minute)}, InFlight: 3},
+			Replicas(2))
 		took(t, l, "a")
 		wants(t, l, "b", 1)
 		c := asking(t, l, "b", Weight(1))
-		st := l.Stats()
-		if st.Admitted != 2 || st.Refused[ReasonRate] != 1 || st.Waited != 1 || st.Waiting != 1 ||
-			st.Keys != 2 || st.InFlight != 1 {
-			t.Errorf("got %+v", st)
-		}
+		stats(t, l, "Admitted", 2, "Waited", 1, "Waiting", 1, "Keys", 2, "InFlight", 1,
+			"Refused", map[Reason]uint64{ReasonRate: 1})
 		want := []RuleState{
 			{Name: "second", Limit: 4, Share: 2, Window: time.Second, Burst: 1, Left: 1},
 			{Name: "w", Limit: 100, Share: 50, Window: time.Minute, Left: 50, Reset: time.Minute},
 			{Name: "in-flight", Limit: 3, Share: 1, Left: 1},
 		}
-		if !slices.Equal(st.Rules, want) {
-			t.Errorf("rules %+v, want %+v", st.Rules, want)
+		if got := l.Stats().Rules; !slices.Equal(got, want) {
+			t.Errorf("rules %+v, want %+v", got, want)
 		}
+		got := map[string]string{}
 		for ks := range l.Keys() {
-			key := ks.Key
-			if want := map[string]int{"a": 1}[key]; ks.InFlight != want || ks.Waiting != 1-want {
-				t.Errorf("key %q: %+v", key, ks)
+			got[ks.Key] = fmt.Sprint(ks.InFlight, ks.Waiting)
+		}
+		is(t, "in flight and waiting", fmt.Sprint(got), "map[a:1 0 b:0 1]")
+		c.cancel()
+	})
+	row(t, "of the busiest keys come first", func(t *testing.T) {
+		l := limiterOf(t, Limit{Rates: []Rate{perSecond(1, 10)}, InFlight: 10})
+		for i := range 9 {
+			for range i {
+				took(t, l, key(i)).Release()
 			}
 		}
-		c.cancel()
+		took(t, l, "slots", Weight(10))
+		waiter := asking(t, l, "slots")
+		got := ""
+		for _, u := range l.Top(3) {
+			got += fmt.Sprintf("%s %.1f %d ", u.Key, u.Used, u.Waiting)
+		}
+		is(t, "the top", got, "slots 1.0 1 key-8 0.8 0 key-7 0.7 0 ")
+		is(t, "all", len(l.Top(100)), 9) // key-0 was never asked for
+		is(t, "none", l.Top(0) == nil && l.Top(-1) == nil, true)
+		l.SetDryRun(true)
+		waiter.admittedAfter(t, 0)
+	})
+	row(t, "of one key", func(t *testing.T) {
+		l := limiterOf(t, Limit{Rates: []Rate{perSecond(10, 20), aligned(60, time.Minute)}, InFlight: 4},
+			Replicas(2))
+		time.Sleep(15 * time.Second)
+		took(t, l, "k")
+		l.Allow("k")
+		want := []RuleState{
+			{Name: "second", Limit: 10, Share: 5, Window: time.Second, Burst: 10, Left: 8, Reset: 400 * ms},
+			{Name: "w", Limit: 60, Share: 30, Window: time.Minute, Left: 28, Reset: 45 * time.Second},
+			{Name: "in-flight", Limit: 4, Share: 2, Left: 1},
+		}
+		is(t, "a key", fmt.Sprint(l.AppendState(nil, "k")), fmt.Sprint(want))
+		got := l.AppendState(nil, "new")
+		is(t, "left of a new key", fmt.Sprint(got[0].Left, got[1].Left, got[2].Left), "10 30 2")
+		buf := make([]RuleState, 0, 4)
+		is(t, "allocations", testing.AllocsPerRun(10, func() { l.AppendState(buf, "k") }), 0)
+		setLimit(t, l, Limit{Deny: true})
+		is(t, "under a limit that denies", len(l.AppendState(nil, "k")), 0)
+	})
+	row(t, "of one key are not known without a pool", func(t *testing.T) {
+		l := limiterOf(t, rated(perSecond(10, 20)), AwaitPool(), HintMaxAge(time.Minute), Replicas(4))
+		into := []RuleState{{Name: "old"}}
+		refusedFor(t, l, ReasonPool, "k", StateInto(&into))
+		is(t, "StateInto", len(into), 0)
+		is(t, "AppendState", len(l.AppendState(nil, "k")), 0)
+		is(t, "Stats", len(l.Stats().Rules), 1)
+	})
+	row(t, "count no permit whose time is over, like Check", func(t *testing.T) {
+		l := limiterOf(t, Limit{InFlight: 1}, MaxHold(time.Second))
+		took(t, l, "k")
+		time.Sleep(2 * time.Second)
+		is(t, "left", l.AppendState(nil, "k")[0].Left, 1)
+		is(t, "Check", l.Check("k").OK, true)
+	})
+	row(t, "may be left early", func(t *testing.T) {
+		l := limiterOf(t, rated(PerHour(1)))
+		for i := range 10 {
+			l.Allow(key(i))
+		}
+		n := 0
+		for range l.Keys() {
+			if n++; n == 3 {
+				break
+			}
+		}
+		is(t, "keys", n, 3)
 	})
 }
 
-func TestKeysMayBeLeftEarly(t *testing.T) {
-	l := limiterOf(t, rated(PerHour(1)))
-	for i := range 10 {
-		wants(t, l, fmt.Sprint(i), 1)
-	}
-	n := 0
-	for range l.Keys() {
-		if n++; n == 3 {
-			break
-		}
-	}
-	if n != 3 {
-		t.Errorf("saw %d keys", n)
-	}
-}
-
-func TestTryAcquireUpToCountsItsReason(t *testing.T) {
+// A batch is counted once: as admitted if it got something, and else as refused for its reason.
+func TestTryAcquireUpToIsCounted(t *testing.T) {
 	for reason, limit := range map[Reason]Limit{
-		ReasonDenied:   Limit{Deny: true},
-		ReasonInFlight: {InFlight: 1},
-		ReasonRate:     rated(PerHour(1)),
+		ReasonDenied: {Deny: true}, ReasonInFlight: {InFlight: 1}, ReasonRate: rated(PerHour(1)),
 	} {
 		row(t, reason, func(t *testing.T) {
 			l := limiterOf(t, limit)
-			l.TryAcquire("k")
-			before := l.Stats().Refused[reason]
-			if _, n := l.TryAcquireUpTo("k", 5); n != 0 {
-				t.Fatalf("got %d", n)
+			admitted := 1
+			if reason == ReasonDenied {
+				admitted = 0
 			}
-			if st := l.Stats(); st.Refused[reason] != before+1 {
-				t.Errorf("refused %v, want one more for %v", st.Refused, reason)
-			}
+			upTo(t, l, "k", 7, admitted)
+			upTo(t, l, "k", 5, 0)
+			stats(t, l, "Admitted", admitted, "Refused", map[Reason]uint64{reason: uint64(2 - admitted)})
 		})
-	}
-}
-
-// The counters of calls tell admissions apart from refusals, also for batches.
-func TestTryAcquireUpToCountsAdmissions(t *testing.T) {
-	l := limiterOf(t, rated(perSecond(1, 10)))
-	l.TryAcquireUpTo("k", 7)
-	if st := l.Stats(); st.Admitted != 1 || len(st.Refused) != 0 {
-		t.Errorf("admitted %d, refused %v, want one ask admitted", st.Admitted, st.Refused)
 	}
 }
 
@@ -107,10 +140,7 @@ func TestRefusedAndCancelledIsOneCall(t *testing.T) {
 		for _, r := range s.Refused {
 			n += r
 		}
-		if n != 2 {
-			t.Errorf("2 asks, %d counted: admitted %d, cancelled %d, refused %v", n, s.Admitted, s.Cancelled,
-				s.Refused)
-		}
+		is(t, "calls that were counted", n, 2)
 	})
 }
 
@@ -137,97 +167,17 @@ func TestStatsAreOfTheirVersion(t *testing.T) {
 	}
 	close(stop)
 	<-done
-	if wrong > 0 {
-		t.Errorf("%d of 20000 Stats show the state of another version", wrong)
-	}
-}
-
-func TestTop(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{Rates: []Rate{perSecond(1, 10)}, InFlight: 10})
-		for i := range 9 {
-			for range i {
-				took(t, l, key(i)).Release()
-			}
-		}
-		took(t, l, "slots", Weight(10))
-		waiter := asking(t, l, "slots")
-		top := l.Top(3)
-		got := fmt.Sprint(len(top))
-		for _, u := range top {
-			got += fmt.Sprintf(" %s %.1f %d", u.Key, u.Used, u.Waiting)
-		}
-		if want := "3 slots 1.0 1 key-8 0.8 0 key-7 0.7 0"; got != want {
-			t.Errorf("%s, want %s", got, want)
-		}
-		if n := len(l.Top(100)); n != 9 {
-			t.Errorf("%d keys", n) // key-0 was never asked for
-		}
-		if l.Top(0) != nil || l.Top(-1) != nil {
-			t.Error("none is not none")
-		}
-		l.SetDryRun(true)
-		waiter.admittedAfter(t, 0)
-	})
-}
-
-func TestAppendState(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{Rates: []Rate{
-			perSecond(10, 20),
-			{Name: "w", Events: 60, Per: time.Minute, Aligned: true},
-		}, InFlight: 4}, Replicas(2))
-		time.Sleep(15 * time.Second)
-		took(t, l, "k")
-		l.Allow("k")
-		want := []RuleState{
-			{Name: "second", Limit: 10, Share: 5, Window: time.Second, Burst: 10, Left: 8,
-				Reset: 400 * time.Millisecond},
-			{Name: "w", Limit: 60, Share: 30, Window: time.Minute, Left: 28, Reset: 45 * time.Second},
-			{Name: "in-flight", Limit: 4, Share: 2, Left: 1},
-		}
-		got := l.AppendState(nil, "k")
-		if fmt.Sprint(got) != fmt.Sprint(want) {
-			t.Errorf("%v, want %v", got, want)
-		}
-		if got := l.AppendState(nil, "new"); got[0].Left != 10 || got[1].Left != 30 || got[2].Left != 2 {
-			t.Errorf("%v", got)
-		}
-		buf := make([]RuleState, 0, 4)
-		if n := testing.AllocsPerRun(10, func() { l.AppendState(buf, "k") }); n != 0 {
-			t.Errorf("%v allocations", n)
-		}
-		setLimit(t, l, Limit{Deny: true})
-		if got := l.AppendState(nil, "k"); got != nil {
-			t.Errorf("%v under a limit that denies", got)
-		}
-	})
-}
-
-// While the pool is awaited it is not known what is left; Stats still lists the rules.
-func TestAppendStateAddsNothingWithoutAPool(t *testing.T) {
-	l := limiterOf(t, rated(perSecond(10, 20)), AwaitPool(), HintMaxAge(time.Minute), Replicas(4))
-	into := []RuleState{{Name: "old"}}
-	if d := refusedFor(t, l, ReasonPool, "k", StateInto(&into)); len(into) != 0 ||
-		len(l.AppendState(nil, "k")) != 0 {
-		t.Errorf("%v beside %v", into, d)
-	}
-	if len(l.Stats().Rules) != 1 {
-		t.Error("Stats lists no rules")
-	}
+	is(t, "of 20000 Stats that show the state of another version", wrong, 0)
 }
 
 // StateInto gets what AppendState says behind the decision, of each verb and after a wait too.
 func TestPropertyStateInto(t *testing.T) {
 	property(t, func(t *rapid.T) {
-		opts := []Option{StartPool(drawNumberedPool(t))}
+		opts := []Option{StartPool(drawNumberedPool(t)), MaxKeys(3)}
 		if rapid.Bool().Draw(t, "learns") {
 			opts = append(opts, Policy(policy.AIMD{}))
 		}
-		l, err := New(drawLimit(t), append(opts, MaxKeys(3))...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := mustNew(t, drawLimit(t), opts...)
 		var permits []Permit
 		for range rapid.IntRange(1, 30).Draw(t, "steps") {
 			key := rapid.SampledFrom([]string{"a", "b", "c", "d", "e"}).Draw(t, "key")
@@ -239,7 +189,7 @@ func TestPropertyStateInto(t *testing.T) {
 				p, _ := l.TryAcquire(key, StateInto(&into))
 				permits = append(permits, p)
 			case 3:
-				ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond+drawPause(t))
+				ctx, cancel := context.WithTimeout(context.Background(), ms+drawPause(t))
 				p, _ := l.Acquire(ctx, key, StateInto(&into))
 				permits = append(permits, p)
 				cancel()
@@ -256,20 +206,6 @@ func TestPropertyStateInto(t *testing.T) {
 			if got := l.AppendState(nil, key); fmt.Sprint(got) != fmt.Sprint(into) {
 				t.Fatalf("after %v told %v, AppendState %v", time.Since(now), into, got)
 			}
-		}
-	})
-}
-
-// AppendState is "like Check", which counts permits whose time is over as given back.
-func TestQuotasCountNoPermitWhoseTimeIsOver(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{InFlight: 1}, MaxHold(time.Second))
-		took(t, l, "k")
-		time.Sleep(2 * time.Second)
-		left := l.AppendState(nil, "k")[0].Left
-		top := l.Top(1)[0]
-		if ok := l.Check("k").OK; ok && left != 1 {
-			t.Errorf("Check admits, AppendState before it said %v left, Top %v in flight", left, top.InFlight)
 		}
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/quotient-go/quotient/policy"
@@ -17,39 +16,38 @@ type upstreamError policy.Feedback
 func (e upstreamError) Error() string             { return "the upstream said so" }
 func (e upstreamError) Feedback() policy.Feedback { return policy.Feedback(e) }
 
+// does calls Do with a function that does nothing.
+func does(ctx context.Context, l *Limiter, key string) error {
+	_, err := Do(ctx, l, key, func(context.Context) (int, error) { return 0, nil })
+	return err
+}
+
 func TestDoReturnsWhatItsFunctionReturns(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{InFlight: 1})
-		broken := errors.New("broken")
-		for _, want := range []error{nil, broken} {
-			got, err := Do(t.Context(), l, "k", func(context.Context) (int, error) {
-				inFlight(t, l, 1)
-				return 42, want
-			})
-			if got != 42 || err != want {
-				t.Errorf("got %d, %v, want 42, %v", got, err, want)
-			}
-			inFlight(t, l, 0)
-		}
-	})
+	l := limiterOf(t, Limit{InFlight: 1})
+	for _, want := range []error{nil, errors.New("broken")} {
+		got, err := Do(t.Context(), l, "k", func(context.Context) (int, error) {
+			inFlight(t, l, 1)
+			return 42, want
+		})
+		is(t, "result", got, 42)
+		is(t, "error", err, want)
+		inFlight(t, l, 0)
+	}
 }
 
 func TestDoWaitsForItsTurn(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(Every(3*time.Second)))
 		start := time.Now()
-		for i := range 4 {
-			at, err := Do(t.Context(), l, "k", func(context.Context) (time.Duration, error) {
-				return time.Since(start), nil
-			})
-			if want := time.Duration(3*i) * time.Second; at != want || err != nil {
-				t.Errorf("call %d ran after %v with %v, want %v", i, at, err, want)
-			}
+		for i := range time.Duration(4) {
+			must(t, does(t.Context(), l, "k"))
+			is(t, i, time.Since(start), 3*i*time.Second)
 		}
 	})
 }
 
 func TestDoDoesNotCallWhenRefused(t *testing.T) {
+	hourly, noQueue := rated(Every(time.Hour)), []Option{MaxWaiting(0, 0)}
 	for _, c := range []struct {
 		name  string
 		limit Limit
@@ -58,11 +56,10 @@ func TestDoDoesNotCallWhenRefused(t *testing.T) {
 		want  error
 	}{
 		{"denied", Limit{Deny: true}, nil, time.Hour, ErrLimited},
-		{"beyond the deadline", rated(Every(time.Hour)), nil, time.Minute, context.DeadlineExceeded},
-		{"beyond the deadline, without a queue", rated(Every(time.Hour)), []Option{MaxWaiting(0, 0)},
-			time.Minute, context.DeadlineExceeded},
-		{"too late", rated(Every(time.Hour)), []Option{MaxWait(time.Minute)}, 2 * time.Hour, ErrLimited},
-		{"denied, without a queue", Limit{Deny: true}, []Option{MaxWaiting(0, 0)}, time.Hour, ErrLimited},
+		{"beyond the deadline", hourly, nil, time.Minute, context.DeadlineExceeded},
+		{"beyond the deadline, without a queue", hourly, noQueue, time.Minute, context.DeadlineExceeded},
+		{"too late", hourly, []Option{MaxWait(time.Minute)}, 2 * time.Hour, ErrLimited},
+		{"denied, without a queue", Limit{Deny: true}, noQueue, time.Hour, ErrLimited},
 	} {
 		row(t, c.name, func(t *testing.T) {
 			l := limiterOf(t, c.limit, c.opts...)
@@ -80,35 +77,34 @@ func TestDoDoesNotCallWhenRefused(t *testing.T) {
 	}
 }
 
+// A panic reaches the caller, as a failure for the controller, and the slot is free.
 func TestDoReleasesWhenItsFunctionPanics(t *testing.T) {
-	l := limiterOf(t, Limit{InFlight: 1})
+	ctrl := new(spyController)
+	l := limiterOf(t, Limit{InFlight: 1, Rates: []Rate{perSecond(5, 5)}}, Policy(ctrl))
 	func() {
-		defer func() {
-			if recover() != "fn" {
-				t.Error("the panic does not reach the caller")
-			}
-		}()
+		defer func() { is(t, "the panic", recover(), any("fn")) }()
 		//nolint:errcheck // it panics
 		Do(t.Context(), l, "k", func(context.Context) (int, error) { panic("fn") })
 	}()
 	inFlight(t, l, 0)
-	took(t, l, "k")
+	is(t, "the controller got", ctrl.last.Outcome, policy.Failed)
 }
 
 func TestDoHandsFeedbackToThePolicy(t *testing.T) {
 	throttled := upstreamError{Outcome: policy.Throttled, RetryAfter: time.Second}
+	failed := policy.Feedback{Outcome: policy.Failed}
+	deep := fmt.Errorf("a: %w", fmt.Errorf("b: %w", throttled))
 	for _, c := range []struct {
 		name string
 		err  error
 		want policy.Feedback
 	}{
 		{"no error", nil, policy.Feedback{Outcome: policy.Success}},
-		{"an error that says nothing", errors.New("x"), policy.Feedback{Outcome: policy.Failed}},
+		{"an error that says nothing", errors.New("x"), failed},
 		{"one that does", throttled, policy.Feedback(throttled)},
-		{"deep in its chain", fmt.Errorf("a: %w", fmt.Errorf("b: %w", throttled)),
-			policy.Feedback(throttled)},
+		{"deep in its chain", deep, policy.Feedback(throttled)},
 		{"beside others", errors.Join(errors.New("x"), throttled), policy.Feedback(throttled)},
-		{"the context", context.Canceled, policy.Feedback{Outcome: policy.Failed}},
+		{"the context", context.Canceled, failed},
 	} {
 		row(t, c.name, func(t *testing.T) {
 			ctrl := new(spyController)
@@ -118,11 +114,8 @@ func TestDoHandsFeedbackToThePolicy(t *testing.T) {
 				time.Sleep(time.Minute)
 				return 0, c.err
 			})
-			if err != c.err {
-				t.Errorf("got %v", err)
-			}
-			got := ctrl.last
-			now := 61 * time.Second
+			is(t, "error", err, c.err)
+			got, now := ctrl.last, 61*time.Second
 			if c.err == nil {
 				now = time.Second // a success is dated by the admission
 			}
@@ -134,22 +127,9 @@ func TestDoHandsFeedbackToThePolicy(t *testing.T) {
 	}
 }
 
-func TestDoReportsAPanicAsAFailure(t *testing.T) {
-	ctrl := new(spyController)
-	l := limiterOf(t, rated(perSecond(5, 5)), Policy(ctrl))
-	func() {
-		defer func() { _ = recover() }()
-		//nolint:errcheck // it panics
-		Do(t.Context(), l, "k", func(context.Context) (int, error) { panic("fn") })
-	}()
-	if got := ctrl.last.Outcome; got != policy.Failed {
-		t.Errorf("the controller got %v", got)
-	}
-}
-
 // Where no caller may queue, callers try again until they are admitted; no two in the same instant.
 func TestPessimisticCallers(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
+	row(t, "of a rate", func(t *testing.T) {
 		const callers = 20
 		l := limiterOf(t, rated(Every(3*time.Second)), MaxWaiting(0, 0))
 		start, ran := time.Now(), make(chan time.Duration, callers)
@@ -167,54 +147,24 @@ func TestPessimisticCallers(t *testing.T) {
 				t.Errorf("%v after %v, want three seconds and a little between them", at, last)
 			}
 			last = at
-			if got := l.Stats().Waiting; got != 0 {
-				t.Errorf("%d are in a queue", got)
+			stats(t, l, "Waiting", 0)
+		}
+	})
+	// It is the same for a key that shares a gate because too many keys are busy.
+	for name, key := range map[string]string{"of a slot": "k", "of the overflow gate": "later"} {
+		row(t, name, func(t *testing.T) {
+			l := limiterOf(t, Limit{InFlight: 1}, MaxKeys(1), MaxWaiting(0, 0))
+			p := took(t, l, "k")
+			if key == "later" {
+				p = took(t, l, "late")
 			}
-		}
-	})
-}
-
-func TestPessimisticCallerOfASlot(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{InFlight: 1}, MaxWaiting(0, 0))
-		p := took(t, l, "k")
-		done := make(chan error, 1)
-		go func() {
-			_, err := Do(t.Context(), l, "k", func(context.Context) (int, error) { return 0, nil })
-			done <- err
-		}()
-		time.Sleep(time.Minute)
-		if len(done) > 0 {
-			t.Error("let in while the slot is taken")
-		}
-		p.Release()
-		time.Sleep(lastBackOff)
-		synctest.Wait()
-		if len(done) != 1 || <-done != nil {
-			t.Error("not let in after the slot came free")
-		}
-		inFlight(t, l, 0)
-	})
-}
-
-// It is the same for a key that shares a gate because too many keys are busy.
-func TestPessimisticCallerOfTheOverflowGate(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{InFlight: 1}, MaxKeys(1), MaxWaiting(0, 0))
-		took(t, l, "busy")
-		p := took(t, l, "late")
-		done := make(chan error, 1)
-		go func() {
-			_, err := Do(t.Context(), l, "later", func(context.Context) (int, error) { return 0, nil })
-			done <- err
-		}()
-		time.Sleep(time.Minute)
-		if len(done) > 0 {
-			t.Fatalf("gave up with %v, want it to try again", <-done)
-		}
-		p.Release()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
+			done := make(chan error, 1)
+			go func() { done <- does(t.Context(), l, key) }()
+			time.Sleep(time.Minute)
+			is(t, "let in, or given up, while the slot is taken", len(done), 0)
+			p.Release()
+			time.Sleep(lastBackOff)
+			must(t, <-done)
+		})
+	}
 }

@@ -1,8 +1,8 @@
 package quotient
 
 import (
-	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -11,23 +11,27 @@ import (
 	"pgregory.net/rapid"
 )
 
-// ordinals is a fleet of n replicas of one limit, each with its ordinal, whose clocks are wrong by the skews.
-func ordinals(t rapid.TB, limit Limit, n int, skews ...time.Duration) []*Limiter {
+// ordinals is a fleet of one limit, each replica with its weight and its ordinals, whose clocks are wrong by
+// the skews.
+func ordinals(t rapid.TB, limit Limit, weights []int, skews ...time.Duration) (fleet []*Limiter) {
 	t.Helper()
-	fleet := make([]*Limiter, n)
-	for i := range fleet {
-		l, err := New(limit, StartPool(Pool{Replicas: n, Ordinal: i + 1, Fixed: true}))
-		if err != nil {
-			t.Fatal(err)
+	p := Pool{Ordinal: 1, Fixed: true}
+	for _, w := range weights {
+		p.Replicas += w
+	}
+	for i, w := range weights {
+		p.Weight = w
+		l := mustNew(t, limit, StartPool(p))
+		if turn := l.shards[0].setting.rules[0].turn; turn != nil && len(skews) > 0 {
+			turn.start -= int64(skews[i%len(skews)]) // a clock that is fast sees its turn earlier
 		}
-		if len(skews) > 0 {
-			// A clock that is fast sees its turn earlier.
-			l.shards[0].setting.rules[0].turn.start -= int64(skews[i%len(skews)])
-		}
-		fleet[i] = l
+		fleet, p.Ordinal = append(fleet, l), p.Ordinal+w
 	}
 	return fleet
 }
+
+// ones are the weights of n replicas.
+func ones(n int) []int { return slices.Repeat([]int{1}, n) }
 
 // gaps are the times between the instants, in order.
 func gaps(at []time.Time) []time.Duration {
@@ -64,57 +68,59 @@ func saturate(fleet []*Limiter, callers int, life time.Duration) []time.Time {
 	return all
 }
 
-// Ten replicas whose clocks differ by 20 ms: the fleet's requests are at least .9 of the interval apart, less
-// those 20 ms, and as many as the limit allows.
+// Replicas whose clocks differ by 20 ms: the fleet's requests are at least .9 of the interval apart, less
+// those 20 ms, and as many as the limit allows. Replicas of weights take all turns of theirs, and none that
+// is another's.
 func TestTurnsSpaceTheFleet(t *testing.T) {
-	const interval, skew, rounds = 100 * time.Millisecond, 20 * time.Millisecond, 60
-	inFakeTime(t, func(t *testing.T) {
-		var skews []time.Duration
-		for i := range 10 {
-			skews = append(skews, time.Duration(i*7%10)*skew/9-skew/2)
-		}
-		fleet := ordinals(t, Rates(Every(interval)), 10, skews...)
-		at := saturate(fleet, 2, rounds*10*interval)
-		if least := slices.Min(gaps(at)); least < interval*9/10-skew {
-			t.Errorf("two requests %v apart", least)
-		}
-		if n := len(at); n < 10*rounds-1 || n > 10*rounds+1 {
-			t.Errorf("%d requests, want %d", n, 10*rounds)
-		}
-		t.Logf("smallest gap %v, interval %v, skew %v", slices.Min(gaps(at)), interval, skew)
-	})
+	const interval, skew, rounds = 100 * ms, 20 * ms, 60
+	for _, weights := range [][]int{ones(10), {1, 3, 2, 4}} {
+		row(t, weights, func(t *testing.T) {
+			var skews []time.Duration
+			for i := range 10 {
+				skews = append(skews, time.Duration(i*7%10)*skew/9-skew/2)
+			}
+			fleet := ordinals(t, Rates(Every(interval)), weights, skews...)
+			at := saturate(fleet, 3, rounds*10*interval)
+			if least := slices.Min(gaps(at)); least < interval*9/10-skew {
+				t.Errorf("two requests %v apart", least)
+			}
+			within(t, "requests", 10*rounds-1, 10*rounds+1, len(at))
+			for i, l := range fleet {
+				w := weights[i] * rounds
+				within(t, "requests of one", w-1, w+1, int(l.Stats().Admitted))
+			}
+		})
+	}
 }
 
 // Without ordinals, with NoTurns, for intervals too short, alone, and under a policy that learns no caller
 // waits for a turn.
 func TestNoTurns(t *testing.T) {
-	noTurns := Every(time.Second)
+	noTurns, second := Every(time.Second), Pool{Replicas: 3, Ordinal: 2}
 	noTurns.NoTurns = true
 	for name, c := range map[string]struct {
 		rate Rate
 		pool Pool
 		want bool
 	}{
-		"paced":       {Every(time.Second), Pool{Replicas: 3, Ordinal: 2}, true},
-		"burst 1":     {Rate{Events: 20, Per: time.Second, Burst: 1}, Pool{Replicas: 3, Ordinal: 2}, true},
+		"paced":       {Every(time.Second), second, true},
+		"burst 1":     {Rate{Events: 20, Per: time.Second, Burst: 1}, second, true},
 		"no ordinal":  {Every(time.Second), Pool{Replicas: 3}, false},
 		"alone":       {Every(time.Second), Pool{Replicas: 1, Ordinal: 1}, false},
-		"no turns":    {noTurns, Pool{Replicas: 3, Ordinal: 2}, false},
-		"short":       {Every(49 * time.Millisecond), Pool{Replicas: 3, Ordinal: 2}, false},
-		"not paced":   {PerMinute(30), Pool{Replicas: 3, Ordinal: 2}, false},
+		"no turns":    {noTurns, second, false},
+		"short":       {Every(49 * ms), second, false},
+		"not paced":   {PerMinute(30), second, false},
 		"for ever":    {Every(1 << 60), Pool{Replicas: 1000, Ordinal: 2}, false},
-		"with bursts": {Rate{Events: 1, Per: time.Second, Burst: 2}, Pool{Replicas: 3, Ordinal: 2}, false},
+		"with bursts": {Rate{Events: 1, Per: time.Second, Burst: 2}, second, false},
 	} {
 		l := limiterOf(t, Rates(c.rate), StartPool(c.pool))
-		if got := l.shards[0].setting.rules[0].turn != nil; got != c.want {
-			t.Errorf("%s: takes turns: %v", name, got)
-		}
+		is(t, name, l.shards[0].setting.rules[0].turn != nil, c.want)
 	}
 }
 
 // The turn behind others is counted from the begin of a turn, and that of a caller alone ends when it ends.
 func TestTurnBucketUntil(t *testing.T) {
-	const ms = time.Millisecond
+	const s = time.Second
 	every := Every(time.Second) // ten seconds from one turn to the next, of which 100 ms are open
 	r := fills(.1, 1)
 	r.turn = newTurn(every, Pool{Replicas: 10, Ordinal: 3})
@@ -128,19 +134,19 @@ func TestTurnBucketUntil(t *testing.T) {
 		within time.Duration // of rounding
 	}{
 		{now: 0, want: 0}, {now: 40 * ms, want: 0}, {now: 100 * ms, want: 0},
-		{now: 101 * ms, want: 9899 * ms}, {now: 9 * time.Second, want: time.Second},
-		{now: 0, ahead: 1, want: 10 * time.Second}, {now: 40 * ms, ahead: 2, want: 20*time.Second - 40*ms},
-		{now: 5 * time.Second, ahead: 2, want: 25 * time.Second},
-		{now: 0, owed: 1, want: 10 * time.Second}, // .99 of an event are there in 9.9 s
+		{now: 101 * ms, want: 9899 * ms}, {now: 9 * s, want: s},
+		{now: 0, ahead: 1, want: 10 * s}, {now: 40 * ms, ahead: 2, want: 20*s - 40*ms},
+		{now: 5 * s, ahead: 2, want: 25 * s},
+		{now: 0, owed: 1, want: 10 * s}, // .99 of an event are there in 9.9 s
 		{now: 99 * ms, owed: 1, want: 9901 * ms},
-		{now: 0, owed: 1.005, want: 10 * time.Second}, // it is there within the next turn
-		{now: 0, owed: 1.001, want: 10 * time.Second},
-		{now: 5 * time.Second, owed: .5, ahead: 1, want: 15 * time.Second},
-		{now: 5 * time.Second, owed: .515, want: 5050 * ms, within: 1}, // while a turn is open
-		{now: 5 * time.Second, owed: .515, ahead: 1, want: 15 * time.Second},
-		{now: 5 * time.Second, owed: .52, want: 5100 * ms, within: 1},
-		{now: 5 * time.Second, owed: .5201, want: 15 * time.Second},
-		{now: 0, from: 50 * ms, want: 50 * ms}, {now: 0, from: 150 * ms, want: 10 * time.Second},
+		{now: 0, owed: 1.005, want: 10 * s}, // it is there within the next turn
+		{now: 0, owed: 1.001, want: 10 * s},
+		{now: 5 * s, owed: .5, ahead: 1, want: 15 * s},
+		{now: 5 * s, owed: .515, want: 5050 * ms, within: 1}, // while a turn is open
+		{now: 5 * s, owed: .515, ahead: 1, want: 15 * s},
+		{now: 5 * s, owed: .52, want: 5100 * ms, within: 1},
+		{now: 5 * s, owed: .5201, want: 15 * s},
+		{now: 0, from: 50 * ms, want: 50 * ms}, {now: 0, from: 150 * ms, want: 10 * s},
 		{now: 0, owed: 2e8, want: never}, {now: 0, ahead: 1e12, want: never},
 	} {
 		b := &turnBucket{costBucket: costBucket{bucket: bucket{tokens: 1 - c.owed, last: begin.at + c.now}}}
@@ -156,34 +162,39 @@ func TestTurnBucketUntil(t *testing.T) {
 
 // A queue tells each caller its turn, and keeps the promise.
 func TestTurnsArePromised(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		fleet := ordinals(t, Rates(Every(time.Second)), 4) // fake time begins at a full hour
+	row(t, "one in a cycle", func(t *testing.T) {
+		fleet := ordinals(t, Rates(Every(time.Second)), ones(4)) // fake time begins at a full hour
 		for i, l := range fleet {
-			if d := l.Check("k"); d.OK != (i == 0) || d.RetryAfter != time.Duration(i)*time.Second {
-				t.Errorf("replica %d at its start: %+v", i+1, d)
-			}
+			d := l.Check("k")
+			is(t, i, fmt.Sprint(d.OK, d.RetryAfter), fmt.Sprint(i == 0, time.Duration(i)*time.Second))
 		}
-		time.Sleep(3*time.Second + 40*time.Millisecond) // the turn of the last is open
+		time.Sleep(3*time.Second + 40*ms) // the turn of the last is open
 		last := fleet[3]
-		if p, n := last.TryAcquireUpTo("k", 3); n != 1 {
-			t.Errorf("%d in an open turn", n)
-		} else {
-			p.Release()
-		}
+		upTo(t, last, "k", 3, 1)
 		a, b := asking(t, last, "k"), asking(t, last, "k")
-		if d := last.Check("k"); d.RetryAfter != 12*time.Second-40*time.Millisecond {
-			t.Errorf("behind two: %+v", d)
-		}
+		is(t, "behind two", last.Check("k").RetryAfter, 12*time.Second-40*ms)
 		time.Sleep(9 * time.Second)
-		a.admittedAfter(t, 4*time.Second-40*time.Millisecond)
-		b.admittedAfter(t, 8*time.Second-40*time.Millisecond)
-		time.Sleep(3 * time.Second) // 15.04: its turn
-		if !last.Allow("k") {
-			t.Error("refused in its turn")
+		a.admittedAfter(t, 4*time.Second-40*ms)
+		b.admittedAfter(t, 8*time.Second-40*ms)
+		time.Sleep(3 * time.Second)
+		is(t, "at 15.04 s, in its turn", last.Allow("k"), true)
+		time.Sleep(4*time.Second + 61*ms)
+		is(t, "at 19.101 s, after its turn", last.Allow("k"), false)
+	})
+	row(t, "two in a row", func(t *testing.T) {
+		l := limiterOf(t, Rates(Every(time.Second)), StartPool(Pool{Replicas: 5, Ordinal: 2, Weight: 2}))
+		var calls []*call
+		for range 5 {
+			calls = append(calls, asking(t, l, "k"))
 		}
-		time.Sleep(4*time.Second + 61*time.Millisecond) // 19.101
-		if last.Allow("k") {
-			t.Error("admitted after its turn")
+		// the second turn of the third cycle
+		is(t, "behind five", l.Check("k").RetryAfter, 12*time.Second)
+		if left := l.Stats().Rules[0].Left; left > 1 {
+			t.Errorf("%v events may come at once", left)
+		}
+		time.Sleep(time.Minute)
+		for i, want := range []time.Duration{1, 2, 6, 7, 11} {
+			calls[i].admittedAfter(t, want*time.Second)
 		}
 	})
 }
@@ -192,99 +203,96 @@ func TestTurnsArePromised(t *testing.T) {
 func TestTurnsThroughPoolChanges(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, Rates(Every(time.Second)), Replicas(4))
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
-		defer cancel()
 		var changing sync.WaitGroup
 		defer changing.Wait()
 		changing.Go(func() {
-			pools := []Pool{
-				{Replicas: 4, Ordinal: 3},
-				{Replicas: 4, Ordinal: 1},
-				{Replicas: 4},
-				{Replicas: 5, Ordinal: 2},
-				{Replicas: 4, Ordinal: 4},
-			}
-			for i := 0; ctx.Err() == nil; i++ {
-				time.Sleep(time.Duration(700+i*131%900) * time.Millisecond)
-				must(t, l.SetPool(pools[i%len(pools)], 0))
+			for i := range 600 {
+				time.Sleep(time.Duration(700+i*131%900) * ms)
+				must(t, l.SetPool([]Pool{{Replicas: 4, Ordinal: 3}, {Replicas: 4, Ordinal: 1}, {Replicas: 4},
+					{Replicas: 5, Ordinal: 2}, {Replicas: 4, Ordinal: 4}}[i%5], 0))
 			}
 		})
-		var at []time.Time
-		for {
-			if _, err := l.Acquire(ctx, "k"); err != nil {
-				break
-			}
-			at = append(at, time.Now())
-		}
-		if least := slices.Min(gaps(at)); least < 3900*time.Millisecond {
+		if least := slices.Min(gaps(saturate([]*Limiter{l}, 1, 10*time.Minute))); least < 3900*ms {
 			t.Errorf("two requests %v apart", least)
 		}
 	})
 }
 
-// Bound 2 for paced rates with ordinals, however busy the replicas are and however late their callers. Two
-// requests of the fleet are at least .9 of the interval apart, less the skew of the clocks. No replica
-// exceeds its own rate by more than a tenth of an interval's events.
-func TestPropertyTurns(t *testing.T) {
-	property(t, func(rt *rapid.T) {
-		interval := time.Duration(rapid.IntRange(50, 5000).Draw(rt, "interval")) * time.Millisecond
-		n := rapid.IntRange(2, 8).Draw(rt, "replicas")
-		skew := time.Duration(rapid.Int64Range(0, int64(interval)/2).Draw(rt, "skew"))
-		skews := rapid.SliceOfN(rapid.Int64Range(0, int64(skew)), n, n).Draw(rt, "skews")
-		var offsets []time.Duration
-		for _, s := range skews {
-			offsets = append(offsets, time.Duration(s))
+// spacedByTurns holds bound 2 for paced rates with ordinals, however busy the replicas are and however late
+// their callers. Two requests of the fleet are at least .9 of the interval apart, less the skew of the
+// clocks. In a cycle no replica admits more than its weight, but for a tenth of an interval's events.
+func spacedByTurns(rt *rapid.T, most, heaviest int) {
+	interval := time.Duration(rapid.IntRange(50, 5000).Draw(rt, "interval")) * ms
+	drawn := func(most time.Duration, what string) time.Duration {
+		return time.Duration(rapid.Int64Range(0, int64(most)).Draw(rt, what))
+	}
+	weights := rapid.SliceOfN(rapid.IntRange(1, heaviest), 2, most).Draw(rt, "weights")
+	skew, n := drawn(interval/2, "skew"), 0
+	var skews []time.Duration
+	for _, w := range weights {
+		skews, n = append(skews, drawn(skew, "skew of one")), n+w
+	}
+	fleet := ordinals(rt, Rates(Every(interval)), weights, skews...)
+	var all []time.Time
+	own := make([][]time.Time, len(fleet))
+	for range rapid.IntRange(1, 80).Draw(rt, "steps") {
+		who := rapid.IntRange(0, len(fleet)-1).Draw(rt, "who")
+		if p, d := fleet[who].TryAcquire("k"); d.OK {
+			p.Release()
+			all, own[who] = append(all, time.Now()), append(own[who], time.Now())
+		} else if rapid.Bool().Draw(rt, "waits") {
+			time.Sleep(d.RetryAfter + drawn(interval/8, "late"))
 		}
-		fleet := ordinals(rt, Rates(Every(interval)), n, offsets...)
-		type sent struct {
-			at  time.Time
-			who int
-		}
-		var all []sent
-		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
-			who := rapid.IntRange(0, n-1).Draw(rt, "who")
-			if p, d := fleet[who].TryAcquire("k"); d.OK {
-				p.Release()
-				all = append(all, sent{time.Now(), who})
-			} else if rapid.Bool().Draw(rt, "waits") {
-				time.Sleep(d.RetryAfter +
-					time.Duration(rapid.Int64Range(0, int64(interval)/8).Draw(rt, "late")))
+		time.Sleep(drawn(interval, "pause"))
+	}
+	if len(all) > 1 && slices.Min(gaps(all)) < interval*9/10-skew-1 {
+		rt.Fatalf("two requests %v apart", slices.Min(gaps(all)))
+	}
+	slack := time.Duration(min(heaviest, 2)) // of rounding
+	for i, at := range own {
+		for j := weights[i]; j < len(at); j++ {
+			if d := at[j].Sub(at[j-weights[i]]); d < time.Duration(n)*interval-interval/10-slack {
+				rt.Fatalf("replica %d of %v: %v for more than its turns", i+1, weights, d)
 			}
-			time.Sleep(time.Duration(rapid.Int64Range(0, int64(interval)).Draw(rt, "pause")))
 		}
-		slices.SortStableFunc(all, func(a, b sent) int {
-			return cmp.Compare(a.at.UnixNano(), b.at.UnixNano())
-		})
-		last := map[int]time.Time{}
-		for i, s := range all {
-			if i > 0 && s.at.Sub(all[i-1].at) < interval*9/10-skew-1 {
-				rt.Fatalf("%v apart", s.at.Sub(all[i-1].at))
-			}
-			if own := s.at.Sub(last[s.who]); own < time.Duration(n)*interval-interval/10-1 {
-				rt.Fatalf("replica %d: %v apart", s.who+1, own)
-			}
-			last[s.who] = s.at
-		}
-	})
+	}
 }
 
-// A replica that is served late in each turn, but not too late, misses none.
+func TestPropertyTurns(t *testing.T) {
+	property(t, func(rt *rapid.T) { spacedByTurns(rt, 8, 1) })
+}
+
+func TestPropertyTurnsOfWeights(t *testing.T) {
+	property(t, func(rt *rapid.T) { spacedByTurns(rt, 6, 4) })
+}
+
+// A replica that is served late in each of its turns, but not too late, misses none, and has none twice.
 func TestPropertyNoTurnIsLost(t *testing.T) {
 	property(t, func(rt *rapid.T) {
-		interval := time.Duration(rapid.IntRange(50, 5000).Draw(rt, "interval")) * time.Millisecond
-		n := rapid.IntRange(2, 2000).Draw(rt, "replicas")
-		ordinal := rapid.IntRange(1, n).Draw(rt, "ordinal")
-		l := mustNew(rt, Rates(Every(interval)), StartPool(Pool{Replicas: n, Ordinal: ordinal}))
-		if l.Check("k").OK {
-			time.Sleep(interval / 2) // its turn is open, and may have been for a while
+		interval := time.Duration(rapid.IntRange(50, 5000).Draw(rt, "interval")) * ms
+		n := rapid.OneOf(rapid.IntRange(2, 60), rapid.IntRange(2, 2000)).Draw(rt, "replicas")
+		p := Pool{Replicas: n, Weight: rapid.IntRange(1, min(n-1, 20)).Draw(rt, "weight"), Fixed: true}
+		p.Ordinal = rapid.IntRange(1, n-p.Weight+1).Draw(rt, "ordinal")
+		l := mustNew(rt, Rates(Every(interval)), StartPool(p))
+		cycle := time.Duration(n) * interval
+		// cycles count from the Unix epoch
+		start := time.Now().Add(-time.Duration(time.Now().UnixNano()) % cycle)
+		start = start.Add(time.Duration(p.Ordinal-1) * interval)
+		for start.Before(time.Now()) {
+			start = start.Add(cycle)
 		}
-		start := time.Now().Add(l.Check("k").RetryAfter)
-		for k := range rapid.IntRange(2, 20).Draw(rt, "turns") {
-			turn := start.Add(time.Duration(k) * time.Duration(n) * interval)
-			time.Sleep(
-				time.Until(turn.Add(time.Duration(rapid.Int64Range(0, int64(interval)/10).Draw(rt, "late")))))
+		for k := range rapid.IntRange(2, 60).Draw(rt, "turns") {
+			if rapid.IntRange(0, 9).Draw(rt, "idle") == 0 {
+				continue
+			}
+			turn := start.Add(time.Duration(k/p.Weight)*cycle + time.Duration(k%p.Weight)*interval)
+			late := 1 + time.Duration(rapid.Int64Range(0, int64(interval)/10-2).Draw(rt, "late"))
+			time.Sleep(time.Until(turn.Add(late)))
 			if !l.Allow("k") {
 				rt.Fatalf("turn %d is lost: %+v", k, l.Check("k"))
+			}
+			if l.Allow("k") {
+				rt.Fatalf("turn %d is there twice", k)
 			}
 		}
 	})
@@ -294,23 +302,41 @@ func TestPropertyNoTurnIsLost(t *testing.T) {
 // interval has passed.
 func TestTurnsAndAClockThatSteps(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := ordinals(t, Rates(Every(time.Second)), 4)[0]
+		l := ordinals(t, Rates(Every(time.Second)), ones(4))[0]
 		turn := l.shards[0].setting.rules[0].turn
-		if !l.Allow("k") {
-			t.Fatal("refused in its turn")
-		}
+		steps := func() { turn.start = time.Now().UnixNano() % turn.cycle } // to the begin of a turn
+		is(t, "in its turn", l.Allow("k"), true)
 		for i := range 5 {
-			time.Sleep(500 * time.Millisecond)
-			turn.start = time.Now().UnixNano() % turn.cycle // the clock steps to the begin of a turn
-			if l.Allow("k") {
-				t.Errorf("another one after step %d", i)
-			}
+			time.Sleep(500 * ms)
+			steps()
+			is(t, i, l.Allow("k"), false)
 		}
-		// 3.9 s since the first: from a turn's end to the next one's start
-		time.Sleep(1400 * time.Millisecond)
-		turn.start = time.Now().UnixNano() % turn.cycle
-		if !l.Allow("k") {
-			t.Error("refused in its next turn")
+		time.Sleep(1400 * ms) // 3.9 s since the first: from a turn's end to the next one's start
+		steps()
+		is(t, "in its next turn", l.Allow("k"), true)
+	})
+}
+
+// A clock that steps to the begin of a turn again and again opens one each time at most. In all it opens no
+// more than the share and what the turns of one cycle take.
+func TestTurnsOfAWeightAndAClockThatSteps(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, Rates(Every(time.Second)), StartPool(Pool{Replicas: 10, Ordinal: 1, Weight: 3}))
+		turn, all := l.shards[0].setting.rules[0].turn, 0
+		for i := range 200 {
+			turn.start = time.Now().UnixNano() % turn.cycle
+			n := 0
+			for l.Allow("k") {
+				n++
+			}
+			all += n
+			if most := 2.5 + .3*float64(i)/10; n > 1 || float64(all) > most {
+				t.Fatalf("after %d tenths of a second: %d at once, %d in all, at most %v", i, n, all, most)
+			}
+			time.Sleep(100 * ms)
+		}
+		if all < 7 {
+			t.Errorf("%d in 20 s", all)
 		}
 	})
 }
@@ -323,14 +349,11 @@ func TestTurnsThatNeverMeet(t *testing.T) {
 		pool  Pool
 		step  time.Duration // a hundred of them are long enough
 	}{
-		"two paced rates": {[]Rate{{Name: "second", Events: 1, Per: time.Second, Burst: 1},
-			{Name: "minute", Events: 30, Per: time.Minute, Burst: 1}}, Pool{Replicas: 3, Ordinal: 2},
+		"two paced rates": {[]Rate{perSecond(1, 1), {Name: "minute", Events: 30, Per: time.Minute, Burst: 1}},
+			Pool{Replicas: 3, Ordinal: 2}, time.Second},
+		"beside windows": {[]Rate{Every(100 * ms), aligned(10, time.Second)}, Pool{Replicas: 20, Ordinal: 1},
 			time.Second},
-		"beside windows": {[]Rate{Every(100 * time.Millisecond),
-			{Name: "w", Events: 10, Per: time.Second, Aligned: true}}, Pool{Replicas: 20, Ordinal: 1},
-			time.Second},
-		"for decades": {[]Rate{Every(365 * 24 * time.Hour)}, Pool{Replicas: 40, Ordinal: 1},
-			365 * 24 * time.Hour},
+		"for decades": {[]Rate{Every(year)}, Pool{Replicas: 40, Ordinal: 1}, year},
 	} {
 		row(t, name, func(t *testing.T) {
 			l := limiterOf(t, Limit{Rates: c.rates}, StartPool(c.pool), StartEmpty())
@@ -348,18 +371,28 @@ func TestTurnsThatNeverMeet(t *testing.T) {
 	}
 }
 
-// A correction under turns does not bring back what has come back by itself.
-func TestTurnIsNotTakenTwice(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Rates(Rate{Name: "t", Unit: "tokens", Events: 1, Per: time.Second, Burst: 1}),
-			StartPool(Pool{Replicas: 2, Ordinal: 1}))
+func TestTurnIsTakenOnce(t *testing.T) {
+	row(t, "a correction does not bring back what has come back by itself", func(t *testing.T) {
+		l := limiterOf(t, tokenLimit(1, 1), StartPool(Pool{Replicas: 2, Ordinal: 1}))
 		a := took(t, l, "k", Cost("tokens", 1))
 		time.Sleep(2 * time.Second)
 		took(t, l, "k", Cost("tokens", 1))
-		must(t, a.Correct("tokens", 0))
-		if _, d := l.TryAcquire("k", Cost("tokens", 1)); d.OK {
-			t.Error("two tokens in one turn")
-		}
+		corrects(t, a, 0)
+		refuses(t, l, "k", Cost("tokens", 1))
+	})
+	// A caller that gives up in its turn leaves it to the next one.
+	row(t, "a rate that gets another name keeps the turn closed that was taken", func(t *testing.T) {
+		paced := Every(time.Second)
+		l := limiterOf(t, Rates(paced), StartPool(Pool{Replicas: 10, Ordinal: 1, Weight: 3}))
+		wants(t, l, "k", 1)
+		time.Sleep(50 * ms)
+		setLimit(t, l, Rates(PerHour(1e6), paced))
+		wants(t, l, "k", 0)
+		time.Sleep(950 * ms)
+		p, _ := l.TryAcquireUpTo("k", 1)
+		wants(t, l, "k", 0)
+		correct(t, p, 0)
+		wants(t, l, "k", 1)
 	})
 }
 
@@ -368,54 +401,44 @@ func TestTurnIsNotTakenTwice(t *testing.T) {
 func TestTurnThatClosesWhenOthersHaveRoom(t *testing.T) {
 	paced := Rate{Name: "paced", Unit: "tokens", Events: 1, Per: 10 * time.Second, Burst: 1}
 	for name, limit := range map[string]Limit{
-		"first": rated(paced, perSecond(2, 2)),
-		"last":  rated(perSecond(2, 2), paced),
+		"first": rated(paced, perSecond(2, 2)), "last": rated(perSecond(2, 2), paced),
 	} {
 		row(t, name, func(t *testing.T) {
 			l := limiterOf(t, limit, StartPool(Pool{Replicas: 2, Ordinal: 1, Fixed: true}))
 			took(t, l, "k") // the bucket is full again in a second, when the turn of a second closes
-			if d := l.Check("k", Cost("tokens", 1)); d.RetryAfter != 20*time.Second || d.Rule != "paced" {
-				t.Errorf("told %+v, want the next turn", d)
-			}
+			d := l.Check("k", Cost("tokens", 1))
+			is(t, "the next turn", fmt.Sprint(d.RetryAfter, " ", d.Rule), "20s paced")
 			time.Sleep(20 * time.Second)
 			took(t, l, "k", Cost("tokens", 1))
 		})
 	}
 }
 
-// Callers that wait take their turns while they wait for a slower rate: the two waits do not add up.
-func TestTurnBehindASlowerRate(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
+func TestTurnBehindOthers(t *testing.T) {
+	pool := StartPool(Pool{Replicas: 2, Ordinal: 1, Fixed: true})
+	// Callers take their turns while they wait for a slower rate: the two waits do not add up.
+	row(t, "for a slower rate", func(t *testing.T) {
 		slower := Rate{Name: "slower", Events: 1, Per: 10 * time.Second, Burst: 2}
-		l := limiterOf(t, rated(Every(5*time.Second), slower),
-			StartPool(Pool{Replicas: 2, Ordinal: 1, Fixed: true}))
+		l := limiterOf(t, rated(Every(5*time.Second), slower), pool)
 		took(t, l, "k")
-		for i := range 4 {
-			turn := time.Duration(i+1) * 20 * time.Second
-			if d := l.Check("k"); d.RetryAfter != turn {
-				t.Errorf("%d wait: told %v, want %v", i, d.RetryAfter, turn)
-			}
+		for i := range time.Duration(4) {
+			turn := (i + 1) * 20 * time.Second
+			is(t, i, l.Check("k").RetryAfter, turn)
 			defer askingUntil(t, l, turn+time.Second, "k").admittedAfter(t, turn)
 		}
 		time.Sleep(80 * time.Second)
 	})
-}
-
-// A caller that waits while a turn is open takes that turn. The one behind it gets the start of the next.
-func TestTurnBehindOneThatIsOpen(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
+	// A caller that waits while a turn is open takes that turn. The one behind it gets the start of the next.
+	row(t, "in an open turn", func(t *testing.T) {
 		paced := Rate{Name: "paced", Unit: "tokens", Events: 1, Per: 5 * time.Second, Burst: 1}
-		l := limiterOf(t, rated(paced, perSecond(10, 2)),
-			StartPool(Pool{Replicas: 2, Ordinal: 1, Fixed: true}))
-		time.Sleep(100 * time.Millisecond)
+		l := limiterOf(t, rated(paced, perSecond(10, 2)), pool)
+		time.Sleep(100 * ms)
 		took(t, l, "k") // the bucket has another request in 200 ms
 		first := asking(t, l, "k", Cost("tokens", 1))
-		if d := l.Check("k", Cost("tokens", 1)); d.RetryAfter != 9900*time.Millisecond {
-			t.Errorf("told %v, want the start of the next turn", d.RetryAfter)
-		}
+		is(t, "the start of the next turn", l.Check("k", Cost("tokens", 1)).RetryAfter, 9900*ms)
 		second := asking(t, l, "k", Cost("tokens", 1))
 		time.Sleep(10 * time.Second)
-		first.admittedAfter(t, 200*time.Millisecond)
-		second.admittedAfter(t, 9900*time.Millisecond)
+		first.admittedAfter(t, 200*ms)
+		second.admittedAfter(t, 9900*ms)
 	})
 }

@@ -3,27 +3,27 @@ package quotient
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/quotient-go/quotient/internal/waited"
 )
 
-func TestAcquireServesFirstInFirstOut(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(1, 4)))
-		took(t, l, "k", Weight(4))
-		var calls []*call
-		for _, weight := range []int{1, 4, 1, 2} {
-			calls = append(calls, asking(t, l, "k", Weight(weight)))
-		}
-		other := asking(t, l, "another key")
-		other.admittedAfter(t, 0)
-		time.Sleep(8 * time.Second)
-		for i, after := range []time.Duration{1, 5, 6, 8} {
-			calls[i].admittedAfter(t, after*time.Second)
-		}
+const ms = time.Millisecond
+
+// admitTimes notes what OnAdmit gets.
+type admitTimes chan struct{ waited, overhead time.Duration }
+
+// onAdmits returns where what OnAdmit gets is noted, and the option for it.
+func onAdmits() (admitTimes, Option) {
+	got := make(admitTimes, 10)
+	return got, OnAdmit(func(_ string, waited, overhead time.Duration) {
+		got <- struct{ waited, overhead time.Duration }{waited, overhead}
 	})
 }
 
@@ -35,9 +35,7 @@ func TestNoWaiterOvertakes(t *testing.T) {
 		large, small := asking(t, l, "k", Weight(4)), asking(t, l, "k")
 		wants(t, l, "k", 0)
 		refusedFor(t, l, ReasonInFlight, "k")
-		if _, n := l.TryAcquireUpTo("k", 3); n != 0 {
-			t.Errorf("a batch of %d overtook", n)
-		}
+		upTo(t, l, "k", 3, 0)
 		small.waits(t)
 		p.Release()
 		large.admittedAfter(t, 0)
@@ -47,16 +45,14 @@ func TestNoWaiterOvertakes(t *testing.T) {
 	})
 }
 
-func TestTurnBeyondTheDeadlineFailsAtOnce(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
+func TestDeadline(t *testing.T) {
+	row(t, "a turn beyond it fails at once", func(t *testing.T) {
 		l := limiterOf(t, rated(Every(10*time.Second)), Replicas(2))
 		wants(t, l, "k", 1)
 		c := askingUntil(t, l, 19*time.Second, "k")
-		want := LimitedError{Key: "k", Decision: Decision{Rule: "interval", Reason: ReasonDeadline, Limit: 1,
-			Share: .5, Window: 10 * time.Second, RetryAfter: 20 * time.Second}}
-		if got := c.refusedAfter(t, 0, ReasonDeadline); *got != want {
-			t.Errorf("got %+v, want %+v", *got, want)
-		}
+		is(t, "the error", *c.refusedAfter(t, 0, ReasonDeadline), LimitedError{Key: "k",
+			Decision: Decision{Rule: "interval", Reason: ReasonDeadline, Limit: 1, Share: .5,
+				Window: 10 * time.Second, RetryAfter: 20 * time.Second}})
 		if !errors.Is(c.err, context.DeadlineExceeded) || !errors.Is(c.err, ErrLimited) {
 			t.Errorf("%v is not what it should be", c.err)
 		}
@@ -65,10 +61,7 @@ func TestTurnBeyondTheDeadlineFailsAtOnce(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		first.admittedAfter(t, 20*time.Second)
 	})
-}
-
-func TestUnknownTurnWaitsForTheDeadline(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
+	row(t, "an unknown turn waits for it", func(t *testing.T) {
 		l := limiterOf(t, Limit{InFlight: 1})
 		p := took(t, l, "k")
 		c := askingUntil(t, l, 5*time.Second, "k")
@@ -79,64 +72,62 @@ func TestUnknownTurnWaitsForTheDeadline(t *testing.T) {
 		p.Release()
 		took(t, l, "k")
 	})
-}
-
-func TestContextThatHasEnded(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	l := limiterOf(t, rated(perSecond(1, 3)))
-	if _, err := l.Acquire(ctx, "k"); err != context.Canceled {
-		t.Errorf("got %v", err)
-	}
-	if st := l.Stats(); st.Admitted != 0 || st.Cancelled != 0 || st.Keys != 0 {
-		t.Errorf("it left a trace: %+v", st)
-	}
+	row(t, "one that has passed leaves no trace", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		l := limiterOf(t, rated(perSecond(1, 3)))
+		_, err := l.Acquire(ctx, "k")
+		is(t, "the error", err, context.Canceled)
+		stats(t, l, "Admitted", 0, "Cancelled", 0, "Keys", 0)
+	})
 }
 
 func TestMaxWait(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
+	row(t, "a turn that is too late", func(t *testing.T) {
 		l := limiterOf(t, rated(Every(10*time.Second)), MaxWait(10*time.Second))
 		wants(t, l, "k", 1)
 		c := asking(t, l, "k")
-		if err := asking(t, l, "k").refusedAfter(t, 0, ReasonWait); err.RetryAfter != 20*time.Second {
-			t.Errorf("retry after %v, want 20s", err.RetryAfter)
-		}
+		is(t, "retry after", asking(t, l, "k").refusedAfter(t, 0, ReasonWait).RetryAfter, 20*time.Second)
 		time.Sleep(10 * time.Second)
 		c.admittedAfter(t, 10*time.Second)
 	})
-}
-
-// Where the turn is not known each waiter ends after its own MaxWait, not only the head.
-func TestMaxWaitOfAnUnknownTurn(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
+	// Each waiter ends after its own time, in whatever class and whichever is next.
+	row(t, "turns that are not known", func(t *testing.T) {
 		l := limiterOf(t, Limit{InFlight: 1}, MaxWait(10*time.Second))
 		p := took(t, l, "k")
 		var calls []*call
-		for range 5 {
-			calls = append(calls, asking(t, l, "k"))
+		for _, letter := range "LNHCCHNL" {
+			calls = append(calls, askingFor(t, l, "k", string(letter))...)
 			time.Sleep(time.Second)
 		}
-		time.Sleep(7 * time.Second) // at 12 s
-		for _, c := range calls[:3] {
+		time.Sleep(5*time.Second - 1)
+		for i, c := range calls {
+			is(t, i, c.ended(), i < 3)
+		}
+		time.Sleep(time.Minute)
+		for _, c := range calls {
 			c.refusedAfter(t, 10*time.Second, ReasonWait)
 		}
 		p.Release()
-		calls[3].admittedAfter(t, 9*time.Second)
-		calls[4].waits(t)
-		time.Sleep(2 * time.Second)
-		calls[4].refusedAfter(t, 10*time.Second, ReasonWait)
+		inFlight(t, l, 0)
 	})
-}
-
-// A turn that was near when a caller came may move away; its patience ends all the same.
-func TestMaxWaitAfterACut(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
+	row(t, "a turn that moves away", func(t *testing.T) {
 		l := limiterOf(t, rated(Every(time.Second)), MaxWait(10*time.Second))
 		wants(t, l, "k", 1)
 		c := asking(t, l, "k")
 		setLimit(t, l, rated(Every(time.Hour)))
 		time.Sleep(10 * time.Second)
 		c.refusedAfter(t, 10*time.Second, ReasonWait)
+	})
+	// Slots alone are decided without a clock: an overtaker sets the timer again.
+	row(t, "behind an overtaker of slots", func(t *testing.T) {
+		l := limiterOf(t, Limit{InFlight: 2}, MaxWait(time.Second))
+		took(t, l, "k")
+		low := asking(t, l, "k", Weight(2), PriorityLow.Option())
+		time.Sleep(900 * ms)
+		took(t, l, "k", PriorityHigh.Option())
+		time.Sleep(100 * ms)
+		low.refusedAfter(t, time.Second, ReasonWait)
 	})
 }
 
@@ -170,12 +161,9 @@ func TestRaiseWakesWaiters(t *testing.T) {
 			setLimit(t, l, Limit{Rates: []Rate{perSecond(1e12, 1000)}, InFlight: 2_000_000})
 			time.Sleep(time.Microsecond)
 		},
-		"no rate":  func(t *testing.T, l *Limiter) { setLimit(t, l, Limit{InFlight: 2_000_000}) },
-		"no limit": func(t *testing.T, l *Limiter) { setLimit(t, l, Limit{}) },
-		"fewer peers": func(t *testing.T, l *Limiter) {
-			setReplicas(t, l, 1)
-			time.Sleep(10 * time.Millisecond)
-		},
+		"no rate":     func(t *testing.T, l *Limiter) { setLimit(t, l, Limit{InFlight: 2_000_000}) },
+		"no limit":    func(t *testing.T, l *Limiter) { setLimit(t, l, Limit{}) },
+		"fewer peers": func(t *testing.T, l *Limiter) { setReplicas(t, l, 1); time.Sleep(10 * ms) },
 	} {
 		row(t, name, func(t *testing.T) {
 			l := limiterOf(t, Limit{Rates: []Rate{perSecond(1e6, 1000)}, InFlight: 1999}, Replicas(1000))
@@ -191,7 +179,7 @@ func TestRaiseWakesWaiters(t *testing.T) {
 					t.Fatalf("waiter %d of 1000 was not let through: %v", i, c.err)
 				}
 			}
-			if d := time.Since(start); d > 10*time.Millisecond {
+			if d := time.Since(start); d > 10*ms {
 				t.Errorf("it took %v", d)
 			}
 		})
@@ -206,125 +194,55 @@ func TestCutRepacesWaiters(t *testing.T) {
 		for range 500 {
 			defer asking(t, l, "k").cancel()
 		}
-		before := l.Stats()
 		setLimit(t, l, rated(perSecond(1, 1)))
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		if got := l.Stats().Admitted - before.Admitted; got != 10 {
-			t.Errorf("%d were admitted in 10 s at 1 a second", got)
-		}
+		stats(t, l, "Admitted", 11)
 	})
 }
 
-// A waiter that a cut makes impossible is refused, with the reason.
-func TestCutRefusesTheHead(t *testing.T) {
-	for _, c := range []struct {
-		name   string
-		cut    func(*testing.T, *Limiter)
-		reason Reason
-	}{
-		{"slots of the fleet", func(t *testing.T, l *Limiter) { setLimit(t, l, Limit{InFlight: 2}) },
-			ReasonTooLarge},
-		{"slots of this replica", func(t *testing.T, l *Limiter) { setReplicas(t, l, 2) }, ReasonShare},
-		{"burst", func(t *testing.T, l *Limiter) { setLimit(t, l, rated(perSecond(1, 2))) }, ReasonTooLarge},
-		{"all", func(t *testing.T, l *Limiter) { setLimit(t, l, Limit{Deny: true}) }, ReasonDenied},
+// Waiters that a cut makes impossible are refused, with the reason, wherever they stand in a queue, however
+// long, and in whatever class. Those before and behind them stay.
+func TestCutRefusesWhatNeverFits(t *testing.T) {
+	for reason, cut := range map[Reason]func(*testing.T, *Limiter){
+		ReasonTooLarge: func(t *testing.T, l *Limiter) { setLimit(t, l, Limit{InFlight: 2}) },
+		ReasonShare:    func(t *testing.T, l *Limiter) { setReplicas(t, l, 2) },
+		ReasonDenied:   func(t *testing.T, l *Limiter) { setLimit(t, l, Limit{Deny: true}) },
 	} {
-		row(t, c.name, func(t *testing.T) {
+		row(t, reason, func(t *testing.T) {
 			l := limiterOf(t, Limit{InFlight: 4})
-			p := took(t, l, "k", Weight(2))
-			head, next := asking(t, l, "k", Weight(3)), asking(t, l, "k")
+			p := took(t, l, "k", Weight(4))
+			var small, large []*call
+			for i := range 200 {
+				class := Priority(i%numClasses) + PriorityLow
+				large = append(large, asking(t, l, "k", Weight(3), class.Option()))
+				small = append(small, asking(t, l, "k", class.Option()))
+			}
 			time.Sleep(time.Second)
-			c.cut(t, l)
-			head.refusedAfter(t, time.Second, c.reason)
-			p.Release()
-			next.cancel()
+			cut(t, l)
+			for i := range large {
+				if large[i].refusedAfter(t, time.Second, reason); reason == ReasonDenied {
+					small[i].refusedAfter(t, time.Second, reason)
+				} else {
+					small[i].waits(t)
+				}
+			}
+			if p.Release(); reason != ReasonDenied {
+				small[3].admittedAfter(t, time.Second) // the first two of the highest class
+				small[7].admittedAfter(t, time.Second)
+				inFlight(t, l, 2)
+			}
+			for _, c := range small {
+				c.cancel()
+			}
 		})
 	}
-}
-
-// A waiter in the middle of a queue, however long, is refused too, and those before and behind it stay.
-func TestCutRefusesWhereverTheyStand(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{InFlight: 4})
-		p := took(t, l, "k", Weight(4))
-		var small, large []*call
-		for range 200 {
-			small, large = append(small, asking(t, l, "k")), append(large, asking(t, l, "k", Weight(3)))
-		}
-		setLimit(t, l, Limit{InFlight: 2})
-		for _, c := range large {
-			c.refusedAfter(t, 0, ReasonTooLarge)
-		}
-		for _, c := range small {
-			c.waits(t)
-		}
-		p.Release()
-		small[0].admittedAfter(t, 0)
-		small[1].admittedAfter(t, 0)
-		for _, c := range small[2:] {
-			c.gaveUp(t)
-		}
-		inFlight(t, l, 2)
-	})
-}
-
-// serve reports whether there may be more to do: only when it has served as many as it may under one lock.
-func TestServeReportsWhetherThereIsMore(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{InFlight: wakeBatch + 1})
-		held := took(t, l, "k", Weight(wakeBatch+1))
-		s, g := l.shard("k"), gateOf(l, "k")
-		more := func() bool {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			return s.serve(g, s.latest)
-		}
-		if more() {
-			t.Error("there is more to do in an empty queue")
-		}
-		var calls []*call
-		for range wakeBatch + 1 {
-			calls = append(calls, asking(t, l, "k"))
-		}
-		if more() {
-			t.Error("there is more to do where the head has no room")
-		}
-		s.mu.Lock()
-		g.used -= wakeBatch // as a release does before it serves
-		s.mu.Unlock()
-		if !more() || g.waiters() != 1 {
-			t.Errorf("after a whole batch there is no more to do, and %d wait", g.waiters())
-		}
-		s.mu.Lock()
-		g.used += wakeBatch
-		s.mu.Unlock()
-		for _, c := range calls[:wakeBatch] {
-			c.admittedAfter(t, 0)
-			c.permit.Release()
-		}
-		held.Release()
-		calls[wakeBatch].admittedAfter(t, 0)
-	})
-}
-
-// Failure mode 5: a thousand cancelled waiters leave the tokens as they were.
-func TestCancelStorm(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{Rates: []Rate{perSecond(1, 2)}, InFlight: 500})
-		wants(t, l, "k", 2)
-		var calls []*call
-		for range 1000 {
-			calls = append(calls, asking(t, l, "k"))
-		}
-		for _, c := range calls {
-			c.gaveUp(t)
-		}
-		has(t, l, "k", 0)
-		time.Sleep(time.Second)
-		wants(t, l, "k", 1)
-		if st := l.Stats(); st.Waiting != 0 || st.Cancelled != 1000 || st.InFlight != 0 {
-			t.Errorf("waiting %d, cancelled %d, in flight %d", st.Waiting, st.Cancelled, st.InFlight)
-		}
+	row(t, "burst", func(t *testing.T) {
+		l := limiterOf(t, rated(perSecond(1, 4)))
+		took(t, l, "k", Weight(4))
+		c := asking(t, l, "k", Weight(3))
+		setLimit(t, l, rated(perSecond(1, 2)))
+		c.refusedAfter(t, 0, ReasonTooLarge)
 	})
 }
 
@@ -335,22 +253,10 @@ func TestCancelledHeadWakesTheNext(t *testing.T) {
 		took(t, l, "k", Weight(3))
 		head, next := asking(t, l, "k", Weight(4)), asking(t, l, "k", Weight(2))
 		next.waits(t)
-		time.Sleep(500 * time.Millisecond)
+		time.Sleep(500 * ms)
 		head.gaveUp(t)
-		next.admittedAfter(t, 500*time.Millisecond)
+		next.admittedAfter(t, 500*ms)
 		has(t, l, "k", 0.5)
-	})
-}
-
-func TestCancelInTheMiddleMovesThoseBehind(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(Every(time.Second)))
-		wants(t, l, "k", 1)
-		first, second, third := asking(t, l, "k"), asking(t, l, "k"), asking(t, l, "k")
-		second.gaveUp(t)
-		time.Sleep(2 * time.Second)
-		first.admittedAfter(t, time.Second)
-		third.admittedAfter(t, 2*time.Second)
 	})
 }
 
@@ -358,51 +264,37 @@ func TestCancelInTheMiddleMovesThoseBehind(t *testing.T) {
 // window.
 func TestAlignedTurnBehindASlot(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		limit := Limit{InFlight: 1,
-			Rates: []Rate{{Name: "day", Events: 1000, Per: 24 * time.Hour, Aligned: true}}}
-		l := limiterOf(t, limit, MaxWait(time.Minute))
-		p := took(t, l, "k")
-		a := asking(t, l, "k")
-		b := asking(t, l, "k") // 998 of 1000 are left today
+		day := aligned(1000, 24*time.Hour)
+		l := limiterOf(t, Limit{InFlight: 1, Rates: []Rate{day}}, MaxWait(time.Minute))
+		took(t, l, "k")
+		a, b := asking(t, l, "k"), asking(t, l, "k") // 998 of 1000 are left today
 		a.waits(t)
 		b.waits(t)
-		_, d := l.TryAcquire("k")
-		if d.RetryAfter > time.Minute {
+		if _, d := l.TryAcquire("k"); d.RetryAfter > time.Minute {
 			t.Errorf("RetryAfter %v with 998 of 1000 left in the window", d.RetryAfter)
 		}
-		p.Release()
-		for _, c := range []*call{a, b} {
-			c.cancel()
-		}
-		synctest.Wait()
+		a.gaveUp(t)
+		b.gaveUp(t)
 	})
 }
 
-// A waiter that was given up counts in no estimate.
-func TestCancelledWaiterIsNotCounted(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
+func TestGivingUp(t *testing.T) {
+	row(t, "counts in no estimate", func(t *testing.T) {
 		l := limiterOf(t, rated(Every(time.Second)))
 		wants(t, l, "k", 1)
-		stays, goes := asking(t, l, "k"), asking(t, l, "k")
-		goes.cancel()
-		synctest.Wait()
-		if d := refusedFor(t, l, ReasonRate, "k"); d.RetryAfter != 2*time.Second {
-			t.Errorf("retry after %v behind one waiter, want 2s", d.RetryAfter)
-		}
+		stays := asking(t, l, "k")
+		asking(t, l, "k").gaveUp(t)
+		is(t, "retry after", refusedFor(t, l, ReasonRate, "k").RetryAfter, 2*time.Second)
 		stays.cancel()
 	})
-}
-
-// The end of a queue leaves nothing behind: no timer, no entry in the shard's list, nothing behind the gate.
-func TestQueueLeavesNothingBehind(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
+	// No timer, no entry in the shard's list, nothing behind the gate.
+	row(t, "leaves nothing behind an empty queue", func(t *testing.T) {
 		l := limiterOf(t, rated(Every(time.Hour)))
 		wants(t, l, "k", 1)
 		c := asking(t, l, "k")
 		g, s := gateOf(l, "k"), l.shard("k")
 		timer := g.ext.timer
-		c.cancel()
-		synctest.Wait()
+		c.gaveUp(t)
 		if g.ext != nil || len(s.waiting) != 0 {
 			t.Errorf("left: %+v, %d gates with waiters", g.ext, len(s.waiting))
 		}
@@ -410,18 +302,556 @@ func TestQueueLeavesNothingBehind(t *testing.T) {
 			t.Error("the timer goes on")
 		}
 	})
+	// The head's timer is late, a caller arrives after the head's turn, and the head leaves. The newcomer's
+	// overhead is not longer than its wait.
+	row(t, "serves one that came after the turn", func(t *testing.T) {
+		got, noted := onAdmits()
+		l := limiterOf(t, rated(Rate{Name: "x", Events: 1, Per: 10 * ms, Burst: 10}), noted)
+		took(t, l, "k", Weight(10))
+		<-got
+		head := asking(t, l, "k")
+		stopTimer(l, "k")
+		time.Sleep(40 * ms)
+		asking(t, l, "k")
+		head.gaveUp(t)
+		if d := <-got; d.overhead > d.waited {
+			t.Errorf("overhead %v in a wait of %v", d.overhead, d.waited)
+		}
+	})
 }
 
-// MaxWait ends in time also under slots alone, which are decided without a clock: an overtaker sets the timer
-// again.
-func TestMaxWaitBehindAnOvertakerOfSlots(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{InFlight: 2}, MaxWait(time.Second))
+// stopTimer stops the timer of a key's queue, as if it were late.
+func stopTimer(l *Limiter, key string) *gate {
+	s := l.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g := s.find(l.hash(key))
+	g.ext.timer.Stop()
+	return g
+}
+
+// One token comes every 10 ms, the timer is 40 ms late, and five waiters are served at once. Each could have
+// gone at its own token: the first is 40 ms late, the next 30, and so on. A slow rate that has room for
+// longer than any Duration beside it changes nothing.
+func TestDueOfEachWaiterOfALateTimer(t *testing.T) {
+	fast := Rate{Name: "x", Events: 1, Per: 10 * ms, Burst: 10}
+	for name, limit := range map[string]Limit{
+		"alone":               rated(fast),
+		"beside one too slow": rated(fast, Rate{Name: "slow", Events: 1, Per: 200 * year, Burst: 1000}),
+	} {
+		row(t, name, func(t *testing.T) {
+			got, noted := onAdmits()
+			l := limiterOf(t, limit, noted)
+			took(t, l, "k", Weight(10))
+			<-got
+			for range 5 {
+				asking(t, l, "k")
+			}
+			g := stopTimer(l, "k")
+			time.Sleep(50 * ms)
+			s := l.shard("k")
+			s.mu.Lock()
+			s.serveAndUnlock(g)
+			var sum time.Duration
+			for range 5 {
+				sum += (<-got).overhead
+			}
+			is(t, "overheads of 40+30+20+10+0 ms", sum, 100*ms)
+		})
+	}
+}
+
+// sleepy is a context for a caller that sleeps between being queued and looking whether it was admitted: its
+// k-th look comes after the k-th nap. That is what a busy scheduler does to a goroutine, and it costs the
+// limiter nothing.
+type sleepy struct {
+	context.Context
+	naps []time.Duration
+}
+
+func (c *sleepy) Done() <-chan struct{} {
+	if len(c.naps) > 0 {
+		time.Sleep(c.naps[0])
+		c.naps = c.naps[1:]
+	}
+	return c.Context.Done()
+}
+
+// sleeping is asking for a caller that takes naps.
+func sleeping(t *testing.T, l *Limiter, key string, naps []time.Duration, opts ...CallOption) *call {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	c := &call{cancel: cancel, done: make(chan struct{})}
+	go func() {
+		start := time.Now()
+		c.permit, c.err = l.Acquire(&sleepy{ctx, naps}, key, opts...)
+		c.took = time.Since(start)
+		close(c.done)
+	}()
+	c.ended() // it sleeps
+	return c
+}
+
+func naps(d ...time.Duration) []time.Duration { return d }
+
+// Failure mode 26: a caller that wakes later than a tenth of the interval after its turn has lost it, and
+// waits for the next. Nothing but the limiter's or the processor's lateness has made it wait longer than its
+// first turn: that is overhead.
+func TestLateCallersLoseTheirTurn(t *testing.T) {
+	second, two := Every(time.Second), Rate{Events: 1, Per: 2 * time.Second, Burst: 1}
+	jobs := Rate{Name: "jobs", Unit: "jobs", Events: 1, Per: time.Second, Burst: 1}
+	noTurns := Rate{Events: 1, Per: time.Second, Burst: 1, NoTurns: true}
+	for _, c := range []struct {
+		name      string
+		limit     Limit
+		weight    int
+		nap, want time.Duration
+		overhead  time.Duration
+		expired   int
+	}{
+		{"in time", rated(second), 1, 1100 * ms, 1100 * ms, 0, 0},
+		{"late", rated(second), 1, 1100*ms + 1, 2000 * ms, 1000 * ms, 1},
+		{"so late that the next turn is there", rated(second), 1, 2300 * ms, 2300 * ms, 1300 * ms, 1},
+		{"a long interval, in time", rated(Every(4 * time.Second)), 1, 4400 * ms, 4400 * ms, 0, 0},
+		{"a long interval, late", rated(Every(4 * time.Second)), 1, 4400*ms + 1, 8000 * ms, 4000 * ms, 1},
+		{"a short interval", rated(Every(time.Second - 1)), 1, 1900 * ms, 1900 * ms, 0, 0},
+		{"a burst", rated(perSecond(1, 2)), 2, 2900 * ms, 2900 * ms, 0, 0},
+		{"a window", rated(aligned(1, time.Second)), 1, 1900 * ms, 1900 * ms, 0, 0},
+		{"without turns", rated(noTurns), 1, 1200 * ms, 2000 * ms, 1000 * ms, 1},
+		{"of the shortest interval", rated(second, two), 1, 2150 * ms, 4000 * ms, 2000 * ms, 1},
+		{"in any order", rated(two, second), 1, 2150 * ms, 4000 * ms, 2000 * ms, 1},
+		{"nothing of the paced rate", rated(jobs, perSecond(1, 2)), 2, 2900 * ms, 2900 * ms, 0, 0},
+	} {
+		row(t, c.name, func(t *testing.T) {
+			admits, noted := onAdmits()
+			l := limiterOf(t, c.limit, noted)
+			took(t, l, "k", Weight(c.weight))
+			<-admits
+			got := sleeping(t, l, "k", naps(c.nap), Weight(c.weight))
+			time.Sleep(c.want + time.Hour)
+			got.admittedAfter(t, c.want)
+			stats(t, l, "Expired", c.expired, "Admitted", 2, "Waited", 1, "Waiting", 0)
+			if n := <-admits; c.expired > 0 {
+				is(t, "overhead", n.overhead, c.overhead)
+			}
+			is(t, "more calls of OnAdmit", len(admits), 0)
+		})
+	}
+}
+
+func TestLostTurns(t *testing.T) {
+	// Or one on a slow machine would never act.
+	row(t, "are three at most", func(t *testing.T) {
+		l := limiterOf(t, rated(Every(time.Second)))
+		wants(t, l, "k", 1)
+		c := sleeping(t, l, "k", naps(1500*ms, 1500*ms, 1500*ms, 1500*ms, 1500*ms))
+		time.Sleep(time.Minute)
+		c.admittedAfter(t, 6*time.Second)
+		stats(t, l, "Expired", 3, "Admitted", 2)
+	})
+	row(t, "stay spent: the next caller is a whole interval behind", func(t *testing.T) {
+		l := limiterOf(t, rated(Every(time.Second)))
+		wants(t, l, "k", 1)
+		c := sleeping(t, l, "k", naps(1500*ms))
+		time.Sleep(1600 * ms)
+		c.gaveUp(t)
+		has(t, l, "k", 0.6)
+		stats(t, l, "Expired", 1, "Cancelled", 1, "Waiting", 0, "Admitted", 1)
+	})
+	row(t, "of a replica that takes turns: the next is a cycle away", func(t *testing.T) {
+		l := limiterOf(t, rated(Every(time.Second)), StartPool(Pool{Replicas: 3, Ordinal: 1, Fixed: true}))
 		took(t, l, "k")
-		low := asking(t, l, "k", Weight(2), PriorityLow.Option())
-		time.Sleep(900 * time.Millisecond)
-		took(t, l, "k", PriorityHigh.Option())
-		time.Sleep(100 * time.Millisecond)
-		low.refusedAfter(t, time.Second, ReasonWait)
+		c := sleeping(t, l, "k", naps(3101*ms))
+		time.Sleep(time.Minute)
+		c.admittedAfter(t, 6*time.Second)
+	})
+	row(t, "are waited for also in a queue that is full", func(t *testing.T) {
+		l := limiterOf(t, rated(Every(time.Second)), MaxWaiting(1, 1))
+		wants(t, l, "k", 1)
+		late := sleeping(t, l, "k", naps(1500*ms))
+		time.Sleep(1200 * ms)
+		second := asking(t, l, "k")
+		time.Sleep(400 * ms)
+		stats(t, l, "Waiting", 2)
+		asking(t, l, "k").refusedAfter(t, 0, ReasonQueue)
+		time.Sleep(time.Minute)
+		late.admittedAfter(t, 2*time.Second)
+		second.admittedAfter(t, 1800*ms)
+	})
+	// It must not be admitted by the gate of then beside that of now.
+	row(t, "of a key that was dropped meanwhile", func(t *testing.T) {
+		l := limiterOf(t, rated(Every(time.Second)), MaxKeys(1))
+		wants(t, l, "k", 1)
+		c := sleeping(t, l, "k", naps(10*time.Second))
+		time.Sleep(5 * time.Second)
+		wants(t, l, "other", 1) // takes the place of the key, which is idle
+		time.Sleep(5 * time.Second)
+		c.admittedAfter(t, 10*time.Second)
+		wants(t, l, "k", 0)
+	})
+}
+
+// A caller that has lost a turn stands before all others of its class, and behind the classes above.
+func TestLateCallersComeFirst(t *testing.T) {
+	for _, wakes := range []time.Duration{2200 * ms, 2500 * ms} { // before the second, and after it
+		row(t, wakes, func(t *testing.T) {
+			l := limiterOf(t, rated(Every(time.Second)))
+			wants(t, l, "k", 1)
+			first := sleeping(t, l, "k", naps(wakes))
+			second := sleeping(t, l, "k", naps(2400*ms))
+			third := asking(t, l, "k")
+			time.Sleep(2450 * ms)
+			high, low := asking(t, l, "k", PriorityHigh.Option()), asking(t, l, "k", PriorityLow.Option())
+			time.Sleep(time.Minute)
+			high.admittedAfter(t, 550*ms)
+			first.admittedAfter(t, 4*time.Second)
+			second.admittedAfter(t, 5*time.Second)
+			third.admittedAfter(t, 6*time.Second)
+			low.admittedAfter(t, 4550*ms)
+		})
+	}
+}
+
+// Its slots come back while it waits, and a permit that was given back by time meanwhile is not given back
+// twice.
+func TestLostTurnGivesItsSlotsBack(t *testing.T) {
+	for _, maxHold := range []time.Duration{0, 200 * ms} {
+		row(t, maxHold, func(t *testing.T) {
+			l := limiterOf(t, Limit{Rates: []Rate{Every(time.Second)}, InFlight: 1}, MaxHold(maxHold),
+				LeakCheck(func(Leak) {}))
+			took(t, l, "k").Release()
+			c := sleeping(t, l, "k", naps(1500*ms))
+			time.Sleep(1100 * ms)
+			inFlight(t, l, 1)
+			time.Sleep(200 * ms)
+			l.Stats() // gives back what is over
+			time.Sleep(300 * ms)
+			inFlight(t, l, 0)
+			time.Sleep(400 * ms)
+			c.admittedAfter(t, 2*time.Second)
+			inFlight(t, l, 1)
+			c.permit.Release()
+			stats(t, l, "InFlight", 0, "DoubleReleases", 0)
+		})
+	}
+}
+
+// All that happens to a waiter meanwhile happens to one that has lost its turn.
+func TestLateCallersAreWaiters(t *testing.T) {
+	jobs := Limit{Rates: []Rate{{Name: "jobs", Unit: "jobs", Events: 1, Per: 2 * time.Second, Burst: 1}},
+		InFlight: 4}
+	to := func(limit Limit) func(*testing.T, *Limiter, *call) {
+		return func(t *testing.T, l *Limiter, _ *call) { setLimit(t, l, limit) }
+	}
+	deny, cut := to(Limit{Deny: true}), to(Limit{Rates: jobs.Rates, InFlight: 2})
+	displace := func(t *testing.T, l *Limiter, _ *call) {
+		asking(t, l, "k", Cost("jobs", 1), PriorityHigh.Option()).waits(t)
+	}
+	for _, c := range []struct {
+		name     string
+		do       func(*testing.T, *Limiter, *call)
+		at, want time.Duration // at: when that is done; the turn is at 2 s, and lost at 2.5 s
+		why      Reason        // none: the call's context has ended
+	}{
+		{"the context ends", func(_ *testing.T, _ *Limiter, c *call) { c.cancel() }, 3000 * ms, 3000 * ms,
+			ReasonNone},
+		{"deny", deny, 3000 * ms, 3000 * ms, ReasonDenied},
+		{"deny before it wakes", deny, 2200 * ms, 2500 * ms, ReasonDenied},
+		{"a cut", cut, 3000 * ms, 3000 * ms, ReasonTooLarge},
+		{"a cut before it wakes", cut, 2200 * ms, 2500 * ms, ReasonTooLarge},
+		{"one that takes its place", displace, 2700 * ms, 2700 * ms, ReasonQueue},
+		{"patience", func(*testing.T, *Limiter, *call) {}, 0, 3500 * ms, ReasonWait},
+	} {
+		row(t, c.name, func(t *testing.T) {
+			l := limiterOf(t, jobs, MaxWait(3500*ms), MaxWaiting(2, 2))
+			took(t, l, "k", Cost("jobs", 1)).Release()
+			got := sleeping(t, l, "k", naps(2500*ms), Cost("jobs", 1), Weight(3))
+			time.Sleep(2150 * ms)
+			ahead := asking(t, l, "k", Cost("jobs", 1), PriorityCritical.Option()) // so it is not the next
+			time.Sleep(max(0, c.at-2150*ms))
+			c.do(t, l, got)
+			time.Sleep(time.Minute)
+			if c.why != ReasonNone {
+				got.refusedAfter(t, c.want, c.why)
+			} else if !got.ended() || got.took != c.want || !errors.Is(got.err, context.Canceled) {
+				t.Errorf("ended after %v with %v", got.took, got.err)
+			}
+			stats(t, l, "Expired", 1, "Waiting", 0)
+			ahead.permit.Release()
+		})
+	}
+}
+
+// brokenContext calls fail at the nth call of one of its methods.
+type brokenContext struct {
+	context.Context
+	method string
+	nth    int
+	fail   func()
+	calls  atomic.Int64 // of that method
+}
+
+func (c *brokenContext) meet(method string) {
+	if c.method == method && c.calls.Add(1) == int64(c.nth) {
+		c.fail()
+	}
+}
+
+func (c *brokenContext) Deadline() (time.Time, bool) { c.meet("Deadline"); return c.Context.Deadline() }
+func (c *brokenContext) Done() <-chan struct{}       { c.meet("Done"); return c.Context.Done() }
+func (c *brokenContext) Err() error                  { c.meet("Err"); return c.Context.Err() }
+
+// How a method of a context may fail.
+var contextFailures = map[string]func(){
+	"panics":     func() { panic(errBroken) },
+	"ends there": runtime.Goexit, // as FailNow of a test does
+}
+
+var errBroken = errors.New("a broken context")
+
+// callee is a call that is given a context.
+type callee = func(context.Context) error
+
+// brokenCall is a call under a broken context, in a goroutine of its own.
+type brokenCall struct {
+	returned bool // it came back by itself
+	value    any  // of its panic
+	done     chan struct{}
+}
+
+// underBroken starts a call whose context fails at the nth call of a method.
+func underBroken(ctx context.Context, method string, nth int, fail func(), call callee) *brokenCall {
+	c := &brokenCall{done: make(chan struct{})}
+	go func() {
+		defer close(c.done)
+		defer func() { c.value = recover() }()
+		_ = call(&brokenContext{Context: ctx, method: method, nth: nth, fail: fail})
+		c.returned = true
+	}()
+	synctest.Wait()
+	return c
+}
+
+// brokeOff fails unless the call has ended by what its context did.
+func (c *brokenCall) brokeOff(t *testing.T, how string) {
+	t.Helper()
+	synctest.Wait()
+	select {
+	case <-c.done:
+		if c.returned || how == "panics" && c.value != errBroken {
+			t.Errorf("returned %v, panicked with %v", c.returned, c.value)
+		}
+	default:
+		t.Error("the call goes on")
+	}
+}
+
+// forEachContextFailure runs a test for each call that a waiter makes of its context, and each way in which
+// that may fail.
+func forEachContextFailure(t *testing.T,
+	test func(t *testing.T, how string, start func(callee) *brokenCall)) {
+	t.Helper()
+	for how, fail := range contextFailures {
+		for _, c := range []struct {
+			method string
+			nth    int
+			ends   bool // the context has ended by then
+		}{{"Err", 1, false}, {"Err", 2, true}, {"Done", 1, false}} {
+			row(t, []any{c.method, c.nth, how}, func(t *testing.T) {
+				test(t, how, func(call callee) *brokenCall {
+					ctx, cancel := context.WithCancel(t.Context())
+					defer cancel()
+					b := underBroken(ctx, c.method, c.nth, fail, call)
+					if c.ends {
+						cancel()
+						synctest.Wait()
+					}
+					return b
+				})
+			})
+		}
+	}
+}
+
+// acquiring is a call of Acquire that keeps what it gets.
+func (l *Limiter) acquiring(key string, opts ...CallOption) callee {
+	return func(ctx context.Context) error { _, err := l.Acquire(ctx, key, opts...); return err }
+}
+
+// Failure mode 5: a context that fails takes its waiter out of the queue, and nothing is lost.
+func TestBrokenContextLosesNothing(t *testing.T) {
+	forEachContextFailure(t, func(t *testing.T, how string, start func(callee) *brokenCall) {
+		l := limiterOf(t, Limit{InFlight: 1, Rates: []Rate{PerHour(1e6), tokensPerMinute(100, 100)}})
+		held := took(t, l, "k")
+		start(l.acquiring("k", Cost("tokens", 2))).brokeOff(t, how)
+		stats(t, l, "Waiting", 0, "InFlight", 1)
+		next := asking(t, l, "k")
+		next.waits(t)
+		held.Release()
+		next.admittedAfter(t, 0)
+		next.permit.Release()
+		stats(t, l, "Waiting", 0, "InFlight", 0)
+		is(t, "tokens of a key that has used none", tokensOf(t, l, "k")[1], 100)
+	})
+}
+
+// A semaphore loses nothing either.
+func TestBrokenContextAtASemaphore(t *testing.T) {
+	forEachContextFailure(t, func(t *testing.T, how string, start func(callee) *brokenCall) {
+		s := semaphoreOf(t, 2)
+		is(t, "taken", s.TryAcquire(2), true)
+		start(func(ctx context.Context) error { return s.Acquire(ctx, 1) }).brokeOff(t, how)
+		next := enter(t, s, 2)
+		s.Release(2)
+		if !next.ended() || next.err != nil {
+			t.Errorf("the next one ended: %v, %v", next.ended(), next.err)
+		}
+		s.Release(2)
+		counts(t, s, 0, 2)
+	})
+}
+
+// Contexts fail at other times too, and nothing is lost.
+func TestBrokenContextAtOtherTimes(t *testing.T) {
+	for how, fail := range contextFailures {
+		// The deadline is asked for under the lock when the turn of a call is known.
+		row(t, "deadline "+how, func(t *testing.T) {
+			l := limiterOf(t, rated(perSecond(1, 1)), MaxWaiting(1, 1))
+			wants(t, l, "k", 1)
+			underBroken(t.Context(), "Deadline", 1, fail, l.acquiring("k")).brokeOff(t, how)
+			stats(t, l, "Waiting", 0, "Waited", 0)
+			next := asking(t, l, "k") // there is one place, and one event in a second
+			time.Sleep(time.Second)
+			next.admittedAfter(t, time.Second)
+		})
+		// A call that is admitted before its context fails gives back all it took.
+		row(t, "after the grant "+how, func(t *testing.T) {
+			var held Permit
+			l := limiterOf(t, Limit{InFlight: 1, Rates: []Rate{tokensPerMinute(100, 100)}},
+				OnWait(func(string, time.Duration) { held.Release() }))
+			held = took(t, l, "k")
+			call := l.acquiring("k", Cost("tokens", 2))
+			underBroken(t.Context(), "Done", 1, fail, call).brokeOff(t, how)
+			stats(t, l, "Waiting", 0, "InFlight", 0, "Cancelled", 1)
+			has(t, l, "k", 100)
+			took(t, l, "k").Release()
+		})
+		// A waiter that has lost its turn asks its context again; if that fails then, the waiter that has
+		// taken its place is given up.
+		row(t, "after a lost turn "+how, func(t *testing.T) {
+			l := limiterOf(t, Limit{InFlight: 1, Rates: []Rate{Every(time.Second)}})
+			took(t, l, "k").Release()
+			sleeps := &sleepy{t.Context(), naps(1500 * ms)}
+			c := underBroken(sleeps, "Done", 2, fail, l.acquiring("k"))
+			time.Sleep(1600 * ms)
+			c.brokeOff(t, how)
+			stats(t, l, "Waiting", 0, "InFlight", 0, "Expired", 1)
+			next := asking(t, l, "k")
+			time.Sleep(time.Second)
+			next.admittedAfter(t, 400*ms)
+		})
+	}
+}
+
+// endless is a context that says it is done, and has no error.
+type endless struct{ context.Context }
+
+func (endless) Err() error { return nil }
+
+// A waiter that is given up gets an error, also where the context has none: or the caller would believe that
+// it holds a permit.
+func TestContextWithoutAnError(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		inner, cancel := context.WithCancel(t.Context())
+		cancel()
+		l := limiterOf(t, Limit{InFlight: 1})
+		took(t, l, "k")
+		_, err := l.Acquire(endless{inner}, "k")
+		is(t, "Limiter.Acquire", err, context.Canceled)
+		is(t, "Semaphore.Acquire", semaphoreOf(t, 0).Acquire(endless{inner}, 1), context.Canceled)
+	})
+}
+
+func TestOnWait(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		var got []string
+		l := limiterOf(t, Limit{Rates: []Rate{perSecond(1, 2)}, InFlight: 2},
+			OnWait(func(key string, wait time.Duration) { got = append(got, fmt.Sprint(key, " ", wait)) }))
+		p, q := asking(t, l, "k").permit, asking(t, l, "k").permit
+		asking(t, l, "k")
+		asking(t, l, "k")
+		p.Release()
+		q.Release()
+		time.Sleep(10 * time.Second)
+		asking(t, l, "k").cancel()
+		is(t, "waits", fmt.Sprint(got), "[k 1s k 2s k 0s]")
+	})
+}
+
+func TestOnAdmit(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		var got []string
+		l := limiterOf(t, Limit{Rates: []Rate{perSecond(1, 2)}, InFlight: 1},
+			OnAdmit(func(key string, waited, overhead time.Duration) {
+				got = append(got, fmt.Sprint(key, " ", waited, " ", overhead))
+			}))
+		p := asking(t, l, "k").permit
+		asking(t, l, "k")
+		time.Sleep(3 * time.Second)
+		p.Release()
+		synctest.Wait()
+		took(t, l, "other")
+		took(t, l, "third").Release()
+		l.Allow("fourth")
+		l.Allow("other")              // is refused,
+		l.TryAcquireUpTo("other", 1)  // this too,
+		l.TryAcquireUpTo("fourth", 9) // and this takes what is left
+		is(t, "admissions", fmt.Sprint(got),
+			"[k 0s 0s k 3s 0s other 0s 0s third 0s 0s fourth 0s 0s fourth 0s 0s]")
+	})
+}
+
+// Panics of a hook belong to the caller; the limiter is as if it had not been called.
+func TestPanicInAHookLeavesNoTrace(t *testing.T) {
+	for name, hook := range map[string]Option{
+		"OnWait":  OnWait(func(string, time.Duration) { panic("hook") }),
+		"OnAdmit": OnAdmit(func(_ string, waited, _ time.Duration) { panic("hook") }),
+	} {
+		row(t, name, func(t *testing.T) {
+			l := limiterOf(t, Limit{InFlight: 1}, hook)
+			var p Permit
+			if name == "OnWait" {
+				p = took(t, l, "k")
+			}
+			func() {
+				defer func() { is(t, "what reaches the caller", recover(), any("hook")) }()
+				l.Acquire(t.Context(), "k") //nolint:errcheck // it panics
+			}()
+			stats(t, l, "Waiting", 0)
+			p.Release()
+			inFlight(t, l, 0)
+		})
+	}
+}
+
+func TestContextGetsAWait(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		var got []string
+		l := limiterOf(t, Limit{InFlight: 1})
+		with := func(f waited.Hook) context.Context { return context.WithValue(t.Context(), waited.Key{}, f) }
+		ctx := with(func(w, o time.Duration) { got = append(got, fmt.Sprint(w, " ", o)) })
+		p, err := l.Acquire(ctx, "k") // does not wait
+		must(t, err)
+		time.AfterFunc(3*time.Second, p.Release)
+		p, err = l.Acquire(ctx, "k")
+		must(t, err)
+		is(t, "waits", fmt.Sprint(got), "[3s 0s]")
+		ctx = with(func(_, _ time.Duration) { panic("hook") })
+		time.AfterFunc(time.Second, p.Release)
+		func() {
+			defer func() { _ = recover() }()
+			_, _ = l.Acquire(ctx, "k")
+		}()
+		inFlight(t, l, 0) // or no caller could release it
 	})
 }

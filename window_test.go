@@ -25,6 +25,24 @@ func total(events uint64, k int64) int64 {
 	return new(big.Int).Sub(upTo(k+1), upTo(k)).Int64()
 }
 
+// opened returns the window that now lies in.
+func opened(now instant, c *schedule) *window {
+	w := openWindow(now, c)
+	return &w
+}
+
+// uses takes n events at an instant, and reports whether the window had room for them.
+func (w *window) uses(now instant, n int64, c *schedule) bool {
+	r := &rule{schedule: c}
+	if w.until(now, r, 0, 0, float64(n)) > 0 {
+		return false
+	}
+	w.take(now, r, float64(n))
+	return true
+}
+
+var fiveASecond = &schedule{per: int64(time.Second), events: 5000, replicas: 1, ordinal: 1, weight: 1}
+
 // Bound 11: with ordinals the fleet's total is exact in each single window.
 func TestQuotasAddUpExactly(t *testing.T) {
 	for _, events := range []uint64{1, 7, 333, 999, 1000, 1001, 2500, 3333, 10_000, 100_000, 123_457,
@@ -41,10 +59,7 @@ func TestQuotasAddUpExactly(t *testing.T) {
 					}
 					sum += q
 				}
-				if want := total(events, k); sum != want {
-					t.Errorf("%d thousandths, %d replicas, window %d: the sum is %d, want %d", events,
-						replicas, k, sum, want)
-				}
+				is(t, []any{events, replicas, k}, sum, total(events, k))
 			}
 		}
 	}
@@ -55,13 +70,9 @@ func TestQuotaWithoutOrdinalRoundsDown(t *testing.T) {
 		events, replicas uint64
 		want             []int64 // from a window that is ours
 	}{
-		{100_000, 3, []int64{33, 33, 33}},
-		{100_999, 100, []int64{1, 1, 1}},
-		{10_000, 10, []int64{1, 1}},
-		{10_000, 11, []int64{1, 0, 1, 0}},
-		{10_000, 30, []int64{1, 0, 0, 1, 0, 0}},
-		{500, 1, []int64{1, 0, 1, 0}},
-		{300, 1, []int64{1, 0, 0, 0, 1}},
+		{100_000, 3, []int64{33, 33, 33}}, {100_999, 100, []int64{1, 1, 1}}, {10_000, 10, []int64{1, 1}},
+		{10_000, 11, []int64{1, 0, 1, 0}}, {10_000, 30, []int64{1, 0, 0, 1, 0, 0}},
+		{500, 1, []int64{1, 0, 1, 0}}, {300, 1, []int64{1, 0, 0, 0, 1}},
 	} {
 		for phase := range int64(7) {
 			s := schedule{per: 1, events: c.events, replicas: c.replicas, weight: 1, phase: phase}
@@ -70,9 +81,7 @@ func TestQuotaWithoutOrdinalRoundsDown(t *testing.T) {
 				first++
 			}
 			for i, want := range c.want {
-				if got := s.quota(first + int64(i)); got != want {
-					t.Errorf("%+v: window %d has %d, want %d", s, i, got, want)
-				}
+				is(t, []any{s, i}, s.quota(first+int64(i)), want)
 			}
 		}
 	}
@@ -109,14 +118,12 @@ func TestScheduleAtTheEdges(t *testing.T) {
 		{maxEvents, time.Second, Pool{Replicas: maxReplicas, Ordinal: maxReplicas}},
 		{maxEvents, math.MaxInt64, Pool{Replicas: maxReplicas}},
 		{1, math.MaxInt64, Pool{Replicas: maxReplicas, Ordinal: 1}},
-		{1, math.MaxInt64, Pool{Replicas: maxReplicas}},
-		{1, time.Millisecond, Pool{Replicas: maxReplicas}},
-		{0.001, time.Millisecond, Pool{Replicas: maxReplicas}},
-		{0.001, time.Millisecond, Pool{Replicas: maxReplicas, Ordinal: maxReplicas}},
-		{2.5, year, Pool{Replicas: 2}},
+		{1, math.MaxInt64, Pool{Replicas: maxReplicas}}, {1, ms, Pool{Replicas: maxReplicas}},
+		{0.001, ms, Pool{Replicas: maxReplicas}},
+		{0.001, ms, Pool{Replicas: maxReplicas, Ordinal: maxReplicas}}, {2.5, year, Pool{Replicas: 2}},
 	} {
 		row(t, c, func(t *testing.T) {
-			r := Rate{Events: c.events, Per: c.per, Aligned: true}
+			r := aligned(c.events, c.per)
 			l := limiterOf(t, rated(r), StartPool(c.pool))
 			l.TryAcquire("k", Weight(int(r.burst())))
 			time.Sleep(150 * year)
@@ -131,37 +138,6 @@ func TestScheduleAtTheEdges(t *testing.T) {
 	}
 }
 
-// Fewer events in a window than a thousandth must not break a limiter.
-func TestAlignedRateOfHardlyAnything(t *testing.T) {
-	defer func() {
-		if p := recover(); p != nil {
-			t.Errorf("a limit that Validate accepts panics: %v", p)
-		}
-	}()
-	limit := rated(Rate{Events: 0.0005, Per: time.Second, Aligned: true})
-	if limit.Validate() == nil {
-		limiterOf(t, limit).Allow("k")
-	}
-}
-
-// opened returns the window that now lies in.
-func opened(now instant, c *schedule) *window {
-	w := openWindow(now, c)
-	return &w
-}
-
-// uses takes n events at an instant, and reports whether the window had room for them.
-func (w *window) uses(now instant, n int64, c *schedule) bool {
-	r := &rule{schedule: c}
-	if w.until(now, r, 0, 0, float64(n)) > 0 {
-		return false
-	}
-	w.take(now, r, float64(n))
-	return true
-}
-
-var fiveASecond = &schedule{per: int64(time.Second), events: 5000, replicas: 1, ordinal: 1, weight: 1}
-
 func TestWindow(t *testing.T) {
 	w := opened(dawn, fiveASecond)
 	for _, a := range []taking{
@@ -173,146 +149,103 @@ func TestWindow(t *testing.T) {
 		{11, 17, true}, {12, 1, false}, {13, 1, false}, {14, 4, false}, {14, 3, true}, {14, 1, false},
 		{15, 17, true}, {30, 5, true},
 	} {
-		if ok := w.uses(sec(a.t), int64(a.n), fiveASecond); ok != a.ok {
-			t.Errorf("at %v s take %v: %v, want %v", a.t, a.n, ok, a.ok)
-		}
+		is(t, a, w.uses(sec(a.t), int64(a.n), fiveASecond), a.ok)
 	}
 }
 
-func TestAlignedWaitsEndAtTheWindowsStart(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(Rate{Events: 3, Per: time.Minute, Aligned: true}))
-		time.Sleep(17 * time.Second) // a bubble starts at midnight
-		wants(t, l, "k", 3)
-		if d := refusedFor(t, l, ReasonRate, "k"); d.RetryAfter != 43*time.Second {
-			t.Errorf("retry after %v, want 43s", d.RetryAfter)
-		}
-		first, last := asking(t, l, "k", Weight(3)), asking(t, l, "k")
-		time.Sleep(43 * time.Second)
-		first.admittedAfter(t, 43*time.Second)
-		last.waits(t)
-		time.Sleep(time.Minute)
-		last.admittedAfter(t, 103*time.Second)
-		wants(t, l, "k", 2)
-	})
-}
-
-func TestFractionsCarryOverWindows(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(Rate{Events: 2.5, Per: time.Second, Aligned: true}),
-			StartPool(Pool{Replicas: 1, Ordinal: 1, Fixed: true}))
-		n := 0
+func TestWindowsOfALimiter(t *testing.T) {
+	row(t, "a batch gets also what has been carried over", func(t *testing.T) {
+		l := limiterOf(t, rated(aligned(2.5, time.Second)), StartPool(Pool{Replicas: 1, Ordinal: 1}))
+		sum := 0
 		for range 100 {
-			for l.Allow("k") {
-				n++
-			}
+			_, n := l.TryAcquireUpTo("k", 10)
+			sum += n
 			time.Sleep(time.Second)
 		}
-		if n != 250 {
-			t.Errorf("%d events in 100 windows of 2.5", n)
-		}
+		is(t, "events in 100 windows of 2.5", sum, 250)
 	})
-}
-
-// A window may hold more than the global burst when fractions add up; a batch reader gets what there is.
-func TestUpToOfAWindowWithACarriedEvent(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(Rate{Events: 2.5, Per: time.Second, Aligned: true}),
-			StartPool(Pool{Replicas: 1, Ordinal: 1, Fixed: true}))
-		for i := range 4 {
-			if _, n := l.TryAcquireUpTo("k", 10); n < 2 {
-				t.Errorf("window %d: a batch of %d, want at least 2", i, n)
-			}
-			time.Sleep(time.Second)
-		}
-	})
-}
-
-func TestReplicasWithOrdinalsShareAWindowExactly(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		var fleet []*Limiter
-		for i := range 7 {
-			fleet = append(fleet, limiterOf(t, rated(Rate{Events: 10, Per: time.Minute, Aligned: true}),
-				StartPool(Pool{Replicas: 7, Ordinal: i + 1, Fixed: true})))
-		}
-		for window := range 10 {
-			n := 0
-			for _, l := range fleet {
-				for l.Allow("k") {
-					n++
-				}
-			}
-			if n != 10 {
-				t.Errorf("window %d: %d events, want 10", window, n)
-			}
-			time.Sleep(time.Minute)
-		}
-	})
-}
-
-// A call above what a window has for this replica is let in by the next window that is unused, in a fleet of
-// any size.
-func TestLargeCallWaitsForOneWindowOnly(t *testing.T) {
-	for _, weight := range []int{2, 50, 63, 64, 65, 70, 100} {
-		row(t, weight, func(t *testing.T) {
-			l := limiterOf(t, rated(Rate{Events: 100, Per: time.Minute, Aligned: true}), Replicas(100))
-			wants(t, l, "k", 1)
-			if d := refusedFor(t, l, ReasonRate, "k", Weight(weight)); d.RetryAfter != time.Minute {
-				t.Errorf("weight %d: retry after %v, want 1m", weight, d.RetryAfter)
-			}
-			c := asking(t, l, "k", Weight(weight))
-			time.Sleep(time.Minute)
-			c.admittedAfter(t, time.Minute)
-			c.cancel()
-		})
-	}
-}
-
-// A debt of many windows is waited for to its end, and not longer.
-func TestDebtOfManyWindows(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(Rate{Events: 1000, Per: time.Second, Aligned: true}), Replicas(1000))
-		took(t, l, "k", Weight(1000))
-		if d := refusedFor(t, l, ReasonRate, "k"); d.RetryAfter != 1000*time.Second {
-			t.Errorf("retry after %v, want 1000 s", d.RetryAfter)
-		}
-		c := asking(t, l, "k")
-		time.Sleep(1000 * time.Second)
-		c.admittedAfter(t, 1000*time.Second)
-	})
-}
-
-// A refund of a call that an earlier window paid for must not enlarge the present one.
-func TestCorrectionDoesNotReachIntoTheNextWindow(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
+	row(t, "a correction does not reach into the next window", func(t *testing.T) {
 		l := limiterOf(t, rated(Rate{Unit: "tokens", Events: 100, Per: time.Minute, Aligned: true}))
 		early := took(t, l, "k", Cost("tokens", 100))
 		time.Sleep(time.Minute)
 		took(t, l, "k", Cost("tokens", 100))
-		if err := early.Correct("tokens", 0); err != nil {
-			t.Fatal(err)
-		}
-		if _, d := l.TryAcquire("k", Cost("tokens", 100)); d.OK {
-			t.Error("200 events in a window of 100")
+		corrects(t, early, 0)
+		refuses(t, l, "k", Cost("tokens", 100))
+	})
+	row(t, "another rate changes no window", func(t *testing.T) {
+		for phase := range 2 { // of the sparse windows of three replicas every second one is ours
+			l := limiterOf(t, Rates(aligned(1, time.Second)), WithPhase(int64(phase)))
+			left := func() float64 { return l.AppendState(nil, "k")[0].Left }
+			l.Allow("k")
+			time.Sleep(time.Second)
+			left()
+			setLimit(t, l, Limit{Deny: true})
+			setReplicas(t, l, 3)
+			setLimit(t, l, Rates(aligned(2, time.Second)))
+			is(t, "left", left(), 1)
+			setLimit(t, l, Rates(aligned(2, time.Second), PerMinute(100)))
+			is(t, "left after the change of another rate", left(), 1)
+			time.Sleep(time.Second) // the other phase's window
 		}
 	})
+	// It may have done so just before a first aligned rate was set.
+	row(t, "windows go on for a caller that has read the monotonic clock alone", func(t *testing.T) {
+		l := limiterOf(t, rated(aligned(5, time.Hour)))
+		for i := range 3 {
+			wants(t, l, "k", 5)
+			now := instant{at: l.shard("k").latest.at + time.Hour}
+			for n := range 6 {
+				is(t, []any{i, n}, allowedAt(l, "k", now), n < 5)
+			}
+			time.Sleep(2 * time.Hour)
+		}
+	})
+	row(t, "one waits for the next window where that has the event which this one keeps", func(t *testing.T) {
+		limit := rated(aligned(2, time.Second),
+			Rate{Name: "b", Unit: "tok", Events: 0.2, Per: 5 * time.Second, Aligned: true})
+		l := limiterOf(t, limit, StartPool(Pool{Replicas: 5, Ordinal: 2, Weight: 2, Fixed: true}))
+		time.Sleep(time.Second) // the next window has two of its own, the one behind it none
+		took(t, l, "k")
+		c := asking(t, l, "k", Weight(2))
+		time.Sleep(time.Second)
+		c.admittedAfter(t, time.Second)
+	})
+}
+
+// A call above what a window has for this replica is let in by the next window that is unused, in a fleet of
+// any size. Its debt of many windows is waited for to its end, and not longer.
+func TestLargeCallWaitsForOneWindowOnly(t *testing.T) {
+	for _, weight := range []int{2, 50, 63, 64, 65, 70, 100} {
+		row(t, weight, func(t *testing.T) {
+			l := limiterOf(t, rated(aligned(100, time.Minute)), Replicas(100))
+			wants(t, l, "k", 1)
+			is(t, "retry after", refusedFor(t, l, ReasonRate, "k", Weight(weight)).RetryAfter, time.Minute)
+			c := asking(t, l, "k", Weight(weight))
+			time.Sleep(time.Minute)
+			c.admittedAfter(t, time.Minute)
+			owed := time.Duration(weight) * time.Minute
+			is(t, "owed", refusedFor(t, l, ReasonRate, "k").RetryAfter, owed)
+			next := asking(t, l, "k")
+			time.Sleep(owed)
+			next.admittedAfter(t, owed)
+		})
+	}
 }
 
 // The time to come back is one at which all rules have room, also where one of them is open now and then.
 func TestComeBackWhenAllAreOpen(t *testing.T) {
 	bucket := Rate{Name: "bucket", Events: 1, Per: 7 * time.Second, Burst: 2}
 	for name, limit := range map[string]Limit{
-		"a sparse window": rated(bucket, Rate{Name: "w", Events: 1, Per: time.Second, Aligned: true}),
+		"a sparse window": rated(bucket, aligned(1, time.Second)),
 		"two sparse windows": rated(bucket, Rate{Name: "v", Events: 1, Per: time.Second, Aligned: true},
-			Rate{Name: "w", Events: .7, Per: 3 * time.Second, Aligned: true}),
+			aligned(.7, 3*time.Second)),
 		"a turn": rated(bucket, Every(time.Second)),
 	} {
 		for ordinal := 1; ordinal <= 5; ordinal++ {
 			row(t, []any{name, ordinal}, func(t *testing.T) {
 				l := limiterOf(t, limit, StartPool(Pool{Replicas: 5, Ordinal: ordinal}), StartEmpty())
 				for range 5 {
-					d := l.Check("k")
-					time.Sleep(d.RetryAfter)
+					time.Sleep(l.Check("k").RetryAfter)
 					took(t, l, "k")
 				}
 			})
@@ -320,49 +253,181 @@ func TestComeBackWhenAllAreOpen(t *testing.T) {
 	}
 }
 
-// A change that leaves an aligned rate as it is leaves its present window as it is too.
-func TestAnotherRateChangesNoWindow(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		window := func(events float64) Rate {
-			return Rate{Name: "w", Events: events, Per: time.Second, Aligned: true}
-		}
-		for phase := range 2 { // of the sparse windows of three replicas every second one is ours
-			l := limiterOf(t, Rates(window(1)), WithPhase(int64(phase)))
-			touch := func() float64 { return l.AppendState(nil, "k")[0].Left }
-			l.Allow("k")
-			time.Sleep(time.Second)
-			touch()
-			must(t, l.SetLimit(Limit{Deny: true}))
-			must(t, l.SetPool(Pool{Replicas: 3}, 0))
-			must(t, l.SetLimit(Rates(window(2))))
-			before := touch()
-			must(t, l.SetLimit(Rates(window(2), PerMinute(100))))
-			if after := touch(); before != 1 || after != before {
-				t.Errorf("phase %d: %v left, after the change of another rate %v, want 1", phase,
-					before, after)
-			}
-			time.Sleep(time.Second) // the other phase's window
-		}
-	})
-}
-
-// TestALowerLimitOwesNothing: what an aligned rate has let through is not owed after a cut of limit or share.
+// What an aligned rate has let through is not owed after a cut of limit or share.
 func TestALowerLimitOwesNothing(t *testing.T) {
 	for name, lower := range map[string]func(l *Limiter) error{
 		"limit": func(l *Limiter) error { return l.SetLimit(rated(aligned(10, time.Minute))) },
 		"pool":  func(l *Limiter) error { return l.SetPool(Pool{Replicas: 10}, 0) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			inFakeTime(t, func(t *testing.T) {
-				l := limiterOf(t, rated(aligned(100, time.Minute)))
-				wants(t, l, "k", 100)
-				if err := lower(l); err != nil {
-					t.Fatal(err)
-				}
-				wants(t, l, "k", 0)
-				time.Sleep(time.Minute)
-				wants(t, l, "k", 10) // the window is new
-			})
+		row(t, name, func(t *testing.T) {
+			l := limiterOf(t, rated(aligned(100, time.Minute)))
+			wants(t, l, "k", 100)
+			must(t, lower(l))
+			wants(t, l, "k", 0)
+			time.Sleep(time.Minute)
+			wants(t, l, "k", 10) // the window is new
 		})
+	}
+}
+
+// Bound 11: a step of the wall clock opens at most one window, and a step back opens none at once.
+func TestClockStepOpensOneWindow(t *testing.T) {
+	for step, most := range map[time.Duration]int64{
+		time.Second: 5, time.Hour: 5, 10_000 * time.Hour: 5, -time.Second: 0, -time.Hour: 0,
+		-10_000 * time.Hour: 0,
+	} {
+		now := realNow()
+		w, n := opened(now, fiveASecond), int64(0)
+		w.used = 5
+		for w.uses(now.stepped(step), 1, fiveASecond) {
+			n++
+		}
+		is(t, step, n, most)
+	}
+}
+
+// However the wall clock swings, no more windows open than real time has room for, plus one.
+func TestClockThatSwingsOpensNoWindows(t *testing.T) {
+	start := realNow()
+	w, n := opened(start, fiveASecond), 0
+	for i := range 1000 {
+		now := start.later(time.Duration(i) * ms)
+		swing := time.Duration(i%2) * time.Hour
+		for w.uses(now.stepped(swing), 1, fiveASecond) {
+			n++
+		}
+	}
+	if n > 15 {
+		t.Errorf("%d events in one second, want at most those of three windows", n)
+	}
+}
+
+// After a step back one window opens each period, and it is the one by the wall clock.
+func TestClockThatWasAheadGoesOn(t *testing.T) {
+	start := realNow()
+	w := opened(start, fiveASecond)
+	for i := range 60 {
+		now := start.later(time.Duration(i) * time.Second).stepped(-time.Hour)
+		is(t, []any{i, "a window"}, w.uses(now, 5, fiveASecond), true)
+		is(t, []any{i, "a second one"}, w.uses(now, 1, fiveASecond), false)
+		is(t, []any{i, "index"}, w.index, fiveASecond.index(now.wall))
+	}
+}
+
+// A step forward repays no debt: only windows that time has passed for do.
+func TestStepForwardRepaysNothing(t *testing.T) {
+	start := realNow()
+	w := opened(start, fiveASecond)
+	is(t, "a large ask in a fresh window", w.uses(start, 50, fiveASecond), true)
+	is(t, "after a step", w.uses(start.stepped(time.Hour), 1, fiveASecond), false)
+	later := start.later(11 * time.Second).stepped(time.Hour)
+	is(t, "after eleven windows, of which nine are owed", w.uses(later, 1, fiveASecond), true)
+}
+
+// A limit that gets its first aligned rate long after the start goes by the wall clock of then. The clock may
+// have been set since the limiter was made, and calls have not read it.
+func TestFirstAlignedRateReadsTheWallClock(t *testing.T) {
+	for _, step := range []time.Duration{1000 * time.Hour, -1000 * time.Hour} {
+		row(t, step, func(t *testing.T) {
+			wrong := step // the wall clock is wrong by so much
+			wall := func(t time.Time) int64 { return t.Add(wrong).UnixNano() }
+			l := limiterOf(t, rated(perSecond(1, 5)), WithWallClock(wall))
+			r := aligned(5, 10*time.Hour)
+			wants(t, l, "k", 5)
+			wrong = 0
+			time.Sleep(time.Hour)
+			l.Allow("other") // at the instant of the change
+			setLimit(t, l, rated(r))
+			wants(t, l, "k", 5) // of a window that the key has taken nothing of
+			for name, g := range map[string]*gate{
+				"a key never seen": l.shard("k").untouched, "a key": gateOf(l, "k"),
+			} {
+				is(t, name, g.ext.rest[0].(*window).index, time.Now().UnixNano()/int64(r.Per))
+			}
+		})
+	}
+}
+
+// Bound 11: a step back by an hour does not repeat the quota of a sparse window in each period until the wall
+// has caught up.
+func TestSparseWindowAfterAStepBack(t *testing.T) {
+	oneOfSixty := &schedule{per: int64(time.Minute), events: 1000, replicas: 60, ordinal: 1, weight: 1}
+	for _, late := range []time.Duration{0, time.Minute, 10 * time.Minute, 59 * time.Minute} {
+		start := realNow()
+		for oneOfSixty.quota(oneOfSixty.index(start.wall)) == 0 {
+			start = start.later(time.Minute)
+		}
+		w, n := opened(start, oneOfSixty), 0
+		for i := range 60 {
+			now := start.later(time.Duration(i) * time.Minute)
+			if now.at-start.at > late {
+				now = now.stepped(-time.Hour)
+			}
+			for w.uses(now, 1, oneOfSixty) {
+				n++
+			}
+		}
+		if n > 2 {
+			t.Errorf("a step of an hour back after %v: %d events in an hour, want at most 2", late, n)
+		}
+	}
+}
+
+// Two sparse windows of different lengths, or of different numbers of events, are open at one instant before
+// long: also for the replica whose own windows never coincide. One alone keeps its fleet's total exact.
+func TestSparseWindowsMeet(t *testing.T) {
+	second := Rate{Name: "second", Events: 1, Per: time.Second, Aligned: true}
+	for name, other := range map[string]Rate{
+		"another length": {Unit: "tokens", Events: 1, Per: 10 * time.Second, Aligned: true},
+		"another number": {Unit: "tokens", Events: 2, Per: time.Second, Aligned: true},
+		"half a window":  {Unit: "tokens", Events: .5, Per: 7 * time.Second, Aligned: true},
+	} {
+		row(t, name, func(t *testing.T) {
+			cycle := time.Duration(60 / other.Events * float64(other.Per))
+			var calls []*call
+			for i := range 60 {
+				l := limiterOf(t, rated(second, other), StartPool(Pool{Replicas: 60, Ordinal: i + 1}),
+					StartEmpty())
+				calls = append(calls, asking(t, l, "k", Cost("tokens", 1)))
+			}
+			time.Sleep(2 * max(cycle, time.Minute))
+			for i, c := range calls {
+				if !c.ended() || c.err != nil {
+					t.Errorf("replica %d waits after two cycles", i+1)
+					c.cancel()
+				}
+			}
+		})
+	}
+}
+
+// An event that a sparse window keeps, since another rule's windows are longer, is one, however many windows
+// pass, and it is there once. That holds also where the window in which it is used has one of its own, and
+// after the pool has grown.
+func TestSparseWindowKeepsOneEvent(t *testing.T) {
+	limit := rated(aligned(1, time.Second), Rate{Name: "b", Unit: "tokens", Events: 1, Per: 10 * time.Second,
+		Aligned: true})
+	for late := range time.Duration(10) {
+		for _, grows := range []bool{false, true} {
+			row(t, []any{late, grows}, func(t *testing.T) {
+				l := limiterOf(t, limit, StartPool(Pool{Replicas: 10, Ordinal: 1}))
+				wants(t, l, "k", 0) // from now on the windows of the key pass one by one
+				time.Sleep(time.Hour + late*time.Second)
+				if grows {
+					must(t, l.SetPool(Pool{Replicas: 20, Ordinal: 1}, 0))
+					wants(t, l, "k", 1)
+					return
+				}
+				wants(t, l, "k", 1)
+				n := 0
+				for range 100 {
+					time.Sleep(time.Second)
+					for l.Allow("k") {
+						n++
+					}
+				}
+				is(t, "events in a hundred windows", n, 10)
+			})
+		}
 	}
 }
