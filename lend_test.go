@@ -459,15 +459,21 @@ type shelf struct {
 }
 
 func (s *shelf) Watch(ctx context.Context, report func(Pool, error)) error {
-	for ; ctx.Err() == nil; time.Sleep(200 * time.Millisecond) {
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
 		report(Pool{Replicas: 2}, nil)
 		s.mu.Lock()
 		for _, turn := range s.turns {
 			turn(&idle{farEnd{said: map[string]Terms{}, other: []map[string]Terms{{}}}})
 		}
 		s.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
 	}
-	return ctx.Err()
 }
 
 func (s *shelf) Carry(name string, turn func(Sums)) (func(), error) {
