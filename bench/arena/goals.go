@@ -1,10 +1,8 @@
 package main
 
 import (
-	"fmt"
 	"math"
 
-	"github.com/quotient-go/quotient/bench/arena/contenders"
 	"github.com/quotient-go/quotient/bench/arena/sim"
 )
 
@@ -59,8 +57,11 @@ func (v verdict) met() bool {
 	return value <= v.goal+1e-9
 }
 
+// ours reports whether the cell was played by the contender that the goals are about.
+func (g *grid) ours(c cell) bool { return g.contenders[c.contender].Name == ours }
+
 // verdicts judges ours by the goals of the scenarios that were played.
-func (g grid) verdicts() []verdict {
+func (g *grid) verdicts() []verdict {
 	var list []verdict
 	for _, want := range goals() {
 		for s := range g.scenarios {
@@ -75,13 +76,13 @@ func (g grid) verdicts() []verdict {
 	return append(list, g.judgeAll()...)
 }
 
-func (g grid) judge(s int, want goal) (list []verdict) {
-	ours := func(c cell) bool { return c.scenario == s && g.contenders[c.contender].Name == contenders.Ours }
+func (g *grid) judge(s int, want goal) (list []verdict) {
+	here := func(c cell) bool { return c.scenario == s && g.ours(c) }
 	if !want.each {
-		return want.verdicts(want.scenario, g.mean(ours))
+		return want.verdicts(want.scenario, g.mean(here))
 	}
 	for _, kind := range g.scenarios[s].AllKinds() {
-		m := g.mean(func(c cell) bool { return ours(c) && c.kind == kind })
+		m := g.mean(func(c cell) bool { return here(c) && c.kind == kind })
 		list = append(list, want.verdicts(want.scenario+" "+kind.String(), m)...)
 		if m.runs > 0 {
 			list = append(list, verdict{want.scenario + " " + kind.String() + " score", m.score, .98, true, .001})
@@ -93,20 +94,21 @@ func (g grid) judge(s int, want goal) (list []verdict) {
 // judgeFall judges how the halving of the limit is followed, which is the change that hurts: on the mean of
 // the upstreams, and on each. In a window of a minute no client can send the new limit before it ends if
 // that much has been sent already.
-func (g grid) judgeFall(s int) (list []verdict) {
-	ours := func(c cell) bool { return c.scenario == s && g.contenders[c.contender].Name == contenders.Ours }
+func (g *grid) judgeFall(s int) (list []verdict) {
+	here := func(c cell) bool { return c.scenario == s && g.ours(c) }
 	add := func(what string, m figures) {
 		if m.runs > 0 {
-			list = append(list, verdict{"S5 halving s, " + what, m.fell, 6, false, .1}, verdict{"S5 overshoot, " + what, m.overshoot, 1.5, false, .01})
+			list = append(list, verdict{"S5 halving s, " + what, m.fell, 6, false, .1},
+				verdict{"S5 overshoot, " + what, m.overshoot, 1.5, false, .01})
 		}
 	}
-	add("all but window 60s", g.mean(func(c cell) bool { return ours(c) && c.kind != sim.Window60 }))
+	add("all but window 60s", g.mean(func(c cell) bool { return here(c) && c.kind != sim.Window60 }))
 	for _, kind := range g.scenarios[s].AllKinds() {
 		what := kind.String()
 		if kind == sim.Window60 {
 			what += " (not before its window ends)"
 		}
-		add(what, g.mean(func(c cell) bool { return ours(c) && c.kind == kind }))
+		add(what, g.mean(func(c cell) bool { return here(c) && c.kind == kind }))
 	}
 	return list
 }
@@ -130,33 +132,24 @@ func (want goal) verdicts(name string, f figures) (list []verdict) {
 }
 
 // judgeAll judges the means over all scenarios of the page.
-func (g grid) judgeAll() (list []verdict) {
-	ours := func(c cell) bool { return g.given(c) && g.contenders[c.contender].Name == contenders.Ours }
-	if m := g.meanOfFamilies(ours); m.runs > 0 {
+func (g *grid) judgeAll() (list []verdict) {
+	all := func(c cell) bool { return g.given(c) && g.ours(c) }
+	if m := g.meanOfFamilies(all); m.runs > 0 {
 		list = append(list,
 			verdict{"mean score", m.score, .95, true, .001},
 			verdict{"mean score, no worse than the page's controller", m.score, .916, true, .001})
 	}
-	if m := g.mean(func(c cell) bool { return ours(c) && g.calm(c) }); m.runs > 0 {
+	if m := g.mean(func(c cell) bool { return all(c) && g.calm(c) }); m.runs > 0 {
 		list = append(list, verdict{"steady 429 % with fields", m.steady * 100, .3, false, .01},
 			verdict{"steady 429 % with fields, at most", m.steady * 100, .5, false, .01})
 	}
-	if m := g.mean(func(c cell) bool { return ours(c) && c.fields == sim.AllFields }); m.runs > 0 {
+	if m := g.mean(func(c cell) bool { return all(c) && c.fields == sim.AllFields }); m.runs > 0 {
 		list = append(list, verdict{"steady 429 % with fields, S12 included", m.steady * 100, .5, false, .01})
 	}
 	return list
 }
 
-// given tells the scenarios of the page from our own.
-func (g grid) given(c cell) bool { return g.scenarios[c.scenario].Name[0] != 'O' }
-
-// calm returns the runs from which the steady share of 429s with fields is taken: those without meaningless
-// 429s.
-func (g grid) calm(c cell) bool {
-	return c.fields == sim.AllFields && g.scenarios[c.scenario].Noise == 0
-}
-
-func (v verdict) String() string {
+func (v verdict) row() []string {
 	word, sign := "**MISSED**", "<="
 	if v.met() {
 		word = "met"
@@ -164,5 +157,5 @@ func (v verdict) String() string {
 	if v.least {
 		sign = ">="
 	}
-	return fmt.Sprintf("- %s: %s (goal %s %s) %s", v.what, digits(v.value, v.round), sign, digits(v.goal, v.round), word)
+	return []string{v.what, digits(v.value, v.round), sign + " " + digits(v.goal, v.round), word}
 }

@@ -30,27 +30,19 @@ type Contender struct {
 	RatesOnly bool
 	// Deaf: it reads neither Retry-After nor RateLimit fields, so a run is the same whatever the upstream tells.
 	Deaf bool
-	// Gossip passes the words of controllers that speak on; nil: each is alone.
-	Gossip *Gossip
-	// Burst is how many seconds' events its pacing buckets hold; 0: a tenth, as in the library.
-	Burst float64
-}
-
-// Answer is what comes back for one request.
-type Answer struct {
-	Outcome    policy.Outcome
-	RetryAfter time.Duration
-	Quota      policy.Quota
+	// Gossip passes the words of controllers that speak on; without it each is alone.
+	Gossip bool
 }
 
 const (
 	maxWait  = 5 * time.Second // then a waiter gives up
 	maxQueue = 10_000
-	// slotsPace is the best of .88 to 1.1, on the tuning seeds: .882. Round trips jitter, so that at more than nine tenths of the
-	// slots too many requests arrive while all are taken. A cap on what is in flight, on top of it or in its place, is no better.
+	// slotsPace is the best of .88 to 1.1, on the tuning seeds: .882. Round trips jitter, so that at more than
+	// nine tenths of the slots too many requests arrive while all are taken. A cap on what is in flight, on top
+	// of it or in its place, is no better.
 	slotsPace = 0.9
 
-	burst = 0.1 // seconds that a pacing bucket holds if Contender.Burst does not say, at least one event; as in the library
+	burst = 0.1 // seconds that a pacing bucket holds, at least one event; as in the library
 )
 
 // what an event is about.
@@ -79,10 +71,9 @@ type event struct {
 }
 
 type request struct {
-	who  int32
-	sent time.Duration
-	rtt  time.Duration
-	Answer
+	who       int32
+	sent, rtt time.Duration
+	policy.Feedback
 	next int32
 }
 
@@ -102,47 +93,42 @@ type Run struct {
 	turn     int
 	m        *meter
 	believed float64
-	lie      func(t time.Duration, a *Answer)
-	spared   time.Duration // when a fault last let a request pass
-	whisper  *whisper      // nil: no gossip
-	clock    time.Duration // of a controller, against now: its origin is a whole minute of a wall clock that is half a second off at most
+	whisper  *whisper // nil: no gossip
+	// clock is that of a controller, against now: its origin is a whole minute of a wall clock that is half a
+	// second off at most.
+	clock time.Duration
 }
 
-// Play runs scenario s against an upstream, under contender c. The same seed gives the same run. The result has
-// a Trace point for every trace of virtual time, which changes nothing else; 0 for none.
-func Play(s Scenario, kind Kind, fields Fields, c Contender, seed uint64, trace time.Duration) Result {
+// Play runs scenario s against an upstream, under contender c. The same seed gives the same run.
+func Play(s Scenario, kind Kind, fields Fields, c Contender, seed uint64) Result {
 	r := &Run{s: &s, c: &c, rng: rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15)), free: -1}
 	r.up = NewUpstream(kind, fields, s.Limit, time.Duration(r.rng.Int64N(int64(minutes))))
 	r.clock = r.up.phase + minutes + time.Duration(r.rng.Int64N(int64(time.Second))) - time.Second/2
 	r.slots = kind == Concurrency && !c.RatesOnly
 	r.replicas = make([]replica, s.Replicas)
-	r.m = newMeter(&s, trace)
-	if c.Gossip != nil {
-		r.whisper = newWhisper(c.Gossip, s.Replicas, seed)
+	r.m = newMeter(&s)
+	if c.Gossip {
+		r.whisper = newWhisper(s.Replicas, seed)
 		r.whisper.parts = s.partsAt(0)
 	}
 	for i := range r.replicas {
-		from, to := s.life(i)
-		r.push(from+time.Duration(r.rng.Int64N(int64(50*time.Millisecond))), joins, i)
-		if to < s.Length {
-			r.push(to, leaves, i)
+		life := s.life(i)
+		r.push(life.From+time.Duration(r.rng.Int64N(int64(50*time.Millisecond))), joins, i)
+		if life.To < s.Length {
+			r.push(life.To, leaves, i)
 		}
 	}
-	r.shared = replica{rate: r.ideal(), burst: burst, live: true}
+	r.shared = replica{rate: r.ideal(), live: true}
 	r.believed = s.Limit
 	r.foresee()
-	if s.Lie != nil {
-		r.lie = s.Lie()
-	}
 	if s.Stranger > 0 {
-		r.push(s.StrangerFrom, intrudes, 0)
+		r.push(s.Strange.From, intrudes, 0)
 	}
 	if c.Coordinate != nil {
 		r.push(0, coordinates, 0)
 	}
 	for len(r.events) > 0 && r.events[0].at < s.Length {
 		e := r.events.pop()
-		r.m.watch(r, e.at)
 		r.now = e.at
 		r.do(e)
 	}
@@ -152,14 +138,14 @@ func Play(s Scenario, kind Kind, fields Fields, c Contender, seed uint64, trace 
 // foresee pushes the changes of the scenario.
 func (r *Run) foresee() {
 	s := r.s
-	for _, list := range [][]Change{s.Limits, s.Hints, {{s.StrangerFrom, 0}, {s.To, 0}}} {
+	for _, list := range [][]Change{s.Limits, s.Hints, {{s.Strange.From, 0}, {s.Strange.To, 0}}} {
 		for _, c := range list {
 			r.push(c.At, changes, 0)
 		}
 	}
-	for _, f := range s.Faults {
-		r.push(f.From, changes, 0)
-		r.push(f.To, changes, 0)
+	if s.Outage.To > 0 {
+		r.push(s.Outage.From, changes, 0)
+		r.push(s.Outage.To, changes, 0)
 	}
 }
 
@@ -214,17 +200,14 @@ func (r *Run) do(e event) {
 
 func (r *Run) join(i int) {
 	p := &r.replicas[i]
-	p.live, p.last, p.burst = true, r.now, burst
-	if r.c.Burst > 0 {
-		p.burst = r.c.Burst
-	}
+	p.live, p.last = true, r.now
 	p.bounds = policy.Bounds{Share: r.s.shareAt(r.now), Ceiling: math.Inf(1)}
 	if r.c.Policy != nil {
 		if p.ctrl = r.c.Policy(r.s).New(r.rng.Uint64()); p.ctrl != nil {
 			if r.s.Start != nil {
-				p.ctrl.Next(policy.Sample{Now: r.now + r.clock, Sent: r.now + r.clock}, policy.Bounds{Share: r.s.Start(i), Ceiling: math.Inf(1)})
+				p.ctrl.Next(r.nothing(), policy.Bounds{Share: r.s.Start(i), Ceiling: math.Inf(1)})
 			}
-			r.obey(p, p.ctrl.Next(policy.Sample{Now: r.now + r.clock, Sent: r.now + r.clock}, p.bounds))
+			r.obey(p, p.ctrl.Next(r.nothing(), p.bounds))
 		} else {
 			p.rate = p.bounds.Share
 		}
@@ -235,6 +218,11 @@ func (r *Run) join(i int) {
 	}
 	r.push(r.now+r.gap(i), arrives, i)
 	r.relist()
+}
+
+// nothing is a sample without an answer, now.
+func (r *Run) nothing() policy.Sample {
+	return policy.Sample{Now: r.now + r.clock, Sent: r.now + r.clock}
 }
 
 func (r *Run) leave(i int) {
@@ -273,8 +261,7 @@ func (r *Run) send(p *replica, i int) {
 	p.head++
 	p.tokens--
 	p.flying++
-	r.shared.flying++
-	r.m.sent(r.now, i, waited)
+	r.m.sent(r.now, waited)
 	k := r.free
 	if k < 0 {
 		r.requests = append(r.requests, request{})
@@ -294,39 +281,18 @@ func (r *Run) send(p *replica, i int) {
 func (r *Run) reach(k int32) {
 	q := &r.requests[k]
 	delay := q.rtt / 2
-	fault := r.fault()
-	ok := fault == nil && r.up.Admit(r.now)
+	ok := !r.s.Outage.Has(r.now) && r.up.Admit(r.now)
 	if ok && r.up.kind == Concurrency {
 		delay += serviceTime
 		r.push(r.now+serviceTime, served, 0)
 	}
 	said := ok && !(r.s.Noise > 0 && r.rng.Float64() < r.s.Noise)
-	f := r.up.Answer(r.now, said)
-	if fault != nil {
-		delay += fault.After
-		if fault.Outcome != policy.Throttled {
-			f = policy.Feedback{Outcome: fault.Outcome}
-		}
-	}
-	q.Answer = Answer{f.Outcome, f.RetryAfter, f.Quotas[0]}
-	if r.lie != nil {
-		r.lie(r.now, &q.Answer)
+	q.Feedback = r.up.Answer(r.now, said)
+	if r.s.Lie != nil {
+		r.s.Lie(r.now, &q.Feedback)
 	}
 	r.m.reached(r.now, int(q.who), q.Outcome)
 	r.push(r.now+delay, answers, int(k))
-}
-
-// fault is what makes the request fail that is here now, nil for nothing.
-func (r *Run) fault() *Fault {
-	f := r.s.faultAt(r.now)
-	switch {
-	case f == nil || f.Part < 1 && r.rng.Float64() >= f.Part:
-		return nil
-	case f.Except > 0 && r.now-max(r.spared, f.From) >= f.Except:
-		r.spared = r.now
-		return nil
-	}
-	return f
 }
 
 func (r *Run) answer(k int32) {
@@ -334,10 +300,9 @@ func (r *Run) answer(k int32) {
 	i := int(q.who)
 	p := &r.replicas[i]
 	p.flying--
-	r.shared.flying--
 	if p.ctrl != nil && p.live {
 		s := policy.Sample{
-			Outcome: q.Outcome, RetryAfter: q.RetryAfter, Quota: q.Quota,
+			Outcome: q.Outcome, RetryAfter: q.RetryAfter, Quota: q.Quotas[0],
 			Now: r.now + r.clock, Sent: q.sent + r.clock, Cost: 1, Paced: p.paced,
 		}
 		if r.slots {
@@ -360,7 +325,7 @@ func (r *Run) answer(k int32) {
 
 // intrude is the stranger's request.
 func (r *Run) intrude() {
-	if r.now >= r.s.To {
+	if r.now >= r.s.Strange.To {
 		return
 	}
 	r.up.Admit(r.now)
@@ -383,7 +348,7 @@ func (r *Run) change() {
 		}
 		p.bounds.Share = h
 		if p.ctrl != nil {
-			r.obey(p, p.ctrl.Next(policy.Sample{Now: r.now + r.clock, Sent: r.now + r.clock}, p.bounds))
+			r.obey(p, p.ctrl.Next(r.nothing(), p.bounds))
 		} else if r.c.Coordinate == nil {
 			p.settle(r.now)
 			p.rate = h

@@ -9,24 +9,14 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// Gossip is how replicas pass on the reports of their controllers (policy.Reporter). Live replicas form a
+// With gossip, replicas pass on the reports of their controllers (policy.Reporter). Live replicas form a
 // binary heap: each sends its neighbours, once in an interval, the sum of all words on its own side of that
 // edge. Sums count as long as both ends know the same list of replicas.
-type Gossip struct {
-	Interval    time.Duration // of each replica, at a phase of its own
-	Loss        float64       // of packets
-	Least, Most time.Duration // that a packet takes, evenly spread
-	Stops       time.Duration // from then on all packets are lost; 0: never
-}
-
-// Gossiping is what the goals of gossip are for: five packets a second, one in twenty lost, and 5 to 50 ms to
-// a neighbour.
-func Gossiping() *Gossip {
-	return &Gossip{Interval: 200 * time.Millisecond, Loss: .05, Least: 5 * time.Millisecond, Most: 50 * time.Millisecond}
-}
-
 const (
-	freshNews = 5 * time.Second // the age up to which reports are given to a controller
+	gossipEvery             = 200 * time.Millisecond // of each replica, at a phase of its own
+	packetLoss              = .05
+	packetLeast, packetMost = 5 * time.Millisecond, 50 * time.Millisecond
+	freshNews               = 5 * time.Second // the age up to which reports are given to a controller
 	// A change of the replicas is known to each after a time between these.
 	learnLeast, learnMost = 200 * time.Millisecond, time.Second
 )
@@ -40,7 +30,8 @@ type words struct {
 }
 
 func (w words) plus(o words) words {
-	return words{w.count + o.count, w.wanting + o.wanting, w.rate + o.rate, w.used + o.used, w.refused + o.refused, min(w.oldest, o.oldest), w.version}
+	return words{w.count + o.count, w.wanting + o.wanting, w.rate + o.rate, w.used + o.used, w.refused + o.refused,
+		min(w.oldest, o.oldest), w.version}
 }
 
 // node is the gossip of one replica.
@@ -66,7 +57,6 @@ type packet struct {
 
 // whisper is the gossip of a run.
 type whisper struct {
-	*Gossip
 	rng     *rand.Rand
 	nodes   []node
 	packets []packet
@@ -76,8 +66,8 @@ type whisper struct {
 	parts   float64 // that the hint in force was computed with
 }
 
-func newWhisper(g *Gossip, replicas int, seed uint64) *whisper {
-	return &whisper{Gossip: g, rng: rand.New(rand.NewPCG(seed, 0xbb67ae8584caa73b)), nodes: make([]node, replicas), free: -1}
+func newWhisper(replicas int, seed uint64) *whisper {
+	return &whisper{rng: rand.New(rand.NewPCG(seed, 0xbb67ae8584caa73b)), nodes: make([]node, replicas), free: -1}
 }
 
 // between is an instant between two, evenly spread.
@@ -117,7 +107,7 @@ func (r *Run) learn(i int) {
 		}
 	}
 	if n.list == nil {
-		r.push(r.now+w.between(0, w.Interval), gossips, i)
+		r.push(r.now+w.between(0, gossipEvery), gossips, i)
 	}
 	n.list, n.version = w.live, w.version
 	at, _ := slices.BinarySearch(n.list, int32(i))
@@ -156,7 +146,7 @@ func (r *Run) gossip(i int) {
 			r.whisperTo(i, to, n.sum(own, e))
 		}
 	}
-	r.push(r.now+w.Interval, gossips, i)
+	r.push(r.now+gossipEvery, gossips, i)
 	r.inform(p, r.fleet(n, p, n.sum(own, -1)))
 }
 
@@ -172,9 +162,9 @@ func (n *node) sum(own words, but int) words {
 
 func (r *Run) whisperTo(i int, to int32, sum words) {
 	w := r.whisper
-	lost := w.rng.Float64() < w.Loss
-	takes := w.between(w.Least, w.Most)
-	if lost || w.Stops > 0 && r.now >= w.Stops {
+	lost := w.rng.Float64() < packetLoss
+	takes := w.between(packetLeast, packetMost)
+	if lost {
 		return
 	}
 	k := w.free
@@ -221,7 +211,7 @@ func (r *Run) inform(p *replica, f *policy.Fleet) {
 		return
 	}
 	p.bounds.Fleet = f
-	r.obey(p, p.ctrl.Next(policy.Sample{Now: r.now + r.clock, Sent: r.now + r.clock}, p.bounds))
+	r.obey(p, p.ctrl.Next(r.nothing(), p.bounds))
 }
 
 // partsAt is how many parts the hint in force at t was computed with: the replicas that ran when it last

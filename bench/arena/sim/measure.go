@@ -26,64 +26,10 @@ type Result struct {
 	Overshoot float64
 	// Wait99 is the 99th percentile of the time that sent requests had waited, in seconds.
 	Wait99 float64
-	// Trace holds the rates of the replicas, once each period, if asked for.
-	Trace []Point
-	// Sent, Served and Refusals count by second; what a fault refuses is among the refusals.
-	Sent, Served, Refusals []int
-
-	// Late is the score of what came after LateFrom.
-	Late float64
+	// Sent and Served count by second.
+	Sent, Served []int
 
 	shares [][]float64 // served, by fairWindow, by replica
-}
-
-// Used is what was served from one instant to another, as a part of a limit of so many events per second. Both instants
-// are rounded down to seconds.
-func (r Result) Used(from, to time.Duration, limit float64) float64 {
-	a, b := int(from/time.Second), min(int(to/time.Second), len(r.Served))
-	return float64(sum(r.Served[a:b])) / (limit * float64(b-a))
-}
-
-// Fair is Jain's index over all replicas from one instant to another, both rounded to windows of fairWindow.
-func (r Result) Fair(from, to time.Duration) float64 {
-	a, b := int((from+fairWindow-1)/fairWindow), min(int(to/fairWindow), len(r.shares))
-	total := make([]float64, len(r.shares[0]))
-	for _, row := range r.shares[a:b] {
-		for i, x := range row {
-			total[i] += x
-		}
-	}
-	return jain(total)
-}
-
-// WorstMinute is the part of what was answered that was refused in the worst minute without a fault.
-func (r Result) WorstMinute(s *Scenario) (worst float64) {
-	for from := 0; from+60 < len(r.Sent); from++ {
-		if at := time.Duration(from) * time.Second; s.calmFor(at, at+time.Minute) {
-			refused, served := sum(r.Refusals[from:from+60]), sum(r.Served[from:from+60])
-			worst = max(worst, float64(refused)/float64(max(1, refused+served)))
-		}
-	}
-	return worst
-}
-
-// calmFor reports whether no fault is in force between two instants, nor has been a second before.
-func (s *Scenario) calmFor(from, to time.Duration) bool {
-	for _, f := range s.Faults {
-		if f.From < to && from < f.To+time.Second {
-			return false
-		}
-	}
-	return true
-}
-
-// Point is the state of all replicas at one instant.
-type Point struct {
-	At time.Duration
-	// Rates are what the replicas may send, in events per second; 0 for one that does not run.
-	Rates []float64
-	// Limit is what the upstream leaves to all of them, in events per second.
-	Limit float64
 }
 
 // Score is the figure by which controllers are compared: 1 is best.
@@ -93,48 +39,26 @@ func (r Result) Score() float64 {
 
 // meter counts.
 type meter struct {
-	s         *Scenario
-	sentBy    []int // by second
-	arrivedBy []int
-	servedBy  []int
-	refusedBy []int
-	waits     []time.Duration
-	byReplica [][]float64 // served, by minute, by replica
-	every     time.Duration
-	next      time.Duration // of trace
-	trace     []Point
-	lost      int
+	s                                      *Scenario
+	sentBy, arrivedBy, servedBy, refusedBy []int // by second
+	waits                                  []time.Duration
+	byReplica                              [][]float64 // served, by fairWindow, by replica
 }
 
 const fairWindow = 10 * time.Second
 
-func newMeter(s *Scenario, every time.Duration) *meter {
-	n := int(s.Length/time.Second) + 1
-	m := &meter{s: s, every: every, sentBy: make([]int, n), arrivedBy: make([]int, n), servedBy: make([]int, n), refusedBy: make([]int, n)}
+func newMeter(s *Scenario) *meter {
+	seconds := func() []int { return make([]int, int(s.Length/time.Second)+1) }
+	m := &meter{s: s, sentBy: seconds(), arrivedBy: seconds(), servedBy: seconds(), refusedBy: seconds()}
 	for range int(s.Length/fairWindow) + 1 {
 		m.byReplica = append(m.byReplica, make([]float64, s.Replicas))
 	}
 	return m
 }
 
-// watch records what is in force at each trace instant up to now, before anything happens at now.
-func (m *meter) watch(r *Run, now time.Duration) {
-	for ; m.every > 0 && m.next <= now; m.next += m.every {
-		p := Point{At: m.next, Rates: make([]float64, len(r.replicas)), Limit: r.s.limitAt(m.next)}
-		for i := range r.replicas {
-			if r.replicas[i].live {
-				p.Rates[i] = r.replicas[i].rate
-			}
-		}
-		m.trace = append(m.trace, p)
-	}
-}
-
 func (m *meter) arrived(now time.Duration) { m.arrivedBy[now/time.Second]++ }
 
-func (m *meter) gaveUp(time.Duration) { m.lost++ }
-
-func (m *meter) sent(now time.Duration, _ int, waited time.Duration) {
+func (m *meter) sent(now, waited time.Duration) {
 	m.sentBy[now/time.Second]++
 	m.waits = append(m.waits, waited)
 }
@@ -152,40 +76,24 @@ func (m *meter) reached(now time.Duration, who int, what policy.Outcome) {
 func (m *meter) result() Result {
 	var res Result
 	served, refused := sum(m.servedBy), sum(m.refusedBy)
-	res.Goodput = float64(served) / m.useful(0)
+	res.Goodput = float64(served) / m.useful()
 	res.Refused = float64(refused) / float64(max(1, served+refused))
 	res.Steady = m.steady()
-	res.Jain = m.jain(0)
-	res.Late = m.late()
+	res.Jain = m.jain()
 	m.follows(&res)
 	if len(m.waits) > 0 {
 		slices.Sort(m.waits)
 		res.Wait99 = m.waits[len(m.waits)*99/100].Seconds()
 	}
-	res.Trace, res.Sent, res.Served, res.Refusals, res.shares = m.trace, m.sentBy, m.servedBy, m.refusedBy, m.byReplica
+	res.Sent, res.Served, res.shares = m.sentBy, m.servedBy, m.byReplica
 	return res
 }
 
-// LateFrom is ten seconds after gossip stops in the middle of a run.
-const LateFrom = 2*time.Minute + 10*time.Second
-
-// late is the score since LateFrom. Fairness is that of whole minutes.
-func (m *meter) late() float64 {
-	from := min(int(LateFrom/time.Second), len(m.servedBy))
-	served, refused := sum(m.servedBy[from:]), sum(m.refusedBy[from:])
-	r := Result{Goodput: float64(served) / max(1, m.useful(LateFrom)), Jain: m.jain(LateFrom)}
-	r.Refused = float64(refused) / float64(max(1, served+refused))
-	return r.Score()
-}
-
-// useful is how much could have been served at best since an instant: what came, or the limit where more was wanted.
-func (m *meter) useful(since time.Duration) float64 {
+// useful is how much could have been served at best: what came, or the limit where more was wanted.
+func (m *meter) useful() float64 {
 	total := 0.0
 	for i, came := range m.arrivedBy {
 		t := time.Duration(i) * time.Second
-		if t < since {
-			continue
-		}
 		if t >= m.s.Length {
 			break
 		}
@@ -223,18 +131,13 @@ func (m *meter) calm(t time.Duration) bool {
 			return false
 		}
 	}
-	for _, f := range m.s.Faults {
-		if f.From <= t && t < f.To+20*time.Second {
-			return false
-		}
-	}
-	return true
+	return t < m.s.Outage.From || t >= m.s.Outage.To+20*time.Second
 }
 
-// jain is the mean of Jain's index over minutes since an instant, for replicas of the group that live all through.
-func (m *meter) jain(since time.Duration) float64 {
+// jain is the mean of Jain's index over minutes, for replicas of the group that live all through.
+func (m *meter) jain() float64 {
 	var mean mean
-	for from := (since + time.Minute - 1) / time.Minute * time.Minute; from+time.Minute <= m.s.Length; from += time.Minute {
+	for from := time.Duration(0); from+time.Minute <= m.s.Length; from += time.Minute {
 		var row []float64
 		served := 0.0
 		for i := range m.s.Replicas {
@@ -248,7 +151,7 @@ func (m *meter) jain(since time.Duration) float64 {
 			}
 		}
 		if len(row) > 1 && served > 0 {
-			mean.add(jain(row))
+			mean.add(Jain(row))
 		}
 	}
 	if mean.n == 0 {
@@ -257,8 +160,8 @@ func (m *meter) jain(since time.Duration) float64 {
 	return mean.value()
 }
 
-// jain is Jain's index of fairness: 1 when all are equal; also where there is nothing to share.
-func jain(row []float64) float64 {
+// Jain is Jain's index of fairness: 1 when all are equal; also where there is nothing to share.
+func Jain(row []float64) float64 {
 	a, b := 0.0, 0.0
 	for _, x := range row {
 		a, b = a+x, b+x*x

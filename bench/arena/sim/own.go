@@ -10,14 +10,12 @@ import (
 // Own are scenarios that break controllers which hold in those of Given: upstreams that lie, incidents,
 // restarts.
 func Own() []Scenario {
-	const r, n = rate100, 10
-	right := always(r / n)
 	return []Scenario{
 		flapping(),
-		lying("O2", "Retry-After lies: a minute, none, a year, negative", right, lieRetryAfter),
-		lying("O3a", "fields lie: always half is left", right, lieConstant),
-		lying("O3b", "fields lie: they are about another quota", right, lieOtherWindow),
-		lying("O3c", "fields lie: off by two", right, lieOffByTwo),
+		lying("O2", "Retry-After lies: a minute, none, a year, negative", lieRetryAfter),
+		lying("O3a", "fields lie: always half is left", lieConstant),
+		lying("O3b", "fields lie: they are about another quota", lieOtherWindow),
+		lying("O3c", "fields lie: off by two", lieOffByTwo),
 		incident(),
 		rolling(),
 		mixed(),
@@ -30,72 +28,63 @@ func Own() []Scenario {
 // flapping hurts a controller that restores its trust in the hint at each change: discovery that sees half
 // of the pool every other time doubles each share every seven seconds.
 func flapping() Scenario {
-	const r, n = rate100, 10
-	s := equal("O1", "the hint flaps between 2x and 1/2x every 7 s", r, n, 2*r/n, nil)
-	for t, high := time.Duration(0), true; t < s.Length; t, high = t+7*time.Second, !high {
-		h := r / n / 2.0
-		if high {
-			h = 2 * r / n
-		}
-		s.Hints = append(s.Hints, Change{t, h})
+	s := ten("O1", "the hint flaps between 2x and 1/2x every 7 s", nil)
+	for t := time.Duration(0); t < s.Length; t += 14 * time.Second {
+		s.Hints = append(s.Hints, Change{t, 2 * share10}, Change{t + 7*time.Second, share10 / 2})
 	}
 	return s
 }
 
 // lying has an upstream that enforces the limit and says something else, in every answer.
-func lying(name, title string, hints []Change, lie func(time.Duration, *Answer)) Scenario {
-	const r, n = rate100, 10
-	s := equal(name, title, r, n, 2*r/n, hints)
-	s.Lie = func() func(time.Duration, *Answer) { return lie }
+func lying(name, title string, lie func(time.Duration, *policy.Feedback)) Scenario {
+	s := ten(name, title, always(share10))
+	s.Lie = lie
 	return s
 }
 
 // lieRetryAfter hurts a controller that stops for as long as the answer demands: each 429 costs a minute, or
 // the rest of the run. It also hurts one that takes "now" literally and hammers.
-func lieRetryAfter(t time.Duration, a *Answer) {
-	if a.Outcome != policy.Throttled {
-		return
+func lieRetryAfter(t time.Duration, a *policy.Feedback) {
+	if a.Outcome == policy.Throttled {
+		a.RetryAfter = [...]time.Duration{minutes, 0, 365 * 24 * time.Hour, -5 * time.Second}[t/minutes%4]
 	}
-	a.RetryAfter = [...]time.Duration{minutes, 0, 365 * 24 * time.Hour, -5 * time.Second}[t/minutes%4]
 }
 
 // lieConstant hurts a controller that grows while fields promise headroom: the promise never ends, so only
 // the 429s say no.
-func lieConstant(_ time.Duration, a *Answer) {
-	a.Quota = policy.Quota{Limit: 100, Remaining: 50, Reset: time.Second}
+func lieConstant(_ time.Duration, a *policy.Feedback) {
+	a.Quotas[0] = policy.Quota{Limit: 100, Remaining: 50, Reset: time.Second}
 }
 
 // lieOtherWindow hurts as lieConstant does, slower: the fields report a quota of a million an hour that
 // never runs out, while another one refuses.
-func lieOtherWindow(t time.Duration, a *Answer) {
-	gone := t.Seconds() * rate100
-	a.Quota = policy.Quota{Limit: 1e6, Remaining: 1e6 - gone, Reset: time.Hour - t}
+func lieOtherWindow(t time.Duration, a *policy.Feedback) {
+	a.Quotas[0] = policy.Quota{Limit: 1e6, Remaining: 1e6 - t.Seconds()*rate100, Reset: time.Hour - t}
 }
 
 // lieOffByTwo hurts a controller that aims to leave exactly nothing: two more seem left than are, and the
 // reset seems two seconds away that is now.
-func lieOffByTwo(_ time.Duration, a *Answer) {
-	if a.Quota.Limit > 0 {
-		a.Quota.Remaining += 2
-		a.Quota.Reset += 2 * time.Second
+func lieOffByTwo(_ time.Duration, a *policy.Feedback) {
+	if a.Quotas[0].Limit > 0 {
+		a.Quotas[0].Remaining += 2
+		a.Quotas[0].Reset += 2 * time.Second
 	}
 }
 
 // incident hurts a controller that keeps cutting while all is refused: it comes back from its floor, for
 // minutes.
 func incident() Scenario {
-	const r, n = rate100, 10
-	s := equal("O4", "everything is refused for 20 s", r, n, 2*r/n, always(r/n))
-	s.Faults = []Fault{{From: minutes, To: minutes + 20*time.Second, Part: 1, Outcome: policy.Throttled}}
-	s.Changes = []time.Duration{s.Faults[0].To}
+	s := ten("O4", "everything is refused for 20 s", always(share10))
+	s.Outage = Span{minutes, minutes + 20*time.Second}
+	s.Changes = []time.Duration{s.Outage.To}
 	return s
 }
 
 // rolling hurts a controller that learns much and forgets it with the process. Every ten seconds one replica
 // leaves with its knowledge, and a fresh one joins a second later.
 func rolling() Scenario {
-	const r, n = rate100, 10
-	s := equal("O5", "rolling restart: one replica every 10 s", r, 2*n, 2*r/n, nil)
+	const n = 10
+	s := equal("O5", "rolling restart: one replica every 10 s", rate100, 2*n, 2*share10, nil)
 	swap := func(i int) time.Duration { return 45*time.Second + time.Duration(i%n)*10*time.Second }
 	s.Leaves = func(i int) time.Duration {
 		if i < n {
@@ -115,8 +104,7 @@ func rolling() Scenario {
 // mixed hurts a controller whose clock is its round trip: the near half grows sooner, and the far half
 // starves.
 func mixed() Scenario {
-	const r, n = rate100, 10
-	s := equal("O6", "half of the replicas 10 ms away, half 400 ms", r, n, 2*r/n, nil)
+	s := ten("O6", "half of the replicas 10 ms away, half 400 ms", nil)
 	s.RTT = func(i int) (least, most time.Duration) {
 		if i%2 == 0 {
 			return 8 * time.Millisecond, 12 * time.Millisecond
@@ -129,10 +117,9 @@ func mixed() Scenario {
 // drifting hurts a controller that remembers a plateau: the limit climbs by six tenths in a minute, then
 // drops at once.
 func drifting() Scenario {
-	const r, n = rate100, 10
-	s := equal("O7", "the limit is a saw-tooth of +-30 % over 60 s", r, n, 2*r/n, always(r/n))
+	s := ten("O7", "the limit is a saw-tooth of +-30 % over 60 s", always(share10))
 	for t := time.Duration(0); t < s.Length; t += time.Second {
-		s.Limits = append(s.Limits, Change{t, r * (.7 + .6*(t%minutes).Seconds()/60)})
+		s.Limits = append(s.Limits, Change{t, rate100 * (.7 + .6*(t%minutes).Seconds()/60)})
 		if t > 0 && t%minutes == 0 {
 			s.Changes = append(s.Changes, t)
 		}
@@ -143,16 +130,15 @@ func drifting() Scenario {
 // crowd hurts a controller that lets an unused rate grow, or forgets it at once: demand is .7 of the limit,
 // and five times that for ten seconds.
 func crowd() Scenario {
-	const r, n = rate100, 10
-	from, to := 100*time.Second, 110*time.Second
-	s := equal("O8", "flash crowd: five times the demand for 10 s", r, n, 5*.7*r/n, always(r/n))
+	crowded := Span{100 * time.Second, 110 * time.Second}
+	s := equal("O8", "flash crowd: five times the demand for 10 s", rate100, 10, 5*.7*share10, always(share10))
 	s.Demand = func(_ int, t time.Duration) float64 {
-		if from <= t && t < to {
-			return 5 * .7 * r / n
+		if crowded.Has(t) {
+			return 5 * .7 * share10
 		}
-		return .7 * r / n
+		return .7 * share10
 	}
-	s.Changes = []time.Duration{from, to}
+	s.Changes = []time.Duration{crowded.From, crowded.To}
 	return s
 }
 

@@ -13,7 +13,6 @@ type replica struct {
 	bounds  policy.Bounds
 	rate    float64
 	allowed float64 // slots
-	burst   float64 // seconds
 	tokens  float64
 	last    time.Duration // of tokens
 	took    float64       // seconds that a request holds a slot; 0: not known
@@ -41,7 +40,7 @@ func (p *replica) size() float64 {
 	if p.probe > 0 {
 		return 1
 	}
-	return max(1, p.rate*p.burst)
+	return max(1, p.rate*burst)
 }
 
 // fill is the rate at which the bucket fills.
@@ -85,7 +84,6 @@ func (r *Run) serve(i int) {
 func (p *replica) waiting(r *Run) bool {
 	for p.head < len(p.queue) && p.queue[p.head] < r.now-maxWait {
 		p.head++
-		r.m.gaveUp(r.now)
 	}
 	if p.head == len(p.queue) {
 		p.queue, p.head = p.queue[:0], 0
@@ -106,7 +104,12 @@ func (r *Run) until(p *replica) time.Duration {
 	if r.slots && p.flying >= int(p.allowed)+1 {
 		return math.MaxInt64
 	}
-	p.settle(r.now)
+	return p.filled(r.now)
+}
+
+// filled is how long until the bucket holds one.
+func (p *replica) filled(now time.Duration) time.Duration {
+	p.settle(now)
 	if p.tokens >= 1-1e-9 {
 		return 0
 	}
@@ -129,7 +132,7 @@ func (r *Run) serveShared() {
 		if i < 0 {
 			return
 		}
-		if d := r.untilShared(p); d > 0 {
+		if d := p.filled(r.now); d > 0 {
 			r.sleep(p, i, d)
 			return
 		}
@@ -139,14 +142,6 @@ func (r *Run) serveShared() {
 		q.tokens = 1
 		r.send(q, i)
 	}
-}
-
-func (r *Run) untilShared(p *replica) time.Duration {
-	p.settle(r.now)
-	if p.tokens >= 1-1e-9 {
-		return 0
-	}
-	return max(1, seconds(min((1-p.tokens)/p.fill(), 1e6)))
 }
 
 // next is the replica whose turn it is.

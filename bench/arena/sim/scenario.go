@@ -27,15 +27,15 @@ type Scenario struct {
 	Start func(i int) float64
 	// Noise is the part of the answers that are 429 for no reason.
 	Noise float64
-	// Stranger takes that much of the limit from the first instant to the second.
-	Stranger         float64
-	StrangerFrom, To time.Duration
+	// Stranger takes that much of the limit for a time.
+	Stranger float64
+	Strange  Span
 	// RTT returns the least and the greatest round trip of replica i; nil: 20 to 80 ms.
 	RTT func(i int) (least, most time.Duration)
-	// Lie returns, for one run, what falsifies that which the answers report; nil: they report the truth.
-	Lie func() func(t time.Duration, a *Answer)
-	// Faults are times in which requests fail whatever the limit is.
-	Faults []Fault
+	// Lie falsifies what the answers report; nil: they report the truth.
+	Lie func(t time.Duration, a *policy.Feedback)
+	// Outage is a time in which all is refused, whatever the limit is.
+	Outage Span
 	// Changes are the instants after which convergence is measured, in seconds.
 	Changes []time.Duration
 	// Group names the replicas whose fairness is measured; nil: all.
@@ -50,24 +50,15 @@ type Change struct {
 	Value float64
 }
 
-// Fault is a time in which requests fail whatever the limit is.
-type Fault struct {
-	From, To time.Duration
-	// Part of the requests fail, drawn at random.
-	Part float64
-	// Except lets one request in so long a time pass; 0: none.
-	Except time.Duration
-	// Outcome is what becomes of the others: Throttled is a refusal.
-	Outcome policy.Outcome
-	// After is how much later than its round trip an answer comes, as after a time-out.
-	After time.Duration
-}
+// Span is a time; its end is not a part of it.
+type Span struct{ From, To time.Duration }
 
-// outage is a fault that spares nothing.
-func (f Fault) outage() bool { return f.Part >= 1 && f.Except == 0 }
+// Has reports whether an instant is in it.
+func (s Span) Has(t time.Duration) bool { return s.From <= t && t < s.To }
 
 const (
 	rate100 = 100.0
+	share10 = rate100 / 10 // of ten replicas
 	minutes = time.Minute
 )
 
@@ -82,16 +73,12 @@ func at(first float64, list []Change, t time.Duration) float64 {
 	return first
 }
 
-func constant(d float64) (func(int, time.Duration) float64, func(int) float64) {
-	return func(int, time.Duration) float64 { return d }, func(int) float64 { return d }
-}
-
 func always(share float64) []Change { return []Change{{0, share}} }
 
 // equal is a scenario in which n replicas want d each.
 func equal(name, title string, limit float64, n int, d float64, hints []Change) Scenario {
 	s := Scenario{Name: name, Title: title, Limit: limit, Replicas: n, Length: 4 * minutes, Hints: hints}
-	s.Demand, s.Most = constant(d)
+	s.Demand, s.Most = func(int, time.Duration) float64 { return d }, func(int) float64 { return d }
 	return s
 }
 
@@ -101,18 +88,16 @@ func fromStart(s Scenario) Scenario {
 	return s
 }
 
-// solo is one client alone, with or without a hint.
-func solo(name, title string, hints []Change) Scenario {
-	s := equal(name, title, rate100, 1, 2*rate100, hints)
-	s.Kinds = []Kind{TokenBucket, GCRA, Window1, Window60, SlidingLog}
-	return s
+// ten is ten replicas that want twice the limit of a hundred together.
+func ten(name, title string, hints []Change) Scenario {
+	return equal(name, title, rate100, 10, 2*share10, hints)
 }
 
 // Given are the scenarios S1 to S15 and N1.
 func Given() []Scenario {
-	const r, n = rate100, 10
-	list := []Scenario{
-		fromStart(equal("S1", "equal demand, right hint", r, n, 2*r/n, always(r/n))),
+	const r, share = rate100, share10
+	return []Scenario{
+		fromStart(ten("S1", "equal demand, right hint", always(share))),
 		skewed(),
 		joining("S3", "5 -> 20 join at 60 s, hint 30 s late", 5, 20, []Change{{0, r / 5}, {90 * time.Second, r / 20}}),
 		leaving(),
@@ -120,39 +105,36 @@ func Given() []Scenario {
 		fromStart(equal("S6", "50 replicas, no hint", r, 50, 2*r/50, nil)),
 		onOff(),
 		stranger(),
-		equal("S9a", "hint wrong: 4x too high", r, n, 2*r/n, always(4*r/n)),
-		equal("S9b", "hint wrong: 4x too low", r, n, 2*r/n, always(r/n/4)),
+		ten("S9a", "hint wrong: 4x too high", always(4*share)),
+		ten("S9b", "hint wrong: 4x too low", always(share/4)),
 		fromStart(equal("S10", "1000 replicas, 500/s", 500, 1000, 1, always(.5))),
-		perMinute(),
-		noisy("S12a", "2 % of answers are 429, hint", always(r/n)),
+		against(Window60, equal("S11", "600 a minute in fixed windows", 10, 10, 2, always(1))),
+		noisy("S12a", "2 % of answers are 429, hint", always(share)),
 		noisy("S12b", "2 % of answers are 429, no hint", nil),
 		joining("S13", "5 run, 5 more join, no hint", 5, 10, nil),
-		equal("S14", "demand 0.7 of the limit", r, n, .7*r/n, always(r/n)),
-		slots("S15", "concurrency limit, right hint", n, always(slotsShare*r/n)),
-		solo("N1a", "one client alone, hint", always(r)),
-		solo("N1b", "one client alone, no hint", nil),
+		equal("S14", "demand 0.7 of the limit", r, 10, .7*share, always(share)),
+		against(Concurrency, ten("S15", "concurrency limit, right hint", always(slotsShare*share))),
+		equal("N1a", "one client alone, hint", r, 1, 2*r, always(r)),
+		equal("N1b", "one client alone, no hint", r, 1, 2*r, nil),
 	}
-	return list
 }
 
-func perMinute() Scenario {
-	s := equal("S11", "600 a minute in fixed windows", 10, 10, 2, always(1))
-	s.Kinds = []Kind{Window60}
+// against has a scenario played against one upstream.
+func against(kind Kind, s Scenario) Scenario {
+	s.Kinds = []Kind{kind}
 	return s
 }
 
 func skewed() Scenario {
-	const r, n = rate100, 10
-	s := equal("S2", "one replica wants 0.9 of the limit", r, n, 0, always(r/n))
+	s := fromStart(ten("S2", "one replica wants 0.9 of the limit", always(share10)))
 	s.Most = func(i int) float64 {
 		if i == 0 {
-			return .9 * r
+			return .9 * rate100
 		}
-		return .005 * r
+		return .005 * rate100
 	}
 	s.Demand = func(i int, _ time.Duration) float64 { return s.Most(i) }
 	s.Group = func(i int) bool { return i > 0 }
-	s.Changes = []time.Duration{0}
 	return s
 }
 
@@ -182,20 +164,18 @@ func leaving() Scenario {
 }
 
 func halving() Scenario {
-	const r, n = rate100, 10
-	s := equal("S5", "the limit halves at 60 s, doubles at 180 s", r, n, 2*r/n, always(r/n))
-	s.Limits = []Change{{minutes, r / 2}, {3 * minutes, r}}
+	s := ten("S5", "the limit halves at 60 s, doubles at 180 s", always(share10))
+	s.Limits = []Change{{minutes, rate100 / 2}, {3 * minutes, rate100}}
 	s.Changes = []time.Duration{minutes, 3 * minutes}
 	return s
 }
 
 // onOff lets every replica want four times its share for 10 s of each 40, at times of its own.
 func onOff() Scenario {
-	const r, n = rate100, 10
-	s := equal("S7", "on and off: 10 s of each 40", r, n, 4*r/n, always(r/n))
+	s := equal("S7", "on and off: 10 s of each 40", rate100, 10, 4*share10, always(share10))
 	s.Demand = func(i int, t time.Duration) float64 {
 		if (t+time.Duration(i)*4*time.Second)%(40*time.Second) < 10*time.Second {
-			return 4 * r / n
+			return 4 * share10
 		}
 		return 0
 	}
@@ -203,42 +183,32 @@ func onOff() Scenario {
 }
 
 func stranger() Scenario {
-	const r, n = rate100, 10
-	s := equal("S8", "a stranger takes 0.4 of the limit for two minutes", r, n, 2*r/n, always(r/n))
-	s.Stranger, s.StrangerFrom, s.To = .4*r, minutes, 3*minutes
+	s := ten("S8", "a stranger takes 0.4 of the limit for two minutes", always(share10))
+	s.Stranger, s.Strange = .4*rate100, Span{minutes, 3 * minutes}
 	s.Changes = []time.Duration{minutes, 3 * minutes}
 	return s
 }
 
 func noisy(name, title string, hints []Change) Scenario {
-	s := equal(name, title, rate100, 10, 20, hints)
+	s := ten(name, title, hints)
 	s.Noise = .02
 	return s
 }
 
-func slots(name, title string, n int, hints []Change) Scenario {
-	s := equal(name, title, rate100, n, 2*rate100/float64(n), hints)
-	s.Kinds = []Kind{Concurrency}
-	return s
-}
-
 // life is when replica i runs.
-func (s *Scenario) life(i int) (from, to time.Duration) {
-	from, to = 0, s.Length
+func (s *Scenario) life(i int) Span {
+	life := Span{0, s.Length}
 	if s.Joins != nil {
-		from = s.Joins(i)
+		life.From = s.Joins(i)
 	}
 	if s.Leaves != nil {
-		to = min(to, s.Leaves(i))
+		life.To = min(life.To, s.Leaves(i))
 	}
-	return from, to
+	return life
 }
 
 // Live reports whether replica i runs at t.
-func (s *Scenario) Live(i int, t time.Duration) bool {
-	from, to := s.life(i)
-	return from <= t && t < to
-}
+func (s *Scenario) Live(i int, t time.Duration) bool { return s.life(i).Has(t) }
 
 // demandAt is what all replicas want together at t.
 func (s *Scenario) demandAt(t time.Duration) float64 {
@@ -254,23 +224,13 @@ func (s *Scenario) demandAt(t time.Duration) float64 {
 // limitAt is what the upstream leaves to the replicas at t.
 func (s *Scenario) limitAt(t time.Duration) float64 {
 	l := at(s.Limit, s.Limits, t)
-	if f := s.faultAt(t); f != nil && f.outage() {
+	if s.Outage.Has(t) {
 		return 0
 	}
-	if s.StrangerFrom <= t && t < s.To {
+	if s.Strange.Has(t) {
 		l -= s.Stranger
 	}
 	return max(l, 0)
-}
-
-// faultAt is the fault in force at t, nil for none.
-func (s *Scenario) faultAt(t time.Duration) *Fault {
-	for i := range s.Faults {
-		if f := &s.Faults[i]; f.From <= t && t < f.To {
-			return f
-		}
-	}
-	return nil
 }
 
 // Whole is the upstream's limit at the start in the unit that a contender governs: events per second, or slots

@@ -31,14 +31,11 @@ const (
 	Window60                // fixed windows of one minute
 	SlidingLog              // the last ten seconds, to the event
 	Concurrency             // slots: a fifth of a second's events, each held for 200 ms
-	TwoLimits               // 2 x Limit in a second, and a fixed minute's; it reports the minute's
-	GitHub                  // a second's bucket, and a fixed hour's quota of hourOf seconds; it reports the hour's
-	StickTable              // HAProxy's http_req_rate(1s), which counts refused requests too
 )
 
 // String returns a short name.
 func (k Kind) String() string {
-	return [...]string{"bucket", "gcra", "window 1s", "window 60s", "log 10s", "slots", "two limits", "github", "stick table"}[k]
+	return [...]string{"bucket", "gcra", "window 1s", "window 60s", "log 10s", "slots"}[k]
 }
 
 const (
@@ -46,7 +43,6 @@ const (
 	serviceTime = 200 * time.Millisecond
 	slotsShare  = 0.2 // of a second's events
 	gcraBurst   = 0.1 // seconds
-	hourOf      = 250.0
 )
 
 // Upstream counts requests and answers them. Instants count from its start and must not go back. It has no lock: a
@@ -64,11 +60,10 @@ type Upstream struct {
 	log      []time.Duration // ring of admissions
 	head     int
 	inFlight float64
-	table    stickTable
 }
 
-// NewUpstream returns an upstream that allows limit events a second. At its start so much of a window has passed as phase is
-// beyond a multiple of the window.
+// NewUpstream returns an upstream that allows limit events a second. At its start so much of a window has
+// passed as phase is beyond a multiple of the window.
 func NewUpstream(kind Kind, fields Fields, limit float64, phase time.Duration) *Upstream {
 	u := &Upstream{kind: kind, fields: fields, limit: limit, phase: phase}
 	u.tokens = u.burst()
@@ -78,57 +73,26 @@ func NewUpstream(kind Kind, fields Fields, limit float64, phase time.Duration) *
 
 // burst is the size of the bucket, in events.
 func (u *Upstream) burst() float64 {
-	switch u.kind {
-	case GCRA:
+	if u.kind == GCRA {
 		return max(2, u.limit*gcraBurst)
-	case TwoLimits:
-		return max(1, 2*u.limit)
 	}
 	return max(1, u.limit)
 }
 
-// fill is how fast the bucket fills, in events a second.
-func (u *Upstream) fill() float64 {
-	if u.kind == TwoLimits {
-		return 2 * u.limit
-	}
-	return u.limit
-}
-
 // per is the length of a fixed window.
 func (u *Upstream) per() time.Duration {
-	switch u.kind {
-	case Window60, TwoLimits:
+	if u.kind == Window60 {
 		return time.Minute
-	case GitHub:
-		return time.Hour
 	}
 	return time.Second
 }
 
-// whole is what a fixed window holds.
-func (u *Upstream) whole() float64 {
-	if u.kind == GitHub {
-		return math.Floor(u.limit * hourOf)
-	}
-	return math.Floor(u.limit * u.per().Seconds())
-}
-
-// buckets reports whether a bucket judges, and windows whether a fixed window does.
-func (u *Upstream) buckets() bool {
-	return u.kind == TokenBucket || u.kind == GCRA || u.kind == TwoLimits || u.kind == GitHub
-}
-
-func (u *Upstream) windows() bool {
-	return u.kind == Window1 || u.kind == Window60 || u.kind == TwoLimits || u.kind == GitHub
-}
+func (u *Upstream) windows() bool { return u.kind == Window1 || u.kind == Window60 }
 
 // settle brings the counters up to now.
 func (u *Upstream) settle(now time.Duration) {
-	if u.buckets() {
-		u.tokens = min(u.burst(), u.tokens+u.fill()*(now-u.last).Seconds())
-	}
-	if w := int64((now + u.phase) / u.per()); u.windows() && w != u.window {
+	u.tokens = min(u.burst(), u.tokens+u.limit*(now-u.last).Seconds())
+	if w := int64((now + u.phase) / u.per()); w != u.window {
 		u.window, u.used = w, 0
 	}
 	for u.head < len(u.log) && u.log[u.head] <= now-logWindow {
@@ -138,7 +102,6 @@ func (u *Upstream) settle(now time.Duration) {
 		u.log = append(u.log[:0], u.log[u.head:]...)
 		u.head = 0
 	}
-	u.table.settle(now)
 	u.last = now
 }
 
@@ -153,16 +116,14 @@ func (u *Upstream) SetLimit(now time.Duration, limit float64) {
 func (u *Upstream) quota() (limit, left float64) {
 	switch {
 	case u.windows():
-		return u.whole(), u.whole() - u.used
+		limit = math.Floor(u.limit * u.per().Seconds())
+		return limit, limit - u.used
 	case u.kind == SlidingLog:
 		limit = math.Floor(u.limit * logWindow.Seconds())
 		return limit, limit - float64(len(u.log)-u.head)
 	case u.kind == Concurrency:
 		limit = math.Floor(u.limit * slotsShare)
 		return limit, limit - u.inFlight
-	case u.kind == StickTable:
-		limit = math.Floor(u.limit)
-		return limit, limit - u.table.rate(u.last)
 	}
 	return u.burst(), u.tokens
 }
@@ -170,18 +131,14 @@ func (u *Upstream) quota() (limit, left float64) {
 // Admit takes one request if the quota allows it.
 func (u *Upstream) Admit(now time.Duration) bool {
 	u.settle(now)
-	_, left := u.quota()
-	u.table.now++ // what is refused counts too
-	if left < 1 || u.buckets() && u.tokens < 1 {
+	if _, left := u.quota(); left < 1 {
 		return false
 	}
-	if u.buckets() {
-		u.tokens--
-	}
-	if u.windows() {
-		u.used++
-	}
 	switch u.kind {
+	case TokenBucket, GCRA:
+		u.tokens--
+	case Window1, Window60:
+		u.used++
 	case SlidingLog:
 		u.log = append(u.log, now)
 	case Concurrency:
@@ -195,26 +152,19 @@ func (u *Upstream) Release() { u.inFlight-- }
 
 // renewal is how long it takes until there is more (next) and until all is renewed (reset).
 func (u *Upstream) renewal(now time.Duration) (next, reset time.Duration) {
-	_, left := u.quota()
 	switch {
 	case u.windows():
 		reset = u.per() - (now+u.phase)%u.per()
-		if left < 1 || u.kind == Window1 || u.kind == Window60 {
-			return reset, reset
-		}
-		return seconds(max(0, 1-u.tokens) / u.fill()), reset
-	case u.kind == SlidingLog:
-		if u.head < len(u.log) {
-			d := u.log[u.head] + logWindow - now
-			return d, d
-		}
+		return reset, reset
+	case u.kind == SlidingLog && u.head == len(u.log):
 		return 0, logWindow
+	case u.kind == SlidingLog:
+		reset = u.log[u.head] + logWindow - now
+		return reset, reset
 	case u.kind == Concurrency:
 		return time.Second, 0
-	case u.kind == StickTable:
-		return u.table.renewal(now, u.limit)
 	}
-	return seconds(max(0, 1-left) / u.limit), seconds((u.burst() - left) / u.limit)
+	return seconds(max(0, 1-u.tokens) / u.limit), seconds((u.burst() - u.tokens) / u.limit)
 }
 
 // Answer is what the upstream says about a request that it has admitted or refused.

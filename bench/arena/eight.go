@@ -1,4 +1,4 @@
-package contenders
+package main
 
 import (
 	"math"
@@ -8,13 +8,13 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// Eight is the best controller known before the one of this library: eight rules, as on the page from which
+// eightRules is the best controller known before the one of this library: eight rules, as on the page from which
 // this library was designed. It is here to be compared with, constants and all. Its pace is the arena's own,
 // and Retry-After counts in blackouts alone.
-type Eight struct{}
+type eightRules struct{}
 
 // New returns a controller that starts at the share, or at 5 events per second.
-func (Eight) New(seed uint64) policy.Controller {
+func (eightRules) New(seed uint64) policy.Controller {
 	return &eight{random: rand.New(rand.NewPCG(seed, 1)), cutAt: math.MinInt64 / 2}
 }
 
@@ -27,7 +27,7 @@ const (
 	eightCut, eightCutMost, eightReturn             = .12, .4, .4
 	eightForget, eightForgetSent                    = 2.0, 20.0 // seconds, requests
 	eightPrior, eightHeavy                          = 8.0, .12
-	eightBack, eightFirst, eightEager               = 2.0, 20, .1 // to the floor; successes without a 429, and growth a second after
+	eightBack, eightFirst, eightEager               = 2.0, 20, .1 // to the floor; successes before the first 429; a second
 	eightGrowth, eightTopIn, eightDouble            = .2, .3, 2.0
 	eightStep, eightIdle                            = 1.0 / 16, 30.0 // doublings a success, seconds
 	eightDark, eightProbe, eightProbeMost           = .8, .5, 30.0

@@ -1,6 +1,0 @@
-//go:build !race
-
-package real
-
-// underRace reports whether the race detector is on.
-const underRace = false

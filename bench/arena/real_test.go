@@ -1,0 +1,154 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/quotient-go/quotient/bench/arena/sim"
+	"github.com/quotient-go/quotient/internal/needed"
+)
+
+// nginxConf has a burst of a tenth of a second, as the simulated GCRA has. A file is served, because an answer
+// by return would not pass limit_req.
+const nginxConf = `
+daemon off;
+master_process off;
+pid nginx.pid;
+error_log stderr crit;
+events { worker_connections 512; }
+http {
+  client_body_temp_path tmp1; proxy_temp_path tmp2; fastcgi_temp_path tmp3; uwsgi_temp_path tmp4; scgi_temp_path tmp5;
+  access_log off;
+  keepalive_requests 1000000;
+  limit_req_zone $binary_remote_addr zone=all:1m rate=100r/s;
+  server {
+    listen 127.0.0.1:%d;
+    location / { root .; limit_req zone=all burst=10 nodelay; limit_req_status 429; }
+  }
+}
+`
+
+// haproxyConf counts what it refuses, too: a client that goes on too fast gets nothing more.
+const haproxyConf = `
+global
+  nbthread 1
+defaults
+  mode http
+  timeout client 1m
+frontend all
+  bind 127.0.0.1:%d
+  stick-table type ip size 1k expire 10s store http_req_rate(1s)
+  http-request track-sc0 src
+  http-request deny deny_status 429 if { sc_http_req_rate(0) gt 100 }
+  http-request return status 200
+`
+
+// TestRealServers plays four replicas that want twice a limit of 100 requests a second against real servers.
+// nginx counts as a simulated upstream does, so the figures must be those of the simulation.
+func TestRealServers(t *testing.T) {
+	const replicas, limit = 4, 100.0
+	for _, row := range []struct {
+		name, server, conf string
+		args               []string
+		pool               int     // what the replicas know of it; 0: nothing
+		least, refused     float64 // served at least, as a part of the limit, and refused at most, of all
+		fair               float64 // Jain's index at least
+	}{
+		{"nginx/hint", "nginx", nginxConf, []string{"-e", "stderr", "-p", ".", "-c"}, replicas, .95, .02, .95},
+		{"nginx/no hint", "nginx", nginxConf, []string{"-e", "stderr", "-p", ".", "-c"}, 0, .9, .04, .8},
+		{"HAProxy/hint", "haproxy", haproxyConf, []string{"-db", "-f"}, replicas, .7, .05, .95},
+		{"HAProxy/no hint", "haproxy", haproxyConf, []string{"-db", "-f"}, 0, .7, .05, .8},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			s := sim.Scenario{Name: row.name, Replicas: replicas, Length: 25 * time.Second, Limit: limit,
+				Demand: func(int, time.Duration) float64 { return 2 * limit / replicas },
+				Most:   func(int) float64 { return 2 * limit / replicas },
+				RTT:    func(int) (least, most time.Duration) { return 200 * time.Microsecond, time.Millisecond }}
+			if row.pool > 0 {
+				s.Hints = []sim.Change{{At: 0, Value: limit / float64(row.pool)}}
+			}
+			url := serve(t, row.server, row.conf, row.args)
+			f := newFleet(t, &s, row.pool, func() http.RoundTripper {
+				base := &http.Transport{MaxIdleConnsPerHost: 64}
+				t.Cleanup(base.CloseIdleConnections)
+				return base
+			})
+			stop, stalled := make(chan struct{}), make(chan time.Duration)
+			go func() { stalled <- longestStall(stop) }()
+			f.play(t, url)
+			close(stop)
+			served, refused := f.sums()
+			goodput, jain, stall := served/(limit*s.Length.Seconds()), sim.Jain(f.served), <-stalled
+			t.Logf("goodput %.3f, 429s %.3f, Jain %.2f; stood still for %v", goodput, refused, jain, stall)
+			if stall > 50*time.Millisecond { // and says little about the controller
+				row.least, row.refused, row.fair = .5, .1, .6
+			}
+			if goodput < row.least || goodput > 1.02 || refused > row.refused || jain < row.fair {
+				t.Errorf("want a goodput of %v to 1.02, 429s up to %v, Jain %v", row.least, row.refused, row.fair)
+			}
+			if row.server == "nginx" && stall <= 50*time.Millisecond {
+				f.compare(t, sim.GCRA, sim.NoFields, .03)
+			}
+		})
+	}
+}
+
+// longestStall is the longest time in which this process, which always wants to, did not get to run.
+func longestStall(stop chan struct{}) (longest time.Duration) {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for last := time.Now(); ; last = time.Now() {
+		select {
+		case <-stop:
+			return longest
+		case <-tick.C:
+			longest = max(longest, time.Since(last)-10*time.Millisecond)
+		}
+	}
+}
+
+// serve starts a server on a port of the loopback interface, and returns its address once it answers.
+func serve(t *testing.T, name, conf string, args []string) (url string) {
+	t.Helper()
+	exe, err := exec.LookPath(name)
+	if err != nil { // Debian keeps servers outside of the PATH of users
+		if exe, err = exec.LookPath("/usr/sbin/" + name); err != nil {
+			needed.Without(t, name, name+" is not installed")
+		}
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, dir := l.Addr().(*net.TCPAddr).Port, t.TempDir()
+	_ = l.Close()
+	for file, text := range map[string]string{"conf": fmt.Sprintf(conf, port), "ok": "ok\n"} {
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.Command(exe, append(args[:len(args):len(args)], "conf")...)
+	cmd.Dir, cmd.Stderr = dir, t.Output()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
+	url = fmt.Sprintf("http://127.0.0.1:%d/ok", port)
+	defer http.DefaultClient.CloseIdleConnections()
+	for range 1000 {
+		if resp, err := http.Get(url); err == nil {
+			_ = resp.Body.Close()
+			return url
+		}
+		<-time.After(10 * time.Millisecond)
+	}
+	t.Fatalf("%s does not answer", name)
+	return ""
+}
