@@ -50,15 +50,12 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// TestGoalsMeanSomething: every given scenario has a goal, and every goal a scenario.
-func TestGoalsMeanSomething(t *testing.T) {
+// TestGoals: every given scenario has a goal, and every goal a scenario. What is printed is judged.
+func TestGoals(t *testing.T) {
 	same := func(s sim.Scenario, g goal) int { return strings.Compare(s.Name, g.scenario) }
 	if slices.CompareFunc(sim.Given(), goals(), same) != 0 {
 		t.Error("the list of goals is not that of the scenarios")
 	}
-}
-
-func TestVerdicts(t *testing.T) {
 	for text, v := range map[string]verdict{
 		"a 0.980 >= 0.980 met":        {"a", .9796, .98, true, .001},
 		"a 0.979 >= 0.980 **MISSED**": {"a", .9794, .98, true, .001},
@@ -99,6 +96,17 @@ func TestResultsAreThoseOfToday(t *testing.T) {
 			if now, then := row(t, out.String(), name), row(t, page, name); !slices.Equal(now, then) {
 				t.Errorf("%s: %q, results.md has %q", name, now, then)
 			}
+		}
+	}
+}
+
+// TestDeafAreDeaf: what is played once for all levels of fields does not depend on them.
+func TestDeafAreDeaf(t *testing.T) {
+	for _, c := range contenders() {
+		s := configOf(t, "-scenario", "O2").scenarios[0]
+		play := func(f sim.Fields) []int { return sim.Play(s, sim.Window1, f, c, 1).Sent }
+		if deaf := slices.Equal(play(sim.NoFields), play(sim.AllFields)); deaf != c.Deaf {
+			t.Errorf("%s: deaf %v, said to be %v", c.Name, deaf, c.Deaf)
 		}
 	}
 }

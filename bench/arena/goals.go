@@ -60,7 +60,7 @@ func (v verdict) met() bool {
 // ours reports whether the cell was played by the contender that the goals are about.
 func (g *grid) ours(c cell) bool { return g.contenders[c.contender].Name == ours }
 
-// verdicts judges ours by the goals of the scenarios that were played.
+// verdicts judges ours, which was played, by the goals of the scenarios that were.
 func (g *grid) verdicts() []verdict {
 	var list []verdict
 	for _, want := range goals() {
@@ -84,9 +84,7 @@ func (g *grid) judge(s int, want goal) (list []verdict) {
 	for _, kind := range g.scenarios[s].AllKinds() {
 		m := g.mean(func(c cell) bool { return here(c) && c.kind == kind })
 		list = append(list, want.verdicts(want.scenario+" "+kind.String(), m)...)
-		if m.runs > 0 {
-			list = append(list, verdict{want.scenario + " " + kind.String() + " score", m.score, .98, true, .001})
-		}
+		list = append(list, verdict{want.scenario + " " + kind.String() + " score", m.score, .98, true, .001})
 	}
 	return list
 }
@@ -97,10 +95,8 @@ func (g *grid) judge(s int, want goal) (list []verdict) {
 func (g *grid) judgeFall(s int) (list []verdict) {
 	here := func(c cell) bool { return c.scenario == s && g.ours(c) }
 	add := func(what string, m figures) {
-		if m.runs > 0 {
-			list = append(list, verdict{"S5 halving s, " + what, m.fell, 6, false, .1},
-				verdict{"S5 overshoot, " + what, m.overshoot, 1.5, false, .01})
-		}
+		list = append(list, verdict{"S5 halving s, " + what, m.fell, 6, false, .1},
+			verdict{"S5 overshoot, " + what, m.overshoot, 1.5, false, .01})
 	}
 	add("all but window 60s", g.mean(func(c cell) bool { return here(c) && c.kind != sim.Window60 }))
 	for _, kind := range g.scenarios[s].AllKinds() {
@@ -114,9 +110,6 @@ func (g *grid) judgeFall(s int) (list []verdict) {
 }
 
 func (want goal) verdicts(name string, f figures) (list []verdict) {
-	if f.runs == 0 {
-		return nil
-	}
 	add := func(what string, value, goal, scale, round float64, least bool) {
 		if goal >= 0 {
 			list = append(list, verdict{name + " " + what, value * scale, goal * scale, least, round})

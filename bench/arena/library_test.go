@@ -42,7 +42,7 @@ func TestLibraryIsAsSimulated(t *testing.T) {
 			s.Length, s.Changes = 2*time.Minute, nil // half of it
 			synctest.Test(t, func(t *testing.T) {
 				u := &upstream{s: &s, begin: time.Now(), up: sim.NewUpstream(row.kind, row.fields, s.Limit, 0)}
-				f := newFleet(t, &s, row.pool, func() http.RoundTripper { return u })
+				f := newFleet(t, &s, row.pool, u)
 				f.play(t, "http://upstream.test/")
 				f.compare(t, row.kind, row.fields, row.near)
 			})
@@ -98,7 +98,7 @@ type fleet struct {
 	failed  error
 }
 
-func newFleet(t *testing.T, s *sim.Scenario, pool int, base func() http.RoundTripper) *fleet {
+func newFleet(t *testing.T, s *sim.Scenario, pool int, base http.RoundTripper) *fleet {
 	f := &fleet{s: s, served: make([]float64, s.Replicas)}
 	options := []quotient.Option{quotient.Policy(policy.Tracking{}), quotient.BeyondShare(),
 		quotient.MaxWait(5 * time.Second)}
@@ -110,7 +110,7 @@ func newFleet(t *testing.T, s *sim.Scenario, pool int, base func() http.RoundTri
 		if err != nil {
 			t.Fatal(err)
 		}
-		f.clients = append(f.clients, &http.Client{Transport: &httplimit.Transport{Base: base(), Limiter: l}})
+		f.clients = append(f.clients, &http.Client{Transport: &httplimit.Transport{Base: base, Limiter: l}})
 	}
 	return f
 }

@@ -75,11 +75,9 @@ func TestRealServers(t *testing.T) {
 				s.Hints = []sim.Change{{At: 0, Value: limit / float64(row.pool)}}
 			}
 			url := serve(t, row.server, row.conf, row.args)
-			f := newFleet(t, &s, row.pool, func() http.RoundTripper {
-				base := &http.Transport{MaxIdleConnsPerHost: 64}
-				t.Cleanup(base.CloseIdleConnections)
-				return base
-			})
+			base := &http.Transport{MaxIdleConnsPerHost: 64}
+			defer base.CloseIdleConnections()
+			f := newFleet(t, &s, row.pool, base)
 			stop, stalled := make(chan struct{}), make(chan time.Duration)
 			go func() { stalled <- longestStall(stop) }()
 			f.play(t, url)

@@ -69,7 +69,8 @@ func (g *grid) scores() *table {
 	row("own scenarios", g.meanOfFamilies, func(c cell) bool { return !g.given(c) }, score)
 	row("429 %, given", g.meanOfFamilies, g.given, func(f figures) string { return digits(f.refused*100, .1) })
 	row("steady 429 % with fields", g.mean, func(c cell) bool { return g.given(c) && g.calm(c) }, steady)
-	row("steady 429 %, S12 included", g.mean, func(c cell) bool { return g.given(c) && c.fields == sim.AllFields }, steady)
+	row("steady 429 %, S12 included", g.mean,
+		func(c cell) bool { return g.given(c) && c.fields == sim.AllFields }, steady)
 	for s := range g.scenarios {
 		row(g.scenarios[s].Name, g.mean, func(c cell) bool { return c.scenario == s }, score)
 	}

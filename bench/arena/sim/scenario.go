@@ -152,7 +152,8 @@ func joining(name, title string, from, to int, hints []Change) Scenario {
 
 func leaving() Scenario {
 	const r = rate100
-	s := equal("S4", "20 -> 5 leave at 60 s, hint 30 s late", r, 20, 2*r/5, []Change{{0, r / 20}, {90 * time.Second, r / 5}})
+	hints := []Change{{0, r / 20}, {90 * time.Second, r / 5}}
+	s := equal("S4", "20 -> 5 leave at 60 s, hint 30 s late", r, 20, 2*r/5, hints)
 	s.Leaves = func(i int) time.Duration {
 		if i < 5 {
 			return s.Length
