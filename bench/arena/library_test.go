@@ -37,7 +37,9 @@ func TestLibraryIsAsSimulated(t *testing.T) {
 		{"O4", sim.GCRA, sim.AllFields, 10, .03}, // when the outage is seen to have ended is chance
 	} {
 		t.Run(fmt.Sprint(row.scenario, " ", row.kind, " ", row.fields), func(t *testing.T) {
-			t.Parallel()
+			if t.Parallel(); underRace() && row.scenario != "S6" {
+				t.Skip("one row is enough for the race detector")
+			}
 			s := configOf(t, "-scenario", row.scenario).scenarios[0]
 			s.Length, s.Changes = 2*time.Minute, nil // half of it
 			synctest.Test(t, func(t *testing.T) {
@@ -170,7 +172,6 @@ func (f *fleet) sums() (served, refused float64) {
 
 // compare holds the fleet to the mean of simulated runs.
 func (f *fleet) compare(t *testing.T, kind sim.Kind, fields sim.Fields, near float64) {
-	t.Helper()
 	const seeds = 8
 	want, share := 0.0, 0.0
 	for seed := range uint64(seeds) {

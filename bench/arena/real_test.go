@@ -85,7 +85,10 @@ func TestRealServers(t *testing.T) {
 			served, refused := f.sums()
 			goodput, jain, stall := served/(limit*s.Length.Seconds()), sim.Jain(f.served), <-stalled
 			t.Logf("goodput %.3f, 429s %.3f, Jain %.2f; stood still for %v", goodput, refused, jain, stall)
-			if stall > 50*time.Millisecond { // and says little about the controller
+			switch {
+			case stall > 500*time.Millisecond:
+				t.Skip("the machine is overloaded: nothing is known")
+			case stall > 50*time.Millisecond: // that says little about the controller
 				row.least, row.refused, row.fair = .5, .1, .6
 			}
 			if goodput < row.least || goodput > 1.02 || refused > row.refused || jain < row.fair {
@@ -114,7 +117,6 @@ func longestStall(stop chan struct{}) (longest time.Duration) {
 
 // serve starts a server on a port of the loopback interface, and returns its address once it answers.
 func serve(t *testing.T, name, conf string, args []string) (url string) {
-	t.Helper()
 	exe, err := exec.LookPath(name)
 	if err != nil { // Debian keeps servers outside of the PATH of users
 		if exe, err = exec.LookPath("/usr/sbin/" + name); err != nil {

@@ -30,7 +30,7 @@ func find(name string) Scenario {
 // TestSameSeedSameRun: two runs of one seed are equal, and of two seeds are not. Gossip draws nothing from the
 // stream of a run: a controller that ignores it plays as without.
 func TestSameSeedSameRun(t *testing.T) {
-	for _, name := range []string{"S1", "S7", "S8", "S12a", "S15", "O3b", "O5", "O6"} {
+	for _, name := range []string{"S1", "S8", "S12a", "S15", "O3b", "O5"} {
 		s, alone, oracle := find(name), pacing(policy.AIMD{}), Contender{Shared: true}
 		s.Length = 90 * time.Second
 		gossips := alone
