@@ -1,14 +1,20 @@
 package main
 
-import "math/rand/v2"
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// Times of peers, in nanoseconds. One that is left to expire has brief; all others outlive the history.
+const (
+	brief = int64(30 * time.Millisecond)
+	long  = int64(time.Hour)
+)
 
 // A client decides what to ask for next, from what it was answered so far. It sends one request at a time.
 type client struct {
 	rng   *rand.Rand
 	rules rules
-	newID func() uint64 // 0: the server chooses
-	ttl   func() int64  // of a peer, nanoseconds
-	brief int64         // the ttl of a peer that is left to expire; 0: any may expire
 
 	peer    uint64 // 0: none
 	gone    bool   // the server has answered that it does not know the peer
@@ -39,10 +45,10 @@ func (c *client) next() *input {
 	return c.freely()
 }
 
-func (c *client) create() *input { return &input{kind: newPeer, id: c.newID(), ttl: c.ttl()} }
+func (c *client) create() *input { return &input{kind: newPeer, ttl: long} }
 
 func (c *client) bringBack(locks [semaphores]lockState) *input {
-	return &input{kind: restore, id: c.peer, ttl: c.ttl(), locks: locks}
+	return &input{kind: restore, id: c.peer, ttl: long, locks: locks}
 }
 
 func (c *client) forget() {
@@ -59,7 +65,7 @@ func (c *client) whilePending() *input {
 	case n < 14:
 		in.kind = release
 	case n < 16:
-		in.kind, in.ttl = heartbeat, c.ttl()
+		in.kind, in.ttl = heartbeat, long
 	case n < 17:
 		in.kind = acquired
 	case n < 18:
@@ -81,7 +87,7 @@ func (c *client) freely() *input {
 	case n < 29 && c.held[in.semaphore].count > 0: // shrink, repeat, or grow, which is refused
 		in.kind, in.count, in.blocks = ask, 1+c.rng.Int64N(c.held[in.semaphore].count+1), true
 	case n < 33:
-		in.kind, in.ttl = heartbeat, c.ttl()
+		in.kind, in.ttl = heartbeat, long
 	case n < 34:
 		return c.bringBack(c.held)
 	default:
@@ -93,7 +99,7 @@ func (c *client) freely() *input {
 // anything is one of what is seldom asked for.
 func (c *client) anything() *input {
 	in := &input{id: c.peer, semaphore: c.rng.IntN(semaphores)}
-	switch c.rng.IntN(9) {
+	switch c.rng.IntN(8) {
 	case 0:
 		in.kind = remainder
 	case 1:
@@ -109,17 +115,8 @@ func (c *client) anything() *input {
 	case 5:
 		in.kind = release
 	case 6:
-		if c.brief != 0 {
-			return c.lockAnother()
-		}
-		c.forget() // it expires in time
-		return c.create()
-	case 7:
-		if c.brief == 0 {
-			return c.lockAnother()
-		}
 		c.dying = 2 + c.rng.IntN(3)
-		in.kind, in.ttl = heartbeat, c.brief
+		in.kind, in.ttl = heartbeat, brief
 	default:
 		return c.lockAnother()
 	}
@@ -172,12 +169,6 @@ func (c *client) answered(in *input, out *output) {
 		c.held[in.semaphore] = lockState{}
 		if c.pending == in.semaphore {
 			c.pending = -1
-		}
-	case heartbeat:
-		for i := range c.held {
-			if out.n != unseen && out.n>>i&1 == 1 {
-				c.held[i] = lockState{}
-			}
 		}
 	case removePeer:
 		c.forget()

@@ -14,23 +14,76 @@ const (
 	mostPeers  = 12
 )
 
-// rules are what is fixed for one history. Times are nanoseconds since its start.
-type rules struct {
-	max, level [semaphores]int64 // max at the start
-	keepIdle   int64
-	grace      int64 // after each restart; 0 means none
+// kind is what an operation does.
+type kind int
+
+const (
+	newPeer kind = iota
+	heartbeat
+	removePeer
+	expire // the end of a peer's time, which lies somewhere in an interval
+	ask
+	wait // the rest of a call that was blocked
+	release
+	restore
+	remainder
+	acquired
+	removeExpired
+	restart // a server ends; the next one starts without peers
+)
+
+var kinds = [...]string{"new_peer", "heartbeat", "remove_peer", "expire", "ask", "wait", "release", "restore",
+	"remainder", "is_acquired", "remove_expired", "restart"}
+
+func (k kind) String() string { return kinds[k] }
+
+// input is what a client asks for.
+type input struct {
+	kind      kind
+	epoch     int // the server that was called
+	id        uint64
+	ttl       int64 // of a peer; of a call that blocks, how long it does at most
+	semaphore int
+	count     int64
+	token     uint64 // of a call and a wait: what the lock's token will be seen to be; 0: it is never seen
+	blocks    bool   // a call that is answered only by the wait that follows
+	locks     [semaphores]lockState
 }
+
+// unseen is a number that the client does not get to know.
+const unseen = -1 << 62
+
+// output is what a client sees. A lost answer may be any, and the operation may never have been done.
+type output struct {
+	lost  bool
+	token uint64
+	err   string
+	n     int64
+}
+
+// The texts of the interface, as its page has them.
+const (
+	unknownPeer    = "Unknown peer"
+	alreadyPending = "Already pending. Only one pendig lock per peer is allowed."
+	restoreChanges = "Restore is not allowed to change existing peers."
+	notHeld        = "No such lock is held."
+	tooLarge       = "Lock can never be acquired. Lock asks for count %d yet full count is only %d."
+	notBelow       = "Lock hierachy violation. This may deadlock. The current lock level is %d the\n" +
+		"        requested lock level was %d."
+	grows = "Lock count can only shrink. The lock has count %d, asked for is %d."
+)
+
+// rules are what is fixed for one history.
+type rules struct{ max, level [semaphores]int64 }
 
 // A state is the whole service, as a sequential program sees it. It shares no code with package lease.
 type state struct {
-	now, graceEnds int64
-	epoch          int // restarts so far
-	n              int // peers
-	bad            bool
-	peers          [mostPeers]peerState // by id
-	max            [semaphores]int64
-	last           [semaphores]uint64 // the newest token that was given, where that is known
-	queue          [semaphores]queue
+	epoch int // restarts so far
+	n     int // peers
+	bad   bool
+	peers [mostPeers]peerState // by id
+	last  [semaphores]uint64   // the newest token that was given, where that is known
+	queue [semaphores]queue
 }
 
 type queue struct {
@@ -40,9 +93,7 @@ type queue struct {
 
 type peerState struct {
 	id      uint64
-	expires int64
-	broken  [semaphores]bool
-	refused lockAsked // what it waited for, until a configuration made that impossible
+	expired bool
 	locks   [semaphores]lockState
 }
 
@@ -57,7 +108,7 @@ type lockState struct {
 // model returns the model of a history.
 func (r rules) model() porcupine.Model {
 	return porcupine.Model{
-		Init: func() any { return &state{max: r.max, graceEnds: r.grace} },
+		Init: func() any { return &state{} },
 		Step: func(st, in, out any) (bool, any) {
 			next := *st.(*state)
 			ok := r.step(&next, in.(*input), out.(*output))
@@ -65,7 +116,7 @@ func (r rules) model() porcupine.Model {
 		},
 		Equal: func(a, b any) bool { return *a.(*state) == *b.(*state) },
 		DescribeOperation: func(in, out any) string {
-			return fmt.Sprintf("%v -> %v", *in.(*input), *out.(*output))
+			return fmt.Sprintf("%+v -> %+v", *in.(*input), *out.(*output))
 		},
 		DescribeState: func(st any) string { return fmt.Sprintf("%+v", *st.(*state)) },
 	}
@@ -76,24 +127,18 @@ func (r rules) step(s *state, in *input, out *output) bool {
 	if in.epoch != s.epoch {
 		return in.epoch < s.epoch && out.lost // its server has gone: it does nothing any more
 	}
-	if in.at < s.now {
-		return false
-	}
-	r.advance(s, in.at)
-	if in.kind == breakLock && out.err == notHeld {
-		p := s.peer(in.id)
-		if p != nil && p.locks[in.semaphore].held && p.locks[in.semaphore].token == 0 {
-			return true // no client has seen the token: it may be another one than that of the request
-		}
-	}
 	want := r.do(s, in)
-	if out.lost || in.kind == ask && in.blocks {
-		return true
-	}
-	return want.agrees(out)
+	return out.lost || in.kind == ask && in.blocks || want.agrees(out)
 }
 
-// agrees reports whether an answer is the one that is wanted. A wanted token of 0 is any token.
+// answer is what an operation must answer.
+type answer struct {
+	granted bool
+	token   uint64 // 0 is any
+	err     string
+	n       int64
+}
+
 func (want answer) agrees(out *output) bool {
 	if want.granted {
 		return out.err == "" && out.token != 0 && (want.token == 0 || want.token == out.token)
@@ -101,34 +146,19 @@ func (want answer) agrees(out *output) bool {
 	return out.err == want.err && out.token == 0 && (out.n == want.n || out.n == unseen)
 }
 
-// lockAsked is a lock that was asked for, if count is not 0.
-type lockAsked struct {
-	semaphore int
-	count     int64
-}
-
-// answer is what an operation must answer.
-type answer struct {
-	granted bool
-	token   uint64
-	err     string
-	n       int64
-}
-
 func (r rules) do(s *state, in *input) answer {
 	switch in.kind {
 	case restart:
-		*s = state{now: s.now, epoch: s.epoch + 1, max: s.max, last: s.last, graceEnds: s.now + r.grace}
-		return answer{}
-	case configure:
-		r.configure(s, in.semaphore, in.count)
+		*s = state{epoch: s.epoch + 1, last: s.last}
 		return answer{}
 	case remainder:
-		return answer{n: s.max[in.semaphore] - s.acquired(in.semaphore)}
+		return answer{n: r.max[in.semaphore] - s.sum(in.semaphore, true)}
 	case removeExpired:
-		return answer{n: r.removeExpired(s)}
+		s.removeExpired()
+		return answer{n: unseen}
 	case newPeer:
-		return answer{err: s.add(in.id, s.now+in.ttl)}
+		s.add(in.id)
+		return answer{}
 	case restore:
 		return r.restore(s, in)
 	}
@@ -136,10 +166,8 @@ func (r rules) do(s *state, in *input) answer {
 	switch {
 	case in.kind == ask:
 		return r.ask(s, p, in)
-	case p == nil && in.kind == expire:
+	case p == nil && (in.kind == expire || in.kind == removePeer):
 		return answer{}
-	case p == nil && in.kind == removePeer:
-		return answer{n: 0}
 	case p == nil:
 		return answer{err: unknownPeer}
 	}
@@ -151,128 +179,92 @@ func (r rules) ofPeer(s *state, p *peerState, in *input) answer {
 	l := &p.locks[in.semaphore]
 	switch in.kind {
 	case heartbeat:
-		p.expires = s.now + in.ttl
-		return answer{n: p.brokenMask()}
+		p.expired = false
 	case removePeer:
 		r.remove(s, p.id)
 		return answer{n: 1}
 	case expire:
-		if p.busy() {
+		if p.expired = !p.has(false) && !p.has(true); !p.expired {
 			r.remove(s, p.id)
-		} else {
-			p.expires = s.now - 1
 		}
-		return answer{}
 	case acquired:
-		if p.refused.count != 0 {
-			return answer{err: s.missing(p.refused.semaphore, p.refused.count)}
-		}
-		return answer{n: int64(asBit(!p.waits()))}
+		return answer{n: int64(asBit(!p.has(false)))}
 	case wait:
-		return s.wait(p, l, in)
+		return r.wait(p, l, in)
 	case release:
-		if p.refused.semaphore == in.semaphore {
-			p.refused = lockAsked{}
-		}
 		if l.count != 0 {
 			r.end(s, p, in.semaphore)
 		}
-		return answer{}
-	case breakLock:
-		if !l.held || l.token != 0 && l.token != in.token {
-			return answer{err: notHeld}
-		}
-		p.broken[in.semaphore] = true
-		r.end(s, p, in.semaphore)
-		return answer{}
 	}
-	panic(fmt.Sprintf("no such operation: %d", in.kind))
+	return answer{}
 }
 
 // wait is what a request that was blocked sees.
-func (s *state) wait(p *peerState, l *lockState, in *input) answer {
+func (r rules) wait(p *peerState, l *lockState, in *input) answer {
 	switch {
 	case l.count != 0 && in.count > l.count:
-		return answer{err: s.tooSmall(l, in)}
+		return r.tooMuch(l, in)
 	case l.held:
-		a := answer{granted: true, token: l.token}
-		if l.token == 0 {
-			l.token = in.token
+		if a := (answer{granted: true, token: l.token}); l.token != 0 {
+			return a
 		}
-		return a
+		l.token = in.token
+		return answer{granted: true}
 	case l.count != 0:
 		return answer{}
-	case p.expires < 0: // by an operation expire: asking was refused
+	case p.expired:
 		return answer{err: unknownPeer}
 	}
-	return answer{err: s.missing(in.semaphore, in.count)}
+	return answer{err: notHeld}
 }
 
-// missing is why a lock that was asked for is not there.
-func (s *state) missing(i int, count int64) string {
-	if count > s.max[i] {
-		return never(count, s.max[i])
+// tooMuch is why a lock that is there is not what is asked for.
+func (r rules) tooMuch(l *lockState, in *input) answer {
+	if most := r.max[in.semaphore]; in.count > most {
+		return answer{err: fmt.Sprintf(tooLarge, in.count, most)}
 	}
-	return notHeld
-}
-
-// tooSmall is why a lock that is there is not what is asked for.
-func (s *state) tooSmall(l *lockState, in *input) string {
-	if most := s.max[in.semaphore]; in.count > most {
-		return never(in.count, most)
-	}
-	return grow(l.count, in.count)
+	return answer{err: fmt.Sprintf(grows, l.count, in.count)}
 }
 
 func (r rules) ask(s *state, p *peerState, in *input) answer {
-	if p != nil && p.locks[in.semaphore].count != 0 {
-		return r.repeat(s, &p.locks[in.semaphore], in)
-	}
+	i := in.semaphore
 	switch {
-	case in.count > s.max[in.semaphore]:
-		return answer{err: never(in.count, s.max[in.semaphore])}
-	case p == nil || s.now > p.expires:
+	case p != nil && p.locks[i].count != 0:
+		return r.repeat(s, &p.locks[i], in)
+	case in.count > r.max[i]:
+		return r.tooMuch(nil, in)
+	case p == nil || p.expired:
 		return answer{err: unknownPeer}
-	case p.waits():
+	case p.has(false):
 		return answer{err: alreadyPending}
 	}
 	lowest := int64(math.MaxInt64)
-	for i, l := range p.locks {
+	for k, l := range p.locks {
 		if l.count != 0 {
-			lowest = min(lowest, r.level[i])
+			lowest = min(lowest, r.level[k])
 		}
 	}
-	if asked := r.level[in.semaphore]; asked >= lowest {
-		return answer{err: hierarchy(lowest, asked)}
+	if asked := r.level[i]; asked >= lowest {
+		return answer{err: fmt.Sprintf(notBelow, lowest, asked)}
 	}
-	fits := s.acquired(in.semaphore)+s.waiting(in.semaphore)+in.count <= s.max[in.semaphore]
-	p.broken[in.semaphore], p.refused = false, lockAsked{}
-	p.locks[in.semaphore] = lockState{count: in.count, token: in.token}
-	q := &s.queue[in.semaphore]
-	if s.graceEnds <= s.now && fits {
-		s.grant(in.semaphore, &p.locks[in.semaphore])
+	fits := s.sum(i, true)+s.sum(i, false)+in.count <= r.max[i]
+	p.locks[i] = lockState{count: in.count, token: in.token}
+	if fits {
+		s.grant(i, &p.locks[i])
 		return answer{granted: true, token: in.token}
 	}
-	s.inOrder(in.semaphore, in.token)
+	q := &s.queue[i]
+	for _, id := range q.ids[:q.n] { // a token that will be older than one before it is against the order
+		s.bad = s.bad || in.token != 0 && s.peer(id).locks[i].token > in.token
+	}
 	q.ids[q.n] = p.id
 	q.n++
 	return answer{}
 }
 
-// inOrder looks ahead: a token that will be older than one before it in the queue is against the order.
-func (s *state) inOrder(i int, token uint64) {
-	if token == 0 {
-		return
-	}
-	q := &s.queue[i]
-	for _, id := range q.ids[:q.n] {
-		s.bad = s.bad || s.peer(id).locks[i].token > token
-	}
-}
-
 func (r rules) repeat(s *state, l *lockState, in *input) answer {
 	if in.count > l.count {
-		return answer{err: s.tooSmall(l, in)}
+		return r.tooMuch(l, in)
 	}
 	l.count = in.count
 	if l.token == 0 {
@@ -291,38 +283,123 @@ func (r rules) restore(s *state, in *input) answer {
 				return answer{err: restoreChanges}
 			}
 		}
-		p.expires = s.now + in.ttl
+		p.expired = false
 		return answer{}
 	}
-	if err := s.add(in.id, s.now+in.ttl); err != "" {
-		return answer{err: err}
-	}
-	p := s.peer(in.id)
-	beyond := int64(0)
+	p := s.add(in.id)
 	for i, l := range in.locks {
-		if l.count == 0 {
-			continue
-		}
-		p.locks[i] = lockState{l.count, l.token, true}
-		s.last[i] = max(s.last[i], l.token)
-		if s.acquired(i) > s.max[i] {
-			beyond |= 1 << i
+		if l.count != 0 {
+			p.locks[i] = lockState{l.count, l.token, true}
+			s.last[i] = max(s.last[i], l.token)
 		}
 	}
-	return answer{n: beyond}
+	return answer{}
 }
 
-func (r rules) configure(s *state, i int, most int64) {
-	s.max[i] = most
-	q := &s.queue[i]
-	for _, id := range slices.Clone(q.ids[:q.n]) {
-		if p := s.peer(id); p.locks[i].count > most {
-			s.unqueue(i, id)
-			p.refused = lockAsked{i, p.locks[i].count}
-			p.locks[i] = lockState{}
+func (s *state) removeExpired() {
+	for i := s.n - 1; i >= 0; i-- {
+		if s.peers[i].expired {
+			s.cut(i)
 		}
 	}
+}
+
+// peer returns nil for one that is unknown.
+func (s *state) peer(id uint64) *peerState {
+	for i := range s.n {
+		if s.peers[i].id == id {
+			return &s.peers[i]
+		}
+	}
+	return nil
+}
+
+// add adds a peer at its place.
+func (s *state) add(id uint64) *peerState {
+	at := 0
+	for at < s.n && s.peers[at].id < id {
+		at++
+	}
+	copy(s.peers[at+1:s.n+1], s.peers[at:s.n])
+	s.peers[at] = peerState{id: id}
+	s.n++
+	return &s.peers[at]
+}
+
+func (s *state) cut(at int) {
+	copy(s.peers[at:s.n], s.peers[at+1:s.n])
+	s.n--
+	s.peers[s.n] = peerState{}
+}
+
+// remove takes a peer away with its locks, and serves those that wait for them.
+func (r rules) remove(s *state, id uint64) {
+	at := slices.IndexFunc(s.peers[:s.n], func(p peerState) bool { return p.id == id })
+	locks := s.peers[at].locks
+	for i, l := range locks {
+		if l.count != 0 && !l.held {
+			s.unqueue(i, id)
+		}
+	}
+	s.cut(at)
+	for i, l := range locks {
+		if l.count != 0 {
+			r.dispatch(s, i)
+		}
+	}
+}
+
+// end takes one lock away, and serves those that wait for it.
+func (r rules) end(s *state, p *peerState, i int) {
+	if !p.locks[i].held {
+		s.unqueue(i, p.id)
+	}
+	p.locks[i] = lockState{}
 	r.dispatch(s, i)
+}
+
+func (s *state) unqueue(i int, id uint64) {
+	q := &s.queue[i]
+	at := slices.Index(q.ids[:q.n], id)
+	copy(q.ids[at:q.n], q.ids[at+1:q.n])
+	q.n--
+	q.ids[q.n] = 0
+}
+
+// dispatch grants the first of the queue as long as it fits.
+func (r rules) dispatch(s *state, i int) {
+	for q := &s.queue[i]; q.n > 0; {
+		l := &s.peer(q.ids[0]).locks[i]
+		if s.sum(i, true)+l.count > r.max[i] {
+			return
+		}
+		s.unqueue(i, q.ids[0])
+		s.grant(i, l)
+	}
+}
+
+// grant makes a lock one that is held. Its token must be newer than any before.
+func (s *state) grant(i int, l *lockState) {
+	l.held = true
+	if l.token != 0 {
+		s.bad = s.bad || l.token <= s.last[i]
+		s.last[i] = l.token
+	}
+}
+
+// sum is what is held of a semaphore, or what is waited for.
+func (s *state) sum(i int, held bool) (sum int64) {
+	for _, p := range s.peers[:s.n] {
+		if p.locks[i].held == held {
+			sum += p.locks[i].count
+		}
+	}
+	return sum
+}
+
+// has reports whether a peer has a lock that is held, or one that is pending.
+func (p *peerState) has(held bool) bool {
+	return slices.ContainsFunc(p.locks[:], func(l lockState) bool { return l.count != 0 && l.held == held })
 }
 
 func asBit(b bool) int {

@@ -5,147 +5,141 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
+	"net"
+	"os"
+	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/quotient-go/quotient/bench/rig"
 )
 
-// A crowd is clients that each send the next request as soon as they were answered.
-type crowd struct {
+// An upstream is what all proxies stand before. It counts requests, and does as little else as it can.
+type upstream struct {
 	addr    string
-	conns   int
-	paths   []string
-	pace    time.Duration // between an answer and the next request
-	abandon bool          // requests without an answer when the context ends; else they are waited for
+	arrived atomic.Int64
+	server  fasthttp.Server
+	ended   chan error
 }
 
-// seen is what clients were answered.
+// serveUpstream starts an upstream on the loopback interface.
+func serveUpstream() (*upstream, error) {
+	l, err := net.Listen("tcp", rig.At(0))
+	if err != nil {
+		return nil, err
+	}
+	u := &upstream{addr: l.Addr().String(), ended: make(chan error, 1)}
+	u.server.Handler = func(c *fasthttp.RequestCtx) {
+		u.arrived.Add(1)
+		c.SetBodyString("ok\n")
+	}
+	u.server.CloseOnShutdown = true
+	go func() { u.ended <- u.server.Serve(l) }()
+	return u, nil
+}
+
+func (u *upstream) close() error { return errors.Join(u.server.Shutdown(), <-u.ended) }
+
+// A crowd is clients that each send the next request as soon as they were answered, or after a pause.
+type crowd struct {
+	addr  string
+	paths []string
+	pause time.Duration
+}
+
+// conns is how many connections a crowd has.
+const conns = 32
+
+// seen is what a crowd saw.
 type seen struct {
-	asked    int
-	statuses map[int]int
-	lost     int   // requests without an answer
-	err      error // of the first of them
-	took     []time.Duration
-	keys     int // distinct paths
-	during   time.Duration
+	took   []float64 // µs from each request to its answer
+	during time.Duration
 }
 
-func (s *seen) add(o seen) {
-	s.asked, s.lost = s.asked+o.asked, s.lost+o.lost
-	if s.statuses == nil {
-		s.statuses = make(map[int]int)
-	}
-	for status, n := range o.statuses {
-		s.statuses[status] += n
-	}
-	if s.err == nil {
-		s.err = o.err
-	}
-	s.took = append(s.took, o.took...)
-}
-
-// rate is how many requests were answered in a second.
-func (s *seen) rate() float64 { return float64(s.asked-s.lost) / s.during.Seconds() }
-
-// all reports an error unless each request was answered with this status.
-func (s *seen) all(status int) error {
-	if s.asked == 0 || s.statuses[status] != s.asked {
-		return fmt.Errorf("%d requests, answered with %v, %d lost: %w", s.asked, s.statuses, s.lost,
-			errors.Join(s.err))
-	}
-	return nil
-}
-
-// run lets the crowd ask until the context ends.
-func (c crowd) run(ctx context.Context) seen {
+// run lets the crowd ask until the context ends. A refusal or a lost request is an error: something else was
+// measured then.
+func (c crowd) run(ctx context.Context) (sum seen, err error) {
 	var mu sync.Mutex
-	var sum seen
-	asked := make([]bool, len(c.paths))
 	var all sync.WaitGroup
 	began := time.Now()
-	for i := range c.conns {
+	for i := range conns {
 		all.Go(func() {
-			s, mine := c.one(ctx, i)
+			took, failed := c.one(ctx, i)
 			mu.Lock()
 			defer mu.Unlock()
-			sum.add(s)
-			for k, was := range mine {
-				asked[k] = asked[k] || was
-			}
+			sum.took, err = append(sum.took, took...), errors.Join(err, failed)
 		})
 	}
 	all.Wait()
 	sum.during = time.Since(began)
-	for _, was := range asked {
-		if was {
-			sum.keys++
-		}
+	if err == nil && len(sum.took) == 0 {
+		err = errors.New("no request was answered")
 	}
-	return sum
+	return sum, err
 }
 
-// one is one client of the crowd. A request that is on its way when the context ends is waited for.
-func (c crowd) one(ctx context.Context, i int) (s seen, asked []bool) {
-	s.statuses, asked = make(map[int]int), make([]bool, len(c.paths))
+// one is one client. A request that is on its way when the context ends is waited for.
+func (c crowd) one(ctx context.Context, i int) (took []float64, err error) {
+	client := fasthttp.HostClient{Addr: c.addr, MaxConns: 1, MaxIdemponentCallAttempts: 1,
+		ReadTimeout: time.Minute}
+	defer client.CloseIdleConnections()
 	order := rand.New(rand.NewPCG(uint64(i), 1)).Perm(len(c.paths)) // each client has its own
-	conn := client{addr: c.addr}
-	if c.abandon {
-		conn.ctx = ctx
-	}
-	defer conn.close()
+	var req fasthttp.Request
+	var resp fasthttp.Response
 	for ctx.Err() == nil {
-		k := order[s.asked%len(order)]
+		req.SetRequestURI("http://bench" + c.paths[order[len(took)%len(order)]])
 		began := time.Now()
-		status, err := conn.ask(c.paths[k])
-		if err != nil && c.abandon && ctx.Err() != nil {
-			return s, asked
+		if err := client.Do(&req, &resp); err != nil {
+			return took, err
 		}
-		s.asked++
-		if err != nil {
-			s.lost++
-			s.err = errors.Join(s.err, err)
-			if s.lost >= mostLost {
-				return s, asked
+		took = append(took, rig.Micros(time.Since(began)))
+		if resp.StatusCode() != fasthttp.StatusOK {
+			return took, fmt.Errorf("answered with status %d: %.200s", resp.StatusCode(), resp.Body())
+		}
+		if c.pause > 0 {
+			select {
+			case <-ctx.Done():
+			case <-time.After(c.pause):
 			}
-			continue
-		}
-		s.took = append(s.took, time.Since(began))
-		s.statuses[status]++
-		asked[k] = true
-		if c.pace > 0 && sleepUntil(ctx, time.Now().Add(c.pace)) != nil {
-			break
 		}
 	}
-	return s, asked
+	return took, nil
 }
-
-// mostLost is after how many lost requests a client gives up.
-const mostLost = 100
 
 // paths makes n distinct paths.
-func paths(prefix string, n int) (all []string) {
+func paths(n int) (all []string) {
 	for i := range n {
-		all = append(all, fmt.Sprintf("/%s/%06d", prefix, i))
+		all = append(all, fmt.Sprintf("/k/%06d", i))
 	}
 	return all
 }
 
-// quantile of durations that are sorted; 0 when there are none.
-func quantile(sorted []time.Duration, q float64) time.Duration {
-	if len(sorted) == 0 {
-		return 0
+// cpuOf is the processor time that a process has used, and its children that run. Only Linux tells it so.
+func cpuOf(pid int) (sum time.Duration, err error) {
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	if err != nil {
+		return 0, err
 	}
-	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
-}
-
-// spread is the least, the median and the greatest of some figures.
-type spread struct{ least, middle, most float64 }
-
-func spreadOf(vs []float64) spread {
-	if len(vs) == 0 {
-		return spread{}
+	for _, one := range append(strings.Fields(string(children)), strconv.Itoa(pid)) {
+		text, err := os.ReadFile("/proc/" + one + "/stat")
+		if err != nil {
+			return 0, err
+		}
+		_, rest, _ := strings.Cut(string(text), ") ") // the name may hold anything
+		fields := strings.Fields(rest)
+		if len(fields) < 13 {
+			return 0, fmt.Errorf("process %s: its stat has %d fields", one, len(fields))
+		}
+		user, err1 := strconv.Atoi(fields[11])
+		system, err2 := strconv.Atoi(fields[12])
+		if err := errors.Join(err1, err2); err != nil {
+			return 0, err
+		}
+		sum += time.Duration(user+system) * 10 * time.Millisecond // a tick
 	}
-	vs = slices.Sorted(slices.Values(vs))
-	n := len(vs)
-	return spread{vs[0], (vs[n/2] + vs[(n-1)/2]) / 2, vs[n-1]}
+	return sum, nil
 }

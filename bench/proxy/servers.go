@@ -4,165 +4,42 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
+	"slices"
 	"strings"
+	"sync"
+	"time"
 
-	"github.com/quotient-go/quotient/admin"
+	"github.com/quotient-go/quotient/bench/rig"
 )
 
-// A server is a process that listens on an address.
-type server struct {
-	*process
-	name  string
-	addr  string
-	admin *admin.Client // of quotient; nil for others
-	url   string        // of the admin interface
-	web   *http.Client  // for its metrics
-	file  string        // its configuration
-}
-
-// freePort finds a port that nothing listens on. It looks where the system takes no ports for connections
-// from.
-func freePort() (int, error) {
-	var errs []error
-	for range 20 {
-		port := 20_000 + rand.IntN(10_000)
-		l, err := net.Listen("tcp", at(port))
-		if err == nil {
-			return port, l.Close()
-		}
-		errs = append(errs, err)
-	}
-	return 0, errors.Join(errs...)
-}
-
-func at(port int) string { return "127.0.0.1:" + strconv.Itoa(port) }
-
-// A commandLine makes the configuration of a server in a folder, and returns its command line.
-type commandLine func(dir string, port int) ([]string, error)
-
-// launch starts a server on a free port. Another program may take the port first, so it tries three times.
-func launch(ctx context.Context, name string, c commandLine) (*server, error) {
-	var errs []error
-	for range 3 {
-		dir, err := os.MkdirTemp("", "quotient-proxy-")
-		if err != nil {
-			return nil, err
-		}
-		s, err := tryLaunch(ctx, name, dir, c)
-		if err == nil {
-			return s, nil
-		}
-		errs = append(errs, err, os.RemoveAll(dir))
-		if ctx.Err() != nil {
-			break
-		}
-	}
-	return nil, fmt.Errorf("%s does not start: %w", name, errors.Join(errs...))
-}
-
-func tryLaunch(ctx context.Context, name, dir string, c commandLine) (*server, error) {
-	port, err := freePort()
-	if err != nil {
-		return nil, err
-	}
-	args, err := c(dir, port)
-	if err != nil {
-		return nil, err
-	}
-	p, err := start(dir, args...)
-	if err != nil {
-		return nil, err
-	}
-	s := &server{process: p, name: name, addr: at(port), file: filepath.Join(dir, "conf")}
-	if err := p.serves(ctx, s.addr); err != nil {
-		return nil, errors.Join(err, p.stop())
-	}
-	return s, nil
-}
-
-// end ends a server and forgets it.
-func (s *server) end() error {
-	err := s.stop()
-	if err != nil {
-		err = fmt.Errorf("%s: %w", s.name, err)
-	}
-	return errors.Join(err, s.forget())
-}
-
-// forget closes the connections to a server that has ended, and removes its folder.
-func (s *server) forget() error {
-	if s.admin != nil {
-		s.admin.Close()
-		s.web.CloseIdleConnections()
-	}
-	return os.RemoveAll(filepath.Dir(s.file))
-}
-
-// startQuotient starts the proxy with the text of a file; LISTEN, ADMIN and UPSTREAM in it are filled in.
-func (b *bench) startQuotient(ctx context.Context, name, text string, u *upstream, args ...string) (
-	*server, error,
-) {
-	var adminAddr string
-	s, err := launch(ctx, name, func(dir string, port int) ([]string, error) {
-		adminPort, err := freePort()
-		if err != nil {
-			return nil, err
-		}
-		adminAddr = at(adminPort)
-		filled := strings.NewReplacer("LISTEN", at(port), "ADMIN", adminAddr, "UPSTREAM",
-			u.addr).Replace(text)
-		file := filepath.Join(dir, "conf")
-		return append([]string{b.quotient, "proxy", "--config", file}, args...), os.WriteFile(file,
-			[]byte(filled), 0o600)
-	})
-	if err != nil {
-		return nil, err
-	}
-	s.url, s.web = "http://"+adminAddr, &http.Client{Transport: &http.Transport{}}
-	if s.admin, err = admin.NewClient(s.url); err != nil {
-		return nil, errors.Join(err, s.end())
-	}
-	if err := s.serves(ctx, adminAddr); err != nil {
-		return nil, errors.Join(err, s.end())
-	}
-	return s, nil
-}
-
-// endpoints is the head of every file of the proxy.
-const endpoints = `
+// The files of the proxies. Each has a limit for each path that is out of reach; DIR, FILE, LISTEN, ADMIN and
+// UPSTREAM are filled in, here and in command lines.
+const (
+	quotientFile = `
 [proxy]
 listen = "LISTEN"
 upstreams = ["http://UPSTREAM"]
 [proxy.admin]
 listen = "ADMIN"
+[[proxy.rules]]
+pattern = "/"
+limiter = "paths"
+[limiters.paths]
+rates = [{ events = 10000000, per = "1m", aligned = true }]
+in-flight = 100000
 `
-
-// find returns the path of a program; Debian keeps servers outside of the PATH of users.
-func find(program string) (string, error) {
-	path, err := exec.LookPath(program)
-	if err != nil {
-		path, err = exec.LookPath("/usr/sbin/" + program)
-	}
-	if err != nil {
-		return "", fmt.Errorf("%s is not installed (apt-get install %s): %w", program, program, err)
-	}
-	return path, nil
-}
-
-// nginxConf is the whole configuration of nginx but its upstream and server.
-const nginxConf = `
+	nginxFile = `
 daemon off;
 pid nginx.pid;
-worker_processes %d;
-worker_rlimit_nofile 16384;
-events { worker_connections 8192; }
+worker_processes 2;
+events { worker_connections 4096; }
 http {
   client_body_temp_path tmp1; proxy_temp_path tmp2; fastcgi_temp_path tmp3;
   uwsgi_temp_path tmp4; scgi_temp_path tmp5;
@@ -170,39 +47,15 @@ http {
   keepalive_requests 100000000;
   proxy_http_version 1.1;
   proxy_set_header Connection "";
-%s}
-`
-
-// startNginx starts nginx with what stands between the braces of http; LISTEN in it is filled in.
-func startNginx(ctx context.Context, name string, workers int, http string) (*server, error) {
-	exe, err := find("nginx")
-	if err != nil {
-		return nil, err
-	}
-	return launch(ctx, name, func(dir string, port int) ([]string, error) {
-		conf := fmt.Sprintf(nginxConf, workers, strings.ReplaceAll(http, "LISTEN", at(port)))
-		file := filepath.Join(dir, "conf")
-		return []string{exe, "-p", dir + "/", "-c", file, "-e",
-			filepath.Join(dir, "error.log")}, os.WriteFile(file, []byte(conf), 0o600)
-	})
-}
-
-// limitReq is nginx as a limiter that never has to refuse here.
-const limitReq = `
   limit_req_zone $uri zone=paths:10m rate=100000r/s;
   upstream up { server UPSTREAM; keepalive 64; keepalive_requests 100000000; }
   server {
     listen LISTEN;
     location / { limit_req zone=paths burst=10000 nodelay; limit_req_status 429; proxy_pass http://up; }
   }
-`
-
-func nginxLimiter(ctx context.Context, u *upstream) (*server, error) {
-	return startNginx(ctx, "nginx, limit_req", 2, strings.ReplaceAll(limitReq, "UPSTREAM", u.addr))
 }
-
-// haproxyConf is HAProxy as a limiter that never has to refuse here.
-const haproxyConf = `
+`
+	haproxyFile = `
 global
   nbthread 2
   maxconn 4096
@@ -222,25 +75,179 @@ frontend all
 backend up
   server one UPSTREAM
 `
+	// Caddy's module keeps a time for each event that a key may have: a higher limit takes all memory.
+	caddyFile = `
+{
+  admin off
+  persist_config off
+  auto_https off
+  order rate_limit before reverse_proxy
+}
+http://LISTEN {
+  rate_limit {
+    zone paths {
+      key {path}
+      events 1000
+      window 1s
+    }
+  }
+  reverse_proxy UPSTREAM
+}
+`
+)
 
-func haproxyLimiter(ctx context.Context, u *upstream) (*server, error) {
-	exe, err := find("haproxy")
-	if err != nil {
-		return nil, err
+const bareArg = "bare" // the first argument of a bare proxy
+
+// proxies are all of them: how they are called, what is started, and their file.
+func (b *bench) proxies() [][3]string {
+	all := [][3]string{
+		{"quotient proxy", b.quotient + " proxy --config FILE", quotientFile},
+		{"bare ReverseProxy", "SELF " + bareArg + " LISTEN UPSTREAM", ""},
+		{"nginx, limit_req", "nginx -p DIR/ -c FILE -e DIR/error.log", nginxFile},
+		{"HAProxy, stick-table", "haproxy -db -q -f FILE", haproxyFile},
+		{"Caddy, rate_limit", "env XDG_DATA_HOME=DIR XDG_CONFIG_HOME=DIR " + b.caddy +
+			" run --config FILE --adapter caddyfile", caddyFile},
 	}
-	return launch(ctx, "HAProxy, stick-table", func(dir string, port int) ([]string, error) {
-		file := filepath.Join(dir, "conf")
-		conf := strings.NewReplacer("LISTEN", at(port), "UPSTREAM", u.addr).Replace(haproxyConf)
-		return []string{exe, "-db", "-q", "-f", file}, os.WriteFile(file, []byte(conf), 0o600)
-	})
+	if b.caddy == "" {
+		all = all[:len(all)-1]
+	}
+	return all
 }
 
-func bareProxy(ctx context.Context, u *upstream) (*server, error) {
-	exe, err := os.Executable()
+// build builds quotient, and Caddy where that can be had.
+func (b *bench) build(ctx context.Context) error {
+	b.quotient = filepath.Join(b.dir, "quotient")
+	if err := rig.Build(ctx, b.quotient, "", quotientPackage); err != nil {
+		return err
+	}
+	if !b.withCaddy {
+		return nil
+	}
+	where, err := exec.CommandContext(ctx, "go", "list", "-f", "{{.Dir}}", benchPackage).Output()
 	if err != nil {
+		return err
+	}
+	file, folder := filepath.Join(b.dir, "caddy"), filepath.Join(strings.TrimSpace(string(where)), "caddy")
+	if err := rig.Build(ctx, file, folder, ".", "GOWORK=off"); err != nil {
+		fmt.Fprintln(b.stderr, "Caddy is left out:", err)
+		return ctx.Err()
+	}
+	b.caddy = file
+	return nil
+}
+
+// A server is a process that listens on an address; none, where clients ask the upstream itself.
+type server struct {
+	*rig.Process
+	name, addr, admin string
+	dir               string // with its file
+}
+
+// launch starts a proxy on a free port. Another program may take the port first, so it tries three times.
+func (b *bench) launch(ctx context.Context, u *upstream, proxy [3]string) (s *server, err error) {
+	for range 3 {
+		var failed error
+		if s, failed = b.tryLaunch(ctx, u, proxy); failed == nil {
+			return s, nil
+		}
+		if err = errors.Join(err, failed); ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, fmt.Errorf("%s does not start: %w", proxy[0], err)
+}
+
+func (b *bench) tryLaunch(ctx context.Context, u *upstream, proxy [3]string) (*server, error) {
+	listen, err1 := rig.FreePort()
+	admin, err2 := rig.FreePort()
+	dir, err3 := os.MkdirTemp(b.dir, "server-")
+	self, err4 := os.Executable()
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		return nil, err
 	}
-	return launch(ctx, "bare ReverseProxy", func(_ string, port int) ([]string, error) {
-		return []string{exe, bareArg, at(port), u.addr}, nil
-	})
+	s := &server{name: proxy[0], addr: rig.At(listen), admin: rig.At(admin), dir: dir}
+	file := filepath.Join(dir, "conf")
+	filled := strings.NewReplacer("DIR", dir, "FILE", file, "LISTEN", s.addr, "ADMIN", s.admin,
+		"UPSTREAM", u.addr, "SELF", self)
+	if err := os.WriteFile(file, []byte(filled.Replace(proxy[2])), 0o600); err != nil {
+		return nil, err
+	}
+	args := strings.Fields(filled.Replace(proxy[1]))
+	var err error
+	if args[0], err = rig.Find(args[0]); err != nil {
+		return nil, err
+	}
+	if s.Process, err = rig.Start(dir, args...); err != nil {
+		return nil, err
+	}
+	if err := s.Serves(ctx, s.addr); err != nil {
+		return nil, errors.Join(err, s.Stop())
+	}
+	return s, nil
+}
+
+// end ends a server.
+func (s *server) end() error {
+	if s.Process == nil {
+		return nil
+	}
+	if err := s.Stop(); err != nil {
+		return fmt.Errorf("%s: %w", s.name, err)
+	}
+	return nil
+}
+
+// bare makes this process a bare proxy if it has been started as one.
+func bare() {
+	if at := slices.Index(os.Args, bareArg); at == 1 && len(os.Args) == 4 {
+		h := bareHandler(os.Args[3])
+		s := &http.Server{Addr: os.Args[2], Handler: h, ReadHeaderTimeout: 10 * time.Second}
+		fmt.Fprintln(os.Stderr, s.ListenAndServe())
+		os.Exit(1)
+	}
+}
+
+// bareHandler is a proxy without any limits: httputil.ReverseProxy with the transport of quotient proxy,
+// whose settings are in cmd/quotient/internal/upstream.
+func bareHandler(upstream string) *httputil.ReverseProxy {
+	to := &url.URL{Scheme: "http", Host: upstream}
+	return &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(to)
+			r.SetXForwarded()
+			r.Out.Host = r.In.Host
+		},
+		Transport: &http.Transport{
+			DialContext:            (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
+			TLSHandshakeTimeout:    5 * time.Second,
+			ResponseHeaderTimeout:  time.Minute,
+			ExpectContinueTimeout:  time.Second,
+			IdleConnTimeout:        4 * time.Second,
+			MaxIdleConnsPerHost:    4096,
+			MaxResponseHeaderBytes: 256 << 10,
+			DisableCompression:     true,
+			WriteBufferSize:        4 << 10,
+			ReadBufferSize:         4 << 10,
+		},
+		BufferPool: buffers{},
+	}
+}
+
+// buffers are those of bodies, used again and again.
+type buffers struct{}
+
+var bufferPool = sync.Pool{New: func() any { return new([32 << 10]byte) }}
+
+// Get returns a buffer.
+func (buffers) Get() []byte { return bufferPool.Get().(*[32 << 10]byte)[:] }
+
+// Put takes it back.
+func (buffers) Put(b []byte) { bufferPool.Put((*[32 << 10]byte)(b)) }
+
+// cpu is the processor time that a server's processes have used.
+func (s *server) cpu() (time.Duration, error) {
+	if s.Process == nil {
+		return 0, nil
+	}
+	return cpuOf(s.PID)
 }

@@ -14,7 +14,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -38,8 +37,8 @@ func Keep() {
 	}
 }
 
-// keep runs a server until the input ends, and then ends it: with SIGTERM, or with SIGKILL when that takes too
-// long. It prints the server's process id first.
+// keep runs a server until the input ends, and then ends it: with SIGTERM, or with SIGKILL when that takes
+// too long. It prints the server's process id first.
 func keep(dir string, server []string, in io.Reader, stdout, stderr io.Writer) int {
 	cmd := exec.Command(server[0], server[1:]...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, stderr, stderr
@@ -241,13 +240,24 @@ func FreePort() (int, error) {
 	return 0, errors.New("no free port between 20000 and 32000")
 }
 
-// Build builds a package of this checkout in a folder of the workspace, and returns the program: a file in to.
-func Build(ctx context.Context, to, dir, pkg string, env ...string) (string, error) {
-	file := filepath.Join(to, filepath.Base(pkg))
+// Find returns the path of a program; Debian keeps servers outside of the PATH of users.
+func Find(program string) (string, error) {
+	path, err := exec.LookPath(program)
+	if err != nil {
+		path, err = exec.LookPath("/usr/sbin/" + program)
+	}
+	if err != nil {
+		return "", fmt.Errorf("%s is not installed (apt-get install %s): %w", program, program, err)
+	}
+	return path, nil
+}
+
+// Build builds a package into a file, as the go command finds it in a folder.
+func Build(ctx context.Context, file, dir, pkg string, env ...string) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-o", file, pkg)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
 	if text, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building %s: %w: %s", pkg, err, text)
+		return fmt.Errorf("building %s: %w: %s", file, err, text)
 	}
-	return file, nil
+	return nil
 }

@@ -129,8 +129,8 @@ type Program struct {
 	Parts       []Part
 }
 
-// Main is the whole program: flags must be those of its parts, and -only is added. It returns the exit status:
-// 0 all goals are met, 1 some are missed, 2 it could not measure.
+// Main is the whole program: flags must be those of its parts, and -only is added. It returns the exit
+// status: 0 all goals are met, 1 some are missed, 2 it could not measure.
 func (p Program) Main(flags *flag.FlagSet, args []string, stdout, stderr io.Writer) int {
 	flags.SetOutput(stderr)
 	flags.Func("only", "`parts`, with commas: all but these are left out", p.choose)
@@ -182,7 +182,8 @@ func (p Program) measure(ctx context.Context, stdout, stderr io.Writer) (missed 
 			errs = append(errs, fmt.Errorf("%s: %w", part.Name, err))
 			continue
 		}
-		fmt.Fprintf(stderr, "%s: %.0f s, %d goals missed\n", part.Name, time.Since(began).Seconds(), s.Missed())
+		took := time.Since(began).Round(time.Second)
+		fmt.Fprintf(stderr, "%s: %v, %d goals missed\n", part.Name, took, s.Missed())
 		fmt.Fprint(stdout, s)
 		missed += s.Missed()
 	}

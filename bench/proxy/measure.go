@@ -1,0 +1,204 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	"github.com/quotient-go/quotient/admin"
+	"github.com/quotient-go/quotient/bench/rig"
+)
+
+// pause is between an answer and the next request of a client in the overhead part.
+const pause = 10 * time.Millisecond
+
+// A contender is one proxy, and what it did in each round.
+type contender struct {
+	name                string
+	rate, p50, p99, cpu []float64 // of cpu: µs of processor time of its processes, a request
+	asked               int
+}
+
+// A race is what was seen of all proxies.
+type race struct {
+	rounds, paths        int
+	all                  []*contender // quotient first, then the bare proxy; the last may be no proxy
+	arrived              int          // at the upstream
+	admitted, remembered int          // requests and paths, by quotient's own count
+}
+
+// race lets all proxies work in turn, in another order each round. Direct adds the upstream without a proxy.
+func (b *bench) race(ctx context.Context, pause time.Duration, direct bool) (r race, err error) {
+	if b.dir, err = os.MkdirTemp("", "quotient-proxy-"); err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(b.dir)) }()
+	if err := b.build(ctx); err != nil {
+		return r, err
+	}
+	u, err := serveUpstream()
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, u.close()) }()
+	var servers []*server
+	defer func() {
+		for _, s := range servers {
+			err = errors.Join(err, s.end())
+		}
+	}()
+	for _, p := range b.proxies() {
+		s, err := b.launch(ctx, u, p)
+		if err != nil {
+			return r, err
+		}
+		servers = append(servers, s)
+	}
+	if direct {
+		servers = append(servers, &server{name: "no proxy", addr: u.addr})
+	}
+	return b.play(ctx, u, servers, pause)
+}
+
+// play plays all rounds. The first one warms up.
+func (b *bench) play(ctx context.Context, u *upstream, servers []*server, pause time.Duration) (race, error) {
+	r := race{rounds: b.rounds, paths: b.paths}
+	for _, s := range servers {
+		r.all = append(r.all, &contender{name: s.name})
+	}
+	for round := range b.rounds + 1 {
+		for _, i := range rand.Perm(len(servers)) {
+			c := crowd{addr: servers[i].addr, paths: paths(b.paths), pause: pause}
+			if err := r.all[i].play(ctx, servers[i], c, b.slice, round > 0); err != nil {
+				return r, fmt.Errorf("%s: %w", servers[i].name, err)
+			}
+		}
+	}
+	client, err := admin.NewClient("http://" + servers[0].admin)
+	if err != nil {
+		return r, err
+	}
+	defer client.Close()
+	state, err := client.Limiter(ctx, "paths")
+	r.arrived, r.admitted, r.remembered = int(u.arrived.Load()), int(state.Admitted), state.Keys
+	return r, err
+}
+
+// play is one slice of a contender.
+func (c *contender) play(ctx context.Context, s *server, who crowd, slice time.Duration, counts bool) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, slice)
+	defer cancel()
+	before, err1 := s.cpu()
+	got, err := who.run(ctx)
+	after, err2 := s.cpu()
+	if err := errors.Join(err, err1, err2); err != nil {
+		return err
+	}
+	n := len(got.took)
+	c.asked += n
+	if counts {
+		c.rate = append(c.rate, float64(n)/got.during.Seconds())
+		c.cpu = append(c.cpu, rig.Micros(after-before)/float64(n))
+		c.p50 = append(c.p50, rig.Quantile(got.took, .5))
+		c.p99 = append(c.p99, rig.Quantile(got.took, .99))
+	}
+	return nil
+}
+
+// throughput asks how much a proxy does where clients always want more.
+func (b *bench) throughput(ctx context.Context) (rig.Section, error) {
+	r, err := b.race(ctx, 0, false)
+	if err != nil {
+		return rig.Section{}, err
+	}
+	return r.throughput(), nil
+}
+
+func (r race) throughput() rig.Section {
+	s := rig.Section{Title: "Throughput", Note: fmt.Sprintf(`
+%d connections, each of which asks again as soon as it was answered, for one of %d paths; %d rounds, in which
+all proxies work in turn. Medians of the rounds, with the least and the greatest; times are in µs. A ratio is
+that of one round. Processor time is that of a proxy's processes for one request.`, conns, r.paths, r.rounds)}
+	s.Header = []string{"proxy", "requests/s", "of bare", "p50", "p99", "p99 of bare", "processor time"}
+	ours, bare := r.all[0], r.all[1]
+	for _, c := range r.all {
+		s.Add(c.name, spreadOf(c.rate), ratio(c.rate, bare.rate), rig.Number(spreadOf(c.p50).median),
+			spreadOf(c.p99), ratio(c.p99, bare.p99), rig.Number(spreadOf(c.cpu).median))
+	}
+	s.Verdicts = append(r.counted(),
+		rig.AtLeast("requests/s beside the bare ReverseProxy", ratio(ours.rate, bare.rate).median, .97, " x"),
+		rig.AtMost("p99 beside the bare ReverseProxy", ratio(ours.p99, bare.p99).median, 1.1, " x"))
+	return s
+}
+
+// counted is that nothing else was measured than what was meant.
+func (r race) counted() []rig.Verdict {
+	asked := 0
+	for _, c := range r.all {
+		asked += c.asked
+	}
+	return []rig.Verdict{
+		rig.Exactly("requests at the upstream, as many as were sent", r.arrived, asked),
+		rig.Exactly("admitted, as many as quotient proxy received", r.admitted, r.all[0].asked),
+		rig.Exactly("paths that quotient proxy remembers", r.remembered, r.paths),
+	}
+}
+
+// overhead asks what a proxy adds to a request where nothing is scarce.
+func (b *bench) overhead(ctx context.Context) (rig.Section, error) {
+	r, err := b.race(ctx, pause, true)
+	if err != nil {
+		return rig.Section{}, err
+	}
+	return r.overhead(), nil
+}
+
+func (r race) overhead() rig.Section {
+	s := rig.Section{Title: "Overhead", Note: fmt.Sprintf(`
+The same connections, each of which waits %v before it asks again. Added is the median beside no proxy at
+all, in one round. Times are in µs.`, pause)}
+	s.Header = []string{"proxy", "p50", "p99", "added to p50", "processor time"}
+	none := r.all[len(r.all)-1]
+	added := func(c *contender) spread {
+		var vs []float64
+		for i := range c.p50 {
+			vs = append(vs, c.p50[i]-none.p50[i])
+		}
+		return spreadOf(vs)
+	}
+	for _, c := range r.all {
+		s.Add(c.name, spreadOf(c.p50), spreadOf(c.p99), added(c), rig.Number(spreadOf(c.cpu).median))
+	}
+	ours, bare := r.all[0], r.all[1]
+	s.Verdicts = append(r.counted(),
+		rig.AtMost("added to p50, beside the bare one", added(ours).median/added(bare).median, 2, " x"),
+		rig.AtMost("p99 beside the bare ReverseProxy", ratio(ours.p99, bare.p99).median, 2, " x"))
+	return s
+}
+
+// A spread is the least, the median and the greatest of some figures.
+type spread struct{ least, median, most float64 }
+
+func spreadOf(vs []float64) spread {
+	return spread{rig.Quantile(vs, 0), rig.Quantile(vs, .5), rig.Quantile(vs, 1)}
+}
+
+// ratio is the spread of a over b, each round for itself.
+func ratio(a, b []float64) spread {
+	var vs []float64
+	for i := range min(len(a), len(b)) {
+		vs = append(vs, a[i]/b[i])
+	}
+	return spreadOf(vs)
+}
+
+// String is the median, and the range in brackets.
+func (s spread) String() string {
+	return fmt.Sprintf("%s (%s to %s)", rig.Number(s.median), rig.Number(s.least), rig.Number(s.most))
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/quotient-go/quotient/bench/rig"
+	"github.com/quotient-go/quotient/internal/needed"
+)
+
+// TestMain lets the test program be what it starts: a keeper, or a bare proxy.
+func TestMain(m *testing.M) {
+	rig.Keep()
+	bare()
+	goleak.VerifyTestMain(m,
+		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*HostClient).connsCleaner"),
+		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"))
+}
+
+// TestPartsPlay plays each part small. Only counts are held: a busy machine misses times.
+func TestPartsPlay(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short: real processes")
+	}
+	for _, program := range []string{"nginx", "haproxy"} {
+		if _, err := rig.Find(program); err != nil {
+			needed.Without(t, program, err.Error())
+		}
+	}
+	b := &bench{rounds: 1, paths: 20, slice: 300 * time.Millisecond, stderr: os.Stderr}
+	for _, part := range []func(context.Context) (rig.Section, error){b.throughput, b.overhead} {
+		s, err := part(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range s.Verdicts {
+			if !v.OK && !strings.Contains(v.Name, "beside the bare") {
+				t.Error(v)
+			}
+		}
+		if len(s.Rows) < 4 || t.Failed() {
+			t.Error(s)
+		}
+	}
+}
+
+// TestJudge holds that a good record misses no goal, and that each one which is spoilt misses one.
+func TestJudge(t *testing.T) {
+	good := func() race {
+		r := race{rounds: 3, paths: 20, arrived: 500, admitted: 100, remembered: 20}
+		for i, name := range []string{"quotient proxy", "bare", "nginx", "haproxy", "no proxy"} {
+			v := []float64{100, 100, 100}
+			c := &contender{name: name, rate: v, p50: v, p99: slices.Clone(v), cpu: v, asked: 100}
+			if i == 4 {
+				c.p50 = []float64{50, 50, 50}
+			}
+			r.all = append(r.all, c)
+		}
+		return r
+	}
+	for name, spoil := range map[string]func(*race){
+		"":                          func(*race) {},
+		"as many as were sent":      func(r *race) { r.arrived-- },
+		"quotient proxy received":   func(r *race) { r.admitted-- },
+		"remembers":                 func(r *race) { r.remembered = 1 },
+		"requests/s beside the bar": func(r *race) { r.all[0].rate = []float64{90, 96, 96} },
+		"p99 beside the bare":       func(r *race) { r.all[0].p99 = []float64{201, 201, 90} },
+		"added to p50, beside":      func(r *race) { r.all[0].p50 = []float64{151, 151, 151} },
+	} {
+		r := good()
+		spoil(&r)
+		missed := map[string]bool{}
+		for _, v := range slices.Concat(r.throughput().Verdicts, r.overhead().Verdicts) {
+			if !v.OK {
+				missed[v.Name] = true
+			}
+		}
+		for is := range missed {
+			if name == "" || !strings.Contains(is, name) {
+				t.Errorf("%q: %q is missed", name, is)
+			}
+		}
+		if name != "" && len(missed) != 1 {
+			t.Errorf("%q: missed %v", name, missed)
+		}
+	}
+}
+
+// TestALostRequestIsSeen holds that no crowd is content with a server that hangs up, or refuses.
+func TestALostRequestIsSeen(t *testing.T) {
+	l, err := net.Listen("tcp", rig.At(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := make(chan struct{})
+	var answer atomic.Value
+	answer.Store("")
+	go func() {
+		defer close(gone)
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Read(make([]byte, 1024))
+			_, _ = conn.Write([]byte(answer.Load().(string)))
+			_ = conn.Close()
+		}
+	}()
+	c := crowd{addr: l.Addr().String(), paths: []string{"/"}}
+	if _, err := c.one(t.Context(), 0); err == nil {
+		t.Error("it hangs up, and that is no error")
+	}
+	answer.Store("HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\n\r\n")
+	if _, err := c.one(t.Context(), 0); err == nil || !strings.Contains(err.Error(), "status 429") {
+		t.Error(err)
+	}
+	_ = l.Close()
+	<-gone
+}
+
+func TestBadFlagsAreNamed(t *testing.T) {
+	for args, want := range map[string]string{
+		"-rounds 0": "between 1 and 100", "-slice 99ms": "between 100ms and 1m0s", "-only fleet": `"fleet"`,
+	} {
+		var out, errs bytes.Buffer
+		code := command(strings.Fields(args), &out, &errs)
+		if code != 2 || !strings.Contains(errs.String(), want) {
+			t.Errorf("%s: %d %q", args, code, errs.String())
+		}
+	}
+}
