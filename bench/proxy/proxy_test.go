@@ -21,9 +21,10 @@ import (
 func TestMain(m *testing.M) {
 	rig.Keep()
 	bare()
-	goleak.VerifyTestMain(m,
-		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*HostClient).connsCleaner"),
-		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"))
+	const fasthttp = "github.com/valyala/fasthttp." // ends what it has started some time later
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(fasthttp+"(*HostClient).connsCleaner"),
+		goleak.IgnoreAnyFunction(fasthttp+"(*TCPDialer).tcpAddrsClean"),
+		goleak.IgnoreAnyFunction(fasthttp+"(*workerPool).Start.func2"))
 }
 
 // TestPartsPlay plays each part small. Only counts are held: a busy machine misses times.
