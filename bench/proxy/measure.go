@@ -131,7 +131,7 @@ that of one round. Processor time is that of a proxy's processes for one request
 		s.Add(c.name, spreadOf(c.rate), ratio(c.rate, bare.rate), rig.Number(spreadOf(c.p50).median),
 			spreadOf(c.p99), ratio(c.p99, bare.p99), rig.Number(spreadOf(c.cpu).median))
 	}
-	s.Verdicts = append(r.counted(),
+	s.Verdicts = append(r.counted(), rig.Exactly("paths that quotient proxy remembers", r.remembered, r.paths),
 		rig.AtLeast("requests/s beside the bare ReverseProxy", ratio(ours.rate, bare.rate).median, .97, " x"),
 		rig.AtMost("p99 beside the bare ReverseProxy", ratio(ours.p99, bare.p99).median, 1.1, " x"))
 	return s
@@ -146,7 +146,6 @@ func (r race) counted() []rig.Verdict {
 	return []rig.Verdict{
 		rig.Exactly("requests at the upstream, as many as were sent", r.arrived, asked),
 		rig.Exactly("admitted, as many as quotient proxy received", r.admitted, r.all[0].asked),
-		rig.Exactly("paths that quotient proxy remembers", r.remembered, r.paths),
 	}
 }
 

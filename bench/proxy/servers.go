@@ -19,8 +19,8 @@ import (
 	"github.com/quotient-go/quotient/bench/rig"
 )
 
-// The files of the proxies. Each has a limit for each path that is out of reach; DIR, FILE, LISTEN, ADMIN and
-// UPSTREAM are filled in, here and in command lines.
+// The files of the proxies. Each has a limit for each path that is out of reach; what is in capitals is filled
+// in, here and in command lines.
 const (
 	quotientFile = `
 [proxy]
@@ -83,7 +83,8 @@ backend up
   auto_https off
   order rate_limit before reverse_proxy
 }
-http://LISTEN {
+http://:PORT {
+  bind 127.0.0.1
   rate_limit {
     zone paths {
       key {path}
@@ -167,8 +168,8 @@ func (b *bench) tryLaunch(ctx context.Context, u *upstream, proxy [3]string) (*s
 	}
 	s := &server{name: proxy[0], addr: rig.At(listen), admin: rig.At(admin), dir: dir}
 	file := filepath.Join(dir, "conf")
-	filled := strings.NewReplacer("DIR", dir, "FILE", file, "LISTEN", s.addr, "ADMIN", s.admin,
-		"UPSTREAM", u.addr, "SELF", self)
+	filled := strings.NewReplacer("DIR", dir, "FILE", file, "LISTEN", s.addr, "PORT", fmt.Sprint(listen),
+		"ADMIN", s.admin, "UPSTREAM", u.addr, "SELF", self)
 	if err := os.WriteFile(file, []byte(filled.Replace(proxy[2])), 0o600); err != nil {
 		return nil, err
 	}
