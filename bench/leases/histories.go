@@ -54,20 +54,12 @@ type live struct {
 type counts struct {
 	operations, violations, unknown int
 	seen                            map[string]int // kinds of operations and of answers
-	slowest                         time.Duration
 }
 
 // musts are those that must be there.
-var musts = []string{restart.String(), restore.String(), expire.String(), lost, atOnce, afterWait, pending,
-	refused + "Unknown peer", refused + "Already pending.", refused + "Lock hierachy", refused + "Lock count"}
-
-const (
-	lost      = "answer: lost"
-	atOnce    = "answer: granted at once, or repeated"
-	afterWait = "answer: granted after a wait"
-	pending   = "answer: pending"
-	refused   = "answer: refused, "
-)
+var musts = []string{"restart", "restore", "expire", "lost", "pending", "granted at once, or repeated",
+	"granted after a wait", "refused: Unknown peer", "refused: Already pending.", "refused: Lock hierachy",
+	"refused: Lock count"}
 
 func (c *counts) add(history []porcupine.Operation) {
 	c.operations += len(history)
@@ -76,15 +68,15 @@ func (c *counts) add(history []porcupine.Operation) {
 		c.seen[in(op).kind.String()]++
 		switch {
 		case out.lost:
-			c.seen[lost]++
+			c.seen["lost"]++
 		case out.err != "":
-			c.seen[refused+strings.Join(strings.Fields(out.err)[:2], " ")]++
+			c.seen["refused: "+strings.Join(strings.Fields(out.err)[:2], " ")]++
 		case out.token != 0 && in(op).kind == wait:
-			c.seen[afterWait]++
+			c.seen["granted after a wait"]++
 		case out.token != 0:
-			c.seen[atOnce]++
+			c.seen["granted at once, or repeated"]++
 		case in(op).kind == ask:
-			c.seen[pending]++
+			c.seen["pending"]++
 		}
 	}
 }
@@ -114,7 +106,6 @@ func (b *bench) play(ctx context.Context, histories int, title, note, election s
 		if err != nil {
 			return rig.Section{}, fmt.Errorf("history %d: %w", i, err)
 		}
-		began := time.Now()
 		for _, history := range l.history {
 			result, err := l.rules.check(history)
 			c.violations += asBit(result == porcupine.Illegal)
@@ -124,7 +115,6 @@ func (b *bench) play(ctx context.Context, histories int, title, note, election s
 			}
 			c.add(history)
 		}
-		c.slowest = max(c.slowest, time.Since(began))
 	}
 	return c.section(title, fmt.Sprintf(`
 In each of %d histories %d clients, in groups with semaphores of their own, send %d requests each to the
@@ -144,7 +134,6 @@ func (c *counts) section(title, note string, least int) rig.Section {
 	for _, what := range musts {
 		rarest = min(rarest, c.seen[what])
 	}
-	s.Add("longest check, in ms", c.slowest.Milliseconds())
 	s.Verdicts = []rig.Verdict{
 		rig.AtLeast("operations", float64(c.operations), float64(least), ""),
 		rig.Exactly("violations", c.violations, 0),

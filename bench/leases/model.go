@@ -118,7 +118,6 @@ func (r rules) model() porcupine.Model {
 		DescribeOperation: func(in, out any) string {
 			return fmt.Sprintf("%+v -> %+v", *in.(*input), *out.(*output))
 		},
-		DescribeState: func(st any) string { return fmt.Sprintf("%+v", *st.(*state)) },
 	}
 }
 

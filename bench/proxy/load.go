@@ -96,7 +96,7 @@ func (c crowd) one(ctx context.Context, i int) (took []float64, err error) {
 		if err := client.Do(&req, &resp); err != nil {
 			return took, err
 		}
-		took = append(took, rig.Micros(time.Since(began)))
+		took = append(took, micros(time.Since(began)))
 		if resp.StatusCode() != fasthttp.StatusOK {
 			return took, fmt.Errorf("answered with status %d: %.200s", resp.StatusCode(), resp.Body())
 		}
@@ -109,6 +109,8 @@ func (c crowd) one(ctx context.Context, i int) (took []float64, err error) {
 	}
 	return took, nil
 }
+
+func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
 // paths makes n distinct paths.
 func paths(n int) (all []string) {

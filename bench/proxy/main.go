@@ -22,8 +22,7 @@ import (
 const (
 	benchPackage    = "github.com/quotient-go/quotient/bench/proxy"
 	quotientPackage = "github.com/quotient-go/quotient/cmd/quotient"
-	note            = "Written by `go run ./proxy > proxy/results.md` in bench/. Clients, upstream and proxies\n" +
-		"are on the loopback interface."
+	note            = "Written by `go run ./proxy > proxy/results.md` in bench/, over the loopback interface."
 )
 
 // bench is how much to measure.

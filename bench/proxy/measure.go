@@ -104,7 +104,7 @@ func (c *contender) play(ctx context.Context, s *server, who crowd, slice time.D
 	c.asked += n
 	if counts {
 		c.rate = append(c.rate, float64(n)/got.during.Seconds())
-		c.cpu = append(c.cpu, rig.Micros(after-before)/float64(n))
+		c.cpu = append(c.cpu, micros(after-before)/float64(n))
 		c.p50 = append(c.p50, rig.Quantile(got.took, .5))
 		c.p99 = append(c.p99, rig.Quantile(got.took, .99))
 	}
@@ -131,7 +131,8 @@ that of one round. Processor time is that of a proxy's processes for one request
 		s.Add(c.name, spreadOf(c.rate), ratio(c.rate, bare.rate), rig.Number(spreadOf(c.p50).median),
 			spreadOf(c.p99), ratio(c.p99, bare.p99), rig.Number(spreadOf(c.cpu).median))
 	}
-	s.Verdicts = append(r.counted(), rig.Exactly("paths that quotient proxy remembers", r.remembered, r.paths),
+	s.Verdicts = append(r.counted(),
+		rig.Exactly("paths that quotient proxy remembers", r.remembered, r.paths),
 		rig.AtLeast("requests/s beside the bare ReverseProxy", ratio(ours.rate, bare.rate).median, .97, " x"),
 		rig.AtMost("p99 beside the bare ReverseProxy", ratio(ours.p99, bare.p99).median, 1.1, " x"))
 	return s

@@ -19,8 +19,8 @@ import (
 	"github.com/quotient-go/quotient/bench/rig"
 )
 
-// The files of the proxies. Each has a limit for each path that is out of reach; what is in capitals is filled
-// in, here and in command lines.
+// The files of the proxies. Each has a limit for each path that is out of reach; what is in capitals is
+// filled in, here and in command lines.
 const (
 	quotientFile = `
 [proxy]

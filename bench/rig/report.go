@@ -114,9 +114,6 @@ func Number(v float64) string {
 	return fmt.Sprintf("%.3g", v)
 }
 
-// Micros is a duration in µs.
-func Micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
-
 // A Part of a program is one figure, or several that belong together.
 type Part struct {
 	Name string

@@ -61,18 +61,15 @@ func TestAServerThatFailsIsNamed(t *testing.T) {
 	}
 }
 
+// TestAgainIsTold holds that what Tell writes comes back, and that the program ends with its input.
 func TestAgainIsTold(t *testing.T) {
-	said := make(chan string, 1)
-	p, err := Again(func(r io.Reader) {
-		var text string
-		_ = json.NewDecoder(r).Decode(&text)
-		said <- text
-	}, echoArg)
+	var said string
+	p, err := Again(func(r io.Reader) { _ = json.NewDecoder(r).Decode(&said) }, echoArg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(p.Tell("hello"), p.Stop()); err != nil || <-said != "hello" {
-		t.Error(err)
+	if err := errors.Join(p.Tell("hello"), p.Stop()); err != nil || said != "hello" {
+		t.Error(said, err)
 	}
 }
 
@@ -99,8 +96,7 @@ func TestProgram(t *testing.T) {
 		{"", "broken: no luck", 2},
 		{"-only good,speed", `no part is called "speed"`, 2},
 		{"more", `unexpected argument "more"`, 2},
-		{"-n 4", "it is not between 1 and 3", 2},
-		{"-wait 1h", "it is not between 1s and 1m0s", 2},
+		{"-n 4", "it is not between 1 and 3", 2}, {"-wait 1h", "it is not between 1s and 1m0s", 2},
 		{"-n 2 -wait 3s -only good", "## good", 0},
 		{"-h", "1 to 3", 0},
 	} {
