@@ -149,7 +149,8 @@ func (c *crew) report(s *rig.Section, served, beyond, survived int) error {
 		rig.Exactly(c.name+": violations, with "+fmt.Sprint(beyond)+" more that restores report",
 			asBit(result == porcupine.Illegal), 0),
 		rig.Exactly(c.name+": unknown", asBit(result == porcupine.Unknown), 0),
-		rig.Exactly(c.name+": clients that got a lock after the last start", served, c.n))
+		rig.Exactly(c.name+": clients that got a lock after the last start", served, c.n),
+		rig.AtLeast(c.name+": leases that were restored and held on", float64(survived), 1, ""))
 	return err
 }
 

@@ -43,8 +43,8 @@ func TestPartsPlay(t *testing.T) {
 	}{
 		{"histories", "", shared.singleServer, []string{"rarest"}},
 		{"elected", "etcd", shared.electedServers, []string{"rarest"}},
-		{"kills", "", shared.manyKills, nil},
-		{"failovers", "etcd", shared.manyFailovers, []string{"longest"}},
+		{"kills", "", shared.manyKills, []string{"restored and held on"}},
+		{"failovers", "etcd", shared.manyFailovers, []string{"restored and held on", "longest"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -24,7 +24,8 @@ func TestMain(m *testing.M) {
 	const fasthttp = "github.com/valyala/fasthttp." // ends what it has started some time later
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(fasthttp+"(*HostClient).connsCleaner"),
 		goleak.IgnoreAnyFunction(fasthttp+"(*TCPDialer).tcpAddrsClean"),
-		goleak.IgnoreAnyFunction(fasthttp+"(*workerPool).Start.func2"))
+		goleak.IgnoreAnyFunction(fasthttp+"(*workerPool).Start.func2"),
+		goleak.IgnoreAnyFunction(fasthttp+"updateServerDate.func1"))
 }
 
 // TestPartsPlay plays each part small. Only counts are held: a busy machine misses times.
