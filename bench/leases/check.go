@@ -20,6 +20,9 @@ func (r rules) check(history []porcupine.Operation) (porcupine.CheckResult, erro
 	return linearizable(r.model(), history)
 }
 
+// pictures is the folder of the pages; that of temporary files when empty.
+var pictures string
+
 // linearizable reports whether an order of the operations explains their answers.
 func linearizable(m porcupine.Model, history []porcupine.Operation) (porcupine.CheckResult, error) {
 	result := porcupine.CheckOperationsTimeout(m, history, patience)
@@ -27,7 +30,7 @@ func linearizable(m porcupine.Model, history []porcupine.Operation) (porcupine.C
 		return result, nil
 	}
 	_, info := porcupine.CheckOperationsVerbose(m, history, patience)
-	f, err := os.CreateTemp("", "quotient-leases-*.html")
+	f, err := os.CreateTemp(pictures, "quotient-leases-*.html")
 	if err == nil {
 		defer f.Close()
 		err = porcupine.Visualize(m, info, f)

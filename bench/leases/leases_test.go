@@ -25,7 +25,12 @@ var shared = &bench{
 
 func TestMain(m *testing.M) {
 	rig.Keep()
+	var err error
+	if pictures, err = os.MkdirTemp("", "quotient-leases-"); err != nil {
+		panic(err)
+	}
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		_ = os.RemoveAll(pictures)
 		_ = os.RemoveAll(shared.dir)
 		os.Exit(code)
 	}))
@@ -70,8 +75,7 @@ func TestPartsPlay(t *testing.T) {
 
 // TestHoldersAreJudged holds that a lock which too many hold, and a token that does not rise, are refused.
 func TestHoldersAreJudged(t *testing.T) {
-	t.Setenv("TMPDIR", t.TempDir()) // for the pictures
-	type times [5]int               // the token, then called, from, to, and unlocked or 0
+	type times [5]int // the token, then called, from, to, and unlocked or 0
 	for what, c := range map[string]struct {
 		most int
 		all  []times
@@ -108,7 +112,6 @@ func TestChangedAnswersAreFound(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short: real processes")
 	}
-	t.Setenv("TMPDIR", t.TempDir()) // for the pictures
 	changes := map[string]func(in *input, out *output) bool{
 		"remainder": func(in *input, out *output) bool { out.n += 100; return in.kind == remainder },
 		"is_acquired": func(in *input, out *output) bool {
