@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/quotient-go/quotient/internal/listen"
 )
 
 // soon is how long what needs no waiting may take on a busy machine. It is shorter than each time-out of
@@ -96,23 +98,16 @@ func operatorOf(t *testing.T, base string, config *tls.Config) *Client {
 	return c
 }
 
-// counts are how many connections have not ended, and how many of them are of known callers.
-func (p *places) counts() (open, known int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.open, p.known
-}
-
 // become fails unless so many connections are there, and known, soon.
-func (p *places) become(t *testing.T, open, known int) {
+func become(t *testing.T, all *listen.Places, open, known int) {
 	t.Helper()
 	for end := time.Now().Add(2 * soon); ; time.Sleep(time.Millisecond) {
-		o, k := p.counts()
-		if o == open && k == known {
+		now := all.State()
+		if now.Open == open && now.Known == known {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatalf("%d connections, %d known; want %d and %d", o, k, open, known)
+			t.Fatalf("%+v, want %d connections and %d known", now, open, known)
 		}
 	}
 }
@@ -154,15 +149,15 @@ func TestStrangersDoNotKeepOperatorsOut(t *testing.T) {
 				l, base = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{certificate}}),
 					"https://"+addr
 			}
-			all := newPlaces(l)
+			all := h.newPlaces()
 			ctx, cancel := context.WithCancel(t.Context())
 			served := make(chan error, 1)
-			go func() { served <- h.serve(ctx, all) }()
+			go func() { served <- h.serve(ctx, l, all) }()
 			first := operatorOf(t, base, &tls.Config{RootCAs: trusted})
 			second := operatorOf(t, base, &tls.Config{RootCAs: trusted})
 			askState(t, first)
 			leave := crowd(t, addr, manyStrangers, tt.act)
-			if open, _ := all.counts(); open > maxConns {
+			if open := all.State().Open; open > maxConns {
 				t.Errorf("%d connections", open)
 			}
 			askState(t, second)
@@ -170,10 +165,10 @@ func TestStrangersDoNotKeepOperatorsOut(t *testing.T) {
 				t.Error("an operator's connection was closed")
 			}
 			leave()
-			all.become(t, 2, 2)
+			become(t, all, 2, 2)
 			first.Close()
 			second.Close()
-			all.become(t, 0, 0)
+			become(t, all, 0, 0)
 			cancel()
 			if err := <-served; err != nil {
 				t.Errorf("Serve: %v", err)
@@ -198,10 +193,10 @@ func TestStrangersAreIdleForShort(t *testing.T) {
 		h2     bool
 		want   time.Duration
 	}{
-		"public": {[]Option{Token(secret)}, "", []string{"/openapi.json", "/"}, false, strangerIdle},
+		"public": {[]Option{Token(secret)}, "", []string{"/openapi.json", "/"}, false, listen.StrangerIdle},
 		"public, HTTP/2": {[]Option{Token(secret)}, "", []string{"/openapi.json", "/"}, true,
-			strangerIdle},
-		"public, and there is no token": {nil, "", []string{"/openapi.json", "/"}, false, strangerIdle},
+			listen.StrangerIdle},
+		"public, and there is no token": {nil, "", []string{"/openapi.json", "/"}, false, listen.StrangerIdle},
 		"data": {[]Option{Token(secret)}, secret, []string{"/state"}, false,
 			idleTimeout},
 		// after GOAWAY
@@ -212,10 +207,10 @@ func TestStrangersAreIdleForShort(t *testing.T) {
 			idleTimeout},
 		"data, and then public": {[]Option{Token(secret)}, secret, []string{"/state", "/"}, false,
 			idleTimeout},
-		"open": {[]Option{Token(secret)}, "", []string{"/ready"}, false, strangerIdle},
+		"open": {[]Option{Token(secret)}, "", []string{"/ready"}, false, listen.StrangerIdle},
 		"open, with the token": {[]Option{Token(secret)}, secret, []string{"/ready"}, false,
-			strangerIdle},
-		"open, and there is no token": {nil, "", []string{"/ready"}, false, strangerIdle},
+			listen.StrangerIdle},
+		"open, and there is no token": {nil, "", []string{"/ready"}, false, listen.StrangerIdle},
 		"mounted": {[]Option{Token(secret)}, secret, []string{"/metrics", "/ready"},
 			false, idleTimeout},
 	} {
@@ -229,10 +224,10 @@ func TestStrangersAreIdleForShort(t *testing.T) {
 					l = tls.NewListener(l,
 						&tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: []string{"h2"}})
 				}
-				all := newPlaces(l)
+				all := h.newPlaces()
 				ctx, cancel := context.WithCancel(t.Context())
 				served := make(chan error, 1)
-				go func() { served <- h.serve(ctx, all) }()
+				go func() { served <- h.serve(ctx, l, all) }()
 				dialed, ended := 0, make(chan time.Time, 9)
 				transport := &http.Transport{
 					ForceAttemptHTTP2: tt.h2,
@@ -246,7 +241,7 @@ func TestStrangersAreIdleForShort(t *testing.T) {
 				}
 				var last time.Time
 				for _, path := range tt.paths {
-					time.Sleep(strangerIdle / 2)
+					time.Sleep(listen.StrangerIdle / 2)
 					last = time.Now()
 					ask(t, transport, map[bool]string{false: "http", true: "https"}[tt.h2], path, tt.secret)
 				}
@@ -255,8 +250,8 @@ func TestStrangersAreIdleForShort(t *testing.T) {
 						dialed, idle, tt.want)
 				}
 				synctest.Wait()
-				if open, known := all.counts(); open != 0 || known != 0 {
-					t.Errorf("%d connections, %d known; want none", open, known)
+				if now := all.State(); now.Open != 0 || now.Known != 0 {
+					t.Errorf("%+v, want none", now)
 				}
 				transport.CloseIdleConnections()
 				cancel()
@@ -286,71 +281,3 @@ func ask(t *testing.T, rt http.RoundTripper, scheme, path, secret string) {
 	_ = resp.Body.Close()
 }
 
-// TestFullOfKnownCallers: when all places have known callers that are at work the next one waits until one of
-// them is idle or gone, and Close ends that wait.
-func TestFullOfKnownCallers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
-		p := newPlaces(inner)
-		accepted := make(chan net.Conn)
-		go func() {
-			defer close(accepted)
-			for {
-				conn, err := p.Accept()
-				if err != nil {
-					return
-				}
-				accepted <- conn
-			}
-		}()
-		dial := func() {
-			here, there := net.Pipe()
-			t.Cleanup(func() { _ = here.Close(); _ = there.Close() })
-			inner.conns <- there
-		}
-		var conns []net.Conn
-		for range maxConns {
-			dial()
-			conn := <-accepted
-			conns = append(conns, conn)
-			req, _ := http.NewRequestWithContext(p.remember(t.Context(), conn), http.MethodGet, "/", nil)
-			welcome(req)
-		}
-		waits := func() {
-			t.Helper()
-			synctest.Wait()
-			select {
-			case <-accepted:
-				t.Error("one too many was accepted")
-			default:
-			}
-		}
-		dial()
-		waits()
-		p.follow(conns[0], http.StateClosed)
-		conns = append(conns, <-accepted)
-		req, _ := http.NewRequestWithContext(p.remember(t.Context(), conns[maxConns]),
-			http.MethodGet, "/", nil)
-		welcome(req)
-		dial()
-		waits()
-		p.follow(conns[1], http.StateIdle) // it is closed for the one that waits
-		waits()                            // until it has ended
-		p.follow(conns[1], http.StateClosed)
-		<-accepted
-		if _, err := conns[1].Read(make([]byte, 1)); err == nil || len(p.taken) != maxConns ||
-			p.open != maxConns {
-			t.Errorf("%v: %d places of %d connections", err, len(p.taken), p.open)
-		}
-		for _, c := range p.taken {
-			c.known = true
-		}
-		p.known = len(p.taken)
-		dial()
-		waits()
-		_ = p.Close()
-		if _, more := <-accepted; more {
-			t.Error("accepted after Close")
-		}
-	})
-}
