@@ -86,6 +86,7 @@ var oddBodies = []badBody{
 	{"/replicas", `{"replicas":4,"\u0072eplicas":5}`, "replicas"},
 	{"/replicas", `{"REPLICAS":4}`, "REPLICAS"}, {"/replicas", `{"replica\u017f":4}`, "replicaſ"},
 	{"/replicas", `{"":4}`, `""`},
+	{"/replicas", strings.Repeat(`{"a":`, 9) + `1` + strings.Repeat(`}`, 9), "a"},
 	{"/replicas", `{"replicas":4,"__proto__":{}}`, "__proto__"}, {"/replicas", `{"ordinal":1}`, "replicas"},
 	{"/replicas", `{"replicas":4,"` + strings.Repeat("x", 1000) + `":1}`, strings.Repeat("x", 64) + "…"},
 	{"/limit", `{}`, "rates"}, {"/limit", `{"in_flight":3}`, "rates"}, {"/limit", `{"deny":false}`, "rates"},
@@ -135,7 +136,7 @@ var noJSON = []string{
 	`{"replicas":0x4}`, `{"replicas":04}`, `{"replicas":+4}`, `{"replicas":.5}`, `{"replicas":4.}`,
 	`{"replicas":NaN}`, `{"replicas":Infinity}`, `{"replicas":"\x41"}`,
 	`{"replicas":"` + "\n" + `"}`, `{"a":` + strings.Repeat(`[`, 9),
-	strings.Repeat(`{"a":`, 9) + `1` + strings.Repeat(`}`, 9), strings.Repeat(`[`, 30000),
+	strings.Repeat(`[`, 30000), strings.Repeat(`[`, 30000) + strings.Repeat(`]`, 30000),
 	`{"replicas":4} // four`, "replicas=4",
 }
 

@@ -280,4 +280,3 @@ func ask(t *testing.T, rt http.RoundTripper, scheme, path, secret string) {
 	_, _ = io.Copy(io.Discard, resp.Body)
 	_ = resp.Body.Close()
 }
-
