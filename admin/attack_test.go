@@ -29,6 +29,9 @@ var (
 	notTruths  = []string{`null`, `0`, `1`, `"true"`, `""`, `[]`, `{}`}
 	notLists   = []string{`null`, `true`, `4`, `"[]"`, `{}`}
 	notObjects = []string{`null`, `true`, `4`, `"{}"`, `[]`}
+	notDigits  = slices.Concat(notStrings, []string{`16045690984503098046`, `""`, `"x"`, `"01"`, `"+1"`, `"-1"`,
+		`"1.0"`, `"1e3"`, `" 1"`, `"0x1"`, `"1_000"`, `"18446744073709551616"`, `"١"`,
+		`"` + strings.Repeat("9", 1000) + `"`})
 )
 
 // tooSlow are events a second that are too few.
@@ -78,6 +81,10 @@ var fields = []struct {
 	{"/reset", `{"key":%s}`, "key",
 		slices.Concat(notStrings, []string{`"` + strings.Repeat("k", 4097) + `"`})},
 	{"/dry-run", `{"dry_run":%s}`, "dry_run", notTruths},
+	{"/leases/break", `{"semaphore":%s,"peer":"1","token":"1"}`, "semaphore",
+		slices.Concat(notStrings, []string{`"` + strings.Repeat("s", 1025) + `"`})},
+	{"/leases/break", `{"semaphore":"a","peer":%s,"token":"1"}`, "peer", notDigits},
+	{"/leases/break", `{"semaphore":"a","peer":"1","token":%s}`, "token", append(notDigits, `"0"`)},
 }
 
 // oddBodies are bad as a whole, or by their names.
@@ -125,6 +132,11 @@ var oddBodies = []badBody{
 	{"/reset", `{"key":"K","limit":null}`, "limit"},
 	{"/dry-run", `{}`, "dry_run"}, {"/dry-run", `{"dry_run":true,"dry_run":false}`, "dry_run"},
 	{"/dry-run", `{"dryRun":true}`, "dryRun"},
+	{"/leases/break", `{}`, "semaphore"}, {"/leases/break", `{"semaphore":"a"}`, "peer"},
+	{"/leases/break", `{"semaphore":"a","peer":"1"}`, "token"},
+	{"/leases/break", `{"semaphore":"a","peer":"1","token":"1","force":true}`, "force"},
+	{"/leases/break", `{"semaphore":"a","peer":"1","peer":"1","token":"1"}`, "peer"},
+	{"/leases/break", `{"semaphore":"a","Peer":"1","token":"1"}`, "Peer"},
 }
 
 // noJSON are bad bodies for every route: "body" is to blame.
@@ -149,7 +161,7 @@ func badBodies() []badBody {
 	}
 	for _, rt := range routes {
 		for _, body := range noJSON {
-			if slices.Contains(rt.methods, http.MethodPut) {
+			if !slices.Contains(rt.methods, http.MethodGet) {
 				all = append(all, badBody{rt.path, body, "body"})
 			}
 		}
@@ -180,11 +192,16 @@ func TestAttackBodies(t *testing.T) {
 	}
 	t.Logf("%d bad bodies", len(bodies))
 	l := newLimiter(t, quotient.StartPool(quotient.Pool{Replicas: 3, Ordinal: 1}))
-	h := quiet(t, l)
+	locks := newLeases("a")
+	h := quiet(t, l, WithLeases(locks))
 	before := configurationOf(l)
 	for _, bad := range bodies {
-		rec := request{method: "PUT", path: bad.path, body: bad.body}.send(h)
-		documented(t, c, bad.path, "PUT", rec.Code, rec.Header(), rec.Body.Bytes())
+		method := http.MethodPut
+		if bad.path == "/leases/break" {
+			method = http.MethodPost
+		}
+		rec := request{method: method, path: bad.path, body: bad.body}.send(h)
+		documented(t, c, bad.path, method, rec.Code, rec.Header(), rec.Body.Bytes())
 		if rec.Body.Len() > 2000 {
 			t.Errorf("%s %.100q: an answer of %d bytes", bad.path, bad.body, rec.Body.Len())
 		}
@@ -193,8 +210,8 @@ func TestAttackBodies(t *testing.T) {
 			t.Errorf("%s %.100q: %d %+v, want field %q", bad.path, bad.body, rec.Code, got, bad.field)
 		}
 	}
-	if after := configurationOf(l); !reflect.DeepEqual(before, after) {
-		t.Errorf("configuration was %+v and is %+v", before, after)
+	if after := configurationOf(l); !reflect.DeepEqual(before, after) || locks.breaks != 0 {
+		t.Errorf("configuration was %+v and is %+v; %d locks are broken", before, after, locks.breaks)
 	}
 }
 
@@ -222,39 +239,45 @@ func TestAttackHostsAndOrigins(t *testing.T) {
 	if len(hosts)+len(headers) < 40 {
 		t.Fatalf("only %d", len(hosts)+len(headers))
 	}
-	l := newLimiter(t)
-	h := quiet(t, l)
+	l, locks := newLimiter(t), newLeases("a")
+	h := quiet(t, l, WithLeases(locks))
 	before := configurationOf(l)
-	refused := func(req request) {
+	// in this order: a stream that is let in would not end
+	data := []request{get("/state"), get("/events"), get("/keys"), get("/explain?key=K"), get("/leases"),
+		{method: "PUT", path: "/dry-run", body: `{"dry_run":true}`}, goodBreak("a")}
+	refused := func(req request, host string, header http.Header) {
 		t.Helper()
+		req.host, req.header = host, header
 		rec := req.send(h)
 		if rec.Code == 200 {
 			t.Fatalf("%+v: 200", req)
 		}
-		got := decode[Problem](t, rec)
-		if rec.Code != 403 || got.Field == "" {
+		if got := decode[Problem](t, rec); rec.Code != 403 || got.Field == "" {
 			t.Errorf("%+v: %d %+v", req, rec.Code, got)
 		}
 	}
-	// in this order: a stream that is let in would not end
-	data := []string{"/state", "/events", "/keys", "/explain?key=K"}
 	for _, host := range hosts {
-		if slices.Contains(allowedAnyway, host) {
-			continue
-		}
-		refused(request{method: "PUT", path: "/dry-run", body: `{"dry_run":true}`, host: host})
-		for _, path := range append(data, "/", "/openapi.json") {
-			refused(request{method: "GET", path: path, host: host})
+		for _, req := range append(data, get("/"), get("/openapi.json")) {
+			if !slices.Contains(allowedAnyway, host) {
+				refused(req, host, nil)
+			}
 		}
 	}
 	for _, header := range headers {
-		refused(request{method: "PUT", path: "/dry-run", body: `{"dry_run":true}`, header: header})
-		for _, path := range data {
-			refused(request{method: "GET", path: path, header: header})
+		for _, req := range data {
+			refused(req, "", header)
 		}
 	}
-	if after := configurationOf(l); !reflect.DeepEqual(before, after) {
-		t.Errorf("configuration was %+v and is %+v", before, after)
+	if after := configurationOf(l); !reflect.DeepEqual(before, after) || locks.breaks != 0 {
+		t.Errorf("configuration was %+v and is %+v; %d locks are broken", before, after, locks.breaks)
+	}
+	for _, header := range []http.Header{
+		{}, {"Sec-Fetch-Site": {"same-origin"}}, {"Origin": {"http://127.0.0.1:9090"}},
+	} {
+		req := putReplicas(`{"replicas":4}`)
+		if req.header = header; req.send(h).Code != 200 {
+			t.Errorf("refused with %v", header)
+		}
 	}
 }
 
@@ -274,6 +297,7 @@ func TestAttackQueries(t *testing.T) {
 		{"/keys?key=K", "key", 400},
 		{"/explain", "key", 400}, {"/explain?key=" + strings.Repeat("k", 4097), "key", 400},
 		{"/explain?key=K&limiter=none", "limiter", 404}, {"/explain?Key=K", "Key", 400},
+		{"/events?limiter=api", "limiter", 400}, {"/events?x=1&x=2", "x", 400}, {"/events?%", "query", 400},
 	}
 	h := quiet(t, newLimiter(t))
 	for _, tt := range tests {
@@ -341,6 +365,7 @@ func TestAttackGigabyteBodies(t *testing.T) {
 		{"other type", "PUT", "/replicas", "text/plain", false, 415, drain + head},
 		{"other method", "POST", "/replicas", "application/json", false, 405, drain + head},
 		{"other path", "PUT", "/other", "application/json", true, 404, drain + head},
+		{"break", "POST", "/leases/break", "application/json", false, 413, maxBody + head},
 		{"no token", "PUT", "/limit", "application/json", false, 401, drain + head},
 		{"a read", "GET", "/state", "", false, 200, drain + head},
 	}
@@ -348,7 +373,7 @@ func TestAttackGigabyteBodies(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var read atomic.Int64
 			l := newLimiter(t)
-			var opts []Option
+			opts := []Option{WithLeases(newLeases("a"))}
 			if tt.status == 401 {
 				opts = append(opts, Token("0123456789abcdef"))
 			}

@@ -3,15 +3,21 @@ package admin
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"errors"
 	"fmt"
 	"log/slog"
+	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -44,7 +50,7 @@ func TestTokens(t *testing.T) {
 	}
 	c := readContract(t)
 	l := newLimiter(t)
-	h := quiet(t, l, Token(secret, other), ReadOnlyToken(looker))
+	h := quiet(t, l, Token(secret, other), ReadOnlyToken(looker), WithLeases(newLeases("a")))
 	for _, tt := range tests {
 		header := http.Header{"Authorization": tt.authorization}
 		for _, path := range []string{"/state", "/keys", "/explain?key=K"} {
@@ -67,6 +73,14 @@ func TestTokens(t *testing.T) {
 				l.Stats().Version, before, tt.write)
 		}
 		documented(t, c, "/dry-run", "PUT", rec.Code, rec.Header(), rec.Body.Bytes())
+	}
+	for _, rt := range routes {
+		for _, method := range rt.methods {
+			req := request{method: method, path: rt.path, header: http.Header{"Authorization": {"Bearer " + looker}}}
+			if method != "GET" && method != "HEAD" && req.send(h).Code != 403 {
+				t.Errorf("%s %s with a token for reading is not refused", method, rt.path)
+			}
+		}
 	}
 	for path, want := range map[string]int{
 		"/":             200,
@@ -299,6 +313,10 @@ func TestBadOptions(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	// nil is slog.Default, not a panic at the first change
+	if mount(t, newLimiter(t), Logger(nil)).(*Handler).api.log == nil {
+		t.Error("no log")
+	}
 	if _, err := NewClient("http://localhost", nil); err == nil {
 		t.Error("a nil option of a client")
 	}
@@ -321,5 +339,89 @@ func TestZeroHandler(t *testing.T) {
 	}
 	if err := h.Serve(t.Context(), l); err == nil {
 		t.Error("it serves")
+	}
+}
+
+// selfSigned is a certificate for both ends of a connection, and the pool that trusts it.
+func selfSigned(t *testing.T, name string) (tls.Certificate, *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore:   time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true,
+		BasicConstraintsValid: true,
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(leaf)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
+}
+
+// lines is a log that may be read while others write.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// TestMutualTLS goes through Serve and a TLS listener: a client with the right certificate is served and
+// named in the log.
+func TestMutualTLS(t *testing.T) {
+	server, trusted := selfSigned(t, "server")
+	operator, operators := selfSigned(t, "operator")
+	stranger, _ := selfSigned(t, "stranger")
+	var out lines
+	h := mount(t, newLimiter(t), MutualTLS(), Logger(slog.New(slog.NewTextHandler(&out, nil)))).(*Handler)
+	l, err := h.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	serving(t, h,
+		tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{server}, ClientCAs: operators,
+			ClientAuth: tls.VerifyClientCertIfGiven}))
+	connect := func(certificates ...tls.Certificate) error {
+		transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trusted,
+			Certificates: certificates}}
+		c, err := NewClient("https://"+l.Addr().String(), HTTPClient(&http.Client{Transport: transport}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_, err = c.SetDryRun(t.Context(), "api", true)
+		return err
+	}
+	if err := connect(operator); err != nil ||
+		!strings.Contains(out.String(), `by="certificate CN=operator"`) {
+		t.Errorf("the operator: %v, logged %s", err, out.String())
+	}
+	var p *Problem
+	if err := connect(); !errors.As(err, &p) || p.Status != 401 || p.Field != "client certificate" {
+		t.Errorf("without a certificate: %v", err)
+	}
+	if err := connect(stranger); err == nil {
+		t.Errorf("a stranger: %v", err)
 	}
 }

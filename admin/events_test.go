@@ -355,18 +355,6 @@ func TestEventsAreNeverSilent(t *testing.T) {
 	}
 }
 
-// TestEventsReadTheQuery: a parameter that would be ignored is refused, before a place is taken.
-func TestEventsReadTheQuery(t *testing.T) {
-	c := readContract(t)
-	for _, query := range []string{"?limiter=api", "?bogus=1", "?x=1&x=2", "?%"} {
-		rec := get("/events" + query).send(quiet(t, newLimiter(t)))
-		if rec.Code != http.StatusBadRequest {
-			t.Errorf("%s: %d", query, rec.Code)
-		}
-		documented(t, c, "/events", "GET", rec.Code, rec.Header(), rec.Body.Bytes())
-	}
-}
-
 // TestEventsHaveNoBody: a body that is announced and never sent holds neither a place nor the connection. The
 // server would wait for it before the first event, when the read deadline is gone.
 func TestEventsHaveNoBody(t *testing.T) {

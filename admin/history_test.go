@@ -155,31 +155,6 @@ func TestHistoryStartsAndEnds(t *testing.T) {
 	})
 }
 
-// TestServeTakesSamples: without any reader, from its first second to its end.
-func TestServeTakesSamples(t *testing.T) {
-	h, _, _ := two(t)
-	l, err := h.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	before := time.Now()
-	t.Run("served", func(t *testing.T) {
-		serving(t, h, l)
-		for time.Since(before) < 10*time.Second {
-			h.api.samples.mu.Lock()
-			serving := h.api.samples.serving
-			h.api.samples.mu.Unlock()
-			if serving == 1 {
-				return
-			}
-		}
-		t.Error("no samples are taken")
-	})
-	if h.api.samples.serving != 0 || h.api.samples.timer != nil {
-		t.Error("samples are taken after the end")
-	}
-}
-
 // TestStreamsKeepTheHistory: an open stream is a reader for as long as it is open.
 func TestStreamsKeepTheHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -274,34 +249,6 @@ func TestHistoryRequests(t *testing.T) {
 		if p := decode[Problem](t, rec); rec.Code != http.StatusBadRequest || p.Field != "history" {
 			t.Errorf("%s: %d %+v", query, rec.Code, p)
 		}
-	}
-}
-
-// TestClientsHistory: the client has it too.
-func TestClientsHistory(t *testing.T) {
-	h, api, _ := two(t)
-	l, err := h.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	serving(t, h, l)
-	c, err := NewClient("http://" + l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	s, err := c.StateAndHistory(t.Context())
-	if err != nil || s.History == nil || len(s.History.Limiters) != 2 {
-		t.Errorf("%+v, %v", s.History, err)
-	}
-	s, err = c.State(t.Context())
-	if err != nil || s.History != nil || !slices.Equal(s.May, []string{"read", "write"}) {
-		t.Errorf("history %+v, may %q, %v", s.History, s.May, err)
-	}
-	before := api.Stats().Version
-	_, err = c.SetDryRun(t.Context(), "api", true, ValidateOnly())
-	if err != nil || api.Stats().Version != before {
-		t.Errorf("validated: %v, version %d after %d", err, api.Stats().Version, before)
 	}
 }
 

@@ -2,9 +2,7 @@ package admin
 
 import (
 	"context"
-	"errors"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -165,45 +163,5 @@ func TestMountsThatCannotBe(t *testing.T) {
 	_, err := New(new(quotient.Registry), Mount("/debug", serves), Mount("/debugger", serves))
 	if err != nil {
 		t.Errorf("two names of which one begins as the other: %v", err)
-	}
-}
-
-// TestProbesAtAPodsAddress asks a real listener as a kubelet and as Prometheus do.
-func TestProbesAtAPodsAddress(t *testing.T) {
-	h := mount(t, newLimiter(t),
-		append(mounts(), Token(secret), Logger(slog.New(slog.DiscardHandler)))...).(*Handler)
-	l, err := h.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	serving(t, h, l)
-	transport := &http.Transport{DisableKeepAlives: true}
-	for _, tt := range []struct {
-		path, host, secret, want string
-	}{
-		{"/ready", "10.1.2.3:4041", "", "200 ready /ready"},
-		{"/metrics", l.Addr().String(), "", "401"},
-		{"/metrics", l.Addr().String(), secret, "200 metrics /metrics"},
-	} {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
-			"http://"+l.Addr().String()+tt.path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Host = tt.host
-		if tt.secret != "" {
-			req.Header.Set("Authorization", "Bearer "+tt.secret)
-		}
-		resp, err := transport.RoundTrip(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, err := io.ReadAll(resp.Body)
-		if err := errors.Join(err, resp.Body.Close()); err != nil {
-			t.Fatal(err)
-		}
-		if got := resp.Status[:3] + " " + string(body); !strings.HasPrefix(got, tt.want) {
-			t.Errorf("%s at %s: %s, want %s", tt.path, tt.host, got, tt.want)
-		}
 	}
 }

@@ -199,6 +199,18 @@ func TestLockOfTheDead(t *testing.T) {
 	if _, err := os.Stat(elsewhere); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("it has made a file elsewhere: %v", err)
 	}
+	if err := os.Remove(path + ".lock"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte("keep me"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.Listen(t.Context(), "unix", path); err == nil {
+		t.Error("a file is taken for a socket")
+	}
+	if text, err := os.ReadFile(path); err != nil || string(text) != "keep me" {
+		t.Errorf("the file is %q, %v", text, err)
+	}
 	for _, bad := range []string{"", "@abstract"} {
 		if l, err := h.Listen(t.Context(), "unix", bad); err == nil ||
 			!strings.Contains(err.Error(), "address") {

@@ -136,7 +136,8 @@ func TestTrialIsTheChange(t *testing.T) {
 // tryAndChange validates a change and then makes it, and returns the status of both.
 func tryAndChange(t *testing.T, l *quotient.Limiter, path, body, tag string) int {
 	t.Helper()
-	h := quiet(t, l)
+	var logged strings.Builder
+	h := mount(t, l, Logger(slog.New(slog.NewTextHandler(&logged, nil))))
 	if tag == "right" {
 		tag = get("/state").send(h).Header().Get("ETag")
 	}
@@ -161,6 +162,9 @@ func tryAndChange(t *testing.T, l *quotient.Limiter, path, body, tag string) int
 	status, bad := send(path + "?validate=1")
 	if after := look(); !reflect.DeepEqual(after, before) {
 		t.Errorf("validation changes\n%+v to\n%+v", before, after)
+	}
+	if odd, _ := send(path + "?validate=yes"); odd != http.StatusBadRequest || logged.Len() > 0 {
+		t.Errorf("validate=yes: %d; logged %s", odd, &logged)
 	}
 	if changed, problem := send(path); changed != status || problem != bad {
 		t.Errorf("validated: %d %+v\nchanged: %d %+v", status, bad, changed, problem)

@@ -2,13 +2,17 @@ package admin
 
 import (
 	"bytes"
+	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -225,29 +229,37 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-// TestWhatALimiterDoesNotTake is in range and yet refused: one override too many, a fourth unit.
+// TestWhatALimiterDoesNotTake is in range and yet refused: the answer has the field that is to blame, and
+// nothing has changed.
 func TestWhatALimiterDoesNotTake(t *testing.T) {
-	h, _, tenants := two(t)
 	c := readContract(t)
+	const deny = `,"limit":{"deny":true}}`
 	units := `{"rates":[` + strings.Repeat(`{"unit":"%d","events":1,"per_seconds":1},`, 3) +
-		`{"unit":"d","events":1,"per_seconds":1}]}`
+		`{"unit":"u3","events":1,"per_seconds":1}]}`
+	units = fmt.Sprintf(units, 1, 2, 3)
 	for _, tt := range []struct {
-		path, body, field string
-		want              int
+		state, path, body string
+		want              Problem // Detail is a part of it
 	}{
-		{"/override", `{"key":"a","limit":{"deny":true}}`, "", 200},
-		{"/override", `{"key":"b","limit":{"deny":true}}`, "", 200},
-		{"/override", `{"key":"c","limit":{"deny":true}}`, "key", 422},
-		{"/limit", fmt.Sprintf(units, 1, 2, 3), "rates", 422},
+		{"fresh", "/limit", units, Problem{Field: "rates", Detail: `"u3"`}},
+		{"fresh", "/plan", `{"plan":"p","limit":` + units + `}`,
+			Problem{Field: "plan", Value: "p", Detail: `"u3"`}},
+		{"64 plans", "/plan", `{"plan":"more"` + deny, Problem{Field: "plan", Value: "more", Detail: "64"}},
+		{"all overrides", "/override", `{"key":"c"` + deny, Problem{Field: "key"}},
+		{"a shared gate", "/reset", `{"key":"k"}`, Problem{Field: "key", Detail: "shares one limit"}},
 	} {
-		rec := request{method: "PUT", path: tt.path + "?limiter=tenants", body: tt.body}.send(h)
+		l := trialStates[tt.state](t)
+		h, before := quiet(t, l), configurationOf(l)
+		rec := request{method: "PUT", path: tt.path, body: tt.body}.send(h)
 		documented(t, c, tt.path, "PUT", rec.Code, rec.Header(), rec.Body.Bytes())
-		if rec.Code != tt.want || tt.want == 422 && decode[Problem](t, rec).Field != tt.field {
-			t.Errorf("%s %s: %d %s", tt.path, tt.body, rec.Code, rec.Body)
+		got := decode[Problem](t, rec)
+		if rec.Code != 422 || got.Field != tt.want.Field || got.Value != tt.want.Value ||
+			!strings.Contains(got.Detail, tt.want.Detail) {
+			t.Errorf("%s %s: %d %+v", tt.path, tt.body, rec.Code, got)
 		}
-	}
-	if len(tenants.Overrides()) != 2 || tenants.Stats().Version != 2 {
-		t.Errorf("%d overrides, version %d", len(tenants.Overrides()), tenants.Stats().Version)
+		if after := configurationOf(l); !reflect.DeepEqual(before, after) {
+			t.Errorf("%s %s: %+v became %+v", tt.path, tt.body, before, after)
+		}
 	}
 }
 
@@ -261,6 +273,8 @@ func TestEveryChangeIsLogged(t *testing.T) {
 		{"/override", `{"key":"K\n<","limit":{"deny":true}}`, `old.key="\"K\\n<\"" old.limit=none new.key="\"K\\n<\"" new.limit="{\"rates\":[],\"in_flight\":0,\"denies\":true}"`},
 		{"/reset", `{"key":"K\n<"}`, `old.key="\"K\\n<\"" old.remembered=true old.used=0 old.waiting=0 old.in_flight=0 new.key="\"K\\n<\"" new.remembered=true new.used=0 new.waiting=0 new.in_flight=0`},
 		{"/dry-run", `{"dry_run":true}`, `old=false new=true`},
+		{"/replicas", `{"replicas":4,"ordinal":2}`, "old.replicas=1 old.ordinal=0 old.fixed=false " +
+			"new.replicas=4 new.ordinal=2 new.fixed=false"},
 	}
 	for _, tt := range tests {
 		out.Reset()
@@ -355,5 +369,127 @@ func TestKeysInBase64(t *testing.T) {
 			(decode[Problem](t, put).Field != "key_base64" || decode[Problem](t, explained).Range == "") {
 			t.Errorf("%.40s: %s %s", tt.key, put.Body, explained.Body)
 		}
+	}
+}
+
+// write is a change that went through: from which tag to which.
+type write struct{ from, to string }
+
+// TestAttackConcurrentWriters: of a thousand writers who have seen the same state one wins. Then all add one
+// to the limit again and again, each on top of what it has read: those that get through form one chain, and
+// no addition is lost.
+func TestAttackConcurrentWriters(t *testing.T) {
+	const writers, rounds = 1000, 2
+	l := newLimiter(t)
+	srv := httptest.NewServer(quiet(t, l))
+	defer srv.Close()
+	transport := &http.Transport{MaxIdleConnsPerHost: writers}
+	defer transport.CloseIdleConnections()
+	c, err := NewClient(srv.URL, HTTPClient(&http.Client{Transport: transport}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := c.Limiter(t.Context(), "api")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var won []write
+	conflicts := 0
+	add := func(seen LimiterState) {
+		limit := quotient.Rates(quotient.PerSecond(seen.Limit.Rates[0].Events + 1))
+		got, err := c.SetLimit(t.Context(), "api", limit, IfMatch(seen.ETag))
+		var p *Problem
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case err == nil:
+			won = append(won, write{seen.ETag, got.ETag})
+		case errors.Is(err, ErrConflict) && errors.As(err, &p) && p.Field == "If-Match":
+			conflicts++
+		default:
+			t.Error(err)
+		}
+	}
+	together(writers, func() { add(first) })
+	if len(won) != 1 || conflicts != writers-1 {
+		t.Fatalf("%d of %d writers with one tag won, %d conflicts", len(won), writers, conflicts)
+	}
+	together(writers, func() {
+		for range rounds {
+			seen, err := c.Limiter(context.WithoutCancel(t.Context()), "api")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			add(seen)
+		}
+	})
+	if len(won)+conflicts != writers*(rounds+1) {
+		t.Errorf("%d won and %d conflicts", len(won), conflicts)
+	}
+	t.Logf("%d won, %d conflicts", len(won), conflicts)
+	last := chain(t, first.ETag, won)
+	end, err := c.Limiter(t.Context(), "api")
+	if err != nil || end.ETag != last || end.Version != first.Version+uint64(len(won)) {
+		t.Errorf("at the end %s version %d (%v), want %s and %d more than %d", end.ETag, end.Version, err,
+			last, len(won), first.Version)
+	}
+	if want := first.Limit.Rates[0].Events + float64(len(won)); end.Limit.Rates[0].Events != want {
+		t.Errorf("the limit is %v after %d additions, want %v", end.Limit.Rates[0].Events, len(won), want)
+	}
+}
+
+// together runs f so many times at once.
+func together(n int, f func()) {
+	start := make(chan struct{})
+	var all sync.WaitGroup
+	for range n {
+		all.Go(func() { <-start; f() })
+	}
+	close(start)
+	all.Wait()
+}
+
+// chain follows the writes from the first tag, and fails unless each has one successor and all are on the
+// way.
+func chain(t *testing.T, tag string, writes []write) string {
+	t.Helper()
+	next := make(map[string]string)
+	for _, w := range writes {
+		if other, twice := next[w.from]; twice {
+			t.Errorf("from %s both to %s and %s", w.from, w.to, other)
+		}
+		next[w.from] = w.to
+	}
+	for range writes {
+		to, ok := next[tag]
+		if !ok {
+			t.Errorf("the chain ends at %s", tag)
+		}
+		tag = to
+	}
+	return tag
+}
+
+// TestOneChangeAtATime: no other writer can get between the comparison, the old value, the change and the new
+// value.
+func TestOneChangeAtATime(t *testing.T) {
+	l := newLimiter(t)
+	h := quiet(t, l).(*Handler).api
+	looks := 0
+	alone := func() {
+		if looks++; h.writing.TryLock() {
+			h.writing.Unlock()
+			t.Error("another change could come in between")
+		}
+	}
+	c := change{
+		show:  func(*quotient.Limiter) slog.Value { alone(); return slog.Value{} },
+		apply: func(l *quotient.Limiter) error { alone(); l.SetDryRun(true); return nil },
+	}
+	_, bad := h.on(overLoopback(httptest.NewRequest("PUT", "/dry-run", nil)), c, nil, h.commit)
+	if bad != nil || looks != 3 {
+		t.Errorf("%v after %d looks", bad, looks)
 	}
 }
