@@ -54,7 +54,23 @@ type request struct {
 // none as a content type is a request without one.
 const none = "none"
 
-func (r request) send(h http.Handler) *httptest.ResponseRecorder {
+// with is the request with one more header field, and as with a token.
+func (r request) with(name, value string) request {
+	if r.header = r.header.Clone(); r.header == nil {
+		r.header = make(http.Header)
+	}
+	r.header[name] = []string{value}
+	return r
+}
+
+func (r request) as(token string) request { return r.with("Authorization", "Bearer "+token) }
+
+// headed is the request with these header fields.
+func (r request) headed(header http.Header) request { r.header = header; return r }
+
+// send sends the request, and holds the answer to the document.
+func (r request) send(t testing.TB, h http.Handler) *httptest.ResponseRecorder {
+	t.Helper()
 	req := overLoopback(httptest.NewRequest(r.method, r.path, strings.NewReader(r.body)))
 	if r.host != "" {
 		req.Host = r.host
@@ -68,8 +84,15 @@ func (r request) send(h http.Handler) *httptest.ResponseRecorder {
 	if r.contentType != none {
 		req.Header.Set("Content-Type", r.contentType)
 	}
-	rec := httptest.NewRecorder()
+	return served(t, h, req)
+}
+
+// served is the answer to a request, which keeps to the document.
+func served(t testing.TB, h http.Handler, req *http.Request) *httptest.ResponseRecorder {
+	t.Helper()
+	path, rec := req.URL.Path, httptest.NewRecorder()
 	h.ServeHTTP(rec, req)
+	documented(t, path, req.Method, rec)
 	return rec
 }
 
@@ -80,7 +103,11 @@ func overLoopback(req *http.Request) *http.Request {
 	return req.WithContext(context.WithValue(req.Context(), http.LocalAddrContextKey, net.Addr(at)))
 }
 
-func putReplicas(body string) request { return request{method: "PUT", path: "/replicas", body: body} }
+func get(path string) request { return request{method: "GET", path: path, contentType: none} }
+
+func put(path, body string) request { return request{method: "PUT", path: path, body: body} }
+
+func putReplicas(body string) request { return put("/replicas", body) }
 
 // decode reads an answer strictly into a value of type T.
 func decode[T any](t testing.TB, rec *httptest.ResponseRecorder) T {
@@ -111,7 +138,7 @@ func TestPutReplicasCountsAtOnce(t *testing.T) {
 	}
 	for _, tt := range tests {
 		l := newLimiter(t)
-		rec := putReplicas(tt.body).send(quiet(t, l))
+		rec := putReplicas(tt.body).send(t, quiet(t, l))
 		if rec.Code != http.StatusOK {
 			t.Errorf("%s: status %d, want 200: %s", tt.body, rec.Code, rec.Body)
 			continue
@@ -139,7 +166,7 @@ func TestRefusals(t *testing.T) {
 	typed := func(contentType string) request {
 		return request{method: "PUT", path: "/replicas", contentType: contentType, body: `{"replicas":4}`}
 	}
-	limit := func(body string) request { return request{method: "PUT", path: "/limit", body: body} }
+	limit := func(body string) request { return put("/limit", body) }
 	tests := []struct {
 		name   string
 		req    request
@@ -177,12 +204,12 @@ func TestRefusals(t *testing.T) {
 			Problem{Field: "method", Value: "POST", Range: "PUT"}},
 		{"PUT state", request{method: "PUT", path: "/state"}, 405,
 			Problem{Field: "method", Value: "PUT", Range: "GET, HEAD"}},
-		{"other path", request{method: "GET", path: "/other"}, 404, Problem{Field: "path", Value: "/other"}},
+		{"other path", get("/other"), 404, Problem{Field: "path", Value: "/other"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			l := newLimiter(t, quotient.StartPool(quotient.Pool{Replicas: 3, Ordinal: 1}))
-			rec := tt.req.send(quiet(t, l))
+			rec := tt.req.send(t, quiet(t, l))
 			got := decode[Problem](t, rec)
 			if rec.Code != tt.status || got.Status != tt.status {
 				t.Errorf("status %d, in the body %d, want %d", rec.Code, got.Status, tt.status)
@@ -220,12 +247,12 @@ func TestHosts(t *testing.T) {
 	l := newLimiter(t)
 	h := quiet(t, l, AllowHosts("ops.example", "10.0.0.7"))
 	for _, tt := range tests {
-		rec := request{method: "GET", path: "/state", host: tt.host}.send(h)
+		rec := request{method: "GET", path: "/state", host: tt.host}.send(t, h)
 		if rec.Code != tt.want {
 			t.Errorf("Host %q: status %d, want %d", tt.host, rec.Code, tt.want)
 		}
 	}
-	rec := (request{method: "GET", path: "/state", host: "ops.example"}).send(quiet(t, l))
+	rec := (request{method: "GET", path: "/state", host: "ops.example"}).send(t, quiet(t, l))
 	if rec.Code != 403 {
 		t.Errorf("a host that no option names: status %d, want 403", rec.Code)
 	}
@@ -236,13 +263,13 @@ func TestOtherSpellingsAreNotFound(t *testing.T) {
 	h := http.StripPrefix("/admin", quiet(t, newLimiter(t)))
 	for _, path := range []string{"/admin", "/admin//", "/admin//state", "/admin/./state",
 		"/admin/x/../state", "/admin/state/"} {
-		rec := request{method: "GET", path: path}.send(h)
+		rec := get(path).send(t, h)
 		if got := decode[Problem](t, rec); rec.Code != 404 || got.Field != "path" ||
 			rec.Header().Get("Location") != "" {
 			t.Errorf("%s: status %d, %+v, Location %q", path, rec.Code, got, rec.Header().Get("Location"))
 		}
 	}
-	if rec := (request{method: "GET", path: "/admin/state"}).send(h); rec.Code != 200 {
+	if rec := get("/admin/state").send(t, h); rec.Code != 200 {
 		t.Errorf("/admin/state: status %d", rec.Code)
 	}
 }

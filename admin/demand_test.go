@@ -43,7 +43,7 @@ func TestReportsAreFreshOrNot(t *testing.T) {
 func TestKeysThatBorrowKeepToTheDocument(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, quotient.Replicas(4), quotient.Demand(10, time.Second))
-		h, c := quiet(t, l), readContract(t)
+		h := quiet(t, l)
 		src := &carried.Source{Replicas: 4, Every: 100 * time.Millisecond, Others: quotient.Terms{3, 750}}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
@@ -55,8 +55,7 @@ func TestKeysThatBorrowKeepToTheDocument(t *testing.T) {
 		}
 		look := func() (s State, keys Keys) {
 			for path, v := range map[string]any{"/state": &s, "/keys": &keys} {
-				rec := request{method: "GET", path: path}.send(h)
-				documented(t, c, path, "GET", rec.Code, rec.Header(), rec.Body.Bytes())
+				rec := get(path).send(t, h)
 				if err := json.Unmarshal(rec.Body.Bytes(), v); err != nil {
 					t.Fatal(err)
 				}

@@ -48,13 +48,12 @@ func TestTokens(t *testing.T) {
 		{[]string{"bearer " + other}, 200, 200},
 		{[]string{"Bearer " + looker}, 200, 403},
 	}
-	c := readContract(t)
 	l := newLimiter(t)
 	h := quiet(t, l, Token(secret, other), ReadOnlyToken(looker), WithLeases(newLeases("a")))
 	for _, tt := range tests {
 		header := http.Header{"Authorization": tt.authorization}
 		for _, path := range []string{"/state", "/keys", "/explain?key=K"} {
-			rec := request{method: "GET", path: path, header: header}.send(h)
+			rec := get(path).headed(header).send(t, h)
 			if rec.Code != tt.read {
 				t.Errorf("%q: GET %s: %d, want %d", tt.authorization, path, rec.Code, tt.read)
 			}
@@ -62,22 +61,18 @@ func TestTokens(t *testing.T) {
 			if (rec.Code == 401) != strings.HasPrefix(challenge, "Bearer") {
 				t.Errorf("%q: %d with WWW-Authenticate %q", tt.authorization, rec.Code, challenge)
 			}
-			documented(t, c, strings.TrimSuffix(path, "?key=K"), "GET", rec.Code, rec.Header(),
-				rec.Body.Bytes())
 		}
 		before := l.Stats().Version
-		rec := request{method: "PUT", path: "/dry-run",
-			body: fmt.Sprintf(`{"dry_run":%v}`, !l.Stats().DryRun), header: header}.send(h)
+		rec := put("/dry-run", fmt.Sprintf(`{"dry_run":%v}`, !l.Stats().DryRun)).headed(header).send(t, h)
 		if rec.Code != tt.write || (l.Stats().Version != before) != (tt.write == 200) {
 			t.Errorf("%q: PUT: %d with version %d after %d, want %d", tt.authorization, rec.Code,
 				l.Stats().Version, before, tt.write)
 		}
-		documented(t, c, "/dry-run", "PUT", rec.Code, rec.Header(), rec.Body.Bytes())
 	}
 	for _, rt := range routes {
 		for _, method := range rt.methods {
 			req := request{method: method, path: rt.path, header: http.Header{"Authorization": {"Bearer " + looker}}}
-			if method != "GET" && method != "HEAD" && req.send(h).Code != 403 {
+			if method != "GET" && method != "HEAD" && req.send(t, h).Code != 403 {
 				t.Errorf("%s %s with a token for reading is not refused", method, rt.path)
 			}
 		}
@@ -89,7 +84,7 @@ func TestTokens(t *testing.T) {
 		"/events":       401,
 		"/none":         401,
 	} {
-		if rec := (request{method: "GET", path: path}).send(h); rec.Code != want {
+		if rec := get(path).send(t, h); rec.Code != want {
 			t.Errorf("without a token: GET %s: %d, want %d", path, rec.Code, want)
 		}
 	}
@@ -172,7 +167,6 @@ func TestWithoutCredentials(t *testing.T) {
 		{tcp("127.0.0.1"), "", 403},
 		{nil, "127.0.0.1:5", 403},
 	}
-	c := readContract(t)
 	send := func(h http.Handler, local net.Addr, remote string,
 		header http.Header) *httptest.ResponseRecorder {
 		req := overLoopback(httptest.NewRequest("GET", "/state", nil))
@@ -187,7 +181,6 @@ func TestWithoutCredentials(t *testing.T) {
 		if rec.Code != tt.want {
 			t.Errorf("at %v from %q: %d, want %d", tt.local, tt.remote, rec.Code, tt.want)
 		}
-		documented(t, c, "/state", "GET", rec.Code, rec.Header(), rec.Body.Bytes())
 		if rec := send(quiet(t, newLimiter(t), BehindAuthentication()), tt.local, tt.remote,
 			http.Header{}); rec.Code != 200 {
 			t.Errorf("at %v from %q, behind authentication: %d", tt.local, tt.remote, rec.Code)
@@ -206,8 +199,7 @@ func TestFailuresAreLoggedOnceASecond(t *testing.T) {
 		h := mount(t, newLimiter(t), Token(secret), Logger(slog.New(slog.NewTextHandler(&out, nil))))
 		try := func(n int) {
 			for range n {
-				request{method: "GET", path: "/state",
-					header: http.Header{"Authorization": {"Bearer wrong-secret-of-somebody"}}}.send(h)
+				get("/state").with("Authorization", "Bearer wrong-secret-of-somebody").send(t, h)
 			}
 		}
 		try(1000)
@@ -228,27 +220,25 @@ func TestFailuresAreLoggedOnceASecond(t *testing.T) {
 // TestForwardedRequests: without credentials a request that claims to come from elsewhere is not served,
 // though the proxy is here.
 func TestForwardedRequests(t *testing.T) {
-	c := readContract(t)
 	for _, name := range []string{"X-Forwarded-For", "Forwarded", "Via", "X-Real-Ip"} {
 		header := http.Header{name: {"203.0.113.9"}}
 		for _, path := range []string{"/state", "/", "/openapi.json"} {
-			rec := request{method: "GET", path: path, header: header}.send(quiet(t, newLimiter(t)))
+			rec := get(path).headed(header).send(t, quiet(t, newLimiter(t)))
 			if rec.Code != 403 || decode[Problem](t, rec).Field != name {
 				t.Errorf("%s: GET %s: %d %s", name, path, rec.Code, rec.Body)
 			}
 		}
-		change := request{method: "PUT", path: "/dry-run", body: `{"dry_run":true}`, header: header}
+		change := put("/dry-run", `{"dry_run":true}`).headed(header)
 		l := newLimiter(t)
-		rec := change.send(quiet(t, l))
-		documented(t, c, "/dry-run", "PUT", rec.Code, rec.Header(), rec.Body.Bytes())
+		rec := change.send(t, quiet(t, l))
 		if rec.Code != 403 || l.Stats().DryRun {
 			t.Errorf("%s: PUT: %d", name, rec.Code)
 		}
-		if rec := change.send(quiet(t, l, BehindAuthentication())); rec.Code != 200 {
+		if rec := change.send(t, quiet(t, l, BehindAuthentication())); rec.Code != 200 {
 			t.Errorf("%s, behind authentication: %d", name, rec.Code)
 		}
 		header.Set("Authorization", "Bearer "+secret)
-		if rec := change.send(quiet(t, l, Token(secret))); rec.Code != 200 {
+		if rec := change.send(t, quiet(t, l, Token(secret))); rec.Code != 200 {
 			t.Errorf("%s, with a token: %d", name, rec.Code)
 		}
 	}
@@ -257,7 +247,7 @@ func TestForwardedRequests(t *testing.T) {
 // TestRefusalsAtTheDoorAreLogged: each with why, and who it was as far as that is known; and they end the
 // connection.
 func TestRefusalsAtTheDoorAreLogged(t *testing.T) {
-	write := request{method: "PUT", path: "/dry-run", body: `{"dry_run":true}`}
+	write := put("/dry-run", `{"dry_run":true}`)
 	with := func(r request, name, value string) request { r.header = http.Header{name: {value}}; return r }
 	foreign := get("/state")
 	foreign.host = "evil.example"
@@ -276,7 +266,7 @@ func TestRefusalsAtTheDoorAreLogged(t *testing.T) {
 	}
 	for _, tt := range tests {
 		var out bytes.Buffer
-		rec := tt.req.send(mount(t, newLimiter(t), Token(secret), ReadOnlyToken(looker),
+		rec := tt.req.send(t, mount(t, newLimiter(t), Token(secret), ReadOnlyToken(looker),
 			Logger(slog.New(slog.NewTextHandler(&out, nil)))))
 		for _, want := range tt.wants {
 			if !strings.Contains(out.String(), want) {
@@ -325,7 +315,7 @@ func TestBadOptions(t *testing.T) {
 // TestZeroHandler answers, and does not listen.
 func TestZeroHandler(t *testing.T) {
 	var h Handler
-	if rec := get("/state").send(&h); rec.Code != http.StatusInternalServerError ||
+	if rec := get("/state").send(t, &h); rec.Code != http.StatusInternalServerError ||
 		decode[Problem](t, rec).Detail == "" {
 		t.Errorf("%d", rec.Code)
 	}

@@ -201,7 +201,7 @@ func TestEventsAreTheState(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		state := decode[State](t, get("/state").send(&Handler{s.h}))
+		state := decode[State](t, get("/state").send(t, &Handler{s.h}))
 		state.May = nil // all streams share an event
 		answer, err := json.Marshal(state)
 		if err != nil || string(event) != string(answer) {

@@ -80,14 +80,14 @@ func TestStateIsCompressed(t *testing.T) {
 	}
 	traffic(reg)
 	for _, path := range []string{"/state", "/state?history=1"} {
-		long := get(path).send(h).Body.Len()
+		long := get(path).send(t, h).Body.Len()
 		for accept, packed := range map[string]bool{
 			"": false, "gzip": true, "br, GZIP;q=0.5": true, "deflate": false, "gzip;q=0": false,
 			"gzip; q=0.0, br": false, "*": false, "xgzip": false, "gzip;q=x": false,
 		} {
 			req := get(path)
 			req.header = http.Header{"Accept-Encoding": {accept}}
-			rec := req.send(h)
+			rec := req.send(t, h)
 			if rec.Code != 200 || (rec.Header().Get("Content-Encoding") == "gzip") != packed {
 				t.Errorf("%s for %q: %d, %v", path, accept, rec.Code, rec.Header())
 			}
@@ -110,7 +110,7 @@ func TestStateIsCompressed(t *testing.T) {
 	}
 	short := get("/state?limiter=limiter-0001")
 	short.header = http.Header{"Accept-Encoding": {"gzip"}}
-	if rec := short.send(h); rec.Header().Get("Content-Encoding") != "" {
+	if rec := short.send(t, h); rec.Header().Get("Content-Encoding") != "" {
 		t.Errorf("%d bytes are compressed", rec.Body.Len())
 	}
 }

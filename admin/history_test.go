@@ -17,8 +17,7 @@ import (
 // history is what GET /state?history=1 answers.
 func historyOf(t *testing.T, h http.Handler) History {
 	t.Helper()
-	rec := get("/state?history=1").send(h)
-	documented(t, readContract(t), "/state", "GET", rec.Code, rec.Header(), rec.Body.Bytes())
+	rec := get("/state?history=1").send(t, h)
 	s := decode[State](t, rec)
 	if s.History == nil {
 		t.Fatalf("there is no history: %d %.200s", rec.Code, rec.Body)
@@ -124,7 +123,7 @@ func TestHistoryStartsAndEnds(t *testing.T) {
 		if runs() {
 			t.Error("it runs before there is a reader")
 		}
-		get("/state").send(h)
+		get("/state").send(t, h)
 		time.Sleep(sampleAfter)
 		if !runs() {
 			t.Error("it ended too early")
@@ -147,7 +146,7 @@ func TestHistoryStartsAndEnds(t *testing.T) {
 		if runs() {
 			t.Error("it goes on after the last server")
 		}
-		get("/state").send(h)
+		get("/state").send(t, h)
 		time.Sleep(1500 * time.Millisecond)
 		if got := historyOf(t, h); len(got.AgeSeconds) != 1 {
 			t.Errorf("a new reader finds %d samples, want that of one second", len(got.AgeSeconds))
@@ -231,21 +230,21 @@ func TestHistoryAfterASuspension(t *testing.T) {
 // TestHistoryRequests: of one limiter on request, compact, never 304; any other value is refused.
 func TestHistoryRequests(t *testing.T) {
 	h, _, _ := two(t)
-	rec := get("/state?limiter=api&history=1").send(h)
+	rec := get("/state?limiter=api&history=1").send(t, h)
 	lines := strings.Count(rec.Body.String(), "\n")
 	if got := decode[State](t, rec).History; got == nil || len(got.Limiters) != 1 || lines != 1 {
 		t.Errorf("the history of one limiter is %+v, on %d lines", got, lines)
 	}
-	if s := decode[State](t, get("/state").send(h)); s.History != nil {
+	if s := decode[State](t, get("/state").send(t, h)); s.History != nil {
 		t.Error("there is a history that was not requested")
 	}
 	req := get("/state?limiter=api&history=1")
 	req.header = http.Header{"If-None-Match": {"*"}}
-	if rec := req.send(h); rec.Code != http.StatusOK {
+	if rec := req.send(t, h); rec.Code != http.StatusOK {
 		t.Errorf("with If-None-Match: %d", rec.Code)
 	}
 	for _, query := range []string{"history=0", "history=", "history=true", "history=1&history=1"} {
-		rec := get("/state?" + query).send(h)
+		rec := get("/state?"+query).send(t, h)
 		if p := decode[Problem](t, rec); rec.Code != http.StatusBadRequest || p.Field != "history" {
 			t.Errorf("%s: %d %+v", query, rec.Code, p)
 		}
@@ -263,7 +262,7 @@ func TestHistoryOfAThousand(t *testing.T) {
 			}
 		}
 		h := quietOf(t, &reg)
-		get("/state").send(h)
+		get("/state").send(t, h)
 		time.Sleep(121 * time.Second)
 		s := h.api.wholeState()
 		body, err := json.Marshal(h.api.samples.history(time.Now(), s.Limiters))

@@ -81,15 +81,6 @@ func goodBreak(semaphore string) request {
 		body: breakBody(semaphore, fmt.Sprint(uint64(bigPeer)), fmt.Sprint(bigToken))}
 }
 
-// sendLeases asks, and holds the answer to the document.
-func sendLeases(t *testing.T, h http.Handler, r request) *httptest.ResponseRecorder {
-	t.Helper()
-	rec := r.send(h)
-	path, _, _ := strings.Cut(r.path, "?")
-	documented(t, readContract(t), path, r.method, rec.Code, rec.Header(), rec.Body.Bytes())
-	return rec
-}
-
 // TestLeases: the list has what is pending most first, peers and tokens are strings, ages are of now.
 func TestLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -99,7 +90,7 @@ func TestLeases(t *testing.T) {
 			Beyond: 6}
 		h := quiet(t, newLimiter(t), WithLeases(f))
 		time.Sleep(5 * time.Second)
-		got := decode[LeaseState](t, sendLeases(t, h, get("/leases")))
+		got := decode[LeaseState](t, get("/leases").send(t, h))
 		if len(got.Semaphores) != 3 ||
 			got.Semaphores[0].Name+got.Semaphores[1].Name+got.Semaphores[2].Name != "cab" {
 			t.Errorf("semaphores %+v", got.Semaphores)
@@ -108,7 +99,7 @@ func TestLeases(t *testing.T) {
 			!got.Time.Equal(time.Now()) || got.Semaphores[2].Totals != f.semaphores[0].Totals {
 			t.Errorf("got %+v", got)
 		}
-		rec := sendLeases(t, h, get("/leases?semaphore=a&top=2"))
+		rec := get("/leases?semaphore=a&top=2").send(t, h)
 		if want := fmt.Sprintf(`"peer": "%d"`, uint64(bigPeer)); !strings.Contains(rec.Body.String(), want) {
 			t.Errorf("no %s in %s", want, rec.Body)
 		}
@@ -120,7 +111,7 @@ func TestLeases(t *testing.T) {
 		if len(one.Pending) != 1 || one.Pending[0].ETag != "" {
 			t.Errorf("pending %+v", one.Pending)
 		}
-		if s := decode[State](t, get("/state").send(h)); !s.Leases {
+		if s := decode[State](t, get("/state").send(t, h)); !s.Leases {
 			t.Error("the state does not say that there are leases")
 		}
 	})
@@ -135,12 +126,12 @@ func TestNoLeases(t *testing.T) {
 		goodBreak("a"),
 		{method: "POST", path: "/leases/break", contentType: none},
 	} {
-		if rec := sendLeases(t, h, r); rec.Code != 404 ||
+		if rec := r.send(t, h); rec.Code != 404 ||
 			rec.Header().Get("Content-Type") != "application/problem+json" {
 			t.Errorf("%s: %d %s", r.path, rec.Code, rec.Body)
 		}
 	}
-	if text := get("/state").send(h).Body.String(); strings.Contains(text, `"leases"`) {
+	if text := get("/state").send(t, h).Body.String(); strings.Contains(text, `"leases"`) {
 		t.Errorf("state %s", text)
 	}
 	if _, err := New(new(quotient.Registry), WithLeases(nil)); err == nil {
@@ -157,7 +148,7 @@ func TestBreakLease(t *testing.T) {
 		Logger(slog.New(slog.NewTextHandler(&out, nil))))
 	r := goodBreak("a\u202e<b>")
 	r.header = http.Header{"Authorization": {"Bearer " + secret}}
-	old := decode[LeaseLock](t, sendLeases(t, h, r))
+	old := decode[LeaseLock](t, r.send(t, h))
 	if old.Peer != bigPeer || old.Token != bigToken || old.Count != 2 || old.ETag != "" || f.breaks != 1 {
 		t.Errorf("got %+v after %d breaks", old, f.breaks)
 	}
@@ -172,7 +163,7 @@ func TestBreakLease(t *testing.T) {
 		}
 	}
 	out.Reset()
-	again := decode[Problem](t, sendLeases(t, h, r))
+	again := decode[Problem](t, r.send(t, h))
 	if again.Status != 412 || again.Field != "token" || f.breaks != 1 ||
 		strings.Contains(out.String(), "broken") {
 		t.Errorf("again: %+v, log %s", again, &out)
@@ -184,14 +175,14 @@ func TestBreakLeaseIfMatch(t *testing.T) {
 	f := newLeases("a", "b")
 	h := quiet(t, newLimiter(t), WithLeases(f))
 	tagOf := func(h http.Handler, name string) string {
-		return decode[LeaseLocks](t, get("/leases?semaphore="+name).send(h)).Held[0].ETag
+		return decode[LeaseLocks](t, get("/leases?semaphore="+name).send(t, h)).Held[0].ETag
 	}
 	good := tagOf(h, "a")
 	for _, tag := range []string{tagOf(h, "b"), strings.Replace(good, "6\"", "5\"", 1),
 		tagOf(quiet(t, newLimiter(t), WithLeases(f)), "a"), "W/" + good, "", `"*"`} {
 		r := goodBreak("a")
 		r.header = http.Header{"If-Match": {tag}}
-		if p := decode[Problem](t, sendLeases(t, h, r)); p.Status != 412 || p.Field != "If-Match" {
+		if p := decode[Problem](t, r.send(t, h)); p.Status != 412 || p.Field != "If-Match" {
 			t.Errorf("%s: %+v", tag, p)
 		}
 	}
@@ -201,7 +192,7 @@ func TestBreakLeaseIfMatch(t *testing.T) {
 	for name, tag := range map[string]string{"a": good, "b": "*"} {
 		r := goodBreak(name)
 		r.header = http.Header{"If-Match": {tag}}
-		if rec := sendLeases(t, h, r); rec.Code != 200 {
+		if rec := r.send(t, h); rec.Code != 200 {
 			t.Errorf("%s: %d %s", tag, rec.Code, rec.Body)
 		}
 	}
@@ -231,7 +222,7 @@ func TestAttackLeaseRequests(t *testing.T) {
 		"an older token": {post("/leases/break", breakBody("a", fmt.Sprint(uint64(bigPeer)), "1")), 412,
 			"token"},
 	} {
-		rec := sendLeases(t, h, tt.r)
+		rec := tt.r.send(t, h)
 		size := rec.Body.Len()
 		if bytes.ContainsAny(rec.Body.Bytes(), "<>&") {
 			t.Errorf("%s: markup: %s", name, rec.Body)
@@ -253,7 +244,7 @@ func TestManySemaphores(t *testing.T) {
 	}
 	h := quiet(t, newLimiter(t), WithLeases(newLeases(names...)))
 	for query, want := range map[string]int{"": 100, "?top=1": 1, "?top=1000": 1000} {
-		rec := sendLeases(t, h, get("/leases"+query))
+		rec := get("/leases"+query).send(t, h)
 		if bytes.ContainsAny(rec.Body.Bytes(), "<>&") || rec.Body.Len() > 1<<20 {
 			t.Errorf("%s: an answer of %d bytes: %.500s", query, rec.Body.Len(), rec.Body)
 		}
@@ -261,7 +252,7 @@ func TestManySemaphores(t *testing.T) {
 			t.Errorf("%s: %d semaphores and %d more", query, len(got.Semaphores), got.More)
 		}
 	}
-	rec := sendLeases(t, h, get("/leases?top=1000&semaphore="+url.QueryEscape(names[7])))
+	rec := get("/leases?top=1000&semaphore="+url.QueryEscape(names[7])).send(t, h)
 	if got := decode[LeaseLocks](t, rec); len(got.Held) != 1000 || got.Semaphore != names[7] {
 		t.Errorf("%d holders of %q", len(got.Held), got.Semaphore)
 	}
@@ -272,11 +263,11 @@ func TestLeasesOnStandBy(t *testing.T) {
 	f := newLeases("a")
 	f.err = errors.New("this server is on stand-by")
 	h := quiet(t, newLimiter(t), WithLeases(f))
-	if got := decode[LeaseState](t, sendLeases(t, h, get("/leases"))); got.Leads {
+	if got := decode[LeaseState](t, get("/leases").send(t, h)); got.Leads {
 		t.Error("it leads")
 	}
 	for _, r := range []request{get("/leases?semaphore=a"), goodBreak("a")} {
-		if p := decode[Problem](t, sendLeases(t, h, r)); p.Status != 503 || p.Detail != f.err.Error() {
+		if p := decode[Problem](t, r.send(t, h)); p.Status != 503 || p.Detail != f.err.Error() {
 			t.Errorf("%s: %+v", r.path, p)
 		}
 	}

@@ -93,12 +93,12 @@ func TestMountsAreForReading(t *testing.T) {
 	for _, path := range []string{"/metrics", "/debug/x", "/ready", "/live/x"} {
 		for _, method := range []string{"PUT", "POST", "DELETE", "PATCH", "CONNECT", "TRACE",
 			"OPTIONS", "get"} {
-			rec := request{method: method, path: path, header: header}.send(h)
+			rec := request{method: method, path: path, header: header}.send(t, h)
 			if rec.Code != http.StatusMethodNotAllowed || rec.Header().Get("Allow") != "GET, HEAD" {
 				t.Errorf("%s %s: %d, allowed %q", method, path, rec.Code, rec.Header().Get("Allow"))
 			}
 		}
-		rec := request{method: "HEAD", path: path, header: header}.send(h)
+		rec := request{method: "HEAD", path: path, header: header}.send(t, h)
 		if rec.Code != http.StatusOK || rec.Header().Get("Content-Security-Policy") != "sandbox" ||
 			rec.Header().Get("Cache-Control") != "no-store" {
 			t.Errorf("HEAD %s: %d %v", path, rec.Code, rec.Header())
@@ -106,7 +106,7 @@ func TestMountsAreForReading(t *testing.T) {
 	}
 	for _, path := range []string{"/metrics/", "/metrics/x", "/metric", "/Metrics", "/debug", "/debugs",
 		"/ready/", "/readyz", "/ready/../state", "//ready", "/live"} {
-		rec := (request{method: "GET", path: path, header: header}).send(h)
+		rec := get(path).headed(header).send(t, h)
 		if rec.Code != http.StatusNotFound {
 			t.Errorf("%s: %d, want 404", path, rec.Code)
 		}

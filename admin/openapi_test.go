@@ -8,12 +8,14 @@ import (
 	"maps"
 	"math"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -22,7 +24,7 @@ import (
 // TestDocumentHasTheRoutes: every route and method of the handler is in the document, and the other way
 // round.
 func TestDocumentHasTheRoutes(t *testing.T) {
-	c := readContract(t)
+	c := document()
 	var served, written []string
 	for _, rt := range routes {
 		for _, method := range rt.methods {
@@ -50,7 +52,7 @@ func TestDocumentHasTheRoutes(t *testing.T) {
 // TestDocumentsExamples: each example keeps to the schema beside it, and each example of a request is one
 // that the handler accepts.
 func TestDocumentsExamples(t *testing.T) {
-	c := readContract(t)
+	c := document()
 	examples := 0
 	var walk func(at string, v any)
 	walk = func(at string, v any) {
@@ -84,7 +86,7 @@ func TestDocumentsExamples(t *testing.T) {
 }
 
 func TestDocumentsRequestsAreAccepted(t *testing.T) {
-	c := readContract(t)
+	c := document()
 	for _, rt := range routes {
 		for name, example := range c.at(c.operation(rt.path, http.MethodPut), "requestBody", "content",
 			"application/json", "examples") {
@@ -92,11 +94,10 @@ func TestDocumentsRequestsAreAccepted(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			rec := request{method: "PUT", path: rt.path, body: string(body)}.send(quiet(t, newLimiter(t)))
+			rec := put(rt.path, string(body)).send(t, quiet(t, newLimiter(t)))
 			if rec.Code != 200 {
 				t.Errorf("%s %s: %d %s", rt.path, name, rec.Code, rec.Body)
 			}
-			documented(t, c, rt.path, "PUT", rec.Code, rec.Header(), rec.Body.Bytes())
 		}
 	}
 }
@@ -104,7 +105,7 @@ func TestDocumentsRequestsAreAccepted(t *testing.T) {
 // TestDocumentsRangesAreTheHandlers: what the document's schemas of requests refuse, the handler refuses, and
 // the other way round.
 func TestDocumentsRangesAreTheHandlers(t *testing.T) {
-	c := readContract(t)
+	c := document()
 	tests := map[string][]string{
 		"/replicas": {
 			`{"replicas":0}`, `{"replicas":1}`, `{"replicas":1000000}`, `{"replicas":1000001}`,
@@ -165,18 +166,17 @@ func TestDocumentsRangesAreTheHandlers(t *testing.T) {
 				t.Fatal(err)
 			}
 			err := c.check("body", schema, v)
-			rec := request{method: "PUT", path: path, body: body}.send(quiet(t, newLimiter(t)))
+			rec := put(path, body).send(t, quiet(t, newLimiter(t)))
 			if (err == nil) != (rec.Code == 200) {
 				t.Errorf("%s %.80s: handler %d %s, document %v", path, body, rec.Code, rec.Body, err)
 			}
-			documented(t, c, path, "PUT", rec.Code, rec.Header(), rec.Body.Bytes())
 		}
 	}
 }
 
 // TestDocumentHasEveryStatus: a status that stands in the code stands in the document.
 func TestDocumentHasEveryStatus(t *testing.T) {
-	c := readContract(t)
+	c := document()
 	written := make(map[string]bool)
 	for _, item := range c.at(c.root, "paths") {
 		for method := range item.(map[string]any) {
@@ -223,7 +223,7 @@ func TestDocumentHasEveryStatus(t *testing.T) {
 
 // TestLiveAnswersKeepToTheDocument: a limiter that has been used in every way answers as the document says.
 func TestLiveAnswersKeepToTheDocument(t *testing.T) {
-	c := readContract(t)
+	c := document()
 	l := newLimiter(t)
 	l.SetDryRun(true)
 	h := quiet(t, l)
@@ -256,23 +256,22 @@ func TestLiveAnswersKeepToTheDocument(t *testing.T) {
 		{method: "HEAD", path: "/"}, {method: "GET", path: "/"},
 		{method: "GET", path: "/assets/none"},
 	} {
-		rec := req.send(h)
+		rec := req.send(t, h)
 		path, _, _ := strings.Cut(req.path, "?")
-		documented(t, c, path, req.method, rec.Code, rec.Header(), rec.Body.Bytes())
 	}
 }
 
 // contract is the OpenAPI document.
 type contract struct{ root map[string]any }
 
-func readContract(t testing.TB) contract {
-	t.Helper()
+// document is the OpenAPI document.
+var document = sync.OnceValue(func() contract {
 	var root map[string]any
 	if err := json.Unmarshal(openAPI, &root); err != nil {
-		t.Fatal(err)
+		panic(err)
 	}
 	return contract{root}
-}
+})
 
 // at is the object under a path of names, with references followed; nil if there is none.
 func (c contract) at(from map[string]any, names ...string) map[string]any {
@@ -447,29 +446,29 @@ func isType(v, arg any) bool {
 
 // documented fails unless the document knows this answer of a route: its status, its content type and its
 // body. It is called for every answer that the tests of this package get.
-func documented(t testing.TB, c contract, path, method string, status int, header http.Header, body []byte) {
+func documented(t testing.TB, path, method string, rec *httptest.ResponseRecorder) {
 	t.Helper()
-	rt := find(path)
+	c, rt := document(), find(path)
 	if rt == nil || !slices.Contains(rt.methods, method) {
 		return // it has no place in the document
 	}
-	answer := c.at(c.operation(rt.path, method), "responses", strconv.Itoa(status))
+	answer := c.at(c.operation(rt.path, method), "responses", strconv.Itoa(rec.Code))
 	if answer == nil {
-		t.Errorf("%s %s answers %d, which is not in the document: %s", method, path, status, body)
+		t.Errorf("%s %s answers %d, which is not in the document: %s", method, path, rec.Code, rec.Body)
 		return
 	}
-	media, _, _ := strings.Cut(header.Get("Content-Type"), ";")
-	if method == http.MethodHead || status == http.StatusNotModified || media == "text/event-stream" ||
-		!strings.HasSuffix(media, "json") {
+	media, _, _ := strings.Cut(rec.Header().Get("Content-Type"), ";")
+	if method == http.MethodHead || rec.Code == http.StatusNotModified || media == "text/event-stream" ||
+		!strings.HasSuffix(media, "json") || rec.Header().Get("Content-Encoding") != "" {
 		return
 	}
 	schema := c.at(answer, "content", media, "schema")
 	var v any
-	if err := json.Unmarshal(body, &v); err != nil || schema == nil {
-		t.Errorf("%s %s: %d with %s, schema %v, %v", method, path, status, media, schema, err)
+	if err := json.Unmarshal(rec.Body.Bytes(), &v); err != nil || schema == nil {
+		t.Errorf("%s %s: %d with %s, schema %v, %v", method, path, rec.Code, media, schema, err)
 		return
 	}
 	if err := c.check("body", schema, v); err != nil {
-		t.Errorf("%s %s: %d: %v", method, path, status, err)
+		t.Errorf("%s %s: %d: %v", method, path, rec.Code, err)
 	}
 }

@@ -13,8 +13,6 @@ import (
 	"github.com/quotient-go/quotient"
 )
 
-func get(path string) request { return request{method: "GET", path: path, contentType: none} }
-
 func TestPageIsServed(t *testing.T) {
 	tests := []struct{ path, contentType, has string }{
 		{"/", "text/html; charset=utf-8", "<!doctype html>"},
@@ -24,12 +22,12 @@ func TestPageIsServed(t *testing.T) {
 	}
 	h := quiet(t, newLimiter(t))
 	for _, tt := range tests {
-		rec := get(tt.path).send(h)
+		rec := get(tt.path).send(t, h)
 		if rec.Code != http.StatusOK || rec.Header().Get("Content-Type") != tt.contentType ||
 			!strings.Contains(rec.Body.String(), tt.has) {
 			t.Errorf("%s: %d %q without %q", tt.path, rec.Code, rec.Header().Get("Content-Type"), tt.has)
 		}
-		head := request{method: "HEAD", path: tt.path, contentType: none}.send(h)
+		head := request{method: "HEAD", path: tt.path, contentType: none}.send(t, h)
 		if head.Code != http.StatusOK || head.Body.Len() != 0 ||
 			head.Header().Get("ETag") != rec.Header().Get("ETag") {
 			t.Errorf("HEAD %s: %d, %d bytes, tag %q", tt.path, head.Code, head.Body.Len(),
@@ -53,7 +51,7 @@ func TestPageHeaders(t *testing.T) {
 	}
 	h := quiet(t, newLimiter(t))
 	for path := range pageFiles() {
-		rec := get(path).send(h)
+		rec := get(path).send(t, h)
 		for name, value := range want {
 			if got := rec.Header().Get(name); got != value {
 				t.Errorf("%s: %s is %q, want %q", path, name, got, value)
@@ -67,18 +65,18 @@ func TestPageIsRevalidated(t *testing.T) {
 	h := quiet(t, newLimiter(t))
 	tags := make(map[string]string)
 	for path := range pageFiles() {
-		tag := get(path).send(h).Header().Get("ETag")
+		tag := get(path).send(t, h).Header().Get("ETag")
 		if other, twice := tags[tag]; twice || len(tag) < 10 {
 			t.Errorf("%s has tag %q, as has %q", path, tag, other)
 		}
 		tags[tag] = path
 		again := get(path)
 		again.header = http.Header{"If-None-Match": {tag}}
-		if rec := again.send(h); rec.Code != http.StatusNotModified || rec.Body.Len() != 0 {
+		if rec := again.send(t, h); rec.Code != http.StatusNotModified || rec.Body.Len() != 0 {
 			t.Errorf("%s: %d with %d bytes for the tag it has", path, rec.Code, rec.Body.Len())
 		}
 		again.header = http.Header{"If-None-Match": {`"old"`}}
-		if rec := again.send(h); rec.Code != http.StatusOK || rec.Body.Len() == 0 {
+		if rec := again.send(t, h); rec.Code != http.StatusOK || rec.Body.Len() == 0 {
 			t.Errorf("%s: %d for another tag", path, rec.Code)
 		}
 	}
@@ -88,7 +86,7 @@ func TestPageHasNoOtherFiles(t *testing.T) {
 	h := quiet(t, newLimiter(t))
 	for _, path := range []string{"/assets", "/assets/", "/assets/index.html", "/assets/none.js",
 		"/assets/../page.go", "/assets//page.js", "/assets/page.js/"} {
-		rec := get(path).send(h)
+		rec := get(path).send(t, h)
 		if rec.Code != http.StatusNotFound || rec.Header().Get("Content-Type") != "application/problem+json" {
 			t.Errorf("%s: %d %s", path, rec.Code, rec.Header().Get("Content-Type"))
 		}
@@ -99,11 +97,11 @@ func TestPageHasNoOtherFiles(t *testing.T) {
 func TestPageNeedsNoToken(t *testing.T) {
 	h := quiet(t, newLimiter(t), Token("0123456789abcdef"))
 	for path := range pageFiles() {
-		if rec := get(path).send(h); rec.Code != http.StatusOK {
+		if rec := get(path).send(t, h); rec.Code != http.StatusOK {
 			t.Errorf("%s without a token: %d", path, rec.Code)
 		}
 	}
-	if rec := get("/events").send(h); rec.Code != http.StatusUnauthorized {
+	if rec := get("/events").send(t, h); rec.Code != http.StatusUnauthorized {
 		t.Errorf("/events without a token: %d", rec.Code)
 	}
 }

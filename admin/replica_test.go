@@ -16,11 +16,11 @@ func TestStateNamesTheReplica(t *testing.T) {
 	if err != nil {
 		t.Skip(err)
 	}
-	if got := decode[State](t, get("/state").send(quiet(t, newLimiter(t)))).Process.Replica; got != host {
+	if got := decode[State](t, get("/state").send(t, quiet(t, newLimiter(t)))).Process.Replica; got != host {
 		t.Errorf("the replica is %q, want %q", got, host)
 	}
 	for _, name := range []string{"pod-7", "ä", strings.Repeat("x", 253), "rack 3 / 7"} {
-		s := decode[State](t, get("/state").send(quiet(t, newLimiter(t), Replica(name))))
+		s := decode[State](t, get("/state").send(t, quiet(t, newLimiter(t), Replica(name))))
 		if s.Process.Replica != name {
 			t.Errorf("the replica is %q, want %q", s.Process.Replica, name)
 		}
@@ -57,7 +57,7 @@ func TestStateListsWhatTheCallerMay(t *testing.T) {
 		if tt.token != "" {
 			req.header.Set("Authorization", "Bearer "+tt.token)
 		}
-		if got := decode[State](t, req.send(tt.h)).May; !slices.Equal(got, tt.want) {
+		if got := decode[State](t, req.send(t, tt.h)).May; !slices.Equal(got, tt.want) {
 			t.Errorf("%s with token %q: may %q, want %q", tt.method, tt.token, got, tt.want)
 		}
 	}

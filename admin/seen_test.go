@@ -2,7 +2,6 @@ package admin
 
 import (
 	"fmt"
-	"net/http"
 	"runtime"
 	"testing"
 
@@ -25,10 +24,9 @@ func TestTagsAreNotReused(t *testing.T) {
 		if err := reg.Add("api", l); err != nil {
 			t.Fatal(err)
 		}
-		tag := decode[State](t, get("/state").send(h)).Limiters["api"].ETag
+		tag := decode[State](t, get("/state").send(t, h)).Limiters["api"].ETag
 		if first, again := tags[tag]; again {
-			rec := request{method: "PUT", path: "/dry-run", body: `{"dry_run":true}`,
-				header: http.Header{"If-Match": {tag}}}.send(h)
+			rec := put("/dry-run", `{"dry_run":true}`).with("If-Match", tag).send(t, h)
 			t.Fatalf("limiter %d has the tag %s of limiter %d: %d", i, tag, first, rec.Code)
 		}
 		tags[tag] = i

@@ -139,14 +139,14 @@ func tryAndChange(t *testing.T, l *quotient.Limiter, path, body, tag string) int
 	var logged strings.Builder
 	h := mount(t, l, Logger(slog.New(slog.NewTextHandler(&logged, nil))))
 	if tag == "right" {
-		tag = get("/state").send(h).Header().Get("ETag")
+		tag = get("/state").send(t, h).Header().Get("ETag")
 	}
 	send := func(path string) (int, Problem) {
-		req := request{method: "PUT", path: path, body: body, header: http.Header{}}
+		req := put(path, body).headed(http.Header{})
 		if tag != "" {
 			req.header.Set("If-Match", tag)
 		}
-		rec := req.send(h)
+		rec := req.send(t, h)
 		if rec.Code == http.StatusOK {
 			return rec.Code, Problem{}
 		}
@@ -183,7 +183,7 @@ func TestTrialLearnsNoUnit(t *testing.T) {
 			"/plan":     `{"plan":"p","limit":` + limit + `}`,
 			"/override": `{"key":"k","limit":` + limit + `}`,
 		} {
-			rec := (request{method: "PUT", path: path + "?validate=1", body: body}).send(h)
+			rec := put(path+"?validate=1", body).send(t, h)
 			if rec.Code != http.StatusOK {
 				t.Errorf("%s %s: %d %s", path, body, rec.Code, rec.Body)
 			}

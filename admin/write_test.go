@@ -40,12 +40,10 @@ func two(t *testing.T, opts ...Option) (h *Handler, api, tenants *quotient.Limit
 
 func TestChangesTakeEffect(t *testing.T) {
 	h, api, tenants := two(t)
-	c := readContract(t)
 	put := func(path, body string) State {
 		t.Helper()
-		rec := request{method: "PUT", path: path, body: body}.send(h)
+		rec := put(path, body).send(t, h)
 		name, _, _ := strings.Cut(path, "?")
-		documented(t, c, name, "PUT", rec.Code, rec.Header(), rec.Body.Bytes())
 		if rec.Code != 200 {
 			t.Fatalf("%s %s: %d %s", path, body, rec.Code, rec.Body)
 		}
@@ -96,7 +94,7 @@ func TestTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, quotient.Replicas(3))
 		h := quiet(t, l)
-		rec := putReplicas(`{"replicas":6,"ttl_seconds":90.5}`).send(h)
+		rec := putReplicas(`{"replicas":6,"ttl_seconds":90.5}`).send(t, h)
 		until := decode[State](t, rec).Limiters["api"].Pool.Until
 		if l.Stats().Pool.Replicas != 6 || !until.Equal(time.Now().Add(90500*time.Millisecond)) {
 			t.Errorf("pool %+v until %v", l.Stats().Pool.Pool, until)
@@ -126,7 +124,7 @@ func TestWhichLimiter(t *testing.T) {
 		{"GET", "/state?limiter=none", ``, 404},
 	}
 	for _, tt := range tests {
-		rec := request{method: tt.method, path: tt.path, body: tt.body}.send(h)
+		rec := request{method: tt.method, path: tt.path, body: tt.body}.send(t, h)
 		if got := decode[Problem](t, rec); rec.Code != tt.status || got.Field != "limiter" ||
 			got.Range != "api, tenants" {
 			t.Errorf("%s %s: %d %+v", tt.method, tt.path, rec.Code, got)
@@ -142,7 +140,7 @@ func TestWhichLimiter(t *testing.T) {
 		{method: "PUT", path: "/limit", body: `{"deny":true}`},
 		{method: "GET", path: "/keys"},
 	} {
-		if rec := req.send(none); rec.Code != 404 || decode[Problem](t, rec).Field != "limiter" {
+		if rec := req.send(t, none); rec.Code != 404 || decode[Problem](t, rec).Field != "limiter" {
 			t.Errorf("%s without a limiter: %d", req.path, rec.Code)
 		}
 	}
@@ -153,7 +151,7 @@ func TestWhichLimiter(t *testing.T) {
 		}
 	}
 	none.api.reg = &many
-	if got := decode[Problem](t, request{method: "GET", path: "/state?limiter=x"}.send(none)); strings.Count(
+	if got := decode[Problem](t, get("/state?limiter=x").send(t, none)); strings.Count(
 		got.Range, ", ") != 20 || !strings.HasSuffix(got.Range, "…") {
 		t.Errorf("names %q", got.Range)
 	}
@@ -181,7 +179,6 @@ func TestConditions(t *testing.T) {
 		{"?limiter=tenants", []string{tag}, 412}, {"?limiter=api", []string{tagFor(h, "api", tenants)}, 412},
 		{"", []string{tag}, 412}, {"", []string{""}, 412},
 	}
-	c := readContract(t)
 	for _, tt := range tests {
 		old := tagFor(h, "api", api)
 		given := make([]string, len(tt.ifMatch))
@@ -196,9 +193,7 @@ func TestConditions(t *testing.T) {
 			header["If-Match"] = []string{"W/" + old}
 		}
 		before := api.Stats().Version + tenants.Stats().Version
-		rec := request{method: "PUT", path: "/replicas" + tt.path,
-			body: fmt.Sprintf(`{"replicas":%d}`, before+2), header: header}.send(h)
-		documented(t, c, "/replicas", "PUT", rec.Code, rec.Header(), rec.Body.Bytes())
+		rec := put("/replicas"+tt.path, fmt.Sprintf(`{"replicas":%d}`, before+2)).headed(header).send(t, h)
 		if rec.Code != tt.want ||
 			(api.Stats().Version+tenants.Stats().Version != before) != (tt.want == 200) {
 			t.Errorf("%s %q: %d and version %d after %d, want %d", tt.path, given, rec.Code,
@@ -210,14 +205,13 @@ func TestConditions(t *testing.T) {
 	}
 	old := tagFor(h, "api", api)
 	for given, want := range map[string]int{old: 304, `"x", ` + old: 304, "*": 304, `"x"`: 200, "": 200} {
-		rec := request{method: "GET", path: "/state?limiter=api",
-			header: http.Header{"If-None-Match": {given}}}.send(h)
+		rec := get("/state?limiter=api").with("If-None-Match", given).send(t, h)
 		if rec.Code != want || rec.Header().Get("ETag") != old {
 			t.Errorf("If-None-Match %s: %d with ETag %s, want %d", given, rec.Code,
 				rec.Header().Get("ETag"), want)
 		}
 	}
-	rec := (request{method: "GET", path: "/state", header: http.Header{"If-None-Match": {"*"}}}).send(h)
+	rec := get("/state").with("If-None-Match", "*").send(t, h)
 	if rec.Code != 200 || rec.Header().Get("ETag") != "" {
 		t.Errorf("all limiters: %d with ETag %q", rec.Code, rec.Header().Get("ETag"))
 	}
@@ -232,7 +226,6 @@ func TestConditions(t *testing.T) {
 // TestWhatALimiterDoesNotTake is in range and yet refused: the answer has the field that is to blame, and
 // nothing has changed.
 func TestWhatALimiterDoesNotTake(t *testing.T) {
-	c := readContract(t)
 	const deny = `,"limit":{"deny":true}}`
 	units := `{"rates":[` + strings.Repeat(`{"unit":"%d","events":1,"per_seconds":1},`, 3) +
 		`{"unit":"u3","events":1,"per_seconds":1}]}`
@@ -250,8 +243,7 @@ func TestWhatALimiterDoesNotTake(t *testing.T) {
 	} {
 		l := trialStates[tt.state](t)
 		h, before := quiet(t, l), configurationOf(l)
-		rec := request{method: "PUT", path: tt.path, body: tt.body}.send(h)
-		documented(t, c, tt.path, "PUT", rec.Code, rec.Header(), rec.Body.Bytes())
+		rec := put(tt.path, tt.body).send(t, h)
 		got := decode[Problem](t, rec)
 		if rec.Code != 422 || got.Field != tt.want.Field || got.Value != tt.want.Value ||
 			!strings.Contains(got.Detail, tt.want.Detail) {
@@ -279,7 +271,7 @@ func TestEveryChangeIsLogged(t *testing.T) {
 	for _, tt := range tests {
 		out.Reset()
 		header := http.Header{"Authorization": {"Bearer " + secret}}
-		rec := (request{method: "PUT", path: tt.path, body: tt.body, header: header}).send(h)
+		rec := put(tt.path, tt.body).headed(header).send(t, h)
 		if rec.Code != 200 {
 			t.Errorf("%s: %d %s", tt.path, rec.Code, rec.Body)
 		}
@@ -329,7 +321,7 @@ func TestDenyBesideNothing(t *testing.T) {
 		`{"deny":true,"rates":[{"events":1,"per_seconds":1}]}`: 400, `{"deny":true,"in_flight":1}`: 400,
 		`{"deny":true,"rates":{}}`: 400, `{"deny":true,"in_flight":"0"}`: 400,
 	} {
-		rec := (request{method: "PUT", path: "/limit", body: body}).send(quiet(t, newLimiter(t)))
+		rec := put("/limit", body).send(t, quiet(t, newLimiter(t)))
 		if rec.Code != want {
 			t.Errorf("%s: %d %s", body, rec.Code, rec.Body)
 		}
@@ -356,12 +348,11 @@ func TestKeysInBase64(t *testing.T) {
 	for _, tt := range tests {
 		l := newLimiter(t)
 		h := quiet(t, l)
-		put := request{method: "PUT", path: "/override",
-			body: `{` + tt.key + `,"limit":{"deny":true}}`}.send(h)
+		put := put("/override", `{`+tt.key+`,"limit":{"deny":true}}`).send(t, h)
 		if put.Code != tt.want || len(l.Overrides()) != map[int]int{200: 1}[tt.want] {
 			t.Errorf("%.40s: %d %s", tt.key, put.Code, put.Body)
 		}
-		explained := get("/explain?" + tt.query).send(h)
+		explained := get("/explain?"+tt.query).send(t, h)
 		if explained.Code != tt.want || tt.want == 200 && !decode[Explanation](t, explained).Overridden {
 			t.Errorf("%.40s: %d %s", tt.query, explained.Code, explained.Body)
 		}

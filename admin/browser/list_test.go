@@ -2,14 +2,18 @@ package browser
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/admin"
 	"github.com/quotient-go/quotient/internal/carried"
@@ -27,7 +31,7 @@ func TestList(t *testing.T) {
 		"charts that can have values":   chartsThatCanHaveValues,
 		"a key that learns":             aKeyThatLearns,
 		"four calm limiters on a phone": fourOnAPhone,
-		"no limiter":                    noLimiter,
+		"from none to fifty":            fromNoneToFifty,
 		"trouble of a minute":           troubleOfAMinute,
 		"history is trouble":            historyIsTrouble,
 	})
@@ -244,10 +248,7 @@ func chartsThatCanHaveValues(p *tab) {
 	p.waits(queue, 2)
 	p.until("the one with a queue is first", order+`.startsWith("slots,")`)
 	see("slots", "Admitted,Refused,Waiting,In flight", "KeyUsedWaitingIn flightLeft")
-	for _, width := range []int64{360, 1440} {
-		p.size(width, 900)
-		p.narrow(fmt.Sprintf("all sorts of limiters, %d px", width))
-	}
+	p.fits("all sorts of limiters")
 	p.calm()
 }
 
@@ -315,19 +316,143 @@ func fourOnAPhone(p *tab) {
 	p.calm()
 }
 
-// noLimiter: the page shows the lines that add one. Package admin compiles them.
-func noLimiter(p *tab) {
+// fromNoneToFifty: without a limiter the page shows the lines that add one, which package admin compiles. It
+// follows as limiters come and go.
+func fromNoneToFifty(p *tab) {
 	reg := p.idle(nil)
 	p.open()
 	p.until("it says what to do",
 		`document.getElementById("none").innerText.includes('limiters.Add("api", api)')`)
 	p.until("it links the documentation", `document.querySelector("#none a").href.endsWith("/docs")`)
-	for _, width := range []int64{360, 1440} {
-		p.size(width, 800)
-		p.narrow("no limiter")
+	p.fits("no limiter")
+	for i := range 50 {
+		must(p.t, reg.Add(fmt.Sprintf("limiter-%02d", i), limiter(p.t, quotient.Limit{InFlight: 1 + i})))
 	}
-	must(p.t, reg.Add("api", limiter(p.t, quotient.Limit{})))
-	p.until("it goes with the first limiter",
-		`!document.getElementById("none").checkVisibility() && `+order+` === "api"`)
+	p.until("there are fifty, each as one line", `document.querySelectorAll("section.limiter").length === 50 &&
+		!document.getElementById("none").checkVisibility() &&
+		!document.querySelector("section.limiter .body:not([hidden])")`)
+	p.unfold("limiter-00")
+	p.unfold("limiter-49")
+	p.scroll("limiter-49")
+	const last = `document.querySelector("#limiter-limiter-49 `
+	p.until("the last one is shown", last+`table").innerText.includes("50 slots")`)
+	p.until("what can be seen is drawn", last+`.figure").textContent !== "–"`)
+	p.fits("fifty limiters")
+	reg.Remove("limiter-07")
+	p.until("one is gone", `document.querySelectorAll("section.limiter").length === 49 &&
+		!document.getElementById("limiter-limiter-07")`)
+	p.calm()
+}
+
+// staged serves the page, and the states that a test makes up. So a minute takes no time.
+type staged struct {
+	p      *tab
+	state  admin.State
+	begins time.Time
+	frames chan []byte
+	latest atomic.Pointer[[]byte] // what GET /state answers
+}
+
+// stage makes staged states of one second a step for limiters of these names.
+func (p *tab) stage(names ...string) *staged {
+	p.t.Helper()
+	p.idle(names)
+	s := &staged{p: p, begins: time.Now(), frames: make(chan []byte, 8)}
+	answer, err := http.Get(p.origin + "state")
+	must(p.t, err)
+	defer answer.Body.Close()
+	must(p.t, json.NewDecoder(answer.Body).Decode(&s.state))
+	p.behind(map[string]http.HandlerFunc{
+		"GET /state":  func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(*s.latest.Load()) },
+		"GET /events": s.stream,
+	})
+	p.t.Cleanup(func() { close(s.frames) })
+	return s
+}
+
+// at is the state of a second.
+func (s *staged) at(second float64) []byte {
+	s.state.Time = s.begins.Add(time.Duration(second * float64(time.Second)))
+	text, err := json.Marshal(s.state)
+	must(s.p.t, err)
+	return text
+}
+
+// send sends the state of a second to the page.
+func (s *staged) send(second float64) {
+	s.p.t.Helper()
+	s.state.Process.Version = fmt.Sprintf("of-second-%v", second)
+	text := s.at(second)
+	s.latest.Store(&text)
+	s.frames <- fmt.Appendf(nil, "event: state\ndata: %s\n\n", text)
+}
+
+// show sends it, and waits until the page shows it.
+func (s *staged) show(second float64) {
+	s.p.t.Helper()
+	s.send(second)
+	s.p.until(fmt.Sprintf("second %v is shown", second),
+		fmt.Sprintf(`document.getElementById("process").textContent.startsWith("of-second-%v ")`, second))
+}
+
+func (s *staged) stream(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	for {
+		select {
+		case frame, more := <-s.frames:
+			if !more {
+				return
+			}
+			_, _ = w.Write(frame)
+			_ = http.NewResponseController(w).Flush()
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+// refuse adds refusals to a limiter's count.
+func (s *staged) refuse(name string, n uint64) {
+	l := s.state.Limiters[name]
+	l.Refused = map[string]uint64{"rate": l.Refused["rate"] + n}
+	s.state.Limiters[name] = l
+}
+
+// troubleOfAMinute: refusals count as trouble for a minute, and no longer.
+func troubleOfAMinute(p *tab) {
+	s := p.stage("a", "b")
+	s.send(0)
+	p.open()
+	p.until("both are calm", order+` === "a,b" && `+unfolded+` === ""`)
+	s.refuse("b", 5)
+	s.show(1)
+	p.until("refusals are trouble", order+` === "b,a" && `+unfolded+` === "b"`)
+	s.show(2)
+	s.show(60.5)
+	p.until("they still are, after 59.5 s", order+` === "b,a" && `+unfolded+` === "b"`)
+	s.refuse("a", 1)
+	s.show(61.5)
+	p.until("a minute later only others are", order+` === "a,b" && `+unfolded+` === "a"`)
+	s.show(121)
+	s.show(122)
+	p.until("then both are calm again", unfolded+` === ""`)
+	p.calm()
+}
+
+// historyIsTrouble: what happened before the page was opened counts, at its first look.
+func historyIsTrouble(p *tab) {
+	s := p.stage("a", "b")
+	s.state.History = &admin.History{AgeSeconds: []float64{70, 30},
+		Limiters: map[string]admin.LimiterHistory{}}
+	for name, refused := range map[string][]float64{"a": {9, 0}, "b": {0, 9}} {
+		s.state.History.Limiters[name] = admin.LimiterHistory{
+			Admitted: []float64{1, 2}, Throttled: []float64{0, 0},
+			Refused: map[string][]float64{"rate": refused},
+			Waiting: []uint32{0, 0}, InFlight: []uint32{0, 0},
+		}
+	}
+	s.send(0)
+	p.open()
+	p.until("the refusals of the last minute are trouble", order+` === "b,a" && `+unfolded+` === "b"`)
 	p.calm()
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/admin"
 )

@@ -8,53 +8,38 @@ import (
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
 	"github.com/quotient-go/quotient"
-	"github.com/quotient-go/quotient/admin"
 )
 
 var screenshots = flag.String("screenshots", "", "a `directory` to leave pictures of the page in")
 
 // TestPage looks at the page of a service under load, and uses it.
 func TestPage(t *testing.T) {
-	browser := startChromium(t)
-	s := startService(t)
-	first := openTab(t, browser, s.url())
-	first.open()
-	steps := []struct {
-		name string
-		test func(p *tab, s *service)
-	}{
-		{"numbers move", numbersMove},
-		{"hostile keys are text", hostileKeysAreText},
-		{"replicas by keyboard alone", replicasByKeyboard},
-		{"replicas for a while", replicasForAWhile},
-		{"limit", changeLimit},
-		{"override", changeOverride},
-		{"reset", resetKey},
-		{"dry run", changeDryRun},
-		{"conflict", conflict},
-		{"theme is remembered", themeIsRemembered},
-		{"names", everythingHasAName},
-		{"contrast and width", looks},
-	}
-	run := func(name string, test func(*tab, *service)) {
+	t.Parallel()
+	chromium(t)
+	for name, test := range map[string]func(p *tab, s *service){
+		"numbers move":               numbersMove,
+		"hostile keys are text":      hostileKeysAreText,
+		"replicas by keyboard alone": replicasByKeyboard,
+		"replicas for a while":       replicasForAWhile,
+		"limit":                      changeLimit,
+		"override":                   changeOverride,
+		"reset":                      resetKey,
+		"dry run":                    changeDryRun,
+		"conflict":                   conflict,
+		"theme is remembered":        themeIsRemembered,
+		"connection lost and found":  lostAndFound,
+	} {
 		t.Run(name, func(t *testing.T) {
-			p := openTab(t, browser, s.url())
+			t.Parallel()
+			s := startService(t)
+			p := openTab(t, s.url())
 			p.open()
 			test(p, s)
 			p.calm()
 		})
 	}
-	for _, step := range steps {
-		run(step.name, step.test)
-	}
-	first.show()
-	first.until("its charts have grown meanwhile",
-		`document.querySelector("#limiter-api .chart path.line").getAttribute("d").split("L").length > 20`)
-	first.calm()
-	run("connection lost and found", lostAndFound)
-	t.Run("from none to fifty", func(t *testing.T) { fromNoneToFifty(t, openTab(t, browser, "")) })
-	t.Run("token", func(t *testing.T) { tokenFlow(t, openTab(t, browser, "")) })
 }
 
 func numbersMove(p *tab, s *service) {
@@ -314,12 +299,7 @@ func lostAndFound(p *tab, s *service) {
 		`document.body.classList.contains("stale") && !document.getElementById("banner").hidden`)
 	p.until("it is said", `document.getElementById("status").textContent.startsWith("Connection lost.")`)
 	p.until("the next attempt is announced", `document.getElementById("banner-text").textContent.match(/cannot be reached.*Trying again in \d+ s\./)`)
-	for _, theme := range []string{"light", "dark"} {
-		p.theme(theme)
-		p.contrast("lost, " + theme)
-	}
-	p.size(360, 740)
-	p.narrow("lost")
+	p.fits("lost")
 	s.serve(p.t)
 	p.click("#banner", "Retry now")
 	p.until("it is live again",
@@ -329,55 +309,4 @@ func lostAndFound(p *tab, s *service) {
 	p.until("numbers move again",
 		`document.querySelector("#limiter-api .chart path.line")?.getAttribute("d").split("M").length > 2`)
 	p.calm("loading failed", "net::ERR_CONNECTION_REFUSED")
-}
-
-// fromNoneToFifty adds limiters while the page is open, and takes one away.
-func fromNoneToFifty(t *testing.T, p *tab) {
-	var reg quotient.Registry
-	p.serve(&reg)
-	p.open()
-	p.until("it says that there is none",
-		`document.querySelector("main").innerText.includes("No limiter yet")`)
-	for i := range 50 {
-		must(t, reg.Add(fmt.Sprintf("limiter-%02d", i), limiter(t, quotient.Limit{InFlight: 1 + i})))
-	}
-	p.until("there are fifty, each as one line", `document.querySelectorAll("section.limiter").length === 50 && !document.querySelector("section.limiter .body:not([hidden])")`)
-	p.unfold("limiter-00")
-	p.unfold("limiter-49")
-	p.until("the last one is shown", `document.querySelector("#limiter-limiter-49 table").innerText.includes("50 slots") || document.querySelector("#limiter-limiter-49").scrollIntoView()`)
-	p.until("what cannot be seen is not drawn",
-		`document.querySelector("#limiter-limiter-49 .figure").textContent !== "–"`)
-	for _, width := range []int64{360, 1440} {
-		p.size(width, 800)
-		p.narrow("fifty limiters")
-	}
-	reg.Remove("limiter-07")
-	p.until("one is gone", `document.querySelectorAll("section.limiter").length === 49 && !document.getElementById("limiter-limiter-07")`)
-	p.calm()
-}
-
-func tokenFlow(t *testing.T, p *tab) {
-	const secret = "not-a-secret-0123456789"
-	s := startService(t, admin.Token(secret))
-	p.origin = s.url()
-	p.do(chromedp.Navigate(p.origin))
-	p.until("a token is asked for",
-		`document.querySelector("#token-dialog[open]") && document.activeElement.id === "token"`)
-	p.press(kb.Escape)
-	p.until("there is no way round", `document.querySelector("#token-dialog[open]")`)
-	p.do(chromedp.KeyEvent("a-wrong-one-0123456789"), chromedp.KeyEvent(kb.Enter))
-	p.until("a wrong one is refused",
-		`document.getElementById("token-error").textContent.includes("did not accept")`)
-	p.do(chromedp.KeyEvent(secret), chromedp.KeyEvent(kb.Enter))
-	p.until("the page is live",
-		`document.getElementById("link").dataset.state === "live" && !document.querySelector("dialog[open]")`)
-	p.click("#limiter-api", "Turn dry run on")
-	p.click("dialog[open]", "Apply change")
-	p.poll("the token counts for changes", func() bool { return s.api.Stats().DryRun })
-	if value[bool](p,
-		fmt.Sprintf(`JSON.stringify([{...localStorage}, document.cookie, location.href]).includes(%q)`,
-			secret)) {
-		t.Error("the token is kept outside the tab")
-	}
-	p.calm("answer 401", "network error: Failed to load resource")
 }

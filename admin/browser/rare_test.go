@@ -1,15 +1,21 @@
 package browser
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/admin"
+	"github.com/quotient-go/quotient/internal/carried"
 )
 
 // TestPageInRareCases looks at the page where few operators get, each time of an idle service of its own.
@@ -72,8 +78,7 @@ func eventsFarApart(p *tab) {
 // tokensThatCannotBeOne: what cannot be sent in a header field is refused at once, and can be corrected;
 // space around a token is none of it.
 func tokensThatCannotBeOne(p *tab) {
-	const secret = "not-a-secret-0123456789"
-	p.idle([]string{"api"}, admin.Token(secret))
+	reg := p.idle([]string{"api"}, admin.Token(secret))
 	p.do(chromedp.Navigate(p.origin))
 	invalid := func(want bool) string {
 		return fmt.Sprintf(`document.querySelector("#token-dialog[open]") && document.getElementById("token").getAttribute("aria-invalid") === "%v" && (document.getElementById("token-error").textContent !== "") === %v`, want, want)
@@ -83,6 +88,8 @@ func tokensThatCannotBeOne(p *tab) {
 			text)), chromedp.KeyEvent(kb.Enter))
 	}
 	p.until("a token is asked for", invalid(false))
+	p.press(kb.Escape)
+	p.until("there is no way round", invalid(false))
 	for _, text := range []string{secret + "\u200b", "not-a-secret-…", "", "two words"} {
 		submit(text)
 		p.until("it is asked for again", invalid(true)+
@@ -94,6 +101,10 @@ func tokensThatCannotBeOne(p *tab) {
 	submit("  " + secret + " ")
 	p.until("the page is live",
 		`document.getElementById("link").dataset.state === "live" && !document.querySelector("dialog[open]")`)
+	p.click("#limiter-api", "Turn dry run on")
+	p.click("dialog[open]", "Apply change")
+	l, _ := reg.Get("api")
+	p.poll("the token counts for changes", func() bool { return l.Stats().DryRun })
 	p.calm("answer 401", "network error: Failed to load resource")
 }
 
@@ -285,4 +296,260 @@ func removedLimiter(p *tab) {
 	p.until("it is said",
 		`document.querySelector("#dialog-alert").innerText.includes("There is no limiter of that name")`)
 	p.calm("answer 404", "network error: Failed to load resource")
+}
+
+// brokenFile: the page shows the file, is red from a bad load to the next good one, and marks what operators
+// changed by hand.
+func brokenFile(p *tab) {
+	const panel, red = `document.getElementById("file").innerText.replace(/\s+/g, " ")`,
+		`document.querySelector("#file .file-error")`
+	var now atomic.Pointer[admin.FileState]
+	loaded := time.Now().Add(-3 * time.Minute)
+	well := admin.FileState{Path: "/etc/quotient/quotient.toml", Loaded: loaded, Reloads: 4}
+	now.Store(&well)
+	p.idle([]string{"api", "other"}, admin.File(func() admin.FileState { return *now.Load() }))
+	p.open()
+	p.until("the file is shown",
+		panel+`.match(/File \/etc\/quotient\/quotient.toml Loaded 3 min ago, at .* Reloads 4 Failures 0$/)`)
+	marks := func(limiter string) string {
+		return fmt.Sprintf(`document.querySelector("#limiter-%s .differs")`, limiter)
+	}
+	p.until("nothing is red, and nothing is marked",
+		fmt.Sprintf("!%s.checkVisibility() && !%s?.checkVisibility()", red, marks("api")))
+
+	broken := well
+	broken.Failures, broken.ErrorAt = 2, time.Now().Add(-4*time.Second)
+	broken.Error = "quotient.toml:3:7: limiters.api.rate: unknown field (did you mean " +
+		"rates?)\nquotient.toml:9:1: " + hostile
+	broken.Differs = []string{"api: limit, override /" + strings.Repeat("x", 400), "gone: dry run"}
+	now.Store(&broken)
+	p.until("it is said that it is broken", panel+`.match(/Failures 2 .*The file is broken: the last load failed \d+ s ago, at .*\. The settings from before are still in force\. quotient\.toml:3:7: limiters\.api\.rate: unknown field/)`)
+	p.until("the error is text",
+		fmt.Sprintf(`%s.querySelector("[role=alert]").innerText.endsWith(%q)`, red, hostile))
+	p.until("it is red", `getComputedStyle(`+red+`).color === getComputedStyle(Object.assign(document.body.appendChild(document.createElement("p")), { className: "error" })).color`)
+	p.until("the limiter is marked", marks("api")+
+		`?.innerText.startsWith("Differs from the file: limit, override /xx") && !`+marks("other")+
+		`?.checkVisibility()`)
+	p.until("one that is gone is named", panel+`.endsWith("Differs from the file: gone (dry run)") && `+panel+
+		`.includes("Changed by hand 2 limiters")`)
+	p.until("the line of the limiter says so",
+		`document.querySelector("#limiter-api header").innerText.includes("Differs from the file")`)
+	p.names("a broken file", "alert", "region")
+	p.fits("a broken file")
+
+	mended := broken
+	mended.Loaded, mended.Reloads, mended.Differs = time.Now(), 5, nil
+	now.Store(&mended)
+	p.until("it is not red any more, and the error is still to be read",
+		`!`+red+`.checkVisibility() && `+panel+
+			`.match(/Reloads 5 Failures 2 Last error, mended since quotient\.toml:3:7/)`)
+	p.until("nothing is marked", `!`+marks("api")+`?.checkVisibility()`)
+	now.Store(&well) // as where a good load forgets the error
+	p.until("there is no error", panel+`.endsWith("Failures 0") && !`+red+`.checkVisibility()`)
+	p.calm()
+}
+
+// tables: what the program shows beside its limiters is text in place, and a row that stays is the same row.
+func tables(p *tab) {
+	var now atomic.Pointer[[]admin.Table]
+	show := func(tables ...admin.Table) { now.Store(&tables) }
+	overhead := func(count string) admin.Table {
+		return admin.Table{Title: "Overhead", Columns: []string{"Count", "p50", "p99"},
+			Rows: [][]string{{count, "11 µs", "92 µs"}}}
+	}
+	upstreams := admin.Table{
+		Title: "Upstreams", Columns: []string{"URL", "State", "Last error"}, More: 7,
+		Rows: [][]string{
+			{"http://10.0.0.1:8080", "healthy", ""},
+			{hostile, "down", strings.Repeat("connection refused ", 12)},
+		},
+	}
+	show(overhead("1"), upstreams)
+	p.idle([]string{"api"}, admin.Tables(func() []admin.Table { return *now.Load() }))
+	p.open()
+	text := func(name string) string { // its caption, which cannot be seen, repeats the title
+		return fmt.Sprintf(`document.querySelector('#tables section[aria-label="%s"]')?.innerText.replace(/\s+/g, " ").replace("%[1]s %[1]s", "%[1]s")`, name)
+	}
+	p.until("there is no file", `!document.getElementById("file").checkVisibility()`)
+	p.until("the overhead is shown", text("Overhead")+` === "Overhead Count p50 p99 1 11 µs 92 µs"`)
+	p.until("upstreams are shown", text("Upstreams")+
+		`.startsWith("Upstreams URL State Last error http://10.0.0.1:8080 healthy")`)
+	p.until("cells are text",
+		fmt.Sprintf(`%s.includes(%q) && !document.querySelector("#tables img")`, text("Upstreams"), hostile))
+	p.until("what is left out is counted", text("Upstreams")+`.endsWith("7 more rows are not shown.")`)
+	p.names("tables", "table", "columnheader", "rowheader", "region")
+	p.fits("tables")
+
+	p.do(chromedp.Evaluate[chromedp.Void](
+		`window.row = document.querySelector('#tables section[aria-label="Upstreams"] tbody tr')`))
+	upstreams.Rows = append(slices.Clone(upstreams.Rows), []string{"http://10.0.0.2:8080", "healthy", ""})
+	upstreams.Rows[0] = []string{"http://10.0.0.1:8080", "down", "refused"}
+	show(overhead("2"), upstreams)
+	p.until("numbers move", text("Overhead")+`.includes("2 11 µs")`)
+	p.until("the row is the same one",
+		`row.isConnected && row.innerText.includes("down") && row.parentElement.rows.length === 3`)
+	upstreams.Rows, upstreams.More = nil, 0
+	show(upstreams)
+	p.until("a table is gone, and the other is empty",
+		`!(`+text("Overhead")+`) && `+text("Upstreams")+` === "Upstreams Nothing yet."`)
+	show()
+	p.until("there is none", `document.getElementById("tables").childElementCount === 0`)
+	p.calm()
+}
+
+// beyond what a number of JavaScript can be
+const leasePeer, leaseToken = 16045690984503098046, 1767323045000000006
+
+// leasesOf is a lease service in which one peer holds the semaphore with a hostile name, and one waits for
+// it.
+type leasesOf struct {
+	mu      sync.Mutex
+	token   uint64 // of the holder; 0: there is none
+	broken  int
+	semas   []admin.Semaphore
+	started time.Time
+}
+
+func (l *leasesOf) Leases() admin.LeaseState {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return admin.LeaseState{Leads: true, Peers: 2, Semaphores: l.semas}
+}
+
+func (l *leasesOf) Locks(semaphore string, _ int) (held, pending []admin.LeaseLock, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if semaphore != hostile {
+		return nil, nil, admin.ErrNoSemaphore
+	}
+	lock := admin.LeaseLock{Peer: leasePeer, Count: 2, Token: l.token, Since: l.started,
+		Expires: time.Now().Add(time.Minute)}
+	waiter := lock
+	waiter.Peer, waiter.Token = 7, 0
+	if l.token == 0 {
+		return nil, nil, nil
+	}
+	return []admin.LeaseLock{lock}, []admin.LeaseLock{waiter}, nil
+}
+
+func (l *leasesOf) Break(peer uint64, semaphore string, token uint64) (admin.LeaseLock, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if peer != leasePeer || semaphore != hostile || token != l.token || token == 0 {
+		return admin.LeaseLock{}, admin.ErrNotHeld
+	}
+	l.broken, l.token = l.broken+1, 0
+	l.semas[0].Acquired, l.semas[0].Pending = 0, 0
+	return admin.LeaseLock{Peer: peer, Count: 2, Token: token}, nil
+}
+
+func (l *leasesOf) set(token uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.token = token
+}
+
+// leases: the page shows the semaphores that fit, who holds one, and breaks a lease after a second look; a
+// lease that is another one by then stays.
+func leases(p *tab) {
+	l := &leasesOf{token: leaseToken, started: time.Now().Add(-5 * time.Minute)}
+	l.semas = []admin.Semaphore{{Name: hostile, Max: 3, Acquired: 2, Holders: 1, Pending: 2, Waiters: 1,
+		LongestPendingSeconds: 250}}
+	for i := range 10_000 {
+		l.semas = append(l.semas, admin.Semaphore{Name: fmt.Sprintf("s%05d", i), Max: 1})
+	}
+	p.idle(nil, admin.WithLeases(l))
+	p.open()
+	const panel = `document.getElementById("leases").innerText.replace(/\s+/g, " ")`
+	p.until("the state of the service is shown",
+		panel+`.includes("This process grants leases Peers 2 Semaphores 10,001")`)
+	p.until("names are text",
+		fmt.Sprintf(`%s.includes(%q) && !document.querySelector("#leases img, #leases script")`,
+			panel, hostile))
+	p.until("the rows are bounded", `document.querySelectorAll("#leases tbody tr").length === 100 && `+panel+
+		`.includes("9,901 more semaphores are not shown.")`)
+	p.until("the one that is waited for stands first", `document.querySelector("#leases tbody tr").innerText.replace(/\s+/g, " ").includes("2 of 3 1 2 1 4 min 0")`)
+	p.fits("leases")
+
+	const dialog = `document.querySelector("dialog[open]")?.innerText.replace(/\s+/g, " ")`
+	locks := func() {
+		p.click("#leases", "Holders of "+hostile)
+		p.until("holder and waiter are shown",
+			fmt.Sprintf(`%s?.includes("%d token %d 2 5 min") && %[1]s.includes("Waiters, oldest first Peer")`,
+				dialog, uint64(leasePeer), leaseToken))
+	}
+	breaks := fmt.Sprintf("Break the lease of peer %d", uint64(leasePeer))
+	locks()
+	p.click("dialog[open]", breaks)
+	p.until("it is confirmed first", compared+`?.includes("holds 2, for 5 min")`)
+	l.set(leaseToken + 1)
+	p.click("dialog[open]", "Apply change")
+	p.until("another lease stays", dialog+`?.includes("Another client changed it")`)
+	p.click("dialog[open]", "Reload")
+	p.until("it is gone", dialog+`?.includes("does not hold this lock any more")`)
+	p.click("dialog[open]", "Cancel")
+	p.calm("answer 412", "Failed to load resource")
+
+	l.set(leaseToken)
+	locks()
+	p.click("dialog[open]", breaks)
+	p.until("it is confirmed", compared)
+	p.names("breaking a lease", "dialog")
+	p.click("dialog[open]", "Apply change")
+	p.until("it is broken",
+		fmt.Sprintf(`document.getElementById("notice").textContent === "The lease of peer %d is broken."`,
+			uint64(leasePeer)))
+	if l.mu.Lock(); l.broken != 1 {
+		p.t.Errorf("%d leases were broken", l.broken)
+	}
+	l.mu.Unlock()
+	p.calm()
+}
+
+// noLeases: a program without leases has nothing of them on the page.
+func noLeases(p *tab) {
+	p.alone()
+	p.until("there is nothing", `!document.getElementById("leases").checkVisibility()`)
+	p.calm()
+}
+
+// othersText is the text of the part of a limiter's page about the other replicas.
+const othersText = `document.querySelector("#limiter-api .facts")?.innerText.replace(/\s+/g, " ")`
+
+// together: the page shows what the replicas have done together, what one of them borrows, and that their
+// reports have ended.
+func together(p *tab) {
+	l, err := quotient.New(quotient.Rates(quotient.PerSecond(400)), quotient.Replicas(4),
+		quotient.Demand(10, 3*time.Second))
+	must(p.t, err)
+	reg := new(quotient.Registry)
+	must(p.t, reg.Add("api", l))
+	p.serve(reg)
+	p.open()
+	p.until("nothing is shown of others while there are none",
+		`document.querySelector("#limiter-api .facts").closest(".part").hidden`)
+
+	src := &carried.Source{Replicas: 4, Every: 100 * time.Millisecond,
+		Others: quotient.Terms{3, 5000, 70, 6, 20}}
+	ctx, cancel := context.WithTimeout(context.Background(), loadEnds)
+	var group sync.WaitGroup
+	p.t.Cleanup(func() { cancel(); group.Wait() })
+	group.Go(func() { _ = l.Follow(ctx, src) })
+	group.Go(func() {
+		every(ctx, time.Millisecond, func(int) { l.Allow("busy") })
+	})
+	p.until("the numbers are there", othersText+`.match(/Admitted [1-9]\d*(\.\d)?\/s here, all replicas [1-9]\d*(\.\d)?\/s Refused .* here, all replicas .* In flight 0 here, all replicas 20 Waiting 0 here, all replicas 6 Counted 4 of 4 replicas Keys reported 1, 1 by this replica Borrowed here of 1 key Oldest report .* s, at most 3 s Traffic of all limiters \d.* out, [\d.]+ KiB\/s in/)`)
+	p.until("the key has more than its share", `document.querySelector("#limiter-api tbody .key .badge")?.textContent.match(/^(9\d(\.\d)?|100) % of the limit, share 25 %$/)`)
+	const badge = `[...document.querySelectorAll("#limiter-api .title .badge")].filter((b) => !b.hidden).map((b) => b.textContent).join()`
+	p.until("nothing warns", badge+` === ""`)
+	p.fits("what is borrowed")
+	src.Silence()
+	p.until("the badge warns", badge+` === "Reports are missing: each replica keeps to its share"`)
+	p.fits("no reports")
+	p.until("the key is back at its share", `document.querySelector("#limiter-api tbody .key") && !document.querySelector("#limiter-api tbody .key .badge")`)
+	p.until("totals are unknown", othersText+`.match(/here, all replicas unknown .* Oldest report missing/)`)
+	cancel()
+	p.until("nothing is shown any more",
+		`document.querySelector("#limiter-api .facts").closest(".part").hidden && `+badge+` === ""`)
+	p.calm()
 }
