@@ -157,7 +157,6 @@ func every(ctx context.Context, pause time.Duration, do func(i int)) {
 	}
 }
 
-
 const (
 	largestPicture = 400 << 10 // bytes
 	history        = 2 * time.Minute
@@ -190,8 +189,8 @@ func (p *tab) shot(name string, width, height int64, scale float64) {
 	call(p, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{
 		Width: width, Height: height, DeviceScaleFactor: scale, Mobile: width < 600,
 	})
-	p.do(chromedp.Evaluate[chromedp.Void](`scrollTo(0, 0)`))
-	p.until("keys are shown", `document.querySelector("#limiter-api .acts button[aria-label^=Explain]")`)
+	p.run(`scrollTo(0, 0)`)
+	p.until("keys are shown", `$("#limiter-api .acts button[aria-label^=Explain]")`)
 	next := `new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))`
 	p.do(chromedp.Evaluate[chromedp.Void](next, chromedp.EvalAwaitPromise))
 	picture := call(p, page.CaptureScreenshot, page.CaptureScreenshotParams{Format: "png"}).Data

@@ -23,17 +23,15 @@ import (
 // scroll brings a limiter into sight.
 func (p *tab) scroll(limiter string) {
 	p.t.Helper()
-	p.do(chromedp.Evaluate[chromedp.Void](
-		fmt.Sprintf(`document.getElementById("limiter-%s").scrollIntoView()`, limiter)))
+	p.run(fmt.Sprintf(`document.getElementById("limiter-%s").scrollIntoView()`, limiter))
 }
 
 // unfold opens a limiter by hand, unless it is open.
 func (p *tab) unfold(limiter string) {
 	p.t.Helper()
-	fold := fmt.Sprintf(`document.querySelector("#limiter-%s .fold")`, limiter)
+	fold := fmt.Sprintf(`$("#limiter-%s .fold")`, limiter)
 	p.until("there is "+limiter, fold)
-	p.do(chromedp.Evaluate[chromedp.Void](
-		fmt.Sprintf(`if (%s.getAttribute("aria-expanded") === "false") %[1]s.click()`, fold)))
+	p.run(fmt.Sprintf(`if (%s.getAttribute("aria-expanded") === "false") %[1]s.click()`, fold))
 }
 
 // tabTo presses Tab until the button of that name has the focus.
@@ -41,9 +39,8 @@ func (p *tab) tabTo(name string) {
 	p.t.Helper()
 	for range 60 {
 		p.press(kb.Tab)
-		if value[string](p,
-			`document.activeElement.matches("button") ? document.activeElement.textContent : ""`) == name {
-			if !value[bool](p, `document.activeElement.matches(":focus-visible") && getComputedStyle(document.activeElement).outlineStyle === "solid"`) {
+		if value[string](p, `focused.matches("button") ? focused.textContent : ""`) == name {
+			if !value[bool](p, `focused.matches(":focus-visible") && getComputedStyle(focused).outlineStyle === "solid"`) {
 				p.t.Errorf("the focus on %q cannot be seen", name)
 			}
 			return
@@ -55,20 +52,18 @@ func (p *tab) tabTo(name string) {
 // choose chooses in the list with that label.
 func (p *tab) choose(label, option string) {
 	p.t.Helper()
-	list := fmt.Sprintf(
-		`[...document.querySelectorAll("dialog[open] label")].find((l) => l.textContent === %q)?.control`,
-		label)
+	list := fmt.Sprintf(`$$("dialog[open] label").find((l) => l.textContent === %q)?.control`, label)
 	p.until("there is a list "+label, list)
-	p.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf("{ const list = %s; list.selectedIndex = "+
-		"[...list.options].findIndex((o) => o.textContent === %q); }", list, option)))
+	p.run(fmt.Sprintf("{ const list = %s; list.selectedIndex = "+
+		"[...list.options].findIndex((o) => o.textContent === %q); }", list, option))
 }
 
 // pick picks the radio button with that label.
 func (p *tab) pick(label string) {
 	p.t.Helper()
-	radio := fmt.Sprintf(`[...document.querySelectorAll("dialog[open] label.option")].find((l) => l.textContent === %q)?.control`, label)
+	radio := fmt.Sprintf(`$$("dialog[open] label.option").find((l) => l.textContent === %q)?.control`, label)
 	p.until("there is a button "+label, radio)
-	p.do(chromedp.Evaluate[chromedp.Void](radio + ".focus(); " + radio + ".click()"))
+	p.run(radio + ".focus(); " + radio + ".click()")
 }
 
 // withNames are the roles that say nothing to a listener without a name.
@@ -118,17 +113,17 @@ func (p *tab) dialogs(look func(button string), buttons ...string) {
 	p.t.Helper()
 	for _, button := range buttons {
 		p.click("#limiter-api", button)
-		p.until("the dialog is filled", `document.querySelector("#dialog-body").children.length > 0`)
+		p.until("the dialog is filled", `$("#dialog-body").children.length > 0`)
 		look(button)
 		p.press(kb.Escape)
-		p.until("the dialog is closed", `!document.querySelector("dialog[open]")`)
+		p.until("the dialog is closed", `!$("dialog[open]")`)
 	}
 }
 
 // keysShown waits for the rows of keys, which come with a request of their own.
 func (p *tab) keysShown() {
 	p.t.Helper()
-	p.until("keys are shown", `document.querySelector("#limiter-api .acts button[aria-label^=Explain]")`)
+	p.until("keys are shown", `$("#limiter-api .acts button[aria-label^=Explain]")`)
 }
 
 // TestLooks asks the browser for what a person would see, and for what it tells a screen reader: of the page
@@ -199,7 +194,7 @@ func (p *tab) narrow(where string) {
 		p.t.Errorf("%s: %d px too wide", where, over)
 	}
 	for _, cut := range value[[]string](p,
-		`[...document.querySelectorAll(".brand, h1, h2, h3, p, dd, dt, button, .chart span, label, .option, legend")]
+		`$$(".brand, h1, h2, h3, p, dd, dt, button, .chart span, label, .option, legend")
 		.filter((e) => e.checkVisibility() && !e.closest(".scroll") && getComputedStyle(e).clipPath === "none")
 		.filter((e) => e.getBoundingClientRect().right > innerWidth + 1 || e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).display !== "inline")
 		.map((e) => e.textContent.slice(0, 60))`) {
@@ -245,7 +240,7 @@ const contrastScript = `(() => {
 		const [r, g, b] = c.slice(0, 3).map((v) => v / 255).map((v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
 		return 0.2126 * r + 0.7152 * g + 0.0722 * b;
 	};
-	const root = document.querySelector("dialog[open]") ?? document.body;
+	const root = $("dialog[open]") ?? document.body;
 	const walk = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
 	const found = [];
 	while (walk.nextNode()) {
@@ -272,8 +267,7 @@ func forcedColours(p *tab, theme string) {
 	p.prefer(theme, "active")
 	p.open()
 	p.until("colours are forced", `matchMedia("(forced-colors: active)").matches`)
-	p.until("there are charts",
-		`document.querySelector("#limiter-api .chart path.line")?.getAttribute("d").includes("L")`)
+	p.until("there are charts", `$("#limiter-api .chart path.line")?.getAttribute("d").includes("L")`)
 	p.keysShown()
 	for _, what := range value[[]string](p, cannotBeSeen) {
 		p.t.Errorf("it cannot be seen: %s", what)
@@ -317,7 +311,7 @@ const cannotBeSeen = `(() => {
 		if (s.outlineStyle !== "solid" || parseFloat(s.outlineWidth) < 2 || s.outlineColor === canvas) missing.push("the focus: " + n.outerHTML.slice(0, 120));
 		n.blur();
 	}
-	const swatches = new Set([...document.querySelectorAll("#limiter-api .swatch")].map((n) => getComputedStyle(n).backgroundColor));
+	const swatches = new Set($$("#limiter-api .swatch").map((n) => getComputedStyle(n).backgroundColor));
 	if (swatches.size < 2) missing.push("two series of one colour: " + [...swatches]);
 	return missing;
 })()`
@@ -325,22 +319,19 @@ const cannotBeSeen = `(() => {
 // disabledCanBeSeen looks at a button while its change is being sent, and at a field with an error.
 func disabledCanBeSeen(p *tab) {
 	p.click("#limiter-api", "Change limit")
-	p.until("the form is there", `document.querySelector("dialog[open] .rates")`)
-	p.until("the dialog has an edge",
-		`getComputedStyle(document.getElementById("dialog")).borderTopStyle === "solid"`)
-	p.do(chromedp.Evaluate[chromedp.Void](
-		`document.querySelector("dialog[open] footer .primary").disabled = true`))
+	p.until("the form is there", `$("dialog[open] .rates")`)
+	p.until("the dialog has an edge", `getComputedStyle($("#dialog")).borderTopStyle === "solid"`)
+	p.run(`$("dialog[open] footer .primary").disabled = true`)
 	p.until("a disabled button is grey, at full strength", `(() => {
 		const probe = document.body.appendChild(document.createElement("i"));
 		probe.style.color = "GrayText";
 		const grey = getComputedStyle(probe).color;
 		probe.remove();
-		const s = getComputedStyle(document.querySelector("dialog[open] footer .primary"));
+		const s = getComputedStyle($("dialog[open] footer .primary"));
 		return s.color === grey && s.borderTopColor === grey && s.opacity === "1";
 	})()`)
-	p.do(chromedp.Evaluate[chromedp.Void](
-		`document.querySelector("dialog[open] input[type=text]").setAttribute("aria-invalid", "true")`))
-	p.until("a field with an error differs from others", `parseFloat(getComputedStyle(document.querySelector('dialog[open] [aria-invalid="true"]')).borderTopWidth) >= 3`)
+	p.run(`$("dialog[open] input[type=text]").setAttribute("aria-invalid", "true")`)
+	p.until("a field with an error differs from others", `parseFloat(getComputedStyle($('dialog[open] [aria-invalid="true"]')).borderTopWidth) >= 3`)
 	p.press(kb.Escape)
 }
 
@@ -348,7 +339,7 @@ func disabledCanBeSeen(p *tab) {
 // token.
 func rules(p *tab) {
 	script := axeCore(p.t)
-	load := func() { p.do(chromedp.Evaluate[chromedp.Void](script)) }
+	load := func() { p.run(script) }
 	p.open()
 	load()
 	p.keysShown()
@@ -356,7 +347,7 @@ func rules(p *tab) {
 	p.dialogs(p.accessible, "Change limit", "Override a key", "Turn dry run on", "Add a plan",
 		"Explain tenant-gold")
 	p.click("#limiter-api", "api")
-	p.until("it is closed", `!document.querySelector("#limiter-api .body").checkVisibility()`)
+	p.until("it is closed", `!$("#limiter-api .body").checkVisibility()`)
 	p.accessible("a closed limiter")
 	p.idle(nil)
 	p.open()
@@ -364,7 +355,7 @@ func rules(p *tab) {
 	p.accessible("no limiter")
 	p.idle([]string{"api"}, admin.Token(secret))
 	p.do(chromedp.Navigate(p.origin))
-	p.until("a token is wanted", `document.querySelector("#token-dialog[open]")`)
+	p.until("a token is wanted", `$("#token-dialog[open]")`)
 	load()
 	p.accessible("token")
 }

@@ -61,14 +61,13 @@ func (p *tab) alone(opts ...admin.Option) *quotient.Limiter {
 // eventsFarApart: no event for longer than the page's patience is no loss, since the stream is not silent.
 func eventsFarApart(p *tab) {
 	l := p.alone(admin.EventsEvery(9 * time.Second))
-	p.do(chromedp.Evaluate[chromedp.Void](`{
+	p.run(`{
 		window.begun = performance.now();
 		new MutationObserver(() => { window.lost ||= document.body.classList.contains("stale"); }).observe(document.body, { attributes: true });
-	}`))
+	}`)
 	l.SetDryRun(true)
 	p.until("the page's patience has ended", `performance.now() - begun > 8600`)
-	p.until("the next state has come",
-		`window.lost || document.querySelector("#limiter-api .dry").checkVisibility()`)
+	p.until("the next state has come", `window.lost || $("#limiter-api .dry").checkVisibility()`)
 	if value[bool](p, `Boolean(window.lost)`) {
 		p.t.Error("the service is well, and the page said that the connection was lost")
 	}
@@ -81,10 +80,10 @@ func tokensThatCannotBeOne(p *tab) {
 	reg := p.idle([]string{"api"}, admin.Token(secret))
 	p.do(chromedp.Navigate(p.origin))
 	invalid := func(want bool) string {
-		return fmt.Sprintf(`document.querySelector("#token-dialog[open]") && document.getElementById("token").getAttribute("aria-invalid") === "%v" && (document.getElementById("token-error").textContent !== "") === %v`, want, want)
+		return fmt.Sprintf(`$("#token-dialog[open]") && $("#token").getAttribute("aria-invalid") === "%v" && ($("#token-error").textContent !== "") === %v`, want, want)
 	}
 	submit := func(text string) {
-		p.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`document.getElementById("token").value = %q`,
+		p.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`$("#token").value = %q`,
 			text)), chromedp.KeyEvent(kb.Enter))
 	}
 	p.until("a token is asked for", invalid(false))
@@ -93,14 +92,13 @@ func tokensThatCannotBeOne(p *tab) {
 	for _, text := range []string{secret + "\u200b", "not-a-secret-…", "", "two words"} {
 		submit(text)
 		p.until("it is asked for again", invalid(true)+
-			` && document.getElementById("token-error").textContent.startsWith("A token has letters")`)
+			` && $("#token-error").textContent.startsWith("A token has letters")`)
 	}
 	submit("a-wrong-one-0123456789")
 	p.until("a wrong one is refused",
-		invalid(true)+` && document.getElementById("token-error").textContent.includes("did not accept")`)
+		invalid(true)+` && $("#token-error").textContent.includes("did not accept")`)
 	submit("  " + secret + " ")
-	p.until("the page is live",
-		`document.getElementById("link").dataset.state === "live" && !document.querySelector("dialog[open]")`)
+	p.until("the page is live", `$("#link").dataset.state === "live" && !$("dialog[open]")`)
 	p.click("#limiter-api", "Turn dry run on")
 	p.click("dialog[open]", "Apply change")
 	l, _ := reg.Get("api")
@@ -108,17 +106,17 @@ func tokensThatCannotBeOne(p *tab) {
 	p.calm("answer 401", "network error: Failed to load resource")
 }
 
-const compared = `document.querySelector("dialog[open] .compare")?.innerText.replace(/\s+/g, " ")`
+const compared = `$("dialog[open] .compare")?.words`
 
 // explainKey asks for any key of the limiter api.
 func (p *tab) explainKey(key string) {
 	p.t.Helper()
-	p.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`{
-		const form = document.querySelector("#limiter-api form.ask");
+	p.run(fmt.Sprintf(`{
+		const form = $("#limiter-api form.ask");
 		form.querySelector("input").value = %q;
 		form.requestSubmit();
-	}`, key)))
-	p.until("the key is explained", `document.querySelector("dialog[open] pre")`)
+	}`, key))
+	p.until("the key is explained", `$("dialog[open] pre")`)
 }
 
 // overrideBeyondTheShown: an override that the state does not show is known all the same, by whichever way
@@ -131,7 +129,7 @@ func overrideBeyondTheShown(p *tab) {
 	}
 	p.explainKey("k01000")
 	p.click("dialog[open]", "Override this key")
-	p.until("it can be removed", `document.querySelector('dialog[open] input[value="remove"]')`)
+	p.until("it can be removed", `$('dialog[open] input[value="remove"]')`)
 	p.pick("Remove the override")
 	p.click("dialog[open]", "Review change")
 	p.until("the old limit is shown", compared+`?.includes("7 / s → the limiter's own")`)
@@ -152,10 +150,10 @@ func overrideBeyondTheShown(p *tab) {
 // plans are listed, set, changed and taken off, and a key has the name of its plan beside it.
 func plans(p *tab) {
 	l := p.alone()
-	const part = `[...document.querySelectorAll("#limiter-api .part")].find((n) => n.querySelector("h3").textContent === "Plans")`
+	const part = `$$("#limiter-api .part").find((n) => n.querySelector("h3").textContent === "Plans")`
 	p.until("it is said that there is none",
 		part+`.innerText.includes("No plan:") && !`+part+`.querySelector("table").checkVisibility()`)
-	p.until("they stand between rules and keys", `[...document.querySelectorAll("#limiter-api h3")].filter((n) => n.checkVisibility()).map((n) => n.textContent).join() === "Rules,Plans,Hottest keys,Overrides"`)
+	p.until("they stand between rules and keys", `$$("#limiter-api h3").filter((n) => n.checkVisibility()).map((n) => n.textContent).join() === "Rules,Plans,Hottest keys,Overrides"`)
 	limit := func(name string) string {
 		for _, plan := range l.Stats().Plans {
 			if plan.Name == name {
@@ -169,7 +167,7 @@ func plans(p *tab) {
 	p.enter("Events", "600")
 	p.enter("Burst", "900")
 	p.press(kb.Enter)
-	p.until("the error is next to the field", `document.activeElement.dataset.field === "plan" && document.getElementById(document.activeElement.id + "-error").textContent.startsWith("Enter 1 to 64 of a-z")`)
+	p.until("the error is next to the field", `focused.dataset.field === "plan" && fieldError.startsWith("Enter 1 to 64 of a-z")`)
 	p.enter("Plan", "paid")
 	p.press(kb.Enter)
 	p.until("old and new are shown",
@@ -179,17 +177,16 @@ func plans(p *tab) {
 	}
 	p.click("dialog[open]", "Apply change")
 	p.until("it is listed, with this replica's third",
-		part+`.innerText.replace(/\s+/g, " ").match(/paid 600 \/ s \(burst 900\) 200\/s/)`)
+		part+`.words.match(/paid 600 \/ s \(burst 900\) 200\/s/)`)
 	l.TryAcquire("customer", quotient.Plan("paid"))
 	l.TryAcquire("other")
-	const badges = `[...document.querySelectorAll("#limiter-api th.key .badge")].map((n) => n.parentElement.innerText.replace(/\s+/g, " ")).join()`
+	const badges = `$$("#limiter-api th.key .badge").map((n) => n.parentElement.words).join()`
 	p.until("the key has a badge", badges+` === "customer paid"`)
 	p.explainKey("customer")
-	p.until("its plan is named",
-		`document.querySelector("dialog[open] pre").innerText.includes("(plan paid)")`)
+	p.until("its plan is named", `$("dialog[open] pre").innerText.includes("(plan paid)")`)
 	p.press(kb.Escape)
 	p.click("#limiter-api", "Change the plan paid")
-	p.until("its limit is there", `document.querySelector('dialog[open] [data-field="rates[0].events"]')?.value === "600" && document.querySelector('dialog[open] [data-field="plan"]').readOnly`)
+	p.until("its limit is there", `$('dialog[open] [data-field="rates[0].events"]')?.value === "600" && $('dialog[open] [data-field="plan"]').readOnly`)
 	p.enter("Events", "450")
 	p.press(kb.Enter)
 	p.until("old and new are shown",
@@ -212,8 +209,7 @@ func keysThatAreNoText(p *tab) {
 		must(p.t, l.Override(key, &deny))
 		l.Allow(key)
 	}
-	p.until("there are two",
-		`document.querySelectorAll('#limiter-api button[aria-label^="Remove the override"]').length === 2`)
+	p.until("there are two", `$$('#limiter-api button[aria-label^="Remove the override"]').length === 2`)
 	p.click("#limiter-api", "Remove the override of \uFFFD")
 	p.until("the old limit is shown", compared+`?.includes("deny everything → the limiter's own")`)
 	p.click("dialog[open]", "Apply change")
@@ -221,21 +217,20 @@ func keysThatAreNoText(p *tab) {
 	if _, has := l.Overrides()["\x81"]; !has {
 		p.t.Error("the other one is gone too")
 	}
-	const overridden = `[...document.querySelectorAll('#limiter-api button[aria-label^="Explain "]')].filter((b) => b.closest("tr").innerText.includes("override"))`
+	const overridden = `$$('#limiter-api button[aria-label^="Explain "]').filter((b) => b.closest("tr").innerText.includes("override"))`
 	p.until("one of the hottest keys has a limit of its own", overridden+".length === 1")
-	p.do(chromedp.Evaluate[chromedp.Void](overridden + "[0].click()"))
-	p.until("its own limit is explained",
-		`document.querySelector("dialog[open] pre")?.innerText.startsWith("\"\\x81\"")`)
+	p.run(overridden + "[0].click()")
+	p.until("its own limit is explained", `$("dialog[open] pre")?.innerText.startsWith("\"\\x81\"")`)
 	p.calm()
 }
 
 // leaveAfter applies the change in the dialog and closes it before the answer can be there.
 func (p *tab) leaveAfter() {
 	p.t.Helper()
-	p.do(chromedp.Evaluate[chromedp.Void](`{
-		[...document.querySelectorAll("dialog[open] button")].find((b) => b.textContent === "Apply change").click();
-		document.getElementById("dialog").close();
-	}`))
+	p.run(`{
+		$$("dialog[open] button").find((b) => b.textContent === "Apply change").click();
+		$("#dialog").close();
+	}`)
 }
 
 // closedWhileSending: the result of a change is shown, also when its dialog has been closed.
@@ -246,7 +241,7 @@ func closedWhileSending(p *tab) {
 	deny := quotient.Limit{Deny: true}
 	must(p.t, l.Override("x", &deny)) // another client
 	p.leaveAfter()
-	p.until("the refusal is said", `document.getElementById("notice").innerText.match(/^Turn dry run on for api on this replica .*: failed\. .*Nothing was changed by you\.$/)`)
+	p.until("the refusal is said", `$("#notice").innerText.match(/^Turn dry run on for api on this replica .*: failed\. .*Nothing was changed by you\.$/)`)
 	if l.Stats().DryRun {
 		p.t.Error("it was made")
 	}
@@ -262,7 +257,7 @@ func closedBetweenChanges(p *tab) {
 	p.click("dialog[open]", "Review change")
 	p.until("it is to be confirmed", compared)
 	p.leaveAfter()
-	p.until("it is said what was changed", `document.getElementById("notice").innerText.match(/^Change the replica count of all limiters on this replica .*: stopped\. Changed already: a\.$/)`)
+	p.until("it is said what was changed", `$("#notice").innerText.match(/^Change the replica count of all limiters on this replica .*: stopped\. Changed already: a\.$/)`)
 	for name, l := range reg.All() {
 		if got := l.Stats().Pool.Replicas; (got == 9) != (name == "a") {
 			p.t.Errorf("%s has %d replicas", name, got)
@@ -277,7 +272,7 @@ func decimalComma(p *tab) {
 	p.click("#limiter-api", "Change limit")
 	p.enter("Events", "1,5")
 	p.press(kb.Enter)
-	p.until("the error is next to the field", `document.activeElement.dataset.field === "rates[0].events" && document.getElementById(document.activeElement.id + "-error").textContent.startsWith("Enter a number")`)
+	p.until("the error is next to the field", `focused.dataset.field === "rates[0].events" && fieldError.startsWith("Enter a number")`)
 	p.enter("Events", "1,500.5")
 	p.press(kb.Enter)
 	p.click("dialog[open]", "Apply change")
@@ -289,20 +284,19 @@ func removedLimiter(p *tab) {
 	reg := p.idle([]string{"api", "other"})
 	p.open()
 	p.click("#limiter-other", "Change limit")
-	p.until("the form is there", `document.querySelector("dialog[open] .rates")`)
+	p.until("the form is there", `$("dialog[open] .rates")`)
 	reg.Remove("other")
-	p.until("the limiter is gone", `!document.getElementById("limiter-other")`)
+	p.until("the limiter is gone", `!$("#limiter-other")`)
 	p.click("dialog[open]", "Review change")
-	p.until("it is said",
-		`document.querySelector("#dialog-alert").innerText.includes("There is no limiter of that name")`)
+	p.until("it is said", `$("#dialog-alert").innerText.includes("There is no limiter of that name")`)
 	p.calm("answer 404", "network error: Failed to load resource")
 }
 
 // brokenFile: the page shows the file, is red from a bad load to the next good one, and marks what operators
 // changed by hand.
 func brokenFile(p *tab) {
-	const panel, red = `document.getElementById("file").innerText.replace(/\s+/g, " ")`,
-		`document.querySelector("#file .file-error")`
+	const panel, red = `$("#file").words`,
+		`$("#file .file-error")`
 	var now atomic.Pointer[admin.FileState]
 	loaded := time.Now().Add(-3 * time.Minute)
 	well := admin.FileState{Path: "/etc/quotient/quotient.toml", Loaded: loaded, Reloads: 4}
@@ -312,7 +306,7 @@ func brokenFile(p *tab) {
 	p.until("the file is shown",
 		panel+`.match(/File \/etc\/quotient\/quotient.toml Loaded 3 min ago, at .* Reloads 4 Failures 0$/)`)
 	marks := func(limiter string) string {
-		return fmt.Sprintf(`document.querySelector("#limiter-%s .differs")`, limiter)
+		return fmt.Sprintf(`$("#limiter-%s .differs")`, limiter)
 	}
 	p.until("nothing is red, and nothing is marked",
 		fmt.Sprintf("!%s.checkVisibility() && !%s?.checkVisibility()", red, marks("api")))
@@ -333,7 +327,7 @@ func brokenFile(p *tab) {
 	p.until("one that is gone is named", panel+`.endsWith("Differs from the file: gone (dry run)") && `+panel+
 		`.includes("Changed by hand 2 limiters")`)
 	p.until("the line of the limiter says so",
-		`document.querySelector("#limiter-api header").innerText.includes("Differs from the file")`)
+		`$("#limiter-api header").innerText.includes("Differs from the file")`)
 	p.names("a broken file", "alert", "region")
 	p.fits("a broken file")
 
@@ -368,20 +362,18 @@ func tables(p *tab) {
 	p.idle([]string{"api"}, admin.Tables(func() []admin.Table { return *now.Load() }))
 	p.open()
 	text := func(name string) string { // its caption, which cannot be seen, repeats the title
-		return fmt.Sprintf(`document.querySelector('#tables section[aria-label="%s"]')?.innerText.replace(/\s+/g, " ").replace("%[1]s %[1]s", "%[1]s")`, name)
+		return fmt.Sprintf(`$('#tables section[aria-label="%s"]')?.words.replace("%[1]s %[1]s", "%[1]s")`, name)
 	}
-	p.until("there is no file", `!document.getElementById("file").checkVisibility()`)
+	p.until("there is no file", `!$("#file").checkVisibility()`)
 	p.until("the overhead is shown", text("Overhead")+` === "Overhead Count p50 p99 1 11 µs 92 µs"`)
 	p.until("upstreams are shown", text("Upstreams")+
 		`.startsWith("Upstreams URL State Last error http://10.0.0.1:8080 healthy")`)
-	p.until("cells are text",
-		fmt.Sprintf(`%s.includes(%q) && !document.querySelector("#tables img")`, text("Upstreams"), hostile))
+	p.until("cells are text", fmt.Sprintf(`%s.includes(%q) && !$("#tables img")`, text("Upstreams"), hostile))
 	p.until("what is left out is counted", text("Upstreams")+`.endsWith("7 more rows are not shown.")`)
 	p.names("tables", "table", "columnheader", "rowheader", "region")
 	p.fits("tables")
 
-	p.do(chromedp.Evaluate[chromedp.Void](
-		`window.row = document.querySelector('#tables section[aria-label="Upstreams"] tbody tr')`))
+	p.run(`window.row = $('#tables section[aria-label="Upstreams"] tbody tr')`)
 	upstreams.Rows = append(slices.Clone(upstreams.Rows), []string{"http://10.0.0.2:8080", "healthy", ""})
 	upstreams.Rows[0] = []string{"http://10.0.0.1:8080", "down", "refused"}
 	show(overhead("2"), upstreams)
@@ -393,7 +385,7 @@ func tables(p *tab) {
 	p.until("a table is gone, and the other is empty",
 		`!(`+text("Overhead")+`) && `+text("Upstreams")+` === "Upstreams Nothing yet."`)
 	show()
-	p.until("there is none", `document.getElementById("tables").childElementCount === 0`)
+	p.until("there is none", `$("#tables").childElementCount === 0`)
 	p.calm()
 }
 
@@ -460,18 +452,17 @@ func leases(p *tab) {
 	}
 	p.idle(nil, admin.WithLeases(l))
 	p.open()
-	const panel = `document.getElementById("leases").innerText.replace(/\s+/g, " ")`
+	const panel = `$("#leases").words`
 	p.until("the state of the service is shown",
 		panel+`.includes("This process grants leases Peers 2 Semaphores 10,001")`)
 	p.until("names are text",
-		fmt.Sprintf(`%s.includes(%q) && !document.querySelector("#leases img, #leases script")`,
-			panel, hostile))
-	p.until("the rows are bounded", `document.querySelectorAll("#leases tbody tr").length === 100 && `+panel+
+		fmt.Sprintf(`%s.includes(%q) && !$("#leases img, #leases script")`, panel, hostile))
+	p.until("the rows are bounded", `$$("#leases tbody tr").length === 100 && `+panel+
 		`.includes("9,901 more semaphores are not shown.")`)
-	p.until("the one that is waited for stands first", `document.querySelector("#leases tbody tr").innerText.replace(/\s+/g, " ").includes("2 of 3 1 2 1 4 min 0")`)
+	p.until("the one that is waited for stands first", `$("#leases tbody tr").words.includes("2 of 3 1 2 1 4 min 0")`)
 	p.fits("leases")
 
-	const dialog = `document.querySelector("dialog[open]")?.innerText.replace(/\s+/g, " ")`
+	const dialog = `$("dialog[open]")?.words`
 	locks := func() {
 		p.click("#leases", "Holders of "+hostile)
 		p.until("holder and waiter are shown",
@@ -497,8 +488,7 @@ func leases(p *tab) {
 	p.names("breaking a lease", "dialog")
 	p.click("dialog[open]", "Apply change")
 	p.until("it is broken",
-		fmt.Sprintf(`document.getElementById("notice").textContent === "The lease of peer %d is broken."`,
-			uint64(leasePeer)))
+		fmt.Sprintf(`$("#notice").textContent === "The lease of peer %d is broken."`, uint64(leasePeer)))
 	if l.mu.Lock(); l.broken != 1 {
 		p.t.Errorf("%d leases were broken", l.broken)
 	}
@@ -509,12 +499,12 @@ func leases(p *tab) {
 // noLeases: a program without leases has nothing of them on the page.
 func noLeases(p *tab) {
 	p.alone()
-	p.until("there is nothing", `!document.getElementById("leases").checkVisibility()`)
+	p.until("there is nothing", `!$("#leases").checkVisibility()`)
 	p.calm()
 }
 
 // othersText is the text of the part of a limiter's page about the other replicas.
-const othersText = `document.querySelector("#limiter-api .facts")?.innerText.replace(/\s+/g, " ")`
+const othersText = `$("#limiter-api .facts")?.words`
 
 // together: the page shows what the replicas have done together, what one of them borrows, and that their
 // reports have ended.
@@ -527,7 +517,7 @@ func together(p *tab) {
 	p.serve(reg)
 	p.open()
 	p.until("nothing is shown of others while there are none",
-		`document.querySelector("#limiter-api .facts").closest(".part").hidden`)
+		`$("#limiter-api .facts").closest(".part").hidden`)
 
 	src := &carried.Source{Replicas: 4, Every: 100 * time.Millisecond,
 		Others: quotient.Terms{3, 5000, 70, 6, 20}}
@@ -539,17 +529,17 @@ func together(p *tab) {
 		every(ctx, time.Millisecond, func(int) { l.Allow("busy") })
 	})
 	p.until("the numbers are there", othersText+`.match(/Admitted [1-9]\d*(\.\d)?\/s here, all replicas [1-9]\d*(\.\d)?\/s Refused .* here, all replicas .* In flight 0 here, all replicas 20 Waiting 0 here, all replicas 6 Counted 4 of 4 replicas Keys reported 1, 1 by this replica Borrowed here of 1 key Oldest report .* s, at most 3 s Traffic of all limiters \d.* out, [\d.]+ KiB\/s in/)`)
-	p.until("the key has more than its share", `document.querySelector("#limiter-api tbody .key .badge")?.textContent.match(/^(9\d(\.\d)?|100) % of the limit, share 25 %$/)`)
-	const badge = `[...document.querySelectorAll("#limiter-api .title .badge")].filter((b) => !b.hidden).map((b) => b.textContent).join()`
+	p.until("the key has more than its share", `$("#limiter-api tbody .key .badge")?.textContent.match(/^(9\d(\.\d)?|100) % of the limit, share 25 %$/)`)
+	const badge = `$$("#limiter-api .title .badge").filter((b) => !b.hidden).map((b) => b.textContent).join()`
 	p.until("nothing warns", badge+` === ""`)
 	p.fits("what is borrowed")
 	src.Silence()
 	p.until("the badge warns", badge+` === "Reports are missing: each replica keeps to its share"`)
 	p.fits("no reports")
-	p.until("the key is back at its share", `document.querySelector("#limiter-api tbody .key") && !document.querySelector("#limiter-api tbody .key .badge")`)
+	p.until("the key is back at its share", `$("#limiter-api tbody .key") && !$("#limiter-api tbody .key .badge")`)
 	p.until("totals are unknown", othersText+`.match(/here, all replicas unknown .* Oldest report missing/)`)
 	cancel()
 	p.until("nothing is shown any more",
-		`document.querySelector("#limiter-api .facts").closest(".part").hidden && `+badge+` === ""`)
+		`$("#limiter-api .facts").closest(".part").hidden && `+badge+` === ""`)
 	p.calm()
 }

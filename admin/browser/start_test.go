@@ -147,6 +147,7 @@ func openTab(t *testing.T, origin string) *tab {
 	must(t, chromedp.Listen(ctx, p.note))
 	p.ctx = ctx
 	call(p, network.Enable, network.EnableParams{})
+	p.onLoad(words)
 	p.size(1440, 900)
 	p.show()
 	return p
