@@ -105,9 +105,9 @@ func overLoopback(req *http.Request) *http.Request {
 
 func get(path string) request { return request{method: "GET", path: path, contentType: none} }
 
-func put(path, body string) request { return request{method: "PUT", path: path, body: body} }
+func putting(path, body string) request { return request{method: "PUT", path: path, body: body} }
 
-func putReplicas(body string) request { return put("/replicas", body) }
+func putReplicas(body string) request { return putting("/replicas", body) }
 
 // decode reads an answer strictly into a value of type T.
 func decode[T any](t testing.TB, rec *httptest.ResponseRecorder) T {
@@ -166,7 +166,7 @@ func TestRefusals(t *testing.T) {
 	typed := func(contentType string) request {
 		return request{method: "PUT", path: "/replicas", contentType: contentType, body: `{"replicas":4}`}
 	}
-	limit := func(body string) request { return put("/limit", body) }
+	limit := func(body string) request { return putting("/limit", body) }
 	tests := []struct {
 		name   string
 		req    request

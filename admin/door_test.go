@@ -63,7 +63,7 @@ func TestTokens(t *testing.T) {
 			}
 		}
 		before := l.Stats().Version
-		rec := put("/dry-run", fmt.Sprintf(`{"dry_run":%v}`, !l.Stats().DryRun)).headed(header).send(t, h)
+		rec := putting("/dry-run", fmt.Sprintf(`{"dry_run":%v}`, !l.Stats().DryRun)).headed(header).send(t, h)
 		if rec.Code != tt.write || (l.Stats().Version != before) != (tt.write == 200) {
 			t.Errorf("%q: PUT: %d with version %d after %d, want %d", tt.authorization, rec.Code,
 				l.Stats().Version, before, tt.write)
@@ -87,25 +87,6 @@ func TestTokens(t *testing.T) {
 		if rec := get(path).send(t, h); rec.Code != want {
 			t.Errorf("without a token: GET %s: %d, want %d", path, rec.Code, want)
 		}
-	}
-}
-
-func TestBadTokens(t *testing.T) {
-	for _, opt := range []Option{Token(), Token(""), Token("0123456789abcde"), Token(secret, "short"),
-		Token("0123456789 abcdef"), Token("0123456789abcdef\n"), Token("0123456789abcdé"),
-		ReadOnlyToken("short")} {
-		if h, err := New(new(quotient.Registry), opt); err == nil || h != nil ||
-			strings.Contains(err.Error(), "0123") {
-			t.Errorf("handler %v, error %v", h, err)
-		}
-	}
-	for _, opt := range []Option{EventsEvery(0), EventsEvery(-1), EventsEvery(2 * time.Hour)} {
-		if _, err := New(new(quotient.Registry), opt); err == nil {
-			t.Error("an interval out of range is accepted")
-		}
-	}
-	if _, err := New(nil); err == nil {
-		t.Error("no registry is accepted")
 	}
 }
 
@@ -228,7 +209,7 @@ func TestForwardedRequests(t *testing.T) {
 				t.Errorf("%s: GET %s: %d %s", name, path, rec.Code, rec.Body)
 			}
 		}
-		change := put("/dry-run", `{"dry_run":true}`).headed(header)
+		change := putting("/dry-run", `{"dry_run":true}`).headed(header)
 		l := newLimiter(t)
 		rec := change.send(t, quiet(t, l))
 		if rec.Code != 403 || l.Stats().DryRun {
@@ -247,7 +228,7 @@ func TestForwardedRequests(t *testing.T) {
 // TestRefusalsAtTheDoorAreLogged: each with why, and who it was as far as that is known; and they end the
 // connection.
 func TestRefusalsAtTheDoorAreLogged(t *testing.T) {
-	write := put("/dry-run", `{"dry_run":true}`)
+	write := putting("/dry-run", `{"dry_run":true}`)
 	with := func(r request, name, value string) request { r.header = http.Header{name: {value}}; return r }
 	foreign := get("/state")
 	foreign.host = "evil.example"
@@ -282,8 +263,20 @@ func TestRefusalsAtTheDoorAreLogged(t *testing.T) {
 // TestBadOptions: options that contradict each other, that can never count, or that are none.
 func TestBadOptions(t *testing.T) {
 	tests := map[string][]Option{
-		"token": {ReadOnlyToken(secret), Token(other, secret)},
-		"nil":   {Token(secret), nil},
+		"token":      {ReadOnlyToken(secret), Token(other, secret)},
+		"nil":        {Token(secret), nil},
+		"no token":   {Token()},
+		"empty":      {Token("")},
+		"short":      {Token("0123456789abcde")},
+		"one short":  {Token(secret, "short")},
+		"space":      {Token("0123456789 abcdef")},
+		"newline":    {Token("0123456789abcdef\n")},
+		"beyond":     {Token("0123456789abcdé")},
+		"short read": {ReadOnlyToken("short")},
+		"no time":    {EventsEvery(0)},
+		"negative":   {EventsEvery(-1)},
+		"too long":   {EventsEvery(2 * time.Hour)},
+		"no leases":  {WithLeases(nil)},
 	}
 	for _, host := range []string{"", ".", "ops.example:9090", "https://ops.example", "*.example",
 		"ops.example/admin", "ops example", "[::1]:80", "bücher.example"} {
@@ -291,7 +284,7 @@ func TestBadOptions(t *testing.T) {
 	}
 	for name, opts := range tests {
 		if h, err := New(new(quotient.Registry), opts...); err == nil || h != nil ||
-			strings.Contains(err.Error(), secret) {
+			strings.Contains(err.Error(), "0123") {
 			t.Errorf("%s: handler %v, error %v", name, h, err)
 		}
 	}
@@ -303,9 +296,11 @@ func TestBadOptions(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	// nil is slog.Default, not a panic at the first change
+	if _, err := New(nil); err == nil {
+		t.Error("no registry is accepted")
+	}
 	if mount(t, newLimiter(t), Logger(nil)).(*Handler).api.log == nil {
-		t.Error("no log")
+		t.Error("nil is no log") // but a panic at the first change
 	}
 	if _, err := NewClient("http://localhost", nil); err == nil {
 		t.Error("a nil option of a client")

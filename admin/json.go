@@ -92,6 +92,14 @@ func (f *form) fail(p Problem) {
 // problem is what was wrong, nil for nothing.
 func (f *form) problem() *Problem { return *f.bad }
 
+// result is what was read from a form, or what was wrong and nothing else.
+func result[T any](f form, v T) (T, *Problem) {
+	if bad := f.problem(); bad != nil {
+		return *new(T), bad
+	}
+	return v, nil
+}
+
 func (f *form) has(name string) bool { _, given := f.values[name]; return given }
 
 func (f *form) null(name string) bool { return f.values[name].Kind() == 'n' }

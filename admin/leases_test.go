@@ -14,8 +14,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/quotient-go/quotient"
 )
 
 const (
@@ -133,9 +131,6 @@ func TestNoLeases(t *testing.T) {
 	}
 	if text := get("/state").send(t, h).Body.String(); strings.Contains(text, `"leases"`) {
 		t.Errorf("state %s", text)
-	}
-	if _, err := New(new(quotient.Registry), WithLeases(nil)); err == nil {
-		t.Error("no error of a service that is nil")
 	}
 }
 

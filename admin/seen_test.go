@@ -26,7 +26,7 @@ func TestTagsAreNotReused(t *testing.T) {
 		}
 		tag := decode[State](t, get("/state").send(t, h)).Limiters["api"].ETag
 		if first, again := tags[tag]; again {
-			rec := put("/dry-run", `{"dry_run":true}`).with("If-Match", tag).send(t, h)
+			rec := putting("/dry-run", `{"dry_run":true}`).with("If-Match", tag).send(t, h)
 			t.Fatalf("limiter %d has the tag %s of limiter %d: %d", i, tag, first, rec.Code)
 		}
 		tags[tag] = i

@@ -230,8 +230,7 @@ func TestStrangersAreIdleForShort(t *testing.T) {
 		"public, HTTP/2": {[]Option{Token(secret)}, "", []string{"/openapi.json", "/"}, true,
 			listen.StrangerIdle},
 		"public, and there is no token": {nil, "", []string{"/openapi.json", "/"}, false, listen.StrangerIdle},
-		"data": {[]Option{Token(secret)}, secret, []string{"/state"}, false,
-			idleTimeout},
+		"data":                          {[]Option{Token(secret)}, secret, []string{"/state"}, false, idleTimeout},
 		// after GOAWAY
 		"data, HTTP/2": {[]Option{Token(secret)}, secret, []string{"/state"}, true,
 			idleTimeout + time.Second},
@@ -244,8 +243,7 @@ func TestStrangersAreIdleForShort(t *testing.T) {
 		"open, with the token": {[]Option{Token(secret)}, secret, []string{"/ready"}, false,
 			listen.StrangerIdle},
 		"open, and there is no token": {nil, "", []string{"/ready"}, false, listen.StrangerIdle},
-		"mounted": {[]Option{Token(secret)}, secret, []string{"/metrics", "/ready"},
-			false, idleTimeout},
+		"mounted":                     {[]Option{Token(secret)}, secret, []string{"/metrics", "/ready"}, false, idleTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -2,10 +2,12 @@ package admin
 
 import (
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/http"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -142,7 +144,7 @@ func tryAndChange(t *testing.T, l *quotient.Limiter, path, body, tag string) int
 		tag = get("/state").send(t, h).Header().Get("ETag")
 	}
 	send := func(path string) (int, Problem) {
-		req := put(path, body).headed(http.Header{})
+		req := putting(path, body).headed(http.Header{})
 		if tag != "" {
 			req.header.Set("If-Match", tag)
 		}
@@ -183,7 +185,7 @@ func TestTrialLearnsNoUnit(t *testing.T) {
 			"/plan":     `{"plan":"p","limit":` + limit + `}`,
 			"/override": `{"key":"k","limit":` + limit + `}`,
 		} {
-			rec := put(path+"?validate=1", body).send(t, h)
+			rec := putting(path+"?validate=1", body).send(t, h)
 			if rec.Code != http.StatusOK {
 				t.Errorf("%s %s: %d %s", path, body, rec.Code, rec.Body)
 			}
