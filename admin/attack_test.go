@@ -369,6 +369,7 @@ func TestAttackGigabyteBodies(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel() // the server waits before it hangs up
 			var read atomic.Int64
 			l := newLimiter(t)
 			opts := []Option{WithLeases(newLeases("a"))}

@@ -16,7 +16,7 @@ func TestTagsAreNotReused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const rounds = 200
+	const rounds = 50
 	tags := make(map[string]int)
 	places := make(map[string]bool)
 	for i := range rounds {
