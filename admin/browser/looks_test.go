@@ -17,6 +17,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"github.com/quotient-go/quotient/admin"
 	"github.com/quotient-go/quotient/internal/needed"
 )
 
@@ -132,7 +133,6 @@ func (p *tab) keysShown() {
 func TestLooks(t *testing.T) {
 	t.Parallel()
 	chromium(t)
-	s := startService(t)
 	for name, test := range map[string]func(p *tab){
 		"names": everythingHasAName, "contrast and width": looks,
 		"rules light": func(p *tab) { p.theme("light"); rules(p) },
@@ -146,6 +146,8 @@ func TestLooks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			s := startService(t)
+			s.jobs.SetDryRun(true)
 			test(openTab(t, s.url()))
 		})
 	}
