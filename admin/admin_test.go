@@ -13,15 +13,20 @@ import (
 	"github.com/quotient-go/quotient"
 )
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // newLimiter is a limiter of 100 a second that believes it is alone.
 func newLimiter(t testing.TB, opts ...quotient.Option) *quotient.Limiter {
 	t.Helper()
 	rate := quotient.PerSecond(100)
 	rate.Burst = 10
 	l, err := quotient.New(quotient.Rates(rate), opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return l
 }
 
@@ -29,13 +34,9 @@ func newLimiter(t testing.TB, opts ...quotient.Option) *quotient.Limiter {
 func mount(t testing.TB, l *quotient.Limiter, opts ...Option) http.Handler {
 	t.Helper()
 	var reg quotient.Registry
-	if err := reg.Add("api", l); err != nil {
-		t.Fatal(err)
-	}
+	must(t, reg.Add("api", l))
 	h, err := New(&reg, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return h
 }
 
@@ -314,12 +315,9 @@ func TestHostIsTheAddressItCameTo(t *testing.T) {
 			tt.at = "127.0.0.1:4041"
 		}
 		at, err := net.ResolveTCPAddr("tcp", tt.at)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		req = req.WithContext(context.WithValue(req.Context(), http.LocalAddrContextKey, net.Addr(at)))
-		rec := httptest.NewRecorder()
-		if quiet(t, l, tt.opts...).ServeHTTP(rec, req); rec.Code != tt.want {
+		if rec := served(t, quiet(t, l, tt.opts...), req); rec.Code != tt.want {
 			t.Errorf("Host %q of a connection to %s: status %d, want %d", tt.host, tt.at, rec.Code, tt.want)
 		}
 	}

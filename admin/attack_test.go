@@ -381,9 +381,7 @@ func TestAttackGigabyteBodies(t *testing.T) {
 			srv.Start()
 			defer srv.Close()
 			req, err := http.NewRequestWithContext(t.Context(), tt.method, srv.URL+tt.path, &blanks{gigabyte})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if tt.announced {
 				req.ContentLength = gigabyte
 				if tt.name == "just above" { // the server reads it, to hang up in an orderly way
@@ -392,9 +390,7 @@ func TestAttackGigabyteBodies(t *testing.T) {
 			}
 			req.Header.Set("Content-Type", tt.contentType)
 			resp, err := srv.Client().Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer resp.Body.Close()
 			if _, err := io.Copy(io.Discard, resp.Body); err != nil {
 				t.Fatal(err)
@@ -418,9 +414,7 @@ func TestAttackMarkup(t *testing.T) {
 	l := newLimiter(t)
 	l.Allow(key)
 	err := l.Override(key, &quotient.Limit{Rates: []quotient.Rate{{Name: "<b>", Events: 1, Per: 1e9}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	h := quiet(t, l)
 	seen := 0
 	for _, path := range []string{"/state", "/keys",

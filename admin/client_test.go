@@ -49,9 +49,7 @@ func TestClientOverEveryTransport(t *testing.T) {
 		t.Run(tt.network, func(t *testing.T) {
 			h, api, _ := two(t, tt.opts...)
 			l, err := h.Listen(t.Context(), tt.network, tt.addr)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			serving(t, h, l)
 			base := "http://" + l.Addr().String()
 			if tt.network == "unix" {
@@ -62,9 +60,7 @@ func TestClientOverEveryTransport(t *testing.T) {
 				}
 			}
 			c, err := NewClient(base, tt.client...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer c.Close()
 			everyMethod(t, c, api)
 		})
@@ -201,9 +197,7 @@ func TestClientOfSomethingElse(t *testing.T) {
 	for name, answer := range answers {
 		srv := httptest.NewServer(answer)
 		c, err := NewClient(srv.URL)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if _, err := c.State(t.Context()); err == nil || len(err.Error()) > 1000 ||
 			errors.Is(err, ErrConflict) {
 			t.Errorf("%s: %v", name, err)
@@ -227,9 +221,7 @@ func TestListenOffLoopback(t *testing.T) {
 	for _, opt := range []Option{Token(secret), MutualTLS(), BehindAuthentication()} {
 		h, _, _ := two(t, opt)
 		l, err := h.Listen(t.Context(), "tcp", "0.0.0.0:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if err := bare.Serve(t.Context(), l); err == nil || !strings.Contains(err.Error(), "loopback") {
 			t.Errorf("Serve: %v", err)
 		}
@@ -262,9 +254,7 @@ func TestTokensFollowNoRedirection(t *testing.T) {
 	defer front.Close()
 	theirs := front.Client()
 	c, err := NewClient(front.URL, BearerToken(secret), HTTPClient(theirs))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer c.Close()
 	var p *Problem
 	if _, err := c.SetDryRun(t.Context(), "api", true); !errors.As(err, &p) ||
@@ -282,9 +272,7 @@ func TestClientOfBinaryKeys(t *testing.T) {
 	srv := httptest.NewServer(h)
 	defer srv.Close()
 	c, err := NewClient(srv.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer c.Close()
 	deny := quotient.Limit{Deny: true}
 	keys := []string{"", "\uFFFD", "a\xff", "\x80", "\x81"}
@@ -340,20 +328,14 @@ func TestListenAndServe(t *testing.T) {
 		}
 	}
 	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	addr := free.Addr().String()
-	if err := free.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, free.Close())
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- h.ListenAndServe(ctx, addr) }()
 	c, err := NewClient("http://" + addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer c.Close()
 	for start := time.Now(); ; runtime.Gosched() {
 		if _, err = c.State(t.Context()); err == nil {

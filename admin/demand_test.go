@@ -56,9 +56,7 @@ func TestKeysThatBorrowKeepToTheDocument(t *testing.T) {
 		look := func() (s State, keys Keys) {
 			for path, v := range map[string]any{"/state": &s, "/keys": &keys} {
 				rec := get(path).send(t, h)
-				if err := json.Unmarshal(rec.Body.Bytes(), v); err != nil {
-					t.Fatal(err)
-				}
+				must(t, json.Unmarshal(rec.Body.Bytes(), v))
 			}
 			return s, keys
 		}

@@ -113,8 +113,7 @@ func TestCertificates(t *testing.T) {
 			req := overLoopback(httptest.NewRequest(method, path, strings.NewReader(`{"dry_run":true}`)))
 			req.TLS = tt.tls
 			req.Header.Set("Content-Type", "application/json")
-			rec := httptest.NewRecorder()
-			h.ServeHTTP(rec, req)
+			rec := served(t, h, req)
 			if rec.Code != tt.want {
 				t.Errorf("%s: %s: %d, want %d", tt.name, path, rec.Code, tt.want)
 			}
@@ -153,9 +152,7 @@ func TestWithoutCredentials(t *testing.T) {
 		req := overLoopback(httptest.NewRequest("GET", "/state", nil))
 		req = req.WithContext(context.WithValue(t.Context(), http.LocalAddrContextKey, local))
 		req.RemoteAddr, req.Header = remote, header
-		rec := httptest.NewRecorder()
-		h.ServeHTTP(rec, req)
-		return rec
+		return served(t, h, req)
 	}
 	for _, tt := range tests {
 		rec := send(quiet(t, newLimiter(t)), tt.local, tt.remote, http.Header{})
@@ -319,9 +316,7 @@ func TestZeroHandler(t *testing.T) {
 		t.Error("it listens")
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := h.Serve(t.Context(), l); err == nil {
 		t.Error("it serves")
 	}
@@ -331,9 +326,7 @@ func TestZeroHandler(t *testing.T) {
 func selfSigned(t *testing.T, name string) (tls.Certificate, *x509.CertPool) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
@@ -342,13 +335,9 @@ func selfSigned(t *testing.T, name string) (tls.Certificate, *x509.CertPool) {
 		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	pool := x509.NewCertPool()
 	pool.AddCert(leaf)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
@@ -381,9 +370,7 @@ func TestMutualTLS(t *testing.T) {
 	var out lines
 	h := mount(t, newLimiter(t), MutualTLS(), Logger(slog.New(slog.NewTextHandler(&out, nil)))).(*Handler)
 	l, err := h.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	serving(t, h,
 		tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{server}, ClientCAs: operators,
 			ClientAuth: tls.VerifyClientCertIfGiven}))
@@ -391,9 +378,7 @@ func TestMutualTLS(t *testing.T) {
 		transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trusted,
 			Certificates: certificates}}
 		c, err := NewClient("https://"+l.Addr().String(), HTTPClient(&http.Client{Transport: transport}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer c.Close()
 		_, err = c.SetDryRun(t.Context(), "api", true)
 		return err

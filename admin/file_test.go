@@ -45,15 +45,11 @@ func TestFileAndTablesHaveStableNames(t *testing.T) {
 	}))
 	rec := get("/state").send(t, h)
 	var s struct{ File, Tables json.RawMessage }
-	if err := json.Unmarshal(rec.Body.Bytes(), &s); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(rec.Body.Bytes(), &s))
 	var got strings.Builder
 	for _, part := range []json.RawMessage{s.File, s.Tables} {
 		text, err := json.Marshal(part) // on one line
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		got.Write(text)
 	}
 	if got.String() != want {

@@ -77,9 +77,7 @@ func FuzzLimit(f *testing.F) {
 			t.Fatalf("accepted %+v: %v", limit, err)
 		}
 		text, err := json.Marshal(newLimitRequest(limit))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		again, bad := readLimitBody(text)
 		if bad != nil {
 			t.Fatalf("%s of %s: %v", text, body, bad)

@@ -29,9 +29,7 @@ func historyOf(t *testing.T, h http.Handler) History {
 func quietOf(t *testing.T, reg *quotient.Registry) *Handler {
 	t.Helper()
 	h, err := New(reg, Logger(slog.New(slog.DiscardHandler)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return h
 }
 
@@ -81,9 +79,7 @@ func TestHistoryIsOfTheLastTwoMinutes(t *testing.T) {
 func TestHistoryHasLevels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := quotient.New(quotient.Limit{InFlight: 2})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		h := quiet(t, l)
 		historyOf(t, h)
 		one, _ := l.TryAcquire("k")
@@ -107,9 +103,7 @@ func TestHistoryHasLevels(t *testing.T) {
 func TestHistoryStartsAndEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reg quotient.Registry
-		if err := reg.Add("api", newLimiter(t)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, reg.Add("api", newLimiter(t)))
 		h := quietOf(t, &reg)
 		runs := func() bool {
 			synctest.Wait()
@@ -178,9 +172,7 @@ func TestHistoryOfLimitersThatComeAndGo(t *testing.T) {
 		var reg quotient.Registry
 		add := func(name string) *quotient.Limiter {
 			l := newLimiter(t)
-			if err := reg.Add(name, l); err != nil {
-				t.Fatal(err)
-			}
+			must(t, reg.Add(name, l))
 			return l
 		}
 		h := quietOf(t, &reg)
@@ -257,9 +249,7 @@ func TestHistoryOfAThousand(t *testing.T) {
 		var reg quotient.Registry
 		for i := range 1000 {
 			err := reg.Add(fmt.Sprintf("limiter-%03d", i), newLimiter(t, quotient.MaxKeys(16)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 		}
 		h := quietOf(t, &reg)
 		get("/state").send(t, h)

@@ -274,9 +274,7 @@ func TestClientOfLeases(t *testing.T) {
 	srv := httptest.NewServer(quiet(t, newLimiter(t), WithLeases(f)))
 	defer srv.Close()
 	c, err := NewClient(srv.URL, HTTPClient(srv.Client()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx := t.Context()
 	if s, err := c.Leases(ctx, 10); err != nil || len(s.Semaphores) != 1 || s.Semaphores[0].Max != 3 {
 		t.Errorf("%+v, %v", s, err)

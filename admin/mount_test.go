@@ -34,9 +34,7 @@ func TestMountsKeepToTheDoor(t *testing.T) {
 	over := func(local, remote, host string, header http.Header) *http.Request {
 		req := httptest.NewRequest("GET", "http://"+host+"/", nil)
 		at, err := net.ResolveTCPAddr("tcp", local)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		req.RemoteAddr = remote
 		req.Header = header
 		return req.WithContext(context.WithValue(req.Context(), http.LocalAddrContextKey, net.Addr(at)))
@@ -73,8 +71,7 @@ func TestMountsKeepToTheDoor(t *testing.T) {
 		} {
 			req := tt.req.Clone(tt.req.Context())
 			req.URL.Path = path
-			rec := httptest.NewRecorder()
-			h.ServeHTTP(rec, req)
+			rec := served(t, h, req)
 			if rec.Code != want {
 				t.Errorf("%s: %s: %d, want %d: %s", name, path, rec.Code, want, rec.Body)
 			}

@@ -91,9 +91,7 @@ func TestDocumentsRequestsAreAccepted(t *testing.T) {
 		for name, example := range c.at(c.operation(rt.path, http.MethodPut), "requestBody", "content",
 			"application/json", "examples") {
 			body, err := json.Marshal(example.(map[string]any)["value"])
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			rec := putting(rt.path, string(body)).send(t, quiet(t, newLimiter(t)))
 			if rec.Code != 200 {
 				t.Errorf("%s %s: %d %s", rt.path, name, rec.Code, rec.Body)
@@ -162,9 +160,7 @@ func TestDocumentsRangesAreTheHandlers(t *testing.T) {
 		schema := c.at(c.operation(path, "PUT"), "requestBody", "content", "application/json", "schema")
 		for _, body := range bodies {
 			var v any
-			if err := json.Unmarshal([]byte(body), &v); err != nil {
-				t.Fatal(err)
-			}
+			must(t, json.Unmarshal([]byte(body), &v))
 			err := c.check("body", schema, v)
 			rec := putting(path, body).send(t, quiet(t, newLimiter(t)))
 			if (err == nil) != (rec.Code == 200) {
@@ -192,18 +188,14 @@ func TestDocumentHasEveryStatus(t *testing.T) {
 		}
 	}
 	files, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	found := 0
 	for _, file := range files {
 		if strings.HasSuffix(file, "_test.go") || file == "client.go" {
 			continue
 		}
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, name := range regexp.MustCompile(`http\.Status([A-Z]\w+)`).FindAllStringSubmatch(string(text),
 			-1) {
 			if name[1] == "Text" {

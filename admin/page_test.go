@@ -188,9 +188,7 @@ var shownCode = regexp.MustCompile(`(?s)<pre id="none-code"[^>]*>(.*?)</pre>`)
 
 func TestPageShowsLinesThatCompile(t *testing.T) {
 	source, err := os.ReadFile("page_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, code, _ := strings.Cut(string(source), "\t// on the page:\n")
 	code, _, _ = strings.Cut(code, "\t// so far\n")
 	code = strings.TrimSpace(strings.ReplaceAll("\n"+code, "\n\t", "\n"))
@@ -199,9 +197,7 @@ func TestPageShowsLinesThatCompile(t *testing.T) {
 		t.Errorf("the page shows\n%s\nwant\n%s", shown, code)
 	}
 	var limiters quotient.Registry
-	if err := addsFirst(&limiters); err != nil {
-		t.Fatal(err)
-	}
+	must(t, addsFirst(&limiters))
 	if _, there := limiters.Get("api"); !there {
 		t.Error("they add no limiter")
 	}

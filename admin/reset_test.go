@@ -14,9 +14,7 @@ import (
 func scarce(t *testing.T, opts ...quotient.Option) *quotient.Limiter {
 	t.Helper()
 	l, err := quotient.New(quotient.Rates(quotient.Rate{Events: 1, Per: time.Hour, Burst: 5}), opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return l
 }
 
@@ -26,9 +24,7 @@ func speaking(t *testing.T, h http.Handler) *Client {
 	srv := httptest.NewServer(h)
 	t.Cleanup(srv.Close)
 	c, err := NewClient(srv.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(c.Close)
 	return c
 }
@@ -50,9 +46,7 @@ func TestReset(t *testing.T) {
 		useUp(t, api, key)
 		useUp(t, api, "other")
 		seen, err := c.Limiter(t.Context(), "api")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		now, err := c.Reset(t.Context(), "api", key, IfMatch(seen.ETag))
 		if err != nil || now.Version != seen.Version+1 || now.ETag == seen.ETag {
 			t.Fatalf("Reset of %q: %+v, %v", key, now, err)

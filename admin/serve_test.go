@@ -125,9 +125,7 @@ func operatorOf(t *testing.T, base string, config *tls.Config) *Client {
 	transport := &http.Transport{TLSClientConfig: config}
 	t.Cleanup(transport.CloseIdleConnections)
 	c, err := NewClient(base, BearerToken(secret), HTTPClient(&http.Client{Transport: transport}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return c
 }
 
@@ -174,9 +172,7 @@ func TestStrangersDoNotKeepOperatorsOut(t *testing.T) {
 			h, _, _ := two(t, Token(secret), MountOpen("/ready", says200("ready")),
 				Logger(slog.New(slog.DiscardHandler)))
 			l, err := h.Listen(t.Context(), "tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			addr, base := l.Addr().String(), "http://"+l.Addr().String()
 			if tt.tls {
 				l, base = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{certificate}}),
@@ -298,16 +294,12 @@ func TestStrangersAreIdleForShort(t *testing.T) {
 func ask(t *testing.T, rt http.RoundTripper, scheme, path, secret string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, scheme+"://127.0.0.1:9090"+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if secret != "" {
 		req.Header.Set("Authorization", "Bearer "+secret)
 	}
 	resp, err := rt.RoundTrip(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, _ = io.Copy(io.Discard, resp.Body)
 	_ = resp.Body.Close()
 }

@@ -50,9 +50,7 @@ func TestStateHasStableNames(t *testing.T) {
 		`"demand":{"keys":5,"named":4,"lent":3,"age_seconds":0.4,"missing":false,"max_age_seconds":2,"fresh":true,"sent_bytes":6,"received_bytes":7},` +
 		`"fleet":{"replicas":4,"admitted":9,"refused":8,"waiting":7,"in_flight":6,"age_seconds":0.3,"missing":false}}`
 	got, err := json.Marshal(newLimiterState(full))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if want := strings.ReplaceAll(want, "REASON", quotient.ReasonRate.String()); string(got) != want {
 		t.Errorf("state is\n%s\nwant\n%s", got, want)
 	}
@@ -68,9 +66,7 @@ func TestDenyIsNotNoLimit(t *testing.T) {
 
 func TestStateOfNothingHasNoNulls(t *testing.T) {
 	got, err := json.Marshal(newLimiterState(quotient.Stats{}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if bytes.Contains(got, []byte("null")) {
 		t.Errorf("a null where a list or an object belongs: %s", got)
 	}

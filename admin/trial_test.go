@@ -58,13 +58,6 @@ var trialStates = map[string]func(t *testing.T) *quotient.Limiter{
 	},
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // hold keeps a key busy until the test ends.
 func hold(t *testing.T, l *quotient.Limiter, key string) {
 	t.Helper()

@@ -26,16 +26,10 @@ func two(t *testing.T, opts ...Option) (h *Handler, api, tenants *quotient.Limit
 	t.Helper()
 	api, tenants = newLimiter(t), newLimiter(t, quotient.MaxKeys(4))
 	var reg quotient.Registry
-	if err := reg.Add("api", api); err != nil {
-		t.Fatal(err)
-	}
-	if err := reg.Add("tenants", tenants); err != nil {
-		t.Fatal(err)
-	}
+	must(t, reg.Add("api", api))
+	must(t, reg.Add("tenants", tenants))
 	h, err := New(&reg, append(opts, Logger(slog.New(slog.DiscardHandler)))...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return h, api, tenants
 }
 
@@ -146,9 +140,7 @@ func TestWhichLimiter(t *testing.T) {
 	}
 	var many quotient.Registry
 	for i := range 30 {
-		if err := many.Add(fmt.Sprintf("l%02d", i), api); err != nil {
-			t.Fatal(err)
-		}
+		must(t, many.Add(fmt.Sprintf("l%02d", i), api))
 	}
 	none.api.reg = &many
 	if got := decode[Problem](t, get("/state?limiter=x").send(t, none)); strings.Count(
@@ -377,13 +369,9 @@ func TestAttackConcurrentWriters(t *testing.T) {
 	transport := &http.Transport{MaxIdleConnsPerHost: writers}
 	defer transport.CloseIdleConnections()
 	c, err := NewClient(srv.URL, HTTPClient(&http.Client{Transport: transport}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	first, err := c.Limiter(t.Context(), "api")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var mu sync.Mutex
 	var won []write
 	conflicts := 0

@@ -18,8 +18,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// patience is how long a test waits for anything on a page.
-const patience = 10 * time.Second
+// patience is how long a test waits for anything on a page; nothing that goes well takes as long.
+const patience = 30 * time.Second
 
 // A tab is one page of the browser. It notes the browser's complaints.
 type tab struct {

@@ -192,13 +192,13 @@ func changeOverride(p *tab, s *service) {
 
 // resetKey forgives a key: the operator sees where it stands, and what that changes.
 func resetKey(p *tab, s *service) {
-	own := quotient.Rates(quotient.Rate{Name: "hour", Events: 3, Per: time.Hour, Burst: 3})
+	own := quotient.Rates(quotient.Rate{Name: "rare", Events: 3, Per: 1000 * time.Hour, Burst: 3})
 	must(p.t, s.api.Override("debtor", &own)) // the load does not ask for it
 	for s.api.Allow("debtor") {
 	}
 	p.explainKey("debtor")
 	p.click("dialog[open]", "Reset this key")
-	p.until("old and new are shown", compared+`?.match(/Key debtor unchanged Remembered yes unchanged hour 0 left, full in .* → as of a key never seen In flight 0 unchanged Waiting 0 unchanged/)`)
+	p.until("old and new are shown", compared+`?.match(/Key debtor unchanged Remembered yes unchanged rare 0 left, full in .* → as of a key never seen In flight 0 unchanged Waiting 0 unchanged/)`)
 	if s.api.Check("debtor").OK {
 		p.t.Error("it was forgiven before the operator said so")
 	}
