@@ -205,7 +205,7 @@ func TestHistoryOfLimitersThatComeAndGo(t *testing.T) {
 	})
 }
 
-// TestHistoryAfterASuspension: samples from before are older than is shown.
+// TestHistoryAfterASuspension: samples from before are older than is shown. None is younger than the state.
 func TestHistoryAfterASuspension(t *testing.T) {
 	r := recorder{reg: new(quotient.Registry)}
 	r.seen()
@@ -216,6 +216,9 @@ func TestHistoryAfterASuspension(t *testing.T) {
 	r.mu.Unlock()
 	if got := r.history(now, nil); len(got.AgeSeconds) != 1 || got.AgeSeconds[0] != 0 {
 		t.Errorf("the ages are %v", got.AgeSeconds)
+	}
+	if got := r.history(now.Add(-time.Minute), nil); got.AgeSeconds[0] != 0 {
+		t.Errorf("before the sample its age is %v", got.AgeSeconds)
 	}
 }
 
