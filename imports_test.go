@@ -59,7 +59,7 @@ var rooms = []room{
 	{dir: "internal/waited", why: "what the limiter tells an adapter of a request, in no name of its API"},
 	{dir: "internal/trial", why: "what the limiter would answer to a change, in no name of its API"},
 	{dir: "internal/overdue", own: ".", why: "one answer of all adapters to a wait that has ended"},
-	{dir: "internal/listen", later: true, why: "which connection is closed for a new one, for every server"},
+	{dir: "internal/listen", why: "which connection is closed for a new one, for every server"},
 	{dir: "internal/adaptertest", own: adapter, later: true, why: "what each adapter of a framework must do"},
 	{dir: "internal/guards", why: "it runs the go command; it must build when nothing else does"},
 	{dir: "internal/needed", why: "whether a test without its program is skipped is decided here"},

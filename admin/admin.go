@@ -171,7 +171,6 @@ type handler struct {
 	scans   scans
 	seed    maphash.Seed // makes the tags of one handler its own
 	failed  failures
-	crowded failures // connections that were closed for others
 
 	writing sync.Mutex // one change at a time: what If-Match was compared with is what is changed, and logged old values form a chain
 }

@@ -29,6 +29,9 @@ var (
 	notTruths  = []string{`null`, `0`, `1`, `"true"`, `""`, `[]`, `{}`}
 	notLists   = []string{`null`, `true`, `4`, `"[]"`, `{}`}
 	notObjects = []string{`null`, `true`, `4`, `"{}"`, `[]`}
+	notDigits  = slices.Concat(notStrings, []string{`16045690984503098046`, `""`, `"x"`, `"01"`, `"+1"`, `"-1"`,
+		`"1.0"`, `"1e3"`, `" 1"`, `"0x1"`, `"1_000"`, `"18446744073709551616"`, `"١"`,
+		`"` + strings.Repeat("9", 1000) + `"`})
 )
 
 // tooSlow are events a second that are too few.
@@ -78,6 +81,10 @@ var fields = []struct {
 	{"/reset", `{"key":%s}`, "key",
 		slices.Concat(notStrings, []string{`"` + strings.Repeat("k", 4097) + `"`})},
 	{"/dry-run", `{"dry_run":%s}`, "dry_run", notTruths},
+	{"/leases/break", `{"semaphore":%s,"peer":"1","token":"1"}`, "semaphore",
+		slices.Concat(notStrings, []string{`"` + strings.Repeat("s", 1025) + `"`})},
+	{"/leases/break", `{"semaphore":"a","peer":%s,"token":"1"}`, "peer", notDigits},
+	{"/leases/break", `{"semaphore":"a","peer":"1","token":%s}`, "token", append(notDigits, `"0"`)},
 }
 
 // oddBodies are bad as a whole, or by their names.
@@ -86,6 +93,7 @@ var oddBodies = []badBody{
 	{"/replicas", `{"replicas":4,"\u0072eplicas":5}`, "replicas"},
 	{"/replicas", `{"REPLICAS":4}`, "REPLICAS"}, {"/replicas", `{"replica\u017f":4}`, "replicaſ"},
 	{"/replicas", `{"":4}`, `""`},
+	{"/replicas", strings.Repeat(`{"a":`, 9) + `1` + strings.Repeat(`}`, 9), "a"},
 	{"/replicas", `{"replicas":4,"__proto__":{}}`, "__proto__"}, {"/replicas", `{"ordinal":1}`, "replicas"},
 	{"/replicas", `{"replicas":4,"` + strings.Repeat("x", 1000) + `":1}`, strings.Repeat("x", 64) + "…"},
 	{"/limit", `{}`, "rates"}, {"/limit", `{"in_flight":3}`, "rates"}, {"/limit", `{"deny":false}`, "rates"},
@@ -124,6 +132,11 @@ var oddBodies = []badBody{
 	{"/reset", `{"key":"K","limit":null}`, "limit"},
 	{"/dry-run", `{}`, "dry_run"}, {"/dry-run", `{"dry_run":true,"dry_run":false}`, "dry_run"},
 	{"/dry-run", `{"dryRun":true}`, "dryRun"},
+	{"/leases/break", `{}`, "semaphore"}, {"/leases/break", `{"semaphore":"a"}`, "peer"},
+	{"/leases/break", `{"semaphore":"a","peer":"1"}`, "token"},
+	{"/leases/break", `{"semaphore":"a","peer":"1","token":"1","force":true}`, "force"},
+	{"/leases/break", `{"semaphore":"a","peer":"1","peer":"1","token":"1"}`, "peer"},
+	{"/leases/break", `{"semaphore":"a","Peer":"1","token":"1"}`, "Peer"},
 }
 
 // noJSON are bad bodies for every route: "body" is to blame.
@@ -135,7 +148,7 @@ var noJSON = []string{
 	`{"replicas":0x4}`, `{"replicas":04}`, `{"replicas":+4}`, `{"replicas":.5}`, `{"replicas":4.}`,
 	`{"replicas":NaN}`, `{"replicas":Infinity}`, `{"replicas":"\x41"}`,
 	`{"replicas":"` + "\n" + `"}`, `{"a":` + strings.Repeat(`[`, 9),
-	strings.Repeat(`{"a":`, 9) + `1` + strings.Repeat(`}`, 9), strings.Repeat(`[`, 30000),
+	strings.Repeat(`[`, 30000), strings.Repeat(`[`, 30000) + strings.Repeat(`]`, 30000),
 	`{"replicas":4} // four`, "replicas=4",
 }
 
@@ -148,7 +161,7 @@ func badBodies() []badBody {
 	}
 	for _, rt := range routes {
 		for _, body := range noJSON {
-			if slices.Contains(rt.methods, http.MethodPut) {
+			if !slices.Contains(rt.methods, http.MethodGet) {
 				all = append(all, badBody{rt.path, body, "body"})
 			}
 		}
@@ -172,18 +185,21 @@ func configurationOf(l *quotient.Limiter) configuration {
 }
 
 func TestAttackBodies(t *testing.T) {
-	c := readContract(t)
 	bodies := badBodies()
 	if len(bodies) < 200 {
 		t.Fatalf("only %d bad bodies", len(bodies))
 	}
 	t.Logf("%d bad bodies", len(bodies))
 	l := newLimiter(t, quotient.StartPool(quotient.Pool{Replicas: 3, Ordinal: 1}))
-	h := quiet(t, l)
+	locks := newLeases("a")
+	h := quiet(t, l, WithLeases(locks))
 	before := configurationOf(l)
 	for _, bad := range bodies {
-		rec := request{method: "PUT", path: bad.path, body: bad.body}.send(h)
-		documented(t, c, bad.path, "PUT", rec.Code, rec.Header(), rec.Body.Bytes())
+		method := http.MethodPut
+		if bad.path == "/leases/break" {
+			method = http.MethodPost
+		}
+		rec := request{method: method, path: bad.path, body: bad.body}.send(t, h)
 		if rec.Body.Len() > 2000 {
 			t.Errorf("%s %.100q: an answer of %d bytes", bad.path, bad.body, rec.Body.Len())
 		}
@@ -192,8 +208,8 @@ func TestAttackBodies(t *testing.T) {
 			t.Errorf("%s %.100q: %d %+v, want field %q", bad.path, bad.body, rec.Code, got, bad.field)
 		}
 	}
-	if after := configurationOf(l); !reflect.DeepEqual(before, after) {
-		t.Errorf("configuration was %+v and is %+v", before, after)
+	if after := configurationOf(l); !reflect.DeepEqual(before, after) || locks.breaks != 0 {
+		t.Errorf("configuration was %+v and is %+v; %d locks are broken", before, after, locks.breaks)
 	}
 }
 
@@ -221,39 +237,45 @@ func TestAttackHostsAndOrigins(t *testing.T) {
 	if len(hosts)+len(headers) < 40 {
 		t.Fatalf("only %d", len(hosts)+len(headers))
 	}
-	l := newLimiter(t)
-	h := quiet(t, l)
+	l, locks := newLimiter(t), newLeases("a")
+	h := quiet(t, l, WithLeases(locks))
 	before := configurationOf(l)
-	refused := func(req request) {
+	// in this order: a stream that is let in would not end
+	data := []request{get("/state"), get("/events"), get("/keys"), get("/explain?key=K"), get("/leases"),
+		{method: "PUT", path: "/dry-run", body: `{"dry_run":true}`}, goodBreak("a")}
+	refused := func(req request, host string, header http.Header) {
 		t.Helper()
-		rec := req.send(h)
+		req.host, req.header = host, header
+		rec := req.send(t, h)
 		if rec.Code == 200 {
 			t.Fatalf("%+v: 200", req)
 		}
-		got := decode[Problem](t, rec)
-		if rec.Code != 403 || got.Field == "" {
+		if got := decode[Problem](t, rec); rec.Code != 403 || got.Field == "" {
 			t.Errorf("%+v: %d %+v", req, rec.Code, got)
 		}
 	}
-	// in this order: a stream that is let in would not end
-	data := []string{"/state", "/events", "/keys", "/explain?key=K"}
 	for _, host := range hosts {
-		if slices.Contains(allowedAnyway, host) {
-			continue
-		}
-		refused(request{method: "PUT", path: "/dry-run", body: `{"dry_run":true}`, host: host})
-		for _, path := range append(data, "/", "/openapi.json") {
-			refused(request{method: "GET", path: path, host: host})
+		for _, req := range append(data, get("/"), get("/openapi.json")) {
+			if !slices.Contains(allowedAnyway, host) {
+				refused(req, host, nil)
+			}
 		}
 	}
 	for _, header := range headers {
-		refused(request{method: "PUT", path: "/dry-run", body: `{"dry_run":true}`, header: header})
-		for _, path := range data {
-			refused(request{method: "GET", path: path, header: header})
+		for _, req := range data {
+			refused(req, "", header)
 		}
 	}
-	if after := configurationOf(l); !reflect.DeepEqual(before, after) {
-		t.Errorf("configuration was %+v and is %+v", before, after)
+	if after := configurationOf(l); !reflect.DeepEqual(before, after) || locks.breaks != 0 {
+		t.Errorf("configuration was %+v and is %+v; %d locks are broken", before, after, locks.breaks)
+	}
+	for _, header := range []http.Header{
+		{}, {"Sec-Fetch-Site": {"same-origin"}}, {"Origin": {"http://127.0.0.1:9090"}},
+	} {
+		req := putReplicas(`{"replicas":4}`)
+		if req.header = header; req.send(t, h).Code != 200 {
+			t.Errorf("refused with %v", header)
+		}
 	}
 }
 
@@ -273,10 +295,11 @@ func TestAttackQueries(t *testing.T) {
 		{"/keys?key=K", "key", 400},
 		{"/explain", "key", 400}, {"/explain?key=" + strings.Repeat("k", 4097), "key", 400},
 		{"/explain?key=K&limiter=none", "limiter", 404}, {"/explain?Key=K", "Key", 400},
+		{"/events?limiter=api", "limiter", 400}, {"/events?x=1&x=2", "x", 400}, {"/events?%", "query", 400},
 	}
 	h := quiet(t, newLimiter(t))
 	for _, tt := range tests {
-		rec := request{method: "GET", path: tt.path}.send(h)
+		rec := get(tt.path).send(t, h)
 		size := rec.Body.Len()
 		if got := decode[Problem](t, rec); rec.Code != tt.status || got.Field != tt.field || size > 1000 {
 			t.Errorf("%.60s: %d %+v, want %d and field %q", tt.path, rec.Code, got, tt.status, tt.field)
@@ -340,14 +363,16 @@ func TestAttackGigabyteBodies(t *testing.T) {
 		{"other type", "PUT", "/replicas", "text/plain", false, 415, drain + head},
 		{"other method", "POST", "/replicas", "application/json", false, 405, drain + head},
 		{"other path", "PUT", "/other", "application/json", true, 404, drain + head},
+		{"break", "POST", "/leases/break", "application/json", false, 413, maxBody + head},
 		{"no token", "PUT", "/limit", "application/json", false, 401, drain + head},
 		{"a read", "GET", "/state", "", false, 200, drain + head},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel() // the server waits before it hangs up
 			var read atomic.Int64
 			l := newLimiter(t)
-			var opts []Option
+			opts := []Option{WithLeases(newLeases("a"))}
 			if tt.status == 401 {
 				opts = append(opts, Token("0123456789abcdef"))
 			}
@@ -356,9 +381,7 @@ func TestAttackGigabyteBodies(t *testing.T) {
 			srv.Start()
 			defer srv.Close()
 			req, err := http.NewRequestWithContext(t.Context(), tt.method, srv.URL+tt.path, &blanks{gigabyte})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if tt.announced {
 				req.ContentLength = gigabyte
 				if tt.name == "just above" { // the server reads it, to hang up in an orderly way
@@ -367,9 +390,7 @@ func TestAttackGigabyteBodies(t *testing.T) {
 			}
 			req.Header.Set("Content-Type", tt.contentType)
 			resp, err := srv.Client().Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer resp.Body.Close()
 			if _, err := io.Copy(io.Discard, resp.Body); err != nil {
 				t.Fatal(err)
@@ -393,15 +414,13 @@ func TestAttackMarkup(t *testing.T) {
 	l := newLimiter(t)
 	l.Allow(key)
 	err := l.Override(key, &quotient.Limit{Rates: []quotient.Rate{{Name: "<b>", Events: 1, Per: 1e9}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	h := quiet(t, l)
 	seen := 0
 	for _, path := range []string{"/state", "/keys",
 		"/explain?key=%3Cscript%3Ealert(1)%3C%2Fscript%3E%26%3C!--", "/%3Cscript%3E", "/state?%3Cscript%3E",
 		"/keys?top=%3Cb%3E", "/state?limiter=%3Cb%3E"} {
-		rec := request{method: "GET", path: path}.send(h)
+		rec := get(path).send(t, h)
 		if bytes.ContainsAny(rec.Body.Bytes(), "<>&") {
 			t.Errorf("%s: %s", path, rec.Body)
 		}

@@ -96,28 +96,24 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // State returns the state of all limiters.
 func (c *Client) State(ctx context.Context) (State, error) {
-	var s State
-	err := c.do(ctx, http.MethodGet, "state", nil, nil, "", &s)
-	s.restore()
-	return s, err
+	return c.state(ctx, nil)
 }
 
 // StateAndHistory is State with State.History: what the limiters did in the last two minutes.
 func (c *Client) StateAndHistory(ctx context.Context) (State, error) {
+	return c.state(ctx, url.Values{"history": {"1"}})
+}
+
+func (c *Client) state(ctx context.Context, query url.Values) (State, error) {
 	var s State
-	err := c.do(ctx, http.MethodGet, "state", url.Values{"history": {"1"}}, nil, "", &s)
+	err := c.get(ctx, "state", query, &s)
 	s.restore()
 	return s, err
 }
 
 // Limiter returns the state of one limiter. Its ETag is for IfMatch.
 func (c *Client) Limiter(ctx context.Context, limiter string) (LimiterState, error) {
-	var s State
-	if err := c.do(ctx, http.MethodGet, "state", named(limiter), nil, "", &s); err != nil {
-		return LimiterState{}, err
-	}
-	s.restore()
-	return s.one()
+	return one(c.state(ctx, named(limiter)))
 }
 
 // restore puts keys that are not UTF-8 in place of what JSON made of them.
@@ -140,7 +136,7 @@ func (c *Client) Keys(ctx context.Context, limiter string, top int) (Keys, error
 	query := named(limiter)
 	query.Set("top", strconv.Itoa(top))
 	var k Keys
-	err := c.do(ctx, http.MethodGet, "keys", query, nil, "", &k)
+	err := c.get(ctx, "keys", query, &k)
 	for i := range k.Keys {
 		restore(&k.Keys[i].Key, k.Keys[i].KeyBase64)
 	}
@@ -166,7 +162,7 @@ func (c *Client) Explain(ctx context.Context, limiter, key string, opts ...Expla
 		query.Set("key", key)
 	}
 	var e Explanation
-	err := c.do(ctx, http.MethodGet, "explain", query, nil, "", &e)
+	err := c.get(ctx, "explain", query, &e)
 	restore(&e.Key, e.KeyBase64)
 	return e, err
 }
@@ -177,14 +173,6 @@ type PutOption func(*put)
 type put struct {
 	ifMatch  string
 	validate bool
-}
-
-// in adds these parameters to a query.
-func (p put) in(query url.Values) url.Values {
-	if p.validate {
-		query.Set("validate", "1")
-	}
-	return query
 }
 
 // IfMatch makes a change only if the limiter still is as in the state that had this ETag. An empty ETag is
@@ -280,14 +268,17 @@ func newLimitOrNull(limit *quotient.Limit) *limitRequest {
 }
 
 // one is the only limiter of an answer.
-func (s State) one() (LimiterState, error) {
-	if len(s.Limiters) != 1 {
-		return LimiterState{}, fmt.Errorf("admin: Client: there are %d limiters, and none was named", len(s.Limiters))
+func one(s State, err error) (only LimiterState, _ error) {
+	if err == nil && len(s.Limiters) != 1 {
+		err = fmt.Errorf("admin: Client: there are %d limiters, and none was named", len(s.Limiters))
+	}
+	if err != nil {
+		return LimiterState{}, err
 	}
 	for _, l := range s.Limiters {
-		return l, nil
+		only = l
 	}
-	return LimiterState{}, nil
+	return only, nil
 }
 
 func named(limiter string) url.Values {
@@ -299,26 +290,34 @@ func named(limiter string) url.Values {
 }
 
 func (c *Client) putOne(ctx context.Context, path, limiter string, body any, opts []PutOption) (LimiterState, error) {
-	s, err := c.put(ctx, path, limiter, body, opts)
-	if err != nil {
-		return LimiterState{}, err
-	}
-	return s.one()
+	return one(c.put(ctx, path, limiter, body, opts))
 }
 
 func (c *Client) put(ctx context.Context, path, limiter string, body any, opts []PutOption) (State, error) {
+	var s State
+	err := c.change(ctx, http.MethodPut, path, named(limiter), body, opts, &s)
+	s.restore()
+	return s, err
+}
+
+// change sends a change and reads its answer into v.
+func (c *Client) change(ctx context.Context, method, path string, query url.Values, body any, opts []PutOption, v any) error {
 	var p put
 	for _, opt := range opts {
 		opt(&p)
 	}
+	if p.validate {
+		query.Set("validate", "1")
+	}
 	text, err := json.Marshal(body)
 	if err != nil {
-		return State{}, fmt.Errorf("admin: Client: %w", err)
+		return fmt.Errorf("admin: Client: %w", err)
 	}
-	var s State
-	err = c.do(ctx, http.MethodPut, path, p.in(named(limiter)), text, p.ifMatch, &s)
-	s.restore()
-	return s, err
+	return c.do(ctx, method, path, query, text, p.ifMatch, v)
+}
+
+func (c *Client) get(ctx context.Context, path string, query url.Values, v any) error {
+	return c.do(ctx, http.MethodGet, path, query, nil, "", v)
 }
 
 // do sends one request and reads its answer into v.

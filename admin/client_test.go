@@ -49,9 +49,7 @@ func TestClientOverEveryTransport(t *testing.T) {
 		t.Run(tt.network, func(t *testing.T) {
 			h, api, _ := two(t, tt.opts...)
 			l, err := h.Listen(t.Context(), tt.network, tt.addr)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			serving(t, h, l)
 			base := "http://" + l.Addr().String()
 			if tt.network == "unix" {
@@ -62,9 +60,7 @@ func TestClientOverEveryTransport(t *testing.T) {
 				}
 			}
 			c, err := NewClient(base, tt.client...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer c.Close()
 			everyMethod(t, c, api)
 		})
@@ -83,6 +79,12 @@ func everyMethod(t *testing.T, c *Client, api *quotient.Limiter) {
 		s.Process.Started.IsZero() {
 		t.Errorf("state %+v, %v", s, err)
 	}
+	if !slices.Equal(s.May, []string{"read", "write"}) || s.History != nil {
+		t.Errorf("may %q, history %+v", s.May, s.History)
+	}
+	if s, err = c.StateAndHistory(ctx); err != nil || s.History == nil || len(s.History.Limiters) != 2 {
+		t.Errorf("%+v, %v", s.History, err)
+	}
 	seen, err := c.Limiter(ctx, "api")
 	if err != nil || !reflect.DeepEqual(seen.Limit, s.Limiters["api"].Limit) || seen.ETag == "" {
 		t.Errorf("limiter %+v, %v", seen, err)
@@ -100,6 +102,9 @@ func everyMethod(t *testing.T, c *Client, api *quotient.Limiter) {
 	next, err := c.SetLimit(ctx, "api", limit, IfMatch(seen.ETag))
 	if err != nil || !reflect.DeepEqual(api.Stats().Limit, limit) || next.ETag == seen.ETag {
 		t.Errorf("SetLimit: %+v, %v", next, err)
+	}
+	if _, err = c.SetDryRun(ctx, "api", true, ValidateOnly()); err != nil || api.Stats().DryRun {
+		t.Errorf("validated: %v, dry run %v", err, api.Stats().DryRun)
 	}
 	paid := quotient.Limit{InFlight: 5}
 	if next, err = c.SetPlan(ctx, "api", "paid", &paid, IfMatch(next.ETag)); err != nil ||
@@ -192,9 +197,7 @@ func TestClientOfSomethingElse(t *testing.T) {
 	for name, answer := range answers {
 		srv := httptest.NewServer(answer)
 		c, err := NewClient(srv.URL)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if _, err := c.State(t.Context()); err == nil || len(err.Error()) > 1000 ||
 			errors.Is(err, ErrConflict) {
 			t.Errorf("%s: %v", name, err)
@@ -218,9 +221,7 @@ func TestListenOffLoopback(t *testing.T) {
 	for _, opt := range []Option{Token(secret), MutualTLS(), BehindAuthentication()} {
 		h, _, _ := two(t, opt)
 		l, err := h.Listen(t.Context(), "tcp", "0.0.0.0:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if err := bare.Serve(t.Context(), l); err == nil || !strings.Contains(err.Error(), "loopback") {
 			t.Errorf("Serve: %v", err)
 		}
@@ -235,48 +236,9 @@ func TestListenOffLoopback(t *testing.T) {
 			continue
 		}
 		_ = l.Close()
-	}
-}
-
-// TestSocketsLeftBehind: a dead socket is replaced, a live one and a file are not.
-func TestSocketsLeftBehind(t *testing.T) {
-	h, _, _ := two(t)
-	path := filepath.Join(t.TempDir(), "q.sock")
-	dead, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: path})
-	if err != nil {
-		t.Fatal(err)
-	}
-	dead.SetUnlinkOnClose(false)
-	_ = dead.Close()
-	l, err := h.Listen(t.Context(), "unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if again, err := h.Listen(t.Context(), "unix", path); err == nil {
-		t.Errorf("two listeners at %v", again.Addr())
-	}
-	_ = l.Close()
-	if err := os.WriteFile(path, []byte("keep me"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := h.Listen(t.Context(), "unix", path); err == nil {
-		t.Error("a file is taken for a socket")
-	}
-	if text, err := os.ReadFile(path); err != nil || string(text) != "keep me" {
-		t.Errorf("the file is %q, %v", text, err)
-	}
-}
-
-// TestServeEnds: Serve returns an error when its listener fails.
-func TestServeEnds(t *testing.T) {
-	h, _, _ := two(t)
-	l, err := h.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = l.Close()
-	if err := h.Serve(t.Context(), l); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("Serve: %v", err)
+		if err := bare.Serve(t.Context(), l); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("Serve of a listener that is closed: %v", err)
+		}
 	}
 }
 
@@ -292,9 +254,7 @@ func TestTokensFollowNoRedirection(t *testing.T) {
 	defer front.Close()
 	theirs := front.Client()
 	c, err := NewClient(front.URL, BearerToken(secret), HTTPClient(theirs))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer c.Close()
 	var p *Problem
 	if _, err := c.SetDryRun(t.Context(), "api", true); !errors.As(err, &p) ||
@@ -312,9 +272,7 @@ func TestClientOfBinaryKeys(t *testing.T) {
 	srv := httptest.NewServer(h)
 	defer srv.Close()
 	c, err := NewClient(srv.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer c.Close()
 	deny := quotient.Limit{Deny: true}
 	keys := []string{"", "\uFFFD", "a\xff", "\x80", "\x81"}
@@ -370,20 +328,14 @@ func TestListenAndServe(t *testing.T) {
 		}
 	}
 	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	addr := free.Addr().String()
-	if err := free.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, free.Close())
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- h.ListenAndServe(ctx, addr) }()
 	c, err := NewClient("http://" + addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer c.Close()
 	for start := time.Now(); ; runtime.Gosched() {
 		if _, err = c.State(t.Context()); err == nil {
@@ -393,8 +345,14 @@ func TestListenAndServe(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	samples := &h.api.samples
+	samples.mu.Lock()
+	if samples.serving != 1 {
+		t.Error("no samples are taken")
+	}
+	samples.mu.Unlock()
 	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
+	if err := <-ended; err != nil || samples.serving != 0 || samples.timer != nil {
+		t.Errorf("%v, %d servers take samples after the end", err, samples.serving)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"math"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,23 +11,6 @@ import (
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/internal/carried"
 )
-
-func TestStateOfWhatIsCarriedHasStableNames(t *testing.T) {
-	got, err := json.Marshal(newLimiterState(quotient.Stats{
-		Demand: quotient.DemandStats{Keys: 5, Named: 4, Lent: 3, Age: 400 * time.Millisecond,
-			MaxAge: 2 * time.Second, Sent: 6, Received: 7},
-		Fleet: quotient.FleetStats{Replicas: 4, Admitted: 9, Refused: 8, Waiting: 7, InFlight: 6,
-			Age: 300 * time.Millisecond},
-	}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	const want = `"demand":{"keys":5,"named":4,"lent":3,"age_seconds":0.4,"missing":false,"max_age_seconds":2,"fresh":true,"sent_bytes":6,"received_bytes":7},` +
-		`"fleet":{"replicas":4,"admitted":9,"refused":8,"waiting":7,"in_flight":6,"age_seconds":0.3,"missing":false}}`
-	if !strings.HasSuffix(string(got), want) {
-		t.Errorf("state is\n%s\nwant at its end\n%s", got, want)
-	}
-}
 
 func TestReportsAreFreshOrNot(t *testing.T) {
 	const second, never = time.Second, time.Duration(math.MaxInt64)
@@ -61,7 +43,7 @@ func TestReportsAreFreshOrNot(t *testing.T) {
 func TestKeysThatBorrowKeepToTheDocument(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, quotient.Replicas(4), quotient.Demand(10, time.Second))
-		h, c := quiet(t, l), readContract(t)
+		h := quiet(t, l)
 		src := &carried.Source{Replicas: 4, Every: 100 * time.Millisecond, Others: quotient.Terms{3, 750}}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
@@ -73,11 +55,8 @@ func TestKeysThatBorrowKeepToTheDocument(t *testing.T) {
 		}
 		look := func() (s State, keys Keys) {
 			for path, v := range map[string]any{"/state": &s, "/keys": &keys} {
-				rec := request{method: "GET", path: path}.send(h)
-				documented(t, c, path, "GET", rec.Code, rec.Header(), rec.Body.Bytes())
-				if err := json.Unmarshal(rec.Body.Bytes(), v); err != nil {
-					t.Fatal(err)
-				}
+				rec := get(path).send(t, h)
+				must(t, json.Unmarshal(rec.Body.Bytes(), v))
 			}
 			return s, keys
 		}

@@ -3,15 +3,21 @@ package admin
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"errors"
 	"fmt"
 	"log/slog"
+	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -42,13 +48,12 @@ func TestTokens(t *testing.T) {
 		{[]string{"bearer " + other}, 200, 200},
 		{[]string{"Bearer " + looker}, 200, 403},
 	}
-	c := readContract(t)
 	l := newLimiter(t)
-	h := quiet(t, l, Token(secret, other), ReadOnlyToken(looker))
+	h := quiet(t, l, Token(secret, other), ReadOnlyToken(looker), WithLeases(newLeases("a")))
 	for _, tt := range tests {
 		header := http.Header{"Authorization": tt.authorization}
 		for _, path := range []string{"/state", "/keys", "/explain?key=K"} {
-			rec := request{method: "GET", path: path, header: header}.send(h)
+			rec := get(path).headed(header).send(t, h)
 			if rec.Code != tt.read {
 				t.Errorf("%q: GET %s: %d, want %d", tt.authorization, path, rec.Code, tt.read)
 			}
@@ -56,17 +61,21 @@ func TestTokens(t *testing.T) {
 			if (rec.Code == 401) != strings.HasPrefix(challenge, "Bearer") {
 				t.Errorf("%q: %d with WWW-Authenticate %q", tt.authorization, rec.Code, challenge)
 			}
-			documented(t, c, strings.TrimSuffix(path, "?key=K"), "GET", rec.Code, rec.Header(),
-				rec.Body.Bytes())
 		}
 		before := l.Stats().Version
-		rec := request{method: "PUT", path: "/dry-run",
-			body: fmt.Sprintf(`{"dry_run":%v}`, !l.Stats().DryRun), header: header}.send(h)
+		rec := putting("/dry-run", fmt.Sprintf(`{"dry_run":%v}`, !l.Stats().DryRun)).headed(header).send(t, h)
 		if rec.Code != tt.write || (l.Stats().Version != before) != (tt.write == 200) {
 			t.Errorf("%q: PUT: %d with version %d after %d, want %d", tt.authorization, rec.Code,
 				l.Stats().Version, before, tt.write)
 		}
-		documented(t, c, "/dry-run", "PUT", rec.Code, rec.Header(), rec.Body.Bytes())
+	}
+	for _, rt := range routes {
+		for _, method := range rt.methods {
+			req := request{method: method, path: rt.path, header: http.Header{"Authorization": {"Bearer " + looker}}}
+			if method != "GET" && method != "HEAD" && req.send(t, h).Code != 403 {
+				t.Errorf("%s %s with a token for reading is not refused", method, rt.path)
+			}
+		}
 	}
 	for path, want := range map[string]int{
 		"/":             200,
@@ -75,28 +84,9 @@ func TestTokens(t *testing.T) {
 		"/events":       401,
 		"/none":         401,
 	} {
-		if rec := (request{method: "GET", path: path}).send(h); rec.Code != want {
+		if rec := get(path).send(t, h); rec.Code != want {
 			t.Errorf("without a token: GET %s: %d, want %d", path, rec.Code, want)
 		}
-	}
-}
-
-func TestBadTokens(t *testing.T) {
-	for _, opt := range []Option{Token(), Token(""), Token("0123456789abcde"), Token(secret, "short"),
-		Token("0123456789 abcdef"), Token("0123456789abcdef\n"), Token("0123456789abcdé"),
-		ReadOnlyToken("short")} {
-		if h, err := New(new(quotient.Registry), opt); err == nil || h != nil ||
-			strings.Contains(err.Error(), "0123") {
-			t.Errorf("handler %v, error %v", h, err)
-		}
-	}
-	for _, opt := range []Option{EventsEvery(0), EventsEvery(-1), EventsEvery(2 * time.Hour)} {
-		if _, err := New(new(quotient.Registry), opt); err == nil {
-			t.Error("an interval out of range is accepted")
-		}
-	}
-	if _, err := New(nil); err == nil {
-		t.Error("no registry is accepted")
 	}
 }
 
@@ -123,8 +113,7 @@ func TestCertificates(t *testing.T) {
 			req := overLoopback(httptest.NewRequest(method, path, strings.NewReader(`{"dry_run":true}`)))
 			req.TLS = tt.tls
 			req.Header.Set("Content-Type", "application/json")
-			rec := httptest.NewRecorder()
-			h.ServeHTTP(rec, req)
+			rec := served(t, h, req)
 			if rec.Code != tt.want {
 				t.Errorf("%s: %s: %d, want %d", tt.name, path, rec.Code, tt.want)
 			}
@@ -158,22 +147,18 @@ func TestWithoutCredentials(t *testing.T) {
 		{tcp("127.0.0.1"), "", 403},
 		{nil, "127.0.0.1:5", 403},
 	}
-	c := readContract(t)
 	send := func(h http.Handler, local net.Addr, remote string,
 		header http.Header) *httptest.ResponseRecorder {
 		req := overLoopback(httptest.NewRequest("GET", "/state", nil))
 		req = req.WithContext(context.WithValue(t.Context(), http.LocalAddrContextKey, local))
 		req.RemoteAddr, req.Header = remote, header
-		rec := httptest.NewRecorder()
-		h.ServeHTTP(rec, req)
-		return rec
+		return served(t, h, req)
 	}
 	for _, tt := range tests {
 		rec := send(quiet(t, newLimiter(t)), tt.local, tt.remote, http.Header{})
 		if rec.Code != tt.want {
 			t.Errorf("at %v from %q: %d, want %d", tt.local, tt.remote, rec.Code, tt.want)
 		}
-		documented(t, c, "/state", "GET", rec.Code, rec.Header(), rec.Body.Bytes())
 		if rec := send(quiet(t, newLimiter(t), BehindAuthentication()), tt.local, tt.remote,
 			http.Header{}); rec.Code != 200 {
 			t.Errorf("at %v from %q, behind authentication: %d", tt.local, tt.remote, rec.Code)
@@ -192,8 +177,7 @@ func TestFailuresAreLoggedOnceASecond(t *testing.T) {
 		h := mount(t, newLimiter(t), Token(secret), Logger(slog.New(slog.NewTextHandler(&out, nil))))
 		try := func(n int) {
 			for range n {
-				request{method: "GET", path: "/state",
-					header: http.Header{"Authorization": {"Bearer wrong-secret-of-somebody"}}}.send(h)
+				get("/state").with("Authorization", "Bearer wrong-secret-of-somebody").send(t, h)
 			}
 		}
 		try(1000)
@@ -214,27 +198,25 @@ func TestFailuresAreLoggedOnceASecond(t *testing.T) {
 // TestForwardedRequests: without credentials a request that claims to come from elsewhere is not served,
 // though the proxy is here.
 func TestForwardedRequests(t *testing.T) {
-	c := readContract(t)
 	for _, name := range []string{"X-Forwarded-For", "Forwarded", "Via", "X-Real-Ip"} {
 		header := http.Header{name: {"203.0.113.9"}}
 		for _, path := range []string{"/state", "/", "/openapi.json"} {
-			rec := request{method: "GET", path: path, header: header}.send(quiet(t, newLimiter(t)))
+			rec := get(path).headed(header).send(t, quiet(t, newLimiter(t)))
 			if rec.Code != 403 || decode[Problem](t, rec).Field != name {
 				t.Errorf("%s: GET %s: %d %s", name, path, rec.Code, rec.Body)
 			}
 		}
-		change := request{method: "PUT", path: "/dry-run", body: `{"dry_run":true}`, header: header}
+		change := putting("/dry-run", `{"dry_run":true}`).headed(header)
 		l := newLimiter(t)
-		rec := change.send(quiet(t, l))
-		documented(t, c, "/dry-run", "PUT", rec.Code, rec.Header(), rec.Body.Bytes())
+		rec := change.send(t, quiet(t, l))
 		if rec.Code != 403 || l.Stats().DryRun {
 			t.Errorf("%s: PUT: %d", name, rec.Code)
 		}
-		if rec := change.send(quiet(t, l, BehindAuthentication())); rec.Code != 200 {
+		if rec := change.send(t, quiet(t, l, BehindAuthentication())); rec.Code != 200 {
 			t.Errorf("%s, behind authentication: %d", name, rec.Code)
 		}
 		header.Set("Authorization", "Bearer "+secret)
-		if rec := change.send(quiet(t, l, Token(secret))); rec.Code != 200 {
+		if rec := change.send(t, quiet(t, l, Token(secret))); rec.Code != 200 {
 			t.Errorf("%s, with a token: %d", name, rec.Code)
 		}
 	}
@@ -243,7 +225,7 @@ func TestForwardedRequests(t *testing.T) {
 // TestRefusalsAtTheDoorAreLogged: each with why, and who it was as far as that is known; and they end the
 // connection.
 func TestRefusalsAtTheDoorAreLogged(t *testing.T) {
-	write := request{method: "PUT", path: "/dry-run", body: `{"dry_run":true}`}
+	write := putting("/dry-run", `{"dry_run":true}`)
 	with := func(r request, name, value string) request { r.header = http.Header{name: {value}}; return r }
 	foreign := get("/state")
 	foreign.host = "evil.example"
@@ -262,7 +244,7 @@ func TestRefusalsAtTheDoorAreLogged(t *testing.T) {
 	}
 	for _, tt := range tests {
 		var out bytes.Buffer
-		rec := tt.req.send(mount(t, newLimiter(t), Token(secret), ReadOnlyToken(looker),
+		rec := tt.req.send(t, mount(t, newLimiter(t), Token(secret), ReadOnlyToken(looker),
 			Logger(slog.New(slog.NewTextHandler(&out, nil)))))
 		for _, want := range tt.wants {
 			if !strings.Contains(out.String(), want) {
@@ -278,8 +260,20 @@ func TestRefusalsAtTheDoorAreLogged(t *testing.T) {
 // TestBadOptions: options that contradict each other, that can never count, or that are none.
 func TestBadOptions(t *testing.T) {
 	tests := map[string][]Option{
-		"token": {ReadOnlyToken(secret), Token(other, secret)},
-		"nil":   {Token(secret), nil},
+		"token":      {ReadOnlyToken(secret), Token(other, secret)},
+		"nil":        {Token(secret), nil},
+		"no token":   {Token()},
+		"empty":      {Token("")},
+		"short":      {Token("0123456789abcde")},
+		"one short":  {Token(secret, "short")},
+		"space":      {Token("0123456789 abcdef")},
+		"newline":    {Token("0123456789abcdef\n")},
+		"beyond":     {Token("0123456789abcdé")},
+		"short read": {ReadOnlyToken("short")},
+		"no time":    {EventsEvery(0)},
+		"negative":   {EventsEvery(-1)},
+		"too long":   {EventsEvery(2 * time.Hour)},
+		"no leases":  {WithLeases(nil)},
 	}
 	for _, host := range []string{"", ".", "ops.example:9090", "https://ops.example", "*.example",
 		"ops.example/admin", "ops example", "[::1]:80", "bücher.example"} {
@@ -287,7 +281,7 @@ func TestBadOptions(t *testing.T) {
 	}
 	for name, opts := range tests {
 		if h, err := New(new(quotient.Registry), opts...); err == nil || h != nil ||
-			strings.Contains(err.Error(), secret) {
+			strings.Contains(err.Error(), "0123") {
 			t.Errorf("%s: handler %v, error %v", name, h, err)
 		}
 	}
@@ -299,6 +293,12 @@ func TestBadOptions(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	if _, err := New(nil); err == nil {
+		t.Error("no registry is accepted")
+	}
+	if mount(t, newLimiter(t), Logger(nil)).(*Handler).api.log == nil {
+		t.Error("nil is no log") // but a panic at the first change
+	}
 	if _, err := NewClient("http://localhost", nil); err == nil {
 		t.Error("a nil option of a client")
 	}
@@ -307,7 +307,7 @@ func TestBadOptions(t *testing.T) {
 // TestZeroHandler answers, and does not listen.
 func TestZeroHandler(t *testing.T) {
 	var h Handler
-	if rec := get("/state").send(&h); rec.Code != http.StatusInternalServerError ||
+	if rec := get("/state").send(t, &h); rec.Code != http.StatusInternalServerError ||
 		decode[Problem](t, rec).Detail == "" {
 		t.Errorf("%d", rec.Code)
 	}
@@ -316,10 +316,82 @@ func TestZeroHandler(t *testing.T) {
 		t.Error("it listens")
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := h.Serve(t.Context(), l); err == nil {
 		t.Error("it serves")
+	}
+}
+
+// selfSigned is a certificate for both ends of a connection, and the pool that trusts it.
+func selfSigned(t *testing.T, name string) (tls.Certificate, *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore:   time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true,
+		BasicConstraintsValid: true,
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	must(t, err)
+	leaf, err := x509.ParseCertificate(der)
+	must(t, err)
+	pool := x509.NewCertPool()
+	pool.AddCert(leaf)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
+}
+
+// lines is a log that may be read while others write.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// TestMutualTLS goes through Serve and a TLS listener: a client with the right certificate is served and
+// named in the log.
+func TestMutualTLS(t *testing.T) {
+	server, trusted := selfSigned(t, "server")
+	operator, operators := selfSigned(t, "operator")
+	stranger, _ := selfSigned(t, "stranger")
+	var out lines
+	h := mount(t, newLimiter(t), MutualTLS(), Logger(slog.New(slog.NewTextHandler(&out, nil)))).(*Handler)
+	l, err := h.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	must(t, err)
+	serving(t, h,
+		tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{server}, ClientCAs: operators,
+			ClientAuth: tls.VerifyClientCertIfGiven}))
+	connect := func(certificates ...tls.Certificate) error {
+		transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trusted,
+			Certificates: certificates}}
+		c, err := NewClient("https://"+l.Addr().String(), HTTPClient(&http.Client{Transport: transport}))
+		must(t, err)
+		defer c.Close()
+		_, err = c.SetDryRun(t.Context(), "api", true)
+		return err
+	}
+	if err := connect(operator); err != nil ||
+		!strings.Contains(out.String(), `by="certificate CN=operator"`) {
+		t.Errorf("the operator: %v, logged %s", err, out.String())
+	}
+	var p *Problem
+	if err := connect(); !errors.As(err, &p) || p.Status != 401 || p.Field != "client certificate" {
+		t.Errorf("without a certificate: %v", err)
+	}
+	if err := connect(stranger); err == nil {
+		t.Errorf("a stranger: %v", err)
 	}
 }

@@ -18,9 +18,5 @@ func parseDryRun(body []byte) (change, *Problem) {
 // readDryRun reads {"dry_run":true}.
 func readDryRun(body []byte) (bool, *Problem) {
 	f := readForm(body, `{"dry_run":true}`, "dry_run")
-	on := f.truth("dry_run")
-	if bad := f.problem(); bad != nil {
-		return false, bad
-	}
-	return on, nil
+	return result(f, f.truth("dry_run"))
 }

@@ -53,14 +53,10 @@ type streaming struct {
 func startStreaming(t *testing.T, opts ...Option) *streaming {
 	t.Helper()
 	var reg quotient.Registry
-	if err := reg.Add("api", newLimiter(t)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, reg.Add("api", newLimiter(t)))
 	opts = append(opts, BehindAuthentication(), Logger(slog.New(slog.DiscardHandler)))
 	h, err := New(&reg, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s := &streaming{t: t, h: h.api, pipes: &pipes{conns: make(chan net.Conn), closed: make(chan struct{})},
 		begun: time.Now()}
 	s.srv = &http.Server{Handler: h, ReadTimeout: 2 * time.Second, WriteTimeout: 2 * time.Second}
@@ -198,10 +194,8 @@ func TestEventsAreTheState(t *testing.T) {
 		f := s.dial()
 		f.first(t)
 		event, err := json.Marshal(f.state(t, 1))
-		if err != nil {
-			t.Fatal(err)
-		}
-		state := decode[State](t, get("/state").send(&Handler{s.h}))
+		must(t, err)
+		state := decode[State](t, get("/state").send(t, &Handler{s.h}))
 		state.May = nil // all streams share an event
 		answer, err := json.Marshal(state)
 		if err != nil || string(event) != string(answer) {
@@ -355,43 +349,23 @@ func TestEventsAreNeverSilent(t *testing.T) {
 	}
 }
 
-// TestEventsReadTheQuery: a parameter that would be ignored is refused, before a place is taken.
-func TestEventsReadTheQuery(t *testing.T) {
-	c := readContract(t)
-	for _, query := range []string{"?limiter=api", "?bogus=1", "?x=1&x=2", "?%"} {
-		rec := get("/events" + query).send(quiet(t, newLimiter(t)))
-		if rec.Code != http.StatusBadRequest {
-			t.Errorf("%s: %d", query, rec.Code)
-		}
-		documented(t, c, "/events", "GET", rec.Code, rec.Header(), rec.Body.Bytes())
-	}
-}
-
 // TestEventsHaveNoBody: a body that is announced and never sent holds neither a place nor the connection. The
 // server would wait for it before the first event, when the read deadline is gone.
 func TestEventsHaveNoBody(t *testing.T) {
 	h, _, _ := two(t)
 	l, err := h.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	serving(t, h, l)
 	for _, head := range []string{"Content-Length: 1000\r\n\r\nx", "Transfer-Encoding: chunked\r\n\r\n"} {
 		conn, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, conn.SetDeadline(time.Now().Add(20*time.Second)))
 		if _, err := fmt.Fprint(conn, "GET /events HTTP/1.1\r\nHost: localhost\r\n"+head); err != nil {
 			t.Fatal(err)
 		}
 		in := bufio.NewReader(conn)
 		answer, err := http.ReadResponse(in, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		_, ended := io.Copy(io.Discard, answer.Body)
 		if _, err := in.ReadByte(); answer.StatusCode != http.StatusBadRequest || !answer.Close ||
 			ended != nil || errors.Is(err, os.ErrDeadlineExceeded) {

@@ -43,18 +43,13 @@ func TestFileAndTablesHaveStableNames(t *testing.T) {
 		return []Table{{Title: "Upstreams", Columns: []string{"URL", "State"},
 			Rows: [][]string{{"http://a", "well"}}, More: 4}}
 	}))
-	rec := get("/state").send(h)
-	documented(t, readContract(t), "/state", "GET", rec.Code, rec.Header(), rec.Body.Bytes())
+	rec := get("/state").send(t, h)
 	var s struct{ File, Tables json.RawMessage }
-	if err := json.Unmarshal(rec.Body.Bytes(), &s); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(rec.Body.Bytes(), &s))
 	var got strings.Builder
 	for _, part := range []json.RawMessage{s.File, s.Tables} {
 		text, err := json.Marshal(part) // on one line
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		got.Write(text)
 	}
 	if got.String() != want {
@@ -80,7 +75,7 @@ func TestFileIsOfTheWholeState(t *testing.T) {
 			false, true},
 	} {
 		h := quiet(t, l, tt.opts...)
-		rec := get(tt.path).send(h)
+		rec := get(tt.path).send(t, h)
 		tag := rec.Header().Get("ETag")
 		s := decode[map[string]json.RawMessage](t, rec)
 		_, file := s["file"]
@@ -90,7 +85,7 @@ func TestFileIsOfTheWholeState(t *testing.T) {
 		}
 		again := get(tt.path)
 		again.header = http.Header{"If-None-Match": {tag}}
-		if code := again.send(h).Code; (code == http.StatusNotModified) != tt.tagged {
+		if code := again.send(t, h).Code; (code == http.StatusNotModified) != tt.tagged {
 			t.Errorf("%s: %d for the tag %s", name, code, tag)
 		}
 	}
@@ -106,7 +101,7 @@ func TestFileIsBounded(t *testing.T) {
 	h := quiet(t, newLimiter(t), File(func() FileState {
 		return FileState{Path: long, Error: long, Differs: differs}
 	}))
-	f := decode[State](t, get("/state").send(h)).File
+	f := decode[State](t, get("/state").send(t, h)).File
 	if len(f.Path) > longestText+3 || len(f.Error) > longestText+3 || len(f.Differs) != mostDiffers {
 		t.Errorf("a path of %d bytes, an error of %d, %d lines", len(f.Path), len(f.Error), len(f.Differs))
 	}
@@ -118,7 +113,7 @@ func TestFileIsBounded(t *testing.T) {
 	if len(differs[0]) < longestText*2 {
 		t.Error("the program's own lines were changed")
 	}
-	if none := decode[State](t, get("/state").send(quiet(t, newLimiter(t), File(func() FileState {
+	if none := decode[State](t, get("/state").send(t, quiet(t, newLimiter(t), File(func() FileState {
 		return FileState{}
 	})))); none.File.Differs == nil {
 		t.Error("null where a list belongs")
@@ -171,8 +166,7 @@ func TestTablesAreBounded(t *testing.T) {
 		"less than nothing": {[]Table{{Columns: []string{"a"}, More: -3}}, 1, 1, -1, 0, 0, 0, 0},
 		"none":              {nil, 0, 0, 0, 0, 0, 0, 0},
 	} {
-		rec := get("/state").send(quiet(t, newLimiter(t), Tables(func() []Table { return tt.tables })))
-		documented(t, readContract(t), "/state", "GET", rec.Code, rec.Header(), rec.Body.Bytes())
+		rec := get("/state").send(t, quiet(t, newLimiter(t), Tables(func() []Table { return tt.tables })))
 		if size := rec.Body.Len(); size > 2<<20 {
 			t.Errorf("%s: %d bytes", name, size)
 		}
@@ -210,7 +204,7 @@ func TestTablesStandInOrder(t *testing.T) {
 	}
 	var got []string
 	for _, table := range decode[State](t,
-		get("/state").send(quiet(t, newLimiter(t), of("a", "b"), of(), of("c")))).Tables {
+		get("/state").send(t, quiet(t, newLimiter(t), of("a", "b"), of(), of("c")))).Tables {
 		got = append(got, table.Title)
 	}
 	if want := []string{"a", "b", "c"}; !slices.Equal(got, want) {

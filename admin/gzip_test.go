@@ -27,12 +27,8 @@ func bigFleet(t *testing.T) *quotient.Registry {
 		l, err := quotient.New(quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(float64(100 + i)),
 			quotient.PerHour(1e6)}, InFlight: 10 + i%7},
 			quotient.MaxKeys(16))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := reg.Add(fmt.Sprintf("limiter-%04d", i), l); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, reg.Add(fmt.Sprintf("limiter-%04d", i), l))
 	}
 	return &reg
 }
@@ -55,9 +51,7 @@ func TestEventsOfAFleetAreShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reg := bigFleet(t)
 		h, err := New(reg, BehindAuthentication())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for i := range 5 {
 			time.Sleep(time.Second)
 			traffic(reg)
@@ -75,19 +69,17 @@ func TestEventsOfAFleetAreShort(t *testing.T) {
 func TestStateIsCompressed(t *testing.T) {
 	reg := bigFleet(t)
 	h, err := New(reg, BehindAuthentication())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	traffic(reg)
 	for _, path := range []string{"/state", "/state?history=1"} {
-		long := get(path).send(h).Body.Len()
+		long := get(path).send(t, h).Body.Len()
 		for accept, packed := range map[string]bool{
 			"": false, "gzip": true, "br, GZIP;q=0.5": true, "deflate": false, "gzip;q=0": false,
 			"gzip; q=0.0, br": false, "*": false, "xgzip": false, "gzip;q=x": false,
 		} {
 			req := get(path)
 			req.header = http.Header{"Accept-Encoding": {accept}}
-			rec := req.send(h)
+			rec := req.send(t, h)
 			if rec.Code != 200 || (rec.Header().Get("Content-Encoding") == "gzip") != packed {
 				t.Errorf("%s for %q: %d, %v", path, accept, rec.Code, rec.Header())
 			}
@@ -99,9 +91,7 @@ func TestStateIsCompressed(t *testing.T) {
 			}
 			t.Logf("%s: %d bytes, compressed %d", path, long, rec.Body.Len())
 			z, err := gzip.NewReader(rec.Body)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			plain, err := io.ReadAll(z)
 			if err != nil || len(plain) < long*9/10 {
 				t.Errorf("%s for %q: %d bytes of %d: %v", path, accept, len(plain), long, err)
@@ -110,7 +100,7 @@ func TestStateIsCompressed(t *testing.T) {
 	}
 	short := get("/state?limiter=limiter-0001")
 	short.header = http.Header{"Accept-Encoding": {"gzip"}}
-	if rec := short.send(h); rec.Header().Get("Content-Encoding") != "" {
+	if rec := short.send(t, h); rec.Header().Get("Content-Encoding") != "" {
 		t.Errorf("%d bytes are compressed", rec.Body.Len())
 	}
 }

@@ -170,7 +170,8 @@ func (r *recorder) history(now time.Time, names map[string]LimiterState) *Histor
 		return h
 	}
 	for i := first; i <= r.ticks; i++ {
-		h.AgeSeconds = append(h.AgeSeconds, rounded(now.Sub(r.at[i%mostSamples]).Seconds()))
+		age := max(0, now.Sub(r.at[i%mostSamples])) // one may be younger than a state that took long to read
+		h.AgeSeconds = append(h.AgeSeconds, rounded(age.Seconds()))
 	}
 	for name, t := range r.of {
 		if _, named := names[name]; named {

@@ -17,8 +17,7 @@ import (
 // history is what GET /state?history=1 answers.
 func historyOf(t *testing.T, h http.Handler) History {
 	t.Helper()
-	rec := get("/state?history=1").send(h)
-	documented(t, readContract(t), "/state", "GET", rec.Code, rec.Header(), rec.Body.Bytes())
+	rec := get("/state?history=1").send(t, h)
 	s := decode[State](t, rec)
 	if s.History == nil {
 		t.Fatalf("there is no history: %d %.200s", rec.Code, rec.Body)
@@ -30,9 +29,7 @@ func historyOf(t *testing.T, h http.Handler) History {
 func quietOf(t *testing.T, reg *quotient.Registry) *Handler {
 	t.Helper()
 	h, err := New(reg, Logger(slog.New(slog.DiscardHandler)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return h
 }
 
@@ -82,9 +79,7 @@ func TestHistoryIsOfTheLastTwoMinutes(t *testing.T) {
 func TestHistoryHasLevels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := quotient.New(quotient.Limit{InFlight: 2})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		h := quiet(t, l)
 		historyOf(t, h)
 		one, _ := l.TryAcquire("k")
@@ -108,9 +103,7 @@ func TestHistoryHasLevels(t *testing.T) {
 func TestHistoryStartsAndEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reg quotient.Registry
-		if err := reg.Add("api", newLimiter(t)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, reg.Add("api", newLimiter(t)))
 		h := quietOf(t, &reg)
 		runs := func() bool {
 			synctest.Wait()
@@ -124,7 +117,7 @@ func TestHistoryStartsAndEnds(t *testing.T) {
 		if runs() {
 			t.Error("it runs before there is a reader")
 		}
-		get("/state").send(h)
+		get("/state").send(t, h)
 		time.Sleep(sampleAfter)
 		if !runs() {
 			t.Error("it ended too early")
@@ -147,37 +140,12 @@ func TestHistoryStartsAndEnds(t *testing.T) {
 		if runs() {
 			t.Error("it goes on after the last server")
 		}
-		get("/state").send(h)
+		get("/state").send(t, h)
 		time.Sleep(1500 * time.Millisecond)
 		if got := historyOf(t, h); len(got.AgeSeconds) != 1 {
 			t.Errorf("a new reader finds %d samples, want that of one second", len(got.AgeSeconds))
 		}
 	})
-}
-
-// TestServeTakesSamples: without any reader, from its first second to its end.
-func TestServeTakesSamples(t *testing.T) {
-	h, _, _ := two(t)
-	l, err := h.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	before := time.Now()
-	t.Run("served", func(t *testing.T) {
-		serving(t, h, l)
-		for time.Since(before) < 10*time.Second {
-			h.api.samples.mu.Lock()
-			serving := h.api.samples.serving
-			h.api.samples.mu.Unlock()
-			if serving == 1 {
-				return
-			}
-		}
-		t.Error("no samples are taken")
-	})
-	if h.api.samples.serving != 0 || h.api.samples.timer != nil {
-		t.Error("samples are taken after the end")
-	}
 }
 
 // TestStreamsKeepTheHistory: an open stream is a reader for as long as it is open.
@@ -204,9 +172,7 @@ func TestHistoryOfLimitersThatComeAndGo(t *testing.T) {
 		var reg quotient.Registry
 		add := func(name string) *quotient.Limiter {
 			l := newLimiter(t)
-			if err := reg.Add(name, l); err != nil {
-				t.Fatal(err)
-			}
+			must(t, reg.Add(name, l))
 			return l
 		}
 		h := quietOf(t, &reg)
@@ -239,7 +205,7 @@ func TestHistoryOfLimitersThatComeAndGo(t *testing.T) {
 	})
 }
 
-// TestHistoryAfterASuspension: samples from before are older than is shown.
+// TestHistoryAfterASuspension: samples from before are older than is shown. None is younger than the state.
 func TestHistoryAfterASuspension(t *testing.T) {
 	r := recorder{reg: new(quotient.Registry)}
 	r.seen()
@@ -251,57 +217,32 @@ func TestHistoryAfterASuspension(t *testing.T) {
 	if got := r.history(now, nil); len(got.AgeSeconds) != 1 || got.AgeSeconds[0] != 0 {
 		t.Errorf("the ages are %v", got.AgeSeconds)
 	}
+	if got := r.history(now.Add(-time.Minute), nil); got.AgeSeconds[0] != 0 {
+		t.Errorf("before the sample its age is %v", got.AgeSeconds)
+	}
 }
 
 // TestHistoryRequests: of one limiter on request, compact, never 304; any other value is refused.
 func TestHistoryRequests(t *testing.T) {
 	h, _, _ := two(t)
-	rec := get("/state?limiter=api&history=1").send(h)
+	rec := get("/state?limiter=api&history=1").send(t, h)
 	lines := strings.Count(rec.Body.String(), "\n")
 	if got := decode[State](t, rec).History; got == nil || len(got.Limiters) != 1 || lines != 1 {
 		t.Errorf("the history of one limiter is %+v, on %d lines", got, lines)
 	}
-	if s := decode[State](t, get("/state").send(h)); s.History != nil {
+	if s := decode[State](t, get("/state").send(t, h)); s.History != nil {
 		t.Error("there is a history that was not requested")
 	}
 	req := get("/state?limiter=api&history=1")
 	req.header = http.Header{"If-None-Match": {"*"}}
-	if rec := req.send(h); rec.Code != http.StatusOK {
+	if rec := req.send(t, h); rec.Code != http.StatusOK {
 		t.Errorf("with If-None-Match: %d", rec.Code)
 	}
 	for _, query := range []string{"history=0", "history=", "history=true", "history=1&history=1"} {
-		rec := get("/state?" + query).send(h)
+		rec := get("/state?"+query).send(t, h)
 		if p := decode[Problem](t, rec); rec.Code != http.StatusBadRequest || p.Field != "history" {
 			t.Errorf("%s: %d %+v", query, rec.Code, p)
 		}
-	}
-}
-
-// TestClientsHistory: the client has it too.
-func TestClientsHistory(t *testing.T) {
-	h, api, _ := two(t)
-	l, err := h.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	serving(t, h, l)
-	c, err := NewClient("http://" + l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	s, err := c.StateAndHistory(t.Context())
-	if err != nil || s.History == nil || len(s.History.Limiters) != 2 {
-		t.Errorf("%+v, %v", s.History, err)
-	}
-	s, err = c.State(t.Context())
-	if err != nil || s.History != nil || !slices.Equal(s.May, []string{"read", "write"}) {
-		t.Errorf("history %+v, may %q, %v", s.History, s.May, err)
-	}
-	before := api.Stats().Version
-	_, err = c.SetDryRun(t.Context(), "api", true, ValidateOnly())
-	if err != nil || api.Stats().Version != before {
-		t.Errorf("validated: %v, version %d after %d", err, api.Stats().Version, before)
 	}
 }
 
@@ -311,12 +252,10 @@ func TestHistoryOfAThousand(t *testing.T) {
 		var reg quotient.Registry
 		for i := range 1000 {
 			err := reg.Add(fmt.Sprintf("limiter-%03d", i), newLimiter(t, quotient.MaxKeys(16)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 		}
 		h := quietOf(t, &reg)
-		get("/state").send(h)
+		get("/state").send(t, h)
 		time.Sleep(121 * time.Second)
 		s := h.api.wholeState()
 		body, err := json.Marshal(h.api.samples.history(time.Now(), s.Limiters))

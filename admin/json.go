@@ -1,28 +1,27 @@
 package admin
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
+	"errors"
 	"fmt"
-	"math"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
-// mostNested is how deep objects and lists of a body may be nested. An override, the deepest, needs four.
-const mostNested = 8
-
-// form is one JSON object of a request. It is stricter than encoding/json: names are exact, none may be
-// unknown or come twice, values are of their type and in range, and the text is UTF-8. The first error stays;
-// what is read after it is zero.
+// form is one JSON object of a request. Names are exact, none may be unknown or come twice, values are of
+// their type and in range, and the text is UTF-8. The library finds the members and would refuse the unknown
+// ones too, but it does not know what a Problem says: which field is to blame, and what is wanted there. The
+// first error stays; what is read after it is zero.
 type form struct {
 	path   string // of the object in the body, "" or ending in a dot
-	values map[string]json.RawMessage
+	values map[string]jsontext.Value
 	bad    **Problem // shared by all objects of a body
 }
 
@@ -30,65 +29,55 @@ type form struct {
 // where there is no object.
 func readForm(body []byte, example string, names ...string) form {
 	f := form{bad: new(*Problem)}
-	malformed := func(detail string) form {
-		f.fail(Problem{Detail: detail, Field: "body", Value: clip(strings.ToValidUTF8(string(body), "\uFFFD")), Range: example})
-		return f
-	}
+	var object jsontext.Value
+	// text looks at the halves of surrogate pairs, which are not UTF-8 either
+	err := json.Unmarshal(body, &object, jsontext.AllowInvalidUTF8(true))
+	detail := ""
 	switch {
 	case !utf8.Valid(body):
-		return malformed("the body is not UTF-8")
-	case nested(body) > mostNested:
-		return malformed(fmt.Sprintf("the body is nested more than %d deep", mostNested))
-	case !json.Valid(body):
-		return malformed("the body is not one JSON value")
-	case !strings.HasPrefix(strings.TrimLeft(string(body), " \t\r\n"), "{"):
-		return malformed("the body is not a JSON object")
+		detail = "the body is not UTF-8"
+	case errors.Is(err, jsontext.ErrDuplicateName):
+		f.fail(Problem{Detail: "the field comes twice", Field: pathOf(err), Range: "once"})
+		return f
+	case err != nil:
+		detail = "the body is not one JSON value"
+	case object.Kind() != '{':
+		detail = "the body is not a JSON object"
+	default:
+		f.read(object, names)
+		return f
 	}
-	f.read(body, names)
+	sent := clip(strings.ToValidUTF8(string(body), "\uFFFD"))
+	f.fail(Problem{Detail: detail, Field: "body", Value: sent, Range: example})
 	return f
 }
 
-// nested is the deepest nesting of objects and lists in a text, JSON or not.
-func nested(text []byte) int {
-	depth, deepest, quoted := 0, 0, false
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '{' || c == '[':
-			depth++
-			deepest = max(deepest, depth)
-		case c == '}' || c == ']':
-			depth--
-		}
+// pathOf is where in a body a syntactic error is, such as rates[1].burst.
+func pathOf(err error) (path string) {
+	var at *jsontext.SyntacticError
+	if !errors.As(err, &at) {
+		return ""
 	}
-	return deepest
+	for name := range at.JSONPointer.Tokens() {
+		if _, err := strconv.ParseUint(name, 10, 16); err == nil {
+			path += "[" + name + "]"
+			continue
+		}
+		path += "." + clip(name)
+	}
+	return strings.TrimPrefix(path, ".")
 }
 
 // read takes in the fields of object, which is known to be JSON.
-func (f *form) read(object []byte, names []string) {
-	f.values = make(map[string]json.RawMessage, len(names))
-	dec := json.NewDecoder(bytes.NewReader(object))
-	_, _ = dec.Token() // the brace
-	for dec.More() {
-		token, _ := dec.Token()
-		name, _ := token.(string)
-		var value json.RawMessage
-		if err := dec.Decode(&value); err != nil {
-			f.fail(Problem{Detail: "the value is not JSON", Field: f.path + clip(name)})
-			return
+func (f *form) read(object jsontext.Value, names []string) {
+	_ = json.Unmarshal(object, &f.values, jsontext.AllowInvalidUTF8(true))
+	for _, name := range slices.Sorted(maps.Keys(f.values)) {
+		if !slices.Contains(names, name) {
+			f.fail(Problem{
+				Detail: "there is no such field", Field: f.path + cmp.Or(clip(name), `""`),
+				Value: clip(string(f.values[name])), Range: strings.Join(names, ", "),
+			})
 		}
-		_, twice := f.values[name]
-		switch {
-		case !slices.Contains(names, name):
-			f.fail(Problem{Detail: "there is no such field", Field: f.path + cmp.Or(clip(name), `""`), Value: clip(string(value)), Range: strings.Join(names, ", ")})
-		case twice:
-			f.fail(Problem{Detail: "the field comes twice", Field: f.path + name, Value: clip(string(value)), Range: "once"})
-		}
-		f.values[name] = value
 	}
 }
 
@@ -103,9 +92,17 @@ func (f *form) fail(p Problem) {
 // problem is what was wrong, nil for nothing.
 func (f *form) problem() *Problem { return *f.bad }
 
+// result is what was read from a form, or what was wrong and nothing else.
+func result[T any](f form, v T) (T, *Problem) {
+	if bad := f.problem(); bad != nil {
+		return *new(T), bad
+	}
+	return v, nil
+}
+
 func (f *form) has(name string) bool { _, given := f.values[name]; return given }
 
-func (f *form) null(name string) bool { return string(f.values[name]) == "null" }
+func (f *form) null(name string) bool { return f.values[name].Kind() == 'n' }
 
 // wrong says of the named field that it is not in range.
 func (f *form) wrong(name, detail, wanted string) {
@@ -133,7 +130,7 @@ func (f *form) anyWhole(name, wanted string) int {
 		return n
 	}
 	detail := "not a whole number"
-	if strings.Trim(string(f.values[name]), "-0123456789") == "" {
+	if errors.Is(err, strconv.ErrRange) {
 		detail = "out of range"
 	}
 	f.wrong(name, detail, wanted)
@@ -142,17 +139,16 @@ func (f *form) anyWhole(name, wanted string) int {
 
 // number reads a finite number.
 func (f *form) number(name, wanted string) float64 {
-	text := string(f.values[name])
-	x, err := strconv.ParseFloat(text, 64)
-	if err == nil && !math.IsInf(x, 0) && !math.IsNaN(x) {
-		return x
+	if f.values[name].Kind() != '0' {
+		f.wrong(name, "not a number", wanted)
+		return 0
 	}
-	detail := "not a number"
-	if text != "" && strings.ContainsRune("-0123456789", rune(text[0])) {
-		detail = "out of range"
+	x, err := strconv.ParseFloat(string(f.values[name]), 64)
+	if err != nil {
+		f.wrong(name, "out of range", wanted)
+		return 0
 	}
-	f.wrong(name, detail, wanted)
-	return 0
+	return x
 }
 
 // truth reads true or false.
@@ -171,12 +167,11 @@ func (f *form) truth(name string) bool {
 func (f *form) text(name string, most int) string {
 	var s string
 	wanted := fmt.Sprintf("a string of at most %d bytes", most)
-	raw := f.values[name]
-	switch {
-	case !bytes.HasPrefix(raw, []byte{'"'}) || json.Unmarshal(raw, &s) != nil:
+	switch raw := f.values[name]; {
+	case raw.Kind() != '"':
 		f.wrong(name, "not a string", wanted)
 		return ""
-	case halfPair(string(raw)):
+	case json.Unmarshal(raw, &s) != nil:
 		f.wrong(name, "a string that has half of a surrogate pair", wanted)
 		return ""
 	case len(s) > most:
@@ -186,36 +181,6 @@ func (f *form) text(name string, most int) string {
 	return s
 }
 
-// halfPair reports whether a JSON string escapes one half of a surrogate pair without the other. The decoder
-// would make it another character.
-func halfPair(raw string) bool {
-	for i := 0; i+1 < len(raw); i++ {
-		if raw[i] != '\\' {
-			continue
-		}
-		if i++; raw[i] != 'u' || !utf16.IsSurrogate(escaped(raw[i-1:])) {
-			continue
-		}
-		if utf16.DecodeRune(escaped(raw[i-1:]), escaped(raw[i+5:])) == utf8.RuneError {
-			return true
-		}
-		i += 10
-	}
-	return false
-}
-
-// escaped is the code unit of an escape such as \u00e9 at the start of s, 0 if there is none.
-func escaped(s string) rune {
-	if len(s) < 6 || s[:2] != `\u` {
-		return 0
-	}
-	n, err := strconv.ParseUint(s[2:6], 16, 16)
-	if err != nil {
-		return 0
-	}
-	return rune(n)
-}
-
 // object reads an object within the object.
 func (f *form) object(name string, names ...string) form {
 	return f.nested(f.path+name, f.values[name], names)
@@ -223,10 +188,9 @@ func (f *form) object(name string, names ...string) form {
 
 // list reads a list of objects.
 func (f *form) list(name string, most int, names ...string) []form {
-	var raws []json.RawMessage
-	raw := f.values[name]
+	var raws []jsontext.Value
 	wanted := fmt.Sprintf("a list of at most %d", most)
-	if !bytes.HasPrefix(raw, []byte{'['}) || json.Unmarshal(raw, &raws) != nil {
+	if json.Unmarshal(f.values[name], &raws, jsontext.AllowInvalidUTF8(true)) != nil || f.null(name) {
 		f.wrong(name, "not a list", wanted)
 		return nil
 	}
@@ -241,9 +205,9 @@ func (f *form) list(name string, most int, names ...string) []form {
 	return forms
 }
 
-func (f *form) nested(path string, raw json.RawMessage, names []string) form {
+func (f *form) nested(path string, raw jsontext.Value, names []string) form {
 	inner := form{path: path + ".", bad: f.bad}
-	if !bytes.HasPrefix(raw, []byte{'{'}) {
+	if raw.Kind() != '{' {
 		f.fail(Problem{Detail: "not a JSON object", Field: path, Value: clip(string(raw)), Range: "an object with " + strings.Join(names, ", ")})
 		return inner
 	}

@@ -201,11 +201,7 @@ type leaseBreak struct {
 // readLeaseBreak reads {"semaphore":"A","peer":"42","token":"1700000000000000000"}.
 func readLeaseBreak(body []byte) (leaseBreak, *Problem) {
 	f := readForm(body, `{"semaphore":"A","peer":"42","token":"1"}`, "semaphore", "peer", "token")
-	v := leaseBreak{f.text("semaphore", longestSemaphore), f.digits("peer", 0), f.digits("token", 1)}
-	if bad := f.problem(); bad != nil {
-		return leaseBreak{}, bad
-	}
-	return v, nil
+	return result(f, leaseBreak{f.text("semaphore", longestSemaphore), f.digits("peer", 0), f.digits("token", 1)})
 }
 
 // digits reads a string that is a whole number of 64 bits, as it stands in an answer.

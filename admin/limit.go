@@ -46,11 +46,7 @@ func parseLimit(body []byte) (change, *Problem) {
 // readLimitBody reads {"rates":[{"events":100,"per_seconds":1}],"in_flight":10,"deny":false}.
 func readLimitBody(body []byte) (quotient.Limit, *Problem) {
 	f := readForm(body, `{"rates":[{"events":100,"per_seconds":1}]}`, limitFields...)
-	limit := readLimit(&f)
-	if bad := f.problem(); bad != nil {
-		return quotient.Limit{}, bad
-	}
-	return limit, nil
+	return result(f, readLimit(&f))
 }
 
 // readLimit reads the fields of a limit. "rates" must be there, though it may be empty: a body without it is

@@ -2,9 +2,7 @@ package admin
 
 import (
 	"context"
-	"errors"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -36,9 +34,7 @@ func TestMountsKeepToTheDoor(t *testing.T) {
 	over := func(local, remote, host string, header http.Header) *http.Request {
 		req := httptest.NewRequest("GET", "http://"+host+"/", nil)
 		at, err := net.ResolveTCPAddr("tcp", local)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		req.RemoteAddr = remote
 		req.Header = header
 		return req.WithContext(context.WithValue(req.Context(), http.LocalAddrContextKey, net.Addr(at)))
@@ -75,8 +71,7 @@ func TestMountsKeepToTheDoor(t *testing.T) {
 		} {
 			req := tt.req.Clone(tt.req.Context())
 			req.URL.Path = path
-			rec := httptest.NewRecorder()
-			h.ServeHTTP(rec, req)
+			rec := served(t, h, req)
 			if rec.Code != want {
 				t.Errorf("%s: %s: %d, want %d: %s", name, path, rec.Code, want, rec.Body)
 			}
@@ -95,12 +90,12 @@ func TestMountsAreForReading(t *testing.T) {
 	for _, path := range []string{"/metrics", "/debug/x", "/ready", "/live/x"} {
 		for _, method := range []string{"PUT", "POST", "DELETE", "PATCH", "CONNECT", "TRACE",
 			"OPTIONS", "get"} {
-			rec := request{method: method, path: path, header: header}.send(h)
+			rec := request{method: method, path: path, header: header}.send(t, h)
 			if rec.Code != http.StatusMethodNotAllowed || rec.Header().Get("Allow") != "GET, HEAD" {
 				t.Errorf("%s %s: %d, allowed %q", method, path, rec.Code, rec.Header().Get("Allow"))
 			}
 		}
-		rec := request{method: "HEAD", path: path, header: header}.send(h)
+		rec := request{method: "HEAD", path: path, header: header}.send(t, h)
 		if rec.Code != http.StatusOK || rec.Header().Get("Content-Security-Policy") != "sandbox" ||
 			rec.Header().Get("Cache-Control") != "no-store" {
 			t.Errorf("HEAD %s: %d %v", path, rec.Code, rec.Header())
@@ -108,7 +103,7 @@ func TestMountsAreForReading(t *testing.T) {
 	}
 	for _, path := range []string{"/metrics/", "/metrics/x", "/metric", "/Metrics", "/debug", "/debugs",
 		"/ready/", "/readyz", "/ready/../state", "//ready", "/live"} {
-		rec := (request{method: "GET", path: path, header: header}).send(h)
+		rec := get(path).headed(header).send(t, h)
 		if rec.Code != http.StatusNotFound {
 			t.Errorf("%s: %d, want 404", path, rec.Code)
 		}
@@ -165,45 +160,5 @@ func TestMountsThatCannotBe(t *testing.T) {
 	_, err := New(new(quotient.Registry), Mount("/debug", serves), Mount("/debugger", serves))
 	if err != nil {
 		t.Errorf("two names of which one begins as the other: %v", err)
-	}
-}
-
-// TestProbesAtAPodsAddress asks a real listener as a kubelet and as Prometheus do.
-func TestProbesAtAPodsAddress(t *testing.T) {
-	h := mount(t, newLimiter(t),
-		append(mounts(), Token(secret), Logger(slog.New(slog.DiscardHandler)))...).(*Handler)
-	l, err := h.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	serving(t, h, l)
-	transport := &http.Transport{DisableKeepAlives: true}
-	for _, tt := range []struct {
-		path, host, secret, want string
-	}{
-		{"/ready", "10.1.2.3:4041", "", "200 ready /ready"},
-		{"/metrics", l.Addr().String(), "", "401"},
-		{"/metrics", l.Addr().String(), secret, "200 metrics /metrics"},
-	} {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
-			"http://"+l.Addr().String()+tt.path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Host = tt.host
-		if tt.secret != "" {
-			req.Header.Set("Authorization", "Bearer "+tt.secret)
-		}
-		resp, err := transport.RoundTrip(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, err := io.ReadAll(resp.Body)
-		if err := errors.Join(err, resp.Body.Close()); err != nil {
-			t.Fatal(err)
-		}
-		if got := resp.Status[:3] + " " + string(body); !strings.HasPrefix(got, tt.want) {
-			t.Errorf("%s at %s: %s, want %s", tt.path, tt.host, got, tt.want)
-		}
 	}
 }

@@ -25,10 +25,7 @@ func readOverride(body []byte) (override, *Problem) {
 	f := readForm(body, `{"key":"K","limit":{"rates":[{"events":100,"per_seconds":1}]}}`, "key", "key_base64", "limit")
 	v := override{key: readKey(&f)}
 	v.limit = readLimitOrNull(&f)
-	if bad := f.problem(); bad != nil {
-		return override{}, bad
-	}
-	return v, nil
+	return result(f, v)
 }
 
 // readLimitOrNull reads "limit", nil for null. It must be there.

@@ -1,15 +1,17 @@
 package admin
 
 import (
+	"html"
 	"io/fs"
 	"net/http"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
-)
 
-func get(path string) request { return request{method: "GET", path: path, contentType: none} }
+	"github.com/quotient-go/quotient"
+)
 
 func TestPageIsServed(t *testing.T) {
 	tests := []struct{ path, contentType, has string }{
@@ -20,12 +22,12 @@ func TestPageIsServed(t *testing.T) {
 	}
 	h := quiet(t, newLimiter(t))
 	for _, tt := range tests {
-		rec := get(tt.path).send(h)
+		rec := get(tt.path).send(t, h)
 		if rec.Code != http.StatusOK || rec.Header().Get("Content-Type") != tt.contentType ||
 			!strings.Contains(rec.Body.String(), tt.has) {
 			t.Errorf("%s: %d %q without %q", tt.path, rec.Code, rec.Header().Get("Content-Type"), tt.has)
 		}
-		head := request{method: "HEAD", path: tt.path, contentType: none}.send(h)
+		head := request{method: "HEAD", path: tt.path, contentType: none}.send(t, h)
 		if head.Code != http.StatusOK || head.Body.Len() != 0 ||
 			head.Header().Get("ETag") != rec.Header().Get("ETag") {
 			t.Errorf("HEAD %s: %d, %d bytes, tag %q", tt.path, head.Code, head.Body.Len(),
@@ -49,7 +51,7 @@ func TestPageHeaders(t *testing.T) {
 	}
 	h := quiet(t, newLimiter(t))
 	for path := range pageFiles() {
-		rec := get(path).send(h)
+		rec := get(path).send(t, h)
 		for name, value := range want {
 			if got := rec.Header().Get(name); got != value {
 				t.Errorf("%s: %s is %q, want %q", path, name, got, value)
@@ -63,18 +65,18 @@ func TestPageIsRevalidated(t *testing.T) {
 	h := quiet(t, newLimiter(t))
 	tags := make(map[string]string)
 	for path := range pageFiles() {
-		tag := get(path).send(h).Header().Get("ETag")
+		tag := get(path).send(t, h).Header().Get("ETag")
 		if other, twice := tags[tag]; twice || len(tag) < 10 {
 			t.Errorf("%s has tag %q, as has %q", path, tag, other)
 		}
 		tags[tag] = path
 		again := get(path)
 		again.header = http.Header{"If-None-Match": {tag}}
-		if rec := again.send(h); rec.Code != http.StatusNotModified || rec.Body.Len() != 0 {
+		if rec := again.send(t, h); rec.Code != http.StatusNotModified || rec.Body.Len() != 0 {
 			t.Errorf("%s: %d with %d bytes for the tag it has", path, rec.Code, rec.Body.Len())
 		}
 		again.header = http.Header{"If-None-Match": {`"old"`}}
-		if rec := again.send(h); rec.Code != http.StatusOK || rec.Body.Len() == 0 {
+		if rec := again.send(t, h); rec.Code != http.StatusOK || rec.Body.Len() == 0 {
 			t.Errorf("%s: %d for another tag", path, rec.Code)
 		}
 	}
@@ -84,7 +86,7 @@ func TestPageHasNoOtherFiles(t *testing.T) {
 	h := quiet(t, newLimiter(t))
 	for _, path := range []string{"/assets", "/assets/", "/assets/index.html", "/assets/none.js",
 		"/assets/../page.go", "/assets//page.js", "/assets/page.js/"} {
-		rec := get(path).send(h)
+		rec := get(path).send(t, h)
 		if rec.Code != http.StatusNotFound || rec.Header().Get("Content-Type") != "application/problem+json" {
 			t.Errorf("%s: %d %s", path, rec.Code, rec.Header().Get("Content-Type"))
 		}
@@ -95,11 +97,11 @@ func TestPageHasNoOtherFiles(t *testing.T) {
 func TestPageNeedsNoToken(t *testing.T) {
 	h := quiet(t, newLimiter(t), Token("0123456789abcdef"))
 	for path := range pageFiles() {
-		if rec := get(path).send(h); rec.Code != http.StatusOK {
+		if rec := get(path).send(t, h); rec.Code != http.StatusOK {
 			t.Errorf("%s without a token: %d", path, rec.Code)
 		}
 	}
-	if rec := get("/events").send(h); rec.Code != http.StatusUnauthorized {
+	if rec := get("/events").send(t, h); rec.Code != http.StatusUnauthorized {
 		t.Errorf("/events without a token: %d", rec.Code)
 	}
 }
@@ -165,5 +167,38 @@ func TestPageHasNothingForbidden(t *testing.T) {
 				t.Errorf("%s has %s: %q", path, what, found)
 			}
 		}
+	}
+}
+
+// addsFirst has the lines that the page shows while there is no limiter, so that they are compiled.
+func addsFirst(limiters *quotient.Registry) error {
+	// on the page:
+	api, err := quotient.New(quotient.Rates(quotient.PerSecond(100)))
+	if err != nil {
+		return err
+	}
+	if err := limiters.Add("api", api); err != nil {
+		return err
+	}
+	// so far
+	return nil
+}
+
+var shownCode = regexp.MustCompile(`(?s)<pre id="none-code"[^>]*>(.*?)</pre>`)
+
+func TestPageShowsLinesThatCompile(t *testing.T) {
+	source, err := os.ReadFile("page_test.go")
+	must(t, err)
+	_, code, _ := strings.Cut(string(source), "\t// on the page:\n")
+	code, _, _ = strings.Cut(code, "\t// so far\n")
+	code = strings.TrimSpace(strings.ReplaceAll("\n"+code, "\n\t", "\n"))
+	shown := shownCode.FindSubmatch(pageFiles()["/"].body)
+	if shown == nil || html.UnescapeString(string(shown[1])) != code {
+		t.Errorf("the page shows\n%s\nwant\n%s", shown, code)
+	}
+	var limiters quotient.Registry
+	must(t, addsFirst(&limiters))
+	if _, there := limiters.Get("api"); !there {
+		t.Error("they add no limiter")
 	}
 }

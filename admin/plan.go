@@ -50,10 +50,7 @@ func readPlan(body []byte) (namedPlan, *Problem) {
 		f.wrong("plan", "not a name", planRange)
 	}
 	v.limit = readLimitOrNull(&f)
-	if bad := f.problem(); bad != nil {
-		return namedPlan{}, bad
-	}
-	return v, nil
+	return result(f, v)
 }
 
 func (v namedPlan) apply(l *quotient.Limiter) error { return l.SetPlan(v.name, v.limit) }

@@ -3,8 +3,6 @@ package admin
 import (
 	"errors"
 	"fmt"
-	"net/http"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -118,44 +116,6 @@ func TestPlanOfAKey(t *testing.T) {
 	}
 }
 
-// TestPlansThatALimiterDoesNotTake: it has 64 in its life, and three units. The answer names the plan.
-func TestPlansThatALimiterDoesNotTake(t *testing.T) {
-	c := readContract(t)
-	api := newLimiter(t)
-	h := quiet(t, api)
-	put := func(name, limit string) (int, Problem) {
-		body := fmt.Sprintf(`{"plan":%q,"limit":%s}`, name, limit)
-		rec := request{method: "PUT", path: "/plan", body: body}.send(h)
-		documented(t, c, "/plan", "PUT", rec.Code, rec.Header(), rec.Body.Bytes())
-		if rec.Code == 200 {
-			return 200, Problem{}
-		}
-		return rec.Code, decode[Problem](t, rec)
-	}
-	var units []string
-	for i := range 4 {
-		units = append(units, fmt.Sprintf(`{"unit":"u%d","events":1,"per_seconds":1}`, i))
-	}
-	code, bad := put("paid", `{"rates":[`+strings.Join(units, ",")+`]}`)
-	if code != 422 || bad.Field != "plan" || bad.Value != "paid" || !strings.Contains(bad.Detail, `"u3"`) ||
-		len(api.Stats().Plans) != 0 {
-		t.Errorf("a fourth unit: %d %+v", code, bad)
-	}
-	for i := range 64 {
-		if code, bad := put(fmt.Sprint("p", i), `{"deny":true}`); code != 200 {
-			t.Fatalf("plan %d: %d %+v", i, code, bad)
-		}
-	}
-	before := configurationOf(api)
-	code, bad = put("more", `{"deny":true}`)
-	if code != 422 || bad.Field != "plan" || bad.Value != "more" || !strings.Contains(bad.Detail, "64") {
-		t.Errorf("one more: %d %+v", code, bad)
-	}
-	if after := configurationOf(api); !reflect.DeepEqual(before, after) {
-		t.Errorf("%+v became %+v", before, after)
-	}
-}
-
 // TestPlanNames: what the handler takes for a name, and nothing else, a limiter takes too.
 func TestPlanNames(t *testing.T) {
 	names := []string{
@@ -169,23 +129,6 @@ func TestPlanNames(t *testing.T) {
 	for _, name := range names {
 		if err := api.SetPlan(name, nil); (err == nil) != planName.MatchString(name) {
 			t.Errorf("%q: the limiter says %v", name, err)
-		}
-	}
-}
-
-// TestReadersCannotSetPlans: a token for reading neither sets a plan nor takes one off.
-func TestReadersCannotSetPlans(t *testing.T) {
-	api := newLimiter(t, slots(map[string]int{"free": 2}))
-	h := quiet(t, api, Token(secret), ReadOnlyToken(looker))
-	for token, want := range map[string]int{looker: 403, secret: 200} {
-		header := http.Header{"Authorization": {"Bearer " + token}}
-		for _, body := range []string{`{"plan":"paid","limit":{"deny":true}}`,
-			`{"plan":"free","limit":null}`} {
-			before := api.Stats().Version
-			rec := request{method: "PUT", path: "/plan", body: body, header: header}.send(h)
-			if rec.Code != want || (api.Stats().Version != before) != (want == 200) {
-				t.Errorf("%s: %d %s", body, rec.Code, rec.Body)
-			}
 		}
 	}
 }

@@ -43,10 +43,7 @@ func readReplicas(body []byte) (replicas, *Problem) {
 	if f.has("ttl_seconds") {
 		v.ttl = readTTL(&f)
 	}
-	if bad := f.problem(); bad != nil {
-		return replicas{}, bad
-	}
-	return v, nil
+	return result(f, v)
 }
 
 func readTTL(f *form) time.Duration {

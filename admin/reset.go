@@ -20,11 +20,7 @@ func parseReset(body []byte) (change, *Problem) {
 // readReset reads {"key":"K"}; "key_base64" may stand in place of "key".
 func readReset(body []byte) (keyReset, *Problem) {
 	f := readForm(body, `{"key":"K"}`, "key", "key_base64")
-	v := keyReset{key: readKey(&f)}
-	if bad := f.problem(); bad != nil {
-		return keyReset{}, bad
-	}
-	return v, nil
+	return result(f, keyReset{key: readKey(&f)})
 }
 
 // apply leaves a key as it is that is not remembered, for it starts fresh when it comes. A key that shares a

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 	"time"
 
@@ -15,9 +14,7 @@ import (
 func scarce(t *testing.T, opts ...quotient.Option) *quotient.Limiter {
 	t.Helper()
 	l, err := quotient.New(quotient.Rates(quotient.Rate{Events: 1, Per: time.Hour, Burst: 5}), opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return l
 }
 
@@ -27,9 +24,7 @@ func speaking(t *testing.T, h http.Handler) *Client {
 	srv := httptest.NewServer(h)
 	t.Cleanup(srv.Close)
 	c, err := NewClient(srv.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(c.Close)
 	return c
 }
@@ -51,9 +46,7 @@ func TestReset(t *testing.T) {
 		useUp(t, api, key)
 		useUp(t, api, "other")
 		seen, err := c.Limiter(t.Context(), "api")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		now, err := c.Reset(t.Context(), "api", key, IfMatch(seen.ETag))
 		if err != nil || now.Version != seen.Version+1 || now.ETag == seen.ETag {
 			t.Fatalf("Reset of %q: %+v, %v", key, now, err)
@@ -73,39 +66,5 @@ func TestResetOfAKeyThatIsNotRemembered(t *testing.T) {
 	c := speaking(t, quiet(t, api))
 	if now, err := c.Reset(t.Context(), "", "K"); err != nil || now.Version != 0 || now.Keys != 0 {
 		t.Errorf("%+v, %v", now, err)
-	}
-}
-
-// TestResetOfAKeyThatSharesAGate: the others would start fresh with it, so it is refused.
-func TestResetOfAKeyThatSharesAGate(t *testing.T) {
-	api := scarce(t, quotient.MaxKeys(4))
-	h := quiet(t, api)
-	for _, key := range []string{"a", "b", "c", "d", "late"} {
-		useUp(t, api, key)
-	}
-	rec := request{method: "PUT", path: "/reset", body: `{"key":"late"}`}.send(h)
-	documented(t, readContract(t), "/reset", "PUT", rec.Code, rec.Header(), rec.Body.Bytes())
-	if p := decode[Problem](t, rec); p.Status != 422 || p.Field != "key" ||
-		!strings.Contains(p.Detail, "shares one limit") {
-		t.Errorf("%d %+v", rec.Code, p)
-	}
-	if api.Stats().Version != 0 || api.Check("late").OK {
-		t.Error("a key that shares a gate was forgiven")
-	}
-}
-
-// TestReadersCannotReset: a token for reading forgives nothing.
-func TestReadersCannotReset(t *testing.T) {
-	api := scarce(t)
-	h := quiet(t, api, Token(secret), ReadOnlyToken(looker))
-	useUp(t, api, "K")
-	reset := request{method: "PUT", path: "/reset", body: `{"key":"K"}`,
-		header: http.Header{"Authorization": {"Bearer " + looker}}}
-	if rec := reset.send(h); rec.Code != 403 || api.Check("K").OK {
-		t.Errorf("%d %s", rec.Code, rec.Body)
-	}
-	reset.header = http.Header{"Authorization": {"Bearer " + secret}}
-	if rec := reset.send(h); rec.Code != 200 || !api.Check("K").OK {
-		t.Errorf("%d %s", rec.Code, rec.Body)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/quotient-go/quotient/internal/listen"
 )
 
 // A route is one resource of the API. The OpenAPI document has the same ones; a test compares them.
@@ -79,7 +81,7 @@ func (h *handler) route(w http.ResponseWriter, r *http.Request, rt *route) {
 		h.refuse(w, r, who, crossOrigin(r))
 	default:
 		if who.name != "" || !rt.public {
-			welcome(r)
+			listen.Welcome(r)
 		}
 		rt.serve(h, w, r)
 	}

@@ -2,7 +2,6 @@ package admin
 
 import (
 	"fmt"
-	"net/http"
 	"runtime"
 	"testing"
 
@@ -14,21 +13,16 @@ import (
 func TestTagsAreNotReused(t *testing.T) {
 	var reg quotient.Registry
 	h, err := New(&reg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const rounds = 200
+	must(t, err)
+	const rounds = 50
 	tags := make(map[string]int)
 	places := make(map[string]bool)
 	for i := range rounds {
 		l := newLimiter(t)
-		if err := reg.Add("api", l); err != nil {
-			t.Fatal(err)
-		}
-		tag := decode[State](t, get("/state").send(h)).Limiters["api"].ETag
+		must(t, reg.Add("api", l))
+		tag := decode[State](t, get("/state").send(t, h)).Limiters["api"].ETag
 		if first, again := tags[tag]; again {
-			rec := request{method: "PUT", path: "/dry-run", body: `{"dry_run":true}`,
-				header: http.Header{"If-Match": {tag}}}.send(h)
+			rec := putting("/dry-run", `{"dry_run":true}`).with("If-Match", tag).send(t, h)
 			t.Fatalf("limiter %d has the tag %s of limiter %d: %d", i, tag, first, rec.Code)
 		}
 		tags[tag] = i
@@ -50,9 +44,7 @@ func TestStatesDoNotCostAllOverrides(t *testing.T) {
 	l := newLimiter(t, quotient.MaxKeys(100_000))
 	limit := quotient.Rates(quotient.PerSecond(5))
 	for i := range 20_000 {
-		if err := l.Override(fmt.Sprintf("customer-%05d", i), &limit); err != nil {
-			t.Fatal(err)
-		}
+		must(t, l.Override(fmt.Sprintf("customer-%05d", i), &limit))
 	}
 	h := quiet(t, l).(*Handler)
 	limiters := map[string]*quotient.Limiter{"api": l}
@@ -64,17 +56,13 @@ func TestStatesDoNotCostAllOverrides(t *testing.T) {
 		t.Errorf("the old value of one override, for the log: %v allocations", allocs)
 	}
 	limit.Rates[0].Events = 6
-	if err := l.Override("a", &limit); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.Override("a", &limit))
 	s := h.api.newState(limiters).Limiters["api"]
 	if s.OverrideCount != 20_001 || len(s.Overrides) != mostOverrides || s.Overrides[0].Key != "a" ||
 		s.Overrides[0].Limit.Rates[0].Events != 6 || s.Overrides[999].Key != "customer-00998" {
 		t.Errorf("%d overrides, %d shown, the first %+v", s.OverrideCount, len(s.Overrides), s.Overrides[0])
 	}
-	if err := l.Override("a", nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.Override("a", nil))
 	if s := h.api.newState(limiters).Limiters["api"]; s.OverrideCount != 20_000 ||
 		s.Overrides[0].Key != "customer-00000" {
 		t.Errorf("%d overrides, the first %+v", s.OverrideCount, s.Overrides[0])

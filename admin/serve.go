@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/quotient-go/quotient/internal/listen"
 )
 
 // Bounds of Serve. A request is a few kilobytes and an answer is made in milliseconds: a client that needs
@@ -19,6 +21,12 @@ const (
 	idleTimeout   = 2 * time.Minute
 	stopTimeout   = 5 * time.Second // for requests that are at work when Serve is to end
 	maxHeader     = 64 << 10
+)
+
+// Bounds of the connections of Serve. 256 strangers at a time are more than the browsers of any team.
+const (
+	maxConns     = 512
+	maxStrangers = 256
 )
 
 // Listen listens at an address of network "tcp", "tcp4", "tcp6" or "unix". A TCP address must be of the
@@ -72,7 +80,7 @@ func (h *Handler) Serve(ctx context.Context, l net.Listener) error {
 	if err := h.fits(l.Addr()); err != nil {
 		return errors.Join(err, l.Close())
 	}
-	return h.serve(ctx, newPlaces(l))
+	return h.serve(ctx, l, h.newPlaces())
 }
 
 // ListenAndServe calls Listen and Serve for a TCP address such as "127.0.0.1:9091". It returns nil when ctx
@@ -89,29 +97,44 @@ func (h *Handler) ListenAndServe(ctx context.Context, addr string) error {
 	return h.Serve(ctx, l)
 }
 
-func (h *Handler) serve(ctx context.Context, all *places) error {
+func (h *Handler) serve(ctx context.Context, l net.Listener, all *listen.Places) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	all.evicted = h.api.evicted
 	defer h.api.samples.serve()()
 	srv := &http.Server{
-		Handler: h, ConnState: all.follow, ConnContext: all.remember,
+		Handler: h, ConnState: follow(all), ConnContext: all.Remember,
 		ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(h.api.log.Handler(), slog.LevelWarn),
 	}
 	stopped := make(chan error, 1)
 	stop := context.AfterFunc(ctx, func() { stopped <- shutdown(srv) })
-	err := srv.Serve(all)
+	err := srv.Serve(all.Listener(l))
 	if stop() { // the end was not asked for
 		return errors.Join(fmt.Errorf("admin: Serve: %w", err), srv.Close())
 	}
 	return <-stopped
 }
 
-// evicted counts connections that were closed for others, for one line a second.
-func (h *handler) evicted() {
-	if n := h.crowded.add(time.Now()); n > 0 {
-		h.log.Warn("quotient: admin closed connections to make room for new ones", "closed_since_last_line", n)
+// newPlaces are the connections of one Serve.
+func (h *Handler) newPlaces() *listen.Places {
+	all := listen.New(maxConns)
+	all.Kept, all.Wait = maxConns-maxStrangers, true
+	logged := uint64(0)
+	all.Crowded = func(now listen.State) {
+		h.api.log.Warn("quotient: admin closed connections to make room for new ones",
+			"closed_since_last_line", now.Evicted-logged)
+		logged = now.Evicted
+	}
+	return all
+}
+
+// follow is for http.Server.ConnState. A connection that a mounted handler takes over has no place any more.
+func follow(all *listen.Places) func(net.Conn, http.ConnState) {
+	return func(conn net.Conn, state http.ConnState) {
+		if state == http.StateHijacked {
+			state = http.StateClosed
+		}
+		all.Follow(conn, state)
 	}
 }
 

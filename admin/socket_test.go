@@ -27,16 +27,10 @@ func startRacer(t *testing.T) racer {
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Env = append(os.Environ(), racerEnv+"=1")
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = in.Close()
 		_ = cmd.Wait()
@@ -54,9 +48,7 @@ func say(t *testing.T, racers []racer, line string) (answers []string) {
 	}
 	for _, r := range racers {
 		answer, err := r.out.ReadString('\n')
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		answers = append(answers, strings.TrimSpace(answer))
 	}
 	return answers
@@ -66,9 +58,7 @@ func say(t *testing.T, racers []racer, line string) (answers []string) {
 func dieAt(t *testing.T, path string) {
 	t.Helper()
 	dead, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: path})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dead.SetUnlinkOnClose(false)
 	_ = dead.Close()
 }
@@ -114,16 +104,10 @@ func TestSocketOfAnotherStays(t *testing.T) {
 	h, _, _ := two(t)
 	path := filepath.Join(t.TempDir(), "q.sock")
 	l, err := h.Listen(t.Context(), "unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, os.Remove(path))
 	other, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer other.Close()
 	if err := l.Close(); err != nil {
 		t.Errorf("Close: %v", err)
@@ -145,20 +129,14 @@ func TestLockThatWasRemoved(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "q.sock")
 	for _, again := range []bool{false, true} {
 		f, err := os.Create(path + ".lock")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer f.Close()
 		if held, err := lockFile(f, path); !held || err != nil {
 			t.Errorf("a lock: %v, %v", held, err)
 		}
-		if err := os.Remove(f.Name()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Remove(f.Name()))
 		if again {
-			if err := os.WriteFile(f.Name(), nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(f.Name(), nil, 0o600))
 		}
 		if held, err := lockFile(f, path); held || err != nil {
 			t.Errorf("the lock of a file that was removed: %v, %v", held, err)
@@ -172,13 +150,9 @@ func TestLockOfTheDead(t *testing.T) {
 	h, _, _ := two(t)
 	path := filepath.Join(t.TempDir(), "q.sock")
 	dieAt(t, path)
-	if err := os.WriteFile(path+".lock", nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path+".lock", nil, 0o600))
 	l, err := h.Listen(t.Context(), "unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if info, err := os.Stat(path + ".lock"); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the lock file: %v, %v", info, err)
 	}
@@ -189,15 +163,21 @@ func TestLockOfTheDead(t *testing.T) {
 		t.Errorf("the lock file is still there: %v", err)
 	}
 	elsewhere := filepath.Join(t.TempDir(), "precious")
-	if err := os.Symlink(elsewhere, path+".lock"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink(elsewhere, path+".lock"))
 	if l, err := h.Listen(t.Context(), "unix", path); err == nil {
 		_ = l.Close()
 		t.Error("a symbolic link is followed")
 	}
 	if _, err := os.Stat(elsewhere); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("it has made a file elsewhere: %v", err)
+	}
+	must(t, os.Remove(path+".lock"))
+	must(t, os.WriteFile(path, []byte("keep me"), 0o600))
+	if _, err := h.Listen(t.Context(), "unix", path); err == nil {
+		t.Error("a file is taken for a socket")
+	}
+	if text, err := os.ReadFile(path); err != nil || string(text) != "keep me" {
+		t.Errorf("the file is %q, %v", text, err)
 	}
 	for _, bad := range []string{"", "@abstract"} {
 		if l, err := h.Listen(t.Context(), "unix", bad); err == nil ||

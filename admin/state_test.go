@@ -35,6 +35,10 @@ func TestStateHasStableNames(t *testing.T) {
 		Throttled: 13, Learns: true,
 		Version: 14, DryRun: true, DryRunAdmitted: map[quotient.Reason]uint64{quotient.ReasonRate: 15},
 		Expired: 16, Overrides: 17,
+		Demand: quotient.DemandStats{Keys: 5, Named: 4, Lent: 3, Age: 400 * time.Millisecond,
+			MaxAge: 2 * time.Second, Sent: 6, Received: 7},
+		Fleet: quotient.FleetStats{Replicas: 4, Admitted: 9, Refused: 8, Waiting: 7, InFlight: 6,
+			Age: 300 * time.Millisecond},
 	}
 	const want = `{"limit":{"rates":[{"name":"minute","unit":"tokens","events":90,"per_seconds":60,"burst":9,"aligned":true,"counted":true,"no_turns":true}],"in_flight":8,"denies":false},` +
 		`"rules":[{"name":"minute","unit":"tokens","limit":1.5,"share":0.5,"burst":3,"events":90,"window_seconds":60}],` +
@@ -42,11 +46,11 @@ func TestStateHasStableNames(t *testing.T) {
 		`"pool":{"replicas":3,"weight":1,"ordinal":2,"fixed":true,"source":"file","age_seconds":1.5,"reports":4,"errors":5,"rejected":6,"last_error":"no such file","until":"2001-09-09T01:46:40Z"},` +
 		`"keys":1,"max_keys":2,"waiting":3,"in_flight":4,"admitted":5,"refused":{"REASON":6},"waited":7,"cancelled":8,"evicted":9,` +
 		`"overflowed":10,"double_releases":11,"reclaimed":12,"throttled":13,"learns":true,` +
-		`"etag":"","version":14,"dry_run":true,"dry_run_admitted":{"REASON":15},"expired":16,"override_count":17,"overrides":[]}`
+		`"etag":"","version":14,"dry_run":true,"dry_run_admitted":{"REASON":15},"expired":16,"override_count":17,"overrides":[],` +
+		`"demand":{"keys":5,"named":4,"lent":3,"age_seconds":0.4,"missing":false,"max_age_seconds":2,"fresh":true,"sent_bytes":6,"received_bytes":7},` +
+		`"fleet":{"replicas":4,"admitted":9,"refused":8,"waiting":7,"in_flight":6,"age_seconds":0.3,"missing":false}}`
 	got, err := json.Marshal(newLimiterState(full))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if want := strings.ReplaceAll(want, "REASON", quotient.ReasonRate.String()); string(got) != want {
 		t.Errorf("state is\n%s\nwant\n%s", got, want)
 	}
@@ -62,9 +66,7 @@ func TestDenyIsNotNoLimit(t *testing.T) {
 
 func TestStateOfNothingHasNoNulls(t *testing.T) {
 	got, err := json.Marshal(newLimiterState(quotient.Stats{}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if bytes.Contains(got, []byte("null")) {
 		t.Errorf("a null where a list or an object belongs: %s", got)
 	}

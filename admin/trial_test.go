@@ -2,10 +2,12 @@ package admin
 
 import (
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/http"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -54,13 +56,6 @@ var trialStates = map[string]func(t *testing.T) *quotient.Limiter{
 		}
 		return l
 	},
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // hold keeps a key busy until the test ends.
@@ -136,16 +131,17 @@ func TestTrialIsTheChange(t *testing.T) {
 // tryAndChange validates a change and then makes it, and returns the status of both.
 func tryAndChange(t *testing.T, l *quotient.Limiter, path, body, tag string) int {
 	t.Helper()
-	h := quiet(t, l)
+	var logged strings.Builder
+	h := mount(t, l, Logger(slog.New(slog.NewTextHandler(&logged, nil))))
 	if tag == "right" {
-		tag = get("/state").send(h).Header().Get("ETag")
+		tag = get("/state").send(t, h).Header().Get("ETag")
 	}
 	send := func(path string) (int, Problem) {
-		req := request{method: "PUT", path: path, body: body, header: http.Header{}}
+		req := putting(path, body).headed(http.Header{})
 		if tag != "" {
 			req.header.Set("If-Match", tag)
 		}
-		rec := req.send(h)
+		rec := req.send(t, h)
 		if rec.Code == http.StatusOK {
 			return rec.Code, Problem{}
 		}
@@ -161,6 +157,9 @@ func tryAndChange(t *testing.T, l *quotient.Limiter, path, body, tag string) int
 	status, bad := send(path + "?validate=1")
 	if after := look(); !reflect.DeepEqual(after, before) {
 		t.Errorf("validation changes\n%+v to\n%+v", before, after)
+	}
+	if odd, _ := send(path + "?validate=yes"); odd != http.StatusBadRequest || logged.Len() > 0 {
+		t.Errorf("validate=yes: %d; logged %s", odd, &logged)
 	}
 	if changed, problem := send(path); changed != status || problem != bad {
 		t.Errorf("validated: %d %+v\nchanged: %d %+v", status, bad, changed, problem)
@@ -179,7 +178,7 @@ func TestTrialLearnsNoUnit(t *testing.T) {
 			"/plan":     `{"plan":"p","limit":` + limit + `}`,
 			"/override": `{"key":"k","limit":` + limit + `}`,
 		} {
-			rec := (request{method: "PUT", path: path + "?validate=1", body: body}).send(h)
+			rec := putting(path+"?validate=1", body).send(t, h)
 			if rec.Code != http.StatusOK {
 				t.Errorf("%s %s: %d %s", path, body, rec.Code, rec.Body)
 			}

@@ -2,13 +2,18 @@ package admin
 
 import (
 	"bytes"
+	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
+	"reflect"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,27 +26,18 @@ func two(t *testing.T, opts ...Option) (h *Handler, api, tenants *quotient.Limit
 	t.Helper()
 	api, tenants = newLimiter(t), newLimiter(t, quotient.MaxKeys(4))
 	var reg quotient.Registry
-	if err := reg.Add("api", api); err != nil {
-		t.Fatal(err)
-	}
-	if err := reg.Add("tenants", tenants); err != nil {
-		t.Fatal(err)
-	}
+	must(t, reg.Add("api", api))
+	must(t, reg.Add("tenants", tenants))
 	h, err := New(&reg, append(opts, Logger(slog.New(slog.DiscardHandler)))...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return h, api, tenants
 }
 
 func TestChangesTakeEffect(t *testing.T) {
 	h, api, tenants := two(t)
-	c := readContract(t)
 	put := func(path, body string) State {
 		t.Helper()
-		rec := request{method: "PUT", path: path, body: body}.send(h)
-		name, _, _ := strings.Cut(path, "?")
-		documented(t, c, name, "PUT", rec.Code, rec.Header(), rec.Body.Bytes())
+		rec := putting(path, body).send(t, h)
 		if rec.Code != 200 {
 			t.Fatalf("%s %s: %d %s", path, body, rec.Code, rec.Body)
 		}
@@ -92,7 +88,7 @@ func TestTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, quotient.Replicas(3))
 		h := quiet(t, l)
-		rec := putReplicas(`{"replicas":6,"ttl_seconds":90.5}`).send(h)
+		rec := putReplicas(`{"replicas":6,"ttl_seconds":90.5}`).send(t, h)
 		until := decode[State](t, rec).Limiters["api"].Pool.Until
 		if l.Stats().Pool.Replicas != 6 || !until.Equal(time.Now().Add(90500*time.Millisecond)) {
 			t.Errorf("pool %+v until %v", l.Stats().Pool.Pool, until)
@@ -122,7 +118,7 @@ func TestWhichLimiter(t *testing.T) {
 		{"GET", "/state?limiter=none", ``, 404},
 	}
 	for _, tt := range tests {
-		rec := request{method: tt.method, path: tt.path, body: tt.body}.send(h)
+		rec := request{method: tt.method, path: tt.path, body: tt.body}.send(t, h)
 		if got := decode[Problem](t, rec); rec.Code != tt.status || got.Field != "limiter" ||
 			got.Range != "api, tenants" {
 			t.Errorf("%s %s: %d %+v", tt.method, tt.path, rec.Code, got)
@@ -138,18 +134,16 @@ func TestWhichLimiter(t *testing.T) {
 		{method: "PUT", path: "/limit", body: `{"deny":true}`},
 		{method: "GET", path: "/keys"},
 	} {
-		if rec := req.send(none); rec.Code != 404 || decode[Problem](t, rec).Field != "limiter" {
+		if rec := req.send(t, none); rec.Code != 404 || decode[Problem](t, rec).Field != "limiter" {
 			t.Errorf("%s without a limiter: %d", req.path, rec.Code)
 		}
 	}
 	var many quotient.Registry
 	for i := range 30 {
-		if err := many.Add(fmt.Sprintf("l%02d", i), api); err != nil {
-			t.Fatal(err)
-		}
+		must(t, many.Add(fmt.Sprintf("l%02d", i), api))
 	}
 	none.api.reg = &many
-	if got := decode[Problem](t, request{method: "GET", path: "/state?limiter=x"}.send(none)); strings.Count(
+	if got := decode[Problem](t, get("/state?limiter=x").send(t, none)); strings.Count(
 		got.Range, ", ") != 20 || !strings.HasSuffix(got.Range, "…") {
 		t.Errorf("names %q", got.Range)
 	}
@@ -177,7 +171,6 @@ func TestConditions(t *testing.T) {
 		{"?limiter=tenants", []string{tag}, 412}, {"?limiter=api", []string{tagFor(h, "api", tenants)}, 412},
 		{"", []string{tag}, 412}, {"", []string{""}, 412},
 	}
-	c := readContract(t)
 	for _, tt := range tests {
 		old := tagFor(h, "api", api)
 		given := make([]string, len(tt.ifMatch))
@@ -192,9 +185,7 @@ func TestConditions(t *testing.T) {
 			header["If-Match"] = []string{"W/" + old}
 		}
 		before := api.Stats().Version + tenants.Stats().Version
-		rec := request{method: "PUT", path: "/replicas" + tt.path,
-			body: fmt.Sprintf(`{"replicas":%d}`, before+2), header: header}.send(h)
-		documented(t, c, "/replicas", "PUT", rec.Code, rec.Header(), rec.Body.Bytes())
+		rec := putting("/replicas"+tt.path, fmt.Sprintf(`{"replicas":%d}`, before+2)).headed(header).send(t, h)
 		if rec.Code != tt.want ||
 			(api.Stats().Version+tenants.Stats().Version != before) != (tt.want == 200) {
 			t.Errorf("%s %q: %d and version %d after %d, want %d", tt.path, given, rec.Code,
@@ -206,14 +197,13 @@ func TestConditions(t *testing.T) {
 	}
 	old := tagFor(h, "api", api)
 	for given, want := range map[string]int{old: 304, `"x", ` + old: 304, "*": 304, `"x"`: 200, "": 200} {
-		rec := request{method: "GET", path: "/state?limiter=api",
-			header: http.Header{"If-None-Match": {given}}}.send(h)
+		rec := get("/state?limiter=api").with("If-None-Match", given).send(t, h)
 		if rec.Code != want || rec.Header().Get("ETag") != old {
 			t.Errorf("If-None-Match %s: %d with ETag %s, want %d", given, rec.Code,
 				rec.Header().Get("ETag"), want)
 		}
 	}
-	rec := (request{method: "GET", path: "/state", header: http.Header{"If-None-Match": {"*"}}}).send(h)
+	rec := get("/state").with("If-None-Match", "*").send(t, h)
 	if rec.Code != 200 || rec.Header().Get("ETag") != "" {
 		t.Errorf("all limiters: %d with ETag %q", rec.Code, rec.Header().Get("ETag"))
 	}
@@ -225,29 +215,35 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-// TestWhatALimiterDoesNotTake is in range and yet refused: one override too many, a fourth unit.
+// TestWhatALimiterDoesNotTake is in range and yet refused: the answer has the field that is to blame, and
+// nothing has changed.
 func TestWhatALimiterDoesNotTake(t *testing.T) {
-	h, _, tenants := two(t)
-	c := readContract(t)
+	const deny = `,"limit":{"deny":true}}`
 	units := `{"rates":[` + strings.Repeat(`{"unit":"%d","events":1,"per_seconds":1},`, 3) +
-		`{"unit":"d","events":1,"per_seconds":1}]}`
+		`{"unit":"u3","events":1,"per_seconds":1}]}`
+	units = fmt.Sprintf(units, 1, 2, 3)
 	for _, tt := range []struct {
-		path, body, field string
-		want              int
+		state, path, body string
+		want              Problem // Detail is a part of it
 	}{
-		{"/override", `{"key":"a","limit":{"deny":true}}`, "", 200},
-		{"/override", `{"key":"b","limit":{"deny":true}}`, "", 200},
-		{"/override", `{"key":"c","limit":{"deny":true}}`, "key", 422},
-		{"/limit", fmt.Sprintf(units, 1, 2, 3), "rates", 422},
+		{"fresh", "/limit", units, Problem{Field: "rates", Detail: `"u3"`}},
+		{"fresh", "/plan", `{"plan":"p","limit":` + units + `}`,
+			Problem{Field: "plan", Value: "p", Detail: `"u3"`}},
+		{"64 plans", "/plan", `{"plan":"more"` + deny, Problem{Field: "plan", Value: "more", Detail: "64"}},
+		{"all overrides", "/override", `{"key":"c"` + deny, Problem{Field: "key"}},
+		{"a shared gate", "/reset", `{"key":"k"}`, Problem{Field: "key", Detail: "shares one limit"}},
 	} {
-		rec := request{method: "PUT", path: tt.path + "?limiter=tenants", body: tt.body}.send(h)
-		documented(t, c, tt.path, "PUT", rec.Code, rec.Header(), rec.Body.Bytes())
-		if rec.Code != tt.want || tt.want == 422 && decode[Problem](t, rec).Field != tt.field {
-			t.Errorf("%s %s: %d %s", tt.path, tt.body, rec.Code, rec.Body)
+		l := trialStates[tt.state](t)
+		h, before := quiet(t, l), configurationOf(l)
+		rec := putting(tt.path, tt.body).send(t, h)
+		got := decode[Problem](t, rec)
+		if rec.Code != 422 || got.Field != tt.want.Field || got.Value != tt.want.Value ||
+			!strings.Contains(got.Detail, tt.want.Detail) {
+			t.Errorf("%s %s: %d %+v", tt.path, tt.body, rec.Code, got)
 		}
-	}
-	if len(tenants.Overrides()) != 2 || tenants.Stats().Version != 2 {
-		t.Errorf("%d overrides, version %d", len(tenants.Overrides()), tenants.Stats().Version)
+		if after := configurationOf(l); !reflect.DeepEqual(before, after) {
+			t.Errorf("%s %s: %+v became %+v", tt.path, tt.body, before, after)
+		}
 	}
 }
 
@@ -261,11 +257,13 @@ func TestEveryChangeIsLogged(t *testing.T) {
 		{"/override", `{"key":"K\n<","limit":{"deny":true}}`, `old.key="\"K\\n<\"" old.limit=none new.key="\"K\\n<\"" new.limit="{\"rates\":[],\"in_flight\":0,\"denies\":true}"`},
 		{"/reset", `{"key":"K\n<"}`, `old.key="\"K\\n<\"" old.remembered=true old.used=0 old.waiting=0 old.in_flight=0 new.key="\"K\\n<\"" new.remembered=true new.used=0 new.waiting=0 new.in_flight=0`},
 		{"/dry-run", `{"dry_run":true}`, `old=false new=true`},
+		{"/replicas", `{"replicas":4,"ordinal":2}`, "old.replicas=1 old.ordinal=0 old.fixed=false " +
+			"new.replicas=4 new.ordinal=2 new.fixed=false"},
 	}
 	for _, tt := range tests {
 		out.Reset()
 		header := http.Header{"Authorization": {"Bearer " + secret}}
-		rec := (request{method: "PUT", path: tt.path, body: tt.body, header: header}).send(h)
+		rec := putting(tt.path, tt.body).headed(header).send(t, h)
 		if rec.Code != 200 {
 			t.Errorf("%s: %d %s", tt.path, rec.Code, rec.Body)
 		}
@@ -315,7 +313,7 @@ func TestDenyBesideNothing(t *testing.T) {
 		`{"deny":true,"rates":[{"events":1,"per_seconds":1}]}`: 400, `{"deny":true,"in_flight":1}`: 400,
 		`{"deny":true,"rates":{}}`: 400, `{"deny":true,"in_flight":"0"}`: 400,
 	} {
-		rec := (request{method: "PUT", path: "/limit", body: body}).send(quiet(t, newLimiter(t)))
+		rec := putting("/limit", body).send(t, quiet(t, newLimiter(t)))
 		if rec.Code != want {
 			t.Errorf("%s: %d %s", body, rec.Code, rec.Body)
 		}
@@ -342,12 +340,11 @@ func TestKeysInBase64(t *testing.T) {
 	for _, tt := range tests {
 		l := newLimiter(t)
 		h := quiet(t, l)
-		put := request{method: "PUT", path: "/override",
-			body: `{` + tt.key + `,"limit":{"deny":true}}`}.send(h)
+		put := putting("/override", `{`+tt.key+`,"limit":{"deny":true}}`).send(t, h)
 		if put.Code != tt.want || len(l.Overrides()) != map[int]int{200: 1}[tt.want] {
 			t.Errorf("%.40s: %d %s", tt.key, put.Code, put.Body)
 		}
-		explained := get("/explain?" + tt.query).send(h)
+		explained := get("/explain?"+tt.query).send(t, h)
 		if explained.Code != tt.want || tt.want == 200 && !decode[Explanation](t, explained).Overridden {
 			t.Errorf("%.40s: %d %s", tt.query, explained.Code, explained.Body)
 		}
@@ -355,5 +352,123 @@ func TestKeysInBase64(t *testing.T) {
 			(decode[Problem](t, put).Field != "key_base64" || decode[Problem](t, explained).Range == "") {
 			t.Errorf("%.40s: %s %s", tt.key, put.Body, explained.Body)
 		}
+	}
+}
+
+// write is a change that went through: from which tag to which.
+type write struct{ from, to string }
+
+// TestAttackConcurrentWriters: of a thousand writers who have seen the same state one wins. Then all add one
+// to the limit again and again, each on top of what it has read: those that get through form one chain, and
+// no addition is lost.
+func TestAttackConcurrentWriters(t *testing.T) {
+	const writers, rounds = 1000, 2
+	l := newLimiter(t)
+	srv := httptest.NewServer(quiet(t, l))
+	defer srv.Close()
+	transport := &http.Transport{MaxIdleConnsPerHost: writers}
+	defer transport.CloseIdleConnections()
+	c, err := NewClient(srv.URL, HTTPClient(&http.Client{Transport: transport}))
+	must(t, err)
+	first, err := c.Limiter(t.Context(), "api")
+	must(t, err)
+	var mu sync.Mutex
+	var won []write
+	conflicts := 0
+	add := func(seen LimiterState) {
+		limit := quotient.Rates(quotient.PerSecond(seen.Limit.Rates[0].Events + 1))
+		got, err := c.SetLimit(t.Context(), "api", limit, IfMatch(seen.ETag))
+		var p *Problem
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case err == nil:
+			won = append(won, write{seen.ETag, got.ETag})
+		case errors.Is(err, ErrConflict) && errors.As(err, &p) && p.Field == "If-Match":
+			conflicts++
+		default:
+			t.Error(err)
+		}
+	}
+	together(writers, func() { add(first) })
+	if len(won) != 1 || conflicts != writers-1 {
+		t.Fatalf("%d of %d writers with one tag won, %d conflicts", len(won), writers, conflicts)
+	}
+	together(writers, func() {
+		for range rounds {
+			seen, err := c.Limiter(context.WithoutCancel(t.Context()), "api")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			add(seen)
+		}
+	})
+	if len(won)+conflicts != writers*(rounds+1) {
+		t.Errorf("%d won and %d conflicts", len(won), conflicts)
+	}
+	t.Logf("%d won, %d conflicts", len(won), conflicts)
+	last := chain(t, first.ETag, won)
+	end, err := c.Limiter(t.Context(), "api")
+	if err != nil || end.ETag != last || end.Version != first.Version+uint64(len(won)) {
+		t.Errorf("at the end %s version %d (%v), want %s and %d more than %d", end.ETag, end.Version, err,
+			last, len(won), first.Version)
+	}
+	if want := first.Limit.Rates[0].Events + float64(len(won)); end.Limit.Rates[0].Events != want {
+		t.Errorf("the limit is %v after %d additions, want %v", end.Limit.Rates[0].Events, len(won), want)
+	}
+}
+
+// together runs f so many times at once.
+func together(n int, f func()) {
+	start := make(chan struct{})
+	var all sync.WaitGroup
+	for range n {
+		all.Go(func() { <-start; f() })
+	}
+	close(start)
+	all.Wait()
+}
+
+// chain follows the writes from the first tag, and fails unless each has one successor and all are on the
+// way.
+func chain(t *testing.T, tag string, writes []write) string {
+	t.Helper()
+	next := make(map[string]string)
+	for _, w := range writes {
+		if other, twice := next[w.from]; twice {
+			t.Errorf("from %s both to %s and %s", w.from, w.to, other)
+		}
+		next[w.from] = w.to
+	}
+	for range writes {
+		to, ok := next[tag]
+		if !ok {
+			t.Errorf("the chain ends at %s", tag)
+		}
+		tag = to
+	}
+	return tag
+}
+
+// TestOneChangeAtATime: no other writer can get between the comparison, the old value, the change and the new
+// value.
+func TestOneChangeAtATime(t *testing.T) {
+	l := newLimiter(t)
+	h := quiet(t, l).(*Handler).api
+	looks := 0
+	alone := func() {
+		if looks++; h.writing.TryLock() {
+			h.writing.Unlock()
+			t.Error("another change could come in between")
+		}
+	}
+	c := change{
+		show:  func(*quotient.Limiter) slog.Value { alone(); return slog.Value{} },
+		apply: func(l *quotient.Limiter) error { alone(); l.SetDryRun(true); return nil },
+	}
+	_, bad := h.on(overLoopback(httptest.NewRequest("PUT", "/dry-run", nil)), c, nil, h.commit)
+	if bad != nil || looks != 3 {
+		t.Errorf("%v after %d looks", bad, looks)
 	}
 }

@@ -2,8 +2,6 @@ package lease
 
 import (
 	"bytes"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -13,6 +11,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // maxBody is the largest body that is read, in bytes.
@@ -85,32 +86,32 @@ func parseCount(body []byte) (int64, error) {
 		return n, nil
 	}
 	var slow *int64 // what is rare, and the errors
-	err := json.Unmarshal(body, &slow)
-	if err == nil && slow != nil {
-		return *slow, nil
-	}
-	if err == nil {
-		err = errNull
-	}
-	return 0, jsonError(err, "The body is %.40q, want a lock count: an integer of 64 bits.", body)
-}
-
-var errNull = errors.New("null")
-
-// jsonError returns err as an answer: 400 for what is no JSON, 422 for another shape, which is then said.
-func jsonError(err error, shape string, args ...any) error {
-	var syntax *json.SyntaxError
+	const want = "a lock count: an integer of 64 bits"
+	err := parse(body, &slow, want)
 	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &syntax):
-		return badRequest("The body is no JSON: %v.", err)
+	case err != nil:
+		return 0, err
+	case slow == nil:
+		return 0, badShape("The body is %.40q, want %s.", body, want)
 	}
-	return badShape(shape, args...)
+	return *slow, nil
 }
 
-// object is a JSON object. Its keys are exact, and what is not asked for is ignored.
-type object map[string]json.RawMessage
+// parse answers 400 to what is no JSON, and 422 to another shape than what is wanted.
+func parse(body []byte, into any, want string) error {
+	var text jsontext.Value
+	if err := json.Unmarshal(body, &text); err != nil {
+		return badRequest("The body is no JSON: %s.", strings.TrimPrefix(err.Error(), "jsontext: "))
+	}
+	if json.Unmarshal(text, into) != nil {
+		return badShape("The body is %.40q, want %s.", body, want)
+	}
+	return nil
+}
+
+// object is a JSON object. Its keys are exact and come once. Clients of any version may send what nobody asks
+// for: it is ignored.
+type object map[string]jsontext.Value
 
 func readObject(r *http.Request) (object, error) {
 	body, err := readJSON(r)
@@ -118,7 +119,7 @@ func readObject(r *http.Request) (object, error) {
 		return nil, err
 	}
 	var o object
-	err = jsonError(json.Unmarshal(body, &o), "The body is %.40q, want a JSON object.", body)
+	err = parse(body, &o, "a JSON object")
 	return o, err
 }
 
@@ -128,7 +129,7 @@ func (o object) field(key, want string, into any) error {
 	switch {
 	case !ok:
 		return badShape("%s is missing, want %s.", key, want)
-	case string(raw) == "null" || json.Unmarshal(raw, into) != nil:
+	case raw.Kind() == 'n' || json.Unmarshal(raw, into) != nil:
 		return badShape("%s is %.40q, want %s.", key, raw, want)
 	}
 	return nil

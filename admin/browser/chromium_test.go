@@ -16,13 +16,10 @@ import (
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
-	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// patience is how long a test waits for anything on a page.
-const patience = 10 * time.Second
+// patience is how long a test waits for anything on a page; nothing that goes well takes as long.
+const patience = 30 * time.Second
 
 // A tab is one page of the browser. It notes the browser's complaints.
 type tab struct {
@@ -126,11 +123,34 @@ func (p *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 	must(p.t, chromedp.Do(p.ctx, steps...))
 }
 
+// words are what the tests' expressions are made of, beside what a page has.
+const words = `
+	window.$ = (selector) => document.querySelector(selector);
+	window.$$ = (selector) => [...document.querySelectorAll(selector)];
+	Object.defineProperties(window, {
+		focused: { get: () => document.activeElement },
+		fieldError: { get: () => document.getElementById(document.activeElement.id + "-error").textContent },
+	});
+	Object.defineProperty(Element.prototype, "words", { get() { return this.innerText.replace(/\s+/g, " "); } });`
+
+// onLoad runs a script in each document before the page's own.
+func (p *tab) onLoad(script string) {
+	p.t.Helper()
+	call(p, page.AddScriptToEvaluateOnNewDocument,
+		page.AddScriptToEvaluateOnNewDocumentParams{Source: script})
+}
+
+// run runs statements on the page.
+func (p *tab) run(statements string) {
+	p.t.Helper()
+	p.do(chromedp.Evaluate[chromedp.Void](statements))
+}
+
 // open loads the page and waits for numbers.
 func (p *tab) open() {
 	p.t.Helper()
 	p.do(chromedp.Navigate(p.origin))
-	p.until("the page is live", `document.getElementById("link").dataset.state === "live"`)
+	p.until("the page is live", `$("#link").dataset.state === "live"`)
 }
 
 // value is what an expression is worth on the page.
@@ -156,7 +176,7 @@ func (p *tab) poll(what string, is func() bool) {
 	for !is() {
 		if time.Now().After(deadline) {
 			p.t.Fatalf("it never came to be that %s; the page says:\n%s", what, value[string](p,
-				`(document.querySelector("dialog[open]") ?? document.body).innerText.slice(0, 3000)`))
+				`($("dialog[open]") ?? document.body).innerText.slice(0, 3000)`))
 		}
 		<-look.C
 	}
@@ -173,17 +193,15 @@ func (p *tab) press(keys ...string) {
 // click clicks the button with that name within what a selector finds.
 func (p *tab) click(within, name string) {
 	p.t.Helper()
-	button := fmt.Sprintf(`[...document.querySelectorAll(%q)].find((b) => (b.getAttribute("aria-label") ?? b.textContent) === %q)`, within+" button", name)
+	button := fmt.Sprintf(`$$(%q).find((b) => (b.getAttribute("aria-label") ?? b.textContent) === %q)`, within+" button", name)
 	p.until("there is a button "+name, button+" !== undefined")
-	p.do(chromedp.Evaluate[chromedp.Void](button + ".focus(); " + button + ".click()"))
+	p.run(button + ".focus(); " + button + ".click()")
 }
 
 // enter puts text into the field with that label in the open dialog, in place of what stands there.
 func (p *tab) enter(label, text string) {
 	p.t.Helper()
-	field := fmt.Sprintf(
-		`[...document.querySelectorAll("dialog[open] label")].find((l) => l.textContent === %q)?.control`,
-		label)
+	field := fmt.Sprintf(`$$("dialog[open] label").find((l) => l.textContent === %q)?.control`, label)
 	p.until("there is a field "+label, field)
 	p.do(chromedp.Evaluate[chromedp.Void](field+".focus(); "+field+".select()"), chromedp.KeyEvent(text))
 }

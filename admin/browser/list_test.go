@@ -2,14 +2,17 @@ package browser
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/chromedp/cdproto/input"
-	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/admin"
 	"github.com/quotient-go/quotient/internal/carried"
@@ -27,15 +30,15 @@ func TestList(t *testing.T) {
 		"charts that can have values":   chartsThatCanHaveValues,
 		"a key that learns":             aKeyThatLearns,
 		"four calm limiters on a phone": fourOnAPhone,
-		"no limiter":                    noLimiter,
+		"from none to fifty":            fromNoneToFifty,
 		"trouble of a minute":           troubleOfAMinute,
 		"history is trouble":            historyIsTrouble,
 	})
 }
 
 const (
-	order    = `[...document.querySelectorAll("section.limiter")].filter((n) => n.checkVisibility()).map((n) => n.id.slice(8)).join()`
-	unfolded = `[...document.querySelectorAll("section.limiter")].filter((n) => n.querySelector(".body").checkVisibility()).map((n) => n.id.slice(8)).join()`
+	order    = `$$("section.limiter").filter((n) => n.checkVisibility()).map((n) => n.id.slice(8)).join()`
+	unfolded = `$$("section.limiter").filter((n) => n.querySelector(".body").checkVisibility()).map((n) => n.id.slice(8)).join()`
 )
 
 // drained takes all that a key has, and gets a refusal.
@@ -79,8 +82,8 @@ func troubleFirst(p *tab) {
 	p.until("trouble is first, by its kind", order+` === "e-refuses,f-waits,d-dry,c-differs,b-stale,a-calm"`)
 	p.until("only the calm one is closed", unfolded+` === "e-refuses,f-waits,d-dry,c-differs,b-stale"`)
 	p.scroll("a-calm")
-	p.until("the line of the calm one has its figures", `document.querySelector("#limiter-a-calm header").innerText.replace(/\s+/g, " ").match(/^a-calm .*\d\/s refused \d\/s admitted$/)`)
-	p.until("badges say what is wrong", `["d-dry Dry run", "c-differs Differs from the file"].every((text) => document.getElementById("limiters").innerText.replace(/\s+/g, " ").includes(text))`)
+	p.until("the line of the calm one has its figures", `$("#limiter-a-calm header").words.match(/^a-calm .*\d\/s refused \d\/s admitted$/)`)
+	p.until("badges say what is wrong", `["d-dry Dry run", "c-differs Differs from the file"].every((text) => $("#limiters").words.includes(text))`)
 	p.calm()
 }
 
@@ -89,28 +92,25 @@ func nothingJumps(p *tab) {
 	reg := p.idle([]string{"a", "b", "c"})
 	p.open()
 	refuse := func(name string) { l, _ := reg.Get(name); drained(l, "k") }
-	kept := fmt.Sprintf(`%s === "a,b,c" && %s === "" && !document.getElementById("held").hidden`,
-		order, unfolded)
-	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector("#limiter-a .fold").focus()`))
+	kept := fmt.Sprintf(`%s === "a,b,c" && %s === "" && !$("#held").hidden`, order, unfolded)
+	p.run(`$("#limiter-a .fold").focus()`)
 	refuse("b")
 	p.until("the order is kept for the focus", kept)
-	p.do(chromedp.Evaluate[chromedp.Void](`document.activeElement.blur()`))
-	p.until("the order follows", order+` === "b,a,c" && `+unfolded+
-		` === "b" && document.getElementById("held").hidden`)
+	p.run(`focused.blur()`)
+	p.until("the order follows", order+` === "b,a,c" && `+unfolded+` === "b" && $("#held").hidden`)
 
 	p.scroll("a")
-	at := value[[]float64](p, `(() => { const r = document.querySelector("#limiter-a header").getBoundingClientRect(); return [r.x + 300, r.y + 20]; })()`)
+	at := value[[]float64](p, `(() => { const r = $("#limiter-a header").getBoundingClientRect(); return [r.x + 300, r.y + 20]; })()`)
 	move := func(x, y float64) {
 		call(p, input.DispatchMouseEvent,
 			input.DispatchMouseEventParams{Type: input.DispatchMouseEventTypeMouseMoved, X: x, Y: y})
 	}
 	move(at[0], at[1])
-	p.until("the pointer is there", `document.getElementById("limiters").matches(":hover")`)
+	p.until("the pointer is there", `$("#limiters").matches(":hover")`)
 	l, _ := reg.Get("a")
 	l.SetDryRun(true)
 	refuse("c")
-	p.until("the order is kept for the pointer",
-		order+` === "b,a,c" && !document.getElementById("held").hidden`)
+	p.until("the order is kept for the pointer", order+` === "b,a,c" && !$("#held").hidden`)
 	move(1, 1)
 	p.until("the order follows again", order+` === "b,c,a"`)
 	p.calm()
@@ -122,11 +122,9 @@ func troubleOutOfSight(p *tab) {
 	reg := p.idle(names(60))
 	p.open()
 	refuse := func(name string) { l, _ := reg.Get(name); drained(l, "k") }
-	const (
-		unseen = `document.querySelector("#unseen button")`
-		top    = `document.querySelector("#limiter-l-000 .fold").getBoundingClientRect().top`
-	)
-	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector("#limiter-l-000 .fold").focus()`))
+	const unseen = `$("#unseen button")`
+	const top = `$("#limiter-l-000 .fold").getBoundingClientRect().top`
+	p.run(`$("#limiter-l-000 .fold").focus()`)
 	before := value[float64](p, top)
 	refuse("l-050")
 	p.until("one is named", unseen+`.checkVisibility() && `+unseen+
@@ -137,19 +135,19 @@ func troubleOutOfSight(p *tab) {
 	if now := value[float64](p, top); now != before {
 		p.t.Errorf("the list has moved from %v to %v", before, now)
 	}
-	p.do(chromedp.Evaluate[chromedp.Void](axeCore(p.t)))
+	p.run(axeCore(p.t))
 	p.accessible("trouble out of sight")
-	p.do(chromedp.Evaluate[chromedp.Void](unseen + `.focus()`))
-	p.until("the order is kept for the button", `!document.getElementById("held").hidden`)
+	p.run(unseen + `.focus()`)
+	p.until("the order is kept for the button", `!$("#held").hidden`)
 	p.press(kb.Enter)
 	p.until("the first of them has the focus, and can be seen",
-		`document.activeElement.id === "limiter-l-050" &&
-		document.activeElement.getBoundingClientRect().bottom < innerHeight`)
+		`focused.id === "limiter-l-050" &&
+		focused.getBoundingClientRect().bottom < innerHeight`)
 	p.until("what can be seen is not counted",
 		unseen+`.textContent === "Out of sight: limiter l-001 is in trouble"`)
 	p.click("main", "Out of sight: limiter l-001 is in trouble")
-	p.until("it leads up too", `document.activeElement.id === "limiter-l-001"`)
-	p.do(chromedp.Evaluate[chromedp.Void](`document.activeElement.blur()`))
+	p.until("it leads up too", `focused.id === "limiter-l-001"`)
+	p.run(`focused.blur()`)
 	p.until("the order follows", order+`.startsWith("l-001,l-050,l-055,l-000,")`)
 	p.calm()
 }
@@ -162,13 +160,12 @@ func openAndClosed(p *tab) {
 	p.until("all are closed", unfolded+` === ""`)
 	p.tabTo("b")
 	p.press(kb.Enter)
-	p.until("one is open",
-		unfolded+` === "b" && document.activeElement.getAttribute("aria-expanded") === "true"`)
+	p.until("one is open", unfolded+` === "b" && focused.getAttribute("aria-expanded") === "true"`)
 	p.until("the button names what it opens",
-		`document.getElementById(document.activeElement.getAttribute("aria-controls")).checkVisibility()`)
+		`$("#" + focused.getAttribute("aria-controls")).checkVisibility()`)
 	l, _ := reg.Get("a")
 	drained(l, "k")
-	p.do(chromedp.Evaluate[chromedp.Void](`document.activeElement.blur()`))
+	p.run(`focused.blur()`)
 	p.until("trouble opens another", unfolded+` === "a,b"`)
 	p.click("#limiter-a", "a")
 	p.until("it is closed by hand", unfolded+` === "b"`)
@@ -178,8 +175,7 @@ func openAndClosed(p *tab) {
 
 	p.idle([]string{"alone"})
 	p.open()
-	p.until("one that is alone is open",
-		unfolded+` === "alone" && !document.getElementById("bar").checkVisibility()`)
+	p.until("one that is alone is open", unfolded+` === "alone" && !$("#bar").checkVisibility()`)
 	p.calm()
 }
 
@@ -196,23 +192,21 @@ func (p *tab) slash() {
 func filterByName(p *tab) {
 	p.idle([]string{"api", "rapid", "jobs"})
 	p.open()
-	p.until("all are there", `document.getElementById("count").innerText === "3 of 3"`)
+	p.until("all are there", `$("#count").innerText === "3 of 3"`)
 	p.slash()
-	p.until("the filter has the focus",
-		`document.activeElement.id === "filter" && document.activeElement.value === ""`)
+	p.until("the filter has the focus", `focused.id === "filter" && focused.value === ""`)
 	p.press("A", "p", "i")
-	p.until("names are matched",
-		order+` === "api,rapid" && document.getElementById("count").innerText === "2 of 3"`)
+	p.until("names are matched", order+` === "api,rapid" && $("#count").innerText === "2 of 3"`)
 	p.press("/")
-	p.until("a stroke is text in the field", `document.activeElement.value === "Api/"`)
-	p.until("none is left", order+` === "" && document.getElementById("nothing").checkVisibility()`)
+	p.until("a stroke is text in the field", `focused.value === "Api/"`)
+	p.until("none is left", order+` === "" && $("#nothing").checkVisibility()`)
 	p.press(kb.Escape)
-	p.until("Escape clears it", order+` === "api,jobs,rapid" && document.getElementById("filter").value === "" && !document.getElementById("nothing").checkVisibility()`)
+	p.until("Escape clears it", order+` === "api,jobs,rapid" && $("#filter").value === "" && !$("#nothing").checkVisibility()`)
 	p.unfold("api")
 	p.click("#limiter-api", "Change limit")
-	p.until("the dialog is there", `document.querySelector("dialog[open] input")`)
+	p.until("the dialog is there", `$("dialog[open] input")`)
 	p.slash()
-	p.until("the filter leaves a dialog alone", `document.activeElement.closest("dialog")`)
+	p.until("the filter leaves a dialog alone", `focused.closest("dialog")`)
 	p.calm()
 }
 
@@ -233,9 +227,9 @@ func chartsThatCanHaveValues(p *tab) {
 	see := func(limiter, charts, columns string) {
 		p.unfold(limiter)
 		p.scroll(limiter)
-		const texts = `[...document.querySelectorAll("#limiter-%s %s")].filter((n) => n.checkVisibility()).map((n) => n.textContent).join()`
+		const texts = `$$("#limiter-%s %s").filter((n) => n.checkVisibility()).map((n) => n.textContent).join()`
 		p.until(limiter+" has "+charts, fmt.Sprintf(texts+" === %q", limiter, ".chart .name", charts))
-		p.until(limiter+" has "+columns, fmt.Sprintf(`[...document.querySelectorAll("#limiter-%s table")].find((n) => n.caption.textContent.startsWith("Hottest")).tHead.textContent === %q`, limiter, columns))
+		p.until(limiter+" has "+columns, fmt.Sprintf(`$$("#limiter-%s table").find((n) => n.caption.textContent.startsWith("Hottest")).tHead.textContent === %q`, limiter, columns))
 	}
 	see("open", "Admitted", "KeyUsedLeft")
 	see("rate", "Admitted,Refused", "KeyUsedLeft")
@@ -244,10 +238,7 @@ func chartsThatCanHaveValues(p *tab) {
 	p.waits(queue, 2)
 	p.until("the one with a queue is first", order+`.startsWith("slots,")`)
 	see("slots", "Admitted,Refused,Waiting,In flight", "KeyUsedWaitingIn flightLeft")
-	for _, width := range []int64{360, 1440} {
-		p.size(width, 900)
-		p.narrow(fmt.Sprintf("all sorts of limiters, %d px", width))
-	}
+	p.fits("all sorts of limiters")
 	p.calm()
 }
 
@@ -264,20 +255,17 @@ func aKeyThatLearns(p *tab) {
 	}
 	permit.Done(policy.Feedback{Outcome: policy.Throttled}) // 30 a second become 15
 	p.open()
-	const row = `[...document.querySelectorAll("#limiter-api tr")].find((n) => n.cells[0]?.innerText.startsWith("slow"))`
-	p.until("the key has its pace",
-		row+`?.innerText.replace(/\s+/g, " ").match(/slow learning .*15\/s \d+ % used/)`)
-	p.until("another has nothing learned", `[...document.querySelectorAll("#limiter-api tr")].find((n) => n.cells[0]?.innerText.startsWith("fresh"))?.innerText.includes("learning") === false`)
-	p.until("the limiter has the badge",
-		`document.querySelector("#limiter-api .title").innerText.includes("Learning")`)
+	const row = `$$("#limiter-api tr").find((n) => n.cells[0]?.innerText.startsWith("slow"))`
+	p.until("the key has its pace", row+`?.words.match(/slow learning .*15\/s \d+ % used/)`)
+	p.until("another has nothing learned", `$$("#limiter-api tr").find((n) => n.cells[0]?.innerText.startsWith("fresh"))?.innerText.includes("learning") === false`)
+	p.until("the limiter has the badge", `$("#limiter-api .title").innerText.includes("Learning")`)
 	ctx, cancel := context.WithTimeout(context.Background(), loadEnds)
 	var group sync.WaitGroup
 	p.t.Cleanup(func() { cancel(); group.Wait() })
 	group.Go(func() { every(ctx, 5*time.Millisecond, func(int) { drained(l, "slow") }) })
-	p.until("its use is of its pace",
-		`document.querySelector("#limiter-api .tiles").innerText.includes("of its pace of 15/s")`)
+	p.until("its use is of its pace", `$("#limiter-api .tiles").innerText.includes("of its pace of 15/s")`)
 	p.explainKey("slow")
-	p.until("what is learned is explained", `[...document.querySelectorAll("dialog[open] table")].some((n) => n.innerText.replace(/\s+/g, " ").match(/Pace Used At most Forgotten 15\/s \d+ % 30\/s in \d+ min/))`)
+	p.until("what is learned is explained", `$$("dialog[open] table").some((n) => n.words.match(/Pace Used At most Forgotten 15\/s \d+ % 30\/s in \d+ min/))`)
 	p.calm()
 }
 
@@ -304,10 +292,10 @@ func fourOnAPhone(p *tab) {
 	}
 	p.unfold("uploads")
 	p.scroll("uploads")
-	const keys = `[...document.querySelectorAll("#limiter-uploads table")].find((n) => n.caption.textContent.startsWith("Hottest"))`
+	const keys = `$$("#limiter-uploads table").find((n) => n.caption.textContent.startsWith("Hottest"))`
 	p.until("the keys are there", keys+`.tBodies[0].rows.length === 9`)
 	p.until("each is a card with the names of its numbers", fmt.Sprintf(`[...%s.tBodies[0].rows].every((n) => getComputedStyle(n).display === "grid" && getComputedStyle(n.cells[2], "::before").content === '"In flight"')`, keys))
-	if wide := value[[]string](p, `[...document.querySelectorAll("main, main *")].filter((n) => n.scrollWidth > n.clientWidth + 1 && /auto|scroll/.test(getComputedStyle(n).overflowX)).map((n) => n.className)`); len(wide) > 0 {
+	if wide := value[[]string](p, `$$("main, main *").filter((n) => n.scrollWidth > n.clientWidth + 1 && /auto|scroll/.test(getComputedStyle(n).overflowX)).map((n) => n.className)`); len(wide) > 0 {
 		p.t.Errorf("these scroll sideways: %q", wide)
 	}
 	p.narrow("a phone")
@@ -315,19 +303,142 @@ func fourOnAPhone(p *tab) {
 	p.calm()
 }
 
-// noLimiter: the page shows the lines that add one. Package admin compiles them.
-func noLimiter(p *tab) {
+// fromNoneToFifty: without a limiter the page shows the lines that add one, which package admin compiles. It
+// follows as limiters come and go.
+func fromNoneToFifty(p *tab) {
 	reg := p.idle(nil)
 	p.open()
-	p.until("it says what to do",
-		`document.getElementById("none").innerText.includes('limiters.Add("api", api)')`)
-	p.until("it links the documentation", `document.querySelector("#none a").href.endsWith("/docs")`)
-	for _, width := range []int64{360, 1440} {
-		p.size(width, 800)
-		p.narrow("no limiter")
+	p.until("it says what to do", `$("#none").innerText.includes('limiters.Add("api", api)')`)
+	p.until("it links the documentation", `$("#none a").href.endsWith("/docs")`)
+	p.fits("no limiter")
+	for i := range 50 {
+		must(p.t, reg.Add(fmt.Sprintf("limiter-%02d", i), limiter(p.t, quotient.Limit{InFlight: 1 + i})))
 	}
-	must(p.t, reg.Add("api", limiter(p.t, quotient.Limit{})))
-	p.until("it goes with the first limiter",
-		`!document.getElementById("none").checkVisibility() && `+order+` === "api"`)
+	p.until("there are fifty, each as one line", `$$("section.limiter").length === 50 &&
+		!$("#none").checkVisibility() &&
+		!$("section.limiter .body:not([hidden])")`)
+	p.unfold("limiter-00")
+	p.unfold("limiter-49")
+	p.scroll("limiter-49")
+	const last = `$("#limiter-limiter-49 `
+	p.until("the last one is shown", last+`table").innerText.includes("50 slots")`)
+	p.until("what can be seen is drawn", last+`.figure").textContent !== "–"`)
+	p.fits("fifty limiters")
+	reg.Remove("limiter-07")
+	p.until("one is gone", `$$("section.limiter").length === 49 &&
+		!$("#limiter-limiter-07")`)
+	p.calm()
+}
+
+// staged serves the page, and the states that a test makes up. So a minute takes no time.
+type staged struct {
+	p      *tab
+	state  admin.State
+	begins time.Time
+	frames chan []byte
+	latest atomic.Pointer[[]byte] // what GET /state answers
+}
+
+// stage makes staged states of one second a step for limiters of these names.
+func (p *tab) stage(names ...string) *staged {
+	p.t.Helper()
+	p.idle(names)
+	s := &staged{p: p, begins: time.Now(), frames: make(chan []byte, 8)}
+	answer, err := http.Get(p.origin + "state")
+	must(p.t, err)
+	defer answer.Body.Close()
+	must(p.t, json.NewDecoder(answer.Body).Decode(&s.state))
+	p.behind(map[string]http.HandlerFunc{
+		"GET /state":  func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(*s.latest.Load()) },
+		"GET /events": s.stream,
+	})
+	p.t.Cleanup(func() { close(s.frames) })
+	return s
+}
+
+// at is the state of a second.
+func (s *staged) at(second float64) []byte {
+	s.state.Time = s.begins.Add(time.Duration(second * float64(time.Second)))
+	text, err := json.Marshal(s.state)
+	must(s.p.t, err)
+	return text
+}
+
+// send sends the state of a second to the page.
+func (s *staged) send(second float64) {
+	s.p.t.Helper()
+	s.state.Process.Version = fmt.Sprintf("of-second-%v", second)
+	text := s.at(second)
+	s.latest.Store(&text)
+	s.frames <- fmt.Appendf(nil, "event: state\ndata: %s\n\n", text)
+}
+
+// show sends it, and waits until the page shows it.
+func (s *staged) show(second float64) {
+	s.p.t.Helper()
+	s.send(second)
+	s.p.until(fmt.Sprintf("second %v is shown", second),
+		fmt.Sprintf(`$("#process").textContent.startsWith("of-second-%v ")`, second))
+}
+
+func (s *staged) stream(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	for {
+		select {
+		case frame, more := <-s.frames:
+			if !more {
+				return
+			}
+			_, _ = w.Write(frame)
+			_ = http.NewResponseController(w).Flush()
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+// refuse adds refusals to a limiter's count.
+func (s *staged) refuse(name string, n uint64) {
+	l := s.state.Limiters[name]
+	l.Refused = map[string]uint64{"rate": l.Refused["rate"] + n}
+	s.state.Limiters[name] = l
+}
+
+// troubleOfAMinute: refusals count as trouble for a minute, and no longer.
+func troubleOfAMinute(p *tab) {
+	s := p.stage("a", "b")
+	s.send(0)
+	p.open()
+	p.until("both are calm", order+` === "a,b" && `+unfolded+` === ""`)
+	s.refuse("b", 5)
+	s.show(1)
+	p.until("refusals are trouble", order+` === "b,a" && `+unfolded+` === "b"`)
+	s.show(2)
+	s.show(60.5)
+	p.until("they still are, after 59.5 s", order+` === "b,a" && `+unfolded+` === "b"`)
+	s.refuse("a", 1)
+	s.show(61.5)
+	p.until("a minute later only others are", order+` === "a,b" && `+unfolded+` === "a"`)
+	s.show(121)
+	s.show(122)
+	p.until("then both are calm again", unfolded+` === ""`)
+	p.calm()
+}
+
+// historyIsTrouble: what happened before the page was opened counts, at its first look.
+func historyIsTrouble(p *tab) {
+	s := p.stage("a", "b")
+	s.state.History = &admin.History{AgeSeconds: []float64{70, 30},
+		Limiters: map[string]admin.LimiterHistory{}}
+	for name, refused := range map[string][]float64{"a": {9, 0}, "b": {0, 9}} {
+		s.state.History.Limiters[name] = admin.LimiterHistory{
+			Admitted: []float64{1, 2}, Throttled: []float64{0, 0},
+			Refused: map[string][]float64{"rate": refused},
+			Waiting: []uint32{0, 0}, InFlight: []uint32{0, 0},
+		}
+	}
+	s.send(0)
+	p.open()
+	p.until("the refusals of the last minute are trouble", order+` === "b,a" && `+unfolded+` === "b"`)
 	p.calm()
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/admin"
 )
@@ -48,21 +49,20 @@ func aThousand(p *tab) {
 	}
 	p.serve(&reg, admin.EventsEvery(time.Second))
 	p.open()
-	if got := value[int](p, `document.querySelectorAll("*").length`); got > mostElements {
+	if got := value[int](p, `$$("*").length`); got > mostElements {
 		p.t.Errorf("the page has %d elements, more than %d", got, mostElements)
 	}
 	p.slash()
 	p.press("9", "9", "9")
-	p.until("one is found",
-		order+` === "l-999" && document.getElementById("count").innerText === "1 of 1,000"`)
+	p.until("one is found", order+` === "l-999" && $("#count").innerText === "1 of 1,000"`)
 	p.unfold("l-999")
-	p.until("it has its charts", `document.querySelector("#limiter-l-999 .chart").checkVisibility()`)
+	p.until("it has its charts", `$("#limiter-l-999 .chart").checkVisibility()`)
 	for name, l := range reg.All() {
 		if name < "l-500" {
 			must(p.t, l.SetPool(quotient.Pool{Replicas: 4}, 0))
 		}
 	}
-	p.until("long lists are cut short", `document.querySelectorAll(".pool").length === 2 && document.querySelector(".pool .whose").textContent.endsWith("l-011 and 488 more")`)
+	p.until("long lists are cut short", `$$(".pool").length === 2 && $(".pool .whose").textContent.endsWith("l-011 and 488 more")`)
 	p.calm()
 }
 
@@ -84,7 +84,7 @@ func oddNames(p *tab) {
 	s.send(0)
 	p.open()
 	p.until("all are there", order+` === "__proto__,a,a-body,a-title,constructor"`)
-	p.until("each id is of one element", `(() => { const ids = [...document.querySelectorAll("[id]")].map((n) => n.id); return new Set(ids).size === ids.length; })()`)
+	p.until("each id is of one element", `(() => { const ids = $$("[id]").map((n) => n.id); return new Set(ids).size === ids.length; })()`)
 	p.calm()
 }
 
@@ -96,7 +96,7 @@ func filterOutlives(p *tab) {
 	p.press("b")
 	p.until("one is shown", order+` === "b"`)
 	reg.Remove("b")
-	p.until("the filter is there", order+` === "" && document.getElementById("nothing").checkVisibility() && document.getElementById("filter").checkVisibility()`)
+	p.until("the filter is there", order+` === "" && $("#nothing").checkVisibility() && $("#filter").checkVisibility()`)
 	p.press(kb.Escape)
 	p.until("the other one is shown", order+` === "a" && `+unfolded+` === "a"`)
 	p.calm()
@@ -117,10 +117,9 @@ func clockSetBack(p *tab) {
 	}
 	admit(10, 5)
 	admit(11, 7)
-	p.until("the rate is of the new time",
-		`document.querySelector("#limiter-a .chart .value").textContent === "7"`)
+	p.until("the rate is of the new time", `$("#limiter-a .chart .value").textContent === "7"`)
 	admit(12, 8)
-	const line = `document.querySelector("#limiter-a .chart path.line").getAttribute("d")`
+	const line = `$("#limiter-a .chart path.line").getAttribute("d")`
 	p.until("only samples of the new time are drawn", line+`.split(",").length === 3`)
 	p.calm()
 }
@@ -131,12 +130,10 @@ func streamOfAnother(p *tab) {
 	s.state.Process.Replica = "pod-a"
 	s.send(0)
 	p.open()
-	p.until("it is the first",
-		`document.getElementById("replica").textContent === "pod-a" && document.title.startsWith("pod-a ")`)
+	p.until("it is the first", `$("#replica").textContent === "pod-a" && document.title.startsWith("pod-a ")`)
 	s.state.Process.Replica = "pod-b"
 	s.show(1)
-	if !value[bool](p,
-		`document.getElementById("replica").textContent === "pod-b" && document.title.startsWith("pod-b ")`) {
+	if !value[bool](p, `$("#replica").textContent === "pod-b" && document.title.startsWith("pod-b ")`) {
 		p.t.Error("the page names the other replica")
 	}
 	p.calm()
@@ -151,7 +148,7 @@ func proxysAnswers(p *tab) {
 	}})
 	p.do(chromedp.Navigate(p.origin))
 	p.until("the proxy's answer is shown",
-		`document.getElementById("banner-text").textContent.startsWith("The answer has the status 503")`)
+		`$("#banner-text").textContent.startsWith("The answer has the status 503")`)
 	p.calm("answer 503", "network error: Failed to load resource")
 }
 
@@ -170,8 +167,7 @@ func smallNumbers(p *tab) {
 	p.press(kb.Escape)
 	must(p.t, l.SetPool(quotient.Pool{Replicas: 10_000}, 0))
 	must(p.t, l.SetLimit(quotient.Rates(quotient.PerSecond(3))))
-	p.until("nor is a small share",
-		`document.querySelector("#limiter-api .pair table").innerText.includes("0.0003/s")`)
+	p.until("nor is a small share", `$("#limiter-api .pair table").innerText.includes("0.0003/s")`)
 	p.calm()
 }
 
@@ -182,17 +178,16 @@ func rightToLeft(p *tab) {
 	deny := quotient.Limit{Deny: true}
 	must(p.t, l.Override(key, &deny))
 	l.Allow(key)
-	p.until("keys stand apart from their badges", `[...document.querySelectorAll("#limiter-api th.key bdi")].filter((n) => n.textContent.includes("\u202E")).length === 2`)
+	p.until("keys stand apart from their badges", `$$("#limiter-api th.key bdi").filter((n) => n.textContent.includes("\u202E")).length === 2`)
 	p.click("#limiter-api", "Remove the override of "+key)
-	p.until("and from a sentence",
-		`document.getElementById("dialog-about").textContent.includes("\u2068\u202Ekey\u2069 comes")`)
+	p.until("and from a sentence", `$("#dialog-about").textContent.includes("\u2068\u202Ekey\u2069 comes")`)
 	p.calm()
 }
 
 // longestName: the end of a pod's name tells it from its siblings, so the header has all of it.
 func longestName(p *tab) {
 	p.alone(admin.Replica("checkout-and-payment-gateway-for-europe-west-deploy-7f9c8d6b5-x2x4z"[4:]))
-	const cut = `(() => { const n = document.getElementById("replica"); return n.scrollHeight > n.clientHeight + 1 || n.scrollWidth > n.clientWidth + 1; })()`
+	const cut = `(() => { const n = $("#replica"); return n.scrollHeight > n.clientHeight + 1 || n.scrollWidth > n.clientWidth + 1; })()`
 	for _, width := range []int64{320, 360, 768, 1440} {
 		p.size(width, 800)
 		if value[bool](p, cut) {

@@ -8,60 +8,44 @@ import (
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
 	"github.com/quotient-go/quotient"
-	"github.com/quotient-go/quotient/admin"
 )
 
 var screenshots = flag.String("screenshots", "", "a `directory` to leave pictures of the page in")
 
 // TestPage looks at the page of a service under load, and uses it.
 func TestPage(t *testing.T) {
-	browser := startChromium(t)
-	s := startService(t)
-	first := openTab(t, browser, s.url())
-	first.open()
-	steps := []struct {
-		name string
-		test func(p *tab, s *service)
-	}{
-		{"numbers move", numbersMove},
-		{"hostile keys are text", hostileKeysAreText},
-		{"replicas by keyboard alone", replicasByKeyboard},
-		{"replicas for a while", replicasForAWhile},
-		{"limit", changeLimit},
-		{"override", changeOverride},
-		{"reset", resetKey},
-		{"dry run", changeDryRun},
-		{"conflict", conflict},
-		{"theme is remembered", themeIsRemembered},
-		{"names", everythingHasAName},
-		{"contrast and width", looks},
-	}
-	run := func(name string, test func(*tab, *service)) {
+	t.Parallel()
+	chromium(t)
+	for name, test := range map[string]func(p *tab, s *service){
+		"numbers move":               numbersMove,
+		"hostile keys are text":      hostileKeysAreText,
+		"replicas by keyboard alone": replicasByKeyboard,
+		"replicas for a while":       replicasForAWhile,
+		"limit":                      changeLimit,
+		"override":                   changeOverride,
+		"reset":                      resetKey,
+		"dry run":                    changeDryRun,
+		"conflict":                   conflict,
+		"theme is remembered":        themeIsRemembered,
+		"connection lost and found":  lostAndFound,
+	} {
 		t.Run(name, func(t *testing.T) {
-			p := openTab(t, browser, s.url())
+			t.Parallel()
+			s := startService(t)
+			p := openTab(t, s.url())
 			p.open()
 			test(p, s)
 			p.calm()
 		})
 	}
-	for _, step := range steps {
-		run(step.name, step.test)
-	}
-	first.show()
-	first.until("its charts have grown meanwhile",
-		`document.querySelector("#limiter-api .chart path.line").getAttribute("d").split("L").length > 20`)
-	first.calm()
-	run("connection lost and found", lostAndFound)
-	t.Run("from none to fifty", func(t *testing.T) { fromNoneToFifty(t, openTab(t, browser, "")) })
-	t.Run("token", func(t *testing.T) { tokenFlow(t, openTab(t, browser, "")) })
 }
 
 func numbersMove(p *tab, s *service) {
-	p.until("trouble has opened all three",
-		`document.querySelectorAll("section.limiter .chart").length === 15`)
+	p.until("trouble has opened all three", `$$("section.limiter .chart").length === 15`)
 	for _, chart := range []string{"Admitted", "Refused", "In flight"} {
-		drawn := fmt.Sprintf(`[...document.querySelectorAll("#limiter-api .chart")].find((c) => c.querySelector(".name").textContent === %q)`, chart)
+		drawn := fmt.Sprintf(`$$("#limiter-api .chart").find((c) => c.querySelector(".name").textContent === %q)`, chart)
 		p.until("there is a line for "+chart,
 			drawn+`.querySelector("path.line")?.getAttribute("d").includes("L")`)
 		before := value[string](p, drawn+`.querySelector("path.line").getAttribute("d")`)
@@ -72,41 +56,38 @@ func numbersMove(p *tab, s *service) {
 			fmt.Sprintf(`%s.querySelector("svg").getAttribute("aria-label").startsWith(%q)`, drawn,
 				chart+", last 2 minutes: now "))
 	}
-	p.until("the reasons of refusals are named", `["rate", "denied"].every((r) => document.querySelector("#limiter-api .charts").innerText.includes(r))`)
+	p.until("the reasons of refusals are named", `["rate", "denied"].every((r) => $("#limiter-api .charts").innerText.includes(r))`)
 	p.scroll("jobs")
-	p.until("callers wait", `Number(document.querySelector("#limiter-jobs .figure").textContent) > 0`)
-	p.until("the queue is full",
-		`document.querySelector("#limiter-jobs .charts").innerText.includes("queue full")`)
+	p.until("callers wait", `Number($("#limiter-jobs .figure").textContent) > 0`)
+	p.until("the queue is full", `$("#limiter-jobs .charts").innerText.includes("queue full")`)
 	p.scroll("search")
-	p.until("upstream answers 429", `[...document.querySelectorAll("#limiter-search .chart")].at(-1).querySelector("svg").getAttribute("aria-label").match(/highest [1-9]/)`)
+	p.until("upstream answers 429", `$$("#limiter-search .chart").at(-1).querySelector("svg").getAttribute("aria-label").match(/highest [1-9]/)`)
 	if s.search.Stats().Throttled == 0 {
 		p.t.Error("the upstream never answered 429")
 	}
-	p.until("the fleet is shown", `document.querySelector(".pool").innerText.replace(/\s+/g, " ").includes("3 replicas all limiters This one number 2 Source configured")`)
-	p.until("rules are shown", `document.querySelector("#limiter-api table").innerText.replace(/\s+/g, " ").match(/requests 300\/s 100\/s 20 in-flight 40 slots 1[34] slots/)`)
-	p.until("a rate of minutes stays one", `document.querySelector("#limiter-jobs table").innerText.replace(/\s+/g, " ").includes("starts 3,600/min 1,200/min 2")`)
+	p.until("the fleet is shown", `$(".pool").words.includes("3 replicas all limiters This one number 2 Source configured")`)
+	p.until("rules are shown", `$("#limiter-api table").words.match(/requests 300\/s 100\/s 20 in-flight 40 slots 1[34] slots/)`)
+	p.until("a rate of minutes stays one", `$("#limiter-jobs table").words.includes("starts 3,600/min 1,200/min 2")`)
 }
 
 func hostileKeysAreText(p *tab, _ *service) {
 	p.scroll("api")
-	row := fmt.Sprintf(`[...document.querySelectorAll("#limiter-api table.keys th, #limiter-api .key")].some((th) => th.innerText.startsWith(%q))`, hostile)
+	row := fmt.Sprintf(`$$("#limiter-api table.keys th, #limiter-api .key").some((th) => th.innerText.startsWith(%q))`, hostile)
 	p.until("the hostile key is in the table", row)
-	p.until("it is explained",
-		`(document.querySelector('#limiter-api button[aria-label="Explain tenant-gold"]'))`)
-	p.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`{
-		const box = document.querySelector("#limiter-api .ask input");
+	p.until("it is explained", `($('#limiter-api button[aria-label="Explain tenant-gold"]'))`)
+	p.run(fmt.Sprintf(`{
+		const box = $("#limiter-api .ask input");
 		box.value = %q;
 		box.form.requestSubmit();
-	}`, hostile)))
-	p.until("the dialog explains the key", fmt.Sprintf(`document.querySelector("dialog[open] h2").textContent === "Key " + %q && document.querySelector("dialog[open] pre")?.textContent.includes("requests")`, hostile))
-	p.until("its rules are shown",
-		`document.querySelector("dialog[open] tbody")?.innerText.includes("requests")`)
+	}`, hostile))
+	p.until("the dialog explains the key", fmt.Sprintf(`$("dialog[open] h2").textContent === "Key " + %q && $("dialog[open] pre")?.textContent.includes("requests")`, hostile))
+	p.until("its rules are shown", `$("dialog[open] tbody")?.innerText.includes("requests")`)
 	p.click("dialog[open]", "Override this key")
 	p.until("an override is offered",
-		fmt.Sprintf(`document.querySelector('dialog[open] [data-field="key"]')?.value === %q`, hostile))
+		fmt.Sprintf(`$('dialog[open] [data-field="key"]')?.value === %q`, hostile))
 	p.press(kb.Escape)
-	p.until("the dialog is closed", `!document.querySelector("dialog[open]")`)
-	if n := value[int](p, `document.querySelectorAll("main img, dialog img").length`); n != 0 {
+	p.until("the dialog is closed", `!$("dialog[open]")`)
+	if n := value[int](p, `$$("main img, dialog img").length`); n != 0 {
 		p.t.Errorf("a key became %d pictures", n)
 	}
 }
@@ -115,15 +96,14 @@ func hostileKeysAreText(p *tab, _ *service) {
 func replicasByKeyboard(p *tab, s *service) {
 	p.tabTo("Change replicas")
 	p.press(kb.Enter)
-	p.until("the dialog is open", `document.activeElement.dataset.field === "replicas"`)
+	p.until("the dialog is open", `focused.dataset.field === "replicas"`)
 	p.press(kb.Escape)
-	p.until("the focus is back",
-		`!document.querySelector("dialog[open]") && document.activeElement.textContent === "Change replicas"`)
+	p.until("the focus is back", `!$("dialog[open]") && focused.textContent === "Change replicas"`)
 	p.press(kb.Enter)
-	p.until("the dialog is open again", `document.activeElement.dataset.field === "replicas"`)
+	p.until("the dialog is open again", `focused.dataset.field === "replicas"`)
 	p.do(chromedp.KeyEvent("5"), chromedp.KeyEvent(kb.Enter))
-	p.until("old and new are shown", `document.querySelector("dialog[open] tbody")?.innerText.replace(/\s+/g, " ").includes("Replicas 3 → 5")`)
-	p.until("the heading has the focus", `document.activeElement.id === "dialog-title"`)
+	p.until("old and new are shown", `$("dialog[open] tbody")?.words.includes("Replicas 3 → 5")`)
+	p.until("the heading has the focus", `focused.id === "dialog-title"`)
 	if got := s.api.Stats().Pool.Replicas; got != 3 {
 		p.t.Errorf("without a confirmation the pool is of %d", got)
 	}
@@ -134,9 +114,8 @@ func replicasByKeyboard(p *tab, s *service) {
 			return l.Stats().Pool.Pool == quotient.Pool{Replicas: 5, Ordinal: 2}
 		})
 	}
-	p.until("the page shows it", `document.querySelector(".pool .size").textContent === "5" && document.querySelector(".pool").innerText.includes("an operator")`)
-	p.until("it says so",
-		`document.getElementById("notice").textContent === "Replica count of all limiters set to 5."`)
+	p.until("the page shows it", `$(".pool .size").textContent === "5" && $(".pool").innerText.includes("an operator")`)
+	p.until("it says so", `$("#notice").textContent === "Replica count of all limiters set to 5."`)
 }
 
 func replicasForAWhile(p *tab, s *service) {
@@ -146,16 +125,16 @@ func replicasForAWhile(p *tab, s *service) {
 	p.enter("For how many minutes", "ten")
 	p.press(kb.Enter)
 	p.until("the error is next to the field",
-		`document.activeElement.dataset.field === "ttl_seconds" && document.activeElement.getAttribute("aria-invalid") === "true" &&
-		document.activeElement.getAttribute("aria-describedby").split(" ").some((id) => document.getElementById(id).textContent.startsWith("Enter a number from 0.001"))`)
+		`focused.dataset.field === "ttl_seconds" && focused.getAttribute("aria-invalid") === "true" &&
+		focused.getAttribute("aria-describedby").split(" ").some((id) => document.getElementById(id).textContent.startsWith("Enter a number from 0.001"))`)
 	p.enter("For how many minutes", "10")
 	p.press(kb.Enter)
 	p.click("dialog[open]", "Apply change")
 	p.poll("the operator's count ends", func() bool {
 		return !s.jobs.Stats().Pool.Until.IsZero() && s.jobs.Stats().Pool.Replicas == 4
 	})
-	p.until("the page says when", `[...document.querySelectorAll(".pool")].some((pool) => pool.innerText.includes("Ends") && pool.innerText.includes("in 9 min"))`)
-	p.until("pools that differ stand apart", `document.querySelectorAll(".pool").length === 2`)
+	p.until("the page says when", `$$(".pool").some((pool) => pool.innerText.includes("Ends") && pool.innerText.includes("in 9 min"))`)
+	p.until("pools that differ stand apart", `$$(".pool").length === 2`)
 	must(p.t, s.jobs.SetPool(quotient.Pool{Replicas: 3, Ordinal: 2}, 0))
 }
 
@@ -163,20 +142,20 @@ func changeLimit(p *tab, s *service) {
 	p.click("#limiter-api", "Change limit")
 	p.enter("Events", "0")
 	p.press(kb.Enter)
-	p.until("the error is next to the field", `document.activeElement.dataset.field === "rates[0].events" && document.getElementById(document.activeElement.id + "-error").textContent.startsWith("Enter a number above 0")`)
+	p.until("the error is next to the field", `focused.dataset.field === "rates[0].events" && fieldError.startsWith("Enter a number above 0")`)
 	if got := s.api.Stats().Limit.Rates[0].Events; got != 300 {
 		p.t.Errorf("a limit that was refused is in force: %v", got)
 	}
 	p.enter("Events", "450")
 	p.enter("In flight", "60")
 	p.press(kb.Enter)
-	p.until("old and new are shown", `["300 / s", "450 / s", "40", "60"].every((text) => document.querySelector("dialog[open] tbody")?.innerText.includes(text))`)
+	p.until("old and new are shown", `["300 / s", "450 / s", "40", "60"].every((text) => $("dialog[open] tbody")?.innerText.includes(text))`)
 	p.click("dialog[open]", "Apply change")
 	p.poll("the limit is in force", func() bool {
 		l := s.api.Stats().Limit
 		return l.Rates[0].Events == 450 && l.InFlight == 60 && l.Rates[0].Burst == 60
 	})
-	p.until("the page shows it", `document.querySelector("#limiter-api table").innerText.includes("450/s")`)
+	p.until("the page shows it", `$("#limiter-api table").innerText.includes("450/s")`)
 	p.click("#limiter-search", "Change limit")
 	p.click("dialog[open]", "Add a rate")
 	p.do(chromedp.KeyEvent("2000"))
@@ -201,32 +180,30 @@ func changeOverride(p *tab, s *service) {
 	p.click("#limiter-api", "Change the override of "+hostile)
 	p.pick("Deny everything")
 	p.press(kb.Enter)
-	p.until("old and new are shown", `document.querySelector("dialog[open] tbody")?.innerText.includes("12 / s") && document.querySelector("dialog[open] tbody")?.innerText.includes("deny everything")`)
+	p.until("old and new are shown", `$("dialog[open] tbody")?.innerText.includes("12 / s") && $("dialog[open] tbody")?.innerText.includes("deny everything")`)
 	p.click("dialog[open]", "Apply change")
 	p.poll("the key is denied", func() bool { l, ok := own(hostile); return ok && l.Deny })
 	p.click("#limiter-api", "Remove the override of "+hostile)
-	p.until("old and new are shown",
-		`document.querySelector("dialog[open] tbody")?.innerText.includes("the limiter's own")`)
+	p.until("old and new are shown", `$("dialog[open] tbody")?.innerText.includes("the limiter's own")`)
 	p.click("dialog[open]", "Apply change")
 	p.poll("the key has the limiter's limit", func() bool { _, ok := own(hostile); return !ok })
-	p.until("the page shows it",
-		`!document.querySelector("#limiter-api").innerText.includes("Remove the override of <img")`)
+	p.until("the page shows it", `!$("#limiter-api").innerText.includes("Remove the override of <img")`)
 }
 
 // resetKey forgives a key: the operator sees where it stands, and what that changes.
 func resetKey(p *tab, s *service) {
-	own := quotient.Rates(quotient.Rate{Name: "hour", Events: 3, Per: time.Hour, Burst: 3})
+	own := quotient.Rates(quotient.Rate{Name: "rare", Events: 3, Per: 1000 * time.Hour, Burst: 3})
 	must(p.t, s.api.Override("debtor", &own)) // the load does not ask for it
 	for s.api.Allow("debtor") {
 	}
 	p.explainKey("debtor")
 	p.click("dialog[open]", "Reset this key")
-	p.until("old and new are shown", compared+`?.match(/Key debtor unchanged Remembered yes unchanged hour 0 left, full in .* → as of a key never seen In flight 0 unchanged Waiting 0 unchanged/)`)
+	p.until("old and new are shown", compared+`?.match(/Key debtor unchanged Remembered yes unchanged rare 0 left, full in .* → as of a key never seen In flight 0 unchanged Waiting 0 unchanged/)`)
 	if s.api.Check("debtor").OK {
 		p.t.Error("it was forgiven before the operator said so")
 	}
 	p.click("dialog[open]", "Apply change")
-	p.until("the page says so", `!document.querySelector("dialog[open]") && document.body.innerText.includes("Key \u2068debtor\u2069 starts fresh.")`)
+	p.until("the page says so", `!$("dialog[open]") && document.body.innerText.includes("Key \u2068debtor\u2069 starts fresh.")`)
 	if !s.api.Check("debtor", quotient.Weight(3)).OK {
 		p.t.Errorf("the key stands at %v", s.api.Explain("debtor"))
 	}
@@ -238,19 +215,17 @@ func changeDryRun(p *tab, s *service) {
 		words := map[bool]string{true: "on", false: "off"}
 		p.click("#limiter-api", "Turn dry run "+words[on])
 		p.until("old and new are shown",
-			fmt.Sprintf(`document.querySelector("dialog[open] strong")?.textContent.startsWith(%q)`,
-				words[on]))
+			fmt.Sprintf(`$("dialog[open] strong")?.textContent.startsWith(%q)`, words[on]))
 		p.click("dialog[open]", "Apply change")
 		p.poll("dry run is "+words[on], func() bool { return s.api.Stats().DryRun == on })
-		p.until("the badge follows",
-			fmt.Sprintf(`document.querySelector("#limiter-api .dry").hidden !== %v`, on))
+		p.until("the badge follows", fmt.Sprintf(`$("#limiter-api .dry").hidden !== %v`, on))
 	}
 }
 
 // conflict: the review reports that another client was faster, or else Apply does.
 func conflict(p *tab, s *service) {
-	const said = `document.querySelector("dialog[open] [role=alert]")?.innerText.includes("Another client changed it") &&
-		document.activeElement.textContent === "Reload"`
+	const said = `$("dialog[open] [role=alert]")?.innerText.includes("Another client changed it") &&
+		focused.textContent === "Reload"`
 	faster := func(events float64) {
 		other := s.api.Stats().Limit
 		other.Rates[0].Events = events
@@ -259,8 +234,7 @@ func conflict(p *tab, s *service) {
 	shows := func(events string) {
 		p.press(kb.Enter)
 		p.until("the values of now are shown",
-			fmt.Sprintf(`document.querySelector('dialog[open] [data-field="rates[0].events"]')?.value === %q`,
-				events))
+			fmt.Sprintf(`$('dialog[open] [data-field="rates[0].events"]')?.value === %q`, events))
 	}
 	p.click("#limiter-api", "Change limit")
 	p.enter("Events", "500")
@@ -292,13 +266,12 @@ func themeIsRemembered(p *tab, _ *service) {
 	p.theme("light")
 	light := value[string](p, ground)
 	for _, want := range []string{light, dark} {
-		p.click("header", value[string](p, `document.getElementById("theme").textContent`))
+		p.click("header", value[string](p, `$("#theme").textContent`))
 		p.until("the theme has changed", fmt.Sprintf("%s === %q", ground, want))
 	}
 	p.open()
 	p.until("the theme is remembered",
-		fmt.Sprintf("%s === %q && document.getElementById('theme').textContent === 'Theme: dark'",
-			ground, dark))
+		fmt.Sprintf(`%s === %q && $("#theme").textContent === "Theme: dark"`, ground, dark))
 	p.click("header", "Theme: dark")
 	if light == dark {
 		p.t.Errorf("light and dark are both %s", light)
@@ -306,78 +279,20 @@ func themeIsRemembered(p *tab, _ *service) {
 }
 
 func lostAndFound(p *tab, s *service) {
-	p.until("the page is live", `document.getElementById("link-text").textContent === "Live"`)
+	p.until("the page is live", `$("#link-text").textContent === "Live"`)
 	p.until("there is a line to have a gap",
-		`document.querySelector("#limiter-api .chart path.line")?.getAttribute("d").includes("L")`)
+		`$("#limiter-api .chart path.line")?.getAttribute("d").includes("L")`)
 	s.stop()
-	p.until("the loss is shown",
-		`document.body.classList.contains("stale") && !document.getElementById("banner").hidden`)
-	p.until("it is said", `document.getElementById("status").textContent.startsWith("Connection lost.")`)
-	p.until("the next attempt is announced", `document.getElementById("banner-text").textContent.match(/cannot be reached.*Trying again in \d+ s\./)`)
-	for _, theme := range []string{"light", "dark"} {
-		p.theme(theme)
-		p.contrast("lost, " + theme)
-	}
-	p.size(360, 740)
-	p.narrow("lost")
+	p.until("the loss is shown", `document.body.classList.contains("stale") && !$("#banner").hidden`)
+	p.until("it is said", `$("#status").textContent.startsWith("Connection lost.")`)
+	p.until("the next attempt is announced", `$("#banner-text").textContent.match(/cannot be reached.*Trying again in \d+ s\./)`)
+	p.fits("lost")
 	s.serve(p.t)
 	p.click("#banner", "Retry now")
-	p.until("it is live again",
-		`!document.body.classList.contains("stale") && document.getElementById("banner").hidden`)
-	p.until("it is said", `document.getElementById("status").textContent.startsWith("Connected again.")`)
+	p.until("it is live again", `!document.body.classList.contains("stale") && $("#banner").hidden`)
+	p.until("it is said", `$("#status").textContent.startsWith("Connected again.")`)
 	// the gap
 	p.until("numbers move again",
-		`document.querySelector("#limiter-api .chart path.line")?.getAttribute("d").split("M").length > 2`)
+		`$("#limiter-api .chart path.line")?.getAttribute("d").split("M").length > 2`)
 	p.calm("loading failed", "net::ERR_CONNECTION_REFUSED")
-}
-
-// fromNoneToFifty adds limiters while the page is open, and takes one away.
-func fromNoneToFifty(t *testing.T, p *tab) {
-	var reg quotient.Registry
-	p.serve(&reg)
-	p.open()
-	p.until("it says that there is none",
-		`document.querySelector("main").innerText.includes("No limiter yet")`)
-	for i := range 50 {
-		must(t, reg.Add(fmt.Sprintf("limiter-%02d", i), limiter(t, quotient.Limit{InFlight: 1 + i})))
-	}
-	p.until("there are fifty, each as one line", `document.querySelectorAll("section.limiter").length === 50 && !document.querySelector("section.limiter .body:not([hidden])")`)
-	p.unfold("limiter-00")
-	p.unfold("limiter-49")
-	p.until("the last one is shown", `document.querySelector("#limiter-limiter-49 table").innerText.includes("50 slots") || document.querySelector("#limiter-limiter-49").scrollIntoView()`)
-	p.until("what cannot be seen is not drawn",
-		`document.querySelector("#limiter-limiter-49 .figure").textContent !== "–"`)
-	for _, width := range []int64{360, 1440} {
-		p.size(width, 800)
-		p.narrow("fifty limiters")
-	}
-	reg.Remove("limiter-07")
-	p.until("one is gone", `document.querySelectorAll("section.limiter").length === 49 && !document.getElementById("limiter-limiter-07")`)
-	p.calm()
-}
-
-func tokenFlow(t *testing.T, p *tab) {
-	const secret = "not-a-secret-0123456789"
-	s := startService(t, admin.Token(secret))
-	p.origin = s.url()
-	p.do(chromedp.Navigate(p.origin))
-	p.until("a token is asked for",
-		`document.querySelector("#token-dialog[open]") && document.activeElement.id === "token"`)
-	p.press(kb.Escape)
-	p.until("there is no way round", `document.querySelector("#token-dialog[open]")`)
-	p.do(chromedp.KeyEvent("a-wrong-one-0123456789"), chromedp.KeyEvent(kb.Enter))
-	p.until("a wrong one is refused",
-		`document.getElementById("token-error").textContent.includes("did not accept")`)
-	p.do(chromedp.KeyEvent(secret), chromedp.KeyEvent(kb.Enter))
-	p.until("the page is live",
-		`document.getElementById("link").dataset.state === "live" && !document.querySelector("dialog[open]")`)
-	p.click("#limiter-api", "Turn dry run on")
-	p.click("dialog[open]", "Apply change")
-	p.poll("the token counts for changes", func() bool { return s.api.Stats().DryRun })
-	if value[bool](p,
-		fmt.Sprintf(`JSON.stringify([{...localStorage}, document.cookie, location.href]).includes(%q)`,
-			secret)) {
-		t.Error("the token is kept outside the tab")
-	}
-	p.calm("answer 401", "network error: Failed to load resource")
 }

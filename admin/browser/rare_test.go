@@ -1,15 +1,21 @@
 package browser
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/admin"
+	"github.com/quotient-go/quotient/internal/carried"
 )
 
 // TestPageInRareCases looks at the page where few operators get, each time of an idle service of its own.
@@ -55,14 +61,13 @@ func (p *tab) alone(opts ...admin.Option) *quotient.Limiter {
 // eventsFarApart: no event for longer than the page's patience is no loss, since the stream is not silent.
 func eventsFarApart(p *tab) {
 	l := p.alone(admin.EventsEvery(9 * time.Second))
-	p.do(chromedp.Evaluate[chromedp.Void](`{
+	p.run(`{
 		window.begun = performance.now();
 		new MutationObserver(() => { window.lost ||= document.body.classList.contains("stale"); }).observe(document.body, { attributes: true });
-	}`))
+	}`)
 	l.SetDryRun(true)
 	p.until("the page's patience has ended", `performance.now() - begun > 8600`)
-	p.until("the next state has come",
-		`window.lost || document.querySelector("#limiter-api .dry").checkVisibility()`)
+	p.until("the next state has come", `window.lost || $("#limiter-api .dry").checkVisibility()`)
 	if value[bool](p, `Boolean(window.lost)`) {
 		p.t.Error("the service is well, and the page said that the connection was lost")
 	}
@@ -72,42 +77,46 @@ func eventsFarApart(p *tab) {
 // tokensThatCannotBeOne: what cannot be sent in a header field is refused at once, and can be corrected;
 // space around a token is none of it.
 func tokensThatCannotBeOne(p *tab) {
-	const secret = "not-a-secret-0123456789"
-	p.idle([]string{"api"}, admin.Token(secret))
+	reg := p.idle([]string{"api"}, admin.Token(secret))
 	p.do(chromedp.Navigate(p.origin))
 	invalid := func(want bool) string {
-		return fmt.Sprintf(`document.querySelector("#token-dialog[open]") && document.getElementById("token").getAttribute("aria-invalid") === "%v" && (document.getElementById("token-error").textContent !== "") === %v`, want, want)
+		return fmt.Sprintf(`$("#token-dialog[open]") && $("#token").getAttribute("aria-invalid") === "%v" && ($("#token-error").textContent !== "") === %v`, want, want)
 	}
 	submit := func(text string) {
-		p.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`document.getElementById("token").value = %q`,
+		p.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`$("#token").value = %q`,
 			text)), chromedp.KeyEvent(kb.Enter))
 	}
 	p.until("a token is asked for", invalid(false))
+	p.press(kb.Escape)
+	p.until("there is no way round", invalid(false))
 	for _, text := range []string{secret + "\u200b", "not-a-secret-…", "", "two words"} {
 		submit(text)
 		p.until("it is asked for again", invalid(true)+
-			` && document.getElementById("token-error").textContent.startsWith("A token has letters")`)
+			` && $("#token-error").textContent.startsWith("A token has letters")`)
 	}
 	submit("a-wrong-one-0123456789")
 	p.until("a wrong one is refused",
-		invalid(true)+` && document.getElementById("token-error").textContent.includes("did not accept")`)
+		invalid(true)+` && $("#token-error").textContent.includes("did not accept")`)
 	submit("  " + secret + " ")
-	p.until("the page is live",
-		`document.getElementById("link").dataset.state === "live" && !document.querySelector("dialog[open]")`)
+	p.until("the page is live", `$("#link").dataset.state === "live" && !$("dialog[open]")`)
+	p.click("#limiter-api", "Turn dry run on")
+	p.click("dialog[open]", "Apply change")
+	l, _ := reg.Get("api")
+	p.poll("the token counts for changes", func() bool { return l.Stats().DryRun })
 	p.calm("answer 401", "network error: Failed to load resource")
 }
 
-const compared = `document.querySelector("dialog[open] .compare")?.innerText.replace(/\s+/g, " ")`
+const compared = `$("dialog[open] .compare")?.words`
 
 // explainKey asks for any key of the limiter api.
 func (p *tab) explainKey(key string) {
 	p.t.Helper()
-	p.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`{
-		const form = document.querySelector("#limiter-api form.ask");
+	p.run(fmt.Sprintf(`{
+		const form = $("#limiter-api form.ask");
 		form.querySelector("input").value = %q;
 		form.requestSubmit();
-	}`, key)))
-	p.until("the key is explained", `document.querySelector("dialog[open] pre")`)
+	}`, key))
+	p.until("the key is explained", `$("dialog[open] pre")`)
 }
 
 // overrideBeyondTheShown: an override that the state does not show is known all the same, by whichever way
@@ -120,7 +129,7 @@ func overrideBeyondTheShown(p *tab) {
 	}
 	p.explainKey("k01000")
 	p.click("dialog[open]", "Override this key")
-	p.until("it can be removed", `document.querySelector('dialog[open] input[value="remove"]')`)
+	p.until("it can be removed", `$('dialog[open] input[value="remove"]')`)
 	p.pick("Remove the override")
 	p.click("dialog[open]", "Review change")
 	p.until("the old limit is shown", compared+`?.includes("7 / s → the limiter's own")`)
@@ -141,10 +150,10 @@ func overrideBeyondTheShown(p *tab) {
 // plans are listed, set, changed and taken off, and a key has the name of its plan beside it.
 func plans(p *tab) {
 	l := p.alone()
-	const part = `[...document.querySelectorAll("#limiter-api .part")].find((n) => n.querySelector("h3").textContent === "Plans")`
+	const part = `$$("#limiter-api .part").find((n) => n.querySelector("h3").textContent === "Plans")`
 	p.until("it is said that there is none",
 		part+`.innerText.includes("No plan:") && !`+part+`.querySelector("table").checkVisibility()`)
-	p.until("they stand between rules and keys", `[...document.querySelectorAll("#limiter-api h3")].filter((n) => n.checkVisibility()).map((n) => n.textContent).join() === "Rules,Plans,Hottest keys,Overrides"`)
+	p.until("they stand between rules and keys", `$$("#limiter-api h3").filter((n) => n.checkVisibility()).map((n) => n.textContent).join() === "Rules,Plans,Hottest keys,Overrides"`)
 	limit := func(name string) string {
 		for _, plan := range l.Stats().Plans {
 			if plan.Name == name {
@@ -158,7 +167,7 @@ func plans(p *tab) {
 	p.enter("Events", "600")
 	p.enter("Burst", "900")
 	p.press(kb.Enter)
-	p.until("the error is next to the field", `document.activeElement.dataset.field === "plan" && document.getElementById(document.activeElement.id + "-error").textContent.startsWith("Enter 1 to 64 of a-z")`)
+	p.until("the error is next to the field", `focused.dataset.field === "plan" && fieldError.startsWith("Enter 1 to 64 of a-z")`)
 	p.enter("Plan", "paid")
 	p.press(kb.Enter)
 	p.until("old and new are shown",
@@ -168,17 +177,16 @@ func plans(p *tab) {
 	}
 	p.click("dialog[open]", "Apply change")
 	p.until("it is listed, with this replica's third",
-		part+`.innerText.replace(/\s+/g, " ").match(/paid 600 \/ s \(burst 900\) 200\/s/)`)
+		part+`.words.match(/paid 600 \/ s \(burst 900\) 200\/s/)`)
 	l.TryAcquire("customer", quotient.Plan("paid"))
 	l.TryAcquire("other")
-	const badges = `[...document.querySelectorAll("#limiter-api th.key .badge")].map((n) => n.parentElement.innerText.replace(/\s+/g, " ")).join()`
+	const badges = `$$("#limiter-api th.key .badge").map((n) => n.parentElement.words).join()`
 	p.until("the key has a badge", badges+` === "customer paid"`)
 	p.explainKey("customer")
-	p.until("its plan is named",
-		`document.querySelector("dialog[open] pre").innerText.includes("(plan paid)")`)
+	p.until("its plan is named", `$("dialog[open] pre").innerText.includes("(plan paid)")`)
 	p.press(kb.Escape)
 	p.click("#limiter-api", "Change the plan paid")
-	p.until("its limit is there", `document.querySelector('dialog[open] [data-field="rates[0].events"]')?.value === "600" && document.querySelector('dialog[open] [data-field="plan"]').readOnly`)
+	p.until("its limit is there", `$('dialog[open] [data-field="rates[0].events"]')?.value === "600" && $('dialog[open] [data-field="plan"]').readOnly`)
 	p.enter("Events", "450")
 	p.press(kb.Enter)
 	p.until("old and new are shown",
@@ -201,8 +209,7 @@ func keysThatAreNoText(p *tab) {
 		must(p.t, l.Override(key, &deny))
 		l.Allow(key)
 	}
-	p.until("there are two",
-		`document.querySelectorAll('#limiter-api button[aria-label^="Remove the override"]').length === 2`)
+	p.until("there are two", `$$('#limiter-api button[aria-label^="Remove the override"]').length === 2`)
 	p.click("#limiter-api", "Remove the override of \uFFFD")
 	p.until("the old limit is shown", compared+`?.includes("deny everything → the limiter's own")`)
 	p.click("dialog[open]", "Apply change")
@@ -210,21 +217,20 @@ func keysThatAreNoText(p *tab) {
 	if _, has := l.Overrides()["\x81"]; !has {
 		p.t.Error("the other one is gone too")
 	}
-	const overridden = `[...document.querySelectorAll('#limiter-api button[aria-label^="Explain "]')].filter((b) => b.closest("tr").innerText.includes("override"))`
+	const overridden = `$$('#limiter-api button[aria-label^="Explain "]').filter((b) => b.closest("tr").innerText.includes("override"))`
 	p.until("one of the hottest keys has a limit of its own", overridden+".length === 1")
-	p.do(chromedp.Evaluate[chromedp.Void](overridden + "[0].click()"))
-	p.until("its own limit is explained",
-		`document.querySelector("dialog[open] pre")?.innerText.startsWith("\"\\x81\"")`)
+	p.run(overridden + "[0].click()")
+	p.until("its own limit is explained", `$("dialog[open] pre")?.innerText.startsWith("\"\\x81\"")`)
 	p.calm()
 }
 
 // leaveAfter applies the change in the dialog and closes it before the answer can be there.
 func (p *tab) leaveAfter() {
 	p.t.Helper()
-	p.do(chromedp.Evaluate[chromedp.Void](`{
-		[...document.querySelectorAll("dialog[open] button")].find((b) => b.textContent === "Apply change").click();
-		document.getElementById("dialog").close();
-	}`))
+	p.run(`{
+		$$("dialog[open] button").find((b) => b.textContent === "Apply change").click();
+		$("#dialog").close();
+	}`)
 }
 
 // closedWhileSending: the result of a change is shown, also when its dialog has been closed.
@@ -235,7 +241,7 @@ func closedWhileSending(p *tab) {
 	deny := quotient.Limit{Deny: true}
 	must(p.t, l.Override("x", &deny)) // another client
 	p.leaveAfter()
-	p.until("the refusal is said", `document.getElementById("notice").innerText.match(/^Turn dry run on for api on this replica .*: failed\. .*Nothing was changed by you\.$/)`)
+	p.until("the refusal is said", `$("#notice").innerText.match(/^Turn dry run on for api on this replica .*: failed\. .*Nothing was changed by you\.$/)`)
 	if l.Stats().DryRun {
 		p.t.Error("it was made")
 	}
@@ -251,7 +257,7 @@ func closedBetweenChanges(p *tab) {
 	p.click("dialog[open]", "Review change")
 	p.until("it is to be confirmed", compared)
 	p.leaveAfter()
-	p.until("it is said what was changed", `document.getElementById("notice").innerText.match(/^Change the replica count of all limiters on this replica .*: stopped\. Changed already: a\.$/)`)
+	p.until("it is said what was changed", `$("#notice").innerText.match(/^Change the replica count of all limiters on this replica .*: stopped\. Changed already: a\.$/)`)
 	for name, l := range reg.All() {
 		if got := l.Stats().Pool.Replicas; (got == 9) != (name == "a") {
 			p.t.Errorf("%s has %d replicas", name, got)
@@ -266,7 +272,7 @@ func decimalComma(p *tab) {
 	p.click("#limiter-api", "Change limit")
 	p.enter("Events", "1,5")
 	p.press(kb.Enter)
-	p.until("the error is next to the field", `document.activeElement.dataset.field === "rates[0].events" && document.getElementById(document.activeElement.id + "-error").textContent.startsWith("Enter a number")`)
+	p.until("the error is next to the field", `focused.dataset.field === "rates[0].events" && fieldError.startsWith("Enter a number")`)
 	p.enter("Events", "1,500.5")
 	p.press(kb.Enter)
 	p.click("dialog[open]", "Apply change")
@@ -278,11 +284,262 @@ func removedLimiter(p *tab) {
 	reg := p.idle([]string{"api", "other"})
 	p.open()
 	p.click("#limiter-other", "Change limit")
-	p.until("the form is there", `document.querySelector("dialog[open] .rates")`)
+	p.until("the form is there", `$("dialog[open] .rates")`)
 	reg.Remove("other")
-	p.until("the limiter is gone", `!document.getElementById("limiter-other")`)
+	p.until("the limiter is gone", `!$("#limiter-other")`)
 	p.click("dialog[open]", "Review change")
-	p.until("it is said",
-		`document.querySelector("#dialog-alert").innerText.includes("There is no limiter of that name")`)
+	p.until("it is said", `$("#dialog-alert").innerText.includes("There is no limiter of that name")`)
 	p.calm("answer 404", "network error: Failed to load resource")
+}
+
+// brokenFile: the page shows the file, is red from a bad load to the next good one, and marks what operators
+// changed by hand.
+func brokenFile(p *tab) {
+	const panel, red = `$("#file").words`,
+		`$("#file .file-error")`
+	var now atomic.Pointer[admin.FileState]
+	loaded := time.Now().Add(-3 * time.Minute)
+	well := admin.FileState{Path: "/etc/quotient/quotient.toml", Loaded: loaded, Reloads: 4}
+	now.Store(&well)
+	p.idle([]string{"api", "other"}, admin.File(func() admin.FileState { return *now.Load() }))
+	p.open()
+	p.until("the file is shown",
+		panel+`.match(/File \/etc\/quotient\/quotient.toml Loaded 3 min ago, at .* Reloads 4 Failures 0$/)`)
+	marks := func(limiter string) string {
+		return fmt.Sprintf(`$("#limiter-%s .differs")`, limiter)
+	}
+	p.until("nothing is red, and nothing is marked",
+		fmt.Sprintf("!%s.checkVisibility() && !%s?.checkVisibility()", red, marks("api")))
+
+	broken := well
+	broken.Failures, broken.ErrorAt = 2, time.Now().Add(-4*time.Second)
+	broken.Error = "quotient.toml:3:7: limiters.api.rate: unknown field (did you mean " +
+		"rates?)\nquotient.toml:9:1: " + hostile
+	broken.Differs = []string{"api: limit, override /" + strings.Repeat("x", 400), "gone: dry run"}
+	now.Store(&broken)
+	p.until("it is said that it is broken", panel+`.match(/Failures 2 .*The file is broken: the last load failed \d+ s ago, at .*\. The settings from before are still in force\. quotient\.toml:3:7: limiters\.api\.rate: unknown field/)`)
+	p.until("the error is text",
+		fmt.Sprintf(`%s.querySelector("[role=alert]").innerText.endsWith(%q)`, red, hostile))
+	p.until("it is red", `getComputedStyle(`+red+`).color === getComputedStyle(Object.assign(document.body.appendChild(document.createElement("p")), { className: "error" })).color`)
+	p.until("the limiter is marked", marks("api")+
+		`?.innerText.startsWith("Differs from the file: limit, override /xx") && !`+marks("other")+
+		`?.checkVisibility()`)
+	p.until("one that is gone is named", panel+`.endsWith("Differs from the file: gone (dry run)") && `+panel+
+		`.includes("Changed by hand 2 limiters")`)
+	p.until("the line of the limiter says so",
+		`$("#limiter-api header").innerText.includes("Differs from the file")`)
+	p.names("a broken file", "alert", "region")
+	p.fits("a broken file")
+
+	mended := broken
+	mended.Loaded, mended.Reloads, mended.Differs = time.Now(), 5, nil
+	now.Store(&mended)
+	p.until("it is not red any more, and the error is still to be read",
+		`!`+red+`.checkVisibility() && `+panel+
+			`.match(/Reloads 5 Failures 2 Last error, mended since quotient\.toml:3:7/)`)
+	p.until("nothing is marked", `!`+marks("api")+`?.checkVisibility()`)
+	now.Store(&well) // as where a good load forgets the error
+	p.until("there is no error", panel+`.endsWith("Failures 0") && !`+red+`.checkVisibility()`)
+	p.calm()
+}
+
+// tables: what the program shows beside its limiters is text in place, and a row that stays is the same row.
+func tables(p *tab) {
+	var now atomic.Pointer[[]admin.Table]
+	show := func(tables ...admin.Table) { now.Store(&tables) }
+	overhead := func(count string) admin.Table {
+		return admin.Table{Title: "Overhead", Columns: []string{"Count", "p50", "p99"},
+			Rows: [][]string{{count, "11 µs", "92 µs"}}}
+	}
+	upstreams := admin.Table{
+		Title: "Upstreams", Columns: []string{"URL", "State", "Last error"}, More: 7,
+		Rows: [][]string{
+			{"http://10.0.0.1:8080", "healthy", ""},
+			{hostile, "down", strings.Repeat("connection refused ", 12)},
+		},
+	}
+	show(overhead("1"), upstreams)
+	p.idle([]string{"api"}, admin.Tables(func() []admin.Table { return *now.Load() }))
+	p.open()
+	text := func(name string) string { // its caption, which cannot be seen, repeats the title
+		return fmt.Sprintf(`$('#tables section[aria-label="%s"]')?.words.replace("%[1]s %[1]s", "%[1]s")`, name)
+	}
+	p.until("there is no file", `!$("#file").checkVisibility()`)
+	p.until("the overhead is shown", text("Overhead")+` === "Overhead Count p50 p99 1 11 µs 92 µs"`)
+	p.until("upstreams are shown", text("Upstreams")+
+		`.startsWith("Upstreams URL State Last error http://10.0.0.1:8080 healthy")`)
+	p.until("cells are text", fmt.Sprintf(`%s.includes(%q) && !$("#tables img")`, text("Upstreams"), hostile))
+	p.until("what is left out is counted", text("Upstreams")+`.endsWith("7 more rows are not shown.")`)
+	p.names("tables", "table", "columnheader", "rowheader", "region")
+	p.fits("tables")
+
+	p.run(`window.row = $('#tables section[aria-label="Upstreams"] tbody tr')`)
+	upstreams.Rows = append(slices.Clone(upstreams.Rows), []string{"http://10.0.0.2:8080", "healthy", ""})
+	upstreams.Rows[0] = []string{"http://10.0.0.1:8080", "down", "refused"}
+	show(overhead("2"), upstreams)
+	p.until("numbers move", text("Overhead")+`.includes("2 11 µs")`)
+	p.until("the row is the same one",
+		`row.isConnected && row.innerText.includes("down") && row.parentElement.rows.length === 3`)
+	upstreams.Rows, upstreams.More = nil, 0
+	show(upstreams)
+	p.until("a table is gone, and the other is empty",
+		`!(`+text("Overhead")+`) && `+text("Upstreams")+` === "Upstreams Nothing yet."`)
+	show()
+	p.until("there is none", `$("#tables").childElementCount === 0`)
+	p.calm()
+}
+
+// beyond what a number of JavaScript can be
+const leasePeer, leaseToken = 16045690984503098046, 1767323045000000006
+
+// leasesOf is a lease service in which one peer holds the semaphore with a hostile name, and one waits for
+// it.
+type leasesOf struct {
+	mu      sync.Mutex
+	token   uint64 // of the holder; 0: there is none
+	broken  int
+	semas   []admin.Semaphore
+	started time.Time
+}
+
+func (l *leasesOf) Leases() admin.LeaseState {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return admin.LeaseState{Leads: true, Peers: 2, Semaphores: l.semas}
+}
+
+func (l *leasesOf) Locks(semaphore string, _ int) (held, pending []admin.LeaseLock, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if semaphore != hostile {
+		return nil, nil, admin.ErrNoSemaphore
+	}
+	lock := admin.LeaseLock{Peer: leasePeer, Count: 2, Token: l.token, Since: l.started,
+		Expires: time.Now().Add(time.Minute)}
+	waiter := lock
+	waiter.Peer, waiter.Token = 7, 0
+	if l.token == 0 {
+		return nil, nil, nil
+	}
+	return []admin.LeaseLock{lock}, []admin.LeaseLock{waiter}, nil
+}
+
+func (l *leasesOf) Break(peer uint64, semaphore string, token uint64) (admin.LeaseLock, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if peer != leasePeer || semaphore != hostile || token != l.token || token == 0 {
+		return admin.LeaseLock{}, admin.ErrNotHeld
+	}
+	l.broken, l.token = l.broken+1, 0
+	l.semas[0].Acquired, l.semas[0].Pending = 0, 0
+	return admin.LeaseLock{Peer: peer, Count: 2, Token: token}, nil
+}
+
+func (l *leasesOf) set(token uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.token = token
+}
+
+// leases: the page shows the semaphores that fit, who holds one, and breaks a lease after a second look; a
+// lease that is another one by then stays.
+func leases(p *tab) {
+	l := &leasesOf{token: leaseToken, started: time.Now().Add(-5 * time.Minute)}
+	l.semas = []admin.Semaphore{{Name: hostile, Max: 3, Acquired: 2, Holders: 1, Pending: 2, Waiters: 1,
+		LongestPendingSeconds: 250}}
+	for i := range 10_000 {
+		l.semas = append(l.semas, admin.Semaphore{Name: fmt.Sprintf("s%05d", i), Max: 1})
+	}
+	p.idle(nil, admin.WithLeases(l))
+	p.open()
+	const panel = `$("#leases").words`
+	p.until("the state of the service is shown",
+		panel+`.includes("This process grants leases Peers 2 Semaphores 10,001")`)
+	p.until("names are text",
+		fmt.Sprintf(`%s.includes(%q) && !$("#leases img, #leases script")`, panel, hostile))
+	p.until("the rows are bounded", `$$("#leases tbody tr").length === 100 && `+panel+
+		`.includes("9,901 more semaphores are not shown.")`)
+	p.until("the one that is waited for stands first", `$("#leases tbody tr").words.includes("2 of 3 1 2 1 4 min 0")`)
+	p.fits("leases")
+
+	const dialog = `$("dialog[open]")?.words`
+	locks := func() {
+		p.click("#leases", "Holders of "+hostile)
+		p.until("holder and waiter are shown",
+			fmt.Sprintf(`%s?.includes("%d token %d 2 5 min") && %[1]s.includes("Waiters, oldest first Peer")`,
+				dialog, uint64(leasePeer), leaseToken))
+	}
+	breaks := fmt.Sprintf("Break the lease of peer %d", uint64(leasePeer))
+	locks()
+	p.click("dialog[open]", breaks)
+	p.until("it is confirmed first", compared+`?.includes("holds 2, for 5 min")`)
+	l.set(leaseToken + 1)
+	p.click("dialog[open]", "Apply change")
+	p.until("another lease stays", dialog+`?.includes("Another client changed it")`)
+	p.click("dialog[open]", "Reload")
+	p.until("it is gone", dialog+`?.includes("does not hold this lock any more")`)
+	p.click("dialog[open]", "Cancel")
+	p.calm("answer 412", "Failed to load resource")
+
+	l.set(leaseToken)
+	locks()
+	p.click("dialog[open]", breaks)
+	p.until("it is confirmed", compared)
+	p.names("breaking a lease", "dialog")
+	p.click("dialog[open]", "Apply change")
+	p.until("it is broken",
+		fmt.Sprintf(`$("#notice").textContent === "The lease of peer %d is broken."`, uint64(leasePeer)))
+	if l.mu.Lock(); l.broken != 1 {
+		p.t.Errorf("%d leases were broken", l.broken)
+	}
+	l.mu.Unlock()
+	p.calm()
+}
+
+// noLeases: a program without leases has nothing of them on the page.
+func noLeases(p *tab) {
+	p.alone()
+	p.until("there is nothing", `!$("#leases").checkVisibility()`)
+	p.calm()
+}
+
+// othersText is the text of the part of a limiter's page about the other replicas.
+const othersText = `$("#limiter-api .facts")?.words`
+
+// together: the page shows what the replicas have done together, what one of them borrows, and that their
+// reports have ended.
+func together(p *tab) {
+	l, err := quotient.New(quotient.Rates(quotient.PerSecond(400)), quotient.Replicas(4),
+		quotient.Demand(10, 3*time.Second))
+	must(p.t, err)
+	reg := new(quotient.Registry)
+	must(p.t, reg.Add("api", l))
+	p.serve(reg)
+	p.open()
+	p.until("nothing is shown of others while there are none",
+		`$("#limiter-api .facts").closest(".part").hidden`)
+
+	src := &carried.Source{Replicas: 4, Every: 100 * time.Millisecond,
+		Others: quotient.Terms{3, 5000, 70, 6, 20}}
+	ctx, cancel := context.WithTimeout(context.Background(), loadEnds)
+	var group sync.WaitGroup
+	p.t.Cleanup(func() { cancel(); group.Wait() })
+	group.Go(func() { _ = l.Follow(ctx, src) })
+	group.Go(func() {
+		every(ctx, time.Millisecond, func(int) { l.Allow("busy") })
+	})
+	p.until("the numbers are there", othersText+`.match(/Admitted [1-9]\d*(\.\d)?\/s here, all replicas [1-9]\d*(\.\d)?\/s Refused .* here, all replicas .* In flight 0 here, all replicas 20 Waiting 0 here, all replicas 6 Counted 4 of 4 replicas Keys reported 1, 1 by this replica Borrowed here of 1 key Oldest report .* s, at most 3 s Traffic of all limiters \d.* out, [\d.]+ KiB\/s in/)`)
+	p.until("the key has more than its share", `$("#limiter-api tbody .key .badge")?.textContent.match(/^(9\d(\.\d)?|100) % of the limit, share 25 %$/)`)
+	const badge = `$$("#limiter-api .title .badge").filter((b) => !b.hidden).map((b) => b.textContent).join()`
+	p.until("nothing warns", badge+` === ""`)
+	p.fits("what is borrowed")
+	src.Silence()
+	p.until("the badge warns", badge+` === "Reports are missing: each replica keeps to its share"`)
+	p.fits("no reports")
+	p.until("the key is back at its share", `$("#limiter-api tbody .key") && !$("#limiter-api tbody .key .badge")`)
+	p.until("totals are unknown", othersText+`.match(/here, all replicas unknown .* Oldest report missing/)`)
+	cancel()
+	p.until("nothing is shown any more",
+		`$("#limiter-api .facts").closest(".part").hidden && `+badge+` === ""`)
+	p.calm()
 }

@@ -9,10 +9,11 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
-	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/admin"
 )
@@ -36,7 +37,7 @@ func TestPageAndItsServer(t *testing.T) {
 	})
 }
 
-const dialogTitle = `document.querySelector("dialog[open] h2")?.textContent.replace(/[\u2068\u2069]/g, "")`
+const dialogTitle = `$("dialog[open] h2")?.textContent.replace(/[\u2068\u2069]/g, "")`
 
 // replicaHasAName: title, header and the title of each dialog name it.
 func replicaHasAName(p *tab) {
@@ -46,12 +47,10 @@ func replicaHasAName(p *tab) {
 	must(p.t, l.SetPlan("paid", &rate))
 	l.Allow("k")
 	p.until("the title names it", `document.title === "pod-7 · quotient"`)
-	p.until("the header names it", `document.querySelector("header #replica").innerText === "pod-7"`)
-	p.until("there is an override",
-		`document.querySelector('#limiter-api button[aria-label="Remove the override of k"]')`)
-	p.until("no heading speaks of the fleet",
-		`![...document.querySelectorAll("h2")].some((h) => /fleet/i.test(h.textContent))`)
-	p.until("the keys are there", `document.querySelector('#limiter-api button[aria-label="Explain k"]')`)
+	p.until("the header names it", `$("header #replica").innerText === "pod-7"`)
+	p.until("there is an override", `$('#limiter-api button[aria-label="Remove the override of k"]')`)
+	p.until("no heading speaks of the fleet", `!$$("h2").some((h) => /fleet/i.test(h.textContent))`)
+	p.until("the keys are there", `$('#limiter-api button[aria-label="Explain k"]')`)
 	for button, title := range map[string]string{
 		"Change limit":             "Change the limit of api",
 		"Change replicas":          "Change the replica count of api",
@@ -68,14 +67,13 @@ func replicaHasAName(p *tab) {
 		p.press(kb.Escape)
 	}
 	p.click("main", "Explain k")
-	p.until("so does what is to be read",
-		`document.getElementById("dialog-about").textContent.includes("pod-7")`)
+	p.until("so does what is to be read", `$("#dialog-about").textContent.includes("pod-7")`)
 	p.click("dialog[open]", "Reset this key")
 	p.until("a reset names it", dialogTitle+` === "Confirm: Reset a key of api on this replica (pod-7)"`)
 	p.press(kb.Escape)
 	p.size(360, 800)
 	p.narrow("a named replica")
-	p.until("the phone names it", `document.querySelector("header #replica").checkVisibility()`)
+	p.until("the phone names it", `$("header #replica").checkVisibility()`)
 	p.calm()
 }
 
@@ -84,8 +82,8 @@ func replicaHasAHostileName(p *tab) {
 	name := hostile + strings.Repeat("x", 200)
 	p.alone(admin.Replica(name))
 	p.until("the header has the name",
-		fmt.Sprintf(`document.querySelector("header #replica").textContent === %q &&
-		!document.querySelector("main img")`, name))
+		fmt.Sprintf(`$("header #replica").textContent === %q &&
+		!$("main img")`, name))
 	for _, width := range []int64{360, 1440} {
 		p.size(width, 800)
 		if over := value[int](p, `document.documentElement.scrollWidth - innerWidth`); over > 0 {
@@ -103,28 +101,27 @@ func replicasOfAGroup(p *tab) {
 		must(p.t, l.SetPool(quotient.Pool{Replicas: 8, Ordinal: 5}, 0))
 	}
 	p.open()
-	p.until("there are two cards", `document.querySelectorAll(".pool").length === 2`)
-	p.do(chromedp.Evaluate[chromedp.Void](`[...document.querySelectorAll(".pool")]
-		.find((n) => n.innerText.includes("c, d")).querySelector("button").click()`))
+	p.until("there are two cards", `$$(".pool").length === 2`)
+	p.run(`$$(".pool")
+		.find((n) => n.innerText.includes("c, d")).querySelector("button").click()`)
 	p.until("the dialog is of that card", dialogTitle+`
-		?.startsWith("Change the replica count of c, d on this replica") && document.activeElement.value === "8"`)
+		?.startsWith("Change the replica count of c, d on this replica") && focused.value === "8"`)
 	p.until("its limiters are chosen, and others can be",
-		`[...document.querySelector("dialog[open] select").options].map((o) => o.textContent).join("; ") ===
-			"c, d; all limiters; a; b; c; d" && document.querySelector("dialog[open] select").selectedIndex === 0`)
+		`[...$("dialog[open] select").options].map((o) => o.textContent).join("; ") ===
+			"c, d; all limiters; a; b; c; d" && $("dialog[open] select").selectedIndex === 0`)
 	p.enter("Replicas", "9")
 	last, _ := reg.Get("d")
 	last.SetDryRun(true)
 	p.click("dialog[open]", "Review change")
 	p.until("the review finds that one of them has changed",
-		`document.querySelector("dialog[open] [role=alert]")?.innerText.includes("Another client changed it")`)
+		`$("dialog[open] [role=alert]")?.innerText.includes("Another client changed it")`)
 	p.click("dialog[open]", "Reload")
 	p.until("the values are there again", fieldOf("Replicas")+`?.value === "8"`)
 	p.enter("Replicas", "9")
 	p.click("dialog[open]", "Review change")
 	p.until("old and new are shown", compared+`?.match(/Limiters c, d unchanged Replicas 8 → 9/)`)
 	p.click("dialog[open]", "Apply change")
-	p.until("it is said",
-		`document.getElementById("notice").textContent === "Replica count of c, d set to 9."`)
+	p.until("it is said", `$("#notice").textContent === "Replica count of c, d set to 9."`)
 	for name, want := range map[string]int{"a": 3, "b": 3, "c": 9, "d": 9} {
 		l, _ := reg.Get(name)
 		if got := l.Stats().Pool.Replicas; got != want {
@@ -139,21 +136,21 @@ const secret, readerSecret = "not-a-secret-0123456789", "reads-only-0123456789"
 // unlock gives the page a token.
 func (p *tab) unlock(token string) {
 	p.t.Helper()
-	p.until("a token is wanted", `document.querySelector("#token-dialog[open]") &&
-		document.activeElement.id === "token"`)
+	p.until("a token is wanted", `$("#token-dialog[open]") &&
+		focused.id === "token"`)
 	p.do(chromedp.KeyEvent(token), chromedp.KeyEvent(kb.Enter))
-	p.until("the page is live", `document.getElementById("link").dataset.state === "live" &&
-		!document.querySelector("dialog[open]")`)
+	p.until("the page is live", `$("#link").dataset.state === "live" &&
+		!$("dialog[open]")`)
 }
 
 // forget makes the page forget its token. It then loads itself again.
 func (p *tab) forget() {
 	p.t.Helper()
-	p.until("the token can be forgotten", `document.getElementById("forget").checkVisibility()`)
-	p.do(chromedp.Evaluate[chromedp.Void](`{
+	p.until("the token can be forgotten", `$("#forget").checkVisibility()`)
+	p.run(`{
 		window.old = true;
-		setTimeout(() => document.getElementById("forget").click());
-	}`))
+		setTimeout(() => $("#forget").click());
+	}`)
 	p.poll("the page has loaded itself again", func() bool {
 		again, err := chromedp.Run(p.ctx, chromedp.Evaluate[bool](`window.old === undefined &&
 			document.readyState === "complete"`))
@@ -171,15 +168,15 @@ func whatAReaderSees(p *tab) {
 	l.Allow("k")
 	p.do(chromedp.Navigate(p.origin))
 	p.unlock(readerSecret)
-	const shown = `[...document.querySelectorAll("main button, dialog[open] button")]
+	const shown = `$$("main button, dialog[open] button")
 		.filter((b) => b.checkVisibility()).map((b) => b.getAttribute("aria-label") ?? b.textContent)`
 	const writes = shown + `
 		.filter((t) => /change|override a|override this|reset|remove|add|dry run|break/i.test(t)).join()`
 	p.until("the key is there", shown+`.includes("Explain k")`)
 	p.until("nothing can be changed", writes+` === ""`)
-	p.until("the page says so", `document.querySelector("header .reads").checkVisibility()`)
+	p.until("the page says so", `$("header .reads").checkVisibility()`)
 	p.click("main", "Explain k")
-	p.until("it can be read", `document.querySelector("dialog[open] pre")`)
+	p.until("it can be read", `$("dialog[open] pre")`)
 	p.until("nothing can be changed from there", writes+` === ""`)
 	p.press(kb.Escape)
 	p.size(360, 800)
@@ -188,7 +185,7 @@ func whatAReaderSees(p *tab) {
 	p.size(1440, 900)
 	p.forget()
 	p.unlock(secret)
-	p.until("a writer can change things", `!document.querySelector("header .reads").checkVisibility() &&
+	p.until("a writer can change things", `!$("header .reads").checkVisibility() &&
 		`+shown+`.includes("Change limit") && `+shown+`.includes("Change replicas")`)
 	p.calm("answer 401", "network error: Failed to load resource")
 }
@@ -197,11 +194,11 @@ func whatAReaderSees(p *tab) {
 func reloadKeepsTheToken(p *tab) {
 	p.idle([]string{"api"}, admin.Token(secret))
 	p.do(chromedp.Navigate(p.origin))
-	p.until("nothing is to be forgotten", `document.getElementById("forget").hidden`)
+	p.until("nothing is to be forgotten", `$("#forget").hidden`)
 	p.unlock(secret)
 	p.calm("answer 401", "network error: Failed to load resource")
 	p.open()
-	p.until("no token is wanted", `!document.querySelector("dialog[open]")`)
+	p.until("no token is wanted", `!$("dialog[open]")`)
 	p.calm()
 	if value[bool](p,
 		fmt.Sprintf(`JSON.stringify([{...localStorage}, document.cookie, location.href]).includes(%q)`,
@@ -211,10 +208,10 @@ func reloadKeepsTheToken(p *tab) {
 	p.size(360, 800)
 	p.narrow("a token that can be forgotten")
 	p.forget()
-	p.until("it is wanted again", `document.querySelector("#token-dialog[open]")`)
+	p.until("it is wanted again", `$("#token-dialog[open]")`)
 	p.until("nothing of the service is left", `sessionStorage.length === 0 &&
-		document.querySelectorAll("section.limiter").length === 0 &&
-		document.getElementById("token-error").textContent === ""`)
+		$$("section.limiter").length === 0 &&
+		$("#token-error").textContent === ""`)
 	p.calm("answer 401", "network error: Failed to load resource")
 }
 
@@ -224,8 +221,7 @@ func storageIsForbidden(p *tab) {
 	script := `for (const name of ["sessionStorage", "localStorage"]) {
 		Object.defineProperty(window, name, { get() { throw new DOMException("forbidden", "SecurityError"); } });
 	}`
-	call(p, page.AddScriptToEvaluateOnNewDocument,
-		page.AddScriptToEvaluateOnNewDocumentParams{Source: script})
+	p.onLoad(script)
 	p.do(chromedp.Navigate(p.origin))
 	p.unlock(secret)
 	p.click("#limiter-api", "Turn dry run on")
@@ -233,7 +229,7 @@ func storageIsForbidden(p *tab) {
 	p.do(chromedp.Navigate(p.origin))
 	p.unlock(secret)
 	p.forget()
-	p.until("it can be forgotten", `document.querySelector("#token-dialog[open]")`)
+	p.until("it can be forgotten", `$("#token-dialog[open]")`)
 	p.calm("answer 401", "network error: Failed to load resource")
 }
 
@@ -251,8 +247,8 @@ func tokenIsRevoked(p *tab) {
 	must(p.t, err)
 	s.handler = handler
 	s.serve(p.t)
-	p.until("another is wanted, and the old one is gone", `document.querySelector("#token-dialog[open]") &&
-		document.getElementById("token-error").textContent.includes("did not accept") &&
+	p.until("another is wanted, and the old one is gone", `$("#token-dialog[open]") &&
+		$("#token-error").textContent.includes("did not accept") &&
 		sessionStorage.length === 0`)
 	p.unlock(other)
 	p.until("the new one is kept", `Object.values({...sessionStorage}).join() === "`+other+`"`)
@@ -281,11 +277,11 @@ func tokenIsRevokedMeanwhile(p *tab) {
 	p.enter("Events", "450")
 	serve(other)
 	p.click("dialog[open]", "Review change")
-	p.until("another token is wanted", `document.querySelector("#token-dialog[open]") &&
-		document.activeElement.id === "token"`)
+	p.until("another token is wanted", `$("#token-dialog[open]") &&
+		focused.id === "token"`)
 	p.do(chromedp.KeyEvent(other), chromedp.KeyEvent(kb.Enter))
-	p.until("the page is live", `document.getElementById("link").dataset.state === "live" &&
-		!document.querySelector("#token-dialog[open]")`)
+	p.until("the page is live", `$("#link").dataset.state === "live" &&
+		!$("#token-dialog[open]")`)
 	p.until("the change is still there", fieldOf("Events")+`?.value === "450"`)
 	p.click("#dialog[open]", "Review change")
 	p.click("#dialog[open]", "Reload") // the tags of another handler are others
@@ -299,16 +295,18 @@ func tokenIsRevokedMeanwhile(p *tab) {
 func historyComesWithTheLoad(p *tab) {
 	reg := p.idle([]string{"api"}, admin.EventsEvery(9_000_000_000))
 	l, _ := reg.Get("api")
-	const line = `document.querySelector("#limiter-api .chart path.line")?.getAttribute("d") ?? ""`
+	const line = `$("#limiter-api .chart path.line")?.getAttribute("d") ?? ""`
 	p.poll("the line is longer with each load", func() bool {
-		l.Allow("k")
+		for range 9 {
+			l.Allow("k")
+		}
 		// the service has taken samples since it listens; the stream has but one state in nine seconds
 		p.open()
-		p.until("there is a chart", `document.querySelector("#limiter-api .chart")`)
+		p.until("there is a chart", `$("#limiter-api .chart")`)
 		return value[int](p, `(`+line+`).split("L").length`) > 2
 	})
 	p.until("what was admitted before is on it",
-		`document.querySelector("#limiter-api .chart svg").getAttribute("aria-label").match(/highest [1-9]/)`)
+		`$("#limiter-api .chart svg").getAttribute("aria-label").match(/highest [1-9]/)`)
 	p.calm()
 }
 
@@ -331,10 +329,10 @@ func underAPrefix(p *tab) {
 	p.do(chromedp.Navigate(p.origin))
 	p.unlock(secret)
 	l.Allow("k")
-	p.until("the keys are there", `document.querySelector('#limiter-api button[aria-label="Explain k"]')`)
-	p.until("so is the icon", `document.querySelector("header img").naturalWidth > 0`)
+	p.until("the keys are there", `$('#limiter-api button[aria-label="Explain k"]')`)
+	p.until("so is the icon", `$("header img").naturalWidth > 0`)
 	p.click("#limiter-api", "Explain k")
-	p.until("a key is explained", `document.querySelector("dialog[open] pre")`)
+	p.until("a key is explained", `$("dialog[open] pre")`)
 	p.press(kb.Escape)
 	p.click("#limiter-api", "Change limit")
 	p.enter("Events", "450")
@@ -344,6 +342,145 @@ func underAPrefix(p *tab) {
 	p.until("the token is of this path",
 		`Object.keys({...sessionStorage}).join() === "quotient-token `+prefix+`"`)
 	p.open()
-	p.until("a reload keeps the token", `!document.querySelector("dialog[open]")`)
+	p.until("a reload keeps the token", `!$("dialog[open]")`)
 	p.calm("answer 401", "network error: Failed to load resource") // nothing outside the prefix
+}
+
+// senselessNumbers: no dialog goes on to its review with a field that is empty, no number, negative or huge.
+func senselessNumbers(p *tab) {
+	l := p.alone()
+	rate := quotient.Rates(quotient.PerSecond(30))
+	must(p.t, l.SetPlan("paid", &rate))
+	must(p.t, l.Override("k", &rate))
+	before := l.Stats().Version
+	senseless := []string{"", "NaN", "-5", "1e99", "Infinity", "ten"}
+	// true: it may be empty
+	numbers := map[string]bool{"Events": false, "Per seconds": false, "Burst": true, "In flight": true}
+	replicas := map[string]bool{
+		"Replicas": false, "This one counts as": true, "This is replica number": true,
+		"For how many minutes": true,
+	}
+	dialogs := map[string]map[string]bool{
+		"Change replicas":          replicas,
+		"Change limit":             numbers,
+		"Change the plan paid":     numbers,
+		"Change the override of k": numbers,
+	}
+	p.until("there is an override", `$('#limiter-api button[aria-label="Change the override of k"]')`)
+	for button, fields := range dialogs {
+		p.click("main", button)
+		for label, optional := range fields {
+			old := p.held(label)
+			texts := senseless
+			if button != "Change limit" {
+				texts = senseless[2:3]
+			}
+			for _, text := range texts {
+				if text == "" && optional {
+					continue
+				}
+				p.put(label, text)
+				p.press(kb.Enter)
+				p.until(fmt.Sprintf("%s: %s %q is refused at the field", button, label, text),
+					fmt.Sprintf(`!%s &&
+					%s === focused &&
+					focused.getAttribute("aria-invalid") === "true" &&
+					/^Enter a (whole )?number .*\.$/.test(fieldError)`, compared, fieldOf(label)))
+			}
+			p.put(label, old)
+		}
+		p.press(kb.Enter)
+		p.until(button+" can be reviewed with what was there", compared)
+		if text := value[string](p, compared); strings.Contains(text, "NaN") {
+			p.t.Errorf("%s: the review has %q", button, text)
+		}
+		p.press(kb.Escape)
+	}
+	if got := l.Stats().Version; got != before {
+		p.t.Errorf("something was changed: version %d after %d", got, before)
+	}
+	p.calm()
+}
+
+// fieldOf is the field with a label in the open dialog.
+func fieldOf(label string) string {
+	const labels = `$$("dialog[open] label")`
+	return fmt.Sprintf(`%s.find((l) => l.textContent === %q)?.control`, labels, label)
+}
+
+// held is what a field holds.
+func (p *tab) held(label string) string {
+	p.t.Helper()
+	p.until("there is a field "+label, fieldOf(label))
+	return value[string](p, fieldOf(label)+".value")
+}
+
+// put puts a text, which may be empty, into a field that keeps the focus.
+func (p *tab) put(label, text string) {
+	p.t.Helper()
+	p.until("there is a field "+label, fieldOf(label))
+	put := fmt.Sprintf(`{ const field = %s; field.value = %q; field.focus(); }`, fieldOf(label), text)
+	p.run(put)
+}
+
+// whatOnlyTheServerFinds is found before the review too, and several wrong fields are named at a time.
+func whatOnlyTheServerFinds(p *tab) {
+	l := p.alone()
+	before := l.Stats().Version
+	p.click("#limiter-api", "Change limit")
+	p.put("Events", "1e12")
+	p.put("Per seconds", "1e-6")
+	p.press(kb.Enter)
+	p.until("the server's reason is at the field",
+		`focused.dataset.field === "rates[0].events" &&
+		focused.getAttribute("aria-invalid") === "true" && fieldError !== ""`)
+	p.calm("answer 400", "network error: Failed to load resource")
+	p.put("Per seconds", "x")
+	p.put("Burst", "1.5")
+	p.put("Events", "-1")
+	p.press(kb.Enter)
+	p.until("each wrong field has its message, and the first has the focus",
+		`$$("dialog[open] [aria-invalid]").map((n) => n.dataset.field).join() ===
+			"rates[0].events,rates[0].per_seconds,rates[0].burst" &&
+		focused.dataset.field === "rates[0].events"`)
+	p.pick("Deny everything")
+	p.press(kb.Enter)
+	p.until("fields that are not shown do not count", compared+`?.includes("deny everything")`)
+	if got := l.Stats().Version; got != before {
+		p.t.Errorf("something was changed: version %d after %d", got, before)
+	}
+	p.calm()
+}
+
+// whatOnlyTheLimiterFinds: the review shows it too, also where there is nothing to fill in.
+func whatOnlyTheLimiterFinds(p *tab) {
+	reg := p.idle(nil)
+	l := limiter(p.t, quotient.Limit{InFlight: 30}, quotient.MaxKeys(1))
+	must(p.t, reg.Add("api", l))
+	for i := range 3 {
+		must(p.t, l.SetLimit(quotient.Rates(quotient.Rate{Unit: fmt.Sprint("unit", i), Events: 9,
+			Per: time.Second})))
+	}
+	must(p.t, l.SetLimit(quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(300)}, InFlight: 30}))
+	for _, key := range []string{"busy", "k"} {
+		permit, _ := l.TryAcquire(key)
+		p.t.Cleanup(permit.Release)
+	}
+	before := l.Stats().Version
+	p.open()
+	p.click("#limiter-api", "Change limit")
+	p.enter("Unit", "fourth")
+	p.press(kb.Enter)
+	p.until("a fourth unit is refused", `$("dialog[open] [role=alert]")?.innerText
+		.includes("one more than the 3 units") && $("dialog[open] input")`)
+	p.press(kb.Escape)
+	p.explainKey("k")
+	p.click("dialog[open]", "Reset this key")
+	p.until("a key that shares one limit with others is not reset",
+		`$("dialog[open] [role=alert]")?.innerText
+		.includes("shares one limit") && !$("dialog[open] .compare")`)
+	if got := l.Stats().Version; got != before {
+		p.t.Errorf("something was changed: version %d after %d", got, before)
+	}
+	p.calm("answer 422", "network error: Failed to load resource")
 }

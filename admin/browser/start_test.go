@@ -2,6 +2,9 @@ package browser
 
 import (
 	"context"
+	"errors"
+	"flag"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -18,17 +21,39 @@ import (
 
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
+	"go.uber.org/goleak"
+
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/admin"
 	"github.com/quotient-go/quotient/internal/needed"
 )
 
-// inChromium runs tests by name, each in a tab of its own of one browser. Nothing is loaded there yet.
+// tabs is how many tests run at a time: most of the time they wait for the page.
+const tabs = "6"
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if given := flag.Lookup("test.parallel"); given.Value.String() == given.DefValue {
+		_ = given.Value.Set(tabs)
+	}
+	code := m.Run()
+	if err := errors.Join(endChromium(), goleak.Find()); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// inChromium runs tests by name, each in a tab of its own. Nothing is loaded there yet.
 func inChromium(t *testing.T, tests map[string]func(p *tab)) {
 	t.Helper()
-	browser := startChromium(t)
+	t.Parallel()
+	chromium(t)
 	for name, test := range tests {
-		t.Run(name, func(t *testing.T) { test(openTab(t, browser, "")) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(openTab(t, ""))
+		})
 	}
 }
 
@@ -45,14 +70,29 @@ func findChromium(t *testing.T) string {
 	return ""
 }
 
-// startChromium starts a browser that ends with the test, and requires that nothing of it is left then.
-func startChromium(t *testing.T) context.Context {
+// endChromium ends what chromium has started. Nothing of it may be left then.
+var endChromium = func() error { return nil }
+
+var startOnce sync.Once
+
+var started context.Context
+
+// chromium is the browser of all tests.
+func chromium(t *testing.T) context.Context {
 	t.Helper()
 	if underRace {
 		t.Skip("the page is tested without the race detector; what it talks to is tested with it in " +
 			"package admin")
 	}
-	exe, dir := findChromium(t), t.TempDir()
+	exe := findChromium(t)
+	startOnce.Do(func() { started = startChromium(t, exe) })
+	return started
+}
+
+func startChromium(t *testing.T, exe string) context.Context {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "chromium-*")
+	must(t, err)
 	opts := append(chromedp.DefaultExecAllocatorOptions[:], // headless, quiet, no shared memory
 		chromedp.ExecPath(exe), chromedp.UserDataDir(dir), chromedp.DisableGPU,
 		chromedp.Flag("disable-component-update", true), chromedp.Flag("lang", "en-GB"),
@@ -62,31 +102,28 @@ func startChromium(t *testing.T) context.Context {
 	}
 	alloc, stop := chromedp.NewExecAllocator(context.Background(), opts...)
 	ctx, leave := chromedp.NewContext(alloc)
-	t.Cleanup(func() {
-		if err := chromedp.Cancel(ctx); err != nil {
-			t.Log("closing chromium:", err)
-		}
+	endChromium = func() error {
+		err := chromedp.Cancel(ctx)
 		leave()
 		stop()
-		waitForEnd(t, dir)
-	})
+		return errors.Join(err, waitForEnd(dir), os.RemoveAll(dir))
+	}
 	must(t, chromedp.Do(ctx))
 	return ctx
 }
 
 // waitForEnd waits until no process mentions the browser's directory on its command line.
-func waitForEnd(t *testing.T, dir string) {
-	t.Helper()
+func waitForEnd(dir string) error {
 	deadline := time.Now().Add(patience)
 	look := time.NewTicker(20 * time.Millisecond)
 	defer look.Stop()
 	for left := processes(dir); len(left) > 0; left = processes(dir) {
 		if time.Now().After(deadline) {
-			t.Errorf("processes of chromium are left: %v", left)
-			return
+			return fmt.Errorf("processes of chromium are left: %v", left)
 		}
 		<-look.C
 	}
+	return nil
 }
 
 // processes are the ids of those with dir on their command line, where there is a /proc.
@@ -102,14 +139,15 @@ func processes(dir string) []string {
 }
 
 // openTab opens a tab that is closed with the test. Nothing is loaded yet.
-func openTab(t *testing.T, browser context.Context, origin string) *tab {
+func openTab(t *testing.T, origin string) *tab {
 	t.Helper()
-	ctx, closeTab := chromedp.NewContext(browser)
+	ctx, closeTab := chromedp.NewContext(chromium(t))
 	t.Cleanup(closeTab)
 	p := &tab{t: t, origin: origin}
 	must(t, chromedp.Listen(ctx, p.note))
 	p.ctx = ctx
 	call(p, network.Enable, network.EnableParams{})
+	p.onLoad(words)
 	p.size(1440, 900)
 	p.show()
 	return p

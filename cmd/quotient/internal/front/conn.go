@@ -43,16 +43,11 @@ type conn struct {
 	partBy  time.Time // nor one of this part of it; zero: the next bytes are not of a body
 	reads   deadline
 	writes  deadline
+	life    *time.Timer // of an upgraded one
 
 	inBody atomic.Bool // the next bytes are of a request's body
 	broken atomic.Bool // it is not known where the last one ends
 	slow   atomic.Bool // a part of a body took too long
-
-	// The mutex of places guards these.
-	placed         bool        // it has a place
-	calm           bool        // no request is at work
-	before, behind *conn       // it among those that are calm
-	life           *time.Timer // of an upgraded one
 }
 
 func newConn(s *Server, raw net.Conn) *conn {
@@ -196,14 +191,24 @@ func (c *conn) rest() bool {
 // upgrade notes that the connection speaks another protocol from now on, for so long at most.
 func (c *conn) upgrade() {
 	c.framing.off = true
-	c.life = time.AfterFunc(c.server.now.Load().stream, func() { c.server.places.leave(c); _ = c.raw.Close() })
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.life = time.AfterFunc(c.server.now.Load().stream, func() { c.server.places.Drop(c) })
 }
 
 // Close gives the place back.
 func (c *conn) Close() error {
-	c.server.places.leave(c)
+	c.server.places.Leave(c)
+	c.mu.Lock()
+	if c.life != nil {
+		c.life.Stop()
+	}
+	c.mu.Unlock()
 	return c.Conn.Close()
 }
+
+// NetConn is the connection without TLS, which ends without a farewell.
+func (c *conn) NetConn() net.Conn { return c.raw }
 
 // CloseWrite tells the client that nothing follows, so that it reads an answer that came before its request's end.
 func (c *conn) CloseWrite() error {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient/config"
+	"github.com/quotient-go/quotient/internal/listen"
 )
 
 // Server serves a handler to clients that may be hostile. It is a config.Part: a reload changes what is in
@@ -22,7 +23,7 @@ type Server struct {
 	drain   []func()
 	anyPath bool
 	now     atomic.Pointer[settings]
-	places  places
+	places  *listen.Places
 	certs   *certs // nil without TLS
 	serving atomic.Bool
 }
@@ -62,7 +63,8 @@ func New(p *config.Proxy, h http.Handler, log *slog.Logger, opts ...Option) (*Se
 		}
 		s.certs = certs
 	}
-	s.places.log = log
+	s.places = listen.New(p.Max.Connections)
+	s.places.Crowded = s.crowded
 	s.put(p)
 	return s, nil
 }
@@ -100,7 +102,7 @@ func (s *Server) put(p *config.Proxy) {
 		readBody: p.Timeouts.ReadBody, write: p.Timeouts.Write, stream: p.Timeouts.Stream, shutdown: p.Timeouts.Shutdown,
 		trusted: p.Trusted,
 	})
-	s.places.most.Store(int64(p.Max.Connections))
+	s.places.SetMost(p.Max.Connections)
 }
 
 // Prepare is the first half of a reload. Time-outs of bodies, answers, streams and the shutdown, trusted networks,
@@ -148,7 +150,15 @@ type State struct {
 }
 
 // State returns how many connections there are.
-func (s *Server) State() State { return s.places.state() }
+func (s *Server) State() State {
+	now := s.places.State()
+	return State{Connections: now.Open, Upgraded: now.Upgraded, Evicted: now.Evicted, Refused: now.Refused}
+}
+
+func (s *Server) crowded(now listen.State) {
+	s.log.Warn("all places for connections are taken (proxy.max.connections)",
+		"open", now.Open, "evicted", now.Evicted, "refused", now.Refused)
+}
 
 // tlsConfig is what a handshake that begins now uses; nil without TLS.
 func (s *Server) tlsConfig() *tls.Config {

@@ -199,7 +199,7 @@ func TestPrepare(t *testing.T) {
 		t.Error("Prepare changes something before commit")
 	}
 	commit()
-	if s.now.Load().write != time.Hour || s.places.most.Load() != 7 || s.trusts(dial(t, s.addr).LocalAddr()) {
+	if s.now.Load().write != time.Hour || s.places.State().Most != 7 || s.trusts(dial(t, s.addr).LocalAddr()) {
 		t.Error("commit does not change everything")
 	}
 	if name := s.certs.now.Load().config.Certificates[0].Leaf.Subject.CommonName; name != "another" {

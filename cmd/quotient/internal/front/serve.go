@@ -38,11 +38,11 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	srv := s.httpServer(work)
 	stopped := make(chan error, 1)
 	stop := context.AfterFunc(ctx, func() { stopped <- s.shutdown(srv) })
-	err := srv.Serve(listener{s.peers(l), s})
+	err := srv.Serve(s.places.Listener(listener{s.peers(l), s}))
 	if stop() { // the end was not asked for
 		end()
 		err = errors.Join(fmt.Errorf("front: Serve: %w", err), srv.Close())
-		s.places.clear(true)
+		s.places.Clear()
 		return err
 	}
 	return <-stopped
@@ -60,12 +60,44 @@ func (s *Server) httpServer(work context.Context) *http.Server {
 			MaxConcurrentStreams: s.proxy.Max.Streams, MaxReceiveBufferPerStream: streamBuffer, SendPingTimeout: silence,
 		},
 		ErrorLog:    slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
-		ConnState:   s.places.follow,
+		ConnState:   s.follow,
 		BaseContext: func(net.Listener) context.Context { return work },
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, connKey{}, c)
 		},
 	}
+}
+
+// listener makes a conn of each connection.
+type listener struct {
+	net.Listener
+	server *Server
+}
+
+func (l listener) Accept() (net.Conn, error) {
+	raw, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return newConn(l.server, raw), nil
+}
+
+// follow is for http.Server.ConnState.
+func (s *Server) follow(nc net.Conn, state http.ConnState) {
+	c, ok := nc.(*conn)
+	if !ok {
+		return
+	}
+	switch state {
+	case http.StateIdle:
+		if !c.rest() {
+			s.places.Drop(c)
+			return
+		}
+	case http.StateHijacked:
+		c.upgrade()
+	}
+	s.places.Follow(c, state)
 }
 
 // shutdown lets what is at work finish for a while, and then closes its connection; Serve ends its context.
@@ -75,16 +107,16 @@ func (s *Server) shutdown(srv *http.Server) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.now.Load().shutdown)
 	defer cancel()
-	s.places.wane() // net/http reads no more requests on them
+	s.places.Wane() // net/http reads no more requests on them
 	err := srv.Shutdown(ctx)
 	if err == nil {
 		select {
-		case <-s.places.left():
+		case <-s.places.Empty():
 		case <-ctx.Done():
 		}
 	}
 	_ = srv.Close()
-	s.places.clear(true)
+	s.places.Clear()
 	if errors.Is(err, context.DeadlineExceeded) {
 		s.log.Warn("connections were closed at the end of the time for the shutdown")
 		return nil

@@ -118,53 +118,6 @@ func TestManyConnections(t *testing.T) {
 	beside.more(t, 20)
 }
 
-// TestPlacesOfThoseAtWork checks that a connection with a request at work is never closed for a new one.
-func TestPlacesOfThoseAtWork(t *testing.T) {
-	p := section()
-	p.Max.Connections = 5
-	free := make(chan struct{})
-	s := serve(t, p, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		<-free
-		fmt.Fprint(w, "ok")
-	}))
-	var conns []net.Conn
-	for range 5 {
-		c := dial(t, s.addr)
-		send(t, c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
-		conns = append(conns, c)
-	}
-	calm := func() (n int) {
-		s.places.mu.Lock()
-		defer s.places.mu.Unlock()
-		for c := s.places.calm.first; c != nil; c = c.behind {
-			n++
-		}
-		return n
-	}
-	waitFor(t, "all are at work", func() bool { return s.State().Connections == 5 && calm() == 0 })
-	if _, err := dial(t, s.addr).Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("a sixth connection: %v, want its end", err)
-	}
-	close(free)
-	for _, c := range conns {
-		if r, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || r.StatusCode != 200 {
-			t.Errorf("one at work got %v, %v", r, err)
-		}
-	}
-	if st := s.State(); st.Refused != 1 || st.Evicted != 0 || st.Connections != 5 {
-		t.Errorf("State() = %+v", st)
-	}
-	waitFor(t, "all are idle", func() bool { return calm() == 5 })
-	c := dial(t, s.addr) // in place of the one that is idle for the longest time
-	send(t, c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
-	if r, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || r.StatusCode != 200 {
-		t.Errorf("a new one got %v, %v", r, err)
-	}
-	if st := s.State(); st.Evicted != 1 {
-		t.Errorf("State() = %+v", st)
-	}
-}
-
 // each runs a test over HTTP/1, TLS and HTTP/2. do sends a request whose body comes as it likes.
 func each(t *testing.T, p func() *sectionOf, test func(t *testing.T, p *sectionOf)) {
 	for _, kind := range []string{"HTTP/1.1", "HTTP/1.1 with TLS", "h2c", "h2"} {

@@ -16,7 +16,42 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/quotient-go/quotient/internal/listen"
 )
+
+// loopbackConn is a connection in memory that seems to have come over the loopback interface.
+type loopbackConn struct{ net.Conn }
+
+func (loopbackConn) LocalAddr() net.Addr  { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 9090} }
+func (loopbackConn) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 5} }
+
+// watched reports when the other end has closed it.
+type watched struct {
+	net.Conn
+	ended chan time.Time
+}
+
+func (w watched) Read(p []byte) (int, error) {
+	n, err := w.Conn.Read(p)
+	if err != nil {
+		w.end()
+	}
+	return n, err
+}
+
+// Close is what a client does when the server asks it to leave.
+func (w watched) Close() error {
+	w.end()
+	return w.Conn.Close()
+}
+
+func (w watched) end() {
+	select {
+	case w.ended <- time.Now():
+	default:
+	}
+}
 
 // soon is how long what needs no waiting may take on a busy machine. It is shorter than each time-out of
 // Serve, so that what passes did not wait for one.
@@ -90,29 +125,20 @@ func operatorOf(t *testing.T, base string, config *tls.Config) *Client {
 	transport := &http.Transport{TLSClientConfig: config}
 	t.Cleanup(transport.CloseIdleConnections)
 	c, err := NewClient(base, BearerToken(secret), HTTPClient(&http.Client{Transport: transport}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return c
 }
 
-// counts are how many connections have not ended, and how many of them are of known callers.
-func (p *places) counts() (open, known int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.open, p.known
-}
-
 // become fails unless so many connections are there, and known, soon.
-func (p *places) become(t *testing.T, open, known int) {
+func become(t *testing.T, all *listen.Places, open, known int) {
 	t.Helper()
 	for end := time.Now().Add(2 * soon); ; time.Sleep(time.Millisecond) {
-		o, k := p.counts()
-		if o == open && k == known {
+		now := all.State()
+		if now.Open == open && now.Known == known {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatalf("%d connections, %d known; want %d and %d", o, k, open, known)
+			t.Fatalf("%+v, want %d connections and %d known", now, open, known)
 		}
 	}
 }
@@ -146,23 +172,21 @@ func TestStrangersDoNotKeepOperatorsOut(t *testing.T) {
 			h, _, _ := two(t, Token(secret), MountOpen("/ready", says200("ready")),
 				Logger(slog.New(slog.DiscardHandler)))
 			l, err := h.Listen(t.Context(), "tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			addr, base := l.Addr().String(), "http://"+l.Addr().String()
 			if tt.tls {
 				l, base = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{certificate}}),
 					"https://"+addr
 			}
-			all := newPlaces(l)
+			all := h.newPlaces()
 			ctx, cancel := context.WithCancel(t.Context())
 			served := make(chan error, 1)
-			go func() { served <- h.serve(ctx, all) }()
+			go func() { served <- h.serve(ctx, l, all) }()
 			first := operatorOf(t, base, &tls.Config{RootCAs: trusted})
 			second := operatorOf(t, base, &tls.Config{RootCAs: trusted})
 			askState(t, first)
 			leave := crowd(t, addr, manyStrangers, tt.act)
-			if open, _ := all.counts(); open > maxConns {
+			if open := all.State().Open; open > maxConns {
 				t.Errorf("%d connections", open)
 			}
 			askState(t, second)
@@ -170,10 +194,10 @@ func TestStrangersDoNotKeepOperatorsOut(t *testing.T) {
 				t.Error("an operator's connection was closed")
 			}
 			leave()
-			all.become(t, 2, 2)
+			become(t, all, 2, 2)
 			first.Close()
 			second.Close()
-			all.become(t, 0, 0)
+			become(t, all, 0, 0)
 			cancel()
 			if err := <-served; err != nil {
 				t.Errorf("Serve: %v", err)
@@ -198,12 +222,11 @@ func TestStrangersAreIdleForShort(t *testing.T) {
 		h2     bool
 		want   time.Duration
 	}{
-		"public": {[]Option{Token(secret)}, "", []string{"/openapi.json", "/"}, false, strangerIdle},
+		"public": {[]Option{Token(secret)}, "", []string{"/openapi.json", "/"}, false, listen.StrangerIdle},
 		"public, HTTP/2": {[]Option{Token(secret)}, "", []string{"/openapi.json", "/"}, true,
-			strangerIdle},
-		"public, and there is no token": {nil, "", []string{"/openapi.json", "/"}, false, strangerIdle},
-		"data": {[]Option{Token(secret)}, secret, []string{"/state"}, false,
-			idleTimeout},
+			listen.StrangerIdle},
+		"public, and there is no token": {nil, "", []string{"/openapi.json", "/"}, false, listen.StrangerIdle},
+		"data":                          {[]Option{Token(secret)}, secret, []string{"/state"}, false, idleTimeout},
 		// after GOAWAY
 		"data, HTTP/2": {[]Option{Token(secret)}, secret, []string{"/state"}, true,
 			idleTimeout + time.Second},
@@ -212,12 +235,11 @@ func TestStrangersAreIdleForShort(t *testing.T) {
 			idleTimeout},
 		"data, and then public": {[]Option{Token(secret)}, secret, []string{"/state", "/"}, false,
 			idleTimeout},
-		"open": {[]Option{Token(secret)}, "", []string{"/ready"}, false, strangerIdle},
+		"open": {[]Option{Token(secret)}, "", []string{"/ready"}, false, listen.StrangerIdle},
 		"open, with the token": {[]Option{Token(secret)}, secret, []string{"/ready"}, false,
-			strangerIdle},
-		"open, and there is no token": {nil, "", []string{"/ready"}, false, strangerIdle},
-		"mounted": {[]Option{Token(secret)}, secret, []string{"/metrics", "/ready"},
-			false, idleTimeout},
+			listen.StrangerIdle},
+		"open, and there is no token": {nil, "", []string{"/ready"}, false, listen.StrangerIdle},
+		"mounted":                     {[]Option{Token(secret)}, secret, []string{"/metrics", "/ready"}, false, idleTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -229,10 +251,10 @@ func TestStrangersAreIdleForShort(t *testing.T) {
 					l = tls.NewListener(l,
 						&tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: []string{"h2"}})
 				}
-				all := newPlaces(l)
+				all := h.newPlaces()
 				ctx, cancel := context.WithCancel(t.Context())
 				served := make(chan error, 1)
-				go func() { served <- h.serve(ctx, all) }()
+				go func() { served <- h.serve(ctx, l, all) }()
 				dialed, ended := 0, make(chan time.Time, 9)
 				transport := &http.Transport{
 					ForceAttemptHTTP2: tt.h2,
@@ -246,7 +268,7 @@ func TestStrangersAreIdleForShort(t *testing.T) {
 				}
 				var last time.Time
 				for _, path := range tt.paths {
-					time.Sleep(strangerIdle / 2)
+					time.Sleep(listen.StrangerIdle / 2)
 					last = time.Now()
 					ask(t, transport, map[bool]string{false: "http", true: "https"}[tt.h2], path, tt.secret)
 				}
@@ -255,8 +277,8 @@ func TestStrangersAreIdleForShort(t *testing.T) {
 						dialed, idle, tt.want)
 				}
 				synctest.Wait()
-				if open, known := all.counts(); open != 0 || known != 0 {
-					t.Errorf("%d connections, %d known; want none", open, known)
+				if now := all.State(); now.Open != 0 || now.Known != 0 {
+					t.Errorf("%+v, want none", now)
 				}
 				transport.CloseIdleConnections()
 				cancel()
@@ -272,85 +294,12 @@ func TestStrangersAreIdleForShort(t *testing.T) {
 func ask(t *testing.T, rt http.RoundTripper, scheme, path, secret string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, scheme+"://127.0.0.1:9090"+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if secret != "" {
 		req.Header.Set("Authorization", "Bearer "+secret)
 	}
 	resp, err := rt.RoundTrip(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, _ = io.Copy(io.Discard, resp.Body)
 	_ = resp.Body.Close()
-}
-
-// TestFullOfKnownCallers: when all places have known callers that are at work the next one waits until one of
-// them is idle or gone, and Close ends that wait.
-func TestFullOfKnownCallers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
-		p := newPlaces(inner)
-		accepted := make(chan net.Conn)
-		go func() {
-			defer close(accepted)
-			for {
-				conn, err := p.Accept()
-				if err != nil {
-					return
-				}
-				accepted <- conn
-			}
-		}()
-		dial := func() {
-			here, there := net.Pipe()
-			t.Cleanup(func() { _ = here.Close(); _ = there.Close() })
-			inner.conns <- there
-		}
-		var conns []net.Conn
-		for range maxConns {
-			dial()
-			conn := <-accepted
-			conns = append(conns, conn)
-			req, _ := http.NewRequestWithContext(p.remember(t.Context(), conn), http.MethodGet, "/", nil)
-			welcome(req)
-		}
-		waits := func() {
-			t.Helper()
-			synctest.Wait()
-			select {
-			case <-accepted:
-				t.Error("one too many was accepted")
-			default:
-			}
-		}
-		dial()
-		waits()
-		p.follow(conns[0], http.StateClosed)
-		conns = append(conns, <-accepted)
-		req, _ := http.NewRequestWithContext(p.remember(t.Context(), conns[maxConns]),
-			http.MethodGet, "/", nil)
-		welcome(req)
-		dial()
-		waits()
-		p.follow(conns[1], http.StateIdle) // it is closed for the one that waits
-		waits()                            // until it has ended
-		p.follow(conns[1], http.StateClosed)
-		<-accepted
-		if _, err := conns[1].Read(make([]byte, 1)); err == nil || len(p.taken) != maxConns ||
-			p.open != maxConns {
-			t.Errorf("%v: %d places of %d connections", err, len(p.taken), p.open)
-		}
-		for _, c := range p.taken {
-			c.known = true
-		}
-		p.known = len(p.taken)
-		dial()
-		waits()
-		_ = p.Close()
-		if _, more := <-accepted; more {
-			t.Error("accepted after Close")
-		}
-	})
 }

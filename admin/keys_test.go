@@ -8,7 +8,38 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/quotient-go/quotient"
 )
+
+// A key of a policy that learns comes with its paces and how much of each is used; another key without.
+func TestKeysHaveTheirPace(t *testing.T) {
+	rate := quotient.RuleState{Name: "second", Limit: 10, Share: 5, Window: 1e9, Burst: 5, Left: 4}
+	keys := newKeys("api", []quotient.KeyState{
+		{Key: "plain", Rules: []quotient.RuleState{rate}},
+		{Key: "learns", Rules: []quotient.RuleState{
+			rate,
+			{Name: "adaptive", Pace: 40, Share: 50, Limit: 100, Burst: 4, Left: 1},
+			{Name: "adaptive", Unit: "in-flight", Pace: 2.5, Share: 3, Limit: 9, Burst: 3, Left: -1},
+			{Name: "adaptive", Unit: "tokens", Pace: 0.5, Burst: 1, Left: 2},
+		}},
+	}).Keys
+	if keys[0].Learned != nil || keys[0].Rate != 0 {
+		t.Errorf("a key without a policy has learned %+v", keys[0])
+	}
+	if keys[1].Rate != 40 || len(keys[1].Learned) != 3 {
+		t.Fatalf("%+v", keys[1])
+	}
+	for i, want := range []Learned{
+		{Unit: "", Pace: 40, Used: 0.75, Share: 50, Ceiling: 100},
+		{Unit: "in-flight", Pace: 2.5, Used: 1, Share: 3, Ceiling: 9},
+		{Unit: "tokens", Pace: 0.5, Used: 0},
+	} {
+		if got := keys[1].Learned[i]; got != want {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+	}
+}
 
 // TestScansAreShared: within a second all who ask the same get the same answer, and only then is there
 // another look.
@@ -16,7 +47,7 @@ func TestScansAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t)
 		h := quiet(t, l)
-		count := func(path string) int { return len(decode[Keys](t, get(path).send(h)).Keys) }
+		count := func(path string) int { return len(decode[Keys](t, get(path).send(t, h)).Keys) }
 		l.Allow("a")
 		if n := count("/keys"); n != 1 {
 			t.Errorf("%d keys", n)
@@ -43,7 +74,6 @@ func TestScansAreOneAtATime(t *testing.T) {
 		l := newLimiter(t)
 		h := quiet(t, l).(*Handler)
 		h.api.scans.place <- struct{}{} // one that takes long
-		c := readContract(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		answers := make(chan *httptest.ResponseRecorder)
 		ask := func(ctx context.Context, path string) {
@@ -63,7 +93,6 @@ func TestScansAreOneAtATime(t *testing.T) {
 			if rec.Code != http.StatusServiceUnavailable {
 				t.Errorf("a client that has gone: %d", rec.Code)
 			}
-			documented(t, c, "/keys", "GET", rec.Code, rec.Header(), rec.Body.Bytes())
 		}
 		if <-h.api.scans.place; (<-answers).Code != http.StatusOK || len(h.api.scans.done) != 1 {
 			t.Errorf("%d scans, want that of the client who waited", len(h.api.scans.done))
@@ -82,7 +111,7 @@ func TestScansAreForgotten(t *testing.T) {
 	l := newLimiter(t)
 	h := quiet(t, l).(*Handler)
 	for i := range 100 {
-		if rec := get(fmt.Sprintf("/keys?top=%d", i+1)).send(h); rec.Code != http.StatusOK ||
+		if rec := get(fmt.Sprintf("/keys?top=%d", i+1)).send(t, h); rec.Code != http.StatusOK ||
 			len(h.api.scans.done) > mostScans {
 			t.Fatalf("%d, %d answers are kept", rec.Code, len(h.api.scans.done))
 		}
