@@ -2,48 +2,17 @@ package httplimit
 
 import (
 	"math"
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/dunglas/httpsfv"
 	"pgregory.net/rapid"
 
 	"github.com/quotient-go/quotient"
-	"github.com/quotient-go/quotient/policy"
 )
-
-// Transport understands what Middleware sends, from a host that it does not know.
-func TestFieldsRoundTrip(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, set := range []FieldSet{FieldsDraft11, FieldsXRateLimit} {
-			server := limiter(t,
-				quotient.Limit{Rates: []quotient.Rate{{Name: "mi\"nute é", Events: 100, Per: time.Minute,
-					Burst: 100}}, InFlight: 5})
-			n := serve(t, Middleware(server, Path(), SendFields(set))(ok))
-			l, heard := learning(t)
-			tr := &Transport{Base: &http.Transport{DialContext: n.dial, DisableKeepAlives: true}, Limiter: l}
-			for left := 99.0; left > 96; left-- {
-				resp, err := tr.RoundTrip(request(t, "http://unknown.example/", nil))
-				if err != nil {
-					t.Fatal(err)
-				}
-				_ = resp.Body.Close()
-				want := policy.Feedback{Outcome: policy.Success}
-				want.Quotas[0] = policy.Quota{Limit: 100, Remaining: left,
-					Reset: time.Duration(math.Ceil((100-left)*.6)) * time.Second}
-				heard.learned(t, want)
-			}
-			if tr.Garbage() != 0 {
-				t.Errorf("set %d: garbage %d", set, tr.Garbage())
-			}
-		}
-	})
-}
 
 // A rule in whole events and seconds is never above the rule itself.
 func TestRulesInWhole(t *testing.T) {
@@ -136,9 +105,7 @@ func members(t interface{ Fatalf(string, ...any) }, value, integer string) (name
 
 // FuzzQuoted checks that any name becomes one String, from which it can be read again.
 func FuzzQuoted(f *testing.F) {
-	for _, name := range []string{"", "minute", `a"b\c`, "é", "%41", "\x00\x7f\xff", "a\r\nb"} {
-		f.Add(name)
-	}
+	addAll(f, "", "minute", `a"b\c`, "a\\", "é", "%41", "\x00\x7f\xff", "a\r\nb: c")
 	f.Fuzz(func(t *testing.T, name string) {
 		item, err := httpsfv.UnmarshalItem([]string{quoted(name)})
 		if err != nil {
