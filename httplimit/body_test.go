@@ -270,33 +270,6 @@ func TestRoomThatIsGoneAgain(t *testing.T) {
 	})
 }
 
-// The same, by chance: of many that come at once, all that wait were read.
-func TestWhoWaitsWasRead(t *testing.T) {
-	for range 100 {
-		synctest.Test(t, func(t *testing.T) {
-			l, over := limiter(t, oneSlot), make(chan bool)
-			h := handle(l, func(http.ResponseWriter, *http.Request) { <-over }, Wait(Forever))
-			bodies := make([]*body, 16)
-			for i := range bodies {
-				bodies[i] = newBody("text")
-				r := post(t, bodies[i])
-				go ask(h, r)
-			}
-			synctest.Wait()
-			unread := 0
-			for _, b := range bodies {
-				unread += b.Reader.(*strings.Reader).Len() / len("text")
-			}
-			if unread > 1 {
-				t.Errorf("%d bodies are unread, want at most that of the request that has the slot", unread)
-			}
-			close(over)
-			synctest.Wait()
-			idle(t, l)
-		})
-	}
-}
-
 // Within the limit nothing is read before the handler asks for it.
 func TestBodyIsNotTouchedWithoutWaiting(t *testing.T) {
 	for _, opts := range [][]Option{nil, {Wait(time.Hour)}, {Wait(Forever)}} {

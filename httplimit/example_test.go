@@ -41,11 +41,7 @@ func Example() {
 // back.
 func ExampleMiddleware() {
 	limit := quotient.Rates(quotient.Rate{Name: "minute", Events: 2, Per: time.Minute, Burst: 2})
-	limiter, err := quotient.New(limit)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	limiter := quotient.Must(quotient.New(limit))
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /hello", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") })
 	server := httptest.NewServer(httplimit.Middleware(limiter, httplimit.Path())(mux))
@@ -70,11 +66,7 @@ func ExampleMiddleware() {
 // A request over the limit waits for its turn, for a second at most. Here that is the second of two, which
 // come at once under a limit of one each 50 ms.
 func ExampleWait() {
-	limiter, err := quotient.New(quotient.Rates(quotient.Every(50 * time.Millisecond)))
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	limiter := quotient.Must(quotient.New(quotient.Rates(quotient.Every(50 * time.Millisecond))))
 	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") })
 	patient := httplimit.Middleware(limiter, httplimit.Path(), httplimit.Wait(time.Second))(hello)
 	for range 2 {
@@ -95,12 +87,8 @@ func ExampleTransport() {
 	}))
 	defer server.Close()
 
-	limiter, err := quotient.New(quotient.Limit{Rates: []quotient.Rate{quotient.Every(10 * time.Millisecond)},
-		InFlight: 4})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	rates := []quotient.Rate{quotient.Every(10 * time.Millisecond)}
+	limiter := quotient.Must(quotient.New(quotient.Limit{Rates: rates, InFlight: 4}))
 	client := &http.Client{Transport: &httplimit.Transport{Limiter: limiter}}
 	start := time.Now()
 	for range 3 {
@@ -136,12 +124,8 @@ func ExampleTransport_retry() {
 	}))
 	defer server.Close()
 
-	limiter, err := quotient.New(quotient.Rates(quotient.PerSecond(100)),
-		quotient.Policy(policy.AIMD{}), quotient.BeyondShare())
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	limiter := quotient.Must(quotient.New(quotient.Rates(quotient.PerSecond(100)),
+		quotient.Policy(policy.AIMD{}), quotient.BeyondShare()))
 	client := &http.Client{Transport: &httplimit.Transport{Limiter: limiter}}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -211,12 +195,8 @@ func ExamplePattern() {
 
 // Each answer shows a client where it stands.
 func ExampleSendFields() {
-	l, err := quotient.New(
-		quotient.Limit{Rates: []quotient.Rate{{Name: "minute", Events: 100, Per: time.Minute, Burst: 100}},
-			InFlight: 10})
-	if err != nil {
-		panic(err)
-	}
+	rates := []quotient.Rate{{Name: "minute", Events: 100, Per: time.Minute, Burst: 100}}
+	l := quotient.Must(quotient.New(quotient.Limit{Rates: rates, InFlight: 10}))
 	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "hello")
 	})

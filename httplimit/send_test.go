@@ -353,28 +353,6 @@ func TestFieldsAreNoFeedback(t *testing.T) {
 	}
 }
 
-// Transport understands what Middleware sends, from a host that it does not know.
-func TestFieldsRoundTrip(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, set := range []FieldSet{FieldsDraft11, FieldsXRateLimit} {
-			minute := quotient.Rate{Name: "mi\"nute é", Events: 100, Per: time.Minute, Burst: 100}
-			h := handle(limiter(t, quotient.Limit{Rates: []quotient.Rate{minute}, InFlight: 5}), ok, SendFields(set))
-			l, heard := learning(t)
-			tr := &Transport{Base: recorder{h}, Limiter: l}
-			for left := 99.0; left > 96; left-- {
-				in := get(t, "/")
-				in.URL.Host = "unknown.example"
-				roundTrip(t, tr, in)
-				heard.learned(t, gives(policy.Success, 0, policy.Quota{Limit: 100, Remaining: left,
-					Reset: time.Duration(math.Ceil((100-left)*.6)) * time.Second}))
-			}
-			if tr.Garbage() != 0 {
-				t.Errorf("set %d: garbage %d", set, tr.Garbage())
-			}
-		}
-	})
-}
-
 // The fields of a Middleware in front about its own limit last no longer than the refusal of one behind it.
 func TestFieldsInFrontAgreeWithARefusalBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -530,6 +508,11 @@ func agreesX(t *rapid.T, w *httptest.ResponseRecorder) {
 			t.Fatalf("%s: %q", name, w.Header()[name])
 		}
 		x[i] = n
+	}
+	heard, garbage := anyUpstream.Feedback(w.Code, w.Header(), time.Time{})
+	want := policy.Quota{Limit: float64(x[0]), Remaining: float64(x[1]), Reset: inSeconds(float64(x[2]))}
+	if heard.Quotas[0] != want || garbage != 0 {
+		t.Fatalf("our own client understands %+v of %v", heard, w.Header())
 	}
 	retry, err := strconv.ParseInt(w.Header().Get("Retry-After"), 10, 64)
 	switch {
