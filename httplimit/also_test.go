@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -196,12 +197,11 @@ func TestAlsoHoldsStreams(t *testing.T) {
 func TestAlsoFromManyGoroutines(t *testing.T) {
 	own, other := limiter(t, slots(5)), limiter(t, slots(4))
 	h := Middleware(own, query("a"), Also(other, query("b")), SendFields(FieldsDraft11))(ok)
-	done := make(chan struct{})
+	var all sync.WaitGroup
 	for range 8 {
-		go func() {
-			defer func() { done <- struct{}{} }()
+		all.Go(func() {
 			for range 500 {
-				r := get(t, "/?a="+string(rune('a'+rand.N(3)))+"&b="+string(rune('a'+rand.N(3))))
+				r := get(t, fmt.Sprintf("/?a=%d&b=%d", rand.N(3), rand.N(3)))
 				if rand.N(4) == 0 {
 					r.Header.Set("Upgrade", "x")
 				}
@@ -209,15 +209,13 @@ func TestAlsoFromManyGoroutines(t *testing.T) {
 					t.Errorf("status %d", code)
 				}
 			}
-		}()
+		})
 	}
-	for range 8 {
-		receive(t, done, "end")
-	}
+	all.Wait()
 	idle(t, own)
 	idle(t, other)
-	if a, b := own.Stats(), other.Stats(); a.Admitted != b.Admitted ||
-		a.Cancelled != b.Refused[quotient.ReasonInFlight] {
+	a, b := own.Stats(), other.Stats()
+	if a.Admitted != b.Admitted || a.Cancelled != b.Refused[quotient.ReasonInFlight] {
 		t.Errorf("%+v\n%+v", a, b)
 	}
 }

@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"maps"
 	"net/http"
 	"strconv"
 	"testing"
@@ -31,8 +32,7 @@ func TestFieldsAllocateTwice(t *testing.T) {
 // deaf is a policy that gets every sample and keeps nothing.
 type deaf struct{}
 
-func (d deaf) New(uint64) policy.Controller { return d }
-
+func (d deaf) New(uint64) policy.Controller                    { return d }
 func (deaf) Next(_ policy.Sample, b policy.Bounds) policy.Pace { return policy.Pace{Rate: b.Ceiling} }
 
 // targets are requests for 1,000 different paths.
@@ -111,51 +111,60 @@ func BenchmarkTransport(b *testing.B) {
 	}
 }
 
-// usualHeader is what an answer has without a word about limits.
-func usualHeader() http.Header {
-	return fields(
-		"Date", "Sat, 21 Nov 2026 16:00:00 GMT", "Content-Type", "application/json; charset=utf-8",
-		"Content-Length", "1234",
-		"Connection", "keep-alive", "Cache-Control", "private, max-age=0", "Etag", `"abc"`, "Vary", "Accept",
-		"Server", "nginx",
-		"X-Request-Id", "0123456789abcdef", "X-Frame-Options", "DENY", "X-Content-Type-Options", "nosniff",
-		"Strict-Transport-Security", "max-age=31536000", "Content-Security-Policy", "default-src 'none'",
-		"Referrer-Policy", "no-referrer",
-		"Access-Control-Allow-Origin", "*", "Via", "1.1 proxy",
-	)
+// usual is the answers that policies learn from, among the fields of a usual one. The first eight allocate nothing.
+var usual = []struct {
+	name, host string
+	status     int
+	fields     http.Header
+}{
+	{"nothing/any", "example.com", 200, nil},
+	{"nothing/github", "api.github.com", 200, nil},
+	{"nothing/openai", "api.openai.com", 200, nil},
+	{"nothing/slack", "slack.com", 200, nil},
+	{"epoch", "api.github.com", 200, fields("X-RateLimit-Limit", "5000", "X-RateLimit-Remaining", "4999",
+		"X-RateLimit-Reset", "1795276830")},
+	{"durations", "api.openai.com", 200, fields(
+		"X-RateLimit-Limit-Requests", "60", "X-RateLimit-Remaining-Requests", "59",
+		"X-RateLimit-Reset-Requests", "1s", "X-RateLimit-Limit-Tokens", "60000",
+		"X-RateLimit-Remaining-Tokens", "59000", "X-RateLimit-Reset-Tokens", "6m0s")},
+	{"instants", "api.anthropic.com", 200, fields("Anthropic-RateLimit-Tokens-Limit", "10",
+		"Anthropic-RateLimit-Tokens-Remaining", "5", "Anthropic-RateLimit-Tokens-Reset", "2026-11-21T16:00:30Z")},
+	{"any", "example.com", 200, fields("X-RateLimit-Limit", "100", "X-RateLimit-Remaining", "50",
+		"X-RateLimit-Reset", "30")},
+	{"list", "example.com", 200, fields("RateLimit-Policy", `"minute";q=100;w=60`, "RateLimit", `"minute";r=50;t=30`)},
+	{"dictionary", "example.com", 200, fields("RateLimit", "limit=100, remaining=50, reset=5")},
+	{"refusal", "example.com", 429, fields("Retry-After", "30")},
 }
 
-// BenchmarkFeedback is what an answer costs that a policy learns from, among the fields of a usual one.
+// amongUsual is fields among those of an answer without a word about limits.
+func amongUsual(h http.Header) http.Header {
+	all := fields(
+		"Date", "Sat, 21 Nov 2026 16:00:00 GMT", "Content-Type", "application/json; charset=utf-8",
+		"Content-Length", "1234", "Connection", "keep-alive", "Cache-Control", "private, max-age=0", "Etag", `"abc"`,
+		"Vary", "Accept", "Server", "nginx", "X-Request-Id", "0123456789abcdef", "X-Frame-Options", "DENY",
+		"X-Content-Type-Options", "nosniff", "Strict-Transport-Security", "max-age=31536000",
+		"Content-Security-Policy", "default-src 'none'", "Referrer-Policy", "no-referrer",
+		"Access-Control-Allow-Origin", "*", "Via", "1.1 proxy",
+	)
+	maps.Copy(all, h)
+	return all
+}
+
+func TestFeedbackDoesNotAllocate(t *testing.T) {
+	for _, tt := range usual[:8] {
+		h := amongUsual(tt.fields)
+		read := func() { ProfileFor(tt.host).Feedback(tt.status, h, time.Time{}) }
+		if n := testing.AllocsPerRun(100, read); n != 0 {
+			t.Errorf("%s: %v allocations, want 0", tt.name, n)
+		}
+	}
+}
+
+// BenchmarkFeedback is what an answer costs that a policy learns from.
 func BenchmarkFeedback(b *testing.B) {
-	for _, bb := range []struct {
-		name, host string
-		status     int
-		fields     []string
-	}{
-		{"nothing/any", "example.com", 200, nil},
-		{"nothing/github", "api.github.com", 200, nil},
-		{"nothing/openai", "api.openai.com", 200, nil},
-		{"nothing/slack", "slack.com", 200, nil},
-		{"epoch", "api.github.com", 200,
-			[]string{"X-RateLimit-Limit", "5000", "X-RateLimit-Remaining", "4999", "X-RateLimit-Reset",
-				"1795276830"}},
-		{"durations", "api.openai.com", 200, []string{
-			"X-RateLimit-Limit-Requests", "60", "X-RateLimit-Remaining-Requests", "59",
-			"X-RateLimit-Reset-Requests", "1s",
-			"X-RateLimit-Limit-Tokens", "60000", "X-RateLimit-Remaining-Tokens", "59000",
-			"X-RateLimit-Reset-Tokens", "6m0s"}},
-		{"any", "example.com", 200,
-			[]string{"X-RateLimit-Limit", "100", "X-RateLimit-Remaining", "50", "X-RateLimit-Reset", "30"}},
-		{"list", "example.com", 200,
-			[]string{"RateLimit-Policy", `"minute";q=100;w=60`, "RateLimit", `"minute";r=50;t=30`}},
-		{"dictionary", "example.com", 200, []string{"RateLimit", "limit=100, remaining=50, reset=5"}},
-		{"refusal", "example.com", 429, []string{"Retry-After", "30"}},
-	} {
+	for _, bb := range usual {
 		b.Run(bb.name, func(b *testing.B) {
-			h := usualHeader()
-			for name, values := range fields(bb.fields...) {
-				h[name] = values
-			}
+			h := amongUsual(bb.fields)
 			b.ReportAllocs()
 			for b.Loop() {
 				profileOf(bb.host).Feedback(bb.status, h, time.Time{})

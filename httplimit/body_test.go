@@ -127,18 +127,16 @@ func TestLeavingClientIsNoticed(t *testing.T) {
 		"chunked, of 64 KiB":   chunked(long[1:]),
 		"HTTP/1.0, small POST": "POST / HTTP/1.0\r\nContent-Length: 1\r\n\r\nx",
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				g := serveGated(t)
-				c := g.send(t, raw)
-				time.Sleep(24 * time.Hour)
-				g.waiting(t, 1)
-				_ = c.Close()
-				g.waiting(t, 0)
-				if g.over(t); g.served > 0 {
-					t.Error("the handler ran for a client that had left")
-				}
-			})
+		bubble(t, name, func(t *testing.T) {
+			g := serveGated(t)
+			c := g.send(t, raw)
+			time.Sleep(24 * time.Hour)
+			g.waiting(t, 1)
+			_ = c.Close()
+			g.waiting(t, 0)
+			if g.over(t); g.served > 0 {
+				t.Error("the handler ran for a client that had left")
+			}
 		})
 	}
 }
@@ -146,15 +144,13 @@ func TestLeavingClientIsNoticed(t *testing.T) {
 func TestBodyIsReplayed(t *testing.T) {
 	for _, text := range []string{"", "text", long[1:], long, strings.Repeat("abcdefgh", 1<<17)} {
 		for framing, raw := range map[string]string{"chunked": chunked(text), "sized": sized(text)} {
-			t.Run(fmt.Sprint(framing, " ", len(text)), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					g := serveGated(t)
-					c := g.send(t, raw)
-					g.waiting(t, 1)
-					time.Sleep(5 * time.Second)
-					g.echoed(t, "", c, text)
-					g.over(t)
-				})
+			bubble(t, fmt.Sprint(framing, " ", len(text)), func(t *testing.T) {
+				g := serveGated(t)
+				c := g.send(t, raw)
+				g.waiting(t, 1)
+				time.Sleep(5 * time.Second)
+				g.echoed(t, "", c, text)
+				g.over(t)
 			})
 		}
 	}
@@ -166,17 +162,15 @@ func TestWaitWithAnUnreadBodyIsBounded(t *testing.T) {
 		"expect": head + "Expect: 100-Continue\r\nContent-Length: 4\r\n\r\n",
 	} {
 		for _, bound := range []time.Duration{defaultUnreadBodyWait, time.Minute} {
-			t.Run(name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					g := serveGated(t, UnreadBodyWait(bound))
-					start := time.Now()
-					resp := g.refused(t, g.send(t, raw), start, bound)
-					text, again := readAll(t, resp.Body), resp.Header.Get("Retry-After")
-					if !strings.Contains(text, `"violated-policies":["in-flight"]`) || again != "1" {
-						t.Errorf("body %s, Retry-After %q", text, again)
-					}
-					g.over(t)
-				})
+			bubble(t, name, func(t *testing.T) {
+				g := serveGated(t, UnreadBodyWait(bound))
+				start := time.Now()
+				resp := g.refused(t, g.send(t, raw), start, bound)
+				text, again := readAll(t, resp.Body), resp.Header.Get("Retry-After")
+				if !strings.Contains(text, `"violated-policies":["in-flight"]`) || again != "1" {
+					t.Errorf("body %s, Retry-After %q", text, again)
+				}
+				g.over(t)
 			})
 		}
 	}
@@ -372,27 +366,25 @@ func TestAnnouncedBodiesAreNotCounted(t *testing.T) {
 		"one key":   func(int) string { return "flood" },
 		"many keys": func(i int) string { return fmt.Sprint("flood", i) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				g, start := serveGated(t), time.Now()
-				conns := make([]net.Conn, flooders)
-				for i := range conns {
-					conns[i] = g.post(t, key(i), maxBuffer, "")
+		bubble(t, name, func(t *testing.T) {
+			g, start := serveGated(t), time.Now()
+			conns := make([]net.Conn, flooders)
+			for i := range conns {
+				conns[i] = g.post(t, key(i), maxBuffer, "")
+			}
+			text := long[1:]
+			other := g.post(t, "other", len(text), text)
+			g.waiting(t, 1)
+			time.Sleep(defaultUnreadBodyWait)
+			for _, c := range conns {
+				if resp := g.refused(t, c, start, defaultUnreadBodyWait); !resp.Close {
+					t.Fatal("a body that does not come: the connection goes on")
 				}
-				text := long[1:]
-				other := g.post(t, "other", len(text), text)
-				g.waiting(t, 1)
-				time.Sleep(defaultUnreadBodyWait)
-				for _, c := range conns {
-					if resp := g.refused(t, c, start, defaultUnreadBodyWait); !resp.Close {
-						t.Fatal("a body that does not come: the connection goes on")
-					}
-				}
-				time.Sleep(time.Hour)
-				g.waiting(t, 1)
-				g.echoed(t, "other", other, text)
-				g.over(t)
-			})
+			}
+			time.Sleep(time.Hour)
+			g.waiting(t, 1)
+			g.echoed(t, "other", other, text)
+			g.over(t)
 		})
 	}
 }

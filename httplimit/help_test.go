@@ -157,8 +157,7 @@ func (n *network) Accept() (net.Conn, error) {
 	}
 }
 
-func (n *network) Close() error { n.once.Do(func() { close(n.closed) }); return nil }
-
+func (n *network) Close() error   { n.once.Do(func() { close(n.closed) }); return nil }
 func (n *network) Addr() net.Addr { return &net.UnixAddr{Name: "memory", Net: "unix"} }
 
 // dial connects to the server, as http.Transport.DialContext.
@@ -285,11 +284,9 @@ var nothing = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 // noWriter is an http.ResponseWriter that does nothing.
 type noWriter struct{ header http.Header }
 
-func (w noWriter) Header() http.Header { return w.header }
-
+func (w noWriter) Header() http.Header         { return w.header }
 func (w noWriter) Write(p []byte) (int, error) { return len(p), nil }
-
-func (w noWriter) WriteHeader(int) {}
+func (w noWriter) WriteHeader(int)             {}
 
 // ask sends one request to a handler and returns the answer.
 func ask(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
@@ -326,4 +323,10 @@ func elapsed(t *testing.T, start time.Time, want time.Duration) {
 	if got := time.Since(start); got != want {
 		t.Errorf("after %v, want %v", got, want)
 	}
+}
+
+// bubble runs a test of a name in fake time.
+func bubble(t *testing.T, name string, test func(*testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
 }

@@ -36,20 +36,18 @@ func TestRefusals(t *testing.T) {
 		{"share, waiting", oneSlot, halves, Forever, 503, "1", "in-flight"},
 		{"share, bounded wait", oneSlot, halves, time.Minute, 503, "1", "in-flight"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				opts, waits := []quotient.Option{}, []Option{}
-				if tt.opt != nil {
-					opts = append(opts, tt.opt)
-				}
-				if tt.wait > 0 {
-					waits = append(waits, Wait(tt.wait))
-				}
-				l := limiter(t, tt.limit, opts...)
-				l.TryAcquire("/")
-				w := ask(handle(l, ok, waits...), get(t, "/"))
-				checkRefusal(t, w, tt.status, tt.retryAfter, []string{tt.violated})
-			})
+		bubble(t, tt.name, func(t *testing.T) {
+			opts, waits := []quotient.Option{}, []Option{}
+			if tt.opt != nil {
+				opts = append(opts, tt.opt)
+			}
+			if tt.wait > 0 {
+				waits = append(waits, Wait(tt.wait))
+			}
+			l := limiter(t, tt.limit, opts...)
+			l.TryAcquire("/")
+			w := ask(handle(l, ok, waits...), get(t, "/"))
+			checkRefusal(t, w, tt.status, tt.retryAfter, []string{tt.violated})
 		})
 	}
 }
@@ -212,9 +210,7 @@ func shortages() []shortage {
 func TestReasonAfterAWait(t *testing.T) {
 	for _, tt := range shortages() {
 		for _, method := range []string{"GET", "POST"} {
-			t.Run(tt.name+", "+method, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) { refusedFor(t, tt, method) })
-			})
+			bubble(t, tt.name+", "+method, func(t *testing.T) { refusedFor(t, tt, method) })
 		}
 	}
 }

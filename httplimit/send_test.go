@@ -66,11 +66,12 @@ func TestFields(t *testing.T) {
 		policies, current, x string
 		replicas             int
 	}{
-		"nothing":          {},
-		"denied":           {limit: quotient.Limit{Deny: true}},
-		"a large burst":    {both(0, large), `"minute";q=250;w=150`, `"minute";r=249;t=1`, "250 249 1", 1},
-		"rate":             {both(0, minute), q100, r49, x49, 1},
-		"rates":            {both(0, hour, minute), `"hour";q=1000;w=3600, ` + q100, `"hour";r=999;t=4, ` + r49, x49, 1},
+		"nothing":       {},
+		"denied":        {limit: quotient.Limit{Deny: true}},
+		"a large burst": {both(0, large), `"minute";q=250;w=150`, `"minute";r=249;t=1`, "250 249 1", 1},
+		"rate":          {both(0, minute), q100, r49, x49, 1},
+		"rates": {both(0, hour, minute), `"hour";q=1000;w=3600, ` + q100, `"hour";r=999;t=4, ` + r49,
+			x49, 1},
 		"slots":            {both(10), q10, r9, "", 1},
 		"rate and slots":   {both(10, minute), q100 + ", " + q10, r49 + ", " + r9, x49, 1},
 		"of four replicas": {both(0, large), `"minute";q=250;w=150`, `"minute";r=61;t=3`, "250 61 3", 4},

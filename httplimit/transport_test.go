@@ -369,57 +369,39 @@ func TestBodyOf101IsADuplex(t *testing.T) {
 	idle(t, l)
 }
 
-// recovers is an upstream that refuses all with a Retry-After for some seconds.
-type recovers struct{ at time.Time }
-
-func (u recovers) RoundTrip(*http.Request) (*http.Response, error) {
-	time.Sleep(10 * time.Millisecond)
-	resp := &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: http.NoBody}
-	if time.Now().Before(u.at) {
-		resp.StatusCode = http.StatusTooManyRequests
-		resp.Header.Set("Retry-After", "5")
-	}
-	return resp, nil
-}
-
 // After a Retry-After of five seconds clients with a time-out of half a minute wait. One whose time-out ends
 // before is refused at once, and gets the end of the pause.
 func TestTransportWaitsForAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := quotient.New(quotient.Rates(quotient.PerSecond(100)), quotient.Policy(policy.Tracking{}),
-			quotient.BeyondShare())
-		if err != nil {
-			t.Fatal(err)
-		}
-		rt := &Transport{Base: recovers{time.Now().Add(5 * time.Second)}, Limiter: l}
-		get := func(timeout time.Duration) error {
+		l := limiter(t, rates(quotient.PerSecond(100)), quotient.Policy(policy.Tracking{}), quotient.BeyondShare())
+		recovers := time.Now().Add(5 * time.Second)
+		rt := &Transport{Limiter: l, Base: base(func(r *http.Request) (*http.Response, error) {
+			time.Sleep(10 * time.Millisecond)
+			if time.Now().Before(recovers) {
+				return answers(429, http.NoBody, "Retry-After", "5")(r)
+			}
+			return answers(200, http.NoBody)(r)
+		})}
+		ask := func(timeout time.Duration) error {
 			ctx, cancel := context.WithTimeout(t.Context(), timeout)
 			defer cancel()
-			req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://api.example/", http.NoBody)
-			if err != nil {
-				return err
-			}
-			resp, err := rt.RoundTrip(req)
-			if err != nil {
-				return err
-			}
-			return resp.Body.Close()
+			_, err := rt.RoundTrip(request(t, "http://api.example/", nil).WithContext(ctx))
+			return err
 		}
 		for range 3 {
-			if err := get(time.Minute); err != nil {
+			if err := ask(time.Minute); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(500 * time.Millisecond)
 		}
 		var limited *quotient.LimitedError
-		if err := get(3 * time.Second); !errors.As(err, &limited) ||
-			limited.Reason != quotient.ReasonDeadline ||
+		if err := ask(3 * time.Second); !errors.As(err, &limited) || limited.Reason != quotient.ReasonDeadline ||
 			limited.RetryAfter < 4*time.Second || limited.RetryAfter > 6*time.Second {
 			t.Errorf("%v, want to be refused at once until the end of the pause", err)
 		}
 		done := make(chan error, 3)
 		for range cap(done) {
-			go func() { done <- get(30 * time.Second) }()
+			go func() { done <- ask(30 * time.Second) }()
 		}
 		for range cap(done) {
 			if err := <-done; err != nil {
@@ -456,36 +438,32 @@ func TestTransportReportsQuotas(t *testing.T) {
 	quota := policy.Quota{Limit: 60, Remaining: 12, Reset: 30 * time.Second}
 	mine := &Profile{Throttled: []int{499}, Quotas: []Fields{family("mine")}}
 	hosts := map[string]*Profile{"mine.example": mine, "git.example:8080": ProfileFor("github.com")}
+	after := []string{"Retry-After", "9"}
+	x := []string{"X-RateLimit-Limit", "60", "X-RateLimit-Remaining", "12", "X-RateLimit-Reset", "30"}
+	success, throttled := policy.Success, policy.Throttled
 	for _, tt := range []struct {
 		url    string
 		status int
 		fields []string
 		want   policy.Feedback
 	}{
-		{"http://h/", 200, []string{"X-RateLimit-Limit", "60", "X-RateLimit-Remaining", "12",
-			"X-RateLimit-Reset", "30"}, gives(policy.Success, 0, quota)},
+		{"http://h/", 200, x, gives(success, 0, quota)}, {"http://h/", 403, after, gives(success, 0)},
 		{"http://h/", 429, []string{"RateLimit-Policy", `"m";q=60;w=60`, "RateLimit", `"m";r=12;t=30`},
-			gives(policy.Throttled, 0, quota)},
-		{"http://h/", 403, []string{"Retry-After", "9"}, gives(policy.Success, 0)},
-		{"http://API.GitHub.com/", 403, []string{"Retry-After", "9"}, gives(policy.Throttled, 9*time.Second)},
-		{"http://git.example:8080/", 403, []string{"Retry-After", "9"},
-			gives(policy.Throttled, 9*time.Second)},
-		{"http://git.example/", 403, []string{"Retry-After", "9"}, gives(policy.Success, 0)},
-		{"http://MINE.example:80/", 200,
-			[]string{"Mine-Limit", "60", "Mine-Remaining", "12", "Mine-Reset", "30"},
-			gives(policy.Success, 0, quota)},
-		{"http://mine.example/", 499, nil, gives(policy.Throttled, 0)},
-		{"http://mine.example/", 200, []string{"X-RateLimit-Limit", "60", "X-RateLimit-Remaining", "12"},
-			gives(policy.Success, 0)},
+			gives(throttled, 0, quota)},
+		{"http://API.GitHub.com/", 403, after, gives(throttled, 9*time.Second)},
+		{"http://git.example:8080/", 403, after, gives(throttled, 9*time.Second)},
+		{"http://git.example/", 403, after, gives(success, 0)},
+		{"http://MINE.example:80/", 200, []string{"Mine-Limit", "60", "Mine-Remaining", "12", "Mine-Reset", "30"},
+			gives(success, 0, quota)},
+		{"http://mine.example/", 499, nil, gives(throttled, 0)}, {"http://mine.example/", 200, x, gives(success, 0)},
 		{"http://api.anthropic.com/", 529, nil, gives(policy.Unavailable, 0)},
 	} {
 		l, heard := learning(t)
 		tr := &Transport{Base: answers(tt.status, http.NoBody, tt.fields...), Limiter: l}
 		tr.Profile = func(host string) *Profile { return hosts[host] }
 		roundTrip(t, tr, request(t, tt.url, nil))
-		heard.learned(t, tt.want)
-		if n := tr.Garbage(); n != 0 {
-			t.Errorf("%s: garbage %d, want 0", tt.url, n)
+		if heard.learned(t, tt.want); tr.Garbage() != 0 {
+			t.Errorf("%s: garbage %d, want 0", tt.url, tr.Garbage())
 		}
 	}
 }

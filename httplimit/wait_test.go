@@ -153,19 +153,17 @@ func TestShorterBoundOfAWait(t *testing.T) {
 		{"unread body, long", nil, []Option{Wait(time.Minute), UnreadBodyWait(time.Hour)}, long, time.Minute},
 		{"forever, unread body", nil, []Option{Wait(Forever)}, long, defaultUnreadBodyWait},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := limiter(t, oneSlot, tt.limit...)
-				held, _ := l.TryAcquire("/")
-				r, start := get(t, "/"), time.Now()
-				if tt.body != "" {
-					r = post(t, newBody(tt.body))
-				}
-				checkRefusal(t, ask(handle(l, ok, tt.opts...), r), 429, "1", []string{"in-flight"})
-				elapsed(t, start, tt.want)
-				held.Release()
-				idle(t, l)
-			})
+		bubble(t, tt.name, func(t *testing.T) {
+			l := limiter(t, oneSlot, tt.limit...)
+			held, _ := l.TryAcquire("/")
+			r, start := get(t, "/"), time.Now()
+			if tt.body != "" {
+				r = post(t, newBody(tt.body))
+			}
+			checkRefusal(t, ask(handle(l, ok, tt.opts...), r), 429, "1", []string{"in-flight"})
+			elapsed(t, start, tt.want)
+			held.Release()
+			idle(t, l)
 		})
 	}
 }
@@ -231,20 +229,18 @@ func TestDrainEndsWaits(t *testing.T) {
 		"POST that is asked for":  head + "Expect: 100-continue\r\nContent-Length: 4\r\n\r\n",
 	} {
 		for _, wait := range []time.Duration{Forever, time.Hour} {
-			t.Run(name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					ctx, drain := context.WithCancel(t.Context())
-					g := serveGated(t, Wait(wait), UnreadBodyWait(time.Hour), Drain(ctx))
-					c := g.send(t, raw)
-					time.Sleep(time.Minute)
-					start := time.Now()
-					drain()
-					toldToGo(t, answer(t, c))
-					elapsed(t, start, 0)
-					g.waiting(t, 0)
-					inFlight(t, g.limiter, 1)
-					g.over(t)
-				})
+			bubble(t, name, func(t *testing.T) {
+				ctx, drain := context.WithCancel(t.Context())
+				g := serveGated(t, Wait(wait), UnreadBodyWait(time.Hour), Drain(ctx))
+				c := g.send(t, raw)
+				time.Sleep(time.Minute)
+				start := time.Now()
+				drain()
+				toldToGo(t, answer(t, c))
+				elapsed(t, start, 0)
+				g.waiting(t, 0)
+				inFlight(t, g.limiter, 1)
+				g.over(t)
 			})
 		}
 	}
