@@ -60,7 +60,7 @@ var rooms = []room{
 	{dir: "internal/trial", why: "what the limiter would answer to a change, in no name of its API"},
 	{dir: "internal/overdue", own: ".", why: "one answer of all adapters to a wait that has ended"},
 	{dir: "internal/listen", why: "which connection is closed for a new one, for every server"},
-	{dir: "internal/adaptertest", own: adapter, later: true, why: "what each adapter of a framework must do"},
+	{dir: "internal/adaptertest", own: adapter, why: "what each adapter of a framework must do"},
 	{dir: "internal/guards", why: "it runs the go command; it must build when nothing else does"},
 	{dir: "internal/needed", why: "whether a test without its program is skipped is decided here"},
 	{dir: "internal/etcdtest", own: "internal/needed", why: "a real etcd for the tests of its clients"},
@@ -77,7 +77,7 @@ var rooms = []room{
 	{dir: "bench/...", own: "...", outside: "...", why: alone + "peers and plots"},
 	{dir: "metrics/otel", own: ". policy metrics", tests: "internal/carried",
 		outside: "go.opentelemetry.io/otel github.com/prometheus", why: alone + "OpenTelemetry"},
-	{dir: "metrics", own: ". policy lease", tests: "internal/carried", outside: "github.com/prometheus",
+	{dir: "metrics", own: ". policy lease", tests: "internal/carried internal/needed", outside: "github.com/prometheus",
 		why: "the only place that knows Prometheus"},
 
 	{dir: "poolsize/dns/...", own: ". poolsize", outside: "golang.org/x/net/dns/dnsmessage",

@@ -3,16 +3,12 @@ package grpclimit
 import (
 	"context"
 	"errors"
-	"fmt"
 	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	pb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -29,49 +25,6 @@ func calls(name string, n int) quotient.Limit {
 // leftOf is how much is left of the first rule of a key, in whole events.
 func leftOf(l *quotient.Limiter, key string) int { return int(l.AppendState(nil, key)[0].Left + .001) }
 
-// unary makes a unary call.
-func unary(ctx context.Context, c pb.TestServiceClient) error {
-	_, err := c.UnaryCall(ctx, &pb.SimpleRequest{})
-	return err
-}
-
-// duplex opens a stream, sends and receives a message, and returns how to end the stream.
-func duplex(ctx context.Context, c pb.TestServiceClient) (end func(), err error) {
-	stream, err := c.FullDuplexCall(ctx)
-	if err != nil {
-		return nil, err
-	}
-	_ = stream.Send(&pb.StreamingOutputCallRequest{}) // Recv knows of its error
-	if _, err = stream.Recv(); err != nil {
-		return nil, err
-	}
-	return func() {
-		_ = stream.CloseSend()
-		_, _ = stream.Recv()
-	}, nil
-}
-
-// echo serves one answer for each message of a stream.
-func echo(stream pb.TestService_FullDuplexCallServer) error {
-	for {
-		if _, err := stream.Recv(); err != nil {
-			return nil // the client has closed its side
-		}
-		if err := stream.Send(&pb.StreamingOutputCallResponse{}); err != nil {
-			return err
-		}
-	}
-}
-
-// ends are the two ends of a connection that can have the limits.
-func ends(t *testing.T, l *quotient.Limiter, key KeyFunc, opts ...Option) map[string]pb.TestServiceClient {
-	s := &service{duplex: echo}
-	return map[string]pb.TestServiceClient{
-		"server": connect(t, s, Server(l, key, opts...)),
-		"client": connect(t, s, nil, Client(l, key, opts...)...),
-	}
-}
-
 // one waits until all permits but the stream's were given back: a client has its answer before the handler
 // has returned.
 func one(t *testing.T, l *quotient.Limiter) {
@@ -82,16 +35,6 @@ func one(t *testing.T, l *quotient.Limiter) {
 	inFlight(t, l, 1)
 }
 
-// refusedBy fails unless a call was refused for a reason by a rule, as its client reads it.
-func refusedBy(t *testing.T, err error, reason quotient.Reason, rule string) {
-	t.Helper()
-	got, _ := detailsOf(err)
-	why := infoOf(err).GetReason()
-	if status.Code(err) != exhausted || got != rule || why != strings.ToUpper(reason.String()) {
-		t.Errorf("%v by the rule %q, want %v by %q", err, got, reason, rule)
-	}
-}
-
 // A call takes of a tenant's rate and of a method's slots, or of neither. It holds the slots until it is
 // over, and the refusal is that of the limiter that refuses.
 func TestAlso(t *testing.T) {
@@ -99,7 +42,7 @@ func TestAlso(t *testing.T) {
 		t.Run(end, func(t *testing.T) {
 			tenants, methods := limiter(t, calls("tenant", 3)), limiter(t, oneSlot)
 			users := limiter(t, calls("user", 2))
-			client := ends(t, tenants, Metadata("tenant"), Also(methods, FullMethod()),
+			client := echoes.ends(t, tenants, Metadata("tenant"), Also(methods, FullMethod()),
 				Also(users, Metadata("user")))[end]
 			as := func(tenant, user string) context.Context {
 				return metadata.AppendToOutgoingContext(deadline(t), "tenant", tenant, "user", user)
@@ -150,9 +93,6 @@ func TestAlsoDoesNotWait(t *testing.T) {
 			want string
 		}{{func(Call) string { return "o" }, "hour", "o"}, {long, "", ""}, {long, "hour", "sha256:"}} {
 			start, also := time.Now(), Also(other, tt.key)
-			sent := func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
-				return nil
-			}
 			err := UnaryClient(own, FullMethod(), also)(t.Context(), "m", nil, nil, conn, sent)
 			var limited *quotient.LimitedError
 			if tt.rule == "" && err == nil {
@@ -170,116 +110,35 @@ func TestAlsoDoesNotWait(t *testing.T) {
 	})
 }
 
-// A call whose context is over takes nothing.
-func TestAlsoAfterTheEndOfTheContext(t *testing.T) {
-	own, other := limiter(t, hourly), limiter(t, hourly)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := call(ctx, own, Also(other, FullMethod())); status.Code(err) != codes.Canceled {
-		t.Errorf("%v, want Canceled", err)
-	}
-	if a, b := own.Stats().Admitted, other.Stats().Admitted; a != 0 || b != 0 {
-		t.Errorf("admitted %d, %d; want 0", a, b)
-	}
-}
-
 // All policies get the feedback of a call, once, whichever learns and whatever kind of call it is.
 func TestAlsoLearns(t *testing.T) {
-	busy := with(codes.ResourceExhausted, time.Minute)
+	busy := with(exhausted, time.Minute)
 	want := policy.Feedback{Outcome: policy.Throttled, RetryAfter: time.Minute}
 	s := &service{
 		unary:  func(context.Context) error { return busy },
 		duplex: func(pb.TestService_FullDuplexCallServer) error { return busy },
 	}
 	for _, end := range []string{"server", "client"} {
-		for _, kind := range []string{"unary", "stream"} {
-			own, heard := learning(t)
-			second, heardToo := learning(t)
-			quiet := limiter(t, oneSlot)
-			opts := []Option{Also(quiet, FullMethod()), Also(second, FullMethod())}
-			client := connect(t, s, Server(own, FullMethod(), opts...))
-			if end == "client" {
-				client = connect(t, s, nil, Client(own, FullMethod(), opts...)...)
-			}
-			err := unary
-			if kind == "stream" {
-				err = func(ctx context.Context, c pb.TestServiceClient) error {
-					_, err := duplex(ctx, c)
-					return err
+		for kind, ask := range kinds {
+			for _, alone := range []bool{true, false} {
+				own, heard := learning(t)
+				second, heardToo := learning(t)
+				quiet := limiter(t, oneSlot)
+				opts := []Option{Also(quiet, FullMethod()), Also(second, FullMethod())}
+				if alone {
+					opts = nil
+				}
+				if err := ask(deadline(t), s.ends(t, own, FullMethod(), opts...)[end]); status.Code(err) != exhausted {
+					t.Errorf("%s, %s: %v", end, kind, err)
+				}
+				for _, l := range []*quotient.Limiter{own, second, quiet} {
+					idle(t, l)
+				}
+				if heard.learned(t, want); !alone {
+					heardToo.learned(t, want)
 				}
 			}
-			if got := err(deadline(t), client); status.Code(got) != exhausted {
-				t.Errorf("%s, %s: %v", end, kind, got)
-			}
-			for _, l := range []*quotient.Limiter{own, second, quiet} {
-				idle(t, l)
-			}
-			heard.learned(t, want)
-			heardToo.learned(t, want)
 		}
-	}
-}
-
-// touchy is a controller that panics for feedback.
-type touchy struct{}
-
-func (touchy) New(uint64) policy.Controller { return touchy{} }
-
-func (touchy) Next(s policy.Sample, b policy.Bounds) policy.Pace {
-	if s.Outcome != policy.Unknown {
-		panic("touchy")
-	}
-	return policy.Pace{Rate: min(b.Ceiling, 1e6)}
-}
-
-// Whatever panics, nothing stays taken, and nothing is given back twice.
-func TestAlsoWhenSomethingPanics(t *testing.T) {
-	conn := nowhere(t)
-	fine := func(context.Context, any) (any, error) { return nil, nil }
-	bug := func(context.Context, any) (any, error) { panic("a bug") }
-	quiet := func() *quotient.Limiter { return limiter(t, oneSlot) }
-	ctrl := func() *quotient.Limiter { return limiter(t, oneSlot, quotient.Policy(touchy{})) }
-	hook := func() *quotient.Limiter {
-		return limiter(t, oneSlot,
-			quotient.OnAdmit(func(string, time.Duration, time.Duration) { panic("a hook") }))
-	}
-	unary := func(handler grpc.UnaryHandler) func(*quotient.Limiter, Option) {
-		return func(own *quotient.Limiter, also Option) {
-			_, _ = UnaryServer(own, FullMethod(), also)(t.Context(), nil, &grpc.UnaryServerInfo{}, handler)
-		}
-	}
-	for name, tt := range map[string]struct {
-		own, other func() *quotient.Limiter
-		run        func(own *quotient.Limiter, also Option)
-		want       string
-	}{
-		"handler":          {quiet, quiet, unary(bug), "a bug"},
-		"own controller":   {ctrl, quiet, unary(fine), "touchy"},
-		"other controller": {quiet, ctrl, unary(fine), "touchy"},
-		"own hook":         {hook, quiet, unary(fine), "a hook"},
-		"other hook":       {quiet, hook, unary(fine), "a hook"},
-		"of a stream": {quiet, quiet, func(own *quotient.Limiter, also Option) {
-			_ = StreamServer(own, FullMethod(), also)(nil, contextOnly{ctx: t.Context()},
-				&grpc.StreamServerInfo{}, func(any, grpc.ServerStream) error { panic("a bug") })
-		}, "a bug"},
-		"of a client's stream": {quiet, quiet, func(own *quotient.Limiter, also Option) {
-			_, _ = StreamClient(own, FullMethod(), also)(t.Context(), &grpc.StreamDesc{}, conn, "m",
-				func(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string,
-					...grpc.CallOption) (grpc.ClientStream, error) {
-					panic("a bug")
-				})
-		}, "a bug"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			own, other := tt.own(), tt.other()
-			for range 2 { // there is one slot
-				if got := panicOf(func() { tt.run(own, Also(other, FullMethod())) }); got != tt.want {
-					t.Errorf("panic with %v, want %v", got, tt.want)
-				}
-			}
-			inFlight(t, own, 0)
-			inFlight(t, other, 0)
-		})
 	}
 }
 
@@ -308,62 +167,4 @@ func TestAlsoWithAPriority(t *testing.T) {
 			idle(t, other)
 		})
 	}
-}
-
-func TestAlsoPanicsForWhatCannotBeMeant(t *testing.T) {
-	l := limiter(t, oneSlot)
-	also := Also(l, FullMethod())
-	for want, mistake := range map[string]func(){
-		"Also: the limiter is nil":      func() { Also(nil, FullMethod()) },
-		"Also: the key function is nil": func() { Also(l, nil) },
-		"UnaryServer: Wait and Also exclude each other": func() {
-			Server(l, FullMethod(), also, Wait(Forever))
-		},
-		"StreamServer: Wait and Also exclude each other": func() {
-			StreamServer(l, FullMethod(), Wait(1), also)
-		},
-		"UnaryClient: Wait and Also exclude each other": func() {
-			Client(l, FullMethod(), Wait(Forever), also)
-		},
-		"StreamClient: Wait and Also exclude each other": func() {
-			StreamClient(l, FullMethod(), also, Wait(1))
-		},
-	} {
-		if text := fmt.Sprint(panicOf(mistake)); !strings.Contains(text, want) {
-			t.Errorf("panic %q, want %q in it", text, want)
-		}
-	}
-}
-
-// Without Also the limits cost a call no allocation.
-func TestCallsDoNotAllocate(t *testing.T) {
-	l := limiter(t, quotient.Limit{InFlight: 9})
-	info := &grpc.UnaryServerInfo{FullMethod: "m"}
-	handler := func(context.Context, any) (any, error) { return nil, nil }
-	high := PriorityBy(func(Call) quotient.Priority { return quotient.PriorityHigh })
-	for name, opts := range map[string][]Option{"none": nil, "PriorityBy": {high}, "Wait": {Wait(Forever)}} {
-		ask, ctx := UnaryServer(l, FullMethod(), opts...), t.Context()
-		if n := testing.AllocsPerRun(1000, func() { _, _ = ask(ctx, nil, info, handler) }); n != 0 {
-			t.Errorf("%s: %v allocations a call, want 0", name, n)
-		}
-	}
-	idle(t, l)
-}
-
-// panicOf is what f panics with.
-func panicOf(f func()) (got any) {
-	defer func() { got = recover() }()
-	f()
-	return nil
-}
-
-// nowhere is a client's connection that is never used.
-func nowhere(t *testing.T) *grpc.ClientConn {
-	conn, err := grpc.NewClient("passthrough:///nowhere",
-		grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	return conn
 }

@@ -9,7 +9,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	pb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -20,16 +19,16 @@ import (
 
 // A refusal by our server is what our client's policy learns from.
 func TestRefusalsAreFeedback(t *testing.T) {
-	server := limiter(t, once)
+	server := limiter(t, hourly)
 	l, heard := learning(t)
 	client := connect(t, &service{}, Server(server, FullMethod()), Client(l, Target())...)
-	if _, err := client.UnaryCall(deadline(t), &pb.SimpleRequest{}); err != nil {
+	if err := unary(deadline(t), client); err != nil {
 		t.Fatal(err)
 	}
 	heard.learned(t, policy.Feedback{Outcome: policy.Success})
-	_, err := client.UnaryCall(deadline(t), &pb.SimpleRequest{})
+	err := unary(deadline(t), client)
 	_, wait := detailsOf(err)
-	if status.Code(err) != codes.ResourceExhausted || wait <= 0 {
+	if status.Code(err) != exhausted || wait <= 0 {
 		t.Errorf("%v, to be tried again in %v", err, wait)
 	}
 	heard.learned(t, policy.Feedback{Outcome: policy.Throttled, RetryAfter: wait})
@@ -41,13 +40,10 @@ func TestClientRefuses(t *testing.T) {
 	l := limiter(t, quotient.Limit{Deny: true})
 	client := connect(t, &service{unary: func(context.Context) error { panic("sent") }}, nil,
 		Client(l, Target())...)
-	_, err := client.UnaryCall(deadline(t), &pb.SimpleRequest{})
-	if status.Code(err) != codes.ResourceExhausted || !errors.Is(err, quotient.ErrLimited) {
-		t.Errorf("unary: %v", err)
-	}
-	if _, err = client.FullDuplexCall(deadline(t)); status.Code(err) != codes.ResourceExhausted ||
-		!errors.Is(err, quotient.ErrLimited) {
-		t.Errorf("stream: %v", err)
+	for kind, ask := range kinds {
+		if err := ask(deadline(t), client); status.Code(err) != exhausted || !errors.Is(err, quotient.ErrLimited) {
+			t.Errorf("%s: %v", kind, err)
+		}
 	}
 }
 
@@ -67,7 +63,7 @@ func TestClientStreamsHoldTheirPermit(t *testing.T) {
 			}
 			_, _ = s.Recv() // is no second end
 		}, fine},
-		{"refused in the end", with(codes.ResourceExhausted, time.Minute),
+		{"refused in the end", with(exhausted, time.Minute),
 			func(_ *testing.T, s pb.TestService_FullDuplexCallClient, _ func()) {
 				_ = s.CloseSend()
 				_, _ = s.Recv()
@@ -83,14 +79,10 @@ func TestClientStreamsHoldTheirPermit(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			l, heard := learning(t)
 			s := &service{duplex: func(stream pb.TestService_FullDuplexCallServer) error {
-				for {
-					if _, err := stream.Recv(); err != nil {
-						return tt.server
-					}
-					if err := stream.Send(&pb.StreamingOutputCallResponse{}); err != nil {
-						return err
-					}
+				if err := echo(stream); err != nil {
+					return err
 				}
+				return tt.server
 			}}
 			client := connect(t, s, nil, Client(l, FullMethod())...)
 			ctx, cancel := context.WithCancel(deadline(t))
@@ -153,53 +145,44 @@ type broken struct {
 func (b broken) SendMsg(any) error            { return b.err }
 func (b broken) Header() (metadata.MD, error) { return nil, b.err }
 
+func (b broken) RecvMsg(any) error { return b.err }
+
+// badStatus is an error whose status cannot be asked for.
+type badStatus struct{ error }
+
+func (badStatus) GRPCStatus() *status.Status { panic("a status") }
+
+// An error of opening, or of a call, ends a stream, also if the error itself, another interceptor's, panics.
 func TestErrorsEndTheStream(t *testing.T) {
 	gone := status.Error(codes.Unavailable, "gone")
-	unavailable := policy.Feedback{Outcome: policy.Unavailable}
-	open := func(l *quotient.Limiter, s grpc.ClientStream, err error) (grpc.ClientStream, error) {
-		conn, dialErr := grpc.NewClient("passthrough:///nowhere",
-			grpc.WithTransportCredentials(insecure.NewCredentials()))
-		if dialErr != nil {
-			t.Fatal(dialErr)
-		}
-		defer func() { _ = conn.Close() }()
-		return StreamClient(l, FullMethod())(t.Context(), &grpc.StreamDesc{ServerStreams: true}, conn, "m",
-			func(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string,
-				...grpc.CallOption) (grpc.ClientStream, error) {
-				if s == nil && err == nil {
-					panic("a bug")
-				}
-				return s, err
-			})
-	}
+	unavailable, failed := policy.Feedback{Outcome: policy.Unavailable}, policy.Feedback{Outcome: policy.Failed}
 	l, heard := learning(t)
-
-	if _, err := open(l, nil, gone); err != gone {
+	if _, err := openStream(t, l, func() (grpc.ClientStream, error) { return nil, gone }); err != gone {
 		t.Errorf("opened with %v, want %v", err, gone)
 	}
 	heard.learned(t, unavailable)
-	func() {
-		defer func() { _ = recover() }()
-		_, _ = open(l, nil, nil)
-	}()
-	heard.learned(t, policy.Feedback{Outcome: policy.Failed})
-	idle(t, l)
-
-	s, _ := open(l, broken{err: gone}, nil)
-	if _, err := s.Header(); err != gone {
-		t.Errorf("header: %v", err)
+	bug := func() (grpc.ClientStream, error) { panic("a bug") }
+	if got := panicOf(func() { _, _ = openStream(t, l, bug) }); got != "a bug" {
+		t.Errorf("panic with %v", got)
 	}
-	heard.learned(t, unavailable)
+	heard.learned(t, failed)
 	idle(t, l)
-
-	s, _ = open(l, broken{err: gone}, nil)
-	if err := s.SendMsg(nil); err != gone {
-		t.Errorf("send: %v", err)
+	for name, end := range map[string]func(grpc.ClientStream) error{
+		"receive": func(s grpc.ClientStream) error { return s.RecvMsg(nil) },
+		"send":    func(s grpc.ClientStream) error { return s.SendMsg(nil) },
+		"header":  func(s grpc.ClientStream) error { _, err := s.Header(); return err },
+	} {
+		for err, want := range map[error]policy.Feedback{gone: unavailable, badStatus{}: failed} {
+			s, _ := openStream(t, l, func() (grpc.ClientStream, error) { return broken{err: err}, nil })
+			var got error
+			if p := panicOf(func() { got = end(s) }); got != err && p != "a status" {
+				t.Errorf("%s: %v, panic with %v", name, got, p)
+			}
+			heard.learned(t, want)
+			idle(t, l)
+		}
 	}
-	heard.learned(t, unavailable)
-	idle(t, l)
-
-	s, _ = open(l, broken{err: io.EOF}, nil)
+	s, _ := openStream(t, l, func() (grpc.ClientStream, error) { return broken{err: io.EOF}, nil })
 	if err := s.SendMsg(nil); err != io.EOF {
 		t.Errorf("send: %v", err)
 	}
@@ -220,7 +203,7 @@ func TestTooLargeIsNoThrottle(t *testing.T) {
 	} {
 		l, heard := learning(t)
 		client := connect(t, &service{}, c.server, append(Client(l, FullMethod()), c.client...)...)
-		if _, err := client.UnaryCall(deadline(t), large); status.Code(err) != codes.ResourceExhausted {
+		if _, err := client.UnaryCall(deadline(t), large); status.Code(err) != exhausted {
 			t.Errorf("%s: %v", name, err)
 		}
 		idle(t, l)
@@ -234,8 +217,7 @@ func TestRefusalBehindIsNoThrottle(t *testing.T) {
 	inner := limiter(t, quotient.Limit{Deny: true})
 	client := connect(t, &service{}, nil,
 		grpc.WithChainUnaryInterceptor(UnaryClient(outer, FullMethod()), UnaryClient(inner, FullMethod())))
-	_, err := client.UnaryCall(deadline(t), &pb.SimpleRequest{})
-	if status.Code(err) != codes.ResourceExhausted {
+	if err := unary(deadline(t), client); status.Code(err) != exhausted {
 		t.Errorf("the inner refusal came as %v", err)
 	}
 	idle(t, outer)

@@ -2,17 +2,24 @@ package grpclimit
 
 import (
 	"context"
+	"errors"
 	"net"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	pb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/policy"
@@ -32,9 +39,10 @@ func limiter(t testing.TB, limit quotient.Limit, opts ...quotient.Option) *quoti
 	return l
 }
 
+// hourly is a limit of one call an hour.
 var (
 	oneSlot = quotient.Limit{InFlight: 1}
-	once    = quotient.Rates(quotient.Every(time.Hour))
+	hourly  = quotient.Rates(quotient.Rate{Name: "hour", Events: 1, Per: time.Hour, Burst: 1})
 )
 
 // idle waits until every permit was given back, and fails if one was twice: a client has its answer before
@@ -75,12 +83,12 @@ func (s *spy) Next(sample policy.Sample, b policy.Bounds) policy.Pace {
 	return policy.Pace{Rate: min(b.Ceiling, 1e6)}
 }
 
-// learned fails unless the controller got this sample, once.
-func (s *spy) learned(t testing.TB, want policy.Feedback) {
+// learned fails unless the controller got these samples and no other.
+func (s *spy) learned(t testing.TB, want ...policy.Feedback) {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.heard) != 1 || s.heard[0] != want {
+	if !slices.Equal(s.heard, want) {
 		t.Errorf("the policy got %+v, want %+v", s.heard, want)
 	}
 	s.heard = nil
@@ -141,4 +149,127 @@ func deadline(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), soon)
 	t.Cleanup(cancel)
 	return ctx
+}
+
+// unary makes a unary call.
+func unary(ctx context.Context, c pb.TestServiceClient) error {
+	_, err := c.UnaryCall(ctx, &pb.SimpleRequest{})
+	return err
+}
+
+// duplex opens a stream, sends and receives a message, and returns how to end the stream.
+func duplex(ctx context.Context, c pb.TestServiceClient) (end func(), err error) {
+	stream, err := c.FullDuplexCall(ctx)
+	if err != nil {
+		return nil, err
+	}
+	_ = stream.Send(&pb.StreamingOutputCallRequest{}) // Recv knows of its error
+	if _, err = stream.Recv(); err != nil {
+		return nil, err
+	}
+	return func() {
+		_ = stream.CloseSend()
+		_, _ = stream.Recv()
+	}, nil
+}
+
+// echo serves one answer for each message of a stream.
+func echo(stream pb.TestService_FullDuplexCallServer) error {
+	for {
+		if _, err := stream.Recv(); err != nil {
+			return nil // the client has closed its side
+		}
+		if err := stream.Send(&pb.StreamingOutputCallResponse{}); err != nil {
+			return err
+		}
+	}
+}
+
+// kinds are the kinds of calls.
+var kinds = map[string]func(context.Context, pb.TestServiceClient) error{
+	"unary": unary,
+	"stream": func(ctx context.Context, c pb.TestServiceClient) error {
+		hangUp, err := duplex(ctx, c)
+		if err == nil {
+			hangUp()
+		}
+		return err
+	},
+}
+
+// echoes is a service whose streams are echoes.
+var echoes = &service{duplex: echo}
+
+// ends are the two ends of a connection that can have the limits.
+func (s *service) ends(t *testing.T, l *quotient.Limiter, key KeyFunc, opts ...Option) map[string]pb.TestServiceClient {
+	return map[string]pb.TestServiceClient{
+		"server": connect(t, s, Server(l, key, opts...)),
+		"client": connect(t, s, nil, Client(l, key, opts...)...),
+	}
+}
+
+// call calls a server's method m through an interceptor, in memory.
+func call(ctx context.Context, l *quotient.Limiter, opts ...Option) error {
+	info := &grpc.UnaryServerInfo{FullMethod: "m"}
+	interceptor := UnaryServer(l, FullMethod(), opts...)
+	_, err := interceptor(ctx, nil, info, func(served context.Context, _ any) (any, error) {
+		if served != ctx {
+			return nil, errors.New("the handler got another context")
+		}
+		return nil, nil
+	})
+	return err
+}
+
+// contextOnly is a server's stream with nothing but a context.
+type contextOnly struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (s contextOnly) Context() context.Context { return s.ctx }
+
+// with is a status with a time to wait.
+func with(code codes.Code, wait time.Duration, message ...string) error {
+	s, err := status.New(code, strings.Join(message, "")).WithDetails(&errdetails.ErrorInfo{},
+		&errdetails.RetryInfo{RetryDelay: durationpb.New(wait)})
+	if err != nil {
+		panic(err)
+	}
+	return s.Err()
+}
+
+// panicOf is what f panics with.
+func panicOf(f func()) (got any) {
+	defer func() { got = recover() }()
+	f()
+	return nil
+}
+
+// nowhere is a client's connection that is never used.
+func nowhere(t *testing.T) *grpc.ClientConn {
+	conn, err := grpc.NewClient("passthrough:///nowhere",
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// sent is a client's call that has no error.
+func sent(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error { return nil }
+
+const exhausted = codes.ResourceExhausted
+
+// openStream opens a client's stream through an interceptor.
+func openStream(t *testing.T, l *quotient.Limiter, open func() (grpc.ClientStream, error), opts ...Option) (
+	grpc.ClientStream, error,
+) {
+	return StreamClient(l, FullMethod(), opts...)(t.Context(), &grpc.StreamDesc{ServerStreams: true}, nowhere(t), "m",
+		func(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, ...grpc.CallOption) (
+			grpc.ClientStream, error,
+		) {
+			return open()
+		})
 }

@@ -24,12 +24,8 @@ import (
 //
 // Requests do not wait: Middleware panics if Wait comes with Also. Also panics if l or key is nil.
 func Also(l *quotient.Limiter, key KeyFunc) Option {
-	if l == nil {
-		panic("httplimit: Also: the limiter is nil")
-	}
-	if key == nil {
-		panic("httplimit: Also: the key function is nil")
-	}
+	mustBe(l != nil, "Also: the limiter is nil")
+	mustBe(key != nil, "Also: the key function is nil")
 	return func(m *middleware) { m.also = append(m.also, other{l, key}) }
 }
 

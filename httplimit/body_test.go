@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -16,39 +17,65 @@ import (
 	"github.com/quotient-go/quotient"
 )
 
-// long is a body that is too long to be buffered.
-var long = strings.Repeat("x", maxBuffer+1)
-
-// post makes a request over HTTP/1 with a body of unknown length.
-func post(t testing.TB, b io.ReadCloser) *http.Request {
-	r := get(t, "/")
-	r.Method, r.Body, r.ContentLength = "POST", b, -1
-	return r
-}
-
-// gated is a server whose one slot is taken, and what its handler got.
+// gated is a server whose keys come from the field Key, and whose slots are taken. Its handler sends a body back.
 type gated struct {
 	*network
 	limiter *quotient.Limiter
 	m       *middleware
-	permit  quotient.Permit
-	bodies  chan string
+	permits map[string]quotient.Permit
+	served  int
 }
 
 func serveGated(t *testing.T, opts ...Option) *gated {
-	g := &gated{limiter: limiter(t, oneSlot), bodies: make(chan string, 10)}
-	h := Middleware(g.limiter, Constant("k"), append([]Option{Wait(Forever)},
-		opts...)...)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		text, err := io.ReadAll(r.Body)
-		if err != nil {
-			t.Errorf("reading the body: %v", err)
-		}
-		g.bodies <- string(text)
-	}))
+	g := &gated{limiter: limiter(t, oneSlot), permits: map[string]quotient.Permit{}}
+	h := Middleware(g.limiter, Header("Key"), append([]Option{Wait(Forever)}, opts...)...)(http.HandlerFunc(
+		func(w http.ResponseWriter, r *http.Request) {
+			g.served++
+			text, err := io.ReadAll(r.Body)
+			if err != nil {
+				t.Errorf("reading the body: %v", err)
+			}
+			_, _ = w.Write(text)
+		}))
 	g.m = h.(*handler).middleware
-	g.permit, _ = g.limiter.TryAcquire("k")
+	g.take("")
 	g.network = serve(t, h)
 	return g
+}
+
+// take takes the slot of a key.
+func (g *gated) take(key string) {
+	if _, taken := g.permits[key]; !taken {
+		g.permits[key], _ = g.limiter.TryAcquire(key)
+	}
+}
+
+func (g *gated) release(key string) { g.permits[key].Release(); delete(g.permits, key) }
+
+// post takes the slot of a key, and sends a request of that key that announces so many bytes, and sends these.
+func (g *gated) post(t *testing.T, key string, announced int, text string) net.Conn {
+	t.Helper()
+	g.take(key)
+	return g.send(t, fmt.Sprintf("%sKey: %s\r\nContent-Length: %d\r\n\r\n%s", head, key, announced, text))
+}
+
+// echoed fails unless a request that is admitted now gets its own body back.
+func (g *gated) echoed(t *testing.T, key string, c net.Conn, text string) {
+	t.Helper()
+	g.release(key)
+	if resp := answer(t, c); resp.StatusCode != 200 || readAll(t, resp.Body) != text {
+		t.Errorf("key %q: status %d, want 200 and the body", key, resp.StatusCode)
+	}
+}
+
+// refused fails unless a request is refused so long after a start.
+func (g *gated) refused(t *testing.T, c net.Conn, start time.Time, after time.Duration) *http.Response {
+	t.Helper()
+	resp := answer(t, c)
+	if resp.StatusCode != 429 || time.Since(start) != after {
+		t.Errorf("status %d after %v, want 429 after %v", resp.StatusCode, time.Since(start), after)
+	}
+	return resp
 }
 
 // waiting fails unless n requests wait.
@@ -60,13 +87,23 @@ func (g *gated) waiting(t *testing.T, n int) {
 	}
 }
 
-// over fails unless everything was given back.
+// used is how many bytes of how many keys are set aside.
+func used(b *bodies) (all, keys int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.all, len(b.keys)
+}
+
+// over fails unless nothing is held once all slots are given back.
 func (g *gated) over(t *testing.T) {
 	t.Helper()
+	for key := range g.permits {
+		g.release(key)
+	}
 	synctest.Wait()
 	idle(t, g.limiter)
-	if left, _ := used(&g.m.bodies); left != 0 {
-		t.Errorf("%d bytes are still set aside", left)
+	if all, keys := used(&g.m.bodies); all != 0 || keys != 0 {
+		t.Errorf("%d bytes of %d keys are still set aside", all, keys)
 	}
 }
 
@@ -90,81 +127,50 @@ func TestLeavingClientIsNoticed(t *testing.T) {
 		"chunked, of 64 KiB":   chunked(long[1:]),
 		"HTTP/1.0, small POST": "POST / HTTP/1.0\r\nContent-Length: 1\r\n\r\nx",
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				g := serveGated(t)
-				c := g.send(t, raw)
-				g.waiting(t, 1)
-				time.Sleep(24 * time.Hour)
-				g.waiting(t, 1)
-				_ = c.Close()
-				g.waiting(t, 0)
-				g.permit.Release()
-				g.over(t)
-				if len(g.bodies) != 0 {
-					t.Error("the handler ran for a client that had left")
-				}
-			})
+		bubble(t, name, func(t *testing.T) {
+			g := serveGated(t)
+			c := g.send(t, raw)
+			time.Sleep(24 * time.Hour)
+			g.waiting(t, 1)
+			_ = c.Close()
+			g.waiting(t, 0)
+			if g.over(t); g.served > 0 {
+				t.Error("the handler ran for a client that had left")
+			}
 		})
 	}
 }
 
 func TestBodyIsReplayed(t *testing.T) {
-	for name, text := range map[string]string{
-		"empty":  "",
-		"small":  "text",
-		"64 KiB": long[1:],
-		"longer": long,
-		"1 MiB":  strings.Repeat("abcdefgh", 1<<17),
-	} {
+	for _, text := range []string{"", "text", long[1:], long, strings.Repeat("abcdefgh", 1<<17)} {
 		for framing, raw := range map[string]string{"chunked": chunked(text), "sized": sized(text)} {
-			t.Run(name+" "+framing, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					g := serveGated(t)
-					c := g.send(t, raw)
-					g.waiting(t, 1)
-					time.Sleep(5 * time.Second)
-					g.permit.Release()
-					if resp := answer(t, c); resp.StatusCode != 200 {
-						t.Fatalf("status %d, want 200", resp.StatusCode)
-					}
-					if got := <-g.bodies; got != text {
-						t.Errorf("the handler read %d bytes, want the %d that were sent", len(got), len(text))
-					}
-					g.over(t)
-				})
+			bubble(t, fmt.Sprint(framing, " ", len(text)), func(t *testing.T) {
+				g := serveGated(t)
+				c := g.send(t, raw)
+				g.waiting(t, 1)
+				time.Sleep(5 * time.Second)
+				g.echoed(t, "", c, text)
+				g.over(t)
 			})
 		}
 	}
 }
 
 func TestWaitWithAnUnreadBodyIsBounded(t *testing.T) {
-	expect := head + "Expect: 100-Continue\r\nContent-Length: 4\r\n\r\n"
 	for name, raw := range map[string]string{
-		"chunked": chunked(long),
-		"sized":   sized(long),
-		"expect":  expect,
+		"chunked": chunked(long), "sized": sized(long),
+		"expect": head + "Expect: 100-Continue\r\nContent-Length: 4\r\n\r\n",
 	} {
 		for _, bound := range []time.Duration{defaultUnreadBodyWait, time.Minute} {
-			t.Run(name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					g := serveGated(t, UnreadBodyWait(bound))
-					start := time.Now()
-					resp := answer(t, g.send(t, raw))
-					if resp.StatusCode != 429 || resp.Header.Get("Retry-After") != "1" {
-						t.Errorf("status %d, Retry-After %q; want 429, 1", resp.StatusCode,
-							resp.Header.Get("Retry-After"))
-					}
-					if waited := time.Since(start); waited != bound {
-						t.Errorf("refused after %v, want %v", waited, bound)
-					}
-					if text := readAll(t, resp.Body); !strings.Contains(text,
-						`"violated-policies":["in-flight"]`) {
-						t.Errorf("body %s does not name the rule", text)
-					}
-					g.permit.Release()
-					g.over(t)
-				})
+			bubble(t, name, func(t *testing.T) {
+				g := serveGated(t, UnreadBodyWait(bound))
+				start := time.Now()
+				resp := g.refused(t, g.send(t, raw), start, bound)
+				text, again := readAll(t, resp.Body), resp.Header.Get("Retry-After")
+				if !strings.Contains(text, `"violated-policies":["in-flight"]`) || again != "1" {
+					t.Errorf("body %s, Retry-After %q", text, again)
+				}
+				g.over(t)
 			})
 		}
 	}
@@ -176,16 +182,13 @@ func TestExpectContinueIsLeftToTheHandler(t *testing.T) {
 		g := serveGated(t)
 		c := g.send(t, head+"Expect: 100-continue\r\nContent-Length: 4\r\n\r\n")
 		g.waiting(t, 1)
-		g.permit.Release()
+		g.release("")
 		if resp := answer(t, c); resp.StatusCode != 100 {
 			t.Fatalf("status %d, want 100 after the admission", resp.StatusCode)
 		}
 		go func() { _, _ = io.WriteString(c, "text") }()
-		if resp := answer(t, c); resp.StatusCode != 200 {
-			t.Fatalf("status %d, want 200", resp.StatusCode)
-		}
-		if got := <-g.bodies; got != "text" {
-			t.Errorf("the handler read %q, want text", got)
+		if resp := answer(t, c); resp.StatusCode != 200 || readAll(t, resp.Body) != "text" {
+			t.Errorf("status %d, want 200 and the body", resp.StatusCode)
 		}
 		g.over(t)
 	})
@@ -197,17 +200,9 @@ func TestAllBuffersTogetherAreBounded(t *testing.T) {
 		const taken = maxAllBuffers - 2*uncounted + 1 // one byte too many for one more
 		g.m.bodies.all = taken
 		fits := g.send(t, sized(long[:uncounted]))
-		start := time.Now()
-		if resp := answer(t, g.send(t, sized(long[:2*uncounted]))); resp.StatusCode != 429 ||
-			time.Since(start) != defaultUnreadBodyWait {
-			t.Errorf("status %d after %v, want 429 after %v", resp.StatusCode, time.Since(start),
-				defaultUnreadBodyWait)
-		}
+		g.refused(t, g.send(t, sized(long[:2*uncounted])), time.Now(), defaultUnreadBodyWait)
 		g.waiting(t, 1)
-		g.permit.Release()
-		if resp := answer(t, fits); resp.StatusCode != 200 {
-			t.Errorf("status %d, want 200", resp.StatusCode)
-		}
+		g.echoed(t, "", fits, long[:uncounted])
 		if all, _ := used(&g.m.bodies); all != taken {
 			t.Errorf("%d bytes are set aside, want %d", all, taken)
 		}
@@ -269,44 +264,15 @@ func TestRoomThatIsGoneAgain(t *testing.T) {
 	})
 }
 
-// The same, by chance: of many that come at once, all that wait were read.
-func TestWhoWaitsWasRead(t *testing.T) {
-	for range 200 {
-		synctest.Test(t, func(t *testing.T) {
-			l, over := limiter(t, oneSlot), make(chan bool)
-			h := Middleware(l, Path(),
-				Wait(Forever))(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-over }))
-			bodies := make([]*body, 16)
-			for i := range bodies {
-				bodies[i] = newBody("text")
-				r := post(t, bodies[i])
-				go ask(h, r)
-			}
-			synctest.Wait()
-			unread := 0
-			for _, b := range bodies {
-				unread += b.Reader.(*strings.Reader).Len() / len("text")
-			}
-			if unread > 1 {
-				t.Errorf("%d bodies are unread, want at most that of the request that has the slot", unread)
-			}
-			close(over)
-			synctest.Wait()
-			idle(t, l)
-		})
-	}
-}
-
 // Within the limit nothing is read before the handler asks for it.
 func TestBodyIsNotTouchedWithoutWaiting(t *testing.T) {
 	for _, opts := range [][]Option{nil, {Wait(time.Hour)}, {Wait(Forever)}} {
-		l := limiter(t, oneSlot)
 		b := newBody("text")
-		h := Middleware(l, Path(), opts...)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		h := handle(limiter(t, oneSlot), func(_ http.ResponseWriter, r *http.Request) {
 			if r.Body != io.ReadCloser(b) {
 				t.Error("the body was replaced")
 			}
-		}))
+		}, opts...)
 		if w := ask(h, post(t, b)); w.Code != 200 {
 			t.Errorf("status %d, want 200", w.Code)
 		}
@@ -318,19 +284,16 @@ func brokenBody() *body { return &body{Reader: iotest.TimeoutReader(strings.NewR
 
 func TestErrorOfTheBodyIsReplayed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, oneSlot)
-		permit, _ := l.TryAcquire("/")
-		time.AfterFunc(time.Second, permit.Release)
-		read := ""
-		h := Middleware(l, Path(),
-			Wait(Forever))(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		l, held := taken(t)
+		time.AfterFunc(time.Second, held.Release)
+		b, read := brokenBody(), ""
+		h := handle(l, func(_ http.ResponseWriter, r *http.Request) {
 			text, err := io.ReadAll(r.Body)
 			if read = string(text); !errors.Is(err, iotest.ErrTimeout) {
 				t.Errorf("error %v, want %v", err, iotest.ErrTimeout)
 			}
 			_ = r.Body.Close()
-		}))
-		b := brokenBody()
+		}, Wait(Forever))
 		if w := ask(h, post(t, b)); w.Code != 200 || read != "text" || b.closed != 1 {
 			t.Errorf("status %d, read %q, closed %d times; want 200, text, once", w.Code, read, b.closed)
 		}
@@ -338,73 +301,202 @@ func TestErrorOfTheBodyIsReplayed(t *testing.T) {
 	})
 }
 
-// When the body could not be read, the client's leaving would not be noticed.
-func TestWaitWithABrokenBodyIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, oneSlot)
-		permit, _ := l.TryAcquire("/")
-		start := time.Now()
-		if w := ask(Middleware(l, Path(), Wait(Forever))(ok), post(t, brokenBody())); w.Code != 429 ||
-			time.Since(start) != defaultUnreadBodyWait {
-			t.Errorf("status %d after %v, want 429 after %v", w.Code, time.Since(start),
-				defaultUnreadBodyWait)
-		}
-		permit.Release()
-		idle(t, l)
-	})
-}
-
-// A body that is known to be too long is left alone.
-func TestLongBodyIsNotReadBeforeTheWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, oneSlot)
-		permit, _ := l.TryAcquire("/")
-		b := newBody(long)
-		r := post(t, b)
-		r.ContentLength = int64(len(long))
-		if w := ask(Middleware(l, Path(), Wait(Forever))(ok), r); w.Code != 429 {
-			t.Errorf("status %d, want 429", w.Code)
-		}
-		if left := len(readAll(t, b)); left != len(long) {
-			t.Errorf("%d bytes are left, want all %d", left, len(long))
-		}
-		permit.Release()
-		idle(t, l)
-	})
-}
-
-// HTTP/2 reports clients that leave, whatever their body: nothing is read and nothing bounds the wait.
-func TestBodyOfHTTP2IsLeftAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, oneSlot)
-		permit, _ := l.TryAcquire("/")
-		time.AfterFunc(time.Hour, permit.Release)
-		b := newBody(long)
-		r := post(t, b)
-		r.ProtoMajor = 2
-		if w := ask(Middleware(l, Path(), Wait(Forever))(ok), r); w.Code != 204 ||
-			r.Body != io.ReadCloser(b) || len(readAll(t, b)) != len(long) {
-			t.Errorf("status %d, want 204 and the whole body", w.Code)
-		}
-		idle(t, l)
-	})
+// When the body could not be read, the client's leaving would not be noticed. One that is known to be too long is
+// left alone. HTTP/2 reports clients that leave, whatever their body: nothing is read and nothing bounds the wait.
+func TestBodiesThatAreNotReadBeforeTheWait(t *testing.T) {
+	for name, tt := range map[string]struct {
+		body   *body
+		change func(*http.Request)
+		left   int
+		status int
+		after  time.Duration
+	}{
+		"broken": {brokenBody(), func(*http.Request) {}, 0, 429, defaultUnreadBodyWait},
+		"long": {newBody(long), func(r *http.Request) { r.ContentLength = int64(len(long)) }, len(long), 429,
+			defaultUnreadBodyWait},
+		"HTTP/2": {newBody(long), func(r *http.Request) { r.ProtoMajor = 2 }, len(long), 204, time.Hour},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l, held := taken(t)
+			time.AfterFunc(time.Hour, held.Release)
+			r, start := post(t, tt.body), time.Now()
+			tt.change(r)
+			w := ask(handle(l, ok, Wait(Forever)), r)
+			elapsed(t, start, tt.after)
+			if left := len(readAll(t, tt.body)); w.Code != tt.status || left != tt.left {
+				t.Errorf("%s: status %d, %d bytes are left; want %d, %d", name, w.Code, left, tt.status, tt.left)
+			}
+			time.Sleep(time.Hour)
+			idle(t, l)
+		})
+	}
 }
 
 // A dry run holds no request back, and reads no body: here the client sends none for 20 s.
 func TestDryRunReadsNoBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, rates(quotient.Every(time.Hour)))
+		l := limiter(t, hourly)
 		l.SetDryRun(true)
-		h := Middleware(l, Path(), Wait(Forever))(ok)
 		body, client := io.Pipe()
 		defer func() { _ = client.Close() }()
-		for range 2 {
-			start := time.Now()
-			timer := time.AfterFunc(20*time.Second, func() { _ = client.Close() })
-			if w := ask(h, post(t, body)); w.Code >= 400 || time.Since(start) > 0 {
-				t.Errorf("status %d after %v", w.Code, time.Since(start))
+		for _, most := range []time.Duration{Forever, time.Minute} {
+			for _, r := range []*http.Request{get(t, "/"), post(t, body)} {
+				start := time.Now()
+				timer := time.AfterFunc(20*time.Second, func() { _ = client.Close() })
+				if w := ask(handle(l, ok, Wait(most)), r); w.Code != 204 {
+					t.Errorf("%s: status %d", r.Method, w.Code)
+				}
+				elapsed(t, start, 0)
+				timer.Stop()
 			}
-			timer.Stop()
 		}
+		if n := l.Stats().DryRunAdmitted[quotient.ReasonRate]; n != 3 {
+			t.Errorf("%d admitted by the dry run, want 3", n)
+		}
+	})
+}
+
+// flooders is one more than as many full buffers as all bodies together may take, and some.
+const flooders = maxAllBuffers/maxBuffer + 6
+
+// Requests that announce bodies and send none take no other client's right to wait, and are refused when
+// their bodies do not come.
+func TestAnnouncedBodiesAreNotCounted(t *testing.T) {
+	for name, key := range map[string]func(i int) string{
+		"one key":   func(int) string { return "flood" },
+		"many keys": func(i int) string { return fmt.Sprint("flood", i) },
+	} {
+		bubble(t, name, func(t *testing.T) {
+			g, start := serveGated(t), time.Now()
+			conns := make([]net.Conn, flooders)
+			for i := range conns {
+				conns[i] = g.post(t, key(i), maxBuffer, "")
+			}
+			text := long[1:]
+			other := g.post(t, "other", len(text), text)
+			g.waiting(t, 1)
+			time.Sleep(defaultUnreadBodyWait)
+			for _, c := range conns {
+				if resp := g.refused(t, c, start, defaultUnreadBodyWait); !resp.Close {
+					t.Fatal("a body that does not come: the connection goes on")
+				}
+			}
+			time.Sleep(time.Hour)
+			g.waiting(t, 1)
+			g.echoed(t, "other", other, text)
+			g.over(t)
+		})
+	}
+}
+
+// One key that sends nearly whole bodies fills half of the room, and no more; another client still may wait
+// as long as it takes.
+func TestOneKeyLeavesRoomForOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := serveGated(t)
+		for range flooders {
+			g.post(t, "flood", maxBuffer, long[2:])
+		}
+		if n, _ := used(&g.m.bodies); n > maxAllBuffers/2 || n < maxAllBuffers/2-maxBuffer {
+			t.Errorf("%d bytes are set aside for one key, want half of %d", n, maxAllBuffers)
+		}
+		text := long[1:]
+		other := g.post(t, "other", len(text), text)
+		time.Sleep(time.Hour)
+		g.waiting(t, 1) // all of the flood were refused when their bodies did not come
+		g.echoed(t, "other", other, text)
+		g.over(t)
+	})
+}
+
+// Many keys fill nearly all, never more than that; a request without a body, or with a small one, waits as
+// always.
+func TestManyKeysStayWithinTheTotal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := serveGated(t)
+		for i := range 2 * flooders {
+			g.post(t, fmt.Sprint("flood", i), maxBuffer, long[2:])
+		}
+		if n, _ := used(&g.m.bodies); n > maxAllBuffers || n < maxAllBuffers*9/10 {
+			t.Errorf("%d bytes are set aside, want nearly %d", n, maxAllBuffers)
+		}
+		none, text := g.post(t, "none", 0, ""), strings.Repeat("x", uncounted)
+		small := g.post(t, "small", len(text), text)
+		time.Sleep(time.Hour)
+		g.waiting(t, 2)
+		g.echoed(t, "none", none, "")
+		g.echoed(t, "small", small, text)
+		g.over(t)
+	})
+}
+
+// Room is a bound for each key: never more than what stays free.
+func TestRoomOfBodies(t *testing.T) {
+	var b bodies
+	if b.take("a", maxAllBuffers/2+1) || !b.take("a", maxAllBuffers/2) || b.take("a", 1) {
+		t.Error("one key may have half")
+	}
+	if b.take("b", maxAllBuffers/4+1) || !b.take("b", maxAllBuffers/4) {
+		t.Error("another key may have half of the rest")
+	}
+	b.give("a", maxAllBuffers/2)
+	if !b.take("b", maxAllBuffers/4) || b.take("b", 1) || len(b.keys) != 1 {
+		t.Errorf("what is given back is free again: %d bytes of %d keys", b.all, len(b.keys))
+	}
+	if b.give("b", maxAllBuffers/2); b.all != 0 || len(b.keys) != 0 {
+		t.Errorf("%d bytes of %d keys are left", b.all, len(b.keys))
+	}
+}
+
+// A body that panics while it is read leaves nothing set aside.
+func TestPanicOfABodyGivesItsRoomBack(t *testing.T) {
+	l, held := taken(t)
+	h := handle(l, ok, Wait(Forever))
+	r := post(t, &body{Reader: io.MultiReader(strings.NewReader(long[:maxBuffer/2]), panicking{})})
+	if got := panicOf(func() { ask(h, r) }); got != "a body" {
+		t.Errorf("panic with %v, want that of the body", got)
+	}
+	if all := h.(*handler).bodies.all; all != 0 {
+		t.Errorf("%d bytes are still set aside", all)
+	}
+	held.Release()
+	idle(t, l)
+}
+
+type panicking struct{}
+
+func (panicking) Read([]byte) (int, error) { panic("a body") }
+
+// The time for a body and the wait after it are one bound.
+func TestSlowBodyAndWaitAreBoundedTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, start := serveGated(t), time.Now()
+		c := g.send(t, head+"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n")
+		time.AfterFunc(6*time.Second, func() { _, _ = fmt.Fprintf(c, "%x\r\n%s\r\n0\r\n\r\n", len(long), long) })
+		g.refused(t, c, start, defaultUnreadBodyWait)
+		g.over(t)
+	})
+}
+
+// A body that comes late, but in time, has not lost anything: the deadlines of the connection are as they
+// were.
+func TestSlowBodyIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := serveGated(t)
+		c := g.post(t, "slow", 4, "te")
+		time.Sleep(defaultUnreadBodyWait - time.Second)
+		go func() { _, _ = io.WriteString(c, "xt") }()
+		time.Sleep(time.Hour)
+		g.waiting(t, 1)
+		g.echoed(t, "slow", c, "text")
+		go func() {
+			_, _ = io.WriteString(c, head+"Key: slow\r\nContent-Length: 4\r\n\r\n")
+			time.Sleep(time.Minute)
+			_, _ = io.WriteString(c, "next")
+		}()
+		if resp := answer(t, c); resp.StatusCode != 200 || readAll(t, resp.Body) != "next" {
+			t.Errorf("the next request: status %d, want 200 and its body", resp.StatusCode)
+		}
+		g.over(t)
 	})
 }

@@ -3,7 +3,6 @@ package httplimit
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"slices"
 
@@ -20,9 +19,7 @@ const mostPerCall = 1 << 40
 // f must not trust clients. If it returns what a client writes into a header, every client can be first.
 // Use a header that your own proxy sets, or the result of a login. PriorityBy panics if f is nil.
 func PriorityBy(f func(*http.Request) quotient.Priority) Option {
-	if f == nil {
-		panic("httplimit: PriorityBy: the function is nil")
-	}
+	mustBe(f != nil, "PriorityBy: the function is nil")
 	return perCall("priority", func(r *http.Request) quotient.CallOption {
 		return min(max(f(r), quotient.PriorityLow), quotient.PriorityCritical).Option()
 	})
@@ -34,9 +31,7 @@ func PriorityBy(f func(*http.Request) quotient.Priority) Option {
 // A request whose weight the limit never allows is answered with 413 and without Retry-After. So f must
 // bound a weight that a client may choose. WeightBy panics if f is nil.
 func WeightBy(f func(*http.Request) int) Option {
-	if f == nil {
-		panic("httplimit: WeightBy: the function is nil")
-	}
+	mustBe(f != nil, "WeightBy: the function is nil")
 	return perCall("weight", func(r *http.Request) quotient.CallOption {
 		return quotient.Weight(min(max(f(r), 1), mostPerCall))
 	})
@@ -53,20 +48,15 @@ func WeightBy(f func(*http.Request) int) Option {
 // CostBy panics if unit is empty or f is nil. Middleware panics if no rate of the limiter has counted the
 // unit until then, since every request would be an error.
 func CostBy(unit string, f func(*http.Request) int) Option {
-	if unit == "" {
-		panic("httplimit: CostBy: the unit is empty: use WeightBy for requests")
-	}
-	if f == nil {
-		panic(fmt.Sprintf("httplimit: CostBy(%q): the function is nil", unit))
-	}
+	mustBe(unit != "", "CostBy: the unit is empty: use WeightBy for requests")
+	mustBe(f != nil, "CostBy(%q): the function is nil", unit)
 	return func(m *middleware) {
 		m.priced = true
 		perCall("cost of "+unit, func(r *http.Request) quotient.CallOption {
 			return quotient.Cost(unit, min(max(f(r), 0), mostPerCall))
 		})(m)
-		if d := m.limiter.Check("", quotient.Cost(unit, 0)); d.Reason == quotient.ReasonBadRequest {
-			panic(fmt.Sprintf("httplimit: CostBy(%q): %v", unit, d))
-		}
+		d := m.limiter.Check("", quotient.Cost(unit, 0))
+		mustBe(d.Reason != quotient.ReasonBadRequest, "CostBy(%q): %v", unit, d)
 	}
 }
 
@@ -79,9 +69,7 @@ func CostBy(unit string, f func(*http.Request) int) Option {
 // limit. Stats also counts it among Refused, with quotient.ReasonBadRequest, once or twice. So make the
 // limiter's own limit the one for unknown clients. PlanBy panics if f is nil.
 func PlanBy(f func(*http.Request) string) Option {
-	if f == nil {
-		panic("httplimit: PlanBy: the function is nil")
-	}
+	mustBe(f != nil, "PlanBy: the function is nil")
 	return func(m *middleware) { m.plan = f }
 }
 

@@ -1,21 +1,16 @@
 package httplimit
 
 import (
-	"context"
 	"net/http"
+	"net/http/httptest"
+	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/quotient-go/quotient"
 )
-
-// number is what a query says, for tests in which a client chooses.
-func number(name string) func(*http.Request) int {
-	return func(r *http.Request) int { n, _ := strconv.Atoi(r.URL.Query().Get(name)); return n }
-}
 
 // priced is a limit of requests, of two other units and of slots.
 var priced = quotient.Limit{InFlight: 8, Rates: []quotient.Rate{
@@ -32,6 +27,9 @@ func left(l *quotient.Limiter, key string) (out [4]float64) {
 	return out
 }
 
+// unread makes a body of unknown length of a request.
+func unread(r *http.Request) { r.Method, r.Body, r.ContentLength = "POST", newBody("text"), -1 }
+
 func TestWeightsAndCosts(t *testing.T) {
 	all := [4]float64{20, 100, 1000, 8}
 	for _, tt := range []struct {
@@ -44,37 +42,25 @@ func TestWeightsAndCosts(t *testing.T) {
 		{"weight=5&tokens=60&bytes=7", 204, [4]float64{15, 40, 993, 3}, ""},
 		{"weight=8&tokens=100&bytes=1000", 204, [4]float64{12, 0, 0, 0}, ""},
 		{"weight=-3&tokens=-60", 204, [4]float64{19, 100, 1000, 7}, ""},
-		{"weight=9", 413, all, "in-flight"},
-		{"tokens=101", 413, all, "minute"},
-		{"weight=9000000000000000000", 413, all, "in-flight"},
-		{"bytes=9000000000000000000", 413, all, "hour"},
+		{"weight=9", 413, all, "in-flight"}, {"tokens=101", 413, all, "minute"},
+		{"weight=9000000000000000000", 413, all, "in-flight"}, {"bytes=9000000000000000000", 413, all, "hour"},
 	} {
 		for _, wait := range [][]Option{nil, {Wait(Forever)}} {
-			for _, unread := range []bool{false, true} {
+			for _, change := range []func(*http.Request){func(*http.Request) {}, unread} {
 				synctest.Test(t, func(t *testing.T) {
 					l, during := limiter(t, priced), all
-					h := Middleware(l, Path(),
+					h := handle(l, func(w http.ResponseWriter, r *http.Request) { during = left(l, "/"); ok(w, r) },
 						append(wait, WeightBy(number("weight")), CostBy("tokens", number("tokens")),
-							CostBy("bytes", func(*http.Request) int { return 5 }),
-							CostBy("bytes", number("bytes")))...)(
-						http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-							during = left(l, "/")
-							ok(w, r)
-						}))
+							CostBy("bytes", func(*http.Request) int { return 5 }), CostBy("bytes", number("bytes")))...)
 					r := get(t, "/?"+tt.query)
-					if unread {
-						r.Method, r.Body, r.ContentLength = "POST", newBody("text"), -1
-					}
+					change(r)
 					w := ask(h, r)
-					if w.Code != tt.status || during != tt.during {
-						t.Errorf("%s: status %d and %v left, want %d and %v", tt.query, w.Code, during,
-							tt.status, tt.during)
+					if after := left(l, "/"); w.Code != tt.status || during != tt.during || after[3] != 8 {
+						t.Errorf("%s: status %d, %v left and then %v; want %d, %v and 8 slots", tt.query, w.Code,
+							during, after, tt.status, tt.during)
 					}
 					if tt.violated != "" {
 						checkRefusal(t, w, 413, "", []string{tt.violated})
-					}
-					if after := left(l, "/"); after[3] != 8 {
-						t.Errorf("%v slots are left", after[3])
 					}
 					idle(t, l)
 				})
@@ -87,9 +73,9 @@ func TestWeightsAndCosts(t *testing.T) {
 func TestFieldsOfCosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, priced)
-		h := Middleware(l, Path(), SendFields(FieldsDraft11), CostBy("tokens", number("tokens")))(ok)
-		const policies = `RateLimit-Policy: "minute";q=20;w=60, "minute/tokens";q=100;w=60;qu="tokens", "hour";q=1000;w=3600;qu="bytes", ` +
-			`"in-flight";q=8;qu="concurrent-requests"` + "\nRateLimit: "
+		h := handle(l, ok, SendFields(FieldsDraft11), CostBy("tokens", number("tokens")))
+		const policies = `"minute";q=20;w=60, "minute/tokens";q=100;w=60;qu="tokens", ` +
+			`"hour";q=1000;w=3600;qu="bytes", "in-flight";q=8;qu="concurrent-requests"`
 		for _, tt := range []struct {
 			tokens string
 			status int
@@ -99,11 +85,7 @@ func TestFieldsOfCosts(t *testing.T) {
 			{"40", 429, `"minute";r=19;t=3, "minute/tokens";r=0;t=6, "hour";r=1000;t=0, "in-flight";r=8`},
 			{"101", 413, `"minute";r=19;t=3, "minute/tokens";r=30;t=42, "hour";r=1000;t=0, "in-flight";r=8`},
 		} {
-			w := ask(h, get(t, "/?tokens="+tt.tokens))
-			if got := fieldsOf(w.Header()); w.Code != tt.status || got != policies+tt.want {
-				t.Errorf("%s tokens: status %d,\n%s\nwant %d,\n%s", tt.tokens, w.Code, got, tt.status,
-					policies+tt.want)
-			}
+			says(t, ask(h, get(t, "/?tokens="+tt.tokens)), tt.status, draft(policies, tt.want))
 		}
 	})
 }
@@ -111,81 +93,158 @@ func TestFieldsOfCosts(t *testing.T) {
 // A handler that knows the real cost of a request corrects the permit, also through wrapped writers.
 func TestPermitFrom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for name, upgrade := range map[string]string{"plain": "", "upgrade": "x"} {
+		for _, r := range []*http.Request{get(t, "/?tokens=60"), upgrade(t)} {
+			r.URL.RawQuery = "tokens=60"
 			l := limiter(t, priced)
-			h := Middleware(l, Path(), CostBy("tokens",
-				number("tokens")))(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-				p, ok := PermitFrom(r.Context())
-				if !ok {
-					t.Error("no permit")
+			ask(handle(l, func(_ http.ResponseWriter, r *http.Request) {
+				if p, ok := PermitFrom(r.Context()); !ok || p.Correct("tokens", 15) != nil {
+					t.Error("no permit that can be corrected")
 				}
-				if err := p.Correct("tokens", 15); err != nil {
-					t.Error(err)
-				}
-			}))
-			r := get(t, "/?tokens=60")
-			if upgrade != "" {
-				r.Header.Set("Upgrade", upgrade)
-			}
-			ask(h, r)
+			}, CostBy("tokens", number("tokens"))), r)
 			if got := left(l, "/"); got[1] != 85 {
-				t.Errorf("%s: %v tokens are left, want 85", name, got[1])
+				t.Errorf("%v tokens are left, want 85", got[1])
 			}
 			idle(t, l)
 		}
-		h := Middleware(limiter(t, priced),
-			Path())(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		ask(handle(limiter(t, priced), func(_ http.ResponseWriter, r *http.Request) {
 			if _, ok := PermitFrom(r.Context()); ok {
 				t.Error("a permit without CostBy")
 			}
-		}))
-		ask(h, get(t, "/"))
-		if _, ok := PermitFrom(context.Background()); ok {
-			t.Error("a permit without a request")
+		}), get(t, "/"))
+	})
+}
+
+// planned returns a limiter with two plans beside its own limit.
+func planned(t testing.TB) *quotient.Limiter {
+	return limiter(t, minutely(2),
+		quotient.Plans(map[string]quotient.Limit{"free": minutely(3), "paid": minutely(5)}))
+}
+
+// A request comes under the limit of its plan, with and without fields, at once and waiting, with and without
+// a body. One of an unknown plan comes under the limiter's own limit, and is counted.
+func TestPlanBy(t *testing.T) {
+	for _, tt := range []struct {
+		plan, policy, fields string
+		served               int
+		unknown              bool
+	}{
+		{"", `"minute";q=2;w=60`, `"minute";r=1;t=30`, 2, false},
+		{"free", `"minute";q=3;w=60`, `"minute";r=2;t=20`, 3, false},
+		{"paid", `"minute";q=5;w=60`, `"minute";r=4;t=12`, 5, false},
+		{"gold", `"minute";q=2;w=60`, `"minute";r=1;t=30`, 2, true},
+	} {
+		for fields, opts := range map[string][]Option{
+			"": nil, draft(tt.policy, tt.fields): {SendFields(FieldsDraft11)},
+		} {
+			for _, wait := range [][]Option{nil, {Wait(time.Second)}} { // in which none has its turn
+				for _, change := range []func(*http.Request){func(*http.Request) {}, unread} {
+					synctest.Test(t, func(t *testing.T) {
+						l, none := planned(t), PlanBy(func(*http.Request) string { return "none" })
+						h := handle(l, ok, slices.Concat(opts, wait, []Option{none, PlanBy(query("plan"))})...)
+						for i := range tt.served + 2 {
+							r := get(t, "/?plan="+tt.plan)
+							change(r)
+							w := ask(h, r)
+							if i >= tt.served {
+								checkRefusal(t, w, 429, w.Header().Get("Retry-After"), []string{"minute"})
+							} else if w.Code != 204 || i == 0 && fieldsOf(w.Header()) != fields {
+								t.Errorf("%q: request %d: status %d, fields\n%s\nwant\n%s", tt.plan, i+1, w.Code,
+									fieldsOf(w.Header()), fields)
+							}
+						}
+						asks := l.Stats().Refused[quotient.ReasonBadRequest]
+						if tt.unknown != (asks >= uint64(tt.served)) {
+							t.Errorf("%q: %d asks of no known plan", tt.plan, asks)
+						}
+						idle(t, l)
+					})
+				}
+			}
+		}
+	}
+}
+
+// A plan that changes counts at once, one that is taken off is the limiter's own limit, and a limit of the
+// key's own goes before any.
+func TestPlansThatChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := planned(t)
+		h := handle(l, ok, PlanBy(query("plan")), SendFields(FieldsDraft11))
+		more, own := minutely(10), minutely(30)
+		for _, step := range []struct {
+			change          func() error // an hour before
+			target          string
+			policy, current string
+		}{
+			{nil, "/a?plan=paid", `"minute";q=5;w=60`, `"minute";r=4;t=12`},
+			{nil, "/a?plan=free", `"minute";q=3;w=60`, `"minute";r=2;t=20`}, // what it has used counts in paid
+			{nil, "/a?plan=paid", `"minute";q=5;w=60`, `"minute";r=2;t=36`},
+			{func() error { return l.SetPlan("paid", &more) }, "/b?plan=paid",
+				`"minute";q=10;w=60`, `"minute";r=9;t=6`},
+			{func() error { return l.SetPlan("paid", nil) }, "/c?plan=paid",
+				`"minute";q=2;w=60`, `"minute";r=1;t=30`},
+			{func() error { return l.Override("/d", &own) }, "/d?plan=free",
+				`"minute";q=30;w=60`, `"minute";r=29;t=2`},
+			{nil, "/d?plan=gold", `"minute";q=30;w=60`, `"minute";r=28;t=4`},
+		} {
+			if step.change != nil {
+				if err := step.change(); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Hour)
+			}
+			says(t, ask(h, get(t, step.target)), 204, draft(step.policy, step.current))
 		}
 	})
 }
 
-// A unit that nothing counts is a mistake of the program, and said at start.
-func TestOptionsPanicForWhatCannotBeMeant(t *testing.T) {
-	one := func(*http.Request) int { return 1 }
-	var none context.Context
-	l := limiter(t, priced)
-	for want, f := range map[string]func(){
-		"OnRefuse": func() { OnRefuse(nil) }, "PlanBy": func() { PlanBy(nil) },
-		"WeightBy": func() { WeightBy(nil) }, "Drain": func() { Drain(none) },
-		`CostBy("tokens")`: func() { CostBy("tokens", nil) }, "the unit is empty": func() { CostBy("", one) },
-		`CostBy("rows")`: func() { Middleware(l, Path(), CostBy("rows", one)) },
-	} {
-		func() {
-			defer func() {
-				if said, _ := recover().(string); !strings.Contains(said, want) {
-					t.Errorf("panic %q, want one that says %q", said, want)
-				}
-			}()
-			f()
-		}()
+func TestPriorities(t *testing.T) {
+	byHeader := func(r *http.Request) quotient.Priority {
+		n, _ := strconv.Atoi(r.Header.Get("Class"))
+		return quotient.Priority(n)
 	}
-	later := quotient.Rates(quotient.Rate{Unit: "rows", Events: 1, Per: time.Second})
-	if err := l.Override("k", &later); err != nil {
-		t.Fatal(err)
-	}
-	Middleware(l, Path(), CostBy("rows", one))
+	synctest.Test(t, func(t *testing.T) {
+		l, held := taken(t)
+		var order []string
+		record := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			order = append(order, r.Header.Get("Class"))
+		})
+		h := handle(l, record, PriorityBy(byHeader), Wait(Forever))
+		tr := &Transport{Base: recorder{record}, Limiter: l, Key: Constant("/"), Priority: byHeader}
+		for class := quotient.PriorityLow; class <= quotient.PriorityCritical; class++ {
+			requests := []*http.Request{get(t, "/"), post(t, newBody("text")), request(t, "http://h/", nil)}
+			for i, r := range requests {
+				r.Header.Set("Class", strconv.Itoa(int(class)))
+				go func() {
+					if i < 2 {
+						ask(h, r)
+					} else if resp, err := tr.RoundTrip(r); err == nil {
+						_ = resp.Body.Close()
+					}
+				}()
+				synctest.Wait()
+			}
+		}
+		held.Release()
+		synctest.Wait()
+		critical, high := strconv.Itoa(int(quotient.PriorityCritical)), strconv.Itoa(int(quotient.PriorityHigh))
+		if want := []string{critical, critical, critical, high, high, high}; len(order) != 12 ||
+			!slices.Equal(order[:6], want) {
+			t.Errorf("served in the order %s, want %s first", order, want)
+		}
+		wild := PriorityBy(func(*http.Request) quotient.Priority { return 100 })
+		if w := ask(handle(l, ok, wild), get(t, "/")); w.Code != 204 {
+			t.Errorf("status %d for a priority beyond the classes, want 204", w.Code)
+		}
+		idle(t, l)
+	})
 }
 
-func TestWeightsDoNotAllocate(t *testing.T) {
-	limit := quotient.Limit{
-		Rates: append([]quotient.Rate{{Unit: "tokens", Events: 1e12, Per: 1e9, Burst: 1 << 30}},
-			plenty.Rates...), InFlight: 1 << 20}
-	two := func(*http.Request) int { return 2 }
-	h := Middleware(limiter(t, limit), Path(), WeightBy(two))(nothing)
-	priced := Middleware(limiter(t, limit), Path(), WeightBy(two), CostBy("tokens", two))(nothing)
-	r := get(t, "/")
-	if n := testing.AllocsPerRun(1000, func() { h.ServeHTTP(noWriter{}, r) }); n != 0 {
-		t.Errorf("%v allocations a request, want 0", n)
-	}
-	// the permit, its context, the request
-	if n := testing.AllocsPerRun(1000, func() { priced.ServeHTTP(noWriter{}, r) }); n > 3 {
-		t.Errorf("%v allocations a request with a cost, want at most 3", n)
-	}
+// recorder is a base that calls a handler.
+type recorder struct{ h http.Handler }
+
+func (r recorder) RoundTrip(req *http.Request) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	r.h.ServeHTTP(w, req)
+	return w.Result(), nil
 }

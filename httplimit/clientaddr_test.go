@@ -72,23 +72,25 @@ func TestClientAddr(t *testing.T) {
 }
 
 func TestClientAddrWithoutTrustIgnoresTheHeader(t *testing.T) {
-	r := &http.Request{RemoteAddr: "10.0.0.1:5", Header: http.Header{"X-Forwarded-For": {"9.9.9.9"}}}
-	for name, key := range map[string]KeyFunc{
-		"no networks": ClientAddr(), "a network that is not valid": ClientAddr(netip.Prefix{}),
+	changed := prefixes("10.0.0.0/8")
+	keeps := ClientAddr(changed...)
+	changed[0] = netip.MustParsePrefix("0.0.0.0/0")
+	for name, tt := range map[string]struct {
+		key  KeyFunc
+		peer string
+	}{
+		"no networks":                          {ClientAddr(), "10.0.0.1"},
+		"a network that is not valid":          {ClientAddr(netip.Prefix{}), "10.0.0.1"},
+		"the caller's slice was changed later": {keeps, "1.2.3.4"},
 	} {
-		if got := key(r); got != "10.0.0.1" {
-			t.Errorf("%s: key %q, want the peer 10.0.0.1", name, got)
+		r := &http.Request{RemoteAddr: tt.peer + ":5", Header: http.Header{"X-Forwarded-For": {"9.9.9.9"}}}
+		if got := tt.key(r); got != tt.peer {
+			t.Errorf("%s: key %q, want the peer %s", name, got, tt.peer)
 		}
 	}
-}
-
-func TestClientAddrKeepsItsNetworks(t *testing.T) {
-	trusted := prefixes("10.0.0.0/8")
-	key := ClientAddr(trusted...)
-	trusted[0] = netip.MustParsePrefix("0.0.0.0/0")
-	r := &http.Request{RemoteAddr: "1.2.3.4:5", Header: http.Header{"X-Forwarded-For": {"9.9.9.9"}}}
-	if got := key(r); got != "1.2.3.4" {
-		t.Errorf("key %q, want 1.2.3.4: the caller's slice was changed later", got)
+	r := &http.Request{RemoteAddr: "203.0.113.7:5678"}
+	if n := testing.AllocsPerRun(100, func() { keeps(r) }); n != 0 {
+		t.Errorf("%v allocations for an IPv4 address, want 0", n)
 	}
 }
 
@@ -126,29 +128,20 @@ func TestClientAddrBits(t *testing.T) {
 
 func TestClientAddrConfigNamesFieldAndValue(t *testing.T) {
 	trusted := prefixes("10.0.0.0/8")
-	for _, tt := range []struct {
-		config ClientAddrConfig
-		want   []string
-	}{
-		{ClientAddrConfig{IPv4Bits: -1}, []string{"IPv4Bits", "-1"}},
-		{ClientAddrConfig{IPv4Bits: 33}, []string{"IPv4Bits", "33"}},
-		{ClientAddrConfig{IPv6Bits: -1}, []string{"IPv6Bits", "-1"}},
-		{ClientAddrConfig{IPv6Bits: 129}, []string{"IPv6Bits", "129"}},
-		{ClientAddrConfig{Trusted: append(trusted, netip.Prefix{})}, []string{"Trusted[1]", "invalid"}},
-		{ClientAddrConfig{Header: "X-Real-IP"}, []string{"Header", "X-Real-IP", "Trusted"}},
-		{ClientAddrConfig{Header: "X Real IP", Trusted: trusted}, []string{"Header", "X Real IP"}},
-		{ClientAddrConfig{Header: "é", Trusted: trusted}, []string{"Header", "é"}},
-		{ClientAddrConfig{Header: "forwarded", Trusted: trusted}, []string{"Header", "Forwarded"}},
+	for want, config := range map[string]ClientAddrConfig{
+		"IPv4Bits: -1 is":                    {IPv4Bits: -1},
+		"IPv4Bits: 33 is":                    {IPv4Bits: 33},
+		"IPv6Bits: -1 is":                    {IPv6Bits: -1},
+		"IPv6Bits: 129 is":                   {IPv6Bits: 129},
+		"Trusted[1]: invalid":                {Trusted: append(trusted, netip.Prefix{})},
+		`Header: "X-Real-IP" is read only`:   {Header: "X-Real-IP"},
+		`Header: "X Real IP" is not`:         {Header: "X Real IP", Trusted: trusted},
+		`Header: "é" is not`:                 {Header: "é", Trusted: trusted},
+		"Header: Forwarded is not a list of": {Header: "forwarded", Trusted: trusted},
 	} {
-		key, err := tt.config.KeyFunc()
-		if err == nil || key != nil {
-			t.Errorf("%+v: no error", tt.config)
-			continue
-		}
-		for _, word := range append(tt.want, "httplimit: ClientAddrConfig.") {
-			if !strings.Contains(err.Error(), word) {
-				t.Errorf("%q does not say %q", err, word)
-			}
+		key, err := config.KeyFunc()
+		if key != nil || err == nil || !strings.Contains(err.Error(), "httplimit: ClientAddrConfig."+want) {
+			t.Errorf("%+v: %v, want an error that says %q", config, err, want)
 		}
 	}
 }
@@ -187,12 +180,5 @@ func TestClientAddrByXRealIP(t *testing.T) {
 		Header: http.Header{"X-Real-Ip": {"6.6.6.6"}, "X-Forwarded-For": {"9.9.9.9"}}}
 	if got := keyFunc(t, ClientAddrConfig{Trusted: trusted, Header: "X-Forwarded-For"})(r); got != "9.9.9.9" {
 		t.Errorf("key %q: X-Real-IP was read beside X-Forwarded-For", got)
-	}
-}
-
-func TestClientAddrOfIPv4CostsNothing(t *testing.T) {
-	key, r := ClientAddr(prefixes("10.0.0.0/8")...), &http.Request{RemoteAddr: "203.0.113.7:5678"}
-	if n := testing.AllocsPerRun(100, func() { key(r) }); n != 0 {
-		t.Errorf("%v allocations, want 0", n)
 	}
 }

@@ -15,15 +15,33 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// Each path may be asked for twice a minute. The third request is refused, and the answer says when to come
-// back.
-func ExampleMiddleware() {
-	limit := quotient.Rates(quotient.Rate{Name: "minute", Events: 2, Per: time.Minute, Burst: 2})
-	limiter, err := quotient.New(limit)
+// A server admits ten requests a second for each API key, a client sends at most five a second to each host.
+func Example() {
+	api := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") })
+
+	perKey := quotient.Must(quotient.New(quotient.Rates(quotient.PerSecond(10))))
+	handler := httplimit.Middleware(perKey, httplimit.Header("X-API-Key"))(api)
+
+	perHost := quotient.Must(quotient.New(quotient.Rates(quotient.PerSecond(5))))
+	client := &http.Client{Transport: &httplimit.Transport{Limiter: perHost}}
+
+	server := httptest.NewServer(handler)
+	defer server.Close()
+	resp, err := client.Get(server.URL)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
+	defer resp.Body.Close()
+	fmt.Println(resp.Status)
+	// Output: 200 OK
+}
+
+// Each path may be asked for twice a minute. The third request is refused, and the answer says when to come
+// back.
+func ExampleMiddleware() {
+	limit := quotient.Rates(quotient.Rate{Name: "minute", Events: 2, Per: time.Minute, Burst: 2})
+	limiter := quotient.Must(quotient.New(limit))
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /hello", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") })
 	server := httptest.NewServer(httplimit.Middleware(limiter, httplimit.Path())(mux))
@@ -48,11 +66,7 @@ func ExampleMiddleware() {
 // A request over the limit waits for its turn, for a second at most. Here that is the second of two, which
 // come at once under a limit of one each 50 ms.
 func ExampleWait() {
-	limiter, err := quotient.New(quotient.Rates(quotient.Every(50 * time.Millisecond)))
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	limiter := quotient.Must(quotient.New(quotient.Rates(quotient.Every(50 * time.Millisecond))))
 	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") })
 	patient := httplimit.Middleware(limiter, httplimit.Path(), httplimit.Wait(time.Second))(hello)
 	for range 2 {
@@ -73,12 +87,8 @@ func ExampleTransport() {
 	}))
 	defer server.Close()
 
-	limiter, err := quotient.New(quotient.Limit{Rates: []quotient.Rate{quotient.Every(10 * time.Millisecond)},
-		InFlight: 4})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	rates := []quotient.Rate{quotient.Every(10 * time.Millisecond)}
+	limiter := quotient.Must(quotient.New(quotient.Limit{Rates: rates, InFlight: 4}))
 	client := &http.Client{Transport: &httplimit.Transport{Limiter: limiter}}
 	start := time.Now()
 	for range 3 {
@@ -114,12 +124,8 @@ func ExampleTransport_retry() {
 	}))
 	defer server.Close()
 
-	limiter, err := quotient.New(quotient.Rates(quotient.PerSecond(100)),
-		quotient.Policy(policy.AIMD{}), quotient.BeyondShare())
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	limiter := quotient.Must(quotient.New(quotient.Rates(quotient.PerSecond(100)),
+		quotient.Policy(policy.AIMD{}), quotient.BeyondShare()))
 	client := &http.Client{Transport: &httplimit.Transport{Limiter: limiter}}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -189,12 +195,8 @@ func ExamplePattern() {
 
 // Each answer shows a client where it stands.
 func ExampleSendFields() {
-	l, err := quotient.New(
-		quotient.Limit{Rates: []quotient.Rate{{Name: "minute", Events: 100, Per: time.Minute, Burst: 100}},
-			InFlight: 10})
-	if err != nil {
-		panic(err)
-	}
+	rates := []quotient.Rate{{Name: "minute", Events: 100, Per: time.Minute, Burst: 100}}
+	l := quotient.Must(quotient.New(quotient.Limit{Rates: rates, InFlight: 10}))
 	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "hello")
 	})
@@ -206,4 +208,101 @@ func ExampleSendFields() {
 	// Output:
 	// "minute";q=100;w=60, "in-flight";q=10;qu="concurrent-requests"
 	// "minute";r=99;t=1, "in-flight";r=9
+}
+
+// A client of several APIs has a quota for each host.
+func ExampleHost() {
+	key := httplimit.Host()
+	fmt.Println(key(httptest.NewRequest("GET", "https://API.Example.com:443/v1/items", nil)))
+	// Output: api.example.com
+}
+
+// An API key in a header has a quota of its own. Check the key before the limiter sees it: a client can
+// invent others.
+func ExampleHeader() {
+	key := httplimit.Header("X-Api-Key")
+	r := httptest.NewRequest("GET", "/", nil)
+	r.Header.Set("X-Api-Key", "k-1234")
+	fmt.Println(key(r))
+	// Output: k-1234
+}
+
+// All requests share one quota.
+func ExampleConstant() {
+	key := httplimit.Constant("upstream")
+	fmt.Println(key(httptest.NewRequest("GET", "/a", nil)))
+	fmt.Println(key(httptest.NewRequest("POST", "/b", nil)))
+	// Output:
+	// upstream
+	// upstream
+}
+
+// Each method of a route has a quota of its own.
+func ExampleMethodPattern() {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/items/{id}", func(http.ResponseWriter, *http.Request) {})
+	key := httplimit.MethodPattern(mux)
+	fmt.Println(key(httptest.NewRequest("GET", "/items/42", nil)))
+	fmt.Println(key(httptest.NewRequest("DELETE", "/items/42", nil)))
+	// Output:
+	// GET /items/{id}
+	// DELETE /items/{id}
+}
+
+// Behind a proxy that sets X-Real-IP, an IPv6 client counts by its /56 network.
+func ExampleClientAddrConfig() {
+	key, err := httplimit.ClientAddrConfig{
+		Trusted:  []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
+		Header:   "X-Real-IP",
+		IPv6Bits: 56,
+	}.KeyFunc()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	r := httptest.NewRequest("GET", "/", nil)
+	r.RemoteAddr = "10.1.2.3:4567"
+	r.Header.Set("X-Real-IP", "2001:db8:1:2ff::7")
+	fmt.Println(key(r))
+	// Output: 2001:db8:1:200::/56
+}
+
+// The feedback of an answer can be handed to a permit by hand, for clients that have no http.RoundTripper.
+func ExampleProfile_Feedback() {
+	h := http.Header{}
+	h.Set("X-RateLimit-Limit-Tokens", "150000")
+	h.Set("X-RateLimit-Remaining-Tokens", "0")
+	h.Set("X-RateLimit-Reset-Tokens", "6m0s")
+
+	f, garbage := httplimit.ProfileFor("api.openai.com").Feedback(http.StatusTooManyRequests, h, time.Now())
+	fmt.Println(f.Outcome, f.RetryAfter, garbage)
+	q := f.Quotas[0]
+	fmt.Println(q.Unit, q.Remaining, q.Limit, q.Reset) // permit.Done(f) tells the policy
+	// Output:
+	// throttled 6m0s 0
+	// tokens 0 150000 6m0s
+}
+
+// An upstream of your own has fields of its own, and a host of your own may speak as a known one.
+func ExampleProfile() {
+	credits := &httplimit.Profile{
+		Throttled: []int{420},
+		Quotas: []httplimit.Fields{{Unit: "credits", Used: "X-Credits",
+			ResetAfter: "X-Credits-Renewed-In"}},
+	}
+	transport := &httplimit.Transport{Profile: func(host string) *httplimit.Profile {
+		switch host {
+		case "reports.internal":
+			return credits
+		case "git.internal":
+			return httplimit.ProfileFor("github.com")
+		}
+		return nil // as ProfileFor says
+	}}
+
+	h := http.Header{"X-Credits": {"700/1000"}, "X-Credits-Renewed-In": {"90"}}
+	f, _ := transport.Profile("reports.internal").Feedback(420, h, time.Now())
+	q := f.Quotas[0]
+	fmt.Println(f.Outcome, q.Unit, q.Remaining, q.Limit, q.Reset)
+	// Output: throttled credits 300 1000 1m30s
 }

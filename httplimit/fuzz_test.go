@@ -15,12 +15,18 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
+// addAll adds inputs of one string to a fuzz target.
+func addAll(f *testing.F, inputs ...string) {
+	for _, input := range inputs {
+		f.Add(input)
+	}
+}
+
 // FuzzCanonicalPath checks that the form is a fixed point, that it looks as Path documents, and that other
 // spellings of a path lead to the same form.
 func FuzzCanonicalPath(f *testing.F) {
-	for _, p := range []string{"", "/", "/a/b", "//a/./b/../", "/A;x/%61", "/a/..;/b", "/É/ß\xff", "*", ";"} {
-		f.Add(p)
-	}
+	addAll(f, "", "/", "/a/b", "//a/./b/../", "/A;x/%61", "/a/..;/b", "/É/ß\xff", "*", ";", "/../..", "/a\\b",
+		"/a/b/", "/İ/K/Σς", "/.../..a/.b", "/a\xc3/\x89", "/\ufffd", "/ /\t", "/a\x00b", "/;", "a/b")
 	f.Fuzz(func(t *testing.T, p string) {
 		want := canonicalPath(p)
 		if again := canonicalPath(want); again != want {
@@ -55,11 +61,16 @@ func FuzzCanonicalPath(f *testing.F) {
 // everything else.
 func FuzzRetryAfter(f *testing.F) {
 	const date = "Sun, 06 Nov 1994 08:49:37 GMT"
-	for _, v := range []string{"", "0", "120", "2.5", "1.0000000001", "-1", "9223372037", "1e9",
-		"Sun, 06 Nov 1994 08:51:07 GMT", "Fri, 31 Dec 9999 23:59:59 GMT", "soon"} {
+	for _, v := range []string{"", "0", "120", " 7\t", "2.5", "2.", "1.0000000001", "0.0000000001", "1.9999999999",
+		"86400.1", "-1", "+1", "-0", "9223372037", "9223372036854775808", "1e9", "1, 2", "१२", "soon",
+		"Sun, 06 Nov 1994 08:51:07 GMT", "Sunday, 06-Nov-94 08:51:07 GMT", "Sun Nov  6 08:51:07 1994",
+		"Sun, 06 Nov 1994 08:51:07 +0100", "Fri, 31 Dec 9999 23:59:59 GMT", "Mon, 01 Jan 0001 00:00:00 GMT"} {
 		f.Add(v, date, "")
+		f.Add(v, "", "0")
 	}
 	f.Add("1", "", "7")
+	f.Add("1", date, "-7")
+	f.Add("soon", "tomorrow", "old")
 	f.Fuzz(func(t *testing.T, value, date, age string) {
 		h := http.Header{"Retry-After": {value}, "Date": {date}, "Age": {age}}
 		d, ok := RetryAfter(h, time.Unix(784111777, 0))
@@ -85,10 +96,9 @@ func FuzzRetryAfter(f *testing.F) {
 // FuzzForwardedFor checks that the header cannot move the key of a peer that is not trusted. The part left
 // of the client's address, as that was written by the trusted proxy, cannot either.
 func FuzzForwardedFor(f *testing.F) {
-	for _, v := range []string{"", "9.9.9.9", "6.6.6.6, 10.0.0.1", "unknown", "::ffff:10.0.0.1,",
-		"[2001:db8::1]:80", "10.0.0.1", ",,,", "fe80::1%z"} {
-		f.Add(v)
-	}
+	addAll(f, "", "9.9.9.9", "6.6.6.6, 10.0.0.1", "unknown", "::ffff:10.0.0.1,", "[2001:db8::1]:80", "10.0.0.1", ",,,",
+		"fe80::1%z", "[9.9.9.9", "09.9.9.9", "0x9.9.9.9", "9.9", ":80", `"9.9.9.9"`, " \t, 9.9.9.9 ,",
+		"9.9.9.9, fd00::1", "\xff,9.9.9.9", "10.0.0.1,10.0.0.2")
 	trusted := prefixes("10.0.0.0/8", "fd00::/8")
 	key := ClientAddr(trusted...)
 	f.Fuzz(func(t *testing.T, header string) {
@@ -119,10 +129,8 @@ func FuzzForwardedFor(f *testing.F) {
 // FuzzRealIP checks that X-Real-IP cannot move the key of a peer that is not trusted, and that no other
 // field is read. Any text in it gives the key of an address.
 func FuzzRealIP(f *testing.F) {
-	for _, v := range []string{"", "9.9.9.9", "9.9.9.9, 8.8.8.8", "unknown", "::ffff:10.0.0.1",
-		"[2001:db8::1]:80", "fe80::1%z"} {
-		f.Add(v)
-	}
+	addAll(f, "", "9.9.9.9", "9.9.9.9, 8.8.8.8", "unknown", "::ffff:10.0.0.1", "[2001:db8::1]:80", "fe80::1%z",
+		"[9.9.9.9", "09.9.9.9", " 9.9.9.9 ")
 	key := keyFunc(f, ClientAddrConfig{Trusted: prefixes("10.0.0.0/8", "fd00::/8"), Header: "X-Real-IP"})
 	f.Fuzz(func(t *testing.T, header string) {
 		ask := func(peer string, lines ...string) string {
@@ -157,10 +165,9 @@ func isKeyOfAddr(key string) bool {
 // FuzzHost checks that the form is a fixed point, of bounded length, the same for servers and clients, and
 // that no spelling of a host gives it another key.
 func FuzzHost(f *testing.F) {
-	for _, h := range []string{"", "example.com", "Example.COM.:443", "h:8080", "h:08080", "[::1]:80", "::1",
-		"a:80:80", "a..", "h::", "É\xff", "]:80", ".:80"} {
-		f.Add(h)
-	}
+	addAll(f, "", "example.com", "Example.COM.:443", "h:8080", "h:08080", "[::1]:80", "::1", "a:80:80", "a..", "h::",
+		"É\xff", "]:80", ".:80", ":0]:", "a:80.", ":A", "a:80x.", "\u212a", "\x00", "[fe80::1%25z]:80",
+		strings.Repeat("X", maxKey), long[:maxKey+1])
 	key := Host()
 	f.Fuzz(func(t *testing.T, h string) {
 		ask := func(h string) string { return key(&http.Request{RequestURI: "/", Host: h}) }
@@ -207,6 +214,7 @@ func FuzzHeader(f *testing.F) {
 		f.Add(own(v), v)
 		f.Add(hashed(v, ownHash), v)
 	}
+	f.Add("203.0.113.9", "10.0.0.1, 203.0.113.9")
 	key := Header("x-API-key")
 	f.Fuzz(func(t *testing.T, value, other string) {
 		got := key(&http.Request{Header: http.Header{"X-Api-Key": {value}}})
@@ -279,6 +287,16 @@ func FuzzFeedback(f *testing.F) {
 	for _, e := range zoo(f) {
 		f.Add(e.host, e.status, lines(e.header))
 	}
+	for _, text := range []string{
+		"Age: 7\nRetry-After: 5\n", "Date: \xff\nX-Ratelimit-Reset: 1795276830\n", "Ratelimit: \"a\\\"b\n",
+		"Ratelimit: limit=(100 200), remaining=50, reset=5\n", "Ratelimit: (\"default\");r=50;t=30\n",
+		"Ratelimit: limit=100\nRatelimit: remaining=50\n", "x-ratelimit-limit: 1\n: 5\nX-Ratelimit-Remaining:\n",
+		"Retry-After: 9223372037\nX-Ratelimit-Limit: 99999999999999999999\nX-Ratelimit-Remaining: 0\n",
+		"X-Ratelimit-Remaining: 0\nX-Ratelimit-Reset: Fri, 31 Dec 9999 23:59:59 GMT\n" +
+			"Date: Mon, 01 Jan 0001 00:00:00 GMT\n",
+	} {
+		f.Add("h", 429, text)
+	}
 	f.Fuzz(func(t *testing.T, host string, status int, text string) {
 		p, h := ProfileFor(host), headerOf(text)
 		before := lines(h)
@@ -317,6 +335,11 @@ func FuzzFeedbackToPolicy(f *testing.F) {
 		f.Add(uint64(i), all[i].host, uint16(all[i].status), int64(i)*int64(time.Second),
 			strings.Join(answers, "\n"))
 	}
+	refusal := "Ratelimit: limit=60, remaining=0, reset=30\nRetry-After: 30\n"
+	f.Add(uint64(5), "", uint16(0), int64(0), "\n\n\n\n")
+	f.Add(uint64(1), "h", uint16(1), int64(-3e9), refusal+"\n"+refusal) // back in time
+	f.Add(uint64(0), "h", uint16(65535), int64(1), "Ratelimit: default;a=0;w=30\n\nRatelimit: default;a=9;w=30\n")
+	f.Add(uint64(9999), "h", uint16(429), int64(math.MaxInt64), refusal+"\n"+refusal)
 	f.Fuzz(func(t *testing.T, seed uint64, host string, statuses uint16, step int64, text string) {
 		bounds := policy.Bounds{Share: float64(seed%1000) / 10, Ceiling: 1 + float64(seed%10_000)}
 		for _, unit := range []string{"", "tokens"} {

@@ -7,16 +7,23 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/policy"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func limiter(t testing.TB, limit quotient.Limit, opts ...quotient.Option) *quotient.Limiter {
 	t.Helper()
@@ -29,6 +36,27 @@ func limiter(t testing.TB, limit quotient.Limit, opts ...quotient.Option) *quoti
 
 // oneSlot is a limit under which a second request waits for the first.
 var oneSlot = quotient.Limit{InFlight: 1}
+
+// hourly is a limit of one request an hour.
+var hourly = quotient.Rates(quotient.Rate{Name: "hour", Events: 1, Per: time.Hour, Burst: 1})
+
+// both is a limit of a rate and of slots.
+var both = quotient.Limit{Rates: hourly.Rates, InFlight: 1}
+
+// plenty is a limit with a rate and slots that no benchmark reaches.
+var plenty = quotient.Limit{Rates: []quotient.Rate{{Events: 1e12, Per: 1e9, Burst: 1 << 30}},
+	InFlight: 1 << 20}
+
+// rates is a limit of these rates.
+func rates(r ...quotient.Rate) quotient.Limit { return quotient.Limit{Rates: r} }
+
+// minutely is a limit of so many requests a minute.
+func minutely(n float64) quotient.Limit {
+	return rates(quotient.Rate{Name: "minute", Events: n, Per: time.Minute, Burst: int(n)})
+}
+
+// slots is a limit of so many requests in flight.
+func slots(n int) quotient.Limit { return quotient.Limit{InFlight: n} }
 
 // idle fails unless every permit was given back, once.
 func idle(t testing.TB, l *quotient.Limiter) {
@@ -46,6 +74,9 @@ func inFlight(t testing.TB, l *quotient.Limiter, n int) {
 		t.Errorf("in flight %d, double releases %d; want %d, 0", s.InFlight, s.DoubleReleases, n)
 	}
 }
+
+// leftOf is how much is left of the first rule of a key.
+func leftOf(l *quotient.Limiter, key string) float64 { return l.AppendState(nil, key)[0].Left }
 
 // spy is a policy that writes down its samples of requests, which no rate of these tests bounds.
 type spy struct {
@@ -82,6 +113,32 @@ func (s *spy) learned(t testing.TB, want ...policy.Feedback) {
 func learning(t testing.TB) (*quotient.Limiter, *spy) {
 	s := &spy{}
 	return limiter(t, oneSlot, quotient.Policy(s)), s
+}
+
+// touchy is a policy whose controllers panic at feedback.
+type touchy struct{}
+
+func (touchy) New(uint64) policy.Controller { return touchy{} }
+
+func (touchy) Next(sample policy.Sample, b policy.Bounds) policy.Pace {
+	if sample.Outcome != policy.Unknown {
+		panic("touchy")
+	}
+	return policy.Pace{Rate: min(b.Ceiling, 1e6)}
+}
+
+// panicOf is what f panics with.
+func panicOf(f func()) (value any) {
+	defer func() { value = recover() }()
+	f()
+	return nil
+}
+
+// gives is feedback with these quotas.
+func gives(outcome policy.Outcome, pause time.Duration, quotas ...policy.Quota) policy.Feedback {
+	f := policy.Feedback{Outcome: outcome, RetryAfter: pause}
+	copy(f.Quotas[:], quotas)
+	return f
 }
 
 // network is one in memory, for servers inside a synctest bubble.
@@ -196,3 +253,80 @@ type body struct {
 func newBody(text string) *body { return &body{Reader: strings.NewReader(text)} }
 
 func (b *body) Close() error { b.closed++; return nil }
+
+// long is a body that is too long to be buffered.
+var long = strings.Repeat("x", maxBuffer+1)
+
+// get makes a request as a server sees it, from the target of a request line.
+func get(t testing.TB, target string) *http.Request {
+	t.Helper()
+	u, err := url.ParseRequestURI(target)
+	if err != nil {
+		t.Fatalf("target %q: %v", target, err)
+	}
+	return &http.Request{Method: "GET", URL: u, RequestURI: target, Host: "example.com",
+		Header: http.Header{}, ProtoMajor: 1}
+}
+
+// post makes a request over HTTP/1 with a body of unknown length.
+func post(t testing.TB, b io.ReadCloser) *http.Request {
+	r := get(t, "/")
+	r.Method, r.Body, r.ContentLength = "POST", b, -1
+	return r
+}
+
+var ok = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	w.WriteHeader(http.StatusNoContent)
+})
+
+var nothing = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+
+// noWriter is an http.ResponseWriter that does nothing.
+type noWriter struct{ header http.Header }
+
+func (w noWriter) Header() http.Header         { return w.header }
+func (w noWriter) Write(p []byte) (int, error) { return len(p), nil }
+func (w noWriter) WriteHeader(int)             {}
+
+// ask sends one request to a handler and returns the answer.
+func ask(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// query is what a request says of itself, for tests in which a client chooses.
+func query(name string) func(*http.Request) string {
+	return func(r *http.Request) string { return r.URL.Query().Get(name) }
+}
+
+// number is what a query says, for tests in which a client chooses.
+func number(name string) func(*http.Request) int {
+	return func(r *http.Request) int { n, _ := strconv.Atoi(r.URL.Query().Get(name)); return n }
+}
+
+// handle puts a function behind a Middleware by path.
+func handle(l *quotient.Limiter, f http.HandlerFunc, opts ...Option) http.Handler {
+	return Middleware(l, Path(), opts...)(f)
+}
+
+// taken is a limiter with one slot, which / has.
+func taken(t *testing.T) (l *quotient.Limiter, held quotient.Permit) {
+	l = limiter(t, oneSlot)
+	held, _ = l.TryAcquire("/")
+	return l, held
+}
+
+// elapsed fails unless just so much time has passed since a start.
+func elapsed(t *testing.T, start time.Time, want time.Duration) {
+	t.Helper()
+	if got := time.Since(start); got != want {
+		t.Errorf("after %v, want %v", got, want)
+	}
+}
+
+// bubble runs a test of a name in fake time.
+func bubble(t *testing.T, name string, test func(*testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
+}

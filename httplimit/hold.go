@@ -1,6 +1,9 @@
 package httplimit
 
-import "sync/atomic"
+import (
+	"net"
+	"sync/atomic"
+)
 
 // hold is what outlives the call that took it. It may be ended from any goroutine and any number of
 // times: its permits are released once.
@@ -17,3 +20,30 @@ func (h *hold) end() {
 
 // closeWriter is a connection that can end one direction, as TCP can.
 type closeWriter interface{ CloseWrite() error }
+
+// heldConn is a hijacked connection that holds a permit until it is closed.
+type heldConn struct {
+	net.Conn
+	hold hold
+}
+
+// holdConn joins a connection and its permits. CloseWrite is kept if conn has it.
+func holdConn(conn net.Conn, held admission) net.Conn {
+	c := &heldConn{Conn: conn, hold: hold{held: held}}
+	if half, ok := conn.(closeWriter); ok {
+		return struct {
+			*heldConn
+			closeWriter
+		}{c, half}
+	}
+	return c
+}
+
+// Close closes the connection and releases the permit, once.
+func (c *heldConn) Close() error {
+	defer c.hold.end()
+	return c.Conn.Close()
+}
+
+// NetConn returns the connection itself, as that of tls.Conn does.
+func (c *heldConn) NetConn() net.Conn { return c.Conn }

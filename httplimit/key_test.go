@@ -5,26 +5,13 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
-	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/quotient-go/quotient"
 )
-
-// get makes a request as a server sees it, from the target of a request line.
-func get(t testing.TB, target string) *http.Request {
-	t.Helper()
-	u, err := url.ParseRequestURI(target)
-	if err != nil {
-		t.Fatalf("target %q: %v", target, err)
-	}
-	return &http.Request{Method: "GET", URL: u, RequestURI: target, Host: "example.com",
-		Header: http.Header{}, ProtoMajor: 1}
-}
 
 func TestPath(t *testing.T) {
 	tests := []struct{ target, want string }{
@@ -110,24 +97,28 @@ func percent(s string) string {
 	return out.String()
 }
 
-func TestHost(t *testing.T) {
-	tests := []struct{ host, want string }{
-		{"example.com", "example.com"}, {"EXAMPLE.com", "example.com"}, {"example.com.", "example.com"},
-		{"example.com:80", "example.com"}, {"example.com:443", "example.com"},
-		{"example.com.:80", "example.com"},
-		{"example.com:", "example.com"}, {"example.com:0443", "example.com"},
-		{"example.com:8080", "example.com:8080"}, {"example.com:08080", "example.com:8080"},
-		{"[::1]", "[::1]"}, {"[::1]:80", "[::1]"}, {"[2001:DB8::1]:8443", "[2001:db8::1]:8443"},
-		{"", ""},
-	}
-	for _, tt := range tests {
-		server := &http.Request{RequestURI: "/", URL: &url.URL{Path: "/"}, Host: tt.host}
-		if got := Host()(server); got != tt.want {
-			t.Errorf("Host of a server's request for %q = %q, want %q", tt.host, got, tt.want)
+// CanonicalPath is what Path keys by, and is not hashed.
+func TestCanonicalPath(t *testing.T) {
+	long := "/" + strings.Repeat("a", 300)
+	for p, want := range map[string]string{"//A/./b;x/": "/a/b", "": "/", long: long} {
+		if got := CanonicalPath(p); got != want {
+			t.Errorf("%q is %q, want %q", p, got, want)
 		}
-		client := &http.Request{URL: &url.URL{Scheme: "https", Host: tt.host}}
-		if got := Host()(client); got != tt.want {
-			t.Errorf("Host of a client's request to %q = %q, want %q", tt.host, got, tt.want)
+	}
+}
+
+func TestHost(t *testing.T) {
+	for host, want := range map[string]string{
+		"example.com": "example.com", "EXAMPLE.com": "example.com", "example.com.": "example.com",
+		"example.com:80": "example.com", "example.com:443": "example.com", "example.com.:80": "example.com",
+		"example.com:": "example.com", "example.com:0443": "example.com", "example.com:8080": "example.com:8080",
+		"example.com:08080": "example.com:8080", "[::1]": "[::1]", "[::1]:80": "[::1]",
+		"[2001:DB8::1]:8443": "[2001:db8::1]:8443", "": "",
+	} {
+		server := &http.Request{RequestURI: "/", URL: &url.URL{Path: "/"}, Host: host}
+		client := &http.Request{URL: &url.URL{Scheme: "https", Host: host}}
+		if got, sent := Host()(server), Host()(client); got != want || sent != want {
+			t.Errorf("Host of a server's request for %q is %q, of a client's %q; want %q", host, got, sent, want)
 		}
 	}
 	virtual := &http.Request{URL: &url.URL{Host: "10.0.0.1:8080"}, Host: "api.example.com"}
@@ -147,16 +138,10 @@ func TestKeyBehindAReverseProxy(t *testing.T) {
 		"no Host":   func(p *httputil.ProxyRequest) { p.SetURL(upstream) },
 		"Host kept": func(p *httputil.ProxyRequest) { p.SetURL(upstream); p.Out.Host = p.In.Host },
 	} {
-		l := limiter(t, quotient.Rates(quotient.Every(time.Hour)))
-		ask(&httputil.ReverseProxy{Rewrite: rewrite, Transport: &Transport{Base: newNoBase(), Limiter: l}},
-			get(t, "/"))
-		keys := []string{}
-		for state := range l.Keys() {
-			key := state.Key
-			keys = append(keys, key)
-		}
-		if !slices.Equal(keys, []string{"upstream.example"}) {
-			t.Errorf("%s: keys %q, want upstream.example alone", name, keys)
+		l := limiter(t, hourly)
+		ask(&httputil.ReverseProxy{Rewrite: rewrite, Transport: &Transport{Base: newNoBase(), Limiter: l}}, get(t, "/"))
+		if key := onlyKey(t, l); key != "upstream.example" {
+			t.Errorf("%s: key %q, want upstream.example", name, key)
 		}
 	}
 }
@@ -199,20 +184,36 @@ func TestKeysAreBounded(t *testing.T) {
 // Failure mode 10: a client that sends the text of another one's hash must not share its bucket, wherever the
 // key is hashed.
 func TestLongKeyAndItsHashAreTwoKeys(t *testing.T) {
-	ways := map[string]func(r *http.Request) string{
-		"Header": Header("Token"),
-		"Header and Middleware": func(r *http.Request) string {
-			return keyOfMiddleware(t, Header("Token"), r)
-		},
-		"own function, Middleware": func(r *http.Request) string { return keyOfMiddleware(t, token, r) },
-		"own function, Around":     func(r *http.Request) string { return keyOfAround(t, token(r), r) },
-		"own function, Transport":  func(r *http.Request) string { return keyOfTransport(t, token, r) },
-		"Header and Transport": func(r *http.Request) string {
-			return keyOfTransport(t, Header("Token"), r)
-		},
-		"Constant, as grpclimit does": func(r *http.Request) string { return Constant(token(r))(nil) },
+	token := func(r *http.Request) string { return r.Header.Get("Token") } // as a user writes it
+	// of is the key of a request that something serves under a limiter.
+	of := func(r *http.Request, serve func(*quotient.Limiter, http.Handler)) (key string) {
+		l := limiter(t, oneSlot)
+		serve(l, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { key = onlyKey(t, l) }))
+		return key
 	}
-	for name, way := range ways {
+	middleware := func(f KeyFunc) KeyFunc {
+		return func(r *http.Request) string {
+			return of(r, func(l *quotient.Limiter, next http.Handler) { ask(Middleware(l, f)(next), r) })
+		}
+	}
+	transport := func(f KeyFunc) KeyFunc {
+		return func(r *http.Request) string {
+			return of(r, func(l *quotient.Limiter, next http.Handler) {
+				roundTrip(t, &Transport{Limiter: l, Base: recorder{next}, Key: f}, r)
+			})
+		}
+	}
+	around := func(r *http.Request) string {
+		return of(r, func(l *quotient.Limiter, next http.Handler) {
+			Around(l)(httptest.NewRecorder(), r, token(r), next)
+		})
+	}
+	for name, way := range map[string]KeyFunc{
+		"Header": Header("Token"), "Header and Middleware": middleware(Header("Token")),
+		"own function, Middleware": middleware(token), "own function, Around": around,
+		"own function, Transport": transport(token), "Header and Transport": transport(Header("Token")),
+		"Constant, as grpclimit does": func(r *http.Request) string { return Constant(token(r))(nil) },
+	} {
 		r := get(t, "/")
 		of := map[string]string{} // key to value
 		for value, n := long, 0; n < 5; n++ {
@@ -229,44 +230,17 @@ func TestLongKeyAndItsHashAreTwoKeys(t *testing.T) {
 	}
 }
 
-// token is a key function that a user has written.
-func token(r *http.Request) string { return r.Header.Get("Token") }
-
 // onlyKey is the one key that a limiter knows.
 func onlyKey(t *testing.T, l *quotient.Limiter) string {
 	t.Helper()
+	var keys []string
 	for state := range l.Keys() {
-		key := state.Key
-		return key
+		keys = append(keys, state.Key)
 	}
-	t.Fatal("no key")
-	return ""
-}
-
-func keyOfMiddleware(t *testing.T, f KeyFunc, r *http.Request) (key string) {
-	l := limiter(t, oneSlot)
-	next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { key = onlyKey(t, l) })
-	ask(Middleware(l, f)(next), r)
-	return key
-}
-
-func keyOfAround(t *testing.T, name string, r *http.Request) (key string) {
-	l := limiter(t, oneSlot)
-	next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { key = onlyKey(t, l) })
-	Around(l)(httptest.NewRecorder(), r, name, next)
-	return key
-}
-
-func keyOfTransport(t *testing.T, f KeyFunc, r *http.Request) string {
-	tr := &Transport{Limiter: limiter(t, oneSlot), Base: answers(200, newBody("x")), Key: f}
-	r = r.Clone(t.Context())
-	r.RequestURI, r.URL.Scheme, r.URL.Host = "", "http", "h"
-	resp, err := tr.RoundTrip(r)
-	if err != nil {
-		t.Fatal(err)
+	if len(keys) != 1 {
+		t.Fatalf("keys %q, want one", keys)
 	}
-	defer resp.Body.Close()
-	return onlyKey(t, tr.Limiter)
+	return keys[0]
 }
 
 func TestPattern(t *testing.T) {

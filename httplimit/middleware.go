@@ -59,14 +59,10 @@ import (
 // if the handler is nil.
 func Middleware(l *quotient.Limiter, key KeyFunc, opts ...Option) func(http.Handler) http.Handler {
 	m := newMiddleware("Middleware", l, opts)
-	if key == nil {
-		panic("httplimit: Middleware: the key function is nil")
-	}
+	mustBe(key != nil, "Middleware: the key function is nil")
 	m.key = key
 	return func(next http.Handler) http.Handler {
-		if next == nil {
-			panic("httplimit: Middleware: the handler is nil: nothing would be served behind the limit")
-		}
+		mustBe(next != nil, "Middleware: the handler is nil: nothing would be served behind the limit")
 		return &handler{m, next}
 	}
 }
@@ -87,9 +83,7 @@ func Around(l *quotient.Limiter, opts ...Option) func(w http.ResponseWriter, r *
 }
 
 func newMiddleware(name string, l *quotient.Limiter, opts []Option) *middleware {
-	if l == nil {
-		panic("httplimit: " + name + ": the limiter is nil")
-	}
+	mustBe(l != nil, "%s: the limiter is nil", name)
 	m := &middleware{
 		limiter:        l,
 		feedback:       l.Stats().Learns,
@@ -104,9 +98,8 @@ func newMiddleware(name string, l *quotient.Limiter, opts []Option) *middleware 
 	for _, o := range m.also {
 		m.feedback = m.feedback || o.limiter.Stats().Learns
 	}
-	if m.maxWait > 0 && len(m.also) > 0 {
-		panic("httplimit: " + name + ": Wait and Also exclude each other: requests of several limiters do not wait")
-	}
+	mustBe(m.maxWait == 0 || len(m.also) == 0,
+		"%s: Wait and Also exclude each other: requests of several limiters do not wait", name)
 	return m
 }
 

@@ -49,7 +49,7 @@ const Forever time.Duration = math.MaxInt64
 // quotient.ReasonDeadline, and one that has waited for max is one of Stats.Cancelled. Wait panics if max is
 // not above 0.
 func Wait(max time.Duration) Option {
-	mustBePositive("Wait", max)
+	mustBe(max > 0, "Wait is %v, want more than 0", max)
 	return func(m *middleware) { m.maxWait = max }
 }
 
@@ -57,7 +57,7 @@ func Wait(max time.Duration) Option {
 // the hijack, 1 hour by default. The connection itself is not closed.
 // StreamLifetime panics if d is not above 0.
 func StreamLifetime(d time.Duration) Option {
-	mustBePositive("StreamLifetime", d)
+	mustBe(d > 0, "StreamLifetime is %v, want more than 0", d)
 	return func(m *middleware) { m.streamLifetime = d }
 }
 
@@ -73,7 +73,7 @@ func StreamLifetime(d time.Duration) Option {
 // part of the body is missing then, the connection is closed. UnreadBodyWait changes nothing without Wait,
 // and does not extend its max. It panics if d is not above 0.
 func UnreadBodyWait(d time.Duration) Option {
-	mustBePositive("UnreadBodyWait", d)
+	mustBe(d > 0, "UnreadBodyWait is %v, want more than 0", d)
 	return func(m *middleware) { m.unreadBodyWait = d }
 }
 
@@ -85,9 +85,7 @@ func UnreadBodyWait(d time.Duration) Option {
 //
 // Only requests that wait pay for it. It changes nothing without Wait. Drain panics if ctx is nil.
 func Drain(ctx context.Context) Option {
-	if ctx == nil {
-		panic("httplimit: Drain: the context is nil")
-	}
+	mustBe(ctx != nil, "Drain: the context is nil")
 	return func(m *middleware) { m.drain = ctx }
 }
 
@@ -96,9 +94,7 @@ func Drain(ctx context.Context) Option {
 // which a body was read (UnreadBodyWait) is no overhead. f is called from many goroutines at a time.
 // OnWaited changes nothing without Wait. It panics if f is nil.
 func OnWaited(f func(r *http.Request, waited, overhead time.Duration)) Option {
-	if f == nil {
-		panic("httplimit: OnWaited: the function is nil")
-	}
+	mustBe(f != nil, "OnWaited: the function is nil")
 	return func(m *middleware) { m.onWaited = f }
 }
 
@@ -113,9 +109,7 @@ func OnWaited(f func(r *http.Request, waited, overhead time.Duration)) Option {
 // f is called from many goroutines at a time. It must neither keep the writer nor hijack the connection. If
 // it panics, so does Middleware; no permit is held. OnRefuse panics if f is nil.
 func OnRefuse(f func(w http.ResponseWriter, r *http.Request, d quotient.Decision)) Option {
-	if f == nil {
-		panic("httplimit: OnRefuse: the function is nil")
-	}
+	mustBe(f != nil, "OnRefuse: the function is nil")
 	return func(m *middleware) { m.onRefuse = f }
 }
 
@@ -123,16 +117,14 @@ func OnRefuse(f func(w http.ResponseWriter, r *http.Request, d quotient.Decision
 // answers, and were ignored. Answers are read if the limiter's policy learns, or if the request asks for
 // another protocol. CountGarbage panics if n is nil.
 func CountGarbage(n *atomic.Uint64) Option {
-	if n == nil {
-		panic("httplimit: CountGarbage: the counter is nil")
-	}
+	mustBe(n != nil, "CountGarbage: the counter is nil")
 	return func(m *middleware) { m.garbage = n }
 }
 
-// mustBePositive panics for a duration that cannot be meant, like
-// http.ServeMux.Handle for a bad pattern: it is a mistake in the program.
-func mustBePositive(name string, d time.Duration) {
-	if d <= 0 {
-		panic(fmt.Sprintf("httplimit: %s is %v, want more than 0", name, d))
+// mustBe panics for what cannot be meant, like http.ServeMux.Handle for a bad pattern: it is a mistake in the
+// program.
+func mustBe(meant bool, mistake string, args ...any) {
+	if !meant {
+		panic(fmt.Sprintf("httplimit: "+mistake, args...))
 	}
 }

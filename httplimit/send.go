@@ -2,6 +2,7 @@ package httplimit
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -61,9 +62,7 @@ const (
 //
 // A handler that forwards the fields of another server, as httputil.ReverseProxy does, adds them to these.
 func SendFields(set FieldSet) Option {
-	if set > FieldsXRateLimit {
-		panic("httplimit: SendFields: " + strconv.Itoa(int(set)) + " is not one of the sets")
-	}
+	mustBe(set <= FieldsXRateLimit, "SendFields: %d is not one of the sets", set)
 	return func(m *middleware) {
 		m.sender = nil
 		if set != FieldsOff {
@@ -76,7 +75,7 @@ func SendFields(set FieldSet) Option {
 var (
 	draftNames = []string{"Ratelimit-Policy", "Ratelimit"}
 	xNames     = []string{"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset"}
-	setNames   = [...]string{"Ratelimit-Policy", "Ratelimit", "X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset"}
+	setNames   = slices.Concat(draftNames, xNames)
 )
 
 // usualRules is up to how many rules a request costs no further allocation.

@@ -2,19 +2,23 @@ package httplimit
 
 import (
 	"fmt"
+	"maps"
+	"math"
 	"net/http"
 	"net/http/httptest"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/dunglas/httpsfv"
+	"pgregory.net/rapid"
+
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/policy"
 )
-
-// rates is a limit of these rates.
-func rates(r ...quotient.Rate) quotient.Limit { return quotient.Limit{Rates: r} }
 
 // fieldsOf is what an answer says in the fields of a set, one after the other.
 func fieldsOf(h http.Header) string {
@@ -28,162 +32,101 @@ func fieldsOf(h http.Header) string {
 	return strings.Join(out, "\n")
 }
 
+// draft is what fieldsOf returns of FieldsDraft11.
+func draft(policies, current string) string {
+	return "RateLimit-Policy: " + policies + "\nRateLimit: " + current
+}
+
+// xRate is what fieldsOf returns of FieldsXRateLimit: the limit, what is left, and the reset.
+func xRate(numbers string) string {
+	n := strings.Fields(numbers)
+	return fmt.Sprintf("X-RateLimit-Limit: %s\nX-RateLimit-Remaining: %s\nX-RateLimit-Reset: %s", n[0], n[1], n[2])
+}
+
+// says fails unless an answer has a status and these fields.
+func says(t *testing.T, w *httptest.ResponseRecorder, status int, want string) {
+	t.Helper()
+	if got := fieldsOf(w.Header()); w.Code != status || got != want {
+		t.Errorf("status %d, fields\n%s\nwant %d and\n%s", w.Code, got, status, want)
+	}
+}
+
 func TestFields(t *testing.T) {
 	minute := quotient.Rate{Name: "minute", Events: 100, Per: time.Minute, Burst: 50}
+	large := quotient.Rate{Name: "minute", Events: 100, Per: time.Minute, Burst: 250}
 	hour := quotient.Rate{Name: "hour", Events: 1000, Per: time.Hour, Burst: 1000}
 	tokens := quotient.Rate{Name: "minute", Unit: "tokens", Events: 500, Per: time.Minute, Burst: 500}
 	aligned := quotient.Rate{Name: "a", Events: 10, Per: 90 * time.Second, Aligned: true}
-	tests := []struct {
-		name     string
-		limit    quotient.Limit
-		draft, x string
+	named := func(name string) quotient.Rate { return quotient.Rate{Name: name, Events: 2, Per: time.Second} }
+	both := func(slots int, r ...quotient.Rate) quotient.Limit { return quotient.Limit{Rates: r, InFlight: slots} }
+	const q100, r49, x49 = `"minute";q=100;w=60`, `"minute";r=49;t=1`, "100 49 1"
+	const q10, r9 = `"in-flight";q=10;qu="concurrent-requests"`, `"in-flight";r=9`
+	for name, tt := range map[string]struct {
+		limit                quotient.Limit
+		policies, current, x string
+		replicas             int
 	}{
-		{"nothing", quotient.Limit{}, "", ""},
-		{"denied", quotient.Limit{Deny: true}, "", ""},
-		{"a large burst", rates(quotient.Rate{Name: "minute", Events: 100, Per: time.Minute, Burst: 250}),
-			`RateLimit-Policy: "minute";q=250;w=150` + "\n" + `RateLimit: "minute";r=249;t=1`,
-			"X-RateLimit-Limit: 250\nX-RateLimit-Remaining: 249\nX-RateLimit-Reset: 1"},
-		{"rate", rates(minute), `RateLimit-Policy: "minute";q=100;w=60` + "\n" +
-			`RateLimit: "minute";r=49;t=1`,
-			"X-RateLimit-Limit: 100\nX-RateLimit-Remaining: 49\nX-RateLimit-Reset: 1"},
-		{"rates", rates(hour, minute), `RateLimit-Policy: "hour";q=1000;w=3600, "minute";q=100;w=60` + "\n" +
-			`RateLimit: "hour";r=999;t=4, "minute";r=49;t=1`,
-			"X-RateLimit-Limit: 100\nX-RateLimit-Remaining: 49\nX-RateLimit-Reset: 1"},
-		{"slots", quotient.Limit{InFlight: 10},
-			`RateLimit-Policy: "in-flight";q=10;qu="concurrent-requests"` + "\n" +
-				`RateLimit: "in-flight";r=9`, ""},
-		{"rate and slots", quotient.Limit{Rates: []quotient.Rate{minute}, InFlight: 10},
-			`RateLimit-Policy: "minute";q=100;w=60, "in-flight";q=10;qu="concurrent-requests"` + "\n" +
-				`RateLimit: "minute";r=49;t=1, "in-flight";r=9`,
-			"X-RateLimit-Limit: 100\nX-RateLimit-Remaining: 49\nX-RateLimit-Reset: 1"},
-		{"one name, two units", rates(minute, tokens),
-			`RateLimit-Policy: "minute";q=100;w=60, "minute/tokens";q=500;w=60;qu="tokens"` + "\n" +
-				`RateLimit: "minute";r=49;t=1, "minute/tokens";r=500;t=0`,
-			"X-RateLimit-Limit: 100\nX-RateLimit-Remaining: 49\nX-RateLimit-Reset: 1"},
-		{"tokens alone", rates(tokens), `RateLimit-Policy: "minute";q=500;w=60;qu="tokens"` + "\n" +
-			`RateLimit: "minute";r=500;t=0`, ""},
-		{"no name", rates(quotient.Rate{Events: 2, Per: time.Second}),
-			`RateLimit-Policy: "rate 1";q=2;w=1` + "\n" + `RateLimit: "rate 1";r=1;t=1`,
-			"X-RateLimit-Limit: 2\nX-RateLimit-Remaining: 1\nX-RateLimit-Reset: 1"},
+		"nothing":       {},
+		"denied":        {limit: quotient.Limit{Deny: true}},
+		"a large burst": {both(0, large), `"minute";q=250;w=150`, `"minute";r=249;t=1`, "250 249 1", 1},
+		"rate":          {both(0, minute), q100, r49, x49, 1},
+		"rates": {both(0, hour, minute), `"hour";q=1000;w=3600, ` + q100, `"hour";r=999;t=4, ` + r49,
+			x49, 1},
+		"slots":            {both(10), q10, r9, "", 1},
+		"rate and slots":   {both(10, minute), q100 + ", " + q10, r49 + ", " + r9, x49, 1},
+		"of four replicas": {both(0, large), `"minute";q=250;w=150`, `"minute";r=61;t=3`, "250 61 3", 4},
+		"one name, two units": {both(0, minute, tokens), q100 + `, "minute/tokens";q=500;w=60;qu="tokens"`,
+			r49 + `, "minute/tokens";r=500;t=0`, x49, 1},
+		"tokens alone": {both(0, tokens), `"minute";q=500;w=60;qu="tokens"`, `"minute";r=500;t=0`, "", 1},
+		"no name":      {both(0, named("")), `"rate 1";q=2;w=1`, `"rate 1";r=1;t=1`, "2 1 1", 1},
 		// The bubble starts at midnight, a full hour: the window of 90 s is 90 s old at its end.
-		{"aligned", rates(aligned), `RateLimit-Policy: "a";q=10;w=90` + "\n" + `RateLimit: "a";r=9;t=90`,
-			"X-RateLimit-Limit: 10\nX-RateLimit-Remaining: 9\nX-RateLimit-Reset: 90"},
-		{"quotes", rates(quotient.Rate{Name: `a"\é%`, Events: 2, Per: time.Second}),
-			`RateLimit-Policy: "a\"\\%C3%A9%25";q=2;w=1` + "\n" + `RateLimit: "a\"\\%C3%A9%25";r=1;t=1`,
-			"X-RateLimit-Limit: 2\nX-RateLimit-Remaining: 1\nX-RateLimit-Reset: 1"},
-		{"a long name",
-			rates(quotient.Rate{Name: strings.Repeat("x", maxName+1), Events: 2, Per: time.Second}, minute),
-			`RateLimit-Policy: "minute";q=100;w=60` + "\n" + `RateLimit: "minute";r=49;t=1`,
-			"X-RateLimit-Limit: 2\nX-RateLimit-Remaining: 1\nX-RateLimit-Reset: 1"},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			for set, want := range map[FieldSet]string{
-				FieldsOff:        "",
-				FieldsDraft11:    tt.draft,
-				FieldsXRateLimit: tt.x,
-			} {
-				synctest.Test(t, func(t *testing.T) {
-					got := "not served"
-					h := Middleware(limiter(t, tt.limit), Path(),
-						SendFields(set))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-						got = fieldsOf(w.Header())
-					}))
-					w := ask(h, get(t, "/"))
-					if w.Code == 200 && got != want || fieldsOf(w.Header()) != want {
-						t.Errorf("set %d: the handler sees\n%s\nand the client\n%s\nwant\n%s", set, got,
-							fieldsOf(w.Header()), want)
-					}
-				})
-			}
-		})
-	}
-}
-
-// Limits are sent as those of the fleet, and what is left as this replica's.
-func TestFieldsOfAShare(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, quotient.Limit{Rates: []quotient.Rate{{Name: "minute", Events: 100, Per: time.Minute,
-			Burst: 100}}, InFlight: 8},
-			quotient.Replicas(4))
-		w := ask(Middleware(l, Path(), SendFields(FieldsDraft11))(ok), get(t, "/"))
-		want := `RateLimit-Policy: "minute";q=100;w=60, "in-flight";q=8;qu="concurrent-requests"` + "\n" +
-			`RateLimit: "minute";r=24;t=3, "in-flight";r=1`
-		if got := fieldsOf(w.Header()); got != want {
-			t.Errorf("got\n%s\nwant\n%s", got, want)
+		"aligned":     {both(0, aligned), `"a";q=10;w=90`, `"a";r=9;t=90`, "10 9 90", 1},
+		"quotes":      {both(0, named(`a"\é%`)), `"a\"\\%C3%A9%25";q=2;w=1`, `"a\"\\%C3%A9%25";r=1;t=1`, "2 1 1", 1},
+		"a long name": {both(0, named(strings.Repeat("x", maxName+1)), minute), q100, r49, "2 1 1", 1},
+	} {
+		want := map[FieldSet]string{FieldsOff: "", FieldsDraft11: "", FieldsXRateLimit: ""}
+		if tt.policies != "" {
+			want[FieldsDraft11] = draft(tt.policies, tt.current)
 		}
-	})
-}
-
-// A refusal carries the fields too, after a wait with an unread body as well.
-func TestFieldsOfRefusals(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, rates(quotient.Rate{Name: "minute", Events: 1, Per: time.Minute, Burst: 1}),
-			quotient.MaxWait(time.Second))
-		want := `RateLimit-Policy: "minute";q=1;w=60` + "\n" + `RateLimit: "minute";r=0;t=60`
-		l.TryAcquire("/")
-		for _, opts := range [][]Option{nil, {Wait(time.Hour)}, {Wait(Forever)}} {
-			h := Middleware(l, Path(), append(opts, SendFields(FieldsDraft11))...)(ok)
-			for _, r := range []*http.Request{get(t, "/"), post(t, newBody("text"))} {
-				if w := ask(h, r); w.Code != 429 || fieldsOf(w.Header()) != want {
-					t.Errorf("%s: status %d, fields\n%s\nwant 429 and\n%s", r.Method, w.Code,
+		if tt.x != "" {
+			want[FieldsXRateLimit] = xRate(tt.x)
+		}
+		for set, want := range want {
+			synctest.Test(t, func(t *testing.T) {
+				l, got := limiter(t, tt.limit, quotient.Replicas(max(tt.replicas, 1))), want
+				w := ask(handle(l, func(w http.ResponseWriter, _ *http.Request) { got = fieldsOf(w.Header()) },
+					SendFields(set)), get(t, "/"))
+				if got != want || fieldsOf(w.Header()) != want {
+					t.Errorf("%s, set %d: the handler sees\n%s\nand the client\n%s\nwant\n%s", name, set, got,
 						fieldsOf(w.Header()), want)
 				}
-			}
-		}
-	})
-}
-
-// A new limit is sent with the next answer.
-func TestFieldsFollowTheLimit(t *testing.T) {
-	l := limiter(t, rates(quotient.PerMinute(100)))
-	h := Middleware(l, Path(), SendFields(FieldsDraft11))(ok)
-	for _, events := range []float64{100, 200, 100} {
-		if err := l.SetLimit(rates(quotient.PerMinute(events))); err != nil {
-			t.Fatal(err)
-		}
-		want := fmt.Sprintf(`"minute";q=%v;w=60`, events)
-		if got := ask(h, get(t, "/")).Header().Get("RateLimit-Policy"); got != want {
-			t.Errorf("RateLimit-Policy %s, want %s", got, want)
+			})
 		}
 	}
 }
 
-// However many limits there are, few texts are kept, and all are right.
+// However many limits there are, few texts are kept, and all are right. As many as are kept are made once.
 func TestFieldsOfManyLimits(t *testing.T) {
-	s := &sender{set: FieldsDraft11}
-	for range 2 {
-		for i := range 10 * maxRuleTexts {
-			texts := s.textsOf([]quotient.RuleState{{Name: "minute", Limit: float64(i), Window: time.Minute}})
-			if want := fmt.Sprintf(`"minute";q=%d;w=60`, max(i, 1)); i > 0 && texts.policy != want {
-				t.Fatalf("policy %s, want %s", texts.policy, want)
+	of := func(limit int) []quotient.RuleState {
+		return []quotient.RuleState{{Name: "minute", Limit: float64(limit), Window: time.Minute}}
+	}
+	for limits, once := range map[int]bool{10 * maxRuleTexts: false, maxRuleTexts: true} {
+		s, made := &sender{set: FieldsDraft11}, map[*ruleTexts]bool{}
+		for range 3 {
+			for i := 1; i <= limits; i++ {
+				texts := s.textsOf(of(i))
+				if want := fmt.Sprintf(`"minute";q=%d;w=60`, i); texts.policy != want {
+					t.Fatalf("policy %s, want %s", texts.policy, want)
+				}
+				made[texts] = true
 			}
 		}
-	}
-	if n := len(s.texts); n != maxRuleTexts {
-		t.Errorf("%d texts are kept, want %d", n, maxRuleTexts)
-	}
-	for i := range maxRuleTexts { // as many as are kept are made once
-		quotas := []quotient.RuleState{{Name: "minute", Limit: 1e6 + float64(i), Window: time.Minute}}
-		if first, second := s.textsOf(quotas), s.textsOf(quotas); first != second {
-			t.Fatalf("the texts of limit %d are made twice", i)
+		if n := len(s.texts); n != maxRuleTexts || once != (len(made) == limits) {
+			t.Errorf("%d texts are kept of %d limits, want %d; %d are made", n, limits, maxRuleTexts, len(made))
 		}
 	}
-	few := &sender{set: FieldsDraft11}
-	made := map[*ruleTexts]bool{}
-	for i := range 3 * maxRuleTexts {
-		made[few.textsOf([]quotient.RuleState{{Name: "minute", Limit: float64(i % maxRuleTexts),
-			Window: time.Minute}})] = true
-	}
-	if len(made) != maxRuleTexts {
-		t.Errorf("%d texts are made for %d limits in turn", len(made), maxRuleTexts)
-	}
-	quotas := []quotient.RuleState{{Name: "minute", Limit: 1, Window: time.Minute}}
-	if first, second := s.textsOf(quotas), s.textsOf(quotas); first != second {
-		t.Error("the texts of one limit are made twice")
-	}
-	thrice := append(append(quotas, quotas...), quotas...)
-	if got := s.textsOf(thrice).policy; got != `"minute";q=1;w=60, "minute/";q=1;w=60` {
+	thrice := slices.Concat(of(1), of(1), of(1))
+	if got := (&sender{set: FieldsDraft11}).textsOf(thrice).policy; got != `"minute";q=1;w=60, "minute/";q=1;w=60` {
 		t.Errorf("a rule that stands three times is sent as %s", got)
 	}
 }
@@ -191,70 +134,56 @@ func TestFieldsOfManyLimits(t *testing.T) {
 // A handler's changes to the fields of its answer stay with that answer.
 func TestFieldsOfOneAnswerAreItsOwn(t *testing.T) {
 	for _, set := range []FieldSet{FieldsDraft11, FieldsXRateLimit} {
-		l := limiter(t, rates(quotient.PerMinute(100)))
-		first := ""
-		h := Middleware(l, Constant("k"),
-			SendFields(set))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			if got := fieldsOf(w.Header()); first == "" {
-				first = got
-			} else if strings.Contains(got, "spoiled") {
-				t.Errorf("set %d: the next answer says\n%s", set, got)
+		answers := 0
+		h := handle(limiter(t, rates(quotient.PerMinute(100))), func(w http.ResponseWriter, _ *http.Request) {
+			if got := fieldsOf(w.Header()); got == "" || strings.Contains(got, "spoiled") {
+				t.Errorf("set %d: answer %d says %q", set, answers, got)
 			}
 			for name, lines := range w.Header() {
 				lines[0] = "spoiled"
 				w.Header()[name] = append(lines, "spoiled")
 			}
-		}))
+			answers++
+		}, SendFields(set))
 		ask(h, get(t, "/"))
 		ask(h, get(t, "/"))
-		if first == "" {
-			t.Error("no fields")
-		}
 	}
 }
 
 // A refusal's fields say that nothing is left, at least until Retry-After, whatever the reason.
 func TestFieldsAgreeWithTheRefusal(t *testing.T) {
 	second := quotient.Rate{Name: "second", Events: 100, Per: time.Second}
-	tests := []struct {
-		name  string
-		limit quotient.Limit
-		opts  []quotient.Option
-		asks  int // before the refusal, by the limiter itself
-		draft string
-		x     string
+	every := quotient.Every(time.Minute)
+	twice := quotient.Rate{Name: "s", Events: 1, Per: time.Second, Burst: 2}
+	third := quotient.StartPool(quotient.Pool{Replicas: 4, Ordinal: 3})
+	for name, tt := range map[string]struct {
+		limit    quotient.Limit
+		opts     []quotient.Option
+		asks     int // before the refusal, by the limiter itself
+		draft, x string
 	}{
-		{"a turn to come", rates(quotient.Every(time.Minute)),
-			[]quotient.Option{quotient.StartPool(quotient.Pool{Replicas: 4, Ordinal: 3})}, 0,
-			`RateLimit-Policy: "interval";q=1;w=60` + "\n" + `RateLimit: "interval";r=0;t=120`,
-			"X-RateLimit-Limit: 1\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 120"},
-		{"used up", rates(quotient.Rate{Name: "s", Events: 1, Per: time.Second, Burst: 2}), nil, 2,
-			`RateLimit-Policy: "s";q=2;w=2` + "\n" + `RateLimit: "s";r=0;t=1`,
-			"X-RateLimit-Limit: 2\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 1"},
-		{"one of two used up", rates(quotient.Every(time.Second), quotient.PerHour(3600)), nil, 1,
-			`RateLimit-Policy: "interval";q=1;w=1, "hour";q=3600;w=3600` + "\n" +
-				`RateLimit: "interval";r=0;t=1, "hour";r=`,
-			"X-RateLimit-Limit: 1\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 1"},
-		{"no slot here", quotient.Limit{Rates: []quotient.Rate{second}, InFlight: 2},
+		"a turn to come": {rates(every), []quotient.Option{third}, 0,
+			draft(`"interval";q=1;w=60`, `"interval";r=0;t=120`), xRate("1 0 120")},
+		"used up": {rates(twice), nil, 2, draft(`"s";q=2;w=2`, `"s";r=0;t=1`), xRate("2 0 1")},
+		"one of two used up": {rates(quotient.Every(time.Second), quotient.PerHour(3600)), nil, 1,
+			draft(`"interval";q=1;w=1, "hour";q=3600;w=3600`, `"interval";r=0;t=1, "hour";r=`), xRate("1 0 1")},
+		"no slot here": {quotient.Limit{Rates: []quotient.Rate{second}, InFlight: 2},
 			[]quotient.Option{quotient.Replicas(4)}, 0,
-			`RateLimit-Policy: "second";q=100;w=1, "in-flight";q=2;qu="concurrent-requests"` + "\n" +
-				`RateLimit: "second";r=25;t=0, "in-flight";r=0`,
-			"X-RateLimit-Limit: 100\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 1"},
-		{"no word on the pool", rates(second),
-			[]quotient.Option{quotient.AwaitPool(), quotient.HintMaxAge(time.Minute), quotient.Replicas(4)},
-			0, "", ""},
-	}
-	for _, tt := range tests {
+			draft(`"second";q=100;w=1, "in-flight";q=2;qu="concurrent-requests"`, `"second";r=25;t=0, "in-flight";r=0`),
+			xRate("100 0 1")},
+		"no word on the pool": {rates(second),
+			[]quotient.Option{quotient.AwaitPool(), quotient.HintMaxAge(time.Minute), quotient.Replicas(4)}, 0, "", ""},
+	} {
 		for set, want := range map[FieldSet]string{FieldsDraft11: tt.draft, FieldsXRateLimit: tt.x} {
 			synctest.Test(t, func(t *testing.T) {
 				l := limiter(t, tt.limit, tt.opts...)
 				for range tt.asks {
 					l.Allow("/")
 				}
-				w := ask(Middleware(l, Path(), SendFields(set))(ok), get(t, "/"))
-				if got := fieldsOf(w.Header()); w.Code < 429 || !strings.HasPrefix(got, want) ||
-					want == "" && got != "" {
-					t.Errorf("%s: status %d,\n%s\nwant\n%s", tt.name, w.Code, got, want)
+				w := ask(handle(l, ok, SendFields(set)), get(t, "/"))
+				got := fieldsOf(w.Header())
+				if w.Code < 429 || !strings.HasPrefix(got, want) || want == "" && got != "" {
+					t.Errorf("%s: status %d,\n%s\nwant\n%s", name, w.Code, got, want)
 				}
 			})
 		}
@@ -266,19 +195,15 @@ func TestFieldsOfAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, served := limiter(t, rates(quotient.PerSecond(100)), quotient.Policy(policy.Tracking{}),
 			quotient.BeyondShare()), 0
-		h := Middleware(l, Path(),
-			SendFields(FieldsDraft11))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		h := handle(l, func(w http.ResponseWriter, _ *http.Request) {
 			served++
 			w.Header().Set("Retry-After", "60")
 			w.WriteHeader(http.StatusTooManyRequests)
-		}))
+		}, SendFields(FieldsDraft11))
 		for asked := 1; asked <= 20; asked++ {
 			w := ask(h, get(t, "/"))
 			if served < asked {
-				want := `"second";r=0;t=` + w.Header().Get("Retry-After")
-				if w.Header().Get("RateLimit") != want {
-					t.Errorf("RateLimit %s, want %s", w.Header().Get("RateLimit"), want)
-				}
+				says(t, w, 429, draft(`"second";q=100;w=1`, `"second";r=0;t=`+w.Header().Get("Retry-After")))
 				return
 			}
 			time.Sleep(2 * time.Second)
@@ -313,34 +238,381 @@ func TestXRateLimitSendsTheFewestRequests(t *testing.T) {
 
 // Two Middlewares both send their limits, and X-RateLimit-* is the one with fewer requests left.
 func TestFieldsOfTwoMiddlewares(t *testing.T) {
-	few := rates(quotient.Rate{Name: "few", Events: 10, Per: time.Minute, Burst: 10})
-	many := rates(quotient.Rate{Name: "many", Events: 1000, Per: time.Second})
-	const fewest = "X-RateLimit-Limit: 10\nX-RateLimit-Remaining: 9\nX-RateLimit-Reset: 6"
+	few, many := rates(quotient.Rate{Name: "few", Events: 10, Per: time.Minute, Burst: 10}),
+		rates(quotient.Rate{Name: "many", Events: 1000, Per: time.Second})
 	for _, tt := range []struct {
 		outer, inner quotient.Limit
 		set          FieldSet
 		want         string
 	}{
-		{few, many, FieldsDraft11, `RateLimit-Policy: "few";q=10;w=60` + "\n" +
-			`RateLimit-Policy: "many";q=1000;w=1` + "\n" +
-			`RateLimit: "few";r=9;t=6` + "\n" + `RateLimit: "many";r=999;t=1`},
-		{few, many, FieldsXRateLimit, fewest},
-		{many, few, FieldsXRateLimit, fewest},
-		{few, few, FieldsXRateLimit, fewest},
+		{few, many, FieldsDraft11, draft(`"few";q=10;w=60`+"\nRateLimit-Policy: "+`"many";q=1000;w=1`,
+			`"few";r=9;t=6`+"\nRateLimit: "+`"many";r=999;t=1`)},
+		{few, many, FieldsXRateLimit, xRate("10 9 6")},
+		{many, few, FieldsXRateLimit, xRate("10 9 6")},
+		{few, few, FieldsXRateLimit, xRate("10 9 6")},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			inner := Middleware(limiter(t, tt.inner), Path(), SendFields(tt.set))(ok)
-			w := ask(Middleware(limiter(t, tt.outer), Path(), SendFields(tt.set))(inner), get(t, "/"))
-			if got := fieldsOf(w.Header()); got != tt.want {
-				t.Errorf("got\n%s\nwant\n%s", got, tt.want)
-			}
+			says(t, ask(Middleware(limiter(t, tt.outer), Path(), SendFields(tt.set))(inner), get(t, "/")), 204, tt.want)
 		})
 	}
 	w := httptest.NewRecorder()
-	w.Header().Set("X-RateLimit-Remaining", "few") // not of this package
-	w.Header().Set("X-RateLimit-Reset", "1")
-	Middleware(limiter(t, many), Path(), SendFields(FieldsXRateLimit))(ok).ServeHTTP(w, get(t, "/"))
+	maps.Copy(w.Header(), fields("X-RateLimit-Remaining", "few", "X-RateLimit-Reset", "1")) // not of this package
+	handle(limiter(t, many), ok, SendFields(FieldsXRateLimit)).ServeHTTP(w, get(t, "/"))
 	if got := w.Header().Get("X-RateLimit-Remaining"); got != "999" {
 		t.Errorf("%s left, want 999", got)
 	}
+}
+
+// Neither of two Middlewares learns from what the other one says, and both learn from the handler.
+func TestMiddlewaresDoNotLearnFromEachOther(t *testing.T) {
+	many := rates(quotient.PerMinute(6e7))
+	for _, set := range []FieldSet{FieldsDraft11, FieldsXRateLimit} {
+		for _, hijackable := range []bool{false, true} {
+			outer, inner := &sink{}, &sink{}
+			h := handle(limiter(t, many, quotient.Policy(inner)), func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/says" {
+					w.Header().Add("RateLimit-Policy", `"p";q=100;w=60`)
+					w.Header().Add("RateLimit", `"p";r=50;t=30`)
+				}
+			}, SendFields(set))
+			h = Middleware(limiter(t, many, quotient.Policy(outer)), Path(), SendFields(set))(h)
+			for _, path := range []string{"/silent", "/says"} {
+				w := http.ResponseWriter(httptest.NewRecorder())
+				if hijackable {
+					w = onlyUnwrap{&full{ResponseRecorder: httptest.NewRecorder()}}
+				}
+				h.ServeHTTP(w, get(t, path))
+				if n := len(w.Header()["Ratelimit"]); set == FieldsDraft11 && path == "/silent" && n != 2 {
+					t.Errorf("%d lines reach the client, want 2", n)
+				}
+			}
+			want := []policy.Quota{{}, foreignQuota}
+			if !slices.Equal(outer.heard, want) || !slices.Equal(inner.heard, want) {
+				t.Errorf("set %d: the policies got %+v and %+v, want %+v", set, outer.heard, inner.heard, want)
+			}
+		}
+	}
+}
+
+// A refusal by a Middleware behind is no answer of the handler.
+func TestRefusalBehindIsNoFeedback(t *testing.T) {
+	l, heard := learning(t)
+	inner := Middleware(limiter(t, quotient.Limit{Deny: true}), Path(), SendFields(FieldsDraft11))(ok)
+	ask(Middleware(l, Path())(inner), get(t, "/"))
+	heard.learned(t, gives(policy.Failed, 0))
+}
+
+// sink is a controller that keeps the quotas of answers.
+type sink struct{ heard []policy.Quota }
+
+func (s *sink) New(uint64) policy.Controller { return s }
+
+func (s *sink) Next(sample policy.Sample, b policy.Bounds) policy.Pace {
+	if sample.Outcome != policy.Unknown {
+		s.heard = append(s.heard, sample.Quota)
+	}
+	return policy.Pace{Rate: b.Ceiling}
+}
+
+// foreignQuota is what the handlers of the next test say.
+var foreignQuota = policy.Quota{Limit: 100, Remaining: 50, Reset: 30 * time.Second}
+
+// A policy does not learn from the fields that Middleware has set, and does from the handler's own.
+func TestFieldsAreNoFeedback(t *testing.T) {
+	for name, tt := range map[string]struct {
+		set   FieldSet
+		add   bool // to what stands there
+		says  []string
+		want  policy.Quota
+		lines int // of RateLimit or X-RateLimit-Limit
+	}{
+		"draft": {FieldsDraft11, true, nil, policy.Quota{}, 1},
+		"x":     {FieldsXRateLimit, true, nil, policy.Quota{}, 1},
+		"draft, replaced": {FieldsDraft11, false,
+			[]string{"RateLimit-Policy", `"p";q=100;w=60`, "RateLimit", `"p";r=50;t=30`}, foreignQuota, 1},
+		"draft, added to": {FieldsDraft11, true,
+			[]string{"RateLimit-Policy", `"p";q=100;w=60`, "RateLimit", `"p";r=50;t=30`}, foreignQuota, 2},
+		"x, added to": {FieldsXRateLimit, true, []string{"X-RateLimit-Limit", "100", "X-RateLimit-Remaining", "50",
+			"X-RateLimit-Reset", "30"}, foreignQuota, 2},
+	} {
+		s := &sink{}
+		l := limiter(t, rates(quotient.PerMinute(6e7)), quotient.Policy(s))
+		w := ask(handle(l, func(w http.ResponseWriter, _ *http.Request) {
+			for i := 0; i < len(tt.says); i += 2 {
+				if !tt.add {
+					w.Header().Del(tt.says[i])
+				}
+				w.Header().Add(tt.says[i], tt.says[i+1])
+			}
+		}, SendFields(tt.set)), get(t, "/"))
+		n := max(len(w.Header().Values("RateLimit")), len(w.Header().Values("X-RateLimit-Limit")))
+		if n != tt.lines || !slices.Equal(s.heard, []policy.Quota{tt.want}) {
+			t.Errorf("%s: %d lines are left, and the policy got %+v; want %d and %+v", name, n, s.heard,
+				tt.lines, tt.want)
+		}
+	}
+}
+
+// The fields of a Middleware in front about its own limit last no longer than the refusal of one behind it.
+func TestFieldsInFrontAgreeWithARefusalBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		behind := limiter(t, rates(quotient.Every(5*time.Second)))
+		behind.Allow("/")
+		for set, want := range map[FieldSet]string{
+			FieldsDraft11: draft(`"hour";q=100;w=3600`, `"hour";r=99;t=5`), FieldsXRateLimit: xRate("100 99 5"),
+		} {
+			hour := quotient.Rate{Name: "hour", Events: 100, Per: time.Hour, Burst: 100}
+			front := Middleware(limiter(t, rates(hour)), Path(), SendFields(set))
+			says(t, ask(front(handle(behind, ok)), get(t, "/")), 429, want)
+			w := ask(front(handle(behind, ok, SendFields(set))), get(t, "/"))
+			if left := w.Header().Get("X-RateLimit-Remaining"); set == FieldsXRateLimit && left != "0" {
+				t.Errorf("%s left in a refusal", left)
+			}
+		}
+	})
+	h := http.Header{"Ratelimit": {`"a";r=1;t=60, x;r=2`, "not a list;;"}, "X-Ratelimit-Reset": {"1700000000"}}
+	lowerResets(h, 5)
+	got := fmt.Sprint(h)
+	if got != `map[Ratelimit:["a";r=1;t=5, x;r=2 not a list;;] X-Ratelimit-Reset:[1700000000]]` {
+		t.Error(got)
+	}
+}
+
+// member is one of both fields of draft 11.
+type member struct{ q, w, r, t int64 }
+
+// none stands for a parameter that is absent.
+const none = -1
+
+// readDraft11 parses both fields, as any other reader of structured fields would.
+func readDraft11(t *rapid.T, h http.Header) map[string]member {
+	out := map[string]member{}
+	for _, field := range []string{"Ratelimit-Policy", "Ratelimit"} {
+		list, err := httpsfv.UnmarshalList(h[field])
+		if err != nil {
+			t.Fatalf("%s %q: %v", field, h[field], err)
+		}
+		for _, m := range list {
+			item := m.(httpsfv.Item)
+			number := func(name string) int64 {
+				if v, is := item.Params.Get(name); is {
+					return v.(int64)
+				}
+				return none
+			}
+			name := item.Value.(string)
+			if field == "Ratelimit-Policy" {
+				out[name] = member{q: number("q"), w: number("w")}
+				continue
+			}
+			x, is := out[name]
+			if !is {
+				t.Fatalf("%q is no policy of %q", name, h["Ratelimit-Policy"])
+			}
+			x.r, x.t = number("r"), number("t")
+			out[name] = x
+		}
+	}
+	return out
+}
+
+// drawFleetLimit is a limit with buckets, large bursts, paced rates, windows and slots, in whole and in odd
+// numbers.
+func drawFleetLimit(t *rapid.T) quotient.Limit {
+	limit := quotient.Limit{InFlight: rapid.IntRange(0, 4).Draw(t, "in flight")}
+	for i := range rapid.SampledFrom([]int{2, 3, 1, 0}).Draw(t, "rates") {
+		r := quotient.Rate{
+			Name:   "r" + strconv.Itoa(i),
+			Events: rapid.SampledFrom([]float64{.3, 1, 2, 2.5, 7, 30, 100}).Draw(t, "events"),
+			Per:    rapid.SampledFrom([]time.Duration{1e8, 1e9, 15e8, 1e10, 6e10, 36e11}).Draw(t, "per"),
+		}
+		switch rapid.IntRange(0, 3).Draw(t, "kind") {
+		case 0:
+			r.Burst = rapid.SampledFrom([]int{1, 3, 10, 250}).Draw(t, "burst")
+		case 1:
+			r.Aligned = true
+		case 2:
+			r.Burst = 1
+		}
+		limit.Rates = append(limit.Rates, r)
+	}
+	return limit
+}
+
+// agrees fails unless the policy is the rule, and nothing in the answer speaks against something else in it.
+func agrees(t *rapid.T, limit quotient.Limit, replicas int, w *httptest.ResponseRecorder) {
+	now := readDraft11(t, w.Header())
+	retry, err := strconv.ParseInt(w.Header().Get("Retry-After"), 10, 64)
+	if refused := w.Code >= 429; refused != (err == nil) {
+		t.Fatalf("status %d, Retry-After %q", w.Code, w.Header().Get("Retry-After"))
+	}
+	for name, x := range now {
+		switch {
+		case x.r < 0 || x.r > x.q:
+			t.Fatalf("%s: r=%d of q=%d", name, x.r, x.q)
+		case err == nil && x.t > retry:
+			t.Fatalf("%s: t=%d in a refusal with Retry-After %d", name, x.t, retry)
+		}
+	}
+	if rule := w.Header().Get("Refused-By"); err == nil && now[rule].r != 0 {
+		t.Fatalf("%s refuses, and has r=%d", rule, now[rule].r)
+	}
+	for _, r := range limit.Rates {
+		x := now[r.Name]
+		per := float64(x.q) / float64(x.w)
+		if want := r.Events / r.Per.Seconds(); per > want*(1+1e-9) {
+			t.Fatalf("%+v is sent as %+v, %v a second and not %v", r, x, per, want)
+		}
+		if wholeRate := r.Events == math.Trunc(r.Events) && r.Per%time.Second == 0; wholeRate &&
+			float64(r.Burst) <= r.Events &&
+			(float64(x.q) != r.Events || x.w != int64(r.Per/time.Second)) {
+			t.Fatalf("%+v is sent as %+v", r, x)
+		}
+		if part := r.Burst / replicas; part > 1 &&
+			float64(r.Burst) > r.Events*max(1, float64(time.Second)/float64(r.Per)) && x.q != int64(r.Burst) {
+			t.Fatalf("%+v is sent as %+v: its burst is another", r, x)
+		}
+	}
+	understood(t, limit, w, now, retry)
+}
+
+// understood fails unless our own client takes the fields for what they say.
+func understood(t *rapid.T, limit quotient.Limit, w *httptest.ResponseRecorder, now map[string]member,
+	retry int64) {
+	heard, garbage := anyUpstream.Feedback(w.Code, w.Header(), time.Time{})
+	if garbage != 0 {
+		t.Fatalf("%d pieces of garbage in %v", garbage, w.Header())
+	}
+	if w.Code == 429 && heard.RetryAfter != time.Duration(retry)*time.Second {
+		t.Fatalf("it waits for %v, and not for %d s", heard.RetryAfter, retry)
+	}
+	if len(limit.Rates) == 0 {
+		return
+	}
+	got := heard.Quotas[0]
+	for _, r := range limit.Rates {
+		if x := now[r.Name]; got.Limit == float64(x.q) && got.Remaining == float64(x.r) &&
+			got.Reset == inSeconds(float64(x.t)) {
+			return
+		}
+	}
+	t.Fatalf("it understands %+v of %v", got, w.Header())
+}
+
+// agreesX is agrees for X-RateLimit-*.
+func agreesX(t *rapid.T, w *httptest.ResponseRecorder) {
+	var x [3]int64
+	for i, name := range xNames {
+		n, is := numberIn(w.Header()[name])
+		if !is {
+			t.Fatalf("%s: %q", name, w.Header()[name])
+		}
+		x[i] = n
+	}
+	heard, garbage := anyUpstream.Feedback(w.Code, w.Header(), time.Time{})
+	want := policy.Quota{Limit: float64(x[0]), Remaining: float64(x[1]), Reset: inSeconds(float64(x[2]))}
+	if heard.Quotas[0] != want || garbage != 0 {
+		t.Fatalf("our own client understands %+v of %v", heard, w.Header())
+	}
+	retry, err := strconv.ParseInt(w.Header().Get("Retry-After"), 10, 64)
+	switch {
+	case x[1] < 0 || x[1] > x[0]:
+		t.Fatalf("%d left of %d", x[1], x[0])
+	case err == nil && (x[2] > retry || x[1] != 0):
+		t.Fatalf("%d left and reset in %d, in a refusal with Retry-After %d", x[1], x[2], retry)
+	}
+}
+
+// No answer's fields speak against its status, its Retry-After or each other, whatever the limits and however
+// they have been used; and what is sent is what was configured.
+func TestPropertyFieldsAgree(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		rapid.SyncTest(t, func(t *rapid.T) {
+			limit := drawFleetLimit(t)
+			pool := quotient.Pool{Replicas: rapid.IntRange(1, 5).Draw(t, "replicas")}
+			pool.Ordinal = rapid.IntRange(0, pool.Replicas).Draw(t, "ordinal")
+			l, err := quotient.New(limit, quotient.StartPool(pool))
+			if err != nil {
+				t.Fatal(err)
+			}
+			own := drawFleetLimit(t)
+			if err := l.Override("own", &own); err != nil {
+				t.Fatal(err)
+			}
+			handlers := map[FieldSet]http.Handler{}
+			held, release := 0, make(chan struct{})
+			for _, set := range []FieldSet{FieldsDraft11, FieldsXRateLimit} {
+				handlers[set] = Middleware(l, Header("Key"), SendFields(set))(http.HandlerFunc(
+					func(_ http.ResponseWriter, r *http.Request) {
+						if r.Header.Get("Hold") != "" {
+							held++
+							<-release
+						}
+					}))
+			}
+			defer func() { close(release); synctest.Wait() }()
+			for range 50 {
+				key, limit := "any", limit
+				if rapid.Bool().Draw(t, "own") {
+					key, limit = "own", own
+				}
+				r, _ := http.NewRequest(http.MethodGet, "/", nil)
+				r.Header.Set("Key", key)
+				switch rapid.SampledFrom([]string{"draft", "draft", "x", "use", "wait", "hold", "release"}).
+					Draw(t, "step") {
+				case "use":
+					for range rapid.SampledFrom([]int{2, 10, 300}).Draw(t, "asks") {
+						l.Allow(key)
+					}
+				case "wait":
+					time.Sleep(time.Duration(rapid.SampledFrom([]float64{1e7, 3e8, 1e9, 7e9, 1e11}).Draw(t,
+						"pause")))
+				case "hold":
+					r.Header.Set("Hold", "yes")
+					go handlers[FieldsDraft11].ServeHTTP(httptest.NewRecorder(), r)
+					synctest.Wait()
+				case "release":
+					for ; held > 0; held-- {
+						release <- struct{}{}
+					}
+					synctest.Wait()
+				case "x":
+					w := httptest.NewRecorder()
+					handlers[FieldsXRateLimit].ServeHTTP(w, r)
+					if len(limit.Rates) > 0 {
+						agreesX(t, w)
+					}
+				case "draft":
+					d := l.Check(key)
+					w := httptest.NewRecorder()
+					handlers[FieldsDraft11].ServeHTTP(w, r)
+					w.Header().Set("Refused-By", d.Rule)
+					agrees(t, limit, pool.Replicas, w)
+				}
+			}
+		})
+	})
+}
+
+// A window that carries a fraction over has an event more than the quota: no more than the quota is sent.
+func TestNoMoreIsLeftThanTheQuota(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		half := quotient.Rate{Name: "a", Events: 2.5, Per: time.Minute, Aligned: true}
+		l := limiter(t, quotient.Limit{Rates: []quotient.Rate{half}, InFlight: 1},
+			quotient.StartPool(quotient.Pool{Replicas: 1, Ordinal: 1}))
+		h := Middleware(l, Path(), SendFields(FieldsDraft11))(ok)
+		l.TryAcquire("/")
+		most := 0.0
+		for range 4 {
+			time.Sleep(time.Minute)
+			most = max(most, l.AppendState(nil, "/")[0].Left)
+			if got := ask(h, get(t, "/")).Header().Get("RateLimit"); got != `"a";r=2;t=1, "in-flight";r=0` {
+				t.Errorf("RateLimit %s", got)
+			}
+		}
+		if most != 3 {
+			t.Errorf("%v were left at most, want 3", most)
+		}
+	})
 }

@@ -3,6 +3,7 @@ package httplimit
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -33,6 +34,27 @@ func answers(status int, b io.ReadCloser, fields ...string) base {
 	}
 }
 
+// noBase is a base that answers with the same response and a body.
+type noBase struct{ body http.Response }
+
+func (b *noBase) RoundTrip(*http.Request) (*http.Response, error) {
+	resp := b.body
+	return &resp, nil
+}
+
+func newNoBase() *noBase {
+	return &noBase{http.Response{StatusCode: 200, Header: http.Header{}, Body: newBody("")}}
+}
+
+// roundTrip sends a request and closes the body of the answer.
+func roundTrip(t testing.TB, rt http.RoundTripper, req *http.Request) {
+	resp, err := rt.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+}
+
 // request makes a request as a client sends it.
 func request(t testing.TB, url string, b io.Reader) *http.Request {
 	t.Helper()
@@ -53,32 +75,37 @@ func trip(t testing.TB, rt http.RoundTripper) *http.Response {
 }
 
 func TestPermitIsHeldUntilTheBodyEnds(t *testing.T) {
-	ends := map[string]func(*testing.T, io.ReadCloser){
-		"end": func(t *testing.T, b io.ReadCloser) { readAll(t, b) },
-		"close": func(_ *testing.T, b io.ReadCloser) {
-			_ = b.Close()
-			_ = b.Close()
-		},
-		"end and close": func(t *testing.T, b io.ReadCloser) {
+	broken := errors.New("broken")
+	for name, tt := range map[string]struct {
+		text io.Reader
+		end  func(*testing.T, io.ReadCloser)
+	}{
+		"end":   {strings.NewReader("text"), func(t *testing.T, b io.ReadCloser) { readAll(t, b) }},
+		"close": {strings.NewReader("text"), func(_ *testing.T, b io.ReadCloser) { _ = b.Close(); _ = b.Close() }},
+		"end and close": {strings.NewReader("text"), func(t *testing.T, b io.ReadCloser) {
 			readAll(t, b)
 			_ = b.Close()
-		},
-		"close in the middle": func(t *testing.T, b io.ReadCloser) {
+		}},
+		"close in the middle": {strings.NewReader("text"), func(_ *testing.T, b io.ReadCloser) {
 			_, _ = b.Read(make([]byte, 1))
 			_ = b.Close()
 			_, _ = b.Read(make([]byte, 1))
-		},
-	}
-	for name, end := range ends {
+		}},
+		"error": {io.MultiReader(strings.NewReader("text"), iotest.ErrReader(broken)),
+			func(t *testing.T, b io.ReadCloser) {
+				if _, err := io.ReadAll(b); !errors.Is(err, broken) {
+					t.Errorf("error %v, want %v", err, broken)
+				}
+			}},
+	} {
 		t.Run(name, func(t *testing.T) {
 			l, heard := learning(t)
-			b := newBody("text")
+			b := &body{Reader: tt.text}
 			resp := trip(t, &Transport{Base: answers(200, b), Limiter: l})
-			inFlight(t, l, 1)
 			_, _ = resp.Body.Read(make([]byte, 2))
 			inFlight(t, l, 1)
-			heard.learned(t, policy.Feedback{Outcome: policy.Success}) // when the head is there, and once
-			end(t, resp.Body)
+			heard.learned(t, gives(policy.Success, 0)) // when the head is there, and once
+			tt.end(t, resp.Body)
 			idle(t, l)
 			heard.learned(t)
 			if strings.Contains(name, "close") != (b.closed > 0) {
@@ -102,16 +129,6 @@ func TestConcurrentEndsReleaseOnce(t *testing.T) {
 	heard.learned(t, policy.Feedback{Outcome: policy.Success})
 }
 
-func TestErrorOfTheBodyReleases(t *testing.T) {
-	l := limiter(t, oneSlot)
-	broken := errors.New("broken")
-	resp := trip(t, &Transport{Base: answers(200, &body{Reader: iotest.ErrReader(broken)}), Limiter: l})
-	if _, err := io.ReadAll(resp.Body); !errors.Is(err, broken) {
-		t.Errorf("error %v, want %v", err, broken)
-	}
-	idle(t, l)
-}
-
 func TestAnswersWithoutABodyReleaseAtOnce(t *testing.T) {
 	for _, b := range []io.ReadCloser{nil, http.NoBody} {
 		l, heard := learning(t)
@@ -122,110 +139,111 @@ func TestAnswersWithoutABodyReleaseAtOnce(t *testing.T) {
 }
 
 func TestAnswersAreFeedback(t *testing.T) {
-	const date, later = "Sun, 06 Nov 1994 08:49:37 GMT", "Sun, 06 Nov 1994 08:49:47 GMT"
-	tests := []struct {
+	throttled, unavailable := policy.Throttled, policy.Unavailable
+	for _, tt := range []struct {
 		status int
-		fields []string
+		after  string
 		want   policy.Feedback
 	}{
-		{200, nil, policy.Feedback{Outcome: policy.Success}},
-		{204, []string{"Retry-After", "5"}, policy.Feedback{Outcome: policy.Success}},
-		{301, nil, policy.Feedback{Outcome: policy.Success}},
-		{404, nil, policy.Feedback{Outcome: policy.Success}},
-		{500, nil, policy.Feedback{Outcome: policy.Success}},
-		{429, nil, policy.Feedback{Outcome: policy.Throttled}},
-		{429, []string{"Retry-After", "5"},
-			policy.Feedback{Outcome: policy.Throttled, RetryAfter: 5 * time.Second}},
-		{429, []string{"Retry-After", later, "Date", date},
-			policy.Feedback{Outcome: policy.Throttled, RetryAfter: 10 * time.Second}},
-		{429, []string{"Retry-After", "9223372037"},
-			policy.Feedback{Outcome: policy.Throttled, RetryAfter: 24 * time.Hour}},
-		{429, []string{"Retry-After", "-5"}, policy.Feedback{Outcome: policy.Throttled}},
-		{429, []string{"Retry-After", "5", "Age", "1"}, policy.Feedback{Outcome: policy.Throttled}},
-		{503, []string{"Retry-After", "5"},
-			policy.Feedback{Outcome: policy.Unavailable, RetryAfter: 5 * time.Second}},
-	}
-	for _, tt := range tests {
+		{200, "", gives(policy.Success, 0)}, {204, "5", gives(policy.Success, 0)}, {301, "", gives(policy.Success, 0)},
+		{404, "", gives(policy.Success, 0)}, {500, "", gives(policy.Success, 0)}, {429, "", gives(throttled, 0)},
+		{429, "5", gives(throttled, 5*time.Second)}, {429, "9223372037", gives(throttled, 24*time.Hour)},
+		{429, "-5", gives(throttled, 0)}, {503, "5", gives(unavailable, 5*time.Second)},
+	} {
 		l, heard := learning(t)
-		resp := trip(t, &Transport{Base: answers(tt.status, newBody("text"), tt.fields...), Limiter: l})
-		_ = resp.Body.Close()
+		roundTrip(t, &Transport{Base: answers(tt.status, newBody("text"), "Retry-After", tt.after), Limiter: l},
+			request(t, "http://h/", nil))
 		heard.learned(t, tt.want)
 		idle(t, l)
 	}
 }
 
+// An error of the base, or no answer at all, gives the permit back.
 func TestErrorOfTheBaseReleases(t *testing.T) {
-	l, heard := learning(t)
 	broken := errors.New("broken")
-	tr := &Transport{Limiter: l,
-		Base: base(func(*http.Request) (*http.Response, error) { return nil, broken })}
-	if resp, err := tr.RoundTrip(request(t, "http://h/", nil)); resp != nil || !errors.Is(err, broken) {
-		t.Errorf("%v, %v; want no response and %v", resp, err, broken)
+	for _, want := range []error{broken, nil} {
+		l, heard := learning(t)
+		tr := &Transport{Limiter: l, Base: base(func(*http.Request) (*http.Response, error) { return nil, want })}
+		if resp, err := tr.RoundTrip(request(t, "http://h/", nil)); resp != nil || !errors.Is(err, want) {
+			t.Errorf("%v, %v; want no response and %v", resp, err, want)
+		}
+		idle(t, l)
+		heard.learned(t, gives(policy.Failed, 0))
 	}
-	idle(t, l)
-	heard.learned(t, policy.Feedback{Outcome: policy.Failed})
-	tr.Base = base(func(*http.Request) (*http.Response, error) { return nil, nil })
-	if resp, err := tr.RoundTrip(request(t, "http://h/", nil)); resp != nil || err != nil {
-		t.Errorf("%v, %v; want what the base returned", resp, err)
-	}
-	idle(t, l)
 }
 
-func TestPanicOfTheBaseReleases(t *testing.T) {
-	l := limiter(t, oneSlot)
-	tr := &Transport{Limiter: l, Base: base(func(*http.Request) (*http.Response, error) { panic("a bug") })}
-	func() {
-		defer func() {
-			if recover() != "a bug" {
-				t.Error("the panic was swallowed")
+// Whatever panics, the permit is given back, the panic is the hook's, and what the caller never gets to see is
+// closed: an answer behind it, or a request that was not sent.
+func TestPanicsOfTransport(t *testing.T) {
+	bug := base(func(*http.Request) (*http.Response, error) { panic("a base") })
+	for want, tr := range map[string]*Transport{
+		"a base":     {Base: bug},
+		"a profile":  {Profile: func(string) *Profile { panic("a profile") }},
+		"touchy":     {Limiter: limiter(t, oneSlot, quotient.Policy(touchy{}))},
+		"a key":      {Key: func(*http.Request) string { panic("a key") }},
+		"a priority": {Priority: func(*http.Request) quotient.Priority { panic("a priority") }},
+	} {
+		unsent := want == "a key" || want == "a priority"
+		for _, b := range []io.ReadCloser{newBody("text"), nil, http.NoBody} {
+			l, heard := learning(t)
+			rt := &Transport{Base: tr.Base, Limiter: tr.Limiter, Profile: tr.Profile, Key: tr.Key,
+				Priority: tr.Priority}
+			if rt.Limiter == nil {
+				rt.Limiter = l
 			}
-		}()
-		_, _ = tr.RoundTrip(request(t, "http://h/", nil))
-	}()
-	idle(t, l)
+			if rt.Base == nil {
+				rt.Base = answers(200, b)
+			}
+			asked := newBody("text")
+			if got := panicOf(func() { _, _ = rt.RoundTrip(request(t, "http://h/", asked)) }); got != want {
+				t.Errorf("panic with %v, want %v", got, want)
+			}
+			if answered, ok := b.(*body); ok && (answered.closed == 1) != (!unsent && want != "a base") {
+				t.Errorf("%s: the answer's body was closed %d times", want, answered.closed)
+			}
+			if (asked.closed == 1) != unsent {
+				t.Errorf("%s: the request's body was closed %d times", want, asked.closed)
+			}
+			idle(t, rt.Limiter)
+			if want == "a base" || want == "a profile" {
+				heard.learned(t, gives(policy.Failed, 0))
+			}
+		}
+	}
 }
 
 func TestRefusedRequestsAreClosedAndNotSent(t *testing.T) {
 	full := limiter(t, oneSlot, quotient.MaxWaiting(0, 0))
 	full.TryAcquire("h")
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	tests := []struct {
-		name string
-		tr   *Transport
-		ctx  context.Context
-		want string // part of the error
-		is   error
-	}{
-		{"limited", &Transport{Limiter: full}, t.Context(), "", quotient.ErrLimited},
-		{"denied", &Transport{Limiter: limiter(t, quotient.Limit{Deny: true})}, t.Context(), "",
-			quotient.ErrLimited},
-		{"context", &Transport{Limiter: limiter(t, oneSlot)}, ended, "", context.Canceled},
-		{"nil limiter", &Transport{}, t.Context(), "Transport.Limiter is nil", nil},
-		{"body time-out", &Transport{Limiter: full, BodyTimeout: -1}, t.Context(),
-			"Transport.BodyTimeout is -1ns", nil},
-		{"stream lifetime", &Transport{Limiter: full, StreamLifetime: -1}, t.Context(),
-			"Transport.StreamLifetime is -1ns", nil},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			tt.tr.Base = base(func(*http.Request) (*http.Response, error) {
-				t.Error("the request was sent")
-				return nil, errors.New("sent")
-			})
-			b := newBody("text")
-			resp, err := tt.tr.RoundTrip(request(t, "http://h/", b).WithContext(tt.ctx))
-			if resp != nil || err == nil || !strings.Contains(err.Error(), tt.want) ||
-				tt.is != nil && !errors.Is(err, tt.is) {
-				t.Errorf("response %v, error %v; want none, and %q %v", resp, err, tt.want, tt.is)
+	denies, empty := limiter(t, quotient.Limit{Deny: true}), limiter(t, oneSlot)
+	for want, tr := range map[string]*Transport{ // by part of the error
+		"refused: ":                      {Limiter: full},
+		"refused: denied":                {Limiter: denies},
+		"context canceled":               {Limiter: empty},
+		"Transport.Limiter is nil":       {},
+		"Transport.BodyTimeout is -1ns":  {Limiter: full, BodyTimeout: -1},
+		"Transport.StreamLifetime is -1": {Limiter: full, StreamLifetime: -1},
+	} {
+		tr.Base = base(func(*http.Request) (*http.Response, error) { return nil, errors.New("sent") })
+		ctx, cancel := context.WithCancel(t.Context())
+		if tr.Limiter == empty {
+			cancel()
+		}
+		b := newBody("text")
+		for _, asked := range []io.Reader{b, nil} {
+			resp, err := tr.RoundTrip(request(t, "http://h/", asked).WithContext(ctx))
+			if resp != nil || !strings.Contains(fmt.Sprint(err), want) {
+				t.Errorf("response %v, error %v; want none, and %q", resp, err, want)
 			}
-			if b.closed != 1 {
-				t.Errorf("the request's body was closed %d times, want once", b.closed)
+			if errors.Is(err, quotient.ErrLimited) != (tr.BodyTimeout == 0 && tr.StreamLifetime == 0 &&
+				(tr.Limiter == full || tr.Limiter == denies)) {
+				t.Errorf("%v is, or is not, a refusal of the limiter", err)
 			}
-			if _, err := tt.tr.RoundTrip(request(t, "http://h/", nil).WithContext(tt.ctx)); err == nil {
-				t.Error("a request without a body was not refused")
-			}
-		})
+		}
+		cancel()
+		if b.closed != 1 {
+			t.Errorf("%s: the request's body was closed %d times, want once", want, b.closed)
+		}
 	}
 }
 
@@ -270,46 +288,40 @@ func TestKeyOfTransport(t *testing.T) {
 
 // A body that is neither read nor closed gives its permit back in time.
 func TestForgottenBodies(t *testing.T) {
+	const kind, events = "Content-Type", "text/event-stream"
 	stream := func(given time.Duration, status int, fields ...string) *Transport {
 		return &Transport{BodyTimeout: time.Second, StreamLifetime: given,
 			Base: answers(status, duplex{newBody("x"), io.Discard}, fields...)}
 	}
-	tests := []struct {
-		name string
+	for name, tt := range map[string]struct {
 		tr   *Transport
 		want time.Duration
 	}{
-		{"default", &Transport{Base: answers(200, newBody("x"))}, 5 * time.Minute},
-		{"given", &Transport{BodyTimeout: time.Second, Base: answers(200, newBody("x"))}, time.Second},
-		{"no stream", &Transport{StreamLifetime: time.Second,
-			Base: answers(200, newBody("x"), "Content-Type", "text/event-streams")}, 5 * time.Minute},
-		{"events", stream(0, 200, "Content-Type", "text/event-stream"), time.Hour},
-		{"events, given", stream(time.Minute, 200, "Content-Type", "Text/Event-Stream ; charset=utf-8"),
-			time.Minute},
-		{"101", stream(0, 101), time.Hour},
-		{"101, given", stream(time.Minute, 101), time.Minute},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				tt.tr.Limiter = limiter(t, oneSlot)
-				resp := trip(t, tt.tr)
-				time.Sleep(tt.want - 1)
-				inFlight(t, tt.tr.Limiter, 1)
-				time.Sleep(time.Nanosecond)
-				permit, d := tt.tr.Limiter.TryAcquire("h")
-				if !d.OK {
-					t.Errorf("the permit was not given back after %v", tt.want)
-				}
-				if text := readAll(t, resp.Body); text != "x" {
-					t.Errorf("body %q, want x: it stays readable", text)
-				}
-				_ = resp.Body.Close()
-				if got := tt.tr.Limiter.Stats().InFlight; got != 1 {
-					t.Errorf("in flight %d, want 1: a late end took the slot of the next one", got)
-				}
-				permit.Release()
-			})
+		"default": {&Transport{Base: answers(200, newBody("x"))}, 5 * time.Minute},
+		"given":   {&Transport{BodyTimeout: time.Second, Base: answers(200, newBody("x"))}, time.Second},
+		"no stream": {&Transport{StreamLifetime: time.Second, Base: answers(200, newBody("x"), kind, events+"s")},
+			5 * time.Minute},
+		"events":        {stream(0, 200, kind, events), time.Hour},
+		"events, given": {stream(time.Minute, 200, kind, "Text/Event-Stream ; charset=utf-8"), time.Minute},
+		"101":           {stream(0, 101), time.Hour},
+		"101, given":    {stream(time.Minute, 101), time.Minute},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l := limiter(t, oneSlot)
+			tt.tr.Limiter = l
+			resp := trip(t, tt.tr)
+			time.Sleep(tt.want - 1)
+			inFlight(t, l, 1)
+			time.Sleep(time.Nanosecond)
+			permit, d := l.TryAcquire("h")
+			if text := readAll(t, resp.Body); !d.OK || text != "x" {
+				t.Errorf("%s: %v after %v, body %q; want a permit, and x: it stays readable", name, d, tt.want, text)
+			}
+			_ = resp.Body.Close()
+			if got := l.Stats().InFlight; got != 1 {
+				t.Errorf("%s: in flight %d, want 1: a late end took the slot of the next one", name, got)
+			}
+			permit.Release()
 		})
 	}
 }
@@ -357,16 +369,44 @@ func TestBodyOf101IsADuplex(t *testing.T) {
 	idle(t, l)
 }
 
-func TestRequestsOfAClientWaitForTheirTurn(t *testing.T) {
+// After a Retry-After of five seconds clients with a time-out of half a minute wait. One whose time-out ends
+// before is refused at once, and gets the end of the pause.
+func TestTransportWaitsForAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tr := &Transport{Base: answers(200, http.NoBody),
-			Limiter: limiter(t, quotient.Rates(quotient.Every(time.Second)))}
-		start := time.Now()
-		for range 4 {
-			trip(t, tr)
+		l := limiter(t, rates(quotient.PerSecond(100)), quotient.Policy(policy.Tracking{}), quotient.BeyondShare())
+		recovers := time.Now().Add(5 * time.Second)
+		rt := &Transport{Limiter: l, Base: base(func(r *http.Request) (*http.Response, error) {
+			time.Sleep(10 * time.Millisecond)
+			if time.Now().Before(recovers) {
+				return answers(429, http.NoBody, "Retry-After", "5")(r)
+			}
+			return answers(200, http.NoBody)(r)
+		})}
+		ask := func(timeout time.Duration) error {
+			ctx, cancel := context.WithTimeout(t.Context(), timeout)
+			defer cancel()
+			_, err := rt.RoundTrip(request(t, "http://api.example/", nil).WithContext(ctx))
+			return err
 		}
-		if took := time.Since(start); took != 3*time.Second {
-			t.Errorf("four requests took %v, want 3s", took)
+		for range 3 {
+			if err := ask(time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(500 * time.Millisecond)
+		}
+		var limited *quotient.LimitedError
+		if err := ask(3 * time.Second); !errors.As(err, &limited) || limited.Reason != quotient.ReasonDeadline ||
+			limited.RetryAfter < 4*time.Second || limited.RetryAfter > 6*time.Second {
+			t.Errorf("%v, want to be refused at once until the end of the pause", err)
+		}
+		done := make(chan error, 3)
+		for range cap(done) {
+			go func() { done <- ask(30 * time.Second) }()
+		}
+		for range cap(done) {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
 		}
 	})
 }
@@ -392,4 +432,70 @@ func TestCloseIdleConnections(t *testing.T) {
 		t.Errorf("reached the base %d times, want once", i.closed)
 	}
 	(&http.Client{Transport: &Transport{Base: answers(200, nil)}}).CloseIdleConnections()
+}
+
+func TestTransportReportsQuotas(t *testing.T) {
+	quota := policy.Quota{Limit: 60, Remaining: 12, Reset: 30 * time.Second}
+	mine := &Profile{Throttled: []int{499}, Quotas: []Fields{family("mine")}}
+	hosts := map[string]*Profile{"mine.example": mine, "git.example:8080": ProfileFor("github.com")}
+	after := []string{"Retry-After", "9"}
+	x := []string{"X-RateLimit-Limit", "60", "X-RateLimit-Remaining", "12", "X-RateLimit-Reset", "30"}
+	success, throttled := policy.Success, policy.Throttled
+	for _, tt := range []struct {
+		url    string
+		status int
+		fields []string
+		want   policy.Feedback
+	}{
+		{"http://h/", 200, x, gives(success, 0, quota)}, {"http://h/", 403, after, gives(success, 0)},
+		{"http://h/", 429, []string{"RateLimit-Policy", `"m";q=60;w=60`, "RateLimit", `"m";r=12;t=30`},
+			gives(throttled, 0, quota)},
+		{"http://API.GitHub.com/", 403, after, gives(throttled, 9*time.Second)},
+		{"http://git.example:8080/", 403, after, gives(throttled, 9*time.Second)},
+		{"http://git.example/", 403, after, gives(success, 0)},
+		{"http://MINE.example:80/", 200, []string{"Mine-Limit", "60", "Mine-Remaining", "12", "Mine-Reset", "30"},
+			gives(success, 0, quota)},
+		{"http://mine.example/", 499, nil, gives(throttled, 0)}, {"http://mine.example/", 200, x, gives(success, 0)},
+		{"http://api.anthropic.com/", 529, nil, gives(policy.Unavailable, 0)},
+	} {
+		l, heard := learning(t)
+		tr := &Transport{Base: answers(tt.status, http.NoBody, tt.fields...), Limiter: l}
+		tr.Profile = func(host string) *Profile { return hosts[host] }
+		roundTrip(t, tr, request(t, tt.url, nil))
+		if heard.learned(t, tt.want); tr.Garbage() != 0 {
+			t.Errorf("%s: garbage %d, want 0", tt.url, tr.Garbage())
+		}
+	}
+}
+
+func TestTransportCountsGarbage(t *testing.T) {
+	l, _ := learning(t)
+	tr := &Transport{Base: answers(429, http.NoBody, "Retry-After", "soon", "X-RateLimit-Limit", "ten",
+		"X-RateLimit-Remaining", "5"), Limiter: l}
+	for i := range 3 {
+		if n := tr.Garbage(); n != uint64(2*i) {
+			t.Errorf("after %d answers: garbage %d, want %d", i, n, 2*i)
+		}
+		trip(t, tr)
+	}
+	fixed := &Transport{Base: tr.Base, Limiter: limiter(t, oneSlot)}
+	fixed.Profile = func(string) *Profile {
+		t.Error("a profile for a policy that does not learn")
+		return nil
+	}
+	trip(t, fixed)
+	if n := fixed.Garbage(); n != 0 {
+		t.Errorf("garbage %d for a policy that does not learn, want 0", n)
+	}
+}
+
+func TestTransportAllocatesLittle(t *testing.T) {
+	l, bare, req := limiter(t, plenty), newNoBase(), request(t, "http://h/", nil)
+	tr := &Transport{Base: bare, Limiter: l}
+	without := testing.AllocsPerRun(1000, func() { roundTrip(t, bare, req) })
+	with := testing.AllocsPerRun(1000, func() { roundTrip(t, tr, req) })
+	if with-without > 4 {
+		t.Errorf("%v allocations a request over the %v of the base, want at most 4", with-without, without)
+	}
+	idle(t, l)
 }

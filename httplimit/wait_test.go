@@ -2,8 +2,11 @@ package httplimit
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
+	"io"
 	"net/http"
-	"net/http/httptest"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,29 +14,20 @@ import (
 	"github.com/quotient-go/quotient"
 )
 
-// hourly is a limit of one request an hour.
-var hourly = quotient.Rates(quotient.Rate{Name: "hour", Events: 1, Per: time.Hour, Burst: 1})
-
 // Without Wait a request over the limit is refused at once, and its body is not read.
 func TestRefusesByDefault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, oneSlot)
-		permit, _ := l.TryAcquire("/")
+		l, held := taken(t)
 		around := Around(l)
 		for name, h := range map[string]http.Handler{
-			"Middleware": Middleware(l, Path())(ok),
-			"Around": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				around(w, r, "/", ok)
-			}),
+			"Middleware": handle(l, ok),
+			"Around":     http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { around(w, r, "/", ok) }),
 		} {
-			b := newBody("text")
+			b, start := newBody("text"), time.Now()
 			for _, r := range []*http.Request{get(t, "/"), post(t, b)} {
-				start := time.Now()
 				checkRefusal(t, ask(h, r), 429, "1", []string{"in-flight"})
-				if waited := time.Since(start); waited != 0 {
-					t.Errorf("%s, %s: refused after %v, want at once", name, r.Method, waited)
-				}
 			}
+			elapsed(t, start, 0)
 			if text := readAll(t, b); text != "text" {
 				t.Errorf("%s: of the body %q is left, want all of it", name, text)
 			}
@@ -41,7 +35,7 @@ func TestRefusesByDefault(t *testing.T) {
 		if s := l.Stats(); s.Waited != 0 || s.Refused[quotient.ReasonInFlight] != 4 {
 			t.Errorf("waited %d, refused %v; want 0 and 4 for a slot", s.Waited, s.Refused)
 		}
-		permit.Release()
+		held.Release()
 		idle(t, l)
 	})
 }
@@ -53,61 +47,37 @@ func waitingRequests(t *testing.T) map[string]*http.Request {
 
 func TestWaitEndsWithTheTurn(t *testing.T) {
 	for name := range waitingRequests(t) {
-		synctest.Test(t, func(t *testing.T) {
-			l := limiter(t, oneSlot)
-			permit, _ := l.TryAcquire("/")
-			time.AfterFunc(time.Minute-1, permit.Release)
-			start := time.Now()
-			w := ask(Middleware(l, Path(), Wait(time.Minute))(ok), waitingRequests(t)[name])
-			if w.Code != 204 || time.Since(start) != time.Minute-1 {
-				t.Errorf("%s: status %d after %v, want 204 after a minute", name, w.Code, time.Since(start))
-			}
-			if s := l.Stats(); s.Admitted != 2 || s.Waited != 1 || len(s.Refused) != 0 || s.Cancelled != 0 {
-				t.Errorf("%s: counted %+v, want one that waited and no refusal", name, s)
-			}
-			idle(t, l)
-		})
-	}
-}
-
-// The limit's patience is over, and not the client's: 429 with a time to come back.
-func TestWaitEndsWithMax(t *testing.T) {
-	for name := range waitingRequests(t) {
-		synctest.Test(t, func(t *testing.T) {
-			l := limiter(t, quotient.Limit{InFlight: 1, Rates: hourly.Rates})
-			l.TryAcquire("/") // an hour's event, and the slot for good
-			time.Sleep(2 * time.Hour)
-			start := time.Now()
-			w := ask(Middleware(l, Path(), Wait(time.Minute))(ok), waitingRequests(t)[name])
-			checkRefusal(t, w, 429, "1", []string{"in-flight"})
-			if waited := time.Since(start); waited != time.Minute {
-				t.Errorf("%s: refused after %v, want a minute", name, waited)
-			}
-			if s := l.Stats(); s.Waiting != 0 || s.Cancelled != 1 {
-				t.Errorf("%s: waiting %d, cancelled %d; want 0, 1", name, s.Waiting, s.Cancelled)
-			}
-		})
+		for _, most := range []time.Duration{time.Minute, Forever - 1, Forever} {
+			synctest.Test(t, func(t *testing.T) {
+				l, held := taken(t)
+				time.AfterFunc(time.Minute-1, held.Release)
+				start := time.Now()
+				if w := ask(handle(l, ok, Wait(most)), waitingRequests(t)[name]); w.Code != 204 {
+					t.Errorf("%s: status %d, want 204", name, w.Code)
+				}
+				elapsed(t, start, time.Minute-1)
+				if s := l.Stats(); s.Admitted != 2 || s.Waited != 1 || len(s.Refused) != 0 || s.Cancelled != 0 {
+					t.Errorf("%s: counted %+v, want one that waited and no refusal", name, s)
+				}
+				idle(t, l)
+			})
+		}
 	}
 }
 
 // A turn that is known to come after max is not waited for, nor is the body of its request.
 func TestTurnAfterMaxIsRefusedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, hourly)
+		l, b, start := limiter(t, hourly), newBody("text"), time.Now()
 		l.TryAcquire("/")
-		b := newBody("text")
 		for _, r := range []*http.Request{get(t, "/"), post(t, b)} {
-			start := time.Now()
-			w := ask(Middleware(l, Path(), Wait(time.Hour-1))(ok), r)
-			checkRefusal(t, w, 429, "3600", []string{"hour"})
-			if waited := time.Since(start); waited != 0 {
-				t.Errorf("%s: refused after %v, want at once", r.Method, waited)
-			}
+			checkRefusal(t, ask(handle(l, ok, Wait(time.Hour-1)), r), 429, "3600", []string{"hour"})
 		}
+		elapsed(t, start, 0)
 		if text := readAll(t, b); text != "text" {
 			t.Errorf("of the body %q is left, want all of it", text)
 		}
-		if w := ask(Middleware(l, Path(), Wait(time.Hour+time.Millisecond))(ok), get(t, "/")); w.Code != 204 {
+		if w := ask(handle(l, ok, Wait(time.Hour+time.Millisecond)), get(t, "/")); w.Code != 204 {
 			t.Errorf("status %d for a turn just in time, want 204", w.Code)
 		}
 	})
@@ -148,28 +118,27 @@ func TestWaitKeepsTheOrder(t *testing.T) {
 	})
 }
 
-func TestClientLeavesABoundedWait(t *testing.T) {
-	for name := range waitingRequests(t) {
-		synctest.Test(t, func(t *testing.T) {
-			l := limiter(t, oneSlot)
-			permit, _ := l.TryAcquire("/")
-			ctx, cancel := context.WithCancel(t.Context())
-			time.AfterFunc(time.Second, cancel)
-			start := time.Now()
-			w := ask(Middleware(l, Path(), Wait(time.Minute))(ok), waitingRequests(t)[name].WithContext(ctx))
-			if checkRefusal(t, w, 503, "1", []string{}); time.Since(start) != time.Second {
-				t.Errorf("%s: after %v, want 1s", name, time.Since(start))
+func TestClientLeavesAWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, held := taken(t)
+		for _, most := range []time.Duration{time.Minute, Forever} {
+			for _, r := range []*http.Request{get(t, "/"), post(t, newBody("text")), post(t, newBody(long))} {
+				ctx, cancel := context.WithCancel(t.Context())
+				time.AfterFunc(time.Second, cancel)
+				start := time.Now()
+				checkRefusal(t, ask(handle(l, ok, Wait(most)), r.WithContext(ctx)), 503, "1", []string{})
+				elapsed(t, start, time.Second)
 			}
-			permit.Release()
-			idle(t, l)
-		})
-	}
+		}
+		held.Release()
+		idle(t, l)
+	})
 }
 
 // The shorter one of two bounds counts.
 func TestShorterBoundOfAWait(t *testing.T) {
 	patient := func(d time.Duration) []quotient.Option { return []quotient.Option{quotient.MaxWait(d)} }
-	tests := []struct {
+	for _, tt := range []struct {
 		name  string
 		limit []quotient.Option
 		opts  []Option
@@ -183,25 +152,18 @@ func TestShorterBoundOfAWait(t *testing.T) {
 		{"ours, unread body", nil, []Option{Wait(2 * time.Second)}, long, 2 * time.Second},
 		{"unread body, long", nil, []Option{Wait(time.Minute), UnreadBodyWait(time.Hour)}, long, time.Minute},
 		{"forever, unread body", nil, []Option{Wait(Forever)}, long, defaultUnreadBodyWait},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := limiter(t, oneSlot, tt.limit...)
-				permit, _ := l.TryAcquire("/")
-				start := time.Now()
-				r := get(t, "/")
-				if tt.body != "" {
-					r = post(t, newBody(tt.body))
-				}
-				w := ask(Middleware(l, Path(), tt.opts...)(ok), r)
-				checkRefusal(t, w, 429, "1", []string{"in-flight"})
-				if waited := time.Since(start); waited != tt.want {
-					t.Errorf("refused after %v, want %v", waited, tt.want)
-				}
-				permit.Release()
-				idle(t, l)
-			})
+	} {
+		bubble(t, tt.name, func(t *testing.T) {
+			l := limiter(t, oneSlot, tt.limit...)
+			held, _ := l.TryAcquire("/")
+			r, start := get(t, "/"), time.Now()
+			if tt.body != "" {
+				r = post(t, newBody(tt.body))
+			}
+			checkRefusal(t, ask(handle(l, ok, tt.opts...), r), 429, "1", []string{"in-flight"})
+			elapsed(t, start, tt.want)
+			held.Release()
+			idle(t, l)
 		})
 	}
 }
@@ -210,107 +172,33 @@ func TestShorterBoundOfAWait(t *testing.T) {
 func TestMaxCountsFromTheArrival(t *testing.T) {
 	for _, after := range []time.Duration{2 * time.Second, 4 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
-			g := serveGated(t, Wait(3*time.Second))
-			start := time.Now()
-			c := g.send(t, head+"Content-Length: 4\r\n\r\n")
+			g, start := serveGated(t, Wait(3*time.Second)), time.Now()
+			c := g.post(t, "", 4, "")
 			time.AfterFunc(after, func() { _, _ = c.Write([]byte("text")) })
-			resp := answer(t, c)
-			if waited := time.Since(start); resp.StatusCode != 429 || waited != 3*time.Second {
-				t.Errorf("a body after %v: %d after %v, want 429 after 3s", after, resp.StatusCode, waited)
-			}
+			g.refused(t, c, start, 3*time.Second)
 			_ = c.Close()
-			g.permit.Release()
 			g.over(t)
 		})
 	}
 }
 
-func TestNoWaitInADryRun(t *testing.T) {
-	for name := range waitingRequests(t) {
-		synctest.Test(t, func(t *testing.T) {
-			l := limiter(t, hourly)
-			l.SetDryRun(true)
-			start := time.Now()
-			for range 3 {
-				w := ask(Middleware(l, Path(), Wait(time.Minute))(ok), waitingRequests(t)[name])
-				if w.Code != 204 {
-					t.Errorf("%s: status %d, want 204", name, w.Code)
-				}
-			}
-			if s := l.Stats(); time.Since(start) != 0 || s.DryRunAdmitted[quotient.ReasonRate] != 2 {
-				t.Errorf("%s: after %v, %v; want at once, and two", name, time.Since(start), s.DryRunAdmitted)
-			}
-		})
-	}
-}
-
-// A replica that does not know its share answers 503 after a wait too.
-func TestWaitForThePoolEndsWith503(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, oneSlot, quotient.AwaitPool(), quotient.HintMaxAge(time.Minute), quotient.Replicas(4))
-		start := time.Now()
-		w := ask(Middleware(l, Path(), Wait(time.Second))(ok), get(t, "/"))
-		if checkRefusal(t, w, 503, "1", []string{}); time.Since(start) != time.Second {
-			t.Errorf("refused after %v, want 1s", time.Since(start))
-		}
-	})
-}
-
-// Decisions after a wait have the reason, the rule, and the time that is left now.
-func TestDecisionsAfterAWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := &handler{middleware: newMiddleware("Middleware", limiter(t, hourly), nil)}
-		waited := quotient.Decision{}
-		if got, want := h.overdue("k", nil, waited),
-			(quotient.Decision{Reason: quotient.ReasonWait}); got != want {
-			t.Errorf("room by now: %+v, want %+v", got, want)
-		}
-		h.limiter.TryAcquire("k")
-		time.Sleep(time.Minute)
-		got := h.overdue("k", nil, waited)
-		left := got.RetryAfter.Round(time.Second)
-		if got.OK || got.Reason != quotient.ReasonRate || got.Rule != "hour" || left != 59*time.Minute {
-			t.Errorf("no room yet: %+v, want the rate of the hour for 59m", got)
-		}
-		early, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		for _, tt := range []struct {
-			ctx    context.Context
-			reason quotient.Reason
-			want   bool
-		}{
-			{t.Context(), quotient.ReasonDeadline, true},
-			{early, quotient.ReasonDeadline, false},
-			{t.Context(), quotient.ReasonQueue, false},
-		} {
-			p := newPatience(tt.ctx, time.Time{}, time.Minute, nil)
-			if got := p.isTooShort(quotient.Decision{Reason: tt.reason}); got != tt.want {
-				t.Errorf("%v: %v, want %v", tt.reason, got, tt.want)
-			}
-			p.end()
-		}
-	})
-}
-
 // A patience is a context: it ends with the request's, or when its time is over, whichever comes first.
 func TestPatienceIsAContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for _, tt := range []struct {
-			request time.Duration
-			want    time.Duration
-		}{{0, time.Minute}, {time.Second, time.Second}, {time.Hour, time.Minute}} {
+		for request, want := range map[time.Duration]time.Duration{
+			0: time.Minute, time.Second: time.Second, time.Hour: time.Minute,
+		} {
 			ctx, cancel := t.Context(), func() {}
-			if tt.request > 0 {
-				ctx, cancel = context.WithTimeout(ctx, tt.request)
+			if request > 0 {
+				ctx, cancel = context.WithTimeout(ctx, request)
 			}
-			p := newPatience(ctx, time.Time{}, time.Minute, nil)
-			if end, ok := p.Deadline(); !ok || time.Until(end) != tt.want || p.Err() != nil {
-				t.Errorf("request %v: %v left, %v; want %v", tt.request, time.Until(end), p.Err(), tt.want)
+			p, start := newPatience(ctx, time.Time{}, time.Minute, nil), time.Now()
+			if end, ok := p.Deadline(); !ok || time.Until(end) != want || p.Err() != nil {
+				t.Errorf("request %v: %v left, %v; want %v", request, time.Until(end), p.Err(), want)
 			}
-			began := time.Now()
 			<-p.Done()
-			if waited := time.Since(began); waited != tt.want || p.Err() != context.DeadlineExceeded {
-				t.Errorf("request %v: over after %v, error %v; want %v", tt.request, waited, p.Err(), tt.want)
+			if elapsed(t, start, want); p.Err() != context.DeadlineExceeded {
+				t.Errorf("request %v: error %v", request, p.Err())
 			}
 			p.end()
 			cancel()
@@ -318,17 +206,179 @@ func TestPatienceIsAContext(t *testing.T) {
 	})
 }
 
-// The longest bound that is not Forever is far away, and does not overflow.
-func TestLongestBoundedWait(t *testing.T) {
+// toldToGo fails unless an answer sends its client to another replica.
+func toldToGo(t *testing.T, resp *http.Response) {
+	t.Helper()
+	var p problem
+	if err := json.Unmarshal([]byte(readAll(t, resp.Body)), &p); err != nil {
+		t.Fatal(err)
+	}
+	if resp.StatusCode != 503 || resp.Header.Get("Retry-After") != "1" || p.Type != reducedCapacity ||
+		p.RetryAfter != 1 || len(p.Violated) > 0 {
+		t.Errorf("status %d, Retry-After %q, %+v; want 503, 1 and %s", resp.StatusCode,
+			resp.Header.Get("Retry-After"), p, reducedCapacity)
+	}
+}
+
+// Whatever its body and however long it may wait, a request that waits is answered when draining begins.
+func TestDrainEndsWaits(t *testing.T) {
+	for name, raw := range map[string]string{
+		"GET": "GET / HTTP/1.1\r\nHost: h\r\n\r\n", "small POST": sized("text"), "large POST": sized(long),
+		"chunked POST":            chunked("text"),
+		"POST that does not come": head + "Content-Length: 4\r\n\r\nte",
+		"POST that is asked for":  head + "Expect: 100-continue\r\nContent-Length: 4\r\n\r\n",
+	} {
+		for _, wait := range []time.Duration{Forever, time.Hour} {
+			bubble(t, name, func(t *testing.T) {
+				ctx, drain := context.WithCancel(t.Context())
+				g := serveGated(t, Wait(wait), UnreadBodyWait(time.Hour), Drain(ctx))
+				c := g.send(t, raw)
+				time.Sleep(time.Minute)
+				start := time.Now()
+				drain()
+				toldToGo(t, answer(t, c))
+				elapsed(t, start, 0)
+				g.waiting(t, 0)
+				inFlight(t, g.limiter, 1)
+				g.over(t)
+			})
+		}
+	}
+}
+
+// An admitted request goes on, one that has room is served, and one that would have to wait is sent away at
+// once.
+func TestDrainLeavesTheRestAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, oneSlot)
-		permit, _ := l.TryAcquire("/")
-		time.AfterFunc(24*time.Hour, permit.Release)
-		w := httptest.NewRecorder()
-		Middleware(l, Path(), Wait(Forever-1))(ok).ServeHTTP(w, get(t, "/"))
-		if w.Code != 204 {
-			t.Errorf("status %d, want 204", w.Code)
+		ctx, drain := context.WithCancel(t.Context())
+		l, release, served := limiter(t, oneSlot), make(chan struct{}), 0
+		h := Middleware(l, Constant("k"), Wait(time.Hour), Drain(ctx))(http.HandlerFunc(
+			func(_ http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/held" {
+					<-release
+				}
+				if err := r.Context().Err(); err != nil {
+					t.Errorf("the handler's context has ended: %v", err)
+				}
+				served++
+			}))
+		held := make(chan int)
+		go func() { held <- ask(h, get(t, "/held")).Code }()
+		synctest.Wait()
+		drain()
+		start := time.Now()
+		for _, r := range waitingRequests(t) {
+			toldToGo(t, ask(h, r).Result())
+		}
+		elapsed(t, start, 0)
+		close(release)
+		if code := <-held; code != 200 || served != 1 {
+			t.Errorf("status %d for what was being served, %d served", code, served)
+		}
+		for method, r := range waitingRequests(t) {
+			if w := ask(h, r); w.Code != 200 {
+				t.Errorf("%s: status %d with room, want 200", method, w.Code)
+			}
 		}
 		idle(t, l)
 	})
+}
+
+// A limit that refuses at once does so while a server drains too, and Drain changes nothing without Wait.
+func TestDrainIsForWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, drain := context.WithCancel(t.Context())
+		drain()
+		for _, tt := range []struct {
+			limit quotient.Limit
+			opts  []Option
+			want  int
+		}{
+			{oneSlot, nil, 429}, {quotient.Limit{Deny: true}, []Option{Wait(Forever)}, 429},
+			{hourly, []Option{Wait(time.Second)}, 429}, {oneSlot, []Option{Wait(Forever)}, 503},
+		} {
+			for method, r := range waitingRequests(t) {
+				l := limiter(t, tt.limit)
+				l.TryAcquire("/")
+				if w := ask(handle(l, ok, append(tt.opts, Drain(ctx))...), r); w.Code != tt.want {
+					t.Errorf("%v, %s: status %d, want %d", tt.limit, method, w.Code, tt.want)
+				}
+			}
+		}
+	})
+}
+
+// A client that leaves while it waits is no drained one.
+func TestDrainBesideLeavingClients(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, held := taken(t)
+		var why []quotient.Decision
+		note := OnRefuse(func(_ http.ResponseWriter, _ *http.Request, d quotient.Decision) { why = append(why, d) })
+		ctx, leave := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, leave)
+		w := ask(handle(l, ok, Wait(Forever), Drain(context.Background()), note), get(t, "/").WithContext(ctx))
+		if w.Code != 503 || len(why) != 1 || why[0] != (quotient.Decision{}) {
+			t.Errorf("status %d, %v", w.Code, why)
+		}
+		held.Release()
+		idle(t, l)
+	})
+}
+
+// OnWaited is called for requests that have waited, with a wait that is no overhead. If it panics, no permit is
+// lost.
+func TestOnWaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter(t, oneSlot)
+		var got []string
+		work := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(3 * time.Second) })
+		hook := OnWaited(func(r *http.Request, waited, overhead time.Duration) {
+			got = append(got, fmt.Sprint(r.URL.Path, " ", waited, " ", overhead))
+			if r.URL.Path == "/panics" {
+				panic("a hook")
+			}
+		})
+		h := Middleware(l, Constant("k"), Wait(Forever), hook)(work)
+		slow := func(path string, after time.Duration) *http.Request {
+			r := post(t, io.NopCloser(&slowBody{after}))
+			r.URL.Path = path
+			return r
+		}
+		for _, tt := range []struct {
+			first, second *http.Request
+			want          []string
+		}{
+			// The third one's body comes after 5 s, and the slot is free after 6.
+			{get(t, "/2"), slow("/3", 5*time.Second), []string{"/2 3s 0s", "/3 6s 0s"}},
+			{nil, slow("/5", 4*time.Second), []string{"/5 4s 0s"}}, // the slot was free before the body was there
+			{nil, get(t, "/panics"), []string{"/panics 3s 0s"}},
+			{nil, slow("/panics", 4*time.Second), []string{"/panics 4s 0s"}},
+		} {
+			got = nil
+			go ask(h, get(t, "/1"))
+			synctest.Wait()
+			if tt.first != nil {
+				go ask(h, tt.first)
+				synctest.Wait()
+			}
+			value := panicOf(func() { ask(h, tt.second) })
+			if panics := tt.second.URL.Path == "/panics"; panics && value != "a hook" || !panics && value != nil {
+				t.Errorf("%s: panic with %v", tt.second.URL, value)
+			}
+			time.Sleep(time.Minute)
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+			idle(t, l)
+		}
+	})
+}
+
+// slowBody is a body of four bytes that takes its time.
+type slowBody struct{ after time.Duration }
+
+func (b *slowBody) Read(p []byte) (int, error) {
+	time.Sleep(b.after)
+	b.after = 0
+	return copy(p, "body"), io.EOF
 }

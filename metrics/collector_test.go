@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http/httptest"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -14,15 +12,16 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/internal/carried"
 	"github.com/quotient-go/quotient/metrics"
 	"github.com/quotient-go/quotient/policy"
 	"go.uber.org/goleak"
+	"pgregory.net/rapid"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -40,12 +39,14 @@ func perSecond(name string, events float64) quotient.Limit {
 	return quotient.Rates(quotient.Rate{Name: name, Events: events, Per: time.Second})
 }
 
-// scrape returns the lines of a scrape over HTTP without the comments, and fails when the collector
-// contradicts itself.
-func scrape(t interface{ Fatalf(string, ...any) }, c prometheus.Collector) []string {
+// scrape returns the lines of a scrape over HTTP without the comments, and fails when a collector contradicts
+// itself.
+func scrape(t interface{ Fatalf(string, ...any) }, cs ...prometheus.Collector) []string {
 	reg := prometheus.NewPedanticRegistry()
-	if err := reg.Register(c); err != nil {
-		t.Fatalf("register: %v", err)
+	for _, c := range cs {
+		if err := reg.Register(c); err != nil {
+			t.Fatalf("register: %v", err)
+		}
 	}
 	w := httptest.NewRecorder()
 	promhttp.HandlerFor(reg, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
@@ -56,8 +57,14 @@ func scrape(t interface{ Fatalf(string, ...any) }, c prometheus.Collector) []str
 	return slices.DeleteFunc(lines, func(l string) bool { return strings.HasPrefix(l, "#") })
 }
 
-// busy is a collector over a limiter in which everything that can have a series has one.
-func busy(t testing.TB) *metrics.Collector {
+// has reports whether a line of a scrape begins so.
+func has(lines []string, front string) bool {
+	return slices.ContainsFunc(lines, func(s string) bool { return strings.HasPrefix(s, front) })
+}
+
+// everything is the collectors of a limiter, a file and a lease service, in which all that can have a series has
+// one.
+func everything(t testing.TB) []prometheus.Collector {
 	var reg quotient.Registry
 	c := metrics.New(&reg)
 	limit := perSecond("second", 10)
@@ -65,11 +72,12 @@ func busy(t testing.TB) *metrics.Collector {
 	l := must(reg.Limiter("api", limit, c.Observe(), quotient.Policy(policy.AIMD{}),
 		quotient.Demand(10, time.Minute)))
 	follow(t, l, &carried.Source{Replicas: 2, Every: time.Second, Others: quotient.Terms{1}})
-	if err := l.SetPool(quotient.Pool{Replicas: 2, Ordinal: 1}, 0); err != nil {
+	err := errors.Join(l.SetPool(quotient.Pool{Replicas: 2, Ordinal: 1}, 0), l.SetPlan("paid", &limit))
+	if err != nil {
 		t.Fatal(err)
 	}
 	l.Allow("key")
-	return c
+	return []prometheus.Collector{c, fileOf(configState{}), leasesOf(leaseTable(t))}
 }
 
 // follow has a limiter follow a source until stop or the end of the test, and waits until something was
@@ -84,15 +92,6 @@ func follow(t testing.TB, l *quotient.Limiter, src *carried.Source) (stop func()
 	return stop
 }
 
-func TestCollectorIsConsistent(t *testing.T) {
-	reg := prometheus.NewPedanticRegistry()
-	reg.MustRegister(busy(t))
-	problems, err := testutil.GatherAndLint(reg)
-	if err != nil || len(problems) > 0 {
-		t.Fatalf("%v, %v", problems, err)
-	}
-}
-
 // TestFigures compares a whole scrape, but for histograms and versions, after a known history.
 func TestFigures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -100,6 +99,9 @@ func TestFigures(t *testing.T) {
 		limit.Rates[0].Burst = 4
 		limit.InFlight = 3
 		l := must(quotient.New(limit, quotient.MaxKeys(100)))
+		if has(scrape(t, must(metrics.Of("api", l))), "quotient_pool_age_seconds") {
+			t.Error("an age, and no source has reported anything")
+		}
 		if err := l.SetPool(quotient.Pool{Replicas: 2, Ordinal: 1, Fixed: true}, 0); err != nil {
 			t.Fatal(err)
 		}
@@ -188,6 +190,9 @@ func TestPlans(t *testing.T) {
 			append([]string{`denies "" 0`, `denies "free" 1`}, ownRate...)},
 		{"a plan without a rule", perSecond("second", 8), map[string]quotient.Limit{"free": {}}, nil,
 			append([]string{`denies "" 0`, `denies "free" 0`}, ownRate...)},
+		{"a rule of another name", perSecond("second", 8), nil,
+			func(l *quotient.Limiter) error { return l.SetLimit(perSecond("new", 8)) },
+			[]string{`denies "" 0`, `rate "" new global 8`, `rate "" new share 4`}},
 		{"a plan that is taken off", perSecond("second", 8), map[string]quotient.Limit{"free": free},
 			func(l *quotient.Limiter) error { return l.SetPlan("free", nil) },
 			append([]string{`denies "" 0`}, ownRate...)},
@@ -252,7 +257,7 @@ func TestSeriesCount(t *testing.T) {
 		t.Fatal(err)
 	}
 	pooled, _ := count()
-	page := strings.Join(strings.Fields(string(must(os.ReadFile("../docs/metrics.md")))), " ")
+	page := strings.Join(strings.Fields(text("../docs/metrics.md")), " ")
 	for _, want := range []string{
 		fmt.Sprintf("A limiter with two rates and slots has %d series, %d of them its histograms", all,
 			histograms),
@@ -262,21 +267,6 @@ func TestSeriesCount(t *testing.T) {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page does not say: %s", want)
 		}
-	}
-}
-
-// TestNoAgeBeforeTheFirstReport: an age of 0 would say that a source has just reported.
-func TestNoAgeBeforeTheFirstReport(t *testing.T) {
-	l := must(quotient.New(perSecond("x", 1)))
-	aged := func() bool {
-		return slices.ContainsFunc(scrape(t, must(metrics.Of("api", l))),
-			func(s string) bool { return strings.HasPrefix(s, "quotient_pool_age_seconds") })
-	}
-	if aged() {
-		t.Error("an age, and no source has reported anything")
-	}
-	if err := l.SetPool(quotient.Pool{Replicas: 2}, 0); err != nil || !aged() {
-		t.Error("no age", err)
 	}
 }
 
@@ -327,9 +317,7 @@ func TestTrafficAddsNoSeries(t *testing.T) {
 	if s := strings.Join(lines, "\n"); strings.Contains(s, "secret") {
 		t.Errorf("a key in the scrape: %s", s)
 	}
-	if !slices.ContainsFunc(lines, func(s string) bool {
-		return strings.HasPrefix(s, "quotient_overflow_decisions_total") && !strings.HasSuffix(s, " 0")
-	}) {
+	if slices.Contains(lines, `quotient_overflow_decisions_total{limiter="api"} 0`) {
 		t.Error("the keys fitted: nothing was tested")
 	}
 }
@@ -339,11 +327,8 @@ func TestLearnedRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := must(quotient.New(perSecond("x", 100), quotient.Policy(policy.AIMD{}), quotient.MaxKeys(5000)))
 		c := must(metrics.Of("up", l))
-		if now := scrape(t, c); slices.ContainsFunc(now, func(s string) bool {
-			return strings.HasPrefix(s, "quotient_adaptive_requests_per_second{") &&
-				strings.Contains(s, "min")
-		}) {
-			t.Errorf("the least of no keys: %q", now)
+		if has(scrape(t, c), `quotient_adaptive_requests_per_second{limiter="up",over_keys="min"`) {
+			t.Error("the least of no keys")
 		}
 		var want, least float64
 		for _, key := range []string{"a", "b"} {
@@ -366,9 +351,7 @@ func TestLearnedRate(t *testing.T) {
 		for i := range 1500 {
 			l.Allow(fmt.Sprint(i))
 		}
-		if slices.ContainsFunc(scrape(t, c), func(s string) bool {
-			return strings.HasPrefix(s, "quotient_adaptive_requests_per_second")
-		}) {
+		if has(scrape(t, c), "quotient_adaptive_requests_per_second") {
 			t.Error("a scrape has looked at more than 1,000 keys")
 		}
 	})
@@ -400,11 +383,9 @@ func TestScrapesWhileAllMoves(t *testing.T) {
 func BenchmarkScrape(b *testing.B) {
 	var reg quotient.Registry
 	c := metrics.New(&reg)
+	limit := quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(10), quotient.PerMinute(100)}, InFlight: 10}
 	for i := range 100 {
-		name := fmt.Sprintf("limiter-%d", i)
-		l := must(reg.Limiter(name,
-			quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(10), quotient.PerMinute(100)},
-				InFlight: 10}, c.Observe()))
+		l := must(reg.Limiter(fmt.Sprint("limiter-", i), limit, c.Observe()))
 		for k := range 1000 {
 			l.Allow(fmt.Sprint(k))
 		}
@@ -419,29 +400,86 @@ func BenchmarkScrape(b *testing.B) {
 			}
 		}
 	})
-	b.Run("gather", func(b *testing.B) {
-		for b.Loop() {
-			_ = must(prom.Gather())
-		}
-	})
 	b.Run("http", func(b *testing.B) {
 		b.ReportAllocs()
-		var size int64
+		size := 0
 		for b.Loop() {
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
-			size, _ = io.Copy(io.Discard, w.Body)
+			size = w.Body.Len()
 		}
 		b.ReportMetric(float64(size), "bytes")
 	})
 }
 
-// TestNoRegistry checks that a mistake is reported at once, and not by the first scrape.
-func TestNoRegistry(t *testing.T) {
-	defer func() {
-		if p := recover(); p != "metrics: New: the registry is nil" {
-			t.Errorf("panic %v", p)
+// TestMistakes checks that a mistake is reported at once, and not by the first scrape.
+func TestMistakes(t *testing.T) {
+	for want, mistake := range map[string]func(){
+		"metrics: New: the registry is nil": func() { metrics.New(nil) },
+		"metrics: File: state is nil":       func() { metrics.File(nil) },
+		"metrics: NewLeases: stats is nil":  func() { metrics.NewLeases(nil) },
+	} {
+		func() {
+			defer func() {
+				if p := recover(); p != want {
+					t.Errorf("panic %v, want %s", p, want)
+				}
+			}()
+			mistake()
+		}()
+	}
+	l := must(quotient.New(perSecond("x", 1)))
+	if _, err := metrics.Of("no spaces", l); err == nil || !strings.Contains(err.Error(), `"no spaces"`) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := metrics.Of("api", nil); err == nil {
+		t.Error("a nil limiter")
+	}
+}
+
+// TestAwkwardRuleNames are names that would cost the whole scrape: not UTF-8, equal once repaired, equal to
+// that of the slots, endless.
+func TestAwkwardRuleNames(t *testing.T) {
+	for _, names := range [][]string{
+		{"slots", "in-flight", "requests", "second", ""}, {"", "in-flight"}, {"\x00", "a\nb"},
+		{"\xff", "\xfe", "\uFFFD", "\xff #2"}, {"in-flight"}, {"a\nb", `quote"`, "{}", " "},
+		{strings.Repeat("x", 100), strings.Repeat("x", 101)}, {strings.Repeat("é", 33), "ok"},
+	} {
+		checkRules(t, names)
+	}
+}
+
+func TestPropertyAnyRuleNamesScrape(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		short := rapid.Map(rapid.SliceOfN(rapid.SampledFrom([]byte("a\xff\xc3\xa9 #2")), 1, 3),
+			func(b []byte) string { return string(b) })
+		names := rapid.SliceOfNDistinct(rapid.OneOf(short,
+			rapid.Map(rapid.SliceOfN(rapid.Byte(), 1, 200), func(b []byte) string { return string(b) })), 1,
+			16, rapid.ID).Draw(t, "names")
+		checkRules(t, names)
+	})
+}
+
+// checkRules fails unless each rule has its own two series, with short labels, whatever it is called.
+func checkRules(t interface{ Fatalf(string, ...any) }, names []string) {
+	limit := quotient.Limit{InFlight: 1}
+	for i, name := range names {
+		r := quotient.Rate{Name: name, Events: 1, Per: time.Second}
+		if i >= 1 && i <= 3 { // a limiter counts three units besides requests
+			r.Unit = name
 		}
-	}()
-	metrics.New(nil)
+		limit.Rates = append(limit.Rates, r)
+	}
+	seen := map[string]bool{}
+	for _, line := range scrape(t, must(metrics.Of("api", must(quotient.New(limit))))) {
+		if strings.HasPrefix(line, "quotient_limit_") {
+			seen[line] = true
+		}
+		if !utf8.ValidString(line) || len(line) > 1000 {
+			t.Fatalf("a line of %d bytes: %q", len(line), line)
+		}
+	}
+	if want := 2 * (len(names) + 1); len(seen) != want {
+		t.Fatalf("%d series of %d rules, want %d", len(seen), len(names)+1, want)
+	}
 }

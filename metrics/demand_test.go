@@ -2,7 +2,6 @@ package metrics_test
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -43,7 +42,7 @@ func TestDemand(t *testing.T) {
 			t.Errorf("%d requests are counted over the fleet", sum)
 		}
 		expect("while it borrows", fmt.Sprintf(borrows, fleet.Admitted, fleet.Refused))
-		page, more := string(must(os.ReadFile("../docs/metrics.md"))), strings.Count(borrows, "limiter=")
+		page, more := text("../docs/metrics.md"), strings.Count(borrows, "limiter=")
 		if want := fmt.Sprintf("a limiter has %d series more", more); !strings.Contains(page, want) {
 			t.Errorf("the page does not say: %s", want)
 		}

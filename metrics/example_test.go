@@ -31,16 +31,22 @@ func Example() {
 	for range 5 {
 		api.Allow("alice")
 	}
-	w := httptest.NewRecorder()
-	http.DefaultServeMux.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
-	for line := range strings.Lines(w.Body.String()) {
-		if strings.HasPrefix(line, "quotient_requests_total") && !strings.HasSuffix(line, " 0\n") {
-			fmt.Print(line)
-		}
-	}
+	show(prom, `quotient_requests_total{limiter="api",outcome="admitted"`)
+	show(prom, `quotient_requests_total{limiter="api",outcome="refused",reason="rate"`)
 	// Output:
 	// quotient_requests_total{limiter="api",outcome="admitted",reason="none"} 2
 	// quotient_requests_total{limiter="api",outcome="refused",reason="rate"} 3
+}
+
+// show prints the lines of a scrape that begin so.
+func show(prom *prometheus.Registry, front string) {
+	w := httptest.NewRecorder()
+	promhttp.HandlerFor(prom, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	for line := range strings.Lines(w.Body.String()) {
+		if strings.HasPrefix(line, front) {
+			fmt.Print(line)
+		}
+	}
 }
 
 // An existing limiter needs no registry.
@@ -67,14 +73,7 @@ func ExampleFile() {
 	prom := prometheus.NewRegistry()
 	prom.MustRegister(metrics.New(new(quotient.Registry)), metrics.File(state))
 
-	w := httptest.NewRecorder()
-	promhttp.HandlerFor(prom, promhttp.HandlerOpts{}).ServeHTTP(w,
-		httptest.NewRequest("GET", "/metrics", nil))
-	for line := range strings.Lines(w.Body.String()) {
-		if strings.HasPrefix(line, "quotient_config_") {
-			fmt.Print(line)
-		}
-	}
+	show(prom, "quotient_config_")
 	// Output:
 	// quotient_config_differs 1
 	// quotient_config_last_load_timestamp_seconds 1e+09
@@ -95,14 +94,8 @@ func ExampleNewLeases() {
 	prom := prometheus.NewRegistry()
 	prom.MustRegister(metrics.NewLeases(server.Stats))
 
-	w := httptest.NewRecorder()
-	promhttp.HandlerFor(prom, promhttp.HandlerOpts{}).ServeHTTP(w,
-		httptest.NewRequest("GET", "/metrics", nil))
-	for line := range strings.Lines(w.Body.String()) {
-		if strings.HasPrefix(line, "throttle_") || strings.HasPrefix(line, "quotient_lease_leads") {
-			fmt.Print(line)
-		}
-	}
+	show(prom, "quotient_lease_leads")
+	show(prom, "throttle_")
 	// Output:
 	// quotient_lease_leads 1
 	// throttle_acquired{semaphore="gpu"} 0

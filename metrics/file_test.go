@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/metrics"
 )
 
@@ -57,26 +56,4 @@ func TestFile(t *testing.T) {
 			t.Errorf("%s:\n%q\nwant\n%q", name, got, want)
 		}
 	}
-}
-
-// TestFileStandsBesideTheLimiters: one registry takes both collectors.
-func TestFileStandsBesideTheLimiters(t *testing.T) {
-	reg := prometheus.NewPedanticRegistry()
-	for _, c := range []prometheus.Collector{metrics.New(new(quotient.Registry)), fileOf(configState{})} {
-		if err := reg.Register(c); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if n := len(must(reg.Gather())); n != 6 {
-		t.Errorf("%d metrics of no limiter and a file, want 6", n)
-	}
-}
-
-func TestFileOfNothingPanics(t *testing.T) {
-	defer func() {
-		if recover() == nil {
-			t.Error("no panic")
-		}
-	}()
-	metrics.File(nil)
 }

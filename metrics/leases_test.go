@@ -2,14 +2,12 @@ package metrics_test
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/quotient-go/quotient/lease"
 	"github.com/quotient-go/quotient/metrics"
 )
@@ -131,7 +129,7 @@ func TestLeaseSeries(t *testing.T) {
 		})))
 	}
 	none, one := of(), of("A")
-	page := strings.Join(strings.Fields(string(must(os.ReadFile("../docs/metrics.md")))), " ")
+	page := strings.Join(strings.Fields(text("../docs/metrics.md")), " ")
 	if want := fmt.Sprintf("A semaphore has %d series, 22 of them its histograms, and the service %d.",
 		one-none, none); !strings.Contains(page, want) {
 		t.Errorf("the page does not say: %s", want)
@@ -141,28 +139,4 @@ func TestLeaseSeries(t *testing.T) {
 	if got, want := of(awkward...), none+len(awkward)*(one-none); got != want {
 		t.Errorf("%d series of awkward names, want %d", got, want)
 	}
-}
-
-// TestLeasesAreClean: the linter objects to nothing but names that are not ours to choose.
-func TestLeasesAreClean(t *testing.T) {
-	reg := prometheus.NewPedanticRegistry()
-	reg.MustRegister(leasesOf(leaseTable(t)))
-	problems, err := testutil.GatherAndLint(reg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range problems {
-		if !strings.HasPrefix(p.Metric, "throttle_") {
-			t.Errorf("%+v", p)
-		}
-	}
-}
-
-func TestLeasesOfNothingPanics(t *testing.T) {
-	defer func() {
-		if recover() == nil {
-			t.Error("no panic")
-		}
-	}()
-	metrics.NewLeases(nil)
 }

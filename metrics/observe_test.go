@@ -3,7 +3,6 @@ package metrics_test
 import (
 	"context"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -72,122 +71,86 @@ func expect(t *testing.T, c *metrics.Collector, count int, wait, overhead float6
 	}
 }
 
-var everyFiveSeconds = quotient.Rates(quotient.Rate{Name: "slow", Events: 1, Per: 5 * time.Second})
-
-func TestWithinTheLimitCountsNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, l := observed(perSecond("x", 10))
-		must(l.Acquire(t.Context(), "k"))
-		expect(t, c, 1, 0, 0)
-		if h := histogram(t, c, "overhead"); h.within["1e-06"] != 1 {
-			t.Errorf("got %v", h.within)
-		}
-	})
-}
-
-// TestEveryVerbCounts checks that calls that never wait are observed as well.
-func TestEveryVerbCounts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, l := observed(perSecond("x", 10))
-		l.Allow("k")
-		_, _ = l.TryAcquire("k")
-		_, _ = l.TryAcquireUpTo("k", 3)
-		must(l.Acquire(t.Context(), "k"))
-		for range 10 {
-			l.Allow("k") // refused after four more: refusals are not observed
-		}
-		expect(t, c, 8, 0, 0)
-	})
-}
-
-// TestIntendedWaitingIsNoOverhead: five seconds until there is a token are a wait, and cost the limiter
-// nothing.
-func TestIntendedWaitingIsNoOverhead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, l := observed(everyFiveSeconds)
-		must(l.Acquire(t.Context(), "k"))
-		must(l.Acquire(t.Context(), "k"))
-		expect(t, c, 2, 5, 0)
-		if h := histogram(t, c, "wait"); h.within["2.5"] != 1 || h.within["5"] != 2 {
-			t.Errorf("got %v", h.within)
-		}
-	})
-}
-
-// TestOnlyLatenessIsOverhead: the token is there after five seconds, and the caller looks after seven.
-func TestOnlyLatenessIsOverhead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		// a turn of a paced limit would be lost
-		unpaced := quotient.Rates(quotient.Rate{Events: 1, Per: 5 * time.Second, Burst: 2})
-		c, l := observed(unpaced, quotient.OnWait(func(string, time.Duration) {
-			time.Sleep(7 * time.Second)
-		}))
-		must(l.Acquire(t.Context(), "k", quotient.Weight(2)))
-		must(l.Acquire(t.Context(), "k"))
-		expect(t, c, 2, 7, 2)
-	})
-}
-
-// TestWaitingForSlotsEndsWithTheRelease: until a slot is free the wait is intended.
-func TestWaitingForSlotsEndsWithTheRelease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, l := observed(quotient.Limit{InFlight: 1})
-		first := must(l.Acquire(t.Context(), "k"))
-		time.AfterFunc(3*time.Second, first.Release)
-		must(l.Acquire(t.Context(), "k")).Release()
-		expect(t, c, 2, 3, 0)
-	})
-}
-
-// TestARaiseEndsTheWait: the new limit has room at once, and what was waited until then was intended.
-func TestARaiseEndsTheWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, l := observed(everyFiveSeconds)
-		must(l.Acquire(t.Context(), "k"))
-		time.AfterFunc(time.Second, func() {
-			_ = l.SetLimit(quotient.Rates(quotient.Rate{Name: "slow", Events: 1, Per: time.Millisecond}))
-		})
-		must(l.Acquire(t.Context(), "k"))
-		if h := histogram(t, c, "overhead"); h.sum != 0 || h.count != 2 {
-			t.Errorf("overhead %+v", h)
-		}
-		if h := histogram(t, c, "wait"); h.sum < 1 || h.sum > 1.01 {
-			t.Errorf("wait %+v", h)
-		}
-	})
-}
-
-// TestTheNextAfterACancelledHead: its turn is its own, not that of the head that left.
-func TestTheNextAfterACancelledHead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		limit := quotient.Rates(quotient.Rate{Name: "x", Events: 1, Per: time.Second, Burst: 10})
-		c, l := observed(limit)
-		must(l.Acquire(t.Context(), "k", quotient.Weight(10)))
-		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-		left := make(chan error)
-		go func() { _, err := l.Acquire(ctx, "k", quotient.Weight(10)); left <- err }()
-		synctest.Wait()
-		time.AfterFunc(4*time.Second, cancel)
-		must(l.Acquire(t.Context(), "k", quotient.Weight(2)))
-		<-left
-		expect(t, c, 2, 4, 0)
-	})
-}
-
-// TestManyWaitersInTurn: a crowd that is served in time has waited, and none of it was overhead.
-func TestManyWaitersInTurn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, l := observed(quotient.Rates(quotient.Rate{Name: "x", Events: 1, Per: time.Second, Burst: 1}))
-		done := make(chan bool)
-		for range 11 {
-			go func() { _, err := l.Acquire(t.Context(), "k"); done <- err == nil }()
-		}
-		for range 11 {
-			if !<-done {
-				t.Fatal("refused")
+// TestObserve holds what requests have waited, and what of that was overhead: in fake time every timer is in time.
+func TestObserve(t *testing.T) {
+	acquire := func(t *testing.T, l *quotient.Limiter, opts ...quotient.CallOption) quotient.Permit {
+		return must(l.Acquire(t.Context(), "k", opts...))
+	}
+	// a turn of a paced limit would be lost
+	unpaced := quotient.Rates(quotient.Rate{Events: 1, Per: 5 * time.Second, Burst: 2})
+	late := quotient.OnWait(func(string, time.Duration) { time.Sleep(7 * time.Second) })
+	everyFive := quotient.Rates(quotient.Rate{Name: "slow", Events: 1, Per: 5 * time.Second})
+	tenfold := quotient.Rates(quotient.Rate{Name: "x", Events: 1, Per: time.Second, Burst: 10})
+	for _, tt := range []struct {
+		name           string
+		limit          quotient.Limit
+		opts           []quotient.Option
+		ask            func(t *testing.T, l *quotient.Limiter)
+		count          int
+		wait, overhead float64
+	}{
+		{"within the limit", perSecond("x", 10), nil,
+			func(t *testing.T, l *quotient.Limiter) { acquire(t, l) }, 1, 0, 0},
+		{"every verb, and no refusal", perSecond("x", 10), nil, func(t *testing.T, l *quotient.Limiter) {
+			l.Allow("k")
+			_, _ = l.TryAcquire("k")
+			_, _ = l.TryAcquireUpTo("k", 3)
+			acquire(t, l)
+			for range 10 {
+				l.Allow("k") // refused after four more
 			}
+		}, 8, 0, 0},
+		{"intended waiting", everyFive, nil,
+			func(t *testing.T, l *quotient.Limiter) { acquire(t, l); acquire(t, l) }, 2, 5, 0},
+		{"a token after five seconds, a look after seven", unpaced, []quotient.Option{late},
+			func(t *testing.T, l *quotient.Limiter) { acquire(t, l, quotient.Weight(2)); acquire(t, l) }, 2, 7, 2},
+		{"until a slot is free", quotient.Limit{InFlight: 1}, nil, func(t *testing.T, l *quotient.Limiter) {
+			time.AfterFunc(3*time.Second, acquire(t, l).Release)
+			acquire(t, l).Release()
+		}, 2, 3, 0},
+		{"until a limit has room", everyFive, nil, func(t *testing.T, l *quotient.Limiter) {
+			acquire(t, l)
+			time.AfterFunc(time.Second, func() { _ = l.SetLimit(quotient.Limit{InFlight: 8}) })
+			acquire(t, l)
+		}, 2, 1, 0},
+		{"the next one after a head that has left", tenfold, nil, func(t *testing.T, l *quotient.Limiter) {
+			acquire(t, l, quotient.Weight(10))
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			left := make(chan error)
+			go func() { _, err := l.Acquire(ctx, "k", quotient.Weight(10)); left <- err }()
+			synctest.Wait()
+			time.AfterFunc(4*time.Second, cancel)
+			acquire(t, l, quotient.Weight(2))
+			<-left
+		}, 2, 4, 0},
+		{"a crowd in turn", quotient.Rates(quotient.Every(time.Second)), nil, func(t *testing.T, l *quotient.Limiter) {
+			var all sync.WaitGroup
+			for range 11 {
+				all.Go(func() { acquire(t, l) })
+			}
+			all.Wait()
+		}, 11, 55, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, l := observed(tt.limit, tt.opts...)
+				tt.ask(t, l)
+				expect(t, c, tt.count, tt.wait, tt.overhead)
+			})
+		})
+	}
+}
+
+// TestBuckets: the first bucket of overhead is a microsecond, and waiting has those that a user would notice.
+func TestBuckets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, l := observed(quotient.Rates(quotient.Rate{Events: 1, Per: 5 * time.Second}))
+		must(l.Acquire(t.Context(), "k"))
+		must(l.Acquire(t.Context(), "k"))
+		wait, overhead := histogram(t, c, "wait").within, histogram(t, c, "overhead").within
+		if wait["2.5"] != 1 || wait["5"] != 2 || overhead["1e-06"] != 2 {
+			t.Errorf("wait %v, overhead %v", wait, overhead)
 		}
-		expect(t, c, 11, 55, 0)
 	})
 }
 
@@ -300,28 +263,12 @@ type announcing struct {
 
 func (c announcing) Done() <-chan struct{} { close(c.waits); return c.Context.Done() }
 
-// TestHistogramsEndWithTheirLimiter: a removed limiter leaves nothing behind, and the next one of its name
-// begins at 0.
+// TestHistogramsEndWithTheirLimiter: one that is kept and comes back goes on counting. A removed one leaves nothing
+// behind, and the next one of its name begins at 0.
 func TestHistogramsEndWithTheirLimiter(t *testing.T) {
 	var reg quotient.Registry
 	c := metrics.New(&reg)
-	must(reg.Limiter("api", perSecond("x", 10), c.Observe())).Allow("k")
 	must(reg.Limiter("other", perSecond("x", 10), c.Observe())).Allow("k")
-	if h := histogram(t, c, "wait"); h.count != 1 {
-		t.Fatalf("got %+v", h)
-	}
-	reg.Remove("api")
-	runtime.GC()
-	must(reg.Limiter("api", perSecond("x", 10), c.Observe()))
-	if h := histogram(t, c, "wait"); h.count != 0 {
-		t.Errorf("the new limiter begins with %+v", h)
-	}
-}
-
-// TestAKeptLimiterComesBackWithItsHistograms: taken out of the registry and put back, it goes on counting.
-func TestAKeptLimiterComesBackWithItsHistograms(t *testing.T) {
-	var reg quotient.Registry
-	c := metrics.New(&reg)
 	l := must(reg.Limiter("api", perSecond("x", 10), c.Observe()))
 	l.Allow("k")
 	reg.Remove("api")
@@ -332,6 +279,12 @@ func TestAKeptLimiterComesBackWithItsHistograms(t *testing.T) {
 	}
 	if h := histogram(t, c, "wait"); h.count != 2 {
 		t.Errorf("got %+v", h)
+	}
+	reg.Remove("api")
+	runtime.GC()
+	must(reg.Limiter("api", perSecond("x", 10), c.Observe()))
+	if h := histogram(t, c, "wait"); h.count != 0 {
+		t.Errorf("the new limiter begins with %+v", h)
 	}
 }
 
@@ -350,37 +303,21 @@ func TestObservingAllocatesNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkObserve measures the same requests without and with the histograms, in turns of 200 so that both
-// meet the same noise. It reports the medians: the nanoseconds of a request, and how many times as long one
-// takes that is observed.
+// BenchmarkObserve is the same requests without and with the histograms.
 func BenchmarkObserve(b *testing.B) {
 	limit := quotient.Rates(quotient.Rate{Events: 1e9, Per: time.Second})
 	_, on := observed(limit)
-	off := must(quotient.New(limit))
-	for name, call := range map[string]func(*quotient.Limiter){
-		"Allow":   func(l *quotient.Limiter) { l.Allow("key") },
-		"Acquire": func(l *quotient.Limiter) { p, _ := l.Acquire(context.Background(), "key"); p.Release() },
-	} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			var without, with, ratio []float64
+	for name, l := range map[string]*quotient.Limiter{"off": must(quotient.New(limit)), "on": on} {
+		b.Run("Allow/"+name, func(b *testing.B) {
 			for b.Loop() {
-				a, o := turn(off, call), turn(on, call)
-				without, with, ratio = append(without, a), append(with, o), append(ratio, o/a)
+				l.Allow("key")
 			}
-			for unit, vs := range map[string][]float64{"ns-off": without, "ns-on": with, "on/off": ratio} {
-				slices.Sort(vs)
-				b.ReportMetric(vs[len(vs)/2], unit)
+		})
+		b.Run("Acquire/"+name, func(b *testing.B) {
+			for b.Loop() {
+				p, _ := l.Acquire(b.Context(), "key")
+				p.Release()
 			}
 		})
 	}
-}
-
-// turn returns the mean nanoseconds of 200 requests.
-func turn(l *quotient.Limiter, call func(*quotient.Limiter)) float64 {
-	began := time.Now()
-	for range 200 {
-		call(l)
-	}
-	return float64(time.Since(began)) / 200
 }

@@ -2,22 +2,28 @@ package metrics_test
 
 import (
 	"fmt"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
 // longestHelp is the most words of a help text.
 const longestHelp = 20
 
-// TestHelpIsShort checks that each help text is a phrase of few words that ends with a full stop.
-func TestHelpIsShort(t *testing.T) {
+// TestTexts checks that the names follow the conventions of Prometheus, but for those that are not ours to choose,
+// and that each help text is a phrase of few words that ends with a full stop.
+func TestTexts(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
-	reg.MustRegister(busy(t), fileOf(configState{}), leasesOf(leaseTable(t)))
+	reg.MustRegister(everything(t)...)
+	for _, p := range must(testutil.GatherAndLint(reg)) {
+		if !strings.HasPrefix(p.Metric, "throttle_") {
+			t.Errorf("%+v", p)
+		}
+	}
 	for _, f := range must(reg.Gather()) {
 		if n := len(strings.Fields(f.GetHelp())); n > longestHelp || !strings.HasSuffix(f.GetHelp(), ".") {
 			t.Errorf("%s: %d words: %s", f.GetName(), n, f.GetHelp())
@@ -28,10 +34,9 @@ func TestHelpIsShort(t *testing.T) {
 // TestPage holds docs/metrics.md to a scrape in both directions.
 func TestPage(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
-	reg.MustRegister(busy(t), fileOf(configState{}), leasesOf(leaseTable(t)))
-	fams := must(reg.Gather())
+	reg.MustRegister(everything(t)...)
 	live := map[string]string{}
-	for _, f := range fams {
+	for _, f := range must(reg.Gather()) {
 		var labels []string
 		for _, p := range f.GetMetric()[0].GetLabel() {
 			labels = append(labels, p.GetName())
@@ -44,7 +49,7 @@ func TestPage(t *testing.T) {
 	row := regexp.MustCompile("(?m)^\\| `((?:quotient|throttle)_[a-z0-9_]+)` \\| (\\w+) \\| " +
 		"([a-z_, ]+) \\| " +
 		"[^|]+ \\| ([^|]+) \\|$")
-	for _, m := range row.FindAllStringSubmatch(string(must(os.ReadFile("../docs/metrics.md"))), -1) {
+	for _, m := range row.FindAllStringSubmatch(text("../docs/metrics.md"), -1) {
 		labels := strings.Split(strings.TrimPrefix(m[3], "none"), ", ")
 		slices.Sort(labels)
 		page[m[1]] = fmt.Sprintf("%s {%s} %s", m[2], strings.Join(labels, ","), m[4])
@@ -57,6 +62,27 @@ func TestPage(t *testing.T) {
 	for name := range page {
 		if live[name] == "" {
 			t.Errorf("the page lists %s, which no scrape has", name)
+		}
+	}
+}
+
+// TestPagesShowWhatCompiles checks that each Go block of the pages stands in an example, one tab further in.
+func TestPagesShowWhatCompiles(t *testing.T) {
+	var examples string
+	for _, name := range []string{"example_test.go", "otel/otel_test.go"} {
+		examples += text(name)
+	}
+	for name, want := range map[string]int{"README.md": 1, "otel/README.md": 1, "../docs/metrics.md": 2} {
+		blocks := regexp.MustCompile("(?s)```go\n(.*?)```").
+			FindAllStringSubmatch(text(name), -1)
+		if len(blocks) != want {
+			t.Errorf("%s: %d Go blocks, want %d", name, len(blocks), want)
+		}
+		for _, b := range blocks {
+			indented := "\t" + strings.ReplaceAll(strings.TrimSuffix(b[1], "\n"), "\n", "\n\t")
+			if !strings.Contains(examples, strings.ReplaceAll(indented, "\n\t\n", "\n\n")) {
+				t.Errorf("%s: stands in no example:\n%s", name, b[1])
+			}
 		}
 	}
 }

@@ -38,10 +38,15 @@ func must[T any](v T, err error) T {
 
 // seen is an instrument after a collection.
 type seen struct {
-	kind, unit string
-	text       string
-	labels     []string
-	values     []float64 // in order; of a histogram the count and the sum
+	kind, unit, text string
+	labels           []string
+	points           []string // in order, with labels; of a histogram the count and the sum
+}
+
+// point is one value with its labels.
+func point(labels []string, values ...any) string {
+	slices.Sort(labels)
+	return strings.Join(labels, " ") + " " + fmt.Sprint(values...)
 }
 
 func collect(t *testing.T, reader *sdk.ManualReader) map[string]seen {
@@ -54,7 +59,7 @@ func collect(t *testing.T, reader *sdk.ManualReader) map[string]seen {
 	for _, scope := range rm.ScopeMetrics {
 		for _, m := range scope.Metrics {
 			s := see(t, m)
-			slices.Sort(s.values)
+			slices.Sort(s.points)
 			all[m.Name] = s
 		}
 	}
@@ -64,24 +69,32 @@ func collect(t *testing.T, reader *sdk.ManualReader) map[string]seen {
 func see(t *testing.T, m metricdata.Metrics) seen {
 	t.Helper()
 	s := seen{unit: m.Unit, text: m.Description}
-	points := func(ps []metricdata.DataPoint[float64]) {
-		for _, p := range ps {
-			s.values, s.labels = append(s.values, p.Value), keys(p.Attributes)
+	add := func(set attribute.Set, values ...any) {
+		s.labels = nil
+		var pairs []string
+		for _, kv := range set.ToSlice() {
+			s.labels = append(s.labels, string(kv.Key))
+			pairs = append(pairs, fmt.Sprintf("%s=%q", kv.Key, kv.Value.AsString()))
 		}
+		s.points = append(s.points, point(pairs, values...))
 	}
 	switch d := m.Data.(type) {
 	case metricdata.Gauge[float64]:
 		s.kind = "gauge"
-		points(d.DataPoints)
+		for _, p := range d.DataPoints {
+			add(p.Attributes, p.Value)
+		}
 	case metricdata.Sum[float64]:
 		if s.kind = "up-down counter"; d.IsMonotonic {
 			s.kind = "counter"
 		}
-		points(d.DataPoints)
+		for _, p := range d.DataPoints {
+			add(p.Attributes, p.Value)
+		}
 	case metricdata.Histogram[float64]:
 		s.kind = "histogram"
 		for _, p := range d.DataPoints {
-			s.values, s.labels = append(s.values, float64(p.Count), p.Sum), keys(p.Attributes)
+			add(p.Attributes, float64(p.Count), p.Sum)
 		}
 	default:
 		t.Fatalf("%s: %T", m.Name, d)
@@ -89,33 +102,31 @@ func see(t *testing.T, m metricdata.Metrics) seen {
 	return s
 }
 
-func keys(set attribute.Set) (names []string) {
-	for _, kv := range set.ToSlice() {
-		names = append(names, string(kv.Key))
-	}
-	return names
-}
-
-// gather is the same of Prometheus: the values of each metric, in order.
-func gather(t *testing.T, c prometheus.Collector) map[string][]float64 {
-	t.Helper()
+// gather is the same of Prometheus.
+func gather(c prometheus.Collector) map[string]seen {
 	reg := prometheus.NewPedanticRegistry()
 	reg.MustRegister(c)
-	all := map[string][]float64{}
+	all := map[string]seen{}
 	for _, f := range must(reg.Gather()) {
+		s := seen{text: f.GetHelp()}
 		for _, m := range f.GetMetric() {
-			vs := []float64{m.GetCounter().GetValue() + m.GetGauge().GetValue()}
+			values := []any{m.GetCounter().GetValue() + m.GetGauge().GetValue()}
 			if h := m.GetHistogram(); h != nil {
-				vs = []float64{float64(h.GetSampleCount()), h.GetSampleSum()}
+				values = []any{float64(h.GetSampleCount()), h.GetSampleSum()}
 			}
-			all[f.GetName()] = append(all[f.GetName()], vs...)
+			var pairs []string
+			for _, p := range m.GetLabel() {
+				pairs = append(pairs, fmt.Sprintf("quotient.%s=%q", p.GetName(), p.GetValue()))
+			}
+			s.points = append(s.points, point(pairs, values...))
 		}
-		slices.Sort(all[f.GetName()])
+		slices.Sort(s.points)
+		all[f.GetName()] = s
 	}
 	return all
 }
 
-// TestPage holds the table of docs/metrics.md to a collection in both directions, and every value to that of
+// TestPage holds the table of docs/metrics.md to a collection in both directions, and every point to that of
 // Prometheus.
 func TestPage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -126,9 +137,7 @@ func TestPage(t *testing.T) {
 		prom := metrics.New(&reg)
 		history(t, &reg, prom.Observe(), must(otel.Observe(meter)))
 
-		live, want := collect(t, reader), gather(t, prom)
-		metricsHelp := helpOf(t, prom)
-		got := map[string][]float64{}
+		live, want := collect(t, reader), gather(prom)
 		page := string(must(os.ReadFile("../../docs/metrics.md")))
 		labels := labelsOf(page)
 		row := regexp.MustCompile("(?m)^\\| `(quotient\\.[a-z_.]+)` \\| ([a-z -]+) \\| ([^|]+) \\| " +
@@ -142,21 +151,15 @@ func TestPage(t *testing.T) {
 				t.Errorf("%s is %s %q in %s, the page says %s %q in %s",
 					m[1], s.kind, s.labels, s.unit, m[2], labels[m[4]], m[3])
 			}
-			got[m[4]] = append(got[m[4]], s.values...)
-			if help := metricsHelp[m[4]]; s.text != help {
-				t.Errorf("%s: %q, in Prometheus %q", m[1], s.text, help)
+			if p := want[m[4]]; s.text != p.text || !slices.Equal(s.points, p.points) {
+				t.Errorf("%s: %s\n%q\nin Prometheus: %s\n%q", m[1], s.text, s.points, p.text, p.points)
 			}
 			delete(live, m[1])
-		}
-		for name := range live {
-			t.Errorf("the page does not list %s", name)
+			delete(want, m[4])
 		}
 		delete(want, "quotient_build_info")
-		for name, vs := range want {
-			slices.Sort(got[name])
-			if !slices.Equal(got[name], vs) {
-				t.Errorf("%s is %v, here %v", name, vs, got[name])
-			}
+		if len(live)+len(want) > 0 {
+			t.Errorf("the page does not list %v, and %v of Prometheus", live, want)
 		}
 	})
 }
@@ -174,18 +177,6 @@ func labelsOf(page string) map[string][]string {
 		}
 		slices.Sort(names)
 		all[m[1]] = names
-	}
-	return all
-}
-
-// helpOf returns the help texts of Prometheus.
-func helpOf(t *testing.T, c prometheus.Collector) map[string]string {
-	t.Helper()
-	reg := prometheus.NewPedanticRegistry()
-	reg.MustRegister(c)
-	all := map[string]string{}
-	for _, f := range must(reg.Gather()) {
-		all[f.GetName()] = f.GetHelp()
 	}
 	return all
 }
@@ -231,42 +222,6 @@ func history(t *testing.T, reg *quotient.Registry, opts ...quotient.Option) {
 	must(reg.Limiter("other", quotient.Limit{Deny: true})).Allow("x")
 }
 
-// TestPlans: each point of a limit names its plan, and the limiter's own has an empty name.
-func TestPlans(t *testing.T) {
-	var reg quotient.Registry
-	reader := sdk.NewManualReader()
-	must(otel.Register(sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("test"), &reg))
-	two := quotient.Limit{InFlight: 4, Rates: []quotient.Rate{quotient.PerSecond(10)}}
-	must(reg.Limiter("api", quotient.Limit{Deny: true}, quotient.Replicas(2),
-		quotient.Plans(map[string]quotient.Limit{"paid": two})))
-	var rm metricdata.ResourceMetrics
-	if err := reader.Collect(t.Context(), &rm); err != nil {
-		t.Fatal(err)
-	}
-	got := map[string][]string{}
-	for _, m := range rm.ScopeMetrics[0].Metrics {
-		if !strings.HasPrefix(m.Name, "quotient.limit.") {
-			continue
-		}
-		for _, p := range m.Data.(metricdata.Gauge[float64]).DataPoints {
-			plan, ok := p.Attributes.Value("quotient.plan")
-			scope, _ := p.Attributes.Value("quotient.scope")
-			got[m.Name] = append(got[m.Name],
-				fmt.Sprintf("%q %t %s %v", plan.AsString(), ok, scope.AsString(), p.Value))
-		}
-		slices.Sort(got[m.Name])
-	}
-	for name, want := range map[string][]string{
-		"quotient.limit.rate":      {`"paid" true global 10`, `"paid" true share 5`},
-		"quotient.limit.in_flight": {`"paid" true global 4`, `"paid" true share 2`},
-		"quotient.limit.denies":    {`"" true  1`, `"paid" true  0`},
-	} {
-		if !slices.Equal(got[name], want) {
-			t.Errorf("%s is %q, want %q", name, got[name], want)
-		}
-	}
-}
-
 // TestLimitersComeAndGo checks that a collection shows the limiters of its moment, and that Unregister ends
 // it.
 func TestLimitersComeAndGo(t *testing.T) {
@@ -274,8 +229,7 @@ func TestLimitersComeAndGo(t *testing.T) {
 	reader := sdk.NewManualReader()
 	registration := must(otel.Register(sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("test"), &reg))
 	shown := func() int {
-		return len(collect(t, reader)["quotient.keys"].values) +
-			len(collect(t, reader)["quotient.key.count"].values)
+		return len(collect(t, reader)["quotient.key.count"].points)
 	}
 	if shown() != 0 {
 		t.Fatal("there is no limiter yet")
@@ -357,8 +311,8 @@ func TestOverheadInFakeTime(t *testing.T) {
 		must(l.Acquire(t.Context(), "k", quotient.Weight(2)))
 		must(l.Acquire(t.Context(), "k"))
 		all := collect(t, reader)
-		got := fmt.Sprint(all["quotient.wait.duration"].values, all["quotient.overhead.duration"].values)
-		if got != "[2 7] [2 2]" {
+		got := fmt.Sprint(all["quotient.wait.duration"].points, all["quotient.overhead.duration"].points)
+		if got != `[quotient.limiter="api" 2 7] [quotient.limiter="api" 2 2]` {
 			t.Errorf("got %s", got)
 		}
 	})

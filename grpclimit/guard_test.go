@@ -1,0 +1,552 @@
+package grpclimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/policy"
+)
+
+// A server refuses at once, for the reason that is the rule's and not the queue's.
+func TestServersRefuseByDefault(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		rate, slot := limiter(t, hourly), limiter(t, oneSlot)
+		rate.TryAcquire("m")
+		refusedBy(t, call(t.Context(), rate), quotient.ReasonRate, "hour")
+		held, _ := slot.TryAcquire("m")
+		refusedBy(t, call(t.Context(), slot), quotient.ReasonInFlight, "in-flight")
+		stream := StreamServer(slot, FullMethod())
+		info := &grpc.StreamServerInfo{FullMethod: "m"}
+		never := func(any, grpc.ServerStream) error { panic("served") }
+		err := stream(nil, contextOnly{ctx: t.Context()}, info, never)
+		refusedBy(t, err, quotient.ReasonInFlight, "in-flight")
+		half := limiter(t, oneSlot, quotient.Replicas(2))
+		if err := call(t.Context(), half); status.Code(err) != codes.Unavailable {
+			t.Errorf("half a slot: %v, want Unavailable", err)
+		}
+		s := slot.Stats()
+		waited := time.Since(start)
+		if waited != 0 || s.Waited != 0 || s.Refused[quotient.ReasonInFlight] != 2 {
+			t.Errorf("after %v: waited %d, refused %v; want two at once", waited, s.Waited, s.Refused)
+		}
+		held.Release()
+		if err := call(t.Context(), slot); err != nil {
+			t.Errorf("within the limit: %v", err)
+		}
+		idle(t, slot)
+	})
+}
+
+// A call is served when its turn comes, and refused at the end of its patience, or of its context.
+func TestWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter(t, oneSlot)
+		for _, most := range []time.Duration{time.Minute, Forever} {
+			held, _ := l.TryAcquire("m")
+			time.AfterFunc(time.Second, held.Release)
+			start := time.Now()
+			if err := call(t.Context(), l, Wait(most)); err != nil || time.Since(start) != time.Second {
+				t.Errorf("Wait(%v): %v after %v, want no error after 1s", most, err, time.Since(start))
+			}
+			held, _ = l.TryAcquire("m")
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(time.Second, cancel)
+			if err := call(ctx, l, Wait(most)); status.Code(err) != codes.Canceled {
+				t.Errorf("cancelled: %v", err)
+			}
+			ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+			if err := call(ctx, l, Wait(most)); status.Code(err) != codes.DeadlineExceeded {
+				t.Errorf("too late: %v", err)
+			}
+			cancel()
+			held.Release()
+		}
+		idle(t, l)
+	})
+}
+
+// A call whose context is over takes nothing.
+func TestCallThatIsOverTakesNothing(t *testing.T) {
+	own, other := limiter(t, hourly), limiter(t, hourly)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, opts := range [][]Option{nil, {Also(other, FullMethod())}} {
+		if err := call(ctx, own, opts...); status.Code(err) != codes.Canceled {
+			t.Errorf("%v, want Canceled", err)
+		}
+	}
+	if a, b := own.Stats().Admitted, other.Stats().Admitted; a != 0 || b != 0 {
+		t.Errorf("admitted %d, %d; want 0", a, b)
+	}
+}
+
+// The permit that a call waited for may be there at the instant at which its wait ends.
+func TestRoomAtTheEndOfAWait(t *testing.T) {
+	g := newGuard("UnaryServer", limiter(t, oneSlot), FullMethod(), time.Minute, nil)
+	want := quotient.Decision{Reason: quotient.ReasonWait}
+	if got := g.overdue("m", quotient.CallOption{}, quotient.Decision{}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+func TestPriorityBy(t *testing.T) {
+	type classKey struct{}
+	byContext := PriorityBy(func(c Call) quotient.Priority {
+		if c.Method != "m" {
+			t.Errorf("asked for the method %q", c.Method)
+		}
+		class, _ := c.Context.Value(classKey{}).(quotient.Priority)
+		return class
+	})
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter(t, oneSlot)
+		held, _ := l.TryAcquire("m")
+		order := make(chan quotient.Priority, 5)
+		for _, class := range []quotient.Priority{-100, quotient.PriorityNormal, quotient.PriorityHigh, 100} {
+			ctx := context.WithValue(t.Context(), classKey{}, class)
+			go func() {
+				interceptor := UnaryServer(l, FullMethod(), Wait(Forever), byContext)
+				info := &grpc.UnaryServerInfo{FullMethod: "m"}
+				_, _ = interceptor(ctx, nil, info, func(context.Context, any) (any, error) {
+					order <- class
+					return nil, nil
+				})
+			}()
+			synctest.Wait()
+		}
+		held.Release()
+		for _, want := range []quotient.Priority{100, quotient.PriorityHigh, quotient.PriorityNormal, -100} {
+			if got := <-order; got != want {
+				t.Errorf("served class %d, want %d", got, want)
+			}
+		}
+		synctest.Wait()
+		idle(t, l)
+	})
+}
+
+// A client's call waits as a request of httplimit.Transport does, and Wait bounds it.
+func TestClientsWait(t *testing.T) {
+	conn := nowhere(t)
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter(t, oneSlot)
+		send := func(opts ...Option) error {
+			return UnaryClient(l, FullMethod(), opts...)(t.Context(), "m", nil, nil, conn, sent)
+		}
+		held, _ := l.TryAcquire("m")
+		time.AfterFunc(time.Hour, held.Release)
+		start := time.Now()
+		refusedBy(t, send(Wait(time.Second)), quotient.ReasonInFlight, "in-flight")
+		if err := send(); err != nil || time.Since(start) != time.Hour {
+			t.Errorf("%v after %v, want no error after an hour", err, time.Since(start))
+		}
+		idle(t, l)
+	})
+}
+
+// Streams of a real connection take the options as well.
+func TestOptionsOfStreams(t *testing.T) {
+	l := limiter(t, oneSlot)
+	client := connect(t, &service{}, nil, Client(l, Target(), Wait(time.Millisecond))...)
+	held, _ := l.TryAcquire("passthrough:///memory")
+	_, err := client.FullDuplexCall(deadline(t))
+	refusedBy(t, err, quotient.ReasonInFlight, "in-flight")
+	held.Release()
+	if err := unary(deadline(t), client); err != nil {
+		t.Errorf("with room: %v", err)
+	}
+	idle(t, l)
+}
+
+// shortage is a limiter that is short of something, a call that may wait, and how the call is refused.
+type shortage struct {
+	name    string
+	limiter func(t *testing.T) *quotient.Limiter
+	calls   time.Duration // the deadline of the call; 0: none
+	want    quotient.Decision
+	after   time.Duration
+}
+
+// short is a function that makes a limiter whose key m has admitted a call, with some that wait.
+func short(waiters int, limit quotient.Limit, opts ...quotient.Option) func(t *testing.T) *quotient.Limiter {
+	return func(t *testing.T) *quotient.Limiter {
+		l := limiter(t, limit, opts...)
+		l.TryAcquire("m")
+		for range waiters {
+			go func() { _, _ = l.Acquire(t.Context(), "m") }()
+			synctest.Wait()
+		}
+		return l
+	}
+}
+
+// crowded is a function that makes a limiter with no room for the key m.
+func crowded(limit quotient.Limit) func(t *testing.T) *quotient.Limiter {
+	return func(t *testing.T) *quotient.Limiter {
+		l := limiter(t, limit, quotient.MaxKeys(1))
+		for _, key := range []string{"a", "b"} { // b has the gate of the further keys
+			l.TryAcquire(key)
+		}
+		return l
+	}
+}
+
+// both is a limit of a rate and of slots.
+var both = quotient.Limit{Rates: hourly.Rates, InFlight: 1}
+
+// awaiting makes a limiter that does not know its pool.
+func awaiting(t *testing.T) *quotient.Limiter {
+	return limiter(t, oneSlot, quotient.AwaitPool(), quotient.HintMaxAge(time.Minute), quotient.Replicas(2))
+}
+
+// shortages are all that a call which may wait for a minute can be refused for.
+var shortages = []shortage{
+	{"rate", short(0, hourly), 0, reason(quotient.ReasonRate, "hour", time.Hour), 0},
+	{"rate behind waiters", short(2, hourly), 0, reason(quotient.ReasonRate, "hour", 3*time.Hour), 0},
+	{"rate, and all slots", short(0, both), 0, reason(quotient.ReasonRate, "hour", time.Hour), 0},
+	{"slots", short(0, oneSlot), 0, reason(quotient.ReasonInFlight, "in-flight", 0), time.Minute},
+	{"slots behind waiters", short(2, oneSlot), 0, reason(quotient.ReasonInFlight, "in-flight", 0),
+		time.Minute},
+	{"keys, known", crowded(hourly), 0, reason(quotient.ReasonKeys, "hour", time.Hour), 0},
+	{"keys", crowded(oneSlot), 0, reason(quotient.ReasonKeys, "in-flight", 0), time.Minute},
+	{"the call's own deadline", short(0, hourly), time.Second,
+		reason(quotient.ReasonDeadline, "hour", time.Hour), 0},
+	{"the limiter's bound, known", short(0, hourly, quotient.MaxWait(time.Second)), 0,
+		reason(quotient.ReasonWait, "hour", time.Hour), 0},
+	{"the limiter's bound", short(0, oneSlot, quotient.MaxWait(time.Second)), 0,
+		reason(quotient.ReasonWait, "in-flight", 0), time.Second},
+	{"the pool", awaiting, 0, reason(quotient.ReasonPool, "", 0), time.Minute},
+	{"a full queue", short(1, oneSlot, quotient.MaxWaiting(1, 1)), 0,
+		reason(quotient.ReasonQueue, "in-flight", 0), 0},
+}
+
+func reason(r quotient.Reason, rule string, wait time.Duration) quotient.Decision {
+	return quotient.Decision{Reason: r, Rule: rule, RetryAfter: wait}
+}
+
+// A refusal after a wait, or for one that would be too long, names what is short and not the bound.
+func TestReasonAfterAWait(t *testing.T) {
+	for _, tt := range shortages {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l, ctx, start := tt.limiter(t), t.Context(), time.Now()
+				if tt.calls > 0 {
+					limited, cancel := context.WithTimeout(ctx, tt.calls)
+					defer cancel()
+					ctx = limited
+				}
+				err := call(ctx, l, Wait(time.Minute))
+				var limited *quotient.LimitedError
+				if !errors.As(err, &limited) || time.Since(start) != tt.after {
+					t.Fatalf("%v after %v, want a refusal after %v", err, time.Since(start), tt.after)
+				}
+				got := limited.Decision
+				if got.Reason != tt.want.Reason || got.Rule != tt.want.Rule ||
+					got.RetryAfter.Round(time.Second) != tt.want.RetryAfter {
+					t.Errorf("%+v\nwant %+v", got, tt.want)
+				}
+				rule, wait := detailsOf(err)
+				if code := status.Code(err); (code == codes.Unavailable) != (got.Reason >= quotient.ReasonKeys) {
+					t.Errorf("%v for the reason %v", code, got.Reason)
+				}
+				if rule != got.Rule || wait != max(got.RetryAfter, unknownWait) && got.RetryAfter > 0 {
+					t.Errorf("the status %v names %q and %v", status.Convert(err), rule, wait)
+				}
+				if got.OK || (got.Limit == 0) == (got.Rule != "") {
+					t.Errorf("the numbers of the rule are missing: %+v", got)
+				}
+			})
+		})
+	}
+}
+
+// twenty is a limiter of 20 calls a second over two replicas, whose key m has its next call in 100 ms.
+func twenty(t *testing.T) *quotient.Limiter {
+	rate := quotient.Rate{Events: 20, Per: time.Second, Burst: 2}
+	l := limiter(t, quotient.Rates(rate), quotient.Replicas(2))
+	l.TryAcquire("m")
+	return l
+}
+
+// The queue of a rate holds max x rate / replicas calls, and none of a low class behind as many of a high
+// one.
+func TestQueueOfAShortWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := twenty(t)
+		class := func(p quotient.Priority) Option {
+			return PriorityBy(func(Call) quotient.Priority { return p })
+		}
+		wait, start := Wait(210*time.Millisecond), time.Now() // 200 ms would end at the second turn
+		for range 2 {
+			go func() {
+				if err := call(t.Context(), l, wait, class(quotient.PriorityHigh)); err != nil {
+					t.Errorf("in the queue: %v", err)
+				}
+			}()
+			synctest.Wait()
+		}
+		for _, p := range []quotient.Priority{quotient.PriorityHigh, quotient.PriorityLow} {
+			d, _ := Refused(call(t.Context(), l, wait, class(p)))
+			if d.Reason != quotient.ReasonRate ||
+				d.RetryAfter.Round(time.Millisecond) != 300*time.Millisecond {
+				t.Errorf("class %d behind two: %+v, want a turn in 300ms", p, d)
+			}
+		}
+		if s := l.Stats(); s.Waiting != 2 || time.Since(start) != 0 {
+			t.Errorf("%d wait after %v, want 2 at once", s.Waiting, time.Since(start))
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		idle(t, l)
+	})
+}
+
+// A client sends ten times as many calls as it may. All calls that are sent have their answers in time if
+// Wait leaves the time for them.
+func TestWaitBelowTheTimeout(t *testing.T) {
+	conn := nowhere(t)
+	run := func(opts ...Option) (int64, int64) {
+		var sent, inTime atomic.Int64
+		synctest.Test(t, func(t *testing.T) {
+			answer := func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn,
+				_ ...grpc.CallOption) error {
+				sent.Add(1)
+				select {
+				case <-time.After(80 * time.Millisecond):
+					inTime.Add(1)
+					return nil
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			}
+			interceptor := UnaryClient(twenty(t), FullMethod(), opts...)
+			for range 1000 {
+				go func() {
+					ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+					defer cancel()
+					_ = interceptor(ctx, "m", nil, nil, conn, answer)
+				}()
+				time.Sleep(10 * time.Millisecond)
+				synctest.Wait()
+			}
+			time.Sleep(time.Second)
+		})
+		return sent.Load(), inTime.Load()
+	}
+	if sent, inTime := run(Wait(200 * time.Millisecond)); sent < 90 || inTime != sent {
+		t.Errorf("with Wait %d of %d sent calls were in time, want all", inTime, sent)
+	}
+	if sent, inTime := run(); sent < 90 || inTime > sent*9/10 {
+		t.Errorf("without Wait %d of %d sent calls were in time, want fewer than nine of ten", inTime, sent)
+	}
+}
+
+const (
+	unaryCall  = "/grpc.testing.TestService/UnaryCall"
+	duplexCall = "/grpc.testing.TestService/FullDuplexCall"
+)
+
+// except is an option for the calls of one method.
+func except(method string) Option { return Except(func(c Call) bool { return c.Method == method }) }
+
+// Calls that stand outside of the limits pass, and all others do not.
+func TestExcept(t *testing.T) {
+	inside := Except(func(c Call) bool {
+		md, ok := metadata.FromIncomingContext(c.Context)
+		if c.Target != "" {
+			md, ok = metadata.FromOutgoingContext(c.Context)
+		}
+		return ok && len(md.Get("inside")) > 0
+	})
+	for name, tt := range map[string]struct {
+		opts           []Option
+		unary, streams bool // pass
+	}{
+		"none":        {nil, false, false},
+		"unary":       {[]Option{except(unaryCall)}, true, false},
+		"streams":     {[]Option{except(duplexCall)}, false, true},
+		"both":        {[]Option{except(unaryCall), except(duplexCall)}, true, true},
+		"no such":     {[]Option{except("/p.S/M")}, false, false},
+		"by metadata": {[]Option{inside}, true, true},
+		"with Wait":   {[]Option{Wait(Forever), except(unaryCall)}, true, false},
+		"with Also": {[]Option{Also(limiter(t, quotient.Limit{Deny: true}), FullMethod()),
+			except(unaryCall)}, true, false},
+	} {
+		for _, end := range []string{"server", "client"} {
+			l := limiter(t, quotient.Limit{Deny: true})
+			client := echoes.ends(t, l, FullMethod(), tt.opts...)[end]
+			ctx := metadata.AppendToOutgoingContext(deadline(t), "inside", "yes")
+			for kind, passes := range map[string]bool{"unary": tt.unary, "stream": tt.streams} {
+				err := kinds[kind](ctx, client)
+				if _, no := Refused(err); no == passes || passes && err != nil {
+					t.Errorf("%s of a %s, %s: %v, want it to pass: %v", kind, end, name, err, passes)
+				}
+			}
+		}
+	}
+}
+
+// A call outside of the limits takes nothing, teaches nothing, and none of the other functions is asked for
+// it.
+func TestExceptCallsNoLimiter(t *testing.T) {
+	for _, end := range []string{"server", "client"} {
+		l, heard := learning(t)
+		never := func(Call) string { t.Error("the key was asked for"); return "" }
+		class := PriorityBy(func(Call) quotient.Priority { t.Error("the class was asked for"); return 0 })
+		all := 0
+		client := echoes.ends(t, l, never, class, Except(func(Call) bool { all++; return true }))[end]
+		for kind, ask := range kinds {
+			if err := ask(deadline(t), client); err != nil {
+				t.Errorf("%s, %s: %v", end, kind, err)
+			}
+		}
+		if s := l.Stats(); s.Admitted != 0 || s.Keys != 0 || all != 2 {
+			t.Errorf("%s: admitted %d, keys %d, asked %d times; want 0, 0, 2", end, s.Admitted, s.Keys, all)
+		}
+		heard.learned(t)
+	}
+}
+
+// A stream holds its permit until it is over, on either end.
+func TestStreamHoldsThePermit(t *testing.T) {
+	for _, end := range []string{"server", "client"} {
+		l := limiter(t, oneSlot)
+		client := echoes.ends(t, l, FullMethod())[end]
+		hangUp, err := duplex(deadline(t), client)
+		if err != nil {
+			t.Fatal(err)
+		}
+		inFlight(t, l, 1)
+		if end == "server" { // a client's call would wait
+			_, err = duplex(deadline(t), client)
+			refusedBy(t, err, quotient.ReasonInFlight, "in-flight")
+		}
+		hangUp()
+		idle(t, l)
+	}
+}
+
+// touchy is a controller that panics for feedback.
+type touchy struct{}
+
+func (touchy) New(uint64) policy.Controller { return touchy{} }
+
+func (touchy) Next(s policy.Sample, b policy.Bounds) policy.Pace {
+	if s.Outcome != policy.Unknown {
+		panic("touchy")
+	}
+	return policy.Pace{Rate: min(b.Ceiling, 1e6)}
+}
+
+// Whatever panics, nothing stays taken, and nothing is given back twice.
+func TestPanics(t *testing.T) {
+	fine := func(context.Context, any) (any, error) { return nil, nil }
+	bug := func(context.Context, any) (any, error) { panic("a bug") }
+	quiet := func() *quotient.Limiter { return limiter(t, oneSlot) }
+	ctrl := func() *quotient.Limiter { return limiter(t, oneSlot, quotient.Policy(touchy{})) }
+	hook := func() *quotient.Limiter {
+		return limiter(t, oneSlot,
+			quotient.OnAdmit(func(string, time.Duration, time.Duration) { panic("a hook") }))
+	}
+	unary := func(handler grpc.UnaryHandler) func(*quotient.Limiter, ...Option) {
+		return func(own *quotient.Limiter, also ...Option) {
+			_, _ = UnaryServer(own, FullMethod(), also...)(t.Context(), nil, &grpc.UnaryServerInfo{}, handler)
+		}
+	}
+	for name, tt := range map[string]struct {
+		own, other func() *quotient.Limiter
+		run        func(own *quotient.Limiter, also ...Option)
+		want       string
+	}{
+		"handler":          {quiet, quiet, unary(bug), "a bug"},
+		"own controller":   {ctrl, quiet, unary(fine), "touchy"},
+		"other controller": {quiet, ctrl, unary(fine), "touchy"},
+		"own hook":         {hook, quiet, unary(fine), "a hook"},
+		"other hook":       {quiet, hook, unary(fine), "a hook"},
+		"of a stream": {quiet, quiet, func(own *quotient.Limiter, also ...Option) {
+			_ = StreamServer(own, FullMethod(), also...)(nil, contextOnly{ctx: t.Context()},
+				&grpc.StreamServerInfo{}, func(any, grpc.ServerStream) error { panic("a bug") })
+		}, "a bug"},
+		"of a client's stream": {quiet, quiet, func(own *quotient.Limiter, also ...Option) {
+			_, _ = openStream(t, own, func() (grpc.ClientStream, error) { panic("a bug") }, also...)
+		}, "a bug"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			own, other := tt.own(), tt.other()
+			for range 2 { // there is one slot
+				if got := panicOf(func() { tt.run(own, Also(other, FullMethod())) }); got != tt.want {
+					t.Errorf("panic with %v, want %v", got, tt.want)
+				}
+				inFlight(t, own, 0)
+				inFlight(t, other, 0)
+				if strings.HasPrefix(name, "other") {
+					continue
+				}
+				if got := panicOf(func() { tt.run(own) }); got != tt.want {
+					t.Errorf("without Also: panic with %v, want %v", got, tt.want)
+				}
+				inFlight(t, own, 0)
+			}
+		})
+	}
+	l, heard := learning(t)
+	panicOf(func() { unary(bug)(l) })
+	heard.learned(t, policy.Feedback{Outcome: policy.Failed})
+}
+
+func TestMistakesPanicAtOnce(t *testing.T) {
+	l, key := limiter(t, oneSlot), FullMethod()
+	also := Also(l, key)
+	for want, mistake := range map[string]func(){
+		"Also: the limiter is nil":            func() { Also(nil, key) },
+		"Also: the key function is nil":       func() { Also(l, nil) },
+		"UnaryServer: Wait and Also exclude":  func() { Server(l, key, also, Wait(Forever)) },
+		"StreamServer: Wait and Also exclude": func() { StreamServer(l, key, Wait(1), also) },
+		"UnaryClient: Wait and Also exclude":  func() { Client(l, key, Wait(Forever), also) },
+		"StreamClient: Wait and Also exclude": func() { StreamClient(l, key, also, Wait(1)) },
+		"UnaryServer: the limiter is nil":     func() { UnaryServer(nil, key) },
+		"UnaryServer: the key function is":    func() { UnaryServer(l, nil) },
+		"StreamServer: the limiter is nil":    func() { StreamServer(nil, key) },
+		"StreamServer: the key function is":   func() { StreamServer(l, nil, Wait(1)) },
+		"UnaryClient: the limiter is nil":     func() { UnaryClient(nil, key) },
+		"UnaryClient: the key function is":    func() { UnaryClient(l, nil) },
+		"StreamClient: the limiter is nil":    func() { StreamClient(nil, key) },
+		"StreamClient: the key function is":   func() { StreamClient(l, nil) },
+		"Wait is 0s":                          func() { Wait(0) },
+		"Wait is -1ns":                        func() { Wait(-1) },
+		"PriorityBy: the function is nil":     func() { PriorityBy(nil) },
+		"Except: the function is nil":         func() { Except(nil) },
+	} {
+		if text := fmt.Sprint(panicOf(mistake)); !strings.Contains(text, want) {
+			t.Errorf("panic %q, want %q in it", text, want)
+		}
+	}
+}
+
+// Without Also the limits cost a call no allocation.
+func TestCallsDoNotAllocate(t *testing.T) {
+	l := limiter(t, quotient.Limit{InFlight: 9})
+	info := &grpc.UnaryServerInfo{FullMethod: "m"}
+	handler := func(context.Context, any) (any, error) { return nil, nil }
+	high := PriorityBy(func(Call) quotient.Priority { return quotient.PriorityHigh })
+	for name, opts := range map[string][]Option{"none": nil, "PriorityBy": {high}, "Wait": {Wait(Forever)}} {
+		ask, ctx := UnaryServer(l, FullMethod(), opts...), t.Context()
+		if n := testing.AllocsPerRun(1000, func() { _, _ = ask(ctx, nil, info, handler) }); n != 0 {
+			t.Errorf("%s: %v allocations a call, want 0", name, n)
+		}
+	}
+	idle(t, l)
+}

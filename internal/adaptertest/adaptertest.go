@@ -1,0 +1,312 @@
+// Package adaptertest is what the adapter of every HTTP framework must do, as one test that each of them calls
+// with its own router.
+package adaptertest
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/httplimit"
+	"github.com/quotient-go/quotient/policy"
+)
+
+// soon is the deadline of what happens on the real network.
+const soon = 10 * time.Second
+
+// Adapter is the adapter of one framework.
+type Adapter struct {
+	// Router makes a router with one route.
+	Router func(t testing.TB, r Route) http.Handler
+	// MadeUp is the key by route of a request for GET /items/:id with a method that nobody knows.
+	MadeUp string
+	// Mistakes are calls that panic, since something is nil.
+	Mistakes []func(l *quotient.Limiter)
+}
+
+// Route is one route, and what stands in front of it.
+type Route struct {
+	Method, Path string // GET and / where they are empty
+	Limiter      *quotient.Limiter
+	Options      []httplimit.Option
+	ByToken      bool             // limits this route by the header Token, else all routes by route
+	Seen         func(status int) // is told the status by a middleware in front, unless it is nil
+	Recover      bool             // the framework's own recovery stands in front
+	Handle       http.HandlerFunc // gets the framework's own writer and request
+}
+
+// Run checks an adapter.
+func Run(t *testing.T, a Adapter) {
+	router := a.Router
+	a.Router = func(t testing.TB, r Route) http.Handler {
+		if r.Method == "" {
+			r.Method = http.MethodGet
+		}
+		if r.Path == "" {
+			r.Path = "/"
+		}
+		return router(t, r)
+	}
+	for name, test := range map[string]func(*testing.T, Adapter){
+		"refusal": refusal, "keys": keys, "panic": panics, "stream": stream, "body": body, "hijack": hijack,
+		"permit": permit, "mistakes": mistakes,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, a) })
+	}
+}
+
+// Limiter makes a limiter.
+func Limiter(t testing.TB, limit quotient.Limit, opts ...quotient.Option) *quotient.Limiter {
+	t.Helper()
+	l, err := quotient.New(limit, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// Learners are limiters with one slot: under a policy that learns handlers see another writer.
+func Learners(t testing.TB, opts ...quotient.Option) map[string]*quotient.Limiter {
+	slot := quotient.Limit{InFlight: 1}
+	return map[string]*quotient.Limiter{
+		"fixed":    Limiter(t, slot, opts...),
+		"learning": Limiter(t, slot, append(opts, quotient.Policy(policy.AIMD{}))...),
+	}
+}
+
+// Idle waits until every permit was given back, and fails if one was twice. A client may have the answer before
+// the handler has returned.
+func Idle(t testing.TB, l *quotient.Limiter) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), soon)
+	defer cancel()
+	for state := range l.Keys() {
+		permit, err := l.Acquire(ctx, state.Key)
+		if err != nil {
+			t.Fatalf("the permit of %q was not given back: %v", state.Key, err)
+		}
+		permit.Release()
+	}
+	if s := l.Stats(); s.InFlight != 0 || s.Waiting != 0 || s.DoubleReleases != 0 {
+		t.Errorf("in flight %d, waiting %d, double releases %d; want none", s.InFlight, s.Waiting,
+			s.DoubleReleases)
+	}
+}
+
+// Ask sends one request to a router and returns the answer.
+func Ask(h http.Handler, method, path string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	r := httptest.NewRequest(method, path, nil)
+	r.Header.Set("Token", "abc")
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// serve runs a server on the loopback interface and returns its address and a client.
+func serve(t *testing.T, h http.Handler) (string, *http.Client) {
+	t.Helper()
+	s := httptest.NewServer(h)
+	base := &http.Transport{}
+	t.Cleanup(func() { base.CloseIdleConnections(); s.Close() })
+	return s.URL, &http.Client{Transport: base, Timeout: soon}
+}
+
+func refusal(t *testing.T, a Adapter) {
+	var seen []int
+	served := 0
+	h := a.Router(t, Route{
+		Path: "/items/:id", Limiter: Limiter(t, quotient.Rates(quotient.Every(time.Hour))),
+		Options: []httplimit.Option{httplimit.SendFields(httplimit.FieldsDraft11)},
+		Seen:    func(status int) { seen = append(seen, status) },
+		Handle:  func(w http.ResponseWriter, _ *http.Request) { served++; _, _ = io.WriteString(w, "item") },
+	})
+	w := Ask(h, "GET", "/items/1")
+	if w.Code != 200 || w.Body.String() != "item" ||
+		w.Header().Get("RateLimit-Policy") != `"interval";q=1;w=3600` {
+		t.Errorf("status %d, body %q, fields %v", w.Code, w.Body, w.Header())
+	}
+	w = Ask(h, "GET", "/items/2")
+	if w.Code != 429 || !strings.Contains(w.Body.String(), `"violated-policies":["interval"]`) {
+		t.Errorf("status %d, body %q", w.Code, w.Body)
+	}
+	for name, want := range map[string]string{
+		"Retry-After": "3600", "Content-Type": "application/problem+json", "RateLimit": `"interval";r=0;t=3600`,
+	} {
+		if got := w.Header().Get(name); got != want {
+			t.Errorf("%s %q, want %q", name, got, want)
+		}
+	}
+	if served != 1 || !slices.Equal(seen, []int{200, 429}) {
+		t.Errorf("%d requests reached the handler, want 1; the handler in front saw %v", served, seen)
+	}
+}
+
+func keys(t *testing.T, a Adapter) {
+	l := Limiter(t, quotient.Rates(quotient.PerHour(1e6)))
+	for _, r := range []Route{{Method: "GET"}, {Method: "PUT"}, {Method: "GET", ByToken: true}} {
+		r.Path, r.Limiter, r.Handle = "/items/:id", l, func(http.ResponseWriter, *http.Request) {}
+		h := a.Router(t, r)
+		for _, path := range []string{"/items/1", "/items/2", "/nothing/1", "/nothing/2"} {
+			Ask(h, r.Method, path)
+		}
+		Ask(h, "MADEUP", "/items/1")
+		Ask(h, "MADEUP2", "/items/1")
+	}
+	got := map[string]bool{}
+	for state := range l.Keys() {
+		got[state.Key] = true
+	}
+	want := map[string]bool{
+		"(unmatched)": true, "GET /items/:id": true, "PUT /items/:id": true, "abc": true, a.MadeUp: true,
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("keys %v, want %v", got, want)
+	}
+}
+
+func panics(t *testing.T, a Adapter) {
+	for name, l := range Learners(t) {
+		h := a.Router(t, Route{
+			Limiter: l, Options: []httplimit.Option{httplimit.Wait(httplimit.Forever)}, Recover: true,
+			Handle: func(http.ResponseWriter, *http.Request) { panic("a bug") },
+		})
+		for range 2 {
+			if w := Ask(h, "GET", "/"); w.Code != 500 {
+				t.Errorf("%s: status %d, want 500 of the framework's own recovery", name, w.Code)
+			}
+			Idle(t, l)
+		}
+	}
+}
+
+// A handler that streams holds its permit until it returns, and its client reads what was flushed.
+func stream(t *testing.T, a Adapter) {
+	for name, l := range Learners(t) {
+		end := make(chan struct{})
+		url, client := serve(t, a.Router(t, Route{
+			Limiter: l, Handle: func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = io.WriteString(w, "first\n")
+				w.(http.Flusher).Flush()
+				<-end
+			},
+		}))
+		resp, err := client.Get(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		line, err := bufio.NewReader(resp.Body).ReadString('\n')
+		if line != "first\n" || err != nil || l.Stats().InFlight != 1 {
+			t.Errorf("%s: read %q, %v; in flight %d, want 1", name, line, err, l.Stats().InFlight)
+		}
+		close(end)
+		_ = resp.Body.Close()
+		Idle(t, l)
+	}
+}
+
+// A body that was read while its request waited comes to the handler whole.
+func body(t *testing.T, a Adapter) {
+	waits := make(chan struct{}, 1)
+	onWait := quotient.OnWait(func(string, time.Duration) { waits <- struct{}{} })
+	for name, l := range Learners(t, onWait) {
+		url, client := serve(t, a.Router(t, Route{
+			Method: "POST", Limiter: l, Options: []httplimit.Option{httplimit.Wait(httplimit.Forever)},
+			Handle: func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) },
+		}))
+		held, _ := l.TryAcquire("POST /")
+		go func() { <-waits; held.Release() }()
+		resp, err := client.Post(url, "text/plain", strings.NewReader("the body"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if string(text) != "the body" || err != nil {
+			t.Errorf("%s: the handler read %q, %v", name, text, err)
+		}
+		Idle(t, l)
+	}
+}
+
+// A connection that is taken over holds the permit until it is closed, directly or through a controller.
+func hijack(t *testing.T, a Adapter) {
+	for _, direct := range []bool{true, false} {
+		l, conns := Learners(t)["learning"], make(chan net.Conn, 1)
+		url, client := serve(t, a.Router(t, Route{
+			Limiter: l, Handle: func(w http.ResponseWriter, _ *http.Request) {
+				rc := http.NewResponseController(w)
+				take, err := rc.Hijack, rc.SetReadDeadline(time.Now().Add(soon))
+				if direct {
+					take = w.(http.Hijacker).Hijack
+				}
+				conn, _, err2 := take()
+				if err := errors.Join(err, err2); err != nil {
+					panic(err)
+				}
+				conns <- conn
+			},
+		}))
+		failed := make(chan error)
+		go func() {
+			resp, err := client.Get(url)
+			if err == nil {
+				_ = resp.Body.Close()
+			}
+			failed <- err
+		}()
+		conn := <-conns
+		if n := l.Stats().InFlight; n != 1 {
+			t.Errorf("in flight %d, want 1 until the connection is closed", n)
+		}
+		_ = conn.Close()
+		if err := <-failed; err == nil {
+			t.Error("the client got an answer over a connection that was closed")
+		}
+		Idle(t, l)
+	}
+}
+
+// The handlers get the request that carries the permit, and put its cost right.
+func permit(t *testing.T, a Adapter) {
+	l := Limiter(t, quotient.Rates(quotient.Rate{Name: "tokens", Unit: "tokens", Events: 100, Per: time.Hour,
+		Burst: 100}))
+	sixty := httplimit.CostBy("tokens", func(*http.Request) int { return 60 })
+	h := a.Router(t, Route{
+		Limiter: l, Options: []httplimit.Option{sixty}, ByToken: true,
+		Handle: func(w http.ResponseWriter, r *http.Request) {
+			if p, ok := httplimit.PermitFrom(r.Context()); !ok || p.Correct("tokens", 15) != nil {
+				t.Error("no permit that can be corrected")
+			}
+			w.WriteHeader(204)
+		},
+	})
+	if w := Ask(h, "GET", "/"); w.Code != 204 {
+		t.Errorf("status %d", w.Code)
+	}
+	if left := l.AppendState(nil, "abc")[0].Left; left < 85 || left > 86 {
+		t.Errorf("%v tokens are left, want 85", left)
+	}
+}
+
+func mistakes(t *testing.T, a Adapter) {
+	for i, mistake := range a.Mistakes {
+		func() {
+			defer func() {
+				if text := fmt.Sprint(recover()); !strings.Contains(text, " nil") {
+					t.Errorf("mistake %d: panic %s", i, text)
+				}
+			}()
+			mistake(Limiter(t, quotient.Limit{InFlight: 1}))
+		}()
+	}
+}
