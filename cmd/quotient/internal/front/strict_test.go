@@ -191,7 +191,9 @@ func TestSmuggling(t *testing.T) {
 				name, before string
 				parts        int
 			}{{"whole", "", 1}, {"bytes", "", 1 << 20}, {"later", crlf("GET /first HTTP/1.1~Host: h~~"), 1}} {
-				t.Run(way.name, func(t *testing.T) { playRow(t, s, u, way.before, sent, want, row.status, way.parts) })
+				t.Run(way.name, func(t *testing.T) {
+					playRow(t, s, u, way.before, sent, want, row.status, way.parts)
+				})
 			}
 		})
 	}
