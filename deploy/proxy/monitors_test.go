@@ -113,19 +113,13 @@ func TestRulesAsAnObject(t *testing.T) {
 	}
 	dir := t.TempDir()
 	stub := "#!/bin/sh\nif [ \"$3\" = - ]; then exec cat; fi\ncat \"$3\" >/dev/null\n"
-	if err := os.WriteFile(filepath.Join(dir, "kubectl"), []byte(stub), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, "kubectl"), []byte(stub), 0o700))
 	cmd := exec.CommandContext(t.Context(), "sh", "-eu", "-c", block[1])
 	cmd.Dir, cmd.Env = "..", []string{"PATH=" + dir + ":" + os.Getenv("PATH")}
 	out, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	object, err := decode(out)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	rules := 0
 	for _, g := range object.(*monitoringv1.PrometheusRule).Spec.Groups {
 		rules += len(g.Rules)
