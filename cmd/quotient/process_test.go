@@ -180,9 +180,14 @@ func (p *process) until(what string, ok func(admin.State) bool) {
 // untilGot asks until the answer is as it should be. There is no event for it: the process is another one.
 func (p *process) untilGot(what string, ok func() bool) {
 	p.t.Helper()
+	await(p.t, what, ok)
+}
+
+func await(t *testing.T, what string, ok func() bool) {
+	t.Helper()
 	for end := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			p.t.Fatalf("not so: %s", what)
+			t.Fatalf("not so: %s", what)
 		}
 	}
 }

@@ -301,15 +301,48 @@ func TestDemo(t *testing.T) {
 	}
 }
 
+// serving serves a file in this process until stop is called.
+func serving(t *testing.T, path string) (s *service, stop func()) {
+	t.Helper()
+	s, err := (&proxyCmd{Config: path}).open(t.Context(), slog.New(slog.DiscardHandler))
+	must(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.run(ctx, nil) }()
+	return s, func() { cancel(); must(t, <-ended) }
+}
+
+// held is the memory of this process that is live, and its goroutines.
+func held() (memory uint64, goroutines int) {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc + m.StackInuse, runtime.NumGoroutine()
+}
+
+// busy counts the requests of each path that are at an upstream, and their highest number.
+type busy struct {
+	mu        sync.Mutex
+	now, most map[string]int
+}
+
+func (b *busy) add(path string, n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.now[path] += n
+	b.most[path] = max(b.most[path], b.now[path])
+}
+
 const (
 	reloads  = 100
-	slots    = 4 // of each path, in each file
+	slots    = 4 // of each path
 	once     = 5 // requests that /once may have in the test's life
 	visiting = 8 // clients, more than there are slots
 )
 
-// changing is the n-th file. Its change touches nothing that /once or the slots depend on. Every tenth is
-// broken.
+// changing is the n-th file. Its change touches nothing that /once or the slots of / depend on; those of
+// /moving are fewer in each second one. Every tenth is broken.
 func changing(n int, upstream string) string {
 	more := ""
 	if n%10 == 9 {
@@ -323,6 +356,10 @@ max-wait = "%ds"
 [limiters.all.plans.n%d]
 in-flight = %d
 
+[limiters.moving]
+in-flight = %d
+mode = "refuse"
+
 [limiters.once]
 rates = [{ events = %d, per = "1000h" }]
 mode = "refuse"
@@ -333,48 +370,33 @@ upstreams = [%q]
 admin.listen = "off"
 rules = [
   { pattern = "/once", limiter = "once" },
+  { pattern = "/moving", limiter = "moving" },
   { pattern = "/n%d/", limiter = "all", key = "pattern" },
   { pattern = "/", limiter = "all" },
 ]
-`, slots, 30+n%7, more, n%5, 1+n, once, upstream, n%3)
-}
-
-// left is the live heap and the goroutines.
-func left() (heap uint64, goroutines int) {
-	runtime.GC()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc, runtime.NumGoroutine()
+`, slots, 30+n%7, more, n%5, 1+n, slots-n%2, once, upstream, n%3)
 }
 
 // TestReloadsUnderLoad checks that reloads, every tenth of them of a broken file, lose no request, exceed no
 // limit, forget nothing and leave nothing behind.
 func TestReloadsUnderLoad(t *testing.T) {
-	var busy, most, onces atomic.Int64
-	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	at := &busy{now: map[string]int{}, most: map[string]int{}}
+	var onces atomic.Int64
+	upstream := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/once" {
 			onces.Add(1)
 			return
 		}
-		n := busy.Add(1)
-		defer busy.Add(-1)
-		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
-		}
-		_, _ = io.WriteString(w, "well")
+		at.add(r.URL.Path, 1)
+		at.add(r.URL.Path, -1)
 	}))
 	defer upstream.Close()
 	path := filepath.Join(t.TempDir(), "quotient.toml")
 	put := func(n int) { must(t, os.WriteFile(path, []byte(changing(n, upstream.URL)), 0o600)) }
 	put(0)
-	s, err := (&proxyCmd{Config: path}).open(t.Context(), slog.New(slog.DiscardHandler))
-	must(t, err)
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- s.run(ctx, nil) }()
-
+	s, stop := serving(t, path)
 	load := newLoad("http://" + s.listener.Addr().String())
-	var heap uint64
+	var memory uint64
 	var goroutines int
 	for n := 1; n <= reloads; n++ {
 		put(n)
@@ -383,24 +405,24 @@ func TestReloadsUnderLoad(t *testing.T) {
 		}
 		load.passed(t, n*5)
 		if n == reloads/5 {
-			heap, goroutines = left()
+			memory, goroutines = held()
 		}
 	}
-	heap2, goroutines2 := left()
+	memory2, goroutines2 := held()
 	load.end()
 	stop()
-	must(t, <-ended)
+	good := []string{"/ 200", "/once 200", "/once 429", "/moving 200", "/moving 429"}
 	for status, n := range load.all {
-		if status != "/ 200" && status != "/once 200" && status != "/once 429" {
+		if !slices.Contains(good, status) {
 			t.Errorf("%d times %s", n, status)
 		}
 	}
-	if n := most.Load(); n > slots {
-		t.Errorf("%d were in flight, the limit is %d", n, slots)
+	if at.most["/"] > slots || at.most["/moving"] > slots {
+		t.Errorf("%v were in flight, the limit is %d", at.most, slots)
 	}
 	equal(t, "requests for /once", onces.Load(), int64(once))
-	if heap2 > heap+4<<20 || goroutines2 > goroutines+2*visiting {
-		t.Errorf("heap %d, then %d bytes; goroutines %d, then %d", heap, heap2, goroutines, goroutines2)
+	if memory2 > memory+4<<20 || goroutines2 > goroutines+2*visiting {
+		t.Errorf("memory %d, then %d bytes; goroutines %d, then %d", memory, memory2, goroutines, goroutines2)
 	}
 	// Watch may have seen a change before Reload did.
 	if f := s.conf.State(); f.Failures < reloads/10 || f.Error != "" {
@@ -409,7 +431,148 @@ func TestReloadsUnderLoad(t *testing.T) {
 	}
 }
 
-// load is clients that call for / and /once in turn, one request after the other.
+// limited writes a file with one limiter for all paths, in one line of TOML.
+func limited(t *testing.T, upstream, limiter string) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "quotient.toml")
+	renamed(t, path, "limiters.all = { "+limiter+" }\n[proxy]\nlisten = \"127.0.0.1:0\"\nupstreams = [\""+upstream+
+		"\"]\nadmin.listen = \"off\"\nrules = [{ pattern = \"/\", limiter = \"all\" }]\n")
+	return path
+}
+
+// TestHostilePaths checks that a flood of paths that are asked for once is answered, takes no more than the
+// memory of max-keys, and neither spends nor renews the quota of a good path.
+func TestHostilePaths(t *testing.T) {
+	const hostile, limit, most = 10_000, 4, 1000
+	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer upstream.Close()
+	s, stop := serving(t, limited(t, upstream.URL, fmt.Sprintf(
+		`mode = "refuse", max-keys = %d, rates = [{ events = %d, per = "1000h", aligned = true }]`, most, limit)))
+	defer stop()
+	target := "http://" + s.listener.Addr().String()
+	equal(t, "the first good request", get(t, target+"/good").status, http.StatusOK)
+	before, _ := held()
+	var all sync.WaitGroup
+	var good, answered, next atomic.Int64
+	for range visiting {
+		all.Go(func() {
+			transport := new(http.Transport)
+			defer transport.CloseIdleConnections()
+			client := &http.Client{Transport: transport}
+			for i := next.Add(1); i <= hostile; i = next.Add(1) {
+				status := statusOf(client, fmt.Sprintf("%s/h/%d", target, i))
+				if status == "200" || status == "503" { // keys beyond max-keys share what one has
+					answered.Add(1)
+				}
+				if i%100 == 0 && statusOf(client, target+"/good") == "200" {
+					good.Add(1)
+				}
+			}
+		})
+	}
+	all.Wait()
+	after, _ := held()
+	equal(t, "hostile requests that were answered", answered.Load(), int64(hostile))
+	equal(t, "further good requests", good.Load(), int64(limit-1))
+	l, _ := s.reg.Get("all")
+	if n := l.Stats().Keys; n > most {
+		t.Errorf("%d keys, want at most %d", n, most)
+	}
+	if after > before+16<<20 {
+		t.Errorf("%d bytes, then %d", before, after)
+	}
+}
+
+// gate is an upstream that holds requests while it is closed, and notes their queries by path.
+type gate struct {
+	mu    sync.Mutex
+	open  chan struct{}
+	order map[string][]string
+}
+
+func (g *gate) shut() { g.open, g.order = make(chan struct{}), map[string][]string{} }
+
+func (g *gate) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
+	g.mu.Lock()
+	g.order[r.URL.Path] = append(g.order[r.URL.Path], r.URL.RawQuery)
+	open := g.open
+	g.mu.Unlock()
+	<-open
+}
+
+// arrived is how many requests have come. Those of a path must have come in order.
+func (g *gate) arrived(t *testing.T) (n int) {
+	t.Helper()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for path, order := range g.order {
+		if n += len(order); !slices.IsSorted(order) {
+			t.Errorf("%s: the order is %v", path, order)
+		}
+	}
+	return n
+}
+
+// TestBlockedRequests checks that requests that wait cost little, are answered in the order of their arrival,
+// and are forgotten when their clients go.
+func TestBlockedRequests(t *testing.T) {
+	const paths, waves, most = 10, 41, 40 << 10 // bytes of one, with its client
+	g := &gate{}
+	g.shut()
+	upstream := httptest.NewServer(g)
+	defer upstream.Close()
+	s, stop := serving(t, limited(t, upstream.URL, "in-flight = 1"))
+	l, _ := s.reg.Get("all")
+	queue := func() (all []net.Conn) { // the next wave comes when the one before waits
+		for wave := range waves {
+			for path := range paths {
+				c, err := net.Dial("tcp", s.listener.Addr().String())
+				must(t, err)
+				_, err = fmt.Fprintf(c, "GET /%d?%02d HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", path, wave)
+				must(t, err)
+				all = append(all, c)
+			}
+			await(t, "they wait", func() bool {
+				return g.arrived(t) == paths && l.Stats().Waiting == wave*paths
+			})
+		}
+		return all
+	}
+	answers := func(all []net.Conn) {
+		for _, c := range all {
+			text, err := io.ReadAll(c)
+			must(t, err)
+			contains(t, string(text), "HTTP/1.1 200 OK")
+			must(t, c.Close())
+		}
+	}
+	before, goroutines := held()
+	all := queue()
+	full, _ := held()
+	if each := (int64(full) - int64(before)) / int64(len(all)); each > most {
+		t.Errorf("a blocked request takes %d bytes, want at most %d", each, most)
+	}
+	close(g.open)
+	answers(all)
+	equal(t, "requests at the upstream", g.arrived(t), paths*waves)
+
+	g.shut()
+	all = queue()
+	for _, c := range all[paths:] {
+		must(t, c.Close())
+	}
+	await(t, "nothing waits", func() bool { return l.Stats().Waiting == 0 })
+	close(g.open)
+	answers(all[:paths])
+	equal(t, "requests at the upstream, without those whose clients had gone", g.arrived(t), paths)
+	await(t, "goroutines have ended", func() bool { // but for those of idle connections to the upstream
+		_, n := held()
+		return n <= goroutines+4*paths+8
+	})
+	stop()
+}
+
+// load is clients that call for /, /moving and /once in turn, one request after the other.
 type load struct {
 	stop    context.CancelFunc
 	clients sync.WaitGroup
@@ -429,8 +592,11 @@ func newLoad(target string) *load {
 			client := &http.Client{Transport: transport}
 			for n := 0; ctx.Err() == nil; n++ {
 				p := "/"
-				if n%8 == 0 {
+				switch n % 8 {
+				case 0:
 					p = "/once"
+				case 1, 2, 3:
+					p = "/moving"
 				}
 				l.note(p + " " + statusOf(client, target+p))
 			}
