@@ -131,6 +131,7 @@ type deployed struct {
 	services map[string]*corev1.Service
 	budget   *policyv1.PodDisruptionBudget
 	text     string // of quotient.toml
+	file     *config.File
 }
 
 // variants are the folders that a user applies, each with the kind that holds its pods.
@@ -140,9 +141,25 @@ var variants = map[string]string{
 	"kustomize/overlays/sidecar": "Deployment",
 }
 
+// built holds the variants that were built.
+var built = map[string]deployed{}
+
+// each calls test for each variant, with what its file says.
+func each(t *testing.T, test func(t *testing.T, d deployed, f *config.File)) {
+	for dir := range variants {
+		t.Run(dir, func(t *testing.T) {
+			d := look(t, dir)
+			test(t, d, d.file)
+		})
+	}
+}
+
 // look builds a variant and takes it apart.
 func look(t *testing.T, dir string) deployed {
 	t.Helper()
+	if d, ok := built[dir]; ok {
+		return d
+	}
 	d := deployed{services: map[string]*corev1.Service{}}
 	for _, object := range build(t, dir) {
 		switch o := object.(type) {
@@ -181,6 +198,14 @@ func look(t *testing.T, dir string) deployed {
 	if d.quotient.Name != "quotient" || d.text == "" {
 		t.Fatalf("container %q, file %q", d.quotient.Name, d.text)
 	}
+	if d.kind != variants[dir] {
+		t.Errorf("the pods are those of a %s, want %s", d.kind, variants[dir])
+	}
+	var err error
+	if d.file, err = config.Parse("quotient.toml", []byte(d.text)); err != nil || d.file.Proxy == nil {
+		t.Fatalf("%v, [proxy] %v", err, d.file)
+	}
+	built[dir] = d
 	return d
 }
 
@@ -197,11 +222,7 @@ func within(part, whole map[string]string) bool {
 // TestSelectors checks that Services, budget and controller choose the pods, and that DNS lists each of
 // them.
 func TestSelectors(t *testing.T) {
-	for dir, kind := range variants {
-		d := look(t, dir)
-		if d.kind != kind {
-			t.Errorf("%s: the pods are those of a %s, want %s", dir, d.kind, kind)
-		}
+	each(t, func(t *testing.T, d deployed, _ *config.File) {
 		selectors := map[string]map[string]string{
 			"controller": d.selector, "budget": d.budget.Spec.Selector.MatchLabels,
 		}
@@ -210,23 +231,23 @@ func TestSelectors(t *testing.T) {
 		}
 		for name, s := range selectors {
 			if !within(s, d.labels) {
-				t.Errorf("%s: the %s selects %v, the pods have %v", dir, name, s, d.labels)
+				t.Errorf("the %s selects %v, the pods have %v", name, s, d.labels)
 			}
 		}
 		headless, front := d.services["quotient-replicas"], d.services["quotient"]
 		if headless == nil || front == nil || len(d.services) != 2 {
-			t.Fatalf("%s: Services %v", dir, d.services)
+			t.Fatalf("Services %v", d.services)
 		}
 		if headless.Spec.ClusterIP != corev1.ClusterIPNone || !headless.Spec.PublishNotReadyAddresses {
-			t.Errorf("%s: the headless Service is %+v", dir, headless.Spec)
+			t.Errorf("the headless Service is %+v", headless.Spec)
 		}
 		if got := front.Spec.Ports[0].TargetPort.StrVal; got != "http" {
-			t.Errorf("%s: the Service sends to the port %q", dir, got)
+			t.Errorf("the Service sends to the port %q", got)
 		}
 		if strings.HasPrefix(d.quotient.Image, "quotient") {
-			t.Errorf("%s: the image %q has no registry", dir, d.quotient.Image)
+			t.Errorf("the image %q has no registry", d.quotient.Image)
 		}
-	}
+	})
 }
 
 // closed is the security context of a container. The proxy runs as the user of its image, a service beside it
@@ -279,16 +300,6 @@ const (
 	connectionCost = 20 << 10
 )
 
-// parse returns what the file of a variant says.
-func (d deployed) parse(t *testing.T, dir string) *config.File {
-	t.Helper()
-	f, err := config.Parse(dir+"/quotient.toml", []byte(d.text))
-	if err != nil || f.Proxy == nil {
-		t.Fatalf("%v, [proxy] %v", err, f)
-	}
-	return f
-}
-
 // port returns the number of a container's port by its name.
 func port(c corev1.Container, name string) string {
 	for _, p := range c.Ports {
@@ -311,14 +322,12 @@ func portOf(t *testing.T, address string) string {
 
 // TestPodsAgreeWithTheirFile checks that ports, probes and mounts are those of the file in the ConfigMap.
 func TestPodsAgreeWithTheirFile(t *testing.T) {
-	for dir := range variants {
-		d := look(t, dir)
-		f := d.parse(t, dir)
+	each(t, func(t *testing.T, d deployed, f *config.File) {
 		if a, b := portOf(t, f.Proxy.Listen), port(d.quotient, "http"); a != b {
-			t.Errorf("%s: listens on %s, the port http is %s", dir, a, b)
+			t.Errorf("listens on %s, the port http is %s", a, b)
 		}
 		if a, b := portOf(t, f.Proxy.Admin.Listen), port(d.quotient, "admin"); a != b {
-			t.Errorf("%s: the admin listens on %s, the port admin is %s", dir, a, b)
+			t.Errorf("the admin listens on %s, the port admin is %s", a, b)
 		}
 		for probe, path := range map[*corev1.Probe]string{
 			d.quotient.StartupProbe: "/health", d.quotient.LivenessProbe: "/health",
@@ -326,12 +335,12 @@ func TestPodsAgreeWithTheirFile(t *testing.T) {
 		} {
 			get := probe.HTTPGet
 			if get == nil || get.Path != path || get.Port.StrVal != "admin" {
-				t.Errorf("%s: the probe is %+v, want %s", dir, get, path)
+				t.Errorf("the probe is %+v, want %s", get, path)
 			}
 		}
 		args := []string{"proxy", "--config", "/etc/quotient/quotient.toml"}
 		if !slices.Equal(d.quotient.Args, args) {
-			t.Errorf("%s: arguments %q, want %q", dir, d.quotient.Args, args)
+			t.Errorf("arguments %q, want %q", d.quotient.Args, args)
 		}
 		mounted := map[string]string{}
 		for _, m := range d.quotient.VolumeMounts {
@@ -340,39 +349,38 @@ func TestPodsAgreeWithTheirFile(t *testing.T) {
 		token, in := strings.CutPrefix(f.Proxy.Admin.TokenFile, "/etc/quotient-admin/")
 		want := map[string]string{"/etc/quotient": "config", "/etc/quotient-admin": "admin"}
 		if !maps.Equal(mounted, want) || !in || token != "token" {
-			t.Errorf("%s: mounts %v, token in %s", dir, mounted, f.Proxy.Admin.TokenFile)
+			t.Errorf("mounts %v, token in %s", mounted, f.Proxy.Admin.TokenFile)
 		}
-	}
+	})
 }
 
 // TestPool checks that the file counts the pods by a Service that exists. While that is silent, as many
 // count as there may be.
 func TestPool(t *testing.T) {
-	for dir, kind := range variants {
-		d := look(t, dir)
-		p := d.parse(t, dir).Pool
+	each(t, func(t *testing.T, d deployed, f *config.File) {
+		p := f.Pool
 		name, dns := strings.CutPrefix(p.Source, "dns:")
 		name, uncapped := strings.CutSuffix(name, "?uncapped") // Kubernetes lists all
 		if d.services[name] == nil || !dns || !uncapped || !p.Await {
-			t.Errorf("%s: the pool is %+v, the Services %v", dir, p, d.services)
+			t.Errorf("the pool is %+v, the Services %v", p, d.services)
 		}
 		if most := int(d.replicas + d.surge); p.Replicas < most {
-			t.Errorf("%s: %d replicas while DNS is silent, there may be %d", dir, p.Replicas, most)
+			t.Errorf("%d replicas while DNS is silent, there may be %d", p.Replicas, most)
 		}
 		if p.HoldDown < 40*time.Second {
-			t.Errorf("%s: a hold-down of %v is no longer than answers of DNS live", dir, p.HoldDown)
+			t.Errorf("a hold-down of %v is no longer than answers of DNS live", p.HoldDown)
 		}
 		i := slices.IndexFunc(d.quotient.Env, func(e corev1.EnvVar) bool {
 			return e.Name == "QUOTIENT_ORDINAL"
 		})
-		if (i >= 0) != (kind == "StatefulSet") {
-			t.Errorf("%s: an ordinal %v, in a %s", dir, i >= 0, kind)
+		if (i >= 0) != (d.kind == "StatefulSet") {
+			t.Errorf("an ordinal %v, in a %s", i >= 0, d.kind)
 		}
 		const index = "metadata.labels['apps.kubernetes.io/pod-index']"
 		if i >= 0 && d.quotient.Env[i].ValueFrom.FieldRef.FieldPath != index {
-			t.Errorf("%s: the ordinal is %+v, want %s", dir, d.quotient.Env[i].ValueFrom, index)
+			t.Errorf("the ordinal is %+v, want %s", d.quotient.Env[i].ValueFrom, index)
 		}
-	}
+	})
 }
 
 // sleep is how long the hook before the end of a container sleeps.
@@ -385,31 +393,27 @@ func sleep(c corev1.Container) time.Duration {
 
 // TestPodsEndInOrder checks that a pod has the time for its hook, and for what the file gives to a shutdown.
 func TestPodsEndInOrder(t *testing.T) {
-	for dir := range variants {
-		d := look(t, dir)
-		f := d.parse(t, dir)
+	each(t, func(t *testing.T, d deployed, f *config.File) {
 		grace := time.Duration(*d.pod.TerminationGracePeriodSeconds) * time.Second
 		before := sleep(d.quotient)
 		if d.sidecar { // the service's hook, and its own end
 			before = sleep(d.pod.Containers[0]) + 20*time.Second
 		}
 		if end := f.Proxy.Timeouts.Shutdown; before < 5*time.Second || grace <= before+end {
-			t.Errorf("%s: %v for a pod to end, its hooks take %v and a shutdown %v", dir, grace, before, end)
+			t.Errorf("%v for a pod to end, its hooks take %v and a shutdown %v", grace, before, end)
 		}
 		for name, l := range f.Limiters {
 			if stays := sleep(d.pod.Containers[0]); d.sidecar && (l.MaxWait == 0 || l.MaxWait > stays) {
-				t.Errorf("%s: requests of %s wait for %v, the service stays for %v", dir, name,
+				t.Errorf("requests of %s wait for %v, the service stays for %v", name,
 					l.MaxWait, stays)
 			}
 		}
-	}
+	})
 }
 
 // TestMemory checks that all that may wait and connect fits into the memory of the container.
 func TestMemory(t *testing.T) {
-	for dir := range variants {
-		d := look(t, dir)
-		f := d.parse(t, dir)
+	each(t, func(t *testing.T, d deployed, f *config.File) {
 		limit := d.quotient.Resources.Limits.Memory().Value()
 		var goLimit resource.Quantity
 		for _, e := range d.quotient.Env {
@@ -418,25 +422,25 @@ func TestMemory(t *testing.T) {
 			}
 		}
 		if at := float64(goLimit.Value()) / float64(limit); at < .8 || at > .95 {
-			t.Errorf("%s: GOMEMLIMIT is %.2f of the limit of memory", dir, at)
+			t.Errorf("GOMEMLIMIT is %.2f of the limit of memory", at)
 		}
 		need := int64(f.Proxy.Max.Connections) * connectionCost
 		for _, l := range f.Limiters {
 			need += int64(l.Queue)*blockedCost + int64(l.MaxKeys)*400
 		}
 		if need > goLimit.Value() {
-			t.Errorf("%s: %d MiB may be needed, GOMEMLIMIT is %d MiB", dir, need>>20, goLimit.Value()>>20)
+			t.Errorf("%d MiB may be needed, GOMEMLIMIT is %d MiB", need>>20, goLimit.Value()>>20)
 		}
 		if !d.quotient.Resources.Limits.Cpu().IsZero() {
-			t.Errorf("%s: a limit of the CPU stops the process", dir)
+			t.Errorf("a limit of the CPU stops the process")
 		}
-	}
+	})
 }
 
 // TestSidecar checks that the proxy is a sidecar in front of a service that only the pod reaches.
 func TestSidecar(t *testing.T) {
 	d := look(t, "kustomize/overlays/sidecar")
-	f := d.parse(t, "sidecar")
+	f := d.file
 	if p := d.quotient.RestartPolicy; !d.sidecar || p == nil || *p != corev1.ContainerRestartPolicyAlways {
 		t.Errorf("sidecar %v, restart policy %v", d.sidecar, p)
 	}

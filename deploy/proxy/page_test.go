@@ -480,12 +480,9 @@ func change(r row) (before, after file, ok bool) {
 func reload(t *testing.T, before, after file) error {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "quotient.toml")
-	for _, f := range []file{before, after} {
-		if _, err := f.parse(); err != nil {
-			t.Fatal(err)
-		}
-	}
 	write := func(f file) {
+		_, err := f.parse()
+		must(t, err)
 		must(t, os.WriteFile(path, []byte(f.text()), 0o600))
 	}
 	write(before)
