@@ -143,9 +143,6 @@ func TestPrepare(t *testing.T) {
 		"proxy.timeouts.idle: ":                                  func(p *config.Proxy) { p.Timeouts.Idle++ },
 		"proxy.max.header-bytes: ":                               func(p *config.Proxy) { p.Max.HeaderBytes++ },
 		"proxy.max.streams: ":                                    func(p *config.Proxy) { p.Max.Streams++ },
-		"proxy.max.connections: 0 is not above 0":                func(p *config.Proxy) { p.Max.Connections = 0 },
-		"proxy.timeouts.write: -1ns is not above 0":              func(p *config.Proxy) { p.Timeouts.Write = -1 },
-		"proxy.proxy-protocol: no peer may send it":              func(p *config.Proxy) { p.Trusted = nil },
 		"proxy.tls.key: open ":                                   func(p *config.Proxy) { p.TLS.Key = dir + "/none" },
 		"proxy.tls.client-ca: ":                                  func(p *config.Proxy) { p.TLS.ClientCA = p.TLS.Key },
 	} {
