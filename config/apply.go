@@ -35,7 +35,7 @@ func run(steps []step) error {
 
 // fixed returns the changes that a limiter in force cannot follow.
 func (c *Config) fixed(old, f *File) error {
-	r := &report{name: f.name, places: f.places}
+	r := f.report()
 	check := func(path string, same bool) {
 		if !same {
 			r.hinted(path, "restart to change it", "it is fixed while the limiter is in force")
@@ -246,7 +246,7 @@ func (c *Config) sweep(f *File) {
 
 // fault is an error at a place of the file.
 func (f *File) fault(path, format string, args ...any) error {
-	r := &report{name: f.name, places: f.places}
+	r := f.report()
 	r.field(path, format, args...)
 	return r.err()
 }

@@ -3,10 +3,11 @@ package config_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"reflect"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -15,17 +16,61 @@ import (
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/config"
+	"go.uber.org/goleak"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+type fataler interface {
+	Helper()
+	Fatal(...any)
+}
+
+func must(t fataler, err error) {
+	if t.Helper(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// fails requires an error with a text in it.
+func fails(t *testing.T, err error, text string) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), text) {
+		t.Errorf("the error is %v, want %s", err, text)
+	}
+}
+
+// want requires two values to be equal.
+func want(t *testing.T, what string, got, wanted any) {
+	t.Helper()
+	if !reflect.DeepEqual(got, wanted) {
+		t.Errorf("%s: got %+v, want %+v", what, got, wanted)
+	}
+}
+
+func parse(t fataler, text string) *config.File {
+	t.Helper()
+	f, err := config.Parse("q.toml", []byte(text))
+	must(t, err)
+	return f
+}
+
+// write writes a file, and returns its path.
+func write(t *testing.T, path, text string) string {
+	t.Helper()
+	must(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
 
 // part is a Part whose functions a test sets; nil ones do nothing.
 type part struct {
-	prepare func(*config.File) error
+	prepare func() error
 	commit  func(*config.File)
 }
 
 func (p part) Prepare(f *config.File) (func(), error) {
 	if p.prepare != nil {
-		if err := p.prepare(f); err != nil {
+		if err := p.prepare(); err != nil {
 			return nil, err
 		}
 	}
@@ -112,49 +157,48 @@ deny = true
 in-flight = 4
 `
 
+func rate(unit string) string { return `{ events = 1, per = "1s", unit = "` + unit + `" },` }
+
 func TestNew(t *testing.T) {
 	s := start(t, base+"dry-run = true\nqueue = 7\nmax-keys = 99\n",
 		config.LimiterOptions(quotient.MaxKeys(50)))
 	api, other := s.limiter(t, "api").Stats(), s.limiter(t, "other").Stats()
-	if api.Pool.Replicas != 4 || api.Limit.String() != "second: 100 per 1s" || api.DryRun ||
-		api.MaxKeys != 50 ||
+	if api.Pool.Replicas != 4 || api.Limit.String() != "second: 100 per 1s" || api.DryRun || api.MaxKeys != 50 ||
 		len(api.Plans) != 1 || !s.limiter(t, "api").Explain("/x").Limit.Deny {
 		t.Errorf("api: %+v", api)
 	}
 	if !other.DryRun || other.MaxKeys != 50 {
 		t.Errorf("other: %+v", other)
 	}
-	if st := s.State(); st.Path != s.path || st.Loaded.IsZero() || st.Reloads != 0 || st.Failures != 0 ||
-		st.Differs != nil {
-		t.Errorf("%+v", st)
-	}
-	if f := s.File(); f.Path != s.path || f.Limiters["other"].Queue != 7 {
+	st := s.State()
+	want(t, "state", st, config.State{Path: s.path, Loaded: st.Loaded})
+	if f := s.File(); f.Path != s.path || f.Limiters["other"].Queue != 7 || st.Loaded.IsZero() {
 		t.Errorf("%+v", f)
 	}
 }
 
 // TestNewIsWhole: New that fails leaves the registry as it was.
 func TestNewIsWhole(t *testing.T) {
-	f, err := config.Parse("q.toml", []byte(base))
-	must(t, err)
-	nope := errors.New("nope")
+	f, nope := parse(t, base), func(*config.File) error { return errors.New("none") }
 	var reg quotient.Registry
 	taken, err := reg.Limiter("other", quotient.Rates(quotient.PerSecond(1)))
 	must(t, err)
-	for want, opts := range map[string][]config.Option{
-		"q.toml:9:11: limiters.other: the registry has a limiter of that name that is not the file's": nil,
-		"nope": {config.With(part{prepare: func(*config.File) error { return nope }})},
-		"none": {config.Adjust(func(*config.File) error { return errors.New("none") })},
-		"q.toml:2:12: pool.replicas: 0 is not between 1 and 1000000": {
-			config.Adjust(func(f *config.File) error { f.Pool.Replicas = 0; return nil })},
-		"q.toml:3:11: limiters.api: quotient: MaxKeys: 0 is below 1": {
-			config.LimiterOptions(quotient.MaxKeys(0))},
-		"config: Logger: nil":                        {config.Logger(nil)},
-		"config: With: nil":                          {config.With(nil)},
-		"config: Adjust: nil":                        {config.Adjust(nil)},
-		`config: WithSources: scheme "x": no source`: {config.WithSources(config.Sources{"x": nil})},
+	for want, opt := range map[string]config.Option{
+		"q.toml:9:11: limiters.other: the registry has a limiter of that name that is not the file's": func(
+			*config.Config) error {
+			return nil
+		},
+		"nope": config.With(part{prepare: func() error { return errors.New("nope") }}),
+		"none": config.Adjust(nope),
+		"q.toml:2:12: pool.replicas: 0 is not between 1 and 1000000": config.Adjust(
+			func(f *config.File) error { f.Pool.Replicas = 0; return nil }),
+		"q.toml:3:11: limiters.api: quotient: MaxKeys: 0 is below 1": config.LimiterOptions(quotient.MaxKeys(0)),
+		"config: Logger: nil":                        config.Logger(nil),
+		"config: With: nil":                          config.With(nil),
+		"config: Adjust: nil":                        config.Adjust(nil),
+		`config: WithSources: scheme "x": no source`: config.WithSources(config.Sources{"x": nil}),
 	} {
-		if _, err := config.New(f, &reg, opts...); err == nil || err.Error() != want {
+		if _, err := config.New(f, &reg, opt); err == nil || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)
 		}
 		if l, _ := reg.Get("other"); l != taken {
@@ -164,15 +208,14 @@ func TestNewIsWhole(t *testing.T) {
 			t.Errorf("%s: api is left", want)
 		}
 	}
-	if _, err := config.New(nil, &reg); err == nil {
-		t.Error("no file, and no error")
-	}
-	if _, err := config.New(f, nil); err == nil {
-		t.Error("no registry, and no error")
-	}
+	_, err = config.New(nil, &reg)
+	fails(t, err, "want both")
+	_, err = config.New(f, nil)
+	fails(t, err, "want both")
 }
 
-// TestReload: a reload changes what the file says differently, keeps the state of limiters, and logs it.
+// TestReload: a reload changes what the file says differently, keeps the state of limiters, and logs it in
+// the words of the file.
 func TestReload(t *testing.T) {
 	var log logged
 	s := start(t, base, config.Logger(log.logger()))
@@ -181,9 +224,9 @@ func TestReload(t *testing.T) {
 		api.Allow("/a")
 	}
 	before := api.Stats().Admitted
-	must(t, s.change(t, strings.NewReplacer("events = 100", "events = 40", "/x", "/y", "in-flight = 8",
-		"in-flight = 9",
-		"[limiters.other]", "[limiters.third]", "replicas = 4", "replicas = 2").Replace(base)))
+	next := strings.NewReplacer("events = 100", "events = 40", "/x", "/y", "in-flight = 8", "in-flight = 9",
+		"[limiters.other]", "[limiters.third]", "replicas = 4", "replicas = 2").Replace(base)
+	must(t, s.change(t, next))
 	if now := s.limiter(t, "api"); now != api || now.Stats().Admitted != before ||
 		now.Stats().Limit.Rates[0].Events != 40 {
 		t.Errorf("%+v", now.Stats())
@@ -194,20 +237,28 @@ func TestReload(t *testing.T) {
 	if l, ok := s.reg.Get("other"); ok || other.Stats().Pool.Replicas != 4 {
 		t.Errorf("%v is still there", l)
 	}
-	want := `level=INFO msg="file changed" field=limiters.api.overrides."/x" old=deny new=none
+	plain := strings.NewReplacer(`\"" `, `" `, `\"`, `"`, `field="`, `field=`, `"" `, `" `)
+	want(t, "the log", plain.Replace(log.take()),
+		`level=INFO msg="file changed" field=limiters.api.overrides."/x" old=deny new=none
 level=INFO msg="file changed" field=limiters.api.overrides."/y" old=none new=deny
 level=INFO msg="file changed" field=limiters.api.plans.paid.in-flight old=8 new=9
 level=INFO msg="file changed" field=limiters.api.rates[0].events old=100 new=40
 level=INFO msg="file changed" field=limiters.other old="in flight: 4" new=none
 level=INFO msg="file changed" field=limiters.third old=none new="in flight: 4"
 level=INFO msg="file changed" field=pool.replicas old=4 new=2
-level=INFO msg="file in force" path=` + s.path + " changes=7\n"
-	plain := strings.NewReplacer(`\"" `, `" `, `\"`, `"`, `field="`, `field=`, `"" `, `" `)
-	if got := plain.Replace(log.take()); got != want {
-		t.Errorf("%s\nwant\n%s", got, want)
-	}
+level=INFO msg="file in force" path=`+s.path+" changes=7\n")
 	if st := s.State(); st.Reloads != 1 || st.Failures != 0 || st.Differs != nil {
 		t.Errorf("%+v", st)
+	}
+	must(t, s.change(t, "[limiters.api]\nin-flight = 3\nmode = \"refuse\"\n"))
+	got := log.take()
+	for _, line := range []string{
+		`field=limiters.api.mode old=wait new=refuse`,
+		`field=limiters.api.rates[0] old="second: 40 per 1s" new=none`,
+	} {
+		if !strings.Contains(got, line) {
+			t.Errorf("%s\nlacks %s", got, line)
+		}
 	}
 }
 
@@ -217,23 +268,20 @@ func TestBrokenFile(t *testing.T) {
 	s := start(t, base, config.Logger(log.logger()))
 	old := s.File()
 	err := s.change(t, strings.Replace(base, "events = 100", "events = -1", 1)+"x = 1\n")
-	want := s.path + ":4:38: limiters.api.rates[0].events: -1 is not above 0 and at most 1e+12\n" +
+	text := s.path + ":4:38: limiters.api.rates[0].events: -1 is not above 0 and at most 1e+12\n" +
 		s.path + ":11:1: limiters.other.x: unknown field"
-	if err == nil || err.Error() != want {
-		t.Errorf("%v, want %s", err, want)
+	if err == nil || err.Error() != text {
+		t.Errorf("%v, want %s", err, text)
 	}
 	st := s.State()
-	if st.Failures != 1 || st.Error != want || st.ErrorAt.IsZero() || st.Reloads != 0 || s.File() != old {
+	if st.Failures != 1 || st.Error != text || st.ErrorAt.IsZero() || st.Reloads != 0 || s.File() != old {
 		t.Errorf("%+v", st)
 	}
-	if line := log.take(); !strings.HasPrefix(line,
-		`level=ERROR msg="file refused: the old one stays in force"`) ||
-		strings.Count(line, "\n") != 1 {
+	if line := log.take(); strings.Count(line, "\n") != 1 ||
+		!strings.HasPrefix(line, `level=ERROR msg="file refused: the old one stays in force"`) {
 		t.Error(line)
 	}
-	if s.limiter(t, "api").Stats().Limit.Rates[0].Events != 100 {
-		t.Error("the limit has changed")
-	}
+	want(t, "the limit", s.limiter(t, "api").Stats().Limit.Rates[0].Events, 100.)
 	must(t, s.change(t, base))
 	if st := s.State(); st.Error != "" || st.Failures != 1 || st.Reloads != 1 {
 		t.Errorf("%+v", st)
@@ -242,33 +290,23 @@ func TestBrokenFile(t *testing.T) {
 
 // TestReloadIsWhole: when a part, or a limiter, cannot follow, nothing changes at all.
 func TestReloadIsWhole(t *testing.T) {
-	commits, fails := 0, false
+	commits, answer := 0, error(nil)
 	s := start(t, base, config.With(part{commit: func(*config.File) { commits++ }}),
-		config.With(part{prepare: func(*config.File) error {
-			if fails {
-				return errors.New("it cannot")
-			}
-			return nil
-		}}))
-	api := s.limiter(t, "api")
-	must(t, api.Override("/held", &quotient.Limit{InFlight: 3}))
+		config.With(part{prepare: func() error { return answer }}))
+	must(t, s.limiter(t, "api").Override("/held", &quotient.Limit{InFlight: 3}))
 	keys := []string{"/x", "/y", "/held", "k"}
 	before := states(s.reg, keys)
-	changed := strings.NewReplacer("events = 100", "events = 40", "/x", "/y",
-		"[limiters.other]\nin-flight = 4", "[limiters.new]\ndeny = true",
-		"plans.paid", "plans.free").Replace(base)
-	refused := func(text, want string) {
+	changed := strings.NewReplacer("events = 100", "events = 40", "/x", "/y", "plans.paid", "plans.free",
+		"[limiters.other]\nin-flight = 4", "[limiters.new]\ndeny = true").Replace(base)
+	refused := func(text, why string) {
 		t.Helper()
-		if err := s.change(t, text); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v, want %s", err, want)
-		}
-		if now := states(s.reg, keys); !reflect.DeepEqual(now, before) || commits != 1 {
-			t.Errorf("%d commits\n%v\nwant\n%v", commits, now, before)
-		}
+		fails(t, s.change(t, text), why)
+		want(t, "what is in force", states(s.reg, keys), before)
+		want(t, "commits", commits, 1)
 	}
-	fails = true
+	answer = errors.New("it cannot")
 	refused(changed, "it cannot")
-	fails = false
+	answer = nil
 	// The last limiter by name fails, when all others have changed.
 	must(t, s.change(t, base+"[limiters.z]\nrates = ["+rate("a")+rate("b")+rate("c")+"]\n"))
 	commits, before = 1, states(s.reg, keys)
@@ -276,26 +314,22 @@ func TestReloadIsWhole(t *testing.T) {
 		"limiters.z: quotient: Limit.Rates[0].Unit: \"d\" is one more than the 3 units a limiter can count")
 }
 
-func rate(unit string) string { return `{ events = 1, per = "1s", unit = "` + unit + `" },` }
-
 // TestFixedSettings: what a limiter in force cannot change is refused, with the place and a way out.
 func TestFixedSettings(t *testing.T) {
 	s := start(t, base)
+	pool := func(more string) string {
+		return strings.Replace(base, "[pool]\nreplicas = 4", "[pool]\n"+more, 1)
+	}
 	for field, text := range map[string]string{
 		"limiters.other.max-keys":      base + "max-keys = 5\n",
 		"limiters.other.queue":         base + "queue = 5\n",
 		"limiters.other.queue-per-key": base + "queue-per-key = 5\n",
 		"limiters.other.policy":        base + "policy = \"tracking\"\n",
-		"pool.hold-down":               strings.Replace(base, "[pool]", "[pool]\nhold-down = \"1s\"", 1),
-		"pool.max-age": strings.Replace(base, "[pool]",
-			"[pool]\nsource = \"env:\"\nmax-age = \"1s\"", 1),
-		"pool.replicas": strings.Replace(base, "[pool]\nreplicas = 4",
-			"[pool]\nsource = \"env:\"\nreplicas = 5", 1),
+		"pool.hold-down":               pool("replicas = 4\nhold-down = \"1s\""),
+		"pool.max-age":                 pool("replicas = 4\nsource = \"env:\"\nmax-age = \"1s\""),
+		"pool.replicas":                pool("replicas = 5\nsource = \"env:\""),
 	} {
-		want := field + ": it is fixed while the limiter is in force (restart to change it)"
-		if err := s.change(t, text); err == nil || !strings.HasSuffix(err.Error(), want) {
-			t.Errorf("%v, want %s", err, want)
-		}
+		fails(t, s.change(t, text), field+": it is fixed while the limiter is in force (restart to change it)")
 	}
 	must(t, s.change(t, base+"mode = \"refuse\"\n[limiters.new]\nmax-keys = 5\nin-flight = 1\n"))
 	if l := s.File().Limiters; !l["other"].Refuse || s.limiter(t, "new").Stats().MaxKeys != 5 {
@@ -312,23 +346,18 @@ func TestOperatorsChange(t *testing.T) {
 	must(t, api.Override("/x", nil))
 	must(t, api.Override("/z", &quotient.Limit{InFlight: 1}))
 	api.SetDryRun(true)
-	want := []string{"api: limit, dry run, plan paid, override /x, override /z"}
-	if d := s.State().Differs; !reflect.DeepEqual(d, want) {
-		t.Errorf("%q, want %q", d, want)
-	}
+	all := []string{"api: limit, dry run, plan paid, override /x, override /z"}
+	want(t, "differs", s.State().Differs, all)
 	version := api.Stats().Version
 	must(t, s.change(t, base+"dry-run = true\n")) // of other
-	if d := s.State().Differs; !reflect.DeepEqual(d, want) || api.Stats().Version != version {
-		t.Errorf("%q, want %q: the section has not changed", d, want)
-	}
+	want(t, "differs, and the section has not changed", s.State().Differs, all)
+	want(t, "the version", api.Stats().Version, version)
 	must(t, s.change(t, strings.Replace(base, "events = 100", "events = 101", 1)))
 	if d := s.State().Differs; d != nil || api.Stats().DryRun || api.Stats().Overrides != 1 {
 		t.Errorf("%q: the section has changed", d)
 	}
 	s.reg.Remove("api")
-	if d := s.State().Differs; !reflect.DeepEqual(d, []string{"api: it is gone"}) {
-		t.Errorf("%q", d)
-	}
+	want(t, "differs", s.State().Differs, []string{"api: it is gone"})
 }
 
 // TestOperatorsPool: a size that was set by hand differs from the file, until its time is over.
@@ -336,83 +365,32 @@ func TestOperatorsPool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, base)
 		must(t, s.limiter(t, "api").SetPool(quotient.Pool{Replicas: 9}, time.Minute))
-		if d := s.State().Differs; !reflect.DeepEqual(d, []string{"api: pool"}) {
-			t.Errorf("%q", d)
-		}
+		want(t, "differs", s.State().Differs, []string{"api: pool"})
 		time.Sleep(time.Minute + time.Second)
 		synctest.Wait()
-		if d := s.State().Differs; d != nil {
-			t.Errorf("%q: the time is over", d)
-		}
+		want(t, "differs after the time", s.State().Differs, []string(nil))
 	})
 }
 
-// TestAdjustedPlaces: what a program has added to a file stands where it would belong.
-func TestAdjustedPlaces(t *testing.T) {
-	f, err := config.Parse("q.toml", []byte(base))
-	must(t, err)
-	_, err = config.New(f, &quotient.Registry{}, config.Adjust(func(f *config.File) error {
+// TestAdjust: flags go before each file that is read. What a program has added stands where it would belong.
+func TestAdjust(t *testing.T) {
+	s := start(t, base, config.Adjust(func(f *config.File) error { f.Pool.Replicas = 9; return nil }))
+	must(t, s.change(t, base+"dry-run = true\n"))
+	want(t, "replicas", s.limiter(t, "api").Stats().Pool.Replicas, 9)
+	want(t, "replicas of the file", s.File().Pool.Replicas, 9)
+	_, err := config.New(parse(t, base), &quotient.Registry{}, config.Adjust(func(f *config.File) error {
 		f.Limiters["api"].Overrides["a \"b\".c"] = quotient.Limit{InFlight: -1}
 		f.Limiters["api"].Plans["paid"] = quotient.Limit{InFlight: -1}
 		return nil
 	}))
-	want := `q.toml:6:13: limiters.api.plans.paid.in-flight: -1 is not between 0 and 1073741824
-q.toml:7:15: limiters.api.overrides."a \"b\".c".in-flight: -1 is not between 0 and 1073741824`
-	if err == nil || err.Error() != want {
-		t.Errorf("%v\nwant\n%s", err, want)
-	}
-}
-
-// TestChangesInWordsOfTheFile checks that a rate that goes, and a mode, are logged as the file spells them.
-func TestChangesInWordsOfTheFile(t *testing.T) {
-	const text = "[limiters.api]\nrates = [{ events = 5, per = \"1s\" }]\n"
-	var log logged
-	s := start(t, text, config.Logger(log.logger()))
-	must(t, s.change(t, "[limiters.api]\nin-flight = 3\nmode = \"refuse\"\n"))
-	got := log.take()
-	for _, want := range []string{
-		`field=limiters.api.mode old=wait new=refuse`,
-		`field=limiters.api.rates[0] old="second: 5 per 1s" new=none`,
-	} {
-		if !strings.Contains(got, want) {
-			t.Errorf("%s\nlacks %s", got, want)
-		}
-	}
-}
-
-// TestNamesOfRates: a rate is named by its period, unless another is.
-func TestNamesOfRates(t *testing.T) {
-	f, err := config.Parse("q.toml", []byte(`[limiters.api]
-rates = [
-  { events = 1, per = "1s" }, { events = 20, per = "1m" }, { events = 20, per = "60s", aligned = true },
-  { events = 90, per = "1h" }, { events = 99, per = "24h" }, { events = 9, per = "10s" },
-  { events = 1, per = "1s", unit = "tokens" }, { name = "", events = 100, per = "100s" },
-]`))
-	must(t, err)
-	var names []string
-	for _, r := range f.Limiters["api"].Limit.Rates {
-		names = append(names, r.Name)
-	}
-	want := []string{"second", "minute", "", "hour", "day", "10s", "second", ""}
-	if !slices.Equal(names, want) {
-		t.Errorf("%q, want %q", names, want)
-	}
-}
-
-// TestAdjust: flags go before each file that is read.
-func TestAdjust(t *testing.T) {
-	s := start(t, base, config.Adjust(func(f *config.File) error { f.Pool.Replicas = 9; return nil }))
-	must(t, s.change(t, base+"dry-run = true\n"))
-	if n := s.limiter(t, "api").Stats().Pool.Replicas; n != 9 || s.File().Pool.Replicas != 9 {
-		t.Errorf("%d replicas, want 9", n)
-	}
+	fails(t, err, `q.toml:6:13: limiters.api.plans.paid.in-flight: -1 is not between 0 and 1073741824
+q.toml:7:15: limiters.api.overrides."a \"b\".c".in-flight: -1 is not between 0 and 1073741824`)
 }
 
 // TestFileIsACopy: a program that changes its file after New changes nothing, also when a file without a path
 // is applied again.
 func TestFileIsACopy(t *testing.T) {
-	f, err := config.Parse("q.toml", []byte(base))
-	must(t, err)
+	f := parse(t, base)
 	var reg quotient.Registry
 	c, err := config.New(f, &reg)
 	must(t, err)
@@ -422,7 +400,49 @@ func TestFileIsACopy(t *testing.T) {
 	changed.Limit = quotient.Limit{Deny: true}
 	f.Limiters["api"] = changed
 	must(t, c.Reload())
-	if after := l.Stats().Limit; !reflect.DeepEqual(after, before) {
-		t.Errorf("the limit is %v, want %v", after, before)
+	want(t, "the limit", l.Stats().Limit, before)
+}
+
+// TestNamesOfRates: a rate is named by its period, unless another is.
+func TestNamesOfRates(t *testing.T) {
+	f := parse(t, `[limiters.api]
+rates = [
+  { events = 1, per = "1s" }, { events = 20, per = "1m" }, { events = 20, per = "60s", aligned = true },
+  { events = 90, per = "1h" }, { events = 99, per = "24h" }, { events = 9, per = "10s" },
+  { events = 1, per = "1s", unit = "tokens" }, { name = "", events = 100, per = "100s" },
+]`)
+	var names []string
+	for _, r := range f.Limiters["api"].Limit.Rates {
+		names = append(names, r.Name)
+	}
+	want(t, "names", names, []string{"second", "minute", "", "hour", "day", "10s", "second", ""})
+}
+
+// TestDocumentedFile: the file in the package's comment is valid, but for the unit that a proxy refuses, and
+// names every field. The files of testdata that pages show are valid.
+func TestDocumentedFile(t *testing.T) {
+	doc, err := os.ReadFile("doc.go")
+	must(t, err)
+	var text strings.Builder
+	for line := range strings.Lines(string(doc)) {
+		if code, ok := strings.CutPrefix(line, "//\t"); ok {
+			text.WriteString(code)
+		}
+	}
+	f, err := config.Parse("q.toml", []byte(text.String()))
+	if fails(t, err, `rates[3].unit: "tokens"`); f != nil || strings.Contains(fmt.Sprint(err), "\n") {
+		t.Fatalf("%v", err)
+	}
+	for _, of := range []any{config.Pool{}, config.Limiter{}, config.Proxy{}, config.TLS{}, config.JWT{},
+		config.Health{}, config.Timeouts{}, config.Max{}, config.Admin{}, config.Leases{}, config.Election{}} {
+		for name, v := range table(of) {
+			if _, nested := v.(map[string]any); !nested && !strings.Contains(text.String(), name) {
+				t.Errorf("%s is not in the comment", name)
+			}
+		}
+	}
+	for _, name := range []string{"quotient.toml", "library.toml"} {
+		_, err := config.Read("testdata/" + name)
+		must(t, err)
 	}
 }

@@ -145,8 +145,6 @@ func (d *differ) field(path string, f reflect.StructField, a, b reflect.Value) {
 		if a.Bool() != b.Bool() {
 			d.found = append(d.found, difference{inner(path, "mode"), mode(a.Bool()), mode(b.Bool())})
 		}
-	case f.Name == "H2C":
-		d.compare(inner(path, "h2c"), a, b)
 	default:
 		d.compare(inner(path, kebab(f.Name)), a, b)
 	}

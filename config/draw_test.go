@@ -2,28 +2,43 @@ package config_test
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"net/url"
+	"reflect"
 	"time"
 
+	"github.com/pelletier/go-toml/v2"
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/config"
 	"github.com/quotient-go/quotient/lease"
 	"pgregory.net/rapid"
 )
 
+func flip(t *rapid.T) bool { return rapid.Bool().Draw(t, "flip") }
+
+func pick[T any](t *rapid.T, from ...T) T { return rapid.SampledFrom(from).Draw(t, "one") }
+
+func count(t *rapid.T, least, most int) int { return rapid.IntRange(least, most).Draw(t, "number") }
+
+func some(t *rapid.T, least int, from ...string) []string {
+	return rapid.SliceOfNDistinct(rapid.SampledFrom(from), least, 3, rapid.ID).Draw(t, "names")
+}
+
+func span(t *rapid.T, least, most time.Duration) time.Duration {
+	return time.Duration(rapid.Int64Range(int64(least), int64(most)).Draw(t, "duration"))
+}
+
 // drawFile draws a valid file; with proxy it may have a section [proxy].
 func drawFile(t *rapid.T, proxy bool) *config.File {
 	f := &config.File{Pool: drawPool(t), Limiters: make(map[string]config.Limiter)}
-	for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"a", "b.c", "d_e", "f-0"}), 1, 3,
-		rapid.ID).
-		Draw(t, "limiters") {
-		f.Limiters[name] = drawLimiter(t, proxy)
+	for _, name := range some(t, 1, "a", "b.c", "d_e", "f-0") {
+		f.Limiters[name] = drawLimiter(t)
 	}
 	if proxy {
 		f.Proxy = drawProxy(t, f)
 	}
-	if rapid.Bool().Draw(t, "leases") {
+	if flip(t) {
 		f.Leases = drawLeases(t)
 	}
 	return f
@@ -31,104 +46,82 @@ func drawFile(t *rapid.T, proxy bool) *config.File {
 
 // drawDemand gives a limiter demand now and then, where there is a source that could carry it.
 func drawDemand(t *rapid.T, f *config.File) {
-	if l, ok := f.Limiters["a"]; ok && f.Pool.Source != "" && rapid.Bool().Draw(t, "demand") {
-		l.Demand = &config.Demand{
-			Keys:   rapid.IntRange(1, 10_000).Draw(t, "keys"),
-			MaxAge: drawDuration(t, time.Millisecond, time.Hour),
-		}
+	if l, ok := f.Limiters["a"]; ok && f.Pool.Source != "" && flip(t) {
+		l.Demand = &config.Demand{Keys: count(t, 1, 10_000), MaxAge: span(t, time.Millisecond, time.Hour)}
 		f.Limiters["a"] = l
 	}
 }
 
 func drawLeases(t *rapid.T) *config.Leases {
-	n := func(most int) int64 { return rapid.Int64Range(1, int64(most)).Draw(t, "number") }
 	l := &config.Leases{
-		Listen:     rapid.SampledFrom([]string{"127.0.0.1:8000", "a.test:80", "[::1]:0"}).Draw(t, "listen"),
-		Semaphores: make(map[string]lease.Semaphore),
-		KeepIdle:   drawDuration(t, 0, time.Hour), Grace: drawDuration(t, 0, time.Hour),
-		MaxPeers: int(n(1 << 20)),
+		Listen: pick(t, "127.0.0.1:8000", "a.test:80", "[::1]:0"), Semaphores: map[string]lease.Semaphore{},
+		KeepIdle: span(t, 0, time.Hour), Grace: span(t, 0, time.Hour), MaxPeers: count(t, 1, 1<<20),
 	}
-	for _, name := range rapid.SliceOfNDistinct(
-		rapid.SampledFrom([]string{"A", "/&", "is_acquired", "ä b.c", `"\n`}), 0, 3, rapid.ID).
-		Draw(t, "semaphores") {
-		l.Semaphores[name] = lease.Semaphore{Max: n(lease.MaxCount), Level: n(1 << 31)}
+	for _, name := range some(t, 0, "A", "/&", "is_acquired", "ä b.c", `"\n`) {
+		l.Semaphores[name] = lease.Semaphore{
+			Max: int64(count(t, 1, lease.MaxCount)), Level: int64(count(t, 0, 1<<31)),
+		}
 	}
-	if rapid.Bool().Draw(t, "election") {
+	if flip(t) {
 		l.Election = &config.Election{
-			Endpoints: []string{"10.0.0.5:2379", "https://a.test:2379"},
-			URL:       rapid.SampledFrom([]string{"", "http://10.0.0.7:8000"}).Draw(t, "url"),
-			Name:      "jobs", TTL: time.Duration(n(1000)+1) * time.Second, User: "me",
-			PasswordFile: "password",
+			Endpoints: []string{"10.0.0.5:2379", "https://a.test:2379"}, URL: pick(t, "", "http://10.0.0.7:8000"),
+			Name: "jobs", TTL: time.Duration(count(t, 2, 1000)) * time.Second, User: "me", PasswordFile: "password",
 		}
 	}
 	return l
 }
 
 func drawPool(t *rapid.T) config.Pool {
-	p := config.Pool{
-		Replicas: rapid.IntRange(1, 50).Draw(t, "replicas"), Weight: 1,
-		HoldDown: drawDuration(t, 0, time.Hour),
-	}
-	if rapid.Bool().Draw(t, "source") {
-		p.Source = rapid.SampledFrom([]string{"dns:web.test.", "file:replicas.json", "env:",
-			"redis:redis://a/0"}).Draw(t, "source")
-		p.Await = rapid.Bool().Draw(t, "await")
-		p.MaxAge = drawDuration(t, time.Second, time.Hour)
-		p.Replicas *= rapid.IntRange(0, 1).Draw(t, "sized")
-		if p.Replicas == 0 {
-			p.Await = true
-		}
-		p.Ordinal = rapid.IntRange(0, 9).Draw(t, "ordinal")
+	p := config.Pool{Replicas: count(t, 1, 50), Weight: 1, HoldDown: span(t, 0, time.Hour)}
+	if flip(t) {
+		p.Source = pick(t, "dns:web.test.", "file:replicas.json", "env:", "redis:redis://a/0")
+		p.Replicas *= count(t, 0, 1)
+		p.Await, p.MaxAge = p.Replicas == 0 || flip(t), span(t, time.Second, time.Hour)
+		p.Ordinal = count(t, 0, 9)
 		return p
 	}
-	p.Weight = rapid.IntRange(1, min(p.Replicas, 5)).Draw(t, "weight")
-	p.Ordinal = rapid.IntRange(0, p.Replicas-p.Weight+1).Draw(t, "ordinal")
+	p.Weight = count(t, 1, min(p.Replicas, 5))
+	p.Ordinal = count(t, 0, p.Replicas-p.Weight+1)
 	return p
 }
 
-func drawDuration(t *rapid.T, least, most time.Duration) time.Duration {
-	return time.Duration(rapid.Int64Range(int64(least), int64(most)).Draw(t, "duration"))
-}
-
-func drawLimiter(t *rapid.T, proxy bool) config.Limiter {
+func drawLimiter(t *rapid.T) config.Limiter {
 	l := config.Limiter{
-		Limit: drawLimit(t), DryRun: rapid.Bool().Draw(t, "dry run"), Refuse: rapid.Bool().Draw(t, "refuse"),
-		QueuePerKey: rapid.IntRange(0, 1000).Draw(t, "per key"),
-		Queue:       rapid.IntRange(0, 1000).Draw(t, "queue"),
-		MaxKeys:     rapid.IntRange(10, 1<<20).Draw(t, "max keys"), Policy: "fixed",
+		Limit: drawLimit(t), DryRun: flip(t), Refuse: flip(t), Policy: "fixed",
+		QueuePerKey: count(t, 0, 1000), Queue: count(t, 0, 1000), MaxKeys: count(t, 10, 1<<20),
 		Plans: drawLimits(t, "free", "paid", "x.y"), Overrides: drawLimits(t, "/", "/a b", `/"q"`, "/é/\\"),
 	}
-	if !l.Refuse && rapid.Bool().Draw(t, "bounded") {
-		l.MaxWait = drawDuration(t, 1, time.Hour)
+	if !l.Refuse && flip(t) {
+		l.MaxWait = span(t, 1, time.Hour)
 	}
-	if rapid.Bool().Draw(t, "tracking") {
-		l.Policy, l.BeyondShare = "tracking", rapid.Bool().Draw(t, "beyond")
+	if flip(t) {
+		l.Policy, l.BeyondShare = "tracking", flip(t)
 	}
 	return l
 }
 
 func drawLimits(t *rapid.T, names ...string) map[string]quotient.Limit {
-	var limits map[string]quotient.Limit
+	limits := make(map[string]quotient.Limit)
 	for _, name := range names {
-		if rapid.Bool().Draw(t, name) {
-			if limits == nil {
-				limits = make(map[string]quotient.Limit)
-			}
+		if flip(t) {
 			limits[name] = drawLimit(t)
 		}
+	}
+	if len(limits) == 0 {
+		return nil
 	}
 	return limits
 }
 
 // drawLimit draws a limit that limits something.
 func drawLimit(t *rapid.T) (l quotient.Limit) {
-	if rapid.IntRange(0, 9).Draw(t, "deny") == 0 {
+	if count(t, 0, 9) == 0 {
 		return quotient.Limit{Deny: true}
 	}
-	for i := range rapid.IntRange(0, 3).Draw(t, "rates") {
+	for i := range count(t, 0, 3) {
 		l.Rates = append(l.Rates, drawRate(t, i))
 	}
-	if l.InFlight = rapid.IntRange(0, 100).Draw(t, "in flight"); l.Rates == nil {
+	if l.InFlight = count(t, 0, 100); l.Rates == nil {
 		l.InFlight++
 	}
 	return l
@@ -136,59 +129,50 @@ func drawLimit(t *rapid.T) (l quotient.Limit) {
 
 func drawRate(t *rapid.T, i int) quotient.Rate {
 	r := quotient.Rate{
-		Events:  rapid.Float64Range(0.001, 1e6).Draw(t, "events"),
-		Per:     drawDuration(t, time.Second, time.Hour),
-		Aligned: rapid.Bool().Draw(t, "aligned"), NoTurns: rapid.Bool().Draw(t, "no turns"),
+		Events: rapid.Float64Range(0.001, 1e6).Draw(t, "events"), Per: span(t, time.Second, time.Hour),
+		Aligned: flip(t), NoTurns: flip(t), Name: pick(t, "", fmt.Sprintf("rate \"%d\"", i+10)),
 	}
-	if rapid.Bool().Draw(t, "whole") {
-		r.Events = float64(rapid.IntRange(1, 1000).Draw(t, "events"))
+	if flip(t) {
+		r.Events = float64(count(t, 1, 1000))
 	}
-	if rapid.Bool().Draw(t, "named") {
-		r.Name = fmt.Sprintf("rate \"%d\"", i+10)
-	}
-	if r.Counted = r.Aligned && rapid.Bool().Draw(t, "counted"); !r.Aligned {
-		r.Burst = rapid.IntRange(0, 3).Draw(t, "burst")
+	if r.Counted = r.Aligned && flip(t); !r.Aligned {
+		r.Burst = count(t, 0, 3)
 	}
 	return r
 }
 
 func drawProxy(t *rapid.T, f *config.File) *config.Proxy {
-	d := func() time.Duration { return drawDuration(t, 10*time.Millisecond, time.Hour) }
-	n := func(least, most int) int { return rapid.IntRange(least, most).Draw(t, "number") }
+	d := func() time.Duration { return span(t, 10*time.Millisecond, time.Hour) }
 	p := &config.Proxy{
-		Listen: rapid.SampledFrom([]string{"127.0.0.1:4040", ":80", "[::1]:0"}).Draw(t, "listen"),
-		Fields: rapid.SampledFrom([]string{"draft-11", "x-ratelimit", "off"}).Draw(t, "fields"),
-		H2C:    rapid.Bool().Draw(t, "h2c"),
-		Health: config.Health{Path: "/healthz?a=%20", Every: d(), Timeout: d(), Unhealthy: n(1, 9),
-			Healthy: n(1, 9)},
+		Listen: pick(t, "127.0.0.1:4040", ":80", "[::1]:0"), H2C: flip(t),
+		Fields: pick(t, "draft-11", "x-ratelimit", "off"),
+		Health: config.Health{
+			Path: "/healthz?a=%20", Every: d(), Timeout: d(), Unhealthy: count(t, 1, 9), Healthy: count(t, 1, 9),
+		},
 		Timeouts: config.Timeouts{
 			ReadHeader: d(), ReadBody: d(), Write: d(), Idle: d(), Dial: d(), ResponseHeader: d(),
 			Stream: d(), Shutdown: d(),
 		},
 		Max: config.Max{
-			HeaderBytes: n(1<<10, 1<<20), BodyBytes: int64(n(0, 1<<30)), Connections: n(1, 1e6),
-			Streams: n(1, 1000), Upstream: n(0, 9),
+			HeaderBytes: count(t, 1<<10, 1<<20), BodyBytes: int64(count(t, 0, 1<<30)),
+			Connections: count(t, 1, 1e6), Streams: count(t, 1, 1000), Upstream: count(t, 0, 9),
 		},
-		Admin: config.Admin{Listen: rapid.SampledFrom([]string{"127.0.0.1:4041", "off", "unix:admin.sock"}).
-			Draw(t, "admin")},
+		Admin: config.Admin{Listen: pick(t, "127.0.0.1:4041", "off", "unix:admin.sock")},
 	}
-	for i := range n(1, 3) {
-		p.Upstreams = append(p.Upstreams, &url.URL{
-			Scheme: rapid.SampledFrom([]string{"http", "https", "h2c"}).Draw(t, "scheme"),
-			Host:   fmt.Sprintf("a%d.test:80", i),
-		})
+	for i := range count(t, 1, 3) {
+		u := &url.URL{Scheme: pick(t, "http", "https", "h2c"), Host: fmt.Sprintf("a%d.test:80", i)}
+		p.Upstreams = append(p.Upstreams, u)
 	}
-	if rapid.Bool().Draw(t, "trusted") {
-		p.Trusted = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"),
-			netip.MustParsePrefix("2001:db8::/32")}
-		p.ProxyProtocol = rapid.Bool().Draw(t, "proxy protocol")
+	if flip(t) {
+		p.Trusted = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8::/32")}
+		p.ProxyProtocol = flip(t)
 	}
-	if rapid.Bool().Draw(t, "tls") {
+	if flip(t) {
 		p.TLS = &config.TLS{Cert: "cert.pem", Key: "key.pem", ClientCA: "ca.pem"}
 		p.JWT = &config.JWT{KeyFile: "jwt.pem", Issuer: "us", Audience: "them"}
 		p.Admin.TLS = &config.TLS{Cert: "a.pem", Key: "b.pem"}
-		p.Admin.TokenFile, p.Admin.ReadOnlyTokenFile, p.Admin.Hosts = "token", "readers",
-			[]string{"a.test", "b.test"}
+		p.Admin.TokenFile, p.Admin.ReadOnlyTokenFile = "token", "readers"
+		p.Admin.Hosts = []string{"a.test", "b.test"}
 	}
 	drawRules(t, f, p)
 	return p
@@ -196,25 +180,120 @@ func drawProxy(t *rapid.T, f *config.File) *config.Proxy {
 
 // drawRules draws a rule for each limiter, and a last one that is exempt.
 func drawRules(t *rapid.T, f *config.File, p *config.Proxy) {
-	keys := []config.Key{
-		{Kind: config.KeyPath}, {Kind: config.KeyClient}, {Kind: config.KeyHost},
-		{Kind: config.KeyHeader, Arg: "X-Key"},
-	}
+	header := config.Key{Kind: config.KeyHeader, Arg: "X-Key"}
 	for name := range f.Limiters {
-		r := config.Rule{
-			Pattern: "GET a.test/" + name + "/{x}/y%20z/", Limiter: name,
-			Key: rapid.SampledFrom(keys).Draw(t, "key"),
+		r := config.Rule{Pattern: "GET a.test/" + name + "/{x}/y%20z/", Limiter: name, Key: header}
+		if len(f.Limiters[name].Overrides) == 0 { // their keys may be anything
+			kind := pick(t, config.KeyPath, config.KeyClient, config.KeyHost)
+			r.Key = pick(t, header, config.Key{Kind: kind})
 		}
-		if len(f.Limiters[name].Overrides) > 0 {
-			r.Key = keys[3] // which may be anything
-		}
-		if p.JWT != nil && rapid.Bool().Draw(t, "plan") {
+		if p.JWT != nil && flip(t) {
 			r.Plan = config.Plan{Kind: config.PlanClaim, Arg: "plan"}
 		}
-		if p.Trusted != nil && rapid.Bool().Draw(t, "plan") {
+		if p.Trusted != nil && flip(t) {
 			r.Plan = config.Plan{Kind: config.PlanHeader, Arg: "X-Plan"}
 		}
 		p.Rules = append(p.Rules, r)
 	}
 	p.Rules = append(p.Rules, config.Rule{Pattern: "/", Key: config.Key{Kind: config.KeyPath}, Exempt: true})
+}
+
+// encode is the text of a file. What is as in a file that says nothing of it is left out, unless full.
+func encode(t fataler, f *config.File, full bool) string {
+	t.Helper()
+	all := table(*f)
+	if !full {
+		usual, err := config.Parse("q.toml", []byte(`limiters.a.deny = true
+proxy = { upstreams = ["http://a"], rules = [{ pattern = "/", limiter = "a" }] }
+leases = {}`))
+		must(t, err)
+		limiter := usual.Limiters["a"]
+		limiter.Limit, usual.Pool.Replicas = quotient.Limit{}, 0
+		for name := range f.Limiters {
+			usual.Limiters[name] = limiter
+		}
+		trim(all, table(*usual))
+	}
+	text, err := toml.Marshal(all)
+	must(t, err)
+	return string(text)
+}
+
+// trim takes out what two tables agree on.
+func trim(all, usual map[string]any) {
+	for name, v := range all {
+		inner, nested := v.(map[string]any)
+		u, known := usual[name].(map[string]any)
+		switch {
+		case nested && known:
+			trim(inner, u)
+		case reflect.DeepEqual(v, usual[name]):
+			delete(all, name)
+		}
+	}
+}
+
+// encoded is a value as a file spells it.
+func encoded(v reflect.Value) any {
+	switch x := v.Interface().(type) {
+	case quotient.Limit:
+		return table(x)
+	case fmt.Stringer:
+		return x.String()
+	case float64:
+		if x == float64(int64(x)) {
+			return int64(x)
+		}
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		return encoded(v.Elem())
+	case reflect.Struct:
+		return table(v.Interface())
+	case reflect.Map:
+		all := make(map[string]any)
+		for _, key := range v.MapKeys() {
+			all[key.String()] = encoded(v.MapIndex(key))
+		}
+		return all
+	case reflect.Slice:
+		all := make([]any, v.Len())
+		for i := range all {
+			all[i] = encoded(v.Index(i))
+		}
+		return all
+	}
+	return v.Interface()
+}
+
+// table is a struct as a file spells it.
+func table(of any) map[string]any {
+	all := make(map[string]any)
+	for field, v := range reflect.ValueOf(of).Fields() {
+		if field.IsExported() && !(v.Kind() == reflect.Pointer && v.IsNil()) {
+			all[config.Kebab(field.Name)] = encoded(v)
+		}
+	}
+	switch of := of.(type) {
+	case config.File:
+		delete(all, "path")
+		delete(all, "warnings")
+	case config.Limiter:
+		maps.Copy(all, table(of.Limit))
+		all["mode"] = map[bool]string{true: "refuse", false: "wait"}[of.Refuse]
+		all["ceiling"] = map[bool]string{true: "limit", false: "share"}[of.BeyondShare]
+		for _, name := range []string{"limit", "refuse", "beyond-share"} {
+			delete(all, name)
+		}
+	case quotient.Rate:
+		if of.Burst == 1 {
+			all["paced"] = true
+			delete(all, "burst")
+		}
+	case config.Rule:
+		if delete(all, "line"); of.Exempt {
+			return map[string]any{"pattern": of.Pattern, "exempt": true}
+		}
+	}
+	return all
 }

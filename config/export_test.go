@@ -21,3 +21,6 @@ func (c *Config) Every(d time.Duration) { c.every = d }
 
 // SourcePause is how long a source that has ended rests.
 const SourcePause = sourcePause
+
+// Kebab is how a file spells the name of a field.
+var Kebab = kebab

@@ -1,10 +1,13 @@
 package config_test
 
 import (
-	"maps"
+	"errors"
+	"os"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/config"
@@ -14,9 +17,9 @@ import (
 // TestPropertyRoundTrip: what is written is what is read.
 func TestPropertyRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		f := drawFile(t, rapid.Bool().Draw(t, "proxy"))
+		f := drawFile(t, flip(t))
 		drawDemand(t, f)
-		text := encode(f, rapid.Bool().Draw(t, "full"))
+		text := encode(t, f, flip(t))
 		got, err := config.Parse("q.toml", []byte(text))
 		if err != nil {
 			t.Fatalf("%v\n%s", err, text)
@@ -29,23 +32,43 @@ func TestPropertyRoundTrip(t *testing.T) {
 
 // bare is a file without the places of its values.
 func bare(f *config.File) config.File {
-	b := config.File{Pool: f.Pool, Limiters: f.Limiters}
+	b := config.File{Pool: f.Pool, Limiters: f.Limiters, Leases: f.Leases}
 	if f.Proxy != nil {
 		p := *f.Proxy
 		p.Rules = slices.Clone(p.Rules)
 		for i := range p.Rules {
 			p.Rules[i].Line = 0
 		}
-		if len(p.Trusted) == 0 {
-			p.Trusted = nil
-		}
-		if len(p.Admin.Hosts) == 0 {
-			p.Admin.Hosts = nil
-		}
 		b.Proxy = &p
 	}
-	b.Leases = f.Leases
 	return b
+}
+
+// adjusted is a file without a path, of which another's pool and limiters take the place.
+type adjusted struct {
+	*config.Config
+	reg  *quotient.Registry
+	next *config.File
+}
+
+func adjust(t fataler, f *config.File, opts ...config.Option) *adjusted {
+	t.Helper()
+	a := &adjusted{reg: &quotient.Registry{}}
+	opts = append(opts, config.Adjust(func(f *config.File) error {
+		if a.next != nil {
+			f.Pool, f.Limiters = a.next.Pool, a.next.Limiters
+		}
+		return nil
+	}))
+	var err error
+	a.Config, err = config.New(f, a.reg, opts...)
+	must(t, err)
+	return a
+}
+
+func (a *adjusted) put(f *config.File) error {
+	a.next = f
+	return a.Reload()
 }
 
 // state is what a limiter is set to.
@@ -79,9 +102,17 @@ func states(reg *quotient.Registry, keys []string) map[string]state {
 	return all
 }
 
+// afresh is what the limiters of a file are set to at its start.
+func afresh(t fataler, f *config.File, keys []string) map[string]state {
+	t.Helper()
+	var reg quotient.Registry
+	_, err := config.New(f, &reg)
+	must(t, err)
+	return states(&reg, keys)
+}
+
 // allowed is b with what a limiter of a cannot change.
 func allowed(a, b *config.File) *config.File {
-	b.Pool.HoldDown, b.Pool.MaxAge, b.Pool.Await = a.Pool.HoldDown, a.Pool.MaxAge, a.Pool.Await
 	for name, l := range b.Limiters {
 		if was, ok := a.Limiters[name]; ok {
 			l.MaxKeys, l.Queue, l.QueuePerKey = was.MaxKeys, was.Queue, was.QueuePerKey
@@ -98,36 +129,22 @@ func TestPropertyReload(t *testing.T) {
 	keys := []string{"/", "/a b", `/"q"`, "/é/\\", "by hand"}
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := drawFile(t, false), drawFile(t, false)
-		a.Pool.Source, b.Pool.Source = "", ""
-		a.Pool = config.Pool{Replicas: a.Pool.Replicas + 5, Ordinal: min(a.Pool.Ordinal, 3), Weight: 1}
-		b.Pool = config.Pool{Replicas: b.Pool.Replicas + 5, Ordinal: min(b.Pool.Ordinal, 3), Weight: 1}
-		b = allowed(a, b)
-		changing := &config.File{}
-		var reg, fresh quotient.Registry
-		c, err := config.New(a, &reg, config.Adjust(func(f *config.File) error {
-			if changing.Limiters != nil {
-				f.Limiters, f.Pool = maps.Clone(changing.Limiters), changing.Pool
-			}
-			return nil
-		}))
-		if err != nil {
-			t.Fatal(err)
+		for _, f := range []*config.File{a, b} {
+			f.Pool = config.Pool{Replicas: f.Pool.Replicas + 5, Ordinal: min(f.Pool.Ordinal, 3), Weight: 1}
 		}
+		b = allowed(a, b)
+		c := adjust(t, a)
 		if d := c.State().Differs; d != nil {
 			t.Fatalf("differs at first: %v", d)
 		}
-		for name, l := range reg.All() {
+		for name, l := range c.reg.All() {
 			if next, ok := b.Limiters[name]; ok && !reflect.DeepEqual(next, a.Limiters[name]) {
 				must(t, l.Override("by hand", &quotient.Limit{Deny: true}))
 				must(t, l.SetPlan("by.hand", &quotient.Limit{InFlight: 3}))
 			}
 		}
-		changing.Limiters, changing.Pool = b.Limiters, b.Pool
-		must(t, c.Reload())
-		if _, err := config.New(b, &fresh); err != nil {
-			t.Fatal(err)
-		}
-		if got, want := states(&reg, keys), states(&fresh, keys); !reflect.DeepEqual(got, want) {
+		must(t, c.put(b))
+		if got, want := states(c.reg, keys), afresh(t, b, keys); !reflect.DeepEqual(got, want) {
 			t.Fatalf("%+v\nwant\n%+v", got, want)
 		}
 		if d := c.State().Differs; d != nil {
@@ -136,13 +153,147 @@ func TestPropertyReload(t *testing.T) {
 	})
 }
 
-type fataler interface {
-	Helper()
-	Fatal(...any)
+// FuzzReload checks that to go from one text to another ends where starting with the other would, or is
+// refused and changes nothing.
+func FuzzReload(f *testing.F) {
+	const a = "[limiters.a]\n"
+	for _, row := range [][2]string{
+		{base, strings.NewReplacer("100", "40", "/x", "/y", "paid", "free", "other", "third").Replace(base)},
+		{base, base + "max-keys = 7\n"},
+		{base, base + "[limiters.api.plans.u]\nrates = [" + rate("a") + "]\n"},
+		{a + "deny=true\nqueue=1\n", a + "deny=true\nqueue=2\noverrides.k.in-flight=1\n"},
+		{a + "in-flight = 1\n", a + "rates = [{events=1,per=\"1s\"}]\n"},
+		{a + "max-keys=4\noverrides.x.deny=true\noverrides.y.deny=true\n",
+			a + "max-keys=4\noverrides.z.in-flight=1\noverrides.y.in-flight=2\n"},
+		{a + "plans.a.deny=true\nplans.b.in-flight=1\n", a + "plans.b.in-flight=2\nplans.c.deny=true\n"},
+		{"[pool]\nreplicas=5\nordinal=2\n" + a + "deny=true\n",
+			"[pool]\nreplicas=7\nweight=2\n" + a + "deny=true\n[limiters.b]\nin-flight=3\n"},
+		{a + "rates=[" + rate("a") + rate("b") + rate("c") + "]\n",
+			a + "rates=[" + rate("d") + "]\n[limiters.\"0\"]\ndeny=true\n"},
+	} {
+		f.Add(row[0], row[1])
+	}
+	f.Fuzz(func(t *testing.T, from, to string) {
+		a, b := small(from), small(to)
+		if a == nil || b == nil {
+			return
+		}
+		keys := slices.Concat(keysOf(a), keysOf(b))
+		c := adjust(t, a)
+		want := states(c.reg, keys)
+		if c.put(b) == nil {
+			want = afresh(t, b, keys)
+		}
+		if got := states(c.reg, keys); !reflect.DeepEqual(got, want) {
+			t.Fatalf("%+v\nwant\n%+v", got, want)
+		}
+	})
 }
 
-func must(t fataler, err error) {
-	if t.Helper(); err != nil {
-		t.Fatal(err)
+// small is the file of a text, without source and proxy; nil if there is none.
+func small(text string) *config.File {
+	f, err := config.Parse("q.toml", []byte(text))
+	if err != nil || f.Proxy != nil || f.Pool.Source != "" || len(f.Limiters) > 10 {
+		return nil
+	}
+	smaller(f)
+	return f
+}
+
+// keysOf are the keys that a file has overrides of.
+func keysOf(f *config.File) (keys []string) {
+	for _, l := range f.Limiters {
+		for key := range l.Overrides {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// FuzzParse checks that no text panics, that each error stands at a place of the text, and that what is
+// accepted can be put in force.
+func FuzzParse(f *testing.F) {
+	for _, name := range []string{"testdata/quotient.toml", "testdata/library.toml"} {
+		text, err := os.ReadFile(name)
+		must(f, err)
+		f.Add(string(text))
+	}
+	const a = "[limiters.a]\n"
+	for _, text := range []string{
+		"", "a = [[[[[[[[1]]]]]]]]", "[limiters.a", "0000000.\"é😀",
+		"[limiters.\"é😀\"]\nin-flight = \"é\"\n",
+		"limiters.a.in-flight = 1\nlimiters.\"b\\\"c\".deny = true\n",
+		"limiters = { a = { in-flight = 1, plans = { p = { deny = true } } } }",
+		"[[limiters.a.rates]]\nevents = 1\nper = \"1s\"\n[[limiters.a.rates]]\nevents = 1\nper = \"1m\"\n" +
+			"[limiters.a.plans.p]\n[[limiters.a.plans.p.rates]]\nevents = 0\n",
+		"[limiters.a]\r\nin-flight = 1\r\nx = 1\r\n",
+		a + "max-wait = 1979-05-27T07:32:00Z\nin-flight = 07:32:00\n",
+		a + "in-flight = 1\npolicy = \"\"\"\nfixed\"\"\"\n",
+		a + "in-flight = 1\noverrides.\"a.b[0]\".deny = true\noverrides.'x\"'.in-flight = -1\n",
+		a + `rates = [{events=inf,per="1s"},{events=-nan,per="9223372036854775807ns"},{events=1e400,per="1s"}]`,
+		"[pool]\nreplicas = 9223372036854775807\n" + a + "max-keys = 1\nin-flight = 1073741824\n" +
+			`rates = [{events=1e12,per="1s",burst=1099511627776}]`,
+		a + "in-flight = 1\n[proxy]\nupstreams = [\"http://[::1]:80\", \"http://%zz\"]\n[[proxy.rules]]\n" +
+			"pattern = \"GET h.test/{a}/{b...}\"\nlimiter = \"a\"\n[[proxy.rules]]\npattern = \"/{$}\"\n" +
+			"limiter = \"a\"\n[[proxy.rules]]\npattern = \"/\"\nexempt = true\n",
+		"[leases]\ngrace = \"1h 30m\"\n[leases.semaphores]\nA = 1\n[leases.election]\nendpoints = [\"a:1\"]\n",
+		"litter_collection_interval = \"5min\"\n[semaphores]\nA = 1\nB = { max = 5, level = 2 }\n" +
+			"[semaphores.\"/&\"]\nmax = 0\n[logging.gelf]\nport = 1\n",
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, parse := range []func(string, []byte) (*config.File, error){config.Parse, config.ParseAny} {
+			parsed(t, text, parse)
+		}
+	})
+}
+
+// parsed holds for one text and one way to read it.
+func parsed(t *testing.T, text string, parse func(string, []byte) (*config.File, error)) {
+	t.Helper()
+	file, err := parse("q.toml", []byte(text))
+	if err != nil {
+		inside(t, text, err)
+		return
+	}
+	file.Pool.Source, file.Pool.Replicas = "", max(file.Pool.Replicas, 1) // no name is looked up
+	file.Pool.Ordinal, file.Pool.Await, file.Pool.MaxAge = 0, false, 0
+	smaller(file)
+	c, err := config.New(file, &quotient.Registry{})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	if d := c.State().Differs; d != nil {
+		t.Fatalf("%v\n%s", d, text)
+	}
+	if file.Leases != nil {
+		must(t, file.Leases.Config().Validate())
+	}
+}
+
+// smaller bounds the memory that a limiter may take at its start.
+func smaller(f *config.File) {
+	for name, l := range f.Limiters {
+		l.MaxKeys = min(l.MaxKeys, 4096)
+		if len(l.Overrides) <= l.MaxKeys/2 {
+			f.Limiters[name] = l
+		}
+	}
+}
+
+// inside requires that all errors stand in the text.
+func inside(t *testing.T, text string, err error) {
+	t.Helper()
+	var all config.Errors
+	if !errors.As(err, &all) || len(all) == 0 || len(all) > 20 {
+		t.Fatalf("%T of %d: %v", err, len(all), err)
+	}
+	lines := strings.Split(text, "\n")
+	for _, e := range all {
+		if e.Line < 1 || e.Line > len(lines) || e.Column < 1 || e.File != "q.toml" || e.Text == "" ||
+			e.Column > utf8.RuneCountInString(lines[e.Line-1])+1 {
+			t.Fatalf("%q: %+v", text, e)
+		}
 	}
 }

@@ -15,12 +15,14 @@ const maxFile = 1 << 20
 
 // Read reads a file of at most 1 MiB and checks it. If the text has mistakes, the error is an Errors with all
 // of them, up to 20. Names of files in it are relative to its folder.
-func Read(path string) (*File, error) {
+func Read(path string) (*File, error) { return readBy(Parse, path) }
+
+func readBy(parse func(string, []byte) (*File, error), path string) (*File, error) {
 	text, err := readWhole(path)
 	if err != nil {
 		return nil, err
 	}
-	f, err := Parse(path, text)
+	f, err := parse(path, text)
 	if err != nil {
 		return nil, err
 	}
@@ -53,32 +55,29 @@ func readWhole(path string) ([]byte, error) {
 // Parse is Read for a text. Errors have the name as their file. The File has no Path: Config.Watch does not
 // follow it.
 func Parse(name string, text []byte) (*File, error) {
-	r := &report{name: name}
-	f := parse(r, bytes.Clone(text))
-	if f != nil {
+	return parseBy((*File).read, &report{name: name}, text)
+}
+
+// parseBy is Parse with what reads the tables.
+func parseBy(read func(*File, value, string), r *report, text []byte) (*File, error) {
+	all := toTables(r, bytes.Clone(text))
+	f := &File{
+		Pool: defaultPool(), Limiters: make(map[string]Limiter), places: r.places, name: r.name,
+		sum: sha256.Sum256(text),
+	}
+	if len(r.errs) == 0 { // else it is no TOML
+		read(f, value{r, "", all}, filepath.Dir(r.name))
+		if _, said := r.places.keys["pool.replicas"]; !said && f.Pool.Source == "" {
+			f.Pool.Replicas = 1
+		}
 		r.kinds = len(r.errs)
 		f.check(r)
 	}
 	if err := r.err(); err != nil {
 		return nil, err
 	}
-	f.sum = sha256.Sum256(text)
+	f.Warnings = sorted(r.warnings)
 	return f, nil
-}
-
-// parse returns the settings of a text, with all defaults. A value of the wrong kind is noted; nil for text that is not
-// TOML.
-func parse(r *report, text []byte) *File {
-	all := toTables(r, text)
-	if len(r.errs) > 0 {
-		return nil
-	}
-	f := &File{Pool: defaultPool(), Limiters: make(map[string]Limiter), places: r.places, name: r.name}
-	f.read(value{r, "", all}, filepath.Dir(r.name))
-	if _, said := r.places.keys["pool.replicas"]; !said && f.Pool.Source == "" {
-		f.Pool.Replicas = 1
-	}
-	return f
 }
 
 // toTables reads a text into tables, and finds its places. Mistakes in its TOML are noted.
@@ -110,9 +109,12 @@ func (f *File) check(r *report) {
 	}
 }
 
+// report collects what is wrong with a file that was read.
+func (f *File) report() *report { return &report{name: f.name, places: f.places} }
+
 // checked is check for a File that a program has made or changed.
 func (f *File) checked() error {
-	r := &report{name: f.name, places: f.places}
+	r := f.report()
 	f.check(r)
 	return r.err()
 }

@@ -60,7 +60,7 @@ func (c *Config) sourceOf(old, f *File) (src quotient.Source, carries bool, err 
 	for _, name := range slices.Sorted(maps.Keys(f.Limiters)) {
 		if f.Limiters[name].Demand != nil && !carries {
 			discard(src)
-			r := &report{name: f.name, places: f.places}
+			r := f.report()
 			r.hinted(inner(inner("limiters", name), "demand"), "such as gossip",
 				"the pool.source does not carry what replicas say")
 			return nil, false, r.err()
@@ -75,7 +75,7 @@ func (c *Config) source(f *File) (src quotient.Source, carries bool, err error) 
 	open, ok := c.sources[scheme]
 	if !ok {
 		known := slices.Sorted(maps.Keys(c.sources))
-		r := &report{name: f.name, places: f.places}
+		r := f.report()
 		r.hinted("pool.source", didYouMean(scheme, known), "%s is not one of %s", clip(scheme), joined(known))
 		return nil, false, r.err()
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/config"
+	"github.com/quotient-go/quotient/internal/carried"
 )
 
 // pool is a source of a test: it reports a size, and counts its Watches.
@@ -57,76 +58,60 @@ func source(name string) string {
 	return "[pool]\nsource = \"test:" + name + "\"\n" + text
 }
 
-// adjusted is a File without a path, whose section [pool] is that of another text when it is read again.
-type adjusted struct {
-	*config.Config
-	reg  *quotient.Registry
-	next *config.File
-}
-
-func adjust(t *testing.T, text string, opts ...config.Option) *adjusted {
-	t.Helper()
-	f, err := config.Parse("q.toml", []byte(text))
-	must(t, err)
-	a := &adjusted{reg: &quotient.Registry{}}
-	opts = append(opts, config.Adjust(func(f *config.File) error {
-		if a.next != nil {
-			f.Pool = a.next.Pool
-		}
-		return nil
-	}))
-	a.Config, err = config.New(f, a.reg, opts...)
-	must(t, err)
-	return a
-}
-
+// change puts the text of another file in force.
 func (a *adjusted) change(t *testing.T, text string) error {
 	t.Helper()
-	f, err := config.Parse("q.toml", []byte(text))
-	must(t, err)
-	a.next = f
-	err = a.Reload()
-	synctest.Wait()
-	return err
+	defer synctest.Wait()
+	return a.put(parse(t, text))
 }
 
 func (a *adjusted) wantReplicas(t *testing.T, n int) {
 	t.Helper()
 	synctest.Wait()
 	l, _ := a.reg.Get("api")
-	if got := l.Stats().Pool.Replicas; got != n {
-		t.Errorf("%d replicas, want %d", got, n)
+	want(t, "replicas", l.Stats().Pool.Replicas, n)
+}
+
+// watch watches until stop is called, which waits for the end.
+func (a *adjusted) watch(t *testing.T) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- a.Watch(ctx) }()
+	synctest.Wait()
+	return func() {
+		t.Helper()
+		cancel()
+		must(t, <-done)
 	}
 }
 
 // TestSourceIsFollowed: the source of the file is followed while Watch runs, another takes its place, and
-// without one the size of the file counts.
+// without one the size of the file counts. The ordinal of the file goes with what the source counts.
 func TestSourceIsFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := pools{"a": {size: 10}, "b": {size: 20}}
-		a := adjust(t, source("a"), p.option())
+		a := adjust(t, parse(t, source("a")), p.option())
 		a.wantReplicas(t, 4)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- a.Watch(ctx) }()
+		stop := a.watch(t)
 		a.wantReplicas(t, 10)
 		must(t, a.change(t, source("b")))
 		a.wantReplicas(t, 20)
-		if p["a"].ended.Load() != 1 {
-			t.Error("a is still watched")
-		}
+		want(t, "watches of a that have ended", p["a"].ended.Load(), int32(1))
 		must(t, a.change(t, source("b")))
-		if n := p["b"].begun.Load(); n != 1 {
-			t.Errorf("b was watched %d times, want once: it has not changed", n)
-		}
+		want(t, "watches of b, which has not changed", p["b"].begun.Load(), int32(1))
 		must(t, a.change(t, source("")))
 		a.wantReplicas(t, 4)
 		must(t, a.change(t, strings.Replace(source(""), "replicas = 4", "replicas = 5", 1)))
 		a.wantReplicas(t, 5)
 		must(t, a.change(t, strings.Replace(source(""), "replicas = 4", "replicas = 6\nordinal = 6", 1)))
 		a.wantReplicas(t, 6)
-		cancel()
-		must(t, <-done)
+		must(t, a.change(t, strings.Replace(source("a"), "replicas", "ordinal = 3\nreplicas", 1)))
+		a.wantReplicas(t, 10)
+		l, _ := a.reg.Get("api")
+		if p := l.Stats().Pool; p.Ordinal != 3 || !p.Fixed {
+			t.Errorf("%+v", p)
+		}
+		stop()
 		for name, p := range p {
 			if p.begun.Load() != p.ended.Load() || p.closedUnasked.Load() != 0 {
 				t.Errorf("%s: %d begun, %d ended", name, p.begun.Load(), p.ended.Load())
@@ -141,26 +126,17 @@ func TestSourceIsWatchedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log logged
 		p := pools{"a": {fails: errors.New("gone")}}
-		a := adjust(t, source("a"), p.option(), config.Logger(log.logger()))
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- a.Watch(ctx) }()
+		a := adjust(t, parse(t, source("a")), p.option(), config.Logger(log.logger()))
+		stop := a.watch(t)
 		time.Sleep(config.SourcePause*2 + time.Second)
 		synctest.Wait()
-		if n := p["a"].begun.Load(); n != 3 {
-			t.Errorf("watched %d times in two pauses, want 3", n)
-		}
-		cancel()
-		must(t, <-done)
-		if n := strings.Count(log.take(), "has ended"); n != 3 {
-			t.Errorf("%d lines, want 3", n)
-		}
+		want(t, "watches in two pauses", p["a"].begun.Load(), int32(3))
+		stop()
+		want(t, "lines", strings.Count(log.take(), "has ended"), 3)
 		p["a"].fails, p["a"].size = nil, 7
-		ctx, cancel = context.WithCancel(t.Context())
-		go func() { done <- a.Watch(ctx) }()
+		stop = a.watch(t)
 		a.wantReplicas(t, 7)
-		cancel()
-		must(t, <-done)
+		stop()
 	})
 }
 
@@ -169,106 +145,125 @@ func TestSourceIsWatchedAgain(t *testing.T) {
 func TestSourceThatIsNotNeeded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := pools{"a": {size: 10}, "b": {size: 20}, "c": {size: 30}}
-		refuse := false
-		a := adjust(t, source("a"), p.option(), config.With(part{prepare: func(*config.File) error {
-			if refuse {
-				return errors.New("no")
-			}
-			return nil
-		}}))
-		refuse = true
-		if err := a.change(t, source("b")); err == nil || p["b"].closedUnasked.Load() != 1 {
-			t.Errorf("%v, b closed %d times", err, p["b"].closedUnasked.Load())
+		answer := error(nil)
+		a := adjust(t, parse(t, source("a")), p.option(),
+			config.With(part{prepare: func() error { return answer }}))
+		closed := func(name string) {
+			t.Helper()
+			want(t, "how often "+name+" was closed", p[name].closedUnasked.Load(), int32(1))
 		}
-		refuse = false
+		answer = errors.New("no")
+		fails(t, a.change(t, source("b")), "no")
+		closed("b")
+		answer = nil
 		must(t, a.change(t, source("c")))
-		if n := p["a"].closedUnasked.Load(); n != 1 {
-			t.Errorf("a was closed %d times, want once", n)
-		}
-		err := a.change(t, strings.Replace(source("x"), "replicas", "ordinal = 2\nreplicas", 1))
-		if err == nil || err.Error() != "q.toml:2:10: pool.source: there is no pool x" {
-			t.Error(err)
-		}
+		closed("a")
+		fails(t, a.change(t, strings.Replace(source("x"), "replicas", "ordinal = 2\nreplicas", 1)),
+			"q.toml:2:10: pool.source: there is no pool x")
 		must(t, a.change(t, source("")))
-		if n := p["c"].closedUnasked.Load(); n != 1 {
-			t.Errorf("c was closed %d times, want once", n)
-		}
+		closed("c")
 		a.wantReplicas(t, 4)
 	})
 }
 
-func TestUnknownScheme(t *testing.T) {
-	f, err := config.Parse("q.toml", []byte(strings.Replace(source("x"), "test:", "tset:", 1)))
-	must(t, err)
-	_, err = config.New(f, &quotient.Registry{}, pools{}.option())
-	if err == nil ||
-		err.Error() !=
-			`q.toml:2:10: pool.source: "tset" is not one of dns, env, file, test (did you mean test?)` {
-		t.Error(err)
-	}
-}
-
-// TestBuiltInSources: dns, file and env need no option, and env takes no argument.
-func TestBuiltInSources(t *testing.T) {
-	for spec, want := range map[string]string{
+// TestSchemes: dns, file and env need no option, and env takes no argument.
+func TestSchemes(t *testing.T) {
+	for spec, text := range map[string]string{
 		"dns:web.test.?uncapped": "", "file:replicas": "", "env:": "",
-		"env:x": `q.toml:2:10: pool.source: "x" behind env: it takes no argument`,
+		"env:x":  `q.toml:2:10: pool.source: "x" behind env: it takes no argument`,
+		"tset:x": `q.toml:2:10: pool.source: "tset" is not one of dns, env, file, test (did you mean test?)`,
 	} {
-		f, err := config.Parse("q.toml", []byte(strings.Replace(source("x"), "test:x", spec, 1)))
-		must(t, err)
-		got := ""
-		if _, err := config.New(f, &quotient.Registry{}); err != nil {
-			got = err.Error()
-		}
-		if got != want {
-			t.Errorf("%s: %s, want %s", spec, got, want)
+		f := parse(t, strings.Replace(source("x"), "test:x", spec, 1))
+		if _, err := config.New(f, &quotient.Registry{}, pools{}.option()); text != "" {
+			fails(t, err, text)
+		} else {
+			must(t, err)
 		}
 	}
-}
-
-// TestFixedOrdinal: the ordinal of the file goes with what the source counts.
-func TestFixedOrdinal(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := adjust(t, strings.Replace(source("a"), "replicas", "ordinal = 3\nreplicas", 1),
-			pools{"a": {size: 10}}.option())
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- a.Watch(ctx) }()
-		a.wantReplicas(t, 10)
-		l, _ := a.reg.Get("api")
-		if p := l.Stats().Pool; p.Ordinal != 3 || !p.Fixed {
-			t.Errorf("%+v", p)
-		}
-		cancel()
-		must(t, <-done)
-	})
 }
 
 // TestSecretsAreNotLogged: a source may be a URL with a password, and its change is logged.
 func TestSecretsAreNotLogged(t *testing.T) {
-	for source, want := range map[string]string{
+	for source, text := range map[string]string{
 		"redis://user:secret@h:1/0?fleet=a": "redis://…@h:1/0?fleet=a",
 		"redis:user:secr@et@h:1":            "redis:…@h:1",
 		"etcd://:secret@a:1,b:2":            "etcd://…@a:1,b:2",
 		"dns:proxies.internal.":             "dns:proxies.internal.",
 		"":                                  "",
 	} {
-		if got := (config.Pool{Source: source}).Redacted(); got != want {
-			t.Errorf("%s: got %s, want %s", source, got, want)
-		}
+		want(t, source, (config.Pool{Source: source}).Redacted(), text)
 	}
 	var log logged
-	p := &pool{size: 1}
 	redis := config.WithSources(config.Sources{"redis": func(string) (quotient.Source, error) {
-		return p, nil
+		return &pool{size: 1}, nil
 	}})
 	with := func(host string) string {
-		return "[pool]\nsource = \"redis://user:secret@" + host +
-			"\"\nreplicas = 4\n[limiters.api]\nin-flight = 100\n"
+		return strings.Replace(source("x"), "test:x", "redis://user:secret@"+host, 1)
 	}
 	s := start(t, with("a"), config.Logger(log.logger()), redis)
 	must(t, s.change(t, with("b")))
 	if text := log.take(); strings.Contains(text, "secret") || !strings.Contains(text, "redis://…@b") {
 		t.Error(text)
+	}
+}
+
+// gossips has a source gossip: that carries what replicas say.
+func gossips() config.Option {
+	return config.WithSources(config.Sources{"gossip": func(string) (quotient.Source, error) {
+		return &carried.Source{Replicas: 4, Every: time.Second, Others: quotient.Terms{3, 700}}, nil
+	}})
+}
+
+const lends = "[pool]\nsource = \"gossip:\"\nhold-down = \"0s\"\n[limiters.api]\nin-flight = 100\n"
+
+// TestDemand: a limiter with demand has what the source carries, by default and as the file says.
+func TestDemand(t *testing.T) {
+	for text, maxAge := range map[string]time.Duration{
+		"demand = {}":                   2 * time.Second,
+		"demand = { max-age = \"5s\" }": 5 * time.Second,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			a := adjust(t, parse(t, lends+text+"\n[limiters.plain]\nin-flight = 1\n"), gossips())
+			stop := a.watch(t)
+			for name, age := range map[string]time.Duration{"api": maxAge, "plain": 0} {
+				l, _ := a.reg.Get(name)
+				if s := l.Stats(); s.Demand.MaxAge != age || (s.Fleet.Admitted == 700) != (age > 0) {
+					t.Errorf("%s: %+v, %+v", name, s.Demand, s.Fleet)
+				}
+			}
+			stop()
+		})
+	}
+}
+
+// TestDemandWantsACarrier: a source that does not carry what replicas say is refused beside demand, at the
+// start, later, and in a limiter that comes later.
+func TestDemandWantsACarrier(t *testing.T) {
+	const text = ".demand: the pool.source does not carry what replicas say (such as gossip)"
+	demand := lends + "demand = {}\n"
+	env := strings.Replace(demand, "gossip:", "env:", 1)
+	_, err := config.New(parse(t, env), new(quotient.Registry))
+	fails(t, err, "limiters.api"+text)
+	synctest.Test(t, func(t *testing.T) {
+		a := adjust(t, parse(t, demand), gossips())
+		fails(t, a.change(t, env), "limiters.api"+text)
+		must(t, a.change(t, demand))
+	})
+	late := strings.Replace(base, "[pool]", "[pool]\nsource = \"env:\"", 1)
+	fails(t, start(t, base, gossips()).change(t, late+"[limiters.late]\nin-flight = 1\ndemand = {}\n"),
+		"limiters.late"+text)
+}
+
+// TestDemandIsFixed: the demand of a limiter in force does not change.
+func TestDemandIsFixed(t *testing.T) {
+	gossip := strings.Replace(base, "[pool]", "[pool]\nsource = \"gossip:\"", 1)
+	s := start(t, gossip+"demand = { keys = 5 }\n", gossips())
+	for _, text := range []string{"", "demand = { keys = 6 }\n", "demand = { keys = 5, max-age = \"1s\" }\n"} {
+		fails(t, s.change(t, gossip+text),
+			"limiters.other.demand: it is fixed while the limiter is in force (restart to change it)")
+	}
+	must(t, s.change(t, gossip+"demand = { keys = 5 }\n[limiters.late]\nin-flight = 1\ndemand = { keys = 7 }\n"))
+	if d := s.File().Limiters["late"].Demand; d == nil || d.Keys != 7 {
+		t.Errorf("late: %+v", d)
 	}
 }

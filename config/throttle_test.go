@@ -1,16 +1,13 @@
 package config_test
 
 import (
-	"context"
 	"errors"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/config"
 	"github.com/quotient-go/quotient/lease"
 )
@@ -19,50 +16,39 @@ import (
 func TestThrottle(t *testing.T) {
 	f, err := config.ReadAny("testdata/throttle.toml")
 	must(t, err)
-	want := lease.Config{
+	want(t, "the leases", f.Leases.Config(), lease.Config{
 		Semaphores: map[string]lease.Semaphore{
 			"A": {Max: 42}, "B": {Max: 4, Level: 1}, "C": {Max: 3, Level: 2}, "/&": {Max: 1},
 		},
 		KeepIdle: 90 * time.Minute, Grace: 30 * time.Second, MaxPeers: 500,
-	}
-	if got := f.Leases.Config(); !reflect.DeepEqual(got, want) {
-		t.Errorf("got %+v, want %+v", got, want)
-	}
+	})
 	if e := f.Leases.Election; e == nil || e.TTL != 5*time.Second ||
 		e.PasswordFile != filepath.Join("testdata", "password") {
 		t.Errorf("the election is %+v", e)
 	}
-	wants := []string{
-		"throttle.toml:2:1: colour: unknown field",
-		"throttle.toml:10:16: semaphores.C.shade: unknown field",
+	warnings := strings.Split(f.Warnings.Error(), "\n")
+	for i, text := range []string{
+		"throttle.toml:2:1: colour: unknown field", "throttle.toml:10:16: semaphores.C.shade: unknown field",
 		"throttle.toml:14:10: logging.gelf: the log goes to stderr",
 		"throttle.toml:16:10: logging.stderr: the log goes to stderr",
-	}
-	var got []string
-	for _, w := range f.Warnings {
-		got = append(got, w.Error())
-	}
-	if len(got) != len(wants) {
-		t.Fatalf("warnings %q, want %q", got, wants)
-	}
-	for i, w := range wants {
-		if !strings.Contains(got[i], w) {
-			t.Errorf("warning %q, want %q", got[i], w)
+	} {
+		if len(warnings) != 4 || !strings.Contains(warnings[i], text) {
+			t.Fatalf("warnings %q, want %q", warnings, text)
 		}
 	}
 }
 
 func TestThrottleThatMakesNoSense(t *testing.T) {
 	for text, want := range map[string]string{
-		"[semaphores]\nA = 0":            "q.toml:2:5: semaphores.A: 0 is not between 1 and 1099511627776",
-		"[semaphores]\nA = { max = -1 }": "q.toml:2:13: semaphores.A.max: -1 is not",
-		"[semaphores]\nA = \"1\"":        "q.toml:2:5: semaphores.A: got text, want a whole number",
-		"[semaphores.A]\nlevel = 1":      "q.toml:1:13: semaphores.A.max: it is missing",
-		"litter_collection_interval = \"5\"": "litter_collection_interval: \"5\" is " +
-			"no duration",
-		"litter_collection_interval = 5": "litter_collection_interval: got a whole number, want a duration",
-		"max_peers = 0":                  "max_peers: 0 is not between",
-		"grace = \"-1s\"":                "grace: -1s is not between",
+		"[semaphores]\nA = 0":                "q.toml:2:5: semaphores.A: 0 is not between 1 and 1099511627776",
+		"[semaphores]\nA = { max = -1 }":     "q.toml:2:13: semaphores.A.max: -1 is not",
+		"[semaphores]\nA = \"1\"":            "q.toml:2:5: semaphores.A: got text, want a whole number",
+		"[semaphores.A]\nlevel = 1":          "q.toml:1:13: semaphores.A.max: it is missing",
+		"litter_collection_interval = \"5\"": "litter_collection_interval: \"5\" is no duration",
+		"litter_collection_interval = 5":     "litter_collection_interval: got a whole number, want a duration",
+		"max_peers = 0":                      "max_peers: 0 is not between",
+		"grace = \"-1s\"":                    "grace: -1s is not between",
+
 		"[election]\nendpoints = [\"a:1\"]\npassword_file = \"p\"": "election.user: it is missing",
 		"[semaphores": "q.toml:1:11",
 		// of a file of ours
@@ -70,10 +56,8 @@ func TestThrottleThatMakesNoSense(t *testing.T) {
 		"[leases]\n[semaphores]\nA = 1":                "q.toml:2:2: semaphores: unknown field",
 		"[limiters.api]\nin-flight = 1\nmax_peers = 1": "limiters.api.max_peers: unknown field",
 	} {
-		if f, err := config.ParseAny("q.toml", []byte(text)); err == nil ||
-			!strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v, %v; want %s", text, f, err, want)
-		}
+		_, err := config.ParseAny("q.toml", []byte(text))
+		fails(t, err, want)
 	}
 }
 
@@ -89,10 +73,7 @@ func TestParseAnyTakesBoth(t *testing.T) {
 		"[limiters.api]\nin-flight = 1":      -1,
 	} {
 		f, err := config.ParseAny("q.toml", []byte(text))
-		if err != nil {
-			t.Errorf("%q: %v", text, err)
-			continue
-		}
+		must(t, err)
 		if got := f.Leases; (got == nil) != (semaphores < 0) ||
 			got != nil && len(got.Semaphores) != semaphores {
 			t.Errorf("%q: %+v, want %d semaphores", text, got, semaphores)
@@ -119,17 +100,14 @@ func TestBoundsOfLeases(t *testing.T) {
 			must(t, f.Leases.Config().Validate())
 		}
 	}
-	c := lease.Config{MaxPeers: 1<<20 + 1}
-	if c.Validate() == nil {
-		t.Error("package lease allows more peers")
+	for _, c := range []lease.Config{
+		{MaxPeers: 1<<20 + 1}, {Semaphores: map[string]lease.Semaphore{"A": {Max: 1, Level: 1<<31 + 1}}},
+	} {
+		if c.Validate() == nil {
+			t.Errorf("package lease allows %+v", c)
+		}
 	}
-	c = lease.Config{Semaphores: map[string]lease.Semaphore{"A": {Max: 1, Level: 1<<31 + 1}}}
-	if c.Validate() == nil {
-		t.Error("package lease allows higher levels")
-	}
-	f, err := config.Parse("q.toml", []byte("[leases]\nkeep-idle = \"0s\""))
-	must(t, err)
-	if got := f.Leases.Config().KeepIdle; got == 0 {
+	if parse(t, "[leases]\nkeep-idle = \"0s\"").Leases.Config().KeepIdle == 0 {
 		t.Error("0s is the default")
 	}
 }
@@ -144,44 +122,16 @@ func TestThrottleThatComesToBe(t *testing.T) {
 		!strings.Contains(f.Warnings[0].Error(), "there is no such file") {
 		t.Fatalf("got %+v, warnings %v", f.Leases, f.Warnings)
 	}
-	puts, log := make(chan int64, 10), &logged{}
-	c, err := config.New(f, &quotient.Registry{}, config.Logger(log.logger()), config.With(part{
-		commit: func(f *config.File) { puts <- f.Leases.Semaphores["A"].Max },
-	}))
-	must(t, err)
-	c.Every(time.Hour)
-	if got := <-puts; got != 0 {
-		t.Fatalf("got %d at the start", got)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- c.Watch(ctx) }()
+	w := follow(t, f, func(f *config.File) int { return int(f.Leases.Semaphores["A"].Max) }, nil)
 	write(t, path, "[semaphores]\nA = 1\n")
-	want := func(max int64) {
-		t.Helper()
-		select {
-		case got := <-puts:
-			if got != max {
-				t.Errorf("A is %d, want %d", got, max)
-			}
-		case <-time.After(patience):
-			t.Fatal("the file is not read")
-		}
-	}
-	want(1)
+	w.want(1)
 	write(t, path, "[semaphores]\nA = 0\n")
-	if err := c.Reload(); err == nil {
-		t.Error("a broken file is in force")
-	}
+	fails(t, w.Reload(), "semaphores.A: 0 is not")
 	must(t, os.Remove(path))
-	if err := c.Reload(); !errors.Is(err, os.ErrNotExist) {
+	if err := w.Reload(); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("got %v", err)
 	}
-	if got := c.File().Leases.Semaphores["A"].Max; got != 1 {
-		t.Errorf("A is %d, want 1", got)
-	}
+	want(t, "A", w.File().Leases.Semaphores["A"].Max, int64(1))
 	write(t, path, "[semaphores]\nA = 2\n")
-	want(2)
-	cancel()
-	must(t, <-done)
+	w.want(2)
 }

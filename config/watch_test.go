@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -18,262 +19,264 @@ const patience = 20 * time.Second
 // text is a file whose number of slots tells it from others.
 func text(slots int) string { return fmt.Sprintf("[limiters.api]\nin-flight = %d\n", slots) }
 
+func slots(f *config.File) int { return f.Limiters["api"].Limit.InFlight }
+
 // followed is a file that is watched, and what is put in force.
 type followed struct {
 	*config.Config
 	t    *testing.T
-	reg  *quotient.Registry
-	puts chan int // the slots of each file that is put in force
-	log  *logged
-	stop context.CancelFunc
-	done chan error
+	path string
+	reg  quotient.Registry
+	puts chan int // what tells each file that is put in force from others
+	log  logged
 }
 
-// followFile watches a file until the test ends; set changes the Config before.
-func followFile(t *testing.T, path string, set func(*config.Config)) *followed {
+// follow watches a file until the test ends. Tell tells it from others; set changes the Config before.
+func follow(t *testing.T, f *config.File, tell func(*config.File) int, set func(*config.Config)) *followed {
 	t.Helper()
-	f, err := config.Read(path)
-	must(t, err)
-	w := &followed{t: t, reg: &quotient.Registry{}, puts: make(chan int, 10_000), log: &logged{},
-		done: make(chan error, 1)}
-	w.Config, err = config.New(f, w.reg, config.Logger(w.log.logger()), config.With(part{
-		commit: func(f *config.File) { w.puts <- f.Limiters["api"].Limit.InFlight },
+	w := &followed{t: t, path: f.Path, puts: make(chan int, 10_000)}
+	var err error
+	w.Config, err = config.New(f, &w.reg, config.Logger(w.log.logger()), config.With(part{
+		commit: func(f *config.File) { w.puts <- tell(f) },
 	}))
 	must(t, err)
-	w.want(f.Limiters["api"].Limit.InFlight)
+	w.want(tell(f))
 	w.Every(time.Hour) // events alone must do
 	if set != nil {
 		set(w.Config)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	w.stop = cancel
-	go func() { w.done <- w.Watch(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-w.done; err != nil {
-			t.Errorf("Watch: %v", err)
-		}
-	})
+	done := make(chan error, 1)
+	go func() { done <- w.Watch(ctx) }()
+	t.Cleanup(func() { cancel(); must(t, <-done) })
 	return w
 }
 
-// want waits for the next file that is put in force, which must have so many slots.
-func (w *followed) want(slots int) {
+// followFile watches a file of its own with one slot, or the one at a path.
+func followFile(t *testing.T, path string, set func(*config.Config)) *followed {
+	t.Helper()
+	if path == "" {
+		path = write(t, filepath.Join(t.TempDir(), "q.toml"), text(1))
+	}
+	f, err := config.Read(path)
+	must(t, err)
+	return follow(t, f, slots, set)
+}
+
+// want waits for the next file that is put in force, which must be this one.
+func (w *followed) want(file int) {
 	w.t.Helper()
 	select {
 	case got := <-w.puts:
-		if got != slots {
-			w.t.Fatalf("a file of %d slots is in force, want %d", got, slots)
+		if got != file {
+			w.t.Fatalf("a file of %d is in force, want %d", got, file)
 		}
 	case <-time.After(patience):
-		w.t.Fatalf("no file of %d slots; %+v\n%s", slots, w.State(), w.log.take())
+		w.t.Fatalf("no file of %d; %+v\n%s", file, w.State(), w.log.take())
 	}
 }
 
-// failures waits until so many files were refused.
-func (w *followed) failures(n uint64) config.State {
+// failed waits until so many files were refused, the last for this reason.
+func (w *followed) failed(n uint64, why string) {
 	w.t.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		if st := w.State(); st.Failures >= n {
-			return st
+		if st := w.State(); st.Failures >= n && strings.Contains(st.Error, why) {
+			return
 		}
 	}
 	w.t.Fatalf("not %d failures: %+v", n, w.State())
-	return config.State{}
 }
 
-func TestWatchWrittenInPlace(t *testing.T) {
-	path := write(t, filepath.Join(t.TempDir(), "q.toml"), text(1))
-	w := followFile(t, path, nil)
-	for i := 2; i < 5; i++ {
-		write(t, path, text(i))
-		w.want(i)
+// counted requires so many reloads and failures.
+func (w *followed) counted(reloads, failures int) {
+	w.t.Helper()
+	if st := w.State(); st.Reloads != uint64(reloads) || st.Failures != uint64(failures) || st.Error != "" {
+		w.t.Errorf("%+v, want %d reloads and %d failures", st, reloads, failures)
 	}
 }
 
-// TestWatchRenamed: an editor writes another file and renames it, or removes the old one first.
-func TestWatchRenamed(t *testing.T) {
-	dir := t.TempDir()
-	path := write(t, filepath.Join(dir, "q.toml"), text(1))
-	w := followFile(t, path, nil)
-	for i := 2; i < 5; i++ {
-		next := write(t, filepath.Join(dir, "q.toml~"), text(i))
-		if i%2 == 0 {
-			must(t, os.Remove(path))
+// TestWatchWritten: a file is written in place; another is renamed to its name, also after it was removed.
+func TestWatchWritten(t *testing.T) {
+	w := followFile(t, "", nil)
+	for i := 2; i < 8; i++ {
+		if i < 4 {
+			write(t, w.path, text(i))
+		} else {
+			next := write(t, w.path+"~", text(i))
+			if i%2 == 0 {
+				must(t, os.Remove(w.path))
+			}
+			must(t, os.Rename(next, w.path))
 		}
-		must(t, os.Rename(next, path))
 		w.want(i)
 	}
-	if st := w.State(); st.Failures != 0 || st.Reloads != 3 {
-		t.Errorf("%+v", st)
-	}
+	w.counted(6, 0)
+	err := w.Watch(t.Context())
+	fails(t, err, "config: Watch: another Watch is running")
 }
 
 // TestWatchConfigMap: Kubernetes mounts q.toml -> ..data/q.toml and ..data -> a folder, and swaps ..data.
 func TestWatchConfigMap(t *testing.T) {
-	for name, mount := range map[string]string{"in the folder": ".", "through a link to it": "mounted"} {
+	for name, linked := range map[string]bool{"in the folder": false, "through a link to it": true} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
+			in := func(names ...string) string { return filepath.Join(dir, filepath.Join(names...)) }
 			swap := func(i int) {
 				t.Helper()
 				data := fmt.Sprintf("..2026_%d", i)
-				must(t, os.Mkdir(filepath.Join(dir, data), 0o700))
-				write(t, filepath.Join(dir, data, "q.toml"), text(i))
-				must(t, os.Symlink(data, filepath.Join(dir, "..data_tmp")))
-				must(t, os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")))
-				must(t, os.RemoveAll(filepath.Join(dir, fmt.Sprintf("..2026_%d", i-2))))
+				must(t, os.Mkdir(in(data), 0o700))
+				write(t, in(data, "q.toml"), text(i))
+				must(t, os.Symlink(data, in("..data_tmp")))
+				must(t, os.Rename(in("..data_tmp"), in("..data")))
+				must(t, os.RemoveAll(in(fmt.Sprintf("..2026_%d", i-2))))
 			}
 			swap(1)
-			must(t, os.Symlink(filepath.Join("..data", "q.toml"), filepath.Join(dir, "q.toml")))
-			path := filepath.Join(dir, "q.toml")
-			if mount != "." {
+			path := in("q.toml")
+			must(t, os.Symlink(filepath.Join("..data", "q.toml"), path))
+			if linked {
 				path = filepath.Join(t.TempDir(), "link.toml")
-				must(t, os.Symlink(filepath.Join(dir, "q.toml"), path))
+				must(t, os.Symlink(in("q.toml"), path))
 			}
 			w := followFile(t, path, nil)
 			for i := 2; i < 6; i++ {
 				swap(i)
 				w.want(i)
 			}
-			if st := w.State(); st.Failures != 0 {
-				t.Errorf("%+v", st)
-			}
+			w.counted(4, 0)
 		})
 	}
 }
 
-// TestWatchHalfWritten: a file that is being written is not believed, also where what is there is valid.
-func TestWatchHalfWritten(t *testing.T) {
-	path := write(t, filepath.Join(t.TempDir(), "q.toml"), text(1))
-	w := followFile(t, path, func(c *config.Config) { c.Settle(600 * time.Millisecond) })
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
-	must(t, err)
-	defer file.Close()
-	whole := text(2) + strings.Repeat("# more\n", 20) + "dry-run = true\n"
-	for i := range len(whole) {
-		if _, err := file.WriteString(whole[i : i+1]); err != nil {
-			t.Fatal(err)
+// TestHalfWritten: a file that is being written is not believed, also where what is there is valid. Watch and
+// Reload wait for its end.
+func TestHalfWritten(t *testing.T) {
+	settle := func(c *config.Config) { c.Settle(600 * time.Millisecond) }
+	slowly := func(path string, parts int, part func(int) string) {
+		file, err := os.Create(path)
+		must(t, err)
+		for i := range parts {
+			_, err := file.WriteString(part(i))
+			must(t, err)
+			time.Sleep(900 * time.Millisecond / time.Duration(parts)) // the writer is slow
 		}
-		time.Sleep(6 * time.Millisecond) // the writer is slow; whole files were there all along
-	}
-	w.want(2)
-	if f := w.File(); !f.Limiters["api"].DryRun {
-		t.Error("half a file is in force")
-	}
-	if st := w.State(); st.Reloads != 1 || st.Failures != 0 {
-		t.Errorf("%+v", st)
-	}
-}
-
-// TestReloadHalfWritten: Reload waits for the end of a file that is being written.
-func TestReloadHalfWritten(t *testing.T) {
-	s := start(t, text(1))
-	s.Settle(600 * time.Millisecond)
-	must(t, os.WriteFile(s.path, []byte(text(2)), 0o600))
-	done := make(chan error, 1)
-	go func() { done <- s.Reload() }()
-	for range 20 {
-		time.Sleep(50 * time.Millisecond) // the writer is slow
-		file, err := os.OpenFile(s.path, os.O_WRONLY|os.O_APPEND, 0)
-		must(t, err)
-		_, err = file.WriteString("# more\n")
-		must(t, err)
 		must(t, file.Close())
 	}
-	must(t, os.WriteFile(s.path, []byte(text(3)), 0o600))
-	must(t, <-done)
-	if n := s.File().Limiters["api"].Limit.InFlight; n != 3 {
-		t.Errorf("a file of %d slots is in force, want 3", n)
+	w := followFile(t, "", settle)
+	whole := text(2) + strings.Repeat("# more\n", 20) + "dry-run = true\n"
+	slowly(w.path, len(whole), func(i int) string { return whole[i : i+1] }) // whole files were there all along
+	w.want(2)
+	if !w.File().Limiters["api"].DryRun {
+		t.Error("half a file is in force")
 	}
+	w.counted(1, 0)
+
+	s := start(t, text(1))
+	settle(s.Config)
+	write(t, s.path, text(2))
+	done := make(chan error, 1)
+	go func() { done <- s.Reload() }()
+	slowly(s.path, 20, func(i int) string { return map[bool]string{true: text(2), false: "# more\n"}[i == 0] })
+	write(t, s.path, text(3))
+	must(t, <-done)
+	want(t, "slots", slots(s.File()), 3)
 }
 
 // TestWatchBroken: a broken file is logged once, the old one stays, and a file that is whole again ends it.
 func TestWatchBroken(t *testing.T) {
-	path := write(t, filepath.Join(t.TempDir(), "q.toml"), text(1))
-	w := followFile(t, path, nil)
-	write(t, path, text(-1))
-	st := w.failures(1)
-	if !strings.Contains(st.Error, ":2:13: limiters.api.in-flight: -1 is not between") ||
-		w.File().Limiters["api"].Limit.InFlight != 1 {
-		t.Errorf("%+v", st)
-	}
-	write(t, path, text(-2))
-	w.failures(2)
-	write(t, path, text(1))
+	w := followFile(t, "", nil)
+	write(t, w.path, text(-1))
+	w.failed(1, ":2:13: limiters.api.in-flight: -1 is not between")
+	want(t, "slots", slots(w.File()), 1)
+	write(t, w.path, text(-2))
+	w.failed(2, "-2 is not between")
+	write(t, w.path, text(1))
 	w.want(1)
-	if st := w.State(); st.Error != "" || st.Failures != 2 {
-		t.Errorf("%+v", st)
-	}
-	if n := strings.Count(w.log.take(), "level=ERROR"); n != 2 {
-		t.Errorf("%d errors are logged, want 2", n)
-	}
+	w.counted(1, 2)
+	want(t, "errors in the log", strings.Count(w.log.take(), "level=ERROR"), 2)
 }
 
-// TestWatchAbsent: a file that is gone is an error once, and its return is seen.
+// TestWatchAbsent: a file that is gone is an error once, and its return is seen, also by a look where no
+// events come.
 func TestWatchAbsent(t *testing.T) {
-	for name, set := range map[string]func(*config.Config){
-		"events": nil, "none": func(c *config.Config) { c.WithoutEvents(20 * time.Millisecond) },
+	for line, set := range map[string]func(*config.Config){
+		"": nil, "no file events": func(c *config.Config) { c.WithoutEvents(20 * time.Millisecond) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			path := write(t, filepath.Join(t.TempDir(), "q.toml"), text(1))
-			w := followFile(t, path, set)
-			must(t, os.Remove(path))
-			if st := w.failures(1); !strings.Contains(st.Error, "no such file") {
-				t.Errorf("%+v", st)
-			}
-			write(t, path, text(1))
+		t.Run(line, func(t *testing.T) {
+			w := followFile(t, "", set)
+			must(t, os.Remove(w.path))
+			w.failed(1, "no such file")
+			write(t, w.path, text(1))
 			w.want(1)
-			if st := w.State(); st.Error != "" || st.Failures != 1 {
-				t.Errorf("%+v", st)
-			}
-			write(t, path, text(2))
+			write(t, w.path, text(2))
 			w.want(2)
+			w.counted(2, 1)
+			if text := w.log.take(); !strings.Contains(text, line) {
+				t.Error(text)
+			}
 		})
-	}
-}
-
-// TestWatchWithoutEvents: where events are lost, a look finds the change.
-func TestWatchWithoutEvents(t *testing.T) {
-	path := write(t, filepath.Join(t.TempDir(), "q.toml"), text(1))
-	w := followFile(t, path, func(c *config.Config) { c.WithoutEvents(10 * time.Millisecond) })
-	write(t, path, text(2))
-	w.want(2)
-	if line := w.log.take(); !strings.Contains(line, "no file events") {
-		t.Error(line)
 	}
 }
 
 // TestWatchNoisyFolder: events of other files neither hold the file up nor have it put in force.
 func TestWatchNoisyFolder(t *testing.T) {
-	dir := t.TempDir()
-	path := write(t, filepath.Join(dir, "q.toml"), text(1))
-	w := followFile(t, path, nil)
-	stop, done := make(chan struct{}), make(chan struct{})
+	w := followFile(t, "", nil)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-				_ = os.WriteFile(filepath.Join(dir, "noise"), []byte("x"), 0o600)
-			}
+		for ctx.Err() == nil {
+			_ = os.WriteFile(filepath.Join(filepath.Dir(w.path), "noise"), []byte("x"), 0o600)
 		}
 	}()
-	write(t, path, text(2))
+	write(t, w.path, text(2))
 	w.want(2)
-	close(stop)
+	stop()
 	<-done
-	if st := w.State(); st.Reloads != 1 {
+	w.counted(1, 0)
+}
+
+// TestThousandReloads: many reloads, some of them broken and some with other limiters, leave no goroutine, no
+// file that is open, and no memory.
+func TestThousandReloads(t *testing.T) {
+	w := followFile(t, "", func(c *config.Config) { c.Settle(1) })
+	api, _ := w.reg.Get("api")
+	reload := func(i int) {
+		next := fmt.Sprintf("%s[limiters.n%d]\ndeny = true\n[limiters.api.plans.p%d]\nin-flight = %d\n",
+			text(i%7+1), i%5, i%3, i%11+1)
+		broken := i%10 == 9
+		if broken {
+			next = strings.Replace(next, "deny", "dney", 1)
+		}
+		write(t, w.path, next)
+		if err := w.Reload(); (err != nil) != broken {
+			t.Fatalf("%d: %v", i, err)
+		}
+		api.Allow(fmt.Sprint("/", i%1000))
+	}
+	for i := range 200 {
+		reload(i)
+	}
+	heap, goroutines, files := resources(t)
+	for i := range 1000 {
+		reload(i)
+	}
+	heap2, goroutines2, files2 := resources(t)
+	if heap2 > heap+2<<20 || goroutines2 > goroutines+2 || files2 > files+2 {
+		t.Errorf("heap %d, then %d bytes; goroutines %d, then %d; files %d, then %d",
+			heap, heap2, goroutines, goroutines2, files, files2)
+	}
+	if st := w.State(); st.Failures < 120 || st.Reloads < 1080 { // Watch may have been faster
 		t.Errorf("%+v", st)
 	}
 }
 
-func TestWatchRunsOnce(t *testing.T) {
-	w := followFile(t, write(t, filepath.Join(t.TempDir(), "q.toml"), text(1)), nil)
-	write(t, w.State().Path, text(2))
-	w.want(2) // it runs
-	if err := w.Watch(t.Context()); err == nil || err.Error() != "config: Watch: another Watch is running" {
-		t.Error(err)
-	}
+// resources are the live heap, the goroutines and, where the system tells, the open files.
+func resources(t *testing.T) (heap uint64, goroutines, files int) {
+	t.Helper()
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	open, _ := os.ReadDir("/proc/self/fd")
+	return m.HeapAlloc, runtime.NumGoroutine(), len(open)
 }

@@ -3,20 +3,30 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/admin"
 	"github.com/quotient-go/quotient/config"
+	"github.com/quotient-go/quotient/internal/etcdtest"
 	"github.com/quotient-go/quotient/lease"
 )
 
@@ -98,34 +108,22 @@ func TestLeasesAreServed(t *testing.T) {
 	p.wants(second+"/A?block_for=1ms", 1, http.StatusAccepted)
 	p.wants(second+"/my%20gpu", 3, http.StatusConflict)
 	body := get(t, p.url+"/metrics").body
-	for _, line := range []string{
-		`throttle_acquired{semaphore="A"} 1`, `throttle_pending{semaphore="A"} 1`,
-		`throttle_max{semaphore="my gpu"} 2`,
-		"throttle_num_404 0", "quotient_config_last_reload_successful 1", "go_goroutines ",
-	} {
-		if !strings.Contains(body, "\n"+line) {
-			t.Errorf("/metrics has no %s", line)
-		}
-	}
+	contains(t, body, "\nthrottle_acquired{semaphore=\"A\"} 1", "\nthrottle_pending{semaphore=\"A\"} 1",
+		"\nthrottle_max{semaphore=\"my gpu\"} 2", "\nthrottle_num_404 0",
+		"\nquotient_config_last_reload_successful 1", "\ngo_goroutines ")
 	if a := get(t, p.url+"/version"); a.body == "" || a.body == "unknown" {
 		t.Errorf("/version: %v", a)
 	}
 	p.signal(syscall.SIGINT)
-	if code := p.wait(); code != exitOK {
-		t.Errorf("exit %d, want 0", code)
-	}
+	p.ends(exitOK)
 }
 
 // TestLeasesOfAllNames sends names as clients do that encode no more than they must.
 func TestLeasesOfAllNames(t *testing.T) {
 	p := startLeases(t, "-s", "a|b^[c]=1", "-s", "/&=1", "-s", "is_acquired=1", "-s", "ä ?=1")
-	p.mu.Lock()
-	for _, line := range p.log {
-		if line["level"] == "WARN" {
-			t.Errorf("a warning without need: %v", line)
-		}
+	if p.has("WARN") {
+		t.Error("a warning without need")
 	}
-	p.mu.Unlock()
 	for _, name := range []string{"a|b^[c]", "%2F&", "is_acquired", "%C3%A4%20%3F"} {
 		line := p.raw("PUT " + p.peer() + "/" + name +
 			"? HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n" +
@@ -140,18 +138,13 @@ func TestLeasesOfAllNames(t *testing.T) {
 func (p *process) raw(sent string) string {
 	p.t.Helper()
 	c, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
 	defer c.Close()
-	if _, err := io.WriteString(c, sent); err != nil {
-		p.t.Fatal(err)
-	}
 	_ = c.SetDeadline(time.Now().Add(patience))
+	_, err = io.WriteString(c, sent)
+	must(p.t, err)
 	all, err := io.ReadAll(c)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
 	line, _, _ := strings.Cut(string(all), "\r\n")
 	return line
 }
@@ -174,9 +167,7 @@ func TestLeasesFollowTheFile(t *testing.T) {
 	renamed(t, path, "[election]\nendpoints = [\"a:1\"]\n")
 	p.signal(syscall.SIGHUP)
 	p.untilGot("another election is refused", func() bool {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return strings.Contains(fmt.Sprint(p.log), "leases.election: a change requires a restart")
+		return p.has("leases.election: a change requires a restart")
 	})
 	p.waiting("A", 1)
 
@@ -208,13 +199,10 @@ func TestLeasesEndAtOnce(t *testing.T) {
 	for _, sent := range []string{"", "PUT /peers/1/A HTTP/1.1\r\nHost: a\r\n",
 		"POST /new_peer HTTP/1.1\r\nHost: a\r\nContent-Length: 30\r\n\r\n{"} {
 		c, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer c.Close()
-		if _, err := io.WriteString(c, sent); err != nil {
-			t.Fatal(err)
-		}
+		_, err = io.WriteString(c, sent)
+		must(t, err)
 	}
 	p.endsAtOnce()
 	for range waiters {
@@ -224,23 +212,27 @@ func TestLeasesEndAtOnce(t *testing.T) {
 	}
 }
 
+// lockA locks A as a program does that uses the library.
+func lockA(t *testing.T, expires time.Duration, urls ...string) *lease.Lease {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	transport := new(http.Transport)
+	t.Cleanup(transport.CloseIdleConnections)
+	c := &lease.Client{
+		URLs: urls, HTTP: &http.Client{Transport: transport}, ExpiresIn: expires, BlockFor: time.Second,
+	}
+	held, err := c.Lock(ctx, "A", 1)
+	must(t, err)
+	return held
+}
+
 // TestLeasesAreRestored kills the server, and its clients find what they hold at the next one.
 func TestLeasesAreRestored(t *testing.T) {
 	t.Parallel()
 	path := semaphores(t, "A = 1\n")
 	p := startLeases(t, "-c", path)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	transport := new(http.Transport)
-	defer transport.CloseIdleConnections()
-	c := &lease.Client{
-		URLs: []string{p.url}, HTTP: &http.Client{Transport: transport}, ExpiresIn: 6 * time.Second,
-		BlockFor: time.Second,
-	}
-	held, err := c.Lock(ctx, "A", 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	held := lockA(t, 6*time.Second, p.url)
 	p.signal(syscall.SIGKILL)
 	p.wait()
 	_, port, _ := net.SplitHostPort(strings.TrimPrefix(p.url, "http://"))
@@ -255,9 +247,7 @@ func TestLeasesAreRestored(t *testing.T) {
 		t.Errorf("the holder has lost it: %v", err)
 	}
 	again.wants(again.peer()+"/A", 1, http.StatusAccepted)
-	if err := held.Unlock(ctx); err != nil {
-		t.Error(err)
-	}
+	must(t, held.Unlock(t.Context()))
 }
 
 // TestLeasesOfAFileOfOurs starts from a file with both sections, and serves its leases alone.
@@ -274,14 +264,9 @@ func TestLeasesForOperators(t *testing.T) {
 	p := startLeases(t, "-s", "A=1", "--admin", "127.0.0.1:0")
 	p.page = p.logged("operator's page")["url"].(string)
 	p.breaks(p.peer())
-	for path, want := range map[string]string{"health": "alive\n", "ready": "ready\n"} {
-		if a := get(t, p.page+path); a.status != http.StatusOK || a.body != want {
-			t.Errorf("/%s: %v", path, a)
-		}
-	}
-	if !strings.Contains(get(t, p.page+"metrics").body, "\nquotient_lease_leads 1\n") {
-		t.Error("the operator's metrics have no leases")
-	}
+	p.says("health", http.StatusOK, "alive\n")
+	p.says("ready", http.StatusOK, "ready\n")
+	contains(t, get(t, p.page+"metrics").body, "\nquotient_lease_leads 1\n")
 }
 
 // breaks has the peer hold A, and takes it away at the operator's page.
@@ -289,26 +274,14 @@ func (p *process) breaks(peer string) {
 	p.t.Helper()
 	token := p.wants(peer+"/A", 1, http.StatusOK).header.Get("Fencing-Token")
 	c, err := admin.NewClient(p.page, admin.HTTPClient(client))
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	state, err := c.Leases(p.t.Context(), 10)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	if !state.Leads || state.Peers < 1 || len(state.Semaphores) != 1 || state.Semaphores[0].Acquired != 1 {
-		p.t.Errorf("the page shows %+v", state)
-	}
+	must(p.t, err)
 	locks, err := c.LeaseLocks(p.t.Context(), "A", 10)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
 	if len(locks.Held) != 1 || fmt.Sprint(locks.Held[0].Token) != token {
 		p.t.Fatalf("the page shows %+v, the token is %s", locks, token)
 	}
-	if _, err := c.BreakLease(p.t.Context(), "A", locks.Held[0].Peer, locks.Held[0].Token); err != nil {
-		p.t.Fatal(err)
-	}
+	_, err = c.BreakLease(p.t.Context(), "A", locks.Held[0].Peer, locks.Held[0].Token)
+	must(p.t, err)
 	p.wants(p.peer()+"/A", 1, http.StatusOK)
 	p.logged("quotient: lease broken")
 }
@@ -324,9 +297,7 @@ func TestLeasesBesideAProxy(t *testing.T) {
 	}
 	p.url = p.logged("leases are served")["url"].(string)
 	p.breaks(p.peer())
-	if !strings.Contains(get(t, p.page+"metrics").body, "\nthrottle_max{semaphore=\"A\"} 1\n") {
-		t.Error("the operator's metrics have no leases")
-	}
+	contains(t, get(t, p.page+"metrics").body, "\nthrottle_max{semaphore=\"A\"} 1\n")
 	written(t, path, up.URL, 1, "[leases]\nlisten = \"127.0.0.1:0\"\nsemaphores.A = 5\n")
 	p.signal(syscall.SIGHUP)
 	p.untilGot("the file is read", func() bool { return get(t, p.url+"/remainder?semaphore=A").body == "4" })
@@ -337,9 +308,7 @@ func TestLeasesBesideAProxy(t *testing.T) {
 			"leases: the section is missing: removing it requires a restart")
 	})
 	p.signal(syscall.SIGTERM)
-	if code := p.wait(); code != exitOK {
-		t.Errorf("exit %d, want 0", code)
-	}
+	p.ends(exitOK)
 }
 
 // TestLeasesSayThatTheGraceIsShort checks that Go clients last until another server leads: they renew within
@@ -361,14 +330,245 @@ func TestLeasesSayWhatIsSuspicious(t *testing.T) {
 	p := startLeases(t, "-c", path, "--address", "0.0.0.0")
 	p.logged("leases know no passwords")
 	p.logged("all semaphores have level 5")
-	p = startLeases(t, "-c", filepath.Join(filepath.Dir(path), "absent.toml"))
-	p.logged(filepath.Join(filepath.Dir(path), "absent.toml") + ": there is no such file")
+	absent := filepath.Join(filepath.Dir(path), "absent.toml")
+	p = startLeases(t, "-c", absent)
+	p.logged(absent + ": there is no such file")
 	p.logged("there are no semaphores")
-	err := os.WriteFile(filepath.Join(filepath.Dir(path), "absent.toml"),
-		[]byte("[semaphores]\nA = 1\n"), 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	renamed(t, absent, "[semaphores]\nA = 1\n")
 	p.untilGot("the file that came is read",
 		func() bool { return get(t, p.url+"/remainder?semaphore=A").body == "1" })
+}
+
+// TestLeasesOfFlagsAndFile: a flag changes its part of the address, and leaves the other one to the file. The
+// semaphore of a flag keeps its level.
+func TestLeasesOfFlagsAndFile(t *testing.T) {
+	none := func(string) (string, bool) { return "", false }
+	for flags, want := range map[string]string{
+		"": "10.0.0.7:80", "port": "10.0.0.7:9000", "address": "[::1]:80", "address port": "[::1]:9000",
+	} {
+		c, g := leasesCmd{Address: "::1", Port: 9000, Semaphore: []string{"A=5"}}, given{}
+		for name := range strings.FieldsSeq(flags) {
+			g[name] = "--" + name
+		}
+		must(t, c.complete(g, none))
+		f := &config.File{Leases: &config.Leases{Listen: "10.0.0.7:80",
+			Semaphores: map[string]lease.Semaphore{"A": {Max: 1, Level: 3}}}}
+		must(t, c.adjust(f))
+		equal(t, flags+": it listens at", f.Leases.Listen, want)
+		equal(t, "A", f.Leases.Semaphores["A"], lease.Semaphore{Max: 5, Level: 3})
+	}
+}
+
+func TestLevelsOfTheLog(t *testing.T) {
+	level := func(text string) (slog.Level, error) {
+		return levelOf(func(string) (string, bool) { return text, true })
+	}
+	for text, want := range map[string]slog.Level{
+		"": slog.LevelWarn, "error": slog.LevelError, "WARN": slog.LevelWarn, "INFO": slog.LevelInfo,
+		"TRACE": slog.LevelDebug,
+	} {
+		got, err := level(text)
+		must(t, err)
+		equal(t, text, got, want)
+	}
+	_, err := level("loud")
+	fails(t, err, "loud")
+}
+
+// TestLeasesOfTwoProcesses elects one of two, and kills it: the other serves what was held, with newer
+// tokens.
+func TestLeasesOfTwoProcesses(t *testing.T) {
+	t.Parallel()
+	store := etcdtest.Start(t)
+	path := filepath.Join(t.TempDir(), "throttle.toml")
+	renamed(t, path, fmt.Sprintf("grace = \"4s\"\nsemaphores.A = 1\nelection = { endpoints = [%q], ttl = \"2s\" }\n",
+		store.Addr()))
+	a := startLeases(t, "-c", path, "--grace", "0s") // nothing is to be restored yet
+	a.untilGot("the first leads", func() bool { return get(t, a.url+"/ready").status == http.StatusOK })
+	b := startLeases(t, "-c", path)
+	b.untilGot("the second knows the first", func() bool { // the client follows the redirect
+		return b.ask(http.MethodGet, "/remainder?semaphore=A", "").status == http.StatusOK
+	})
+	equal(t, "/ready of a stand-by", get(t, b.url+"/ready").status, http.StatusServiceUnavailable)
+	equal(t, "/health of a stand-by", get(t, b.url+"/health").status, http.StatusOK)
+
+	held := lockA(t, 9*time.Second, b.url, a.url)
+	a.signal(syscall.SIGKILL)
+	a.wait()
+	b.untilGot("the second leads, and has the lock", func() bool {
+		return get(t, b.url+"/ready").status == http.StatusOK &&
+			strings.Contains(get(t, b.url+"/metrics").body, "\nthrottle_acquired{semaphore=\"A\"} 1\n")
+	})
+	if err := held.Err(); err != nil {
+		t.Errorf("the holder has lost it: %v", err)
+	}
+	peer := b.peer()
+	b.wants(peer+"/A", 1, http.StatusAccepted)
+	must(t, held.Unlock(t.Context()))
+	newer := b.wants(peer+"/A?block_for=20s", 1, http.StatusOK).header.Get("Fencing-Token")
+	if token, err := strconv.ParseUint(newer, 10, 64); err != nil || token <= held.Token() {
+		t.Errorf("the token %s is not above %d", newer, held.Token())
+	}
+	b.endsAtOnce()
+}
+
+// TestLeasesWithoutEtcd checks that a server whose etcd is away stands by, states why, and ends in order.
+func TestLeasesWithoutEtcd(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	renamed(t, filepath.Join(dir, "password"), "opensesame")
+	path := filepath.Join(dir, "throttle.toml")
+	renamed(t, path, fmt.Sprintf("grace = \"30s\"\nsemaphores.A = 1\n[election]\nendpoints = [%q]\n"+
+		"user = \"me\"\npassword_file = \"password\"\n", nowhere(t)))
+	p := startLeases(t, "-c", path)
+	p.logged("clients of other machines cannot reach")
+	p.logged("lease election: ")
+	a := p.ask(http.MethodPost, "/new_peer", `{"expires_in":"5m"}`)
+	if a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") != "1" {
+		t.Errorf("got %v", a)
+	}
+	p.endsAtOnce()
+}
+
+// TestLeasesEndWhileEtcdHangs checks that a leader ends in time where etcd does not answer any more.
+func TestLeasesEndWhileEtcdHangs(t *testing.T) {
+	t.Parallel()
+	store := etcdtest.Start(t)
+	path := filepath.Join(t.TempDir(), "throttle.toml")
+	renamed(t, path, fmt.Sprintf("grace = \"30s\"\nsemaphores.A = 1\n[election]\nendpoints = [%q]\n",
+		store.Addr()))
+	p := startLeases(t, "-c", path)
+	p.untilGot("it leads", func() bool { return get(t, p.url+"/ready").status == http.StatusOK })
+	store.Signal(syscall.SIGSTOP)
+	defer store.Signal(syscall.SIGCONT)
+	p.endsAtOnce()
+}
+
+// TestElectionThatCannotBe checks that an election which ends by itself ends the server.
+func TestElectionThatCannotBe(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	log := slog.New(slog.DiscardHandler)
+	s, err := openLeases(ctx, &config.Leases{Listen: "127.0.0.1:0", MaxPeers: 1}, log)
+	must(t, err)
+	never := &config.Election{Endpoints: []string{nowhere(t)}, TTL: 1}
+	s.election, err = elect(never, s.url(), s.leases, log)
+	must(t, err)
+	fails(t, s.serve(ctx), "leases.election: ")
+	must(t, ctx.Err())
+}
+
+func TestElectionConfig(t *testing.T) {
+	password := filepath.Join(t.TempDir(), "password")
+	must(t, os.WriteFile(password, []byte("opensesame\n"), 0o600))
+	c, err := electionConfig(&config.Election{
+		Endpoints: []string{"a:1", "https://b:2/"}, User: "me", PasswordFile: password,
+	})
+	if err != nil || strings.Join(c.Endpoints, " ") != "http://a:1 https://b:2" || c.Username != "me" ||
+		c.Password != "opensesame" {
+		t.Errorf("got %+v, %v", c, err)
+	}
+	_, err = electionConfig(&config.Election{PasswordFile: "nosuch"})
+	fails(t, err, "nosuch")
+}
+
+// adminOf is a lease server with one semaphore, A of 2, and the client of its operators.
+func adminOf(t *testing.T, log io.Writer) (
+	*lease.Server, *admin.Client, func(method, path, body string) answer,
+) {
+	t.Helper()
+	semaphores := map[string]lease.Semaphore{"A": {Max: 2, Level: 1}}
+	s, err := lease.NewServer(lease.Config{Semaphores: semaphores}, lease.ServerOptions{})
+	must(t, err)
+	t.Cleanup(s.Close)
+	page, err := admin.New(new(quotient.Registry), admin.WithLeases(leaseAdmin{s}),
+		admin.Logger(slog.New(slog.NewTextHandler(log, nil))))
+	must(t, err)
+	operators, clients := httptest.NewServer(page), httptest.NewServer(s)
+	t.Cleanup(operators.Close)
+	t.Cleanup(clients.Close)
+	c, err := admin.NewClient(operators.URL, admin.HTTPClient(operators.Client()))
+	must(t, err)
+	return s, c, func(method, path, body string) answer { return ask(t, method, clients.URL+path, body) }
+}
+
+// TestOperatorBreaksALease: of a hundred operators who break one lease one does. The next in the queue has it
+// then, and its old holder finds out at its heartbeat.
+func TestOperatorBreaksALease(t *testing.T) {
+	var log bytes.Buffer
+	_, c, ask := adminOf(t, &log)
+	holder := ask("POST", "/new_peer", `{"expires_in":"5m"}`).body
+	waiter := ask("POST", "/new_peer", `{"expires_in":"5m"}`).body
+	ask("PUT", "/peers/"+holder+"/A", "2")
+	if a := ask("PUT", "/peers/"+waiter+"/A", "1"); a.status != http.StatusAccepted {
+		t.Fatal(a)
+	}
+	ctx := t.Context()
+	state, err := c.Leases(ctx, 10)
+	if err != nil || len(state.Semaphores) != 1 || !state.Leads || state.Peers != 2 {
+		t.Fatalf("%+v, %v", state, err)
+	}
+	if s := state.Semaphores[0]; s.Name != "A" || s.Max != 2 || s.Level != 1 || s.Acquired != 2 ||
+		s.Pending != 1 || s.Holders != 1 || s.Waiters != 1 {
+		t.Errorf("semaphore %+v", s)
+	}
+	locks, err := c.LeaseLocks(ctx, "A", 10)
+	if err != nil || len(locks.Held) != 1 || len(locks.Pending) != 1 ||
+		strconv.FormatUint(locks.Held[0].Peer, 10) != holder {
+		t.Fatalf("%+v, %v", locks, err)
+	}
+	old := locks.Held[0]
+	var broke atomic.Int32
+	var all sync.WaitGroup
+	for range 100 {
+		all.Go(func() {
+			_, err := c.BreakLease(ctx, "A", old.Peer, old.Token, admin.IfMatch(old.ETag))
+			if err == nil {
+				broke.Add(1)
+			} else if !errors.Is(err, admin.ErrConflict) {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if n := strings.Count(log.String(), "lease broken by an operator"); broke.Load() != 1 || n != 1 {
+		t.Errorf("%d of a hundred broke it, %d lines: %s", broke.Load(), n, &log)
+	}
+	if locks, err = c.LeaseLocks(ctx, "A", 10); err != nil || len(locks.Held) != 1 ||
+		strconv.FormatUint(locks.Held[0].Peer, 10) != waiter || locks.Held[0].Token <= old.Token {
+		t.Errorf("afterwards %+v, %v", locks, err)
+	}
+	if a := ask("PUT", "/peers/"+holder, `{"expires_in":"5m"}`); a.header.Get("Lease-Broken") != "A" {
+		t.Errorf("heartbeat of the old holder: %v", a)
+	}
+}
+
+// TestLeaseAdminErrors: what a server refuses is a refusal that operators know.
+func TestLeaseAdminErrors(t *testing.T) {
+	s, c, ask := adminOf(t, io.Discard)
+	ctx := t.Context()
+	var peer uint64
+	must(t, json.Unmarshal([]byte(ask("POST", "/new_peer", `{"expires_in":"5m"}`).body), &peer))
+	status := func(err error) int {
+		if p := (*admin.Problem)(nil); errors.As(err, &p) {
+			return p.Status
+		}
+		t.Errorf("no problem: %v", err)
+		return 0
+	}
+	_, unknown := c.LeaseLocks(ctx, "B", 1)
+	_, idle := c.BreakLease(ctx, "A", peer, 1)
+	_, stranger := c.BreakLease(ctx, "A", peer+1, 1)
+	s.StandBy("http://10.0.0.7:8000")
+	_, list := c.LeaseLocks(ctx, "A", 1)
+	_, late := c.BreakLease(ctx, "A", peer, 1)
+	equal(t, "unknown semaphore", status(unknown), 404)
+	equal(t, "holds nothing", status(idle), 412)
+	equal(t, "unknown peer", status(stranger), 412)
+	equal(t, "list on stand-by", status(list), 503)
+	equal(t, "break on stand-by", status(late), 503)
+	if state, err := c.Leases(ctx, 1); err != nil || state.Leads || state.Leader != "http://10.0.0.7:8000" ||
+		len(state.Semaphores) != 0 {
+		t.Errorf("on stand-by %+v, %v", state, err)
+	}
 }

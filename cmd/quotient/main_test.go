@@ -1,10 +1,16 @@
 package main
 
 import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
+	"reflect"
+	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 )
@@ -12,6 +18,9 @@ import (
 // asProgram is the environment variable that makes a test's binary the program itself. So what is tested has
 // the race detector, and the files that a guard has changed.
 const asProgram = "QUOTIENT_TEST_AS_PROGRAM"
+
+// patience bounds each wait for an event: it is long for a machine that is busy.
+const patience = 30 * time.Second
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
@@ -21,28 +30,100 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// fails requires an error with a text in it.
+func fails(t *testing.T, err error, text string) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), text) {
+		t.Errorf("the error is %v, want %q", err, text)
+	}
+}
+
+// equal requires two values to be equal.
+func equal(t *testing.T, what string, got, want any) {
+	t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%s: got %+v, want %+v", what, got, want)
+	}
+}
+
+// contains requires a text to have parts.
+func contains(t *testing.T, text string, parts ...string) {
+	t.Helper()
+	for _, part := range parts {
+		if !strings.Contains(text, part) {
+			t.Errorf("%q is missing in:\n%s", part, text)
+		}
+	}
+}
+
+// ran runs a command line in this process, requires its exit code and a text on stderr, or nothing there, and
+// returns what it prints.
+func ran(t *testing.T, code int, errors string, args ...string) string {
+	t.Helper()
+	var out, errs bytes.Buffer
+	if got := run(t.Context(), args, streams{&out, &errs}); got != code {
+		t.Errorf("%q: exit %d, want %d: %s", args, got, code, &errs)
+	}
+	if contains(t, errs.String(), errors); errors == "" && errs.Len() > 0 {
+		t.Errorf("%q: stderr has %q", args, &errs)
+	}
+	return out.String()
+}
+
 // program returns a command that runs the program.
 func program(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	path, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	cmd := exec.Command(path, args...)
 	cmd.Env = append(os.Environ(), asProgram+"=yes")
 	return cmd
 }
 
-// onPath returns a folder in which the program is called quotient.
-func onPath(t *testing.T) string {
+// client has connections that no test leaves behind.
+var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+
+// answer is a response that was read.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+func get(t *testing.T, url string) answer {
 	t.Helper()
-	path, err := os.Executable()
+	return ask(t, http.MethodGet, url, "")
+}
+
+// ask sends a request with a body in JSON, unless that is empty.
+func ask(t *testing.T, method, url, body string) answer {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	if err != nil {
-		t.Fatal(err)
+		t.Error(err)
+		return answer{}
 	}
-	dir := t.TempDir()
-	if err := os.Symlink(path, filepath.Join(dir, "quotient")); err != nil {
-		t.Skipf("no symbolic links here: %v", err)
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
 	}
-	return dir
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Errorf("%s %s: %v", method, url, err)
+		return answer{}
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Errorf("%s %s: %v", method, url, err)
+	}
+	return answer{resp.StatusCode, resp.Header, string(text)}
 }

@@ -31,29 +31,20 @@ func TestReadTokens(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "tokens")
-			if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(path, []byte(c.text), 0o600))
 			got, err := readTokens(path)
-			if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
-				t.Fatalf("got %v, want %q", err, c.err)
-			}
-			if strings.Join(got, " ") != c.want {
-				t.Errorf("got %q, want %q", got, c.want)
+			if equal(t, "tokens", strings.Join(got, " "), c.want); c.err != "" || err != nil {
+				fails(t, err, c.err)
 			}
 		})
 	}
 }
 
 func TestAccess(t *testing.T) {
-	if _, err := access(config.Admin{TokenFile: "nosuch"}, "proxy.admin"); err == nil ||
-		!strings.Contains(err.Error(), "proxy.admin.token-file") {
-		t.Errorf("got %v", err)
-	}
-	if _, err := access(config.Admin{ReadOnlyTokenFile: "nosuch"}, "proxy.admin"); err == nil ||
-		!strings.Contains(err.Error(), "proxy.admin.read-only-token-file") {
-		t.Errorf("got %v", err)
-	}
+	_, err := access(config.Admin{TokenFile: "nosuch"}, "proxy.admin")
+	fails(t, err, "proxy.admin.token-file")
+	_, err = access(config.Admin{ReadOnlyTokenFile: "nosuch"}, "proxy.admin")
+	fails(t, err, "proxy.admin.read-only-token-file")
 	opts, err := access(config.Admin{TLS: &config.TLS{ClientCA: "ca"}, Hosts: []string{"ops"}}, "proxy.admin")
 	if err != nil || len(opts) != 2 {
 		t.Errorf("got %d options, %v", len(opts), err)
@@ -64,26 +55,18 @@ func TestAccess(t *testing.T) {
 func pair(t *testing.T, dir, name string) *config.TLS {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{name},
 		NotAfter: time.Now().Add(time.Hour)}
 	der, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	files := &config.TLS{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}
 	for path, block := range map[string]*pem.Block{
 		files.Cert: {Type: "CERTIFICATE", Bytes: der}, files.Key: {Type: "PRIVATE KEY", Bytes: private},
 	} {
-		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, pem.EncodeToMemory(block), 0o600))
 	}
 	return files
 }
@@ -94,52 +77,32 @@ func TestServerTLSFollowsItsFiles(t *testing.T) {
 	dir := t.TempDir()
 	files := pair(t, dir, "old")
 	c, err := serverTLS(files)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	name := func() string {
 		t.Helper()
 		pair, err := c.GetCertificate(&tls.ClientHelloInfo{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return pair.Leaf.DNSNames[0]
 	}
-	if got := name(); got != "old" {
-		t.Errorf("got %s", got)
-	}
+	equal(t, "the name", name(), "old")
 	oldKey, err := os.ReadFile(files.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	pair(t, dir, "new")
 	newKey, err := os.ReadFile(files.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(files.Key, oldKey, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if got := name(); got != "old" {
-		t.Errorf("half of a pair: got %s", got)
-	}
-	if err := os.WriteFile(files.Key, newKey, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if got := name(); got != "new" {
-		t.Errorf("got %s", got)
-	}
-	files.ClientCA = files.Key
-	if _, err := serverTLS(files); err == nil || !strings.Contains(err.Error(), "has no certificate") {
-		t.Errorf("a key for a client CA: got %v", err)
-	}
+	must(t, err)
+	must(t, os.WriteFile(files.Key, oldKey, 0o600))
+	equal(t, "with half of a pair", name(), "old")
+	must(t, os.WriteFile(files.Key, newKey, 0o600))
+	equal(t, "the name", name(), "new")
+	files.ClientCA = files.Key // it is a key
+	_, err = serverTLS(files)
+	fails(t, err, "has no certificate")
 	files.ClientCA = files.Cert
 	if c, err := serverTLS(files); err != nil || c.ClientAuth != tls.VerifyClientCertIfGiven {
 		t.Errorf("with a client CA: got %v", err)
 	}
-	if _, err := serverTLS(&config.TLS{Cert: "nosuch", Key: "nosuch"}); err == nil {
-		t.Error("no error without the files")
-	}
+	_, err = serverTLS(&config.TLS{Cert: "nosuch", Key: "nosuch"})
+	fails(t, err, "nosuch")
 }
 
 func TestSuspicious(t *testing.T) {
@@ -154,20 +117,17 @@ func TestSuspicious(t *testing.T) {
 			{Scheme: "http", Host: "127.0.0.1:2"},
 		}},
 	}
-	want := "limiter dry is in a dry run: everything is admitted\n" +
-		"limiter few has 2 slots for 3 replicas: some refuse everything\n" +
-		"upstream http://127.0.0.1:1 is the proxy's own address: requests would go round"
-	if got := strings.Join(suspicious(f), "\n"); got != want {
-		t.Errorf("got %s", got)
-	}
+	equal(t, "what is suspicious", suspicious(f), []string{
+		"limiter dry is in a dry run: everything is admitted",
+		"limiter few has 2 slots for 3 replicas: some refuse everything",
+		"upstream http://127.0.0.1:1 is the proxy's own address: requests would go round",
+	})
 }
 
 func TestShort(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		0: "0s", 999: "999ns", 1234: "1.23µs", 12345: "12.3µs", 123456: "123µs", 1234567890: "1.23s",
 	} {
-		if got := short(d); got != want {
-			t.Errorf("%d: got %s, want %s", d, got, want)
-		}
+		equal(t, want, short(d), want)
 	}
 }

@@ -5,6 +5,7 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -52,12 +53,8 @@ func launch(t *testing.T, args ...string) *process {
 		p.cmd.Env = append(p.cmd.Env, "GORACE=atexit_sleep_ms=0")
 	}
 	stderr, err := p.cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, p.cmd.Start())
 	go p.read(stderr)
 	t.Cleanup(func() {
 		_ = p.cmd.Process.Kill()
@@ -123,9 +120,7 @@ func (p *process) logged(msg string) map[string]any {
 // signal sends a signal.
 func (p *process) signal(s syscall.Signal) {
 	p.t.Helper()
-	if err := p.cmd.Process.Signal(s); err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, p.cmd.Process.Signal(s))
 }
 
 // wait waits for the end and returns the exit code, -1 for a signal.
@@ -140,6 +135,27 @@ func (p *process) wait() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
+// ends requires that it ends with a code.
+func (p *process) ends(code int) {
+	p.t.Helper()
+	equal(p.t, "the exit code", p.wait(), code)
+}
+
+// has reports whether a text stands in the log.
+func (p *process) has(text string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return strings.Contains(fmt.Sprint(p.log), text)
+}
+
+// says requires an answer of the operator's page.
+func (p *process) says(path string, status int, body string) {
+	p.t.Helper()
+	if a := get(p.t, p.page+path); a.status != status || body != "" && a.body != body {
+		p.t.Errorf("/%s: %v, want %d %q", path, a, status, body)
+	}
+}
+
 // later is get in a goroutine.
 func later(t *testing.T, url string) <-chan answer {
 	c := make(chan answer, 1)
@@ -151,9 +167,7 @@ func later(t *testing.T, url string) <-chan answer {
 func (p *process) state() admin.State {
 	p.t.Helper()
 	var s admin.State
-	if err := json.Unmarshal([]byte(get(p.t, p.page+"state").body), &s); err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, json.Unmarshal([]byte(get(p.t, p.page+"state").body), &s))
 	return s
 }
 
@@ -166,9 +180,14 @@ func (p *process) until(what string, ok func(admin.State) bool) {
 // untilGot asks until the answer is as it should be. There is no event for it: the process is another one.
 func (p *process) untilGot(what string, ok func() bool) {
 	p.t.Helper()
+	await(p.t, what, ok)
+}
+
+func await(t *testing.T, what string, ok func() bool) {
+	t.Helper()
 	for end := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			p.t.Fatalf("not so: %s", what)
+			t.Fatalf("not so: %s", what)
 		}
 	}
 }
@@ -211,19 +230,13 @@ func (h *holding) arrived(t *testing.T) {
 func nowhere(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer l.Close()
 	near, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = near.Close() })
 	far, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = far.Close() })
 	return near.LocalAddr().String()
 }

@@ -39,9 +39,7 @@ func TestSourcesThatMakeNoSense(t *testing.T) {
 			if err == nil {
 				stopped(t, src)
 			}
-			if err == nil || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("got %v, want %q", err, c.want)
-			}
+			fails(t, err, c.want)
 		})
 	}
 }
@@ -70,18 +68,14 @@ func TestSourcesWithoutSlashes(t *testing.T) {
 	for text, want := range map[string]string{
 		"redis:h:1": "redis://h:1", "redis://h:1/0": "redis://h:1/0", "etcd:a:1,b:2": "etcd://a:1,b:2",
 	} {
-		if got := normal(text); got != want {
-			t.Errorf("%s: got %s, want %s", text, got, want)
-		}
+		equal(t, text, normal(text), want)
 	}
 }
 
 // TestGossipCounts has two proxies of a fleet find each other, and what carries their demand.
 func TestGossipCounts(t *testing.T) {
 	first, err := sources()["gossip"]("127.0.0.1:0?name=a&interval=20ms")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, ok := first.(quotient.Carrier); !ok {
 		t.Error("it does not carry what replicas say")
 	}
@@ -94,9 +88,7 @@ func TestGossipCounts(t *testing.T) {
 		<-sizes // the start is over when it has counted itself
 	}
 	second, err := sources()["gossip"]("//127.0.0.1:0/?name=b&interval=20ms&join=" + address() + "&fleet=")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	watch(ctx, t, second, sizes)
 	awaitTwo(ctx, t, sizes)
 }
@@ -142,9 +134,7 @@ func TestRedisCounts(t *testing.T) {
 	sizes := make(chan quotient.Pool, 100)
 	for _, arg := range []string{"/0?fleet=a", "/0?fleet=a", "/0"} {
 		src, err := sources()["redis"]("//" + store.Addr() + arg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if arg == "/0" {
 			watch(ctx, t, src, make(chan quotient.Pool))
 		} else {

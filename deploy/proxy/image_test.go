@@ -15,12 +15,8 @@ import (
 // instructions returns the lines of the Dockerfile by their instruction, without comments.
 func instructions(t *testing.T) map[string][]string {
 	t.Helper()
-	text, err := os.ReadFile("Dockerfile")
-	if err != nil {
-		t.Fatal(err)
-	}
 	lines := map[string][]string{}
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(read(t, "Dockerfile")) {
 		if name, rest, ok := strings.Cut(strings.TrimSpace(line), " "); ok && !strings.HasPrefix(name, "#") {
 			lines[name] = append(lines[name], rest)
 		}
@@ -33,13 +29,6 @@ var made struct {
 	sync.Once
 	exe string
 	err error
-}
-
-// dropMade removes it.
-func dropMade() {
-	if made.exe != "" {
-		_ = os.RemoveAll(filepath.Dir(made.exe))
-	}
 }
 
 // binary is the program as the Dockerfile builds it: its own command, but for the path of the result.
@@ -110,5 +99,20 @@ func TestImageHoldsLittle(t *testing.T) {
 	}
 	if got := lines["ENTRYPOINT"]; len(got) != 1 || got[0] != `["/quotient"]` {
 		t.Errorf("ENTRYPOINT is %q: there is no shell", got)
+	}
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if made.exe != "" {
+		_ = os.RemoveAll(filepath.Dir(made.exe))
+	}
+	os.Exit(code)
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -3,11 +3,17 @@ package proxy
 import (
 	"bytes"
 	"fmt"
+	"maps"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	appsv1 "k8s.io/api/apps/v1"
@@ -15,9 +21,12 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
+
+	"github.com/quotient-go/quotient/config"
 )
 
 // kinds makes an object of each kind that the manifests may have.
@@ -73,13 +82,9 @@ func decodeAll(t *testing.T, name string, text []byte) []any {
 func build(t *testing.T, dir string) []any {
 	t.Helper()
 	made, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	text, err := made.AsYaml()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return decodeAll(t, dir, text)
 }
 
@@ -109,11 +114,7 @@ func TestManifestsOfTheLibrary(t *testing.T) {
 		t.Fatalf("%v, %d files", err, len(files))
 	}
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		decodeAll(t, file, text)
+		decodeAll(t, file, []byte(read(t, file)))
 	}
 }
 
@@ -130,6 +131,7 @@ type deployed struct {
 	services map[string]*corev1.Service
 	budget   *policyv1.PodDisruptionBudget
 	text     string // of quotient.toml
+	file     *config.File
 }
 
 // variants are the folders that a user applies, each with the kind that holds its pods.
@@ -139,9 +141,25 @@ var variants = map[string]string{
 	"kustomize/overlays/sidecar": "Deployment",
 }
 
+// built holds the variants that were built.
+var built = map[string]deployed{}
+
+// each calls test for each variant, with what its file says.
+func each(t *testing.T, test func(t *testing.T, d deployed, f *config.File)) {
+	for dir := range variants {
+		t.Run(dir, func(t *testing.T) {
+			d := look(t, dir)
+			test(t, d, d.file)
+		})
+	}
+}
+
 // look builds a variant and takes it apart.
 func look(t *testing.T, dir string) deployed {
 	t.Helper()
+	if d, ok := built[dir]; ok {
+		return d
+	}
 	d := deployed{services: map[string]*corev1.Service{}}
 	for _, object := range build(t, dir) {
 		switch o := object.(type) {
@@ -180,6 +198,14 @@ func look(t *testing.T, dir string) deployed {
 	if d.quotient.Name != "quotient" || d.text == "" {
 		t.Fatalf("container %q, file %q", d.quotient.Name, d.text)
 	}
+	if d.kind != variants[dir] {
+		t.Errorf("the pods are those of a %s, want %s", d.kind, variants[dir])
+	}
+	var err error
+	if d.file, err = config.Parse("quotient.toml", []byte(d.text)); err != nil || d.file.Proxy == nil {
+		t.Fatalf("%v, [proxy] %v", err, d.file)
+	}
+	built[dir] = d
 	return d
 }
 
@@ -196,11 +222,7 @@ func within(part, whole map[string]string) bool {
 // TestSelectors checks that Services, budget and controller choose the pods, and that DNS lists each of
 // them.
 func TestSelectors(t *testing.T) {
-	for dir, kind := range variants {
-		d := look(t, dir)
-		if d.kind != kind {
-			t.Errorf("%s: the pods are those of a %s, want %s", dir, d.kind, kind)
-		}
+	each(t, func(t *testing.T, d deployed, _ *config.File) {
 		selectors := map[string]map[string]string{
 			"controller": d.selector, "budget": d.budget.Spec.Selector.MatchLabels,
 		}
@@ -209,23 +231,23 @@ func TestSelectors(t *testing.T) {
 		}
 		for name, s := range selectors {
 			if !within(s, d.labels) {
-				t.Errorf("%s: the %s selects %v, the pods have %v", dir, name, s, d.labels)
+				t.Errorf("the %s selects %v, the pods have %v", name, s, d.labels)
 			}
 		}
 		headless, front := d.services["quotient-replicas"], d.services["quotient"]
 		if headless == nil || front == nil || len(d.services) != 2 {
-			t.Fatalf("%s: Services %v", dir, d.services)
+			t.Fatalf("Services %v", d.services)
 		}
 		if headless.Spec.ClusterIP != corev1.ClusterIPNone || !headless.Spec.PublishNotReadyAddresses {
-			t.Errorf("%s: the headless Service is %+v", dir, headless.Spec)
+			t.Errorf("the headless Service is %+v", headless.Spec)
 		}
 		if got := front.Spec.Ports[0].TargetPort.StrVal; got != "http" {
-			t.Errorf("%s: the Service sends to the port %q", dir, got)
+			t.Errorf("the Service sends to the port %q", got)
 		}
 		if strings.HasPrefix(d.quotient.Image, "quotient") {
-			t.Errorf("%s: the image %q has no registry", dir, d.quotient.Image)
+			t.Errorf("the image %q has no registry", d.quotient.Image)
 		}
-	}
+	})
 }
 
 // closed is the security context of a container. The proxy runs as the user of its image, a service beside it
@@ -270,4 +292,253 @@ func checkRestricted(t *testing.T, dir string, pod corev1.PodSpec) {
 			}
 		}
 	}
+}
+
+// At most these hold memory: a request that waits, and a connection that is idle.
+const (
+	blockedCost    = 40 << 10
+	connectionCost = 20 << 10
+)
+
+// port returns the number of a container's port by its name.
+func port(c corev1.Container, name string) string {
+	for _, p := range c.Ports {
+		if p.Name == name {
+			return strconv.Itoa(int(p.ContainerPort))
+		}
+	}
+	return "none"
+}
+
+// portOf returns the port of an address that is open to other machines.
+func portOf(t *testing.T, address string) string {
+	t.Helper()
+	host, port, err := net.SplitHostPort(address)
+	if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsUnspecified() {
+		t.Errorf("%s is not open to the pod's network: %v", address, err)
+	}
+	return port
+}
+
+// TestPodsAgreeWithTheirFile checks that ports, probes and mounts are those of the file in the ConfigMap.
+func TestPodsAgreeWithTheirFile(t *testing.T) {
+	each(t, func(t *testing.T, d deployed, f *config.File) {
+		if a, b := portOf(t, f.Proxy.Listen), port(d.quotient, "http"); a != b {
+			t.Errorf("listens on %s, the port http is %s", a, b)
+		}
+		if a, b := portOf(t, f.Proxy.Admin.Listen), port(d.quotient, "admin"); a != b {
+			t.Errorf("the admin listens on %s, the port admin is %s", a, b)
+		}
+		for probe, path := range map[*corev1.Probe]string{
+			d.quotient.StartupProbe: "/health", d.quotient.LivenessProbe: "/health",
+			d.quotient.ReadinessProbe: "/ready",
+		} {
+			get := probe.HTTPGet
+			if get == nil || get.Path != path || get.Port.StrVal != "admin" {
+				t.Errorf("the probe is %+v, want %s", get, path)
+			}
+		}
+		args := []string{"proxy", "--config", "/etc/quotient/quotient.toml"}
+		if !slices.Equal(d.quotient.Args, args) {
+			t.Errorf("arguments %q, want %q", d.quotient.Args, args)
+		}
+		mounted := map[string]string{}
+		for _, m := range d.quotient.VolumeMounts {
+			mounted[m.MountPath] = m.Name
+		}
+		token, in := strings.CutPrefix(f.Proxy.Admin.TokenFile, "/etc/quotient-admin/")
+		want := map[string]string{"/etc/quotient": "config", "/etc/quotient-admin": "admin"}
+		if !maps.Equal(mounted, want) || !in || token != "token" {
+			t.Errorf("mounts %v, token in %s", mounted, f.Proxy.Admin.TokenFile)
+		}
+	})
+}
+
+// TestPool checks that the file counts the pods by a Service that exists. While that is silent, as many
+// count as there may be.
+func TestPool(t *testing.T) {
+	each(t, func(t *testing.T, d deployed, f *config.File) {
+		p := f.Pool
+		name, dns := strings.CutPrefix(p.Source, "dns:")
+		name, uncapped := strings.CutSuffix(name, "?uncapped") // Kubernetes lists all
+		if d.services[name] == nil || !dns || !uncapped || !p.Await {
+			t.Errorf("the pool is %+v, the Services %v", p, d.services)
+		}
+		if most := int(d.replicas + d.surge); p.Replicas < most {
+			t.Errorf("%d replicas while DNS is silent, there may be %d", p.Replicas, most)
+		}
+		if p.HoldDown < 40*time.Second {
+			t.Errorf("a hold-down of %v is no longer than answers of DNS live", p.HoldDown)
+		}
+		i := slices.IndexFunc(d.quotient.Env, func(e corev1.EnvVar) bool {
+			return e.Name == "QUOTIENT_ORDINAL"
+		})
+		if (i >= 0) != (d.kind == "StatefulSet") {
+			t.Errorf("an ordinal %v, in a %s", i >= 0, d.kind)
+		}
+		const index = "metadata.labels['apps.kubernetes.io/pod-index']"
+		if i >= 0 && d.quotient.Env[i].ValueFrom.FieldRef.FieldPath != index {
+			t.Errorf("the ordinal is %+v, want %s", d.quotient.Env[i].ValueFrom, index)
+		}
+	})
+}
+
+// sleep is how long the hook before the end of a container sleeps.
+func sleep(c corev1.Container) time.Duration {
+	if c.Lifecycle == nil || c.Lifecycle.PreStop == nil || c.Lifecycle.PreStop.Sleep == nil {
+		return 0
+	}
+	return time.Duration(c.Lifecycle.PreStop.Sleep.Seconds) * time.Second
+}
+
+// TestPodsEndInOrder checks that a pod has the time for its hook, and for what the file gives to a shutdown.
+func TestPodsEndInOrder(t *testing.T) {
+	each(t, func(t *testing.T, d deployed, f *config.File) {
+		grace := time.Duration(*d.pod.TerminationGracePeriodSeconds) * time.Second
+		before := sleep(d.quotient)
+		if d.sidecar { // the service's hook, and its own end
+			before = sleep(d.pod.Containers[0]) + 20*time.Second
+		}
+		if end := f.Proxy.Timeouts.Shutdown; before < 5*time.Second || grace <= before+end {
+			t.Errorf("%v for a pod to end, its hooks take %v and a shutdown %v", grace, before, end)
+		}
+		for name, l := range f.Limiters {
+			if stays := sleep(d.pod.Containers[0]); d.sidecar && (l.MaxWait == 0 || l.MaxWait > stays) {
+				t.Errorf("requests of %s wait for %v, the service stays for %v", name,
+					l.MaxWait, stays)
+			}
+		}
+	})
+}
+
+// TestMemory checks that all that may wait and connect fits into the memory of the container.
+func TestMemory(t *testing.T) {
+	each(t, func(t *testing.T, d deployed, f *config.File) {
+		limit := d.quotient.Resources.Limits.Memory().Value()
+		var goLimit resource.Quantity
+		for _, e := range d.quotient.Env {
+			if e.Name == "GOMEMLIMIT" {
+				goLimit = resource.MustParse(strings.TrimSuffix(e.Value, "B"))
+			}
+		}
+		if at := float64(goLimit.Value()) / float64(limit); at < .8 || at > .95 {
+			t.Errorf("GOMEMLIMIT is %.2f of the limit of memory", at)
+		}
+		need := int64(f.Proxy.Max.Connections) * connectionCost
+		for _, l := range f.Limiters {
+			need += int64(l.Queue)*blockedCost + int64(l.MaxKeys)*400
+		}
+		if need > goLimit.Value() {
+			t.Errorf("%d MiB may be needed, GOMEMLIMIT is %d MiB", need>>20, goLimit.Value()>>20)
+		}
+		if !d.quotient.Resources.Limits.Cpu().IsZero() {
+			t.Errorf("a limit of the CPU stops the process")
+		}
+	})
+}
+
+// TestSidecar checks that the proxy is a sidecar in front of a service that only the pod reaches.
+func TestSidecar(t *testing.T) {
+	d := look(t, "kustomize/overlays/sidecar")
+	f := d.file
+	if p := d.quotient.RestartPolicy; !d.sidecar || p == nil || *p != corev1.ContainerRestartPolicyAlways {
+		t.Errorf("sidecar %v, restart policy %v", d.sidecar, p)
+	}
+	if len(d.pod.InitContainers) != 1 || len(d.pod.Containers) != 1 || d.pod.Containers[0].Name != "app" {
+		t.Fatalf("containers %v and %v", d.pod.InitContainers, d.pod.Containers)
+	}
+	want := fmt.Sprintf("http://127.0.0.1:%d", d.pod.Containers[0].Ports[0].ContainerPort)
+	if got := f.Proxy.Upstreams; len(got) != 1 || got[0].String() != want {
+		t.Errorf("upstreams %v, want %v", got, want)
+	}
+}
+
+// TestUnitAgreesWithItsFile checks that the service gets the time, descriptors and memory that its file
+// needs.
+func TestUnitAgreesWithItsFile(t *testing.T) {
+	f, err := config.Parse("quotient.toml", []byte(read(t, "quotient.toml")))
+	must(t, err)
+	set := settings(unit(t))
+	number := func(name string) int {
+		if len(set[name]) != 1 {
+			t.Fatalf("%s is %q, want one value", name, set[name])
+		}
+		n, err := strconv.Atoi(set[name][0])
+		must(t, err)
+		return n
+	}
+	if stop := time.Duration(number("TimeoutStopSec")) * time.Second; stop <= f.Proxy.Timeouts.Shutdown {
+		t.Errorf("TimeoutStopSec is %v, a shutdown may take %v", stop, f.Proxy.Timeouts.Shutdown)
+	}
+	if files, need := number("LimitNOFILE"), 2*f.Proxy.Max.Connections+1000; files < need {
+		t.Errorf("LimitNOFILE is %d, %d connections need %d", files, f.Proxy.Max.Connections, need)
+	}
+	memory := resource.MustParse(set["MemoryMax"][0] + "i")
+	most := memory.Value()
+	need := int64(f.Proxy.Max.Connections) * connectionCost
+	for _, l := range f.Limiters {
+		need += int64(l.Queue) * blockedCost
+	}
+	if need > most*9/10 {
+		t.Errorf("MemoryMax is %d MiB, %d MiB may be needed", most>>20, need>>20)
+	}
+	if got := set["ExecReload"]; len(got) != 1 || got[0] != "/bin/kill -HUP $MAINPID" {
+		t.Errorf("ExecReload is %q", got)
+	}
+}
+
+// TestProbesReachTheProgram starts the program with the file of the base. Only addresses, the source and the
+// name of the token's file are others. A kubelet, which has no token, gets its answers by any address, and
+// nothing else.
+func TestProbesReachTheProgram(t *testing.T) {
+	dir := t.TempDir()
+	listen, admin, token := free(t), free(t), strings.Repeat("0123456789abcdef", 2)
+	text := strings.NewReplacer(
+		"0.0.0.0:4040", listen, "0.0.0.0:4041", admin, "http://api:8080", "http://"+admin,
+		"dns:quotient-replicas?uncapped", "file:replicas", "/etc/quotient-admin/token", "token",
+	).Replace(read(t, "kustomize/base/quotient.toml"))
+	for name, text := range map[string]string{
+		"quotient.toml": text,
+		"replicas":      "3\n",
+		"token":         token + "\n",
+	} {
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	t.Setenv("QUOTIENT_ORDINAL", "1") // the second pod of a StatefulSet: the program takes it beside a file
+	start(t, admin, "proxy", "--config", filepath.Join(dir, "quotient.toml"))
+	for _, c := range []struct {
+		path, token string
+		want        int
+	}{
+		{"/health", "", http.StatusOK},
+		{"/ready", "", http.StatusOK},
+		{"/metrics", "", http.StatusUnauthorized},
+		{"/state", "", http.StatusUnauthorized},
+		{"/metrics", token, http.StatusOK},
+	} {
+		if got := ask(t, admin, c.path, c.token, admin); got != c.want {
+			t.Errorf("%s with the token %q: %d, want %d", c.path, c.token, got, c.want)
+		}
+		if c.want == http.StatusUnauthorized || c.token != "" {
+			c.want = http.StatusForbidden
+		}
+		if got := ask(t, admin, c.path, c.token, "10.1.2.3:4041"); got != c.want {
+			t.Errorf("%s by an address of a translator, with the token %q: %d, want %d", c.path, c.token,
+				got, c.want)
+		}
+	}
+}
+
+// ask returns the status of a path for a caller that has a token, or none, and asks by the name host.
+func ask(t *testing.T, admin, path, token, host string) int {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+admin+path, nil)
+	must(t, err)
+	if req.Host = host; token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := client.Do(req)
+	must(t, err)
+	_ = resp.Body.Close()
+	return resp.StatusCode
 }

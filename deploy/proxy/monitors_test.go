@@ -9,22 +9,25 @@ import (
 	"testing"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
-	appsv1 "k8s.io/api/apps/v1"
+
+	"github.com/quotient-go/quotient/config"
 )
 
-// podMonitors returns the PodMonitors by name.
-func podMonitors(t *testing.T) map[string]*monitoringv1.PodMonitor {
+// podMonitor returns the PodMonitor of a name, which has one endpoint.
+func podMonitor(t *testing.T, name string) *monitoringv1.PodMonitor {
 	t.Helper()
-	const name = "../prometheus/podmonitor.yaml"
-	all := map[string]*monitoringv1.PodMonitor{}
-	for _, object := range decodeAll(t, name, []byte(read(t, name))) {
+	const file = "../prometheus/podmonitor.yaml"
+	for _, object := range decodeAll(t, file, []byte(read(t, file))) {
 		m, ok := object.(*monitoringv1.PodMonitor)
 		if !ok || len(m.Spec.PodMetricsEndpoints) != 1 {
-			t.Fatalf("%s: %T, want PodMonitors with one endpoint", name, object)
+			t.Fatalf("%s: %T, want PodMonitors with one endpoint", file, object)
 		}
-		all[m.Name] = m
+		if m.Name == name {
+			return m
+		}
 	}
-	return all
+	t.Fatalf("no PodMonitor %s", name)
+	return nil
 }
 
 // mounted returns the folder of a container in which a Secret is mounted.
@@ -42,48 +45,30 @@ func mounted(d deployed, secret string) string {
 // TestPodMonitorOfTheProxy checks that the monitor chooses the pods of each variant, and scrapes their admin
 // port with the token that the pods read.
 func TestPodMonitorOfTheProxy(t *testing.T) {
-	m := podMonitors(t)["quotient"]
-	if m == nil {
-		t.Fatal("no PodMonitor quotient")
-	}
+	m := podMonitor(t, "quotient")
 	end := m.Spec.PodMetricsEndpoints[0]
-	for dir := range variants {
-		d := look(t, dir)
+	each(t, func(t *testing.T, d deployed, f *config.File) {
 		if !within(m.Spec.Selector.MatchLabels, d.labels) {
-			t.Errorf("%s: the selector %v chooses no pod of %v", dir, m.Spec.Selector.MatchLabels, d.labels)
+			t.Errorf("the selector %v chooses no pod of %v", m.Spec.Selector.MatchLabels, d.labels)
 		}
-		admin := d.parse(t, dir).Proxy.Admin
+		admin := f.Proxy.Admin
 		if a, b := portOf(t, admin.Listen), port(d.quotient, *end.Port); a != b {
-			t.Errorf("%s: the admin listens on %s, the port %s is %s", dir, a, *end.Port, b)
+			t.Errorf("the admin listens on %s, the port %s is %s", a, *end.Port, b)
 		}
 		token := end.Authorization.Credentials
 		if at := mounted(d, token.Name) + "/" + token.Key; at != admin.TokenFile || end.Path != "/metrics" {
-			t.Errorf("%s: the pods read %s, Prometheus has %s for %s", dir, admin.TokenFile, at, end.Path)
+			t.Errorf("the pods read %s, Prometheus has %s for %s", admin.TokenFile, at, end.Path)
 		}
-	}
+	})
 }
 
 // TestPodMonitorOfLeases checks that the monitor chooses the lease servers and a port that they have.
 func TestPodMonitorOfLeases(t *testing.T) {
-	m := podMonitors(t)["quotient-leases"]
-	if m == nil {
-		t.Fatal("no PodMonitor quotient-leases")
-	}
-	found := false
-	for _, object := range build(t, "../leases/kustomize/base") {
-		d, ok := object.(*appsv1.Deployment)
-		if !ok {
-			continue
-		}
-		found = true
-		number := port(d.Spec.Template.Spec.Containers[0], *m.Spec.PodMetricsEndpoints[0].Port)
-		if !within(m.Spec.Selector.MatchLabels, d.Spec.Template.Labels) || number != "8000" {
-			t.Errorf("the selector is %v, the labels are %v, port %s", m.Spec.Selector,
-				d.Spec.Template.Labels, number)
-		}
-	}
-	if !found {
-		t.Error("no Deployment of lease servers")
+	m := podMonitor(t, "quotient-leases")
+	pods := lookLeases(t).Spec.Template
+	number := port(pods.Spec.Containers[0], *m.Spec.PodMetricsEndpoints[0].Port)
+	if !within(m.Spec.Selector.MatchLabels, pods.Labels) || number != "8000" {
+		t.Errorf("the selector is %v, the labels are %v, port %s", m.Spec.Selector, pods.Labels, number)
 	}
 }
 
@@ -113,19 +98,13 @@ func TestRulesAsAnObject(t *testing.T) {
 	}
 	dir := t.TempDir()
 	stub := "#!/bin/sh\nif [ \"$3\" = - ]; then exec cat; fi\ncat \"$3\" >/dev/null\n"
-	if err := os.WriteFile(filepath.Join(dir, "kubectl"), []byte(stub), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, "kubectl"), []byte(stub), 0o700))
 	cmd := exec.CommandContext(t.Context(), "sh", "-eu", "-c", block[1])
 	cmd.Dir, cmd.Env = "..", []string{"PATH=" + dir + ":" + os.Getenv("PATH")}
 	out, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	object, err := decode(out)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	rules := 0
 	for _, g := range object.(*monitoringv1.PrometheusRule).Spec.Groups {
 		rules += len(g.Rules)

@@ -35,13 +35,9 @@ func verify(t *testing.T, text string, args ...string) (string, error) {
 			"install systemd)")
 	}
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	file := filepath.Join(t.TempDir(), "quotient.service")
-	if err := os.WriteFile(file, []byte(strings.ReplaceAll(text, program, self)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte(strings.ReplaceAll(text, program, self)), 0o600))
 	out, err := exec.CommandContext(t.Context(), exe, append(args, file)...).CombinedOutput()
 	return string(out), err
 }

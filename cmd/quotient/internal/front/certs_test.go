@@ -7,29 +7,26 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/quotient-go/quotient/config"
 )
 
 // TestCertificatesAreReadWhole checks that what is half written never counts and is logged once, and
 // that a pair counts when two looks have found it.
 func TestCertificatesAreReadWhole(t *testing.T) {
 	var log bytes.Buffer
-	dir := t.TempDir()
-	files := config.TLS{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}
+	files := writePair(t, t.TempDir(), "none")
+	put := func(file string, text []byte) { must(t, os.WriteFile(file, text, 0o600)) }
 	first, firstKey := makePair(t, "first")
 	second, secondKey := makePair(t, "second")
 	other, _ := makePair(t, "other")
 	chain := append(bytes.Clone(second), other...)
-	writeFile(t, files.Cert, first)
-	writeFile(t, files.Key, firstKey)
-	c, err := newCerts(files, slog.New(slog.NewTextHandler(&log, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	put(files.Cert, first)
+	put(files.Key, firstKey)
+	c, err := newCerts(*files, slog.New(slog.NewTextHandler(&log, nil)))
+	must(t, err)
 	inForce := func() string {
 		cert := c.now.Load().config.Certificates[0]
 		return fmt.Sprint(cert.Leaf.Subject.CommonName, " ", len(cert.Certificate))
@@ -51,7 +48,7 @@ func TestCertificatesAreReadWhole(t *testing.T) {
 		{"nothing more", files.Key, secondKey, 3, "second 2", 4},
 		{"too much", files.Key, make([]byte, maxPEM+1), 3, "second 2", 5},
 	} {
-		writeFile(t, step.file, step.text)
+		put(step.file, step.text)
 		for range step.looks {
 			c.look()
 		}
@@ -69,11 +66,8 @@ func TestCertificateChangesUnderway(t *testing.T) {
 	p := &sectionOf{Proxy: section(), kind: "h2"}
 	s := p.serve(t, ok)
 	named := func() string {
-		//nolint:gosec // loopback
-		c, err := tls.Dial("tcp", s.addr, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		c, err := tls.Dial("tcp", s.addr, trusting("h2"))
+		must(t, err)
 		defer c.Close()
 		return c.ConnectionState().PeerCertificates[0].Subject.CommonName
 	}
@@ -85,39 +79,28 @@ func TestCertificateChangesUnderway(t *testing.T) {
 }
 
 func TestTLS(t *testing.T) {
-	for _, kind := range []string{"HTTP/1.1 with TLS", "h2"} {
+	for kind, want := range map[string]string{"HTTP/1.1 with TLS": "HTTP/1.1 true", "h2": "HTTP/2.0 true"} {
 		p := &sectionOf{Proxy: section(), kind: kind}
 		s := p.serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			fmt.Fprint(w, r.Proto, " ", r.TLS != nil && r.TLS.HandshakeComplete)
 		}))
 		r, err := p.client(t).Get(p.url(s))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		text, _ := io.ReadAll(r.Body)
-		r.Body.Close()
-		want := map[bool]string{true: "HTTP/2.0 true", false: "HTTP/1.1 true"}[kind == "h2"]
-		if string(text) != want {
+		if r.Body.Close(); string(text) != want {
 			t.Errorf("%s: %s, want %s", kind, text, want)
 		}
-		//nolint:gosec // refused
-		old := &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS10,
-			MaxVersion: tls.VersionTLS11}
+		old := trusting()
+		old.MinVersion, old.MaxVersion = tls.VersionTLS10, tls.VersionTLS11
 		if _, err := tls.Dial("tcp", s.addr, old); err == nil {
 			t.Error("TLS 1.1 is spoken")
 		}
-		c := dial(t, s.addr)
-		send(t, c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
-		if text, _ := io.ReadAll(c); strings.Contains(string(text), "200") {
+		if text := s.said(t, crlf(get+"~")); strings.Contains(text, "200") {
 			t.Errorf("without TLS the answer is %q", text)
 		}
-		//nolint:gosec // loopback
-		agreed, err := tls.Dial("tcp", s.addr,
-			&tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		send(t, agreed, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+		agreed, err := tls.Dial("tcp", s.addr, trusting("h2"))
+		must(t, err)
+		send(t, agreed, crlf(get+"~"))
 		if text, _ := io.ReadAll(agreed); strings.Contains(string(text), "200") {
 			t.Errorf("HTTP/1.1 where HTTP/2 was agreed on: %q", text)
 		}
@@ -127,33 +110,25 @@ func TestTLS(t *testing.T) {
 
 // TestClientCertificates checks that without a certificate of ClientCA no request is served.
 func TestClientCertificates(t *testing.T) {
-	dir := t.TempDir()
-	writePair(t, dir, "server")
-	cert, key := makePair(t, "client")
-	writeFile(t, filepath.Join(dir, "ca.pem"), cert)
+	pairOf := func(name string) (ca string, of []tls.Certificate) {
+		files := writePair(t, t.TempDir(), name)
+		pair, err := tls.LoadX509KeyPair(files.Cert, files.Key)
+		must(t, err)
+		return files.Cert, []tls.Certificate{pair}
+	}
+	ca, client := pairOf("client")
+	_, stranger := pairOf("stranger")
 	p := section()
-	p.TLS = &config.TLS{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem"),
-		ClientCA: filepath.Join(dir, "ca.pem")}
+	p.TLS = writePair(t, t.TempDir(), "server")
+	p.TLS.ClientCA = ca
 	s := serve(t, p, ok)
-	pair, err := tls.X509KeyPair(cert, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	strange, strangeKey := makePair(t, "stranger")
-	stranger, err := tls.X509KeyPair(strange, strangeKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []struct {
-		certs []tls.Certificate
-		want  bool
-	}{{nil, false}, {[]tls.Certificate{stranger}, false}, {[]tls.Certificate{pair}, true}} {
-		//nolint:gosec // loopback
-		transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true,
-			Certificates: c.certs}}
+	for name, certs := range map[string][]tls.Certificate{"none": nil, "stranger": stranger, "client": client} {
+		with := trusting()
+		with.Certificates = certs
+		transport := &http.Transport{TLSClientConfig: with}
 		r, err := (&http.Client{Transport: transport, Timeout: patience}).Get("https://" + s.addr)
-		if (err == nil) != c.want {
-			t.Errorf("%d certificates: %v", len(c.certs), err)
+		if (err == nil) != (name == "client") {
+			t.Errorf("%s: %v", name, err)
 		}
 		if err == nil {
 			r.Body.Close()

@@ -47,14 +47,12 @@ func OnShutdown(f func()) Option {
 // is for a handler that answers itself: an upstream could read such a path in another way.
 func AnyPath() Option { return func(s *Server) { s.anyPath = true } }
 
-// New makes a server for the section [proxy] of a file. It reads the certificates, if there are any.
+// New makes a server for the section [proxy] of a file, whose bounds package config has checked. It reads the
+// certificates, if there are any.
 func New(p *config.Proxy, h http.Handler, log *slog.Logger, opts ...Option) (*Server, error) {
 	s := &Server{handler: h, log: log, proxy: *p}
 	for _, opt := range opts {
 		opt(s)
-	}
-	if err := s.check(p); err != nil {
-		return nil, err
 	}
 	if p.TLS != nil {
 		certs, err := newCerts(*p.TLS, log)
@@ -67,33 +65,6 @@ func New(p *config.Proxy, h http.Handler, log *slog.Logger, opts ...Option) (*Se
 	s.places.Crowded = s.crowded
 	s.put(p)
 	return s, nil
-}
-
-// check names the first bound without which clients could hold something for ever.
-func (s *Server) check(p *config.Proxy) error {
-	for _, d := range []struct {
-		field string
-		value time.Duration
-	}{
-		{"read-header", p.Timeouts.ReadHeader}, {"read-body", p.Timeouts.ReadBody}, {"write", p.Timeouts.Write},
-		{"idle", p.Timeouts.Idle}, {"stream", p.Timeouts.Stream}, {"shutdown", p.Timeouts.Shutdown},
-	} {
-		if d.value <= 0 {
-			return fmt.Errorf("proxy.timeouts.%s: %v is not above 0", d.field, d.value)
-		}
-	}
-	for _, n := range []struct {
-		field string
-		value int
-	}{{"header-bytes", p.Max.HeaderBytes}, {"connections", p.Max.Connections}, {"streams", p.Max.Streams}} {
-		if n.value <= 0 {
-			return fmt.Errorf("proxy.max.%s: %d is not above 0", n.field, n.value)
-		}
-	}
-	if p.ProxyProtocol && len(p.Trusted) == 0 {
-		return errors.New("proxy.proxy-protocol: no peer may send it: proxy.trusted is empty")
-	}
-	return nil
 }
 
 // put puts settings in force.
@@ -128,9 +99,6 @@ func (s *Server) Prepare(f *config.File) (commit func(), err error) {
 		if c.old != c.new {
 			return nil, fmt.Errorf("proxy.%s: %v requires a restart, %v is in force", c.field, c.new, c.old)
 		}
-	}
-	if err := s.check(p); err != nil {
-		return nil, err
 	}
 	swap := func() {}
 	if s.certs != nil {

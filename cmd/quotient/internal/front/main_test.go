@@ -1,12 +1,29 @@
 package front
 
 import (
+	"bufio"
+	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
 	"io"
 	"log/slog"
+	"math/big"
 	"net"
 	"net/http"
+	"net/http/httputil"
 	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,6 +36,18 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience bounds what a test waits for; nothing that goes well takes as long.
 const patience = 20 * time.Second
+
+var (
+	loopback = netip.MustParsePrefix("127.0.0.0/8")
+	ok       = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") })
+)
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
 
 func section() *config.Proxy {
 	return &config.Proxy{
@@ -42,13 +71,9 @@ type running struct {
 func serve(t testing.TB, p *config.Proxy, h http.Handler, opts ...Option) *running {
 	t.Helper()
 	s, err := New(p, h, slog.New(slog.DiscardHandler), opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, end := context.WithCancel(context.Background())
 	over := make(chan error, 1)
 	go func() { over <- s.Serve(ctx, l); close(over) }()
@@ -56,9 +81,7 @@ func serve(t testing.TB, p *config.Proxy, h http.Handler, opts ...Option) *runni
 		end()
 		select {
 		case err := <-over:
-			if err != nil {
-				t.Errorf("Serve() = %v", err)
-			}
+			must(t, err)
 		case <-time.After(patience):
 			t.Error("Serve does not end")
 		}
@@ -69,32 +92,187 @@ func serve(t testing.TB, p *config.Proxy, h http.Handler, opts ...Option) *runni
 func dial(t *testing.T, addr string) *net.TCPConn {
 	t.Helper()
 	c, err := net.DialTimeout("tcp", addr, patience)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { c.Close() })
-	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.SetDeadline(time.Now().Add(patience)))
 	return c.(*net.TCPConn)
 }
 
 func send(t *testing.T, c io.Writer, text string) {
 	t.Helper()
-	if _, err := io.WriteString(c, text); err != nil {
-		t.Fatal(err)
-	}
+	_, err := io.WriteString(c, text)
+	must(t, err)
+}
+
+// said is all that the server says to a text until it closes the connection. A reset is an end as well.
+func (s *running) said(t *testing.T, sent string) string {
+	t.Helper()
+	c := dial(t, s.addr)
+	_, _ = io.WriteString(c, sent)
+	text, _ := io.ReadAll(c)
+	return string(text)
 }
 
 // waitFor waits for something that other goroutines bring about.
 func waitFor(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); !ok(); {
+	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("it did not come to this: %s", what)
 		}
-		time.Sleep(time.Millisecond)
 	}
 }
 
-var loopback = netip.MustParsePrefix("127.0.0.0/8")
+// sectionOf is a section [proxy] for one kind of connection.
+type sectionOf struct {
+	*config.Proxy
+	kind string
+}
+
+// each runs a test over HTTP/1, TLS and HTTP/2.
+func each(t *testing.T, set func(*config.Proxy), test func(t *testing.T, p *sectionOf)) {
+	for _, kind := range []string{"HTTP/1.1", "HTTP/1.1 with TLS", "h2c", "h2"} {
+		t.Run(kind, func(t *testing.T) {
+			p := &sectionOf{section(), kind}
+			set(p.Proxy)
+			test(t, p)
+		})
+	}
+}
+
+func (p *sectionOf) secure() bool { return strings.HasSuffix(p.kind, "TLS") || p.kind == "h2" }
+
+func (p *sectionOf) serve(t *testing.T, h http.Handler, opts ...Option) *running {
+	t.Helper()
+	if p.H2C = p.kind == "h2c"; p.secure() {
+		p.TLS = writePair(t, t.TempDir(), "first")
+	}
+	return serve(t, p.Proxy, h, opts...)
+}
+
+func (p *sectionOf) url(s *running) string {
+	return map[bool]string{true: "https://", false: "http://"}[p.secure()] + s.addr
+}
+
+func (p *sectionOf) client(t *testing.T) *http.Client {
+	var protocols http.Protocols
+	protocols.SetHTTP1(!strings.HasPrefix(p.kind, "h2"))
+	protocols.SetHTTP2(p.kind == "h2")
+	protocols.SetUnencryptedHTTP2(p.kind == "h2c")
+	transport := &http.Transport{Protocols: &protocols, TLSClientConfig: trusting()}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport, Timeout: patience}
+}
+
+// trusting is a client that trusts any server of loopback.
+func trusting(protocols ...string) *tls.Config {
+	return &tls.Config{InsecureSkipVerify: true, NextProtos: protocols} //nolint:gosec // loopback
+}
+
+// makePair returns a certificate of its own for a name, and its key.
+func makePair(t *testing.T, name string) (cert, key []byte) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	must(t, err)
+	text, err := x509.MarshalPKCS8PrivateKey(private)
+	must(t, err)
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: text})
+}
+
+// writePair writes a certificate for a name, and its key.
+func writePair(t *testing.T, dir, name string) *config.TLS {
+	t.Helper()
+	files := &config.TLS{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}
+	cert, key := makePair(t, name)
+	must(t, os.WriteFile(files.Cert, cert, 0o600))
+	must(t, os.WriteFile(files.Key, key, 0o600))
+	return files
+}
+
+// recorder is an upstream that notes the bytes of each request that it gets, and answers "ok".
+type recorder struct {
+	net.Listener
+	wg sync.WaitGroup
+
+	mu    sync.Mutex
+	whole []string // requests that came to their end
+}
+
+func record(t *testing.T) *recorder {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	u := &recorder{Listener: l}
+	u.wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			u.wg.Go(func() { u.serve(c) })
+		}
+	})
+	t.Cleanup(func() { l.Close(); u.wg.Wait() })
+	return u
+}
+
+// serve answers one request, and notes all that comes until the peer closes.
+func (u *recorder) serve(c net.Conn) {
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(patience))
+	var seen bytes.Buffer
+	in := bufio.NewReader(io.TeeReader(c, &seen))
+	r, err := http.ReadRequest(in)
+	if err == nil {
+		_, err = io.Copy(io.Discard, r.Body)
+	}
+	if err != nil {
+		return
+	}
+	u.note(seen.String())
+	before := seen.Len()
+	_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok")
+	_, _ = io.Copy(io.Discard, in)
+	if seen.Len() > before {
+		u.note("more after the request: " + seen.String()[before:])
+	}
+}
+
+func (u *recorder) note(text string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.whole = append(u.whole, text)
+}
+
+func (u *recorder) requests() []string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return append([]string{}, u.whole...)
+}
+
+// proxy is a bare reverse proxy that changes nothing but the address.
+func (u *recorder) proxy(t *testing.T) http.Handler {
+	transport := &http.Transport{DisableCompression: true}
+	t.Cleanup(transport.CloseIdleConnections)
+	to := &url.URL{Scheme: "http", Host: u.Addr().String()}
+	return &httputil.ReverseProxy{
+		Transport: transport,
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.Out.URL.Scheme, r.Out.URL.Host = to.Scheme, to.Host
+			r.Out.Host, r.Out.URL.RawQuery = r.In.Host, r.In.URL.RawQuery
+			r.Out.Trailer = r.In.Trailer
+		},
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) {
+			w.WriteHeader(http.StatusBadGateway)
+		},
+	}
+}

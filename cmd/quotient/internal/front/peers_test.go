@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -20,8 +19,6 @@ import (
 
 var seenPeer = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.RemoteAddr) })
 
-const get = "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
-
 func v2(t *testing.T, command proxyproto.ProtocolVersionAndCommand) string {
 	t.Helper()
 	text, err := (&proxyproto.Header{
@@ -29,16 +26,35 @@ func v2(t *testing.T, command proxyproto.ProtocolVersionAndCommand) string {
 		SourceAddr:      net.TCPAddrFromAddrPort(netip.MustParseAddrPort("[2001:db8::1]:4711")),
 		DestinationAddr: net.TCPAddrFromAddrPort(netip.MustParseAddrPort("[2001:db8::2]:80")),
 	}).Format()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(text)
+}
+
+const v1 = "PROXY TCP4 192.0.2.7 192.0.2.8 1234 80\r\n"
+
+// behind is a server that takes the PROXY protocol of a network, and answers with the address of its peer.
+func behind(t *testing.T, trusted netip.Prefix, set func(*config.Proxy)) *running {
+	t.Helper()
+	p := section()
+	p.ProxyProtocol, p.Trusted = true, []netip.Prefix{trusted}
+	set(p)
+	return serve(t, p, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.RemoteAddr) }))
+}
+
+// peer is the status, and the body of an answer, to a request with something before it; empty: none.
+func (s *running) peer(t *testing.T, before string) string {
+	t.Helper()
+	text := s.said(t, before+crlf(get+"Connection: close~~"))
+	if all := statuses(text); len(all) > 0 {
+		_, body, _ := strings.Cut(text, "\r\n\r\n")
+		return all[0] + " " + body
+	}
+	return ""
 }
 
 // TestProxyProtocol checks that trusted peers must send it, and that it is not read of others.
 func TestProxyProtocol(t *testing.T) {
-	const v1 = "PROXY TCP4 192.0.2.7 192.0.2.8 1234 80\r\n"
-	here := "200 127.0.0.1:"
+	strangers, here := netip.MustParsePrefix("192.0.2.0/24"), "200 127.0.0.1:"
 	for _, c := range []struct {
 		name    string
 		trusted netip.Prefix
@@ -53,48 +69,26 @@ func TestProxyProtocol(t *testing.T) {
 		{"malformed", loopback, "PROXY TCP4 192.0.2.7\r\n", ""},
 		{"bare LF", loopback, "PROXY TCP4 192.0.2.7 192.0.2.8 1234 80\n", ""},
 		{"two", loopback, v1 + v1, "400"},
-		{"v1 of a stranger", netip.MustParsePrefix("192.0.2.0/24"), v1, "400"},
-		{"v2 of a stranger", netip.MustParsePrefix("192.0.2.0/24"), v2(t, proxyproto.PROXY), "400"},
-		{"a stranger", netip.MustParsePrefix("192.0.2.0/24"), "", here},
+		{"v1 of a stranger", strangers, v1, "400"},
+		{"v2 of a stranger", strangers, v2(t, proxyproto.PROXY), "400"},
+		{"a stranger", strangers, "", here},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p := section()
-			p.ProxyProtocol, p.Trusted = true, []netip.Prefix{c.trusted}
-			s := serve(t, p, seenPeer)
-			if got := askedWith(t, s, c.sent); c.want == "" && strings.HasPrefix(got, "200") ||
-				!strings.HasPrefix(got, c.want) {
+			got := behind(t, c.trusted, func(*config.Proxy) {}).peer(t, c.sent)
+			if c.want == "" && strings.HasPrefix(got, "200") || !strings.HasPrefix(got, c.want) {
 				t.Errorf("the answer is %q, want %q", got, c.want)
 			}
 		})
 	}
 }
 
-// askedWith returns status and body of the answer to a request with something before it; empty: none.
-func askedWith(t *testing.T, s *running, before string) string {
-	t.Helper()
-	c := dial(t, s.addr)
-	_, _ = io.WriteString(c, before+get)
-	text, _ := io.ReadAll(c)
-	all := statuses(string(text))
-	if len(all) == 0 {
-		return ""
-	}
-	_, body, _ := strings.Cut(string(text), "\r\n\r\n")
-	return all[0] + " " + body
-}
-
-// TestProxyProtocolBehindTLS checks that the header stands before the handshake.
+// TestProxyProtocolBeforeTLS checks that the header stands before the handshake.
 func TestProxyProtocolBeforeTLS(t *testing.T) {
-	dir := t.TempDir()
-	writePair(t, dir, "server")
-	p := section()
-	p.TLS = &config.TLS{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}
-	p.ProxyProtocol, p.Trusted = true, []netip.Prefix{loopback}
-	s := serve(t, p, seenPeer)
+	s := behind(t, loopback, func(p *config.Proxy) { p.TLS = writePair(t, t.TempDir(), "server") })
 	raw := dial(t, s.addr)
-	send(t, raw, "PROXY TCP4 192.0.2.7 192.0.2.8 1234 80\r\n")
-	c := tls.Client(raw, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // loopback
-	send(t, c, get)
+	send(t, raw, v1)
+	c := tls.Client(raw, trusting())
+	send(t, c, crlf(get+"Connection: close~~"))
 	if text, _ := io.ReadAll(c); !strings.HasSuffix(string(text), "192.0.2.7:1234") {
 		t.Errorf("the answer is %q", text)
 	}
@@ -103,12 +97,9 @@ func TestProxyProtocolBeforeTLS(t *testing.T) {
 // TestProxyProtocolIsAwaited checks that a trusted peer that sends nothing loses its connection, and delays
 // no one.
 func TestProxyProtocolIsAwaited(t *testing.T) {
-	p := section()
-	p.Timeouts.ReadHeader = 300 * time.Millisecond
-	p.ProxyProtocol, p.Trusted = true, []netip.Prefix{loopback}
-	s := serve(t, p, seenPeer)
+	s := behind(t, loopback, func(p *config.Proxy) { p.Timeouts.ReadHeader = 300 * time.Millisecond })
 	silent := dial(t, s.addr)
-	if got := askedWith(t, s, "PROXY TCP4 192.0.2.7 192.0.2.8 1234 80\r\n"); !strings.HasPrefix(got, "200") {
+	if got := s.peer(t, v1); !strings.HasPrefix(got, "200") {
 		t.Errorf("beside it the answer is %q", got)
 	}
 	if text, err := io.ReadAll(silent); err != nil || strings.Contains(string(text), "200") {
@@ -121,9 +112,7 @@ func TestTrusts(t *testing.T) {
 	p := section()
 	p.Trusted = []netip.Prefix{loopback, netip.MustParsePrefix("fe80::/64")}
 	s, err := New(p, ok, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for addr, want := range map[net.Addr]bool{
 		&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1).To4()}:                true,
 		&net.TCPAddr{IP: net.ParseIP("::ffff:127.0.0.1")}:             true,
@@ -142,42 +131,25 @@ func TestTrusts(t *testing.T) {
 // TestPrepare holds what a reload changes, and that it refuses what it cannot change.
 func TestPrepare(t *testing.T) {
 	dir := t.TempDir()
-	writePair(t, dir, "server")
 	p := section()
-	p.ProxyProtocol, p.Trusted = true, []netip.Prefix{loopback}
-	p.TLS = &config.TLS{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}
+	p.ProxyProtocol, p.Trusted, p.TLS = true, []netip.Prefix{loopback}, writePair(t, dir, "server")
 	s := serve(t, p, ok)
 	for want, change := range map[string]func(p *config.Proxy){
 		"proxy.listen: ": func(p *config.Proxy) { p.Listen = "127.0.0.1:1" },
-		"proxy.proxy-protocol: false requires a restart": func(p *config.Proxy) {
-			p.ProxyProtocol = false
-		},
-		"proxy.h2c: true requires a restart, false is in force": func(p *config.Proxy) { p.H2C = true },
-		"proxy.tls: false requires a restart":                   func(p *config.Proxy) { p.TLS = nil },
-		"proxy.timeouts.read-header: 1s requires a restart, 10s": func(p *config.Proxy) {
-			p.Timeouts.ReadHeader = time.Second
-		},
-		"proxy.timeouts.idle: ":    func(p *config.Proxy) { p.Timeouts.Idle++ },
-		"proxy.max.header-bytes: ": func(p *config.Proxy) { p.Max.HeaderBytes++ },
-		"proxy.max.streams: ":      func(p *config.Proxy) { p.Max.Streams++ },
-		"proxy.max.connections: 0 is not above 0": func(p *config.Proxy) {
-			p.Max.Connections = 0
-		},
-		"proxy.timeouts.write: -1ns is not above 0": func(p *config.Proxy) {
-			p.Timeouts.Write = -1
-		},
-		"proxy.proxy-protocol: no peer may send it": func(p *config.Proxy) { p.Trusted = nil },
-		"proxy.tls.key: open ": func(p *config.Proxy) {
-			p.TLS = &config.TLS{Cert: p.TLS.Cert, Key: dir + "/none"}
-		},
-		"proxy.tls.client-ca: ": func(p *config.Proxy) {
-			p.TLS = &config.TLS{Cert: p.TLS.Cert, Key: p.TLS.Key, ClientCA: p.TLS.Key}
-		},
+		"proxy.proxy-protocol: false requires a restart":         func(p *config.Proxy) { p.ProxyProtocol = false },
+		"proxy.h2c: true requires a restart, false is in force":  func(p *config.Proxy) { p.H2C = true },
+		"proxy.tls: false requires a restart":                    func(p *config.Proxy) { p.TLS = nil },
+		"proxy.timeouts.read-header: 1s requires a restart, 10s": func(p *config.Proxy) { p.Timeouts.ReadHeader = 1e9 },
+		"proxy.timeouts.idle: ":                                  func(p *config.Proxy) { p.Timeouts.Idle++ },
+		"proxy.max.header-bytes: ":                               func(p *config.Proxy) { p.Max.HeaderBytes++ },
+		"proxy.max.streams: ":                                    func(p *config.Proxy) { p.Max.Streams++ },
+		"proxy.tls.key: open ":                                   func(p *config.Proxy) { p.TLS.Key = dir + "/none" },
+		"proxy.tls.client-ca: ":                                  func(p *config.Proxy) { p.TLS.ClientCA = p.TLS.Key },
 	} {
 		changed := *p
+		changed.TLS = new(*p.TLS)
 		change(&changed)
-		if _, err := s.Prepare(&config.File{Proxy: &changed}); err == nil ||
-			!strings.HasPrefix(err.Error(), want) {
+		if _, err := s.Prepare(&config.File{Proxy: &changed}); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("Prepare() = %v, want %s", err, want)
 		}
 	}
@@ -192,9 +164,7 @@ func TestPrepare(t *testing.T) {
 	changed.Timeouts.Write, changed.Max.Connections = time.Hour, 7
 	writePair(t, dir, "another")
 	commit, err := s.Prepare(&config.File{Proxy: &changed})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if s.now.Load().write == time.Hour || !s.trusts(dial(t, s.addr).LocalAddr()) {
 		t.Error("Prepare changes something before commit")
 	}

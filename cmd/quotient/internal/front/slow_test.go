@@ -2,6 +2,7 @@ package front
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,10 +10,16 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/quotient-go/quotient/config"
 )
 
 // Sizes of the attacks, and how long a good client beside them may wait at most.
@@ -20,6 +27,10 @@ const (
 	drippers  = 200
 	flooders  = 1000
 	goodBound = 5 * time.Second
+
+	resets        = 5_000
+	continuations = 20_000
+	pings         = 50_000
 )
 
 // good is a client that behaves, with a connection for each request, while an attack goes on.
@@ -63,8 +74,6 @@ func (g *good) more(t *testing.T, n int64) {
 
 func (g *good) over() { g.stop(); <-g.ended }
 
-var ok = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") })
-
 func TestSlowHeads(t *testing.T) {
 	p := section()
 	p.Timeouts.ReadHeader = 2 * time.Second
@@ -74,7 +83,7 @@ func TestSlowHeads(t *testing.T) {
 	conns := make([]net.Conn, drippers)
 	for i := range conns {
 		conns[i] = dial(t, s.addr)
-		_, _ = io.WriteString(conns[i], "GET / HTTP/1.1\r\nHost: h\r\n")
+		_, _ = io.WriteString(conns[i], crlf(get))
 		if i%(drippers/10) == 0 { // less than there is room for come while a good one sends its head
 			beside.more(t, 1)
 		}
@@ -104,9 +113,7 @@ func TestManyConnections(t *testing.T) {
 	beside := behave(t, s.addr)
 	for i := range flooders {
 		c, err := net.Dial("tcp", s.addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer c.Close()
 		if i%100 == 0 {
 			beside.more(t, 1)
@@ -118,23 +125,11 @@ func TestManyConnections(t *testing.T) {
 	beside.more(t, 20)
 }
 
-// each runs a test over HTTP/1, TLS and HTTP/2. do sends a request whose body comes as it likes.
-func each(t *testing.T, p func() *sectionOf, test func(t *testing.T, p *sectionOf)) {
-	for _, kind := range []string{"HTTP/1.1", "HTTP/1.1 with TLS", "h2c", "h2"} {
-		t.Run(kind, func(t *testing.T) {
-			one := p()
-			one.kind = kind
-			test(t, one)
-		})
-	}
-}
-
 // TestSlowBody checks that a body whose next part does not come ends in ErrSlowBody. The client learns it
 // even if the handler, whose context has ended, thinks that it has gone.
 func TestSlowBody(t *testing.T) {
-	each(t, sectionFor(func(p *sectionOf) {
-		p.Timeouts.ReadBody = 200 * time.Millisecond
-	}), func(t *testing.T, p *sectionOf) {
+	short := func(p *config.Proxy) { p.Timeouts.ReadBody = 200 * time.Millisecond }
+	each(t, short, func(t *testing.T, p *sectionOf) {
 		got := make(chan error, 1)
 		s := p.serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			_ = http.NewResponseController(w).EnableFullDuplex()
@@ -144,10 +139,9 @@ func TestSlowBody(t *testing.T) {
 		}))
 		body, feed := io.Pipe()
 		defer feed.Close()
-		r, _ := http.NewRequest("POST", p.url(s)+"/", body)
 		status := make(chan string, 1)
 		go func() {
-			answer, err := p.client(t).Do(r)
+			answer, err := p.client(t).Post(p.url(s)+"/", "", body)
 			if err != nil {
 				status <- err.Error()
 				return
@@ -175,7 +169,7 @@ func TestDrippingBodies(t *testing.T) {
 	var conns []net.Conn
 	for range drippers {
 		c := dial(t, s.addr)
-		send(t, c, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n")
+		send(t, c, crlf(post+"Content-Length: 1000000~~"))
 		conns = append(conns, c)
 	}
 	for range 10 {
@@ -189,9 +183,7 @@ func TestDrippingBodies(t *testing.T) {
 // TestLongBody checks that a body may take longer than the time between two of its parts.
 func TestLongBody(t *testing.T) {
 	const between = time.Second
-	each(t, sectionFor(func(p *sectionOf) {
-		p.Timeouts.ReadBody = between
-	}), func(t *testing.T, p *sectionOf) {
+	each(t, func(p *config.Proxy) { p.Timeouts.ReadBody = between }, func(t *testing.T, p *sectionOf) {
 		t.Parallel()
 		s := p.serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			n, err := io.Copy(io.Discard, r.Body)
@@ -204,11 +196,8 @@ func TestLongBody(t *testing.T) {
 				_, _ = io.WriteString(feed, "x")
 			}
 		}()
-		r, _ := http.NewRequest("POST", p.url(s)+"/", body)
-		answer, err := p.client(t).Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		answer, err := p.client(t).Post(p.url(s)+"/", "", body)
+		must(t, err)
 		defer answer.Body.Close()
 		if text, _ := io.ReadAll(answer.Body); !strings.HasSuffix(string(text), "<nil>") {
 			t.Errorf("the body ended with %s", text)
@@ -220,11 +209,11 @@ func TestLongBody(t *testing.T) {
 // silent.
 func TestWaitIsNotCut(t *testing.T) {
 	const short = 100 * time.Millisecond
-	all := func(p *sectionOf) {
+	all := func(p *config.Proxy) {
 		p.Timeouts.ReadBody, p.Timeouts.Write, p.Timeouts.Idle = short, short, short
 		p.Timeouts.ReadHeader = time.Second
 	}
-	each(t, sectionFor(all), func(t *testing.T, p *sectionOf) {
+	each(t, all, func(t *testing.T, p *sectionOf) {
 		t.Parallel()
 		s := p.serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			wait := func() {
@@ -251,9 +240,7 @@ func TestWaitIsNotCut(t *testing.T) {
 		} {
 			r, _ := http.NewRequest(way.method, p.url(s)+way.path, strings.NewReader(way.body))
 			answer, err := p.client(t).Do(r)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			text, err := io.ReadAll(answer.Body)
 			answer.Body.Close()
 			if string(text) != "part\npart\npart\n" || err != nil {
@@ -265,9 +252,8 @@ func TestWaitIsNotCut(t *testing.T) {
 
 // TestAnswerThatIsNotRead checks that a client that takes nothing of its answer is given up.
 func TestAnswerThatIsNotRead(t *testing.T) {
-	each(t, sectionFor(func(p *sectionOf) {
-		p.Timeouts.Write = 300 * time.Millisecond
-	}), func(t *testing.T, p *sectionOf) {
+	short := func(p *config.Proxy) { p.Timeouts.Write = 300 * time.Millisecond }
+	each(t, short, func(t *testing.T, p *sectionOf) {
 		ended := make(chan error, 1)
 		s := p.serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/good" {
@@ -284,9 +270,7 @@ func TestAnswerThatIsNotRead(t *testing.T) {
 		}))
 		client := p.client(t)
 		answer, err := client.Get(p.url(s) + "/endless")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer answer.Body.Close()
 		for over := false; !over; { // on the same connection, if it is HTTP/2
 			beside, err := client.Get(p.url(s) + "/good")
@@ -307,9 +291,7 @@ func TestAnswerThatIsNotRead(t *testing.T) {
 // once.
 func TestEarlyAnswer(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer l.Close()
 	go func() { // an upstream that answers when it has read the head
 		c, err := l.Accept()
@@ -327,8 +309,143 @@ func TestEarlyAnswer(t *testing.T) {
 	s := serve(t, p, (&recorder{Listener: l}).proxy(t))
 	c := dial(t, s.addr)
 	_ = c.SetDeadline(time.Now().Add(lastRead - time.Second))
-	send(t, c, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n"+strings.Repeat("x", 8000))
+	send(t, c, crlf(post+"Content-Length: 1000000~~")+strings.Repeat("x", 8000))
 	if r, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || r.StatusCode != 413 {
 		t.Errorf("the answer is %v, %v", r, err)
+	}
+}
+
+// raw2 is a client of HTTP/2 that sends what it likes.
+type raw2 struct {
+	*http2.Framer
+	conn net.Conn
+	text bytes.Buffer
+	pack *hpack.Encoder
+}
+
+func dial2(t *testing.T, s *running) *raw2 {
+	t.Helper()
+	c := &raw2{conn: dial(t, s.addr)}
+	send(t, c.conn, http2.ClientPreface)
+	c.Framer = http2.NewFramer(c.conn, c.conn)
+	c.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	c.pack = hpack.NewEncoder(&c.text)
+	must(t, c.WriteSettings())
+	return c
+}
+
+// headers makes a header block of pairs of names and values.
+func (c *raw2) headers(pairs ...string) []byte {
+	c.text.Reset()
+	for pair := range slices.Chunk(pairs, 2) {
+		_ = c.pack.WriteField(hpack.HeaderField{Name: pair[0], Value: pair[1]})
+	}
+	return bytes.Clone(c.text.Bytes())
+}
+
+func (c *raw2) request(stream uint32, end bool, pairs ...string) error {
+	return c.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: c.headers(pairs...),
+		EndStream: end, EndHeaders: true})
+}
+
+// result waits for what becomes of a stream: a status, "reset", "goaway" or "closed".
+func (c *raw2) result(stream uint32) string {
+	for {
+		f, err := c.ReadFrame()
+		if err != nil {
+			return "closed"
+		}
+		switch f := f.(type) {
+		case *http2.MetaHeadersFrame:
+			if f.StreamID == stream {
+				return f.PseudoValue("status")
+			}
+		case *http2.RSTStreamFrame:
+			if f.StreamID == stream {
+				return "reset"
+			}
+		case *http2.GoAwayFrame:
+			if f.ErrCode != http2.ErrCodeNo {
+				return "goaway"
+			}
+		}
+	}
+}
+
+// TestRapidReset checks that a client that resets each of its requests at once does not keep others out.
+func TestRapidReset(t *testing.T) {
+	var now, most atomic.Int64
+	p := section()
+	p.H2C = true
+	s := serve(t, p, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/good" {
+			fmt.Fprint(w, "ok")
+			return
+		}
+		n := now.Add(1)
+		defer now.Add(-1)
+		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+		}
+		<-r.Context().Done()
+	}))
+	beside := behave(t, s.addr)
+	for range 3 {
+		c := dial2(t, s)
+		go func() { _, _ = io.Copy(io.Discard, c.conn) }()
+		for i := range uint32(resets) {
+			if c.request(2*i+1, true, head2("GET", "/bad")...) != nil ||
+				c.WriteRSTStream(2*i+1, http2.ErrCodeCancel) != nil {
+				break // the server has had enough
+			}
+		}
+		beside.more(t, 5)
+	}
+	if n := most.Load(); n > 3*int64(p.Max.Streams) {
+		t.Errorf("%d requests were at work at the same time", n)
+	}
+}
+
+// TestFloodsOfHTTP2 checks that others are served beside a connection that sends nothing but frames that
+// cost the server something, and that it ends where it would cost memory.
+func TestFloodsOfHTTP2(t *testing.T) {
+	times := func(n int, send func() error) (err error) {
+		for range n {
+			if err = send(); err != nil {
+				break
+			}
+		}
+		return err
+	}
+	for name, flood := range map[string]func(c *raw2) error{
+		"CONTINUATION": func(c *raw2) error {
+			field := c.headers("x", strings.Repeat("y", 1000))
+			if err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1,
+				BlockFragment: c.headers(head2("GET", "/")...)}); err != nil {
+				return err
+			}
+			return times(continuations, func() error { return c.WriteContinuation(1, false, field) })
+		},
+		"PING whose answers are not read": func(c *raw2) error {
+			return times(pings, func() error { return c.WritePing(false, [8]byte{}) })
+		},
+		"SETTINGS": func(c *raw2) error {
+			return times(pings, func() error { return c.WriteSettings() })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := section()
+			p.H2C = true
+			p.Timeouts.Write = time.Second
+			s := serve(t, p, ok)
+			beside := behave(t, s.addr)
+			c := dial2(t, s)
+			over := make(chan error, 1)
+			go func() { over <- flood(c) }()
+			beside.more(t, 10)
+			if err := <-over; err == nil && name == "CONTINUATION" {
+				t.Error("the server takes all of it")
+			}
+			beside.more(t, 1)
+		})
 	}
 }

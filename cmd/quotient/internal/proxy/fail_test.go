@@ -271,9 +271,8 @@ func TestOutcomes(t *testing.T) {
 		{nowhere(t), "/200", 0, policy.Failed},
 	} {
 		noted := make(outcomes, 10)
-		w := worldWith(t, hundred+all+"[proxy.max]\nbody-bytes = 100_000\n[proxy.timeouts]\nresponse-header "+
-			"= \"20ms\"\n", row.url,
-			quotient.Policy(noted))
+		w := worldWith(t, "[proxy]\nupstreams = [\"UPSTREAM\"]\nmax.body-bytes = 100_000\n"+
+			"timeouts.response-header = \"20ms\"\n"+hundred+all, row.url, []quotient.Option{quotient.Policy(noted)})
 		req := w.ask(http.MethodGet, row.path, nil)
 		if row.body > 0 {
 			req = w.ask(http.MethodPost, row.path,

@@ -52,7 +52,7 @@ const loose = `
 rates = [{ name = "second", events = 1_000_000, per = "1s" }]
 `
 
-// newWorld makes a world of the text of a file: UPSTREAM in it is the address of the upstream.
+// newWorld makes a world of the text of a file, before an upstream.
 func newWorld(t testing.TB, text string, up http.HandlerFunc, setUp ...func(*httptest.Server)) *world {
 	t.Helper()
 	behind := httptest.NewServer(up)
@@ -60,20 +60,16 @@ func newWorld(t testing.TB, text string, up http.HandlerFunc, setUp ...func(*htt
 	return worldBefore(t, text, behind.URL, setUp...)
 }
 
-// worldBefore is newWorld before an upstream that is there.
+// worldBefore is newWorld before an upstream that is there: UPSTREAM in the file is its address.
 func worldBefore(t testing.TB, text, address string, setUp ...func(*httptest.Server)) *world {
 	t.Helper()
-	return start(t, text, address, nil, setUp)
+	return worldWith(t, text, address, nil, setUp...)
 }
 
 // worldWith is worldBefore with options of the limiters.
-func worldWith(t testing.TB, text, address string, opts ...quotient.Option) *world {
-	t.Helper()
-	return start(t, text, address, opts, nil)
-}
-
-func start(t testing.TB, text, address string, opts []quotient.Option,
-	setUp []func(*httptest.Server)) *world {
+func worldWith(
+	t testing.TB, text, address string, opts []quotient.Option, setUp ...func(*httptest.Server),
+) *world {
 	t.Helper()
 	w := &world{t: t, reg: new(quotient.Registry)}
 	if !strings.Contains(text, "[proxy]") {
@@ -107,6 +103,39 @@ func start(t testing.TB, text, address string, opts []quotient.Option,
 
 // overH2 has clients speak HTTP/2.
 func overH2(s *httptest.Server) { s.EnableHTTP2 = true }
+
+// both runs a test with clients of HTTP/1.1 and of HTTP/2.
+func both(t *testing.T, f func(t *testing.T, setUp ...func(*httptest.Server))) {
+	t.Run("http1", func(t *testing.T) { f(t) })
+	t.Run("http2", func(t *testing.T) { f(t, overH2) })
+}
+
+// later asks for a path in a goroutine, with a body unless that is empty. The status is 0 without an answer.
+func (w *world) later(ctx context.Context, body string) <-chan int {
+	w.t.Helper()
+	method := http.MethodGet
+	if body != "" {
+		method = http.MethodPost
+	}
+	req := w.ask(method, "/", strings.NewReader(body)).WithContext(ctx)
+	status := make(chan int, 1)
+	go func() {
+		resp, err := w.front.Client().Do(req)
+		if err != nil {
+			status <- 0
+			return
+		}
+		_ = resp.Body.Close()
+		status <- resp.StatusCode
+	}()
+	return status
+}
+
+// waiting waits until so many requests wait for the limiter.
+func (w *world) waiting(n int) {
+	w.t.Helper()
+	until(w.t, "so many wait", func() bool { return w.limiter().Stats().Waiting == n })
+}
 
 // get asks for a path, and returns the answer and its body.
 func (w *world) get(path string, header ...string) (*http.Response, string) {
@@ -234,3 +263,20 @@ func nowhere(t testing.TB) string {
 }
 
 func ok(http.ResponseWriter, *http.Request) {}
+
+const one = "[limiters.all]\nin-flight = 1\n"
+
+// holding is an upstream whose requests stay until stop is called.
+func holding(t *testing.T) (h http.HandlerFunc, entered chan string, stop func()) {
+	entered = make(chan string, 100)
+	end, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	return func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		entered <- string(body)
+		select {
+		case <-end.Done():
+		case <-r.Context().Done():
+		}
+	}, entered, cancel
+}

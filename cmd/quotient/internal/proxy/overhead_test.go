@@ -13,7 +13,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/config"
 )
 
@@ -145,74 +144,4 @@ func TestOverheadIsByRule(t *testing.T) {
 	if _, stale := got["/a"]; stale || len(got) != 2 || got["/"] != 3 {
 		t.Errorf("after a reload the rules are %v", got)
 	}
-}
-
-// TestReload: what waits goes on waiting, a rule that stays keeps its handler, and a bad file changes
-// nothing.
-func TestReload(t *testing.T) {
-	up, entered, stop := holding(t)
-	w := newWorld(t, one+all, up)
-	status := make(chan int, 2)
-	ask := func() {
-		resp, err := w.front.Client().Do(w.ask(http.MethodGet, "/", nil))
-		if err != nil {
-			status <- 0
-			return
-		}
-		_ = resp.Body.Close()
-		status <- resp.StatusCode
-	}
-	go ask()
-	event(t, entered)
-	go ask()
-	until(t, "it waits", func() bool { return w.limiter().Stats().Waiting == 1 })
-	before := w.proxy.now.Load()
-	file := *w.conf.File()
-	section := *file.Proxy
-	file.Proxy = &section
-	section.Rules = slices.Concat([]config.Rule{{Pattern: "/new/", Exempt: true}}, section.Rules)
-	section.Max.BodyBytes = 10
-	w.reload(&file)
-	after := w.proxy.now.Load()
-	want(t, "the route that stays", after.routes["/"], before.routes["/"])
-	want(t, "a new route", after.routes["/new/"] != nil, true)
-	resp, _ := w.do(w.ask(http.MethodPost, "/new/a", strings.NewReader(strings.Repeat("a", 11))))
-	want(t, "status of a long body", resp.StatusCode, http.StatusRequestEntityTooLarge)
-	for _, bad := range []func(p *config.Proxy){
-		func(p *config.Proxy) { p.Rules = append(p.Rules, config.Rule{Pattern: "/x", Limiter: "none"}) },
-		func(p *config.Proxy) { p.Rules = append(p.Rules, config.Rule{Pattern: "/", Limiter: "all"}) },
-		func(p *config.Proxy) { p.Rules = append(p.Rules, config.Rule{Pattern: "{", Limiter: "all"}) },
-		func(p *config.Proxy) { p.JWT = &config.JWT{KeyFile: "/does/not/exist"} },
-	} {
-		broken := section
-		broken.Rules = slices.Clone(section.Rules)
-		bad(&broken)
-		if _, err := w.proxy.Prepare(&config.File{Limiters: file.Limiters, Proxy: &broken}); err == nil {
-			t.Errorf("a file that cannot be was prepared: %+v", broken)
-		}
-	}
-	want(t, "the table", w.proxy.now.Load(), after)
-	if _, err := w.proxy.Prepare(&config.File{}); err == nil {
-		t.Error("a file without a proxy was prepared")
-	}
-	section.Fields = "off"
-	w.reload(&file)
-	want(t, "the route stays with other fields", w.proxy.now.Load().routes["/"] == before.routes["/"], false)
-	stop()
-	want(t, "status of the first", event(t, status), 200)
-	want(t, "status of the waiter", event(t, status), 200)
-}
-
-// TestBeforeAFile: without a file the answer is 503, and so it is when the limiter was taken out by hand.
-func TestBeforeAFile(t *testing.T) {
-	w := newWorld(t, loose+all, ok)
-	p := New(new(quotient.Registry), nil, nil)
-	w.front.Config.Handler = p
-	resp, body := w.get("/")
-	wantProblem(t, "no file", resp, body, http.StatusServiceUnavailable)
-	commit, err := p.Prepare(w.conf.File())
-	must(t, err)
-	commit()
-	resp, body = w.get("/")
-	wantProblem(t, "no limiter", resp, body, http.StatusServiceUnavailable)
 }

@@ -46,7 +46,8 @@ type spec struct {
 	jwt     *verification // nil: no claim is read
 }
 
-// newTable makes the routes of a file, as far as that can be done without its limiters.
+// newTable makes the routes of a file, which package config has checked, as far as that can be done without its
+// limiters.
 func newTable(f *config.File) (*table, error) {
 	t := &table{mux: http.NewServeMux(), routes: make(map[string]*route), trusted: f.Proxy.Trusted}
 	t.maxBody = f.Proxy.Max.BodyBytes
@@ -57,79 +58,49 @@ func newTable(f *config.File) (*table, error) {
 			return nil, fmt.Errorf("proxy.jwt.key-file: %w", err)
 		}
 	}
-	for i, rule := range f.Proxy.Rules {
-		r, err := t.newRoute(f, rule, tokens)
-		if err == nil {
-			err = t.add(r)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("proxy.rules[%d]: %w", i, err)
-		}
+	for _, rule := range f.Proxy.Rules {
+		r := t.newRoute(f, rule, tokens)
+		t.mux.Handle(rule.Pattern, r)
+		t.routes[rule.Pattern] = r
 	}
 	return t, nil
 }
 
-// add puts a route into the mux.
-func (t *table) add(r *route) (err error) {
-	defer func() {
-		if why := recover(); why != nil {
-			err = fmt.Errorf("pattern: %v", why)
-		}
-	}()
-	t.mux.Handle(r.spec.rule.Pattern, r)
-	t.routes[r.spec.rule.Pattern] = r
-	return nil
-}
-
 // newRoute makes the route of a rule, but for its limiter.
-func (t *table) newRoute(f *config.File, rule config.Rule, tokens *verification) (*route, error) {
+func (t *table) newRoute(f *config.File, rule config.Rule, tokens *verification) *route {
 	rule.Line = 0
 	r := &route{spec: spec{rule: rule, fields: f.Proxy.Fields, trusted: fmt.Sprint(t.trusted)}}
 	if rule.Exempt {
-		return r, nil
+		return r
 	}
-	l, ok := f.Limiters[rule.Limiter]
-	if !ok {
-		return nil, fmt.Errorf("limiter: there is no %q", rule.Limiter)
-	}
+	l := f.Limiters[rule.Limiter]
 	r.spec.refuse, r.spec.maxWait, r.spec.stream = l.Refuse, l.MaxWait, f.Proxy.Timeouts.Stream
-	var err error
-	if r.key, err = keyOf(rule, t.trusted); err != nil {
-		return nil, fmt.Errorf("key: %w", err)
-	}
+	r.key = keyOf(rule, t.trusted)
 	switch rule.Plan.Kind {
-	case config.PlanNone:
 	case config.PlanHeader:
 		r.plan = headerPlan(rule.Plan.Arg)
 	case config.PlanClaim:
-		if tokens == nil {
-			return nil, fmt.Errorf("plan: claim %q: no key verifies it", rule.Plan.Arg)
-		}
 		r.spec.jwt = tokens
 		r.plan = tokens.plan(rule.Plan.Arg)
-	default:
-		return nil, fmt.Errorf("plan: %q is no kind", rule.Plan.Kind)
 	}
-	return r, nil
+	return r
 }
 
 // keyOf is the key function of a rule.
-func keyOf(rule config.Rule, trusted []netip.Prefix) (httplimit.KeyFunc, error) {
+func keyOf(rule config.Rule, trusted []netip.Prefix) httplimit.KeyFunc {
 	switch rule.Key.Kind {
-	case config.KeyPath, "":
-		return httplimit.Path(), nil
 	case config.KeyPattern:
-		return httplimit.Constant(rule.Pattern), nil
+		return httplimit.Constant(rule.Pattern)
 	case config.KeyClient:
-		return httplimit.ClientAddr(trusted...), nil
+		return httplimit.ClientAddr(trusted...)
 	case config.KeyHost:
-		return httplimit.Host(), nil
+		return httplimit.Host()
 	case config.KeyHeader:
-		return httplimit.Header(rule.Key.Arg), nil
+		return httplimit.Header(rule.Key.Arg)
 	case config.KeyConstant:
-		return httplimit.Constant(rule.Key.Arg), nil
+		return httplimit.Constant(rule.Key.Arg)
 	}
-	return nil, fmt.Errorf("%q is no kind", rule.Key.Kind)
+	return httplimit.Path()
 }
 
 // headerPlan reads the plan that a trusted peer has set. The field is not read from other peers.

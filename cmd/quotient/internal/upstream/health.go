@@ -90,7 +90,7 @@ func (p *Pool) turn(u *upstream, now bool, err error) {
 }
 
 // Watch checks the upstreams until ctx ends, and returns nil then. The first checks are made at once. It
-// follows Set. Only one Watch may run at a time; a second one returns an error.
+// follows each reload. Only one Watch may run at a time; a second one returns an error.
 func (p *Pool) Watch(ctx context.Context) error {
 	p.mu.Lock()
 	if p.watched {

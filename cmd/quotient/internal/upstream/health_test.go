@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"net"
 	"net/http"
@@ -34,7 +35,7 @@ func TestTransitions(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			log, lines := events()
 			p := poolOf(t, log, "http://a", "http://b")
-			must(t, p.Set(Config{Upstreams: parse(t, "http://a", "http://b"), Health: quick}))
+			p.apply(checked(t, quick, "http://a", "http://b"))
 			p.watched = true
 			u, healthy := p.ups[0], ""
 			for _, e := range row.events {
@@ -84,6 +85,16 @@ func TestNotOutWithoutWatch(t *testing.T) {
 	}
 }
 
+// serveAt has a server answer at an address from now on.
+func serveAt(t *testing.T, addr, text string) {
+	t.Helper()
+	l, err := net.Listen("tcp", addr)
+	must(t, err)
+	s := http.Server{Handler: saying(text)}
+	go func() { _ = s.Serve(l) }()
+	t.Cleanup(func() { _ = s.Close() })
+}
+
 // An upstream that does not answer at start is reported once, in one line, and gets no requests until it
 // answers.
 func TestDoesNotAnswerAtStart(t *testing.T) {
@@ -91,17 +102,13 @@ func TestDoesNotAnswerAtStart(t *testing.T) {
 	up := named(t, "up")
 	log, lines := events()
 	p := poolOf(t, log, "http://"+addr, up.URL)
-	must(t, p.Set(Config{Upstreams: parse(t, "http://"+addr, up.URL), Health: quick}))
+	p.apply(checked(t, quick, "http://"+addr, up.URL))
 	stop := watch(t, p)
 	want(t, "the line", event(t, lines), "WARN upstream does not answer url=http://"+addr+" tried=false")
 	for range 5 {
 		want(t, "the answer", get(t, p, "/"), "up")
 	}
-	l, err := net.Listen("tcp", addr)
-	must(t, err)
-	late := http.Server{Handler: saying("late")}
-	go func() { _ = late.Serve(l) }()
-	defer late.Close()
+	serveAt(t, addr, "late")
 	want(t, "the line", event(t, lines), "INFO upstream is back url=http://"+addr)
 	first, second := get(t, p, "/"), get(t, p, "/")
 	want(t, "answers of both", first != second, true)
@@ -123,7 +130,7 @@ func TestCheckWithPath(t *testing.T) {
 	p := poolOf(t, log, s.URL)
 	health := quick
 	health.Path = "/health?x=1"
-	must(t, p.Set(Config{Upstreams: parse(t, s.URL), Health: health}))
+	p.apply(checked(t, health, s.URL))
 	watch(t, p)
 	for range 2 {
 		status.Store(http.StatusServiceUnavailable)
@@ -148,11 +155,7 @@ func TestSingleIsTried(t *testing.T) {
 	p := poolOf(t, log, "http://"+addr)
 	watch(t, p)
 	want(t, "the line", event(t, lines), "WARN upstream does not answer url=http://"+addr+" tried=true")
-	l, err := net.Listen("tcp", addr)
-	must(t, err)
-	s := http.Server{Handler: saying("up")}
-	go func() { _ = s.Serve(l) }()
-	defer s.Close()
+	serveAt(t, addr, "up")
 	want(t, "healthy", p.State()[0].Healthy, false)
 	want(t, "the answer", get(t, p, "/"), "up")
 }
@@ -160,20 +163,14 @@ func TestSingleIsTried(t *testing.T) {
 // Requests that cannot connect take an upstream out between its checks.
 func TestRequestsTakeOut(t *testing.T) {
 	addr := listen(t)
-	go func() {
-		for {
-			c, err := addr.Accept()
-			if err != nil {
-				return
-			}
-			defer c.Close()
-		}
-	}()
+	go accept(addr, func(net.Conn) {})
 	up := named(t, "up")
 	gone := "http://" + addr.Addr().String()
 	log, lines := events()
 	p := poolOf(t, log, gone, up.URL)
-	must(t, p.Set(Config{Upstreams: parse(t, gone, up.URL), Health: config.Health{Every: time.Hour}}))
+	seldom := quick
+	seldom.Every = time.Hour
+	p.apply(checked(t, seldom, gone, up.URL))
 	watch(t, p)
 	answered(t, p)
 	_ = addr.Close()
@@ -215,7 +212,7 @@ func TestTimesOfChecks(t *testing.T) {
 		log, lines := events()
 		p := poolOf(t, log, "http://a", "http://b")
 		health := config.Health{Every: 10 * time.Second, Timeout: 2 * time.Second, Unhealthy: 3, Healthy: 1}
-		must(t, p.Set(Config{Upstreams: parse(t, "http://a", "http://b"), Health: health}))
+		p.apply(checked(t, health, "http://a", "http://b"))
 		c := newChecker(p.ups[0], p.health, p.limits)
 		dials, hang := make(chan time.Time, 100), atomic.Bool{}
 		c.bare.DialContext = func(ctx context.Context, _, addr string) (net.Conn, error) {
@@ -278,15 +275,14 @@ func TestChecksOfEachScheme(t *testing.T) {
 	plain, _ := h2(t, false, handler)
 	for _, path := range []string{"", "/health"} {
 		for _, url := range []string{named(t, "a").URL, secure, plain} {
-			p := poolOf(t, nil)
-			health := config.Health{Path: path}
-			must(t, p.Set(Config{Upstreams: parse(t, url), Health: health, RootCAs: roots}))
-			must(t, newChecker(p.ups[0], p.health, p.limits).check(t.Context()))
-			if url != secure {
-				continue
+			health := quick
+			health.Path = path
+			check := func(roots *x509.CertPool) error {
+				p := poolTo(t, roots, checked(t, health, url))
+				return newChecker(p.ups[0], p.health, p.limits).check(t.Context())
 			}
-			must(t, p.Set(Config{Upstreams: parse(t, url), Health: health}))
-			if err := newChecker(p.ups[0], p.health, p.limits).check(t.Context()); err == nil {
+			must(t, check(roots))
+			if url == secure && check(nil) == nil {
 				t.Fatal("a certificate of an unknown authority is well")
 			}
 		}

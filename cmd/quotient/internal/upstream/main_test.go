@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/quotient-go/quotient/config"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -23,26 +25,47 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // patience is how long a test waits for an event on a real socket.
 const patience = 10 * time.Second
 
+// section is the section [proxy] of a file with these upstreams.
+func section(t testing.TB, urls ...string) *config.Proxy {
+	t.Helper()
+	p := &config.Proxy{
+		Health:   config.Health{Every: 5 * time.Second, Timeout: 2 * time.Second, Unhealthy: 3, Healthy: 1},
+		Timeouts: config.Timeouts{Dial: 5 * time.Second, ResponseHeader: time.Minute},
+	}
+	for _, s := range urls {
+		u, err := url.Parse(s)
+		must(t, err)
+		p.Upstreams = append(p.Upstreams, u)
+	}
+	return p
+}
+
+// checked is section with checks.
+func checked(t testing.TB, h config.Health, urls ...string) *config.Proxy {
+	t.Helper()
+	p := section(t, urls...)
+	p.Health = h
+	return p
+}
+
 // poolOf returns a Pool of upstreams that is closed at the end of the test.
 func poolOf(t testing.TB, log *slog.Logger, urls ...string) *Pool {
 	t.Helper()
 	p := New(log)
 	t.Cleanup(func() { _ = p.Close() })
 	if len(urls) > 0 {
-		must(t, p.Set(Config{Upstreams: parse(t, urls...)}))
+		p.apply(section(t, urls...))
 	}
 	return p
 }
 
-func parse(t testing.TB, urls ...string) []*url.URL {
+// poolTo returns a Pool of one upstream, whose certificate these sign.
+func poolTo(t testing.TB, roots *x509.CertPool, to *config.Proxy) *Pool {
 	t.Helper()
-	var list []*url.URL
-	for _, s := range urls {
-		u, err := url.Parse(s)
-		must(t, err)
-		list = append(list, u)
-	}
-	return list
+	p := poolOf(t, nil)
+	p.roots = roots
+	p.apply(to)
+	return p
 }
 
 func must(t testing.TB, err error) {
@@ -190,4 +213,36 @@ func nowhere(t testing.TB) string {
 	}
 	t.Fatal("no port is free")
 	return ""
+}
+
+// listen listens until the test ends.
+func listen(t testing.TB) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+// accept has each connection of a listener served until that is closed, and closes them then.
+func accept(l net.Listener, serve func(net.Conn)) {
+	var all []net.Conn
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			break
+		}
+		all = append(all, c)
+		go serve(c)
+	}
+	for _, c := range all {
+		_ = c.Close()
+	}
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return "no error"
+	}
+	return err.Error()
 }

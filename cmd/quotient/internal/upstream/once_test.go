@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -13,7 +14,6 @@ import (
 	"net/http/httptrace"
 	"net/http/httputil"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -23,62 +23,20 @@ import (
 // second.
 type breaking struct{ requests atomic.Int32 }
 
-func (b *breaking) serve(l net.Listener) {
-	for {
-		conn, err := l.Accept()
+func (b *breaking) serve(conn net.Conn) {
+	defer conn.Close()
+	r := bufio.NewReader(conn)
+	for i := range 2 {
+		req, err := http.ReadRequest(r)
 		if err != nil {
 			return
 		}
-		go func() {
-			defer conn.Close()
-			r := bufio.NewReader(conn)
-			for i := range 2 {
-				req, err := http.ReadRequest(r)
-				if err != nil {
-					return
-				}
-				_, _ = io.Copy(io.Discard, req.Body)
-				b.requests.Add(1)
-				if i == 0 {
-					_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-				}
-			}
-		}()
-	}
-}
-
-// listen listens until the test ends, and then closes its connections too.
-func listen(t testing.TB) net.Listener {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	k := &keeper{Listener: l}
-	t.Cleanup(func() {
-		_ = k.Close()
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		for _, c := range k.conns {
-			_ = c.Close()
+		_, _ = io.Copy(io.Discard, req.Body)
+		b.requests.Add(1)
+		if i == 0 {
+			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 		}
-	})
-	return k
-}
-
-// keeper is a listener that knows its connections.
-type keeper struct {
-	net.Listener
-	mu    sync.Mutex
-	conns []net.Conn
-}
-
-func (k *keeper) Accept() (net.Conn, error) {
-	c, err := k.Listener.Accept()
-	if err == nil {
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		k.conns = append(k.conns, c)
 	}
-	return c, err
 }
 
 // A request that was sent when its connection broke does not reach the upstream again, whatever its method.
@@ -107,30 +65,21 @@ func TestSentOnce(t *testing.T) {
 	}
 }
 
-func errorText(err error) string {
-	if err == nil {
-		return "no error"
-	}
-	return err.Error()
-}
-
 // brokenSecond returns a pool whose upstream breaks the connection at its second request.
 func brokenSecond(t *testing.T, secure bool) (*Pool, *breaking) {
 	t.Helper()
-	b, l, p := &breaking{}, listen(t), New(nil)
-	t.Cleanup(func() { _ = p.Close() })
-	c, scheme := Config{}, "http://"
+	b, scheme := &breaking{}, "http://"
+	l := listen(t)
+	var roots *x509.CertPool
 	if secure {
 		s := httptest.NewUnstartedServer(nil) // for its certificate
 		s.StartTLS()
 		s.Close()
-		scheme, c.RootCAs = "https://", s.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
+		scheme, roots = "https://", s.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
 		l = tls.NewListener(l, &tls.Config{Certificates: s.TLS.Certificates})
 	}
-	c.Upstreams = parse(t, scheme+l.Addr().String())
-	must(t, p.Set(c))
-	go b.serve(l)
-	return p, b
+	go accept(l, b.serve)
+	return poolTo(t, roots, section(t, scheme+l.Addr().String())), b
 }
 
 // Over HTTP/1.1 with TLS a second attempt finds its connection closed, whatever the context is seen to be.
@@ -160,7 +109,7 @@ func TestSentOnceHTTP2(t *testing.T) {
 		for _, method := range []string{"GET", "POST"} {
 			t.Run(name+" "+method, func(t *testing.T) {
 				l, streams := listen(t), new(atomic.Int32)
-				go resetting(t.Context(), l, streams, answer)
+				go accept(l, func(c net.Conn) { resetting(t.Context(), c, streams, answer) })
 				p := poolOf(t, nil, "h2c://"+l.Addr().String())
 				_, err := p.RoundTrip(ask(t, method, "/", ""))
 				want(t, "the kind of "+errorText(err), Classify(err), Broken)
@@ -185,30 +134,22 @@ func frame(kind byte, stream uint32, numbers ...uint32) []byte {
 
 // resetting is a server of h2c that answers each request in the same way, and counts them. Its connections
 // end with ctx: a client whose stream is still ending when it closes its idle connections keeps that one.
-func resetting(ctx context.Context, l net.Listener, streams *atomic.Int32, answer func(uint32) []byte) {
+func resetting(ctx context.Context, conn net.Conn, streams *atomic.Int32, answer func(uint32) []byte) {
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	defer conn.Close()
+	r := bufio.NewReader(conn)
+	_, _ = r.Discard(len("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"))
+	_, _ = conn.Write(frame(4, 0))
 	for {
-		conn, err := l.Accept()
-		if err != nil {
+		var head [9]byte
+		if _, err := io.ReadFull(r, head[:]); err != nil {
 			return
 		}
-		go func() {
-			defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-			defer conn.Close()
-			r := bufio.NewReader(conn)
-			_, _ = r.Discard(len("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"))
-			_, _ = conn.Write(frame(4, 0))
-			for {
-				var head [9]byte
-				if _, err := io.ReadFull(r, head[:]); err != nil {
-					return
-				}
-				_, _ = r.Discard(int(head[0])<<16 | int(head[1])<<8 | int(head[2]))
-				if head[3] == 1 {
-					streams.Add(1)
-					_, _ = conn.Write(answer(binary.BigEndian.Uint32(head[5:])))
-				}
-			}
-		}()
+		_, _ = r.Discard(int(head[0])<<16 | int(head[1])<<8 | int(head[2]))
+		if head[3] == 1 {
+			streams.Add(1)
+			_, _ = conn.Write(answer(binary.BigEndian.Uint32(head[5:])))
+		}
 	}
 }
 
@@ -216,21 +157,14 @@ func resetting(ctx context.Context, l net.Listener, streams *atomic.Int32, answe
 // transport, but for the spelling of three fields.
 func TestSentAsItIs(t *testing.T) {
 	l, heads := listen(t), make(chan string, 1)
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			req, err := http.ReadRequest(bufio.NewReader(conn))
-			if err == nil {
-				text, _ := httputil.DumpRequest(req, true)
-				heads <- string(text)
-				_, _ = io.WriteString(conn, "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
-			}
-			_ = conn.Close()
+	go accept(l, func(conn net.Conn) {
+		defer conn.Close()
+		if req, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
+			text, _ := httputil.DumpRequest(req, true)
+			heads <- string(text)
+			_, _ = io.WriteString(conn, "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
 		}
-	}()
+	})
 	p := poolOf(t, nil, "http://"+l.Addr().String())
 	bare := &http.Transport{DisableCompression: true}
 	for method := range strings.FieldsSeq("GET HEAD OPTIONS TRACE DELETE POST PUT PATCH PROPFIND") {

@@ -1,9 +1,11 @@
 package upstream
 
 import (
+	"crypto/x509"
 	"errors"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"slices"
 	"sync"
 	"time"
@@ -12,17 +14,18 @@ import (
 )
 
 // Pool is an http.RoundTripper that sends each request to one of its upstreams, once. It is safe for use by
-// many goroutines. New makes one; it has no upstreams before Set.
+// many goroutines. New makes one; it has no upstreams before a file is in force.
 type Pool struct {
 	log     *slog.Logger
 	mu      sync.Mutex
-	ups     []*upstream   // in the order of the configuration
-	leaving []*upstream   // not configured any more, with requests in flight
-	next    int           // the upstream whose turn is first among equals
-	health  config.Health // how upstreams are checked
-	limits  limits        // of the transports
-	changed chan struct{} // closed when ups or health change
-	watched bool          // Watch is running
+	ups     []*upstream    // in the order of the configuration
+	leaving []*upstream    // not configured any more, with requests in flight
+	next    int            // the upstream whose turn is first among equals
+	health  config.Health  // how upstreams are checked
+	limits  limits         // of the transports
+	roots   *x509.CertPool // sign the certificates of https upstreams; nil: those of the system
+	changed chan struct{}  // closed when ups or health change
+	watched bool           // Watch is running
 	closed  bool
 }
 
@@ -60,33 +63,52 @@ func (p *Pool) State() []State {
 	return list
 }
 
-// apply puts a configuration in force.
-func (p *Pool) apply(s settled) {
+// apply puts a section in force.
+func (p *Pool) apply(section *config.Proxy) {
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
 		return
 	}
+	p.health, p.next = section.Health, 0
+	p.limits = limits{section.Timeouts.Dial, section.Timeouts.ResponseHeader, section.Max.Upstream, p.roots}
+	idle := p.swap(section.Upstreams)
+	p.mu.Unlock()
+	closeIdle(idle)
+}
+
+// Close ends the use of the Pool. Requests fail from now on, and those in flight are finished. Connections
+// are closed when they are idle, as those of an upstream that goes.
+func (p *Pool) Close() error {
+	p.mu.Lock()
+	p.closed = true
+	idle := p.swap(nil)
+	p.mu.Unlock()
+	closeIdle(idle)
+	return nil
+}
+
+// swap makes these the upstreams, wakes Watch, and returns what has no requests of ours from now on. The caller
+// holds p.mu.
+func (p *Pool) swap(urls []*url.URL) (idle []*http.Transport) {
 	known := slices.Concat(p.ups, p.leaving)
 	old := make(map[target]*upstream, len(known))
 	for _, u := range known {
 		old[u.target] = u
 	}
-	p.health, p.limits, p.next = s.health, s.limits, 0
-	p.ups = make([]*upstream, 0, len(s.targets))
-	var idle []*http.Transport // have no requests of ours from now on
-	for _, t := range s.targets {
+	p.ups, p.leaving = nil, nil
+	for _, to := range urls {
+		t := targetOf(to)
 		u := old[t]
 		if u == nil {
-			u = newUpstream(p, t, s.limits)
-		} else if u.limits != s.limits {
+			u = newUpstream(p, t, p.limits)
+		} else if u.limits != p.limits {
 			idle = append(idle, u.transport)
-			u.limits, u.transport = s.limits, newTransport(t, s.limits, u)
+			u.limits, u.transport = p.limits, newTransport(t, p.limits, u)
 		}
 		p.ups = append(p.ups, u)
 		delete(old, t)
 	}
-	p.leaving = nil
 	for _, u := range known {
 		if old[u.target] == nil {
 			continue // it stays
@@ -96,37 +118,15 @@ func (p *Pool) apply(s settled) {
 			p.leaving = append(p.leaving, u)
 		}
 	}
-	p.announce()
-	p.mu.Unlock()
-	for _, t := range idle {
-		t.CloseIdleConnections()
-	}
-}
-
-// announce wakes Watch. The caller holds p.mu.
-func (p *Pool) announce() {
 	close(p.changed)
 	p.changed = make(chan struct{})
+	return idle
 }
 
-// Close ends the use of the Pool. Requests fail from now on, and those in flight are finished. Connections
-// are closed when they are idle, as those of an upstream that goes.
-func (p *Pool) Close() error {
-	p.mu.Lock()
-	var idle []*http.Transport
-	for _, u := range p.ups {
-		idle = append(idle, u.transport)
-		if u.inFlight > 0 {
-			p.leaving = append(p.leaving, u)
-		}
-	}
-	p.ups, p.closed = nil, true
-	p.announce()
-	p.mu.Unlock()
-	for _, t := range idle {
+func closeIdle(all []*http.Transport) {
+	for _, t := range all {
 		t.CloseIdleConnections()
 	}
-	return nil
 }
 
 // take picks the upstream for a request and counts it there. Each that is taken is given back.

@@ -22,7 +22,7 @@ const (
 	continueFor = time.Second
 	// pingAfter is how long a connection of HTTP/2 is silent before a ping checks that it is still there.
 	pingAfter = 15 * time.Second
-	// buffers is the size of both buffers of each connection. BenchmarkBuffers compares others: 4 KiB takes a
+	// buffers is the size of both buffers of each connection. As measured with other sizes, 4 KiB takes a
 	// fifth more time for large bodies, and 32 KiB as much.
 	buffers = 16 << 10
 )

@@ -2,20 +2,197 @@ package upstream
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"github.com/quotient-go/quotient/config"
 )
+
+func TestEqualsTakeTurns(t *testing.T) {
+	a, b, c := named(t, "a"), named(t, "b"), named(t, "c")
+	p := poolOf(t, nil, a.URL, b.URL, c.URL)
+	var got strings.Builder
+	for range 6 {
+		got.WriteString(get(t, p, "/"))
+	}
+	want(t, "the order", got.String(), "abcabc")
+}
+
+// While one upstream holds a request, each other request goes to the other one.
+func TestLeastConnections(t *testing.T) {
+	free := make(chan struct{})
+	slow := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.(http.Flusher).Flush()
+		<-free
+	})
+	fast := named(t, "fast")
+	p := poolOf(t, nil, slow.URL, fast.URL)
+	resp, err := p.RoundTrip(ask(t, http.MethodGet, "/", ""))
+	must(t, err)
+	for range 10 {
+		want(t, "the answer", get(t, p, "/"), "fast")
+	}
+	want(t, "in flight", p.State()[0].InFlight, 1)
+	close(free)
+	read(t, resp)
+	want(t, "in flight", p.State()[0].InFlight, 0)
+}
+
+func TestInFlightToTheEndOfTheBody(t *testing.T) {
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/none" {
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		_, _ = io.WriteString(w, "body")
+	})
+	p := poolOf(t, nil, s.URL)
+	send := func(method, path string) *http.Response {
+		resp, err := p.RoundTrip(ask(t, method, path, ""))
+		must(t, err)
+		return resp
+	}
+	inFlight := func(n int) {
+		t.Helper()
+		want(t, "in flight", p.State()[0].InFlight, n)
+	}
+	send(http.MethodGet, "/none")
+	inFlight(0)
+	send(http.MethodHead, "/")
+	inFlight(0)
+	closed := send(http.MethodGet, "/")
+	inFlight(1)
+	must(t, closed.Body.Close())
+	inFlight(0)
+	must(t, closed.Body.Close())
+	inFlight(0)
+	whole := send(http.MethodGet, "/")
+	_, err := io.ReadAll(whole.Body)
+	must(t, err)
+	inFlight(0)
+	must(t, whole.Body.Close())
+	inFlight(0)
+}
+
+func TestNoUpstream(t *testing.T) {
+	p := New(nil)
+	req := ask(t, http.MethodPost, "/", "text")
+	body := &closing{ReadCloser: req.Body}
+	req.Body = body
+	_, err := p.RoundTrip(req)
+	e, ok := errors.AsType[*Error](err)
+	if !ok || !errors.Is(err, ErrNoUpstream) || Classify(err) != Unavailable || e.After < time.Second {
+		t.Fatalf("the error is %#v", err)
+	}
+	want(t, "the body is closed", body.closed, true)
+}
+
+type closing struct {
+	io.ReadCloser
+	closed bool
+}
+
+func (c *closing) Close() error {
+	c.closed = true
+	return c.ReadCloser.Close()
+}
+
+// The pick is always usable, and none that is usable has fewer requests in flight. Counters are those of a
+// model, through reloads and changes of health, and come back to 0.
+func TestPropertyPick(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p, hosts := New(nil), []string{"a", "b", "c", "d"}
+		model := map[string]int{}
+		type taken struct {
+			u    *upstream
+			give func()
+		}
+		var flying []taken
+		giveBack := func(i int) {
+			model[flying[i].u.target.host]--
+			flying[i].give()
+			flying = slices.Delete(flying, i, i+1)
+		}
+		check := func() {
+			all := map[string]int{}
+			for _, s := range p.State() {
+				u, _ := url.Parse(s.URL)
+				all[u.Host] = s.InFlight
+				if s.InFlight < 0 || s.Leaving && s.InFlight == 0 {
+					t.Fatalf("state %+v", s)
+				}
+			}
+			for host, n := range model {
+				if all[host] != n {
+					t.Fatalf("%s has %d in flight, want %d", host, all[host], n)
+				}
+			}
+		}
+		set := func(t *rapid.T) {
+			chosen := rapid.SliceOfNDistinct(rapid.SampledFrom(hosts), 1, 4, rapid.ID).Draw(t, "hosts")
+			s := &config.Proxy{Max: config.Max{Upstream: rapid.IntRange(0, 2).Draw(t, "conns")}}
+			for _, h := range chosen {
+				s.Upstreams = append(s.Upstreams, &url.URL{Scheme: "http", Host: h})
+			}
+			p.apply(s)
+		}
+		set(t)
+		t.Repeat(map[string]func(*rapid.T){
+			"set": set,
+			"health": func(t *rapid.T) {
+				u := p.ups[rapid.IntRange(0, len(p.ups)-1).Draw(t, "upstream")]
+				u.healthy = rapid.Bool().Draw(t, "healthy")
+			},
+			"take": func(t *rapid.T) {
+				least := -1
+				for _, u := range p.ups {
+					if n := model[u.target.host]; p.usable(u) && (least < 0 || n < least) {
+						least = n
+					}
+				}
+				u, tr, err := p.take()
+				if (err != nil) != (least < 0) {
+					t.Fatalf("the error is %v, and the least in flight %d", err, least)
+				}
+				if err != nil {
+					return
+				}
+				if !p.usable(u) || !slices.Contains(p.ups, u) || model[u.target.host] != least {
+					t.Fatalf("%v with %d in flight is picked, the least is %d", u.target, u.inFlight-1, least)
+				}
+				h := &held{pool: p, up: u, by: tr}
+				flying = append(flying, taken{u, h.end})
+				model[u.target.host]++
+			},
+			"give": func(t *rapid.T) {
+				if len(flying) > 0 {
+					giveBack(rapid.IntRange(0, len(flying)-1).Draw(t, "request"))
+				}
+			},
+			"": func(*rapid.T) { check() },
+		})
+		for len(flying) > 0 {
+			giveBack(0)
+		}
+		check()
+		if len(p.leaving) != 0 {
+			t.Fatalf("%d upstreams are leaving for ever", len(p.leaving))
+		}
+	})
+}
 
 // counting is a server that reports the connections that open and close.
 func counting(t testing.TB, h http.HandlerFunc) (s *httptest.Server, opened, closed chan struct{}) {
@@ -52,13 +229,15 @@ func TestReloadKeepsConnections(t *testing.T) {
 	get(t, p, "/")
 	event(t, opened)
 	for range 3 {
-		must(t, p.Set(Config{Upstreams: parse(t, other.URL, s.URL), Health: quick}))
-		must(t, p.Set(Config{Upstreams: parse(t, s.URL)}))
+		p.apply(checked(t, quick, other.URL, s.URL))
+		p.apply(section(t, s.URL))
 		get(t, p, "/")
 	}
 	want(t, "connections opened after the first", len(opened), 0)
 	want(t, "connections closed", len(closed), 0)
-	must(t, p.Set(Config{Upstreams: parse(t, s.URL), ResponseHeader: time.Second}))
+	changed := section(t, s.URL)
+	changed.Timeouts.ResponseHeader = time.Second
+	p.apply(changed)
 	soon(t, closed) // settings of connections have changed
 	get(t, p, "/")
 	event(t, opened)
@@ -70,7 +249,9 @@ func TestReloadKeepsHealth(t *testing.T) {
 	p.ups[0].checked(io.EOF)
 	before := p.State()[0]
 	want(t, "healthy", before.Healthy, false)
-	must(t, p.Set(Config{Upstreams: parse(t, "http://c", "http://A/"), MaxConns: 7}))
+	next := section(t, "http://c", "http://A/")
+	next.Max.Upstream = 7
+	p.apply(next)
 	want(t, "the state", p.State()[1], before)
 	want(t, "MaxConns", p.ups[1].transport.MaxConnsPerHost, 7)
 }
@@ -93,7 +274,7 @@ func TestRemovedDrains(t *testing.T) {
 	})
 	other := named(t, "other")
 	p := poolOf(t, nil, s.URL)
-	resp, err := p.RoundTrip(picked(t, func() { must(t, p.Set(Config{Upstreams: parse(t, other.URL)})) }))
+	resp, err := p.RoundTrip(picked(t, func() { p.apply(section(t, other.URL)) }))
 	must(t, err)
 	want(t, "the answer", get(t, p, "/"), "other")
 	leaving := p.State()[1]
@@ -117,8 +298,11 @@ func TestComesBack(t *testing.T) {
 	p := poolOf(t, nil, s.URL)
 	resp, err := p.RoundTrip(ask(t, http.MethodGet, "/", ""))
 	must(t, err)
-	must(t, p.Set(Config{Upstreams: parse(t, "http://b"), MaxConns: 5}))
-	must(t, p.Set(Config{Upstreams: parse(t, s.URL), MaxConns: 5}))
+	for _, url := range []string{"http://b", s.URL} {
+		next := section(t, url)
+		next.Max.Upstream = 5
+		p.apply(next)
+	}
 	want(t, "states", len(p.State()), 1)
 	want(t, "in flight", p.State()[0].InFlight, 1)
 	want(t, "MaxConns", p.ups[0].transport.MaxConnsPerHost, 5)
@@ -135,14 +319,14 @@ func TestWatchFollowsSet(t *testing.T) {
 		urls = append(urls, serve(t, func(http.ResponseWriter, *http.Request) { checks <- name }).URL)
 	}
 	p := poolOf(t, nil)
-	health := config.Health{Path: "/", Every: time.Millisecond}
+	health := config.Health{Path: "/", Every: time.Millisecond, Timeout: patience, Unhealthy: 3, Healthy: 1}
 	watch(t, p)
-	must(t, p.Set(Config{Upstreams: parse(t, urls[0]), Health: health}))
+	p.apply(checked(t, health, urls[0]))
 	want(t, "the check", event(t, checks), "a")
-	must(t, p.Set(Config{Upstreams: parse(t, urls...), Health: health}))
+	p.apply(checked(t, health, urls...))
 	for event(t, checks) != "b" {
 	}
-	must(t, p.Set(Config{Upstreams: parse(t, urls[1]), Health: health}))
+	p.apply(checked(t, health, urls[1]))
 	for row, all := 0, 0; row < 50; all++ { // checks of b alone
 		if row++; event(t, checks) == "a" {
 			row = 0
@@ -164,7 +348,7 @@ func TestCloseFinishes(t *testing.T) {
 	resp, err := p.RoundTrip(picked(t, func() { must(t, p.Close()) }))
 	must(t, err)
 	must(t, p.Close())
-	must(t, p.Set(Config{Upstreams: parse(t, s.URL)}))
+	p.apply(section(t, s.URL))
 	_, err = p.RoundTrip(ask(t, http.MethodGet, "/", ""))
 	want(t, "the kind of "+errorText(err), Classify(err), Unavailable)
 	close(free)
@@ -175,62 +359,18 @@ func TestCloseFinishes(t *testing.T) {
 
 func TestPrepare(t *testing.T) {
 	p := poolOf(t, nil, "http://a")
-	f := &config.File{Proxy: &config.Proxy{
-		Upstreams: parse(t, "http://b", "http://c"),
-		Health:    config.Health{Path: "/h", Every: time.Minute},
-		Timeouts:  config.Timeouts{Dial: time.Second, ResponseHeader: 2 * time.Second},
-		Max:       config.Max{Upstream: 9},
-	}}
-	commit, err := p.Prepare(f)
+	next := checked(t, quick, "http://b", "http://c")
+	next.Timeouts = config.Timeouts{Dial: time.Second, ResponseHeader: 2 * time.Second}
+	next.Max.Upstream = 9
+	commit, err := p.Prepare(&config.File{Proxy: next})
 	must(t, err)
 	want(t, "upstreams before commit", p.State()[0].URL, "http://a")
 	commit()
 	want(t, "upstreams after commit", p.State()[1].URL, "http://c")
 	want(t, "the limits", p.limits, limits{dial: time.Second, head: 2 * time.Second, conns: 9})
-	want(t, "the health", p.health, config.Health{
-		Path: "/h", Every: time.Minute, Timeout: 2 * time.Second, Unhealthy: 3, Healthy: 1,
-	})
+	want(t, "the health", p.health, quick)
 	if _, err := p.Prepare(&config.File{}); err == nil {
 		t.Fatal("a file without [proxy] has upstreams")
-	}
-}
-
-// An impossible setting is an error that names field and value, and all stays as it was.
-func TestSetRefuses(t *testing.T) {
-	p := poolOf(t, nil, "http://a")
-	many, b := make([]*url.URL, maxUpstreams+1), parse(t, "http://b")
-	for _, row := range []struct {
-		c     Config
-		names []string
-	}{
-		{Config{}, []string{"Upstreams", "0 URLs"}},
-		{Config{Upstreams: many}, []string{"Upstreams", "1001 URLs"}},
-		{Config{Upstreams: many[:1]}, []string{"Upstreams", "nil"}},
-		{Config{Upstreams: parse(t, "ftp://a")}, []string{"Upstreams", "ftp"}},
-		{Config{Upstreams: parse(t, "http://")}, []string{"Upstreams", "no host"}},
-		{Config{Upstreams: parse(t, "http://:80")}, []string{"Upstreams", "no host"}},
-		{Config{Upstreams: parse(t, "http://a/path")}, []string{"Upstreams", "/path"}},
-		{Config{Upstreams: parse(t, "http://a?q")}, []string{"Upstreams", "?q"}},
-		{Config{Upstreams: parse(t, "http://a#f")}, []string{"Upstreams", "#f"}},
-		{Config{Upstreams: parse(t, "http://u:secret@a")}, []string{"Upstreams", "u:xxxxx@a"}},
-		{Config{Upstreams: parse(t, "http://a", "HTTP://A/")}, []string{"Upstreams", "http://a twice"}},
-		{Config{Upstreams: b, MaxConns: -1}, []string{"MaxConns", "-1"}},
-		{Config{Upstreams: b, Dial: -1}, []string{"Dial", "-1ns"}},
-		{Config{Upstreams: b, ResponseHeader: -1}, []string{"ResponseHeader", "-1ns"}},
-		{Config{Upstreams: b, Health: config.Health{Every: -1}}, []string{"Health.Every", "-1ns"}},
-		{Config{Upstreams: b, Health: config.Health{Timeout: -1}}, []string{"Health.Timeout", "-1ns"}},
-		{Config{Upstreams: b, Health: config.Health{Healthy: -1}}, []string{"Health.Healthy", "-1"}},
-		{Config{Upstreams: b, Health: config.Health{Unhealthy: -2}}, []string{"Health.Unhealthy", "-2"}},
-		{Config{Upstreams: b, Health: config.Health{Path: "x"}}, []string{"Health.Path", `"x"`}},
-		{Config{Upstreams: b, Health: config.Health{Path: "/%zz"}}, []string{"Health.Path", "%zz"}},
-	} {
-		err := p.Set(row.c)
-		for _, name := range row.names {
-			if err == nil || !strings.Contains(err.Error(), name) {
-				t.Errorf("%+v: the error is %v, want one with %q", row.c, err, name)
-			}
-		}
-		want(t, "the upstream", p.State()[0].URL, "http://a")
 	}
 }
 
@@ -263,11 +403,9 @@ func TestStress(t *testing.T) {
 		})
 	}
 	for i := range 200 {
-		now := parse(t, urls[i%4], urls[(i+1+i/4)%4], plain)
-		if now[0].Host == now[1].Host {
-			now = now[1:]
-		}
-		must(t, p.Set(Config{Upstreams: now, Health: quick, Dial: time.Second * time.Duration(5+i/50)}))
+		now := checked(t, quick, urls[i%4], urls[(i%4+1+i/4%3)%4], plain)
+		now.Timeouts.Dial = time.Second * time.Duration(5+i/50)
+		p.apply(now)
 		for sent.Load() < int32(10*i) && ctx.Err() == nil && !t.Failed() {
 			p.State()
 		}

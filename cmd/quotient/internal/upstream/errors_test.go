@@ -14,16 +14,10 @@ import (
 
 func TestKinds(t *testing.T) {
 	broken := listen(t)
-	go func() {
-		for {
-			conn, err := broken.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = conn.Read(make([]byte, 1)) // the request is there
-			_ = conn.Close()
-		}
-	}()
+	go accept(broken, func(c net.Conn) {
+		_, _ = c.Read(make([]byte, 1)) // the request is there
+		_ = c.Close()
+	})
 	free := make(chan struct{})
 	silent := serve(t, func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -57,14 +51,13 @@ func TestKinds(t *testing.T) {
 		{name: "body h2c", url: silentH2, kind: Body, change: badBody},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			p := New(nil)
-			defer p.Close()
-			must(t, p.Set(Config{Upstreams: parse(t, row.url), ResponseHeader: 50 * time.Millisecond}))
-			req := ask(t, http.MethodGet, "/", "")
-			if row.change != nil {
-				must(t, p.Set(Config{Upstreams: parse(t, row.url)}))
+			to, req := section(t, row.url), ask(t, http.MethodGet, "/", "")
+			if row.change == nil {
+				to.Timeouts.ResponseHeader = 50 * time.Millisecond
+			} else {
 				req = row.change(req)
 			}
+			p := poolTo(t, nil, to)
 			_, err := p.RoundTrip(req)
 			want(t, "the kind of "+errorText(err), Classify(err), row.kind)
 			e, ok := errors.AsType[*Error](err)
@@ -81,19 +74,11 @@ func TestKinds(t *testing.T) {
 
 // A server that opens connections and says nothing is left after the time for the handshake.
 func TestHandshakeHasATimeout(t *testing.T) {
-	p := poolOf(t, nil)
 	silent := listen(t)
-	go func() {
-		for {
-			if _, err := silent.Accept(); err != nil {
-				return
-			}
-		}
-	}()
-	url := "https://" + silent.Addr().String()
-	must(t, p.Set(Config{Upstreams: parse(t, url), Dial: 20 * time.Millisecond}))
-	req := ask(t, http.MethodGet, "/", "")
-	_, err := p.RoundTrip(req)
+	go accept(silent, func(net.Conn) {})
+	to, req := section(t, "https://"+silent.Addr().String()), ask(t, http.MethodGet, "/", "")
+	to.Timeouts.Dial = 20 * time.Millisecond
+	_, err := poolTo(t, nil, to).RoundTrip(req)
 	want(t, "the kind of "+errorText(err), Classify(err), Timeout)
 	must(t, req.Context().Err())
 }

@@ -15,10 +15,31 @@ import (
 	"github.com/quotient-go/quotient/cmd/quotient/internal/upstream"
 )
 
-// both runs a test with clients of HTTP/1.1 and of HTTP/2.
-func both(t *testing.T, f func(t *testing.T, setUp ...func(*httptest.Server))) {
-	t.Run("http1", func(t *testing.T) { f(t) })
-	t.Run("http2", func(t *testing.T) { f(t, overH2) })
+// TestMisfits: what is not passed on.
+func TestMisfits(t *testing.T) {
+	asked := 0
+	w := newWorld(t, loose+all, func(http.ResponseWriter, *http.Request) { asked++ })
+	for _, row := range []struct {
+		line, allow string
+		status      int
+	}{
+		{"CONNECT other:443", allowed, 405},
+		{"CONNECT /a", allowed, 405},
+		{"TRACE /a", allowed, 405},
+		{"OPTIONS *", allowed, 200},
+		{"GET *", "", 400},
+		{"GET mailto:a", "", 400},
+		{"GET http:a", "", 400},
+		{"GET ftp://other/a", "", 400},
+	} {
+		resp, body := w.raw(row.line + " HTTP/1.1\nHost: other\nConnection: close\n\n")
+		want(t, "status of "+row.line, resp.StatusCode, row.status)
+		want(t, "Allow of "+row.line, resp.Header.Get("Allow"), row.allow)
+		if row.status != 200 && !strings.Contains(body, `"type":"about:blank"`) {
+			t.Errorf("%s: the body is %q, want a problem", row.line, body)
+		}
+	}
+	want(t, "requests at the upstream", asked, 0)
 }
 
 // TestEventsAreFlushed: each event reaches the client while the upstream goes on.
@@ -173,61 +194,24 @@ func TestUpgradeIsNotGranted(t *testing.T) {
 	})
 }
 
-const one = `
-[limiters.all]
-in-flight = 1
-`
-
-// holding is an upstream whose requests stay until stop is called.
-func holding(t *testing.T) (h http.HandlerFunc, entered chan string, stop func()) {
-	entered = make(chan string, 100)
-	end, cancel := context.WithCancel(t.Context())
-	t.Cleanup(cancel)
-	return func(_ http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		entered <- string(body)
-		select {
-		case <-end.Done():
-		case <-r.Context().Done():
-		}
-	}, entered, cancel
-}
-
 // TestWaitersLeave: a request that waits ends when its client goes, also with a body that is not read, and
 // reaches no upstream.
 func TestWaitersLeave(t *testing.T) {
 	both(t, func(t *testing.T, setUp ...func(*httptest.Server)) {
 		up, entered, stop := holding(t)
 		w := newWorld(t, one+all, up, setUp...)
-		first := make(chan error, 1)
-		go func() {
-			resp, err := w.front.Client().Do(w.ask(http.MethodGet, "/", nil))
-			if err == nil {
-				err = resp.Body.Close()
-			}
-			first <- err
-		}()
+		first := w.later(t.Context(), "")
 		event(t, entered)
 		for _, body := range []string{"", "short", strings.Repeat("a", 60_000)} {
 			ctx, cancel := context.WithCancel(t.Context())
-			ended := make(chan error, 1)
-			req := w.ask(http.MethodPost, "/", strings.NewReader(body)).WithContext(ctx)
-			go func() {
-				resp, err := w.front.Client().Do(req)
-				if err == nil {
-					_ = resp.Body.Close()
-				}
-				ended <- err
-			}()
-			until(t, "it waits", func() bool { return w.limiter().Stats().Waiting == 1 })
+			ended := w.later(ctx, body)
+			w.waiting(1)
 			cancel()
-			if err := event(t, ended); err == nil {
-				t.Error("a request that was given up has an answer")
-			}
-			until(t, "the waiter is gone", func() bool { return w.limiter().Stats().Waiting == 0 })
+			want(t, "status of a request that was given up", event(t, ended), 0)
+			w.waiting(0)
 		}
 		stop()
-		must(t, event(t, first))
+		want(t, "status of the first", event(t, first), 200)
 		want(t, "further requests at the upstream", len(entered), 0)
 	})
 }
@@ -242,12 +226,7 @@ func TestClientLeavesTheUpstream(t *testing.T) {
 			close(left)
 		}, setUp...)
 		ctx, cancel := context.WithCancel(t.Context())
-		go func() {
-			resp, err := w.front.Client().Do(w.ask(http.MethodGet, "/", nil).WithContext(ctx))
-			if err == nil {
-				_ = resp.Body.Close()
-			}
-		}()
+		w.later(ctx, "")
 		event(t, entered)
 		cancel()
 		event(t, left)
@@ -259,22 +238,12 @@ func TestClientLeavesTheUpstream(t *testing.T) {
 func TestDrainAnswersWaiters(t *testing.T) {
 	up, entered, stop := holding(t)
 	w := newWorld(t, one+all, up)
-	status := make(chan int, 2)
-	ask := func() {
-		resp, err := w.front.Client().Do(w.ask(http.MethodPost, "/", strings.NewReader("body")))
-		if err != nil {
-			status <- 0
-			return
-		}
-		_ = resp.Body.Close()
-		status <- resp.StatusCode
-	}
-	go ask()
+	first := w.later(t.Context(), "body")
 	event(t, entered)
-	go ask()
-	until(t, "it waits", func() bool { return w.limiter().Stats().Waiting == 1 })
+	second := w.later(t.Context(), "body")
+	w.waiting(1)
 	w.proxy.Drain()
-	want(t, "status of the waiter", event(t, status), http.StatusServiceUnavailable)
+	want(t, "status of the waiter", event(t, second), http.StatusServiceUnavailable)
 	stop()
-	want(t, "status of what was admitted", event(t, status), http.StatusOK)
+	want(t, "status of what was admitted", event(t, first), http.StatusOK)
 }

@@ -13,13 +13,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/quotient-go/quotient/config"
 )
 
 // TestShutdown checks that waiters are ended first, work in flight is finished and Serve returns nil.
 func TestShutdown(t *testing.T) {
-	each(t, sectionFor(func(*sectionOf) {}), func(t *testing.T, p *sectionOf) {
+	each(t, func(*config.Proxy) {}, func(t *testing.T, p *sectionOf) {
 		drained, working := make(chan struct{}), make(chan struct{}, 2)
-		s := p.serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s := p.serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			working <- struct{}{}
 			<-drained
 			fmt.Fprint(w, "done")
@@ -49,9 +51,7 @@ func TestShutdown(t *testing.T) {
 				t.Errorf("a request in flight ended with %q", text)
 			}
 		}
-		if err := <-s.over; err != nil {
-			t.Errorf("Serve() = %v", err)
-		}
+		must(t, <-s.over)
 		if d := time.Since(start); d > s.proxy.Timeouts.Shutdown/2 {
 			t.Errorf("the shutdown took %v", d)
 		}
@@ -67,27 +67,23 @@ func TestShutdown(t *testing.T) {
 
 // TestShutdownHasAnEnd checks that what does not finish in time is ended: its context, and its connection.
 func TestShutdownHasAnEnd(t *testing.T) {
-	each(t, sectionFor(func(p *sectionOf) {
-		p.Timeouts.Shutdown = 200 * time.Millisecond
-	}), func(t *testing.T, p *sectionOf) {
+	short := func(p *config.Proxy) { p.Timeouts.Shutdown = 200 * time.Millisecond }
+	each(t, short, func(t *testing.T, p *sectionOf) {
 		working, over := make(chan struct{}), make(chan struct{})
 		s := p.serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			close(working)
 			<-r.Context().Done()
 			close(over)
 		}))
-		go func() {
-			// net/http does not see it go
-			r, _ := http.NewRequest("POST", p.url(s)+"/", strings.NewReader("unread"))
-			if answer, err := p.client(t).Do(r); err == nil {
+		go func() { // net/http does not see it go
+			answer, err := p.client(t).Post(p.url(s)+"/", "", strings.NewReader("unread"))
+			if err == nil {
 				answer.Body.Close()
 			}
 		}()
 		<-working
 		s.end()
-		if err := <-s.over; err != nil {
-			t.Errorf("Serve() = %v", err)
-		}
+		must(t, <-s.over)
 		select {
 		case <-over:
 		case <-time.After(patience):
@@ -97,21 +93,20 @@ func TestShutdownHasAnEnd(t *testing.T) {
 }
 
 // upgraded opens a connection to an echo that is no longer HTTP.
-func upgraded(t *testing.T, p *sectionOf) (*running, net.Conn) {
-	s := p.serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+func upgraded(t *testing.T, p *config.Proxy) (*running, net.Conn) {
+	s := serve(t, p, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		conn, text, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			t.Error(err)
 			return
 		}
 		defer conn.Close()
-		_, _ = text.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n" +
-			"Upgrade: echo\r\n\r\n")
+		_, _ = text.WriteString(crlf("HTTP/1.1 101 Switching Protocols~Connection: Upgrade~Upgrade: echo~~"))
 		_ = text.Flush()
 		_, _ = io.Copy(conn, text)
 	}))
 	c := dial(t, s.addr)
-	send(t, c, "GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+	send(t, c, crlf(get+"Connection: Upgrade~Upgrade: echo~~"))
 	in := bufio.NewReader(c)
 	if r, err := http.ReadResponse(in, nil); err != nil || r.StatusCode != 101 {
 		t.Fatal(r, err)
@@ -129,29 +124,31 @@ func upgraded(t *testing.T, p *sectionOf) (*running, net.Conn) {
 	return s, c
 }
 
+// TestUpgradedConnectionHasAnEnd checks that it ends after its time, and with the server.
 func TestUpgradedConnectionHasAnEnd(t *testing.T) {
-	p := &sectionOf{Proxy: section()}
-	p.Timeouts.Stream = 300 * time.Millisecond
-	s, c := upgraded(t, p)
-	if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("Read() = %v, want its end", err)
-	}
-	waitFor(t, "its place is free", func() bool { return s.State() == State{} })
-}
-
-func TestShutdownEndsUpgradedConnections(t *testing.T) {
-	p := &sectionOf{Proxy: section()}
-	p.Timeouts.Shutdown = 300 * time.Millisecond
-	s, c := upgraded(t, p)
-	s.end()
-	if err := <-s.over; err != nil {
-		t.Errorf("Serve() = %v", err)
-	}
-	if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("Read() = %v: the connection is open", err)
-	}
-	if st := s.State(); st != (State{}) {
-		t.Errorf("State() = %+v", st)
+	for name, row := range map[string]struct {
+		set func(*config.Timeouts)
+		end bool
+	}{
+		"its time": {func(o *config.Timeouts) { o.Stream = 300 * time.Millisecond }, false},
+		"shutdown": {func(o *config.Timeouts) { o.Shutdown = 300 * time.Millisecond }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := section()
+			row.set(&p.Timeouts)
+			s, c := upgraded(t, p)
+			if row.end {
+				s.end()
+				must(t, <-s.over)
+				if st := s.State(); st != (State{}) {
+					t.Errorf("State() = %+v", st)
+				}
+			}
+			if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("Read() = %v, want its end", err)
+			}
+			waitFor(t, "its place is free", func() bool { return s.State() == State{} })
+		})
 	}
 }
 
@@ -159,21 +156,18 @@ func TestShutdownEndsUpgradedConnections(t *testing.T) {
 // error too.
 func TestServeOnce(t *testing.T) {
 	s, err := New(section(), ok, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, _ := net.Listen("tcp", "127.0.0.1:0")
-	l.Close()
-	if err := s.Serve(context.Background(), l); err == nil ||
-		!strings.HasPrefix(err.Error(), "front: Serve: ") {
-		t.Errorf("Serve() = %v", err)
-	}
-	l, _ = net.Listen("tcp", "127.0.0.1:0")
-	if err := s.Serve(context.Background(), l); err == nil ||
-		!strings.Contains(err.Error(), errServed.Error()) {
-		t.Errorf("Serve() = %v", err)
-	}
-	if _, err := net.Dial("tcp", l.Addr().String()); err == nil {
-		t.Error("the listener is open")
+	must(t, err)
+	for _, want := range []string{"front: Serve: accept", errServed.Error()} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		must(t, err)
+		if want != errServed.Error() {
+			l.Close()
+		}
+		if err := s.Serve(context.Background(), l); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Serve() = %v, want %s", err, want)
+		}
+		if _, err := net.Dial("tcp", l.Addr().String()); err == nil {
+			t.Error("the listener is open")
+		}
 	}
 }

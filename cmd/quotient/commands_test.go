@@ -1,0 +1,206 @@
+package main
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write the golden files of testdata anew")
+
+// golden compares with a file of testdata.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		must(t, os.WriteFile(path, []byte(got), 0o600))
+	}
+	want, err := os.ReadFile(path)
+	must(t, err)
+	equal(t, name, got, string(want))
+}
+
+func TestHelp(t *testing.T) {
+	t.Setenv("COLUMNS", "80")
+	for _, command := range []string{"", "proxy", "leases", "check", "version", "completion"} {
+		t.Run(command, func(t *testing.T) {
+			out := ran(t, exitOK, "", append(strings.Fields(command), "--help")...)
+			golden(t, "help"+strings.TrimSuffix("-"+command, "-")+".txt", out)
+			if command != "" {
+				contains(t, out, "\nExample", "quotient "+command)
+			}
+		})
+	}
+}
+
+func TestCommandLinesThatMakeNoSense(t *testing.T) {
+	const broken, rate = "testdata/broken.toml", "testdata/broken.toml:3:1: limiters.api.rate"
+	for _, c := range []struct {
+		args string
+		code int
+		want string
+	}{
+		{"", exitUsage, "expected one of"},
+		{"nosuch", exitUsage, "nosuch"},
+		{"proxy", exitUsage, "an upstream is missing"},
+		{"proxy --rpm many u:1", exitUsage, "--rpm"},
+		{"proxy --ordinal 2 u:1", exitUsage, "--ordinal: "},
+		{"proxy --config " + broken, exitFailed, rate},
+		{"proxy --config testdata/noproxy.toml", exitFailed, "[proxy] is missing"},
+		{"completion tcsh", exitUsage, "bash"},
+		{"check", exitUsage, "<file>"},
+		{"check testdata/nosuch.toml", exitFailed, "nosuch.toml"},
+		{"check " + broken, exitFailed, rate},
+		{"check testdata/nosource.toml", exitFailed, `nosource.toml:2:10: pool.source: "reddis" is not one of`},
+		{"check testdata/throttle.toml", exitFailed, "throttle.toml:2:5: semaphores.A: 0 is not between 1"},
+		{"leases -c testdata/throttle.toml", exitFailed, "throttle.toml:2:5: semaphores.A: 0 is not between 1"},
+		{"leases -c " + broken, exitFailed, rate},
+		{"leases -c testdata/noproxy.toml", exitFailed, "noproxy.toml: the section [leases] is missing"},
+		{"leases -c testdata", exitFailed, "it is no regular file"},
+		{"leases --port 65536", exitUsage, "--port is 65536, want 0 to 65535"},
+		{"leases --address a/b", exitUsage, `--address: "a/b" is no host`},
+		{"leases --grace 5", exitUsage, `--grace: duration "5"`},
+		{"leases --grace 400days", exitUsage, "--grace: 9600h0m0s is not between"},
+		{"leases -s A", exitUsage, `--semaphore is "A", want a name and a whole number`},
+		{"leases -s A=x", exitUsage, `--semaphore is "A=x"`},
+		{"leases -s A=0", exitUsage, "--semaphore A=0: 0 is not between 1"},
+		{"leases -s A=1 -s A=2", exitUsage, `"A" is given twice`},
+		{"leases --advertise http://a", exitUsage, "--advertise requires --election"},
+		{"leases --election a:1 --address 0.0.0.0", exitUsage, "--advertise: it is missing"},
+		// An empty variable gives an empty flag.
+		{"leases --election= --port 0 --admin 0.0.0.0:0", exitUsage, "--election is empty"},
+		{"leases --election=, --port 0 --admin 0.0.0.0:0", exitUsage, `--election: "" is no host:port`},
+		{"leases --election a:1 --advertise= --admin 0.0.0.0:0", exitUsage, "--advertise is empty"},
+		{"leases --election a", exitUsage, `--election: "a" is no host:port`},
+		{"leases --election a:1 --advertise a", exitUsage, `--advertise: "a" is no URL`},
+		{"leases --admin-token-file f", exitUsage, "--admin-token-file requires --admin"},
+		{"leases --port 0 --admin 0.0.0.0:0", exitFailed, "loopback"},
+	} {
+		t.Run(c.args, func(t *testing.T) {
+			equal(t, "stdout", ran(t, c.code, c.want, strings.Fields(c.args)...), "")
+		})
+	}
+}
+
+func TestCheckPraises(t *testing.T) {
+	out := ran(t, exitOK, "", "check", "testdata/print-config.toml")
+	contains(t, out, "print-config.toml: ok: 1 limiter, 1 rule\n")
+	out = ran(t, exitOK, "throttle.toml:16:10: logging.stderr", "check", "../../config/testdata/throttle.toml")
+	contains(t, out, "throttle.toml: ok: 4 semaphores\n")
+}
+
+func TestVersion(t *testing.T) {
+	for _, arg := range []string{"version", "--version"} {
+		if fields := strings.Fields(ran(t, exitOK, "", arg)); len(fields) < 4 || fields[0] != "quotient" ||
+			!strings.Contains(fields[len(fields)-1], "/") {
+			t.Errorf("%s: got %q", arg, fields)
+		}
+	}
+}
+
+func TestComplete(t *testing.T) {
+	for _, c := range []struct{ words, want string }{ // the last word is completed
+		{"", "proxy leases check version completion"},
+		{"c", "check completion"},
+		{"proxy --", "--help --listen --admin --rpm --inflight --refuse --max-wait --max-keys --policy " +
+			"--replicas --ordinal --pool --config --print-config --log --demo --demo-for"},
+		{"proxy --r", "--rpm --refuse --replicas"},
+		{"proxy --refuse --r", "--rpm --replicas"},
+		{"proxy --rpm=5 --r", "--refuse --replicas"},
+		{"proxy --policy ", "fixed tracking"},
+		{"proxy --policy t", "tracking"},
+		{"proxy --policy=t", "--policy=tracking"},
+		{"proxy --log=", "--log=text --log=json"},
+		{"proxy --pool ", "dns: file: redis:// rediss:// etcd:// kube: gossip: env:"},
+		{"proxy --pool=k", "--pool=kube:"},
+		{"proxy --config ", ""}, // names of files
+		{"proxy --config --r", ""},
+		{"proxy --refuse localhost:80 --ver", ""},
+		{"proxy localhost:80 --print", "--print-config"},
+		{"check ", ""},
+		{"completion ", "bash zsh fish"},
+		{"completion f", "fish"},
+		{"completion bash ", ""},
+		{"leases --adm", "--admin --admin-token-file"},
+		{"leases --admin ", "off 127.0.0.1:"},
+		{"leases --election=a:2379 --e", ""},
+		{"leases -c ", ""},       // names of files
+		{"comple", "completion"}, // complete itself is not shown
+		{"nosuch ", "proxy leases check version completion"},
+	} {
+		t.Run(c.words, func(t *testing.T) {
+			var all []string
+			out := ran(t, exitOK, "", append([]string{"complete", "--"}, strings.Split(c.words, " ")...)...)
+			for line := range strings.Lines(out) {
+				word, _, _ := strings.Cut(line, "\t")
+				all = append(all, word)
+			}
+			equal(t, "candidates", strings.Join(all, " "), c.want)
+		})
+	}
+}
+
+// TestCompletionInBash runs the script in a real bash, as if a line had been typed and tab pressed.
+func TestCompletionInBash(t *testing.T) {
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("no bash here")
+	}
+	dir := t.TempDir()
+	file, link := filepath.Join(dir, "completion"), filepath.Join(dir, "quotient")
+	must(t, os.WriteFile(file, []byte(ran(t, exitOK, "", "completion", "bash")), 0o600))
+	if err := os.Symlink(program(t).Path, link); err != nil {
+		t.Skipf("no symbolic links here: %v", err)
+	}
+	const script = `
+source "$2"
+COMP_LINE=$1 COMP_POINT=${#1}
+# as readline does it: words are split at blanks, = and :, which are words of their own
+COMP_WORDS=($(sed 's/[=:]\+/ & /g' <<<"$1"))
+case $1 in *" ") COMP_WORDS+=("") ;; esac
+COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+_quotient
+printf '%s\n' "${COMPREPLY[@]}"
+complete -p quotient >&2`
+	for _, c := range []struct{ line, want string }{
+		{"quotient ", "proxy leases check version completion"},
+		{"quotient proxy --pol", "--policy"},
+		{"quotient proxy --policy ", "fixed tracking"},
+		{"quotient proxy --policy=t", "tracking"}, // bash replaces what stands behind the =
+		{"quotient proxy --pool=d", "dns:"},
+		{"quotient proxy --pool=redis:", "//"},
+		{"quotient proxy --config ", ""},
+	} {
+		t.Run(c.line, func(t *testing.T) {
+			cmd := exec.CommandContext(t.Context(), bash, "--norc", "-c", script, "bash", c.line, file)
+			cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), asProgram+"=yes")
+			var registered bytes.Buffer
+			cmd.Stderr = &registered
+			out, err := cmd.Output()
+			must(t, err)
+			contains(t, registered.String(), "-F _quotient quotient")
+			equal(t, "candidates", strings.Join(strings.Fields(string(out)), " "), c.want)
+		})
+	}
+}
+
+// TestCompletionScripts runs the scripts' syntax through the shells that are here.
+func TestCompletionScripts(t *testing.T) {
+	for shell, script := range scripts {
+		t.Run(shell, func(t *testing.T) {
+			path, err := exec.LookPath(shell)
+			if err != nil {
+				t.Skipf("no %s here", shell)
+			}
+			cmd := exec.CommandContext(t.Context(), path, "-n")
+			cmd.Stdin = strings.NewReader(script)
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%v: %s", err, out)
+			}
+		})
+	}
+}

@@ -1,0 +1,385 @@
+package front
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/net/http2"
+)
+
+// canary is sent right behind each request. If the server and the upstream agree where that one ends, it
+// arrives as itself, or not at all.
+const (
+	canary       = "GET /canary HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
+	canaryPassed = "GET /canary HTTP/1.1\r\nHost: h\r\n\r\n"
+)
+
+// Beginnings of requests, and what stands for a request that reaches the upstream as it was sent.
+const (
+	get     = "GET /a HTTP/1.1~Host: h~"
+	post    = "POST /a HTTP/1.1~Host: h~"
+	chunked = post + "Transfer-Encoding: chunked~~"
+	same    = "="
+)
+
+// crlf is a text in which ~ stands for the end of a line.
+func crlf(text string) string { return strings.ReplaceAll(text, "~", "\r\n") }
+
+// cutOff stands for a request whose body turns out to be malformed: it may have begun to reach the upstream,
+// and never comes to its end.
+const cutOff = -1
+
+// smuggling is the table: what a client sends, the status of a refusal or 0, and what reached the upstream,
+// byte for byte. Refused requests reach it not at all, or broken off, and nothing behind them is answered.
+var smuggling = []struct {
+	name, sent string
+	status     int
+	want       string // at the upstream
+}{
+	// These pass.
+	{"plain", get + "~", 0, same},
+	{"length", post + "Content-Length: 5~~hello", 0, same},
+	{"chunks", chunked + "5~hello~0~~", 0, same},
+	{"coding in capitals", post + "Transfer-Encoding: CHUNKED ~~1~x~0~~", 0, chunked + "1~x~0~~"},
+	{"length 0", post + "Content-Length: 0~~", 0, same},
+	{"one more line end after a body", post + "Content-Length: 1~~x~", 0, post + "Content-Length: 1~~x"},
+	// An extension of a chunk is for one hop, and ends here.
+	{"chunk extension", chunked + "1;a=b~x~0;c~~", 0, chunked + "1~x~0~~"},
+	{"trailer", post + "Trailer: Sum~Transfer-Encoding: chunked~~1~x~0~Sum: 7~~", 0,
+		post + "Transfer-Encoding: chunked~Trailer: Sum~~1~x~0~Sum: 7~~"},
+	{"URL as the target", "GET http://h/a HTTP/1.1~Host: h~~", 0, get + "~"},
+	{"encoded slash", "GET /a%2f..%2Fb HTTP/1.1~Host: h~~", 0, same},
+	{"encoded backslash", "GET /a%5Cb HTTP/1.1~Host: h~~", 0, same},
+	{"encoded NUL", "GET /a%00 HTTP/1.1~Host: h~~", 0, same},
+	{"encoded line end", "GET /a%0d%0aX:%20y HTTP/1.1~Host: h~~", 0, same},
+	{"dots", "GET /a/../b/./c HTTP/1.1~Host: h~~", 0, same},
+	{"two slashes", "GET //host/path HTTP/1.1~Host: h~~", 0, same},
+	{"empty query", "GET /a? HTTP/1.1~Host: h~~", 0, same},
+	{"query", "GET /a?b;c&%zz=| HTTP/1.1~Host: h~~", 0, same},
+	{"offer of h2c", // may be left alone; the upstream must not see it
+		get + "Connection: Upgrade, HTTP2-Settings~Upgrade: h2c~HTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA~~",
+		0, get + "~"},
+	{"offer of h2c among others", get + "Connection: Upgrade~Upgrade: websocket, H2C~~", 0, get + "~"},
+
+	// We refuse these.
+	{"bare LF after the request line", "GET /a HTTP/1.1\nHost: h~~", 400, ""},
+	{"bare LF after a field", "GET /a HTTP/1.1~Host: h\nX: y~~", 400, ""},
+	{"bare LF ends the head", get + "\n", 400, ""},
+	{"bare CR in a value", get + "X: a\rContent-Length: 5~~", 400, ""},
+	{"two CRs", "GET /a HTTP/1.1~Host: h\r~~", 400, ""},
+	{"folded field", get + "X: a~ b~~", 400, ""},
+	{"folded coding", post + "Transfer-Encoding:~ chunked~~0~~", 400, ""},
+	{"folded line like a field", get + "X: a~ Y: b~~", 400, ""},
+	{"folded with a tab", get + "X: a~\tb~~", 400, ""},
+	{"field before the first", "GET /a HTTP/1.1~ Host: h~Host: h~~", 400, ""},
+	{"length, then coding", post + "Content-Length: 4~Transfer-Encoding: chunked~~0~~", 400, ""},
+	{"coding, then length", post + "Transfer-Encoding: chunked~Content-Length: 4~~0~~", 400, ""},
+	{"two equal lengths", post + "Content-Length: 1~Content-Length: 1~~x", 400, ""},
+	{"two lengths", post + "Content-Length: 1~Content-Length: 2~~x", 400, ""},
+	{"list of lengths", post + "Content-Length: 1, 1~~x", 400, ""},
+	{"length with a plus", post + "Content-Length: +1~~x", 400, ""},
+	{"negative length", post + "Content-Length: -1~~x", 400, ""},
+	{"length in hex", post + "Content-Length: 0x1~~x", 400, ""},
+	{"length with a space", post + "Content-Length: 1 1~~x", 400, ""},
+	{"huge length", post + "Content-Length: 99999999999999999999~~x", 400, ""},
+	{"empty length", post + "Content-Length:~~x", 400, ""},
+	{"length with an underscore", post + "Content_Length: 5~~", 400, ""},
+	{"coding with an underscore", post + "Transfer_Encoding: chunked~Content-Length: 5~~0~~", 400, ""},
+	{"identity and a length", post + "Transfer-Encoding: identity~Content-Length: 1~~x", 400, ""},
+	{"coding in HTTP/1.0",
+		"POST /a HTTP/1.0~Host: h~Connection: keep-alive~Transfer-Encoding: chunked~~0~~", 400, ""},
+	{"no colon", get + "X~~", 400, ""},
+	{"URL and another Host", "GET http://other/a HTTP/1.1~Host: h~~", 400, ""},
+	{"URL with a user", "GET http://u@h/a HTTP/1.1~Host: u@h~~", 400, ""},
+	{"URL of another scheme", "GET file://h/a HTTP/1.1~Host: h~~", 400, ""},
+	{"Host with a slash", "GET /a HTTP/1.1~Host: h/i~~", 400, ""},
+	{"HTTP/0.9", "GET /a~", 400, ""},
+	{"HTTP/1.2", "GET /a HTTP/1.2~Host: h~~", 400, ""},
+	{"HTTP/2.0 in a request line", "PRI * HTTP/2.0~Host: h~~", 400, ""},
+	{"two spaces", "GET  /a HTTP/1.1~Host: h~~", 400, ""},
+	{"tab in the request line", "GET\t/a HTTP/1.1~Host: h~~", 400, ""},
+	{"space in the target", "GET /a b HTTP/1.1~Host: h~~", 400, ""},
+	{"asterisk", "GET * HTTP/1.1~Host: h~~", 400, ""},
+	{"authority", "CONNECT h:80 HTTP/1.1~Host: h:80~~", 405, ""},
+	{"CONNECT with a path", "CONNECT /a HTTP/1.1~Host: h~~", 405, ""},
+	{"backslash", "GET /a\\b HTTP/1.1~Host: h~~", 400, ""},
+	{"fragment behind a query", "GET /a?b#c HTTP/1.1~Host: h~~", 400, ""},
+	{"fragment", "GET /a#b HTTP/1.1~Host: h~~", 400, ""},
+	{"byte above ASCII in the path", "GET /\xe9 HTTP/1.1~Host: h~~", 400, ""},
+	{"Connection names Host", get + "Connection: Host~~", 400, ""},
+	{"Connection names a length", post + "Connection: close, Content-Length~Content-Length: 1~~x", 400, ""},
+	{"Connection names a coding",
+		post + "Connection: Transfer-Encoding~Transfer-Encoding: chunked~~0~~", 400, ""},
+	{"Connection names credentials",
+		get + "Connection: keep-alive, authorization~Authorization: Basic eA==~~", 400, ""},
+	{"Connection names a forwarded address",
+		get + "Connection: X-Forwarded-For~X-Forwarded-For: 1.2.3.4~~", 400, ""},
+
+	// net/http refuses these itself.
+	{"space before the colon", post + "Content-Length : 1~~x", 400, ""},
+	{"coding with a space before the colon", post + "Transfer-Encoding : chunked~~0~~", 400, ""},
+	{"identity alone", post + "Transfer-Encoding: identity~~", 501, ""},
+	{"xchunked", post + "Transfer-Encoding: xchunked~~0~~", 501, ""},
+	{"two codings", post + "Transfer-Encoding: chunked~Transfer-Encoding: chunked~~0~~", 501, ""},
+	{"two codings in a list", post + "Transfer-Encoding: gzip, chunked~~0~~", 501, ""},
+	{"coding behind a vertical tab", post + "Transfer-Encoding: \x0bchunked~~0~~", 400, ""},
+	{"NUL in a value", get + "X: a\x00b~~", 400, ""},
+	{"control byte in a value", get + "X: a\x01b~~", 400, ""},
+	{"NUL in a name", get + "X\x00: a~~", 400, ""},
+	{"empty name", get + ": a~~", 400, ""},
+	{"announced length in a trailer",
+		post + "Trailer: Content-Length~Transfer-Encoding: chunked~~0~Content-Length: 9~~", 400, ""},
+	{"two Hosts", get + "Host: i~~", 400, ""},
+	{"two equal Hosts", get + "Host: h~~", 400, ""},
+	{"no Host", "GET /a HTTP/1.1~~", 400, ""},
+	{"Host with a space", "GET /a HTTP/1.1~Host: h i~~", 400, ""},
+	{"malformed method", "G(T /a HTTP/1.1~Host: h~~", 400, ""},
+	{"malformed encoding", "GET /%zz HTTP/1.1~Host: h~~", 400, ""},
+	{"control byte in the target", "GET /a\x01 HTTP/1.1~Host: h~~", 400, ""},
+	{"Expect", post + "Expect: 200-ok~Content-Length: 1~~x", 417, ""},
+
+	// These turn out to be malformed on the way.
+	{"LF in a chunk extension", chunked + "1;a\nx~0~~", cutOff, ""},
+	{"control byte in a chunk extension", chunked + "1;\x01~x~0~~", cutOff, ""},
+	{"chunk size with 0x", chunked + "0x1~x~0~~", cutOff, ""},
+	{"chunk size with a space", chunked + "1 ~x~0~~", cutOff, ""},
+	{"chunk size that overflows", chunked + "10000000000000001~x~0~~", cutOff, ""},
+	{"negative chunk size", chunked + "-1~x~0~~", cutOff, ""},
+	{"empty chunk size", chunked + "~x~0~~", cutOff, ""},
+	{"bare LF after a chunk size", chunked + "1\nx~0~~", cutOff, ""},
+	{"no line end after a chunk", chunked + "1~xy0~~", cutOff, ""},
+	// The canary's request line is no trailer.
+	{"no line end after the last chunk", chunked + "1~x~0~", cutOff, ""},
+	// net/http takes no trailer, and no extensions, that are so long, and would go on behind them.
+	{"request in a trailer",
+		chunked + "1~x~0~GET http://h/evil HTTP/1.1~Hst: h~X: " + strings.Repeat("x", 8000) + "~~", cutOff, ""},
+	{"chunks of little more than extensions",
+		chunked + strings.Repeat("1;"+strings.Repeat("x", 4000)+"~x~", 6) + "0~~", cutOff, ""},
+	{"length in a trailer", chunked + "1~x~0~Content-Length: 9~~", cutOff, ""},
+	{"coding in a trailer", chunked + "1~x~0~Transfer-Encoding: gzip~~", cutOff, ""},
+	{"Host in a trailer", chunked + "1~x~0~host: evil~~", cutOff, ""},
+	{"forwarded address in a trailer", chunked + "1~x~0~X-Forwarded-For: 1.2.3.4~~", cutOff, ""},
+	{"folded trailer", chunked + "1~x~0~A: b~ c~~", cutOff, ""},
+}
+
+var statusLine = regexp.MustCompile(`HTTP/1\.1 ([0-9]{3}) `)
+
+func statuses(text string) (all []string) {
+	for _, found := range statusLine.FindAllStringSubmatch(text, -1) {
+		all = append(all, found[1])
+	}
+	return all
+}
+
+// TestSmuggling sends each row in one piece, byte by byte, and as the second request of a connection.
+func TestSmuggling(t *testing.T) {
+	for _, row := range smuggling {
+		t.Run(row.name, func(t *testing.T) {
+			u := record(t)
+			s := serve(t, section(), u.proxy(t))
+			sent, want := crlf(row.sent), crlf(row.want)
+			if row.want == same {
+				want = sent
+			}
+			for _, way := range []struct {
+				name, before string
+				parts        int
+			}{{"whole", "", 1}, {"bytes", "", 1 << 20}, {"later", crlf("GET /first HTTP/1.1~Host: h~~"), 1}} {
+				t.Run(way.name, func(t *testing.T) {
+					playRow(t, s, u, way.before, sent, want, row.status, way.parts)
+				})
+			}
+		})
+	}
+}
+
+func playRow(t *testing.T, s *running, u *recorder, before, sent, want string, status, parts int) {
+	known := len(u.requests())
+	c := dial(t, s.addr)
+	text := before + sent + canary
+	for part := range slices.Chunk([]byte(text), max(1, len(text)/parts)) {
+		if _, err := c.Write(part); err != nil {
+			break // it has been refused
+		}
+	}
+	answer, _ := io.ReadAll(c) // a reset is an end as well
+	wanted, wantStatus := []string{}, []string{}
+	if before != "" {
+		wanted, wantStatus = append(wanted, before), append(wantStatus, "200")
+	}
+	switch {
+	case status == 0:
+		wanted, wantStatus = append(wanted, want, canaryPassed), append(wantStatus, "200", "200")
+	case status > 0:
+		wantStatus = append(wantStatus, fmt.Sprint(status))
+	}
+	if got := u.requests()[known:]; !slices.Equal(got, wanted) {
+		t.Errorf("the upstream got\n%q\nwant\n%q", got, wanted)
+	}
+	all := statuses(string(answer))
+	if status == cutOff { // 502, or the connection is closed
+		if slices.Contains(all[min(len(all), len(wantStatus)):], "200") {
+			t.Errorf("the answers are %v", all)
+		}
+		return
+	}
+	if !slices.Equal(all, wantStatus) {
+		t.Errorf("the answers are %v, want %v\n%s", all, wantStatus, strings.TrimSpace(string(answer)))
+	}
+}
+
+// head2 is a request over HTTP/2 for a path, with more fields.
+func head2(method, path string, more ...string) []string {
+	return append([]string{":method", method, ":scheme", "http", ":authority", "h", ":path", path}, more...)
+}
+
+func authority(name string) []string {
+	return []string{":method", "GET", ":scheme", "http", ":authority", name, ":path", "/a"}
+}
+
+// TestSmugglingHTTP2 is the table for HTTP/2. The requests that reach the upstream there are HTTP/1.1.
+func TestSmugglingHTTP2(t *testing.T) {
+	for _, row := range []struct {
+		name         string
+		sent         []string
+		body, result string
+		want         string // at the upstream
+	}{
+		// These pass.
+		{"plain", head2("GET", "/a?b"), "", "200", "GET /a?b HTTP/1.1~Host: h~~"},
+		{"length", head2("POST", "/a", "content-length", "2"), "xy", "200", post + "Content-Length: 2~~xy"},
+		{"no length", head2("POST", "/a"), "xy", "200", chunked + "2~xy~0~~"},
+		{"the same Host", head2("GET", "/a", "host", "h"), "", "200", get + "~"},
+		// We refuse these.
+		{"two lengths", head2("POST", "/a", "content-length", "2", "content-length", "3"), "xy", "400", ""},
+		{"length that is no number", head2("POST", "/a", "content-length", "x"), "", "400", ""},
+		{"underscore", head2("POST", "/a", "content_length", "5"), "", "400", ""},
+		{"space in the path", head2("GET", "/a b"), "", "400", ""},
+		{"version in the query", head2("GET", "/a? HTTP/1.0"), "", "400", ""},
+		{"asterisk", head2("GET", "*"), "", "400", ""},
+		{"fragment", head2("GET", "/a#b"), "", "400", ""},
+		{"space in the method", head2("GET /b", "/a"), "", "400", ""},
+		{"PRI", head2("PRI", "/a"), "", "400", ""},
+		{"CONNECT", []string{":method", "CONNECT", ":authority", "h:80"}, "", "405", ""},
+		{"another Host", head2("GET", "/a", "host", "i"), "", "400", ""},
+		{"path in the authority", authority("h/b"), "", "400", ""},
+		{"space in the authority", authority("h b"), "", "400", ""},
+		{"too many fields", head2("GET", "/a", slices.Repeat([]string{"x", "y"}, maxFields+1)...), "", "431", ""},
+		// net/http refuses these itself.
+		{"length too small", head2("POST", "/a", "content-length", "1"), "xy", "reset", ""},
+		{"length too large", head2("POST", "/a", "content-length", "3"), "xy", "502", ""},
+		{"Transfer-Encoding", head2("POST", "/a", "transfer-encoding", "chunked"), "0\r\n\r\n", "400", ""},
+		{"TE", head2("GET", "/a", "te", "gzip"), "", "400", ""},
+		{"Connection", head2("GET", "/a", "connection", "close"), "", "400", ""},
+		{"Upgrade", head2("GET", "/a", "upgrade", "h2c"), "", "400", ""},
+		{"Keep-Alive", head2("GET", "/a", "keep-alive", "1"), "", "400", ""},
+		{"name in capitals", head2("GET", "/a", "X-Y", "z"), "", "reset", ""},
+		{"line end in a name", head2("GET", "/a", "x: y\r\nz", "z"), "", "reset", ""},
+		{"line end in a value", head2("GET", "/a", "x", "y\r\nContent-Length: 5"), "", "reset", ""},
+		{"colon in a name", head2("GET", "/a", "x:y", "z"), "", "reset", ""},
+		{"line end in the path", head2("GET", "/a HTTP/1.1\r\nHost: i\r\n\r\n"), "", "reset", ""},
+		{"path without a slash", head2("GET", "a"), "", "reset", ""},
+		{"two paths", head2("GET", "/a", ":path", "/b"), "", "reset", ""},
+		{"two methods", head2("GET", "/a", ":method", "POST"), "", "reset", ""},
+		{"unknown pseudo field", head2("GET", "/a", ":x", "y"), "", "reset", ""},
+		{"pseudo field after a field",
+			[]string{":method", "GET", "x", "y", ":scheme", "http", ":path", "/a"}, "", "reset", ""},
+		{"no path", []string{":method", "GET", ":scheme", "http"}, "", "reset", ""},
+		{"user in the authority", authority("u@h"), "", "reset", ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			u := record(t)
+			p := section()
+			p.H2C = true
+			c := dial2(t, serve(t, p, u.proxy(t)))
+			must(t, c.request(1, row.body == "", row.sent...))
+			if row.body != "" {
+				must(t, c.WriteData(1, true, []byte(row.body)))
+			}
+			if got := c.result(1); got != row.result && !(row.result == "reset" && got == "goaway") {
+				t.Errorf("the result is %s, want %s", got, row.result)
+			}
+			if got := strings.Join(u.requests(), " and "); got != crlf(row.want) {
+				t.Errorf("the upstream got\n%q\nwant\n%q", got, crlf(row.want))
+			}
+		})
+	}
+}
+
+// TestPrefaceOfHTTP2 checks that HTTP/2 is used where the section enables it, and by TLS only when it was
+// agreed on.
+func TestPrefaceOfHTTP2(t *testing.T) {
+	s := serve(t, section(), ok)
+	if text := s.said(t, http2.ClientPreface); !strings.HasPrefix(text, "HTTP/1.1 400 ") {
+		t.Errorf("the answer is %q", text)
+	}
+}
+
+// TestManyFields holds the bounds of a head, over HTTP/1.
+func TestManyFields(t *testing.T) {
+	s := serve(t, section(), ok)
+	beside := behave(t, s.addr)
+	for name, fields := range map[string]string{
+		"in bytes": "X: " + strings.Repeat("x", 100<<10) + "\r\n",
+		"in all":   strings.Repeat("X: "+strings.Repeat("x", 1000)+"\r\n", 100),
+		"count":    strings.Repeat("X: y\r\n", maxFields+1),
+		"endless":  strings.Repeat("x", 10<<20),
+	} {
+		c := dial(t, s.addr)
+		go func() { _, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n"+fields+"\r\n") }()
+		text, _ := io.ReadAll(c)
+		if !strings.HasPrefix(string(text), "HTTP/1.1 431 ") {
+			t.Errorf("%s: the answer is %.100q", name, text)
+		}
+	}
+	beside.more(t, 10)
+}
+
+// TestNothingIsReadBehindABrokenBody checks that what follows a body that net/http gives up is not taken for
+// a request. net/http goes on with what it has, where the handler did not read that far.
+func TestNothingIsReadBehindABrokenBody(t *testing.T) {
+	for name, handler := range map[string]http.HandlerFunc{
+		"unread": func(http.ResponseWriter, *http.Request) {},
+		"read":   func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) },
+		"answer first": func(w http.ResponseWriter, r *http.Request) {
+			control := http.NewResponseController(w)
+			_ = control.EnableFullDuplex()
+			_ = control.Flush()
+			_, _ = io.Copy(io.Discard, r.Body)
+		},
+		"read in part": func(_ http.ResponseWriter, r *http.Request) { _, _ = r.Body.Read(make([]byte, 1)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var mu sync.Mutex
+			var paths []string
+			s := serve(t, section(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				mu.Lock()
+				paths = append(paths, r.URL.Path)
+				mu.Unlock()
+				handler(w, r)
+			}))
+			evil := "GET /evil HTTP/1.1\r\nHost: h\r\n\r\n"
+			chunk := fmt.Sprintf("%x;%s\r\n%s\r\n", len(evil), strings.Repeat("x", 1000), evil)
+			s.said(t, crlf(chunked)+strings.Repeat(chunk, 30)+"0\r\n\r\n"+canary)
+			mu.Lock()
+			defer mu.Unlock()
+			if slices.Contains(paths, "/evil") {
+				t.Errorf("the handler got %q", paths)
+			}
+		})
+	}
+	// A request whose body broke is not answered with 200 because a handler, whose context has ended, says
+	// nothing.
+	s := serve(t, section(), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+	}))
+	if text := s.said(t, crlf(chunked+"xyz~")); !strings.HasPrefix(text, "HTTP/1.1 400 ") {
+		t.Errorf("the answer is %q", text)
+	}
+}

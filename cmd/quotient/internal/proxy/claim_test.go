@@ -1,0 +1,128 @@
+package proxy
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+
+	"github.com/quotient-go/quotient/config"
+)
+
+// keyFile writes a public key.
+func keyFile(t testing.TB, public crypto.PublicKey) string {
+	t.Helper()
+	text, err := x509.MarshalPKIXPublicKey(public)
+	must(t, err)
+	name := filepath.Join(t.TempDir(), "key.pem")
+	must(t, os.WriteFile(name, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: text}), 0o600))
+	return name
+}
+
+// TestPlanOfAClaim: only a token that the key verifies, and that is valid now, names the plan.
+func TestPlanOfAClaim(t *testing.T) {
+	own, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(t, err)
+	other, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(t, err)
+	name := keyFile(t, own.Public())
+	text, err := os.ReadFile(name)
+	must(t, err)
+	v, err := readVerification(config.JWT{KeyFile: name, Issuer: "us", Audience: "api"})
+	must(t, err)
+	plan := v.plan("plan")
+	now, none := time.Now(), jwt.UnsafeAllowNoneSignatureType
+	claims := func(change ...any) jwt.MapClaims {
+		c := jwt.MapClaims{"plan": "paid", "iss": "us", "aud": "api", "exp": now.Add(time.Hour).Unix()}
+		for i := 0; i < len(change); i += 2 {
+			c[change[i].(string)] = change[i+1]
+			if change[i+1] == nil {
+				delete(c, change[i].(string))
+			}
+		}
+		return c
+	}
+	sign := func(m jwt.SigningMethod, key any, c jwt.MapClaims) string {
+		s, err := jwt.NewWithClaims(m, c).SignedString(key)
+		must(t, err)
+		return s
+	}
+	es256 := func(change ...any) []string {
+		return []string{"Bearer " + sign(jwt.SigningMethodES256, own, claims(change...))}
+	}
+	token := es256()[0]
+	for what, row := range map[string]struct {
+		lines []string
+		want  string
+	}{
+		"valid":              {[]string{token}, "paid"},
+		"lower case":         {[]string{"bearer  " + token[7:]}, "paid"},
+		"no token":           {nil, ""},
+		"another scheme":     {[]string{"Basic " + token[7:]}, ""},
+		"two lines":          {[]string{token, token}, ""},
+		"another key":        {[]string{"Bearer " + sign(jwt.SigningMethodES256, other, claims())}, ""},
+		"no algorithm":       {[]string{"Bearer " + sign(jwt.SigningMethodNone, none, claims())}, ""},
+		"key as a secret":    {[]string{"Bearer " + sign(jwt.SigningMethodHS256, text, claims())}, ""},
+		"expired":            {es256("exp", now.Add(-time.Minute).Unix()), ""},
+		"not yet":            {es256("nbf", now.Add(time.Minute).Unix()), ""},
+		"another issuer":     {es256("iss", "them"), ""},
+		"another audience":   {es256("aud", "them"), ""},
+		"no such claim":      {es256("plan", nil), ""},
+		"claim is a number":  {es256("plan", 7), ""},
+		"claim is very long": {es256("plan", strings.Repeat("a", 65)), ""},
+		"cut off":            {[]string{token[:len(token)-2]}, ""},
+	} {
+		r := &http.Request{Header: http.Header{"Authorization": row.lines}}
+		want(t, "plan: "+what, plan(r), row.want)
+	}
+	w := newWorld(t, strict+paid+all+"plan = \"claim:plan\"\n"+
+		fmt.Sprintf("[proxy.jwt]\nkey-file = %q\n", name), ok)
+	for range 3 {
+		resp, _ := w.get("/", "Authorization", token)
+		want(t, "status", resp.StatusCode, 200)
+	}
+	w.get("/")
+	resp, _ := w.get("/")
+	want(t, "status without a token", resp.StatusCode, 429)
+}
+
+// TestKeyFiles: which keys verify tokens.
+func TestKeyFiles(t *testing.T) {
+	r, err := rsa.GenerateKey(rand.Reader, 2048)
+	must(t, err)
+	e, _, err := ed25519.GenerateKey(rand.Reader)
+	must(t, err)
+	for _, public := range []crypto.PublicKey{r.Public(), e} {
+		_, err := readVerification(config.JWT{KeyFile: keyFile(t, public)})
+		must(t, err)
+	}
+	dir := t.TempDir()
+	for text, wanted := range map[string]string{
+		"": "there is no PEM block",
+		"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n": "want PUBLIC KEY",
+		strings.Repeat("a", maxKeyFile+1):                                "longer than 65536 bytes",
+	} {
+		name := filepath.Join(dir, "key.pem")
+		must(t, os.WriteFile(name, []byte(text), 0o600))
+		if _, err := readVerification(config.JWT{KeyFile: name}); err == nil ||
+			!strings.Contains(err.Error(), wanted) {
+			t.Errorf("the error is %v, want one with %q", err, wanted)
+		}
+	}
+	if _, err := readVerification(config.JWT{KeyFile: filepath.Join(dir, "none")}); err == nil {
+		t.Error("a file that is not there was read")
+	}
+}

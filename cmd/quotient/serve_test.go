@@ -1,0 +1,648 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/quotient-go/quotient/admin"
+)
+
+func TestItServesWithNoConfiguration(t *testing.T) {
+	up := hold(t)
+	p := start(t, anywhere(strings.TrimPrefix(up.URL, "http://"))...)
+	if a := get(t, p.url+"/a//b"); a.status != http.StatusOK || a.body != "from upstream /a//b" {
+		t.Errorf("got %v", a)
+	}
+	contains(t, fmt.Sprint(p.logged("limiter")["limit"]), "100 per 1m")
+	p.logged("pool")
+	s := p.state()
+	l := s.Limiters[limiterName]
+	if len(l.Limit.Rates) != 1 || !l.Limit.Rates[0].Aligned || l.Limit.Rates[0].Events != 100 ||
+		l.Limit.InFlight != 100 || l.Admitted != 1 {
+		t.Errorf("got %+v", l)
+	}
+	if s.File != nil {
+		t.Errorf("the page shows the file %+v, and there is none", s.File)
+	}
+	var titles []string
+	for _, table := range s.Tables {
+		titles = append(titles, table.Title)
+	}
+	equal(t, "tables of the page", titles,
+		[]string{"Overhead of requests within their limits", "Upstreams", "Connections of clients"})
+	contains(t, get(t, p.page).body, "<html")
+	p.says("health", http.StatusOK, "alive\n")
+	contains(t, get(t, p.page+"metrics").body,
+		"\nquotient_requests_total", "\ngo_goroutines", "\nprocess_open_fds")
+	// Nothing is exempt on the proxy's own port.
+	for _, path := range []string{"/health", "/ready", "/metrics", "/state"} {
+		equal(t, path, get(t, p.url+path).body, "from upstream "+path)
+	}
+	// docs/proxy.md lists the proxy's own metrics, no more and no less.
+	names := func(pattern, text string) (all []string) {
+		for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
+			all = append(all, m[1])
+		}
+		slices.Sort(all)
+		return slices.Compact(all)
+	}
+	page, err := os.ReadFile("../../docs/proxy.md")
+	must(t, err)
+	_, section, _ := strings.Cut(string(page), "\n## Metrics\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	const own = `quotient_(?:proxy|upstream_up|upstream_in_flight)[a-z_]*`
+	want := names("(?m)^\\| `("+own+")`", section)
+	if equal(t, "/metrics", names(`(?m)^# TYPE (`+own+`) `, get(t, p.page+"metrics").body), want); want == nil {
+		t.Error("the page has no metrics")
+	}
+}
+
+func TestItRefuses(t *testing.T) {
+	up := hold(t)
+	p := start(t, anywhere("--refuse", "--rpm", "0", "--inflight", "1", up.URL)...)
+	first := later(t, p.url+"/held")
+	up.arrived(t)
+	a := get(t, p.url+"/held/../held")
+	if a.status != http.StatusTooManyRequests || a.header.Get("Content-Type") != "application/problem+json" {
+		t.Errorf("got %v", a)
+	}
+	up.release()
+	equal(t, "the first", (<-first).status, http.StatusOK)
+}
+
+// written writes a file of one limiter and one rule, with lines of its own in some tables.
+func written(t *testing.T, path, upstream string, inflight int, more string) {
+	t.Helper()
+	text := fmt.Sprintf(`
+[limiters.api]
+in-flight = %d
+
+[proxy]
+listen = "127.0.0.1:0"
+upstreams = [%q]
+
+[[proxy.rules]]
+pattern = "/"
+limiter = "api"
+
+[proxy.admin]
+listen = "127.0.0.1:0"
+%s`, inflight, upstream, more)
+	renamed(t, path, text)
+}
+
+// renamed puts a text in the place of a file at once, as editors do.
+func renamed(t *testing.T, path, text string) {
+	t.Helper()
+	must(t, os.WriteFile(path+".new", []byte(text), 0o600))
+	must(t, os.Rename(path+".new", path))
+}
+
+func TestItReadsTheFileAgain(t *testing.T) {
+	up := hold(t)
+	path := filepath.Join(t.TempDir(), "quotient.toml")
+	written(t, path, up.URL, 1, "")
+	p := start(t, "--config", path)
+	first := later(t, p.url+"/held")
+	up.arrived(t)
+	second := later(t, p.url+"/held")
+	p.until("one waits", func(s admin.State) bool { return s.Limiters["api"].Waiting == 1 })
+
+	// An old file that is the same is read when a hangup asks for it, and changes nothing.
+	p.signal(syscall.SIGHUP)
+	p.until("read at the hangup", func(s admin.State) bool { return s.File.Reloads == 1 })
+	equal(t, "waiting", p.state().Limiters["api"].Waiting, 1)
+
+	refused := func(text string) {
+		t.Helper()
+		p.signal(syscall.SIGHUP)
+		p.until("the broken file is shown", func(s admin.State) bool {
+			return s.File.Failures > 0 && strings.Contains(s.File.Error, text)
+		})
+		if l := p.state().Limiters["api"]; l.Limit.InFlight != 1 || l.Waiting != 1 {
+			t.Errorf("%d slots and %d that wait, want the old 1 and 1", l.Limit.InFlight, l.Waiting)
+		}
+	}
+	renamed(t, path, "[limiters.api]\nin-flight = 3\nrate = 5\n")
+	refused("quotient.toml:3:1: limiters.api.rate")
+	contains(t, get(t, p.page+"metrics").body, "quotient_config_last_reload_successful 0")
+	p.logged("file refused")
+	written(t, path, up.URL, 7, `hosts = ["ops.example"]`+"\n")
+	refused("proxy.admin: a change requires a restart")
+
+	// The change of a limit lets the one that waits through.
+	written(t, path, up.URL, 2, "")
+	p.signal(syscall.SIGHUP)
+	up.arrived(t)
+	p.until("well again", func(s admin.State) bool {
+		return s.File.Error == "" && s.Limiters["api"].Limit.InFlight == 2
+	})
+	up.release()
+	equal(t, "the first", (<-first).status, http.StatusOK)
+	equal(t, "the second", (<-second).status, http.StatusOK)
+}
+
+func TestItEndsInOrder(t *testing.T) {
+	up := hold(t)
+	p := start(t, anywhere("--rpm", "0", "--inflight", "1", up.URL)...)
+	first := later(t, p.url+"/held")
+	up.arrived(t)
+	second := later(t, p.url+"/held")
+	p.until("one waits", func(s admin.State) bool { return s.Limiters[limiterName].Waiting == 1 })
+	p.says("ready", http.StatusOK, "ready\n")
+	p.signal(syscall.SIGTERM)
+	if a := <-second; a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") == "" {
+		t.Errorf("the one that waits got %v", a)
+	}
+	p.says("ready", http.StatusServiceUnavailable, "shutting down\n")
+	p.says("health", http.StatusOK, "alive\n")
+	up.release()
+	equal(t, "the one in flight", (<-first).status, http.StatusOK)
+	p.ends(exitOK)
+	equal(t, "requests in the summary", p.logged("overhead")["requests"], 1.)
+}
+
+func TestASecondSignalEndsItAtOnce(t *testing.T) {
+	up := hold(t)
+	p := start(t, anywhere(up.URL)...)
+	go func() { // it breaks off
+		if resp, err := client.Get(p.url + "/held"); err == nil {
+			_ = resp.Body.Close()
+		}
+	}()
+	up.arrived(t)
+	p.signal(syscall.SIGTERM)
+	p.untilGot("it is not ready any more", func() bool {
+		return get(t, p.page+"ready").status == http.StatusServiceUnavailable
+	})
+	p.signal(syscall.SIGTERM)
+	p.ends(-1) // of the signal
+}
+
+func TestReadyTurnsWithTheUpstream(t *testing.T) {
+	up := hold(t)
+	path := filepath.Join(t.TempDir(), "quotient.toml")
+	written(t, path, up.URL, 1, "[proxy.health]\nevery = \"20ms\"\nunhealthy = 1\n")
+	p := start(t, "--config", path)
+	p.untilGot("ready", func() bool { return get(t, p.page+"ready").status == http.StatusOK })
+	addr := up.Listener.Addr().String()
+	up.Close()
+	p.untilGot("not ready", func() bool { return get(t, p.page+"ready").body == "no upstream is healthy\n" })
+	if a := get(t, p.url+"/x"); a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") == "" {
+		t.Errorf("without an upstream: %v", a)
+	}
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Skipf("the port is taken: %v", err)
+	}
+	back := &http.Server{Handler: http.NotFoundHandler()}
+	go func() { _ = back.Serve(l) }()
+	defer back.Close()
+	p.untilGot("ready again", func() bool { return get(t, p.page+"ready").status == http.StatusOK })
+}
+
+// TestWhatIsSuspiciousIsSaid: at the start, and of an upstream that is not there.
+func TestWhatIsSuspiciousIsSaid(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "quotient.toml")
+	written(t, path, "http://"+nowhere(t), 1, "[pool]\nreplicas = 2\n")
+	p := start(t, "--config", path)
+	equal(t, "the level", p.logged("limiter api has 1 slots for 2 replicas")["level"], "WARN")
+	equal(t, "the level", p.logged("upstream does not answer")["level"], "WARN")
+}
+
+// TestAdminOff: without a page and without a file. A hangup is the end then, as for most programs.
+func TestAdminOff(t *testing.T) {
+	up := hold(t)
+	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGHUP} {
+		p := start(t, "--listen", "127.0.0.1:0", "--admin", "off", up.URL)
+		equal(t, "the page", p.page, "")
+		equal(t, "an answer", get(t, p.url+"/").status, http.StatusOK)
+		p.signal(signal)
+		p.ends(exitOK)
+	}
+}
+
+func TestAPoolFromAFile(t *testing.T) {
+	up := hold(t)
+	size := filepath.Join(t.TempDir(), "replicas")
+	p := start(t, anywhere("--pool", "file:"+size, up.URL)...)
+	p.says("ready", http.StatusServiceUnavailable, "") // before the first count
+	blocked := later(t, p.url+"/x")
+	p.until("it waits for the first count", func(s admin.State) bool {
+		return s.Limiters[limiterName].Waiting == 1
+	})
+	renamed(t, size, "4")
+	p.until("one of four", func(s admin.State) bool {
+		l := s.Limiters[limiterName]
+		return l.Pool.Replicas == 4 && l.Pool.Source == "followed"
+	})
+	p.says("ready", http.StatusOK, "ready\n")
+	p.signal(syscall.SIGTERM) // aligned windows open with the next minute
+	if a := <-blocked; a.status != http.StatusServiceUnavailable && a.status != http.StatusOK {
+		t.Errorf("got %v", a)
+	}
+	p.ends(exitOK)
+}
+
+// TestTheLogHasOneForm checks that nothing else writes to stderr: the client of a store has a log of its
+// own.
+func TestTheLogHasOneForm(t *testing.T) {
+	up := hold(t)
+	p := start(t, anywhere("--pool", "redis://user:opensesame@"+nowhere(t)+"/0", up.URL)...)
+	p.logged("pool hint failed")
+	p.signal(syscall.SIGTERM)
+	p.ends(exitOK)
+	for _, line := range p.log {
+		if line["level"] == nil || strings.Contains(fmt.Sprint(line), "opensesame") {
+			t.Errorf("the log has %v", line)
+		}
+	}
+}
+
+func TestAnAddressThatIsTaken(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer l.Close()
+	taken := l.Addr().String()
+	ran(t, exitFailed, "proxy.listen: listen tcp "+taken, "proxy", "--listen", taken, "--admin",
+		"127.0.0.1:0", "u:1")
+	ran(t, exitFailed, "proxy.admin.listen: admin: Listen: listen tcp "+taken, "proxy", "--listen",
+		"127.0.0.1:0", "--admin", taken, "u:1")
+}
+
+func TestDemo(t *testing.T) {
+	cmd := program(t, "proxy", "--demo", "--demo-for", "2s", "--listen", "127.0.0.1:0", "--admin",
+		"127.0.0.1:0")
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	must(t, cmd.Run())
+	contains(t, out.String(), "The page: http://127.0.0.1:", "/rush", "longest wait")
+	if lines := strings.Count(out.String()+errs.String(), "\n"); lines > 24 {
+		t.Errorf("%d lines are more than a screen:\n%s%s", lines, &out, &errs)
+	}
+}
+
+// serving serves a file in this process until stop is called.
+func serving(t *testing.T, path string) (s *service, stop func()) {
+	t.Helper()
+	s, err := (&proxyCmd{Config: path}).open(t.Context(), slog.New(slog.DiscardHandler))
+	must(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.run(ctx, nil) }()
+	return s, func() { cancel(); must(t, <-ended) }
+}
+
+// held is the memory of this process that is live, and its goroutines.
+func held() (memory uint64, goroutines int) {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc + m.StackInuse, runtime.NumGoroutine()
+}
+
+// busy counts the requests of each path that are at an upstream, and their highest number.
+type busy struct {
+	mu        sync.Mutex
+	now, most map[string]int
+}
+
+func (b *busy) add(path string, n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.now[path] += n
+	b.most[path] = max(b.most[path], b.now[path])
+}
+
+const (
+	reloads  = 100
+	slots    = 4 // of each path
+	once     = 5 // requests that /once may have in the test's life
+	visiting = 8 // clients, more than there are slots
+)
+
+// changing is the n-th file. Its change touches nothing that /once or the slots of / depend on; those of
+// /moving are fewer in each second one. Every tenth is broken.
+func changing(n int, upstream string) string {
+	more := ""
+	if n%10 == 9 {
+		more = "nosuch = 1\n"
+	}
+	return fmt.Sprintf(`
+[limiters.all]
+in-flight = %d
+max-wait = "%ds"
+%s
+[limiters.all.plans.n%d]
+in-flight = %d
+
+[limiters.moving]
+in-flight = %d
+mode = "refuse"
+
+[limiters.once]
+rates = [{ events = %d, per = "1000h" }]
+mode = "refuse"
+
+[proxy]
+listen = "127.0.0.1:0"
+upstreams = [%q]
+admin.listen = "off"
+rules = [
+  { pattern = "/once", limiter = "once" },
+  { pattern = "/moving", limiter = "moving" },
+  { pattern = "/n%d/", limiter = "all", key = "pattern" },
+  { pattern = "/", limiter = "all" },
+]
+`, slots, 30+n%7, more, n%5, 1+n, slots-n%2, once, upstream, n%3)
+}
+
+// TestReloadsUnderLoad checks that reloads, every tenth of them of a broken file, lose no request, exceed no
+// limit, forget nothing and leave nothing behind.
+func TestReloadsUnderLoad(t *testing.T) {
+	at := &busy{now: map[string]int{}, most: map[string]int{}}
+	var onces atomic.Int64
+	upstream := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/once" {
+			onces.Add(1)
+			return
+		}
+		at.add(r.URL.Path, 1)
+		at.add(r.URL.Path, -1)
+	}))
+	defer upstream.Close()
+	path := filepath.Join(t.TempDir(), "quotient.toml")
+	put := func(n int) { must(t, os.WriteFile(path, []byte(changing(n, upstream.URL)), 0o600)) }
+	put(0)
+	s, stop := serving(t, path)
+	load := newLoad("http://" + s.listener.Addr().String())
+	var memory uint64
+	var goroutines int
+	for n := 1; n <= reloads; n++ {
+		put(n)
+		if err := s.conf.Reload(); (err != nil) != (n%10 == 9) {
+			t.Errorf("reload %d: %v", n, err)
+		}
+		load.passed(t, n*5)
+		if n == reloads/5 {
+			memory, goroutines = held()
+		}
+	}
+	memory2, goroutines2 := held()
+	load.end()
+	stop()
+	good := []string{"/ 200", "/once 200", "/once 429", "/moving 200", "/moving 429"}
+	for status, n := range load.all {
+		if !slices.Contains(good, status) {
+			t.Errorf("%d times %s", n, status)
+		}
+	}
+	if at.most["/"] > slots || at.most["/moving"] > slots {
+		t.Errorf("%v were in flight, the limit is %d", at.most, slots)
+	}
+	equal(t, "requests for /once", onces.Load(), int64(once))
+	if memory2 > memory+4<<20 || goroutines2 > goroutines+2*visiting {
+		t.Errorf("memory %d, then %d bytes; goroutines %d, then %d", memory, memory2, goroutines, goroutines2)
+	}
+	// Watch may have seen a change before Reload did.
+	if f := s.conf.State(); f.Failures < reloads/10 || f.Error != "" {
+		t.Errorf("%d failures, want at least %d; the last error is %q, want none", f.Failures,
+			reloads/10, f.Error)
+	}
+}
+
+// limited writes a file with one limiter for all paths, in one line of TOML.
+func limited(t *testing.T, upstream, limiter string) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "quotient.toml")
+	renamed(t, path, "limiters.all = { "+limiter+" }\n[proxy]\nlisten = \"127.0.0.1:0\"\nupstreams = [\""+upstream+
+		"\"]\nadmin.listen = \"off\"\nrules = [{ pattern = \"/\", limiter = \"all\" }]\n")
+	return path
+}
+
+// TestHostilePaths checks that a flood of paths that are asked for once is answered, takes no more than the
+// memory of max-keys, and neither spends nor renews the quota of a good path.
+func TestHostilePaths(t *testing.T) {
+	const hostile, limit, most = 10_000, 4, 1000
+	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer upstream.Close()
+	s, stop := serving(t, limited(t, upstream.URL, fmt.Sprintf(
+		`mode = "refuse", max-keys = %d, rates = [{ events = %d, per = "1000h", aligned = true }]`, most, limit)))
+	defer stop()
+	target := "http://" + s.listener.Addr().String()
+	equal(t, "the first good request", get(t, target+"/good").status, http.StatusOK)
+	before, _ := held()
+	var all sync.WaitGroup
+	var good, answered, next atomic.Int64
+	for range visiting {
+		all.Go(func() {
+			transport := new(http.Transport)
+			defer transport.CloseIdleConnections()
+			client := &http.Client{Transport: transport}
+			for i := next.Add(1); i <= hostile; i = next.Add(1) {
+				status := statusOf(client, fmt.Sprintf("%s/h/%d", target, i))
+				if status == "200" || status == "503" { // keys beyond max-keys share what one has
+					answered.Add(1)
+				}
+				if i%100 == 0 && statusOf(client, target+"/good") == "200" {
+					good.Add(1)
+				}
+			}
+		})
+	}
+	all.Wait()
+	after, _ := held()
+	equal(t, "hostile requests that were answered", answered.Load(), int64(hostile))
+	equal(t, "further good requests", good.Load(), int64(limit-1))
+	l, _ := s.reg.Get("all")
+	if n := l.Stats().Keys; n > most {
+		t.Errorf("%d keys, want at most %d", n, most)
+	}
+	if after > before+16<<20 {
+		t.Errorf("%d bytes, then %d", before, after)
+	}
+}
+
+// gate is an upstream that holds requests while it is closed, and notes their queries by path.
+type gate struct {
+	mu    sync.Mutex
+	open  chan struct{}
+	order map[string][]string
+}
+
+func (g *gate) shut() { g.open, g.order = make(chan struct{}), map[string][]string{} }
+
+func (g *gate) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
+	g.mu.Lock()
+	g.order[r.URL.Path] = append(g.order[r.URL.Path], r.URL.RawQuery)
+	open := g.open
+	g.mu.Unlock()
+	<-open
+}
+
+// arrived is how many requests have come. Those of a path must have come in order.
+func (g *gate) arrived(t *testing.T) (n int) {
+	t.Helper()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for path, order := range g.order {
+		if n += len(order); !slices.IsSorted(order) {
+			t.Errorf("%s: the order is %v", path, order)
+		}
+	}
+	return n
+}
+
+// TestBlockedRequests checks that requests that wait cost little, are answered in the order of their arrival,
+// and are forgotten when their clients go.
+func TestBlockedRequests(t *testing.T) {
+	const paths, waves, most = 10, 41, 40 << 10 // bytes of one, with its client
+	g := &gate{}
+	g.shut()
+	upstream := httptest.NewServer(g)
+	defer upstream.Close()
+	s, stop := serving(t, limited(t, upstream.URL, "in-flight = 1"))
+	l, _ := s.reg.Get("all")
+	queue := func() (all []net.Conn) { // the next wave comes when the one before waits
+		for wave := range waves {
+			for path := range paths {
+				c, err := net.Dial("tcp", s.listener.Addr().String())
+				must(t, err)
+				_, err = fmt.Fprintf(c, "GET /%d?%02d HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", path, wave)
+				must(t, err)
+				all = append(all, c)
+			}
+			await(t, "they wait", func() bool {
+				return g.arrived(t) == paths && l.Stats().Waiting == wave*paths
+			})
+		}
+		return all
+	}
+	answers := func(all []net.Conn) {
+		for _, c := range all {
+			text, err := io.ReadAll(c)
+			must(t, err)
+			contains(t, string(text), "HTTP/1.1 200 OK")
+			must(t, c.Close())
+		}
+	}
+	before, goroutines := held()
+	all := queue()
+	full, _ := held()
+	if each := (int64(full) - int64(before)) / int64(len(all)); each > most {
+		t.Errorf("a blocked request takes %d bytes, want at most %d", each, most)
+	}
+	close(g.open)
+	answers(all)
+	equal(t, "requests at the upstream", g.arrived(t), paths*waves)
+
+	g.shut()
+	all = queue()
+	for _, c := range all[paths:] {
+		must(t, c.Close())
+	}
+	await(t, "nothing waits", func() bool { return l.Stats().Waiting == 0 })
+	close(g.open)
+	answers(all[:paths])
+	equal(t, "requests at the upstream, without those whose clients had gone", g.arrived(t), paths)
+	await(t, "goroutines have ended", func() bool { // but for those of idle connections to the upstream
+		_, n := held()
+		return n <= goroutines+4*paths+8
+	})
+	stop()
+}
+
+// load is clients that call for /, /moving and /once in turn, one request after the other.
+type load struct {
+	stop    context.CancelFunc
+	clients sync.WaitGroup
+	mu      sync.Mutex
+	all     map[string]int // by path and status
+	total   int
+	more    chan struct{} // closed when total grows
+}
+
+func newLoad(target string) *load {
+	ctx, stop := context.WithCancel(context.Background())
+	l := &load{stop: stop, all: map[string]int{}, more: make(chan struct{})}
+	for range visiting {
+		l.clients.Go(func() {
+			transport := new(http.Transport)
+			defer transport.CloseIdleConnections()
+			client := &http.Client{Transport: transport}
+			for n := 0; ctx.Err() == nil; n++ {
+				p := "/"
+				switch n % 8 {
+				case 0:
+					p = "/once"
+				case 1, 2, 3:
+					p = "/moving"
+				}
+				l.note(p + " " + statusOf(client, target+p))
+			}
+		})
+	}
+	return l
+}
+
+func statusOf(client *http.Client, url string) string {
+	resp, err := client.Get(url)
+	if err != nil {
+		return err.Error()
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		return err.Error()
+	}
+	return fmt.Sprint(resp.StatusCode)
+}
+
+func (l *load) note(status string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all[status]++
+	l.total++
+	close(l.more)
+	l.more = make(chan struct{})
+}
+
+// passed waits until n requests have been answered.
+func (l *load) passed(t *testing.T, n int) {
+	t.Helper()
+	late := time.After(time.Minute)
+	for {
+		l.mu.Lock()
+		total, more := l.total, l.more
+		l.mu.Unlock()
+		if total >= n {
+			return
+		}
+		select {
+		case <-more:
+		case <-late:
+			t.Fatalf("%d requests were answered, want %d", total, n)
+		}
+	}
+}
+
+func (l *load) end() { l.stop(); l.clients.Wait() }
