@@ -1,0 +1,253 @@
+// Package rig is what the benchmarks share: processes that end with this one, tables, verdicts and the
+// command line of a program that measures one part after the other.
+package rig
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+const (
+	startWithin = 20 * time.Second // from the start of a server until it accepts connections
+	stopWithin  = 30 * time.Second // from the order to end until the end
+	keeperArg   = "keep-a-server"  // first argument of a keeper
+	kept        = 64 << 10         // bytes of what a process says
+)
+
+// Keep makes this process a keeper if Start has started it as one; else it returns at once. Call it first in
+// main and in TestMain.
+func Keep() {
+	if len(os.Args) > 3 && os.Args[1] == keeperArg {
+		os.Exit(keep(os.Args[2], os.Args[3:], os.Stdin, os.Stdout, os.Stderr))
+	}
+}
+
+// keep runs a server until the input ends, and then ends it: with SIGTERM, or with SIGKILL when that takes too
+// long. It prints the server's process id first.
+func keep(dir string, server []string, in io.Reader, stdout, stderr io.Writer) int {
+	cmd := exec.Command(server[0], server[1:]...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, stderr, stderr
+	if err := cmd.Start(); err != nil {
+		fmt.Fprintln(stderr, err)
+		return 1
+	}
+	fmt.Fprintln(stdout, cmd.Process.Pid)
+	var ordered atomic.Bool
+	go func() {
+		_, _ = io.Copy(io.Discard, in)
+		ordered.Store(true)
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		time.AfterFunc(stopWithin, func() { _ = cmd.Process.Kill() })
+	}()
+	if err := cmd.Wait(); err != nil && !ordered.Load() {
+		fmt.Fprintln(stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// A Process is a server that ends with this program, however that ends: its input ends then.
+type Process struct {
+	PID  int
+	cmd  *exec.Cmd
+	in   io.WriteCloser
+	said tail
+	done chan struct{}
+	err  error // how it ended; read it once done is closed
+}
+
+// Start starts a server of others in a folder, under a keeper.
+func Start(dir string, args ...string) (*Process, error) {
+	var line string
+	begun := make(chan error, 1)
+	p, err := Again(func(r io.Reader) {
+		var err error
+		line, err = bufio.NewReader(r).ReadString('\n')
+		begun <- err
+	}, append([]string{keeperArg, dir}, args...)...)
+	if err != nil {
+		return nil, err
+	}
+	if err = <-begun; err == nil {
+		p.PID, err = strconv.Atoi(strings.TrimSpace(line))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", args[0], errors.Join(err, p.Stop()))
+	}
+	return p, nil
+}
+
+// Again starts this program again, with these arguments. It must end when its input ends. What it prints is
+// read by read, in a goroutine of its own; nil discards it.
+func Again(read func(io.Reader), args ...string) (*Process, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	p := &Process{cmd: exec.Command(exe, args...), done: make(chan struct{})}
+	p.cmd.Stderr, p.cmd.WaitDelay = &p.said, time.Second
+	out, err1 := p.cmd.StdoutPipe()
+	in, err2 := p.cmd.StdinPipe()
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, err
+	}
+	if err := p.cmd.Start(); err != nil {
+		return nil, err
+	}
+	p.in, p.PID = in, p.cmd.Process.Pid
+	go p.attend(out, read)
+	return p, nil
+}
+
+// attend reads what the process prints until that ends, and waits for it: no zombie stays.
+func (p *Process) attend(out io.Reader, read func(io.Reader)) {
+	defer close(p.done)
+	if read != nil {
+		read(out)
+	}
+	_, _ = io.Copy(io.Discard, out)
+	if p.err = p.cmd.Wait(); p.err != nil {
+		p.err = fmt.Errorf("the process has ended: %w: %s", p.err, p.Said())
+	}
+}
+
+// Tell writes one line of JSON to the input of a process that Again started.
+func (p *Process) Tell(v any) error { return json.NewEncoder(p.in).Encode(v) }
+
+// Done is closed when the process has ended. Stop then returns how.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Said is the last of what the process has written to its standard error, and a server to its output too.
+func (p *Process) Said() string {
+	p.said.mu.Lock()
+	defer p.said.mu.Unlock()
+	return p.said.buf.String()
+}
+
+// Signal sends a signal. The error is os.ErrProcessDone where the process has ended.
+func (p *Process) Signal(s os.Signal) error {
+	select {
+	case <-p.done:
+		return errors.Join(os.ErrProcessDone, p.err)
+	default:
+	}
+	found, err := os.FindProcess(p.PID)
+	if err != nil {
+		return err
+	}
+	return found.Signal(s)
+}
+
+// Kill ends the process as a crash does, and waits for its end.
+func (p *Process) Kill() error {
+	err := p.Signal(os.Kill)
+	<-p.done
+	return err
+}
+
+// Stop ends the process in order and waits for it. The error is how it ended, if that was not in order.
+func (p *Process) Stop() error {
+	_ = p.in.Close() // it may have ended already
+	select {
+	case <-p.done:
+		return p.err
+	case <-time.After(stopWithin + 5*time.Second):
+		_ = p.cmd.Process.Kill()
+		<-p.done
+		return errors.New("the process did not end with its input")
+	}
+}
+
+// Serves waits until the process accepts connections.
+func (p *Process) Serves(ctx context.Context, addr string) error {
+	return Until(ctx, startWithin, func() error {
+		select {
+		case <-p.done:
+			return final{errors.Join(os.ErrProcessDone, p.err)}
+		default:
+		}
+		conn, err := net.Dial("tcp", addr)
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	})
+}
+
+// final is an error that more time does not mend.
+type final struct{ error }
+
+// Until calls f every 5 ms until it returns no error, and returns its last one when the time is over.
+func Until(ctx context.Context, within time.Duration, f func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	look := time.NewTicker(5 * time.Millisecond)
+	defer look.Stop()
+	for {
+		err := f()
+		if _, end := errors.AsType[final](err); err == nil || end {
+			return err
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return fmt.Errorf("after %v: %w", within, err)
+		}
+	}
+}
+
+// A tail keeps the last of what is written to it.
+type tail struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+// Write takes all of b.
+func (t *tail) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n, err := t.buf.Write(b)
+	t.buf.Next(max(0, t.buf.Len()-kept))
+	return n, err
+}
+
+// At is the address of a port on loopback.
+func At(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
+
+// FreePort is a free port that the system gives to no connection: it stays free between two starts.
+func FreePort() (int, error) {
+	for range 100 {
+		port := 20_000 + rand.IntN(12_000)
+		if l, err := net.Listen("tcp", At(port)); err == nil {
+			return port, l.Close()
+		}
+	}
+	return 0, errors.New("no free port between 20000 and 32000")
+}
+
+// Build builds a package of this checkout in a folder of the workspace, and returns the program: a file in to.
+func Build(ctx context.Context, to, dir, pkg string, env ...string) (string, error) {
+	file := filepath.Join(to, filepath.Base(pkg))
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", file, pkg)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building %s: %w: %s", pkg, err, text)
+	}
+	return file, nil
+}
