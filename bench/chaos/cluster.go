@@ -141,6 +141,7 @@ func (f *fleet) failover(time.Duration) (func() error, error) {
 // flush takes all data away. Each replica reports itself again within a period.
 func (f *fleet) flush(time.Duration) (func() error, error) {
 	c, ctx := f.world.cluster, context.Background()
+	f.Faults[fromRedis] = append(f.Faults[fromRedis], span{f.now(), f.now() + fromRedis.looks()})
 	if err := c.clients[0].FlushAll(ctx).Err(); err != nil {
 		return nil, c.clients[3].FlushAll(ctx).Err() // one of them is the master
 	}

@@ -45,8 +45,8 @@ type lane struct {
 // A kill or stop is too short for the others to notice, or long enough for all of them.
 var sourceLanes = []lane{
 	{60, []fault{
-		{"kill -9, soon replaced", 300 * ms, 2 * sec, (*fleet).killOne},
-		{"kill -9, replaced late", coolDown, coolDown + sec, (*fleet).killOne},
+		{"kill -9, soon replaced", 300 * ms, 2 * sec, ends(kill, false)},
+		{"kill -9, replaced late", coolDown, coolDown + sec, ends(kill, false)},
 	}},
 	{60, []fault{
 		{"SIGSTOP, short", 200 * ms, 400 * ms, (*fleet).freeze},
@@ -74,11 +74,11 @@ var gossipLanes = []lane{
 		{"a one-way partition past the hold-down", 7 * sec, 9 * sec, split(true)}, {"a short partition", 400 * ms, holdDown, split(false)},
 	}},
 	{60, []fault{
-		{"kill -9, restarted under its name", 300 * ms, 2 * sec, (*fleet).killOne},
-		{"kill -9, replaced", 2 * sec, 3 * sec, (*fleet).killOne},
+		{"kill -9, restarted under its name", 300 * ms, 2 * sec, ends(kill, true)},
+		{"kill -9, replaced", 2 * sec, 3 * sec, ends(kill, false)},
 	}},
 	{30, []fault{{"SIGSTOP, short", 200 * ms, 400 * ms, (*fleet).freeze}, {"SIGSTOP, long", 3 * sec, 5 * sec, (*fleet).freeze}}},
-	{30, []fault{{"one leaves in order", 300 * ms, 2 * sec, (*fleet).leave}}},
+	{30, []fault{{"one leaves in order", 300 * ms, 2 * sec, ends(func(p *process) error { return p.Stop() }, false)}}},
 	{120, []fault{
 		{"all are busy", 0, 0, load(math.MaxInt)}, {"one is busy", 0, 0, load(1)},
 		{"two are busy", 0, 0, load(2)}, {"none is busy", 0, 0, load(0)},
@@ -146,65 +146,39 @@ func (f *fleet) strike(x strike) error {
 	return nil
 }
 
-// killOne kills a process, and starts another after a while.
-func (f *fleet) killOne(lasts time.Duration) (func() error, error) {
-	p := f.victim()
-	if err := f.kill(p); err != nil {
-		return nil, err
+// ends lets a process end, as in a crash or in order, and starts another after a while: with gossip at its seat or a
+// new one. Those who count themselves may notice. The others have to be informed.
+func ends(how func(*process) error, again bool) func(*fleet, time.Duration) (func() error, error) {
+	return func(f *fleet, _ time.Duration) (func() error, error) {
+		p := f.victim()
+		f.say("replica %d ends", p.ID)
+		p.ordered = true
+		err := how(p)
+		p.mu.Lock()
+		p.Died = f.now()
+		p.mu.Unlock()
+		switch {
+		case !f.Gossip:
+			return func() error { return errors.Join(f.startNew(), f.publish()) }, errors.Join(err, f.publish())
+		case again:
+			return func() error { return f.startSeat(p.seat) }, err
+		default:
+			return f.startNew, err
+		}
 	}
-	f.say("replica %d is dead", p.ID)
-	switch {
-	case !f.Gossip:
-		return f.replace, f.publish()
-	case lasts < 2*sec:
-		return func() error { return f.startSeat(p.seat) }, nil
-	default:
-		return func() error { return f.startSeat(nil) }, nil
-	}
 }
 
-// kill kills a process, which those who count themselves may notice. The others have to be informed.
-func (f *fleet) kill(p *process) error {
-	p.ordered = true
-	err := p.Kill()
-	p.died(f.now())
-	return err
-}
-
-func (l *life) died(at time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.Died = at
-}
-
-// replace starts a process, which the file and DNS count at once.
-func (f *fleet) replace() error {
-	return errors.Join(f.startNew(), f.publish())
-}
-
-// leave ends a process in order, and starts another after a while.
-func (f *fleet) leave(time.Duration) (func() error, error) {
-	p := f.victim()
-	p.ordered = true
-	err := p.Stop()
-	p.died(f.now())
-	return func() error { return f.startSeat(nil) }, err
-}
+func kill(p *process) error { return p.Kill() }
 
 // freeze stops a process, and lets it go on after a while: it does not know, and keeps its connections.
 func (f *fleet) freeze(time.Duration) (func() error, error) {
 	p := f.victim()
-	err := f.pause(p)
-	return func() error { return f.goOn(p) }, err
-}
-
-func (f *fleet) pause(p *process) error {
-	err := p.Signal(syscall.SIGSTOP)
 	p.paused = true
+	err := p.Signal(syscall.SIGSTOP)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.Stops = append(p.Stops, span{f.now(), never})
-	return err
+	return func() error { return f.goOn(p) }, err
 }
 
 func (f *fleet) goOn(p *process) error {

@@ -215,25 +215,18 @@ func (r record) unsettled(p path, states []state) (all []span) {
 
 // exact judges the aligned windows of the fleet in which nothing has changed since the one before. Requests that left
 // at another time than there was room do not count.
-func (r record) exact(p path, _ []state) (f finding) {
+func (r record) exact(p path, states []state) (f finding) {
 	most, windows := r.limit(p).window, 0
 	worst := window{Allowed: float64(most)}
-	var log []span
-	for _, l := range r.Lives {
-		log = append(log, l.Admitted[p]...)
-	}
-	for _, in := range r.still(p) {
-		ahead, ok := r.clocksAgree(p, in.From)
-		if !ok {
-			continue
-		}
-		from := in.From + windowPer + lateness
+	for _, st := range states {
+		ahead, ok := r.clocksAgree(p, st.From)
+		from := st.From + windowPer + lateness
 		from += windowPer - (time.Duration(r.Epoch)+from+ahead)%windowPer
-		for ; from+windowPer <= in.To-lateness; from += windowPer {
+		for ; ok && from+windowPer <= st.To-lateness; from += windowPer {
 			w := window{span{from, from + windowPer}, 0, float64(most)}
-			for _, e := range log {
-				if w.holds(e.To) && e.From >= w.From-clocksDiffer {
-					w.Sent++
+			for _, l := range r.Lives {
+				for _, e := range l.Admitted[p] {
+					w.Sent += map[bool]int{true: 1}[w.holds(e.To) && e.From >= w.From-clocksDiffer]
 				}
 			}
 			if windows++; w.Sent > worst.Sent {
@@ -246,27 +239,6 @@ func (r record) exact(p path, _ []state) (f finding) {
 	}
 	f.bound, f.seen = fmt.Sprint(most), fmt.Sprintf("%d in one of %d windows in which nothing changed", worst.Sent, windows)
 	return f
-}
-
-// still are the times in which nothing changes for the windows of any replica.
-func (r record) still(p path) (all []span) {
-	cuts := []time.Duration{0, r.Length}
-	for _, l := range r.Lives {
-		cuts = append(cuts, l.Died)
-		for _, f := range slices.Concat(l.Pools[p], l.Places[p], l.Steps) {
-			cuts = append(cuts, f.From, f.To)
-		}
-		for _, s := range l.Stops {
-			cuts = append(cuts, s.From, s.To)
-		}
-	}
-	slices.Sort(cuts)
-	for i, to := range cuts[1:] {
-		if from := cuts[i]; from >= 0 && to <= r.Length && to-from > 2*windowPer {
-			all = append(all, span{from, to})
-		}
-	}
-	return all
 }
 
 // clocksAgree reports whether all replicas that run believe in as many, each with an ordinal of its own, and whether
@@ -361,14 +333,18 @@ func (r record) forgotten(l *life, before time.Duration) bool {
 
 // agree judges whether a replica was wrong for longer than is allowed.
 func (r record) agree(p path, states []state) (f finding) {
-	var wrong time.Duration
+	wrong, since := time.Duration(0), never
 	for i, st := range states {
+		bad := !st.Right && !st.Excused
 		if !st.Right {
 			wrong += st.length()
 		}
-		if bad := !st.Right && !st.Excused; bad && (i == 0 || states[i-1].Right || states[i-1].Excused) {
-			f.breaks("at %.3f s not all of %d agree with the truth, one believes in %d, and no change of the last %v excuses that",
-				st.From.Seconds(), st.Running, st.Least, p.allowed())
+		if since = min(since, st.From); bad && (i == len(states)-1 || states[i+1].Right || states[i+1].Excused) {
+			f.breaks("from %.3f s to %.3f s not all of %d agree with the truth, one believes in %d, and no change of the last %v excuses that",
+				since.Seconds(), st.To.Seconds(), st.Running, st.Least, p.allowed())
+		}
+		if !bad {
+			since = never
 		}
 	}
 	f.bound, f.seen = fmt.Sprintf("%.2f s after a change", p.allowed().Seconds()), fmt.Sprintf("wrong for %.1f s in all", wrong.Seconds())

@@ -125,8 +125,8 @@ func (r *record) stops(since ...time.Duration) {
 
 // TestJudge breaks one bound after the other: exactly what a row wants must be reported.
 func TestJudge(t *testing.T) {
-	const few, lent, many = "pools are right in time, file: at ", "bounds 2, 3, 4, 10, lent", "bounds 2, 3, file"
-	agree := func(p path, at string) string { return "pools are right in time, " + p.String() + ": at " + at }
+	const few, lent, many = "pools are right in time, file: from ", "bounds 2, 3, 4, 10, lent", "bounds 2, 3, file"
+	agree := func(p path, at string) string { return "pools are right in time, " + p.String() + ": from " + at }
 	for _, c := range []struct {
 		name   string
 		gossip bool
@@ -161,7 +161,7 @@ func TestJudge(t *testing.T) {
 
 		{"a join seen late", false, func(r *record) { r.joins(fromFile, 400*ms) }, nil},
 		{"a join seen later than allowed", false, func(r *record) { r.joins(fromFile, 4*sec) }, []string{many, few}},
-		{"fewer, out of nowhere", false, func(r *record) { r.believes(fromFile, 3, 3, 5*sec) }, []string{few + "5.000 s not all of 4"}},
+		{"fewer, out of nowhere", false, func(r *record) { r.believes(fromFile, 3, 3, 5*sec) }, []string{few + "5.000 s to 20.000 s not all of 4"}},
 		{"a lie that is believed", false, func(r *record) {
 			r.Faults[fromFile] = []span{{4 * sec, 7 * sec}}
 			r.believes(fromFile, 3, 3, 5*sec)

@@ -5,25 +5,18 @@
 //	go run ./bench/chaos -duration 1m -gossip
 //	go run ./bench/chaos -believe 4
 //
-// Each process runs seven limiters, and its callers want more than its share of each. The pool size of four of them
-// comes from a file, from DNS, from Redis, and from a Redis Cluster. Three limit other resources, by a second DNS
-// server that never fails and returns each replica's ordinal: permits in flight, aligned windows, and a paced rate
-// whose replicas take turns. faults.go lists what breaks: processes, sources, the Cluster's master, wall clocks.
+// Each process runs six limiters, and its callers want more than its share of each. The pool size comes from a file,
+// from DNS, from a Redis Cluster, and from a DNS server that never fails, by which permits in flight, aligned windows
+// and turns of a paced rate have ordinals. With -gossip replicas find each other, and lend what they do not use of a
+// rate and of slots; their count decides a third limit. All their messages pass a network which loses, doubles, delays
+// and parts. Of each 20 s the last 8 are without faults, and one replica has all that there is.
 //
-// With -gossip it is another fleet: its replicas find each other, and lend what they do not use of a rate and of
-// slots. The fleet's count decides a third limit. All their messages pass a network which loses a tenth of the
-// datagrams, doubles and delays others, and falls into two parts. The busy replicas change. Of each 20 s the last 8
-// are without faults, and one replica has all that there is. The replicas also count together.
-//
-// Both are judged alike, by the notes that processes write, by a clock that is never stepped: judge.go has one
-// function for each bound of docs/bounds.md.
-//
-// A wall clock cannot be stepped from outside of a process, and the library has no seam for it. So the program is
-// built once more, with an overlay of the root package (go build -overlay) that reads a stepped one. It takes the go
-// command and a checkout, and redis-server.
+// faults.go lists what breaks. judge.go has one function for each bound of docs/bounds.md, which judges what processes
+// note, by a clock that is never stepped. It takes redis-server, and for wall clocks that step the go command and a
+// checkout: no seam of the library steps them, so the program is built once more, with an overlay of the root package.
 //
 // The exit status is 0 when all of it held, 1 when something did not, and 2 when the run did not come to its end.
-// -believe 4 lets all sources lie, and the verdict fails.
+// -believe 4 lets the file and DNS lie, and the verdict fails.
 package main
 
 import (

@@ -26,7 +26,6 @@ type mesh struct {
 	mu     sync.Mutex
 	seats  map[netip.Addr]*seat
 	cut    func(from, to int) bool // nil: all arrives
-	conns  map[net.Conn]bool       // that are open
 	closed bool
 	done   sync.WaitGroup
 }
@@ -40,7 +39,7 @@ type seat struct {
 }
 
 func newMesh() (m *mesh, err error) {
-	m = &mesh{seats: map[netip.Addr]*seat{}, conns: map[net.Conn]bool{}}
+	m = &mesh{seats: map[netip.Addr]*seat{}}
 	m.port, err = rig.FreePort()
 	return m, err
 }
@@ -66,14 +65,11 @@ func (m *mesh) open(number int) (s *seat, err error) {
 	return s, nil
 }
 
-// part stops what one seat sends to another where cut says so, from now on, and ends all connections; nil mends all.
+// part stops what one seat sends to another where cut says so, from now on; nil mends all.
 func (m *mesh) part(cut func(from, to int) bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.cut = cut
-	for c := range m.conns {
-		_ = c.Close() // its goroutine ends
-	}
 }
 
 // passes finds the seat that an address belongs to; nil: there is none, or nothing passes from it.
@@ -127,16 +123,19 @@ func (m *mesh) connections(to *seat) {
 	}
 }
 
+// longestStream is when a connection ends at the latest: those of gossip take no longer.
+const longestStream = 10 * sec
+
 // join joins a connection to the replica that it is meant for.
 func (m *mesh) join(c *net.TCPConn, to *seat) {
+	defer c.Close() //nolint:errcheck // nothing is lost
 	there, err := net.DialTCP("tcp", nil, net.TCPAddrFromAddrPort(to.bind))
 	if err != nil {
-		_ = c.Close() // nothing is lost
 		return
 	}
-	m.mu.Lock()
-	m.conns[c], m.conns[there] = true, true
-	m.mu.Unlock()
+	defer there.Close() //nolint:errcheck // nothing is lost
+	end := time.Now().Add(longestStream)
+	_ = errors.Join(c.SetDeadline(end), there.SetDeadline(end)) // both are open
 	pass := func(in, out *net.TCPConn) {
 		_, _ = io.Copy(out, in) // either end may go
 		_ = out.CloseWrite()
@@ -145,17 +144,10 @@ func (m *mesh) join(c *net.TCPConn, to *seat) {
 	back.Go(func() { pass(there, c) })
 	pass(c, there)
 	back.Wait()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, end := range []net.Conn{c, there} {
-		_ = end.Close() // the mesh may have done so
-		delete(m.conns, end)
-	}
 }
 
 // close closes all seats.
 func (m *mesh) close() (err error) {
-	m.part(nil)
 	m.mu.Lock()
 	m.closed = true
 	seats := m.seats

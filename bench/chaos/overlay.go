@@ -21,20 +21,9 @@ var clockReadings = []string{"l.wall(t)", "t.UnixNano()"}
 
 // The stepped program has these files besides, in the root package and in this one.
 const (
-	rootClock = `package quotient
-
-import ("sync/atomic"; "time")
-
-var WallStep atomic.Int64
-
-func stepped(t time.Time) time.Time { return t.Add(time.Duration(WallStep.Load())) }
-`
-	chaosClock = `package main
-
-import "github.com/quotient-go/quotient"
-
-func init() { stepWall = quotient.WallStep.Store }
-`
+	rootClock = "package quotient\nimport (\"sync/atomic\"; \"time\")\nvar WallStep atomic.Int64\n" +
+		"func stepped(t time.Time) time.Time { return t.Add(time.Duration(WallStep.Load())) }\n"
+	chaosClock = "package main\nimport \"" + rootPackage + "\"\nfunc init() { stepWall = quotient.WallStep.Store }\n"
 )
 
 // buildStepped builds this program once more into dir, with a root package whose limiters read a wall clock that

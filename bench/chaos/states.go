@@ -45,8 +45,8 @@ func (r record) states(p path) (all []state) {
 	for _, l := range r.Lives {
 		cut(l.Stops...)
 		cuts = append(cuts, l.Died)
-		for _, f := range l.Pools[p] {
-			cuts = append(cuts, f.From)
+		for _, f := range slices.Concat(l.Pools[p], l.Places[p], l.Steps) {
+			cut(f.span)
 		}
 	}
 	slices.Sort(cuts)
