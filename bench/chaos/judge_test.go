@@ -167,6 +167,12 @@ func TestJudge(t *testing.T) {
 			r.believes(fromFile, 3, 3, 5*sec)
 			r.believes(fromFile, 3, 4, 6*sec)
 		}, []string{few + "5.000 s"}},
+		{"a lie to one that is new", false, func(r *record) {
+			r.Faults[fromFile] = []span{{4 * sec, 5500 * ms}}
+			r.joins(fromFile, 10*ms)
+			r.Lives[4].Pools[fromFile] = []fact{{span{5 * sec, 5 * sec}, 1}, {span{5600 * ms, 5600 * ms}, 5}}
+			r.send(fromFile, 4, 5*sec, 5600*ms, 20*ms)
+		}, nil},
 		{"a change while the source is broken", false, func(r *record) {
 			r.Faults[fromFile] = []span{{sec, 6 * sec}}
 			r.joins(fromFile, 3*sec)

@@ -136,8 +136,13 @@ func (r record) excuses(p path) (all []excuse) {
 			all = append(all, excuse{span{from - lateness, to + healWithin + r.slack(p, to)}, ever})
 		}
 	}
-	for _, part := range r.Faults[p] {
-		apart(part.From+holdDown-saidAgain, part.To)
+	for _, f := range r.Faults[p] {
+		apart(f.From+holdDown-saidAgain, f.To)
+		for _, l := range r.Lives { // the first report counts at once, also one that lies
+			if first := l.first(p); f.holds(first) {
+				all = append(all, excuse{span{first, f.To + p.looks() + r.slack(p, f.To)}, ever})
+			}
+		}
 	}
 	for _, l := range r.Lives {
 		if l.Born > 0 {
