@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 	"sort"
@@ -24,13 +25,10 @@ type pace struct {
 	area        float64
 }
 
-// A growth is a time in which some replicas believed in a smaller pool than there was, and what that may cost once.
+// A growth is a time in which more may leave than at other times, and how much more.
 type growth struct {
 	span
-	extra float64
-	// bound3 is R D (N1/N0 - 1) with the extremes of the whole time. The extra takes each instant for
-	// itself, and is never more, except for the bucket of a replica that was stopped.
-	bound3 float64
+	extra  float64
 	before float64 // the extras of all before it in its order
 }
 
@@ -86,10 +84,7 @@ func (b budget) allowed(from, to time.Duration) float64 {
 }
 
 // A departure is a request that left, and when it might have left: as soon as there was room for it.
-type departure struct {
-	may, left time.Duration
-	replica   int
-}
+type departure struct{ may, left time.Duration }
 
 // A window begins when the first of its requests might have left and ends when the last one did.
 type window struct {
@@ -103,6 +98,15 @@ func (w window) excess() float64 { return float64(w.Sent) - w.Allowed }
 
 // broken leaves a hundredth of a request for the rounding of the arithmetic: buckets count in thousandths.
 func (w window) broken() bool { return w.excess() > 1e-2 }
+
+// texts are the columns of a report.
+func (w window) texts() (bound, seen string) {
+	return fmt.Sprintf("%.2f", w.Allowed), fmt.Sprintf("%d in %.3f s", w.Sent, w.length().Seconds())
+}
+
+func (w window) String() string {
+	return fmt.Sprintf("%d from %.3f s to %.3f s, %.2f allowed", w.Sent, w.From.Seconds(), w.To.Seconds(), w.Allowed)
+}
 
 // worst finds, among all windows between two of the departures, the one that comes closest to its budget or exceeds it
 // the most. The departures must be in order of left; without any the window is empty.
@@ -136,4 +140,55 @@ func openings(sent []departure) []time.Duration {
 		}
 	}
 	return opens
+}
+
+// lateness is plausible on any machine, also when nothing was seen to stand still: one thread of a process may wait
+// for a processor while another one runs.
+const lateness = 50 * time.Millisecond
+
+// departures are what a limiter of a replica has admitted, in order. None could have gone earlier than is plausible:
+// a little, and twice the time that its process stood still by itself. A limiter that claims more is not believed.
+//
+// A process that the run has stopped is another matter. Among those admitted afterwards, only one may claim that it
+// could have gone before: a turn that came as the process was stopped. The others could all claim that, and would
+// hide a bucket that has saved up more than its burst.
+func (l *life) departures(p path) (sent []departure) {
+	log := slices.Clone(l.Admitted[p])
+	slices.SortStableFunc(log, func(a, b span) int { return cmp.Compare(a.To, b.To) })
+	used := map[int]bool{}
+	for _, e := range log {
+		d := departure{may: e.From, left: e.To}
+		for i, stop := range l.Stops {
+			if e.From < stop.From && e.To >= stop.To && !used[i] {
+				used[i], d.left = true, stop.From
+			}
+		}
+		d.may = max(d.may, d.left-lateness-2*l.stood(span{d.may, d.left}))
+		if first := l.first(p); first < never { // it asks a moment before it has a share
+			d.may = max(d.may, first)
+		}
+		sent = append(sent, d)
+	}
+	slices.SortFunc(sent, byLeft)
+	return sent
+}
+
+func byLeft(a, b departure) int { return cmp.Compare(a.left, b.left) }
+
+// departures are those of all replicas.
+func (r record) departures(p path) (sent []departure) {
+	for _, l := range r.Lives {
+		sent = append(sent, l.departures(p)...)
+	}
+	slices.SortFunc(sent, byLeft)
+	return sent
+}
+
+// stood is how long the process did not get to run, in the stalls that touch a span, without what the run has ordered.
+func (l *life) stood(in span) (sum time.Duration) {
+	i := sort.Search(len(l.Stalls), func(i int) bool { return l.Stalls[i].To > in.From })
+	for ; i < len(l.Stalls) && l.Stalls[i].From < in.To; i++ {
+		sum += l.own(l.Stalls[i])
+	}
+	return sum
 }

@@ -3,40 +3,52 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
-	"net/http"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/quotient-go/quotient/examples/fleet/upstream"
+	"github.com/quotient-go/quotient/bench/rig"
 )
 
 const (
-	startWithin = 30 * time.Second // all processes of the start, also on a busy machine
-	overLog     = 4                // what the log has room for, as a multiple of what the limit lets through
+	startWithin = 30 * sec // all processes of the start, also on a busy machine
+	spare       = 60 * sec // that a replica lives for after all
 )
 
-// A fleet is one run. Only the goroutine of play uses it; processes and recorder have locks of their own.
+// A fleet is one run. Only the goroutine of play uses it; what processes say is noted in their lives.
 type fleet struct {
 	record
-	out   io.Writer
-	party *party // nil: it does not gossip
-	clock upstream.Clock
-	up    *recorder
-	url   string
-	world *world
-	rng   *rand.Rand
-	exe   string     // what replicas run
-	all   []*process // every process that ever was
-	due   []moment   // what is to happen, in order
-	begin time.Duration
+	out     io.Writer
+	clock   clock
+	rng     *rand.Rand
+	dir     string
+	stepped string // the program whose wall clock can be stepped; "": this one
+	world   *world // nil: it gossips
+	mesh    *mesh  // nil: it does not
+	seats   int    // of the mesh, that there were
+	busy    bool   // those that are new are busy
+	all     []*process
+	due     []moment // what is to happen, in order
+	begin   time.Duration
+}
+
+// A process is a replica, seen from its parent. All but its life is owned by the fleet.
+type process struct {
+	*rig.Process
+	*life
+	addr    netip.Addr // in DNS
+	seat    *seat      // in the mesh
+	busy    bool       // its callers ask
+	ordered bool       // its end was ordered
+	paused  bool       // by SIGSTOP
 }
 
 // A moment is an instant of a run and what happens at it.
@@ -47,192 +59,189 @@ type moment struct {
 
 // play runs the whole fleet through its faults. In any case no process of it is left afterwards.
 func play(ctx context.Context, c config, out io.Writer) (_ record, err error) {
-	f := &fleet{record: record{config: c}, out: out, clock: upstream.NewClock(), rng: rand.New(rand.NewPCG(c.Seed, 2))}
-	life := c.Duration + startWithin + coolDown
-	prepare := f.prepare
-	if c.Gossip {
-		prepare, life = f.prepareGossip, life+quietFor+countWithin
-	}
-	if err := prepare(ctx); err != nil {
+	f := &fleet{record: record{config: c, Struck: map[string]int{}}, out: out, rng: rand.New(rand.NewPCG(c.Seed, 2))}
+	if f.dir, err = os.MkdirTemp("", "chaos"); err != nil {
 		return record{}, err
 	}
-	defer func() { err = errors.Join(err, f.close()) }()
-	f.up = &recorder{start: f.clock.Now(), most: int(overLog*(c.Limit+100)*life.Seconds()) + c.Burst}
-	f.Epoch = f.up.start
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err = f.prepare(ctx); err == nil {
+		err = f.run(ctx)
+	}
+	if err = errors.Join(err, f.stopAll(), f.close()); ctx.Err() != nil {
+		err = errors.Join(errors.New("interrupted"), err)
+	}
 	if err != nil {
 		return record{}, err
 	}
-	f.url = "http://" + listener.Addr().String()
-	srv := &http.Server{Handler: f.up, ReadHeaderTimeout: 5 * time.Second}
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = srv.Serve(listener) }) // it ends with ErrServerClosed, below
-	defer func() {
-		err = errors.Join(err, srv.Close())
-		serving.Wait()
-	}()
-	err = f.run(ctx)
-	if err = errors.Join(err, f.stopAll(), f.up.err); err != nil {
-		return record{}, err
-	}
-	return f.finish(), nil
+	f.finish()
+	return f.record, nil
 }
 
-// prepare makes the world, and meanwhile the program with a wall clock that can be stepped. Parts that this
-// machine cannot run are left out.
+// prepare makes the world or the mesh, and meanwhile the program with a wall clock that can be stepped.
 func (f *fleet) prepare(ctx context.Context) (err error) {
-	if f.exe, err = os.Executable(); err != nil {
+	if f.Gossip {
+		f.mesh, err = newMesh()
 		return err
 	}
-	dir, err := os.MkdirTemp("", "chaos")
-	if err != nil {
-		return err
-	}
-	var stepped string
-	var noStep, noWorld error
+	var err1, err2 error
 	var both sync.WaitGroup
-	both.Go(func() { stepped, noStep = buildStepped(ctx, dir) })
-	both.Go(func() { f.world, noWorld = newWorld(ctx, dir) })
+	both.Go(func() { f.stepped, err1 = buildStepped(ctx, f.dir) })
+	both.Go(func() { f.world, err2 = newWorld(ctx, f.dir) })
 	both.Wait()
-	switch {
-	case noStep == nil:
-		f.exe = stepped
-	case errors.Is(noStep, errNoBuild):
-		f.Skip[laneClock], noStep = noStep.Error(), nil
-	}
-	if ctx.Err() != nil {
-		noStep = errors.New("interrupted")
-	}
-	if f.world == nil {
-		return errors.Join(noStep, noWorld, os.RemoveAll(dir))
-	}
-	if noStep != nil {
-		return errors.Join(noStep, f.world.close())
-	}
-	if f.Redis = f.world.store(); f.world.cluster == nil {
-		f.Skip[laneCluster] = "it takes redis-server on the PATH"
-		f.Absent[fromCluster] = f.Skip[laneCluster]
-	}
-	return nil
+	return errors.Join(err1, err2)
 }
-
-func (f *fleet) now() time.Duration { return time.Duration(f.clock.Now() - f.up.start) }
-
-func (f *fleet) since(clock int64) time.Duration { return time.Duration(clock - f.up.start) }
 
 // close ends what the replicas learn from.
-func (f *fleet) close() error {
-	if f.party != nil {
-		return f.party.close()
+func (f *fleet) close() (err error) {
+	if f.world != nil {
+		err = f.world.close()
 	}
-	return f.world.close()
+	if f.mesh != nil {
+		err = f.mesh.close()
+	}
+	return errors.Join(err, os.RemoveAll(f.dir))
 }
+
+func (f *fleet) now() time.Duration { return f.clock.now() }
 
 // run starts the processes, and goes through what is due.
 func (f *fleet) run(ctx context.Context) error {
-	begin, enter := f.startAll, f.enterFaults
-	if f.party != nil {
-		begin, enter = f.seatAll, f.enterStrokes
-	}
-	if err := begin(); err != nil {
+	f.Epoch = time.Now().UnixNano()
+	f.clock = clockFrom(f.Epoch)
+	if err := f.startAll(); err != nil {
 		return err
 	}
-	if err := f.allKnown(ctx); err != nil {
+	if err := rig.Until(ctx, startWithin, f.allKnown); err != nil {
 		return err
 	}
 	f.begin = f.now()
-	over := false
-	enter()
-	f.at(f.begin+f.Duration, func() error { over = true; return nil })
-	for !over {
-		if err := f.next(ctx); err != nil {
-			return err
-		}
+	for _, x := range schedule(f.config) {
+		f.at(f.begin+x.at, func() error { return f.strike(x) })
 	}
-	if f.party != nil {
-		if err := f.countAll(ctx); err != nil {
-			return err
-		}
+	if err := f.until(ctx, f.begin+f.Duration); err != nil {
+		return err
 	}
 	f.Length = f.now()
 	return nil
 }
 
-// startAll starts the processes. The file and DNS count them all from the start.
-func (f *fleet) startAll() error {
-	var addrs []netip.Addr
+// startAll starts the processes. The file and DNS are there when they count them all.
+func (f *fleet) startAll() (err error) {
 	for range f.Replicas {
-		addrs = append(addrs, f.world.address(true))
+		err = errors.Join(err, f.startNew())
 	}
-	err := f.publish(kindStart, addrs)
-	for _, addr := range addrs {
-		err = errors.Join(err, f.startOne(addr))
+	if f.Gossip {
+		return err
 	}
-	return err
+	return errors.Join(err, f.publish())
 }
 
-// enterFaults enters what is to happen.
-func (f *fleet) enterFaults() {
-	for _, x := range schedule(f.config) {
-		if f.Skip[x.lane] != "" {
-			continue
-		}
-		f.at(f.begin+x.at, func() error { return f.strike(x) })
+// startNew starts a process at an address or a seat that is new. Addresses come in any order.
+func (f *fleet) startNew() error {
+	if f.Gossip {
+		return f.startSeat(nil)
 	}
+	w, n := f.world, len(f.all)
+	addr := netip.AddrFrom4([4]byte{127, byte(1 + f.rng.IntN(250)), byte(n / 250), byte(1 + n%250)})
+	return f.start(&process{addr: addr}, assignment{
+		Address: addr.String(), File: w.pool, DNS: w.dns.Addr(), Steady: w.steady.Addr(), Cluster: w.cluster.addrs(),
+	})
 }
 
-// allKnown waits until every process has a share of every path.
-func (f *fleet) allKnown(ctx context.Context) error {
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for slices.ContainsFunc(f.all, func(p *process) bool { return !p.known() }) {
-		select {
-		case <-ctx.Done():
-			return errors.New("interrupted")
-		case <-tick.C:
-		}
-		if err := f.check(); err != nil {
+// startSeat starts a process at a seat, nil for a new one, with a file of the addresses of those that live.
+func (f *fleet) startSeat(s *seat) (err error) {
+	if s == nil {
+		f.seats++
+		if s, err = f.mesh.open(f.seats); err != nil {
 			return err
 		}
-		if f.now() > startWithin {
-			return fmt.Errorf("not all processes know their pools after %v", startWithin)
+	}
+	joins, list := filepath.Join(f.dir, "joins"), s.public.String()
+	for _, p := range f.alive() {
+		list += "\n" + p.seat.public.String()
+	}
+	if err := errors.Join(os.WriteFile(joins+".next", []byte(list), 0o600), os.Rename(joins+".next", joins)); err != nil {
+		return err
+	}
+	return f.start(&process{seat: s, busy: f.busy}, assignment{
+		Bind: s.bind.String(), Advertise: s.public.String(), JoinFile: joins, Busy: f.busy,
+	})
+}
+
+// start starts a process and gives it its assignment.
+func (f *fleet) start(p *process, a assignment) (err error) {
+	a.config, a.ID, a.Epoch = f.config, len(f.all)+1, f.Epoch
+	a.Life = f.Duration + startWithin + spare
+	p.life = &life{ID: a.ID, Died: never}
+	args := []string{replicaArg}
+	if f.stepped != "" {
+		args = append(args, f.stepped)
+	}
+	p.Process, err = rig.Again(func(out io.Reader) {
+		for in := json.NewDecoder(out); ; {
+			var n note
+			if in.Decode(&n) != nil {
+				return // the end, or a line cut off by it
+			}
+			p.take(n)
+		}
+	}, args...)
+	if err != nil {
+		return err
+	}
+	f.all = append(f.all, p)
+	return p.Tell(a)
+}
+
+// allKnown is an error until every process has a share of every path.
+func (f *fleet) allKnown() error {
+	for _, p := range f.all {
+		p.mu.Lock()
+		missing := slices.ContainsFunc(f.paths(), func(path path) bool { return len(p.Pools[path]) == 0 })
+		p.mu.Unlock()
+		if missing {
+			return fmt.Errorf("replica %d does not know its pools: %s", p.ID, p.Said())
 		}
 	}
 	return nil
 }
 
-// at enters a moment.
+// say prints what happens.
+func (f *fleet) say(format string, args ...any) {
+	fmt.Fprintf(f.out, "%7.2f s  %s\n", (f.now() - f.begin).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// at enters a moment, after those of the same instant.
 func (f *fleet) at(t time.Duration, do func() error) {
 	i, _ := slices.BinarySearchFunc(f.due, t, func(m moment, t time.Duration) int {
-		return cmp.Or(cmp.Compare(m.at, t), -1) // after those of the same instant
+		return cmp.Or(cmp.Compare(m.at, t), -1)
 	})
 	f.due = slices.Insert(f.due, i, moment{t, do})
 }
 
-// next waits for the next moment and lets it happen.
-func (f *fleet) next(ctx context.Context) error {
-	m := f.due[0]
-	f.due = f.due[1:]
-	timer := time.NewTimer(m.at - f.now())
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return errors.New("interrupted")
-	case <-timer.C:
-	}
-	return errors.Join(f.check(), m.do())
-}
-
-// check is an error when a replica ended that should be alive, or a request could not be written down.
-func (f *fleet) check() error {
-	for _, p := range f.all {
-		if err := p.ended(); err != nil {
+// until lets happen what is due, up to an instant.
+func (f *fleet) until(ctx context.Context, end time.Duration) error {
+	over := false
+	f.at(end, func() error { over = true; return nil })
+	for !over {
+		m := f.due[0]
+		f.due = f.due[1:]
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(m.at - f.now()):
+		}
+		for _, p := range f.alive() {
+			select {
+			case <-p.Done():
+				return fmt.Errorf("replica %d ended by itself: %s", p.ID, p.Said())
+			default:
+			}
+		}
+		if err := m.do(); err != nil {
 			return err
 		}
 	}
-	f.up.mu.Lock()
-	defer f.up.mu.Unlock()
-	return f.up.err
+	return nil
 }
 
 // stopAll ends all processes that are still there, all at the same time.
@@ -240,10 +249,10 @@ func (f *fleet) stopAll() error {
 	errs := make([]error, len(f.all))
 	var stopping sync.WaitGroup
 	for i, p := range f.alive() {
-		if p.stopped {
-			errs[i] = p.resume()
+		if p.paused {
+			errs[i] = f.goOn(p)
 		}
-		stopping.Go(func() { errs[i] = errors.Join(errs[i], p.stop()) })
+		stopping.Go(func() { errs[i] = errors.Join(errs[i], p.Stop()) })
 	}
 	stopping.Wait()
 	return errors.Join(errs...)
@@ -254,19 +263,107 @@ func (f *fleet) alive() []*process {
 	return slices.DeleteFunc(slices.Clone(f.all), func(p *process) bool { return p.ordered })
 }
 
-// finish completes the record.
-func (f *fleet) finish() record {
+// running are those that live and are not paused.
+func (f *fleet) running() []*process {
+	return slices.DeleteFunc(f.alive(), func(p *process) bool { return p.paused })
+}
+
+// victim is one of those that run.
+func (f *fleet) victim() *process {
+	list := f.running()
+	return list[f.rng.IntN(len(list))]
+}
+
+// order gives an order to those who live. A process that is paused follows it when it goes on.
+func (f *fleet) order(o order, list []*process) error {
+	for _, p := range list {
+		if p.ordered {
+			continue
+		}
+		if err := p.Tell(o); err != nil {
+			return fmt.Errorf("an order to replica %d: %w", p.ID, err)
+		}
+	}
+	return nil
+}
+
+// setBusy lets the callers of some processes ask, and no others.
+func (f *fleet) setBusy(list []*process) error {
+	for _, p := range f.alive() {
+		busy := slices.Contains(list, p)
+		if busy == p.busy {
+			continue
+		}
+		if p.busy = busy; busy {
+			f.Onsets = append(f.Onsets, onset{At: f.now()})
+		}
+		if err := f.order(order{Busy: &busy}, []*process{p}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// publish tells the file and DNS who lives, and notes the change before any replica can see it.
+func (f *fleet) publish() error {
+	var addrs []netip.Addr
+	for _, p := range f.alive() {
+		addrs = append(addrs, p.addr)
+	}
+	now := f.now()
+	for _, p := range f.paths() {
+		if !p.counts() {
+			f.Truth[p] = append(f.Truth[p], fact{span{now, now}, len(addrs)})
+			f.Changes[p] = append(f.Changes[p], change{At: now})
+		}
+	}
+	if f.Believe > 0 {
+		addrs = addrs[:min(f.Believe, len(addrs))]
+	}
+	return f.world.publish(addrs)
+}
+
+// finish completes the record by what follows from the lives.
+func (f *fleet) finish() {
 	for _, p := range f.all {
-		f.Lives = append(f.Lives, p.lived())
+		f.Lives = append(f.Lives, p.life)
 	}
-	f.countSilences()
-	for s := range sources {
-		slices.SortFunc(f.Faults[s], func(a, b span) int { return cmp.Compare(a.To, b.To) })
+	for _, p := range f.paths() {
+		if p.counts() {
+			f.counted(p)
+		}
+		slices.SortFunc(f.Faults[p], func(a, b span) int { return cmp.Compare(a.To, b.To) })
+		slices.SortStableFunc(f.Changes[p], func(a, b change) int { return cmp.Compare(a.At, b.At) })
 	}
-	f.up.mu.Lock()
-	f.Logs = f.up.logs
-	f.up.mu.Unlock()
-	f.countRedis()
-	slices.SortStableFunc(f.Events, func(a, b event) int { return cmp.Compare(a.At, b.At) })
-	return f.record
+}
+
+// counted works out how many should count themselves, and when: those that have reported themselves, without
+// those that were killed or stopped for longer than the expiry. These may be dropped that much later.
+func (r *record) counted(p path) {
+	var steps []fact
+	step := func(at time.Duration, by int) {
+		if at < never {
+			steps = append(steps, fact{span{at, at}, by})
+			r.Changes[p] = append(r.Changes[p], change{At: at})
+		}
+	}
+	for _, l := range r.Lives {
+		if l.Born == 0 {
+			continue // killed before it reported itself
+		}
+		step(l.Born, 1)
+		step(l.Died, -1)
+		for _, s := range l.Stops {
+			if s.length() > redisExpiry {
+				step(s.From, -1)
+				steps = append(steps, fact{span{s.To, s.To}, 1}) // goOn has noted the change
+			}
+		}
+	}
+	slices.SortStableFunc(steps, func(a, b fact) int { return cmp.Compare(a.From, b.From) })
+	n := 0
+	for _, s := range steps {
+		n += s.N
+		r.Truth[p] = append(r.Truth[p], fact{s.span, n})
+	}
 }

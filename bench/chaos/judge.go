@@ -1,304 +1,443 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/quotient-go/quotient/bench/rig"
 )
 
-// A verdict is what became of one run.
-type verdict struct {
-	Paths     [sources]pathVerdict
-	Rows      []row
-	Gossip    gossipVerdict
-	Ended     int // processes that ended in order
-	Leaks     int // of them, those that left something behind
-	Failed    int // requests of theirs that got no answer
-	LastError string
-	Stall     time.Duration // the longest time that a process stood still by itself
-	Broken    []string      // what did not hold; empty: everything did
-}
-
-// A pathVerdict is how well the replicas of one path kept together.
-type pathVerdict struct {
-	Requests int
-	Used     float64 // of the limit
-	Fleet    window  // the worst one; in flight the most at one instant; of aligned windows the fullest that is exact
-	Replica  window  // the worst one of any replica
-	Growths  int
-	Exact    int           // aligned windows whose total must be exact
-	Silent   int           // silences longer than hints count for
-	Gap      time.Duration // the longest that a replica got nothing; of paths whose clocks are stepped
-	Wrong    time.Duration // for how long a replica was wrong, in all
-}
-
-// A row is what followed on one kind of event for one source.
-type row struct {
-	Kind       string
-	Source     source
-	Count      int
-	Superseded int             // something else came before all agreed
-	Took       []time.Duration // until all agreed, of the others
-	Over       float64         // the most that was let through beyond R w + max(B, N)
-	Bound3     float64         // what bound 3 allows beyond it there
-}
-
-// A fleet has to do more than hold its bounds: a fleet that sends nothing exceeds nothing.
 const (
-	leastUsed  = 0.5  // of the limit, by each path; what faults take from a healthy fleet is some percent
-	mostFailed = 0.01 // of all requests
+	// A fleet has to do more than hold its bounds: a fleet that admits nothing exceeds nothing. What faults take from
+	// a healthy fleet is some percent of the limit; without faults one busy replica has all that others lend.
+	leastUsed = .5
+	leastLent = .8
+	// stuckAfter is how long a replica may be admitted nothing. Each has a window or a turn of its own every two or
+	// four seconds at the latest, and changes meanwhile may cost it one or two.
+	stuckAfter = 10 * sec
+	// clocksDiffer is by how much the clocks of processes on one machine may.
+	clocksDiffer = ms
 )
 
-// judge judges a run.
-func judge(r record) verdict {
-	var v verdict
-	for s := range sources {
-		if r.has(s) {
-			v.path(r, s)
-		}
-	}
-	v.serves(r)
-	if r.Gossip {
-		v.gossip(r)
-	}
-	for i := range r.Lives {
-		l := &r.Lives[i]
-		for _, stall := range l.Stalls {
-			v.Stall = max(v.Stall, l.own(stall))
-		}
-		switch {
-		case l.End != nil:
-			v.ended(l)
-		case l.Died == never: // else it was killed, and cannot say
-			v.broken("replica %d did not say how it ended", l.ID)
-		}
-	}
-	all := 0
-	for s := range sources {
-		all += v.Paths[s].Requests
-	}
-	if float64(v.Failed) > mostFailed*float64(all) {
-		v.broken("%d requests of %d got no answer: %s", v.Failed, all, v.LastError)
-	}
-	return v
+// A finding is what a bound allows and what was seen of one path; broken are the times when that was too much.
+type finding struct {
+	bound, seen string
+	broken      []string
 }
 
-// serves judges whether the fleet has done what it is for.
-func (v *verdict) serves(r record) {
-	known := map[int]bool{}
-	for i := range r.Lives {
-		known[r.Lives[i].ID] = true
-	}
-	for s := range sources {
-		if !r.has(s) {
-			continue
-		}
-		if s.gossips() {
-			continue // not all ask all the time: see calms
-		}
-		if used := v.Paths[s].Used; used < leastUsed {
-			v.broken("%s: %.1f %% of the limit was used, and it takes %.0f", s, 100*used, 100*leastUsed)
-		}
-		if i := slices.IndexFunc(r.Logs[s], func(e entry) bool { return !known[int(e.Replica)] }); i >= 0 {
-			v.broken("%s: a request of replica %d, which there is not", s, r.Logs[s][i].Replica)
-		}
-	}
+func (f *finding) breaks(format string, args ...any) {
+	f.broken = append(f.broken, fmt.Sprintf(format, args...))
 }
 
-// ended takes in a process's last words.
-func (v *verdict) ended(l *life) {
-	v.Ended++
-	v.Failed += l.End.Failed
-	if l.End.Failed > 0 {
-		v.LastError = l.End.LastError
-	}
-	if l.End.Leak != "" {
-		v.Leaks++
-		v.broken("replica %d leaks: %s", l.ID, l.End.Leak)
-	}
+// bounds are all that is judged, each by a function of the record alone. Numbers are those of docs/bounds.md.
+var bounds = []struct {
+	name  string
+	on    []path
+	judge func(r record, p path, states []state) finding
+}{
+	{"bound 1", []path{fromFile, fromDNS, fromRedis, onTurns, onLent}, record.one},
+	{"bounds 2, 3", []path{fromFile, fromDNS, fromRedis, onTurns}, record.all},
+	{"bounds 2, 3, 4, 10", []path{onLent}, record.all},
+	{"bounds 5, 10", []path{onSlots, onLentSlots}, record.inFlight},
+	{"bound 11, one replica", []path{onWindows}, record.one},
+	{"bound 11", []path{onWindows}, record.exact},
+	{"bound 14", []path{onCounted}, record.windows},
+	{"pools are right in time", []path{fromFile, fromDNS, fromRedis, onSlots, onWindows, onTurns, onLent, onLentSlots, onCounted}, record.agree},
+	{"it goes on", []path{onWindows, onTurns}, record.goesOn},
+	{"the limit is used", []path{fromFile, fromDNS, fromRedis, onSlots, onWindows, onTurns}, record.used},
+	{"one uses what others lend", []path{onLent, onLentSlots}, record.used},
+	{"processes end in order", []path{fromFile, onLent}, record.ends},
 }
 
-func (v *verdict) broken(format string, args ...any) {
-	v.Broken = append(v.Broken, fmt.Sprintf(format, args...))
-}
-
-// path judges one path.
-func (v *verdict) path(r record, s source) {
-	states := r.states(s)
-	switch s {
-	case onSlots:
-		v.slots(r, states)
-		v.aged(r)
-	case onWindows:
-		v.windows(r)
-	case onLent:
-		v.lent(r, states)
-	case onLentSlots:
-		v.lentSlots(r)
-	case onCounted:
-		v.counted(r, states)
-	default:
-		v.rates(r, s, states)
-	}
-	if s == onWindows || s == onTurns {
-		v.goesOn(r, s)
-	}
-	if !s.gossips() {
-		v.beliefs(s, states)
-	}
-	v.rows(r, s, states)
-}
-
-// rates judges a path that has a bucket.
-func (v *verdict) rates(r record, s source, states []state) {
-	p, rate := &v.Paths[s], r.ctrl(s).rate
-	sent, growths := r.departures(s), r.growths(s, states)
-	fleet := newBudget([]pace{{rate: rate, burst: r.fleetBurst(s, states)}}, growths)
-	p.Requests, p.Growths = len(sent), len(growths)
-	p.Used = float64(len(sent)) / (rate * r.Length.Seconds())
-	if p.Fleet = fleet.worst(sent); p.Fleet.broken() {
-		v.broken("bounds 2 and 3, %s: %s", s, p.Fleet)
-	}
-	p.Replica = window{Allowed: 1}
-	for i := range r.Lives {
-		l := &r.Lives[i]
-		w := r.share(l, s).worst(l.after(s, of(sent, l.ID)))
-		if w.broken() {
-			v.broken("bound 1, %s, replica %d: %s", s, l.ID, w)
-		}
-		if w.excess() > p.Replica.excess() {
-			p.Replica = w
-		}
-	}
-}
-
-// after are departures of a replica, none of which might have left before there was a share: the process
-// notes a request a moment before it calls its limiter.
-func (l *life) after(s source, sent []departure) []departure {
-	if len(l.Beliefs[s]) == 0 {
-		return sent
-	}
-	for i := range sent {
-		sent[i].may = max(sent[i].may, l.Beliefs[s][0].From)
-	}
-	return sent
-}
-
-// fleetBurst is max(B, N) for the largest N that was.
-func (r record) fleetBurst(s source, states []state) float64 {
-	most := r.ctrl(s).burst
-	for _, st := range states {
-		most = max(most, st.Running)
-	}
-	return float64(most)
-}
-
-// share is what a replica may do by what it believes: nothing before it knows.
-func (r record) share(l *life, s source) budget {
-	paces := []pace{{}}
-	ctrl := r.ctrl(s)
-	for _, b := range l.Beliefs[s] {
-		n := float64(b.Replicas)
-		paces = append(paces, pace{from: b.From, rate: ctrl.rate / n, burst: ctrl.share(s, b.Replicas)})
-	}
-	return newBudget(paces, nil)
-}
-
-// beliefs judges whether a replica was wrong for longer than is allowed.
-func (v *verdict) beliefs(s source, states []state) {
-	var open *state // what is wrong without an excuse
-	for _, st := range states {
-		if !st.Right {
-			v.Paths[s].Wrong += st.To - st.From
-		}
-		switch bad := !st.Right && !st.Excused; {
-		case bad && open == nil:
-			open = &st
-		case bad:
-			open.To, open.Least = st.To, min(open.Least, st.Least)
-		case open != nil:
-			v.wrong(s, *open)
-			open = nil
-		}
-	}
-	if open != nil {
-		v.wrong(s, *open)
-	}
-}
-
-// wrong notes a time in which a replica was wrong without an excuse.
-func (v *verdict) wrong(s source, st state) {
-	v.broken("%s: from %.3f s to %.3f s not all of %d replicas agree with the truth, one believes in %d, and no change of the last %v excuses that",
-		s, st.From.Seconds(), st.To.Seconds(), st.Running, st.Least, s.allowed())
-}
-
-// rows measures what followed on each event.
-func (v *verdict) rows(r record, s source, states []state) {
-	events := slices.DeleteFunc(slices.Clone(r.Events), func(e event) bool { return !e.On[s] || e.Kind == kindAge })
-	for i, e := range events {
-		next := r.Length
-		for _, later := range slices.Backward(events[i+1:]) {
-			if !later.Mend {
-				next = later.At
+// judge judges a run. It returns a verdict for each bound and path, and what was broken.
+func judge(r record) (verdicts []rig.Verdict, broken []string) {
+	for _, p := range r.paths() {
+		states := r.states(p)
+		for _, b := range bounds {
+			if !slices.Contains(b.on, p) {
+				continue
+			}
+			f, name := b.judge(r, p, states), b.name+", "+p.String()
+			verdicts = append(verdicts, rig.Verdict{Name: name, Bound: f.bound, Seen: f.seen, OK: f.broken == nil})
+			for _, text := range f.broken {
+				broken = append(broken, name+": "+text)
 			}
 		}
-		row := v.row(e.Kind, s)
-		row.Count++
-		if took, ok := rightAfter(states, e.At, next); ok {
-			row.Took = append(row.Took, took)
-		} else {
-			row.Superseded++
-		}
 	}
-	if s == onSlots || s == onWindows || s.gossips() {
-		return // their bounds are not of this form
-	}
-	sent := r.departures(s)
-	plain := newBudget([]pace{{rate: r.ctrl(s).rate, burst: r.fleetBurst(s, states)}}, nil)
-	for _, g := range r.growths(s, states) {
-		row := v.row(before(events, g.From), s)
-		w := plain.worst(during(sent, span{g.From - time.Second, g.To + time.Second}))
-		if over := max(0, w.excess()); over > row.Over || row.Bound3 == 0 {
-			row.Over, row.Bound3 = over, max(g.bound3, g.extra)
-		}
-	}
+	return verdicts, broken
 }
 
-// before is the kind of the last event up to an instant.
-func before(events []event, t time.Duration) string {
-	kind := "before anything"
-	for _, e := range events {
-		if e.At <= t {
-			kind = e.Kind
+// one judges every window of each replica.
+func (r record) one(p path, _ []state) (f finding) {
+	worst := window{Allowed: 1}
+	for _, l := range r.Lives {
+		w := r.ceiling(l, p).worst(l.departures(p))
+		if w.broken() {
+			f.breaks("replica %d: %s", l.ID, w)
+		}
+		if w.excess() > worst.excess() {
+			worst = w
 		}
 	}
-	return kind
+	f.bound, f.seen = worst.texts()
+	return f
 }
 
-// row finds a row, or adds it.
-func (v *verdict) row(kind string, s source) *row {
-	i := slices.IndexFunc(v.Rows, func(r row) bool { return r.Kind == kind && r.Source == s })
-	if i < 0 {
-		i = len(v.Rows)
-		v.Rows = append(v.Rows, row{Kind: kind, Source: s})
+// ceiling is what a replica may do by what it believes: nothing before it knows. With lending it may have all.
+//
+// Any span touches as many aligned windows as fit in, and two more. The quotas of windows that follow each other are
+// the mean, E/n, and less than one event more, in all. Where the sequence of windows breaks, by another pool or a
+// step, there is one such fraction more, and one window, which the step has opened or which was open.
+func (r record) ceiling(l *life, p path) budget {
+	limit, paces, breaks := r.limit(p), []pace{{}}, []growth{}
+	if p.gossips() {
+		return newBudget(append(paces, pace{from: l.first(p), rate: limit.rate, burst: float64(limit.burst)}), nil)
 	}
-	return &v.Rows[i]
+	windows := p.rule() == aligned
+	split := func(in span, extra float64) {
+		if windows {
+			breaks = append(breaks, growth{span: span{in.From - lateness, in.To + lateness}, extra: extra})
+		}
+	}
+	for i, f := range l.Pools[p] {
+		n := float64(f.N)
+		mean, next := float64(limit.window)/n, pace{from: f.From, rate: limit.rate / n, burst: limit.bucket(p.rule(), f.N)}
+		if windows {
+			next.burst = 2*mean + 1
+		}
+		if i > 0 {
+			split(span{f.From, f.From}, mean+1)
+		}
+		paces = append(paces, next)
+	}
+	for _, f := range l.Places[p] {
+		split(f.span, 1)
+	}
+	for _, s := range l.Steps {
+		if n := l.pool(p, s.From); n > 0 {
+			split(s.span, float64(limit.window)/float64(n)+1)
+		}
+	}
+	return newBudget(paces, breaks)
 }
 
-// rightAfter is how long after an instant all agree with the truth; not ok: not before the next change, or the source broke first.
-func rightAfter(states []state, at, next time.Duration) (time.Duration, bool) {
+// all judges every window of the fleet.
+func (r record) all(p path, states []state) (f finding) {
+	burst := r.limit(p).burst
 	for _, st := range states {
-		if st.To > at && st.Right {
-			took := max(0, st.From-at)
-			return took, at+took < next
-		}
-		if st.To > at && st.Down {
-			return 0, false
-		}
+		burst = max(burst, st.Running)
 	}
-	return 0, false
+	growths := r.growths(p, states, float64(burst))
+	w := newBudget([]pace{{rate: r.limit(p).rate, burst: float64(burst)}}, growths).worst(r.departures(p))
+	if w.broken() {
+		f.breaks("%s", w)
+	}
+	f.bound, f.seen = w.texts()
+	return f
 }
 
-func (w window) String() string {
-	return fmt.Sprintf("%d left from %.3f s to %.3f s, %.2f allowed", w.Sent, w.From.Seconds(), w.To.Seconds(), w.Allowed)
+// inFlight judges the permits that were issued while all was settled. Those issued before count until they are
+// released. The permits of a process that is stopped do not count: it does nothing under them.
+func (r record) inFlight(p path, states []state) (f finding) {
+	unsettled, most := r.unsettled(p, states), r.limit(p).slots
+	var steps []fact
+	for _, l := range r.Lives {
+		for _, in := range l.Admitted[p] {
+			for _, stop := range l.Stops {
+				if in.overlap(stop) > 0 {
+					in.To = max(in.From, stop.From)
+				}
+			}
+			if in.To > in.From && !within(unsettled, in.From) {
+				steps = append(steps, fact{span{From: in.From}, 1}, fact{span{From: in.To}, -1})
+			}
+		}
+	}
+	slices.SortFunc(steps, func(a, b fact) int { return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.N, b.N)) })
+	n, worst := 0, fact{}
+	for _, s := range steps {
+		if n += s.N; n > worst.N {
+			worst = fact{s.span, n}
+		}
+	}
+	if worst.N > most {
+		f.breaks("%d in flight at %.3f s, %d allowed", worst.N, worst.From.Seconds(), most)
+	}
+	f.bound, f.seen = fmt.Sprint(most), fmt.Sprintf("%d, of %d permits", worst.N, len(steps)/2)
+	return f
+}
+
+// unsettled are the times whose permits do not count for bound 5. A replica may believe in fewer than there are. For a
+// hold-down after each change, one replica's ordinal may end as another one's begins. A process that was stopped may
+// take as long to learn that its ordinal is another's. With lending something may be known to some and not to others
+// for as long as reports count.
+func (r record) unsettled(p path, states []state) (all []span) {
+	add := func(from, to time.Duration) {
+		if from < r.Length {
+			all = append(all, span{from - lateness, to + r.slack(p, to)})
+		}
+	}
+	for _, st := range states {
+		if st.Running > st.Least && st.Excused {
+			add(st.From, st.To)
+		}
+	}
+	for _, c := range r.Changes[p] {
+		switch {
+		case p.gossips():
+		case c.Slept > 0:
+			add(c.At, c.At+p.looks())
+		default:
+			add(c.At+holdDown, c.At+holdDown)
+		}
+	}
+	if !p.gossips() {
+		return all
+	}
+	for _, o := range r.onsets() {
+		add(o.At, o.At+newsCount)
+	}
+	for _, l := range r.Lives {
+		add(l.Died, min(l.Died, r.Length)+newsCount)
+		for _, f := range slices.Concat(l.Pools[p], l.Places[p]) {
+			add(f.From, f.To+newsCount)
+		}
+		for _, s := range l.Stops {
+			add(s.From, s.From+newsCount)
+		}
+	}
+	return all
+}
+
+// exact judges the aligned windows of the fleet in which nothing has changed since the one before. Requests that left
+// at another time than there was room do not count.
+func (r record) exact(p path, states []state) (f finding) {
+	most, windows := r.limit(p).window, 0
+	worst := window{Allowed: float64(most)}
+	for _, st := range states {
+		ahead, ok := r.clocksAgree(p, st.From)
+		from := st.From + windowPer + lateness
+		from += windowPer - (time.Duration(r.Epoch)+from+ahead)%windowPer
+		for ; ok && from+windowPer <= st.To-lateness; from += windowPer {
+			w := window{span{from, from + windowPer}, 0, float64(most)}
+			for _, l := range r.Lives {
+				for _, e := range l.Admitted[p] {
+					w.Sent += map[bool]int{true: 1}[w.holds(e.To) && e.From >= w.From-clocksDiffer]
+				}
+			}
+			if windows++; w.Sent > worst.Sent {
+				worst = w
+			}
+		}
+	}
+	if worst.broken() {
+		f.breaks("%s, where all agree and no clock was stepped", worst)
+	}
+	f.bound, f.seen = fmt.Sprint(most), fmt.Sprintf("%d in one of %d windows in which nothing changed", worst.Sent, windows)
+	return f
+}
+
+// clocksAgree reports whether all replicas that run believe in as many, each with an ordinal of its own, and whether
+// their wall clocks agree, and by how much these are ahead.
+func (r record) clocksAgree(p path, t time.Duration) (ahead time.Duration, ok bool) {
+	places, pools, clocks := map[int]bool{}, map[int]bool{}, map[int]bool{}
+	running := 0
+	for _, l := range r.Lives {
+		if l.runs(p, t) {
+			running++
+			step := at(l.Steps, t)
+			places[at(l.Places[p], t)], pools[l.pool(p, t)], clocks[step] = true, true, true
+			ahead = time.Duration(step)
+		}
+	}
+	return ahead, pools[running] && len(pools) == 1 && len(places) == running && !places[0] && len(clocks) == 1
+}
+
+// windows judges bound 14, of windows whose limit is E. A replica that has used up its share may go on only while two
+// numbers are within E together: what it has admitted, and what the others had by the time of the oldest report that
+// counts. That is so while no replica believes in fewer than there are.
+func (r record) windows(p path, states []state) (f finding) {
+	var log []admission
+	for _, l := range r.Lives {
+		for _, e := range l.Admitted[p] {
+			log = append(log, admission{e.To, l})
+		}
+	}
+	slices.SortFunc(log, func(a, b admission) int { return cmp.Compare(a.at, b.at) })
+	most, worst, windows := r.limit(p).window, 0, 0
+	for ; len(log) > 0; windows++ {
+		from := log[0].at - (time.Duration(r.Epoch)+log[0].at)%countedPer
+		in := span{from, from + countedPer}
+		n, until := 0, in.To-clocksDiffer
+		for n < len(log) && log[n].at < in.To {
+			n++
+		}
+		for _, st := range states {
+			if st.overlap(in) > 0 && st.Least < st.Running {
+				until = min(until, st.From-lateness)
+			}
+		}
+		r.windowOf(p, span{from, until}, log[:n], &f)
+		worst = max(worst, n)
+		log = log[n:]
+	}
+	f.bound = fmt.Sprintf("%d, and what others admit until a report", most)
+	f.seen = fmt.Sprintf("%d in one of %d windows", worst, windows)
+	return f
+}
+
+// An admission is one of a replica.
+type admission struct {
+	at time.Duration
+	*life
+}
+
+// windowOf judges one window.
+func (r record) windowOf(p path, in span, log []admission, f *finding) {
+	most, byTime := r.limit(p).window, map[*life][]time.Duration{}
+	for _, a := range log {
+		if a.at < in.From+clocksDiffer || a.at >= in.To {
+			continue // it may be of the last window
+		}
+		others, known := 0, a.at-newsMaxAge-newsCount-r.slack(p, a.at)
+		for l, times := range byTime {
+			if l != a.life && !r.forgotten(l, a.at) {
+				i, _ := slices.BinarySearch(times, known)
+				others += i
+			}
+		}
+		byTime[a.life] = append(byTime[a.life], a.at)
+		least := cmp.Or(a.pool(p, in.From), math.MaxInt) // the smallest pool that it believes in, in the window
+		for _, pool := range a.Pools[p] {
+			if pool.From >= in.From && pool.From <= a.at {
+				least = min(least, pool.N)
+			}
+		}
+		if own := len(byTime[a.life]); own+others > most && own > (most+least-1)/least {
+			f.breaks("replica %d has admitted %d at %.3f s, of a window that began at %.3f s, and the others %d by %.3f s; %d allowed",
+				a.ID, own, a.at.Seconds(), in.From.Seconds(), others, known.Seconds(), most)
+			return
+		}
+	}
+}
+
+// forgotten reports whether a replica died before an instant, and another one came after it. Its admissions of the
+// window before are not separated then from those of the new one.
+func (r record) forgotten(l *life, before time.Duration) bool {
+	return l.Died < before && slices.ContainsFunc(r.onsets(), func(o onset) bool { return o.At >= l.Died && o.At < before })
+}
+
+// agree judges whether a replica was wrong for longer than is allowed.
+func (r record) agree(p path, states []state) (f finding) {
+	wrong, since := time.Duration(0), never
+	for i, st := range states {
+		bad := !st.Right && !st.Excused
+		if !st.Right {
+			wrong += st.length()
+		}
+		if since = min(since, st.From); bad && (i == len(states)-1 || states[i+1].Right || states[i+1].Excused) {
+			f.breaks("from %.3f s to %.3f s not all of %d agree with the truth, one believes in %d, and no change of the last %v excuses that",
+				since.Seconds(), st.To.Seconds(), st.Running, st.Least, p.allowed())
+		}
+		if !bad {
+			since = never
+		}
+	}
+	f.bound, f.seen = fmt.Sprintf("%.2f s after a change", p.allowed().Seconds()), fmt.Sprintf("wrong for %.1f s in all", wrong.Seconds())
+	return f
+}
+
+// goesOn judges whether windows and turns have stopped for good: each replica that runs is admitted something once in
+// a while.
+func (r record) goesOn(p path, _ []state) (f finding) {
+	var longest time.Duration
+	for _, l := range r.Lives {
+		last := l.first(p)
+		for _, d := range append(l.departures(p), departure{left: min(l.Died, r.Length)}) {
+			gap := span{min(last, d.left), d.left}
+			last = d.left
+			nothing := gap.length() - l.stood(gap) - l.stopped(gap)
+			if longest = max(longest, nothing); nothing > stuckAfter {
+				f.breaks("replica %d got nothing from %.3f s to %.3f s, its clock is ahead by %v",
+					l.ID, gap.From.Seconds(), gap.To.Seconds(), time.Duration(at(l.Steps, gap.To)))
+			}
+		}
+	}
+	f.bound, f.seen = fmt.Sprintf("something in %v", stuckAfter), fmt.Sprintf("nothing for %.2f s", longest.Seconds())
+	return f
+}
+
+// used judges how much of the limit is used: by all in the whole run, or with lending by the one that is busy in the
+// times without faults.
+func (r record) used(p path, _ []state) (f finding) {
+	least, times, limit := leastUsed, []calm{{span{0, r.Length}, 0}}, r.limit(p)
+	if p.gossips() {
+		least, times = leastLent, r.Calms
+	}
+	var uses []float64
+	for _, in := range times {
+		admitted, held := 0., time.Duration(0)
+		for _, l := range r.Lives {
+			for _, e := range l.Admitted[p] {
+				if in.Busy == 0 || in.Busy == l.ID {
+					held += in.overlap(e)
+					admitted += map[bool]float64{true: 1}[in.holds(e.To)]
+				}
+			}
+		}
+		use := admitted / (limit.rate * in.length().Seconds())
+		if p.rule() == slots {
+			use = held.Seconds() / (float64(limit.slots) * in.length().Seconds())
+		}
+		uses = append(uses, use)
+	}
+	use := 100 * rig.Quantile(uses, .5)
+	if use < 100*least {
+		f.breaks("%.1f %% of the limit was used, and it takes %.0f", use, 100*least)
+	}
+	f.bound, f.seen = fmt.Sprintf("at least %.0f %%", 100*least), fmt.Sprintf("%.1f %%", use)
+	return f
+}
+
+// ends judges how processes ended. Those that were killed cannot say.
+func (r record) ends(path, []state) (f finding) {
+	ended, longest := 0, time.Duration(0)
+	for _, l := range r.Lives {
+		for _, s := range l.Stalls {
+			longest = max(longest, l.own(s))
+		}
+		switch {
+		case l.Ended && l.Text != "":
+			f.breaks("replica %d: %s", l.ID, l.Text)
+		case l.Ended:
+			ended++
+		case l.Died == never:
+			f.breaks("replica %d did not say how it ended", l.ID)
+		}
+	}
+	f.bound = "no errors, no leaks"
+	f.seen = fmt.Sprintf("%d did, of %d; one stood still for %v", ended, len(r.Lives), longest.Round(ms))
+	return f
+}
+
+// report is what became of a run, as Markdown.
+func report(r record, verdicts []rig.Verdict, broken []string) string {
+	faults := rig.Table{Header: []string{"fault", "times"}}
+	for _, x := range schedule(r.config) {
+		if n := r.Struck[x.name]; n > 0 {
+			faults.Add(x.name, n)
+			delete(r.Struck, x.name)
+		}
+	}
+	table := rig.Table{Header: []string{"bound, path", "allowed", "worst seen", "held"}}
+	for _, v := range verdicts {
+		table.Add(v.Name, v.Bound, v.Seen, map[bool]string{true: "yes", false: "**NO**"}[v.OK])
+	}
+	title := map[bool]string{false: "Chaos", true: "Chaos with gossip"}[r.Gossip]
+	return fmt.Sprintf("# %s\n\n%d processes for %v, seed %d.\n%s%s\n%s\n%d broken\n", title, r.Replicas, r.Duration, r.Seed,
+		faults, table, strings.Join(broken[:min(len(broken), 20)], "\n"), len(broken))
 }

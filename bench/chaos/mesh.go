@@ -2,33 +2,32 @@ package main
 
 import (
 	"errors"
-	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/quotient-go/quotient/bench/rig"
 )
 
-// The network between replicas does this to datagrams at any time. Connections are only late.
+// The network between replicas does this to datagrams at any time.
 const (
 	meshLoss    = .1
 	meshDoubled = .03
-	leastLate   = time.Millisecond
 	mostLate    = 30 * time.Millisecond
 )
 
-// A mesh is the network between replicas that gossip. Each replica advertises an address of the mesh, which
-// passes on what comes there. It knows the sender by the address that the sender binds. It may be used by
-// many goroutines.
+// A mesh is the network between replicas that gossip. Each replica advertises an address of the mesh, which passes
+// on what comes there. It knows the sender by the address that the sender binds.
 type mesh struct {
-	mu     sync.Mutex // guards what follows
+	port   int // of all addresses
+	mu     sync.Mutex
 	seats  map[netip.Addr]*seat
-	cuts   map[cut]int // how often each is in force
-	count  meshCount
+	cut    func(from, to int) bool // nil: all arrives
 	closed bool
-
-	done sync.WaitGroup
+	done   sync.WaitGroup
 }
 
 // A seat is one replica's place in a mesh: an address that it binds, and one that the others use.
@@ -39,31 +38,25 @@ type seat struct {
 	tcp          *net.TCPListener
 }
 
-// A cut stops all that one seat sends to another.
-type cut struct{ from, to int }
-
-// A meshCount counts datagrams: sent, lost by chance, doubled, and stopped by a cut.
-type meshCount struct{ Sent, Lost, Doubled, Cut int }
-
-func newMesh() *mesh { return &mesh{seats: map[netip.Addr]*seat{}, cuts: map[cut]int{}} }
+func newMesh() (m *mesh, err error) {
+	m = &mesh{seats: map[netip.Addr]*seat{}}
+	m.port, err = rig.FreePort()
+	return m, err
+}
 
 // open makes a seat. Its addresses are of the loopback network, each of one seat alone.
-func (m *mesh) open(number int) (*seat, error) {
-	host := func(net byte) netip.Addr {
-		return netip.AddrFrom4([4]byte{127, net, byte(1 + number/250), byte(1 + number%250)})
+func (m *mesh) open(number int) (s *seat, err error) {
+	host := func(net byte) netip.AddrPort {
+		addr := netip.AddrFrom4([4]byte{127, net, byte(1 + number/250), byte(1 + number%250)})
+		return netip.AddrPortFrom(addr, uint16(m.port))
 	}
-	s := &seat{number: number}
-	const tries = 10
-	var err error
-	for range tries { // until a port is free for both
-		if err = s.listen(host(4)); err == nil {
-			break
-		}
+	s = &seat{number: number, bind: host(3), public: host(4)}
+	if s.tcp, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(s.public)); err != nil {
+		return nil, err
 	}
-	if err != nil {
-		return nil, fmt.Errorf("a seat of the mesh: %w", err)
+	if s.udp, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(s.public)); err != nil {
+		return nil, errors.Join(err, s.tcp.Close())
 	}
-	s.bind = netip.AddrPortFrom(host(3), s.public.Port())
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.seats[s.bind.Addr()] = s
@@ -72,172 +65,88 @@ func (m *mesh) open(number int) (*seat, error) {
 	return s, nil
 }
 
-// listen opens the sockets on one port, or none.
-func (s *seat) listen(host netip.Addr) (err error) {
-	s.tcp, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(host, 0)))
-	if err != nil {
-		return err
-	}
-	s.public = s.tcp.Addr().(*net.TCPAddr).AddrPort()
-	if s.udp, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(s.public)); err != nil {
-		return errors.Join(err, s.tcp.Close())
-	}
-	return nil
-}
-
-// part cuts all that some send to others, and heal mends it. Cuts of the same seats add up.
-func (m *mesh) part(cuts []cut) { m.change(cuts, 1) }
-
-func (m *mesh) heal(cuts []cut) { m.change(cuts, -1) }
-
-func (m *mesh) change(cuts []cut, by int) {
+// part stops what one seat sends to another where cut says so, from now on; nil mends all.
+func (m *mesh) part(cut func(from, to int) bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, c := range cuts {
-		if m.cuts[c] += by; m.cuts[c] == 0 {
-			delete(m.cuts, c)
-		}
+	m.cut = cut
+}
+
+// passes finds the seat that an address belongs to; nil: there is none, or nothing passes from it.
+func (m *mesh) passes(sender netip.AddrPort, to *seat, both bool) *seat {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	from := m.seats[sender.Addr().Unmap()]
+	if from == nil || m.closed || m.cut != nil && (m.cut(from.number, to.number) || both && m.cut(to.number, from.number)) {
+		return nil
 	}
+	return from
 }
-
-// sender finds the seat that an address belongs to; nil: none.
-func (m *mesh) sender(a netip.Addr) *seat {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.seats[a.Unmap()]
-}
-
-// stopped reports whether a cut is in force, or the mesh is closed.
-func (m *mesh) stopped(from, to *seat) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.closed || m.cuts[cut{from.number, to.number}] > 0
-}
-
-// copies decides how often a datagram arrives.
-func (m *mesh) copies(from, to *seat) int {
-	stopped := m.stopped(from, to)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.count.Sent++
-	switch {
-	case stopped:
-		m.count.Cut++
-		return 0
-	case rand.Float64() < meshLoss:
-		m.count.Lost++
-		return 0
-	case rand.Float64() < meshDoubled:
-		m.count.Doubled++
-		return 2
-	}
-	return 1
-}
-
-func late() time.Duration { return leastLate + rand.N(mostLate-leastLate) }
 
 // datagrams passes on what comes to a seat, until it is closed.
 func (m *mesh) datagrams(to *seat) {
-	buf := make([]byte, 1<<16)
-	for {
+	for buf := make([]byte, 1<<16); ; {
 		n, addr, err := to.udp.ReadFromUDPAddrPort(buf)
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		from := m.sender(addr.Addr())
+		from := m.passes(addr, to, false)
 		if err != nil || from == nil {
 			continue // what a replica that is gone has sent comes back as an error
 		}
-		packet := append([]byte(nil), buf[:n]...)
-		for range m.copies(from, to) {
-			time.AfterFunc(late(), func() {
+		copies, packet := 1, append([]byte(nil), buf[:n]...)
+		if chance := rand.Float64(); chance < meshLoss {
+			copies = 0
+		} else if chance < meshLoss+meshDoubled {
+			copies = 2
+		}
+		for range copies {
+			time.AfterFunc(rand.N(mostLate), func() {
 				_, _ = from.udp.WriteToUDPAddrPort(packet, to.bind) // one may be lost
 			})
 		}
 	}
 }
 
-// connections passes on what comes to a seat, until it is closed.
+// connections passes on what comes to a seat, until it is closed. None passes a cut of either way.
 func (m *mesh) connections(to *seat) {
 	for {
 		c, err := to.tcp.AcceptTCP()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil {
-			time.Sleep(mostLate)
-			continue
+		if err == nil && m.passes(c.RemoteAddr().(*net.TCPAddr).AddrPort(), to, true) != nil {
+			m.done.Go(func() { m.join(c, to) })
+		} else if err == nil {
+			_ = c.Close() // nothing is lost
 		}
-		m.done.Go(func() { m.connect(c, to) })
 	}
 }
 
 // longestStream is when a connection ends at the latest: those of gossip take no longer.
-const longestStream = 10 * time.Second
+const longestStream = 10 * sec
 
-// connect joins a connection to the replica that it is meant for. Data under a cut is lost, and so is all
-// that follows on that connection.
-func (m *mesh) connect(c *net.TCPConn, to *seat) {
-	defer c.Close()                                  //nolint:errcheck // nothing is lost
-	_ = c.SetDeadline(time.Now().Add(longestStream)) // it is open
-	from := m.sender(c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr())
-	if from == nil {
-		return
-	}
-	if m.stopped(from, to) {
-		m.swallow(c)
-		return
-	}
+// join joins a connection to the replica that it is meant for.
+func (m *mesh) join(c *net.TCPConn, to *seat) {
+	defer c.Close() //nolint:errcheck // nothing is lost
 	there, err := net.DialTCP("tcp", nil, net.TCPAddrFromAddrPort(to.bind))
 	if err != nil {
 		return
 	}
-	defer there.Close()                                  //nolint:errcheck // nothing is lost
-	_ = there.SetDeadline(time.Now().Add(longestStream)) // it is open
+	defer there.Close() //nolint:errcheck // nothing is lost
+	end := time.Now().Add(longestStream)
+	_ = errors.Join(c.SetDeadline(end), there.SetDeadline(end)) // both are open
+	pass := func(in, out *net.TCPConn) {
+		_, _ = io.Copy(out, in) // either end may go
+		_ = out.CloseWrite()
+	}
 	var back sync.WaitGroup
-	back.Go(func() { m.stream(there, c, to, from) })
-	m.stream(c, there, from, to)
+	back.Go(func() { pass(there, c) })
+	pass(c, there)
 	back.Wait()
 }
 
-// swallow reads a connection to its end.
-func (m *mesh) swallow(c net.Conn) {
-	for buf := make([]byte, 1<<12); ; {
-		if _, err := c.Read(buf); err != nil {
-			return
-		}
-	}
-}
-
-// stream passes on what one end of a connection says.
-func (m *mesh) stream(in, out *net.TCPConn, from, to *seat) {
-	for buf := make([]byte, 1<<14); ; {
-		n, err := in.Read(buf)
-		if n > 0 {
-			time.Sleep(late())
-			if m.stopped(from, to) {
-				m.swallow(in)
-				return
-			}
-			if _, err := out.Write(buf[:n]); err != nil {
-				return
-			}
-		}
-		if err != nil {
-			_ = out.CloseWrite() // the other end may have gone
-			return
-		}
-	}
-}
-
-// counts are the datagrams so far.
-func (m *mesh) counts() meshCount {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.count
-}
-
-// close closes all seats. Connections end at the latest after longestStream.
+// close closes all seats.
 func (m *mesh) close() (err error) {
 	m.mu.Lock()
 	m.closed = true

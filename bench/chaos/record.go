@@ -2,11 +2,50 @@ package main
 
 import (
 	"math"
+	"sync"
 	"time"
 )
 
 // never is later than everything.
 const never = time.Duration(math.MaxInt64)
+
+// A clock tells the time since the start of the run, alike in all processes of a machine. It reads the wall clock
+// once and goes on with the monotonic one.
+type clock struct {
+	base  time.Time
+	ahead time.Duration
+}
+
+// clockFrom is a clock of a run that began so many nanoseconds after 1970.
+func clockFrom(epoch int64) clock {
+	now := time.Now()
+	return clock{now, time.Duration(now.UnixNano() - epoch)}
+}
+
+func (c clock) now() time.Duration { return c.ahead + time.Since(c.base) }
+
+// A what is what a note is about.
+type what string
+
+const (
+	isBorn     what = "born"  // it begins to follow its sources
+	isAdmitted what = "admit" // there was room at From, and the limiter returned at To; slots: held from, to
+	isPool     what = "pool"  // N replicas count, since an instant between From and To
+	isPlace    what = "place" // the same of an ordinal; 0: none
+	isStepped  what = "step"  // the wall clock is N ns ahead of what it was at the start
+	isStalled  what = "stall" // the process did not get to run
+	isEnd      what = "end"   // of an orderly life; Text is what went wrong
+)
+
+// A note is one line of JSON on a replica's standard output, and all that a run is judged by. Instants are since
+// the start of the run.
+type note struct {
+	What     what
+	Path     path          `json:",omitempty"`
+	From, To time.Duration `json:",omitempty"`
+	N        int           `json:",omitempty"`
+	Text     string        `json:",omitempty"`
+}
 
 // A span is a time from one instant to another.
 type span struct{ From, To time.Duration }
@@ -18,166 +57,140 @@ func (s span) length() time.Duration { return s.To - s.From }
 // overlap is how long both spans last together.
 func (s span) overlap(o span) time.Duration { return max(0, min(s.To, o.To)-max(s.From, o.From)) }
 
-// A life is all that is known of one process. Instants are since the start of the run.
-type life struct {
-	ID      int
-	Born    time.Duration // it began to follow its sources; 0: it never came so far
-	Died    time.Duration // it was killed, or ordered to end
-	Stops   []span        // SIGSTOP to SIGCONT
-	Stalls  []span        // times in which it did not get to run, the stops among them
-	Beliefs [sources][]believed
-	Places  [sources][]placed
-	Parts   [sources][]parted
-	Listed  []turn          // members, of one that gossips
-	Mutes   [sources][]span // in which the source said nothing; the last one may not have ended
-	Steps   []clockStep     // of its wall clock
-	Counts  *counts         // when it was queried at the end; nil: it was not
-	End     *ending         // nil when it was killed
-}
-
-// A believed is a pool size that a replica holds from an instant on. The exact time is not known. The
-// earliest is taken for a smaller size and the latest for a larger one, so that the share is never thought
-// too small.
-type believed struct {
-	From     time.Duration
-	Replicas int
-}
-
-// A placed is an ordinal that counts since an instant in a span; 0 means no ordinal.
-type placed struct {
-	span
-	Ordinal int
-}
-
-// A parted is a part of the limit that a replica has from an instant on; 0 is its share.
-type parted struct {
-	From time.Duration
-	Part float64
-}
-
-// part is what a replica may use of the limit at an instant.
-func (l *life) part(s source, t time.Duration) float64 {
-	n := l.belief(s, t)
-	if n == 0 {
-		return 0
+// within reports whether an instant lies in one of the spans.
+func within(spans []span, t time.Duration) bool {
+	for _, s := range spans {
+		if s.holds(t) {
+			return true
+		}
 	}
-	most := 0.
-	for _, p := range l.Parts[s] {
-		if p.From > t {
+	return false
+}
+
+// A fact is a number that holds since an instant in a span.
+type fact struct {
+	span
+	N int
+}
+
+// at is the fact that holds at an instant; 0: none yet.
+func at(list []fact, t time.Duration) (n int) {
+	for _, f := range list {
+		if f.From > t {
 			break
 		}
-		most = p.Part
-	}
-	return max(most, 1/float64(n))
-}
-
-// A clockStep is a step of the wall clock at an instant in a span. It is Ahead since then.
-type clockStep struct {
-	span
-	Ahead time.Duration
-}
-
-// muted takes note of a source that falls silent, or speaks again.
-func (l *life) muted(s source, silent bool, at time.Duration) {
-	mutes := l.Mutes[s]
-	if n := len(mutes); silent && (n == 0 || mutes[n-1].To < never) {
-		l.Mutes[s] = append(mutes, span{at, never})
-	} else if !silent && n > 0 && mutes[n-1].To == never {
-		mutes[n-1].To = at
-	}
-}
-
-// ordinal is the one that counts at an instant; 0: none.
-func (l *life) ordinal(s source, t time.Duration) int {
-	n := 0
-	for _, p := range l.Places[s] {
-		if p.From > t {
-			break
-		}
-		n = p.Ordinal
+		n = f.N
 	}
 	return n
 }
 
-// ahead is by how much the wall clock is, at an instant.
-func (l *life) ahead(t time.Duration) (by time.Duration) {
-	for _, s := range l.Steps {
-		if s.From > t {
-			break
-		}
-		by = s.Ahead
-	}
-	return by
+// A life is all that is known of one process. What it says comes from a goroutine of its own.
+type life struct {
+	mu       sync.Mutex // guards what it says, until it has ended
+	ID       int
+	Born     time.Duration // 0: it never came so far
+	Died     time.Duration // it was killed, or ordered to end
+	Stops    []span        // SIGSTOP to SIGCONT
+	Stalls   []span        // times in which it did not get to run, the stops among them
+	Admitted [paths][]span
+	Pools    [paths][]fact
+	Places   [paths][]fact
+	Steps    []fact // of its wall clock, in ns
+	Ended    bool   // in order
+	Text     string // what went wrong, as it says
 }
 
-// believes takes note of a change between two instants. The first belief comes at the earliest: from then on there is a share.
-func (l *life) believes(s source, n int, from, at time.Duration) {
-	old := l.Beliefs[s]
-	when := from
-	if len(old) > 0 && n > old[len(old)-1].Replicas {
-		when = at
+// take takes in what the process says.
+func (l *life) take(n note) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f := fact{span{n.From, n.To}, n.N}
+	switch n.What {
+	case isBorn:
+		l.Born = n.To
+	case isAdmitted:
+		l.Admitted[n.Path] = append(l.Admitted[n.Path], f.span)
+	case isPool:
+		l.believes(n.Path, f)
+	case isPlace:
+		l.Places[n.Path] = append(l.Places[n.Path], f)
+	case isStepped:
+		l.Steps = append(l.Steps, f)
+	case isStalled:
+		l.Stalls = append(l.Stalls, f.span)
+	case isEnd:
+		l.Ended, l.Text = true, n.Text
 	}
-	l.Beliefs[s] = append(old, believed{when, n})
 }
 
-// belief is the pool size that a replica holds at an instant; 0: it has no share, or does not live.
-func (l *life) belief(s source, t time.Duration) int {
+// believes takes note of a pool. The exact time is not known. The latest is taken for a larger one and the
+// earliest for a smaller one, so that the share is never thought too small; the first one gives a share at once.
+func (l *life) believes(p path, f fact) {
+	old := l.Pools[p]
+	if len(old) > 0 && f.N > old[len(old)-1].N {
+		f.From = f.To
+	}
+	l.Pools[p] = append(old, f)
+}
+
+// first is when a replica had a share at first; never: it had none.
+func (l *life) first(p path) time.Duration {
+	if len(l.Pools[p]) == 0 {
+		return never
+	}
+	return l.Pools[p][0].From
+}
+
+// pool is what a replica believes in at an instant; 0: it has no share, or does not live.
+func (l *life) pool(p path, t time.Duration) int {
 	if t >= l.Died {
 		return 0
 	}
-	n := 0
-	for _, b := range l.Beliefs[s] {
-		if b.From > t {
-			break
-		}
-		n = b.Replicas
+	return at(l.Pools[p], t)
+}
+
+// runs reports whether a replica has a share and is not stopped.
+func (l *life) runs(p path, t time.Duration) bool { return l.pool(p, t) > 0 && !within(l.Stops, t) }
+
+// own is how long a stall was without the stops in it, which the run has ordered.
+func (l *life) own(s span) time.Duration { return s.length() - l.stopped(s) }
+
+// stopped is how long the process was stopped in a span.
+func (l *life) stopped(s span) (d time.Duration) {
+	for _, stop := range l.Stops {
+		d += s.overlap(stop)
 	}
-	return n
+	return d
 }
 
-// runs reports whether it is not stopped.
-func (l *life) runs(t time.Duration) bool {
-	for _, s := range l.Stops {
-		if s.holds(t) {
-			return false
-		}
-	}
-	return true
-}
-
-// A turn is what a source would report from an instant on, if it were queried and well.
-type turn struct {
-	At       time.Duration
-	Replicas int
-}
-
-// An event is something that may move a source's opinion: a change of the pool, or the end of a fault.
-type event struct {
+// A change is something that a source need not have reported yet.
+type change struct {
 	At    time.Duration
-	Kind  string
-	On    [sources]bool
 	Slept time.Duration // how long a process was stopped that goes on
-	Mend  bool          // the end of a fault: nothing has changed but that the source can be queried
 }
 
-// has reports whether there was a path.
-func (r record) has(s source) bool { return r.config.has(s) && r.Absent[s] == "" }
+// An onset is when a replica begins to ask. If all, it is when replicas may have to find each other.
+type onset struct {
+	At  time.Duration
+	All bool
+}
+
+// A calm is a time without faults in which one replica alone is busy.
+type calm struct {
+	span
+	Busy int
+}
 
 // A record is one run.
 type record struct {
 	config
-	Redis  string          // what stood in for it
-	Absent [sources]string // why there is no such path; "": there is
-	Skip   [lanes]string   // why there are no such faults; "": there are
-	Epoch  int64           // the start of the run, in nanoseconds since 1970
-	Length time.Duration
-	Logs   [sources][]entry
-	Lives  []life
-	Truth  [sources][]turn // in order
-	Faults [sources][]span // in which the source could not be queried, or reported nothing; by their ends
-	Events []event         // in order
-	Onsets []onset         // in order
-	Calms  []stretch       // in order
-	Mesh   meshCount
-	Struck [strokes]int // how often it did
+	Epoch   int64 // the start of the run, in nanoseconds since 1970
+	Length  time.Duration
+	Lives   []*life
+	Truth   [paths][]fact   // what a source would report if it were queried and well
+	Changes [paths][]change // in order
+	Faults  [paths][]span   // in which the source could not be queried, or lied; by their ends
+	Onsets  []onset
+	Calms   []calm
+	Struck  map[string]int // how often a fault did
 }

@@ -7,84 +7,144 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
+	"math/rand/v2"
+	"net"
+	"net/netip"
 	"os"
 	"os/signal"
+	"strconv"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
 
+	goredis "github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
-	"github.com/quotient-go/quotient/examples/fleet/upstream"
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/poolsize/dns"
+	"github.com/quotient-go/quotient/poolsize/file"
+	"github.com/quotient-go/quotient/poolsize/gossip"
+	"github.com/quotient-go/quotient/poolsize/redis"
 )
 
 const (
-	watchEvery = 5 * time.Millisecond // how often a replica looks at its pools, and whether it gets to run
-	leastStall = 5 * time.Millisecond // shorter ones are not worth a word
-	answerIn   = 5 * time.Second      // an answer of the upstream
-	leakTries  = 5                    // each takes half a second
+	replicaArg = "replica" // first argument of a process that is one; the program that it becomes may follow
+	dnsName    = "replicas.chaos.test"
+	fleetName  = "chaos"
+	key        = "key"
+
+	watchEvery = 5 * ms // how often a replica looks at its pools, and whether it gets to run
+	leastStall = 5 * ms // shorter ones are not worth a note
+	leakTries  = 5      // each takes half a second
+
+	leastHold   = 60 * ms // a permit is held for, and
+	mostHold    = 140 * ms
+	slotCallers = 6       // of one replica, where nothing is lent: more than it has slots
+	pollEvery   = 10 * ms // of callers that do not wait
+	sipEvery    = countedPer / (countedEach * 16)
 )
 
+// An assignment tells a replica what to do: one line of JSON on its standard input. Orders follow, and the end of
+// the input is its own.
+type assignment struct {
+	config
+	ID      int // 1, 2, …: never used twice
+	Epoch   int64
+	Life    time.Duration // ends by itself after this, whatever happens
+	Address string        // its own, in DNS
+	File    string
+	DNS     string // address of the server
+	Steady  string // address of the one that never fails
+	Cluster []string
+
+	Bind, Advertise, JoinFile string // of one that gossips
+	Busy                      bool   // callers ask from the start
+}
+
+// An order is one further line.
+type order struct {
+	Step *time.Duration `json:",omitempty"` // the wall clock is to be ahead by so much, or behind
+	Busy *bool          `json:",omitempty"` // callers ask, or do not
+}
+
+// stepWall sets by how many ns the wall clock of limiters is ahead; nil where the program has none to set.
+var stepWall func(ns int64)
+
+// A replica is one process of a fleet.
+type replica struct {
+	assignment
+	clock     clock
+	throttles []*throttle
+	busy      atomic.Bool // callers ask
+
+	mu     sync.Mutex // guards what follows
+	out    *json.Encoder
+	failed string
+}
+
+// A throttle is one limiter of a replica.
+type throttle struct {
+	path    path
+	limiter *quotient.Limiter
+	waited  time.Duration // of the last caller until there was room; of the only caller's goroutine
+	said    map[what]int  // what was noted
+}
+
 // replicaMain is a replica's whole life. It returns the exit status.
-func replicaMain(stdin io.Reader, stdout, stderr io.Writer) int {
-	in := bufio.NewReader(stdin)
-	line, err := in.ReadBytes('\n')
-	var a assignment
-	if err = errors.Join(err, json.Unmarshal(line, &a)); err != nil {
-		fmt.Fprintln(stderr, "assignment:", err)
+func replicaMain(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	if len(args) > 0 && stepWall == nil {
+		fmt.Fprintln(stderr, syscall.Exec(args[0], []string{args[0], replicaArg}, os.Environ()))
 		return exitFailed
 	}
-	signal.Ignore(os.Interrupt) // Ctrl-C reaches the whole process group; the parent ends us in order
-	ctx, stop := context.WithTimeout(context.Background(), a.Life)
-	defer stop()
-	r := &replica{assignment: a, clock: upstream.NewClock(), out: json.NewEncoder(stdout)}
-	if err := r.open(); err != nil {
+	in := bufio.NewReader(stdin)
+	line, err := in.ReadBytes('\n')
+	r := &replica{out: json.NewEncoder(stdout)}
+	if err = errors.Join(err, json.Unmarshal(line, &r.assignment), r.open()); err != nil {
 		fmt.Fprintln(stderr, err)
 		return exitFailed
 	}
+	signal.Ignore(os.Interrupt) // Ctrl-C reaches the whole process group; the parent ends us in order
+	ctx, stop := context.WithTimeout(context.Background(), r.Life)
+	defer stop()
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
 		r.obey(json.NewDecoder(in)) // until the parent ends, or wants us to
-		_, _ = io.Copy(io.Discard, in)
 		stop()
 	}()
-	if err := r.live(ctx); err != nil {
-		fmt.Fprintln(stderr, err)
-		return exitFailed
-	}
+	r.live(ctx)
 	<-gone // a replica that outlives its time waits here for its parent
-	return r.lastWords()
+	err = goleak.Find()
+	for i := 0; i < leakTries && err != nil; i++ { // a probe of memberlist outlives its end by up to its own time-out
+		err = goleak.Find()
+	}
+	if err != nil {
+		r.failed = "a leak: " + err.Error()
+	}
+	r.note(note{What: isEnd, Text: r.failed})
+	return exitHeld
 }
 
-// A replica is one process of the fleets.
-type replica struct {
-	assignment
-	clock  upstream.Clock
-	paths  [sources]*path // nil where there is none
-	gossip *whisper       // nil: it does not gossip
-	base   *http.Transport
-	client *http.Client
-
-	mu  sync.Mutex // guards what follows
-	out *json.Encoder
-	end ending
-}
-
-// open makes the limiters.
+// open makes the limiters. This is all that a program has to do to be a replica.
 func (r *replica) open() error {
-	for s := range sources {
-		if !r.has(s) {
-			continue
+	r.clock = clockFrom(r.Epoch)
+	r.busy.Store(r.Busy || !r.Gossip)
+	for _, p := range r.paths() {
+		t := &throttle{path: p, said: map[what]int{}}
+		options := []quotient.Option{quotient.HoldDown(holdDown), quotient.AwaitPool(), quotient.HintMaxAge(time.Hour)}
+		if p.gossips() {
+			options = append(options, quotient.Demand(10, newsMaxAge))
 		}
-		p, err := newPath(s, r.assignment, r.clock)
+		if p.rule() != slots { // OnAdmit runs in the caller's goroutine
+			options = append(options, quotient.OnAdmit(func(_ string, waited, overhead time.Duration) { t.waited = waited - overhead }))
+		}
+		limiter, err := quotient.New(r.limit(p).whole(p.rule()), options...)
 		if err != nil {
 			return err
 		}
-		r.paths[s] = p
-	}
-	if r.Whisper != nil {
-		return r.openGossip()
+		t.limiter = limiter
+		r.throttles = append(r.throttles, t)
 	}
 	return nil
 }
@@ -92,123 +152,191 @@ func (r *replica) open() error {
 // obey does what the parent says, until there is no more of it.
 func (r *replica) obey(in *json.Decoder) {
 	for {
-		var c command
-		if in.Decode(&c) != nil {
+		var o order
+		if in.Decode(&o) != nil {
 			return
 		}
-		for _, s := range c.Mute {
-			r.silence(s, true)
+		if o.Step != nil {
+			from := r.clock.now()
+			stepWall(int64(*o.Step))
+			r.note(note{What: isStepped, From: from, To: r.clock.now(), N: int(*o.Step)})
 		}
-		for _, s := range c.Speak {
-			r.silence(s, false)
-		}
-		if c.Step != nil && stepWall != nil {
-			from := r.clock.Now()
-			stepWall(int64(*c.Step))
-			r.say(message{Step: &step{Ahead: *c.Step, From: from, At: r.clock.Now()}})
-		}
-		if r.gossip != nil {
-			r.gossip.obey(r, c)
+		if o.Busy != nil {
+			r.busy.Store(*o.Busy)
 		}
 	}
 }
 
-// silence lets a source fall silent, or speak again.
-func (r *replica) silence(s source, silent bool) {
-	if s < 0 || s >= sources || r.paths[s] == nil {
-		return
-	}
-	r.paths[s].silent.Store(silent)
-	r.say(message{Muted: &muted{Source: s, Silent: silent, At: r.clock.Now()}})
-}
-
-// live follows the sources and sends requests until ctx ends. All that it has started has ended then.
-func (r *replica) live(ctx context.Context) error {
-	r.base = &http.Transport{MaxIdleConnsPerHost: 64}
-	defer r.base.CloseIdleConnections()
-	r.client = &http.Client{Transport: r.base, Timeout: answerIn}
-	r.say(message{Born: r.clock.Now()})
+// live follows the sources and asks until ctx ends. All that it has started has ended then.
+func (r *replica) live(ctx context.Context) {
+	r.note(note{What: isBorn, To: r.clock.now()})
+	goredis.SetLogger(quiet{}) // the source reports what fails, and repeats it
+	client := goredis.NewClusterClient(&goredis.ClusterOptions{
+		Addrs: r.Cluster, ContextTimeoutEnabled: true, DialTimeout: redisPeriod, DialerRetries: 1, MaxRetries: -1,
+	})
+	defer client.Close() //nolint:errcheck // it has no state
 	var work sync.WaitGroup
 	defer work.Wait()
-	if r.gossip != nil {
-		r.gossip.live(ctx, r, &work)
-		return nil
+	if r.Gossip {
+		work.Go(func() { r.fail(ctx, r.whisper(ctx)) })
 	}
-	store, cluster := r.stores()
-	defer store.Close()
-	defer cluster.Close()
-	defer work.Wait()
-	for s, src := range r.follow(store, cluster) {
-		p := r.paths[s]
-		if p == nil {
-			continue
+	for _, t := range r.throttles {
+		if !r.Gossip {
+			work.Go(func() { r.fail(ctx, t.limiter.Follow(ctx, r.source(t.path, client))) })
 		}
-		work.Go(func() { r.failed(ctx, p.limiter.Follow(ctx, src)) })
-		r.ask(ctx, p, &work)
+		r.ask(ctx, t, &work)
 	}
 	work.Go(func() { r.watch(ctx) })
+}
+
+type quiet struct{}
+
+// Printf says nothing.
+func (quiet) Printf(context.Context, string, ...any) {}
+
+// whisper follows the other replicas. The limiters share the source.
+func (r *replica) whisper(ctx context.Context) error {
+	var registry quotient.Registry
+	source, err := gossip.New(gossip.Config{
+		Fleet: fleetName, Name: r.Advertise, Bind: r.Bind, Advertise: r.Advertise, JoinFile: r.JoinFile,
+		Interval: gossipEvery, Probe: gossipEvery, Rejoin: gossipRejoin,
+	})
+	for _, t := range r.throttles {
+		err = errors.Join(err, registry.Add(t.path.String(), t.limiter))
+	}
+	if err != nil {
+		return err
+	}
+	return registry.Follow(ctx, source)
+}
+
+// source is where a path's pool comes from. With DNS a replica finds its ordinal by its own address.
+func (r *replica) source(p path, client goredis.UniversalClient) quotient.Source {
+	server := r.Steady
+	switch p {
+	case fromFile:
+		return &file.Source{Path: r.File, Every: fileEvery}
+	case fromRedis:
+		return &redis.Source{Client: client, Fleet: fleetName, ID: strconv.Itoa(r.ID), Period: redisPeriod, Expiry: redisExpiry}
+	case fromDNS:
+		server = r.DNS
+	}
+	resolver := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, network, server)
+	}}
+	return &dns.Source{
+		Name: dnsName, Refresh: dnsRefresh, Timeout: dnsTimeout, Resolver: resolver,
+		Own: []netip.Addr{netip.MustParseAddr(r.Address)}, Uncapped: true, // eight replicas are right here
+	}
+}
+
+// ask lets callers take all that the limiter of a path admits, until ctx ends. For slots there are several, which
+// hold what they get. At counted windows there is one, which tries, as at the aligned windows of one half of the
+// replicas: a waiter sleeps until the instant that the limiter has worked out, one who tries sees each window.
+func (r *replica) ask(ctx context.Context, t *throttle, work *sync.WaitGroup) {
+	callers, every := 1, time.Duration(0) // 0: it waits
+	switch {
+	case t.path == onSlots:
+		callers = slotCallers
+	case t.path == onLentSlots:
+		callers = r.limit(t.path).slots + 1
+	case t.path == onCounted:
+		every = sipEvery
+	case t.path == onWindows && r.ID%2 == 0:
+		every = pollEvery
+	}
+	for range callers {
+		work.Go(func() {
+			for ctx.Err() == nil {
+				if !r.busy.Load() {
+					pause(ctx, watchEvery)
+				} else if err := r.once(ctx, t, every); err != nil {
+					r.fail(ctx, err)
+					return
+				}
+			}
+		})
+	}
+}
+
+// pause waits, unless ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// once asks for one permit, notes when there was one, and holds one that is in flight.
+func (r *replica) once(ctx context.Context, t *throttle, every time.Duration) error {
+	n := note{What: isAdmitted, Path: t.path, From: r.clock.now()}
+	if every > 0 {
+		permit, d := t.limiter.TryAcquire(key)
+		if d.OK {
+			n.To = r.clock.now()
+			permit.Release()
+			r.note(n)
+		}
+		if !d.OK || t.path == onCounted {
+			pause(ctx, every)
+		}
+		return nil
+	}
+	permit, err := t.limiter.Acquire(ctx, key)
+	if err != nil {
+		return err
+	}
+	n.From, n.To = n.From+t.waited, r.clock.now()
+	if t.path.rule() == slots {
+		n.From = n.To
+		pause(ctx, leastHold+rand.N(mostHold-leastHold))
+		n.To = r.clock.now()
+	}
+	permit.Release()
+	r.note(n)
 	return nil
 }
 
-// lastWords returns which goroutines were left behind, but for those that are to be ignored. It returns the
-// exit status.
-func (r *replica) lastWords(ignored ...goleak.Option) int {
-	err := goleak.Find(ignored...)
-	for range leakTries { // a probe of memberlist outlives its end by up to its own time-out
-		if err == nil || r.gossip == nil {
-			break
-		}
-		err = goleak.Find(ignored...)
-	}
-	if err != nil {
-		r.end.Leak = err.Error()
-	}
-	r.say(message{End: &r.end})
-	return exitHeld
-}
-
-func (r *replica) say(m message) {
+func (r *replica) note(n note) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_ = r.out.Encode(m) // a parent that is gone does not listen
+	_ = r.out.Encode(n) // a parent that is gone does not listen
 }
 
-// failed counts a failure, unless it is the end.
-func (r *replica) failed(ctx context.Context, err error) {
-	if err == nil || ctx.Err() != nil {
-		return
+// fail keeps an error that is not the end.
+func (r *replica) fail(ctx context.Context, err error) {
+	if err != nil && ctx.Err() == nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.failed = err.Error()
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.end.Failed++
-	r.end.LastError = err.Error()
 }
 
-// watch tells the parent which pool is in force, as soon as it changes, and when the process did not get to run.
+// watch notes which pool is in force, as soon as it changes, and when the process did not get to run.
 func (r *replica) watch(ctx context.Context) {
-	tick := time.NewTicker(watchEvery)
-	defer tick.Stop()
-	for last := r.clock.Now(); ; {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
+	for last := r.clock.now(); ctx.Err() == nil; pause(ctx, watchEvery) {
+		now := r.clock.now()
+		if now-last > watchEvery+leastStall {
+			r.note(note{What: isStalled, From: last, To: now})
 		}
-		now := r.clock.Now()
-		if time.Duration(now-last) > watchEvery+leastStall {
-			r.say(message{Stall: &stall{last, now}})
-		}
-		for _, p := range r.paths {
-			if p == nil {
-				continue
-			}
-			for _, m := range p.look(last) {
-				r.say(m)
-			}
-		}
-		if r.gossip != nil {
-			r.gossip.look(r)
+		for _, t := range r.throttles {
+			r.look(t, last)
 		}
 		last = now
+	}
+}
+
+// look notes what is new about the pool in force; it was not so at an earlier look.
+func (r *replica) look(t *throttle, earlier time.Duration) {
+	pool := t.limiter.Stats().Pool
+	if pool.Source == "awaited" {
+		return
+	}
+	for w, n := range map[what]int{isPool: pool.Replicas, isPlace: pool.Ordinal} {
+		if t.said[w] != n {
+			t.said[w] = n
+			r.note(note{What: w, Path: t.path, From: earlier, To: r.clock.now(), N: n})
+		}
 	}
 }

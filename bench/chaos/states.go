@@ -6,9 +6,15 @@ import (
 	"time"
 )
 
-// machineSlack is what any change may take besides: a look of a replica, a message to its parent, a goroutine that has to
-// be woken up.
+// machineSlack is what any change may take besides: a look of a replica, a goroutine that has to be woken up.
 const machineSlack = 150 * time.Millisecond
+
+const (
+	// saidAgain is how often gossip reports its pool, if nothing changes. A hold-down begins at a report.
+	saidAgain = time.Second
+	// healWithin is when all must believe in as many as there are, or more, after a partition, a start or a stop.
+	healWithin = 3 * time.Second
+)
 
 // A state holds for one path from one instant to another.
 type state struct {
@@ -16,166 +22,143 @@ type state struct {
 	Running int     // replicas that have a share and are not stopped
 	Least   int     // the smallest pool that one of them believes in; 0: none runs
 	Right   bool    // all of them believe the truth
-	Down    bool    // the source is broken
-	Excused bool    // something has changed that need not be known yet, and no replica believes in fewer than there were before
-	Back    float64 // tokens that replicas bring which were stopped until then
+	Excused bool    // they need not
+	Shares  float64 // the sum of 1/n over all of them, as each believes
+	Buckets float64 // the sum of their buckets
+	Back    float64 // of it, of those that were stopped until then
 }
 
 // states are the states of a path, in order and without gaps, from the start to the end of the run.
-func (r record) states(s source) []state {
-	excused := r.excused(s, r.cut(s, nil))
-	var more []span
-	for _, e := range excused {
-		more = append(more, e.span)
+func (r record) states(p path) (all []state) {
+	excuses, cuts := r.excuses(p), []time.Duration{0, r.Length}
+	cut := func(list ...span) {
+		for _, s := range list {
+			cuts = append(cuts, s.From, s.To)
+		}
 	}
-	all := r.cut(s, more)
-	for i := range all {
-		all[i].Excused = all[i].Least >= r.low(s, excused, all[i].From)
+	for _, t := range r.Truth[p] {
+		cut(t.span)
 	}
-	return all
-}
-
-// cut cuts the run wherever anything changes, spans that begin or end among it. Nothing is excused yet.
-func (r record) cut(s source, more []span) []state {
-	cuts := []time.Duration{0, r.Length}
-	for _, t := range r.Truth[s] {
-		cuts = append(cuts, t.At)
-	}
-	for _, e := range slices.Concat(more, r.Faults[s]) {
-		cuts = append(cuts, e.From, e.To)
+	for _, e := range excuses {
+		cut(e.span)
 	}
 	for _, l := range r.Lives {
+		cut(l.Stops...)
 		cuts = append(cuts, l.Died)
-		for _, b := range l.Beliefs[s] {
-			cuts = append(cuts, b.From)
-		}
-		for _, stop := range l.Stops {
-			cuts = append(cuts, stop.From, stop.To)
+		for _, f := range slices.Concat(l.Pools[p], l.Places[p], l.Steps) {
+			cut(f.span)
 		}
 	}
 	slices.Sort(cuts)
 	cuts = slices.Compact(cuts)
-	var all []state
 	for i, to := range cuts[1:] {
 		if cuts[i] >= 0 && to <= r.Length {
-			st := r.state(s, cuts[i])
-			st.span = span{cuts[i], to}
+			st := r.state(p, span{cuts[i], to})
+			st.Excused = slices.ContainsFunc(excuses, func(e excuse) bool {
+				return e.holds(st.From) && st.Least >= r.least(p, span{e.since, st.From})
+			})
 			all = append(all, st)
 		}
 	}
 	return all
 }
 
-// state is the state at an instant.
-func (r record) state(s source, t time.Duration) state {
-	st := state{Right: true, Down: within(r.Faults[s], t)}
-	truth := r.truth(s, t)
-	for i := range r.Lives {
-		l := &r.Lives[i]
-		n := l.belief(s, t)
-		if n == 0 || !l.runs(t) {
+// state is the state of a span in which nothing changes.
+func (r record) state(p path, in span) state {
+	st := state{span: in, Right: true}
+	truth, limit := at(r.Truth[p], in.From), r.limit(p)
+	for _, l := range r.Lives {
+		if !l.runs(p, in.From) {
 			continue
 		}
+		n := l.pool(p, in.From)
 		st.Running++
 		st.Right = st.Right && n == truth
 		if st.Least == 0 || n < st.Least {
 			st.Least = n
 		}
-		if slices.ContainsFunc(l.Stops, func(stop span) bool { return stop.To == t }) {
-			st.Back += r.ctrl(s).share(s, n)
+		b := limit.bucket(p.rule(), n)
+		st.Shares += 1 / float64(n)
+		st.Buckets += b
+		if slices.ContainsFunc(l.Stops, func(stop span) bool { return stop.To == in.From }) {
+			st.Back += b
 		}
 	}
 	return st
 }
 
-// truth is what a source should say at an instant.
-func (r record) truth(s source, t time.Duration) (n int) {
-	for _, turn := range r.Truth[s] {
-		if turn.At > t {
-			break
-		}
-		n = turn.Replicas
-	}
-	return n
-}
-
-// within reports whether an instant lies in one of the spans.
-func within(spans []span, t time.Duration) bool {
-	return slices.ContainsFunc(spans, func(s span) bool { return s.holds(t) })
-}
-
-// low is the smallest pool that a replica may believe in at an instant: the smallest that there was since
-// the first change that is not learned yet. Without one nothing is small enough.
-func (r record) low(s source, excused []excuse, t time.Duration) int {
-	first := never
-	for _, e := range excused {
-		if e.holds(t) {
-			first = min(first, e.since)
-		}
-	}
-	if first == never {
-		return math.MaxInt
-	}
-	n := math.MaxInt
-	if before := r.truth(s, first-1); before > 0 {
-		n = before
-	}
-	for _, turn := range r.Truth[s] {
-		if turn.At >= first && turn.At <= t {
-			n = min(n, turn.Replicas)
-		}
-	}
-	return n
-}
-
 // An excuse is a span in which replicas may be wrong, but not believe in fewer than there ever were since an instant.
 type excuse struct {
 	span
-	since time.Duration
+	since time.Duration // ever: in one
 }
 
-// excused are the spans in which a path's replicas may be wrong. A span follows each change until all are
-// right, once all can know of it, and not for longer than is allowed. A source that breaks and mends without
-// a change excuses nothing: the last good size stays.
-func (r record) excused(s source, states []state) []excuse {
-	var all []excuse
-	for _, e := range r.Events {
-		if !e.On[s] || e.Mend {
-			continue
+const ever = -never
+
+// least is the smallest pool that there was in a span, and a moment before it.
+func (r record) least(p path, in span) int {
+	n := math.MaxInt
+	if in.From == ever {
+		return 1
+	}
+	if before := at(r.Truth[p], in.From-1); before > 0 {
+		n = before
+	}
+	for _, t := range r.Truth[p] {
+		if t.From >= in.From && t.From <= in.To {
+			n = min(n, t.N)
 		}
-		heard, latest := r.learned(s, e.At, 2*periods[s]), r.learned(s, e.At, s.allowed())
-		for _, st := range states {
-			if st.Right && st.To > heard {
-				latest = min(latest, max(heard, st.From))
-				break
+	}
+	return n
+}
+
+// excuses are the spans in which a path's replicas may be wrong: as long as is allowed after each change. A source
+// that breaks before reports it later, and it takes as long once more. One that breaks and mends without a change
+// excuses nothing: the last good size stays.
+//
+// Replicas that gossip may believe in one, those of their part, while there is a partition, but not before the
+// hold-down is over: that is bound 4. They also may for a while after one, or after a start or a stop.
+func (r record) excuses(p path) (all []excuse) {
+	for _, c := range r.Changes[p] {
+		may := excuse{span{c.At, c.At + p.allowed() + r.slack(p, c.At)}, c.At}
+		for _, f := range r.Faults[p] {
+			if may.overlap(f) > 0 {
+				may.To = f.To + p.allowed() + r.slack(p, f.To)
 			}
 		}
-		since := e.At
-		if e.Slept > 0 { // a stopped process knows what was true then, or need not have known it yet
-			since -= e.Slept + s.allowed()
+		if c.Slept > 0 { // a stopped process knows what was true then, or need not have known it yet
+			may.since -= c.Slept + p.allowed()
 		}
-		all = append(all, excuse{span{e.At, latest}, since})
+		all = append(all, may)
+	}
+	apart := func(from, to time.Duration) {
+		if p.gossips() && from < to+healWithin {
+			all = append(all, excuse{span{from - lateness, to + healWithin + r.slack(p, to)}, ever})
+		}
+	}
+	for _, f := range r.Faults[p] {
+		apart(f.From+holdDown-saidAgain, f.To)
+		for _, l := range r.Lives { // the first report counts at once, also one that lies
+			if first := l.first(p); f.holds(first) {
+				all = append(all, excuse{span{first, f.To + p.looks() + r.slack(p, f.To)}, ever})
+			}
+		}
+	}
+	for _, l := range r.Lives {
+		if l.Born > 0 {
+			apart(l.Born, min(l.first(p), r.Length))
+		}
+		for _, stop := range l.Stops {
+			apart(stop.To, stop.To)
+		}
 	}
 	return all
 }
 
-// learned is when a change at an instant has been learned, if that takes so long at most. A source that
-// breaks before reports it later, and it takes as long once more.
-func (r record) learned(s source, at, takes time.Duration) time.Duration {
-	may := span{at, at + takes + r.slack(s, at)}
-	for _, f := range r.Faults[s] {
-		if may.overlap(f) > 0 {
-			may.To = f.To + takes + r.slack(s, f.To)
-		}
-	}
-	return may.To
-}
-
 // slack is what the machine may add to the time after a change: twice the longest time that a process stood still.
-func (r record) slack(s source, at time.Duration) time.Duration {
-	longest, in := time.Duration(0), span{at, at + s.allowed()}
-	for i := range r.Lives {
-		l := &r.Lives[i]
+func (r record) slack(p path, at time.Duration) time.Duration {
+	longest, in := time.Duration(0), span{at, at + p.allowed()}
+	for _, l := range r.Lives {
 		for _, stall := range l.Stalls {
 			if stall.overlap(in) > 0 {
 				longest = max(longest, l.own(stall))
@@ -185,28 +168,62 @@ func (r record) slack(s source, at time.Duration) time.Duration {
 	return machineSlack + 2*longest
 }
 
-// growths are the times in which a replica that ran believed in fewer than there were. Only what is excused may cost
-// anything.
-func (r record) growths(s source, states []state) []growth {
-	rate := r.ctrl(s).rate
-	var all []growth
-	var open *growth
-	var least, most int
+// onsets are when a replica may begin to use its share: callers ask, or it is new, or goes on.
+func (r record) onsets() []onset {
+	all := slices.Clone(r.Onsets)
+	for _, l := range r.Lives {
+		if first := l.first(onLent); first < never {
+			all = append(all, onset{At: first})
+		}
+		for _, stop := range l.Stops {
+			all = append(all, onset{At: stop.To})
+		}
+	}
+	return all
+}
+
+// pieceOf is how long a growth lasts at most, so that a window has no more of it than it touches.
+const pieceOf = 250 * time.Millisecond
+
+// growths are the times in which more may leave than R w + max(B, N). Those that believe in fewer than there are have
+// more than their shares, and a bucket that is larger, or was not counted: bounds 3 and 4. Only what is excused may
+// cost anything. When one begins to use its own share, what others have borrowed of it is theirs for as long as
+// reports count: bound 10. When many meet again, it is all.
+func (r record) growths(p path, states []state, burst float64) (all []growth) {
+	rate, open, most := r.limit(p).rate, -1, 0.
 	for _, st := range states {
-		if st.Running <= st.Least || !st.Excused {
-			open = nil
+		if st.Shares < 1+1e-9 || !st.Excused {
+			open = -1
 			continue
 		}
-		if open == nil {
+		if open < 0 {
+			open, most = len(all), 0
 			all = append(all, growth{span: st.span})
-			open = &all[len(all)-1]
-			least, most = st.Least, st.Running
 		}
-		d := (st.To - st.From).Seconds()
-		open.To = st.To
-		open.extra += rate*d*(float64(st.Running)/float64(st.Least)-1) + st.Back
-		least, most = min(least, st.Least), max(most, st.Running)
-		open.bound3 = rate * (open.To - open.From).Seconds() * (float64(most)/float64(least) - 1)
+		all[open].To = st.To
+		all[open].extra += st.Back + max(0, st.Buckets-burst-most)
+		most = max(most, st.Buckets-burst)
+		for from := st.From; from < st.To; from += pieceOf {
+			in := span{from, min(from+pieceOf, st.To)}
+			all = append(all, growth{span: in, extra: rate * in.length().Seconds() * (st.Shares - 1)})
+		}
+	}
+	if !p.gossips() {
+		return all
+	}
+	for _, o := range r.onsets() {
+		n := 0.
+		for _, l := range r.Lives {
+			if l.runs(p, o.At) {
+				n++
+			}
+		}
+		part := 1 / max(1, n)
+		if o.All {
+			part = 1 - part
+		}
+		in := span{o.At - lateness, o.At + newsCount + r.slack(p, o.At)}
+		all = append(all, growth{span: in, extra: rate * in.length().Seconds() * part})
 	}
 	return all
 }

@@ -1,133 +1,368 @@
+// Package failures measures what each failure of docs/what-can-go-wrong.md costs: how much more a fleet admits than
+// its limit, and how much less. Real limiters run in fake time, so that the figures are the same on every machine.
+// A row fails that breaks its promise, or is not what the page says.
 package failures
 
 import (
-	"bytes"
-	"flag"
+	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/quotient-go/quotient"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var update = flag.Bool("update", false, "write results.md")
-
 const (
-	resultsFile = "results.md"
-	pageFile    = "../../docs/what-can-go-wrong.md"
+	perSecond = 1000 // of most rows, over the fleet
+	burst     = 100
+	key       = "key"
+	tick      = 10 * time.Millisecond // between two looks of a replica that always wants more
+	sec       = time.Second
+	minute    = time.Minute
 )
+
+var errGone = errors.New("no such host")
+
+// rows are those of the page: each plays a failure, and says what of it counts.
+var rows = []func(f *fleet) outcome{
+	func(f *fleet) outcome { return f.start(4).over(4, "2", 0, f.run(minute), minute) },
+	func(f *fleet) outcome { // F2
+		f.start(4).run(sec)
+		f.add(limit(), quotient.Replicas(4), quotient.StartEmpty())
+		return f.over(5, "3", late(minute, 4, 5), f.run(minute), minute)
+	},
+	func(f *fleet) outcome { return f.start(5).warm(sec).over(4, "2", 0, f.run(minute), minute) },
+	func(f *fleet) outcome {
+		f.start(4).run(sec)
+		f.add(limit(), quotient.Replicas(5), quotient.StartEmpty()) // it knows, the others do not yet
+		sent := f.run(5 * sec)
+		for _, l := range f.members {
+			if err := l.SetPool(quotient.Pool{Replicas: 5}, 0); err != nil {
+				f.Fatal(err)
+			}
+		}
+		return f.warm(minute).over(5, "3", late(5*sec, 4, 5), sent, 5*sec)
+	},
+	func(f *fleet) outcome {
+		sent := f.start(5).warm(sec).run(5 * sec) // all were informed before the new replica starts
+		f.add(limit(), quotient.Replicas(5), quotient.StartEmpty())
+		return f.warm(minute).over(5, "2", 0, sent, 5*sec)
+	},
+	func(f *fleet) outcome { // F6
+		f.start(4).follow(f.members...).say(4).run(sec)
+		sent := f.say(3).run(30*sec, f.members[:3]...)
+		return f.warm(minute, f.members[:3]...).over(4, "2", 0, sent, 30*sec)
+	},
+	func(f *fleet) outcome {
+		f.start(4).follow(f.members...).say(4).run(sec)
+		f.say(2).run(30 * sec) // each half sees itself
+		return f.over(4, "4", late(10*sec, 2, 4), f.run(10*sec), 10*sec)
+	},
+	func(f *fleet) outcome { // a larger configured pool falls at once: nothing has been followed before
+		f.start(9).follow(f.members...).say(4).run(sec)
+		return f.say(errGone).over(4, "2", 0, f.run(10*minute), 10*minute)
+	},
+	func(f *fleet) outcome {
+		f.start(5, quotient.HintMaxAge(minute)).follow(f.members...).say(4).run(minute)
+		return f.say(errGone).over(4, "2", 0, f.run(minute), minute)
+	},
+	func(f *fleet) outcome { // F10
+		f.start(4, quotient.AwaitPool(), quotient.HintMaxAge(minute)).follow(f.members...).say(errGone)
+		return f.over(4, "2", 0, f.run(minute), minute)
+	},
+	func(f *fleet) outcome {
+		sent := f.start(4).warm(sec).run(20*sec, f.members[:3]...)
+		return f.warm(minute).over(4, "2", 0, sent, 20*sec)
+	},
+	func(f *fleet) outcome { // an expiry of 10 s and the hold-down pass; it goes on a second before the others learn of it
+		f.start(4).follow(f.members[:3]...).say(4).run(sec)
+		sent := f.run(10*sec, f.members[:3]...)
+		sent += f.say(3).run(30*sec, f.members[:3]...)
+		f.warm(20*sec, f.members[:3]...).warm(sec).say(4).run(minute)
+		return f.over(4, "3", late(sec, 3, 4), sent, 40*sec)
+	},
+	func(f *fleet) outcome {
+		f.start(4).run(sec, f.members[0])
+		return f.over(4, "2", 0, f.run(minute, f.members[0]), minute)
+	},
+	func(f *fleet) outcome { // F14
+		f.start(4).demand(sec, 400, 300, 200, 100)
+		return f.over(4, "2", 0, f.demand(minute, 400, 300, 200, 100), minute)
+	},
+	func(f *fleet) outcome { return restarts(f).over(4, "B/N a restart", 60*burst/4, 60*perSecond, minute) },
+	func(f *fleet) outcome {
+		return restarts(f, quotient.StartEmpty()).over(4, "2", 0, 60*perSecond, minute)
+	},
+	func(f *fleet) outcome { return attack(f, 0) },
+	func(f *fleet) outcome { return attack(f, 1000) }, // by then there is no room
+	func(f *fleet) outcome { return work(f, 2, sec/10, 0, 0, "5", quotient.Replicas(4)) },
+	func(f *fleet) outcome { return work(f, 2, sec/10, 0, 0, "5") },
+	func(f *fleet) outcome {
+		return work(f, 2, sec/10, 0, 2, "5", quotient.Replicas(4), quotient.AtLeastOne())
+	},
+	func(f *fleet) outcome { // F22: none has a bucket of less than one
+		for range 4 {
+			f.add(quotient.Rates(quotient.PerSecond(1)), quotient.Replicas(4))
+		}
+		first, sent := takeAll(f.members...), f.run(minute+tick) // the last look brings the last four
+		return outcome{float64(first - 1), 3, "", "2", float64(60-sent) / 60, minute}
+	},
+	func(f *fleet) outcome { return work(f, 40, sec/10, 50, 0, "5") },
+	func(f *fleet) outcome { return work(f, 40, sec/10, 50, 0, "5", quotient.MaxHold(sec)) },
+	func(f *fleet) outcome {
+		return work(f, 40, 20*sec, 0, 40, "slots x work/MaxHold", quotient.MaxHold(10*sec))
+	},
+	func(f *fleet) outcome { // F26: no limiter can see that one keeps what it was admitted
+		f.start(4).run(sec)
+		kept := 0
+		for range sec / tick {
+			kept += takeAll(f.members[0])
+			f.run(tick, f.members[1:]...)
+		}
+		f.sent[len(f.sent)-1] += kept
+		return f.warm(sec).over(4, "R/N x delay", perSecond/4, perSecond, sec)
+	},
+	func(f *fleet) outcome {
+		f.start(4)
+		for _, l := range f.members {
+			l.SetDryRun(true)
+		}
+		return f.over(4, "none", 10_000, f.demand(10*sec, 500, 500, 500, 500), 10*sec)
+	},
+}
+
+// TestFailures holds every row to its promise, and the page to what is measured.
+func TestFailures(t *testing.T) {
+	page, err := os.ReadFile("../../docs/what-can-go-wrong.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, row := range rows {
+		id := fmt.Sprint("F", i+1)
+		t.Run(id, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := row(&fleet{T: t})
+				_, after, _ := strings.Cut(string(page), "\n| "+id+" |")
+				line, _, _ := strings.Cut(after, "\n")
+				line = regexp.MustCompile(`(\d),(\d)`).ReplaceAllString(line, "$1$2")
+				if o.above > o.most || !strings.Contains(line, o.String()) {
+					t.Errorf("measured %v, promised %.1f, and the page says %q", o, o.most, line)
+				}
+			})
+		})
+	}
+}
 
 // An outcome is what a failure costs.
 type outcome struct {
-	over, most float64       // above the limit: measured, and what the promise allows
-	unit       string        // of both, if it is not requests
-	promise    string        // the number of the bound, or what follows where there is none
-	lost       float64       // the part of the limit that was not used …
-	during     time.Duration // … in this time
+	above, most float64 // the limit: measured, and what the promise allows
+	unit        string  // of both, if it is not requests
+	promise     string  // the number of the bound, or what follows where there is none
+	lost        float64 // the part of the limit that was not used …
+	during      time.Duration
 }
 
-func (o outcome) overText() string {
-	return number(o.over, o.unit)
-}
-
-func (o outcome) mostText() string { return number(o.most, o.unit) + " (" + o.promise + ")" }
-
-// number is a rounded figure with its thousands apart, and what it counts.
-func number(x float64, unit string) string {
-	text := fmt.Sprintf("%.0f", x)
-	for i := len(text) - 3; i > 0; i -= 3 {
-		text = text[:i] + "," + text[i:]
+func (o outcome) String() string {
+	lost := "none"
+	if o.lost >= .0005 {
+		lost = fmt.Sprintf("%.1f %% of %.0f s", 100*o.lost, o.during.Seconds())
 	}
-	return strings.TrimSpace(text + " " + unit)
+	return fmt.Sprintf("| %.0f%s | %.0f%s (%s) | %s |", o.above, o.unit, o.most, o.unit, o.promise, lost)
 }
 
-func (o outcome) lostText() string {
-	if o.lost < 0.0005 {
-		return "none"
+// A fleet is some limiters, each of which stands for a process, and what they let through.
+type fleet struct {
+	*testing.T
+	members []*quotient.Limiter
+	says    []source
+	sent    []int // by tick
+}
+
+func limit() quotient.Limit {
+	return quotient.Rates(quotient.Rate{Name: "rate", Events: perSecond, Per: sec, Burst: burst})
+}
+
+// start makes four replicas that start together and believe the same.
+func (f *fleet) start(believed int, opts ...quotient.Option) *fleet {
+	for range 4 {
+		f.add(limit(), append(opts, quotient.Replicas(believed))...)
 	}
-	return fmt.Sprintf("%.1f %% of %.0f s", 100*o.lost, o.during.Seconds())
+	return f
 }
 
-// TestFailures measures every row, holds it to its promise, and the committed pages to what is measured.
-func TestFailures(t *testing.T) {
-	var out bytes.Buffer
-	out.WriteString(preamble)
-	page, err := os.ReadFile(pageFile)
+func (f *fleet) add(l quotient.Limit, opts ...quotient.Option) *quotient.Limiter {
+	limiter, err := quotient.New(l, opts...)
 	if err != nil {
-		t.Fatal(err)
+		f.Fatal(err)
 	}
-	for _, f := range failures {
-		var o outcome
-		t.Run(f.id, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { o = f.measure(t) })
-			if o.over > o.most {
-				t.Errorf("%s: %.1f above the limit, %.1f allowed (%s)", f.what, o.over, o.most, o.promise)
+	f.members = append(f.members, limiter)
+	return limiter
+}
+
+// run lets replicas, all where none is named, take all they get for so long, and returns how many requests that was.
+func (f *fleet) run(d time.Duration, who ...*quotient.Limiter) int {
+	if who == nil {
+		who = f.members
+	}
+	return f.looks(d, func() int { return takeAll(who...) })
+}
+
+func (f *fleet) looks(d time.Duration, take func() int) (sum int) {
+	for range d / tick {
+		n := take()
+		f.sent, sum = append(f.sent, n), sum+n
+		time.Sleep(tick)
+	}
+	return sum
+}
+
+func (f *fleet) warm(d time.Duration, who ...*quotient.Limiter) *fleet { f.run(d, who...); return f }
+
+func takeAll(who ...*quotient.Limiter) (n int) {
+	for _, l := range who {
+		for l.Allow(key) {
+			n++
+		}
+	}
+	return n
+}
+
+// demand sends each replica requests at a rate of its own, per second.
+func (f *fleet) demand(d time.Duration, perSecond ...float64) int {
+	due := make([]float64, len(perSecond))
+	return f.looks(d, func() (n int) {
+		for i, rate := range perSecond {
+			for due[i] += rate * tick.Seconds(); due[i] >= 1; due[i]-- {
+				n += map[bool]int{true: 1}[f.members[i].Allow(key)]
 			}
-			onPage(t, page, f.id, o)
-		})
-		fmt.Fprintf(&out, "| %s | %s | %s | %s | %s |\n", f.id, f.what, o.overText(), o.mostText(),
-			o.lostText())
-	}
-	compare(t, out.Bytes())
-}
-
-// onPage holds the row of the page to what was measured.
-func onPage(t *testing.T, page []byte, id string, o outcome) {
-	t.Helper()
-	row := regexp.MustCompile(`(?m)^\| ` + id + ` \|.*$`).Find(page)
-	want := fmt.Sprintf("| %s | %s | %s |", o.overText(), o.mostText(), o.lostText())
-	if !strings.Contains(string(row), want) {
-		t.Errorf("%s has no row %s with %q but %q", pageFile, id, want, row)
-	}
-}
-
-// compare holds results.md to what was measured, or writes it.
-func compare(t *testing.T, measured []byte) {
-	t.Helper()
-	if *update {
-		if err := os.WriteFile(resultsFile, measured, 0o644); err != nil {
-			t.Fatal(err)
 		}
-	}
-	committed, err := os.ReadFile(resultsFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(committed, measured) {
-		t.Errorf("%s is not what is measured; go test ./bench/failures -update writes it:\n%s",
-			resultsFile, measured)
-	}
-}
-
-// TestJudgeSeesOverAdmission is the proof that a row can fail: five replicas that believe in four are seen.
-func TestJudgeSeesOverAdmission(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 5, replicas(4))
-		sent := f.run(10*time.Second, f.members...)
-		if over := f.over(5); over < 2500 || over > 2530 {
-			t.Errorf("%.1f above the limit, want 2,500 and a part of the burst", over)
-		}
-		if lost(sent, 10*time.Second) > -.25 {
-			t.Errorf("%d requests of 10,000, want a quarter more", sent)
-		}
+		return n
 	})
 }
 
-const preamble = `# What failures cost
+// follow lets replicas follow sources, and say lets all of these report the same: a number or an error.
+func (f *fleet) follow(who ...*quotient.Limiter) *fleet {
+	for _, l := range who {
+		said := make(source)
+		f.says = append(f.says, said)
+		go func() { _ = l.Follow(f.Context(), said) }()
+	}
+	return f
+}
 
-<!-- Written by go test ./bench/failures -update. The test fails when this is not what it measures. -->
+func (f *fleet) say(what any) *fleet {
+	for _, s := range f.says {
+		s <- what
+	}
+	synctest.Wait()
+	return f
+}
 
-Real limiters in fake time: the same figures in every run. Unless a row differs, four replicas share 1000/s
-with a burst of 100, and each always wants more than it gets. *Above the limit* is what the worst window admitted
-beyond rate x window and the larger of burst and replicas. *Promised* is the most that the bound of this number
-in docs/bounds.md allows, or what follows where there is none. *Lost* is the unused part of the limit.
+type source chan any
 
-| | failure | above the limit | promised (bound) | lost |
-| --- | --- | --- | --- | --- |
-`
+// Watch reports what the row says.
+func (s source) Watch(ctx context.Context, report func(quotient.Pool, error)) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case said := <-s:
+			n, _ := said.(int)
+			err, _ := said.(error)
+			report(quotient.Pool{Replicas: n}, err)
+		}
+	}
+}
+
+// over is what n replicas have sent above the rate and the larger of burst and replicas in the worst of all windows, and
+// how much of the limit they lost, of a time in which all wanted more.
+func (f *fleet) over(n int, promise string, most float64, sent int, during time.Duration) outcome {
+	worst, here := 0., 0.
+	for _, sent := range f.sent {
+		here = max(0, here-perSecond*tick.Seconds()) + float64(sent)
+		worst = max(worst, here)
+	}
+	lost := 1 - float64(sent)/(perSecond*during.Seconds())
+	return outcome{max(0, worst-float64(max(burst, n))), most, "", promise, lost, during}
+}
+
+// late is bound 3: what a growth of the pool that is seen so late lets through.
+func late(d time.Duration, before, after float64) float64 {
+	return perSecond * d.Seconds() * (after/before - 1)
+}
+
+// restarts replaces one replica each second, for a minute.
+func restarts(f *fleet, starts ...quotient.Option) *fleet {
+	f.start(4)
+	for range 60 {
+		f.run(sec)
+		f.members = f.members[1:]
+		f.add(limit(), append(starts, quotient.Replicas(4))...)
+	}
+	return f
+}
+
+// attack asks 20 new keys a millisecond of a limiter with room for a thousand, for three seconds, while one key is
+// asked for all it gets since an instant: 10 at once, and 10 a second.
+func attack(f *fleet, since int) outcome {
+	l, n := f.add(quotient.Rates(quotient.Rate{Events: 10, Per: sec, Burst: 10}), quotient.MaxKeys(1000)), 0
+	for ms := range 3001 {
+		if ms >= since {
+			n += takeAll(l)
+		}
+		for i := range 20 {
+			l.Allow(strconv.Itoa(20*ms + i))
+		}
+		time.Sleep(time.Millisecond)
+	}
+	during := time.Duration(3000-since) * time.Millisecond
+	may := 10 + 10*during.Seconds()
+	return outcome{max(0, float64(n)-may), 0, "", "1, 6", 1 - float64(n)/may, during}
+}
+
+// work lets four replicas, which are numbered where nothing else is said, share g slots for a minute. Each request holds
+// one for a time; the work of every so many-th ends, and its permit is never released.
+func work(f *fleet, g int, takes time.Duration, leaks int, most float64, promise string, opts ...quotient.Option) outcome {
+	type request struct {
+		permit quotient.Permit
+		ends   time.Time
+	}
+	for i := range 4 {
+		numbered := quotient.StartPool(quotient.Pool{Replicas: 4, Ordinal: i + 1, Fixed: true})
+		f.add(quotient.Limit{InFlight: g}, append([]quotient.Option{numbered}, opts...)...)
+	}
+	var out []request
+	n, worst, sum := 0, 0, 0
+	for range minute / tick {
+		out = slices.DeleteFunc(out, func(r request) bool {
+			done := !time.Now().Before(r.ends)
+			if done {
+				r.permit.Release()
+			}
+			return done
+		})
+		for _, l := range f.members {
+			for p, d := l.TryAcquire(key); d.OK; p, d = l.TryAcquire(key) {
+				if n++; n%cmp.Or(leaks, n+1) == 0 {
+					p = quotient.Permit{}
+				}
+				out = append(out, request{p, time.Now().Add(takes)})
+			}
+		}
+		worst, sum = max(worst, len(out)), sum+len(out)
+		time.Sleep(tick)
+	}
+	return outcome{float64(max(0, worst-g)), most, " slots", promise, 1 - float64(sum)/float64(minute/tick)/float64(g), minute}
+}

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"time"
+
+	"github.com/quotient-go/quotient"
+)
+
+const (
+	ms  = time.Millisecond
+	sec = time.Second
+)
+
+// A path is one limiter of each replica, and so a fleet of its own.
+type path int
+
+// The first three differ in where their pool comes from. The next three differ in what is limited, and learn their
+// pool, with ordinals, from a second DNS server, which never fails. The last three are those of the fleet that
+// gossips, and no other.
+const (
+	fromFile path = iota
+	fromDNS
+	fromRedis // a Cluster
+	onSlots
+	onWindows
+	onTurns
+	onLent // replicas lend what they do not use
+	onLentSlots
+	onCounted
+	paths // how many there are
+)
+
+// A rule is what a path limits.
+type rule int
+
+const (
+	bucket  rule = iota
+	slots        // permits in flight
+	aligned      // windows; the wall clock may be stepped
+	turns        // a paced rate; the wall clock may be stepped
+	counted      // windows that the fleet's count decides
+)
+
+// The sources have these settings: short, so that much happens in little time. Those of DNS and Redis look a tenth
+// sooner or later than their period.
+const (
+	holdDown    = 2 * sec
+	fileEvery   = 200 * ms
+	dnsRefresh  = 250 * ms
+	dnsTimeout  = 200 * ms
+	redisPeriod = 250 * ms
+	redisExpiry = sec
+
+	gossipEvery   = 200 * ms
+	gossipRejoin  = sec
+	gossipNotices = 5 * sec                  // a death, at the latest
+	newsMaxAge    = 2 * sec                  // of Demand
+	newsCount     = newsMaxAge + gossipEvery // how long a report counts, at most
+)
+
+const (
+	windowPer   = 250 * ms // of the aligned rate
+	turnEvery   = 100 * ms // over the fleet
+	countedPer  = 10 * sec
+	countedEach = 30 // events of a window, for each replica
+)
+
+// specs are what the paths are. looks is two periods of the source: a report may be on its way for one, and be read
+// after another. slow is how long those may count who went without a word.
+var specs = [paths]struct {
+	name        string
+	rule        rule
+	looks, slow time.Duration
+}{
+	{"file", bucket, 2 * fileEvery, 0},
+	{"dns", bucket, 2 * dnsRefresh * 11 / 10, 0},
+	{"redis", bucket, 2 * redisPeriod * 11 / 10, redisExpiry},
+	{"slots", slots, 2 * dnsRefresh * 11 / 10, 0},
+	{"windows", aligned, 2 * dnsRefresh * 11 / 10, 0},
+	{"turns", turns, 2 * dnsRefresh * 11 / 10, 0},
+	{"lent", bucket, 2 * gossipEvery, gossipNotices},
+	{"lent-slots", slots, 2 * gossipEvery, gossipNotices},
+	{"counted", counted, 2 * gossipEvery, gossipNotices},
+}
+
+func (p path) String() string       { return specs[p].name }
+func (p path) rule() rule           { return specs[p].rule }
+func (p path) looks() time.Duration { return specs[p].looks }
+func (p path) gossips() bool        { return p >= onLent }
+
+// counts reports whether replicas count themselves.
+func (p path) counts() bool { return specs[p].slow > 0 }
+
+// allowed is how long after a change the shares may be wrong.
+func (p path) allowed() time.Duration { return holdDown + specs[p].looks + specs[p].slow }
+
+// paths are those that a fleet has.
+func (c config) paths() (list []path) {
+	for p := range paths {
+		if p.gossips() == c.Gossip {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// A limit is what the fleet may do on a path.
+type limit struct {
+	rate   float64 // events a second; 0: there is no such limit
+	burst  int
+	window int // events of each window
+	slots  int // in flight
+}
+
+// limit is what the fleet may do on a path. Slots leave a remainder when they are divided. A replica has one of
+// some eight aligned windows for itself, so that one that opens the same window again and again has far too
+// much, or nothing. The burst of the lent rate is some ten milliseconds for each, so that one that is busy can be
+// late a little.
+func (c config) limit(p path) limit {
+	switch {
+	case p.rule() == slots:
+		return limit{slots: c.Replicas + c.Replicas/2 + 1}
+	case p.rule() == aligned:
+		events := max(1, c.Replicas/8)
+		return limit{rate: float64(events) / windowPer.Seconds(), window: events}
+	case p.rule() == counted:
+		events := c.Replicas * countedEach
+		return limit{rate: float64(events) / countedPer.Seconds(), window: events}
+	case p.rule() == turns:
+		return limit{rate: 1 / turnEvery.Seconds(), burst: 1}
+	case p.gossips():
+		return limit{rate: c.Limit / 2, burst: 4 * c.Burst}
+	default:
+		return limit{rate: c.Limit, burst: c.Burst}
+	}
+}
+
+// whole is the limit as a limiter takes it.
+func (l limit) whole(r rule) quotient.Limit {
+	rate := quotient.Rate{Name: "rate", Events: l.rate, Per: time.Second, Burst: l.burst}
+	switch r {
+	case slots:
+		return quotient.Limit{InFlight: l.slots}
+	case aligned:
+		rate = quotient.Rate{Name: "window", Events: float64(l.window), Per: windowPer, Aligned: true}
+	case counted:
+		rate = quotient.Rate{Name: "counted", Events: float64(l.window), Per: countedPer, Aligned: true, Counted: true}
+	}
+	return quotient.Rates(rate)
+}
+
+// bucket is a replica's part of the burst as one of n: none is smaller than one event. Turns take a tenth of an
+// event besides: see docs/bounds.md.
+func (l limit) bucket(r rule, n int) float64 {
+	b := max(1, float64(l.burst)/float64(n))
+	if r == turns {
+		b += .1
+	}
+	return b
+}
