@@ -157,7 +157,7 @@ func (s *Server) change(name string, change func(*records)) {
 }
 
 func mustName(name string) {
-	if _, err := appendName(nil, name); err != nil {
+	if _, err := messageName(name); err != nil {
 		panic("dnstest: " + err.Error())
 	}
 }

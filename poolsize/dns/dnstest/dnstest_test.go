@@ -14,7 +14,10 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/net/dns/dnsmessage"
 )
+
+const truncationBit = 0x0200 // of the flags (RFC 1035, 4.1.1)
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -166,30 +169,27 @@ func TestServFailAAAA(t *testing.T) {
 func TestUnknownNamesDoNotExist(t *testing.T) {
 	s := started(t)
 	s.Set("empty.test")
-	for name, code := range map[string]uint16{"none.test": nameError, "empty.test": 0} {
-		m := s.answer(ask(name, typeA, 0), false)
-		if got := binary.BigEndian.Uint16(m[2:]) & 15; got != code {
+	for name, code := range map[string]dnsmessage.RCode{"none.test": dnsmessage.RCodeNameError, "empty.test": 0} {
+		m := s.answer(ask(name, dnsmessage.TypeA, 0), false)
+		if got := dnsmessage.RCode(m[3] & 15); got != code {
 			t.Errorf("%s: code %d, want %d", name, got, code)
 		}
 	}
 }
 
 // ask is a question as a client writes it; size 0: without EDNS0.
-func ask(name string, kind uint16, size int) []byte {
-	additional := byte(0)
+func ask(name string, kind dnsmessage.Type, size int) []byte {
+	q := dnsmessage.Question{Name: dnsmessage.MustNewName(name + "."), Type: kind, Class: dnsmessage.ClassINET}
+	m := dnsmessage.Message{Header: dnsmessage.Header{ID: 0x1234, RecursionDesired: true}, Questions: []dnsmessage.Question{q}}
 	if size > 0 {
-		additional = 1
+		head := dnsmessage.ResourceHeader{Name: dnsmessage.MustNewName("."), Type: dnsmessage.TypeOPT, Class: dnsmessage.Class(size)}
+		m.Additionals = []dnsmessage.Resource{{Header: head, Body: &dnsmessage.OPTResource{}}}
 	}
-	m := []byte{0x12, 0x34, 1, 0, 0, 1, 0, 0, 0, 0, 0, additional}
-	m, err := appendName(m, name)
+	packed, err := m.Pack()
 	if err != nil {
 		panic(err)
 	}
-	m = append(m, byte(kind>>8), byte(kind), 0, classInternet)
-	if size > 0 {
-		m = append(m, 0, 0, typeOPT, byte(size>>8), byte(size), 0, 0, 0, 0, 0, 0)
-	}
-	return m
+	return packed
 }
 
 func TestSizes(t *testing.T) {
@@ -204,8 +204,8 @@ func TestSizes(t *testing.T) {
 		{0, true, 65535}, {1232, true, 65535},
 	}
 	for _, r := range rows {
-		m := s.answer(ask("web.test", typeA, r.size), r.stream)
-		truncated := binary.BigEndian.Uint16(m[2:])&flagTruncated != 0
+		m := s.answer(ask("web.test", dnsmessage.TypeA, r.size), r.stream)
+		truncated := binary.BigEndian.Uint16(m[2:])&truncationBit != 0
 		if len(m) > r.limit || len(m) < r.limit-60 || !truncated {
 			t.Errorf("%+v: %d bytes, truncated %v", r, len(m), truncated)
 		}
@@ -216,9 +216,9 @@ func TestOversized(t *testing.T) {
 	s := started(t)
 	s.Set("web.test", run("10.0.0.1", 1000)...)
 	s.Fail(Oversized)
-	m := s.answer(ask("web.test", typeA, 1232), false)
+	m := s.answer(ask("web.test", dnsmessage.TypeA, 1232), false)
 	if n := binary.BigEndian.Uint16(m[6:]); len(m) < 16000 || n != 1000 ||
-		binary.BigEndian.Uint16(m[2:])&flagTruncated != 0 {
+		binary.BigEndian.Uint16(m[2:])&truncationBit != 0 {
 		t.Errorf("%d bytes, %d records", len(m), n)
 	}
 }
@@ -228,9 +228,9 @@ func TestTruncatedOverTCPToo(t *testing.T) {
 	s.Set("web.test", run("10.0.0.1", 5)...)
 	s.Fail(Truncated)
 	for _, stream := range []bool{false, true} {
-		m := s.answer(ask("web.test", typeA, 0), stream)
+		m := s.answer(ask("web.test", dnsmessage.TypeA, 0), stream)
 		flags, n := binary.BigEndian.Uint16(m[2:]), binary.BigEndian.Uint16(m[6:])
-		if flags&flagTruncated == 0 || n != 3 {
+		if flags&truncationBit == 0 || n != 3 {
 			t.Errorf("stream %v: flags %04x, %d records", stream, flags, n)
 		}
 	}
@@ -238,7 +238,7 @@ func TestTruncatedOverTCPToo(t *testing.T) {
 
 func TestMalformedQuestions(t *testing.T) {
 	s := started(t)
-	good := ask("web.test", typeA, 0)
+	good := ask("web.test", dnsmessage.TypeA, 0)
 	with := func(at int, b byte) []byte { m := slices.Clone(good); m[at] = b; return m }
 	rows := []struct {
 		name   string
@@ -259,7 +259,7 @@ func TestMalformedQuestions(t *testing.T) {
 	}
 	for _, r := range rows {
 		m := s.answer(r.m, false)
-		if (m != nil) != r.answer || r.answer && binary.BigEndian.Uint16(m[2:])&15 != formatError {
+		if (m != nil) != r.answer || r.answer && m[3]&15 != byte(dnsmessage.RCodeFormatError) {
 			t.Errorf("%s: answer %x", r.name, m)
 		}
 	}
@@ -304,7 +304,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 	// asks sends a question and reports whether an answer came.
 	asks := func(c net.Conn) bool {
-		q := ask("web.test", typeA, 0)
+		q := ask("web.test", dnsmessage.TypeA, 0)
 		c.Write(append([]byte{0, byte(len(q))}, q...))
 		var size [2]byte
 		if _, err := io.ReadFull(c, size[:]); err != nil {
@@ -343,4 +343,52 @@ func TestModeString(t *testing.T) {
 			t.Errorf("%d: %q", m, m)
 		}
 	}
+}
+
+// FuzzAnswer checks that no message panics, and that an answer has the question's id, is marked as an
+// answer, and fits. A question that was read stands in it unchanged, and its name can be written again.
+func FuzzAnswer(f *testing.F) {
+	s := &Server{names: map[string]records{}}
+	s.Set("web.test", append(run("10.0.0.1", 100), netip.MustParseAddr("::1"))...)
+	good := ask("web.test", dnsmessage.TypeA, 1232)
+	for _, kind := range []dnsmessage.Type{dnsmessage.TypeA, dnsmessage.TypeAAAA, dnsmessage.TypeSRV} {
+		f.Add(ask("web.test", kind, 1<<16-1), kind == dnsmessage.TypeA, byte(kind)) // in some mode
+	}
+	f.Add(ask("none.test", dnsmessage.TypeA, 1), false, byte(0))
+	f.Add(ask(strings.Repeat("a.", 126)+"a", dnsmessage.TypeA, 512), false, byte(0)) // the longest name
+	for _, n := range []int{0, 12, 20, len(good) - 3} {                              // cut in the header, in the name, in the OPT record
+		f.Add(good[:n], false, byte(0))
+	}
+	for at, b := range map[int]byte{2: 0x81, 3: 0x20, 5: 2, 12: 0xc0} { // an answer, two questions, a pointer
+		m := slices.Clone(good)
+		m[at] = b
+		f.Add(m, false, byte(0))
+	}
+	f.Fuzz(func(t *testing.T, m []byte, stream bool, mode byte) {
+		s.Fail(Mode(mode) % Mode(len(modeNames)))
+		q, err := parseQuestion(m)
+		a := s.answer(m, stream)
+		if errors.Is(err, errNoQuestion) || s.mode == Silent {
+			if a != nil {
+				t.Fatalf("answer %x to no question", a)
+			}
+			return
+		}
+		limit := limit(q, s.mode, stream)
+		if len(a) < 12 || len(a) > limit || a[2]&0x80 == 0 ||
+			binary.BigEndian.Uint16(a) != binary.BigEndian.Uint16(m) {
+			t.Fatalf("answer %x to %x, limit %d", a, m, limit)
+		}
+		if err != nil {
+			if a[3]&15 != byte(dnsmessage.RCodeFormatError) || binary.BigEndian.Uint16(a[4:]) != 0 {
+				t.Fatalf("answer %x to a malformed question", a)
+			}
+			return
+		}
+		var p dnsmessage.Parser
+		_, _ = p.Start(a)
+		if got, err := p.Question(); err != nil || got != q.Question || q.size < minDatagram || q.size > maxDatagram {
+			t.Fatalf("question %v comes back as %v, %v, size %d", q.Question, got, err, q.size)
+		}
+	})
 }

@@ -6,6 +6,8 @@ import (
 	"io"
 	"net"
 	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
 )
 
 // Sizes of messages in bytes. A question of one name is at most 12 + 255 + 4 long, with EDNS0 some
@@ -96,19 +98,19 @@ func (s *Server) answer(message []byte, stream bool) []byte {
 	if errors.Is(err, errNoQuestion) {
 		return nil
 	}
-	mode, r, exists := s.find(q.name)
+	mode, r, exists := s.find(q.Name.String())
 	a := reply{q: q, limit: limit(q, mode, stream)}
 	switch {
 	case mode == Silent:
 		return nil
 	case err != nil:
-		a.code = formatError
-	case mode == ServFail || mode == ServFailAAAA && q.kind == typeAAAA:
-		a.code = serverFailure
+		a.code = dnsmessage.RCodeFormatError
+	case mode == ServFail || mode == ServFailAAAA && q.Type == dnsmessage.TypeAAAA:
+		a.code = dnsmessage.RCodeServerFailure
 	case mode == Garbage:
 		return a.garbage()
 	case mode == NXDomain || mode != Empty && !exists:
-		a.code = nameError
+		a.code = dnsmessage.RCodeNameError
 	case mode != Empty:
 		a.records = r.of(q)
 	}
@@ -129,26 +131,23 @@ func limit(q question, mode Mode, stream bool) int {
 	return q.size
 }
 
-// of are the data of the records that a question asks for.
-func (r records) of(q question) [][]byte {
-	var data [][]byte
-	if q.class != classInternet {
+// of are the records that a question asks for.
+func (r records) of(q question) (all []dnsmessage.ResourceBody) {
+	if q.Class != dnsmessage.ClassINET {
 		return nil
 	}
 	for _, a := range r.addrs {
-		if a.Is4() == (q.kind == typeA) && (q.kind == typeA || q.kind == typeAAAA) {
-			data = append(data, a.AsSlice())
+		switch {
+		case a.Is4() && q.Type == dnsmessage.TypeA:
+			all = append(all, &dnsmessage.AResource{A: a.As4()})
+		case !a.Is4() && q.Type == dnsmessage.TypeAAAA:
+			all = append(all, &dnsmessage.AAAAResource{AAAA: a.As16()})
 		}
 	}
-	if q.kind != typeSRV {
-		return data
-	}
 	for _, t := range r.srv {
-		d := binary.BigEndian.AppendUint16(nil, t.Priority)
-		d = binary.BigEndian.AppendUint16(d, t.Weight)
-		d = binary.BigEndian.AppendUint16(d, t.Port)
-		d, _ = appendName(d, t.Target) // SetSRV has refused invalid ones
-		data = append(data, d)
+		if target, _ := messageName(t.Target); q.Type == dnsmessage.TypeSRV { // SetSRV has refused invalid ones
+			all = append(all, &dnsmessage.SRVResource{Priority: t.Priority, Weight: t.Weight, Port: t.Port, Target: target})
+		}
 	}
-	return data
+	return all
 }

@@ -6,11 +6,56 @@ import (
 	"context"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/quotient-go/quotient"
 	"go.uber.org/goleak"
 )
+
+// patience bounds what waits for the real file system.
+const patience = 20 * time.Second
+
+// A pipe without a writer holds up no reader.
+func TestPipeIsRefused(t *testing.T) {
+	path := fresh(t)
+	must(t, syscall.Mkfifo(path, 0o600))
+	isNoPool(t, path, "no regular file")
+}
+
+// A file that becomes a pipe after it was looked at is opened without waiting, and refused.
+func TestPipeIsOpenedWithoutWaiting(t *testing.T) {
+	path := fresh(t)
+	must(t, syscall.Mkfifo(path, 0o600))
+	refused := make(chan error, 1)
+	go func() {
+		_, err := open(path)
+		refused <- err
+	}()
+	select {
+	case err := <-refused:
+		if err == nil {
+			t.Error("a pipe was read")
+		}
+	case <-time.After(patience):
+		f, err := os.OpenFile(path, os.O_WRONLY, 0) // lets the reader go
+		must(t, err)
+		f.Close()
+		t.Errorf("not refused within %v", patience)
+	}
+}
+
+func within(t *testing.T, c <-chan error) error {
+	t.Helper()
+	select {
+	case err := <-c:
+		return err
+	case <-time.After(patience):
+		t.Fatalf("nothing within %v", patience)
+		return nil
+	}
+}
 
 // A pseudo-file of the kernel is no pool, whatever a read of it would give or wait for: a kernel log, which
 // calls itself a regular file, has no end. The context's end ends Watch at once, and nothing is left behind.

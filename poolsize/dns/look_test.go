@@ -14,17 +14,20 @@ import (
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/poolsize/dns/dnstest"
+	"golang.org/x/net/dns/dnsmessage"
 )
 
-// Types of questions.
+// Types of questions, and codes of answers.
 const (
-	typeA    = 1
-	typeAAAA = 28
-	typeSRV  = 33
+	typeA     = int(dnsmessage.TypeA)
+	typeAAAA  = int(dnsmessage.TypeAAAA)
+	typeSRV   = int(dnsmessage.TypeSRV)
+	noError   = byte(dnsmessage.RCodeSuccess)
+	nameError = byte(dnsmessage.RCodeNameError)
 )
 
 // kind is what a message asks for.
-func kind(m []byte) int { return int(binary.BigEndian.Uint16(m[skipName(m, headerSize):])) }
+func kind(m []byte) int { return int(binary.BigEndian.Uint16(m[behindQuestion(m)-4:])) }
 
 // change is what becomes of an answer on its way.
 type change func(m []byte) []byte
@@ -38,12 +41,12 @@ func short(n int) change { return func(m []byte) []byte { return m[:len(m)-n] } 
 func code(c byte) change {
 	return func(m []byte) []byte {
 		m[codeAt] = m[codeAt]&^codeBits | c
-		clear(m[answersAt:headerSize])
+		clear(m[questionsAt+2 : headerSize])
 		return m[:behindQuestion(m)]
 	}
 }
 
-func behindQuestion(m []byte) int { return skipName(m, headerSize) + questionSize }
+func behindQuestion(m []byte) int { return headerSize + bytes.IndexByte(m[headerSize:], 0) + 1 + 4 }
 
 // bare is a header alone, which some servers send with an error.
 func bare(m []byte) []byte {
@@ -260,4 +263,79 @@ func TestNameWithADotIsNotInTheHostsFile(t *testing.T) {
 	src := source(s)
 	src.Name = "localhost."
 	says(t, watching(t, src), quotient.Pool{Replicas: 5})
+}
+
+// answer is a message with a question for the name and so many A records.
+func answer(records int) []byte {
+	m := []byte{0x12, 0x34, 0x84, 0x80, 0, 1, byte(records >> 8), byte(records), 0, 0, 0, 0}
+	m = append(m, "\x03web\x04test\x00\x00\x01\x00\x01"...)
+	for i := range records {
+		m = append(m, 0xc0, headerSize, 0, 1, 0, 1, 0, 0, 0, 5, 0, 4, 10, 0, byte(i>>8), byte(i))
+	}
+	return m
+}
+
+// An answer that lacks its last byte, or any number of bytes, has a flaw; more bytes than it promises are
+// none.
+func TestFlawOfACutAnswer(t *testing.T) {
+	for _, n := range []int{0, 1, 2, 300} {
+		whole := answer(n)
+		if err := flaw(whole); err != nil {
+			t.Errorf("%d records: %v", n, err)
+		}
+		if err := flaw(append(answer(n), "and more"...)); err != nil {
+			t.Errorf("%d records and more: %v", n, err)
+		}
+		for i := range whole {
+			if flaw(whole[:i]) == nil {
+				t.Errorf("%d records: no flaw in the first %d of %d bytes", n, i, len(whole))
+			}
+		}
+	}
+}
+
+func TestFlawOfACode(t *testing.T) {
+	for c := range byte(16) {
+		m := answer(1)
+		m[codeAt] |= c
+		if err := flaw(m); (err == nil) != (c == noError || c == nameError) {
+			t.Errorf("code %d: %v", c, err)
+		}
+	}
+}
+
+// FuzzFlaw holds: no message panics; one that is cut has a flaw if it had one before. A message that was
+// spoiled is a failure of the server, with its id, its flags and its question, and no record.
+func FuzzFlaw(f *testing.F) {
+	whole, head := answer(2), []byte("\x12\x34\x84\x80\x00\x01\x00\x01\x00\x00\x00\x00")
+	question := "\x03web\x04test\x00\x00\x01\x00\x01"
+	record := "\xc0\x0c\x00\x01\x00\x01\x00\x00\x00\x05\x00\x04\x0a\x00\x00\x01"
+	for _, m := range [][]byte{
+		{}, whole, whole[:len(whole)-2], whole[:len(whole)-9], answer(0), head, // cut in data, in a record's head
+		append(head, question+"\xc0"...), append(head, "\x3fweb"...), // cut in a pointer, in a name
+		append(head, question+"\xff\x0c"+record[2:]...), append(head, question+"\x40"+record...), // no names
+		append(head, question+record[:11]+"\xff"+record[12:]...), // data beyond the end
+		append([]byte("\x12\x34\x84\x80\x00\x01\xff\xff\x00\x00\x00\x00"), question+record...),
+		[]byte("\x12\x34\x84\x81\x00\x00\x00\x00\x00\x00\x00\x00"),
+	} {
+		f.Add(m)
+	}
+	f.Fuzz(func(t *testing.T, m []byte) {
+		had := flaw(m) != nil
+		if cut := m[:len(m)-min(1, len(m))]; had && flaw(cut) == nil {
+			t.Fatalf("%x has a flaw, and not without its last byte", m)
+		}
+		was := bytes.Clone(m)
+		spoil(m)
+		if len(m) < headerSize {
+			return
+		}
+		if !bytes.Equal(m[:codeAt], was[:codeAt]) || !bytes.Equal(m[headerSize:], was[headerSize:]) {
+			t.Fatalf("%x becomes %x", was, m)
+		}
+		if m[codeAt]&codeBits != byte(dnsmessage.RCodeServerFailure) || flaw(m) == nil ||
+			!bytes.Equal(m[questionsAt:headerSize], []byte{0, 1, 0, 0, 0, 0, 0, 0}) {
+			t.Fatalf("spoiled: %x", m)
+		}
+	})
 }
