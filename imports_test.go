@@ -51,8 +51,8 @@ var rooms = []room{
 		outside: "google.golang.org/grpc google.golang.org/genproto google.golang.org/protobuf",
 		why:     alone + "gRPC"},
 	{dir: "httplimit/...", own: adapter + " internal/waited internal/overdue",
-		outside: "github.com/dunglas/httpsfv github.com/felixge/httpsnoop",
-		why:     "HTTP is one way to use the limiter; only header fields and writers need libraries"},
+		outside: "github.com/dunglas/httpsfv",
+		why:     "HTTP is one way to use the limiter; only header fields need a library"},
 
 	{dir: "internal/fairshare", why: "how replicas divide a limit is a pure function; it knows no limiter"},
 	{dir: "internal/carried", own: ". internal/fairshare", why: "one fleet for tests of what replicas say"},
