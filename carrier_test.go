@@ -151,7 +151,9 @@ func TestAKeyThatIsIdleIsNotSaid(t *testing.T) {
 		h, ls := pooled(t, 2, Rates(PerSecond(10)))
 		hammer(2*time.Second, ls...)
 		time.Sleep(2 * askedFor)
+		h.mu.Lock()
 		_, said := h.said[0][textKey+"k"]
+		h.mu.Unlock()
 		if n := ls[0].Stats().Demand.Named; said || n > 0 {
 			t.Errorf("said %v, %d are named", said, n)
 		}
