@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -26,7 +25,6 @@ type followed struct {
 	*config.Config
 	t    *testing.T
 	path string
-	reg  quotient.Registry
 	puts chan int // what tells each file that is put in force from others
 	log  logged
 }
@@ -36,7 +34,7 @@ func follow(t *testing.T, f *config.File, tell func(*config.File) int, set func(
 	t.Helper()
 	w := &followed{t: t, path: f.Path, puts: make(chan int, 10_000)}
 	var err error
-	w.Config, err = config.New(f, &w.reg, config.Logger(w.log.logger()), config.With(part{
+	w.Config, err = config.New(f, &quotient.Registry{}, config.Logger(w.log.logger()), config.With(part{
 		commit: func(f *config.File) { w.puts <- tell(f) },
 	}))
 	must(t, err)
@@ -233,50 +231,4 @@ func TestWatchNoisyFolder(t *testing.T) {
 	stop()
 	<-done
 	w.counted(1, 0)
-}
-
-// TestThousandReloads: many reloads, some of them broken and some with other limiters, leave no goroutine, no
-// file that is open, and no memory.
-func TestThousandReloads(t *testing.T) {
-	w := followFile(t, "", func(c *config.Config) { c.Settle(1) })
-	api, _ := w.reg.Get("api")
-	reload := func(i int) {
-		next := fmt.Sprintf("%s[limiters.n%d]\ndeny = true\n[limiters.api.plans.p%d]\nin-flight = %d\n",
-			text(i%7+1), i%5, i%3, i%11+1)
-		broken := i%10 == 9
-		if broken {
-			next = strings.Replace(next, "deny", "dney", 1)
-		}
-		write(t, w.path, next)
-		if err := w.Reload(); (err != nil) != broken {
-			t.Fatalf("%d: %v", i, err)
-		}
-		api.Allow(fmt.Sprint("/", i%1000))
-	}
-	for i := range 200 {
-		reload(i)
-	}
-	heap, goroutines, files := resources(t)
-	for i := range 1000 {
-		reload(i)
-	}
-	heap2, goroutines2, files2 := resources(t)
-	if heap2 > heap+2<<20 || goroutines2 > goroutines+2 || files2 > files+2 {
-		t.Errorf("heap %d, then %d bytes; goroutines %d, then %d; files %d, then %d",
-			heap, heap2, goroutines, goroutines2, files, files2)
-	}
-	if st := w.State(); st.Failures < 120 || st.Reloads < 1080 { // Watch may have been faster
-		t.Errorf("%+v", st)
-	}
-}
-
-// resources are the live heap, the goroutines and, where the system tells, the open files.
-func resources(t *testing.T) (heap uint64, goroutines, files int) {
-	t.Helper()
-	runtime.GC()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	open, _ := os.ReadDir("/proc/self/fd")
-	return m.HeapAlloc, runtime.NumGoroutine(), len(open)
 }

@@ -312,13 +312,14 @@ func serving(t *testing.T, path string) (s *service, stop func()) {
 	return s, func() { cancel(); must(t, <-ended) }
 }
 
-// held is the memory of this process that is live, and its goroutines.
-func held() (memory uint64, goroutines int) {
+// held is the memory of this process that is live, its goroutines and, where the system tells, its open files.
+func held() (memory uint64, goroutines, files int) {
 	runtime.GC()
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	return m.HeapAlloc + m.StackInuse, runtime.NumGoroutine()
+	open, _ := os.ReadDir("/proc/self/fd")
+	return m.HeapAlloc + m.StackInuse, runtime.NumGoroutine(), len(open)
 }
 
 // busy counts the requests of each path that are at an upstream, and their highest number.
@@ -335,7 +336,7 @@ func (b *busy) add(path string, n int) {
 }
 
 const (
-	reloads  = 100
+	reloads  = 200
 	slots    = 4 // of each path
 	once     = 5 // requests that /once may have in the test's life
 	visiting = 8 // clients, more than there are slots
@@ -397,7 +398,7 @@ func TestReloadsUnderLoad(t *testing.T) {
 	s, stop := serving(t, path)
 	load := newLoad("http://" + s.listener.Addr().String())
 	var memory uint64
-	var goroutines int
+	var goroutines, files int
 	for n := 1; n <= reloads; n++ {
 		put(n)
 		if err := s.conf.Reload(); (err != nil) != (n%10 == 9) {
@@ -405,10 +406,10 @@ func TestReloadsUnderLoad(t *testing.T) {
 		}
 		load.passed(t, n*5)
 		if n == reloads/5 {
-			memory, goroutines = held()
+			memory, goroutines, files = held()
 		}
 	}
-	memory2, goroutines2 := held()
+	memory2, goroutines2, files2 := held()
 	load.end()
 	stop()
 	good := []string{"/ 200", "/once 200", "/once 429", "/moving 200", "/moving 429"}
@@ -421,8 +422,9 @@ func TestReloadsUnderLoad(t *testing.T) {
 		t.Errorf("%v were in flight, the limit is %d", at.most, slots)
 	}
 	equal(t, "requests for /once", onces.Load(), int64(once))
-	if memory2 > memory+4<<20 || goroutines2 > goroutines+2*visiting {
-		t.Errorf("memory %d, then %d bytes; goroutines %d, then %d", memory, memory2, goroutines, goroutines2)
+	if memory2 > memory+4<<20 || goroutines2 > goroutines+2*visiting || files2 > files+2*visiting {
+		t.Errorf("memory %d, then %d bytes; goroutines %d, then %d; files %d, then %d", memory, memory2, goroutines,
+			goroutines2, files, files2)
 	}
 	// Watch may have seen a change before Reload did.
 	if f := s.conf.State(); f.Failures < reloads/10 || f.Error != "" {
@@ -451,7 +453,7 @@ func TestHostilePaths(t *testing.T) {
 	defer stop()
 	target := "http://" + s.listener.Addr().String()
 	equal(t, "the first good request", get(t, target+"/good").status, http.StatusOK)
-	before, _ := held()
+	before, _, _ := held()
 	var all sync.WaitGroup
 	var good, answered, next atomic.Int64
 	for range visiting {
@@ -471,7 +473,7 @@ func TestHostilePaths(t *testing.T) {
 		})
 	}
 	all.Wait()
-	after, _ := held()
+	after, _, _ := held()
 	equal(t, "hostile requests that were answered", answered.Load(), int64(hostile))
 	equal(t, "further good requests", good.Load(), int64(limit-1))
 	l, _ := s.reg.Get("all")
@@ -546,9 +548,9 @@ func TestBlockedRequests(t *testing.T) {
 			must(t, c.Close())
 		}
 	}
-	before, goroutines := held()
+	before, goroutines, _ := held()
 	all := queue()
-	full, _ := held()
+	full, _, _ := held()
 	if each := (int64(full) - int64(before)) / int64(len(all)); each > most {
 		t.Errorf("a blocked request takes %d bytes, want at most %d", each, most)
 	}
@@ -566,7 +568,7 @@ func TestBlockedRequests(t *testing.T) {
 	answers(all[:paths])
 	equal(t, "requests at the upstream, without those whose clients had gone", g.arrived(t), paths)
 	await(t, "goroutines have ended", func() bool { // but for those of idle connections to the upstream
-		_, n := held()
+		_, n, _ := held()
 		return n <= goroutines+4*paths+8
 	})
 	stop()

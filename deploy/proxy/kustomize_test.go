@@ -88,25 +88,6 @@ func build(t *testing.T, dir string) []any {
 	return decodeAll(t, dir, text)
 }
 
-// TestDecodeIsStrict checks that the other tests would notice a field that is misspelt, doubled or
-// misplaced.
-func TestDecodeIsStrict(t *testing.T) {
-	const service = "apiVersion: v1\nkind: Service\nspec:\n  clusterIP: None\n"
-	if _, err := decode([]byte(service)); err != nil {
-		t.Errorf("%v", err)
-	}
-	for _, more := range []string{
-		"  publishNotReadyAddress: true\n", "  clusterIP: None\n", "  ports: 80\n", "strategy: {}\n",
-	} {
-		if object, err := decode([]byte(service + more)); err == nil {
-			t.Errorf("%q was decoded: %+v", more, object)
-		}
-	}
-	if _, err := decode([]byte("apiVersion: v1\nkind: Pud\n")); err == nil {
-		t.Error("a kind that does not exist was decoded")
-	}
-}
-
 // TestManifestsOfTheLibrary checks that the manifests of docs/kubernetes.md decode strictly.
 func TestManifestsOfTheLibrary(t *testing.T) {
 	files, err := filepath.Glob("../kubernetes/*.yaml")
