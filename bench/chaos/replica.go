@@ -169,7 +169,8 @@ func (r *replica) obey(in *json.Decoder) {
 
 // live follows the sources and asks until ctx ends. All that it has started has ended then.
 func (r *replica) live(ctx context.Context) {
-	r.note(note{What: isBorn, To: r.clock.now()})
+	born := r.clock.now()
+	r.note(note{What: isBorn, To: born})
 	goredis.SetLogger(quiet{}) // the source reports what fails, and repeats it
 	client := goredis.NewClusterClient(&goredis.ClusterOptions{
 		Addrs: r.Cluster, ContextTimeoutEnabled: true, DialTimeout: redisPeriod, DialerRetries: 1, MaxRetries: -1,
@@ -186,7 +187,7 @@ func (r *replica) live(ctx context.Context) {
 		}
 		r.ask(ctx, t, &work)
 	}
-	work.Go(func() { r.watch(ctx) })
+	work.Go(func() { r.watch(ctx, born) })
 }
 
 type quiet struct{}
@@ -314,8 +315,8 @@ func (r *replica) fail(ctx context.Context, err error) {
 }
 
 // watch notes which pool is in force, as soon as it changes, and when the process did not get to run.
-func (r *replica) watch(ctx context.Context) {
-	for last := r.clock.now(); ctx.Err() == nil; pause(ctx, watchEvery) {
+func (r *replica) watch(ctx context.Context, last time.Duration) {
+	for ; ctx.Err() == nil; pause(ctx, watchEvery) {
 		now := r.clock.now()
 		if now-last > watchEvery+leastStall {
 			r.note(note{What: isStalled, From: last, To: now})

@@ -138,9 +138,14 @@ func (r record) excuses(p path) (all []excuse) {
 	}
 	for _, f := range r.Faults[p] {
 		apart(f.From+holdDown-saidAgain, f.To)
-		for _, l := range r.Lives { // the first report counts at once, also one that lies
+		for _, l := range r.Lives { // a lie counts at once where it comes first, and where a process is stopped with it
 			if first := l.first(p); f.holds(first) {
 				all = append(all, excuse{span{first, f.To + p.looks() + r.slack(p, f.To)}, ever})
+			}
+			for _, stop := range l.Stops {
+				if f.From <= stop.From && stop.From < f.To+p.looks() {
+					all = append(all, excuse{span{stop.To, stop.To + p.looks() + r.slack(p, stop.To)}, ever})
+				}
 			}
 		}
 	}
