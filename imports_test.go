@@ -77,8 +77,8 @@ var rooms = []room{
 	{dir: "bench/...", own: "...", outside: "...", why: alone + "peers and plots"},
 	{dir: "metrics/otel", own: ". policy metrics", tests: "internal/carried",
 		outside: "go.opentelemetry.io/otel github.com/prometheus", why: alone + "OpenTelemetry"},
-	{dir: "metrics", own: ". policy lease", tests: "internal/carried internal/needed", outside: "github.com/prometheus",
-		why: "the only place that knows Prometheus"},
+	{dir: "metrics", own: ". policy lease", tests: "internal/carried internal/needed",
+		outside: "github.com/prometheus", why: "the only place that knows Prometheus"},
 
 	{dir: "poolsize/dns/...", own: ". poolsize", outside: "golang.org/x/net/dns/dnsmessage",
 		why: "a source needs the Source interface, the standard library's resolver and its messages"},
