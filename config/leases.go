@@ -28,12 +28,13 @@ type Leases struct {
 
 // Election is the section [leases.election]: several servers, of which one leads.
 type Election struct {
-	Endpoints    []string      // of etcd: host:port, or http or https URLs; one at least
-	URL          string        // of this server, for clients; by default http:// and the address of Listen
-	Name         string        // all servers of the election share it; "leases" by default
-	TTL          time.Duration // without contact to etcd until another server leads: whole seconds, 2 s to 1 h; 10 s by default
-	User         string        // of etcd; empty: none
-	PasswordFile string        // a file with the user's password
+	Endpoints []string // of etcd: host:port, or http or https URLs; one at least
+	URL       string   // of this server, for clients; by default http:// and the address of Listen
+	Name      string   // all servers of the election share it; "leases" by default
+	// without contact to etcd until another server leads: whole seconds, 2 s to 1 h; 10 s by default
+	TTL          time.Duration
+	User         string // of etcd; empty: none
+	PasswordFile string // a file with the user's password
 }
 
 // Defaults of an Election.

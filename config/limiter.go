@@ -137,7 +137,8 @@ func readRate(v value) (rate quotient.Rate) {
 	v.table(fields{
 		"name": text(&rate.Name), "unit": text(&rate.Unit),
 		"events": number(&rate.Events), "per": duration(&rate.Per), "burst": whole(&rate.Burst),
-		"aligned": flag(&rate.Aligned), "counted": flag(&rate.Counted), "paced": flag(&paced), "no-turns": flag(&rate.NoTurns),
+		"aligned": flag(&rate.Aligned), "counted": flag(&rate.Counted), "paced": flag(&paced),
+		"no-turns": flag(&rate.NoTurns),
 	})
 	for _, name := range []string{"events", "per"} {
 		if _, ok := v.is.(map[string]any); ok && !v.has(name) {

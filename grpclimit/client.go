@@ -64,7 +64,8 @@ func UnaryClient(l *quotient.Limiter, key KeyFunc, opts ...Option) grpc.UnaryCli
 func StreamClient(l *quotient.Limiter, key KeyFunc, opts ...Option) grpc.StreamClientInterceptor {
 	g := newGuard("StreamClient", l, key, Forever, opts)
 	return func(
-		ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption,
+		ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer,
+		opts ...grpc.CallOption,
 	) (grpc.ClientStream, error) {
 		held, err := g.admit(Call{ctx, method, cc.Target()})
 		if err != nil {

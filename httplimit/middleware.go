@@ -74,7 +74,9 @@ func Middleware(l *quotient.Limiter, key KeyFunc, opts ...Option) func(http.Hand
 //
 // The returned function is safe for use by many goroutines. Make it once: each has its own bound on buffered
 // bodies. Around panics if l is nil.
-func Around(l *quotient.Limiter, opts ...Option) func(w http.ResponseWriter, r *http.Request, key string, next http.Handler) {
+func Around(l *quotient.Limiter, opts ...Option) func(
+	w http.ResponseWriter, r *http.Request, key string, next http.Handler,
+) {
 	m := newMiddleware("Around", l, opts)
 	return func(w http.ResponseWriter, r *http.Request, key string, next http.Handler) {
 		h := handler{m, next}

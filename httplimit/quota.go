@@ -63,7 +63,8 @@ func (t *ruleTexts) refuse(now []level, no *refusal, refusing span) {
 	until := no.seconds()
 	for i := range t.quotas {
 		q := &t.quotas[i]
-		if told && q.Name == no.Rule && q.Unit == no.Unit && refusing.holds(i) || !told && q.Window > 0 && q.Unit == "" {
+		if told && q.Name == no.Rule && q.Unit == no.Unit && refusing.holds(i) ||
+			!told && q.Window > 0 && q.Unit == "" {
 			now[i] = level{0, until}
 		}
 		now[i].reset = min(now[i].reset, until)

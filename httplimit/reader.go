@@ -14,7 +14,8 @@ const (
 	// maxReset caps how far away a renewal may be: a month, the longest window that quotas are sold by.
 	// More is a mistake.
 	maxReset = 31 * 24 * time.Hour
-	// maxAmount caps numbers at what a structured field can hold (RFC 9651, 3.3.1), just below what a float64 counts exactly.
+	// maxAmount caps numbers at what a structured field can hold (RFC 9651, 3.3.1), just below what a float64
+	// counts exactly.
 	maxAmount = 999_999_999_999_999
 	// maxValue is the longest value, in bytes, that is read of a plain field. A date has 35 at most, a
 	// limit with all its windows hardly 100.

@@ -157,7 +157,8 @@ func abilities(w http.ResponseWriter) (bits int) {
 // line is one line of a field.
 type line struct{ name, value string }
 
-// standing are the lines of the fields of all sets that are there before a handler runs: another Middleware has sent them.
+// standing are the lines of the fields of all sets that are there before a handler runs: another Middleware
+// has sent them.
 func standing(h http.Header) (lines []line) {
 	for _, name := range setNames {
 		for _, value := range h[name] {

@@ -62,7 +62,8 @@ func (c *proxyCmd) demo(ctx context.Context, s streams) error {
 func explain(w io.Writer, s *service, target string, most time.Duration) {
 	limit := s.conf.File().Limiters[limiterName].Limit
 	fmt.Fprintf(w, "The proxy is at %s. Each path has its own limit over the fleet: %s.\n", target, limit)
-	fmt.Fprintln(w, "Its clients stay within the default limit on /calm and /steady. They exceed it on /busy and /rush.")
+	fmt.Fprintln(w, "Its clients stay within the default limit on /calm and /steady. "+
+		"They exceed it on /busy and /rush.")
 	if s.operator.url != "" {
 		fmt.Fprintf(w, "\n  The page: %s\n\n", s.operator.url)
 	}

@@ -12,7 +12,8 @@ import (
 	"github.com/quotient-go/quotient/poolsize/gossip"
 )
 
-const wantGossip = "want an address such as gossip:10.0.0.7:7946?join=10.0.0.8,10.0.0.9&key-file=/etc/quotient/gossip.key"
+const wantGossip = "want an address such as " +
+	"gossip:10.0.0.7:7946?join=10.0.0.8,10.0.0.9&key-file=/etc/quotient/gossip.key"
 
 // gossipSource has the proxies of a fleet count themselves: gossip:host:port?join=host:port,host. The address
 // is the one to listen on; without one it is port 7946 of all interfaces.

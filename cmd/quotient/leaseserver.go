@@ -175,7 +175,8 @@ func (s *leaseServer) report(log *slog.Logger, f *config.File) {
 	case a.IP.IsLoopback() && e != nil && e.URL == "":
 		s.log.Warn("clients of other machines cannot reach "+s.url()+", the election's url", "url", s.url())
 	case !a.IP.IsLoopback():
-		s.log.Warn("leases know no passwords: every client that reaches "+a.String()+" can take them", "address", a.String())
+		s.log.Warn("leases know no passwords: every client that reaches "+a.String()+" can take them",
+			"address", a.String())
 	}
 }
 

@@ -47,7 +47,8 @@ func Require(t testing.TB) {
 	if _, err := exec.LookPath("etcd"); err == nil {
 		return
 	}
-	needed.Without(t, "etcd", "etcd is not installed: nothing is known about a real store (apt-get install etcd-server)")
+	needed.Without(t, "etcd",
+		"etcd is not installed: nothing is known about a real store (apt-get install etcd-server)")
 }
 
 // Start returns a server that serves, and ends with the test. It calls Require.

@@ -137,7 +137,7 @@ func resolver(r *net.Resolver, part time.Duration) *net.Resolver {
 	if r != nil && r.Dial != nil {
 		dial = r.Dial
 	}
-	return &net.Resolver{PreferGo: true, StrictErrors: true, Dial: func(ctx context.Context, network, server string) (net.Conn, error) {
+	limited := func(ctx context.Context, network, server string) (net.Conn, error) {
 		ctx, cancel := context.WithTimeout(ctx, part)
 		c, err := dial(ctx, network, server)
 		if err != nil {
@@ -152,7 +152,8 @@ func resolver(r *net.Resolver, part time.Duration) *net.Resolver {
 			return datagrams{c, p, fail}, nil
 		}
 		return &stream{Conn: c, fail: fail}, nil
-	}}
+	}
+	return &net.Resolver{PreferGo: true, StrictErrors: true, Dial: limited}
 }
 
 // failure is an error that package net takes for a failure of the server. It takes the end of a context and an

@@ -35,7 +35,9 @@ const (
 	Oversized                // healthy, but with datagrams as long as the answer, whatever the client takes
 )
 
-var modeNames = [...]string{"healthy", "nxdomain", "servfail", "servfail-aaaa", "truncated", "empty", "silent", "garbage", "oversized"}
+var modeNames = [...]string{
+	"healthy", "nxdomain", "servfail", "servfail-aaaa", "truncated", "empty", "silent", "garbage", "oversized",
+}
 
 // String is the name of the mode, for logs.
 func (m Mode) String() string {

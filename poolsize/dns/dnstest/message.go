@@ -33,7 +33,8 @@ func parseQuestion(m []byte) (question, error) {
 	q := question{head: head, size: minDatagram}
 	asked, err := p.AllQuestions()
 	_, answers := p.AnswerHeader()
-	if head.OpCode != 0 || err != nil || len(asked) != 1 || answers != dnsmessage.ErrSectionDone || p.SkipAllAnswers() != nil {
+	if head.OpCode != 0 || err != nil || len(asked) != 1 || answers != dnsmessage.ErrSectionDone ||
+		p.SkipAllAnswers() != nil {
 		return q, errMalformed
 	}
 	if _, err := p.AuthorityHeader(); err != dnsmessage.ErrSectionDone || p.SkipAllAuthorities() != nil {
@@ -88,7 +89,8 @@ func (a reply) pack(n int) []byte {
 		m.Answers = append(m.Answers, dnsmessage.Resource{Header: head, Body: body})
 	}
 	if a.q.edns {
-		head := dnsmessage.ResourceHeader{Name: dnsmessage.MustNewName("."), Type: dnsmessage.TypeOPT, Class: maxDatagram}
+		root := dnsmessage.MustNewName(".")
+		head := dnsmessage.ResourceHeader{Name: root, Type: dnsmessage.TypeOPT, Class: maxDatagram}
 		m.Additionals = []dnsmessage.Resource{{Header: head, Body: &dnsmessage.OPTResource{}}}
 	}
 	packed, err := m.Pack()

@@ -146,7 +146,8 @@ func (r records) of(q question) (all []dnsmessage.ResourceBody) {
 	}
 	for _, t := range r.srv {
 		if target, _ := messageName(t.Target); q.Type == dnsmessage.TypeSRV { // SetSRV has refused invalid ones
-			all = append(all, &dnsmessage.SRVResource{Priority: t.Priority, Weight: t.Weight, Port: t.Port, Target: target})
+			all = append(all,
+				&dnsmessage.SRVResource{Priority: t.Priority, Weight: t.Weight, Port: t.Port, Target: target})
 		}
 	}
 	return all

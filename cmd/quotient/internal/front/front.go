@@ -70,8 +70,9 @@ func New(p *config.Proxy, h http.Handler, log *slog.Logger, opts ...Option) (*Se
 // put puts settings in force.
 func (s *Server) put(p *config.Proxy) {
 	s.now.Store(&settings{
-		readBody: p.Timeouts.ReadBody, write: p.Timeouts.Write, stream: p.Timeouts.Stream, shutdown: p.Timeouts.Shutdown,
-		trusted: p.Trusted,
+		readBody: p.Timeouts.ReadBody, write: p.Timeouts.Write, stream: p.Timeouts.Stream,
+		shutdown: p.Timeouts.Shutdown,
+		trusted:  p.Trusted,
 	})
 	s.places.SetMost(p.Max.Connections)
 }

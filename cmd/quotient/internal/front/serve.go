@@ -57,7 +57,8 @@ func (s *Server) httpServer(work context.Context) *http.Server {
 		ReadHeaderTimeout: s.proxy.Timeouts.ReadHeader, IdleTimeout: s.proxy.Timeouts.Idle,
 		MaxHeaderBytes: s.proxy.Max.HeaderBytes, Protocols: &protocols,
 		HTTP2: &http.HTTP2Config{
-			MaxConcurrentStreams: s.proxy.Max.Streams, MaxReceiveBufferPerStream: streamBuffer, SendPingTimeout: silence,
+			MaxConcurrentStreams: s.proxy.Max.Streams, MaxReceiveBufferPerStream: streamBuffer,
+			SendPingTimeout: silence,
 		},
 		ErrorLog:    slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 		ConnState:   s.follow,

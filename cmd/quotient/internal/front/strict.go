@@ -135,7 +135,8 @@ func dropUpgradeToHTTP2(h http.Header) {
 	for _, list := range h["Upgrade"] {
 		for token := range strings.SplitSeq(list, ",") {
 			token = strings.ToLower(strings.Trim(token, " \t"))
-			if token == "h2" || token == "h2c" || strings.HasPrefix(token, "http/") || strings.HasPrefix(token, "tls/") {
+			if token == "h2" || token == "h2c" || strings.HasPrefix(token, "http/") ||
+				strings.HasPrefix(token, "tls/") {
 				delete(h, "Upgrade")
 				delete(h, "Http2-Settings")
 				return
