@@ -102,7 +102,7 @@ chaos: ## run a fleet under faults for CHAOS (10m): processes, sources, a Redis 
 	go run ./bench/chaos -duration $(CHAOS) -gossip
 
 browser: ## test the operator's page in chromium, and take its pictures again
-	QUOTIENT_REQUIRE=chromium,npm go test -count=1 ./admin/browser -args -screenshots="$(CURDIR)/docs/pictures"
+	QUOTIENT_REQUIRE=chromium,npm go test -count=1 ./admin/browser -args -all -screenshots="$(CURDIR)/docs/pictures"
 
 cross: ## build the command for each platform of CROSS, without C
 	@for platform in $(CROSS); do \

@@ -92,7 +92,7 @@ var oddBodies = []badBody{
 	{"/replicas", `{"replicas":4,"replicas":4}`, "replicas"},
 	{"/replicas", `{"replicas":4,"\u0072eplicas":5}`, "replicas"},
 	{"/replicas", `{"REPLICAS":4}`, "REPLICAS"}, {"/replicas", `{"replica\u017f":4}`, "replicaſ"},
-	{"/replicas", `{"":4}`, `""`},
+	{"/replicas", `{"":4}`, `""`}, {"/replicas", `{"":4,"":5}`, `""`},
 	{"/replicas", strings.Repeat(`{"a":`, 9) + `1` + strings.Repeat(`}`, 9), "a"},
 	{"/replicas", `{"replicas":4,"__proto__":{}}`, "__proto__"}, {"/replicas", `{"ordinal":1}`, "replicas"},
 	{"/replicas", `{"replicas":4,"` + strings.Repeat("x", 1000) + `":1}`, strings.Repeat("x", 64) + "…"},

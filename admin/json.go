@@ -63,7 +63,7 @@ func pathOf(err error) (path string) {
 			path += "[" + name + "]"
 			continue
 		}
-		path += "." + clip(name)
+		path += "." + cmp.Or(clip(name), `""`)
 	}
 	return strings.TrimPrefix(path, ".")
 }

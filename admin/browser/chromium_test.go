@@ -118,6 +118,14 @@ func (p *tab) calm(expected ...string) {
 	p.complaints = nil
 }
 
+// long skips a test that takes long, unless the flag wants it.
+func (p *tab) long() {
+	p.t.Helper()
+	if !*all {
+		p.t.Skip("it takes long: run make browser")
+	}
+}
+
 func (p *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 	p.t.Helper()
 	must(p.t, chromedp.Do(p.ctx, steps...))
@@ -171,7 +179,7 @@ func (p *tab) until(what, expression string) {
 func (p *tab) poll(what string, is func() bool) {
 	p.t.Helper()
 	deadline := time.Now().Add(patience)
-	look := time.NewTicker(20 * time.Millisecond)
+	look := time.NewTicker(50 * time.Millisecond)
 	defer look.Stop()
 	for !is() {
 		if time.Now().After(deadline) {

@@ -306,6 +306,7 @@ func fourOnAPhone(p *tab) {
 // fromNoneToFifty: without a limiter the page shows the lines that add one, which package admin compiles. It
 // follows as limiters come and go.
 func fromNoneToFifty(p *tab) {
+	p.long()
 	reg := p.idle(nil)
 	p.open()
 	p.until("it says what to do", `$("#none").innerText.includes('limiters.Add("api", api)')`)

@@ -137,12 +137,13 @@ func TestLooks(t *testing.T) {
 		"names": everythingHasAName, "contrast and width": looks,
 		"rules light": func(p *tab) { p.theme("light"); rules(p) },
 		"rules dark phone": func(p *tab) {
+			p.long()
 			p.size(phoneWide, phoneTall)
 			p.theme("dark")
 			rules(p)
 		},
 		"forced colours light": func(p *tab) { forcedColours(p, "light") },
-		"forced colours dark":  func(p *tab) { forcedColours(p, "dark") },
+		"forced colours dark":  func(p *tab) { p.long(); forcedColours(p, "dark") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -43,6 +43,7 @@ func names(n int) []string {
 const mostElements = 30_000
 
 func aThousand(p *tab) {
+	p.long()
 	var reg quotient.Registry
 	for _, name := range names(1000) {
 		must(p.t, reg.Add(name, limiter(p.t, quotient.Rates(quotient.PerSecond(300)), quotient.MaxKeys(16))))

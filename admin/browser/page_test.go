@@ -12,6 +12,8 @@ import (
 	"github.com/quotient-go/quotient"
 )
 
+var all = flag.Bool("all", false, "run what takes long too")
+
 var screenshots = flag.String("screenshots", "", "a `directory` to leave pictures of the page in")
 
 // TestPage looks at the page of a service under load, and uses it.

@@ -295,18 +295,17 @@ func tokenIsRevokedMeanwhile(p *tab) {
 func historyComesWithTheLoad(p *tab) {
 	reg := p.idle([]string{"api"}, admin.EventsEvery(9_000_000_000))
 	l, _ := reg.Get("api")
-	const line = `$("#limiter-api .chart path.line")?.getAttribute("d") ?? ""`
-	p.poll("the line is longer with each load", func() bool {
+	const chart = `$("#limiter-api .chart `
+	p.poll("the line is longer with each load, and has what was admitted before", func() bool {
 		for range 9 {
 			l.Allow("k")
 		}
 		// the service has taken samples since it listens; the stream has but one state in nine seconds
 		p.open()
 		p.until("there is a chart", `$("#limiter-api .chart")`)
-		return value[int](p, `(`+line+`).split("L").length`) > 2
+		return value[bool](p, `(`+chart+`path.line")?.getAttribute("d") ?? "").split("L").length > 2 &&
+			/highest [1-9]/.test(`+chart+`svg").getAttribute("aria-label"))`)
 	})
-	p.until("what was admitted before is on it",
-		`$("#limiter-api .chart svg").getAttribute("aria-label").match(/highest [1-9]/)`)
 	p.calm()
 }
 
@@ -348,6 +347,7 @@ func underAPrefix(p *tab) {
 
 // senselessNumbers: no dialog goes on to its review with a field that is empty, no number, negative or huge.
 func senselessNumbers(p *tab) {
+	p.long()
 	l := p.alone()
 	rate := quotient.Rates(quotient.PerSecond(30))
 	must(p.t, l.SetPlan("paid", &rate))
