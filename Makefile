@@ -17,6 +17,7 @@ PART         ?= 1/1
 ROUNDS       ?= 6
 CHAOS        ?= 10m
 BENCHFLAGS   ?=
+PICTURES     ?=
 CROSS        ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64
 
 # ST1005 is off: an error that names a field spells it as Go does, with a capital.
@@ -101,8 +102,8 @@ chaos: ## run a fleet under faults for CHAOS (10m): processes, sources, a Redis 
 	go run ./bench/chaos -duration $(CHAOS)
 	go run ./bench/chaos -duration $(CHAOS) -gossip
 
-browser: ## test the operator's page in chromium, and take its pictures again
-	QUOTIENT_REQUIRE=chromium,npm go test -count=1 ./admin/browser -args -all -screenshots="$(CURDIR)/docs/pictures"
+browser: ## test the operator's page in chromium, what takes long too (PICTURES=docs/pictures takes its pictures again)
+	QUOTIENT_REQUIRE=chromium,npm go test -count=1 ./admin/browser -args -all $(if $(PICTURES),-screenshots="$(CURDIR)/$(PICTURES)")
 
 cross: ## build the command for each platform of CROSS, without C
 	@for platform in $(CROSS); do \
