@@ -12,6 +12,7 @@ require (
 require (
 	github.com/go-json-experiment/json v0.0.0-20260213210345-44df1a37e875 // indirect
 	github.com/hashicorp/golang-lru/v2 v2.0.7 // indirect
+	github.com/stretchr/testify v1.12.1 // indirect
 	golang.org/x/time v0.16.0 // indirect
 )
 
