@@ -144,7 +144,7 @@ func (r record) excuses(p path) (all []excuse) {
 			}
 			for _, stop := range l.Stops {
 				if f.From <= stop.From && stop.From < f.To+p.looks() {
-					all = append(all, excuse{span{stop.To, stop.To + p.looks() + r.slack(p, stop.To)}, ever})
+					all = append(all, excuse{span{stop.From - lateness, stop.To + p.looks() + r.slack(p, stop.To)}, ever})
 				}
 			}
 		}
