@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -451,6 +452,19 @@ func FuzzController(f *testing.F) {
 	for _, t := range tapes {
 		f.Add(uint64(1), []byte(t))
 	}
+	for _, life := range []struct {
+		seed  uint64
+		bytes string
+	}{
+		{123, "0X0X0|00000000000000c000000000000S00 00000B7\x950\xb2001A\xa1Xx0"},
+		{194, "00000\xe7\xfe00000000\x04a0X02\xff00000000002" +
+			"\xd0X000000000010\xfe0000000000\x8dX\xcf002Zx\xcc\xc50000000090001"},
+		{53, "\x01\x00" + strings.Repeat("q", 150) + "\x00d" + strings.Repeat("q", 45)},
+		{5, "\xf5\xe9\x86H" + strings.Repeat("y", 900)},
+		{156, strings.Repeat("\xfc\xcd"+strings.Repeat("\xa9", 200), 3)},
+	} {
+		f.Add(life.seed, []byte(life.bytes))
+	}
 	for seed := range uint64(20) { // and long lives
 		life, random := make([]byte, 1000), rand.New(rand.NewPCG(seed, 0))
 		for i := range life {
@@ -483,6 +497,7 @@ func FuzzReports(f *testing.F) {
 	for _, t := range tapes {
 		f.Add(uint64(1), []byte(t))
 	}
+	f.Add(uint64(62), []byte("00\a00\x02000000007000000000000000000000")) // a pull that once overflowed
 	f.Fuzz(func(t *testing.T, seed uint64, data []byte) {
 		for _, c := range contracts {
 			p, w := tape(data), c.witness(seed)

@@ -464,7 +464,13 @@ func judgeRamp(s policy.Sample, b policy.Bounds, p, twin policy.Pace) string {
 
 // FuzzRamp holds what a ramp promises, for any samples, bounds and fields.
 func FuzzRamp(f *testing.F) {
-	for _, t := range tapes {
+	for _, t := range append([]string{
+		"0A", "0a", "000\xff0000000", "07000x0a0007000", "0\x0000202000202", "0\x000000000000000",
+		"0000000000000\x020", "0a000a0a000a0000000", "0000000\x020000\x00\t00\xff000",
+		"000\xfd000000000000\xfe0000000000000", "000000000000000A\x000000000000000000000000000",
+		"00000000000\x00\x00\x000000\aA00000000A000000000",
+		"00000\x00\x00000000\x04\xff00\x00a00000000000000A\xfe0000000",
+	}, tapes...) {
 		f.Add([]byte(t))
 	}
 	for seed := range uint64(20) { // and long lives

@@ -192,8 +192,17 @@ func many(n int) string {
 // FuzzKeys checks that no content panics, that what is accepted can be used, and that an error does not give
 // a key away.
 func FuzzKeys(f *testing.F) {
-	f.Add(key(1, 16))
-	f.Add("# old\n" + key(1, 24) + "\n" + key(2, 32) + " # new\n")
+	one, many := key(1, 16), ""
+	for i := range mostKeys + 1 {
+		many += key(byte(i), 16) + "\n"
+	}
+	for _, content := range []string{
+		one, "# old\n" + key(1, 24) + "\n" + key(2, 32) + " # new\n", "# old\n\n  " + one + "\t# new\r\n", "# " + one,
+		one + "\n" + one, many, key(1, 24)[:20], strings.TrimRight(one, "="), "AAAAAAAAAAAAAAAAAAAAAB==",
+		"_____________________w==", "\x00",
+	} {
+		f.Add(content)
+	}
 	f.Fuzz(func(t *testing.T, content string) {
 		keys, err := parseKeys(content)
 		if err != nil {

@@ -2,6 +2,7 @@ package gossip
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/hashicorp/memberlist"
@@ -40,7 +41,15 @@ func TestParseMeta(t *testing.T) {
 
 // FuzzMeta checks that no meta panics, and that what is read can be written.
 func FuzzMeta(f *testing.F) {
-	f.Add(meta{id: 7, weight: 2, settled: true}.encode())
+	for _, b := range []string{
+		string(meta{id: 7, weight: 2, settled: true}.encode()), "", "\x01\x01\x08\x07",
+		"\x01\x01\x08" + strings.Repeat("\x07", 8),
+		"\x01\x02\x01\x02\x02\x01\x03", "\x01\xc8\x03\x01\x02\x03", "\x02abc",
+		"\x01\x02\x02\xac\x02", "\x01\x02\x01\x00",
+		"\x01\x02\x0b" + strings.Repeat("\xff", 9) + "\x01",
+	} {
+		f.Add([]byte(b))
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m, err := parseMeta(b)
 		if err != nil {

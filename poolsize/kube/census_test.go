@@ -396,7 +396,7 @@ func inOrder(t *rapid.T, all []said, history []int) {
 // A pod's name is a StatefulSet's only if it is written as one: its parts make the name again.
 func FuzzSeries(f *testing.F) {
 	for _, name := range []string{"web-0", "web-12", "web-012", "web", "-1", "web-", "web--1", "web-+1",
-		"web-999999", "web-1000000", "web-٣"} {
+		"web-999999", "web-1000000", "web-٣", "web-99999999999999999999", "api-7d9f8b6c5-24567"} {
 		f.Add(name)
 	}
 	f.Fuzz(func(t *testing.T, name string) {

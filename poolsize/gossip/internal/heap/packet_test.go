@@ -208,6 +208,42 @@ func FuzzReceive(f *testing.F) {
 	}
 	f.Add([]byte{}, uint64(3))
 	f.Add([]byte{0x20, 0, 0}, uint64(0))
+	h, _, err := parse(packets[len(packets)-1])
+	if err != nil {
+		f.Fatal(err)
+	}
+	section := func(n int, record func(i int) string) string {
+		body := ""
+		for i := range n {
+			body += record(i)
+		}
+		return string(binary.LittleEndian.AppendUint16([]byte{records}, uint16(len(body)))) + body
+	}
+	const ffs = "\xff\xff\xff\xff\xff\xff\xff\xff"
+	for _, tail := range []string{
+		"\x01*\x00\x14", // cut
+		"\x01\x1e\x00\x84\x80@\x01k?\xfe" + ffs + "\x01\xff" + ffs +
+			"\x01\x00\x00\x00\x00", // the largest number
+		"\x01\a\x00\x94\x80@\x01k\x01\x00",                                // one too large
+		"M\x02\x00\x01\x02",                                               // a section of a later version
+		"\x01\x15\x00\x1d\acounter\x00\t\x04\x14\x05gauge\x01\x0e",        // a number for another key
+		"\x01\x17\x00\x1d\acounter\x00\t\x04%\acounter\x00\a",             // two numbers for a key
+		"\x01\x13\x00\a\acounter\x00\x01\x00\x00\x00\x00\x00\x00\x00\x05", // its own total
+		"\x01\x01\x002",    // the removal of nothing
+		"\x01\xff\xff\x01", // a section that is too long
+		"\x01\n\x00\x14\x01k\xff\x00\x00\x00\x00\x00\x00", // terms beyond the last
+		section(40, func(i int) string {
+			return string(binary.AppendUvarint(nil, uint64(i+1)<<4|4)) + fmt.Sprintf("\x05key%02d\x01\x02", i)
+		}),
+		section(38, func(i int) string {
+			return fmt.Sprintf("\a\bcounter%d\x00%c\x00\x00\x00\x00\x00\x00\x00%c", i%4, 10+i, 1+i)
+		}),
+	} {
+		for _, flags := range []uint8{0, hasLimit, hasHeld, hasLimit | hasHeld} {
+			h.flags = flags
+			f.Add(append(h.append(nil), tail...), uint64(len(tail)))
+		}
+	}
 	f.Fuzz(func(t *testing.T, p []byte, seq uint64) {
 		a, _, _ := pair(t)
 		now := 10 * time.Second
