@@ -2,6 +2,8 @@ package policy_test
 
 import (
 	"math"
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -172,4 +174,468 @@ func TestFieldsThatAreNeverMeasured(t *testing.T) {
 		return policy.Quota{Limit: 100 + math.Mod(math.Round(now*10), 2), Remaining: 50, Reset: time.Second}
 	}
 	near(t, "40 s of quotas by turns", settled(0).quoted(40, 0.1, turns), settled(0).serveFor(40, 0.1))
+}
+
+func TestSlowStart(t *testing.T) {
+	l := born(0, 0)
+	near(t, "the start without a share", l.Rate, 5)
+	within(t, "after a second of success", l.serveFor(1, 0.05), 9.5, 10)
+	within(t, "after another", l.serveFor(1, 0.05), 18, 20)
+	before := l.Rate
+	near(t, "after a second without an answer, the most for one success", l.serve(1), before*1.19)
+	near(t, "the refusal that ends it", l.refuse(0.05), before*1.19*0.7)
+	ended := l.Rate
+	within(t, "after a second more", l.serveFor(1, 0.05), ended, ended*1.01)
+
+	near(t, "the start at a share", born(10, 0).Rate, 10)
+	within(t, "with a share there is no slow start", born(10, 0).serveFor(1, 0.05), 10, 10.1)
+}
+
+// A controller that has come down to the least rate has nothing to lose, and starts over, with a share or
+// without one.
+func TestSlowStartFromTheLeastRate(t *testing.T) {
+	for _, share := range []float64{0, 10} {
+		l := born(share, policy.RuleBlackout)
+		l.serve(0.1)
+		for range 200 {
+			l.refuse(0.1)
+		}
+		least := max(0.02, share/50)
+		near(t, "refused for 20 seconds", l.Rate, least)
+		within(t, "three seconds of success later", l.serveFor(3, 0.05), 7*least, 8.1*least)
+	}
+}
+
+// A limit that others have used up when a controller begins says nothing about the rate. Refusals before the
+// first success, and a blackout that begins with them, leave it as it was. Slow start goes on.
+func TestRefusedBeforeAnythingWasServed(t *testing.T) {
+	for _, share := range []float64{0, 10} {
+		start := born(share, 0).Rate
+		l := born(share, 0)
+		for range 4 {
+			near(t, "the rate after a refusal", l.refuse(0.1), start)
+		}
+		l.darken(t, 0.1)
+		l.probe(policy.Throttled)
+		near(t, "the rate after the first success", l.probe(policy.Success), start)
+		if share == 0 {
+			within(t, "three seconds of success later", l.serveFor(3, 0.05), 7*start, 8.1*start)
+		}
+		if served := l.Rate; l.refuse(0.1) >= served*0.995 {
+			t.Errorf("a refusal after that leaves %v of %v", l.Rate, served)
+		}
+	}
+}
+
+// A success that follows closely upon refusals ends the start too, or at a high rate the controller would
+// never cut.
+func TestFirstSuccessAmongManyRefusals(t *testing.T) {
+	l := born(400, 0)
+	for range 400 {
+		l.refuse(0.003)
+		l.serve(0.001)
+	}
+	if l.Rate > 300 {
+		t.Errorf("half of all requests are refused for 1.6 s, and the rate is %v", l.Rate)
+	}
+}
+
+// cutAt brings a controller without a share to a plateau: many successes, and then one refusal.
+func cutAt(t *testing.T, without policy.Rules) (l *life, before float64) {
+	t.Helper()
+	l = born(0, without|policy.RuleSlowStart|policy.RuleServed) // more is served than the rate
+	l.serveFor(10, 0.05)
+	before = l.Rate
+	near(t, "the cut", l.refuse(0.05), before*0.88)
+	return l, before
+}
+
+// The controller comes back to four tenths of the cut below where it was, rests there, and then grows as the
+// cube of the time.
+func TestReturnRestAndProbe(t *testing.T) {
+	l, before := cutAt(t, 0)
+	top := before * (1 - 0.4*0.12)
+	within(t, "2.4 s after the cut", l.serveFor(2.4, 0.05), before*.92, top)
+	within(t, "4.8 s after it", l.serveFor(2.4, 0.05), before*.94, top*1.01)
+	within(t, "8 s after it", l.serveFor(3.2, 0.05), top, before)
+	last, gained := l.Rate, 0.0
+	for range 3 {
+		l.serveFor(2, 0.05)
+		if gain := l.Rate/last - 1; gain < 1.4*gained {
+			t.Errorf("in two seconds the rate gains %.3f after %.3f: it must grow ever faster", gain, gained)
+		} else {
+			last, gained = l.Rate, gain
+		}
+	}
+}
+
+// However long nothing was refused, a rate does not double in less than six seconds, nor grow by more than a
+// twenty-third for one success.
+func TestGrowthIsBounded(t *testing.T) {
+	l := born(10, 0)
+	l.serveFor(60, 0.05)
+	before := l.Rate
+	within(t, "six seconds later", l.serveFor(6, 0.05)/before, 1.9, 2)
+	before = l.Rate
+	near(t, "one success after a second without any", l.serve(1), before*1.044)
+}
+
+// An unused rate proves nothing.
+func TestGrowsOnlyWhenPaced(t *testing.T) {
+	l := born(10, 0)
+	for range 1000 {
+		at := seconds(l.now + 0.1)
+		l.tell(policy.Sample{Outcome: policy.Success, Now: at, Sent: at - seconds(rtt), Cost: 1})
+	}
+	near(t, "after a hundred seconds in which nothing was held back", l.Rate, 10)
+	within(t, "after twenty in which requests were", l.serveFor(20, 0.1), 11, 100)
+}
+
+// A success that follows within ten milliseconds is only counted. The next step grows if any of them was
+// paced.
+func TestStepsAreCoarse(t *testing.T) {
+	one, many := born(10, 0), born(10, 0)
+	one.serveFor(20, 0.01)
+	for i := range 20_000 {
+		at := seconds(many.now + 0.001)
+		before := many.Rate
+		many.tell(policy.Sample{Outcome: policy.Success, Now: at, Sent: at - seconds(rtt), Cost: 1,
+			Paced: i%10 == 3})
+		if i%10 != 0 && many.Rate != before {
+			t.Fatalf("the rate grows at %v", at)
+		}
+	}
+	within(t, "ten successes in ten milliseconds, to one", many.Rate/one.Rate, 0.95, 1)
+}
+
+// No other outcome raises a rate, nor lowers it.
+func TestOutcomesWithoutInformation(t *testing.T) {
+	for _, o := range []policy.Outcome{policy.Unknown, 9} {
+		l := born(10, 0)
+		for range 100 {
+			near(t, o.String(), l.answer(0.1, o), 10)
+		}
+	}
+}
+
+// A request that was sent before the cut says nothing about the rate since, whether it succeeds or not.
+func TestOneCutForOneRound(t *testing.T) {
+	l, _ := cutAt(t, 0)
+	cut, at := l.Rate, seconds(l.now)
+	for i := range 10 {
+		late := policy.Sample{Outcome: policy.Throttled, Now: at + seconds(0.02*float64(i+1)), Sent: at - 1,
+			Cost: 1, Paced: true}
+		if i%2 == 1 {
+			late.Outcome = policy.Success
+		}
+		near(t, "an answer to a request from before the cut", l.tell(late), cut)
+	}
+	if l.refuse(0.1); l.Rate >= cut*0.99 {
+		t.Errorf("the refusal of one sent after the cut leaves %v of %v", l.Rate, cut)
+	}
+}
+
+// Cuts end at a fiftieth of the share, or at 20 requests in a thousand seconds.
+func TestLeastRate(t *testing.T) {
+	for _, c := range []struct{ share, least float64 }{{0, .02}, {10, .2}, {0.1, .02}} {
+		l := born(c.share, policy.RuleBlackout)
+		l.serve(0.1)
+		for range 2000 {
+			l.refuse(0.1)
+		}
+		near(t, "after 2000 refusals", l.Rate, c.least)
+	}
+}
+
+// healthy is a controller without a share that has held ten requests a second for two minutes: one that
+// probes beyond is refused.
+func healthy(without policy.Rules) *life {
+	l := born(0, without|policy.RuleSlowStart)
+	for l.now < 120 {
+		if l.serve(1 / l.Rate); l.Rate > 10 {
+			l.refuse(1 / l.Rate)
+		}
+	}
+	return l
+}
+
+// fall refuses nine of ten requests for half a minute.
+func (l *life) fall() *life {
+	for end := l.now + 30; l.now < end; {
+		for range 9 {
+			l.refuse(1 / l.Rate)
+		}
+		l.serve(1 / l.Rate)
+	}
+	return l
+}
+
+// brownout refuses every other request for some seconds.
+func (l *life) brownout(length float64) {
+	for end := l.now + length; l.now < end; {
+		l.refuse(1 / l.Rate)
+		l.serve(1 / l.Rate)
+	}
+}
+
+// A limit that fell and came back is used again at once; one that stays low is not asked for ever.
+func TestReturnToTheLevel(t *testing.T) {
+	l := healthy(0).fall()
+	within(t, "after the fall", l.Rate, 0.15, 3)
+	l.serveFor(8, 0.1)
+	within(t, "eight seconds after it", l.Rate, 7, 12)
+}
+
+// A return that is refused goes back to where it began.
+func TestReturnThatIsRefused(t *testing.T) {
+	l := healthy(0).fall()
+	low := l.Rate
+	for l.Rate < 4*low && l.now < 200 {
+		l.serve(0.1)
+	}
+	within(t, "a return", l.Rate, 4*low, 6*low)
+	if back := l.refuse(0.1); back > 2*low {
+		t.Errorf("a refusal of it leaves %v of %v", back, 4*low)
+	}
+}
+
+// While half of all requests are refused whatever the rate, a trial ends the cuts, and growth goes as far as
+// the level.
+func TestCutsThatChangeNothing(t *testing.T) {
+	l := healthy(0)
+	l.brownout(55)
+	within(t, "within a minute", l.Rate, 2.5, 10)
+	l.brownout(120)
+	within(t, "after three minutes", l.Rate, 0.8, 10)
+	l.serveFor(20, 0.1)
+	within(t, "20 seconds after it", l.Rate, 7, 15)
+}
+
+// A limit that has fallen to four tenths is found, and the trial does not stop the cuts above it.
+func TestTrialOfALimitThatHasFallen(t *testing.T) {
+	l := healthy(0)
+	due := 0.0
+	for end := l.now + 30; l.now < end; {
+		if due += 4 / l.Rate; due >= 1 {
+			due--
+			l.serve(1 / l.Rate)
+		} else {
+			l.refuse(1 / l.Rate)
+		}
+	}
+	within(t, "half a minute after a fall to 4 a second", l.Rate, 2.5, 4.8)
+}
+
+// A hint changes no rate at once. A rate below its floor is there in two seconds, or as long as it takes to
+// double in two; one above it stays until it is refused.
+func TestHintsThatChange(t *testing.T) {
+	for _, c := range []struct {
+		share, least, most float64
+	}{{20, 19.5, 20}, {40, 21, 21.5}, {5, 10, 10.1}, {0, 10, 10.1}} {
+		l := born(10, 0)
+		near(t, "the rate at once", l.hint(20, c.share), 10)
+		within(t, "2.2 seconds later", l.serveFor(2.2, 0.05), c.least, c.most)
+	}
+	l := born(0, policy.RuleSlowStart)
+	near(t, "the rate at once, when there was no share", l.hint(1, 20), 5)
+	within(t, "4.4 seconds later", l.serveFor(4.4, 0.05), 19.5, 20)
+}
+
+// A source that flaps is as good as none.
+func TestHintsThatFlap(t *testing.T) {
+	l := born(10, 0)
+	l.hint(1, 20)
+	l.hint(14, 40)
+	before := l.serveFor(1, 0.05)
+	near(t, "a cut below all that was hinted", l.refuse(0.05), before*0.88)
+	within(t, "two seconds later", l.serveFor(2, 0.05), before*0.88, before)
+}
+
+// In a blackout there is no rate to scale; the floor is that of the new share.
+func TestHintInABlackout(t *testing.T) {
+	l := born(10, 0)
+	l.serveFor(10, 0.1)
+	l.darken(t, 0.1)
+	least := l.Rate
+	if l.hint(0.01, 20); l.Rate > 2*least || l.gate() <= 0 {
+		t.Errorf("a hint ends the blackout: %+v", l.Pace)
+	}
+	near(t, "after it, the floor: what was served was under another share", l.probe(policy.Success), 19.8)
+
+	// the hint comes while refusals do, and the blackout that they become does not take it back
+	l = born(10, 0)
+	l.serveFor(10, 0.1)
+	l.refuse(0.1)
+	l.hint(0.01, 5)
+	l.darken(t, 0.1)
+	within(t, "the share of 5", l.probe(policy.Success), 4.9, 10)
+	within(t, "its floor", l.refuse(0.1), 4.9, 10)
+}
+
+// Few refusals do not go below the floor. Many do, and then there is none to come back to.
+func TestFloorIsLost(t *testing.T) {
+	l := born(10, 0)
+	l.serveFor(8, 0.1)
+	l.refuse(0.1)
+	within(t, "after one refusal among eighty answers", l.Rate, 9.9, 10.5)
+	for range 10 {
+		l.serveFor(0.3, 0.1)
+		l.refuse(0.1)
+	}
+	within(t, "when a quarter is refused", l.Rate, 1, 7)
+	low := l.Rate
+	within(t, "two seconds later", l.serveFor(2, 0.1), low, low*1.3)
+	l.hint(20, 10.001)
+	within(t, "two seconds after another hint", l.serveFor(2, 0.1), 9.5, 10)
+}
+
+// untilProbe is how many seconds of success it takes to come a twentieth above a share of 10.
+func (l *life) untilProbe() (s float64) {
+	for ; l.Rate < 10.5 && s < 1000; s += 0.1 {
+		l.serve(0.1)
+	}
+	return s
+}
+
+// Each probe of the share that fails makes the next come later.
+func TestPatienceDelaysProbes(t *testing.T) {
+	for _, c := range []struct {
+		without     policy.Rules
+		least, most float64
+	}{{0, 2, 8}, {policy.RulePatience, 0.8, 1.2}} {
+		l := born(10, c.without)
+		first := l.untilProbe()
+		for range 4 {
+			l.refuse(0.1)
+			l.untilProbe()
+		}
+		l.refuse(0.1)
+		within(t, "the time to the sixth probe, to that to the first", l.untilProbe()/first, c.least, c.most)
+	}
+}
+
+// step is the resolution of simulated time.
+const step = 5 * time.Millisecond
+
+// upstream is a token bucket of one second, and the replicas that have always one more request for it. Time
+// is simulated.
+type upstream struct {
+	t        fataler
+	limit    float64 // requests a second
+	tokens   float64
+	now      time.Duration
+	rng      *rand.Rand
+	replicas []*replica
+}
+
+// fataler is a test, or a property.
+type fataler interface{ Fatalf(string, ...any) }
+
+func newUpstream(t fataler, limit float64, seed uint64) *upstream {
+	return &upstream{t: t, limit: limit, tokens: limit, rng: rand.New(rand.NewPCG(seed, 0))}
+}
+
+// forgetAfter is how long without feedback a limiter keeps what it has learned, from the end of a gate on.
+const forgetAfter = 10 * time.Minute
+
+// replica is one controller and the bucket that it paces, as the limiter does: it holds a tenth of a second,
+// and one request when a gate opens. It cannot send more than 20 times what its upstream serves.
+type replica struct {
+	up           *upstream
+	ctrl         *witness
+	bounds       policy.Bounds
+	rate         float64
+	notBefore    time.Duration
+	due          time.Duration // when all is forgotten
+	tokens       float64
+	flights      []flight
+	sent, served int
+}
+
+// flight is one request on its way to the upstream and back.
+type flight struct {
+	sent, arrives, back time.Duration
+	outcome             policy.Outcome // Unknown before it has arrived
+}
+
+// join adds a replica whose controller gets new bounds.
+func (u *upstream) join(ctrl *witness, b policy.Bounds) *replica {
+	r := &replica{up: u, ctrl: ctrl, bounds: b, tokens: u.rng.Float64()}
+	u.replicas = append(u.replicas, r)
+	r.learn(policy.Sample{Now: u.now, Sent: u.now})
+	return r
+}
+
+// run lets time pass.
+func (u *upstream) run(d time.Duration) {
+	for end := u.now + d; u.now < end; u.now += step {
+		u.tokens = min(u.limit, u.tokens+u.limit*step.Seconds())
+		first := u.rng.IntN(len(u.replicas)) // no replica always comes first
+		for i := range u.replicas {
+			u.replicas[(first+i)%len(u.replicas)].step(u.now)
+		}
+	}
+}
+
+func (u *upstream) served() []float64 {
+	all := make([]float64, len(u.replicas))
+	for i, r := range u.replicas {
+		all[i] = float64(r.served)
+	}
+	return all
+}
+
+// take serves a request, or not.
+func (u *upstream) take() policy.Outcome {
+	if u.tokens < 1 {
+		return policy.Throttled
+	}
+	u.tokens--
+	return policy.Success
+}
+
+func (r *replica) step(now time.Duration) {
+	r.flights = slices.DeleteFunc(r.flights, func(f flight) bool { return f.back <= now })
+	for i := range r.flights {
+		r.fly(&r.flights[i], now)
+	}
+	if now >= r.due {
+		r.ctrl.holds(r.up.t)
+		r.ctrl = r.ctrl.witness(r.up.rng.Uint64())
+		r.learn(policy.Sample{Now: now, Sent: now})
+	}
+	if now < r.notBefore {
+		r.tokens = 1 - r.rate*step.Seconds()
+		return
+	}
+	r.tokens = min(max(1, r.rate/10), r.tokens+r.rate*step.Seconds())
+	for most := 1 + int(20*r.up.limit*step.Seconds()); r.tokens >= 1 && most > 0; most-- {
+		r.tokens--
+		r.sent++
+		half := func() time.Duration { return time.Duration(10+r.up.rng.IntN(30)) * time.Millisecond }
+		there := now + half()
+		r.flights = append(r.flights, flight{sent: now, arrives: there, back: there + half()})
+	}
+}
+
+// fly moves a request on: it arrives, or its answer does.
+func (r *replica) fly(f *flight, now time.Duration) {
+	if f.outcome == policy.Unknown && f.arrives <= now {
+		if f.outcome = r.up.take(); f.outcome == policy.Success {
+			r.served++
+		}
+	}
+	if f.back <= now+step { // it is gone in the next step
+		r.learn(policy.Sample{Outcome: f.outcome, Now: now, Sent: f.sent, Cost: 1, Paced: true})
+	}
+}
+
+// learn gives the controller a sample. Like the limiter it keeps a gate closed for an hour at most.
+func (r *replica) learn(s policy.Sample) {
+	p := r.ctrl.tell(s, r.bounds)
+	r.rate, r.notBefore = p.Rate, min(p.NotBefore, s.Now+time.Hour)
+	if p.Probe() > 0 {
+		r.rate = 1 / p.Probe().Seconds()
+	}
+	r.due = max(s.Now, r.notBefore) + forgetAfter
 }

@@ -1,12 +1,15 @@
 package policy_test
 
 import (
+	"fmt"
 	"math"
 	"testing"
 	"time"
 	"unsafe"
 
 	"github.com/quotient-go/quotient/policy"
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
 )
 
 func TestOutcomeNames(t *testing.T) {
@@ -53,4 +56,456 @@ func TestProbing(t *testing.T) {
 	if d := (policy.Pace{Saved: math.MinInt64}).Probe(); d != 0 {
 		t.Errorf("a probe in %v", d)
 	}
+}
+
+// No controller starts a goroutine.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// When the clock goes back, all that lies ahead goes with it.
+func TestClockThatGoesBack(t *testing.T) {
+	l := born(10, 0)
+	l.now = 7200
+	l.tell(policy.Sample{Now: seconds(7200)})
+	l.serveFor(10, 0.1)
+	l.darken(t, 0.1)
+	gate := l.gate()
+	l.tell(policy.Sample{Now: seconds(l.now - 7000)})
+	near(t, "the gate after the clock went back", l.gate(), gate)
+	if l.probe(policy.Success); l.gate() > 0 {
+		t.Error("a success does not end the blackout")
+	}
+
+	l = born(0, policy.RuleSlowStart)
+	l.tell(policy.Sample{Now: seconds(7200)})
+	l.refuse(0.1)
+	l.tell(policy.Sample{})
+	cut := l.serve(0.1)
+	near(t, "the cut by a refusal on the new clock", l.refuse(0.1), cut*0.88)
+}
+
+// Numbers that are none are ignored one by one: the rate stays finite and within its bounds, and the
+// controller goes on as it was.
+func TestNumbersThatAreNone(t *testing.T) {
+	for _, x := range odd {
+		for _, s := range []policy.Sample{
+			{Outcome: policy.Success, Paced: true, Cost: x},
+			{Outcome: policy.Success, Paced: true, Cost: 1,
+				Quota: policy.Quota{Limit: x, Remaining: 5, Reset: time.Second}},
+			{Outcome: policy.Success, Paced: true, Cost: 1,
+				Quota: policy.Quota{Limit: 10, Remaining: x, Reset: math.MinInt64}},
+			{Outcome: policy.Throttled, Cost: x, RetryAfter: math.MinInt64},
+			{Outcome: policy.Throttled, Cost: 1, RetryAfter: math.MaxInt64,
+				Quota: policy.Quota{Limit: x, Remaining: x, Reset: -1}},
+		} {
+			for _, b := range []policy.Bounds{
+				{Share: 10, Ceiling: x},
+				{Share: x, Ceiling: 10},
+				{Share: x, Ceiling: x},
+				{Ceiling: math.Inf(1)},
+			} {
+				l := born(10, 0)
+				l.bounds = b
+				for range 50 {
+					s.Now, s.Sent = seconds(l.now+0.1), seconds(l.now+0.05)
+					l.tell(s)
+				}
+				if !(l.Rate > 0) || math.IsInf(l.Rate, 1) || b.Ceiling > 0 && l.Rate > b.Ceiling {
+					t.Errorf("%+v under %+v: the pace is %+v", s, b, l.Pace)
+				}
+			}
+		}
+	}
+}
+
+// Instants at the ends of time do not wrap around.
+func TestInstantsAtTheEndsOfTime(t *testing.T) {
+	for _, o := range []policy.Outcome{policy.Success, policy.Throttled, policy.Failed} {
+		l := born(10, 0)
+		for _, at := range []time.Duration{math.MaxInt64, math.MinInt64, 0, math.MinInt64, math.MaxInt64,
+			math.MaxInt64} {
+			l.tell(policy.Sample{Outcome: o, Now: at, Sent: -at, Cost: 1, RetryAfter: math.MaxInt64})
+			within(t, "at the ends of time", l.Rate, 0.02, 100)
+		}
+	}
+}
+
+// costing is the answer to a request that cost so much.
+func (l *life) costing(after, cost float64, o policy.Outcome) float64 {
+	at := seconds(l.now + after)
+	return l.tell(policy.Sample{Outcome: o, Now: at, Sent: at - seconds(rtt), Cost: cost, Paced: true})
+}
+
+// Without a share the controller starts at five requests a second, whatever the first of them turns out to
+// cost: tokens, or for slots the seconds that it held one.
+func TestFirstCost(t *testing.T) {
+	for _, cost := range []float64{1, 100, 0.2, 2000} {
+		l := born(0, policy.RuleSlowStart)
+		within(t, "after the first request of a cost", l.costing(0.1, cost, policy.Success)/cost, 5, 5.01)
+		within(t, "after a cost twice that", l.costing(0.1, 2*cost, policy.Success)/cost, 5, 5.01)
+	}
+	l := born(0, 0)
+	l.costing(0.001, 1, policy.Success)
+	within(t, "in slow start a dearer second request counts", l.costing(0.02, 100, policy.Success), 500, 600)
+	l = born(200, 0)
+	within(t, "a share is in events already", l.costing(0.1, 100, policy.Success), 200, 201)
+}
+
+// The cost of requests decides what is slow: controllers of ten requests a second behave the same, whatever
+// these cost.
+func TestCostsScale(t *testing.T) {
+	one, hundred, slots := born(10, 0), born(1000, 0), born(2, 0)
+	for i := range 1000 {
+		o := policy.Success
+		if i%50 == 49 || i > 700 && i < 720 {
+			o = policy.Throttled
+		}
+		want := one.costing(0.1, 1, o)
+		near(t, "with requests of 100 tokens", hundred.costing(0.1, 100, o)/100, want)
+		near(t, "with slots that are held for 0.2 seconds", slots.costing(0.1, 0.2, o)/0.2, want)
+		near(t, "its gate", hundred.gate(), one.gate())
+	}
+}
+
+// An invalid cost leaves the last one in force.
+func TestCostsThatAreNone(t *testing.T) {
+	for _, cost := range []float64{0, -1, math.NaN(), math.Inf(1), 1e13, 1e-10} {
+		l := born(0, policy.RuleSlowStart)
+		l.costing(0.1, 100, policy.Success)
+		before := l.Rate
+		within(t, "after a cost that is none", l.costing(0.1, cost, policy.Success), before, before*1.001)
+	}
+}
+
+// BenchmarkNext is the price of one success: the controller's part of the happy path.
+func BenchmarkNext(b *testing.B) {
+	quota := policy.Quota{Limit: 100, Remaining: 40, Reset: time.Second}
+	for _, c := range []struct {
+		name  string
+		ctrl  policy.Policy
+		paced bool
+		quota policy.Quota
+	}{
+		{"AIMD", policy.AIMD{}, true, policy.Quota{}},
+		{"Tracking", policy.Tracking{}, false, policy.Quota{}},
+		{"Tracking paced", policy.Tracking{}, true, policy.Quota{}},
+		{"Tracking with fields", policy.Tracking{}, true, quota},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			ctrl := c.ctrl.New(1)
+			bounds := policy.Bounds{Share: 1000, Ceiling: 10_000}
+			s := policy.Sample{Outcome: policy.Success, Cost: 1, Paced: c.paced, Quota: c.quota}
+			ctrl.Next(policy.Sample{}, bounds)
+			b.ReportAllocs()
+			for b.Loop() {
+				s.Now += time.Millisecond
+				s.Sent = s.Now - time.Millisecond
+				if p := ctrl.Next(s, bounds); !(p.Rate > 0) || p.Rate > bounds.Ceiling {
+					b.Fatal(p)
+				}
+			}
+		})
+	}
+}
+
+// rules are all rules, and how the behaviour shows that each brings.
+var rules = []struct {
+	name  string
+	rule  policy.Rules
+	needs policy.Rules // rules without which there is nothing to see
+	seen  func(t *testing.T, without policy.Rules) bool
+}{
+	{"floor", policy.RuleFloor, 0, func(_ *testing.T, without policy.Rules) bool {
+		l := born(10, without)
+		l.serveFor(4, 0.1)
+		return l.refuse(0.1) >= 9.9
+	}},
+	{"patience", policy.RulePatience, 0, func(_ *testing.T, without policy.Rules) bool {
+		l := born(10, without)
+		first := l.untilProbe()
+		for range 4 {
+			l.refuse(0.1)
+			l.untilProbe()
+		}
+		l.refuse(0.1)
+		return l.untilProbe() > 1.7*first
+	}},
+	{"return", policy.RuleReturn, 0, func(_ *testing.T, without policy.Rules) bool {
+		l := born(0, without|policy.RuleSlowStart|policy.RuleServed)
+		l.serveFor(10, 0.05)
+		before := l.Rate
+		l.refuse(0.05)
+		return l.serveFor(3, 0.05) > before*0.91
+	}},
+	{"blackout", policy.RuleBlackout, 0, func(_ *testing.T, without policy.Rules) bool {
+		l := born(10, without)
+		for range 20 {
+			l.refuse(0.1)
+		}
+		return l.gate() > 0
+	}},
+	{"restore", policy.RuleRestore, policy.RuleBlackout | policy.RuleFloor,
+		func(t *testing.T, without policy.Rules) bool {
+			l := born(10, without)
+			l.serveFor(8, 0.1)
+			l.darken(t, 0.1)
+			return l.probe(policy.Success) > 9.8
+		}},
+	{"cycle", policy.RuleCycle, policy.RuleBlackout, func(t *testing.T, without policy.Rules) bool {
+		return gainAfterBlackout(t, 12, without) < 1.03
+	}},
+	{"headroom", policy.RuleHeadroom, 0, func(_ *testing.T, without policy.Rules) bool {
+		return settled(without).quoted(5, 0.1, leaky(0.5)) > 11.5
+	}},
+	{"doubt", policy.RuleDoubt, policy.RuleHeadroom, func(_ *testing.T, without policy.Rules) bool {
+		l := settled(without)
+		for range 3 {
+			l.quoted(2, 0.1, leaky(0.5))
+			l.refuse(0.1)
+		}
+		low := l.quoted(1, 0.1, leaky(0.5))
+		return l.quoted(1, 0.1, leaky(0.5)) < 1.025*low
+	}},
+	{"slow start", policy.RuleSlowStart, 0, func(_ *testing.T, without policy.Rules) bool {
+		return born(0, without).serveFor(1, 0.05) > 9
+	}},
+	{"recover", policy.RuleRecover, 0, func(_ *testing.T, without policy.Rules) bool {
+		return healthy(without).fall().serveFor(8, 0.1) > 6
+	}},
+	{"served", policy.RuleServed, 0, func(_ *testing.T, without policy.Rules) bool {
+		l := born(0, without|policy.RuleSlowStart)
+		l.serveFor(10, 0.1)
+		before := l.Rate
+		return l.refuse(0.1) > before*0.9
+	}},
+	{"futile", policy.RuleFutile, policy.RuleReturn, func(_ *testing.T, without policy.Rules) bool {
+		l := healthy(without)
+		l.brownout(45)
+		return l.Rate > 2
+	}},
+}
+
+// Each bit switches its own rule off, and no other but those that have nothing to work on without it.
+func TestEveryRuleIsSwitchedByItsBit(t *testing.T) {
+	all := policy.Rules(0)
+	for _, r := range rules {
+		if !r.seen(t, 0) {
+			t.Errorf("with all rules, %s does not show", r.name)
+		}
+		for _, off := range rules {
+			if r.needs&off.rule == 0 && r.seen(t, off.rule) == (off.rule == r.rule) {
+				t.Errorf("without %s, whether %s shows is %v", off.name, r.name, off.rule == r.rule)
+			}
+		}
+		all |= r.rule
+	}
+	if all != policy.RuleFutile<<1-1 {
+		t.Errorf("the table has the rules %b of all", all)
+	}
+	l := born(10, all)
+	l.serveFor(5, 0.1)
+	within(t, "without any rule there are cuts and growth", l.refuse(0.1), 8.8, 8.9)
+}
+
+// answered is one sample in seconds, and the rate that is wanted after it.
+type answered struct {
+	outcome   policy.Outcome
+	now, sent float64
+	paced     bool
+	want      float64
+}
+
+func (h answered) sample() policy.Sample {
+	at := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+	return policy.Sample{Outcome: h.outcome, Now: at(h.now), Sent: at(h.sent), Paced: h.paced}
+}
+
+func TestAIMD(t *testing.T) {
+	const unknown, success, throttled = policy.Unknown, policy.Success, policy.Throttled
+	inf := math.Inf(1)
+	for _, c := range []struct {
+		name   string
+		ctrl   policy.AIMD
+		bounds policy.Bounds
+		rows   []answered
+	}{
+		{"starts at the share", policy.AIMD{}, policy.Bounds{Share: 20, Ceiling: 100},
+			[]answered{{unknown, 0, 0, false, 20}}},
+		{"starts at 5 where no share is known", policy.AIMD{}, policy.Bounds{Ceiling: inf},
+			[]answered{{unknown, 0, 0, false, 5}}},
+		{"never above the ceiling", policy.AIMD{}, policy.Bounds{Ceiling: 3},
+			[]answered{{unknown, 0, 0, false, 3}}},
+		{"halves and climbs by a twentieth of the share", policy.AIMD{},
+			policy.Bounds{Share: 20, Ceiling: 40}, []answered{
+				{unknown, 0, 0, false, 20}, {throttled, 1, 0.5, false, 10},
+				{success, 2, 1.5, true, 11}, {success, 2.5, 2, true, 11.5},
+			}},
+		{"grows only when it held back", policy.AIMD{}, policy.Bounds{Share: 20, Ceiling: 40}, []answered{
+			{unknown, 0, 0, false, 20}, {success, 1, 0, false, 20}, {success, 2, 0, true, 21},
+			{success, 3, 0, false, 21},
+		}},
+		{"grows to the ceiling", policy.AIMD{Increase: 30}, policy.Bounds{Share: 20, Ceiling: 40}, []answered{
+			{unknown, 0, 0, false, 20}, {success, 0.5, 0, true, 35}, {success, 1, 0, true, 40},
+		}},
+		{"a pause brings one second's growth", policy.AIMD{Increase: 2},
+			policy.Bounds{Share: 20, Ceiling: 400}, []answered{
+				{unknown, 0, 0, false, 20}, {success, 3600, 0, true, 22},
+			}},
+		{"grows by one where no share is known", policy.AIMD{}, policy.Bounds{Ceiling: inf}, []answered{
+			{unknown, 0, 0, false, 5}, {success, 1, 0, true, 6},
+		}},
+		{"its own factors", policy.AIMD{Increase: 4, Decrease: 0.75}, policy.Bounds{Share: 20, Ceiling: 40},
+			[]answered{
+				{unknown, 0, 0, false, 20}, {throttled, 1, 0.5, false, 15}, {success, 1.5, 1, true, 17},
+			}},
+		{"factors that are none", policy.AIMD{Increase: inf, Decrease: math.NaN()},
+			policy.Bounds{Share: 20, Ceiling: 40}, []answered{
+				{unknown, 0, 0, false, 20}, {throttled, 1, 0.5, false, 10}, {success, 2, 1, true, 11},
+			}},
+		{"one cut for one round", policy.AIMD{}, policy.Bounds{Share: 20, Ceiling: 40}, []answered{
+			{unknown, 0, 0, false, 20}, {throttled, 1, 0.5, false, 10},
+			{throttled, 1.1, 0.6, false, 10}, {throttled, 1.2, 0.9, false, 10}, {throttled, 2, 1.5, false, 5},
+		}},
+		{"other outcomes say nothing of the rate", policy.AIMD{}, policy.Bounds{Share: 20, Ceiling: 40},
+			[]answered{
+				{unknown, 0, 0, false, 20}, {policy.Unavailable, 1, 0, true, 20},
+				{policy.Failed, 2, 0, true, 20},
+				{9, 3, 0, true, 20},
+			}},
+		{"never below a fiftieth of the share", policy.AIMD{Decrease: 0.01},
+			policy.Bounds{Share: 20, Ceiling: 40}, []answered{
+				{unknown, 0, 0, false, 20}, {throttled, 1, 0.5, false, 0.4}, {throttled, 2, 1.5, false, 0.4},
+			}},
+		{"never below a tenth where no share is known", policy.AIMD{Decrease: 0.01},
+			policy.Bounds{Ceiling: inf}, []answered{
+				{unknown, 0, 0, false, 5}, {throttled, 1, 0.5, false, 0.1}, {throttled, 2, 1.5, false, 0.1},
+			}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ctrl := c.ctrl.New(1)
+			for i, h := range c.rows {
+				if got := ctrl.Next(h.sample(), c.bounds).Rate; math.Abs(got-h.want) > 1e-9 {
+					t.Errorf("row %d, %+v: got %v", i, h, got)
+				}
+			}
+		})
+	}
+}
+
+// New bounds count from the next sample on, whatever it says.
+func TestAIMDUnderNewBounds(t *testing.T) {
+	ctrl := policy.AIMD{}.New(1)
+	for _, c := range []struct{ share, ceiling, want float64 }{
+		{20, 20, 20}, {5, 5, 5}, {20, 20, 5}, {1000, 1000, 20}, {20, 20, 20},
+	} {
+		got := ctrl.Next(policy.Sample{}, policy.Bounds{Share: c.share, Ceiling: c.ceiling}).Rate
+		if got != c.want {
+			t.Errorf("%+v: got %v", c, got)
+		}
+	}
+}
+
+func TestControllersOfAPolicyAreApart(t *testing.T) {
+	p, b := policy.AIMD{}, policy.Bounds{Share: 10, Ceiling: 10}
+	one, other := p.New(1), p.New(1)
+	one.Next(policy.Sample{}, b)
+	one.Next(answered{outcome: policy.Throttled, now: 1}.sample(), b)
+	if got := other.Next(policy.Sample{}, b).Rate; got != 10 {
+		t.Errorf("got %v, want 10", got)
+	}
+}
+
+// number draws anything that a float64 can be.
+func number(name string) func(*rapid.T) float64 {
+	return func(t *rapid.T) float64 {
+		return rapid.OneOf(rapid.SampledFrom(odd), rapid.Float64(), rapid.Float64Range(0, 100)).Draw(t, name)
+	}
+}
+
+func anySample(t *rapid.T) policy.Sample {
+	instant := rapid.OneOf(rapid.Int64(), rapid.Int64Range(0, int64(time.Minute)))
+	return policy.Sample{
+		Outcome:    policy.Outcome(rapid.Uint8Range(0, 6).Draw(t, "outcome")),
+		RetryAfter: time.Duration(rapid.Int64().Draw(t, "retry")),
+		Now:        time.Duration(instant.Draw(t, "now")), Sent: time.Duration(instant.Draw(t, "sent")),
+		Paced: rapid.Bool().Draw(t, "paced"),
+	}
+}
+
+// Whatever samples a controller gets, it answers a rate: finite, positive, and not above the ceiling.
+func TestPropertyAIMDAnswersARate(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		ctrl := policy.AIMD{Increase: number("increase")(t), Decrease: number("decrease")(t)}.New(1)
+		b := policy.Bounds{Share: number("share")(t), Ceiling: number("ceiling")(t)}
+		for range rapid.IntRange(1, 30).Draw(t, "samples") {
+			if rapid.IntRange(0, 9).Draw(t, "rebound") == 0 {
+				b = policy.Bounds{Share: number("share")(t), Ceiling: number("ceiling")(t)}
+			}
+			got := ctrl.Next(anySample(t), b).Rate
+			if !(got > 0) || math.IsInf(got, 1) || b.Ceiling > 0 && got > b.Ceiling {
+				t.Fatalf("bounds %+v: got %v", b, got)
+			}
+		}
+	})
+}
+
+// Within sane bounds no rate falls below the floor, and none grows without having held back.
+func TestPropertyAIMDFloorAndGrowth(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		share := rapid.Float64Range(0.01, 1e9).Draw(t, "share")
+		b := policy.Bounds{Share: share, Ceiling: share * rapid.Float64Range(1, 100).Draw(t, "room")}
+		ctrl := policy.AIMD{}.New(1)
+		last := ctrl.Next(policy.Sample{}, b).Rate
+		for range rapid.IntRange(1, 50).Draw(t, "samples") {
+			s := anySample(t)
+			got := ctrl.Next(s, b).Rate
+			if got < share*0.02*(1-1e-9) {
+				t.Fatalf("%v is below a fiftieth of the share, %v", got, share)
+			}
+			if got > last && (!s.Paced || s.Outcome != policy.Success) {
+				t.Fatalf("%+v let it grow from %v to %v", s, last, got)
+			}
+			if got-last > share/20*(1+1e-9) {
+				t.Fatalf("one sample let it grow from %v to %v", last, got)
+			}
+			last = got
+		}
+	})
+}
+
+// Failure mode 25: however many refusals come, those of requests that were sent before a cut do not cut
+// again.
+func TestPropertyAIMDCutsOncePerRound(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b := policy.Bounds{Share: 1000, Ceiling: 1000}
+		ctrl := policy.AIMD{}.New(1)
+		last := ctrl.Next(policy.Sample{}, b).Rate
+		cut, now := time.Duration(-1), time.Duration(0)
+		for range rapid.IntRange(1, 50).Draw(t, "answers") {
+			now += time.Duration(rapid.Int64Range(1, int64(time.Second)).Draw(t, "later"))
+			sent := now - time.Duration(rapid.Int64Range(1, int64(now)).Draw(t, "latency"))
+			got := ctrl.Next(policy.Sample{Outcome: policy.Throttled, Now: now, Sent: sent}, b).Rate
+			if got < last {
+				if sent < cut {
+					t.Fatalf("a request sent at %v cut again after the cut at %v", sent, cut)
+				}
+				cut = now
+			}
+			last = got
+		}
+	})
+}
+
+func ExampleAIMD() {
+	ctrl := policy.AIMD{Increase: 1}.New(1)
+	bounds := policy.Bounds{Share: 10, Ceiling: 20}
+	fmt.Println("start:", ctrl.Next(policy.Sample{}, bounds).Rate)
+	refused := policy.Sample{Outcome: policy.Throttled, Now: time.Second, Sent: 900 * time.Millisecond}
+	fmt.Println("after a 429:", ctrl.Next(refused, bounds).Rate)
+	served := policy.Sample{Outcome: policy.Success, Now: 2 * time.Second, Sent: 1900 * time.Millisecond,
+		Paced: true}
+	fmt.Println("a second later:", ctrl.Next(served, bounds).Rate)
+	// Output:
+	// start: 10
+	// after a 429: 5
+	// a second later: 6
 }

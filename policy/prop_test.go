@@ -1,13 +1,15 @@
 package policy_test
 
 import (
+	"fmt"
 	"math"
+	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/quotient-go/quotient/policy"
+	"pgregory.net/rapid"
 )
 
 // everyController runs a property for the controllers of all policies.
@@ -229,4 +231,484 @@ func jain(x []float64) float64 {
 		squares += v * v
 	}
 	return sum * sum / (float64(len(x)) * squares)
+}
+
+// longestGate is the longest that any controller may close a key for at once.
+const longestGate = 31 * 24 * time.Hour
+
+// contract is a policy and what it promises beyond what all controllers do.
+type contract struct {
+	name   string
+	policy policy.Policy
+	floor  func(policy.Bounds) float64 // the least rate under sane bounds, if the ceiling allows it
+	// fairness of 20 equal replicas after a minute, at least; in the mean of several runs
+	jain float64
+}
+
+// contracts are the policies that learn. The properties of this package hold for all of them.
+var contracts = []contract{
+	// Halving those alone that happen to be refused is uneven: the textbook controller makes no promise of
+	// .95.
+	{"AIMD", policy.AIMD{}, func(b policy.Bounds) float64 {
+		if b.Share > 0 {
+			return b.Share / 50
+		}
+		return 0.1
+	}, 0.9},
+	{"Tracking", policy.Tracking{}, func(policy.Bounds) float64 { return 0.02 }, 0.95},
+}
+
+// witness gives a controller and its twin the same samples, and notes the first broken promise.
+type witness struct {
+	contract
+	ctrl, twin policy.Controller
+	bounds     policy.Bounds // of the last sample
+	rate       float64       // after it
+	now        time.Duration // of the last sample
+	round      time.Duration // when the round of feedback began
+	open       bool          // no answer to a request sent since then has come
+	stopped    time.Duration // when it began to probe
+	probing    bool
+	cost       float64 // of a request; 0: not yet known
+	varies     bool    // the cost does
+	broken     string  // what was broken
+	at         policy.Sample
+}
+
+func (c contract) witness(seed uint64) *witness {
+	w := &witness{contract: c, ctrl: c.policy.New(seed), twin: c.policy.New(seed)}
+	w.round, w.stopped = math.MinInt64, math.MinInt64
+	return w
+}
+
+// tell is one sample, the first of them the one that starts the controller.
+func (w *witness) tell(s policy.Sample, b policy.Bounds) policy.Pace {
+	pace := w.ctrl.Next(s, b)
+	if w.broken == "" {
+		w.at = s
+		w.broken = w.judge(s, b, pace, w.twin.Next(s, b))
+	}
+	w.turn(s)
+	if !w.probing && pace.Probe() > 0 {
+		w.stopped = s.Now
+	}
+	w.probing = pace.Probe() > 0
+	w.learn(s.Cost)
+	w.bounds, w.rate = b, w.allowed(pace)
+	return pace
+}
+
+// judge returns the promise that a pace breaks; empty when none.
+func (w *witness) judge(s policy.Sample, b policy.Bounds, p, twin policy.Pace) string {
+	gated := p.NotBefore > max(s.Now, 0) // the clock begins at 0
+	switch {
+	case p != twin:
+		return "the same seed and samples give another pace"
+	case !(p.Rate > 0) || math.IsInf(p.Rate, 1):
+		return "the rate is not finite and positive"
+	case b.Ceiling > 0 && p.Rate > b.Ceiling:
+		return "the rate is above the ceiling"
+	case sane(b) && w.sound(s) && p.Rate < min(w.floor(b), b.Ceiling)*(1-1e-9):
+		return "the rate is below the floor"
+	case gated && p.NotBefore.Seconds()-s.Now.Seconds() > longestGate.Seconds()+1:
+		return "the gate is shut for longer than 31 days"
+	case w.steady(s) && b == w.bounds && b.Fleet == nil && w.allowed(p) > w.rate*(1+1e-6) && w.mustNotRise(s):
+		return "the rate rises before the round of feedback is over"
+	}
+	return ""
+}
+
+// allowed is the rate that a pace allows now: that of its probes, if it has any.
+func (w *witness) allowed(p policy.Pace) float64 {
+	if p.Probe() > 0 {
+		return w.cost / p.Probe().Seconds()
+	}
+	return p.Rate
+}
+
+// sane reports whether the bounds are what a limiter gives: a share below the ceiling, and both in range.
+func sane(b policy.Bounds) bool {
+	return (b.Share == 0 || b.Share >= 1e-6) && b.Share <= b.Ceiling && b.Ceiling >= 1e-6 && b.Share <= 1e12
+}
+
+// learn notes what a request costs. A controller may count in requests, and its rate then follows the cost.
+func (w *witness) learn(cost float64) {
+	if cost > 0 {
+		w.varies = w.varies || w.cost > 0 && cost != w.cost
+		w.cost = cost
+	}
+}
+
+// sound reports whether no request has cost less than one event.
+func (w *witness) sound(s policy.Sample) bool {
+	return (w.cost == 0 || w.cost >= 1 && !w.varies) && (!(s.Cost > 0) || s.Cost >= 1)
+}
+
+// steady reports whether the cost is known and stays.
+func (w *witness) steady(s policy.Sample) bool {
+	return w.cost > 0 && !w.varies && (!(s.Cost > 0) || s.Cost == w.cost)
+}
+
+// mustNotRise reports whether a sample is a refusal, or comes before any answer to a request that was sent
+// after one.
+func (w *witness) mustNotRise(s policy.Sample) bool {
+	return s.Outcome == policy.Throttled || w.open && s.Now >= w.now && !w.ends(s)
+}
+
+// ends reports whether a sample is the answer to a request that was sent since the round began.
+func (w *witness) ends(s policy.Sample) bool {
+	return s.Sent >= w.round && (s.Outcome == policy.Success || s.Outcome == policy.Unavailable)
+}
+
+// lifetime is the longest that a clock runs. Controllers need not distinguish instants beyond it.
+const lifetime = 70 * 365 * 24 * time.Hour
+
+// turn begins a round at a refusal, and ends it. A refusal of a request that was sent before the last round
+// began, or before the controller stopped to probe, says nothing new. Where time goes back, it cannot be
+// known what was sent before what.
+func (w *witness) turn(s policy.Sample) {
+	absurd := s.Now < -lifetime || s.Now > lifetime
+	if s.Now < w.now || absurd {
+		w.round, w.stopped, w.open = math.MinInt64, math.MinInt64, false
+	}
+	w.now = s.Now
+	switch {
+	case absurd:
+	case s.Outcome == policy.Throttled && s.Sent >= max(w.round, w.stopped):
+		w.round, w.open = s.Now, true
+	case w.ends(s):
+		w.open = false
+	}
+}
+
+// tape is a sequence of bytes that samples are read from. At its end it goes on with zeros.
+type tape []byte
+
+func (p *tape) next() byte {
+	if len(*p) == 0 {
+		return 0
+	}
+	b := (*p)[0]
+	*p = (*p)[1:]
+	return b
+}
+
+// odd are the numbers that controllers are most likely to stumble over.
+var odd = []float64{0, math.NaN(), math.Inf(1), math.Inf(-1), -1, math.MaxFloat64, -math.MaxFloat64,
+	math.SmallestNonzeroFloat64}
+
+// number takes one byte for an odd number, and two for others: from 1e-9 to 1e15, in even steps of the
+// logarithm.
+func (p *tape) number() float64 {
+	b := p.next()
+	if int(b) < len(odd) {
+		return odd[b]
+	}
+	return math.Pow(10, float64(b)/10-9) * (1 + float64(p.next())/256)
+}
+
+// span is a number of milliseconds, or an absurd time.
+func (p *tape) span() time.Duration {
+	switch b := p.next(); b {
+	case 255:
+		return math.MaxInt64
+	case 254:
+		return math.MinInt64
+	case 253:
+		return -time.Duration(p.next()) * time.Second
+	default:
+		return time.Duration(b) * time.Duration(p.next()) * time.Millisecond
+	}
+}
+
+// sample reads one sample; its first byte says what it has besides an instant and an outcome.
+func (p *tape) sample(now time.Duration) policy.Sample {
+	flags := p.next()
+	s := policy.Sample{Outcome: policy.Outcome(flags & 7), Paced: flags&8 != 0, Now: now + p.span(), Cost: 1}
+	s.Sent = s.Now - p.span()
+	if flags&16 != 0 {
+		s.RetryAfter = p.span()
+	}
+	if flags&32 != 0 {
+		s.Quota = policy.Quota{Limit: p.number(), Remaining: p.number(), Reset: p.span()}
+	}
+	if flags&64 != 0 {
+		s.Cost = p.number()
+	}
+	return s
+}
+
+// tapes are the beginnings of the corpus: a plain life, a blackout, fields, and a clock that jumps.
+var tapes = []string{
+	"\x00\x64\x00\x64\x00\x08\x0a\x0a\x0a\x0a\x02\x0a\x0a\x0a\x0a\x09\x0a\x0a\x0a\x0a",
+	"\x00\x64\x64\x02\x64\x64\x02\x64\x64\x02\x64\x64\x12\x64\x64\x0a\x64\x01\x64\x64\x09\x64\x64\x01\x01",
+	"\x00\x29\x0a\x0a\x01\x01\x78\x00\x6e\x00\x0a\x64\x29\x0a\x0a\x01\x01\x78\x00\x00\x0a\x64",
+	"\x00\x02\xff\x00\x09\xfe\x00\x09\x0a\x0a\xff\x5a\xfd\x05\xff\x01\x02\x03",
+}
+
+// FuzzController holds for all policies what every controller promises (see witness.judge), for any samples
+// and bounds.
+func FuzzController(f *testing.F) {
+	for _, t := range tapes {
+		f.Add(uint64(1), []byte(t))
+	}
+	for _, life := range []struct {
+		seed  uint64
+		bytes string
+	}{
+		{123, "0X0X0|00000000000000c000000000000S00 00000B7\x950\xb2001A\xa1Xx0"},
+		{194, "00000\xe7\xfe00000000\x04a0X02\xff00000000002" +
+			"\xd0X000000000010\xfe0000000000\x8dX\xcf002Zx\xcc\xc50000000090001"},
+		{53, "\x01\x00" + strings.Repeat("q", 150) + "\x00d" + strings.Repeat("q", 45)},
+		{5, "\xf5\xe9\x86H" + strings.Repeat("y", 900)},
+		{156, strings.Repeat("\xfc\xcd"+strings.Repeat("\xa9", 200), 3)},
+	} {
+		f.Add(life.seed, []byte(life.bytes))
+	}
+	for seed := range uint64(20) { // and long lives
+		life, random := make([]byte, 1000), rand.New(rand.NewPCG(seed, 0))
+		for i := range life {
+			life[i] = byte(random.Uint32())
+		}
+		f.Add(seed, life)
+	}
+	f.Fuzz(func(t *testing.T, seed uint64, data []byte) {
+		for _, c := range contracts {
+			p, w := tape(data), c.witness(seed)
+			varied := p.next()&1 == 1 // else all requests cost the same, and rates can be compared
+			s, b := policy.Sample{}, policy.Bounds{Share: p.number(), Ceiling: p.number()}
+			w.tell(s, b)
+			for len(p) > 0 {
+				if s = p.sample(s.Now); s.Outcome == 7 { // no outcome at all: new bounds
+					s.Outcome, b = policy.Unknown, policy.Bounds{Share: p.number(), Ceiling: p.number()}
+				}
+				if !varied {
+					s.Cost = 1
+				}
+				w.tell(s, b)
+			}
+			w.holds(t)
+		}
+	})
+}
+
+// FuzzReports is FuzzController with reports in all bounds, true or not.
+func FuzzReports(f *testing.F) {
+	for _, t := range tapes {
+		f.Add(uint64(1), []byte(t))
+	}
+	f.Add(uint64(62), []byte("00\a00\x02000000007000000000000000000000")) // a pull that once overflowed
+	f.Fuzz(func(t *testing.T, seed uint64, data []byte) {
+		for _, c := range contracts {
+			p, w := tape(data), c.witness(seed)
+			s, b := policy.Sample{}, p.newsy()
+			w.tell(s, b)
+			for len(p) > 0 {
+				if s = p.sample(s.Now); s.Outcome == 7 {
+					s.Outcome, b = policy.Unknown, p.newsy()
+				}
+				w.tell(s, b)
+			}
+			w.holds(t)
+		}
+	})
+}
+
+// newsy is bounds with reports.
+func (p *tape) newsy() policy.Bounds {
+	return policy.Bounds{Share: p.number(), Ceiling: p.number(), Fleet: &policy.Fleet{
+		Weight: 1 + p.number(), Limit: p.number(), Wanting: p.number(), Rate: p.number(), Used: p.number(),
+		Refused: p.number(),
+	}}
+}
+
+// life is one controller that is given its samples by hand. Times are in seconds, and a request has always
+// been under way for rtt.
+type life struct {
+	policy.Pace
+	ctrl   policy.Controller
+	bounds policy.Bounds
+	now    float64
+}
+
+const rtt = 0.05
+
+func seconds(s float64) time.Duration { return time.Duration(math.Round(s * float64(time.Second))) }
+
+// born starts a controller without some rules, at a share or, if that is 0, without one.
+func born(share float64, without policy.Rules) *life {
+	l := &life{ctrl: policy.Tracking{Without: without}.New(1),
+		bounds: policy.Bounds{Share: share, Ceiling: math.Inf(1)}}
+	l.Pace = l.ctrl.Next(policy.Sample{}, l.bounds)
+	return l
+}
+
+// tell is any sample at all, with nothing added.
+func (l *life) tell(s policy.Sample) float64 {
+	l.now = s.Now.Seconds()
+	l.Pace = l.ctrl.Next(s, l.bounds)
+	return l.Rate
+}
+
+// answer is the answer to a request of cost 1 that was under way for rtt, while the pace held others back.
+func (l *life) answer(after float64, o policy.Outcome) float64 {
+	at := seconds(l.now + after)
+	return l.tell(policy.Sample{Outcome: o, Now: at, Sent: at - seconds(rtt), Cost: 1, Paced: true})
+}
+
+func (l *life) serve(after float64) float64  { return l.answer(after, policy.Success) }
+func (l *life) refuse(after float64) float64 { return l.answer(after, policy.Throttled) }
+
+// serveFor is success for some time, every so often.
+func (l *life) serveFor(length, every float64) float64 {
+	for range int(math.Round(length / every)) {
+		l.serve(every)
+	}
+	return l.Rate
+}
+
+// quoted is a success with a quota, every so often for some time.
+func (l *life) quoted(length, every float64, quota func(now float64) policy.Quota) float64 {
+	for range int(math.Round(length / every)) {
+		at := seconds(l.now + every)
+		l.tell(policy.Sample{Outcome: policy.Success, Now: at, Sent: at - seconds(rtt), Cost: 1, Paced: true,
+			Quota: quota(at.Seconds())})
+	}
+	return l.Rate
+}
+
+// hint changes the share after some time.
+func (l *life) hint(after, share float64) float64 {
+	l.bounds.Share = share
+	return l.tell(policy.Sample{Now: seconds(l.now + after)})
+}
+
+// darken refuses until the controller waits for a single probe, at most so often.
+func (l *life) darken(t *testing.T, every float64) *life {
+	t.Helper()
+	for range 1000 {
+		if l.refuse(every); l.NotBefore > seconds(l.now) {
+			return l
+		}
+	}
+	t.Fatal("a thousand refusals in a row are no blackout")
+	return nil
+}
+
+// probe answers the request that is sent when the gate opens.
+func (l *life) probe(o policy.Outcome) float64 {
+	return l.answer(max(l.NotBefore.Seconds()-l.now, 0)+rtt, o)
+}
+
+// gate is how long the controller waits from now on, in seconds.
+func (l *life) gate() float64 { return l.NotBefore.Seconds() - l.now }
+
+// near fails unless two rates are equal but for rounding.
+func near(t *testing.T, what string, got, want float64) {
+	t.Helper()
+	if math.Abs(got-want) > 1e-6*math.Abs(want) {
+		t.Errorf("%s: got %.7g, want %.7g", what, got, want)
+	}
+}
+
+// within fails unless a figure lies between two others.
+func within(t *testing.T, what string, got, least, most float64) {
+	t.Helper()
+	if !(got >= least && got <= most) {
+		t.Errorf("%s: got %.5g, want %.5g to %.5g", what, got, least, most)
+	}
+}
+
+// fleet is a number of replicas that know their share, or do not, and have used an upstream for a time.
+func fleet(t *testing.T, n int, limit float64, hint bool, used time.Duration) *upstream {
+	up := newUpstream(t, limit, 1)
+	for range n {
+		b := policy.Bounds{Ceiling: math.Inf(1)}
+		if hint {
+			b = policy.Bounds{Share: limit / float64(n), Ceiling: limit}
+		}
+		up.join(contracts[1].witness(up.rng.Uint64()), b)
+	}
+	up.run(used)
+	return up
+}
+
+// total is how many requests were sent and served in a time.
+func (u *upstream) total(d time.Duration) (sent, served int) {
+	for _, r := range u.replicas {
+		sent, served = sent-r.sent, served-r.served
+	}
+	u.run(d)
+	for _, r := range u.replicas {
+		sent, served = sent+r.sent, served+r.served
+	}
+	return sent, served
+}
+
+// When everything is refused for long, single probes go on at a positive rate; a minute after the upstream is
+// back its limit is used again.
+func TestRefusedForEver(t *testing.T) {
+	const limit = 50
+	for _, n := range []int{1, 5} {
+		for _, hint := range []bool{false, true} {
+			for _, used := range []time.Duration{time.Minute, 10 * time.Minute} {
+				for _, dark := range []time.Duration{2 * time.Minute, 10 * time.Minute, 30 * time.Minute} {
+					t.Run(fmt.Sprintf("%d replicas, hint %v, %v after %v", n, hint, dark, used),
+						func(t *testing.T) {
+							recoversFrom(t, fleet(t, n, limit, hint, used), n, limit, dark)
+						})
+				}
+			}
+		}
+	}
+}
+
+func recoversFrom(t *testing.T, up *upstream, n int, limit float64, dark time.Duration) {
+	up.limit = 0
+	up.run(time.Minute)
+	for left := dark - time.Minute; left > 0; left -= time.Minute {
+		sent, _ := up.total(time.Minute)
+		within(t, "probes a minute of each replica", float64(sent)/float64(n), 5, 12)
+		for _, r := range up.replicas {
+			if !(r.rate > 0) {
+				t.Fatalf("the rate is %v", r.rate)
+			}
+		}
+	}
+	up.limit = limit
+	up.run(time.Minute)
+	_, served := up.total(15 * time.Second)
+	within(t, "goodput a minute after the upstream is back", float64(served)/15/limit, 0.9, 1.1)
+}
+
+// askFor counts the requests of a single client in an hour of which the first five minutes do not count. Each
+// of them is refused with a Retry-After, and sent as soon as the pace allows.
+func askFor(share float64, retryAfter time.Duration) (asked int) {
+	l := born(share, 0)
+	for l.now < 3600 {
+		next := l.now + 1/l.Rate
+		if l.NotBefore > 0 {
+			next = max(l.now, l.NotBefore.Seconds())
+		}
+		l.tell(policy.Sample{
+			Outcome: policy.Throttled, Now: seconds(next + rtt), Sent: seconds(next), Cost: 1, Paced: true,
+			RetryAfter: retryAfter,
+		})
+		if l.now > 300 {
+			asked++
+		}
+	}
+	return asked
+}
+
+// A client asks an upstream that refuses everything no more often than every ten seconds, nor more often than
+// when it serves, even if it says "in a millisecond".
+func TestAnIncidentIsNotHammered(t *testing.T) {
+	for _, share := range []float64{0.02, 0.05, 1, 10, 1000} {
+		for _, retryAfter := range []time.Duration{0, time.Millisecond, time.Second} {
+			got := float64(askFor(share, retryAfter)) / 3300
+			within(t, fmt.Sprintf("requests a second at a share of %v and a Retry-After of %v", share,
+				retryAfter), got, 0.01, min(0.105, share*1.1))
+		}
+	}
 }

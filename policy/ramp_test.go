@@ -2,12 +2,17 @@ package policy_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
+	"math/rand/v2"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/quotient-go/quotient/policy"
+	"pgregory.net/rapid"
 )
 
 // ramped is a controller of a Ramp and its pace.
@@ -325,4 +330,358 @@ func TestRampAllocatesNothing(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() { l.second(3, true) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
+}
+
+// anyRamp is a ramp that Validate accepts.
+func anyRamp(t *rapid.T) policy.Ramp {
+	part := func(name string) float64 {
+		return rapid.OneOf(rapid.Float64Range(0, 1), rapid.SampledFrom([]float64{0, 1})).Draw(t, name)
+	}
+	r := policy.Ramp{
+		Mode: policy.RampMode(rapid.IntRange(0, 3).Draw(t, "mode")), Start: part("start"),
+		Threshold: part("threshold"),
+		Over:      time.Duration(rapid.Int64Range(0, int64(time.Minute)).Draw(t, "over")), Back: part("back"),
+		CoolDown: time.Duration(rapid.Int64Range(0, int64(10*time.Second)).Draw(t, "cool-down")),
+		Resume:   part("resume"),
+	}
+	if err := r.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// least is the part that a ramp starts at.
+func least(r policy.Ramp) float64 {
+	switch {
+	case r.Over == 0:
+		return 1
+	case r.Start == 0:
+		return 0.01
+	}
+	return r.Start
+}
+
+// act is what happens in one second.
+type act struct {
+	taken float64
+	paced bool
+	after time.Duration // until the next
+	extra int           // samples that say nothing, meanwhile
+}
+
+func acts(t *rapid.T) []act {
+	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) act {
+		return act{
+			float64(rapid.IntRange(-2, 12).Draw(t, "taken")), rapid.Bool().Draw(t, "paced"),
+			time.Duration(rapid.Int64Range(0, int64(8*time.Second)).Draw(t, "after")),
+			rapid.IntRange(0, 3).Draw(t, "extra"),
+		}
+	}), 1, 40).Draw(t, "acts")
+}
+
+// The rate is a part of the ceiling from Start to all of it. A ramp without falls loses a rise only when the
+// events that it rose by are given back. Without a call none rises after the first second, but for the
+// clock's.
+func TestPropertyRampStaysOnItsSlope(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := anyRamp(t)
+		ceiling := math.Exp(rapid.Float64Range(-5, 10).Draw(t, "ln ceiling"))
+		l := rampOf(p, ceiling)
+		slope := math.Inf(1)
+		if p.Over > 0 {
+			slope = (1 - least(p)) * ceiling / p.Over.Seconds()
+		}
+		for _, a := range acts(t) {
+			before, at := l.Rate, l.now
+			l.now += a.after
+			l.tell(policy.Sample{Taken: a.taken, Paced: a.paced})
+			near := 1e-9 * ceiling
+			switch passed := (l.now - at).Seconds(); {
+			case l.Rate < least(p)*ceiling-near || l.Rate > ceiling:
+				t.Fatalf("%+v: the rate is %v of %v", p, l.Rate, ceiling)
+			case l.Rate < before-near && p.Mode != policy.RampGoBack && a.taken >= 0:
+				t.Fatalf("%+v: the rate falls from %v to %v", p, before, l.Rate)
+			case p.Mode != policy.RampScheduled && l.Rate > before+slope+near:
+				t.Fatalf("%+v: the rate jumps from %v to %v", p, before, l.Rate)
+			case l.Rate > before+slope*(passed+1)+near:
+				t.Fatalf("%+v: the rate rises from %v to %v in %v s", p, before, l.Rate, passed)
+			}
+			before = l.Rate
+			for range a.extra {
+				l.wait(a.after)
+				if p.Mode != policy.RampScheduled && l.Rate > before+near && a.after >= time.Second {
+					t.Fatalf("%+v: without a call it rises from %v to %v", p, before, l.Rate)
+				}
+			}
+		}
+	})
+}
+
+// Samples that say nothing change nothing later: the pace follows from what was taken in which second.
+func TestPropertyRampIsPureInTime(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := anyRamp(t)
+		plain, asked := rampOf(p, 10), rampOf(p, 10)
+		for _, a := range acts(t) {
+			for i := range a.extra { // asked knows the end of each second, and more often
+				asked.now = plain.now + a.after*time.Duration(i+1)/4
+				asked.tell(policy.Sample{Taken: given(i == 0, a.taken), Paced: i == 0 && a.paced})
+			}
+			plain.now += a.after
+			asked.now = plain.now
+			plain.tell(policy.Sample{Taken: a.taken, Paced: a.paced})
+			asked.tell(policy.Sample{Taken: given(a.extra == 0, a.taken), Paced: a.extra == 0 && a.paced})
+			if plain.Pace != asked.Pace {
+				t.Fatalf("%+v: %+v; asked more often %+v", p, plain.Pace, asked.Pace)
+			}
+		}
+	})
+}
+
+func given(yes bool, x float64) float64 {
+	if yes {
+		return x
+	}
+	return 0
+}
+
+// judgeRamp returns the promise of a pace that is broken, whatever samples the controller got.
+func judgeRamp(s policy.Sample, b policy.Bounds, p, twin policy.Pace) string {
+	switch {
+	case p != twin:
+		return "the same samples give another pace"
+	case !(p.Rate > 0) || math.IsInf(p.Rate, 1):
+		return "the rate is not finite and positive"
+	case b.Ceiling > 0 && p.Rate > b.Ceiling:
+		return "the rate is above the ceiling"
+	case p.NotBefore != 0:
+		return "it shuts a gate"
+	case p.Until != 0 && (p.Until <= s.Now && s.Now < math.MaxInt64 || p.Until-s.Now > time.Second):
+		return "the end of the second is not within the next one"
+	}
+	return ""
+}
+
+// FuzzRamp holds what a ramp promises, for any samples, bounds and fields.
+func FuzzRamp(f *testing.F) {
+	for _, t := range append([]string{
+		"0A", "0a", "000\xff0000000", "07000x0a0007000", "0\x0000202000202", "0\x000000000000000",
+		"0000000000000\x020", "0a000a0a000a0000000", "0000000\x020000\x00\t00\xff000",
+		"000\xfd000000000000\xfe0000000000000", "000000000000000A\x000000000000000000000000000",
+		"00000000000\x00\x00\x000000\aA00000000A000000000",
+		"00000\x00\x00000000\x04\xff00\x00a00000000000000A\xfe0000000",
+	}, tapes...) {
+		f.Add([]byte(t))
+	}
+	for seed := range uint64(20) { // and long lives
+		life, random := make([]byte, 1000), rand.New(rand.NewPCG(seed, 0))
+		for i := range life {
+			life[i] = byte(random.Uint32())
+		}
+		f.Add(life)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		p := tape(data)
+		r := policy.Ramp{Mode: policy.RampMode(p.next() % 5), Start: p.number(), Over: p.span(),
+			Threshold: p.number(), Back: p.number(), CoolDown: p.span(), Resume: p.number()}
+		ctrl, twin := r.New(1), r.New(2)
+		s, b := policy.Sample{}, policy.Bounds{Ceiling: p.number()}
+		for len(p) > 0 {
+			if broken := judgeRamp(s, b, ctrl.Next(s, b), twin.Next(s, b)); broken != "" {
+				t.Fatalf("%+v: %s, at %+v under %+v", r, broken, s, b)
+			}
+			if s = p.sample(s.Now); s.Outcome == 7 {
+				b.Ceiling = p.number()
+			}
+			s.Taken = p.number()
+		}
+	})
+}
+
+// vector is a row of testdata/ramp-vectors.json: one pod of several that share a pool of one-second windows.
+type vector struct {
+	Test    string
+	Max     float64 // tokens a second, over all pods
+	Min     float64
+	Ramp    float64 `json:"ramp_s"`
+	Pods    int
+	Mode    []any     // its name and its parameters
+	Ask     [][2]*int // how many (null: all there are), and the seconds that pass afterwards
+	Deposit []int     // given back right after each call
+	Want    []int
+}
+
+func vectors(t *testing.T) (rows []vector) {
+	data, err := os.ReadFile("testdata/ramp-vectors.json")
+	if err == nil {
+		err = json.Unmarshal(data, &rows)
+	}
+	if err != nil || len(rows) != 51 {
+		t.Fatalf("%d rows of 51: %v", len(rows), err)
+	}
+	return rows
+}
+
+// ramp is the policy of a row.
+func (v *vector) ramp(t *testing.T) policy.Ramp {
+	r := policy.Ramp{Start: v.Min / v.Max, Over: seconds(v.Ramp)}
+	percent := func(i int) float64 { return v.Mode[i].(float64) / 100 }
+	switch v.Mode[0] {
+	case "scheduled":
+		r.Mode = policy.RampScheduled
+	case "relaxed":
+		r.Mode = policy.RampRelaxed
+	case "only_if_used":
+		r.Mode, r.Threshold = policy.RampOnlyIfUsed, percent(1)
+	case "go_back_n":
+		r.Mode, r.Threshold, r.Back = policy.RampGoBack, percent(3), percent(2)
+		r.CoolDown = seconds(v.Mode[1].(float64))
+	default:
+		t.Fatalf("unknown mode %v", v.Mode)
+	}
+	if err := r.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// windows is a pool of one-second windows on top of a controller. It asks the controller again when a second
+// is over and a request comes, as a limiter does. An eager one also gives it a sample of each take and each
+// gift, and of seconds in which nothing has happened.
+type windows struct {
+	ctrl    policy.Controller
+	bounds  policy.Bounds
+	eager   bool
+	now     time.Duration
+	until   time.Duration
+	rate    float64
+	left    int // whole tokens of this window
+	granted int // in this window, less what was given back
+	sample  policy.Sample
+}
+
+func newWindows(p policy.Policy, ceiling float64, at time.Duration, eager bool) *windows {
+	w := &windows{ctrl: p.New(1), bounds: policy.Bounds{Share: ceiling, Ceiling: ceiling},
+		eager: eager, now: at}
+	w.open()
+	return w
+}
+
+// tell is one sample. A controller that gets samples of seconds without a request opens no window.
+func (w *windows) tell() {
+	w.sample.Now, w.sample.Sent = w.now, w.now
+	pace := w.ctrl.Next(w.sample, w.bounds)
+	w.rate, w.until, w.sample = pace.Rate, pace.Until, policy.Sample{}
+}
+
+// open begins a window. The rest of the last one is lost.
+func (w *windows) open() {
+	w.tell()
+	w.left, w.granted = int(math.Floor(w.rate*(1+1e-9))), 0
+}
+
+// take takes as many of n as there are.
+func (w *windows) take(n int) int {
+	if w.now >= w.until && w.until > 0 {
+		w.open()
+	}
+	got := min(n, w.left)
+	w.left, w.granted = w.left-got, w.granted+got
+	w.sample.Taken += float64(got)
+	w.sample.Paced = w.sample.Paced || got < n
+	w.nothing()
+	return got
+}
+
+// deposit gives n back, never more than was granted.
+func (w *windows) deposit(n int) int {
+	n = min(n, w.granted)
+	w.left, w.granted = w.left+n, w.granted-n
+	w.sample.Taken -= float64(n)
+	w.nothing()
+	return n
+}
+
+func (w *windows) nothing() {
+	for range 3 {
+		if w.eager {
+			w.tell()
+		}
+	}
+}
+
+func (w *windows) pass(d time.Duration) {
+	w.now += d
+	if !w.eager {
+		return
+	}
+	for at := w.until; at < w.now; at = w.until { // seconds without a call
+		now := w.now
+		w.now = at
+		w.tell()
+		w.now = now
+	}
+}
+
+// play plays a row and returns what each call got.
+func (v *vector) play(w *windows) (got []int) {
+	for i, ask := range v.Ask {
+		n := math.MaxInt32
+		if ask[0] != nil {
+			n = *ask[0]
+		}
+		got = append(got, w.take(n))
+		w.deposit(v.Deposit[i])
+		w.pass(time.Duration(*ask[1]) * time.Second)
+	}
+	return got
+}
+
+// All rows come out as they stand, whenever the clock began, and however often the controller is called in
+// between.
+func TestRampVectors(t *testing.T) {
+	since1970 := 56 * 365 * 24 * time.Hour
+	for i, v := range vectors(t) {
+		for _, start := range []time.Duration{0, since1970, since1970 + 700*time.Millisecond} {
+			for _, eager := range []bool{false, true} {
+				w := newWindows(v.ramp(t), v.Max/float64(v.Pods), start, eager)
+				if got := v.play(w); !slices.Equal(got, v.Want) {
+					t.Errorf("row %d, %s, %v, %v to %v by %d, from %v on, eager %v:\ngot  %v\nwant %v",
+						i, v.Test, v.Mode, v.Min, v.Max, v.Pods, start, eager, got, v.Want)
+				}
+			}
+		}
+	}
+}
+
+// The first deviation from the original: the clock starts at creation. With a clock that counts from 1970
+// `scheduled` was at the maximum at once.
+func TestRampClockStartsAtCreation(t *testing.T) {
+	v := vector{Max: 20, Min: 10, Ramp: 10, Pods: 2, Mode: []any{"scheduled"}}
+	for _, at := range []time.Duration{0, time.Hour, 56 * 365 * 24 * time.Hour} {
+		w, got := newWindows(v.ramp(t), 10, at, false), ""
+		for range 4 {
+			got += fmt.Sprint(w.take(100), " ")
+			w.pass(3 * time.Second)
+		}
+		if want := "5 6 8 9 "; got != want {
+			t.Errorf("a controller made at %v grants %s, want %s", at, got, want)
+		}
+	}
+}
+
+// The second: a deposit never exceeds what was granted. The pool clamps it, and a controller that gets more
+// stays sound.
+func TestRampDepositIsClamped(t *testing.T) {
+	p := policy.Ramp{Mode: policy.RampGoBack, Start: 0.5, Over: 10 * time.Second}
+	w := newWindows(p, 10, 0, false)
+	if w.take(2); w.deposit(100) != 2 || w.take(100) != 5 {
+		t.Error("what was never granted came back")
+	}
+	l := rampOf(p, 10)
+	l.second(5, false)
+	l.second(-1e9, false) // nonsense for the pool above: nothing is used in the first second, and no more
+	l.second(5, false)
+	l.second(5, false)
+	near(t, "two seconds of use later", l.Rate, 6)
 }

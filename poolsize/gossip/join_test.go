@@ -149,8 +149,13 @@ func TestParseJoin(t *testing.T) {
 
 // FuzzJoinFile checks that no content panics, and that each address that is accepted reads back.
 func FuzzJoinFile(f *testing.F) {
-	f.Add("10.0.0.1:7946\nweb-0.web # the first\n\n[::1]:80\n")
-	f.Add("[fe80::1%eth0]:80")
+	for _, content := range []string{
+		"10.0.0.1:7946\nweb-0.web.default.svc.cluster.local.:7946 # the first\n\n[::1]:80\n", "[fe80::1%eth0]:80",
+		"[::1]:7946\n::1\n[::1]", "[[::1]]:80", "[::1", "a:b:c", "a\r\nb:1\r\n", strings.Repeat("a", 300),
+		"10.0.0.1", "a\x00b", "a:0", "a:http", "x/10.0.0.1:80", "http://web:80/",
+	} {
+		f.Add(content)
+	}
 	f.Fuzz(func(t *testing.T, content string) {
 		peers, err := parseJoin(content)
 		if err != nil {

@@ -2,7 +2,10 @@ package gossip
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
+
+	"github.com/hashicorp/memberlist"
 )
 
 func address64(id uint64) netip.AddrPort {
@@ -38,7 +41,15 @@ func TestParseMeta(t *testing.T) {
 
 // FuzzMeta checks that no meta panics, and that what is read can be written.
 func FuzzMeta(f *testing.F) {
-	f.Add(meta{id: 7, weight: 2, settled: true}.encode())
+	for _, b := range []string{
+		string(meta{id: 7, weight: 2, settled: true}.encode()), "", "\x01\x01\x08\x07",
+		"\x01\x01\x08" + strings.Repeat("\x07", 8),
+		"\x01\x02\x01\x02\x02\x01\x03", "\x01\xc8\x03\x01\x02\x03", "\x02abc",
+		"\x01\x02\x02\xac\x02", "\x01\x02\x01\x00",
+		"\x01\x02\x0b" + strings.Repeat("\xff", 9) + "\x01",
+	} {
+		f.Add([]byte(b))
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m, err := parseMeta(b)
 		if err != nil {
@@ -66,4 +77,59 @@ func TestBaseName(t *testing.T) {
 	if got, ok := baseName(fullName("x:7946", 7)); got != "x:7946" || !ok {
 		t.Errorf("it reads back as %q", got)
 	}
+}
+
+// saying is a replica whose meta is of another version.
+type saying struct {
+	*delegate
+	meta []byte
+}
+
+func (s saying) NodeMeta(int) []byte { return s.meta }
+
+// join lets a replica with that meta into a fleet, until leave is called.
+func (s saying) join(t *testing.T, name, at string) (leave func()) {
+	t.Helper()
+	x := &session{src: source(t, config(name)), roster: newRoster(1, defaultForget), aliases: aliases{}}
+	s.delegate = &delegate{roster: x.roster, receive: func([]byte) {}, changed: make(chan struct{}, 1)}
+	x.delegate = s.delegate
+	var err error
+	x.transport, err = listen(x.src.c, &traffic{})
+	must(t, err)
+	c := x.config()
+	c.Delegate = s
+	list, err := memberlist.Create(c)
+	must(t, err)
+	_, err = list.Join([]string{at})
+	must(t, err)
+	return func() {
+		if s.meta != nil { // else it does not even know itself
+			list.Leave(patience) //nolint:errcheck // the others would notice
+		}
+		list.Shutdown() //nolint:errcheck // the transport returns none
+	}
+}
+
+// Two versions stand side by side. The additions of a later version are skipped. A replica whose meta cannot
+// be read is one of the fleet, and the sums are not complete without it. A member that sends nothing is no
+// replica.
+func TestVersions(t *testing.T) {
+	a := start(t, config("a"))
+	a.wants(t, 1, 1)
+	a.until(t, "the sums are complete", func() bool { return a.Stats().Age < never })
+	later := saying{meta: append(meta{id: 7, weight: 1}.encode(), 99, 2, 1, 1)}.join(t, "b", a.address(t))
+	a.wants(t, 2, 1)
+	a.until(t, "the sums are complete", func() bool { return a.Stats().Age < never })
+	later()
+	mute := saying{}.join(t, "c", a.address(t))
+	other := saying{meta: []byte{metaVersion + 1, 1, 2, 3}}.join(t, "d", a.address(t))
+	a.wants(t, 2, 1)
+	if age := a.Stats().Age; age != never {
+		t.Errorf("without a member's numbers the sums are %v old", age)
+	}
+	if a.most(0) > 2 {
+		t.Errorf("it has counted %d", a.most(0))
+	}
+	mute()
+	other()
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -11,8 +12,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	discovery "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 )
 
@@ -266,4 +269,243 @@ func TestFlappingWatchProvesNothing(t *testing.T) {
 			t.Errorf("%d reports of %d watches, want 50 or more", len(all), asked.Load())
 		}
 	})
+}
+
+// refuse answers lists, watches or both with a status.
+func refuse(list, watch bool, code int, reason meta.StatusReason) func(http.ResponseWriter, *http.Request,
+	bool) bool {
+	return func(w http.ResponseWriter, _ *http.Request, watches bool) bool {
+		if watches && !watch || !watches && !list {
+			return false
+		}
+		status(w, code, reason, "so it is")
+		return true
+	}
+}
+
+// write answers lists, watches or both with a body.
+func write(list, watch bool, body string) func(http.ResponseWriter, *http.Request, bool) bool {
+	return func(w http.ResponseWriter, _ *http.Request, watches bool) bool {
+		if watches && !watch || !watches && !list {
+			return false
+		}
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, body) //nolint:errcheck // the client's
+		return true
+	}
+}
+
+// hang lets lists, watches or both wait for an answer until they are given up.
+func hang(list, watch bool) func(http.ResponseWriter, *http.Request, bool) bool {
+	return func(_ http.ResponseWriter, r *http.Request, watches bool) bool {
+		if watches && !watch || !watches && !list {
+			return false
+		}
+		<-r.Context().Done()
+		return true
+	}
+}
+
+// abort cuts the connection of a request before any answer.
+func abort(http.ResponseWriter, *http.Request, bool) bool { panic(http.ErrAbortHandler) }
+
+// instead sends something in place of each event.
+func instead(b string, end bool) tamper {
+	return func(codec, watch.EventType, []byte) ([]byte, bool) { return []byte(b), end }
+}
+
+// once cuts the connection after one half, or none, of the first event.
+func once(halves int) tamper {
+	var done atomic.Bool
+	return func(_ codec, _ watch.EventType, b []byte) ([]byte, bool) {
+		if done.Swap(true) {
+			return b, false
+		}
+		return b[:len(b)*halves/2], true
+	}
+}
+
+// failing sends an event that is the server's failure.
+func failing(code int32, reason meta.StatusReason, message string) tamper {
+	return func(c codec, _ watch.EventType, _ []byte) ([]byte, bool) {
+		return c.event(watch.Error, statusOf(code, reason, message)), true
+	}
+}
+
+type fault struct {
+	name  string
+	begin func(a *api, net *pipes)
+	every bool          // each change has to be reported, not only what is left of them
+	says  string        // what an error must hold; "": there must be none
+	after time.Duration // how long the fault may keep the fleet unknown after its end; 0: half a minute
+}
+
+// faults is what may go wrong. A fault begins with a fleet of 3 pods that is known.
+var faults = []fault{
+	{"all watches end", func(a *api, _ *pipes) { a.kick() }, true, "", 0},
+	{"410 as a status", func(a *api, _ *pipes) { a.forget() }, false, "", 0},
+	{"410 as an event", func(a *api, _ *pipes) { a.goneEvents = true; a.forget() }, false, "", 0},
+	{"a connection is cut in the middle of an event", func(a *api, _ *pipes) { a.fault(nil, once(1)) },
+		true, "", 0},
+	{"a connection is cut before an event", func(a *api, _ *pipes) { a.fault(nil, once(0)) }, true, "", 0},
+	{"each connection is cut in the middle of an event", func(a *api, _ *pipes) {
+		a.fault(nil, func(_ codec, _ watch.EventType, b []byte) ([]byte, bool) { return b[:len(b)/2], true })
+	}, false, "ended before anything came", 0},
+	{"the watch sends nothing", func(a *api, _ *pipes) { a.silence() }, true, "", defaultSilence},
+	{"an event holds something else", func(a *api, _ *pipes) {
+		a.fault(nil, func(c codec, kind watch.EventType, _ []byte) ([]byte, bool) {
+			l := &discovery.EndpointSliceList{TypeMeta: meta.TypeMeta{Kind: "EndpointSliceList",
+				APIVersion: "discovery.k8s.io/v1"}}
+			l.ResourceVersion = "999999"
+			return c.event(kind, l), false
+		})
+	}, false, "holds no EndpointSlice", 0},
+	{"an event has no known type", func(a *api, _ *pipes) {
+		a.fault(nil, func(c codec, _ watch.EventType, _ []byte) ([]byte, bool) {
+			return c.event("LOST", statusOf(500, meta.StatusReasonInternalError, "")), false
+		})
+	}, false, "invalid watch event type", 0},
+	{"an event says that the server failed", func(a *api, _ *pipes) {
+		a.fault(nil, failing(500, meta.StatusReasonInternalError, "etcd is away"))
+	}, false, "etcd is away", 0},
+	{"an event says that there are too many requests", func(a *api, _ *pipes) {
+		a.fault(nil, failing(429, meta.StatusReasonTooManyRequests, "too many"))
+	}, true, "too many", 0},
+	{"no connection", func(_ *api, net *pipes) { net.refuse(true) }, true, "connection refused", 0},
+	{"connections break before any answer", func(a *api, _ *pipes) {
+		a.fault(abort, nil)
+		a.kick()
+	}, false, "ended before anything came", 0},
+	{"watches fail with 500", func(a *api, _ *pipes) {
+		a.fault(refuse(false, true, 500, meta.StatusReasonInternalError), nil)
+		a.kick()
+	}, false, "watch: so it is", 0},
+	{"all fails with 500", func(a *api, _ *pipes) {
+		a.fault(refuse(true, true, 500, meta.StatusReasonInternalError), nil)
+		a.kick()
+	}, false, "list: so it is", 0},
+	{"watches fail with 429", func(a *api, _ *pipes) {
+		a.fault(refuse(false, true, 429, meta.StatusReasonTooManyRequests), nil)
+		a.kick()
+	}, true, "so it is", 0},
+	{"lists are garbage", func(a *api, _ *pipes) {
+		a.fault(write(true, false, `{"items": "seven"}`), nil)
+		a.forget()
+	}, false, "list: ", 0},
+	{"lists are pages", func(a *api, _ *pipes) {
+		a.fault(write(true, false, "<html>Sign in</html>"), nil)
+		a.forget()
+	}, false, "list: ", 0},
+	{"lists are empty objects", func(a *api, _ *pipes) {
+		a.fault(write(true, false, "{}"), nil)
+		a.forget()
+	}, false, "no resourceVersion", 0},
+	{"lists break off", func(a *api, _ *pipes) {
+		a.fault(write(true, false, `{"kind":"EndpointSliceList","apiVersion":"discovery.k8s.io/v1","metadata":{"resourceVersion":"999"},"items":[`), nil)
+		a.forget()
+	}, false, "list: ", 0},
+	{"lists are not answered", func(a *api, _ *pipes) {
+		a.fault(hang(true, false), nil)
+		a.forget()
+	}, false, "list: no answer within 30s", longestList},
+	{"watches are not answered", func(a *api, _ *pipes) {
+		a.fault(hang(false, true), nil)
+		a.kick()
+	}, false, "watch: no answer within 2m0s", defaultSilence},
+	{"lists are slow", func(a *api, _ *pipes) {
+		a.fault(func(_ http.ResponseWriter, _ *http.Request, watches bool) bool {
+			if !watches {
+				time.Sleep(20 * time.Second)
+			}
+			return false
+		}, nil)
+		a.forget()
+	}, false, "", 0},
+}
+
+// garbage is what does harm in one of the two encodings only. A text that JSON refuses at once is, for
+// protobuf, the length of an event that does not come.
+var garbage = map[string]fault{
+	runtime.ContentTypeJSON: {"an event is garbage", func(a *api, _ *pipes) {
+		a.fault(nil, instead("<html>\n", false))
+	}, false, "unable to decode an event", 0},
+	runtime.ContentTypeProtobuf: {"an event is garbage", func(a *api, _ *pipes) {
+		a.fault(nil, func(codec, watch.EventType, []byte) ([]byte, bool) {
+			a.silence()
+			return []byte("<html>\n"), false
+		})
+	}, false, "", defaultSilence},
+}
+
+// No change is lost, whatever fails, and no failure becomes a count.
+func TestFaultsLoseNothing(t *testing.T) {
+	for _, contentType := range []string{runtime.ContentTypeJSON, runtime.ContentTypeProtobuf} {
+		for _, f := range append(faults, garbage[contentType]) {
+			t.Run(contentType+"/"+f.name, func(t *testing.T) {
+				bubbleOf(t, contentType,
+					func(t *testing.T, a *api, net *pipes, s *Source) { f.play(t, a, net, s) })
+			})
+		}
+	}
+}
+
+// play lets a fleet grow from 3 to 7 pods under a fault that ends after half a minute, and shrink to 6.
+func (f fault) play(t *testing.T, a *api, net *pipes, s *Source) {
+	a.set(3)
+	r := follow(t, s)
+	time.Sleep(2 * time.Second)
+	if got := r.sizes(); got != "3" {
+		t.Fatalf("at the start: %q, want 3", got)
+	}
+	f.begin(a, net)
+	for i := range 3 { // changes during the fault: 4, 5, 6
+		a.put(sliceOf(fmt.Sprint("more-", i), pods(10)[3:4+i]...))
+		time.Sleep(10 * time.Second)
+	}
+	during := r.take()
+	a.fault(nil, nil)
+	net.refuse(false)
+	a.put(sliceOf("more-3", pods(10)[3:7]...)) // and one at its end: 7
+	time.Sleep(f.after + 30*time.Second)
+	all := append(during, r.take()...)
+	a.drop(sliceOf("more-3"))
+	all = append(all, r.take()...)
+	judge(t, all, f.every, f.says)
+	if strings.HasPrefix(f.name, "410") && a.gone == 0 {
+		t.Error("nothing was gone")
+	}
+}
+
+// judge requires the sizes 3 to 7 in order, or some of them, and then 6.
+func judge(t *testing.T, all []said, every bool, says string) {
+	t.Helper()
+	var seen []int
+	found := says == ""
+	for _, s := range all {
+		switch {
+		case s.err != nil && says == "":
+			t.Errorf("after %v: %v, want no error", s.at, s.err)
+		case s.err != nil:
+			found = found || strings.Contains(s.err.Error(), says)
+			if s.pool.Replicas != 0 {
+				t.Errorf("after %v: %v and %v", s.at, s.pool, s.err)
+			}
+		case len(seen) == 0 || seen[len(seen)-1] != s.pool.Replicas:
+			seen = append(seen, s.pool.Replicas)
+		}
+	}
+	got := strings.Trim(fmt.Sprint(seen), "[]")
+	switch {
+	case !found:
+		t.Errorf("no error says %q: %v", says, all)
+	case !strings.HasSuffix(got, "7 6"):
+		t.Errorf("sizes %s, want 7 6 at the end: %v", got, all)
+	case every && strings.TrimPrefix(got, "3 ") != "4 5 6 7 6":
+		t.Errorf("sizes %s, want 4 5 6 7 6", got)
+	}
+	for i := 1; i < len(seen)-1; i++ {
+		if seen[i] < seen[i-1] {
+			t.Errorf("sizes %s: back in time", got)
+		}
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"testing"
 	"time"
 )
 
@@ -173,4 +174,152 @@ func (f *fleet) until(most time.Duration, holds func() bool) time.Duration {
 	}
 	f.now = start + most
 	return most
+}
+
+// racing is whether the race detector runs, under which large fleets take minutes.
+var racing bool
+
+// hop is the time that one edge takes at most.
+const hop = 205 * time.Millisecond
+
+func TestPropagation(t *testing.T) {
+	for _, c := range []struct{ nodes, diameter int }{
+		{3, 2}, {10, 5}, {20, 7}, {50, 10}, {100, 12}, {1000, 18}, {5000, 23},
+	} {
+		if (racing || testing.Short()) && c.nodes > 100 {
+			continue
+		}
+		if got := Diameter(c.nodes); got != c.diameter {
+			t.Errorf("Diameter(%d) = %d, want %d", c.nodes, got, c.diameter)
+		}
+		f := newFleet(t, 1, Options{})
+		ps := f.many(c.nodes)
+		whole := f.until(time.Minute, allOf(f, ps, func(p *peer) bool {
+			_, age := p.Sum(f.clock(p), "k")
+			return age != Never
+		}))
+		f.run(time.Second)
+		worst := time.Duration(0)
+		for _, at := range []int{len(ps) - 1, 0, len(ps) / 2} {
+			value := int64(f.now)
+			ps[at].Say("k", Terms{value})
+			want := int64(0)
+			for _, p := range ps {
+				if en := p.table[name{gauge, "k"}]; en != nil {
+					want += en.own[0]
+				}
+			}
+			took := f.until(time.Minute, allOf(f, ps, func(p *peer) bool {
+				sum, _ := p.Sum(f.clock(p), "k")
+				return sum[0] == want
+			}))
+			worst = max(worst, took)
+		}
+		bound := time.Duration(1.1 * float64(c.diameter) * float64(hop))
+		t.Logf("N = %4d: diameter %2d, all complete after %v, a change reaches all after %v, bound %v",
+			c.nodes, c.diameter, whole, worst, bound)
+		if worst > bound {
+			t.Errorf("N = %d: a change took %v, more than %v", c.nodes, worst, bound)
+		}
+	}
+}
+
+// allOf reports whether something holds for all nodes. It asks the nodes in turn, and begins with the last
+// that said no.
+func allOf(f *fleet, ps []*peer, holds func(*peer) bool) func() bool {
+	at := 0
+	return func() bool {
+		for range ps {
+			if !holds(ps[at]) {
+				return false
+			}
+			at = (at + 1) % len(ps)
+		}
+		return true
+	}
+}
+
+// BenchmarkNode is what one interval costs a node with three neighbours when 100 gauges and 100 counters
+// change on all of them: three packets are read, and three are written.
+func BenchmarkNode(b *testing.B) {
+	for _, kind := range []string{"idle", "gauges", "counters"} {
+		b.Run(kind, func(b *testing.B) {
+			var now time.Duration
+			ns := make([]*Node, 7)
+			byID := map[uint64]*Node{}
+			var ms []Member
+			for i := range ns {
+				ms = append(ms, Member{fmt.Sprint("n", i), uint64(i) + 1})
+			}
+			for i := range ns {
+				n, err := New(ms[i], Options{})
+				if err != nil {
+					b.Fatal(err)
+				}
+				n.SetMembers(0, ms)
+				ns[i], byID[ms[i].ID] = n, n
+			}
+			keys := make([]string, 100)
+			for i := range keys {
+				keys[i] = fmt.Sprintf("tenant/%04d/api", i)
+			}
+			say := func(n *Node, round int) {
+				for i, key := range keys {
+					switch kind {
+					case "gauges":
+						n.Say(key, Terms{1, int64(1e6 + round*i), 0, int64(1e9 + round), 1})
+					case "counters":
+						n.Add(now, key, int64(i)+1)
+					}
+				}
+			}
+			var inbox [][]byte // of n1, which has three neighbours
+			turn := func(round int) {
+				now += 200 * time.Millisecond
+				inbox = inbox[:0]
+				for _, n := range []*Node{ns[0], ns[3], ns[4]} {
+					say(n, round)
+					n.Tick(now, func(to Member, p []byte) {
+						if to.ID == 2 {
+							inbox = append(inbox, append([]byte(nil), p...))
+						} else if err := byID[to.ID].Receive(now, p); err != nil {
+							b.Fatal(err)
+						}
+					})
+				}
+			}
+			n := ns[1]
+			step := func(round int) {
+				for _, p := range inbox {
+					if err := n.Receive(now, p); err != nil {
+						b.Fatal(err)
+					}
+				}
+				say(n, round)
+				n.Tick(now, func(Member, []byte) {})
+			}
+			answer := func(to Member, p []byte) {
+				if err := byID[to.ID].Receive(now, p); err != nil {
+					b.Fatal(err)
+				}
+			}
+			for round := range 100 {
+				turn(round)
+				step(round)
+				n.Tick(now, answer)
+			}
+			b.ReportAllocs()
+			round := 100
+			for b.Loop() {
+				b.StopTimer()
+				turn(round)
+				b.StartTimer()
+				step(round)
+				b.StopTimer()
+				n.Tick(now, answer)
+				b.StartTimer()
+				round++
+			}
+		})
+	}
 }

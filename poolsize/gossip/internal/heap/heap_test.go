@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 )
 
 // quiet is longer than any reports takes in the fleets of these tests.
@@ -240,4 +242,314 @@ func TestKeysThatAreRefused(t *testing.T) {
 	if s := n.Stats(0); s.Keys != 0 || s.Age != 0 || s.Members != 1 {
 		t.Errorf("%+v", s)
 	}
+}
+
+// Keys that come and go take no room for longer than a neighbour needs that is gone, or was never there.
+func TestKeysThatComeAndGo(t *testing.T) {
+	for _, meets := range []bool{false, true} {
+		members := []Member{{"a", 1}, {"b", 2}}
+		a, err := New(members[0], Options{MaxKeys: 100, Expire: time.Hour})
+		must(t, err)
+		b, err := New(members[1], Options{MaxKeys: 100, Expire: time.Hour})
+		must(t, err)
+		a.SetMembers(0, members)
+		b.SetMembers(0, members)
+		now := time.Duration(0)
+		for ; meets && now < 5*time.Second; now += time.Second {
+			exchange(t, now, a, b)
+		}
+		turn := func(text string) {
+			now += time.Second
+			a.Say(text, Terms{1})
+			a.Tick(now, func(Member, []byte) {})
+			a.Say(text, Terms{})
+			a.Tick(now, func(Member, []byte) {})
+		}
+		for i := range 50 {
+			turn(fmt.Sprint("before", i))
+		}
+		if n := a.Stats(now).Keys; !meets && n > 1 {
+			t.Errorf("%d keys wait for a neighbour that was never there", n)
+		}
+		a.SetMembers(now, members[:1])
+		turn("after")
+		if n := a.Stats(now).Keys; n > 1 {
+			t.Errorf("meets %v: %d keys are left", meets, n)
+		}
+	}
+}
+
+// TestPropertyDeadCount: what a node added counts on after its death, once all had known of it. It does so
+// on every node, and whenever a total calls itself complete. Nodes learn of a death one after the other.
+func TestPropertyDeadCount(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := newFleet(t, rapid.Uint64().Draw(t, "seed"), Options{PacketSize: MinPacketSize})
+		f.many(rapid.IntRange(2, 16).Draw(t, "nodes"))
+		f.weather(t)
+		added := map[string]int64{}
+		for range rapid.IntRange(1, 5).Draw(t, "deaths") {
+			ps := f.alive()
+			for range rapid.IntRange(0, 60).Draw(t, "adds") {
+				key, p, v := fmt.Sprint("a/long/key", f.rand.IntN(60)), ps[f.rand.IntN(len(ps))],
+					f.rand.Int64N(9)+1
+				p.Add(f.clock(p), key, v)
+				added[key] += v
+			}
+			for i := 0; i < 600 && !knows(f, ps, added); i++ {
+				f.run(time.Second)
+			}
+			victim := ps[f.rand.IntN(len(ps))]
+			if len(ps) < 2 {
+				return
+			}
+			f.kill(victim)
+			if rapid.Bool().Draw(t, "restarts") {
+				f.start(victim.self.Name)
+			}
+			ms := list(f.alive())
+			for _, p := range f.alive() {
+				f.after(time.Duration(f.rand.Int64N(int64(3*time.Second))),
+					func() { p.SetMembers(f.clock(p), ms) })
+			}
+			for range 200 {
+				f.run(50 * time.Millisecond)
+				for _, p := range f.alive() {
+					key := fmt.Sprint("a/long/key", f.rand.IntN(60))
+					got, age := p.Total(f.clock(p), key)
+					if len(p.members) > 1 && age != Never && got != added[key] {
+						t.Fatalf("%s: %s is %d at the age of %v, want %d", p.self.Name, key, got, age,
+							added[key])
+					}
+				}
+			}
+			for i := 0; !knows(f, f.alive(), added); i++ {
+				if f.run(time.Second); i == 600 {
+					t.Fatal("the totals are not exact again after ten minutes")
+				}
+			}
+		}
+	})
+}
+
+// knows reports whether all nodes know exact and complete totals.
+func knows(f *fleet, ps []*peer, want map[string]int64) bool {
+	for key, v := range want {
+		for _, p := range ps {
+			if got, age := p.Total(f.clock(p), key); got != v || age == Never {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// post lets a node tick and returns its packets for its only neighbour.
+func (n *Node) post(now time.Duration) (packets [][]byte) {
+	n.Tick(now, func(_ Member, p []byte) { packets = append(packets, slices.Clone(p)) })
+	return packets
+}
+
+// take lets a node receive packets.
+func (n *Node) take(t *testing.T, now time.Duration, packets [][]byte) {
+	t.Helper()
+	for _, p := range packets {
+		if err := n.Receive(now, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestRemovalBeforeItsValue: a removal that overtakes the packet with the value wins all the same.
+func TestRemovalBeforeItsValue(t *testing.T) {
+	a, b, _ := pair(t)
+	b.Say("x", Terms{1})
+	value := b.post(10 * time.Second)
+	b.Say("x", Terms{})
+	removal := b.post(11 * time.Second)
+	a.take(t, 12*time.Second, removal)
+	a.take(t, 12*time.Second, value)
+	if sum, _ := a.Sum(12*time.Second, "x"); sum != (Terms{}) {
+		t.Errorf("a late packet brings back %v", sum)
+	}
+	b.take(t, 12*time.Second, a.post(12*time.Second))
+	b.post(13 * time.Second)
+	if b.table[name{gauge, "x"}] != nil {
+		t.Error("the key is kept although its removal has arrived")
+	}
+}
+
+// TestOldValueAfterNew: of two packets the one that was sent last counts, whichever comes last.
+func TestOldValueAfterNew(t *testing.T) {
+	a, b, _ := pair(t)
+	b.Say("x", Terms{1, 10})
+	old := b.post(10 * time.Second)
+	b.Say("x", Terms{1, 20})
+	a.take(t, 11*time.Second, b.post(11*time.Second))
+	a.take(t, 11*time.Second, old)
+	if sum, _ := a.Sum(11*time.Second, "x"); sum != (Terms{1, 20}) {
+		t.Errorf("%v, want the later value", sum)
+	}
+}
+
+// TestLatePacket: a packet that was under way for long is as old as it is.
+func TestLatePacket(t *testing.T) {
+	a, b, _ := pair(t)
+	b.take(t, 10*time.Second, a.post(10*time.Second))
+	b.Say("x", Terms{1})
+	late := b.post(11 * time.Second)
+	a.take(t, 31*time.Second, late)
+	if sum, age := a.Sum(31*time.Second, "x"); sum != (Terms{1}) || age < 20*time.Second ||
+		age > 21*time.Second {
+		t.Errorf("%v at the age of %v, want some 20s", sum, age)
+	}
+}
+
+// TestOtherList: what a node says whose list differs is in no sum, and no sum calls itself complete.
+func TestOtherList(t *testing.T) {
+	a, b, _ := pair(t)
+	b.SetMembers(10*time.Second, []Member{{"a", 1}, {"b", 2}, {"z", 26}})
+	for i := range time.Duration(5) {
+		b.take(t, (11+i)*time.Second, a.post((11+i)*time.Second))
+		a.take(t, (11+i)*time.Second, b.post((11+i)*time.Second))
+	}
+	a.SetMembers(20*time.Second, []Member{{"a", 1}, {"b", 2}, {"z", 27}})
+	b.Say("x", Terms{1})
+	a.take(t, 21*time.Second, b.post(21*time.Second))
+	if sum, age := a.Sum(21*time.Second, "x"); sum != (Terms{}) || age != Never || a.Stats(0).OtherList == 0 {
+		t.Errorf("%v at the age of %v, %+v", sum, age, a.Stats(0))
+	}
+}
+
+// TestLaterTotalOfDead: of what nodes remember of a dead one the largest counts.
+func TestLaterTotalOfDead(t *testing.T) {
+	a, b, _ := pair(t)
+	for i, n := range []*Node{a, b} {
+		en := n.insert(name{counter, "k"}, 10*time.Second)
+		n.learn(en, 99, int64(5+3*i), &n.edges[2-i])
+	}
+	for i := range time.Duration(3) {
+		b.take(t, (11+i)*time.Second, a.post((11+i)*time.Second))
+		a.take(t, (11+i)*time.Second, b.post((11+i)*time.Second))
+	}
+	for _, n := range []*Node{a, b} {
+		if total, age := n.Total(14*time.Second, "k"); total != 8 || age == Never {
+			t.Errorf("%s: %d at the age of %v, want 8", n.self.Name, total, age)
+		}
+	}
+}
+
+// TestPropertyRoom: nodes that have no room for all keys keep the same ones, and a sum that calls itself
+// complete is exact. Once there is room again, all sums are complete.
+func TestPropertyRoom(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := newFleet(t, rapid.Uint64().Draw(t, "seed"),
+			Options{Expire: 10 * time.Second, PacketSize: MinPacketSize})
+		least := 1 << 20
+		for i := range rapid.IntRange(1, 9).Draw(t, "nodes") {
+			f.opt.MaxKeys = rapid.IntRange(4, 60).Draw(t, "MaxKeys")
+			least = min(least, f.opt.MaxKeys)
+			f.start(fmt.Sprint("n", i))
+		}
+		f.meet(f.alive()...)
+		f.weather(t)
+		m := newModel()
+		keys := rapid.IntRange(1, 100).Draw(t, "keys")
+		for range rapid.IntRange(1, 30).Draw(t, "steps") {
+			m.crowd(f, keys)
+			f.run(time.Duration(f.rand.Int64N(int64(2 * time.Second))))
+		}
+		f.calm()
+		m.all(f, keys)
+		m.sound(t, f, keys)
+		if want := min(m.said(keys), least/2); !m.all(f, want) {
+			t.Fatalf("not so much as %d keys of %d are complete, with room for %d", want, keys, least)
+		}
+		keep := least * 3 / 4
+		for k := keep; k < keys; k++ { // from now on there is room for all
+			for _, p := range f.alive() {
+				p.Say(fmt.Sprint("key", k), Terms{})
+				set(m.gauges, p.self.ID, fmt.Sprint("key", k), Terms{})
+			}
+		}
+		if want := m.said(keys); !m.all(f, want) {
+			t.Fatalf("%d keys are not complete although there is room for %d", want, least)
+		}
+		f.run(quiet)
+		m.sound(t, f, keys)
+	})
+}
+
+// crowd lets a node say something about a key.
+func (m *model) crowd(f *fleet, keys int) {
+	ps := f.alive()
+	for range 20 {
+		p := ps[f.rand.IntN(len(ps))]
+		key, v := fmt.Sprint("key", f.rand.IntN(keys)), Terms{1 + f.rand.Int64N(5)}
+		p.Say(key, v)
+		set(m.gauges, p.self.ID, key, v)
+	}
+}
+
+// said is of how many keys any node says something.
+func (m *model) said(keys int) int {
+	said := 0
+	for k := range keys {
+		for _, own := range m.gauges {
+			if own[fmt.Sprint("key", k)] != (Terms{}) {
+				said++
+				break
+			}
+		}
+	}
+	return said
+}
+
+// again lets all nodes repeat what they say, since a key without room is forgotten.
+func (m *model) again(f *fleet) {
+	for _, p := range f.alive() {
+		for key, v := range m.gauges[p.self.ID] {
+			p.Say(key, v)
+		}
+	}
+}
+
+// sound requires that sums that are complete are exact.
+func (m *model) sound(t *rapid.T, f *fleet, keys int) {
+	for k := range keys {
+		key := fmt.Sprint("key", k)
+		var want Terms
+		for _, p := range f.alive() {
+			want = want.plus(m.gauges[p.self.ID][key])
+		}
+		for _, p := range f.alive() {
+			if len(p.table) > p.opt.MaxKeys {
+				t.Fatalf("%s keeps %d keys, more than %d", p.self.Name, len(p.table), p.opt.MaxKeys)
+			}
+			if got, age := p.Sum(f.clock(p), key); age != Never && got != want {
+				t.Fatalf("%s: %s: %v at the age of %v, want %v", p.self.Name, key, got, age, want)
+			}
+		}
+	}
+}
+
+// all reports whether so many keys are soon complete on all nodes.
+func (m *model) all(f *fleet, want int) bool {
+	for range 600 {
+		m.again(f)
+		f.run(200 * time.Millisecond)
+		least := want
+		for _, p := range f.alive() {
+			complete := 0
+			for key := range p.Keys() {
+				if _, age := p.Sum(f.clock(p), key); age != Never {
+					complete++
+				}
+			}
+			least = min(least, complete)
+		}
+		if least == want {
+			return true
+		}
+	}
+	return false
 }

@@ -3,11 +3,69 @@ package gossip
 import (
 	"fmt"
 	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/poolsize/pooltest"
 )
+
+// Replicas find each other by one of them, and each knows its place. A replica that leaves is missed at
+// once.
+func TestFleet(t *testing.T) {
+	b := start(t, config("b"))
+	b.wants(t, 1, 1)
+	seed := b.address(t)
+	a, c := start(t, config("a", seed)), start(t, config("c", seed))
+	a.wants(t, 3, 1)
+	b.wants(t, 3, 2)
+	c.wants(t, 3, 3)
+	a.leave(t)
+	b.wants(t, 2, 1)
+	c.wants(t, 2, 2)
+}
+
+// A replica that listens on all interfaces is found by the address that it finds itself, and by others too.
+func TestAllInterfaces(t *testing.T) {
+	if _, err := ownAddress(); err != nil {
+		t.Skip(err)
+	}
+	c := config("a")
+	c.Bind, c.KeyFile = ":0", filepath.Join(t.TempDir(), "keys")
+	write(t, c.KeyFile, key(1, 32))
+	a := start(t, c)
+	at := netip.MustParseAddrPort(a.address(t))
+	if at.Addr().IsLoopback() || !at.IsValid() {
+		t.Errorf("it advertises %v", at)
+	}
+	c.Name, c.Join = "b", []string{fmt.Sprintf("127.0.0.1:%d", at.Port())}
+	b := start(t, c)
+	b.wants(t, 2, 2)
+	a.Counters().Add("k", 1)
+	totals(t, []*watched{a, b}, "k", 1)
+}
+
+// IPv6 is as good as IPv4.
+func TestIPv6(t *testing.T) {
+	l, err := net.Listen("tcp", "[::1]:0")
+	if err != nil {
+		t.Skip(err)
+	}
+	must(t, l.Close())
+	c := config("a")
+	c.Bind = "[::1]:0"
+	a := start(t, c)
+	c.Name, c.Join = "b", []string{a.address(t)}
+	b := start(t, c)
+	b.wants(t, 2, 2)
+	a.Counters().Add("k", 1)
+	totals(t, []*watched{a, b}, "k", 1)
+}
 
 const (
 	processes = 15
@@ -134,4 +192,45 @@ func TestCost(t *testing.T) {
 	if cpu > 30*time.Millisecond || bytes > 24<<10 || idleBytes > 3<<10 {
 		t.Error("it costs too much")
 	}
+}
+
+// The source does what every source must do. Its world is a fleet on loopback, and the join file of the
+// source.
+func TestPooltest(t *testing.T)          { conforms(t, 1) }
+func TestPooltestOfAWeight(t *testing.T) { conforms(t, 2) }
+
+func conforms(t *testing.T, weight int) {
+	others := startChild(t, config("other"))
+	others.ask(t, "set 2")
+	file := filepath.Join(t.TempDir(), "join")
+	write(t, file, "# the first\n"+others.ask(t, "where"))
+	pooltest.Run(t, pooltest.World{
+		Source: func(testing.TB) quotient.Source {
+			c := config("this")
+			c.JoinFile, c.Weight = file, weight
+			return source(t, c)
+		},
+		Weight: weight,
+		Set: func(t testing.TB, n int) {
+			if got := others.ask(t, "set %d", n-weight); got != fmt.Sprint(n-weight) {
+				t.Fatalf("the child says %s", got)
+			}
+		},
+	})
+}
+
+// write puts a file in place at once.
+func write(t testing.TB, path, content string) {
+	t.Helper()
+	must(t, os.WriteFile(path+".new", []byte(content), 0o600))
+	must(t, os.Rename(path+".new", path))
+}
+
+// deaf returns an address at which nothing answers.
+func deaf(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	must(t, l.Close())
+	return l.Addr().String()
 }

@@ -1,0 +1,375 @@
+package policy
+
+import (
+	"math"
+	"testing"
+	"time"
+)
+
+// A cycle is kept for three of its lengths. A pause of more than three minutes, or after more refusals than
+// the end of a window of a minute explains, is not a cycle.
+func TestCycleIsKept(t *testing.T) {
+	for _, c := range []struct {
+		took, dark time.Duration
+		want       float64
+	}{
+		{20 * time.Second, 5 * time.Second, 20},
+		{100 * time.Millisecond, 0, 0.5}, // no window is shorter
+		{180 * time.Second, 75 * time.Second, 180},
+		{181 * time.Second, time.Second, 0},
+		{100 * time.Second, 76 * time.Second, 0},
+	} {
+		s := at(10, 0, false)
+		b := &s.blackout
+		b.began, b.firstBad, b.proven, b.served = time.Hour, time.Hour+c.took-c.dark, farAway, 1
+		b.took = max(c.took.Seconds(), probeFirst)
+		end := time.Hour + c.took
+		b.end(s, &Sample{Now: end})
+		if got := b.cycleAt(end); got != c.want {
+			t.Errorf("%v, of these %v dark: a cycle of %v s, want %v", c.took, c.dark, got, c.want)
+		}
+		until := end + time.Duration(3*c.want*float64(time.Second))
+		if b.cycleAt(until) != 0 || c.want > 0 && b.cycleAt(until-1) != c.want {
+			t.Errorf("%v, of these %v dark: the cycle is not kept for three", c.took, c.dark)
+		}
+	}
+}
+
+// A single cycle proves nothing: only a second one that is alike shows a window.
+func TestCycleIsSeenTwice(t *testing.T) {
+	for _, c := range []struct{ before, want float64 }{{0, 0}, {9, 0}, {11, 20}, {39, 20}, {41, 0}} {
+		s := at(10, 0, false)
+		b := &s.blackout
+		b.began, b.firstBad, b.proven, b.served, b.took = time.Hour, time.Hour+15*time.Second, farAway,
+			1, c.before
+		end := time.Hour + 20*time.Second
+		b.end(s, &Sample{Now: end})
+		if got := b.cycleAt(end); got != c.want {
+			t.Errorf("20 s after one of %v s: a cycle of %v s, want %v", c.before, got, c.want)
+		}
+	}
+}
+
+// No more than a window's part of an incident counts: 100 that were served in 25 seconds before it are one a
+// second.
+func TestIncidentCountsAsAWindow(t *testing.T) {
+	s := at(10, 0, false)
+	b := &s.blackout
+	b.began, b.firstBad, b.proven, b.served = time.Hour, time.Hour+25*time.Second, farAway, 100
+	b.held = 25
+	b.end(s, &Sample{Now: 2 * time.Hour})
+	if !about(s.rate, 1) {
+		t.Errorf("the rate after an incident of an hour is %v, want 1", s.rate)
+	}
+}
+
+// Few refusals prove nothing: a prior of eight answers stands before the first.
+func TestHeavy(t *testing.T) {
+	for _, c := range []struct {
+		answers, refusals int
+		heavy             bool
+	}{
+		{1, 1, false}, {2, 2, true}, {8, 1, false}, {8, 2, true}, {100, 12, false}, {100, 13, true},
+		{0, 0, false},
+	} {
+		var e evidence
+		for i := range c.answers {
+			if i < c.refusals {
+				e.refused()
+			} else {
+				e.served()
+			}
+		}
+		if e.heavy() != c.heavy {
+			t.Errorf("%d refusals of %d answers: got %v", c.refusals, c.answers, !c.heavy)
+		}
+	}
+}
+
+// Half is forgotten in 2 seconds or 20 requests, whichever is longer.
+func TestEvidenceIsForgotten(t *testing.T) {
+	for _, c := range []struct{ dt, perSecond, left float64 }{
+		{0, 10, 12}, {2, 10, 6}, {2, 1000, 6}, {20, 1, 6}, {2, 1, 12 / 1.1}, {6, 10, 3},
+	} {
+		e := evidence{answers: 12, refusals: 12}
+		e.age(c.dt, (&tracking{rate: c.perSecond, cost: 1}).memory())
+		for _, got := range []float64{e.answers, e.refusals} {
+			if got < c.left-1e-9 || got > c.left+1e-9 {
+				t.Errorf("%v s at %v a second: got %v, want %v", c.dt, c.perSecond, got, c.left)
+			}
+		}
+	}
+}
+
+// A floor without doubt holds, and leaves what is below it already where it is. A cut below one in doubt
+// refutes the share as too high.
+func TestFloorHolds(t *testing.T) {
+	const low = 10 * floorOfShare
+	for _, c := range []struct {
+		from, to, doubt, want, hint, tooHigh float64
+	}{
+		{12, 11, 0, 11, 10, 0}, {12, 9, 0, low, 10, 0}, {low, 9, 0, low, 10, 0}, {8, 7, 0, 8, 10, 0},
+		{12, 9, 3.95, low, 10, 0}, {12, 11, 4, 11, 10, 0}, {12, 9.8, 4, 9.8, 0, 10}, {8, 7, 4, 7, 0, 10},
+	} {
+		f := share{given: 10, hint: 10, doubt: c.doubt}
+		if got := f.hold(c.from, c.to); got != c.want || f.hint != c.hint || f.tooHigh != c.tooHigh {
+			t.Errorf("%+v: got %v, and %+v", c, got, f)
+		}
+	}
+}
+
+// A share that was too high keeps a slow client slow, and makes none faster.
+func TestShareThatIsTooHighShowsSlowness(t *testing.T) {
+	s := at(.1, .1, false)
+	want := s.slowAt(.1)
+	s.share.doubt = doubtMost
+	s.share.hold(.1, .09)
+	if got := s.slowness(); got != want || want < 9 {
+		t.Errorf("refuted as too high: a slowness of %v, want %v", got, want)
+	}
+	if s.share.tooHigh = 1000; s.slowness() != 1 {
+		t.Errorf("a share of a thousand that was too high: a slowness of %v", s.slowness())
+	}
+	if s.share.risen(999); s.share.tooHigh != 1000 {
+		t.Errorf("at 999 a share of a thousand is not too high any more: %+v", s.share)
+	}
+	if s.share.risen(1000); s.share.tooHigh != 0 {
+		t.Errorf("at a thousand a share of a thousand is too high: %+v", s.share)
+	}
+	s.share.tooHigh = 1000
+	if s.hint(.2); s.share.tooHigh != 0 {
+		t.Error("the next share is as high as the last one was")
+	}
+	s = at(.1, .1, false)
+	if s.share.risen(.2); s.slowness() != 1 {
+		t.Errorf("a share that was too low: a slowness of %v", s.slowness())
+	}
+}
+
+// worth is what an answer adds to the doubt.
+func worth(refused bool) float64 {
+	if refused {
+		return 1
+	}
+	return -doubtPaid
+}
+
+// answered is a controller at a share of a thousand after n answers, one in a millisecond: successes, but
+// for what change does.
+func answered(n int, change func(i int, x *Sample)) *tracking {
+	s := Tracking{}.New(1).(*tracking)
+	b := Bounds{Share: 1000, Ceiling: math.Inf(1)}
+	s.Next(Sample{}, b)
+	for i := range n {
+		now := time.Duration(i+1) * time.Millisecond
+		x := Sample{Outcome: Success, Now: now, Sent: now - time.Microsecond, Cost: 1, Paced: true}
+		change(i, &x)
+		s.Next(x, b)
+	}
+	return s
+}
+
+// Successes that are only counted, since they follow closely upon each other, weigh as much as others.
+func TestCountedSuccessesWeigh(t *testing.T) {
+	s := answered(3000, func(i int, x *Sample) {
+		if i%33 == 32 { // 3 % of noise
+			x.Outcome = Throttled
+		}
+	})
+	if s.share.doubt > 2 || s.share.hint != 1000 {
+		t.Errorf("3 %% of refusals at a thousand a second leave a doubt of %v, and a hint of %v",
+			s.share.doubt, s.share.hint)
+	}
+}
+
+// Refusals at the floor are evidence against it, as far as they are more than one in twenty answers.
+func TestDoubtIsEarned(t *testing.T) {
+	f := share{given: 10, hint: 10, patience: 1}
+	for range 1000 {
+		f.weigh(10.5, 1) // of its own probe
+		f.weigh(10, -doubtPaid)
+	}
+	if f.doubt != 0 {
+		t.Errorf("refusals above the floor leave a doubt of %v", f.doubt)
+	}
+	for i := range 1000 {
+		if f.weigh(9.9, worth(i%21 == 0)); f.doubt > 1 {
+			t.Fatalf("one refusal in 21 leaves a doubt of %v", f.doubt)
+		}
+	}
+	for i := range 100 {
+		f.weigh(9.9, worth(i%10 == 0))
+	}
+	if f.doubt < 3 || f.doubt > doubtMost {
+		t.Errorf("one refusal in ten leaves a doubt of %v after a hundred answers", f.doubt)
+	}
+	f = share{}
+	if f.weigh(1, 1); f.doubt != 0 {
+		t.Errorf("without a floor there is a doubt of %v", f.doubt)
+	}
+}
+
+// Each failed probe of the share makes the controller half as patient again, up to eight times.
+func TestPatience(t *testing.T) {
+	s := at(10, 10, false)
+	for i, want := range []float64{1.5, 2.25, 3.375, 5.0625, 7.59375, 8, 8} {
+		if s.share.probed(s); s.share.patience != want {
+			t.Errorf("after %d failed probes: %v, want %v", i+1, s.share.patience, want)
+		}
+	}
+	for _, rate := range []float64{9.4, 20, 1e9} {
+		s.rate, s.share.patience = rate, 1
+		if s.share.probed(s); s.share.patience != 1 {
+			t.Errorf("a refusal at %v is no failed probe of a share of 10", rate)
+		}
+	}
+}
+
+// At twice the share others leave so much that it means nothing.
+func TestShareIsLeftBehind(t *testing.T) {
+	f := share{given: 10, hint: 10, patience: 8}
+	if f.risen(19.9); f.hint != 10 {
+		t.Errorf("at 1.99 shares: %+v", f)
+	}
+	if f.risen(20); f.hint != 0 || f.patience != 1 || f.given != 10 {
+		t.Errorf("at twice the share: %+v", f)
+	}
+}
+
+// A source is believed until it flaps, or was wrong twice; and again after five minutes of rest.
+func TestSourceIsBelieved(t *testing.T) {
+	s := at(10, 0, false)
+	s.share = share{since: -farAway}
+	now := time.Duration(0)
+	give := func(after time.Duration, given, want float64) {
+		t.Helper()
+		now += after
+		s.now = now
+		if s.hint(given); s.share.hint != want || s.share.patience != 1 {
+			t.Errorf("at %v, given %v: %+v, want %v", now, given, s.share, want)
+		}
+	}
+	give(0, 10, 10)
+	give(15*time.Second, 20, 20)
+	s.share.refute(true)
+	give(20*time.Second, 10, 10)
+	s.share.refute(true)
+	give(20*time.Second, 20, 0)
+	give(5*time.Minute, 10, 10)
+	give(14*time.Second, 20, 0)
+	give(time.Minute, 10, 0)
+	give(5*time.Minute, 20, 20)
+	give(time.Minute, 0, 0)
+}
+
+// A pause is refuted by the first success after it is announced, also where successes are else only counted.
+func TestPauseIsRefutedAtAHighRate(t *testing.T) {
+	s := answered(400, func(i int, x *Sample) {
+		if i%4 == 3 {
+			x.Outcome, x.RetryAfter = Throttled, time.Hour
+		}
+	})
+	if s.retry.believed > 1 {
+		t.Errorf("a hundred announced hours in which requests were served leave %v s that are believed",
+			s.retry.believed)
+	}
+}
+
+// at is the state of a controller at a rate under a hint, with a cost of 1, and one minute of cycle if so.
+func at(rate, hint float64, cycled bool) *tracking {
+	t := &tracking{rate: rate, cost: 1, share: share{hint: hint, patience: 1}}
+	if cycled {
+		t.blackout.cycle, t.blackout.cycled = 60, time.Hour
+	}
+	return t
+}
+
+func about(got, want float64) bool { return math.Abs(got-want) <= 1e-3*want }
+
+func TestTimeScale(t *testing.T) {
+	for _, c := range []struct {
+		rate, hint float64
+		cycled     bool
+
+		reference, period float64
+	}{
+		// all the same without a hint
+		{10, 0, false, 10, 8}, {0.1, 0, false, 0.1, 8}, {1e6, 0, false, 1e6, 8},
+		{10, 10, false, 10, 8}, {40, 40, false, 40, 4}, {2.5, 2.5, false, 2.5, 16},
+		{5, 10, false, 9.9, 8},                                      // below the share the floor counts
+		{40, 10, false, 20, 8},                                      // above it the mean
+		{1000, 1000, false, 1000, 2}, {0.01, 0.01, false, .01, 180}, // bounds
+		{10, 0, true, 10, 60}, {0.01, 0.01, true, 0.01, 180}, // not shorter than the upstream's window
+	} {
+		s := at(c.rate, c.hint, c.cycled)
+		if got := s.reference(); !about(got, c.reference) {
+			t.Errorf("%+v: the reference is %v", c, got)
+		}
+		if got := s.period(s.slowness()); !about(got, c.period) {
+			t.Errorf("%+v: the period is %v", c, got)
+		}
+	}
+}
+
+func TestPatienceIsForProbesOfTheShare(t *testing.T) {
+	for _, c := range []struct {
+		rate, want float64
+	}{{9, 1}, {9.49, 1}, {9.5, 4}, {10, 4}, {19.99, 4}, {20, 1}, {40, 1}} {
+		s := at(c.rate, 10, false)
+		plain := s.period(s.slowness())
+		s.share.patience = 4
+		if got := s.period(s.slowness()) / plain; !about(got, c.want) {
+			t.Errorf("at %v under a share of 10 the period is %v times as long, want %v", c.rate, got, c.want)
+		}
+	}
+}
+
+// A slow client that was never refused probes a period of eight seconds sooner, but not sooner than at ten
+// requests a second.
+func TestPeriodUntilRefused(t *testing.T) {
+	for _, c := range []struct{ hint, want float64 }{{40, 4}, {10, 8}, {2.5, 8}, {0.1, 72}} {
+		s := at(c.hint, c.hint, false)
+		s.cuts.last = -farAway
+		if got := s.period(s.slowness()); !about(got, c.want) {
+			t.Errorf("under a share of %v the period is %v, want %v", c.hint, got, c.want)
+		}
+	}
+}
+
+// A rate is requests per second times their cost: what is slow counts in requests.
+func TestScaleCountsRequests(t *testing.T) {
+	s := at(1000, 1000, false)
+	s.cost = 100
+	if got := s.period(s.slowness()); !about(got, 8) {
+		t.Errorf("the period at ten requests of 100 a second is %v, want 8", got)
+	}
+}
+
+func TestCutSize(t *testing.T) {
+	for _, c := range []struct {
+		rate, hint    float64
+		cycled, heavy bool
+		want          float64
+	}{
+		{10, 0, false, false, .12}, {1000, 0, false, false, .12},
+		{10, 10, false, false, .12}, {1000, 1000, false, false, .012}, {2.5, 2.5, false, false, .24},
+		{.1, .1, false, false, .4}, {.1, .1, false, true, .4}, // at most
+		{10, 0, true, false, .016}, {10, 0, true, true, .12}, // few refusals mean little where growth is slow
+		{.1, .1, true, false, .4}, // a clock that is slower than the cycle anyway
+	} {
+		if got := at(c.rate, c.hint, c.cycled).cutSize(c.heavy); !about(got, c.want) {
+			t.Errorf("%+v: got %v", c, got)
+		}
+	}
+}
+
+// A clock that goes back ends a trial, or cuts would stay futile for as long as it went.
+func TestClockThatGoesBackEndsATrial(t *testing.T) {
+	s := at(10, 0, false)
+	s.now = time.Hour
+	s.trial = trial{rate: 10, part: .5, until: time.Hour + time.Minute, futile: true}
+	s.Next(Sample{Now: time.Minute, Sent: time.Minute}, Bounds{})
+	if s.trial != (trial{}) {
+		t.Errorf("the trial goes on: %+v", s.trial)
+	}
+}
