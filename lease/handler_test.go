@@ -3,12 +3,14 @@ package lease_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -352,4 +354,184 @@ func TestCloseEndsBlockedRequests(t *testing.T) {
 			t.Errorf("%d, want 503", got)
 		}
 	})
+}
+
+// A restore is done whole or not at all, and may be repeated.
+func FuzzRestore(f *testing.F) {
+	f.Add(`{"expires_in":"5m","peer_id":42,"acquired":{"A":3,"C":1},"tokens":{"A":17}}`)
+	f.Fuzz(func(t *testing.T, body string) {
+		s := served(t, lease.Config{}, lease.ServerOptions{})
+		w := sent(s, "POST", "/restore", body)
+		st := s.Stats()
+		var held int64
+		for _, a := range st.Semaphores {
+			held += a.Acquired
+		}
+		if w.Code != http.StatusOK {
+			if st.Peers != 0 || held != 0 || w.Code != 400 && w.Code != 409 && w.Code != 413 &&
+				w.Code != 422 {
+				t.Fatalf("%q: %d %s, %d peers hold %d", body, w.Code, w.Body, st.Peers, held)
+			}
+			return
+		}
+		var back struct{ Acquired map[string]int64 }
+		if err := json.Unmarshal([]byte(body), &back); err != nil {
+			t.Fatalf("%q: %v", body, err)
+		}
+		for _, n := range back.Acquired {
+			held -= n
+		}
+		if w := sent(s, "POST", "/restore", body); w.Code != http.StatusOK && held != 0 {
+			t.Fatalf("%q: again %d %s, differs by %d", body, w.Code, w.Body, held)
+		}
+	})
+}
+
+// A count is read as encoding/json reads it.
+func FuzzCount(f *testing.F) {
+	f.Add(" 1 ")
+	f.Fuzz(func(t *testing.T, body string) {
+		s := served(t, lease.Config{}, lease.ServerOptions{})
+		sent(s, "POST", "/restore", restoreOne)
+		w := sent(s, "PUT", "/peers/1/C", body)
+		want := http.StatusOK
+		var n *int64
+		switch err := json.Unmarshal([]byte(body), &n); {
+		case !json.Valid([]byte(body)):
+			want = http.StatusBadRequest
+		case err != nil || n == nil:
+			want = http.StatusUnprocessableEntity
+		case *n < 1:
+			want = http.StatusBadRequest
+		case *n > 5:
+			want = http.StatusConflict
+		}
+		if w.Code != want {
+			t.Fatalf("%q: %d %s, want %d", body, w.Code, w.Body, want)
+		}
+		if want != http.StatusOK {
+			return
+		}
+		if w := sent(s, "GET", "/remainder?semaphore=C", ""); w.Body.String() != strconv.FormatInt(5-*n, 10) {
+			t.Fatalf("%q: another count is held", body)
+		}
+	})
+}
+
+// Any path is answered, and a name that is escaped is found again.
+func FuzzPath(f *testing.F) {
+	f.Add("PUT", "/peers/1/%2F%26", "/&")
+	f.Fuzz(func(t *testing.T, method, path, name string) {
+		if name == "" || len(name) > 1024 {
+			name = "A"
+		}
+		s := served(t, lease.Config{Semaphores: map[string]lease.Semaphore{name: {Max: 1}}},
+			lease.ServerOptions{})
+		sent(s, "POST", "/restore", restoreOne)
+		if u, err := url.ParseRequestURI(path); err == nil {
+			r := httptest.NewRequest("GET", "/", strings.NewReader("1"))
+			r.Method, r.URL = method, u
+			r.Header.Set("Content-Type", "application/json")
+			w := httptest.NewRecorder()
+			if s.ServeHTTP(w, r); w.Code < 200 || w.Code > 422 {
+				t.Fatalf("%s %q: %d", method, path, w.Code)
+			}
+		}
+		sent(s, "DELETE", "/peers/1", "")
+		sent(s, "POST", "/restore", restoreOne)
+		if w := sent(s, "PUT", "/peers/1/"+url.PathEscape(name), "1"); w.Code != http.StatusOK {
+			t.Fatalf("name %q: %d %s", name, w.Code, w.Body)
+		}
+		if w := sent(s, "GET", "/remainder?semaphore="+url.QueryEscape(name), ""); w.Body.String() != "0" {
+			t.Fatalf("name %q: %d %s", name, w.Code, w.Body)
+		}
+	})
+}
+
+// pair acquires and releases one lock without a network.
+type pair struct {
+	handler          http.Handler
+	acquire, release *http.Request
+	body             strings.Reader
+	header           http.Header
+	status           int
+}
+
+func (p *pair) Header() http.Header         { return p.header }
+func (p *pair) WriteHeader(status int)      { p.status = status }
+func (p *pair) Write(b []byte) (int, error) { return len(b), nil }
+
+func (p *pair) WriteString(s string) (int, error) { return len(s), nil }
+
+func newPair(t testing.TB) *pair {
+	p := &pair{handler: served(t, lease.Config{}, lease.ServerOptions{}), header: http.Header{}}
+	id := sent(p.handler, "POST", "/new_peer", `{"expires_in":"1h"}`).Body.String()
+	p.acquire = httptest.NewRequest("PUT", "/peers/"+id+"/A?expires_in=300000ms", nil)
+	p.acquire.Body = io.NopCloser(&p.body)
+	p.acquire.Header.Set("Content-Type", "application/json")
+	p.release = httptest.NewRequest("DELETE", "/peers/"+id+"/A", nil)
+	return p
+}
+
+func (p *pair) do(t testing.TB) {
+	for _, r := range []*http.Request{p.acquire, p.release} {
+		p.body.Reset("1")
+		if p.handler.ServeHTTP(p, r); p.status != http.StatusOK {
+			t.Fatalf("%s: %d", r.Method, p.status)
+		}
+	}
+}
+
+// The allocations of a pair mostly outlive it or go to net/http: the lock, the body, the header's value.
+func TestAcquireAndReleaseAllocateLittle(t *testing.T) {
+	p := newPair(t)
+	if n := testing.AllocsPerRun(1000, func() { p.do(t) }); n > 8 {
+		t.Errorf("acquire and release allocate %v times, want at most 8", n)
+	}
+}
+
+func BenchmarkHandler(b *testing.B) {
+	b.Run("memory", func(b *testing.B) {
+		p := newPair(b)
+		b.ReportAllocs()
+		for b.Loop() {
+			p.do(b)
+		}
+	})
+	empty := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		_, _ = io.WriteString(w, "Ok")
+	})
+	b.Run("http/empty", func(b *testing.B) { benchmarkHTTP(b, empty) })
+	b.Run("http/server", func(b *testing.B) {
+		benchmarkHTTP(b, served(b, lease.Config{}, lease.ServerOptions{}))
+	})
+}
+
+// benchmarkHTTP sends pairs over loopback, one after the other.
+func benchmarkHTTP(b *testing.B, h http.Handler) {
+	web := httptest.NewServer(h)
+	defer web.Close()
+	client := web.Client()
+	client.Transport.(*http.Transport).MaxIdleConnsPerHost = 100
+	ask := func(method, target, body string) {
+		req, err := http.NewRequest(method, web.URL+target, strings.NewReader(body))
+		if err != nil {
+			b.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		resp, err := client.Do(req)
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != http.StatusOK {
+			b.Fatal(resp.Status, err)
+		}
+	}
+	ask("POST", "/restore", restoreOne)
+	for b.Loop() {
+		ask("PUT", "/peers/1/A?expires_in=5m", "1")
+		ask("DELETE", "/peers/1/A", "")
+	}
 }

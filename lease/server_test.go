@@ -3,11 +3,18 @@ package lease
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
+
+	"go.uber.org/goleak"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // inServer runs a test in a bubble, with a server that has peers 1 to 3. They expire after an hour.
 func inServer(t *testing.T, config string, test func(t *testing.T, s *Server)) {
@@ -392,4 +399,201 @@ func TestRandomIDs(t *testing.T) {
 			seen[id] = true
 		}
 	})
+}
+
+// TestSelfFencing stops a leader's clock past its time, with no request that comes.
+func TestSelfFencing(t *testing.T) {
+	for _, look := range []struct {
+		name  string
+		leads func(s *Server) bool
+	}{
+		{"Leads", func(s *Server) bool { leads, _ := s.Leads(); return leads }},
+		{"Stats", func(s *Server) bool { return s.Stats().Leads }},
+		{"TokensLeft", func(s *Server) bool { return s.TokensLeft() > 0 }},
+		{"acquire", func(s *Server) bool {
+			_, err := s.acquire(context.Background(),
+				ask{peer: 1, semaphore: "A", count: 1, expiresIn: unchanged})
+			return err == nil
+		}},
+		{"Extend", func(s *Server) bool { return s.Extend(time.Time{}) == nil }},
+		{"AddTokens", func(s *Server) bool { return s.AddTokens(Tokens{1, 2}) == nil }},
+		{"Break", func(s *Server) bool { _, err := s.Break(1, "A", 1); return errors.Is(err, ErrNotHeld) }},
+		{"Locks", func(s *Server) bool { _, _, err := s.Locks("A", 1); return err == nil }},
+	} {
+		t.Run(look.name, func(t *testing.T) {
+			inServer(t, "A=1", func(t *testing.T, s *Server) {
+				until := time.Now().Add(time.Minute)
+				must(t, s.Extend(until))
+				time.Sleep(time.Minute - 1)
+				s.timer.Stop() // as if the process had been stopped
+				if !look.leads(s) {
+					t.Error("it does not lead, before its time has passed")
+				}
+				must(t, s.Extend(until))
+				s.timer.Stop()
+				if time.Sleep(time.Nanosecond); look.leads(s) {
+					t.Error("it leads, though its time has passed")
+				}
+				if s.table != nil {
+					t.Error("it still has peers")
+				}
+			})
+		})
+	}
+}
+
+func TestLeadWhoseTimeHasPassed(t *testing.T) {
+	inServer(t, "A=1", func(t *testing.T, s *Server) {
+		must(t, s.Lead(ClockTokens(time.Now()), time.Now()))
+		if leads, _ := s.Leads(); leads {
+			t.Error("it leads")
+		}
+	})
+}
+
+func TestStandBy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := NewServer(settings(t, "A=1"), ServerOptions{StandBy: true})
+		must(t, err)
+		defer s.Close()
+		wants := func(leads bool, leader string) {
+			t.Helper()
+			st := s.Stats()
+			is, of := s.Leads()
+			if is != leads || of != leader || st.Leads != leads || st.Leader != leader {
+				t.Errorf("leads %v, leader %q, want %v and %q", is, of, leads, leader)
+			}
+		}
+		wants(false, "")
+		s.StandBy("http://b")
+		wants(false, "http://b")
+		var standBy *StandByError
+		if _, _, err := s.Locks("A", 1); !errors.As(err, &standBy) || standBy.Leader != "http://b" {
+			t.Errorf("error %v, want a StandByError of http://b", err)
+		}
+		must(t, s.Configure(settings(t, "B=2"))) // counts once it leads
+		must(t, s.Lead(Tokens{5, 9}, time.Now().Add(time.Minute)))
+		wants(true, "")
+		if st := s.Stats(); len(st.Semaphores) != 1 || st.Semaphores[0].Max != 2 {
+			t.Errorf("semaphores are %+v, want B of 2", st.Semaphores)
+		}
+		time.Sleep(time.Minute)
+		wants(false, "")
+	})
+}
+
+// asleep returns an instant from before the machine slept for d, a time in which only the time of day went
+// on. It changes the seconds of the time of day inside a Time. Times of a synctest bubble have no monotonic
+// clock, and are of no use here.
+func asleep(at time.Time, d time.Duration) time.Time {
+	*(*uint64)(unsafe.Pointer(&at)) -= uint64(d/time.Second) << 30
+	return at
+}
+
+// A machine that sleeps may stop its monotonic clock. By the time of day an instant has then passed.
+func TestPassed(t *testing.T) {
+	at := time.Now().Add(time.Minute)
+	for _, row := range []struct {
+		at, now time.Time
+		want    bool
+	}{
+		{at, at.Add(-1), false},
+		{at, at, true},
+		{asleep(at, 2*time.Minute), at.Add(-time.Second), true},
+		{asleep(at, -time.Hour), at, true}, // the time of day was set back
+	} {
+		if passed(row.at, row.now) != row.want {
+			t.Errorf("%v at %v: want %v", row.at, row.now, row.want)
+		}
+	}
+	s := &session{client: &Client{ExpiresIn: time.Hour}, renewed: time.Now()}
+	if s.stale() {
+		t.Error("a session that was just renewed is stale")
+	}
+	if s.renewed = asleep(s.renewed, 54*time.Minute); !s.stale() {
+		t.Error("a client whose machine slept believes in its leases")
+	}
+}
+
+// crowdTest is many peers that take locks of one semaphore, keep them for a while and give them back.
+type crowdTest struct {
+	*testing.T
+	server *Server
+	most   int64
+
+	mu     sync.Mutex
+	inUse  int64
+	grants int
+	last   map[uint64]bool // tokens
+}
+
+// TestNeverMoreThanTheMaximum counts in the peers, not in the server.
+func TestNeverMoreThanTheMaximum(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const most, peers = 7, 40
+		s, err := NewServer(Config{Semaphores: map[string]Semaphore{"A": {Max: most}}}, ServerOptions{})
+		must(t, err)
+		defer s.Close()
+		c := &crowdTest{T: t, server: s, most: most, last: map[uint64]bool{}}
+		var all sync.WaitGroup
+		for i := range uint64(peers) {
+			all.Go(func() { c.use(rand.New(rand.NewPCG(i, 1))) })
+		}
+		all.Wait()
+		if c.grants < peers {
+			t.Errorf("%d locks were held, want one for each of %d peers at least", c.grants, peers)
+		}
+		if st := s.Stats().Semaphores[0]; st.Acquired != 0 || st.Pending != 0 || len(s.blocked) != 0 {
+			t.Errorf("in the end %d are held, %d pending, %d blocked", st.Acquired, st.Pending,
+				len(s.blocked))
+		}
+	})
+}
+
+func (c *crowdTest) use(r *rand.Rand) {
+	id, _, err := c.server.newPeer(time.Minute)
+	if err != nil {
+		c.Error(err)
+		return
+	}
+	count := int64(0)
+	for range 50 {
+		if count == 0 {
+			count = 1 + r.Int64N(c.most)
+		}
+		a := ask{peer: id, semaphore: "A", count: count, expiresIn: time.Minute}
+		a.blockFor = time.Duration(r.IntN(5000)) * time.Millisecond
+		ctx, cancel := context.WithTimeout(c.Context(), time.Duration(r.IntN(9000))*time.Millisecond)
+		token, err := c.server.acquire(ctx, a)
+		cancel()
+		if err != nil {
+			c.Error(err)
+			return
+		}
+		if token != 0 {
+			c.hold(token, count)
+			time.Sleep(time.Duration(r.IntN(300)) * time.Millisecond)
+			c.hold(0, -count)
+		} else if r.IntN(2) == 0 {
+			continue // the place is kept, and asked for again
+		}
+		giveBack(c.T, c.server, id, "A")
+		count = 0
+	}
+	giveBack(c.T, c.server, id, "A")
+}
+
+// hold counts what is in use, and its token.
+func (c *crowdTest) hold(token uint64, count int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.inUse += count; c.inUse > c.most {
+		c.Errorf("%d are in use, want at most %d", c.inUse, c.most)
+	}
+	if token != 0 {
+		if c.grants++; c.last[token] {
+			c.Errorf("token %d was given twice", token)
+		}
+		c.last[token] = true
+	}
 }
