@@ -69,9 +69,7 @@ func TestClientRestores(t *testing.T) {
 		time.Sleep(config.Grace)
 		c := w.client()
 		outer, err := c.Lock(t.Context(), "B", 3)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		inner := locked(t, outer.Context(), c, "A")
 		waiter := lockingOf(t.Context(), c, "A")
 		for range 3 {
@@ -202,9 +200,8 @@ func TestClientBroken(t *testing.T) {
 		c, s := w.client(), w.servers["a"]
 		outer := locked(t, t.Context(), c, "A")
 		inner := locked(t, outer.Context(), c, "in the way/ü")
-		if _, err := s.Break(inner.session.id, inner.Name(), inner.Token()); err != nil {
-			t.Fatal(err)
-		}
+		_, err := s.Break(inner.session.id, inner.Name(), inner.Token())
+		must(t, err)
 		time.Sleep(11 * time.Second)
 		if !lost(inner) || !errors.Is(inner.Err(), ErrBroken) || !errors.Is(inner.Err(), ErrLost) {
 			t.Error(inner.Err())
@@ -221,9 +218,8 @@ func TestClientBroken(t *testing.T) {
 			t.Error("a lock that was broken once is lost again")
 		}
 		unlock(t, again)
-		if _, err := s.Break(outer.session.id, "A", outer.Token()); err != nil {
-			t.Fatal(err)
-		}
+		_, err = s.Break(outer.session.id, "A", outer.Token())
+		must(t, err)
 		<-outer.Lost()
 		idle(t, s) // also without Unlock
 	})
@@ -363,6 +359,8 @@ func TestClientTextError(t *testing.T) {
 func FuzzClientAnswer(f *testing.F) {
 	f.Add(400, "Unknown peer", "30000ms", "7", "a%20b")
 	f.Add(409, (&LevelError{0, 1}).Error(), "5m", "", "%")
+	f.Add(409, (&NeverError{2, 1}).Error(), "1h 30m", "0", "..")
+	f.Add(400, "Token 18446744073709551616 was never given.", "292years", "+1", "%zz")
 	f.Add(503, "\xff", "-1s", "18446744073709551616", "")
 	f.Fuzz(func(t *testing.T, status int, text, grace, token, broken string) {
 		err := wireError(status, text)
@@ -483,13 +481,10 @@ func TestClientGrantWithoutContact(t *testing.T) {
 	inWorld(t, mutex("A"), func(t *testing.T, w *world) {
 		s := w.servers["a"]
 		other, _, err := s.newPeer(time.Hour)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		a := ask{peer: other, semaphore: "A", count: 1, expiresIn: unchanged}
-		if _, err := s.acquire(t.Context(), a); err != nil {
-			t.Fatal(err)
-		}
+		_, err = s.acquire(t.Context(), a)
+		must(t, err)
 		var silent atomic.Bool
 		silent.Store(true)
 		w.net.between(func(r *http.Request) error {
@@ -585,9 +580,7 @@ func TestClientShortGrace(t *testing.T) {
 			_, err := t.Restore(1, time.Hour, []Restored{{Semaphore: "A", Count: 1}}, now)
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, err := w.client().Lock(ctx, "A", 1); !errors.Is(err, context.DeadlineExceeded) {
@@ -606,13 +599,9 @@ func TestClientOverTheNetwork(t *testing.T) {
 	restored := make(chan struct{}, 100)
 	start := func(at string) (s *Server, web *http.Server, address string) {
 		listener, err := net.Listen("tcp", at)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		s, err = NewServer(config, ServerOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		web = &http.Server{ReadHeaderTimeout: time.Second}
 		web.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			s.ServeHTTP(w, r)
@@ -692,9 +681,7 @@ func TestClientOfAPlainServer(t *testing.T) {
 		if l.Token() != 0 {
 			t.Error(l.Token())
 		}
-		if err := s.Lead(ClockTokens(time.Now()), time.Time{}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Lead(ClockTokens(time.Now()), time.Time{}))
 		time.Sleep(12 * time.Second)
 		body, _ := restored.Load("body")
 		text, _ := body.(string)
@@ -886,9 +873,7 @@ func mutex(names ...string) Config {
 func locked(t testing.TB, ctx context.Context, c *Client, name string) *Lease {
 	t.Helper()
 	l, err := c.Lock(ctx, name, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return l
 }
 
@@ -943,9 +928,7 @@ func lost(l *Lease) bool {
 func holders(t testing.TB, s *Server, name string) (tokens []uint64, pending int) {
 	t.Helper()
 	held, waiting, err := s.Locks(name, 1000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, l := range held {
 		tokens = append(tokens, l.Token)
 	}

@@ -101,9 +101,7 @@ func TestClientFailoverOfADeadLeader(t *testing.T) {
 			w.net.set("a", f)
 			b.StandBy("")
 			time.Sleep(5 * time.Second) // the election
-			if err := b.Lead(Tokens{Next: 1 << 62, End: 1<<62 + 1000}, time.Time{}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, b.Lead(Tokens{Next: 1 << 62, End: 1<<62 + 1000}, time.Time{}))
 			if wait := lockingOf(t.Context(), c, "A"); wait.ended() {
 				t.Error("locked twice")
 			} else {

@@ -358,7 +358,15 @@ func TestCloseEndsBlockedRequests(t *testing.T) {
 
 // A restore is done whole or not at all, and may be repeated.
 func FuzzRestore(f *testing.F) {
-	f.Add(`{"expires_in":"5m","peer_id":42,"acquired":{"A":3,"C":1},"tokens":{"A":17}}`)
+	f.Add("{")
+	for _, rest := range []string{
+		`42,"acquired":{"A":3,"C":1},"tokens":{"A":17}`, `18446744073709551615,"acquired":{"A":7}`,
+		`1,"acquired":{"A":9223372036854775807}`, `1,"acquired":{"A":1},"tokens":{"A":9223372036854775807}`,
+		`1,"acquired":{"A":1,"A":2}`, `1,"acquired":{"A":1,"X":1}`,
+	} {
+		f.Add(`{"expires_in":"5m","peer_id":` + rest + `}`)
+	}
+	f.Add(`{"expires_in":"0ms","peer_id":1,"acquired":{"A":1,"B":2}}`)
 	f.Fuzz(func(t *testing.T, body string) {
 		s := served(t, lease.Config{}, lease.ServerOptions{})
 		w := sent(s, "POST", "/restore", body)
@@ -389,7 +397,9 @@ func FuzzRestore(f *testing.F) {
 
 // A count is read as encoding/json reads it.
 func FuzzCount(f *testing.F) {
-	f.Add(" 1 ")
+	for _, body := range []string{" 1 ", "5", "1e0", "1\f ", "9223372036854775808", "-0", "null", "01"} {
+		f.Add(body)
+	}
 	f.Fuzz(func(t *testing.T, body string) {
 		s := served(t, lease.Config{}, lease.ServerOptions{})
 		sent(s, "POST", "/restore", restoreOne)
@@ -420,7 +430,13 @@ func FuzzCount(f *testing.F) {
 
 // Any path is answered, and a name that is escaped is found again.
 func FuzzPath(f *testing.F) {
-	f.Add("PUT", "/peers/1/%2F%26", "/&")
+	for _, row := range [][3]string{
+		{"PUT", "/peers/1/%2F%26", "/&"}, {"POST", "/%ff?semaphore=%zz", "\xff\x00"}, {"0", "0", "."},
+		{"PUT", "/peer/1/+?expires_in=1h+30m", "+ %;"}, {"DELETE", "//peers//1", "is_acquired"},
+		{"GET", "/peers/%2531/is_acquired", "%41"},
+	} {
+		f.Add(row[0], row[1], row[2])
+	}
 	f.Fuzz(func(t *testing.T, method, path, name string) {
 		if name == "" || len(name) > 1024 {
 			name = "A"

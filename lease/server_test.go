@@ -21,9 +21,7 @@ func inServer(t *testing.T, config string, test func(t *testing.T, s *Server)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s, err := NewServer(settings(t, config), ServerOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer s.Close()
 		withPeers(t, s)
 		test(t, s)
@@ -37,7 +35,7 @@ func withPeers(t *testing.T, s *Server) {
 	}
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
