@@ -164,17 +164,10 @@ func TestClientAfterAStop(t *testing.T) {
 	}
 	inWorld(t, mutex("A"), func(t *testing.T, w *world) {
 		l := locked(t, t.Context(), w.client(), "A")
-		stop(l)
-		if err := l.Err(); !errors.Is(err, ErrCutOff) || !lost(l) {
-			t.Error(err)
-		}
-	})
-	inWorld(t, mutex("A"), func(t *testing.T, w *world) {
-		l := locked(t, t.Context(), w.client(), "A")
 		w.start("a", ServerOptions{})
 		stop(l)
 		l.session.beat()
-		if !lost(l) || w.net.count("POST /restore") != 0 {
+		if !lost(l) || !errors.Is(l.Err(), ErrCutOff) || w.net.count("POST /restore") != 0 {
 			t.Errorf("%v, %d restores", l.Err(), w.net.count("POST /restore"))
 		}
 	})

@@ -189,6 +189,7 @@ func TestClientHundreds(t *testing.T) {
 		const clients = 300
 		var all sync.WaitGroup
 		var held, most, done atomic.Int64
+		var tokens sync.Map
 		for i := range clients {
 			all.Go(func() {
 				random := rand.New(rand.NewPCG(uint64(i), 1))
@@ -198,6 +199,9 @@ func TestClientHundreds(t *testing.T) {
 				if err != nil {
 					t.Error(err)
 					return
+				}
+				if _, twice := tokens.LoadOrStore(l.Token(), true); twice {
+					t.Errorf("token %d was given twice", l.Token())
 				}
 				n := held.Add(count)
 				for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
@@ -220,7 +224,9 @@ func TestClientHundreds(t *testing.T) {
 			t.Errorf("%d at once of 7, %d of %d done", most.Load(), done.Load(), clients)
 		}
 		idle(t, w.servers["a"])
-		t.Log(fmt.Sprint("at most ", most.Load(), " at once"))
+		if n := len(w.servers["a"].blocked); n != 0 {
+			t.Errorf("%d peers are still blocked", n)
+		}
 	})
 }
 

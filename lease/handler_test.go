@@ -13,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/quotient-go/quotient/lease"
@@ -107,25 +106,6 @@ func TestStandByWithoutLeaderAndClosed(t *testing.T) {
 	}
 }
 
-func TestReadyEndsWithTheElection(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := served(t, lease.Config{}, lease.ServerOptions{StandBy: true})
-		ready := func(want int) {
-			t.Helper()
-			if w := sent(s, "GET", "/ready", ""); w.Code != want {
-				t.Errorf("GET /ready: %d %s, want %d", w.Code, w.Body, want)
-			}
-		}
-		ready(503)
-		if err := s.Lead(lease.Tokens{Next: 1, End: 100}, time.Now().Add(10*time.Second)); err != nil {
-			t.Fatal(err)
-		}
-		ready(200)
-		time.Sleep(10 * time.Second)
-		ready(503)
-	})
-}
-
 func TestGraceHeader(t *testing.T) {
 	for grace, want := range map[time.Duration]string{30 * time.Second: "30000ms", 0: ""} {
 		s := served(t, lease.Config{Grace: grace}, lease.ServerOptions{})
@@ -139,23 +119,6 @@ func TestGraceHeader(t *testing.T) {
 			}
 		}
 	}
-}
-
-func TestGraceServesOnlyRestores(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := served(t, lease.Config{Grace: 30 * time.Second}, lease.ServerOptions{})
-		sent(s, "POST", "/restore", restoreOne)
-		if w := sent(s, "POST", "/restore",
-			`{"expires_in":"5m","peer_id":2,"acquired":{"High":1}}`); w.Code != 200 {
-			t.Errorf("restore: %d %s", w.Code, w.Body)
-		}
-		if w := sent(s, "PUT", "/peers/1/A?block_for=29999ms", "1"); w.Code != 202 {
-			t.Errorf("in the grace time: %d %s", w.Code, w.Body)
-		}
-		if w := sent(s, "PUT", "/peers/1/A?block_for=1ms", "1"); w.Code != 200 {
-			t.Errorf("at its end: %d %s", w.Code, w.Body)
-		}
-	})
 }
 
 func TestBrokenLocksAreNamed(t *testing.T) {
@@ -294,66 +257,6 @@ func TestClientThatLeavesWhileItWaits(t *testing.T) {
 	if w := sent(s, "PUT", "/peers/2/A", "1"); w.Code != 200 {
 		t.Errorf("asks again: %d %s", w.Code, w.Body)
 	}
-}
-
-// A configuration that changes drains what is held above it, and decides what waits, without a restart.
-func TestChangedConfigurationOverHTTP(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := served(t, lease.Config{}, lease.ServerOptions{})
-		for _, body := range []string{
-			`{"expires_in":"5m","peer_id":1,"acquired":{"C":4}}`,
-			`{"expires_in":"5m","peer_id":2,"acquired":{}}`, `{"expires_in":"5m","peer_id":3,"acquired":{}}`,
-		} {
-			sent(s, "POST", "/restore", body)
-		}
-		large, small := make(chan string, 1), make(chan string, 1)
-		go func() { large <- sent(s, "PUT", "/peers/2/C?block_for=1h", "3").Body.String() }()
-		synctest.Wait()
-		go func() { small <- sent(s, "PUT", "/peers/3/C?block_for=1h", "1").Body.String() }()
-		synctest.Wait()
-		want := func(method, target, body, want string) {
-			t.Helper()
-			if got := sent(s, method, target, body).Body.String(); got != want {
-				t.Errorf("%s %s: %q, want %q", method, target, got, want)
-			}
-		}
-		configure := func(c map[string]lease.Semaphore) {
-			t.Helper()
-			if err := s.Configure(lease.Config{Semaphores: c}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		configure(map[string]lease.Semaphore{"C": {Max: 2}, "new": {Max: 1, Level: 1}})
-		const never = "Lock can never be acquired. Lock asks for count 3 yet full count is only 2."
-		if got := <-large; got != never {
-			t.Errorf("a blocked request above the maximum: %q", got)
-		}
-		want("GET", "/remainder?semaphore=C", "", "-2")
-		want("GET", "/remainder?semaphore=new", "", "1")
-		want("GET", "/remainder?semaphore=A", "", "Unknown semaphore")
-		want("PUT", "/peers/1/C", "4", "1") // it keeps what it has
-		want("GET", "/peers/3/is_acquired", "", "false")
-		configure(map[string]lease.Semaphore{"C": {Max: 5}})
-		if got := <-small; got != "3" {
-			t.Errorf("a blocked request under a higher maximum: %q", got)
-		}
-		want("GET", "/remainder?semaphore=C", "", "0")
-	})
-}
-
-func TestCloseEndsBlockedRequests(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := served(t, lease.Config{}, lease.ServerOptions{})
-		sent(s, "POST", "/restore", `{"expires_in":"5m","peer_id":1,"acquired":{"A":1}}`)
-		sent(s, "POST", "/restore", `{"expires_in":"5m","peer_id":2,"acquired":{}}`)
-		answers := make(chan int, 1)
-		go func() { answers <- sent(s, "PUT", "/peers/2/A?block_for=1h", "1").Code }()
-		synctest.Wait()
-		s.Close()
-		if got := <-answers; got != http.StatusServiceUnavailable {
-			t.Errorf("%d, want 503", got)
-		}
-	})
 }
 
 // A restore is done whole or not at all, and may be repeated.
@@ -507,47 +410,9 @@ func TestAcquireAndReleaseAllocateLittle(t *testing.T) {
 }
 
 func BenchmarkHandler(b *testing.B) {
-	b.Run("memory", func(b *testing.B) {
-		p := newPair(b)
-		b.ReportAllocs()
-		for b.Loop() {
-			p.do(b)
-		}
-	})
-	empty := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		_, _ = io.WriteString(w, "Ok")
-	})
-	b.Run("http/empty", func(b *testing.B) { benchmarkHTTP(b, empty) })
-	b.Run("http/server", func(b *testing.B) {
-		benchmarkHTTP(b, served(b, lease.Config{}, lease.ServerOptions{}))
-	})
-}
-
-// benchmarkHTTP sends pairs over loopback, one after the other.
-func benchmarkHTTP(b *testing.B, h http.Handler) {
-	web := httptest.NewServer(h)
-	defer web.Close()
-	client := web.Client()
-	client.Transport.(*http.Transport).MaxIdleConnsPerHost = 100
-	ask := func(method, target, body string) {
-		req, err := http.NewRequest(method, web.URL+target, strings.NewReader(body))
-		if err != nil {
-			b.Fatal(err)
-		}
-		req.Header.Set("Content-Type", "application/json")
-		resp, err := client.Do(req)
-		if err != nil {
-			b.Fatal(err)
-		}
-		defer resp.Body.Close()
-		if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != http.StatusOK {
-			b.Fatal(resp.Status, err)
-		}
-	}
-	ask("POST", "/restore", restoreOne)
+	p := newPair(b)
+	b.ReportAllocs()
 	for b.Loop() {
-		ask("PUT", "/peers/1/A?expires_in=5m", "1")
-		ask("DELETE", "/peers/1/A", "")
+		p.do(b)
 	}
 }
