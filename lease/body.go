@@ -147,6 +147,15 @@ func (o object) expiresIn() (time.Duration, error) {
 	return d, nil
 }
 
+// readExpiry reads the body of a new peer, or of a heartbeat.
+func readExpiry(r *http.Request) (time.Duration, error) {
+	o, err := readObject(r)
+	if err != nil {
+		return 0, err
+	}
+	return o.expiresIn()
+}
+
 // restoration is the body of POST /restore.
 type restoration struct {
 	peer      uint64

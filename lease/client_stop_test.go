@@ -22,9 +22,7 @@ const stoppedURL = "LEASE_TEST_STOPPED_URL"
 // that at once, and must not restore what it held.
 func TestClientOfAStoppedProcess(t *testing.T) {
 	s, err := NewServer(mutex("A"), ServerOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer s.Close()
 	web := httptest.NewServer(s)
 	defer web.Close()
@@ -33,24 +31,16 @@ func TestClientOfAStoppedProcess(t *testing.T) {
 	child := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestClientStoppedChild$")
 	child.Env = append(os.Environ(), stoppedURL+"="+web.URL)
 	out, err := child.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, child.Start())
 	said := bufio.NewScanner(out)
 	if !said.Scan() || said.Text() != "held" {
 		t.Fatal(said.Text(), said.Err())
 	}
-	if err := child.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	must(t, child.Process.Signal(syscall.SIGSTOP))
 	c := &Client{URLs: []string{web.URL}, HTTP: web.Client()}
 	l := locked(t, ctx, c, "A") // once the lease of the child has ended
-	if err := child.Process.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	must(t, child.Process.Signal(syscall.SIGCONT))
 	if !said.Scan() || said.Text() != "lost" {
 		t.Error(said.Text(), said.Err())
 	}

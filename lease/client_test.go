@@ -3,10 +3,15 @@ package lease
 import (
 	"context"
 	"errors"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -64,9 +69,7 @@ func TestClientRestores(t *testing.T) {
 		time.Sleep(config.Grace)
 		c := w.client()
 		outer, err := c.Lock(t.Context(), "B", 3)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		inner := locked(t, outer.Context(), c, "A")
 		waiter := lockingOf(t.Context(), c, "A")
 		for range 3 {
@@ -161,17 +164,10 @@ func TestClientAfterAStop(t *testing.T) {
 	}
 	inWorld(t, mutex("A"), func(t *testing.T, w *world) {
 		l := locked(t, t.Context(), w.client(), "A")
-		stop(l)
-		if err := l.Err(); !errors.Is(err, ErrCutOff) || !lost(l) {
-			t.Error(err)
-		}
-	})
-	inWorld(t, mutex("A"), func(t *testing.T, w *world) {
-		l := locked(t, t.Context(), w.client(), "A")
 		w.start("a", ServerOptions{})
 		stop(l)
 		l.session.beat()
-		if !lost(l) || w.net.count("POST /restore") != 0 {
+		if !lost(l) || !errors.Is(l.Err(), ErrCutOff) || w.net.count("POST /restore") != 0 {
 			t.Errorf("%v, %d restores", l.Err(), w.net.count("POST /restore"))
 		}
 	})
@@ -197,9 +193,8 @@ func TestClientBroken(t *testing.T) {
 		c, s := w.client(), w.servers["a"]
 		outer := locked(t, t.Context(), c, "A")
 		inner := locked(t, outer.Context(), c, "in the way/ü")
-		if _, err := s.Break(inner.session.id, inner.Name(), inner.Token()); err != nil {
-			t.Fatal(err)
-		}
+		_, err := s.Break(inner.session.id, inner.Name(), inner.Token())
+		must(t, err)
 		time.Sleep(11 * time.Second)
 		if !lost(inner) || !errors.Is(inner.Err(), ErrBroken) || !errors.Is(inner.Err(), ErrLost) {
 			t.Error(inner.Err())
@@ -216,9 +211,8 @@ func TestClientBroken(t *testing.T) {
 			t.Error("a lock that was broken once is lost again")
 		}
 		unlock(t, again)
-		if _, err := s.Break(outer.session.id, "A", outer.Token()); err != nil {
-			t.Fatal(err)
-		}
+		_, err = s.Break(outer.session.id, "A", outer.Token())
+		must(t, err)
 		<-outer.Lost()
 		idle(t, s) // also without Unlock
 	})
@@ -358,6 +352,8 @@ func TestClientTextError(t *testing.T) {
 func FuzzClientAnswer(f *testing.F) {
 	f.Add(400, "Unknown peer", "30000ms", "7", "a%20b")
 	f.Add(409, (&LevelError{0, 1}).Error(), "5m", "", "%")
+	f.Add(409, (&NeverError{2, 1}).Error(), "1h 30m", "0", "..")
+	f.Add(400, "Token 18446744073709551616 was never given.", "292years", "+1", "%zz")
 	f.Add(503, "\xff", "-1s", "18446744073709551616", "")
 	f.Fuzz(func(t *testing.T, status int, text, grace, token, broken string) {
 		err := wireError(status, text)
@@ -417,5 +413,535 @@ func TestClientBoundsAnswers(t *testing.T) {
 	var answer *AnswerError
 	if !errors.As(err, &answer) || answer.Status != 404 || len(answer.Text) != 200 {
 		t.Error(err)
+	}
+}
+
+func heartbeat(r *http.Request) bool {
+	return r.Method == http.MethodPut && strings.Count(r.URL.Path, "/") == 2
+}
+
+// A lease counts from when the request was sent: its answer may come late.
+func TestClientCountsFromSending(t *testing.T) {
+	inWorld(t, mutex("A"), func(t *testing.T, w *world) {
+		c, start := w.client(), time.Now()
+		c.random = func() float64 { return .5 } // heartbeats after 10 s
+		l := locked(t, t.Context(), c, "A")
+		w.net.between(func(r *http.Request) error {
+			if heartbeat(r) {
+				time.Sleep(4 * time.Second)
+				go w.net.set("a", down) // once the answer has come
+			}
+			return nil
+		})
+		<-l.Lost()
+		if got, want := time.Since(start), 37*time.Second; got != want {
+			t.Errorf("lost after %v, want %v", got, want)
+		}
+	})
+}
+
+// A lock that an old server granted does not exist at the one that the peer was restored to meanwhile.
+func TestClientGrantOfAnOldServer(t *testing.T) {
+	config := mutex("A", "B")
+	config.Semaphores["A"] = Semaphore{Max: 1, Level: 1}
+	inWorld(t, config, func(t *testing.T, w *world) {
+		c, s, late := w.client(), w.servers["a"], true
+		outer := locked(t, t.Context(), c, "A")
+		w.net.between(func(r *http.Request) error {
+			if late && strings.HasSuffix(r.URL.Path, "/B") {
+				late = false
+				if err := s.Lead(ClockTokens(time.Now()), time.Time{}); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(15 * time.Second) // outer is restored
+			}
+			return nil
+		})
+		inner := locked(t, outer.Context(), c, "B")
+		if tokens, _ := holders(t, s, "B"); len(tokens) != 1 || tokens[0] != inner.Token() {
+			t.Errorf("B is held with %d, want %d", tokens, inner.Token())
+		}
+		if late || w.net.count("POST /restore") != 1 {
+			t.Errorf("%d restores, want 1", w.net.count("POST /restore"))
+		}
+		unlock(t, inner)
+		unlock(t, outer)
+	})
+}
+
+// A Lock without contact for long must not return a lease that may have ended: it asks the server first.
+func TestClientGrantWithoutContact(t *testing.T) {
+	inWorld(t, mutex("A"), func(t *testing.T, w *world) {
+		s := w.servers["a"]
+		other, _, err := s.newPeer(time.Hour)
+		must(t, err)
+		a := ask{peer: other, semaphore: "A", count: 1, expiresIn: unchanged}
+		_, err = s.acquire(t.Context(), a)
+		must(t, err)
+		var silent atomic.Bool
+		silent.Store(true)
+		w.net.between(func(r *http.Request) error {
+			if silent.Load() && heartbeat(r) {
+				return errDown
+			}
+			return nil
+		})
+		g := lockingOf(t.Context(), w.client(), "A")
+		time.Sleep(time.Minute)
+		if err := s.do(func(t *Table, now time.Time) error {
+			return t.Release(other, "A", now)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		if g.ended() {
+			t.Error("a lease without contact is given out")
+		}
+		silent.Store(false)
+		<-g.done
+		if g.err != nil || g.lease.Err() != nil {
+			t.Fatal(g.err)
+		}
+		unlock(t, g.lease)
+	})
+}
+
+// through puts f before the server a. It answers itself where it returns true.
+func (w *world) through(f func(out http.ResponseWriter, r *http.Request) bool) {
+	w.net.mu.Lock()
+	defer w.net.mu.Unlock()
+	w.net.hosts["a"] = &struct {
+		http.Handler
+	}{http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+		if !f(out, r) {
+			w.servers["a"].ServeHTTP(out, r)
+		}
+	})}
+}
+
+// A 200 that is not the server's grants nothing: a proxy may send one, for all requests.
+func TestClientAnotherAnswer(t *testing.T) {
+	for _, body := range []string{"42", "true", "<html>Please log in.</html>", ""} {
+		inWorld(t, mutex("A"), func(t *testing.T, w *world) {
+			w.through(func(out http.ResponseWriter, r *http.Request) bool {
+				if strings.HasSuffix(r.URL.Path, "/A") {
+					_, _ = io.WriteString(out, body)
+					return true
+				}
+				return false
+			})
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			_, err := w.client().Lock(ctx, "A", 1)
+			synctest.Wait() // the peer is removed
+			if odd := (*AnswerError)(nil); !errors.As(err, &odd) || odd.Status != http.StatusOK ||
+				odd.Text != body {
+				t.Errorf("%q: %v", body, err)
+			}
+		})
+	}
+}
+
+// A heartbeat and a restore that something else answers with 200 are no contact.
+func TestClientAnotherAnswerToHeartbeats(t *testing.T) {
+	for _, path := range []string{"/peers/", "/restore"} {
+		inWorld(t, mutex("A"), func(t *testing.T, w *world) {
+			l, began := locked(t, t.Context(), w.client(), "A"), time.Now()
+			w.start("a", ServerOptions{}) // which knows nothing
+			w.through(func(out http.ResponseWriter, r *http.Request) bool {
+				if strings.HasPrefix(r.URL.Path, path) {
+					_, _ = io.WriteString(out, "<html>Please log in.</html>")
+					return true
+				}
+				return false
+			})
+			time.Sleep(time.Minute)
+			if err := l.Err(); !errors.Is(err, ErrCutOff) {
+				t.Errorf("%s: %v after %v", path, err, time.Since(began))
+			}
+		})
+	}
+}
+
+// A grace time that is too short to hold anything makes no storm of requests.
+func TestClientShortGrace(t *testing.T) {
+	config := mutex("A")
+	config.Grace = time.Millisecond
+	inWorld(t, config, func(t *testing.T, w *world) {
+		time.Sleep(config.Grace)
+		err := w.servers["a"].do(func(t *Table, now time.Time) error {
+			_, err := t.Restore(1, time.Hour, []Restored{{Semaphore: "A", Count: 1}}, now)
+			return err
+		})
+		must(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := w.client().Lock(ctx, "A", 1); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		synctest.Wait() // the peer is removed
+		if n := w.net.count("PUT"); n > 50 {
+			t.Errorf("%d requests in a second, want at most 50", n)
+		}
+	})
+}
+
+// Over a real network: the server is killed and another one starts at its address.
+func TestClientOverTheNetwork(t *testing.T) {
+	config := Config{Semaphores: map[string]Semaphore{"A": {Max: 1}}, Grace: 2 * time.Second}
+	restored := make(chan struct{}, 100)
+	start := func(at string) (s *Server, web *http.Server, address string) {
+		listener, err := net.Listen("tcp", at)
+		must(t, err)
+		s, err = NewServer(config, ServerOptions{})
+		must(t, err)
+		web = &http.Server{ReadHeaderTimeout: time.Second}
+		web.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			s.ServeHTTP(w, r)
+			if r.URL.Path == "/restore" {
+				restored <- struct{}{}
+			}
+		})
+		go func() { _ = web.Serve(listener) }()
+		return s, web, listener.Addr().String()
+	}
+	s, web, address := start("127.0.0.1:0")
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	c := &Client{URLs: []string{"http://" + address}, HTTP: &http.Client{Transport: transport}}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	l := locked(t, ctx, c, "A")
+	var others sync.WaitGroup
+	for range 10 {
+		others.Go(func() {
+			if next := locked(t, ctx, c, "A"); next.Token() <= l.Token() {
+				t.Errorf("token %d after %d", next.Token(), l.Token())
+			} else {
+				unlock(t, next)
+			}
+		})
+	}
+	_ = web.Close()
+	s.Close()
+	s, web, _ = start(address)
+	for held := 0; held == 0 && ctx.Err() == nil; held = len(tokensHeld(s, "A")) {
+		select { // each of the peers is restored
+		case <-restored:
+		case <-ctx.Done():
+		}
+	}
+	if held := tokensHeld(s, "A"); !slices.Equal(held, []uint64{l.Token()}) {
+		t.Errorf("held with %d, want %d", held, l.Token())
+	}
+	if err := l.Err(); err != nil {
+		t.Error(err)
+	}
+	unlock(t, l)
+	others.Wait()
+	if n := s.Stats().Peers; n != 0 {
+		t.Errorf("%d peers are left", n)
+	}
+	_ = web.Close()
+	s.Close()
+}
+
+// The published server knows neither tokens nor a grace time.
+func TestClientOfAPlainServer(t *testing.T) {
+	inWorld(t, mutex("A"), func(t *testing.T, w *world) {
+		s := w.servers["a"]
+		var restored sync.Map
+		w.net.hosts["plain"] = &struct {
+			http.Handler
+		}{http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+			rec := httptest.NewRecorder()
+			if r.URL.Path == "/restore" {
+				body := new(strings.Builder)
+				_ = r.Write(body)
+				text := body.String()
+				restored.Store("body", text[strings.Index(text, "{"):])
+				r.Body = http.NoBody
+				_, _ = io.WriteString(out, "Ok")
+				return
+			}
+			s.ServeHTTP(rec, r)
+			out.WriteHeader(rec.Code)
+			_, _ = out.Write(rec.Body.Bytes())
+		})}
+		c := w.client()
+		c.URLs = []string{"http://plain"}
+		l := locked(t, t.Context(), c, "A")
+		if l.Token() != 0 {
+			t.Error(l.Token())
+		}
+		must(t, s.Lead(ClockTokens(time.Now()), time.Time{}))
+		time.Sleep(12 * time.Second)
+		body, _ := restored.Load("body")
+		text, _ := body.(string)
+		if !strings.Contains(text, `"acquired":{"A":1}`) || strings.Contains(text, "tokens") {
+			t.Errorf("restored with %q", text)
+		}
+		if lost(l) {
+			t.Error(l.Err())
+		}
+		_ = l.Unlock(t.Context())
+	})
+}
+
+// Names go through the path and come back: they may hold anything.
+func TestClientNames(t *testing.T) {
+	names := []string{"/&", "a b", "%2F", "..", ".", "is_acquired", "ü?x=1#y", "\x00"}
+	inWorld(t, mutex(names...), func(t *testing.T, w *world) {
+		for _, name := range names {
+			l := locked(t, t.Context(), w.client(), name)
+			if tokens, _ := holders(t, w.servers["a"], name); !slices.Equal(tokens, []uint64{l.Token()}) {
+				t.Errorf("%q is held with %d, want %d", name, tokens, l.Token())
+			}
+			unlock(t, l)
+		}
+	})
+}
+
+// fault is what a loopback does to requests.
+type fault int
+
+const (
+	works  fault = iota
+	down         // the connection is refused
+	mute         // the request arrives, its answer is lost
+	frozen       // the request neither arrives nor fails
+	slow         // the request arrives late, also if its sender has left, and its answer arrives later still
+)
+
+const slowness = 2 * time.Second
+
+var errDown = errors.New("connection refused")
+
+// loopback is a network without sockets: servers by host name. It works in a bubble.
+type loopback struct {
+	mu       sync.Mutex
+	hosts    map[string]http.Handler
+	faults   map[string]fault
+	requests []string                    // method and path of those that arrived
+	served   func(r *http.Request) error // nil: called between a request and its answer
+}
+
+func (n *loopback) RoundTrip(r *http.Request) (*http.Response, error) {
+	n.mu.Lock()
+	h, f := n.hosts[r.URL.Host], n.faults[r.URL.Host]
+	if f == works || f == mute || f == slow {
+		n.requests = append(n.requests, r.Method+" "+r.URL.Path)
+	}
+	n.mu.Unlock()
+	switch {
+	case f == down || h == nil:
+		return nil, errDown
+	case f == frozen:
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	}
+	w, done := httptest.NewRecorder(), make(chan struct{})
+	go func() {
+		defer close(done)
+		if f == slow {
+			time.Sleep(slowness)
+			defer time.Sleep(slowness)
+		}
+		h.ServeHTTP(w, r)
+	}()
+	select {
+	case <-done:
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	}
+	n.mu.Lock()
+	served := n.served
+	n.mu.Unlock()
+	if served != nil {
+		if err := served(r); err != nil {
+			return nil, err
+		}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	now := n.faults[r.URL.Host]
+	if f == mute || now != works && now != slow || n.hosts[r.URL.Host] != h {
+		return nil, errDown // cut while the request was there
+	}
+	res := w.Result()
+	res.Request = r
+	return res, nil
+}
+
+// between makes f be called between a request and its answer.
+func (n *loopback) between(f func(r *http.Request) error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.served = f
+}
+
+func (n *loopback) set(host string, f fault) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.faults[host] = f
+}
+
+// count returns how many requests began so.
+func (n *loopback) count(prefix string) (c int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, r := range n.requests {
+		if strings.HasPrefix(r, prefix) {
+			c++
+		}
+	}
+	return c
+}
+
+// world is servers and a network.
+type world struct {
+	t       testing.TB
+	config  Config
+	net     *loopback
+	servers map[string]*Server
+}
+
+// newWorld has one server, called a, with these semaphores.
+func newWorld(t testing.TB, c Config) *world {
+	t.Helper()
+	w := &world{t: t, config: c, servers: make(map[string]*Server)}
+	w.net = &loopback{hosts: make(map[string]http.Handler), faults: make(map[string]fault)}
+	w.start("a", ServerOptions{})
+	return w
+}
+
+// start starts a server, in place of the one with that name.
+func (w *world) start(name string, o ServerOptions) *Server {
+	w.t.Helper()
+	s, err := NewServer(w.config, o)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	old := w.servers[name]
+	w.servers[name] = s
+	w.net.mu.Lock()
+	w.net.hosts[name] = s
+	w.net.mu.Unlock()
+	if old != nil {
+		old.Close()
+	}
+	return s
+}
+
+func (w *world) close() {
+	for _, s := range w.servers {
+		s.Close()
+	}
+}
+
+func (w *world) client() *Client {
+	return &Client{URLs: []string{"http://a"}, HTTP: &http.Client{Transport: w.net}}
+}
+
+// inWorld runs a test in a bubble.
+func inWorld(t *testing.T, c Config, test func(t *testing.T, w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, c)
+		defer w.close()
+		test(t, w)
+	})
+}
+
+// mutex is a configuration of semaphores of 1.
+func mutex(names ...string) Config {
+	c := Config{Semaphores: make(map[string]Semaphore)}
+	for _, name := range names {
+		c.Semaphores[name] = Semaphore{Max: 1}
+	}
+	return c
+}
+
+// locked returns a Lease that must be there at once.
+func locked(t testing.TB, ctx context.Context, c *Client, name string) *Lease {
+	t.Helper()
+	l, err := c.Lock(ctx, name, 1)
+	must(t, err)
+	return l
+}
+
+func unlock(t testing.TB, l *Lease) {
+	t.Helper()
+	if err := l.Unlock(context.Background()); err != nil {
+		t.Error(err)
+	}
+}
+
+// locking is a Lock in a goroutine of its own.
+type locking struct {
+	lease  *Lease
+	err    error
+	done   chan struct{}
+	cancel context.CancelFunc
+}
+
+func lockingOf(ctx context.Context, c *Client, name string) *locking {
+	g := &locking{done: make(chan struct{})}
+	ctx, g.cancel = context.WithCancel(ctx)
+	go func() {
+		defer close(g.done)
+		g.lease, g.err = c.Lock(ctx, name, 1)
+	}()
+	synctest.Wait()
+	return g
+}
+
+func (g *locking) ended() bool {
+	synctest.Wait()
+	select {
+	case <-g.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// lost reports whether the Lease's channel is closed.
+func lost(l *Lease) bool {
+	synctest.Wait()
+	select {
+	case <-l.Lost():
+		return true
+	default:
+		return false
+	}
+}
+
+// holders returns the tokens of those that hold a semaphore at a server, and how many wait.
+func holders(t testing.TB, s *Server, name string) (tokens []uint64, pending int) {
+	t.Helper()
+	held, waiting, err := s.Locks(name, 1000)
+	must(t, err)
+	for _, l := range held {
+		tokens = append(tokens, l.Token)
+	}
+	slices.Sort(tokens)
+	return tokens, len(waiting)
+}
+
+func tokensHeld(s *Server, name string) (tokens []uint64) {
+	held, _, _ := s.Locks(name, 1000)
+	for _, l := range held {
+		tokens = append(tokens, l.Token)
+	}
+	return tokens
+}
+
+// idle fails unless the server knows no peer.
+func idle(t testing.TB, s *Server) {
+	t.Helper()
+	time.Sleep(DefaultTimeout) // what is given back in the background
+	if n := s.Stats().Peers; n != 0 {
+		t.Errorf("the server knows %d peers, want none", n)
 	}
 }

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -80,11 +81,6 @@ func (c Config) names() []string { return slices.Sorted(maps.Keys(c.Semaphores))
 // withDefaults returns c with its defaults filled in, and semaphores of its own.
 func (c Config) withDefaults() Config {
 	c.Semaphores = maps.Clone(c.Semaphores)
-	if c.KeepIdle == 0 {
-		c.KeepIdle = DefaultKeepIdle
-	}
-	if c.MaxPeers == 0 {
-		c.MaxPeers = DefaultMaxPeers
-	}
+	c.KeepIdle, c.MaxPeers = cmp.Or(c.KeepIdle, DefaultKeepIdle), cmp.Or(c.MaxPeers, DefaultMaxPeers)
 	return c
 }

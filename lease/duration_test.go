@@ -65,7 +65,9 @@ func TestPropertyDurationsAreReadAsWritten(t *testing.T) {
 }
 
 func FuzzParseDuration(f *testing.F) {
-	f.Add("1h 30m")
+	for _, text := range []string{"1h 30m", "0ms", "-5m", "5 parsecs", "200y 200y", "1year 2months 3weeks 10ns"} {
+		f.Add(text)
+	}
 	f.Fuzz(func(t *testing.T, text string) {
 		d, err := lease.ParseDuration(text)
 		if d < 0 || err != nil && d != 0 {

@@ -6,10 +6,14 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"pgregory.net/rapid"
 )
 
 // pair makes the world two servers, of which a leads.
@@ -97,9 +101,7 @@ func TestClientFailoverOfADeadLeader(t *testing.T) {
 			w.net.set("a", f)
 			b.StandBy("")
 			time.Sleep(5 * time.Second) // the election
-			if err := b.Lead(Tokens{Next: 1 << 62, End: 1<<62 + 1000}, time.Time{}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, b.Lead(Tokens{Next: 1 << 62, End: 1<<62 + 1000}, time.Time{}))
 			if wait := lockingOf(t.Context(), c, "A"); wait.ended() {
 				t.Error("locked twice")
 			} else {
@@ -187,6 +189,7 @@ func TestClientHundreds(t *testing.T) {
 		const clients = 300
 		var all sync.WaitGroup
 		var held, most, done atomic.Int64
+		var tokens sync.Map
 		for i := range clients {
 			all.Go(func() {
 				random := rand.New(rand.NewPCG(uint64(i), 1))
@@ -196,6 +199,9 @@ func TestClientHundreds(t *testing.T) {
 				if err != nil {
 					t.Error(err)
 					return
+				}
+				if _, twice := tokens.LoadOrStore(l.Token(), true); twice {
+					t.Errorf("token %d was given twice", l.Token())
 				}
 				n := held.Add(count)
 				for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
@@ -218,6 +224,264 @@ func TestClientHundreds(t *testing.T) {
 			t.Errorf("%d at once of 7, %d of %d done", most.Load(), done.Load(), clients)
 		}
 		idle(t, w.servers["a"])
-		t.Log(fmt.Sprint("at most ", most.Load(), " at once"))
+		if n := len(w.servers["a"].blocked); n != 0 {
+			t.Errorf("%d peers are still blocked", n)
+		}
 	})
+}
+
+// TestPropertyClientsNeverHoldTwice plays clients that lock, hold and unlock. Servers restart and fail over,
+// operators break locks, and each client's network fails in its own ways. With a grace time, no more than
+// the maximum is held at any instant, by what the clients themselves believe. A client that is cut off loses
+// its leases before the server lets another one have them.
+func TestPropertyClientsNeverHoldTwice(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		script, wrong := drawClientScript(rt), []string(nil)
+		synctest.Test(t, func(t *testing.T) { wrong = script.run(t) })
+		for _, w := range wrong {
+			rt.Error(w)
+		}
+	})
+}
+
+// clientScript is what happens in a play. It is drawn before, because rapid does not know bubbles.
+type clientScript struct {
+	grace, expiresIn time.Duration
+	seeds            []uint64 // of each client
+	acts             []clientAct
+}
+
+type clientAct struct {
+	what, client int
+	server       string
+	fault        fault
+	election     time.Duration
+	pause        time.Duration
+}
+
+func drawClientScript(rt *rapid.T) (s clientScript) {
+	seconds := func(least, most int, label string) time.Duration {
+		return time.Duration(rapid.IntRange(least*1000, most*1000).Draw(rt, label)) * time.Millisecond
+	}
+	s.grace, s.expiresIn = seconds(5, 40, "grace"), seconds(2, 60, "expires in")
+	s.seeds = rapid.SliceOfN(rapid.Uint64(), 2, 6).Draw(rt, "seeds")
+	for range rapid.IntRange(1, 40).Draw(rt, "acts") {
+		s.acts = append(s.acts, clientAct{
+			what:     rapid.IntRange(0, 9).Draw(rt, "what"),
+			client:   rapid.IntRange(0, len(s.seeds)-1).Draw(rt, "client"),
+			server:   rapid.SampledFrom([]string{"a", "b"}).Draw(rt, "server"),
+			fault:    rapid.SampledFrom([]fault{works, works, slow, down, mute, frozen}).Draw(rt, "fault"),
+			election: seconds(0, 5, "election"), pause: seconds(0, 8, "pause"),
+		})
+	}
+	return s
+}
+
+func (s clientScript) run(t *testing.T) []string {
+	p := newClientPlay(t, s)
+	defer p.world.close()
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	for i, c := range p.clients {
+		all.Go(func() { p.work(ctx, c, rand.New(rand.NewPCG(s.seeds[i], uint64(i)))) })
+	}
+	for _, act := range s.acts {
+		p.act(act)
+		time.Sleep(act.pause)
+		p.check()
+	}
+	p.cutForGood()
+	cancel()
+	all.Wait()
+	p.recovers()
+	return p.wrong
+}
+
+// clientPlay is clients, each with a network of its own to two servers of which one leads.
+type clientPlay struct {
+	world   *world
+	leader  string
+	tokens  uint64
+	clients []*Client
+	max     map[string]int64
+
+	mu     sync.Mutex
+	held   []*Lease // what clients believe
+	broken map[uint64]bool
+	wrong  []string
+}
+
+func newClientPlay(t *testing.T, s clientScript) *clientPlay {
+	p := &clientPlay{
+		leader: "a", tokens: 1 << 21, broken: make(map[uint64]bool),
+		max: map[string]int64{"one": 1, "three": 3, "low": 2},
+	}
+	p.world = newWorld(t, Config{
+		Semaphores: map[string]Semaphore{
+			"one":   {Max: 1, Level: 2},
+			"three": {Max: 3, Level: 2},
+			"low":   {Max: 2},
+		},
+		Grace: s.grace,
+	})
+	_, b := p.world.pair()
+	b.StandBy("") // a redirect would lead around the cuts
+	p.lead("a")
+	for i := range s.seeds {
+		c := &Client{
+			HTTP: &http.Client{Transport: p.world.net}, ExpiresIn: s.expiresIn,
+			random: func() float64 { return .1 * float64(i) },
+		}
+		for _, name := range []string{"a", "b"} {
+			way := fmt.Sprint(i, name)
+			p.world.net.hosts[way] = p.world.servers[name]
+			c.URLs = append(c.URLs, "http://"+way)
+		}
+		p.clients = append(p.clients, c)
+	}
+	return p
+}
+
+// lead makes a server the only one that leads. It knows no peer.
+func (p *clientPlay) lead(name string) {
+	p.world.servers[p.leader].StandBy("")
+	p.tokens++
+	p.leader = name
+	err := p.world.servers[name].Lead(Tokens{p.tokens << 40, (p.tokens + 1) << 40}, time.Time{})
+	if err != nil {
+		p.world.t.Error(err)
+	}
+}
+
+func (p *clientPlay) act(act clientAct) {
+	switch act.what {
+	case 0:
+		p.lead(p.leader) // a restart
+	case 1:
+		p.world.servers[p.leader].StandBy("")
+		time.Sleep(act.election)
+		p.lead(map[string]string{"a": "b", "b": "a"}[p.leader])
+	case 2:
+		p.breaks()
+	default:
+		p.world.net.set(fmt.Sprint(act.client, act.server), act.fault)
+	}
+}
+
+// breaks is an operator who breaks locks. A client's belief about them afterwards does not count.
+func (p *clientPlay) breaks() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for name := range p.max {
+		held, _, _ := p.world.servers[p.leader].Locks(name, 1)
+		for _, l := range held {
+			p.broken[l.Token] = true
+			_, _ = p.world.servers[p.leader].Break(l.Peer, name, l.Token)
+		}
+	}
+	p.held = slices.DeleteFunc(p.held, func(l *Lease) bool { return p.broken[l.Token()] })
+}
+
+// work locks, holds and unlocks until ctx ends.
+func (p *clientPlay) work(ctx context.Context, c *Client, random *rand.Rand) {
+	pause := func(most int) { time.Sleep(time.Duration(random.IntN(most*1000)) * time.Millisecond) }
+	names := []string{"one", "three", "low"}
+	for ctx.Err() == nil {
+		outer := p.lock(ctx, c, names[random.IntN(3)], random)
+		if outer == nil {
+			continue
+		}
+		pause(20)
+		for range random.IntN(4) {
+			if inner := p.lock(outer.Context(), c, "low", random); inner != nil {
+				pause(20)
+				p.unlock(ctx, inner)
+			}
+		}
+		pause(10)
+		p.unlock(ctx, outer)
+	}
+}
+
+func (p *clientPlay) lock(ctx context.Context, c *Client, name string, random *rand.Rand) *Lease {
+	wait, cancel := context.WithCancel(ctx)
+	timer := time.AfterFunc(time.Duration(1+random.IntN(60))*time.Second, cancel)
+	l, err := c.Lock(wait, name, 1+random.Int64N(p.max[name]))
+	if timer.Stop(); err != nil {
+		cancel()
+		if wait.Err() == nil && ctx.Err() == nil {
+			time.Sleep(time.Second) // a LevelError
+		}
+		return nil
+	}
+	p.mu.Lock()
+	if !p.broken[l.Token()] {
+		p.held = append(p.held, l)
+	}
+	p.mu.Unlock()
+	p.check()
+	return l
+}
+
+func (p *clientPlay) unlock(ctx context.Context, l *Lease) {
+	p.mu.Lock()
+	p.held = slices.DeleteFunc(p.held, func(o *Lease) bool { return o == l })
+	p.mu.Unlock()
+	_ = l.Unlock(ctx)
+}
+
+// check compares what the clients believe with the maxima.
+func (p *clientPlay) check() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	sums := make(map[string]int64)
+	for _, l := range p.held {
+		if l.Err() == nil {
+			sums[l.name] += l.count
+		}
+	}
+	for name, sum := range sums {
+		if sum > p.max[name] {
+			p.wrong = append(p.wrong,
+				fmt.Sprintf("%d of %q are held, at most %d may", sum, name, p.max[name]))
+		}
+	}
+}
+
+// cutForGood cuts all networks: every lease must be lost, before the server's time is over.
+func (p *clientPlay) cutForGood() {
+	for i := range p.clients {
+		p.world.net.set(fmt.Sprint(i, "a"), down)
+		p.world.net.set(fmt.Sprint(i, "b"), down)
+	}
+	p.mu.Lock()
+	held := slices.Clone(p.held)
+	p.mu.Unlock()
+	c := p.clients[0]
+	time.Sleep(min(c.expiresIn(), p.world.config.Grace))
+	for _, l := range held {
+		p.mu.Lock()
+		still := slices.Contains(p.held, l)
+		p.mu.Unlock()
+		if still && !lost(l) {
+			p.wrong = append(p.wrong, "a client that is cut off does not notice")
+		}
+	}
+}
+
+// recovers fails unless a client of a sound network gets every lock once all others are gone.
+func (p *clientPlay) recovers() {
+	time.Sleep(time.Minute + p.world.config.Grace)
+	c := p.world.client()
+	c.URLs = append(c.URLs, "http://b")
+	for name, most := range p.max {
+		l, err := c.Lock(p.world.t.Context(), name, most)
+		if err != nil {
+			p.wrong = append(p.wrong, err.Error())
+			continue
+		}
+		if err := l.Unlock(p.world.t.Context()); err != nil {
+			p.wrong = append(p.wrong, err.Error())
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"net/http"
 	"net/url"
 	"slices"
@@ -12,7 +13,8 @@ import (
 // place is where a request goes.
 type place struct {
 	pattern   string // a key of routes
-	id        string
+	id        string // as it was sent
+	peer      uint64 // the id, once the method is known
 	semaphore string // percent-decoded, once
 }
 
@@ -56,7 +58,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	for _, route := range here {
 		if route.method == r.Method || route.method == http.MethodGet && r.Method == http.MethodHead {
-			if err := route.serve(s, w, r, p); err != nil {
+			err := p.read()
+			if err == nil {
+				err = route.serve(s, w, r, p)
+			}
+			if err != nil {
 				refuse(w, r, err)
 			}
 			return
@@ -88,11 +94,11 @@ func find(path string) place {
 	case !more:
 		return place{pattern: "/peers/{id}", id: decode(id)}
 	}
-	name = decode(name)
-	if name == "is_acquired" {
-		return place{"/peers/{id}/is_acquired", decode(id), name}
+	p := place{pattern: "/peers/{id}/{semaphore}", id: decode(id), semaphore: decode(name)}
+	if p.semaphore == "is_acquired" {
+		p.pattern = "/peers/{id}/is_acquired"
 	}
-	return place{"/peers/{id}/{semaphore}", decode(id), name}
+	return p
 }
 
 // decode undoes percent-encoding. Bad encodings stay: net/http lets none of them through.
@@ -114,13 +120,14 @@ func allow(here []route) string {
 	return strings.Join(methods, ", ")
 }
 
-// peer reads the id of a peer.
-func (p place) peer() (uint64, error) {
-	id, err := strconv.ParseUint(p.id, 10, 64)
-	if err != nil {
-		return 0, badRequest("Peer id is %.40q, want an unsigned integer of 64 bits.", p.id)
+// read reads the id of a place that has one.
+func (p *place) read() (err error) {
+	if strings.HasPrefix(p.pattern, "/peers/{id}") {
+		if p.peer, err = strconv.ParseUint(p.id, 10, 64); err != nil {
+			return badRequest("Peer id is %.40q, want an unsigned integer of 64 bits.", p.id)
+		}
 	}
-	return id, nil
+	return nil
 }
 
 // query returns the first value of a parameter. It allocates nothing where none is encoded.
@@ -187,11 +194,7 @@ func (s *Server) ready(w http.ResponseWriter, _ *http.Request, _ place) error {
 }
 
 func (s *Server) version(w http.ResponseWriter, _ *http.Request, _ place) error {
-	version := s.options.Version
-	if version == "" {
-		version = "unknown"
-	}
-	answerText(w, http.StatusOK, version)
+	answerText(w, http.StatusOK, cmp.Or(s.options.Version, "unknown"))
 	return nil
 }
 
@@ -205,11 +208,7 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request, _ place) error 
 }
 
 func (s *Server) getPeers(w http.ResponseWriter, _ *http.Request, _ place) error {
-	var ids []uint64
-	err := s.do(func(t *Table, now time.Time) error {
-		ids = t.Peers(now)
-		return nil
-	})
+	ids, err := get(s, func(t *Table, now time.Time) ([]uint64, error) { return t.Peers(now), nil })
 	if err != nil {
 		return err
 	}
@@ -234,11 +233,7 @@ func (s *Server) getRemainder(w http.ResponseWriter, r *http.Request, _ place) e
 	if !ok {
 		return badRequest("The parameter semaphore is missing.")
 	}
-	var remainder int64
-	err = s.do(func(t *Table, now time.Time) (err error) {
-		remainder, err = t.Remainder(name, now)
-		return err
-	})
+	remainder, err := get(s, func(t *Table, now time.Time) (int64, error) { return t.Remainder(name, now) })
 	if err != nil {
 		return err
 	}
@@ -247,14 +242,141 @@ func (s *Server) getRemainder(w http.ResponseWriter, r *http.Request, _ place) e
 }
 
 func (s *Server) postRemoveExpired(w http.ResponseWriter, _ *http.Request, _ place) error {
-	n := 0
-	err := s.do(func(t *Table, now time.Time) error {
-		n = t.RemoveExpired(now)
-		return nil
-	})
+	n, err := get(s, func(t *Table, now time.Time) (int, error) { return t.RemoveExpired(now), nil })
 	if err != nil {
 		return err
 	}
 	answerJSON(w, http.StatusOK, strconv.Itoa(n))
+	return nil
+}
+
+func (s *Server) putLock(w http.ResponseWriter, r *http.Request, p place) error {
+	a, err := readAsk(r, p)
+	if err != nil {
+		return err
+	}
+	token, err := s.acquire(r.Context(), a)
+	if err != nil {
+		return err
+	}
+	status := http.StatusAccepted
+	if token != 0 {
+		status = http.StatusOK
+		w.Header()["Fencing-Token"] = []string{strconv.FormatUint(token, 10)}
+	}
+	answerJSON(w, status, strconv.FormatUint(a.peer, 10))
+	return nil
+}
+
+func readAsk(r *http.Request, p place) (a ask, err error) {
+	a.peer, a.semaphore = p.peer, p.semaphore
+	if a.blockFor, err = queryDuration(r, "block_for", 0); err != nil {
+		return a, err
+	}
+	if a.expiresIn, err = queryDuration(r, "expires_in", unchanged); err != nil {
+		return a, err
+	}
+	body, err := readJSON(r)
+	if err != nil {
+		return a, err
+	}
+	a.count, err = parseCount(body)
+	return a, err
+}
+
+func (s *Server) deleteLock(w http.ResponseWriter, _ *http.Request, p place) error {
+	err := s.do(func(t *Table, now time.Time) error { return t.Release(p.peer, p.semaphore, now) })
+	if err != nil {
+		return err
+	}
+	answerText(w, http.StatusOK, "Ok")
+	return nil
+}
+
+func (s *Server) postNewPeer(w http.ResponseWriter, r *http.Request, _ place) error {
+	expiresIn, err := readExpiry(r)
+	if err != nil {
+		return err
+	}
+	id, grace, err := s.newPeer(expiresIn)
+	answerGrace(w, grace)
+	if err != nil {
+		return err
+	}
+	answerJSON(w, http.StatusOK, strconv.FormatUint(id, 10))
+	return nil
+}
+
+// putPeer is a heartbeat.
+func (s *Server) putPeer(w http.ResponseWriter, r *http.Request, p place) error {
+	expiresIn, err := readExpiry(r)
+	if err != nil {
+		return err
+	}
+	var broken []string
+	var grace time.Duration
+	err = s.do(func(t *Table, now time.Time) (err error) {
+		grace = t.config.Grace
+		broken, err = t.Heartbeat(p.peer, expiresIn, now)
+		return err
+	})
+	answerGrace(w, grace)
+	if err != nil {
+		return err
+	}
+	for _, name := range broken {
+		w.Header().Add("Lease-Broken", url.PathEscape(name))
+	}
+	answerText(w, http.StatusOK, "Ok")
+	return nil
+}
+
+func (s *Server) deletePeer(w http.ResponseWriter, _ *http.Request, p place) error {
+	text := `"Peer not found"`
+	there, err := get(s, func(t *Table, now time.Time) (bool, error) { return t.RemovePeer(p.peer, now), nil })
+	if err != nil {
+		return err
+	}
+	if there {
+		text = `"Peer released"`
+	}
+	answerJSON(w, http.StatusOK, text)
+	return nil
+}
+
+func (s *Server) getAcquired(w http.ResponseWriter, _ *http.Request, p place) error {
+	acquired, err := get(s, func(t *Table, now time.Time) (bool, error) { return t.Acquired(p.peer, now) })
+	if err != nil {
+		return err
+	}
+	answerJSON(w, http.StatusOK, strconv.FormatBool(acquired))
+	return nil
+}
+
+func (s *Server) postRestore(w http.ResponseWriter, r *http.Request, _ place) error {
+	o, err := readObject(r)
+	if err != nil {
+		return err
+	}
+	back, err := o.restoration()
+	if err != nil {
+		return err
+	}
+	var beyond []string
+	var grace time.Duration
+	err = s.do(func(t *Table, now time.Time) (err error) {
+		grace = t.config.Grace
+		beyond, err = t.Restore(back.peer, back.expiresIn, back.locks, now)
+		return err
+	})
+	answerGrace(w, grace)
+	if err != nil {
+		return err
+	}
+	if len(beyond) > 0 {
+		s.options.Log.Warn("lease: a peer was restored beyond the maximum",
+			"peer", back.peer, "semaphores", beyond)
+	}
+	answerText(w, http.StatusOK, "Ok")
 	return nil
 }

@@ -3,15 +3,16 @@ package lease_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/quotient-go/quotient/lease"
@@ -105,25 +106,6 @@ func TestStandByWithoutLeaderAndClosed(t *testing.T) {
 	}
 }
 
-func TestReadyEndsWithTheElection(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := served(t, lease.Config{}, lease.ServerOptions{StandBy: true})
-		ready := func(want int) {
-			t.Helper()
-			if w := sent(s, "GET", "/ready", ""); w.Code != want {
-				t.Errorf("GET /ready: %d %s, want %d", w.Code, w.Body, want)
-			}
-		}
-		ready(503)
-		if err := s.Lead(lease.Tokens{Next: 1, End: 100}, time.Now().Add(10*time.Second)); err != nil {
-			t.Fatal(err)
-		}
-		ready(200)
-		time.Sleep(10 * time.Second)
-		ready(503)
-	})
-}
-
 func TestGraceHeader(t *testing.T) {
 	for grace, want := range map[time.Duration]string{30 * time.Second: "30000ms", 0: ""} {
 		s := served(t, lease.Config{Grace: grace}, lease.ServerOptions{})
@@ -137,23 +119,6 @@ func TestGraceHeader(t *testing.T) {
 			}
 		}
 	}
-}
-
-func TestGraceServesOnlyRestores(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := served(t, lease.Config{Grace: 30 * time.Second}, lease.ServerOptions{})
-		sent(s, "POST", "/restore", restoreOne)
-		if w := sent(s, "POST", "/restore",
-			`{"expires_in":"5m","peer_id":2,"acquired":{"High":1}}`); w.Code != 200 {
-			t.Errorf("restore: %d %s", w.Code, w.Body)
-		}
-		if w := sent(s, "PUT", "/peers/1/A?block_for=29999ms", "1"); w.Code != 202 {
-			t.Errorf("in the grace time: %d %s", w.Code, w.Body)
-		}
-		if w := sent(s, "PUT", "/peers/1/A?block_for=1ms", "1"); w.Code != 200 {
-			t.Errorf("at its end: %d %s", w.Code, w.Body)
-		}
-	})
 }
 
 func TestBrokenLocksAreNamed(t *testing.T) {
@@ -294,62 +259,160 @@ func TestClientThatLeavesWhileItWaits(t *testing.T) {
 	}
 }
 
-// A configuration that changes drains what is held above it, and decides what waits, without a restart.
-func TestChangedConfigurationOverHTTP(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+// A restore is done whole or not at all, and may be repeated.
+func FuzzRestore(f *testing.F) {
+	f.Add("{")
+	for _, rest := range []string{
+		`42,"acquired":{"A":3,"C":1},"tokens":{"A":17}`, `18446744073709551615,"acquired":{"A":7}`,
+		`1,"acquired":{"A":9223372036854775807}`, `1,"acquired":{"A":1},"tokens":{"A":9223372036854775807}`,
+		`1,"acquired":{"A":1,"A":2}`, `1,"acquired":{"A":1,"X":1}`,
+	} {
+		f.Add(`{"expires_in":"5m","peer_id":` + rest + `}`)
+	}
+	f.Add(`{"expires_in":"0ms","peer_id":1,"acquired":{"A":1,"B":2}}`)
+	f.Fuzz(func(t *testing.T, body string) {
 		s := served(t, lease.Config{}, lease.ServerOptions{})
-		for _, body := range []string{
-			`{"expires_in":"5m","peer_id":1,"acquired":{"C":4}}`,
-			`{"expires_in":"5m","peer_id":2,"acquired":{}}`, `{"expires_in":"5m","peer_id":3,"acquired":{}}`,
-		} {
-			sent(s, "POST", "/restore", body)
+		w := sent(s, "POST", "/restore", body)
+		st := s.Stats()
+		var held int64
+		for _, a := range st.Semaphores {
+			held += a.Acquired
 		}
-		large, small := make(chan string, 1), make(chan string, 1)
-		go func() { large <- sent(s, "PUT", "/peers/2/C?block_for=1h", "3").Body.String() }()
-		synctest.Wait()
-		go func() { small <- sent(s, "PUT", "/peers/3/C?block_for=1h", "1").Body.String() }()
-		synctest.Wait()
-		want := func(method, target, body, want string) {
-			t.Helper()
-			if got := sent(s, method, target, body).Body.String(); got != want {
-				t.Errorf("%s %s: %q, want %q", method, target, got, want)
+		if w.Code != http.StatusOK {
+			if st.Peers != 0 || held != 0 || w.Code != 400 && w.Code != 409 && w.Code != 413 &&
+				w.Code != 422 {
+				t.Fatalf("%q: %d %s, %d peers hold %d", body, w.Code, w.Body, st.Peers, held)
 			}
+			return
 		}
-		configure := func(c map[string]lease.Semaphore) {
-			t.Helper()
-			if err := s.Configure(lease.Config{Semaphores: c}); err != nil {
-				t.Fatal(err)
-			}
+		var back struct{ Acquired map[string]int64 }
+		if err := json.Unmarshal([]byte(body), &back); err != nil {
+			t.Fatalf("%q: %v", body, err)
 		}
-		configure(map[string]lease.Semaphore{"C": {Max: 2}, "new": {Max: 1, Level: 1}})
-		const never = "Lock can never be acquired. Lock asks for count 3 yet full count is only 2."
-		if got := <-large; got != never {
-			t.Errorf("a blocked request above the maximum: %q", got)
+		for _, n := range back.Acquired {
+			held -= n
 		}
-		want("GET", "/remainder?semaphore=C", "", "-2")
-		want("GET", "/remainder?semaphore=new", "", "1")
-		want("GET", "/remainder?semaphore=A", "", "Unknown semaphore")
-		want("PUT", "/peers/1/C", "4", "1") // it keeps what it has
-		want("GET", "/peers/3/is_acquired", "", "false")
-		configure(map[string]lease.Semaphore{"C": {Max: 5}})
-		if got := <-small; got != "3" {
-			t.Errorf("a blocked request under a higher maximum: %q", got)
+		if w := sent(s, "POST", "/restore", body); w.Code != http.StatusOK && held != 0 {
+			t.Fatalf("%q: again %d %s, differs by %d", body, w.Code, w.Body, held)
 		}
-		want("GET", "/remainder?semaphore=C", "", "0")
 	})
 }
 
-func TestCloseEndsBlockedRequests(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+// A count is read as encoding/json reads it.
+func FuzzCount(f *testing.F) {
+	for _, body := range []string{" 1 ", "5", "1e0", "1\f ", "9223372036854775808", "-0", "null", "01"} {
+		f.Add(body)
+	}
+	f.Fuzz(func(t *testing.T, body string) {
 		s := served(t, lease.Config{}, lease.ServerOptions{})
-		sent(s, "POST", "/restore", `{"expires_in":"5m","peer_id":1,"acquired":{"A":1}}`)
-		sent(s, "POST", "/restore", `{"expires_in":"5m","peer_id":2,"acquired":{}}`)
-		answers := make(chan int, 1)
-		go func() { answers <- sent(s, "PUT", "/peers/2/A?block_for=1h", "1").Code }()
-		synctest.Wait()
-		s.Close()
-		if got := <-answers; got != http.StatusServiceUnavailable {
-			t.Errorf("%d, want 503", got)
+		sent(s, "POST", "/restore", restoreOne)
+		w := sent(s, "PUT", "/peers/1/C", body)
+		want := http.StatusOK
+		var n *int64
+		switch err := json.Unmarshal([]byte(body), &n); {
+		case !json.Valid([]byte(body)):
+			want = http.StatusBadRequest
+		case err != nil || n == nil:
+			want = http.StatusUnprocessableEntity
+		case *n < 1:
+			want = http.StatusBadRequest
+		case *n > 5:
+			want = http.StatusConflict
+		}
+		if w.Code != want {
+			t.Fatalf("%q: %d %s, want %d", body, w.Code, w.Body, want)
+		}
+		if want != http.StatusOK {
+			return
+		}
+		if w := sent(s, "GET", "/remainder?semaphore=C", ""); w.Body.String() != strconv.FormatInt(5-*n, 10) {
+			t.Fatalf("%q: another count is held", body)
 		}
 	})
+}
+
+// Any path is answered, and a name that is escaped is found again.
+func FuzzPath(f *testing.F) {
+	for _, row := range [][3]string{
+		{"PUT", "/peers/1/%2F%26", "/&"}, {"POST", "/%ff?semaphore=%zz", "\xff\x00"}, {"0", "0", "."},
+		{"PUT", "/peer/1/+?expires_in=1h+30m", "+ %;"}, {"DELETE", "//peers//1", "is_acquired"},
+		{"GET", "/peers/%2531/is_acquired", "%41"},
+	} {
+		f.Add(row[0], row[1], row[2])
+	}
+	f.Fuzz(func(t *testing.T, method, path, name string) {
+		if name == "" || len(name) > 1024 {
+			name = "A"
+		}
+		s := served(t, lease.Config{Semaphores: map[string]lease.Semaphore{name: {Max: 1}}},
+			lease.ServerOptions{})
+		sent(s, "POST", "/restore", restoreOne)
+		if u, err := url.ParseRequestURI(path); err == nil {
+			r := httptest.NewRequest("GET", "/", strings.NewReader("1"))
+			r.Method, r.URL = method, u
+			r.Header.Set("Content-Type", "application/json")
+			w := httptest.NewRecorder()
+			if s.ServeHTTP(w, r); w.Code < 200 || w.Code > 422 {
+				t.Fatalf("%s %q: %d", method, path, w.Code)
+			}
+		}
+		sent(s, "DELETE", "/peers/1", "")
+		sent(s, "POST", "/restore", restoreOne)
+		if w := sent(s, "PUT", "/peers/1/"+url.PathEscape(name), "1"); w.Code != http.StatusOK {
+			t.Fatalf("name %q: %d %s", name, w.Code, w.Body)
+		}
+		if w := sent(s, "GET", "/remainder?semaphore="+url.QueryEscape(name), ""); w.Body.String() != "0" {
+			t.Fatalf("name %q: %d %s", name, w.Code, w.Body)
+		}
+	})
+}
+
+// pair acquires and releases one lock without a network.
+type pair struct {
+	handler          http.Handler
+	acquire, release *http.Request
+	body             strings.Reader
+	header           http.Header
+	status           int
+}
+
+func (p *pair) Header() http.Header         { return p.header }
+func (p *pair) WriteHeader(status int)      { p.status = status }
+func (p *pair) Write(b []byte) (int, error) { return len(b), nil }
+
+func (p *pair) WriteString(s string) (int, error) { return len(s), nil }
+
+func newPair(t testing.TB) *pair {
+	p := &pair{handler: served(t, lease.Config{}, lease.ServerOptions{}), header: http.Header{}}
+	id := sent(p.handler, "POST", "/new_peer", `{"expires_in":"1h"}`).Body.String()
+	p.acquire = httptest.NewRequest("PUT", "/peers/"+id+"/A?expires_in=300000ms", nil)
+	p.acquire.Body = io.NopCloser(&p.body)
+	p.acquire.Header.Set("Content-Type", "application/json")
+	p.release = httptest.NewRequest("DELETE", "/peers/"+id+"/A", nil)
+	return p
+}
+
+func (p *pair) do(t testing.TB) {
+	for _, r := range []*http.Request{p.acquire, p.release} {
+		p.body.Reset("1")
+		if p.handler.ServeHTTP(p, r); p.status != http.StatusOK {
+			t.Fatalf("%s: %d", r.Method, p.status)
+		}
+	}
+}
+
+// The allocations of a pair mostly outlive it or go to net/http: the lock, the body, the header's value.
+func TestAcquireAndReleaseAllocateLittle(t *testing.T) {
+	p := newPair(t)
+	if n := testing.AllocsPerRun(1000, func() { p.do(t) }); n > 8 {
+		t.Errorf("acquire and release allocate %v times, want at most 8", n)
+	}
+}
+
+func BenchmarkHandler(b *testing.B) {
+	p := newPair(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		p.do(b)
+	}
 }

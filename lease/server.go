@@ -138,10 +138,7 @@ func (s *Server) AddTokens(more Tokens) error {
 
 // TokensLeft returns how many tokens can be given; 0 on a stand-by.
 func (s *Server) TokensLeft() (n uint64) {
-	_ = s.do(func(t *Table, _ time.Time) error {
-		n = t.TokensLeft()
-		return nil
-	})
+	n, _ = get(s, func(t *Table, _ time.Time) (uint64, error) { return t.TokensLeft(), nil })
 	return n
 }
 
@@ -212,6 +209,15 @@ func (s *Server) do(f func(t *Table, now time.Time) error) error {
 	err := f(t, now)
 	s.settle(now)
 	return err
+}
+
+// get is do with an outcome.
+func get[T any](s *Server, f func(t *Table, now time.Time) (T, error)) (v T, err error) {
+	err = s.do(func(t *Table, now time.Time) (err error) {
+		v, err = f(t, now)
+		return err
+	})
+	return v, err
 }
 
 // settle wakes the requests whose lock was decided, and sets the timer. The caller holds the lock.
@@ -391,10 +397,7 @@ func (s *Server) Locks(name string, most int) (held, pending []Lock, err error) 
 
 // Break takes a lock away from its holder, as Table.Break does.
 func (s *Server) Break(peer uint64, name string, token uint64) (broken Lock, err error) {
-	err = s.do(func(t *Table, now time.Time) (err error) {
-		broken, err = t.Break(peer, name, token, now)
-		return err
-	})
+	broken, err = get(s, func(t *Table, now time.Time) (Lock, error) { return t.Break(peer, name, token, now) })
 	if err != nil {
 		return Lock{}, fmt.Errorf("lease: break %q of peer %d: %w", name, peer, err)
 	}

@@ -23,7 +23,7 @@ type Relay struct {
 func NewRelay(t testing.TB, to string) *Relay {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	Must(t, err)
 	p := &Relay{t: t, l: l, to: to, conns: map[net.Conn]bool{}}
 	var all sync.WaitGroup
 	all.Go(func() {

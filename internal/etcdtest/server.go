@@ -3,6 +3,7 @@
 package etcdtest
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -26,6 +27,9 @@ const patience = 20 * time.Second
 // keeper runs a command in the shell's own process, so that signals reach it. Beside it a subshell kills it
 // when the pipe at its input ends without a word: the test's process is gone.
 const keeper = `exec 3<&0; (trap "" HUP INT TERM; read word <&3 || kill -9 $$) & exec 3<&- </dev/null; exec "$@"`
+
+// direct keeps no connection: tests look for goroutines that are left.
+var direct = &http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
 // Server is one member of etcd that a test owns. It is safe for concurrent use.
 type Server struct {
@@ -105,7 +109,7 @@ func freeAddr(t testing.TB) string {
 	for range 100 {
 		l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", 10_000+rand.IntN(20_000)))
 		if err == nil {
-			must(t, l.Close())
+			Must(t, l.Close())
 			return l.Addr().String()
 		}
 	}
@@ -127,7 +131,7 @@ func (s *Server) launch() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	must(s.t, err)
+	Must(s.t, err)
 	defer out.Close() //nolint:errcheck // the server has it
 	args := append([]string{"-c", keeper, "sh", "etcd", "--name", s.name, "--log-level", "warn",
 		"--data-dir", filepath.Join(s.dir, "data"), "--unsafe-no-fsync",
@@ -136,10 +140,10 @@ func (s *Server) launch() {
 	s.cmd = exec.Command("sh", args...)
 	s.cmd.Stdout, s.cmd.Stderr = out, out
 	in, alive, err := os.Pipe()
-	must(s.t, err)
+	Must(s.t, err)
 	defer in.Close() //nolint:errcheck // the keeper has it
 	s.cmd.Stdin, s.alive = in, alive
-	must(s.t, s.cmd.Start())
+	Must(s.t, s.cmd.Start())
 	ended, cmd := make(chan struct{}), s.cmd
 	s.ended = ended
 	go func() {
@@ -151,9 +155,8 @@ func (s *Server) launch() {
 // serves waits until the server is healthy, which takes a read of its data. It returns an error if the server
 // ends before.
 func (s *Server) serves() error {
-	c := &http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	for end := time.Now().Add(patience); time.Now().Before(end); {
-		if r, err := c.Get(s.urls[0] + "/health"); err == nil {
+		if r, err := direct.Get(s.urls[0] + "/health"); err == nil {
 			r.Body.Close() //nolint:errcheck // nothing is lost
 			if r.StatusCode == http.StatusOK {
 				return nil
@@ -197,9 +200,9 @@ func (s *Server) Restart(wipe bool) {
 	s.t.Helper()
 	s.End(syscall.SIGKILL)
 	if wipe {
-		must(s.t, os.RemoveAll(filepath.Join(s.dir, "data")))
+		Must(s.t, os.RemoveAll(filepath.Join(s.dir, "data")))
 	}
-	must(s.t, s.run())
+	Must(s.t, s.run())
 }
 
 // Signal sends a signal to the server, which goes on.
@@ -207,11 +210,41 @@ func (s *Server) Signal(sig syscall.Signal) {
 	s.t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	must(s.t, s.cmd.Process.Signal(sig))
+	Must(s.t, s.cmd.Process.Signal(sig))
 }
 
-// must fails the test on an error.
-func must(t testing.TB, err error) {
+// Addrs returns the hosts and ports of servers for clients.
+func Addrs(servers []*Server) (all []string) {
+	for _, s := range servers {
+		all = append(all, s.Addr())
+	}
+	return all
+}
+
+// Leader returns the member of a cluster that leads.
+func Leader(t testing.TB, members []*Server) *Server {
+	t.Helper()
+	for _, s := range members {
+		r, err := direct.Post(s.urls[0]+"/v3/maintenance/status", "application/json", strings.NewReader("{}"))
+		Must(t, err)
+		var is struct {
+			Header struct {
+				Member string `json:"member_id"`
+			}
+			Leader string
+		}
+		Must(t, json.NewDecoder(r.Body).Decode(&is))
+		Must(t, r.Body.Close())
+		if is.Leader == is.Header.Member {
+			return s
+		}
+	}
+	t.Fatal("no member leads")
+	return nil
+}
+
+// Must fails the test on an error.
+func Must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

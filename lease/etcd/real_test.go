@@ -3,7 +3,6 @@
 package etcd
 
 import (
-	"context"
 	"fmt"
 	"syscall"
 	"testing"
@@ -16,34 +15,27 @@ import (
 
 const ttl = 2 * time.Second
 
-// real is one server's Run on a real store.
-type real struct {
-	*judged
-	cancel context.CancelFunc
-	ended  chan error
-}
-
 // stand runs one server more, which reaches the store at these addresses.
-func stand(t *testing.T, j *judge, name string, addrs ...string) *real {
+func stand(t *testing.T, j *judge, name string, addrs ...string) *running {
 	t.Helper()
-	r := &real{judged: j.server(t, name), ended: make(chan error, 1)}
+	r := &running{judged: j.server(t, name)}
 	e := &Election{Client: clientAt(t, addrs...), Server: r.judged, URL: "http://" + name,
 		Name: "locks", TTL: ttl}
-	var ctx context.Context
-	ctx, r.cancel = context.WithCancel(t.Context())
-	go func() { r.ended <- e.Run(ctx) }()
-	t.Cleanup(r.leave)
-	return r
+	return r.runs(t, e.Run)
 }
 
-// leave ends Run.
-func (r *real) leave() {
-	r.cancel()
-	r.ended <- <-r.ended
+// pair runs a server a, which leads, and a server b, which follows it.
+func pair(t *testing.T, j *judge, toA, toB []string) (a, b *running) {
+	t.Helper()
+	a = stand(t, j, "a", toA...)
+	leads(t, j, a)
+	b = stand(t, j, "b", toB...)
+	j.wait(t, "b follows", func() bool { return j.follows(b.judged, "http://a") })
+	return a, b
 }
 
 // leads waits until the server leads.
-func leads(t *testing.T, j *judge, r *real) {
+func leads(t *testing.T, j *judge, r *running) {
 	t.Helper()
 	j.wait(t, r.name+" leads", func() bool { return j.now() == r.judged })
 }
@@ -85,10 +77,7 @@ func TestRealCutOff(t *testing.T) {
 			t.Parallel()
 			srv, j := etcdtest.Start(t), newJudge()
 			way := etcdtest.NewRelay(t, srv.Addr())
-			a := stand(t, j, "a", way.Addr())
-			leads(t, j, a)
-			b := stand(t, j, "b", srv.Addr())
-			j.wait(t, "b follows", func() bool { return j.follows(b.judged, "http://a") })
+			a, b := pair(t, j, []string{way.Addr()}, []string{srv.Addr()})
 			began := time.Now()
 			cut(way)
 			j.wait(t, "a stops", func() bool { return j.now() != a.judged })
@@ -120,10 +109,7 @@ func TestRealStoreFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			srv, j := etcdtest.Start(t), newJudge()
-			a := stand(t, j, "a", srv.Addr())
-			leads(t, j, a)
-			b := stand(t, j, "b", srv.Addr())
-			j.wait(t, "b follows", func() bool { return j.follows(b.judged, "http://a") })
+			_, b := pair(t, j, []string{srv.Addr()}, []string{srv.Addr()})
 			row.end(srv)
 			j.wait(t, "no server leads", func() bool { return j.now() == nil })
 			j.wait(t, "b knows of none", func() bool { return j.follows(b.judged, "") })
@@ -140,17 +126,10 @@ func TestRealStoreFails(t *testing.T) {
 func TestRealMemberHangs(t *testing.T) {
 	t.Parallel()
 	members, j := etcdtest.Cluster(t, 3), newJudge()
-	var addrs []string
-	for _, m := range members {
-		addrs = append(addrs, m.Addr())
-	}
-	a := stand(t, j, "a", addrs...)
-	leads(t, j, a)
-	b := stand(t, j, "b", addrs...)
-	j.wait(t, "b follows", func() bool { return j.follows(b.judged, "http://a") })
-	leaderOf(t, members).Signal(syscall.SIGSTOP)
+	a, b := pair(t, j, etcdtest.Addrs(members), etcdtest.Addrs(members))
+	etcdtest.Leader(t, members).Signal(syscall.SIGSTOP)
 	before, _ := a.ends()
-	renewed := func(r *real) bool {
+	renewed := func(r *running) bool {
 		until, leads := r.ends()
 		return leads && until.After(before.Add(2*ttl))
 	}
@@ -163,20 +142,6 @@ func TestRealMemberHangs(t *testing.T) {
 	leads(t, j, second)
 	t.Logf("%d have led", j.leads)
 	j.verdict(t)
-}
-
-// leaderOf returns the member that leads the store.
-func leaderOf(t *testing.T, members []*etcdtest.Server) *etcdtest.Server {
-	t.Helper()
-	for _, m := range members {
-		r, err := clientAt(t, m.Addr()).Status(t.Context(), m.Addr())
-		must(t, err)
-		if r.Leader == r.Header.MemberId {
-			return m
-		}
-	}
-	t.Fatal("no member leads")
-	return nil
 }
 
 // The client's own election and this one stand side by side.

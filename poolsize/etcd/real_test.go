@@ -7,7 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/internal/etcdtest"
+	"github.com/quotient-go/quotient/poolsize/pooltest"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -193,31 +195,6 @@ func TestPartition(t *testing.T) {
 	}
 }
 
-// Failure mode 20: the watch is away, and what it would go on from is compacted. The fleet is listed again.
-func TestCompactionWhileAway(t *testing.T) {
-	t.Parallel()
-	srv := etcdtest.Start(t)
-	way, direct := etcdtest.NewRelay(t, srv.Addr()), clientOf(t, srv)
-	s := source(clientAt(t, way.Addr()), "a")
-	s.Expiry = 10 * time.Second // so that the key stays
-	a := watch(t, s)
-	a.wants(t, 1, 1)
-	way.Cut()
-	a.fails(t)
-	lease, err := direct.Grant(t.Context(), 60)
-	must(t, err)
-	var last int64
-	for i := range 5 {
-		r, err := direct.Put(t.Context(), fmt.Sprint("quotient/f/", i), value, clientv3.WithLease(lease.ID))
-		must(t, err)
-		last = r.Header.Revision
-	}
-	_, err = direct.Compact(t.Context(), last, clientv3.WithCompactPhysical())
-	must(t, err)
-	way.Heal()
-	a.wants(t, 6, 1)
-}
-
 // A watch from a revision that is compacted already is no failure for those who use the store's own words.
 func TestCompactedWatch(t *testing.T) {
 	t.Parallel()
@@ -372,4 +349,80 @@ func TestClosedClient(t *testing.T) {
 	if n := a.least(0); n != 1 {
 		t.Errorf("it believed in %d", n)
 	}
+}
+
+// Failure mode 20: the leader of three members is killed, or hangs. No replica believes in a smaller pool,
+// and all go on with the others.
+func TestLeaderFails(t *testing.T) {
+	t.Parallel()
+	for how, end := range map[string]func(*etcdtest.Server){
+		"killed": func(s *etcdtest.Server) { s.End(syscall.SIGKILL) },
+		"hangs":  func(s *etcdtest.Server) { s.Signal(syscall.SIGSTOP) },
+	} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			members := etcdtest.Cluster(t, 3)
+			var all []*watched
+			for i := range 3 {
+				s := source(clientOf(t, members...), string(rune('a'+i)))
+				s.Expiry = 10 * time.Second
+				w := watch(t, s)
+				w.wants(t, i+1, i+1)
+				all = append(all, w)
+			}
+			all[0].wants(t, 3, 1)
+			before := []int{all[0].count(), all[1].count(), all[2].count()}
+			leader := etcdtest.Leader(t, members)
+			end(leader)
+			began := time.Now()
+			joins := watch(t, source(clientOf(t, members...), "d"))
+			for i, w := range append(all, joins) {
+				w.wants(t, 4, i+1)
+			}
+			took := time.Since(began)
+			t.Logf("all count the joiner %v after the leader's end", took)
+			for i, w := range all {
+				if n := w.least(before[i]); n < 3 {
+					t.Errorf("replica %d believed in %d", i, n)
+				}
+			}
+		})
+	}
+}
+
+// crowd is the rest of a fleet: keys of one lease that outlasts the test.
+type crowd struct {
+	client *clientv3.Client
+	lease  clientv3.LeaseID
+	in     int
+}
+
+// set lets n replicas in, and the others out.
+func (c *crowd) set(t testing.TB, n int) {
+	for ; c.in < n; c.in++ {
+		_, err := c.client.Put(t.Context(), fmt.Sprint("quotient/f/other", c.in), value,
+			clientv3.WithLease(c.lease))
+		must(t, err)
+	}
+	for ; c.in > n; c.in-- {
+		_, err := c.client.Delete(t.Context(), fmt.Sprint("quotient/f/other", c.in-1))
+		must(t, err)
+	}
+}
+
+// The source does what every source must do.
+func TestPooltest(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	direct := clientOf(t, srv)
+	way := etcdtest.NewRelay(t, srv.Addr())
+	lease, err := direct.Grant(t.Context(), 600)
+	must(t, err)
+	others := &crowd{client: direct, lease: lease.ID}
+	pooltest.Run(t, pooltest.World{
+		Source: func(t testing.TB) quotient.Source { return source(clientAt(t, way.Addr()), "this") },
+		Set:    func(t testing.TB, n int) { others.set(t, n-1) },
+		Break:  func(testing.TB) { way.Stall() },
+		Heal:   func(testing.TB) { way.Heal() },
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -12,7 +13,9 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"pgregory.net/rapid"
 )
 
 // isNow fails unless the last pool is this one.
@@ -134,8 +137,8 @@ func TestEachCommandMayHang(t *testing.T) {
 	for _, name := range []string{"grant", "put", "list", "watch", "renew", "newest", "revoke"} {
 		synctest.Test(t, func(t *testing.T) {
 			s, r := newWorld().replica("a")
-			h := &hangs{reach: r, name: name}
-			w := watchOn(t, s, h)
+			r.once = name
+			w := r.begin(t, s)
 			time.Sleep(20 * time.Second)
 			isNow(t, w, 1, 1)
 			if w.lastError() != nil {
@@ -143,8 +146,8 @@ func TestEachCommandMayHang(t *testing.T) {
 			}
 			began := time.Now()
 			w.leave(t)
-			if got := time.Since(began); !h.done || got > time.Second {
-				t.Errorf("%s: Watch returned after %v; hung: %v", name, got, h.done)
+			if got := time.Since(began); r.once != "" || got > time.Second {
+				t.Errorf("%s: Watch returned after %v; hung: %v", name, got, r.once == "")
 			}
 			time.Sleep(10 * time.Second)
 			if keys, _ := r.left(); keys > 0 {
@@ -154,73 +157,53 @@ func TestEachCommandMayHang(t *testing.T) {
 	}
 }
 
-// Failure mode 20: a replica whose key was deleted, or whose lease was lost with all data, registers again.
-// It reports nothing before another start is over: by then all others are back too.
+// Failure mode 20: all keys are deleted, all data is lost, or no replica reaches the store for longer than the
+// leases last. Each registers again, and reports nothing before another start is over: by then all others are
+// back too. A replica that joins meanwhile may be the first, and none believes in a smaller pool.
 func TestLostRegistration(t *testing.T) {
-	for name, lose := range map[string]func(*world){
-		"all keys are deleted": (*world).deleteAll,
-		"the data is lost":     (*world).wipe,
+	for name, lose := range map[string]func(*testing.T, *world, []*reach){
+		"all keys are deleted": func(_ *testing.T, w *world, _ []*reach) { w.deleteAll() },
+		"the data is lost":     func(_ *testing.T, w *world, _ []*reach) { w.wipe() },
+		"an outage": func(t *testing.T, w *world, ways []*reach) {
+			for _, r := range ways {
+				r.set(func() { r.down, r.deaf = errAway, true })
+			}
+			time.Sleep(30 * time.Second)
+			if keys, _ := w.left(); keys > 0 {
+				t.Fatalf("%d keys have outlived their leases", keys)
+			}
+		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			world := newWorld()
 			var all []*watched
+			var ways []*reach
 			for i := range 5 {
-				w, _ := world.join(t, fmt.Sprint(i))
-				all = append(all, w)
+				w, r := world.join(t, fmt.Sprint(i))
+				all, ways = append(all, w), append(ways, r)
 				time.Sleep(137 * time.Millisecond)
 			}
 			time.Sleep(10 * time.Second)
 			before := all[0].count()
-			lose(world)
+			lose(t, world, ways)
 			synctest.Wait()
 			joins, _ := world.join(t, "new")
+			for _, r := range ways {
+				r.set(func() { r.down, r.deaf = nil, false })
+			}
 			time.Sleep(8 * time.Second)
 			for i, w := range append(all, joins) {
 				if n := w.least(before * min(1, 5-i)); i < 5 && n < 5 || i == 5 && n < 6 ||
 					w.last().Replicas != 6 {
 					t.Errorf("%s: replica %d reports %d, at last %+v", name, i, n, w.last())
 				}
-				if _, errs := w.since(0); i < 5 && (len(errs) != 1 || !errors.Is(errs[0].err, errGone)) {
+				_, errs := w.since(0)
+				if i < 5 && name != "an outage" && (len(errs) != 1 || !errors.Is(errs[0].err, errGone)) {
 					t.Errorf("%s: replica %d: %d errors, the last %v", name, i, len(errs), w.lastError())
 				}
 			}
 		})
 	}
-}
-
-// Failure mode 20: no replica reaches the store for longer than the leases last. A replica that starts when
-// they do again is the first. None believes in a smaller pool meanwhile.
-func TestOutageOutlastsTheLeases(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		world := newWorld()
-		var all []*watched
-		var ways []*reach
-		for i := range 5 {
-			w, r := world.join(t, fmt.Sprint(i))
-			all, ways = append(all, w), append(ways, r)
-			time.Sleep(137 * time.Millisecond)
-		}
-		time.Sleep(10 * time.Second)
-		before := all[0].count()
-		for _, r := range ways {
-			r.set(func() { r.down, r.deaf = errAway, true })
-		}
-		time.Sleep(30 * time.Second)
-		if keys, _ := world.left(); keys > 0 {
-			t.Fatalf("%d keys have outlived their leases", keys)
-		}
-		joins, _ := world.join(t, "new")
-		for _, r := range ways {
-			r.set(func() { r.down, r.deaf = nil, false })
-		}
-		time.Sleep(8 * time.Second)
-		for i, w := range append(all, joins) {
-			if n := w.least(before * min(1, 5-i)); i < 5 && n < 5 || i == 5 && n < 6 ||
-				w.last().Replicas != 6 {
-				t.Errorf("replica %d reports %d, at last %+v", i, n, w.last())
-			}
-		}
-	})
 }
 
 // Failure mode 20: a process that was suspended finds others gone before it finds that it is gone. It reports
@@ -341,23 +324,6 @@ func TestLargeFleetsCheckRarely(t *testing.T) {
 	}
 }
 
-// A fleet whose name begins as another one's does not count that one's replicas.
-func TestFleetsInOneStore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		world := newWorld()
-		var all []*watched
-		for _, fleet := range []string{"app", "app2", "ap"} {
-			s, r := world.replica("a")
-			s.Fleet = fleet
-			all = append(all, r.begin(t, s))
-		}
-		time.Sleep(5 * time.Second)
-		for _, w := range all {
-			isNow(t, w, 1, 1)
-		}
-	})
-}
-
 // A Source that is watched twice is one replica until its last Watch ends.
 func TestOneWatchOfTwoEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -400,4 +366,135 @@ func TestTooManyByTheWatch(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "1000001 keys") {
 		t.Errorf("got %v", err)
 	}
+}
+
+// A wrong field of a Source is an error that names field and value, and the zero values are good.
+func TestCompleteNamesFieldAndValue(t *testing.T) {
+	c := clientAt(t, "127.0.0.1:1") // which is not called
+	long := strings.Repeat("x", 201)
+	for _, row := range []struct {
+		change func(*Source)
+		says   string
+	}{
+		{func(*Source) {}, ""},
+		{func(s *Source) { s.Client = nil }, "Source.Client: nil"},
+		{func(s *Source) { s.Client = clientv3.NewCtxClient(t.Context()) },
+			"Source.Client: it has no connection"},
+		{func(s *Source) { s.Fleet = "" }, `Source.Fleet: "" has 0 bytes, not 1 to 200`},
+		{func(s *Source) { s.Fleet = long }, "has 201 bytes"},
+		{func(s *Source) { s.Fleet = "a/b" }, `Source.Fleet: "a/b" has a slash`},
+		{func(s *Source) { s.ID = "a/b" }, `Source.ID: "a/b" has a slash`},
+		{func(s *Source) { s.ID = long }, "Source.ID: "},
+		{func(s *Source) { s.Prefix = "/services/limits" }, ""},
+		{func(s *Source) { s.Prefix = long }, "Source.Prefix: "},
+		{func(s *Source) { s.Period = time.Microsecond }, "Source.Period: 1µs is not between 1ms and 5m0s"},
+		{func(s *Source) { s.Period = -1 }, "Source.Period: -1ns"},
+		{func(s *Source) { s.Period = 6 * time.Second }, "Source.Expiry: 10s is not between 12s and 10m0s"},
+		{func(s *Source) { s.Expiry = 11 * time.Minute }, "Source.Expiry: 11m0s"},
+		{func(s *Source) { s.Expiry = 2500 * time.Millisecond },
+			"Source.Expiry: 2.5s is no whole number of seconds"},
+		{func(s *Source) { s.Expiry = 2 * time.Second }, ""},
+	} {
+		s := &Source{Client: c, Fleet: "f"}
+		row.change(s)
+		_, err := s.complete()
+		if row.says == "" && err != nil || row.says != "" &&
+			(err == nil || !strings.Contains(err.Error(), row.says)) {
+			t.Errorf("got %v, want %q", err, row.says)
+		}
+		if row.says != "" {
+			got := s.Watch(context.Background(), func(quotient.Pool, error) { t.Error("it reports") })
+			if got == nil || got.Error() != err.Error() {
+				t.Errorf("Watch returned %v", got)
+			}
+		}
+	}
+}
+
+// plain counts the fleet from all that the store has.
+func plain(store map[string]*mvccpb.KeyValue, own string) (p quotient.Pool, newest int64) {
+	var replicas []*mvccpb.KeyValue
+	for name, kv := range store {
+		newest = max(newest, kv.ModRevision)
+		if kv.Lease != 0 && name != "p/" && !strings.Contains(name[2:], "/") {
+			replicas = append(replicas, kv)
+		}
+	}
+	slices.SortFunc(replicas, func(a, b *mvccpb.KeyValue) int {
+		if a.CreateRevision != b.CreateRevision {
+			return int(a.CreateRevision - b.CreateRevision)
+		}
+		return strings.Compare(string(a.Key), string(b.Key))
+	})
+	i := slices.IndexFunc(replicas, func(kv *mvccpb.KeyValue) bool { return string(kv.Key) == own })
+	return quotient.Pool{Replicas: len(replicas), Ordinal: i + 1}, newest
+}
+
+// Whatever happens to the keys, the known state of them is what a count from the beginning finds.
+func TestPropertyFleet(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const own = "p/m"
+		store := map[string]*mvccpb.KeyValue{}
+		f := newFleet("p/", held{name: "m", lease: 7}, 0)
+		names := []string{own, "p/", "p/a", "p/b", "p/n", "p/z", "p/deep/a", "p/deep/"}
+		for revision := int64(1); revision < 60; revision++ {
+			var events []*clientv3.Event
+			for range rapid.IntRange(1, 3).Draw(t, "events of one transaction") {
+				name := rapid.SampledFrom(names).Draw(t, "name")
+				if store[name] != nil && store[name].ModRevision == revision {
+					continue // a transaction changes a key once
+				}
+				if store[name] != nil && rapid.Bool().Draw(t, "delete") {
+					delete(store, name)
+					events = append(events, deletion(name, revision))
+					continue
+				}
+				lease := rapid.SampledFrom([]int64{0, 7, 8}).Draw(t, "lease")
+				kv := &mvccpb.KeyValue{Key: []byte(name), Lease: lease, CreateRevision: revision,
+					ModRevision: revision}
+				if old := store[name]; old != nil {
+					kv.CreateRevision = old.CreateRevision
+				}
+				store[name] = kv
+				events = append(events, &clientv3.Event{Type: clientv3.EventTypePut, Kv: kv})
+			}
+			f.learn(events)
+			want, newest := plain(store, own)
+			present := store[own] != nil && store[own].Lease == 7
+			if got := f.pool(); f.present() != present || present && got != want {
+				t.Fatalf("revision %d: present %v, %+v; want %v, %+v", revision, f.present(), got,
+					present, want)
+			}
+			if f.newest() != newest || len(f.keys) != len(store) {
+				t.Fatalf("revision %d: %d keys, the newest %d; want %d, %d",
+					revision, len(f.keys), f.newest(), len(store), newest)
+			}
+		}
+	})
+}
+
+// Two states of a store with equal numbers of keys and equal newest revisions are one state: that is why a
+// check needs no more than these two.
+func TestPropertyTwoNumbersTellStatesApart(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		seen := map[[2]int64]string{}
+		keys := map[int]int64{} // and their revisions
+		for revision := int64(1); revision < 40; revision++ {
+			name := rapid.IntRange(0, 6).Draw(t, "name")
+			if _, there := keys[name]; there && rapid.Bool().Draw(t, "delete") {
+				delete(keys, name)
+			} else {
+				keys[name] = revision
+			}
+			newest := int64(0)
+			for _, r := range keys {
+				newest = max(newest, r)
+			}
+			is, state := [2]int64{int64(len(keys)), newest}, fmt.Sprint(keys)
+			if was, ok := seen[is]; ok && was != state {
+				t.Fatalf("revision %d: %v is told by %v as %v was", revision, state, is, was)
+			}
+			seen[is] = state
+		}
+	})
 }
