@@ -16,7 +16,6 @@ const ours = "quotient" // the contender that the goals are about
 //   - coordinated: a coordinator divides the limit that it was configured with, once a second (see waterFill).
 //   - quotient: the adaptive controller of this library, policy.Tracking.
 //   - quotient + gossip: the same with reports of the other replicas.
-//   - eight rules: each replica alone, the best controller that was known before (see eightRules).
 //   - aimd: each replica alone, policy.AIMD.
 //   - static: each replica at its share; at the whole limit when there is no hint.
 //   - no hint static: each replica at the whole limit, as if it were alone.
@@ -32,7 +31,6 @@ func contenders() []sim.Contender {
 		{Name: "coordinated", Coordinate: waterFill, RatesOnly: true, Deaf: true},
 		{Name: ours, Policy: the(policy.Tracking{})},
 		{Name: ours + " + gossip", Policy: the(policy.Tracking{}), Gossip: true},
-		{Name: "eight rules", Policy: the(eightRules{})},
 		{Name: "aimd", Policy: the(policy.AIMD{}), Deaf: true},
 		{Name: "static", Policy: fixed(false), Deaf: true},
 		{Name: "no hint static", Policy: fixed(true), Deaf: true},

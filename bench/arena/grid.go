@@ -26,24 +26,51 @@ type cell struct {
 	figures
 }
 
-// figures are what a table shows: those of one run, or means of several.
+// What is measured, in the order of the columns.
+const (
+	goodput = iota
+	refused
+	jain
+	converged
+	fell
+	rose
+	overshoot
+	wait99
+	score
+	steady
+)
+
+// A measure is a column: its name, and how it is printed and judged.
+type measure struct {
+	name         string
+	scale, round float64
+	least        bool // a goal is the least that is wanted; else the most
+}
+
+var measures = [...]measure{{"goodput", 1, .001, true}, {"429 %", 100, .1, false}, {"Jain", 1, .01, true},
+	{"convergence s", 1, .1, false}, {"fall s", 1, .1, false}, {"rise s", 1, .1, false}, {"overshoot", 1, .01, false},
+	{"p99 wait s", 1, .01, false}, {"score", 1, .001, true}, {"steady 429 %", 100, .01, false}}
+
+func (f figures) show(i int) string { return digits(f.of[i]*measures[i].scale, measures[i].round) }
+
+// figures are those of one run, or means of several.
 type figures struct {
-	runs                                                                            int
-	goodput, refused, steady, jain, converged, fell, rose, overshoot, wait99, score float64
+	runs int
+	of   [len(measures)]float64
 }
 
 func figuresOf(r sim.Result) figures {
-	return figures{1, r.Goodput, r.Refused, r.Steady, r.Jain, r.Converged, r.Fell, r.Rose, r.Overshoot, r.Wait99,
-		r.Score()}
+	return figures{1, [...]float64{r.Goodput, r.Refused, r.Jain, r.Converged, r.Fell, r.Rose, r.Overshoot, r.Wait99,
+		r.Score(), r.Steady}}
 }
 
 // plus adds figures with a weight.
 func (f figures) plus(g figures, w float64) figures {
-	return figures{
-		f.runs + g.runs, f.goodput + w*g.goodput, f.refused + w*g.refused, f.steady + w*g.steady, f.jain + w*g.jain,
-		f.converged + w*g.converged, f.fell + w*g.fell, f.rose + w*g.rose, f.overshoot + w*g.overshoot,
-		f.wait99 + w*g.wait99, f.score + w*g.score,
+	f.runs += g.runs
+	for i, x := range g.of {
+		f.of[i] += w * x
 	}
+	return f
 }
 
 func (c config) grid() *grid {
@@ -123,6 +150,9 @@ func (g *grid) meanOfFamilies(fits func(cell) bool) figures {
 	}
 	return m
 }
+
+// ours reports whether the cell was played by the contender that the goals are about.
+func (g *grid) ours(c cell) bool { return g.contenders[c.contender].Name == ours }
 
 // given tells the scenarios that have goals from our own.
 func (g *grid) given(c cell) bool { return g.scenarios[c.scenario].Name[0] != 'O' }

@@ -2,7 +2,7 @@
 // compares how well different controllers share a limit that no replica knows.
 //
 //	go run ./bench/arena                            # everything, a few minutes
-//	go run ./bench/arena -seeds 1 -scenario S5,O4   # some of it
+//	go run ./bench/arena -seeds 1 -scenario S5,O4   # some of it, with one seed
 //
 // Every scenario is played by each contender with each seed, against its upstreams, at three levels of
 // feedback. A contender that does not read the feedback is played once for all levels. The pure policy is
@@ -18,11 +18,11 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/quotient-go/quotient/bench/arena/sim"
+	"github.com/quotient-go/quotient/bench/rig"
 )
 
 // config is what the flags say.
@@ -58,7 +58,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 func parse(args []string, stderr io.Writer) (c config, err error) {
 	f := flag.NewFlagSet("arena", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	seeds := f.String("seeds", "101-104", "seeds, such as 1,2 or 101-104")
+	first, n := 101, 4
+	rig.Ranged(f, &first, "first", 0, 1_000_000, "first seed")
+	rig.Ranged(f, &n, "seeds", 1, 1000, "number of seeds")
 	scenarios := f.String("scenario", "", "comma-separated scenarios, such as S1,S9,O4; empty for all")
 	chosen := f.String("contender", "", "comma-separated contenders; empty for all")
 	if err := f.Parse(args); err != nil {
@@ -67,8 +69,8 @@ func parse(args []string, stderr io.Writer) (c config, err error) {
 	if f.NArg() > 0 {
 		return c, fmt.Errorf("unexpected argument %q", f.Arg(0))
 	}
-	if c.seeds, err = parseSeeds(*seeds); err != nil {
-		return c, err
+	for i := range n {
+		c.seeds = append(c.seeds, uint64(first+i))
 	}
 	c.scenarios, err = choose("scenario", *scenarios, append(sim.Given(), sim.Own()...),
 		func(s sim.Scenario, name string) bool { return s.Name == name || family(s.Name) == name })
@@ -78,26 +80,6 @@ func parse(args []string, stderr io.Writer) (c config, err error) {
 	c.contenders, err = choose("contender", *chosen, contenders(),
 		func(l sim.Contender, name string) bool { return l.Name == name })
 	return c, err
-}
-
-// parseSeeds reads a list such as 1,2,101-104. Seeds end at 1023, so that a slip of the finger does not fill
-// the memory.
-func parseSeeds(s string) (list []uint64, err error) {
-	for part := range strings.SplitSeq(s, ",") {
-		from, to, isRange := strings.Cut(part, "-")
-		if !isRange {
-			to = from
-		}
-		a, err1 := strconv.ParseUint(strings.TrimSpace(from), 10, 10)
-		b, err2 := strconv.ParseUint(strings.TrimSpace(to), 10, 10)
-		if err1 != nil || err2 != nil || b < a {
-			return nil, fmt.Errorf("-seeds: %q is neither a number up to 1023 nor a range such as 101-104", part)
-		}
-		for ; a <= b; a++ {
-			list = append(list, a)
-		}
-	}
-	return list, nil
 }
 
 // choose returns the elements that the names mean, in the order of all; no names mean all.

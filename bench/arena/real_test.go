@@ -2,15 +2,15 @@ package main
 
 import (
 	"fmt"
-	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/quotient-go/quotient/bench/arena/sim"
+	"github.com/quotient-go/quotient/bench/rig"
 	"github.com/quotient-go/quotient/internal/needed"
 )
 
@@ -117,38 +117,27 @@ func longestStall(stop chan struct{}) (longest time.Duration) {
 
 // serve starts a server on a port of the loopback interface, and returns its address once it answers.
 func serve(t *testing.T, name, conf string, args []string) (url string) {
-	exe, err := exec.LookPath(name)
-	if err != nil { // Debian keeps servers outside of the PATH of users
-		if exe, err = exec.LookPath("/usr/sbin/" + name); err != nil {
-			needed.Without(t, name, name+" is not installed")
-		}
+	exe, err := rig.Find(name)
+	if err != nil {
+		needed.Without(t, name, err.Error())
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := rig.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}
-	port, dir := l.Addr().(*net.TCPAddr).Port, t.TempDir()
-	_ = l.Close()
+	dir := t.TempDir()
 	for file, text := range map[string]string{"conf": fmt.Sprintf(conf, port), "ok": "ok\n"} {
 		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	cmd := exec.Command(exe, append(args[:len(args):len(args)], "conf")...)
-	cmd.Dir, cmd.Stderr = dir, t.Output()
-	if err := cmd.Start(); err != nil {
+	p, err := rig.Start(dir, slices.Concat([]string{exe}, args, []string{"conf"})...)
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
-	url = fmt.Sprintf("http://127.0.0.1:%d/ok", port)
-	defer http.DefaultClient.CloseIdleConnections()
-	for range 1000 {
-		if resp, err := http.Get(url); err == nil {
-			_ = resp.Body.Close()
-			return url
-		}
-		<-time.After(10 * time.Millisecond)
+	t.Cleanup(func() { _ = p.Kill() })
+	if err := p.Serves(t.Context(), rig.At(port)); err != nil {
+		t.Fatal(err)
 	}
-	t.Fatalf("%s does not answer", name)
-	return ""
+	return "http://" + rig.At(port) + "/ok"
 }

@@ -21,7 +21,7 @@ import (
 var patterns = []struct {
 	name string
 	keys int
-	made func(int) (traffic, error)
+	made func(int) traffic
 }{
 	{"keys=1", 1, uniform}, {"keys=100", 100, uniform}, {"keys=100k-zipf", 100_000, zipf}, {"keys=1M-zipf", 1_000_000, zipf},
 }
@@ -29,10 +29,7 @@ var patterns = []struct {
 // BenchmarkAllow times one decision for one key. All keys are held, and none is idle.
 func BenchmarkAllow(b *testing.B) {
 	for _, p := range patterns {
-		t, err := p.made(p.keys)
-		if err != nil {
-			b.Fatal(err)
-		}
+		t := p.made(p.keys)
 		b.Run(p.name, func(b *testing.B) {
 			for _, m := range append(keyedPeers(), keylessPeers()...) {
 				k, err := m.make(generousTo(p.keys), max(65536, 2*p.keys))
@@ -59,10 +56,7 @@ func BenchmarkAllow(b *testing.B) {
 // BenchmarkFollowing times the same while the limiter follows a source that reports every 5 ms, twenty times as
 // often as the quickest real one, and without.
 func BenchmarkFollowing(b *testing.B) {
-	t, err := uniform(1000)
-	if err != nil {
-		b.Fatal(err)
-	}
+	t := uniform(1000)
 	l := quotient.Must(quotient.New(generousLimit()))
 	for _, key := range t.keys {
 		l.Allow(key)
@@ -271,11 +265,8 @@ func BenchmarkInFlight(b *testing.B) {
 	}{{"free=yes", 1024, 1, func() {}}, {"free=no", 8, 64, runtime.Gosched}} {
 		b.Run(c.name, func(b *testing.B) {
 			for _, p := range slotPeers() {
-				s, err := p.it(c.capacity)
-				if err != nil {
-					b.Fatal(err)
-				}
 				b.Run("who="+p.name, func(b *testing.B) {
+					s := p.it(c.capacity)
 					b.SetParallelism(c.callers)
 					parallel(b, func(next func() bool) (refused int) {
 						for next() {
@@ -411,18 +402,18 @@ func TestTimeQuantile(t *testing.T) {
 	}
 }
 
-// TestTraffic checks the keys of each pattern: distinct, of one length, and as many as visited ones say.
+// TestTraffic: the keys of each pattern are distinct and of one length, and nearly all are visited.
 func TestTraffic(t *testing.T) {
 	for _, p := range patterns[:3] {
-		tr, err := p.made(p.keys)
-		if err != nil {
-			t.Fatal(err)
+		tr, distinct, seen, n := p.made(p.keys), map[string]bool{}, map[string]bool{}, drawn
+		for _, key := range tr.keys {
+			if distinct[key] = true; len(key) != keyLen {
+				t.Fatalf("%q has %d bytes", key, len(key))
+			}
 		}
-		seen := map[string]bool{}
-		n := drawn
 		tr.visit(func() bool { n--; return n >= 0 }, func(key string) bool { seen[key] = true; return true })
-		if len(tr.keys) != p.keys || len(seen) > p.keys || len(seen) < p.keys*9/10 {
-			t.Errorf("%s: %d keys, %d visited", p.name, len(tr.keys), len(seen))
+		if len(distinct) != p.keys || len(seen) > p.keys || len(seen) < p.keys*9/10 {
+			t.Errorf("%s: %d keys, %d visited", p.name, len(distinct), len(seen))
 		}
 	}
 }

@@ -55,8 +55,8 @@ func keyedPeers() []maker {
 		{"quotient", makeQuotient},
 		{"time-rate-in-golang-lru", makeRateInLRU},
 		{"go-limiter", makeGoLimiter},
-		{"throttled-lru", makeThrottledLRU},
-		{"throttled-map", makeThrottledMap},
+		{"throttled-lru", makeThrottled},
+		{"throttled-map", func(q quota, _ int) (keyed, error) { return makeThrottled(q, 0) }},
 		{"ulule", makeUlule},
 		{"tollbooth", makeTollbooth},
 		{"httprate", makeCounter},
@@ -101,14 +101,6 @@ func makeGoLimiter(q quota, _ int) (keyed, error) {
 		return ok && err == nil
 	}
 	return keyed{allow: allow, close: func() { _ = s.Close(ctx) }}, nil
-}
-
-func makeThrottledLRU(q quota, maxKeys int) (keyed, error) {
-	return makeThrottled(q, maxKeys)
-}
-
-func makeThrottledMap(q quota, _ int) (keyed, error) {
-	return makeThrottled(q, 0)
 }
 
 func makeThrottled(q quota, maxKeys int) (keyed, error) {

@@ -17,38 +17,35 @@ type slots struct {
 }
 
 // slotPeers bound what is in flight. The first one is what benchstat compares the others with.
-func slotPeers() []named[func(capacity int) (slots, error)] {
-	return []named[func(int) (slots, error)]{
-		{"x-sync-semaphore", makeXSemaphore},
-		{"channel", makeChannel},
-		{"failsafe-go-bulkhead", makeBulkhead},
-		{"quotient-semaphore", makeSemaphore},
+func slotPeers() []named[func(capacity int) slots] {
+	ctx := context.Background()
+	return []named[func(int) slots]{
+		{"x-sync-semaphore", func(capacity int) slots {
+			s := semaphore.NewWeighted(int64(capacity))
+			return slots{func() bool { return s.Acquire(ctx, 1) == nil }, func() { s.Release(1) }}
+		}},
+		{"channel", func(capacity int) slots {
+			c := make(chan struct{}, capacity)
+			take := func() bool {
+				select {
+				case c <- struct{}{}:
+					return true
+				case <-ctx.Done():
+					return false
+				}
+			}
+			return slots{take, func() { <-c }}
+		}},
+		{"failsafe-go-bulkhead", func(capacity int) slots {
+			b := bulkhead.New[any](uint(capacity))
+			return slots{func() bool { return b.AcquirePermit(ctx) == nil }, b.ReleasePermit}
+		}},
+		{"quotient-semaphore", func(capacity int) slots {
+			s := new(quotient.Semaphore)
+			if err := s.Resize(capacity); err != nil {
+				panic(err)
+			}
+			return slots{func() bool { return s.Acquire(ctx, 1) == nil }, func() { s.Release(1) }}
+		}},
 	}
-}
-
-func makeXSemaphore(capacity int) (slots, error) {
-	s, ctx := semaphore.NewWeighted(int64(capacity)), context.Background()
-	return slots{func() bool { return s.Acquire(ctx, 1) == nil }, func() { s.Release(1) }}, nil
-}
-
-func makeChannel(capacity int) (slots, error) {
-	c, ctx := make(chan struct{}, capacity), context.Background()
-	return slots{func() bool {
-		select {
-		case c <- struct{}{}:
-			return true
-		case <-ctx.Done():
-			return false
-		}
-	}, func() { <-c }}, nil
-}
-
-func makeBulkhead(capacity int) (slots, error) {
-	b, ctx := bulkhead.New[any](uint(capacity)), context.Background()
-	return slots{func() bool { return b.AcquirePermit(ctx) == nil }, b.ReleasePermit}, nil
-}
-
-func makeSemaphore(capacity int) (slots, error) {
-	s, ctx := new(quotient.Semaphore), context.Background()
-	return slots{func() bool { return s.Acquire(ctx, 1) == nil }, func() { s.Release(1) }}, s.Resize(capacity)
 }

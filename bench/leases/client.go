@@ -2,6 +2,7 @@ package main
 
 import (
 	"math/rand/v2"
+	"strings"
 	"time"
 )
 
@@ -24,6 +25,13 @@ type client struct {
 	want    int64
 }
 
+// Requests are drawn from mixes of letters, each as often as it stands there.
+const (
+	whilePending = "aaaaaaaaassrrrhhqo**"
+	freely       = "ooooooooooooooooorrrrrrrrrssghhhhb******"
+	seldom       = "mqdewnto"
+)
+
 // next returns a request.
 func (c *client) next() *input {
 	switch {
@@ -32,20 +40,55 @@ func (c *client) next() *input {
 			return &input{kind: removePeer, id: c.peer} // its answer shows whether the peer has expired
 		}
 		return c.lockAnother()
-	case c.peer == 0:
-		return c.create()
 	case c.gone && c.rng.IntN(10) < 6:
 		return c.bringBack(c.held)
-	case c.gone:
+	case c.gone || c.peer == 0:
 		c.forget()
-		return c.create()
+		return &input{kind: newPeer, ttl: long}
 	case c.pending >= 0:
-		return c.whilePending()
+		return c.draw(whilePending, c.pending, c.want)
 	}
-	return c.freely()
+	at := c.rng.IntN(semaphores)
+	return c.draw(freely, at, c.held[at].count)
 }
 
-func (c *client) create() *input { return &input{kind: newPeer, ttl: long} }
+// draw returns a request from a mix. So many are held of a semaphore, or pending.
+func (c *client) draw(mix string, semaphore int, count int64) *input {
+	in := &input{id: c.peer, semaphore: semaphore, count: count, kind: ask, blocks: true}
+	letter := mix[c.rng.IntN(len(mix))]
+	if count == 0 && strings.Contains("rsg", string(letter)) {
+		letter = 'h'
+	}
+	switch letter {
+	case 'a': // again
+		in.blocks = c.rng.IntN(4) > 0
+	case 's': // shrink, or repeat
+		in.count = 1 + c.rng.Int64N(count)
+	case 'g': // grow, which is refused
+		in.count++
+	case 'r', 'n': // release what it has, or has not
+		in.kind = release
+	case 'h':
+		in.kind, in.ttl = heartbeat, long
+	case 't': // the last heartbeat
+		c.dying = 2 + c.rng.IntN(3)
+		in.kind, in.ttl = heartbeat, brief
+	case 'b':
+		return c.bringBack(c.held)
+	case 'w': // with a lock that it does not hold
+		locks := c.held
+		locks[semaphore].count++
+		return c.bringBack(locks)
+	case 'o':
+		return c.lockAnother()
+	case '*':
+		return c.draw(seldom, c.rng.IntN(semaphores), 0)
+	default:
+		in.kind = map[byte]kind{'m': remainder, 'q': acquired, 'd': removePeer, 'e': removeExpired}[letter]
+	}
+	in.blocks = in.blocks && in.kind == ask
+	return in
+}
 
 func (c *client) bringBack(locks [semaphores]lockState) *input {
 	return &input{kind: restore, id: c.peer, ttl: long, locks: locks}
@@ -53,74 +96,6 @@ func (c *client) bringBack(locks [semaphores]lockState) *input {
 
 func (c *client) forget() {
 	c.peer, c.gone, c.dying, c.pending, c.held = 0, false, 0, -1, [semaphores]lockState{}
-}
-
-func (c *client) whilePending() *input {
-	in := &input{id: c.peer, semaphore: c.pending, count: c.want}
-	switch n := c.rng.IntN(20); {
-	case n < 9:
-		in.kind, in.blocks = ask, c.rng.IntN(4) > 0
-	case n < 11:
-		in.kind, in.count, in.blocks = ask, 1+c.rng.Int64N(c.want), true
-	case n < 14:
-		in.kind = release
-	case n < 16:
-		in.kind, in.ttl = heartbeat, long
-	case n < 17:
-		in.kind = acquired
-	case n < 18:
-		return c.lockAnother() // it is refused
-	default:
-		return c.anything()
-	}
-	return in
-}
-
-func (c *client) freely() *input {
-	in := &input{id: c.peer, semaphore: c.rng.IntN(semaphores)}
-	n := c.rng.IntN(40)
-	switch {
-	case n < 17:
-		return c.lockAnother()
-	case n < 26 && c.held[in.semaphore].count > 0:
-		in.kind = release
-	case n < 29 && c.held[in.semaphore].count > 0: // shrink, repeat, or grow, which is refused
-		in.kind, in.count, in.blocks = ask, 1+c.rng.Int64N(c.held[in.semaphore].count+1), true
-	case n < 33:
-		in.kind, in.ttl = heartbeat, long
-	case n < 34:
-		return c.bringBack(c.held)
-	default:
-		return c.anything()
-	}
-	return in
-}
-
-// anything is one of what is seldom asked for.
-func (c *client) anything() *input {
-	in := &input{id: c.peer, semaphore: c.rng.IntN(semaphores)}
-	switch c.rng.IntN(8) {
-	case 0:
-		in.kind = remainder
-	case 1:
-		in.kind = acquired
-	case 2:
-		in.kind = removePeer
-	case 3:
-		in.kind = removeExpired
-	case 4: // a lock that it does not hold
-		locks := c.held
-		locks[in.semaphore].count++
-		return c.bringBack(locks)
-	case 5:
-		in.kind = release
-	case 6:
-		c.dying = 2 + c.rng.IntN(3)
-		in.kind, in.ttl = heartbeat, brief
-	default:
-		return c.lockAnother()
-	}
-	return in
 }
 
 // lockAnother asks for a lock, more often below the levels that are held than not.
@@ -132,10 +107,7 @@ func (c *client) lockAnother() *input {
 		}
 	}
 	at := c.rng.IntN(semaphores)
-	for range 4 {
-		if c.rules.level[at] < lowest {
-			break
-		}
+	for tries := 0; tries < 4 && c.rules.level[at] >= lowest; tries++ {
 		at = c.rng.IntN(semaphores)
 	}
 	count := 1 + c.rng.Int64N(c.rules.max[at])
@@ -145,63 +117,34 @@ func (c *client) lockAnother() *input {
 	return &input{kind: ask, id: c.peer, semaphore: at, count: count, blocks: c.rng.IntN(4) > 0}
 }
 
-// answered learns from the answer to a request of this client.
+// answered learns from the answer to a request of this client. If an answer was lost, the request may have been
+// carried out.
 func (c *client) answered(in *input, out *output) {
 	switch {
-	case out.lost:
-		c.lost(in)
-		return
-	case in.id != c.peer && in.kind != newPeer:
+	case in.id != c.peer && in.kind != newPeer || out.lost && in.kind != removePeer && in.kind != release:
 		return
 	case out.err == unknownPeer:
 		c.gone, c.pending = true, -1
 		return
 	}
-	switch in.kind {
-	case newPeer:
-		if out.err == "" {
-			c.forget()
-			c.peer = in.id
-		}
-	case ask:
-		c.asked(in, out)
-	case release:
-		c.held[in.semaphore] = lockState{}
-		if c.pending == in.semaphore {
-			c.pending = -1
-		}
-	case removePeer:
-		c.forget()
-	case restore:
-		if out.err == "" {
-			c.gone = false
-		}
-	}
-}
-
-func (c *client) asked(in *input, out *output) {
 	l := &c.held[in.semaphore]
-	switch {
-	case out.err != "":
-		if c.pending == in.semaphore {
-			c.pending = -1
-		}
-	case out.token == 0:
-		*l, c.pending, c.want = lockState{}, in.semaphore, in.count
-	default:
-		*l = lockState{in.count, out.token, true}
-		if c.pending == in.semaphore {
-			c.pending = -1
-		}
+	if (in.kind == ask || in.kind == release && !out.lost) && c.pending == in.semaphore {
+		c.pending = -1
 	}
-}
-
-// lost is an answer that never came. The request may have been carried out.
-func (c *client) lost(in *input) {
-	switch in.kind {
-	case removePeer:
+	switch {
+	case in.kind == removePeer:
 		c.forget()
-	case release:
-		c.held[in.semaphore] = lockState{}
+	case in.kind == release:
+		*l = lockState{}
+	case out.err != "":
+	case in.kind == newPeer:
+		c.forget()
+		c.peer = in.id
+	case in.kind == restore:
+		c.gone = false
+	case in.kind == ask && out.token == 0:
+		*l, c.pending, c.want = lockState{}, in.semaphore, in.count
+	case in.kind == ask:
+		*l = lockState{in.count, out.token, true}
 	}
 }

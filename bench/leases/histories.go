@@ -27,7 +27,6 @@ const (
 	lateness = time.Millisecond      // of an expiry, as the next request sees it
 	longest  = 40 * time.Millisecond // of a request that is blocked
 	leadsIn  = 30 * time.Second      // from the end of a server until the next one leads
-	groups   = 2                     // of clients, with semaphores of their own: each is checked by itself
 )
 
 var names = [semaphores]string{"A", "B", "C"}
@@ -46,7 +45,7 @@ type live struct {
 	server  atomic.Pointer[asked]
 	done    atomic.Int64 // requests that were answered
 	mu      sync.Mutex
-	history [groups][]porcupine.Operation
+	history []porcupine.Operation
 	over    context.Context // ends when all clients have ended
 }
 
@@ -106,22 +105,19 @@ func (b *bench) play(ctx context.Context, histories int, title, note, election s
 		if err != nil {
 			return rig.Section{}, fmt.Errorf("history %d: %w", i, err)
 		}
-		for _, history := range l.history {
-			result, err := l.rules.check(history)
-			c.violations += asBit(result == porcupine.Illegal)
-			c.unknown += asBit(result == porcupine.Unknown)
-			if err != nil {
-				fmt.Fprintln(b.stderr, err)
-			}
-			c.add(history)
+		result, err := l.rules.check(l.history)
+		c.violations += asBit(result == porcupine.Illegal)
+		c.unknown += asBit(result == porcupine.Unknown)
+		if err != nil {
+			fmt.Fprintln(b.stderr, err)
 		}
+		c.add(l.history)
 	}
 	return c.section(title, fmt.Sprintf(`
-In each of %d histories %d clients, in groups with semaphores of their own, send %d requests each to the
-program quotient leases, each over a connection of its own. It is killed up to three times and started again;
-clients restore what they held, peers are left to expire within %v. An answer that did not come may or may not
-have been acted upon. Porcupine looks for an order of the operations that explains all answers, by a model
-that shares no code with package lease.%s`, histories, b.clients, b.requests, time.Duration(brief), note),
+In each of %d histories %d clients send %d requests each to the program quotient leases, each over a connection
+of its own. It is killed up to three times and started again; clients restore what they held, peers are left to
+expire within %v. An answer that did not come may or may not have been acted upon. Porcupine looks for an order
+of the operations that explains all answers, by a model that shares no code with package lease.%s`, histories, b.clients, b.requests, time.Duration(brief), note),
 		histories*b.clients*b.requests*9/10), nil
 }
 
@@ -190,18 +186,12 @@ func (b *bench) history(ctx context.Context, seed uint64, election string) (*liv
 
 // toml is the configuration.
 func (r rules) toml() string {
-	var text strings.Builder
-	text.WriteString("[leases]\n[leases.semaphores]\n")
-	for g := range groups {
-		for i := range names {
-			fmt.Fprintf(&text, "%s = { max = %d, level = %d }\n", named(i, g), r.max[i], r.level[i])
-		}
+	text := "[leases]\n[leases.semaphores]\n"
+	for i, name := range names {
+		text += fmt.Sprintf("%s = { max = %d, level = %d }\n", name, r.max[i], r.level[i])
 	}
-	return text.String()
+	return text
 }
-
-// named is a semaphore of a group.
-func named(i, group int) string { return names[i] + strconv.Itoa(group) }
 
 // next starts a server, waits until it leads, and sends the clients to it.
 func (b *bench) next(l *live) (*rig.Process, error) {
@@ -252,10 +242,7 @@ func (b *bench) strike(l *live, p *rig.Process, rng *rand.Rand) (*rig.Process, e
 		if err := p.Kill(); err != nil {
 			return nil, err
 		}
-		ret := l.now()
-		for g := range groups {
-			l.record(g, in, call, ret, output{})
-		}
+		l.record(b.clients, in, call, l.now(), output{})
 		var err error
 		if p, err = b.next(l); err != nil {
 			if l.over.Err() != nil {
@@ -269,27 +256,24 @@ func (b *bench) strike(l *live, p *rig.Process, rng *rand.Rand) (*rig.Process, e
 
 func (l *live) now() int64 { return int64(time.Since(l.began)) }
 
-// record records an operation of a client; modulo groups it is the group's.
+// record records an operation of a client.
 func (l *live) record(client int, in *input, call, ret int64, out output) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	h := &l.history[client%groups]
-	*h = append(*h, porcupine.Operation{ClientId: client, Input: in, Call: call, Output: &out, Return: ret})
+	l.history = append(l.history, porcupine.Operation{ClientId: client, Input: in, Call: call, Output: &out, Return: ret})
 }
 
 // settle gives a lost answer until after the end of its server: only then it can do nothing any more.
 func (l *live) settle() {
-	for _, history := range l.history {
-		ends := map[int]int64{}
-		for _, op := range history {
-			if in(op).kind == restart {
-				ends[in(op).epoch] = op.Return
-			}
+	ends := map[int]int64{}
+	for _, op := range l.history {
+		if in(op).kind == restart {
+			ends[in(op).epoch] = op.Return
 		}
-		for i, op := range history {
-			if end, ended := ends[in(op).epoch]; ended && op.Output.(*output).lost {
-				history[i].Return = max(op.Return, end+1)
-			}
+	}
+	for i, op := range l.history {
+		if end, ended := ends[in(op).epoch]; ended && op.Output.(*output).lost {
+			l.history[i].Return = max(op.Return, end+1)
 		}
 	}
 }
@@ -303,7 +287,7 @@ func (l *live) play(c *client, client, requests int) error {
 		if in.kind == removePeer && c.dying == 0 && c.rng.IntN(2) == 0 {
 			time.Sleep(time.Duration(brief))
 		}
-		out, call, err := l.send(conn, c, client, in)
+		out, call, err := l.send(conn, c, in)
 		if err != nil {
 			return err
 		}
@@ -338,11 +322,6 @@ func (l *live) note(client int, in *input, call, ret int64, out output) {
 		l.record(client, in, call, ret, out)
 		end := &input{kind: expire, epoch: in.epoch, id: in.id} // nothing answers it
 		l.record(client, end, call+in.ttl, ret+in.ttl+int64(lateness), output{lost: true})
-	case in.kind == removeExpired:
-		out.n = unseen // of all groups
-		for g := range groups {
-			l.record(g, in, call, ret, out)
-		}
 	default:
 		in.blocks = in.blocks && out.lost
 		l.record(client, in, call, ret, out)
@@ -355,11 +334,11 @@ func early(err string) bool {
 }
 
 // send sends a request to the server of the moment, and waits for one where there is none.
-func (l *live) send(conn *http.Client, c *client, client int, in *input) (out output, call int64, err error) {
+func (l *live) send(conn *http.Client, c *client, in *input) (out output, call int64, err error) {
 	for {
 		s := l.server.Load()
 		in.epoch, call = s.epoch, l.now()
-		method, target, body := request(in, client%groups, c.rng)
+		method, target, body := request(in, c.rng)
 		req, err := http.NewRequestWithContext(l.over, method, s.url+target, strings.NewReader(body))
 		if err != nil {
 			return out, call, err
@@ -388,9 +367,9 @@ func (l *live) send(conn *http.Client, c *client, client int, in *input) (out ou
 }
 
 // request is an input as HTTP.
-func request(in *input, group int, rng *rand.Rand) (method, target, body string) {
+func request(in *input, rng *rand.Rand) (method, target, body string) {
 	peer := "/peers/" + strconv.FormatUint(in.id, 10)
-	lock := peer + "/" + named(in.semaphore, group)
+	lock := peer + "/" + names[in.semaphore]
 	expires := fmt.Sprintf(`{"expires_in":"%dms"}`, time.Duration(in.ttl).Milliseconds())
 	switch in.kind {
 	case newPeer:
@@ -410,17 +389,17 @@ func request(in *input, group int, rng *rand.Rand) (method, target, body string)
 	case acquired:
 		return "GET", peer + "/is_acquired", ""
 	case remainder:
-		return "GET", "/remainder?semaphore=" + named(in.semaphore, group), ""
+		return "GET", "/remainder?semaphore=" + names[in.semaphore], ""
 	case removeExpired:
 		return "POST", "/remove_expired", ""
 	}
 	var held, tokens []string
 	for i, l := range in.locks {
 		if l.count > 0 {
-			held = append(held, fmt.Sprintf("%q:%d", named(i, group), l.count))
+			held = append(held, fmt.Sprintf("%q:%d", names[i], l.count))
 		}
 		if l.count > 0 && l.token != 0 {
-			tokens = append(tokens, fmt.Sprintf("%q:%d", named(i, group), l.token))
+			tokens = append(tokens, fmt.Sprintf("%q:%d", names[i], l.token))
 		}
 	}
 	return "POST", "/restore", fmt.Sprintf(`{"expires_in":"%dms","peer_id":%d,"acquired":{%s},"tokens":{%s}}`,

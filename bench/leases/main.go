@@ -43,11 +43,11 @@ func main() {
 }
 
 func command(args []string, stdout, stderr io.Writer) int {
-	b := &bench{seed: 1, clients: 8, requests: 200, histories: 100, elected: 10, kills: 100, failovers: 30,
+	b := &bench{seed: 1, clients: 4, requests: 200, histories: 200, elected: 20, kills: 100, failovers: 30,
 		grace: 4 * time.Second, stderr: stderr}
 	flags := flag.NewFlagSet("leases", flag.ContinueOnError)
 	rig.Ranged(flags, &b.seed, "seed", 0, 1_000_000, "seed of the histories")
-	rig.Ranged(flags, &b.clients, "clients", 2, 10, "clients of a history")
+	rig.Ranged(flags, &b.clients, "clients", 2, 8, "clients of a history")
 	rig.Ranged(flags, &b.requests, "requests", 1, 1000, "requests of each client in a history")
 	rig.Ranged(flags, &b.histories, "histories", 1, 10_000, "histories of one server")
 	rig.Ranged(flags, &b.elected, "elected", 1, 1000, "histories of servers that etcd elects")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -8,11 +9,7 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// Bounds of a history, so that a state of the model is one flat value.
-const (
-	semaphores = 3
-	mostPeers  = 12
-)
+const semaphores = 3
 
 // kind is what an operation does.
 type kind int
@@ -79,16 +76,26 @@ type rules struct{ max, level [semaphores]int64 }
 // A state is the whole service, as a sequential program sees it. It shares no code with package lease.
 type state struct {
 	epoch int // restarts so far
-	n     int // peers
 	bad   bool
-	peers [mostPeers]peerState // by id
+	peers []peerState          // by id
 	last  [semaphores]uint64   // the newest token that was given, where that is known
-	queue [semaphores]queue
+	queue [semaphores][]uint64 // of peers
 }
 
-type queue struct {
-	n   int
-	ids [mostPeers]uint64
+func (s state) clone() *state {
+	s.peers = slices.Clone(s.peers)
+	for i, q := range s.queue {
+		s.queue[i] = slices.Clone(q)
+	}
+	return &s
+}
+
+func (s *state) equal(o *state) bool {
+	same := s.epoch == o.epoch && s.last == o.last && slices.Equal(s.peers, o.peers)
+	for i, q := range s.queue {
+		same = same && slices.Equal(q, o.queue[i])
+	}
+	return same
 }
 
 type peerState struct {
@@ -110,11 +117,11 @@ func (r rules) model() porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return &state{} },
 		Step: func(st, in, out any) (bool, any) {
-			next := *st.(*state)
-			ok := r.step(&next, in.(*input), out.(*output))
-			return ok && !next.bad, &next
+			next := st.(*state).clone()
+			ok := r.step(next, in.(*input), out.(*output))
+			return ok && !next.bad, next
 		},
-		Equal: func(a, b any) bool { return *a.(*state) == *b.(*state) },
+		Equal: func(a, b any) bool { return a.(*state).equal(b.(*state)) },
 		DescribeOperation: func(in, out any) string {
 			return fmt.Sprintf("%+v -> %+v", *in.(*input), *out.(*output))
 		},
@@ -153,8 +160,9 @@ func (r rules) do(s *state, in *input) answer {
 	case remainder:
 		return answer{n: r.max[in.semaphore] - s.sum(in.semaphore, true)}
 	case removeExpired:
-		s.removeExpired()
-		return answer{n: unseen}
+		before := len(s.peers)
+		s.peers = slices.DeleteFunc(s.peers, func(p peerState) bool { return p.expired })
+		return answer{n: int64(before - len(s.peers))}
 	case newPeer:
 		s.add(in.id)
 		return answer{}
@@ -252,12 +260,10 @@ func (r rules) ask(s *state, p *peerState, in *input) answer {
 		s.grant(i, &p.locks[i])
 		return answer{granted: true, token: in.token}
 	}
-	q := &s.queue[i]
-	for _, id := range q.ids[:q.n] { // a token that will be older than one before it is against the order
+	for _, id := range s.queue[i] { // a token that will be older than one before it is against the order
 		s.bad = s.bad || in.token != 0 && s.peer(id).locks[i].token > in.token
 	}
-	q.ids[q.n] = p.id
-	q.n++
+	s.queue[i] = append(s.queue[i], p.id)
 	return answer{}
 }
 
@@ -295,54 +301,34 @@ func (r rules) restore(s *state, in *input) answer {
 	return answer{}
 }
 
-func (s *state) removeExpired() {
-	for i := s.n - 1; i >= 0; i-- {
-		if s.peers[i].expired {
-			s.cut(i)
-		}
-	}
+// find returns where a peer is, or belongs.
+func (s *state) find(id uint64) (at int, found bool) {
+	return slices.BinarySearchFunc(s.peers, id, func(p peerState, id uint64) int { return cmp.Compare(p.id, id) })
 }
 
 // peer returns nil for one that is unknown.
 func (s *state) peer(id uint64) *peerState {
-	for i := range s.n {
-		if s.peers[i].id == id {
-			return &s.peers[i]
-		}
+	if at, found := s.find(id); found {
+		return &s.peers[at]
 	}
 	return nil
 }
 
 // add adds a peer at its place.
 func (s *state) add(id uint64) *peerState {
-	at := 0
-	for at < s.n && s.peers[at].id < id {
-		at++
-	}
-	copy(s.peers[at+1:s.n+1], s.peers[at:s.n])
-	s.peers[at] = peerState{id: id}
-	s.n++
+	at, _ := s.find(id)
+	s.peers = slices.Insert(s.peers, at, peerState{id: id})
 	return &s.peers[at]
-}
-
-func (s *state) cut(at int) {
-	copy(s.peers[at:s.n], s.peers[at+1:s.n])
-	s.n--
-	s.peers[s.n] = peerState{}
 }
 
 // remove takes a peer away with its locks, and serves those that wait for them.
 func (r rules) remove(s *state, id uint64) {
-	at := slices.IndexFunc(s.peers[:s.n], func(p peerState) bool { return p.id == id })
+	at, _ := s.find(id)
 	locks := s.peers[at].locks
-	for i, l := range locks {
-		if l.count != 0 && !l.held {
-			s.unqueue(i, id)
-		}
-	}
-	s.cut(at)
+	s.peers = slices.Delete(s.peers, at, at+1)
 	for i, l := range locks {
 		if l.count != 0 {
+			s.unqueue(i, id)
 			r.dispatch(s, i)
 		}
 	}
@@ -350,29 +336,24 @@ func (r rules) remove(s *state, id uint64) {
 
 // end takes one lock away, and serves those that wait for it.
 func (r rules) end(s *state, p *peerState, i int) {
-	if !p.locks[i].held {
-		s.unqueue(i, p.id)
-	}
+	s.unqueue(i, p.id)
 	p.locks[i] = lockState{}
 	r.dispatch(s, i)
 }
 
+// unqueue takes a peer out of a queue, if it is in there.
 func (s *state) unqueue(i int, id uint64) {
-	q := &s.queue[i]
-	at := slices.Index(q.ids[:q.n], id)
-	copy(q.ids[at:q.n], q.ids[at+1:q.n])
-	q.n--
-	q.ids[q.n] = 0
+	s.queue[i] = slices.DeleteFunc(s.queue[i], func(of uint64) bool { return of == id })
 }
 
 // dispatch grants the first of the queue as long as it fits.
 func (r rules) dispatch(s *state, i int) {
-	for q := &s.queue[i]; q.n > 0; {
-		l := &s.peer(q.ids[0]).locks[i]
+	for len(s.queue[i]) > 0 {
+		l := &s.peer(s.queue[i][0]).locks[i]
 		if s.sum(i, true)+l.count > r.max[i] {
 			return
 		}
-		s.unqueue(i, q.ids[0])
+		s.queue[i] = s.queue[i][1:]
 		s.grant(i, l)
 	}
 }
@@ -388,7 +369,7 @@ func (s *state) grant(i int, l *lockState) {
 
 // sum is what is held of a semaphore, or what is waited for.
 func (s *state) sum(i int, held bool) (sum int64) {
-	for _, p := range s.peers[:s.n] {
+	for _, p := range s.peers {
 		if p.locks[i].held == held {
 			sum += p.locks[i].count
 		}

@@ -39,7 +39,8 @@ type node struct {
 	list    []int32 // of replicas that it knows
 	version int
 	edges   [3]edge // parent, children
-	learns  bool    // an event is on its way
+	out     [3]packet
+	learns  bool // an event is on its way
 }
 
 // edge is what a neighbour last sent.
@@ -48,26 +49,23 @@ type edge struct {
 	got  words // count 0: nothing yet
 }
 
-// packet is on its way.
+// packet is on its way: at most one for an edge, since it takes less than an interval.
 type packet struct {
-	from, to int32
+	to int32
 	words
-	next int32
 }
 
 // whisper is the gossip of a run.
 type whisper struct {
 	rng     *rand.Rand
 	nodes   []node
-	packets []packet
-	free    int32
 	version int     // of the list
 	live    []int32 // the list; replaced, never changed
 	parts   float64 // that the hint in force was computed with
 }
 
 func newWhisper(replicas int, seed uint64) *whisper {
-	return &whisper{rng: rand.New(rand.NewPCG(seed, 0xbb67ae8584caa73b)), nodes: make([]node, replicas), free: -1}
+	return &whisper{rng: rand.New(rand.NewPCG(seed, 0xbb67ae8584caa73b)), nodes: make([]node, replicas)}
 }
 
 // between is an instant between two, evenly spread.
@@ -143,7 +141,11 @@ func (r *Run) gossip(i int) {
 	own := r.word(i)
 	for e := range n.edges {
 		if to := n.edges[e].peer; to >= 0 {
-			r.whisperTo(i, to, n.sum(own, e))
+			lost, takes := w.rng.Float64() < packetLoss, w.between(packetLeast, packetMost)
+			if !lost {
+				n.out[e] = packet{to, n.sum(own, e)}
+				r.push(r.now+takes, whispers, 3*i+e)
+			}
 		}
 	}
 	r.push(r.now+gossipEvery, gossips, i)
@@ -160,35 +162,16 @@ func (n *node) sum(own words, but int) words {
 	return own
 }
 
-func (r *Run) whisperTo(i int, to int32, sum words) {
-	w := r.whisper
-	lost := w.rng.Float64() < packetLoss
-	takes := w.between(packetLeast, packetMost)
-	if lost {
-		return
-	}
-	k := w.free
-	if k < 0 {
-		w.packets = append(w.packets, packet{})
-		k = int32(len(w.packets) - 1)
-	} else {
-		w.free = w.packets[k].next
-	}
-	w.packets[k] = packet{from: int32(i), to: to, words: sum}
-	r.push(r.now+takes, whispers, int(k))
-}
-
-// receive takes in a packet.
+// receive takes in a packet, which was sent at an edge.
 func (r *Run) receive(k int32) {
-	w := r.whisper
-	x := &w.packets[k]
+	w, from := r.whisper, k/3
+	x := &w.nodes[from].out[k%3]
 	n := &w.nodes[x.to]
 	for e := range n.edges {
-		if n.edges[e].peer == x.from && n.version == x.version {
+		if n.edges[e].peer == from && n.version == x.version {
 			n.edges[e].got = x.words
 		}
 	}
-	x.next, w.free = w.free, k
 }
 
 // fleet is the reports for a replica; nil while it is not complete and fresh.
@@ -202,12 +185,11 @@ func (r *Run) fleet(n *node, p *replica, all words) *policy.Fleet {
 	}
 }
 
-// same reports whether two reports are equal.
-func same(a, b *policy.Fleet) bool { return a == b || a != nil && b != nil && *a == *b }
-
 // inform hands a controller that speaks reports.
 func (r *Run) inform(p *replica, f *policy.Fleet) {
-	if _, speaks := p.ctrl.(policy.Reporter); !speaks || same(f, p.bounds.Fleet) {
+	was := p.bounds.Fleet
+	same := f == was || f != nil && was != nil && *f == *was
+	if _, speaks := p.ctrl.(policy.Reporter); !speaks || same {
 		return
 	}
 	p.bounds.Fleet = f

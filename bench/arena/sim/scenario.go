@@ -82,118 +82,86 @@ func equal(name, title string, limit float64, n int, d float64, hints []Change) 
 	return s
 }
 
-// fromStart has convergence measured from the start of the run.
-func fromStart(s Scenario) Scenario {
-	s.Changes = []time.Duration{0}
-	return s
-}
-
 // ten is ten replicas that want twice the limit of a hundred together.
 func ten(name, title string, hints []Change) Scenario {
 	return equal(name, title, rate100, 10, 2*share10, hints)
 }
 
+// and returns the scenario with something changed.
+func (s Scenario) and(change func(s *Scenario)) Scenario {
+	change(&s)
+	return s
+}
+
+// after has convergence measured after these instants.
+func (s Scenario) after(changes ...time.Duration) Scenario {
+	s.Changes = changes
+	return s
+}
+
+// against has a scenario played against one upstream.
+func (s Scenario) against(kind Kind) Scenario {
+	s.Kinds = []Kind{kind}
+	return s
+}
+
 // Given are the scenarios S1 to S15 and N1.
 func Given() []Scenario {
-	const r, share = rate100, share10
+	const r, share, late = rate100, share10, 90 * time.Second
+	noise := func(s *Scenario) { s.Noise = .02 }
 	return []Scenario{
-		fromStart(ten("S1", "equal demand, right hint", always(share))),
-		skewed(),
-		joining("S3", "5 -> 20 join at 60 s, hint 30 s late", 5, 20, []Change{{0, r / 5}, {90 * time.Second, r / 20}}),
-		leaving(),
-		halving(),
-		fromStart(equal("S6", "50 replicas, no hint", r, 50, 2*r/50, nil)),
-		onOff(),
-		stranger(),
+		ten("S1", "equal demand, right hint", always(share)).after(0),
+		ten("S2", "one replica wants 0.9 of the limit", always(share)).after(0).and(skew),
+		equal("S3", "5 -> 20 join at 60 s, hint 30 s late", r, 20, 2*r/5, []Change{{0, r / 5}, {late, r / 20}}).and(join),
+		equal("S4", "20 -> 5 leave at 60 s, hint 30 s late", r, 20, 2*r/5, []Change{{0, r / 20}, {late, r / 5}}).and(leave),
+		ten("S5", "the limit halves at 60 s, doubles at 180 s", always(share)).after(minutes, 3*minutes).
+			and(func(s *Scenario) { s.Limits = []Change{{minutes, r / 2}, {3 * minutes, r}} }),
+		equal("S6", "50 replicas, no hint", r, 50, 2*r/50, nil).after(0),
+		equal("S7", "on and off: 10 s of each 40", r, 10, 4*share, always(share)).and(onOff),
+		ten("S8", "a stranger takes 0.4 of the limit for two minutes", always(share)).after(minutes, 3*minutes).
+			and(func(s *Scenario) { s.Stranger, s.Strange = .4*r, Span{minutes, 3 * minutes} }),
 		ten("S9a", "hint wrong: 4x too high", always(4*share)),
 		ten("S9b", "hint wrong: 4x too low", always(share/4)),
-		fromStart(equal("S10", "1000 replicas, 500/s", 500, 1000, 1, always(.5))),
-		against(Window60, equal("S11", "600 a minute in fixed windows", 10, 10, 2, always(1))),
-		noisy("S12a", "2 % of answers are 429, hint", always(share)),
-		noisy("S12b", "2 % of answers are 429, no hint", nil),
-		joining("S13", "5 run, 5 more join, no hint", 5, 10, nil),
+		equal("S10", "1000 replicas, 500/s", 500, 1000, 1, always(.5)).after(0),
+		equal("S11", "600 a minute in fixed windows", 10, 10, 2, always(1)).against(Window60),
+		ten("S12a", "2 % of answers are 429, hint", always(share)).and(noise),
+		ten("S12b", "2 % of answers are 429, no hint", nil).and(noise),
+		equal("S13", "5 run, 5 more join, no hint", r, 10, 2*r/5, nil).and(join),
 		equal("S14", "demand 0.7 of the limit", r, 10, .7*share, always(share)),
-		against(Concurrency, ten("S15", "concurrency limit, right hint", always(slotsShare*share))),
+		ten("S15", "concurrency limit, right hint", always(slotsShare*share)).against(Concurrency),
 		equal("N1a", "one client alone, hint", r, 1, 2*r, always(r)),
 		equal("N1b", "one client alone, no hint", r, 1, 2*r, nil),
 	}
 }
 
-// against has a scenario played against one upstream.
-func against(kind Kind, s Scenario) Scenario {
-	s.Kinds = []Kind{kind}
-	return s
-}
-
-func skewed() Scenario {
-	s := fromStart(ten("S2", "one replica wants 0.9 of the limit", always(share10)))
-	s.Most = func(i int) float64 {
-		if i == 0 {
-			return .9 * rate100
-		}
-		return .005 * rate100
-	}
-	s.Demand = func(i int, _ time.Duration) float64 { return s.Most(i) }
+// skew lets one replica want nearly all.
+func skew(s *Scenario) {
+	most := func(i int) float64 { return map[bool]float64{true: .9 * rate100, false: .005 * rate100}[i == 0] }
+	s.Most, s.Demand = most, func(i int, _ time.Duration) float64 { return most(i) }
 	s.Group = func(i int) bool { return i > 0 }
-	return s
 }
 
-func joining(name, title string, from, to int, hints []Change) Scenario {
-	s := equal(name, title, rate100, to, 2*rate100/float64(from), hints)
-	s.Joins = func(i int) time.Duration {
-		if i < from {
-			return 0
-		}
-		return minutes
-	}
+// join lets all but five replicas join after a minute.
+func join(s *Scenario) {
+	s.Joins = func(i int) time.Duration { return min(time.Duration(i/5), 1) * minutes }
 	s.Changes = []time.Duration{minutes}
-	return s
 }
 
-func leaving() Scenario {
-	const r = rate100
-	hints := []Change{{0, r / 20}, {90 * time.Second, r / 5}}
-	s := equal("S4", "20 -> 5 leave at 60 s, hint 30 s late", r, 20, 2*r/5, hints)
-	s.Leaves = func(i int) time.Duration {
-		if i < 5 {
-			return s.Length
-		}
-		return minutes
-	}
+// leave lets all but five replicas leave after a minute.
+func leave(s *Scenario) {
+	length := s.Length
+	s.Leaves = func(i int) time.Duration { return length - min(time.Duration(i/5), 1)*(length-minutes) }
 	s.Changes = []time.Duration{minutes}
-	return s
-}
-
-func halving() Scenario {
-	s := ten("S5", "the limit halves at 60 s, doubles at 180 s", always(share10))
-	s.Limits = []Change{{minutes, rate100 / 2}, {3 * minutes, rate100}}
-	s.Changes = []time.Duration{minutes, 3 * minutes}
-	return s
 }
 
 // onOff lets every replica want four times its share for 10 s of each 40, at times of its own.
-func onOff() Scenario {
-	s := equal("S7", "on and off: 10 s of each 40", rate100, 10, 4*share10, always(share10))
+func onOff(s *Scenario) {
 	s.Demand = func(i int, t time.Duration) float64 {
 		if (t+time.Duration(i)*4*time.Second)%(40*time.Second) < 10*time.Second {
 			return 4 * share10
 		}
 		return 0
 	}
-	return s
-}
-
-func stranger() Scenario {
-	s := ten("S8", "a stranger takes 0.4 of the limit for two minutes", always(share10))
-	s.Stranger, s.Strange = .4*rate100, Span{minutes, 3 * minutes}
-	s.Changes = []time.Duration{minutes, 3 * minutes}
-	return s
-}
-
-func noisy(name, title string, hints []Change) Scenario {
-	s := ten(name, title, hints)
-	s.Noise = .02
-	return s
 }
 
 // life is when replica i runs.

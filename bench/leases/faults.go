@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -14,8 +16,11 @@ import (
 	"github.com/quotient-go/quotient/lease"
 )
 
-// Settings of failovers: the shortest lease on an election that etcd grants.
+// Settings: clients restore within the grace time, and etcd grants no shorter lease on an election.
 const (
+	killGrace    = 600 * time.Millisecond
+	killExpires  = 2 * time.Second
+	stuckAfter   = time.Minute
 	electionTTL  = 2 * time.Second
 	electionMost = electionTTL + 2*time.Second // etcd looks for leases that have ended now and then
 	servers      = 3
@@ -69,7 +74,6 @@ type cluster struct {
 	file    string
 	ports   [servers]int
 	servers [servers]*rig.Process
-	struck  []time.Time
 }
 
 // faults are those after which another server leads. Each returns what mends it.
@@ -90,39 +94,74 @@ func (b *bench) manyFailovers(ctx context.Context) (s rig.Section, err error) {
 	if err := c.start(ctx); err != nil {
 		return s, err
 	}
-	crew := hire(ctx, &crew{name: "one", n: 8, most: 1, long: 2 * b.grace}, b.seed, c.client)
-	defer crew.cancel()
-	gaps := map[string][]time.Duration{}
-	for i := range b.failovers {
-		f := faults[i%len(faults)]
-		gap, err := c.failover(ctx, i%len(faults))
-		if err != nil {
-			return s, fmt.Errorf("%s: %w", f.name, err)
-		}
-		gaps[f.name] = append(gaps[f.name], gap)
-	}
-	served, err := crew.dismiss(ctx, stuckAfter+2*b.grace)
-	if err != nil {
-		return s, err
-	}
 	s = rig.Section{Title: "Failovers", Note: fmt.Sprintf(`
 %d programs quotient leases stand for an election on etcd, with a lease of %v and a grace time of %v. One
 fault after the other makes another one lead. 8 clients lock one semaphore all the time; porcupine judges what
 they held as above. Time without service is from the fault, or from etcd's start, until a server grants a
-lock.`,
-		servers, electionTTL, b.grace), Table: rig.Table{Header: crewHeader}}
-	if err := crew.report(&s, served, 0, crew.survived(c.struck, electionTTL)); err != nil {
-		return s, err
+lock.`, servers, electionTTL, b.grace)}
+	gaps := make([][]time.Duration, len(faults))
+	one := &crew{name: "one", n: 8, most: 1, long: 2 * b.grace}
+	strike := func(i int) (time.Time, error) {
+		i %= len(faults)
+		at, gap, err := c.failover(ctx, i)
+		if gaps[i] = append(gaps[i], gap); err != nil {
+			err = fmt.Errorf("%s: %w", faults[i].name, err)
+		}
+		return at, err
 	}
-	for _, f := range faults {
-		worst := rig.Quantile(gaps[f.name], 1)
-		name := fmt.Sprintf("%s, %d times: longest without service", f.name, len(gaps[f.name]))
-		if len(gaps[f.name]) > 0 {
-			s.Verdicts = append(s.Verdicts, rig.AtMost(name, worst.Seconds(),
+	err = trial{[]*crew{one}, c.client, b.failovers, strike, electionTTL, func() int { return 0 }}.run(ctx, b.seed, &s)
+	for i, f := range faults {
+		name := fmt.Sprintf("%s, %d times: longest without service", f.name, len(gaps[i]))
+		if len(gaps[i]) > 0 {
+			s.Verdicts = append(s.Verdicts, rig.AtMost(name, rig.Quantile(gaps[i], 1).Seconds(),
 				(electionMost+b.grace+tolerance).Seconds(), " s"))
 		}
 	}
-	return s, nil
+	return s, err
+}
+
+// manyKills kills the server again and again while clients work.
+func (b *bench) manyKills(ctx context.Context) (s rig.Section, err error) {
+	port, err := rig.FreePort()
+	if err != nil {
+		return s, err
+	}
+	flags := []string{"-s", "one=1", "-s", "some=3", "--grace", fmt.Sprintf("%dms", killGrace.Milliseconds())}
+	p, err := b.leases(ctx, port, flags...)
+	if err != nil {
+		return s, err
+	}
+	defer func() { err = errors.Join(err, p.Stop()) }()
+	transport := &http.Transport{MaxIdleConnsPerHost: 64}
+	defer transport.CloseIdleConnections()
+	client := func() *lease.Client {
+		return &lease.Client{URLs: []string{"http://" + rig.At(port)}, ExpiresIn: killExpires,
+			HTTP: &http.Client{Transport: transport}, BlockFor: 300 * time.Millisecond, Timeout: time.Second}
+	}
+	s = rig.Section{Title: "Kills", Note: fmt.Sprintf(`
+quotient leases is killed %d times and started again under load: 12 clients (lease.Client) lock a semaphore of
+1, as many one of 3. The grace time is %v, leases last %v. Some starts come so late that holders give up. Each
+holder writes down from when to when it believed in its lease; porcupine looks for an order in which no lock
+begins beyond the maximum, and tokens rise.`, b.kills, killGrace, killExpires)}
+	rng, before := rand.New(rand.NewPCG(uint64(b.seed), 17)), 0
+	beyond := func() int { return before + strings.Count(p.Said(), "restored beyond the maximum") }
+	strike := func(int) (time.Time, error) {
+		pause(ctx, killGrace+time.Duration(rng.Int64N(int64(killGrace))))
+		at := time.Now()
+		if err := p.Kill(); err != nil {
+			return at, err
+		}
+		if rng.IntN(10) == 0 {
+			pause(ctx, killGrace) // the holders lose their leases
+		}
+		next, err := b.leases(ctx, port, flags...)
+		if err == nil {
+			before, p = beyond(), next
+		}
+		return at, err
+	}
+	crews := []*crew{{name: "one", n: 12, most: 1, long: 2 * killGrace}, {name: "some", n: 12, most: 3, long: 2 * killGrace}}
+	return s, trial{crews, client, b.kills, strike, killGrace / 2, beyond}.run(ctx, b.seed, &s)
 }
 
 // client is one that knows all servers.
@@ -169,26 +208,26 @@ func (c *cluster) end() (err error) {
 }
 
 // failover waits until a server grants locks, strikes, and waits until one does again.
-func (c *cluster) failover(ctx context.Context, i int) (gap time.Duration, err error) {
+func (c *cluster) failover(ctx context.Context, i int) (struck time.Time, gap time.Duration, err error) {
 	const within = electionMost + stuckAfter
 	leader, err := c.granting(ctx, within+c.b.grace, -1)
 	if err != nil {
-		return 0, err
+		return struck, 0, err
 	}
-	struck := time.Now()
-	c.struck = append(c.struck, struck)
+	struck = time.Now()
 	mend, err := faults[i].strike(c, ctx, leader)
 	if err != nil {
-		return 0, err
+		return struck, 0, err
 	}
+	from := struck
 	if faults[i].anyone {
-		leader, struck = -1, time.Now()
+		leader, from = -1, time.Now()
 	}
 	_, err = c.granting(ctx, within+c.b.grace, leader)
-	gap = time.Since(struck)
+	gap = time.Since(from)
 	err = errors.Join(err, mend())
 	pause(ctx, tolerance) // one that goes on may not grant
-	return gap, err
+	return struck, gap, err
 }
 
 // granting waits until a server grants a lock that is free, and returns which; one is left out.

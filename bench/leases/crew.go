@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -15,13 +13,6 @@ import (
 
 	"github.com/quotient-go/quotient/bench/rig"
 	"github.com/quotient-go/quotient/lease"
-)
-
-// Settings of kills. Clients restore within the grace time.
-const (
-	killGrace   = 600 * time.Millisecond
-	killExpires = 2 * time.Second
-	stuckAfter  = 30 * time.Second
 )
 
 // holding is a lock as its holder believed in it. Times are since the start of the crew.
@@ -49,8 +40,45 @@ type crew struct {
 	failed  int                   // calls of Lock and Unlock that did
 }
 
-// hire starts n workers.
-func hire(ctx context.Context, c *crew, seed int, client func() *lease.Client) *crew {
+// A trial is crews that work while something strikes.
+type trial struct {
+	crews    []*crew
+	client   func() *lease.Client
+	times    int
+	strike   func(i int) (at time.Time, err error)
+	survives time.Duration // so long after a strike a lease that was held has been restored
+	beyond   func() int    // locks that may be held beyond the maximum, since restores report them
+}
+
+// run plays a trial, and adds a row and verdicts for each crew.
+func (t trial) run(ctx context.Context, seed int, s *rig.Section) error {
+	s.Header = []string{"semaphore", "maximum", "locks taken", "restored and held on", "lost by their holder",
+		"calls that failed", "longest wait"}
+	for i, c := range t.crews {
+		c.hire(ctx, seed+i, t.client)
+		defer c.cancel()
+	}
+	var struck []time.Time
+	for i := range t.times {
+		at, err := t.strike(i)
+		if err := errors.Join(err, ctx.Err()); err != nil {
+			return err
+		}
+		struck = append(struck, at)
+	}
+	served := make([]int, len(t.crews))
+	for i, c := range t.crews {
+		served[i] = c.dismiss(ctx)
+	}
+	var err error
+	for i, c := range t.crews {
+		err = errors.Join(err, c.report(s, served[i], t.beyond(), c.survived(struck, t.survives)))
+	}
+	return err
+}
+
+// hire starts the workers.
+func (c *crew) hire(ctx context.Context, seed int, client func() *lease.Client) {
 	c.began, c.got = time.Now(), map[int]time.Duration{}
 	ctx, c.cancel = context.WithCancel(ctx)
 	for i := range c.n {
@@ -61,7 +89,6 @@ func hire(ctx context.Context, c *crew, seed int, client func() *lease.Client) *
 			}
 		})
 	}
-	return c
 }
 
 func (c *crew) now() time.Duration { return time.Since(c.began) }
@@ -97,9 +124,9 @@ func (c *crew) work(ctx context.Context, i int, client *lease.Client, rng *rand.
 }
 
 // dismiss waits until each worker has got one more lock, and ends the workers. It returns how many did.
-func (c *crew) dismiss(ctx context.Context, within time.Duration) (served int, err error) {
+func (c *crew) dismiss(ctx context.Context) (served int) {
 	after := c.now()
-	_ = rig.Until(ctx, within, func() error {
+	_ = rig.Until(ctx, stuckAfter, func() error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		served = 0
@@ -112,17 +139,8 @@ func (c *crew) dismiss(ctx context.Context, within time.Duration) (served int, e
 		return nil
 	})
 	c.cancel()
-	ended := make(chan struct{})
-	go func() {
-		c.workers.Wait()
-		close(ended)
-	}()
-	select {
-	case <-ended:
-		return served, nil
-	case <-time.After(stuckAfter):
-		return served, fmt.Errorf("%s: a client is stuck", c.name)
-	}
+	c.workers.Wait()
+	return served
 }
 
 // survived is how many leases were held at one of these instants, and so long after it.
@@ -153,71 +171,6 @@ func (c *crew) report(s *rig.Section, served, beyond, survived int) error {
 		rig.AtLeast(c.name+": leases that were restored and held on", float64(survived), 1, ""))
 	return err
 }
-
-// crewHeader is that of the table of crews.
-var crewHeader = []string{"semaphore", "maximum", "locks taken", "restored and held on",
-	"lost by their holder", "calls that failed", "longest wait"}
-
-// manyKills kills the server again and again while clients work.
-func (b *bench) manyKills(ctx context.Context) (s rig.Section, err error) {
-	port, err := rig.FreePort()
-	if err != nil {
-		return s, err
-	}
-	transport := &http.Transport{MaxIdleConnsPerHost: 64}
-	defer transport.CloseIdleConnections()
-	client := func() *lease.Client {
-		return &lease.Client{URLs: []string{"http://" + rig.At(port)}, ExpiresIn: killExpires,
-			HTTP: &http.Client{Transport: transport}, BlockFor: 300 * time.Millisecond, Timeout: time.Second}
-	}
-	flags := []string{"-s", "one=1", "-s", "some=3", "--grace", fmt.Sprintf("%dms", killGrace.Milliseconds())}
-	p, err := b.leases(ctx, port, flags...)
-	if err != nil {
-		return s, err
-	}
-	one := hire(ctx, &crew{name: "one", n: 12, most: 1, long: 2 * killGrace}, b.seed, client)
-	some := hire(ctx, &crew{name: "some", n: 12, most: 3, long: 2 * killGrace}, b.seed+1, client)
-	rng := rand.New(rand.NewPCG(uint64(b.seed), 17))
-	var kills []time.Time
-	beyond := 0
-	for len(kills) < b.kills && ctx.Err() == nil && err == nil {
-		pause(ctx, killGrace+time.Duration(rng.Int64N(int64(killGrace))))
-		kills = append(kills, time.Now())
-		err = p.Kill()
-		beyond += beyondIn(p)
-		if rng.IntN(10) == 0 {
-			pause(ctx, killGrace) // the holders lose their leases
-		}
-		if err == nil {
-			p, err = b.leases(ctx, port, flags...)
-		}
-	}
-	if err != nil {
-		one.cancel()
-		some.cancel()
-		return s, err
-	}
-	s = rig.Section{Title: "Kills", Note: fmt.Sprintf(`
-quotient leases is killed %d times and started again under load: 12 clients (lease.Client) lock a semaphore of
-1, as many one of 3. The grace time is %v, leases last %v. Some starts come so late that holders give up. Each
-holder writes down from when to when it believed in its lease; porcupine looks for an order in which no lock
-begins beyond the maximum, and tokens rise.`, len(kills), killGrace, killExpires)}
-	s.Header = crewHeader
-	served := map[*crew]int{}
-	for _, c := range []*crew{one, some} {
-		var err1 error
-		served[c], err1 = c.dismiss(ctx, stuckAfter)
-		err = errors.Join(err, err1)
-	}
-	beyond += beyondIn(p)
-	for _, c := range []*crew{one, some} {
-		err = errors.Join(err, c.report(&s, served[c], beyond, c.survived(kills, killGrace/2)))
-	}
-	return s, errors.Join(err, p.Stop())
-}
-
-// beyondIn is how many restores beyond the maximum a server has reported.
-func beyondIn(p *rig.Process) int { return strings.Count(p.Said(), "restored beyond the maximum") }
 
 // pause waits for a while, or until ctx ends.
 func pause(ctx context.Context, d time.Duration) {
