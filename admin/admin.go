@@ -172,7 +172,8 @@ type handler struct {
 	seed    maphash.Seed // makes the tags of one handler its own
 	failed  failures
 
-	writing sync.Mutex // one change at a time: what If-Match was compared with is what is changed, and logged old values form a chain
+	// one change at a time: what If-Match was compared with is what is changed, and logged old values form a chain
+	writing sync.Mutex
 }
 
 // New returns the API of the limiters in reg, which must not be nil. It follows limiters that are added to
