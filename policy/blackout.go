@@ -6,9 +6,10 @@ import (
 )
 
 const (
-	// darkAfter seconds of nothing but refusals, or darkIntervals between requests if that is longer, are a blackout. Four
-	// refusals in a row are 40 ms at 90 requests per second: only time tells. Two in a row are chance at one request a second.
-	// Nor do two, one at the end of a burst and one at the beginning of the next, prove anything: three do.
+	// darkAfter seconds of nothing but refusals, or darkIntervals between requests if that is longer, are a
+	// blackout. Four refusals in a row are 40 ms at 90 requests per second: only time tells. Two in a row are
+	// chance at one request a second. Nor do two, one at the end of a burst and one at the beginning of the
+	// next, prove anything: three do.
 	darkAfter, darkIntervals = 0.4, 2.0
 	darkRefusals             = 3
 	// Probes come after probeFirst seconds, then twice as long each time, up to probeMost. A window of a
@@ -22,15 +23,16 @@ const (
 	retryJitter = 0.1
 	// cyclesKept is how many cycles the length of the last one is remembered.
 	cyclesKept = 3
-	// cycleAlike bounds how unlike two cycles in a row may be that show a window. The first may have begun in its middle.
+	// cycleAlike bounds how unlike two cycles in a row may be that show a window. The first may have begun in
+	// its middle.
 	cycleAlike = 2.0
 	// longestWindow is the longest time for which the end of a window refuses everything: a minute, and what
 	// the last probe comes late. A longer time is an incident: the rest of it proves nothing about the
 	// limit, and growth after it must not be slow. When the upstream says "at once" for ever, that must not
 	// be answered with a request each round trip.
 	longestWindow = 75 * time.Second
-	// heldLeast is the part of the time before a blackout in which the pace must have held requests back, for what was served to
-	// be all that could be. A queue that never empties is seen in about half of all answers.
+	// heldLeast is the part of the time before a blackout in which the pace must have held requests back, for
+	// what was served to be all that could be. A queue that never empties is seen in about half of all answers.
 	heldLeast = 0.1
 	// floorKept: a hint stays trusted if what was served is at least this part of it; less, and it is wrong.
 	floorKept = 0.5
@@ -94,7 +96,8 @@ func (b *blackout) refusal(t *tracking, s *Sample) bool {
 	}
 	b.refused++
 	dark := (s.Now - b.firstBad).Seconds()
-	if !t.has(RuleBlackout) || b.refused < darkRefusals || dark <= max(darkAfter, darkIntervals/t.perSecond(b.before.rate)) || s.Sent < b.firstBad {
+	if !t.has(RuleBlackout) || b.refused < darkRefusals ||
+		dark <= max(darkAfter, darkIntervals/t.perSecond(b.before.rate)) || s.Sent < b.firstBad {
 		return false
 	}
 	if t.has(RuleRestore) {
@@ -118,8 +121,8 @@ func (b *blackout) missed(t *tracking, s *Sample) {
 	}
 }
 
-// wait sets the instant of the next probe: a longer Retry-After counts as far as it is believed, a shorter one unless this is
-// an incident.
+// wait sets the instant of the next probe: a longer Retry-After counts as far as it is believed, a shorter
+// one unless this is an incident.
 func (b *blackout) wait(t *tracking, s *Sample) {
 	interval := min(1/t.perSecond(t.rate), believedMost)
 	doublings := math.Ldexp(1, b.probes)

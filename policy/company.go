@@ -188,7 +188,8 @@ func (t *tracking) pull(part, elapsed, in float64, b Bounds) {
 	}
 	by := min(t.bounded(x, b)/t.rate, greatestRate) // a rate may be next to nothing, and not grow without end
 	for _, rate := range []*float64{
-		&t.rate, &t.plateau.top, &t.level.held, &t.level.from, &t.trial.rate, &t.blackout.before.rate, &t.blackout.before.top,
+		&t.rate, &t.plateau.top, &t.level.held, &t.level.from, &t.trial.rate,
+		&t.blackout.before.rate, &t.blackout.before.top,
 	} {
 		*rate *= by
 	}

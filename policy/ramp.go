@@ -41,7 +41,8 @@ func (m RampMode) MarshalText() ([]byte, error) {
 	return nil, fmt.Errorf("policy: RampMode: there is no mode %d", m)
 }
 
-// UnmarshalText takes a mode's name exactly as String writes it. Anything else is an error, and the mode stays as it was.
+// UnmarshalText takes a mode's name exactly as String writes it. Anything else is an error, and the mode
+// stays as it was.
 func (m *RampMode) UnmarshalText(text []byte) error {
 	for i, name := range rampModes {
 		if string(text) == name {

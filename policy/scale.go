@@ -6,8 +6,8 @@ import "math"
 //
 // Each probe of N clients that share R requests per second costs about one refusal, so that probing every K
 // seconds makes N/(K R) of all requests refusals. Clients that know that they are slow, by their share, therefore probe
-// more seldom: K grows with the square root of the time between requests. Without a hint all have the same K. A slow one of
-// unequal clients must not be the one that grows slowest, or they never become equal.
+// more seldom: K grows with the square root of the time between requests. Without a hint all have the same K.
+// A slow one of unequal clients must not be the one that grows slowest, or they never become equal.
 const (
 	referenceRate = 10.0  // requests per second at which a client probes every probeEvery seconds
 	probeEvery    = 8.0   // shorter refuses more, longer follows a limit that rises later

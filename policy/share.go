@@ -18,7 +18,8 @@ const (
 	doubtMost, doubtPaid = 4.0, 0.05
 	// flapping is the shortest time between two changes of a source that is believed.
 	flapping = 15 * time.Second
-	// A source is not believed any more after wrongMost shares that were not right, until it has been at rest for restOfSource.
+	// A source is not believed any more after wrongMost shares that were not right, until it has been at rest
+	// for restOfSource.
 	wrongMost    = 2
 	restOfSource = 5 * time.Minute
 )

@@ -36,8 +36,8 @@ const (
 	// less than ten seconds. When it is used up the key waits for its reset. It is the default, and right
 	// for a client of GitHub: requests go at once, and most clients never use their hour's quota up.
 	SpendFast Spend = iota
-	// SpendEvenly spreads what is left evenly until the reset. It is right for work that never ends, such as a crawler's. The
-	// fields of a long quota are then believed without a test.
+	// SpendEvenly spreads what is left evenly until the reset. It is right for work that never ends, such as
+	// a crawler's. The fields of a long quota are then believed without a test.
 	SpendEvenly
 )
 
@@ -56,8 +56,8 @@ const (
 	RuleBlackout
 	// RuleRestore takes back the cuts that a blackout has begun with.
 	RuleRestore
-	// RuleCycle slows growth down to the length of the upstream's window, three minutes at most, once a blackout of no more than a
-	// minute or so has shown it.
+	// RuleCycle slows growth down to the length of the upstream's window, three minutes at most, once a
+	// blackout of no more than a minute or so has shown it.
 	RuleCycle
 	// RuleHeadroom makes growth faster or slower by RateLimit fields.
 	RuleHeadroom
@@ -201,8 +201,8 @@ func (t *tracking) step(s Sample, b Bounds) {
 	t.rate = t.bounded(t.rate, b)
 }
 
-// longest is how much time one sample accounts for: half an interval between requests, or longestStep. A key that rests does
-// not grow meanwhile.
+// longest is how much time one sample accounts for: half an interval between requests, or longestStep. A key
+// that rests does not grow meanwhile.
 func (t *tracking) longest() float64 { return max(longestStep, 0.5/t.perSecond(t.rate)) }
 
 func (t *tracking) begin(s Sample, b Bounds) {

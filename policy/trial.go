@@ -45,7 +45,8 @@ func (r *trial) holds(t *tracking) bool {
 		*r = trial{rate: t.rate}
 	case r.rate == 0:
 	case r.until == 0 && t.rate <= trialAt*r.rate:
-		*r = trial{rate: r.rate, part: part, until: t.now + time.Duration(min(t.memory(), longestMemory)*float64(time.Second))}
+		until := t.now + time.Duration(min(t.memory(), longestMemory)*float64(time.Second))
+		*r = trial{rate: r.rate, part: part, until: until}
 		if part > trialMost {
 			*r = trial{}
 		}

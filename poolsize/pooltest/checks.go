@@ -111,7 +111,8 @@ func holdsDown(t testing.TB, w World) {
 		case <-s.reports:
 		case <-tick:
 		case <-deadline:
-			t.Fatalf("the pool in force is still one of %d, %v after a report of 2", s.l.Stats().Pool.Replicas, w.within())
+			t.Fatalf("the pool in force is still one of %d, %v after a report of 2",
+				s.l.Stats().Pool.Replicas, w.within())
 		}
 	}
 	if d := time.Since(first); d < holdDown {

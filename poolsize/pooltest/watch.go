@@ -180,7 +180,8 @@ func (s *watch) await(what string, is func(report) bool) report {
 		case <-s.ended:
 			s.t.Fatalf("Watch ended with %v before it reported %s", s.err, what)
 		case <-deadline:
-			s.t.Fatalf("%s was not reported within %v; the last report is %+v, %v", what, s.w.within(), last.pool, last.err)
+			s.t.Fatalf("%s was not reported within %v; the last report is %+v, %v",
+				what, s.w.within(), last.pool, last.err)
 		}
 	}
 }

@@ -69,10 +69,12 @@ func (s *Source) processor(id string) string {
 
 func (s *Source) checkNames() error {
 	for _, n := range []struct{ field, value, not string }{
-		{"Prefix", s.Prefix, "{}"}, {"Fleet", s.Fleet, "{}:"}, {"ID", s.ID, ""}, // what stands in braces chooses a Cluster's node, and the last colon there ends the prefix
+		// what stands in braces chooses a Cluster's node, and the last colon there ends the prefix
+		{"Prefix", s.Prefix, "{}"}, {"Fleet", s.Fleet, "{}:"}, {"ID", s.ID, ""},
 	} {
 		if n.value == "" || len(n.value) > longestName {
-			return fmt.Errorf("poolsize/redis: Source.%s: %.40q has %d bytes, not 1 to %d", n.field, n.value, len(n.value), longestName)
+			return fmt.Errorf("poolsize/redis: Source.%s: %.40q has %d bytes, not 1 to %d",
+				n.field, n.value, len(n.value), longestName)
 		}
 		if strings.ContainsAny(n.value, n.not) {
 			return fmt.Errorf("poolsize/redis: Source.%s: %q has one of %s", n.field, n.value, n.not)
@@ -91,7 +93,8 @@ func (s *Source) checkTimes() error {
 		{"ResumeFor", s.ResumeFor, time.Millisecond, longestResume},
 	} {
 		if d.value < d.least || d.value > d.greatest {
-			return fmt.Errorf("poolsize/redis: Source.%s: %v is not between %v and %v", d.field, d.value, d.least, d.greatest)
+			return fmt.Errorf("poolsize/redis: Source.%s: %v is not between %v and %v",
+				d.field, d.value, d.least, d.greatest)
 		}
 	}
 	return nil
@@ -102,7 +105,8 @@ func (s *Source) store(processor string) *store {
 	fleet := "{" + s.Prefix + ":" + s.Fleet + "}:"
 	return &store{
 		client: s.Client, processor: processor,
-		deadlines: fleet + "deadlines", sizes: fleet + "sizes", silence: fleet + "silence", left: fleet + "left:" + s.ID,
+		deadlines: fleet + "deadlines", sizes: fleet + "sizes", silence: fleet + "silence",
+		left:    fleet + "left:" + s.ID,
 		weights: fleet + "weights", weight: s.Weight,
 		expiry: s.Expiry, keep: s.ResumeFor, patience: s.patience(),
 	}

@@ -106,7 +106,7 @@
 //
 //	{quotient:web}:deadlines    sorted set: processors, and until when they count, in ms; kept 11 minutes
 //	{quotient:web}:sizes        sorted set: processors, and the sizes that they report; kept 11 minutes
-//	{quotient:web}:weights      sorted set: processors that count as more than one, each with its weight; kept 11 minutes
+//	{quotient:web}:weights      sorted set: processors that count as more than one, each with its weight; 11 minutes
 //	{quotient:web}:silence      string: the last sync of any processor, and the last outage, in ms; kept 11 minutes
 //	{quotient:web}:left:<ID>    with Source.Ceiling: the part of its ceiling that a processor reached; kept ResumeFor
 //

@@ -9,11 +9,12 @@ import (
 // member is what one processor knows of its fleet. It is a pure state machine: the store's answers in, pools out.
 type member struct {
 	expiry time.Duration
-	weight int       // as how many processors it counts
-	heard  bool      // the store has answered before, and has missed no sync since unless used
-	used   bool      // an answer was for use
-	size   int       // what counts
-	report int       // what is sent to the store next: the living of its last answer; if it has forgotten them, the size
+	weight int  // as how many processors it counts
+	heard  bool // the store has answered before, and has missed no sync since unless used
+	used   bool // an answer was for use
+	size   int  // what counts
+	// report is what is sent to the store next: the living of its last answer; if it has forgotten them, the size
+	report int
 	agreed bool      // the last answer did
 	lost   bool      // the store has forgotten this processor, and surely others, or may have
 	forgot time.Time // until then others whom the store has forgotten may come back
@@ -56,7 +57,8 @@ func (m *member) learn(a answer, now time.Time) (p quotient.Pool, usable bool) {
 	return p, usable
 }
 
-// missed takes in that a sync has failed. It may have reached a store that had forgotten all, and the next answer would not show that.
+// missed takes in that a sync has failed. It may have reached a store that had forgotten all, and the next
+// answer would not show that.
 func (m *member) missed(now time.Time) {
 	if m.used {
 		m.lost, m.keep = true, now.Add(m.expiry)

@@ -111,7 +111,8 @@ func (s *Source) pause(a answer, usable bool) time.Duration {
 	case a.living > s.Weight: // all others have synced by then
 		return s.Period + s.Period/4
 	}
-	// The others may just not be back yet: by then they are, also those whose command has hung. It must not expire itself.
+	// The others may just not be back yet: by then they are, also those whose command has hung. It must not
+	// expire itself.
 	return min(2*s.Period+s.Period/4+s.patience(), s.Expiry-s.Period/2)
 }
 

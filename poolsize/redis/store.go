@@ -87,7 +87,8 @@ func (s *store) remap(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.patience)
 	defer cancel()
-	c.ForEachMaster(ctx, func(context.Context, *redis.Client) error { return nil }) //nolint:errcheck // the sync will say so; this reloads first
+	//nolint:errcheck // the sync will say so; this reloads first
+	c.ForEachMaster(ctx, func(context.Context, *redis.Client) error { return nil })
 }
 
 // record is sync where the client knows who serves the keys.
@@ -114,8 +115,9 @@ func (s *store) run(ctx context.Context, size int, leaves string) ([]int64, erro
 		sent = s.now + time.Since(s.at).Milliseconds()
 	}
 	keys := []string{s.deadlines, s.sizes, s.silence, s.left, s.weights}
-	v, err := syncScript.Run(ctx, s.client, keys, s.processor, size, s.expiry.Milliseconds(), longestExpiry.Milliseconds(), mostProcessors,
-		silence.Milliseconds(), leaves, s.keep.Milliseconds(), longestOutage.Milliseconds(), sent, s.patience.Milliseconds(), s.weight).Int64Slice()
+	v, err := syncScript.Run(ctx, s.client, keys, s.processor, size, s.expiry.Milliseconds(),
+		longestExpiry.Milliseconds(), mostProcessors, silence.Milliseconds(), leaves, s.keep.Milliseconds(),
+		longestOutage.Milliseconds(), sent, s.patience.Milliseconds(), s.weight).Int64Slice()
 	if len(v) > 0 {
 		s.now, s.at = v[len(v)-1], time.Now()
 	}

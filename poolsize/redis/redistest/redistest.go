@@ -1,6 +1,6 @@
 // Package redistest runs a Redis server for tests and examples: redis-server from the PATH, on a free
-// port of the loopback interface, with its data in a temporary directory. Where there is none it is miniredis, which is Redis
-// in this process; Real tells. Miniredis cannot be paused and takes no configuration.
+// port of the loopback interface, with its data in a temporary directory. Where there is none it is
+// miniredis, which is Redis in this process; Real tells. Miniredis cannot be paused and takes no configuration.
 //
 // If the environment variable QUOTIENT_REQUIRE lists redis-server (names with commas between them), Start fails where
 // there is none.
@@ -38,7 +38,8 @@ type Server struct {
 }
 
 // Start starts a server and returns when it answers. Arguments are those of redis-server's command line, such as
-// "--cluster-enabled", "yes", or "--sentinel"; with any, the server must be a real one. Every acknowledged write survives Stop and Kill.
+// "--cluster-enabled", "yes", or "--sentinel"; with any, the server must be a real one. Every acknowledged
+// write survives Stop and Kill.
 func Start(config ...string) (*Server, error) {
 	exe, err := exec.LookPath("redis-server")
 	if err == nil {
@@ -87,7 +88,8 @@ func (s *Server) start() error {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		return fmt.Errorf("redistest: %w", err)
 	}
-	args := append([]string{s.exe, file, "--bind", s.addr.Addr().String(), "--port", strconv.Itoa(s.Port()), "--dir", s.dir, "--logfile", "log",
+	args := append([]string{s.exe, file, "--bind", s.addr.Addr().String(), "--port", strconv.Itoa(s.Port()), "--dir", s.dir,
+		"--logfile", "log",
 		"--save", "", "--appendonly", "yes"}, s.config...)
 	var err error
 	if s.run, err = startProcess(args, s.Addr()); err == nil {
@@ -152,8 +154,8 @@ func (s *Server) Restart(wipe bool) error {
 	return s.start()
 }
 
-// Pause stops the server's process by SIGSTOP: connections stay, and nothing answers. The error is errors.ErrUnsupported
-// for miniredis, and where there is no such signal.
+// Pause stops the server's process by SIGSTOP: connections stay, and nothing answers. The error is
+// errors.ErrUnsupported for miniredis, and where there is no such signal.
 func (s *Server) Pause() error { return s.signal(pause) }
 
 // Resume lets a paused server go on, by SIGCONT. Errors are as for Pause.

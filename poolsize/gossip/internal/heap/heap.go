@@ -152,7 +152,8 @@ func New(self Member, o Options) (*Node, error) {
 	if self.ID == 0 {
 		return nil, fmt.Errorf("heap: Member.ID: 0 is not an ID")
 	}
-	n := &Node{self: self, opt: o, table: map[name]*entry{}, limit: math.MaxUint64, shown: math.MaxUint64, fleet: math.MaxUint64}
+	n := &Node{self: self, opt: o, table: map[name]*entry{}, limit: math.MaxUint64,
+		shown: math.MaxUint64, fleet: math.MaxUint64}
 	for i := range n.edges {
 		n.edges[i].at = i
 	}
