@@ -116,15 +116,6 @@ func TestEveryCheckCanFail(t *testing.T) {
 	}
 }
 
-// TestScenesFitTheirBounds: a bound that no scene is long enough for could not be met late, only never.
-func TestScenesFitTheirBounds(t *testing.T) {
-	for i, most := range map[int]time.Duration{sceneHalf: mostAfterHalving, sceneBack: mostAfterReturn} {
-		if scenes[i].Length < most+time.Second+followWindow {
-			t.Errorf("%s: %v is too short for a bound of %v", scenes[i].Title, scenes[i].Length, most)
-		}
-	}
-}
-
 // TestAReplicaObeys: what it wants changes with an order.
 func TestAReplicaObeys(t *testing.T) {
 	up := upstream.New(1e6, 1e6, upstream.Nothing)

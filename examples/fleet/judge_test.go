@@ -189,52 +189,6 @@ func TestPropertyCorrectFleet(t *testing.T) {
 	})
 }
 
-// TestPropertyOneTooMany: a log that uses its budget up holds, and breaks it with one more
-// request anywhere.
-func TestPropertyOneTooMany(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		rate := rapid.IntRange(1, 200).Draw(t, "rate")
-		burst := rapid.IntRange(1, 30).Draw(t, "burst")
-		n := rapid.IntRange(1, 300).Draw(t, "paced")
-		b := flat(float64(rate), float64(burst))
-		sent := make([]time.Duration, burst)
-		for k := 1; k <= n; k++ {
-			sent = append(sent, time.Duration(k)*time.Second/time.Duration(rate))
-		}
-		if w := b.worst(together(sent...)); w.broken() {
-			t.Fatalf("a log on its budget is accused: %+v", w)
-		}
-		last := sent[len(sent)-1]
-		extra := time.Duration(rapid.Int64Range(0, int64(last)).Draw(t, "extra"))
-		at, _ := slices.BinarySearch(sent, extra)
-		w := b.worst(together(slices.Insert(sent, at, extra)...))
-		if !w.broken() {
-			t.Fatalf("one more at %v is not caught: %+v", extra, w)
-		}
-		if w.From > extra || w.To < extra {
-			t.Fatalf("one more at %v, but the window is %+v", extra, w)
-		}
-	})
-}
-
-// TestGrowthIsForgivenOnlyWhereItWas: the same excess is allowed at the join and caught elsewhere.
-func TestGrowthIsForgivenOnlyWhereItWas(t *testing.T) {
-	b := flat(10, 5)
-	b.growth = growth{from: 2 * time.Second, to: 2100 * ms, extra: 1}
-	six := func(at time.Duration) []departure { return slices.Repeat(together(at), 6) }
-	tests := []struct {
-		at     time.Duration
-		broken bool
-	}{
-		{1999 * ms, true}, {2000 * ms, false}, {2100 * ms, false}, {2101 * ms, true},
-	}
-	for _, tt := range tests {
-		if w := b.worst(six(tt.at)); w.broken() != tt.broken {
-			t.Errorf("six at %v: broken %v, want %v: %+v", tt.at, w.broken(), tt.broken, w)
-		}
-	}
-}
-
 // TestLatenessIsBelievedOnlyWhenPlausible: what claims to have been held up for longer than its
 // process stood still is caught.
 func TestLatenessIsBelievedOnlyWhenPlausible(t *testing.T) {
@@ -293,13 +247,8 @@ func TestJain(t *testing.T) {
 		got  []float64
 		want float64
 	}{
-		{nil, 1},
-		{[]float64{0, 0}, 1},
-		{[]float64{7}, 1},
-		{[]float64{5, 5, 5, 5}, 1},
-		{[]float64{1, 0}, 0.5},
-		{[]float64{1, 0, 0, 0}, 0.25},
-		{[]float64{1, 2}, 0.9},
+		{nil, 1}, {[]float64{0, 0}, 1}, {[]float64{7}, 1}, {[]float64{5, 5, 5, 5}, 1}, {[]float64{1, 0}, 0.5},
+		{[]float64{1, 0, 0, 0}, 0.25}, {[]float64{1, 2}, 0.9},
 	}
 	for _, tt := range tests {
 		if got := jain(tt.got); math.Abs(got-tt.want) > 1e-12 {
@@ -309,23 +258,13 @@ func TestJain(t *testing.T) {
 }
 
 func TestQuantile(t *testing.T) {
-	hundred := make([]time.Duration, 100)
-	for i := range hundred {
-		hundred[i] = time.Duration(100 - i)
-	}
 	tests := []struct {
 		values []time.Duration
 		q      float64
 		want   time.Duration
 	}{
-		{nil, 0.5, 0},
-		{[]time.Duration{3}, 0.5, 3},
-		{[]time.Duration{3, 1, 2}, 0, 1},
-		{[]time.Duration{3, 1, 2}, 0.5, 2},
-		{[]time.Duration{3, 1, 2}, 1, 3},
-		{hundred, 0.50, 50},
-		{hundred, 0.99, 99},
-		{hundred, 1, 100},
+		{nil, 0.5, 0}, {[]time.Duration{3}, 0.5, 3}, {[]time.Duration{3, 1, 2}, 0, 1}, {[]time.Duration{3, 1, 2}, 0.5, 2},
+		{[]time.Duration{3, 1, 2}, 0.66, 2}, {[]time.Duration{3, 1, 2}, 0.67, 3}, {[]time.Duration{3, 1, 2}, 1, 3},
 	}
 	for _, tt := range tests {
 		if got := quantile(tt.values, tt.q); got != tt.want {

@@ -75,19 +75,6 @@ func TestBadFlagsAreNamed(t *testing.T) {
 	}
 }
 
-func TestHelpDocumentsEveryFlag(t *testing.T) {
-	var stdout, stderr bytes.Buffer
-	if got := run(context.Background(), []string{"-h"}, &stdout, &stderr); got != exitHeld {
-		t.Errorf("-h: exit status %d", got)
-	}
-	for _, name := range []string{"limit", "burst", "room", "want", "replicas", "join", "kill", "duration",
-		"pool", "believe", "act", "tell", "policy", "color"} {
-		if !strings.Contains(stderr.String(), "  -"+name+" ") {
-			t.Errorf("-h does not say what -%s is", name)
-		}
-	}
-}
-
 // shortRun is a run of three phases in three and a half seconds.
 func shortRun(more ...string) []string {
 	return append([]string{"-act", "division", "-duration", "3500ms", "-join", "1s", "-kill", "2s"}, more...)
