@@ -24,8 +24,7 @@ type fleet struct {
 	out    *screen
 	up     *upstream.Upstream
 	url    string
-	client *http.Client // for the admin endpoints
-	all    []*process   // every replica that ever was
+	all    []*process // every replica that ever was
 	phases []phase
 	growth growth
 	most   int // largest pool size
@@ -46,12 +45,11 @@ type moment struct {
 
 // runFleet runs a script from start to end. In any case no process of it is left afterwards.
 func runFleet(ctx context.Context, p plan, out *screen, script func(*fleet) []moment) (_ *fleet, err error) {
-	up := upstream.New(upstream.NewClock(), p.Limit, p.Burst+p.Room, p.Tell)
-	f := &fleet{plan: p, out: out, up: up, client: newAdminClient(), most: p.Replicas, urgent: make(chan struct{}, 1)}
-	if f.platform, err = p.startPlatform(); err != nil {
-		return nil, err
-	}
-	if f.platform != nil {
+	f := &fleet{plan: p, out: out, up: upstream.New(p.Limit, p.Burst+p.Room, p.Tell), most: p.Replicas, urgent: make(chan struct{}, 1)}
+	if how, counts := countings[p.Pool]; counts {
+		if f.platform, err = how.start(); err != nil {
+			return nil, fmt.Errorf("-pool %s: %w", p.Pool, err)
+		}
 		defer func() { err = errors.Join(err, f.platform.close()) }()
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -63,10 +61,12 @@ func runFleet(ctx context.Context, p plan, out *screen, script func(*fleet) []mo
 	watched, unwatch := context.WithCancel(ctx)
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = srv.Serve(listener) }) // it ends with ErrServerClosed, below
-	serving.Go(func() { watchStalls(watched, f.stand) })
+	serving.Go(func() {
+		watchStalls(watched, func(stall time.Duration) { f.stood.Store(max(f.stood.Load(), int64(stall))) })
+	})
 	defer func() {
 		unwatch()
-		err = errors.Join(err, f.stopAll(), srv.Close())
+		err = errors.Join(err, each(f.alive(), func(_ int, p *process) error { return p.stop() }), srv.Close())
 		serving.Wait()
 	}()
 	if err := f.startAll(ctx); err != nil {
@@ -75,21 +75,15 @@ func runFleet(ctx context.Context, p plan, out *screen, script func(*fleet) []mo
 	return f, f.play(ctx, script(f))
 }
 
-// stand notes how long this process stood still. Only one goroutine calls it.
-func (f *fleet) stand(stall time.Duration) {
-	f.stood.Store(max(f.stood.Load(), int64(stall)))
-}
-
-// division is the script in which one replica joins and one is killed.
-func division(f *fleet) []moment {
-	var script []moment
-	if f.plan.Join > 0 {
-		script = append(script, moment{f.plan.Join, f.join})
+// each does something to all processes at the same time.
+func each(all []*process, do func(i int, p *process) error) error {
+	errs := make([]error, len(all))
+	var doing sync.WaitGroup
+	for i, p := range all {
+		doing.Go(func() { errs[i] = do(i, p) })
 	}
-	if f.plan.Kill > 0 {
-		script = append(script, moment{f.plan.Kill, f.killOne})
-	}
-	return append(script, moment{f.plan.Duration, nil})
+	doing.Wait()
+	return errors.Join(errs...)
 }
 
 // play goes through a script, one line a second. The last moment is the end, at which nothing more happens.
@@ -110,7 +104,8 @@ func (f *fleet) play(ctx context.Context, script []moment) error {
 		case <-due.C:
 			n = f.catchUp(n) // the ticker's tick and a moment may fall together
 			if len(script) == 1 {
-				return f.end()
+				f.end()
+				return f.check()
 			}
 			if err := script[0].do(ctx); err != nil {
 				return err
@@ -125,13 +120,12 @@ func (f *fleet) play(ctx context.Context, script []moment) error {
 }
 
 // end ends the last phase.
-func (f *fleet) end() error {
+func (f *fleet) end() {
 	now := f.up.Now()
 	f.phases[len(f.phases)-1].To = now
 	if n := len(f.changes); n > 0 {
 		f.changes[n-1].until = now
 	}
-	return f.check()
 }
 
 // until is how long it is until a moment.
@@ -148,9 +142,8 @@ func (f *fleet) catchUp(n int) int {
 
 // startAll starts the first replicas. The run begins when all of them are there.
 func (f *fleet) startAll(ctx context.Context) error {
-	n := f.plan.Replicas
-	for ordinal := 1; ordinal <= n; ordinal++ {
-		if _, err := f.startOne(n, ordinal, false); err != nil {
+	for ordinal := range f.plan.Replicas {
+		if _, err := f.startOne(f.plan.Replicas, ordinal+1, false); err != nil {
 			return err
 		}
 	}
@@ -165,20 +158,24 @@ func (f *fleet) startAll(ctx context.Context) error {
 		}
 	}
 	f.begin = f.up.Now()
-	f.enter(f.begin)
+	f.enter(f.begin, f.plan.Limit)
 	return nil
 }
 
-// startOne starts the next replica as one of n.
+// startOne starts the next replica as one of n. One that counts gets a configured size which is the same for all
+// and counts only if the platform falls silent: as many as there will ever be.
 func (f *fleet) startOne(n, ordinal int, join bool) (*process, error) {
-	told := f.plan.announced(n)
+	told := f.announced(n)
 	a := assignment{
-		ID: len(f.all) + 1, Upstream: f.url,
+		ID: len(f.all) + 1, Upstream: f.url, Start: f.up.Start,
 		Limit: f.plan.Limit, Burst: f.plan.Burst, Replicas: told, Ordinal: min(ordinal, told), Join: join, Policy: f.plan.ctrl,
 		Want: f.plan.Want, Patience: patience, Life: f.plan.Duration + 2*startWithin + 5*time.Second,
 	}
 	if f.platform != nil {
-		f.counts(&a)
+		a.Pool, a.At, a.Replicas, a.Ordinal = f.plan.Pool, f.platform.at, f.plan.Replicas+1, 0
+		if !join {
+			a.Want = 0
+		}
 	}
 	p, err := start(a, f.urgent)
 	if err != nil {
@@ -189,14 +186,12 @@ func (f *fleet) startOne(n, ordinal int, join bool) (*process, error) {
 	return p, nil
 }
 
-// counts turns the assignment of a replica that gets the size into that of one that counts. The configured
-// size is the same for all and counts only if the platform falls silent: as many as there will ever be.
-func (f *fleet) counts(a *assignment) {
-	a.Pool, a.At = f.plan.Pool, f.platform.at
-	a.Replicas, a.Ordinal = f.plan.Replicas+1, 0
-	if !a.Join {
-		a.Want = 0
+// announced is the pool size that replicas get when there are n.
+func (f *fleet) announced(n int) int {
+	if f.plan.Believe > 0 {
+		return f.plan.Believe
 	}
+	return n
 }
 
 // share is what one of n replicas may do from an instant on: the quotient, and no bucket smaller
@@ -205,21 +200,47 @@ func (f *fleet) share(from time.Duration, n int) step {
 	return step{from: from, rate: f.plan.Limit / float64(n), burst: max(1, float64(f.plan.Burst)/float64(n))}
 }
 
+// changed is the step of a replica that was not yet one of n at one instant, and was at another. In between it is not
+// known from outside, so the larger share counts.
+func (f *fleet) changed(steps []step, n int, after, by time.Duration) step {
+	next := f.share(by, n)
+	if next.rate > steps[len(steps)-1].rate {
+		next.from = after
+	}
+	return next
+}
+
 // alive are the replicas whose end was not ordered.
 func (f *fleet) alive() []*process {
 	return slices.DeleteFunc(slices.Clone(f.all), func(p *process) bool { return p.ending })
 }
 
+// check is an error when a replica ended that should be alive.
+func (f *fleet) check() error {
+	for _, p := range f.alive() {
+		if err := p.ended(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // enter ends the current phase and begins the next with those that are alive.
-func (f *fleet) enter(at time.Duration) {
+func (f *fleet) enter(at time.Duration, limit float64) {
 	if len(f.phases) > 0 {
 		f.phases[len(f.phases)-1].To = at
 	}
-	next := phase{From: at, Limit: f.plan.Limit}
+	next := phase{From: at, Limit: limit}
 	for _, p := range f.alive() {
 		next.Alive = append(next.Alive, p.id)
 	}
 	f.phases = append(f.phases, next)
+}
+
+// division is the script in which one replica joins and one is killed.
+func division(f *fleet) []moment {
+	script := []moment{{f.plan.Join, f.join}, {f.plan.Kill, f.killOne}, {f.plan.Duration, nil}}
+	return slices.DeleteFunc(script, func(m moment) bool { return m.at == 0 })
 }
 
 // join starts one more replica, with an empty bucket, and tells the others when it is there. It
@@ -234,21 +255,12 @@ func (f *fleet) join(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	born := f.up.Since(hello.Born)
-	f.enter(born)
 	f.most = max(f.most, n)
-	what := fmt.Sprintf("replica %d joins, its bucket empty", p.id)
-	if f.platform != nil {
-		f.behind = max(0, born-f.begin-f.plan.Join) // a replica that starts slowly is noticed no sooner
-		return f.happens(what, change{of: "join", at: born})
+	news, err := f.happens(ctx, fmt.Sprintf("replica %d joins, its bucket empty", p.id), f.plan.Join, change{of: "join", at: hello.Born})
+	if len(news.delays) > 0 {
+		f.growth = f.grown(hello.Born, slices.Max(news.delays), n)
 	}
-	news, err := f.announce(ctx, born)
-	if err != nil {
-		return err
-	}
-	f.growth = f.grown(born, slices.Max(news.delays), n)
-	f.out.event(born-f.begin, what, "notified", news)
-	return nil
+	return err
 }
 
 // grown is what it may cost that the last of n replicas knew of a new replica only a time after it was born
@@ -260,80 +272,51 @@ func (f *fleet) grown(born, late time.Duration, n int) growth {
 // killOne kills the second replica, or the only one of the start, and tells the others.
 func (f *fleet) killOne(ctx context.Context) error {
 	victim := f.all[min(1, f.plan.Replicas-1)]
-	pid := victim.cmd.Process.Pid
 	if err := victim.kill(); err != nil {
 		return err
 	}
-	at := f.up.Now()
-	f.enter(at)
-	what := fmt.Sprintf("replica %d is killed (pid %d)", victim.id, pid)
+	what := fmt.Sprintf("replica %d is killed (pid %d)", victim.id, victim.cmd.Process.Pid)
+	_, err := f.happens(ctx, what, f.plan.Kill, change{of: "kill", at: f.up.Now(), shrink: true})
+	return err
+}
+
+// happens begins the phase after a change and shows it. It notifies the replicas; where they count, it lets the
+// platform report what it reports, and what is still to come keeps its distance: a replica that starts slowly is
+// noticed no sooner.
+func (f *fleet) happens(ctx context.Context, what string, planned time.Duration, c change) (announcement, error) {
+	f.enter(c.at, f.plan.Limit)
 	if f.platform != nil {
-		f.behind = max(0, at-f.begin-f.plan.Kill)
-		return f.happens(what, change{of: "kill", at: at, shrink: true})
+		f.behind = max(0, c.at-f.begin-planned)
+		err := f.say(c)
+		f.out.happening(c.at-f.begin, what, "no replica is notified")
+		return announcement{}, err
 	}
-	news, err := f.announce(ctx, at)
-	if err != nil {
-		return err
+	news, err := f.announce(ctx, c.at)
+	if err == nil {
+		f.out.event(c.at-f.begin, what, "notified", news)
 	}
-	f.out.event(at-f.begin, what, "notified", news)
-	return nil
+	return news, err
 }
 
 // An announcement is how long after a change each replica knew of it.
 type announcement struct {
 	ids    []int
 	delays []time.Duration
+	all    bool // or else some never have, and their delays last until the next change
 }
 
 // announce tells all that are alive how many they are now, all at the same time.
 func (f *fleet) announce(ctx context.Context, changed time.Duration) (announcement, error) {
 	alive := f.alive()
 	n := len(alive)
-	told := f.plan.announced(n)
-	news := announcement{ids: make([]int, n), delays: make([]time.Duration, n)}
-	errs := make([]error, n)
-	var telling sync.WaitGroup
-	for i, p := range alive {
-		telling.Go(func() {
-			asked := f.up.Now()
-			errs[i] = p.tell(ctx, f.client, told, min(i+1, told))
-			known := f.up.Now()
-			news.ids[i], news.delays[i] = p.id, known-changed
-			p.steps = append(p.steps, f.changed(p, n, asked, known))
-		})
-	}
-	telling.Wait()
-	return news, errors.Join(errs...)
-}
-
-// changed is the step of a replica that was ordered at one instant to be one of n, and had done so at
-// another. In between it is not known from outside, so the larger share counts.
-func (f *fleet) changed(p *process, n int, asked, known time.Duration) step {
-	next := f.share(known, n)
-	if next.rate > p.steps[len(p.steps)-1].rate {
-		next.from = asked
-	}
-	return next
-}
-
-// check is an error when a replica ended that should be alive.
-func (f *fleet) check() error {
-	for _, p := range f.alive() {
-		if err := p.ended(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// stopAll ends all processes that are still there, all at the same time.
-func (f *fleet) stopAll() error {
-	alive := f.alive()
-	errs := make([]error, len(alive))
-	var stopping sync.WaitGroup
-	for i, p := range alive {
-		stopping.Go(func() { errs[i] = p.stop() })
-	}
-	stopping.Wait()
-	return errors.Join(errs...)
+	told := f.announced(n)
+	news := announcement{ids: make([]int, n), delays: make([]time.Duration, n), all: true}
+	return news, each(alive, func(i int, p *process) error {
+		asked := f.up.Now()
+		err := p.tell(ctx, told, min(i+1, told))
+		known := f.up.Now()
+		news.ids[i], news.delays[i] = p.id, known-changed
+		p.steps = append(p.steps, f.changed(p.steps, n, asked, known))
+		return err
+	})
 }

@@ -2,24 +2,15 @@
 //
 //	go run ./examples/fleet
 //
-// An upstream allows 100 requests a second and answers 429 beyond that. Three replicas, each a process of its
-// own, want 60 a second each. They share the 100 by division: no replica talks to another, and none calls a
-// store. After three seconds a fourth replica joins, and after six seconds one is killed. Each time the
-// others get the new replica count through their admin endpoints.
+// An upstream allows 100 requests a second and answers 429 beyond that. Three replicas, each a process of its own, want
+// 60 a second each and share the 100 by division: no replica talks to another, and none calls a store. A fourth one
+// joins, and one is killed. The others get the new replica count through their admin endpoints; with -pool file, dns,
+// redis or gossip each counts for itself. The verdict comes from the upstream's log, not from the limiters: no window
+// between any two requests may hold more than the limit promises.
 //
-// With -pool file, dns, redis or gossip each replica counts for itself, about four times a second. It reads a
-// file that the platform writes, or the address records of the fleet's name. Or it registers in Redis
-// (redis-server if it is installed, otherwise an imitation of it), or gossips. The verdict then also states
-// how late the last replica noticed the join and the kill. It allows for the time until the join was noticed.
-//
-// The verdict comes from the upstream's log, not from the limiters: no window between any two requests may
-// hold more than the limit promises.
-//
-// The second half of the demo is adaptive: three new replicas know neither the replica count nor the limit.
-// Each may send at most 100 requests a second. The upstream halves its limit and later restores it, both
-// without notice. Then one replica wants more than the whole limit while the others want almost nothing. Then
-// all want the same again. The table shows how fast the fleet followed. The verdict judges whether that was
-// fast enough, with few 429s and little left unused.
+// In the second half three new replicas know neither the replica count nor the limit, which the upstream halves and
+// later restores without notice. Then one replica wants more than the whole limit while the others want almost nothing.
+// The verdict judges whether the fleet followed fast enough, with few 429s and little left unused.
 //
 // The exit status is 0 when every promise held, 1 when one was broken, and 2 when the run failed. -believe 2
 // breaks the first half, -policy fixed the second.
@@ -34,6 +25,8 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -63,70 +56,57 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if errors.Is(err, flag.ErrHelp) {
 		return exitHeld
 	}
+	status := exitHeld
+	for _, act := range []string{"division", "adaptive"} {
+		if err != nil || p.Act != "both" && p.Act != act {
+			continue
+		}
+		var held bool
+		if held, err = p.of(act).play(ctx, stdout); !held {
+			status = exitBroken
+		}
+	}
 	if err != nil {
 		fmt.Fprintln(stderr, "fleet:", err)
 		return exitFailed
-	}
-	status := exitHeld
-	if p.Act != "adaptive" {
-		status = divide(ctx, p, stdout, stderr)
-	}
-	if p.Act != "division" && status != exitFailed {
-		status = max(status, adapt(ctx, p, stdout, stderr))
 	}
 	return status
 }
 
-// divide plays the act of division and judges it. It returns the exit status.
-func divide(ctx context.Context, p plan, stdout, stderr io.Writer) int {
+// play plays one act and judges it.
+func (p plan) play(ctx context.Context, stdout io.Writer) (held bool, err error) {
 	out := newScreen(stdout, p)
 	out.head()
+	if p.ctrl != "" {
+		f, err := runFleet(ctx, p, out, adaptation)
+		return err == nil && f.judgeLearning(), err
+	}
 	f, err := runFleet(ctx, p, out, division)
 	if err != nil {
-		fmt.Fprintln(stderr, "fleet:", err)
-		return exitFailed
+		return false, err
 	}
-	ruling := f.ruling()
-	if ruling.Requests == 0 {
-		fmt.Fprintln(stderr, "fleet: no request reached the upstream: there is nothing to judge")
-		return exitFailed
-	}
-	out.summary(f.summary())
-	out.ruling(ruling)
-	if ruling.broken() {
-		return exitBroken
-	}
-	return exitHeld
+	return f.judgeDivision()
 }
 
 // A plan is what one run does.
 type plan struct {
-	Limit    float64 // requests a second over the fleet
-	Burst    int     // of the limit, over the fleet
-	Room     int     // burst that the upstream grants beyond Burst
-	Want     float64 // requests a second that each replica wants to send
-	Replicas int     // at the start
-	Join     time.Duration
-	Kill     time.Duration
-	Duration time.Duration
-	Pool     string // static, or one of countings
-	Believe  int    // what replicas get in place of the pool size; 0: the truth
-	Color    string
-	Act      string // division, adaptive or both
-	Tell     upstream.Tells
-	Policy   string // of the adaptive act: one of policies
-	ctrl     string // of the act that is played; "" is the limiter's default
+	Limit                float64 // requests a second over the fleet
+	Burst                int     // of the limit, over the fleet
+	Room                 int     // burst that the upstream grants beyond Burst
+	Want                 float64 // requests a second that each replica wants to send
+	Replicas             int     // at the start
+	Join, Kill, Duration time.Duration
+	Pool                 string // static, or one of countings
+	Believe              int    // what replicas get in place of the pool size; 0: the truth
+	Color                string
+	Act                  string // division, adaptive or both
+	Tell                 string // of upstream
+	Policy               string // of the adaptive act: one of policies
+	ctrl                 string // of the act that is played; "" is the limiter's default
 }
 
-// How long the act of division takes unless -duration says something else. A pool that is counted shrinks only after the hold-down.
-const (
-	toldDuration    = 9 * time.Second
-	countedDuration = 12 * time.Second
-)
-
 // parsePlan reads the command line.
-func parsePlan(args []string, stderr io.Writer) (plan, error) {
-	var p plan
+func parsePlan(args []string, stderr io.Writer) (p plan, err error) {
 	flags := flag.NewFlagSet("fleet", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.Usage = func() {
@@ -136,15 +116,17 @@ func parsePlan(args []string, stderr io.Writer) (plan, error) {
 	}
 	p.flags(flags)
 	if err := flags.Parse(args); err != nil {
-		return plan{}, err
+		return p, err
 	}
 	if flags.NArg() > 0 {
-		return plan{}, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+		return p, fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
-	if _, counts := countings[p.Pool]; counts && p.Duration == 0 {
-		p.Duration = countedDuration
+	if p.Duration == 0 { // a pool that is counted shrinks only after the hold-down
+		p.Duration = 9 * time.Second
+		if _, counts := countings[p.Pool]; counts {
+			p.Duration = 12 * time.Second
+		}
 	}
-	p.Duration = cmp.Or(p.Duration, toldDuration)
 	return p, cmp.Or(p.validate(), p.validatePool())
 }
 
@@ -161,50 +143,46 @@ func (p *plan) flags(flags *flag.FlagSet) {
 	flags.StringVar(&p.Pool, "pool", "static", "`how` the replicas learn the replica count in the act of division: static (it is set), file, dns, redis, gossip (they count)")
 	flags.IntVar(&p.Believe, "believe", 0, "set this number of `replicas` on each replica, right or wrong, with -pool static and without -policy; with 1 the verdict fails (0: the right number)")
 	flags.StringVar(&p.Act, "act", "both", "`which` act to play: division, adaptive, or both, one after the other")
-	flags.TextVar(&p.Tell, "tell", upstream.Fields, "`what` the upstream reports about its limit: nothing (a bare 429), retry-after, fields (also RateLimit in every answer)")
+	flags.StringVar(&p.Tell, "tell", upstream.Fields, "`what` the upstream reports about its limit: nothing (a bare 429), retry-after, fields (also RateLimit in every answer)")
 	flags.StringVar(&p.Policy, "policy", "tracking", "`policy` of the adaptive act: tracking, aimd or fixed; with fixed, which learns nothing, the verdict fails")
 	flags.StringVar(&p.Color, "color", "auto", "`when` to use colour: auto (on a terminal, unless NO_COLOR is set), always, never")
 }
 
 // validate refuses what would run for ever, load the machine, or not show anything.
 func (p plan) validate() error {
-	switch {
-	case !(p.Limit >= 1 && p.Limit <= 5000):
-		return fmt.Errorf("-limit: %v is not between 1 and 5000", p.Limit)
-	case p.Burst < 1 || p.Burst > 5000:
-		return fmt.Errorf("-burst: %d is not between 1 and 5000", p.Burst)
-	case p.Room < 0 || p.Room > 5000:
-		return fmt.Errorf("-room: %d is not between 0 and 5000", p.Room)
-	case !(p.Want >= 1 && p.Want <= 5000):
-		return fmt.Errorf("-want: %v is not between 1 and 5000", p.Want)
-	case p.Replicas < 1 || p.Replicas > 6:
-		return fmt.Errorf("-replicas: %d is not between 1 and 6", p.Replicas)
-	case p.Duration < time.Second || p.Duration > 10*time.Minute:
-		return fmt.Errorf("-duration: %v is not between 1s and 10m", p.Duration)
-	case p.Join < 0 || p.Join >= p.Duration:
-		return fmt.Errorf("-join: %v is not between 0s and -duration (%v)", p.Join, p.Duration)
-	case p.Kill < 0 || p.Kill >= p.Duration:
-		return fmt.Errorf("-kill: %v is not between 0s and -duration (%v)", p.Kill, p.Duration)
-	case p.Kill > 0 && p.Kill <= p.Join:
-		return fmt.Errorf("-kill: %v is not after -join (%v)", p.Kill, p.Join)
-	case p.Kill > 0 && p.Join == 0 && p.Replicas == 1:
-		return fmt.Errorf("-kill: %v leaves no replica alive", p.Kill)
-	case p.Believe < 0 || p.Believe > 100:
-		return fmt.Errorf("-believe: %d is not between 0 and 100", p.Believe)
-	case p.Act != "both" && p.Act != "division" && p.Act != "adaptive":
-		return fmt.Errorf("-act: %q is not division, adaptive or both", p.Act)
-	case policies[p.Policy] == nil:
-		return fmt.Errorf("-policy: %q is not tracking, aimd or fixed", p.Policy)
-	case p.Color != "auto" && p.Color != "always" && p.Color != "never":
-		return fmt.Errorf("-color: %q is not auto, always or never", p.Color)
+	refuse := func(bad bool, format string, args ...any) error {
+		if bad {
+			return fmt.Errorf(format, args...)
+		}
+		return nil
 	}
-	return nil
+	return cmp.Or(
+		between("limit", p.Limit, 1, 5000), between("burst", p.Burst, 1, 5000), between("room", p.Room, 0, 5000),
+		between("want", p.Want, 1, 5000), between("replicas", p.Replicas, 1, 6), between("believe", p.Believe, 0, 100),
+		refuse(p.Duration < time.Second || p.Duration > 10*time.Minute, "-duration: %v is not between 1s and 10m", p.Duration),
+		refuse(p.Join < 0 || p.Join >= p.Duration, "-join: %v is not between 0s and -duration (%v)", p.Join, p.Duration),
+		refuse(p.Kill < 0 || p.Kill >= p.Duration, "-kill: %v is not between 0s and -duration (%v)", p.Kill, p.Duration),
+		refuse(p.Kill > 0 && p.Kill <= p.Join, "-kill: %v is not after -join (%v)", p.Kill, p.Join),
+		refuse(p.Kill > 0 && p.Join == 0 && p.Replicas == 1, "-kill: %v leaves no replica alive", p.Kill),
+		oneOf("act", p.Act, "division", "adaptive", "both"),
+		oneOf("tell", p.Tell, upstream.Nothing, upstream.RetryAfter, upstream.Fields),
+		oneOf("policy", p.Policy, "tracking", "aimd", "fixed"),
+		oneOf("color", p.Color, "auto", "always", "never"),
+		oneOf("pool", p.Pool, "static", "file", "dns", "redis", "gossip"))
 }
 
-// announced is the pool size that replicas get when there are n.
-func (p plan) announced(n int) int {
-	if p.Believe > 0 {
-		return p.Believe
+// between refuses a number outside of a range; NaN is outside of any.
+func between[N int | float64](name string, x, least, most N) error {
+	if x >= least && x <= most {
+		return nil
 	}
-	return n
+	return fmt.Errorf("-%s: %v is not between %v and %v", name, x, least, most)
+}
+
+func oneOf(name, value string, known ...string) error {
+	if slices.Contains(known, value) {
+		return nil
+	}
+	last := len(known) - 1
+	return fmt.Errorf("-%s: %q is not %s or %s", name, value, strings.Join(known[:last], ", "), known[last])
 }

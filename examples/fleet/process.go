@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -33,18 +32,11 @@ type process struct {
 	admin  string          // set once hello was received
 	urgent chan<- struct{} // gets something, if there is room, when the process believes something new or has ended
 	steps  []step          // what its share was, and since when
+	ending bool            // its end was ordered: owned by the fleet
 
-	ending bool // its end was ordered: owned by the fleet
-
-	mu        sync.Mutex
-	waiting   int
-	gaveUp    int
-	failed    int
-	lastError string
-	overheads []time.Duration
-	stall     time.Duration
-	beliefs   []belief
-	err       error // how it ended
+	mu    sync.Mutex
+	total message // of all its reports
+	err   error   // how it ended
 }
 
 // start runs this program again as a replica. Its end, for whatever cause, closes done. Reports that must
@@ -54,20 +46,11 @@ func start(a assignment, urgent chan<- struct{}) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	order, err := json.Marshal(a)
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.Command(exe, replicaArg)
-	cmd.WaitDelay = time.Second
-	said := &tail{}
-	cmd.Stderr = said
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
+	cmd, said := exec.Command(exe, replicaArg), &bytes.Buffer{}
+	cmd.Stderr, cmd.WaitDelay = said, time.Second
+	stdin, err1 := cmd.StdinPipe()
+	stdout, err2 := cmd.StdoutPipe()
+	if err := errors.Join(err1, err2); err != nil {
 		return nil, err
 	}
 	if err := cmd.Start(); err != nil {
@@ -75,38 +58,39 @@ func start(a assignment, urgent chan<- struct{}) (*process, error) {
 	}
 	p := &process{id: a.ID, cmd: cmd, stdin: stdin, hello: make(chan message, 1), done: make(chan struct{}), urgent: urgent}
 	go p.attend(stdout, said)
-	if _, err := stdin.Write(append(order, '\n')); err != nil {
-		return nil, errors.Join(fmt.Errorf("replica %d: %w", a.ID, err), p.stop())
+	if err := p.order(a); err != nil {
+		return nil, errors.Join(err, p.stop())
 	}
 	return p, nil
 }
 
 // attend reads what the replica says until it ends, and then waits for it: no zombie stays.
-func (p *process) attend(stdout io.Reader, said *tail) {
-	defer p.call()
-	defer close(p.done)
-	dec := json.NewDecoder(stdout)
-	first := true
-	for {
+func (p *process) attend(stdout io.Reader, said *bytes.Buffer) {
+	for dec := json.NewDecoder(stdout); ; {
 		var m message
 		if dec.Decode(&m) != nil {
 			break // the end, or a line cut off by it
 		}
-		if first {
+		if m.Admin != "" {
 			p.hello <- m
-			first = false
 			continue
 		}
-		p.note(m)
+		p.mu.Lock()
+		p.total.add(m)
+		p.mu.Unlock()
+		if len(m.Beliefs) > 0 {
+			p.call()
+		}
 	}
-	_, _ = io.Copy(io.Discard, stdout)
 	err := p.cmd.Wait()
-	if text := said.String(); text != "" {
-		err = fmt.Errorf("%v: %s", err, text)
+	if said.Len() > 0 {
+		err = fmt.Errorf("%v: %s", err, bytes.TrimSpace(said.Bytes()))
 	}
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.err = err
+	p.mu.Unlock()
+	close(p.done)
+	p.call()
 }
 
 // call wakes up the listener of urgent.
@@ -117,20 +101,11 @@ func (p *process) call() {
 	}
 }
 
-// note takes in one report.
-func (p *process) note(m message) {
+// reported is all that the replica has reported.
+func (p *process) reported() message {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(m.Beliefs) > 0 {
-		defer p.call()
-	}
-	p.beliefs = append(p.beliefs, m.Beliefs...)
-	p.waiting = m.Waiting
-	p.gaveUp += m.GaveUp
-	p.failed += m.Failed
-	p.lastError = cmp.Or(m.LastError, p.lastError)
-	p.overheads = append(p.overheads, m.Overheads...)
-	p.stall = max(p.stall, m.Stall)
+	return p.total
 }
 
 // ready waits for the replica's first message.
@@ -152,12 +127,10 @@ func (p *process) ready(ctx context.Context) (message, error) {
 func (p *process) ended() error {
 	select {
 	case <-p.done:
+		return fmt.Errorf("replica %d ended by itself: %v", p.id, p.err)
 	default:
 		return nil
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return fmt.Errorf("replica %d ended by itself: %v", p.id, p.err)
 }
 
 // kill ends the process without a word, as a crash does, and waits for its end.
@@ -184,31 +157,27 @@ func (p *process) stop() error {
 	}
 }
 
-// order tells the replica what to do from now on.
-func (p *process) order(o order) error {
+// order sends the replica its assignment, and what to do from now on.
+func (p *process) order(o any) error {
 	if err := json.NewEncoder(p.stdin).Encode(o); err != nil {
 		return fmt.Errorf("replica %d: %w", p.id, err)
 	}
 	return nil
 }
 
-// newAdminClient is a client for tell. It takes a new connection each time: the replica closes an idle one
-// after a while, and a request that meets that end is lost.
-func newAdminClient() *http.Client {
-	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-}
-
-// tell sets the replica's pool size through its admin endpoint.
-func (p *process) tell(ctx context.Context, client *http.Client, replicas, ordinal int) error {
+// tell sets the replica's pool size through its admin endpoint. It takes a new connection each time: the replica
+// closes an idle one after a while, and a request that meets that end is lost.
+func (p *process) tell(ctx context.Context, replicas, ordinal int) error {
 	ctx, cancel := context.WithTimeout(ctx, tellWithin)
 	defer cancel()
-	body := fmt.Sprintf(`{"replicas":%d,"ordinal":%d}`, replicas, ordinal)
-	req, err := http.NewRequestWithContext(ctx, http.MethodPut, p.admin+"/replicas", strings.NewReader(body))
+	body := strings.NewReader(fmt.Sprintf(`{"replicas":%d,"ordinal":%d}`, replicas, ordinal))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPut, p.admin+"/replicas", body)
 	if err != nil {
 		return err
 	}
+	req.Close = true
 	req.Header.Set("Content-Type", "application/json")
-	resp, err := client.Do(req)
+	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return fmt.Errorf("telling replica %d: %w", p.id, err)
 	}
@@ -219,17 +188,3 @@ func (p *process) tell(ctx context.Context, client *http.Client, replicas, ordin
 	}
 	return nil
 }
-
-// A tail keeps the last 2 KiB of what is written to it. The process that writes is waited for
-// before it is read.
-type tail struct{ buf bytes.Buffer }
-
-func (t *tail) Write(b []byte) (int, error) {
-	t.buf.Write(b)
-	if over := t.buf.Len() - 2<<10; over > 0 {
-		t.buf.Next(over)
-	}
-	return len(b), nil
-}
-
-func (t *tail) String() string { return strings.TrimSpace(t.buf.String()) }

@@ -4,16 +4,17 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -47,49 +48,51 @@ func startReady(t *testing.T, a assignment) *process {
 	return p
 }
 
-func waitDone(t *testing.T, p *process) {
+// eventually waits until something is so.
+func eventually(t *testing.T, what string, so func() bool) {
 	t.Helper()
-	select {
-	case <-p.done:
-	case <-time.After(soon):
-		t.Fatalf("replica %d is still there", p.id)
+	look := time.NewTicker(10 * ms)
+	defer look.Stop()
+	for deadline := time.After(soon); !so(); {
+		select {
+		case <-look.C:
+		case <-deadline:
+			t.Fatalf("never: %s", what)
+		}
 	}
 }
 
-func TestAReplicaEndsWithItsInput(t *testing.T) {
-	p := startReady(t, idle())
-	if err := p.stdin.Close(); err != nil {
-		t.Fatal(err)
-	}
-	waitDone(t, p)
-	if !p.cmd.ProcessState.Success() {
-		t.Errorf("%v", p.ended())
-	}
-}
-
-func TestAReplicaEndsByItself(t *testing.T) {
-	a := idle()
-	a.Life = 200 * ms
-	p := startReady(t, a)
-	waitDone(t, p)
-	if err := p.ended(); err == nil || !strings.Contains(err.Error(), "replica 1 ended by itself") {
-		t.Errorf("ended() = %v", err)
-	}
-}
-
-func TestAKilledReplicaIsWaitedFor(t *testing.T) {
-	p := startReady(t, idle())
-	if err := p.ended(); err != nil {
-		t.Errorf("before: %v", err)
-	}
-	if err := p.kill(); err != nil {
-		t.Fatal(err)
-	}
-	if p.cmd.ProcessState == nil || p.cmd.ProcessState.Success() {
-		t.Errorf("state %v", p.cmd.ProcessState)
-	}
-	if err := p.kill(); err != nil {
-		t.Errorf("a second time: %v", err)
+// TestAReplicaEnds: in order, by itself with its own words, or killed; and is waited for.
+func TestAReplicaEnds(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name   string
+		change func(*assignment)
+		end    func(*process) error
+		ok     bool
+		says   string
+	}{
+		{"its input ends", nil, func(p *process) error { return p.stdin.Close() }, true, ""},
+		{"its life ends", func(a *assignment) { a.Life = 200 * ms }, nil, true, "replica 1 ended by itself"},
+		{"it is killed, twice", nil, func(p *process) error { return errors.Join(p.kill(), p.kill()) }, false, ""},
+		{"an order without sense", nil, func(p *process) error { return p.order(order{Want: -1}) }, true, ""},
+		{"its source ends", func(a *assignment) { a.Pool, a.Want = "file", 0 }, nil, false, // no path
+			"the source of the pool size ended: "},
+	} {
+		a := idle()
+		if tt.change != nil {
+			tt.change(&a)
+		}
+		p := startReady(t, a)
+		if tt.end != nil {
+			if err := errors.Join(p.ended(), tt.end(p)); err != nil {
+				t.Errorf("%s: %v", tt.name, err)
+			}
+		}
+		eventually(t, tt.name, func() bool { return p.ended() != nil })
+		if ok := p.cmd.ProcessState.Success(); ok != tt.ok || !strings.Contains(p.ended().Error(), tt.says) {
+			t.Errorf("%s: success %v, %v", tt.name, ok, p.ended())
+		}
 	}
 }
 
@@ -100,100 +103,66 @@ func TestABadAssignmentIsExplained(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = p.ready(t.Context())
-	if err == nil || !strings.Contains(err.Error(), "Events: -1") {
+	if _, err = p.ready(t.Context()); err == nil || !strings.Contains(err.Error(), "Events: -1") {
 		t.Errorf("ready: %v, want the limiter's own words", err)
 	}
-	var stderr bytes.Buffer
 	for _, in := range []string{"", "no newline", "no JSON\n"} {
-		if got := replicaMain(strings.NewReader(in), io.Discard, &stderr); got != exitFailed {
+		if got := replicaMain(strings.NewReader(in), io.Discard, io.Discard); got != exitFailed {
 			t.Errorf("%q: exit status %d", in, got)
 		}
 	}
 }
 
-// TestASourceThatEndsIsExplained: a replica that cannot count ends, rather than to send nothing for ever.
-func TestASourceThatEndsIsExplained(t *testing.T) {
-	a := idle()
-	a.Pool, a.Want = "file", 0 // without a path
-	p := startReady(t, a)
-	waitDone(t, p)
-	if err := p.ended(); err == nil || !strings.Contains(err.Error(), "the source of the pool size ended: ") {
-		t.Errorf("ended() = %v", err)
-	}
-}
-
+// TestTellSetsThePool, over a connection of its own: the replica may close an idle one just when the next request
+// is sent.
 func TestTellSetsThePool(t *testing.T) {
 	p := startReady(t, idle())
-	client := newAdminClient()
-	if err := p.tell(t.Context(), client, 4, 2); err != nil {
+	if err := p.tell(t.Context(), 4, 2); err != nil {
 		t.Fatal(err)
 	}
-	resp, err := client.Get(p.admin + "/state")
+	req := httptest.NewRequest("GET", p.admin+"/state", nil)
+	req.RequestURI, req.Close = "", true
+	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	var state struct {
-		Limiters map[string]struct{ Pool quotient.Pool }
+	state, err := io.ReadAll(resp.Body)
+	if err != nil || !regexp.MustCompile(`"replicas": 4,\s*"weight": 1,\s*"ordinal": 2`).Match(state) {
+		t.Errorf("%s, %v", state, err)
 	}
-	if err := json.NewDecoder(resp.Body).Decode(&state); err != nil {
-		t.Fatal(err)
-	}
-	if pool := state.Limiters["fleet"].Pool; pool.Replicas != 4 || pool.Ordinal != 2 {
-		t.Errorf("pool %+v", pool)
-	}
-	if err := p.tell(t.Context(), client, 4, 5); err == nil || !strings.Contains(err.Error(), "ordinal") {
+	if err := p.tell(t.Context(), 4, 5); err == nil || !strings.Contains(err.Error(), "ordinal") {
 		t.Errorf("a refusal is no error: %v", err)
 	}
-}
-
-// TestTellAfterAPause plays a replica that closes its idle connection just when the next request is sent.
-func TestTellAfterAPause(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	closes := false
+	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { closes = r.Close }))
+	defer srv.Close()
+	if err := (&process{admin: srv.URL}).tell(t.Context(), 1, 1); err != nil || !closes {
+		t.Errorf("the connection stays: %v", err)
 	}
-	var serving sync.WaitGroup
-	serving.Go(func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			r := bufio.NewReader(conn)
-			if req, err := http.ReadRequest(r); err == nil {
-				_, _ = io.Copy(io.Discard, req.Body)
-				fmt.Fprint(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-				_, _ = r.Peek(1) // the next request, or the end
-			}
-			_ = conn.Close()
-		}
-	})
-	p := &process{id: 1, admin: "http://" + listener.Addr().String()}
-	client := newAdminClient()
-	for range 2 {
-		if err := p.tell(t.Context(), client, 4, 2); err != nil {
-			t.Error(err)
-		}
-	}
-	_ = listener.Close()
-	serving.Wait()
 }
 
-// newUp is the upstream of a fleet that is not started.
-func newUp(p plan) *upstream.Upstream {
-	return upstream.New(upstream.NewClock(), p.Limit, p.Burst, upstream.Nothing)
+// waiting is a fleet that is not started, and began a minute ago.
+func waiting(out io.Writer, p plan) *fleet {
+	return &fleet{plan: p, out: newScreen(out, p), up: upstream.New(p.Limit, p.Burst, p.Tell), begin: -time.Minute,
+		phases: []phase{{Limit: 100}}}
 }
 
-// TestNoLineIsLost: all seconds that have passed are printed, and none beyond the plan.
+// TestNoLineIsLost: all seconds that have passed are printed, and none beyond the plan. What comes after a slow join
+// keeps its distance.
 func TestNoLineIsLost(t *testing.T) {
 	var out bytes.Buffer
-	plan := plan{Limit: 100, Burst: 1, Replicas: 1, Duration: 5 * time.Second}
-	f := &fleet{plan: plan, out: newScreen(&out, plan), up: newUp(plan), begin: -time.Minute,
-		phases: []phase{{Limit: 100}}}
+	f := waiting(&out, plan{Limit: 100, Burst: 1, Replicas: 1, Duration: 5 * time.Second})
 	if next := f.catchUp(3); next != 6 || strings.Count(out.String(), "\n") != 3 {
 		t.Errorf("the next line is %d after\n%s", next, out.String())
+	}
+	f.behind = 2 * time.Second
+	if next := f.catchUp(6); next != 8 {
+		t.Errorf("the next line is %d, want 8", next)
+	}
+	most := -53*time.Second - f.up.Now()
+	if left := f.until(moment{at: 5 * time.Second}); left > most || left < most-soon {
+		t.Errorf("%v until the end, want %v", left, most)
 	}
 }
 
@@ -201,11 +170,9 @@ func TestNoLineIsLost(t *testing.T) {
 func TestAReplicaThatEndedLate(t *testing.T) {
 	ended := &process{id: 1, done: make(chan struct{})}
 	close(ended.done)
-	plan := plan{Limit: 100, Burst: 1, Replicas: 1, Duration: 10 * ms}
-	f := &fleet{plan: plan, out: newScreen(io.Discard, plan), up: newUp(plan), all: []*process{ended},
-		phases: []phase{{}}}
-	if err := f.play(t.Context(), division(f)); err == nil ||
-		!strings.Contains(err.Error(), "ended by itself") {
+	f := waiting(io.Discard, plan{Limit: 100, Burst: 1, Replicas: 1, Duration: 10 * ms})
+	f.all = []*process{ended}
+	if err := f.play(t.Context(), division(f)); err == nil || !strings.Contains(err.Error(), "ended by itself") {
 		t.Errorf("play: %v", err)
 	}
 }
@@ -229,10 +196,7 @@ func parentMain() int {
 func TestAReplicaDoesNotOutliveItsParent(t *testing.T) {
 	parent := exec.Command(os.Args[0], parentArg)
 	stdout, err := parent.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := parent.Start(); err != nil {
+	if err = errors.Join(err, parent.Start()); err != nil {
 		t.Fatal(err)
 	}
 	line, err := bufio.NewReader(stdout).ReadString('\n')
@@ -243,41 +207,21 @@ func TestAReplicaDoesNotOutliveItsParent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !answers(admin.Host) {
+	answers := func() bool {
+		conn, err := net.Dial("tcp", admin.Host)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err == nil
+	}
+	if !answers() {
 		t.Fatalf("nobody answers at %s", admin.Host)
 	}
 	if err := parent.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	_ = parent.Wait() // killed: an error by design
-	look := time.NewTicker(10 * ms)
-	defer look.Stop()
-	for deadline := time.After(soon); answers(admin.Host); {
-		select {
-		case <-look.C:
-		case <-deadline:
-			t.Fatalf("the replica at %s outlives its parent", admin.Host)
-		}
-	}
-}
-
-// answers reports whether a server listens at a TCP address.
-func answers(address string) bool {
-	conn, err := net.Dial("tcp", address)
-	if err == nil {
-		_ = conn.Close()
-	}
-	return err == nil
-}
-
-func TestTailKeepsTheEnd(t *testing.T) {
-	var out tail
-	for i := range 1000 {
-		fmt.Fprintf(&out, "line %d\n", i)
-	}
-	if got := out.String(); len(got) > 2<<10 || !strings.HasSuffix(got, "line 999") {
-		t.Errorf("tail of %d bytes: …%q", len(got), got[len(got)-20:])
-	}
+	eventually(t, "the replica ends with its parent", func() bool { return !answers() })
 }
 
 // A replica that joins starts with an empty bucket, also where it counts the others first.
@@ -285,8 +229,7 @@ func TestANewReplicaStartsEmpty(t *testing.T) {
 	for _, pool := range []string{"", "file"} {
 		for _, joins := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
-				r := replica{assignment: assignment{Pool: pool, Join: joins, Limit: 50, Burst: 6, Replicas: 4,
-					Ordinal: 4}}
+				r := replica{assignment: assignment{Pool: pool, Join: joins, Limit: 50, Burst: 6, Replicas: 4, Ordinal: 4}}
 				if err := r.makeLimiter(); err != nil {
 					t.Fatal(err)
 				}

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,35 +20,102 @@ import (
 	"github.com/quotient-go/quotient/admin"
 	"github.com/quotient-go/quotient/examples/fleet/upstream"
 	"github.com/quotient-go/quotient/httplimit"
+	"github.com/quotient-go/quotient/policy"
 )
 
 const (
+	replicaArg  = "replica"              // the only argument of a process that is a replica
 	reportEvery = 100 * time.Millisecond // how often a replica tells its parent what is new
 	watchEvery  = 5 * time.Millisecond   // how often it looks whether it gets to run
 )
 
-// replicaMain is a replica's whole life: read the assignment, serve the admin endpoint, send
-// requests, until the standard input ends. A replica whose parent dies therefore ends too, however
-// the parent died. It returns the exit status.
+// policies are the controllers by name. The empty name is the limiter's default: the share is a bound.
+var policies = map[string]policy.Policy{"tracking": policy.Tracking{}, "aimd": policy.AIMD{}, "fixed": policy.Fixed{}}
+
+// An assignment tells a replica what to do: a line of JSON on its standard input. Orders may follow. The input
+// stays open for as long as the parent lives; its end is the order to stop.
+type assignment struct {
+	ID                int     // 1, 2, …: never used twice, so that the log can tell replicas apart
+	Upstream          string  // URL
+	Start             int64   // of the upstream, by a Clock: all times count from then
+	Limit             float64 // requests a second over the fleet
+	Burst             int     // over the fleet
+	Replicas, Ordinal int     // pool size
+	Join              bool    // others are using the limit already
+	Pool, At          string  // one of countings: how to find out the pool size, and where; Replicas is then the configured size
+	Policy            string  // one of policies, up to the whole limit
+	Want              float64 // requests a second to try to send; 0: wait for an order
+	Patience          time.Duration
+	Life              time.Duration // ends by itself after this, whatever happens
+}
+
+// An order changes what a replica does: a line of JSON on its standard input.
+type order struct {
+	Want float64 // requests a second to try to send from now on
+}
+
+// A message is a line of JSON on a replica's standard output. The first has Admin and Born set, and nothing else;
+// the others are reports of what is new since the one before.
+type message struct {
+	Admin     string          `json:",omitempty"` // URL of the admin endpoint
+	Born      time.Duration   `json:",omitempty"` // just before its limiter was made
+	Waiting   int             `json:",omitempty"` // requests that wait now
+	Failed    int             `json:",omitempty"` // requests that got no answer
+	LastError string          `json:",omitempty"` // of the last one
+	Overheads []time.Duration `json:",omitempty"` // of the limiter, one for each admitted request
+	Stall     time.Duration   `json:",omitempty"` // longest time in which the process did not get to run
+	Beliefs   []belief        `json:",omitempty"` // pool sizes that were put in force, of a replica that counts
+}
+
+// A belief is a pool size that a replica had put in force by an instant; at the instant after, another one was.
+type belief struct {
+	Replicas  int
+	After, By time.Duration
+}
+
+// add makes one report of two.
+func (m *message) add(news message) {
+	m.Waiting = news.Waiting
+	m.Failed += news.Failed
+	m.LastError = cmp.Or(news.LastError, m.LastError)
+	m.Overheads = append(m.Overheads, news.Overheads...)
+	m.Stall = max(m.Stall, news.Stall)
+	m.Beliefs = append(m.Beliefs, news.Beliefs...)
+}
+
+// A replica is one process that shares the limit.
+type replica struct {
+	assignment
+	clock   upstream.Clock
+	wants   chan float64 // new orders for load
+	limiter *quotient.Limiter
+	client  *http.Client
+	base    http.Transport
+
+	looked   time.Duration // when look has last looked at the pool
+	believed int           // what it saw
+
+	mu      sync.Mutex
+	granted []time.Duration // admitted requests that have not left yet, oldest first
+	news    message
+}
+
+// replicaMain is a replica's whole life: read the assignment, serve the admin endpoint, send requests, until the
+// standard input ends. A replica whose parent dies therefore ends too, however the parent died. It returns the exit
+// status.
 func replicaMain(stdin io.Reader, stdout, stderr io.Writer) int {
-	in := bufio.NewReader(stdin)
-	line, err := in.ReadBytes('\n')
-	if err != nil {
+	in := json.NewDecoder(stdin)
+	r := &replica{clock: upstream.NewClock(), wants: make(chan float64)}
+	if err := in.Decode(&r.assignment); err != nil {
 		fmt.Fprintln(stderr, "replica: no assignment:", err)
 		return exitFailed
 	}
-	var a assignment
-	if err := json.Unmarshal(line, &a); err != nil {
-		fmt.Fprintln(stderr, "replica: assignment:", err)
-		return exitFailed
-	}
 	signal.Ignore(os.Interrupt) // Ctrl-C reaches the whole process group; the parent ends us in order
-	ctx, stop := context.WithTimeout(context.Background(), a.Life)
+	ctx, stop := context.WithTimeout(context.Background(), r.Life)
 	defer stop()
-	r := &replica{assignment: a, clock: upstream.NewClock(), wants: make(chan float64)}
 	ctx, fail := context.WithCancelCause(ctx)
 	go func() {
-		r.obey(ctx, json.NewDecoder(in)) // it ends when the parent does, or wants us to
+		r.obey(ctx, in) // it ends when the parent does, or wants us to
 		fail(nil)
 	}()
 	if err := r.serve(ctx, fail, json.NewEncoder(stdout)); err != nil {
@@ -73,36 +140,33 @@ func (r *replica) obey(ctx context.Context, in *json.Decoder) {
 	}
 }
 
-// serve runs the replica until ctx ends. An error of calls ends it.
+// now counts from the upstream's start.
+func (r *replica) now() time.Duration { return time.Duration(r.clock.Now() - r.Start) }
+
+// serve runs the replica until ctx ends, which fail does for a cause.
 func (r *replica) serve(ctx context.Context, fail context.CancelCauseFunc, out *json.Encoder) error {
-	born := r.clock.Now()
+	born := r.now()
 	r.looked = born
 	if err := r.makeLimiter(); err != nil {
 		return err
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
+	var limiters quotient.Registry
+	err := limiters.Add("fleet", r.limiter)
+	operator, err2 := admin.New(&limiters, admin.Logger(slog.New(slog.DiscardHandler)))
+	listener, err3 := net.Listen("tcp", "127.0.0.1:0")
+	if err := errors.Join(err, err2, err3); err != nil {
 		return err
 	}
-	var limiters quotient.Registry
-	if err := limiters.Add("fleet", r.limiter); err != nil {
-		return errors.Join(err, listener.Close())
-	}
-	operator, err := admin.New(&limiters, admin.Logger(slog.New(slog.DiscardHandler)))
-	if err != nil {
-		return errors.Join(err, listener.Close())
-	}
 	srv := &http.Server{Handler: operator, ReadTimeout: 5 * time.Second, WriteTimeout: 5 * time.Second}
-	var work sync.WaitGroup
-	work.Go(func() { _ = srv.Serve(listener) }) // it ends with ErrServerClosed, below
 	if err := out.Encode(message{Admin: "http://" + listener.Addr().String(), Born: born}); err != nil {
 		return err
 	}
+	var work sync.WaitGroup
+	work.Go(func() { _ = srv.Serve(listener) }) // it ends with ErrServerClosed, below
 	work.Go(func() { r.load(ctx) })
-	work.Go(func() { r.watch(ctx) })
 	work.Go(func() { r.follow(ctx, fail) })
-	err = r.report(ctx, out)
-	err = errors.Join(err, srv.Close())
+	r.report(ctx, fail, out)
+	err = srv.Close()
 	work.Wait()
 	r.base.CloseIdleConnections()
 	if cause := context.Cause(ctx); cause != ctx.Err() {
@@ -113,35 +177,18 @@ func (r *replica) serve(ctx context.Context, fail context.CancelCauseFunc, out *
 
 // follow follows the source, if the replica is to count. A source only ends early when it cannot work at all.
 func (r *replica) follow(ctx context.Context, fail context.CancelCauseFunc) {
-	src := r.source()
-	if src == nil {
-		return
+	src, err := r.source()
+	if err == nil && src != nil {
+		err = r.limiter.Follow(ctx, src)
 	}
-	if err := r.limiter.Follow(ctx, src); ctx.Err() == nil {
+	if ctx.Err() == nil && (src != nil || err != nil) {
 		fail(fmt.Errorf("the source of the pool size ended: %w", err))
 	}
 }
 
-// A replica is one process that shares the limit.
-type replica struct {
-	assignment
-	clock   upstream.Clock
-	wants   chan float64 // new orders for load
-	limiter *quotient.Limiter
-	client  *http.Client
-	base    *http.Transport
-
-	looked   int64 // by clock: when look has last looked at the pool
-	believed int   // what it saw
-
-	mu      sync.Mutex
-	granted []int64 // by clock: admitted requests that have not left yet, oldest first
-	news    message
-}
-
 // makeLimiter makes the limiter, and the client whose requests pass it. This is all that a
 // program has to do to be a replica.
-func (r *replica) makeLimiter() error {
+func (r *replica) makeLimiter() (err error) {
 	rate := quotient.PerSecond(r.Limit)
 	rate.Burst = r.Burst
 	options := []quotient.Option{quotient.MaxWait(r.Patience), quotient.OnAdmit(r.admitted)}
@@ -158,17 +205,13 @@ func (r *replica) makeLimiter() error {
 	if r.Join && r.Policy == "" {
 		options = append(options, quotient.StartEmpty())
 	}
-	limiter, err := quotient.New(quotient.Rates(rate), options...)
-	if err != nil {
-		return err
-	}
-	r.limiter = limiter
-	r.base = &http.Transport{MaxIdleConnsPerHost: 64}
+	r.limiter, err = quotient.New(quotient.Rates(rate), options...)
+	r.base.MaxIdleConnsPerHost = 64
 	r.client = &http.Client{
-		Transport: &httplimit.Transport{Base: stamp{r}, Limiter: limiter, Key: httplimit.Constant("upstream")},
+		Transport: &httplimit.Transport{Base: stamp{r}, Limiter: r.limiter, Key: httplimit.Constant("upstream")},
 		Timeout:   r.Patience + 5*time.Second,
 	}
-	return nil
+	return err
 }
 
 // load sends requests at the wanted rate whatever becomes of them, as the users of a service do:
@@ -177,58 +220,57 @@ func (r *replica) makeLimiter() error {
 func (r *replica) load(ctx context.Context) {
 	var calls sync.WaitGroup
 	defer calls.Wait()
-	want := r.Want
-	if want == 0 {
+	want, next := r.Want, time.Now()
+	for {
+		var due <-chan time.Time
+		if want > 0 {
+			due = time.After(time.Until(next))
+		}
 		select {
 		case <-ctx.Done():
 			return
 		case want = <-r.wants:
-		}
-	}
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	mean := float64(time.Second) / want
-	for next := time.Now(); ; {
-		select {
-		case <-ctx.Done():
-			return
-		case want := <-r.wants:
-			mean, next = float64(time.Second)/want, time.Now()
-		case <-timer.C:
+			next = time.Now()
+		case <-due:
 			calls.Go(func() { r.call(ctx) })
 		}
-		next = next.Add(time.Duration(mean * (0.5 + rand.Float64())))
-		timer.Reset(time.Until(next))
+		next = next.Add(time.Duration(float64(time.Second) / want * (0.5 + rand.Float64())))
 	}
 }
 
-// call sends one request and counts what became of it. The upstream counts the answers.
+// call sends one request. The upstream counts the answers.
 func (r *replica) call(ctx context.Context) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.Upstream, nil)
-	if err != nil {
-		r.count(func(m *message) { m.Failed++; m.LastError = err.Error() })
-		return
+	if err == nil {
+		var resp *http.Response
+		if resp, err = r.client.Do(req); err == nil {
+			_, _ = io.Copy(io.Discard, resp.Body)
+			_ = resp.Body.Close()
+		}
 	}
-	resp, err := r.client.Do(req)
-	switch {
-	case err == nil:
-		_, _ = io.Copy(io.Discard, resp.Body)
-		_ = resp.Body.Close()
-	case errors.Is(err, quotient.ErrLimited):
-		r.count(func(m *message) { m.GaveUp++ })
-	case ctx.Err() == nil:
-		r.count(func(m *message) { m.Failed++; m.LastError = err.Error() })
+	if err != nil && !errors.Is(err, quotient.ErrLimited) && ctx.Err() == nil {
+		r.count(func(m *message) { m.Failed, m.LastError = m.Failed+1, err.Error() })
 	}
 }
 
-// watch measures how long the process stood still, without the limiter's help, and what it believes.
-func (r *replica) watch(ctx context.Context) {
+// report tells the parent what is new, until ctx ends, and then once more: also how long the process stood still,
+// without the limiter's help, and what it believes.
+func (r *replica) report(ctx context.Context, fail context.CancelCauseFunc, out *json.Encoder) {
+	last := time.Now()
 	watchStalls(ctx, func(stall time.Duration) {
 		r.count(func(m *message) { m.Stall = max(m.Stall, stall) })
 		if r.Pool != "" {
 			r.look()
 		}
+		if time.Since(last) < reportEvery {
+			return
+		}
+		last = time.Now()
+		if err := out.Encode(r.takeNews()); err != nil {
+			fail(err)
+		}
 	})
+	_ = out.Encode(r.takeNews()) // nobody listens any more when it fails
 }
 
 // watchStalls measures how long this process stands still, until ctx ends, and reports each time: every five milliseconds, or
@@ -236,14 +278,30 @@ func (r *replica) watch(ctx context.Context) {
 func watchStalls(ctx context.Context, report func(stall time.Duration)) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
-	for last := time.Now(); ; last = time.Now() {
+	for last := time.Now(); ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
-		report(time.Since(last) - watchEvery)
+		now := time.Now()
+		report(now.Sub(last) - watchEvery)
+		last = now
 	}
+}
+
+// look notes the pool that is in force, if it is another than at the look before. Until a replica has its first hint the
+// configured pool is not in force.
+func (r *replica) look() {
+	began := r.now()
+	pool := r.limiter.Stats().Pool
+	b := belief{Replicas: pool.Replicas, After: r.looked, By: r.now()}
+	r.looked = began
+	if pool.Source == "awaited" || pool.Replicas == r.believed {
+		return
+	}
+	r.believed = pool.Replicas
+	r.count(func(m *message) { m.Beliefs = append(m.Beliefs, b) })
 }
 
 // count changes the reports under the lock.
@@ -253,63 +311,42 @@ func (r *replica) count(change func(*message)) {
 	change(&r.news)
 }
 
+// takeNews returns the reports and starts over.
+func (r *replica) takeNews() (news message) {
+	waiting := r.limiter.Stats().Waiting
+	r.count(func(m *message) { news, *m = *m, message{} })
+	news.Waiting = waiting
+	return news
+}
+
 // admitted is the limiter's OnAdmit. The request could have left overhead ago.
 func (r *replica) admitted(_ string, _, overhead time.Duration) {
-	could := r.clock.Now() - int64(overhead)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.granted = append(r.granted, could)
-	r.news.Overheads = append(r.news.Overheads, overhead)
+	could := r.now() - overhead
+	r.count(func(m *message) {
+		r.granted = append(r.granted, could)
+		m.Overheads = append(m.Overheads, overhead)
+	})
 }
 
 // stamp is the transport below the limiter's: it writes on each request when it left.
 type stamp struct{ *replica }
 
-// RoundTrip sends a copy of req with the stamp.
+// RoundTrip sends a copy of req that says when it leaves, and how much earlier it might have. It pairs the next that
+// leaves with the oldest that may: to count requests in windows only the order of instants matters, not which request
+// has which.
 func (s stamp) RoundTrip(req *http.Request) (*http.Response, error) {
+	a := upstream.Arrival{Replica: s.ID}
+	s.count(func(*message) {
+		a.Sent = s.now()
+		if len(s.granted) > 0 {
+			a.Late, s.granted = a.Sent-s.granted[0], s.granted[1:]
+		}
+	})
+	text, err := json.Marshal(a)
+	if err != nil {
+		return nil, err
+	}
 	req = req.Clone(req.Context())
-	sent, late := s.leave()
-	upstream.Sign(req.Header, s.ID, sent, late)
+	req.Header.Set(upstream.Header, string(text))
 	return s.base.RoundTrip(req)
-}
-
-// leave returns when the request that leaves now does so, and how much earlier it might have. It pairs the
-// next that leaves with the oldest that may: to count requests in windows only the order of instants
-// matters, not which request has which.
-func (r *replica) leave() (sent, late int64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	sent = r.clock.Now()
-	if len(r.granted) > 0 {
-		late = sent - r.granted[0]
-		r.granted = r.granted[1:]
-	}
-	return sent, late
-}
-
-// report tells the parent what is new, until ctx ends, and then once more.
-func (r *replica) report(ctx context.Context, out *json.Encoder) error {
-	tick := time.NewTicker(reportEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return out.Encode(r.takeNews())
-		case <-tick.C:
-		}
-		if err := out.Encode(r.takeNews()); err != nil {
-			return err
-		}
-	}
-}
-
-// takeNews returns the reports and starts over.
-func (r *replica) takeNews() message {
-	waiting := r.limiter.Stats().Waiting
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	news := r.news
-	news.Waiting = waiting
-	r.news = message{}
-	return news
 }

@@ -61,6 +61,7 @@ func (s *screen) paint(code, text string) string {
 
 func (s *screen) bold(text string) string { return s.paint("1", text) }
 func (s *screen) dim(text string) string  { return s.paint("2", text) }
+func (s *screen) red(text string) string  { return s.paint("1;31", text) }
 
 // own gives text the colour of a replica.
 func (s *screen) own(i int, text string) string { return s.paint(colors[i%len(colors)], text) }
@@ -76,20 +77,22 @@ func (s *screen) glyph(i int) string {
 // print writes text. A closed output does not end the run: its verdict is the exit status.
 func (s *screen) print(format string, args ...any) { _, _ = fmt.Fprintf(s.w, format, args...) }
 
-// head prints what is about to be seen.
+// head prints what is about to be seen, and what the columns are.
 func (s *screen) head() {
 	p := s.plan
-	title, how := "One limit, no store.", "They never talk to each other: each decides alone, by limit / replicas."
-	if c, counts := countings[p.Pool]; counts {
-		title, how = "One limit, and replicas that count themselves.", fmt.Sprintf("Each decides alone, by limit / replicas, and counts those %s every %v.", c.where, c.period)
+	s.print("\n%s ", s.bold(p.title()))
+	if p.ctrl != "" {
+		s.print("The upstream changes its limit and announces nothing (its answers carry: %s).\n", p.Tell)
+		s.print("%d processes want %g requests a second each and learn it from their own answers (policy %s).\n\n     ",
+			p.Replicas, p.Want, p.ctrl)
+	} else {
+		how := "They never talk to each other: each decides alone, by limit / replicas."
+		if c, counts := countings[p.Pool]; counts {
+			how = fmt.Sprintf("Each decides alone, by limit / replicas, and counts those %s every %v.", c.where, c.period)
+		}
+		s.print("%d processes want %g requests a second each from an upstream that takes %g in all.\n%s\n\n     ",
+			p.Replicas, p.Want, p.Limit, how)
 	}
-	s.print("\n%s %d processes want %g requests a second each from an upstream that takes %g in all.\n%s\n\n     ",
-		s.bold(title), p.Replicas, p.Want, p.Limit, how)
-	s.columnHeads()
-}
-
-// columnHeads prints what the columns are.
-func (s *screen) columnHeads() {
 	for i := range s.columns {
 		s.print("  %s", s.own(i, fmt.Sprintf("%s %-11s", s.glyph(i), fmt.Sprintf("replica %d", i+1))))
 	}
@@ -99,6 +102,24 @@ func (s *screen) columnHeads() {
 	}
 	mark := fmt.Sprintf("%g/s", s.plan.Limit)
 	s.print("   %s  %s\n", s.dim("sent  429"), s.dim(strings.Repeat(" ", max(0, barCells-len(mark)))+mark))
+}
+
+// title is what the act shows.
+func (p plan) title() string {
+	switch {
+	case p.ctrl != "":
+		return "A limit that moves."
+	case p.Pool != "static":
+		return "One limit, and replicas that count themselves."
+	}
+	return "One limit, no store."
+}
+
+// A cell is one replica's part of one line.
+type cell struct {
+	second
+	Waiting int
+	Alive   bool
 }
 
 // line prints one second, under the limit of that time.
@@ -124,7 +145,7 @@ func (s *screen) rejected(n, width int) string {
 	if n == 0 {
 		return s.dim(text)
 	}
-	return s.paint("1;31", text)
+	return s.red(text)
 }
 
 // bar draws what each replica sent, one after the other, with a mark where the limit is.
@@ -158,25 +179,46 @@ func (s *screen) happening(at time.Duration, what, more string) {
 	s.print("%s; %s\n", s.bold(fmt.Sprintf("── %.1f s  %s", at.Seconds(), what)), more)
 }
 
-// summary prints how good the run was.
-func (s *screen) summary(sum summary) {
+// line prints what happened in the n-th second of the run.
+func (f *fleet) line(n int) {
+	to := f.begin + time.Duration(n)*time.Second
+	by := count(f.up.Log(), to-time.Second, to)
+	var cells []cell
+	for _, p := range f.all {
+		c := cell{second: by[p.id], Alive: !p.ending}
+		if c.Alive {
+			c.Waiting = p.reported().Waiting
+		}
+		cells = append(cells, c)
+	}
+	f.out.line(n, cells, f.phases[len(f.phases)-1].Limit)
+}
+
+// summary prints how good the run was, not whether it kept its promises.
+func (s *screen) summary(f *fleet) {
 	s.print("\n  replicas        time            goodput    429s   fairness\n")
-	for _, r := range sum.Phases {
+	log, total := f.up.Log(), f.total()
+	for _, ph := range f.phases {
+		r := measure(log, ph)
 		s.print("     %2d       %4.1f – %4.1f s        %5.1f %%   %4.1f %%      %.3f\n",
-			len(r.Alive), r.From.Seconds(), r.To.Seconds(), 100*r.Goodput, 100*r.Rejected, r.Fairness)
+			len(ph.Alive), (ph.From - f.begin).Seconds(), (ph.To - f.begin).Seconds(), 100*r.Goodput, 100*r.Rejected, r.Fairness)
+	}
+	var network []time.Duration // from leaving a replica to reaching the upstream
+	for _, a := range log {
+		network = append(network, a.Arrived-a.Sent)
 	}
 	s.print("%s\n\n", s.dim("  goodput: accepted, of the limit.  fairness: Jain's index over the replicas of that time."))
 	s.print("  overhead of the limiter   p50 %-8s p99 %-8s over %d admitted requests, timers included\n",
-		short(quantile(sum.Overheads, 0.50)), short(quantile(sum.Overheads, 0.99)), len(sum.Overheads))
+		short(quantile(total.Overheads, 0.50)), short(quantile(total.Overheads, 0.99)), len(total.Overheads))
 	s.print("  way to the upstream       p50 %-8s p99 %-8s max %s\n",
-		short(quantile(sum.Network, 0.50)), short(quantile(sum.Network, 0.99)), short(quantile(sum.Network, 1)))
-	s.failures(sum)
+		short(quantile(network, 0.50)), short(quantile(network, 0.99)), short(quantile(network, 1)))
+	s.failures(total)
 }
 
 // failures prints what should not be.
-func (s *screen) failures(sum summary) {
-	if sum.Failed > 0 {
-		s.print("  %s\n", s.paint("1;31", fmt.Sprintf("%d requests got no answer, the last one: %s", sum.Failed, sum.LastError)))
+func (s *screen) failures(total message) {
+	if total.Failed > 0 {
+		s.print("  %s\n", s.red(fmt.Sprintf("%d requests got no answer, the last one: %s", total.Failed, total.LastError)))
 	}
 }
 
@@ -189,45 +231,61 @@ func (s *screen) stall(longest time.Duration, suffers string) {
 
 // ruling prints the verdicts, and what they allow for.
 func (s *screen) ruling(r ruling) {
-	windows := r.Requests * (r.Requests + 1) / 2
 	s.print("\n%s from the upstream's log of %d requests, over all %s windows between two of them\n",
-		s.bold("Verdict"), r.Requests, thousands(windows))
-	b := r.Fleet
-	s.print("  Allowed in w seconds: %g w + %g (the burst)", s.plan.Limit, b.steps[0].burst)
-	if b.growth.extra > 0 {
-		s.print(" + %.2f (once: the new replica was unknown for %s)", b.growth.extra, short(b.growth.to-b.growth.from))
+		s.bold("Verdict"), r.Requests, thousands(r.Requests*(r.Requests+1)/2))
+	s.print("  Allowed in w seconds: %g w + %g (the burst)", s.plan.Limit, r.Fleet.steps[0].burst)
+	if g := r.Fleet.growth; g.extra > 0 {
+		s.print(" + %.2f (once: the new replica was unknown for %s)", g.extra, short(g.to-g.from))
 	}
 	s.print(".\n  w counts from when the first request might have left: up to %s before it was woken up.\n", short(r.Late))
 	s.stall(r.Stall, "Goodput and 429s suffer, the bounds must not.")
-	for _, v := range r.Verdicts {
-		s.verdict(v, r.Begin)
-	}
-	for _, c := range r.Lateness {
-		s.check(c.check)
-	}
-	if r.broken() {
-		s.print("%s\n\n", s.paint("1;31", "A bound was BROKEN."))
-		return
-	}
-	s.print("%s\n\n", s.paint("1;32", "Every bound held."))
+	s.checks(11, r.Windows)
+	s.checks(18, r.Lateness)
+	s.end(r.held(), "Every bound held.", "A bound was BROKEN.")
 }
 
-// verdict prints one verdict: the window that came closest to its bound, or broke it the most.
-func (s *screen) verdict(v verdict, begin time.Duration) {
-	w := v.Worst
-	state, bound := s.paint("32", "held  "), "bound "+v.Bound
-	if v.Judged && w.broken() {
-		state = s.paint("1;31", "BROKEN")
+// outcome prints how fast the fleet followed, and whether that was fast enough.
+func (s *screen) outcome(all []followUp, checks []check, total message) {
+	s.print("\n  %-40s limit   followed in  overshoot     429s   goodput   fairness\n", "scene")
+	for _, u := range all {
+		fair := fmt.Sprintf("%.3f", u.Fairness)
+		if u.Busy {
+			fair = "-"
+		}
+		s.print("  %-40s %3.0f/s   %11s   %5.2f x   %5.1f %%   %5.1f %%   %8s\n",
+			u.Title, u.phase.Limit, u.took(), u.Overshoot, 100*u.Rejected, 100*u.Goodput, fair)
 	}
-	if !v.Judged {
-		state, bound = s.dim("info  "), "not judged"
-	}
-	s.print("  %s  %-11s %-11s worst window %7.3f – %7.3f s: %4d sent, %.1f allowed\n",
-		state, v.Of, bound, seconds(w.From-begin), seconds(w.To-begin), w.Sent, w.Allowed)
+	s.print("%s\n", s.dim("  followed: what was sent came within 10 % of the limit and stayed there.\n"+
+		"  overshoot: the most in any second, against the limit, from one second on."))
+	s.print("\n%s from the upstream's log\n", s.bold("Verdict"))
+	s.stall(total.Stall, "All figures suffer.")
+	s.checks(18, checks)
+	s.end(held(checks), "The fleet followed.", "The fleet did NOT follow as it should.")
+	s.failures(total)
 }
 
-// seconds is d to the millisecond, without a negative zero.
-func seconds(d time.Duration) float64 { return d.Round(time.Millisecond).Seconds() }
+// checks prints promises and what became of them.
+func (s *screen) checks(width int, all []check) {
+	for _, c := range all {
+		state := s.paint("32", "held  ")
+		if !c.Held {
+			state = s.red("BROKEN")
+		}
+		if c.info {
+			state = s.dim("info  ")
+		}
+		s.print("  %s  %-*s %s\n", state, width, c.Of, c.Text)
+	}
+}
+
+// end prints the verdict.
+func (s *screen) end(held bool, good, bad string) {
+	text := s.red(bad)
+	if held {
+		text = s.paint("1;32", good)
+	}
+	s.print("%s\n\n", text)
+}
 
 // short writes a duration with three digits at most.
 func short(d time.Duration) string {

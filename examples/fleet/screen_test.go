@@ -10,7 +10,7 @@ import (
 
 func testScreen(color string) (*screen, *bytes.Buffer) {
 	out := &bytes.Buffer{}
-	return newScreen(out, plan{Limit: 100, Want: 60, Replicas: 2, Join: time.Second, Color: color}), out
+	return newScreen(out, plan{Limit: 100, Want: 60, Replicas: 2, Join: time.Second, Pool: "static", Color: color}), out
 }
 
 func TestLine(t *testing.T) {
@@ -43,33 +43,20 @@ func TestColumnsAlign(t *testing.T) {
 	}
 }
 
-func TestBarStopsAtTwiceTheLimit(t *testing.T) {
+// TestBar: it stops at twice the limit, and keeps its scale when the limit moves.
+func TestBar(t *testing.T) {
 	s, _ := testScreen("never")
-	for _, tt := range []struct{ sent, cells int }{
-		{0, barCells},
-		{50, barCells},
-		{100, barCells},
-		{140, 28},
-		{1000, 2 * barCells},
-	} {
-		bar := s.bar([]cell{{second: second{Sent: tt.sent}}}, 100)
-		if got := utf8.RuneCountInString(bar); got != tt.cells+1 {
-			t.Errorf("%d sent: bar of %d, want %d: %s", tt.sent, got, tt.cells+1, bar)
-		}
-		if mark := []rune(bar)[barCells]; mark != '│' {
-			t.Errorf("%d sent: %c stands where the limit is: %s", tt.sent, mark, bar)
-		}
-	}
-}
-
-// TestTheMarkMovesWithTheLimit: the bar keeps its scale.
-func TestTheMarkMovesWithTheLimit(t *testing.T) {
-	s, _ := testScreen("never")
+	half, blank := strings.Repeat("█", 10), strings.Repeat(" ", 10)
 	for _, tt := range []struct {
-		sent int
-		want string
-	}{{0, "          │"}, {25, "█████     │"}, {50, "██████████│"}, {75, "██████████│█████"}} {
-		if got := s.bar([]cell{{second: second{Sent: tt.sent}}}, 50); got != tt.want {
+		sent  int
+		limit float64
+		want  string
+	}{
+		{0, 100, blank + blank + "│"}, {50, 100, half + blank + "│"}, {100, 100, half + half + "│"},
+		{140, 100, half + half + "│" + half[:24]}, {1000, 100, half + half + "│" + half + half},
+		{0, 50, blank + "│"}, {25, 50, "█████     │"}, {50, 50, half + "│"}, {75, 50, half + "│█████"},
+	} {
+		if got := s.bar([]cell{{second: second{Sent: tt.sent}}}, tt.limit); got != tt.want {
 			t.Errorf("%d sent: %q, want %q", tt.sent, got, tt.want)
 		}
 	}
@@ -83,12 +70,9 @@ func TestColorOnlyOnDemand(t *testing.T) {
 		s, out := testScreen(tt.color)
 		s.head()
 		s.line(1, []cell{{second{50, 1}, 12, true}}, 100)
-		s.event(time.Second, "replica 3 joins", "notified",
-			announcement{ids: []int{1}, delays: []time.Duration{ms}})
-		s.adaptiveHead()
-		s.outcome(outcome{Scenes: []followUp{{}}, Checks: []check{{Held: true}}})
-		s.summary(summary{Phases: []result{{}}})
-		s.ruling(ruling{Fleet: flat(100, 10), Verdicts: []verdict{{Judged: true}}})
+		s.event(time.Second, "replica 3 joins", "notified", announcement{ids: []int{1}, delays: []time.Duration{ms}})
+		s.outcome([]followUp{{}}, []check{{Held: true}}, message{Failed: 1})
+		s.ruling(ruling{Fleet: flat(100, 10), Windows: []check{{}}, Stall: time.Second})
 		if got := strings.Contains(out.String(), "\x1b["); got != tt.want {
 			t.Errorf("-color %s: colour %v, want %v", tt.color, got, tt.want)
 		}
@@ -98,11 +82,8 @@ func TestColorOnlyOnDemand(t *testing.T) {
 func TestRulingNamesTheBrokenWindow(t *testing.T) {
 	s, out := testScreen("never")
 	bad := window{From: 3 * time.Second, To: 3500 * ms, Sent: 62, Allowed: 60}
-	s.ruling(ruling{
-		Verdicts: []verdict{{Of: "the fleet", Bound: "2, 3", Worst: bad, Judged: true}},
-		Requests: 100, Fleet: flat(100, 10), Begin: time.Second,
-	})
-	for _, want := range []string{"5,050 windows", "BROKEN", "the fleet", "2.000 –   2.500 s",
+	s.ruling(ruling{Windows: []check{{Of: "the fleet", Text: bad.text(time.Second)}}, Requests: 100, Fleet: flat(100, 10)})
+	for _, want := range []string{"5,050 windows", "BROKEN  the fleet", "2.000 –   2.500 s",
 		"62 sent, 60.0 allowed", "A bound was BROKEN."} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the ruling lacks %q:\n%s", want, out)
@@ -110,21 +91,13 @@ func TestRulingNamesTheBrokenWindow(t *testing.T) {
 	}
 }
 
-func TestShort(t *testing.T) {
-	for _, tt := range []struct {
-		d    time.Duration
-		want string
-	}{
-		{0, "0 µs"}, {83, "0.083 µs"}, {1500, "1.5 µs"}, {2345678, "2.35 ms"}, {250 * ms, "250 ms"},
-		{1500 * ms, "1.50 s"},
-	} {
-		if got := short(tt.d); got != tt.want {
-			t.Errorf("short(%d) = %q, want %q", tt.d, got, tt.want)
+func TestFigures(t *testing.T) {
+	for d, want := range map[time.Duration]string{0: "0 µs", 83: "0.083 µs", 1500: "1.5 µs", 2345678: "2.35 ms",
+		250 * ms: "250 ms", 1500 * ms: "1.50 s"} {
+		if got := short(d); got != want {
+			t.Errorf("short(%d) = %q, want %q", d, got, want)
 		}
 	}
-}
-
-func TestThousands(t *testing.T) {
 	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1,000", 2019045: "2,019,045"} {
 		if got := thousands(n); got != want {
 			t.Errorf("thousands(%d) = %q, want %q", n, got, want)

@@ -13,8 +13,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"slices"
 	"time"
@@ -38,16 +38,11 @@ func main() {
 // serve runs the story on loopback.
 func serve(ctx context.Context, out io.Writer) error {
 	s := newService()
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	server := &http.Server{Handler: s, ReadHeaderTimeout: time.Second}
-	go func() { _ = server.Serve(listener) }()
-	defer func() { _ = server.Close() }()
+	server := httptest.NewServer(s)
+	defer server.Close()
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
-	return run(ctx, out, s, "http://"+listener.Addr().String(), transport)
+	return run(ctx, out, s, server.URL, transport)
 }
 
 func newService() *service {

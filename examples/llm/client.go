@@ -47,7 +47,15 @@ func (c *client) complete(ctx context.Context, p prompt) (answer, error) {
 	heard := policy.Feedback{Outcome: policy.Failed} // unless an answer comes
 	defer func() { permit.Done(heard) }()
 
-	resp, err := c.post(ctx, p)
+	body, err := json.Marshal(p)
+	if err != nil {
+		return answer{}, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(body))
+	if err != nil {
+		return answer{}, err
+	}
+	resp, err := c.http.Do(req)
 	if err != nil {
 		return answer{}, err
 	}
@@ -65,18 +73,6 @@ func (c *client) complete(ctx context.Context, p prompt) (answer, error) {
 		return answer{}, err
 	}
 	return a, permit.Correct("tokens", a.Usage.TotalTokens) // what it really took, in place of the estimate
-}
-
-func (c *client) post(ctx context.Context, p prompt) (*http.Response, error) {
-	body, err := json.Marshal(p)
-	if err != nil {
-		return nil, err
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	return c.http.Do(req)
 }
 
 // prompt is the question to the model.

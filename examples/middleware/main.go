@@ -13,8 +13,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"sync"
@@ -36,19 +36,12 @@ func run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	server := &http.Server{Handler: s.handler, ReadHeaderTimeout: 5 * time.Second}
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = server.Serve(listener) }) // it ends with ErrServerClosed, below
-	defer serving.Wait()
-	defer func() { _ = server.Close() }()
+	server := httptest.NewServer(s.handler)
+	defer server.Close()
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
-	v := &visitor{transport, "http://" + listener.Addr().String(), out}
-	return errors.Join(v.floods(ctx), v.checksHealth(ctx), v.seesShutdown(ctx, s, server))
+	v := &visitor{transport, server.URL, out}
+	return errors.Join(v.floods(ctx), v.checksHealth(ctx), v.seesShutdown(ctx, s, server.Config))
 }
 
 // A visitor asks the service, as a proxy in front of it would.
@@ -127,8 +120,8 @@ func (v *visitor) seesShutdown(ctx context.Context, s *service, server *http.Ser
 		now := s.routes.Stats()
 		return now.Waiting > 0 && now.Admitted-before+uint64(now.Waiting) == exports
 	}
-	if err := eventually(ctx, arrived); err != nil {
-		return err
+	for !arrived() && ctx.Err() == nil {
+		time.Sleep(time.Millisecond)
 	}
 	s.drain()
 	err := server.Shutdown(ctx)
@@ -137,20 +130,6 @@ func (v *visitor) seesShutdown(ctx context.Context, s *service, server *http.Ser
 	served, refused := statuses[http.StatusOK], statuses[http.StatusServiceUnavailable]
 	if err != nil || served == 0 || refused == 0 || served+refused != exports {
 		return fmt.Errorf("statuses at shutdown: %v, %w", statuses, err)
-	}
-	return nil
-}
-
-// eventually waits until something is true.
-func eventually(ctx context.Context, is func() bool) error {
-	ticks := time.NewTicker(time.Millisecond)
-	defer ticks.Stop()
-	for !is() {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-ticks.C:
-		}
 	}
 	return nil
 }

@@ -3,9 +3,6 @@ package readme
 import (
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -85,18 +82,4 @@ type answers func() int
 func (a answers) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: a(), Header: http.Header{}, Request: r,
 		Body: io.NopCloser(strings.NewReader(""))}, nil
-}
-
-// The page for users stays short, and has no codes of scenarios.
-func TestAdaptiveIsShort(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, "docs", "adaptive.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := len(regexp.MustCompile(`\S*[\pL\d]\S*`).FindAll(text, -1)); n > 880 {
-		t.Errorf("docs/adaptive.md has %d words, want at most 880", n)
-	}
-	if codes := regexp.MustCompile(`\b[SNO]\d+[ab]?\b`).FindAllString(string(text), -1); len(codes) > 0 {
-		t.Errorf("docs/adaptive.md has codes of scenarios: %v", codes)
-	}
 }

@@ -43,8 +43,10 @@ func (c *client) get(ctx context.Context, url string) error {
 		case !c.budget.Allow("retries"):
 			return fmt.Errorf("%w: too many retries: %w", errGivenUp, err)
 		}
-		if err := pause(ctx, max(told, jittered(attempt))); err != nil {
-			return err
+		select {
+		case <-time.After(max(told, jittered(attempt))):
+		case <-ctx.Done():
+			return ctx.Err()
 		}
 	}
 }
@@ -75,15 +77,4 @@ func (c *client) try(ctx context.Context, url string) (told time.Duration, err e
 // jittered is a random pause, up to twice as long with each attempt, so that clients which failed together do not come back together.
 func jittered(attempt int) time.Duration {
 	return 1 + time.Duration(rand.Int64N(int64(min(lastPause, firstPause<<min(attempt, 10)))))
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

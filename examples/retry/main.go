@@ -14,10 +14,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/quotient-go/quotient"
@@ -41,19 +42,12 @@ func main() {
 // loopback is a run with a real network.
 func loopback(ctx context.Context, out io.Writer) error {
 	for _, bypass := range []bool{false, true} {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return err
-		}
 		base := &http.Transport{MaxIdleConnsPerHost: callers}
 		u := newUpstream()
-		server := &http.Server{Handler: u, ReadHeaderTimeout: 5 * time.Second}
-		var serving sync.WaitGroup
-		serving.Go(func() { _ = server.Serve(listener) }) // it ends with ErrServerClosed, below
-		err = run(ctx, out, base, "http://"+listener.Addr().String()+"/", u, bypass)
+		server := httptest.NewServer(u)
+		err := run(ctx, out, base, server.URL, u, bypass)
 		base.CloseIdleConnections()
-		_ = server.Close()
-		serving.Wait()
+		server.Close()
 		if err != nil {
 			return err
 		}
@@ -90,39 +84,28 @@ func run(ctx context.Context, out io.Writer, base http.RoundTripper, url string,
 
 func newClient(base http.RoundTripper) (*client, error) {
 	gate, err := quotient.New(quotient.Rates(quotient.Rate{Events: perSecond, Per: time.Second, Burst: burst}))
-	if err != nil {
-		return nil, err
-	}
-	budget, err := quotient.New(quotient.Rates(quotient.Rate{Events: perSecond / 5, Per: time.Second, Burst: burst}))
-	if err != nil {
-		return nil, err
-	}
-	return &client{base, gate, budget, 4}, nil
+	budget, err2 := quotient.New(quotient.Rates(quotient.Rate{Events: perSecond / 5, Per: time.Second, Burst: burst}))
+	return &client{base, gate, budget, 4}, errors.Join(err, err2)
 }
 
 // call lets the callers send one request after the other, and returns the results.
 func call(ctx context.Context, c *client, url string) (served, failed int) {
-	var mu sync.Mutex
+	var got, missed atomic.Int64
 	var calling sync.WaitGroup
 	for range callers {
 		calling.Go(func() {
-			for ctx.Err() == nil {
-				err := c.get(ctx, url)
-				mu.Lock()
-				if err == nil {
-					served++
+			var err error
+			for err == nil || errors.Is(err, errGivenUp) { // else the time is over, or no turn comes before that
+				if err = c.get(ctx, url); err == nil {
+					got.Add(1)
 				} else if errors.Is(err, errGivenUp) {
-					failed++
-				}
-				mu.Unlock()
-				if err != nil && !errors.Is(err, errGivenUp) {
-					return // the time is over, or no turn comes before that
+					missed.Add(1)
 				}
 			}
 		})
 	}
 	calling.Wait()
-	return served, failed
+	return int(got.Load()), int(missed.Load())
 }
 
 // impatient is a transport that tries three times by itself.

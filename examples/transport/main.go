@@ -14,8 +14,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"sync"
 	"time"
@@ -46,18 +46,18 @@ func newClient(base http.RoundTripper, p policy.Policy) (*http.Client, error) {
 }
 
 // get asks and reads. The body is closed whatever happens: that is what gives the slot back.
-func get(ctx context.Context, c *http.Client, url string) (status int, err error) {
+func get(ctx context.Context, c *http.Client, url string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	resp, err := c.Do(req) // waits for its turn
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	_, err = io.Copy(io.Discard, resp.Body)
-	return resp.StatusCode, err
+	return err
 }
 
 func main() {
@@ -69,19 +69,12 @@ func main() {
 
 // loopback is a run with a real network.
 func loopback(ctx context.Context, out io.Writer) error {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
 	u := &upstream{}
-	server := &http.Server{Handler: u, ReadHeaderTimeout: 5 * time.Second}
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = server.Serve(listener) }) // it ends with ErrServerClosed, below
-	defer serving.Wait()
-	defer func() { _ = server.Close() }()
+	server := httptest.NewServer(u)
+	defer server.Close()
 	base := &http.Transport{MaxIdleConnsPerHost: callers}
 	defer base.CloseIdleConnections()
-	return run(ctx, out, base, "http://"+listener.Addr().String()+"/", u)
+	return run(ctx, out, base, server.URL, u)
 }
 
 // run shows both clients and judges the second.
@@ -129,16 +122,17 @@ func play(ctx context.Context, base http.RoundTripper, url string, u *upstream, 
 	var calling sync.WaitGroup
 	var before tally
 	calling.Go(func() {
-		if sleep(ctx, settles) == nil {
+		select {
+		case <-time.After(settles):
 			before = u.counted()
+		case <-ctx.Done():
 		}
 	})
 	for range callers {
 		calling.Go(func() {
-			for {
-				if _, err := get(ctx, c, url); err != nil {
-					return // the time is over
-				}
+			var err error
+			for err == nil { // until the time is over
+				err = get(ctx, c, url)
 			}
 		})
 	}
@@ -147,13 +141,62 @@ func play(ctx context.Context, base http.RoundTripper, url string, u *upstream, 
 	return tally{after.served - before.served, after.refused - before.refused}, nil
 }
 
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+// upstream is a server with a limit of its own, a bucket, that says nothing about it but 429.
+type upstream struct {
+	mu            sync.Mutex
+	left          float64
+	last          time.Time
+	seen          tally
+	working, most int
+}
+
+// ServeHTTP answers after ten milliseconds, or at once if it refuses.
+func (u *upstream) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	if u.begins() {
+		time.Sleep(10 * time.Millisecond)
+		_, _ = io.WriteString(w, "an answer\n") // a client that has left is no error
+	} else {
+		w.WriteHeader(http.StatusTooManyRequests)
 	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.working--
+}
+
+// begins counts a request, also as being worked on, and reports whether the limit admits it.
+func (u *upstream) begins() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.working++
+	u.most = max(u.most, u.working)
+	now := time.Now()
+	if u.last.IsZero() {
+		u.left, u.last = perSecond/10, now
+	}
+	u.left = min(perSecond/10, u.left+perSecond*now.Sub(u.last).Seconds())
+	u.last = now
+	if u.left < 1 {
+		u.seen.refused++
+		return false
+	}
+	u.left--
+	u.seen.served++
+	return true
+}
+
+func (u *upstream) counted() tally {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.seen
+}
+
+// check returns an error if more requests came at a time than the client may send. A server sees the end of
+// its answer a moment later than the client, so that one more a caller is no proof.
+func (u *upstream) check() error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.most > 2*inFlight-1 {
+		return fmt.Errorf("%d requests at a time, want %d", u.most, inFlight)
+	}
+	return nil
 }

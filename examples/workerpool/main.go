@@ -88,32 +88,21 @@ type model struct {
 // answer takes a while and returns how many tokens it took: somewhat more than the text has.
 func (m *model) answer(ctx context.Context, msg message) (int, error) {
 	used := len(msg.text)/4 + len(msg.text)/16
-	m.begin(msg.weight())
-	defer m.end(msg.weight())
+	m.count(func() { m.working += msg.weight(); m.most = max(m.most, m.working) })
+	defer m.count(func() { m.working -= msg.weight() })
 	select {
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	case <-time.After(5 * time.Millisecond):
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.answered++
-	m.tokens += used
-	m.largestN = max(m.largestN, used)
+	m.count(func() { m.answered++; m.tokens += used; m.largestN = max(m.largestN, used) })
 	return used, nil
 }
 
-func (m *model) begin(n int) {
+func (m *model) count(change func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.working += n
-	m.most = max(m.most, m.working)
-}
-
-func (m *model) end(n int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.working -= n
+	change()
 }
 
 // check holds what was seen to the limits. Work in hand may cost more than estimated, and is repaid by the

@@ -3,7 +3,6 @@ package upstream
 import (
 	"net/http"
 	"net/http/httptest"
-	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,7 +16,7 @@ import (
 const ms = time.Millisecond
 
 func TestBucket(t *testing.T) {
-	b := newBucket(10, 2)
+	b := &bucket{10, 2, 2, 0}
 	for i, row := range []struct {
 		now  time.Duration
 		ok   bool
@@ -47,7 +46,7 @@ func TestPropertyBucket(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rate := rapid.Float64Range(1, 200).Draw(t, "rate")
 		burst := rapid.IntRange(1, 30).Draw(t, "burst")
-		b := newBucket(rate, burst)
+		b := &bucket{rate, float64(burst), float64(burst), 0}
 		var accepted []time.Duration
 		for now := time.Duration(0); now < 5*
 			time.Second; now += time.Duration(rapid.IntRange(0, 200).Draw(t, "gap")) * ms {
@@ -72,24 +71,22 @@ func TestPropertyBucket(t *testing.T) {
 }
 
 // ask sends one request to u and returns the answer.
-func ask(u *Upstream, replica, sent string) *httptest.ResponseRecorder {
+func ask(u *Upstream, departure string) *httptest.ResponseRecorder {
 	req := httptest.NewRequest("GET", "/", nil)
-	req.Header.Set(HeaderReplica, replica)
-	req.Header.Set(HeaderSent, sent)
-	req.Header.Set(HeaderLate, "5")
+	req.Header.Set(Header, departure)
 	rec := httptest.NewRecorder()
 	u.ServeHTTP(rec, req)
 	return rec
 }
 
+const departure = `{"Replica":7,"Sent":1,"Late":5}`
+
 func TestUpstreamAnswersAndLogs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := NewClock()
-		u := New(c, 0.4, 2, RetryAfter)
-		sent := strconv.FormatInt(c.Now(), 10)
+		u := New(0.4, 2, RetryAfter)
 		time.Sleep(time.Second)
 		for i, want := range []int{204, 204, 429} {
-			rec := ask(u, "7", sent)
+			rec := ask(u, departure)
 			if rec.Code != want {
 				t.Errorf("request %d: status %d, want %d", i, rec.Code, want)
 			}
@@ -97,7 +94,7 @@ func TestUpstreamAnswersAndLogs(t *testing.T) {
 				t.Errorf("Retry-After %q, want 3", retry)
 			}
 		}
-		want := Arrival{Sent: 0, Late: 5, Arrived: time.Second, Replica: 7, Accepted: true}
+		want := Arrival{Sent: 1, Late: 5, Arrived: time.Second, Replica: 7, Accepted: true}
 		log := u.Log()
 		if len(log) != 3 || log[0] != want || log[2].Accepted {
 			t.Errorf("log %+v", log)
@@ -110,7 +107,7 @@ func TestWhatIsReported(t *testing.T) {
 	full := policy.Quota{Limit: 10, Remaining: 9, Reset: time.Second}
 	empty := policy.Quota{Limit: 10, Remaining: 0, Reset: 2 * time.Second}
 	for _, row := range []struct {
-		tells       Tells
+		tell        string
 		first, last policy.Quota
 		retry       time.Duration
 	}{
@@ -119,19 +116,19 @@ func TestWhatIsReported(t *testing.T) {
 		{Fields, full, empty, time.Second},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			u := New(NewClock(), 8, 10, row.tells)
+			u := New(8, 10, row.tell)
 			for i := range 11 {
-				rec := ask(u, "1", "1")
+				rec := ask(u, departure)
 				f, garbage := new(httplimit.Profile).Feedback(rec.Code, rec.Header(), time.Now())
 				if garbage > 0 {
-					t.Errorf("%v: garbage in %v", row.tells, rec.Header())
+					t.Errorf("%v: garbage in %v", row.tell, rec.Header())
 				}
 				if i == 0 && (f.Outcome != policy.Success || f.Quotas[0] != row.first) {
-					t.Errorf("%v: first %+v", row.tells, f)
+					t.Errorf("%v: first %+v", row.tell, f)
 				}
 				if i == 10 &&
 					(f.Outcome != policy.Throttled || f.Quotas[0] != row.last || f.RetryAfter != row.retry) {
-					t.Errorf("%v: last %+v", row.tells, f)
+					t.Errorf("%v: last %+v", row.tell, f)
 				}
 			}
 		})
@@ -141,23 +138,23 @@ func TestWhatIsReported(t *testing.T) {
 // TestANewLimitHoldsAtOnce: what was saved up under the old one counts up to the new burst.
 func TestANewLimitHoldsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		u := New(NewClock(), 100, 20, Nothing)
+		u := New(100, 20, Nothing)
 		u.SetLimit(1, 2)
 		for i, want := range []int{204, 204, 429} {
-			if rec := ask(u, "1", "1"); rec.Code != want {
+			if rec := ask(u, departure); rec.Code != want {
 				t.Errorf("request %d: status %d, want %d", i, rec.Code, want)
 			}
 		}
 		time.Sleep(time.Second)
 		u.SetLimit(100, 20)
 		for i, want := range []int{204, 429} {
-			if rec := ask(u, "1", "1"); rec.Code != want {
+			if rec := ask(u, departure); rec.Code != want {
 				t.Errorf("request %d after the limit came back: status %d, want %d", i, rec.Code, want)
 			}
 		}
 		time.Sleep(time.Second)
 		for i := range 21 {
-			if rec := ask(u, "1", "1"); (rec.Code == 204) != (i < 20) {
+			if rec := ask(u, departure); (rec.Code == 204) != (i < 20) {
 				t.Errorf("request %d of a full bucket: status %d", i, rec.Code)
 			}
 		}
@@ -165,30 +162,13 @@ func TestANewLimitHoldsAtOnce(t *testing.T) {
 }
 
 func TestUpstreamRefusesTheUnsigned(t *testing.T) {
-	u := New(NewClock(), 1, 1, Fields)
-	for _, row := range [][2]string{{"", ""}, {"1", ""}, {"", "1"}, {"x", "1"}, {"1", "1e9"}} {
-		if rec := ask(u, row[0], row[1]); rec.Code != http.StatusBadRequest {
-			t.Errorf("%q: status %d, want 400", row, rec.Code)
+	u := New(1, 1, Fields)
+	for _, departure := range []string{"", "{}", "null", `{"Sent":1}`, `{"Replica":-1}`, `{"Replica":1,"Sent":"x"}`} {
+		if rec := ask(u, departure); rec.Code != http.StatusBadRequest {
+			t.Errorf("%q: status %d, want 400", departure, rec.Code)
 		}
 	}
 	if log := u.Log(); len(log) != 0 {
 		t.Errorf("logged %+v", log)
-	}
-}
-
-func TestTellsIsText(t *testing.T) {
-	for want := Nothing; want <= Fields; want++ {
-		text, err := want.MarshalText()
-		var got Tells
-		if err != nil || got.UnmarshalText(text) != nil || got != want {
-			t.Errorf("%d: %q, %v, read as %d", want, text, err, got)
-		}
-	}
-	got := RetryAfter
-	if err := got.UnmarshalText([]byte("lies")); err == nil || got != RetryAfter {
-		t.Errorf("read lies as %d, %v", got, err)
-	}
-	if _, err := Tells(3).MarshalText(); err == nil {
-		t.Error("3 has a text")
 	}
 }

@@ -1,7 +1,8 @@
+// Package readme compiles and runs what the pages show.
 package readme
 
 import (
-	"encoding/xml"
+	"bytes"
 	"io/fs"
 	"os"
 	"path"
@@ -20,6 +21,9 @@ var (
 	link    = regexp.MustCompile(`!?\[[^\]]*\]\(([^()\s]*(?:\([^()\s]*\)[^()\s]*)*)\)`)
 	heading = regexp.MustCompile(`(?m)^#{1,6} +(.+?) *#*$`)
 	noSlug  = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
+	goBlock = regexp.MustCompile("(?s)```go\n(.*?)```")
+	nolint  = regexp.MustCompile(` *//nolint:.*`)
+	indent  = regexp.MustCompile(`(?m)^[\t ]+`)
 )
 
 // page is a Markdown file without its code.
@@ -67,8 +71,8 @@ func broken(files fs.FS, from, to string) string {
 	return ""
 }
 
-// pages calls visit for each Markdown file of the repository.
-func pages(t *testing.T, visit func(name, text string)) {
+// files calls visit for each file of the repository with that ending, by its name from the top.
+func files(t *testing.T, ending string, visit func(name, text string)) {
 	t.Helper()
 	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -78,7 +82,7 @@ func pages(t *testing.T, visit func(name, text string)) {
 		if d.IsDir() && (hidden || d.Name() == "testdata" || d.Name() == "node_modules") {
 			return fs.SkipDir
 		}
-		if d.IsDir() || !strings.HasSuffix(name, ".md") {
+		if d.IsDir() || !strings.HasSuffix(name, ending) {
 			return nil
 		}
 		text, err := os.ReadFile(name)
@@ -96,11 +100,11 @@ func pages(t *testing.T, visit func(name, text string)) {
 
 // Every relative link of every page leads to a file, and every anchor to a heading.
 func TestLinks(t *testing.T) {
-	files, found := os.DirFS(root), 0
-	pages(t, func(name, text string) {
+	tree, found := os.DirFS(root), 0
+	files(t, ".md", func(name, text string) {
 		for _, m := range link.FindAllStringSubmatch(code.ReplaceAllString(page(text), "x"), -1) {
 			found++
-			if why := broken(files, name, m[1]); why != "" {
+			if why := broken(tree, name, m[1]); why != "" {
 				t.Errorf("%s: link to %s: %s", name, m[1], why)
 			}
 		}
@@ -128,23 +132,71 @@ func TestBroken(t *testing.T) {
 	}
 }
 
-// Pictures that are written by hand parse, and say in words what they show.
-func TestPicturesHaveWords(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join(root, "docs", "pictures", "*.svg"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("%d pictures, %v", len(files), err)
+// snippets are how many Go blocks some pages have at the least.
+var snippets = map[string]int{
+	"README.md":           4,
+	"docs/cookbook.md":    40,
+	"docs/coming-from.md": 15,
+	"docs/kubernetes.md":  3,
+	"docs/leases.md":      2,
+	"docs/pool-size.md":   1,
+	"docs/adaptive.md":    3,
+}
+
+// runAsPrograms are pages whose Go blocks are whole programs; a test writes, builds and runs them.
+var runAsPrograms = map[string]bool{"docs/quickstart.md": true}
+
+// Every Go block of every page stands, but for its indentation, in a file that the compiler sees. A block
+// that shows another library is marked as such: its fence says "go before".
+func TestSnippetsCompile(t *testing.T) {
+	var sources strings.Builder
+	files(t, ".go", func(_, text string) { sources.WriteString(text) })
+	compiled := bare(sources.String())
+	found := map[string]int{}
+	files(t, ".md", func(name, text string) {
+		if runAsPrograms[name] || name == "CHANGELOG.md" {
+			return
+		}
+		for _, b := range goBlock.FindAllStringSubmatch(text, -1) {
+			found[name]++
+			if !strings.Contains(compiled, bare(b[1])) {
+				t.Errorf("%s: stands in no compiled file:\n%s", name, b[1])
+			}
+		}
+	})
+	for name, least := range snippets {
+		if found[name] < least {
+			t.Errorf("%s: %d Go blocks, want %d", name, found[name], least)
+		}
 	}
-	for _, f := range files {
-		text, err := os.ReadFile(f)
-		if err != nil {
-			t.Fatal(err)
+}
+
+// bare is code without indentation, and without the words for a linter.
+func bare(code string) string { return indent.ReplaceAllString(nolint.ReplaceAllString(code, ""), "") }
+
+// Every test that a page names exists, in a file that go test reads.
+func TestNamedTestsExist(t *testing.T) {
+	declared := map[string]bool{}
+	declaration := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	files(t, "_test.go", func(_, text string) {
+		for _, m := range declaration.FindAllStringSubmatch(text, -1) {
+			declared[m[1]] = true
 		}
-		var picture struct {
-			Title string `xml:"title"`
-			Desc  string `xml:"desc"`
+	})
+	named := 0
+	code := regexp.MustCompile("`(Test[A-Z]\\w+)`")
+	files(t, ".md", func(name, text string) {
+		for _, m := range code.FindAllStringSubmatch(text, -1) {
+			if named++; !declared[m[1]] {
+				t.Errorf("%s names %s, which no file declares", name, m[1])
+			}
 		}
-		if err := xml.Unmarshal(text, &picture); err != nil || picture.Title == "" || picture.Desc == "" {
-			t.Errorf("%s: title %q, desc %q, %v", f, picture.Title, picture.Desc, err)
-		}
+	})
+	if named < 40 {
+		t.Errorf("%d tests are named, want at least 40", named)
+	}
+	bounds, err := os.ReadFile(filepath.Join(root, "docs", "bounds.md"))
+	if n := bytes.Count(bounds, []byte("`TestProperty")); err != nil || n < 30 {
+		t.Errorf("docs/bounds.md names %d properties, want at least 30: %v", n, err)
 	}
 }
