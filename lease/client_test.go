@@ -62,9 +62,7 @@ func TestClientRequests(t *testing.T) {
 }
 
 func TestClientRestores(t *testing.T) {
-	config := mutex("A", "C")
-	config.Semaphores["B"] = Semaphore{Max: 5, Level: 1}
-	config.Grace = 30 * time.Second
+	config := settings(t, "A=1 B=5/1 C=1 grace=30s")
 	inWorld(t, config, func(t *testing.T, w *world) {
 		time.Sleep(config.Grace)
 		c := w.client()
@@ -131,8 +129,7 @@ func TestClientGivesUpFirst(t *testing.T) {
 
 // Unlock of a lost lease gives back what a server with a long ExpiresIn still keeps.
 func TestClientUnlockAfterLoss(t *testing.T) {
-	config := mutex("A")
-	config.Grace = 10 * time.Second
+	config := settings(t, "A=1 grace=10s")
 	inWorld(t, config, func(t *testing.T, w *world) {
 		c := w.client()
 		c.ExpiresIn = 12 * time.Hour
@@ -263,8 +260,7 @@ func TestClientCancelledWait(t *testing.T) {
 
 // The same under a lease whose peer stays.
 func TestClientCancelledNestedWait(t *testing.T) {
-	config := mutex("A", "B")
-	config.Semaphores["A"] = Semaphore{Max: 1, Level: 1}
+	config := settings(t, "A=1/1 B=1")
 	for _, f := range []fault{works, mute, down, frozen} {
 		inWorld(t, config, func(t *testing.T, w *world) {
 			c, s := w.client(), w.servers["a"]
@@ -298,8 +294,7 @@ func TestClientCancelledNestedWait(t *testing.T) {
 }
 
 func TestClientErrors(t *testing.T) {
-	config := mutex("low")
-	config.Semaphores["A"] = Semaphore{Max: 2, Level: 1}
+	config := settings(t, "A=2/1 low=1")
 	inWorld(t, config, func(t *testing.T, w *world) {
 		c := w.client()
 		l := locked(t, t.Context(), c, "low")
@@ -442,8 +437,7 @@ func TestClientCountsFromSending(t *testing.T) {
 
 // A lock that an old server granted does not exist at the one that the peer was restored to meanwhile.
 func TestClientGrantOfAnOldServer(t *testing.T) {
-	config := mutex("A", "B")
-	config.Semaphores["A"] = Semaphore{Max: 1, Level: 1}
+	config := settings(t, "A=1/1 B=1")
 	inWorld(t, config, func(t *testing.T, w *world) {
 		c, s, late := w.client(), w.servers["a"], true
 		outer := locked(t, t.Context(), c, "A")

@@ -33,8 +33,7 @@ func (w *world) moveTo(from, to string, n uint64) {
 
 // A client finds the leader from any server, and goes on with the next leader after a failover.
 func TestClientFailover(t *testing.T) {
-	config := mutex("A")
-	config.Grace = 10 * time.Second
+	config := settings(t, "A=1 grace=10s")
 	for _, urls := range [][]string{{"http://a", "http://b/"}, {"http://b", "http://a"}, {"http://b"}} {
 		inWorld(t, config, func(t *testing.T, w *world) {
 			w.pair()
@@ -89,8 +88,7 @@ func TestClientFindsTheLastServer(t *testing.T) {
 
 // The leader dies, and no server names the new one.
 func TestClientFailoverOfADeadLeader(t *testing.T) {
-	config := mutex("A")
-	config.Grace = 30 * time.Second
+	config := settings(t, "A=1 grace=30s")
 	for _, f := range []fault{down, frozen} {
 		inWorld(t, config, func(t *testing.T, w *world) {
 			_, b := w.pair()
@@ -184,7 +182,7 @@ func TestClientUnlockInTheBackground(t *testing.T) {
 
 // Hundreds of clients over restarts: never more than the maximum, and nothing stays.
 func TestClientHundreds(t *testing.T) {
-	config := Config{Semaphores: map[string]Semaphore{"A": {Max: 7}}, Grace: 15 * time.Second}
+	config := settings(t, "A=7 grace=15s")
 	inWorld(t, config, func(t *testing.T, w *world) {
 		const clients = 300
 		var all sync.WaitGroup

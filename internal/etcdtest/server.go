@@ -103,15 +103,18 @@ func newServer(t testing.TB, name string) *Server {
 }
 
 // freeAddr returns an address on loopback without a listener. Its port is below those that connections get,
-// or one of them may take it while the server is stopped.
+// and its host is one of 16 million where the system has them, or another server may take it while this one is
+// stopped.
 func freeAddr(t testing.TB) string {
 	t.Helper()
+	host := fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254))
 	for range 100 {
-		l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", 10_000+rand.IntN(20_000)))
+		l, err := net.Listen("tcp", fmt.Sprint(host, ":", 10_000+rand.IntN(20_000)))
 		if err == nil {
 			Must(t, l.Close())
 			return l.Addr().String()
 		}
+		host = "127.0.0.1"
 	}
 	t.Fatal("no port is free")
 	return ""

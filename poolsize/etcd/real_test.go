@@ -13,11 +13,18 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-func TestJoinAndLeave(t *testing.T) {
-	t.Parallel()
+// first returns a store with one replica, the first of the fleet.
+func first(t *testing.T) (*etcdtest.Server, *watched) {
+	t.Helper()
 	srv := etcdtest.Start(t)
 	a := watch(t, source(clientOf(t, srv), "a"))
 	a.wants(t, 1, 1)
+	return srv, a
+}
+
+func TestJoinAndLeave(t *testing.T) {
+	t.Parallel()
+	srv, a := first(t)
 	c := watch(t, source(clientOf(t, srv), "c"))
 	a.wants(t, 2, 1)
 	b := watch(t, source(clientOf(t, srv), "b"))
@@ -45,9 +52,7 @@ func TestJoinAndLeave(t *testing.T) {
 // Failure mode 15: a process that is killed counts until its lease ends.
 func TestCrash(t *testing.T) {
 	t.Parallel()
-	srv := etcdtest.Start(t)
-	b := watch(t, source(clientOf(t, srv), "b"))
-	b.wants(t, 1, 1)
+	srv, b := first(t)
 	p, _ := startChild(t, srv.Addr())
 	q, _ := startChild(t, srv.Addr())
 	b.wants(t, 3, 1)
@@ -66,9 +71,7 @@ func TestCrash(t *testing.T) {
 // no smaller pool than it had.
 func TestStoppedProcess(t *testing.T) {
 	t.Parallel()
-	srv := etcdtest.Start(t)
-	a := watch(t, source(clientOf(t, srv), "a"))
-	a.wants(t, 1, 1)
+	srv, a := first(t)
 	p, says := startChild(t, srv.Addr())
 	a.wants(t, 2, 1)
 	must(t, p.Process.Signal(syscall.SIGSTOP))
@@ -86,9 +89,7 @@ func TestStoppedProcess(t *testing.T) {
 // there as before, by the same leases.
 func TestStoreAway(t *testing.T) {
 	t.Parallel()
-	srv := etcdtest.Start(t)
-	a := watch(t, source(clientOf(t, srv), "a"))
-	a.wants(t, 1, 1)
+	srv, a := first(t)
 	b := watch(t, source(clientOf(t, srv), "b"))
 	a.wants(t, 2, 1)
 	b.wants(t, 2, 2)
@@ -164,10 +165,8 @@ func TestPartition(t *testing.T) {
 	for _, how := range []string{"stalled", "cut"} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
-			srv := etcdtest.Start(t)
+			srv, a := first(t)
 			way := etcdtest.NewRelay(t, srv.Addr())
-			a := watch(t, source(clientOf(t, srv), "a"))
-			a.wants(t, 1, 1)
 			b := watch(t, source(clientAt(t, way.Addr()), "b"))
 			b.wants(t, 2, 2)
 			a.wants(t, 2, 1)
@@ -379,8 +378,7 @@ func TestLeaderFails(t *testing.T) {
 			for i, w := range append(all, joins) {
 				w.wants(t, 4, i+1)
 			}
-			took := time.Since(began)
-			t.Logf("all count the joiner %v after the leader's end", took)
+			t.Logf("all count the joiner %v after the leader's end", time.Since(began))
 			for i, w := range all {
 				if n := w.least(before[i]); n < 3 {
 					t.Errorf("replica %d believed in %d", i, n)
