@@ -3,6 +3,7 @@ package redis
 import (
 	"bufio"
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -33,6 +34,7 @@ func TestMain(m *testing.M) {
 		child(os.Args[2])
 		return
 	}
+	flag.Set("test.parallel", "8")         //nolint:errcheck // the flag exists; most tests wait for real servers
 	redis.SetLogger(&logging.VoidLogger{}) // the client's own words about servers that tests have killed
 
 	// The client's dials end up to a second after it is closed.
@@ -275,4 +277,20 @@ func (w *watched) fails(t testing.TB) {
 	t.Helper()
 	_, before := w.counts()
 	w.until(t, "an error", func() bool { _, n := w.counts(); return n > before })
+}
+
+// hook is what a client's commands pass through.
+type hook func(next redis.ProcessHook) redis.ProcessHook
+
+func (hook) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return h(next) }
+
+// newMini returns an imitation of a store that ends with the test.
+func newMini(t testing.TB) *miniredis.Miniredis {
+	mini := miniredis.NewMiniRedis()
+	t.Cleanup(mini.Close)
+	return mini
 }

@@ -236,8 +236,7 @@ func (w *world) settles() {
 
 // TestPropertyConsensus runs random fleets with random faults, on the script and on a model of it.
 func TestPropertyConsensus(t *testing.T) {
-	mini := miniredis.NewMiniRedis()
-	defer mini.Close()
+	mini := newMini(t)
 	client := pipeClient(t, mini)
 	rapid.Check(t, func(t *rapid.T) {
 		mini.FlushAll()

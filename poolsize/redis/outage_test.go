@@ -16,11 +16,7 @@ import (
 // away is a hook for clients that cannot reach the store while it is set.
 type away struct{ atomic.Bool }
 
-func (a *away) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (a *away) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-func (a *away) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (a *away) hook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if a.Load() {
 			return errors.New("no route to host")
@@ -35,7 +31,7 @@ func olds(t *testing.T, mini *miniredis.Miniredis, cut *away, ids ...string) (al
 	t.Helper()
 	for _, id := range ids {
 		client := pipeClient(t, mini)
-		client.AddHook(cut)
+		client.AddHook(hook(cut.hook))
 		all = append(all, watch(t, &Source{Client: client, Fleet: "f", ID: id}))
 		time.Sleep(137 * time.Millisecond)
 	}
@@ -60,8 +56,7 @@ func TestNewReplicaAfterOutage(t *testing.T) {
 		{2 * time.Minute, 5 * time.Second, 1}, // which is what the page says
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			mini := miniredis.NewMiniRedis()
-			defer mini.Close()
+			mini := newMini(t)
 			cut := &away{}
 			all := olds(t, mini, cut, "a", "b", "c", "d")
 			all[0].wants(t, n, 1)
@@ -93,8 +88,7 @@ func TestNewReplicaAfterOutage(t *testing.T) {
 // one's memory counts for both, for one expiry in which the others can come back.
 func TestNewReplicaAfterOneIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		mini := miniredis.NewMiniRedis()
-		defer mini.Close()
+		mini := newMini(t)
 		cut, cutOne := &away{}, &away{}
 		all := append(olds(t, mini, cutOne, "a"), olds(t, mini, cut, "b", "c", "d")...)
 		all[0].wants(t, 4, 1)
@@ -121,8 +115,7 @@ func TestNewReplicaAfterOneIsBack(t *testing.T) {
 // does, and not again.
 func TestDeadAfterOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		mini := miniredis.NewMiniRedis()
-		defer mini.Close()
+		mini := newMini(t)
 		cut := &away{}
 		all := olds(t, mini, cut, "a", "b", "c", "d")
 		for range 3 {
@@ -151,8 +144,7 @@ func TestDeadAfterOutage(t *testing.T) {
 
 // One whose predecessors crashed again and again counts one of them for an expiry, and no more.
 func TestCrashLoop(t *testing.T) {
-	mini := miniredis.NewMiniRedis()
-	defer mini.Close()
+	mini := newMini(t)
 	s, err := (&Source{Client: pipeClient(t, mini), Fleet: "f", ID: "a"}).complete()
 	must(t, err)
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -184,10 +176,9 @@ func (c *clustered) ForEachMaster(ctx context.Context, _ func(context.Context, *
 // it.
 func TestMapIsReloadedAfterAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		mini := miniredis.NewMiniRedis()
-		defer mini.Close()
+		mini := newMini(t)
 		client, cut := &clustered{Client: pipeClient(t, mini)}, &away{}
-		client.AddHook(cut)
+		client.AddHook(hook(cut.hook))
 		s, err := (&Source{Client: client, Fleet: "f", ID: "a"}).complete()
 		must(t, err)
 		st := s.store("a")

@@ -126,6 +126,7 @@ func TestOneIDTwice(t *testing.T) {
 
 // Fifty processors agree, and the number of syncs that it takes is no more than four each.
 func TestFiftyConverge(t *testing.T) {
+	t.Parallel()
 	srv := start(t)
 	c := clientOf(t, srv, nil)
 	const n = 50
@@ -159,6 +160,7 @@ func TestFiftyConverge(t *testing.T) {
 
 // The same, each at its own pace.
 func TestFiftyWatch(t *testing.T) {
+	t.Parallel()
 	srv := start(t)
 	c := clientOf(t, srv, nil)
 	var ws []*watched
@@ -174,16 +176,11 @@ func TestFiftyWatch(t *testing.T) {
 
 // sent records the arguments of all scripts.
 type sent struct {
-	redis.Hook
 	args  []string // one for each sync, without
 	times []int64  // when it was sent by the store's clock
 }
 
-func (s *sent) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (s *sent) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-func (s *sent) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (s *sent) hook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if cmd.Name() == "evalsha" {
 			args := slices.Clone(cmd.Args()[2:])
@@ -197,8 +194,7 @@ func (s *sent) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // The pause after a failure grows from 100 ms to the period, and the first report comes with the second sync.
 func TestPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		mini := miniredis.NewMiniRedis()
-		defer mini.Close()
+		mini := newMini(t)
 		mini.SetError("LOADING the data")
 		start := time.Now()
 		var at []time.Duration
@@ -246,8 +242,7 @@ func noRetries(t *testing.T, mini *miniredis.Miniredis) *redis.Client {
 
 func TestResume(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		mini := miniredis.NewMiniRedis()
-		defer mini.Close()
+		mini := newMini(t)
 		mini.ClockTTL(true)
 		part := 0.
 		s := &Source{Client: pipeClient(t, mini), Fleet: "f", ID: "a",
@@ -296,8 +291,7 @@ func syncsTwice(t *testing.T, s *Source) {
 // A crashed fleet leaves no key behind.
 func TestKeysExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		mini := miniredis.NewMiniRedis()
-		defer mini.Close()
+		mini := newMini(t)
 		mini.ClockTTL(true)
 		s, err := (&Source{Client: pipeClient(t, mini), Fleet: "f", ID: "a"}).complete()
 		must(t, err)
@@ -371,22 +365,9 @@ func TestJittered(t *testing.T) {
 	}
 }
 
-// says is a store that answers each script so.
-type says struct{ answer any }
-
-func (s says) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (s says) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-func (s says) ProcessHook(redis.ProcessHook) redis.ProcessHook {
-	return func(_ context.Context, cmd redis.Cmder) error {
-		cmd.(*redis.Cmd).SetVal(s.answer)
-		return nil
-	}
-}
-
 // A context that is done ends a command at once.
 func TestDoneContext(t *testing.T) {
+	t.Parallel()
 	c := clientOf(t, start(t), nil)
 	if _, err := source(c, "a").Left(canceled()); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
@@ -438,11 +419,7 @@ func canceled() context.Context {
 // does not reach the store.
 type hangs struct{ armed atomic.Bool }
 
-func (h *hangs) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (h *hangs) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-func (h *hangs) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (h *hangs) hook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if cmd.Name() == "evalsha" && h.armed.CompareAndSwap(true, false) {
 			<-ctx.Done()
@@ -458,7 +435,7 @@ func fleetIn(t *testing.T, mini *miniredis.Miniredis, n int, period, expiry time
 	t.Helper()
 	for i := range n {
 		client, h := pipeClient(t, mini), &hangs{}
-		client.AddHook(h)
+		client.AddHook(hook(h.hook))
 		all = append(all,
 			watch(t, &Source{Client: client, Fleet: "f", ID: fmt.Sprint("old", i), Period: period,
 				Expiry: expiry}))
@@ -488,8 +465,7 @@ func TestNewReplicaAfterLoss(t *testing.T) {
 	} {
 		for phase := range 10 {
 			synctest.Test(t, func(t *testing.T) {
-				mini := miniredis.NewMiniRedis()
-				defer mini.Close()
+				mini := newMini(t)
 				_, hooks := fleetIn(t, mini, olds, row.period, row.expiry)
 				time.Sleep(time.Duration(phase) * row.period / 10)
 				mini.FlushAll()
@@ -510,26 +486,27 @@ func TestNewReplicaAfterLoss(t *testing.T) {
 // A start takes as long as the page of Watch says, and never so long that the processor expires meanwhile.
 func TestStartTakes(t *testing.T) {
 	for _, row := range []struct {
-		others         int
+		others, weight int
 		period, expiry time.Duration
 		want           time.Duration
 	}{
-		{0, time.Second, 10 * time.Second, 3250 * time.Millisecond},
-		{0, 50 * time.Millisecond, 400 * time.Millisecond, 312500 * time.Microsecond},
-		{0, time.Second, 2 * time.Second, 1500 * time.Millisecond},
-		{0, time.Second, 3 * time.Second, 2500 * time.Millisecond},
-		{2, time.Second, 10 * time.Second, 1250 * time.Millisecond},
-		{2, time.Second, 2 * time.Second, 1250 * time.Millisecond},
+		{0, 1, time.Second, 10 * time.Second, 3250 * time.Millisecond},
+		{0, 1, 50 * time.Millisecond, 400 * time.Millisecond, 312500 * time.Microsecond},
+		{0, 1, time.Second, 2 * time.Second, 1500 * time.Millisecond},
+		{0, 1, time.Second, 3 * time.Second, 2500 * time.Millisecond},
+		{2, 1, time.Second, 10 * time.Second, 1250 * time.Millisecond},
+		{2, 1, time.Second, 2 * time.Second, 1250 * time.Millisecond},
+		{0, 5, time.Second, 10 * time.Second, 3250 * time.Millisecond}, // alone, whatever it weighs
+		{2, 5, time.Second, 10 * time.Second, 1250 * time.Millisecond},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			mini := miniredis.NewMiniRedis()
-			defer mini.Close()
+			mini := newMini(t)
 			fleetIn(t, mini, row.others, row.period, row.expiry)
 			began := time.Now()
 			w := watch(t, &Source{Client: pipeClient(t, mini), Fleet: "f", ID: "new", Period: row.period,
-				Expiry: row.expiry})
+				Expiry: row.expiry, Weight: row.weight})
 			w.until(t, "a report", func() bool { n, _ := w.counts(); return n > 0 })
-			if got := time.Since(began); got != row.want || w.last().Replicas != row.others+1 {
+			if got := time.Since(began); got != row.want || w.last().Replicas != row.others+row.weight {
 				t.Errorf("%+v: after %v %+v", row, got, w.last())
 			}
 		})
@@ -542,8 +519,7 @@ func TestJoinTakesTwoPeriods(t *testing.T) {
 	const n = 8
 	for range 20 {
 		synctest.Test(t, func(t *testing.T) {
-			mini := miniredis.NewMiniRedis()
-			defer mini.Close()
+			mini := newMini(t)
 			all, _ := fleetIn(t, mini, n-1, time.Second, 10*time.Second)
 			began := time.Now()
 			joins := watch(t, &Source{Client: pipeClient(t, mini), Fleet: "f", ID: "zz"})
@@ -566,8 +542,7 @@ func TestJoinTakesTwoPeriods(t *testing.T) {
 // A Source that is watched twice is one processor until its last Watch ends.
 func TestOneWatchOfTwoEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		mini := miniredis.NewMiniRedis()
-		defer mini.Close()
+		mini := newMini(t)
 		s := &Source{Client: pipeClient(t, mini), Fleet: "f", ID: "a"}
 		inFleet := func(want bool) {
 			t.Helper()
@@ -596,8 +571,7 @@ func TestOneWatchOfTwoEnds(t *testing.T) {
 
 // Failure mode 20: a store loses its data, and the answer that would have said so is lost too.
 func TestLossAndLostAnswer(t *testing.T) {
-	mini := miniredis.NewMiniRedis()
-	defer mini.Close()
+	mini := newMini(t)
 	s, err := (&Source{Client: pipeClient(t, mini), Fleet: "f", ID: "a"}).complete()
 	must(t, err)
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"net"
@@ -11,7 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -181,7 +181,12 @@ func TestStrangeAnswer(t *testing.T) {
 		[]any{"a", "b", "c", "d", "e"}} {
 		c := redis.NewClient(&redis.Options{})
 		defer c.Close() //nolint:errcheck // it has not been used
-		c.AddHook(says{answer})
+		c.AddHook(hook(func(redis.ProcessHook) redis.ProcessHook {
+			return func(_ context.Context, cmd redis.Cmder) error {
+				cmd.(*redis.Cmd).SetVal(answer)
+				return nil
+			}
+		}))
 		s, err := source(c, "a").complete()
 		must(t, err)
 		if got, err := s.store("a").sync(t.Context(), 1, ""); err == nil ||
@@ -324,8 +329,7 @@ func openConns(t *testing.T, c *redis.Client, n int) {
 // Failure mode 20: what arrives after the processor has given it up, or claims to come from the future,
 // changes nothing.
 func TestLateIsRefused(t *testing.T) {
-	mini := miniredis.NewMiniRedis()
-	defer mini.Close()
+	mini := newMini(t)
 	client := pipeClient(t, mini)
 	s, err := (&Source{Client: client, Fleet: "f", ID: "a"}).complete()
 	must(t, err)
@@ -412,11 +416,10 @@ func TestLateSync(t *testing.T) {
 func TestClockOfAClient(t *testing.T) {
 	for _, skew := range []time.Duration{-200 * time.Second, 0, 200 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
-			mini := miniredis.NewMiniRedis()
-			defer mini.Close()
+			mini := newMini(t)
 			client := pipeClient(t, mini)
-			hook := &sent{}
-			client.AddHook(hook)
+			seen := &sent{}
+			client.AddHook(hook(seen.hook))
 			c, err := (&Source{Client: client, Fleet: "f", ID: "a"}).complete()
 			must(t, err)
 			a, b := c.store("a"), c.store("b")
@@ -432,16 +435,16 @@ func TestClockOfAClient(t *testing.T) {
 				}
 				time.Sleep(time.Second)
 			}
-			if len(hook.args) != 2*20+2 {
+			if len(seen.args) != 2*20+2 {
 				t.Errorf("%d syncs were seen, want two of each second and one more of each processor",
-					len(hook.args))
+					len(seen.args))
 			}
-			for i, got := range hook.args {
-				if want := hook.args[i/2%2*2]; i < 4 && got != want || i >= 4 && got != hook.args[i%2*2] {
+			for i, got := range seen.args {
+				if want := seen.args[i/2%2*2]; i < 4 && got != want || i >= 4 && got != seen.args[i%2*2] {
 					t.Errorf("sync %d sent %s, an earlier one %s", i, got, want)
 				}
 			}
-			for i, got := range hook.times {
+			for i, got := range seen.times {
 				want := start.Add(skew + time.Duration(max(0, i-2)/2)*time.Second).UnixMilli()
 				if i < 4 && i%2 == 0 { // neither has an answer of the store yet
 					want = 0
@@ -471,8 +474,7 @@ func TestClockOfTheStore(t *testing.T) {
 		{time.Hour, true, 0},
 		{365 * 24 * time.Hour, true, 0},
 	} {
-		mini := miniredis.NewMiniRedis()
-		defer mini.Close()
+		mini := newMini(t)
 		s, err := (&Source{Client: pipeClient(t, mini), Fleet: "f", ID: "a"}).complete()
 		must(t, err)
 		a, dies := s.store("a"), s.store("b")

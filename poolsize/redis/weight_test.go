@@ -20,6 +20,7 @@ func heavy(c redis.UniversalClient, id string, weight int) *Source {
 
 // Processors of weights 3, 1 and 2 agree on six, each with the first of its own ordinals.
 func TestWeights(t *testing.T) {
+	t.Parallel()
 	srv := start(t)
 	c := clientOf(t, srv, nil)
 	wants := func(w *watched, p quotient.Pool) {
@@ -42,6 +43,7 @@ func TestWeights(t *testing.T) {
 
 // The order of ordinals is that of the processors' names also where one name begins with another.
 func TestWeightsOfNamesThatBeginAlike(t *testing.T) {
+	t.Parallel()
 	c := clientOf(t, start(t), nil)
 	names := []string{"a", "a\x00", "a/", "a/b", "a0", "b"}
 	s, err := source(c, "any").complete()
@@ -91,6 +93,7 @@ func (o older) sync(t *testing.T, size int) answer {
 // Beside processors of a version without weights, whose script knows nothing of them, all use their sum. The
 // weight of a dropped processor goes too.
 func TestVersionWithoutWeights(t *testing.T) {
+	t.Parallel()
 	c := clientOf(t, start(t), nil)
 	s, err := heavy(c, "new", 3).complete()
 	must(t, err)
@@ -127,26 +130,10 @@ func TestVersionWithoutWeights(t *testing.T) {
 	t.Errorf("the dead one counts still: %q, %v", entries, err)
 }
 
-// A lone processor waits for as long as any, whatever it weighs.
-func TestPauseOfALoneWeight(t *testing.T) {
-	for _, weight := range []int{1, 5} {
-		s, err := heavy(clientOf(t, start(t), nil), "a", weight).complete()
-		must(t, err)
-		s.Period, s.Expiry = time.Second, 10*time.Second
-		alone := answer{agreed: true, largest: weight, living: weight}
-		if d := s.pause(alone, false); d != 3250*time.Millisecond {
-			t.Errorf("weight %d: alone %v", weight, d)
-		}
-		alone.living++
-		if d := s.pause(alone, false); d != 1250*time.Millisecond {
-			t.Errorf("weight %d: with another %v", weight, d)
-		}
-	}
-}
-
 // Weights that were lost come back with the next syncs, and no processor believes in fewer meanwhile. A
 // field that is not a weight, or not of a processor, goes.
 func TestSpoiltWeights(t *testing.T) {
+	t.Parallel()
 	srv := start(t)
 	c := clientOf(t, srv, nil)
 	a, b := watch(t, heavy(c, "a", 3)), watch(t, heavy(c, "b", 2))
