@@ -50,7 +50,6 @@ func command(args []string, stdout, stderr io.Writer) int {
 	rig.Ranged(flags, &b.rounds, "rounds", 1, 100, "rounds of each part")
 	rig.Ranged(flags, &b.slice, "slice", 100*time.Millisecond, time.Minute, "time of each in a round")
 	flags.BoolVar(&b.withCaddy, "caddy", true, "build Caddy, which takes a while the first time")
-	return rig.Program{Title: "quotient proxy on the loopback interface", Note: note, Parts: []rig.Part{
-		{Name: "throughput", Run: b.throughput}, {Name: "overhead", Run: b.overhead},
-	}}.Main(flags, args, stdout, stderr)
+	return rig.Program{Title: "quotient proxy on the loopback interface", Note: note, Parts: b.parts()}.
+		Main(flags, args, stdout, stderr)
 }

@@ -53,7 +53,7 @@ func (b *bench) race(ctx context.Context, pause time.Duration, direct bool) (r r
 	for _, p := range b.proxies() {
 		s, err := b.launch(ctx, u, p)
 		if err != nil {
-			return r, err
+			return r, fmt.Errorf("%s does not start: %w", p[0], err)
 		}
 		servers = append(servers, s)
 	}
@@ -111,13 +111,19 @@ func (c *contender) play(ctx context.Context, s *server, who crowd, slice time.D
 	return nil
 }
 
-// throughput asks how much a proxy does where clients always want more.
-func (b *bench) throughput(ctx context.Context) (rig.Section, error) {
-	r, err := b.race(ctx, 0, false)
-	if err != nil {
-		return rig.Section{}, err
+// parts are how much a proxy does where clients always want more, and what it adds where nothing is scarce.
+func (b *bench) parts() []rig.Part {
+	of := func(pause time.Duration, direct bool, report func(race) rig.Section) func(context.Context) (rig.Section, error) {
+		return func(ctx context.Context) (rig.Section, error) {
+			r, err := b.race(ctx, pause, direct)
+			if err != nil {
+				return rig.Section{}, err
+			}
+			return report(r), nil
+		}
 	}
-	return r.throughput(), nil
+	return []rig.Part{{Name: "throughput", Run: of(0, false, race.throughput)},
+		{Name: "overhead", Run: of(pause, true, race.overhead)}}
 }
 
 func (r race) throughput() rig.Section {
@@ -150,15 +156,6 @@ func (r race) counted() []rig.Verdict {
 	}
 }
 
-// overhead asks what a proxy adds to a request where nothing is scarce.
-func (b *bench) overhead(ctx context.Context) (rig.Section, error) {
-	r, err := b.race(ctx, pause, true)
-	if err != nil {
-		return rig.Section{}, err
-	}
-	return r.overhead(), nil
-}
-
 func (r race) overhead() rig.Section {
 	s := rig.Section{Title: "Overhead", Note: fmt.Sprintf(`
 The same connections, each of which waits %v before it asks again. Added is the median beside no proxy at
@@ -166,11 +163,7 @@ all, in one round. Times are in µs.`, pause)}
 	s.Header = []string{"proxy", "p50", "p99", "added to p50", "processor time"}
 	none := r.all[len(r.all)-1]
 	added := func(c *contender) spread {
-		var vs []float64
-		for i := range c.p50 {
-			vs = append(vs, c.p50[i]-none.p50[i])
-		}
-		return spreadOf(vs)
+		return rounds(c.p50, none.p50, func(a, b float64) float64 { return a - b })
 	}
 	for _, c := range r.all {
 		s.Add(c.name, spreadOf(c.p50), spreadOf(c.p99), added(c), rig.Number(spreadOf(c.cpu).median))
@@ -190,10 +183,12 @@ func spreadOf(vs []float64) spread {
 }
 
 // ratio is the spread of a over b, each round for itself.
-func ratio(a, b []float64) spread {
+func ratio(a, b []float64) spread { return rounds(a, b, func(a, b float64) float64 { return a / b }) }
+
+func rounds(a, b []float64, compare func(a, b float64) float64) spread {
 	var vs []float64
 	for i := range min(len(a), len(b)) {
-		vs = append(vs, a[i]/b[i])
+		vs = append(vs, compare(a[i], b[i]))
 	}
 	return spreadOf(vs)
 }

@@ -2,12 +2,11 @@ package main
 
 import (
 	"bytes"
-	"context"
-	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -39,8 +38,8 @@ func TestPartsPlay(t *testing.T) {
 		}
 	}
 	b := &bench{rounds: 1, paths: 20, slice: 300 * time.Millisecond, stderr: os.Stderr}
-	for _, part := range []func(context.Context) (rig.Section, error){b.throughput, b.overhead} {
-		s, err := part(t.Context())
+	for _, part := range b.parts() {
+		s, err := part.Run(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -99,35 +98,19 @@ func TestJudge(t *testing.T) {
 
 // TestALostRequestIsSeen holds that no crowd is content with a server that hangs up, or refuses.
 func TestALostRequestIsSeen(t *testing.T) {
-	l, err := net.Listen("tcp", rig.At(0))
-	if err != nil {
-		t.Fatal(err)
-	}
-	gone := make(chan struct{})
-	var answer atomic.Value
-	answer.Store("")
-	go func() {
-		defer close(gone)
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = conn.Read(make([]byte, 1024))
-			_, _ = conn.Write([]byte(answer.Load().(string)))
-			_ = conn.Close()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/gone" {
+			panic(http.ErrAbortHandler)
 		}
-	}()
-	c := crowd{addr: l.Addr().String(), paths: []string{"/"}}
-	if _, err := c.one(t.Context(), 0); err == nil {
-		t.Error("it hangs up, and that is no error")
+		w.WriteHeader(http.StatusTooManyRequests)
+	}))
+	defer s.Close()
+	for path, want := range map[string]string{"/gone": "", "/refused": "status 429"} {
+		c := crowd{addr: s.Listener.Addr().String(), paths: []string{path}}
+		if _, err := c.one(t.Context(), 0); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", path, err)
+		}
 	}
-	answer.Store("HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\n\r\n")
-	if _, err := c.one(t.Context(), 0); err == nil || !strings.Contains(err.Error(), "status 429") {
-		t.Error(err)
-	}
-	_ = l.Close()
-	<-gone
 }
 
 func TestBadFlagsAreNamed(t *testing.T) {

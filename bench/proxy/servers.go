@@ -144,21 +144,8 @@ type server struct {
 	dir               string // with its file
 }
 
-// launch starts a proxy on a free port. Another program may take the port first, so it tries three times.
-func (b *bench) launch(ctx context.Context, u *upstream, proxy [3]string) (s *server, err error) {
-	for range 3 {
-		var failed error
-		if s, failed = b.tryLaunch(ctx, u, proxy); failed == nil {
-			return s, nil
-		}
-		if err = errors.Join(err, failed); ctx.Err() != nil {
-			break
-		}
-	}
-	return nil, fmt.Errorf("%s does not start: %w", proxy[0], err)
-}
-
-func (b *bench) tryLaunch(ctx context.Context, u *upstream, proxy [3]string) (*server, error) {
+// launch starts a proxy on a free port.
+func (b *bench) launch(ctx context.Context, u *upstream, proxy [3]string) (*server, error) {
 	listen, err1 := rig.FreePort()
 	admin, err2 := rig.FreePort()
 	dir, err3 := os.MkdirTemp(b.dir, "server-")
