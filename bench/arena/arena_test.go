@@ -46,7 +46,8 @@ func TestFlags(t *testing.T) {
 		}
 	}
 	c := configOf(t, "-scenario", "S9,O4", "-first", "7", "-seeds", "2")
-	if s := c.scenarios; len(s) != 3 || s[0].Name+s[1].Name+s[2].Name != "S9aS9bO4" || !slices.Equal(c.seeds, []uint64{7, 8}) {
+	s := c.scenarios
+	if len(s) != 3 || s[0].Name+s[1].Name+s[2].Name != "S9aS9bO4" || !slices.Equal(c.seeds, []uint64{7, 8}) {
 		t.Errorf("chosen: %v %v", s, c.seeds)
 	}
 }

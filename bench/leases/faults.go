@@ -160,7 +160,8 @@ begins beyond the maximum, and tokens rise.`, b.kills, killGrace, killExpires)}
 		}
 		return at, err
 	}
-	crews := []*crew{{name: "one", n: 12, most: 1, long: 2 * killGrace}, {name: "some", n: 12, most: 3, long: 2 * killGrace}}
+	crews := []*crew{{name: "one", n: 12, most: 1, long: 2 * killGrace},
+		{name: "some", n: 12, most: 3, long: 2 * killGrace}}
 	return s, trial{crews, client, b.kills, strike, killGrace / 2, beyond}.run(ctx, b.seed, &s)
 }
 

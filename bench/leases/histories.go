@@ -117,8 +117,8 @@ func (b *bench) play(ctx context.Context, histories int, title, note, election s
 In each of %d histories %d clients send %d requests each to the program quotient leases, each over a connection
 of its own. It is killed up to three times and started again; clients restore what they held, peers are left to
 expire within %v. An answer that did not come may or may not have been acted upon. Porcupine looks for an order
-of the operations that explains all answers, by a model that shares no code with package lease.%s`, histories, b.clients, b.requests, time.Duration(brief), note),
-		histories*b.clients*b.requests*9/10), nil
+of the operations that explains all answers, by a model that shares no code with package lease.%s`,
+		histories, b.clients, b.requests, time.Duration(brief), note), histories*b.clients*b.requests*9/10), nil
 }
 
 func (c *counts) section(title, note string, least int) rig.Section {

@@ -113,7 +113,8 @@ func (c *contender) play(ctx context.Context, s *server, who crowd, slice time.D
 
 // parts are how much a proxy does where clients always want more, and what it adds where nothing is scarce.
 func (b *bench) parts() []rig.Part {
-	of := func(pause time.Duration, direct bool, report func(race) rig.Section) func(context.Context) (rig.Section, error) {
+	type run = func(context.Context) (rig.Section, error)
+	of := func(pause time.Duration, direct bool, report func(race) rig.Section) run {
 		return func(ctx context.Context) (rig.Section, error) {
 			r, err := b.race(ctx, pause, direct)
 			if err != nil {
