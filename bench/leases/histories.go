@@ -142,11 +142,7 @@ func (c *counts) section(title, note string, least int) rig.Section {
 // history plays one history. The election is the part of a configuration that has one, or nothing.
 func (b *bench) history(ctx context.Context, seed uint64, election string) (*live, error) {
 	rng := rand.New(rand.NewPCG(seed, 16))
-	l := &live{began: time.Now()}
-	for i := range l.rules.max {
-		l.rules.max[i] = 1 + rng.Int64N(4)
-		l.rules.level[i] = rng.Int64N(3)
-	}
+	l := &live{began: time.Now(), rules: drawRules(rng)}
 	dir, err := os.MkdirTemp("", "quotient-leases-")
 	if err != nil {
 		return nil, err
@@ -182,6 +178,15 @@ func (b *bench) history(ctx context.Context, seed uint64, election string) (*liv
 	}
 	l.settle()
 	return l, errors.Join(append(errs, ctx.Err())...)
+}
+
+// drawRules draws how many may hold each semaphore, and its level.
+func drawRules(rng *rand.Rand) (r rules) {
+	for i := range r.max {
+		r.max[i] = 1 + rng.Int64N(4)
+		r.level[i] = rng.Int64N(3)
+	}
+	return r
 }
 
 // toml is the configuration.

@@ -88,9 +88,8 @@ func (s *Server) start() error {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		return fmt.Errorf("redistest: %w", err)
 	}
-	args := append([]string{s.exe, file, "--bind", s.addr.Addr().String(), "--port", strconv.Itoa(s.Port()), "--dir", s.dir,
-		"--logfile", "log",
-		"--save", "", "--appendonly", "yes"}, s.config...)
+	args := append([]string{s.exe, file, "--bind", s.addr.Addr().String(), "--port", strconv.Itoa(s.Port()),
+		"--dir", s.dir, "--logfile", "log", "--save", "", "--appendonly", "yes"}, s.config...)
 	var err error
 	if s.run, err = startProcess(args, s.Addr()); err == nil {
 		return nil
