@@ -22,7 +22,7 @@ import (
 type Tracking struct {
 	// Spend is how a quota is used whose reset is more than five minutes away, as an hour's or a day's.
 	Spend Spend
-	// Without switches rules off, to see what each is worth; bench/arena does. 0 is all rules.
+	// Without switches rules off, to see what each is worth (docs/adaptive-controller.md). 0 is all rules.
 	Without Rules
 }
 
