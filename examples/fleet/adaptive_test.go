@@ -80,6 +80,15 @@ func phasesOf(p plan) (all []phase) {
 	return all
 }
 
+// TestScenesFitTheirBounds: a scene is long enough to show that its bound does not hold.
+func TestScenesFitTheirBounds(t *testing.T) {
+	for i, most := range map[int]time.Duration{sceneHalf: mostAfterHalving, sceneBack: mostAfterReturn} {
+		if scenes[i].Length < most+time.Second+followWindow {
+			t.Errorf("%s: %v is too short for a bound of %v", scenes[i].Title, scenes[i].Length, most)
+		}
+	}
+}
+
 // TestEveryCheckCanFail: a fleet that does all as it should is content, and each fault breaks the checks that
 // it should.
 func TestEveryCheckCanFail(t *testing.T) {

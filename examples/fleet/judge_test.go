@@ -147,6 +147,28 @@ func blame(t *rapid.T, b budget, sent []departure) {
 	}
 }
 
+// TestPropertyCorrectReplica: a bucket never exceeds its own budget, whatever the requests.
+func TestPropertyCorrectReplica(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b := anyBudget(t)
+		b.growth = growth{}
+		for i := range b.steps {
+			b.steps[i].burst = max(1, b.steps[i].burst)
+		}
+		s := &sender{rate: b.steps[0].rate, size: b.steps[0].burst, tokens: b.steps[0].burst}
+		var sent []departure
+		next := 1
+		for now := time.Duration(0); now < 6*time.Second; now += time.Duration(rapid.IntRange(1, 400).Draw(t, "gap")) * ms {
+			for next < len(b.steps) && b.steps[next].from <= now {
+				s.set(b.steps[next].from, b.steps[next].rate, b.steps[next].burst)
+				next++
+			}
+			sent = s.send(t, now, sent)
+		}
+		blame(t, b, sent)
+	})
+}
+
 // TestPropertyCorrectFleet: replicas divide the limit, and one of them joins with an empty bucket while the
 // others do not know of it yet. They keep bounds 2 and 3 whatever the requests.
 func TestPropertyCorrectFleet(t *testing.T) {

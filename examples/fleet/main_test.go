@@ -80,6 +80,19 @@ func shortRun(more ...string) []string {
 	return append([]string{"-act", "division", "-duration", "3500ms", "-join", "1s", "-kill", "2s"}, more...)
 }
 
+func TestHelpDocumentsEveryFlag(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	if got := run(context.Background(), []string{"-h"}, &stdout, &stderr); got != exitHeld {
+		t.Errorf("-h: exit status %d", got)
+	}
+	for _, name := range []string{"limit", "burst", "room", "want", "replicas", "join", "kill", "duration",
+		"pool", "believe", "act", "tell", "policy", "color"} {
+		if !strings.Contains(stderr.String(), "  -"+name+" ") {
+			t.Errorf("-h does not say what -%s is", name)
+		}
+	}
+}
+
 // TestAFleetHoldsItsLimit is the command's own claim, with real processes and a real network. The
 // bounds must hold in every run. How much of the limit is used depends on the machine too, which may
 // stand still for seconds: one good run in three is asked for.
