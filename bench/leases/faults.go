@@ -135,8 +135,8 @@ func (b *bench) manyKills(ctx context.Context) (s rig.Section, err error) {
 	transport := &http.Transport{MaxIdleConnsPerHost: 64}
 	defer transport.CloseIdleConnections()
 	client := func() *lease.Client {
-		return &lease.Client{URLs: []string{"http://" + rig.At(port)}, ExpiresIn: killExpires,
-			HTTP: &http.Client{Transport: transport}, BlockFor: 300 * time.Millisecond, Timeout: time.Second}
+		return &lease.Client{URLs: []string{"http://" + rig.At(port)}, ExpiresIn: killExpires, Timeout: time.Second,
+			HTTP: &http.Client{Transport: transport}, BlockFor: 300 * time.Millisecond}
 	}
 	s = rig.Section{Title: "Kills", Note: fmt.Sprintf(`
 quotient leases is killed %d times and started again under load: 12 clients (lease.Client) lock a semaphore of
@@ -160,8 +160,7 @@ begins beyond the maximum, and tokens rise.`, b.kills, killGrace, killExpires)}
 		}
 		return at, err
 	}
-	crews := []*crew{{name: "one", n: 12, most: 1, long: 2 * killGrace},
-		{name: "some", n: 12, most: 3, long: 2 * killGrace}}
+	crews := []*crew{{name: "one", n: 12, most: 1, long: 2 * killGrace}, {name: "some", n: 12, most: 3, long: 2 * killGrace}}
 	return s, trial{crews, client, b.kills, strike, killGrace / 2, beyond}.run(ctx, b.seed, &s)
 }
 
