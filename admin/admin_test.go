@@ -64,8 +64,6 @@ func (r request) with(name, value string) request {
 	return r
 }
 
-func (r request) as(token string) request { return r.with("Authorization", "Bearer "+token) }
-
 // headed is the request with these header fields.
 func (r request) headed(header http.Header) request { r.header = header; return r }
 
