@@ -70,15 +70,6 @@ func anyBudget(t *rapid.T) budget {
 	return b
 }
 
-// together are departures that left as soon as they might.
-func together(instants ...time.Duration) []departure {
-	sent := make([]departure, len(instants))
-	for i, at := range instants {
-		sent[i] = departure{at, at}
-	}
-	return sent
-}
-
 // anyDepartures draws up to 60 departures, some at the same time.
 func anyDepartures(t *rapid.T) []departure {
 	sent := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) departure {

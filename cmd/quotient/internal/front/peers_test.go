@@ -17,8 +17,6 @@ import (
 	"github.com/quotient-go/quotient/config"
 )
 
-var seenPeer = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.RemoteAddr) })
-
 func v2(t *testing.T, command proxyproto.ProtocolVersionAndCommand) string {
 	t.Helper()
 	text, err := (&proxyproto.Header{
