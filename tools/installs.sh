@@ -14,6 +14,7 @@ trap 'rm -rf "$dir"' EXIT
 
 git clone --quiet --no-tags . "$dir/repo"
 cd "$dir/repo"
+git switch --quiet --force-create main # the checkout may be of no branch
 git config user.name "A Test"
 git config user.email test@example.com
 grep -qF "## [${version#v}]" CHANGELOG.md || sed -i "s/^## Unreleased.*\|^## \[Unreleased\].*/## [${version#v}]/" CHANGELOG.md
