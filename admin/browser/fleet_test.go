@@ -167,7 +167,7 @@ const (
 // taken with Inter.
 func TestPictures(t *testing.T) {
 	if *screenshots == "" {
-		t.Skip("no directory for pictures: run make browser")
+		t.Skip("no directory for pictures: run make browser PICTURES=docs/pictures")
 	}
 	s := startFleetOfPictures(t)
 	p := openTab(t, s.url())
