@@ -2,6 +2,7 @@ package config
 
 import (
 	"maps"
+	"reflect"
 	"slices"
 
 	"github.com/quotient-go/quotient"
@@ -54,7 +55,7 @@ func (c *Config) fixed(old, f *File) error {
 		check(inner(path, "queue-per-key"), l.QueuePerKey == was.QueuePerKey)
 		check(inner(path, "policy"), l.Policy == was.Policy)
 		check(inner(path, "ceiling"), l.BeyondShare == was.BeyondShare)
-		check(inner(path, "demand"), same(l.Demand, was.Demand))
+		check(inner(path, "demand"), reflect.DeepEqual(l.Demand, was.Demand))
 		if f.Pool.Source != "" {
 			check("pool.replicas", f.Pool.Replicas == c.limiters[name].replicas)
 		}
@@ -74,7 +75,7 @@ func (c *Config) steps(old, f *File) (steps []step) {
 		next := f.Limiters[name]
 		if h, ok := c.limiters[name]; !ok {
 			steps = append(steps, c.make(f, name, next))
-		} else if !sameLimiter(old.Limiters[name], next) {
+		} else if !sameSection(old.Limiters[name], next) {
 			steps = append(steps, c.set(f, name, h.limiter, next)...)
 		}
 	}
@@ -146,11 +147,7 @@ func (c *Config) set(f *File, name string, l *quotient.Limiter, next Limiter) (s
 		steps = append(steps, f.step(path, func(limit *quotient.Limit) error { return l.SetLimit(*limit) },
 			&now.Limit, &next.Limit))
 	}
-	plans := make(map[string]quotient.Limit)
-	for _, p := range now.Plans {
-		plans[p.Name] = p.Limit
-	}
-	steps = append(steps, f.each(inner(path, "plans"), l.SetPlan, plans, next.Plans)...)
+	steps = append(steps, f.each(inner(path, "plans"), l.SetPlan, plans(now), next.Plans)...)
 	own := overrides(l, next.Overrides)
 	steps = append(steps, f.each(inner(path, "overrides"), l.Override, own, next.Overrides)...)
 	if now.DryRun != next.DryRun {
@@ -167,15 +164,15 @@ type limits = map[string]quotient.Limit
 
 // each is the steps that bring named limits from one state to another.
 func (f *File) each(path string, set func(string, *quotient.Limit) error, from, to limits) (steps []step) {
+	names := unlike(from, to)
 	for _, removed := range []bool{true, false} { // what goes makes room for what comes
-		for _, name := range slices.Sorted(maps.Keys(both(from, to))) {
+		for _, name := range names {
 			was, had := from[name]
 			will, has := to[name]
-			if has == removed || had == has && sameLimit(was, will) {
-				continue
+			if has != removed {
+				one := func(limit *quotient.Limit) error { return set(name, limit) }
+				steps = append(steps, f.step(inner(path, name), one, only(was, had), only(will, has)))
 			}
-			one := func(limit *quotient.Limit) error { return set(name, limit) }
-			steps = append(steps, f.step(inner(path, name), one, only(was, had), only(will, has)))
 		}
 	}
 	return steps
@@ -201,21 +198,30 @@ func only(limit quotient.Limit, ok bool) *quotient.Limit {
 	return &limit
 }
 
-func both(a, b map[string]quotient.Limit) map[string]bool {
-	all := make(map[string]bool)
-	for name := range a {
-		all[name] = true
-	}
-	for name := range b {
-		all[name] = true
+// unlike are the names under which two maps do not have the same limit.
+func unlike(a, b limits) []string {
+	names := slices.AppendSeq(slices.Collect(maps.Keys(a)), maps.Keys(b))
+	slices.Sort(names)
+	return slices.DeleteFunc(slices.Compact(names), func(name string) bool {
+		x, inA := a[name]
+		y, inB := b[name]
+		return inA == inB && sameLimit(x, y)
+	})
+}
+
+// plans are those of a limiter, by name.
+func plans(now quotient.Stats) limits {
+	all := make(limits)
+	for _, p := range now.Plans {
+		all[p.Name] = p.Limit
 	}
 	return all
 }
 
 // overrides are the keys of a limiter that have a limit of their own. It asks for those that the file names,
 // and looks for others only if there are any.
-func overrides(l *quotient.Limiter, named map[string]quotient.Limit) map[string]quotient.Limit {
-	found := make(map[string]quotient.Limit)
+func overrides(l *quotient.Limiter, named limits) limits {
+	found := make(limits)
 	add := func(key string) {
 		if e := l.Explain(key); e.Overridden {
 			found[key] = e.Limit
@@ -251,20 +257,13 @@ func (f *File) fault(path, format string, args ...any) error {
 	return r.err()
 }
 
+// sameSection reports whether two sections of limiters are equal; an empty map is one as good as none.
+func sameSection(a, b Limiter) bool {
+	var d differ
+	d.compare("", reflect.ValueOf(a), reflect.ValueOf(b))
+	return len(d.found) == 0
+}
+
 func sameLimit(a, b quotient.Limit) bool {
 	return a.InFlight == b.InFlight && a.Deny == b.Deny && slices.Equal(a.Rates, b.Rates)
-}
-
-// sameLimiter reports whether two sections are equal.
-func sameLimiter(a, b Limiter) bool {
-	return sameLimit(a.Limit, b.Limit) && maps.EqualFunc(a.Plans, b.Plans, sameLimit) &&
-		maps.EqualFunc(a.Overrides, b.Overrides, sameLimit) && a.DryRun == b.DryRun &&
-		a.Refuse == b.Refuse && a.MaxWait == b.MaxWait &&
-		a.QueuePerKey == b.QueuePerKey && a.Queue == b.Queue && a.MaxKeys == b.MaxKeys &&
-		a.Policy == b.Policy && a.BeyondShare == b.BeyondShare && same(a.Demand, b.Demand)
-}
-
-// same reports whether two values are equal, or both absent.
-func same[T comparable](a, b *T) bool {
-	return a == nil && b == nil || a != nil && b != nil && *a == *b
 }

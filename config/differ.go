@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"maps"
-	"net/url"
 	"reflect"
 	"slices"
 	"strconv"
@@ -15,47 +14,47 @@ import (
 // clone is a copy of a file that shares nothing which a program may change.
 func (f *File) clone() *File {
 	c := *f
-	c.Limiters = make(map[string]Limiter, len(f.Limiters))
-	for name, l := range f.Limiters {
-		l.Limit = cloneLimit(l.Limit)
-		l.Plans, l.Overrides, l.Demand = cloneLimits(l.Plans), cloneLimits(l.Overrides), copied(l.Demand)
-		c.Limiters[name] = l
+	unshare(reflect.ValueOf(&c).Elem())
+	if c.Limiters == nil {
+		c.Limiters = make(map[string]Limiter) // for Adjust
 	}
-	if f.Proxy != nil {
-		p := *f.Proxy
-		p.Upstreams = make([]*url.URL, len(f.Proxy.Upstreams))
-		for i, u := range f.Proxy.Upstreams {
-			if u != nil {
-				p.Upstreams[i] = new(*u)
-			}
-		}
-		p.Rules, p.Trusted = slices.Clone(p.Rules), slices.Clone(p.Trusted)
-		p.Admin.Hosts = slices.Clone(p.Admin.Hosts)
-		p.TLS, p.JWT, p.Admin.TLS = copied(p.TLS), copied(p.JWT), copied(p.Admin.TLS)
-		c.Proxy = &p
-	}
-	c.Leases, c.Warnings = f.Leases.clone(), slices.Clone(f.Warnings)
 	return &c
 }
 
-func copied[T any](p *T) *T {
-	if p == nil {
-		return nil
+// unshare puts copies in the place of all that the exported fields of a value refer to.
+func unshare(v reflect.Value) {
+	switch c := reflect.New(v.Type()).Elem(); v.Kind() {
+	case reflect.Struct:
+		for field, of := range v.Fields() {
+			if field.IsExported() {
+				unshare(of)
+			}
+		}
+	case reflect.Pointer:
+		if !v.IsNil() {
+			c.Set(reflect.New(v.Type().Elem()))
+			c.Elem().Set(v.Elem())
+			unshare(c.Elem())
+			v.Set(c)
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			c = reflect.Append(c, v.Index(i))
+			unshare(c.Index(i))
+		}
+		v.Set(c)
+	case reflect.Map:
+		if !v.IsNil() {
+			c.Set(reflect.MakeMap(v.Type()))
+			for it := v.MapRange(); it.Next(); {
+				of := reflect.New(v.Type().Elem()).Elem()
+				of.Set(it.Value())
+				unshare(of)
+				c.SetMapIndex(it.Key(), of)
+			}
+			v.Set(c)
+		}
 	}
-	return new(*p)
-}
-
-func cloneLimit(l quotient.Limit) quotient.Limit {
-	l.Rates = slices.Clone(l.Rates)
-	return l
-}
-
-func cloneLimits(all map[string]quotient.Limit) map[string]quotient.Limit {
-	all = maps.Clone(all)
-	for name, l := range all {
-		all[name] = cloneLimit(l)
-	}
-	return all
 }
 
 // maxLines bounds how many changes of one reload are logged.
@@ -89,7 +88,7 @@ func differences(old, f *File) []difference {
 		}
 	}
 	slices.SortStableFunc(d.found, func(a, b difference) int { return strings.Compare(a.field, b.field) })
-	return d.found
+	return slices.Compact(d.found)
 }
 
 // bare is a file without its name and its lines.
@@ -107,22 +106,21 @@ func (f *File) bare() *File {
 // differ collects differences.
 type differ struct{ found []difference }
 
-// compare compares two values of the same type.
+// compare compares two values of the same type, of which one may be missing.
 func (d *differ) compare(path string, a, b reflect.Value) {
+	if !a.IsValid() || !b.IsValid() {
+		d.found = append(d.found, difference{path, words(a), words(b)})
+		return
+	}
 	switch _, whole := a.Interface().(fmt.Stringer); {
 	case reflect.DeepEqual(a.Interface(), b.Interface()):
 	case a.Kind() == reflect.Map:
-		for _, key := range a.MapKeys() {
-			d.either(inner(path, key.String()), a.MapIndex(key), b.MapIndex(key))
-		}
-		for _, key := range b.MapKeys() {
-			if !a.MapIndex(key).IsValid() {
-				d.either(inner(path, key.String()), reflect.Value{}, b.MapIndex(key))
-			}
+		for _, key := range append(a.MapKeys(), b.MapKeys()...) { // what both have may be found twice
+			d.compare(inner(path, key.String()), a.MapIndex(key), b.MapIndex(key))
 		}
 	case a.Kind() == reflect.Slice:
 		for i := range max(a.Len(), b.Len()) {
-			d.either(element(path, i), at(a, i), at(b, i))
+			d.compare(element(path, i), at(a, i), at(b, i))
 		}
 	case a.Kind() == reflect.Pointer && !a.IsNil() && !b.IsNil() && !whole:
 		d.compare(path, a.Elem(), b.Elem())
@@ -156,15 +154,6 @@ func mode(refuse bool) string {
 		return "refuse"
 	}
 	return "wait"
-}
-
-// either compares two values of which one may be missing.
-func (d *differ) either(path string, a, b reflect.Value) {
-	if a.IsValid() && b.IsValid() {
-		d.compare(path, a, b)
-		return
-	}
-	d.found = append(d.found, difference{path, words(a), words(b)})
 }
 
 // at is an element of a list; the zero Value for none.
@@ -242,11 +231,7 @@ func (l Limiter) differs(in *quotient.Limiter, p Pool) (what []string) {
 	if now.DryRun != l.DryRun {
 		what = append(what, "dry run")
 	}
-	plans := make(map[string]quotient.Limit)
-	for _, p := range now.Plans {
-		plans[p.Name] = p.Limit
-	}
-	what = append(what, named("plan", plans, l.Plans)...)
+	what = append(what, named("plan", plans(now), l.Plans)...)
 	return append(what, named("override", overrides(in, l.Overrides), l.Overrides)...)
 }
 
@@ -261,20 +246,12 @@ func (p Pool) setByHand(now quotient.PoolStats) bool {
 }
 
 // named lists the names under which two maps do not have the same limit.
-func named(kind string, a, b map[string]quotient.Limit) (what []string) {
-	more := 0
-	for _, name := range slices.Sorted(maps.Keys(both(a, b))) {
-		x, inA := a[name]
-		y, inB := b[name]
-		switch {
-		case inA == inB && sameLimit(x, y):
-		case len(what) < maxNamed:
-			what = append(what, kind+" "+name)
-		default:
-			more++
-		}
+func named(kind string, a, b limits) (what []string) {
+	names := unlike(a, b)
+	for _, name := range names[:min(len(names), maxNamed)] {
+		what = append(what, kind+" "+name)
 	}
-	if more > 0 {
+	if more := len(names) - maxNamed; more > 0 {
 		what = append(what, fmt.Sprintf("%d more of %ss", more, kind))
 	}
 	return what

@@ -3,6 +3,7 @@ package config
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -136,17 +137,7 @@ func joined(words []string) string { return strings.Join(words, ", ") }
 
 // kebab is the name of a Go field as a file spells it: MaxKeys is max-keys.
 func kebab(name string) string {
-	var b strings.Builder
-	for i, c := range name {
-		upper := c >= 'A' && c <= 'Z'
-		if upper && i > 0 {
-			before := name[i-1] >= 'a' && name[i-1] <= 'z'
-			after := i+1 < len(name) && name[i+1] >= 'a' && name[i+1] <= 'z'
-			if before || after {
-				b.WriteByte('-')
-			}
-		}
-		b.WriteRune(c)
-	}
-	return strings.ToLower(b.String())
+	return strings.ToLower(wordEnds.ReplaceAllString(name, "$1$3-$2$4"))
 }
+
+var wordEnds = regexp.MustCompile(`([a-z])([A-Z])|([A-Z])([A-Z][a-z])`)

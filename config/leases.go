@@ -4,7 +4,6 @@ import (
 	"maps"
 	"net"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -71,19 +70,6 @@ func (l *Leases) Config() lease.Config {
 	return c
 }
 
-func (l *Leases) clone() *Leases {
-	if l == nil {
-		return nil
-	}
-	c := *l
-	c.Semaphores = maps.Clone(l.Semaphores)
-	if l.Election != nil {
-		c.Election = new(*l.Election)
-		c.Election.Endpoints = slices.Clone(l.Election.Endpoints)
-	}
-	return &c
-}
-
 // at is the path of a field. A throttle.toml has no section [leases], and spells fields with underscores.
 func (l *Leases) at(field string) string {
 	if l.throttle {
@@ -109,11 +95,12 @@ func (l *Leases) fields(dir string) fields {
 	return named
 }
 
-// read reads [leases].
-func (l *Leases) read(v value, dir string) {
+func readLeases(v value, dir string) *Leases {
+	l := defaultLeases()
 	known := l.fields(dir)
 	known["listen"] = text(&l.Listen)
 	v.table(known)
+	return l
 }
 
 // readThrottle reads a throttle.toml. Its settings of logs have no effect.
@@ -155,30 +142,19 @@ func (l *Leases) readElection(v value, dir string) {
 // longDuration is a field that holds a time as lease.ParseDuration reads it, "1h 30m" or "2days", or as other
 // fields have it.
 func longDuration(into *time.Duration) func(value) {
-	return func(v value) {
-		const hint = `with a unit: "30s", "5min", "1h 30m"`
-		s, ok := v.is.(string)
-		if !ok {
-			v.r.hinted(v.path, "in quotes, "+hint, "got %s, want a duration", v.kind())
-			return
+	parse := func(s string) (time.Duration, error) {
+		if d, err := lease.ParseDuration(s); err == nil {
+			return d, nil
 		}
-		d, err := lease.ParseDuration(s)
-		if err != nil {
-			d, err = time.ParseDuration(s)
-		}
-		if err != nil {
-			v.r.hinted(v.path, hint, "%s is no duration", clip(s))
-			return
-		}
-		*into = d
+		return time.ParseDuration(s)
 	}
+	return parsed(into, parse, `with a unit: "30s", "5min", "1h 30m"`)
 }
 
-// check notes all that makes no sense.
 func (l *Leases) check(r *report) {
 	checkListen(r, l.at("listen"), l.Listen)
-	span(r, l.at("keep-idle"), l.KeepIdle, 0, longest)
-	span(r, l.at("grace"), l.Grace, 0, longest)
+	between(r, l.at("keep-idle"), l.KeepIdle, 0, longest)
+	between(r, l.at("grace"), l.Grace, 0, longest)
 	between(r, l.at("max-peers"), l.MaxPeers, 1, maxPeers)
 	if n := len(l.Semaphores); n > maxSemaphores {
 		r.field(l.at("semaphores"), "%d are more than %d", n, maxSemaphores)
@@ -224,7 +200,7 @@ func (l *Leases) checkElection(r *report) {
 	if e.Name == "" || len(e.Name) > 200 || !isOf(e.Name, "-._") {
 		r.field(at("name"), "%s is not 1 to 200 letters, digits, '.', '_' and '-'", clip(e.Name))
 	}
-	if span(r, at("ttl"), e.TTL, 2*time.Second, longestTTL); e.TTL%time.Second != 0 {
+	if between(r, at("ttl"), e.TTL, 2*time.Second, longestTTL); e.TTL%time.Second != 0 {
 		r.field(at("ttl"), "%v is no whole number of seconds", e.TTL)
 	}
 	switch {

@@ -39,14 +39,8 @@ func (f *File) read(v value, dir string) {
 	v.table(fields{
 		"pool":     func(v value) { f.Pool.read(v, dir) },
 		"limiters": f.readLimiters,
-		"proxy": func(v value) {
-			f.Proxy = defaultProxy()
-			f.Proxy.read(v, dir)
-		},
-		"leases": func(v value) {
-			f.Leases = defaultLeases()
-			f.Leases.read(v, dir)
-		},
+		"proxy":    func(v value) { f.Proxy = readProxy(v, dir) },
+		"leases":   func(v value) { f.Leases = readLeases(v, dir) },
 	})
 }
 
@@ -58,7 +52,6 @@ func (f *File) readLimiters(v value) {
 	})
 }
 
-// read reads [limiters.NAME].
 func (l *Limiter) read(v value) {
 	known := limitFields(&l.Limit)
 	maps.Copy(known, fields{
@@ -80,7 +73,6 @@ func (l *Limiter) read(v value) {
 	v.table(known)
 }
 
-// limitFields are the fields of a limit.
 func limitFields(l *quotient.Limit) fields {
 	return fields{
 		"in-flight": whole(&l.InFlight),
@@ -117,7 +109,6 @@ func sameName(name, unit string) func(quotient.Rate) bool {
 	return func(r quotient.Rate) bool { return r.Name == name && r.Unit == unit }
 }
 
-// readLimits reads [limiters.NAME.plans] or [limiters.NAME.overrides].
 func readLimits(v value) map[string]quotient.Limit {
 	limits := make(map[string]quotient.Limit)
 	v.each(func(name string, of value) {
@@ -131,7 +122,6 @@ func readLimits(v value) map[string]quotient.Limit {
 	return limits
 }
 
-// readRate reads an element of rates.
 func readRate(v value) (rate quotient.Rate) {
 	var paced bool
 	v.table(fields{
@@ -158,11 +148,7 @@ func readRate(v value) (rate quotient.Rate) {
 
 // isName reports whether a limiter or a plan may have the name.
 func isName(name string) bool {
-	ok := len(name) >= 1 && len(name) <= longestName
-	for _, c := range []byte(name) {
-		ok = ok && (c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '.' || c == '_' || c == '-')
-	}
-	return ok
+	return name != "" && len(name) <= longestName && isOf(name, "._-") && name == strings.ToLower(name)
 }
 
 const namesAre = "1 to 64 of a-z, 0-9, '.', '_' and '-'"
@@ -189,19 +175,17 @@ func (f *File) checkLimiters(r *report) {
 // maxSpoken is how many keys a replica may name.
 const maxSpoken = 10_000
 
-// checkDemand notes what makes no sense in a limiter's demand.
 func (f *File) checkDemand(r *report, path string, d *Demand) {
 	if d == nil {
 		return
 	}
 	between(r, inner(path, "keys"), d.Keys, 1, maxSpoken)
-	span(r, inner(path, "max-age"), d.MaxAge, time.Millisecond, longest)
+	between(r, inner(path, "max-age"), d.MaxAge, time.Millisecond, longest)
 	if f.Pool.Source == "" {
 		r.hinted(path, "such as gossip", "it needs a pool.source that carries reports between replicas")
 	}
 }
 
-// check notes what makes no sense in a limiter.
 func (l Limiter) check(r *report, path string) {
 	checkLimit(r, path, l.Limit)
 	between(r, inner(path, "queue-per-key"), l.QueuePerKey, 0, maxQueue)
@@ -287,7 +271,6 @@ func (l Limiter) checkUnits(r *report, path string) {
 	})
 }
 
-// checkLimit notes what makes no sense in a limit.
 func checkLimit(r *report, path string, limit quotient.Limit) {
 	before := len(r.errs)
 	for i, rate := range limit.Rates {
@@ -313,10 +296,8 @@ func isLabel(s string) error {
 	if len(s) > longestName {
 		return fmt.Errorf("longer than %d bytes", longestName)
 	}
-	for _, c := range []byte(s) {
-		if c < ' ' || c > '~' {
-			return errors.New("not of printable ASCII")
-		}
+	if strings.ContainsFunc(s, func(c rune) bool { return c < ' ' || c > '~' }) {
+		return errors.New("not of printable ASCII")
 	}
 	return nil
 }

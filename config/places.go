@@ -54,7 +54,7 @@ func (p *places) value(path string) place {
 
 // inner is the path of a name in a table.
 func inner(path, name string) string {
-	if !isBare(name) {
+	if name == "" || !isOf(name, "_-") { // it needs quotes
 		name = strconv.Quote(name)
 	}
 	if path == "" {
@@ -83,16 +83,6 @@ func outer(path string) string {
 
 // escaped reports whether what follows s in quotes is escaped.
 func escaped(s string) bool { return (len(s)-len(strings.TrimRight(s, `\`)))%2 == 1 }
-
-// isBare reports whether a key needs no quotes.
-func isBare(name string) bool {
-	for _, c := range []byte(name) {
-		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-') {
-			return false
-		}
-	}
-	return name != ""
-}
 
 // lines finds lines and columns in a text.
 type lines struct {

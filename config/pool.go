@@ -9,7 +9,6 @@ const maxReplicas = 1_000_000
 
 func defaultPool() Pool { return Pool{Weight: 1, HoldDown: time.Minute} }
 
-// read reads [pool].
 func (p *Pool) read(v value, dir string) {
 	v.table(fields{
 		"source":    text(&p.Source),
@@ -38,12 +37,11 @@ func (f *File) checkPool(r *report) {
 		most = max(p.Replicas-p.Weight+1, 0)
 	}
 	between(r, "pool.ordinal", p.Ordinal, 0, most)
-	span(r, "pool.hold-down", p.HoldDown, 0, longest)
-	span(r, "pool.max-age", p.MaxAge, 0, longest)
+	between(r, "pool.hold-down", p.HoldDown, 0, longest)
+	between(r, "pool.max-age", p.MaxAge, 0, longest)
 	p.checkSource(r)
 }
 
-// checkSource notes what the settings of a source lack.
 func (p Pool) checkSource(r *report) {
 	switch scheme, arg, ok := strings.Cut(p.Source, ":"); {
 	case p.Source == "":
@@ -67,13 +65,6 @@ func (p Pool) checkSource(r *report) {
 	case p.MaxAge > 0 && p.Replicas == 0 && !p.Await:
 		r.hinted("pool.max-age", "add replicas, or await = true",
 			"%v without replicas: there is nothing to fall back to", p.MaxAge)
-	}
-}
-
-// span notes a duration that is out of range.
-func span(r *report, path string, d, least, most time.Duration) {
-	if d < least || d > most {
-		r.field(path, "%v is not between %v and %v", d, least, most)
 	}
 }
 

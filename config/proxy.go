@@ -37,8 +37,8 @@ func defaultProxy() *Proxy {
 	}
 }
 
-// read reads [proxy].
-func (p *Proxy) read(v value, dir string) {
+func readProxy(v value, dir string) *Proxy {
+	p := defaultProxy()
 	v.table(fields{
 		"listen":         text(&p.Listen),
 		"upstreams":      urls(&p.Upstreams, maxUpstreams),
@@ -61,6 +61,7 @@ func (p *Proxy) read(v value, dir string) {
 		"max":      p.Max.read,
 		"admin":    func(v value) { p.Admin.read(v, dir) },
 	})
+	return p
 }
 
 func readTLS(v value, dir string) *TLS {
@@ -108,20 +109,16 @@ func (a *Admin) read(v value, dir string) {
 }
 
 func (p *Proxy) readRule(v value) {
-	rule := Rule{Key: Key{Kind: KeyPath}, Line: v.r.places.key(v.path).line}
+	rule := Rule{Line: v.r.places.key(v.path).line}
 	var key, plan string
 	v.table(fields{
 		"pattern": text(&rule.Pattern), "limiter": text(&rule.Limiter), "exempt": flag(&rule.Exempt),
 		"key": text(&key), "plan": text(&plan),
 	})
-	if key != "" {
-		kind, arg, _ := strings.Cut(key, ":")
-		rule.Key = Key{KeyKind(kind), arg}
-	}
-	if plan != "" {
-		kind, arg, _ := strings.Cut(plan, ":")
-		rule.Plan = Plan{PlanKind(kind), arg}
-	}
+	kind, arg, _ := strings.Cut(cmp.Or(key, string(KeyPath)), ":")
+	rule.Key = Key{KeyKind(kind), arg}
+	kind, arg, _ = strings.Cut(plan, ":")
+	rule.Plan = Plan{PlanKind(kind), arg}
 	for _, name := range []string{"key", "plan", "limiter"} {
 		if rule.Exempt && v.has(name) {
 			v.r.field(inner(v.path, name), "it is set beside exempt = true: no limiter is used")
@@ -171,8 +168,8 @@ func (h Health) check(r *report) {
 	if h.Path != "" && !isRequestPath(h.Path) {
 		r.field("proxy.health.path", "%s is no path that starts with a slash", clip(h.Path))
 	}
-	span(r, "proxy.health.every", h.Every, 10*time.Millisecond, 24*time.Hour)
-	span(r, "proxy.health.timeout", h.Timeout, time.Millisecond, 24*time.Hour)
+	between(r, "proxy.health.every", h.Every, 10*time.Millisecond, 24*time.Hour)
+	between(r, "proxy.health.timeout", h.Timeout, time.Millisecond, 24*time.Hour)
 	between(r, "proxy.health.unhealthy", h.Unhealthy, 1, 1000)
 	between(r, "proxy.health.healthy", h.Healthy, 1, 1000)
 }
@@ -188,7 +185,7 @@ func (t Timeouts) check(r *report) {
 		"read-header": t.ReadHeader, "read-body": t.ReadBody, "write": t.Write, "idle": t.Idle,
 		"dial": t.Dial, "response-header": t.ResponseHeader, "stream": t.Stream, "shutdown": t.Shutdown,
 	} {
-		span(r, inner("proxy.timeouts", name), d, time.Millisecond, longest)
+		between(r, inner("proxy.timeouts", name), d, time.Millisecond, longest)
 	}
 }
 
@@ -238,15 +235,10 @@ func checkListen(r *report, path, address string) bool {
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || strconv.FormatUint(n, 10) != port {
 		r.field(path, "the port %s is not between 0 and 65535", clip(port))
 	}
-	if _, err := netip.ParseAddr(host); err != nil && host != "" && !isHost(host) {
+	if _, err := netip.ParseAddr(host); err != nil && (len(host) > 253 || !isOf(host, "-._")) {
 		r.field(path, "%s is no host", clip(host))
 	}
 	return true
-}
-
-// isHost reports whether s may be the name of a host.
-func isHost(s string) bool {
-	return len(s) <= 253 && isOf(s, "-._")
 }
 
 // isLoopback reports whether only this machine reaches the address.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 )
 
 // maxFile bounds a file, in bytes.
@@ -58,7 +59,6 @@ func Parse(name string, text []byte) (*File, error) {
 	return parseBy((*File).read, &report{name: name}, text)
 }
 
-// parseBy is Parse with what reads the tables.
 func parseBy(read func(*File, value, string), r *report, text []byte) (*File, error) {
 	all := toTables(r, bytes.Clone(text))
 	f := &File{
@@ -119,10 +119,10 @@ func (f *File) checked() error {
 	return r.err()
 }
 
-// between notes a number that is out of range.
-func between[T int | int64](r *report, path string, v, least, most T) {
+// between notes a value that is out of range.
+func between[T int | int64 | time.Duration](r *report, path string, v, least, most T) {
 	if v < least || v > most {
-		r.field(path, "%d is not between %d and %d", v, least, most)
+		r.field(path, "%v is not between %v and %v", v, least, most)
 	}
 }
 

@@ -196,17 +196,16 @@ func (c *Config) backToFile() {
 func (c *Config) followOne(ctx context.Context, src quotient.Source, failed bool) {
 	if src != nil {
 		inner, cancel := context.WithCancel(ctx)
+		defer cancel()
 		ended := make(chan error, 1)
 		go func() { ended <- c.reg.Follow(inner, src) }()
 		select {
 		case err := <-ended:
-			cancel()
 			if ctx.Err() == nil {
 				c.log.Error("the source of the pool's size has ended", "error", err)
 			}
 			failed = true
 		case <-ctx.Done():
-			cancel()
 			<-ended
 			return
 		case <-c.pool.changed:
@@ -215,14 +214,13 @@ func (c *Config) followOne(ctx context.Context, src quotient.Source, failed bool
 			return
 		}
 	}
-	pause := time.NewTimer(sourcePause)
-	defer pause.Stop()
-	if !failed {
-		pause.Stop()
+	var pause <-chan time.Time
+	if failed {
+		pause = time.After(sourcePause)
 	}
 	select {
 	case <-ctx.Done():
 	case <-c.pool.changed:
-	case <-pause.C:
+	case <-pause:
 	}
 }

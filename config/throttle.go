@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"io/fs"
+	"slices"
 )
 
 // Names at the top of the two kinds of files. A file that has none of them is a throttle.toml if it is
@@ -51,14 +52,7 @@ func ParseAny(name string, text []byte) (*File, error) {
 func isThrottle(text []byte) bool {
 	r := &report{}
 	all := toTables(r, text)
-	has := func(names []string) bool {
-		for _, name := range names {
-			if _, ok := all[name]; ok {
-				return true
-			}
-		}
-		return false
-	}
+	has := func(names []string) bool { return slices.ContainsFunc(names, value{is: all}.has) }
 	return len(r.errs) == 0 && !has(ownTables) && (len(all) == 0 || has(throttleTables))
 }
 

@@ -97,13 +97,20 @@ func (v value) list(most int, take func(value)) {
 }
 
 // text is a field that holds a string.
-func text(into *string) func(value) {
+func text(into *string) func(value) { return holds(into, "text") }
+
+// flag is a field that is true or false.
+func flag(into *bool) func(value) { return holds(into, "true or false") }
+
+// holds is a field of the kind that TOML has for a type.
+func holds[T any](into *T, want string) func(value) {
 	return func(v value) {
-		if s, ok := v.is.(string); ok {
-			*into = s
+		is, ok := v.is.(T)
+		if !ok {
+			v.wrong(want)
 			return
 		}
-		v.wrong("text")
+		*into = is
 	}
 }
 
@@ -164,29 +171,22 @@ func number(into *float64) func(value) {
 	}
 }
 
-// flag is a field that is true or false.
-func flag(into *bool) func(value) {
-	return func(v value) {
-		b, ok := v.is.(bool)
-		if !ok {
-			v.wrong("true or false")
-			return
-		}
-		*into = b
-	}
-}
-
 // duration is a field that holds a time in words: "1m30s".
 func duration(into *time.Duration) func(value) {
+	return parsed(into, time.ParseDuration, `with a unit: "30s", "1m30s", "1h"`)
+}
+
+// parsed is a field that holds a time in words which parse reads.
+func parsed(into *time.Duration, parse func(string) (time.Duration, error), hint string) func(value) {
 	return func(v value) {
 		s, ok := v.is.(string)
 		if !ok {
-			v.r.hinted(v.path, `in quotes, with a unit: "30s", "1m30s", "1h"`, "got %s, want a duration", v.kind())
+			v.r.hinted(v.path, "in quotes, "+hint, "got %s, want a duration", v.kind())
 			return
 		}
-		d, err := time.ParseDuration(s)
+		d, err := parse(s)
 		if err != nil {
-			v.r.hinted(v.path, `with a unit: "30s", "1m30s", "1h"`, "%s is no duration", clip(s))
+			v.r.hinted(v.path, hint, "%s is no duration", clip(s))
 			return
 		}
 		*into = d
@@ -216,11 +216,10 @@ func prefixes(into *[]netip.Prefix, most int) func(value) {
 			if text(&s)(v); s == "" {
 				return
 			}
-			if a, err := netip.ParseAddr(s); err == nil && a.Zone() == "" {
-				*into = append(*into, unmapped(netip.PrefixFrom(a, a.BitLen())))
-				return
-			}
 			p, err := netip.ParsePrefix(s)
+			if a, notAddress := netip.ParseAddr(s); notAddress == nil && a.Zone() == "" {
+				p, err = netip.PrefixFrom(a, a.BitLen()), nil
+			}
 			if err != nil {
 				v.r.hinted(v.path, `as "10.0.0.0/8" or "192.0.2.1"`, "%s is no network", clip(s))
 				return

@@ -61,7 +61,9 @@ func (c *Config) Watch(ctx context.Context) error {
 // watchFile follows the file until the context ends.
 func (c *Config) watchFile(ctx context.Context) {
 	w := c.newWatcher()
-	defer w.close()
+	if w.dirs != nil {
+		defer w.fs.Close()
+	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	soon := true // the timer is set for at most settling
@@ -69,14 +71,14 @@ func (c *Config) watchFile(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-w.events():
+		case <-w.fs.Events:
 			if soon {
 				continue
 			}
 			timer.Reset(c.settle)
 			soon = true
 			continue
-		case <-w.errors(): // such as events that were lost
+		case <-w.fs.Errors: // such as events that were lost
 		case <-timer.C:
 		}
 		w.follow(c.path)
@@ -88,8 +90,8 @@ func (c *Config) watchFile(ctx context.Context) {
 
 // watcher is what a Watch knows of the file.
 type watcher struct {
-	fs    *fsnotify.Watcher // nil where the system has none left
-	dirs  map[string]bool   // that fs watches
+	fs    *fsnotify.Watcher // the zero value, without events, where the system has none left
+	dirs  map[string]bool   // that fs watches; nil where there are no events
 	seen  [sha256.Size]byte // of the text that was read last
 	since time.Time         // when the file was last as it is in force, or refused; zero while it is
 	said  string            // the last error that was counted
@@ -100,36 +102,15 @@ func (c *Config) newWatcher() *watcher {
 	fs, err := c.notify()
 	if err != nil {
 		c.log.Warn("the system sends no file events: the file is read at intervals", "every", c.every, "error", err)
-		return &watcher{}
+		return &watcher{fs: &fsnotify.Watcher{}}
 	}
 	return &watcher{fs: fs, dirs: make(map[string]bool)}
-}
-
-func (w *watcher) close() {
-	if w.fs != nil {
-		w.fs.Close()
-	}
-}
-
-// events are those of the folders; never where there are none.
-func (w *watcher) events() <-chan fsnotify.Event {
-	if w.fs == nil {
-		return nil
-	}
-	return w.fs.Events
-}
-
-func (w *watcher) errors() <-chan error {
-	if w.fs == nil {
-		return nil
-	}
-	return w.fs.Errors
 }
 
 // follow watches the folders that the path leads through, and no other. A folder is watched and not the file:
 // what is renamed to its name is another file.
 func (w *watcher) follow(path string) {
-	if w.fs == nil {
+	if w.dirs == nil {
 		return
 	}
 	now := folders(path)
