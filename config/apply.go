@@ -9,7 +9,6 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// held is a limiter that a Config has made.
 type held struct {
 	limiter  *quotient.Limiter
 	replicas int // that it was made with
@@ -82,7 +81,6 @@ func (c *Config) steps(old, f *File) (steps []step) {
 	return steps
 }
 
-// make is the step that makes a limiter.
 func (c *Config) make(f *File, name string, next Limiter) step {
 	path := inner("limiters", name)
 	return step{
@@ -112,7 +110,6 @@ func (c *Config) make(f *File, name string, next Limiter) step {
 	}
 }
 
-// options are those of a new limiter.
 func (l Limiter) options(p Pool) []quotient.Option {
 	opts := []quotient.Option{
 		quotient.MaxKeys(l.MaxKeys), quotient.MaxWaiting(l.QueuePerKey, l.Queue),
@@ -159,7 +156,6 @@ func (c *Config) set(f *File, name string, l *quotient.Limiter, next Limiter) (s
 	return steps
 }
 
-// limits are some by name.
 type limits = map[string]quotient.Limit
 
 // each is the steps that bring named limits from one state to another.
@@ -209,7 +205,6 @@ func unlike(a, b limits) []string {
 	})
 }
 
-// plans are those of a limiter, by name.
 func plans(now quotient.Stats) limits {
 	all := make(limits)
 	for _, p := range now.Plans {
@@ -250,7 +245,6 @@ func (c *Config) sweep(f *File) {
 	}
 }
 
-// fault is an error at a place of the file.
 func (f *File) fault(path, format string, args ...any) error {
 	r := f.report()
 	r.field(path, format, args...)

@@ -32,7 +32,6 @@ func must(t fataler, err error) {
 	}
 }
 
-// fails requires an error with a text in it.
 func fails(t *testing.T, err error, text string) {
 	t.Helper()
 	if err == nil || !strings.Contains(err.Error(), text) {
@@ -40,7 +39,6 @@ func fails(t *testing.T, err error, text string) {
 	}
 }
 
-// want requires two values to be equal.
 func want(t *testing.T, what string, got, wanted any) {
 	t.Helper()
 	if !reflect.DeepEqual(got, wanted) {
@@ -55,7 +53,6 @@ func parse(t fataler, text string) *config.File {
 	return f
 }
 
-// write writes a file, and returns its path.
 func write(t *testing.T, path, text string) string {
 	t.Helper()
 	must(t, os.WriteFile(path, []byte(text), 0o600))
@@ -111,7 +108,6 @@ func (l *logged) logger() *slog.Logger {
 	}))
 }
 
-// started is a file in force.
 type started struct {
 	*config.Config
 	path string

@@ -103,7 +103,6 @@ func (f *File) bare() *File {
 	return c
 }
 
-// differ collects differences.
 type differ struct{ found []difference }
 
 // compare compares two values of the same type, of which one may be missing.
@@ -133,7 +132,6 @@ func (d *differ) compare(path string, a, b reflect.Value) {
 	}
 }
 
-// field compares two fields of a struct.
 func (d *differ) field(path string, f reflect.StructField, a, b reflect.Value) {
 	switch {
 	case !f.IsExported():
@@ -148,7 +146,6 @@ func (d *differ) field(path string, f reflect.StructField, a, b reflect.Value) {
 	}
 }
 
-// mode is how a file spells Refuse.
 func mode(refuse bool) string {
 	if refuse {
 		return "refuse"
@@ -164,7 +161,6 @@ func at(list reflect.Value, i int) reflect.Value {
 	return list.Index(i)
 }
 
-// words is a value for the log.
 func words(v reflect.Value) string {
 	if !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return "none"
@@ -190,7 +186,6 @@ type compared struct {
 	what    string
 }
 
-// differs lists the differences from the file.
 func (c *Config) differs(f *File) (all []string) {
 	c.mu.Lock()
 	before := c.compared
@@ -245,7 +240,6 @@ func (p Pool) setByHand(now quotient.PoolStats) bool {
 	return is.Replicas != want.Replicas || is.Ordinal != want.Ordinal || is.Weight != want.Weight
 }
 
-// named lists the names under which two maps do not have the same limit.
 func named(kind string, a, b limits) (what []string) {
 	names := unlike(a, b)
 	for _, name := range names[:min(len(names), maxNamed)] {

@@ -219,7 +219,6 @@ leases = {}`))
 	return string(text)
 }
 
-// trim takes out what two tables agree on.
 func trim(all, usual map[string]any) {
 	for name, v := range all {
 		inner, nested := v.(map[string]any)

@@ -52,7 +52,6 @@ func (e Errors) Error() string {
 // maxErrors is how many errors of one file are reported: more than one screen holds.
 const maxErrors = 20
 
-// report collects what is wrong in a file.
 type report struct {
 	name   string
 	places *places // nil for a File that a program made
@@ -63,12 +62,10 @@ type report struct {
 	warnings Errors
 }
 
-// field notes what is wrong with a value.
 func (r *report) field(path, format string, args ...any) {
 	r.add(r.places.value(path), path, "", format, args...)
 }
 
-// hinted is field with what to do about it.
 func (r *report) hinted(path, hint, format string, args ...any) {
 	r.add(r.places.value(path), path, hint, format, args...)
 }
@@ -132,7 +129,6 @@ func isOf(s, marks string) bool {
 	})
 }
 
-// joined is a list in words.
 func joined(words []string) string { return strings.Join(words, ", ") }
 
 // kebab is the name of a Go field as a file spells it: MaxKeys is max-keys.

@@ -52,7 +52,6 @@ func (p *places) value(path string) place {
 	return p.key(path)
 }
 
-// inner is the path of a name in a table.
 func inner(path, name string) string {
 	if name == "" || !isOf(name, "_-") { // it needs quotes
 		name = strconv.Quote(name)
@@ -63,7 +62,6 @@ func inner(path, name string) string {
 	return path + "." + name
 }
 
-// element is the path of an element of an array.
 func element(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
 
 // outer is the path of what holds the key or the element of a path; "" for the whole file.
@@ -84,7 +82,6 @@ func outer(path string) string {
 // escaped reports whether what follows s in quotes is escaped.
 func escaped(s string) bool { return (len(s)-len(strings.TrimRight(s, `\`)))%2 == 1 }
 
-// lines finds lines and columns in a text.
 type lines struct {
 	text   []byte
 	starts []int
@@ -115,7 +112,6 @@ func (l *lines) atColumn(line, column int) place {
 	return l.at(min(l.starts[line-1]+max(column-1, 0), len(l.text)))
 }
 
-// indexer finds the places of a text.
 type indexer struct {
 	parser unstable.Parser
 	lines  *lines
@@ -153,7 +149,6 @@ func index(text []byte, l *lines) (*places, error) {
 	return x.places, nil
 }
 
-// header notes the place of a [table] or an [[array of tables]], and returns its path.
 func (x *indexer) header(n *unstable.Node, array bool) string {
 	path := ""
 	for it := n.Key(); it.Next(); {
@@ -170,7 +165,6 @@ func (x *indexer) header(n *unstable.Node, array bool) string {
 	return path
 }
 
-// pair notes the place of a key and its value.
 func (x *indexer) pair(path string, n *unstable.Node) {
 	for it := n.Key(); it.Next(); {
 		path = inner(path, string(it.Node().Data))
@@ -179,7 +173,6 @@ func (x *indexer) pair(path string, n *unstable.Node) {
 	x.value(path, n.Value())
 }
 
-// value notes the place of a value and of all in it.
 func (x *indexer) value(path string, n *unstable.Node) {
 	if n.Raw.Length > 0 {
 		x.note(x.places.values, path, n)

@@ -200,7 +200,6 @@ func small(text string) *config.File {
 	return f
 }
 
-// keysOf are the keys that a file has overrides of.
 func keysOf(f *config.File) (keys []string) {
 	for _, l := range f.Limiters {
 		for key := range l.Overrides {

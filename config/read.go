@@ -97,7 +97,6 @@ func toTables(r *report, text []byte) map[string]any {
 	return unmarshal(r, text, l)
 }
 
-// check notes all that makes no sense in a file.
 func (f *File) check(r *report) {
 	f.checkPool(r)
 	f.checkLimiters(r)
@@ -119,14 +118,12 @@ func (f *File) checked() error {
 	return r.err()
 }
 
-// between notes a value that is out of range.
 func between[T int | int64 | time.Duration](r *report, path string, v, least, most T) {
 	if v < least || v > most {
 		r.field(path, "%v is not between %v and %v", v, least, most)
 	}
 }
 
-// oneOf notes a word that is none of those known.
 func oneOf(r *report, path, word string, known ...string) {
 	if !slices.Contains(known, word) {
 		r.hinted(path, didYouMean(word, known), "%s is not one of %s", clip(word), joined(known))

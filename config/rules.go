@@ -63,7 +63,6 @@ func (f *File) checkRule(r *report, at string, rule Rule) {
 	f.checkPlan(r, inner(at, "plan"), rule.Plan)
 }
 
-// check notes what makes no sense in a key.
 func (k Key) check(r *report, at string) {
 	spelt := []string{"path", "pattern", "client", "host", "header:NAME", "constant:KEY"}
 	switch k.Kind {
@@ -268,7 +267,6 @@ func (f *File) checkHost(r *report, at string, i int, anyHost []int, depth int) 
 	}
 }
 
-// rule names a rule for an error.
 func (f *File) rule(i int) string {
 	rule := f.Proxy.Rules[i]
 	if rule.Line > 0 {
@@ -288,7 +286,6 @@ func (f *File) conflict(i int) int {
 	return i
 }
 
-// shape is a pattern taken apart.
 type shape struct {
 	pattern, method, host string
 	segments              []string // "" for a slash at the end, "{" for any one segment

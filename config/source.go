@@ -138,7 +138,6 @@ func (c *Config) setPool(old, f *File, src quotient.Source) {
 	}
 }
 
-// resize sets the size of the pool in all limiters.
 func (c *Config) resize(p quotient.Pool) {
 	for name, l := range c.reg.All() {
 		if err := l.SetPool(p, 0); err != nil {

@@ -21,7 +21,6 @@ type value struct {
 // fields are what a table may hold, each with what takes its value.
 type fields map[string]func(value)
 
-// kind names what a value is, for errors.
 func (v value) kind() string {
 	switch v.is.(type) {
 	case string:
@@ -40,7 +39,6 @@ func (v value) kind() string {
 	return "a date or a time"
 }
 
-// wrong notes that a value is of another kind.
 func (v value) wrong(want string) {
 	v.r.field(v.path, "got %s, want %s", v.kind(), want)
 }
@@ -61,7 +59,6 @@ func (v value) table(known fields) {
 	})
 }
 
-// each calls take for each value of a table.
 func (v value) each(take func(name string, of value)) {
 	all, ok := v.is.(map[string]any)
 	if !ok {
@@ -73,7 +70,6 @@ func (v value) each(take func(name string, of value)) {
 	}
 }
 
-// has reports whether a table has a value of that name.
 func (v value) has(name string) bool {
 	all, _ := v.is.(map[string]any)
 	_, ok := all[name]
@@ -96,10 +92,8 @@ func (v value) list(most int, take func(value)) {
 	}
 }
 
-// text is a field that holds a string.
 func text(into *string) func(value) { return holds(into, "text") }
 
-// flag is a field that is true or false.
 func flag(into *bool) func(value) { return holds(into, "true or false") }
 
 // holds is a field of the kind that TOML has for a type.
@@ -130,7 +124,6 @@ func beside(dir, name string) string {
 	return filepath.Join(dir, name)
 }
 
-// texts is a field that holds a list of strings.
 func texts(into *[]string, most int) func(value) {
 	return func(v value) {
 		v.list(most, func(v value) {
@@ -141,7 +134,6 @@ func texts(into *[]string, most int) func(value) {
 	}
 }
 
-// whole is a field that holds a whole number.
 func whole[T int | int64](into *T) func(value) {
 	return func(v value) {
 		n, ok := v.is.(int64)
@@ -156,7 +148,6 @@ func whole[T int | int64](into *T) func(value) {
 	}
 }
 
-// number is a field that holds any number.
 func number(into *float64) func(value) {
 	return func(v value) {
 		switch n := v.is.(type) {
@@ -247,7 +238,6 @@ func withoutUser(s string) string {
 	return scheme + "//…" + s[i:]
 }
 
-// urls is a field that holds a list of URLs.
 func urls(into *[]*url.URL, most int) func(value) {
 	return func(v value) {
 		v.list(most, func(v value) {

@@ -58,7 +58,6 @@ func (c *Config) Watch(ctx context.Context) error {
 	return nil
 }
 
-// watchFile follows the file until the context ends.
 func (c *Config) watchFile(ctx context.Context) {
 	w := c.newWatcher()
 	if w.dirs != nil {
@@ -88,7 +87,6 @@ func (c *Config) watchFile(ctx context.Context) {
 	}
 }
 
-// watcher is what a Watch knows of the file.
 type watcher struct {
 	fs    *fsnotify.Watcher // the zero value, without events, where the system has none left
 	dirs  map[string]bool   // that fs watches; nil where there are no events

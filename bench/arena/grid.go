@@ -64,7 +64,6 @@ func figuresOf(r sim.Result) figures {
 		r.Score(), r.Steady}}
 }
 
-// plus adds figures with a weight.
 func (f figures) plus(g figures, w float64) figures {
 	f.runs += g.runs
 	for i, x := range g.of {
@@ -151,7 +150,6 @@ func (g *grid) meanOfFamilies(fits func(cell) bool) figures {
 	return m
 }
 
-// ours reports whether the cell was played by the contender that the goals are about.
 func (g *grid) ours(c cell) bool { return g.contenders[c.contender].Name == ours }
 
 // given tells the scenarios that have goals from our own.

@@ -25,7 +25,6 @@ import (
 	"github.com/quotient-go/quotient/bench/rig"
 )
 
-// config is what the flags say.
 type config struct {
 	seeds      []uint64
 	scenarios  []sim.Scenario
@@ -36,7 +35,6 @@ func main() {
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run is the whole command; it returns the exit status.
 func run(args []string, stdout, stderr io.Writer) int {
 	c, err := parse(args, stderr)
 	if errors.Is(err, flag.ErrHelp) {

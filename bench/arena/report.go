@@ -25,7 +25,6 @@ Goodput is what was served as a part of what could have been. Figures are means 
 a contender that does not read the fields is played once for all levels of them.
 `
 
-// report is the page of all tables, as markdown.
 func (g *grid) report() string {
 	page := fmt.Sprintf(preface, g.runs.Load(), strings.Trim(fmt.Sprint(g.seeds), "[]")) + g.scores().String()
 	l := slices.IndexFunc(g.contenders, func(c sim.Contender) bool { return c.Name == ours })
@@ -75,7 +74,6 @@ refused for no reason, then with it.`}
 	return s
 }
 
-// details shows all figures of one contender.
 func (g *grid) details(l int) *rig.Section {
 	t := &rig.Section{Title: "Figures of " + g.contenders[l].Name, Note: `
 Convergence, fall, rise and overshoot are only measured where a scenario has a change to follow. Waits end after

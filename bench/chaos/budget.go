@@ -99,7 +99,6 @@ func (w window) excess() float64 { return float64(w.Sent) - w.Allowed }
 // broken leaves a hundredth of a request for the rounding of the arithmetic: buckets count in thousandths.
 func (w window) broken() bool { return w.excess() > 1e-2 }
 
-// texts are the columns of a report.
 func (w window) texts() (bound, seen string) {
 	return fmt.Sprintf("%.2f", w.Allowed), fmt.Sprintf("%d in %.3f s", w.Sent, w.length().Seconds())
 }
@@ -175,7 +174,6 @@ func (l *life) departures(p path) (sent []departure) {
 
 func byLeft(a, b departure) int { return cmp.Compare(a.left, b.left) }
 
-// departures are those of all replicas.
 func (r record) departures(p path) (sent []departure) {
 	for _, l := range r.Lives {
 		sent = append(sent, l.departures(p)...)

@@ -100,7 +100,6 @@ func wants(info string, err error, lines ...string) error {
 	return err
 }
 
-// addrs are the addresses of all nodes.
 func (c *cluster) addrs() (addrs []string) {
 	for _, n := range c.nodes {
 		addrs = append(addrs, n.Addr())
@@ -108,7 +107,6 @@ func (c *cluster) addrs() (addrs []string) {
 	return addrs
 }
 
-// close ends all nodes.
 func (c *cluster) close() (err error) {
 	for i := range c.nodes {
 		if c.nodes[i] != nil {

@@ -85,7 +85,6 @@ var gossipLanes = []lane{
 	}},
 }
 
-// A strike is a fault at an instant of the run.
 type strike struct {
 	fault
 	at, lasts time.Duration
@@ -253,7 +252,6 @@ func split(oneWay bool) func(*fleet, time.Duration) (func() error, error) {
 	}
 }
 
-// heal makes the mesh whole.
 func (f *fleet) heal(from time.Duration) error {
 	f.mesh.part(nil)
 	f.say("the partition heals")

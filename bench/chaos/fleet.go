@@ -51,7 +51,6 @@ type process struct {
 	paused  bool       // by SIGSTOP
 }
 
-// A moment is an instant of a run and what happens at it.
 type moment struct {
 	at time.Duration
 	do func() error
@@ -90,7 +89,6 @@ func (f *fleet) prepare(ctx context.Context) (err error) {
 	return errors.Join(err1, err2)
 }
 
-// close ends what the replicas learn from.
 func (f *fleet) close() (err error) {
 	if f.world != nil {
 		err = f.world.close()
@@ -103,7 +101,6 @@ func (f *fleet) close() (err error) {
 
 func (f *fleet) now() time.Duration { return f.clock.now() }
 
-// run starts the processes, and goes through what is due.
 func (f *fleet) run(ctx context.Context) error {
 	f.Epoch = time.Now().UnixNano()
 	f.clock = clockFrom(f.Epoch)
@@ -205,7 +202,6 @@ func (f *fleet) allKnown() error {
 	return nil
 }
 
-// say prints what happens.
 func (f *fleet) say(format string, args ...any) {
 	fmt.Fprintf(f.out, "%7.2f s  %s\n", (f.now() - f.begin).Seconds(), fmt.Sprintf(format, args...))
 }
@@ -268,7 +264,6 @@ func (f *fleet) running() []*process {
 	return slices.DeleteFunc(f.alive(), func(p *process) bool { return p.paused })
 }
 
-// victim is one of those that run.
 func (f *fleet) victim() *process {
 	list := f.running()
 	return list[f.rng.IntN(len(list))]

@@ -70,7 +70,6 @@ func judge(r record) (verdicts []rig.Verdict, broken []string) {
 	return verdicts, broken
 }
 
-// one judges every window of each replica.
 func (r record) one(p path, _ []state) (f finding) {
 	worst := window{Allowed: 1}
 	for _, l := range r.Lives {
@@ -124,7 +123,6 @@ func (r record) ceiling(l *life, p path) budget {
 	return newBudget(paces, breaks)
 }
 
-// all judges every window of the fleet.
 func (r record) all(p path, states []state) (f finding) {
 	burst := r.limit(p).burst
 	for _, st := range states {
@@ -289,13 +287,11 @@ func (r record) windows(p path, states []state) (f finding) {
 	return f
 }
 
-// An admission is one of a replica.
 type admission struct {
 	at time.Duration
 	*life
 }
 
-// windowOf judges one window.
 func (r record) windowOf(p path, in span, log []admission, f *finding) {
 	most, byTime := r.limit(p).window, map[*life][]time.Duration{}
 	for _, a := range log {
@@ -423,7 +419,6 @@ func (r record) ends(path, []state) (f finding) {
 	return f
 }
 
-// report is what became of a run, as Markdown.
 func report(r record, verdicts []rig.Verdict, broken []string) string {
 	faults := rig.Table{Header: []string{"fault", "times"}}
 	for _, x := range schedule(r.config) {

@@ -78,7 +78,6 @@ func (r record) silence(p path, i int, from, to time.Duration) {
 	l.Admitted[p] = slices.DeleteFunc(l.Admitted[p], func(e span) bool { return span{from, to}.holds(e.From) })
 }
 
-// believes lets a replica change its mind.
 func (r record) believes(p path, i, n int, at time.Duration) {
 	r.Lives[i].believes(p, fact{span{at, at}, n})
 }
@@ -101,7 +100,6 @@ func (r *record) joins(p path, late time.Duration) {
 	r.send(p, 4, 5*sec+50*ms, r.Length, 50*ms)
 }
 
-// splits lets two replicas believe in two.
 func (r record) splits(from, to time.Duration) {
 	for _, p := range r.paths() {
 		for i := range 2 {

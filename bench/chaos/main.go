@@ -50,7 +50,6 @@ func main() {
 	os.Exit(status)
 }
 
-// config is what a run is.
 type config struct {
 	Duration time.Duration
 	Seed     uint64
@@ -61,7 +60,6 @@ type config struct {
 	Gossip   bool // another fleet, whose replicas learn all from each other
 }
 
-// run is the whole command. It returns the exit status.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	c, err := parse(args, stderr)
 	if errors.Is(err, flag.ErrHelp) {

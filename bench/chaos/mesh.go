@@ -146,7 +146,6 @@ func (m *mesh) join(c *net.TCPConn, to *seat) {
 	back.Wait()
 }
 
-// close closes all seats.
 func (m *mesh) close() (err error) {
 	m.mu.Lock()
 	m.closed = true

@@ -30,7 +30,6 @@ const (
 	paths // how many there are
 )
 
-// A rule is what a path limits.
 type rule int
 
 const (
@@ -94,7 +93,6 @@ func (p path) counts() bool { return specs[p].slow > 0 }
 // allowed is how long after a change the shares may be wrong.
 func (p path) allowed() time.Duration { return holdDown + specs[p].looks + specs[p].slow }
 
-// paths are those that a fleet has.
 func (c config) paths() (list []path) {
 	for p := range paths {
 		if p.gossips() == c.Gossip {
@@ -104,7 +102,6 @@ func (c config) paths() (list []path) {
 	return list
 }
 
-// A limit is what the fleet may do on a path.
 type limit struct {
 	rate   float64 // events a second; 0: there is no such limit
 	burst  int

@@ -24,7 +24,6 @@ func clockFrom(epoch int64) clock {
 
 func (c clock) now() time.Duration { return c.ahead + time.Since(c.base) }
 
-// A what is what a note is about.
 type what string
 
 const (
@@ -47,17 +46,14 @@ type note struct {
 	Text     string        `json:",omitempty"`
 }
 
-// A span is a time from one instant to another.
 type span struct{ From, To time.Duration }
 
 func (s span) holds(t time.Duration) bool { return s.From <= t && t < s.To }
 
 func (s span) length() time.Duration { return s.To - s.From }
 
-// overlap is how long both spans last together.
 func (s span) overlap(o span) time.Duration { return max(0, min(s.To, o.To)-max(s.From, o.From)) }
 
-// within reports whether an instant lies in one of the spans.
 func within(spans []span, t time.Duration) bool {
 	for _, s := range spans {
 		if s.holds(t) {
@@ -100,7 +96,6 @@ type life struct {
 	Text     string // what went wrong, as it says
 }
 
-// take takes in what the process says.
 func (l *life) take(n note) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -155,7 +150,6 @@ func (l *life) runs(p path, t time.Duration) bool { return l.pool(p, t) > 0 && !
 // own is how long a stall was without the stops in it, which the run has ordered.
 func (l *life) own(s span) time.Duration { return s.length() - l.stopped(s) }
 
-// stopped is how long the process was stopped in a span.
 func (l *life) stopped(s span) (d time.Duration) {
 	for _, stop := range l.Stops {
 		d += s.overlap(stop)
@@ -181,7 +175,6 @@ type calm struct {
 	Busy int
 }
 
-// A record is one run.
 type record struct {
 	config
 	Epoch   int64 // the start of the run, in nanoseconds since 1970

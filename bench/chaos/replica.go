@@ -71,7 +71,6 @@ type order struct {
 // stepWall sets by how many ns the wall clock of limiters is ahead; nil where the program has none to set.
 var stepWall func(ns int64)
 
-// A replica is one process of a fleet.
 type replica struct {
 	assignment
 	clock     clock
@@ -83,7 +82,6 @@ type replica struct {
 	failed string
 }
 
-// A throttle is one limiter of a replica.
 type throttle struct {
 	path    path
 	limiter *quotient.Limiter
@@ -91,7 +89,6 @@ type throttle struct {
 	said    map[what]int  // what was noted
 }
 
-// replicaMain is a replica's whole life. It returns the exit status.
 func replicaMain(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if len(args) > 0 && stepWall == nil {
 		fmt.Fprintln(stderr, syscall.Exec(args[0], []string{args[0], replicaArg}, os.Environ()))
@@ -261,7 +258,6 @@ func (r *replica) ask(ctx context.Context, t *throttle, work *sync.WaitGroup) {
 	}
 }
 
-// pause waits, unless ctx ends.
 func pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():

@@ -47,7 +47,6 @@ func (w *world) close() (err error) {
 	return err
 }
 
-// publish tells the file and DNS who is there.
 func (w *world) publish(addrs []netip.Addr) error {
 	w.dns.Set(dnsName, addrs...)
 	w.steady.Set(dnsName, addrs...)

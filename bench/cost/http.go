@@ -32,7 +32,6 @@ func (w *nopWriter) Header() http.Header         { return w.header }
 func (w *nopWriter) Write(b []byte) (int, error) { return len(b), nil }
 func (w *nopWriter) WriteHeader(int)             {}
 
-// serve is the handler behind every middleware.
 func serve(w http.ResponseWriter, _ *http.Request) { w.(*nopWriter).served++ }
 
 // tenant is the key of a request, for all that take a function.
@@ -83,13 +82,11 @@ func middlewarePeers() ([]named[func(http.Handler) http.Handler], error) {
 	}, nil
 }
 
-// named is anything with a contender's name.
 type named[T any] struct {
 	name string
 	it   T
 }
 
-// varyByTenant is throttled's key function.
 type varyByTenant struct{}
 
 func (varyByTenant) Key(r *http.Request) string { return tenant(r) }
@@ -98,7 +95,6 @@ func generousLimit() quotient.Limit {
 	return quotient.Rates(quotient.Rate{Events: 1, Per: generous.per, Burst: generous.burst})
 }
 
-// nopTripper answers every request with 200 and no body.
 type nopTripper struct{ header http.Header }
 
 func (t nopTripper) RoundTrip(r *http.Request) (*http.Response, error) {

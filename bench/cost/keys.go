@@ -33,7 +33,6 @@ func makeKeys(prefix string, n int) []string {
 	return keys
 }
 
-// makeKey returns the i-th key with this prefix, freshly allocated.
 func makeKey(prefix string, i int) string {
 	return strings.Clone(fmt.Sprintf("%s%0*d", prefix, keyLen-len(prefix), i))
 }

@@ -54,7 +54,6 @@ type crowd struct {
 // conns is how many connections a crowd has.
 const conns = 32
 
-// seen is what a crowd saw.
 type seen struct {
 	took   []float64 // µs from each request to its answer
 	during time.Duration
@@ -112,7 +111,6 @@ func (c crowd) one(ctx context.Context, i int) (took []float64, err error) {
 
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
-// paths makes n distinct paths.
 func paths(n int) (all []string) {
 	for i := range n {
 		all = append(all, fmt.Sprintf("/k/%06d", i))

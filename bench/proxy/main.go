@@ -25,7 +25,6 @@ const (
 	note            = "Written by `go run ./proxy > proxy/results.md` in bench/, over the loopback interface."
 )
 
-// bench is how much to measure.
 type bench struct {
 	rounds   int
 	paths    int

@@ -22,7 +22,6 @@ type contender struct {
 	asked               int
 }
 
-// A race is what was seen of all proxies.
 type race struct {
 	rounds, paths        int
 	all                  []*contender // quotient first, then the bare proxy; the last may be no proxy
@@ -87,7 +86,6 @@ func (b *bench) play(ctx context.Context, u *upstream, servers []*server, pause 
 	return r, err
 }
 
-// play is one slice of a contender.
 func (c *contender) play(ctx context.Context, s *server, who crowd, slice time.Duration, counts bool) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -176,7 +174,6 @@ all, in one round. Times are in µs.`, pause)}
 	return s
 }
 
-// A spread is the least, the median and the greatest of some figures.
 type spread struct{ least, median, most float64 }
 
 func spreadOf(vs []float64) spread {

@@ -174,7 +174,6 @@ func (b *bench) launch(ctx context.Context, u *upstream, proxy [3]string) (*serv
 	return s, nil
 }
 
-// end ends a server.
 func (s *server) end() error {
 	if s.Process == nil {
 		return nil
@@ -232,7 +231,6 @@ func (buffers) Get() []byte { return bufferPool.Get().(*[32 << 10]byte)[:] }
 // Put takes it back.
 func (buffers) Put(b []byte) { bufferPool.Put((*[32 << 10]byte)(b)) }
 
-// cpu is the processor time that a server's processes have used.
 func (s *server) cpu() (time.Duration, error) {
 	if s.Process == nil {
 		return 0, nil

@@ -12,7 +12,6 @@ import (
 	"github.com/quotient-go/quotient/config"
 )
 
-// checkCmd is quotient check.
 type checkCmd struct {
 	File string `arg:"" help:"The file."`
 }
@@ -63,7 +62,6 @@ func named(all config.Sources) config.Sources {
 	return all
 }
 
-// count is n and a noun.
 func count(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -71,7 +69,6 @@ func count(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// versionCmd is quotient version.
 type versionCmd struct{}
 
 // Help shows an example.
@@ -116,7 +113,6 @@ func commitOf(settings []debug.BuildSetting) string {
 	return commit + changed
 }
 
-// completionCmd is quotient completion.
 type completionCmd struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
 }

@@ -12,7 +12,6 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files of testdata anew")
 
-// golden compares with a file of testdata.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", name)

@@ -28,7 +28,6 @@ var visitors = []struct {
 	{"/rush", 20, 500 * time.Millisecond},
 }
 
-// tally counts the answers to one path.
 type tally struct {
 	passed, refused, failed atomic.Uint64
 	longest                 atomic.Int64 // time.Duration
@@ -71,7 +70,6 @@ func explain(w io.Writer, s *service, target string, most time.Duration) {
 	fmt.Fprintf(w, "It ends with Ctrl-C, or after %v.\n", most)
 }
 
-// sum is the table at the end.
 func sum(w io.Writer, tallies []tally) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "\npath\tpassed\trefused\tfailed\tlongest wait\t")
@@ -114,7 +112,6 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// ask sends one request and counts its answer.
 func (n *tally) ask(ctx context.Context, client *http.Client, target string) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 	if err != nil {
@@ -165,7 +162,6 @@ func openDemoUpstream(ctx context.Context) (demoUpstream, error) {
 	return demoUpstream{l, srv}, nil
 }
 
-// serve answers until ctx ends.
 func (u demoUpstream) serve(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { _ = u.srv.Close() })
 	defer stop()

@@ -133,7 +133,6 @@ var levels = map[string]slog.Level{
 	"DEBUG": slog.LevelDebug, "TRACE": slog.LevelDebug,
 }
 
-// levelOf is the level that the environment wants.
 func levelOf(env func(string) (string, bool)) (slog.Level, error) {
 	text, _ := env("THROTTLE_LOG")
 	level, ok := levels[strings.ToUpper(text)]

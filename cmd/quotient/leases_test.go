@@ -41,7 +41,6 @@ func startLeases(t *testing.T, args ...string) *process {
 	return p
 }
 
-// semaphores writes a throttle.toml.
 func semaphores(t *testing.T, lines string) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "throttle.toml")
@@ -55,7 +54,6 @@ func (p *process) ask(method, path, body string) answer {
 	return ask(p.t, method, p.url+path, body)
 }
 
-// peer makes a peer and returns its path.
 func (p *process) peer() string {
 	p.t.Helper()
 	a := p.ask(http.MethodPost, "/new_peer", `{"expires_in":"5m"}`)

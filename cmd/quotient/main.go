@@ -30,10 +30,8 @@ const (
 
 func main() { os.Exit(run(context.Background(), os.Args[1:], streams{os.Stdout, os.Stderr})) }
 
-// streams are where a command writes.
 type streams struct{ out, err io.Writer }
 
-// cli is the command line: each field is a command.
 type cli struct {
 	Proxy      proxyCmd      `cmd:"" help:"Limit the requests to one or more upstreams."`
 	Leases     leasesCmd     `cmd:"" help:"Serve semaphores whose locks are leases."`
@@ -99,7 +97,6 @@ func fail(s streams, code int, err error, hints ...string) int {
 	return code
 }
 
-// usageError is a command line that makes no sense.
 type usageError struct{ text string }
 
 func (e usageError) Error() string { return e.text }

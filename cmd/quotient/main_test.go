@@ -37,7 +37,6 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// fails requires an error with a text in it.
 func fails(t *testing.T, err error, text string) {
 	t.Helper()
 	if err == nil || !strings.Contains(err.Error(), text) {
@@ -45,7 +44,6 @@ func fails(t *testing.T, err error, text string) {
 	}
 }
 
-// equal requires two values to be equal.
 func equal(t *testing.T, what string, got, want any) {
 	t.Helper()
 	if !reflect.DeepEqual(got, want) {
@@ -53,7 +51,6 @@ func equal(t *testing.T, what string, got, want any) {
 	}
 }
 
-// contains requires a text to have parts.
 func contains(t *testing.T, text string, parts ...string) {
 	t.Helper()
 	for _, part := range parts {
@@ -77,7 +74,6 @@ func ran(t *testing.T, code int, errors string, args ...string) string {
 	return out.String()
 }
 
-// program returns a command that runs the program.
 func program(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	path, err := os.Executable()
@@ -90,7 +86,6 @@ func program(t *testing.T, args ...string) *exec.Cmd {
 // client has connections that no test leaves behind.
 var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
-// answer is a response that was read.
 type answer struct {
 	status int
 	header http.Header

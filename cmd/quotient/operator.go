@@ -30,7 +30,6 @@ type operator struct {
 	url     string
 }
 
-// serve serves until ctx ends.
 func (o operator) serve(ctx context.Context) error {
 	if o.l == nil {
 		<-ctx.Done()
@@ -95,7 +94,6 @@ func openOperator(
 	return o, nil
 }
 
-// withTLS has the listener speak TLS.
 func (o operator) withTLS(t *config.TLS) (operator, error) {
 	c, err := serverTLS(t)
 	if err != nil {
@@ -204,7 +202,6 @@ func (a fixedAdmin) Prepare(f *config.File) (commit func(), err error) {
 // alive answers /health: a process that answers is alive.
 func alive(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "alive") }
 
-// answerReady answers /ready.
 func (s *service) answerReady(w http.ResponseWriter, _ *http.Request) {
 	if err := s.ready(); err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)

@@ -20,7 +20,6 @@ import (
 	"github.com/quotient-go/quotient/admin"
 )
 
-// process is the program at work.
 type process struct {
 	t     *testing.T
 	cmd   *exec.Cmd
@@ -44,7 +43,6 @@ func start(t *testing.T, args ...string) *process {
 	return p
 }
 
-// launch runs the program, and reads its log.
 func launch(t *testing.T, args ...string) *process {
 	t.Helper()
 	p := &process{t: t, ended: make(chan struct{}), new: make(chan struct{})}
@@ -117,7 +115,6 @@ func (p *process) logged(msg string) map[string]any {
 	}
 }
 
-// signal sends a signal.
 func (p *process) signal(s syscall.Signal) {
 	p.t.Helper()
 	must(p.t, p.cmd.Process.Signal(s))
@@ -135,13 +132,11 @@ func (p *process) wait() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// ends requires that it ends with a code.
 func (p *process) ends(code int) {
 	p.t.Helper()
 	equal(p.t, "the exit code", p.wait(), code)
 }
 
-// has reports whether a text stands in the log.
 func (p *process) has(text string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -156,14 +151,12 @@ func (p *process) says(path string, status int, body string) {
 	}
 }
 
-// later is get in a goroutine.
 func later(t *testing.T, url string) <-chan answer {
 	c := make(chan answer, 1)
 	go func() { c <- get(t, url) }()
 	return c
 }
 
-// state is what GET /state says.
 func (p *process) state() admin.State {
 	p.t.Helper()
 	var s admin.State
@@ -171,7 +164,6 @@ func (p *process) state() admin.State {
 	return s
 }
 
-// until waits for a state.
 func (p *process) until(what string, ok func(admin.State) bool) {
 	p.t.Helper()
 	p.untilGot(what, func() bool { return ok(p.state()) })
@@ -215,7 +207,6 @@ func hold(t *testing.T) *holding {
 	return h
 }
 
-// arrived waits until a request is held.
 func (h *holding) arrived(t *testing.T) {
 	t.Helper()
 	select {

@@ -204,5 +204,4 @@ func (c *proxyCmd) completeFile(g given) error {
 	return nil
 }
 
-// sortedKeys are the keys of a map, in order.
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -117,7 +117,6 @@ func (s *service) tables() []admin.Table {
 	return []admin.Table{overhead, ups, clients}
 }
 
-// rowOf is an upstream in the table.
 func rowOf(u upstream.State) []string {
 	state := "healthy"
 	switch {
@@ -142,7 +141,6 @@ func short(d time.Duration) string {
 	}
 }
 
-// metrics is everything for Prometheus.
 func (s *service) metrics() prometheus.Gatherer {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(s.limits, s.proxy, parts{s}, collectors.NewGoCollector(),

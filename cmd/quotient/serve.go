@@ -53,7 +53,6 @@ func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
 	return ctx, cancel
 }
 
-// newLog returns a log in the form of --log.
 func newLog(form string, level slog.Level, w io.Writer) *slog.Logger {
 	opts := &slog.HandlerOptions{Level: level}
 	if form == "json" {

@@ -36,7 +36,6 @@ type word struct {
 	said fairshare.Numbers
 }
 
-// packet is a word on its way.
 type packet struct {
 	to, from, arrives int
 	word
@@ -121,7 +120,6 @@ func (f *fleet) inForce(r *replica) float64 {
 	return f.fair(r)
 }
 
-// play runs the fleet for so many ticks.
 func (f *fleet) play(ticks int, script func(i int, r *replica)) {
 	for end := f.tick + ticks; f.tick < end; f.tick++ {
 		sum := 0.0
@@ -219,7 +217,6 @@ func (f *fleet) reports(i int, r *replica) fairshare.Reports {
 	return n
 }
 
-// send hands a word to the network.
 func (f *fleet) send(from, to int, w word) {
 	p := packet{to: to, from: from, arrives: f.tick + 1, word: w}
 	if !f.calm {

@@ -45,7 +45,6 @@ const (
 	burst = 0.1 // seconds that a pacing bucket holds, at least one event; as in the library
 )
 
-// what an event is about.
 type kind uint8
 
 const (
@@ -135,7 +134,6 @@ func Play(s Scenario, kind Kind, fields Fields, c Contender, seed uint64) Result
 	return r.m.result()
 }
 
-// foresee pushes the changes of the scenario.
 func (r *Run) foresee() {
 	s := r.s
 	for _, list := range [][]Change{s.Limits, s.Hints, {{s.Strange.From, 0}, {s.Strange.To, 0}}} {
@@ -323,7 +321,6 @@ func (r *Run) answer(k int32) {
 	}
 }
 
-// intrude is the stranger's request.
 func (r *Run) intrude() {
 	if r.now >= r.s.Strange.To {
 		return

@@ -21,7 +21,6 @@ const (
 	learnLeast, learnMost = 200 * time.Millisecond, time.Second
 )
 
-// words is a sum of words.
 type words struct {
 	count                        int
 	wanting, rate, used, refused float64
@@ -34,7 +33,6 @@ func (w words) plus(o words) words {
 		min(w.oldest, o.oldest), w.version}
 }
 
-// node is the gossip of one replica.
 type node struct {
 	list    []int32 // of replicas that it knows
 	version int
@@ -55,7 +53,6 @@ type packet struct {
 	words
 }
 
-// whisper is the gossip of a run.
 type whisper struct {
 	rng     *rand.Rand
 	nodes   []node
@@ -68,12 +65,10 @@ func newWhisper(replicas int, seed uint64) *whisper {
 	return &whisper{rng: rand.New(rand.NewPCG(seed, 0xbb67ae8584caa73b)), nodes: make([]node, replicas)}
 }
 
-// between is an instant between two, evenly spread.
 func (w *whisper) between(least, most time.Duration) time.Duration {
 	return least + time.Duration(w.rng.Int64N(int64(most-least)+1))
 }
 
-// relist notes that replicas have joined or left.
 func (r *Run) relist() {
 	w := r.whisper
 	if w == nil {
@@ -117,7 +112,6 @@ func (r *Run) learn(i int) {
 	}
 }
 
-// word is what a replica says itself.
 func (r *Run) word(i int) words {
 	w := words{count: 1, oldest: r.now, version: r.whisper.nodes[i].version}
 	if ctrl, ok := r.replicas[i].ctrl.(policy.Reporter); ok {

@@ -37,7 +37,6 @@ func (r Result) Score() float64 {
 	return min(r.Goodput, 1) * (1 - r.Refused) * (1 - r.Refused) * (.8 + .2*r.Jain)
 }
 
-// meter counts.
 type meter struct {
 	s                                      *Scenario
 	sentBy, arrivedBy, servedBy, refusedBy []int // by second

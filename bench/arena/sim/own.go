@@ -44,7 +44,6 @@ func Own() []Scenario {
 	}
 }
 
-// flap doubles and halves each share every seven seconds.
 func flap(s *Scenario) {
 	for t := time.Duration(0); t < s.Length; t += 14 * time.Second {
 		s.Hints = append(s.Hints, Change{t, 2 * share10}, Change{t + 7*time.Second, share10 / 2})

@@ -7,7 +7,6 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// replica is one process with its queue and its pacing bucket.
 type replica struct {
 	ctrl    policy.Controller
 	bounds  policy.Bounds
@@ -28,7 +27,6 @@ type replica struct {
 	wanted  float64 // since the last coordination
 }
 
-// pacerOf is the bucket that replica i draws from.
 func (r *Run) pacerOf(i int) *replica {
 	if r.c.Shared {
 		return &r.shared
@@ -43,7 +41,6 @@ func (p *replica) size() float64 {
 	return max(1, p.rate*burst)
 }
 
-// fill is the rate at which the bucket fills.
 func (p *replica) fill() float64 {
 	if p.probe > 0 {
 		return 1 / p.probe
@@ -61,7 +58,6 @@ func (p *replica) settle(now time.Duration) {
 	}
 }
 
-// serve lets through what may go now.
 func (r *Run) serve(i int) {
 	if r.c.Shared {
 		r.serveShared()
@@ -144,7 +140,6 @@ func (r *Run) serveShared() {
 	}
 }
 
-// next is the replica whose turn it is.
 func (r *Run) next() int {
 	for k := range r.replicas {
 		i := (r.turn + k) % len(r.replicas)
@@ -155,7 +150,6 @@ func (r *Run) next() int {
 	return -1
 }
 
-// obey puts a pace in force.
 func (r *Run) obey(p *replica, x policy.Pace) {
 	p.settle(r.now)
 	p.rate, p.probe = x.Rate, x.Probe().Seconds()

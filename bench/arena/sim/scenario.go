@@ -87,7 +87,6 @@ func ten(name, title string, hints []Change) Scenario {
 	return equal(name, title, rate100, 10, 2*share10, hints)
 }
 
-// and returns the scenario with something changed.
 func (s Scenario) and(change func(s *Scenario)) Scenario {
 	change(&s)
 	return s
@@ -99,7 +98,6 @@ func (s Scenario) after(changes ...time.Duration) Scenario {
 	return s
 }
 
-// against has a scenario played against one upstream.
 func (s Scenario) against(kind Kind) Scenario {
 	s.Kinds = []Kind{kind}
 	return s
@@ -134,7 +132,6 @@ func Given() []Scenario {
 	}
 }
 
-// skew lets one replica want nearly all.
 func skew(s *Scenario) {
 	most := func(i int) float64 { return map[bool]float64{true: .9 * rate100, false: .005 * rate100}[i == 0] }
 	s.Most, s.Demand = most, func(i int, _ time.Duration) float64 { return most(i) }
@@ -164,7 +161,6 @@ func onOff(s *Scenario) {
 	}
 }
 
-// life is when replica i runs.
 func (s *Scenario) life(i int) Span {
 	life := Span{0, s.Length}
 	if s.Joins != nil {

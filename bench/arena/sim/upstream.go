@@ -71,7 +71,6 @@ func NewUpstream(kind Kind, fields Fields, limit float64, phase time.Duration) *
 	return u
 }
 
-// burst is the size of the bucket, in events.
 func (u *Upstream) burst() float64 {
 	if u.kind == GCRA {
 		return max(2, u.limit*gcraBurst)
@@ -79,7 +78,6 @@ func (u *Upstream) burst() float64 {
 	return max(1, u.limit)
 }
 
-// per is the length of a fixed window.
 func (u *Upstream) per() time.Duration {
 	if u.kind == Window60 {
 		return time.Minute
@@ -89,7 +87,6 @@ func (u *Upstream) per() time.Duration {
 
 func (u *Upstream) windows() bool { return u.kind == Window1 || u.kind == Window60 }
 
-// settle brings the counters up to now.
 func (u *Upstream) settle(now time.Duration) {
 	u.tokens = min(u.burst(), u.tokens+u.limit*(now-u.last).Seconds())
 	if w := int64((now + u.phase) / u.per()); w != u.window {

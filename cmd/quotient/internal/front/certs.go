@@ -39,7 +39,6 @@ type pair struct {
 	config *tls.Config
 }
 
-// texts is the text of the files.
 type texts struct{ cert, key, clientCA []byte }
 
 func newCerts(files config.TLS, log *slog.Logger) (*certs, error) {
@@ -109,7 +108,6 @@ func (c *certs) look() {
 	}
 }
 
-// say writes each error once.
 func (c *certs) say(err error) {
 	if text := err.Error(); text != c.said {
 		c.said = text

@@ -128,7 +128,6 @@ func (f *framing) dataEnds() {
 	f.state = atStart
 }
 
-// read takes one whole line.
 func (f *framing) read(line []byte) error {
 	if len(line) < 2 || line[len(line)-2] != '\r' || bytes.IndexByte(line, '\r') != len(line)-2 {
 		return errLineEnd

@@ -67,7 +67,6 @@ func New(p *config.Proxy, h http.Handler, log *slog.Logger, opts ...Option) (*Se
 	return s, nil
 }
 
-// put puts settings in force.
 func (s *Server) put(p *config.Proxy) {
 	s.now.Store(&settings{
 		readBody: p.Timeouts.ReadBody, write: p.Timeouts.Write, stream: p.Timeouts.Stream,

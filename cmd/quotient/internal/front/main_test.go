@@ -113,7 +113,6 @@ func (s *running) said(t *testing.T, sent string) string {
 	return string(text)
 }
 
-// waitFor waits for something that other goroutines bring about.
 func waitFor(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
@@ -164,7 +163,6 @@ func (p *sectionOf) client(t *testing.T) *http.Client {
 	return &http.Client{Transport: transport, Timeout: patience}
 }
 
-// trusting is a client that trusts any server of loopback.
 func trusting(protocols ...string) *tls.Config {
 	return &tls.Config{InsecureSkipVerify: true, NextProtos: protocols} //nolint:gosec // loopback
 }
@@ -188,7 +186,6 @@ func makePair(t *testing.T, name string) (cert, key []byte) {
 		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: text})
 }
 
-// writePair writes a certificate for a name, and its key.
 func writePair(t *testing.T, dir, name string) *config.TLS {
 	t.Helper()
 	files := &config.TLS{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}

@@ -69,7 +69,6 @@ func (s *Server) httpServer(work context.Context) *http.Server {
 	}
 }
 
-// listener makes a conn of each connection.
 type listener struct {
 	net.Listener
 	server *Server

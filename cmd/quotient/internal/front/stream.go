@@ -161,7 +161,6 @@ func (b *streamBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// streamWriter is an answer over HTTP/2.
 type streamWriter struct {
 	answer
 	server *Server

@@ -81,7 +81,6 @@ func count(h http.Header) (n int) {
 	return n
 }
 
-// badFields says what is wrong with the fields of a request.
 func badFields(h http.Header) string {
 	for _, name := range []string{"Content_length", "Transfer_encoding"} { // as net/http spells them
 		if _, ok := h[name]; ok {

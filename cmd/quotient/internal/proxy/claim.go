@@ -24,7 +24,6 @@ const maxKeyFile = 64 << 10
 // maxPlan bounds the name of a plan, as the limiter does.
 const maxPlan = 64
 
-// verification verifies bearer tokens.
 type verification struct {
 	settings config.JWT
 	text     string // of the key
@@ -32,12 +31,10 @@ type verification struct {
 	parser   *jwt.Parser
 }
 
-// equal reports whether two verify the same.
 func (v *verification) equal(o *verification) bool {
 	return v == o || v != nil && o != nil && v.settings == o.settings && v.text == o.text
 }
 
-// readVerification reads the key of a file.
 func readVerification(c config.JWT) (*verification, error) {
 	f, err := os.Open(c.KeyFile)
 	if err != nil {

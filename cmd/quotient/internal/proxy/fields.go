@@ -29,7 +29,6 @@ const drafts = 2
 // fieldLines are the lines of fieldNames.
 type fieldLines [len(fieldNames)][]string
 
-// linesOf are the lines in a header.
 func linesOf(h http.Header) (lines fieldLines) {
 	for i, name := range fieldNames {
 		lines[i] = h[name]
@@ -66,10 +65,8 @@ func (f *flight) note() {
 	}
 }
 
-// names are the fields of ours.
 func (r *route) names() []string { return fieldNames[r.fields.from:r.fields.to] }
 
-// lines are those of ours.
 func (f *flight) lines() (lines fieldLines) {
 	copy(lines[f.route.fields.from:f.route.fields.to], f.ours[:])
 	return lines

@@ -51,7 +51,6 @@ func waited(r *http.Request, _, overhead time.Duration) {
 	}
 }
 
-// pass passes an admitted request on.
 func (p *Proxy) pass(w http.ResponseWriter, r *http.Request) {
 	flightOf(r).note()
 	p.reverse.ServeHTTP(w, r)

@@ -101,7 +101,6 @@ func worldWith(
 	return w
 }
 
-// overH2 has clients speak HTTP/2.
 func overH2(s *httptest.Server) { s.EnableHTTP2 = true }
 
 // both runs a test with clients of HTTP/1.1 and of HTTP/2.
@@ -131,13 +130,11 @@ func (w *world) later(ctx context.Context, body string) <-chan int {
 	return status
 }
 
-// waiting waits until so many requests wait for the limiter.
 func (w *world) waiting(n int) {
 	w.t.Helper()
 	until(w.t, "so many wait", func() bool { return w.limiter().Stats().Waiting == n })
 }
 
-// get asks for a path, and returns the answer and its body.
 func (w *world) get(path string, header ...string) (*http.Response, string) {
 	w.t.Helper()
 	return w.do(w.ask(http.MethodGet, path, nil, header...))
@@ -193,7 +190,6 @@ func (w *world) raw(text string) (*http.Response, string) {
 	return resp, string(body)
 }
 
-// limiter is the one called all.
 func (w *world) limiter() *quotient.Limiter {
 	w.t.Helper()
 	l, ok := w.reg.Get("all")
@@ -203,7 +199,6 @@ func (w *world) limiter() *quotient.Limiter {
 	return l
 }
 
-// reload puts another file in force.
 func (w *world) reload(f *config.File) {
 	w.t.Helper()
 	commit, err := w.proxy.Prepare(f)
@@ -218,7 +213,6 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// want fails the test unless got is what is wanted.
 func want[T comparable](t testing.TB, what string, got, wanted T) {
 	t.Helper()
 	if got != wanted {
@@ -226,7 +220,6 @@ func want[T comparable](t testing.TB, what string, got, wanted T) {
 	}
 }
 
-// until waits for a condition.
 func until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
@@ -236,7 +229,6 @@ func until(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// event receives from a channel within patience.
 func event[T any](t testing.TB, c <-chan T) T {
 	t.Helper()
 	select {

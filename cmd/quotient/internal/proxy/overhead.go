@@ -27,7 +27,6 @@ func (p *Proxy) Describe(ch chan<- *prometheus.Desc) { p.cost.byRule.Describe(ch
 // Collect sends the histograms, one a rule.
 func (p *Proxy) Collect(ch chan<- prometheus.Metric) { p.cost.byRule.Collect(ch) }
 
-// overhead keeps what was measured.
 type overhead struct {
 	all    histogram
 	byRule *prometheus.HistogramVec
@@ -56,7 +55,6 @@ func newOverhead() *overhead {
 	}
 }
 
-// observer returns that of a rule.
 func (o *overhead) observer(pattern string) *observer {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -76,7 +74,6 @@ func (o *overhead) keep(routes map[string]*route) {
 	}
 }
 
-// observe counts one request.
 func (o *observer) observe(d time.Duration) {
 	d = max(d, 0)
 	o.all.add(d)
@@ -103,7 +100,6 @@ func (h *histogram) add(d time.Duration) {
 	}
 }
 
-// stepOf is the step of a number.
 func stepOf(n uint64) int {
 	if n < 1<<stepBits {
 		return int(n)
@@ -112,7 +108,6 @@ func stepOf(n uint64) int {
 	return (shift+1)<<stepBits + int(n>>shift) - 1<<stepBits
 }
 
-// middle is the middle of a step.
 func middle(step int) time.Duration {
 	if step < 1<<stepBits {
 		return time.Duration(step)

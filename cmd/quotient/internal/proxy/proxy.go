@@ -124,7 +124,6 @@ func misfit(r *http.Request) int {
 // allowed are the methods that are passed on, and whatever else an upstream knows.
 const allowed = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 
-// turnBack answers a request that is a misfit.
 func turnBack(w http.ResponseWriter, _ *http.Request, status int) {
 	switch status {
 	case http.StatusMethodNotAllowed:

@@ -8,7 +8,6 @@ import (
 	"strings"
 )
 
-// rewrite makes the request that goes to the upstream.
 func rewrite(r *httputil.ProxyRequest) {
 	out, in := r.Out, r.In
 	keepTarget(out, in)

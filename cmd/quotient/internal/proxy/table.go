@@ -14,7 +14,6 @@ import (
 	"github.com/quotient-go/quotient/httplimit"
 )
 
-// table is the routes of a file.
 type table struct {
 	mux     *http.ServeMux    // on canonical paths
 	routes  map[string]*route // by pattern
@@ -86,7 +85,6 @@ func (t *table) newRoute(f *config.File, rule config.Rule, tokens *verification)
 	return r
 }
 
-// keyOf is the key function of a rule.
 func keyOf(rule config.Rule, trusted []netip.Prefix) httplimit.KeyFunc {
 	switch rule.Key.Kind {
 	case config.KeyPattern:
@@ -134,7 +132,6 @@ func (t *table) join(p *Proxy, old *table) {
 	}
 }
 
-// serveBy makes the handler of a route.
 func (r *route) serveBy(p *Proxy) {
 	pass := http.HandlerFunc(p.pass)
 	switch {
@@ -175,7 +172,6 @@ var fieldSets = map[string]httplimit.FieldSet{
 	"x-ratelimit": httplimit.FieldsXRateLimit, "off": httplimit.FieldsOff,
 }
 
-// equal reports whether two routes do the same.
 func (s *spec) equal(o *spec) bool {
 	return s.rule == o.rule && s.refuse == o.refuse && s.maxWait == o.maxWait && s.stream == o.stream &&
 		s.fields == o.fields && s.trusted == o.trusted && s.jwt.equal(o.jwt)

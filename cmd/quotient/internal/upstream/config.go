@@ -21,7 +21,6 @@ func (p *Pool) Prepare(f *config.File) (commit func(), err error) {
 	return func() { p.apply(f.Proxy) }, nil
 }
 
-// target is where an upstream is.
 type target struct {
 	scheme, host string // as the file spells the scheme
 }
@@ -30,7 +29,6 @@ func targetOf(u *url.URL) target { return target{strings.ToLower(u.Scheme), stri
 
 func (t target) String() string { return t.scheme + "://" + t.host }
 
-// limits are the settings of a transport.
 type limits struct {
 	dial, head time.Duration
 	conns      int

@@ -154,7 +154,6 @@ func (p *Pool) follow(ctx context.Context, all *sync.WaitGroup) {
 	}
 }
 
-// checker checks one upstream.
 type checker struct {
 	up     *upstream
 	health config.Health
@@ -186,7 +185,6 @@ func (c *checker) run(ctx context.Context) {
 	}
 }
 
-// check returns what is wrong with the upstream.
 func (c *checker) check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, c.health.Timeout)
 	defer cancel()
@@ -226,10 +224,8 @@ func (c *checker) connect(ctx context.Context) error {
 	return tls.Client(conn, config).HandshakeContext(ctx)
 }
 
-// hostname is the host without its port.
 func (t target) hostname() string { return (&url.URL{Host: t.host}).Hostname() }
 
-// addr is the host with its port.
 func (t target) addr() string {
 	port := (&url.URL{Host: t.host}).Port()
 	switch {

@@ -40,7 +40,6 @@ func section(t testing.TB, urls ...string) *config.Proxy {
 	return p
 }
 
-// checked is section with checks.
 func checked(t testing.TB, h config.Health, urls ...string) *config.Proxy {
 	t.Helper()
 	p := section(t, urls...)
@@ -75,7 +74,6 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// serve starts a server that ends with the test.
 func serve(t testing.TB, h http.HandlerFunc) *httptest.Server {
 	t.Helper()
 	s := httptest.NewServer(h)
@@ -83,7 +81,6 @@ func serve(t testing.TB, h http.HandlerFunc) *httptest.Server {
 	return s
 }
 
-// named serves its name.
 func named(t testing.TB, name string) *httptest.Server {
 	return serve(t, saying(name))
 }
@@ -92,7 +89,6 @@ func saying(name string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, name) }
 }
 
-// h2 starts a server of HTTP/2, with TLS or without.
 func h2(t testing.TB, secure bool, h http.HandlerFunc) (url string, roots *x509.CertPool) {
 	t.Helper()
 	s := httptest.NewUnstartedServer(h)
@@ -123,7 +119,6 @@ func ask(t testing.TB, method, path, body string) *http.Request {
 	return req
 }
 
-// get sends a GET and returns the answer's body.
 func get(t testing.TB, p *Pool, path string) string {
 	t.Helper()
 	resp, err := p.RoundTrip(ask(t, http.MethodGet, path, ""))
@@ -139,7 +134,6 @@ func read(t testing.TB, resp *http.Response) string {
 	return string(body)
 }
 
-// want fails the test unless got is what is wanted.
 func want[T comparable](t testing.TB, what string, got, wanted T) {
 	t.Helper()
 	if got != wanted {
@@ -147,7 +141,6 @@ func want[T comparable](t testing.TB, what string, got, wanted T) {
 	}
 }
 
-// event receives from a channel within patience.
 func event[T any](t testing.TB, c <-chan T) T {
 	t.Helper()
 	select {
@@ -182,7 +175,6 @@ func (c eventLog) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// watch runs Watch until stop is called, which waits for it.
 func watch(t testing.TB, p *Pool) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -215,7 +207,6 @@ func nowhere(t testing.TB) string {
 	return ""
 }
 
-// listen listens until the test ends.
 func listen(t testing.TB) net.Listener {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

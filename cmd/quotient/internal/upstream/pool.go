@@ -63,7 +63,6 @@ func (p *Pool) State() []State {
 	return list
 }
 
-// apply puts a section in force.
 func (p *Pool) apply(section *config.Proxy) {
 	p.mu.Lock()
 	if p.closed {

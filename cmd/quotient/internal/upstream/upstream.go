@@ -56,7 +56,6 @@ func (u *upstream) state(leaving bool) State {
 	}
 }
 
-// urlScheme is the scheme for http.Transport.
 func (t target) urlScheme() string {
 	if t.scheme == "h2c" {
 		return "http"
