@@ -312,7 +312,7 @@ func TestReloadIsWhole(t *testing.T) {
 
 // TestFixedSettings: what a limiter in force cannot change is refused, with the place and a way out.
 func TestFixedSettings(t *testing.T) {
-	s := start(t, base)
+	s := start(t, base, gossips())
 	pool := func(more string) string {
 		return strings.Replace(base, "[pool]\nreplicas = 4", "[pool]\n"+more, 1)
 	}
@@ -326,6 +326,11 @@ func TestFixedSettings(t *testing.T) {
 		"pool.replicas":                pool("replicas = 5\nsource = \"env:\""),
 	} {
 		fails(t, s.change(t, text), field+": it is fixed while the limiter is in force (restart to change it)")
+	}
+	gossip := pool("replicas = 4\nsource = \"gossip:\"")
+	must(t, s.change(t, gossip+"[limiters.lends]\nin-flight = 1\ndemand = { keys = 5 }\n"))
+	for _, text := range []string{"", "demand = { keys = 6 }\n", "demand = { keys = 5, max-age = \"1s\" }\n"} {
+		fails(t, s.change(t, gossip+"[limiters.lends]\nin-flight = 1\n"+text), "limiters.lends.demand: it is fixed")
 	}
 	must(t, s.change(t, base+"mode = \"refuse\"\n[limiters.new]\nmax-keys = 5\nin-flight = 1\n"))
 	if l := s.File().Limiters; !l["other"].Refuse || s.limiter(t, "new").Stats().MaxKeys != 5 {

@@ -67,7 +67,7 @@ func (l *Limiter) read(v value) {
 		"ceiling":       choice(func(s string) { l.BeyondShare = s == "limit" }, "share", "limit"),
 		"demand": func(v value) {
 			l.Demand = &Demand{Keys: 100, MaxAge: 2 * time.Second}
-			v.table(fields{"keys": whole(&l.Demand.Keys), "max-age": duration(&l.Demand.MaxAge)})
+			v.table(fieldsOf(l.Demand, nil))
 		},
 	})
 	v.table(known)

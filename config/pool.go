@@ -10,15 +10,7 @@ const maxReplicas = 1_000_000
 func defaultPool() Pool { return Pool{Weight: 1, HoldDown: time.Minute} }
 
 func (p *Pool) read(v value, dir string) {
-	v.table(fields{
-		"source":    text(&p.Source),
-		"replicas":  whole(&p.Replicas),
-		"ordinal":   whole(&p.Ordinal),
-		"weight":    whole(&p.Weight),
-		"hold-down": duration(&p.HoldDown),
-		"max-age":   duration(&p.MaxAge),
-		"await":     flag(&p.Await),
-	})
+	v.table(fieldsOf(p, nil))
 	if scheme, name, ok := strings.Cut(p.Source, ":"); ok && scheme == "file" {
 		p.Source = "file:" + beside(dir, name)
 	}

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,28 +40,21 @@ func defaultProxy() *Proxy {
 
 func readProxy(v value, dir string) *Proxy {
 	p := defaultProxy()
-	v.table(fields{
-		"listen":         text(&p.Listen),
-		"upstreams":      urls(&p.Upstreams, maxUpstreams),
-		"rules":          func(v value) { v.list(maxRules, p.readRule) },
-		"fields":         choice(func(s string) { p.Fields = s }, fieldSets...),
-		"trusted":        prefixes(&p.Trusted, maxTrusted),
-		"proxy-protocol": flag(&p.ProxyProtocol),
-		"h2c":            flag(&p.H2C),
-		"tls":            func(v value) { p.TLS = readTLS(v, dir) },
+	v.table(fieldsOf(p, fields{
+		"upstreams": urls(&p.Upstreams, maxUpstreams),
+		"rules":     func(v value) { v.list(maxRules, p.readRule) },
+		"fields":    choice(func(s string) { p.Fields = s }, fieldSets...),
+		"trusted":   prefixes(&p.Trusted, maxTrusted),
+		"tls":       func(v value) { p.TLS = readTLS(v, dir) },
 		"jwt": func(v value) {
 			p.JWT = &JWT{}
-			v.table(fields{
-				"key-file": fileName(&p.JWT.KeyFile, dir),
-				"issuer":   text(&p.JWT.Issuer),
-				"audience": text(&p.JWT.Audience),
-			})
+			v.table(fieldsOf(p.JWT, fields{"key-file": fileName(&p.JWT.KeyFile, dir)}))
 		},
-		"health":   p.Health.read,
-		"timeouts": p.Timeouts.read,
-		"max":      p.Max.read,
+		"health":   func(v value) { v.table(fieldsOf(&p.Health, nil)) },
+		"timeouts": func(v value) { v.table(fieldsOf(&p.Timeouts, nil)) },
+		"max":      func(v value) { v.table(fieldsOf(&p.Max, nil)) },
 		"admin":    func(v value) { p.Admin.read(v, dir) },
-	})
+	}))
 	return p
 }
 
@@ -72,37 +66,13 @@ func readTLS(v value, dir string) *TLS {
 	return t
 }
 
-func (h *Health) read(v value) {
-	v.table(fields{
-		"path": text(&h.Path), "every": duration(&h.Every), "timeout": duration(&h.Timeout),
-		"unhealthy": whole(&h.Unhealthy), "healthy": whole(&h.Healthy),
-	})
-}
-
-func (t *Timeouts) read(v value) {
-	v.table(fields{
-		"read-header": duration(&t.ReadHeader), "read-body": duration(&t.ReadBody),
-		"write": duration(&t.Write), "idle": duration(&t.Idle), "dial": duration(&t.Dial),
-		"response-header": duration(&t.ResponseHeader),
-		"stream":          duration(&t.Stream), "shutdown": duration(&t.Shutdown),
-	})
-}
-
-func (m *Max) read(v value) {
-	v.table(fields{
-		"header-bytes": whole(&m.HeaderBytes), "body-bytes": whole(&m.BodyBytes),
-		"connections": whole(&m.Connections), "streams": whole(&m.Streams), "upstream": whole(&m.Upstream),
-	})
-}
-
 func (a *Admin) read(v value, dir string) {
-	v.table(fields{
-		"listen":               text(&a.Listen),
+	v.table(fieldsOf(a, fields{
 		"token-file":           fileName(&a.TokenFile, dir),
 		"read-only-token-file": fileName(&a.ReadOnlyTokenFile, dir),
 		"hosts":                texts(&a.Hosts, maxHosts),
 		"tls":                  func(v value) { a.TLS = readTLS(v, dir) },
-	})
+	}))
 	if path, ok := strings.CutPrefix(a.Listen, "unix:"); ok {
 		a.Listen = "unix:" + beside(dir, path)
 	}
@@ -181,11 +151,8 @@ func isRequestPath(s string) bool {
 }
 
 func (t Timeouts) check(r *report) {
-	for name, d := range map[string]time.Duration{
-		"read-header": t.ReadHeader, "read-body": t.ReadBody, "write": t.Write, "idle": t.Idle,
-		"dial": t.Dial, "response-header": t.ResponseHeader, "stream": t.Stream, "shutdown": t.Shutdown,
-	} {
-		between(r, inner("proxy.timeouts", name), d, time.Millisecond, longest)
+	for field, d := range reflect.ValueOf(t).Fields() {
+		between(r, inner("proxy.timeouts", kebab(field.Name)), time.Duration(d.Int()), time.Millisecond, longest)
 	}
 }
 

@@ -253,17 +253,3 @@ func TestDemandWantsACarrier(t *testing.T) {
 	fails(t, start(t, base, gossips()).change(t, late+"[limiters.late]\nin-flight = 1\ndemand = {}\n"),
 		"limiters.late"+text)
 }
-
-// TestDemandIsFixed: the demand of a limiter in force does not change.
-func TestDemandIsFixed(t *testing.T) {
-	gossip := strings.Replace(base, "[pool]", "[pool]\nsource = \"gossip:\"", 1)
-	s := start(t, gossip+"demand = { keys = 5 }\n", gossips())
-	for _, text := range []string{"", "demand = { keys = 6 }\n", "demand = { keys = 5, max-age = \"1s\" }\n"} {
-		fails(t, s.change(t, gossip+text),
-			"limiters.other.demand: it is fixed while the limiter is in force (restart to change it)")
-	}
-	must(t, s.change(t, gossip+"demand = { keys = 5 }\n[limiters.late]\nin-flight = 1\ndemand = { keys = 7 }\n"))
-	if d := s.File().Limiters["late"].Demand; d == nil || d.Keys != 7 {
-		t.Errorf("late: %+v", d)
-	}
-}

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"net/url"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -41,6 +42,28 @@ func (v value) kind() string {
 
 func (v value) wrong(want string) {
 	v.r.field(v.path, "got %s, want %s", v.kind(), want)
+}
+
+// fieldsOf are the fields of a struct whose kinds a file has, by their names there, and more, which go before.
+func fieldsOf(of any, more fields) fields {
+	known := make(fields)
+	for field, v := range reflect.ValueOf(of).Elem().Fields() {
+		name := kebab(field.Name)
+		switch into := v.Addr().Interface().(type) {
+		case *string:
+			known[name] = text(into)
+		case *bool:
+			known[name] = flag(into)
+		case *int:
+			known[name] = whole(into)
+		case *int64:
+			known[name] = whole(into)
+		case *time.Duration:
+			known[name] = duration(into)
+		}
+	}
+	maps.Copy(known, more)
+	return known
 }
 
 // table hands each value of a table to its field. An unknown key is an error.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -109,18 +108,6 @@ func TestALostRequestIsSeen(t *testing.T) {
 		c := crowd{addr: s.Listener.Addr().String(), paths: []string{path}}
 		if _, err := c.one(t.Context(), 0); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", path, err)
-		}
-	}
-}
-
-func TestBadFlagsAreNamed(t *testing.T) {
-	for args, want := range map[string]string{
-		"-rounds 0": "between 1 and 100", "-slice 99ms": "between 100ms and 1m0s", "-only fleet": `"fleet"`,
-	} {
-		var out, errs bytes.Buffer
-		code := command(strings.Fields(args), &out, &errs)
-		if code != 2 || !strings.Contains(errs.String(), want) {
-			t.Errorf("%s: %d %q", args, code, errs.String())
 		}
 	}
 }

@@ -23,12 +23,13 @@ func gossipSource(text string) (quotient.Source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", wantGossip, err)
 	}
-	c := gossip.Config{Bind: strings.TrimSuffix(bind, "/"), Fleet: defaultFleet}
+	c := gossip.Config{Bind: strings.TrimSuffix(bind, "/")}
 	for _, name := range sortedKeys(q) {
 		if err := gossipParameter(&c, name, q[name]); err != nil {
 			return nil, err
 		}
 	}
+	c.Fleet = cmp.Or(c.Fleet, defaultFleet)
 	src, err := gossip.New(c)
 	if err != nil { // a nil *gossip.Source is no nil Source
 		return nil, err
@@ -36,29 +37,20 @@ func gossipSource(text string) (quotient.Source, error) {
 	return src, nil
 }
 
-// gossipParameter takes one parameter.
 func gossipParameter(c *gossip.Config, name string, values []string) (err error) {
 	value := values[0]
-	switch name {
-	case "join":
+	texts := map[string]*string{"join-file": &c.JoinFile, "join-dns": &c.JoinDNS, "key-file": &c.KeyFile,
+		"fleet": &c.Fleet, "name": &c.Name, "advertise": &c.Advertise}
+	switch into := texts[name]; {
+	case name == "join":
 		c.Join = strings.Split(strings.Join(values, ","), ",")
 		return nil
-	case "join-file":
-		c.JoinFile = value
-	case "join-dns":
-		c.JoinDNS = value
-	case "key-file":
-		c.KeyFile = value
-	case "fleet":
-		c.Fleet = cmp.Or(value, defaultFleet)
-	case "name":
-		c.Name = value
-	case "advertise":
-		c.Advertise = value
-	case "interval":
+	case name == "interval":
 		c.Interval, err = time.ParseDuration(value)
-	default:
+	case into == nil:
 		err = errors.New("it is not one of join, join-file, join-dns, key-file, fleet, name, advertise and interval")
+	default:
+		*into = value
 	}
 	if err == nil && len(values) > 1 {
 		err = errors.New("it is given twice")

@@ -88,7 +88,7 @@ func (p *process) endsAtOnce() {
 func (p *process) waiting(semaphore string, n int) {
 	p.t.Helper()
 	line := fmt.Sprintf("throttle_pending{semaphore=%q} %d\n", semaphore, n)
-	p.untilGot(line, func() bool { return strings.Contains(get(p.t, p.url+"/metrics").body, line) })
+	await(p.t, line, func() bool { return strings.Contains(get(p.t, p.url+"/metrics").body, line) })
 }
 
 func TestLeasesAreServed(t *testing.T) {
@@ -164,7 +164,7 @@ func TestLeasesFollowTheFile(t *testing.T) {
 	}
 	renamed(t, path, "[election]\nendpoints = [\"a:1\"]\n")
 	p.signal(syscall.SIGHUP)
-	p.untilGot("another election is refused", func() bool {
+	await(t, "another election is refused", func() bool {
 		return p.has("leases.election: a change requires a restart")
 	})
 	p.waiting("A", 1)
@@ -175,7 +175,7 @@ func TestLeasesFollowTheFile(t *testing.T) {
 	}
 	p.wants(p.peer()+"/B", 1, http.StatusOK)
 	renamed(t, path, "[semaphores]\nA = 1\n")
-	p.untilGot("the lower maximum", func() bool {
+	await(t, "the lower maximum", func() bool {
 		return get(t, p.url+"/remainder?semaphore=A").body == "-1"
 	})
 	if a := p.wants(p.peer()+"/B", 1, http.StatusBadRequest); a.body != "Unknown semaphore" {
@@ -238,7 +238,7 @@ func TestLeasesAreRestored(t *testing.T) {
 	if again.url != p.url {
 		t.Fatalf("it serves at %s, want %s", again.url, p.url)
 	}
-	again.untilGot("the lock is restored", func() bool {
+	await(t, "the lock is restored", func() bool {
 		return strings.Contains(get(t, again.url+"/metrics").body, "\nthrottle_acquired{semaphore=\"A\"} 1\n")
 	})
 	if err := held.Err(); err != nil {
@@ -298,7 +298,7 @@ func TestLeasesBesideAProxy(t *testing.T) {
 	contains(t, get(t, p.page+"metrics").body, "\nthrottle_max{semaphore=\"A\"} 1\n")
 	written(t, path, up.URL, 1, "[leases]\nlisten = \"127.0.0.1:0\"\nsemaphores.A = 5\n")
 	p.signal(syscall.SIGHUP)
-	p.untilGot("the file is read", func() bool { return get(t, p.url+"/remainder?semaphore=A").body == "4" })
+	await(t, "the file is read", func() bool { return get(t, p.url+"/remainder?semaphore=A").body == "4" })
 	written(t, path, up.URL, 1, "")
 	p.signal(syscall.SIGHUP)
 	p.until("refused", func(s admin.State) bool {
@@ -333,7 +333,7 @@ func TestLeasesSayWhatIsSuspicious(t *testing.T) {
 	p.logged(absent + ": there is no such file")
 	p.logged("there are no semaphores")
 	renamed(t, absent, "[semaphores]\nA = 1\n")
-	p.untilGot("the file that came is read",
+	await(t, "the file that came is read",
 		func() bool { return get(t, p.url+"/remainder?semaphore=A").body == "1" })
 }
 
@@ -382,9 +382,9 @@ func TestLeasesOfTwoProcesses(t *testing.T) {
 	renamed(t, path, fmt.Sprintf("grace = \"4s\"\nsemaphores.A = 1\nelection = { endpoints = [%q], ttl = \"2s\" }\n",
 		store.Addr()))
 	a := startLeases(t, "-c", path, "--grace", "0s") // nothing is to be restored yet
-	a.untilGot("the first leads", func() bool { return get(t, a.url+"/ready").status == http.StatusOK })
+	await(t, "the first leads", func() bool { return get(t, a.url+"/ready").status == http.StatusOK })
 	b := startLeases(t, "-c", path)
-	b.untilGot("the second knows the first", func() bool { // the client follows the redirect
+	await(t, "the second knows the first", func() bool { // the client follows the redirect
 		return b.ask(http.MethodGet, "/remainder?semaphore=A", "").status == http.StatusOK
 	})
 	equal(t, "/ready of a stand-by", get(t, b.url+"/ready").status, http.StatusServiceUnavailable)
@@ -393,7 +393,7 @@ func TestLeasesOfTwoProcesses(t *testing.T) {
 	held := lockA(t, 9*time.Second, b.url, a.url)
 	a.signal(syscall.SIGKILL)
 	a.wait()
-	b.untilGot("the second leads, and has the lock", func() bool {
+	await(t, "the second leads, and has the lock", func() bool {
 		return get(t, b.url+"/ready").status == http.StatusOK &&
 			strings.Contains(get(t, b.url+"/metrics").body, "\nthrottle_acquired{semaphore=\"A\"} 1\n")
 	})
@@ -436,7 +436,7 @@ func TestLeasesEndWhileEtcdHangs(t *testing.T) {
 	renamed(t, path, fmt.Sprintf("grace = \"30s\"\nsemaphores.A = 1\n[election]\nendpoints = [%q]\n",
 		store.Addr()))
 	p := startLeases(t, "-c", path)
-	p.untilGot("it leads", func() bool { return get(t, p.url+"/ready").status == http.StatusOK })
+	await(t, "it leads", func() bool { return get(t, p.url+"/ready").status == http.StatusOK })
 	store.Signal(syscall.SIGSTOP)
 	defer store.Signal(syscall.SIGCONT)
 	p.endsAtOnce()

@@ -166,15 +166,10 @@ func (p *process) state() admin.State {
 
 func (p *process) until(what string, ok func(admin.State) bool) {
 	p.t.Helper()
-	p.untilGot(what, func() bool { return ok(p.state()) })
+	await(p.t, what, func() bool { return ok(p.state()) })
 }
 
-// untilGot asks until the answer is as it should be. There is no event for it: the process is another one.
-func (p *process) untilGot(what string, ok func() bool) {
-	p.t.Helper()
-	await(p.t, what, ok)
-}
-
+// await asks until the answer is as it should be: a process is another one, and there is no event for it.
 func await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {

@@ -94,13 +94,3 @@ func TestHappyPathAllocatesNothing(t *testing.T) {
 		t.Errorf("refusal allocates %v times", n)
 	}
 }
-
-func BenchmarkFraming(b *testing.B) {
-	var f framing
-	b.SetBytes(int64(len(happy)))
-	b.ReportAllocs()
-	for b.Loop() {
-		n := len(happy)
-		_ = f.check(happy, &n)
-	}
-}

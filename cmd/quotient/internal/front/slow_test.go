@@ -159,27 +159,6 @@ func TestSlowBody(t *testing.T) {
 	})
 }
 
-// TestDrippingBodies checks that bodies that come a byte at a time delay no other request.
-func TestDrippingBodies(t *testing.T) {
-	s := serve(t, section(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		fmt.Fprint(w, "ok")
-	}))
-	beside := behave(t, s.addr)
-	var conns []net.Conn
-	for range drippers {
-		c := dial(t, s.addr)
-		send(t, c, crlf(post+"Content-Length: 1000000~~"))
-		conns = append(conns, c)
-	}
-	for range 10 {
-		for _, c := range conns {
-			send(t, c, "x")
-		}
-		beside.more(t, 3)
-	}
-}
-
 // TestLongBody checks that a body may take longer than the time between two of its parts.
 func TestLongBody(t *testing.T) {
 	const between = time.Second

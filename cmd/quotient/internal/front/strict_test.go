@@ -9,8 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-
-	"golang.org/x/net/http2"
 )
 
 // canary is sent right behind each request. If the server and the upstream agree where that one ends, it
@@ -309,15 +307,6 @@ func TestSmugglingHTTP2(t *testing.T) {
 				t.Errorf("the upstream got\n%q\nwant\n%q", got, crlf(row.want))
 			}
 		})
-	}
-}
-
-// TestPrefaceOfHTTP2 checks that HTTP/2 is used where the section enables it, and by TLS only when it was
-// agreed on.
-func TestPrefaceOfHTTP2(t *testing.T) {
-	s := serve(t, section(), ok)
-	if text := s.said(t, http2.ClientPreface); !strings.HasPrefix(text, "HTTP/1.1 400 ") {
-		t.Errorf("the answer is %q", text)
 	}
 }
 

@@ -3,6 +3,7 @@ package proxy
 import (
 	"crypto/ecdsa"
 	"crypto/ed25519"
+	"crypto/elliptic"
 	"crypto/rsa"
 	"crypto/x509"
 	"encoding/pem"
@@ -85,16 +86,15 @@ func parseKey(text []byte) (key any, methods []string, err error) {
 	case ed25519.PublicKey:
 		return key, []string{"EdDSA"}, nil
 	case *ecdsa.PublicKey:
-		switch k.Curve.Params().BitSize {
-		case 256:
-			return key, []string{"ES256"}, nil
-		case 384:
-			return key, []string{"ES384"}, nil
-		case 521:
-			return key, []string{"ES512"}, nil
+		if method := ecdsaMethods[k.Curve]; method != "" {
+			return key, []string{method}, nil
 		}
 	}
 	return nil, nil, fmt.Errorf("a key of type %T cannot verify tokens", key)
+}
+
+var ecdsaMethods = map[elliptic.Curve]string{
+	elliptic.P256(): "ES256", elliptic.P384(): "ES384", elliptic.P521(): "ES512",
 }
 
 // plan reads the plan of a request from a claim of its bearer token. Without a token that is valid now, and
