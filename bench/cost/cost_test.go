@@ -338,3 +338,19 @@ func TestTimeQuantile(t *testing.T) {
 		}
 	}
 }
+
+// TestTraffic: the keys of each pattern are distinct and of one length, and nearly all are visited.
+func TestTraffic(t *testing.T) {
+	for _, p := range patterns[:3] {
+		tr, distinct, seen, n := p.made(p.keys), map[string]bool{}, map[string]bool{}, drawn
+		for _, key := range tr.keys {
+			if distinct[key] = true; len(key) != keyLen {
+				t.Fatalf("%q has %d bytes", key, len(key))
+			}
+		}
+		tr.visit(func() bool { n--; return n >= 0 }, func(key string) bool { seen[key] = true; return true })
+		if len(distinct) != p.keys || len(seen) > p.keys || len(seen) < p.keys*9/10 {
+			t.Errorf("%s: %d keys, %d visited", p.name, len(distinct), len(seen))
+		}
+	}
+}

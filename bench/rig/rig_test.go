@@ -3,8 +3,10 @@ package rig
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
+	"io"
 	"os"
 	"strings"
 	"syscall"
@@ -14,8 +16,15 @@ import (
 	"go.uber.org/goleak"
 )
 
+// echoArg makes the test program one that prints what it reads.
+const echoArg = "echo"
+
 func TestMain(m *testing.M) {
 	Keep()
+	if len(os.Args) == 2 && os.Args[1] == echoArg {
+		_, _ = io.Copy(os.Stdout, os.Stdin)
+		os.Exit(0)
+	}
 	goleak.VerifyTestMain(m)
 }
 
@@ -49,6 +58,18 @@ func TestAServerThatFailsIsNamed(t *testing.T) {
 	}
 	if _, err := Start(t.TempDir(), "/nowhere/to/be/found"); err == nil {
 		t.Error("a program that is not there was started")
+	}
+}
+
+// TestAgainIsTold holds that what Tell writes comes back, and that the program ends with its input.
+func TestAgainIsTold(t *testing.T) {
+	var said string
+	p, err := Again(func(r io.Reader) { _ = json.NewDecoder(r).Decode(&said) }, echoArg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(p.Tell("hello"), p.Stop()); err != nil || said != "hello" {
+		t.Error(said, err)
 	}
 }
 
