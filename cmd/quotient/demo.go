@@ -37,14 +37,14 @@ type tally struct {
 func (c *proxyCmd) demo(ctx context.Context, s streams) error {
 	ctx, cancel := context.WithTimeout(ctx, c.DemoFor)
 	defer cancel()
-	upstream, err := openDemoUpstream(ctx)
+	upstream, answer, err := openDemoUpstream(ctx)
 	if err != nil {
 		return err
 	}
-	c.Upstreams = []string{"http://" + upstream.l.Addr().String()}
+	c.Upstreams = []string{"http://" + upstream.Addr().String()}
 	service, err := c.open(ctx, newLog(c.Log, slog.LevelWarn, s.err))
 	if err != nil {
-		return errors.Join(err, upstream.l.Close())
+		return errors.Join(err, upstream.Close())
 	}
 	tallies := make([]tally, len(visitors))
 	target := "http://" + service.listener.Addr().String()
@@ -52,7 +52,7 @@ func (c *proxyCmd) demo(ctx context.Context, s streams) error {
 	load := func(ctx context.Context) error { visit(ctx, target, tallies); return nil }
 	// The load ends with ctx, before the proxy does, the upstream after it.
 	serve := func(ctx context.Context) error { return service.run(ctx, nil) }
-	err = together(ctx, serve, upstream.serve, within(ctx, load))
+	err = together(ctx, serve, answer, within(ctx, load))
 	sum(s.out, tallies)
 	return err
 }
@@ -142,31 +142,22 @@ func (n *tally) ask(ctx context.Context, client *http.Client, target string) {
 	}
 }
 
-// demoUpstream is a server on the loopback interface that answers every path.
-type demoUpstream struct {
-	l   net.Listener
-	srv *http.Server
-}
-
-func openDemoUpstream(ctx context.Context) (demoUpstream, error) {
+// openDemoUpstream opens a listener of the loopback interface, at which serve answers every path until its context ends.
+func openDemoUpstream(ctx context.Context) (l net.Listener, serve runs, err error) {
 	var config net.ListenConfig
-	l, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return demoUpstream{}, err
+	if l, err = config.Listen(ctx, "tcp", "127.0.0.1:0"); err != nil {
+		return nil, nil, err
 	}
 	hello := func(w http.ResponseWriter, r *http.Request) {
 		pause(r.Context(), 20*time.Millisecond)
 		fmt.Fprintf(w, "The demo's upstream answers %q, process %d.\n", r.URL.Path, os.Getpid())
 	}
 	srv := &http.Server{Handler: http.HandlerFunc(hello), ReadHeaderTimeout: 5 * time.Second}
-	return demoUpstream{l, srv}, nil
-}
-
-func (u demoUpstream) serve(ctx context.Context) error {
-	stop := context.AfterFunc(ctx, func() { _ = u.srv.Close() })
-	defer stop()
-	if err := u.srv.Serve(u.l); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
+	return l, func(ctx context.Context) error {
+		defer context.AfterFunc(ctx, func() { _ = srv.Close() })()
+		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	}, nil
 }

@@ -417,7 +417,7 @@ func TestLeasesWithoutEtcd(t *testing.T) {
 	renamed(t, filepath.Join(dir, "password"), "opensesame")
 	path := filepath.Join(dir, "throttle.toml")
 	renamed(t, path, fmt.Sprintf("grace = \"30s\"\nsemaphores.A = 1\n[election]\nendpoints = [%q]\n"+
-		"user = \"me\"\npassword_file = \"password\"\n", nowhere(t)))
+		"user = \"me\"\npassword_file = \"password\"\n", nowhere))
 	p := startLeases(t, "-c", path)
 	p.logged("clients of other machines cannot reach")
 	p.logged("lease election: ")
@@ -449,7 +449,7 @@ func TestElectionThatCannotBe(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	s, err := openLeases(ctx, &config.Leases{Listen: "127.0.0.1:0", MaxPeers: 1}, log)
 	must(t, err)
-	never := &config.Election{Endpoints: []string{nowhere(t)}, TTL: 1}
+	never := &config.Election{Endpoints: []string{nowhere}, TTL: 1}
 	s.election, err = elect(never, s.url(), s.leases, log)
 	must(t, err)
 	fails(t, s.serve(ctx), "leases.election: ")

@@ -145,24 +145,17 @@ func suspiciousLeases(f *config.File) (lines []string) {
 		lines = append(lines, fmt.Sprintf("leases.grace is %v, and another server leads after %v: "+
 			"below %v clients may lose their locks then, or share them", l.Grace, e.TTL, graceTTLs*e.TTL))
 	}
-	if level, same := sameLevel(l.Semaphores); same && level != 0 {
-		lines = append(lines, fmt.Sprintf("all semaphores have level %d: a peer that holds one can never ask "+
-			"for another", level))
+	levels := make(map[int64]bool)
+	for _, s := range l.Semaphores {
+		levels[s.Level] = true
 	}
-	return lines
-}
-
-// sameLevel reports whether there are several semaphores, and all of one level.
-func sameLevel(all map[string]lease.Semaphore) (level int64, same bool) {
-	for _, s := range all {
-		level = s.Level
-	}
-	for _, s := range all {
-		if s.Level != level {
-			return 0, false
+	for level := range levels {
+		if len(levels) == 1 && len(l.Semaphores) > 1 && level != 0 {
+			lines = append(lines, fmt.Sprintf("all semaphores have level %d: a peer that holds one can never ask "+
+				"for another", level))
 		}
 	}
-	return level, len(all) > 1
+	return lines
 }
 
 // report logs where the leases are, and what is suspicious about that.

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
@@ -29,7 +28,6 @@ type process struct {
 
 	mu  sync.Mutex
 	log []map[string]any
-	new chan struct{} // closed when log grows
 }
 
 // start runs quotient proxy on free ports and waits until it has said where it listens.
@@ -45,7 +43,7 @@ func start(t *testing.T, args ...string) *process {
 
 func launch(t *testing.T, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, ended: make(chan struct{}), new: make(chan struct{})}
+	p := &process{t: t, ended: make(chan struct{})}
 	p.cmd = program(t, args...)
 	if args[0] == "leases" { // which ends within a second: the race detector would sleep as long
 		p.cmd.Env = append(p.cmd.Env, "GORACE=atexit_sleep_ms=0")
@@ -80,39 +78,24 @@ func (p *process) read(stderr io.Reader) {
 		}
 		p.mu.Lock()
 		p.log = append(p.log, line)
-		close(p.new)
-		p.new = make(chan struct{})
 		p.mu.Unlock()
 	}
 }
 
 // logged waits for a line of the log whose message begins so.
-func (p *process) logged(msg string) map[string]any {
+func (p *process) logged(msg string) (found map[string]any) {
 	p.t.Helper()
-	late := time.After(patience)
-	for seen := 0; ; {
+	await(p.t, fmt.Sprintf("%q is logged", msg), func() bool {
 		p.mu.Lock()
-		lines, more := p.log[seen:], p.new
-		p.mu.Unlock()
-		for _, line := range lines {
-			if text, _ := line["msg"].(string); strings.HasPrefix(text, msg) {
-				return line
+		defer p.mu.Unlock()
+		for _, line := range p.log {
+			if text, _ := line["msg"].(string); found == nil && strings.HasPrefix(text, msg) {
+				found = line
 			}
 		}
-		seen += len(lines)
-		select {
-		case <-more:
-		case <-p.ended:
-			p.mu.Lock()
-			all := len(p.log)
-			p.mu.Unlock()
-			if all == seen {
-				p.t.Fatalf("it ended without %q: %v", msg, p.log)
-			}
-		case <-late:
-			p.t.Fatalf("%q was not logged: %v", msg, p.log)
-		}
-	}
+		return found != nil
+	})
+	return found
 }
 
 func (p *process) signal(s syscall.Signal) {
@@ -211,18 +194,5 @@ func (h *holding) arrived(t *testing.T) {
 	}
 }
 
-// nowhere is an address of the loopback interface where nothing listens. A connection has its port until the
-// test ends.
-func nowhere(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer l.Close()
-	near, err := net.Dial("tcp", l.Addr().String())
-	must(t, err)
-	t.Cleanup(func() { _ = near.Close() })
-	far, err := l.Accept()
-	must(t, err)
-	t.Cleanup(func() { _ = far.Close() })
-	return near.LocalAddr().String()
-}
+// nowhere is an address where nothing listens.
+const nowhere = "127.0.0.1:1"

@@ -149,7 +149,8 @@ func (c *proxyCmd) complete(g given, env func(string) (string, bool)) error {
 		return usagef("--max-wait is %v, want more than 0; use --refuse for no wait", c.MaxWait)
 	}
 	for i, u := range c.Upstreams {
-		if port := strings.TrimPrefix(u, ":"); isNumber(port) {
+		port := strings.TrimPrefix(u, ":")
+		if _, err := strconv.ParseUint(port, 10, 16); err == nil {
 			return usagef("%s is a port without a host: want localhost:%s", u, port)
 		}
 		if !strings.Contains(u, "://") {
@@ -157,12 +158,6 @@ func (c *proxyCmd) complete(g given, env func(string) (string, bool)) error {
 		}
 	}
 	return nil
-}
-
-// isNumber reports whether a text is a number that a port could be.
-func isNumber(text string) bool {
-	_, err := strconv.ParseUint(text, 10, 16)
-	return err == nil
 }
 
 // completeOrdinal takes the ordinal from the environment, where it counts from 0, as quotient.Env has it.

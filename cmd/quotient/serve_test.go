@@ -209,7 +209,7 @@ func TestReadyTurnsWithTheUpstream(t *testing.T) {
 // TestWhatIsSuspiciousIsSaid: at the start, and of an upstream that is not there.
 func TestWhatIsSuspiciousIsSaid(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "quotient.toml")
-	written(t, path, "http://"+nowhere(t), 1, "[pool]\nreplicas = 2\n")
+	written(t, path, "http://"+nowhere, 1, "[pool]\nreplicas = 2\n")
 	p := start(t, "--config", path)
 	equal(t, "the level", p.logged("limiter api has 1 slots for 2 replicas")["level"], "WARN")
 	equal(t, "the level", p.logged("upstream does not answer")["level"], "WARN")
@@ -253,7 +253,7 @@ func TestAPoolFromAFile(t *testing.T) {
 // own.
 func TestTheLogHasOneForm(t *testing.T) {
 	up := hold(t)
-	p := start(t, anywhere("--pool", "redis://user:opensesame@"+nowhere(t)+"/0", up.URL)...)
+	p := start(t, anywhere("--pool", "redis://user:opensesame@"+nowhere+"/0", up.URL)...)
 	p.logged("pool hint failed")
 	p.signal(syscall.SIGTERM)
 	p.ends(exitOK)

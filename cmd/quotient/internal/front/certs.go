@@ -152,14 +152,8 @@ func readFile(field, path string) ([]byte, error) {
 	return text, nil
 }
 
-func (t texts) sum() (sum [sha256.Size]byte) {
-	h := sha256.New()
-	for _, text := range [][]byte{t.cert, t.key, t.clientCA} {
-		fmt.Fprintf(h, "%d\n", len(text))
-		h.Write(text)
-	}
-	h.Sum(sum[:0])
-	return sum
+func (t texts) sum() [sha256.Size]byte {
+	return sha256.Sum256(fmt.Appendf(nil, "%q %q %q", t.cert, t.key, t.clientCA))
 }
 
 // suites are those of TLS 1.2 that HTTP/2 does not forbid.

@@ -84,10 +84,7 @@ func TestTLS(t *testing.T) {
 		s := p.serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			fmt.Fprint(w, r.Proto, " ", r.TLS != nil && r.TLS.HandshakeComplete)
 		}))
-		r, err := p.client(t).Get(p.url(s))
-		must(t, err)
-		text, _ := io.ReadAll(r.Body)
-		if r.Body.Close(); string(text) != want {
+		if _, text := fetch(p.client(t), "GET", p.url(s), nil); text != want {
 			t.Errorf("%s: %s, want %s", kind, text, want)
 		}
 		old := trusting()
@@ -126,12 +123,9 @@ func TestClientCertificates(t *testing.T) {
 		with := trusting()
 		with.Certificates = certs
 		transport := &http.Transport{TLSClientConfig: with}
-		r, err := (&http.Client{Transport: transport, Timeout: patience}).Get("https://" + s.addr)
-		if (err == nil) != (name == "client") {
-			t.Errorf("%s: %v", name, err)
-		}
-		if err == nil {
-			r.Body.Close()
+		client := &http.Client{Transport: transport, Timeout: patience}
+		if status, text := fetch(client, "GET", "https://"+s.addr, nil); (status != "") != (name == "client") {
+			t.Errorf("%s: %s", name, text)
 		}
 		transport.CloseIdleConnections()
 	}

@@ -163,6 +163,24 @@ func (p *sectionOf) client(t *testing.T) *http.Client {
 	return &http.Client{Transport: transport, Timeout: patience}
 }
 
+// fetch is the status and the body of an answer; the error where there is no whole one.
+func fetch(c *http.Client, method, url string, body io.Reader) (status, text string) {
+	r, err := http.NewRequest(method, url, body)
+	if err != nil {
+		return "", err.Error()
+	}
+	answer, err := c.Do(r)
+	if err != nil {
+		return "", err.Error()
+	}
+	defer answer.Body.Close()
+	all, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return answer.Status, string(all) + err.Error()
+	}
+	return answer.Status, string(all)
+}
+
 func trusting(protocols ...string) *tls.Config {
 	return &tls.Config{InsecureSkipVerify: true, NextProtos: protocols} //nolint:gosec // loopback
 }

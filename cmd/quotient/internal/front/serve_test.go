@@ -30,14 +30,8 @@ func TestShutdown(t *testing.T) {
 		got := make(chan string, 2)
 		for range 2 {
 			go func() {
-				r, err := client.Get(p.url(s) + "/")
-				if err != nil {
-					got <- err.Error()
-					return
-				}
-				text, err := io.ReadAll(r.Body)
-				r.Body.Close()
-				got <- fmt.Sprint(string(text), err)
+				_, text := fetch(client, "GET", p.url(s)+"/", nil)
+				got <- text
 			}()
 		}
 		<-working
@@ -47,7 +41,7 @@ func TestShutdown(t *testing.T) {
 		start := time.Now()
 		s.end()
 		for range 2 {
-			if text := <-got; text != "done<nil>" {
+			if text := <-got; text != "done" {
 				t.Errorf("a request in flight ended with %q", text)
 			}
 		}
@@ -75,12 +69,7 @@ func TestShutdownHasAnEnd(t *testing.T) {
 			<-r.Context().Done()
 			close(over)
 		}))
-		go func() { // net/http does not see it go
-			answer, err := p.client(t).Post(p.url(s)+"/", "", strings.NewReader("unread"))
-			if err == nil {
-				answer.Body.Close()
-			}
-		}()
+		go fetch(p.client(t), "POST", p.url(s)+"/", strings.NewReader("unread")) // net/http does not see it go
 		<-working
 		s.end()
 		must(t, <-s.over)

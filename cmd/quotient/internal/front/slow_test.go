@@ -141,13 +141,8 @@ func TestSlowBody(t *testing.T) {
 		defer feed.Close()
 		status := make(chan string, 1)
 		go func() {
-			answer, err := p.client(t).Post(p.url(s)+"/", "", body)
-			if err != nil {
-				status <- err.Error()
-				return
-			}
-			answer.Body.Close()
-			status <- answer.Status
+			got, _ := fetch(p.client(t), "POST", p.url(s)+"/", body)
+			status <- got
 		}()
 		send(t, feed, "part")
 		if err := <-got; !errors.Is(err, ErrSlowBody) || !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -175,10 +170,7 @@ func TestLongBody(t *testing.T) {
 				_, _ = io.WriteString(feed, "x")
 			}
 		}()
-		answer, err := p.client(t).Post(p.url(s)+"/", "", body)
-		must(t, err)
-		defer answer.Body.Close()
-		if text, _ := io.ReadAll(answer.Body); !strings.HasSuffix(string(text), "<nil>") {
+		if _, text := fetch(p.client(t), "POST", p.url(s)+"/", body); !strings.HasSuffix(text, "<nil>") {
 			t.Errorf("the body ended with %s", text)
 		}
 	})
@@ -217,13 +209,9 @@ func TestWaitIsNotCut(t *testing.T) {
 			{"POST", "/read", "x"},
 			{"POST", "/unread", "x"},
 		} {
-			r, _ := http.NewRequest(way.method, p.url(s)+way.path, strings.NewReader(way.body))
-			answer, err := p.client(t).Do(r)
-			must(t, err)
-			text, err := io.ReadAll(answer.Body)
-			answer.Body.Close()
-			if string(text) != "part\npart\npart\n" || err != nil {
-				t.Errorf("%s %s: %q, %v", way.method, way.path, text, err)
+			_, text := fetch(p.client(t), way.method, p.url(s)+way.path, strings.NewReader(way.body))
+			if text != "part\npart\npart\n" {
+				t.Errorf("%s %s: %q", way.method, way.path, text)
 			}
 		}
 	})

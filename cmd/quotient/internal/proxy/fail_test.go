@@ -70,7 +70,7 @@ func breaking(t testing.TB, answer string) (url string, asked *atomic.Int64) {
 
 // TestFailures: what a client gets when the upstream has no answer.
 func TestFailures(t *testing.T) {
-	w := worldBefore(t, hundred+all, nowhere(t))
+	w := worldBefore(t, hundred+all, nowhere)
 	for range 2 {
 		resp, body := w.get("/")
 		wantProblem(t, "nothing listens", resp, body, http.StatusServiceUnavailable)
@@ -201,7 +201,7 @@ rates = [{ name = "second", events = 50, per = "1s" }]
 		}
 		w := newWorld(t, tracking+all, up)
 		if row.status == 0 {
-			w = worldBefore(t, tracking+all, nowhere(t))
+			w = worldBefore(t, tracking+all, nowhere)
 		}
 		w.get("/", "X-Well", "1") // from now on the key has a controller
 		before := pace(w)
@@ -268,7 +268,7 @@ func TestOutcomes(t *testing.T) {
 		{up.URL, "/late", 0, policy.Failed},
 		{up.URL, "/200", 100_001, policy.Failed}, // ours
 		{broken, "/200", 0, policy.Failed},
-		{nowhere(t), "/200", 0, policy.Failed},
+		{nowhere, "/200", 0, policy.Failed},
 	} {
 		noted := make(outcomes, 10)
 		w := worldWith(t, "[proxy]\nupstreams = [\"UPSTREAM\"]\nmax.body-bytes = 100_000\n"+
