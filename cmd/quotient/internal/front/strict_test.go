@@ -52,6 +52,7 @@ var smuggling = []struct {
 	{"trailer", post + "Trailer: Sum~Transfer-Encoding: chunked~~1~x~0~Sum: 7~~", 0,
 		post + "Transfer-Encoding: chunked~Trailer: Sum~~1~x~0~Sum: 7~~"},
 	{"URL as the target", "GET http://h/a HTTP/1.1~Host: h~~", 0, get + "~"},
+	{"URL without a path", "GET http://h HTTP/1.1~Host: h~~", 0, "GET / HTTP/1.1~Host: h~~"},
 	{"encoded slash", "GET /a%2f..%2Fb HTTP/1.1~Host: h~~", 0, same},
 	{"encoded backslash", "GET /a%5Cb HTTP/1.1~Host: h~~", 0, same},
 	{"encoded NUL", "GET /a%00 HTTP/1.1~Host: h~~", 0, same},
