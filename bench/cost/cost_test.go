@@ -31,11 +31,8 @@ func BenchmarkAllow(b *testing.B) {
 		t := p.made(p.keys)
 		b.Run(p.name, func(b *testing.B) {
 			for _, m := range append(keyedPeers(), keylessPeers()...) {
-				k, err := m.make(generousTo(p.keys), max(65536, 2*p.keys))
-				if err == nil {
-					err = k.fill(t.keys)
-				}
-				if err != nil {
+				k := m.make(generousTo(p.keys), max(65536, 2*p.keys))
+				if err := k.fill(t.keys); err != nil {
 					b.Fatalf("%s: %v", m.name, err)
 				}
 				b.Run("who="+m.name, func(b *testing.B) {
@@ -112,10 +109,7 @@ func BenchmarkMemory(b *testing.B) {
 	for _, m := range keyedPeers() {
 		b.Run("who="+m.name, func(b *testing.B) {
 			before := heap()
-			k, err := m.make(quota{burst: 1, per: generous.per}, max(1024, 2*b.N))
-			if err != nil {
-				b.Fatal(err)
-			}
+			k := m.make(quota{burst: 1, per: generous.per}, max(1024, 2*b.N))
 			for i := range b.N {
 				if !k.allow(makeKey("tenant-", i)) {
 					b.Fatalf("key %d was refused at its first visit", i)
@@ -163,17 +157,10 @@ func TestAttack(t *testing.T) {
 
 // BenchmarkMiddleware times middlewares on a writer that does nothing. Every request reaches the handler.
 func BenchmarkMiddleware(b *testing.B) {
-	peers, err := middlewarePeers()
-	if err != nil {
-		b.Fatal(err)
-	}
-	for _, p := range peers {
+	for _, p := range middlewarePeers() {
 		h := p.it(http.HandlerFunc(serve))
 		b.Run("who="+p.name, func(b *testing.B) {
-			all, err := requests()
-			if err != nil {
-				b.Fatal(err)
-			}
+			all := requests()
 			parallel(b, func(next func() bool) (refused int) {
 				w, n := nopWriter{header: http.Header{}}, 0
 				for ; next(); n++ {
@@ -188,16 +175,9 @@ func BenchmarkMiddleware(b *testing.B) {
 
 // BenchmarkTransport times a RoundTripper that does nothing, with and without a limit. Bodies are closed.
 func BenchmarkTransport(b *testing.B) {
-	peers, err := transportPeers()
-	if err != nil {
-		b.Fatal(err)
-	}
-	for _, p := range peers {
+	for _, p := range transportPeers() {
 		b.Run("who="+p.name, func(b *testing.B) {
-			all, err := requests()
-			if err != nil {
-				b.Fatal(err)
-			}
+			all := requests()
 			parallel(b, func(next func() bool) (refused int) {
 				for n := 0; next(); n++ {
 					resp, err := p.it.RoundTrip(all[n%httpKeys])

@@ -38,31 +38,21 @@ func serve(w http.ResponseWriter, _ *http.Request) { w.(*nopWriter).served++ }
 func tenant(r *http.Request) string { return r.Header[tenantHeader][0] }
 
 // requests returns one request for each tenant, and each with a client address of its own.
-func requests() ([]*http.Request, error) {
-	var all []*http.Request
+func requests() (all []*http.Request) {
 	for i, key := range makeKeys("tenant-", httpKeys) {
-		r, err := http.NewRequest(http.MethodGet, "http://example.com/items", nil)
-		if err != nil {
-			return nil, err
-		}
+		r := must(http.NewRequest(http.MethodGet, "http://example.com/items", nil))
 		r.Header.Set(tenantHeader, key)
 		r.RemoteAddr = fmt.Sprintf("192.0.2.%d:4711", i)
 		all = append(all, r)
 	}
-	return all, nil
+	return all
 }
 
 // middlewarePeers wrap a handler. All limit by the tenant's key but tollbooth, which limits by client
 // address; there are as many addresses as keys.
-func middlewarePeers() ([]named[func(http.Handler) http.Handler], error) {
-	l, err := quotient.New(generousLimit())
-	if err != nil {
-		return nil, err
-	}
-	gcra, err := newThrottled(generous, 65536)
-	if err != nil {
-		return nil, err
-	}
+func middlewarePeers() []named[func(http.Handler) http.Handler] {
+	l := must(quotient.New(generousLimit()))
+	gcra := newThrottled(generous, 65536)
 	thr := throttled.HTTPRateLimiterCtx{RateLimiter: gcra, VaryBy: varyByTenant{}}
 	store := ululememory.NewStoreWithOptions(ululelimiter.StoreOptions{CleanUpInterval: time.Hour})
 	ulule := stdlib.NewMiddleware(
@@ -79,7 +69,7 @@ func middlewarePeers() ([]named[func(http.Handler) http.Handler], error) {
 		{"quotient-wait", httplimit.Middleware(l, tenant, httplimit.Wait(time.Second))},
 		{"quotient-ratelimit-fields", httplimit.Middleware(l, tenant, httplimit.SendFields(httplimit.FieldsDraft11))},
 		{"quotient-x-ratelimit-fields", httplimit.Middleware(l, tenant, httplimit.SendFields(httplimit.FieldsXRateLimit))},
-	}, nil
+	}
 }
 
 type named[T any] struct {
@@ -102,13 +92,13 @@ func (t nopTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // transportPeers send requests to a RoundTripper that does nothing, one of them under a rate and slots.
-func transportPeers() ([]named[http.RoundTripper], error) {
+func transportPeers() []named[http.RoundTripper] {
 	limit := generousLimit()
 	limit.InFlight = 1000
-	l, err := quotient.New(limit)
+	l := must(quotient.New(limit))
 	base := nopTripper{header: http.Header{}}
 	return []named[http.RoundTripper]{
 		{"bare", base},
 		{"quotient", &httplimit.Transport{Base: base, Limiter: l, Key: tenant}},
-	}, err
+	}
 }

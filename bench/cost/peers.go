@@ -46,7 +46,15 @@ type keyed struct {
 // maker builds a keyed contender. maxKeys bounds those that can be bounded.
 type maker struct {
 	name string
-	make func(q quota, maxKeys int) (keyed, error)
+	make func(q quota, maxKeys int) keyed
+}
+
+// must is v: what is compared can be made.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
 }
 
 // keyedPeers are the contenders that limit by key. The first one is what benchstat compares the others with.
@@ -56,27 +64,21 @@ func keyedPeers() []maker {
 		{"time-rate-in-golang-lru", makeRateInLRU},
 		{"go-limiter", makeGoLimiter},
 		{"throttled-lru", makeThrottled},
-		{"throttled-map", func(q quota, _ int) (keyed, error) { return makeThrottled(q, 0) }},
+		{"throttled-map", func(q quota, _ int) keyed { return makeThrottled(q, 0) }},
 		{"ulule", makeUlule},
 		{"tollbooth", makeTollbooth},
 		{"httprate", makeCounter},
 	}
 }
 
-func makeQuotient(q quota, maxKeys int) (keyed, error) {
+func makeQuotient(q quota, maxKeys int) keyed {
 	limit := quotient.Rates(quotient.Rate{Events: 1, Per: q.per, Burst: q.burst})
-	l, err := quotient.New(limit, quotient.MaxKeys(maxKeys))
-	if err != nil {
-		return keyed{}, err
-	}
-	return keyed{allow: l.Allow, live: func() int { return l.Stats().Keys }}, nil
+	l := must(quotient.New(limit, quotient.MaxKeys(maxKeys)))
+	return keyed{allow: l.Allow, live: func() int { return l.Stats().Keys }}
 }
 
-func makeRateInLRU(q quota, maxKeys int) (keyed, error) {
-	c, err := lru.New[string, *rate.Limiter](maxKeys)
-	if err != nil {
-		return keyed{}, err
-	}
+func makeRateInLRU(q quota, maxKeys int) keyed {
+	c := must(lru.New[string, *rate.Limiter](maxKeys))
 	allow := func(key string) bool {
 		l, ok := c.Get(key)
 		if !ok {
@@ -87,54 +89,42 @@ func makeRateInLRU(q quota, maxKeys int) (keyed, error) {
 		}
 		return l.Allow()
 	}
-	return keyed{allow: allow, live: c.Len}, nil
+	return keyed{allow: allow, live: c.Len}
 }
 
-func makeGoLimiter(q quota, _ int) (keyed, error) {
-	s, err := memorystore.New(&memorystore.Config{Tokens: uint64(q.burst), Interval: q.per})
-	if err != nil {
-		return keyed{}, err
-	}
+func makeGoLimiter(q quota, _ int) keyed {
+	s := must(memorystore.New(&memorystore.Config{Tokens: uint64(q.burst), Interval: q.per}))
 	ctx := context.Background()
 	allow := func(key string) bool {
 		_, _, _, ok, err := s.Take(ctx, key)
 		return ok && err == nil
 	}
-	return keyed{allow: allow, close: func() { _ = s.Close(ctx) }}, nil
+	return keyed{allow: allow, close: func() { _ = s.Close(ctx) }}
 }
 
-func makeThrottled(q quota, maxKeys int) (keyed, error) {
-	l, err := newThrottled(q, maxKeys)
-	if err != nil {
-		return keyed{}, err
-	}
+func makeThrottled(q quota, maxKeys int) keyed {
+	l := newThrottled(q, maxKeys)
 	ctx := context.Background()
 	allow := func(key string) bool {
 		limited, _, err := l.RateLimitCtx(ctx, key, 1)
 		return !limited && err == nil
 	}
-	return keyed{allow: allow}, nil
+	return keyed{allow: allow}
 }
 
 // newThrottled bounds the period: throttled keeps burst times period as nanoseconds in an int64.
-func newThrottled(q quota, maxKeys int) (*throttled.GCRARateLimiterCtx, error) {
-	store, err := memstore.NewCtx(maxKeys)
-	if err != nil {
-		return nil, err
-	}
+func newThrottled(q quota, maxKeys int) *throttled.GCRARateLimiterCtx {
+	store := must(memstore.NewCtx(maxKeys))
 	period := min(q.per, time.Duration((1<<61)/q.burst))
-	l, err := throttled.NewGCRARateLimiterCtx(store, throttled.RateQuota{
+	l := must(throttled.NewGCRARateLimiterCtx(store, throttled.RateQuota{
 		MaxRate:  throttled.PerDuration(1, period),
 		MaxBurst: q.burst - 1,
-	})
-	if err != nil {
-		return nil, err
-	}
+	}))
 	l.SetMaxCASAttemptsLimit(1 << 20) // its default of 10 gives up under contention
-	return l, nil
+	return l
 }
 
-func makeUlule(q quota, _ int) (keyed, error) {
+func makeUlule(q quota, _ int) keyed {
 	store := ululememory.NewStoreWithOptions(ululelimiter.StoreOptions{CleanUpInterval: time.Hour})
 	l := ululelimiter.New(store, ululelimiter.Rate{Period: q.per, Limit: int64(q.burst)})
 	ctx := context.Background()
@@ -142,13 +132,13 @@ func makeUlule(q quota, _ int) (keyed, error) {
 		c, err := l.Get(ctx, key)
 		return err == nil && !c.Reached
 	}
-	return keyed{allow: allow}, nil
+	return keyed{allow: allow}
 }
 
-func makeTollbooth(q quota, _ int) (keyed, error) {
+func makeTollbooth(q quota, _ int) keyed {
 	l := newTollbooth(q)
 	allow := func(key string) bool { return tollbooth.LimitByKeys(l, []string{key}) == nil }
-	return keyed{allow: allow}, nil
+	return keyed{allow: allow}
 }
 
 func newTollbooth(q quota) *tollboothlimiter.Limiter {
@@ -157,7 +147,7 @@ func newTollbooth(q quota) *tollboothlimiter.Limiter {
 
 // makeCounter is what httprate does for each request: two windows' counts are read, and one is raised. It
 // forgets all keys of a window at once.
-func makeCounter(q quota, _ int) (keyed, error) {
+func makeCounter(q quota, _ int) keyed {
 	const window = time.Hour
 	c := httprate.NewLocalLimitCounter(window)
 	var mu sync.Mutex // as that of a RateLimiter, so that no two requests take the last event
@@ -173,7 +163,7 @@ func makeCounter(q quota, _ int) (keyed, error) {
 		}
 		return c.Increment(key, current) == nil
 	}
-	return keyed{allow: allow}, nil
+	return keyed{allow: allow}
 }
 
 // keylessPeers are what a decision costs at the least: a clock and a lock, and the arithmetic of one bucket.
@@ -183,13 +173,13 @@ func keylessPeers() []maker {
 
 // makeRate has one bucket for all keys, and a burst that is enough for all: what the token maths and its
 // lock cost alone.
-func makeRate(q quota, _ int) (keyed, error) {
+func makeRate(q quota, _ int) keyed {
 	l := rate.NewLimiter(rate.Every(q.per), 1<<40)
-	return keyed{allow: func(string) bool { return l.Allow() }}, nil
+	return keyed{allow: func(string) bool { return l.Allow() }}
 }
 
 // makeFloor reads the clock and takes a lock, which no limiter can do without.
-func makeFloor(quota, int) (keyed, error) {
+func makeFloor(quota, int) keyed {
 	var mu sync.Mutex
 	var last time.Time
 	return keyed{allow: func(string) bool {
@@ -199,7 +189,7 @@ func makeFloor(quota, int) (keyed, error) {
 		admitted := !last.IsZero()
 		mu.Unlock()
 		return admitted
-	}}, nil
+	}}
 }
 
 // fill asks once for each key, so that the contender holds them all, and checks that it does.
