@@ -142,7 +142,7 @@ func (n *tally) ask(ctx context.Context, client *http.Client, target string) {
 	}
 }
 
-// openDemoUpstream opens a listener of the loopback interface, at which serve answers every path until its context ends.
+// openDemoUpstream opens a listener on loopback, at which serve answers every path until its context ends.
 func openDemoUpstream(ctx context.Context) (l net.Listener, serve runs, err error) {
 	var config net.ListenConfig
 	if l, err = config.Listen(ctx, "tcp", "127.0.0.1:0"); err != nil {
