@@ -2,6 +2,7 @@ package metrics_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -27,28 +28,25 @@ func TestFile(t *testing.T) {
 	loaded := time.Unix(1e9, 5e8)
 	for name, tt := range map[string]struct {
 		state configState
-		want  []string // successful, loaded, applied, failed, differs
+		want  string // successful, loaded, applied, failed, differs
 	}{
-		"never loaded": {configState{}, []string{"1", "0", "0", "0", "0"}},
-		"well": {configState{Path: "/a", Loaded: loaded, Reloads: 3},
-			[]string{"1", "1.0000000005e+09", "3", "0", "0"}},
-		"broken": {configState{Loaded: loaded, Failures: 2, Error: "line 3",
-			ErrorAt: loaded.Add(time.Second)}, []string{"0", "1.0000000005e+09", "0", "2", "0"}},
+		"never loaded": {configState{}, "1 0 0 0 0"},
+		"well":         {configState{Path: "/a", Loaded: loaded, Reloads: 3}, "1 1.0000000005e+09 3 0 0"},
+		"broken": {configState{Loaded: loaded, Failures: 2, Error: "line 3", ErrorAt: loaded.Add(time.Second)},
+			"0 1.0000000005e+09 0 2 0"},
 		"broken at once": {configState{Loaded: loaded, Failures: 1, Error: "line 3", ErrorAt: loaded},
-			[]string{"0", "1.0000000005e+09", "0", "1", "0"}},
+			"0 1.0000000005e+09 0 1 0"},
 		"mended": {configState{Loaded: loaded, Reloads: 1, Failures: 1, Error: "line 3",
-			ErrorAt: loaded.Add(-time.Second)}, []string{"1", "1.0000000005e+09", "1", "1", "0"}},
+			ErrorAt: loaded.Add(-time.Second)}, "1 1.0000000005e+09 1 1 0"},
 		"by hand": {configState{Loaded: loaded,
 			Differs: []string{"api: limit", "jobs: dry run, override a: b", "api: plan paid"}},
-			[]string{"1", "1.0000000005e+09", "0", "0", "2"}},
+			"1 1.0000000005e+09 0 0 2"},
 	} {
 		got := scrape(t, fileOf(tt.state))
-		want := []string{
-			"quotient_config_last_reload_successful " + tt.want[0],
-			"quotient_config_last_load_timestamp_seconds " + tt.want[1],
-			`quotient_config_reloads_total{outcome="applied"} ` + tt.want[2],
-			`quotient_config_reloads_total{outcome="failed"} ` + tt.want[3],
-			"quotient_config_differs " + tt.want[4],
+		want := strings.Fields(tt.want)
+		for i, series := range []string{"last_reload_successful", "last_load_timestamp_seconds",
+			`reloads_total{outcome="applied"}`, `reloads_total{outcome="failed"}`, "differs"} {
+			want[i] = "quotient_config_" + series + " " + want[i]
 		}
 		slices.Sort(got)
 		slices.Sort(want)
