@@ -3,6 +3,7 @@ package httplimit
 import (
 	"context"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -71,8 +72,8 @@ func TestPanicReleasesOnce(t *testing.T) {
 	}
 }
 
-// A policy learns from a handler's answer, from the quotas in it too, but not from an error that NoAnswer marks as the
-// handler's own.
+// A policy learns from a handler's answer, from the quotas in it too, but not from an error that NoAnswer marks as
+// the handler's own.
 func TestHandlersAnswerIsFeedback(t *testing.T) {
 	var garbage atomic.Uint64
 	l, heard := learning(t)
@@ -90,7 +91,8 @@ func TestHandlersAnswerIsFeedback(t *testing.T) {
 		}
 	}
 	quoted := func(status int) http.HandlerFunc {
-		return with(status, "RateLimit-Policy", `"m";q=60;w=60`, "RateLimit", `"m";r=0;t=30`, "X-RateLimit-Remaining", "none")
+		return with(status, "RateLimit-Policy", `"m";q=60;w=60`, "RateLimit", `"m";r=0;t=30`,
+			"X-RateLimit-Remaining", "none")
 	}
 	own := func(status int) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) { NoAnswer(w); with(status, "Retry-After", "60")(w, r) }
@@ -102,7 +104,7 @@ func TestHandlersAnswerIsFeedback(t *testing.T) {
 		want    policy.Feedback
 	}{
 		"nothing":                 {say(), success},
-		"body":                    {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("x")) }, success},
+		"body":                    {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "x") }, success},
 		"not found":               {say(404), success},
 		"server error":            {say(500), success},
 		"429":                     {say(429), throttled},

@@ -125,7 +125,7 @@ func reason(r quotient.Reason, rule string, wait time.Duration) quotient.Decisio
 // shortages are all that a request which may wait for a minute can be refused for.
 func shortages() []shortage {
 	rate := reason(quotient.ReasonRate, "hour", time.Hour)
-	slots := reason(quotient.ReasonInFlight, "in-flight", 0)
+	slots, share := reason(quotient.ReasonInFlight, "in-flight", 0), reason(quotient.ReasonShare, "in-flight", 0)
 	second := quotient.MaxWait(time.Second)
 	return []shortage{
 		{"rate", short(0, hourly), 0, rate, 0, usedUp},
@@ -134,7 +134,7 @@ func shortages() []shortage {
 		{"slots", short(0, oneSlot), 0, slots, time.Minute, served},
 		{"slots, and the rate has room", renewed, 0, slots, time.Minute, served},
 		{"slots behind waiters", short(2, oneSlot), 0, slots, time.Minute, served},
-		{"share", short(0, oneSlot, quotient.Replicas(2)), 0, reason(quotient.ReasonShare, "in-flight", 0), 0, reduced},
+		{"share", short(0, oneSlot, quotient.Replicas(2)), 0, share, 0, reduced},
 		{"keys, known", crowded(hourly), 0, reason(quotient.ReasonKeys, "hour", time.Hour), 0, reduced},
 		{"keys", crowded(oneSlot), 0, reason(quotient.ReasonKeys, "in-flight", 0), time.Minute, reduced},
 		{"the request's own deadline", short(0, hourly), time.Second,

@@ -275,7 +275,8 @@ func TestFieldsAreNoFeedback(t *testing.T) {
 			if hijackable {
 				w = onlyUnwrap{&full{ResponseRecorder: answer}}
 			}
-			Middleware(limiter(t, plenty, quotient.Policy(outer)), Path(), SendFields(tt.set))(h).ServeHTTP(w, get(t, "/"))
+			front := Middleware(limiter(t, plenty, quotient.Policy(outer)), Path(), SendFields(tt.set))
+			front(h).ServeHTTP(w, get(t, "/"))
 			n := max(len(answer.Header()["Ratelimit"]), len(answer.Header()["X-Ratelimit-Limit"]))
 			want := []policy.Quota{tt.want}
 			if n != tt.lines || !slices.Equal(outer.heard, want) || !slices.Equal(inner.heard, want) {

@@ -14,8 +14,8 @@ import (
 	"github.com/quotient-go/quotient"
 )
 
-// Without Wait a request over the limit is refused at once, with it one that is denied, or whose turn is known to come
-// after max. Its body is not read.
+// Without Wait a request over the limit is refused at once, with it one that is denied, or whose turn is known to
+// come after max. Its body is not read.
 func TestRefusesAtOnce(t *testing.T) {
 	aroundOf := func(l *quotient.Limiter) http.Handler {
 		around := Around(l)
@@ -31,7 +31,8 @@ func TestRefusesAtOnce(t *testing.T) {
 		retryAfter string
 		violated   []string
 	}{
-		"Middleware": {oneSlot, with(), "1", []string{"in-flight"}}, "Around": {oneSlot, aroundOf, "1", []string{"in-flight"}},
+		"Middleware":       {oneSlot, with(), "1", []string{"in-flight"}},
+		"Around":           {oneSlot, aroundOf, "1", []string{"in-flight"}},
 		"a turn after max": {hourly, with(Wait(time.Hour - 1)), "3600", []string{"hour"}},
 		"denied":           {denied, with(), "", []string{}}, // no waiting helps
 		"denied, Wait":     {denied, with(Wait(time.Hour)), "", []string{}},
@@ -119,7 +120,8 @@ func TestClientLeavesAWait(t *testing.T) {
 		l, held := taken(t)
 		var why []quotient.Decision
 		note := OnRefuse(func(_ http.ResponseWriter, _ *http.Request, d quotient.Decision) { why = append(why, d) })
-		for _, opts := range [][]Option{{Wait(time.Minute)}, {Wait(Forever)}, {Wait(Forever), Drain(context.Background())}} {
+		drains := Drain(context.Background())
+		for _, opts := range [][]Option{{Wait(time.Minute)}, {Wait(Forever)}, {Wait(Forever), drains}} {
 			for _, r := range []*http.Request{get(t, "/"), post(t, newBody("text")), post(t, newBody(long))} {
 				ctx, cancel := context.WithCancel(t.Context())
 				time.AfterFunc(time.Second, cancel)

@@ -275,10 +275,11 @@ func exchange(t *testing.T, s *httptest.Server, trace *httptrace.ClientTrace) *h
 	return resp
 }
 
-// Over real connections parts of an answer arrive when they are flushed, and informational answers and trailers do. A
-// handler finds the same abilities of its writer with the wrapper.
+// Over real connections parts of an answer arrive when they are flushed, and informational answers and trailers
+// do. A handler finds the same abilities of its writer with the wrapper.
 func TestRealWriters(t *testing.T) {
-	eachServer(t, func(t *testing.T, s *httptest.Server, l *quotient.Limiter, wrapped bool, set func(http.HandlerFunc)) {
+	eachServer(t, func(t *testing.T, s *httptest.Server, l *quotient.Limiter, wrapped bool,
+		set func(http.HandlerFunc)) {
 		read := make(chan string)
 		set(func(w http.ResponseWriter, r *http.Request) {
 			sameAbilities(t, w, r, wrapped)

@@ -451,11 +451,12 @@ func BenchmarkScrape(b *testing.B) {
 
 // TestMistakes checks that a mistake is reported at once, and not by the first scrape.
 func TestMistakes(t *testing.T) {
+	own := must(quotient.New(perSecond("x", 1)))
 	for want, mistake := range map[string]func(){
 		"metrics: New: the registry is nil":        func() { metrics.New(nil) },
 		"metrics: File: state is nil":              func() { metrics.File(nil) },
 		"metrics: NewLeases: stats is nil":         func() { metrics.NewLeases(nil) },
-		`metrics: quotient: Registry: name`:        func() { must(metrics.Of("no spaces", must(quotient.New(perSecond("x", 1))))) },
+		`metrics: quotient: Registry: name`:        func() { must(metrics.Of("no spaces", own)) },
 		`metrics: quotient: Registry.Add: limiter`: func() { must(metrics.Of("api", nil)) },
 	} {
 		func() {
