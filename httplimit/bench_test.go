@@ -3,12 +3,10 @@ package httplimit
 import (
 	"maps"
 	"net/http"
-	"strconv"
 	"testing"
 	"time"
 
 	"github.com/quotient-go/quotient"
-	"github.com/quotient-go/quotient/policy"
 )
 
 // A text that was sent lately is found again; one that is new allocates as much as always.
@@ -26,88 +24,6 @@ func TestFieldsAllocateTwice(t *testing.T) {
 			}
 			idle(t, l)
 		}
-	}
-}
-
-// deaf is a policy that gets every sample and keeps nothing.
-type deaf struct{}
-
-func (d deaf) New(uint64) policy.Controller                    { return d }
-func (deaf) Next(_ policy.Sample, b policy.Bounds) policy.Pace { return policy.Pace{Rate: b.Ceiling} }
-
-// targets are requests for 1,000 different paths.
-func targets(b *testing.B) []*http.Request {
-	out := make([]*http.Request, 1000)
-	distinct := map[string]bool{}
-	for i := range out {
-		out[i] = get(b, "/items/"+strconv.Itoa(i))
-		distinct[Path()(out[i])] = true
-	}
-	if len(distinct) != len(out) {
-		b.Fatalf("%d distinct keys, want %d", len(distinct), len(out))
-	}
-	return out
-}
-
-func BenchmarkMiddleware(b *testing.B) {
-	rate, inFlight := quotient.Limit{Rates: plenty.Rates}, quotient.Limit{InFlight: 1 << 20}
-	hour := quotient.Rate{Name: "hour", Events: 1e12, Per: time.Hour, Burst: 1 << 30}
-	twoRates := quotient.Limit{Rates: append([]quotient.Rate{hour}, plenty.Rates...)}
-	urgent := PriorityBy(func(*http.Request) quotient.Priority { return quotient.PriorityHigh })
-	paid := PlanBy(func(*http.Request) string { return "paid" })
-	plans := quotient.Plans(map[string]quotient.Limit{"paid": rate})
-	slots := func() Option { return Also(limiter(b, inFlight), Constant("route")) }
-	draft, x := SendFields(FieldsDraft11), SendFields(FieldsXRateLimit)
-	for _, bb := range []struct {
-		name string
-		l    *quotient.Limiter // nil: no Middleware
-		opts []Option
-	}{
-		{"none", nil, nil}, {"rate", limiter(b, rate), nil},
-		{"rate,wait=1m", limiter(b, rate), []Option{Wait(time.Minute)}},
-		{"rate,wait=forever", limiter(b, rate), []Option{Wait(Forever)}},
-		{"slots", limiter(b, inFlight), nil}, {"rate+slots", limiter(b, plenty), nil},
-		{"rate,priority", limiter(b, rate), []Option{urgent}}, {"rate,plan", limiter(b, rate, plans), []Option{paid}},
-		{"rate,also=slots", limiter(b, rate), []Option{slots()}},
-		{"rate,also=slots,fields=draft-11", limiter(b, rate), []Option{slots(), draft}},
-		{"rate,fields=draft-11", limiter(b, rate), []Option{draft}},
-		{"rate,fields=x-ratelimit", limiter(b, rate), []Option{x}},
-		{"rate+slots,fields=draft-11", limiter(b, plenty), []Option{draft}},
-		{"rate+rate,fields=draft-11", limiter(b, twoRates), []Option{draft}},
-		{"feedback", limiter(b, plenty, quotient.Policy(deaf{})), nil},
-	} {
-		b.Run(bb.name, func(b *testing.B) {
-			h, requests := http.Handler(nothing), targets(b)
-			if bb.l != nil {
-				h = handle(bb.l, nothing, bb.opts...)
-			}
-			var w http.ResponseWriter = noWriter{http.Header{}}
-			b.ReportAllocs()
-			i := 0
-			for b.Loop() {
-				clear(w.Header())
-				h.ServeHTTP(w, requests[i%len(requests)])
-				i++
-			}
-		})
-	}
-}
-
-func BenchmarkTransport(b *testing.B) {
-	bare, req := newNoBase(), request(b, "http://example.com/", nil)
-	for _, bb := range []struct {
-		name string
-		rt   http.RoundTripper
-	}{
-		{"none", bare},
-		{"rate+slots", &Transport{Base: bare, Limiter: limiter(b, plenty)}},
-	} {
-		b.Run(bb.name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				roundTrip(b, bb.rt, req)
-			}
-		})
 	}
 }
 

@@ -194,23 +194,6 @@ func TestExpectContinueIsLeftToTheHandler(t *testing.T) {
 	})
 }
 
-func TestAllBuffersTogetherAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := serveGated(t)
-		const taken = maxAllBuffers - 2*uncounted + 1 // one byte too many for one more
-		g.m.bodies.all = taken
-		fits := g.send(t, sized(long[:uncounted]))
-		g.refused(t, g.send(t, sized(long[:2*uncounted])), time.Now(), defaultUnreadBodyWait)
-		g.waiting(t, 1)
-		g.echoed(t, "", fits, long[:uncounted])
-		if all, _ := used(&g.m.bodies); all != taken {
-			t.Errorf("%d bytes are set aside, want %d", all, taken)
-		}
-		g.m.bodies.all = 0
-		g.over(t)
-	})
-}
-
 // An outer handler may have unpacked a body and left its length as it was.
 func TestNoMoreIsReadThanIsAnnounced(t *testing.T) {
 	for _, announced := range []int{10, uncounted, 3 * uncounted} {
@@ -359,75 +342,52 @@ func TestDryRunReadsNoBody(t *testing.T) {
 // flooders is one more than as many full buffers as all bodies together may take, and some.
 const flooders = maxAllBuffers/maxBuffer + 6
 
-// Requests that announce bodies and send none take no other client's right to wait, and are refused when
-// their bodies do not come.
+// However many requests announce bodies, whether they send nearly all of them or none: no other client loses its
+// right to wait, and those whose bodies do not come are refused. One key fills half of the room for bodies at most,
+// many keys nearly all. A request without a body, or with a small one, waits as always.
 func TestAnnouncedBodiesAreNotCounted(t *testing.T) {
-	for name, key := range map[string]func(i int) string{
-		"one key":   func(int) string { return "flood" },
-		"many keys": func(i int) string { return fmt.Sprint("flood", i) },
+	one, many := func(int) string { return "flood" }, func(i int) string { return fmt.Sprint("flood", i) }
+	small, full := strings.Repeat("x", uncounted), long[1:]
+	for name, tt := range map[string]struct {
+		key         func(i int) string
+		n           int
+		text        string
+		least, most int // bytes that are set aside
+		others      []string
+	}{
+		"one key, announced":   {one, flooders, "", 0, 0, []string{full}},
+		"many keys, announced": {many, flooders, "", 0, 0, []string{full}},
+		"one key": {one, flooders, long[2:], maxAllBuffers/2 - maxBuffer, maxAllBuffers / 2,
+			[]string{full}},
+		"many keys": {many, 2 * flooders, long[2:], maxAllBuffers * 9 / 10, maxAllBuffers, []string{"", small}},
 	} {
 		bubble(t, name, func(t *testing.T) {
 			g, start := serveGated(t), time.Now()
-			conns := make([]net.Conn, flooders)
+			conns := make([]net.Conn, tt.n)
 			for i := range conns {
-				conns[i] = g.post(t, key(i), maxBuffer, "")
+				conns[i] = g.post(t, tt.key(i), maxBuffer, tt.text)
 			}
-			text := long[1:]
-			other := g.post(t, "other", len(text), text)
-			g.waiting(t, 1)
+			if n, _ := used(&g.m.bodies); n < tt.least || n > tt.most {
+				t.Errorf("%d bytes are set aside, want %d to %d", n, tt.least, tt.most)
+			}
+			others := map[string]net.Conn{}
+			for _, text := range tt.others {
+				others[text] = g.post(t, fmt.Sprint("other", len(text)), len(text), text)
+			}
 			time.Sleep(defaultUnreadBodyWait)
 			for _, c := range conns {
-				if resp := g.refused(t, c, start, defaultUnreadBodyWait); !resp.Close {
+				if tt.text == "" && !g.refused(t, c, start, defaultUnreadBodyWait).Close {
 					t.Fatal("a body that does not come: the connection goes on")
 				}
 			}
 			time.Sleep(time.Hour)
-			g.waiting(t, 1)
-			g.echoed(t, "other", other, text)
+			g.waiting(t, len(others)) // all of the flood were refused when their bodies did not come
+			for text, c := range others {
+				g.echoed(t, fmt.Sprint("other", len(text)), c, text)
+			}
 			g.over(t)
 		})
 	}
-}
-
-// One key that sends nearly whole bodies fills half of the room, and no more; another client still may wait
-// as long as it takes.
-func TestOneKeyLeavesRoomForOthers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := serveGated(t)
-		for range flooders {
-			g.post(t, "flood", maxBuffer, long[2:])
-		}
-		if n, _ := used(&g.m.bodies); n > maxAllBuffers/2 || n < maxAllBuffers/2-maxBuffer {
-			t.Errorf("%d bytes are set aside for one key, want half of %d", n, maxAllBuffers)
-		}
-		text := long[1:]
-		other := g.post(t, "other", len(text), text)
-		time.Sleep(time.Hour)
-		g.waiting(t, 1) // all of the flood were refused when their bodies did not come
-		g.echoed(t, "other", other, text)
-		g.over(t)
-	})
-}
-
-// Many keys fill nearly all, never more than that; a request without a body, or with a small one, waits as
-// always.
-func TestManyKeysStayWithinTheTotal(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := serveGated(t)
-		for i := range 2 * flooders {
-			g.post(t, fmt.Sprint("flood", i), maxBuffer, long[2:])
-		}
-		if n, _ := used(&g.m.bodies); n > maxAllBuffers || n < maxAllBuffers*9/10 {
-			t.Errorf("%d bytes are set aside, want nearly %d", n, maxAllBuffers)
-		}
-		none, text := g.post(t, "none", 0, ""), strings.Repeat("x", uncounted)
-		small := g.post(t, "small", len(text), text)
-		time.Sleep(time.Hour)
-		g.waiting(t, 2)
-		g.echoed(t, "none", none, "")
-		g.echoed(t, "small", small, text)
-		g.over(t)
-	})
 }
 
 // Room is a bound for each key: never more than what stays free.
@@ -466,17 +426,6 @@ func TestPanicOfABodyGivesItsRoomBack(t *testing.T) {
 type panicking struct{}
 
 func (panicking) Read([]byte) (int, error) { panic("a body") }
-
-// The time for a body and the wait after it are one bound.
-func TestSlowBodyAndWaitAreBoundedTogether(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g, start := serveGated(t), time.Now()
-		c := g.send(t, head+"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n")
-		time.AfterFunc(6*time.Second, func() { _, _ = fmt.Fprintf(c, "%x\r\n%s\r\n0\r\n\r\n", len(long), long) })
-		g.refused(t, c, start, defaultUnreadBodyWait)
-		g.over(t)
-	})
-}
 
 // A body that comes late, but in time, has not lost anything: the deadlines of the connection are as they
 // were.

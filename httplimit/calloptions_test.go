@@ -164,40 +164,6 @@ func TestPlanBy(t *testing.T) {
 	}
 }
 
-// A plan that changes counts at once, one that is taken off is the limiter's own limit, and a limit of the
-// key's own goes before any.
-func TestPlansThatChange(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := planned(t)
-		h := handle(l, ok, PlanBy(query("plan")), SendFields(FieldsDraft11))
-		more, own := minutely(10), minutely(30)
-		for _, step := range []struct {
-			change          func() error // an hour before
-			target          string
-			policy, current string
-		}{
-			{nil, "/a?plan=paid", `"minute";q=5;w=60`, `"minute";r=4;t=12`},
-			{nil, "/a?plan=free", `"minute";q=3;w=60`, `"minute";r=2;t=20`}, // what it has used counts in paid
-			{nil, "/a?plan=paid", `"minute";q=5;w=60`, `"minute";r=2;t=36`},
-			{func() error { return l.SetPlan("paid", &more) }, "/b?plan=paid",
-				`"minute";q=10;w=60`, `"minute";r=9;t=6`},
-			{func() error { return l.SetPlan("paid", nil) }, "/c?plan=paid",
-				`"minute";q=2;w=60`, `"minute";r=1;t=30`},
-			{func() error { return l.Override("/d", &own) }, "/d?plan=free",
-				`"minute";q=30;w=60`, `"minute";r=29;t=2`},
-			{nil, "/d?plan=gold", `"minute";q=30;w=60`, `"minute";r=28;t=4`},
-		} {
-			if step.change != nil {
-				if err := step.change(); err != nil {
-					t.Fatal(err)
-				}
-				time.Sleep(time.Hour)
-			}
-			says(t, ask(h, get(t, step.target)), 204, draft(step.policy, step.current))
-		}
-	})
-}
-
 func TestPriorities(t *testing.T) {
 	byHeader := func(r *http.Request) quotient.Priority {
 		n, _ := strconv.Atoi(r.Header.Get("Class"))

@@ -28,8 +28,8 @@ func FuzzCanonicalPath(f *testing.F) {
 	addAll(f, "", "/", "/a/b", "//a/./b/../", "/A;x/%61", "/a/..;/b", "/É/ß\xff", "*", ";", "/../..", "/a\\b",
 		"/a/b/", "/İ/K/Σς", "/.../..a/.b", "/a\xc3/\x89", "/\ufffd", "/ /\t", "/a\x00b", "/;", "a/b")
 	f.Fuzz(func(t *testing.T, p string) {
-		want := canonicalPath(p)
-		if again := canonicalPath(want); again != want {
+		want := CanonicalPath(p)
+		if again := CanonicalPath(want); again != want {
 			t.Fatalf("%q becomes %q becomes %q", p, want, again)
 		}
 		if want[0] != '/' || strings.Contains(want, "//") || strings.ContainsAny(want, ";") ||
@@ -43,7 +43,7 @@ func FuzzCanonicalPath(f *testing.F) {
 		}
 		for _, v := range []string{"/" + p, p + "/", p + "/.", "/./" + p, p + "/x/..", p + ";v=1", "/../" + p,
 			strings.ReplaceAll(p, "/", "//"), strings.ReplaceAll(p, "/", "/./")} {
-			if got := canonicalPath(v); got != want {
+			if got := CanonicalPath(v); got != want {
 				t.Fatalf("%q becomes %q, but its variant %q becomes %q", p, want, v, got)
 			}
 		}

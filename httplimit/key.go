@@ -211,16 +211,12 @@ func hashed(key, form string) string {
 // quota. It is meant for keys and for matching rules, not for serving files. A path that is canonical
 // already costs no allocation. One of more than 256 bytes is hashed.
 func Path() KeyFunc {
-	return func(r *http.Request) string { return own(canonicalPath(r.URL.Path)) }
+	return func(r *http.Request) string { return own(CanonicalPath(r.URL.Path)) }
 }
 
 // CanonicalPath returns the form that Path documents. The argument is a decoded path, such as url.URL.Path.
 // It is for matching rules: the result is never hashed.
-func CanonicalPath(p string) string { return canonicalPath(p) }
-
-// canonicalPath is the form that Path documents, of a path whose
-// percent-encoding is undone.
-func canonicalPath(p string) string {
+func CanonicalPath(p string) string {
 	if isCanonical(p) {
 		return p
 	}
@@ -241,7 +237,7 @@ func canonicalPath(p string) string {
 	return strings.ToLower(string(out))
 }
 
-// isCanonical reports whether canonicalPath would return p as it is.
+// isCanonical reports whether CanonicalPath would return p as it is.
 func isCanonical(p string) bool {
 	if p == "/" {
 		return true

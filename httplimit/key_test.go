@@ -39,15 +39,6 @@ func TestPath(t *testing.T) {
 	}
 }
 
-func TestPathCanonicalCostsNothing(t *testing.T) {
-	for _, target := range []string{"/", "/items/42", "/a.b/c-d/~e", "/straße"} {
-		r := get(t, target)
-		if n := testing.AllocsPerRun(100, func() { Path()(r) }); n != 0 {
-			t.Errorf("Path of %q: %v allocations, want 0", target, n)
-		}
-	}
-}
-
 // Whatever a client adds to a path that servers ignore, the key stays.
 func TestPathVariantsShareOneKey(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

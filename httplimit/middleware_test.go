@@ -3,6 +3,7 @@ package httplimit
 import (
 	"context"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -71,85 +72,65 @@ func TestPanicReleasesOnce(t *testing.T) {
 	}
 }
 
+// A policy learns from a handler's answer, from the quotas in it too, but not from an error that NoAnswer marks as
+// the handler's own.
 func TestHandlersAnswerIsFeedback(t *testing.T) {
+	var garbage atomic.Uint64
 	l, heard := learning(t)
-	say := func(statuses ...int) func(http.ResponseWriter) {
-		return func(w http.ResponseWriter) {
+	say := func(statuses ...int) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
 			for _, status := range statuses {
 				w.WriteHeader(status)
 			}
 		}
 	}
-	after := func(seconds string, status int) func(http.ResponseWriter) {
-		return func(w http.ResponseWriter) { w.Header().Set("Retry-After", seconds); w.WriteHeader(status) }
+	with := func(status int, pairs ...string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			maps.Copy(w.Header(), fields(pairs...))
+			w.WriteHeader(status)
+		}
 	}
-	success, throttled := gives(policy.Success, 0), gives(policy.Throttled, 0)
+	quoted := func(status int) http.HandlerFunc {
+		return with(status, "RateLimit-Policy", `"m";q=60;w=60`, "RateLimit", `"m";r=0;t=30`,
+			"X-RateLimit-Remaining", "none")
+	}
+	own := func(status int) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) { NoAnswer(w); with(status, "Retry-After", "60")(w, r) }
+	}
+	success, throttled, quota := gives(policy.Success, 0), gives(policy.Throttled, 0),
+		policy.Quota{Limit: 60, Reset: 30 * time.Second}
 	for name, tt := range map[string]struct {
-		handle func(http.ResponseWriter)
-		want   policy.Feedback
+		handler http.HandlerFunc
+		want    policy.Feedback
 	}{
 		"nothing":                 {say(), success},
-		"body":                    {func(w http.ResponseWriter) { _, _ = w.Write([]byte("x")) }, success},
+		"body":                    {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "x") }, success},
 		"not found":               {say(404), success},
 		"server error":            {say(500), success},
 		"429":                     {say(429), throttled},
-		"429 with a time":         {after("7", 429), gives(policy.Throttled, 7*time.Second)},
-		"503 with a time":         {after("1.5", 503), gives(policy.Unavailable, 1500*time.Millisecond)},
+		"429 with a time":         {with(429, "Retry-After", "7"), gives(policy.Throttled, 7*time.Second)},
+		"503 with a time":         {with(503, "Retry-After", "1.5"), gives(policy.Unavailable, 1500*time.Millisecond)},
 		"1xx first":               {say(103, 429), throttled},
 		"the first status counts": {say(200, 429), success},
-		"flush first": {func(w http.ResponseWriter) {
+		"flush first": {func(w http.ResponseWriter, _ *http.Request) {
 			w.(http.Flusher).Flush()
 			w.WriteHeader(429)
 		}, success},
-		"101": {say(101), success},
+		"101":        {say(101), success},
+		"200, quota": {quoted(200), gives(policy.Success, 0, quota)},
+		"429, quota": {quoted(429), gives(policy.Throttled, 30*time.Second, quota)},
+		"503, quota": {quoted(503), gives(policy.Unavailable, 0, quota)},
+		"200, own":   {own(200), gives(policy.Failed, 0)}, "429, own": {own(429), gives(policy.Failed, 0)},
+		"502, own": {own(502), gives(policy.Failed, 0)}, "503, own": {own(503), gives(policy.Failed, 0)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ask(handle(l, func(w http.ResponseWriter, _ *http.Request) { tt.handle(w) }), get(t, "/"))
+			ask(handle(l, tt.handler, CountGarbage(&garbage)), get(t, "/"))
 			heard.learned(t, tt.want)
 			idle(t, l)
 		})
 	}
-}
-
-func TestHandlersQuotasAreFeedback(t *testing.T) {
-	var garbage atomic.Uint64
-	l, heard := learning(t)
-	quota := policy.Quota{Limit: 60, Reset: 30 * time.Second}
-	for i, tt := range []struct {
-		status int
-		want   policy.Feedback
-	}{
-		{200, gives(policy.Success, 0, quota)},
-		{429, gives(policy.Throttled, 30*time.Second, quota)},
-		{503, gives(policy.Unavailable, 0, quota)},
-	} {
-		ask(handle(l, func(w http.ResponseWriter, _ *http.Request) {
-			maps.Copy(w.Header(), fields("RateLimit-Policy", `"m";q=60;w=60`, "RateLimit", `"m";r=0;t=30`,
-				"X-RateLimit-Remaining", "none"))
-			w.WriteHeader(tt.status)
-		}, CountGarbage(&garbage)), get(t, "/"))
-		heard.learned(t, tt.want)
-		if n := garbage.Load(); n != uint64(i+1) {
-			t.Errorf("%d: garbage %d, want %d", tt.status, n, i+1)
-		}
-	}
-}
-
-// NoAnswer keeps a policy from learning from an error of the handler's own.
-func TestNoAnswerTeachesNothing(t *testing.T) {
-	for _, status := range []int{200, 429, 502, 503} {
-		l, heard := learning(t)
-		h := Middleware(l, Constant("k"))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			NoAnswer(w)
-			w.Header().Set("Retry-After", "60")
-			w.WriteHeader(status)
-		}))
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
-		if w.Code != status {
-			t.Errorf("status %d, want %d", w.Code, status)
-		}
-		heard.learned(t, policy.Feedback{Outcome: policy.Failed})
+	if n := garbage.Load(); n != 3 { // one in each answer with a quota
+		t.Errorf("garbage %d, want 3", n)
 	}
 	NoAnswer(httptest.NewRecorder()) // no Middleware is there
 }

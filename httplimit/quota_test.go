@@ -41,9 +41,9 @@ func TestRulesInWhole(t *testing.T) {
 		}
 	}
 	for d, want := range map[time.Duration]int64{-time.Hour: 0, 0: 0, 1: 1, time.Second: 1,
-		time.Second + 1: 2, math.MaxInt64: 9223372037} {
-		if got := secondsUp(d); got != want {
-			t.Errorf("%v is sent as %d, want %d", d, got, want)
+		time.Second + 1: 2, 2*time.Second - 1: 2, math.MaxInt64: 9223372037} {
+		if got, again := secondsUp(d), wholeSeconds(d); got != want || again != max(want, 1) {
+			t.Errorf("%v is sent as %d, in Retry-After as %d; want %d", d, got, again, want)
 		}
 	}
 }

@@ -14,30 +14,44 @@ import (
 	"github.com/quotient-go/quotient"
 )
 
-// Without Wait a request over the limit is refused at once, and its body is not read.
-func TestRefusesByDefault(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l, held := taken(t)
+// Without Wait a request over the limit is refused at once, with it one that is denied, or whose turn is known to
+// come after max. Its body is not read.
+func TestRefusesAtOnce(t *testing.T) {
+	aroundOf := func(l *quotient.Limiter) http.Handler {
 		around := Around(l)
-		for name, h := range map[string]http.Handler{
-			"Middleware": handle(l, ok),
-			"Around":     http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { around(w, r, "/", ok) }),
-		} {
-			b, start := newBody("text"), time.Now()
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { around(w, r, "/", ok) })
+	}
+	with := func(opts ...Option) func(*quotient.Limiter) http.Handler {
+		return func(l *quotient.Limiter) http.Handler { return handle(l, ok, opts...) }
+	}
+	denied := quotient.Limit{Deny: true}
+	for name, tt := range map[string]struct {
+		limit      quotient.Limit
+		handler    func(*quotient.Limiter) http.Handler
+		retryAfter string
+		violated   []string
+	}{
+		"Middleware":       {oneSlot, with(), "1", []string{"in-flight"}},
+		"Around":           {oneSlot, aroundOf, "1", []string{"in-flight"}},
+		"a turn after max": {hourly, with(Wait(time.Hour - 1)), "3600", []string{"hour"}},
+		"denied":           {denied, with(), "", []string{}}, // no waiting helps
+		"denied, Wait":     {denied, with(Wait(time.Hour)), "", []string{}},
+		"denied, Forever":  {denied, with(Wait(Forever)), "", []string{}},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			l, b, start := limiter(t, tt.limit), newBody("text"), time.Now()
+			held, _ := l.TryAcquire("/")
 			for _, r := range []*http.Request{get(t, "/"), post(t, b)} {
-				checkRefusal(t, ask(h, r), 429, "1", []string{"in-flight"})
+				checkRefusal(t, ask(tt.handler(l), r), 429, tt.retryAfter, tt.violated)
 			}
 			elapsed(t, start, 0)
-			if text := readAll(t, b); text != "text" {
-				t.Errorf("%s: of the body %q is left, want all of it", name, text)
+			if text := readAll(t, b); text != "text" || l.Stats().Waited != 0 {
+				t.Errorf("of the body %q is left, %d waited; want all of it, 0", text, l.Stats().Waited)
 			}
-		}
-		if s := l.Stats(); s.Waited != 0 || s.Refused[quotient.ReasonInFlight] != 4 {
-			t.Errorf("waited %d, refused %v; want 0 and 4 for a slot", s.Waited, s.Refused)
-		}
-		held.Release()
-		idle(t, l)
-	})
+			held.Release()
+			idle(t, l)
+		})
+	}
 }
 
 // waitingRequests are a request without a body and one whose body has to be read before the wait.
@@ -63,24 +77,6 @@ func TestWaitEndsWithTheTurn(t *testing.T) {
 			})
 		}
 	}
-}
-
-// A turn that is known to come after max is not waited for, nor is the body of its request.
-func TestTurnAfterMaxIsRefusedAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l, b, start := limiter(t, hourly), newBody("text"), time.Now()
-		l.TryAcquire("/")
-		for _, r := range []*http.Request{get(t, "/"), post(t, b)} {
-			checkRefusal(t, ask(handle(l, ok, Wait(time.Hour-1)), r), 429, "3600", []string{"hour"})
-		}
-		elapsed(t, start, 0)
-		if text := readAll(t, b); text != "text" {
-			t.Errorf("of the body %q is left, want all of it", text)
-		}
-		if w := ask(handle(l, ok, Wait(time.Hour+time.Millisecond)), get(t, "/")); w.Code != 204 {
-			t.Errorf("status %d for a turn just in time, want 204", w.Code)
-		}
-	})
 }
 
 // A request that might be admitted at once stands behind those that wait, and they are served in order of
@@ -118,17 +114,24 @@ func TestWaitKeepsTheOrder(t *testing.T) {
 	})
 }
 
+// Whether its server may drain or not, a client that leaves gets no Decision.
 func TestClientLeavesAWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, held := taken(t)
-		for _, most := range []time.Duration{time.Minute, Forever} {
+		var why []quotient.Decision
+		note := OnRefuse(func(_ http.ResponseWriter, _ *http.Request, d quotient.Decision) { why = append(why, d) })
+		drains := Drain(context.Background())
+		for _, opts := range [][]Option{{Wait(time.Minute)}, {Wait(Forever)}, {Wait(Forever), drains}} {
 			for _, r := range []*http.Request{get(t, "/"), post(t, newBody("text")), post(t, newBody(long))} {
 				ctx, cancel := context.WithCancel(t.Context())
 				time.AfterFunc(time.Second, cancel)
 				start := time.Now()
-				checkRefusal(t, ask(handle(l, ok, Wait(most)), r.WithContext(ctx)), 503, "1", []string{})
+				checkRefusal(t, ask(handle(l, ok, append(opts, note)...), r.WithContext(ctx)), 503, "1", []string{})
 				elapsed(t, start, time.Second)
 			}
+		}
+		if !slices.Equal(why, make([]quotient.Decision, 9)) {
+			t.Errorf("told of %v", why)
 		}
 		held.Release()
 		idle(t, l)
@@ -168,42 +171,26 @@ func TestShorterBoundOfAWait(t *testing.T) {
 	}
 }
 
-// The time for a body is a part of max, and a body that does not come within it is not waited for.
+// The time for a body is a part of every bound, and a body that does not come within it is not waited for.
 func TestMaxCountsFromTheArrival(t *testing.T) {
-	for _, after := range []time.Duration{2 * time.Second, 4 * time.Second} {
+	for _, tt := range []struct {
+		opts        []Option
+		after, want time.Duration
+		text        string
+	}{
+		{[]Option{Wait(3 * time.Second)}, 2 * time.Second, 3 * time.Second, "text"},
+		{[]Option{Wait(3 * time.Second)}, 4 * time.Second, 3 * time.Second, "text"},
+		{nil, 6 * time.Second, defaultUnreadBodyWait, long},
+	} {
 		synctest.Test(t, func(t *testing.T) {
-			g, start := serveGated(t, Wait(3*time.Second)), time.Now()
-			c := g.post(t, "", 4, "")
-			time.AfterFunc(after, func() { _, _ = c.Write([]byte("text")) })
-			g.refused(t, c, start, 3*time.Second)
+			g, start := serveGated(t, tt.opts...), time.Now()
+			c := g.send(t, head+"Transfer-Encoding: chunked\r\n\r\n")
+			time.AfterFunc(tt.after, func() { _, _ = fmt.Fprintf(c, "%x\r\n%s\r\n0\r\n\r\n", len(tt.text), tt.text) })
+			g.refused(t, c, start, tt.want)
 			_ = c.Close()
 			g.over(t)
 		})
 	}
-}
-
-// A patience is a context: it ends with the request's, or when its time is over, whichever comes first.
-func TestPatienceIsAContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for request, want := range map[time.Duration]time.Duration{
-			0: time.Minute, time.Second: time.Second, time.Hour: time.Minute,
-		} {
-			ctx, cancel := t.Context(), func() {}
-			if request > 0 {
-				ctx, cancel = context.WithTimeout(ctx, request)
-			}
-			p, start := newPatience(ctx, time.Time{}, time.Minute, nil), time.Now()
-			if end, ok := p.Deadline(); !ok || time.Until(end) != want || p.Err() != nil {
-				t.Errorf("request %v: %v left, %v; want %v", request, time.Until(end), p.Err(), want)
-			}
-			<-p.Done()
-			if elapsed(t, start, want); p.Err() != context.DeadlineExceeded {
-				t.Errorf("request %v: error %v", request, p.Err())
-			}
-			p.end()
-			cancel()
-		}
-	})
 }
 
 // toldToGo fails unless an answer sends its client to another replica.
@@ -305,23 +292,6 @@ func TestDrainIsForWaits(t *testing.T) {
 				}
 			}
 		}
-	})
-}
-
-// A client that leaves while it waits is no drained one.
-func TestDrainBesideLeavingClients(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l, held := taken(t)
-		var why []quotient.Decision
-		note := OnRefuse(func(_ http.ResponseWriter, _ *http.Request, d quotient.Decision) { why = append(why, d) })
-		ctx, leave := context.WithCancel(t.Context())
-		time.AfterFunc(time.Second, leave)
-		w := ask(handle(l, ok, Wait(Forever), Drain(context.Background()), note), get(t, "/").WithContext(ctx))
-		if w.Code != 503 || len(why) != 1 || why[0] != (quotient.Decision{}) {
-			t.Errorf("status %d, %v", w.Code, why)
-		}
-		held.Release()
-		idle(t, l)
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 	"net/http/httputil"
 	"net/textproto"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -274,25 +275,38 @@ func exchange(t *testing.T, s *httptest.Server, trace *httptrace.ClientTrace) *h
 	return resp
 }
 
-func TestFlushReachesTheClient(t *testing.T) {
-	eachServer(t, func(t *testing.T, s *httptest.Server, l *quotient.Limiter, _ bool,
+// Over real connections parts of an answer arrive when they are flushed, and informational answers and trailers
+// do. A handler finds the same abilities of its writer with the wrapper.
+func TestRealWriters(t *testing.T) {
+	eachServer(t, func(t *testing.T, s *httptest.Server, l *quotient.Limiter, wrapped bool,
 		set func(http.HandlerFunc)) {
 		read := make(chan string)
-		set(func(w http.ResponseWriter, _ *http.Request) {
+		set(func(w http.ResponseWriter, r *http.Request) {
+			sameAbilities(t, w, r, wrapped)
+			w.Header().Set("Trailer", "Declared")
+			w.Header().Set("Link", "</style.css>")
+			w.WriteHeader(http.StatusEarlyHints)
+			w.WriteHeader(http.StatusAccepted)
 			_, _ = io.WriteString(w, "first")
 			w.(http.Flusher).Flush()
 			if got := receive(t, read, "reading"); got != "first" {
 				t.Errorf("the client read %q before the end, want first", got)
 			}
-			_, _ = io.WriteString(w, "second")
-			if err := http.NewResponseController(w).Flush(); err != nil {
-				t.Errorf("Flush: %v", err)
+			_, err := io.Copy(w, strings.NewReader("second")) // through ReadFrom where there is one
+			if err = errors.Join(err, http.NewResponseController(w).Flush()); err != nil {
+				t.Error(err)
 			}
 			if got := receive(t, read, "reading"); got != "second" {
 				t.Errorf("the client read %q before the end, want second", got)
 			}
+			w.Header().Set("Declared", "a")
+			w.Header().Set(http.TrailerPrefix+"Later", "b")
 		})
-		resp := exchange(t, s, &httptrace.ClientTrace{})
+		var hints []int
+		resp := exchange(t, s, &httptrace.ClientTrace{Got1xxResponse: func(code int, _ textproto.MIMEHeader) error {
+			hints = append(hints, code)
+			return nil
+		}})
 		for _, n := range []int{5, 6} {
 			part := make([]byte, n)
 			if _, err := io.ReadFull(resp.Body, part); err != nil {
@@ -301,36 +315,8 @@ func TestFlushReachesTheClient(t *testing.T) {
 			inFlight(t, l, 1)
 			read <- string(part)
 		}
-		readAll(t, resp.Body)
-	})
-}
-
-func TestInformationalAnswersAndTrailers(t *testing.T) {
-	eachServer(t, func(t *testing.T, s *httptest.Server, _ *quotient.Limiter, _ bool,
-		set func(http.HandlerFunc)) {
-		set(func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Trailer", "Declared")
-			w.Header().Set("Link", "</style.css>")
-			w.WriteHeader(http.StatusEarlyHints)
-			w.WriteHeader(http.StatusAccepted)
-			// through ReadFrom where there is one
-			if _, err := io.Copy(w, strings.NewReader("text")); err != nil {
-				t.Errorf("copy: %v", err)
-			}
-			w.Header().Set("Declared", "a")
-			w.Header().Set(http.TrailerPrefix+"Later", "b")
-		})
-		var hints []int
-		resp := exchange(t, s,
-			&httptrace.ClientTrace{Got1xxResponse: func(code int, _ textproto.MIMEHeader) error {
-				hints = append(hints, code)
-				return nil
-			}})
-		if text := readAll(t, resp.Body); resp.StatusCode != 202 || text != "text" {
-			t.Errorf("status %d, body %q; want 202, text", resp.StatusCode, text)
-		}
-		if len(hints) != 1 || hints[0] != 103 {
-			t.Errorf("informational answers %v, want 103", hints)
+		if text := readAll(t, resp.Body); resp.StatusCode != 202 || text != "" || !slices.Equal(hints, []int{103}) {
+			t.Errorf("status %d after %v, more of the body %q; want 202 after 103, none", resp.StatusCode, hints, text)
 		}
 		if resp.Trailer.Get("Declared") != "a" || resp.Trailer.Get("Later") != "b" {
 			t.Errorf("trailers %v, want two", resp.Trailer)
@@ -338,33 +324,22 @@ func TestInformationalAnswersAndTrailers(t *testing.T) {
 	})
 }
 
-// A handler finds the same capabilities of its writer with the wrapper.
-func TestAbilitiesOfRealWriters(t *testing.T) {
-	eachServer(t, func(t *testing.T, s *httptest.Server, _ *quotient.Limiter, wrapped bool,
-		set func(http.HandlerFunc)) {
-		set(func(w http.ResponseWriter, r *http.Request) {
-			inner := w
-			if wrapped {
-				inner = w.(interface{ Unwrap() http.ResponseWriter }).Unwrap()
-			}
-			if got, want := abilities(w), abilities(inner); got != want || got == 0 {
-				t.Errorf("abilities %04b, want %04b and some", got, want)
-			}
-			if got := abilities(w)&canTakeOver != 0; got != (r.ProtoMajor == 1) {
-				t.Errorf("%s: can hijack: %v", r.Proto, got)
-			}
-			for name, err := range map[string]error{
-				"SetReadDeadline":  http.NewResponseController(w).SetReadDeadline(time.Now().Add(soon)),
-				"SetWriteDeadline": http.NewResponseController(w).SetWriteDeadline(time.Now().Add(soon)),
-				"EnableFullDuplex": http.NewResponseController(w).EnableFullDuplex(),
-			} {
-				if err != nil {
-					t.Errorf("%s: %v", name, err)
-				}
-			}
-		})
-		readAll(t, exchange(t, s, &httptrace.ClientTrace{}).Body)
-	})
+// sameAbilities fails unless a writer can do what the one under it can.
+func sameAbilities(t *testing.T, w http.ResponseWriter, r *http.Request, wrapped bool) {
+	inner, control := w, http.NewResponseController(w)
+	if wrapped {
+		inner = w.(interface{ Unwrap() http.ResponseWriter }).Unwrap()
+	}
+	if got, want := abilities(w), abilities(inner); got != want || got == 0 {
+		t.Errorf("abilities %04b, want %04b and some", got, want)
+	}
+	if got := abilities(w)&canTakeOver != 0; got != (r.ProtoMajor == 1) {
+		t.Errorf("%s: can hijack: %v", r.Proto, got)
+	}
+	if err := errors.Join(control.SetReadDeadline(time.Now().Add(soon)),
+		control.SetWriteDeadline(time.Now().Add(soon)), control.EnableFullDuplex()); err != nil {
+		t.Error(err)
+	}
 }
 
 // echo answers 101 and sends back what it gets, in a goroutine of its own.
@@ -421,68 +396,4 @@ func upgradeTo(t *testing.T) *http.Request {
 	r.Header.Set("Connection", "Upgrade")
 	r.Header.Set("Upgrade", "echo")
 	return r
-}
-
-// Over a real network a client that leaves is noticed as well.
-func TestLeavingClientOnARealNetwork(t *testing.T) {
-	waits := make(chan string, 1)
-	l := limiter(t, oneSlot, quotient.OnWait(func(key string, _ time.Duration) { waits <- key }))
-	permit, _ := l.TryAcquire("/")
-	gone := make(chan int, 1)
-	h := Middleware(l, Path(), Wait(Forever))(ok)
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h.ServeHTTP(w, r)
-		gone <- l.Stats().Waiting
-	}))
-	defer s.Close()
-	for _, raw := range []string{"GET / HTTP/1.1\r\nHost: h\r\n\r\n", sized("text"), chunked("text")} {
-		c, err := net.DialTimeout("tcp", s.Listener.Addr().String(), soon)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, _ = io.WriteString(c, raw)
-		receive(t, waits, "wait")
-		_ = c.Close()
-		if n := receive(t, gone, "end of the wait"); n != 0 {
-			t.Errorf("%d requests wait after the client has left", n)
-		}
-	}
-	permit.Release()
-	idle(t, l)
-}
-
-// HTTP/2 reports a client that leaves also when the body is unread.
-func TestLeavingClientOfHTTP2(t *testing.T) {
-	waits := make(chan string, 1)
-	l := limiter(t, oneSlot, quotient.OnWait(func(key string, _ time.Duration) { waits <- key }))
-	permit, _ := l.TryAcquire("/")
-	gone := make(chan string, 1)
-	h := Middleware(l, Path(), Wait(Forever))(ok)
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h.ServeHTTP(w, r)
-		gone <- r.Proto
-	}))
-	s.EnableHTTP2 = true
-	s.StartTLS()
-	defer s.Close()
-	ctx, cancel := context.WithCancel(t.Context())
-	req := request(t, s.URL+"/", strings.NewReader(long)).WithContext(ctx)
-	done := make(chan error, 1)
-	go func() {
-		resp, err := s.Client().Do(req)
-		if err == nil {
-			_ = resp.Body.Close()
-		}
-		done <- err
-	}()
-	receive(t, waits, "wait")
-	cancel()
-	if proto := receive(t, gone, "end of the wait"); proto != "HTTP/2.0" {
-		t.Errorf("protocol %s, want HTTP/2.0", proto)
-	}
-	if err := receive(t, done, "end of the request"); err == nil {
-		t.Error("the request that was cancelled got an answer")
-	}
-	permit.Release()
-	idle(t, l)
 }

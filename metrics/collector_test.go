@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/http/httptest"
 	"regexp"
 	"slices"
@@ -77,7 +78,7 @@ func everything(t testing.TB) []prometheus.Collector {
 		t.Fatal(err)
 	}
 	l.Allow("key")
-	return []prometheus.Collector{c, fileOf(configState{}), leasesOf(leaseTable(t))}
+	return []prometheus.Collector{c, fileOf(configState{}), leasesOf(leases)}
 }
 
 // follow has a limiter follow a source until stop or the end of the test, and waits until something was
@@ -158,6 +159,69 @@ quotient_waits_total{limiter="api"} 1
 quotient_weight{limiter="api"} 1
 `
 
+// TestDemand compares all of demand and fleet: while a replica borrows, when a report is missing, and when
+// nothing is carried any more.
+func TestDemand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := must(quotient.New(perSecond("second", 400), quotient.Replicas(4),
+			quotient.Demand(10, time.Second)))
+		expect := func(when, want string) {
+			t.Helper()
+			got := slices.DeleteFunc(scrape(t, must(metrics.Of("api", l))), func(s string) bool {
+				return !strings.HasPrefix(s, "quotient_demand") && !strings.HasPrefix(s, "quotient_fleet")
+			})
+			if got := strings.Join(got, "\n"); got != strings.TrimSpace(want) {
+				t.Errorf("%s, got\n%s\nwant\n%s", when, got, want)
+			}
+		}
+		expect("before anything is carried", "")
+		src := &carried.Source{Replicas: 4, Every: 100 * time.Millisecond, Age: 250 * time.Millisecond,
+			Others: quotient.Terms{3, 1000, 7, 5, 9}}
+		stop := follow(t, l, src)
+		for range 2000 {
+			l.Allow("k")
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(50 * time.Millisecond) // the age of the reports has grown by that
+		fleet := l.Stats().Fleet
+		if sum := fleet.Admitted + fleet.Refused; sum != 1000+7+2000 {
+			t.Errorf("%d requests are counted over the fleet", sum)
+		}
+		expect("while it borrows", fmt.Sprintf(borrows, fleet.Admitted, fleet.Refused))
+		onPage(t, "a limiter has %d series more", strings.Count(borrows, "limiter="))
+		src.Silence()
+		time.Sleep(100 * time.Millisecond)
+		expect("without reports", silent)
+		stop()
+		expect("when nothing is carried any more", "")
+	})
+}
+
+const borrows = `
+quotient_demand_age_seconds{limiter="api"} 0.3
+quotient_demand_bytes_total{direction="received",limiter="api"} 6000
+quotient_demand_bytes_total{direction="sent",limiter="api"} 2000
+quotient_demand_fresh{limiter="api"} 1
+quotient_demand_keys{limiter="api"} 1
+quotient_demand_lent_keys{limiter="api"} 1
+quotient_demand_named_keys{limiter="api"} 1
+quotient_fleet_admitted{limiter="api"} %d
+quotient_fleet_in_flight{limiter="api"} 9
+quotient_fleet_refused{limiter="api"} %d
+quotient_fleet_replicas{limiter="api"} 4
+quotient_fleet_waiting{limiter="api"} 5
+`
+
+const silent = `
+quotient_demand_bytes_total{direction="received",limiter="api"} 6300
+quotient_demand_bytes_total{direction="sent",limiter="api"} 2100
+quotient_demand_fresh{limiter="api"} 0
+quotient_demand_keys{limiter="api"} 1
+quotient_demand_lent_keys{limiter="api"} 0
+quotient_demand_named_keys{limiter="api"} 1
+quotient_fleet_replicas{limiter="api"} 4
+`
+
 // TestPlans holds which series of a limit a scrape has: those of the limiter's own, and of each plan that it
 // has.
 func TestPlans(t *testing.T) {
@@ -165,7 +229,7 @@ func TestPlans(t *testing.T) {
 	free := perSecond("second", 10)
 	paid := quotient.Limit{InFlight: 4,
 		Rates: []quotient.Rate{{Name: "second", Events: 1000, Per: time.Second}}}
-	ownRate := []string{`rate "" second global 8`, `rate "" second share 4`}
+	ownRate := []string{"rate own second global 8", "rate own second share 4"}
 	for _, tt := range []struct {
 		name  string
 		own   quotient.Limit
@@ -173,29 +237,29 @@ func TestPlans(t *testing.T) {
 		set   func(*quotient.Limiter) error // after all are set
 		want  []string
 	}{
-		{"no plan", perSecond("second", 8), nil, nil, append([]string{`denies "" 0`}, ownRate...)},
+		{"no plan", perSecond("second", 8), nil, nil, append([]string{"denies own 0"}, ownRate...)},
 		{"Deny in place of a rate", perSecond("second", 8), map[string]quotient.Limit{"free": free},
 			func(l *quotient.Limiter) error {
 				return errors.Join(l.SetLimit(denied), l.SetPlan("free", &denied))
 			},
-			[]string{`denies "" 1`, `denies "free" 1`}},
-		{"no plan, Deny", denied, nil, nil, []string{`denies "" 1`}},
+			[]string{"denies own 1", "denies free 1"}},
+		{"no plan, Deny", denied, nil, nil, []string{"denies own 1"}},
 		{"Deny beside plans", denied, map[string]quotient.Limit{"free": free, "paid": paid}, nil, []string{
-			`denies "" 1`, `denies "free" 0`, `denies "paid" 0`,
-			`in_flight "paid" global 4`, `in_flight "paid" share 2`,
-			`rate "free" second global 10`, `rate "free" second share 5`,
-			`rate "paid" second global 1000`, `rate "paid" second share 500`,
+			"denies own 1", "denies free 0", "denies paid 0",
+			"in_flight paid global 4", "in_flight paid share 2",
+			"rate free second global 10", "rate free second share 5",
+			"rate paid second global 1000", "rate paid second share 500",
 		}},
 		{"a plan that denies", perSecond("second", 8), map[string]quotient.Limit{"free": denied}, nil,
-			append([]string{`denies "" 0`, `denies "free" 1`}, ownRate...)},
+			append([]string{"denies own 0", "denies free 1"}, ownRate...)},
 		{"a plan without a rule", perSecond("second", 8), map[string]quotient.Limit{"free": {}}, nil,
-			append([]string{`denies "" 0`, `denies "free" 0`}, ownRate...)},
+			append([]string{"denies own 0", "denies free 0"}, ownRate...)},
 		{"a rule of another name", perSecond("second", 8), nil,
 			func(l *quotient.Limiter) error { return l.SetLimit(perSecond("new", 8)) },
-			[]string{`denies "" 0`, `rate "" new global 8`, `rate "" new share 4`}},
+			[]string{"denies own 0", "rate own new global 8", "rate own new share 4"}},
 		{"a plan that is taken off", perSecond("second", 8), map[string]quotient.Limit{"free": free},
 			func(l *quotient.Limiter) error { return l.SetPlan("free", nil) },
-			append([]string{`denies "" 0`}, ownRate...)},
+			append([]string{"denies own 0"}, ownRate...)},
 	} {
 		l := must(quotient.New(tt.own, quotient.Replicas(2), quotient.Plans(tt.plans)))
 		if tt.set != nil {
@@ -203,33 +267,36 @@ func TestPlans(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got := limitsIn(scrape(t, must(metrics.Of("api", l)))); !slices.Equal(got, tt.want) {
+		var got []string
+		for _, line := range scrape(t, must(metrics.Of("api", l))) {
+			if strings.HasPrefix(line, "quotient_limit_") || strings.HasPrefix(line, "quotient_denies") {
+				got = append(got, short.Replace(line))
+			}
+		}
+		slices.Sort(got)
+		slices.Sort(tt.want)
+		if !slices.Equal(got, tt.want) {
 			t.Errorf("%s\ngot\n%s\nwant\n%s", tt.name, strings.Join(got, "\n"), strings.Join(tt.want, "\n"))
 		}
 	}
 }
 
-var (
-	rateLine = regexp.MustCompile(`^quotient_limit_events_per_second\{limiter="api",plan=("[^"]*"),` +
-		`rule="([^"]+)",scope="(\w+)",unit="requests"\} (\S+)$`)
-	slotsLine = regexp.MustCompile(`^quotient_limit_in_flight\{limiter="api",plan=("[^"]*"),` +
-		`scope="(\w+)"\} (\S+)$`)
-	deniesLine    = regexp.MustCompile(`^quotient_denies\{limiter="api",plan=("[^"]*")\} (\d)$`)
-	histogramLine = regexp.MustCompile(`^quotient_(wait|overhead)_seconds_`)
-)
+var histogramLine = regexp.MustCompile(`^quotient_(wait|overhead)_seconds_`)
 
-// limitsIn are the lines of a scrape on limits, in few words and in order. One of another form stays as it
-// is.
-func limitsIn(lines []string) (short []string) {
+// short writes a line of a scrape on limits in few words.
+var short = strings.NewReplacer(
+	"quotient_limit_events_per_second", "rate", "quotient_limit_in_flight", "in_flight", "quotient_denies", "denies",
+	`{limiter="api",plan=""`, " own", `{limiter="api",plan="`, " ", `",rule="`, " ", `,rule="`, " ",
+	`",scope="`, " ", `,scope="`, " ", `",unit="requests"} `, " ", `"} `, " ", "} ", " ")
+
+// about counts the lines of a scrape on a limiter.
+func about(lines []string, name string) (n int) {
 	for _, line := range lines {
-		if strings.HasPrefix(line, "quotient_limit_") || strings.HasPrefix(line, "quotient_denies") {
-			line = rateLine.ReplaceAllString(line, "rate $1 $2 $3 $4")
-			line = slotsLine.ReplaceAllString(line, "in_flight $1 $2 $3")
-			short = append(short, deniesLine.ReplaceAllString(line, "denies $1 $2"))
+		if strings.Contains(line, `limiter="`+name+`"`) {
+			n++
 		}
 	}
-	slices.Sort(short)
-	return short
+	return n
 }
 
 // TestSeriesCount holds what the page says of how many series there are.
@@ -239,62 +306,45 @@ func TestSeriesCount(t *testing.T) {
 	var reg quotient.Registry
 	c := metrics.New(&reg)
 	l := must(reg.Limiter("api", limit, c.Observe()))
-	count := func() (all, histograms int) {
-		for _, line := range scrape(t, c) {
-			if strings.Contains(line, `limiter="api"`) {
-				all++
-				if histogramLine.MatchString(line) {
-					histograms++
-				}
-			}
-		}
-		return all, histograms
-	}
-	all, histograms := count()
+	all := about(scrape(t, c), "api")
+	counters := about(slices.DeleteFunc(scrape(t, c), histogramLine.MatchString), "api")
 	set := l.SetPlan("paid", &limit)
-	planned, _ := count()
+	planned := about(scrape(t, c), "api")
 	if err := errors.Join(set, l.SetPool(quotient.Pool{Replicas: 2}, 0)); err != nil {
 		t.Fatal(err)
 	}
-	pooled, _ := count()
-	page := strings.Join(strings.Fields(text("../docs/metrics.md")), " ")
-	for _, want := range []string{
-		fmt.Sprintf("A limiter with two rates and slots has %d series, %d of them its histograms", all,
-			histograms),
-		fmt.Sprintf("Each plan with two rates and slots has %d more", planned-all),
-		fmt.Sprintf("a pool that is set or followed %d", pooled-planned),
-	} {
-		if !strings.Contains(page, want) {
-			t.Errorf("the page does not say: %s", want)
-		}
+	pooled := about(scrape(t, c), "api")
+	onPage(t, "A limiter with two rates and slots has %d series, %d of them its histograms", all, all-counters)
+	onPage(t, "Each plan with two rates and slots has %d more", planned-all)
+	onPage(t, "a pool that is set or followed %d", pooled-planned)
+}
+
+// onPage fails unless docs/metrics.md says so.
+func onPage(t *testing.T, format string, values ...any) {
+	t.Helper()
+	page, want := strings.Join(strings.Fields(text("../docs/metrics.md")), " "), fmt.Sprintf(format, values...)
+	if !strings.Contains(page, want) {
+		t.Errorf("the page does not say: %s", want)
 	}
 }
 
 func TestLimitersComeAndGo(t *testing.T) {
 	var reg quotient.Registry
 	c := metrics.New(&reg)
-	about := func(name string) int {
-		n := 0
-		for _, line := range scrape(t, c) {
-			if strings.Contains(line, `limiter="`+name+`"`) {
-				n++
-			}
+	expect := func(a, b int) {
+		t.Helper()
+		lines := scrape(t, c)
+		if gotA, gotB := about(lines, "a"), about(lines, "b"); gotA != a || gotB != b {
+			t.Fatalf("%d and %d series, want %d and %d", gotA, gotB, a, b)
 		}
-		return n
 	}
-	if about("a") != 0 {
-		t.Fatal("series of a limiter that is not there")
-	}
+	expect(0, 0)
 	must(reg.Limiter("a", perSecond("x", 1), c.Observe())).Allow("k")
-	a := about("a")
+	a := about(scrape(t, c), "a")
 	must(reg.Limiter("b", perSecond("x", 1), c.Observe()))
-	if a == 0 || about("b") != a || about("a") != a {
-		t.Fatalf("%d, %d and %d series, want as many", a, about("a"), about("b"))
-	}
+	expect(a, a)
 	reg.Remove("a")
-	if about("a") != 0 || about("b") != a {
-		t.Fatalf("%d series of the removed limiter, %d of the other", about("a"), about("b"))
-	}
+	expect(0, a)
 }
 
 // TestTrafficAddsNoSeries compares the number of series before and after requests for many keys, with and
@@ -330,20 +380,16 @@ func TestLearnedRate(t *testing.T) {
 		if has(scrape(t, c), `quotient_adaptive_requests_per_second{limiter="up",over_keys="min"`) {
 			t.Error("the least of no keys")
 		}
-		var want, least float64
+		want, least := 0.0, math.Inf(1)
 		for _, key := range []string{"a", "b"} {
 			p := must(l.Acquire(t.Context(), key))
 			p.Done(policy.Feedback{Outcome: policy.Throttled})
 		}
 		for k := range l.Keys() {
-			pace := k.Rules[1].Pace
-			if want += pace; least == 0 || pace < least {
-				least = pace
-			}
+			want, least = want+k.Rules[1].Pace, min(least, k.Rules[1].Pace)
 		}
 		for over, v := range map[string]float64{"sum": want, "min": least} {
-			line := fmt.Sprintf(`quotient_adaptive_requests_per_second{limiter="up",over_keys="%s"} %v`, over,
-				v)
+			line := fmt.Sprintf(`quotient_adaptive_requests_per_second{limiter="up",over_keys=%q} %v`, over, v)
 			if v == 0 || !slices.Contains(scrape(t, c), line) {
 				t.Errorf("no %s", line)
 			}
@@ -393,47 +439,34 @@ func BenchmarkScrape(b *testing.B) {
 	prom := prometheus.NewRegistry()
 	prom.MustRegister(c)
 	h := promhttp.HandlerFor(prom, promhttp.HandlerOpts{DisableCompression: true})
-	b.Run("stats", func(b *testing.B) {
-		for b.Loop() {
-			for _, l := range reg.All() {
-				_ = l.Stats()
-			}
-		}
-	})
-	b.Run("http", func(b *testing.B) {
-		b.ReportAllocs()
-		size := 0
-		for b.Loop() {
-			w := httptest.NewRecorder()
-			h.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
-			size = w.Body.Len()
-		}
-		b.ReportMetric(float64(size), "bytes")
-	})
+	b.ReportAllocs()
+	size := 0
+	for b.Loop() {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+		size = w.Body.Len()
+	}
+	b.ReportMetric(float64(size), "bytes")
 }
 
 // TestMistakes checks that a mistake is reported at once, and not by the first scrape.
 func TestMistakes(t *testing.T) {
+	own := must(quotient.New(perSecond("x", 1)))
 	for want, mistake := range map[string]func(){
-		"metrics: New: the registry is nil": func() { metrics.New(nil) },
-		"metrics: File: state is nil":       func() { metrics.File(nil) },
-		"metrics: NewLeases: stats is nil":  func() { metrics.NewLeases(nil) },
+		"metrics: New: the registry is nil":        func() { metrics.New(nil) },
+		"metrics: File: state is nil":              func() { metrics.File(nil) },
+		"metrics: NewLeases: stats is nil":         func() { metrics.NewLeases(nil) },
+		`metrics: quotient: Registry: name`:        func() { must(metrics.Of("no spaces", own)) },
+		`metrics: quotient: Registry.Add: limiter`: func() { must(metrics.Of("api", nil)) },
 	} {
 		func() {
 			defer func() {
-				if p := recover(); p != want {
+				if p := fmt.Sprint(recover()); !strings.HasPrefix(p, want) {
 					t.Errorf("panic %v, want %s", p, want)
 				}
 			}()
 			mistake()
 		}()
-	}
-	l := must(quotient.New(perSecond("x", 1)))
-	if _, err := metrics.Of("no spaces", l); err == nil || !strings.Contains(err.Error(), `"no spaces"`) {
-		t.Errorf("got %v", err)
-	}
-	if _, err := metrics.Of("api", nil); err == nil {
-		t.Error("a nil limiter")
 	}
 }
 

@@ -7,11 +7,14 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,56 +25,37 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
-	"sigs.k8s.io/yaml"
 
 	"github.com/quotient-go/quotient/config"
 )
 
-// kinds makes an object of each kind that the manifests may have.
-var kinds = map[string]func() any{
-	"v1/ConfigMap":                             func() any { return new(corev1.ConfigMap) },
-	"v1/Service":                               func() any { return new(corev1.Service) },
-	"v1/ServiceAccount":                        func() any { return new(corev1.ServiceAccount) },
-	"apps/v1/Deployment":                       func() any { return new(appsv1.Deployment) },
-	"apps/v1/StatefulSet":                      func() any { return new(appsv1.StatefulSet) },
-	"policy/v1/PodDisruptionBudget":            func() any { return new(policyv1.PodDisruptionBudget) },
-	"rbac.authorization.k8s.io/v1/Role":        func() any { return new(rbacv1.Role) },
-	"rbac.authorization.k8s.io/v1/RoleBinding": func() any { return new(rbacv1.RoleBinding) },
-	"discovery.k8s.io/v1/EndpointSlice":        func() any { return new(discoveryv1.EndpointSlice) },
-	"monitoring.coreos.com/v1/PodMonitor":      func() any { return new(monitoringv1.PodMonitor) },
-	"monitoring.coreos.com/v1/ServiceMonitor":  func() any { return new(monitoringv1.ServiceMonitor) },
-	"monitoring.coreos.com/v1/PrometheusRule":  func() any { return new(monitoringv1.PrometheusRule) },
-}
-
 // decode returns the object of one document. A field that the kind does not have, or has twice, is an error.
-func decode(document []byte) (any, error) {
-	var head struct{ APIVersion, Kind string }
-	if err := yaml.Unmarshal(document, &head); err != nil {
-		return nil, err
+var decode = sync.OnceValue(func() func([]byte) (runtime.Object, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, appsv1.AddToScheme, policyv1.AddToScheme,
+		rbacv1.AddToScheme, discoveryv1.AddToScheme, monitoringv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			panic(err)
+		}
 	}
-	kind := head.APIVersion + "/" + head.Kind
-	make, ok := kinds[kind]
-	if !ok {
-		return nil, fmt.Errorf("the kind %s is none of kinds", kind)
+	strict := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
+	return func(document []byte) (runtime.Object, error) {
+		object, _, err := strict.Decode(document, nil, nil)
+		return object, err
 	}
-	object := make()
-	if err := yaml.UnmarshalStrict(document, object); err != nil {
-		return nil, fmt.Errorf("%s: %w", kind, err)
-	}
-	return object, nil
-}
+})
 
 // decodeAll returns the objects of a file of documents.
-func decodeAll(t *testing.T, name string, text []byte) []any {
+func decodeAll(t *testing.T, name string, text []byte) (objects []runtime.Object) {
 	t.Helper()
-	var objects []any
 	for document := range bytes.SplitSeq(text, []byte("\n---\n")) {
-		object, err := decode(document)
+		object, err := decode()(document)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
-			continue
 		}
 		objects = append(objects, object)
 	}
@@ -79,7 +63,7 @@ func decodeAll(t *testing.T, name string, text []byte) []any {
 }
 
 // build runs kustomize on a folder, as `kubectl apply -k` does, and decodes what comes of it.
-func build(t *testing.T, dir string) []any {
+func build(t *testing.T, dir string) []runtime.Object {
 	t.Helper()
 	made, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), dir)
 	must(t, err)
@@ -111,7 +95,6 @@ type deployed struct {
 	sidecar  bool
 	services map[string]*corev1.Service
 	budget   *policyv1.PodDisruptionBudget
-	text     string // of quotient.toml
 	file     *config.File
 }
 
@@ -128,10 +111,8 @@ var built = map[string]deployed{}
 // each calls test for each variant, with what its file says.
 func each(t *testing.T, test func(t *testing.T, d deployed, f *config.File)) {
 	for dir := range variants {
-		t.Run(dir, func(t *testing.T) {
-			d := look(t, dir)
-			test(t, d, d.file)
-		})
+		d := look(t, dir)
+		t.Run(dir, func(t *testing.T) { test(t, d, d.file) })
 	}
 }
 
@@ -163,10 +144,12 @@ func look(t *testing.T, dir string) deployed {
 		case *policyv1.PodDisruptionBudget:
 			d.budget = o
 		case *corev1.ConfigMap:
-			d.text = o.Data["quotient.toml"]
 			if o.Name != "quotient" {
 				t.Errorf("the ConfigMap is named %q: a change of the file would replace all pods", o.Name)
 			}
+			var err error
+			d.file, err = config.Parse("quotient.toml", []byte(o.Data["quotient.toml"]))
+			must(t, err)
 		default:
 			t.Errorf("%T is not looked at", o)
 		}
@@ -176,15 +159,8 @@ func look(t *testing.T, dir string) deployed {
 	} else {
 		d.quotient = d.pod.Containers[0]
 	}
-	if d.quotient.Name != "quotient" || d.text == "" {
-		t.Fatalf("container %q, file %q", d.quotient.Name, d.text)
-	}
-	if d.kind != variants[dir] {
-		t.Errorf("the pods are those of a %s, want %s", d.kind, variants[dir])
-	}
-	var err error
-	if d.file, err = config.Parse("quotient.toml", []byte(d.text)); err != nil || d.file.Proxy == nil {
-		t.Fatalf("%v, [proxy] %v", err, d.file)
+	if d.quotient.Name != "quotient" || d.file == nil || d.file.Proxy == nil || d.kind != variants[dir] {
+		t.Fatalf("container %q of a %s, want one of a %s; file %+v", d.quotient.Name, d.kind, variants[dir], d.file)
 	}
 	built[dir] = d
 	return d
@@ -204,15 +180,13 @@ func within(part, whole map[string]string) bool {
 // them.
 func TestSelectors(t *testing.T) {
 	each(t, func(t *testing.T, d deployed, _ *config.File) {
-		selectors := map[string]map[string]string{
-			"controller": d.selector, "budget": d.budget.Spec.Selector.MatchLabels,
+		selectors := []map[string]string{d.selector, d.budget.Spec.Selector.MatchLabels}
+		for _, s := range d.services {
+			selectors = append(selectors, s.Spec.Selector)
 		}
-		for name, s := range d.services {
-			selectors["Service "+name] = s.Spec.Selector
-		}
-		for name, s := range selectors {
+		for _, s := range selectors {
 			if !within(s, d.labels) {
-				t.Errorf("the %s selects %v, the pods have %v", name, s, d.labels)
+				t.Errorf("%v is selected, the pods have %v", s, d.labels)
 			}
 		}
 		headless, front := d.services["quotient-replicas"], d.services["quotient"]
@@ -231,45 +205,36 @@ func TestSelectors(t *testing.T) {
 	})
 }
 
-// closed is the security context of a container. The proxy runs as the user of its image, a service beside it
-// as one of its own.
-func closed(name string) *corev1.SecurityContext {
-	s := &corev1.SecurityContext{
-		AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true),
-		Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
-	}
-	if name == "quotient" {
-		s.RunAsUser, s.RunAsGroup = new(int64(65532)), new(int64(65532))
-	}
-	return s
-}
-
 // TestRestricted holds the restricted profile of Kubernetes' Pod Security Standards, and a read-only root.
 func TestRestricted(t *testing.T) {
-	for dir := range variants {
-		checkRestricted(t, dir, look(t, dir).pod)
-	}
-	checkRestricted(t, leasesBase, lookLeases(t).Spec.Template.Spec)
+	each(t, func(t *testing.T, d deployed, _ *config.File) { checkRestricted(t, d.pod) })
+	checkRestricted(t, lookLeases(t).Spec.Template.Spec)
 }
 
-func checkRestricted(t *testing.T, dir string, pod corev1.PodSpec) {
+func checkRestricted(t *testing.T, pod corev1.PodSpec) {
 	t.Helper()
 	p := pod.SecurityContext
 	if p == nil || p.RunAsNonRoot == nil || !*p.RunAsNonRoot ||
 		p.SeccompProfile == nil || p.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
-		t.Errorf("%s: the pod's security context is %+v", dir, p)
+		t.Errorf("the pod's security context is %+v", p)
 	}
 	if auto := pod.AutomountServiceAccountToken; auto == nil || *auto {
-		t.Errorf("%s: the pod gets a token for the API server", dir)
+		t.Error("the pod gets a token for the API server")
 	}
 	for _, c := range append(pod.InitContainers, pod.Containers...) {
-		if want := closed(c.Name); !reflect.DeepEqual(c.SecurityContext, want) {
-			t.Errorf("%s: the security context of %s is %+v, want %+v", dir, c.Name, c.SecurityContext, want)
+		want := &corev1.SecurityContext{
+			AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true),
+			Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+		}
+		if c.Name == "quotient" { // as its image; a service beside it has a user of its own
+			want.RunAsUser, want.RunAsGroup = new(int64(65532)), new(int64(65532))
+		}
+		if !reflect.DeepEqual(c.SecurityContext, want) {
+			t.Errorf("the security context of %s is %+v, want %+v", c.Name, c.SecurityContext, want)
 		}
 		for _, m := range c.VolumeMounts {
 			if !m.ReadOnly || m.SubPath != "" {
-				t.Errorf("%s: %s mounts %s, read-only %v, sub-path %q", dir, c.Name, m.Name, m.ReadOnly,
-					m.SubPath)
+				t.Errorf("%s mounts %s, read-only %v, sub-path %q", c.Name, m.Name, m.ReadOnly, m.SubPath)
 			}
 		}
 	}
@@ -301,6 +266,25 @@ func portOf(t *testing.T, address string) string {
 	return port
 }
 
+// checkContainer checks the probes of a container, its arguments, and which volumes it mounts where.
+func checkContainer(t *testing.T, c corev1.Container, port string, args []string, mounts map[string]string) {
+	t.Helper()
+	for probe, path := range map[*corev1.Probe]string{
+		c.StartupProbe: "/health", c.LivenessProbe: "/health", c.ReadinessProbe: "/ready",
+	} {
+		if get := probe.HTTPGet; get == nil || get.Path != path || get.Port.StrVal != port {
+			t.Errorf("the probe is %+v, want %s", get, path)
+		}
+	}
+	mounted := map[string]string{}
+	for _, m := range c.VolumeMounts {
+		mounted[m.MountPath] = m.Name
+	}
+	if !slices.Equal(c.Args, args) || !maps.Equal(mounted, mounts) {
+		t.Errorf("arguments %q, mounts %v; want %q, %v", c.Args, mounted, args, mounts)
+	}
+}
+
 // TestPodsAgreeWithTheirFile checks that ports, probes and mounts are those of the file in the ConfigMap.
 func TestPodsAgreeWithTheirFile(t *testing.T) {
 	each(t, func(t *testing.T, d deployed, f *config.File) {
@@ -310,27 +294,10 @@ func TestPodsAgreeWithTheirFile(t *testing.T) {
 		if a, b := portOf(t, f.Proxy.Admin.Listen), port(d.quotient, "admin"); a != b {
 			t.Errorf("the admin listens on %s, the port admin is %s", a, b)
 		}
-		for probe, path := range map[*corev1.Probe]string{
-			d.quotient.StartupProbe: "/health", d.quotient.LivenessProbe: "/health",
-			d.quotient.ReadinessProbe: "/ready",
-		} {
-			get := probe.HTTPGet
-			if get == nil || get.Path != path || get.Port.StrVal != "admin" {
-				t.Errorf("the probe is %+v, want %s", get, path)
-			}
-		}
-		args := []string{"proxy", "--config", "/etc/quotient/quotient.toml"}
-		if !slices.Equal(d.quotient.Args, args) {
-			t.Errorf("arguments %q, want %q", d.quotient.Args, args)
-		}
-		mounted := map[string]string{}
-		for _, m := range d.quotient.VolumeMounts {
-			mounted[m.MountPath] = m.Name
-		}
-		token, in := strings.CutPrefix(f.Proxy.Admin.TokenFile, "/etc/quotient-admin/")
-		want := map[string]string{"/etc/quotient": "config", "/etc/quotient-admin": "admin"}
-		if !maps.Equal(mounted, want) || !in || token != "token" {
-			t.Errorf("mounts %v, token in %s", mounted, f.Proxy.Admin.TokenFile)
+		checkContainer(t, d.quotient, "admin", []string{"proxy", "--config", "/etc/quotient/quotient.toml"},
+			map[string]string{"/etc/quotient": "config", "/etc/quotient-admin": "admin"})
+		if f.Proxy.Admin.TokenFile != "/etc/quotient-admin/token" {
+			t.Errorf("token in %s", f.Proxy.Admin.TokenFile)
 		}
 	})
 }
@@ -351,15 +318,15 @@ func TestPool(t *testing.T) {
 		if p.HoldDown < 40*time.Second {
 			t.Errorf("a hold-down of %v is no longer than answers of DNS live", p.HoldDown)
 		}
-		i := slices.IndexFunc(d.quotient.Env, func(e corev1.EnvVar) bool {
-			return e.Name == "QUOTIENT_ORDINAL"
-		})
-		if (i >= 0) != (d.kind == "StatefulSet") {
-			t.Errorf("an ordinal %v, in a %s", i >= 0, d.kind)
+		index := "" // of a pod
+		for _, e := range d.quotient.Env {
+			if e.Name == "QUOTIENT_ORDINAL" {
+				index = e.ValueFrom.FieldRef.FieldPath
+			}
 		}
-		const index = "metadata.labels['apps.kubernetes.io/pod-index']"
-		if i >= 0 && d.quotient.Env[i].ValueFrom.FieldRef.FieldPath != index {
-			t.Errorf("the ordinal is %+v, want %s", d.quotient.Env[i].ValueFrom, index)
+		if pods := "metadata.labels['apps.kubernetes.io/pod-index']"; d.kind == "StatefulSet" && index != pods ||
+			d.kind != "StatefulSet" && index != "" {
+			t.Errorf("the ordinal is %q, in a %s", index, d.kind)
 		}
 	})
 }
@@ -434,40 +401,6 @@ func TestSidecar(t *testing.T) {
 	}
 }
 
-// TestUnitAgreesWithItsFile checks that the service gets the time, descriptors and memory that its file
-// needs.
-func TestUnitAgreesWithItsFile(t *testing.T) {
-	f, err := config.Parse("quotient.toml", []byte(read(t, "quotient.toml")))
-	must(t, err)
-	set := settings(unit(t))
-	number := func(name string) int {
-		if len(set[name]) != 1 {
-			t.Fatalf("%s is %q, want one value", name, set[name])
-		}
-		n, err := strconv.Atoi(set[name][0])
-		must(t, err)
-		return n
-	}
-	if stop := time.Duration(number("TimeoutStopSec")) * time.Second; stop <= f.Proxy.Timeouts.Shutdown {
-		t.Errorf("TimeoutStopSec is %v, a shutdown may take %v", stop, f.Proxy.Timeouts.Shutdown)
-	}
-	if files, need := number("LimitNOFILE"), 2*f.Proxy.Max.Connections+1000; files < need {
-		t.Errorf("LimitNOFILE is %d, %d connections need %d", files, f.Proxy.Max.Connections, need)
-	}
-	memory := resource.MustParse(set["MemoryMax"][0] + "i")
-	most := memory.Value()
-	need := int64(f.Proxy.Max.Connections) * connectionCost
-	for _, l := range f.Limiters {
-		need += int64(l.Queue) * blockedCost
-	}
-	if need > most*9/10 {
-		t.Errorf("MemoryMax is %d MiB, %d MiB may be needed", most>>20, need>>20)
-	}
-	if got := set["ExecReload"]; len(got) != 1 || got[0] != "/bin/kill -HUP $MAINPID" {
-		t.Errorf("ExecReload is %q", got)
-	}
-}
-
 // TestProbesReachTheProgram starts the program with the file of the base. Only addresses, the source and the
 // name of the token's file are others. A kubelet, which has no token, gets its answers by any address, and
 // nothing else.
@@ -478,48 +411,116 @@ func TestProbesReachTheProgram(t *testing.T) {
 		"0.0.0.0:4040", listen, "0.0.0.0:4041", admin, "http://api:8080", "http://"+admin,
 		"dns:quotient-replicas?uncapped", "file:replicas", "/etc/quotient-admin/token", "token",
 	).Replace(read(t, "kustomize/base/quotient.toml"))
-	for name, text := range map[string]string{
-		"quotient.toml": text,
-		"replicas":      "3\n",
-		"token":         token + "\n",
-	} {
+	for name, text := range map[string]string{"quotient.toml": text, "replicas": "3\n", "token": token + "\n"} {
 		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	t.Setenv("QUOTIENT_ORDINAL", "1") // the second pod of a StatefulSet: the program takes it beside a file
 	start(t, admin, "proxy", "--config", filepath.Join(dir, "quotient.toml"))
+	const ok, unauthorized, forbidden = http.StatusOK, http.StatusUnauthorized, http.StatusForbidden
 	for _, c := range []struct {
-		path, token string
-		want        int
+		path, token       string
+		direct, elsewhere int // by the address that it listens on, and by one of a translator
 	}{
-		{"/health", "", http.StatusOK},
-		{"/ready", "", http.StatusOK},
-		{"/metrics", "", http.StatusUnauthorized},
-		{"/state", "", http.StatusUnauthorized},
-		{"/metrics", token, http.StatusOK},
+		{"/health", "", ok, ok}, {"/ready", "", ok, ok}, {"/metrics", "", unauthorized, forbidden},
+		{"/state", "", unauthorized, forbidden}, {"/metrics", token, ok, forbidden},
 	} {
-		if got := ask(t, admin, c.path, c.token, admin); got != c.want {
-			t.Errorf("%s with the token %q: %d, want %d", c.path, c.token, got, c.want)
-		}
-		if c.want == http.StatusUnauthorized || c.token != "" {
-			c.want = http.StatusForbidden
-		}
-		if got := ask(t, admin, c.path, c.token, "10.1.2.3:4041"); got != c.want {
-			t.Errorf("%s by an address of a translator, with the token %q: %d, want %d", c.path, c.token,
-				got, c.want)
+		for host, want := range map[string]int{admin: c.direct, "10.1.2.3:4041": c.elsewhere} {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+admin+c.path, nil)
+			must(t, err)
+			if req.Host = host; c.token != "" {
+				req.Header.Set("Authorization", "Bearer "+c.token)
+			}
+			resp, err := client.Do(req)
+			must(t, err)
+			_ = resp.Body.Close()
+			if resp.StatusCode != want {
+				t.Errorf("%s%s with the token %q: %d, want %d", host, c.path, c.token, resp.StatusCode, want)
+			}
 		}
 	}
 }
 
-// ask returns the status of a path for a caller that has a token, or none, and asks by the name host.
-func ask(t *testing.T, admin, path, token, host string) int {
+// object decodes the one object of a file that has a kind and a name.
+func object[T interface{ GetName() string }](t *testing.T, file, name string) (found T) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+admin+path, nil)
-	must(t, err)
-	if req.Host = host; token != "" {
-		req.Header.Set("Authorization", "Bearer "+token)
+	for _, object := range decodeAll(t, file, []byte(read(t, file))) {
+		if o, ok := object.(T); ok && o.GetName() == name {
+			return o
+		}
 	}
-	resp, err := client.Do(req)
+	t.Fatalf("%s has no %T %s", file, found, name)
+	return found
+}
+
+// podMonitor returns the PodMonitor of a name, and its one endpoint.
+func podMonitor(t *testing.T, name string) (map[string]string, monitoringv1.PodMetricsEndpoint) {
+	t.Helper()
+	m := object[*monitoringv1.PodMonitor](t, "../prometheus/podmonitor.yaml", name)
+	if len(m.Spec.PodMetricsEndpoints) != 1 || m.Spec.PodMetricsEndpoints[0].Path != "/metrics" {
+		t.Fatalf("%+v", m.Spec)
+	}
+	return m.Spec.Selector.MatchLabels, m.Spec.PodMetricsEndpoints[0]
+}
+
+// TestPodMonitors checks that the monitors choose the pods of each variant, and those of the lease servers, and
+// scrape the port that they have. The admin port of the proxy takes the token that the pods read.
+func TestPodMonitors(t *testing.T) {
+	selector, end := podMonitor(t, "quotient")
+	token := end.Authorization.Credentials
+	each(t, func(t *testing.T, d deployed, f *config.File) {
+		a, b := portOf(t, f.Proxy.Admin.Listen), port(d.quotient, *end.Port)
+		if a != b || !within(selector, d.labels) {
+			t.Errorf("the admin listens on %s, the port %s is %s; the selector is %v", a, *end.Port, b, selector)
+		}
+		mounted := ""
+		for _, v := range d.pod.Volumes {
+			for _, at := range d.quotient.VolumeMounts {
+				if v.Secret != nil && v.Secret.SecretName == token.Name && at.Name == v.Name {
+					mounted = at.MountPath
+				}
+			}
+		}
+		if at := mounted + "/" + token.Key; at != f.Proxy.Admin.TokenFile {
+			t.Errorf("the pods read %s, Prometheus has %s", f.Proxy.Admin.TokenFile, at)
+		}
+	})
+	pods := lookLeases(t).Spec.Template
+	selector, end = podMonitor(t, "quotient-leases")
+	if number := port(pods.Spec.Containers[0], *end.Port); number != "8000" || !within(selector, pods.Labels) {
+		t.Errorf("the selector is %v, the labels are %v, port %s", selector, pods.Labels, number)
+	}
+}
+
+// TestServiceMonitor checks that the monitor presents a client certificate over TLS.
+func TestServiceMonitor(t *testing.T) {
+	end := object[*monitoringv1.ServiceMonitor](t, "../prometheus/servicemonitor.yaml", "api").Spec.Endpoints[0]
+	if end.Scheme == nil || *end.Scheme != "https" || end.Path != "/metrics" || end.TLSConfig == nil ||
+		end.TLSConfig.Cert.Secret == nil || end.TLSConfig.KeySecret == nil || end.TLSConfig.CA.Secret == nil {
+		t.Fatalf("%+v", end)
+	}
+	must(t, end.TLSConfig.Validate())
+}
+
+// TestRulesAsAnObject runs the shell lines of deploy/README.md, with cat in place of kubectl.
+func TestRulesAsAnObject(t *testing.T) {
+	block := regexp.MustCompile("(?s)```sh\n(.*?)```").FindStringSubmatch(read(t, "../README.md"))
+	if block == nil {
+		t.Fatal("no shell block")
+	}
+	dir := t.TempDir()
+	stub := "#!/bin/sh\nif [ \"$3\" = - ]; then exec cat; fi\ncat \"$3\" >/dev/null\n"
+	must(t, os.WriteFile(filepath.Join(dir, "kubectl"), []byte(stub), 0o700))
+	cmd := exec.CommandContext(t.Context(), "sh", "-eu", "-c", block[1])
+	cmd.Dir, cmd.Env = "..", []string{"PATH=" + dir + ":" + os.Getenv("PATH")}
+	out, err := cmd.Output()
 	must(t, err)
-	_ = resp.Body.Close()
-	return resp.StatusCode
+	object, err := decode()(out)
+	must(t, err)
+	rules := 0
+	for _, g := range object.(*monitoringv1.PrometheusRule).Spec.Groups {
+		rules += len(g.Rules)
+	}
+	if want := strings.Count(read(t, "../prometheus/rules.yaml"), "- alert: "); rules != want || want == 0 {
+		t.Errorf("the object has %d rules, the file %d", rules, want)
+	}
 }

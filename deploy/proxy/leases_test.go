@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,11 +21,8 @@ import (
 	"github.com/quotient-go/quotient/internal/needed"
 )
 
-// These manifests run the lease server.
-const (
-	leasesBase = "../leases/kustomize/base"
-	leasesFile = "../leases/quotient.toml"
-)
+// leasesBase has the manifests that run the lease server.
+const leasesBase = "../leases/kustomize/base"
 
 // leaseConnections is how many clients a lease server takes, as cmd/quotient has it.
 const leaseConnections = 1 << 16
@@ -78,31 +74,18 @@ func leasesOf(t *testing.T, path string) *config.Leases {
 
 // TestLeasePodsAgreeWithTheirFile checks that port, probes, arguments and mounts are those of the file.
 func TestLeasePodsAgreeWithTheirFile(t *testing.T) {
-	pod := lookLeases(t).Spec.Template.Spec
-	c, set := pod.Containers[0], leasesOf(t, leasesBase+"/quotient.toml")
+	c, set := lookLeases(t).Spec.Template.Spec.Containers[0], leasesOf(t, leasesBase+"/quotient.toml")
 	_, listens, err := net.SplitHostPort(set.Listen) // the address is a flag
 	if got := port(c, "leases"); err != nil || got != listens {
 		t.Errorf("listens on %s, the port leases is %s", listens, got)
 	}
-	for probe, path := range map[*corev1.Probe]string{
-		c.StartupProbe: "/health", c.LivenessProbe: "/health", c.ReadinessProbe: "/ready",
-	} {
-		if get := probe.HTTPGet; get == nil || get.Path != path || get.Port.StrVal != "leases" {
-			t.Errorf("the probe is %+v, want %s", get, path)
-		}
-	}
 	args := []string{
 		"leases", "--address", "$(POD_IP)", "--admin", "127.0.0.1:4042", "-c", "/etc/quotient/quotient.toml",
 	}
-	if !slices.Equal(c.Args, args) {
-		t.Errorf("arguments %q, want %q", c.Args, args)
-	}
+	checkContainer(t, c, "leases", args, map[string]string{"/etc/quotient": "config"})
 	env := c.Env[0]
 	if env.Name != "POD_IP" || env.ValueFrom == nil || env.ValueFrom.FieldRef.FieldPath != "status.podIP" {
 		t.Errorf("POD_IP is %+v", env)
-	}
-	if m := c.VolumeMounts; len(m) != 1 || m[0].MountPath != "/etc/quotient" || m[0].Name != "config" {
-		t.Errorf("mounts %+v", m)
 	}
 }
 
@@ -131,48 +114,22 @@ func TestLeasePodsTakeOver(t *testing.T) {
 	}
 }
 
-// TestLeaseUnitAgreesWithItsFile checks that the service reads the file that its comment installs, and ends
-// in time.
-func TestLeaseUnitAgreesWithItsFile(t *testing.T) {
-	set := settings(read(t, units[1]))
-	want := map[string]string{
-		"ExecStart":  program + " leases --admin 127.0.0.1:4042 -c /etc/quotient/leases.toml",
-		"ExecReload": "/bin/kill -HUP $MAINPID",
-	}
-	for name, value := range want {
-		if got := set[name]; len(got) != 1 || got[0] != value {
-			t.Errorf("%s is %q, want %q", name, got, value)
-		}
-	}
-	if stop, err := strconv.Atoi(set["TimeoutStopSec"][0]); err != nil || stop < 2 {
-		t.Errorf("TimeoutStopSec is %d, a shutdown takes up to 1 s: %v", stop, err)
-	}
-	if files, err := strconv.Atoi(set["LimitNOFILE"][0]); err != nil || files < leaseConnections+1000 {
-		t.Errorf("LimitNOFILE is %d for %d connections: %v", files, leaseConnections, err)
-	}
-	l := leasesOf(t, leasesFile)
-	if l.Grace <= 0 || l.Election != nil || len(l.Semaphores) == 0 {
-		t.Errorf("the file has grace %v, election %v, %d semaphores", l.Grace, l.Election, len(l.Semaphores))
-	}
-}
-
 // TestLeaseFlagsOfThePage compares the table of flags with what the program says of them.
 func TestLeaseFlagsOfThePage(t *testing.T) {
 	help, err := run(t, t.TempDir(), "leases", "--help")
 	must(t, err)
 	says := map[string]string{}
 	_, help, _ = strings.Cut(help, "\nFlags:\n")
-	parts := regexp.MustCompile(`(?m)^ {2,6}(?:-[a-z], )?(--[a-z-]+)(?:=\S+)? `).
-		FindAllStringSubmatchIndex(help, -1)
-	for i, at := range parts {
-		end := len(help)
-		if i+1 < len(parts) {
-			end = parts[i+1][0]
+	name, flag := "", regexp.MustCompile(`^ {2,6}(?:-[a-z], )?(--[a-z-]+)`)
+	for line := range strings.Lines(help) {
+		if m := flag.FindStringSubmatch(line); m != nil {
+			name = m[1]
 		}
-		says[help[at[2]:at[3]]] = help[at[1]:end]
+		says[name] += line
 	}
 	delete(says, "--help")
-	for _, m := range flagRow.FindAllStringSubmatch(read(t, leasesPage), -1) {
+	row := regexp.MustCompile("(?m)^\\| `(--[a-z-]+)` \\| ([^|]+) \\|")
+	for _, m := range row.FindAllStringSubmatch(read(t, leasesPage), -1) {
 		name, value := m[1], strings.Trim(m[2], "`")
 		text, ok := says[name]
 		if named := value != "none" && !strings.HasPrefix(value, "from "); !ok ||
@@ -186,11 +143,19 @@ func TestLeaseFlagsOfThePage(t *testing.T) {
 	}
 }
 
-var flagRow = regexp.MustCompile("(?m)^\\| `(--[a-z-]+)` \\| ([^|]+) \\|")
-
 // TestLeaseMetricsOfThePage compares the metrics of the page with those of a server.
 func TestLeaseMetricsOfThePage(t *testing.T) {
-	_, scrape := get(t, startLeases(t)+"/metrics")
+	listen := free(t)
+	host, port, _ := net.SplitHostPort(listen)
+	cmd := exec.Command(binary(t), "leases", "-s", "A=1", "--address", host, "--port", port)
+	cmd.Dir = t.TempDir()
+	must(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(os.Interrupt)
+		must(t, cmd.Wait())
+	})
+	ready(t, "http://"+listen)
+	_, scrape := get(t, "http://"+listen+"/metrics")
 	names := func(pattern, text string) (all []string) {
 		for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
 			all = append(all, m[1])
@@ -205,39 +170,6 @@ func TestLeaseMetricsOfThePage(t *testing.T) {
 	}
 }
 
-// TestFilesOfTheLeasesPage checks that each file of the page has a name and is well.
-func TestFilesOfTheLeasesPage(t *testing.T) {
-	files := blocksOf(t, leasesPage, "toml")
-	for _, b := range files {
-		name, _, _ := strings.Cut(strings.TrimPrefix(b.text, "# "), "\n")
-		f, err := config.ParseAny(name, []byte(b.text))
-		if err != nil || f.Leases == nil || len(f.Leases.Semaphores) == 0 || len(f.Warnings) > 0 {
-			t.Errorf("%s:%d: %v, %+v", leasesPage, b.line, err, f)
-		}
-	}
-	if least := 3; len(files) < least {
-		t.Errorf("%d files, want %d at least", len(files), least)
-	}
-}
-
-// startLeases starts a lease server, and returns its URL when it is ready.
-func startLeases(t *testing.T) string {
-	t.Helper()
-	listen := free(t)
-	host, port, _ := net.SplitHostPort(listen)
-	cmd := exec.Command(binary(t), "leases", "-s", "A=1", "--address", host, "--port", port)
-	cmd.Dir = t.TempDir()
-	must(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(os.Interrupt)
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("it ended with %v", err)
-		}
-	})
-	ready(t, "http://"+listen)
-	return "http://" + listen
-}
-
 // leasesPage is the page of leases.
 const leasesPage = "../../docs/leases.md"
 
@@ -250,16 +182,20 @@ func TestLeasesTour(t *testing.T) {
 		}
 	}
 	moved, back := ports(t)
-	var typed []command
-	for _, b := range blocksOf(t, leasesPage, "console") {
-		typed = append(typed, commands(b.text)...)
+	typed := commands(t, leasesPage)
+	clients, peers := moved.Replace("http://127.0.0.1:2379"), moved.Replace("http://127.0.0.1:2380")
+	for name, value := range map[string]string{
+		"LISTEN_CLIENT_URLS": clients, "ADVERTISE_CLIENT_URLS": clients, "LISTEN_PEER_URLS": peers,
+		"INITIAL_ADVERTISE_PEER_URLS": peers, "INITIAL_CLUSTER": "default=" + peers,
+	} {
+		t.Setenv("ETCD_"+name, value)
 	}
-	t.Setenv("ETCD_LISTEN_CLIENT_URLS", moved.Replace("http://127.0.0.1:2379"))
-	t.Setenv("ETCD_ADVERTISE_CLIENT_URLS", moved.Replace("http://127.0.0.1:2379"))
-	t.Setenv("ETCD_LISTEN_PEER_URLS", moved.Replace("http://127.0.0.1:2380"))
-	t.Setenv("ETCD_INITIAL_ADVERTISE_PEER_URLS", moved.Replace("http://127.0.0.1:2380"))
-	t.Setenv("ETCD_INITIAL_CLUSTER", moved.Replace("default=http://127.0.0.1:2380"))
-	printed := play(t, leasesFolder(t, moved), typed, moved)
+	dir := t.TempDir()
+	for _, text := range blocks(t, leasesPage, "toml") { // each is named in its first line
+		name, _, _ := strings.Cut(strings.TrimPrefix(text, "# "), "\n")
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(moved.Replace(text)), 0o600))
+	}
+	printed := play(t, dir, typed, moved)
 	for i, c := range typed {
 		if got := back.Replace(printed[i]); plainNumbers(got) != plainNumbers(c.answer) {
 			t.Errorf("%s prints\n%s\nthe page has\n%s", c.line, got, c.answer)
@@ -280,21 +216,6 @@ func ports(t *testing.T) (moved, back *strings.Replacer) {
 		there, here = append(there, p, port), append(here, port, p)
 	}
 	return strings.NewReplacer(there...), strings.NewReplacer(here...)
-}
-
-// leasesFolder is a directory with the files of the page, each named in its first line.
-func leasesFolder(t *testing.T, moved *strings.Replacer) string {
-	t.Helper()
-	dir := t.TempDir()
-	for _, b := range blocksOf(t, leasesPage, "toml") {
-		name, _, _ := strings.Cut(strings.TrimPrefix(b.text, "# "), "\n")
-		if filepath.Ext(name) != ".toml" {
-			t.Errorf("%s:%d: the file has no name in its first line", leasesPage, b.line)
-			continue
-		}
-		must(t, os.WriteFile(filepath.Join(dir, name), []byte(moved.Replace(b.text)), 0o600))
-	}
-	return dir
 }
 
 // prelude is what a shell needs so that it can go on where a reader would look and wait. A listener has 20
@@ -346,11 +267,7 @@ func play(t *testing.T, dir string, typed []command, moved *strings.Replacer) []
 		t.Fatalf("%v: %d of %d commands have ended: %s%s", err, len(printed)-1, len(typed), out.String(),
 			log.String())
 	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("the shell: %s", log.String())
-		}
-	})
+	t.Logf("the shell: %s", log.String())
 	return printed
 }
 

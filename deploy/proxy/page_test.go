@@ -18,7 +18,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unicode"
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/config"
@@ -28,14 +27,6 @@ import (
 // page is the page that these tests hold.
 const page = "../../docs/proxy.md"
 
-// block is a fenced block of the page.
-type block struct {
-	lang, text string
-	line       int // of its fence
-}
-
-var fence = regexp.MustCompile("(?ms)^```([a-z]+)\n(.*?)^```$")
-
 // read returns the text of a file.
 func read(t *testing.T, path string) string {
 	t.Helper()
@@ -44,23 +35,12 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// blocks returns the blocks of docs/proxy.md in a language, in order.
-func blocks(t *testing.T, lang string) []block {
+// blocks returns the fenced blocks of a page in a language, in order.
+func blocks(t *testing.T, page, lang string) (found []string) {
 	t.Helper()
-	return blocksOf(t, page, lang)
-}
-
-// blocksOf returns the blocks of a page in a language, in order.
-func blocksOf(t *testing.T, page, lang string) []block {
-	t.Helper()
-	text := []byte(read(t, page))
-	var found []block
-	for _, at := range fence.FindAllSubmatchIndex(text, -1) {
-		line := 1 + bytes.Count(text[:at[0]], []byte("\n"))
-		b := block{string(text[at[2]:at[3]]), string(text[at[4]:at[5]]), line}
-		if b.lang == lang {
-			found = append(found, b)
-		}
+	fence := regexp.MustCompile("(?ms)^```" + lang + "\n(.*?)^```$")
+	for _, m := range fence.FindAllStringSubmatch(read(t, page), -1) {
+		found = append(found, m[1])
 	}
 	if len(found) == 0 {
 		t.Fatalf("%s has no block of %s", page, lang)
@@ -68,56 +48,31 @@ func blocksOf(t *testing.T, page, lang string) []block {
 	return found
 }
 
-// TestFilesOfThePage checks that each file on the page is a whole one that is well. The broken one is named
-// in its first line.
-func TestFilesOfThePage(t *testing.T) {
-	broken := 0
-	for _, b := range blocks(t, "toml") {
-		name := "quotient.toml"
-		if strings.HasPrefix(b.text, "# broken.toml\n") {
-			name = "broken.toml"
-			broken++
-		}
-		f, err := config.Parse(name, []byte(b.text))
-		if name == "broken.toml" {
-			want := answer(t, "quotient check broken.toml")
-			if err == nil || err.Error()+"\n" != want {
-				t.Errorf("%s:%d: the errors are\n%v\nthe page has\n%s", page, b.line, err, want)
-			}
+// TestFilesOfThePages checks that each file on both pages is a whole one that is well, but for the broken one,
+// whose errors TestCommandsOfThePage compares.
+func TestFilesOfThePages(t *testing.T) {
+	for _, text := range append(blocks(t, page, "toml"), blocks(t, leasesPage, "toml")...) {
+		if strings.HasPrefix(text, "# broken.toml\n") {
 			continue
 		}
-		if err != nil || f.Proxy == nil {
-			t.Errorf("%s:%d: %v", page, b.line, err)
+		f, err := config.ParseAny("quotient.toml", []byte(text))
+		served := err == nil && (f.Proxy != nil || f.Leases != nil && len(f.Leases.Semaphores) > 0)
+		if !served || len(f.Warnings) > 0 {
+			t.Errorf("%v, %+v of\n%s", err, f, text)
 		}
 	}
-	if broken != 1 {
-		t.Errorf("%d broken files, want 1", broken)
-	}
-}
-
-// answer returns what the page shows beneath a command.
-func answer(t *testing.T, command string) string {
-	t.Helper()
-	for _, b := range blocks(t, "console") {
-		for _, c := range commands(b.text) {
-			if c.line == command {
-				return c.answer
-			}
-		}
-	}
-	t.Fatalf("%s has no command %q", page, command)
-	return ""
 }
 
 // command is a line that a reader types, and what it prints as the page shows it.
 type command struct{ line, answer string }
 
-func commands(text string) []command {
-	var found []command
-	for line := range strings.Lines(text) {
+// commands returns the lines of a page that a reader types, in order.
+func commands(t *testing.T, page string) (found []command) {
+	t.Helper()
+	for line := range strings.Lines(strings.Join(blocks(t, page, "console"), "")) {
 		if typed, ok := strings.CutPrefix(line, "$ "); ok {
 			found = append(found, command{line: strings.TrimSpace(typed)})
-		} else if len(found) > 0 {
+		} else {
 			found[len(found)-1].answer += line
 		}
 	}
@@ -153,65 +108,59 @@ func rows(t *testing.T) []row {
 	return found
 }
 
-// kebab is how a file spells the name of a field.
-func kebab(name string) string {
-	name = strings.NewReplacer(
-		"JWT", "Jwt", "TLS", "Tls", "CA", "Ca", "H2C", "H2c", "URL", "Url", "TTL", "Ttl",
-	).Replace(name)
-	var b strings.Builder
-	for i, c := range name {
-		if unicode.IsUpper(c) && i > 0 {
-			b.WriteByte('-')
-		}
-		b.WriteRune(unicode.ToLower(c))
-	}
-	return b.String()
-}
-
 // spelt are fields of package config that a file spells in another way, or not at all.
 var spelt = map[string][]string{
-	"limiters.api.Limit":       {"rates", "in-flight", "deny"},
+	"limiters.api.Limit":       {"rates", "inflight", "deny"},
 	"limiters.api.Refuse":      {"mode"},
 	"limiters.api.BeyondShare": {"ceiling"},
 	"proxy.rules.Line":         nil,
 }
 
-// sections are the tables of a file that have one on the page, each with its type. Lists of tables are fields
-// of another too.
-var sections = map[string]reflect.Type{
-	"pool": reflect.TypeFor[config.Pool](), "limiters.api": reflect.TypeFor[config.Limiter](),
-	"limiters.api.demand": reflect.TypeFor[config.Demand](),
-	"limiters.api.rates":  reflect.TypeFor[quotient.Rate](), "proxy": reflect.TypeFor[config.Proxy](),
-	"proxy.rules": reflect.TypeFor[config.Rule](),
-	"proxy.tls":   reflect.TypeFor[config.TLS](), "proxy.jwt": reflect.TypeFor[config.JWT](),
-	"proxy.health": reflect.TypeFor[config.Health](), "proxy.timeouts": reflect.TypeFor[config.Timeouts](),
-	"proxy.max": reflect.TypeFor[config.Max](), "proxy.admin": reflect.TypeFor[config.Admin](),
-	"leases": reflect.TypeFor[config.Leases](), "leases.semaphores.api": reflect.TypeFor[lease.Semaphore](),
-	"leases.election": reflect.TypeFor[config.Election](),
+// section is one table of a file.
+type section struct {
+	brackets string
+	of       reflect.Type
 }
 
-// TestEveryFieldIsOnThePage compares the tables with the types of package config, in both directions.
+func (s section) name() string { return strings.Trim(s.brackets, "[]") }
+
+// sections are the tables of a file that have one on the page, in the order of a file, with their brackets and
+// types.
+var sections = []section{
+	{"[pool]", reflect.TypeFor[config.Pool]()}, {"[limiters.api]", reflect.TypeFor[config.Limiter]()},
+	{"[limiters.api.demand]", reflect.TypeFor[config.Demand]()},
+	{"[[limiters.api.rates]]", reflect.TypeFor[quotient.Rate]()}, {"[proxy]", reflect.TypeFor[config.Proxy]()},
+	{"[[proxy.rules]]", reflect.TypeFor[config.Rule]()}, {"[proxy.tls]", reflect.TypeFor[config.TLS]()},
+	{"[proxy.jwt]", reflect.TypeFor[config.JWT]()}, {"[proxy.health]", reflect.TypeFor[config.Health]()},
+	{"[proxy.timeouts]", reflect.TypeFor[config.Timeouts]()}, {"[proxy.max]", reflect.TypeFor[config.Max]()},
+	{"[proxy.admin]", reflect.TypeFor[config.Admin]()}, {"[leases]", reflect.TypeFor[config.Leases]()},
+	{"[leases.semaphores.api]", reflect.TypeFor[lease.Semaphore]()},
+	{"[leases.election]", reflect.TypeFor[config.Election]()},
+}
+
+// TestEveryFieldIsOnThePage compares the tables with the types of package config, in both directions and without
+// hyphens.
 func TestEveryFieldIsOnThePage(t *testing.T) {
-	var want []string
-	lists := []string{"proxy.rules", "limiters.api.rates", "limiters.api.demand"}
-	for section, of := range sections {
-		for field := range of.Fields() {
-			names, other := spelt[section+"."+field.Name]
+	want := []string{"limiters.api.rates.paced"}                                  // a burst of 1
+	lists := []string{"proxy.rules", "limiters.api.rates", "limiters.api.demand"} // fields of another table too
+	for _, s := range sections {
+		for field := range s.of.Fields() {
+			names, other := spelt[s.name()+"."+field.Name]
 			if !other {
-				names = []string{kebab(field.Name)}
+				names = []string{strings.ToLower(field.Name)}
 			}
 			for _, name := range names {
-				at := section + "." + name
-				if field.IsExported() && (sections[at] == nil || slices.Contains(lists, at)) {
+				at := s.name() + "." + name
+				table := slices.ContainsFunc(sections, func(s section) bool { return s.name() == at })
+				if field.IsExported() && (!table || slices.Contains(lists, at)) {
 					want = append(want, at)
 				}
 			}
 		}
 	}
-	want = append(want, "limiters.api.rates.paced") // a burst of 1
 	var got []string
 	for _, r := range rows(t) {
-		got = append(got, r.at())
+		got = append(got, strings.ReplaceAll(r.at(), "-", ""))
 	}
 	slices.Sort(want)
 	slices.Sort(got)
@@ -228,14 +177,6 @@ func without(a, b []string) []string {
 
 // file is a configuration: the value of each field by its place.
 type file map[string]string
-
-// order is how the sections of a file follow each other, with the brackets that they have.
-var order = []string{
-	"[pool]", "[limiters.api]", "[limiters.api.demand]", "[[limiters.api.rates]]", "[proxy]",
-	"[[proxy.rules]]", "[proxy.tls]", "[proxy.jwt]",
-	"[proxy.health]", "[proxy.timeouts]", "[proxy.max]", "[proxy.admin]",
-	"[leases]", "[leases.semaphores.api]", "[leases.election]",
-}
 
 // basis is a file that is well.
 func basis() file {
@@ -290,27 +231,22 @@ func with(at, value string) file {
 	return f
 }
 
-// lastRule stands behind the rule that a test changes.
-const lastRule = "[[proxy.rules]]\npattern = \"/\"\nlimiter = \"api\"\n"
-
 // text is a file as it is written.
 func (f file) text() string {
 	var b strings.Builder
-	for _, brackets := range order {
-		section := strings.Trim(brackets, "[]")
+	for _, s := range sections {
 		var lines []string
 		for at, value := range f {
-			if name, ok := strings.CutPrefix(at, section+"."); ok && !strings.Contains(name, ".") &&
-				value != "" {
+			if name, ok := strings.CutPrefix(at, s.name()+"."); ok && !strings.Contains(name, ".") && value != "" {
 				lines = append(lines, name+" = "+value+"\n")
 			}
 		}
-		if len(lines) > 0 || brackets == "[limiters.api]" {
+		if len(lines) > 0 || s.brackets == "[limiters.api]" {
 			slices.Sort(lines)
-			fmt.Fprintf(&b, "%s\n%s", brackets, strings.Join(lines, ""))
+			fmt.Fprintf(&b, "%s\n%s", s.brackets, strings.Join(lines, ""))
 		}
-		if brackets == "[[proxy.rules]]" && len(lines) > 0 {
-			b.WriteString(lastRule)
+		if s.brackets == "[[proxy.rules]]" && len(lines) > 0 { // one behind that which a test changes
+			b.WriteString("[[proxy.rules]]\npattern = \"/\"\nlimiter = \"api\"\n")
 		}
 	}
 	return b.String()
@@ -392,22 +328,24 @@ func TestRangesOfThePage(t *testing.T) {
 	}
 }
 
+// spans are values within ranges that are told in words, and beyond them.
+var spans = map[string][][]string{
+	"true, false": {{"true", "false"}, {`"yes"`, "1"}},
+	"0s or more":  {{`"0s"`, `"10000h"`}, {`"-1s"`, "1"}},
+	"above 0":     {{"1", "0.5"}, {"0", "-1", `"1"`}},
+	"above 0s":    {{`"1s"`}, {`"0s"`, `"-1s"`, "1"}},
+}
+
 // ends returns values that a row allows, and values that it does not, as a file spells them.
 func ends(r row) (good, bad []string) {
 	switch low, high, two := strings.Cut(r.span, " to "); {
-	case r.span == "true, false":
-		return []string{"true", "false"}, []string{`"yes"`, "1"}
 	case strings.HasPrefix(r.span, "`") && !strings.ContainsAny(r.span, ":NPK"):
 		for choice := range strings.SplitSeq(r.span, ", ") {
 			good = append(good, strconv.Quote(strings.Trim(choice, "`")))
 		}
 		return good, []string{`"another"`, "1"}
-	case r.span == "0s or more":
-		return []string{`"0s"`, `"10000h"`}, []string{`"-1s"`, "1"}
-	case r.span == "above 0":
-		return []string{"1", "0.5"}, []string{"0", "-1", `"1"`}
-	case r.span == "above 0s":
-		return []string{`"1s"`}, []string{`"0s"`, `"-1s"`, "1"}
+	case spans[r.span] != nil:
+		return spans[r.span][0], spans[r.span][1]
 	case strings.HasSuffix(r.span, " characters") && r.field != "unit": // the proxy counts requests alone
 		n, _ := strconv.Atoi(strings.TrimSuffix(r.span, " characters"))
 		longest := strings.Repeat("n", n)
@@ -421,13 +359,12 @@ func ends(r row) (good, bad []string) {
 		return []string{fmt.Sprint(a), fmt.Sprint(b)}, []string{fmt.Sprint(a - 1), fmt.Sprint(b + 1), `"1"`}
 	case two:
 		a, b := long(low), long(high)
+		quoted := func(d time.Duration) string { return strconv.Quote(d.String()) }
 		return []string{quoted(a), quoted(((a + b) / 2).Truncate(time.Second)), quoted(b)},
 			[]string{quoted(a - 1), quoted(b + 1), "1"}
 	}
 	return nil, nil
 }
-
-func quoted(d time.Duration) string { return strconv.Quote(d.String()) }
 
 // long is a duration of the page.
 func long(s string) time.Duration {
@@ -447,13 +384,15 @@ func TestRestartsOfThePage(t *testing.T) {
 		if r.section != "pool" && r.section != "limiters.api" {
 			continue
 		}
-		before, after, ok := change(r)
-		if !ok {
+		good, _ := ends(r)
+		none := []string{toml(r.value), `"0s"`, "0", `"8760h0m0s"`, "1073741824"}
+		i := slices.IndexFunc(good, func(s string) bool { return !slices.Contains(none, s) })
+		if i < 0 {
 			continue
 		}
 		tried++
 		says := strings.HasSuffix(r.text, " restart")
-		err := reload(t, before, after)
+		err := reload(t, with(r.at(), ""), with(r.at(), good[i]))
 		if (err != nil) != says || says && !strings.Contains(err.Error(), "restart") {
 			t.Errorf("%s: the page says restart: %v; a reload: %v", r.at(), says, err)
 		}
@@ -463,57 +402,29 @@ func TestRestartsOfThePage(t *testing.T) {
 	}
 }
 
-// change returns two files that differ in one field.
-func change(r row) (before, after file, ok bool) {
-	good, _ := ends(r)
-	value := toml(r.value)
-	i := slices.IndexFunc(good, func(s string) bool {
-		return s != value && s != `"0s"` && s != "0" && s != `"8760h0m0s"` && s != "1073741824"
-	})
-	if i < 0 {
-		return nil, nil, false
-	}
-	return with(r.at(), ""), with(r.at(), good[i]), true
-}
-
 // reload puts one file in force and then the other, and returns the error of that.
 func reload(t *testing.T, before, after file) error {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "quotient.toml")
-	write := func(f file) {
-		_, err := f.parse()
-		must(t, err)
-		must(t, os.WriteFile(path, []byte(f.text()), 0o600))
-	}
-	write(before)
+	must(t, os.WriteFile(path, []byte(before.text()), 0o600))
 	f, err := config.Read(path)
 	must(t, err)
 	c, err := config.New(f, new(quotient.Registry))
 	must(t, err)
-	write(after)
+	_, err = after.parse()
+	must(t, err)
+	must(t, os.WriteFile(path, []byte(after.text()), 0o600))
 	return c.Reload()
 }
 
-// commandPage is the README of the command.
-const commandPage = "../../cmd/quotient/README.md"
-
-// folder is a directory with the files that the page's commands name.
+// folder is a directory with the files that the page's commands name: the first, and the broken one.
 func folder(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	files := map[string]string{}
-	for _, b := range blocks(t, "toml") {
-		name := "quotient.toml" // the first
-		if strings.HasPrefix(b.text, "# broken.toml\n") {
-			name = "broken.toml"
-		}
-		if files[name] == "" {
-			files[name] = b.text
-		}
-	}
-	for name, text := range files {
-		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
-	}
+	files := blocks(t, page, "toml")
+	broken := slices.IndexFunc(files, func(s string) bool { return strings.HasPrefix(s, "# broken.toml\n") })
+	must(t, os.WriteFile(filepath.Join(dir, "quotient.toml"), []byte(files[0]), 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, "broken.toml"), []byte(files[broken]), 0o600))
 	return dir
 }
 
@@ -531,22 +442,11 @@ func run(t *testing.T, dir string, args ...string) (string, error) {
 // is checked.
 func TestCommandsOfThePage(t *testing.T) {
 	dir, seen := folder(t), 0
-	for _, b := range blocks(t, "console") {
-		for _, c := range commands(b.text) {
-			args, ours := strings.CutPrefix(c.line, "quotient ")
-			if !ours {
-				continue
-			}
+	for _, c := range append(commands(t, page), commands(t, "../../cmd/quotient/README.md")...) {
+		// A server of leases would start.
+		if args, ours := strings.CutPrefix(c.line, "quotient "); ours && !strings.HasPrefix(args, "leases") {
 			seen++
 			checkCommand(t, dir, strings.Fields(args), c.answer)
-		}
-	}
-	for _, b := range blocksOf(t, commandPage, "console") {
-		for _, c := range commands(b.text) {
-			if args := strings.Fields(c.line)[1:]; args[0] != "leases" { // that would start a server
-				seen++
-				checkCommand(t, dir, args, c.answer)
-			}
 		}
 	}
 	if least := 13; seen < least {
@@ -554,23 +454,12 @@ func TestCommandsOfThePage(t *testing.T) {
 	}
 	checkCommand(t, ".", []string{"proxy", "--config", "quotient.toml"}, "")
 	for dir := range variants {
-		checkCommand(t, t.TempDir(), []string{"check", abs(t, filepath.Join(of(dir), "quotient.toml"))}, "")
+		file := filepath.Join(dir, "quotient.toml")
+		if _, err := os.Stat(file); err != nil {
+			file = "kustomize/base/quotient.toml"
+		}
+		checkCommand(t, ".", []string{"check", file}, "")
 	}
-}
-
-// of is the folder with the file of a variant.
-func of(dir string) string {
-	if _, err := os.Stat(filepath.Join(dir, "quotient.toml")); err == nil {
-		return dir
-	}
-	return "kustomize/base"
-}
-
-func abs(t *testing.T, path string) string {
-	t.Helper()
-	path, err := filepath.Abs(path)
-	must(t, err)
-	return path
 }
 
 // checkCommand runs one command, or what stands for it, and compares what it prints with what the page shows.
@@ -644,7 +533,8 @@ func ready(t *testing.T, url string) {
 	t.Fatal("it is not ready after 20 s")
 }
 
-// TestTour plays the first limit of the page: its command, and what its curl prints.
+// TestTour plays the first limit of the page: its command, what its curl prints, and the refusal, but for its
+// times.
 func TestTour(t *testing.T) {
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Skip("curl is not installed: the tour is not played (apt-get install curl)")
@@ -652,38 +542,29 @@ func TestTour(t *testing.T) {
 	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer upstream.Close()
 	listen, admin := free(t), free(t)
-	const shown = "quotient proxy --rpm 5 --refuse localhost:8080"
-	answer(t, shown) // the page has it
+	if !strings.Contains(read(t, page), "$ quotient proxy --rpm 5 --refuse localhost:8080\n") {
+		t.Error("the page begins with another command")
+	}
 	start(t, admin, "proxy", "--rpm", "5", "--refuse", "--listen", listen, "--admin", admin, upstream.URL)
-	for _, b := range blocks(t, "console") {
-		for _, c := range commands(b.text) {
-			if !strings.HasPrefix(c.line, "curl ") {
-				continue
-			}
-			line := strings.ReplaceAll(c.line, "localhost:4040", listen)
-			if got := within1Minute(t, line); squeeze(got) != squeeze(c.answer) {
-				t.Errorf("%s prints\n%s\nthe page has\n%s", line, got, c.answer)
-			}
+	for _, c := range commands(t, page) {
+		if !strings.HasPrefix(c.line, "curl ") {
+			continue
+		}
+		line := strings.ReplaceAll(c.line, "localhost:4040", listen)
+		if got := within1Minute(t, line); squeeze(got) != squeeze(c.answer) {
+			t.Errorf("%s prints\n%s\nthe page has\n%s", line, got, c.answer)
 		}
 	}
-}
-
-// TestRefusalOfThePage compares the answer on the page, but for its times, with one of the program.
-func TestRefusalOfThePage(t *testing.T) {
-	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	defer upstream.Close()
-	listen, admin := free(t), free(t)
-	start(t, admin, "proxy", "--rpm", "1", "--refuse", "--listen", listen, "--admin", admin, upstream.URL)
 	var got string
-	for range 3 { // a minute of the clock may begin between two requests
-		if status, text := get(t, "http://"+listen+"/"); status == http.StatusTooManyRequests {
+	for range 12 { // a minute of the clock may begin meanwhile
+		if status, text := get(t, "http://"+listen+"/hello"); status == http.StatusTooManyRequests {
 			got = text
 			break
 		}
 	}
 	seconds := regexp.MustCompile(`\d+( seconds?|})`)
 	spaces := regexp.MustCompile(`\s+("|})|(:) `)
-	want := spaces.ReplaceAllString(blocks(t, "json")[0].text, "$1$2")
+	want := spaces.ReplaceAllString(blocks(t, page, "json")[0], "$1$2")
 	plain := func(s string) string { return strings.TrimSpace(seconds.ReplaceAllString(s, "n")) }
 	if plain(got) != plain(want) {
 		t.Errorf("refused with\n%s\nthe page has\n%s", plain(got), plain(want))

@@ -78,18 +78,13 @@ func see(t *testing.T, m metricdata.Metrics) seen {
 		}
 		s.points = append(s.points, point(pairs, values...))
 	}
+	var points []metricdata.DataPoint[float64]
 	switch d := m.Data.(type) {
 	case metricdata.Gauge[float64]:
-		s.kind = "gauge"
-		for _, p := range d.DataPoints {
-			add(p.Attributes, p.Value)
-		}
+		s.kind, points = "gauge", d.DataPoints
 	case metricdata.Sum[float64]:
-		if s.kind = "up-down counter"; d.IsMonotonic {
+		if s.kind, points = "up-down counter", d.DataPoints; d.IsMonotonic {
 			s.kind = "counter"
-		}
-		for _, p := range d.DataPoints {
-			add(p.Attributes, p.Value)
 		}
 	case metricdata.Histogram[float64]:
 		s.kind = "histogram"
@@ -98,6 +93,9 @@ func see(t *testing.T, m metricdata.Metrics) seen {
 		}
 	default:
 		t.Fatalf("%s: %T", m.Name, d)
+	}
+	for _, p := range points {
+		add(p.Attributes, p.Value)
 	}
 	return s
 }
@@ -138,6 +136,9 @@ func TestPage(t *testing.T) {
 		history(t, &reg, prom.Observe(), must(otel.Observe(meter)))
 
 		live, want := collect(t, reader), gather(prom)
+		if over := want["quotient_overhead_seconds"].points; strings.HasSuffix(fmt.Sprint(over), " 0]") {
+			t.Errorf("no overhead: %v", over)
+		}
 		page := string(must(os.ReadFile("../../docs/metrics.md")))
 		labels := labelsOf(page)
 		row := regexp.MustCompile("(?m)^\\| `(quotient\\.[a-z_.]+)` \\| ([a-z -]+) \\| ([^|]+) \\| " +
@@ -190,8 +191,9 @@ func history(t *testing.T, reg *quotient.Registry, opts ...quotient.Option) {
 		{Name: "tokens", Unit: "tokens", Events: 100, Per: time.Second},
 	}}
 	plans := map[string]quotient.Limit{"free": {Deny: true}, "paid": {InFlight: 9, Rates: limit.Rates[:2]}}
+	late := quotient.OnWait(func(string, time.Duration) { time.Sleep(2 * time.Second) })
 	opts = append(opts, quotient.Policy(policy.AIMD{}), quotient.MaxHold(time.Minute), quotient.Plans(plans),
-		quotient.Demand(10, time.Hour))
+		quotient.Demand(10, time.Hour), late)
 	l := must(reg.Limiter("api", limit, opts...))
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(func() { cancel(); synctest.Wait() })
@@ -228,24 +230,22 @@ func TestLimitersComeAndGo(t *testing.T) {
 	var reg quotient.Registry
 	reader := sdk.NewManualReader()
 	registration := must(otel.Register(sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("test"), &reg))
-	shown := func() int {
-		return len(collect(t, reader)["quotient.key.count"].points)
+	expect := func(n int) {
+		t.Helper()
+		if shown := len(collect(t, reader)["quotient.key.count"].points); shown != n {
+			t.Fatalf("%d limiters, want %d", shown, n)
+		}
 	}
-	if shown() != 0 {
-		t.Fatal("there is no limiter yet")
-	}
+	expect(0)
 	must(reg.Limiter("a", quotient.Limit{InFlight: 1}))
 	must(reg.Limiter("b", quotient.Limit{InFlight: 1}))
-	if shown() != 2 {
-		t.Fatalf("%d limiters, want 2", shown())
-	}
+	expect(2)
 	reg.Remove("a")
-	if shown() != 1 {
-		t.Fatalf("%d limiters, want 1", shown())
+	expect(1)
+	if err := registration.Unregister(); err != nil {
+		t.Fatal(err)
 	}
-	if err := registration.Unregister(); err != nil || shown() != 0 {
-		t.Fatalf("%d limiters after Unregister, %v", shown(), err)
-	}
+	expect(0)
 }
 
 // refusing is a meter that makes no instrument of one name.
@@ -277,46 +277,27 @@ func (m refusing) Float64Histogram(n string,
 }
 
 func TestErrorsNameTheInstrument(t *testing.T) {
-	for _, name := range []string{"quotient.requests", "quotient.pool.age", "quotient.limiter.count"} {
-		if _, err := otel.Register(refusing{name: name}, new(quotient.Registry)); err == nil ||
-			!strings.Contains(err.Error(), name) {
+	register := func(m metric.Meter, reg *quotient.Registry) error { return second(otel.Register(m, reg)) }
+	observe := func(m metric.Meter) error { return second(otel.Observe(m)) }
+	some := new(quotient.Registry)
+	for name, err := range map[string]error{
+		"quotient.requests":          register(refusing{name: "quotient.requests"}, some),
+		"quotient.pool.age":          register(refusing{name: "quotient.pool.age"}, some),
+		"quotient.limiter.count":     register(refusing{name: "quotient.limiter.count"}, some),
+		"quotient.wait.duration":     observe(refusing{name: "quotient.wait.duration"}),
+		"quotient.overhead.duration": observe(refusing{name: "quotient.overhead.duration"}),
+		"meter <nil> and registry":   register(nil, some),
+		"registry <nil>":             register(noop.Meter{}, nil),
+		"meter: nil":                 observe(nil),
+	} {
+		if err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
-	}
-	for _, name := range []string{"quotient.wait.duration", "quotient.overhead.duration"} {
-		if _, err := otel.Observe(refusing{name: name}); err == nil || !strings.Contains(err.Error(), name) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	if _, err := otel.Register(nil, new(quotient.Registry)); err == nil {
-		t.Error("no meter")
-	}
-	if _, err := otel.Register(noop.Meter{}, nil); err == nil {
-		t.Error("no registry")
-	}
-	if _, err := otel.Observe(nil); err == nil {
-		t.Error("no meter to observe with")
 	}
 }
 
-// TestOverheadInFakeTime: five seconds of intended waiting, and two by which the caller was late.
-func TestOverheadInFakeTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		reader := sdk.NewManualReader()
-		observe := must(otel.Observe(sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("test")))
-		// a turn of a paced limit would be lost
-		unpaced := quotient.Rates(quotient.Rate{Events: 1, Per: 5 * time.Second, Burst: 2})
-		l := must(new(quotient.Registry).Limiter("api", unpaced, observe,
-			quotient.OnWait(func(string, time.Duration) { time.Sleep(7 * time.Second) })))
-		must(l.Acquire(t.Context(), "k", quotient.Weight(2)))
-		must(l.Acquire(t.Context(), "k"))
-		all := collect(t, reader)
-		got := fmt.Sprint(all["quotient.wait.duration"].points, all["quotient.overhead.duration"].points)
-		if got != `[quotient.limiter="api" 2 7] [quotient.limiter="api" 2 2]` {
-			t.Errorf("got %s", got)
-		}
-	})
-}
+// second is the error of a call.
+func second(_ any, err error) error { return err }
 
 // TestRecordingAllocatesNothing checks it for requests within the limit, with the SDK behind the meter.
 func TestRecordingAllocatesNothing(t *testing.T) {
