@@ -73,13 +73,8 @@ func TestClientRestores(t *testing.T) {
 		for range 3 {
 			s := w.start("a", ServerOptions{})
 			time.Sleep(config.Grace)
-			if tokens, pending := holders(t, s, "A"); len(tokens) != 1 || tokens[0] != inner.Token() ||
-				pending != 1 {
-				t.Errorf("A is held with %d and %d wait, want %d and 1", tokens, pending, inner.Token())
-			}
-			if n, _ := holders(t, s, "B"); len(n) != 1 || n[0] != outer.Token() {
-				t.Errorf("B is held with %d, want %d", n, outer.Token())
-			}
+			heldBy(t, s, "A", inner, 1)
+			heldBy(t, s, "B", outer, 0)
 		}
 		if n := w.net.count("POST /restore"); n != 6 {
 			t.Errorf("%d restores, want one for each peer and restart", n)
@@ -452,9 +447,7 @@ func TestClientGrantOfAnOldServer(t *testing.T) {
 			return nil
 		})
 		inner := locked(t, outer.Context(), c, "B")
-		if tokens, _ := holders(t, s, "B"); len(tokens) != 1 || tokens[0] != inner.Token() {
-			t.Errorf("B is held with %d, want %d", tokens, inner.Token())
-		}
+		heldBy(t, s, "B", inner, 0)
 		if late || w.net.count("POST /restore") != 1 {
 			t.Errorf("%d restores, want 1", w.net.count("POST /restore"))
 		}
@@ -513,17 +506,24 @@ func (w *world) through(f func(out http.ResponseWriter, r *http.Request) bool) {
 	})}
 }
 
+// behindAProxy puts something before the server a that answers requests for a part of a path with 200.
+func (w *world) behindAProxy(part, body string) {
+	w.through(func(out http.ResponseWriter, r *http.Request) bool {
+		its := strings.Contains(r.URL.Path, part)
+		if its {
+			_, _ = io.WriteString(out, body)
+		}
+		return its
+	})
+}
+
+const loginPage = "<html>Please log in.</html>"
+
 // A 200 that is not the server's grants nothing: a proxy may send one, for all requests.
 func TestClientAnotherAnswer(t *testing.T) {
-	for _, body := range []string{"42", "true", "<html>Please log in.</html>", ""} {
+	for _, body := range []string{"42", "true", loginPage, ""} {
 		inWorld(t, mutex("A"), func(t *testing.T, w *world) {
-			w.through(func(out http.ResponseWriter, r *http.Request) bool {
-				if strings.HasSuffix(r.URL.Path, "/A") {
-					_, _ = io.WriteString(out, body)
-					return true
-				}
-				return false
-			})
+			w.behindAProxy("/A", body)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			_, err := w.client().Lock(ctx, "A", 1)
@@ -540,18 +540,12 @@ func TestClientAnotherAnswer(t *testing.T) {
 func TestClientAnotherAnswerToHeartbeats(t *testing.T) {
 	for _, path := range []string{"/peers/", "/restore"} {
 		inWorld(t, mutex("A"), func(t *testing.T, w *world) {
-			l, began := locked(t, t.Context(), w.client(), "A"), time.Now()
+			l := locked(t, t.Context(), w.client(), "A")
 			w.start("a", ServerOptions{}) // which knows nothing
-			w.through(func(out http.ResponseWriter, r *http.Request) bool {
-				if strings.HasPrefix(r.URL.Path, path) {
-					_, _ = io.WriteString(out, "<html>Please log in.</html>")
-					return true
-				}
-				return false
-			})
+			w.behindAProxy(path, loginPage)
 			time.Sleep(time.Minute)
 			if err := l.Err(); !errors.Is(err, ErrCutOff) {
-				t.Errorf("%s: %v after %v", path, err, time.Since(began))
+				t.Errorf("%s: %v", path, err)
 			}
 		})
 	}
@@ -619,17 +613,14 @@ func TestClientOverTheNetwork(t *testing.T) {
 	_ = web.Close()
 	s.Close()
 	s, web, _ = start(address)
-	for held := 0; held == 0 && ctx.Err() == nil; held = len(tokensHeld(s, "A")) {
+	for held := []uint64(nil); held == nil && ctx.Err() == nil; held, _ = holders(t, s, "A") {
 		select { // each of the peers is restored
 		case <-restored:
 		case <-ctx.Done():
 		}
 	}
-	if held := tokensHeld(s, "A"); !slices.Equal(held, []uint64{l.Token()}) {
-		t.Errorf("held with %d, want %d", held, l.Token())
-	}
-	if err := l.Err(); err != nil {
-		t.Error(err)
+	if tokens, _ := holders(t, s, "A"); !slices.Equal(tokens, []uint64{l.Token()}) || l.Err() != nil {
+		t.Errorf("held with %d, want %d; %v", tokens, l.Token(), l.Err())
 	}
 	unlock(t, l)
 	others.Wait()
@@ -643,40 +634,29 @@ func TestClientOverTheNetwork(t *testing.T) {
 // The published server knows neither tokens nor a grace time.
 func TestClientOfAPlainServer(t *testing.T) {
 	inWorld(t, mutex("A"), func(t *testing.T, w *world) {
-		s := w.servers["a"]
-		var restored sync.Map
-		w.net.hosts["plain"] = &struct {
-			http.Handler
-		}{http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
-			rec := httptest.NewRecorder()
+		var restored atomic.Value
+		w.through(func(out http.ResponseWriter, r *http.Request) bool {
 			if r.URL.Path == "/restore" {
-				body := new(strings.Builder)
-				_ = r.Write(body)
-				text := body.String()
-				restored.Store("body", text[strings.Index(text, "{"):])
-				r.Body = http.NoBody
+				body, _ := io.ReadAll(r.Body)
+				restored.Store(string(body))
 				_, _ = io.WriteString(out, "Ok")
-				return
+				return true
 			}
-			s.ServeHTTP(rec, r)
+			rec := httptest.NewRecorder()
+			w.servers["a"].ServeHTTP(rec, r)
 			out.WriteHeader(rec.Code)
 			_, _ = out.Write(rec.Body.Bytes())
-		})}
-		c := w.client()
-		c.URLs = []string{"http://plain"}
-		l := locked(t, t.Context(), c, "A")
-		if l.Token() != 0 {
-			t.Error(l.Token())
-		}
-		must(t, s.Lead(ClockTokens(time.Now()), time.Time{}))
+			return true
+		})
+		l := locked(t, t.Context(), w.client(), "A")
+		must(t, w.servers["a"].Lead(ClockTokens(time.Now()), time.Time{}))
 		time.Sleep(12 * time.Second)
-		body, _ := restored.Load("body")
-		text, _ := body.(string)
+		text, _ := restored.Load().(string)
 		if !strings.Contains(text, `"acquired":{"A":1}`) || strings.Contains(text, "tokens") {
 			t.Errorf("restored with %q", text)
 		}
-		if lost(l) {
-			t.Error(l.Err())
+		if lost(l) || l.Token() != 0 {
+			t.Error(l.Err(), l.Token())
 		}
 		_ = l.Unlock(t.Context())
 	})
@@ -688,9 +668,7 @@ func TestClientNames(t *testing.T) {
 	inWorld(t, mutex(names...), func(t *testing.T, w *world) {
 		for _, name := range names {
 			l := locked(t, t.Context(), w.client(), name)
-			if tokens, _ := holders(t, w.servers["a"], name); !slices.Equal(tokens, []uint64{l.Token()}) {
-				t.Errorf("%q is held with %d, want %d", name, tokens, l.Token())
-			}
+			heldBy(t, w.servers["a"], name, l, 0)
 			unlock(t, l)
 		}
 	})
@@ -890,21 +868,16 @@ func lockingOf(ctx context.Context, c *Client, name string) *locking {
 	return g
 }
 
-func (g *locking) ended() bool {
-	synctest.Wait()
-	select {
-	case <-g.done:
-		return true
-	default:
-		return false
-	}
-}
+func (g *locking) ended() bool { return closed(g.done) }
 
 // lost reports whether the Lease's channel is closed.
-func lost(l *Lease) bool {
+func lost(l *Lease) bool { return closed(l.Lost()) }
+
+// closed reports whether a channel is, once all goroutines wait.
+func closed(c <-chan struct{}) bool {
 	synctest.Wait()
 	select {
-	case <-l.Lost():
+	case <-c:
 		return true
 	default:
 		return false
@@ -923,12 +896,12 @@ func holders(t testing.TB, s *Server, name string) (tokens []uint64, pending int
 	return tokens, len(waiting)
 }
 
-func tokensHeld(s *Server, name string) (tokens []uint64) {
-	held, _, _ := s.Locks(name, 1000)
-	for _, l := range held {
-		tokens = append(tokens, l.Token)
+// heldBy fails unless only this Lease has the semaphore, and so many wait for it.
+func heldBy(t testing.TB, s *Server, name string, l *Lease, wait int) {
+	t.Helper()
+	if tokens, pending := holders(t, s, name); !slices.Equal(tokens, []uint64{l.Token()}) || pending != wait {
+		t.Errorf("%q is held with %d and %d wait, want %d and %d", name, tokens, pending, l.Token(), wait)
 	}
-	return tokens
 }
 
 // idle fails unless the server knows no peer.

@@ -75,16 +75,7 @@ func blocks(t *testing.T, s *Server, id uint64, name string, count int64,
 	return b
 }
 
-// ended reports whether it has, once all goroutines wait.
-func (b *blockedAsk) ended() bool {
-	synctest.Wait()
-	select {
-	case <-b.done:
-		return true
-	default:
-		return false
-	}
-}
+func (b *blockedAsk) ended() bool { return closed(b.done) }
 
 // outcome is "held", "waits", "blocked" or an error.
 func (b *blockedAsk) outcome() string {
