@@ -2,6 +2,8 @@ package lease
 
 import (
 	"cmp"
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -25,8 +27,8 @@ type route struct {
 
 // routes are all places of a Server. A GET serves HEAD as well.
 var routes = map[string][]route{
-	"/":               {{http.MethodGet, (*Server).greet}},
-	"/health":         {{http.MethodGet, (*Server).health}},
+	"/":               {{http.MethodGet, says("Semaphores by quotient. See docs/leases.md.")}},
+	"/health":         {{http.MethodGet, says("Ok")}},
 	"/ready":          {{http.MethodGet, (*Server).ready}},
 	"/version":        {{http.MethodGet, (*Server).version}},
 	"/metrics":        {{http.MethodGet, (*Server).metrics}},
@@ -160,28 +162,28 @@ func queryDuration(r *http.Request, name string, otherwise time.Duration) (time.
 	return d, nil
 }
 
-// answerGrace adds the time after a start in which only restores are served.
-func answerGrace(w http.ResponseWriter, grace time.Duration) {
-	if grace > 0 {
-		w.Header().Set("Lease-Grace", FormatDuration(grace))
-	}
-}
-
 func (s *Server) notFound(w http.ResponseWriter) {
 	s.mu.Lock()
 	s.missing++
 	s.mu.Unlock()
-	answer(w, http.StatusNotFound, htmlType, []byte(notFoundPage))
+	answer(w, http.StatusNotFound, htmlType, notFoundPage)
 }
 
-func (s *Server) greet(w http.ResponseWriter, _ *http.Request, _ place) error {
-	answerText(w, http.StatusOK, "Semaphores by quotient. See docs/leases.md.")
-	return nil
+// says always answers the same text.
+func says(text string) func(*Server, http.ResponseWriter, *http.Request, place) error {
+	return func(_ *Server, w http.ResponseWriter, _ *http.Request, _ place) error {
+		answerText(w, http.StatusOK, text)
+		return nil
+	}
 }
 
-func (s *Server) health(w http.ResponseWriter, _ *http.Request, _ place) error {
-	answerText(w, http.StatusOK, "Ok")
-	return nil
+// answers answers with something of the Table, as JSON.
+func (s *Server) answers(w http.ResponseWriter, f func(t *Table, now time.Time) (any, error)) error {
+	v, err := get(s, f)
+	if err == nil {
+		answerJSON(w, http.StatusOK, fmt.Sprint(v))
+	}
+	return err
 }
 
 func (s *Server) ready(w http.ResponseWriter, _ *http.Request, _ place) error {
@@ -212,16 +214,15 @@ func (s *Server) getPeers(w http.ResponseWriter, _ *http.Request, _ place) error
 	if err != nil {
 		return err
 	}
-	slices.Sort(ids)
-	body := []byte{'['}
-	for i, id := range ids {
-		if i > 0 {
-			body = append(body, ',')
-		}
-		body = strconv.AppendUint(append(body, `{"id":`...), id, 10)
-		body = append(body, '}')
+	type peer struct {
+		ID uint64 `json:"id"`
 	}
-	answer(w, http.StatusOK, jsonType, append(body, ']'))
+	list := make([]peer, len(ids))
+	for i, id := range slices.Sorted(slices.Values(ids)) {
+		list[i].ID = id
+	}
+	body, _ := json.Marshal(list) // it cannot fail
+	answerJSON(w, http.StatusOK, string(body))
 	return nil
 }
 
@@ -233,21 +234,11 @@ func (s *Server) getRemainder(w http.ResponseWriter, r *http.Request, _ place) e
 	if !ok {
 		return badRequest("The parameter semaphore is missing.")
 	}
-	remainder, err := get(s, func(t *Table, now time.Time) (int64, error) { return t.Remainder(name, now) })
-	if err != nil {
-		return err
-	}
-	answerJSON(w, http.StatusOK, strconv.FormatInt(remainder, 10))
-	return nil
+	return s.answers(w, func(t *Table, now time.Time) (any, error) { return t.Remainder(name, now) })
 }
 
 func (s *Server) postRemoveExpired(w http.ResponseWriter, _ *http.Request, _ place) error {
-	n, err := get(s, func(t *Table, now time.Time) (int, error) { return t.RemoveExpired(now), nil })
-	if err != nil {
-		return err
-	}
-	answerJSON(w, http.StatusOK, strconv.Itoa(n))
-	return nil
+	return s.answers(w, func(t *Table, now time.Time) (any, error) { return t.RemoveExpired(now), nil })
 }
 
 func (s *Server) putLock(w http.ResponseWriter, r *http.Request, p place) error {
@@ -286,11 +277,10 @@ func readAsk(r *http.Request, p place) (a ask, err error) {
 
 func (s *Server) deleteLock(w http.ResponseWriter, _ *http.Request, p place) error {
 	err := s.do(func(t *Table, now time.Time) error { return t.Release(p.peer, p.semaphore, now) })
-	if err != nil {
-		return err
+	if err == nil {
+		answerText(w, http.StatusOK, "Ok")
 	}
-	answerText(w, http.StatusOK, "Ok")
-	return nil
+	return err
 }
 
 func (s *Server) postNewPeer(w http.ResponseWriter, r *http.Request, _ place) error {
@@ -298,13 +288,15 @@ func (s *Server) postNewPeer(w http.ResponseWriter, r *http.Request, _ place) er
 	if err != nil {
 		return err
 	}
-	id, grace, err := s.newPeer(expiresIn)
-	answerGrace(w, grace)
-	if err != nil {
+	var id uint64
+	err = s.doWithGrace(w, func(t *Table, now time.Time) (err error) {
+		id, err = t.newPeer(expiresIn, now)
 		return err
+	})
+	if err == nil {
+		answerJSON(w, http.StatusOK, strconv.FormatUint(id, 10))
 	}
-	answerJSON(w, http.StatusOK, strconv.FormatUint(id, 10))
-	return nil
+	return err
 }
 
 // putPeer is a heartbeat.
@@ -314,13 +306,10 @@ func (s *Server) putPeer(w http.ResponseWriter, r *http.Request, p place) error 
 		return err
 	}
 	var broken []string
-	var grace time.Duration
-	err = s.do(func(t *Table, now time.Time) (err error) {
-		grace = t.config.Grace
+	err = s.doWithGrace(w, func(t *Table, now time.Time) (err error) {
 		broken, err = t.Heartbeat(p.peer, expiresIn, now)
 		return err
 	})
-	answerGrace(w, grace)
 	if err != nil {
 		return err
 	}
@@ -332,25 +321,16 @@ func (s *Server) putPeer(w http.ResponseWriter, r *http.Request, p place) error 
 }
 
 func (s *Server) deletePeer(w http.ResponseWriter, _ *http.Request, p place) error {
-	text := `"Peer not found"`
-	there, err := get(s, func(t *Table, now time.Time) (bool, error) { return t.RemovePeer(p.peer, now), nil })
-	if err != nil {
-		return err
-	}
-	if there {
-		text = `"Peer released"`
-	}
-	answerJSON(w, http.StatusOK, text)
-	return nil
+	return s.answers(w, func(t *Table, now time.Time) (any, error) {
+		if t.RemovePeer(p.peer, now) {
+			return `"Peer released"`, nil
+		}
+		return `"Peer not found"`, nil
+	})
 }
 
 func (s *Server) getAcquired(w http.ResponseWriter, _ *http.Request, p place) error {
-	acquired, err := get(s, func(t *Table, now time.Time) (bool, error) { return t.Acquired(p.peer, now) })
-	if err != nil {
-		return err
-	}
-	answerJSON(w, http.StatusOK, strconv.FormatBool(acquired))
-	return nil
+	return s.answers(w, func(t *Table, now time.Time) (any, error) { return t.Acquired(p.peer, now) })
 }
 
 func (s *Server) postRestore(w http.ResponseWriter, r *http.Request, _ place) error {
@@ -363,13 +343,10 @@ func (s *Server) postRestore(w http.ResponseWriter, r *http.Request, _ place) er
 		return err
 	}
 	var beyond []string
-	var grace time.Duration
-	err = s.do(func(t *Table, now time.Time) (err error) {
-		grace = t.config.Grace
+	err = s.doWithGrace(w, func(t *Table, now time.Time) (err error) {
 		beyond, err = t.Restore(back.peer, back.expiresIn, back.locks, now)
 		return err
 	})
-	answerGrace(w, grace)
 	if err != nil {
 		return err
 	}

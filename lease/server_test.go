@@ -378,7 +378,7 @@ func TestRandomIDs(t *testing.T) {
 	inServer(t, "A=1", func(t *testing.T, s *Server) {
 		seen := map[uint64]bool{}
 		for range 1000 {
-			id, _, err := s.newPeer(time.Minute)
+			id, err := s.table.newPeer(time.Minute, time.Now())
 			must(t, err)
 			if id == 0 || seen[id] {
 				t.Fatalf("id %d comes twice, or is 0", id)
