@@ -127,21 +127,30 @@ func (s *service) StreamingInputCall(stream pb.TestService_StreamingInputCallSer
 func connect(t testing.TB, s *service, server []grpc.ServerOption,
 	client ...grpc.DialOption) pb.TestServiceClient {
 	t.Helper()
-	l := bufconn.Listen(1 << 16)
 	srv := grpc.NewServer(server...)
 	pb.RegisterTestServiceServer(srv, s)
+	return pb.NewTestServiceClient(Serve(t, srv, grpc.NewClient, client...))
+}
+
+// Dialer makes a client's connection, as grpc.NewClient does.
+type Dialer func(target string, options ...grpc.DialOption) (*grpc.ClientConn, error)
+
+// Serve runs a server in memory, and returns a connection to it.
+func Serve(t testing.TB, srv *grpc.Server, dial Dialer, options ...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
+	l := bufconn.Listen(1 << 16)
 	done := make(chan struct{})
 	go func() { defer close(done); _ = srv.Serve(l) }()
-	client = append(client, grpc.WithTransportCredentials(insecure.NewCredentials()),
+	options = append(options, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			return l.DialContext(ctx)
 		}))
-	conn, err := grpc.NewClient("passthrough:///memory", client...)
+	conn, err := dial("passthrough:///memory", options...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close(); srv.Stop(); <-done })
-	return pb.NewTestServiceClient(conn)
+	return conn
 }
 
 // deadline is a context for calls over a real connection.
