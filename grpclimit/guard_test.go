@@ -31,10 +31,6 @@ func TestServersRefuseByDefault(t *testing.T) {
 		never := func(any, grpc.ServerStream) error { panic("served") }
 		err := stream(nil, contextOnly{ctx: t.Context()}, info, never)
 		refusedBy(t, err, quotient.ReasonInFlight, "in-flight")
-		half := limiter(t, oneSlot, quotient.Replicas(2))
-		if err := call(t.Context(), half); status.Code(err) != codes.Unavailable {
-			t.Errorf("half a slot: %v, want Unavailable", err)
-		}
 		s := slot.Stats()
 		waited := time.Since(start)
 		if waited != 0 || s.Waited != 0 || s.Refused[quotient.ReasonInFlight] != 2 {
@@ -116,12 +112,8 @@ func TestPriorityBy(t *testing.T) {
 		for _, class := range []quotient.Priority{-100, quotient.PriorityNormal, quotient.PriorityHigh, 100} {
 			ctx := context.WithValue(t.Context(), classKey{}, class)
 			go func() {
-				interceptor := UnaryServer(l, FullMethod(), Wait(Forever), byContext)
-				info := &grpc.UnaryServerInfo{FullMethod: "m"}
-				_, _ = interceptor(ctx, nil, info, func(context.Context, any) (any, error) {
-					order <- class
-					return nil, nil
-				})
+				_ = call(ctx, l, Wait(Forever), byContext)
+				order <- class
 			}()
 			synctest.Wait()
 		}
@@ -153,20 +145,6 @@ func TestClientsWait(t *testing.T) {
 		}
 		idle(t, l)
 	})
-}
-
-// Streams of a real connection take the options as well.
-func TestOptionsOfStreams(t *testing.T) {
-	l := limiter(t, oneSlot)
-	client := connect(t, &service{}, nil, Client(l, Target(), Wait(time.Millisecond))...)
-	held, _ := l.TryAcquire("passthrough:///memory")
-	_, err := client.FullDuplexCall(deadline(t))
-	refusedBy(t, err, quotient.ReasonInFlight, "in-flight")
-	held.Release()
-	if err := unary(deadline(t), client); err != nil {
-		t.Errorf("with room: %v", err)
-	}
-	idle(t, l)
 }
 
 // short makes a limiter whose key m has admitted a call, with some that wait.
@@ -309,24 +287,12 @@ func TestStreamHoldsThePermit(t *testing.T) {
 	}
 }
 
-// touchy is a controller that panics for feedback.
-type touchy struct{}
-
-func (touchy) New(uint64) policy.Controller { return touchy{} }
-
-func (touchy) Next(s policy.Sample, b policy.Bounds) policy.Pace {
-	if s.Outcome != policy.Unknown {
-		panic("touchy")
-	}
-	return policy.Pace{Rate: min(b.Ceiling, 1e6)}
-}
-
 // Whatever panics, nothing stays taken, and nothing is given back twice.
 func TestPanics(t *testing.T) {
 	fine := func(context.Context, any) (any, error) { return nil, nil }
 	bug := func(context.Context, any) (any, error) { panic("a bug") }
 	quiet := func() *quotient.Limiter { return limiter(t, oneSlot) }
-	ctrl := func() *quotient.Limiter { return limiter(t, oneSlot, quotient.Policy(touchy{})) }
+	ctrl := func() *quotient.Limiter { return limiter(t, oneSlot, quotient.Policy(&spy{touchy: true})) }
 	hook := func() *quotient.Limiter {
 		return limiter(t, oneSlot,
 			quotient.OnAdmit(func(string, time.Duration, time.Duration) { panic("a hook") }))
@@ -380,26 +346,25 @@ func TestPanics(t *testing.T) {
 func TestMistakesPanicAtOnce(t *testing.T) {
 	l, key := limiter(t, oneSlot), FullMethod()
 	also := Also(l, key)
-	for want, mistake := range map[string]func(){
-		"Also: the limiter is nil":            func() { Also(nil, key) },
-		"Also: the key function is nil":       func() { Also(l, nil) },
-		"UnaryServer: Wait and Also exclude":  func() { Server(l, key, also, Wait(Forever)) },
-		"StreamServer: Wait and Also exclude": func() { StreamServer(l, key, Wait(1), also) },
-		"UnaryClient: Wait and Also exclude":  func() { Client(l, key, Wait(Forever), also) },
-		"StreamClient: Wait and Also exclude": func() { StreamClient(l, key, also, Wait(1)) },
-		"UnaryServer: the limiter is nil":     func() { UnaryServer(nil, key) },
-		"UnaryServer: the key function is":    func() { UnaryServer(l, nil) },
-		"StreamServer: the limiter is nil":    func() { StreamServer(nil, key) },
-		"StreamServer: the key function is":   func() { StreamServer(l, nil, Wait(1)) },
-		"UnaryClient: the limiter is nil":     func() { UnaryClient(nil, key) },
-		"UnaryClient: the key function is":    func() { UnaryClient(l, nil) },
-		"StreamClient: the limiter is nil":    func() { StreamClient(nil, key) },
-		"StreamClient: the key function is":   func() { StreamClient(l, nil) },
-		"Wait is 0s":                          func() { Wait(0) },
-		"Wait is -1ns":                        func() { Wait(-1) },
-		"PriorityBy: the function is nil":     func() { PriorityBy(nil) },
-		"Except: the function is nil":         func() { Except(nil) },
+	mistakes := map[string]func(){
+		"Also: the limiter is nil":        func() { Also(nil, key) },
+		"Also: the key function is nil":   func() { Also(l, nil) },
+		"Wait is 0s":                      func() { Wait(0) },
+		"Wait is -1ns":                    func() { Wait(-1) },
+		"PriorityBy: the function is nil": func() { PriorityBy(nil) },
+		"Except: the function is nil":     func() { Except(nil) },
+	}
+	for name, make := range map[string]func(*quotient.Limiter, KeyFunc, ...Option){
+		"UnaryServer":  func(l *quotient.Limiter, k KeyFunc, o ...Option) { UnaryServer(l, k, o...) },
+		"StreamServer": func(l *quotient.Limiter, k KeyFunc, o ...Option) { StreamServer(l, k, o...) },
+		"UnaryClient":  func(l *quotient.Limiter, k KeyFunc, o ...Option) { UnaryClient(l, k, o...) },
+		"StreamClient": func(l *quotient.Limiter, k KeyFunc, o ...Option) { StreamClient(l, k, o...) },
 	} {
+		mistakes[name+": Wait and Also exclude"] = func() { make(l, key, also, Wait(Forever)) }
+		mistakes[name+": the limiter is nil"] = func() { make(nil, key) }
+		mistakes[name+": the key function is nil"] = func() { make(l, nil, Wait(1)) }
+	}
+	for want, mistake := range mistakes {
 		if text := fmt.Sprint(panicOf(mistake)); !strings.Contains(text, want) {
 			t.Errorf("panic %q, want %q in it", text, want)
 		}
