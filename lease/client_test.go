@@ -374,6 +374,7 @@ func TestClientFields(t *testing.T) {
 		{&Client{URLs: make([]string, 17)}, "Client.URLs has 17"},
 		{&Client{URLs: []string{"http://a", "a:8000"}}, "Client.URLs[1]"},
 		{&Client{URLs: []string{"http://a/?x=1"}}, "Client.URLs[0]"},
+		{&Client{URLs: []string{"http://a\n"}}, "Client.URLs[0]"},
 		{&Client{URLs: []string{"http://a"}, ExpiresIn: time.Millisecond},
 			"Client.ExpiresIn is 1ms, want 100ms"},
 		{&Client{URLs: []string{"http://a"}, BlockFor: -1}, "Client.BlockFor is -1ns"},
@@ -521,9 +522,9 @@ const loginPage = "<html>Please log in.</html>"
 
 // A 200 that is not the server's grants nothing: a proxy may send one, for all requests.
 func TestClientAnotherAnswer(t *testing.T) {
-	for _, body := range []string{"42", "true", loginPage, ""} {
+	for body, part := range map[string]string{"42": "/A", "true": "/A", "": "/A", loginPage: "/new_peer"} {
 		inWorld(t, mutex("A"), func(t *testing.T, w *world) {
-			w.behindAProxy("/A", body)
+			w.behindAProxy(part, body)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			_, err := w.client().Lock(ctx, "A", 1)

@@ -52,6 +52,7 @@ func TestValidate(t *testing.T) {
 	for i := range rune(maxSemaphores + 1) {
 		many.Semaphores[string(i)+"x"] = Semaphore{Max: 1}
 	}
+	table, now := tableOf(t, "", 0)
 	for _, row := range []struct {
 		config Config
 		says   string
@@ -80,6 +81,9 @@ func TestValidate(t *testing.T) {
 		}
 		if _, err := NewTable(row.config, Tokens{}, time.Now()); (err == nil) != (row.says == "") {
 			t.Errorf("%.80v: NewTable: error %v", row.config, err)
+		}
+		if err := table.Configure(row.config, now); (err == nil) != (row.says == "") {
+			t.Errorf("%.80v: Configure: error %v", row.config, err)
 		}
 	}
 }
