@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
@@ -227,14 +226,9 @@ func TestClientCancelledWait(t *testing.T) {
 	inWorld(t, Config{Semaphores: map[string]Semaphore{"A": {Max: 2}}}, func(t *testing.T, w *world) {
 		c, s := w.client(), w.servers["a"]
 		l := locked(t, t.Context(), c, "A")
-		large := &locking{done: make(chan struct{})}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		go func() {
-			defer close(large.done)
-			large.lease, large.err = c.Lock(ctx, "A", 2)
-		}()
-		synctest.Wait()
+		large := lockingSome(ctx, c, "A", 2)
 		small := lockingOf(t.Context(), c, "A")
 		time.Sleep(time.Minute - 1)
 		if _, pending := holders(t, s, "A"); pending != 2 || small.ended() {
@@ -575,63 +569,6 @@ func TestClientShortGrace(t *testing.T) {
 	})
 }
 
-// Over a real network: the server is killed and another one starts at its address.
-func TestClientOverTheNetwork(t *testing.T) {
-	config := Config{Semaphores: map[string]Semaphore{"A": {Max: 1}}, Grace: 2 * time.Second}
-	restored := make(chan struct{}, 100)
-	start := func(at string) (s *Server, web *http.Server, address string) {
-		listener, err := net.Listen("tcp", at)
-		must(t, err)
-		s, err = NewServer(config, ServerOptions{})
-		must(t, err)
-		web = &http.Server{ReadHeaderTimeout: time.Second}
-		web.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			s.ServeHTTP(w, r)
-			if r.URL.Path == "/restore" {
-				restored <- struct{}{}
-			}
-		})
-		go func() { _ = web.Serve(listener) }()
-		return s, web, listener.Addr().String()
-	}
-	s, web, address := start("127.0.0.1:0")
-	transport := &http.Transport{}
-	defer transport.CloseIdleConnections()
-	c := &Client{URLs: []string{"http://" + address}, HTTP: &http.Client{Transport: transport}}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	l := locked(t, ctx, c, "A")
-	var others sync.WaitGroup
-	for range 10 {
-		others.Go(func() {
-			if next := locked(t, ctx, c, "A"); next.Token() <= l.Token() {
-				t.Errorf("token %d after %d", next.Token(), l.Token())
-			} else {
-				unlock(t, next)
-			}
-		})
-	}
-	_ = web.Close()
-	s.Close()
-	s, web, _ = start(address)
-	for held := []uint64(nil); held == nil && ctx.Err() == nil; held, _ = holders(t, s, "A") {
-		select { // each of the peers is restored
-		case <-restored:
-		case <-ctx.Done():
-		}
-	}
-	if tokens, _ := holders(t, s, "A"); !slices.Equal(tokens, []uint64{l.Token()}) || l.Err() != nil {
-		t.Errorf("held with %d, want %d; %v", tokens, l.Token(), l.Err())
-	}
-	unlock(t, l)
-	others.Wait()
-	if n := s.Stats().Peers; n != 0 {
-		t.Errorf("%d peers are left", n)
-	}
-	_ = web.Close()
-	s.Close()
-}
-
 // The published server knows neither tokens nor a grace time.
 func TestClientOfAPlainServer(t *testing.T) {
 	inWorld(t, mutex("A"), func(t *testing.T, w *world) {
@@ -859,11 +796,15 @@ type locking struct {
 }
 
 func lockingOf(ctx context.Context, c *Client, name string) *locking {
+	return lockingSome(ctx, c, name, 1)
+}
+
+func lockingSome(ctx context.Context, c *Client, name string, count int64) *locking {
 	g := &locking{done: make(chan struct{})}
 	ctx, g.cancel = context.WithCancel(ctx)
 	go func() {
 		defer close(g.done)
-		g.lease, g.err = c.Lock(ctx, name, 1)
+		g.lease, g.err = c.Lock(ctx, name, count)
 	}()
 	synctest.Wait()
 	return g

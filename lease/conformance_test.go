@@ -493,14 +493,6 @@ var conformance = []script{
 		PUT /peers/1/A?expires_in=0ms 1 -> 200 1
 		until GET /remainder?semaphore=A -> 200 1
 		until GET /peers/1/is_acquired -> 400 Unknown peer`},
-	{"an expired lock is free, and its peer unknown", "once", `
-		POST /new_peer {"expires_in":"5m"} -> 200 ~[0-9]+
-		peer 1
-		PUT /peers/1/A?expires_in=20ms 1 -> 200 1
-		until GET /remainder?semaphore=A -> 200 1
-		PUT /peers/1 {"expires_in":"5m"} -> 400 Unknown peer
-		DELETE /peers/1/A -> 400 Unknown peer
-		DELETE /peers/1 -> 200 "Peer not found"`},
 	{"a waiter gets an expired lock", "1 2 once", `
 		PUT /peers/1/A?expires_in=20ms 1 -> 200 1
 		PUT /peers/2/A?block_for=1h 1 -> 200 2`},
@@ -607,15 +599,6 @@ var conformance = []script{
 		GET /peers/3/is_acquired -> 200 false
 		DELETE /peers/2/A -> 200 Ok
 		GET /peers/3/is_acquired -> 200 true`},
-	{"a release serves as many as fit", "1 2 3 4", `
-		PUT /peers/1/C 5 -> 200 1
-		PUT /peers/2/C 2 -> 202 2
-		PUT /peers/3/C 3 -> 202 3
-		PUT /peers/4/C 1 -> 202 4
-		DELETE /peers/1/C -> 200 Ok
-		GET /peers/«2|3»/is_acquired -> 200 true
-		GET /peers/4/is_acquired -> 200 false
-		GET /remainder?semaphore=C -> 200 0`},
 	{"a release stops at the first that does not fit", "1 2 3 4", `
 		PUT /peers/1/C 3 -> 200 1
 		PUT /peers/4/C 2 -> 200 4
@@ -670,11 +653,6 @@ var conformance = []script{
 		PUT /peers/1/B 1 -> 409 ~Lock hierachy violation.* level is 0 .* was 0.
 		GET /remainder?semaphore=Mid -> 200 1
 		PUT /peers/2/Mid 1 -> 200 2`},
-	{"a level is free again after the release", "1", `
-		PUT /peers/1/Low 1 -> 200 1
-		PUT /peers/1/Mid 1 -> 409 ~Lock hierachy violation.*
-		DELETE /peers/1/Low -> 200 Ok
-		PUT /peers/1/«Mid|Low» 1 -> 200 1`},
 	{"a violation comes before waiting", "1 2", `
 		PUT /peers/1/Mid 1 -> 200 1
 		PUT /peers/2/Low 1 -> 200 2
@@ -688,13 +666,6 @@ var conformance = []script{
 		GET /remainder?semaphore=B -> 200 1
 		GET /peers/1/is_acquired -> 200 true
 		DELETE /peers/1/X -> 400 Unknown semaphore`},
-	{"release of what is not held keeps what is pending", "1 2", `
-		PUT /peers/1/A 1 -> 200 1
-		PUT /peers/2/A 1 -> 202 2
-		DELETE /peers/2/B -> 200 Ok
-		GET /peers/2/is_acquired -> 200 false
-		DELETE /peers/1/A -> 200 Ok
-		PUT /peers/2/A 1 -> 200 2`},
 	{"release of a pending lock", "1 2", `
 		PUT /peers/1/A 1 -> 200 1
 		PUT /peers/2/A 1 -> 202 2
@@ -750,15 +721,6 @@ var conformance = []script{
 		GET /remainder?semaphore=A -> 200 -7
 		GET /peers/«1|42»/is_acquired -> 200 true
 		PUT /peers/42/A 7 -> 200 42`},
-	{"nothing is granted until demand falls below the maximum", "1 2", `
-		PUT /peers/1/A 1 -> 200 1
-		POST /restore {"expires_in":"5m","peer_id":42,"acquired":{"A":1}} -> 200 Ok
-		PUT /peers/2/A 1 -> 202 2
-		DELETE /peers/1/A -> 200 Ok
-		GET /remainder?semaphore=A -> 200 0
-		GET /peers/2/is_acquired -> 200 false
-		DELETE /peers/42 -> 200 "Peer released"
-		GET /peers/2/is_acquired -> 200 true`},
 	{"restore of a peer that lives without locks", "", `
 		$peer = POST /new_peer {"expires_in":"5m"} -> 200 ~[0-9]+
 		POST /restore {"expires_in":"5m","peer_id":$peer,"acquired":{}} -> 200 Ok`},

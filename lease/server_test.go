@@ -179,23 +179,6 @@ func TestBlockedRequestEnds(t *testing.T) {
 	}
 }
 
-func TestRequestMovesTheExpiry(t *testing.T) {
-	for _, expiresIn := range []time.Duration{0, time.Second, time.Hour - 1} {
-		inServer(t, "A=1", func(t *testing.T, s *Server) {
-			token, err := s.acquire(t.Context(), ask{peer: 1, semaphore: "A", count: 1, expiresIn: expiresIn})
-			if err != nil || token == 0 {
-				t.Fatalf("expires in %v: token %d, error %v", expiresIn, token, err)
-			}
-			beat(t, s, 2, 3*time.Hour)
-			b := blocks(t, s, 2, "A", 1, 3*time.Hour-1)
-			time.Sleep(expiresIn)
-			if got := b.outcome(); got != "held" || b.took != expiresIn {
-				t.Errorf("the next is %q after %v, want it held after %v", got, b.took, expiresIn)
-			}
-		})
-	}
-}
-
 func TestBlockedRequestKeepsItsPlace(t *testing.T) {
 	inServer(t, "A=1", func(t *testing.T, s *Server) {
 		takes(t, s, 1, "A", 1)
@@ -366,20 +349,6 @@ func TestTimerIsSetForWhatIsDueFirst(t *testing.T) {
 				t.Errorf("after %d s %d peers are there, want %d", row.at, got, row.left)
 			}
 			s.mu.Unlock()
-		}
-	})
-}
-
-func TestRandomIDs(t *testing.T) {
-	inServer(t, "A=1", func(t *testing.T, s *Server) {
-		seen := map[uint64]bool{}
-		for range 1000 {
-			id, err := s.table.newPeer(time.Minute, time.Now())
-			must(t, err)
-			if id == 0 || seen[id] {
-				t.Fatalf("id %d comes twice, or is 0", id)
-			}
-			seen[id] = true
 		}
 	})
 }
