@@ -63,13 +63,11 @@ func refuse(w http.ResponseWriter, r *http.Request, err error) {
 // what it does not allow, and 503 for what it cannot do now.
 func statusOf(err error) int {
 	var request *requestError
-	var count *CountError
-	var token *TokenError
 	switch {
 	case errors.As(err, &request):
 		return request.status
 	case errors.Is(err, ErrUnknownPeer), errors.Is(err, ErrUnknownSemaphore),
-		errors.As(err, &count), errors.As(err, &token):
+		errors.As(err, new(*CountError)), errors.As(err, new(*TokenError)):
 		return http.StatusBadRequest
 	case errors.Is(err, ErrClosed), errors.Is(err, ErrTooManyPeers), errors.Is(err, ErrNoTokens),
 		errors.As(err, new(*StandByError)):

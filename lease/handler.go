@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -15,63 +16,57 @@ import (
 // place is where a request goes.
 type place struct {
 	pattern   string // a key of routes
-	id        string // as it was sent
-	peer      uint64 // the id, once the method is known
+	peer      uint64
+	err       error  // of the peer's id: it waits until the method is known
 	semaphore string // percent-decoded, once
 }
 
-type route struct {
-	method string
-	serve  func(*Server, http.ResponseWriter, *http.Request, place) error // an error is not answered yet
-}
+// handler serves a request. An error is not answered yet.
+type handler func(*Server, http.ResponseWriter, *http.Request, place) error
 
-// routes are all places of a Server. A GET serves HEAD as well.
-var routes = map[string][]route{
-	"/":               {{http.MethodGet, says("Semaphores by quotient. See docs/leases.md.")}},
-	"/health":         {{http.MethodGet, says("Ok")}},
-	"/ready":          {{http.MethodGet, (*Server).ready}},
-	"/version":        {{http.MethodGet, (*Server).version}},
-	"/metrics":        {{http.MethodGet, (*Server).metrics}},
-	"/new_peer":       {{http.MethodPost, (*Server).postNewPeer}},
-	"/peers/":         {{http.MethodGet, (*Server).getPeers}},
-	"/remainder":      {{http.MethodGet, (*Server).getRemainder}},
-	"/restore":        {{http.MethodPost, (*Server).postRestore}},
-	"/remove_expired": {{http.MethodPost, (*Server).postRemoveExpired}},
+// routes are all places of a Server, by method. A GET serves HEAD as well.
+var routes = map[string]map[string]handler{
+	"/":               {"GET": says("Semaphores by quotient. See docs/leases.md.")},
+	"/health":         {"GET": says("Ok")},
+	"/ready":          {"GET": (*Server).ready},
+	"/version":        {"GET": (*Server).version},
+	"/metrics":        {"GET": (*Server).metrics},
+	"/new_peer":       {"POST": (*Server).postNewPeer},
+	"/peers/":         {"GET": (*Server).getPeers},
+	"/remainder":      {"GET": (*Server).getRemainder},
+	"/restore":        {"POST": (*Server).postRestore},
+	"/remove_expired": {"POST": (*Server).postRemoveExpired},
 
-	"/peers/{id}": {
-		{http.MethodDelete, (*Server).deletePeer}, {http.MethodPut, (*Server).putPeer},
-	},
-	"/peers/{id}/{semaphore}": {
-		{http.MethodDelete, (*Server).deleteLock}, {http.MethodPut, (*Server).putLock},
-	},
+	"/peers/{id}":             {"DELETE": (*Server).deletePeer, "PUT": (*Server).putPeer},
+	"/peers/{id}/{semaphore}": {"DELETE": (*Server).deleteLock, "PUT": (*Server).putLock},
 	"/peers/{id}/is_acquired": { // also the name of a semaphore
-		{http.MethodDelete, (*Server).deleteLock}, {http.MethodGet, (*Server).getAcquired},
-		{http.MethodPut, (*Server).putLock},
+		"DELETE": (*Server).deleteLock, "GET": (*Server).getAcquired, "PUT": (*Server).putLock,
 	},
 }
 
 // ServeHTTP serves the routes that docs/leases.md lists.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	p := find(r.URL.EscapedPath())
+	p, method := find(r.URL.EscapedPath()), r.Method
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
 	here := routes[p.pattern]
-	if here == nil {
+	serve, err := here[method], p.err
+	switch {
+	case here == nil:
 		s.notFound(w)
 		return
+	case serve == nil:
+		allowed := allow(here)
+		w.Header().Set("Allow", allowed)
+		answerText(w, http.StatusMethodNotAllowed, "Method not allowed. Want "+allowed+".")
+		return
+	case err == nil:
+		err = serve(s, w, r, p)
 	}
-	for _, route := range here {
-		if route.method == r.Method || route.method == http.MethodGet && r.Method == http.MethodHead {
-			err := p.read()
-			if err == nil {
-				err = route.serve(s, w, r, p)
-			}
-			if err != nil {
-				refuse(w, r, err)
-			}
-			return
-		}
+	if err != nil {
+		refuse(w, r, err)
 	}
-	w.Header().Set("Allow", allow(here))
-	answerText(w, http.StatusMethodNotAllowed, "Method not allowed. Want "+allow(here)+".")
 }
 
 // find takes an escaped path apart. Each part is decoded by itself, so that a name may hold a slash.
@@ -93,43 +88,35 @@ func find(path string) place {
 		return place{pattern: "/peers/"}
 	case id == "", more && name == "", strings.Contains(name, "/"):
 		return place{}
-	case !more:
-		return place{pattern: "/peers/{id}", id: decode(id)}
 	}
-	p := place{pattern: "/peers/{id}/{semaphore}", id: decode(id), semaphore: decode(name)}
-	if p.semaphore == "is_acquired" {
+	p := place{pattern: "/peers/{id}/{semaphore}", semaphore: decode(name)}
+	switch {
+	case !more:
+		p.pattern = "/peers/{id}"
+	case p.semaphore == "is_acquired":
 		p.pattern = "/peers/{id}/is_acquired"
+	}
+	id = decode(id)
+	var err error
+	if p.peer, err = strconv.ParseUint(id, 10, 64); err != nil {
+		p.err = badRequest("Peer id is %.40q, want an unsigned integer of 64 bits.", id)
 	}
 	return p
 }
 
-// decode undoes percent-encoding. Bad encodings stay: net/http lets none of them through.
+// decode undoes percent-encoding, which net/http has checked.
 func decode(part string) string {
-	if decoded, err := url.PathUnescape(part); err == nil {
-		return decoded
-	}
-	return part
+	decoded, _ := url.PathUnescape(part)
+	return decoded
 }
 
-func allow(here []route) string {
-	var methods []string
-	for _, route := range here {
-		methods = append(methods, route.method)
-		if route.method == http.MethodGet {
-			methods = append(methods, http.MethodHead)
-		}
+func allow(here map[string]handler) string {
+	methods := slices.Collect(maps.Keys(here))
+	if here[http.MethodGet] != nil {
+		methods = append(methods, http.MethodHead)
 	}
+	slices.Sort(methods)
 	return strings.Join(methods, ", ")
-}
-
-// read reads the id of a place that has one.
-func (p *place) read() (err error) {
-	if strings.HasPrefix(p.pattern, "/peers/{id}") {
-		if p.peer, err = strconv.ParseUint(p.id, 10, 64); err != nil {
-			return badRequest("Peer id is %.40q, want an unsigned integer of 64 bits.", p.id)
-		}
-	}
-	return nil
 }
 
 // query returns the first value of a parameter. It allocates nothing where none is encoded.
@@ -170,7 +157,7 @@ func (s *Server) notFound(w http.ResponseWriter) {
 }
 
 // says always answers the same text.
-func says(text string) func(*Server, http.ResponseWriter, *http.Request, place) error {
+func says(text string) handler {
 	return func(_ *Server, w http.ResponseWriter, _ *http.Request, _ place) error {
 		answerText(w, http.StatusOK, text)
 		return nil

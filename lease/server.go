@@ -340,23 +340,14 @@ func (s *Server) doWithGrace(w http.ResponseWriter, f func(t *Table, now time.Ti
 	})
 }
 
-// newPeer adds a peer with a random id.
+// newPeer adds a peer with a random id. It is not 0, and cannot be guessed: to know an id is to be the peer.
 func (t *Table) newPeer(expiresIn time.Duration, now time.Time) (id uint64, err error) {
-	for id = randomID(); t.peers[id] != nil; {
-		id = randomID()
+	for id == 0 || t.peers[id] != nil {
+		var b [8]byte
+		_, _ = rand.Read(b[:]) // it never fails
+		id = binary.LittleEndian.Uint64(b[:])
 	}
 	return id, t.AddPeer(id, expiresIn, now)
-}
-
-// randomID is not 0, and cannot be guessed: to know an id is to be the peer.
-func randomID() uint64 {
-	var b [8]byte
-	for {
-		_, _ = rand.Read(b[:]) // it never fails
-		if id := binary.LittleEndian.Uint64(b[:]); id != 0 {
-			return id
-		}
-	}
 }
 
 // Stats is a Server at an instant.
