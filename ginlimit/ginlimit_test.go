@@ -34,9 +34,7 @@ func TestAdapter(t *testing.T) {
 
 func router(_ testing.TB, r adaptertest.Route) http.Handler {
 	e := gin.New()
-	if r.Seen != nil {
-		e.Use(func(c *gin.Context) { c.Next(); r.Seen(c.Writer.Status()) })
-	}
+	e.Use(func(c *gin.Context) { c.Next(); r.Seen(c.Writer.Status(), nil) })
 	if r.Recover {
 		e.Use(gin.Recovery())
 	}

@@ -3,7 +3,6 @@ package grpclimit
 import (
 	"context"
 	"errors"
-	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -24,16 +23,6 @@ func calls(name string, n int) quotient.Limit {
 
 // leftOf is how much is left of the first rule of a key, in whole events.
 func leftOf(l *quotient.Limiter, key string) int { return int(l.AppendState(nil, key)[0].Left + .001) }
-
-// one waits until all permits but the stream's were given back: a client has its answer before the handler
-// has returned.
-func one(t *testing.T, l *quotient.Limiter) {
-	t.Helper()
-	for end := time.Now().Add(soon); l.Stats().InFlight > 1 && time.Now().Before(end); {
-		runtime.Gosched()
-	}
-	inFlight(t, l, 1)
-}
 
 // A call takes of a tenant's rate and of a method's slots, or of neither. It holds the slots until it is
 // over, and the refusal is that of the limiter that refuses.
@@ -69,7 +58,7 @@ func TestAlso(t *testing.T) {
 				} else if err != nil {
 					t.Errorf("call %d: %v", i, err)
 				}
-				one(t, methods)
+				inFlight(t, methods, 1)
 			}
 			hangUp()
 			idle(t, methods)

@@ -10,14 +10,12 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	pb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/grpclimit"
@@ -171,26 +169,11 @@ type service struct {
 
 func (service) EmptyCall(context.Context, *pb.Empty) (*pb.Empty, error) { return &pb.Empty{}, nil }
 
-// dialer makes a client's connection, as grpc.NewClient does.
-type dialer func(target string, options ...grpc.DialOption) (*grpc.ClientConn, error)
-
 // serve runs a server in memory, and returns a connection to it.
-func serve(t *testing.T, server *grpc.Server, connect dialer, options ...grpc.DialOption) *grpc.ClientConn {
-	l := bufconn.Listen(1 << 16)
+func serve(t *testing.T, server *grpc.Server, dial grpclimit.Dialer) *grpc.ClientConn {
 	pb.RegisterTestServiceServer(server, service{})
 	healthpb.RegisterHealthServer(server, health.NewServer())
-	done := make(chan struct{})
-	go func() { defer close(done); _ = server.Serve(l) }()
-	conn, err := connect("passthrough:///memory",
-		append(options, grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-				return l.DialContext(ctx)
-			}))...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close(); server.Stop(); <-done })
-	return conn
+	return grpclimit.Serve(t, server, dial)
 }
 
 func TestRecipes(t *testing.T) {

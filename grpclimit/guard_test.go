@@ -2,10 +2,8 @@ package grpclimit
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,10 +31,6 @@ func TestServersRefuseByDefault(t *testing.T) {
 		never := func(any, grpc.ServerStream) error { panic("served") }
 		err := stream(nil, contextOnly{ctx: t.Context()}, info, never)
 		refusedBy(t, err, quotient.ReasonInFlight, "in-flight")
-		half := limiter(t, oneSlot, quotient.Replicas(2))
-		if err := call(t.Context(), half); status.Code(err) != codes.Unavailable {
-			t.Errorf("half a slot: %v, want Unavailable", err)
-		}
 		s := slot.Stats()
 		waited := time.Since(start)
 		if waited != 0 || s.Waited != 0 || s.Refused[quotient.ReasonInFlight] != 2 {
@@ -118,12 +112,8 @@ func TestPriorityBy(t *testing.T) {
 		for _, class := range []quotient.Priority{-100, quotient.PriorityNormal, quotient.PriorityHigh, 100} {
 			ctx := context.WithValue(t.Context(), classKey{}, class)
 			go func() {
-				interceptor := UnaryServer(l, FullMethod(), Wait(Forever), byContext)
-				info := &grpc.UnaryServerInfo{FullMethod: "m"}
-				_, _ = interceptor(ctx, nil, info, func(context.Context, any) (any, error) {
-					order <- class
-					return nil, nil
-				})
+				_ = call(ctx, l, Wait(Forever), byContext)
+				order <- class
 			}()
 			synctest.Wait()
 		}
@@ -157,200 +147,58 @@ func TestClientsWait(t *testing.T) {
 	})
 }
 
-// Streams of a real connection take the options as well.
-func TestOptionsOfStreams(t *testing.T) {
-	l := limiter(t, oneSlot)
-	client := connect(t, &service{}, nil, Client(l, Target(), Wait(time.Millisecond))...)
-	held, _ := l.TryAcquire("passthrough:///memory")
-	_, err := client.FullDuplexCall(deadline(t))
-	refusedBy(t, err, quotient.ReasonInFlight, "in-flight")
-	held.Release()
-	if err := unary(deadline(t), client); err != nil {
-		t.Errorf("with room: %v", err)
-	}
-	idle(t, l)
-}
-
-// shortage is a limiter that is short of something, a call that may wait, and how the call is refused.
-type shortage struct {
-	name    string
-	limiter func(t *testing.T) *quotient.Limiter
-	calls   time.Duration // the deadline of the call; 0: none
-	want    quotient.Decision
-	after   time.Duration
-}
-
-// short is a function that makes a limiter whose key m has admitted a call, with some that wait.
-func short(waiters int, limit quotient.Limit, opts ...quotient.Option) func(t *testing.T) *quotient.Limiter {
-	return func(t *testing.T) *quotient.Limiter {
-		l := limiter(t, limit, opts...)
-		l.TryAcquire("m")
-		for range waiters {
-			go func() { _, _ = l.Acquire(t.Context(), "m") }()
-			synctest.Wait()
-		}
-		return l
-	}
-}
-
-// crowded is a function that makes a limiter with no room for the key m.
-func crowded(limit quotient.Limit) func(t *testing.T) *quotient.Limiter {
-	return func(t *testing.T) *quotient.Limiter {
-		l := limiter(t, limit, quotient.MaxKeys(1))
-		for _, key := range []string{"a", "b"} { // b has the gate of the further keys
-			l.TryAcquire(key)
-		}
-		return l
-	}
-}
-
-// both is a limit of a rate and of slots.
-var both = quotient.Limit{Rates: hourly.Rates, InFlight: 1}
-
-// awaiting makes a limiter that does not know its pool.
-func awaiting(t *testing.T) *quotient.Limiter {
-	return limiter(t, oneSlot, quotient.AwaitPool(), quotient.HintMaxAge(time.Minute), quotient.Replicas(2))
-}
-
-// shortages are all that a call which may wait for a minute can be refused for.
-var shortages = []shortage{
-	{"rate", short(0, hourly), 0, reason(quotient.ReasonRate, "hour", time.Hour), 0},
-	{"rate behind waiters", short(2, hourly), 0, reason(quotient.ReasonRate, "hour", 3*time.Hour), 0},
-	{"rate, and all slots", short(0, both), 0, reason(quotient.ReasonRate, "hour", time.Hour), 0},
-	{"slots", short(0, oneSlot), 0, reason(quotient.ReasonInFlight, "in-flight", 0), time.Minute},
-	{"slots behind waiters", short(2, oneSlot), 0, reason(quotient.ReasonInFlight, "in-flight", 0),
-		time.Minute},
-	{"keys, known", crowded(hourly), 0, reason(quotient.ReasonKeys, "hour", time.Hour), 0},
-	{"keys", crowded(oneSlot), 0, reason(quotient.ReasonKeys, "in-flight", 0), time.Minute},
-	{"the call's own deadline", short(0, hourly), time.Second,
-		reason(quotient.ReasonDeadline, "hour", time.Hour), 0},
-	{"the limiter's bound, known", short(0, hourly, quotient.MaxWait(time.Second)), 0,
-		reason(quotient.ReasonWait, "hour", time.Hour), 0},
-	{"the limiter's bound", short(0, oneSlot, quotient.MaxWait(time.Second)), 0,
-		reason(quotient.ReasonWait, "in-flight", 0), time.Second},
-	{"the pool", awaiting, 0, reason(quotient.ReasonPool, "", 0), time.Minute},
-	{"a full queue", short(1, oneSlot, quotient.MaxWaiting(1, 1)), 0,
-		reason(quotient.ReasonQueue, "in-flight", 0), 0},
-}
-
-func reason(r quotient.Reason, rule string, wait time.Duration) quotient.Decision {
-	return quotient.Decision{Reason: r, Rule: rule, RetryAfter: wait}
-}
-
-// A refusal after a wait, or for one that would be too long, names what is short and not the bound.
-func TestReasonAfterAWait(t *testing.T) {
-	for _, tt := range shortages {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l, ctx, start := tt.limiter(t), t.Context(), time.Now()
-				if tt.calls > 0 {
-					limited, cancel := context.WithTimeout(ctx, tt.calls)
-					defer cancel()
-					ctx = limited
-				}
-				err := call(ctx, l, Wait(time.Minute))
-				var limited *quotient.LimitedError
-				if !errors.As(err, &limited) || time.Since(start) != tt.after {
-					t.Fatalf("%v after %v, want a refusal after %v", err, time.Since(start), tt.after)
-				}
-				got := limited.Decision
-				if got.Reason != tt.want.Reason || got.Rule != tt.want.Rule ||
-					got.RetryAfter.Round(time.Second) != tt.want.RetryAfter {
-					t.Errorf("%+v\nwant %+v", got, tt.want)
-				}
-				rule, wait := detailsOf(err)
-				if code := status.Code(err); (code == codes.Unavailable) != (got.Reason >= quotient.ReasonKeys) {
-					t.Errorf("%v for the reason %v", code, got.Reason)
-				}
-				if rule != got.Rule || wait != max(got.RetryAfter, unknownWait) && got.RetryAfter > 0 {
-					t.Errorf("the status %v names %q and %v", status.Convert(err), rule, wait)
-				}
-				if got.OK || (got.Limit == 0) == (got.Rule != "") {
-					t.Errorf("the numbers of the rule are missing: %+v", got)
-				}
-			})
-		})
-	}
-}
-
-// twenty is a limiter of 20 calls a second over two replicas, whose key m has its next call in 100 ms.
-func twenty(t *testing.T) *quotient.Limiter {
-	rate := quotient.Rate{Events: 20, Per: time.Second, Burst: 2}
-	l := limiter(t, quotient.Rates(rate), quotient.Replicas(2))
+// short makes a limiter whose key m has admitted a call, with some that wait.
+func short(t *testing.T, waiters int, limit quotient.Limit, opts ...quotient.Option) *quotient.Limiter {
+	l := limiter(t, limit, opts...)
 	l.TryAcquire("m")
+	for range waiters {
+		go func() { _, _ = l.Acquire(t.Context(), "m") }()
+		synctest.Wait()
+	}
 	return l
 }
 
-// The queue of a rate holds max x rate / replicas calls, and none of a low class behind as many of a high
-// one.
-func TestQueueOfAShortWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := twenty(t)
-		class := func(p quotient.Priority) Option {
-			return PriorityBy(func(Call) quotient.Priority { return p })
-		}
-		wait, start := Wait(210*time.Millisecond), time.Now() // 200 ms would end at the second turn
-		for range 2 {
-			go func() {
-				if err := call(t.Context(), l, wait, class(quotient.PriorityHigh)); err != nil {
-					t.Errorf("in the queue: %v", err)
-				}
-			}()
-			synctest.Wait()
-		}
-		for _, p := range []quotient.Priority{quotient.PriorityHigh, quotient.PriorityLow} {
-			d, _ := Refused(call(t.Context(), l, wait, class(p)))
-			if d.Reason != quotient.ReasonRate ||
-				d.RetryAfter.Round(time.Millisecond) != 300*time.Millisecond {
-				t.Errorf("class %d behind two: %+v, want a turn in 300ms", p, d)
-			}
-		}
-		if s := l.Stats(); s.Waiting != 2 || time.Since(start) != 0 {
-			t.Errorf("%d wait after %v, want 2 at once", s.Waiting, time.Since(start))
-		}
-		time.Sleep(time.Second)
-		synctest.Wait()
-		idle(t, l)
-	})
-}
-
-// A client sends ten times as many calls as it may. All calls that are sent have their answers in time if
-// Wait leaves the time for them.
-func TestWaitBelowTheTimeout(t *testing.T) {
-	conn := nowhere(t)
-	run := func(opts ...Option) (int64, int64) {
-		var sent, inTime atomic.Int64
+// A refusal after a wait, or for one that would be too long, names what is short and not the bound. What all can
+// be short is httplimit's to test: the waits are the same.
+func TestReasonAfterAWait(t *testing.T) {
+	unknown := []quotient.Option{quotient.AwaitPool(), quotient.HintMaxAge(time.Minute), quotient.Replicas(2)}
+	for name, tt := range map[string]struct {
+		waiters  int
+		limit    quotient.Limit
+		opts     []quotient.Option
+		deadline time.Duration // of the call itself
+		code     codes.Code
+		want     quotient.Decision
+		after    time.Duration
+	}{
+		"rate behind waiters": {2, hourly, nil, time.Hour, exhausted,
+			quotient.Decision{Reason: quotient.ReasonRate, Rule: "hour", RetryAfter: 3 * time.Hour}, 0},
+		"slots": {2, oneSlot, nil, time.Hour, exhausted,
+			quotient.Decision{Reason: quotient.ReasonInFlight, Rule: "in-flight"}, time.Minute},
+		"the call's own deadline": {0, hourly, nil, time.Second, exhausted,
+			quotient.Decision{Reason: quotient.ReasonDeadline, Rule: "hour", RetryAfter: time.Hour}, 0},
+		"the limiter's bound": {0, oneSlot, []quotient.Option{quotient.MaxWait(time.Second)}, time.Hour, exhausted,
+			quotient.Decision{Reason: quotient.ReasonWait, Rule: "in-flight"}, time.Second},
+		"the pool": {0, oneSlot, unknown, time.Hour, codes.Unavailable,
+			quotient.Decision{Reason: quotient.ReasonPool}, time.Minute},
+	} {
 		synctest.Test(t, func(t *testing.T) {
-			answer := func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn,
-				_ ...grpc.CallOption) error {
-				sent.Add(1)
-				select {
-				case <-time.After(80 * time.Millisecond):
-					inTime.Add(1)
-					return nil
-				case <-ctx.Done():
-					return ctx.Err()
-				}
+			l, start := short(t, tt.waiters, tt.limit, tt.opts...), time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), tt.deadline)
+			defer cancel()
+			err := call(ctx, l, Wait(time.Minute))
+			got, _ := Refused(err)
+			if got.RetryAfter = got.RetryAfter.Round(time.Second); tt.want.RetryAfter == 0 {
+				tt.want.RetryAfter = unknownWait
 			}
-			interceptor := UnaryClient(twenty(t), FullMethod(), opts...)
-			for range 1000 {
-				go func() {
-					ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-					defer cancel()
-					_ = interceptor(ctx, "m", nil, nil, conn, answer)
-				}()
-				time.Sleep(10 * time.Millisecond)
-				synctest.Wait()
+			if got.OK || (got.Limit == 0) == (got.Rule != "") {
+				t.Errorf("%s: the numbers of the rule are missing: %+v", name, got)
 			}
-			time.Sleep(time.Second)
+			got = quotient.Decision{Reason: got.Reason, Rule: got.Rule, RetryAfter: got.RetryAfter}
+			if got != tt.want || status.Code(err) != tt.code || time.Since(start) != tt.after {
+				t.Errorf("%s: %v, %+v after %v, want %+v after %v", name, err, got, time.Since(start), tt.want, tt.after)
+			}
 		})
-		return sent.Load(), inTime.Load()
-	}
-	if sent, inTime := run(Wait(200 * time.Millisecond)); sent < 90 || inTime != sent {
-		t.Errorf("with Wait %d of %d sent calls were in time, want all", inTime, sent)
-	}
-	if sent, inTime := run(); sent < 90 || inTime > sent*9/10 {
-		t.Errorf("without Wait %d of %d sent calls were in time, want fewer than nine of ten", inTime, sent)
 	}
 }
 
@@ -439,24 +287,12 @@ func TestStreamHoldsThePermit(t *testing.T) {
 	}
 }
 
-// touchy is a controller that panics for feedback.
-type touchy struct{}
-
-func (touchy) New(uint64) policy.Controller { return touchy{} }
-
-func (touchy) Next(s policy.Sample, b policy.Bounds) policy.Pace {
-	if s.Outcome != policy.Unknown {
-		panic("touchy")
-	}
-	return policy.Pace{Rate: min(b.Ceiling, 1e6)}
-}
-
 // Whatever panics, nothing stays taken, and nothing is given back twice.
 func TestPanics(t *testing.T) {
 	fine := func(context.Context, any) (any, error) { return nil, nil }
 	bug := func(context.Context, any) (any, error) { panic("a bug") }
 	quiet := func() *quotient.Limiter { return limiter(t, oneSlot) }
-	ctrl := func() *quotient.Limiter { return limiter(t, oneSlot, quotient.Policy(touchy{})) }
+	ctrl := func() *quotient.Limiter { return limiter(t, oneSlot, quotient.Policy(&spy{touchy: true})) }
 	hook := func() *quotient.Limiter {
 		return limiter(t, oneSlot,
 			quotient.OnAdmit(func(string, time.Duration, time.Duration) { panic("a hook") }))
@@ -510,26 +346,25 @@ func TestPanics(t *testing.T) {
 func TestMistakesPanicAtOnce(t *testing.T) {
 	l, key := limiter(t, oneSlot), FullMethod()
 	also := Also(l, key)
-	for want, mistake := range map[string]func(){
-		"Also: the limiter is nil":            func() { Also(nil, key) },
-		"Also: the key function is nil":       func() { Also(l, nil) },
-		"UnaryServer: Wait and Also exclude":  func() { Server(l, key, also, Wait(Forever)) },
-		"StreamServer: Wait and Also exclude": func() { StreamServer(l, key, Wait(1), also) },
-		"UnaryClient: Wait and Also exclude":  func() { Client(l, key, Wait(Forever), also) },
-		"StreamClient: Wait and Also exclude": func() { StreamClient(l, key, also, Wait(1)) },
-		"UnaryServer: the limiter is nil":     func() { UnaryServer(nil, key) },
-		"UnaryServer: the key function is":    func() { UnaryServer(l, nil) },
-		"StreamServer: the limiter is nil":    func() { StreamServer(nil, key) },
-		"StreamServer: the key function is":   func() { StreamServer(l, nil, Wait(1)) },
-		"UnaryClient: the limiter is nil":     func() { UnaryClient(nil, key) },
-		"UnaryClient: the key function is":    func() { UnaryClient(l, nil) },
-		"StreamClient: the limiter is nil":    func() { StreamClient(nil, key) },
-		"StreamClient: the key function is":   func() { StreamClient(l, nil) },
-		"Wait is 0s":                          func() { Wait(0) },
-		"Wait is -1ns":                        func() { Wait(-1) },
-		"PriorityBy: the function is nil":     func() { PriorityBy(nil) },
-		"Except: the function is nil":         func() { Except(nil) },
+	mistakes := map[string]func(){
+		"Also: the limiter is nil":        func() { Also(nil, key) },
+		"Also: the key function is nil":   func() { Also(l, nil) },
+		"Wait is 0s":                      func() { Wait(0) },
+		"Wait is -1ns":                    func() { Wait(-1) },
+		"PriorityBy: the function is nil": func() { PriorityBy(nil) },
+		"Except: the function is nil":     func() { Except(nil) },
+	}
+	for name, make := range map[string]func(*quotient.Limiter, KeyFunc, ...Option){
+		"UnaryServer":  func(l *quotient.Limiter, k KeyFunc, o ...Option) { UnaryServer(l, k, o...) },
+		"StreamServer": func(l *quotient.Limiter, k KeyFunc, o ...Option) { StreamServer(l, k, o...) },
+		"UnaryClient":  func(l *quotient.Limiter, k KeyFunc, o ...Option) { UnaryClient(l, k, o...) },
+		"StreamClient": func(l *quotient.Limiter, k KeyFunc, o ...Option) { StreamClient(l, k, o...) },
 	} {
+		mistakes[name+": Wait and Also exclude"] = func() { make(l, key, also, Wait(Forever)) }
+		mistakes[name+": the limiter is nil"] = func() { make(nil, key) }
+		mistakes[name+": the key function is nil"] = func() { make(l, nil, Wait(1)) }
+	}
+	for want, mistake := range mistakes {
 		if text := fmt.Sprint(panicOf(mistake)); !strings.Contains(text, want) {
 			t.Errorf("panic %q, want %q in it", text, want)
 		}

@@ -45,31 +45,30 @@ var (
 	hourly  = quotient.Rates(quotient.Rate{Name: "hour", Events: 1, Per: time.Hour, Burst: 1})
 )
 
-// idle waits until every permit was given back, and fails if one was twice: a client has its answer before
-// the handler has returned.
-func idle(t testing.TB, l *quotient.Limiter) {
+// inFlight waits until n permits are out, and fails if that does not come or if one was given back twice: a client
+// has its answer before the handler has returned.
+func inFlight(t testing.TB, l *quotient.Limiter, n int) {
 	t.Helper()
-	for end := time.Now().Add(soon); l.Stats().InFlight > 0 && time.Now().Before(end); {
+	for end := time.Now().Add(soon); l.Stats().InFlight > n && time.Now().Before(end); {
 		runtime.Gosched()
 	}
-	if s := l.Stats(); s.InFlight != 0 || s.Waiting != 0 || s.DoubleReleases != 0 {
-		t.Errorf("in flight %d, waiting %d, double releases %d; want none", s.InFlight, s.Waiting,
-			s.DoubleReleases)
+	if s := l.Stats(); s.InFlight != n || s.Waiting != 0 || s.DoubleReleases != 0 {
+		t.Errorf("in flight %d, waiting %d, double releases %d; want %d, 0, 0", s.InFlight, s.Waiting,
+			s.DoubleReleases, n)
 	}
 }
 
-// inFlight fails unless n permits are out.
-func inFlight(t testing.TB, l *quotient.Limiter, n int) {
+// idle waits until every permit was given back.
+func idle(t testing.TB, l *quotient.Limiter) {
 	t.Helper()
-	if s := l.Stats(); s.InFlight != n || s.DoubleReleases != 0 {
-		t.Errorf("in flight %d, double releases %d; want %d, 0", s.InFlight, s.DoubleReleases, n)
-	}
+	inFlight(t, l, 0)
 }
 
 // spy is a controller that keeps the samples of requests, which no rate of these tests bounds.
 type spy struct {
-	mu    sync.Mutex
-	heard []policy.Feedback
+	touchy bool // panics for each
+	mu     sync.Mutex
+	heard  []policy.Feedback
 }
 
 func (s *spy) New(uint64) policy.Controller { return s }
@@ -77,6 +76,9 @@ func (s *spy) New(uint64) policy.Controller { return s }
 func (s *spy) Next(sample policy.Sample, b policy.Bounds) policy.Pace {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.touchy && sample.Outcome != policy.Unknown {
+		panic("touchy")
+	}
 	if sample.Outcome != policy.Unknown && b.Ceiling > 1e6 {
 		s.heard = append(s.heard, policy.Feedback{Outcome: sample.Outcome, RetryAfter: sample.RetryAfter})
 	}
@@ -127,21 +129,30 @@ func (s *service) StreamingInputCall(stream pb.TestService_StreamingInputCallSer
 func connect(t testing.TB, s *service, server []grpc.ServerOption,
 	client ...grpc.DialOption) pb.TestServiceClient {
 	t.Helper()
-	l := bufconn.Listen(1 << 16)
 	srv := grpc.NewServer(server...)
 	pb.RegisterTestServiceServer(srv, s)
+	return pb.NewTestServiceClient(Serve(t, srv, grpc.NewClient, client...))
+}
+
+// Dialer makes a client's connection, as grpc.NewClient does.
+type Dialer func(target string, options ...grpc.DialOption) (*grpc.ClientConn, error)
+
+// Serve runs a server in memory, and returns a connection to it.
+func Serve(t testing.TB, srv *grpc.Server, dial Dialer, options ...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
+	l := bufconn.Listen(1 << 16)
 	done := make(chan struct{})
 	go func() { defer close(done); _ = srv.Serve(l) }()
-	client = append(client, grpc.WithTransportCredentials(insecure.NewCredentials()),
+	options = append(options, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			return l.DialContext(ctx)
 		}))
-	conn, err := grpc.NewClient("passthrough:///memory", client...)
+	conn, err := dial("passthrough:///memory", options...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close(); srv.Stop(); <-done })
-	return pb.NewTestServiceClient(conn)
+	return conn
 }
 
 // deadline is a context for calls over a real connection.

@@ -14,7 +14,6 @@ import (
 	spb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	pb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/protoadapt"
@@ -73,16 +72,13 @@ func TestStatusOfARefusal(t *testing.T) {
 	}{
 		{rate, exhausted, rate.RetryAfter},
 		{slots, exhausted, unknownWait},
-		{of(quotient.ReasonQueue, "minute", time.Hour), exhausted, time.Hour},
 		{of(quotient.ReasonQueue, "", 0), exhausted, unknownWait},
 		{of(quotient.ReasonWait, "minute", time.Hour), exhausted, time.Hour},
-		{of(quotient.ReasonWait, "", 0), exhausted, unknownWait},
 		{of(quotient.ReasonDeadline, "minute", time.Hour), exhausted, time.Hour},
 		{of(quotient.ReasonDenied, "", 0), exhausted, 0},
 		{of(quotient.ReasonTooLarge, "minute", 0), exhausted, 0},
 		{of(quotient.ReasonBadRequest, "", 0), exhausted, 0},
 		{of(quotient.ReasonShare, "in-flight", 0), codes.Unavailable, unknownWait},
-		{of(quotient.ReasonKeys, "", 0), codes.Unavailable, unknownWait},
 		{of(quotient.ReasonKeys, "minute", time.Hour), codes.Unavailable, time.Hour},
 		{of(quotient.ReasonPool, "", 0), codes.Unavailable, unknownWait},
 		{quotient.Decision{Reason: quotient.ReasonRate, Rule: "minute", Unit: "\xff", RetryAfter: 1}, exhausted, 1},
@@ -140,7 +136,6 @@ func TestFeedback(t *testing.T) {
 	}{
 		{nil, heard(policy.Success, 0)},
 		{errors.New("no status"), heard(policy.Success, 0)},
-		{status.Error(codes.NotFound, ""), heard(policy.Success, 0)},
 		{with(codes.NotFound, time.Second), heard(policy.Success, 0)},
 		{status.Error(codes.Canceled, ""), heard(policy.Failed, 0)},
 		{status.Error(codes.DeadlineExceeded, ""), heard(policy.Failed, 0)},
@@ -179,8 +174,9 @@ func received(t testing.TB, code codes.Code, details ...protoadapt.MessageV1) er
 	return s.Err()
 }
 
-// ofRate is what a server's status says of a rate.
-func ofRate() *errdetails.ErrorInfo { return &errdetails.ErrorInfo{Reason: "RATE", Domain: Domain} }
+func says(reason string) *errdetails.ErrorInfo {
+	return &errdetails.ErrorInfo{Reason: reason, Domain: Domain}
+}
 
 func ruled(subjects ...string) *errdetails.QuotaFailure {
 	q := &errdetails.QuotaFailure{}
@@ -204,40 +200,29 @@ type stranger struct {
 }
 
 func strangers() map[string]stranger {
-	rate := quotient.Decision{Reason: quotient.ReasonRate}
-	with := func(change func(*quotient.Decision)) quotient.Decision {
-		d := quotient.Decision{Reason: quotient.ReasonRate, Rule: "r"}
-		change(&d)
-		return d
+	of := func(rule string, wait time.Duration) quotient.Decision {
+		return quotient.Decision{Reason: quotient.ReasonRate, Rule: rule, RetryAfter: wait}
 	}
-	whole := with(func(*quotient.Decision) {})
+	rate, other := says("RATE"), &errdetails.ErrorInfo{Reason: "X", Domain: "googleapis.com"}
+	never := &errdetails.RetryInfo{RetryDelay: &durationpb.Duration{Seconds: 1 << 62}}
+	forged := ruled("r\n2026 level=ERROR \x1b[31m\u202e")
 	return map[string]stranger{
-		"whole": {is{ofRate(), ruled("r")}, whole},
-		"in another order": {is{again(time.Second), ruled("r"), ofRate()},
-			with(func(d *quotient.Decision) { d.RetryAfter = time.Second })},
-		"beside others": {is{&errdetails.ErrorInfo{Reason: "X",
-			Domain: "googleapis.com"}, &errdetails.Help{}, ofRate(), ruled("r")}, whole},
-		"two refusals": {is{ofRate(), ruled("r", "s"),
-			&errdetails.ErrorInfo{Reason: "KEYS", Domain: Domain}, ruled("q")}, whole},
-		"no rule":      {is{ofRate()}, rate},
-		"no violation": {is{ofRate(), ruled()}, rate},
-		"an empty one": {is{ofRate(), ruled("", "r")}, whole},
-		"a new reason": {is{&errdetails.ErrorInfo{Reason: "MOON", Domain: Domain},
-			again(time.Second)}, quotient.Decision{RetryAfter: time.Second}},
-		"no reason": {is{&errdetails.ErrorInfo{Domain: Domain}}, quotient.Decision{}},
-		"the reason none": {is{&errdetails.ErrorInfo{Reason: "NONE", Domain: Domain}},
-			quotient.Decision{}},
-		"invalid": {is{&errdetails.ErrorInfo{Reason: "INVALID",
-			Domain: Domain}}, quotient.Decision{}},
-		"a long wait": {is{ofRate(), ruled("r"), again(1000 * time.Hour)},
-			with(func(d *quotient.Decision) { d.RetryAfter = maxRetryAfter })},
-		"a wait before now": {is{ofRate(), ruled("r"), again(-time.Hour)}, whole},
-		"a wait that is none": {is{ofRate(), ruled("r"),
-			&errdetails.RetryInfo{RetryDelay: &durationpb.Duration{Seconds: 1 << 62}}}, whole},
-		"a forged line": {is{ofRate(), ruled("r\n2026 level=ERROR \x1b[31m\u202e")},
-			with(func(d *quotient.Decision) { d.Rule = "r2026 level=ERROR [31m" })},
-		"long texts": {is{ofRate(), ruled("x" + strings.Repeat("ü", 1000))},
-			with(func(d *quotient.Decision) { d.Rule = "x" + strings.Repeat("ü", 63) })},
+		"whole":               {is{rate, ruled("r")}, of("r", 0)},
+		"in another order":    {is{again(time.Second), ruled("r"), rate}, of("r", time.Second)},
+		"beside others":       {is{other, &errdetails.Help{}, rate, ruled("r")}, of("r", 0)},
+		"two refusals":        {is{rate, ruled("r", "s"), says("KEYS"), ruled("q")}, of("r", 0)},
+		"no rule":             {is{rate}, of("", 0)},
+		"no violation":        {is{rate, ruled()}, of("", 0)},
+		"an empty one":        {is{rate, ruled("", "r")}, of("r", 0)},
+		"a new reason":        {is{says("MOON"), again(time.Second)}, quotient.Decision{RetryAfter: time.Second}},
+		"no reason":           {is{says("")}, quotient.Decision{}},
+		"the reason none":     {is{says("NONE")}, quotient.Decision{}},
+		"invalid":             {is{says("INVALID")}, quotient.Decision{}},
+		"a long wait":         {is{rate, ruled("r"), again(1000 * time.Hour)}, of("r", maxRetryAfter)},
+		"a wait before now":   {is{rate, ruled("r"), again(-time.Hour)}, of("r", 0)},
+		"a wait that is none": {is{rate, ruled("r"), never}, of("r", 0)},
+		"a forged line":       {is{rate, forged}, of("r2026 level=ERROR [31m", 0)},
+		"long texts":          {is{rate, ruled("x" + strings.Repeat("ü", 1000))}, of("x"+strings.Repeat("ü", 63), 0)},
 	}
 }
 
@@ -265,24 +250,6 @@ func TestNotRefused(t *testing.T) {
 		if d, ok := Refused(err); ok || d != (quotient.Decision{}) {
 			t.Errorf("%s: %+v, %v", name, d, ok)
 		}
-	}
-}
-
-// Over a real connection the decision arrives.
-func TestRefusedOverAConnection(t *testing.T) {
-	tenants := quotient.Rates(quotient.Rate{Name: "tenant", Events: 8, Per: time.Hour, Burst: 4})
-	client := connect(t, &service{}, Server(limiter(t, tenants, quotient.Replicas(4)), FullMethod()))
-	_ = unary(deadline(t), client)
-	err := unary(deadline(t), client)
-	d, ok := Refused(err)
-	wait := d.RetryAfter
-	d.RetryAfter = 0
-	want := quotient.Decision{Reason: quotient.ReasonRate, Rule: "tenant"}
-	if !ok || d != want || wait < 29*time.Minute || wait > 30*time.Minute {
-		t.Errorf("%v: %+v in %v, %v; want %+v", err, d, wait, ok, want)
-	}
-	if text, want := status.Convert(err).Message(), `the limit "tenant" is reached: rate`; text != want {
-		t.Errorf("the message is %q, want %q", text, want)
 	}
 }
 
@@ -346,16 +313,4 @@ func FuzzRefused(f *testing.F) {
 			t.Fatalf("%+v, sent again, is %+v, %v", d, got, ok)
 		}
 	})
-}
-
-// A server may pass on the refusal of another one.
-func TestRefusedBehindTheServer(t *testing.T) {
-	far := connect(t, &service{}, Server(limiter(t, quotient.Limit{Deny: true}), FullMethod()))
-	near := &service{duplex: func(pb.TestService_FullDuplexCallServer) error {
-		return unary(deadline(t), far)
-	}}
-	_, err := duplex(deadline(t), connect(t, near, nil))
-	if d, ok := Refused(err); !ok || d.Reason != quotient.ReasonDenied {
-		t.Errorf("%v: %+v, %v", err, d, ok)
-	}
 }

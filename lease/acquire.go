@@ -178,17 +178,14 @@ func (t *Table) end(l *lock, now time.Time, total *uint64) {
 	} else {
 		t.notify(l.peer)
 	}
-	l.semaphore.unlink(l, now)
-	l.peer.locks = slices.DeleteFunc(l.peer.locks, func(o *lock) bool { return o == l })
-	t.place(l.peer)
+	t.detach(l, now)
 	t.dispatch(l.semaphore, now)
 	t.forget(l.semaphore)
 }
 
-// drop takes a pending lock from its peer and from the queue.
-func (t *Table) drop(l *lock) {
-	l.semaphore.pending.remove(l)
-	l.semaphore.waiting -= l.count
+// detach takes a lock from its semaphore and its peer.
+func (t *Table) detach(l *lock, now time.Time) {
+	l.semaphore.unlink(l, now)
 	l.peer.locks = slices.DeleteFunc(l.peer.locks, func(o *lock) bool { return o == l })
 	t.place(l.peer)
 }

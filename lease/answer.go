@@ -23,23 +23,15 @@ const notFoundPage = `<!DOCTYPE html>
 </html>
 `
 
-func answer(w http.ResponseWriter, status int, contentType []string, body []byte) {
+func answer(w http.ResponseWriter, status int, contentType []string, body string) {
 	w.Header()["Content-Type"] = contentType
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // the client may be gone
+	_, _ = io.WriteString(w, body) // the client may be gone
 }
 
-func answerText(w http.ResponseWriter, status int, text string) {
-	w.Header()["Content-Type"] = textType
-	w.WriteHeader(status)
-	_, _ = io.WriteString(w, text)
-}
+func answerText(w http.ResponseWriter, status int, text string) { answer(w, status, textType, text) }
 
-func answerJSON(w http.ResponseWriter, status int, value string) {
-	w.Header()["Content-Type"] = jsonType
-	w.WriteHeader(status)
-	_, _ = io.WriteString(w, value)
-}
+func answerJSON(w http.ResponseWriter, status int, value string) { answer(w, status, jsonType, value) }
 
 // problem is an answer for a client that must go elsewhere or come again (RFC 9457).
 func problem(w http.ResponseWriter, status int, detail string) {
@@ -48,7 +40,7 @@ func problem(w http.ResponseWriter, status int, detail string) {
 		Status int    `json:"status"`
 		Detail string `json:"detail"`
 	}{http.StatusText(status), status, detail}) // it cannot fail
-	answer(w, status, problemType, append(body, '\n'))
+	answer(w, status, problemType, string(body)+"\n")
 }
 
 // refuse answers a request that failed.
@@ -59,26 +51,23 @@ func refuse(w http.ResponseWriter, r *http.Request, err error) {
 		problem(w, http.StatusTemporaryRedirect, err.Error())
 		return
 	}
-	status := statusOf(err)
+	status, say := statusOf(err), answerText
 	if status == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", "1")
-		problem(w, status, err.Error())
-		return
+		say = problem
 	}
-	answerText(w, status, err.Error())
+	say(w, status, err.Error())
 }
 
 // statusOf returns the status of an error. It is 400 for what the server does not know or understand, 409 for
 // what it does not allow, and 503 for what it cannot do now.
 func statusOf(err error) int {
 	var request *requestError
-	var count *CountError
-	var token *TokenError
 	switch {
 	case errors.As(err, &request):
 		return request.status
 	case errors.Is(err, ErrUnknownPeer), errors.Is(err, ErrUnknownSemaphore),
-		errors.As(err, &count), errors.As(err, &token):
+		errors.As(err, new(*CountError)), errors.As(err, new(*TokenError)):
 		return http.StatusBadRequest
 	case errors.Is(err, ErrClosed), errors.Is(err, ErrTooManyPeers), errors.Is(err, ErrNoTokens),
 		errors.As(err, new(*StandByError)):

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math"
 	"mime"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -36,27 +36,22 @@ func badShape(format string, args ...any) error {
 }
 
 // readJSON returns the request's body, all of it, so that net/http notices a client that leaves.
-func readJSON(r *http.Request) ([]byte, error) {
+func readJSON(r *http.Request) (body []byte, err error) {
 	if t := r.Header.Get("Content-Type"); t != "application/json" && !isJSON(t) {
 		return nil, &requestError{http.StatusUnsupportedMediaType,
 			fmt.Sprintf("Content-Type is %.80q, want application/json.", t)}
 	}
-	body := make([]byte, 0, 64)
-	for {
-		n, err := r.Body.Read(body[len(body):cap(body)])
-		body = body[:len(body)+n]
-		switch {
-		case len(body) > maxBody || r.ContentLength > maxBody:
-			return nil, &requestError{http.StatusRequestEntityTooLarge,
-				fmt.Sprintf("The body is too large, want at most %d bytes.", maxBody)}
-		case err == io.EOF:
-			return body, nil
-		case err != nil:
-			return nil, badRequest("The body cannot be read: %v.", err)
-		case len(body) == cap(body):
-			body = slices.Grow(body, len(body))
-		}
+	if r.ContentLength <= maxBody {
+		body, err = io.ReadAll(io.LimitReader(r.Body, maxBody+1))
 	}
+	switch {
+	case r.ContentLength > maxBody || len(body) > maxBody:
+		return nil, &requestError{http.StatusRequestEntityTooLarge,
+			fmt.Sprintf("The body is too large, want at most %d bytes.", maxBody)}
+	case err != nil:
+		return nil, badRequest("The body cannot be read: %v.", err)
+	}
+	return body, nil
 }
 
 // isJSON reports whether a media type is JSON, or built on it.
@@ -68,30 +63,16 @@ func isJSON(contentType string) bool {
 
 // parseCount reads a JSON integer.
 func parseCount(body []byte) (int64, error) {
-	text := bytes.Trim(body, " \t\r\n")
-	digits := bytes.TrimPrefix(text, []byte("-"))
-	whole := len(digits) == 1 || len(digits) > 1 && digits[0] != '0'
-	n := int64(0)
-	for _, c := range digits {
-		if c < '0' || c > '9' || n > (math.MaxInt64-9)/10 {
-			whole = false
-			break
-		}
-		n = 10*n + int64(c-'0')
-	}
-	if whole {
-		if len(digits) < len(text) {
-			n = -n
-		}
+	text := string(bytes.Trim(body, " \t\r\n"))
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil && strconv.FormatInt(n, 10) == text {
 		return n, nil
 	}
 	var slow *int64 // what is rare, and the errors
 	const want = "a lock count: an integer of 64 bits"
-	err := parse(body, &slow, want)
-	switch {
-	case err != nil:
+	if err := parse(body, &slow, want); err != nil {
 		return 0, err
-	case slow == nil:
+	}
+	if slow == nil {
 		return 0, badShape("The body is %.40q, want %s.", body, want)
 	}
 	return *slow, nil

@@ -101,15 +101,12 @@ func (c *Client) try(ctx context.Context, base string, q call) (a reply, err err
 }
 
 func (q call) request(ctx context.Context, base string) (*http.Request, error) {
-	if q.body == nil {
-		return http.NewRequestWithContext(ctx, q.method, base+q.path, http.NoBody)
-	}
-	body, err := json.Marshal(q.body)
-	if err != nil {
-		return nil, err
+	body := []byte(nil)
+	if q.body != nil {
+		body, _ = json.Marshal(q.body) // it cannot fail
 	}
 	req, err := http.NewRequestWithContext(ctx, q.method, base+q.path, bytes.NewReader(body))
-	if err == nil {
+	if err == nil && q.body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
 	return req, err
@@ -150,36 +147,25 @@ func wireError(status int, text string) error {
 	return &AnswerError{status, text[:min(len(text), maxErrorText)]}
 }
 
+// textError is the error that has this text, with its numbers; nil if none has.
 func textError(text string) error {
-	for _, err := range []error{
-		ErrUnknownPeer, ErrUnknownSemaphore, ErrAlreadyPending, ErrRestoreChanges, ErrNotHeld, ErrTooManyLocks,
-	} {
-		if text == err.Error() {
-			return err
+	var token uint64
+	var n [2]int64
+	noDigit := func(c rune) bool { return c != '-' && (c < '0' || c > '9') }
+	for i, digits := range strings.FieldsFunc(text, noDigit) {
+		if i == 0 {
+			token, _ = strconv.ParseUint(digits, 10, 64)
+		}
+		if i < len(n) {
+			n[i], _ = strconv.ParseInt(digits, 10, 64)
 		}
 	}
-	var a, b int64
-	var token uint64
-	line := strings.Join(strings.Fields(text), " ")
-	for _, try := range []struct {
-		format string
-		into   []any
-		err    func() error
-	}{
-		{"Lock count must be a positive number. Found: %d.", []any{&a},
-			func() error { return &CountError{a} }},
-		{"Lock can never be acquired. Lock asks for count %d yet full count is only %d.", []any{&a, &b},
-			func() error { return &NeverError{a, b} }},
-		{"Lock count can only shrink. The lock has count %d, asked for is %d.", []any{&a, &b},
-			func() error { return &GrowError{a, b} }},
-		{"Lock hierachy violation. This may deadlock. The current lock level is %d the " +
-			"requested lock level was %d.", []any{&a, &b}, func() error { return &LevelError{a, b} }},
-		{"Token %d was never given.", []any{&token}, func() error { return &TokenError{token} }},
+	for _, err := range []error{
+		ErrUnknownPeer, ErrUnknownSemaphore, ErrAlreadyPending, ErrRestoreChanges, ErrNotHeld, ErrTooManyLocks,
+		&CountError{n[0]}, &NeverError{n[0], n[1]}, &GrowError{n[0], n[1]}, &LevelError{n[0], n[1]},
+		&TokenError{token},
 	} {
-		if _, err := fmt.Sscanf(line, try.format, try.into...); err != nil {
-			continue
-		}
-		if err := try.err(); text == err.Error() {
+		if text == err.Error() {
 			return err
 		}
 	}
@@ -213,20 +199,16 @@ func lockPath(id uint64, name string) string {
 
 // grace returns the server's grace time that an answer names, or 0.
 func (a reply) grace() time.Duration {
-	d, err := ParseDuration(a.header.Get("Lease-Grace"))
-	if err != nil {
-		return 0
-	}
-	return max(d, 0)
+	d, _ := ParseDuration(a.header.Get("Lease-Grace"))
+	return d
 }
 
 // token returns the fencing token of a reply, or 0.
 func (a reply) token() uint64 {
-	n, err := strconv.ParseUint(a.header.Get("Fencing-Token"), 10, 64)
-	if err != nil {
-		return 0
+	if n, err := strconv.ParseUint(a.header.Get("Fencing-Token"), 10, 64); err == nil {
+		return n
 	}
-	return n
+	return 0
 }
 
 // broken returns the semaphores whose lock an operator broke.

@@ -92,16 +92,13 @@ func (c *Client) lock(ctx context.Context, name string, count int64) (*Lease, er
 		return nil, &CountError{count}
 	}
 	s, ok := ctx.Value(sessionKey{c}).(*session)
+	err := errOver
 	if ok {
-		err := s.begin(ctx, name)
-		if err == nil {
-			return s.ask(ctx, name, count)
-		}
-		if !errors.Is(err, errOver) {
-			return nil, err
-		}
+		err = s.begin(ctx, name)
 	}
-	s, err := c.open(ctx, name)
+	if errors.Is(err, errOver) {
+		s, err = c.open(ctx, name)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -150,19 +147,11 @@ func (c *Client) blockFor() time.Duration {
 	return d
 }
 
-func (c *Client) http() *http.Client {
-	if c.HTTP == nil {
-		return http.DefaultClient
-	}
-	return c.HTTP
-}
+func (c *Client) http() *http.Client { return cmp.Or(c.HTTP, http.DefaultClient) }
+func (c *Client) log() *slog.Logger  { return cmp.Or(c.Log, noLog) }
 
-func (c *Client) log() *slog.Logger {
-	if c.Log == nil {
-		return slog.New(slog.DiscardHandler)
-	}
-	return c.Log
-}
+// noLog is the log of those who want none.
+var noLog = slog.New(slog.DiscardHandler)
 
 // jitter is d, more or less a part of it, so that clients which began together do not stay together.
 func (c *Client) jitter(d time.Duration, part float64) time.Duration {

@@ -47,9 +47,7 @@ func TestClientOfAStoppedProcess(t *testing.T) {
 	if err := child.Wait(); err != nil {
 		t.Error(err)
 	}
-	if held := tokensHeld(s, "A"); len(held) != 1 || held[0] != l.Token() {
-		t.Errorf("held with %d, want %d", held, l.Token())
-	}
+	heldBy(t, s, "A", l, 0)
 	unlock(t, l)
 }
 

@@ -42,8 +42,8 @@ func ParseDuration(text string) (time.Duration, error) {
 		return 0, fmt.Errorf("duration %.40q is empty, want for example 5m", text)
 	}
 	for rest != "" {
-		number, after := span(rest, isDigit)
-		name, after := span(strings.TrimLeft(after, " "), isLetter)
+		number, after := span(rest, "0123456789")
+		name, after := span(strings.TrimLeft(after, " "), "abcdefghijklmnopqrstuvwxyzM")
 		unit, ok := units[name]
 		if number == "" || !ok {
 			return 0, fmt.Errorf("duration %.40q: want numbers with units, for example 1h 30m", text)
@@ -58,16 +58,10 @@ func ParseDuration(text string) (time.Duration, error) {
 	return sum, nil
 }
 
-func isDigit(c byte) bool  { return c >= '0' && c <= '9' }
-func isLetter(c byte) bool { return c|' ' >= 'a' && c|' ' <= 'z' }
-
 // span cuts text after the bytes that are in a set.
-func span(text string, in func(byte) bool) (before, after string) {
-	n := 0
-	for n < len(text) && in(text[n]) {
-		n++
-	}
-	return text[:n], text[n:]
+func span(text, set string) (before, after string) {
+	after = strings.TrimLeft(text, set)
+	return text[:len(text)-len(after)], after
 }
 
 // FormatDuration writes a duration as ParseDuration reads it: in milliseconds, or in nanoseconds where it is

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -177,54 +176,6 @@ func TestClientUnlockInTheBackground(t *testing.T) {
 		}
 		_ = l.Unlock(ctx)
 		idle(t, w.servers["a"])
-	})
-}
-
-// Hundreds of clients over restarts: never more than the maximum, and nothing stays.
-func TestClientHundreds(t *testing.T) {
-	config := settings(t, "A=7 grace=15s")
-	inWorld(t, config, func(t *testing.T, w *world) {
-		const clients = 300
-		var all sync.WaitGroup
-		var held, most, done atomic.Int64
-		var tokens sync.Map
-		for i := range clients {
-			all.Go(func() {
-				random := rand.New(rand.NewPCG(uint64(i), 1))
-				time.Sleep(time.Duration(random.IntN(1e9)))
-				count := 1 + random.Int64N(3)
-				l, err := w.client().Lock(t.Context(), "A", count)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				if _, twice := tokens.LoadOrStore(l.Token(), true); twice {
-					t.Errorf("token %d was given twice", l.Token())
-				}
-				n := held.Add(count)
-				for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
-				}
-				time.Sleep(time.Duration(random.IntN(20)) * time.Second)
-				if err := l.Err(); err != nil {
-					t.Error(err)
-				}
-				held.Add(-count)
-				unlock(t, l)
-				done.Add(1)
-			})
-		}
-		for range 10 {
-			time.Sleep(40 * time.Second)
-			w.start("a", ServerOptions{})
-		}
-		all.Wait()
-		if most.Load() > 7 || done.Load() != clients {
-			t.Errorf("%d at once of 7, %d of %d done", most.Load(), done.Load(), clients)
-		}
-		idle(t, w.servers["a"])
-		if n := len(w.servers["a"].blocked); n != 0 {
-			t.Errorf("%d peers are still blocked", n)
-		}
 	})
 }
 

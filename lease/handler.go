@@ -2,6 +2,9 @@ package lease
 
 import (
 	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -13,63 +16,57 @@ import (
 // place is where a request goes.
 type place struct {
 	pattern   string // a key of routes
-	id        string // as it was sent
-	peer      uint64 // the id, once the method is known
+	peer      uint64
+	err       error  // of the peer's id: it waits until the method is known
 	semaphore string // percent-decoded, once
 }
 
-type route struct {
-	method string
-	serve  func(*Server, http.ResponseWriter, *http.Request, place) error // an error is not answered yet
-}
+// handler serves a request. An error is not answered yet.
+type handler func(*Server, http.ResponseWriter, *http.Request, place) error
 
-// routes are all places of a Server. A GET serves HEAD as well.
-var routes = map[string][]route{
-	"/":               {{http.MethodGet, (*Server).greet}},
-	"/health":         {{http.MethodGet, (*Server).health}},
-	"/ready":          {{http.MethodGet, (*Server).ready}},
-	"/version":        {{http.MethodGet, (*Server).version}},
-	"/metrics":        {{http.MethodGet, (*Server).metrics}},
-	"/new_peer":       {{http.MethodPost, (*Server).postNewPeer}},
-	"/peers/":         {{http.MethodGet, (*Server).getPeers}},
-	"/remainder":      {{http.MethodGet, (*Server).getRemainder}},
-	"/restore":        {{http.MethodPost, (*Server).postRestore}},
-	"/remove_expired": {{http.MethodPost, (*Server).postRemoveExpired}},
+// routes are all places of a Server, by method. A GET serves HEAD as well.
+var routes = map[string]map[string]handler{
+	"/":               {"GET": says("Semaphores by quotient. See docs/leases.md.")},
+	"/health":         {"GET": says("Ok")},
+	"/ready":          {"GET": (*Server).ready},
+	"/version":        {"GET": (*Server).version},
+	"/metrics":        {"GET": (*Server).metrics},
+	"/new_peer":       {"POST": (*Server).postNewPeer},
+	"/peers/":         {"GET": (*Server).getPeers},
+	"/remainder":      {"GET": (*Server).getRemainder},
+	"/restore":        {"POST": (*Server).postRestore},
+	"/remove_expired": {"POST": (*Server).postRemoveExpired},
 
-	"/peers/{id}": {
-		{http.MethodDelete, (*Server).deletePeer}, {http.MethodPut, (*Server).putPeer},
-	},
-	"/peers/{id}/{semaphore}": {
-		{http.MethodDelete, (*Server).deleteLock}, {http.MethodPut, (*Server).putLock},
-	},
+	"/peers/{id}":             {"DELETE": (*Server).deletePeer, "PUT": (*Server).putPeer},
+	"/peers/{id}/{semaphore}": {"DELETE": (*Server).deleteLock, "PUT": (*Server).putLock},
 	"/peers/{id}/is_acquired": { // also the name of a semaphore
-		{http.MethodDelete, (*Server).deleteLock}, {http.MethodGet, (*Server).getAcquired},
-		{http.MethodPut, (*Server).putLock},
+		"DELETE": (*Server).deleteLock, "GET": (*Server).getAcquired, "PUT": (*Server).putLock,
 	},
 }
 
 // ServeHTTP serves the routes that docs/leases.md lists.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	p := find(r.URL.EscapedPath())
+	p, method := find(r.URL.EscapedPath()), r.Method
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
 	here := routes[p.pattern]
-	if here == nil {
+	serve, err := here[method], p.err
+	switch {
+	case here == nil:
 		s.notFound(w)
 		return
+	case serve == nil:
+		allowed := allow(here)
+		w.Header().Set("Allow", allowed)
+		answerText(w, http.StatusMethodNotAllowed, "Method not allowed. Want "+allowed+".")
+		return
+	case err == nil:
+		err = serve(s, w, r, p)
 	}
-	for _, route := range here {
-		if route.method == r.Method || route.method == http.MethodGet && r.Method == http.MethodHead {
-			err := p.read()
-			if err == nil {
-				err = route.serve(s, w, r, p)
-			}
-			if err != nil {
-				refuse(w, r, err)
-			}
-			return
-		}
+	if err != nil {
+		refuse(w, r, err)
 	}
-	w.Header().Set("Allow", allow(here))
-	answerText(w, http.StatusMethodNotAllowed, "Method not allowed. Want "+allow(here)+".")
 }
 
 // find takes an escaped path apart. Each part is decoded by itself, so that a name may hold a slash.
@@ -91,43 +88,35 @@ func find(path string) place {
 		return place{pattern: "/peers/"}
 	case id == "", more && name == "", strings.Contains(name, "/"):
 		return place{}
-	case !more:
-		return place{pattern: "/peers/{id}", id: decode(id)}
 	}
-	p := place{pattern: "/peers/{id}/{semaphore}", id: decode(id), semaphore: decode(name)}
-	if p.semaphore == "is_acquired" {
+	p := place{pattern: "/peers/{id}/{semaphore}", semaphore: decode(name)}
+	switch {
+	case !more:
+		p.pattern = "/peers/{id}"
+	case p.semaphore == "is_acquired":
 		p.pattern = "/peers/{id}/is_acquired"
+	}
+	id = decode(id)
+	var err error
+	if p.peer, err = strconv.ParseUint(id, 10, 64); err != nil {
+		p.err = badRequest("Peer id is %.40q, want an unsigned integer of 64 bits.", id)
 	}
 	return p
 }
 
-// decode undoes percent-encoding. Bad encodings stay: net/http lets none of them through.
+// decode undoes percent-encoding, which net/http has checked.
 func decode(part string) string {
-	if decoded, err := url.PathUnescape(part); err == nil {
-		return decoded
-	}
-	return part
+	decoded, _ := url.PathUnescape(part)
+	return decoded
 }
 
-func allow(here []route) string {
-	var methods []string
-	for _, route := range here {
-		methods = append(methods, route.method)
-		if route.method == http.MethodGet {
-			methods = append(methods, http.MethodHead)
-		}
+func allow(here map[string]handler) string {
+	methods := slices.Collect(maps.Keys(here))
+	if here[http.MethodGet] != nil {
+		methods = append(methods, http.MethodHead)
 	}
+	slices.Sort(methods)
 	return strings.Join(methods, ", ")
-}
-
-// read reads the id of a place that has one.
-func (p *place) read() (err error) {
-	if strings.HasPrefix(p.pattern, "/peers/{id}") {
-		if p.peer, err = strconv.ParseUint(p.id, 10, 64); err != nil {
-			return badRequest("Peer id is %.40q, want an unsigned integer of 64 bits.", p.id)
-		}
-	}
-	return nil
 }
 
 // query returns the first value of a parameter. It allocates nothing where none is encoded.
@@ -160,28 +149,28 @@ func queryDuration(r *http.Request, name string, otherwise time.Duration) (time.
 	return d, nil
 }
 
-// answerGrace adds the time after a start in which only restores are served.
-func answerGrace(w http.ResponseWriter, grace time.Duration) {
-	if grace > 0 {
-		w.Header().Set("Lease-Grace", FormatDuration(grace))
-	}
-}
-
 func (s *Server) notFound(w http.ResponseWriter) {
 	s.mu.Lock()
 	s.missing++
 	s.mu.Unlock()
-	answer(w, http.StatusNotFound, htmlType, []byte(notFoundPage))
+	answer(w, http.StatusNotFound, htmlType, notFoundPage)
 }
 
-func (s *Server) greet(w http.ResponseWriter, _ *http.Request, _ place) error {
-	answerText(w, http.StatusOK, "Semaphores by quotient. See docs/leases.md.")
-	return nil
+// says always answers the same text.
+func says(text string) handler {
+	return func(_ *Server, w http.ResponseWriter, _ *http.Request, _ place) error {
+		answerText(w, http.StatusOK, text)
+		return nil
+	}
 }
 
-func (s *Server) health(w http.ResponseWriter, _ *http.Request, _ place) error {
-	answerText(w, http.StatusOK, "Ok")
-	return nil
+// answers answers with something of the Table, as JSON.
+func (s *Server) answers(w http.ResponseWriter, f func(t *Table, now time.Time) (any, error)) error {
+	v, err := get(s, f)
+	if err == nil {
+		answerJSON(w, http.StatusOK, fmt.Sprint(v))
+	}
+	return err
 }
 
 func (s *Server) ready(w http.ResponseWriter, _ *http.Request, _ place) error {
@@ -212,16 +201,15 @@ func (s *Server) getPeers(w http.ResponseWriter, _ *http.Request, _ place) error
 	if err != nil {
 		return err
 	}
-	slices.Sort(ids)
-	body := []byte{'['}
-	for i, id := range ids {
-		if i > 0 {
-			body = append(body, ',')
-		}
-		body = strconv.AppendUint(append(body, `{"id":`...), id, 10)
-		body = append(body, '}')
+	type peer struct {
+		ID uint64 `json:"id"`
 	}
-	answer(w, http.StatusOK, jsonType, append(body, ']'))
+	list := make([]peer, len(ids))
+	for i, id := range slices.Sorted(slices.Values(ids)) {
+		list[i].ID = id
+	}
+	body, _ := json.Marshal(list) // it cannot fail
+	answerJSON(w, http.StatusOK, string(body))
 	return nil
 }
 
@@ -233,21 +221,11 @@ func (s *Server) getRemainder(w http.ResponseWriter, r *http.Request, _ place) e
 	if !ok {
 		return badRequest("The parameter semaphore is missing.")
 	}
-	remainder, err := get(s, func(t *Table, now time.Time) (int64, error) { return t.Remainder(name, now) })
-	if err != nil {
-		return err
-	}
-	answerJSON(w, http.StatusOK, strconv.FormatInt(remainder, 10))
-	return nil
+	return s.answers(w, func(t *Table, now time.Time) (any, error) { return t.Remainder(name, now) })
 }
 
 func (s *Server) postRemoveExpired(w http.ResponseWriter, _ *http.Request, _ place) error {
-	n, err := get(s, func(t *Table, now time.Time) (int, error) { return t.RemoveExpired(now), nil })
-	if err != nil {
-		return err
-	}
-	answerJSON(w, http.StatusOK, strconv.Itoa(n))
-	return nil
+	return s.answers(w, func(t *Table, now time.Time) (any, error) { return t.RemoveExpired(now), nil })
 }
 
 func (s *Server) putLock(w http.ResponseWriter, r *http.Request, p place) error {
@@ -286,11 +264,10 @@ func readAsk(r *http.Request, p place) (a ask, err error) {
 
 func (s *Server) deleteLock(w http.ResponseWriter, _ *http.Request, p place) error {
 	err := s.do(func(t *Table, now time.Time) error { return t.Release(p.peer, p.semaphore, now) })
-	if err != nil {
-		return err
+	if err == nil {
+		answerText(w, http.StatusOK, "Ok")
 	}
-	answerText(w, http.StatusOK, "Ok")
-	return nil
+	return err
 }
 
 func (s *Server) postNewPeer(w http.ResponseWriter, r *http.Request, _ place) error {
@@ -298,13 +275,15 @@ func (s *Server) postNewPeer(w http.ResponseWriter, r *http.Request, _ place) er
 	if err != nil {
 		return err
 	}
-	id, grace, err := s.newPeer(expiresIn)
-	answerGrace(w, grace)
-	if err != nil {
+	var id uint64
+	err = s.doWithGrace(w, func(t *Table, now time.Time) (err error) {
+		id, err = t.newPeer(expiresIn, now)
 		return err
+	})
+	if err == nil {
+		answerJSON(w, http.StatusOK, strconv.FormatUint(id, 10))
 	}
-	answerJSON(w, http.StatusOK, strconv.FormatUint(id, 10))
-	return nil
+	return err
 }
 
 // putPeer is a heartbeat.
@@ -314,13 +293,10 @@ func (s *Server) putPeer(w http.ResponseWriter, r *http.Request, p place) error 
 		return err
 	}
 	var broken []string
-	var grace time.Duration
-	err = s.do(func(t *Table, now time.Time) (err error) {
-		grace = t.config.Grace
+	err = s.doWithGrace(w, func(t *Table, now time.Time) (err error) {
 		broken, err = t.Heartbeat(p.peer, expiresIn, now)
 		return err
 	})
-	answerGrace(w, grace)
 	if err != nil {
 		return err
 	}
@@ -332,25 +308,16 @@ func (s *Server) putPeer(w http.ResponseWriter, r *http.Request, p place) error 
 }
 
 func (s *Server) deletePeer(w http.ResponseWriter, _ *http.Request, p place) error {
-	text := `"Peer not found"`
-	there, err := get(s, func(t *Table, now time.Time) (bool, error) { return t.RemovePeer(p.peer, now), nil })
-	if err != nil {
-		return err
-	}
-	if there {
-		text = `"Peer released"`
-	}
-	answerJSON(w, http.StatusOK, text)
-	return nil
+	return s.answers(w, func(t *Table, now time.Time) (any, error) {
+		if t.RemovePeer(p.peer, now) {
+			return `"Peer released"`, nil
+		}
+		return `"Peer not found"`, nil
+	})
 }
 
 func (s *Server) getAcquired(w http.ResponseWriter, _ *http.Request, p place) error {
-	acquired, err := get(s, func(t *Table, now time.Time) (bool, error) { return t.Acquired(p.peer, now) })
-	if err != nil {
-		return err
-	}
-	answerJSON(w, http.StatusOK, strconv.FormatBool(acquired))
-	return nil
+	return s.answers(w, func(t *Table, now time.Time) (any, error) { return t.Acquired(p.peer, now) })
 }
 
 func (s *Server) postRestore(w http.ResponseWriter, r *http.Request, _ place) error {
@@ -363,13 +330,10 @@ func (s *Server) postRestore(w http.ResponseWriter, r *http.Request, _ place) er
 		return err
 	}
 	var beyond []string
-	var grace time.Duration
-	err = s.do(func(t *Table, now time.Time) (err error) {
-		grace = t.config.Grace
+	err = s.doWithGrace(w, func(t *Table, now time.Time) (err error) {
 		beyond, err = t.Restore(back.peer, back.expiresIn, back.locks, now)
 		return err
 	})
-	answerGrace(w, grace)
 	if err != nil {
 		return err
 	}

@@ -92,6 +92,13 @@ func (l *Lease) Err() error {
 // Unlock of a lost Lease returns the error of Err, since the work was not protected until its end. It then
 // makes one attempt to give back the lock that the server may still hold for the peer.
 func (l *Lease) Unlock(ctx context.Context) error {
+	if err := l.unlock(ctx); err != nil {
+		return fmt.Errorf("lease: unlock %.40q: %w", l.name, err)
+	}
+	return nil
+}
+
+func (l *Lease) unlock(ctx context.Context) error {
 	s := l.session
 	s.mu.Lock()
 	s.checkLocked()
@@ -103,7 +110,7 @@ func (l *Lease) Unlock(ctx context.Context) error {
 			path := lockPath(s.id, l.name)
 			_, _ = s.client.do(ctx, call{http.MethodDelete, path, nil, s.client.timeout(), ""})
 		}
-		return fmt.Errorf("lease: unlock %.40q: %w", l.name, err)
+		return err
 	}
 	if l.released == nil {
 		l.released = s.releaseLocked(l)
@@ -116,11 +123,8 @@ func (l *Lease) Unlock(ctx context.Context) error {
 		select {
 		case <-r.done:
 		case <-ctx.Done():
-			return fmt.Errorf("lease: unlock %.40q: %w", l.name, context.Cause(ctx))
+			return context.Cause(ctx)
 		}
 	}
-	if r.err != nil {
-		return fmt.Errorf("lease: unlock %.40q: %w", l.name, r.err)
-	}
-	return nil
+	return r.err
 }

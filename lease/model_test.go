@@ -1,10 +1,10 @@
 package lease
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -21,32 +21,41 @@ type twins struct {
 
 // TestPropertyTable compares a Table with a model that shares no code with it, step by step.
 func TestPropertyTable(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
-		w := &twins{T: rt, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
-		c := w.config()
-		k := Tokens{Next: w.id("next", 20), End: EndOfTokens}
-		if w.rarely("block") {
-			k.End = k.Next + w.id("size", 9)
-		}
-		var err error
-		if w.table, err = NewTable(c, k, w.now); err != nil {
-			rt.Fatal(err)
-		}
-		w.model = newModel(c, k, w.now)
-		for id := range uint64(4) {
-			w.same("ok", w.table.AddPeer(id+1, time.Minute, w.now), w.model.addPeer(id+1, time.Minute, w.now))
-		}
-		steps := map[string]func(*rapid.T){
+	for range 6 { // what is rare needs several hundred
+		rapid.Check(t, playTwins)
+	}
+}
+
+func playTwins(rt *rapid.T) {
+	w := &twins{T: rt, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+	c := w.config()
+	k := Tokens{Next: w.id("next", 20), End: EndOfTokens}
+	if w.rarely("block") {
+		k.End = k.Next + w.id("size", 9)
+	}
+	var err error
+	if w.table, err = NewTable(c, k, w.now); err != nil {
+		rt.Fatal(err)
+	}
+	w.model = newModel(c, k, w.now)
+	for id := range uint64(4) {
+		w.same(nil, w.table.AddPeer(id+1, time.Minute, w.now), w.twin().addPeer(id+1, time.Minute))
+	}
+	for range 3 { // longer histories
+		rt.Repeat(map[string]func(*rapid.T){
 			"": w.compare, "acquire": w.acquire, "acquire2": w.acquire, "acquire3": w.acquire,
-			"release": w.release,
-			"peer":    w.peer, "heartbeat": w.heartbeat, "heartbeat2": w.heartbeat, "remove": w.remove,
-			"restore": w.restore, "break": w.breakLock,
-			"configure": w.configure, "tokens": w.tokens, "time": w.time, "ask": w.ask, "expiry": w.expiry,
-		}
-		for range 3 { // longer histories
-			rt.Repeat(steps)
-		}
-	})
+			"release": w.release, "peer": w.peer, "heartbeat": w.heartbeat, "heartbeat2": w.heartbeat,
+			"remove": w.remove, "restore": w.restore, "break": w.breakLock, "configure": w.configure,
+			"tokens": w.tokens, "time": w.time, "ask": w.ask, "expiry": w.expiry,
+		})
+	}
+}
+
+// twin is the model once it has done what is due.
+func (w *twins) twin() *model {
+	w.model.now = w.now
+	w.model.advance()
+	return w.model
 }
 
 func (w *twins) id(label string, most uint64) uint64 {
@@ -66,8 +75,8 @@ func (w *twins) count() int64 {
 	return rapid.SampledFrom([]int64{1, 2, 1, 2, 3, 1, 3, 4, 1, 5, 0, -1, 6}).Draw(w.T, "count")
 }
 
-func (w *twins) duration(most time.Duration) time.Duration {
-	return time.Second * time.Duration(w.id("seconds", uint64(most/time.Second)))
+func (w *twins) seconds(most uint64) time.Duration {
+	return time.Second * time.Duration(w.id("seconds", most))
 }
 
 func (w *twins) config() Config {
@@ -77,67 +86,77 @@ func (w *twins) config() Config {
 			c.Semaphores[name] = Semaphore{Max: 1 + int64(w.id("max", 4)), Level: int64(w.id("level", 2))}
 		}
 	}
-	c.KeepIdle, c.MaxPeers = w.duration(10*time.Second), 4+int(w.id("peers", 2))
+	c.KeepIdle, c.MaxPeers = w.seconds(10), 4+int(w.id("peers", 2))
 	if w.rarely("with grace") {
-		c.Grace = w.duration(10 * time.Second)
+		c.Grace = w.seconds(10)
 	}
 	return c
 }
 
-// same fails unless the Table's outcome is the model's.
-func (w *twins) same(got any, err error, want string) {
-	w.Helper()
-	text := fmt.Sprint(got)
-	if err != nil {
-		text = err.Error()
+// aLock is often one that is there, or was refused.
+func (w *twins) aLock(label string) (id uint64, name string) {
+	all := slices.Clone(w.model.locks)
+	for _, id := range slices.Sorted(maps.Keys(w.model.peers)) {
+		if p := w.model.peers[id]; p.refused != "" {
+			all = append(all, &modelLock{peer: id, sem: p.refused})
+		}
 	}
-	if text != want {
-		w.Fatalf("got %q, want %q", text, want)
+	if len(all) == 0 || w.rarely(label) {
+		return w.peerID(), w.name()
+	}
+	l := rapid.SampledFrom(all).Draw(w.T, "lock")
+	return l.peer, l.sem
+}
+
+// same fails unless the Table's outcome is the model's.
+func (w *twins) same(got any, err error, want any) {
+	w.Helper()
+	if err != nil {
+		got = err
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		w.Fatalf("got %v, want %v", got, want)
 	}
 }
 
 func (w *twins) acquire(*rapid.T) {
 	id, name, count := w.peerID(), w.name(), w.count()
 	token, err := w.table.Acquire(id, name, count, w.now)
-	w.same(token, err, w.model.acquire(id, name, count, w.now))
+	w.same(token, err, w.twin().acquire(id, name, count))
 }
 
 func (w *twins) release(*rapid.T) {
-	id, name := w.peerID(), w.name()
-	if all := slices.Concat(w.model.held, w.model.queue); len(all) > 0 && !w.rarely("any") {
-		l := rapid.SampledFrom(all).Draw(w.T, "lock")
-		id, name = l.peer, l.sem
-	}
-	w.same("ok", w.table.Release(id, name, w.now), w.model.release(id, name, w.now))
+	id, name := w.aLock("any")
+	w.same(nil, w.table.Release(id, name, w.now), w.twin().release(id, name))
 }
 
 func (w *twins) peer(*rapid.T) {
-	id, d := w.peerID(), w.duration(20*time.Second)
-	w.same("ok", w.table.AddPeer(id, d, w.now), w.model.addPeer(id, d, w.now))
+	id, d := w.peerID(), w.seconds(20)
+	w.same(nil, w.table.AddPeer(id, d, w.now), w.twin().addPeer(id, d))
 }
 
 func (w *twins) heartbeat(*rapid.T) {
-	id, d := w.peerID(), w.duration(20*time.Second)
+	id, d := w.peerID(), w.seconds(20)
 	broken, err := w.table.Heartbeat(id, d, w.now)
-	w.same(broken, err, w.model.heartbeat(id, d, w.now))
+	w.same(broken, err, w.twin().heartbeat(id, d))
 }
 
 func (w *twins) remove(*rapid.T) {
 	if rapid.Bool().Draw(w.T, "sweep") {
-		w.same(w.table.RemoveExpired(w.now), nil, w.model.sweep(w.now))
+		w.same(w.table.RemoveExpired(w.now), nil, w.twin().sweep())
 		return
 	}
 	id := w.peerID()
-	w.same(w.table.RemovePeer(id, w.now), nil, w.model.removePeer(id, w.now))
+	w.same(w.table.RemovePeer(id, w.now), nil, w.twin().removePeer(id))
 }
 
 // restore is often of what is held.
 func (w *twins) restore(*rapid.T) {
-	id, d := w.peerID(), w.duration(20*time.Second)
+	id, d := w.peerID(), w.seconds(20)
 	var locks []Restored
 	if rapid.Bool().Draw(w.T, "identical") {
-		for _, l := range w.model.held {
-			if l.peer == id {
+		for _, l := range w.model.locks {
+			if l.peer == id && l.token != 0 {
 				locks = append(locks, Restored{l.sem, l.count, l.token * w.id("with token", 1)})
 			}
 		}
@@ -155,30 +174,29 @@ func (w *twins) restore(*rapid.T) {
 		locks = append(locks, r)
 	}
 	beyond, err := w.table.Restore(id, d, locks, w.now)
-	w.same(beyond, err, w.model.restore(id, d, locks, w.now))
+	w.same(beyond, err, w.twin().restore(id, d, locks))
 }
 
 func (w *twins) breakLock(*rapid.T) {
 	id, name, token := w.peerID(), w.name(), w.id("any token", 30)
-	if i := lockIn(w.model.held, id, name); i >= 0 && !w.rarely("wrong") {
-		token = w.model.held[i].token
+	if l := w.model.lock(id, name); l != nil && l.token != 0 && !w.rarely("wrong") {
+		token = l.token
 	}
 	_, err := w.table.Break(id, name, token, w.now)
-	w.same("ok", err, w.model.breakLock(id, name, token, w.now))
+	w.same(nil, err, w.twin().breakLock(id, name, token))
 }
 
 func (w *twins) configure(*rapid.T) {
 	c := w.config()
 	for name, s := range c.Semaphores { // most stay as they are
-		if old := w.model.sem(name); old != nil && !w.rarely("other") {
-			c.Semaphores[name] = Semaphore{s.Max, old.level}
+		if old := w.model.sems[name]; old != nil && !w.rarely("other") {
+			c.Semaphores[name] = Semaphore{s.Max, old.Level}
 		}
 	}
 	if err := w.table.Configure(c, w.now); err != nil {
 		w.Fatal(err)
 	}
-	w.model.advance(w.now)
-	w.model.configure(c, w.now)
+	w.twin().configure(c)
 }
 
 func (w *twins) tokens(*rapid.T) {
@@ -187,11 +205,11 @@ func (w *twins) tokens(*rapid.T) {
 		k.End = k.Next + w.id("block", 9)
 	}
 	w.table.AddTokens(k, w.now)
-	w.model.addTokens(k, w.now)
+	w.twin().addTokens(k)
 }
 
 func (w *twins) time(*rapid.T) {
-	w.now = w.now.Add(time.Second * time.Duration(w.id("seconds", 12)))
+	w.now = w.now.Add(w.seconds(12))
 	w.then()
 }
 
@@ -199,7 +217,7 @@ func (w *twins) time(*rapid.T) {
 func (w *twins) then() {
 	steps := []func(*rapid.T){
 		w.acquire, w.release, w.peer, w.heartbeat, w.remove, w.restore, w.breakLock, w.configure,
-		w.tokens, w.ask, func(*rapid.T) { w.table.Advance(w.now); w.model.advance(w.now) },
+		w.tokens, w.ask, func(*rapid.T) { w.table.Advance(w.now); w.twin() },
 	}
 	rapid.SampledFrom(steps).Draw(w.T, "then")(w.T)
 }
@@ -218,43 +236,50 @@ func (w *twins) expiry(*rapid.T) {
 }
 
 func (w *twins) ask(*rapid.T) {
-	id, name, count := w.peerID(), w.name(), w.count()
-	if all := slices.Concat(w.model.held, w.model.queue); len(all) > 0 && w.id("some", 3) == 0 {
-		l := rapid.SampledFrom(all).Draw(w.T, "lock")
-		id, name = l.peer, l.sem
-	}
+	id, name := w.aLock("some")
+	count := w.count()
 	switch w.id("what", 2) {
 	case 0:
 		is, err := w.table.Acquired(id, w.now)
-		w.same(is, err, w.model.acquired(id, w.now))
+		w.same(is, err, w.twin().acquired(id))
 	case 1:
 		token, err := w.table.State(id, name, count, w.now)
-		w.same(token, err, w.model.state(id, name, count, w.now))
+		w.same(token, err, w.twin().state(id, name, count))
 	case 2:
 		left, err := w.table.Remainder(name, w.now)
-		w.same(left, err, w.model.remainder(name, w.now))
+		w.same(left, err, w.twin().remainder(name))
 	}
 }
 
 // compare looks at all that can be seen.
 func (w *twins) compare(*rapid.T) {
 	m := w.model
-	if next := w.table.Next(); !next.Equal(m.nextDue()) {
-		w.Fatalf("next is %v, want %v", next, m.nextDue())
-	}
-	if !w.table.grace.Equal(m.grace) {
-		w.Fatalf("grace ends %v, want %v", w.table.grace, m.grace)
+	if next := w.table.Next(); !next.Equal(m.nextDue()) || !w.table.grace.Equal(m.grace) {
+		w.Fatalf("next is %v, grace ends %v, want %v and %v", next, w.table.grace, m.nextDue(), m.grace)
 	}
 	if left := m.end - m.next; w.table.TokensLeft() != left && m.end >= m.next {
 		w.Fatalf("%d tokens are left, want %d", w.table.TokensLeft(), left)
 	}
 	w.compareChanged()
-	if m.wentBack || m.overFilled {
-		w.Fatalf("a token went back: %v; more was granted than there is: %v", m.wentBack, m.overFilled)
+	m = w.twin() // reads also do what is due
+	ids := slices.Sorted(slices.Values(w.table.Peers(w.now)))
+	if want := slices.Sorted(maps.Keys(m.peers)); !slices.Equal(ids, want) {
+		w.Fatalf("peers are %v, want %v", ids, want)
 	}
-	m.advance(w.now) // reads also do what is due
-	w.comparePeers()
-	w.compareStats()
+	stats := w.table.Stats(w.now)
+	if len(stats) != len(m.sems) {
+		w.Fatalf("there are %d semaphores, want %d", len(stats), len(m.sems))
+	}
+	for _, got := range stats {
+		got.Totals.Wait.Buckets, got.Totals.Hold.Buckets = Histogram{}.Buckets, Histogram{}.Buckets
+		if want := m.stats(got.Name); got != want {
+			w.Fatalf("statistics are\n%+v, want\n%+v", got, want)
+		}
+		held, pending, _ := w.table.Locks(got.Name, 100, w.now)
+		if h, p := m.show(got.Name, true), m.show(got.Name, false); !slices.Equal(held, h) || !slices.Equal(pending, p) {
+			w.Fatalf("locks are %v and %v, want %v and %v", held, pending, h, p)
+		}
+	}
 	w.compareChanged()
 }
 
@@ -266,108 +291,24 @@ func (w *twins) compareChanged() {
 	clear(w.model.changed)
 }
 
-func (w *twins) comparePeers() {
-	ids := slices.Sorted(slices.Values(w.table.Peers(w.now)))
-	var want []uint64
-	for _, p := range w.model.peers {
-		want = append(want, p.id)
-	}
-	slices.Sort(want)
-	if !slices.Equal(ids, want) {
-		w.Fatalf("peers are %v, want %v", ids, want)
-	}
-}
-
-func (w *twins) compareStats() {
-	stats := w.table.Stats(w.now)
-	slices.SortFunc(stats, func(a, b SemaphoreStats) int { return strings.Compare(a.Name, b.Name) })
-	if len(stats) != len(w.model.sems) {
-		w.Fatalf("there are %d semaphores, want %d", len(stats), len(w.model.sems))
-	}
-	for i, got := range stats {
-		if want := w.model.stats(i, w.now); fmt.Sprint(flat(got)) != want {
-			w.Fatalf("statistics are\n%v, want\n%v", flat(got), want)
-		}
-		held, pending, _ := w.table.Locks(got.Name, 100, w.now)
-		for _, list := range []struct {
-			got  []Lock
-			want []modelLock
-		}{{held, w.model.held}, {pending, w.model.queue}} {
-			if got, want := showLocks(list.got), w.model.show(list.want, got.Name); got != want {
-				w.Fatalf("locks are %v, want %v", got, want)
-			}
-		}
-	}
-}
-
-func flat(s SemaphoreStats) []any {
-	n := s.Totals
-	return []any{
-		s.Name, s.Max, s.Level, s.Gone, s.Acquired, s.Pending, s.Holders, s.Waiters, s.LongestPending,
-		n.Granted, n.Released, n.Expired, n.Broken, n.Restored, n.Beyond, n.Wait.Count, n.Hold.Count,
-		fmt.Sprintf("%.3f %.3f", n.Wait.Sum, n.Hold.Sum),
-	}
-}
-
-func (m *model) stats(i int, now time.Time) string {
-	s := m.sems[i]
-	held, holders := countOf(m.held, s.name)
-	pending, waiters := countOf(m.queue, s.name)
-	var longest time.Duration
-	for _, l := range m.queue {
-		if l.sem == s.name {
-			longest = max(longest, now.Sub(l.since))
-		}
-	}
-	return fmt.Sprint([]any{
-		s.name, s.max, s.level, s.gone, held, pending, holders, waiters, longest, s.granted, s.released,
-		s.expired, s.broken, s.restored, s.beyond, s.waitedFor, s.heldFor,
-		fmt.Sprintf("%.3f %.3f", s.waited.Seconds(), s.heldTime.Seconds()),
-	})
-}
-
-func showLocks(locks []Lock) string {
-	all := []string{}
-	for _, l := range locks {
-		all = append(all, fmt.Sprint(l.Peer, l.Count, l.Token, l.Since, l.Expires))
-	}
-	return strings.Join(all, "; ")
-}
-
-func (m *model) show(locks []modelLock, name string) string {
-	all := []string{}
-	for _, l := range locks {
-		if l.sem == name {
-			all = append(all, fmt.Sprint(l.peer, l.count, l.token, l.since, m.peer(l.peer).expires))
-		}
-	}
-	return strings.Join(all, "; ")
-}
-
-// model is a Table again, without haste: lists that are searched from end to end. It uses nothing of Table.
-// Its steps return what is expected, as text.
+// model is a Table again, without haste: a list of locks that is searched from end to end. It uses nothing of
+// Table but its types of values. Its steps return what is expected: an error, or a value.
 type model struct {
-	sems       []modelSem // by name
-	peers      []modelPeer
-	held       []modelLock // in the order of granting
-	queue      []modelLock // in the order of asking
-	next, end  uint64      // tokens
-	grace      time.Time
-	keep       time.Duration
-	most       int // peers
-	changed    map[uint64]bool
-	lastToken  uint64
-	wentBack   bool // a token was not above the last one
-	overFilled bool // more was granted than there is
+	now       time.Time
+	sems      map[string]*modelSem
+	peers     map[uint64]*modelPeer
+	locks     []*modelLock // those that are held in the order of granting, the others in that of asking
+	next, end uint64       // tokens
+	grace     time.Time
+	keep      time.Duration
+	most      int // peers
+	changed   map[uint64]bool
 }
 
 type modelSem struct {
-	name                                 string
-	max, level                           int64
-	gone                                 bool
-	granted, released, expired, broken   uint64
-	restored, beyond, waitedFor, heldFor uint64 // the last two count times
-	waited, heldTime                     time.Duration
+	Semaphore
+	Totals
+	gone bool
 }
 
 type modelPeer struct {
@@ -382,173 +323,154 @@ type modelLock struct {
 	peer  uint64
 	sem   string
 	count int64
-	token uint64
+	token uint64 // 0: pending
 	since time.Time
 }
 
 func newModel(c Config, k Tokens, now time.Time) *model {
-	m := &model{next: max(k.Next, 1), end: k.End, changed: map[uint64]bool{}}
+	m := &model{now: now, next: max(k.Next, 1), end: k.End, changed: map[uint64]bool{},
+		sems: map[string]*modelSem{}, peers: map[uint64]*modelPeer{}}
 	if c.Grace > 0 {
 		m.grace = now.Add(c.Grace)
 	}
-	m.configure(c, now)
+	m.configure(c)
 	return m
 }
 
-func (m *model) sem(name string) *modelSem {
-	for i := range m.sems {
-		if m.sems[i].name == name {
-			return &m.sems[i]
+// those returns the locks that fit.
+func (m *model) those(fits func(*modelLock) bool) (list []*modelLock) {
+	for _, l := range m.locks {
+		if fits(l) {
+			list = append(list, l)
 		}
 	}
-	return nil
+	return list
 }
 
-func (m *model) peer(id uint64) *modelPeer {
-	for i := range m.peers {
-		if m.peers[i].id == id {
-			return &m.peers[i]
-		}
-	}
-	return nil
-}
-
-// lock finds a lock of a peer in a list; -1 if there is none.
-func lockIn(list []modelLock, id uint64, name string) int {
-	return slices.IndexFunc(list, func(l modelLock) bool { return l.peer == id && l.sem == name })
-}
-
-func countOf(list []modelLock, name string) (sum int64, n int) {
+// of returns the locks of a semaphore that are held, or pending, and the sum of their counts.
+func (m *model) of(name string, held bool) (list []*modelLock, sum int64) {
+	list = m.those(func(l *modelLock) bool { return l.sem == name && (l.token != 0) == held })
 	for _, l := range list {
+		sum += l.count
+	}
+	return list, sum
+}
+
+func (m *model) ofPeer(id uint64) []*modelLock {
+	return m.those(func(l *modelLock) bool { return l.peer == id })
+}
+
+// lock returns a peer's lock of a semaphore, or nil.
+func (m *model) lock(id uint64, name string) *modelLock {
+	for _, l := range m.ofPeer(id) {
 		if l.sem == name {
-			sum, n = sum+l.count, n+1
+			return l
 		}
 	}
-	return sum, n
+	return nil
 }
 
-func countOfPeer(list []modelLock, id uint64) (n int) {
-	for _, l := range list {
-		if l.peer == id {
-			n++
-		}
-	}
-	return n
+// waits reports whether a peer has a pending lock.
+func (m *model) waits(id uint64) bool {
+	return slices.ContainsFunc(m.ofPeer(id), func(l *modelLock) bool { return l.token == 0 })
 }
+
+func (m *model) stats(name string) SemaphoreStats {
+	s := m.sems[name]
+	held, acquired := m.of(name, true)
+	queue, pending := m.of(name, false)
+	st := SemaphoreStats{Name: name, Semaphore: s.Semaphore, Gone: s.gone, Acquired: acquired, Pending: pending,
+		Holders: len(held), Waiters: len(queue), Totals: s.Totals}
+	for _, l := range queue {
+		st.LongestPending = max(st.LongestPending, m.now.Sub(l.since))
+	}
+	return st
+}
+
+func (m *model) show(name string, held bool) (locks []Lock) {
+	list, _ := m.of(name, held)
+	for _, l := range list {
+		locks = append(locks, Lock{l.peer, l.count, l.token, l.since, m.peers[l.peer].expires})
+	}
+	return locks
+}
+
+// grants reports whether a lock could be granted now, if it fitted.
+func (m *model) grants() bool { return m.grace.IsZero() && m.next < m.end }
 
 // serve grants from the head of one semaphore's queue while it fits.
-func (m *model) serve(name string, now time.Time) {
-	s := m.sem(name)
-	for s != nil && m.grace.IsZero() && m.next < m.end {
-		i := slices.IndexFunc(m.queue, func(l modelLock) bool { return l.sem == name })
-		if sum, _ := countOf(m.held, name); i < 0 || sum+m.queue[i].count > s.max {
+func (m *model) serve(name string) {
+	for m.grants() {
+		queue, _ := m.of(name, false)
+		if _, sum := m.of(name, true); len(queue) == 0 || sum+queue[0].count > m.sems[name].Max {
 			return
 		}
-		l := m.queue[i]
-		m.queue = slices.Delete(m.queue, i, i+1)
-		m.grant(l, now)
-		m.changed[l.peer] = true
+		m.unlist(queue[0])
+		m.grant(queue[0])
+		m.changed[queue[0].peer] = true
 	}
 }
 
-func (m *model) grant(l modelLock, now time.Time) {
-	s := m.sem(l.sem)
-	s.granted++
-	s.waitedFor++
-	s.waited += now.Sub(l.since)
-	l.token, l.since = m.next, now
-	m.wentBack = m.wentBack || l.token <= m.lastToken
-	m.lastToken = l.token
+func (m *model) serveAll() {
+	for _, name := range slices.Sorted(maps.Keys(m.sems)) {
+		m.serve(name)
+	}
+}
+
+func (m *model) unlist(l *modelLock) {
+	m.locks = slices.DeleteFunc(m.locks, func(o *modelLock) bool { return o == l })
+}
+
+func (m *model) grant(l *modelLock) {
+	s := m.sems[l.sem]
+	s.Granted++
+	s.Wait.Count++
+	s.Wait.Sum += m.now.Sub(l.since).Seconds()
+	l.token, l.since = m.next, m.now
 	m.next++
-	m.held = append(m.held, l)
-	if sum, _ := countOf(m.held, l.sem); sum > s.max {
-		m.overFilled = true
-	}
+	m.locks = append(m.locks, l)
 }
 
-// giveUp takes a held lock away.
-func (m *model) giveUp(i int, now time.Time) {
-	s := m.sem(m.held[i].sem)
-	s.heldFor++
-	s.heldTime += now.Sub(m.held[i].since)
-	m.held = slices.Delete(m.held, i, i+1)
+// take takes a lock away, and counts it if it was held.
+func (m *model) take(l *modelLock, total *uint64) {
+	m.unlist(l)
+	if s := m.sems[l.sem]; l.token == 0 {
+		m.changed[l.peer] = true
+	} else {
+		*total++
+		s.Hold.Count++
+		s.Hold.Sum += m.now.Sub(l.since).Seconds()
+	}
+	m.serve(l.sem)
+	m.forget()
 }
 
 // forget removes semaphores that are gone and not held.
 func (m *model) forget() {
-	m.sems = slices.DeleteFunc(m.sems, func(s modelSem) bool {
-		_, n := countOf(m.held, s.name)
-		return s.gone && n == 0
+	maps.DeleteFunc(m.sems, func(name string, s *modelSem) bool {
+		held, _ := m.of(name, true)
+		return s.gone && len(held) == 0
 	})
 }
 
-func (m *model) remove(id uint64, now time.Time, ended func(*modelSem)) {
-	var names []string
-	for i := 0; i < len(m.held); i++ {
-		if l := m.held[i]; l.peer == id {
-			names = append(names, l.sem)
-			ended(m.sem(l.sem))
-			m.giveUp(i, now)
-			i--
-		}
+// remove takes a peer away, and counts each lock that it held where total says.
+func (m *model) remove(id uint64, total func(*modelSem) *uint64) {
+	for _, l := range m.ofPeer(id) {
+		m.take(l, total(m.sems[l.sem]))
 	}
-	for i := 0; i < len(m.queue); i++ {
-		if l := m.queue[i]; l.peer == id {
-			names = append(names, l.sem)
-			m.queue = slices.Delete(m.queue, i, i+1)
-			i--
-		}
-	}
-	m.peers = slices.DeleteFunc(m.peers, func(p modelPeer) bool { return p.id == id })
-	for _, name := range names {
-		m.serve(name, now)
-	}
-	m.forget()
+	delete(m.peers, id)
 	m.changed[id] = true
 }
 
-func (m *model) busy(id uint64) bool { return countOfPeer(m.held, id)+countOfPeer(m.queue, id) > 0 }
-
 // due returns when a peer goes by itself.
-func (m *model) due(p modelPeer) time.Time {
-	if m.busy(p.id) {
+func (m *model) due(p *modelPeer) time.Time {
+	if len(m.ofPeer(p.id)) > 0 {
 		return p.expires
 	}
 	return p.expires.Add(m.keep)
 }
 
-func (m *model) advance(now time.Time) {
-	for _, busy := range []bool{true, false} {
-		for {
-			var first *modelPeer
-			for i, p := range m.peers {
-				if m.busy(p.id) != busy || m.due(p).After(now) {
-					continue
-				}
-				if first == nil || p.expires.Before(first.expires) || p.expires.Equal(first.expires) &&
-					p.id < first.id {
-					first = &m.peers[i]
-				}
-			}
-			if first == nil {
-				break
-			}
-			m.remove(first.id, now, func(s *modelSem) { s.expired++ })
-		}
-	}
-	if !m.grace.IsZero() && !m.grace.After(now) {
-		m.grace = time.Time{}
-		m.serveAll(now)
-	}
-}
-
-func (m *model) serveAll(now time.Time) {
-	for _, s := range slices.Clone(m.sems) {
-		m.serve(s.name, now)
-	}
-}
-
-// due of the whole is when something is due by itself.
+// nextDue is when something is due by itself.
 func (m *model) nextDue() time.Time {
 	at := m.grace
 	for _, p := range m.peers {
@@ -559,353 +481,304 @@ func (m *model) nextDue() time.Time {
 	return at
 }
 
-func (m *model) configure(c Config, now time.Time) {
-	if m.keep = c.KeepIdle; m.keep == 0 {
-		m.keep = 5 * time.Minute
+// expired returns the first peer, with locks or without, whose time is over; nil if there is none.
+func (m *model) expired(busy bool) (first *modelPeer) {
+	for _, p := range m.peers {
+		if (len(m.ofPeer(p.id)) > 0) != busy || m.due(p).After(m.now) {
+			continue
+		}
+		if first == nil || cmp.Or(p.expires.Compare(first.expires), cmp.Compare(p.id, first.id)) < 0 {
+			first = p
+		}
 	}
-	if m.most = c.MaxPeers; m.most == 0 {
-		m.most = 100_000
+	return first
+}
+
+func (m *model) advance() {
+	for _, busy := range []bool{true, false} {
+		for p := m.expired(busy); p != nil; p = m.expired(busy) {
+			m.remove(p.id, func(s *modelSem) *uint64 { return &s.Expired })
+		}
 	}
-	for i := range m.sems {
-		if _, ok := c.Semaphores[m.sems[i].name]; !ok {
-			m.sems[i].gone = true
-			m.dropAbove(m.sems[i].name, 0)
+	if !m.grace.IsZero() && !m.grace.After(m.now) {
+		m.grace = time.Time{}
+		m.serveAll()
+	}
+}
+
+func (m *model) configure(c Config) {
+	m.keep, m.most = cmp.Or(c.KeepIdle, 5*time.Minute), cmp.Or(c.MaxPeers, 100_000)
+	for name := range c.Semaphores {
+		if m.sems[name] == nil {
+			m.sems[name] = &modelSem{}
+		}
+	}
+	for name, s := range m.sems {
+		set, stays := c.Semaphores[name]
+		if s.gone = !stays; stays {
+			s.Semaphore = set
+		}
+		queue, _ := m.of(name, false)
+		for _, l := range queue {
+			if l.count > set.Max {
+				m.unlist(l)
+				m.peers[l.peer].refused, m.peers[l.peer].wanted = name, l.count
+				m.changed[l.peer] = true
+			}
 		}
 	}
 	m.forget()
-	for name, set := range c.Semaphores {
-		if m.sem(name) == nil {
-			m.sems = append(m.sems, modelSem{name: name})
-		}
-		s := m.sem(name)
-		s.max, s.level, s.gone = set.Max, set.Level, false
-		m.dropAbove(name, s.max)
-	}
-	slices.SortFunc(m.sems, func(a, b modelSem) int { return strings.Compare(a.name, b.name) })
-	m.serveAll(now)
-	m.advance(now)
+	m.serveAll()
+	m.advance()
 }
 
-func (m *model) dropAbove(name string, most int64) {
-	m.queue = slices.DeleteFunc(m.queue, func(l modelLock) bool {
-		drop := l.sem == name && l.count > most
-		if drop {
-			m.peer(l.peer).refused, m.peer(l.peer).wanted = name, l.count
-			m.changed[l.peer] = true
-		}
-		return drop
-	})
-}
-
-func (m *model) addTokens(k Tokens, now time.Time) {
-	m.advance(now)
+func (m *model) addTokens(k Tokens) {
 	if next := max(k.Next, 1); next < k.End && next >= m.next {
 		m.next, m.end = next, k.End
-		m.serveAll(now)
+		m.serveAll()
 	}
 }
 
-func (m *model) addPeer(id uint64, expires time.Duration, now time.Time) string {
-	m.advance(now)
+func (m *model) addPeer(id uint64, expires time.Duration) any {
 	switch {
-	case m.peer(id) != nil:
-		return "Restore is not allowed to change existing peers."
+	case m.peers[id] != nil:
+		return ErrRestoreChanges
 	case len(m.peers) >= m.most:
-		return "Too many peers."
+		return ErrTooManyPeers
 	}
-	m.peers = append(m.peers, modelPeer{id: id, expires: now.Add(expires)})
-	return "ok"
+	m.peers[id] = &modelPeer{id: id, expires: m.now.Add(expires)}
+	return nil
 }
 
-func (m *model) heartbeat(id uint64, expires time.Duration, now time.Time) string {
-	m.advance(now)
-	p := m.peer(id)
+func (m *model) heartbeat(id uint64, expires time.Duration) any {
+	p := m.peers[id]
 	if p == nil {
-		return "Unknown peer"
+		return ErrUnknownPeer
 	}
-	p.expires = now.Add(expires)
-	return fmt.Sprint(p.broken)
+	p.expires = m.now.Add(expires)
+	return p.broken
 }
 
-func (m *model) removePeer(id uint64, now time.Time) string {
-	m.advance(now)
-	if m.peer(id) == nil {
-		return "false"
+func (m *model) removePeer(id uint64) bool {
+	if m.peers[id] == nil {
+		return false
 	}
-	m.remove(id, now, func(s *modelSem) { s.released++ })
-	return "true"
+	m.remove(id, func(s *modelSem) *uint64 { return &s.Released })
+	return true
 }
 
-func (m *model) sweep(now time.Time) string {
-	m.advance(now)
-	n := 0
-	for _, p := range slices.Clone(m.peers) {
-		if !m.busy(p.id) && !p.expires.After(now) {
-			m.remove(p.id, now, nil)
+func (m *model) sweep() (n int) {
+	for id, p := range m.peers {
+		if len(m.ofPeer(id)) == 0 && !p.expires.After(m.now) {
+			m.remove(id, nil)
 			n++
 		}
 	}
-	return fmt.Sprint(n)
+	return n
 }
 
-func (m *model) acquire(id uint64, name string, count int64, now time.Time) string {
-	m.advance(now)
-	s, p := m.sem(name), m.peer(id)
-	i, j := lockIn(m.held, id, name), lockIn(m.queue, id, name)
+func (m *model) acquire(id uint64, name string, count int64) any {
+	s, p, l := m.sems[name], m.peers[id], m.lock(id, name)
 	switch {
-	case s == nil || s.gone && i < 0:
-		return "Unknown semaphore"
+	case s == nil || s.gone && l == nil:
+		return ErrUnknownSemaphore
 	case count <= 0:
-		return fmt.Sprintf("Lock count must be a positive number. Found: %d.", count)
-	case i >= 0 || j >= 0:
-		return m.again(id, name, count, now)
-	case count > s.max:
-		return never(count, s.max)
-	case p == nil || now.After(p.expires):
-		return "Unknown peer"
-	case countOfPeer(m.queue, id) > 0:
-		return "Already pending. Only one pendig lock per peer is allowed."
+		return &CountError{count}
+	case l != nil:
+		if err := m.tooLarge(l, count); err != nil {
+			return err
+		}
+		l.count = count
+		m.serve(name)
+		return l.token
+	case count > s.Max:
+		return &NeverError{count, s.Max}
+	case p == nil || m.now.After(p.expires):
+		return ErrUnknownPeer
+	case m.waits(id):
+		return ErrAlreadyPending
 	}
-	if low, any := m.lowest(id); any && s.level >= low {
-		return fmt.Sprintf("Lock hierachy violation. This may deadlock. The current lock level is %d the\n"+
-			"        requested lock level was %d.", low, s.level)
+	lowest := int64(1 << 40)
+	for _, l := range m.ofPeer(id) {
+		lowest = min(lowest, m.sems[l.sem].Level)
+	}
+	if s.Level >= lowest {
+		return &LevelError{lowest, s.Level}
 	}
 	p.refused = ""
 	p.broken = slices.DeleteFunc(p.broken, func(b string) bool { return b == name })
-	l := modelLock{peer: id, sem: name, count: count, since: now}
-	have, _ := countOf(m.held, name)
-	want, _ := countOf(m.queue, name)
-	if m.grace.IsZero() && m.next < m.end && have+want+count <= s.max {
-		m.grant(l, now)
+	_, have := m.of(name, true)
+	_, want := m.of(name, false)
+	l = &modelLock{peer: id, sem: name, count: count, since: m.now}
+	if m.grants() && have+want+count <= s.Max {
+		m.grant(l)
 	} else {
-		m.queue = append(m.queue, l)
+		m.locks = append(m.locks, l)
 	}
-	return m.token(id, name)
+	return l.token
 }
 
-func never(count, most int64) string {
-	return fmt.Sprintf("Lock can never be acquired. Lock asks for count %d yet full count is only %d.",
-		count, most)
+// tooLarge is the error of asking for more than a lock has, or nil.
+func (m *model) tooLarge(l *modelLock, count int64) error {
+	switch most := m.sems[l.sem].Max; {
+	case count <= l.count:
+		return nil
+	case count > most:
+		return &NeverError{count, most}
+	}
+	return &GrowError{l.count, count}
 }
 
-func (m *model) lowest(id uint64) (level int64, any bool) {
-	for _, l := range m.held {
-		if s := m.sem(l.sem); l.peer == id && (!any || s.level < level) {
-			level, any = s.level, true
-		}
+func (m *model) state(id uint64, name string, count int64) any {
+	l := m.lock(id, name)
+	switch {
+	case m.peers[id] == nil:
+		return ErrUnknownPeer
+	case l == nil:
+		return m.missing(name, count)
 	}
-	return level, any
+	if err := m.tooLarge(l, count); err != nil {
+		return err
+	}
+	return l.token
 }
 
-// token is what a lock that is there has.
-func (m *model) token(id uint64, name string) string {
-	if i := lockIn(m.held, id, name); i >= 0 {
-		return fmt.Sprint(m.held[i].token)
-	}
-	return "0"
-}
-
-// tooLarge is the error of asking for more than a lock has, or empty.
-func (m *model) tooLarge(id uint64, name string, count int64) string {
-	for _, l := range slices.Concat(m.held, m.queue) {
-		if l.peer != id || l.sem != name || count <= l.count {
-			continue
-		}
-		if most := m.sem(name).max; count > most {
-			return never(count, most)
-		}
-		return fmt.Sprintf("Lock count can only shrink. The lock has count %d, asked for is %d.",
-			l.count, count)
-	}
-	return ""
-}
-
-func (m *model) again(id uint64, name string, count int64, now time.Time) string {
-	if refusal := m.tooLarge(id, name, count); refusal != "" {
-		return refusal
-	}
-	for _, list := range [][]modelLock{m.held, m.queue} {
-		if i := lockIn(list, id, name); i >= 0 {
-			list[i].count = count
-		}
-	}
-	m.serve(name, now)
-	return m.token(id, name)
-}
-
-func (m *model) state(id uint64, name string, count int64, now time.Time) string {
-	m.advance(now)
-	if m.peer(id) == nil {
-		return "Unknown peer"
-	}
-	if lockIn(m.held, id, name) >= 0 || lockIn(m.queue, id, name) >= 0 {
-		if refusal := m.tooLarge(id, name, count); refusal != "" {
-			return refusal
-		}
-		return m.token(id, name)
-	}
-	return m.missing(name, count)
-}
-
-func (m *model) missing(name string, count int64) string {
-	switch s := m.sem(name); {
+func (m *model) missing(name string, count int64) error {
+	switch s := m.sems[name]; {
 	case s == nil || s.gone:
-		return "Unknown semaphore"
-	case count > s.max:
-		return never(count, s.max)
+		return ErrUnknownSemaphore
+	case count > s.Max:
+		return &NeverError{count, s.Max}
 	}
-	return "No such lock is held."
+	return ErrNotHeld
 }
 
-func (m *model) release(id uint64, name string, now time.Time) string {
-	m.advance(now)
-	p := m.peer(id)
-	if p == nil {
-		return "Unknown peer"
-	}
-	if i := lockIn(m.held, id, name); i >= 0 {
-		m.sem(name).released++
-		m.giveUp(i, now)
-		m.serve(name, now)
-		m.forget()
-		return "ok"
-	}
-	if i := lockIn(m.queue, id, name); i >= 0 {
-		m.queue = slices.Delete(m.queue, i, i+1)
-		m.changed[id] = true
-		m.serve(name, now)
-		return "ok"
-	}
-	if p.refused == name {
+func (m *model) release(id uint64, name string) any {
+	p, l := m.peers[id], m.lock(id, name)
+	switch {
+	case p == nil:
+		return ErrUnknownPeer
+	case l != nil:
+		m.take(l, &m.sems[name].Released)
+		return nil
+	case p.refused == name:
 		p.refused = ""
 	}
-	if s := m.sem(name); s == nil || s.gone {
-		return "Unknown semaphore"
+	if s := m.sems[name]; s == nil || s.gone {
+		return ErrUnknownSemaphore
 	}
-	return "ok"
+	return nil
 }
 
-func (m *model) breakLock(id uint64, name string, token uint64, now time.Time) string {
-	m.advance(now)
-	p, i := m.peer(id), lockIn(m.held, id, name)
+func (m *model) breakLock(id uint64, name string, token uint64) any {
+	p, l := m.peers[id], m.lock(id, name)
 	switch {
 	case p == nil:
-		return "Unknown peer"
-	case i < 0 || m.held[i].token != token:
-		return "No such lock is held."
-	}
-	if !slices.Contains(p.broken, name) {
+		return ErrUnknownPeer
+	case l == nil || l.token == 0 || l.token != token:
+		return ErrNotHeld
+	case !slices.Contains(p.broken, name):
 		p.broken = append(p.broken, name)
 	}
-	m.sem(name).broken++
-	m.giveUp(i, now)
-	m.serve(name, now)
-	m.forget()
-	return "ok"
+	m.take(l, &m.sems[name].Broken)
+	return nil
 }
 
-func (m *model) acquired(id uint64, now time.Time) string {
-	m.advance(now)
-	p := m.peer(id)
+func (m *model) acquired(id uint64) any {
+	p := m.peers[id]
 	switch {
 	case p == nil:
-		return "Unknown peer"
+		return ErrUnknownPeer
 	case p.refused != "":
 		return m.missing(p.refused, p.wanted)
 	}
-	return fmt.Sprint(countOfPeer(m.queue, id) == 0)
+	return !m.waits(id)
 }
 
-func (m *model) remainder(name string, now time.Time) string {
-	m.advance(now)
-	s := m.sem(name)
+func (m *model) remainder(name string) any {
+	s := m.sems[name]
 	if s == nil || s.gone {
-		return "Unknown semaphore"
+		return ErrUnknownSemaphore
 	}
-	sum, _ := countOf(m.held, name)
-	return fmt.Sprint(s.max - sum)
+	_, sum := m.of(name, true)
+	return s.Max - sum
 }
 
-func (m *model) restore(id uint64, expires time.Duration, locks []Restored, now time.Time) string {
-	m.advance(now)
-	if refusal := m.unrestorable(id, locks); refusal != "" {
-		return refusal
+func (m *model) restore(id uint64, expires time.Duration, locks []Restored) any {
+	if err := m.unrestorable(id, locks); err != nil {
+		return err
 	}
-	if p := m.peer(id); p != nil {
-		p.expires = now.Add(expires)
-		return "[]"
+	beyond := []string{}
+	if p := m.peers[id]; p != nil {
+		p.expires = m.now.Add(expires)
+		return beyond
 	}
-	if refusal := m.tokensMissing(locks); refusal != "" {
-		return refusal
+	if err := m.tokensMissing(locks); err != nil {
+		return err
 	}
-	if refusal := m.addPeer(id, expires, now); refusal != "ok" {
-		return refusal
+	if err := m.addPeer(id, expires); err != nil {
+		return err
 	}
 	for _, r := range locks {
 		m.next = max(m.next, r.Token+1)
 	}
-	beyond := []string{}
 	for _, r := range locks {
-		l := modelLock{id, r.Semaphore, r.Count, r.Token, now}
-		if l.token == 0 {
-			l.token = m.next
+		if r.Token == 0 {
+			r.Token = m.next
 			m.next++
 		}
-		m.held = append(m.held, l)
-		s := m.sem(l.sem)
-		s.restored++
-		if sum, _ := countOf(m.held, l.sem); sum > s.max {
-			s.beyond++
-			beyond = append(beyond, l.sem)
+		m.locks = append(m.locks, &modelLock{id, r.Semaphore, r.Count, r.Token, m.now})
+		s := m.sems[r.Semaphore]
+		s.Restored++
+		if _, sum := m.of(r.Semaphore, true); sum > s.Max {
+			s.Beyond++
+			beyond = append(beyond, r.Semaphore)
 		}
 	}
-	return fmt.Sprint(beyond)
+	return beyond
 }
 
-func (m *model) unrestorable(id uint64, locks []Restored) string {
-	changes := "Restore is not allowed to change existing peers."
+func (m *model) unrestorable(id uint64, locks []Restored) error {
 	for i, r := range locks {
-		s := m.sem(r.Semaphore)
+		s := m.sems[r.Semaphore]
 		switch {
-		case s == nil || s.gone && lockIn(m.held, id, r.Semaphore) < 0:
-			return "Unknown semaphore"
+		case s == nil || s.gone && m.lock(id, r.Semaphore) == nil:
+			return ErrUnknownSemaphore
 		case r.Count <= 0:
-			return fmt.Sprintf("Lock count must be a positive number. Found: %d.", r.Count)
-		}
-		for _, o := range locks[:i] {
-			if o.Semaphore == r.Semaphore {
-				return changes
-			}
+			return &CountError{r.Count}
+		case slices.ContainsFunc(locks[:i], func(o Restored) bool { return o.Semaphore == r.Semaphore }):
+			return ErrRestoreChanges
 		}
 	}
-	if m.peer(id) == nil {
-		return ""
+	if m.peers[id] == nil {
+		return nil
 	}
+	held := m.those(func(l *modelLock) bool { return l.peer == id && l.token != 0 })
+	same := len(held) == len(locks)
 	for _, r := range locks {
-		i := lockIn(m.held, id, r.Semaphore)
-		if i < 0 || m.held[i].count != r.Count || r.Token != 0 && r.Token != m.held[i].token {
-			return changes
-		}
+		same = same && slices.ContainsFunc(held, func(l *modelLock) bool {
+			return l.sem == r.Semaphore && l.count == r.Count && (r.Token == 0 || r.Token == l.token)
+		})
 	}
-	if countOfPeer(m.held, id) != len(locks) {
-		return changes
+	if !same {
+		return ErrRestoreChanges
 	}
-	return ""
+	return nil
 }
 
-func (m *model) tokensMissing(locks []Restored) string {
+func (m *model) tokensMissing(locks []Restored) error {
 	fresh, top := uint64(0), m.next
 	for _, r := range locks {
 		if r.Token == 0 {
 			fresh++
 		}
 		if r.Token >= m.next && (m.end != 1<<63 || r.Token >= 1<<63-1<<40) {
-			return fmt.Sprintf("Token %d was never given.", r.Token)
+			return &TokenError{r.Token}
 		}
 		top = max(top, r.Token+1)
 	}
 	if fresh > 0 && top+fresh > m.end {
-		return "No fencing tokens are left."
+		return ErrNoTokens
 	}
-	return ""
+	return nil
 }

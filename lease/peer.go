@@ -2,6 +2,7 @@ package lease
 
 import (
 	"container/heap"
+	"maps"
 	"slices"
 	"time"
 )
@@ -32,19 +33,16 @@ func (p *peer) lock(name string) *lock {
 	if p == nil {
 		return nil
 	}
-	for _, l := range p.locks {
-		if l.semaphore.name == name {
-			return l
-		}
-	}
-	return nil
+	return p.find(func(l *lock) bool { return l.semaphore.name == name })
 }
 
 func (p *peer) pending() *lock {
-	for _, l := range p.locks {
-		if l.token == 0 {
-			return l
-		}
+	return p.find(func(l *lock) bool { return l.token == 0 })
+}
+
+func (p *peer) find(is func(*lock) bool) *lock {
+	if i := slices.IndexFunc(p.locks, is); i >= 0 {
+		return p.locks[i]
 	}
 	return nil
 }
@@ -116,11 +114,7 @@ func (t *Table) RemoveExpired(now time.Time) int {
 // Peers returns the ids of all peers, in no order. It takes O(n) of them.
 func (t *Table) Peers(now time.Time) []uint64 {
 	t.Advance(now)
-	ids := make([]uint64, 0, len(t.peers))
-	for id := range t.peers {
-		ids = append(ids, id)
-	}
-	return ids
+	return slices.Collect(maps.Keys(t.peers))
 }
 
 // remove takes a peer away, gives its locks back and serves those that wait for them. Each lock that it held

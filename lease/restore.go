@@ -104,10 +104,7 @@ func (p *peer) holds(locks []Restored) bool {
 	}
 	for _, r := range locks {
 		l := p.lock(r.Semaphore)
-		switch {
-		case l == nil || l.token == 0 || l.count != r.Count:
-			return false
-		case r.Token != 0 && r.Token != l.token:
+		if l == nil || l.token == 0 || l.count != r.Count || r.Token != 0 && r.Token != l.token {
 			return false
 		}
 	}

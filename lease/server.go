@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -71,9 +72,7 @@ func NewServer(c Config, o ServerOptions) (*Server, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, noLog)
 	s := &Server{options: o, config: c.withDefaults(), blocked: make(map[uint64]*blocked)}
 	if !o.StandBy {
 		return s, s.Lead(ClockTokens(time.Now()), time.Time{})
@@ -330,28 +329,25 @@ func (s *Server) wake(id uint64) {
 	}
 }
 
-// newPeer adds a peer with a random id. It also returns the grace time of the configuration.
-func (s *Server) newPeer(expiresIn time.Duration) (id uint64, grace time.Duration, err error) {
-	err = s.do(func(t *Table, now time.Time) error {
-		grace = t.config.Grace
-		for {
-			if id = randomID(); t.peers[id] == nil {
-				return t.AddPeer(id, expiresIn, now)
-			}
+// doWithGrace is do, and names the grace time of the configuration in the answer: only restores are served in it,
+// after a start.
+func (s *Server) doWithGrace(w http.ResponseWriter, f func(t *Table, now time.Time) error) error {
+	return s.do(func(t *Table, now time.Time) error {
+		if t.config.Grace > 0 {
+			w.Header().Set("Lease-Grace", FormatDuration(t.config.Grace))
 		}
+		return f(t, now)
 	})
-	return id, grace, err
 }
 
-// randomID is not 0, and cannot be guessed: to know an id is to be the peer.
-func randomID() uint64 {
-	var b [8]byte
-	for {
+// newPeer adds a peer with a random id. It is not 0, and cannot be guessed: to know an id is to be the peer.
+func (t *Table) newPeer(expiresIn time.Duration, now time.Time) (id uint64, err error) {
+	for id == 0 || t.peers[id] != nil {
+		var b [8]byte
 		_, _ = rand.Read(b[:]) // it never fails
-		if id := binary.LittleEndian.Uint64(b[:]); id != 0 {
-			return id
-		}
+		id = binary.LittleEndian.Uint64(b[:])
 	}
+	return id, t.AddPeer(id, expiresIn, now)
 }
 
 // Stats is a Server at an instant.

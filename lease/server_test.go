@@ -75,16 +75,7 @@ func blocks(t *testing.T, s *Server, id uint64, name string, count int64,
 	return b
 }
 
-// ended reports whether it has, once all goroutines wait.
-func (b *blockedAsk) ended() bool {
-	synctest.Wait()
-	select {
-	case <-b.done:
-		return true
-	default:
-		return false
-	}
-}
+func (b *blockedAsk) ended() bool { return closed(b.done) }
 
 // outcome is "held", "waits", "blocked" or an error.
 func (b *blockedAsk) outcome() string {
@@ -110,100 +101,79 @@ func beat(t *testing.T, s *Server, id uint64, expiresIn time.Duration) {
 // TestBlockedRequestEnds has one row for all that ends a blocked request, at the instant.
 func TestBlockedRequestEnds(t *testing.T) {
 	const never = maxBlockFor
-	for _, row := range []struct {
-		name  string
-		what  func(t *testing.T, s *Server, b *blockedAsk)
+	type serverDo = func(s *Server) error
+	table := func(f func(t *Table, now time.Time) error) serverDo { return func(s *Server) error { return s.do(f) } }
+	beats := func(id uint64, expiresIn time.Duration) serverDo {
+		return table(func(t *Table, now time.Time) (err error) { _, err = t.Heartbeat(id, expiresIn, now); return err })
+	}
+	releases := func(id uint64) serverDo {
+		return table(func(t *Table, now time.Time) error { return t.Release(id, "A", now) })
+	}
+	configures := func(text string) serverDo {
+		return func(s *Server) error { return s.Configure(settings(t, text)) }
+	}
+	extends := func(d time.Duration) serverDo {
+		return func(s *Server) error { return s.Extend(time.Now().Add(d)) }
+	}
+	for name, row := range map[string]struct {
+		what  serverDo
 		after time.Duration // that it ends
 		want  string
 	}{
-		{"released", func(t *testing.T, s *Server, _ *blockedAsk) { giveBack(t, s, 1, "A") }, 0, "held"},
-		{"holder expires", func(t *testing.T, s *Server, _ *blockedAsk) {
-			beat(t, s, 1, 30*time.Second)
-		}, 30 * time.Second, "held"},
-		{"holder removed", func(t *testing.T, s *Server, _ *blockedAsk) {
-			must(t, s.do(func(t *Table, now time.Time) error { t.RemovePeer(1, now); return nil }))
-		}, 0, "held"},
-		{"holder shrinks", func(t *testing.T, s *Server, _ *blockedAsk) { takes(t, s, 1, "A", 1) },
-			0, "held"},
-		{"broken", func(t *testing.T, s *Server, _ *blockedAsk) {
+		"released":       {releases(1), 0, "held"},
+		"holder expires": {beats(1, 30*time.Second), 30 * time.Second, "held"},
+		"holder removed": {table(func(t *Table, now time.Time) error { t.RemovePeer(1, now); return nil }), 0, "held"},
+		"holder shrinks": {func(s *Server) error { takes(t, s, 1, "A", 1); return nil }, 0, "held"},
+		"broken": {func(s *Server) error {
 			token := takes(t, s, 1, "A", 3)
 			broken, err := s.Break(1, "A", token)
-			must(t, err)
 			if broken.Peer != 1 || broken.Count != 3 || broken.Token != token || broken.Since.IsZero() {
 				t.Errorf("the broken lock was %+v", broken)
 			}
+			return err
 		}, 0, "held"},
-		{"maximum raised", func(t *testing.T, s *Server, _ *blockedAsk) {
-			must(t, s.Configure(settings(t, "A=5")))
-		}, 0, "held"},
-		{"maximum too low", func(t *testing.T, s *Server, _ *blockedAsk) {
-			must(t, s.Configure(settings(t, "A=1")))
-		}, 0, "Lock can never be acquired. Lock asks for count 2 yet full count is only 1."},
-		{"semaphore gone", func(t *testing.T, s *Server, _ *blockedAsk) {
-			must(t, s.Configure(settings(t, "B=1")))
-		}, 0, "Unknown semaphore"},
-		{"given back", func(t *testing.T, s *Server, _ *blockedAsk) { giveBack(t, s, 2, "A") }, 0,
-			"No such lock is held."},
-		{"peer expires", func(t *testing.T, s *Server, _ *blockedAsk) {
-			beat(t, s, 2, time.Minute)
-		}, time.Minute, "Unknown peer"},
-		{"stand-by", func(_ *testing.T, s *Server, _ *blockedAsk) { s.StandBy("http://b") }, 0,
+		"maximum raised": {configures("A=5"), 0, "held"},
+		"maximum too low": {configures("A=1"), 0,
+			"Lock can never be acquired. Lock asks for count 2 yet full count is only 1."},
+		"semaphore gone": {configures("B=1"), 0, "Unknown semaphore"},
+		"given back":     {releases(2), 0, "No such lock is held."},
+		"peer expires":   {beats(2, time.Minute), time.Minute, "Unknown peer"},
+		"stand-by": {func(s *Server) error { s.StandBy("http://b"); return nil }, 0,
 			"lease: this server is on stand-by, the leader is http://b"},
-		{"leads again", func(t *testing.T, s *Server, _ *blockedAsk) {
-			must(t, s.Lead(ClockTokens(time.Now()), time.Time{}))
-		}, 0, "Unknown peer"},
-		{"its time passes", func(t *testing.T, s *Server, _ *blockedAsk) {
-			must(t, s.Extend(time.Now().Add(20*time.Second)))
-		}, 20 * time.Second, "lease: this server is on stand-by, and the leader is not known"},
-		{"its time is extended", func(t *testing.T, s *Server, _ *blockedAsk) {
-			must(t, s.Extend(time.Now().Add(20*time.Second)))
-			must(t, s.Extend(time.Time{}))
+		"leads again": {func(s *Server) error { return s.Lead(ClockTokens(time.Now()), time.Time{}) }, 0,
+			"Unknown peer"},
+		"its time passes": {extends(20 * time.Second), 20 * time.Second,
+			"lease: this server is on stand-by, and the leader is not known"},
+		"its time is extended": {func(s *Server) error {
+			return errors.Join(extends(20*time.Second)(s), s.Extend(time.Time{}))
 		}, never, "waits"},
-		{"closed", func(_ *testing.T, s *Server, _ *blockedAsk) { s.Close() }, 0,
-			"lease: the server is closed"},
-		{"cancelled", func(_ *testing.T, _ *Server, b *blockedAsk) { b.cancel() }, 0, "waits"},
-		{"nothing happens", func(*testing.T, *Server, *blockedAsk) {}, never, "waits"},
+		"closed":          {func(s *Server) error { s.Close(); return nil }, 0, "lease: the server is closed"},
+		"cancelled":       {nil, 0, "waits"},
+		"nothing happens": {func(*Server) error { return nil }, never, "waits"},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			inServer(t, "A=3", func(t *testing.T, s *Server) {
-				beat(t, s, 1, 2*never)
-				beat(t, s, 2, 2*never)
-				takes(t, s, 1, "A", 3)
-				b := blocks(t, s, 2, "A", 2, 2*never)
-				if b.ended() {
-					t.Fatalf("it is not blocked: token %d, error %v", b.token, b.err)
-				}
-				row.what(t, s, b)
-				if row.after > 0 {
-					time.Sleep(row.after - 1)
-					if b.ended() {
-						t.Fatalf("ended after %v with %v, want %v", b.took, b.outcome(), row.after)
-					}
-					time.Sleep(time.Nanosecond)
-				}
-				if got := b.outcome(); got != row.want || b.took != row.after {
-					t.Errorf("%q after %v, want %q after %v", got, b.took, row.want, row.after)
-				}
-				if len(s.blocked) != 0 {
-					t.Errorf("%d peers are still blocked", len(s.blocked))
-				}
-			})
-		})
-	}
-}
-
-func TestRequestMovesTheExpiry(t *testing.T) {
-	for _, expiresIn := range []time.Duration{0, time.Second, time.Hour - 1} {
-		inServer(t, "A=1", func(t *testing.T, s *Server) {
-			token, err := s.acquire(t.Context(), ask{peer: 1, semaphore: "A", count: 1, expiresIn: expiresIn})
-			if err != nil || token == 0 {
-				t.Fatalf("expires in %v: token %d, error %v", expiresIn, token, err)
+		inServer(t, "A=3", func(t *testing.T, s *Server) {
+			beat(t, s, 1, 2*never)
+			beat(t, s, 2, 2*never)
+			takes(t, s, 1, "A", 3)
+			b := blocks(t, s, 2, "A", 2, 2*never)
+			if b.ended() {
+				t.Fatalf("%s: not blocked: token %d, error %v", name, b.token, b.err)
 			}
-			beat(t, s, 2, 3*time.Hour)
-			b := blocks(t, s, 2, "A", 1, 3*time.Hour-1)
-			time.Sleep(expiresIn)
-			if got := b.outcome(); got != "held" || b.took != expiresIn {
-				t.Errorf("the next is %q after %v, want it held after %v", got, b.took, expiresIn)
+			if row.what == nil {
+				b.cancel()
+			} else {
+				must(t, row.what(s))
+			}
+			if row.after > 0 {
+				time.Sleep(row.after - 1)
+				if b.ended() {
+					t.Fatalf("%s: ended after %v with %v, want %v", name, b.took, b.outcome(), row.after)
+				}
+				time.Sleep(time.Nanosecond)
+			}
+			if got := b.outcome(); got != row.want || b.took != row.after || len(s.blocked) != 0 {
+				t.Errorf("%s: %q after %v, %d blocked, want %q after %v", name, got, b.took, len(s.blocked), row.want,
+					row.after)
 			}
 		})
 	}
@@ -379,20 +349,6 @@ func TestTimerIsSetForWhatIsDueFirst(t *testing.T) {
 				t.Errorf("after %d s %d peers are there, want %d", row.at, got, row.left)
 			}
 			s.mu.Unlock()
-		}
-	})
-}
-
-func TestRandomIDs(t *testing.T) {
-	inServer(t, "A=1", func(t *testing.T, s *Server) {
-		seen := map[uint64]bool{}
-		for range 1000 {
-			id, _, err := s.newPeer(time.Minute)
-			must(t, err)
-			if id == 0 || seen[id] {
-				t.Fatalf("id %d comes twice, or is 0", id)
-			}
-			seen[id] = true
 		}
 	})
 }

@@ -83,7 +83,7 @@ func (t *Table) configure(c Config, now time.Time) {
 	for name, s := range t.semaphores {
 		if _, stays := c.Semaphores[name]; !stays {
 			s.gone = true
-			t.refuse(s, 0)
+			t.refuse(s, 0, now)
 			t.forget(s)
 		}
 	}
@@ -94,18 +94,18 @@ func (t *Table) configure(c Config, now time.Time) {
 			t.semaphores[name] = s
 		}
 		s.max, s.level, s.gone = set.Max, set.Level, false
-		t.refuse(s, s.max)
+		t.refuse(s, s.max, now)
 		t.dispatch(s, now)
 	}
 	t.Advance(now)
 }
 
 // refuse drops the pending locks of s above most: they can never be granted.
-func (t *Table) refuse(s *semaphore, most int64) {
+func (t *Table) refuse(s *semaphore, most int64, now time.Time) {
 	for l := s.pending.front; l != nil; {
 		next := l.next
 		if l.count > most {
-			t.drop(l)
+			t.detach(l, now)
 			l.peer.refused = l
 			t.notify(l.peer)
 		}

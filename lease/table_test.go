@@ -3,6 +3,7 @@ package lease
 import (
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"slices"
 	"strconv"
@@ -11,37 +12,16 @@ import (
 	"time"
 )
 
-func TestExpiry(t *testing.T) {
-	scripts(t, []row{
-		{"an idle peer is kept for a while", "A=1 keep=5m", `
-			wait 1m
-			1 asks A 1   -> held # at the instant itself, and no longer than that
-			2 acquired   -> true
-			wait 1ns
-			A left       -> 1
-			2 asks A 1   -> Unknown peer
-			3 beats 1h   ->
-			3 asks A 1   -> held
-			next         -> 4m59.999999999s
-			wait 4m59.999999998s
-			peers        -> [2 3 4 5]
-			wait 1ns
-			peers        -> [3]
-			changed      -> [1 2 4 5]`},
-		{"what has expired may be swept", "A=1", `
-			1 beats 10m ->
-			sweep       -> 0
-			wait 1m
-			sweep       -> 4
-			peers       -> [1]`},
-		{"negative and huge are bounded", "A=1", `
-			1 beats -5s      ->
-			2 beats 2562047h ->
-			2 asks A 1       -> held
-			wait 1h
-			peers            -> [2]
-			next             -> 876599h0m0s`},
-	})
+func TestExpiryIsBounded(t *testing.T) {
+	table, now := tableOf(t, "A=1 keep=1s", 0)
+	must(t, table.AddPeer(1, -time.Hour, now))
+	must(t, table.AddPeer(2, math.MaxInt64, now))
+	for _, want := range []time.Duration{time.Second, maxDuration + time.Second} {
+		if got := table.Next().Sub(now); got != want {
+			t.Errorf("the next peer goes after %v, want %v", got, want)
+		}
+		table.Advance(now.Add(time.Second))
+	}
 }
 
 func TestManyLocksOfOnePeer(t *testing.T) {
@@ -72,6 +52,7 @@ func TestValidate(t *testing.T) {
 	for i := range rune(maxSemaphores + 1) {
 		many.Semaphores[string(i)+"x"] = Semaphore{Max: 1}
 	}
+	table, now := tableOf(t, "", 0)
 	for _, row := range []struct {
 		config Config
 		says   string
@@ -100,6 +81,9 @@ func TestValidate(t *testing.T) {
 		}
 		if _, err := NewTable(row.config, Tokens{}, time.Now()); (err == nil) != (row.says == "") {
 			t.Errorf("%.80v: NewTable: error %v", row.config, err)
+		}
+		if err := table.Configure(row.config, now); (err == nil) != (row.says == "") {
+			t.Errorf("%.80v: Configure: error %v", row.config, err)
 		}
 	}
 }
@@ -162,114 +146,7 @@ func TestTimesAreCounted(t *testing.T) {
 	}
 }
 
-func TestRestore(t *testing.T) {
-	scripts(t, []row{
-		{"an unknown peer", "A=3 B=1/1", `
-			9 restores 10s A=2 B=1 ->
-			A held     -> 9:2
-			B held     -> 9:1
-			9 token A  -> 100
-			9 token B  -> 101
-			next       -> 10s
-			wait 10s
-			A held     ->
-			A totals   -> granted 0 released 0 expired 1 broken 0 restored 1 beyond 0`},
-		{"beyond the maximum", "A=3", `
-			1 asks A 2         -> held
-			2 asks A 2         -> waits
-			9 restores 10s A=3 -> A
-			A left             -> -2
-			A held             -> 1:2 9:3
-			1 releases A       ->
-			A held             -> 9:3
-			wait 10s
-			A held             -> 2:2
-			A totals           -> granted 2 released 1 expired 1 broken 0 restored 1 beyond 1`},
-		{"an existing peer must be identical", "A=3 B=1/1", `
-			1 asks B 1               -> held
-			1 asks A 2               -> held
-			next                     -> 1m0s
-			1 restores 2m A=2 B=1    ->
-			next                     -> 2m0s
-			wait 1m
-			A held                   -> 1:2
-			1 restores 2m A=2        -> Restore is not allowed to change existing peers.
-			1 restores 2m A=1 B=1    -> Restore is not allowed to change existing peers.
-			1 restores 2m            -> Restore is not allowed to change existing peers.
-			1 restores 2m A=2 B=1@101 -> Restore is not allowed to change existing peers.
-			1 restores 2m A=2 A=2    -> Restore is not allowed to change existing peers.
-			1 restores 2m A=2@101 B=1@100 ->`},
-		{"a pending lock is none", "A=1 B=1/1", `
-			1 asks A 1         -> held
-			2 asks B 1         -> held
-			2 asks A 1         -> waits
-			2 restores 1m B=1  ->
-			2 restores 1m A=1 B=1 -> Restore is not allowed to change existing peers.`},
-		{"nonsense changes nothing", "A=1", `
-			9 restores 1m B=1     -> Unknown semaphore
-			9 restores 1m A=0     -> Lock count must be a positive number. Found: 0.
-			9 restores 1m A=-3    -> Lock count must be a positive number. Found: -3.
-			9 restores 1m A=1099511627777 -> Lock count must be at most 1099511627776. Found: 1099511627777.
-			9 restores 1m A=1 A=1 -> Restore is not allowed to change existing peers.
-			peers                 -> [1 2 3 4 5]`},
-	})
-}
-
-func TestFencing(t *testing.T) {
-	scripts(t, []row{
-		{"rises with each grant", "A=9 B=1", `
-			1 asks A 1   -> held
-			2 asks B 1   -> held
-			3 asks B 1   -> waits
-			1 releases A ->
-			1 asks A 1   -> held
-			2 releases B ->
-			2 asks A 1   -> held
-			1 token A    -> 102
-			3 token B    -> 103
-			2 token A    -> 104`},
-		{"rises above what is restored", "A=9", `
-			9 restores 1m A=1@5000 ->
-			1 asks A 1      -> held
-			1 token A       -> 5001
-			9 token A       -> 5000
-			8 restores 1m A=1@7 -> # older ones are what they were
-			8 token A       -> 7
-			2 asks A 1      -> held
-			2 token A       -> 5002`},
-		{"a new one is not one that is restored beside it", "A=1 B=1", `
-			9 restores 1m A=1 B=1@100 ->
-			9 token A       -> 101
-			9 token B       -> 100`},
-		{"that was never given", "A=1", `
-			9 restores 1m A=1@9223372036854775807 -> Token 9223372036854775807 was never given.
-			peers           -> [1 2 3 4 5]
-			tokens 200-300
-			9 restores 1m A=1@200 -> Token 200 was never given.
-			9 restores 1m A=1@199 ->`},
-		{"used up: what is asked for waits", "A=9", `
-			tokens 200-202
-			1 asks A 1      -> held
-			2 asks A 1      -> held
-			3 asks A 1      -> waits
-			4 asks A 1      -> waits
-			9 restores 1m A=1 -> No fencing tokens are left.
-			9 restores 1m A=1@150 ->
-			tokens 100-400  # older ones change nothing
-			tokens 300-300  # and neither do none
-			A queue         -> 3:1 4:1
-			tokens 300-301
-			A queue         -> 4:1
-			3 token A       -> 300
-			tokens 400-500
-			4 token A       -> 400
-			changed         -> [3 4]`},
-		{"too few for a restore", "A=1 B=1", `
-			tokens 200-201
-			9 restores 1m A=1 B=1 -> No fencing tokens are left.
-			peers           -> [1 2 3 4 5]
-			9 restores 1m A=1 B=1@150 ->`},
-	})
+func TestTokensAreBounded(t *testing.T) {
 	for _, k := range []Tokens{{}, {5, 5}, {9, 5}, {1 << 63, EndOfTokens}, {1<<63 + 5, 1<<63 + 9}} {
 		table, err := NewTable(Config{}, k, time.Now())
 		if err != nil || table.TokensLeft() != 0 {
@@ -280,167 +157,6 @@ func TestFencing(t *testing.T) {
 		t.Errorf("of 0 to 8 there are %d, want 8: 0 is none", k.left())
 	}
 }
-
-func TestChangedConfiguration(t *testing.T) {
-	scripts(t, []row{
-		{"a lower maximum drains", "A=4", `
-			1 asks A 2   -> held
-			2 asks A 2   -> held
-			3 asks A 1   -> waits
-			config A=2   ->
-			A held       -> 1:2 2:2
-			A left       -> -2
-			1 releases A ->
-			A queue      -> 3:1
-			2 releases A ->
-			A held       -> 3:1`},
-		{"a higher one serves at once", "A=1", `
-			1 asks A 1   -> held
-			2 asks A 1   -> waits
-			3 asks A 1   -> waits
-			config A=2   ->
-			A held       -> 1:1 2:1
-			changed      -> [2]`},
-		{"what can never be granted is dropped, and the next goes", "A=3", `
-			1 asks A 1   -> held
-			2 asks A 3   -> waits
-			3 asks A 1   -> waits
-			config A=2   ->
-			A held       -> 1:1 3:1
-			A queue      ->
-			changed      -> [2 3]
-			2 acquired   -> Lock can never be acquired. Lock asks for count 3 yet full count is only 2.
-			config A=3   ->
-			2 acquired   -> No such lock is held.
-			2 asks A 1   -> held
-			2 acquired   -> true`},
-		{"a dropped lock may be released", "A=3", `
-			1 asks A 3   -> held
-			2 asks A 3   -> waits
-			config A=2   ->
-			2 releases A ->
-			2 acquired   -> true`},
-		{"a semaphore that is gone is its holder's until released", "A=2 B=1", `
-			1 asks A 2   -> held
-			2 asks A 1   -> waits
-			config B=1   ->
-			changed      -> [2]
-			2 acquired   -> Unknown semaphore
-			2 state A 1  -> Unknown semaphore
-			A left       -> Unknown semaphore
-			3 asks A 1   -> Unknown semaphore
-			3 releases A -> Unknown semaphore
-			9 restores 1m A=1 -> Unknown semaphore
-			1 asks A 2   -> held
-			1 asks A 1   -> held
-			1 restores 1m A=1 ->
-			1 asks B 1   -> Lock hierachy violation. This may deadlock. The current lock level is 0 the requested lock level was 0.
-			A held       -> 1:1
-			1 releases A ->
-			A totals     -> gone`},
-		{"and may come back", "A=2", `
-			1 asks A 1   -> held
-			config B=1   ->
-			config A=1   ->
-			A left       -> 0
-			2 asks A 1   -> waits`},
-		{"levels count from now on", "A=1 B=1/1", `
-			1 asks A 1   -> held
-			config A=1/2 B=1/1 ->
-			1 asks B 1   -> held`},
-		{"nonsense changes nothing", "A=3", `
-			config A=0   -> lease: Config.Semaphores["A"].Max is 0, want 1 to 1099511627776
-			A left       -> 3`},
-		{"how long idle peers are kept", "A=1 keep=5m", `
-			wait 2m
-			config A=1 keep=30s ->
-			peers        -> []`},
-	})
-}
-
-func TestGrace(t *testing.T) {
-	scripts(t, []row{
-		{"only restores at first", "A=2 grace=10s", `
-			1 asks A 1        -> waits
-			2 asks A 1        -> waits
-			next              -> 10s
-			9 restores 1m A=1 ->
-			wait 9s
-			A held            -> 9:1
-			wait 1s
-			A held            -> 9:1 1:1
-			changed           -> [1]`},
-		{"none of it after a configuration", "A=1", `
-			config A=1 grace=10s ->
-			1 asks A 1        -> held`},
-		{"a peer that leaves meanwhile gets nothing", "A=1 grace=10s", `
-			1 asks A 1        -> waits
-			1 releases A      ->
-			2 beats 5s        ->
-			2 asks A 1        -> waits
-			3 asks A 1        -> waits
-			config A=2        ->
-			A held            ->
-			wait 10s
-			A held            -> 3:1`},
-	})
-}
-
-func TestBreak(t *testing.T) {
-	script(t, "A=1 B=1/1", `
-		1 asks A 1        -> held
-		2 asks A 1        -> waits
-		2 broken A 0      -> No such lock is held.
-		1 broken A 99     -> No such lock is held.
-		1 broken B 100    -> No such lock is held.
-		1 broken A 100    ->
-		A held            -> 2:1
-		1 broken A 101    -> No such lock is held.
-		1 beats 1m        -> A
-		1 beats 1m        -> A # until it asks again: an answer may be lost
-		1 restores 1m A=1 -> Restore is not allowed to change existing peers.
-		1 asks A 1        -> waits
-		1 beats 1m        ->
-		A totals          -> granted 2 released 0 expired 0 broken 1 restored 0 beyond 0`)
-}
-
-// play runs a script against a Table. Each line of it is a step and what comes of it, as in
-//
-//	1 asks A 2 -> held
-//
-// Blanks and ends of lines count as one blank.
-// Peers 1 to 5 are there from the start and expire after a minute. A comment starts with #.
-type play struct {
-	t     *testing.T
-	table *Table
-	now   time.Time
-}
-
-// script runs one script with a configuration as settings reads it.
-func script(t *testing.T, config, lines string) {
-	t.Helper()
-	table, now := tableOf(t, config, 5)
-	p := &play{t, table, now}
-	for line := range strings.Lines(lines) {
-		line, _, _ = strings.Cut(line, "#")
-		do, want, _ := strings.Cut(line, "->")
-		if words := strings.Fields(do); len(words) > 0 {
-			if got := strings.Join(strings.Fields(p.step(words)), " "); got != strings.TrimSpace(want) {
-				t.Errorf("%s: got %q, want %q", strings.TrimSpace(do), got, strings.TrimSpace(want))
-			}
-		}
-	}
-}
-
-// scripts runs rows of scripts by name, each with its configuration.
-func scripts(t *testing.T, rows []row) {
-	t.Helper()
-	for _, r := range rows {
-		t.Run(r.name, func(t *testing.T) { script(t, r.config, r.lines) })
-	}
-}
-
-type row struct{ name, config, lines string }
 
 // settings reads a configuration such as "A=3 B=2/1 grace=5s", where 2/1 is a maximum and a level.
 func settings(t testing.TB, text string) Config {
@@ -475,123 +191,6 @@ func number(t testing.TB, text string) int64 {
 	n, err := strconv.ParseInt(text, 10, 64)
 	must(t, err)
 	return n
-}
-
-// step does one line and returns what comes of it. Errors are their texts.
-func (p *play) step(words []string) string {
-	switch words[0] {
-	case "wait":
-		p.now = p.now.Add(seconds(p.t, words[1]))
-		p.table.Advance(p.now)
-		return ""
-	case "config":
-		return text("", p.table.Configure(settings(p.t, strings.Join(words[1:], " ")), p.now))
-	case "tokens":
-		next, end, _ := strings.Cut(words[1], "-")
-		p.table.AddTokens(Tokens{uint64(number(p.t, next)), uint64(number(p.t, end))}, p.now)
-		return ""
-	case "sweep":
-		return fmt.Sprint(p.table.RemoveExpired(p.now))
-	case "peers":
-		return fmt.Sprint(slices.Sorted(slices.Values(p.table.Peers(p.now))))
-	case "changed":
-		return fmt.Sprint(slices.Compact(slices.Sorted(slices.Values(p.table.Changed()))))
-	case "next":
-		return p.next()
-	}
-	if words[0][0] >= 'A' {
-		return p.look(words[0], words[1])
-	}
-	return p.act(uint64(number(p.t, words[0])), words[1], words[2:])
-}
-
-// text is the error's, or s.
-func text(s any, err error) string {
-	if err != nil {
-		return err.Error()
-	}
-	return fmt.Sprint(s)
-}
-
-// next is how long it is until something is due.
-func (p *play) next() string {
-	if at := p.table.Next(); !at.IsZero() {
-		return at.Sub(p.now).String()
-	}
-	return "never"
-}
-
-// look returns something about a semaphore.
-func (p *play) look(name, what string) string {
-	held, pending, _ := p.table.Locks(name, 100, p.now)
-	switch what {
-	case "left":
-		return text(p.table.Remainder(name, p.now))
-	case "held":
-		return show(held)
-	case "queue":
-		return show(pending)
-	}
-	for _, s := range p.table.Stats(p.now) {
-		if s.Name == name {
-			return fmt.Sprintf("granted %d released %d expired %d broken %d restored %d beyond %d",
-				s.Totals.Granted, s.Totals.Released, s.Totals.Expired, s.Totals.Broken, s.Totals.Restored,
-				s.Totals.Beyond)
-		}
-	}
-	return "gone"
-}
-
-// show is the locks as peer:count.
-func show(locks []Lock) string {
-	var all []string
-	for _, l := range locks {
-		all = append(all, fmt.Sprintf("%d:%d", l.Peer, l.Count))
-	}
-	return strings.Join(all, " ")
-}
-
-// act does what a peer does.
-func (p *play) act(id uint64, verb string, args []string) string {
-	switch verb {
-	case "comes":
-		return text("", p.table.AddPeer(id, seconds(p.t, args[0]), p.now))
-	case "asks":
-		return grant(p.table.Acquire(id, args[0], number(p.t, args[1]), p.now))
-	case "state":
-		return grant(p.table.State(id, args[0], number(p.t, args[1]), p.now))
-	case "token":
-		token, err := p.table.State(id, args[0], 1, p.now)
-		return text(token, err)
-	case "releases":
-		return text("", p.table.Release(id, args[0], p.now))
-	case "beats":
-		broken, err := p.table.Heartbeat(id, seconds(p.t, args[0]), p.now)
-		return text(strings.Join(broken, " "), err)
-	case "leaves":
-		return fmt.Sprint(p.table.RemovePeer(id, p.now))
-	case "acquired":
-		return text(p.table.Acquired(id, p.now))
-	case "broken":
-		_, err := p.table.Break(id, args[0], uint64(number(p.t, args[1])), p.now)
-		return text("", err)
-	case "restores":
-		return p.restore(id, args)
-	}
-	p.t.Fatalf("unknown verb %q", verb)
-	return ""
-}
-
-// restore is "1 restores 10s A=3 B=1@77", where 77 is the token.
-func (p *play) restore(id uint64, args []string) string {
-	var locks []Restored
-	for _, arg := range args[1:] {
-		name, value, _ := strings.Cut(arg, "=")
-		count, token, _ := strings.Cut(value, "@")
-		locks = append(locks, Restored{name, number(p.t, count), uint64(number(p.t, "0"+token))})
-	}
-	beyond, err := p.table.Restore(id, seconds(p.t, args[0]), locks, p.now)
-	return text(strings.Join(beyond, " "), err)
 }
 
 // grant is "held" or "waits".

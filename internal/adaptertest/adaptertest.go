@@ -32,6 +32,8 @@ type Adapter struct {
 	MadeUp string
 	// Mistakes are calls that panic, since something is nil.
 	Mistakes []func(l *quotient.Limiter)
+	// TooMany is the framework's error that it answers with 429; nil: its handlers return none.
+	TooMany error
 }
 
 // Route is one route, and what stands in front of it.
@@ -39,10 +41,12 @@ type Route struct {
 	Method, Path string // GET and / where they are empty
 	Limiter      *quotient.Limiter
 	Options      []httplimit.Option
-	ByToken      bool             // limits this route by the header Token, else all routes by route
-	Seen         func(status int) // is told the status by a middleware in front, unless it is nil
-	Recover      bool             // the framework's own recovery stands in front
-	Handle       http.HandlerFunc // gets the framework's own writer and request
+	ByToken      bool                        // limits this route by the header Token, else all by route
+	Seen         func(status int, err error) // of a middleware in front, with what the handler returned
+	Recover      bool                        // the framework's own recovery stands in front
+	Handle       http.HandlerFunc            // gets the framework's own writer and request
+	Fails        error                       // what the handler returns after that
+	OnError      func(w http.ResponseWriter) // answers errors instead of the framework, unless it is nil
 }
 
 // Run checks an adapter.
@@ -55,11 +59,14 @@ func Run(t *testing.T, a Adapter) {
 		if r.Path == "" {
 			r.Path = "/"
 		}
+		if r.Seen == nil {
+			r.Seen = func(int, error) {}
+		}
 		return router(t, r)
 	}
 	for name, test := range map[string]func(*testing.T, Adapter){
 		"refusal": refusal, "keys": keys, "panic": panics, "stream": stream, "body": body, "hijack": hijack,
-		"permit": permit, "mistakes": mistakes,
+		"permit": permit, "mistakes": mistakes, "errors": fails, "one answer": oneAnswer,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, a) })
 	}
@@ -127,7 +134,7 @@ func refusal(t *testing.T, a Adapter) {
 	h := a.Router(t, Route{
 		Path: "/items/:id", Limiter: Limiter(t, quotient.Rates(quotient.Every(time.Hour))),
 		Options: []httplimit.Option{httplimit.SendFields(httplimit.FieldsDraft11)},
-		Seen:    func(status int) { seen = append(seen, status) },
+		Seen:    func(status int, _ error) { seen = append(seen, status) },
 		Handle:  func(w http.ResponseWriter, _ *http.Request) { served++; _, _ = io.WriteString(w, "item") },
 	})
 	w := Ask(h, "GET", "/items/1")
@@ -295,6 +302,74 @@ func permit(t *testing.T, a Adapter) {
 	}
 	if left := l.AppendState(nil, "abc")[0].Left; left < 85 || left > 86 {
 		t.Errorf("%v tokens are left, want 85", left)
+	}
+}
+
+// The policy reads the status that is written, also of an error that the framework answers.
+func fails(t *testing.T, a Adapter) {
+	if a.TooMany == nil {
+		t.Skip("its handlers return no error")
+	}
+	none := func(http.ResponseWriter) {}
+	for name, tt := range map[string]struct {
+		handle    func(http.ResponseWriter)
+		fails     error
+		status    int
+		throttled uint64
+		answered  bool // before the error, as far as the framework knows
+	}{
+		"nothing":                {none, nil, 200, 0, false},
+		"status":                 {func(w http.ResponseWriter) { w.WriteHeader(429) }, nil, 429, 1, true},
+		"error":                  {none, a.TooMany, 429, 1, false},
+		"a bug":                  {none, io.ErrUnexpectedEOF, 500, 0, false},
+		"error after the answer": {func(w http.ResponseWriter) { w.WriteHeader(200) }, a.TooMany, 200, 0, true},
+		"flushed":                {func(w http.ResponseWriter) { w.(http.Flusher).Flush() }, a.TooMany, 200, 0, false},
+	} {
+		for kind, l := range Learners(t) {
+			var heard error
+			w := Ask(a.Router(t, Route{
+				Limiter: l, Seen: func(_ int, err error) { heard = err }, Fails: tt.fails,
+				Handle: func(w http.ResponseWriter, _ *http.Request) { tt.handle(w) },
+			}), "GET", "/")
+			want := tt.fails
+			if kind == "learning" && !tt.answered {
+				want = nil // it was answered
+			}
+			if w.Code != tt.status || heard != want {
+				t.Errorf("%s, %s: status %d, error %v; want %d, %v", name, kind, w.Code, heard, tt.status, want)
+			}
+			if got := l.Stats().Throttled; kind == "learning" && got != tt.throttled {
+				t.Errorf("%s: throttled %d, want %d", name, got, tt.throttled)
+			}
+			Idle(t, l)
+		}
+	}
+}
+
+// One error is one call of the framework's error handler, also of one that does not look whether an answer has
+// begun, and one answer. A logger in front sees its status.
+func oneAnswer(t *testing.T, a Adapter) {
+	if a.TooMany == nil {
+		t.Skip("its handlers return no error")
+	}
+	for kind, l := range Learners(t) {
+		called, seen := 0, 0
+		w := Ask(a.Router(t, Route{
+			Limiter: l, Seen: func(status int, _ error) { seen = status }, Fails: io.ErrUnexpectedEOF,
+			Handle: func(http.ResponseWriter, *http.Request) {},
+			OnError: func(w http.ResponseWriter) {
+				called++
+				w.WriteHeader(502)
+				_, _ = io.WriteString(w, "sorry")
+			},
+		}), "GET", "/")
+		if called != 1 || w.Code != 502 || w.Body.String() != "sorry" {
+			t.Errorf("%s: called %d times, status %d, body %q", kind, called, w.Code, w.Body)
+		}
+		if kind == "learning" && seen != 502 { // else it is answered later
+			t.Errorf("the logger sees %d", seen)
+		}
+		Idle(t, l)
 	}
 }
 

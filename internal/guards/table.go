@@ -101,7 +101,7 @@ var guards = []guard{
 	}`, ""},
 	{"29", "httplimit/writer.go", "./httplimit ^TestHijackedConnectionHoldsItsPermit$",
 		`	t.hijacked = true`, ""},
-	{"30", "lease/acquire.go", "./lease ^TestChangedConfiguration$",
+	{"30", "lease/acquire.go", "./lease ^TestPropertyTable$",
 		`	if l := p.refused; l != nil {
 		return false, t.missing(l.semaphore.name, l.count)
 	}`, ""},
@@ -119,7 +119,7 @@ var guards = []guard{
 		`		r.schedule.keeps = true`, ""},
 	{"33", "cmd/quotient/leaseserver.go", "./cmd/quotient ^TestLeasesFollowTheFile$",
 		`	case !reflect.DeepEqual(l.Election, s.opened.Election):`, `	case false && reflect.DeepEqual(l.Election, s.opened.Election):`},
-	{"33", "lease/restore.go", "./lease ^(TestRestore|TestPropertyTable)$",
+	{"33", "lease/restore.go", "./lease ^TestPropertyTable$",
 		`	beyond = append(beyond, l.semaphore.name)`, ""},
 	{"34", "httplimit/transport.go", "./httplimit ^TestRefusedRequestsAreClosedAndNotSent$",
 		`			_ = req.Body.Close() // the caller gets the refusal`, ""},
