@@ -148,22 +148,6 @@ func TestReportsAtEachPoll(t *testing.T) {
 	}
 }
 
-// A change counts after at most Every and what it takes to settle.
-func TestChanges(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		path := fresh(t)
-		write(t, path, "5")
-		w := watch(t, Source{Path: path})
-		defer w.stop()
-		w.pass(1100 * time.Millisecond)
-		for _, n := range []int{7, 12, 3} {
-			replace(t, path, fmt.Sprintf(`{"replicas": %d, "ordinal": 2}`, n))
-			reports := w.pass(1051 * time.Millisecond)
-			w.say(reports, 1, quotient.Pool{Replicas: n, Ordinal: 2})
-		}
-	})
-}
-
 // A mistake in the file is reported at each poll, and the limiter keeps the last good pool.
 func TestWhatIsNoPool(t *testing.T) {
 	absent := func(t testing.TB, path string) { must(t, os.RemoveAll(path)) }

@@ -86,12 +86,6 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestErrorsAreDistinct(t *testing.T) {
-	if _, err := read(fresh(t)); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("%v is not %v", err, os.ErrNotExist)
-	}
-}
-
 // FuzzParse checks that no content panics. An accepted file is in range, is what encoding/json reads, and
 // reads back from its plainest form. A refused file comes with a reason in bounded text.
 func FuzzParse(f *testing.F) {

@@ -272,19 +272,6 @@ func TestTooManyEndpoints(t *testing.T) {
 	}
 }
 
-// The part of a slice that counts is kept.
-func TestKeepsNoMoreThanItNeeds(t *testing.T) {
-	node, zone := strings.Repeat("n", 200), "z"
-	e := pod("api-a", "serving")
-	e.NodeName, e.Zone = &node, &zone
-	got := endpoints(sliceOf("a", e))[0]
-	want := endpoint{target: "uid-api-a", address: e.Addresses[0], pod: "api-a",
-		family: discovery.AddressTypeIPv4, ready: true, serving: true}
-	if got != want {
-		t.Errorf("%+v, want %+v", got, want)
-	}
-}
-
 // oracle counts the fleet of the server, in another way than the source does: 0 for none.
 func (a *api) oracle() int {
 	a.mu.Lock()

@@ -124,7 +124,8 @@ func (w *world) pick() *processor {
 
 func (w *world) join() {
 	if len(w.live) < 8 {
-		id := fmt.Sprintf("%c%d", 'a'+rapid.IntRange(0, 25).Draw(w.t, "letter"), w.gone)
+		// names that begin alike, and differ in what stands around the slash before the token
+		id := rapid.SampledFrom([]string{"a", "a\x00", "a/", "a/b", "a0", "b"}).Draw(w.t, "id") + fmt.Sprint(w.gone)
 		weight := max(1, rapid.IntRange(-2, 4).Draw(w.t, "weight"))
 		w.live[id] = &processor{store: w.new(id, weight), member: newMember(modelExpiry, weight)}
 		w.gone++
