@@ -7,23 +7,20 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
-	"testing"
 	"time"
 
-	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/poolsize/internal/watched"
 	discovery "k8s.io/api/discovery/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	typed "k8s.io/client-go/kubernetes/typed/discovery/v1"
 )
@@ -50,9 +47,9 @@ type api struct {
 	goneEvents bool
 
 	lists, watches, gone int
-	sent                 map[string]int           // bytes of bodies, by "list" and "watch"
 	versions             []string                 // which lists have asked for
 	client               *typed.DiscoveryV1Client // in bubbles
+	net                  *pipes
 }
 
 // tamper gets an event, as it would be sent.
@@ -66,7 +63,7 @@ type entry struct {
 
 func newAPI() *api {
 	return &api{
-		version: 100, oldest: 100, objects: map[string]*discovery.EndpointSlice{}, sent: map[string]int{},
+		version: 100, oldest: 100, objects: map[string]*discovery.EndpointSlice{},
 		changed: make(chan struct{}), kicked: make(chan struct{}),
 	}
 }
@@ -190,14 +187,7 @@ func (a *api) list(w http.ResponseWriter, r *http.Request, matches func(*discove
 	c := codecFor(r)
 	w.Header().Set("Content-Type", c.contentType)
 	b := c.object(l)
-	a.count("list", b)
 	w.Write(b) //nolint:errcheck // the client's
-}
-
-func (a *api) count(what string, b []byte) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.sent[what] += len(b)
 }
 
 func (a *api) watch(w http.ResponseWriter, r *http.Request, matches func(*discovery.EndpointSlice) bool) {
@@ -243,7 +233,6 @@ func (a *api) watch(w http.ResponseWriter, r *http.Request, matches func(*discov
 			if tamper != nil {
 				b, last = tamper(c, kind, b)
 			}
-			a.count("watch", b)
 			w.Write(b) //nolint:errcheck // the client's
 			flush(w)
 			if last {
@@ -353,7 +342,7 @@ func (p *pipes) Close() error   { p.once.Do(func() { close(p.done) }); return ni
 func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "memory", Net: "pipe"} }
 
 // serve starts the server. The client's transport and the server end with the test.
-func (a *api) serve(t tester) (*pipes, *http.Transport) {
+func (a *api) serve(t watched.TB) *http.Transport {
 	p := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
 	srv := &http.Server{Handler: a, ErrorLog: nil}
 	srv.SetKeepAlivesEnabled(true)
@@ -365,7 +354,8 @@ func (a *api) serve(t tester) (*pipes, *http.Transport) {
 		srv.Close() //nolint:errcheck // its end
 		<-ended
 	})
-	return p, transport
+	a.net = p
+	return transport
 }
 
 // codec writes objects and events as an API server does.

@@ -138,46 +138,6 @@ func TestStrangeAnswer(t *testing.T) {
 	}
 }
 
-// Failure mode 20: what arrives after the processor has given it up, or claims to come from the future,
-// changes nothing.
-func TestLateIsRefused(t *testing.T) {
-	mini := newMini(t)
-	client := pipeClient(t, mini)
-	s, err := (&Source{Client: client, Fleet: "f", ID: "a"}).complete()
-	must(t, err)
-	st := s.store("a")
-	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	state := func() string { return mini.Dump() }
-	for _, row := range []struct {
-		late    time.Duration
-		refused bool
-	}{
-		{0, false}, {900 * time.Millisecond, false}, {3 * time.Second, true}, {time.Hour, true},
-		{-3 * time.Second, true},
-	} {
-		for _, size := range []int{3, leaving} {
-			mini.FlushAll()
-			mini.SetTime(now)
-			_, err := s.store("b").sync(t.Context(), 2, "")
-			must(t, err)
-			_, err = st.sync(t.Context(), 2, "")
-			must(t, err)
-			st.now, st.at = now.UnixMilli(), time.Now() // as long ago as the test takes, which is no second
-			before := state()
-			mini.SetTime(now.Add(row.late))
-			v, err := st.run(t.Context(), size, ".5")
-			must(t, err)
-			if refused := len(v) == 1; refused != row.refused ||
-				v[len(v)-1] != now.Add(row.late).UnixMilli() {
-				t.Errorf("size %d, late by %v: got %v", size, row.late, v)
-			}
-			if same := state() == before; same != row.refused {
-				t.Errorf("size %d, late by %v: before it was\n%s\nnow\n%s", size, row.late, before, state())
-			}
-		}
-	}
-}
-
 // Failure mode 20: the store's clock alone decides. A store 200 s ahead or behind of the processors changes
 // nothing: a sync that said anything by their clock would be refused as late.
 func TestClockOfAClient(t *testing.T) {
@@ -251,56 +211,5 @@ func TestClockOfTheStore(t *testing.T) {
 				t.Fatalf("jump %v: after %v %d count still", row.jump, after, p.Replicas)
 			}
 		}
-	}
-}
-
-// BenchmarkSync measures one sync, round trip included, in fleets of several sizes.
-func BenchmarkSync(b *testing.B) {
-	srv := start(b)
-	c := clientOf(b, srv, nil)
-	for _, n := range []int{1, 100, 1000, mostProcessors} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			must(b, c.FlushAll(b.Context()).Err())
-			zs := make([]redis.Z, n)
-			for i := range zs {
-				zs[i] = redis.Z{Score: float64(time.Now().Add(longestExpiry - time.Minute).UnixMilli()),
-					Member: fmt.Sprint(i)}
-			}
-			for part := range slices.Chunk(zs, 10_000) {
-				must(b, c.ZAdd(b.Context(), "{quotient:f}:deadlines", part...).Err())
-				must(b, c.ZAdd(b.Context(), "{quotient:f}:sizes", part...).Err())
-			}
-			s, err := source(c, "a").complete()
-			must(b, err)
-			st := s.store("0")
-			for b.Loop() {
-				if _, err := st.sync(b.Context(), n, ""); err != nil {
-					b.Fatal(err)
-				}
-			}
-			if n == mostProcessors {
-				return
-			}
-			b.Run("weights", func(b *testing.B) { // of two, three and four
-				total := 0
-				for i := range zs {
-					zs[i] = redis.Z{Member: fmt.Sprintf("%04d%d", 2+i%3, i)}
-					total += 2 + i%3
-				}
-				must(b, c.ZAdd(b.Context(), st.weights, zs...).Err())
-				for i := range zs {
-					zs[i] = redis.Z{Score: float64(total), Member: fmt.Sprint(i)}
-				}
-				must(b, c.ZAdd(b.Context(), st.sizes, zs...).Err())
-				last := s.store("999"[:len(fmt.Sprint(n-1))])
-				last.weight = 2 + (n-1)%3
-				for b.Loop() {
-					a, err := last.sync(b.Context(), total, "")
-					if err != nil || n > 1 && !a.agreed {
-						b.Fatal(a, err)
-					}
-				}
-			})
-		})
 	}
 }
