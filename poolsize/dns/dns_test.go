@@ -505,14 +505,9 @@ func TestExactlyEight(t *testing.T) {
 	until(t, reports, quotient.Pool{Replicas: 5, Ordinal: 1})
 	s.Set(name, run("10.0.0.1", 8)...)
 	until(t, reports, quotient.Pool{Replicas: 8})
-}
-
-func TestUncapped(t *testing.T) {
-	s := server(t)
-	src := source(s)
-	src.Uncapped, src.Own = true, addrs("10.0.0.8")
-	s.Set(name, run("10.0.0.1", 8)...)
-	reports := watching(t, src)
+	uncapped := source(s)
+	uncapped.Uncapped, uncapped.Own = true, addrs("10.0.0.8")
+	reports = watching(t, uncapped)
 	for range 3 {
 		says(t, reports, quotient.Pool{Replicas: 8, Ordinal: 8})
 	}

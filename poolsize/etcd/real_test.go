@@ -67,10 +67,8 @@ func TestStoreAway(t *testing.T) {
 		t.Errorf("a store that is away was believed: %+v, %v", a.Last(), errs[0].Err)
 	}
 	srv.Restart(false)
-	back := time.Now()
 	a.GoesOn(1)
 	a.Wants(3, 1)
-	t.Logf("back %v after the store", time.Since(back))
 	b.GoesOn(1)
 	b.Wants(3, 2)
 	late.Wants(3, 3)
@@ -92,10 +90,8 @@ func TestRestartWithDataLoss(t *testing.T) {
 		b.Fails()
 		before := []int{a.Count(), b.Count()}
 		srv.Restart(true)
-		back := time.Now()
 		a.GoesOn(4)
 		b.GoesOn(4)
-		t.Logf("back %v after the store", time.Since(back))
 		if n := min(a.Least(before[0]), b.Least(before[1])); n < 2 {
 			t.Errorf("they believed in %d", n)
 		}
@@ -119,20 +115,17 @@ func TestPartition(t *testing.T) {
 			a.Wants(2, 1)
 			c := watch(t, source(clientOf(t, srv), "c"))
 			b.Wants(3, 2)
-			before, began := b.Count(), time.Now()
+			before := b.Count()
 			if how == "cut" {
 				way.Cut()
 			} else {
 				way.Stall()
 			}
 			a.Wants(2, 1)
-			t.Logf("dropped after %v", time.Since(began))
 			b.Fails()
 			c.Wants(2, 2)
 			way.Heal()
-			healed := time.Now()
 			a.Wants(3, 1)
-			t.Logf("counted again %v after the healing", time.Since(healed))
 			b.Wants(3, 3)
 			if n := b.Least(before); n < 3 {
 				t.Errorf("it believed in %d", n)
@@ -325,12 +318,10 @@ func TestLeaderFails(t *testing.T) {
 			before := []int{all[0].Count(), all[1].Count(), all[2].Count()}
 			leader := etcdtest.Leader(t, members)
 			end(leader)
-			began := time.Now()
 			joins := watch(t, source(clientOf(t, members...), "d"))
 			for i, w := range append(all, joins) {
 				w.Wants(4, i+1)
 			}
-			t.Logf("all count the joiner %v after the leader's end", time.Since(began))
 			for i, w := range all {
 				if n := w.Least(before[i]); n < 3 {
 					t.Errorf("replica %d believed in %d", i, n)

@@ -345,7 +345,7 @@ func replaced(of func(c codec, kind watch.EventType) []byte) tamper {
 const (
 	serverError = meta.StatusReasonInternalError
 	tooMany     = meta.StatusReasonTooManyRequests
-	brokenList  = `{"kind":"EndpointSliceList","apiVersion":"discovery.k8s.io/v1",`+
+	brokenList  = `{"kind":"EndpointSliceList","apiVersion":"discovery.k8s.io/v1",` +
 		`"metadata":{"resourceVersion":"999"},"items":[`
 )
 
