@@ -233,6 +233,7 @@ type process struct {
 // startChild runs a child until the test ends.
 func startChild(t testing.TB, c Config) *process {
 	t.Helper()
+	//lint:ignore SA1026 the Resolver of a child is nil
 	argument, err := json.Marshal(c)
 	must(t, err)
 	return &process{watched.StartChild(t, childArg, string(argument)), t}
