@@ -82,7 +82,9 @@ var rooms = []room{
 
 	{dir: "poolsize/dns/...", own: ". poolsize", outside: "golang.org/x/net/dns/dnsmessage",
 		why: "a source needs the Source interface, the standard library's resolver and its messages"},
-	{dir: "poolsize/file", own: ". poolsize", why: "a source needs the Source interface and a file"},
+	{dir: "poolsize/file", own: ". poolsize", tests: "poolsize/internal/watched",
+		why: "a source needs the Source interface and a file"},
+	{dir: "poolsize/internal/watched", own: ".", why: "a Watch that runs beside the test of a source"},
 	{dir: "poolsize/pooltest", own: ".", outside: "go.uber.org/goleak", why: "what every source must do"},
 	{dir: "poolsize/redis/...", own: ". policy poolsize internal/needed",
 		outside: "github.com/redis/go-redis/v9 github.com/alicebob/miniredis/v2", why: alone + "its client"},

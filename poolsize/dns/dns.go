@@ -10,6 +10,7 @@
 package dns
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -118,7 +119,7 @@ func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) e
 	if err := s.validate(); err != nil {
 		return err
 	}
-	w := watcher{Source: s, resolver: resolver(s.Resolver, or(s.Timeout, defaultTimeout)/exchanges)}
+	w := watcher{Source: s, resolver: resolver(s.Resolver, cmp.Or(s.Timeout, defaultTimeout)/exchanges)}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -132,7 +133,7 @@ func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) e
 			return ctx.Err()
 		}
 		w.tell(found, err, report)
-		timer.Reset(jittered(or(s.Refresh, defaultRefresh)))
+		timer.Reset(jittered(cmp.Or(s.Refresh, defaultRefresh)))
 	}
 }
 
@@ -158,14 +159,6 @@ func between(field string, d, least time.Duration) error {
 		return fmt.Errorf("dns: Source.%s: %v is not between %v and %v", field, d, least, longest)
 	}
 	return nil
-}
-
-// or is d, or what 0 stands for.
-func or(d, zero time.Duration) time.Duration {
-	if d == 0 {
-		return zero
-	}
-	return d
 }
 
 // jittered is d give or take a tenth.

@@ -479,19 +479,6 @@ func until(t *testing.T, reports <-chan report, want quotient.Pool) {
 	}
 }
 
-func TestChanging(t *testing.T) {
-	s := server(t)
-	src := source(s)
-	src.Own = addrs("10.0.0.3")
-	s.Set(name, run("10.0.0.1", 2)...)
-	reports := watching(t, src)
-	says(t, reports, quotient.Pool{Replicas: 3}) // with this one
-	for _, n := range []int{3, 7, 5, 20, 3} {
-		s.Set(name, run("10.0.0.1", n)...)
-		until(t, reports, quotient.Pool{Replicas: n, Ordinal: 3})
-	}
-}
-
 func TestExactlyEight(t *testing.T) {
 	s := server(t)
 	src := source(s)
@@ -518,14 +505,9 @@ func TestExactlyEight(t *testing.T) {
 	until(t, reports, quotient.Pool{Replicas: 5, Ordinal: 1})
 	s.Set(name, run("10.0.0.1", 8)...)
 	until(t, reports, quotient.Pool{Replicas: 8})
-}
-
-func TestUncapped(t *testing.T) {
-	s := server(t)
-	src := source(s)
-	src.Uncapped, src.Own = true, addrs("10.0.0.8")
-	s.Set(name, run("10.0.0.1", 8)...)
-	reports := watching(t, src)
+	uncapped := source(s)
+	uncapped.Uncapped, uncapped.Own = true, addrs("10.0.0.8")
+	reports = watching(t, uncapped)
 	for range 3 {
 		says(t, reports, quotient.Pool{Replicas: 8, Ordinal: 8})
 	}

@@ -2,6 +2,7 @@ package dns
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -31,7 +32,7 @@ func (f finding) pool() quotient.Pool {
 
 // look is one look-up.
 func (w *watcher) look(ctx context.Context) (finding, error) {
-	ctx, cancel := context.WithTimeout(ctx, or(w.Timeout, defaultTimeout))
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(w.Timeout, defaultTimeout))
 	defer cancel()
 	find := w.addresses
 	if w.SRV {

@@ -199,15 +199,18 @@ func believes(t *testing.T, s *dnstest.Server, srv bool, r *net.Resolver, want i
 func TestHalfTheConnections(t *testing.T) {
 	s := server(t)
 	s.Set(name, append(run("10.0.0.1", 3), run("fd00::1", 3)...)...)
-	var dialed atomic.Int32
-	src := source(s)
-	src.Resolver = &net.Resolver{Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
-		if dialed.Add(1) > 1 {
-			return nil, errors.New("no way there")
-		}
-		return (&net.Dialer{}).DialContext(ctx, network, s.Addr())
-	}}
-	fails(t, watching(t, src), "no way there")
+	none := errors.New("no way there")
+	for _, err := range []error{none, &net.OpError{Op: "dial", Net: "udp", Err: none}} {
+		var dialed atomic.Int32
+		src := source(s)
+		src.Resolver = &net.Resolver{Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			if dialed.Add(1) > 1 {
+				return nil, err
+			}
+			return (&net.Dialer{}).DialContext(ctx, network, s.Addr())
+		}}
+		fails(t, watching(t, src), none.Error())
+	}
 }
 
 // The first server that a look-up asks is dead, and the second one, or the second attempt, is well.

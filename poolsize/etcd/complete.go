@@ -47,17 +47,13 @@ func (s *Source) complete() (*Source, error) {
 	if c.Client.ActiveConnection() == nil {
 		return nil, errors.New("poolsize/etcd: Source.Client: it has no connection")
 	}
-	return c, c.check()
-}
-
-// check sets ID, and returns an error that names the first field that is wrong.
-func (s *Source) check() (err error) {
-	if s.ID == "" {
-		if s.ID, err = os.Hostname(); err != nil {
-			return fmt.Errorf("poolsize/etcd: Source.ID: the host has no name: %w", err)
+	if c.ID == "" {
+		var err error
+		if c.ID, err = os.Hostname(); err != nil {
+			return nil, fmt.Errorf("poolsize/etcd: Source.ID: the host has no name: %w", err)
 		}
 	}
-	return cmp.Or(s.checkNames(), s.checkTimes())
+	return c, cmp.Or(c.checkNames(), c.checkTimes())
 }
 
 func (s *Source) checkNames() error {

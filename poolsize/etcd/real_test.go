@@ -9,109 +9,70 @@ import (
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/internal/etcdtest"
+	"github.com/quotient-go/quotient/poolsize/internal/watched"
 	"github.com/quotient-go/quotient/poolsize/pooltest"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // first returns a store with one replica, the first of the fleet.
-func first(t *testing.T) (*etcdtest.Server, *watched) {
+func first(t *testing.T) (*etcdtest.Server, *watched.Log) {
 	t.Helper()
 	srv := etcdtest.Start(t)
 	a := watch(t, source(clientOf(t, srv), "a"))
-	a.wants(t, 1, 1)
+	a.Wants(1, 1)
 	return srv, a
 }
 
-func TestJoinAndLeave(t *testing.T) {
-	t.Parallel()
-	srv, a := first(t)
-	c := watch(t, source(clientOf(t, srv), "c"))
-	a.wants(t, 2, 1)
-	b := watch(t, source(clientOf(t, srv), "b"))
-	a.wants(t, 3, 1)
-	c.wants(t, 3, 2)
-	b.wants(t, 3, 3)
-	began := time.Now()
-	a.leave(t)
-	c.wants(t, 2, 1)
-	b.wants(t, 2, 2)
-	took := time.Since(began)
-	t.Logf("the others count one less %v after a leave", took)
-	if took > expiry/2 {
-		t.Errorf("it took %v, as if by the lease's end", took)
-	}
-	c.leave(t)
-	b.wants(t, 1, 1)
-	for _, w := range []*watched{a, b, c} {
-		if w.lastError() != nil {
-			t.Error(w.lastError())
-		}
-	}
-}
-
-// Failure mode 15: a process that is killed counts until its lease ends.
+// Failure mode 15: a process that stands still, or is killed, counts until its lease ends. When it goes on it
+// registers again, and believes in no smaller pool than it had.
 func TestCrash(t *testing.T) {
 	t.Parallel()
-	srv, b := first(t)
-	p, _ := startChild(t, srv.Addr())
-	q, _ := startChild(t, srv.Addr())
-	b.wants(t, 3, 1)
+	srv, a := first(t)
+	p := watched.StartChild(t, childArg, srv.Addr())
+	a.Wants(2, 1)
+	must(t, p.Process.Signal(syscall.SIGSTOP))
+	a.Wants(1, 1)
+	must(t, p.Process.Signal(syscall.SIGCONT))
+	a.Wants(2, 1)
+	for range 10 {
+		if p.Says.Scan(); strings.HasPrefix(p.Says.Text(), "1 ") {
+			t.Errorf("the child says %q", p.Says.Text())
+		}
+	}
 	began := time.Now()
 	must(t, p.Process.Kill())
-	must(t, q.Process.Kill())
-	b.wants(t, 1, 1)
-	took := time.Since(began)
-	t.Logf("dropped %v after the kill, with an expiry of %v", took, expiry)
-	if took < expiry-2*period {
-		t.Errorf("dropped after %v", took)
-	}
-}
-
-// A process that is stopped past its expiry is dropped. When it goes on it registers again, and believes in
-// no smaller pool than it had.
-func TestStoppedProcess(t *testing.T) {
-	t.Parallel()
-	srv, a := first(t)
-	p, says := startChild(t, srv.Addr())
-	a.wants(t, 2, 1)
-	must(t, p.Process.Signal(syscall.SIGSTOP))
-	a.wants(t, 1, 1)
-	must(t, p.Process.Signal(syscall.SIGCONT))
-	a.wants(t, 2, 1)
-	for range 10 {
-		if says.Scan(); strings.HasPrefix(says.Text(), "1 ") {
-			t.Errorf("the child says %q", says.Text())
-		}
+	a.Wants(1, 1)
+	if took := time.Since(began); took < expiry-2*period {
+		t.Errorf("dropped after %v, with an expiry of %v", took, expiry)
 	}
 }
 
 // Failure mode 20: the store is away for longer than the leases last. Only errors are reported, then all are
-// there as before, by the same leases.
+// there as before, by the same leases, and one that began meanwhile.
 func TestStoreAway(t *testing.T) {
 	t.Parallel()
 	srv, a := first(t)
 	b := watch(t, source(clientOf(t, srv), "b"))
-	a.wants(t, 2, 1)
-	b.wants(t, 2, 2)
+	a.Wants(2, 1)
+	b.Wants(2, 2)
 	srv.End(syscall.SIGKILL)
-	a.fails(t)
-	before := a.count()
+	a.Fails()
+	late := watch(t, source(clientOf(t, srv), "c"))
+	before := a.Count()
 	for end := time.Now().Add(2 * expiry); time.Now().Before(end); {
-		a.fails(t)
+		a.Fails()
 	}
-	if pools, errs := a.since(before); len(pools) > 0 ||
-		!strings.Contains(errs[0].err.Error(), "poolsize/etcd: ") {
-		t.Errorf("a store that is away was believed: %+v, %v", a.last(), errs[0].err)
+	if pools, errs := a.Since(before); len(pools) > 0 ||
+		!strings.Contains(errs[0].Err.Error(), "poolsize/etcd: ") {
+		t.Errorf("a store that is away was believed: %+v, %v", a.Last(), errs[0].Err)
 	}
-	t.Log(a.lastError())
 	srv.Restart(false)
-	back := time.Now()
-	a.goesOn(t, 1)
-	a.wants(t, 2, 1)
-	t.Logf("back %v after the store", time.Since(back))
-	b.goesOn(t, 1)
-	b.wants(t, 2, 2)
-	if n := min(a.least(before), b.least(0)); n < 2 {
+	a.GoesOn(1)
+	a.Wants(3, 1)
+	b.GoesOn(1)
+	b.Wants(3, 2)
+	late.Wants(3, 3)
+	if n := min(a.Least(before), b.Least(0)); n < 2 {
 		t.Errorf("they believed in %d", n)
 	}
 }
@@ -122,39 +83,21 @@ func TestRestartWithDataLoss(t *testing.T) {
 	srv := etcdtest.Start(t)
 	a := watch(t, source(clientOf(t, srv), "a"))
 	b := watch(t, source(clientOf(t, srv), "b"))
-	a.until(t, "both", func() bool { return a.last().Replicas == 2 })
+	a.Until("both", func() bool { return a.Last().Replicas == 2 })
 	for range 2 {
 		srv.End(syscall.SIGKILL)
-		a.fails(t)
-		b.fails(t)
-		before := []int{a.count(), b.count()}
+		a.Fails()
+		b.Fails()
+		before := []int{a.Count(), b.Count()}
 		srv.Restart(true)
-		back := time.Now()
-		a.goesOn(t, 4)
-		b.goesOn(t, 4)
-		t.Logf("back %v after the store", time.Since(back))
-		if n := min(a.least(before[0]), b.least(before[1])); n < 2 {
+		a.GoesOn(4)
+		b.GoesOn(4)
+		if n := min(a.Least(before[0]), b.Least(before[1])); n < 2 {
 			t.Errorf("they believed in %d", n)
 		}
-		if one, other := a.last().Ordinal, b.last().Ordinal; one+other != 3 {
+		if one, other := a.Last().Ordinal, b.Last().Ordinal; one+other != 3 {
 			t.Errorf("ordinals %d and %d", one, other)
 		}
-	}
-}
-
-// A store that is not there at the start is waited for.
-func TestStoreComesLater(t *testing.T) {
-	t.Parallel()
-	srv := etcdtest.Start(t)
-	srv.End(syscall.SIGTERM)
-	a := watch(t, source(clientOf(t, srv), "a"))
-	for range 3 {
-		a.fails(t)
-	}
-	srv.Restart(false)
-	a.wants(t, 1, 1)
-	if pools, _ := a.since(0); pools[0].pool.Replicas != 1 {
-		t.Errorf("it began with %+v", pools[0].pool)
 	}
 }
 
@@ -168,26 +111,23 @@ func TestPartition(t *testing.T) {
 			srv, a := first(t)
 			way := etcdtest.NewRelay(t, srv.Addr())
 			b := watch(t, source(clientAt(t, way.Addr()), "b"))
-			b.wants(t, 2, 2)
-			a.wants(t, 2, 1)
+			b.Wants(2, 2)
+			a.Wants(2, 1)
 			c := watch(t, source(clientOf(t, srv), "c"))
-			b.wants(t, 3, 2)
-			before, began := b.count(), time.Now()
+			b.Wants(3, 2)
+			before := b.Count()
 			if how == "cut" {
 				way.Cut()
 			} else {
 				way.Stall()
 			}
-			a.wants(t, 2, 1)
-			t.Logf("dropped after %v", time.Since(began))
-			b.fails(t)
-			c.wants(t, 2, 2)
+			a.Wants(2, 1)
+			b.Fails()
+			c.Wants(2, 2)
 			way.Heal()
-			healed := time.Now()
-			a.wants(t, 3, 1)
-			t.Logf("counted again %v after the healing", time.Since(healed))
-			b.wants(t, 3, 3)
-			if n := b.least(before); n < 3 {
+			a.Wants(3, 1)
+			b.Wants(3, 3)
+			if n := b.Least(before); n < 3 {
 				t.Errorf("it believed in %d", n)
 			}
 		})
@@ -221,7 +161,7 @@ func TestFleetsAreApart(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	c := clientOf(t, srv)
-	var all []*watched
+	var all []*watched.Log
 	for _, s := range []struct{ prefix, fleet string }{
 		{"", "app"}, {"", "app2"}, {"quotient/app", "x"}, {"quotient/app/x", "y"}, {"other", "app"},
 	} {
@@ -230,9 +170,9 @@ func TestFleetsAreApart(t *testing.T) {
 		all = append(all, watch(t, src))
 	}
 	for i, w := range all {
-		w.goesOn(t, 3)
-		if w.last().Replicas != 1 || w.last().Ordinal != 1 || w.lastError() != nil {
-			t.Errorf("fleet %d: %+v, %v", i, w.last(), w.lastError())
+		w.GoesOn(3)
+		if w.Last().Replicas != 1 || w.Last().Ordinal != 1 || w.LastErr() != nil {
+			t.Errorf("fleet %d: %+v, %v", i, w.Last(), w.LastErr())
 		}
 	}
 }
@@ -254,20 +194,20 @@ func TestForeignKeys(t *testing.T) {
 	put("quotient/f/next version", `{"version":2,"weight":3,"since":"then"}`, leased)
 	put("quotient/f/deep/er", value, leased)
 	a := watch(t, source(c, "a"))
-	a.wants(t, 2, 2)
+	a.Wants(2, 2)
 	put("quotient/f/no version", "\x00\xff", leased)
-	a.wants(t, 3, 2)
+	a.Wants(3, 2)
 	put("quotient/f/by hand too", "")
 	put("quotient/f/", "", leased)
 	put("quotient/f/next version", `{"version":2,"weight":4}`, leased) // changed in place: its ordinal stays
 	put("quotient/f/empty", "", leased)
-	a.wants(t, 4, 2)
-	a.goesOn(t, 3)
+	a.Wants(4, 2)
+	a.GoesOn(3)
 	_, err = c.Delete(t.Context(), "quotient/f/next version")
 	must(t, err)
-	a.wants(t, 3, 1)
-	if a.lastError() != nil {
-		t.Error(a.lastError())
+	a.Wants(3, 1)
+	if a.LastErr() != nil {
+		t.Error(a.LastErr())
 	}
 }
 
@@ -291,13 +231,13 @@ func TestLargeFleet(t *testing.T) {
 	s := source(c, "a")
 	s.Period = time.Second
 	a := watch(t, s)
-	a.wants(t, n+1, n+1)
+	a.Wants(n+1, n+1)
 	_, err = c.Revoke(t.Context(), lease.ID)
 	must(t, err)
-	a.wants(t, 1, 1)
+	a.Wants(1, 1)
 }
 
-// A user with no more rights than the page names can do all of it.
+// A user with no more rights than the page names can do all of it: join, watch and leave.
 func TestRights(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
@@ -316,19 +256,24 @@ func TestRights(t *testing.T) {
 		at := []string{srv.Addr()}
 		return clientWith(t, clientv3.Config{Endpoints: at, Username: "quotient", Password: "password"})
 	}
-	a, b := watch(t, source(user(), "a")), watch(t, source(user(), "b"))
-	a.until(t, "both", func() bool { return a.last().Replicas == 2 })
-	b.leave(t)
-	a.until(t, "one", func() bool { return a.last().Replicas == 1 })
+	a := watch(t, source(user(), "a"))
+	a.Wants(1, 1)
+	b := watch(t, source(user(), "b"))
+	b.Wants(2, 2)
+	began := time.Now()
+	a.Leave()
+	b.Wants(1, 1)
+	if took := time.Since(began); took > expiry/2 {
+		t.Errorf("it took %v to notice a leaver, as if by the lease's end", took)
+	}
 	other := source(user(), "c")
 	other.Fleet = "g"
 	c := watch(t, other)
-	c.fails(t)
-	if !strings.Contains(c.lastError().Error(), "permission denied") {
-		t.Errorf("another fleet: %v", c.lastError())
+	if err := c.Fails(); !strings.Contains(err.Error(), "permission denied") {
+		t.Errorf("another fleet: %v", err)
 	}
-	for _, w := range []*watched{a, b} { // on a busy machine the check of a password may take too long
-		if _, errs := w.since(0); len(errs) > 0 && strings.Contains(fmt.Sprint(errs), "denied") {
+	for _, w := range []*watched.Log{a, b} { // on a busy machine the check of a password may take too long
+		if _, errs := w.Since(0); len(errs) > 0 && strings.Contains(fmt.Sprint(errs), "denied") {
 			t.Error(errs)
 		}
 	}
@@ -340,12 +285,12 @@ func TestClosedClient(t *testing.T) {
 	srv := etcdtest.Start(t)
 	c := clientOf(t, srv)
 	a := watch(t, source(c, "a"))
-	a.wants(t, 1, 1)
+	a.Wants(1, 1)
 	must(t, c.Close())
 	for range 3 {
-		a.fails(t)
+		a.Fails()
 	}
-	if n := a.least(0); n != 1 {
+	if n := a.Least(0); n != 1 {
 		t.Errorf("it believed in %d", n)
 	}
 }
@@ -361,26 +306,24 @@ func TestLeaderFails(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			members := etcdtest.Cluster(t, 3)
-			var all []*watched
+			var all []*watched.Log
 			for i := range 3 {
 				s := source(clientOf(t, members...), string(rune('a'+i)))
 				s.Expiry = 10 * time.Second
 				w := watch(t, s)
-				w.wants(t, i+1, i+1)
+				w.Wants(i+1, i+1)
 				all = append(all, w)
 			}
-			all[0].wants(t, 3, 1)
-			before := []int{all[0].count(), all[1].count(), all[2].count()}
+			all[0].Wants(3, 1)
+			before := []int{all[0].Count(), all[1].Count(), all[2].Count()}
 			leader := etcdtest.Leader(t, members)
 			end(leader)
-			began := time.Now()
 			joins := watch(t, source(clientOf(t, members...), "d"))
 			for i, w := range append(all, joins) {
-				w.wants(t, 4, i+1)
+				w.Wants(4, i+1)
 			}
-			t.Logf("all count the joiner %v after the leader's end", time.Since(began))
 			for i, w := range all {
-				if n := w.least(before[i]); n < 3 {
+				if n := w.Least(before[i]); n < 3 {
 					t.Errorf("replica %d believed in %d", i, n)
 				}
 			}
@@ -408,9 +351,8 @@ func (c *crowd) set(t testing.TB, n int) {
 	}
 }
 
-// The source does what every source must do.
+// The source does what every source must do. The checks look at all goroutines: no other test may run beside.
 func TestPooltest(t *testing.T) {
-	t.Parallel()
 	srv := etcdtest.Start(t)
 	direct := clientOf(t, srv)
 	way := etcdtest.NewRelay(t, srv.Addr())
@@ -418,9 +360,13 @@ func TestPooltest(t *testing.T) {
 	must(t, err)
 	others := &crowd{client: direct, lease: lease.ID}
 	pooltest.Run(t, pooltest.World{
-		Source: func(t testing.TB) quotient.Source { return source(clientAt(t, way.Addr()), "this") },
-		Set:    func(t testing.TB, n int) { others.set(t, n-1) },
-		Break:  func(testing.TB) { way.Stall() },
-		Heal:   func(testing.TB) { way.Heal() },
+		Source: func(t testing.TB) quotient.Source {
+			s := source(clientAt(t, way.Addr()), "this")
+			s.Expiry = time.Second // the start is the shorter for it, and the lease is not
+			return s
+		},
+		Set:   func(t testing.TB, n int) { others.set(t, n-1) },
+		Break: func(testing.TB) { way.Stall() },
+		Heal:  func(testing.TB) { way.Heal() },
 	})
 }

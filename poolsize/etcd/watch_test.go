@@ -13,17 +13,18 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/poolsize/internal/watched"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"pgregory.net/rapid"
 )
 
 // isNow fails unless the last pool is this one.
-func isNow(t *testing.T, w *watched, n, ordinal int) {
+func isNow(t *testing.T, w *watched.Log, n, ordinal int) {
 	t.Helper()
 	synctest.Wait()
-	if want := (quotient.Pool{Replicas: n, Ordinal: ordinal}); w.last() != want {
-		t.Errorf("the last pool is %+v, want %+v; the last error %v", w.last(), want, w.lastError())
+	if want := (quotient.Pool{Replicas: n, Ordinal: ordinal}); w.Last() != want {
+		t.Errorf("the last pool is %+v, want %+v; the last error %v", w.Last(), want, w.LastErr())
 	}
 }
 
@@ -40,10 +41,10 @@ func TestStartTakes(t *testing.T) {
 			s.Period, s.Expiry = row.period, row.expiry
 			began := time.Now()
 			w := r.begin(t, s)
-			w.until(t, "a report", func() bool { return w.count() > 0 })
+			w.Until("a report", func() bool { return w.Count() > 0 })
 			if got := time.Since(began); got != row.want ||
-				w.last() != (quotient.Pool{Replicas: 1, Ordinal: 1}) {
-				t.Errorf("%+v: after %v %+v, %v", row, got, w.last(), w.lastError())
+				w.Last() != (quotient.Pool{Replicas: 1, Ordinal: 1}) {
+				t.Errorf("%+v: after %v %+v, %v", row, got, w.Last(), w.LastErr())
 			}
 		})
 	}
@@ -57,19 +58,19 @@ func TestChangesAndLooks(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		b, _ := world.join(t, "b")
 		isNow(t, a, 2, 1)
-		if b.count() > 0 {
-			t.Errorf("a joiner reports %+v at once", b.last())
+		if b.Count() > 0 {
+			t.Errorf("a joiner reports %+v at once", b.Last())
 		}
 		time.Sleep(3 * time.Second)
 		isNow(t, b, 2, 2)
-		a.leave(t)
+		a.Leave()
 		isNow(t, b, 1, 1)
-		before := b.count()
+		before := b.Count()
 		time.Sleep(10 * time.Second)
-		if n := b.count() - before; n < 9 || n > 12 {
+		if n := b.Count() - before; n < 9 || n > 12 {
 			t.Errorf("%d reports in ten periods", n)
 		}
-		b.leave(t)
+		b.Leave()
 		if keys, leases := world.left(); keys+leases > 0 {
 			t.Errorf("%d keys and %d leases are left", keys, leases)
 		}
@@ -82,17 +83,17 @@ func TestPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, r := newWorld().join(t, "a")
 		time.Sleep(10 * time.Second)
-		before := w.count()
+		before := w.Count()
 		r.set(func() { r.down = errAway })
 		time.Sleep(9 * time.Second)
-		pools, errs := w.since(before)
-		if len(pools) > 0 || len(errs) < 5 || !errors.Is(errs[0].err, errAway) ||
-			!strings.Contains(errs[0].err.Error(), "renew quotient/f/a:") {
-			t.Fatalf("%d pools, %d errors, the first %v", len(pools), len(errs), w.lastError())
+		pools, errs := w.Since(before)
+		if len(pools) > 0 || len(errs) < 5 || !errors.Is(errs[0].Err, errAway) ||
+			!strings.Contains(errs[0].Err.Error(), "renew quotient/f/a:") {
+			t.Fatalf("%d pools, %d errors, the first %v", len(pools), len(errs), w.LastErr())
 		}
 		want := 100 * time.Millisecond
 		for i := range errs[1:] {
-			if got := errs[i+1].at.Sub(errs[i].at); got < want*9/10 || got > want*11/10 {
+			if got := errs[i+1].At.Sub(errs[i].At); got < want*9/10 || got > want*11/10 {
 				t.Errorf("pause %d is %v, want %v", i, got, want)
 			}
 			want = min(2*want, time.Second)
@@ -116,15 +117,15 @@ func TestCommandIsBounded(t *testing.T) {
 			w := r.begin(t, s)
 			time.Sleep(10 * time.Second)
 			r.set(func() { r.hangs = true })
-			at := w.count()
-			w.until(t, "an error", func() bool { _, errs := w.since(at); return len(errs) > 0 })
+			at := w.Count()
+			w.Until("an error", func() bool { _, errs := w.Since(at); return len(errs) > 0 })
 			renewed := r.of("renew")
-			_, errs := w.since(at)
-			if got, want := errs[0].at.Sub(renewed[len(renewed)-2]), min(time.Second, expiry/2); got != want {
+			_, errs := w.Since(at)
+			if got, want := errs[0].At.Sub(renewed[len(renewed)-2]), min(time.Second, expiry/2); got != want {
 				t.Errorf("expiry %v: given up after %v, want %v", expiry, got, want)
 			}
 			began := time.Now()
-			w.leave(t)
+			w.Leave()
 			if got := time.Since(began); got > s.patience() {
 				t.Errorf("Watch returned after %v", got)
 			}
@@ -141,11 +142,11 @@ func TestEachCommandMayHang(t *testing.T) {
 			w := r.begin(t, s)
 			time.Sleep(20 * time.Second)
 			isNow(t, w, 1, 1)
-			if w.lastError() != nil {
-				t.Errorf("%s: %v", name, w.lastError())
+			if w.LastErr() != nil {
+				t.Errorf("%s: %v", name, w.LastErr())
 			}
 			began := time.Now()
-			w.leave(t)
+			w.Leave()
 			if got := time.Since(began); r.once != "" || got > time.Second {
 				t.Errorf("%s: Watch returned after %v; hung: %v", name, got, r.once == "")
 			}
@@ -176,7 +177,7 @@ func TestLostRegistration(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			world := newWorld()
-			var all []*watched
+			var all []*watched.Log
 			var ways []*reach
 			for i := range 5 {
 				w, r := world.join(t, fmt.Sprint(i))
@@ -184,7 +185,7 @@ func TestLostRegistration(t *testing.T) {
 				time.Sleep(137 * time.Millisecond)
 			}
 			time.Sleep(10 * time.Second)
-			before := all[0].count()
+			before := all[0].Count()
 			lose(t, world, ways)
 			synctest.Wait()
 			joins, _ := world.join(t, "new")
@@ -193,13 +194,13 @@ func TestLostRegistration(t *testing.T) {
 			}
 			time.Sleep(8 * time.Second)
 			for i, w := range append(all, joins) {
-				if n := w.least(before * min(1, 5-i)); i < 5 && n < 5 || i == 5 && n < 6 ||
-					w.last().Replicas != 6 {
-					t.Errorf("%s: replica %d reports %d, at last %+v", name, i, n, w.last())
+				if n := w.Least(before * min(1, 5-i)); i < 5 && n < 5 || i == 5 && n < 6 ||
+					w.Last().Replicas != 6 {
+					t.Errorf("%s: replica %d reports %d, at last %+v", name, i, n, w.Last())
 				}
-				_, errs := w.since(0)
-				if i < 5 && name != "an outage" && (len(errs) != 1 || !errors.Is(errs[0].err, errGone)) {
-					t.Errorf("%s: replica %d: %d errors, the last %v", name, i, len(errs), w.lastError())
+				_, errs := w.Since(0)
+				if i < 5 && name != "an outage" && (len(errs) != 1 || !errors.Is(errs[0].Err, errGone)) {
+					t.Errorf("%s: replica %d: %d errors, the last %v", name, i, len(errs), w.LastErr())
 				}
 			}
 		})
@@ -225,16 +226,16 @@ func TestSuspended(t *testing.T) {
 					}
 				})
 			}
-			w := watchWith(t, run)
+			w := watched.Start(t, run)
 			time.Sleep(10 * time.Second)
 			isNow(t, w, 3, 3)
 			suspended.Store(true)
 			time.Sleep(time.Minute)
-			before := w.count()
+			before := w.Count()
 			r.set(func() { world.delete("quotient/f/x"); world.delete("quotient/f/y") })
 			resumed <- true
 			time.Sleep(time.Second)
-			if after, _ := w.since(before); len(after) > 0 {
+			if after, _ := w.Since(before); len(after) > 0 {
 				t.Errorf("it reports %+v", after)
 			}
 			time.Sleep(5 * time.Second)
@@ -281,8 +282,8 @@ func TestLookFindsWhatTheWatchMissed(t *testing.T) {
 			r.set(func() { r.deaf = true; row.change(world) })
 			time.Sleep(1300 * time.Millisecond) // a period with its jitter, and a retry
 			isNow(t, w, row.want.Replicas, row.want.Ordinal)
-			if w.lastError() != nil {
-				t.Errorf("%s: %v", name, w.lastError())
+			if w.LastErr() != nil {
+				t.Errorf("%s: %v", name, w.LastErr())
 			}
 		})
 	}
@@ -298,8 +299,8 @@ func TestCompaction(t *testing.T) {
 		world.compact()
 		time.Sleep(150 * time.Millisecond)
 		isNow(t, w, 2, 1)
-		if n := len(r.of("list")); n != 2 || w.lastError() != nil {
-			t.Errorf("listed %d times, %v", n, w.lastError())
+		if n := len(r.of("list")); n != 2 || w.LastErr() != nil {
+			t.Errorf("listed %d times, %v", n, w.LastErr())
 		}
 	})
 }
@@ -317,7 +318,7 @@ func TestLargeFleetsCheckRarely(t *testing.T) {
 			if n := len(r.of("newest")); n < row.least || n > row.most {
 				t.Errorf("a fleet of %d was checked %d times in 100 periods", row.replicas, n)
 			}
-			if n := w.count(); n < 88 {
+			if n := w.Count(); n < 88 {
 				t.Errorf("a fleet of %d was reported %d times in 100 periods", row.replicas, n)
 			}
 		})
@@ -332,7 +333,7 @@ func TestOneWatchOfTwoEnds(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		isNow(t, first, 1, 1)
 		isNow(t, second, 1, 1)
-		first.leave(t)
+		first.Leave()
 		time.Sleep(20 * time.Second)
 		isNow(t, second, 1, 1)
 		r.deleteAll()
@@ -340,8 +341,8 @@ func TestOneWatchOfTwoEnds(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		isNow(t, second, 1, 1)
 		isNow(t, third, 1, 1)
-		second.leave(t)
-		third.leave(t)
+		second.Leave()
+		third.Leave()
 		if keys, _ := r.left(); keys > 0 || len(r.of("grant")) != 1 {
 			t.Errorf("%d keys are left of %d leases", keys, len(r.of("grant")))
 		}
@@ -469,32 +470,6 @@ func TestPropertyFleet(t *testing.T) {
 				t.Fatalf("revision %d: %d keys, the newest %d; want %d, %d",
 					revision, len(f.keys), f.newest(), len(store), newest)
 			}
-		}
-	})
-}
-
-// Two states of a store with equal numbers of keys and equal newest revisions are one state: that is why a
-// check needs no more than these two.
-func TestPropertyTwoNumbersTellStatesApart(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		seen := map[[2]int64]string{}
-		keys := map[int]int64{} // and their revisions
-		for revision := int64(1); revision < 40; revision++ {
-			name := rapid.IntRange(0, 6).Draw(t, "name")
-			if _, there := keys[name]; there && rapid.Bool().Draw(t, "delete") {
-				delete(keys, name)
-			} else {
-				keys[name] = revision
-			}
-			newest := int64(0)
-			for _, r := range keys {
-				newest = max(newest, r)
-			}
-			is, state := [2]int64{int64(len(keys)), newest}, fmt.Sprint(keys)
-			if was, ok := seen[is]; ok && was != state {
-				t.Fatalf("revision %d: %v is told by %v as %v was", revision, state, is, was)
-			}
-			seen[is] = state
 		}
 	})
 }

@@ -2,6 +2,7 @@
 package file
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -92,10 +93,7 @@ type watcher struct {
 }
 
 func newWatcher(s *Source) *watcher {
-	w := &watcher{path: s.Path, every: s.Every}
-	if w.every == 0 {
-		w.every = defaultEvery
-	}
+	w := &watcher{path: s.Path, every: cmp.Or(s.Every, defaultEvery)}
 	w.settle = min(settling, w.every/2)
 	return w
 }

@@ -1,17 +1,18 @@
 package file
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/poolsize/internal/watched"
 	"github.com/quotient-go/quotient/poolsize/pooltest"
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
@@ -20,20 +21,20 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // must fails the test if something that it does itself does not work.
-func must(t rapid.TB, err error) {
+func must(t watched.TB, err error) {
 	t.Helper()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v", err)
 	}
 }
 
-func write(t rapid.TB, path, content string) {
+func write(t watched.TB, path, content string) {
 	t.Helper()
 	must(t, os.WriteFile(path, []byte(content), 0o600))
 }
 
 // replace puts content in the place of a file in one step.
-func replace(t rapid.TB, path, content string) {
+func replace(t watched.TB, path, content string) {
 	t.Helper()
 	write(t, path+".new", content)
 	must(t, os.Rename(path+".new", path))
@@ -41,84 +42,46 @@ func replace(t rapid.TB, path, content string) {
 
 func fresh(t testing.TB) string { return filepath.Join(t.TempDir(), "pool") }
 
-// report is one report of a source.
-type report struct {
-	pool quotient.Pool
-	err  error
-	at   time.Time
-}
-
-// watching is a Watch and what it has reported.
+// watching is a Watch in a bubble.
 type watching struct {
-	t       rapid.TB
-	stop    func()
-	mu      sync.Mutex // guards reports
-	reports []report
+	*watched.Log
+	t watched.TB
 }
 
-func (w *watching) note(p quotient.Pool, err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.reports = append(w.reports, report{p, err, time.Now()})
-}
-
-// take returns what was reported since it was last called.
-func (w *watching) take() []report {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	reports := w.reports
-	w.reports = nil
-	return reports
-}
-
-// watch calls Watch, in a bubble.
-func watch(t rapid.TB, s Source) *watching {
-	t.Helper()
-	w := &watching{t: t}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error)
-	go func() { ended <- s.Watch(ctx, w.note) }()
-	w.stop = func() {
-		cancel()
-		if err := <-ended; err != context.Canceled {
-			t.Errorf("Watch returned %v", err)
-		}
-	}
-	return w
-}
+func watch(t watched.TB, s quotient.Source) *watching { return &watching{watched.Start(t, s.Watch), t} }
 
 // pass lets time pass, and returns what is reported in it.
-func (w *watching) pass(d time.Duration) []report {
+func (w *watching) pass(d time.Duration) []watched.Report {
 	synctest.Wait()
-	w.take()
+	w.Take()
 	time.Sleep(d)
 	synctest.Wait()
-	return w.take()
+	return w.Take()
 }
 
 // say fails unless there are n reports or more, and all say the pool.
-func (w *watching) say(reports []report, n int, want quotient.Pool) {
+func (w *watching) say(reports []watched.Report, n int, want quotient.Pool) {
 	w.t.Helper()
 	if len(reports) < n {
 		w.t.Errorf("%d reports, want at least %d", len(reports), n)
 	}
 	for _, r := range reports {
-		if r.err != nil || r.pool != want {
-			w.t.Errorf("reported %+v, %v; want %+v", r.pool, r.err, want)
+		if r.Err != nil || r.Pool != want {
+			w.t.Errorf("reported %+v, %v; want %+v", r.Pool, r.Err, want)
 		}
 	}
 }
 
 // fail fails unless there are n reports, all of them errors with these words.
-func (w *watching) fail(reports []report, n int, words ...string) {
+func (w *watching) fail(reports []watched.Report, n int, words ...string) {
 	w.t.Helper()
 	if len(reports) != n {
 		w.t.Errorf("%d reports, want %d", len(reports), n)
 	}
 	for _, r := range reports {
 		for _, word := range words {
-			if r.err == nil || !strings.Contains(r.err.Error(), word) || r.pool != (quotient.Pool{}) {
-				w.t.Errorf("reported %+v, %v; want an error that says %q", r.pool, r.err, word)
+			if r.Err == nil || !strings.Contains(r.Err.Error(), word) || r.Pool != (quotient.Pool{}) {
+				w.t.Errorf("reported %+v, %v; want an error that says %q", r.Pool, r.Err, word)
 			}
 		}
 	}
@@ -130,8 +93,7 @@ func TestReportsAtEachPoll(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			path := fresh(t)
 			write(t, path, "5\n")
-			w := watch(t, Source{Path: path, Every: every})
-			defer w.stop()
+			w := watch(t, &Source{Path: path, Every: every})
 			if every == 0 {
 				every = time.Second
 			}
@@ -139,29 +101,13 @@ func TestReportsAtEachPoll(t *testing.T) {
 			reports := w.pass(20 * every)
 			w.say(reports, 20, quotient.Pool{Replicas: 5})
 			for i, r := range reports {
-				at, want := r.at.Sub(start), min(50*time.Millisecond, every/2)+time.Duration(i)*every
+				at, want := r.At.Sub(start), min(50*time.Millisecond, every/2)+time.Duration(i)*every
 				if at != want {
 					t.Errorf("every %v: report %d after %v, want %v", every, i, at, want)
 				}
 			}
 		})
 	}
-}
-
-// A change counts after at most Every and what it takes to settle.
-func TestChanges(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		path := fresh(t)
-		write(t, path, "5")
-		w := watch(t, Source{Path: path})
-		defer w.stop()
-		w.pass(1100 * time.Millisecond)
-		for _, n := range []int{7, 12, 3} {
-			replace(t, path, fmt.Sprintf(`{"replicas": %d, "ordinal": 2}`, n))
-			reports := w.pass(1051 * time.Millisecond)
-			w.say(reports, 1, quotient.Pool{Replicas: n, Ordinal: 2})
-		}
-	})
 }
 
 // A mistake in the file is reported at each poll, and the limiter keeps the last good pool.
@@ -191,10 +137,6 @@ func TestWhatIsNoPool(t *testing.T) {
 		}, "no regular file: D"},
 		{"empty", func(t testing.TB, path string) { write(t, path, "") }, "empty"},
 		{"white space", func(t testing.TB, path string) { write(t, path, " \n\t") }, "empty"},
-		{"4 KiB and one", func(t testing.TB, path string) { write(t, path, "5"+strings.Repeat(" ", 4096)) },
-			"larger than 4096 bytes"},
-		{"1 MiB", func(t testing.TB, path string) { write(t, path, strings.Repeat("5", 1<<20)) },
-			"larger than 4096 bytes"},
 		{"0", func(t testing.TB, path string) { write(t, path, "0") }, "Replicas: 0"},
 		{"garbage", func(t testing.TB, path string) { write(t, path, "x\x00\xff") }, "no whole number"},
 		{"no permission", func(t testing.TB, path string) {
@@ -216,13 +158,9 @@ func TestWhatIsNoPool(t *testing.T) {
 func harmed(t *testing.T, path string, harm func(testing.TB, string), says string) {
 	l, err := quotient.New(quotient.Limit{InFlight: 100})
 	must(t, err)
-	w := &watching{t: t}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error)
-	go func() {
-		ended <- l.Follow(ctx, noting{&Source{Path: path}, w.note})
-	}()
-	defer func() { cancel(); <-ended }()
+	w := &watching{watched.Start(t, func(ctx context.Context, note func(quotient.Pool, error)) error {
+		return cmp.Or(l.Follow(ctx, noting{&Source{Path: path}, note}), ctx.Err())
+	}), t}
 	w.say(w.pass(2100*time.Millisecond), 2, quotient.Pool{Replicas: 5})
 	harm(t, path)
 	w.fail(w.pass(10*time.Second), 10, path, says)
@@ -260,7 +198,7 @@ func halfWritten(t *rapid.T) {
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "pool")
 	write(t, path, "77")
-	w := watch(t, Source{Path: path,
+	w := watch(t, &Source{Path: path,
 		Every: rapid.SampledFrom([]time.Duration{0, 100 * time.Millisecond, time.Minute}).Draw(t, "every")})
 	content := rapid.SampledFrom([]string{"123456", "12\n", `{"replicas":12}`, "12345 "}).Draw(t, "content")
 	want, err := parse(content)
@@ -275,16 +213,16 @@ func halfWritten(t *rapid.T) {
 	}
 	must(t, f.Close())
 	time.Sleep(2 * time.Minute)
-	w.stop()
-	reports := w.take()
+	w.Leave()
+	reports := w.Take()
 	for _, r := range reports {
-		if r.err == nil && r.pool.Replicas != 77 && r.pool != want ||
-			r.err != nil && !strings.Contains(r.err.Error(), "changing") {
-			t.Fatalf("%q: reported %+v, %v", content, r.pool, r.err)
+		if r.Err == nil && r.Pool.Replicas != 77 && r.Pool != want ||
+			r.Err != nil && !strings.Contains(r.Err.Error(), "changing") {
+			t.Fatalf("%q: reported %+v, %v", content, r.Pool, r.Err)
 		}
 	}
-	if last := reports[len(reports)-1]; last.pool != want {
-		t.Fatalf("%q: reported last %+v, %v", content, last.pool, last.err)
+	if last := reports[len(reports)-1]; last.Pool != want {
+		t.Fatalf("%q: reported last %+v, %v", content, last.Pool, last.Err)
 	}
 }
 
@@ -293,10 +231,9 @@ func TestKeepsChanging(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := fresh(t)
 		write(t, path, "5")
-		w := watch(t, Source{Path: path})
-		defer w.stop()
+		w := watch(t, &Source{Path: path})
 		w.say(w.pass(100*time.Millisecond), 1, quotient.Pool{Replicas: 5})
-		var reports []report
+		var reports []watched.Report
 		for i := range 500 {
 			replace(t, path, fmt.Sprint(10+i))
 			reports = append(reports, w.pass(40*time.Millisecond)...)
@@ -329,8 +266,7 @@ func TestConfigMapSwap(t *testing.T) {
 		publish(1)
 		path := filepath.Join(dir, "replicas")
 		must(t, os.Symlink(filepath.Join("..data", "replicas"), path))
-		w := watch(t, Source{Path: path, Every: 100 * time.Millisecond})
-		defer w.stop()
+		w := watch(t, &Source{Path: path, Every: 100 * time.Millisecond})
 		w.say(w.pass(time.Second), 9, quotient.Pool{Replicas: 1})
 		for n := 2; n < 100; n++ {
 			publish(n)
@@ -345,8 +281,7 @@ func TestASlowWriterIsBelieved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := fresh(t)
 		write(t, path, "1") // of 12
-		w := watch(t, Source{Path: path})
-		defer w.stop()
+		w := watch(t, &Source{Path: path})
 		w.say(w.pass(time.Second), 1, quotient.Pool{Replicas: 1})
 		write(t, path, `{"replicas":1`) // of 12}
 		w.fail(w.pass(3*time.Second), 3, "no JSON object")

@@ -3,108 +3,56 @@
 package file
 
 import (
-	"context"
 	"os"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/quotient-go/quotient"
-	"go.uber.org/goleak"
+	"github.com/quotient-go/quotient/poolsize/internal/watched"
 )
 
-// patience bounds what waits for the real file system.
-const patience = 20 * time.Second
-
-// A pipe without a writer holds up no reader.
-func TestPipeIsRefused(t *testing.T) {
-	path := fresh(t)
-	must(t, syscall.Mkfifo(path, 0o600))
-	isNoPool(t, path, "no regular file")
-}
-
-// A file that becomes a pipe after it was looked at is opened without waiting, and refused.
-func TestPipeIsOpenedWithoutWaiting(t *testing.T) {
-	path := fresh(t)
-	must(t, syscall.Mkfifo(path, 0o600))
-	refused := make(chan error, 1)
-	go func() {
-		_, err := open(path)
-		refused <- err
-	}()
-	select {
-	case err := <-refused:
-		if err == nil {
-			t.Error("a pipe was read")
-		}
-	case <-time.After(patience):
-		f, err := os.OpenFile(path, os.O_WRONLY, 0) // lets the reader go
-		must(t, err)
-		f.Close()
-		t.Errorf("not refused within %v", patience)
-	}
-}
-
-func within(t *testing.T, c <-chan error) error {
+// refused fails unless a file is refused with these words, without waiting for what it may bring.
+func refused(t *testing.T, read func() error, says string) {
 	t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- read() }()
 	select {
-	case err := <-c:
-		return err
-	case <-time.After(patience):
-		t.Fatalf("nothing within %v", patience)
-		return nil
+	case err := <-done:
+		if err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v, want an error that says %q", err, says)
+		}
+	case <-time.After(watched.Patience):
+		t.Fatalf("not refused within %v", watched.Patience)
 	}
 }
 
-// A pseudo-file of the kernel is no pool, whatever a read of it would give or wait for: a kernel log, which
-// calls itself a regular file, has no end. The context's end ends Watch at once, and nothing is left behind.
-func TestPseudoFiles(t *testing.T) {
+// A pipe without a writer holds up no reader, nor does a file that becomes one after it was looked at. A
+// pseudo-file of the kernel is no pool, whatever a read of it would give or wait for: a kernel log, which
+// calls itself a regular file, has no end.
+func TestPipesAndPseudoFiles(t *testing.T) {
+	path := fresh(t)
+	must(t, syscall.Mkfifo(path, 0o600))
+	refused(t, func() error { _, err := open(path); return err }, "no regular file")
 	for _, r := range []struct{ path, says string }{
+		{path, "no regular file"},
 		{"/proc/kmsg", "it is empty"},                   // a read waits, and takes lines from other readers
 		{"/proc/sys/kernel/ngroups_max", "it is empty"}, // a read gives a whole number
 		{"/dev/kmsg", "no regular file"},
 		{"/dev/zero", "no regular file"},
 		{"/dev", "no regular file"},
 	} {
-		t.Run(r.path, func(t *testing.T) {
-			if _, err := os.Stat(r.path); err != nil {
-				t.Skipf("not on this machine: %v", err)
-			}
-			isNoPool(t, r.path, r.says)
-		})
-	}
-}
-
-// isNoPool watches a path for three reports.
-func isNoPool(t *testing.T, path, says string) {
-	before := goleak.IgnoreCurrent()
-	ctx, cancel := context.WithCancel(t.Context())
-	failed, ended := make(chan error), make(chan error, 1)
-	s := Source{Path: path, Every: leastEvery}
-	go func() {
-		ended <- s.Watch(ctx, func(p quotient.Pool, err error) {
-			if err == nil {
-				t.Errorf("reported %+v", p)
-			}
-			select {
-			case failed <- err:
-			case <-ctx.Done():
-			}
-		})
-	}()
-	for range 3 {
-		err := within(t, failed)
-		if err == nil || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), path) {
-			t.Errorf("reported %v, want an error that says %q", err, says)
+		if _, err := os.Stat(r.path); err != nil {
+			t.Logf("not on this machine: %v", err)
+			continue
 		}
-	}
-	cancel()
-	if err := within(t, ended); err != context.Canceled {
-		t.Errorf("Watch returned %v", err)
-	}
-	if err := goleak.Find(before); err != nil {
-		t.Error(err)
+		refused(t, func() error {
+			s, err := read(r.path)
+			if err == nil {
+				_, err = parse(s.content)
+			}
+			return err
+		}, r.says)
 	}
 }
 

@@ -12,36 +12,31 @@ import (
 )
 
 // fleet starts n replicas, which all know each other when it returns.
-func fleet(t testing.TB, n int) (all []*watched) {
+func fleet(t testing.TB, n int) (all []*replica) {
 	t.Helper()
 	for i := range n {
 		var join []string
 		if i > 0 {
-			join = []string{all[0].address(t)}
+			join = []string{all[0].address()}
 		}
 		all = append(all, start(t, config(fmt.Sprintf("r%02d", i), join...)))
 	}
 	for i, w := range all {
-		w.wants(t, n, i+1)
+		w.Wants(n, i+1)
 	}
 	return all
 }
 
 // totals waits until all count n.
-func totals(t testing.TB, all []*watched, key string, n int64) {
-	t.Helper()
-	for _, w := range all {
-		var sum int64
-		var age time.Duration
-		w.until(t, fmt.Sprintf("%s counts %d", w.Stats().Name, n), func() bool {
-			sum, age = w.Counters().Sum(key)
-			return sum == n && age < math.MaxInt64
-		})
+func totals(all []*replica, key string, n int64) {
+	for _, r := range all {
+		r.totals(key, n)
 	}
 }
 
 // All know what any replica adds, also what it has added before it began, and after it has gone.
 func TestCounters(t *testing.T) {
+	t.Parallel()
 	early := source(t, config("early"))
 	if !early.Counters().Add("k", 1000) {
 		t.Error("nothing was added before Watch")
@@ -53,16 +48,16 @@ func TestCounters(t *testing.T) {
 	for i, w := range all {
 		w.Counters().Add("k", int64(i+1))
 	}
-	totals(t, all, "k", 10)
-	early.c.Join = []string{all[0].address(t)}
+	totals(all, "k", 10)
+	early.c.Join = []string{all[0].address()}
 	e := watchOf(t, early)
-	totals(t, append(all, e), "k", 1010)
-	e.leave(t)
-	all[1].leave(t)
+	totals(append(all, e), "k", 1010)
+	e.Leave()
+	all[1].Leave()
 	all[0].Counters().Add("k", 1)
-	totals(t, []*watched{all[0], all[2], all[3]}, "k", 1011)
+	totals([]*replica{all[0], all[2], all[3]}, "k", 1011)
 	all[2].Counters().Add("another", 1)
-	totals(t, all[3:], "another", 1)
+	totals(all[3:], "another", 1)
 	if keys := all[3].Counters().Keys(); !slices.Equal(keys, []string{"another", "k"}) {
 		t.Errorf("the counters are %q", keys)
 	}
@@ -77,6 +72,7 @@ func TestCounters(t *testing.T) {
 
 // A limiter's report is summed for the limiters of its name, for as long as it reports.
 func TestCarry(t *testing.T) {
+	t.Parallel()
 	all := fleet(t, 3)
 	type heard struct {
 		sum quotient.Terms
@@ -108,7 +104,7 @@ func TestCarry(t *testing.T) {
 	}
 	wants := func(i int, want quotient.Terms) {
 		t.Helper()
-		all[i].until(t, fmt.Sprint(want), func() bool {
+		all[i].Until(fmt.Sprint(want), func() bool {
 			h := <-sums[i]
 			return h.sum == want && h.age < math.MaxInt64
 		})

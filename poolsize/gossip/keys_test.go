@@ -20,32 +20,33 @@ func key(fill byte, size int) string {
 }
 
 // rereads waits until a replica has read its key file twice since now.
-func (w *watched) rereads(t *testing.T) {
+func (w *replica) rereads(t *testing.T) {
 	t.Helper()
 	before := w.readings.Load()
-	w.until(t, "it reads the keys again", func() bool { return w.readings.Load() > before+2 })
+	w.Until("it reads the keys again", func() bool { return w.readings.Load() > before+2 })
 }
 
 // Failure mode 18: keys are exchanged while the fleet runs, one step after the other, and no replica is
 // lost.
 func TestKeyRotation(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	files := []string{filepath.Join(dir, "a"), filepath.Join(dir, "b"), filepath.Join(dir, "c")}
-	var all []*watched
+	var all []*replica
 	old, fresh := key(1, 16), key(2, 32)
 	for i, f := range files {
 		write(t, f, "# the fleet's key\n"+old+"\n")
 		c := config(string(rune('a' + i)))
 		c.KeyFile = f
 		if i > 0 {
-			c.Join = []string{all[0].address(t)}
+			c.Join = []string{all[0].address()}
 		}
 		all = append(all, start(t, c))
 	}
 	var counts []int
 	for i, w := range all {
-		w.wants(t, 3, i+1)
-		counts = append(counts, w.count())
+		w.Wants(3, i+1)
+		counts = append(counts, w.Count())
 	}
 	total := int64(0)
 	for _, step := range []string{old + "\n" + fresh, fresh + "\n" + old, fresh} {
@@ -54,26 +55,26 @@ func TestKeyRotation(t *testing.T) {
 			w.rereads(t)
 			total++
 			w.Counters().Add("k", 1)
-			totals(t, all, "k", total)
+			totals(all, "k", total)
 		}
 	}
 	for i, w := range all {
-		if n := w.least(counts[i]); n < 3 {
+		if n := w.Least(counts[i]); n < 3 {
 			t.Errorf("replica %d saw a fleet of %d", i, n)
 		}
 	}
 	write(t, files[0], "garbage")
-	all[0].until(t, "an error names the file", func() bool {
-		err := all[0].lastError()
-		return err != nil && strings.Contains(err.Error(), files[0]) &&
-			!strings.Contains(err.Error(), "garbage")
-	})
+	all[0].says(files[0])
+	if err := all[0].LastErr(); strings.Contains(err.Error(), "garbage") {
+		t.Errorf("it gives the file away: %v", err)
+	}
 	all[1].Counters().Add("k", 1)
-	totals(t, all, "k", total+1)
+	totals(all, "k", total+1)
 }
 
 // Failure mode 18: a replica with another key, or without any, is no member, and knows why.
 func TestWrongKey(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	right, wrong := filepath.Join(dir, "right"), filepath.Join(dir, "wrong")
 	write(t, right, key(1, 16))
@@ -81,23 +82,18 @@ func TestWrongKey(t *testing.T) {
 	c := config("a")
 	c.KeyFile = right
 	a := start(t, c)
-	a.wants(t, 1, 1)
+	a.Wants(1, 1)
 	for _, file := range []string{wrong, ""} {
-		c := config("b", a.address(t))
+		c := config("b", a.address())
 		c.KeyFile = file
 		b := start(t, c)
-		b.until(t, "an error", func() bool {
-			err := b.lastError()
-			return err != nil && strings.Contains(err.Error(), a.address(t))
-		})
-		if pools, _ := b.since(0); len(pools) > 0 {
-			t.Errorf("with key file %q it reports %v", file, pools)
-		}
-		t.Log(b.lastError())
-		b.leave(t)
+		b.says(a.address())
+		b.silent(t)
+		b.Leave()
 	}
-	if a.wants(t, 1, 1); a.least(0) != 1 || a.most(0) != 1 {
-		t.Errorf("it has counted strangers: %d to %d", a.least(0), a.most(0))
+	a.Wants(1, 1)
+	if least, most := a.Range(0); least != 1 || most != 1 {
+		t.Errorf("it has counted strangers: %d to %d", least, most)
 	}
 }
 
@@ -130,48 +126,25 @@ func TestHalfAKey(t *testing.T) {
 	}
 }
 
-// The ring holds the keys of the file in the order of the file, whatever it held before.
-func TestInstall(t *testing.T) {
-	all := make([][]byte, 4)
-	for i := range all {
-		all[i] = bytes.Repeat([]byte{byte(i)}, 16)
-	}
-	lists := [][]int{{0}, {1}, {0, 1}, {1, 0}, {2, 3, 0}, {0, 3, 2}, {3, 1, 2, 0}, {1, 2}, {0, 2, 3, 1}}
-	pick := func(list []int) (keys [][]byte) {
-		for _, i := range list {
-			keys = append(keys, all[i])
-		}
-		return keys
-	}
-	for _, from := range lists {
-		for _, to := range lists {
-			ring, err := memberlist.NewKeyring(pick(from), all[from[0]])
-			must(t, err)
-			must(t, install(ring, pick(to)))
-			if !slices.EqualFunc(ring.GetKeys(), pick(to), bytes.Equal) {
-				t.Errorf("from %v to %v: %v", from, to, ring.GetKeys())
-			}
-		}
-	}
+// keyFiles are contents of key files, and how many keys, or which error, they are read as.
+var keyFiles = []struct {
+	content string
+	keys    int
+	says    string
+}{
+	{key(1, 16), 1, ""},
+	{"# old\n" + key(1, 16) + "\r\n\n  " + key(2, 24) + "\t# new\n" + key(3, 32), 3, ""},
+	{"", 0, "no key"},
+	{"# " + key(1, 16), 0, "no key"},
+	{key(1, 16) + "\n" + key(1, 16), 0, "line 2: a key that stands there already"},
+	{"secret!", 0, "line 1: it is not base64"},
+	{key(1, 15), 0, "line 1: a key of 15 bytes"},
+	{key(1, 16) + key(2, 24), 0, "line 1: it is not base64"},
+	{many(mostKeys + 1), 0, "line 17: there are more than 16 keys"},
 }
 
 func TestParseKeys(t *testing.T) {
-	a, b := key(1, 16), key(2, 24)
-	for _, row := range []struct {
-		content string
-		keys    int
-		says    string
-	}{
-		{a, 1, ""},
-		{"# old\n" + a + "\r\n\n  " + b + " # new\n", 2, ""},
-		{"", 0, "no key"},
-		{"# " + a, 0, "no key"},
-		{a + "\n" + a, 0, "line 2: a key that stands there already"},
-		{"secret!", 0, "line 1: it is not base64"},
-		{key(1, 15), 0, "line 1: a key of 15 bytes"},
-		{a + b, 0, "line 1: it is not base64"},
-		{many(17), 0, "line 17: there are more than 16 keys"},
-	} {
+	for _, row := range keyFiles {
 		keys, err := parseKeys(row.content)
 		if len(keys) != row.keys || (err == nil) != (row.says == "") ||
 			err != nil && !strings.Contains(err.Error(), row.says) {
@@ -189,17 +162,15 @@ func many(n int) string {
 	return b.String()
 }
 
-// FuzzKeys checks that no content panics, that what is accepted can be used, and that an error does not give
-// a key away.
+// FuzzKeys checks that no content panics, that what is accepted can be used, whatever a ring held before,
+// in the order of the file, and that an error does not give a key away.
 func FuzzKeys(f *testing.F) {
-	one, many := key(1, 16), ""
-	for i := range mostKeys + 1 {
-		many += key(byte(i), 16) + "\n"
+	for _, row := range keyFiles {
+		f.Add(row.content)
 	}
 	for _, content := range []string{
-		one, "# old\n" + key(1, 24) + "\n" + key(2, 32) + " # new\n", "# old\n\n  " + one + "\t# new\r\n", "# " + one,
-		one + "\n" + one, many, key(1, 24)[:20], strings.TrimRight(one, "="), "AAAAAAAAAAAAAAAAAAAAAB==",
-		"_____________________w==", "\x00",
+		key(1, 24)[:20], strings.TrimRight(key(1, 16), "="), "AAAAAAAAAAAAAAAAAAAAAB==", "_____________________w==",
+		"\x00",
 	} {
 		f.Add(content)
 	}
@@ -211,11 +182,15 @@ func FuzzKeys(f *testing.F) {
 			}
 			return
 		}
-		ring, err := memberlist.NewKeyring(nil, keys[0])
-		must(t, err)
-		must(t, install(ring, keys))
-		if !slices.EqualFunc(ring.GetKeys(), keys, bytes.Equal) || len(keys) > mostKeys {
-			t.Fatalf("%d keys, of which the ring holds %d", len(keys), len(ring.GetKeys()))
+		reversed, other := slices.Clone(keys), bytes.Repeat([]byte{0xee}, 16)
+		slices.Reverse(reversed)
+		for _, before := range [][][]byte{keys, reversed, {other}, append(reversed, other)} {
+			ring, err := memberlist.NewKeyring(before, before[0])
+			must(t, err)
+			must(t, install(ring, keys))
+			if !slices.EqualFunc(ring.GetKeys(), keys, bytes.Equal) || len(keys) > mostKeys {
+				t.Fatalf("of %d keys the ring holds %v, before %v", len(keys), ring.GetKeys(), before)
+			}
 		}
 	})
 }
@@ -241,23 +216,19 @@ func TestConfigNamesFieldAndValue(t *testing.T) {
 			Config{Name: strings.Repeat("n", 201)}),
 		`Config.Join[1]: "a:b:c" is no address`: loopback(
 			Config{Join: []string{"a", "a:b:c"}}),
-		`Config.Join: 1001 addresses are more than 1000`:        loopback(Config{Join: make([]string, 1001)}),
-		`Config.JoinDNS: ":80" is no name`:                      loopback(Config{JoinDNS: ":80"}),
-		`Config.Interval: 1ms is not between 10ms and 10s`:      loopback(Config{Interval: time.Millisecond}),
-		`Config.Probe: 2m0s is not between 50ms and 1m0s`:       loopback(Config{Probe: 2 * time.Minute}),
-		`Config.Forget: -1s is not between 100ms and 24h0m0s`:   loopback(Config{Forget: -time.Second}),
-		`Config.Rejoin: 2h0m0s is not between 10ms and 1h0m0s`:  loopback(Config{Rejoin: 2 * time.Hour}),
-		`Config.Expire: 1ms is not between 1s and 720h0m0s`:     loopback(Config{Expire: time.Millisecond}),
-		`Config.PacketSize: 100 is not between 700 and 65000`:   loopback(Config{PacketSize: 100}),
-		`Config.MaxKeys: -1 is not between 1 and 65536`:         loopback(Config{MaxKeys: -1}),
-		`Config.Weight: 1001 is not between 1 and 1000`:         loopback(Config{Weight: 1001}),
-		`key file ` + bad + `: line 1: it is not base64`:        loopback(Config{KeyFile: bad}),
-		`key file ` + dir + `: it is no regular file`:           loopback(Config{KeyFile: dir}),
-		`key file /nowhere: open: no such file or directory`:    loopback(Config{KeyFile: "/nowhere"}),
-		`Config.KeyFile: "" does not go with Bind ":7946"`:      {},
-		`Config.KeyFile: "" does not go with Bind "0.0.0.0:0"`:  {Bind: "0.0.0.0:0"},
-		`Config.KeyFile: "" does not go with Bind "10.0.0.1:0"`: {Bind: "10.0.0.1:0"},
-		`Config.KeyFile: "" does not go with Advertise "10.0`:   loopback(Config{Advertise: "10.0.0.1"}),
+		`Config.Join: 1001 addresses are more than 1000`:       loopback(Config{Join: make([]string, 1001)}),
+		`Config.JoinDNS: ":80" is no name`:                     loopback(Config{JoinDNS: ":80"}),
+		`Config.Interval: 1ms is not between 10ms and 10s`:     loopback(Config{Interval: time.Millisecond}),
+		`Config.Probe: 2m0s is not between 50ms and 1m0s`:      loopback(Config{Probe: 2 * time.Minute}),
+		`Config.Forget: -1s is not between 100ms and 24h0m0s`:  loopback(Config{Forget: -time.Second}),
+		`Config.Rejoin: 2h0m0s is not between 10ms and 1h0m0s`: loopback(Config{Rejoin: 2 * time.Hour}),
+		`Config.Expire: 1ms is not between 1s and 720h0m0s`:    loopback(Config{Expire: time.Millisecond}),
+		`Config.PacketSize: 100 is not between 700 and 65000`:  loopback(Config{PacketSize: 100}),
+		`Config.MaxKeys: -1 is not between 1 and 65536`:        loopback(Config{MaxKeys: -1}),
+		`Config.Weight: 1001 is not between 1 and 1000`:        loopback(Config{Weight: 1001}),
+		`key file ` + bad + `: line 1: it is not base64`:       loopback(Config{KeyFile: bad}),
+		`key file ` + dir + `: it is no regular file`:          loopback(Config{KeyFile: dir}),
+		`key file /nowhere: open: no such file or directory`:   loopback(Config{KeyFile: "/nowhere"}),
 	} {
 		if s, err := New(c); err == nil || !strings.Contains(err.Error(), "gossip: "+says) || s != nil {
 			t.Errorf("%+v: %v, want %q", c, err, says)
@@ -298,28 +269,30 @@ func TestDefaultName(t *testing.T) {
 
 // A port that is taken is an error, again and again, until it is free.
 func TestPortIsTaken(t *testing.T) {
+	t.Parallel()
 	a := start(t, config("a"))
 	c := config("b")
-	c.Bind = a.address(t)
+	c.Bind = a.address()
 	b := start(t, c)
-	b.until(t, "errors", func() bool { _, errs := b.since(0); return len(errs) > 1 })
-	if err := b.lastError(); !strings.Contains(err.Error(), "listen on "+c.Bind) {
+	b.Until("errors", func() bool { _, errs := b.Since(0); return len(errs) > 1 })
+	if err := b.LastErr(); !strings.Contains(err.Error(), "listen on "+c.Bind) {
 		t.Error(err)
 	}
-	a.leave(t)
-	b.wants(t, 1, 1)
+	a.Leave()
+	b.Wants(1, 1)
 }
 
 // The logs of memberlist go to the logger, at level debug, or nowhere.
 func TestLogger(t *testing.T) {
+	t.Parallel()
 	var out bytes.Buffer
 	c := config("a")
 	c.Logger = slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	a := start(t, c)
-	b := start(t, config("b", a.address(t)))
-	b.wants(t, 2, 2)
-	b.leave(t)
-	a.leave(t)
+	b := start(t, config("b", a.address()))
+	b.Wants(2, 2)
+	b.Leave()
+	a.Leave()
 	if text := out.String(); !strings.Contains(text, "level=DEBUG") ||
 		!strings.Contains(text, "memberlist") ||
 		strings.Contains(text, "level=INFO") {

@@ -2,19 +2,19 @@ package gossip
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
-	"io"
-	"math"
 	"os"
-	"os/exec"
-	"sync"
+	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/poolsize/internal/watched"
 	"go.uber.org/goleak"
 )
 
@@ -23,6 +23,7 @@ func TestMain(m *testing.M) {
 		child(os.Args[2])
 		return
 	}
+	flag.Set("test.parallel", "6") //nolint:errcheck // the flag exists; most tests wait for others
 	goleak.VerifyTestMain(m)
 }
 
@@ -34,15 +35,13 @@ const (
 	interval = 20 * time.Millisecond
 	rejoin   = 100 * time.Millisecond
 	probe    = 100 * time.Millisecond
-	// patience bounds every wait for an event.
-	patience = 20 * time.Second
 )
 
 // must fails the test on an error.
-func must(t testing.TB, err error) {
+func must(t watched.TB, err error) {
 	t.Helper()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v", err)
 	}
 }
 
@@ -52,233 +51,120 @@ func config(name string, join ...string) Config {
 		Probe: probe}
 }
 
-func source(t testing.TB, c Config) *Source {
+func source(t watched.TB, c Config) *Source {
 	t.Helper()
 	s, err := New(c)
 	must(t, err)
 	return s
 }
 
-// noted is one report.
-type noted struct {
-	pool quotient.Pool
-	err  error
-}
-
-// watched is a Watch that runs.
-type watched struct {
+// replica is one that is watched.
+type replica struct {
 	*Source
-	cancel context.CancelFunc
-	ended  chan error
-
-	mu   sync.Mutex // guards what follows
-	all  []noted
-	more chan struct{} // gets a value after each report
+	*watched.Log
 }
 
 // start watches a replica until the test ends.
-func start(t testing.TB, c Config) *watched {
+func start(t watched.TB, c Config) *replica {
 	t.Helper()
 	return watchOf(t, source(t, c))
 }
 
-func watchOf(t testing.TB, s *Source) *watched {
+func watchOf(t watched.TB, s *Source) *replica {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	w := &watched{Source: s, cancel: cancel, ended: make(chan error, 1), more: make(chan struct{}, 1)}
-	go func() {
-		w.ended <- s.Watch(ctx, w.report)
-		close(w.ended)
-	}()
-	t.Cleanup(func() { w.leave(t) })
-	return w
+	r := &replica{s, watched.Start(t, s.Watch)}
+	r.Every = interval / 4
+	return r
 }
 
-func (w *watched) report(p quotient.Pool, err error) {
-	w.mu.Lock()
-	w.all = append(w.all, noted{p, err})
-	w.mu.Unlock()
-	select {
-	case w.more <- struct{}{}:
-	default:
-	}
+// says waits for an error with these words, the last one of all.
+func (r *replica) says(words ...string) {
+	r.Until(fmt.Sprintf("an error says %q", words), func() bool {
+		err := r.LastErr()
+		return err != nil && !slices.ContainsFunc(words, func(w string) bool {
+			return !strings.Contains(err.Error(), w)
+		})
+	})
 }
 
-// leave ends the Watch.
-func (w *watched) leave(t testing.TB) {
-	t.Helper()
-	w.cancel()
-	select {
-	case err, first := <-w.ended:
-		if first && err != context.Canceled {
-			t.Errorf("Watch returned %v", err)
-		}
-	case <-time.After(patience):
-		t.Error("Watch does not end")
-	}
+// complete waits until so many members are known, and the sums are complete.
+func (r *replica) complete(members int) {
+	r.Until("the sums are complete", func() bool { s := r.Stats(); return s.Members == members && s.Age < never })
 }
 
-// since returns the reports from number n on: pools alone, or errors alone.
-func (w *watched) since(n int) (pools []quotient.Pool, errs []error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, r := range w.all[n:] {
-		if r.err != nil {
-			errs = append(errs, r.err)
-		} else {
-			pools = append(pools, r.pool)
-		}
-	}
-	return pools, errs
-}
-
-// least and most are the smallest and the largest size of the pools from report n on.
-func (w *watched) least(n int) int {
-	least := largestPool
-	pools, _ := w.since(n)
-	for _, p := range pools {
-		least = min(least, p.Replicas)
-	}
-	return least
-}
-
-func (w *watched) most(n int) (most int) {
-	pools, _ := w.since(n)
-	for _, p := range pools {
-		most = max(most, p.Replicas)
-	}
-	return most
-}
-
-func (w *watched) count() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return len(w.all)
-}
-
-// last returns the last pool; the zero value at first.
-func (w *watched) last() quotient.Pool {
-	pools, _ := w.since(0)
-	if len(pools) == 0 {
-		return quotient.Pool{}
-	}
-	return pools[len(pools)-1]
-}
-
-// lastError returns the last error; nil at first.
-func (w *watched) lastError() error {
-	_, errs := w.since(0)
-	if len(errs) == 0 {
-		return nil
-	}
-	return errs[len(errs)-1]
-}
-
-// until waits until a condition holds.
-func (w *watched) until(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	timeout := time.After(patience)
-	for !holds() {
-		select {
-		case <-w.more:
-		case <-time.After(interval / 4):
-		case <-timeout:
-			t.Fatalf("%s: not after %v; %d reports; the last pool %+v, the last error %v",
-				what, patience, w.count(), w.last(), w.lastError())
-		}
-	}
-}
-
-// wants waits for a pool of n in which this replica has an ordinal.
-func (w *watched) wants(t testing.TB, n, ordinal int) {
-	t.Helper()
-	want := quotient.Pool{Replicas: n, Ordinal: ordinal}
-	w.until(t, fmt.Sprintf("%d of %d", ordinal, n), func() bool { return w.last() == want })
+// totals waits until a counter is n, and complete.
+func (r *replica) totals(key string, n int64) {
+	r.Until(fmt.Sprintf("%s counts %d", r.Stats().Name, n), func() bool {
+		sum, age := r.Counters().Sum(key)
+		return sum == n && age < never
+	})
 }
 
 // address waits until a replica listens, and returns where.
-func (w *watched) address(t testing.TB) string {
+func (r *replica) address() string {
+	r.Until("it listens", func() bool { return r.Stats().Address != "" })
+	return r.Stats().Address
+}
+
+// silent fails if a replica has reported a pool.
+func (r *replica) silent(t testing.TB) {
 	t.Helper()
-	w.until(t, "it listens", func() bool { return w.Stats().Address != "" })
-	return w.Stats().Address
+	if pools, _ := r.Since(0); len(pools) > 0 {
+		t.Errorf("it reports %v", pools)
+	}
 }
 
 // childArg makes the test binary a process with replicas of its own. It does what the lines of its standard
 // input say, and answers each with a line.
 const childArg = "gossip-child"
 
-// replica is one that a child runs.
-type replica struct {
-	*Source
-	end   context.CancelFunc
-	ended chan struct{}
+// alone is the TB of a child, which says what fails and ends.
+type alone struct{}
+
+func (alone) Helper()        {}
+func (alone) Cleanup(func()) {}
+func (a alone) Errorf(format string, args ...any) {
+	a.Fatalf(format, args...)
+}
+func (alone) Fatalf(format string, args ...any) {
+	fmt.Printf(format+"\n", args...)
+	os.Exit(1)
 }
 
-func run(c Config) (*replica, error) {
-	s, err := New(c)
-	if err != nil {
-		return nil, err
-	}
-	ctx, end := context.WithCancel(context.Background())
-	r := &replica{s, end, make(chan struct{})}
-	go func() {
-		defer close(r.ended)
-		s.Watch(ctx, func(quotient.Pool, error) {}) //nolint:errcheck // the context's end
-	}()
-	return r, nil
+// fleetOf is the replicas of a child. Their names have a number behind.
+type fleetOf struct {
+	c   Config
+	all []*replica
 }
 
-// where returns the address of a replica, when it listens.
-func (r *replica) where() string {
-	for r.Stats().Address == "" {
-		time.Sleep(time.Millisecond)
-	}
-	return r.Stats().Address
-}
-
-// fields are those of a Config that a child gets.
-type fields struct {
-	Name, Bind, KeyFile     string
-	Join                    []string
-	Interval, Rejoin, Probe time.Duration
-}
-
-// child runs replicas with the fields in JSON that are its argument. Their names have a number behind.
+// child runs replicas with the Config in JSON that is its argument.
 func child(argument string) {
-	var f fields
-	if err := json.Unmarshal([]byte(argument), &f); err != nil {
-		fmt.Println(err)
-		return
+	f := &fleetOf{}
+	if err := json.Unmarshal([]byte(argument), &f.c); err != nil {
+		alone{}.Fatalf("%v", err)
 	}
-	c := Config{Name: f.Name, Bind: f.Bind, KeyFile: f.KeyFile, Join: f.Join, Interval: f.Interval,
-		Rejoin: f.Rejoin, Probe: f.Probe}
-	var all []*replica
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
-		fmt.Println(obey(in.Text(), &c, &all))
+		fmt.Println(f.obey(strings.Fields(in.Text())))
 	}
 }
 
-func obey(line string, c *Config, all *[]*replica) any {
-	var verb, key string
-	var n int64
-	fmt.Sscan(line, &verb, &key, &n) //nolint:errcheck // some lines are shorter
-	switch verb {
+func (f *fleetOf) obey(words []string) any {
+	n, _ := strconv.Atoi(words[len(words)-1]) //nolint:errcheck // some end with no number
+	switch words[0] {
 	case "set":
-		fmt.Sscan(key, &n) //nolint:errcheck // the parent knows how
-		return set(all, c, int(n))
+		f.set(n)
+		return n
 	case "where":
-		return (*all)[0].where()
-	case "members":
-		return (*all)[0].Stats().Members
+		return f.all[0].address()
 	case "until": // all members are known, and their sums complete
-		fmt.Sscan(key, &n) //nolint:errcheck // the parent knows how
-		return (*all)[0].until(int(n))
+		f.all[0].complete(n)
+		return n
 	case "load":
-		fmt.Sscan(key, &n) //nolint:errcheck // the parent knows how
-		return load(*all, int(n))
+		f.load(n)
+		return n
 	case "bytes": // of all, with the headers of UDP and IP
 		var sum uint64
-		for _, r := range *all {
+		for _, r := range f.all {
 			s := r.Stats()
 			sum += s.Sent + s.PacketsSent*28
 		}
@@ -289,59 +175,38 @@ func obey(line string, c *Config, all *[]*replica) any {
 		return u.Utime.Nano() + u.Stime.Nano()
 	case "add":
 		at := time.Now().UnixNano()
-		(*all)[0].Counters().Add(key, n)
+		f.all[0].Counters().Add(words[1], int64(n))
 		return at
 	case "await":
-		return await((*all)[0].Counters(), key, n)
+		f.all[0].totals(words[1], int64(n))
+		return time.Now().UnixNano()
 	}
-	return "what is " + line
+	return "what is " + words[0]
 }
 
-// until returns when a replica knows so many members, and the sums are complete.
-func (r *replica) until(members int) any {
-	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-		if s := r.Stats(); s.Members == members && s.Age < never {
-			return members
-		} else if time.Now().After(deadline) {
-			return fmt.Sprintf("%+v", s)
-		}
+// set has the child run so many replicas, which all know each other when it returns.
+func (f *fleetOf) set(n int) {
+	for last := len(f.all) - 1; last >= n; last-- {
+		f.all[last].Leave()
+		f.all = f.all[:last]
 	}
-}
-
-// set has the child run so many replicas.
-func set(all *[]*replica, c *Config, n int) any {
-	for len(*all) > n {
-		last := (*all)[len(*all)-1]
-		last.end()
-		<-last.ended
-		*all = (*all)[:len(*all)-1]
-	}
-	for len(*all) < n {
-		one := *c
-		if one.Name = fmt.Sprintf("%s%d", c.Name, len(*all)); len(*all) > 0 {
-			c.Bind = (*all)[0].where() // also when the first one starts again
-			one.Bind, one.Join = "127.0.0.1:0", append(c.Join, c.Bind)
+	for len(f.all) < n {
+		one := f.c
+		if one.Name = fmt.Sprintf("%s%d", f.c.Name, len(f.all)); len(f.all) > 0 {
+			f.c.Bind = f.all[0].address() // also when the first one starts again
+			one.Bind, one.Join = "127.0.0.1:0", append(f.c.Join, f.c.Bind)
 		}
-		r, err := run(one)
-		if err != nil {
-			return err
-		}
-		*all = append(*all, r)
+		f.all = append(f.all, start(alone{}, one))
 	}
-	for _, r := range *all {
-		for deadline := time.Now().Add(patience); r.Stats().Members < n; time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				return fmt.Sprintf("%+v", r.Stats())
-			}
-		}
+	for _, r := range f.all {
+		r.Until("all know each other", func() bool { return r.Stats().Members >= n })
 	}
-	return n
 }
 
 // load has each replica say something else of so many keys in each interval, and look all sums up, as a
 // limiter does.
-func load(all []*replica, keys int) any {
-	for i, r := range all {
+func (f *fleetOf) load(keys int) {
+	for i, r := range f.all {
 		n := int64(0)
 		_, err := r.Carry("load", func(s quotient.Sums) {
 			n++
@@ -354,81 +219,64 @@ func load(all []*replica, keys int) any {
 			}
 		})
 		if err != nil {
-			return err
-		}
-	}
-	return keys
-}
-
-// await returns when a sum is n and complete.
-func await(c *Counters, key string, n int64) any {
-	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond / 2) {
-		sum, age := c.Sum(key)
-		if sum == n && age < math.MaxInt64 {
-			return time.Now().UnixNano()
-		}
-		if time.Now().After(deadline) {
-			return fmt.Sprintf("%d, %v old, is not %d", sum, age, n)
+			alone{}.Fatalf("%v", err)
 		}
 	}
 }
 
 // process is a child that runs.
 type process struct {
-	*exec.Cmd
-	in   io.WriteCloser
-	says *bufio.Scanner
+	*watched.Child
+	t testing.TB
 }
 
 // startChild runs a child until the test ends.
 func startChild(t testing.TB, c Config) *process {
 	t.Helper()
-	exe, err := os.Executable()
+	//lint:ignore SA1026 the Resolver of a child is nil
+	argument, err := json.Marshal(c)
 	must(t, err)
-	argument, err := json.Marshal(fields{c.Name, c.Bind, c.KeyFile, c.Join, c.Interval, c.Rejoin, c.Probe})
-	must(t, err)
-	p := &process{Cmd: exec.Command(exe, childArg, string(argument))}
-	p.in, err = p.StdinPipe()
-	must(t, err)
-	out, err := p.StdoutPipe()
-	must(t, err)
-	must(t, p.Start())
-	t.Cleanup(func() {
-		p.in.Close() //nolint:errcheck // the child ends with it
-		p.Wait()     //nolint:errcheck // some children are killed
-	})
-	p.says = bufio.NewScanner(out)
-	return p
+	return &process{watched.StartChild(t, childArg, string(argument)), t}
 }
 
-// tell writes a line to the child, and ask reads its answer too.
-func (p *process) tell(t testing.TB, format string, a ...any) {
-	t.Helper()
-	_, err := fmt.Fprintf(p.in, format+"\n", a...)
-	must(t, err)
-}
-
-func (p *process) answer(t testing.TB) string {
-	t.Helper()
-	if !p.says.Scan() {
-		t.Fatalf("the child has ended: %v", p.says.Err())
+// tell writes a line to the child, answer reads its answer, and ask does both.
+func (p *process) tell(format string, a ...any) {
+	p.t.Helper()
+	if _, err := fmt.Fprintf(p.In, format+"\n", a...); err != nil {
+		p.t.Fatal(err)
 	}
-	return p.says.Text()
 }
 
-func (p *process) ask(t testing.TB, format string, a ...any) string {
-	t.Helper()
-	p.tell(t, format, a...)
-	return p.answer(t)
+func (p *process) answer() string {
+	p.t.Helper()
+	if !p.Says.Scan() {
+		p.t.Fatalf("the child has ended: %v", p.Says.Err())
+	}
+	return p.Says.Text()
+}
+
+func (p *process) ask(format string, a ...any) string {
+	p.t.Helper()
+	p.tell(format, a...)
+	return p.answer()
 }
 
 // number is an answer that is a number.
-func (p *process) number(t testing.TB) int64 {
-	t.Helper()
-	text := p.answer(t)
-	var n int64
-	if _, err := fmt.Sscan(text, &n); err != nil || fmt.Sprint(n) != text {
-		t.Fatalf("the child says %q", text)
+func (p *process) number() int64 {
+	p.t.Helper()
+	text := p.answer()
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		p.t.Fatalf("the child says %q", text)
 	}
 	return n
+}
+
+// does has the child make true what a line with a number at its end says.
+func (p *process) does(what string, n int) {
+	p.t.Helper()
+	p.tell("%s %d", what, n)
+	if got := p.number(); got != int64(n) {
+		p.t.Fatalf("the child says %d", got)
+	}
 }

@@ -6,34 +6,38 @@ import (
 	"testing"
 
 	"github.com/hashicorp/memberlist"
+	"github.com/quotient-go/quotient/poolsize/internal/watched"
 )
 
 func address64(id uint64) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(id)}), 7946)
 }
 
+var whole = meta{id: 0x0102030405060708, weight: 300, settled: true}
+
+// metas are what members send, and what it is read as; the zero value is an error.
+var metas = []struct {
+	bytes []byte
+	want  meta
+}{
+	{whole.encode(), whole},
+	{append(whole.encode(), 200, 3, 1, 2, 3, 201, 0), whole},
+	{meta{id: 1, weight: 1}.encode(), meta{id: 1, weight: 1}},
+	{[]byte{metaVersion}, meta{weight: 1}},
+	{[]byte{metaVersion + 1, 1, 2, 3}, meta{weight: 1}},
+	{nil, meta{}},
+	{whole.encode()[:5], meta{}},
+	{[]byte{metaVersion, tagID}, meta{}},
+	{[]byte{metaVersion, tagID, 1, 1}, meta{}},
+	{[]byte{metaVersion, tagWeight, 1, 0}, meta{}},
+	{[]byte{metaVersion, tagWeight, 2, 0xe9, 7}, meta{}}, // 1,001
+}
+
 // A later version's additions are skipped, and its unreadable messages count as one replica.
 func TestParseMeta(t *testing.T) {
-	m := meta{id: 0x0102030405060708, weight: 300, settled: true}
-	for _, row := range []struct {
-		bytes []byte
-		want  meta
-		ok    bool
-	}{
-		{m.encode(), m, true},
-		{append(m.encode(), 200, 3, 1, 2, 3, 201, 0), m, true},
-		{meta{id: 1, weight: 1}.encode(), meta{id: 1, weight: 1}, true},
-		{[]byte{metaVersion}, meta{weight: 1}, true},
-		{[]byte{metaVersion + 1, 1, 2, 3}, meta{weight: 1}, true},
-		{nil, meta{}, false},
-		{m.encode()[:5], meta{}, false},
-		{[]byte{metaVersion, tagID}, meta{}, false},
-		{[]byte{metaVersion, tagID, 1, 1}, meta{}, false},
-		{[]byte{metaVersion, tagWeight, 1, 0}, meta{}, false},
-		{[]byte{metaVersion, tagWeight, 2, 0xe9, 7}, meta{}, false}, // 1,001
-	} {
+	for _, row := range metas {
 		got, err := parseMeta(row.bytes)
-		if (err == nil) != row.ok || got != row.want {
+		if (err == nil) != (row.want != meta{}) || got != row.want {
 			t.Errorf("%v: %+v, %v", row.bytes, got, err)
 		}
 	}
@@ -41,15 +45,11 @@ func TestParseMeta(t *testing.T) {
 
 // FuzzMeta checks that no meta panics, and that what is read can be written.
 func FuzzMeta(f *testing.F) {
-	for _, b := range []string{
-		string(meta{id: 7, weight: 2, settled: true}.encode()), "", "\x01\x01\x08\x07",
-		"\x01\x01\x08" + strings.Repeat("\x07", 8),
-		"\x01\x02\x01\x02\x02\x01\x03", "\x01\xc8\x03\x01\x02\x03", "\x02abc",
-		"\x01\x02\x02\xac\x02", "\x01\x02\x01\x00",
-		"\x01\x02\x0b" + strings.Repeat("\xff", 9) + "\x01",
-	} {
-		f.Add([]byte(b))
+	for _, row := range metas {
+		f.Add(row.bytes)
 	}
+	f.Add([]byte("\x01\x02\x01\x02\x02\x01\x03"))                      // a weight twice
+	f.Add([]byte("\x01\x02\x0b" + strings.Repeat("\xff", 9) + "\x01")) // a number of too many bytes
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m, err := parseMeta(b)
 		if err != nil {
@@ -104,7 +104,7 @@ func (s saying) join(t *testing.T, name, at string) (leave func()) {
 	must(t, err)
 	return func() {
 		if s.meta != nil { // else it does not even know itself
-			list.Leave(patience) //nolint:errcheck // the others would notice
+			list.Leave(watched.Patience) //nolint:errcheck // the others would notice
 		}
 		list.Shutdown() //nolint:errcheck // the transport returns none
 	}
@@ -114,21 +114,22 @@ func (s saying) join(t *testing.T, name, at string) (leave func()) {
 // be read is one of the fleet, and the sums are not complete without it. A member that sends nothing is no
 // replica.
 func TestVersions(t *testing.T) {
+	t.Parallel()
 	a := start(t, config("a"))
-	a.wants(t, 1, 1)
-	a.until(t, "the sums are complete", func() bool { return a.Stats().Age < never })
-	later := saying{meta: append(meta{id: 7, weight: 1}.encode(), 99, 2, 1, 1)}.join(t, "b", a.address(t))
-	a.wants(t, 2, 1)
-	a.until(t, "the sums are complete", func() bool { return a.Stats().Age < never })
+	a.Wants(1, 1)
+	a.complete(1)
+	later := saying{meta: append(meta{id: 7, weight: 1}.encode(), 99, 2, 1, 1)}.join(t, "b", a.address())
+	a.Wants(2, 1)
+	a.complete(2)
 	later()
-	mute := saying{}.join(t, "c", a.address(t))
-	other := saying{meta: []byte{metaVersion + 1, 1, 2, 3}}.join(t, "d", a.address(t))
-	a.wants(t, 2, 1)
+	mute := saying{}.join(t, "c", a.address())
+	other := saying{meta: []byte{metaVersion + 1, 1, 2, 3}}.join(t, "d", a.address())
+	a.Wants(2, 1)
 	if age := a.Stats().Age; age != never {
 		t.Errorf("without a member's numbers the sums are %v old", age)
 	}
-	if a.most(0) > 2 {
-		t.Errorf("it has counted %d", a.most(0))
+	if _, most := a.Range(0); most > 2 {
+		t.Errorf("it has counted %d", most)
 	}
 	mute()
 	other()

@@ -15,121 +15,101 @@ import (
 )
 
 // saysTaken waits for an error that names both addresses.
-func (w *watched) saysTaken(t *testing.T, name, rival string) {
+func (w *replica) saysTaken(t *testing.T, name, rival string) {
 	t.Helper()
-	w.until(t, "the name is taken", func() bool {
-		err := w.lastError()
-		return err != nil && strings.Contains(err.Error(), "the name \""+name+"\" is taken") &&
-			strings.Contains(err.Error(), w.Stats().Address) && strings.Contains(err.Error(), rival)
-	})
+	w.says(fmt.Sprintf("the name %q is taken", name), w.Stats().Address, rival)
 }
 
 // If two replicas have one name, the earlier goes on. The later one reports no pool, but an error that names
 // both addresses, until the earlier one has gone.
 func TestDuplicateName(t *testing.T) {
+	t.Parallel()
 	a := start(t, config("a"))
-	first := start(t, config("x", a.address(t)))
-	first.wants(t, 2, 2)
-	second := start(t, config("x", a.address(t)))
-	second.saysTaken(t, "x", first.address(t))
+	first := start(t, config("x", a.address()))
+	first.Wants(2, 2)
+	second := start(t, config("x", a.address()))
+	second.saysTaken(t, "x", first.address())
 	first.Counters().Add("k", 1)
-	totals(t, []*watched{a, first}, "k", 1)
-	if pools, _ := second.since(0); len(pools) > 0 {
-		t.Errorf("the second reports %v", pools)
-	}
-	first.leave(t)
-	second.wants(t, 2, 2)
-	a.wants(t, 2, 1)
+	totals([]*replica{a, first}, "k", 1)
+	second.silent(t)
+	first.Leave()
+	second.Wants(2, 2)
+	a.Wants(2, 1)
 	second.Counters().Add("k", 1)
-	totals(t, []*watched{a, second}, "k", 2)
+	totals([]*replica{a, second}, "k", 2)
 }
 
 // Two halves of a fleet that meet, each with a replica of one name, count all, and say what is wrong.
 func TestDuplicateNameOfTwoFleets(t *testing.T) {
+	t.Parallel()
 	a := start(t, config("x"))
-	a.wants(t, 1, 1)
+	a.Wants(1, 1)
 	b := start(t, config("x"))
-	b.wants(t, 1, 1)
-	c := start(t, config("y", a.address(t), b.address(t)))
-	for _, w := range []*watched{a, b, c} {
-		w.until(t, "it counts three", func() bool { return w.last().Replicas == 3 })
+	b.Wants(1, 1)
+	c := start(t, config("y", a.address(), b.address()))
+	for _, w := range []*replica{a, b, c} {
+		w.Until("it counts three", func() bool { return w.Last().Replicas == 3 })
 	}
-	a.saysTaken(t, "x", b.address(t))
-	b.saysTaken(t, "x", a.address(t))
-	if a.last().Ordinal+b.last().Ordinal != 3 || c.last().Ordinal != 3 {
-		t.Errorf("the ordinals are %d, %d and %d", a.last().Ordinal, b.last().Ordinal, c.last().Ordinal)
+	a.saysTaken(t, "x", b.address())
+	b.saysTaken(t, "x", a.address())
+	if a.Last().Ordinal+b.Last().Ordinal != 3 || c.Last().Ordinal != 3 {
+		t.Errorf("the ordinals are %d, %d and %d", a.Last().Ordinal, b.Last().Ordinal, c.Last().Ordinal)
 	}
 }
 
 // A replica that was killed and restarted at its address takes the place of the former one at once.
 func TestRestartInPlace(t *testing.T) {
+	t.Parallel()
 	a := start(t, config("a"))
-	c := config("x", a.address(t))
+	c := config("x", a.address())
 	c.Bind = deaf(t)
 	p := startChild(t, c)
-	p.ask(t, "set 1")
-	a.wants(t, 2, 1)
+	p.does("set", 1)
+	a.Wants(2, 1)
 	must(t, p.Process.Kill())
 	p.Wait() //nolint:errcheck // it was killed
-	before := a.count()
+	before := a.Count()
 	c.Name = "x0" // as the child has called it
 	b := start(t, c)
-	b.wants(t, 2, 2)
-	if a.wants(t, 2, 1); a.most(before) > 2 {
-		t.Errorf("meanwhile it has counted %d", a.most(before))
+	b.Wants(2, 2)
+	a.Wants(2, 1)
+	if _, most := a.Range(before); most > 2 {
+		t.Errorf("meanwhile it has counted %d", most)
 	}
-	_, errs := b.since(0)
-	for _, err := range errs {
-		if strings.Contains(err.Error(), "taken") {
-			t.Error(err)
-		}
+	if _, errs := b.Since(0); strings.Contains(fmt.Sprint(errs), "taken") {
+		t.Error(errs)
 	}
-	a.until(t, "the sums are complete", func() bool { return a.Stats().Age < never })
-}
-
-// A replica that was killed is missed, and the others go on.
-func TestKilled(t *testing.T) {
-	a, b := start(t, config("a")), config("b")
-	b.Join = []string{a.address(t)}
-	p := startChild(t, config("c", a.address(t)))
-	p.ask(t, "set 1")
-	start(t, b).wants(t, 3, 2)
-	a.wants(t, 3, 1)
-	must(t, p.Process.Kill())
-	a.wants(t, 2, 1)
-	a.until(t, "the sums are complete", func() bool { return a.Stats().Age < never })
+	a.complete(2)
 }
 
 // A replica that no longer reaches half of the fleet does not take their share for its own, until they are
 // forgotten. Nor are its sums complete until then. When they are back all is as before.
 func TestCutOff(t *testing.T) {
+	t.Parallel()
 	c := config("a")
 	c.Forget = 2 * time.Second
 	a := start(t, c)
-	p := startChild(t, config("b", a.address(t)))
-	p.ask(t, "set 3")
-	a.wants(t, 4, 1)
+	p := startChild(t, config("b", a.address()))
+	p.does("set", 3)
+	a.Wants(4, 1)
 	must(t, p.Process.Signal(syscall.SIGSTOP)) // as if the network were gone
-	before := a.count()
+	before := a.Count()
 	cut := quotient.Pool{Replicas: 4}
-	a.until(t, "the others have died", func() bool { return a.last() == cut })
-	if a.least(before) < 3 {
-		t.Errorf("it has counted %d", a.least(before))
+	a.Is(cut)
+	if a.Least(before) < 3 {
+		t.Errorf("it has counted %d", a.Least(before))
 	}
-	a.until(t, "it reports a partition", func() bool {
-		err := a.lastError()
-		return err != nil && strings.Contains(err.Error(), "of 4 replicas 3 have died")
-	})
+	a.says("of 4 replicas 3 have died")
 	if age := a.Stats().Age; age != never {
 		t.Errorf("the sums are %v old", age)
 	}
 	must(t, p.Process.Signal(syscall.SIGCONT))
-	a.wants(t, 4, 1)
-	a.until(t, "the sums are complete", func() bool { return a.Stats().Age < never })
+	a.Wants(4, 1)
+	a.complete(4)
 	must(t, p.Process.Kill())
-	a.until(t, "the others have died", func() bool { return a.last() == cut })
-	a.wants(t, 1, 1)
-	a.until(t, "the sums are complete", func() bool { return a.Stats().Age < never })
+	a.Is(cut)
+	a.Wants(1, 1)
+	a.complete(1)
 }
 
 // Replicas that die and are replaced, one after the other, are no partition, whether the new one comes
@@ -227,6 +207,7 @@ func TestPropertyRoster(t *testing.T) {
 
 // The key file is read while addresses do not answer. Otherwise a replica would miss a key that is dropped.
 func TestKeysAreReadDuringALongRound(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "keys")
 	write(t, file, key(1, 16))
 	c := config("a", "a.test:1", "b.test:1", "c.test:1", "d.test:1", "e.test:1")
@@ -238,12 +219,9 @@ func TestKeysAreReadDuringALongRound(t *testing.T) {
 		}}
 	began := time.Now()
 	w := start(t, c)
-	w.address(t)
+	w.address()
 	write(t, file, "garbage")
-	w.until(t, "an error names the file", func() bool {
-		err := w.lastError()
-		return err != nil && strings.Contains(err.Error(), file)
-	})
+	w.says(file)
 	if d := time.Since(began); d > 2*lookUpTimeout {
 		t.Errorf("the file is read again after %v", d)
 	}

@@ -15,56 +15,55 @@ import (
 	"github.com/quotient-go/quotient/poolsize/pooltest"
 )
 
-// Replicas find each other by one of them, and each knows its place. A replica that leaves is missed at
-// once.
+// Replicas find each other by one of them, and each knows its place. A replica that leaves is missed at once.
 func TestFleet(t *testing.T) {
+	t.Parallel()
 	b := start(t, config("b"))
-	b.wants(t, 1, 1)
-	seed := b.address(t)
+	b.Wants(1, 1)
+	seed := b.address()
 	a, c := start(t, config("a", seed)), start(t, config("c", seed))
-	a.wants(t, 3, 1)
-	b.wants(t, 3, 2)
-	c.wants(t, 3, 3)
-	a.leave(t)
-	b.wants(t, 2, 1)
-	c.wants(t, 2, 2)
+	a.Wants(3, 1)
+	b.Wants(3, 2)
+	c.Wants(3, 3)
+	a.Leave()
+	b.Wants(2, 1)
+	c.Wants(2, 2)
 }
 
-// A replica that listens on all interfaces is found by the address that it finds itself, and by others too.
-func TestAllInterfaces(t *testing.T) {
-	if _, err := ownAddress(); err != nil {
-		t.Skip(err)
+// IPv6 is as good as IPv4. A replica that listens on all interfaces is found by the address that it finds
+// itself, and by others too.
+func TestKindsOfAddresses(t *testing.T) {
+	t.Parallel()
+	for _, bind := range []string{"[::1]:0", ":0"} {
+		t.Run(bind, func(t *testing.T) {
+			if l, err := net.Listen("tcp", bind); err != nil {
+				t.Skip(err)
+			} else {
+				must(t, l.Close())
+			}
+			c := config("a")
+			c.Bind, c.KeyFile = bind, filepath.Join(t.TempDir(), "keys")
+			write(t, c.KeyFile, key(1, 32))
+			if bind == ":0" {
+				if _, err := ownAddress(); err != nil {
+					t.Skip(err)
+				}
+			}
+			a := start(t, c)
+			at := netip.MustParseAddrPort(a.address())
+			c.Name, c.Join = "b", []string{at.String()}
+			if bind == ":0" {
+				c.Join = []string{fmt.Sprintf("127.0.0.1:%d", at.Port())}
+				if at.Addr().IsLoopback() {
+					t.Errorf("it advertises %v", at)
+				}
+			}
+			b := start(t, c)
+			b.Wants(2, 2)
+			a.Counters().Add("k", 1)
+			totals([]*replica{a, b}, "k", 1)
+		})
 	}
-	c := config("a")
-	c.Bind, c.KeyFile = ":0", filepath.Join(t.TempDir(), "keys")
-	write(t, c.KeyFile, key(1, 32))
-	a := start(t, c)
-	at := netip.MustParseAddrPort(a.address(t))
-	if at.Addr().IsLoopback() || !at.IsValid() {
-		t.Errorf("it advertises %v", at)
-	}
-	c.Name, c.Join = "b", []string{fmt.Sprintf("127.0.0.1:%d", at.Port())}
-	b := start(t, c)
-	b.wants(t, 2, 2)
-	a.Counters().Add("k", 1)
-	totals(t, []*watched{a, b}, "k", 1)
-}
-
-// IPv6 is as good as IPv4.
-func TestIPv6(t *testing.T) {
-	l, err := net.Listen("tcp", "[::1]:0")
-	if err != nil {
-		t.Skip(err)
-	}
-	must(t, l.Close())
-	c := config("a")
-	c.Bind = "[::1]:0"
-	a := start(t, c)
-	c.Name, c.Join = "b", []string{a.address(t)}
-	b := start(t, c)
-	b.wants(t, 2, 2)
-	a.Counters().Add("k", 1)
-	totals(t, []*watched{a, b}, "k", 1)
 }
 
 const (
@@ -83,33 +82,27 @@ func crowd(t *testing.T, n int) (all []*process) {
 	for i := range n {
 		c.Name = fmt.Sprintf("r%02d-", i)
 		p := startChild(t, c)
-		p.ask(t, "set 1")
+		p.does("set", 1)
 		if all = append(all, p); i == 0 {
-			c.Join = []string{p.ask(t, "where")}
+			c.Join = []string{p.ask("where")}
 		}
 	}
 	for _, p := range all {
-		p.tell(t, "until %d", n)
-	}
-	for _, p := range all {
-		if got := p.answer(t); got != fmt.Sprint(n) {
-			t.Fatalf("a process says %s", got)
-		}
+		p.does("until", n)
 	}
 	return all
 }
 
 // spread adds n to a counter in one process, and returns how long it takes until all know the sum.
-func spread(t *testing.T, all []*process, key string, from int, n, sum int64) time.Duration {
-	t.Helper()
-	all[from].tell(t, "add %s %d", key, n)
-	began := all[from].number(t)
+func spread(all []*process, key string, from int, n, sum int64) time.Duration {
+	all[from].tell("add %s %d", key, n)
+	began := all[from].number()
 	last := began
 	for _, p := range all {
-		p.tell(t, "await %s %d", key, sum)
+		p.tell("await %s %d", key, sum)
 	}
 	for _, p := range all {
-		last = max(last, p.number(t))
+		last = max(last, p.number())
 	}
 	return time.Duration(last - began)
 }
@@ -125,10 +118,10 @@ func TestProcesses(t *testing.T) {
 	bound := diameter * (defaultInterval + delay) * 11 / 10
 	var took []time.Duration
 	sum := int64(0)
-	for i := range 20 {
+	for i := range 10 {
 		n := 1 + rand.Int64N(1000)
 		sum += n
-		took = append(took, spread(t, all, "k", i%processes, n, sum))
+		took = append(took, spread(all, "k", i%processes, n, sum))
 	}
 	slices.Sort(took)
 	within, _ := slices.BinarySearch(took, bound)
@@ -138,25 +131,20 @@ func TestProcesses(t *testing.T) {
 		t.Errorf("the median is %v, want at most %v", took[len(took)/2], bound)
 	}
 	for i, p := range all { // all at once
-		p.tell(t, "add all %d", i+1)
+		p.tell("add all %d", i+1)
 	}
 	for _, p := range all {
-		p.number(t)
+		p.number()
 	}
-	if d := spread(t, all, "all", 0, 1, processes*(processes+1)/2+1); d > 3*bound {
+	if d := spread(all, "all", 0, 1, processes*(processes+1)/2+1); d > 3*bound {
 		t.Errorf("numbers of all at once took %v", d)
 	}
 	must(t, all[1].Process.Kill()) // an inner node: sums are complete again, and what it had added stays
 	rest := slices.Delete(slices.Clone(all), 1, 2)
 	for _, p := range rest {
-		p.tell(t, "until %d", processes-1)
+		p.does("until", processes-1)
 	}
-	for _, p := range rest {
-		if got := p.answer(t); got != fmt.Sprint(processes-1) {
-			t.Fatalf("after a kill a process says %s", got)
-		}
-	}
-	spread(t, rest, "all", 0, 1, processes*(processes+1)/2+2)
+	spread(rest, "all", 0, 1, processes*(processes+1)/2+2)
 }
 
 // Gossip costs a replica of a fleet of 50, which encrypts, this much: processor time and bytes. First it is
@@ -166,16 +154,14 @@ func TestCost(t *testing.T) {
 	if testing.Short() || racing {
 		t.Skip("15 s of a whole processor")
 	}
-	const replicas, span = 50, 5 * time.Second
+	const replicas, span = 50, 3 * time.Second
 	c := Config{Name: "r", Bind: "127.0.0.1:0", KeyFile: filepath.Join(t.TempDir(), "keys"), Rejoin: rejoin}
 	write(t, c.KeyFile, key(1, 32))
 	p := startChild(t, c)
-	if got := p.ask(t, "set %d", replicas); got != fmt.Sprint(replicas) {
-		t.Fatalf("the child says %s", got)
-	}
-	p.ask(t, "until %d", replicas)
+	p.does("set", replicas)
+	p.does("until", replicas)
 	measure := func() (cpu time.Duration, bytes int64) { // of one replica in a second
-		ask := func(what string) int64 { p.tell(t, "%s", what); return p.number(t) }
+		ask := func(what string) int64 { p.tell("%s", what); return p.number() }
 		cpu0, bytes0, began := ask("cpu"), ask("bytes"), time.Now()
 		<-time.After(span)
 		cpu1, bytes1, took := ask("cpu"), ask("bytes"), time.Since(began)
@@ -184,7 +170,7 @@ func TestCost(t *testing.T) {
 	}
 	<-time.After(time.Second) // reports of members ebbs
 	idleCPU, idleBytes := measure()
-	p.ask(t, "load 100")
+	p.does("load", 100)
 	<-time.After(time.Second)
 	cpu, bytes := measure()
 	t.Logf("a replica of %d in a second: idle %v of a processor and %d bytes; 100 keys: %v and %d bytes",
@@ -194,16 +180,14 @@ func TestCost(t *testing.T) {
 	}
 }
 
-// The source does what every source must do. Its world is a fleet on loopback, and the join file of the
-// source.
-func TestPooltest(t *testing.T)          { conforms(t, 1) }
-func TestPooltestOfAWeight(t *testing.T) { conforms(t, 2) }
-
-func conforms(t *testing.T, weight int) {
+// The source does what every source must do, also where it counts as two. Its world is a fleet on loopback,
+// and the join file of the source. The checks look at all goroutines: no other test may run beside this one.
+func TestPooltest(t *testing.T) {
+	const weight = 2
 	others := startChild(t, config("other"))
-	others.ask(t, "set 2")
+	others.does("set", 2)
 	file := filepath.Join(t.TempDir(), "join")
-	write(t, file, "# the first\n"+others.ask(t, "where"))
+	write(t, file, "# the first\n"+others.ask("where"))
 	pooltest.Run(t, pooltest.World{
 		Source: func(testing.TB) quotient.Source {
 			c := config("this")
@@ -211,11 +195,7 @@ func conforms(t *testing.T, weight int) {
 			return source(t, c)
 		},
 		Weight: weight,
-		Set: func(t testing.TB, n int) {
-			if got := others.ask(t, "set %d", n-weight); got != fmt.Sprint(n-weight) {
-				t.Fatalf("the child says %s", got)
-			}
-		},
+		Set:    func(_ testing.TB, n int) { others.does("set", n-weight) },
 	})
 }
 

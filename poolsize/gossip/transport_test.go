@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+	"github.com/quotient-go/quotient/poolsize/internal/watched"
 )
 
 func listening(t *testing.T) *transport {
@@ -40,7 +41,7 @@ func TestStreamsAreBounded(t *testing.T) {
 	dial()
 	select {
 	case <-tr.StreamCh():
-	case <-time.After(patience):
+	case <-time.After(watched.Patience):
 		t.Error("there is no room again")
 	}
 }
@@ -49,7 +50,7 @@ func TestStreamsAreBounded(t *testing.T) {
 func TestShutdown(t *testing.T) {
 	tr := listening(t)
 	other := listening(t)
-	c, err := tr.DialTimeout(other.advertise.String(), patience)
+	c, err := tr.DialTimeout(other.advertise.String(), watched.Patience)
 	must(t, err)
 	ended := make(chan error)
 	go func() {
@@ -61,7 +62,7 @@ func TestShutdown(t *testing.T) {
 	if err := <-ended; err == nil || err == io.EOF {
 		t.Errorf("a read ends with %v", err)
 	}
-	if _, err := tr.DialTimeout(other.advertise.String(), patience); err == nil {
+	if _, err := tr.DialTimeout(other.advertise.String(), watched.Patience); err == nil {
 		t.Error("a connection was made after Shutdown")
 	}
 	if _, err := tr.WriteTo([]byte("late"), other.advertise.String()); err == nil {
@@ -77,7 +78,7 @@ func TestTrafficIsCounted(t *testing.T) {
 	if p := <-b.PacketCh(); string(p.Buf) != "packet" || p.From.String() != a.advertise.String() {
 		t.Errorf("received %q from %v", p.Buf, p.From)
 	}
-	c, err := a.DialAddressTimeout(memberlist.Address{Addr: b.advertise.String()}, patience)
+	c, err := a.DialAddressTimeout(memberlist.Address{Addr: b.advertise.String()}, watched.Patience)
 	must(t, err)
 	_, err = c.Write([]byte("stream"))
 	must(t, err)

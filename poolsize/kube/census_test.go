@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/poolsize/internal/watched"
 	discovery "k8s.io/api/discovery/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
@@ -210,30 +211,13 @@ func TestOrdinals(t *testing.T) {
 	}
 }
 
-// Slices of two namespaces are two Services. A slice that belongs to the Service no more is dropped.
+// Slices of two namespaces are two Services.
 func TestSlicesOfOthers(t *testing.T) {
 	test := sliceOf("a", pods(2)...)
 	test.Namespace = "test"
 	if p, err := poolOf(&census{}, sliceOf("a", pods(3)...), test); err == nil ||
 		!strings.Contains(err.Error(), "two namespaces, prod and test") {
 		t.Errorf("two namespaces: %v, %v; want an error", p, err)
-	}
-	c := &census{}
-	other := sliceOf("b", pods(5)...)
-	other.Labels[discovery.LabelServiceName] = "db"
-	if p, err := poolOf(c, sliceOf("a", pods(3)...), other); err != nil || p.Replicas != 3 {
-		t.Errorf("a slice of another Service: %v, %v; want 3 replicas", p, err)
-	}
-	var f finding
-	c.changed = func(got finding) { f = got }
-	c.Add(sliceOf("b", pods(5)...)) //nolint:errcheck // always nil
-	if f.pool.Replicas != 5 {
-		t.Errorf("a slice that has become the Service's: %+v, want 5 replicas", f)
-	}
-	c.Update(other) //nolint:errcheck // always nil
-	if f.pool.Replicas != 3 || len(c.slices) != 1 || c.endpoints != 3 {
-		t.Errorf("a slice that is another Service's now: %+v with %d slices, %d endpoints; want 3 replicas",
-			f, len(c.slices), c.endpoints)
 	}
 }
 
@@ -272,19 +256,6 @@ func TestTooManyEndpoints(t *testing.T) {
 	}
 }
 
-// The part of a slice that counts is kept.
-func TestKeepsNoMoreThanItNeeds(t *testing.T) {
-	node, zone := strings.Repeat("n", 200), "z"
-	e := pod("api-a", "serving")
-	e.NodeName, e.Zone = &node, &zone
-	got := endpoints(sliceOf("a", e))[0]
-	want := endpoint{target: "uid-api-a", address: e.Addresses[0], pod: "api-a",
-		family: discovery.AddressTypeIPv4, ready: true, serving: true}
-	if got != want {
-		t.Errorf("%+v, want %+v", got, want)
-	}
-}
-
 // oracle counts the fleet of the server, in another way than the source does: 0 for none.
 func (a *api) oracle() int {
 	a.mu.Lock()
@@ -312,7 +283,7 @@ func TestPropertyHistory(t *testing.T) {
 
 func history(t *rapid.T) {
 	a := newAPI()
-	net, transport := a.serve(t)
+	transport := a.serve(t)
 	sizes := []int{a.oracle()} // of the server, as long as the source watches
 	note := func() { sizes = append(sizes, a.oracle()) }
 	states := []string{"serving", "ready", "starting", "ending", "ended"}
@@ -344,14 +315,14 @@ func history(t *rapid.T) {
 		"cut once": func() { a.fault(nil, once(rapid.IntRange(0, 1).Draw(t, "halves"))) },
 		"cut":      func() { a.fault(nil, instead("", true)) },
 		"failing":  func() { a.fault(nil, failing(500, meta.StatusReasonInternalError, "etcd is away")) },
-		"refuse":   func() { net.refuse(true) },
+		"refuse":   func() { a.net.refuse(true) },
 		"500":      func() { a.fault(refuse(true, true, 500, meta.StatusReasonInternalError), nil) },
 		"429":      func() { a.fault(refuse(false, true, 429, meta.StatusReasonTooManyRequests), nil) },
 		"garbage":  func() { a.fault(write(true, false, `{"items": "seven"}`), nil) },
 		"hang": func() {
 			a.fault(hang(rapid.Bool().Draw(t, "lists"), rapid.Bool().Draw(t, "watches")), nil)
 		},
-		"heal": func() { a.fault(nil, nil); net.refuse(false) },
+		"heal": func() { a.fault(nil, nil); a.net.refuse(false) },
 		"wait": func() {
 			time.Sleep(time.Duration(rapid.IntRange(0, 100).Draw(t, "seconds")) * time.Second)
 		},
@@ -365,29 +336,29 @@ func history(t *rapid.T) {
 		steps[rapid.SampledFrom(names).Draw(t, "step")]()
 	}
 	a.fault(nil, nil)
-	net.refuse(false)
+	a.net.refuse(false)
 	time.Sleep(2*defaultSilence + longestList)
 	all := r.take()
-	r.stop() //nolint:errcheck // the context's
+	r.Leave()
 	inOrder(t, all, sizes)
-	if got, want := last(all).pool.Replicas, a.oracle(); got != want {
+	if got, want := last(all).Pool.Replicas, a.oracle(); got != want {
 		t.Errorf("at the end: %+v, want %d", last(all), want)
 	}
 }
 
 // inOrder requires that reports follow the history of the server, which they may skip in part.
-func inOrder(t *rapid.T, all []said, history []int) {
+func inOrder(t *rapid.T, all []watched.Report, history []int) {
 	at := 0
 	for _, s := range all {
-		n := s.pool.Replicas
-		if s.err != nil && !strings.Contains(s.err.Error(), "no endpoints") &&
-			!strings.Contains(s.err.Error(), "none of") {
+		n := s.Pool.Replicas
+		if s.Err != nil && !strings.Contains(s.Err.Error(), "no endpoints") &&
+			!strings.Contains(s.Err.Error(), "none of") {
 			continue // a failure to see them
 		}
 		i := slices.Index(history[at:], n)
 		if i < 0 {
 			t.Fatalf("%d replicas after %v, %v: the server held %v, and what is left of that is %v: %v", n,
-				s.at, s.err, history, history[at:], all)
+				s.At, s.Err, history, history[at:], all)
 		}
 		at += i
 	}

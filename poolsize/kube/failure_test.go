@@ -1,8 +1,6 @@
 package kube
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/quotient-go/quotient/poolsize/internal/watched"
 	discovery "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,7 +20,7 @@ import (
 
 // While all fails there are errors, each attempt later than the one before, and no pool.
 func TestFailuresKeepTheirDistance(t *testing.T) {
-	bubble(t, func(t *testing.T, a *api, _ *pipes, s *Source) {
+	bubble(t, func(t *testing.T, a *api, s *Source) {
 		a.set(3)
 		a.fault(refuse(true, true, 500, meta.StatusReasonInternalError), nil)
 		r := follow(t, s)
@@ -31,16 +30,16 @@ func TestFailuresKeepTheirDistance(t *testing.T) {
 			t.Errorf("%d attempts in five minutes, want one each 10 to 20 s", n)
 		}
 		for i, f := range all {
-			if f.err == nil {
-				t.Errorf("a pool after %v: %v", f.at, f.pool)
+			if f.Err == nil {
+				t.Errorf("a pool after %v: %v", f.At, f.Pool)
 			}
-			if i > 0 && f.at-all[i-1].at > 4*defaultRefresh {
-				t.Errorf("a pause of %v, want at most %v", f.at-all[i-1].at, 4*defaultRefresh)
+			if i > 0 && f.At.Sub(all[i-1].At) > 4*defaultRefresh {
+				t.Errorf("a pause of %v, want at most %v", f.At.Sub(all[i-1].At), 4*defaultRefresh)
 			}
 		}
 		a.fault(nil, nil)
 		time.Sleep(4 * defaultRefresh)
-		if got := last(r.take()); got.pool.Replicas != 3 {
+		if got := last(r.take()); got.Pool.Replicas != 3 {
 			t.Errorf("at the end: %+v, want 3", got)
 		}
 	})
@@ -49,28 +48,28 @@ func TestFailuresKeepTheirDistance(t *testing.T) {
 // A refusal names the permission that is missing, and is client-go's error underneath.
 func TestForbidden(t *testing.T) {
 	for _, verb := range []string{"list", "watch"} {
-		bubble(t, func(t *testing.T, a *api, _ *pipes, s *Source) {
+		bubble(t, func(t *testing.T, a *api, s *Source) {
 			a.set(3)
 			a.fault(refuse(verb == "list", verb == "watch", 403, meta.StatusReasonForbidden), nil)
 			r := follow(t, s)
 			time.Sleep(30 * time.Second)
 			failed := 0
 			for _, f := range r.take() {
-				if f.err == nil {
-					if verb == "list" || f.pool.Replicas != 3 {
-						t.Errorf("%s is forbidden: %v", verb, f.pool)
+				if f.Err == nil {
+					if verb == "list" || f.Pool.Replicas != 3 {
+						t.Errorf("%s is forbidden: %v", verb, f.Pool)
 					}
 					continue
 				}
 				failed++
 				for _, want := range []string{"kube: Service api: " + verb, "so it is",
 					"a Role must allow list and watch of endpointslices"} {
-					if !strings.Contains(f.err.Error(), want) {
-						t.Errorf("%v, want %q", f.err, want)
+					if !strings.Contains(f.Err.Error(), want) {
+						t.Errorf("%v, want %q", f.Err, want)
 					}
 				}
-				if !apierrors.IsForbidden(f.err) {
-					t.Errorf("%v hides that it is 403", f.err)
+				if !apierrors.IsForbidden(f.Err) {
+					t.Errorf("%v hides that it is 403", f.Err)
 				}
 			}
 			if failed == 0 {
@@ -82,13 +81,13 @@ func TestForbidden(t *testing.T) {
 
 // An error is short, whatever the server has sent.
 func TestLongErrorsAreCut(t *testing.T) {
-	bubble(t, func(t *testing.T, a *api, _ *pipes, s *Source) {
+	bubble(t, func(t *testing.T, a *api, s *Source) {
 		a.fault(func(w http.ResponseWriter, _ *http.Request, _ bool) bool {
 			status(w, 500, meta.StatusReasonInternalError, strings.Repeat("x", 1<<20))
 			return true
 		}, nil)
 		r := follow(t, s)
-		if got := last(r.take()).err; got == nil || len(got.Error()) > 600 {
+		if got := last(r.take()).Err; got == nil || len(got.Error()) > 600 {
 			t.Errorf("an error of %d bytes, want at most 600", len(fmt.Sprint(got)))
 		}
 	})
@@ -96,7 +95,7 @@ func TestLongErrorsAreCut(t *testing.T) {
 
 // A watch that stands but is silent is begun again, from where it was, and until then the pool is reported.
 func TestSilence(t *testing.T) {
-	bubble(t, func(t *testing.T, a *api, _ *pipes, s *Source) {
+	bubble(t, func(t *testing.T, a *api, s *Source) {
 		s.Silence = 30 * time.Second
 		a.set(3)
 		r := follow(t, s)
@@ -113,8 +112,8 @@ func TestSilence(t *testing.T) {
 			t.Errorf("without: %d lists and %d watches, want 1 and 5", lists, watches)
 		}
 		for _, f := range r.take() {
-			if f.err != nil || f.pool.Replicas != 3 {
-				t.Errorf("after %v: %v, %v; want 3", f.at, f.pool, f.err)
+			if f.Err != nil || f.Pool.Replicas != 3 {
+				t.Errorf("after %v: %v, %v; want 3", f.At, f.Pool, f.Err)
 			}
 		}
 	})
@@ -122,7 +121,7 @@ func TestSilence(t *testing.T) {
 
 // A watch that is not answered keeps nothing alive: there is no report before the answer.
 func TestNoAnswerIsNoReport(t *testing.T) {
-	bubble(t, func(t *testing.T, a *api, _ *pipes, s *Source) {
+	bubble(t, func(t *testing.T, a *api, s *Source) {
 		a.set(3)
 		r := follow(t, s)
 		time.Sleep(2 * time.Second)
@@ -135,8 +134,8 @@ func TestNoAnswerIsNoReport(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		got := r.take()
-		if len(got) == 0 || got[0].err == nil ||
-			!strings.Contains(got[0].err.Error(), "watch: no answer within 2m0s") {
+		if len(got) == 0 || got[0].Err == nil ||
+			!strings.Contains(got[0].Err.Error(), "watch: no answer within 2m0s") {
 			t.Errorf("then: %v, want errors", got)
 		}
 	})
@@ -144,7 +143,7 @@ func TestNoAnswerIsNoReport(t *testing.T) {
 
 // Nothing is reported before the first list is there, and it is the newest that is asked for.
 func TestFirstList(t *testing.T) {
-	bubble(t, func(t *testing.T, a *api, _ *pipes, s *Source) {
+	bubble(t, func(t *testing.T, a *api, s *Source) {
 		a.set(3)
 		a.fault(func(_ http.ResponseWriter, _ *http.Request, watches bool) bool {
 			if !watches {
@@ -180,15 +179,13 @@ func TestEndsAtOnce(t *testing.T) {
 		},
 		"a list is garbage": func(a *api) { a.fault(write(true, true, "[]"), nil) },
 	} {
-		bubble(t, func(t *testing.T, a *api, _ *pipes, s *Source) {
+		bubble(t, func(t *testing.T, a *api, s *Source) {
 			a.set(3)
 			begin(a)
 			r := follow(t, s)
 			time.Sleep(20 * time.Second)
 			at := time.Now()
-			if err := r.stop(); !errors.Is(err, context.Canceled) {
-				t.Errorf("%s: %v, want the context's error", name, err)
-			}
+			r.Leave()
 			if d := time.Since(at); d > 0 {
 				t.Errorf("%s: the end took %v", name, d)
 			}
@@ -199,7 +196,7 @@ func TestEndsAtOnce(t *testing.T) {
 // Where the server has nothing of the version that a list asks for, the newest is listed, and that is no
 // failure.
 func TestListOfAForgottenVersion(t *testing.T) {
-	bubble(t, func(t *testing.T, a *api, _ *pipes, s *Source) {
+	bubble(t, func(t *testing.T, a *api, s *Source) {
 		a.set(3)
 		r := follow(t, s)
 		time.Sleep(2 * time.Second)
@@ -216,8 +213,8 @@ func TestListOfAForgottenVersion(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		all := r.take()
 		for _, f := range all {
-			if f.err != nil || f.pool.Replicas != 4 {
-				t.Errorf("after %v: %v, %v; want 4 and no error", f.at, f.pool, f.err)
+			if f.Err != nil || f.Pool.Replicas != 4 {
+				t.Errorf("after %v: %v, %v; want 4 and no error", f.At, f.Pool, f.Err)
 			}
 		}
 		if len(all) == 0 {
@@ -235,7 +232,7 @@ func TestListOfAForgottenVersion(t *testing.T) {
 // A watch that stands for a moment between failures does not show that all is well: nothing but errors is
 // reported.
 func TestFlappingWatchProvesNothing(t *testing.T) {
-	bubble(t, func(t *testing.T, a *api, _ *pipes, s *Source) {
+	bubble(t, func(t *testing.T, a *api, s *Source) {
 		a.set(3)
 		r := follow(t, s)
 		time.Sleep(2 * time.Second)
@@ -261,8 +258,8 @@ func TestFlappingWatchProvesNothing(t *testing.T) {
 		time.Sleep(20 * time.Minute)
 		all := r.take()
 		for _, f := range all {
-			if f.err == nil {
-				t.Errorf("after %v: %v", f.at, f.pool)
+			if f.Err == nil {
+				t.Errorf("after %v: %v", f.At, f.Pool)
 			}
 		}
 		if len(all) < 50 || asked.Load() < 50 {
@@ -271,39 +268,36 @@ func TestFlappingWatchProvesNothing(t *testing.T) {
 	})
 }
 
-// refuse answers lists, watches or both with a status.
-func refuse(list, watch bool, code int, reason meta.StatusReason) func(http.ResponseWriter, *http.Request,
-	bool) bool {
-	return func(w http.ResponseWriter, _ *http.Request, watches bool) bool {
+// answer is what an api may do in place of answering.
+type answer = func(w http.ResponseWriter, r *http.Request, watches bool) bool
+
+// only answers lists, watches or both.
+func only(list, watch bool, with func(http.ResponseWriter, *http.Request)) answer {
+	return func(w http.ResponseWriter, r *http.Request, watches bool) bool {
 		if watches && !watch || !watches && !list {
 			return false
 		}
-		status(w, code, reason, "so it is")
+		with(w, r)
 		return true
 	}
 }
 
-// write answers lists, watches or both with a body.
-func write(list, watch bool, body string) func(http.ResponseWriter, *http.Request, bool) bool {
-	return func(w http.ResponseWriter, _ *http.Request, watches bool) bool {
-		if watches && !watch || !watches && !list {
-			return false
-		}
+// refuse answers with a status.
+func refuse(list, watch bool, code int, reason meta.StatusReason) answer {
+	return only(list, watch, func(w http.ResponseWriter, _ *http.Request) { status(w, code, reason, "so it is") })
+}
+
+// write answers with a body.
+func write(list, watch bool, body string) answer {
+	return only(list, watch, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		io.WriteString(w, body) //nolint:errcheck // the client's
-		return true
-	}
+	})
 }
 
-// hang lets lists, watches or both wait for an answer until they are given up.
-func hang(list, watch bool) func(http.ResponseWriter, *http.Request, bool) bool {
-	return func(_ http.ResponseWriter, r *http.Request, watches bool) bool {
-		if watches && !watch || !watches && !list {
-			return false
-		}
-		<-r.Context().Done()
-		return true
-	}
+// hang lets requests wait for an answer until they are given up.
+func hang(list, watch bool) answer {
+	return only(list, watch, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 }
 
 // abort cuts the connection of a request before any answer.
@@ -332,109 +326,93 @@ func failing(code int32, reason meta.StatusReason, message string) tamper {
 	}
 }
 
+// fault is what may go wrong, beginning with a fleet of 3 pods that is known.
 type fault struct {
-	name  string
-	begin func(a *api, net *pipes)
-	every bool          // each change has to be reported, not only what is left of them
-	says  string        // what an error must hold; "": there must be none
-	after time.Duration // how long the fault may keep the fleet unknown after its end; 0: half a minute
+	name   string
+	says   string // what an error must hold; "": there must be none
+	every  bool   // each change has to be reported, not only what is left of them
+	answer answer
+	tamper tamper
+	begin  func(a *api)  // after answer and tamper are set; nil: nothing more
+	after  time.Duration // how long the fault may keep the fleet unknown after its end; 0: half a minute
 }
 
-// faults is what may go wrong. A fault begins with a fleet of 3 pods that is known.
+// replaced sends another event in place of each.
+func replaced(of func(c codec, kind watch.EventType) []byte) tamper {
+	return func(c codec, kind watch.EventType, _ []byte) ([]byte, bool) { return of(c, kind), false }
+}
+
+const (
+	serverError = meta.StatusReasonInternalError
+	tooMany     = meta.StatusReasonTooManyRequests
+	brokenList  = `{"kind":"EndpointSliceList","apiVersion":"discovery.k8s.io/v1",` +
+		`"metadata":{"resourceVersion":"999"},"items":[`
+)
+
 var faults = []fault{
-	{"all watches end", func(a *api, _ *pipes) { a.kick() }, true, "", 0},
-	{"410 as a status", func(a *api, _ *pipes) { a.forget() }, false, "", 0},
-	{"410 as an event", func(a *api, _ *pipes) { a.goneEvents = true; a.forget() }, false, "", 0},
-	{"a connection is cut in the middle of an event", func(a *api, _ *pipes) { a.fault(nil, once(1)) },
-		true, "", 0},
-	{"a connection is cut before an event", func(a *api, _ *pipes) { a.fault(nil, once(0)) }, true, "", 0},
-	{"each connection is cut in the middle of an event", func(a *api, _ *pipes) {
-		a.fault(nil, func(_ codec, _ watch.EventType, b []byte) ([]byte, bool) { return b[:len(b)/2], true })
-	}, false, "ended before anything came", 0},
-	{"the watch sends nothing", func(a *api, _ *pipes) { a.silence() }, true, "", defaultSilence},
-	{"an event holds something else", func(a *api, _ *pipes) {
-		a.fault(nil, func(c codec, kind watch.EventType, _ []byte) ([]byte, bool) {
+	{name: "all watches end", every: true, begin: (*api).kick},
+	{name: "410 as a status", begin: (*api).forget},
+	{name: "410 as an event", begin: func(a *api) { a.goneEvents = true; a.forget() }},
+	{name: "a connection is cut in the middle of an event", every: true, begin: func(a *api) { a.fault(nil, once(1)) }},
+	{name: "a connection is cut before an event", every: true, begin: func(a *api) { a.fault(nil, once(0)) }},
+	{name: "each connection is cut in the middle of an event", says: "ended before anything came",
+		tamper: func(_ codec, _ watch.EventType, b []byte) ([]byte, bool) { return b[:len(b)/2], true }},
+	{name: "the watch sends nothing", every: true, begin: (*api).silence, after: defaultSilence},
+	{name: "an event holds something else", says: "holds no EndpointSlice",
+		tamper: replaced(func(c codec, kind watch.EventType) []byte {
 			l := &discovery.EndpointSliceList{TypeMeta: meta.TypeMeta{Kind: "EndpointSliceList",
 				APIVersion: "discovery.k8s.io/v1"}}
 			l.ResourceVersion = "999999"
-			return c.event(kind, l), false
-		})
-	}, false, "holds no EndpointSlice", 0},
-	{"an event has no known type", func(a *api, _ *pipes) {
-		a.fault(nil, func(c codec, _ watch.EventType, _ []byte) ([]byte, bool) {
-			return c.event("LOST", statusOf(500, meta.StatusReasonInternalError, "")), false
-		})
-	}, false, "invalid watch event type", 0},
-	{"an event says that the server failed", func(a *api, _ *pipes) {
-		a.fault(nil, failing(500, meta.StatusReasonInternalError, "etcd is away"))
-	}, false, "etcd is away", 0},
-	{"an event says that there are too many requests", func(a *api, _ *pipes) {
-		a.fault(nil, failing(429, meta.StatusReasonTooManyRequests, "too many"))
-	}, true, "too many", 0},
-	{"no connection", func(_ *api, net *pipes) { net.refuse(true) }, true, "connection refused", 0},
-	{"connections break before any answer", func(a *api, _ *pipes) {
-		a.fault(abort, nil)
-		a.kick()
-	}, false, "ended before anything came", 0},
-	{"watches fail with 500", func(a *api, _ *pipes) {
-		a.fault(refuse(false, true, 500, meta.StatusReasonInternalError), nil)
-		a.kick()
-	}, false, "watch: so it is", 0},
-	{"all fails with 500", func(a *api, _ *pipes) {
-		a.fault(refuse(true, true, 500, meta.StatusReasonInternalError), nil)
-		a.kick()
-	}, false, "list: so it is", 0},
-	{"watches fail with 429", func(a *api, _ *pipes) {
-		a.fault(refuse(false, true, 429, meta.StatusReasonTooManyRequests), nil)
-		a.kick()
-	}, true, "so it is", 0},
-	{"lists are garbage", func(a *api, _ *pipes) {
-		a.fault(write(true, false, `{"items": "seven"}`), nil)
-		a.forget()
-	}, false, "list: ", 0},
-	{"lists are pages", func(a *api, _ *pipes) {
-		a.fault(write(true, false, "<html>Sign in</html>"), nil)
-		a.forget()
-	}, false, "list: ", 0},
-	{"lists are empty objects", func(a *api, _ *pipes) {
-		a.fault(write(true, false, "{}"), nil)
-		a.forget()
-	}, false, "no resourceVersion", 0},
-	{"lists break off", func(a *api, _ *pipes) {
-		a.fault(write(true, false, `{"kind":"EndpointSliceList","apiVersion":"discovery.k8s.io/v1","metadata":{"resourceVersion":"999"},"items":[`), nil)
-		a.forget()
-	}, false, "list: ", 0},
-	{"lists are not answered", func(a *api, _ *pipes) {
-		a.fault(hang(true, false), nil)
-		a.forget()
-	}, false, "list: no answer within 30s", longestList},
-	{"watches are not answered", func(a *api, _ *pipes) {
-		a.fault(hang(false, true), nil)
-		a.kick()
-	}, false, "watch: no answer within 2m0s", defaultSilence},
-	{"lists are slow", func(a *api, _ *pipes) {
-		a.fault(func(_ http.ResponseWriter, _ *http.Request, watches bool) bool {
+			return c.event(kind, l)
+		})},
+	{name: "an event has no known type", says: "invalid watch event type",
+		tamper: replaced(func(c codec, _ watch.EventType) []byte {
+			return c.event("LOST", statusOf(500, serverError, ""))
+		})},
+	{name: "an event says that the server failed", says: "etcd is away",
+		tamper: failing(500, serverError, "etcd is away")},
+	{name: "an event says that there are too many requests", every: true, says: "too many",
+		tamper: failing(429, tooMany, "too many")},
+	{name: "no connection", every: true, says: "connection refused", begin: func(a *api) { a.net.refuse(true) }},
+	{name: "connections break before any answer", says: "ended before anything came", answer: abort,
+		begin: (*api).kick},
+	{name: "watches fail with 500", says: "watch: so it is", answer: refuse(false, true, 500, serverError),
+		begin: (*api).kick},
+	{name: "all fails with 500", says: "list: so it is", answer: refuse(true, true, 500, serverError),
+		begin: (*api).kick},
+	{name: "watches fail with 429", every: true, says: "so it is", answer: refuse(false, true, 429, tooMany),
+		begin: (*api).kick},
+	{name: "lists are garbage", says: "list: ", answer: write(true, false, `{"items": "seven"}`),
+		begin: (*api).forget},
+	{name: "lists are pages", says: "list: ", answer: write(true, false, "<html>Sign in</html>"),
+		begin: (*api).forget},
+	{name: "lists are empty objects", says: "no resourceVersion", answer: write(true, false, "{}"),
+		begin: (*api).forget},
+	{name: "lists break off", says: "list: ", answer: write(true, false, brokenList), begin: (*api).forget},
+	{name: "lists are not answered", says: "list: no answer within 30s", answer: hang(true, false),
+		begin: (*api).forget, after: longestList},
+	{name: "watches are not answered", says: "watch: no answer within 2m0s", answer: hang(false, true),
+		begin: (*api).kick, after: defaultSilence},
+	{name: "lists are slow", begin: (*api).forget,
+		answer: func(_ http.ResponseWriter, _ *http.Request, watches bool) bool {
 			if !watches {
 				time.Sleep(20 * time.Second)
 			}
 			return false
-		}, nil)
-		a.forget()
-	}, false, "", 0},
+		}},
 }
 
 // garbage is what does harm in one of the two encodings only. A text that JSON refuses at once is, for
 // protobuf, the length of an event that does not come.
 var garbage = map[string]fault{
-	runtime.ContentTypeJSON: {"an event is garbage", func(a *api, _ *pipes) {
-		a.fault(nil, instead("<html>\n", false))
-	}, false, "unable to decode an event", 0},
-	runtime.ContentTypeProtobuf: {"an event is garbage", func(a *api, _ *pipes) {
+	runtime.ContentTypeJSON: {name: "an event is garbage", says: "unable to decode an event",
+		tamper: instead("<html>\n", false)},
+	runtime.ContentTypeProtobuf: {name: "an event is garbage", after: defaultSilence, begin: func(a *api) {
 		a.fault(nil, func(codec, watch.EventType, []byte) ([]byte, bool) {
 			a.silence()
 			return []byte("<html>\n"), false
 		})
-	}, false, "", defaultSilence},
+	}},
 }
 
 // No change is lost, whatever fails, and no failure becomes a count.
@@ -443,28 +421,31 @@ func TestFaultsLoseNothing(t *testing.T) {
 		for _, f := range append(faults, garbage[contentType]) {
 			t.Run(contentType+"/"+f.name, func(t *testing.T) {
 				bubbleOf(t, contentType,
-					func(t *testing.T, a *api, net *pipes, s *Source) { f.play(t, a, net, s) })
+					func(t *testing.T, a *api, s *Source) { f.play(t, a, s) })
 			})
 		}
 	}
 }
 
 // play lets a fleet grow from 3 to 7 pods under a fault that ends after half a minute, and shrink to 6.
-func (f fault) play(t *testing.T, a *api, net *pipes, s *Source) {
+func (f fault) play(t *testing.T, a *api, s *Source) {
 	a.set(3)
 	r := follow(t, s)
 	time.Sleep(2 * time.Second)
 	if got := r.sizes(); got != "3" {
 		t.Fatalf("at the start: %q, want 3", got)
 	}
-	f.begin(a, net)
+	a.fault(f.answer, f.tamper)
+	if f.begin != nil {
+		f.begin(a)
+	}
 	for i := range 3 { // changes during the fault: 4, 5, 6
 		a.put(sliceOf(fmt.Sprint("more-", i), pods(10)[3:4+i]...))
 		time.Sleep(10 * time.Second)
 	}
 	during := r.take()
 	a.fault(nil, nil)
-	net.refuse(false)
+	a.net.refuse(false)
 	a.put(sliceOf("more-3", pods(10)[3:7]...)) // and one at its end: 7
 	time.Sleep(f.after + 30*time.Second)
 	all := append(during, r.take()...)
@@ -477,21 +458,21 @@ func (f fault) play(t *testing.T, a *api, net *pipes, s *Source) {
 }
 
 // judge requires the sizes 3 to 7 in order, or some of them, and then 6.
-func judge(t *testing.T, all []said, every bool, says string) {
+func judge(t *testing.T, all []watched.Report, every bool, says string) {
 	t.Helper()
 	var seen []int
 	found := says == ""
 	for _, s := range all {
 		switch {
-		case s.err != nil && says == "":
-			t.Errorf("after %v: %v, want no error", s.at, s.err)
-		case s.err != nil:
-			found = found || strings.Contains(s.err.Error(), says)
-			if s.pool.Replicas != 0 {
-				t.Errorf("after %v: %v and %v", s.at, s.pool, s.err)
+		case s.Err != nil && says == "":
+			t.Errorf("after %v: %v, want no error", s.At, s.Err)
+		case s.Err != nil:
+			found = found || strings.Contains(s.Err.Error(), says)
+			if s.Pool.Replicas != 0 {
+				t.Errorf("after %v: %v and %v", s.At, s.Pool, s.Err)
 			}
-		case len(seen) == 0 || seen[len(seen)-1] != s.pool.Replicas:
-			seen = append(seen, s.pool.Replicas)
+		case len(seen) == 0 || seen[len(seen)-1] != s.Pool.Replicas:
+			seen = append(seen, s.Pool.Replicas)
 		}
 	}
 	got := strings.Trim(fmt.Sprint(seen), "[]")

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,8 +38,8 @@ type watcher struct {
 func (s *Source) watcher(ctx context.Context) *watcher {
 	return &watcher{
 		Source:   s,
-		refresh:  or(s.Refresh, defaultRefresh),
-		silence:  or(s.Silence, defaultSilence),
+		refresh:  cmp.Or(s.Refresh, defaultRefresh),
+		silence:  cmp.Or(s.Silence, defaultSilence),
 		selector: labels.Set{discovery.LabelServiceName: s.Service}.String(),
 		found:    make(chan finding),
 		logger:   klog.FromContext(ctx),

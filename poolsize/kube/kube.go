@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -153,23 +154,10 @@ func between(field string, d, least time.Duration) error {
 	return nil
 }
 
-// or is d, or what 0 stands for.
-func or(d, zero time.Duration) time.Duration {
-	if d == 0 {
-		return zero
-	}
-	return d
-}
-
 // pod is the name of this pod; "" when it is not a pod, or not known.
 func (s *Source) pod() string {
 	if s.Outside {
 		return ""
 	}
-	for _, name := range []string{s.Pod, os.Getenv("POD_NAME")} {
-		if name != "" {
-			return name
-		}
-	}
-	return os.Getenv("HOSTNAME")
+	return cmp.Or(s.Pod, os.Getenv("POD_NAME"), os.Getenv("HOSTNAME"))
 }

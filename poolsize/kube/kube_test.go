@@ -70,32 +70,9 @@ func poolTest(t *testing.T, version string) {
 	}
 }
 
-// A change counts at once, and what does not change is reported every Refresh.
-func TestFollowsTheSlices(t *testing.T) {
-	bubble(t, func(t *testing.T, a *api, _ *pipes, s *Source) {
-		a.set(3)
-		r := follow(t, s)
-		if got := r.sizes(); got != "3" {
-			t.Fatalf("at the start: %q, want 3", got)
-		}
-		a.set(5)
-		if got := r.sizes(); got != "3 5" { // two slices, one after the other
-			t.Errorf("after it has grown: %q, want 3 5", got)
-		}
-		a.set(2)
-		if got := r.sizes(); got != "4 2" {
-			t.Errorf("after it has shrunk: %q, want 4 2", got)
-		}
-		time.Sleep(2*defaultRefresh + time.Second)
-		if got := r.sizes(); got != "2 2" {
-			t.Errorf("after two Refreshes: %q, want 2 2", got)
-		}
-	})
-}
-
 // Another namespace's Service of the same name, and other Services of the namespace, do not count.
 func TestNamespacesAndServices(t *testing.T) {
-	bubble(t, func(t *testing.T, a *api, _ *pipes, s *Source) {
+	bubble(t, func(t *testing.T, a *api, s *Source) {
 		test, db := sliceOf("api-0", pods(7)...), sliceOf("db-0", pods(5)...)
 		test.Namespace, db.Labels["kubernetes.io/service-name"] = "test", "db"
 		a.set(3)
@@ -167,7 +144,7 @@ func TestFakeClientset(t *testing.T) {
 
 // A Service whose slices hold nothing is an error, again every Refresh, and never a pool.
 func TestNoEndpoints(t *testing.T) {
-	bubble(t, func(t *testing.T, a *api, _ *pipes, s *Source) {
+	bubble(t, func(t *testing.T, a *api, s *Source) {
 		s.Pod = "api-a"
 		r := follow(t, s)
 		time.Sleep(2*defaultRefresh + time.Second)
@@ -176,16 +153,16 @@ func TestNoEndpoints(t *testing.T) {
 			t.Errorf("%d reports, want 3", len(all))
 		}
 		for _, f := range all {
-			if !errors.Is(f.err, errNone) || f.pool != (quotient.Pool{}) {
-				t.Errorf("%v, %v; want %v", f.pool, f.err, errNone)
+			if !errors.Is(f.Err, errNone) || f.Pool != (quotient.Pool{}) {
+				t.Errorf("%v, %v; want %v", f.Pool, f.Err, errNone)
 			}
 		}
 		a.put(sliceOf("a", pod("api-a", "starting")))
-		if got := last(r.take()); got.err != nil || got.pool.Replicas != 1 {
+		if got := last(r.take()); got.Err != nil || got.Pool.Replicas != 1 {
 			t.Errorf("it is listed: %+v, want 1", got)
 		}
 		a.drop(sliceOf("a"))
-		if got := last(r.take()); !errors.Is(got.err, errNone) {
+		if got := last(r.take()); !errors.Is(got.Err, errNone) {
 			t.Errorf("it is listed no more: %+v, want %v", got, errNone)
 		}
 	})
@@ -214,15 +191,15 @@ func TestOwnName(t *testing.T) {
 
 // A pod of a StatefulSet finds its ordinal by the name in the environment.
 func TestStatefulSet(t *testing.T) {
-	bubble(t, func(t *testing.T, a *api, _ *pipes, s *Source) {
+	bubble(t, func(t *testing.T, a *api, s *Source) {
 		t.Setenv("POD_NAME", "web-1")
 		a.put(sliceOf("a", named("web-0", "web-1", "web-2")...))
 		r := follow(t, s)
-		if got := last(r.take()); got.pool != (quotient.Pool{Replicas: 3, Ordinal: 2, Fixed: true}) {
+		if got := last(r.take()); got.Pool != (quotient.Pool{Replicas: 3, Ordinal: 2, Fixed: true}) {
 			t.Errorf("%+v, want 2 of 3, fixed", got)
 		}
 		a.put(sliceOf("a", named("web-1")...))
-		if got := last(r.take()); got.pool != (quotient.Pool{Replicas: 1}) {
+		if got := last(r.take()); got.Pool != (quotient.Pool{Replicas: 1}) {
 			t.Errorf("%+v, want 1 and no ordinal", got)
 		}
 	})
@@ -279,7 +256,7 @@ func TestInClusterClient(t *testing.T) {
 	t.Setenv("POD_NAME", "")
 	synctest.Test(t, func(t *testing.T) {
 		a := newAPI()
-		_, transport := a.serve(t)
+		transport := a.serve(t)
 		var accepts sync.Map
 		a.fault(func(_ http.ResponseWriter, r *http.Request, _ bool) bool {
 			accepts.Store(r.Header.Get("Accept"), true)
@@ -295,7 +272,7 @@ func TestInClusterClient(t *testing.T) {
 			t.Fatalf("at the start: %q, want 3", got)
 		}
 		a.set(4)
-		if got := last(r.take()); got.pool.Replicas != 4 {
+		if got := last(r.take()); got.Pool.Replicas != 4 {
 			t.Errorf("a change: %+v, want 4", got)
 		}
 		accepts.Range(func(k, _ any) bool {
@@ -307,7 +284,7 @@ func TestInClusterClient(t *testing.T) {
 		a.fault(refuse(true, true, 403, meta.StatusReasonForbidden), nil)
 		a.forget()
 		time.Sleep(10 * time.Second)
-		if got := last(r.take()); got.err == nil || !strings.Contains(got.err.Error(), "so it is") {
+		if got := last(r.take()); got.Err == nil || !strings.Contains(got.Err.Error(), "so it is") {
 			t.Errorf("a refusal: %+v, want the server's reason", got)
 		}
 	})
@@ -331,12 +308,12 @@ func (l *lingering) List(ctx context.Context, _ meta.ListOptions) (*discovery.En
 
 // Watch does not return while a request of it still runs.
 func TestWaitsForItsRequests(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *api, _ *pipes, s *Source) {
+	bubble(t, func(t *testing.T, _ *api, s *Source) {
 		l := &lingering{Slices: s.Slices}
 		s.Slices = l
 		r := follow(t, s)
 		r.take()
-		r.stop() //nolint:errcheck // the context's
+		r.Leave()
 		if !l.answered.Load() {
 			t.Error("Watch has returned, and a list of it runs")
 		}
@@ -345,7 +322,7 @@ func TestWaitsForItsRequests(t *testing.T) {
 
 // A report that takes long holds nothing up for good, and no change is lost meanwhile.
 func TestSlowReport(t *testing.T) {
-	bubble(t, func(t *testing.T, a *api, _ *pipes, s *Source) {
+	bubble(t, func(t *testing.T, a *api, s *Source) {
 		a.set(1)
 		var sizes []int
 		ctx, cancel := context.WithCancel(t.Context())

@@ -1,16 +1,14 @@
 package kube
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/poolsize/internal/watched"
 	"go.uber.org/goleak"
 	core "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
@@ -21,13 +19,6 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// tester is a test, or one run of a property.
-type tester interface {
-	Helper()
-	Fatal(args ...any)
-	Cleanup(func())
-}
 
 // sliceOf returns a slice of the Service api in the namespace prod.
 func sliceOf(name string, endpoints ...discovery.Endpoint) *discovery.EndpointSlice {
@@ -95,7 +86,7 @@ func (a *api) set(n int) {
 
 // clientAt returns the part of a clientset that knows EndpointSlices, over a transport. It speaks protobuf
 // unless contentType says otherwise.
-func clientAt(t tester, host string, transport http.RoundTripper,
+func clientAt(t watched.TB, host string, transport http.RoundTripper,
 	contentType string) *typed.DiscoveryV1Client {
 	t.Helper()
 	c, err := typed.NewForConfig(&rest.Config{
@@ -103,97 +94,55 @@ func clientAt(t tester, host string, transport http.RoundTripper,
 		ContentConfig: rest.ContentConfig{ContentType: contentType},
 	})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v", err)
 	}
 	return c
 }
 
-// record is what a source has reported.
-type record struct {
-	mu    sync.Mutex
-	all   []said
-	done  chan error
-	end   context.CancelFunc
-	start time.Time
-}
-
-// said is one report.
-type said struct {
-	pool quotient.Pool
-	err  error
-	at   time.Duration
-}
+// record is a Watch that runs in a bubble, and its reports.
+type record struct{ *watched.Log }
 
 // follow starts a Watch that ends with the test.
-func follow(t tester, s quotient.Source) *record {
-	ctx, cancel := context.WithCancel(context.Background())
-	r := &record{done: make(chan error, 1), end: cancel, start: time.Now()}
-	go func() {
-		r.done <- s.Watch(ctx, func(p quotient.Pool, err error) {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.all = append(r.all, said{p, err, time.Since(r.start)})
-		})
-	}()
-	t.Cleanup(func() {
-		cancel()
-		<-r.done
-	})
-	return r
-}
-
-// stop ends the Watch and returns its error.
-func (r *record) stop() error {
-	r.end()
-	err := <-r.done
-	r.done <- err
-	return err
-}
+func follow(t watched.TB, s quotient.Source) record { return record{watched.Start(t, s.Watch)} }
 
 // take returns what was reported since the last take, once all is quiet.
-func (r *record) take() []said {
+func (r record) take() []watched.Report {
 	synctest.Wait()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	all := r.all
-	r.all = nil
-	return all
+	return r.Take()
 }
 
 // sizes returns the sizes of what was reported since the last take; 0 stands for an error.
-func (r *record) sizes() string { return sizes(r.take()) }
-
-func sizes(all []said) string {
+func (r record) sizes() string {
 	var b strings.Builder
-	for _, s := range all {
-		fmt.Fprintf(&b, "%d ", s.pool.Replicas)
+	for _, s := range r.take() {
+		fmt.Fprintf(&b, "%d ", s.Pool.Replicas)
 	}
 	return strings.TrimSpace(b.String())
 }
 
 // last returns the last of some reports.
-func last(all []said) said {
+func last(all []watched.Report) watched.Report {
 	if len(all) == 0 {
-		return said{}
+		return watched.Report{}
 	}
 	return all[len(all)-1]
 }
 
 // bubble runs a test in fake time, with an API server and a source of the Service api in the namespace prod.
-func bubble(t *testing.T, test func(t *testing.T, a *api, net *pipes, s *Source)) {
+func bubble(t *testing.T, test func(t *testing.T, a *api, s *Source)) {
 	t.Helper()
 	bubbleOf(t, "", test)
 }
 
 // bubbleOf is bubble for a client that speaks JSON, or protobuf.
-func bubbleOf(t *testing.T, contentType string, test func(t *testing.T, a *api, net *pipes, s *Source)) {
+func bubbleOf(t *testing.T, contentType string, test func(t *testing.T, a *api, s *Source)) {
 	t.Helper()
 	t.Setenv("HOSTNAME", "")
 	t.Setenv("POD_NAME", "")
 	synctest.Test(t, func(t *testing.T) {
 		a := newAPI()
-		p, transport := a.serve(t)
+		transport := a.serve(t)
 		a.client = clientAt(t, "http://kube", transport, contentType)
-		test(t, a, p, &Source{Slices: a.client.EndpointSlices("prod"), Service: "api"})
+		test(t, a, &Source{Slices: a.client.EndpointSlices("prod"), Service: "api"})
 	})
 }

@@ -7,23 +7,20 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
-	"testing"
 	"time"
 
-	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/poolsize/internal/watched"
 	discovery "k8s.io/api/discovery/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	typed "k8s.io/client-go/kubernetes/typed/discovery/v1"
 )
@@ -50,9 +47,9 @@ type api struct {
 	goneEvents bool
 
 	lists, watches, gone int
-	sent                 map[string]int           // bytes of bodies, by "list" and "watch"
 	versions             []string                 // which lists have asked for
 	client               *typed.DiscoveryV1Client // in bubbles
+	net                  *pipes
 }
 
 // tamper gets an event, as it would be sent.
@@ -66,7 +63,7 @@ type entry struct {
 
 func newAPI() *api {
 	return &api{
-		version: 100, oldest: 100, objects: map[string]*discovery.EndpointSlice{}, sent: map[string]int{},
+		version: 100, oldest: 100, objects: map[string]*discovery.EndpointSlice{},
 		changed: make(chan struct{}), kicked: make(chan struct{}),
 	}
 }
@@ -190,14 +187,7 @@ func (a *api) list(w http.ResponseWriter, r *http.Request, matches func(*discove
 	c := codecFor(r)
 	w.Header().Set("Content-Type", c.contentType)
 	b := c.object(l)
-	a.count("list", b)
 	w.Write(b) //nolint:errcheck // the client's
-}
-
-func (a *api) count(what string, b []byte) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.sent[what] += len(b)
 }
 
 func (a *api) watch(w http.ResponseWriter, r *http.Request, matches func(*discovery.EndpointSlice) bool) {
@@ -243,7 +233,6 @@ func (a *api) watch(w http.ResponseWriter, r *http.Request, matches func(*discov
 			if tamper != nil {
 				b, last = tamper(c, kind, b)
 			}
-			a.count("watch", b)
 			w.Write(b) //nolint:errcheck // the client's
 			flush(w)
 			if last {
@@ -353,7 +342,7 @@ func (p *pipes) Close() error   { p.once.Do(func() { close(p.done) }); return ni
 func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "memory", Net: "pipe"} }
 
 // serve starts the server. The client's transport and the server end with the test.
-func (a *api) serve(t tester) (*pipes, *http.Transport) {
+func (a *api) serve(t watched.TB) *http.Transport {
 	p := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
 	srv := &http.Server{Handler: a, ErrorLog: nil}
 	srv.SetKeepAlivesEnabled(true)
@@ -365,104 +354,8 @@ func (a *api) serve(t tester) (*pipes, *http.Transport) {
 		srv.Close() //nolint:errcheck // its end
 		<-ended
 	})
-	return p, transport
-}
-
-// like returns the slice of n pods as a cluster writes it: names, nodes, zones, managed fields.
-func like(n int) *discovery.EndpointSlice {
-	s := sliceOf("api-replicas-x7k2p", pods(n)...)
-	node, zone, port, name := "ip-10-0-123-45.eu-central-1.compute.internal", "eu-central-1a",
-		int32(8080), "http"
-	for i := range s.Endpoints {
-		s.Endpoints[i].NodeName, s.Endpoints[i].Zone = &node, &zone
-		s.Endpoints[i].TargetRef.UID = types.UID(fmt.Sprintf("8c2f6a31-0f5d-4f7e-9a6b-%012d", i))
-	}
-	s.Ports = []discovery.EndpointPort{{Name: &name, Port: &port}}
-	s.UID = "1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4bed"
-	s.GenerateName = "api-replicas-"
-	s.Labels["endpointslice.kubernetes.io/managed-by"] = "endpointslice-controller.k8s.io"
-	s.Annotations = map[string]string{
-		"endpoints.kubernetes.io/last-change-trigger-time": "2026-01-01T00:00:00Z"}
-	s.OwnerReferences = []meta.OwnerReference{{APIVersion: "v1", Kind: "Service", Name: "api-replicas",
-		UID: s.UID}}
-	s.ManagedFields = []meta.ManagedFieldsEntry{{
-		Manager: "kube-controller-manager", Operation: "Update", APIVersion: "discovery.k8s.io/v1",
-		FieldsType: "FieldsV1",
-		FieldsV1:   meta.NewFieldsV1(`{"f:addressType":{},"f:endpoints":{},"f:metadata":{"f:annotations":{".":{}},"f:labels":{".":{}}},"f:ports":{}}`),
-	}}
-	return s
-}
-
-// A pool of 100 costs the API server this much: the first list, and each change. docs/pool-size.md has the
-// figures.
-func TestBytesOfAPoolOf100(t *testing.T) {
-	for contentType, most := range map[string]int{
-		runtime.ContentTypeProtobuf: 24 << 10,
-		runtime.ContentTypeJSON:     44 << 10,
-	} {
-		bubbleOf(t, contentType, func(t *testing.T, a *api, _ *pipes, s *Source) {
-			var accepted string
-			a.fault(func(_ http.ResponseWriter, r *http.Request, _ bool) bool {
-				accepted = r.Header.Get("Accept")
-				return false
-			}, nil)
-			a.put(like(100))
-			r := follow(t, s)
-			if got := r.sizes(); got != "100" {
-				t.Fatalf("%q, want 100", got)
-			}
-			a.put(like(101))
-			if got := r.sizes(); got != "101" {
-				t.Fatalf("%q, want 101", got)
-			}
-			a.mu.Lock()
-			before := a.sent["watch"]
-			a.mu.Unlock()
-			a.bookmark()
-			r.take()
-			a.mu.Lock()
-			defer a.mu.Unlock()
-			t.Logf("%s: a bookmark %d bytes", contentType, a.sent["watch"]-before)
-			a.sent["watch"] = before
-			t.Logf("%s: a list of 100 pods %d bytes, a change %d bytes", contentType, a.sent["list"],
-				a.sent["watch"])
-			if a.sent["list"] > most || a.sent["watch"] > most || !strings.Contains(accepted, contentType) {
-				t.Errorf("%s (%s): %v bytes, want at most %d each", contentType, accepted, a.sent, most)
-			}
-		})
-	}
-}
-
-// A change of a slice of 100 pods, from the API server's side of a connection on loopback to the report.
-func BenchmarkChange(b *testing.B) {
-	a := newAPI()
-	srv := httptest.NewServer(a)
-	defer srv.Close()
-	transport := &http.Transport{}
-	defer transport.CloseIdleConnections()
-	s := &Source{Slices: clientAt(b, srv.URL, transport, "").EndpointSlices("prod"), Service: "api",
-		Outside: true}
-	ctx, cancel := context.WithCancel(b.Context())
-	reports, ended := make(chan int), make(chan struct{})
-	go func() {
-		defer close(ended)
-		s.Watch(ctx, func(p quotient.Pool, _ error) { //nolint:errcheck // the context's
-			select {
-			case reports <- p.Replicas:
-			case <-ctx.Done():
-			}
-		})
-	}()
-	slices := []*discovery.EndpointSlice{like(100), like(101)}
-	a.put(slices[0])
-	for i := 1; b.Loop(); i++ {
-		want := 100 + i%2
-		a.put(slices[i%2])
-		for <-reports != want {
-		}
-	}
-	cancel()
-	<-ended
+	a.net = p
+	return transport
 }
 
 // codec writes objects and events as an API server does.

@@ -4,6 +4,7 @@
 package pooltest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"testing"
@@ -61,12 +62,7 @@ func (w World) validate() error {
 	return nil
 }
 
-func (w World) within() time.Duration {
-	if w.Within == 0 {
-		return defaultWithin
-	}
-	return w.Within
-}
+func (w World) within() time.Duration { return cmp.Or(w.Within, defaultWithin) }
 
 // set makes the world one of n replicas if that can be done, and returns how many there are.
 func (w World) set(t testing.TB, n int) int {
@@ -80,34 +76,23 @@ func (w World) set(t testing.TB, n int) int {
 // check is one requirement for every source.
 type check struct {
 	name  string
-	needs func(World) string // the field that a world lacks for it; nil: it needs none
+	needs string // the field that a world must have for it; "": none
 	run   func(testing.TB, World)
 }
 
 var checks = []check{
-	{"reports the size", nil, reportsSize},
-	{"follows the size", needsSet, followsSize},
-	{"larger counts at once, smaller does not", needsSet, damps},
-	{"smaller counts after the hold-down", needsSet, holdsDown},
-	{"failure keeps the last good pool", needsBreak, keepsWhenBroken},
-	{"garbage keeps the last good pool", needsGarbage, keepsWhenGarbage},
-	{"one report at a time", nil, reportsSerially},
-	{"the context ends it", nil, endsWithContext},
-	{"the context ends it while it fails", needsBreak, endsWhenBroken},
-	{"leaves nothing behind", nil, leavesNothing},
-	{"can be watched again", nil, watchesAgain},
-	{"two at a time work or fail", nil, watchesTwice},
-}
-
-func needsSet(w World) string     { return missing("Set", w.Set == nil) }
-func needsBreak(w World) string   { return missing("Break", w.Break == nil) }
-func needsGarbage(w World) string { return missing("Garbage", w.Garbage == nil) }
-
-func missing(field string, is bool) string {
-	if is {
-		return field
-	}
-	return ""
+	{"reports the size", "", reportsSize},
+	{"follows the size", "Set", followsSize},
+	{"larger counts at once, smaller does not", "Set", damps},
+	{"smaller counts after the hold-down", "Set", holdsDown},
+	{"failure keeps the last good pool", "Break", keepsWhenBroken},
+	{"garbage keeps the last good pool", "Garbage", keepsWhenGarbage},
+	{"one report at a time", "", reportsSerially},
+	{"the context ends it", "", endsWithContext},
+	{"the context ends it while it fails", "Break", endsWhenBroken},
+	{"leaves nothing behind", "", leavesNothing},
+	{"can be watched again", "", watchesAgain},
+	{"two at a time work or fail", "", watchesTwice},
 }
 
 // Run checks a source, each requirement in a test of its own. It skips a check that needs more than the
@@ -118,12 +103,11 @@ func Run(t *testing.T, w World) {
 	if err := w.validate(); err != nil {
 		t.Fatal(err)
 	}
+	lacks := map[string]bool{"Set": w.Set == nil, "Break": w.Break == nil, "Garbage": w.Garbage == nil}
 	for _, c := range checks {
 		t.Run(c.name, func(t *testing.T) {
-			if c.needs != nil {
-				if field := c.needs(w); field != "" {
-					t.Skipf("this world has no %s", field)
-				}
+			if lacks[c.needs] {
+				t.Skipf("this world has no %s", c.needs)
 			}
 			c.run(t, w)
 		})

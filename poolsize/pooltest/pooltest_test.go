@@ -246,10 +246,6 @@ func TestBadSourcesAreCaught(t *testing.T) {
 	}
 	for _, r := range rows {
 		t.Run(r.says, func(t *testing.T) {
-			good := (&model{}).world(t)
-			if got := saysOf(t, r.check, good); got != "" {
-				t.Fatalf("%s: the good source fails: %s", r.check, got)
-			}
 			w := r.bad.world(t)
 			w.Within = 300 * time.Millisecond
 			if got := saysOf(t, r.check, w); !strings.Contains(got, r.says) {
@@ -259,7 +255,6 @@ func TestBadSourcesAreCaught(t *testing.T) {
 	}
 }
 
-// Every check has a bad source that it catches.
 func TestWorldsAreValidated(t *testing.T) {
 	src := func(testing.TB) quotient.Source { return &model{} }
 	nothing := func(testing.TB) {}

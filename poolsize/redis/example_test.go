@@ -30,7 +30,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 1500*time.Millisecond)
 	defer cancel()
 	source := &poolredis.Source{Client: client, Fleet: "web", Period: 10 * time.Millisecond}
 	fmt.Println(limiter.Follow(ctx, source)) // in a goroutine of its own, usually
@@ -51,7 +51,7 @@ func ExampleSource_Left() {
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer client.Close() //nolint:errcheck // nothing is lost
 
-	before := &poolredis.Source{Client: client, Fleet: "web", ID: "web-0",
+	before := &poolredis.Source{Client: client, Fleet: "web", ID: "web-0", Period: 10 * time.Millisecond,
 		Ceiling: func() float64 { return .75 }}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

@@ -2,41 +2,18 @@ package redis
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 )
 
-// away is a hook for clients that cannot reach the store while it is set.
-type away struct{ atomic.Bool }
-
-func (a *away) hook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if a.Load() {
-			return errors.New("no route to host")
-		}
-		return next(ctx, cmd)
+// cut cuts ways to the store, or ends that.
+func cut(away bool, ways ...*way) {
+	for _, w := range ways {
+		w.away.Store(away)
 	}
-}
-
-// olds starts processors whose way to the store can be cut, and returns them when they have had the time to
-// agree.
-func olds(t *testing.T, mini *miniredis.Miniredis, cut *away, ids ...string) (all []*watched) {
-	t.Helper()
-	for _, id := range ids {
-		client := pipeClient(t, mini)
-		client.AddHook(hook(cut.hook))
-		all = append(all, watch(t, &Source{Client: client, Fleet: "f", ID: id}))
-		time.Sleep(137 * time.Millisecond)
-	}
-	time.Sleep(10 * time.Second)
-	return all
 }
 
 // Failure mode 20: no processor could reach the store for longer than an expiry, as in a failover, and one
@@ -57,27 +34,25 @@ func TestNewReplicaAfterOutage(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			mini := newMini(t)
-			cut := &away{}
-			all := olds(t, mini, cut, "a", "b", "c", "d")
-			all[0].wants(t, n, 1)
-			cut.Store(true)
+			all, ways := fleetIn(t, mini, n, time.Second, 10*time.Second)
+			cut(true, ways...)
 			time.Sleep(row.outage)
 			var before []int
 			for _, w := range all {
-				pools, _ := w.counts()
+				pools := w.Count()
 				before = append(before, pools)
 			}
 			joins := watch(t, &Source{Client: pipeClient(t, mini), Fleet: "f", ID: "z"})
 			time.Sleep(row.back)
-			if got := joins.least(0); got != row.want {
+			if got := joins.Least(0); got != row.want {
 				t.Errorf("%+v: the joiner counts %d, want %d", row, got, row.want)
 			}
-			cut.Store(false)
+			cut(false, ways...)
 			time.Sleep(10 * time.Second)
 			for i, w := range append(all, joins) {
-				w.wants(t, n+1, i+1)
-				if i < n && w.least(before[i]) < n {
-					t.Errorf("%+v: processor %d counts %d", row, i, w.least(before[i]))
+				w.Wants(n+1, i+1)
+				if i < n && w.Least(before[i]) < n {
+					t.Errorf("%+v: processor %d counts %d", row, i, w.Least(before[i]))
 				}
 			}
 		})
@@ -89,74 +64,23 @@ func TestNewReplicaAfterOutage(t *testing.T) {
 func TestNewReplicaAfterOneIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mini := newMini(t)
-		cut, cutOne := &away{}, &away{}
-		all := append(olds(t, mini, cutOne, "a"), olds(t, mini, cut, "b", "c", "d")...)
-		all[0].wants(t, 4, 1)
-		cut.Store(true)
-		cutOne.Store(true)
+		all, ways := fleetIn(t, mini, 4, time.Second, 10*time.Second)
+		cut(true, ways...)
 		mini.FlushAll()
 		time.Sleep(5 * time.Second)
-		cutOne.Store(false)
+		cut(false, ways[0])
 		time.Sleep(4 * time.Second) // it has synced several times
 		joins := watch(t, &Source{Client: pipeClient(t, mini), Fleet: "f", ID: "z"})
 		time.Sleep(4 * time.Second)
-		if got := joins.least(0); got < 4 {
+		if got := joins.Least(0); got < 4 {
 			t.Errorf("the joiner counts %d", got)
 		}
-		cut.Store(false)
+		cut(false, ways...)
 		time.Sleep(12 * time.Second)
 		for i, w := range append(all, joins) {
-			w.wants(t, 5, i+1)
+			w.Wants(5, i+1)
 		}
 	})
-}
-
-// A processor that died while no processor could reach the store counts for one expiry after the first one
-// does, and not again.
-func TestDeadAfterOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mini := newMini(t)
-		cut := &away{}
-		all := olds(t, mini, cut, "a", "b", "c", "d")
-		for range 3 {
-			cut.Store(true)
-			for len(all) > 2 {
-				all[3].leave(t) // which the store does not learn
-				all = all[:3]
-				all[2].leave(t)
-				all = all[:2]
-			}
-			time.Sleep(30 * time.Second)
-			before, _ := all[0].counts()
-			cut.Store(false)
-			time.Sleep(15 * time.Second) // an expiry, and time to agree
-			all[0].wants(t, 2, 1)
-			all[1].wants(t, 2, 2)
-			if got := all[0].last().Replicas; got != 2 {
-				t.Errorf("counts %d of 2", got)
-			}
-			if got := all[0].least(before); got < 2 {
-				t.Errorf("it believed in %d", got)
-			}
-		}
-	})
-}
-
-// One whose predecessors crashed again and again counts one of them for an expiry, and no more.
-func TestCrashLoop(t *testing.T) {
-	mini := newMini(t)
-	s, err := (&Source{Client: pipeClient(t, mini), Fleet: "f", ID: "a"}).complete()
-	must(t, err)
-	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	for i := range 10 {
-		mini.SetTime(now)
-		got, err := s.store(fmt.Sprint(i)).sync(t.Context(), 1, "")
-		must(t, err)
-		if want := min(i+1, 2); got.living != want || got.known {
-			t.Errorf("start %d: got %+v, want %d living", i, got, want)
-		}
-		now = now.Add(s.Expiry + time.Second)
-	}
 }
 
 // clustered is a client that counts how often it is asked to find out who serves what.
@@ -177,8 +101,8 @@ func (c *clustered) ForEachMaster(ctx context.Context, _ func(context.Context, *
 func TestMapIsReloadedAfterAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mini := newMini(t)
-		client, cut := &clustered{Client: pipeClient(t, mini)}, &away{}
-		client.AddHook(hook(cut.hook))
+		client, to := &clustered{Client: pipeClient(t, mini)}, &way{}
+		client.AddHook(hook(to.hook))
 		s, err := (&Source{Client: client, Fleet: "f", ID: "a"}).complete()
 		must(t, err)
 		st := s.store("a")
@@ -190,7 +114,7 @@ func TestMapIsReloadedAfterAFailure(t *testing.T) {
 			{false, 0, 0}, {false, 0, 0}, {true, 0, 0}, {true, 1, time.Second}, {false, 2, time.Second},
 			{false, 2, 0},
 		} {
-			cut.Store(row.away)
+			cut(row.away, to)
 			began := time.Now()
 			if _, err := st.sync(t.Context(), 1, ""); (err != nil) != row.away {
 				t.Errorf("sync %d: %v", i, err)

@@ -2,22 +2,16 @@ package redis
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"fmt"
-	"math/big"
 	"net"
 	"os"
-	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/quotient-go/quotient/poolsize/internal/watched"
 	"github.com/quotient-go/quotient/poolsize/redis/redistest"
 	"github.com/redis/go-redis/v9"
 )
@@ -28,14 +22,14 @@ func agreeOn(t *testing.T, a, b redis.UniversalClient) {
 	sa, sb := source(a, "a"), source(b, "b")
 	sa.Ceiling = func() float64 { return .5 }
 	wa, wb := watch(t, sa), watch(t, sb)
-	wa.wants(t, 2, 1)
-	wb.wants(t, 2, 2)
-	wa.leave(t)
-	wb.wants(t, 1, 1)
+	wa.Wants(2, 1)
+	wb.Wants(2, 2)
+	wa.Leave()
+	wb.Wants(1, 1)
 	if got, err := sa.Left(t.Context()); err != nil || got != .5 {
 		t.Errorf("left is %v, %v", got, err)
 	}
-	wb.leave(t)
+	wb.Leave()
 }
 
 // documentedACL returns the rights that the package's page names, and those besides for a Cluster.
@@ -92,21 +86,12 @@ func TestACL(t *testing.T) {
 	for _, r := range rights {
 		must(t, admin.FlushAll(t.Context()).Err())
 		must(t, admin.Do(t.Context(), "ACL", "DELUSER", "quotient").Err())
-		allow(t, admin, remove(rights, r)...)
+		allow(t, admin, slices.DeleteFunc(slices.Clone(rights), func(s string) bool { return s == r })...)
 		must(t, admin.ScriptFlush(t.Context()).Err())
 		if err := wholeSync(t, user()); err == nil {
 			t.Errorf("%s is not needed", r)
 		}
 	}
-}
-
-func remove(list []string, item string) (rest []string) {
-	for _, s := range list {
-		if s != item {
-			rest = append(rest, s)
-		}
-	}
-	return rest
 }
 
 // wholeSync walks through each branch of the script.
@@ -135,53 +120,6 @@ func wholeSync(t *testing.T, c *redis.Client) error {
 		}
 	}
 	return nil
-}
-
-func TestTLS(t *testing.T) {
-	t.Parallel()
-	needReal(t)
-	cert, pool := certificate(t)
-	port := freePort(t)
-	start(t, "--tls-port", port, "--tls-cert-file", cert+".crt", "--tls-key-file", cert+".key",
-		"--tls-ca-cert-file", cert+".crt", "--tls-auth-clients", "no")
-	secure := &redis.Options{Addr: "127.0.0.1:" + port,
-		TLSConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}
-	agreeOn(t, clientOf(t, nil, secure), clientOf(t, nil, secure))
-	//nolint:gosec // the least
-	stranger := watch(t,
-		source(clientOf(t, nil, &redis.Options{Addr: secure.Addr, TLSConfig: &tls.Config{}}), "c"))
-	// on a busy machine the handshake may take longer than a sync may
-	for range 10 {
-		if stranger.fails(t); strings.Contains(stranger.lastError().Error(), "certificate") {
-			break
-		}
-	}
-	if pools, _ := stranger.counts(); pools > 0 ||
-		!strings.Contains(stranger.lastError().Error(), "certificate") {
-		t.Errorf("without the authority: %d pools, %v", pools, stranger.lastError())
-	}
-}
-
-// certificate writes a self-signed certificate for 127.0.0.1, and returns its path without ending.
-func certificate(t *testing.T) (string, *x509.CertPool) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(t, err)
-	c := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour),
-		NotAfter:    time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true}
-	der, err := x509.CreateCertificate(rand.Reader, c, c, &key.PublicKey, key)
-	must(t, err)
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	must(t, err)
-	base := filepath.Join(t.TempDir(), "redis")
-	crt := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	must(t, os.WriteFile(base+".crt", crt, 0o600))
-	must(t,
-		os.WriteFile(base+".key", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600))
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(crt)
-	return base, pool
 }
 
 // freePort returns a port without a listener.
@@ -226,20 +164,19 @@ func TestSentinel(t *testing.T) {
 	agreeOn(t, client(), client())
 	sa, sb := source(client(), "a"), source(client(), "b")
 	a, b := watch(t, sa), watch(t, sb)
-	a.wants(t, 2, 1)
-	b.wants(t, 2, 2)
-	before, _ := a.counts()
+	a.Wants(2, 1)
+	b.Wants(2, 2)
+	before := a.Count()
 	must(t, master.Kill())
 	promoted := clientOf(t, replica, nil)
 	wait(t, "the replica is the master", func() bool {
 		role, err := promoted.Info(t.Context(), "replication").Result()
 		return err == nil && strings.Contains(role, "role:master")
 	})
-	since, _ := a.counts()
-	a.until(t, "the new master answers", func() bool { n, _ := a.counts(); return n > since+10 })
-	a.wants(t, 2, 1)
-	b.wants(t, 2, 2)
-	if n := a.least(before); n < 2 {
+	a.GoesOn(10)
+	a.Wants(2, 1)
+	b.Wants(2, 2)
+	if n := a.Least(before); n < 2 {
 		t.Errorf("it believed in %d", n)
 	}
 }
@@ -247,9 +184,9 @@ func TestSentinel(t *testing.T) {
 // wait polls until something holds.
 func wait(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); !holds(); <-time.After(20 * time.Millisecond) {
+	for end := time.Now().Add(watched.Patience); !holds(); <-time.After(20 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%s: not after %v", what, patience)
+			t.Fatalf("%s: not after %v", what, watched.Patience)
 		}
 	}
 }
@@ -333,7 +270,7 @@ func TestCluster(t *testing.T) {
 	for i := range 8 { // fleets on both nodes
 		s := source(a, "a")
 		s.Fleet = fmt.Sprint("fleet", i)
-		watch(t, s).wants(t, 1, 1)
+		watch(t, s).Wants(1, 1)
 		n, err := admins[0].ClusterKeySlot(t.Context(), "{quotient:"+s.Fleet+"}:sizes").Result()
 		must(t, err)
 		used[n < slots/2]++
@@ -417,7 +354,7 @@ func (f *failover) role(t *testing.T, word string) bool {
 }
 
 // join starts one processor with a client of its own, which differs from its users' by the dialer alone.
-func (f *failover) join(t *testing.T, id string) *watched {
+func (f *failover) join(t *testing.T, id string) *watched.Log {
 	t.Helper()
 	o := &redis.ClusterOptions{Addrs: f.addrs, Dialer: f.dial, ContextTimeoutEnabled: true}
 	c := redis.NewClusterClient(o)
@@ -442,34 +379,34 @@ func TestClusterFailover(t *testing.T) {
 			if vanishes {
 				// Each try to reach the vanished host takes a command's time, and the client chooses by
 				// chance whom it asks for the others. So a processor needs several tries within an expiry.
-				expiry = 8 * time.Second
+				expiry = 6 * time.Second
 				soon = 20 * time.Second // a new client may first wait 5 s, whatever its context says
 			}
 			f := newFailover(t, expiry)
-			var all []*watched
+			var all []*watched.Log
 			for i := range olds {
 				all = append(all, f.join(t, fmt.Sprint("old", i)))
 			}
 			for i, w := range all {
-				w.wants(t, olds, i+1)
+				w.Wants(olds, i+1)
 			}
 			before := make([]int, olds, olds+2) // reports of each
 			for i, w := range all {
-				before[i], _ = w.counts()
+				before[i] = w.Count()
 			}
 			if vanishes {
 				f.gone.Store(f.master.Addr())
 			}
 			must(t, f.master.Kill())
 			for range 3 {
-				all[0].fails(t)
+				all[0].Fails()
 			}
 			all = append(all, f.join(t, "z joins before"))
 			wait(t, "the replica is the master", func() bool { return f.role(t, "role:master") })
 			promoted := time.Now()
 			all = append(all, f.join(t, "zz joins after"))
 			for i, w := range all {
-				w.wants(t, len(all), i+1)
+				w.Wants(len(all), i+1)
 			}
 			took := time.Since(promoted)
 			t.Logf("all agree %v after the promotion", took)
@@ -481,7 +418,7 @@ func TestClusterFailover(t *testing.T) {
 				if i >= olds {
 					least, before = olds+1, append(before, 0)
 				}
-				if n := w.least(before[i]); n < least {
+				if n := w.Least(before[i]); n < least {
 					t.Errorf("processor %d believed in %d, with %d others", i, n, least-1)
 				}
 			}

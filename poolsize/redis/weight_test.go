@@ -3,7 +3,6 @@ package redis
 import (
 	"context"
 	_ "embed" // of an older script
-	"fmt"
 	"testing"
 	"time"
 
@@ -23,47 +22,18 @@ func TestWeights(t *testing.T) {
 	t.Parallel()
 	srv := start(t)
 	c := clientOf(t, srv, nil)
-	wants := func(w *watched, p quotient.Pool) {
-		t.Helper()
-		w.until(t, fmt.Sprint(p), func() bool { return w.last() == p })
-	}
 	a, b, d := watch(t, heavy(c, "a", 3)), watch(t, heavy(c, "b", 0)), watch(t, heavy(c, "d", 2))
-	wants(a, quotient.Pool{Replicas: 6, Ordinal: 1, Weight: 3})
-	wants(b, quotient.Pool{Replicas: 6, Ordinal: 4})
-	wants(d, quotient.Pool{Replicas: 6, Ordinal: 5, Weight: 2})
-	a.leave(t)
-	wants(b, quotient.Pool{Replicas: 3, Ordinal: 1})
-	wants(d, quotient.Pool{Replicas: 3, Ordinal: 2, Weight: 2})
+	a.Is(quotient.Pool{Replicas: 6, Ordinal: 1, Weight: 3})
+	b.Is(quotient.Pool{Replicas: 6, Ordinal: 4})
+	d.Is(quotient.Pool{Replicas: 6, Ordinal: 5, Weight: 2})
+	a.Leave()
+	b.Is(quotient.Pool{Replicas: 3, Ordinal: 1})
+	d.Is(quotient.Pool{Replicas: 3, Ordinal: 2, Weight: 2})
 	watch(t, heavy(c, "c", 4))
-	wants(b, quotient.Pool{Replicas: 7, Ordinal: 1})
-	wants(d, quotient.Pool{Replicas: 7, Ordinal: 6, Weight: 2})
-	b.leave(t)
-	d.leave(t)
-}
-
-// The order of ordinals is that of the processors' names also where one name begins with another.
-func TestWeightsOfNamesThatBeginAlike(t *testing.T) {
-	t.Parallel()
-	c := clientOf(t, start(t), nil)
-	names := []string{"a", "a\x00", "a/", "a/b", "a0", "b"}
-	s, err := source(c, "any").complete()
-	must(t, err)
-	s.Expiry = time.Minute
-	for range 3 {
-		before := 0
-		for i, name := range names {
-			st := s.store(name)
-			st.weight = i + 1
-			a, err := st.sync(t.Context(), 21, "")
-			must(t, err)
-			if a.agreed && (a.living != 21 || a.rank != before) {
-				t.Errorf("%q: %+v, want %d before it", name, a, before)
-			}
-			if before += i + 1; name == "b" && !a.agreed {
-				t.Errorf("they do not agree: %+v", a)
-			}
-		}
-	}
+	b.Is(quotient.Pool{Replicas: 7, Ordinal: 1})
+	d.Is(quotient.Pool{Replicas: 7, Ordinal: 6, Weight: 2})
+	b.Leave()
+	d.Leave()
 }
 
 //go:embed testdata/before-weights.lua
@@ -118,7 +88,7 @@ func TestVersionWithoutWeights(t *testing.T) {
 	time.Sleep(5 * time.Millisecond) // by the store's clock
 	old.sync(t, was.report)          // drops it, and not its weight
 	old.leave(context.Background(), "")
-	for range 4 { // each looks after one entry of two
+	for range 100 { // each looks after one entry of two, by chance
 		a, err := fresh.sync(t.Context(), 3, "")
 		must(t, err)
 		if a.living == 3 && a.agreed && a.rank == 0 {
@@ -128,28 +98,4 @@ func TestVersionWithoutWeights(t *testing.T) {
 	}
 	entries, err := c.ZRange(t.Context(), fresh.weights, 0, -1).Result()
 	t.Errorf("the dead one counts still: %q, %v", entries, err)
-}
-
-// Weights that were lost come back with the next syncs, and no processor believes in fewer meanwhile. A
-// field that is not a weight, or not of a processor, goes.
-func TestSpoiltWeights(t *testing.T) {
-	t.Parallel()
-	srv := start(t)
-	c := clientOf(t, srv, nil)
-	a, b := watch(t, heavy(c, "a", 3)), watch(t, heavy(c, "b", 2))
-	want := quotient.Pool{Replicas: 5, Ordinal: 4, Weight: 2}
-	agrees := func() { b.until(t, "all agree", func() bool { return b.last() == want }) }
-	agrees()
-	before, _ := a.counts()
-	must(t, c.Del(t.Context(), "{quotient:f}:weights").Err())
-	b.goesOn(t)
-	agrees()
-	if n := a.least(before); n < 5 {
-		t.Errorf("it believed in %d", n)
-	}
-	for _, e := range []string{"9999rogue", "0004rogue", "abcd", "x", ""} {
-		must(t, c.ZAdd(t.Context(), "{quotient:f}:weights", redis.Z{Member: e}).Err())
-		b.goesOn(t)
-		agrees()
-	}
 }

@@ -52,31 +52,6 @@ func run(first string, n int) []netip.Addr {
 	return a
 }
 
-func TestAddresses(t *testing.T) {
-	s := started(t)
-	rows := []struct {
-		network string
-		addrs   []netip.Addr
-	}{
-		{"ip4", run("10.0.0.1", 1)},
-		{"ip4", run("10.0.0.1", 50)}, // beyond 512 bytes
-		{"ip4", run("10.0.0.1", 300)},
-		{"ip4", run("10.0.0.1", 4000)}, // a message of 64,000 bytes
-		{"ip6", run("2001:db8::1", 3)},
-		{"ip6", run("2001:db8::1", 200)},
-	}
-	for _, r := range rows {
-		t.Run(fmt.Sprint(r.network, " ", len(r.addrs)), func(t *testing.T) {
-			s.Set("Web.Test.", r.addrs...)
-			got, err := s.Resolver().LookupNetIP(patient(t), r.network, "web.test.")
-			slices.SortFunc(got, netip.Addr.Compare)
-			if err != nil || !slices.Equal(got, r.addrs) {
-				t.Errorf("%d addresses, %v; want %d", len(got), err, len(r.addrs))
-			}
-		})
-	}
-}
-
 func TestBothFamilies(t *testing.T) {
 	s := started(t)
 	s.Set("web.test", netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("::ffff:10.0.0.2"),
@@ -192,75 +167,35 @@ func ask(name string, kind dnsmessage.Type, size int) []byte {
 	return packed
 }
 
+// Answers stay within what a question allows, and say so when they are cut, unless the mode is to break that.
 func TestSizes(t *testing.T) {
 	s := started(t)
-	s.Set("web.test", run("10.0.0.1", 5000)...)
-	rows := []struct {
-		size   int
-		stream bool
-		limit  int
+	for _, r := range []struct {
+		mode           Mode
+		addresses      int
+		size           int // that a question allows; 0: none
+		stream         bool
+		least, most    int // bytes of the answer
+		truncated, all bool
 	}{
-		{0, false, 512}, {100, false, 512}, {900, false, 900}, {1232, false, 1232}, {4096, false, 1232},
-		{0, true, 65535}, {1232, true, 65535},
-	}
-	for _, r := range rows {
+		{Healthy, 5000, 0, false, 452, 512, true, false},
+		{Healthy, 5000, 100, false, 452, 512, true, false},
+		{Healthy, 5000, 900, false, 840, 900, true, false},
+		{Healthy, 5000, 1232, false, 1172, 1232, true, false},
+		{Healthy, 5000, 4096, false, 1172, 1232, true, false},
+		{Healthy, 5000, 0, true, 65475, 65535, true, false},
+		{Healthy, 5000, 1232, true, 65475, 65535, true, false},
+		{Oversized, 1000, 1232, false, 16000, 65535, false, true},
+		{Truncated, 5, 0, false, 0, 512, true, false},
+		{Truncated, 5, 0, true, 0, 512, true, false},
+	} {
+		s.Set("web.test", run("10.0.0.1", r.addresses)...)
+		s.Fail(r.mode)
 		m := s.answer(ask("web.test", dnsmessage.TypeA, r.size), r.stream)
 		truncated := binary.BigEndian.Uint16(m[2:])&truncationBit != 0
-		if len(m) > r.limit || len(m) < r.limit-60 || !truncated {
-			t.Errorf("%+v: %d bytes, truncated %v", r, len(m), truncated)
-		}
-	}
-}
-
-func TestOversized(t *testing.T) {
-	s := started(t)
-	s.Set("web.test", run("10.0.0.1", 1000)...)
-	s.Fail(Oversized)
-	m := s.answer(ask("web.test", dnsmessage.TypeA, 1232), false)
-	if n := binary.BigEndian.Uint16(m[6:]); len(m) < 16000 || n != 1000 ||
-		binary.BigEndian.Uint16(m[2:])&truncationBit != 0 {
-		t.Errorf("%d bytes, %d records", len(m), n)
-	}
-}
-
-func TestTruncatedOverTCPToo(t *testing.T) {
-	s := started(t)
-	s.Set("web.test", run("10.0.0.1", 5)...)
-	s.Fail(Truncated)
-	for _, stream := range []bool{false, true} {
-		m := s.answer(ask("web.test", dnsmessage.TypeA, 0), stream)
-		flags, n := binary.BigEndian.Uint16(m[2:]), binary.BigEndian.Uint16(m[6:])
-		if flags&truncationBit == 0 || n != 3 {
-			t.Errorf("stream %v: flags %04x, %d records", stream, flags, n)
-		}
-	}
-}
-
-func TestMalformedQuestions(t *testing.T) {
-	s := started(t)
-	good := ask("web.test", dnsmessage.TypeA, 0)
-	with := func(at int, b byte) []byte { m := slices.Clone(good); m[at] = b; return m }
-	rows := []struct {
-		name   string
-		m      []byte
-		answer bool
-	}{
-		{"empty", nil, false},
-		{"short header", good[:11], false},
-		{"an answer", with(2, 0x81), false},
-		{"no end of the name", good[:15], true},
-		{"no type", good[:len(good)-3], true},
-		{"two questions", with(5, 2), true},
-		{"another opcode", with(2, 0x11), true},
-		{"a pointer", with(12, 0xc0), true},
-		{"a name of 300 bytes",
-			append(append(slices.Clone(good[:12]), []byte(strings.Repeat("\x01a", 150))...), 0, 0, 1, 0, 1),
-			true},
-	}
-	for _, r := range rows {
-		m := s.answer(r.m, false)
-		if (m != nil) != r.answer || r.answer && m[3]&15 != byte(dnsmessage.RCodeFormatError) {
-			t.Errorf("%s: answer %x", r.name, m)
+		records := int(binary.BigEndian.Uint16(m[6:]))
+		if len(m) < r.least || len(m) > r.most || truncated != r.truncated || (records == r.addresses) != r.all {
+			t.Errorf("%+v: %d bytes, %d records, truncated %v", r, len(m), records, truncated)
 		}
 	}
 }
@@ -359,6 +294,8 @@ func FuzzAnswer(f *testing.F) {
 	for _, n := range []int{0, 12, 20, len(good) - 3} {                              // cut in the header, in the name, in the OPT record
 		f.Add(good[:n], false, byte(0))
 	}
+	f.Add(append(append(slices.Clone(good[:12]), strings.Repeat("\x01a", 150)...), 0, 0, 1, 0, 1), false, byte(0))
+	f.Add([]byte(nil), false, byte(0))
 	for at, b := range map[int]byte{2: 0x81, 3: 0x20, 5: 2, 12: 0xc0} { // an answer, two questions, a pointer
 		m := slices.Clone(good)
 		m[at] = b

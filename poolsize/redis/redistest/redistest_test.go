@@ -113,8 +113,10 @@ func wants(t *testing.T, s *Server, command, answer string) {
 	}
 }
 
-func TestServerKeepsItsData(t *testing.T) {
-	s := start(t)
+func TestServerKeepsItsData(t *testing.T) { keepsItsData(t, start(t)) }
+
+func keepsItsData(t *testing.T, s *Server) {
+	t.Helper()
 	wants(t, s, "SET a 1", "+OK")
 	for _, end := range []func() error{s.Stop, s.Kill, s.Kill} {
 		must(t, end())
@@ -126,15 +128,6 @@ func TestServerKeepsItsData(t *testing.T) {
 	}
 	must(t, s.Restart(true)) // while it runs
 	wants(t, s, "GET a", "$-1")
-}
-
-func TestServersAreApart(t *testing.T) {
-	a, b := start(t), start(t)
-	if a.Addr() == b.Addr() || a.Port() == b.Port() || a.Port() < 1024 {
-		t.Errorf("addresses %s and %s", a.Addr(), b.Addr())
-	}
-	wants(t, a, "SET a 1", "+OK")
-	wants(t, b, "GET a", "$-1")
 }
 
 func TestPause(t *testing.T) {
@@ -192,12 +185,7 @@ func TestWithoutRedisServer(t *testing.T) {
 	if s.Real() || s.Dir() != "" {
 		t.Errorf("real %v, directory %q", s.Real(), s.Dir())
 	}
-	wants(t, s, "SET a 1", "+OK")
-	must(t, s.Restart(false))
-	wants(t, s, "GET a", "1")
-	must(t, s.Stop())
-	must(t, s.Restart(true))
-	wants(t, s, "GET a", "$-1")
+	keepsItsData(t, s)
 	if err := s.Pause(); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("Pause: %v", err)
 	}

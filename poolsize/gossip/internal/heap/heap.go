@@ -17,6 +17,7 @@
 package heap
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"math"
@@ -85,18 +86,10 @@ type Options struct {
 
 // withDefaults returns the options with every zero field set, or an error that names field and value.
 func (o Options) withDefaults() (Options, error) {
-	if o.PacketSize == 0 {
-		o.PacketSize = 1400
-	}
-	if o.MaxKeys == 0 {
-		o.MaxKeys = 1024
-	}
-	if o.MaxTotals == 0 {
-		o.MaxTotals = 8 * o.MaxKeys
-	}
-	if o.Expire == 0 {
-		o.Expire = 10 * time.Minute
-	}
+	o.PacketSize = cmp.Or(o.PacketSize, 1400)
+	o.MaxKeys = cmp.Or(o.MaxKeys, 1024)
+	o.MaxTotals = cmp.Or(o.MaxTotals, 8*o.MaxKeys)
+	o.Expire = cmp.Or(o.Expire, 10*time.Minute)
 	switch {
 	case o.PacketSize < MinPacketSize || o.PacketSize > MaxPacketSize:
 		return o, fmt.Errorf("heap: Options.PacketSize: %d is not in %d to %d",
@@ -168,14 +161,13 @@ func (n *Node) Say(key string, t Terms) bool {
 	for i := range t {
 		t[i] = max(0, t[i])
 	}
-	en := n.table[name{gauge, key}]
+	k := name{gauge, key}
+	if t == (Terms{}) && n.table[k] == nil {
+		return true
+	}
+	en := n.insert(k, n.now)
 	if en == nil {
-		if t == (Terms{}) {
-			return true
-		}
-		if en = n.insert(name{gauge, key}, n.now); en == nil {
-			return false
-		}
+		return false
 	}
 	mask := en.own.differs(t)
 	en.own = t
@@ -192,11 +184,9 @@ func (n *Node) Add(now time.Duration, key string, v int64) bool {
 	if v <= 0 {
 		return false
 	}
-	en := n.table[name{counter, key}]
+	en := n.insert(name{counter, key}, n.now)
 	if en == nil {
-		if en = n.insert(name{counter, key}, n.now); en == nil {
-			return false
-		}
+		return false
 	}
 	n.touch(en, n.now)
 	en.own[0] = add(en.own[0], v)

@@ -2,7 +2,6 @@ package heap
 
 import (
 	"encoding/binary"
-	"flag"
 	"fmt"
 	"math"
 	"testing"
@@ -62,17 +61,11 @@ func perSecond(t *testing.T, nodes int, w traffic) (busiest, mean float64) {
 	return busiest, mean / float64(inner)
 }
 
-// huge asks for the figures of 5000 nodes, which take a minute.
-var huge = flag.Bool("huge", false, "measure bytes of 5000 nodes, not of 127")
-
 func TestBytes(t *testing.T) {
 	if racing {
 		t.Skip("large fleets take minutes under the race detector")
 	}
-	large := 127
-	if *huge {
-		large = 5000
-	}
+	const large = 127
 	for _, w := range []struct {
 		traffic
 		most float64

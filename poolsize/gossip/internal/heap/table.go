@@ -292,24 +292,22 @@ const allTerms = 1<<len(Terms{}) - 1
 
 // markAll puts an entry into the queues of all edges but one, for the terms of a mask.
 func (n *Node) markAll(en *entry, not *edge, mask uint8) {
-	if mask == 0 {
-		return
-	}
-	for i := range n.edges {
-		if e := &n.edges[i]; e != not && e.peer.ID != 0 {
-			e.mark(&en.item, mask)
-		}
+	if mask != 0 {
+		n.queue(&en.item, not, mask)
 	}
 }
 
 // markItem puts the total of a dead member into the queues of all edges but one.
 func (n *Node) markItem(it *item, not *edge) {
-	if !it.dead {
-		return
+	if it.dead {
+		n.queue(it, not, 1)
 	}
+}
+
+func (n *Node) queue(it *item, not *edge, mask uint8) {
 	for i := range n.edges {
 		if e := &n.edges[i]; e != not && e.peer.ID != 0 {
-			e.mark(it, 1)
+			e.mark(it, mask)
 		}
 	}
 }
