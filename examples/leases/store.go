@@ -1,7 +1,7 @@
 package main
 
 import (
-	"fmt"
+	"errors"
 	"sync"
 )
 
@@ -13,11 +13,13 @@ type store struct {
 	lines  []string
 }
 
+var errLate = errors.New("a newer holder has written")
+
 func (s *store) write(token uint64, line string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if token < s.newest {
-		return fmt.Errorf("the store refuses %q: a newer holder has written", line)
+		return errLate
 	}
 	s.newest = token
 	s.lines = append(s.lines, line)
