@@ -51,8 +51,8 @@ var countings = map[string]counting{
 	"gossip": {startGossip, "among themselves", 200 * time.Millisecond, 2 * time.Second}, // some ten probes
 }
 
-// allowed is how late a change may be noticed by the last replica, on a machine that never stands still, and what that
-// is made of. Two periods, since a look may have begun just before the change.
+// allowed is how late a change may be noticed by the last replica, on a machine that never stands still, and what
+// that is made of. Two periods, since a look may have begun just before the change.
 func (c counting) allowed(shrinks bool) (most time.Duration, terms string) {
 	switch most = 2 * c.period; {
 	case !shrinks:
@@ -135,7 +135,8 @@ func startRedis() (*platform, error) {
 	return &platform{name, server.Addr(), nil, server.Close}, nil
 }
 
-// startGossip is no platform at all: the replicas find each other. It finds free ports for all that there may ever be.
+// startGossip is no platform at all: the replicas find each other. It finds free ports for all that there may ever
+// be.
 func startGossip() (*platform, error) {
 	var addresses []string
 	for range mostReplicas {
@@ -149,7 +150,8 @@ func startGossip() (*platform, error) {
 	return &platform{"each other", strings.Join(addresses, ","), nil, func() error { return nil }}, nil
 }
 
-// source is how a replica counts the pool: all that a program has to know of its platform. It is nil if it gets the size.
+// source is how a replica counts the pool: all that a program has to know of its platform. It is nil if it gets the
+// size.
 func (a assignment) source() (quotient.Source, error) {
 	period, expiry := countings[a.Pool].period, countings[a.Pool].expiry
 	switch a.Pool {
@@ -190,8 +192,8 @@ func (f *fleet) gather(ctx context.Context) error {
 	return each(f.all, func(_ int, p *process) error { return p.order(order{Want: f.plan.Want}) })
 }
 
-// noticed is how long after a change each replica had put the new size in force. If some never have, their delays last
-// until the next change.
+// noticed is how long after a change each replica had put the new size in force. If some never have, their delays
+// last until the next change.
 func (f *fleet) noticed(ph phase) (delays []time.Duration, all bool) {
 	all = true
 	for _, id := range ph.Alive {
@@ -201,7 +203,8 @@ func (f *fleet) noticed(ph phase) (delays []time.Duration, all bool) {
 	return delays, all
 }
 
-// knew is the first instant from one on, before another, at which a pool of n was in force for certain; else that other.
+// knew is the first instant from one on, before another, at which a pool of n was in force for certain; else that
+// other.
 func knew(beliefs []belief, n int, from, to time.Duration) (time.Duration, bool) {
 	for i, b := range beliefs {
 		replaced := i+1 < len(beliefs) && beliefs[i+1].By <= from
@@ -224,8 +227,8 @@ func (f *fleet) showNotice() {
 	}
 }
 
-// settle works out what replicas were entitled to at any time by what they believed, and what the growth of the pool may
-// have cost, once all have ended and so sent their last reports.
+// settle works out what replicas were entitled to at any time by what they believed, and what the growth of the
+// pool may have cost, once all have ended and so sent their last reports.
 func (f *fleet) settle() {
 	for _, p := range f.all {
 		p.steps = f.entitled(p.reported().Beliefs)
@@ -250,9 +253,9 @@ func (f *fleet) entitled(beliefs []belief) []step {
 // It is also the tenth by which some periods are longer than they are on average.
 const machine = 250 * time.Millisecond
 
-// lateness judges how late each change was noticed. Four times the longest stall are forgiven: the replica that looks,
-// the answering server, the replica that puts it in force and the observer may all have stood still. A change that was
-// not noticed when the next one came, although there was time yet, stays open.
+// lateness judges how late each change was noticed. Four times the longest stall are forgiven: the replica that
+// looks, the answering server, the replica that puts it in force and the observer may all have stood still. A
+// change that was not noticed when the next one came, although there was time yet, stays open.
 func (f *fleet) lateness(stall time.Duration) (checks []check) {
 	slack := machine + 4*stall
 	for _, ph := range f.phases {

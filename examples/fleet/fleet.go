@@ -125,8 +125,8 @@ func (f *fleet) play(ctx context.Context, script []moment) error {
 
 func (f *fleet) until(m moment) time.Duration { return f.begin + f.behind + m.at - f.up.now() }
 
-// catchUp prints the lines from the n-th on that are due, and returns the number of the next. They may be more than one,
-// after a replica was started.
+// catchUp prints the lines from the n-th on that are due, and returns the number of the next. They may be more than
+// one, after a replica was started.
 func (f *fleet) catchUp(n int) int {
 	for passed := min(f.up.now()-f.begin, f.plan.Duration+f.behind); time.Duration(n)*time.Second <= passed; n++ {
 		f.line(n)
@@ -134,8 +134,8 @@ func (f *fleet) catchUp(n int) int {
 	return n
 }
 
-// startAll starts the first replicas. The run begins when all of them are there; those that count know of each other
-// then, and only then send: a service that starts is not ready before.
+// startAll starts the first replicas. The run begins when all of them are there; those that count know of each
+// other then, and only then send: a service that starts is not ready before.
 func (f *fleet) startAll(ctx context.Context) error {
 	for ordinal := range f.plan.Replicas {
 		if _, err := f.startOne(ctx, f.plan.Replicas, ordinal+1, false); err != nil {
@@ -157,8 +157,8 @@ func (f *fleet) startOne(ctx context.Context, n, ordinal int, join bool) (*proce
 	told := f.announced(n)
 	a := assignment{
 		ID: len(f.all) + 1, Upstream: f.url, Start: f.up.start,
-		Limit: f.plan.Limit, Burst: f.plan.Burst, Replicas: told, Ordinal: min(ordinal, told), Join: join, Policy: f.plan.ctrl,
-		Want: f.plan.Want, Patience: patience, Life: f.plan.Duration + 8*startWithin,
+		Limit: f.plan.Limit, Burst: f.plan.Burst, Replicas: told, Ordinal: min(ordinal, told), Join: join,
+		Policy: f.plan.ctrl, Want: f.plan.Want, Patience: patience, Life: f.plan.Duration + 8*startWithin,
 	}
 	if f.platform != nil {
 		a.Pool, a.At, a.Replicas, a.Ordinal = f.plan.Pool, f.platform.at, f.plan.Replicas+1, 0
@@ -182,8 +182,8 @@ func (f *fleet) share(from time.Duration, n int) step {
 	return step{from: from, rate: f.plan.Limit / float64(n), burst: max(1, float64(f.plan.Burst)/float64(n))}
 }
 
-// changed is the step of a replica that was not yet one of n at one instant, and was at another. In between it is not
-// known from outside, so the larger share counts.
+// changed is the step of a replica that was not yet one of n at one instant, and was at another. In between it is
+// not known from outside, so the larger share counts.
 func (f *fleet) changed(steps []step, n int, after, by time.Duration) step {
 	next := f.share(by, n)
 	if next.rate > steps[len(steps)-1].rate {
@@ -228,8 +228,8 @@ func division(f *fleet) []moment {
 	return slices.DeleteFunc(script, func(m moment) bool { return m.at == 0 })
 }
 
-// join starts one more replica, with an empty bucket. It sends requests while the others do not know of it yet: that is
-// the growth that bound 3 allows for.
+// join starts one more replica, with an empty bucket. It sends requests while the others do not know of it yet:
+// that is the growth that bound 3 allows for.
 func (f *fleet) join(ctx context.Context) error {
 	f.most = len(f.alive()) + 1
 	p, err := f.startOne(ctx, f.most, f.most, true)
@@ -239,7 +239,8 @@ func (f *fleet) join(ctx context.Context) error {
 	return f.happens(ctx, "join", fmt.Sprintf("replica %d joins, its bucket empty", p.id), f.plan.Join, p.hello.Born)
 }
 
-// grown is what it may cost that the last of n replicas knew of a new replica only a time after it was born (bound 3).
+// grown is what it may cost that the last of n replicas knew of a new replica only a time after it was born (bound
+// 3).
 func (f *fleet) grown(born, late time.Duration, n int) growth {
 	return growth{from: born, to: born + late, extra: f.plan.Limit * late.Seconds() * (float64(n)/float64(n-1) - 1)}
 }
@@ -254,8 +255,8 @@ func (f *fleet) killOne(ctx context.Context) error {
 	return f.happens(ctx, "kill", what, f.plan.Kill, f.up.now())
 }
 
-// happens begins the phase after a change, shows it and notifies the replicas. Where they count, what is still to come
-// keeps its distance instead: a replica that starts slowly is noticed no sooner.
+// happens begins the phase after a change, shows it and notifies the replicas. Where they count, what is still to
+// come keeps its distance instead: a replica that starts slowly is noticed no sooner.
 func (f *fleet) happens(ctx context.Context, of, what string, planned, at time.Duration) error {
 	if err := f.enter(of, at, f.plan.Limit); err != nil {
 		return err
@@ -304,7 +305,8 @@ type process struct {
 	total message // of all its reports
 }
 
-// start runs this program again as a replica, and waits until it is ready. Its end, for whatever cause, closes done.
+// start runs this program again as a replica, and waits until it is ready. Its end, for whatever cause, closes
+// done.
 func start(ctx context.Context, a assignment) (*process, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -405,8 +407,8 @@ func (p *process) order(o any) error {
 	return nil
 }
 
-// operator takes a new connection each time: a replica closes an idle one after a while, and a request that meets that
-// end is lost.
+// operator takes a new connection each time: a replica closes an idle one after a while, and a request that meets
+// that end is lost.
 var operator = &http.Client{Timeout: tellWithin, Transport: &http.Transport{DisableKeepAlives: true}}
 
 func (p *process) tell(ctx context.Context, replicas, ordinal int) error {

@@ -38,8 +38,9 @@ func (f *fleet) total() (all message) {
 	return all
 }
 
-// ruling judges a run that is over by the upstream's log. A limiter decides when requests leave, so the judged windows are
-// between departures; those between arrivals, which the network has pushed together, are shown for comparison.
+// ruling judges a run that is over by the upstream's log. A limiter decides when requests leave, so the judged
+// windows are between departures; those between arrivals, which the network has pushed together, are shown for
+// comparison.
 func (f *fleet) ruling() ruling {
 	if f.platform != nil {
 		f.settle()
@@ -71,8 +72,9 @@ func (f *fleet) ruling() ruling {
 // lateness is plausible on any machine, also when nothing was seen to stand still.
 const lateness = 10 * time.Millisecond
 
-// believe is the log with no entry later than is plausible: a little, and twice the longest time that the replica's process
-// stood still, for the two wake-ups of a timer and of the request itself. A limiter that claims more is not believed.
+// believe is the log with no entry later than is plausible: a little, and twice the longest time that the replica's
+// process stood still, for the two wake-ups of a timer and of the request itself. A limiter that claims more is not
+// believed.
 func (f *fleet) believe(log []arrival) []arrival {
 	log = slices.Clone(log)
 	for i, a := range log {
@@ -85,7 +87,8 @@ func (f *fleet) believe(log []arrival) []arrival {
 	return log
 }
 
-// A departure is a request that left a replica, and when it might have left, but for a goroutine that had to wake up.
+// A departure is a request that left a replica, and when it might have left, but for a goroutine that had to wake
+// up.
 type departure struct{ may, left time.Duration }
 
 // departures are a replica's requests in the log, or all of them for 0, in the order in which they left.
@@ -162,12 +165,12 @@ func (w window) text(begin time.Duration) string {
 		seconds(w.From), seconds(w.To), w.Sent, w.Allowed)
 }
 
-// worst finds, among all windows between two of the departures, the one that comes closest to its budget or exceeds it the
-// most. The departures must be in order of left, and at least one.
+// worst finds, among all windows between two of the departures, the one that comes closest to its budget or exceeds
+// it the most. The departures must be in order of left, and at least one.
 //
-// A window from i to j holds j-i+1 requests, so its excess is a term of j less a term of i. The best i for every j is a
-// running minimum: one pass finds the worst of all n(n+1)/2 windows. Windows that open before the growth ends have a minimum
-// of their own, for only they can touch it.
+// A window from i to j holds j-i+1 requests, so its excess is a term of j less a term of i. The best i for every j
+// is a running minimum: one pass finds the worst of all n(n+1)/2 windows. Windows that open before the growth ends
+// have a minimum of their own, for only they can touch it.
 func (b budget) worst(sent []departure) window {
 	opens := openings(sent)
 	cost, first := [2]float64{math.Inf(1), math.Inf(1)}, [2]int{}
@@ -250,7 +253,8 @@ func count(log []arrival, from, to time.Duration) map[int]second {
 	return by
 }
 
-// jain is Jain's fairness index of what each one got: 1 when all got the same, or nothing, 1/n when one got everything.
+// jain is Jain's fairness index of what each one got: 1 when all got the same, or nothing, 1/n when one got
+// everything.
 func jain(got []float64) float64 {
 	var sum, squares float64
 	for _, x := range got {
@@ -263,7 +267,8 @@ func jain(got []float64) float64 {
 	return sum * sum / (float64(len(got)) * squares)
 }
 
-// quantile is the smallest value that a share q of all values does not exceed; 0 without values. It orders them in place.
+// quantile is the smallest value that a share q of all values does not exceed; 0 without values. It orders them in
+// place.
 func quantile(values []time.Duration, q float64) time.Duration {
 	if len(values) == 0 {
 		return 0
@@ -437,7 +442,8 @@ func last(log []arrival, ph phase, replica int) float64 {
 }
 
 func (u followUp) follows(most time.Duration) check {
-	return promise(u.Title, "followed: "+u.took(), fmt.Sprintf("at most %.0f s", most.Seconds()), u.Followed && u.Took <= most)
+	want := fmt.Sprintf("at most %.0f s", most.Seconds())
+	return promise(u.Title, "followed: "+u.took(), want, u.Followed && u.Took <= most)
 }
 
 func (u followUp) took() string {

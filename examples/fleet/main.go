@@ -2,18 +2,18 @@
 //
 //	go run ./examples/fleet
 //
-// An upstream allows 100 requests a second and answers 429 beyond that. Three replicas, each a process of its own, want 60
-// a second each and share the 100 by division: no replica talks to another, and none calls a store. A fourth one joins,
-// and one is killed. The others get the new replica count through their admin endpoints; with -pool file, dns, redis or
-// gossip each counts for itself. The verdict comes from the upstream's log, not from the limiters: no window between any
-// two requests may hold more than the limit promises.
+// An upstream allows 100 requests a second and answers 429 beyond that. Three replicas, each a process of its own,
+// want 60 a second each and share the 100 by division: no replica talks to another, and none calls a store. A
+// fourth one joins, and one is killed. The others get the new replica count through their admin endpoints; with
+// -pool file, dns, redis or gossip each counts for itself. The verdict comes from the upstream's log, not from the
+// limiters: no window between any two requests may hold more than the limit promises.
 //
-// In the second half three new replicas know neither the replica count nor the limit, which the upstream halves and later
-// restores without notice. Then one replica wants more than the whole limit while the others want almost nothing. The
-// verdict judges whether the fleet followed fast enough, with few 429s and little left unused.
+// In the second half three new replicas know neither the replica count nor the limit, which the upstream halves and
+// later restores without notice. Then one replica wants more than the whole limit while the others want almost
+// nothing. The verdict judges whether the fleet followed fast enough, with few 429s and little left unused.
 //
-// The exit status is 0 when every promise held, 1 when one was broken, and 2 when the run failed. -believe 2 breaks the
-// first half, -policy fixed the second.
+// The exit status is 0 when every promise held, 1 when one was broken, and 2 when the run failed. -believe 2 breaks
+// the first half, -policy fixed the second.
 package main
 
 import (

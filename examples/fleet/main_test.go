@@ -13,7 +13,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// What the test program is for these arguments: a parent that starts one replica and then does nothing; the command.
+// What the test program is for these arguments: a parent that starts one replica and then does nothing; the
+// command.
 const parentArg, programArg = "parent", "program"
 
 // TestMain lets the test program be a replica too, because a fleet starts the program that runs.
@@ -160,8 +161,8 @@ func (c *cancelAt) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// TestAnInterruptEndsEverything: runFleet only returns once every process was waited for, and the check for leaks in
-// TestMain sees the goroutines that do so.
+// TestAnInterruptEndsEverything: runFleet only returns once every process was waited for, and the check for leaks
+// in TestMain sees the goroutines that do so.
 func TestAnInterruptEndsEverything(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -140,8 +140,8 @@ func waiting(out io.Writer, p plan) *fleet {
 		phases: []phase{{Limit: 100}}}
 }
 
-// TestNoLineIsLost: all seconds that have passed are printed, and none beyond the plan. What comes after a slow join
-// keeps its distance.
+// TestNoLineIsLost: all seconds that have passed are printed, and none beyond the plan. What comes after a slow
+// join keeps its distance.
 func TestNoLineIsLost(t *testing.T) {
 	var out bytes.Buffer
 	f := waiting(&out, plan{Limit: 100, Burst: 1, Replicas: 1, Duration: 5 * time.Second})

@@ -31,8 +31,8 @@ const (
 // policies are the controllers by name. The empty name is the limiter's default: the share is a bound.
 var policies = map[string]policy.Policy{"tracking": policy.Tracking{}, "aimd": policy.AIMD{}, "fixed": policy.Fixed{}}
 
-// An assignment tells a replica what to do: a line of JSON on its standard input. Orders may follow. The input stays open
-// for as long as the parent lives; its end is the order to stop.
+// An assignment tells a replica what to do: a line of JSON on its standard input. Orders may follow. The input
+// stays open for as long as the parent lives; its end is the order to stop.
 type assignment struct {
 	ID                int       // 1, 2, …: never used twice, so that the log can tell replicas apart
 	Upstream          string    // URL
@@ -98,8 +98,8 @@ type replica struct {
 	news    message
 }
 
-// replicaMain is a replica's whole life: read the assignment, serve the admin endpoint, send requests, until the standard
-// input ends. A replica whose parent dies therefore ends too, however it died. It returns the exit status.
+// replicaMain is a replica's whole life: read the assignment, serve the admin endpoint, send requests, until the
+// standard input ends. A replica whose parent dies therefore ends too, however it died. It returns the exit status.
 func replicaMain(stdin io.Reader, stdout, stderr io.Writer) int {
 	in, now := json.NewDecoder(stdin), time.Now()
 	r := &replica{wants: make(chan float64)}
@@ -178,7 +178,8 @@ func (r *replica) serve(ctx context.Context, fail context.CancelCauseFunc, out *
 	return nil
 }
 
-// makeLimiter makes the limiter, and the client whose requests pass it: all that a program has to do to be a replica.
+// makeLimiter makes the limiter, and the client whose requests pass it: all that a program has to do to be a
+// replica.
 func (r *replica) makeLimiter() (err error) {
 	rate := quotient.Rate{Name: "second", Events: r.Limit, Per: time.Second, Burst: r.Burst}
 	options := []quotient.Option{quotient.MaxWait(r.Patience), quotient.OnAdmit(r.admitted)}
@@ -204,8 +205,9 @@ func (r *replica) makeLimiter() (err error) {
 	return err
 }
 
-// load sends requests at the wanted rate whatever becomes of them, as the users of a service do: an arrival does not wait
-// for the one before. Gaps are 0.5 to 1.5 times the mean. The limiter's MaxWait bounds how many are waiting.
+// load sends requests at the wanted rate whatever becomes of them, as the users of a service do: an arrival does
+// not wait for the one before. Gaps are 0.5 to 1.5 times the mean. The limiter's MaxWait bounds how many are
+// waiting.
 func (r *replica) load(ctx context.Context) {
 	var calls sync.WaitGroup
 	defer calls.Wait()
@@ -269,8 +271,8 @@ func (r *replica) report(ctx context.Context, fail context.CancelCauseFunc, out 
 	_ = tell() // nobody listens any more when it fails
 }
 
-// watchStalls reports every five milliseconds how long this process stood still, until ctx ends: a busy machine does not
-// run us when we are due.
+// watchStalls reports every five milliseconds how long this process stood still, until ctx ends: a busy machine
+// does not run us when we are due.
 func watchStalls(ctx context.Context, report func(stall time.Duration)) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
@@ -317,8 +319,8 @@ func (r *replica) admitted(_ string, _, overhead time.Duration) {
 // stamp is the transport below the limiter's: it writes on each request when it left.
 type stamp struct{ *replica }
 
-// RoundTrip pairs the next request that leaves with the oldest that may: to count requests in windows only the order of
-// instants matters, not which request has which.
+// RoundTrip pairs the next request that leaves with the oldest that may: to count requests in windows only the
+// order of instants matters, not which request has which.
 func (s stamp) RoundTrip(req *http.Request) (*http.Response, error) {
 	a := arrival{Replica: s.ID}
 	s.count(func(*message) {

@@ -54,8 +54,8 @@ func (u *upstream) set(limit float64, burst int) {
 
 func (u *upstream) now() time.Duration { return time.Since(u.start) }
 
-// ServeHTTP answers 204, 429 beyond the limit, and 400 when the request does not say who sent it. The token, the log
-// and the answer are one step, so that the log is in order of arrival.
+// ServeHTTP answers 204, 429 beyond the limit, and 400 when the request does not say who sent it. The token, the
+// log and the answer are one step, so that the log is in order of arrival.
 func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var a arrival
 	if err := json.Unmarshal([]byte(r.Header.Get(header)), &a); err != nil || a.Replica < 1 {
@@ -91,8 +91,8 @@ func (u *upstream) logged() []arrival {
 	return u.log[:len(u.log):len(u.log)]
 }
 
-// A bucket is the upstream's own limit, written down a second time on purpose: the judge does not borrow the code of
-// those it judges. Rate is tokens a second, burst the most, tokens what is there.
+// A bucket is the upstream's own limit, written down a second time on purpose: the judge does not borrow the code
+// of those it judges. Rate is tokens a second, burst the most, tokens what is there.
 type bucket struct {
 	rate, burst, tokens float64
 	last                time.Duration

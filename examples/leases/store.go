@@ -1,7 +1,7 @@
 package main
 
 import (
-	"errors"
+	"fmt"
 	"sync"
 )
 
@@ -13,13 +13,11 @@ type store struct {
 	lines  []string
 }
 
-var errLate = errors.New("a newer holder has written")
-
 func (s *store) write(token uint64, line string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if token < s.newest {
-		return errLate
+		return fmt.Errorf("the store refuses %q: a newer holder has written", line)
 	}
 	s.newest = token
 	s.lines = append(s.lines, line)

@@ -17,8 +17,8 @@ import (
 // does. For an API that httplimit knows by its host, httplimit.ProfileFor(host) is all that is needed.
 var fields = httplimit.ProfileFor("api.openai.com")
 
-// newLimiter makes the limiter of one client. The limits are those of the account: no client goes beyond them, and each
-// learns from the answers what the others leave it.
+// newLimiter makes the limiter of one client. The limits are those of the account: no client goes beyond them, and
+// each learns from the answers what the others leave it.
 func newLimiter(p policy.Policy) *quotient.Limiter {
 	return quotient.Must(quotient.New(account, quotient.Policy(p), quotient.BeyondShare()))
 }

@@ -26,8 +26,8 @@ func (d direct) RoundTrip(req *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-// TestRun: clients without any hint use up what is scarce. Clients that each keep the limits of the account are refused
-// three times of four, and the verdict reports it: the proof that it can fail.
+// TestRun: clients without any hint use up what is scarce. Clients that each keep the limits of the account are
+// refused three times of four, and the verdict reports it: the proof that it can fail.
 func TestRun(t *testing.T) {
 	for _, row := range []struct {
 		policy policy.Policy
@@ -79,8 +79,8 @@ func TestAPIReportsItsLimits(t *testing.T) {
 	})
 }
 
-// TestClientPutsTheCostRight: a prompt's estimate of 200 tokens is replaced by the cost in the answer. A refusal and an
-// answer without sense are errors, and give the slot back.
+// TestClientPutsTheCostRight: a prompt's estimate of 200 tokens is replaced by the cost in the answer. A refusal
+// and an answer without sense are errors, and give the slot back.
 func TestClientPutsTheCostRight(t *testing.T) {
 	for _, row := range []struct {
 		status, used int

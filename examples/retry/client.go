@@ -13,7 +13,7 @@ import (
 	"github.com/quotient-go/quotient/httplimit"
 )
 
-// A client tries again, within bounds. Its gate is passed by every attempt, its budget by every attempt but the first.
+// A client tries again, within bounds: each attempt passes its gate, each retry takes from its budget.
 type client struct {
 	base     http.RoundTripper
 	gate     *quotient.Limiter // what the upstream allows

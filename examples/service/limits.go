@@ -19,12 +19,11 @@ func limits(api *http.ServeMux, pool []quotient.Option) (*quotient.Registry, htt
 	collector := metrics.New(limiters)
 	limiters.Options = append(pool, quotient.Logger(slog.Default()), collector.Observe())
 
-	// A tenant whose plan does not exist is refused.
-	plans := quotient.Plans(map[string]quotient.Limit{
+	noPlan := quotient.Limit{Deny: true} // for a tenant whose plan does not exist
+	tenants := quotient.Must(limiters.Limiter("tenants", noPlan, quotient.Plans(map[string]quotient.Limit{
 		"free": quotient.Rates(quotient.PerSecond(10), quotient.PerHour(1000)),
 		"paid": quotient.Rates(quotient.PerSecond(100), quotient.PerHour(100_000)),
-	})
-	tenants := quotient.Must(limiters.Limiter("tenants", quotient.Limit{Deny: true}, plans))
+	})))
 	routes := quotient.Must(limiters.Limiter("routes", quotient.Limit{InFlight: 20}, quotient.AtLeastOne()))
 
 	throttle := httplimit.Middleware(tenants, func(r *http.Request) string { return tenantOf(r).name },

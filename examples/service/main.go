@@ -1,12 +1,13 @@
-// Command service is a whole service with limits. It has two plans of tenants, slots for each route, RateLimit fields,
-// metrics, the operator's page behind a token, a count of replicas from DNS, and an end in order.
+// Command service is a whole service with limits. It has two plans of tenants, slots for each route, RateLimit
+// fields, metrics, the operator's page behind a token, a count of replicas from DNS, and an end in order.
 //
 //	ADMIN_TOKEN=0123456789abcdef go run ./examples/service
 //	curl -i -H 'X-API-Key: key-of-ann' localhost:8080/hello     # ten at once, then 429
 //	curl -s localhost:8080/metrics | grep quotient_requests
 //
-// The page is at http://localhost:9091. With -service NAME, a headless Service, the limits are those of all its pods
-// together; without it those of this process. It serves until it is interrupted. limits.go is the part to copy.
+// The page is at http://localhost:9091. With -service NAME, a headless Service, the limits are those of all its
+// pods together; without it those of this process. It serves until it is interrupted. limits.go is the part to
+// copy.
 package main
 
 import (
@@ -94,8 +95,8 @@ func run(ctx context.Context, c config) error {
 	return serve(ctx, server, c.listed, operated, func(ctx context.Context) error { return limiters.Follow(ctx, c.pods) })
 }
 
-// serve serves until ctx ends or a part fails. It goes on for as long as the pod is listed, and finishes what has been
-// admitted. Then the other parts end.
+// serve serves until ctx ends or a part fails. It goes on for as long as the pod is listed, and finishes what has
+// been admitted. Then the other parts end.
 func serve(ctx context.Context, server *http.Server, listed time.Duration, parts ...func(context.Context) error) error {
 	behind, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
