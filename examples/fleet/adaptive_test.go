@@ -11,8 +11,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/quotient-go/quotient/examples/fleet/upstream"
 )
 
 // flow is a time in which a replica sends evenly.
@@ -23,7 +21,7 @@ type flow struct {
 }
 
 // logOf is what an upstream logs of flows.
-func logOf(flows ...flow) (log []upstream.Arrival) {
+func logOf(flows ...flow) (log []arrival) {
 	for _, f := range flows {
 		for _, part := range []struct {
 			rate float64
@@ -32,11 +30,11 @@ func logOf(flows ...flow) (log []upstream.Arrival) {
 			n := int(math.Round((f.to - f.from) * part.rate))
 			for k := range n {
 				at := time.Duration((f.from + (float64(k)+0.5)/part.rate) * float64(time.Second))
-				log = append(log, upstream.Arrival{Replica: f.replica, Arrived: at, Accepted: part.ok})
+				log = append(log, arrival{Replica: f.replica, Arrived: at, Accepted: part.ok})
 			}
 		}
 	}
-	slices.SortFunc(log, func(a, b upstream.Arrival) int { return cmp.Compare(a.Arrived, b.Arrived) })
+	slices.SortFunc(log, func(a, b arrival) int { return cmp.Compare(a.Arrived, b.Arrived) })
 	return log
 }
 
@@ -44,7 +42,7 @@ func TestFollowed(t *testing.T) {
 	ph := phase{From: 10 * time.Second, To: 20 * time.Second, Limit: 50}
 	for _, row := range []struct {
 		name      string
-		log       []upstream.Arrival
+		log       []arrival
 		ok        bool
 		took      float64 // seconds
 		overshoot float64
@@ -98,7 +96,7 @@ func TestEveryCheckCanFail(t *testing.T) {
 	busy, last := flow{1, 19, 27, 95, 0}, flow{1, 27, 30, 100, 0}
 	for _, row := range []struct {
 		name   string
-		log    []upstream.Arrival
+		log    []arrival
 		broken string
 	}{
 		{"as it should be", logOf(start, half, half2, back, back2, busy, last), ""},
@@ -113,7 +111,7 @@ func TestEveryCheckCanFail(t *testing.T) {
 			"fairness"},
 		{"nothing at all", nil, "the limit halves, the limit is back, the busy one, goodput"},
 	} {
-		_, checks := judge(row.log, phasesOf(plan{Limit: 100, Tell: upstream.Fields}), 1)
+		_, checks := judge(row.log, phasesOf(plan{Limit: 100, Tell: tellFields}), 1)
 		var broken []string
 		for _, c := range checks {
 			if !c.Held {
@@ -128,7 +126,7 @@ func TestEveryCheckCanFail(t *testing.T) {
 
 // TestAReplicaObeys: what it wants changes with an order.
 func TestAReplicaObeys(t *testing.T) {
-	up := upstream.New(1e6, 1e6, upstream.Nothing)
+	up := newUpstream(1e6, 1e6, tellNothing)
 	srv := httptest.NewServer(up)
 	defer srv.Close()
 	a := idle()
@@ -138,7 +136,7 @@ func TestAReplicaObeys(t *testing.T) {
 	if err := p.order(order{Want: 500}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "five requests", func() bool { return len(up.Log()) >= 5 })
+	eventually(t, "five requests", func() bool { return len(up.logged()) >= 5 })
 }
 
 // adaptiveRun is the adaptive act, with more flags.

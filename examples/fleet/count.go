@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,8 +25,7 @@ import (
 	"github.com/quotient-go/quotient/poolsize/redis/redistest"
 )
 
-// How the replicas count themselves. All of it is short, so that the act shows everything in twelve seconds; a
-// service would take the defaults.
+// How the replicas count themselves: fast, to show it all in twelve seconds. A service would take the defaults.
 const (
 	holdDown     = 2 * time.Second        // a smaller pool counts after this; 30 s by default
 	hintMaxAge   = 20 * time.Second       // without a word for so long, the configured size counts; never by default
@@ -45,15 +45,14 @@ type counting struct {
 }
 
 var countings = map[string]counting{
-	"file":   {startFile, "in a file", 200 * time.Millisecond, 0},                                        // 1 s by default
-	"dns":    {startDNS, "in the DNS", 250 * time.Millisecond, 0},                                        // 5 s by default
-	"redis":  {startRedis, "in Redis, which no request waits for,", 250 * time.Millisecond, time.Second}, // 1 s, 10 s
-	"gossip": {startGossip, "among themselves", 200 * time.Millisecond, 2 * time.Second},                 // some ten probes
+	"file":   {startFile, "in a file", 200 * time.Millisecond, 0},
+	"dns":    {startDNS, "in the DNS", 250 * time.Millisecond, 0},
+	"redis":  {startRedis, "in Redis, which no request waits for,", 250 * time.Millisecond, time.Second},
+	"gossip": {startGossip, "among themselves", 200 * time.Millisecond, 2 * time.Second}, // some ten probes
 }
 
-// allowed is how late a change may be noticed by the last replica, on a machine that never stands still, and what that
-// is made of. Two periods, since a look may have begun just before the change. A pool that shrinks counts after the
-// hold-down, and in Redis after the expiry of the lost replica.
+// allowed is how late a change may be noticed by the last replica, on a machine that never stands still, and what
+// that is made of. Two periods, since a look may have begun just before the change.
 func (c counting) allowed(shrinks bool) (most time.Duration, terms string) {
 	switch most = 2 * c.period; {
 	case !shrinks:
@@ -75,19 +74,14 @@ func (p plan) validatePool() error {
 	case p.Act == "adaptive":
 		return errors.New("-pool: in the adaptive act the replicas do not count: they do not know how many they are")
 	}
-	end := p.Duration
-	for _, flag := range []string{"-kill", "-join"} {
-		at := map[string]time.Duration{"-kill": p.Kill, "-join": p.Join}[flag]
-		if at == 0 {
-			continue
+	tooClose := func(name string, at, next time.Duration) error {
+		if most, _ := how.allowed(name == "kill"); at > 0 && next-at < most+time.Second {
+			return fmt.Errorf("-%s: %v is too close to what comes next, at %v: it may take %v until it is noticed",
+				name, at, next, most+time.Second)
 		}
-		if most, _ := how.allowed(flag == "-kill"); end-at < most+time.Second {
-			return fmt.Errorf("%s: %v is too close to what comes next, at %v: it may take %v until it is noticed",
-				flag, at, end, most+time.Second)
-		}
-		end = at
+		return nil
 	}
-	return nil
+	return cmp.Or(tooClose("kill", p.Kill, p.Duration), tooClose("join", p.Join, cmp.Or(p.Kill, p.Duration)))
 }
 
 // A platform is what runs the replicas, as far as they can see of it. It knows who is alive.
@@ -98,17 +92,18 @@ type platform struct {
 	close func() error
 }
 
-// startFile is a platform that writes how many are alive into a file, in one step, so that no reader sees half of it.
+// startFile writes how many are alive into a file, in one step, so that no reader sees half of it.
 func startFile() (*platform, error) {
 	dir, err := os.MkdirTemp("", "fleet")
 	path := filepath.Join(dir, "replicas")
 	say := func(ids []int) error {
-		return errors.Join(os.WriteFile(path+".next", []byte(strconv.Itoa(len(ids))+"\n"), 0o600), os.Rename(path+".next", path))
+		next := path + ".next"
+		return errors.Join(os.WriteFile(next, []byte(strconv.Itoa(len(ids))+"\n"), 0o600), os.Rename(next, path))
 	}
 	return &platform{"a file that the platform writes", path, say, func() error { return os.RemoveAll(dir) }}, err
 }
 
-// startDNS is a platform that holds an address record for each replica, as a headless Service of Kubernetes does.
+// startDNS holds an address record for each replica, as a headless Service of Kubernetes does.
 func startDNS() (*platform, error) {
 	server, err := dnstest.New()
 	if err != nil {
@@ -125,11 +120,9 @@ func startDNS() (*platform, error) {
 	return &platform{"the DNS of the platform", server.Addr(), say, server.Close}, nil
 }
 
-// address is the address that a replica has in the DNS.
 func address(id int) netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 0, byte(id)}) }
 
-// startRedis is a platform that notifies no replica. A replica that ends in order signs off; one that is
-// killed expires.
+// startRedis notifies no replica. One that ends in order signs off; one that is killed expires.
 func startRedis() (*platform, error) {
 	server, err := redistest.Start()
 	if err != nil {
@@ -142,7 +135,8 @@ func startRedis() (*platform, error) {
 	return &platform{name, server.Addr(), nil, server.Close}, nil
 }
 
-// startGossip is no platform at all: the replicas find each other. It finds ports that are free, for all that there may ever be.
+// startGossip is no platform at all: the replicas find each other. It finds free ports for all that there may ever
+// be.
 func startGossip() (*platform, error) {
 	var addresses []string
 	for range mostReplicas {
@@ -156,8 +150,8 @@ func startGossip() (*platform, error) {
 	return &platform{"each other", strings.Join(addresses, ","), nil, func() error { return nil }}, nil
 }
 
-// source is how a replica counts the pool: all that a program has to know of its platform. It is nil for a
-// replica that gets the size.
+// source is how a replica counts the pool: all that a program has to know of its platform. It is nil if it gets the
+// size.
 func (a assignment) source() (quotient.Source, error) {
 	period, expiry := countings[a.Pool].period, countings[a.Pool].expiry
 	switch a.Pool {
@@ -180,48 +174,13 @@ func (a assignment) source() (quotient.Source, error) {
 	return nil, nil
 }
 
-// A change is an instant from which on another number of replicas was alive.
-type change struct {
-	of     string // join, kill
-	shrink bool
-	at     time.Duration // when it happened
-	said   time.Duration // when the platform had made it known
-	until  time.Duration // when the next change happened, or the run ended
-	alive  []*process    // from then on
-	shown  bool          // that all have noticed
-}
-
-// say has the platform make known who is alive, and notes that there is something to notice.
-func (f *fleet) say(c change) error {
-	var ids []int
-	for _, p := range f.alive() {
-		ids = append(ids, p.id)
-	}
-	c.alive, c.said, c.until = f.alive(), c.at, time.Hour // later than any run ends
-	if f.platform.say != nil {
-		if err := f.platform.say(ids); err != nil {
-			return err
-		}
-		c.said = f.up.Now()
-	}
-	if n := len(f.changes); n > 0 {
-		f.changes[n-1].until = c.at
-	}
-	f.changes = append(f.changes, c)
-	return nil
-}
-
-// gather waits until the first replicas know of each other, and only then lets them send: a service that
-// starts is not ready before.
+// gather waits until the first replicas know of each other, and only then lets them send.
 func (f *fleet) gather(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startWithin)
 	defer cancel()
-	if err := f.say(change{at: f.up.Now()}); err != nil {
-		return err
-	}
-	for !f.noticed(f.changes[0]).all {
+	for all := false; !all; _, all = f.noticed(f.phases[0]) {
 		select {
-		case <-f.urgent:
+		case <-time.After(watchEvery):
 		case <-ctx.Done():
 			return fmt.Errorf("the replicas did not find each other: %w", ctx.Err())
 		}
@@ -229,28 +188,23 @@ func (f *fleet) gather(ctx context.Context) error {
 			return err
 		}
 	}
-	f.changes = nil
-	for _, p := range f.all {
-		if err := p.order(order{Want: f.plan.Want}); err != nil {
-			return err
-		}
-	}
 	f.out.happening(0, fmt.Sprintf("%d replicas know how many they are", len(f.all)), "from "+f.platform.name)
-	return nil
+	return each(f.all, func(_ int, p *process) error { return p.order(order{Want: f.plan.Want}) })
 }
 
-// noticed is how long after a change each replica had put the new size in force.
-func (f *fleet) noticed(c change) announcement {
-	n := announcement{all: true}
-	for _, p := range c.alive {
-		at, ok := knew(p.reported().Beliefs, len(c.alive), c.at, c.until)
-		n.ids, n.delays = append(n.ids, p.id), append(n.delays, at-c.at)
-		n.all = n.all && ok
+// noticed is how long after a change each replica had put the new size in force. If some never have, their delays
+// last until the next change.
+func (f *fleet) noticed(ph phase) (delays []time.Duration, all bool) {
+	all = true
+	for _, id := range ph.Alive {
+		at, ok := knew(f.all[id-1].reported().Beliefs, len(ph.Alive), ph.From, ph.To)
+		delays, all = append(delays, at-ph.From), all && ok
 	}
-	return n
+	return delays, all
 }
 
-// knew is the first instant from one on, before another, at which a pool of n was in force for certain; that other if none was.
+// knew is the first instant from one on, before another, at which a pool of n was in force for certain; else that
+// other.
 func knew(beliefs []belief, n int, from, to time.Duration) (time.Duration, bool) {
 	for i, b := range beliefs {
 		replaced := i+1 < len(beliefs) && beliefs[i+1].By <= from
@@ -263,31 +217,30 @@ func knew(beliefs []belief, n int, from, to time.Duration) (time.Duration, bool)
 
 // showNotice shows, once, that all have noticed the last change.
 func (f *fleet) showNotice() {
-	if len(f.changes) == 0 {
+	last := &f.phases[len(f.phases)-1]
+	if f.platform == nil || last.of == "" || last.shown {
 		return
 	}
-	last := &f.changes[len(f.changes)-1]
-	if n := f.noticed(*last); n.all && !last.shown {
+	if delays, all := f.noticed(*last); all {
 		last.shown = true
-		f.out.event(last.at+slices.Max(n.delays)-f.begin, "all know of the "+last.of, "noticed", n)
+		f.out.event(last.From+slices.Max(delays)-f.begin, "all know of the "+last.of, "noticed", last.Alive, delays)
 	}
 }
 
-// settle works out what replicas were entitled to at any time by what they believed, and what the growth of
-// the pool may have cost. It is called once all replicas have ended and so sent their last reports.
+// settle works out what replicas were entitled to at any time by what they believed, and what the growth of the
+// pool may have cost, once all have ended and so sent their last reports.
 func (f *fleet) settle() {
 	for _, p := range f.all {
 		p.steps = f.entitled(p.reported().Beliefs)
 	}
-	for _, c := range f.changes {
-		if !c.shrink {
-			f.growth = f.grown(c.at, slices.Max(f.noticed(c).delays), len(c.alive))
+	for _, ph := range f.phases {
+		if delays, _ := f.noticed(ph); ph.of == "join" {
+			f.growth = f.grown(ph.From, slices.Max(delays), len(ph.Alive))
 		}
 	}
 }
 
-// entitled is the share by what was believed: nothing before the first hint. Between the two looks that saw a change it is
-// the larger one.
+// entitled is the share by what was believed: nothing before the first hint.
 func (f *fleet) entitled(beliefs []belief) []step {
 	steps := []step{{}}
 	for _, b := range beliefs {
@@ -300,26 +253,27 @@ func (f *fleet) entitled(beliefs []belief) []step {
 // It is also the tenth by which some periods are longer than they are on average.
 const machine = 250 * time.Millisecond
 
-// lateness judges how late each change was noticed. Four times the longest stall are forgiven. The replica
-// that looks, the answering server and the replica that puts it in force may all have stood still, and the
-// observer too. A change that was not noticed when the next one came, although there was time yet, stays
-// open.
-func (f *fleet) lateness(stall time.Duration) (all []check) {
+// lateness judges how late each change was noticed. Four times the longest stall are forgiven: the replica that
+// looks, the answering server, the replica that puts it in force and the observer may all have stood still. A
+// change that was not noticed when the next one came, although there was time yet, stays open.
+func (f *fleet) lateness(stall time.Duration) (checks []check) {
 	slack := machine + 4*stall
-	for _, c := range f.changes {
-		n := f.noticed(c)
-		took := max(0, c.at+slices.Max(n.delays)-c.said)
-		allowed, terms := countings[f.plan.Pool].allowed(c.shrink)
-		inTime := took <= allowed+slack
-		found := fmt.Sprintf("noticed after %.2f s, by the last replica", took.Seconds())
-		if !n.all {
-			found = fmt.Sprintf("not noticed by all in %.2f s", took.Seconds())
+	for _, ph := range f.phases {
+		if ph.of == "" || f.platform == nil {
+			continue
 		}
-		if !n.all && inTime {
-			found += ", too short a time to judge on this machine"
+		delays, all := f.noticed(ph)
+		took := max(0, ph.From+slices.Max(delays)-ph.said)
+		allowed, terms := countings[f.plan.Pool].allowed(ph.of == "kill")
+		found := fmt.Sprintf("noticed after %.2f s, by the last replica", took.Seconds())
+		if !all {
+			found = fmt.Sprintf("not noticed by all in %.2f s", took.Seconds())
+			if took <= allowed+slack {
+				found += ", too short a time to judge on this machine"
+			}
 		}
 		want := fmt.Sprintf("allowed %.2f s, %s; and %.2f s for the machine", allowed.Seconds(), terms, slack.Seconds())
-		all = append(all, promise(c.of, found, want, inTime))
+		checks = append(checks, promise(ph.of, found, want, took <= allowed+slack))
 	}
-	return all
+	return checks
 }

@@ -9,8 +9,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/quotient-go/quotient/examples/fleet/upstream"
 )
 
 func TestKnew(t *testing.T) {
@@ -58,7 +56,7 @@ func TestEntitled(t *testing.T) {
 // three. The last of them noticed a time after each.
 func counted(pool string, join, kill time.Duration) *fleet {
 	p := plan{Limit: 100, Burst: 10, Replicas: 2, Pool: pool}
-	f := &fleet{plan: p, up: upstream.New(p.Limit, p.Burst, p.Tell)}
+	f := &fleet{plan: p, up: newUpstream(p.Limit, p.Burst, p.Tell)}
 	second := time.Second
 	all := []belief{
 		{2, 0, 5 * ms},
@@ -71,9 +69,11 @@ func counted(pool string, join, kill time.Duration) *fleet {
 		{id: 2, total: message{Beliefs: late}},
 		{id: 3, total: message{Beliefs: []belief{{3, second, second + 5*ms}}}},
 	}
-	f.changes = []change{
-		{of: "join", at: second, said: second + 20*ms, until: 3 * second, alive: f.all},
-		{of: "kill", at: 3 * second, said: 3 * second, until: 8 * second, alive: f.all[:2], shrink: true},
+	f.platform = &platform{}
+	f.phases = []phase{
+		{To: second, Alive: []int{1, 2}},
+		{of: "join", From: second, said: second + 20*ms, To: 3 * second, Alive: []int{1, 2, 3}},
+		{of: "kill", From: 3 * second, said: 3 * second, To: 8 * second, Alive: []int{1, 2}},
 	}
 	return f
 }
@@ -215,7 +215,7 @@ func silence(t *testing.T) (missing []string) {
 	if len(r.Lateness) != 1 || !strings.Contains(r.Lateness[0].Text, "not noticed") {
 		t.Errorf("a join that nobody heard of: %+v", r.Lateness)
 	}
-	if g, end := f.growth, f.changes[0].until; g.to != end || end != f.phases[1].To {
+	if g, end := f.growth, f.phases[1].To; g.to != end {
 		t.Errorf("growth %+v, want one that lasts to the end, %v", g, end)
 	}
 	if strings.Contains(out.String(), "all know") {

@@ -1,40 +1,53 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
+	"io"
 	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/quotient-go/quotient/examples/fleet/upstream"
 )
 
 // patience is how long a request waits for its turn before its replica gives it up.
 const patience = 500 * time.Millisecond
 
-// A fleet is one run: the upstream, the replicas, and what happened. Only the goroutine of
-// runFleet uses it; the processes and the upstream have locks of their own.
+// A fleet is one run: the upstream, the replicas, and what happened. Only the goroutine of runFleet uses it; the
+// processes and the upstream have locks of their own.
 type fleet struct {
 	plan   plan
 	out    *screen
-	up     *upstream.Upstream
+	up     *upstream
 	url    string
-	all    []*process // every replica that ever was
+	all    []*process // every replica that ever was; their IDs count from 1
 	phases []phase
 	growth growth
 	most   int // largest pool size
 	begin  time.Duration
 	behind time.Duration // how much later than planned all that is still to come happens
 
-	platform *platform     // what the replicas count themselves with; nil when they get the size
-	changes  []change      // of a pool that is counted, oldest first
-	urgent   chan struct{} // a replica believes something new, or has ended
-	stood    atomic.Int64  // the longest that this process stood still, nanoseconds
+	platform *platform    // what the replicas count themselves with; nil when they get the size
+	stood    atomic.Int64 // the longest that this process stood still, nanoseconds
+}
+
+// A phase is a time in which the same replicas lived, under the same limit.
+type phase struct {
+	From, To time.Duration // by the upstream's clock; to the next phase, or the end of the run
+	Limit    float64       // requests a second
+	Alive    []int         // IDs
+	of       string        // what began it: join, kill, or nothing that a replica has to notice
+	said     time.Duration // when the platform had made known who is alive
+	shown    bool          // that all have noticed
 }
 
 // A moment is an instant of a run, counted from its begin, and what happens at it.
@@ -45,29 +58,25 @@ type moment struct {
 
 // runFleet runs a script from start to end. In any case no process of it is left afterwards.
 func runFleet(ctx context.Context, p plan, out *screen, script func(*fleet) []moment) (_ *fleet, err error) {
-	f := &fleet{plan: p, out: out, up: upstream.New(p.Limit, p.Burst+p.Room, p.Tell), most: p.Replicas, urgent: make(chan struct{}, 1)}
+	f := &fleet{plan: p, out: out, up: newUpstream(p.Limit, p.Burst+p.Room, p.Tell), most: p.Replicas}
 	if how, counts := countings[p.Pool]; counts {
 		if f.platform, err = how.start(); err != nil {
 			return nil, fmt.Errorf("-pool %s: %w", p.Pool, err)
 		}
 		defer func() { err = errors.Join(err, f.platform.close()) }()
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	f.url = "http://" + listener.Addr().String() + "/"
-	srv := &http.Server{Handler: f.up, ReadHeaderTimeout: 5 * time.Second}
+	srv := httptest.NewServer(f.up)
+	defer srv.Close()
+	f.url = srv.URL + "/"
 	watched, unwatch := context.WithCancel(ctx)
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = srv.Serve(listener) }) // it ends with ErrServerClosed, below
-	serving.Go(func() {
+	var watching sync.WaitGroup
+	watching.Go(func() {
 		watchStalls(watched, func(stall time.Duration) { f.stood.Store(max(f.stood.Load(), int64(stall))) })
 	})
 	defer func() {
 		unwatch()
-		err = errors.Join(err, each(f.alive(), func(_ int, p *process) error { return p.stop() }), srv.Close())
-		serving.Wait()
+		watching.Wait()
+		err = errors.Join(err, each(f.alive(), func(_ int, p *process) error { return p.stop() }))
 	}()
 	if err := f.startAll(ctx); err != nil {
 		return nil, err
@@ -75,7 +84,6 @@ func runFleet(ctx context.Context, p plan, out *screen, script func(*fleet) []mo
 	return f, f.play(ctx, script(f))
 }
 
-// each does something to all processes at the same time.
 func each(all []*process, do func(i int, p *process) error) error {
 	errs := make([]error, len(all))
 	var doing sync.WaitGroup
@@ -86,90 +94,71 @@ func each(all []*process, do func(i int, p *process) error) error {
 	return errors.Join(errs...)
 }
 
-// play goes through a script, one line a second. The last moment is the end, at which nothing more happens.
+// play goes through a script, one line a second. At the last moment, the end, nothing more happens.
 func (f *fleet) play(ctx context.Context, script []moment) error {
-	lines := time.NewTicker(time.Second)
-	defer lines.Stop()
-	due := time.NewTimer(f.until(script[0]))
-	defer due.Stop()
+	look := time.NewTicker(watchEvery)
+	defer look.Stop()
 	for n := 1; ; {
 		select {
 		case <-ctx.Done():
 			return errors.New("interrupted")
-		case <-lines.C:
-			n = f.catchUp(n)
-		case <-f.urgent:
-			n = f.catchUp(n)
-			f.showNotice()
-		case <-due.C:
-			n = f.catchUp(n) // the ticker's tick and a moment may fall together
-			if len(script) == 1 {
-				f.end()
-				return f.check()
-			}
-			if err := script[0].do(ctx); err != nil {
-				return err
-			}
-			script = script[1:]
-			due.Reset(f.until(script[0]))
+		case <-look.C:
 		}
+		n = f.catchUp(n)
+		f.showNotice()
 		if err := f.check(); err != nil {
 			return err
 		}
+		if f.until(script[0]) > 0 {
+			continue
+		}
+		if len(script) == 1 {
+			f.phases[len(f.phases)-1].To = f.up.now()
+			return nil
+		}
+		if err := script[0].do(ctx); err != nil {
+			return err
+		}
+		script = script[1:]
 	}
 }
 
-// end ends the last phase.
-func (f *fleet) end() {
-	now := f.up.Now()
-	f.phases[len(f.phases)-1].To = now
-	if n := len(f.changes); n > 0 {
-		f.changes[n-1].until = now
-	}
-}
+func (f *fleet) until(m moment) time.Duration { return f.begin + f.behind + m.at - f.up.now() }
 
-// until is how long it is until a moment.
-func (f *fleet) until(m moment) time.Duration { return f.begin + f.behind + m.at - f.up.Now() }
-
-// catchUp prints the lines from the n-th on that are due, and returns the number of the next. They may be
-// more than one: a ticker drops ticks while a replica starts.
+// catchUp prints the lines from the n-th on that are due, and returns the number of the next. They may be more than
+// one, after a replica was started.
 func (f *fleet) catchUp(n int) int {
-	for passed := min(f.up.Now()-f.begin, f.plan.Duration+f.behind); time.Duration(n)*time.Second <= passed; n++ {
+	for passed := min(f.up.now()-f.begin, f.plan.Duration+f.behind); time.Duration(n)*time.Second <= passed; n++ {
 		f.line(n)
 	}
 	return n
 }
 
-// startAll starts the first replicas. The run begins when all of them are there.
+// startAll starts the first replicas. The run begins when all of them are there; those that count know of each
+// other then, and only then send: a service that starts is not ready before.
 func (f *fleet) startAll(ctx context.Context) error {
 	for ordinal := range f.plan.Replicas {
-		if _, err := f.startOne(f.plan.Replicas, ordinal+1, false); err != nil {
+		if _, err := f.startOne(ctx, f.plan.Replicas, ordinal+1, false); err != nil {
 			return err
 		}
 	}
-	for _, p := range f.all {
-		if _, err := p.ready(ctx); err != nil {
-			return err
-		}
+	err := f.enter("", f.up.now(), f.plan.Limit)
+	if f.platform != nil && err == nil {
+		err = f.gather(ctx)
 	}
-	if f.platform != nil {
-		if err := f.gather(ctx); err != nil {
-			return err
-		}
-	}
-	f.begin = f.up.Now()
-	f.enter(f.begin, f.plan.Limit)
-	return nil
+	f.begin = f.up.now()
+	f.phases[0].From = f.begin
+	return err
 }
 
 // startOne starts the next replica as one of n. One that counts gets a configured size which is the same for all
 // and counts only if the platform falls silent: as many as there will ever be.
-func (f *fleet) startOne(n, ordinal int, join bool) (*process, error) {
+func (f *fleet) startOne(ctx context.Context, n, ordinal int, join bool) (*process, error) {
 	told := f.announced(n)
 	a := assignment{
-		ID: len(f.all) + 1, Upstream: f.url, Start: f.up.Start,
-		Limit: f.plan.Limit, Burst: f.plan.Burst, Replicas: told, Ordinal: min(ordinal, told), Join: join, Policy: f.plan.ctrl,
-		Want: f.plan.Want, Patience: patience, Life: f.plan.Duration + 2*startWithin + 5*time.Second,
+		ID: len(f.all) + 1, Upstream: f.url, Start: f.up.start,
+		Limit: f.plan.Limit, Burst: f.plan.Burst, Replicas: told, Ordinal: min(ordinal, told), Join: join,
+		Policy: f.plan.ctrl, Want: f.plan.Want, Patience: patience, Life: f.plan.Duration + 8*startWithin,
 	}
 	if f.platform != nil {
 		a.Pool, a.At, a.Replicas, a.Ordinal = f.plan.Pool, f.platform.at, f.plan.Replicas+1, 0
@@ -177,7 +166,7 @@ func (f *fleet) startOne(n, ordinal int, join bool) (*process, error) {
 			a.Want = 0
 		}
 	}
-	p, err := start(a, f.urgent)
+	p, err := start(ctx, a)
 	if err != nil {
 		return nil, err
 	}
@@ -186,22 +175,15 @@ func (f *fleet) startOne(n, ordinal int, join bool) (*process, error) {
 	return p, nil
 }
 
-// announced is the pool size that replicas get when there are n.
-func (f *fleet) announced(n int) int {
-	if f.plan.Believe > 0 {
-		return f.plan.Believe
-	}
-	return n
-}
+func (f *fleet) announced(n int) int { return cmp.Or(f.plan.Believe, n) }
 
-// share is what one of n replicas may do from an instant on: the quotient, and no bucket smaller
-// than one request.
+// share is what one of n replicas may do from an instant on: the quotient, and no bucket smaller than one request.
 func (f *fleet) share(from time.Duration, n int) step {
 	return step{from: from, rate: f.plan.Limit / float64(n), burst: max(1, float64(f.plan.Burst)/float64(n))}
 }
 
-// changed is the step of a replica that was not yet one of n at one instant, and was at another. In between it is not
-// known from outside, so the larger share counts.
+// changed is the step of a replica that was not yet one of n at one instant, and was at another. In between it is
+// not known from outside, so the larger share counts.
 func (f *fleet) changed(steps []step, n int, after, by time.Duration) step {
 	next := f.share(by, n)
 	if next.rate > steps[len(steps)-1].rate {
@@ -210,12 +192,10 @@ func (f *fleet) changed(steps []step, n int, after, by time.Duration) step {
 	return next
 }
 
-// alive are the replicas whose end was not ordered.
 func (f *fleet) alive() []*process {
 	return slices.DeleteFunc(slices.Clone(f.all), func(p *process) bool { return p.ending })
 }
 
-// check is an error when a replica ended that should be alive.
 func (f *fleet) check() error {
 	for _, p := range f.alive() {
 		if err := p.ended(); err != nil {
@@ -225,16 +205,21 @@ func (f *fleet) check() error {
 	return nil
 }
 
-// enter ends the current phase and begins the next with those that are alive.
-func (f *fleet) enter(at time.Duration, limit float64) {
-	if len(f.phases) > 0 {
-		f.phases[len(f.phases)-1].To = at
+// enter ends the current phase and begins the next with those that are alive, and has the platform make them known.
+func (f *fleet) enter(of string, at time.Duration, limit float64) (err error) {
+	if n := len(f.phases); n > 0 {
+		f.phases[n-1].To = at
 	}
-	next := phase{From: at, Limit: limit}
+	next := phase{From: at, To: time.Hour, Limit: limit, of: of, said: at} // no run is as long
 	for _, p := range f.alive() {
 		next.Alive = append(next.Alive, p.id)
 	}
+	if f.platform != nil && f.platform.say != nil {
+		err = f.platform.say(next.Alive)
+		next.said = f.up.now()
+	}
 	f.phases = append(f.phases, next)
+	return err
 }
 
 // division is the script in which one replica joins and one is killed.
@@ -243,80 +228,204 @@ func division(f *fleet) []moment {
 	return slices.DeleteFunc(script, func(m moment) bool { return m.at == 0 })
 }
 
-// join starts one more replica, with an empty bucket, and tells the others when it is there. It
-// sends requests while they do not know of it yet: that is the growth that bound 3 allows for.
+// join starts one more replica, with an empty bucket. It sends requests while the others do not know of it yet:
+// that is the growth that bound 3 allows for.
 func (f *fleet) join(ctx context.Context) error {
-	n := len(f.alive()) + 1
-	p, err := f.startOne(n, n, true)
+	f.most = len(f.alive()) + 1
+	p, err := f.startOne(ctx, f.most, f.most, true)
 	if err != nil {
 		return err
 	}
-	hello, err := p.ready(ctx)
-	if err != nil {
-		return err
-	}
-	f.most = max(f.most, n)
-	news, err := f.happens(ctx, fmt.Sprintf("replica %d joins, its bucket empty", p.id), f.plan.Join, change{of: "join", at: hello.Born})
-	if len(news.delays) > 0 {
-		f.growth = f.grown(hello.Born, slices.Max(news.delays), n)
-	}
-	return err
+	return f.happens(ctx, "join", fmt.Sprintf("replica %d joins, its bucket empty", p.id), f.plan.Join, p.hello.Born)
 }
 
-// grown is what it may cost that the last of n replicas knew of a new replica only a time after it was born
-// (bound 3).
+// grown is what it may cost that the last of n replicas knew of a new replica only a time after it was born (bound
+// 3).
 func (f *fleet) grown(born, late time.Duration, n int) growth {
 	return growth{from: born, to: born + late, extra: f.plan.Limit * late.Seconds() * (float64(n)/float64(n-1) - 1)}
 }
 
-// killOne kills the second replica, or the only one of the start, and tells the others.
+// killOne kills the second replica, or the only one of the start.
 func (f *fleet) killOne(ctx context.Context) error {
 	victim := f.all[min(1, f.plan.Replicas-1)]
 	if err := victim.kill(); err != nil {
 		return err
 	}
 	what := fmt.Sprintf("replica %d is killed (pid %d)", victim.id, victim.cmd.Process.Pid)
-	_, err := f.happens(ctx, what, f.plan.Kill, change{of: "kill", at: f.up.Now(), shrink: true})
-	return err
+	return f.happens(ctx, "kill", what, f.plan.Kill, f.up.now())
 }
 
-// happens begins the phase after a change and shows it. It notifies the replicas; where they count, it lets the
-// platform report what it reports, and what is still to come keeps its distance: a replica that starts slowly is
-// noticed no sooner.
-func (f *fleet) happens(ctx context.Context, what string, planned time.Duration, c change) (announcement, error) {
-	f.enter(c.at, f.plan.Limit)
+// happens begins the phase after a change, shows it and notifies the replicas. Where they count, what is still to
+// come keeps its distance instead: a replica that starts slowly is noticed no sooner.
+func (f *fleet) happens(ctx context.Context, of, what string, planned, at time.Duration) error {
+	if err := f.enter(of, at, f.plan.Limit); err != nil {
+		return err
+	}
 	if f.platform != nil {
-		f.behind = max(0, c.at-f.begin-planned)
-		err := f.say(c)
-		f.out.happening(c.at-f.begin, what, "no replica is notified")
-		return announcement{}, err
+		f.behind = max(0, at-f.begin-planned)
+		f.out.happening(at-f.begin, what, "no replica is notified")
+		return nil
 	}
-	news, err := f.announce(ctx, c.at)
-	if err == nil {
-		f.out.event(c.at-f.begin, what, "notified", news)
-	}
-	return news, err
-}
-
-// An announcement is how long after a change each replica knew of it.
-type announcement struct {
-	ids    []int
-	delays []time.Duration
-	all    bool // or else some never have, and their delays last until the next change
-}
-
-// announce tells all that are alive how many they are now, all at the same time.
-func (f *fleet) announce(ctx context.Context, changed time.Duration) (announcement, error) {
-	alive := f.alive()
-	n := len(alive)
-	told := f.announced(n)
-	news := announcement{ids: make([]int, n), delays: make([]time.Duration, n), all: true}
-	return news, each(alive, func(i int, p *process) error {
-		asked := f.up.Now()
+	alive, n := f.alive(), len(f.alive())
+	told, delays := f.announced(n), make([]time.Duration, n)
+	err := each(alive, func(i int, p *process) error {
+		asked := f.up.now()
 		err := p.tell(ctx, told, min(i+1, told))
-		known := f.up.Now()
-		news.ids[i], news.delays[i] = p.id, known-changed
+		known := f.up.now()
+		delays[i] = known - at
 		p.steps = append(p.steps, f.changed(p.steps, n, asked, known))
 		return err
 	})
+	if of == "join" {
+		f.growth = f.grown(at, slices.Max(delays), n)
+	}
+	f.out.event(at-f.begin, what, "notified", f.phases[len(f.phases)-1].Alive, delays)
+	return err
+}
+
+// Time limits of what the parent waits for.
+const (
+	startWithin = 15 * time.Second // a process that starts, also on a busy machine
+	stopWithin  = 3 * time.Second  // a process whose input has ended
+	tellWithin  = 5 * time.Second  // an answer of an admin endpoint
+)
+
+// A process is a replica, seen from its parent.
+type process struct {
+	id     int
+	cmd    *exec.Cmd
+	stdin  io.WriteCloser
+	hello  message       // the first message
+	done   chan struct{} // closed when the process has ended and was waited for
+	err    error         // how it ended, once done is closed
+	steps  []step        // what its share was, and since when
+	ending bool          // its end was ordered: owned by the fleet
+
+	mu    sync.Mutex
+	total message // of all its reports
+}
+
+// start runs this program again as a replica, and waits until it is ready. Its end, for whatever cause, closes
+// done.
+func start(ctx context.Context, a assignment) (*process, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	p := &process{id: a.ID, cmd: exec.Command(exe, replicaArg), done: make(chan struct{})}
+	said := &bytes.Buffer{}
+	p.cmd.Stderr, p.cmd.WaitDelay = said, time.Second
+	stdin, err := p.cmd.StdinPipe()
+	stdout, err2 := p.cmd.StdoutPipe()
+	if err := errors.Join(err, err2); err != nil {
+		return nil, err
+	}
+	if err := p.cmd.Start(); err != nil {
+		return nil, err
+	}
+	p.stdin = stdin
+	_ = p.order(a) // a process that does not read it has ended
+	hello := make(chan message, 1)
+	go p.attend(stdout, said, hello)
+	ctx, cancel := context.WithTimeout(ctx, startWithin)
+	defer cancel()
+	select {
+	case p.hello = <-hello:
+		return p, nil
+	case <-p.done:
+		return nil, p.ended()
+	case <-ctx.Done():
+		return nil, errors.Join(fmt.Errorf("replica %d did not start: %w", p.id, ctx.Err()), p.kill())
+	}
+}
+
+// attend reads what the replica says until it ends, and then waits for it: no zombie stays.
+func (p *process) attend(stdout io.Reader, said *bytes.Buffer, hello chan<- message) {
+	for dec := json.NewDecoder(stdout); ; {
+		var m message
+		if dec.Decode(&m) != nil {
+			break // the end, or a line cut off by it
+		}
+		if m.Admin != "" {
+			hello <- m
+			continue
+		}
+		p.mu.Lock()
+		p.total.add(m)
+		p.mu.Unlock()
+	}
+	p.err = p.cmd.Wait()
+	if said.Len() > 0 {
+		p.err = fmt.Errorf("%v: %s", p.err, bytes.TrimSpace(said.Bytes()))
+	}
+	close(p.done)
+}
+
+func (p *process) reported() message {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.total
+}
+
+// ended is the error of a replica that ended although it was not ordered to; nil while it lives.
+func (p *process) ended() error {
+	select {
+	case <-p.done:
+		return fmt.Errorf("replica %d ended by itself: %v", p.id, p.err)
+	default:
+		return nil
+	}
+}
+
+// kill ends the process without a word, as a crash does, and waits for its end.
+func (p *process) kill() error {
+	p.ending = true
+	err := p.cmd.Process.Kill()
+	<-p.done
+	if errors.Is(err, os.ErrProcessDone) {
+		return nil
+	}
+	return err
+}
+
+// stop ends the process in order: its input ends, it sends its last report. One that does not listen is killed.
+func (p *process) stop() error {
+	p.ending = true
+	_ = p.stdin.Close() // the process may have ended already
+	select {
+	case <-p.done:
+		return nil
+	case <-time.After(stopWithin):
+		return p.kill()
+	}
+}
+
+func (p *process) order(o any) error {
+	if err := json.NewEncoder(p.stdin).Encode(o); err != nil {
+		return fmt.Errorf("replica %d: %w", p.id, err)
+	}
+	return nil
+}
+
+// operator takes a new connection each time: a replica closes an idle one after a while, and a request that meets
+// that end is lost.
+var operator = &http.Client{Timeout: tellWithin, Transport: &http.Transport{DisableKeepAlives: true}}
+
+func (p *process) tell(ctx context.Context, replicas, ordinal int) error {
+	body := strings.NewReader(fmt.Sprintf(`{"replicas":%d,"ordinal":%d}`, replicas, ordinal))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPut, p.hello.Admin+"/replicas", body)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := operator.Do(req)
+	if err != nil {
+		return fmt.Errorf("telling replica %d: %w", p.id, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		answer, _ := io.ReadAll(resp.Body)
+		return fmt.Errorf("telling replica %d: %s: %s", p.id, resp.Status, answer)
+	}
+	return nil
 }

@@ -2,13 +2,12 @@ package main
 
 import (
 	"cmp"
-	"errors"
+	"context"
 	"fmt"
 	"math"
 	"slices"
+	"sort"
 	"time"
-
-	"github.com/quotient-go/quotient/examples/fleet/upstream"
 )
 
 // A check is one promise, and what became of it.
@@ -32,18 +31,6 @@ type ruling struct {
 
 func (r ruling) held() bool { return held(r.Windows) && held(r.Lateness) }
 
-// judgeDivision prints how good the run was, and whether it kept its promises.
-func (f *fleet) judgeDivision() (held bool, err error) {
-	if len(f.up.Log()) == 0 {
-		return false, errors.New("no request reached the upstream: there is nothing to judge")
-	}
-	f.out.summary(f)
-	r := f.ruling()
-	f.out.ruling(r)
-	return r.held(), nil
-}
-
-// total is all that the replicas have reported.
 func (f *fleet) total() (all message) {
 	for _, p := range f.all {
 		all.add(p.reported())
@@ -51,14 +38,14 @@ func (f *fleet) total() (all message) {
 	return all
 }
 
-// ruling judges a run that is over by the upstream's log. A limiter decides when requests leave, not when they
-// arrive, so the judged windows are between departures; those between arrivals, which the network
-// has pushed together, are shown for comparison.
+// ruling judges a run that is over by the upstream's log. A limiter decides when requests leave, so the judged
+// windows are between departures; those between arrivals, which the network has pushed together, are shown for
+// comparison.
 func (f *fleet) ruling() ruling {
 	if f.platform != nil {
 		f.settle()
 	}
-	log := f.believe(f.up.Log())
+	log := f.believe(f.up.logged())
 	r := ruling{Requests: len(log), Stall: f.total().Stall}
 	r.Fleet = budget{[]step{{rate: f.plan.Limit, burst: float64(max(f.plan.Burst, f.most))}}, f.growth}
 	for _, a := range log {
@@ -85,10 +72,10 @@ func (f *fleet) ruling() ruling {
 // lateness is plausible on any machine, also when nothing was seen to stand still.
 const lateness = 10 * time.Millisecond
 
-// believe is the log with no entry later than is plausible. That is a little, and twice the longest time
-// that the replica's process stood still. Two wake-ups lie between a request and its departure: one of a
-// timer and one of the request itself. A limiter that claims more is not believed.
-func (f *fleet) believe(log []upstream.Arrival) []upstream.Arrival {
+// believe is the log with no entry later than is plausible: a little, and twice the longest time that the replica's
+// process stood still, for the two wake-ups of a timer and of the request itself. A limiter that claims more is not
+// believed.
+func (f *fleet) believe(log []arrival) []arrival {
 	log = slices.Clone(log)
 	for i, a := range log {
 		stall := time.Duration(0)
@@ -100,12 +87,12 @@ func (f *fleet) believe(log []upstream.Arrival) []upstream.Arrival {
 	return log
 }
 
-// A departure is a request that left a replica, and when it might have left: as soon as the limiter
-// had room for it. In between a goroutine was woken up, which is the machine's doing.
+// A departure is a request that left a replica, and when it might have left, but for a goroutine that had to wake
+// up.
 type departure struct{ may, left time.Duration }
 
 // departures are a replica's requests in the log, or all of them for 0, in the order in which they left.
-func departures(log []upstream.Arrival, replica int) []departure {
+func departures(log []arrival, replica int) []departure {
 	var sent []departure
 	for _, a := range log {
 		if replica == 0 || a.Replica == replica {
@@ -125,11 +112,10 @@ type budget struct {
 	growth growth
 }
 
-// A step is a rate and a burst that hold from an instant on.
+// A step is a rate, in requests a second, and a burst that hold from an instant on.
 type step struct {
-	from  time.Duration
-	rate  float64 // requests a second
-	burst float64
+	from        time.Duration
+	rate, burst float64
 }
 
 // A growth is the time in which some replicas knew of a new replica and some did not, and what that may cost
@@ -163,29 +149,28 @@ func (b budget) allowed(from, to time.Duration) float64 {
 	return n
 }
 
-// A window begins when the first of its requests might have left and ends when the last one did.
 type window struct {
 	From, To time.Duration
 	Sent     int
 	Allowed  float64
 }
 
-// broken reports whether a window holds more than is allowed. The margin is a thousandth of one
-// request: it only absorbs the rounding of the arithmetic.
+// broken reports whether a window holds more than is allowed. The margin absorbs the rounding of the arithmetic.
 func (w window) broken() bool { return float64(w.Sent) > w.Allowed+1e-3 }
 
-// text is for the reader, to the millisecond and without a negative zero.
+// text is to the millisecond, and without a negative zero.
 func (w window) text(begin time.Duration) string {
 	seconds := func(d time.Duration) float64 { return (d - begin).Round(time.Millisecond).Seconds() }
-	return fmt.Sprintf("worst window %7.3f – %7.3f s: %4d sent, %.1f allowed", seconds(w.From), seconds(w.To), w.Sent, w.Allowed)
+	return fmt.Sprintf("worst window %7.3f – %7.3f s: %4d sent, %.1f allowed",
+		seconds(w.From), seconds(w.To), w.Sent, w.Allowed)
 }
 
-// worst finds, among all windows between two of the departures, the one that comes closest to its
-// budget or exceeds it the most. The departures must be in order of left, and at least one.
+// worst finds, among all windows between two of the departures, the one that comes closest to its budget or exceeds
+// it the most. The departures must be in order of left, and at least one.
 //
-// A window from i to j holds j-i+1 requests, so its excess is a term of j less a term of i. The best i for
-// every j is a running minimum: one pass finds the worst of all n(n+1)/2 windows. Windows that open before
-// the growth ends have a minimum of their own, for only they can touch it.
+// A window from i to j holds j-i+1 requests, so its excess is a term of j less a term of i. The best i for every j
+// is a running minimum: one pass finds the worst of all n(n+1)/2 windows. Windows that open before the growth ends
+// have a minimum of their own, for only they can touch it.
 func (b budget) worst(sent []departure) window {
 	opens := openings(sent)
 	cost, first := [2]float64{math.Inf(1), math.Inf(1)}, [2]int{}
@@ -214,40 +199,28 @@ func (b budget) worst(sent []departure) window {
 	return window{From: from, To: to, Sent: found[1] - found[0] + 1, Allowed: b.allowed(from, to)}
 }
 
-// openings is, for every departure, when a window that begins with it opens: the earliest instant
-// at which it, or one that left later, might have left.
+// openings is, for every departure, the earliest instant at which it, or one that left later, might have left.
 func openings(sent []departure) []time.Duration {
-	opens := make([]time.Duration, len(sent))
-	for i := len(sent) - 1; i >= 0; i-- {
-		opens[i] = min(sent[i].may, sent[i].left)
-		if i+1 < len(sent) {
-			opens[i] = min(opens[i], opens[i+1])
-		}
+	opens, next := make([]time.Duration, len(sent)), time.Duration(math.MaxInt64)
+	for i, d := range slices.Backward(sent) {
+		next = min(next, d.may, d.left)
+		opens[i] = next
 	}
 	return opens
 }
 
-// A phase is a time in which the same replicas lived, under the same limit.
-type phase struct {
-	From, To time.Duration // by the upstream's clock
-	Limit    float64       // requests a second
-	Alive    []int
-}
-
-// A result is what the upstream saw in one phase.
 type result struct {
 	Goodput  float64 // accepted, as a share of the limit
 	Rejected float64 // answered 429, as a share of what arrived
 	Fairness float64
 }
 
-// measure counts what arrived in a phase.
-func measure(log []upstream.Arrival, ph phase) result {
+func measure(log []arrival, ph phase) result {
 	var all second
-	got := make([]float64, len(ph.Alive))
+	var got []float64
 	by := count(log, ph.From, ph.To)
-	for i, id := range ph.Alive {
-		got[i] = float64(by[id].Sent - by[id].Rejected)
+	for _, id := range ph.Alive {
+		got = append(got, float64(by[id].Sent-by[id].Rejected))
 	}
 	for _, s := range by {
 		all.Sent, all.Rejected = all.Sent+s.Sent, all.Rejected+s.Rejected
@@ -259,16 +232,17 @@ func measure(log []upstream.Arrival, ph phase) result {
 	}
 }
 
+// since is the index of the first in a log, which is in order, that arrived at an instant or later.
+func since(log []arrival, at time.Duration) int {
+	return sort.Search(len(log), func(i int) bool { return log[i].Arrived >= at })
+}
+
 // A second is one replica's part of one line of the output.
 type second struct{ Sent, Rejected int }
 
-// count adds up what arrived from one instant to another, by replica.
-func count(log []upstream.Arrival, from, to time.Duration) map[int]second {
+func count(log []arrival, from, to time.Duration) map[int]second {
 	by := make(map[int]second)
-	for _, a := range log {
-		if a.Arrived < from || a.Arrived >= to {
-			continue
-		}
+	for _, a := range log[since(log, from):since(log, to)] {
 		s := by[a.Replica]
 		s.Sent++
 		if !a.Accepted {
@@ -279,8 +253,8 @@ func count(log []upstream.Arrival, from, to time.Duration) map[int]second {
 	return by
 }
 
-// jain is Jain's fairness index of what each one got: 1 when all got the same, 1/n when one got everything.
-// It is 1 for no clients, and when no client got anything.
+// jain is Jain's fairness index of what each one got: 1 when all got the same, or nothing, 1/n when one got
+// everything.
 func jain(got []float64) float64 {
 	var sum, squares float64
 	for _, x := range got {
@@ -293,8 +267,8 @@ func jain(got []float64) float64 {
 	return sum * sum / (float64(len(got)) * squares)
 }
 
-// quantile is the smallest value that a share q of all values does not exceed; 0 without values.
-// It orders values in place.
+// quantile is the smallest value that a share q of all values does not exceed; 0 without values. It orders them in
+// place.
 func quantile(values []time.Duration, q float64) time.Duration {
 	if len(values) == 0 {
 		return 0
@@ -302,4 +276,179 @@ func quantile(values []time.Duration, q float64) time.Duration {
 	slices.Sort(values)
 	i := int(math.Ceil(q*float64(len(values)))) - 1
 	return values[min(max(i, 0), len(values)-1)]
+}
+
+// A scene is a part of the adaptive act: what the upstream takes, and what the replicas want.
+type scene struct {
+	Title  string
+	Length time.Duration
+	Limit  float64 // a factor of -limit
+	Busy   bool    // the first replica wants more than the whole limit and the others next to nothing
+}
+
+// The scenes whose figures are judged by themselves.
+const sceneHalf, sceneBack, sceneBusy = 1, 2, 3
+
+var scenes = []scene{
+	{Title: "all want more than there is", Length: 4 * time.Second, Limit: 1},
+	sceneHalf: {Title: "the limit halves", Length: 6 * time.Second, Limit: 0.5},
+	sceneBack: {Title: "the limit is back", Length: 9 * time.Second, Limit: 1},
+	sceneBusy: {Title: "replica 1 is busy, the others idle", Length: 8 * time.Second, Limit: 1, Busy: true},
+	{Title: "all want the same again", Length: 3 * time.Second, Limit: 1},
+}
+
+// stretch is how much longer the scenes take where the upstream does not say what is left.
+func (p plan) stretch() time.Duration {
+	if p.Tell == tellFields {
+		return 1
+	}
+	return 2
+}
+
+// of is the plan of one act. In the adaptive one no replica joins, none is killed, all follow a policy.
+func (p plan) of(act string) plan {
+	if act == "adaptive" {
+		p.Join, p.Kill, p.Duration, p.ctrl, p.Pool = 0, 0, 0, p.Policy, "static"
+		for _, s := range scenes {
+			p.Duration += p.stretch() * s.Length
+		}
+	}
+	return p
+}
+
+func adaptation(f *fleet) (script []moment) {
+	at := time.Duration(0)
+	for _, s := range scenes {
+		script = append(script, moment{at, func(context.Context) error { return f.change(s) }})
+		at += f.plan.stretch() * s.Length
+	}
+	return append(script, moment{at, nil})
+}
+
+// change begins a scene. The replicas get their demand, but neither the limit nor how many they are.
+func (f *fleet) change(s scene) error {
+	p, now := f.plan, f.up.now()
+	f.up.set(s.Limit*p.Limit, max(1, int(s.Limit*float64(p.Burst+p.Room))))
+	if err := f.enter("", now, s.Limit*p.Limit); err != nil {
+		return err
+	}
+	f.out.print("%s\n", f.out.bold(fmt.Sprintf("── %.1f s  %s", (now-f.begin).Seconds(), s.Title)))
+	for _, r := range f.all {
+		want := p.Want
+		if s.Busy && r.id == 1 {
+			want = 1.2 * p.Limit
+		} else if s.Busy {
+			want = 0.02 * p.Limit
+		}
+		if err := r.order(order{Want: want}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A fleet has followed when what it sends, over followWindow, is near the limit, and still is a second later.
+const (
+	followWindow = 2 * time.Second
+	followNear   = 0.1
+	followStep   = 50 * time.Millisecond // of the search
+)
+
+// The bounds of the adaptive act. They are generous: a busy machine stands still now and then.
+const (
+	mostAfterHalving = 3 * time.Second // as both that follow times stretch, and the most that the scene can show
+	mostAfterReturn  = 6 * time.Second
+	leastGoodput     = 0.65 // over all scenes: half of the time the fleet climbs
+	mostRejected     = 0.08
+	leastBusy        = 0.45 // of the limit, by the busy replica in its last seconds: a third is its part
+	leastFair        = 0.78 // Jain's index, under half the limit: three of four with nothing for the fourth is .75
+	mostOvershoot    = 1.5  // times half the limit, from one second after it was halved
+)
+
+func arrived(log []arrival, from, to time.Duration) float64 {
+	return float64(since(log, to) - since(log, from))
+}
+
+// followed is how long it took the fleet after the begin of a phase to follow; not ok: longer than the phase.
+func followed(log []arrival, ph phase) (took time.Duration, ok bool) {
+	near := func(t time.Duration) bool {
+		used := arrived(log, t, t+followWindow) / (ph.Limit * followWindow.Seconds())
+		return used >= 1-followNear && used <= 1+followNear
+	}
+	for t := ph.From; t+time.Second+followWindow <= ph.To; t += followStep {
+		if near(t) && near(t+time.Second) {
+			return t - ph.From, true
+		}
+	}
+	return 0, false
+}
+
+// overshoot is the most that arrived in a second of a phase after its first, as a factor of the limit.
+func overshoot(log []arrival, ph phase) (most float64) {
+	for t := ph.From + time.Second; t+time.Second <= ph.To; t += followStep {
+		most = max(most, arrived(log, t, t+time.Second))
+	}
+	return most / ph.Limit
+}
+
+type followUp struct {
+	scene
+	phase
+	result
+	Took      time.Duration
+	Followed  bool
+	Overshoot float64
+}
+
+func judge(log []arrival, phases []phase, stretch time.Duration) (all []followUp, checks []check) {
+	var useful, accepted float64
+	for i, ph := range phases {
+		u := followUp{scene: scenes[i], phase: ph, result: measure(log, ph), Overshoot: overshoot(log, ph)}
+		u.Took, u.Followed = followed(log, ph)
+		all = append(all, u)
+		most := ph.Limit * (ph.To - ph.From).Seconds()
+		useful, accepted = useful+most, accepted+u.Goodput*most
+	}
+	sent := arrived(log, phases[0].From, phases[len(phases)-1].To)
+	goodput, rejected := accepted/useful, (sent-accepted)/max(1, sent)
+	half := all[sceneHalf]
+	busy := last(log, phases[sceneBusy], 1)
+	percent := func(x float64) string { return fmt.Sprintf("%.1f %%", 100*x) }
+	least := func(of string, x, bound float64, more string) check {
+		return promise(of, percent(x)+more, "at least "+percent(bound), x >= bound)
+	}
+	return all, []check{
+		half.follows(stretch * mostAfterHalving),
+		all[sceneBack].follows(stretch * mostAfterReturn),
+		least("the busy one", busy, leastBusy, " of the limit"),
+		promise("fairness", fmt.Sprintf("%.3f under half the limit", half.Fairness),
+			fmt.Sprint("at least ", leastFair), half.Fairness >= leastFair),
+		promise("overshoot", fmt.Sprintf("%.2f x half the limit", half.Overshoot),
+			fmt.Sprint("at most ", mostOvershoot), half.Overshoot <= mostOvershoot),
+		least("goodput", goodput, leastGoodput, ""),
+		promise("429s", percent(rejected), "at most "+percent(mostRejected), rejected <= mostRejected),
+	}
+}
+
+func promise(of, found, want string, held bool) check {
+	return check{Of: of, Text: found + " (" + want + ")", Held: held}
+}
+
+// last is what was accepted of a replica in the last seconds of a phase, as a share of the limit.
+func last(log []arrival, ph phase, replica int) float64 {
+	own := slices.DeleteFunc(slices.Clone(log), func(a arrival) bool { return a.Replica != replica })
+	ph.From = max(ph.From, ph.To-followWindow)
+	return measure(own, ph).Goodput
+}
+
+func (u followUp) follows(most time.Duration) check {
+	want := fmt.Sprintf("at most %.0f s", most.Seconds())
+	return promise(u.Title, "followed: "+u.took(), want, u.Followed && u.Took <= most)
+}
+
+func (u followUp) took() string {
+	if !u.Followed {
+		return fmt.Sprintf("not in %.0f s", (u.To - u.From).Seconds())
+	}
+	return fmt.Sprintf("%.1f s", u.Took.Seconds())
 }

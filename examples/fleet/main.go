@@ -2,18 +2,18 @@
 //
 //	go run ./examples/fleet
 //
-// An upstream allows 100 requests a second and answers 429 beyond that. Three replicas, each a process of its own, want
-// 60 a second each and share the 100 by division: no replica talks to another, and none calls a store. A fourth one
-// joins, and one is killed. The others get the new replica count through their admin endpoints; with -pool file, dns,
-// redis or gossip each counts for itself. The verdict comes from the upstream's log, not from the limiters: no window
-// between any two requests may hold more than the limit promises.
+// An upstream allows 100 requests a second and answers 429 beyond that. Three replicas, each a process of its own,
+// want 60 a second each and share the 100 by division: no replica talks to another, and none calls a store. A
+// fourth one joins, and one is killed. The others get the new replica count through their admin endpoints; with
+// -pool file, dns, redis or gossip each counts for itself. The verdict comes from the upstream's log, not from the
+// limiters: no window between any two requests may hold more than the limit promises.
 //
 // In the second half three new replicas know neither the replica count nor the limit, which the upstream halves and
-// later restores without notice. Then one replica wants more than the whole limit while the others want almost nothing.
-// The verdict judges whether the fleet followed fast enough, with few 429s and little left unused.
+// later restores without notice. Then one replica wants more than the whole limit while the others want almost
+// nothing. The verdict judges whether the fleet followed fast enough, with few 429s and little left unused.
 //
-// The exit status is 0 when every promise held, 1 when one was broken, and 2 when the run failed. -believe 2
-// breaks the first half, -policy fixed the second.
+// The exit status is 0 when every promise held, 1 when one was broken, and 2 when the run failed. -believe 2 breaks
+// the first half, -policy fixed the second.
 package main
 
 import (
@@ -29,8 +29,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"github.com/quotient-go/quotient/examples/fleet/upstream"
 )
 
 // Exit statuses.
@@ -50,7 +48,6 @@ func main() {
 	os.Exit(status)
 }
 
-// run is the whole command. It returns the exit status.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	p, err := parsePlan(args, stderr)
 	if errors.Is(err, flag.ErrHelp) {
@@ -73,19 +70,26 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return status
 }
 
-// play plays one act and judges it.
-func (p plan) play(ctx context.Context, stdout io.Writer) (held bool, err error) {
-	out := newScreen(stdout, p)
-	out.head()
-	if p.ctrl != "" {
-		f, err := runFleet(ctx, p, out, adaptation)
-		return err == nil && f.judgeLearning(), err
+func (p plan) play(ctx context.Context, stdout io.Writer) (kept bool, err error) {
+	out, script := newScreen(stdout, p), division
+	if out.head(); p.ctrl != "" {
+		script = adaptation
 	}
-	f, err := runFleet(ctx, p, out, division)
-	if err != nil {
+	f, err := runFleet(ctx, p, out, script)
+	switch {
+	case err != nil:
 		return false, err
+	case len(f.up.logged()) == 0:
+		return false, errors.New("no request reached the upstream: there is nothing to judge")
+	case p.ctrl != "":
+		all, checks := judge(f.up.logged(), f.phases[len(f.phases)-len(scenes):], p.stretch())
+		out.outcome(all, checks, f.total())
+		return held(checks), nil
 	}
-	return f.judgeDivision()
+	out.summary(f)
+	r := f.ruling()
+	out.ruling(r)
+	return r.held(), nil
 }
 
 // A plan is what one run does.
@@ -105,7 +109,6 @@ type plan struct {
 	ctrl                 string // of the act that is played; "" is the limiter's default
 }
 
-// parsePlan reads the command line.
 func parsePlan(args []string, stderr io.Writer) (p plan, err error) {
 	flags := flag.NewFlagSet("fleet", flag.ContinueOnError)
 	flags.SetOutput(stderr)
@@ -130,7 +133,6 @@ func parsePlan(args []string, stderr io.Writer) (p plan, err error) {
 	return p, cmp.Or(p.validate(), p.validatePool())
 }
 
-// flags defines what the command line may say.
 func (p *plan) flags(flags *flag.FlagSet) {
 	flags.Float64Var(&p.Limit, "limit", 100, "`requests` a second that the fleet may send; the upstream enforces the same limit, and changes it in the adaptive act")
 	flags.IntVar(&p.Burst, "burst", 10, "`requests` that the fleet may send at once")
@@ -143,7 +145,7 @@ func (p *plan) flags(flags *flag.FlagSet) {
 	flags.StringVar(&p.Pool, "pool", "static", "`how` the replicas learn the replica count in the act of division: static (it is set), file, dns, redis, gossip (they count)")
 	flags.IntVar(&p.Believe, "believe", 0, "set this number of `replicas` on each replica, right or wrong, with -pool static and without -policy; with 1 the verdict fails (0: the right number)")
 	flags.StringVar(&p.Act, "act", "both", "`which` act to play: division, adaptive, or both, one after the other")
-	flags.StringVar(&p.Tell, "tell", upstream.Fields, "`what` the upstream reports about its limit: nothing (a bare 429), retry-after, fields (also RateLimit in every answer)")
+	flags.StringVar(&p.Tell, "tell", tellFields, "`what` the upstream reports about its limit: nothing (a bare 429), retry-after, fields (also RateLimit in every answer)")
 	flags.StringVar(&p.Policy, "policy", "tracking", "`policy` of the adaptive act: tracking, aimd or fixed; with fixed, which learns nothing, the verdict fails")
 	flags.StringVar(&p.Color, "color", "auto", "`when` to use colour: auto (on a terminal, unless NO_COLOR is set), always, never")
 }
@@ -159,20 +161,20 @@ func (p plan) validate() error {
 	return cmp.Or(
 		between("limit", p.Limit, 1, 5000), between("burst", p.Burst, 1, 5000), between("room", p.Room, 0, 5000),
 		between("want", p.Want, 1, 5000), between("replicas", p.Replicas, 1, 6), between("believe", p.Believe, 0, 100),
-		refuse(p.Duration < time.Second || p.Duration > 10*time.Minute, "-duration: %v is not between 1s and 10m", p.Duration),
+		between("duration", p.Duration, time.Second, 10*time.Minute),
 		refuse(p.Join < 0 || p.Join >= p.Duration, "-join: %v is not between 0s and -duration (%v)", p.Join, p.Duration),
 		refuse(p.Kill < 0 || p.Kill >= p.Duration, "-kill: %v is not between 0s and -duration (%v)", p.Kill, p.Duration),
 		refuse(p.Kill > 0 && p.Kill <= p.Join, "-kill: %v is not after -join (%v)", p.Kill, p.Join),
 		refuse(p.Kill > 0 && p.Join == 0 && p.Replicas == 1, "-kill: %v leaves no replica alive", p.Kill),
 		oneOf("act", p.Act, "division", "adaptive", "both"),
-		oneOf("tell", p.Tell, upstream.Nothing, upstream.RetryAfter, upstream.Fields),
+		oneOf("tell", p.Tell, tellNothing, tellRetry, tellFields),
 		oneOf("policy", p.Policy, "tracking", "aimd", "fixed"),
 		oneOf("color", p.Color, "auto", "always", "never"),
 		oneOf("pool", p.Pool, "static", "file", "dns", "redis", "gossip"))
 }
 
 // between refuses a number outside of a range; NaN is outside of any.
-func between[N int | float64](name string, x, least, most N) error {
+func between[N int | float64 | time.Duration](name string, x, least, most N) error {
 	if x >= least && x <= most {
 		return nil
 	}

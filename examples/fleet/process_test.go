@@ -20,7 +20,6 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
-	"github.com/quotient-go/quotient/examples/fleet/upstream"
 )
 
 // soon is the deadline of what must happen without help.
@@ -37,14 +36,11 @@ func idle() assignment {
 // startReady starts a replica that ends with the test.
 func startReady(t *testing.T, a assignment) *process {
 	t.Helper()
-	p, err := start(a, nil)
+	p, err := start(t.Context(), a)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = p.stop() })
-	if _, err := p.ready(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	return p
 }
 
@@ -99,12 +95,8 @@ func TestAReplicaEnds(t *testing.T) {
 func TestABadAssignmentIsExplained(t *testing.T) {
 	a := idle()
 	a.Limit = -1
-	p, err := start(a, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err = p.ready(t.Context()); err == nil || !strings.Contains(err.Error(), "Events: -1") {
-		t.Errorf("ready: %v, want the limiter's own words", err)
+	if _, err := start(t.Context(), a); err == nil || !strings.Contains(err.Error(), "Events: -1") {
+		t.Errorf("start: %v, want the limiter's own words", err)
 	}
 	for _, in := range []string{"", "no newline", "no JSON\n"} {
 		if got := replicaMain(strings.NewReader(in), io.Discard, io.Discard); got != exitFailed {
@@ -120,7 +112,7 @@ func TestTellSetsThePool(t *testing.T) {
 	if err := p.tell(t.Context(), 4, 2); err != nil {
 		t.Fatal(err)
 	}
-	req := httptest.NewRequest("GET", p.admin+"/state", nil)
+	req := httptest.NewRequest("GET", p.hello.Admin+"/state", nil)
 	req.RequestURI, req.Close = "", true
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
@@ -137,19 +129,19 @@ func TestTellSetsThePool(t *testing.T) {
 	closes := false
 	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { closes = r.Close }))
 	defer srv.Close()
-	if err := (&process{admin: srv.URL}).tell(t.Context(), 1, 1); err != nil || !closes {
+	if err := (&process{hello: message{Admin: srv.URL}}).tell(t.Context(), 1, 1); err != nil || !closes {
 		t.Errorf("the connection stays: %v", err)
 	}
 }
 
 // waiting is a fleet that is not started, and began a minute ago.
 func waiting(out io.Writer, p plan) *fleet {
-	return &fleet{plan: p, out: newScreen(out, p), up: upstream.New(p.Limit, p.Burst, p.Tell), begin: -time.Minute,
+	return &fleet{plan: p, out: newScreen(out, p), up: newUpstream(p.Limit, p.Burst, p.Tell), begin: -time.Minute,
 		phases: []phase{{Limit: 100}}}
 }
 
-// TestNoLineIsLost: all seconds that have passed are printed, and none beyond the plan. What comes after a slow join
-// keeps its distance.
+// TestNoLineIsLost: all seconds that have passed are printed, and none beyond the plan. What comes after a slow
+// join keeps its distance.
 func TestNoLineIsLost(t *testing.T) {
 	var out bytes.Buffer
 	f := waiting(&out, plan{Limit: 100, Burst: 1, Replicas: 1, Duration: 5 * time.Second})
@@ -160,7 +152,7 @@ func TestNoLineIsLost(t *testing.T) {
 	if next := f.catchUp(6); next != 8 {
 		t.Errorf("the next line is %d, want 8", next)
 	}
-	most := -53*time.Second - f.up.Now()
+	most := -53*time.Second - f.up.now()
 	if left := f.until(moment{at: 5 * time.Second}); left > most || left < most-soon {
 		t.Errorf("%v until the end, want %v", left, most)
 	}
@@ -179,15 +171,11 @@ func TestAReplicaThatEndedLate(t *testing.T) {
 
 // parentMain starts a replica, prints where it is, and does nothing until it is killed.
 func parentMain() int {
-	p, err := start(idle(), nil)
+	p, err := start(context.Background(), idle())
 	if err != nil {
 		return exitFailed
 	}
-	hello, err := p.ready(context.Background())
-	if err != nil {
-		return exitFailed
-	}
-	fmt.Println(hello.Admin)
+	fmt.Println(p.hello.Admin)
 	<-p.done // the replica's life is bounded, so this is too
 	return exitFailed
 }

@@ -9,8 +9,8 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
-	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/signal"
 	"sync"
@@ -18,7 +18,6 @@ import (
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/admin"
-	"github.com/quotient-go/quotient/examples/fleet/upstream"
 	"github.com/quotient-go/quotient/httplimit"
 	"github.com/quotient-go/quotient/policy"
 )
@@ -35,16 +34,16 @@ var policies = map[string]policy.Policy{"tracking": policy.Tracking{}, "aimd": p
 // An assignment tells a replica what to do: a line of JSON on its standard input. Orders may follow. The input
 // stays open for as long as the parent lives; its end is the order to stop.
 type assignment struct {
-	ID                int     // 1, 2, …: never used twice, so that the log can tell replicas apart
-	Upstream          string  // URL
-	Start             int64   // of the upstream, by a Clock: all times count from then
-	Limit             float64 // requests a second over the fleet
-	Burst             int     // over the fleet
-	Replicas, Ordinal int     // pool size
-	Join              bool    // others are using the limit already
-	Pool, At          string  // one of countings: how to find out the pool size, and where; Replicas is then the configured size
-	Policy            string  // one of policies, up to the whole limit
-	Want              float64 // requests a second to try to send; 0: wait for an order
+	ID                int       // 1, 2, …: never used twice, so that the log can tell replicas apart
+	Upstream          string    // URL
+	Start             time.Time // of the upstream: all times count from then
+	Limit             float64   // requests a second over the fleet
+	Burst             int       // over the fleet
+	Replicas, Ordinal int       // pool size
+	Join              bool      // others are using the limit already
+	Pool, At          string    // one of countings, and where; Replicas is then the configured size
+	Policy            string    // one of policies, up to the whole limit
+	Want              float64   // requests a second to try to send; 0: wait for an order
 	Patience          time.Duration
 	Life              time.Duration // ends by itself after this, whatever happens
 }
@@ -83,10 +82,9 @@ func (m *message) add(news message) {
 	m.Beliefs = append(m.Beliefs, news.Beliefs...)
 }
 
-// A replica is one process that shares the limit.
 type replica struct {
 	assignment
-	clock   upstream.Clock
+	start   time.Time    // of the upstream, by the clock of this process
 	wants   chan float64 // new orders for load
 	limiter *quotient.Limiter
 	client  *http.Client
@@ -101,16 +99,16 @@ type replica struct {
 }
 
 // replicaMain is a replica's whole life: read the assignment, serve the admin endpoint, send requests, until the
-// standard input ends. A replica whose parent dies therefore ends too, however the parent died. It returns the exit
-// status.
+// standard input ends. A replica whose parent dies therefore ends too, however it died. It returns the exit status.
 func replicaMain(stdin io.Reader, stdout, stderr io.Writer) int {
-	in := json.NewDecoder(stdin)
-	r := &replica{clock: upstream.NewClock(), wants: make(chan float64)}
+	in, now := json.NewDecoder(stdin), time.Now()
+	r := &replica{wants: make(chan float64)}
 	if err := in.Decode(&r.assignment); err != nil {
 		fmt.Fprintln(stderr, "replica: no assignment:", err)
 		return exitFailed
 	}
-	signal.Ignore(os.Interrupt) // Ctrl-C reaches the whole process group; the parent ends us in order
+	r.start = now.Add(r.Start.Sub(now)) // all processes share the wall clock; from now on no step of it counts
+	signal.Ignore(os.Interrupt)         // Ctrl-C reaches the whole process group; the parent ends us in order
 	ctx, stop := context.WithTimeout(context.Background(), r.Life)
 	defer stop()
 	ctx, fail := context.WithCancelCause(ctx)
@@ -140,8 +138,7 @@ func (r *replica) obey(ctx context.Context, in *json.Decoder) {
 	}
 }
 
-// now counts from the upstream's start.
-func (r *replica) now() time.Duration { return time.Duration(r.clock.Now() - r.Start) }
+func (r *replica) now() time.Duration { return time.Since(r.start) }
 
 // serve runs the replica until ctx ends, which fail does for a cause.
 func (r *replica) serve(ctx context.Context, fail context.CancelCauseFunc, out *json.Encoder) error {
@@ -153,44 +150,38 @@ func (r *replica) serve(ctx context.Context, fail context.CancelCauseFunc, out *
 	var limiters quotient.Registry
 	err := limiters.Add("fleet", r.limiter)
 	operator, err2 := admin.New(&limiters, admin.Logger(slog.New(slog.DiscardHandler)))
-	listener, err3 := net.Listen("tcp", "127.0.0.1:0")
+	src, err3 := r.source()
 	if err := errors.Join(err, err2, err3); err != nil {
 		return err
 	}
-	srv := &http.Server{Handler: operator, ReadTimeout: 5 * time.Second, WriteTimeout: 5 * time.Second}
-	if err := out.Encode(message{Admin: "http://" + listener.Addr().String(), Born: born}); err != nil {
+	srv := httptest.NewServer(operator)
+	defer srv.Close()
+	if err := out.Encode(message{Admin: srv.URL, Born: born}); err != nil {
 		return err
 	}
 	var work sync.WaitGroup
-	work.Go(func() { _ = srv.Serve(listener) }) // it ends with ErrServerClosed, below
 	work.Go(func() { r.load(ctx) })
-	work.Go(func() { r.follow(ctx, fail) })
+	work.Go(func() {
+		if src == nil {
+			return
+		}
+		if err := r.limiter.Follow(ctx, src); ctx.Err() == nil { // a source that cannot work at all
+			fail(fmt.Errorf("the source of the pool size ended: %w", err))
+		}
+	})
 	r.report(ctx, fail, out)
-	err = srv.Close()
 	work.Wait()
 	r.base.CloseIdleConnections()
 	if cause := context.Cause(ctx); cause != ctx.Err() {
-		err = errors.Join(err, cause)
+		return cause
 	}
-	return err
+	return nil
 }
 
-// follow follows the source, if the replica is to count. A source only ends early when it cannot work at all.
-func (r *replica) follow(ctx context.Context, fail context.CancelCauseFunc) {
-	src, err := r.source()
-	if err == nil && src != nil {
-		err = r.limiter.Follow(ctx, src)
-	}
-	if ctx.Err() == nil && (src != nil || err != nil) {
-		fail(fmt.Errorf("the source of the pool size ended: %w", err))
-	}
-}
-
-// makeLimiter makes the limiter, and the client whose requests pass it. This is all that a
-// program has to do to be a replica.
+// makeLimiter makes the limiter, and the client whose requests pass it: all that a program has to do to be a
+// replica.
 func (r *replica) makeLimiter() (err error) {
-	rate := quotient.PerSecond(r.Limit)
-	rate.Burst = r.Burst
+	rate := quotient.Rate{Name: "second", Events: r.Limit, Per: time.Second, Burst: r.Burst}
 	options := []quotient.Option{quotient.MaxWait(r.Patience), quotient.OnAdmit(r.admitted)}
 	pool := quotient.Pool{Replicas: r.Replicas, Ordinal: r.Ordinal}
 	switch {
@@ -214,9 +205,9 @@ func (r *replica) makeLimiter() (err error) {
 	return err
 }
 
-// load sends requests at the wanted rate whatever becomes of them, as the users of a service do:
-// an arrival does not wait for the one before. Gaps are 0.5 to 1.5 times the mean. A request
-// waits for its turn at most for the limiter's MaxWait, which bounds how many are waiting.
+// load sends requests at the wanted rate whatever becomes of them, as the users of a service do: an arrival does
+// not wait for the one before. Gaps are 0.5 to 1.5 times the mean. The limiter's MaxWait bounds how many are
+// waiting.
 func (r *replica) load(ctx context.Context) {
 	var calls sync.WaitGroup
 	defer calls.Wait()
@@ -256,6 +247,13 @@ func (r *replica) call(ctx context.Context) {
 // report tells the parent what is new, until ctx ends, and then once more: also how long the process stood still,
 // without the limiter's help, and what it believes.
 func (r *replica) report(ctx context.Context, fail context.CancelCauseFunc, out *json.Encoder) {
+	tell := func() error {
+		var news message
+		waiting := r.limiter.Stats().Waiting
+		r.count(func(m *message) { news, *m = *m, message{} })
+		news.Waiting = waiting
+		return out.Encode(news)
+	}
 	last := time.Now()
 	watchStalls(ctx, func(stall time.Duration) {
 		r.count(func(m *message) { m.Stall = max(m.Stall, stall) })
@@ -266,15 +264,15 @@ func (r *replica) report(ctx context.Context, fail context.CancelCauseFunc, out 
 			return
 		}
 		last = time.Now()
-		if err := out.Encode(r.takeNews()); err != nil {
+		if err := tell(); err != nil {
 			fail(err)
 		}
 	})
-	_ = out.Encode(r.takeNews()) // nobody listens any more when it fails
+	_ = tell() // nobody listens any more when it fails
 }
 
-// watchStalls measures how long this process stands still, until ctx ends, and reports each time: every five milliseconds, or
-// as soon as it gets to run. A busy machine, or one whose processes have used up their time, does not run us when we are due.
+// watchStalls reports every five milliseconds how long this process stood still, until ctx ends: a busy machine
+// does not run us when we are due.
 func watchStalls(ctx context.Context, report func(stall time.Duration)) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
@@ -290,8 +288,7 @@ func watchStalls(ctx context.Context, report func(stall time.Duration)) {
 	}
 }
 
-// look notes the pool that is in force, if it is another than at the look before. Until a replica has its first hint the
-// configured pool is not in force.
+// look notes the pool that is in force, if it is another than at the look before. Before the first hint none is.
 func (r *replica) look() {
 	began := r.now()
 	pool := r.limiter.Stats().Pool
@@ -304,19 +301,10 @@ func (r *replica) look() {
 	r.count(func(m *message) { m.Beliefs = append(m.Beliefs, b) })
 }
 
-// count changes the reports under the lock.
 func (r *replica) count(change func(*message)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	change(&r.news)
-}
-
-// takeNews returns the reports and starts over.
-func (r *replica) takeNews() (news message) {
-	waiting := r.limiter.Stats().Waiting
-	r.count(func(m *message) { news, *m = *m, message{} })
-	news.Waiting = waiting
-	return news
 }
 
 // admitted is the limiter's OnAdmit. The request could have left overhead ago.
@@ -331,11 +319,10 @@ func (r *replica) admitted(_ string, _, overhead time.Duration) {
 // stamp is the transport below the limiter's: it writes on each request when it left.
 type stamp struct{ *replica }
 
-// RoundTrip sends a copy of req that says when it leaves, and how much earlier it might have. It pairs the next that
-// leaves with the oldest that may: to count requests in windows only the order of instants matters, not which request
-// has which.
+// RoundTrip pairs the next request that leaves with the oldest that may: to count requests in windows only the
+// order of instants matters, not which request has which.
 func (s stamp) RoundTrip(req *http.Request) (*http.Response, error) {
-	a := upstream.Arrival{Replica: s.ID}
+	a := arrival{Replica: s.ID}
 	s.count(func(*message) {
 		a.Sent = s.now()
 		if len(s.granted) > 0 {
@@ -347,6 +334,6 @@ func (s stamp) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	req = req.Clone(req.Context())
-	req.Header.Set(upstream.Header, string(text))
+	req.Header.Set(header, string(text))
 	return s.base.RoundTrip(req)
 }

@@ -33,25 +33,17 @@ type screen struct {
 }
 
 func newScreen(w io.Writer, p plan) *screen {
-	s := &screen{w: w, plan: p, columns: p.Replicas}
+	s := &screen{w: w, plan: p, columns: p.Replicas, color: p.Color == "always"}
 	if p.Join > 0 {
 		s.columns++
 	}
-	s.color = p.Color == "always" || p.Color == "auto" && os.Getenv("NO_COLOR") == "" && isTerminal(w)
+	if file, ok := w.(*os.File); ok && p.Color == "auto" && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" {
+		info, err := file.Stat()
+		s.color = err == nil && info.Mode()&os.ModeCharDevice != 0
+	}
 	return s
 }
 
-// isTerminal reports whether w is a terminal that understands colours.
-func isTerminal(w io.Writer) bool {
-	file, ok := w.(*os.File)
-	if !ok || os.Getenv("TERM") == "dumb" {
-		return false
-	}
-	info, err := file.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
-}
-
-// paint gives text the colour of an ANSI code.
 func (s *screen) paint(code, text string) string {
 	if !s.color || text == "" {
 		return text
@@ -63,15 +55,13 @@ func (s *screen) bold(text string) string { return s.paint("1", text) }
 func (s *screen) dim(text string) string  { return s.paint("2", text) }
 func (s *screen) red(text string) string  { return s.paint("1;31", text) }
 
-// own gives text the colour of a replica.
-func (s *screen) own(i int, text string) string { return s.paint(colors[i%len(colors)], text) }
-
-// glyph is what a replica's part of a bar is made of.
-func (s *screen) glyph(i int) string {
+// own gives text the colour of a replica. Without colours, its glyph tells.
+func (s *screen) own(i int, format string, args ...any) string {
+	glyph := glyphs[i]
 	if s.color {
-		return glyphs[0]
+		glyph = glyphs[0]
 	}
-	return glyphs[i%len(glyphs)]
+	return s.paint(colors[i], fmt.Sprintf(strings.ReplaceAll(format, "█", glyph), args...))
 }
 
 // print writes text. A closed output does not end the run: its verdict is the exit status.
@@ -80,49 +70,35 @@ func (s *screen) print(format string, args ...any) { _, _ = fmt.Fprintf(s.w, for
 // head prints what is about to be seen, and what the columns are.
 func (s *screen) head() {
 	p := s.plan
-	s.print("\n%s ", s.bold(p.title()))
-	if p.ctrl != "" {
-		s.print("The upstream changes its limit and announces nothing (its answers carry: %s).\n", p.Tell)
-		s.print("%d processes want %g requests a second each and learn it from their own answers (policy %s).\n\n     ",
-			p.Replicas, p.Want, p.ctrl)
-	} else {
-		how := "They never talk to each other: each decides alone, by limit / replicas."
-		if c, counts := countings[p.Pool]; counts {
-			how = fmt.Sprintf("Each decides alone, by limit / replicas, and counts those %s every %v.", c.where, c.period)
-		}
-		s.print("%d processes want %g requests a second each from an upstream that takes %g in all.\n%s\n\n     ",
-			p.Replicas, p.Want, p.Limit, how)
+	lead, first := "One limit, no store.", fmt.Sprintf("from an upstream that takes %g in all", p.Limit)
+	how := "\nThey never talk to each other: each decides alone, by limit / replicas."
+	if c, counts := countings[p.Pool]; counts {
+		lead = "One limit, and replicas that count themselves."
+		how = fmt.Sprintf("\nEach decides alone, by limit / replicas, and counts those %s every %v.", c.where, c.period)
 	}
+	lead = s.bold(lead) + " "
+	if p.ctrl != "" {
+		lead = s.bold("A limit that moves.") +
+			" The upstream changes its limit and announces nothing (its answers carry: " + p.Tell + ").\n"
+		first, how = "and learn it from their own answers (policy "+p.ctrl+")", ""
+	}
+	s.print("\n%s%d processes want %g requests a second each %s.%s\n\n     ", lead, p.Replicas, p.Want, first, how)
 	for i := range s.columns {
-		s.print("  %s", s.own(i, fmt.Sprintf("%s %-11s", s.glyph(i), fmt.Sprintf("replica %d", i+1))))
+		s.print("  %s", s.own(i, "█ replica %-3d", i+1))
 	}
 	s.print("   %s\n     ", s.bold("    fleet"))
 	for range s.columns {
 		s.print("  %s", s.dim("sent wait 429"))
 	}
-	mark := fmt.Sprintf("%g/s", s.plan.Limit)
-	s.print("   %s  %s\n", s.dim("sent  429"), s.dim(strings.Repeat(" ", max(0, barCells-len(mark)))+mark))
+	s.print("   %s  %s\n", s.dim("sent  429"), s.dim(fmt.Sprintf("%*s", barCells, fmt.Sprintf("%g/s", p.Limit))))
 }
 
-// title is what the act shows.
-func (p plan) title() string {
-	switch {
-	case p.ctrl != "":
-		return "A limit that moves."
-	case p.Pool != "static":
-		return "One limit, and replicas that count themselves."
-	}
-	return "One limit, no store."
-}
-
-// A cell is one replica's part of one line.
 type cell struct {
 	second
 	Waiting int
 	Alive   bool
 }
 
-// line prints one second, under the limit of that time.
 func (s *screen) line(n int, cells []cell, limit float64) {
 	s.print("%3d s", n)
 	var total second
@@ -132,7 +108,7 @@ func (s *screen) line(n int, cells []cell, limit float64) {
 			continue
 		}
 		c := cells[i]
-		s.print("  %s%s%s", s.own(i, fmt.Sprintf("%4d", c.Sent)), s.dim(fmt.Sprintf("%5d", c.Waiting)), s.rejected(c.Rejected, 4))
+		s.print("  %s%s%s", s.own(i, "%4d", c.Sent), s.dim(fmt.Sprintf("%5d", c.Waiting)), s.rejected(c.Rejected, 4))
 		total.Sent += c.Sent
 		total.Rejected += c.Rejected
 	}
@@ -151,12 +127,13 @@ func (s *screen) rejected(n, width int) string {
 // bar draws what each replica sent, one after the other, with a mark where the limit is.
 func (s *screen) bar(cells []cell, limit float64) string {
 	mark := int(math.Round(limit / s.plan.Limit * barCells))
-	drawn, sent := make([]string, 0, 2*barCells+1), 0
+	var drawn []string
+	sent := 0
 	for i, c := range cells {
 		sent += c.Sent
 		to := min(int(math.Round(float64(sent)/s.plan.Limit*barCells)), 2*barCells)
 		for len(drawn) < to {
-			drawn = append(drawn, s.own(i, s.glyph(i)))
+			drawn = append(drawn, s.own(i, "█"))
 		}
 	}
 	for len(drawn) < mark {
@@ -166,23 +143,21 @@ func (s *screen) bar(cells []cell, limit float64) string {
 }
 
 // event prints what happened to the pool and how long it took each replica to know.
-func (s *screen) event(at time.Duration, what, how string, news announcement) {
+func (s *screen) event(at time.Duration, what, how string, ids []int, delays []time.Duration) {
 	var after []string
-	for i, id := range news.ids {
-		after = append(after, fmt.Sprintf("%d in %s", id, short(news.delays[i])))
+	for i, id := range ids {
+		after = append(after, fmt.Sprintf("%d in %s", id, short(delays[i])))
 	}
 	s.happening(at, what, how+": "+strings.Join(after, ", "))
 }
 
-// happening prints an event between two lines of the table.
 func (s *screen) happening(at time.Duration, what, more string) {
 	s.print("%s; %s\n", s.bold(fmt.Sprintf("── %.1f s  %s", at.Seconds(), what)), more)
 }
 
-// line prints what happened in the n-th second of the run.
 func (f *fleet) line(n int) {
 	to := f.begin + time.Duration(n)*time.Second
-	by := count(f.up.Log(), to-time.Second, to)
+	by := count(f.up.logged(), to-time.Second, to)
 	var cells []cell
 	for _, p := range f.all {
 		c := cell{second: by[p.id], Alive: !p.ending}
@@ -197,11 +172,11 @@ func (f *fleet) line(n int) {
 // summary prints how good the run was, not whether it kept its promises.
 func (s *screen) summary(f *fleet) {
 	s.print("\n  replicas        time            goodput    429s   fairness\n")
-	log, total := f.up.Log(), f.total()
+	log, total := f.up.logged(), f.total()
 	for _, ph := range f.phases {
 		r := measure(log, ph)
-		s.print("     %2d       %4.1f – %4.1f s        %5.1f %%   %4.1f %%      %.3f\n",
-			len(ph.Alive), (ph.From - f.begin).Seconds(), (ph.To - f.begin).Seconds(), 100*r.Goodput, 100*r.Rejected, r.Fairness)
+		s.print("     %2d       %4.1f – %4.1f s        %5.1f %%   %4.1f %%      %.3f\n", len(ph.Alive),
+			(ph.From - f.begin).Seconds(), (ph.To - f.begin).Seconds(), 100*r.Goodput, 100*r.Rejected, r.Fairness)
 	}
 	var network []time.Duration // from leaving a replica to reaching the upstream
 	for _, a := range log {
@@ -215,7 +190,6 @@ func (s *screen) summary(f *fleet) {
 	s.failures(total)
 }
 
-// failures prints what should not be.
 func (s *screen) failures(total message) {
 	if total.Failed > 0 {
 		s.print("  %s\n", s.red(fmt.Sprintf("%d requests got no answer, the last one: %s", total.Failed, total.LastError)))
@@ -225,7 +199,8 @@ func (s *screen) failures(total message) {
 // stall warns of a machine that does not let its processes run.
 func (s *screen) stall(longest time.Duration, suffers string) {
 	if longest > badStall {
-		s.print("%s\n", s.paint("33", fmt.Sprintf("  This machine is busy: a replica stood still for %s. %s", short(longest), suffers)))
+		text := fmt.Sprintf("  This machine is busy: a replica stood still for %s. %s", short(longest), suffers)
+		s.print("%s\n", s.paint("33", text))
 	}
 }
 
@@ -264,7 +239,6 @@ func (s *screen) outcome(all []followUp, checks []check, total message) {
 	s.failures(total)
 }
 
-// checks prints promises and what became of them.
 func (s *screen) checks(width int, all []check) {
 	for _, c := range all {
 		state := s.paint("32", "held  ")
@@ -278,7 +252,6 @@ func (s *screen) checks(width int, all []check) {
 	}
 }
 
-// end prints the verdict.
 func (s *screen) end(held bool, good, bad string) {
 	text := s.red(bad)
 	if held {
@@ -287,7 +260,6 @@ func (s *screen) end(held bool, good, bad string) {
 	s.print("%s\n\n", text)
 }
 
-// short writes a duration with three digits at most.
 func short(d time.Duration) string {
 	switch {
 	case d >= time.Second:
@@ -299,7 +271,6 @@ func short(d time.Duration) string {
 	}
 }
 
-// thousands writes a count with separators.
 func thousands(n int) string {
 	text := fmt.Sprint(n)
 	for i := len(text) - 3; i > 0; i -= 3 {

@@ -70,7 +70,7 @@ func TestColorOnlyOnDemand(t *testing.T) {
 		s, out := testScreen(tt.color)
 		s.head()
 		s.line(1, []cell{{second{50, 1}, 12, true}}, 100)
-		s.event(time.Second, "replica 3 joins", "notified", announcement{ids: []int{1}, delays: []time.Duration{ms}})
+		s.event(time.Second, "replica 3 joins", "notified", []int{1}, []time.Duration{ms})
 		s.outcome([]followUp{{}}, []check{{Held: true}}, message{Failed: 1})
 		s.ruling(ruling{Fleet: flat(100, 10), Windows: []check{{}}, Stall: time.Second})
 		if got := strings.Contains(out.String(), "\x1b["); got != tt.want {
@@ -87,20 +87,6 @@ func TestRulingNamesTheBrokenWindow(t *testing.T) {
 		"62 sent, 60.0 allowed", "A bound was BROKEN."} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the ruling lacks %q:\n%s", want, out)
-		}
-	}
-}
-
-func TestFigures(t *testing.T) {
-	for d, want := range map[time.Duration]string{0: "0 µs", 83: "0.083 µs", 1500: "1.5 µs", 2345678: "2.35 ms",
-		250 * ms: "250 ms", 1500 * ms: "1.50 s"} {
-		if got := short(d); got != want {
-			t.Errorf("short(%d) = %q, want %q", d, got, want)
-		}
-	}
-	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1,000", 2019045: "2,019,045"} {
-		if got := thousands(n); got != want {
-			t.Errorf("thousands(%d) = %q, want %q", n, got, want)
 		}
 	}
 }

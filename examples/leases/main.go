@@ -17,6 +17,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/quotient-go/quotient/lease"
@@ -29,42 +30,54 @@ const (
 )
 
 func main() {
-	if err := serve(context.Background(), os.Stdout); err != nil {
+	s := &service{}
+	server := httptest.NewServer(s) // until the program ends
+	if err := run(context.Background(), os.Stdout, s, server.URL, http.DefaultTransport); err != nil {
 		fmt.Fprintln(os.Stderr, "leases:", err)
 		os.Exit(1)
 	}
 }
 
-// serve runs the story on loopback.
-func serve(ctx context.Context, out io.Writer) error {
-	s := newService()
-	server := httptest.NewServer(s)
-	defer server.Close()
-	transport := &http.Transport{}
-	defer transport.CloseIdleConnections()
-	return run(ctx, out, s, server.URL, transport)
+// service is a lease server that can be restarted. The server's state is gone then.
+type service struct{ atomic.Pointer[lease.Server] }
+
+func (s *service) start() error {
+	config := lease.Config{Semaphores: map[string]lease.Semaphore{"store": {Max: 1}}, Grace: grace}
+	server, err := lease.NewServer(config, lease.ServerOptions{})
+	if err != nil {
+		return err
+	}
+	if last := s.Swap(server); last != nil {
+		last.Close()
+	}
+	return nil
 }
 
-func newService() *service {
-	semaphores := map[string]lease.Semaphore{"store": {Max: 1}}
-	return &service{config: lease.Config{Semaphores: semaphores, Grace: grace}}
-}
+func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.Load().ServeHTTP(w, r) }
 
-// client is one process that writes to the store.
+// client is one process that writes to the store. Its cable to the server can be cut.
 type client struct {
-	name  string
-	cable *cable
+	http.RoundTripper
 	lease.Client
+
+	cut  atomic.Bool
+	name string
+}
+
+func (c *client) RoundTrip(r *http.Request) (*http.Response, error) {
+	if c.cut.Load() {
+		return nil, errors.New("the cable is cut")
+	}
+	return c.RoundTripper.RoundTrip(r)
 }
 
 // story is what all share.
 type story struct {
-	out     io.Writer
-	began   time.Time
-	service *service
-	store   store
-	first   uint64 // token; they start at the clock in nanoseconds
-	clients []*client
+	store
+
+	out   io.Writer
+	began time.Time
+	first uint64 // token; they start at the clock in nanoseconds
 }
 
 func (s *story) say(format string, args ...any) {
@@ -76,99 +89,69 @@ func run(ctx context.Context, out io.Writer, service *service, url string, way h
 	if err := service.start(); err != nil {
 		return err
 	}
-	defer service.stop()
-	s := &story{out: out, began: time.Now(), service: service}
+	defer func() { service.Load().Close() }()
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	s := &story{out: out, began: time.Now()}
+	var clients []*client
 	for _, name := range []string{"Ada", "Ben", "Cleo"} {
-		c := &client{name: name, cable: &cable{RoundTripper: way}}
-		c.URLs, c.HTTP, c.ExpiresIn = []string{url}, &http.Client{Transport: c.cable}, expiresIn
-		s.clients = append(s.clients, c)
+		c := &client{name: name, RoundTripper: way}
+		c.URLs, c.HTTP, c.ExpiresIn = []string{url}, &http.Client{Transport: c}, expiresIn
+		clients = append(clients, c)
 	}
 	s.say("the server starts, and only restores for %v", grace)
-	for _, step := range []func(context.Context) error{s.turns, s.restart, s.cutOff} {
-		if err := step(ctx); err != nil {
+	ada, ben, cleo := clients[0], clients[1], clients[2]
+	works := func(*lease.Lease) error { time.Sleep(work); return nil }
+	for _, c := range clients {
+		if err := s.turn(ctx, c, works); err != nil {
 			return err
 		}
 	}
-	if want := []string{"Ada", "Ben", "Cleo", "Ada", "Cleo"}; !slices.Equal(s.store.lines, want) {
-		return fmt.Errorf("the store has %q, want %q", s.store.lines, want)
+	err := s.turn(ctx, ada, func(l *lease.Lease) error {
+		s.say("the server is restarted, and knows no peer")
+		err := service.start()
+		time.Sleep(grace + work)
+		s.say("Ada still holds the lock: it was restored")
+		return errors.Join(err, l.Err())
+	})
+	if err != nil {
+		return err
 	}
-	s.say("the store has the lines of %q", s.store.lines)
+	late := s.turn(ctx, ben, func(l *lease.Lease) error {
+		s.say("Ben is cut off from the server")
+		ben.cut.Store(true)
+		<-l.Lost()
+		s.say("Ben notices: %v", l.Err())
+		return s.turn(ctx, cleo, works) // once the server has seen Ben's lease end
+	})
+	if !errors.Is(late, lease.ErrLost) {
+		return fmt.Errorf("unlock of a lost lease: %w", late)
+	}
+	if want := []string{"Ada", "Ben", "Cleo", "Ada", "Cleo"}; !slices.Equal(s.lines, want) {
+		return fmt.Errorf("the store has %q, want %q", s.lines, want)
+	}
+	s.say("the store has the lines of %q", s.lines)
 	return nil
 }
 
-// lock waits for the lock of the store. It gives up after ten seconds.
-func (s *story) lock(ctx context.Context, c *client) (*lease.Lease, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	timer := time.AfterFunc(10*time.Second, cancel) // of the wait alone: the Lease's context derives from ctx
-	defer timer.Stop()
+// turn locks the store, lets happen what happens meanwhile, writes, and unlocks.
+func (s *story) turn(ctx context.Context, c *client, meanwhile func(*lease.Lease) error) error {
 	l, err := c.Lock(ctx, "store", 1)
+	if err != nil {
+		return err
+	}
+	if s.first == 0 {
+		s.first = l.Token()
+	}
+	s.say("%s holds the lock, with the first token + %d", c.name, l.Token()-s.first)
+	if err := meanwhile(l); err != nil {
+		return err
+	}
+	err = s.write(l.Token(), c.name)
 	if err == nil {
-		if s.first == 0 {
-			s.first = l.Token()
-		}
-		s.say("%s holds the lock, with the first token + %d", c.name, l.Token()-s.first)
-	}
-	return l, err
-}
-
-// turns lets each client write once.
-func (s *story) turns(ctx context.Context) error {
-	for _, c := range s.clients {
-		l, err := s.lock(ctx, c)
-		if err != nil {
-			return err
-		}
-		time.Sleep(work)
-		if err := errors.Join(s.store.write(l.Token(), c.name), l.Unlock(ctx)); err != nil {
-			return err
-		}
 		s.say("%s has written, and unlocks", c.name)
+	} else {
+		s.say("%s writes late all the same: %v", c.name, err)
 	}
-	return nil
-}
-
-// restart restarts the server while the first client holds the lock.
-func (s *story) restart(ctx context.Context) error {
-	l, err := s.lock(ctx, s.clients[0])
-	if err != nil {
-		return err
-	}
-	s.say("the server is restarted, and knows no peer")
-	if err := s.service.start(); err != nil {
-		return err
-	}
-	time.Sleep(grace + work)
-	if err := l.Err(); err != nil {
-		return err
-	}
-	s.say("Ada still holds the lock: it was restored")
-	return errors.Join(s.store.write(l.Token(), "Ada"), l.Unlock(ctx))
-}
-
-// cutOff cuts the second client off, and lets it write late.
-func (s *story) cutOff(ctx context.Context) error {
-	l, err := s.lock(ctx, s.clients[1])
-	if err != nil {
-		return err
-	}
-	s.say("Ben is cut off from the server")
-	s.clients[1].cable.cut.Store(true)
-	<-l.Lost()
-	s.say("Ben notices: %v", l.Err())
-	cleos, err := s.lock(ctx, s.clients[2]) // once the server has seen Ben's lease end
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(s.store.write(cleos.Token(), "Cleo"), cleos.Unlock(ctx)); err != nil {
-		return err
-	}
-	late := s.store.write(l.Token(), "Ben, late")
-	if late == nil {
-		return errors.New("a late write came through")
-	}
-	s.say("Ben writes late all the same; %v", late)
-	if err := l.Unlock(ctx); !errors.Is(err, lease.ErrLost) {
-		return fmt.Errorf("unlock of a lost lease: %w", err)
-	}
-	return nil
+	return errors.Join(err, l.Unlock(ctx))
 }

@@ -5,16 +5,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
-
-	"github.com/quotient-go/quotient"
-	"github.com/quotient-go/quotient/httplimit"
-	"github.com/quotient-go/quotient/lease"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -34,7 +29,7 @@ func (d direct) RoundTrip(req *http.Request) (*http.Response, error) {
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
-		s, start := newService(), time.Now()
+		s, start := &service{}, time.Now()
 		if err := run(t.Context(), &out, s, "http://h", direct{s}); err != nil {
 			t.Errorf("%v\n%s", err, out.String())
 		}
@@ -65,44 +60,4 @@ func TestStore(t *testing.T) {
 			t.Errorf("token %d: %v", w.token, err)
 		}
 	}
-}
-
-// A lease client works through quotient's own Transport: what the limiter refuses is sent again later.
-func TestThroughTransport(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		limiter, err := quotient.New(quotient.Limit{
-			Rates: []quotient.Rate{{Name: "second", Events: 20, Per: time.Second, Burst: 5}}, InFlight: 10,
-		}, quotient.MaxWait(50*time.Millisecond))
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := newService()
-		s.config.Grace = 0
-		if err := s.start(); err != nil {
-			t.Fatal(err)
-		}
-		defer s.stop()
-		c := &lease.Client{
-			URLs: []string{"http://h"}, ExpiresIn: time.Minute, BlockFor: time.Second,
-			HTTP: &http.Client{Transport: &httplimit.Transport{Base: direct{s}, Limiter: limiter}},
-		}
-		var all sync.WaitGroup
-		for range 8 {
-			all.Go(func() {
-				l, err := c.Lock(t.Context(), "store", 1)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				time.Sleep(work)
-				if err := l.Unlock(t.Context()); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		all.Wait()
-		if st := limiter.Stats(); st.InFlight != 0 || len(st.Refused) == 0 {
-			t.Errorf("%d in flight, refused: %v, want none, and some", st.InFlight, st.Refused)
-		}
-	})
 }

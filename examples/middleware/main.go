@@ -32,10 +32,7 @@ func main() {
 func run(ctx context.Context, out io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	s, err := newService(netip.MustParsePrefix("127.0.0.0/8"))
-	if err != nil {
-		return err
-	}
+	s := newService(netip.MustParsePrefix("127.0.0.0/8"))
 	server := httptest.NewServer(s.handler)
 	defer server.Close()
 	transport := &http.Transport{}
@@ -126,8 +123,8 @@ func (v *visitor) seesShutdown(ctx context.Context, s *service, server *http.Ser
 	s.drain()
 	err := server.Shutdown(ctx)
 	asking.Wait()
-	fmt.Fprintf(v.out, "shutdown: %d finished, %d that waited were answered with 503\n", statuses[http.StatusOK], statuses[http.StatusServiceUnavailable])
 	served, refused := statuses[http.StatusOK], statuses[http.StatusServiceUnavailable]
+	fmt.Fprintf(v.out, "shutdown: %d finished, %d that waited were answered with 503\n", served, refused)
 	if err != nil || served == 0 || refused == 0 || served+refused != exports {
 		return fmt.Errorf("statuses at shutdown: %v, %w", statuses, err)
 	}

@@ -45,10 +45,7 @@ func TestStrangersCannotChooseTheirAddress(t *testing.T) {
 		{[]netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, 3 * clientBurst},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			s, err := newService(c.proxies...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := newService(c.proxies...)
 			served := 0
 			for i := range 3 * clientBurst {
 				if ask(s, t.Context(), "/items/1",
@@ -66,10 +63,7 @@ func TestStrangersCannotChooseTheirAddress(t *testing.T) {
 // An export waits for the one before it; after drain no request waits, and admitted ones still finish.
 func TestDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, err := newService()
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := newService()
 		codes := make(chan int, 2)
 		start := time.Now()
 		for range 2 {

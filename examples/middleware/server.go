@@ -27,21 +27,17 @@ const (
 const export = "GET /export/{id}"
 
 // newService puts the limits round the routes. Proxies are the networks whose X-Forwarded-For is believed.
-func newService(proxies ...netip.Prefix) (*service, error) {
-	clients, err := quotient.New(quotient.Rates(quotient.Rate{Name: "client", Events: 10, Per: time.Minute, Burst: clientBurst}))
-	if err != nil {
-		return nil, err
-	}
-	routes, err := quotient.New(quotient.Limit{InFlight: 100})
-	if err != nil {
-		return nil, err
-	}
-	one := quotient.Limit{InFlight: exportSlots}
-	if err := routes.Override(export, &one); err != nil { // this route is dear
-		return nil, err
+func newService(proxies ...netip.Prefix) *service {
+	perMinute := quotient.Rate{Name: "client", Events: 10, Per: time.Minute, Burst: clientBurst}
+	clients := quotient.Must(quotient.New(quotient.Rates(perMinute)))
+	routes := quotient.Must(quotient.New(quotient.Limit{InFlight: 100}))
+	if err := routes.Override(export, &quotient.Limit{InFlight: exportSlots}); err != nil { // this route is dear
+		panic(err) // like quotient.Must: it stands in the program
 	}
 	api := http.NewServeMux()
-	api.HandleFunc("GET /items/{id}", func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "item "+r.PathValue("id")+"\n") })
+	api.HandleFunc("GET /items/{id}", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "item "+r.PathValue("id")+"\n")
+	})
 	api.HandleFunc(export, exporting)
 
 	draining, drain := context.WithCancel(context.Background())
@@ -50,9 +46,9 @@ func newService(proxies ...netip.Prefix) (*service, error) {
 	perClient := httplimit.Middleware(clients, httplimit.ClientAddr(proxies...),
 		httplimit.SendFields(httplimit.FieldsDraft11))
 	root := http.NewServeMux()
-	root.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") }) // outside of both
+	root.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {}) // outside of both
 	root.Handle("/", perClient(perRoute(api)))
-	return &service{clients, routes, root, drain}, nil
+	return &service{clients, routes, root, drain}
 }
 
 // exporting takes a while.

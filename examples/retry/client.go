@@ -13,19 +13,16 @@ import (
 	"github.com/quotient-go/quotient/httplimit"
 )
 
-// A client tries again, within bounds. Its gate is passed by every attempt, its budget by every attempt but the first.
+// A client tries again, within bounds: each attempt passes its gate, each retry takes from its budget.
 type client struct {
 	base     http.RoundTripper
 	gate     *quotient.Limiter // what the upstream allows
-	budget   *quotient.Limiter // how much of that may be retries: a part, or an upstream that is ill gets several times as many requests
+	budget   *quotient.Limiter // of retries: without, an upstream that is ill gets several times as many requests
 	attempts int
 }
 
-// Pauses between attempts: the first, and the longest that is chosen without a hint.
-const (
-	firstPause = 50 * time.Millisecond
-	lastPause  = 2 * time.Second
-)
+// The longest random pause, after the first attempt and in the end.
+const firstPause, lastPause = 50 * time.Millisecond, 2 * time.Second
 
 var errGivenUp = errors.New("given up")
 
@@ -43,8 +40,9 @@ func (c *client) get(ctx context.Context, url string) error {
 		case !c.budget.Allow("retries"):
 			return fmt.Errorf("%w: too many retries: %w", errGivenUp, err)
 		}
+		// A random pause: clients that failed together do not come back together.
 		select {
-		case <-time.After(max(told, jittered(attempt))):
+		case <-time.After(max(told, rand.N(min(lastPause, firstPause<<min(attempt, 10))))):
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -72,9 +70,4 @@ func (c *client) try(ctx context.Context, url string) (told time.Duration, err e
 	}
 	told, _ = httplimit.RetryAfter(resp.Header, time.Now())
 	return told, errors.New(resp.Status)
-}
-
-// jittered is a random pause, up to twice as long with each attempt, so that clients which failed together do not come back together.
-func jittered(attempt int) time.Duration {
-	return 1 + time.Duration(rand.Int64N(int64(min(lastPause, firstPause<<min(attempt, 10)))))
 }

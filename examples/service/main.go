@@ -1,14 +1,13 @@
-// Command service is a whole service with limits. It has two plans of tenants, slots for each route,
-// RateLimit fields, metrics, the operator's page behind a token, a count of replicas from DNS, and an end in
-// order.
+// Command service is a whole service with limits. It has two plans of tenants, slots for each route, RateLimit
+// fields, metrics, the operator's page behind a token, a count of replicas from DNS, and an end in order.
 //
 //	ADMIN_TOKEN=0123456789abcdef go run ./examples/service
 //	curl -i -H 'X-API-Key: key-of-ann' localhost:8080/hello     # ten at once, then 429
 //	curl -s localhost:8080/metrics | grep quotient_requests
 //
-// The page is at http://localhost:9091. With -service NAME, a headless Service, the limits are those of all
-// its pods together; without it those of this process. It serves until it is interrupted. limits.go is the
-// part to copy.
+// The page is at http://localhost:9091. With -service NAME, a headless Service, the limits are those of all its
+// pods together; without it those of this process. It serves until it is interrupted. limits.go is the part to
+// copy.
 package main
 
 import (
@@ -20,6 +19,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
@@ -51,7 +51,6 @@ func main() {
 	}
 }
 
-// config is what differs from place to place.
 type config struct {
 	addr, operator, token string
 	pods                  quotient.Source // nil: this process is all there is
@@ -89,53 +88,37 @@ func run(ctx context.Context, c config) error {
 		}
 	})
 	server := &http.Server{Addr: c.addr, Handler: root, ReadHeaderTimeout: 5 * time.Second}
-
-	background := []runs{
-		func(ctx context.Context) error { return page.ListenAndServe(ctx, c.operator) },
+	operated := func(ctx context.Context) error { return page.ListenAndServe(ctx, c.operator) }
+	if c.pods == nil {
+		return serve(ctx, server, c.listed, operated)
 	}
-	if c.pods != nil {
-		background = append(background, func(ctx context.Context) error { return limiters.Follow(ctx, c.pods) })
-	}
-	return together(ctx, func(ctx context.Context) error { return serve(ctx, server, c.listed) }, background...)
+	return serve(ctx, server, c.listed, operated, func(ctx context.Context) error { return limiters.Follow(ctx, c.pods) })
 }
 
-// runs is a part of the program that ends with its context.
-type runs = func(context.Context) error
-
-// together runs all parts until the first one has ended, and then ends the others. The end of ctx ends only
-// the first one, the server: the others go on until what it has admitted is finished.
-func together(ctx context.Context, first runs, others ...runs) error {
+// serve serves until ctx ends or a part fails. It goes on for as long as the pod is listed, and finishes what has
+// been admitted. Then the other parts end.
+func serve(ctx context.Context, server *http.Server, listed time.Duration, parts ...func(context.Context) error) error {
 	behind, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	ctx, fail := context.WithCancel(ctx)
-	defer fail()
-	ended := make(chan error, len(others))
-	for _, f := range others {
-		go func() {
-			defer fail()
-			ended <- f(behind)
-		}()
+	ended := make(chan error)
+	go func() { ended <- server.ListenAndServe() }()
+	for _, run := range parts {
+		go func() { ended <- run(behind) }()
 	}
-	errs := []error{first(ctx)}
+	var errs []error
+	select {
+	case <-ctx.Done():
+		time.Sleep(listed)
+	case err := <-ended:
+		errs = append(errs, err)
+	}
+	grace, cancel := context.WithTimeout(behind, 10*time.Second)
+	defer cancel()
+	err := server.Shutdown(grace)
 	stop()
-	for range others {
+	for len(errs) <= len(parts) {
 		errs = append(errs, <-ended)
 	}
-	return errors.Join(errs...)
-}
-
-// serve serves until ctx ends, goes on for as long as the pod is listed, and then finishes what has been
-// admitted.
-func serve(ctx context.Context, server *http.Server, listed time.Duration) error {
-	stopped := make(chan error, 1)
-	stop := context.AfterFunc(ctx, func() {
-		time.Sleep(listed)
-		grace, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		stopped <- server.Shutdown(grace)
-	})
-	if err := server.ListenAndServe(); stop() { // the end was not asked for
-		return err
-	}
-	return <-stopped
+	errs = slices.DeleteFunc(errs, func(err error) bool { return errors.Is(err, http.ErrServerClosed) })
+	return errors.Join(append(errs, err)...)
 }

@@ -40,11 +40,7 @@ func run(ctx context.Context, out io.Writer) error {
 
 // showPlans lets each tenant ask more than it may.
 func showPlans(out io.Writer) error {
-	l, err := newTenants()
-	if err != nil {
-		return err
-	}
-	var errs []error
+	l, errs := newTenants(), []error{}
 	for _, c := range []struct {
 		tenant string
 		want   int
@@ -54,7 +50,7 @@ func showPlans(out io.Writer) error {
 	} {
 		got := admitted(l, c.tenant, planOf(c.tenant))
 		errs = append(errs, wants(c.tenant, got, c.want))
-		fmt.Fprintf(out, "%d admitted at once. %s\n", got, indented(l.Explain(c.tenant).String()))
+		fmt.Fprintf(out, "%d admitted at once. %s\n", got, strings.ReplaceAll(l.Explain(c.tenant).String(), "\n", "\n    "))
 	}
 	errs = append(errs, wants("a call without a plan", admitted(l, "small.example", ""), 0))
 	return errors.Join(errs...)
@@ -85,10 +81,7 @@ func wants(what string, got, want int) error {
 
 // showChanges moves a tenant between plans, and halves a plan.
 func showChanges(out io.Writer) error {
-	l, err := newTenants()
-	if err != nil {
-		return err
-	}
+	l := newTenants()
 	const mover, other = "mover.example", "other.example"
 	before := admitted(l, mover, free)
 	upgraded := admitted(l, mover, paid)
@@ -105,20 +98,10 @@ func showChanges(out io.Writer) error {
 		wants("back in free", back, 0), wants("the halved plan", halved, paidAtOnce/2))
 }
 
-func indented(text string) string {
-	return strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n    ")
-}
-
 // showPriorities lets ten tenants wait for a backend with one slot: first five in free, then five in paid.
 func showPriorities(ctx context.Context, out io.Writer) error {
-	backend, err := quotient.New(quotient.Limit{InFlight: 1})
-	if err != nil {
-		return err
-	}
-	held, d := backend.TryAcquire("backend")
-	if !d.OK {
-		return &quotient.LimitedError{Key: "backend", Decision: d}
-	}
+	backend := quotient.Must(quotient.New(quotient.Limit{InFlight: 1}))
+	held, _ := backend.TryAcquire("backend")
 	var mu sync.Mutex
 	var order []byte
 	var asking sync.WaitGroup
@@ -181,18 +164,15 @@ func planOf(tenant string) string {
 
 // newTenants makes the limiter of all tenants. A call that names no plan is refused. Plans and overrides are
 // set in every replica, from the same configuration.
-func newTenants() (*quotient.Limiter, error) {
-	l, err := quotient.New(quotient.Limit{Deny: true}, quotient.Plans(map[string]quotient.Limit{
+func newTenants() *quotient.Limiter {
+	l := quotient.Must(quotient.New(quotient.Limit{Deny: true}, quotient.Plans(map[string]quotient.Limit{
 		free: perHour(freeAtOnce), paid: perHour(paidAtOnce), internal: {InFlight: internalInFlight},
-	}))
-	if err != nil {
-		return nil, err
-	}
+	})))
 	big, none := perHour(bigAtOnce), quotient.Limit{Deny: true}
-	if err := l.Override("big.example", &big); err != nil {
-		return nil, err
+	if err := errors.Join(l.Override("big.example", &big), l.Override("abuser.example", &none)); err != nil {
+		panic(err) // like quotient.Must: both stand in the program
 	}
-	return l, l.Override("abuser.example", &none)
+	return l
 }
 
 // perHour is a limit of n an hour, all at once if need be.

@@ -36,13 +36,11 @@ const (
 // newClient makes a client whose requests share one limit for each host. Under policy.Fixed that is the
 // configured limit. A policy that learns starts there, since this is the only replica, and takes it as the
 // most that is ever tried.
-func newClient(base http.RoundTripper, p policy.Policy) (*http.Client, error) {
+func newClient(base http.RoundTripper, p policy.Policy) *http.Client {
 	limit := quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(believed)}, InFlight: inFlight}
-	limiter, err := quotient.New(limit, quotient.Policy(p), quotient.BeyondShare(), quotient.Replicas(1))
-	if err != nil {
-		return nil, err
-	}
-	return &http.Client{Transport: &httplimit.Transport{Base: base, Limiter: limiter}}, nil
+	learns := quotient.Policy(p)
+	limiter := quotient.Must(quotient.New(limit, learns, quotient.BeyondShare(), quotient.Replicas(1)))
+	return &http.Client{Transport: &httplimit.Transport{Base: base, Limiter: limiter}}
 }
 
 // get asks and reads. The body is closed whatever happens: that is what gives the slot back.
@@ -61,33 +59,20 @@ func get(ctx context.Context, c *http.Client, url string) error {
 }
 
 func main() {
-	if err := loopback(context.Background(), os.Stdout); err != nil {
+	u := &upstream{}
+	server := httptest.NewServer(u) // until the program ends
+	base := &http.Transport{MaxIdleConnsPerHost: callers}
+	if err := run(context.Background(), os.Stdout, base, server.URL, u); err != nil {
 		fmt.Fprintln(os.Stderr, "transport:", err)
 		os.Exit(1)
 	}
 }
 
-// loopback is a run with a real network.
-func loopback(ctx context.Context, out io.Writer) error {
-	u := &upstream{}
-	server := httptest.NewServer(u)
-	defer server.Close()
-	base := &http.Transport{MaxIdleConnsPerHost: callers}
-	defer base.CloseIdleConnections()
-	return run(ctx, out, base, server.URL, u)
-}
-
 // run shows both clients and judges the second.
 func run(ctx context.Context, out io.Writer, base http.RoundTripper, url string, u *upstream) error {
-	fixed, err := play(ctx, base, url, u, policy.Fixed{}, 0)
-	if err != nil {
-		return err
-	}
+	fixed := play(ctx, newClient(base, policy.Fixed{}), url, u, 0)
 	fmt.Fprintf(out, "configured %d/s, %d/s allowed: %s\n", believed, perSecond, fixed)
-	learned, err := play(ctx, base, url, u, policy.Tracking{}, 3*time.Second)
-	if err != nil {
-		return err
-	}
+	learned := play(ctx, newClient(base, policy.Tracking{}), url, u, 3*time.Second)
 	fmt.Fprintf(out, "the same, but it learns:  %s\n", learned)
 	return errors.Join(u.check(), learned.check())
 }
@@ -101,7 +86,8 @@ func (t tally) refusedShare() float64 {
 
 // String is a line for the reader.
 func (t tally) String() string {
-	return fmt.Sprintf("%d served and %d refused in %d s, %.1f %% refused", t.served, t.refused, judged, 100*t.refusedShare())
+	return fmt.Sprintf("%d served and %d refused in %d s, %.1f %% refused",
+		t.served, t.refused, judged, 100*t.refusedShare())
 }
 
 func (t tally) check() error {
@@ -112,22 +98,10 @@ func (t tally) check() error {
 }
 
 // play lets the callers call, and counts after a time to settle.
-func play(ctx context.Context, base http.RoundTripper, url string, u *upstream, p policy.Policy, settles time.Duration) (tally, error) {
-	c, err := newClient(base, p)
-	if err != nil {
-		return tally{}, err
-	}
+func play(ctx context.Context, c *http.Client, url string, u *upstream, settles time.Duration) tally {
 	ctx, cancel := context.WithTimeout(ctx, settles+judged*time.Second)
 	defer cancel()
 	var calling sync.WaitGroup
-	var before tally
-	calling.Go(func() {
-		select {
-		case <-time.After(settles):
-			before = u.counted()
-		case <-ctx.Done():
-		}
-	})
 	for range callers {
 		calling.Go(func() {
 			var err error
@@ -136,9 +110,11 @@ func play(ctx context.Context, base http.RoundTripper, url string, u *upstream, 
 			}
 		})
 	}
+	time.Sleep(settles)
+	before := u.counted()
 	calling.Wait()
 	after := u.counted()
-	return tally{after.served - before.served, after.refused - before.refused}, nil
+	return tally{after.served - before.served, after.refused - before.refused}
 }
 
 // upstream is a server with a limit of its own, a bucket, that says nothing about it but 429.

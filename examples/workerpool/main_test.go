@@ -31,12 +31,9 @@ func TestRun(t *testing.T) {
 // batch is half empty.
 func TestUnusedComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, err := newPool()
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := newPool()
 		todo, start := make(chan message, messages), time.Now()
-		if err := p.read(t.Context(), newQueue(messages), todo); err != nil {
+		if err := p.read(t.Context(), &queue{left: messages}, todo); err != nil {
 			t.Fatal(err)
 		}
 		took := time.Since(start)
@@ -50,11 +47,8 @@ func TestCancelledWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 		defer cancel()
-		p, err := newPool()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := p.work(ctx, newQueue(messages), &model{}); !errors.Is(err, context.DeadlineExceeded) {
+		p := newPool()
+		if err := p.work(ctx, &queue{left: messages}, &model{}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v", err)
 		}
 		if s := p.model.Stats(); s.InFlight != 0 || s.Waiting != 0 {

@@ -24,17 +24,11 @@ type pool struct {
 	unused        int // that the reader asked for and did not need
 }
 
-func newPool() (*pool, error) {
-	reader, err := quotient.New(quotient.Rates(quotient.Rate{Name: "reads", Events: readsPerSecond, Per: time.Second, Burst: batchMost}))
-	if err != nil {
-		return nil, err
-	}
+func newPool() *pool {
+	reads := quotient.Rate{Name: "reads", Events: readsPerSecond, Per: time.Second, Burst: batchMost}
 	tokens := quotient.Rate{Name: "tokens", Unit: "tokens", Events: tokensPerSecond, Per: time.Second, Burst: tokensAtOnce}
-	model, err := quotient.New(quotient.Limit{Rates: []quotient.Rate{tokens}, InFlight: weightInFlight})
-	if err != nil {
-		return nil, err
-	}
-	return &pool{reader: reader, model: model}, nil
+	work := quotient.Limit{Rates: []quotient.Rate{tokens}, InFlight: weightInFlight}
+	return &pool{reader: quotient.Must(quotient.New(quotient.Rates(reads))), model: quotient.Must(quotient.New(work))}
 }
 
 // work reads until the queue is empty and returns when all is done, or with the first error of each worker.
@@ -56,14 +50,18 @@ func (p *pool) work(ctx context.Context, q *queue, m *model) error {
 
 // read takes what there is room for, and hands it on.
 func (p *pool) read(ctx context.Context, q *queue, todo chan<- message) error {
-	for {
-		permit, n, err := p.room(ctx)
-		if err != nil {
-			return err
+	for ctx.Err() == nil {
+		permit, n := p.reader.TryAcquireUpTo("queue", batchMost)
+		if n == 0 {
+			select {
+			case <-ctx.Done():
+			case <-time.After(max(time.Millisecond, p.reader.Check("queue").RetryAfter)):
+			}
+			continue
 		}
 		batch := q.read(n)
 		p.unused += n - len(batch)
-		err = permit.Correct("", len(batch)) // the rest counts for the next batch
+		err := permit.Correct("", len(batch)) // the rest counts for the next batch
 		permit.Release()
 		if err != nil || len(batch) == 0 {
 			return err
@@ -72,40 +70,15 @@ func (p *pool) read(ctx context.Context, q *queue, todo chan<- message) error {
 			todo <- msg
 		}
 	}
-}
-
-// room waits for room for one message and takes what there is for more.
-func (p *pool) room(ctx context.Context) (quotient.Permit, int, error) {
-	for {
-		if permit, n := p.reader.TryAcquireUpTo("queue", batchMost); n > 0 {
-			return permit, n, nil
-		}
-		select {
-		case <-ctx.Done():
-			return quotient.Permit{}, 0, ctx.Err()
-		case <-time.After(max(time.Millisecond, p.reader.Check("queue").RetryAfter)):
-		}
-	}
+	return ctx.Err()
 }
 
 // handle asks for what a message will probably cost, and corrects that when it is known.
 func (p *pool) handle(ctx context.Context, m *model, msg message) error {
-	permit, err := p.model.Acquire(ctx, "model-a", quotient.Weight(msg.weight()), quotient.Cost("tokens", len(msg.text)/4))
+	permit, err := p.model.Acquire(ctx, "model-a", quotient.Weight(msg.weight), quotient.Cost("tokens", len(msg.text)/4))
 	if err != nil {
 		return err
 	}
 	defer permit.Release()
-	used, err := m.answer(ctx, msg)
-	if err != nil {
-		return err
-	}
-	return permit.Correct("tokens", used)
-}
-
-// weight is how many slots a message takes.
-func (m message) weight() int {
-	if m.pictures {
-		return 4
-	}
-	return 1
+	return permit.Correct("tokens", m.answer(msg))
 }

@@ -1,4 +1,4 @@
-package upstream
+package main
 
 import (
 	"net/http"
@@ -12,33 +12,6 @@ import (
 	"github.com/quotient-go/quotient/httplimit"
 	"github.com/quotient-go/quotient/policy"
 )
-
-const ms = time.Millisecond
-
-func TestBucket(t *testing.T) {
-	b := &bucket{10, 2, 2, 0}
-	for i, row := range []struct {
-		now  time.Duration
-		ok   bool
-		wait time.Duration
-	}{
-		{0, true, 0},
-		{0, true, 100 * ms},
-		{0, false, 100 * ms},
-		{50 * ms, false, 50 * ms},
-		{100 * ms, true, 100 * ms},
-		{90 * ms, false, 100 * ms}, // time does not go back
-		{10 * time.Second, true, 0},
-		{10 * time.Second, true, 100 * ms},
-		{10 * time.Second, false, 100 * ms}, // never above the burst
-	} {
-		ok, wait := b.take(row.now), b.wait(1)
-		if ok != row.ok || (wait-row.wait).Abs() > time.Microsecond {
-			t.Errorf("row %d: take(%v) = %v, then wait %v, want %v, %v", i, row.now, ok, wait,
-				row.ok, row.wait)
-		}
-	}
-}
 
 // TestPropertyBucket: the admitted requests stay within its limit in every window, and it refuses no client
 // that waited for the given time.
@@ -71,22 +44,22 @@ func TestPropertyBucket(t *testing.T) {
 }
 
 // ask sends one request to u and returns the answer.
-func ask(u *Upstream, departure string) *httptest.ResponseRecorder {
+func ask(u *upstream, departure string) *httptest.ResponseRecorder {
 	req := httptest.NewRequest("GET", "/", nil)
-	req.Header.Set(Header, departure)
+	req.Header.Set(header, departure)
 	rec := httptest.NewRecorder()
 	u.ServeHTTP(rec, req)
 	return rec
 }
 
-const departure = `{"Replica":7,"Sent":1,"Late":5}`
+const signed = `{"Replica":7,"Sent":1,"Late":5}`
 
 func TestUpstreamAnswersAndLogs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		u := New(0.4, 2, RetryAfter)
+		u := newUpstream(0.4, 2, tellRetry)
 		time.Sleep(time.Second)
 		for i, want := range []int{204, 204, 429} {
-			rec := ask(u, departure)
+			rec := ask(u, signed)
 			if rec.Code != want {
 				t.Errorf("request %d: status %d, want %d", i, rec.Code, want)
 			}
@@ -94,8 +67,8 @@ func TestUpstreamAnswersAndLogs(t *testing.T) {
 				t.Errorf("Retry-After %q, want 3", retry)
 			}
 		}
-		want := Arrival{Sent: 1, Late: 5, Arrived: time.Second, Replica: 7, Accepted: true}
-		log := u.Log()
+		want := arrival{Sent: 1, Late: 5, Arrived: time.Second, Replica: 7, Accepted: true}
+		log := u.logged()
 		if len(log) != 3 || log[0] != want || log[2].Accepted {
 			t.Errorf("log %+v", log)
 		}
@@ -111,14 +84,14 @@ func TestWhatIsReported(t *testing.T) {
 		first, last policy.Quota
 		retry       time.Duration
 	}{
-		{Nothing, policy.Quota{}, policy.Quota{}, 0},
-		{RetryAfter, policy.Quota{}, policy.Quota{}, time.Second},
-		{Fields, full, empty, time.Second},
+		{tellNothing, policy.Quota{}, policy.Quota{}, 0},
+		{tellRetry, policy.Quota{}, policy.Quota{}, time.Second},
+		{tellFields, full, empty, time.Second},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			u := New(8, 10, row.tell)
+			u := newUpstream(8, 10, row.tell)
 			for i := range 11 {
-				rec := ask(u, departure)
+				rec := ask(u, signed)
 				f, garbage := new(httplimit.Profile).Feedback(rec.Code, rec.Header(), time.Now())
 				if garbage > 0 {
 					t.Errorf("%v: garbage in %v", row.tell, rec.Header())
@@ -138,23 +111,23 @@ func TestWhatIsReported(t *testing.T) {
 // TestANewLimitHoldsAtOnce: what was saved up under the old one counts up to the new burst.
 func TestANewLimitHoldsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		u := New(100, 20, Nothing)
-		u.SetLimit(1, 2)
+		u := newUpstream(100, 20, tellNothing)
+		u.set(1, 2)
 		for i, want := range []int{204, 204, 429} {
-			if rec := ask(u, departure); rec.Code != want {
+			if rec := ask(u, signed); rec.Code != want {
 				t.Errorf("request %d: status %d, want %d", i, rec.Code, want)
 			}
 		}
 		time.Sleep(time.Second)
-		u.SetLimit(100, 20)
+		u.set(100, 20)
 		for i, want := range []int{204, 429} {
-			if rec := ask(u, departure); rec.Code != want {
+			if rec := ask(u, signed); rec.Code != want {
 				t.Errorf("request %d after the limit came back: status %d, want %d", i, rec.Code, want)
 			}
 		}
 		time.Sleep(time.Second)
 		for i := range 21 {
-			if rec := ask(u, departure); (rec.Code == 204) != (i < 20) {
+			if rec := ask(u, signed); (rec.Code == 204) != (i < 20) {
 				t.Errorf("request %d of a full bucket: status %d", i, rec.Code)
 			}
 		}
@@ -162,13 +135,13 @@ func TestANewLimitHoldsAtOnce(t *testing.T) {
 }
 
 func TestUpstreamRefusesTheUnsigned(t *testing.T) {
-	u := New(1, 1, Fields)
+	u := newUpstream(1, 1, tellFields)
 	for _, departure := range []string{"", "{}", "null", `{"Sent":1}`, `{"Replica":-1}`, `{"Replica":1,"Sent":"x"}`} {
 		if rec := ask(u, departure); rec.Code != http.StatusBadRequest {
 			t.Errorf("%q: status %d, want 400", departure, rec.Code)
 		}
 	}
-	if log := u.Log(); len(log) != 0 {
+	if log := u.logged(); len(log) != 0 {
 		t.Errorf("logged %+v", log)
 	}
 }
