@@ -2,11 +2,9 @@ package quotient
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -277,66 +275,6 @@ func TestUpToNotesTheControllerThatHeldBack(t *testing.T) {
 	}
 }
 
-// The slots that a controller has learned bound also a call that one bucket could decide on.
-func TestLearnedSlotsOfPlainCalls(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		p := newPanel(map[float64]string{2000: requests, 8: inFlight8})
-		p.says[inFlight8] = policy.Pace{Rate: 1}
-		l := limiterOf(t, Limit{InFlight: 8, Rates: []Rate{perSecond(2000, 4000)}}, Replicas(1), Policy(p),
-			BeyondShare())
-		took(t, l, "k").Done(success)
-		first := took(t, l, "k")
-		took(t, l, "k")
-		time.Sleep(time.Second)
-		refusedFor(t, l, ReasonInFlight, "k")
-		if d := l.Check("k"); d.OK || d.Rule != ctrlRule {
-			t.Errorf("a look: %+v, want the rule of a controller", d)
-		}
-		first.Release()
-		took(t, l, "k")
-		refusedFor(t, l, ReasonInFlight, "k")
-	})
-}
-
-// Callers whose time-out is far behind the end of a pause that the upstream has announced wait for it. One
-// whose time-out is before it is refused at once, and gets the end of the pause.
-func TestPauseRefusesNoCallerWithTime(t *testing.T) {
-	for name, limit := range map[string]Limit{
-		"requests": rated(perSecond(100, 100)), "slots": {InFlight: 8},
-		"both": {Rates: []Rate{perSecond(100, 100)}, InFlight: 8},
-	} {
-		row(t, name, func(t *testing.T) {
-			l := limiterOf(t, limit, Policy(policy.Tracking{}), BeyondShare())
-			took(t, l, "k").Done(success)
-			for range 3 {
-				time.Sleep(500 * time.Millisecond)
-				took(t, l, "k").Done(policy.Feedback{Outcome: policy.Throttled, RetryAfter: 5 * time.Second})
-			}
-			end := gateOf(l, "k").ext.learned.pacers[0].pausedUntil
-			wait := end - since(l)
-			if wait < 5*time.Second || wait > 6*time.Second {
-				t.Fatalf("the controller pauses for %v", wait)
-			}
-			early := askingUntil(t, l, 4*time.Second, "k").refusedAfter(t, 0, ReasonDeadline)
-			if early.RetryAfter != wait {
-				t.Errorf("retry after %v, want %v", early.RetryAfter, wait)
-			}
-			first, second := askingUntil(t, l, 30*time.Second, "k"), askingUntil(t, l, 30*time.Second, "k")
-			for range 8 {
-				askingUntil(t, l, 30*time.Second, "k").waits(t)
-			}
-			time.Sleep(wait)
-			first.admittedAfter(t, wait)
-			second.waits(t)
-			first.permit.Done(success)
-			time.Sleep(20 * time.Second)
-			if !second.ended() || second.err != nil {
-				t.Error("the second is not admitted in time")
-			}
-		})
-	}
-}
-
 // probing is a limiter with a controller that has paused for five seconds, with 2 events or slots a second
 // after that, and a probe each 50 seconds until then.
 func probing(t *testing.T, name string, opts ...Option) (*Limiter, *panel) {
@@ -550,97 +488,6 @@ func TestProbeOutOfRange(t *testing.T) {
 				t.Errorf("one request in %v, want %v", got, want)
 			}
 		})
-	}
-}
-
-// rampVector is a row of policy/testdata/ramp-vectors.json: what a pool of one-second windows of whole tokens
-// grants to one pod. policy/ramp_vectors_test.go plays the rows on such a pool.
-type rampVector struct {
-	Test     string
-	Max, Min float64
-	Ramp     float64 `json:"ramp_s"`
-	Pods     int
-	Mode     []any     // its name and its parameters
-	Ask      [][2]*int // how many (null: all there are), and the seconds that pass afterwards
-	Deposit  []int     // given back right after each call
-	Want     []int
-}
-
-func (v *rampVector) policy() policy.Ramp {
-	r := policy.Ramp{Start: v.Min / v.Max, Over: time.Duration(v.Ramp) * time.Second}
-	percent := func(i int) float64 { return v.Mode[i].(float64) / 100 }
-	switch v.Mode[0] {
-	case "relaxed":
-		r.Mode = policy.RampRelaxed
-	case "only_if_used":
-		r.Mode, r.Threshold = policy.RampOnlyIfUsed, percent(1)
-	case "go_back_n":
-		r.Mode, r.Threshold, r.Back = policy.RampGoBack, percent(3), percent(2)
-		r.CoolDown = time.Duration(v.Mode[1].(float64)) * time.Second
-	}
-	return r
-}
-
-// play plays a row on a limiter, in fake time.
-func (v *rampVector) play(t *testing.T, rate Rate) (got []int) {
-	rate.Events, rate.Per = v.Max, time.Second
-	pool := StartPool(Pool{Replicas: v.Pods, Ordinal: 1, Fixed: true})
-	l := limiterOf(t, Rates(rate), pool, Policy(v.policy()))
-	for i, ask := range v.Ask {
-		n := 1000
-		if ask[0] != nil {
-			n = *ask[0]
-		}
-		p, took := l.TryAcquireUpTo("k", n)
-		if got = append(got, took); v.Deposit[i] > 0 {
-			correct(t, p, max(0, took-v.Deposit[i])) // a deposit is never more than was granted
-		}
-		p.Release()
-		time.Sleep(time.Duration(*ask[1]) * time.Second)
-	}
-	return got
-}
-
-// wants is what a limiter grants: the row's own, but where a pod's part is less than a token a second, which
-// the original loses for ever. Fractions carry here, and it is one token every other second, even before it
-// has risen.
-func (v *rampVector) wants() []int {
-	if v.Min >= float64(v.Pods) {
-		return v.Want
-	}
-	want := make([]int, len(v.Want))
-	for i := range want {
-		want[i] = (i + 1) % 2
-	}
-	return want
-}
-
-// The recorded rows come out of the real buckets too, on a rate that saves up as on one of aligned windows.
-func TestRampVectorsOnALimiter(t *testing.T) {
-	var rows []rampVector
-	data, err := os.ReadFile("policy/testdata/ramp-vectors.json")
-	if err == nil {
-		err = json.Unmarshal(data, &rows)
-	}
-	if err != nil || len(rows) != 51 {
-		t.Fatalf("%d rows of 51: %v", len(rows), err)
-	}
-	differ := 0
-	for i, v := range rows {
-		inFakeTime(t, func(t *testing.T) {
-			for _, r := range []Rate{{}, {Aligned: true}} {
-				if got := v.play(t, r); !slices.Equal(got, v.wants()) {
-					t.Errorf("row %d, %s, %v, %v to %v by %d, aligned %v:\ngot  %v\nwant %v",
-						i, v.Test, v.Mode, v.Min, v.Max, v.Pods, r.Aligned, got, v.wants())
-				}
-			}
-		})
-		if !slices.Equal(v.Want, v.wants()) {
-			differ++
-		}
-	}
-	if differ != 6 {
-		t.Errorf("%d rows differ, want 6: the remainder is not lost", differ)
 	}
 }
 
@@ -923,31 +770,6 @@ func TestLooksUnderAClock(t *testing.T) {
 	})
 }
 
-// A look at a key changes nothing, also where a controller is called again as time goes by: what was missed
-// is made up for.
-func TestLooksChangeNothing(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		ramp := Policy(policy.Ramp{Start: .1, Over: 10 * time.Second})
-		var got []int
-		for _, looks := range []bool{true, false} {
-			l := limiterOf(t, Rates(Rate{Events: 100, Per: time.Second, Burst: 1000}), ramp)
-			l.Allow("k")
-			time.Sleep(900 * time.Millisecond)
-			upTo(t, l, "k", 100, 10)
-			for range 6 {
-				if time.Sleep(100 * time.Millisecond); looks {
-					l.Check("k")
-				}
-			}
-			_, n := l.TryAcquireUpTo("k", 1000)
-			got = append(got, n)
-		}
-		if got[0] != got[1] {
-			t.Errorf("looked at: %d, left alone: %d", got[0], got[1])
-		}
-	})
-}
-
 // A key that was forgotten and kept is like one that was forgotten and dropped, whatever it had taken before.
 func TestForgottenKeysAreLikeNew(t *testing.T) {
 	ifUsed := policy.Ramp{Mode: policy.RampOnlyIfUsed, Start: .1, Over: 10 * time.Second}
@@ -1002,28 +824,6 @@ func TestSamplesOfAControllerAreInOrder(t *testing.T) {
 		if last := samples[len(samples)-1]; last.Outcome != policy.Success ||
 			last.Now != 2500*time.Millisecond {
 			t.Errorf("the success is dated %v, want the correction at 2.5s: %+v", last.Now, samples)
-		}
-	})
-}
-
-// A success after a look at the key is not dated back, or the ramp would count the same second twice.
-func TestLookBetweenAdmissionAndSuccess(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		ramp := Policy(policy.Ramp{Start: .2, Over: 5 * time.Second})
-		looked, left := limiterOf(t, rated(PerSecond(100)), ramp), limiterOf(t, rated(PerSecond(100)), ramp)
-		for range 4 {
-			p, q := upTo(t, looked, "k", 1, 1), upTo(t, left, "k", 1, 1)
-			time.Sleep(time.Second)
-			looked.Check("k")
-			p.Done(success)
-			q.Done(success)
-			time.Sleep(time.Millisecond)
-			for i, x := range left.Explain("k").Rules {
-				if got := looked.Explain("k").Rules[i].Pace; got != x.Pace {
-					t.Fatalf("a key that is looked at gets %v a second, one that is left alone %v",
-						got, x.Pace)
-				}
-			}
 		}
 	})
 }

@@ -220,61 +220,6 @@ func TestRefusalCutsTheRate(t *testing.T) {
 	})
 }
 
-// Failure mode 25: refusals of requests that were sent before a cut say nothing new.
-func TestOneCutForOneCongestedPeriod(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Rates(perSecond(1000, 1000)), Policy(policy.AIMD{}))
-		var permits []Permit
-		for range 50 {
-			permits = append(permits, took(t, l, "k"))
-		}
-		time.Sleep(100 * time.Millisecond)
-		for _, p := range permits {
-			p.Done(throttled)
-		}
-		paces(t, l, "k", 500)
-	})
-}
-
-func TestRateGrowsOnlyWhenItHeldBack(t *testing.T) {
-	for _, c := range []struct {
-		ceiling bool
-		most    float64
-	}{{withinShare, 10}, {beyondShare, 20}} {
-		row(t, c, func(t *testing.T) {
-			l := learning(t, c.ceiling)
-			sends(t, l, "k", throttled)
-			for range 20 { // seldom: nothing held them back
-				time.Sleep(time.Second)
-				sends(t, l, "k", success)
-			}
-			paces(t, l, "k", 5)
-			for start := time.Now(); time.Since(start) < 5*time.Second; {
-				sends(t, l, "k", success)
-			}
-			paces(t, l, "k", 7.5) // a twentieth of the share in each second
-			for start := time.Now(); time.Since(start) < time.Minute; {
-				sends(t, l, "k", success)
-			}
-			paces(t, l, "k", c.most)
-		})
-	}
-}
-
-func TestPoolChangesMoveAKeysBounds(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := learning(t, withinShare)
-		sends(t, l, "k", throttled)
-		sends(t, l, "new", success)
-		setReplicas(t, l, 8)
-		paces(t, l, "k", 2.5)
-		setReplicas(t, l, 2)
-		paces(t, l, "k", 2.5) // what it learned stays
-		sends(t, l, "unlearned", policy.Feedback{})
-		paces(t, l, "unlearned", 10)
-	})
-}
-
 // A key that has learned is not dropped for ten minutes.
 func TestLearnedKeysStay(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
@@ -291,19 +236,6 @@ func TestLearnedKeysStay(t *testing.T) {
 		if gateOf(l, "learned") != nil {
 			t.Error("a key that has forgotten is still there")
 		}
-	})
-}
-
-// Refusing all for a while forgets nothing either.
-func TestDenyKeepsWhatWasLearned(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		slow := rated(Rate{Events: 0.01, Per: time.Second})
-		l := limiterOf(t, slow, Policy(policy.AIMD{}))
-		sends(t, l, "k", throttled)
-		paces(t, l, "k", 0.005)
-		setLimit(t, l, Limit{Deny: true})
-		setLimit(t, l, slow)
-		paces(t, l, "k", 0.005)
 	})
 }
 
@@ -336,47 +268,6 @@ func TestControllerThatAnswersNonsense(t *testing.T) {
 	}
 }
 
-// Nor is one whose rate to start at is nonsense.
-func TestControllerThatStartsWithNonsense(t *testing.T) {
-	for _, x := range nonsense {
-		row(t, x, func(t *testing.T) {
-			l := limiterOf(t, rated(tokensPerMinute(60, 60)), Policy(&spyController{start: x}), BeyondShare())
-			n := 0
-			for n < 10_000 && l.Allow("k") {
-				n++
-			}
-			time.Sleep(time.Hour)
-			if more := l.Allow("k"); n == 0 || n == 10_000 || !more {
-				t.Errorf("a start of %v: %d requests at once, and one more an hour later: %v", x, n, more)
-			}
-		})
-	}
-}
-
-// A key that starts as a copy of the overflow gate has learned nothing, and must not be kept for it.
-func TestKeyFromTheOverflowGateCanBecomeIdle(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		limit := Limit{Rates: []Rate{perSecond(1000, 1000)}, InFlight: 9}
-		l := limiterOf(t, limit, Policy(policy.AIMD{}), MaxKeys(1))
-		busy := took(t, l, "busy")
-		sends(t, l, "late", throttled) // the overflow gate has learned
-		if gateOf(l, "late") != nil {
-			t.Fatal("the key is not in the overflow gate")
-		}
-		busy.Release()
-		time.Sleep(time.Second)
-		took(t, l, "late").Release() // has a gate of its own now
-		if gateOf(l, "late") == nil {
-			t.Fatal("the key has no gate of its own")
-		}
-		time.Sleep(time.Hour)
-		l.TryAcquire("another")
-		if gateOf(l, "late") != nil {
-			t.Error("a key that learned nothing and did nothing for an hour is still not idle")
-		}
-	})
-}
-
 // Report hands feedback to the policy, and keeps the permit. Feedback after the release counts for nothing.
 func TestReportKeepsThePermit(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
@@ -395,24 +286,6 @@ func TestReportKeepsThePermit(t *testing.T) {
 				st.DoubleReleases)
 		}
 		Permit{}.Report(throttled)
-	})
-}
-
-// A learned rate that is forgotten after 10 minutes wakes the head.
-func TestForgetWakesTheHead(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(Rate{Name: "r", Events: 1, Per: time.Minute, Burst: 20}),
-			Policy(policy.AIMD{Decrease: 0.02}))
-		p := took(t, l, "k")
-		time.Sleep(time.Second)
-		p.Done(throttled) // one in 50 min from now on
-		w := asking(t, l, "k")
-		time.Sleep(12 * time.Minute)
-		if !w.ended() {
-			t.Errorf("still queued 12 min after the last feedback, which was forgotten after 10: %v/s",
-				stateOf(t, l, "k").pace())
-			w.gaveUp(t)
-		}
 	})
 }
 
@@ -1046,37 +919,12 @@ func doneLimits() []doneLimit {
 	}
 }
 
-// run takes n permits and hands feedback back.
-func (c *doneLimit) run(b *testing.B, l *Limiter, n int) {
-	for range n {
-		p, err := l.Acquire(b.Context(), "k", c.opts...)
-		if err != nil {
-			b.Fatal(err)
-		}
-		p.Done(success)
-	}
-}
-
 // still is a policy whose controllers cost nothing, so that what is left is what the limiter does for them.
 type still struct{}
 
 func (s still) New(uint64) policy.Controller { return s }
 
 func (still) Next(_ policy.Sample, b policy.Bounds) policy.Pace { return policy.Pace{Rate: b.Ceiling} }
-
-// BenchmarkDone is one admission and its feedback.
-func BenchmarkDone(b *testing.B) {
-	for _, c := range doneLimits() {
-		for _, p := range []policy.Policy{policy.Fixed{}, still{}, policy.AIMD{}, policy.Tracking{}} {
-			b.Run(fmt.Sprintf("%s/%T", c.name, p), func(b *testing.B) {
-				l := limiterOf(b, c.limit, Policy(p))
-				b.ReportAllocs()
-				b.ResetTimer()
-				c.run(b, l, b.N)
-			})
-		}
-	}
-}
 
 // A call and its feedback allocate nothing: what goes to a controller stays on the stack.
 func TestFeedbackAllocatesNothing(t *testing.T) {

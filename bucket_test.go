@@ -23,14 +23,6 @@ func fills(perSecond, burst float64) *rule {
 // fullBucket returns a bucket that is full at dawn.
 func fullBucket(r *rule) *bucket { return &bucket{tokens: r.size, last: dawn.at} }
 
-// holds fails unless the bucket has n events at t seconds.
-func (b *bucket) holds(t *testing.T, at float64, r *rule, n float64) {
-	t.Helper()
-	if got, of, _ := b.left(sec(at), r); math.Abs(got-n) > 1e-9*max(1, math.Abs(n)) || of != r.size {
-		t.Errorf("at %v s: %v events of %v, want %v of %v", at, got, of, n, r.size)
-	}
-}
-
 // takes takes n as a gate does, and reports whether they pass, at once or at the instant of until.
 func (b *bucket) takes(t *testing.T, now instant, r *rule, n float64) bool {
 	t.Helper()
@@ -49,11 +41,6 @@ func (b *bucket) takes(t *testing.T, now instant, r *rule, n float64) bool {
 	}
 	b.take(now, r, n)
 	return true
-}
-
-type taking struct {
-	t, n float64 // seconds and events
-	ok   bool
 }
 
 // Behind others the wait is that for theirs too, and never shorter than from.
@@ -91,25 +78,6 @@ func TestBucketUntilNever(t *testing.T) {
 	if d := new(bucket).until(instant{}, fills(1, 5), 0, 0, 3); d != 3*time.Second {
 		t.Errorf("the zero value, which is empty: %v", d)
 	}
-}
-
-// Events taken some time ago come back as far as they cannot have been refilled since.
-func TestBucketRefundOfWhatWasTakenLongAgo(t *testing.T) {
-	for _, c := range []struct{ after, refunded, left float64 }{
-		{0, 4, 5}, {1, 4, 5}, {1, 1, 2}, {1, 2, 3}, {3, 4, 5}, {3, 3, 4}, {4, 4, 5}, {9, 4, 5},
-	} {
-		r := fills(1, 5)
-		b := fullBucket(r)
-		b.take(dawn, r, 4)
-		b.refund(sec(c.after), dawn.at, r, c.refunded)
-		b.holds(t, c.after, r, c.left)
-	}
-	r := fills(1, 5) // all had come back, and was taken again
-	b := fullBucket(r)
-	b.take(dawn, r, 4)
-	b.take(sec(4), r, 5)
-	b.refund(sec(4), dawn.at, r, 4)
-	b.holds(t, 4, r, 0)
 }
 
 func TestBucketUpTo(t *testing.T) {
@@ -186,25 +154,6 @@ func TestBucketCloneIsEqualAndApart(t *testing.T) {
 	}
 }
 
-// The oldest of more takes than minima are kept for get back less than they might, and never more. The
-// headroom before each of these takes is one event larger than before the last.
-func TestManyMinimaErrOnTheSafeSide(t *testing.T) {
-	const takes = maxMinima + 18
-	r := fills(99, 1000)
-	for i := range takes - 1 {
-		b := &costBucket{bucket: *fullBucket(r)}
-		for k := range takes {
-			b.take(sec(float64(k)), r, 100)
-		}
-		was, _, _ := b.left(sec(takes), r)
-		b.refund(sec(takes), sec(float64(i)).at, r, 100)
-		is, _, _ := b.left(sec(takes), r)
-		if back, most := is-was, float64(i+1); back > most+1e-9 || i >= takes-maxMinima && back < most-1e-9 {
-			t.Errorf("take %d of %d: %v events come back, the headroom was %v", i+1, takes, back, most)
-		}
-	}
-}
-
 func TestThousandths(t *testing.T) {
 	for _, c := range []struct {
 		events float64
@@ -264,27 +213,6 @@ func TestCreditAfterSuspend(t *testing.T) {
 	})
 }
 
-// A wall clock that is set forward or back gives and takes nothing, also where calls read it.
-func TestCreditAfterClockStep(t *testing.T) {
-	beside := Rate{Name: "w", Events: 1e6, Per: 1000 * time.Hour, Aligned: true}
-	for name, rates := range map[string][]Rate{
-		"alone": {perSecond(10, 20)}, "beside windows": {perSecond(10, 20), beside},
-	} {
-		row(t, name, func(t *testing.T) {
-			var step time.Duration
-			wall := func(t time.Time) int64 { return t.Add(step).UnixNano() }
-			l := limiterOf(t, rated(rates...), WithWallClock(wall))
-			time.Sleep(time.Minute)
-			wants(t, l, "k", 20)
-			for _, step = range []time.Duration{100 * time.Hour, -100 * time.Hour} {
-				wants(t, l, "k", 0)
-			}
-			time.Sleep(100 * time.Millisecond)
-			wants(t, l, "k", 1)
-		})
-	}
-}
-
 func TestBurstIsDividedInFractions(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(perSecond(3, 20)), Replicas(3))
@@ -295,20 +223,4 @@ func TestBurstIsDividedInFractions(t *testing.T) {
 		time.Sleep(2 * time.Millisecond)
 		wants(t, l, "k", 1)
 	})
-}
-
-// No bucket is smaller than one event, and that of a paced rate is no larger.
-func TestBucketsOfOneEvent(t *testing.T) {
-	for _, c := range []struct {
-		rate     Rate
-		replicas int
-	}{{perSecond(10, 5), 100}, {Every(time.Second), 1}} {
-		row(t, c, func(t *testing.T) {
-			l := limiterOf(t, rated(c.rate), Replicas(c.replicas))
-			for range 5 {
-				wants(t, l, "k", 1)
-				time.Sleep(time.Hour)
-			}
-		})
-	}
 }

@@ -21,29 +21,6 @@ func counting(t *testing.T, n int, limit Limit, opts ...Option) (*hub, []*Limite
 	return h, ls
 }
 
-func TestTheFleetsCountDecides(t *testing.T) {
-	for name, busy := range map[string][]int{"one replica": {0}, "two": {1, 2}, "all": {0, 1, 2, 3}} {
-		row(t, name, func(t *testing.T) {
-			rate := Rate{Events: 1000, Per: 10 * time.Second, Aligned: true, Counted: true}
-			_, all := pooled(t, 4, Rates(rate))
-			atWindow(rate.Per)
-			for range 3 {
-				got := 0
-				for range 99 {
-					for _, i := range busy {
-						for n := 0; n < 20 && all[i].Allow("k"); n++ {
-							got++
-						}
-					}
-					time.Sleep(100 * time.Millisecond)
-				}
-				within(t, "a window", 1000, 1000+100*(len(busy)-1), got)
-				atWindow(rate.Per)
-			}
-		})
-	}
-}
-
 func TestACountThatIsCutOff(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		h, ls := counting(t, 4, Rates(counted400))

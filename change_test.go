@@ -123,86 +123,6 @@ func TestRulesThatMoveKeepTheirState(t *testing.T) {
 	}
 }
 
-// A setting is stricter where some who wait may have to be refused for good, whatever place the rule has.
-func TestStricterSettings(t *testing.T) {
-	a, b := Rate{Name: "a", Events: 1, Per: time.Second, Burst: 10},
-		Rate{Name: "b", Events: 1, Per: time.Second, Burst: 20}
-	lower, slower := a, a
-	lower.Burst, slower.Events = 9, .5
-	for _, c := range []struct {
-		name          string
-		before, after Limit
-		want          bool
-	}{
-		{"nothing changes", rated(a, b), rated(a, b), false},
-		{"the only rule stays", rated(a), rated(a), false},
-		{"the first burst is lowered", rated(a, b), rated(lower, b), true},
-		{"the last burst is lowered", rated(b, a), rated(b, lower), true},
-		{"the first burst is raised", rated(lower, b), rated(a, b), false},
-		{"a rate is slowed", rated(a), rated(slower), false},
-		{"rules change places", rated(a, b), rated(b, a), false},
-		{"rules change places, and a burst is lowered", rated(a, b), rated(b, lower), true},
-		{"a new rule comes first", rated(a), rated(b, a), true},
-		{"a new rule comes last", rated(a), rated(a, b), true},
-		{"a rule goes", rated(a, b), rated(b), false},
-		{"slots where there were none", rated(a), Limit{Rates: []Rate{a}, InFlight: 5}, true},
-		{"fewer slots", Limit{InFlight: 5}, Limit{InFlight: 4}, true},
-		{"as many slots", Limit{InFlight: 5}, Limit{InFlight: 5}, false},
-		{"more slots", Limit{InFlight: 5}, Limit{InFlight: 6}, false},
-		{"no slots any more", Limit{InFlight: 5}, Limit{}, false},
-		{"deny", rated(a), Limit{Deny: true}, true},
-		{"deny no more", Limit{Deny: true}, Limit{}, false},
-	} {
-		o, v := defaults(), belief{pool: Pool{Replicas: 1}}
-		if got := o.resolve(c.after, v, nil, 0).stricter(o.resolve(c.before, v, nil, 0)); got != c.want {
-			t.Errorf("%s: stricter %v, want %v", c.name, got, c.want)
-		}
-	}
-}
-
-// Those who left the pool have used their part of this window; those who came will want theirs. It is the
-// same for keys without a call in this window, or ever.
-func TestPoolChangesInAWindow(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(aligned(12, time.Minute)), Replicas(4))
-		took(t, l, "k")
-		setReplicas(t, l, 2)
-		wants(t, l, "k", 2) // 3 as before
-		time.Sleep(time.Minute)
-		took(t, l, "k")
-		setReplicas(t, l, 6)
-		wants(t, l, "k", 1) // 2 at once
-		time.Sleep(time.Minute)
-		setReplicas(t, l, 12)
-		setReplicas(t, l, 1)
-		wants(t, l, "k", 1) // the least of the sizes in this window
-	})
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(aligned(12, time.Minute)), Replicas(4))
-		took(t, l, "k")
-		time.Sleep(time.Minute)
-		setReplicas(t, l, 2)
-		wants(t, l, "k", 3)
-		wants(t, l, "never seen", 3)
-		time.Sleep(time.Minute)
-		wants(t, l, "k", 6)
-	})
-}
-
-func TestPoolChangesDivideABucketAnew(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(12, 24)), Replicas(2))
-		took(t, l, "k", Weight(2))
-		setReplicas(t, l, 4)
-		has(t, l, "k", 6)
-		setReplicas(t, l, 1)
-		has(t, l, "k", 6)
-		time.Sleep(time.Second)
-		has(t, l, "k", 18)
-		took(t, l, "never seen", Weight(18)) // a key that is new now is in no other position
-	})
-}
-
 // Waiters keep their places when the rules change under them, and what is queued is counted again.
 func TestRulesChangeUnderWaiters(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
@@ -262,41 +182,6 @@ func TestSetLimitDoesNotOpenANewReplica(t *testing.T) {
 			wants(t, l, "k", 0)
 			setLimit(t, l, limits[1])
 			wants(t, l, "k", 0)
-		})
-	}
-}
-
-// Rules that overlap as they come and go do not fill each other up.
-func TestRulesThatComeAndGoBringNoTokens(t *testing.T) {
-	a, b, window := perSecond(1, 5), named("b", perSecond(1, 10)), aligned(5, time.Hour)
-	v, deny := named("v", window), Limit{Deny: true}
-	for _, c := range []struct {
-		name  string
-		cycle []Limit
-		most  int // in one instant, however often the cycle is run
-	}{
-		{"two buckets", []Limit{rated(a), rated(a, b), rated(b), rated(b, a)}, 10},
-		{"a bucket and a window", []Limit{rated(a), rated(a, window), rated(window), rated(window, a)}, 5},
-		{"two windows", []Limit{rated(window), rated(window, v), rated(v), rated(v, window)}, 5},
-		{"a bucket and no", []Limit{rated(a), deny}, 5},
-		{"two buckets and no", []Limit{rated(a), deny, rated(b), deny}, 10},
-		{"other units between", []Limit{rated(a, tokensPerMinute(60, 60)), rated(a)}, 5},
-		{"slots between", []Limit{rated(a), {Rates: []Rate{a}, InFlight: 3}}, 5},
-	} {
-		row(t, c.name, func(t *testing.T) {
-			l := limiterOf(t, c.cycle[0])
-			n := 0
-			for range 5 {
-				for _, limit := range c.cycle {
-					setLimit(t, l, limit)
-					for n < 1000 && l.Allow("k") {
-						n++
-					}
-				}
-			}
-			if n > c.most {
-				t.Errorf("%d were admitted in one instant, at most %d may", n, c.most)
-			}
 		})
 	}
 }

@@ -102,39 +102,6 @@ func TestFollowRefusesNil(t *testing.T) {
 	says(t, limiterOf(t, Limit{}).Follow(t.Context(), nil), "Follow", "source", "nil")
 }
 
-// Failure mode 15: a larger pool counts at once, a smaller one after the hold-down.
-func TestFollowDamps(t *testing.T) {
-	type report struct{ at, n, counts int } // at so many seconds; n 0: no report
-	for _, c := range []struct {
-		name string
-		rows []report
-	}{
-		{"grows at once", []report{{0, 4, 4}, {1, 8, 8}, {2, 9, 9}}},
-		{"shrinks after the hold-down", []report{{0, 8, 8}, {10, 4, 8}, {39, 0, 8}, {40, 0, 4}, {100, 0, 4}}},
-		{"the first report counts at once", []report{{0, 2, 2}}},
-		{"shrinks in steps", []report{{0, 8, 8}, {5, 6, 8}, {10, 3, 8}, {34, 0, 8}, {35, 0, 6}, {40, 0, 3}}},
-		{"the same again", []report{{0, 8, 8}, {10, 4, 8}, {20, 4, 8}, {30, 4, 8}, {39, 4, 8}, {40, 0, 4}}},
-		{"flaps", []report{{0, 8, 8}, {10, 4, 8}, {20, 8, 8}, {30, 4, 8}, {40, 8, 8}, {50, 4, 8}, {79, 0, 8},
-			{80, 0, 4}}},
-		{"a dip that ends", []report{{0, 8, 8}, {10, 4, 8}, {11, 8, 8}, {60, 0, 8}}},
-		{"grows while it shrinks", []report{{0, 8, 8}, {10, 4, 8}, {20, 6, 8}, {40, 0, 6}, {100, 0, 6}}},
-		{"grows beyond while it shrinks", []report{{0, 8, 8}, {10, 4, 8}, {20, 9, 9}, {60, 0, 9}}},
-	} {
-		row(t, c.name, func(t *testing.T) {
-			l := limiterOf(t, Limit{}, Replicas(100))
-			src, start := following(t, l), time.Now()
-			for _, r := range c.rows {
-				time.Sleep(time.Until(start.Add(time.Duration(r.at) * time.Second)))
-				if r.n > 0 {
-					src.says(r.n)
-				}
-				synctest.Wait()
-				counted(t, l, r.counts)
-			}
-		})
-	}
-}
-
 // A source that changes its mind without end is remembered on the safe side, in bounded memory.
 func TestFollowForgetsOnTheSafeSide(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
@@ -1059,44 +1026,6 @@ func TestHintFailuresAreDamped(t *testing.T) {
 			log.wrote(t, c.want...)
 			must(t, src.cancelled())
 		})
-	}
-}
-
-// lookingHandler fails its program when it is called under the limiter's lock.
-type lookingHandler struct {
-	slog.Handler
-	l **Limiter
-}
-
-func (h lookingHandler) Enabled(context.Context, slog.Level) bool { return true }
-
-func (h lookingHandler) Handle(context.Context, slog.Record) error {
-	if *h.l != nil && !(*h.l).mu.TryLock() {
-		panic("Limiter.mu is held while the user's handler runs: l.Stats() here hangs for ever")
-	}
-	(*h.l).mu.Unlock()
-	return nil
-}
-
-// A handler that logs may ask for Stats.
-func TestHintsAreLoggedWithoutALock(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		var l *Limiter
-		l = limiterOf(t, rated(PerSecond(10)), Logger(slog.New(lookingHandler{slog.DiscardHandler, &l})))
-		setReplicas(t, l, 2)
-		src := following(t, l)
-		src.each("FRG")
-		must(t, src.cancelled())
-	})
-}
-
-// A source that ends before its time is logged: its program may not look at Follow's error.
-func TestFollowLogsASourceThatEnds(t *testing.T) {
-	log := recording()
-	l := limiterOf(t, Limit{}, Logger(slog.New(log)))
-	err := l.Follow(t.Context(), FixedOrdinal(0, steady(Pool{Replicas: 3})))
-	if all := strings.Join(log.take(), "\n"); err == nil || !strings.Contains(all, "FixedOrdinal") {
-		t.Errorf("the error is %v, the log says %q", err, all)
 	}
 }
 

@@ -32,19 +32,6 @@ func TestReset(t *testing.T) {
 	})
 }
 
-// A gate follows changes when it is touched. A key that was not touched since follows them first.
-func TestResetOfAKeyThatHasMissedChanges(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(100, 10)))
-		wants(t, l, "k", 10)
-		setLimit(t, l, rated(perSecond(10, 10)))
-		time.Sleep(time.Second)
-		setLimit(t, l, rated(perSecond(1, 10)))
-		resets(t, l, "k")
-		wants(t, l, "k", 10)
-	})
-}
-
 func TestResetKeeps(t *testing.T) {
 	row(t, "slots", func(t *testing.T) {
 		l := limiterOf(t, Limit{Rates: []Rate{perSecond(1, 9)}, InFlight: 3})
@@ -145,19 +132,6 @@ func TestResetAndWaitersThatGiveUp(t *testing.T) {
 			has(t, l, "k", left)
 		})
 	}
-}
-
-func TestResetInADryRun(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(1, 2)))
-		l.SetDryRun(true)
-		for i := range 8 {
-			if took(t, l, "k"); i == 4 {
-				resets(t, l, "k")
-			}
-		}
-		is(t, "beyond the limit, 3 and 1", l.Stats().DryRunAdmitted[ReasonRate], 4)
-	})
 }
 
 // A gate that keys share is not forgiven for one of them: that of keys without room, and that of one hash.

@@ -219,22 +219,6 @@ func TestPropertySemaphore(t *testing.T) {
 	})
 }
 
-// A call whose context ends in the instant in which it is served either has its slots or has not.
-func TestSemaphoreCancelAgainstRelease(t *testing.T) {
-	for range 2000 {
-		s := fullSemaphore(t, 1)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- s.Acquire(ctx, 1) }()
-		go cancel()
-		s.Release(1)
-		if <-done == nil {
-			s.Release(1)
-		}
-		counts(t, s, 0, 1)
-	}
-}
-
 // One release lets more waiters through than are served in one hold of the lock.
 func TestSemaphoreServesManyAtOnce(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
