@@ -463,20 +463,6 @@ func TestProbesGivenBack(t *testing.T) {
 	})
 }
 
-// A controller that is forgotten probes no more.
-func TestProbesAreForgotten(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l, _ := probing(t, requests)
-		time.Sleep(5 * time.Second)
-		took(t, l, "k")
-		time.Sleep(forgetAfter)
-		paces(t, l, "k", 2000)
-		if pc := &gateOf(l, "k").ext.learned.pacers[0]; pc.probe != 0 {
-			t.Errorf("one request in %v", pc.probe)
-		}
-	})
-}
-
 // A Probe below 0 means no probes, and one above an hour is an hour.
 func TestProbeOutOfRange(t *testing.T) {
 	for _, c := range [][2]time.Duration{{-time.Second, 0}, {1, 1}, {2 * time.Hour, time.Hour}} {
@@ -652,36 +638,6 @@ func TestControllersAreConsultedAgain(t *testing.T) {
 		if want := []policy.Sample{first, first, then}; len(samples) < 3 || !slices.Equal(samples[:3], want) {
 			t.Errorf("got %+v, want %+v", samples, want)
 		}
-	})
-}
-
-// A pace that rises admits a waiter, though no feedback and no other call comes.
-func TestWaitersSeeAPaceThatRises(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, hundred, Policy(hourly{parts: 100}))
-		upTo(t, l, "k", 100, 1).Release()
-		c := asking(t, l, "k", Weight(100)) // at 1/s it would take 99 s; at 3, 4, 5/s and so on it takes 12
-		time.Sleep(20 * time.Second)
-		if !c.ended() || c.err != nil || c.took > 15*time.Second {
-			t.Errorf("ended %v, %v after %v", c.ended(), c.err, c.took)
-		}
-	})
-}
-
-// Such a controller's knowledge is forgotten like anything learned, so that the key can go. It begins again
-// afterwards.
-func TestConsultedControllersAreForgotten(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, hundred, Policy(hourly{parts: 10}), MaxKeys(1))
-		for range 20 {
-			l.Allow("k")
-			time.Sleep(time.Second)
-		}
-		paces(t, l, "k", 100)
-		time.Sleep(forgetAfter)
-		paces(t, l, "k", 10) // the start
-		l.Allow("k")
-		paces(t, l, "k", 20) // begun, and asked once more
 	})
 }
 

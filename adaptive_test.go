@@ -166,22 +166,6 @@ func sends(t *testing.T, l *Limiter, key string, f policy.Feedback) {
 	p.Done(f)
 }
 
-func TestPolicyStartsAtTheShare(t *testing.T) {
-	for _, c := range []bool{withinShare, beyondShare} {
-		row(t, c, func(t *testing.T) {
-			l := learning(t, c)
-			sends(t, l, "k", policy.Feedback{})
-			paces(t, l, "k", 10)
-			if !l.Stats().Learns {
-				t.Error("no feedback is needed")
-			}
-		})
-	}
-	if limiterOf(t, Limit{}).Stats().Learns {
-		t.Error("Fixed needs feedback")
-	}
-}
-
 // A key's use of its pace counts as its use of its limit does.
 func TestPaceIsUsed(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
@@ -230,24 +214,17 @@ func TestLearnedKeysStay(t *testing.T) {
 			took(t, l, "another").Release()
 			paces(t, l, "learned", 5)
 		}
+		for range 30 {
+			sends(t, l, "learned", success) // feedback keeps it
+			time.Sleep(9 * time.Minute)
+		}
+		paces(t, l, "learned", 5)
 		time.Sleep(time.Minute)
 		paces(t, l, "learned", 10) // as if never seen
 		took(t, l, "another").Release()
 		if gateOf(l, "learned") != nil {
 			t.Error("a key that has forgotten is still there")
 		}
-	})
-}
-
-func TestFeedbackKeepsWhatWasLearned(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := learning(t, beyondShare)
-		sends(t, l, "k", throttled)
-		for range 30 {
-			time.Sleep(9 * time.Minute)
-			sends(t, l, "k", success)
-		}
-		paces(t, l, "k", 5)
 	})
 }
 
@@ -559,46 +536,30 @@ func TestBoundsOfTheControllers(t *testing.T) {
 // The size of the pool is known as soon as a source or SetPool gives it, and no more when that source has
 // been silent.
 func TestShareIsUnknownUntilThePoolIsReported(t *testing.T) {
-	share := func(t *testing.T, l *Limiter, want float64) {
-		t.Helper()
-		time.Sleep(time.Second)
-		took(t, l, "k").Done(success)
-		if got := l.newest().ctrls[0].bounds; got.Share != want || got.Ceiling != 20 {
-			t.Errorf("bounds %+v, want a share of %v", got, want)
-		}
-	}
-	open := func(t *testing.T, opts ...Option) *Limiter {
-		return limiterOf(t, rated(perSecond(20, 40)), append(opts, Policy(policy.AIMD{}), BeyondShare())...)
-	}
-	row(t, "configured", func(t *testing.T) {
-		share(t, open(t, Replicas(1)), 20)
-		share(t, open(t, Replicas(4)), 5)
-		l := open(t, Replicas(4), StartEmpty())
-		share(t, l, 5)
-	})
-	row(t, "set", func(t *testing.T) {
-		l := open(t)
-		share(t, l, 0)
-		paces(t, l, "k", 5) // where a controller starts that knows no share
-		setReplicas(t, l, 1)
-		share(t, l, 20)
-	})
-	for _, configured := range []bool{false, true} {
-		row(t, fmt.Sprint("followed, configured: ", configured), func(t *testing.T) {
-			opts, before := []Option{HintMaxAge(time.Minute), HoldDown(0)}, 0.0
-			if configured {
-				opts, before = append(opts, Replicas(1)), 20
+	for name, c := range map[string]struct {
+		opt    Option
+		before float64
+	}{"nothing configured": {together(), 0}, "configured": {Replicas(1), 20}} {
+		row(t, name, func(t *testing.T) {
+			l := limiterOf(t, rated(perSecond(20, 40)), c.opt, Policy(policy.AIMD{}), BeyondShare(),
+				HintMaxAge(time.Minute), HoldDown(0))
+			share := func(want float64) {
+				t.Helper()
+				time.Sleep(time.Second)
+				took(t, l, "k").Done(success)
+				is(t, "bounds", l.newest().ctrls[0].bounds, policy.Bounds{Share: want, Ceiling: 20})
 			}
-			l := open(t, opts...)
+			share(c.before)
 			src := following(t, l)
-			share(t, l, before)
-			src.saysPool(Pool{Replicas: 1})
-			share(t, l, 20)
+			share(c.before)
+			src.says(1)
+			share(20)
 			time.Sleep(2 * time.Minute)
-			synctest.Wait()
-			share(t, l, before)
-			src.saysPool(Pool{Replicas: 2})
-			share(t, l, 10)
+			share(c.before)
+			src.says(2)
+			share(10)
+			setReplicas(t, l, 1)
+			share(20)
 		})
 	}
 }

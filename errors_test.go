@@ -36,27 +36,6 @@ func TestReasonNames(t *testing.T) {
 	}
 }
 
-func TestLimitedErrorText(t *testing.T) {
-	for _, c := range []struct {
-		err  LimitedError
-		want string
-	}{
-		{LimitedError{Key: "k", Decision: Decision{Reason: ReasonDenied}}, `quotient: "k" refused: denied`},
-		{LimitedError{Key: "k", Decision: Decision{Rule: "minute", Reason: ReasonRate, Limit: 100, Share: 25,
-			Window: time.Minute}},
-			`quotient: "k" refused: rate (minute: share 25 of 100 per 1m)`},
-		{LimitedError{Key: "a\nb", Decision: Decision{Rule: "second", Reason: ReasonWait, Limit: 10,
-			Share: 10.0 / 3, Window: time.Second, RetryAfter: time.Second}},
-			`quotient: "a\nb" refused: max_wait (second: share 3.33 of 10 per 1s), retry after 1s`},
-		{LimitedError{Decision: Decision{Rule: "in-flight", Reason: ReasonInFlight, Limit: 9, Share: 2}},
-			`quotient: "" refused: in_flight (in-flight: share 2 of 9)`},
-	} {
-		if got := c.err.Error(); got != c.want {
-			t.Errorf("got  %s\nwant %s", got, c.want)
-		}
-	}
-}
-
 // Units and numbers stand in a sentence as they were configured, times with three digits.
 func TestDecisionInWords(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
@@ -79,63 +58,13 @@ func TestDecisionInWords(t *testing.T) {
 		setLimit(t, l, rated(hour))
 		l.TryAcquire("k", Cost("tokens", 7000))
 		want := "refused: rate (hour: share 6667 of 20000 tokens per 1h), retry after 3m1s"
-		if d := l.Check("k", Cost("tokens", 1)); d.String() != want {
-			t.Errorf("got  %s\nwant %s", d, want)
-		}
+		is(t, "a call above what is left", l.Check("k", Cost("tokens", 1)).String(), want)
+		setLimit(t, l, Limit{InFlight: 1})
+		err := refusal("a\nb", refusedFor(t, l, ReasonShare, "a\nb"))
+		is(t, "an error", err.Error(), `quotient: "a\nb" refused: share (in-flight: share 0 of 1)`)
 	})
-}
-
-// A year's limit has no exponent, and a wait no nine digits.
-func TestNumbersInWords(t *testing.T) {
-	for n, want := range map[float64][2]string{
-		1e12: {"1000000000000", "1000000000000"}, 20_000: {"20000", "20000"}, 5.55556: {"5.55556", "5.56"},
-		1234.5: {"1234.5", "1235"},
-		99.96:  {"99.96", "100"}, .001: {"0.001", "0.001"}, 1e-13: {"1e-13", "1e-13"},
-	} {
-		if got := [2]string{exact(n), digits(n)}; got != want {
-			t.Errorf("%v: %q, want %q", n, got, want)
-		}
-	}
-	for d, want := range map[time.Duration]string{
-		0: "0s", 1: "1ns", 1_234_567_890: "1.23s", 20 * time.Second: "20s", 999_999: "1ms",
-		3*time.Hour + 25*time.Second: "3h0m0s", never: "2561111h6m40s",
-	} {
-		if got := short(d).String(); got != want {
-			t.Errorf("%v: %s, want %s", d, got, want)
-		}
-	}
-	for window, want := range map[time.Duration]string{
-		0: "", time.Second: " per 1s", time.Minute: " per 1m", 10 * time.Minute: " per 10m",
-		24 * time.Hour:   " per 24h",
-		90 * time.Second: " per 1m30s", 100 * time.Millisecond: " per 100ms", 70 * time.Minute: " per 1h10m",
-	} {
-		if got := inUnit("", window); got != want {
-			t.Errorf("%v: %q, want %q", window, got, want)
-		}
-	}
-}
-
-// A decision must match what the limiter holds: rule, limit, share, time.
-func TestDecisionNamesWhatRefused(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{Rates: []Rate{
-			perSecond(8, 4),
-			{Name: "slow", Events: 40, Per: 20 * time.Second, Burst: 40},
-		}, InFlight: 9}, Replicas(4))
-		p := took(t, l, "k")
-		want := Decision{Reason: ReasonRate, Rule: "second", Limit: 8, Share: 2, Window: time.Second,
-			RetryAfter: 500 * time.Millisecond}
-		if _, d := l.TryAcquire("k"); d != want {
-			t.Errorf("got %+v, want %+v", d, want)
-		}
-		time.Sleep(time.Second)
-		took(t, l, "k")
-		time.Sleep(time.Second)
-		want = Decision{Reason: ReasonInFlight, Rule: "in-flight", Limit: 9, Share: 2}
-		if _, d := l.TryAcquire("k"); d != want {
-			t.Errorf("got %+v, want %+v", d, want)
-		}
-		p.Release()
-		took(t, l, "k").Release()
-	})
+	is(t, "a year's limit has no exponent", exact(1e12)+" "+digits(1e12), "1000000000000 1000000000000")
+	is(t, "short numbers", digits(5.55556)+" "+digits(1234.5), "5.56 1235")
+	is(t, "a wait has no nine digits", short(1_234_567_890), 1230*time.Millisecond)
+	is(t, "a window", inUnit("", 90*time.Second)+inUnit("", 24*time.Hour), " per 1m30s per 24h")
 }

@@ -62,9 +62,11 @@ func (s *spoken) each(reports string) {
 	}
 }
 
-// following returns a source that the limiter follows, in a bubble: to the end of a test, but a property has
-// to cancel it.
-func following(t rapid.TB, l *Limiter) *spoken {
+// following returns a source that a limiter or a registry follows, in a bubble: to the end of a test, but a
+// property has to cancel it.
+func following(t rapid.TB, l interface {
+	Follow(ctx context.Context, s Source) error
+}) *spoken {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &spoken{ended: make(chan error, 1), cancel: cancel}
@@ -79,9 +81,7 @@ func following(t rapid.TB, l *Limiter) *spoken {
 // counted fails unless so many replicas share the limit.
 func counted(t *testing.T, l *Limiter, n int) {
 	t.Helper()
-	if got := l.Stats().Pool.Replicas; got != n {
-		t.Errorf("at %v: %d replicas count, want %d", time.Now().Format(time.TimeOnly), got, n)
-	}
+	is(t, "replicas at "+time.Now().Format(time.TimeOnly), l.Stats().Pool.Replicas, n)
 }
 
 func TestFollowRefusesNil(t *testing.T) {
@@ -603,6 +603,7 @@ func TestNameIsLogged(t *testing.T) {
 // saysEverything makes a limiter write each of its lines.
 func saysEverything(t *testing.T, l *Limiter) {
 	setLimit(t, l, rated(PerHour(2)))
+	l.TryAcquire("k", Plan("gold"), Weight(1))
 	must(t, l.Override("k", &Limit{InFlight: 1}))
 	must(t, l.SetPool(Pool{Replicas: 4}, time.Second))
 	time.Sleep(2 * time.Second)

@@ -169,7 +169,7 @@ func TestWhatIsLearned(t *testing.T) {
 	row(t, "is forgotten of all controllers together, and the key can go", func(t *testing.T) {
 		l, p := governing(t, Replicas(1), MaxKeys(1))
 		for _, name := range []string{requests, tokens, inFlight8} {
-			p.says[name] = policy.Pace{Rate: 2}
+			p.says[name] = policy.Pace{Rate: 2}.Probing(time.Minute)
 		}
 		took(t, l, "k").Done(success)
 		time.Sleep(forgetAfter - 1)
@@ -182,7 +182,7 @@ func TestWhatIsLearned(t *testing.T) {
 		paces(t, l, "k", 2000)
 		for i, pc := range g.ext.learned.pacers {
 			if r := g.setting.ctrls[i]; pc.ctrl != nil || pc.pace != r.start || pc.heldBack ||
-				slotsOf8(g) != 8 {
+				pc.probe != 0 || slotsOf8(g) != 8 {
 				t.Errorf("controller %d: %+v, %d slots", i, pc, slotsOf8(g))
 			}
 		}
