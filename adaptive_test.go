@@ -690,28 +690,6 @@ func TestReplicaWithoutSlotsUnderAController(t *testing.T) {
 	refusedFor(t, l, ReasonShare, "k")
 }
 
-// Costs that are put right are put right for the controller's bucket as well.
-func TestCorrectRepacesTokens(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l, p := governing(t, Replicas(1))
-		p.gives(t, l, tokens, policy.Pace{Rate: 100})
-		time.Sleep(time.Minute)
-		permit := took(t, l, "k", Cost("tokens", 10))
-		must(t, permit.Correct("tokens", 210))
-		d := refusedFor(t, l, ReasonRate, "k", Cost("tokens", 10))
-		if d.RetryAfter != 2100*time.Millisecond {
-			t.Errorf("wait %v, want 2.1 s: 200 tokens are owed at 100 a second", d.RetryAfter)
-		}
-		must(t, permit.Correct("tokens", 110))
-		if d := l.Check("k", Cost("tokens", 10)); d.RetryAfter != 1100*time.Millisecond {
-			t.Errorf("wait %v, want 1.1 s", d.RetryAfter)
-		}
-		if d := l.Check("k"); !d.OK {
-			t.Errorf("a request without tokens: %+v", d)
-		}
-	})
-}
-
 // Controllers differ by limiter, by key and by what they govern, in what they do at random.
 func TestSeedsOfTheControllers(t *testing.T) {
 	seen := map[uint64]bool{}

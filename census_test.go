@@ -61,23 +61,6 @@ func TestCountText(t *testing.T) {
 	}
 }
 
-// The takes of a replica count on after it is gone, or has started again.
-func TestACountOutlivesItsReplica(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		h, ls := counting(t, 4, Rates(counted400))
-		hammer(10*time.Millisecond, ls[0])
-		within(t, "with those of the share", 200, 200, hammerUpTo(2*time.Second, 200, ls[0]))
-		ls[0].endExchange() // as after a restart
-		h.mu.Lock()
-		h.said[0] = map[string]Terms{}
-		h.mu.Unlock()
-		ls[0].Reset("k")
-		ls[0].beginExchange()
-		time.Sleep(time.Second)
-		within(t, "another one", 100, 100, hammer(5*time.Second, ls[1])...)
-	})
-}
-
 // hammerUpTo has a limiter take up to n, and returns how much it got.
 func hammerUpTo(d time.Duration, n int, l *Limiter) (got int) {
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Millisecond) {

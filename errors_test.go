@@ -64,6 +64,7 @@ func TestDecisionInWords(t *testing.T) {
 		is(t, "an error", err.Error(), `quotient: "a\nb" refused: share (in-flight: share 0 of 1)`)
 	})
 	is(t, "a year's limit has no exponent", exact(1e12)+" "+digits(1e12), "1000000000000 1000000000000")
+	is(t, "but a tiny one", exact(1e-13), "1e-13")
 	is(t, "short numbers", digits(5.55556)+" "+digits(1234.5), "5.56 1235")
 	is(t, "a wait has no nine digits", short(1_234_567_890), 1230*time.Millisecond)
 	is(t, "a window", inUnit("", 90*time.Second)+inUnit("", 24*time.Hour), " per 1m30s per 24h")

@@ -292,10 +292,11 @@ func TestRefundsOfAController(t *testing.T) {
 		for _, c := range []struct {
 			used int
 			wait time.Duration
-		}{{10, 500 * ms}, {4, 440 * ms}, {0, 400 * ms}} {
+		}{{30, 700 * ms}, {10, 500 * ms}, {4, 440 * ms}, {0, 400 * ms}} {
 			corrects(t, early, c.used)
 			is(t, c.used, refusedFor(t, l, ReasonRate, "k", Cost("tokens", 10)).RetryAfter, c.wait)
 		}
+		took(t, l, "k") // a request without tokens
 	})
 	row(t, "after a gate", func(t *testing.T) {
 		l, p := governing(t, Replicas(1))
