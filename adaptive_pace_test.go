@@ -34,9 +34,7 @@ func TestSlotsArePaced(t *testing.T) {
 		if d.RetryAfter != 200*time.Millisecond || d.Rule != ctrlRule || d.Limit != 8 {
 			t.Errorf("refused with %+v, want to wait 200 ms for a controller", d)
 		}
-		if d := l.Check("k", Cost("tokens", 1)); d.RetryAfter != 200*time.Millisecond {
-			t.Errorf("a look: %+v", d)
-		}
+		is(t, "a look", l.Check("k", Cost("tokens", 1)).RetryAfter, 200*ms)
 		askingUntil(t, l, 199*time.Millisecond, "k").refusedAfter(t, 0, ReasonDeadline)
 		second, third, fourth := asking(t, l, "k"), asking(t, l, "k"), asking(t, l, "k")
 		// its turn is in 800 ms
@@ -214,9 +212,7 @@ func TestSweepsForgetNothingOfWhoIsOut(t *testing.T) {
 		out.Done(success)
 		time.Sleep(time.Second)
 		took(t, l, "another").Release()
-		if gateOf(l, "k") != nil {
-			t.Error("nothing is forgotten at last")
-		}
+		is(t, "nothing is forgotten at last", gateOf(l, "k") != nil, false)
 	})
 }
 
@@ -342,9 +338,7 @@ func TestMaxWaitBehindAPause(t *testing.T) {
 				}
 				want := 5*time.Second + time.Duration(c.waits)*500*time.Millisecond
 				e := asking(t, l, "k", Cost("tokens", 1)).refusedAfter(t, 0, ReasonWait)
-				if e.RetryAfter != want {
-					t.Errorf("refused with %v, want a retry after %v", e, want)
-				}
+				is(t, "retry after", e.RetryAfter, want)
 			})
 		}
 	}
@@ -470,9 +464,7 @@ func TestProbeOutOfRange(t *testing.T) {
 		row(t, probe, func(t *testing.T) {
 			l, p := governing(t, Replicas(1))
 			p.gives(t, l, requests, policy.Pace{Rate: 100}.Probing(probe))
-			if got := gateOf(l, "k").ext.learned.pacers[0].probe; got != want {
-				t.Errorf("one request in %v, want %v", got, want)
-			}
+			is(t, "one request in", gateOf(l, "k").ext.learned.pacers[0].probe, want)
 		})
 	}
 }
@@ -711,18 +703,14 @@ func TestLooksUnderAClock(t *testing.T) {
 		l := limiterOf(t, Limit{InFlight: 100}, Policy(policy.Ramp{Start: .01, Over: 10 * time.Second}))
 		took(t, l, "k").Release()
 		time.Sleep(time.Minute)
-		if c, d := l.Check("k", Weight(50)), (Decision{OK: true}); c != d {
-			t.Errorf("%+v", c)
-		}
+		is(t, "Check", l.Check("k", Weight(50)), Decision{OK: true})
 		for range 15 {
 			time.Sleep(time.Minute)
 			l.Check("k")
 			for range l.Keys() {
 			}
 		}
-		if g := gateOf(l, "k"); g.ext.learned.due != 0 {
-			t.Error("it is remembered because of a look at it")
-		}
+		is(t, "remembered because of a look, until", gateOf(l, "k").ext.learned.due, 0)
 	})
 }
 

@@ -191,9 +191,7 @@ func TestRefusalCutsTheRate(t *testing.T) {
 		paces(t, l, "k", 2.5)
 		sends(t, l, "other", success)
 		paces(t, l, "other", 10)
-		if got := l.Stats().Throttled; got != 2 {
-			t.Errorf("counted %d", got)
-		}
+		stats(t, l, "Throttled", 2)
 		start := time.Now()
 		for range 11 { // one burst of one event, then the pace
 			sends(t, l, "k", policy.Feedback{Outcome: policy.Unavailable})
@@ -222,9 +220,7 @@ func TestLearnedKeysStay(t *testing.T) {
 		time.Sleep(time.Minute)
 		paces(t, l, "learned", 10) // as if never seen
 		took(t, l, "another").Release()
-		if gateOf(l, "learned") != nil {
-			t.Error("a key that has forgotten is still there")
-		}
+		is(t, "a key that has forgotten is still there", gateOf(l, "learned") != nil, false)
 	})
 }
 
@@ -397,9 +393,7 @@ func TestRefusalsAreAttributed(t *testing.T) {
 					t.Errorf("%s got %+v, want %v", name, s, want.Outcome)
 				}
 			}
-			if n := l.Stats().Throttled; n != 1 {
-				t.Errorf("counted %d", n)
-			}
+			stats(t, l, "Throttled", 1)
 		})
 	}
 }
@@ -433,9 +427,7 @@ func TestNothingIsNotedBeforeTheFirstFeedback(t *testing.T) {
 			t.Fatalf("refused by %q, want a controller", d.Rule)
 		}
 		permit.Done(throttled)
-		if s := p.last(t, requests); s.Outcome != policy.Throttled {
-			t.Errorf("requests: got %+v", s)
-		}
+		is(t, requests, p.last(t, requests).Outcome, policy.Throttled)
 		if s := p.last(t, tokens); s.Outcome != policy.Unknown || s.Paced {
 			t.Errorf("tokens: got %+v", s)
 		}
@@ -454,9 +446,7 @@ func TestFiveControllers(t *testing.T) {
 		f.Quotas[0] = policy.Quota{Unit: "b", Limit: 10}
 		took(t, l, "k", Cost("b", 10)).Done(f)
 		for i, want := range []float64{2000, 1000, 500, 1000, 8} {
-			if got := gateOf(l, "k").ext.learned.pacers[i].pace; got != want {
-				t.Errorf("controller %d: %v, want %v", i, got, want)
-			}
+			is(t, i, gateOf(l, "k").ext.learned.pacers[i].pace, want)
 		}
 	})
 }
@@ -582,13 +572,9 @@ func TestEachControllerSeesItsOwn(t *testing.T) {
 		} {
 			want.Outcome, want.RetryAfter = policy.Unavailable, 3*time.Second
 			want.Now, want.Sent = 2500*time.Millisecond, time.Second
-			if got := p.last(t, name); got != want {
-				t.Errorf("%s: got %+v, want %+v", name, got, want)
-			}
+			is(t, name, p.last(t, name), want)
 		}
-		if got, want := p.bounds[inFlight8], (policy.Bounds{Share: 4, Ceiling: 8}); got != want {
-			t.Errorf("slots: bounds %+v, want %+v", got, want)
-		}
+		is(t, "bounds of slots", p.bounds[inFlight8], policy.Bounds{Share: 4, Ceiling: 8})
 	})
 }
 
@@ -751,13 +737,9 @@ func TestNewBoundsReachEveryController(t *testing.T) {
 			for _, k := range []string{"learned", "new"} {
 				g := gateOf(l, k)
 				for i, want := range []float64{2000 * x, 10_000 * x, 8 * x} {
-					if got := g.ext.learned.pacers[i].pace; got != want {
-						t.Errorf("key %q, controller %d: a pace of %v, want %v", k, i, got, want)
-					}
+					is(t, []any{k, "controller", i}, g.ext.learned.pacers[i].pace, want)
 				}
-				if want, got := max(1, int(8*x)), min(g.ext.learned.slots, g.setting.slots); got != want {
-					t.Errorf("key %q: %d slots, want %d", k, got, want)
-				}
+				is(t, []any{k, "slots"}, slotsOf8(g), max(1, int(8*x)))
 			}
 		}
 		are(1)
@@ -841,13 +823,20 @@ func TestStartAgainstAnEmptyBucket(t *testing.T) {
 	}
 }
 
+// still is a policy whose controllers cost nothing, so that what is left is what the limiter does for them.
+type still struct{}
+
+func (s still) New(uint64) policy.Controller { return s }
+
+func (still) Next(_ policy.Sample, b policy.Bounds) policy.Pace { return policy.Pace{Rate: b.Ceiling} }
+
+// doneLimit is a limit under which no caller waits.
 type doneLimit struct {
 	name  string
 	limit Limit
 	opts  []CallOption
 }
 
-// doneLimits are limits under which no caller waits.
 func doneLimits() []doneLimit {
 	plenty := Rate{Name: "second", Events: 1e9, Per: time.Second, Burst: 1 << 30}
 	tokens := Rate{Name: "tokens", Unit: "tokens", Events: 1e9, Per: time.Second, Burst: 1 << 30}
@@ -858,29 +847,14 @@ func doneLimits() []doneLimit {
 	}
 }
 
-// still is a policy whose controllers cost nothing, so that what is left is what the limiter does for them.
-type still struct{}
-
-func (s still) New(uint64) policy.Controller { return s }
-
-func (still) Next(_ policy.Sample, b policy.Bounds) policy.Pace { return policy.Pace{Rate: b.Ceiling} }
-
 // A call and its feedback allocate nothing: what goes to a controller stays on the stack.
 func TestFeedbackAllocatesNothing(t *testing.T) {
 	for _, c := range doneLimits() {
 		for _, f := range []policy.Feedback{success, throttled, {Outcome: policy.Failed}} {
 			l := limiterOf(t, c.limit, Policy(still{}))
-			once := func() {
-				p, d := l.TryAcquire("k", c.opts...)
-				if !d.OK {
-					t.Fatal(d)
-				}
-				p.Done(f)
-			}
+			once := func() { took(t, l, "k", c.opts...).Done(f) }
 			once() // the controller begins, and the first block of permits is made
-			if n := testing.AllocsPerRun(100, once); n != 0 {
-				t.Errorf("%s, %v: %v allocations", c.name, f.Outcome, n)
-			}
+			is(t, []any{c.name, f.Outcome}, testing.AllocsPerRun(100, once), 0)
 		}
 	}
 }

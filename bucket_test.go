@@ -28,9 +28,7 @@ func (b *bucket) takes(t *testing.T, now instant, r *rule, n float64) bool {
 	t.Helper()
 	wait := b.until(now, r, 0, 0, n)
 	if b.takeNow(now.at, &r.fill, n) {
-		if wait != 0 {
-			t.Errorf("%v events are taken now, and until says %v", n, wait)
-		}
+		is(t, []any{"until for", n, "events that are taken now"}, wait, 0)
 		return true
 	}
 	if wait > 0 {
@@ -68,16 +66,10 @@ func TestBucketUntilNever(t *testing.T) {
 	} {
 		b := fullBucket(r)
 		b.take(dawn, r, 2)
-		if d := b.until(dawn, r, 0, 0, 1); d != never {
-			t.Errorf("%s: %v", name, d)
-		}
-		if d := b.until(dawn, r, 0, 0, 0); d != 0 {
-			t.Errorf("%s: %v for nothing", name, d)
-		}
+		is(t, name, b.until(dawn, r, 0, 0, 1), never)
+		is(t, []any{name, "for nothing"}, b.until(dawn, r, 0, 0, 0), 0)
 	}
-	if d := new(bucket).until(instant{}, fills(1, 5), 0, 0, 3); d != 3*time.Second {
-		t.Errorf("the zero value, which is empty: %v", d)
-	}
+	is(t, "the zero value, which is empty", new(bucket).until(instant{}, fills(1, 5), 0, 0, 3), 3*time.Second)
 }
 
 func TestBucketUpTo(t *testing.T) {
@@ -93,9 +85,7 @@ func TestBucketUpTo(t *testing.T) {
 		b := fullBucket(r)
 		b.take(dawn, r, c.owed)
 		got := b.upTo(dawn, r, c.n)
-		if got != c.want {
-			t.Errorf("%+v: got %d", c, got)
-		}
+		is(t, c, got, c.want)
 		for i := range c.want {
 			if !b.takes(t, dawn, r, 1) {
 				t.Errorf("%+v: refused the event %d of %d that upTo has found", c, i+1, got)
@@ -121,12 +111,9 @@ func TestBucketTimes(t *testing.T) {
 		r := fills(c.perSecond, c.burst)
 		b := fullBucket(r)
 		b.take(dawn, r, c.taken)
-		if _, _, full := b.left(dawn, r); full != c.full {
-			t.Errorf("%+v: full in %v", c, full)
-		}
-		if age := b.age(dawn, r); age != c.age {
-			t.Errorf("%+v: there for %v", c, age)
-		}
+		_, _, full := b.left(dawn, r)
+		is(t, []any{c, "full in"}, full, c.full)
+		is(t, []any{c, "there for"}, b.age(dawn, r), c.age)
 	}
 }
 
@@ -140,10 +127,7 @@ func TestBucketCloneIsEqualAndApart(t *testing.T) {
 		b.take(sec(0.123), r, 4)
 		c := b.clone()
 		for _, at := range []float64{0.2, 0.5, 9} {
-			if b.state(sec(at), r) != c.state(sec(at), r) {
-				t.Errorf("%s at %v s: %+v and its copy %+v", name, at, b.state(sec(at), r),
-					c.state(sec(at), r))
-			}
+			is(t, []any{name, at}, c.state(sec(at), r), b.state(sec(at), r))
 		}
 		c.take(sec(0.2), r, 1)
 		was, _, _ := b.left(sec(0.2), r)
@@ -162,9 +146,7 @@ func TestThousandths(t *testing.T) {
 		{0, 0}, {1, 1000}, {6.6669, 6666}, {0.0009, 0},
 		{1e300, math.MaxInt64 / 4}, {math.Inf(1), math.MaxInt64 / 4},
 	} {
-		if got := thousandths(c.events); got != c.want {
-			t.Errorf("%v events: %d thousandths, want %d", c.events, got, c.want)
-		}
+		is(t, c.events, thousandths(c.events), c.want)
 	}
 }
 
@@ -188,16 +170,12 @@ func TestTimestampsOutOfOrder(t *testing.T) {
 			}
 		}
 	}
-	if admitted != 20 {
-		t.Errorf("admitted %d at two instants in turn, want the burst, 20", admitted)
-	}
+	is(t, "admitted at two instants in turn, the burst", admitted, 20)
 	if later := (instant{at: 10 * time.Second}); !allowedAt(l, "k", later) {
 		t.Error("refused with a full bucket")
 	}
 	for n := range 20 { // what was there at the latest instant is there for all
-		if got := allowedAt(l, "k", early); got != (n < 19) {
-			t.Errorf("ask %d with an early time: %v", n+1, got)
-		}
+		is(t, n, allowedAt(l, "k", early), n < 19)
 	}
 }
 

@@ -56,9 +56,7 @@ func TestCountText(t *testing.T) {
 		countedID(id{name: "a", unit: "b", per: 1}),
 	}
 	slices.Sort(ids)
-	if len(slices.Compact(ids)) != 4 {
-		t.Error("rules share an id")
-	}
+	is(t, "ids of four rules", len(slices.Compact(ids)), 4)
 }
 
 // hammerUpTo has a limiter take up to n, and returns how much it got.
@@ -205,9 +203,7 @@ func TestTheLastOfAWindowIsCounted(t *testing.T) {
 		x.mu.Unlock()
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		if n := h.said[0][before][countEvents]; n != 300 {
-			t.Errorf("it says %d of the window before", n)
-		}
+		is(t, "said of the window before", h.said[0][before][countEvents], 300)
 	})
 }
 
@@ -230,8 +226,6 @@ func TestWhatIsLostOfACount(t *testing.T) {
 		for i, s := range row.sums {
 			got = n.see(Terms{countEvents: s[0], countBack: s[1]}, row.joined && i == len(row.sums)-1)
 		}
-		if got != row.want {
-			t.Errorf("%s: %d, want %d", row.name, got, row.want)
-		}
+		is(t, row.name, got, row.want)
 	}
 }

@@ -193,9 +193,7 @@ func TestGatesStaySmall(t *testing.T) {
 	if g := gateOf(l, "many"); g.ext == nil || len(g.ext.rest) > 0 {
 		t.Errorf("the extension of a gate with one rate: %+v", g.ext)
 	}
-	if g := gateOf(l, "one"); g.ext != nil {
-		t.Errorf("the gate has an extension: %+v", g.ext)
-	}
+	is(t, "the extension of a gate", gateOf(l, "one").ext, nil)
 }
 
 // No key, however long untouched, holds on to more than so many changes.
@@ -281,9 +279,7 @@ func TestDryRunLetsWaitersGo(t *testing.T) {
 			c.permit.Release()
 		}
 		inFlight(t, l, 1)
-		if n := l.Stats().DryRunAdmitted[ReasonRate]; n != 200 {
-			t.Errorf("%d were let go", n)
-		}
+		is(t, "let go", l.Stats().DryRunAdmitted[ReasonRate], 200)
 		l.SetDryRun(false)
 		time.Sleep(time.Second)
 		wants(t, l, "k", 1)
@@ -296,9 +292,7 @@ func TestDryRunWhilePoolIsAwaited(t *testing.T) {
 		refusedFor(t, l, ReasonPool, "k")
 		l.SetDryRun(true)
 		took(t, l, "k")
-		if n := l.Stats().DryRunAdmitted[ReasonPool]; n != 1 {
-			t.Error(n)
-		}
+		is(t, "let through", l.Stats().DryRunAdmitted[ReasonPool], 1)
 	})
 }
 
@@ -312,9 +306,7 @@ func TestDryRunOfTryAcquireUpToOwesNothing(t *testing.T) {
 		for range 10 {
 			l.Allow("k")
 		}
-		if n := l.Stats().DryRunAdmitted[ReasonRate]; n != 0 {
-			t.Errorf("stops %d asks that the real limiter admits", n)
-		}
+		is(t, "stopped though the real limiter admits", l.Stats().DryRunAdmitted[ReasonRate], 0)
 	})
 }
 

@@ -11,15 +11,9 @@ import (
 func TestEveryRefusalIsErrLimited(t *testing.T) {
 	for r := ReasonRate; r < numReasons; r++ {
 		err := refusal("k", Decision{Reason: r})
-		if got, want := errors.Is(err, ErrLimited), r != ReasonBadRequest; got != want {
-			t.Errorf("%v: is ErrLimited: %v, want %v", r, got, want)
-		}
-		if got, want := errors.Is(err, context.DeadlineExceeded), r == ReasonDeadline; got != want {
-			t.Errorf("%v: is DeadlineExceeded: %v, want %v", r, got, want)
-		}
-		if errors.Is(err, context.Canceled) {
-			t.Errorf("%v: is Canceled", r)
-		}
+		is(t, []any{r, "is ErrLimited"}, errors.Is(err, ErrLimited), r != ReasonBadRequest)
+		is(t, []any{r, "is DeadlineExceeded"}, errors.Is(err, context.DeadlineExceeded), r == ReasonDeadline)
+		is(t, []any{r, "is Canceled"}, errors.Is(err, context.Canceled), false)
 	}
 }
 
@@ -30,9 +24,7 @@ func TestReasonNames(t *testing.T) {
 		ReasonTooLarge: "too_large", ReasonKeys: "keys", ReasonBadRequest: "bad_request", ReasonPool: "pool",
 		numReasons: "invalid", 255: "invalid",
 	} {
-		if got := r.String(); got != want {
-			t.Errorf("reason %d: %q, want %q", r, got, want)
-		}
+		is(t, int(r), r.String(), want)
 	}
 }
 
@@ -51,9 +43,8 @@ func TestDecisionInWords(t *testing.T) {
 				"refused: too_large (hour: share 6667 of 20000 tokens per 1h)"},
 			{[]CallOption{Weight(0)}, "refused: bad_request (Weight: 0 is not between 1 and 1099511627776)"},
 		} {
-			if _, d := l.TryAcquire("k", c.opts...); fmt.Sprint(d) != c.want {
-				t.Errorf("got  %s\nwant %s", d, c.want)
-			}
+			_, d := l.TryAcquire("k", c.opts...)
+			is(t, "a decision", fmt.Sprint(d), c.want)
 		}
 		setLimit(t, l, rated(hour))
 		l.TryAcquire("k", Cost("tokens", 7000))

@@ -265,9 +265,7 @@ func TestFollowForgetsOnTheSafeSide(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		if got := d.pool(time.Now(), time.Minute).Replicas; got != 1 {
-			t.Errorf("%d count in the end", got)
-		}
+		is(t, "in the end", d.pool(time.Now(), time.Minute).Replicas, 1)
 	})
 }
 
@@ -304,9 +302,7 @@ func TestOrdinalBecomesFixed(t *testing.T) {
 				src.saysPool(c.reported)
 			}
 			synctest.Wait()
-			if got := l.Stats().Pool.Fixed; got != c.fixed {
-				t.Errorf("%+v: fixed %v", c, got)
-			}
+			is(t, []any{c, "fixed"}, l.Stats().Pool.Fixed, c.fixed)
 			p, n := l.TryAcquireUpTo("k", 100)
 			if p.Release(); n != c.slots {
 				t.Errorf("%+v: %d slots", c, n)

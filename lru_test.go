@@ -177,9 +177,7 @@ func TestRebuildKeepsKeysAndOrder(t *testing.T) {
 			t.Fatalf("place %d holds %s, want %s", i, g.name, want)
 		}
 	}
-	if st.find(hash(key(5))) != nil {
-		t.Error("a key that was dropped is still there")
-	}
+	is(t, "a key that was dropped", st.find(hash(key(5))), nil)
 }
 
 // A key is a copy: a part of a large body, used as a key, keeps the body from being collected.

@@ -113,8 +113,8 @@ func TestOverride(t *testing.T) {
 	})
 }
 
-// Events taken under one limit are not given back under another, also where the key has refilled in between and
-// is back under the first: its era is the old one again.
+// Events taken under one limit are not given back under another, also where the key has refilled in between
+// and is back under the first: its era is the old one again.
 func TestOverrideGivesNothingBackThatItDidNotTake(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(perSecond(1, 100)))
