@@ -251,14 +251,8 @@ func TestDryRun(t *testing.T) {
 		took(t, l, "k")
 		asking(t, l, "k").admittedAfter(t, 0)
 		refusedFor(t, l, ReasonBadRequest, "k", Weight(-1))
-		s := l.Stats()
-		if !s.DryRun || s.DryRunAdmitted[ReasonInFlight] != 12 ||
-			s.DryRunAdmitted[ReasonDenied] != 2 {
-			t.Errorf("%+v", s)
-		}
-		if len(s.Refused) != 1 || s.Admitted != 15 {
-			t.Errorf("%d admitted, %v refused", s.Admitted, s.Refused)
-		}
+		stats(t, l, "DryRun", true, "Admitted", 15, "Refused", map[Reason]uint64{ReasonBadRequest: 1},
+			"DryRunAdmitted", map[Reason]uint64{ReasonInFlight: 12, ReasonDenied: 2})
 		l.SetDryRun(false)
 		refusedFor(t, l, ReasonDenied, "k")
 	})
@@ -322,10 +316,7 @@ func TestCancelledDryAdmissionIsNotCounted(t *testing.T) {
 		}))
 		took(t, l, "k")
 		panics(t, func() { _, _ = l.Acquire(ctx, "k") })
-		s := l.Stats()
-		if s.Admitted != 1 || s.Cancelled != 1 || len(s.DryRunAdmitted) != 0 {
-			t.Errorf("admitted %d, cancelled %d, of them by the dry run %v", s.Admitted, s.Cancelled,
-				s.DryRunAdmitted)
-		}
+		stats(t, l, "Admitted", 1, "Cancelled", 1)
+		is(t, "let go by the dry run", len(l.Stats().DryRunAdmitted), 0)
 	})
 }

@@ -367,9 +367,7 @@ func TestAwaitPool(t *testing.T) {
 			inForce(t, l, 9, "awaited")
 			wants(t, l, "k", 0)
 			upTo(t, l, "k", 5, 0)
-			if d := l.Check("k"); d.OK || d.Reason != ReasonPool {
-				t.Errorf("Check before the first hint: %+v", d)
-			}
+			is(t, "Check", l.Check("k").Reason, ReasonPool)
 			waiter := asking(t, l, "k", Weight(2)) // above the share too, which is not known yet
 			src.says(2)
 			time.Sleep(time.Second) // a window that is open has nothing for it
@@ -380,19 +378,26 @@ func TestAwaitPool(t *testing.T) {
 	}
 }
 
-// What was not admitted while the pool was awaited is not saved up either.
+// What was not admitted while the pool was awaited is not saved up.
 func TestAwaitPoolStartsEmpty(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
+	row(t, "at the start", func(t *testing.T) {
 		l := limiterOf(t, rated(PerSecond(1000)), AwaitPool(), StartEmpty(), HintMaxAge(time.Hour))
 		time.Sleep(30 * time.Minute)
 		setReplicas(t, l, 4)
-		if _, n := l.TryAcquireUpTo("k", 1000); n > 2 {
-			t.Errorf("%d at once", n)
-		}
+		_, n := l.TryAcquireUpTo("k", 1000)
+		within(t, "at once", 0, 2, n)
 		time.Sleep(100 * time.Millisecond)
-		if _, n := l.TryAcquireUpTo("other", 1000); n < 24 || n > 27 {
-			t.Errorf("%d after .1 s at 250/s", n)
-		}
+		_, n = l.TryAcquireUpTo("other", 1000)
+		within(t, "after .1 s at 250/s", 24, 27, n)
+	})
+	row(t, "in a stop", func(t *testing.T) {
+		l := limiterOf(t, rated(perSecond(100, 100)), AwaitPool(), HintMaxAge(time.Minute))
+		src := following(t, l)
+		src.says(1)
+		time.Sleep(time.Hour)
+		src.says(1)
+		_, n := l.TryAcquireUpTo("k", 1000)
+		within(t, "at once after a stop", 0, 2, n)
 	})
 }
 
@@ -495,20 +500,6 @@ func TestWaitersWaitThroughAStop(t *testing.T) {
 		d.waits(t)
 		c.permit.Release()
 		d.admittedAfter(t, 2*time.Minute)
-	})
-}
-
-// Events not admitted in a stop are not saved up.
-func TestStopStartsEmpty(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(100, 100)), AwaitPool(), HintMaxAge(time.Minute))
-		src := following(t, l)
-		src.says(1)
-		time.Sleep(time.Hour)
-		src.says(1)
-		if _, n := l.TryAcquireUpTo("k", 1000); n > 2 {
-			t.Errorf("%d at once after a stop", n)
-		}
 	})
 }
 
@@ -675,7 +666,6 @@ func TestHintFailuresAreDamped(t *testing.T) {
 func TestLogsThatNoSlotIsLeft(t *testing.T) {
 	few, rate := Limit{InFlight: 20}, Rates(PerSecond(1))
 	plan := Plans(map[string]Limit{"paid": few})
-	nothing := func(*Limiter) error { return nil }
 	pool := func(n int) func(*Limiter) error {
 		return func(l *Limiter) error { return l.SetPool(Pool{Replicas: n}, 0) }
 	}
@@ -695,22 +685,20 @@ func TestLogsThatNoSlotIsLeft(t *testing.T) {
 		"no slots":       {rate, Replicas(1), pool(21), ""},
 		"of a plan":      {rate, plan, pool(21), "plan=paid in_flight=20"},
 		"the pool comes": {few, await, pool(21), "in_flight=20"},
-		"from the start": {few, many, nothing, "in_flight=20"},
+		"from the start": {few, many, nil, "in_flight=20"},
 		"a limit":        {Limit{}, many, limit, "in_flight=20"},
 		"a plan":         {Limit{}, many, setPlan, "plan=p in_flight=20"},
-		"awaited":        {few, await, nothing, ""},
+		"awaited":        {few, await, nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var log strings.Builder
 			l := limiterOf(t, tt.limit, tt.opt, Logger(slog.New(slog.NewTextHandler(&log, nil))))
-			must(t, tt.do(l))
-			n := strings.Count(log.String(), "no slot here")
-			if want := min(1, len(tt.want)); n != want || !strings.Contains(log.String(), tt.want) {
-				t.Errorf("warned %d times, want %d with %q: %s", n, want, tt.want, log.String())
+			if tt.do != nil {
+				must(t, tt.do(l))
 			}
-			if name == "the pool comes" && !strings.Contains(log.String(), `old="not known"`) {
-				t.Errorf("the end of the wait is not logged: %s", log.String())
-			}
+			is(t, "warnings", strings.Count(log.String(), "no slot here"), min(1, len(tt.want)))
+			says(t, errors.New(log.String()), tt.want)
+			is(t, "end of a wait", strings.Contains(log.String(), `old="not known"`), name == "the pool comes")
 		})
 	}
 }
