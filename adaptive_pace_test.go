@@ -2,11 +2,9 @@ package quotient
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -36,9 +34,7 @@ func TestSlotsArePaced(t *testing.T) {
 		if d.RetryAfter != 200*time.Millisecond || d.Rule != ctrlRule || d.Limit != 8 {
 			t.Errorf("refused with %+v, want to wait 200 ms for a controller", d)
 		}
-		if d := l.Check("k", Cost("tokens", 1)); d.RetryAfter != 200*time.Millisecond {
-			t.Errorf("a look: %+v", d)
-		}
+		is(t, "a look", l.Check("k", Cost("tokens", 1)).RetryAfter, 200*ms)
 		askingUntil(t, l, 199*time.Millisecond, "k").refusedAfter(t, 0, ReasonDeadline)
 		second, third, fourth := asking(t, l, "k"), asking(t, l, "k"), asking(t, l, "k")
 		// its turn is in 800 ms
@@ -216,9 +212,7 @@ func TestSweepsForgetNothingOfWhoIsOut(t *testing.T) {
 		out.Done(success)
 		time.Sleep(time.Second)
 		took(t, l, "another").Release()
-		if gateOf(l, "k") != nil {
-			t.Error("nothing is forgotten at last")
-		}
+		is(t, "nothing is forgotten at last", gateOf(l, "k") != nil, false)
 	})
 }
 
@@ -272,66 +266,6 @@ func TestUpToNotesTheControllerThatHeldBack(t *testing.T) {
 			}
 			if !slices.Equal(paced, c.paced) {
 				t.Errorf("the controllers held back: %v, want %v", paced, c.paced)
-			}
-		})
-	}
-}
-
-// The slots that a controller has learned bound also a call that one bucket could decide on.
-func TestLearnedSlotsOfPlainCalls(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		p := newPanel(map[float64]string{2000: requests, 8: inFlight8})
-		p.says[inFlight8] = policy.Pace{Rate: 1}
-		l := limiterOf(t, Limit{InFlight: 8, Rates: []Rate{perSecond(2000, 4000)}}, Replicas(1), Policy(p),
-			BeyondShare())
-		took(t, l, "k").Done(success)
-		first := took(t, l, "k")
-		took(t, l, "k")
-		time.Sleep(time.Second)
-		refusedFor(t, l, ReasonInFlight, "k")
-		if d := l.Check("k"); d.OK || d.Rule != ctrlRule {
-			t.Errorf("a look: %+v, want the rule of a controller", d)
-		}
-		first.Release()
-		took(t, l, "k")
-		refusedFor(t, l, ReasonInFlight, "k")
-	})
-}
-
-// Callers whose time-out is far behind the end of a pause that the upstream has announced wait for it. One
-// whose time-out is before it is refused at once, and gets the end of the pause.
-func TestPauseRefusesNoCallerWithTime(t *testing.T) {
-	for name, limit := range map[string]Limit{
-		"requests": rated(perSecond(100, 100)), "slots": {InFlight: 8},
-		"both": {Rates: []Rate{perSecond(100, 100)}, InFlight: 8},
-	} {
-		row(t, name, func(t *testing.T) {
-			l := limiterOf(t, limit, Policy(policy.Tracking{}), BeyondShare())
-			took(t, l, "k").Done(success)
-			for range 3 {
-				time.Sleep(500 * time.Millisecond)
-				took(t, l, "k").Done(policy.Feedback{Outcome: policy.Throttled, RetryAfter: 5 * time.Second})
-			}
-			end := gateOf(l, "k").ext.learned.pacers[0].pausedUntil
-			wait := end - since(l)
-			if wait < 5*time.Second || wait > 6*time.Second {
-				t.Fatalf("the controller pauses for %v", wait)
-			}
-			early := askingUntil(t, l, 4*time.Second, "k").refusedAfter(t, 0, ReasonDeadline)
-			if early.RetryAfter != wait {
-				t.Errorf("retry after %v, want %v", early.RetryAfter, wait)
-			}
-			first, second := askingUntil(t, l, 30*time.Second, "k"), askingUntil(t, l, 30*time.Second, "k")
-			for range 8 {
-				askingUntil(t, l, 30*time.Second, "k").waits(t)
-			}
-			time.Sleep(wait)
-			first.admittedAfter(t, wait)
-			second.waits(t)
-			first.permit.Done(success)
-			time.Sleep(20 * time.Second)
-			if !second.ended() || second.err != nil {
-				t.Error("the second is not admitted in time")
 			}
 		})
 	}
@@ -404,9 +338,7 @@ func TestMaxWaitBehindAPause(t *testing.T) {
 				}
 				want := 5*time.Second + time.Duration(c.waits)*500*time.Millisecond
 				e := asking(t, l, "k", Cost("tokens", 1)).refusedAfter(t, 0, ReasonWait)
-				if e.RetryAfter != want {
-					t.Errorf("refused with %v, want a retry after %v", e, want)
-				}
+				is(t, "retry after", e.RetryAfter, want)
 			})
 		}
 	}
@@ -525,20 +457,6 @@ func TestProbesGivenBack(t *testing.T) {
 	})
 }
 
-// A controller that is forgotten probes no more.
-func TestProbesAreForgotten(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l, _ := probing(t, requests)
-		time.Sleep(5 * time.Second)
-		took(t, l, "k")
-		time.Sleep(forgetAfter)
-		paces(t, l, "k", 2000)
-		if pc := &gateOf(l, "k").ext.learned.pacers[0]; pc.probe != 0 {
-			t.Errorf("one request in %v", pc.probe)
-		}
-	})
-}
-
 // A Probe below 0 means no probes, and one above an hour is an hour.
 func TestProbeOutOfRange(t *testing.T) {
 	for _, c := range [][2]time.Duration{{-time.Second, 0}, {1, 1}, {2 * time.Hour, time.Hour}} {
@@ -546,101 +464,8 @@ func TestProbeOutOfRange(t *testing.T) {
 		row(t, probe, func(t *testing.T) {
 			l, p := governing(t, Replicas(1))
 			p.gives(t, l, requests, policy.Pace{Rate: 100}.Probing(probe))
-			if got := gateOf(l, "k").ext.learned.pacers[0].probe; got != want {
-				t.Errorf("one request in %v, want %v", got, want)
-			}
+			is(t, "one request in", gateOf(l, "k").ext.learned.pacers[0].probe, want)
 		})
-	}
-}
-
-// rampVector is a row of policy/testdata/ramp-vectors.json: what a pool of one-second windows of whole tokens
-// grants to one pod. policy/ramp_vectors_test.go plays the rows on such a pool.
-type rampVector struct {
-	Test     string
-	Max, Min float64
-	Ramp     float64 `json:"ramp_s"`
-	Pods     int
-	Mode     []any     // its name and its parameters
-	Ask      [][2]*int // how many (null: all there are), and the seconds that pass afterwards
-	Deposit  []int     // given back right after each call
-	Want     []int
-}
-
-func (v *rampVector) policy() policy.Ramp {
-	r := policy.Ramp{Start: v.Min / v.Max, Over: time.Duration(v.Ramp) * time.Second}
-	percent := func(i int) float64 { return v.Mode[i].(float64) / 100 }
-	switch v.Mode[0] {
-	case "relaxed":
-		r.Mode = policy.RampRelaxed
-	case "only_if_used":
-		r.Mode, r.Threshold = policy.RampOnlyIfUsed, percent(1)
-	case "go_back_n":
-		r.Mode, r.Threshold, r.Back = policy.RampGoBack, percent(3), percent(2)
-		r.CoolDown = time.Duration(v.Mode[1].(float64)) * time.Second
-	}
-	return r
-}
-
-// play plays a row on a limiter, in fake time.
-func (v *rampVector) play(t *testing.T, rate Rate) (got []int) {
-	rate.Events, rate.Per = v.Max, time.Second
-	pool := StartPool(Pool{Replicas: v.Pods, Ordinal: 1, Fixed: true})
-	l := limiterOf(t, Rates(rate), pool, Policy(v.policy()))
-	for i, ask := range v.Ask {
-		n := 1000
-		if ask[0] != nil {
-			n = *ask[0]
-		}
-		p, took := l.TryAcquireUpTo("k", n)
-		if got = append(got, took); v.Deposit[i] > 0 {
-			correct(t, p, max(0, took-v.Deposit[i])) // a deposit is never more than was granted
-		}
-		p.Release()
-		time.Sleep(time.Duration(*ask[1]) * time.Second)
-	}
-	return got
-}
-
-// wants is what a limiter grants: the row's own, but where a pod's part is less than a token a second, which
-// the original loses for ever. Fractions carry here, and it is one token every other second, even before it
-// has risen.
-func (v *rampVector) wants() []int {
-	if v.Min >= float64(v.Pods) {
-		return v.Want
-	}
-	want := make([]int, len(v.Want))
-	for i := range want {
-		want[i] = (i + 1) % 2
-	}
-	return want
-}
-
-// The recorded rows come out of the real buckets too, on a rate that saves up as on one of aligned windows.
-func TestRampVectorsOnALimiter(t *testing.T) {
-	var rows []rampVector
-	data, err := os.ReadFile("policy/testdata/ramp-vectors.json")
-	if err == nil {
-		err = json.Unmarshal(data, &rows)
-	}
-	if err != nil || len(rows) != 51 {
-		t.Fatalf("%d rows of 51: %v", len(rows), err)
-	}
-	differ := 0
-	for i, v := range rows {
-		inFakeTime(t, func(t *testing.T) {
-			for _, r := range []Rate{{}, {Aligned: true}} {
-				if got := v.play(t, r); !slices.Equal(got, v.wants()) {
-					t.Errorf("row %d, %s, %v, %v to %v by %d, aligned %v:\ngot  %v\nwant %v",
-						i, v.Test, v.Mode, v.Min, v.Max, v.Pods, r.Aligned, got, v.wants())
-				}
-			}
-		})
-		if !slices.Equal(v.Want, v.wants()) {
-			differ++
-		}
-	}
-	if differ != 6 {
-		t.Errorf("%d rows differ, want 6: the remainder is not lost", differ)
 	}
 }
 
@@ -808,36 +633,6 @@ func TestControllersAreConsultedAgain(t *testing.T) {
 	})
 }
 
-// A pace that rises admits a waiter, though no feedback and no other call comes.
-func TestWaitersSeeAPaceThatRises(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, hundred, Policy(hourly{parts: 100}))
-		upTo(t, l, "k", 100, 1).Release()
-		c := asking(t, l, "k", Weight(100)) // at 1/s it would take 99 s; at 3, 4, 5/s and so on it takes 12
-		time.Sleep(20 * time.Second)
-		if !c.ended() || c.err != nil || c.took > 15*time.Second {
-			t.Errorf("ended %v, %v after %v", c.ended(), c.err, c.took)
-		}
-	})
-}
-
-// Such a controller's knowledge is forgotten like anything learned, so that the key can go. It begins again
-// afterwards.
-func TestConsultedControllersAreForgotten(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, hundred, Policy(hourly{parts: 10}), MaxKeys(1))
-		for range 20 {
-			l.Allow("k")
-			time.Sleep(time.Second)
-		}
-		paces(t, l, "k", 100)
-		time.Sleep(forgetAfter)
-		paces(t, l, "k", 10) // the start
-		l.Allow("k")
-		paces(t, l, "k", 20) // begun, and asked once more
-	})
-}
-
 // A controller that panics when it is called again is dropped: the caller has nothing to do with it, and no
 // lock is kept.
 func TestConsultedControllerThatPanics(t *testing.T) {
@@ -908,43 +703,14 @@ func TestLooksUnderAClock(t *testing.T) {
 		l := limiterOf(t, Limit{InFlight: 100}, Policy(policy.Ramp{Start: .01, Over: 10 * time.Second}))
 		took(t, l, "k").Release()
 		time.Sleep(time.Minute)
-		if c, d := l.Check("k", Weight(50)), (Decision{OK: true}); c != d {
-			t.Errorf("%+v", c)
-		}
+		is(t, "Check", l.Check("k", Weight(50)), Decision{OK: true})
 		for range 15 {
 			time.Sleep(time.Minute)
 			l.Check("k")
 			for range l.Keys() {
 			}
 		}
-		if g := gateOf(l, "k"); g.ext.learned.due != 0 {
-			t.Error("it is remembered because of a look at it")
-		}
-	})
-}
-
-// A look at a key changes nothing, also where a controller is called again as time goes by: what was missed
-// is made up for.
-func TestLooksChangeNothing(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		ramp := Policy(policy.Ramp{Start: .1, Over: 10 * time.Second})
-		var got []int
-		for _, looks := range []bool{true, false} {
-			l := limiterOf(t, Rates(Rate{Events: 100, Per: time.Second, Burst: 1000}), ramp)
-			l.Allow("k")
-			time.Sleep(900 * time.Millisecond)
-			upTo(t, l, "k", 100, 10)
-			for range 6 {
-				if time.Sleep(100 * time.Millisecond); looks {
-					l.Check("k")
-				}
-			}
-			_, n := l.TryAcquireUpTo("k", 1000)
-			got = append(got, n)
-		}
-		if got[0] != got[1] {
-			t.Errorf("looked at: %d, left alone: %d", got[0], got[1])
-		}
+		is(t, "remembered because of a look, until", gateOf(l, "k").ext.learned.due, 0)
 	})
 }
 
@@ -1002,28 +768,6 @@ func TestSamplesOfAControllerAreInOrder(t *testing.T) {
 		if last := samples[len(samples)-1]; last.Outcome != policy.Success ||
 			last.Now != 2500*time.Millisecond {
 			t.Errorf("the success is dated %v, want the correction at 2.5s: %+v", last.Now, samples)
-		}
-	})
-}
-
-// A success after a look at the key is not dated back, or the ramp would count the same second twice.
-func TestLookBetweenAdmissionAndSuccess(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		ramp := Policy(policy.Ramp{Start: .2, Over: 5 * time.Second})
-		looked, left := limiterOf(t, rated(PerSecond(100)), ramp), limiterOf(t, rated(PerSecond(100)), ramp)
-		for range 4 {
-			p, q := upTo(t, looked, "k", 1, 1), upTo(t, left, "k", 1, 1)
-			time.Sleep(time.Second)
-			looked.Check("k")
-			p.Done(success)
-			q.Done(success)
-			time.Sleep(time.Millisecond)
-			for i, x := range left.Explain("k").Rules {
-				if got := looked.Explain("k").Rules[i].Pace; got != x.Pace {
-					t.Fatalf("a key that is looked at gets %v a second, one that is left alone %v",
-						got, x.Pace)
-				}
-			}
 		}
 	})
 }

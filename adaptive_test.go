@@ -166,22 +166,6 @@ func sends(t *testing.T, l *Limiter, key string, f policy.Feedback) {
 	p.Done(f)
 }
 
-func TestPolicyStartsAtTheShare(t *testing.T) {
-	for _, c := range []bool{withinShare, beyondShare} {
-		row(t, c, func(t *testing.T) {
-			l := learning(t, c)
-			sends(t, l, "k", policy.Feedback{})
-			paces(t, l, "k", 10)
-			if !l.Stats().Learns {
-				t.Error("no feedback is needed")
-			}
-		})
-	}
-	if limiterOf(t, Limit{}).Stats().Learns {
-		t.Error("Fixed needs feedback")
-	}
-}
-
 // A key's use of its pace counts as its use of its limit does.
 func TestPaceIsUsed(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
@@ -207,9 +191,7 @@ func TestRefusalCutsTheRate(t *testing.T) {
 		paces(t, l, "k", 2.5)
 		sends(t, l, "other", success)
 		paces(t, l, "other", 10)
-		if got := l.Stats().Throttled; got != 2 {
-			t.Errorf("counted %d", got)
-		}
+		stats(t, l, "Throttled", 2)
 		start := time.Now()
 		for range 11 { // one burst of one event, then the pace
 			sends(t, l, "k", policy.Feedback{Outcome: policy.Unavailable})
@@ -217,61 +199,6 @@ func TestRefusalCutsTheRate(t *testing.T) {
 		if d := time.Since(start); d < 4*time.Second || d > 4500*time.Millisecond {
 			t.Errorf("10 events at 2.5 a second took %v", d)
 		}
-	})
-}
-
-// Failure mode 25: refusals of requests that were sent before a cut say nothing new.
-func TestOneCutForOneCongestedPeriod(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Rates(perSecond(1000, 1000)), Policy(policy.AIMD{}))
-		var permits []Permit
-		for range 50 {
-			permits = append(permits, took(t, l, "k"))
-		}
-		time.Sleep(100 * time.Millisecond)
-		for _, p := range permits {
-			p.Done(throttled)
-		}
-		paces(t, l, "k", 500)
-	})
-}
-
-func TestRateGrowsOnlyWhenItHeldBack(t *testing.T) {
-	for _, c := range []struct {
-		ceiling bool
-		most    float64
-	}{{withinShare, 10}, {beyondShare, 20}} {
-		row(t, c, func(t *testing.T) {
-			l := learning(t, c.ceiling)
-			sends(t, l, "k", throttled)
-			for range 20 { // seldom: nothing held them back
-				time.Sleep(time.Second)
-				sends(t, l, "k", success)
-			}
-			paces(t, l, "k", 5)
-			for start := time.Now(); time.Since(start) < 5*time.Second; {
-				sends(t, l, "k", success)
-			}
-			paces(t, l, "k", 7.5) // a twentieth of the share in each second
-			for start := time.Now(); time.Since(start) < time.Minute; {
-				sends(t, l, "k", success)
-			}
-			paces(t, l, "k", c.most)
-		})
-	}
-}
-
-func TestPoolChangesMoveAKeysBounds(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := learning(t, withinShare)
-		sends(t, l, "k", throttled)
-		sends(t, l, "new", success)
-		setReplicas(t, l, 8)
-		paces(t, l, "k", 2.5)
-		setReplicas(t, l, 2)
-		paces(t, l, "k", 2.5) // what it learned stays
-		sends(t, l, "unlearned", policy.Feedback{})
-		paces(t, l, "unlearned", 10)
 	})
 }
 
@@ -285,37 +212,15 @@ func TestLearnedKeysStay(t *testing.T) {
 			took(t, l, "another").Release()
 			paces(t, l, "learned", 5)
 		}
+		for range 30 {
+			sends(t, l, "learned", success) // feedback keeps it
+			time.Sleep(9 * time.Minute)
+		}
+		paces(t, l, "learned", 5)
 		time.Sleep(time.Minute)
 		paces(t, l, "learned", 10) // as if never seen
 		took(t, l, "another").Release()
-		if gateOf(l, "learned") != nil {
-			t.Error("a key that has forgotten is still there")
-		}
-	})
-}
-
-// Refusing all for a while forgets nothing either.
-func TestDenyKeepsWhatWasLearned(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		slow := rated(Rate{Events: 0.01, Per: time.Second})
-		l := limiterOf(t, slow, Policy(policy.AIMD{}))
-		sends(t, l, "k", throttled)
-		paces(t, l, "k", 0.005)
-		setLimit(t, l, Limit{Deny: true})
-		setLimit(t, l, slow)
-		paces(t, l, "k", 0.005)
-	})
-}
-
-func TestFeedbackKeepsWhatWasLearned(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := learning(t, beyondShare)
-		sends(t, l, "k", throttled)
-		for range 30 {
-			time.Sleep(9 * time.Minute)
-			sends(t, l, "k", success)
-		}
-		paces(t, l, "k", 5)
+		is(t, "a key that has forgotten is still there", gateOf(l, "learned") != nil, false)
 	})
 }
 
@@ -336,47 +241,6 @@ func TestControllerThatAnswersNonsense(t *testing.T) {
 	}
 }
 
-// Nor is one whose rate to start at is nonsense.
-func TestControllerThatStartsWithNonsense(t *testing.T) {
-	for _, x := range nonsense {
-		row(t, x, func(t *testing.T) {
-			l := limiterOf(t, rated(tokensPerMinute(60, 60)), Policy(&spyController{start: x}), BeyondShare())
-			n := 0
-			for n < 10_000 && l.Allow("k") {
-				n++
-			}
-			time.Sleep(time.Hour)
-			if more := l.Allow("k"); n == 0 || n == 10_000 || !more {
-				t.Errorf("a start of %v: %d requests at once, and one more an hour later: %v", x, n, more)
-			}
-		})
-	}
-}
-
-// A key that starts as a copy of the overflow gate has learned nothing, and must not be kept for it.
-func TestKeyFromTheOverflowGateCanBecomeIdle(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		limit := Limit{Rates: []Rate{perSecond(1000, 1000)}, InFlight: 9}
-		l := limiterOf(t, limit, Policy(policy.AIMD{}), MaxKeys(1))
-		busy := took(t, l, "busy")
-		sends(t, l, "late", throttled) // the overflow gate has learned
-		if gateOf(l, "late") != nil {
-			t.Fatal("the key is not in the overflow gate")
-		}
-		busy.Release()
-		time.Sleep(time.Second)
-		took(t, l, "late").Release() // has a gate of its own now
-		if gateOf(l, "late") == nil {
-			t.Fatal("the key has no gate of its own")
-		}
-		time.Sleep(time.Hour)
-		l.TryAcquire("another")
-		if gateOf(l, "late") != nil {
-			t.Error("a key that learned nothing and did nothing for an hour is still not idle")
-		}
-	})
-}
-
 // Report hands feedback to the policy, and keeps the permit. Feedback after the release counts for nothing.
 func TestReportKeepsThePermit(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
@@ -390,40 +254,17 @@ func TestReportKeepsThePermit(t *testing.T) {
 		p.Report(throttled)
 		p.Done(throttled)
 		paces(t, l, "k", 5)
-		if st := l.Stats(); st.InFlight != 0 || st.Throttled != 1 || st.DoubleReleases != 1 {
-			t.Errorf("in flight %d, throttled %d, double releases %d", st.InFlight, st.Throttled,
-				st.DoubleReleases)
-		}
+		stats(t, l, "InFlight", 0, "Throttled", 1, "DoubleReleases", 1)
 		Permit{}.Report(throttled)
 	})
 }
 
-// A learned rate that is forgotten after 10 minutes wakes the head.
-func TestForgetWakesTheHead(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(Rate{Name: "r", Events: 1, Per: time.Minute, Burst: 20}),
-			Policy(policy.AIMD{Decrease: 0.02}))
-		p := took(t, l, "k")
-		time.Sleep(time.Second)
-		p.Done(throttled) // one in 50 min from now on
-		w := asking(t, l, "k")
-		time.Sleep(12 * time.Minute)
-		if !w.ended() {
-			t.Errorf("still queued 12 min after the last feedback, which was forgotten after 10: %v/s",
-				stateOf(t, l, "k").pace())
-			w.gaveUp(t)
-		}
-	})
-}
-
-// A policy that makes no controller for a key leaves its pace as it starts. Without one for a while it
-// crashes no process at a change.
+// A policy that makes no controller for a key leaves its pace as it starts, also through a change.
 func TestPolicyThatMakesNoController(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(perSecond(20, 40)), Policy(fickle{new(int)}))
 		took(t, l, "k").Done(throttled)
 		paces(t, l, "k", 20)
-		l = limiterOf(t, rated(perSecond(20, 40)), Policy(fickle{new(int)}))
 		setReplicas(t, l, 2)
 		took(t, l, "k")
 	})
@@ -547,9 +388,7 @@ func TestRefusalsAreAttributed(t *testing.T) {
 					t.Errorf("%s got %+v, want %v", name, s, want.Outcome)
 				}
 			}
-			if n := l.Stats().Throttled; n != 1 {
-				t.Errorf("counted %d", n)
-			}
+			stats(t, l, "Throttled", 1)
 		})
 	}
 }
@@ -583,9 +422,7 @@ func TestNothingIsNotedBeforeTheFirstFeedback(t *testing.T) {
 			t.Fatalf("refused by %q, want a controller", d.Rule)
 		}
 		permit.Done(throttled)
-		if s := p.last(t, requests); s.Outcome != policy.Throttled {
-			t.Errorf("requests: got %+v", s)
-		}
+		is(t, requests, p.last(t, requests).Outcome, policy.Throttled)
 		if s := p.last(t, tokens); s.Outcome != policy.Unknown || s.Paced {
 			t.Errorf("tokens: got %+v", s)
 		}
@@ -604,9 +441,7 @@ func TestFiveControllers(t *testing.T) {
 		f.Quotas[0] = policy.Quota{Unit: "b", Limit: 10}
 		took(t, l, "k", Cost("b", 10)).Done(f)
 		for i, want := range []float64{2000, 1000, 500, 1000, 8} {
-			if got := gateOf(l, "k").ext.learned.pacers[i].pace; got != want {
-				t.Errorf("controller %d: %v, want %v", i, got, want)
-			}
+			is(t, i, gateOf(l, "k").ext.learned.pacers[i].pace, want)
 		}
 	})
 }
@@ -686,46 +521,30 @@ func TestBoundsOfTheControllers(t *testing.T) {
 // The size of the pool is known as soon as a source or SetPool gives it, and no more when that source has
 // been silent.
 func TestShareIsUnknownUntilThePoolIsReported(t *testing.T) {
-	share := func(t *testing.T, l *Limiter, want float64) {
-		t.Helper()
-		time.Sleep(time.Second)
-		took(t, l, "k").Done(success)
-		if got := l.newest().ctrls[0].bounds; got.Share != want || got.Ceiling != 20 {
-			t.Errorf("bounds %+v, want a share of %v", got, want)
-		}
-	}
-	open := func(t *testing.T, opts ...Option) *Limiter {
-		return limiterOf(t, rated(perSecond(20, 40)), append(opts, Policy(policy.AIMD{}), BeyondShare())...)
-	}
-	row(t, "configured", func(t *testing.T) {
-		share(t, open(t, Replicas(1)), 20)
-		share(t, open(t, Replicas(4)), 5)
-		l := open(t, Replicas(4), StartEmpty())
-		share(t, l, 5)
-	})
-	row(t, "set", func(t *testing.T) {
-		l := open(t)
-		share(t, l, 0)
-		paces(t, l, "k", 5) // where a controller starts that knows no share
-		setReplicas(t, l, 1)
-		share(t, l, 20)
-	})
-	for _, configured := range []bool{false, true} {
-		row(t, fmt.Sprint("followed, configured: ", configured), func(t *testing.T) {
-			opts, before := []Option{HintMaxAge(time.Minute), HoldDown(0)}, 0.0
-			if configured {
-				opts, before = append(opts, Replicas(1)), 20
+	for name, c := range map[string]struct {
+		opt    Option
+		before float64
+	}{"nothing configured": {together(), 0}, "configured": {Replicas(1), 20}} {
+		row(t, name, func(t *testing.T) {
+			l := limiterOf(t, rated(perSecond(20, 40)), c.opt, Policy(policy.AIMD{}), BeyondShare(),
+				HintMaxAge(time.Minute), HoldDown(0))
+			share := func(want float64) {
+				t.Helper()
+				time.Sleep(time.Second)
+				took(t, l, "k").Done(success)
+				is(t, "bounds", l.newest().ctrls[0].bounds, policy.Bounds{Share: want, Ceiling: 20})
 			}
-			l := open(t, opts...)
+			share(c.before)
 			src := following(t, l)
-			share(t, l, before)
-			src.saysPool(Pool{Replicas: 1})
-			share(t, l, 20)
+			share(c.before)
+			src.says(1)
+			share(20)
 			time.Sleep(2 * time.Minute)
-			synctest.Wait()
-			share(t, l, before)
-			src.saysPool(Pool{Replicas: 2})
-			share(t, l, 10)
+			share(c.before)
+			src.says(2)
+			share(10)
+			setReplicas(t, l, 1)
+			share(20)
 		})
 	}
 }
@@ -748,13 +567,9 @@ func TestEachControllerSeesItsOwn(t *testing.T) {
 		} {
 			want.Outcome, want.RetryAfter = policy.Unavailable, 3*time.Second
 			want.Now, want.Sent = 2500*time.Millisecond, time.Second
-			if got := p.last(t, name); got != want {
-				t.Errorf("%s: got %+v, want %+v", name, got, want)
-			}
+			is(t, name, p.last(t, name), want)
 		}
-		if got, want := p.bounds[inFlight8], (policy.Bounds{Share: 4, Ceiling: 8}); got != want {
-			t.Errorf("slots: bounds %+v, want %+v", got, want)
-		}
+		is(t, "bounds of slots", p.bounds[inFlight8], policy.Bounds{Share: 4, Ceiling: 8})
 	})
 }
 
@@ -856,28 +671,6 @@ func TestReplicaWithoutSlotsUnderAController(t *testing.T) {
 	refusedFor(t, l, ReasonShare, "k")
 }
 
-// Costs that are put right are put right for the controller's bucket as well.
-func TestCorrectRepacesTokens(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l, p := governing(t, Replicas(1))
-		p.gives(t, l, tokens, policy.Pace{Rate: 100})
-		time.Sleep(time.Minute)
-		permit := took(t, l, "k", Cost("tokens", 10))
-		must(t, permit.Correct("tokens", 210))
-		d := refusedFor(t, l, ReasonRate, "k", Cost("tokens", 10))
-		if d.RetryAfter != 2100*time.Millisecond {
-			t.Errorf("wait %v, want 2.1 s: 200 tokens are owed at 100 a second", d.RetryAfter)
-		}
-		must(t, permit.Correct("tokens", 110))
-		if d := l.Check("k", Cost("tokens", 10)); d.RetryAfter != 1100*time.Millisecond {
-			t.Errorf("wait %v, want 1.1 s", d.RetryAfter)
-		}
-		if d := l.Check("k"); !d.OK {
-			t.Errorf("a request without tokens: %+v", d)
-		}
-	})
-}
-
 // Controllers differ by limiter, by key and by what they govern, in what they do at random.
 func TestSeedsOfTheControllers(t *testing.T) {
 	seen := map[uint64]bool{}
@@ -939,13 +732,9 @@ func TestNewBoundsReachEveryController(t *testing.T) {
 			for _, k := range []string{"learned", "new"} {
 				g := gateOf(l, k)
 				for i, want := range []float64{2000 * x, 10_000 * x, 8 * x} {
-					if got := g.ext.learned.pacers[i].pace; got != want {
-						t.Errorf("key %q, controller %d: a pace of %v, want %v", k, i, got, want)
-					}
+					is(t, []any{k, "controller", i}, g.ext.learned.pacers[i].pace, want)
 				}
-				if want, got := max(1, int(8*x)), min(g.ext.learned.slots, g.setting.slots); got != want {
-					t.Errorf("key %q: %d slots, want %d", k, got, want)
-				}
+				is(t, []any{k, "slots"}, slotsOf8(g), max(1, int(8*x)))
 			}
 		}
 		are(1)
@@ -1029,13 +818,20 @@ func TestStartAgainstAnEmptyBucket(t *testing.T) {
 	}
 }
 
+// still is a policy whose controllers cost nothing, so that what is left is what the limiter does for them.
+type still struct{}
+
+func (s still) New(uint64) policy.Controller { return s }
+
+func (still) Next(_ policy.Sample, b policy.Bounds) policy.Pace { return policy.Pace{Rate: b.Ceiling} }
+
+// doneLimit is a limit under which no caller waits.
 type doneLimit struct {
 	name  string
 	limit Limit
 	opts  []CallOption
 }
 
-// doneLimits are limits under which no caller waits.
 func doneLimits() []doneLimit {
 	plenty := Rate{Name: "second", Events: 1e9, Per: time.Second, Burst: 1 << 30}
 	tokens := Rate{Name: "tokens", Unit: "tokens", Events: 1e9, Per: time.Second, Burst: 1 << 30}
@@ -1046,54 +842,14 @@ func doneLimits() []doneLimit {
 	}
 }
 
-// run takes n permits and hands feedback back.
-func (c *doneLimit) run(b *testing.B, l *Limiter, n int) {
-	for range n {
-		p, err := l.Acquire(b.Context(), "k", c.opts...)
-		if err != nil {
-			b.Fatal(err)
-		}
-		p.Done(success)
-	}
-}
-
-// still is a policy whose controllers cost nothing, so that what is left is what the limiter does for them.
-type still struct{}
-
-func (s still) New(uint64) policy.Controller { return s }
-
-func (still) Next(_ policy.Sample, b policy.Bounds) policy.Pace { return policy.Pace{Rate: b.Ceiling} }
-
-// BenchmarkDone is one admission and its feedback.
-func BenchmarkDone(b *testing.B) {
-	for _, c := range doneLimits() {
-		for _, p := range []policy.Policy{policy.Fixed{}, still{}, policy.AIMD{}, policy.Tracking{}} {
-			b.Run(fmt.Sprintf("%s/%T", c.name, p), func(b *testing.B) {
-				l := limiterOf(b, c.limit, Policy(p))
-				b.ReportAllocs()
-				b.ResetTimer()
-				c.run(b, l, b.N)
-			})
-		}
-	}
-}
-
 // A call and its feedback allocate nothing: what goes to a controller stays on the stack.
 func TestFeedbackAllocatesNothing(t *testing.T) {
 	for _, c := range doneLimits() {
 		for _, f := range []policy.Feedback{success, throttled, {Outcome: policy.Failed}} {
 			l := limiterOf(t, c.limit, Policy(still{}))
-			once := func() {
-				p, d := l.TryAcquire("k", c.opts...)
-				if !d.OK {
-					t.Fatal(d)
-				}
-				p.Done(f)
-			}
+			once := func() { took(t, l, "k", c.opts...).Done(f) }
 			once() // the controller begins, and the first block of permits is made
-			if n := testing.AllocsPerRun(100, once); n != 0 {
-				t.Errorf("%s, %v: %v allocations", c.name, f.Outcome, n)
-			}
+			is(t, []any{c.name, f.Outcome}, testing.AllocsPerRun(100, once), 0)
 		}
 	}
 }

@@ -23,22 +23,12 @@ func fills(perSecond, burst float64) *rule {
 // fullBucket returns a bucket that is full at dawn.
 func fullBucket(r *rule) *bucket { return &bucket{tokens: r.size, last: dawn.at} }
 
-// holds fails unless the bucket has n events at t seconds.
-func (b *bucket) holds(t *testing.T, at float64, r *rule, n float64) {
-	t.Helper()
-	if got, of, _ := b.left(sec(at), r); math.Abs(got-n) > 1e-9*max(1, math.Abs(n)) || of != r.size {
-		t.Errorf("at %v s: %v events of %v, want %v of %v", at, got, of, n, r.size)
-	}
-}
-
 // takes takes n as a gate does, and reports whether they pass, at once or at the instant of until.
 func (b *bucket) takes(t *testing.T, now instant, r *rule, n float64) bool {
 	t.Helper()
 	wait := b.until(now, r, 0, 0, n)
 	if b.takeNow(now.at, &r.fill, n) {
-		if wait != 0 {
-			t.Errorf("%v events are taken now, and until says %v", n, wait)
-		}
+		is(t, []any{"until for", n, "events that are taken now"}, wait, 0)
 		return true
 	}
 	if wait > 0 {
@@ -49,11 +39,6 @@ func (b *bucket) takes(t *testing.T, now instant, r *rule, n float64) bool {
 	}
 	b.take(now, r, n)
 	return true
-}
-
-type taking struct {
-	t, n float64 // seconds and events
-	ok   bool
 }
 
 // Behind others the wait is that for theirs too, and never shorter than from.
@@ -81,35 +66,10 @@ func TestBucketUntilNever(t *testing.T) {
 	} {
 		b := fullBucket(r)
 		b.take(dawn, r, 2)
-		if d := b.until(dawn, r, 0, 0, 1); d != never {
-			t.Errorf("%s: %v", name, d)
-		}
-		if d := b.until(dawn, r, 0, 0, 0); d != 0 {
-			t.Errorf("%s: %v for nothing", name, d)
-		}
+		is(t, name, b.until(dawn, r, 0, 0, 1), never)
+		is(t, []any{name, "for nothing"}, b.until(dawn, r, 0, 0, 0), 0)
 	}
-	if d := new(bucket).until(instant{}, fills(1, 5), 0, 0, 3); d != 3*time.Second {
-		t.Errorf("the zero value, which is empty: %v", d)
-	}
-}
-
-// Events taken some time ago come back as far as they cannot have been refilled since.
-func TestBucketRefundOfWhatWasTakenLongAgo(t *testing.T) {
-	for _, c := range []struct{ after, refunded, left float64 }{
-		{0, 4, 5}, {1, 4, 5}, {1, 1, 2}, {1, 2, 3}, {3, 4, 5}, {3, 3, 4}, {4, 4, 5}, {9, 4, 5},
-	} {
-		r := fills(1, 5)
-		b := fullBucket(r)
-		b.take(dawn, r, 4)
-		b.refund(sec(c.after), dawn.at, r, c.refunded)
-		b.holds(t, c.after, r, c.left)
-	}
-	r := fills(1, 5) // all had come back, and was taken again
-	b := fullBucket(r)
-	b.take(dawn, r, 4)
-	b.take(sec(4), r, 5)
-	b.refund(sec(4), dawn.at, r, 4)
-	b.holds(t, 4, r, 0)
+	is(t, "the zero value, which is empty", new(bucket).until(instant{}, fills(1, 5), 0, 0, 3), 3*time.Second)
 }
 
 func TestBucketUpTo(t *testing.T) {
@@ -125,9 +85,7 @@ func TestBucketUpTo(t *testing.T) {
 		b := fullBucket(r)
 		b.take(dawn, r, c.owed)
 		got := b.upTo(dawn, r, c.n)
-		if got != c.want {
-			t.Errorf("%+v: got %d", c, got)
-		}
+		is(t, c, got, c.want)
 		for i := range c.want {
 			if !b.takes(t, dawn, r, 1) {
 				t.Errorf("%+v: refused the event %d of %d that upTo has found", c, i+1, got)
@@ -153,12 +111,9 @@ func TestBucketTimes(t *testing.T) {
 		r := fills(c.perSecond, c.burst)
 		b := fullBucket(r)
 		b.take(dawn, r, c.taken)
-		if _, _, full := b.left(dawn, r); full != c.full {
-			t.Errorf("%+v: full in %v", c, full)
-		}
-		if age := b.age(dawn, r); age != c.age {
-			t.Errorf("%+v: there for %v", c, age)
-		}
+		_, _, full := b.left(dawn, r)
+		is(t, []any{c, "full in"}, full, c.full)
+		is(t, []any{c, "there for"}, b.age(dawn, r), c.age)
 	}
 }
 
@@ -172,35 +127,13 @@ func TestBucketCloneIsEqualAndApart(t *testing.T) {
 		b.take(sec(0.123), r, 4)
 		c := b.clone()
 		for _, at := range []float64{0.2, 0.5, 9} {
-			if b.state(sec(at), r) != c.state(sec(at), r) {
-				t.Errorf("%s at %v s: %+v and its copy %+v", name, at, b.state(sec(at), r),
-					c.state(sec(at), r))
-			}
+			is(t, []any{name, at}, c.state(sec(at), r), b.state(sec(at), r))
 		}
 		c.take(sec(0.2), r, 1)
 		was, _, _ := b.left(sec(0.2), r)
 		is, _, _ := c.left(sec(0.2), r)
 		if math.Abs(was-is-1) > 1e-9 {
 			t.Errorf("%s: the copy is not apart: %v and %v", name, was, is)
-		}
-	}
-}
-
-// The oldest of more takes than minima are kept for get back less than they might, and never more. The
-// headroom before each of these takes is one event larger than before the last.
-func TestManyMinimaErrOnTheSafeSide(t *testing.T) {
-	const takes = maxMinima + 18
-	r := fills(99, 1000)
-	for i := range takes - 1 {
-		b := &costBucket{bucket: *fullBucket(r)}
-		for k := range takes {
-			b.take(sec(float64(k)), r, 100)
-		}
-		was, _, _ := b.left(sec(takes), r)
-		b.refund(sec(takes), sec(float64(i)).at, r, 100)
-		is, _, _ := b.left(sec(takes), r)
-		if back, most := is-was, float64(i+1); back > most+1e-9 || i >= takes-maxMinima && back < most-1e-9 {
-			t.Errorf("take %d of %d: %v events come back, the headroom was %v", i+1, takes, back, most)
 		}
 	}
 }
@@ -213,9 +146,7 @@ func TestThousandths(t *testing.T) {
 		{0, 0}, {1, 1000}, {6.6669, 6666}, {0.0009, 0},
 		{1e300, math.MaxInt64 / 4}, {math.Inf(1), math.MaxInt64 / 4},
 	} {
-		if got := thousandths(c.events); got != c.want {
-			t.Errorf("%v events: %d thousandths, want %d", c.events, got, c.want)
-		}
+		is(t, c.events, thousandths(c.events), c.want)
 	}
 }
 
@@ -239,16 +170,12 @@ func TestTimestampsOutOfOrder(t *testing.T) {
 			}
 		}
 	}
-	if admitted != 20 {
-		t.Errorf("admitted %d at two instants in turn, want the burst, 20", admitted)
-	}
+	is(t, "admitted at two instants in turn, the burst", admitted, 20)
 	if later := (instant{at: 10 * time.Second}); !allowedAt(l, "k", later) {
 		t.Error("refused with a full bucket")
 	}
 	for n := range 20 { // what was there at the latest instant is there for all
-		if got := allowedAt(l, "k", early); got != (n < 19) {
-			t.Errorf("ask %d with an early time: %v", n+1, got)
-		}
+		is(t, n, allowedAt(l, "k", early), n < 19)
 	}
 }
 
@@ -264,27 +191,6 @@ func TestCreditAfterSuspend(t *testing.T) {
 	})
 }
 
-// A wall clock that is set forward or back gives and takes nothing, also where calls read it.
-func TestCreditAfterClockStep(t *testing.T) {
-	beside := Rate{Name: "w", Events: 1e6, Per: 1000 * time.Hour, Aligned: true}
-	for name, rates := range map[string][]Rate{
-		"alone": {perSecond(10, 20)}, "beside windows": {perSecond(10, 20), beside},
-	} {
-		row(t, name, func(t *testing.T) {
-			var step time.Duration
-			wall := func(t time.Time) int64 { return t.Add(step).UnixNano() }
-			l := limiterOf(t, rated(rates...), WithWallClock(wall))
-			time.Sleep(time.Minute)
-			wants(t, l, "k", 20)
-			for _, step = range []time.Duration{100 * time.Hour, -100 * time.Hour} {
-				wants(t, l, "k", 0)
-			}
-			time.Sleep(100 * time.Millisecond)
-			wants(t, l, "k", 1)
-		})
-	}
-}
-
 func TestBurstIsDividedInFractions(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(perSecond(3, 20)), Replicas(3))
@@ -295,20 +201,4 @@ func TestBurstIsDividedInFractions(t *testing.T) {
 		time.Sleep(2 * time.Millisecond)
 		wants(t, l, "k", 1)
 	})
-}
-
-// No bucket is smaller than one event, and that of a paced rate is no larger.
-func TestBucketsOfOneEvent(t *testing.T) {
-	for _, c := range []struct {
-		rate     Rate
-		replicas int
-	}{{perSecond(10, 5), 100}, {Every(time.Second), 1}} {
-		row(t, c, func(t *testing.T) {
-			l := limiterOf(t, rated(c.rate), Replicas(c.replicas))
-			for range 5 {
-				wants(t, l, "k", 1)
-				time.Sleep(time.Hour)
-			}
-		})
-	}
 }

@@ -37,12 +37,8 @@ func TestBadOptionsFailAtOnce(t *testing.T) {
 			says(t, refusal("k", refusedFor(t, l, c.reason, "k", c.opts...)), words...)
 			_, err := l.Acquire(t.Context(), "k", c.opts...)
 			says(t, err, words...)
-			if got := errors.Is(err, ErrLimited); got != (c.reason != ReasonBadRequest) {
-				t.Errorf("ErrLimited: %v", got)
-			}
-			if got := l.Stats().Refused[c.reason]; got != 2 {
-				t.Errorf("counted %d refusals, want 2", got)
-			}
+			is(t, "ErrLimited", errors.Is(err, ErrLimited), c.reason != ReasonBadRequest)
+			is(t, "refusals", l.Stats().Refused[c.reason], 2)
 			wants(t, l, "k", 5) // nothing was taken
 		})
 	}

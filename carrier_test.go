@@ -221,16 +221,12 @@ func TestControllersGetReportsOfTheFleet(t *testing.T) {
 		synctest.Wait()
 		want := policy.Fleet{Weight: 2, Limit: 1000, Wanting: 1, Rate: 7, Used: 7, Refused: 3}
 		for i, ctrl := range p.kept {
-			if ctrl.news != want {
-				t.Errorf("controller %d has news %+v, want %+v", i, ctrl.news, want)
-			}
+			is(t, []any{"controller", i}, ctrl.news, want)
 		}
 		time.Sleep(h.turns / 4) // the reports of the latest turn have aged by that
 		s, age := ls[0].Stats(), h.turns+h.turns/4
 		demand := DemandStats{Keys: 1, Named: 1, Age: age, MaxAge: 2 * time.Second, Sent: 1, Received: 2}
-		if s.Demand != demand {
-			t.Errorf("stats: %+v, want %+v", s.Demand, demand)
-		}
+		is(t, "stats", s.Demand, demand)
 		if got := s.Fleet; got.Admitted < 2 || got.Replicas != 2 || got.Age != age {
 			t.Errorf("fleet: %+v", got)
 		}
@@ -238,9 +234,7 @@ func TestControllersGetReportsOfTheFleet(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
 		for i, ctrl := range p.kept {
-			if ctrl.news != (policy.Fleet{}) {
-				t.Errorf("without news controller %d has %+v", i, ctrl.news)
-			}
+			is(t, []any{"without news, controller", i}, ctrl.news, policy.Fleet{})
 		}
 		if s := ls[0].Stats(); s.Demand.Age != math.MaxInt64 || s.Fleet.Age != math.MaxInt64 {
 			t.Errorf("news that is missing: %+v, %+v", s.Demand, s.Fleet)

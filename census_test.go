@@ -21,29 +21,6 @@ func counting(t *testing.T, n int, limit Limit, opts ...Option) (*hub, []*Limite
 	return h, ls
 }
 
-func TestTheFleetsCountDecides(t *testing.T) {
-	for name, busy := range map[string][]int{"one replica": {0}, "two": {1, 2}, "all": {0, 1, 2, 3}} {
-		row(t, name, func(t *testing.T) {
-			rate := Rate{Events: 1000, Per: 10 * time.Second, Aligned: true, Counted: true}
-			_, all := pooled(t, 4, Rates(rate))
-			atWindow(rate.Per)
-			for range 3 {
-				got := 0
-				for range 99 {
-					for _, i := range busy {
-						for n := 0; n < 20 && all[i].Allow("k"); n++ {
-							got++
-						}
-					}
-					time.Sleep(100 * time.Millisecond)
-				}
-				within(t, "a window", 1000, 1000+100*(len(busy)-1), got)
-				atWindow(rate.Per)
-			}
-		})
-	}
-}
-
 func TestACountThatIsCutOff(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		h, ls := counting(t, 4, Rates(counted400))
@@ -79,26 +56,7 @@ func TestCountText(t *testing.T) {
 		countedID(id{name: "a", unit: "b", per: 1}),
 	}
 	slices.Sort(ids)
-	if len(slices.Compact(ids)) != 4 {
-		t.Error("rules share an id")
-	}
-}
-
-// The takes of a replica count on after it is gone, or has started again.
-func TestACountOutlivesItsReplica(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		h, ls := counting(t, 4, Rates(counted400))
-		hammer(10*time.Millisecond, ls[0])
-		within(t, "with those of the share", 200, 200, hammerUpTo(2*time.Second, 200, ls[0]))
-		ls[0].endExchange() // as after a restart
-		h.mu.Lock()
-		h.said[0] = map[string]Terms{}
-		h.mu.Unlock()
-		ls[0].Reset("k")
-		ls[0].beginExchange()
-		time.Sleep(time.Second)
-		within(t, "another one", 100, 100, hammer(5*time.Second, ls[1])...)
-	})
+	is(t, "ids of four rules", len(slices.Compact(ids)), 4)
 }
 
 // hammerUpTo has a limiter take up to n, and returns how much it got.
@@ -245,9 +203,7 @@ func TestTheLastOfAWindowIsCounted(t *testing.T) {
 		x.mu.Unlock()
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		if n := h.said[0][before][countEvents]; n != 300 {
-			t.Errorf("it says %d of the window before", n)
-		}
+		is(t, "said of the window before", h.said[0][before][countEvents], 300)
 	})
 }
 
@@ -270,8 +226,6 @@ func TestWhatIsLostOfACount(t *testing.T) {
 		for i, s := range row.sums {
 			got = n.see(Terms{countEvents: s[0], countBack: s[1]}, row.joined && i == len(row.sums)-1)
 		}
-		if got != row.want {
-			t.Errorf("%s: %d, want %d", row.name, got, row.want)
-		}
+		is(t, row.name, got, row.want)
 	}
 }

@@ -29,9 +29,7 @@ func TestExplain(t *testing.T) {
 		}
 		explained(t, e, `"k": the next request is admitted at once`, "second: 10 per 1s",
 			"2 replicas, ordinal 1", "start as a new one")
-		if l.Stats().Keys != 0 {
-			t.Error("an explanation has made a key")
-		}
+		stats(t, l, "Keys", 0)
 		for range 4 {
 			took(t, l, "k")
 		}
@@ -95,9 +93,7 @@ func TestExplainWhatWasLearned(t *testing.T) {
 			"The policy allows 2.5 in-flight (share 2.5")
 		took(t, l, "k").Done(policy.Feedback{Outcome: policy.Success})
 		e = l.Explain("k")
-		if e.ctrls()[0].ForgottenIn != forgetAfter {
-			t.Errorf("%+v", e.ctrls())
-		}
+		is(t, "forgotten in", e.ctrls()[0].ForgottenIn, forgetAfter)
 		explained(t, e, "forgotten in 10m")
 		gateOf(l, "k").ext.learned.pacers[0].pausedUntil = time.Since(l.base) + 7*time.Second
 		if e = l.Explain("k"); e.ctrls()[0].Reset != 7*time.Second || e.Next.RetryAfter != 7*time.Second {

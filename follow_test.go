@@ -1,12 +1,12 @@
 package quotient
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -62,9 +62,11 @@ func (s *spoken) each(reports string) {
 	}
 }
 
-// following returns a source that the limiter follows, in a bubble: to the end of a test, but a property has
-// to cancel it.
-func following(t rapid.TB, l *Limiter) *spoken {
+// following returns a source that a limiter or a registry follows, in a bubble: to the end of a test, but a
+// property has to cancel it.
+func following(t rapid.TB, l interface {
+	Follow(ctx context.Context, s Source) error
+}) *spoken {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &spoken{ended: make(chan error, 1), cancel: cancel}
@@ -79,60 +81,169 @@ func following(t rapid.TB, l *Limiter) *spoken {
 // counted fails unless so many replicas share the limit.
 func counted(t *testing.T, l *Limiter, n int) {
 	t.Helper()
-	if got := l.Stats().Pool.Replicas; got != n {
-		t.Errorf("at %v: %d replicas count, want %d", time.Now().Format(time.TimeOnly), got, n)
-	}
-}
-
-// replicas fails unless so many replicas share the limit, by the word of such a source.
-func replicas(t *testing.T, l *Limiter, n int, source string) {
-	t.Helper()
-	synctest.Wait()
-	if s := l.Stats().Pool; s.Replicas != n || s.Source != source {
-		t.Errorf("%d replicas, %s; want %d, %s", s.Replicas, s.Source, n, source)
-	}
-}
-
-func poolFor(t *testing.T, l *Limiter, n int, ttl time.Duration) {
-	t.Helper()
-	must(t, l.SetPool(Pool{Replicas: n}, ttl))
+	is(t, "replicas at "+time.Now().Format(time.TimeOnly), l.Stats().Pool.Replicas, n)
 }
 
 func TestFollowRefusesNil(t *testing.T) {
 	says(t, limiterOf(t, Limit{}).Follow(t.Context(), nil), "Follow", "source", "nil")
 }
 
-// Failure mode 15: a larger pool counts at once, a smaller one after the hold-down.
-func TestFollowDamps(t *testing.T) {
-	type report struct{ at, n, counts int } // at so many seconds; n 0: no report
+// ends is a source that fails after ten seconds.
+type ends struct{}
+
+func (ends) Watch(ctx context.Context, _ func(Pool, error)) error {
+	select {
+	case <-time.After(10 * time.Second):
+	case <-ctx.Done():
+	}
+	return errors.New("connection lost")
+}
+
+// inForce fails unless so many replicas share the limit by the word of such a source, and calls are admitted
+// unless the pool is awaited.
+func inForce(t *testing.T, l *Limiter, n int, source string) {
+	t.Helper()
+	synctest.Wait()
+	p := l.Stats().Pool
+	is(t, time.Now().Format(time.TimeOnly), fmt.Sprint(p.Replicas, " ", p.Source), fmt.Sprint(n, " ", source))
+	permit, d := l.TryAcquire("probe")
+	permit.Release()
+	reason, words := ReasonNone, l.Explain("probe").String()
+	if source == "awaited" {
+		reason = ReasonPool
+	}
+	is(t, "refused for", d, Decision{OK: reason == ReasonNone, Reason: reason})
+	is(t, "explained", strings.Contains(words, "the replica count is not known"), reason == ReasonPool)
+}
+
+// plays has sources and operators speak to a limiter, in words: "says 4" is a report, "set 9 1m" is SetPool
+// with a ttl, "is 4 followed" is what must be in force, and by whose word.
+func plays(t *testing.T, l *Limiter, log *recorded, script string) {
+	t.Helper()
+	var src *spoken
+	var waiter *call
+	var until [2]time.Time // of the last two calls of SetPool
+	for step := range strings.SplitSeq(script, ", ") {
+		w := append(strings.Fields(step), "", "")
+		n, _ := strconv.Atoi(w[1])
+		d, _ := time.ParseDuration(w[len(w)-3])
+		switch w[0] {
+		case "follow":
+			src = following(t, l)
+		case "says":
+			src.says(n)
+		case "fails":
+			src.fails("SERVFAIL")
+		case "end":
+			must(t, src.cancelled())
+		case "breaks":
+			says(t, l.Follow(t.Context(), ends{}), "connection lost")
+		case "set":
+			must(t, l.SetPool(Pool{Replicas: n}, d))
+			until = [2]time.Time{until[1], l.Stats().Pool.Until}
+			is(t, step, until[1].IsZero() || until[1].Equal(time.Now().Add(d)), true)
+		case "late": // the timer of a ttl goes off just as it is replaced
+			l.ttlEnds(until[0])
+		case "wait":
+			time.Sleep(d)
+		case "asks":
+			waiter = asking(t, l, "k", Weight(2))
+		case "served":
+			waiter.admittedAfter(t, d)
+		case "age":
+			is(t, step, l.Stats().Pool.Age, d)
+		case "version":
+			is(t, step, l.Stats().Version, uint64(n))
+		case "stops":
+			text := strings.Join(log.take(), "\n")
+			is(t, step, strings.Count(text, "WARN pool not known: nothing is admitted last="), n)
+		case "is":
+			inForce(t, l, n, w[2])
+		default:
+			t.Fatalf("what is %q?", step)
+		}
+	}
+}
+
+// What a source reports and what SetPool sets, for how long each counts, and when nothing is admitted.
+func TestPoolInForce(t *testing.T) {
+	configured := func(n int, opts ...Option) Option { return together(append(opts, Replicas(n))...) }
+	awaits := func(n int, d time.Duration) Option { return configured(n, AwaitPool(), HintMaxAge(d)) }
+	stops := together(AwaitPool(), HintMaxAge(time.Minute)) // it admits nothing while hints are old
+	old := HintMaxAge(time.Minute)
 	for _, c := range []struct {
-		name string
-		rows []report
+		name   string
+		opt    Option
+		script string
 	}{
-		{"grows at once", []report{{0, 4, 4}, {1, 8, 8}, {2, 9, 9}}},
-		{"shrinks after the hold-down", []report{{0, 8, 8}, {10, 4, 8}, {39, 0, 8}, {40, 0, 4}, {100, 0, 4}}},
-		{"the first report counts at once", []report{{0, 2, 2}}},
-		{"shrinks in steps", []report{{0, 8, 8}, {5, 6, 8}, {10, 3, 8}, {34, 0, 8}, {35, 0, 6}, {40, 0, 3}}},
-		{"the same again", []report{{0, 8, 8}, {10, 4, 8}, {20, 4, 8}, {30, 4, 8}, {39, 4, 8}, {40, 0, 4}}},
-		{"flaps", []report{{0, 8, 8}, {10, 4, 8}, {20, 8, 8}, {30, 4, 8}, {40, 8, 8}, {50, 4, 8}, {79, 0, 8},
-			{80, 0, 4}}},
-		{"a dip that ends", []report{{0, 8, 8}, {10, 4, 8}, {11, 8, 8}, {60, 0, 8}}},
-		{"grows while it shrinks", []report{{0, 8, 8}, {10, 4, 8}, {20, 6, 8}, {40, 0, 6}, {100, 0, 6}}},
-		{"grows beyond while it shrinks", []report{{0, 8, 8}, {10, 4, 8}, {20, 9, 9}, {60, 0, 9}}},
+		{"what is out of range, or fails, leaves the last good pool", configured(6),
+			"follow, fails, says 0, is 6 configured, age 0s, says 4, says -2, says 1000001, fails, " +
+				"wait 1h, is 4 followed, age 1h"},
+		{"hints grow old", configured(6, old),
+			"follow, says 4, wait 30s, says 4, wait 40s, fails, says 0, is 4 followed, " +
+				"wait 19.999999999s, is 4 followed, wait 1ns, is 6 configured, says 4, is 4 followed"},
+		{"hints of a source that ends again and again too", configured(9, HintMaxAge(25*time.Second)),
+			"follow, says 4, end, breaks, breaks, breaks, breaks, is 9 configured"},
+		{"a Follow that begins again holds down as before", together(),
+			"follow, says 8, end, is 8 followed, follow, says 1, end, is 8 followed"},
+		{"silence is not one replica", old,
+			"follow, says 4, end, follow, wait 1h, is 4 followed, end, set 6, follow, wait 1h, " +
+				"is 6 set"},
+
+		{"SetPool with a ttl", configured(3),
+			"set 6 1m, is 6 set, wait 59.999999999s, is 6 set, wait 1ns, is 3 configured, version 2"},
+		{"a ttl holds against hints", configured(3, HoldDown(0)),
+			"follow, says 4, is 4 followed, set 9 1m, says 12, is 9 set, says 5, is 9 set, wait 1m, " +
+				"is 5 followed, version 2"},
+		{"a ttl is replaced", configured(3),
+			"set 6 1m, wait 30s, set 7 1m, late, wait 59s, is 7 set, wait 1s, is 3 configured, " +
+				"set 6 1m, set 8, wait 1h, is 8 set, set 6 1m, wait 1m, is 3 configured"},
+		{"the end of a ttl is not the whole limit", together(),
+			"set 10, set 20 1m, wait 61s, is 10 set"},
+		{"SetPool stays until the source says something new", together(),
+			"follow, says 4, set 2, is 2 set, age 0s, wait 10s, says 4, is 2 set, wait 90s, says 4, " +
+				"is 2 set, says 5, is 5 followed"},
+
+		{"a source that never reports stops no replica for ever", awaits(5, 20*time.Second),
+			"follow, asks, wait 1m, served 20s, is 5 configured"},
+		{"nor does one that ends before HintMaxAge", awaits(9, 25*time.Second),
+			"breaks, breaks, breaks, breaks, is 9 configured"},
+		{"the wait counts from the first Follow, also while a ttl runs", awaits(3, time.Minute),
+			"follow, fails, wait 40s, set 6 30s, wait 10s, end, follow, fails, wait 30s, " +
+				"is 3 configured"},
+		{"the wait is back when a ttl ends, but not after SetPool without one", awaits(3, time.Hour),
+			"set 6 1m, wait 1s, is 6 set, wait 1m, is 3 awaited, set 10, wait 1m, is 10 set, " +
+				"set 20 1m, wait 2h, is 10 set"},
+
+		{"a stop begins with old hints and ends with a new one", stops,
+			"is 1 awaited, follow, wait 1h, is 1 awaited, says 2, is 2 followed, wait 59.999999999s, " +
+				"is 2 followed, wait 1ns, is 2 awaited, fails, wait 1h, is 2 awaited, says 2, " +
+				"is 2 followed, stops 1"},
+		{"SetPool ends a stop, and it is back with the end of a ttl", stops,
+			"follow, says 2, wait 2m, set 4 1m, is 4 set, wait 1m, is 2 awaited, set 4, wait 1h, " +
+				"is 4 set, says 3, is 3 followed, wait 1m, is 3 awaited"},
+		{"hints also grow old when Follow has ended, or a source ends", stops,
+			"follow, says 2, wait 30s, end, wait 29.999999999s, is 2 followed, wait 1ns, " +
+				"is 2 awaited, follow, says 2, is 2 followed, end, breaks, breaks, breaks, breaks, " +
+				"breaks, is 2 followed, wait 10s, is 2 awaited"},
+		{"a stop goes by the last hint", stops,
+			"follow, says 2, end, follow" + strings.Repeat(", wait 50s, says 2, is 2 followed", 10)},
 	} {
 		row(t, c.name, func(t *testing.T) {
-			l := limiterOf(t, Limit{}, Replicas(100))
-			src, start := following(t, l), time.Now()
-			for _, r := range c.rows {
-				time.Sleep(time.Until(start.Add(time.Duration(r.at) * time.Second)))
-				if r.n > 0 {
-					src.says(r.n)
-				}
-				synctest.Wait()
-				counted(t, l, r.counts)
-			}
+			log := recording()
+			plays(t, limiterOf(t, Limit{InFlight: 100}, c.opt, Logger(slog.New(log))), log, c.script)
 		})
 	}
+}
+
+// Failure mode 41: nothing of a Follow is left when its context has ended.
+func TestFollowEndsWithItsContext(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, Limit{InFlight: 100}, HintMaxAge(time.Minute))
+		// 4 would count in half a minute, and 9 is from a source that does not end with its context.
+		plays(t, l, nil, "follow, says 8, says 4, end, wait 1h, is 8 followed, says 9, is 8 followed")
+		is(t, "reports", l.Stats().Pool.Reports, 2)
+	})
 }
 
 // A source that changes its mind without end is remembered on the safe side, in bounded memory.
@@ -154,57 +265,7 @@ func TestFollowForgetsOnTheSafeSide(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		if got := d.pool(time.Now(), time.Minute).Replicas; got != 1 {
-			t.Errorf("%d count in the end", got)
-		}
-	})
-}
-
-// Failure mode 14: what is out of range, or fails, leaves the last good pool, and is counted.
-func TestFollowKeepsTheLastGoodPool(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(8, 8)), Replicas(6))
-		src := following(t, l)
-		src.fails("no such host")
-		src.says(0)
-		replicas(t, l, 6, "configured")
-		if age := l.Stats().Pool.Age; age != 0 {
-			t.Errorf("the configured pool is %v old", age)
-		}
-		src.says(4)
-		for _, p := range []Pool{{}, {Replicas: -2}, {Replicas: maxReplicas + 1}, {Replicas: 3, Ordinal: 9}} {
-			src.saysPool(p)
-			counted(t, l, 4)
-		}
-		src.fails("the network is down")
-		time.Sleep(time.Hour)
-		counted(t, l, 4)
-		wants(t, l, "k", 2)
-		st := l.Stats().Pool
-		if st.Reports != 1 || st.Rejected != 5 || st.Errors != 2 || st.LastError != "the network is down" ||
-			st.Age != time.Hour {
-			t.Errorf("got %+v", st)
-		}
-	})
-}
-
-func TestHintMaxAge(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{}, Replicas(6), HintMaxAge(time.Minute))
-		src := following(t, l)
-		src.says(4)
-		time.Sleep(30 * time.Second)
-		src.says(4) // good for another minute
-		time.Sleep(40 * time.Second)
-		src.fails("not usable")
-		src.says(0)
-		counted(t, l, 4)
-		time.Sleep(20*time.Second - 1)
-		counted(t, l, 4)
-		time.Sleep(time.Nanosecond)
-		replicas(t, l, 6, "configured")
-		src.says(4) // it is back
-		counted(t, l, 4)
+		is(t, "in the end", d.pool(time.Now(), time.Minute).Replicas, 1)
 	})
 }
 
@@ -241,9 +302,7 @@ func TestOrdinalBecomesFixed(t *testing.T) {
 				src.saysPool(c.reported)
 			}
 			synctest.Wait()
-			if got := l.Stats().Pool.Fixed; got != c.fixed {
-				t.Errorf("%+v: fixed %v", c, got)
-			}
+			is(t, []any{c, "fixed"}, l.Stats().Pool.Fixed, c.fixed)
 			p, n := l.TryAcquireUpTo("k", 100)
 			if p.Release(); n != c.slots {
 				t.Errorf("%+v: %d slots", c, n)
@@ -252,109 +311,7 @@ func TestOrdinalBecomesFixed(t *testing.T) {
 	})
 }
 
-// While a larger size of before counts, the ordinal in the smaller pool does not, unless it is fixed.
-func TestOrdinalWhileThePoolShrinks(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{})
-		src := following(t, l)
-		for _, fixed := range []bool{true, false} {
-			src.saysPool(Pool{Replicas: 4, Ordinal: 1, Fixed: fixed})
-			src.saysPool(Pool{Replicas: 2, Ordinal: 1, Fixed: fixed})
-			want := Pool{Replicas: 4}
-			if fixed {
-				want = Pool{Replicas: 4, Ordinal: 1, Fixed: true}
-			}
-			if got := l.Stats().Pool.Pool; got != want {
-				t.Errorf("got %+v, want %+v", got, want)
-			}
-			for range 2 {
-				time.Sleep(defaultHoldDown / 2)
-				src.saysPool(Pool{Replicas: 2, Ordinal: 1, Fixed: fixed})
-			}
-			synctest.Wait()
-			if got, want := l.Stats().Pool.Pool, (Pool{Replicas: 2, Ordinal: 1, Fixed: true}); got != want {
-				t.Errorf("got %+v, want %+v", got, want)
-			}
-		}
-	})
-}
-
-// Failure mode 41: nothing of a Follow is left when its context has ended.
-func TestFollowEndsWithItsContext(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{}, HintMaxAge(time.Minute))
-		src := following(t, l)
-		src.says(8)
-		src.says(4) // would count in half a minute
-		must(t, src.cancelled())
-		time.Sleep(time.Hour)
-		counted(t, l, 8)
-		src.says(9) // a source that does not end with its context
-		counted(t, l, 8)
-		if st := l.Stats().Pool; st.Reports != 2 {
-			t.Errorf("got %+v", st)
-		}
-	})
-}
-
-// A Follow that begins again after a source failed holds down as before.
-func TestFollowAgainKeepsTheHoldDown(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(PerSecond(10)))
-		for _, n := range []int{8, 1} {
-			src := following(t, l)
-			src.says(n)
-			must(t, src.cancelled())
-			counted(t, l, 8)
-		}
-	})
-}
-
-// There are always three replicas. The source of the middle one reports once, or for a while, and then fails,
-// while the others change places round it. They hold each ordinal once, and the limits too, whatever the
-// middle one still believes.
-func TestOrdinalThatHasGrownOld(t *testing.T) {
-	for name, limit := range map[string]Limit{
-		"slots":   {InFlight: 4},
-		"windows": {Rates: []Rate{{Events: 10, Per: time.Second, Aligned: true}}},
-	} {
-		for reports := range 40 {
-			row(t, name, func(t *testing.T) {
-				var fleet []*Limiter
-				var sources []*spoken
-				for range 3 {
-					l := limiterOf(t, limit)
-					fleet, sources = append(fleet, l), append(sources, following(t, l))
-				}
-				for range reports {
-					sources[0].saysPool(Pool{Replicas: 3, Ordinal: 1})
-					time.Sleep(time.Second)
-				}
-				sources[0].saysPool(Pool{Replicas: 3, Ordinal: 1})
-				for i := range 70 {
-					sources[0].fails("SERVFAIL")
-					sources[1].saysPool(Pool{Replicas: 3, Ordinal: 1})
-					sources[2].saysPool(Pool{Replicas: 3, Ordinal: 3})
-					time.Sleep(time.Second)
-					sum := 0
-					for _, l := range fleet {
-						p, n := l.TryAcquireUpTo("k", 100)
-						defer p.Release()
-						if sum += n; limit.InFlight > 0 {
-							p.Release()
-						}
-					}
-					if most := max(limit.InFlight, 10); sum > most && (limit.InFlight > 0 || i > 30) {
-						t.Fatalf("%d after %d s", sum, i)
-					}
-				}
-			})
-		}
-	}
-}
-
-// The only report of a source that reports once does not grow old. A known pool is not given up for one that
-// was not configured.
+// The only report of a source that reports once does not grow old, however often it is followed.
 func TestWhatDoesNotGrowOld(t *testing.T) {
 	says5 := Pool{Replicas: 5, Ordinal: 2, Fixed: true}
 	t.Setenv("QUOTIENT_REPLICAS", "5")
@@ -366,23 +323,16 @@ func TestWhatDoesNotGrowOld(t *testing.T) {
 	} {
 		row(t, name, func(t *testing.T) {
 			l := limiterOf(t, Rates(PerSecond(100)), Replicas(9), AwaitPool(), HintMaxAge(time.Minute))
-			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-			defer cancel()
-			if err := l.Follow(ctx, src); err != nil {
-				t.Error(err)
-			}
-			if l.Stats().Pool.Pool != says5 {
-				t.Errorf("after an hour %+v", l.Stats().Pool)
+			for range 2 {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				must(t, l.Follow(ctx, src))
+				cancel()
+				is(t, "after an hour", l.Stats().Pool.Pool, says5)
+				time.Sleep(time.Hour)
+				is(t, "an hour after Follow has ended", l.Stats().Pool.Pool, says5)
 			}
 		})
 	}
-	row(t, "nothing configured", func(t *testing.T) {
-		l := limiterOf(t, Rates(PerSecond(100)), HintMaxAge(time.Minute))
-		src := following(t, l)
-		src.says(20)
-		time.Sleep(time.Hour)
-		counted(t, l, 20)
-	})
 }
 
 func TestAwaitPoolNeedsAnEnd(t *testing.T) {
@@ -414,12 +364,10 @@ func TestAwaitPool(t *testing.T) {
 			l := limiterOf(t, limit, Replicas(9), AwaitPool(), HintMaxAge(time.Minute), AtLeastOne())
 			src := following(t, l)
 			time.Sleep(59 * time.Second)
-			stopped(t, l, true)
+			inForce(t, l, 9, "awaited")
 			wants(t, l, "k", 0)
 			upTo(t, l, "k", 5, 0)
-			if d := l.Check("k"); d.OK || d.Reason != ReasonPool {
-				t.Errorf("Check before the first hint: %+v", d)
-			}
+			is(t, "Check", l.Check("k").Reason, ReasonPool)
 			waiter := asking(t, l, "k", Weight(2)) // above the share too, which is not known yet
 			src.says(2)
 			time.Sleep(time.Second) // a window that is open has nothing for it
@@ -430,19 +378,26 @@ func TestAwaitPool(t *testing.T) {
 	}
 }
 
-// What was not admitted while the pool was awaited is not saved up either.
+// What was not admitted while the pool was awaited is not saved up.
 func TestAwaitPoolStartsEmpty(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
+	row(t, "at the start", func(t *testing.T) {
 		l := limiterOf(t, rated(PerSecond(1000)), AwaitPool(), StartEmpty(), HintMaxAge(time.Hour))
 		time.Sleep(30 * time.Minute)
 		setReplicas(t, l, 4)
-		if _, n := l.TryAcquireUpTo("k", 1000); n > 2 {
-			t.Errorf("%d at once", n)
-		}
+		_, n := l.TryAcquireUpTo("k", 1000)
+		within(t, "at once", 0, 2, n)
 		time.Sleep(100 * time.Millisecond)
-		if _, n := l.TryAcquireUpTo("other", 1000); n < 24 || n > 27 {
-			t.Errorf("%d after .1 s at 250/s", n)
-		}
+		_, n = l.TryAcquireUpTo("other", 1000)
+		within(t, "after .1 s at 250/s", 24, 27, n)
+	})
+	row(t, "in a stop", func(t *testing.T) {
+		l := limiterOf(t, rated(perSecond(100, 100)), AwaitPool(), HintMaxAge(time.Minute))
+		src := following(t, l)
+		src.says(1)
+		time.Sleep(time.Hour)
+		src.says(1)
+		_, n := l.TryAcquireUpTo("k", 1000)
+		within(t, "at once after a stop", 0, 2, n)
 	})
 }
 
@@ -473,18 +428,6 @@ func TestAwaitPoolStartsFull(t *testing.T) {
 	})
 }
 
-// A source which never reports stops no replica for ever.
-func TestAwaitPoolFallsBack(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{InFlight: 10}, Replicas(5), AwaitPool(), HintMaxAge(20*time.Second))
-		following(t, l)
-		waiter := asking(t, l, "k", Weight(2))
-		time.Sleep(time.Minute)
-		waiter.admittedAfter(t, 20*time.Second)
-		replicas(t, l, 5, "configured")
-	})
-}
-
 // While the pool is awaited no controller is called, so no timer is set for when one wants to be: it would
 // go off again and again.
 func TestNoTimerSpinsWhileThePoolIsAwaited(t *testing.T) {
@@ -493,7 +436,7 @@ func TestNoTimerSpinsWhileThePoolIsAwaited(t *testing.T) {
 			ramp := policy.Ramp{Mode: mode, Start: .2, Over: 5 * time.Second, CoolDown: 2 * time.Second}
 			l := limiterOf(t, Limit{InFlight: 1}, Policy(ramp), BeyondShare(), AwaitPool(),
 				HintMaxAge(time.Second), Replicas(2))
-			poolFor(t, l, 1, 10*time.Second)
+			must(t, l.SetPool(Pool{Replicas: 1}, 10*time.Second))
 			time.Sleep(time.Second)
 			took(t, l, "k")
 			c := asking(t, l, "k")
@@ -504,65 +447,6 @@ func TestNoTimerSpinsWhileThePoolIsAwaited(t *testing.T) {
 			c.gaveUp(t)
 		})
 	}
-}
-
-// ends is a source that fails after ten seconds.
-type ends struct{}
-
-func (ends) Watch(ctx context.Context, _ func(Pool, error)) error {
-	select {
-	case <-time.After(10 * time.Second):
-	case <-ctx.Done():
-	}
-	return errors.New("connection lost")
-}
-
-// A source that ends again and again before HintMaxAge has passed does not stop a replica for ever.
-func TestAwaitPoolOfASourceThatEnds(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{InFlight: 10}, Replicas(9), AwaitPool(), HintMaxAge(25*time.Second))
-		for range 4 {
-			says(t, l.Follow(t.Context(), ends{}), "connection lost")
-		}
-		took(t, l, "k")
-	})
-}
-
-// AwaitPool's wait counts from the first Follow, also when a Follow begins again while a ttl of SetPool runs.
-func TestAwaitCountsFromTheFirstFollow(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(60, 60)), AwaitPool(), HintMaxAge(time.Minute), Replicas(3))
-		first := following(t, l)
-		first.fails("down")
-		time.Sleep(40 * time.Second)
-		poolFor(t, l, 6, 30*time.Second)
-		time.Sleep(10 * time.Second)
-		must(t, first.cancelled())
-		second := following(t, l)
-		second.fails("down")
-		time.Sleep(30 * time.Second) // 80 s after the first Follow began, and the word is over
-		replicas(t, l, 3, "configured")
-		must(t, second.cancelled())
-	})
-}
-
-// The wait of AwaitPool is back when a ttl ends, but SetPool without a ttl ends it for good.
-func TestEndOfATTLDoesNotAwaitAgain(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(60, 60)), AwaitPool(), HintMaxAge(time.Hour), Replicas(3))
-		poolFor(t, l, 6, time.Minute)
-		time.Sleep(time.Second)
-		wants(t, l, "k", 10)
-		time.Sleep(time.Minute)
-		replicas(t, l, 3, "awaited")
-		refusedFor(t, l, ReasonPool, "k")
-		setReplicas(t, l, 10)
-		time.Sleep(time.Minute)
-		wants(t, l, "k", 6)
-		poolFor(t, l, 20, time.Minute)
-		time.Sleep(2 * time.Hour)
-		took(t, l, "k")
-	})
 }
 
 // A limit that refused everything when the pool became known keeps nothing of the wait: keys begin with the
@@ -581,99 +465,6 @@ func TestAwaitPoolDenied(t *testing.T) {
 	})
 }
 
-func TestSetPoolFor(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(60, 60)), Replicas(3))
-		poolFor(t, l, 6, time.Minute)
-		replicas(t, l, 6, "set")
-		if until := l.Stats().Pool.Until; !until.Equal(time.Now().Add(time.Minute)) {
-			t.Errorf("until %v", until)
-		}
-		time.Sleep(time.Minute - 1)
-		replicas(t, l, 6, "set")
-		time.Sleep(time.Nanosecond)
-		replicas(t, l, 3, "configured")
-		if s := l.Stats(); s.Version != 2 || !s.Pool.Until.IsZero() {
-			t.Error(s.Version, s.Pool.Until)
-		}
-	})
-}
-
-func TestSetPoolForHoldsAgainstHints(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(60, 60)), Replicas(3), HoldDown(0))
-		src := following(t, l)
-		src.says(4)
-		replicas(t, l, 4, "followed")
-		poolFor(t, l, 9, time.Minute)
-		src.says(12)
-		replicas(t, l, 9, "set")
-		src.says(5)
-		replicas(t, l, 9, "set")
-		time.Sleep(time.Minute)
-		replicas(t, l, 5, "followed")
-		if l.Stats().Version != 2 {
-			t.Error("a hint counts as a change of configuration")
-		}
-	})
-}
-
-func TestSetPoolForIsReplaced(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(60, 60)), Replicas(3))
-		poolFor(t, l, 6, time.Minute)
-		first := l.Stats().Pool.Until
-		time.Sleep(30 * time.Second)
-		poolFor(t, l, 7, time.Minute)
-		l.ttlEnds(first) // its timer went off just before it was stopped
-		time.Sleep(59 * time.Second)
-		replicas(t, l, 7, "set")
-		time.Sleep(time.Second)
-		replicas(t, l, 3, "configured")
-		poolFor(t, l, 6, time.Minute)
-		setReplicas(t, l, 8)
-		time.Sleep(time.Hour)
-		replicas(t, l, 8, "set") // it has no end
-		poolFor(t, l, 6, time.Minute)
-		time.Sleep(time.Minute)
-		replicas(t, l, 3, "configured") // not the 8: after the ttl no one must remember what was set before
-	})
-}
-
-// The end of a ttl does not leave a replica the whole limit when all pools that were ever set are larger.
-func TestEndOfATTLIsNotTheWholeLimit(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(100, 100)))
-		setReplicas(t, l, 10)
-		poolFor(t, l, 20, time.Minute)
-		time.Sleep(time.Minute + time.Second)
-		if n := l.Stats().Pool.Replicas; n == 1 {
-			t.Error("SetPool set 10, and 20 for a time, nothing is configured, and one replica counts")
-		}
-	})
-}
-
-// A pool that SetPool has set counts at once, and until the source reports something new.
-func TestSetPoolStaysUntilTheSourceReportsSomethingNew(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{})
-		src := following(t, l)
-		src.says(4)
-		setReplicas(t, l, 2)
-		replicas(t, l, 2, "set")
-		if age := l.Stats().Pool.Age; age != 0 {
-			t.Errorf("%v old", age)
-		}
-		for range 10 {
-			time.Sleep(10 * time.Second)
-			src.says(4)
-			counted(t, l, 2)
-		}
-		src.says(5)
-		counted(t, l, 5)
-	})
-}
-
 func TestSetPoolRefuses(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(perSecond(6, 6)), Replicas(3))
@@ -682,7 +473,7 @@ func TestSetPoolRefuses(t *testing.T) {
 		}
 		says(t, l.SetPool(Pool{Replicas: 3}, -time.Second), "SetPool", "ttl", "-1s")
 		says(t, l.SetPool(Pool{Replicas: -3}, time.Second), "Replicas", "-3")
-		replicas(t, l, 3, "configured")
+		inForce(t, l, 3, "configured")
 		wants(t, l, "k", 2)
 		if s := l.Stats(); s.Pool.Rejected != 5 || s.Version != 0 {
 			t.Errorf("got %+v", s)
@@ -690,75 +481,16 @@ func TestSetPoolRefuses(t *testing.T) {
 	})
 }
 
-// stopping is a limiter of four slots that stops a minute after the last hint, and what it has logged.
-func stopping(t *testing.T, opts ...Option) (*Limiter, *bytes.Buffer) {
-	log := new(bytes.Buffer)
-	opts = append(opts, AwaitPool(), HintMaxAge(time.Minute), Logger(slog.New(slog.NewTextHandler(log, nil))))
-	return limiterOf(t, Limit{InFlight: 4}, opts...), log
-}
-
-// stopped fails unless nothing is admitted and the limiter states why, or, with false, unless calls are.
-func stopped(t *testing.T, l *Limiter, want bool) {
-	t.Helper()
-	synctest.Wait()
-	p, d := l.TryAcquire("probe")
-	p.Release()
-	source := l.Stats().Pool.Source
-	words := l.Explain("probe").String()
-	if !want {
-		if !d.OK || source == "awaited" || strings.Contains(words, "not known") {
-			t.Errorf("%v: refused for %v, source %s, %s", time.Now().Format(time.TimeOnly), d.Reason,
-				source, words)
-		}
-		return
-	}
-	if d.OK || d.Reason != ReasonPool || d.RetryAfter != 0 || source != "awaited" ||
-		!strings.Contains(words, "the replica count is not known") {
-		t.Errorf("%v: OK %v, refused for %v, source %s, %s", time.Now().Format(time.TimeOnly), d.OK, d.Reason,
-			source, words)
-	}
-}
-
-// A replica under AwaitPool without a configured pool admits nothing when its hints have grown old, until one
-// comes again.
-func TestStop(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l, log := stopping(t)
-		stopped(t, l, true)
-		src := following(t, l)
-		time.Sleep(time.Hour)
-		stopped(t, l, true)
-		src.says(2)
-		stopped(t, l, false)
-		time.Sleep(time.Minute - 1)
-		stopped(t, l, false)
-		time.Sleep(time.Nanosecond)
-		stopped(t, l, true)
-		if p := l.Stats().Pool; p.Replicas != 2 {
-			t.Errorf("the last pool that was known is %+v", p)
-		}
-		src.fails("unreachable")
-		time.Sleep(time.Hour)
-		stopped(t, l, true)
-		src.says(2)
-		stopped(t, l, false)
-		want := `level=WARN msg="pool not known: nothing is admitted" last="{Replicas:2 `
-		if strings.Count(log.String(), want) != 1 {
-			t.Errorf("the log is %s, want %s", log, want)
-		}
-	})
-}
-
 // Callers wait through a stop, and those that hold a slot keep it.
 func TestWaitersWaitThroughAStop(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l, _ := stopping(t)
+		l := limiterOf(t, Limit{InFlight: 4}, AwaitPool(), HintMaxAge(time.Minute))
 		src := following(t, l)
 		src.says(2)
 		a, b := took(t, l, "k"), took(t, l, "k")
 		c, d := asking(t, l, "k"), asking(t, l, "k", Weight(2))
 		time.Sleep(2 * time.Minute)
-		stopped(t, l, true)
+		inForce(t, l, 2, "awaited")
 		a.Release()
 		b.Release()
 		c.waits(t)
@@ -768,139 +500,6 @@ func TestWaitersWaitThroughAStop(t *testing.T) {
 		d.waits(t)
 		c.permit.Release()
 		d.admittedAfter(t, 2*time.Minute)
-	})
-}
-
-// Events not admitted in a stop are not saved up.
-func TestStopStartsEmpty(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(100, 100)), AwaitPool(), HintMaxAge(time.Minute))
-		src := following(t, l)
-		src.says(1)
-		time.Sleep(time.Hour)
-		src.says(1)
-		if _, n := l.TryAcquireUpTo("k", 1000); n > 2 {
-			t.Errorf("%d at once after a stop", n)
-		}
-	})
-}
-
-// SetPool ends a stop; with the end of its ttl the stop is back.
-func TestSetPoolEndsAStop(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l, _ := stopping(t)
-		src := following(t, l)
-		src.says(2)
-		time.Sleep(2 * time.Minute)
-		poolFor(t, l, 4, time.Minute)
-		stopped(t, l, false)
-		time.Sleep(time.Minute)
-		stopped(t, l, true)
-		poolFor(t, l, 4, 0)
-		time.Sleep(time.Hour)
-		stopped(t, l, false)
-		src.says(3)
-		stopped(t, l, false)
-		time.Sleep(time.Minute)
-		stopped(t, l, true)
-	})
-}
-
-// Hints also grow old when Follow has ended, and while a source ends again and again.
-func TestStopAfterFollowHasEnded(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l, _ := stopping(t)
-		src := following(t, l)
-		src.says(2)
-		time.Sleep(30 * time.Second)
-		src.cancel()
-		synctest.Wait()
-		time.Sleep(30*time.Second - 1)
-		stopped(t, l, false)
-		time.Sleep(time.Nanosecond)
-		stopped(t, l, true)
-		again := following(t, l)
-		again.says(2)
-		stopped(t, l, false)
-		again.cancel()
-		synctest.Wait()
-		for range 5 {
-			_ = l.Follow(t.Context(), ends{})
-		}
-		stopped(t, l, false)
-		time.Sleep(10 * time.Second)
-		stopped(t, l, true)
-	})
-}
-
-// A Follow that goes on where another has ended is not stopped by what the other has had reported.
-func TestStopGoesByTheLastHint(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l, _ := stopping(t)
-		first := following(t, l)
-		first.says(2)
-		first.cancel()
-		synctest.Wait()
-		second := following(t, l)
-		for range 10 {
-			time.Sleep(50 * time.Second)
-			second.says(2)
-			stopped(t, l, false)
-		}
-	})
-}
-
-// A single report of a source does not grow old, however often it is followed.
-func TestStopSparesASteadySource(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		t.Setenv(envReplicas, "2")
-		l, log := stopping(t)
-		for range 3 {
-			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-			_ = l.Follow(ctx, Env())
-			cancel()
-			time.Sleep(3 * time.Minute)
-			stopped(t, l, false)
-		}
-		if strings.Contains(log.String(), "pool not known") {
-			t.Errorf("it has stopped: %s", log)
-		}
-	})
-}
-
-// A limiter that has nothing to go back to keeps what was reported, or what an operator has set, also when
-// another Follow gets no report.
-func TestSilenceIsNotOneReplica(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(60, 60)), HintMaxAge(time.Minute))
-		first := following(t, l)
-		first.says(4)
-		first.cancel()
-		synctest.Wait()
-		second := following(t, l)
-		time.Sleep(time.Hour)
-		counted(t, l, 4)
-		second.cancel()
-		synctest.Wait()
-		setReplicas(t, l, 6)
-		following(t, l)
-		time.Sleep(time.Hour)
-		counted(t, l, 6)
-	})
-}
-
-// Hints of a source that ends again and again grow old too: the configured pool counts.
-func TestSourceThatEndsGrowsOld(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(60, 60)), HintMaxAge(25*time.Second), Replicas(9))
-		src := following(t, l)
-		src.says(4)
-		src.cancel()
-		synctest.Wait()
-		for range 4 {
-			_ = l.Follow(t.Context(), ends{})
-		}
-		counted(t, l, 9)
 	})
 }
 
@@ -991,6 +590,7 @@ func TestNameIsLogged(t *testing.T) {
 // saysEverything makes a limiter write each of its lines.
 func saysEverything(t *testing.T, l *Limiter) {
 	setLimit(t, l, rated(PerHour(2)))
+	l.TryAcquire("k", Plan("gold"), Weight(1))
 	must(t, l.Override("k", &Limit{InFlight: 1}))
 	must(t, l.SetPool(Pool{Replicas: 4}, time.Second))
 	time.Sleep(2 * time.Second)
@@ -1062,49 +662,10 @@ func TestHintFailuresAreDamped(t *testing.T) {
 	}
 }
 
-// lookingHandler fails its program when it is called under the limiter's lock.
-type lookingHandler struct {
-	slog.Handler
-	l **Limiter
-}
-
-func (h lookingHandler) Enabled(context.Context, slog.Level) bool { return true }
-
-func (h lookingHandler) Handle(context.Context, slog.Record) error {
-	if *h.l != nil && !(*h.l).mu.TryLock() {
-		panic("Limiter.mu is held while the user's handler runs: l.Stats() here hangs for ever")
-	}
-	(*h.l).mu.Unlock()
-	return nil
-}
-
-// A handler that logs may ask for Stats.
-func TestHintsAreLoggedWithoutALock(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		var l *Limiter
-		l = limiterOf(t, rated(PerSecond(10)), Logger(slog.New(lookingHandler{slog.DiscardHandler, &l})))
-		setReplicas(t, l, 2)
-		src := following(t, l)
-		src.each("FRG")
-		must(t, src.cancelled())
-	})
-}
-
-// A source that ends before its time is logged: its program may not look at Follow's error.
-func TestFollowLogsASourceThatEnds(t *testing.T) {
-	log := recording()
-	l := limiterOf(t, Limit{}, Logger(slog.New(log)))
-	err := l.Follow(t.Context(), FixedOrdinal(0, steady(Pool{Replicas: 3})))
-	if all := strings.Join(log.take(), "\n"); err == nil || !strings.Contains(all, "FixedOrdinal") {
-		t.Errorf("the error is %v, the log says %q", err, all)
-	}
-}
-
 // A limit of fewer slots than replicas is warned of, whatever brings it.
 func TestLogsThatNoSlotIsLeft(t *testing.T) {
 	few, rate := Limit{InFlight: 20}, Rates(PerSecond(1))
 	plan := Plans(map[string]Limit{"paid": few})
-	nothing := func(*Limiter) error { return nil }
 	pool := func(n int) func(*Limiter) error {
 		return func(l *Limiter) error { return l.SetPool(Pool{Replicas: n}, 0) }
 	}
@@ -1124,22 +685,20 @@ func TestLogsThatNoSlotIsLeft(t *testing.T) {
 		"no slots":       {rate, Replicas(1), pool(21), ""},
 		"of a plan":      {rate, plan, pool(21), "plan=paid in_flight=20"},
 		"the pool comes": {few, await, pool(21), "in_flight=20"},
-		"from the start": {few, many, nothing, "in_flight=20"},
+		"from the start": {few, many, nil, "in_flight=20"},
 		"a limit":        {Limit{}, many, limit, "in_flight=20"},
 		"a plan":         {Limit{}, many, setPlan, "plan=p in_flight=20"},
-		"awaited":        {few, await, nothing, ""},
+		"awaited":        {few, await, nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var log strings.Builder
 			l := limiterOf(t, tt.limit, tt.opt, Logger(slog.New(slog.NewTextHandler(&log, nil))))
-			must(t, tt.do(l))
-			n := strings.Count(log.String(), "no slot here")
-			if want := min(1, len(tt.want)); n != want || !strings.Contains(log.String(), tt.want) {
-				t.Errorf("warned %d times, want %d with %q: %s", n, want, tt.want, log.String())
+			if tt.do != nil {
+				must(t, tt.do(l))
 			}
-			if name == "the pool comes" && !strings.Contains(log.String(), `old="not known"`) {
-				t.Errorf("the end of the wait is not logged: %s", log.String())
-			}
+			is(t, "warnings", strings.Count(log.String(), "no slot here"), min(1, len(tt.want)))
+			says(t, errors.New(log.String()), tt.want)
+			is(t, "end of a wait", strings.Contains(log.String(), `old="not known"`), name == "the pool comes")
 		})
 	}
 }

@@ -84,9 +84,7 @@ func TestOldIndexGoes(t *testing.T) {
 		for range 64 * longPause {
 			l.Allow("1")
 		}
-		if l.shards[0].old != nil {
-			t.Error("the old index is still there")
-		}
+		is(t, "the old index is still there", l.shards[0].old != nil, false)
 	})
 }
 

@@ -11,22 +11,6 @@ import (
 	"unsafe"
 )
 
-// Failure mode 2: a key that is being limited is never forgotten.
-func TestOnlyIdleKeysAreEvicted(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(1, 5)), MaxKeys(2))
-		wants(t, l, "busy", 5)
-		for i := range 100 {
-			took(t, l, fmt.Sprint("other ", i)) // each is the second key, idle a second later
-			wants(t, l, "busy", min(i, 1))
-			time.Sleep(time.Second)
-		}
-		if got := l.Stats(); got.Keys > 2 || got.Evicted < 90 || got.Overflowed != 0 {
-			t.Errorf("keys %d, evicted %d, overflowed %d", got.Keys, got.Evicted, got.Overflowed)
-		}
-	})
-}
-
 func TestWhatKeepsAKey(t *testing.T) {
 	take := func(pause time.Duration, opts ...CallOption) func(*testing.T, *Limiter) {
 		return func(t *testing.T, l *Limiter) { took(t, l, "k", opts...); time.Sleep(pause) }
@@ -95,28 +79,6 @@ func TestCheckAfterAnotherKey(t *testing.T) {
 				is(t, []any{i, j}, l.Check(key(j)).OK, j > i)
 			}
 		}
-	})
-}
-
-// Failure mode 9: MaxKeys is a hard bound, and what does not fit gets no fresh burst.
-func TestMaxKeysIsHard(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(1, 5)), MaxKeys(10))
-		for i := range 10 {
-			wants(t, l, fmt.Sprint("busy ", i), 5)
-		}
-		for i := range 1000 {
-			if _, d := l.TryAcquire(fmt.Sprint("late ", i)); !d.OK && d.Reason != ReasonKeys {
-				t.Fatalf("refused for %v", d.Reason)
-			}
-		}
-		stats(t, l, "Keys", 10, "Admitted", 55, "Overflowed", 1000)
-		is(t, "refused", l.Stats().Refused[ReasonKeys], 995)
-		n := 0
-		for range l.Keys() {
-			n++
-		}
-		is(t, "keys that are listed", n, 10)
 	})
 }
 
@@ -215,9 +177,7 @@ func TestRebuildKeepsKeysAndOrder(t *testing.T) {
 			t.Fatalf("place %d holds %s, want %s", i, g.name, want)
 		}
 	}
-	if st.find(hash(key(5))) != nil {
-		t.Error("a key that was dropped is still there")
-	}
+	is(t, "a key that was dropped", st.find(hash(key(5))), nil)
 }
 
 // A key is a copy: a part of a large body, used as a key, keeps the body from being collected.
@@ -376,22 +336,4 @@ func TestLooks(t *testing.T) {
 		l.shard("b0").saved, s.saved = probes, 0
 		is(t, "the idle key of the other shard was found", s.evictIdle(s.now()), true)
 	})
-}
-
-// BenchmarkNewKeys is what a call of a new key costs while all keys are busy, as in an attack by keys.
-func BenchmarkNewKeys(b *testing.B) {
-	for _, keys := range []int{1000, 100_000} {
-		b.Run(fmt.Sprintf("%d busy keys", keys), func(b *testing.B) {
-			l := crowdedBy(b, keys, 100)
-			names := make([]string, 1<<14)
-			for i := range names {
-				names[i] = fmt.Sprint("new ", i)
-				l.Allow(names[i])
-			}
-			for i := 0; b.Loop(); i++ {
-				l.Allow(names[i%len(names)])
-			}
-			stats(b, l, "Overflowed", b.N+len(names))
-		})
-	}
 }

@@ -169,7 +169,7 @@ func TestWhatIsLearned(t *testing.T) {
 	row(t, "is forgotten of all controllers together, and the key can go", func(t *testing.T) {
 		l, p := governing(t, Replicas(1), MaxKeys(1))
 		for _, name := range []string{requests, tokens, inFlight8} {
-			p.says[name] = policy.Pace{Rate: 2}
+			p.says[name] = policy.Pace{Rate: 2}.Probing(time.Minute)
 		}
 		took(t, l, "k").Done(success)
 		time.Sleep(forgetAfter - 1)
@@ -182,7 +182,7 @@ func TestWhatIsLearned(t *testing.T) {
 		paces(t, l, "k", 2000)
 		for i, pc := range g.ext.learned.pacers {
 			if r := g.setting.ctrls[i]; pc.ctrl != nil || pc.pace != r.start || pc.heldBack ||
-				slotsOf8(g) != 8 {
+				pc.probe != 0 || slotsOf8(g) != 8 {
 				t.Errorf("controller %d: %+v, %d slots", i, pc, slotsOf8(g))
 			}
 		}
@@ -292,10 +292,11 @@ func TestRefundsOfAController(t *testing.T) {
 		for _, c := range []struct {
 			used int
 			wait time.Duration
-		}{{10, 500 * ms}, {4, 440 * ms}, {0, 400 * ms}} {
+		}{{30, 700 * ms}, {10, 500 * ms}, {4, 440 * ms}, {0, 400 * ms}} {
 			corrects(t, early, c.used)
 			is(t, c.used, refusedFor(t, l, ReasonRate, "k", Cost("tokens", 10)).RetryAfter, c.wait)
 		}
+		took(t, l, "k") // a request without tokens
 	})
 	row(t, "after a gate", func(t *testing.T) {
 		l, p := governing(t, Replicas(1))

@@ -382,38 +382,3 @@ func TestUnknownPlanIsWarnedOf(t *testing.T) {
 		})
 	}
 }
-
-// shardHandler is a log that looks whether a lock is held that Stats takes.
-type shardHandler struct {
-	slog.Handler
-	l      *Limiter
-	lines  int
-	locked bool
-}
-
-func (h *shardHandler) Enabled(context.Context, slog.Level) bool { return true }
-func (h *shardHandler) Handle(context.Context, slog.Record) error {
-	h.lines++
-	time.Sleep(ms) // of the bubble: the call has returned by then, unless it is what logs
-	for i := range h.l.shards {
-		if !h.l.shards[i].mu.TryLock() {
-			h.locked = true
-			continue
-		}
-		h.l.shards[i].mu.Unlock()
-	}
-	return nil
-}
-
-// A log that asks the limiter, as a handler may, is not waited for under a lock.
-func TestUnknownPlanIsLoggedWithoutALock(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		h := &shardHandler{Handler: slog.DiscardHandler}
-		h.l = limiterOf(t, Limit{}, Logger(slog.New(h)))
-		h.l.TryAcquire("k", Plan("gold"), Weight(1))
-		time.Sleep(time.Second)
-		synctest.Wait()
-		is(t, "lines", h.lines, 1)
-		is(t, "a lock is held", h.locked, false)
-	})
-}

@@ -22,16 +22,6 @@ func limiterIn(t *testing.T, r *Registry, name string, opts ...Option) *Limiter 
 	return l
 }
 
-// followed is a registry whose limiters follow one source, in a bubble.
-func followed(t *testing.T, r *Registry) *spoken {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	s := &spoken{ended: make(chan error, 1), cancel: cancel}
-	go func() { s.ended <- r.Follow(ctx, s) }()
-	synctest.Wait()
-	return s
-}
-
 // logged fails unless the lines of a log begin with these, in any order.
 func logged(t *testing.T, log *recorded, want ...string) {
 	t.Helper()
@@ -169,7 +159,7 @@ func TestRegistryFollow(t *testing.T) {
 		log := recording()
 		r := Registry{Options: []Option{Logger(slog.New(log)), Replicas(9), HintMaxAge(time.Minute)}}
 		a := limiterIn(t, &r, "a")
-		src := followed(t, &r)
+		src := following(t, &r)
 		b := limiterIn(t, &r, "b")
 		counted(t, a, 9)
 		src.says(4)
@@ -209,7 +199,7 @@ func TestRegistryFollow(t *testing.T) {
 		e := limiterIn(t, &r, "e")
 		counted(t, e, 9)
 		says(t, r.Follow(t.Context(), nil), "source", "nil")
-		src = followed(t, &r)
+		src = following(t, &r)
 		counted(t, e, 9)
 		src.says(7)
 		counted(t, e, 7)
@@ -221,7 +211,7 @@ func TestRegistryFollow(t *testing.T) {
 func TestRegistryFollowEndsTheWait(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		r := Registry{Options: []Option{AwaitPool(), Replicas(9), HintMaxAge(time.Minute)}}
-		src := followed(t, &r)
+		src := following(t, &r)
 		a := limiterIn(t, &r, "a")
 		refusedFor(t, a, ReasonPool, "k")
 		src.says(4)
@@ -287,7 +277,7 @@ func TestRegistryLogsWithoutALock(t *testing.T) {
 		needless := Limit{Rates: []Rate{PerSecond(10), {Name: "b", Events: 99, Per: time.Second}}}
 		l, err := r.Limiter("a", needless)
 		must(t, err)
-		src := followed(t, &r)
+		src := following(t, &r)
 		src.says(4)
 		src.says(0)
 		src.fails("SERVFAIL")
@@ -304,7 +294,7 @@ func TestRegistryLogsWithoutALock(t *testing.T) {
 func TestRegistryFollowAtOnce(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		r := Registry{Options: []Option{few, HoldDown(0)}}
-		src := followed(t, &r)
+		src := following(t, &r)
 		var wg sync.WaitGroup
 		for i := range 8 {
 			wg.Go(func() {

@@ -32,35 +32,7 @@ func TestReset(t *testing.T) {
 	})
 }
 
-// A gate follows changes when it is touched. A key that was not touched since follows them first.
-func TestResetOfAKeyThatHasMissedChanges(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(100, 10)))
-		wants(t, l, "k", 10)
-		setLimit(t, l, rated(perSecond(10, 10)))
-		time.Sleep(time.Second)
-		setLimit(t, l, rated(perSecond(1, 10)))
-		resets(t, l, "k")
-		wants(t, l, "k", 10)
-	})
-}
-
 func TestResetKeeps(t *testing.T) {
-	row(t, "slots", func(t *testing.T) {
-		l := limiterOf(t, Limit{Rates: []Rate{perSecond(1, 9)}, InFlight: 3})
-		p, q := took(t, l, "k", Weight(2)), took(t, l, "k")
-		resets(t, l, "k")
-		refusedFor(t, l, ReasonInFlight, "k")
-		inFlight(t, l, 3)
-		p.Release()
-		p.Release()
-		r := took(t, l, "k", Weight(2))
-		refusedFor(t, l, ReasonInFlight, "k")
-		q.Release()
-		r.Release()
-		has(t, l, "k", 7)
-		stats(t, l, "InFlight", 0, "DoubleReleases", 1)
-	})
 	row(t, "the ends of permits", func(t *testing.T) {
 		l := limiterOf(t, Limit{InFlight: 1}, MaxHold(time.Second))
 		took(t, l, "k")
@@ -68,14 +40,6 @@ func TestResetKeeps(t *testing.T) {
 		c := asking(t, l, "k")
 		time.Sleep(time.Second)
 		c.admittedAfter(t, time.Second)
-	})
-	// A new replica starts empty: so does a key that it forgives.
-	row(t, "what a new replica begins with", func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(10, 10)), StartEmpty())
-		time.Sleep(300 * ms)
-		wants(t, l, "k", 3)
-		resets(t, l, "k")
-		wants(t, l, "k", 3)
 	})
 	row(t, "turns", func(t *testing.T) {
 		l := limiterOf(t, Rates(Every(time.Second)), StartPool(Pool{Replicas: 4, Ordinal: 1, Fixed: true}))
@@ -147,19 +111,6 @@ func TestResetAndWaitersThatGiveUp(t *testing.T) {
 	}
 }
 
-func TestResetInADryRun(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(1, 2)))
-		l.SetDryRun(true)
-		for i := range 8 {
-			if took(t, l, "k"); i == 4 {
-				resets(t, l, "k")
-			}
-		}
-		is(t, "beyond the limit, 3 and 1", l.Stats().DryRunAdmitted[ReasonRate], 4)
-	})
-}
-
 // A gate that keys share is not forgiven for one of them: that of keys without room, and that of one hash.
 func TestResetOfAGateThatIsShared(t *testing.T) {
 	row(t, "for want of room", func(t *testing.T) {
@@ -210,42 +161,6 @@ func TestResetForgetsWhatWasLearned(t *testing.T) {
 		resets(t, l, "k")
 		took(t, l, "k", Weight(7)).Release()
 		p.Release()
-		inFlight(t, l, 0)
-	})
-}
-
-// Events taken before a reset were forgiven: they do not come back too. Slots of requests that were not used
-// do, once.
-func TestResetAndCorrect(t *testing.T) {
-	row(t, "tokens", func(t *testing.T) {
-		l := limiterOf(t, rated(tokensPerMinute(60, 20)))
-		p := took(t, l, "k", Cost("tokens", 20))
-		resets(t, l, "k")
-		took(t, l, "k", Cost("tokens", 10))
-		corrects(t, p, 0)
-		has(t, l, "k", 10)
-		corrects(t, p, 25) // all that was not taken before is owed
-		has(t, l, "k", -15)
-		corrects(t, p, 4) // and taken since
-		has(t, l, "k", 6)
-		q := took(t, l, "k", Cost("tokens", 6))
-		corrects(t, q, 46) // a debt
-		resets(t, l, "k")
-		has(t, l, "k", 20)
-		corrects(t, q, 0)
-		has(t, l, "k", 20)
-	})
-	row(t, "requests", func(t *testing.T) {
-		l := limiterOf(t, Limit{Rates: []Rate{perSecond(1, 9)}, InFlight: 6})
-		p := upTo(t, l, "k", 6, 6)
-		resets(t, l, "k")
-		refusedFor(t, l, ReasonInFlight, "k")
-		correct(t, p, 2)
-		q := upTo(t, l, "k", 9, 4)
-		correct(t, p, 0)
-		has(t, l, "k", 5)
-		p.Release()
-		q.Release()
 		inFlight(t, l, 0)
 	})
 }

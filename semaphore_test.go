@@ -31,33 +31,16 @@ func fullSemaphore(t *testing.T, size int) *Semaphore {
 	return s
 }
 
-// entering is a call of Semaphore.Acquire in a goroutine of its own.
-type entering struct {
-	err    error
-	done   chan struct{}
-	cancel context.CancelFunc
-}
-
-func enter(t interface{ Context() context.Context }, s *Semaphore, n int) *entering {
+// enter calls Semaphore.Acquire in a goroutine of its own, and returns once that waits or has ended.
+func enter(t interface{ Context() context.Context }, s *Semaphore, n int) *call {
 	ctx, cancel := context.WithCancel(t.Context())
-	e := &entering{done: make(chan struct{}), cancel: cancel}
+	c := &call{done: make(chan struct{}), cancel: cancel}
 	go func() {
-		e.err = s.Acquire(ctx, n)
-		close(e.done)
+		c.err = s.Acquire(ctx, n)
+		close(c.done)
 	}()
 	synctest.Wait()
-	return e
-}
-
-// ended reports whether the call has returned.
-func (e *entering) ended() bool {
-	synctest.Wait()
-	select {
-	case <-e.done:
-		return true
-	default:
-		return false
-	}
+	return c
 }
 
 // counts fails unless so many slots are held, of so many.
@@ -144,18 +127,18 @@ func (p *plainSemaphore) settle() {
 }
 
 // fate is what became of the call so far.
-func (e *entering) fate() fate {
+func (c *call) fate() fate {
 	switch {
-	case !e.ended():
+	case !c.ended():
 		return fateWaiting
-	case e.err == nil:
+	case c.err == nil:
 		return fateAdmitted
-	case errors.Is(e.err, context.Canceled):
+	case errors.Is(c.err, context.Canceled):
 		return fateCancelled
-	case strings.Contains(e.err.Error(), "size"):
+	case strings.Contains(c.err.Error(), "size"):
 		return fateRefused
 	}
-	return fate(e.err.Error())
+	return fate(c.err.Error())
 }
 
 // A semaphore does what a plain model does, call by call: first in, first out, whatever is requested,
@@ -166,7 +149,7 @@ func TestPropertySemaphore(t *testing.T) {
 		s := new(Semaphore)
 		must(rt, s.Resize(size))
 		model := &plainSemaphore{size: size}
-		var calls []*entering
+		var calls []*call
 		defer func() {
 			for _, e := range calls {
 				e.cancel()
@@ -219,28 +202,12 @@ func TestPropertySemaphore(t *testing.T) {
 	})
 }
 
-// A call whose context ends in the instant in which it is served either has its slots or has not.
-func TestSemaphoreCancelAgainstRelease(t *testing.T) {
-	for range 2000 {
-		s := fullSemaphore(t, 1)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- s.Acquire(ctx, 1) }()
-		go cancel()
-		s.Release(1)
-		if <-done == nil {
-			s.Release(1)
-		}
-		counts(t, s, 0, 1)
-	}
-}
-
 // One release lets more waiters through than are served in one hold of the lock.
 func TestSemaphoreServesManyAtOnce(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		const many = 10*semBatch + 7
 		s := fullSemaphore(t, many)
-		var calls []*entering
+		var calls []*call
 		for range many {
 			calls = append(calls, enter(t, s, 1))
 		}

@@ -104,24 +104,6 @@ func TestStates(t *testing.T) {
 	})
 }
 
-// A batch is counted once: as admitted if it got something, and else as refused for its reason.
-func TestTryAcquireUpToIsCounted(t *testing.T) {
-	for reason, limit := range map[Reason]Limit{
-		ReasonDenied: {Deny: true}, ReasonInFlight: {InFlight: 1}, ReasonRate: rated(PerHour(1)),
-	} {
-		row(t, reason, func(t *testing.T) {
-			l := limiterOf(t, limit)
-			admitted := 1
-			if reason == ReasonDenied {
-				admitted = 0
-			}
-			upTo(t, l, "k", 7, admitted)
-			upTo(t, l, "k", 5, 0)
-			stats(t, l, "Admitted", admitted, "Refused", map[Reason]uint64{reason: uint64(2 - admitted)})
-		})
-	}
-}
-
 // A waiter that is refused while its context ends is one call, and counted once.
 func TestRefusedAndCancelledIsOneCall(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {

@@ -43,28 +43,6 @@ func (w *window) uses(now instant, n int64, c *schedule) bool {
 
 var fiveASecond = &schedule{per: int64(time.Second), events: 5000, replicas: 1, ordinal: 1, weight: 1}
 
-// Bound 11: with ordinals the fleet's total is exact in each single window.
-func TestQuotasAddUpExactly(t *testing.T) {
-	for _, events := range []uint64{1, 7, 333, 999, 1000, 1001, 2500, 3333, 10_000, 100_000, 123_457,
-		1_000_000_007, 1e15} {
-		for _, replicas := range []uint64{1, 2, 3, 7, 10, 64, 333} {
-			for _, k := range []int64{0, 1, 2, 3, 999, 1000, 63_939_132, 1 << 50, -1, -17, math.MaxInt64 - 1,
-				math.MinInt64 + 1} {
-				sum := int64(0)
-				for i := range replicas {
-					c := schedule{per: 1, events: events, replicas: replicas, ordinal: i + 1, weight: 1}
-					q := c.quota(k)
-					if q < 0 || float64(q) > math.Ceil(c.mean()) {
-						t.Fatalf("%+v: quota(%d) is %d", c, k, q)
-					}
-					sum += q
-				}
-				is(t, []any{events, replicas, k}, sum, total(events, k))
-			}
-		}
-	}
-}
-
 func TestQuotaWithoutOrdinalRoundsDown(t *testing.T) {
 	for _, c := range []struct {
 		events, replicas uint64
@@ -82,26 +60,6 @@ func TestQuotaWithoutOrdinalRoundsDown(t *testing.T) {
 			}
 			for i, want := range c.want {
 				is(t, []any{s, i}, s.quota(first+int64(i)), want)
-			}
-		}
-	}
-}
-
-func TestScheduleSumIsTheLoop(t *testing.T) {
-	for _, c := range []schedule{
-		{events: 2500, replicas: 1, weight: 1, ordinal: 1},
-		{events: 2500, replicas: 3, weight: 1, ordinal: 2},
-		{events: 100_000, replicas: 7, weight: 1, ordinal: 7},
-		{events: 300, replicas: 2, weight: 1, ordinal: 1}, {events: 100_000, replicas: 7, weight: 1},
-		{events: 300, replicas: 2, weight: 1, phase: 5}, {events: 1, replicas: 1, weight: 1},
-	} {
-		for _, from := range []int64{-3000, -1, 0, 5, 999, 123_456} {
-			want := 0.0
-			for n := range int64(4000) {
-				if got := c.sum(from, from+n); got != want {
-					t.Fatalf("%+v: sum(%d, %d) is %v, want %v", c, from, from+n, got, want)
-				}
-				want += float64(c.quota(from + n))
 			}
 		}
 	}
@@ -135,21 +93,6 @@ func TestScheduleAtTheEdges(t *testing.T) {
 			l.Stats()
 			asking(t, l, "k").cancel()
 		})
-	}
-}
-
-func TestWindow(t *testing.T) {
-	w := opened(dawn, fiveASecond)
-	for _, a := range []taking{
-		{0, 3, true}, {0.5, 2, true}, {0.9, 1, false}, {0.999, 1, false},
-		{1, 5, true}, {1, 1, false},
-		{7.3, 5, true}, {7.3, 1, false}, // six windows without a call are lost
-		{8, 1, true}, {8, 7, false}, // more than a window has waits for a fresh one
-		{9, 7, true}, {9.5, 1, false}, {10, 3, true}, {10, 1, false}, // and owes
-		{11, 17, true}, {12, 1, false}, {13, 1, false}, {14, 4, false}, {14, 3, true}, {14, 1, false},
-		{15, 17, true}, {30, 5, true},
-	} {
-		is(t, a, w.uses(sec(a.t), int64(a.n), fiveASecond), a.ok)
 	}
 }
 

@@ -133,7 +133,7 @@ var guards = []guard{
 		`		_ = c.Close() // HTTP/1.1 does not, and this connection is of this request alone`, ""},
 	{"37", "httplimit/wait.go", "./httplimit ^TestDrainEndsWaits$",
 		`	if p.drain != nil && p.stop == nil {`, `	if p.drain != nil && p.stop == nil && p.most < 0 {`},
-	{"38", "pacer.go", ". ^(TestTurnsBehindAPause|TestPauseRefusesNoCallerWithTime|TestMaxWaitBehindAPause)$",
+	{"38", "pacer.go", ". ^(TestTurnsBehindAPause|TestMaxWaitBehindAPause)$",
 		`		d = max(1, min(d, f.in(ahead+min(n, f.size)-has)))`, `		_ = f`},
 	{"38", "httplimit/quota.go", "./httplimit ^TestPropertyFieldsAgree$",
 		`		now[i].reset = min(now[i].reset, until)`, ""},
