@@ -139,13 +139,28 @@ const words = `
 		focused: { get: () => document.activeElement },
 		fieldError: { get: () => document.getElementById(document.activeElement.id + "-error").textContent },
 	});
+	window.holds = (is, patience) => new Promise((done, fail) => {
+		const ends = performance.now() + patience;
+		const look = () => {
+			try {
+				if (is()) done(true);
+				else if (performance.now() > ends) done(false);
+				else setTimeout(look, 30);
+			} catch (thrown) { fail(thrown); }
+		};
+		look();
+	});
 	Object.defineProperty(Element.prototype, "words", { get() { return this.innerText.replace(/\s+/g, " "); } });`
 
-// onLoad runs a script in each document before the page's own.
+// onLoad runs a script in each document before the page's own, until the test ends.
 func (p *tab) onLoad(script string) {
 	p.t.Helper()
-	call(p, page.AddScriptToEvaluateOnNewDocument,
-		page.AddScriptToEvaluateOnNewDocumentParams{Source: script})
+	id := call(p, page.AddScriptToEvaluateOnNewDocument,
+		page.AddScriptToEvaluateOnNewDocumentParams{Source: script}).Identifier
+	p.t.Cleanup(func() {
+		call(p, page.RemoveScriptToEvaluateOnNewDocument,
+			page.RemoveScriptToEvaluateOnNewDocumentParams{Identifier: id})
+	})
 }
 
 // run runs statements on the page.
@@ -169,25 +184,31 @@ func value[T any](p *tab, expression string) T {
 	return v
 }
 
-// until waits until an expression is true on the page.
+// until waits until an expression is true on the page. The page itself looks, so that nothing is sent meanwhile.
 func (p *tab) until(what, expression string) {
 	p.t.Helper()
-	p.poll(what, func() bool { return value[bool](p, "Boolean("+expression+")") })
+	wait := fmt.Sprintf("holds(() => %s, %d)", expression, patience.Milliseconds())
+	held, err := chromedp.Run(p.ctx, chromedp.Evaluate[bool](wait, chromedp.EvalAwaitPromise))
+	must(p.t, err)
+	if !held {
+		p.never(what)
+	}
 }
 
-// poll waits until something is so.
+// poll waits until something is so that the page does not know.
 func (p *tab) poll(what string, is func() bool) {
 	p.t.Helper()
-	deadline := time.Now().Add(patience)
-	look := time.NewTicker(50 * time.Millisecond)
-	defer look.Stop()
-	for !is() {
-		if time.Now().After(deadline) {
-			p.t.Fatalf("it never came to be that %s; the page says:\n%s", what, value[string](p,
-				`($("dialog[open]") ?? document.body).innerText.slice(0, 3000)`))
+	for end := time.Now().Add(patience); !is(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			p.never(what)
 		}
-		<-look.C
 	}
+}
+
+func (p *tab) never(what string) {
+	p.t.Helper()
+	p.t.Fatalf("it never came to be that %s; the page says:\n%s", what, value[string](p,
+		`($("dialog[open]") ?? document.body).innerText.slice(0, 3000)`))
 }
 
 // press types keys, each to whatever has the focus.

@@ -230,15 +230,27 @@ func (p *tab) contrast(where string) {
 // it, one over the other, with their opacity.
 const contrastScript = `(() => {
 	const box = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+	const colours = new Map();
 	const rgba = (colour) => {
-		box.clearRect(0, 0, 1, 1);
-		box.fillStyle = colour;
-		box.fillRect(0, 0, 1, 1);
-		const [r, g, b, a] = box.getImageData(0, 0, 1, 1).data;
-		return [r, g, b, a / 255];
+		if (!colours.has(colour)) {
+			box.clearRect(0, 0, 1, 1);
+			box.fillStyle = colour;
+			box.fillRect(0, 0, 1, 1);
+			const [r, g, b, a] = box.getImageData(0, 0, 1, 1).data;
+			colours.set(colour, [r, g, b, a / 255]);
+		}
+		return colours.get(colour);
 	};
 	const over = (front, back) => front.slice(0, 3).map((c, i) => c * front[3] + back[i] * (1 - front[3])).concat(1);
-	const chain = (e) => (e ? [...chain(e.parentElement), e] : []);
+	const grounds = new Map([[null, { back: [255, 255, 255, 1], seen: 1 }]]);
+	const ground = (e) => {
+		if (!grounds.has(e)) {
+			const { back, seen } = ground(e.parentElement);
+			const s = getComputedStyle(e);
+			grounds.set(e, { back: over(rgba(s.backgroundColor), back), seen: seen * Number(s.opacity) });
+		}
+		return grounds.get(e);
+	};
 	const light = (c) => {
 		const [r, g, b] = c.slice(0, 3).map((v) => v / 255).map((v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
 		return 0.2126 * r + 0.7152 * g + 0.0722 * b;
@@ -250,13 +262,7 @@ const contrastScript = `(() => {
 		const e = walk.currentNode.parentElement;
 		const style = getComputedStyle(e);
 		if (walk.currentNode.data.trim() === "" || !e.checkVisibility({ checkVisibilityCSS: true }) || style.clipPath !== "none" || e.closest(".skip")) continue;
-		let back = [255, 255, 255, 1];
-		let seen = 1;
-		for (const outer of chain(e)) {
-			const s = getComputedStyle(outer);
-			back = over(rgba(s.backgroundColor), back);
-			seen *= Number(s.opacity);
-		}
+		const { back, seen } = ground(e);
 		const front = over([...rgba(style.color).slice(0, 3), rgba(style.color)[3] * seen], back);
 		const [high, low] = [light(front), light(back)].sort((a, b) => b - a);
 		found.push({ text: walk.currentNode.data.trim().slice(0, 40), ratio: (high + 0.05) / (low + 0.05) });
@@ -376,7 +382,7 @@ func (p *tab) accessible(where string) {
 		Broken []finding `json:"broken"`
 	}
 	got, err := chromedp.Run(p.ctx, chromedp.Evaluate[findings](
-		`axe.run(document, { resultTypes: ["violations"] }).then(({ violations, passes }) => ({
+		`axe.run($("dialog[open]") ?? document, { resultTypes: ["violations"] }).then(({ violations, passes }) => ({
 		passed: passes.length,
 		broken: violations.map(({ id, help, nodes }) => ({ rule: id, help, nodes: nodes.slice(0, 5).map((n) => n.html.slice(0, 160)) })),
 	}))`, chromedp.EvalAwaitPromise))
