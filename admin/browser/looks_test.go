@@ -135,15 +135,15 @@ func TestLooks(t *testing.T) {
 	chromium(t)
 	for name, test := range map[string]func(p *tab){
 		"names": everythingHasAName, "contrast and width": looks,
-		"rules light": func(p *tab) { p.theme("light"); rules(p) },
+		"rules light": func(p *tab) { p.long(); rules(p) },
 		"rules dark phone": func(p *tab) {
 			p.long()
 			p.size(phoneWide, phoneTall)
 			p.theme("dark")
 			rules(p)
 		},
-		"forced colours light": func(p *tab) { forcedColours(p, "light") },
-		"forced colours dark":  func(p *tab) { p.long(); forcedColours(p, "dark") },
+		"forced colours light": func(p *tab) { p.long(); forcedColours(p, "light") },
+		"forced colours dark":  func(p *tab) { forcedColours(p, "dark") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -60,6 +60,7 @@ func (p *tab) alone(opts ...admin.Option) *quotient.Limiter {
 
 // eventsFarApart: no event for longer than the page's patience is no loss, since the stream is not silent.
 func eventsFarApart(p *tab) {
+	p.long()
 	l := p.alone(admin.EventsEvery(9 * time.Second))
 	p.run(`{
 		window.begun = performance.now();
@@ -295,8 +296,7 @@ func removedLimiter(p *tab) {
 // brokenFile: the page shows the file, is red from a bad load to the next good one, and marks what operators
 // changed by hand.
 func brokenFile(p *tab) {
-	const panel, red = `$("#file").words`,
-		`$("#file .file-error")`
+	const panel, red = `$("#file").words`, `$("#file .file-error")`
 	var now atomic.Pointer[admin.FileState]
 	loaded := time.Now().Add(-3 * time.Minute)
 	well := admin.FileState{Path: "/etc/quotient/quotient.toml", Loaded: loaded, Reloads: 4}

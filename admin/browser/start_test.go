@@ -31,7 +31,7 @@ import (
 )
 
 // tabs is how many tests run at a time: most of the time they wait for the page.
-const tabs = "6"
+const tabs = "4"
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -209,7 +209,7 @@ func openTab(t *testing.T, origin string) *tab {
 func (s *service) mount(t *testing.T, reg *quotient.Registry, opts ...admin.Option) {
 	t.Helper()
 	opts = append([]admin.Option{
-		admin.EventsEvery(250 * time.Millisecond), admin.Logger(slog.New(slog.DiscardHandler)),
+		admin.EventsEvery(500 * time.Millisecond), admin.Logger(slog.New(slog.DiscardHandler)),
 	}, opts...)
 	handler, err := admin.New(reg, opts...)
 	must(t, err)
