@@ -16,6 +16,7 @@ import (
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 )
 
 // patience is how long a test waits for anything on a page; nothing that goes well takes as long.
@@ -227,10 +228,19 @@ func (p *tab) click(within, name string) {
 	p.run(button + ".focus(); " + button + ".click()")
 }
 
-// enter puts text into the field with that label in the open dialog, in place of what stands there.
-func (p *tab) enter(label, text string) {
+// enter puts texts into the fields with these labels in the open dialog, in place of what stands there.
+func (p *tab) enter(labelsAndTexts ...string) {
 	p.t.Helper()
-	field := fmt.Sprintf(`$$("dialog[open] label").find((l) => l.textContent === %q)?.control`, label)
-	p.until("there is a field "+label, field)
-	p.do(chromedp.Evaluate[chromedp.Void](field+".focus(); "+field+".select()"), chromedp.KeyEvent(text))
+	for pair := range slices.Chunk(labelsAndTexts, 2) {
+		field := fieldOf(pair[0])
+		p.until("there is a field "+pair[0], field)
+		p.do(chromedp.Evaluate[chromedp.Void](field+".focus(); "+field+".select()"), chromedp.KeyEvent(pair[1]))
+	}
+}
+
+// apply has the change reviewed from the field that has the focus, and makes it.
+func (p *tab) apply() {
+	p.t.Helper()
+	p.press(kb.Enter)
+	p.click("dialog[open]", "Apply change")
 }

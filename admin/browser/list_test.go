@@ -299,7 +299,6 @@ func fourOnAPhone(p *tab) {
 		p.t.Errorf("these scroll sideways: %q", wide)
 	}
 	p.narrow("a phone")
-	p.names("a phone", "table", "rowheader", "columnheader", "cell")
 	p.calm()
 }
 
