@@ -112,7 +112,7 @@ func TestLooks(t *testing.T) {
 			rules(p)
 		},
 		"forced colours light": func(p *tab) { p.long(); forcedColours(p, "light") },
-		"forced colours dark":  func(p *tab) { forcedColours(p, "dark") },
+		"forced colours dark":  func(p *tab) { p.long(); forcedColours(p, "dark") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -124,6 +124,7 @@ func TestLooks(t *testing.T) {
 }
 
 func looks(p *tab) {
+	p.long()
 	p.open()
 	p.keysShown()
 	for _, theme := range []string{"light", "dark"} {

@@ -201,6 +201,7 @@ func plans(p *tab) {
 
 // keysThatAreNoText: each has a line of its own, is explained, and loses its override and no other's.
 func keysThatAreNoText(p *tab) {
+	p.long()
 	l := p.alone()
 	deny := quotient.Limit{Deny: true}
 	for _, key := range []string{"\x80", "\x81"} {

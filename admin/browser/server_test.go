@@ -41,6 +41,7 @@ const dialogTitle = `$("dialog[open] h2")?.textContent.replace(/[\u2068\u2069]/g
 
 // replicaHasAName: title, header and the title of each dialog name it.
 func replicaHasAName(p *tab) {
+	p.long()
 	l := p.alone(admin.Replica("pod-7"))
 	rate := quotient.Rates(quotient.PerSecond(30))
 	must(p.t, l.Override("k", &rate))
@@ -201,6 +202,7 @@ func reloadKeepsTheToken(p *tab) {
 
 // storageIsForbidden: the page works, and a reload wants the token again.
 func storageIsForbidden(p *tab) {
+	p.long()
 	p.idle([]string{"api"}, admin.Token(secret))
 	script := `for (const name of ["sessionStorage", "localStorage"]) {
 		Object.defineProperty(window, name, { get() { throw new DOMException("forbidden", "SecurityError"); } });
@@ -298,6 +300,7 @@ func tokenIsRevokedMeanwhile(p *tab) {
 
 // historyComesWithTheLoad: a page that is opened late shows what was before it.
 func historyComesWithTheLoad(p *tab) {
+	p.long()
 	reg := p.idle([]string{"api"}, admin.EventsEvery(9_000_000_000))
 	l, _ := reg.Get("api")
 	const chart = `$("#limiter-api .chart `
@@ -316,6 +319,7 @@ func historyComesWithTheLoad(p *tab) {
 
 // underAPrefix: behind a reverse proxy that serves it below a path, everything is found.
 func underAPrefix(p *tab) {
+	p.long()
 	const prefix = "/ops/quotient/"
 	var reg quotient.Registry
 	l := limiter(p.t, quotient.Rates(quotient.PerSecond(300)))
