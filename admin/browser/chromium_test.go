@@ -143,11 +143,13 @@ const words = `
 	window.holds = (is, patience) => new Promise((done, fail) => {
 		const ends = performance.now() + patience;
 		const look = () => {
+			let thrown = null; // where what it looks at is not there yet
 			try {
-				if (is()) done(true);
-				else if (performance.now() > ends) done(false);
-				else setTimeout(look, 30);
-			} catch (thrown) { fail(thrown); }
+				if (is()) return done(true);
+			} catch (error) { thrown = error; }
+			if (performance.now() < ends) setTimeout(look, 30);
+			else if (thrown) fail(thrown);
+			else done(false);
 		};
 		look();
 	});
