@@ -190,7 +190,7 @@ func TestEventsComeInTime(t *testing.T) {
 // TestEventsAreTheState: an event holds what GET /state answers, but for what the caller may do.
 func TestEventsAreTheState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := startStreaming(t)
+		s := startStreaming(t, File(brokenFile), Tables(func() []Table { return []Table{{Title: "T"}} }))
 		f := s.dial()
 		f.first(t)
 		event, err := json.Marshal(f.state(t, 1))

@@ -3,15 +3,12 @@ package admin
 import (
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
-
-	"github.com/quotient-go/quotient"
 )
 
 // configState is what package config knows of a file: the fields, types and order of its State.
@@ -38,11 +35,12 @@ func TestFileAndTablesHaveStableNames(t *testing.T) {
 	const want = `{"path":"/etc/quotient.toml","loaded":"2001-09-09T01:46:40Z","reloads":3,"failures":2,` +
 		`"error":"quotient.toml:3:7: limiters.api.rate: unknown field (did you mean rates?)","error_at":"2001-09-09T01:47:40Z",` +
 		`"differs":["api: limit, override /x"]}` +
-		`[{"title":"Upstreams","columns":["URL","State"],"rows":[["http://a","well"]],"more":4}]`
+		`[{"title":"Upstreams","columns":["URL","State"],"rows":[["http://a","well"]],"more":4},` +
+		`{"title":"T","columns":[],"rows":[]}]`
 	h := quiet(t, newLimiter(t), File(brokenFile), Tables(func() []Table {
 		return []Table{{Title: "Upstreams", Columns: []string{"URL", "State"},
 			Rows: [][]string{{"http://a", "well"}}, More: 4}}
-	}))
+	}), Tables(func() []Table { return nil }), Tables(func() []Table { return []Table{{Title: "T"}} }))
 	rec := get("/state").send(t, h)
 	var s struct{ File, Tables json.RawMessage }
 	must(t, json.Unmarshal(rec.Body.Bytes(), &s))
@@ -120,105 +118,39 @@ func TestFileIsBounded(t *testing.T) {
 	}
 }
 
-// TestEventsShowTheFile: what changes between two events is in the second one.
-func TestEventsShowTheFile(t *testing.T) {
-	failures := uint64(0)
-	h := mount(t, newLimiter(t), Logger(slog.New(slog.DiscardHandler)), File(func() FileState {
-		failures++
-		return FileState{Failures: failures}
-	})).(*Handler)
-	for i := range uint64(2) {
-		frame, err := h.api.streams.next(0, false, h.api.stateJSON)
-		if err != nil || !strings.Contains(string(frame.plain),
-			fmt.Sprintf(`"file":{"path":"","loaded":"0001-01-01T00:00:00Z","reloads":0,"failures":%d,`,
-				i+1)) {
-			t.Errorf("event %d: %s, %v", i+1, frame.plain, err)
-		}
-	}
-}
-
 func TestTablesAreBounded(t *testing.T) {
 	long := strings.Repeat("x", 5000)
 	wide := slices.Repeat([]string{"c"}, 100)
 	rows := func(n int, row ...string) [][]string { return slices.Repeat([][]string{row}, n) }
+	a, abc := []string{"a"}, []string{"a", "b", "c"}
+	big := Table{Title: long, Columns: []string{long}, Rows: rows(1000, long)}
 	for name, tt := range map[string]struct {
-		tables           []Table
-		n                int // tables that are shown
-		columns, row     int // of the first table
-		shown, more      int // rows of the first table
-		shownLast, mored int // of the last table
+		tables []Table
+		want   string // tables; columns, rows and more of the first; rows and more of the last
 	}{
-		"one that fits": {[]Table{{Columns: []string{"a", "b"}, Rows: rows(7, "1", "2")}}, 1, 2, 2,
-			7, 0, 7, 0},
-		"many": {slices.Repeat([]Table{{Columns: []string{"a"}, Rows: rows(1, "1")}}, 20), 16, 1,
-			1, 1, 0, 1, 0},
-		"long": {[]Table{{Columns: []string{"a"}, Rows: rows(1500, "1"), More: 5}}, 1, 1, 1,
-			1000, 505, 1000, 505},
-		"wide":       {[]Table{{Columns: wide, Rows: rows(1, wide...)}}, 1, 16, 16, 1, 0, 1, 0},
-		"short rows": {[]Table{{Columns: []string{"a", "b", "c"}, Rows: rows(2, "1")}}, 1, 3, 3, 2, 0, 2, 0},
-		"rows too long": {[]Table{{Columns: []string{"a"}, Rows: rows(2, "1", "2", "3")}}, 1, 1, 1,
-			2, 0, 2, 0},
-		"no columns": {[]Table{{Rows: rows(2, "1")}}, 1, 0, 0, 2, 0, 2, 0},
-		"long cells": {[]Table{{Columns: []string{"a"}, Rows: rows(2, long)}}, 1, 1, 1, 2, 0, 2, 0},
-		"too much in all": {
-			slices.Repeat([]Table{{Title: long, Columns: []string{long}, Rows: rows(1000, long)}}, 3), 3, 1,
-			1, 1000, 0, 0, 1000},
-		"less than nothing": {[]Table{{Columns: []string{"a"}, More: -3}}, 1, 1, -1, 0, 0, 0, 0},
-		"none":              {nil, 0, 0, 0, 0, 0, 0, 0},
+		"many":              {slices.Repeat([]Table{{Columns: a, Rows: rows(1, "1")}}, 20), "16: 1 1 0, 1 0"},
+		"long":              {[]Table{{Columns: a, Rows: rows(1500, "1"), More: 5}}, "1: 1 1000 505, 1000 505"},
+		"wide":              {[]Table{{Columns: wide, Rows: rows(1, wide...)}}, "1: 16 1 0, 1 0"},
+		"short rows":        {[]Table{{Columns: abc, Rows: rows(2, "1")}}, "1: 3 2 0, 2 0"},
+		"rows too long":     {[]Table{{Columns: a, Rows: rows(2, "1", "2", "3")}}, "1: 1 2 0, 2 0"},
+		"no columns":        {[]Table{{Rows: rows(2, "1")}}, "1: 0 2 0, 2 0"},
+		"too much in all":   {slices.Repeat([]Table{big}, 3), "3: 1 1000 0, 0 1000"},
+		"less than nothing": {[]Table{{Columns: a, More: -3}}, "1: 1 0 0, 0 0"},
 	} {
 		rec := get("/state").send(t, quiet(t, newLimiter(t), Tables(func() []Table { return tt.tables })))
-		if size := rec.Body.Len(); size > 2<<20 {
-			t.Errorf("%s: %d bytes", name, size)
-		}
+		size := rec.Body.Len()
 		got := decode[State](t, rec).Tables
-		if len(got) != tt.n {
-			t.Errorf("%s: %d tables, want %d", name, len(got), tt.n)
-		}
-		if len(got) == 0 {
-			continue
-		}
 		first, last := got[0], got[len(got)-1]
-		if len(first.Columns) != tt.columns || len(first.Rows) != tt.shown || first.More != tt.more ||
-			len(last.Rows) != tt.shownLast || last.More != tt.mored {
-			t.Errorf("%s: %d columns, %d rows and %d more; last %d and %d", name, len(first.Columns),
-				len(first.Rows), first.More, len(last.Rows), last.More)
+		said := fmt.Sprintf("%d: %d %d %d, %d %d", len(got), len(first.Columns), len(first.Rows), first.More,
+			len(last.Rows), last.More)
+		if said != tt.want || size > 2<<20 {
+			t.Errorf("%s: %s in %d bytes, want %s", name, said, size, tt.want)
 		}
 		for _, row := range first.Rows {
-			if len(row) != tt.row ||
-				slices.ContainsFunc(row, func(cell string) bool { return len(cell) > longestCell+3 }) {
+			tooLong := func(cell string) bool { return len(cell) > longestCell+3 }
+			if len(row) != len(first.Columns) || slices.ContainsFunc(row, tooLong) {
 				t.Fatalf("%s: a row of %d cells: %q", name, len(row), row)
 			}
-		}
-	}
-}
-
-// TestTablesStandInOrder: those of several options come one after the other.
-func TestTablesStandInOrder(t *testing.T) {
-	of := func(titles ...string) Option {
-		return Tables(func() (tables []Table) {
-			for _, title := range titles {
-				tables = append(tables, Table{Title: title})
-			}
-			return tables
-		})
-	}
-	var got []string
-	for _, table := range decode[State](t,
-		get("/state").send(t, quiet(t, newLimiter(t), of("a", "b"), of(), of("c")))).Tables {
-		got = append(got, table.Title)
-	}
-	if want := []string{"a", "b", "c"}; !slices.Equal(got, want) {
-		t.Errorf("tables %q, want %q", got, want)
-	}
-}
-
-func TestNothingToShowIsRefused(t *testing.T) {
-	for name, opt := range map[string]Option{
-		"admin: File: state: nil":     File(nil),
-		"admin: Tables: current: nil": Tables(nil),
-	} {
-		if _, err := New(new(quotient.Registry), opt); err == nil || err.Error() != name {
-			t.Errorf("error %v, want %s", err, name)
 		}
 	}
 }

@@ -46,24 +46,6 @@ func traffic(reg *quotient.Registry) {
 	}
 }
 
-// TestEventsOfAFleetAreShort counts the bytes of each event of a large process, plain and compressed.
-func TestEventsOfAFleetAreShort(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		reg := bigFleet(t)
-		h, err := New(reg, BehindAuthentication())
-		must(t, err)
-		for i := range 5 {
-			time.Sleep(time.Second)
-			traffic(reg)
-			frame, err := h.api.streams.next(0, true, h.api.stateJSON)
-			if err != nil || len(frame.packed) == 0 || len(frame.packed)*leastGain > len(frame.plain) {
-				t.Errorf("event %d: %d bytes, compressed %d: %v", i, len(frame.plain), len(frame.packed), err)
-			}
-			t.Logf("event %d: %d bytes, compressed %d", i, len(frame.plain), len(frame.packed))
-		}
-	})
-}
-
 // TestStateIsCompressed: the same state, in a fraction of the bytes, for those that accept it. Others get it
 // plain.
 func TestStateIsCompressed(t *testing.T) {

@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -244,25 +243,6 @@ func TestHistoryRequests(t *testing.T) {
 			t.Errorf("%s: %d %+v", query, rec.Code, p)
 		}
 	}
-}
-
-// TestHistoryOfAThousand is bounded, in memory and on the wire.
-func TestHistoryOfAThousand(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var reg quotient.Registry
-		for i := range 1000 {
-			err := reg.Add(fmt.Sprintf("limiter-%03d", i), newLimiter(t, quotient.MaxKeys(16)))
-			must(t, err)
-		}
-		h := quietOf(t, &reg)
-		get("/state").send(t, h)
-		time.Sleep(121 * time.Second)
-		s := h.api.wholeState()
-		body, err := json.Marshal(h.api.samples.history(time.Now(), s.Limiters))
-		if most := 5 << 20; err != nil || len(body) > most {
-			t.Errorf("the history of 1,000 limiters has %d bytes, more than %d: %v", len(body), most, err)
-		}
-	})
 }
 
 // BenchmarkSample is one look at 1,000 limiters.

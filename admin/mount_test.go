@@ -2,11 +2,11 @@ package admin
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"testing"
 
@@ -112,53 +112,42 @@ func TestMountsAreForReading(t *testing.T) {
 
 // TestMountsThatCannotBe: New refuses what would never be found, or would stand before something else.
 func TestMountsThatCannotBe(t *testing.T) {
+	const spelled, dots = "not / and at most 256", "an empty part or one of dots"
 	serves := says200("x")
 	many := make([]Option, 17)
 	for i := range many {
 		many[i] = Mount("/m"+strings.Repeat("m", i), serves)
 	}
-	for want, opts := range map[string][]Option{
-		`admin: Mount: path "": not / and at most 256`: {Mount("", serves)},
-		`admin: Mount: path "metrics": not / and`:      {Mount("metrics", serves)},
-		`admin: Mount: path "GET /metrics": not / and`: {
-			Mount("GET /metrics", serves)},
-		`admin: Mount: path "/{name}": not / and`: {
-			MountOpen("/{name}", serves)},
-		`admin: Mount: path "/a?b": not / and`: {Mount("/a?b", serves)},
-		`admin: Mount: path "/` + strings.Repeat("x", 63) +
-			`…": not / and`: {Mount("/"+strings.Repeat("x", 256), serves)},
-		`admin: Mount: path "//metrics": an empty part or one of dots`: {Mount("//metrics", serves)},
-		`admin: Mount: path "/a/../b": an empty part or one of dots`:   {Mount("/a/../b", serves)},
-		`admin: Mount: path "/a//": an empty part or one of dots`:      {Mount("/a//", serves)},
-		`admin: Mount: path "/metrics": the handler is nil`:            {Mount("/metrics", nil)},
-		`admin: Mount: path "/": overlaps /`:                           {Mount("/", serves)},
-		`admin: Mount: path "/state": overlaps /state`:                 {Mount("/state", serves)},
-		`admin: Mount: path "/state/": overlaps /state`: {
-			MountOpen("/state/", serves)},
-		`admin: Mount: path "/limit/x": overlaps /limit`: {
-			MountOpen("/limit/x", serves)},
-		`admin: Mount: path "/assets": overlaps /assets/`: {Mount("/assets", serves)},
-		`admin: Mount: path "/assets/mine.js": overlaps /assets/`: {
-			Mount("/assets/mine.js", serves)},
-		`admin: Mount: path "/ready": overlaps /ready`: {MountOpen("/ready", serves),
-			Mount("/ready", serves)},
-		`admin: Mount: path "/debug/": overlaps /debug/pprof/`: {Mount("/debug/pprof/",
-			serves), MountOpen("/debug/", serves)},
-		`admin: Mount: path "/debug/pprof/": overlaps /debug/`: {MountOpen("/debug/",
-			serves), Mount("/debug/pprof/", serves)},
-		`admin: Mount: path "/m` + strings.Repeat("m", 16) + `": one more than`: many,
+	for _, tt := range []struct {
+		first, path, want string // first: one that is open, "" for none
+	}{
+		{"", "", spelled}, {"", "metrics", spelled}, {"", "GET /metrics", spelled}, {"", "/{name}", spelled},
+		{"", "/a?b", spelled}, {"", "/" + strings.Repeat("x", 256), spelled},
+		{"", "//metrics", dots}, {"", "/a/../b", dots}, {"", "/a//", dots},
+		{"", "/", "overlaps /"}, {"", "/state", "overlaps /state"}, {"", "/state/", "overlaps /state"},
+		{"", "/limit/x", "overlaps /limit"}, {"", "/assets", "overlaps /assets/"},
+		{"", "/assets/mine.js", "overlaps /assets/"}, {"/ready", "/ready", "overlaps /ready"},
+		{"/debug/pprof/", "/debug/", "overlaps /debug/pprof/"}, {"/debug/", "/debug/pprof/", "overlaps /debug/"},
 	} {
-		if _, err := New(new(quotient.Registry), opts...); err == nil ||
-			!strings.HasPrefix(err.Error(), want) {
+		opts := []Option{Mount(tt.path, serves)}
+		if tt.first != "" {
+			opts = []Option{MountOpen(tt.first, serves), Mount(tt.path, serves)}
+		}
+		want := fmt.Sprintf("admin: Mount: path %q: %s", clip(tt.path), tt.want)
+		if _, err := New(new(quotient.Registry), opts...); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("error %v, want %s", err, want)
 		}
 	}
-	if _, err := New(new(quotient.Registry),
-		slices.Concat(many[:16], []Option{File(brokenFile)})...); err != nil {
-		t.Errorf("16 mounts: %v", err)
-	}
-	_, err := New(new(quotient.Registry), Mount("/debug", serves), Mount("/debugger", serves))
-	if err != nil {
-		t.Errorf("two names of which one begins as the other: %v", err)
+	for _, tt := range []struct {
+		opts []Option
+		want string // "": none
+	}{
+		{[]Option{Mount("/metrics", nil)}, "the handler is nil"}, {many, "one more than 16 mounts"}, {many[:16], ""},
+		{[]Option{Mount("/debug", serves), Mount("/debugger", serves)}, ""}, // one name begins as the other
+	} {
+		_, err := New(new(quotient.Registry), tt.opts...)
+		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("error %v, want %q", err, tt.want)
+		}
 	}
 }

@@ -93,19 +93,6 @@ func TestPageHasNoOtherFiles(t *testing.T) {
 	}
 }
 
-// TestPageNeedsNoToken: the page is what asks for the token. Its content is not served without a token.
-func TestPageNeedsNoToken(t *testing.T) {
-	h := quiet(t, newLimiter(t), Token("0123456789abcdef"))
-	for path := range pageFiles() {
-		if rec := get(path).send(t, h); rec.Code != http.StatusOK {
-			t.Errorf("%s without a token: %d", path, rec.Code)
-		}
-	}
-	if rec := get("/events").send(t, h); rec.Code != http.StatusUnauthorized {
-		t.Errorf("/events without a token: %d", rec.Code)
-	}
-}
-
 // documentation is where the page links to, for a person to follow: nothing is loaded from it.
 const documentation = "https://github.com/quotient-go/quotient/tree/main/docs"
 

@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"bytes"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -53,21 +52,5 @@ func TestStateHasStableNames(t *testing.T) {
 	must(t, err)
 	if want := strings.ReplaceAll(want, "REASON", quotient.ReasonRate.String()); string(got) != want {
 		t.Errorf("state is\n%s\nwant\n%s", got, want)
-	}
-}
-
-// A limit that refuses everything has no rates either.
-func TestDenyIsNotNoLimit(t *testing.T) {
-	if !newLimiterState(quotient.Stats{Limit: quotient.Limit{Deny: true}}).Limit.Denies ||
-		newLimiterState(quotient.Stats{}).Limit.Denies {
-		t.Error("the state does not tell Deny from no limit")
-	}
-}
-
-func TestStateOfNothingHasNoNulls(t *testing.T) {
-	got, err := json.Marshal(newLimiterState(quotient.Stats{}))
-	must(t, err)
-	if bytes.Contains(got, []byte("null")) {
-		t.Errorf("a null where a list or an object belongs: %s", got)
 	}
 }

@@ -4,6 +4,7 @@
 // that forbids storage only asks for it again.
 const place = `quotient-token ${location.pathname}`;
 let token = stored(() => sessionStorage.getItem(place)) ?? "";
+let shut = false; // the service has refused the token, or wants one, and there is none since
 
 function stored(access) {
   try {
@@ -15,6 +16,7 @@ function stored(access) {
 
 export function setToken(text) {
   token = text;
+  shut = false;
 }
 
 // keepToken stores the token, once the service has accepted it. It reports whether there is one.
@@ -30,6 +32,11 @@ export function forgetToken() {
 
 // doors has an event "locked" when the service has refused the token, or wants one.
 export const doors = new EventTarget();
+
+// locked reports whether there is nothing to get until the operator gives a token.
+export function locked() {
+  return shut;
+}
 
 function headers(extra, sent) {
   return sent ? { ...extra, Authorization: `Bearer ${sent}` } : extra;
@@ -50,6 +57,7 @@ async function refused(response, sent) {
   const error = new Refused(response.status, problem && typeof problem === "object" ? problem : {}, sent);
   if (response.status === 401 && token === sent) {
     forgetToken();
+    shut = true;
     doors.dispatchEvent(new CustomEvent("locked", { detail: error }));
   }
   return error;

@@ -1,6 +1,6 @@
 // The hottest keys of a limiter, requested every three seconds while they can be seen, and where one key stands.
 import { el, setText, table, headOf, labelled, number, exact, duration, paceText, ruleText } from "./dom.js";
-import { get, named } from "./api.js";
+import { get, locked, named } from "./api.js";
 import { read } from "./dialog.js";
 import { override, reset } from "./changes.js";
 import { field, textual } from "./fields.js";
@@ -47,7 +47,7 @@ export class HotKeys {
   }
 
   async refresh() {
-    if (this.asking) return;
+    if (this.asking || locked()) return;
     this.asking = true;
     try {
       const { keys } = await get("keys", { limiter: this.limiter, top: 20 });

@@ -1,7 +1,7 @@
 // The lease service: its semaphores, read every two seconds while they can be seen, the holders of each, and
 // the way to break a lease.
 import { el, setText, table, number, exact, duration, isolated } from "./dom.js";
-import { get, Refused } from "./api.js";
+import { get, Refused, locked } from "./api.js";
 import { read, change, instead } from "./dialog.js";
 import { field, textual } from "./fields.js";
 import { here } from "./replica.js";
@@ -38,7 +38,7 @@ function held() {
 }
 
 async function refresh() {
-  if (asking || section.hidden || document.hidden) return;
+  if (asking || section.hidden || document.hidden || locked()) return;
   asking = true;
   try {
     show(await get("leases", { top: shownAtMost }));

@@ -85,7 +85,14 @@ at("forget").addEventListener("click", () => {
   forgetToken();
   location.reload();
 });
-doors.addEventListener("locked", ({ detail }) => stream?.abort(detail));
+
+// Whichever request the service refuses first, there is nothing to wait for without a token.
+let tokenRefused = false; // since the operator gave one
+doors.addEventListener("locked", ({ detail }) => {
+  tokenRefused ||= detail.sent !== "";
+  stream?.abort(detail);
+  wake.dispatchEvent(new Event("retry"));
+});
 
 // catchUp shows the state with what the service has kept of the last two minutes. The stream has no history.
 const slowest = 30_000; // milliseconds that the answer may take
@@ -110,7 +117,7 @@ async function keepConnected() {
       await pause("The service ended the stream.");
     } catch (problem) {
       stream = null;
-      if (problem.status === 401) await askForToken(problem.sent !== "");
+      if (problem.status === 401) await askForToken();
       else await pause(reason(problem));
     }
   }
@@ -141,12 +148,11 @@ async function pause(why) {
   setText(at("banner-text"), "Trying again now.");
 }
 
-// askForToken resolves when the operator has given a token. Without one there is nothing to show. again: there was one, which the service
-// did not accept.
-async function askForToken(again) {
+// askForToken resolves when the operator has given a token. Without one there is nothing to show.
+async function askForToken() {
   const dialog = at("token-dialog");
   link("lost", "Locked");
-  tokenError(again ? "The service did not accept this token." : "");
+  tokenError(tokenRefused ? "The service did not accept this token." : "");
   at("token").value = "";
   dialog.showModal();
   at("token").focus();
@@ -160,6 +166,7 @@ async function askForToken(again) {
     };
   });
   setToken(token);
+  tokenRefused = false;
   at("token").value = "";
   dialog.onclose = null;
   dialog.close();

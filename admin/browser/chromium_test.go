@@ -16,6 +16,7 @@ import (
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 )
 
 // patience is how long a test waits for anything on a page; nothing that goes well takes as long.
@@ -139,13 +140,30 @@ const words = `
 		focused: { get: () => document.activeElement },
 		fieldError: { get: () => document.getElementById(document.activeElement.id + "-error").textContent },
 	});
+	window.holds = (is, patience) => new Promise((done, fail) => {
+		const ends = performance.now() + patience;
+		const look = () => {
+			let thrown = null; // where what it looks at is not there yet
+			try {
+				if (is()) return done(true);
+			} catch (error) { thrown = error; }
+			if (performance.now() < ends) setTimeout(look, 30);
+			else if (thrown) fail(thrown);
+			else done(false);
+		};
+		look();
+	});
 	Object.defineProperty(Element.prototype, "words", { get() { return this.innerText.replace(/\s+/g, " "); } });`
 
-// onLoad runs a script in each document before the page's own.
+// onLoad runs a script in each document before the page's own, until the test ends.
 func (p *tab) onLoad(script string) {
 	p.t.Helper()
-	call(p, page.AddScriptToEvaluateOnNewDocument,
-		page.AddScriptToEvaluateOnNewDocumentParams{Source: script})
+	id := call(p, page.AddScriptToEvaluateOnNewDocument,
+		page.AddScriptToEvaluateOnNewDocumentParams{Source: script}).Identifier
+	p.t.Cleanup(func() {
+		call(p, page.RemoveScriptToEvaluateOnNewDocument,
+			page.RemoveScriptToEvaluateOnNewDocumentParams{Identifier: id})
+	})
 }
 
 // run runs statements on the page.
@@ -169,25 +187,31 @@ func value[T any](p *tab, expression string) T {
 	return v
 }
 
-// until waits until an expression is true on the page.
+// until waits until an expression is true on the page. The page itself looks, so that nothing is sent meanwhile.
 func (p *tab) until(what, expression string) {
 	p.t.Helper()
-	p.poll(what, func() bool { return value[bool](p, "Boolean("+expression+")") })
+	wait := fmt.Sprintf("holds(() => %s, %d)", expression, patience.Milliseconds())
+	held, err := chromedp.Run(p.ctx, chromedp.Evaluate[bool](wait, chromedp.EvalAwaitPromise))
+	must(p.t, err)
+	if !held {
+		p.never(what)
+	}
 }
 
-// poll waits until something is so.
+// poll waits until something is so that the page does not know.
 func (p *tab) poll(what string, is func() bool) {
 	p.t.Helper()
-	deadline := time.Now().Add(patience)
-	look := time.NewTicker(50 * time.Millisecond)
-	defer look.Stop()
-	for !is() {
-		if time.Now().After(deadline) {
-			p.t.Fatalf("it never came to be that %s; the page says:\n%s", what, value[string](p,
-				`($("dialog[open]") ?? document.body).innerText.slice(0, 3000)`))
+	for end := time.Now().Add(patience); !is(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			p.never(what)
 		}
-		<-look.C
 	}
+}
+
+func (p *tab) never(what string) {
+	p.t.Helper()
+	p.t.Fatalf("it never came to be that %s; the page says:\n%s", what, value[string](p,
+		`($("dialog[open]") ?? document.body).innerText.slice(0, 3000)`))
 }
 
 // press types keys, each to whatever has the focus.
@@ -206,10 +230,19 @@ func (p *tab) click(within, name string) {
 	p.run(button + ".focus(); " + button + ".click()")
 }
 
-// enter puts text into the field with that label in the open dialog, in place of what stands there.
-func (p *tab) enter(label, text string) {
+// enter puts texts into the fields with these labels in the open dialog, in place of what stands there.
+func (p *tab) enter(labelsAndTexts ...string) {
 	p.t.Helper()
-	field := fmt.Sprintf(`$$("dialog[open] label").find((l) => l.textContent === %q)?.control`, label)
-	p.until("there is a field "+label, field)
-	p.do(chromedp.Evaluate[chromedp.Void](field+".focus(); "+field+".select()"), chromedp.KeyEvent(text))
+	for pair := range slices.Chunk(labelsAndTexts, 2) {
+		field := fieldOf(pair[0])
+		p.until("there is a field "+pair[0], field)
+		p.do(chromedp.Evaluate[chromedp.Void](field+".focus(); "+field+".select()"), chromedp.KeyEvent(pair[1]))
+	}
+}
+
+// apply has the change reviewed from the field that has the focus, and makes it.
+func (p *tab) apply() {
+	p.t.Helper()
+	p.press(kb.Enter)
+	p.click("dialog[open]", "Apply change")
 }

@@ -119,6 +119,7 @@ func nothingJumps(p *tab) {
 // troubleOutOfSight: while the order is kept, a button leads to new trouble that cannot be seen, and moves
 // nothing.
 func troubleOutOfSight(p *tab) {
+	p.long()
 	reg := p.idle(names(60))
 	p.open()
 	refuse := func(name string) { l, _ := reg.Get(name); drained(l, "k") }
@@ -244,6 +245,7 @@ func chartsThatCanHaveValues(p *tab) {
 
 // aKeyThatLearns has its pace, how much of it is used, and a badge.
 func aKeyThatLearns(p *tab) {
+	p.long()
 	reg := p.idle(nil)
 	l := limiter(p.t, quotient.Rates(quotient.PerSecond(90)), quotient.Policy(policy.AIMD{}))
 	must(p.t, reg.Add("api", l))
@@ -299,7 +301,6 @@ func fourOnAPhone(p *tab) {
 		p.t.Errorf("these scroll sideways: %q", wide)
 	}
 	p.narrow("a phone")
-	p.names("a phone", "table", "rowheader", "columnheader", "cell")
 	p.calm()
 }
 

@@ -7,13 +7,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/accessibility"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
@@ -67,35 +65,6 @@ func (p *tab) pick(label string) {
 	p.run(radio + ".focus(); " + radio + ".click()")
 }
 
-// withNames are the roles that say nothing to a listener without a name.
-var withNames = []string{"button", "textbox", "checkbox", "radio", "combobox", "link", "image", "img",
-	"dialog", "alertdialog", "region", "navigation", "table", "figure", "meter", "group", "heading"}
-
-// names requires that each node of a role in withNames has a name, and that there is one of each role.
-func (p *tab) names(where string, roles ...string) {
-	p.t.Helper()
-	found := make(map[string]int)
-	for _, node := range call(p, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{}).Nodes {
-		if node.Ignored || node.Role == nil {
-			continue
-		}
-		role := strings.Trim(string(node.Role.Value), `"`)
-		name := ""
-		if node.Name != nil {
-			name = strings.Trim(string(node.Name.Value), `"`)
-		}
-		found[role]++
-		if slices.Contains(withNames, role) && strings.TrimSpace(name) == "" {
-			p.t.Errorf("%s: a %s has no name (node %d)", where, role, node.BackendDOMNodeID)
-		}
-	}
-	for _, role := range roles {
-		if found[role] == 0 {
-			p.t.Errorf("%s: there is no %s: %v", where, role, found)
-		}
-	}
-}
-
 // fits requires contrast in both themes, and that a small phone and a wide screen have room.
 func (p *tab) fits(where string) {
 	p.t.Helper()
@@ -134,15 +103,15 @@ func TestLooks(t *testing.T) {
 	t.Parallel()
 	chromium(t)
 	for name, test := range map[string]func(p *tab){
-		"names": everythingHasAName, "contrast and width": looks,
-		"rules light": func(p *tab) { p.theme("light"); rules(p) },
+		"contrast and width": looks,
+		"rules light":        func(p *tab) { p.long(); rules(p) },
 		"rules dark phone": func(p *tab) {
 			p.long()
 			p.size(phoneWide, phoneTall)
 			p.theme("dark")
 			rules(p)
 		},
-		"forced colours light": func(p *tab) { forcedColours(p, "light") },
+		"forced colours light": func(p *tab) { p.long(); forcedColours(p, "light") },
 		"forced colours dark":  func(p *tab) { p.long(); forcedColours(p, "dark") },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -154,23 +123,8 @@ func TestLooks(t *testing.T) {
 	}
 }
 
-func everythingHasAName(p *tab) {
-	p.open()
-	p.keysShown()
-	p.names("the page", "main", "banner", "search", "searchbox", "status", "button", "link", "region",
-		"heading", "table", "columnheader", "rowheader", "figure", "textbox")
-	for button, roles := range map[string][]string{
-		"Change limit":        {"dialog", "textbox", "radio", "checkbox", "button"},
-		"Override a key":      {"dialog", "textbox", "radio"},
-		"Turn dry run on":     {"dialog", "table", "button"},
-		"Explain tenant-gold": {"dialog", "table", "button"},
-	} {
-		p.dialogs(func(button string) { p.names(button, roles...) }, button)
-	}
-	p.calm()
-}
-
 func looks(p *tab) {
+	p.long()
 	p.open()
 	p.keysShown()
 	for _, theme := range []string{"light", "dark"} {
@@ -205,64 +159,14 @@ func (p *tab) narrow(where string) {
 	}
 }
 
-// leastContrast is the contrast that WCAG 2.2 requires of text (1.4.3, level AA).
-const leastContrast = 4.5
-
-// contrast requires it of all text that can be seen.
+// contrast requires what WCAG 2.2 requires of text (1.4.3, level AA) of all text that can be seen.
 func (p *tab) contrast(where string) {
 	p.t.Helper()
-	type text struct {
-		Text  string  `json:"text"`
-		Ratio float64 `json:"ratio"`
-	}
-	all := value[[]text](p, contrastScript)
-	if len(all) < 8 {
-		p.t.Errorf("%s: only %d texts were looked at", where, len(all))
-	}
-	for _, x := range all {
-		if x.Ratio < leastContrast {
-			p.t.Errorf("%s: %q has a contrast of %.2f, want %v", where, x.Text, x.Ratio, leastContrast)
-		}
+	if *all {
+		p.run(axeCore(p.t))
+		p.accessible(where, "color-contrast")
 	}
 }
-
-// contrastScript computes the contrast of each text with what lies behind it: colours of the elements around
-// it, one over the other, with their opacity.
-const contrastScript = `(() => {
-	const box = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
-	const rgba = (colour) => {
-		box.clearRect(0, 0, 1, 1);
-		box.fillStyle = colour;
-		box.fillRect(0, 0, 1, 1);
-		const [r, g, b, a] = box.getImageData(0, 0, 1, 1).data;
-		return [r, g, b, a / 255];
-	};
-	const over = (front, back) => front.slice(0, 3).map((c, i) => c * front[3] + back[i] * (1 - front[3])).concat(1);
-	const chain = (e) => (e ? [...chain(e.parentElement), e] : []);
-	const light = (c) => {
-		const [r, g, b] = c.slice(0, 3).map((v) => v / 255).map((v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
-		return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-	};
-	const root = $("dialog[open]") ?? document.body;
-	const walk = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
-	const found = [];
-	while (walk.nextNode()) {
-		const e = walk.currentNode.parentElement;
-		const style = getComputedStyle(e);
-		if (walk.currentNode.data.trim() === "" || !e.checkVisibility({ checkVisibilityCSS: true }) || style.clipPath !== "none" || e.closest(".skip")) continue;
-		let back = [255, 255, 255, 1];
-		let seen = 1;
-		for (const outer of chain(e)) {
-			const s = getComputedStyle(outer);
-			back = over(rgba(s.backgroundColor), back);
-			seen *= Number(s.opacity);
-		}
-		const front = over([...rgba(style.color).slice(0, 3), rgba(style.color)[3] * seen], back);
-		const [high, low] = [light(front), light(back)].sort((a, b) => b - a);
-		found.push({ text: walk.currentNode.data.trim().slice(0, 40), ratio: (high + 0.05) / (low + 0.05) });
-	}
-	return found;
-})()`
 
 // forcedColours: where the system forces its colours, backgrounds are gone. Charts, badges, the focus and what
 // is disabled can be seen all the same.
@@ -347,7 +251,7 @@ func rules(p *tab) {
 	load()
 	p.keysShown()
 	p.accessible("page")
-	p.dialogs(p.accessible, "Change limit", "Override a key", "Turn dry run on", "Add a plan",
+	p.dialogs(func(button string) { p.accessible(button) }, "Change limit", "Override a key", "Turn dry run on", "Add a plan",
 		"Explain tenant-gold")
 	p.click("#limiter-api", "api")
 	p.until("it is closed", `!$("#limiter-api .body").checkVisibility()`)
@@ -363,9 +267,13 @@ func rules(p *tab) {
 	p.accessible("token")
 }
 
-// accessible requires that no rule of axe-core is broken, nor fails to run.
-func (p *tab) accessible(where string) {
+// accessible requires that none of the rules of axe-core is broken, nor fails to run; of all rules where none is named.
+func (p *tab) accessible(where string, rules ...string) {
 	p.t.Helper()
+	only, least := "{}", 10
+	if len(rules) > 0 {
+		only, least = fmt.Sprintf(`{ runOnly: ["%s"] }`, strings.Join(rules, `", "`)), 1
+	}
 	type finding struct {
 		Rule  string   `json:"rule"`
 		Help  string   `json:"help"`
@@ -376,12 +284,12 @@ func (p *tab) accessible(where string) {
 		Broken []finding `json:"broken"`
 	}
 	got, err := chromedp.Run(p.ctx, chromedp.Evaluate[findings](
-		`axe.run(document, { resultTypes: ["violations"] }).then(({ violations, passes }) => ({
+		`axe.run($("dialog[open]") ?? document, { resultTypes: ["violations"], ...`+only+` }).then(({ violations, passes }) => ({
 		passed: passes.length,
 		broken: violations.map(({ id, help, nodes }) => ({ rule: id, help, nodes: nodes.slice(0, 5).map((n) => n.html.slice(0, 160)) })),
 	}))`, chromedp.EvalAwaitPromise))
 	must(p.t, err)
-	if got.Passed < 10 {
+	if got.Passed < least {
 		p.t.Errorf("%s: only %d rules hold: the others had nothing to look at", where, got.Passed)
 	}
 	for _, f := range got.Broken {

@@ -68,6 +68,7 @@ func aThousand(p *tab) {
 }
 
 func manyInTrouble(p *tab) {
+	p.long()
 	reg := p.idle(names(30))
 	for _, l := range reg.All() {
 		l.SetDryRun(true)
@@ -174,6 +175,7 @@ func smallNumbers(p *tab) {
 
 // rightToLeft: the direction of a key's letters does not turn the words around it.
 func rightToLeft(p *tab) {
+	p.long()
 	l := p.alone()
 	const key = "\u202Ekey"
 	deny := quotient.Limit{Deny: true}

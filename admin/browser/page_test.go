@@ -123,15 +123,13 @@ func replicasByKeyboard(p *tab, s *service) {
 func replicasForAWhile(p *tab, s *service) {
 	p.click(".pool", "Change replicas")
 	p.choose("For", "jobs")
-	p.enter("Replicas", "4")
-	p.enter("For how many minutes", "ten")
+	p.enter("Replicas", "4", "For how many minutes", "ten")
 	p.press(kb.Enter)
 	p.until("the error is next to the field",
 		`focused.dataset.field === "ttl_seconds" && focused.getAttribute("aria-invalid") === "true" &&
 		focused.getAttribute("aria-describedby").split(" ").some((id) => document.getElementById(id).textContent.startsWith("Enter a number from 0.001"))`)
 	p.enter("For how many minutes", "10")
-	p.press(kb.Enter)
-	p.click("dialog[open]", "Apply change")
+	p.apply()
 	p.poll("the operator's count ends", func() bool {
 		return !s.jobs.Stats().Pool.Until.IsZero() && s.jobs.Stats().Pool.Replicas == 4
 	})
@@ -148,8 +146,7 @@ func changeLimit(p *tab, s *service) {
 	if got := s.api.Stats().Limit.Rates[0].Events; got != 300 {
 		p.t.Errorf("a limit that was refused is in force: %v", got)
 	}
-	p.enter("Events", "450")
-	p.enter("In flight", "60")
+	p.enter("Events", "450", "In flight", "60")
 	p.press(kb.Enter)
 	p.until("old and new are shown", `["300 / s", "450 / s", "40", "60"].every((text) => $("dialog[open] tbody")?.innerText.includes(text))`)
 	p.click("dialog[open]", "Apply change")
@@ -161,8 +158,7 @@ func changeLimit(p *tab, s *service) {
 	p.click("#limiter-search", "Change limit")
 	p.click("dialog[open]", "Add a rate")
 	p.do(chromedp.KeyEvent("2000"))
-	p.press(kb.Enter)
-	p.click("dialog[open]", "Apply change")
+	p.apply()
 	p.poll("there is another rate", func() bool {
 		return len(s.search.Stats().Limit.Rates) == 2 && s.search.Stats().Limit.Rates[1].Events == 2000
 	})
@@ -171,10 +167,8 @@ func changeLimit(p *tab, s *service) {
 func changeOverride(p *tab, s *service) {
 	own := func(key string) (quotient.Limit, bool) { l, ok := s.api.Overrides()[key]; return l, ok }
 	p.click("#limiter-api", "Override a key")
-	p.enter("Key", hostile)
-	p.enter("Events", "12")
-	p.press(kb.Enter)
-	p.click("dialog[open]", "Apply change")
+	p.enter("Key", hostile, "Events", "12")
+	p.apply()
 	p.poll("the key has its own limit", func() bool {
 		l, ok := own(hostile)
 		return ok && l.Rates[0].Events == 12
@@ -255,8 +249,7 @@ func conflict(p *tab, s *service) {
 	}
 	shows("370")
 	p.enter("Events", "330")
-	p.press(kb.Enter)
-	p.click("dialog[open]", "Apply change")
+	p.apply()
 	p.poll("the second attempt counts", func() bool { return s.api.Stats().Limit.Rates[0].Events == 330 })
 	p.calm("answer 412", "network error: Failed to load resource")
 }

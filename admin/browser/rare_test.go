@@ -28,7 +28,6 @@ func TestPageInRareCases(t *testing.T) {
 		"a broken file":                     brokenFile,
 		"tables":                            tables,
 		"leases":                            leases,
-		"no leases":                         noLeases,
 		"keys that are no text":             keysThatAreNoText,
 		"together":                          together,
 		"closed while a change is sent":     closedWhileSending,
@@ -60,6 +59,7 @@ func (p *tab) alone(opts ...admin.Option) *quotient.Limiter {
 
 // eventsFarApart: no event for longer than the page's patience is no loss, since the stream is not silent.
 func eventsFarApart(p *tab) {
+	p.long()
 	l := p.alone(admin.EventsEvery(9 * time.Second))
 	p.run(`{
 		window.begun = performance.now();
@@ -111,6 +111,7 @@ const compared = `$("dialog[open] .compare")?.words`
 // explainKey asks for any key of the limiter api.
 func (p *tab) explainKey(key string) {
 	p.t.Helper()
+	p.until("there is a form", `$("#limiter-api form.ask")`)
 	p.run(fmt.Sprintf(`{
 		const form = $("#limiter-api form.ask");
 		form.querySelector("input").value = %q;
@@ -135,8 +136,7 @@ func overrideBeyondTheShown(p *tab) {
 	p.until("the old limit is shown", compared+`?.includes("7 / s → the limiter's own")`)
 	p.press(kb.Escape)
 	p.click("#limiter-api", "Override a key")
-	p.enter("Key", "k01000")
-	p.enter("Events", "8")
+	p.enter("Key", "k01000", "Events", "8")
 	p.click("dialog[open]", "Review change")
 	p.until("the old limit is shown again", compared+`?.includes("7 / s → second: 8 / s")`)
 	p.click("dialog[open]", "Apply change")
@@ -163,9 +163,7 @@ func plans(p *tab) {
 		return "none"
 	}
 	p.click("#limiter-api", "Add a plan")
-	p.enter("Plan", "Paid")
-	p.enter("Events", "600")
-	p.enter("Burst", "900")
+	p.enter("Plan", "Paid", "Events", "600", "Burst", "900")
 	p.press(kb.Enter)
 	p.until("the error is next to the field", `focused.dataset.field === "plan" && fieldError.startsWith("Enter 1 to 64 of a-z")`)
 	p.enter("Plan", "paid")
@@ -203,6 +201,7 @@ func plans(p *tab) {
 
 // keysThatAreNoText: each has a line of its own, is explained, and loses its override and no other's.
 func keysThatAreNoText(p *tab) {
+	p.long()
 	l := p.alone()
 	deny := quotient.Limit{Deny: true}
 	for _, key := range []string{"\x80", "\x81"} {
@@ -274,8 +273,7 @@ func decimalComma(p *tab) {
 	p.press(kb.Enter)
 	p.until("the error is next to the field", `focused.dataset.field === "rates[0].events" && fieldError.startsWith("Enter a number")`)
 	p.enter("Events", "1,500.5")
-	p.press(kb.Enter)
-	p.click("dialog[open]", "Apply change")
+	p.apply()
 	p.poll("thousands may be set apart", func() bool { return l.Stats().Limit.Rates[0].Events == 1500.5 })
 	p.calm()
 }
@@ -295,8 +293,7 @@ func removedLimiter(p *tab) {
 // brokenFile: the page shows the file, is red from a bad load to the next good one, and marks what operators
 // changed by hand.
 func brokenFile(p *tab) {
-	const panel, red = `$("#file").words`,
-		`$("#file .file-error")`
+	const panel, red = `$("#file").words`, `$("#file .file-error")`
 	var now atomic.Pointer[admin.FileState]
 	loaded := time.Now().Add(-3 * time.Minute)
 	well := admin.FileState{Path: "/etc/quotient/quotient.toml", Loaded: loaded, Reloads: 4}
@@ -328,7 +325,6 @@ func brokenFile(p *tab) {
 		`.includes("Changed by hand 2 limiters")`)
 	p.until("the line of the limiter says so",
 		`$("#limiter-api header").innerText.includes("Differs from the file")`)
-	p.names("a broken file", "alert", "region")
 	p.fits("a broken file")
 
 	mended := broken
@@ -364,13 +360,12 @@ func tables(p *tab) {
 	text := func(name string) string { // its caption, which cannot be seen, repeats the title
 		return fmt.Sprintf(`$('#tables section[aria-label="%s"]')?.words.replace("%[1]s %[1]s", "%[1]s")`, name)
 	}
-	p.until("there is no file", `!$("#file").checkVisibility()`)
+	p.until("there are no file and no leases", `!$("#file").checkVisibility() && !$("#leases").checkVisibility()`)
 	p.until("the overhead is shown", text("Overhead")+` === "Overhead Count p50 p99 1 11 µs 92 µs"`)
 	p.until("upstreams are shown", text("Upstreams")+
 		`.startsWith("Upstreams URL State Last error http://10.0.0.1:8080 healthy")`)
 	p.until("cells are text", fmt.Sprintf(`%s.includes(%q) && !$("#tables img")`, text("Upstreams"), hostile))
 	p.until("what is left out is counted", text("Upstreams")+`.endsWith("7 more rows are not shown.")`)
-	p.names("tables", "table", "columnheader", "rowheader", "region")
 	p.fits("tables")
 
 	p.run(`window.row = $('#tables section[aria-label="Upstreams"] tbody tr')`)
@@ -485,7 +480,6 @@ func leases(p *tab) {
 	locks()
 	p.click("dialog[open]", breaks)
 	p.until("it is confirmed", compared)
-	p.names("breaking a lease", "dialog")
 	p.click("dialog[open]", "Apply change")
 	p.until("it is broken",
 		fmt.Sprintf(`$("#notice").textContent === "The lease of peer %d is broken."`, uint64(leasePeer)))
@@ -493,13 +487,6 @@ func leases(p *tab) {
 		p.t.Errorf("%d leases were broken", l.broken)
 	}
 	l.mu.Unlock()
-	p.calm()
-}
-
-// noLeases: a program without leases has nothing of them on the page.
-func noLeases(p *tab) {
-	p.alone()
-	p.until("there is nothing", `!$("#leases").checkVisibility()`)
 	p.calm()
 }
 

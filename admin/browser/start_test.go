@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,7 +31,7 @@ import (
 )
 
 // tabs is how many tests run at a time: most of the time they wait for the page.
-const tabs = "6"
+const tabs = "4"
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -73,7 +75,10 @@ func findChromium(t *testing.T) string {
 // endChromium ends what chromium has started. Nothing of it may be left then.
 var endChromium = func() error { return nil }
 
-var startOnce sync.Once
+var (
+	startOnce  sync.Once
+	endWindows []context.CancelFunc
+)
 
 var started context.Context
 
@@ -103,9 +108,13 @@ func startChromium(t *testing.T, exe string) context.Context {
 	alloc, stop := chromedp.NewExecAllocator(context.Background(), opts...)
 	ctx, leave := chromedp.NewContext(alloc)
 	endChromium = func() error {
+		for _, end := range endWindows {
+			end()
+		}
 		err := chromedp.Cancel(ctx)
 		leave()
 		stop()
+		endRest()
 		return errors.Join(err, waitForEnd(dir), os.RemoveAll(dir))
 	}
 	must(t, chromedp.Do(ctx))
@@ -138,17 +147,60 @@ func processes(dir string) []string {
 	return found
 }
 
-// openTab opens a tab that is closed with the test. Nothing is loaded yet.
-func openTab(t *testing.T, origin string) *tab {
+// A window of the browser has one test at a time, and then the next: to open one takes half a second of a CPU.
+type window struct {
+	ctx  context.Context
+	user atomic.Pointer[tab]
+}
+
+var windows = make(chan *window, 100) // those that no test has
+
+func openWindow(t *testing.T) *window {
 	t.Helper()
 	ctx, closeTab := chromedp.NewContext(chromium(t))
-	t.Cleanup(closeTab)
-	p := &tab{t: t, origin: origin}
-	must(t, chromedp.Listen(ctx, p.note))
-	p.ctx = ctx
+	w := &window{ctx: ctx}
+	endWindows = append(endWindows, closeTab)
+	must(t, chromedp.Listen(ctx, func(event any) {
+		if p := w.user.Load(); p != nil {
+			p.note(event)
+		}
+	}))
+	return w
+}
+
+// restURL is an empty page of the same site as all tests' pages, so that a window keeps its process between them.
+var restURL = sync.OnceValue(func() string {
+	rest := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `<!doctype html><link rel="icon" href="data:,">`)
+	}))
+	endRest = rest.Close
+	return rest.URL
+})
+
+var endRest = func() {}
+
+// openTab gives the test a tab, with nothing loaded.
+func openTab(t *testing.T, origin string) *tab {
+	t.Helper()
+	var w *window
+	select {
+	case w = <-windows:
+	default:
+		w = openWindow(t)
+	}
+	p := &tab{t: t, origin: origin, ctx: w.ctx}
+	t.Cleanup(func() {
+		if err := chromedp.Do(p.ctx, chromedp.Navigate(restURL())); err != nil {
+			return // nobody gets it any more
+		}
+		w.user.Store(nil)
+		windows <- w
+	})
+	w.user.Store(p)
 	call(p, network.Enable, network.EnableParams{})
 	p.onLoad(words)
 	p.size(1440, 900)
+	p.theme("light")
 	p.show()
 	return p
 }
@@ -157,7 +209,7 @@ func openTab(t *testing.T, origin string) *tab {
 func (s *service) mount(t *testing.T, reg *quotient.Registry, opts ...admin.Option) {
 	t.Helper()
 	opts = append([]admin.Option{
-		admin.EventsEvery(250 * time.Millisecond), admin.Logger(slog.New(slog.DiscardHandler)),
+		admin.EventsEvery(500 * time.Millisecond), admin.Logger(slog.New(slog.DiscardHandler)),
 	}, opts...)
 	handler, err := admin.New(reg, opts...)
 	must(t, err)
