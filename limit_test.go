@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
-	"pgregory.net/rapid"
 
 	"github.com/quotient-go/quotient/policy"
 )
@@ -79,42 +78,6 @@ var badLimits = []struct {
 	{rated(PerSecond(1), PerSecond(2)), "Rates[1].Name", `"second"`},
 	{rated(Rate{Name: "rate 2", Events: 1, Per: time.Hour}, Rate{Events: 1, Per: time.Hour}), "Rates[1].Name",
 		`"rate 2"`},
-}
-
-// Without a rate that is needless all calls fare as with it.
-func TestPropertyNeedlessRates(t *testing.T) {
-	property(t, func(rt *rapid.T) {
-		b := drawRate(rt, "b")
-		if rapid.Bool().Draw(rt, "windows") {
-			b.Aligned, b.Burst = true, 0
-		}
-		factor := func(label string) float64 {
-			return rapid.SampledFrom([]float64{1, 1.5, 2, 3, 3.5}).Draw(rt, label)
-		}
-		a := Rate{Name: "a", Per: time.Duration(factor("longer") * float64(b.Per))}
-		a.Events = b.perSecond() * a.Per.Seconds() * factor("more")
-		if a.Aligned = rapid.IntRange(0, 2).Draw(rt, "a windows") == 0; !a.Aligned {
-			a.Burst = int(b.burst() * factor("more burst"))
-		}
-		if !a.needless(b) {
-			return
-		}
-		n := 1 // the shares of windows are whole events
-		if !a.Aligned && !b.Aligned {
-			n = rapid.IntRange(1, 3).Draw(rt, "replicas")
-		}
-		with, without := mustNew(rt, Rates(a, b), Replicas(n)), mustNew(rt, Rates(b), Replicas(n))
-		edges := []time.Duration{time.Millisecond, b.Per - time.Millisecond, b.Per / 2, drawPause(rt)}
-		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
-			time.Sleep(rapid.SampledFrom(edges).Draw(rt, "pause"))
-			most := rapid.SampledFrom([]int{1, 2, 1000}).Draw(rt, "at most")
-			_, x := with.TryAcquireUpTo("k", most)
-			_, y := without.TryAcquireUpTo("k", most)
-			if x != y {
-				rt.Fatalf("%v beside %v: got %v with it and %v without", a, b, x, y)
-			}
-		}
-	})
 }
 
 func TestValidateNamesFieldAndValue(t *testing.T) {

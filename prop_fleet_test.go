@@ -108,47 +108,6 @@ func TestPropertyLateScaleUp(t *testing.T) {
 	})
 }
 
-// Bound 11: with ordinals the fleet's windows are exact to the event under full demand, fractions
-// carried; without, they stay below max(Events, N). Nothing comes before the window it belongs to.
-func TestPropertyAligned(t *testing.T) {
-	property(t, func(rt *rapid.T) {
-		rate := Rate{
-			Name: "w", Per: time.Minute, Aligned: true,
-			Events: float64(rapid.IntRange(1, 400).Draw(rt, "tenths")) / 10,
-		}
-		n := rapid.IntRange(1, 7).Draw(rt, "replicas")
-		ordered := rapid.Bool().Draw(rt, "ordinals")
-		var fleet []*Limiter
-		for i := range n {
-			p := Pool{Replicas: n}
-			if ordered {
-				p.Ordinal = i + 1
-			}
-			fleet = append(fleet, mustNew(rt, Rates(rate), StartPool(p), few))
-		}
-		taken := map[int64]int{}
-		first := time.Now().UnixNano() / int64(time.Minute)
-		for range rapid.IntRange(1, 30).Draw(rt, "steps") {
-			time.Sleep(time.Duration(rapid.IntRange(0, 59).Draw(rt, "seconds")) * time.Second)
-			for _, l := range fleet {
-				for l.Allow("k") {
-					taken[time.Now().UnixNano()/int64(time.Minute)]++
-				}
-			}
-		}
-		c := schedule{per: int64(time.Minute), events: uint64(thousandths(rate.Events)), replicas: 1,
-			ordinal: 1, weight: 1}
-		for k, got := range taken {
-			switch {
-			case ordered && int64(got) != c.quota(k):
-				rt.Fatalf("window %d: %d admitted, want exactly %d", k-first, got, c.quota(k))
-			case !ordered && float64(got) > max(rate.Events, float64(n)):
-				rt.Fatalf("window %d: %d admitted, bound max(%v, %d)", k-first, got, rate.Events, n)
-			}
-		}
-	})
-}
-
 // Bound 5: over the fleet at most G are in flight while every replica believes in at least as many as there
 // are. It holds once permits issued before the last change of the pool are released. With AtLeastOne it is at
 // most max(G, N). One replica never exceeds its own slots.

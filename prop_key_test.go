@@ -38,32 +38,13 @@ func pairOf(t *rapid.T, limit Limit, opts ...Option) *pair {
 	return &pair{T: t, ls: [2]*Limiter{mustNew(t, limit, opts...), mustNew(t, limit, opts...)}}
 }
 
-func (p *pair) setLimit(limit Limit) {
-	for _, l := range p.ls {
-		must(p, l.SetLimit(limit))
-	}
-}
-
-// setPool has both believe in a pool that is drawn.
-func (p *pair) setPool() {
-	pool := drawNumberedPool(p.T)
-	for _, l := range p.ls {
-		must(p, l.SetPool(pool, 0))
-	}
-}
-
-// try asks both, each for its key, and keeps what they give.
-func (p *pair) try(keys [2]string, opts ...CallOption) (a, b Decision) {
-	x, a := p.ls[0].TryAcquire(keys[0], opts...)
-	y, b := p.ls[1].TryAcquire(keys[1], opts...)
+// try asks both, and keeps what they give.
+func (p *pair) try(key string, opts ...CallOption) (a, b Decision) {
+	opts = append(opts, Weight(rapid.IntRange(1, 4).Draw(p.T, "weight")))
+	x, a := p.ls[0].TryAcquire(key, opts...)
+	y, b := p.ls[1].TryAcquire(key, opts...)
 	p.permits = append(p.permits, [2]Permit{x, y})
 	return a, b
-}
-
-// alike asks both for a weight that is drawn, and fails unless they decide alike.
-func (p *pair) alike(keys [2]string, opts ...CallOption) {
-	a, b := p.try(keys, append(opts, Weight(rapid.IntRange(1, 4).Draw(p.T, "weight")))...)
-	alike(p.T, a, b)
 }
 
 // release gives a permit back to both, or else tells what it has cost.
@@ -89,9 +70,6 @@ func (p *pair) release() {
 		p.permits = slices.Delete(p.permits, i, i+1)
 	}
 }
-
-// same is one key for both.
-func same(key string) [2]string { return [2]string{key, key} }
 
 // twins plays histories on a limiter with room for few keys, and on one that keeps all. If lazy, it plays
 // them on one whose keys are looked at before each step, and on one whose keys are left alone. As long as no
@@ -135,9 +113,13 @@ func twins(t *testing.T, lazy bool) {
 			k := key(rapid.IntRange(0, 5).Draw(rt, "key"))
 			switch rapid.IntRange(0, 15).Draw(rt, "what") {
 			case 0:
-				w.setPool()
+				pool := drawNumberedPool(rt)
+				must(rt, few.SetPool(pool, 0))
+				must(rt, all.SetPool(pool, 0))
 			case 1:
-				w.setLimit(drawLimit(rt))
+				limit := drawLimit(rt)
+				must(rt, few.SetLimit(limit))
+				must(rt, all.SetLimit(limit))
 			case 2, 3, 4:
 				time.Sleep(drawPause(rt))
 				if rapid.IntRange(0, 5).Draw(rt, "long") == 0 {
@@ -173,7 +155,7 @@ func twins(t *testing.T, lazy bool) {
 				if u := few.shards[0].setting.units; len(u) > 0 && rapid.Bool().Draw(rt, "priced") {
 					opts = append(opts, Cost(u[0], rapid.IntRange(0, 9).Draw(rt, "cost")))
 				}
-				a, b := w.try(same(k), append(opts, Weight(rapid.IntRange(1, 4).Draw(rt, "weight")))...)
+				a, b := w.try(k, opts...)
 				if few.Stats().Overflowed > 0 {
 					return
 				}
@@ -197,56 +179,19 @@ func TestPropertyLazyIsEager(t *testing.T) { twins(t, true) }
 // evictNothing makes the shard keep every key.
 func (s *shard) evictNothing() { s.left = 1 << 31 }
 
-// With all of the map busy, keys share an overflow gate. Bound 1 still holds for each key, and so does its
-// number of slots, however keys move between the overflow gate and the map.
-func TestPropertyOverflow(t *testing.T) {
-	overflowed := uint64(0)
-	property(t, func(rt *rapid.T) {
-		rate, pool := drawRate(rt, "r"), drawPool(rt)
-		slots := rapid.IntRange(1, 4).Draw(rt, "slots")
-		pool.Replicas = min(pool.Replicas, slots)
-		l := mustNew(rt, Limit{Rates: []Rate{rate}, InFlight: slots}, StartPool(pool), MaxKeys(2))
-		var meters [5]meter
-		var held [5][]Permit
-		for i := range meters {
-			meters[i].limit(shareOf(rate, pool.Replicas))
-		}
-		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
-			i := rapid.IntRange(0, 4).Draw(rt, "key")
-			switch rapid.IntRange(0, 7).Draw(rt, "what") {
-			case 0, 1:
-				time.Sleep(drawPause(rt))
-			case 2, 3:
-				if n := len(held[i]); n > 0 {
-					held[i][n-1].Release()
-					held[i] = held[i][:n-1]
-				}
-			default:
-				if p, d := l.TryAcquire(key(i)); d.OK {
-					meters[i].add(1)
-					held[i] = append(held[i], p)
-				}
-			}
-			if most := l.shards[0].setting.slots; len(held[i]) > most {
-				rt.Fatalf("%s: %d in flight, %d slots", key(i), len(held[i]), most)
-			}
-			if n := l.Stats().Keys; n > 2 {
-				rt.Fatalf("%d keys, bound 2", n)
-			}
-		}
-		for i := range meters {
-			meters[i].check(rt.Fatalf)
-		}
-		overflowed += l.Stats().Overflowed
-	})
-	if overflowed == 0 && !t.Failed() {
-		t.Fatal("no history has overflowed")
-	}
+// aloneKey is a key, and a limiter that it has for itself.
+type aloneKey struct {
+	*pair
+	key  string
+	plan CallOption
+	name int  // of the key there, which is another one after each reset
+	has  bool // an override
 }
 
-// An override is SetLimit for one key. The key always fares as in a limiter that has the limit as its own,
-// and every other key as in one without the override.
-func TestPropertyOverride(t *testing.T) {
+// Each key fares as in a limiter of its own, under the limit that is in force for the key: that of its plan,
+// an override, or the limiter's. Override is SetLimit for one key. A reset is as if the key's callers came
+// under a name never seen; slots apart: none is out then.
+func TestPropertyKeyIsALimiter(t *testing.T) {
 	property(t, func(rt *rapid.T) {
 		// Not Deny: under it a bucket goes on filling by the rate before it, which is another one for the key
 		// that comes back to it.
@@ -256,43 +201,83 @@ func TestPropertyOverride(t *testing.T) {
 			}
 			return Rates(drawRate(rt, "a"))
 		}
-		base, owned := drawBase(), false
-		mine := pairOf(rt, base, StartPool(drawNumberedPool(rt)), samePhase)
-		over := mine.ls[0]
-		others := &pair{T: rt, ls: [2]*Limiter{over, mustNew(rt, base, StartPool(over.Stats().Pool.Pool), samePhase)}}
+		base, planned := drawBase(), drawLimit(rt)
+		opts := []Option{StartPool(drawNumberedPool(rt)), samePhase}
+		joins, resets := rapid.Bool().Draw(rt, "joins"), rapid.Bool().Draw(rt, "resets")
+		if joins {
+			opts = append(opts, StartEmpty())
+		}
+		l := mustNew(rt, base, append(opts, Plans(map[string]Limit{"a": planned, "b": drawLimit(rt)}))...)
+		alone := func(key, plan string, limit Limit) *aloneKey {
+			return &aloneKey{pair: &pair{T: rt, ls: [2]*Limiter{l, mustNew(rt, limit, opts...)}}, key: key,
+				plan: Plan(plan)}
+		}
+		mine := alone("mine", "", base)
+		keys := []*aloneKey{mine, alone("another", "", base), alone("planned", "a", planned)}
+		setBase := func(to *aloneKey) { must(rt, to.ls[1].SetLimit(base)) }
 		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
-			switch rapid.IntRange(0, 9).Draw(rt, "what") {
+			k := among(rt, keys, "key")
+			switch rapid.IntRange(0, 15).Draw(rt, "what") {
 			case 0:
-				own := drawLimit(rt)
-				must(rt, over.Override("mine", &own))
-				must(rt, mine.ls[1].SetLimit(own))
-				owned = true
-			case 1:
-				must(rt, over.Override("mine", nil))
-				if owned {
-					must(rt, mine.ls[1].SetLimit(base))
+				if limit := drawLimit(rt); !joins {
+					must(rt, l.Override("mine", &limit))
+					must(rt, mine.ls[1].SetLimit(limit))
+					mine.has = true
 				}
-				owned = false
+			case 1:
+				must(rt, l.Override("mine", nil))
+				if mine.has {
+					setBase(mine)
+				}
+				mine.has = false
 			case 2:
 				base = drawBase()
-				if others.setLimit(base); !owned {
-					must(rt, mine.ls[1].SetLimit(base))
+				must(rt, l.SetLimit(base))
+				if setBase(keys[1]); !mine.has {
+					setBase(mine)
 				}
 			case 3:
-				mine.setPool()
-				must(rt, others.ls[1].SetPool(over.Stats().Pool.Pool, 0))
-			case 4, 5:
-				time.Sleep(drawPause(rt))
+				limit := drawLimit(rt)
+				must(rt, l.SetPlan("a", &limit))
+				must(rt, keys[2].ls[1].SetLimit(limit))
+			case 4:
+				limit := drawLimit(rt)
+				must(rt, l.SetPlan("b", &limit))
+				l.Allow("other")
+				l.TryAcquire("other", Plan("b"))
+			case 5:
+				pool := drawNumberedPool(rt)
+				for _, x := range []*Limiter{l, mine.ls[1], keys[1].ls[1], keys[2].ls[1]} {
+					must(rt, x.SetPool(pool, 0))
+				}
 			case 6:
-				mine.release()
-				others.release()
-			case 7:
-				others.alike(same("another"))
+				if resets && !k.has {
+					l.Reset(k.key)
+					k.name++
+				}
+			case 7, 8:
+				time.Sleep(drawPause(rt))
+			case 9:
+				k.release()
 			default:
-				mine.alike(same("mine"))
+				k.asks(resets)
 			}
 		}
 	})
+}
+
+// asks asks both limiters, which decide alike.
+func (k *aloneKey) asks(releases bool) {
+	weight := Weight(rapid.IntRange(1, 4).Draw(k.T, "weight"))
+	p, a := k.ls[0].TryAcquire(k.key, k.plan, weight)
+	q, b := k.ls[1].TryAcquire(key(k.name), weight)
+	alike(k.T, a, b)
+	if releases {
+		p.Release()
+		q.Release()
+		return
+	}
+	k.permits = append(k.permits, [2]Permit{p, q})
 }
 
 // A dry run counts for callers that do not wait just what the limiter would have refused, and stops none of
@@ -308,8 +293,7 @@ func TestPropertyDryRun(t *testing.T) {
 			case 2:
 				p.release()
 			default:
-				weight := Weight(rapid.IntRange(1, 4).Draw(rt, "weight"))
-				if _, d := p.try(same(key(rapid.IntRange(0, 2).Draw(rt, "key"))), weight); !d.OK {
+				if _, d := p.try(key(rapid.IntRange(0, 2).Draw(rt, "key"))); !d.OK {
 					rt.Fatalf("stopped in a dry run: %+v", d)
 				}
 			}
@@ -427,75 +411,6 @@ func TestPropertyPlansBringNoMore(t *testing.T) {
 			mu.Unlock()
 			if rt.Failed() {
 				return
-			}
-		}
-	})
-}
-
-// A key that stays in one plan fares as under a limiter with that limit alone, whatever the other keys and
-// the other plans do.
-func TestPropertyPlanIsALimit(t *testing.T) {
-	property(t, func(rt *rapid.T) {
-		limit := drawLimit(rt)
-		p := pairOf(rt, limit, StartPool(drawNumberedPool(rt)), few, samePhase)
-		alone := p.ls[1]
-		p.ls[0] = mustNew(rt, drawLimit(rt), StartPool(alone.Stats().Pool.Pool), few, samePhase,
-			Plans(map[string]Limit{"a": limit, "b": drawLimit(rt)}))
-		plans := p.ls[0]
-		for range rapid.IntRange(1, 50).Draw(rt, "steps") {
-			switch rapid.IntRange(0, 9).Draw(rt, "what") {
-			case 0:
-				limit := drawLimit(rt)
-				must(rt, plans.SetPlan("a", &limit))
-				must(rt, alone.SetLimit(limit))
-			case 1:
-				limit := drawLimit(rt)
-				must(rt, plans.SetPlan("b", &limit))
-			case 2:
-				must(rt, plans.SetLimit(drawLimit(rt)))
-			case 3:
-				p.setPool()
-			case 4:
-				plans.TryAcquire("other", Plan(among(rt, []string{"", "a", "b"}, "plan")))
-			case 5:
-				time.Sleep(drawPause(rt))
-			case 6:
-				p.release()
-			default:
-				weight := Weight(rapid.IntRange(1, 3).Draw(rt, "weight"))
-				x, a := plans.TryAcquire("k", Plan("a"), weight)
-				y, b := alone.TryAcquire("k", weight)
-				alike(rt, a, b)
-				p.permits = append(p.permits, [2]Permit{x, y})
-			}
-		}
-	})
-}
-
-// A reset is as if the key's callers came under a name never seen. Slots apart: none is out here.
-func TestPropertyResetIsANewName(t *testing.T) {
-	property(t, func(rt *rapid.T) {
-		opts := []Option{StartPool(drawNumberedPool(rt)), samePhase}
-		if rapid.Bool().Draw(rt, "joins") {
-			opts = append(opts, StartEmpty())
-		}
-		p, name := pairOf(rt, drawLimit(rt), opts...), 0
-		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
-			switch rapid.IntRange(0, 9).Draw(rt, "what") {
-			case 0, 1:
-				p.ls[0].Reset("k")
-				name++
-			case 2:
-				p.setLimit(drawLimit(rt))
-			case 3:
-				p.setPool()
-			case 4, 5:
-				time.Sleep(drawPause(rt))
-			default:
-				p.alike([2]string{"k", key(name)})
-				for _, x := range p.permits[len(p.permits)-1] {
-					x.Release()
-				}
 			}
 		}
 	})

@@ -151,7 +151,7 @@ var guards = []guard{
 		`	farewell = 600 * time.Millisecond`, `	farewell = time.Second`},
 	{"41", "follow.go", ". ^TestFollowEndsWithItsContext$",
 		`	f.ended = true`, ""},
-	{"B1", "lru.go", ". ^(TestOverflowGate|TestPropertyOverflow)$",
+	{"B1", "lru.go", ". ^TestOverflowGate$",
 		`		} else if like = o.gate; o.has(key) {`, `		} else if o.has(key) {`},
 	{"B2", "setting.go", ". ^(TestBurstIsDividedInFractions|TestPropertyFleet)$",
 		"size: max(1, r.burst()/n)}", "size: max(1, r.burst())}"},
