@@ -3,7 +3,6 @@ package quotient
 import (
 	"fmt"
 	"math"
-	"slices"
 	"testing"
 	"time"
 
@@ -39,89 +38,6 @@ func TestTryAcquireUpTo(t *testing.T) {
 			inFlight(t, l, 0)
 		})
 	}
-}
-
-// Allow requires a free slot, and does not hold it.
-func TestAllowNeedsASlot(t *testing.T) {
-	l := limiterOf(t, Limit{InFlight: 1})
-	for range 10 {
-		if !l.Allow("k") {
-			t.Error("refused while the slot is free")
-		}
-	}
-	p := took(t, l, "k")
-	wants(t, l, "k", 0)
-	p.Release()
-	if !l.Allow("k") {
-		t.Error("refused after the release")
-	}
-}
-
-func TestAllRatesOrNone(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		rates := []Rate{perSecond(1, 10), tokensPerMinute(60, 100), aligned(3, time.Minute)}
-		l := limiterOf(t, Limit{Rates: rates, InFlight: 2})
-		unchanged := func(reason Reason, rule string, opts ...CallOption) {
-			t.Helper()
-			before, inFlight := tokensOf(t, l, "k"), l.Stats().InFlight
-			if d := refusedFor(t, l, reason, "k", opts...); d.Rule != rule {
-				t.Errorf("refused by %q, want %q", d.Rule, rule)
-			}
-			if after := tokensOf(t, l, "k"); !slices.Equal(before, after) || l.Stats().InFlight != inFlight {
-				t.Errorf("a refusal took something: %v became %v", before, after)
-			}
-		}
-		p := took(t, l, "k", Cost("tokens", 80))
-		unchanged(ReasonRate, "tokens", Cost("tokens", 30))
-		p2 := took(t, l, "k")
-		unchanged(ReasonInFlight, "in-flight")
-		p.Release()
-		p2.Release()
-		took(t, l, "k").Release()
-		unchanged(ReasonRate, "w", Cost("tokens", 1))
-	})
-}
-
-// A call above the local burst but not above the global one waits for a full bucket and then owes the rest.
-func TestCallAboveTheLocalBurst(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(4, 40)), Replicas(4)) // here 1 a second, burst 10
-		refusedFor(t, l, ReasonTooLarge, "k", Weight(41))
-		wants(t, l, "k", 10)
-		c, next := asking(t, l, "k", Weight(30)), asking(t, l, "k")
-		time.Sleep(10 * time.Second)
-		c.admittedAfter(t, 10*time.Second)
-		has(t, l, "k", -20)
-		time.Sleep(21 * time.Second)
-		next.admittedAfter(t, 31*time.Second)
-	})
-}
-
-func TestWeightAboveTheSlotsOfThisReplica(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{InFlight: 8}, Replicas(2))
-		d := refusedFor(t, l, ReasonShare, "k", Weight(5))
-		if d.Rule != "in-flight" || d.Limit != 8 || d.Share != 4 {
-			t.Errorf("got %+v", d)
-		}
-		asking(t, l, "k", Weight(5)).refusedAfter(t, 0, ReasonShare)
-		refusedFor(t, l, ReasonTooLarge, "k", Weight(9))
-	})
-}
-
-func TestCostsAreOfTheirOwn(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(tokensPerMinute(60, 100)))
-		for range 1000 { // requests are not limited
-			took(t, l, "k")
-		}
-		took(t, l, "k", Cost("tokens", 100))
-		c := asking(t, l, "k", Cost("tokens", 5))
-		free := asking(t, l, "k") // costs nothing, but stands behind one who waits
-		time.Sleep(5 * time.Second)
-		c.admittedAfter(t, 5*time.Second)
-		free.admittedAfter(t, 5*time.Second)
-	})
 }
 
 // Check and Explain answer what TryAcquire does, and take nothing.

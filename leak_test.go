@@ -149,20 +149,9 @@ func TestLeakCheckNamesWhoTookThePermit(t *testing.T) {
 	}
 }
 
-// While a waiter waits for a rate, the end of a permit's time must not make its timer fire without end.
-func TestExpiredPermitDoesNotKeepTheTimerBusy(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{Rates: []Rate{Every(time.Hour)}, InFlight: 5}, MaxHold(time.Minute))
-		took(t, l, "k")
-		c := asking(t, l, "k")
-		// a timer that fires at once again and again would stop the clock after a minute
-		time.Sleep(time.Hour)
-		c.admittedAfter(t, time.Hour)
-	})
-}
-
-// The same where the rate's turn is so far away that it counts as unknown. Nothing may wait for the fake
-// clock while the timer may be busy.
+// While a waiter waits for a rate, the end of a permit's time must not make its timer fire without end: here
+// the turn is so far away that it counts as unknown. Nothing may wait for the fake clock while the timer may
+// be busy.
 func TestExpiredPermitAndATurnThatIsUnknown(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		hardlyEver := Rate{Events: 0.001, Per: math.MaxInt64}

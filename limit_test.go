@@ -125,17 +125,6 @@ func TestLimiterSharesNoMemoryWithItsCaller(t *testing.T) {
 	is(t, "the limit", l.Stats().Limit.Rates[0], perSecond(1, 3))
 }
 
-func TestDenyRefusesAll(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{Deny: true})
-		wants(t, l, "k", 0)
-		refusedFor(t, l, ReasonDenied, "k")
-		upTo(t, l, "k", 5, 0)
-		asking(t, l, "k").refusedAfter(t, 0, ReasonDenied)
-		is(t, "Stats know it", l.Stats().Limit.Deny, true)
-	})
-}
-
 // A rule beside Deny would mean that some calls are admitted.
 func TestDenyStandsAlone(t *testing.T) {
 	l := limiterOf(t, rated(PerSecond(1)))

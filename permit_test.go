@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"reflect"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/quotient-go/quotient/policy"
@@ -109,26 +108,6 @@ func TestPermitsLeaveNothingBehind(t *testing.T) {
 	}
 }
 
-func TestPermitTableGrowsByBlocks(t *testing.T) {
-	const many = 3*permitBlock + 1
-	l := limiterOf(t, Limit{InFlight: many})
-	for range 3 {
-		seen := map[*holding]bool{}
-		var permits []Permit
-		for range many {
-			p := took(t, l, "k")
-			seen[p.h] = true
-			permits = append(permits, p)
-		}
-		is(t, "places", len(seen), many)
-		is(t, "blocks", len(l.shard("k").permits.blocks), 4)
-		for _, p := range permits {
-			p.Release()
-		}
-		inFlight(t, l, 0)
-	}
-}
-
 func TestZeroPermitDoesNothing(t *testing.T) {
 	var p Permit
 	p.Release()
@@ -157,22 +136,6 @@ func TestCancelOfAGrantedWaiter(t *testing.T) {
 		(&caller{s, g, w}).cancel()
 		is(t, "left then", fmt.Sprint(tokensOf(t, l, "k")), "[1 60]")
 		stats(t, l, "InFlight", 0, "Admitted", 0, "Cancelled", 1, "Waiting", 0)
-	})
-}
-
-// Copies of a permit may be released by many goroutines at once: one of them counts.
-func TestReleaseByManyAtOnce(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{InFlight: 100})
-		took(t, l, "k", Weight(50))
-		for range 50 {
-			p := took(t, l, "k", Weight(2))
-			for range 4 {
-				go p.Release()
-			}
-			synctest.Wait()
-		}
-		stats(t, l, "InFlight", 50, "DoubleReleases", 150)
 	})
 }
 

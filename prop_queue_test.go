@@ -28,15 +28,17 @@ type served struct {
 
 func newTurns(l *Limiter) *turns { return &turns{l: l, done: make(chan served, 1000)} }
 
-// ask starts a waiter and returns when it is admitted or stands in the queue.
-func (q *turns) ask(ctx context.Context, weight int) {
-	who := q.sent
+// ask starts a waiter, and returns when it is admitted or stands in the queue.
+func (q *turns) ask(opts ...CallOption) (w lined) {
+	ctx, cancel := context.WithCancel(context.Background())
+	w.who, w.cancel = q.sent, cancel
 	q.sent++
 	go func() {
-		p, err := q.l.Acquire(ctx, "k", Weight(weight))
-		q.done <- served{who, time.Now(), p, err}
+		p, err := q.l.Acquire(ctx, "k", opts...)
+		q.done <- served{w.who, time.Now(), p, err}
 	}()
 	synctest.Wait()
+	return w
 }
 
 // all waits for all callers, and returns them in the order in which they came back.
@@ -111,10 +113,10 @@ func TestPropertyFIFO(t *testing.T) {
 				line.waiting[i].cancel()
 				line.waiting = slices.Delete(line.waiting, i, i+1)
 			default:
-				ctx, cancel := context.WithCancel(context.Background())
-				w := lined{who: q.sent, cancel: cancel, weight: rapid.IntRange(1, burst).Draw(rt, "weight")}
+				weight := rapid.IntRange(1, burst).Draw(rt, "weight")
+				w := q.ask(Weight(weight))
+				w.weight = weight
 				line.waiting = append(line.waiting, w)
-				q.ask(ctx, w.weight)
 			}
 			synctest.Wait()
 			line.until(time.Now())
@@ -190,25 +192,19 @@ type arrivals struct {
 }
 
 func (a *arrivals) comes(class Priority) {
-	who := a.sent
-	a.sent++
-	ctx, cancel := context.WithCancel(context.Background())
-	go func() {
-		p, err := a.l.Acquire(ctx, "k", class.Option())
-		a.done <- served{who, time.Now(), p, err}
-	}()
-	synctest.Wait()
-	out := -1
+	w := a.ask(class.Option())
+	w.class = class
 	if len(a.waiting) == a.most {
-		if out = a.gives(class); out < 0 {
-			cancel()
-			a.refused(who)
+		out := a.gives(class)
+		if out < 0 {
+			w.cancel()
+			a.refused(w.who)
 			return
 		}
 		a.refused(a.waiting[out].who)
 		a.remove(out)
 	}
-	a.waiting = append(a.waiting, lined{who: who, class: class, cancel: cancel})
+	a.waiting = append(a.waiting, w)
 }
 
 // refused wants one caller, and no other, to have been refused for a full queue.
@@ -305,22 +301,16 @@ func TestPropertyLowIsNotStarved(t *testing.T) {
 			rt.Fatal("not full")
 		}
 		q := newTurns(l)
-		ask := func(class Priority) {
-			w := rapid.IntRange(1, burst).Draw(rt, "weight")
-			q.sent++
-			go func() {
-				_, err := l.Acquire(context.Background(), "k", Weight(w), class.Option())
-				q.done <- served{int(class), time.Now(), Permit{}, err}
-			}()
-			synctest.Wait()
+		ask := func(class Priority) lined {
+			return q.ask(Weight(rapid.IntRange(1, burst).Draw(rt, "weight")), class.Option())
 		}
 		older := rapid.IntRange(0, 4).Draw(rt, "older")
 		for range older {
 			ask(max(PriorityNormal, drawClass(rt)))
 		}
 		before := l.Stats().Admitted
-		ask(PriorityLow)
-		for {
+		low := ask(PriorityLow)
+		for ended := 0; ; {
 			switch rapid.IntRange(0, 3).Draw(rt, "what") {
 			case 0:
 				l.TryAcquire("k", Weight(rapid.IntRange(1, burst).Draw(rt, "weight")),
@@ -338,8 +328,9 @@ func TestPropertyLowIsNotStarved(t *testing.T) {
 				rt.Fatalf("%d were admitted before a low one behind %d", admitted, older)
 			}
 			for len(q.done) > 0 {
-				if q.sent--; (<-q.done).who == int(PriorityLow) {
+				if ended++; (<-q.done).who == low.who {
 					time.Sleep(time.Hour)
+					q.sent -= ended
 					q.all()
 					return
 				}

@@ -329,21 +329,9 @@ func (e *countedEnd) check(k int64, n int) {
 		}
 	}
 	if own > max(1, limit/replicas) && own > n && known > limit {
-		e.fleet.rt.Fatalf("replica %d took %d, and has %d of %d by %d replicas; all others "+
-			"together had %d: %v",
-			e.id, n, own, limit, replicas, known-own, e.fleet.of(k))
+		e.fleet.rt.Fatalf("replica %d took %d, and has %d of %d by %d replicas; all others together had %d: %+v",
+			e.id, n, own, limit, replicas, known-own, e.fleet.log)
 	}
-}
-
-// of returns what happened in a window, with ages.
-func (f *countedFleet) of(k int64) (list []string) {
-	for _, v := range f.log {
-		if v.window == k {
-			list = append(list, fmt.Sprintf("%v ago: %d of life %d takes %d (%v)", time.Since(v.at),
-				v.replica, v.life, v.n, v.sure))
-		}
-	}
-	return append(list, fmt.Sprintf("news counts for %v", f.maxAge))
 }
 
 // act takes one step at a replica.
@@ -412,8 +400,8 @@ func (f *countedFleet) checkTotals() {
 	}
 	for k, n := range total {
 		if n > max(int(f.rate.Events), len(f.ends))+most[k] {
-			f.rt.Fatalf("window %d: %d of %v admitted, %d in twice maxAge: %v", k, n, f.rate.Events,
-				most[k], f.of(k))
+			f.rt.Fatalf("window %d: %d of %v admitted, %d in twice maxAge: %+v", k, n, f.rate.Events,
+				most[k], f.log)
 		}
 	}
 }

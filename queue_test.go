@@ -57,29 +57,6 @@ func TestHigherClassesGoFirst(t *testing.T) {
 	}
 }
 
-// Failure mode 32: one that asks for much stays chosen until it is admitted, whatever comes.
-func TestLargeLowCallIsNotStarved(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(1, 20)))
-		took(t, l, "k", Weight(20))
-		low := asking(t, l, "k", Weight(20), PriorityLow.Option())
-		time.Sleep(8 * time.Second)
-		for range 7 {
-			took(t, l, "k", PriorityHigh.Option())
-		}
-		refusedFor(t, l, ReasonRate, "k", PriorityCritical.Option()) // one event is there, for the oldest
-		late := askingFor(t, l, "k", "CH")
-		time.Sleep(19*time.Second - 1)
-		low.waits(t)
-		time.Sleep(time.Nanosecond)
-		low.admittedAfter(t, 27*time.Second)
-		has(t, l, "k", 0)
-		time.Sleep(2 * time.Second)
-		late[0].admittedAfter(t, 20*time.Second)
-		late[1].admittedAfter(t, 21*time.Second)
-	})
-}
-
 // A call of a higher class than all who wait takes what is there, or becomes the next at once. One that asks
 // for less does not overtake one of its class or above.
 func TestHigherClassIsNextAtOnce(t *testing.T) {
@@ -93,7 +70,8 @@ func TestHigherClassIsNextAtOnce(t *testing.T) {
 		asking(t, l, "k", Weight(2), PriorityHigh.Option()).admittedAfter(t, 0)
 		is(t, "Allow, which is normal, behind a low one", l.Allow("k"), true)
 		high := asking(t, l, "k", Weight(3), PriorityHigh.Option())
-		refusedFor(t, l, ReasonRate, "k")                        // normal, behind high
+		refusedFor(t, l, ReasonRate, "k") // normal, behind high
+		upTo(t, l, "k", 3, 0)
 		refusedFor(t, l, ReasonRate, "k", PriorityHigh.Option()) // and no call overtakes within a class
 		time.Sleep(3 * time.Second)
 		high.admittedAfter(t, 3*time.Second)
@@ -198,20 +176,6 @@ func TestLooksForTheHopelessAreShort(t *testing.T) {
 		looks = append(looks, n)
 	}
 	is(t, "looked at", fmt.Sprint(looks), fmt.Sprint([]int{rejectBatch, rejectBatch, 1}))
-}
-
-// Those that have lost their turn stand behind all higher classes, and among themselves by age.
-func TestRequeueBehindAHigherClass(t *testing.T) {
-	var q queue
-	high, older, newer := newWaiter(demand{weight: 1, class: PriorityHigh}), newWaiter(oneRequest),
-		newWaiter(oneRequest)
-	older.since, newer.since = 1, 2
-	q.push(high)
-	q.requeue(older)
-	q.requeue(newer)
-	if q.head != high || high.next != older || older.next != newer {
-		t.Error("the newer of two that have lost their turn stands before the older one")
-	}
 }
 
 func TestMaxWaiting(t *testing.T) {

@@ -35,17 +35,6 @@ func TestDoReturnsWhatItsFunctionReturns(t *testing.T) {
 	}
 }
 
-func TestDoWaitsForItsTurn(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(Every(3*time.Second)))
-		start := time.Now()
-		for i := range time.Duration(4) {
-			must(t, does(t.Context(), l, "k"))
-			is(t, i, time.Since(start), 3*i*time.Second)
-		}
-	})
-}
-
 func TestDoDoesNotCallWhenRefused(t *testing.T) {
 	hourly, noQueue := rated(Every(time.Hour)), []Option{MaxWaiting(0, 0)}
 	for _, c := range []struct {

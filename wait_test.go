@@ -92,14 +92,6 @@ func TestMaxWait(t *testing.T) {
 		p.Release()
 		inFlight(t, l, 0)
 	})
-	row(t, "a turn that moves away", func(t *testing.T) {
-		l := limiterOf(t, rated(Every(time.Second)), MaxWait(10*time.Second))
-		wants(t, l, "k", 1)
-		c := asking(t, l, "k")
-		setLimit(t, l, rated(Every(time.Hour)))
-		time.Sleep(10 * time.Second)
-		c.refusedAfter(t, 10*time.Second, ReasonWait)
-	})
 	// Slots alone are decided without a clock: an overtaker sets the timer again.
 	row(t, "behind an overtaker of slots", func(t *testing.T) {
 		l := limiterOf(t, Limit{InFlight: 2}, MaxWait(time.Second))
@@ -355,15 +347,7 @@ func (c *sleepy) Done() <-chan struct{} {
 func sleeping(t *testing.T, l *Limiter, key string, naps []time.Duration, opts ...CallOption) *call {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	c := &call{cancel: cancel, done: make(chan struct{})}
-	go func() {
-		start := time.Now()
-		c.permit, c.err = l.Acquire(&sleepy{ctx, naps}, key, opts...)
-		c.took = time.Since(start)
-		close(c.done)
-	}()
-	c.ended() // it sleeps
-	return c
+	return calling(&sleepy{ctx, naps}, cancel, l, key, opts...)
 }
 
 func naps(d ...time.Duration) []time.Duration { return d }
@@ -746,29 +730,6 @@ func TestHooks(t *testing.T) {
 		is(t, "admissions", fmt.Sprint(admissions),
 			"[k 0s 0s k 0s 0s k 1s 0s k 2s 0s other 0s 0s third 0s 0s third 0s 0s last 0s 0s]")
 	})
-}
-
-// Panics of a hook belong to the caller; the limiter is as if it had not been called.
-func TestPanicInAHookLeavesNoTrace(t *testing.T) {
-	for name, hook := range map[string]Option{
-		"OnWait":  OnWait(func(string, time.Duration) { panic("hook") }),
-		"OnAdmit": OnAdmit(func(_ string, waited, _ time.Duration) { panic("hook") }),
-	} {
-		row(t, name, func(t *testing.T) {
-			l := limiterOf(t, Limit{InFlight: 1}, hook)
-			var p Permit
-			if name == "OnWait" {
-				p = took(t, l, "k")
-			}
-			func() {
-				defer func() { is(t, "what reaches the caller", recover(), any("hook")) }()
-				l.Acquire(t.Context(), "k") //nolint:errcheck // it panics
-			}()
-			stats(t, l, "Waiting", 0)
-			p.Release()
-			inFlight(t, l, 0)
-		})
-	}
 }
 
 func TestContextGetsAWait(t *testing.T) {

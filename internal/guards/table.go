@@ -167,7 +167,7 @@ var guards = []guard{
 		`	for g.setting.next != nil {`, `	for g.setting == nil {`},
 	{"B8", "queue.go", ". ^TestPropertyClassesInFakeTime$",
 		"return w.since < o.since || w.since == o.since && int32(w.order-o.order) < 0", "return w.since < o.since"},
-	{"B9", "poolsize.go", ". ^(TestPropertyRefusedHint|TestSetPoolRefuses)$",
+	{"B9", "poolsize.go", ". ^TestSetPoolRefuses$",
 		`	if p.Replicas < 1 || p.Replicas > `, `	if p.Replicas == 1+`},
 	{"B10", "internal/fairshare/fairshare.go", "./internal/fairshare ^TestPropertyBound10$",
 		"min(s.claim(fair), have, most)", "min(s.claim(fair), have)"},
