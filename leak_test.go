@@ -71,26 +71,6 @@ func TestExpireIn(t *testing.T) {
 	}
 }
 
-// A permit whose time is over is given back when any call needs it, also if it ends before those taken
-// earlier.
-func TestExpiredPermitsAreFree(t *testing.T) {
-	for name, ask := range map[string]func(*Limiter) bool{
-		"Allow":          func(l *Limiter) bool { return l.Allow("k") },
-		"TryAcquire":     func(l *Limiter) bool { _, d := l.TryAcquire("k"); return d.OK },
-		"TryAcquireUpTo": func(l *Limiter) bool { _, n := l.TryAcquireUpTo("k", 8); return n == 1 },
-	} {
-		row(t, name, func(t *testing.T) {
-			l := limiterOf(t, Limit{InFlight: 2})
-			took(t, l, "k").ExpireIn(time.Minute)
-			took(t, l, "k").ExpireIn(time.Second)
-			is(t, "before its time", ask(l), false)
-			time.Sleep(time.Second)
-			is(t, "at its time", ask(l), true)
-			is(t, "once more", ask(l), name == "Allow") // which holds nothing
-		})
-	}
-}
-
 // Failure mode 8: the longest Duration is as good as for ever.
 func TestLongestHold(t *testing.T) {
 	for _, maxHold := range []time.Duration{math.MaxInt64, 0} {

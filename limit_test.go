@@ -96,6 +96,7 @@ func TestSetLimitKeepsTheOldLimit(t *testing.T) {
 		wants(t, l, "k", 3)
 		for _, c := range badLimits {
 			says(t, l.SetLimit(c.limit), c.field, c.value)
+			says(t, l.Override("k", &c.limit), "quotient: ", "Override", c.field, c.value)
 			wants(t, l, "k", 0)
 			wants(t, l, fmt.Sprint("new after ", c.field, c.value), 3)
 		}
@@ -105,16 +106,44 @@ func TestSetLimitKeepsTheOldLimit(t *testing.T) {
 	})
 }
 
-func TestOverrideRefusesABadLimit(t *testing.T) {
+func TestOverrideRefusesAFourthUnit(t *testing.T) {
 	l := limiterOf(t, rated(perSecond(1, 3)))
-	for _, c := range badLimits {
-		says(t, l.Override("k", &c.limit), "quotient: ", "Override", c.field, c.value)
-	}
 	units := Rates(Rate{Unit: "a", Events: 1, Per: 1}, Rate{Unit: "b", Events: 1, Per: 1},
 		Rate{Unit: "c", Events: 1, Per: 1}, Rate{Unit: "d", Events: 1, Per: 1})
 	says(t, l.Override("k", &units), "Rates[3].Unit", `"d"`)
 	override(t, l, "k", nil) // takes off what is not there
 	stats(t, l, "Version", 0, "Overrides", 0)
+}
+
+// A key that gets a limit of its own while others share a gate begins with what that gate has left, and keys
+// that are dropped while one looks at all are left out.
+func TestKeysThatComeAndGo(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		limit := Limit{Rates: []Rate{perSecond(1, 5)}, InFlight: 1}
+		l := limiterOf(t, limit, MaxKeys(1))
+		busy, late := took(t, l, "busy"), took(t, l, "late")
+		override(t, l, "new", &limit)
+		has(t, l, "new", 4)
+		waits, other := asking(t, l, "late"), asking(t, l, "other")
+		override(t, l, "late", &Limit{Deny: true})
+		waits.refusedAfter(t, 0, ReasonDenied)
+		other.waits(t)
+		busy.Release()
+		late.Release()
+		other.admittedAfter(t, 0)
+		other.permit.Release()
+		time.Sleep(time.Minute)
+		l, seen := limiterOf(t, limit, MaxKeys(2)), 0
+		wants(t, l, "a", 5)
+		wants(t, l, "b", 5)
+		time.Sleep(time.Minute)
+		for range l.Keys() {
+			wants(t, l, "c", 5)
+			wants(t, l, "d", 5)
+			seen++
+		}
+		is(t, "keys seen", seen, 1)
+	})
 }
 
 func TestLimiterSharesNoMemoryWithItsCaller(t *testing.T) {

@@ -2,7 +2,6 @@ package quotient
 
 import (
 	"fmt"
-	"reflect"
 	"testing"
 	"time"
 
@@ -59,53 +58,6 @@ func TestStalePermit(t *testing.T) {
 		p.Release()
 	}
 	inFlight(t, l, 0)
-}
-
-// The reason for which a permit was taken does not affect the next one in the same place.
-func TestPermitsLeaveNothingBehind(t *testing.T) {
-	limit := Limit{Rates: []Rate{perSecond(1e6, 1e6), tokensPerMinute(600, 600)}, InFlight: 10}
-	nothing, twenty := []CallOption{Cost("tokens", 0)}, []CallOption{Cost("tokens", 20)}
-	for _, c := range []struct {
-		name    string
-		opts    []CallOption
-		correct []int // costs, one after the other
-	}{
-		{"no cost", nil, nil},
-		{"no cost, then some", nil, []int{5}},
-		{"no cost, then some, then none", nil, []int{5, 0}},
-		{"a cost of nothing", nothing, nil},
-		{"a cost of nothing, then some", nothing, []int{7}},
-		{"a cost", twenty, nil},
-		{"a cost, then none", twenty, []int{0}},
-		{"a cost, then more, then less", twenty, []int{50, 30}},
-		{"a cost, then more, then none", twenty, []int{50, 0}},
-		{"weight", []CallOption{Weight(4)}, nil},
-	} {
-		row(t, c.name, func(t *testing.T) {
-			l := limiterOf(t, limit, MaxHold(time.Minute), MaxKeys(10))
-			p := took(t, l, "k", c.opts...)
-			for _, used := range c.correct {
-				corrects(t, p, used)
-			}
-			p.Release()
-			left := *p.h
-			left.s, left.gen, left.next = nil, 0, nil
-			// each taking sets them
-			left.weight, left.slots, left.epoch, left.since, left.place = 0, 0, 0, 0, 0
-			if !reflect.DeepEqual(left, holding{}) {
-				t.Errorf("left behind: %+v", left)
-			}
-			// The next one has taken no tokens, so that it has none to give back, and owes what it says.
-			took(t, l, "other", Cost("tokens", 100)).Release()
-			before := tokensOf(t, l, "other")[1]
-			next := took(t, l, "other")
-			is(t, "in the same place", next.h, p.h)
-			corrects(t, next, 10)
-			is(t, "tokens after 10 were corrected", tokensOf(t, l, "other")[1], before-10)
-			corrects(t, next, 0)
-			is(t, "tokens where none were used", tokensOf(t, l, "other")[1], before)
-		})
-	}
 }
 
 func TestZeroPermitDoesNothing(t *testing.T) {
@@ -167,30 +119,5 @@ func TestSettingsAreGarbage(t *testing.T) {
 				}
 			}
 		}
-	}
-}
-
-// BenchmarkSlot is one slot taken and given back; with a cost, also of what is corrected.
-func BenchmarkSlot(b *testing.B) {
-	for _, c := range []struct {
-		name  string
-		limit Limit
-		opts  []CallOption
-	}{
-		{"slots", Limit{InFlight: 100}, nil},
-		{"rate and slots", doneLimits()[1].limit, nil},
-		{"requests and tokens", doneLimits()[2].limit, doneLimits()[2].opts},
-	} {
-		b.Run(c.name, func(b *testing.B) {
-			l := limiterOf(b, c.limit)
-			b.ReportAllocs()
-			for b.Loop() {
-				p, err := l.Acquire(b.Context(), "k", c.opts...)
-				if err != nil {
-					b.Fatal(err)
-				}
-				p.Release()
-			}
-		})
 	}
 }

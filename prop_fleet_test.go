@@ -447,6 +447,12 @@ func TestWeightsAtTheEdges(t *testing.T) {
 	}
 }
 
+// Explain says as how many replicas this one counts.
+func TestExplainReportsTheWeight(t *testing.T) {
+	l := limiterOf(t, Limit{InFlight: 10}, StartPool(Pool{Replicas: 10, Ordinal: 4, Weight: 3}))
+	says(t, errors.New(l.Explain("k").String()), "10 replicas, of which this one is 3, ordinal 4")
+}
+
 // A share of before that no pool of this weight could have without more than a million replicas counts as it
 // was, without an ordinal.
 func TestShareOfBeforeThatIsTiny(t *testing.T) {

@@ -189,27 +189,6 @@ func TestCorrectRefuses(t *testing.T) {
 	})
 }
 
-// A debt is repaid before the next admission, and events that are given back let waiters in.
-func TestCorrectMovesWaiters(t *testing.T) {
-	row(t, "requests", func(t *testing.T) {
-		l := limiterOf(t, Rates(Every(time.Hour)))
-		p := upTo(t, l, "k", 1, 1)
-		c := asking(t, l, "k")
-		correct(t, p, 0)
-		c.admittedAfter(t, 0)
-	})
-	row(t, "tokens", func(t *testing.T) {
-		l := limiterOf(t, rated(tokensPerMinute(60, 100)))
-		p := took(t, l, "k", Cost("tokens", 100))
-		c := asking(t, l, "k", Cost("tokens", 10))
-		corrects(t, p, 150)
-		time.Sleep(59 * time.Second)
-		c.waits(t)
-		corrects(t, p, 149)
-		c.admittedAfter(t, 59*time.Second)
-	})
-}
-
 // Correct gives nothing back that a rate never took: at the taking, or later, no rate counted the unit.
 func TestCorrectToAnotherRate(t *testing.T) {
 	for _, late := range []bool{false, true} {

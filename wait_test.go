@@ -72,26 +72,6 @@ func TestMaxWait(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		c.admittedAfter(t, 10*time.Second)
 	})
-	// Each waiter ends after its own time, in whatever class and whichever is next.
-	row(t, "turns that are not known", func(t *testing.T) {
-		l := limiterOf(t, Limit{InFlight: 1}, MaxWait(10*time.Second))
-		p := took(t, l, "k")
-		var calls []*call
-		for _, letter := range "LNHCCHNL" {
-			calls = append(calls, askingFor(t, l, "k", string(letter))...)
-			time.Sleep(time.Second)
-		}
-		time.Sleep(5*time.Second - 1)
-		for i, c := range calls {
-			is(t, i, c.ended(), i < 3)
-		}
-		time.Sleep(time.Minute)
-		for _, c := range calls {
-			c.refusedAfter(t, 10*time.Second, ReasonWait)
-		}
-		p.Release()
-		inFlight(t, l, 0)
-	})
 	// Slots alone are decided without a clock: an overtaker sets the timer again.
 	row(t, "behind an overtaker of slots", func(t *testing.T) {
 		l := limiterOf(t, Limit{InFlight: 2}, MaxWait(time.Second))
