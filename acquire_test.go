@@ -104,47 +104,30 @@ func TestCheckAnswersAsTryAcquire(t *testing.T) {
 	}
 }
 
-// A request takes from a tenant's rate and from a route's slots, or from neither.
+// A request takes from a tenant's rate and from a route's slots, or from neither, and each counts it.
 func TestTryAcquireAll(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		tenants, routes := limiterOf(t, rated(perSecond(1, 5))), limiterOf(t, Limit{InFlight: 2})
+		tenants, routes := limiterOf(t, rated(perSecond(1, 5))), limiterOf(t, Limit{InFlight: 1})
 		claims := []Claim{{tenants, "a", nil}, {routes, "/x", nil}}
-		var held []Permits
-		for range 2 {
-			ps, refused, d := TryAcquireAll(nil, claims...)
-			if !d.OK || refused != -1 || len(ps) != 2 {
-				t.Fatalf("%v %d %+v", ps, refused, d)
-			}
-			held = append(held, ps)
-		}
+		held, _, d := TryAcquireAll(nil, claims...)
+		is(t, "admitted", d, Decision{OK: true})
 		for range 9 {
-			if ps, refused, d := TryAcquireAll(nil, claims...); d.Reason != ReasonInFlight || refused != 1 ||
-				ps != nil {
-				t.Fatalf("%v %d %+v", ps, refused, d)
-			}
+			_, refused, d := TryAcquireAll(nil, claims...)
+			is(t, "refused by slots", [2]int{refused, int(d.Reason)}, [2]int{1, int(ReasonInFlight)})
 		}
-		wants(t, tenants, "a", 3) // nothing is lost
-		if _, refused, d := TryAcquireAll(nil, claims...); d.Reason != ReasonRate || refused != 0 {
-			t.Errorf("%d %+v", refused, d)
-		}
-		held[0].Release()
-		held[1].Done(policy.Feedback{})
+		wants(t, tenants, "a", 4) // nothing is lost
+		_, refused, d := TryAcquireAll(nil, claims...)
+		is(t, "refused by the rate", [2]int{refused, int(d.Reason)}, [2]int{0, int(ReasonRate)})
+		held.Done(policy.Feedback{})
 		inFlight(t, routes, 0)
-		if s := tenants.Stats(); s.Admitted != 5 || s.Cancelled != 9 || s.Refused[ReasonRate] != 2 {
-			t.Errorf("%+v", s)
-		}
-		if s := routes.Stats(); s.Admitted != 2 || s.Cancelled != 0 || s.Refused[ReasonInFlight] != 9 {
-			t.Errorf("%+v", s)
-		}
-		if ps, refused, d := TryAcquireAll(held[0]); !d.OK || refused != -1 || len(ps) != 2 {
-			t.Errorf("%v %d %+v", ps, refused, d)
-		}
-		_, refused, d := TryAcquireAll(nil, Claim{tenants, "b", nil},
+		stats(t, tenants, "Admitted", 5, "Cancelled", 9, "Refused", map[Reason]uint64{ReasonRate: 2})
+		stats(t, routes, "Admitted", 1, "Cancelled", 0, "Refused", map[Reason]uint64{ReasonInFlight: 9})
+		ps, refused, d := TryAcquireAll(held)
+		is(t, "none to claim", fmt.Sprint(len(ps), refused, d.OK), "2 -1 true")
+		_, refused, d = TryAcquireAll(nil, Claim{tenants, "b", nil},
 			Claim{tenants, "b", []CallOption{Weight(0)}})
 		says(t, &LimitedError{Key: "b", Decision: d}, "Weight")
-		if refused != 1 {
-			t.Error(refused)
-		}
+		is(t, "refused", refused, 1)
 		wants(t, tenants, "b", 5)
 	})
 }

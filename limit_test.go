@@ -115,15 +115,13 @@ func TestOverrideRefusesAFourthUnit(t *testing.T) {
 	stats(t, l, "Version", 0, "Overrides", 0)
 }
 
-// A key that gets a limit of its own while others share a gate begins with what that gate has left, and keys
-// that are dropped while one looks at all are left out.
+// A key that is denied while it shares a gate leaves the others' callers there, and keys that are dropped while
+// one looks at all are left out.
 func TestKeysThatComeAndGo(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		limit := Limit{Rates: []Rate{perSecond(1, 5)}, InFlight: 1}
 		l := limiterOf(t, limit, MaxKeys(1))
 		busy, late := took(t, l, "busy"), took(t, l, "late")
-		override(t, l, "new", &limit)
-		has(t, l, "new", 4)
 		waits, other := asking(t, l, "late"), asking(t, l, "other")
 		override(t, l, "late", &Limit{Deny: true})
 		waits.refusedAfter(t, 0, ReasonDenied)
@@ -377,19 +375,5 @@ func TestLargestRates(t *testing.T) {
 				refusedFor(t, l, ReasonTooLarge, "k", Weight(c.weight+1))
 			}
 		})
-	}
-}
-
-func TestRateConstructors(t *testing.T) {
-	for _, c := range []struct {
-		rate      Rate
-		perSecond float64
-		burst     float64
-	}{
-		{PerSecond(20), 20, 20}, {PerSecond(0.5), 0.5, 1}, {PerMinute(120), 2, 120}, {PerMinute(30), 0.5, 30},
-		{PerHour(7200), 2, 7200}, {PerHour(0.5), 0.5 / 3600, 1}, {Every(2 * time.Second), 0.5, 1},
-		{perSecond(2, 9), 2, 9}, {aligned(2.5, time.Second), 2.5, 3}, {aligned(0.5, time.Second), 0.5, 1},
-	} {
-		is(t, c.rate, [2]float64{c.rate.perSecond(), c.rate.burst()}, [2]float64{c.perSecond, c.burst})
 	}
 }

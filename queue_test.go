@@ -179,34 +179,6 @@ func TestLooksForTheHopelessAreShort(t *testing.T) {
 	is(t, "looked at", fmt.Sprint(looks), fmt.Sprint([]int{rejectBatch, rejectBatch, 1}))
 }
 
-func TestMaxWaiting(t *testing.T) {
-	for _, c := range []struct {
-		perKey, total int
-		keys          string
-		queued        int // the others are refused
-	}{
-		{2, 100, "aaabbb", 4}, {100, 3, "aabcc", 3}, {0, 100, "ab", 0}, {100, 0, "ab", 0}, {0, 0, "a", 0},
-	} {
-		row(t, c, func(t *testing.T) {
-			l := limiterOf(t, rated(Every(time.Minute)), MaxWaiting(c.perKey, c.total))
-			for _, key := range []string{"a", "b", "c"} {
-				wants(t, l, key, 1)
-			}
-			refused := 0
-			for _, key := range c.keys {
-				if call := asking(t, l, string(key)); call.ended() {
-					call.refusedAfter(t, 0, ReasonQueue)
-					refused++
-				}
-			}
-			stats(t, l, "Waiting", c.queued)
-			is(t, "refused", refused, len(c.keys)-c.queued)
-			time.Sleep(time.Hour)
-			stats(t, l, "Waiting", 0)
-		})
-	}
-}
-
 // Under pressure the youngest of the lowest class gives up its place first.
 func TestFullQueue(t *testing.T) {
 	row(t, "in total: only those of the same key are displaced", func(t *testing.T) {

@@ -233,21 +233,6 @@ func TestGivingUp(t *testing.T) {
 		is(t, "retry after", refusedFor(t, l, ReasonRate, "k").RetryAfter, 2*time.Second)
 		stays.cancel()
 	})
-	// No timer, no entry in the shard's list, nothing behind the gate.
-	row(t, "leaves nothing behind an empty queue", func(t *testing.T) {
-		l := limiterOf(t, rated(Every(time.Hour)))
-		wants(t, l, "k", 1)
-		c := asking(t, l, "k")
-		g, s := gateOf(l, "k"), l.shard("k")
-		timer := g.ext.timer
-		c.gaveUp(t)
-		if g.ext != nil || len(s.waiting) != 0 {
-			t.Errorf("left: %+v, %d gates with waiters", g.ext, len(s.waiting))
-		}
-		if timer == nil || timer.Stop() {
-			t.Error("the timer goes on")
-		}
-	})
 	// The head's timer is late, a caller arrives after the head's turn, and the head leaves. The newcomer's
 	// overhead is not longer than its wait.
 	row(t, "serves one that came after the turn", func(t *testing.T) {

@@ -160,7 +160,7 @@ var guards = []guard{
 	{"B4", "follow.go", ". ^(TestPropertyDamping|TestPropertySplit)$",
 		`		p, source = f.damp.pool(now, f.l.holdDown), "followed"`, `		p, source = f.damp.last, "followed"`},
 	{"B5", "semaphore.go", ". ^(TestPropertySemaphore|TestLimitChangesUnderPermits|TestSetLimit.*|TestPropertyInFlight)$",
-		"func (s *slots) free() int { return int(s.size) - int(s.used) }", "func (s *slots) free() int { return max(1, int(s.size)-int(s.used)) }"},
+		`	if n > int(s.size)-int(s.used) {`, `	if n > max(1, int(s.size)-int(s.used)) {`},
 	{"B6", "gate.go", ". ^(TestLearnedKeysStay|TestPropertyEvictionIsInvisible)$",
 		" || len(st.ctrls) > 0 && g.ext.learned.due != 0 {", " {"},
 	{"B7", "replay.go", ". ^(TestCutRepacesWaiters|TestPropertyFIFO)$",
