@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -672,11 +674,15 @@ func TestContextWithoutAnError(t *testing.T) {
 func TestHooks(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		var waits, admissions []string
+		var mu sync.Mutex // each hook runs on its caller's goroutine
+		note := func(list *[]string, what ...any) {
+			mu.Lock()
+			defer mu.Unlock()
+			*list = append(*list, strings.TrimSpace(fmt.Sprintln(what...)))
+		}
 		l := limiterOf(t, Limit{Rates: []Rate{perSecond(1, 2)}, InFlight: 2},
-			OnWait(func(key string, wait time.Duration) { waits = append(waits, fmt.Sprint(key, " ", wait)) }),
-			OnAdmit(func(key string, waited, overhead time.Duration) {
-				admissions = append(admissions, fmt.Sprint(key, " ", waited, " ", overhead))
-			}))
+			OnWait(func(key string, wait time.Duration) { note(&waits, key, wait) }),
+			OnAdmit(func(key string, waited, over time.Duration) { note(&admissions, key, waited, over) }))
 		p, q := asking(t, l, "k").permit, asking(t, l, "k").permit
 		asking(t, l, "k")
 		asking(t, l, "k")
