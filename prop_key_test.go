@@ -404,9 +404,11 @@ func TestPropertyPlansBringNoMore(t *testing.T) {
 					30 * time.Second, drawPause(rt)}).Draw(rt, "pause"))
 			}
 			synctest.Wait()
+			mu.Lock()
 			for _, m := range meters {
 				m.check(rt.Errorf)
 			}
+			mu.Unlock()
 			if rt.Failed() {
 				return
 			}
