@@ -361,14 +361,19 @@ func (l *Limiter) admitted(key string, arrived, due time.Duration, p Permit) {
 
 // hook calls f for an admission. Should that panic, the permit is released: no other caller can.
 func (l *Limiter) hook(f func(waited, overhead time.Duration), arrived, due time.Duration, p Permit) {
+	now := l.now().at
+	orElse(func() { f(now-arrived, now-due) }, p.Release)
+}
+
+// orElse calls f, and undo if f does not return.
+func orElse(f, undo func()) {
 	returned := false
 	defer func() {
 		if !returned {
-			p.Release()
+			undo()
 		}
 	}()
-	now := l.now().at
-	f(now-arrived, now-due)
+	f()
 	returned = true
 }
 
@@ -419,17 +424,10 @@ func (c *caller) countAdmitted() {
 
 // announce calls the OnWait hook. Should it panic, the caller's place in the queue is given up.
 func (c *caller) announce(turn time.Duration) {
-	returned := false
-	defer func() {
-		if !returned {
-			c.cancel()
-		}
-	}()
 	if turn == never {
 		turn = 0
 	}
-	c.s.l.onWait(c.w.key, turn)
-	returned = true
+	orElse(func() { c.s.l.onWait(c.w.key, turn) }, c.cancel)
 }
 
 // wokeLate reports whether the waiter was admitted, and its caller has woken too late.

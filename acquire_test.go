@@ -3,7 +3,6 @@ package quotient
 import (
 	"fmt"
 	"math"
-	"slices"
 	"testing"
 	"time"
 
@@ -39,89 +38,6 @@ func TestTryAcquireUpTo(t *testing.T) {
 			inFlight(t, l, 0)
 		})
 	}
-}
-
-// Allow requires a free slot, and does not hold it.
-func TestAllowNeedsASlot(t *testing.T) {
-	l := limiterOf(t, Limit{InFlight: 1})
-	for range 10 {
-		if !l.Allow("k") {
-			t.Error("refused while the slot is free")
-		}
-	}
-	p := took(t, l, "k")
-	wants(t, l, "k", 0)
-	p.Release()
-	if !l.Allow("k") {
-		t.Error("refused after the release")
-	}
-}
-
-func TestAllRatesOrNone(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		rates := []Rate{perSecond(1, 10), tokensPerMinute(60, 100), aligned(3, time.Minute)}
-		l := limiterOf(t, Limit{Rates: rates, InFlight: 2})
-		unchanged := func(reason Reason, rule string, opts ...CallOption) {
-			t.Helper()
-			before, inFlight := tokensOf(t, l, "k"), l.Stats().InFlight
-			if d := refusedFor(t, l, reason, "k", opts...); d.Rule != rule {
-				t.Errorf("refused by %q, want %q", d.Rule, rule)
-			}
-			if after := tokensOf(t, l, "k"); !slices.Equal(before, after) || l.Stats().InFlight != inFlight {
-				t.Errorf("a refusal took something: %v became %v", before, after)
-			}
-		}
-		p := took(t, l, "k", Cost("tokens", 80))
-		unchanged(ReasonRate, "tokens", Cost("tokens", 30))
-		p2 := took(t, l, "k")
-		unchanged(ReasonInFlight, "in-flight")
-		p.Release()
-		p2.Release()
-		took(t, l, "k").Release()
-		unchanged(ReasonRate, "w", Cost("tokens", 1))
-	})
-}
-
-// A call above the local burst but not above the global one waits for a full bucket and then owes the rest.
-func TestCallAboveTheLocalBurst(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(4, 40)), Replicas(4)) // here 1 a second, burst 10
-		refusedFor(t, l, ReasonTooLarge, "k", Weight(41))
-		wants(t, l, "k", 10)
-		c, next := asking(t, l, "k", Weight(30)), asking(t, l, "k")
-		time.Sleep(10 * time.Second)
-		c.admittedAfter(t, 10*time.Second)
-		has(t, l, "k", -20)
-		time.Sleep(21 * time.Second)
-		next.admittedAfter(t, 31*time.Second)
-	})
-}
-
-func TestWeightAboveTheSlotsOfThisReplica(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{InFlight: 8}, Replicas(2))
-		d := refusedFor(t, l, ReasonShare, "k", Weight(5))
-		if d.Rule != "in-flight" || d.Limit != 8 || d.Share != 4 {
-			t.Errorf("got %+v", d)
-		}
-		asking(t, l, "k", Weight(5)).refusedAfter(t, 0, ReasonShare)
-		refusedFor(t, l, ReasonTooLarge, "k", Weight(9))
-	})
-}
-
-func TestCostsAreOfTheirOwn(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(tokensPerMinute(60, 100)))
-		for range 1000 { // requests are not limited
-			took(t, l, "k")
-		}
-		took(t, l, "k", Cost("tokens", 100))
-		c := asking(t, l, "k", Cost("tokens", 5))
-		free := asking(t, l, "k") // costs nothing, but stands behind one who waits
-		time.Sleep(5 * time.Second)
-		c.admittedAfter(t, 5*time.Second)
-		free.admittedAfter(t, 5*time.Second)
-	})
 }
 
 // Check and Explain answer what TryAcquire does, and take nothing.
@@ -188,47 +104,30 @@ func TestCheckAnswersAsTryAcquire(t *testing.T) {
 	}
 }
 
-// A request takes from a tenant's rate and from a route's slots, or from neither.
+// A request takes from a tenant's rate and from a route's slots, or from neither, and each counts it.
 func TestTryAcquireAll(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		tenants, routes := limiterOf(t, rated(perSecond(1, 5))), limiterOf(t, Limit{InFlight: 2})
+		tenants, routes := limiterOf(t, rated(perSecond(1, 5))), limiterOf(t, Limit{InFlight: 1})
 		claims := []Claim{{tenants, "a", nil}, {routes, "/x", nil}}
-		var held []Permits
-		for range 2 {
-			ps, refused, d := TryAcquireAll(nil, claims...)
-			if !d.OK || refused != -1 || len(ps) != 2 {
-				t.Fatalf("%v %d %+v", ps, refused, d)
-			}
-			held = append(held, ps)
-		}
+		held, _, d := TryAcquireAll(nil, claims...)
+		is(t, "admitted", d, Decision{OK: true})
 		for range 9 {
-			if ps, refused, d := TryAcquireAll(nil, claims...); d.Reason != ReasonInFlight || refused != 1 ||
-				ps != nil {
-				t.Fatalf("%v %d %+v", ps, refused, d)
-			}
+			_, refused, d := TryAcquireAll(nil, claims...)
+			is(t, "refused by slots", [2]int{refused, int(d.Reason)}, [2]int{1, int(ReasonInFlight)})
 		}
-		wants(t, tenants, "a", 3) // nothing is lost
-		if _, refused, d := TryAcquireAll(nil, claims...); d.Reason != ReasonRate || refused != 0 {
-			t.Errorf("%d %+v", refused, d)
-		}
-		held[0].Release()
-		held[1].Done(policy.Feedback{})
+		wants(t, tenants, "a", 4) // nothing is lost
+		_, refused, d := TryAcquireAll(nil, claims...)
+		is(t, "refused by the rate", [2]int{refused, int(d.Reason)}, [2]int{0, int(ReasonRate)})
+		held.Done(policy.Feedback{})
 		inFlight(t, routes, 0)
-		if s := tenants.Stats(); s.Admitted != 5 || s.Cancelled != 9 || s.Refused[ReasonRate] != 2 {
-			t.Errorf("%+v", s)
-		}
-		if s := routes.Stats(); s.Admitted != 2 || s.Cancelled != 0 || s.Refused[ReasonInFlight] != 9 {
-			t.Errorf("%+v", s)
-		}
-		if ps, refused, d := TryAcquireAll(held[0]); !d.OK || refused != -1 || len(ps) != 2 {
-			t.Errorf("%v %d %+v", ps, refused, d)
-		}
-		_, refused, d := TryAcquireAll(nil, Claim{tenants, "b", nil},
+		stats(t, tenants, "Admitted", 5, "Cancelled", 9, "Refused", map[Reason]uint64{ReasonRate: 2})
+		stats(t, routes, "Admitted", 1, "Cancelled", 0, "Refused", map[Reason]uint64{ReasonInFlight: 9})
+		ps, refused, d := TryAcquireAll(held)
+		is(t, "none to claim", fmt.Sprint(len(ps), refused, d.OK), "2 -1 true")
+		_, refused, d = TryAcquireAll(nil, Claim{tenants, "b", nil},
 			Claim{tenants, "b", []CallOption{Weight(0)}})
 		says(t, &LimitedError{Key: "b", Decision: d}, "Weight")
-		if refused != 1 {
-			t.Error(refused)
-		}
+		is(t, "refused", refused, 1)
 		wants(t, tenants, "b", 5)
 	})
 }

@@ -1,6 +1,9 @@
 package quotient
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // CallOption changes what one call requests: its weight, its costs, its plan or its priority. It is a plain
 // value, and passing it allocates nothing. The zero value changes nothing.
@@ -70,7 +73,7 @@ func newDemand(opts []CallOption, units, plans []string) (demand, error) {
 					a.n, PriorityLow, PriorityCritical)
 			}
 		case a.kind == optionPlan:
-			i := indexOf(plans, a.unit)
+			i := slices.Index(plans, a.unit)
 			if i < 0 && a.unit != "" {
 				return d, unknownPlan(clip(a.unit))
 			}
@@ -81,7 +84,7 @@ func newDemand(opts []CallOption, units, plans []string) (demand, error) {
 			}
 			d.weight = a.n
 		default:
-			i := indexOf(units, a.unit)
+			i := slices.Index(units, a.unit)
 			if i < 0 {
 				return d, fmt.Errorf("quotient: Cost: unit: no rate of the limiter has counted %q", a.unit)
 			}
@@ -109,15 +112,6 @@ func (d *demand) of(unit int) int {
 		return d.weight
 	}
 	return d.costs[unit-1]
-}
-
-func indexOf(list []string, s string) int {
-	for i, v := range list {
-		if v == s {
-			return i
-		}
-	}
-	return -1
 }
 
 // Priority is the class of a call. It matters where callers wait: Acquire's queues serve higher classes

@@ -252,7 +252,10 @@ const replayBatch = 4
 // gate that no call touches.
 func (l *Limiter) replayAll(s *shard) {
 	s.mu.Lock()
-	all := s.gates()
+	all := s.order.Keys()
+	if s.overflow.gate != nil {
+		all = append(all, s.overflow.gate)
+	}
 	s.mu.Unlock()
 	for gates := range slices.Chunk(all, replayBatch) {
 		s.mu.Lock()
@@ -261,14 +264,6 @@ func (l *Limiter) replayAll(s *shard) {
 		}
 		s.mu.Unlock()
 	}
-}
-
-func (s *shard) gates() []*gate {
-	gates := s.order.Keys()
-	if s.overflow.gate != nil {
-		gates = append(gates, s.overflow.gate)
-	}
-	return gates
 }
 
 // SetDryRun begins or ends a dry run, to see what a limit would do before it does it. The limiter decides as

@@ -126,9 +126,6 @@ const namesAre = "1 to 64 of a-z, 0-9, '.', '_' and '-'"
 
 // isName reports whether the name is one that a log or a metric can bear.
 func isName(name string) bool {
-	ok := len(name) >= 1 && len(name) <= longestName
-	for _, c := range []byte(name) {
-		ok = ok && (c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '.' || c == '_' || c == '-')
-	}
-	return ok
+	const may = "abcdefghijklmnopqrstuvwxyz0123456789._-"
+	return len(name) >= 1 && len(name) <= longestName && strings.Trim(name, may) == ""
 }

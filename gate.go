@@ -92,31 +92,24 @@ func newGate(name string, like *gate, t instant, seed uint64) *gate {
 func extensionFor(n int) *extension {
 	switch n {
 	case 1:
-		x := new(struct {
-			extension
-			l learned
-			p [1]pacer
-		})
-		x.l.pacers, x.learned = x.p[:], &x.l
-		return &x.extension
+		return inOnePiece(func(p *[1]pacer) []pacer { return p[:] })
 	case 2:
-		x := new(struct {
-			extension
-			l learned
-			p [2]pacer
-		})
-		x.l.pacers, x.learned = x.p[:], &x.l
-		return &x.extension
+		return inOnePiece(func(p *[2]pacer) []pacer { return p[:] })
 	case 3:
-		x := new(struct {
-			extension
-			l learned
-			p [3]pacer
-		})
-		x.l.pacers, x.learned = x.p[:], &x.l
-		return &x.extension
+		return inOnePiece(func(p *[3]pacer) []pacer { return p[:] })
 	}
 	return &extension{learned: &learned{pacers: make([]pacer, n)}}
+}
+
+// inOnePiece returns an extension and an array of pacers behind it.
+func inOnePiece[P any](slice func(*P) []pacer) *extension {
+	x := new(struct {
+		extension
+		l learned
+		p P
+	})
+	x.l.pacers, x.learned = slice(&x.p), &x.l
+	return &x.extension
 }
 
 func (g *gate) extend() *extension {

@@ -246,10 +246,7 @@ func (m *model) share(rate quotient.Rate, i int) ruleLevel {
 		r.name = "rate " + string(rune('1'+i))
 	}
 	perSecond := rate.Events / rate.Per.Seconds()
-	burst := float64(rate.Burst)
-	if rate.Burst == 0 {
-		burst = max(1, rate.Events)
-	}
+	burst := burstOf(rate)
 	r.own, r.size = perSecond/r.n, max(1, burst/r.n)
 	if !m.generous {
 		r.size = max(1, math.Floor(burst/r.n*1000)/1000)
@@ -260,6 +257,14 @@ func (m *model) share(rate quotient.Rate, i int) ruleLevel {
 		r.sparse = rate.Aligned && rate.Events < r.n
 	}
 	return r
+}
+
+// burstOf is that of a rate over the fleet.
+func burstOf(rate quotient.Rate) float64 {
+	if rate.Burst == 0 {
+		return max(1, rate.Events)
+	}
+	return float64(rate.Burst)
 }
 
 // turnsAt reports whether replicas take turns under a rate: it is the slowest of those that are paced, 50 ms

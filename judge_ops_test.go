@@ -236,17 +236,17 @@ func (w *world) drawAsks(r *replica) (opts []quotient.CallOption, n amounts, cla
 	return opts, n, class
 }
 
+// steps are those that need to know nothing but a replica.
+var steps = map[op]func(*world, *replica){
+	opAllow: (*world).allow, opTry: (*world).try, opUpTo: (*world).upTo, opAcquire: (*world).acquire,
+	opLimit: (*world).limit, opReset: (*world).reset, opClock: (*world).stepClock, opLook: (*world).look,
+	opComeBack: (*world).comeBack, opHook: (*world).setHook, opAll: (*world).all, opLend: (*world).lend,
+	opCount: (*world).count,
+}
+
 func (w *world) step(o op) {
 	r := w.one()
 	switch o {
-	case opAllow:
-		w.allow(r)
-	case opTry:
-		w.try(r)
-	case opUpTo:
-		w.upTo(r)
-	case opAcquire:
-		w.acquire(r)
 	case opSleep:
 		w.sleep(time.Duration(among(w.T, w.sleeps, "ms")) * time.Millisecond)
 	case opSilence:
@@ -257,12 +257,8 @@ func (w *world) step(o op) {
 		if len(r.kept) > 0 {
 			w.permit(o, r, pick(w.T, 0, len(r.kept)-1, "which"))
 		}
-	case opLimit:
-		w.limit(r)
 	case opOverride, opDeny:
 		w.override(o, r)
-	case opReset:
-		w.reset(r)
 	case opDryRun:
 		r.dry = !r.dry
 		r.hang(hook{})
@@ -273,8 +269,6 @@ func (w *world) step(o op) {
 		w.pool(o, r)
 	case opTell, opGarbage, opLie:
 		w.hint(o, r)
-	case opClock:
-		w.stepClock(r)
 	case opCancel:
 		if len(r.calls) > 0 {
 			c := r.calls[pick(w.T, 0, len(r.calls)-1, "call")]
@@ -283,20 +277,10 @@ func (w *world) step(o op) {
 		}
 	case opJoin, opLeave:
 		w.membership(o, r)
-	case opLook:
-		w.look(r)
-	case opComeBack:
-		w.comeBack(r)
-	case opHook:
-		w.setHook(r)
 	case opPlan:
 		w.setPlan(r, among(w.T, planNames[1:], "plan"), w.drawLimit("plan"))
-	case opAll:
-		w.all(r)
-	case opLend:
-		w.lend(r)
-	case opCount:
-		w.count(r)
+	default:
+		steps[o](w, r)
 	}
 }
 

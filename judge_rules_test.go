@@ -560,10 +560,7 @@ func (r *replica) certain(key string, n amounts) bool {
 		return false
 	}
 	for _, rate := range limit.Rates {
-		most := float64(rate.Burst)
-		if rate.Burst == 0 {
-			most = max(1, rate.Events)
-		}
+		most := burstOf(rate)
 		if rate.Aligned {
 			most = rate.Events
 		}
@@ -813,11 +810,7 @@ func (w *world) fleetAdmitted(r *replica, key string, t *taking, n, due amounts)
 func (w *world) holdFleet(key string, rate quotient.Rate, place int) {
 	u := unitIndex(rate.Unit)
 	perSecond := rate.Events / rate.Per.Seconds()
-	burst := float64(rate.Burst)
-	if rate.Burst == 0 {
-		burst = max(1, rate.Events)
-	}
-	burst = max(burst, float64(w.total()))
+	burst := max(burstOf(rate), float64(w.total()))
 	for last := place; last < len(w.events); last++ {
 		sum, owed := 0.0, map[*replica]float64{}
 		for i := last; i >= 0; i-- {

@@ -14,21 +14,6 @@ func callers() *[16]uintptr {
 	return stack
 }
 
-func (p Permit) expireIn(d time.Duration) {
-	h, s := p.h, p.h.s
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if h.gen != p.gen {
-		return
-	}
-	if h.end != 0 {
-		s.unexpire(h)
-	}
-	if d > 0 {
-		s.expire(h, after(s.now().at, d))
-	}
-}
-
 func (s *shard) expire(h *holding, end time.Duration) {
 	m := h.gate.extend()
 	h.end, h.place = end, int32(len(m.expiring))
@@ -55,17 +40,13 @@ func (s *shard) unexpire(h *holding) {
 // reclaim gives back the gate's permits whose time is over. It looks only when the
 // earliest end has come, so that its cost is shared by the permits that have one.
 func (s *shard) reclaim(g *gate, now instant) {
-	if g.ext == nil || len(g.ext.expiring) == 0 {
-		return
-	}
-	at := now.at
-	if at < g.ext.nextEnd {
+	if g.ext == nil || len(g.ext.expiring) == 0 || now.at < g.ext.nextEnd {
 		return
 	}
 	var over []*holding
 	next := never
 	for _, h := range g.ext.expiring {
-		if h.end <= at {
+		if h.end <= now.at {
 			over = append(over, h)
 		} else if h.end < next {
 			next = h.end
@@ -73,7 +54,7 @@ func (s *shard) reclaim(g *gate, now instant) {
 	}
 	g.ext.nextEnd = next
 	for _, h := range over {
-		s.leaked(h, at)
+		s.leaked(h, now.at)
 		s.free(h)
 	}
 }

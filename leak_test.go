@@ -71,26 +71,6 @@ func TestExpireIn(t *testing.T) {
 	}
 }
 
-// A permit whose time is over is given back when any call needs it, also if it ends before those taken
-// earlier.
-func TestExpiredPermitsAreFree(t *testing.T) {
-	for name, ask := range map[string]func(*Limiter) bool{
-		"Allow":          func(l *Limiter) bool { return l.Allow("k") },
-		"TryAcquire":     func(l *Limiter) bool { _, d := l.TryAcquire("k"); return d.OK },
-		"TryAcquireUpTo": func(l *Limiter) bool { _, n := l.TryAcquireUpTo("k", 8); return n == 1 },
-	} {
-		row(t, name, func(t *testing.T) {
-			l := limiterOf(t, Limit{InFlight: 2})
-			took(t, l, "k").ExpireIn(time.Minute)
-			took(t, l, "k").ExpireIn(time.Second)
-			is(t, "before its time", ask(l), false)
-			time.Sleep(time.Second)
-			is(t, "at its time", ask(l), true)
-			is(t, "once more", ask(l), name == "Allow") // which holds nothing
-		})
-	}
-}
-
 // Failure mode 8: the longest Duration is as good as for ever.
 func TestLongestHold(t *testing.T) {
 	for _, maxHold := range []time.Duration{math.MaxInt64, 0} {
@@ -149,20 +129,9 @@ func TestLeakCheckNamesWhoTookThePermit(t *testing.T) {
 	}
 }
 
-// While a waiter waits for a rate, the end of a permit's time must not make its timer fire without end.
-func TestExpiredPermitDoesNotKeepTheTimerBusy(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{Rates: []Rate{Every(time.Hour)}, InFlight: 5}, MaxHold(time.Minute))
-		took(t, l, "k")
-		c := asking(t, l, "k")
-		// a timer that fires at once again and again would stop the clock after a minute
-		time.Sleep(time.Hour)
-		c.admittedAfter(t, time.Hour)
-	})
-}
-
-// The same where the rate's turn is so far away that it counts as unknown. Nothing may wait for the fake
-// clock while the timer may be busy.
+// While a waiter waits for a rate, the end of a permit's time must not make its timer fire without end: here
+// the turn is so far away that it counts as unknown. Nothing may wait for the fake clock while the timer may
+// be busy.
 func TestExpiredPermitAndATurnThatIsUnknown(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		hardlyEver := Rate{Events: 0.001, Per: math.MaxInt64}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
-	"pgregory.net/rapid"
 
 	"github.com/quotient-go/quotient/policy"
 )
@@ -81,42 +80,6 @@ var badLimits = []struct {
 		`"rate 2"`},
 }
 
-// Without a rate that is needless all calls fare as with it.
-func TestPropertyNeedlessRates(t *testing.T) {
-	property(t, func(rt *rapid.T) {
-		b := drawRate(rt, "b")
-		if rapid.Bool().Draw(rt, "windows") {
-			b.Aligned, b.Burst = true, 0
-		}
-		factor := func(label string) float64 {
-			return rapid.SampledFrom([]float64{1, 1.5, 2, 3, 3.5}).Draw(rt, label)
-		}
-		a := Rate{Name: "a", Per: time.Duration(factor("longer") * float64(b.Per))}
-		a.Events = b.perSecond() * a.Per.Seconds() * factor("more")
-		if a.Aligned = rapid.IntRange(0, 2).Draw(rt, "a windows") == 0; !a.Aligned {
-			a.Burst = int(b.burst() * factor("more burst"))
-		}
-		if !a.needless(b) {
-			return
-		}
-		n := 1 // the shares of windows are whole events
-		if !a.Aligned && !b.Aligned {
-			n = rapid.IntRange(1, 3).Draw(rt, "replicas")
-		}
-		with, without := mustNew(rt, Rates(a, b), Replicas(n)), mustNew(rt, Rates(b), Replicas(n))
-		edges := []time.Duration{time.Millisecond, b.Per - time.Millisecond, b.Per / 2, drawPause(rt)}
-		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
-			time.Sleep(rapid.SampledFrom(edges).Draw(rt, "pause"))
-			most := rapid.SampledFrom([]int{1, 2, 1000}).Draw(rt, "at most")
-			_, x := with.TryAcquireUpTo("k", most)
-			_, y := without.TryAcquireUpTo("k", most)
-			if x != y {
-				rt.Fatalf("%v beside %v: got %v with it and %v without", a, b, x, y)
-			}
-		}
-	})
-}
-
 func TestValidateNamesFieldAndValue(t *testing.T) {
 	for _, c := range badLimits {
 		says(t, c.limit.Validate(), "quotient: ", c.field, c.value)
@@ -133,6 +96,7 @@ func TestSetLimitKeepsTheOldLimit(t *testing.T) {
 		wants(t, l, "k", 3)
 		for _, c := range badLimits {
 			says(t, l.SetLimit(c.limit), c.field, c.value)
+			says(t, l.Override("k", &c.limit), "quotient: ", "Override", c.field, c.value)
 			wants(t, l, "k", 0)
 			wants(t, l, fmt.Sprint("new after ", c.field, c.value), 3)
 		}
@@ -142,16 +106,42 @@ func TestSetLimitKeepsTheOldLimit(t *testing.T) {
 	})
 }
 
-func TestOverrideRefusesABadLimit(t *testing.T) {
+func TestOverrideRefusesAFourthUnit(t *testing.T) {
 	l := limiterOf(t, rated(perSecond(1, 3)))
-	for _, c := range badLimits {
-		says(t, l.Override("k", &c.limit), "quotient: ", "Override", c.field, c.value)
-	}
 	units := Rates(Rate{Unit: "a", Events: 1, Per: 1}, Rate{Unit: "b", Events: 1, Per: 1},
 		Rate{Unit: "c", Events: 1, Per: 1}, Rate{Unit: "d", Events: 1, Per: 1})
 	says(t, l.Override("k", &units), "Rates[3].Unit", `"d"`)
 	override(t, l, "k", nil) // takes off what is not there
 	stats(t, l, "Version", 0, "Overrides", 0)
+}
+
+// A key that is denied while it shares a gate leaves the others' callers there, and keys that are dropped while
+// one looks at all are left out.
+func TestKeysThatComeAndGo(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		limit := Limit{Rates: []Rate{perSecond(1, 5)}, InFlight: 1}
+		l := limiterOf(t, limit, MaxKeys(1))
+		busy, late := took(t, l, "busy"), took(t, l, "late")
+		waits, other := asking(t, l, "late"), asking(t, l, "other")
+		override(t, l, "late", &Limit{Deny: true})
+		waits.refusedAfter(t, 0, ReasonDenied)
+		other.waits(t)
+		busy.Release()
+		late.Release()
+		other.admittedAfter(t, 0)
+		other.permit.Release()
+		time.Sleep(time.Minute)
+		l, seen := limiterOf(t, limit, MaxKeys(2)), 0
+		wants(t, l, "a", 5)
+		wants(t, l, "b", 5)
+		time.Sleep(time.Minute)
+		for range l.Keys() {
+			wants(t, l, "c", 5)
+			wants(t, l, "d", 5)
+			seen++
+		}
+		is(t, "keys seen", seen, 1)
+	})
 }
 
 func TestLimiterSharesNoMemoryWithItsCaller(t *testing.T) {
@@ -160,17 +150,6 @@ func TestLimiterSharesNoMemoryWithItsCaller(t *testing.T) {
 	rates[0].Events = math.NaN()
 	l.Stats().Limit.Rates[0].Events = math.NaN()
 	is(t, "the limit", l.Stats().Limit.Rates[0], perSecond(1, 3))
-}
-
-func TestDenyRefusesAll(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{Deny: true})
-		wants(t, l, "k", 0)
-		refusedFor(t, l, ReasonDenied, "k")
-		upTo(t, l, "k", 5, 0)
-		asking(t, l, "k").refusedAfter(t, 0, ReasonDenied)
-		is(t, "Stats know it", l.Stats().Limit.Deny, true)
-	})
 }
 
 // A rule beside Deny would mean that some calls are admitted.
@@ -396,19 +375,5 @@ func TestLargestRates(t *testing.T) {
 				refusedFor(t, l, ReasonTooLarge, "k", Weight(c.weight+1))
 			}
 		})
-	}
-}
-
-func TestRateConstructors(t *testing.T) {
-	for _, c := range []struct {
-		rate      Rate
-		perSecond float64
-		burst     float64
-	}{
-		{PerSecond(20), 20, 20}, {PerSecond(0.5), 0.5, 1}, {PerMinute(120), 2, 120}, {PerMinute(30), 0.5, 30},
-		{PerHour(7200), 2, 7200}, {PerHour(0.5), 0.5 / 3600, 1}, {Every(2 * time.Second), 0.5, 1},
-		{perSecond(2, 9), 2, 9}, {aligned(2.5, time.Second), 2.5, 3}, {aligned(0.5, time.Second), 0.5, 1},
-	} {
-		is(t, c.rate, [2]float64{c.rate.perSecond(), c.rate.burst()}, [2]float64{c.perSecond, c.burst})
 	}
 }

@@ -141,6 +141,11 @@ func askingUntil(t *testing.T, l *Limiter, deadline time.Duration, key string, o
 	if deadline > 0 {
 		ctx, cancel = context.WithTimeout(t.Context(), deadline)
 	}
+	return calling(ctx, cancel, l, key, opts...)
+}
+
+// calling starts a call with a context.
+func calling(ctx context.Context, cancel func(), l *Limiter, key string, opts ...CallOption) *call {
 	c := &call{cancel: cancel, done: make(chan struct{})}
 	go func() {
 		start := time.Now()

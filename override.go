@@ -70,7 +70,10 @@ func (l *Limiter) admitOverride(key string, limit Limit, had, try bool) error {
 		return fmt.Errorf("quotient: Override: %q would be one more than %d keys with a limit of their own, "+
 			"half of MaxKeys", clip(key), n)
 	}
-	if !limit.Deny && l.overflows(key) {
+	s, _ := l.lock(key)
+	overflows := s.overflow.has(key) // with another gate it would have its limit twice
+	s.mu.Unlock()
+	if !limit.Deny && overflows {
 		return fmt.Errorf("quotient: Override: MaxKeys keys are busy, and %q has waiters or permits "+
 			"under the limit that further keys share: it can only be denied now", clip(key))
 	}
@@ -94,14 +97,6 @@ func (l *Limiter) roomFor(key string) bool {
 		return true
 	}
 	return s.hasRoomBeyond(now)
-}
-
-// overflows reports whether the key waits, or holds permits, through the gate of keys without room. With
-// another one it would have its limit twice.
-func (l *Limiter) overflows(key string) bool {
-	s, _ := l.lock(key)
-	defer s.mu.Unlock()
-	return s.overflow.has(key)
 }
 
 // hasRoomBeyond drops an idle key, and reports whether it found one.

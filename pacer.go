@@ -238,15 +238,8 @@ func (p *pacer) ask(s policy.Sample, r *rule) {
 
 // guard drops a controller that panics where no caller has anything to do with it.
 func (p *pacer) guard(at time.Duration, r *rule, f func()) {
-	sound := false
-	defer func() {
-		if !sound {
-			_ = recover()
-			p.forget(at, r)
-		}
-	}()
-	f()
-	sound = true
+	defer func() { _ = recover() }()
+	orElse(f, func() { p.forget(at, r) })
 }
 
 // takenSince returns what was taken since the controller was last asked, and starts the count again.

@@ -2,6 +2,7 @@ package quotient
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/quotient-go/quotient/policy"
@@ -89,8 +90,20 @@ func (p Permit) Correct(unit string, used int) error {
 // instant: it is given back when a call needs it, or Stats is called. If d is 0 or less, the permit does not
 // expire.
 func (p Permit) ExpireIn(d time.Duration) {
-	if p.h != nil {
-		p.expireIn(d)
+	if p.h == nil {
+		return
+	}
+	h, s := p.h, p.h.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h.gen != p.gen {
+		return
+	}
+	if h.end != 0 {
+		s.unexpire(h)
+	}
+	if d > 0 {
+		s.expire(h, after(s.now().at, d))
 	}
 }
 
@@ -264,7 +277,7 @@ func (p Permit) correct(unit string, used int) error {
 	if unit == "" {
 		return s.giveBackAndUnlock(p, used)
 	}
-	u := indexOf(s.setting.units, unit)
+	u := slices.Index(s.setting.units, unit)
 	if h.gen != p.gen || u < 0 {
 		released := h.gen != p.gen
 		s.mu.Unlock()

@@ -2,9 +2,7 @@ package quotient
 
 import (
 	"fmt"
-	"reflect"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/quotient-go/quotient/policy"
@@ -62,73 +60,6 @@ func TestStalePermit(t *testing.T) {
 	inFlight(t, l, 0)
 }
 
-// The reason for which a permit was taken does not affect the next one in the same place.
-func TestPermitsLeaveNothingBehind(t *testing.T) {
-	limit := Limit{Rates: []Rate{perSecond(1e6, 1e6), tokensPerMinute(600, 600)}, InFlight: 10}
-	nothing, twenty := []CallOption{Cost("tokens", 0)}, []CallOption{Cost("tokens", 20)}
-	for _, c := range []struct {
-		name    string
-		opts    []CallOption
-		correct []int // costs, one after the other
-	}{
-		{"no cost", nil, nil},
-		{"no cost, then some", nil, []int{5}},
-		{"no cost, then some, then none", nil, []int{5, 0}},
-		{"a cost of nothing", nothing, nil},
-		{"a cost of nothing, then some", nothing, []int{7}},
-		{"a cost", twenty, nil},
-		{"a cost, then none", twenty, []int{0}},
-		{"a cost, then more, then less", twenty, []int{50, 30}},
-		{"a cost, then more, then none", twenty, []int{50, 0}},
-		{"weight", []CallOption{Weight(4)}, nil},
-	} {
-		row(t, c.name, func(t *testing.T) {
-			l := limiterOf(t, limit, MaxHold(time.Minute), MaxKeys(10))
-			p := took(t, l, "k", c.opts...)
-			for _, used := range c.correct {
-				corrects(t, p, used)
-			}
-			p.Release()
-			left := *p.h
-			left.s, left.gen, left.next = nil, 0, nil
-			// each taking sets them
-			left.weight, left.slots, left.epoch, left.since, left.place = 0, 0, 0, 0, 0
-			if !reflect.DeepEqual(left, holding{}) {
-				t.Errorf("left behind: %+v", left)
-			}
-			// The next one has taken no tokens, so that it has none to give back, and owes what it says.
-			took(t, l, "other", Cost("tokens", 100)).Release()
-			before := tokensOf(t, l, "other")[1]
-			next := took(t, l, "other")
-			is(t, "in the same place", next.h, p.h)
-			corrects(t, next, 10)
-			is(t, "tokens after 10 were corrected", tokensOf(t, l, "other")[1], before-10)
-			corrects(t, next, 0)
-			is(t, "tokens where none were used", tokensOf(t, l, "other")[1], before)
-		})
-	}
-}
-
-func TestPermitTableGrowsByBlocks(t *testing.T) {
-	const many = 3*permitBlock + 1
-	l := limiterOf(t, Limit{InFlight: many})
-	for range 3 {
-		seen := map[*holding]bool{}
-		var permits []Permit
-		for range many {
-			p := took(t, l, "k")
-			seen[p.h] = true
-			permits = append(permits, p)
-		}
-		is(t, "places", len(seen), many)
-		is(t, "blocks", len(l.shard("k").permits.blocks), 4)
-		for _, p := range permits {
-			p.Release()
-		}
-		inFlight(t, l, 0)
-	}
-}
-
 func TestZeroPermitDoesNothing(t *testing.T) {
 	var p Permit
 	p.Release()
@@ -160,22 +91,6 @@ func TestCancelOfAGrantedWaiter(t *testing.T) {
 	})
 }
 
-// Copies of a permit may be released by many goroutines at once: one of them counts.
-func TestReleaseByManyAtOnce(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{InFlight: 100})
-		took(t, l, "k", Weight(50))
-		for range 50 {
-			p := took(t, l, "k", Weight(2))
-			for range 4 {
-				go p.Release()
-			}
-			synctest.Wait()
-		}
-		stats(t, l, "InFlight", 50, "DoubleReleases", 150)
-	})
-}
-
 // Free holdings pin dropped gates, those pin their setting, and it pins all that followed.
 func TestSettingsAreGarbage(t *testing.T) {
 	l := limiterOf(t, Limit{InFlight: 10}, MaxKeys(10))
@@ -204,30 +119,5 @@ func TestSettingsAreGarbage(t *testing.T) {
 				}
 			}
 		}
-	}
-}
-
-// BenchmarkSlot is one slot taken and given back; with a cost, also of what is corrected.
-func BenchmarkSlot(b *testing.B) {
-	for _, c := range []struct {
-		name  string
-		limit Limit
-		opts  []CallOption
-	}{
-		{"slots", Limit{InFlight: 100}, nil},
-		{"rate and slots", doneLimits()[1].limit, nil},
-		{"requests and tokens", doneLimits()[2].limit, doneLimits()[2].opts},
-	} {
-		b.Run(c.name, func(b *testing.B) {
-			l := limiterOf(b, c.limit)
-			b.ReportAllocs()
-			for b.Loop() {
-				p, err := l.Acquire(b.Context(), "k", c.opts...)
-				if err != nil {
-					b.Fatal(err)
-				}
-				p.Release()
-			}
-		})
 	}
 }

@@ -218,24 +218,18 @@ func (p *promise) admitted(rt *rapid.T, n int) {
 // check holds every window against the integral, the burst and the debt of a call above the burst. For each
 // pause the one comes on top that passes at its end, whatever was owed.
 func (p *promise) check(rt *rapid.T) {
-	for i := range p.events {
-		sum := 0.0
-		for j := i; j < len(p.events); j++ {
-			sum += p.events[j].n
-			a, b := p.events[i].at, p.events[j].at
-			gates := 0.0
-			for k := 0; k < len(p.gates); k += 2 {
-				if p.base.Add(p.gates[k+1]).Before(a) || p.base.Add(p.gates[k]).After(b) {
-					continue
-				}
-				gates++
-			}
-			most := p.integral(a, b) + p.burst(a, b) + p.most - 1 + gates*p.most
-			if sum > most+0.002 {
-				rt.Fatalf("ceiling %v, window of %v: admitted %v, bound %.4f", p.ceiling, b.Sub(a), sum, most)
+	p.extra = p.most - 1
+	p.gated = func(a, b time.Time) (n float64) {
+		for k := 0; k < len(p.gates); k += 2 {
+			if !p.base.Add(p.gates[k+1]).Before(a) && !p.base.Add(p.gates[k]).After(b) {
+				n += p.most
 			}
 		}
+		return n
 	}
+	p.meter.check(func(format string, args ...any) {
+		rt.Fatalf("ceiling %v, "+format, append([]any{p.ceiling}, args...)...)
+	})
 }
 
 // Whatever controllers answer, any window admits at most what each of them allows. That is the integral of

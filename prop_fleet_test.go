@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"math/big"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,52 +12,78 @@ import (
 	"pgregory.net/rapid"
 )
 
+// fleet is limiters of one limit, and what all of them admit.
+type fleet struct {
+	*rapid.T
+	meter
+	limit Limit
+	opts  []Option
+	ls    []*Limiter
+}
+
+func (f *fleet) add(n int, opts ...Option) {
+	for range n {
+		f.ls = append(f.ls, mustNew(f, f.limit, slices.Concat(f.opts, opts)...))
+	}
+}
+
+// believes has all replicas believe in n without ordinals.
+func (f *fleet) believes(n int) {
+	for _, l := range f.ls {
+		must(f, l.SetPool(Pool{Replicas: n}, 0))
+	}
+}
+
+// greedy has callers take all there is, for a while.
+func (f *fleet) greedy(d time.Duration) {
+	for end := time.Now().Add(d); ; time.Sleep(max(d/8, time.Millisecond)) {
+		for _, l := range f.ls {
+			_, got := l.TryAcquireUpTo("k", 100)
+			f.meter.add(got)
+		}
+		if !time.Now().Before(end) {
+			return
+		}
+	}
+}
+
 // Bound 2: the fleet admits at most R w + max(B, N) in any window while every replica believes in at least
 // as many as there are. So new replicas are announced first and start empty, and leavers are announced last.
 func TestPropertyFleet(t *testing.T) {
 	property(t, func(rt *rapid.T) {
 		rate := drawRate(rt, "r")
-		n, ctrl := rapid.IntRange(1, 5).Draw(rt, "replicas"), drawPolicy(rt)
+		n := rapid.IntRange(1, 5).Draw(rt, "replicas")
 		most := n
-		var fleet []*Limiter
-		for range n {
-			fleet = append(fleet, mustNew(rt, Rates(rate), Replicas(n), ctrl, few))
-		}
-		announce := func(n int) {
-			for _, l := range fleet {
-				must(rt, l.SetPool(Pool{Replicas: n}, 0))
-			}
-		}
-		var m meter
-		m.limit(rate.perSecond(), 0)
+		f := fleet{T: rt, limit: Rates(rate), opts: []Option{drawPolicy(rt), few}}
+		f.meter.limit(rate.perSecond(), 0)
+		f.add(n, Replicas(n))
 		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
 			switch rapid.IntRange(0, 7).Draw(rt, "what") {
 			case 0:
 				if n < 8 {
 					n++
 					most = max(most, n)
-					announce(n)
+					f.believes(n)
 					time.Sleep(drawPause(rt))
-					fleet = append(fleet, mustNew(rt, Rates(rate), Replicas(n), StartEmpty(), ctrl, few))
+					f.add(1, Replicas(n), StartEmpty())
 				}
 			case 1:
 				if n > 1 {
 					n--
-					fleet = fleet[1:]
+					f.ls = f.ls[1:]
 					time.Sleep(drawPause(rt))
-					announce(n)
+					f.believes(n)
 				}
 			case 2:
 				time.Sleep(drawPause(rt))
 			default:
-				l := fleet[rapid.IntRange(0, len(fleet)-1).Draw(rt, "who")]
-				p, got := l.TryAcquireUpTo("k", rapid.IntRange(1, 12).Draw(rt, "up to"))
-				m.add(got)
+				p, got := among(rt, f.ls, "who").TryAcquireUpTo("k", rapid.IntRange(1, 12).Draw(rt, "up to"))
+				f.meter.add(got)
 				p.Done(drawFeedback(rt))
 			}
 		}
-		m.extra = max(rate.burst(), float64(most))
-		m.check(rt.Fatalf)
+		f.extra = max(rate.burst(), float64(most))
+		f.check(rt.Fatalf)
 	})
 }
 
@@ -66,185 +93,82 @@ func TestPropertyLateScaleUp(t *testing.T) {
 		rate := drawRate(rt, "r")
 		n0 := rapid.IntRange(1, 4).Draw(rt, "n0")
 		n1 := n0 + rapid.IntRange(1, 4).Draw(rt, "joiners")
-		late := drawPause(rt)
-		var fleet []*Limiter
-		for range n0 {
-			fleet = append(fleet, mustNew(rt, Rates(rate), Replicas(n0), few))
-		}
-		var m meter
-		m.limit(rate.perSecond(), 0)
-		greedy := func(d time.Duration) {
-			for end := time.Now().Add(d); ; time.Sleep(max(d/7, time.Millisecond)) {
-				for _, l := range fleet {
-					_, got := l.TryAcquireUpTo("k", 100)
-					m.add(got)
-				}
-				if !time.Now().Before(end) {
-					return
-				}
-			}
-		}
-		greedy(drawPause(rt))
-		for len(fleet) < n1 {
-			fleet = append(fleet, mustNew(rt, Rates(rate), Replicas(n1), StartEmpty(), few))
-		}
+		f := fleet{T: rt, limit: Rates(rate), opts: []Option{few}}
+		f.meter.limit(rate.perSecond(), 0)
+		f.add(n0, Replicas(n0))
+		f.greedy(drawPause(rt))
+		f.add(n1-n0, Replicas(n1), StartEmpty())
 		began := time.Now()
-		greedy(late)
-		seen := time.Since(began)
-		for _, l := range fleet {
-			must(rt, l.SetPool(Pool{Replicas: n1}, 0))
-		}
-		greedy(drawPause(rt))
-		m.extra = max(rate.burst(), float64(n1)) + rate.perSecond()*seen.Seconds()*(float64(n1)/float64(n0)-1)
-		m.check(rt.Fatalf)
-	})
-}
-
-// Bound 11: with ordinals the fleet's windows are exact to the event under full demand, fractions
-// carried; without, they stay below max(Events, N). Nothing comes before the window it belongs to.
-func TestPropertyAligned(t *testing.T) {
-	property(t, func(rt *rapid.T) {
-		rate := Rate{
-			Name: "w", Per: time.Minute, Aligned: true,
-			Events: float64(rapid.IntRange(1, 400).Draw(rt, "tenths")) / 10,
-		}
-		n := rapid.IntRange(1, 7).Draw(rt, "replicas")
-		ordered := rapid.Bool().Draw(rt, "ordinals")
-		var fleet []*Limiter
-		for i := range n {
-			p := Pool{Replicas: n}
-			if ordered {
-				p.Ordinal = i + 1
-			}
-			fleet = append(fleet, mustNew(rt, Rates(rate), StartPool(p), few))
-		}
-		taken := map[int64]int{}
-		first := time.Now().UnixNano() / int64(time.Minute)
-		for range rapid.IntRange(1, 30).Draw(rt, "steps") {
-			time.Sleep(time.Duration(rapid.IntRange(0, 59).Draw(rt, "seconds")) * time.Second)
-			for _, l := range fleet {
-				for l.Allow("k") {
-					taken[time.Now().UnixNano()/int64(time.Minute)]++
-				}
-			}
-		}
-		c := schedule{per: int64(time.Minute), events: uint64(thousandths(rate.Events)), replicas: 1,
-			ordinal: 1, weight: 1}
-		for k, got := range taken {
-			switch {
-			case ordered && int64(got) != c.quota(k):
-				rt.Fatalf("window %d: %d admitted, want exactly %d", k-first, got, c.quota(k))
-			case !ordered && float64(got) > max(rate.Events, float64(n)):
-				rt.Fatalf("window %d: %d admitted, bound max(%v, %d)", k-first, got, rate.Events, n)
-			}
-		}
+		f.greedy(drawPause(rt))
+		late := rate.perSecond() * time.Since(began).Seconds() * (float64(n1)/float64(n0) - 1)
+		f.believes(n1)
+		f.greedy(drawPause(rt))
+		f.extra = max(rate.burst(), float64(n1)) + late
+		f.check(rt.Fatalf)
 	})
 }
 
 // Bound 5: over the fleet at most G are in flight while every replica believes in at least as many as there
-// are. It holds once permits issued before the last growth of the pool are released. With AtLeastOne it is at
+// are. It holds once permits issued before the last change of the pool are released. With AtLeastOne it is at
 // most max(G, N). One replica never exceeds its own slots.
 func TestPropertyInFlight(t *testing.T) {
-	type replica struct {
-		l    *Limiter
-		held []Permit
-		age  []int // of held: the growths that it has seen
+	type out struct {
+		Permit
+		by    *Limiter
+		since int // so many changes of the pool
 	}
 	property(t, func(rt *rapid.T) {
-		g := rapid.IntRange(1, 12).Draw(rt, "G")
-		n := rapid.IntRange(1, 5).Draw(rt, "N")
+		f := fleet{T: rt, limit: Limit{InFlight: rapid.IntRange(1, 12).Draw(rt, "G")},
+			opts: []Option{few, drawPolicy(rt)}}
 		atLeastOne := rapid.Bool().Draw(rt, "at least one")
-		opts := []Option{few, drawPolicy(rt)}
 		if atLeastOne {
-			opts = append(opts, AtLeastOne())
+			f.opts = append(f.opts, AtLeastOne())
 		}
-		fleet := make([]*replica, n)
-		pool := func(i int) Pool { return Pool{Replicas: len(fleet), Ordinal: i + 1, Fixed: true} }
-		for i := range fleet {
-			fleet[i] = &replica{l: mustNew(rt, Limit{InFlight: g}, append(opts, StartPool(pool(i)))...)}
-		}
-		growths := 0
-		announce := func() {
-			for i, r := range fleet {
-				must(rt, r.l.SetPool(pool(i), 0))
+		changes := 0
+		resize := func(n int) {
+			for len(f.ls) < n {
+				f.add(1, StartEmpty())
 			}
+			f.ls = f.ls[:n] // the last leave, and their requests end with them
+			for i, l := range f.ls {
+				must(rt, l.SetPool(Pool{Replicas: n, Ordinal: i + 1, Fixed: true}, 0))
+			}
+			changes++ // the ordinals' remainders move
 		}
+		resize(rapid.IntRange(1, 5).Draw(rt, "N"))
+		var held []out
 		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
-			i := rapid.IntRange(0, len(fleet)-1).Draw(rt, "who")
-			r := fleet[i]
-			switch rapid.IntRange(0, 9).Draw(rt, "what") {
-			case 0:
-				if len(fleet) < 7 {
-					fleet = append(fleet, nil)
-					growths++
-					fleet[len(fleet)-1] = &replica{l: mustNew(rt, Limit{InFlight: g},
-						append(opts, StartPool(pool(len(fleet)-1)), StartEmpty())...)}
-					announce()
-				}
-			case 1:
-				if len(fleet) > 1 { // the last leaves, its requests end with it
-					fleet = fleet[:len(fleet)-1]
-					growths++ // the ordinals' remainders move: old permits count as old
-					announce()
-				}
-			case 2, 3, 4:
-				if len(r.held) > 0 {
-					k := rapid.IntRange(0, len(r.held)-1).Draw(rt, "which")
-					r.held[k].Done(drawFeedback(rt))
-					r.held = append(r.held[:k], r.held[k+1:]...)
-					r.age = append(r.age[:k], r.age[k+1:]...)
-				}
+			switch what := rapid.IntRange(0, 9).Draw(rt, "what"); {
+			case what == 0:
+				resize(min(7, len(f.ls)+1))
+			case what == 1:
+				resize(max(1, len(f.ls)-1))
+			case what < 5 && len(held) > 0:
+				k := rapid.IntRange(0, len(held)-1).Draw(rt, "which")
+				held[k].Done(drawFeedback(rt))
+				held = slices.Delete(held, k, k+1)
 			default:
-				p, d := r.l.TryAcquire("k", Weight(rapid.IntRange(1, 3).Draw(rt, "weight")))
-				if d.OK {
-					r.held, r.age = append(r.held, p), append(r.age, growths)
+				l := among(rt, f.ls, "who")
+				if p, d := l.TryAcquire("k", Weight(rapid.IntRange(1, 3).Draw(rt, "weight"))); d.OK {
+					held = append(held, out{p, l, changes})
 				}
 			}
-			total, old := 0, false
-			for i, r := range fleet {
-				in := r.l.Stats().InFlight
-				total += in
-				mine := false
-				for _, a := range r.age {
-					mine = mine || a < growths
-				}
-				old = old || mine
-				if most := r.l.shards[0].setting.slots; in > most && !mine {
+			held = slices.DeleteFunc(held, func(o out) bool { return !slices.Contains(f.ls, o.by) })
+			total, anyOld := 0, false
+			for i, l := range f.ls {
+				old := slices.ContainsFunc(held, func(o out) bool { return o.by == l && o.since < changes })
+				in, most := l.Stats().InFlight, l.shards[0].setting.slots
+				if total, anyOld = total+in, anyOld || old; in > most && !old {
 					rt.Fatalf("replica %d: %d in flight, %d slots", i, in, most)
 				}
 			}
-			bound := g
+			bound := f.limit.InFlight
 			if atLeastOne {
-				bound = max(g, len(fleet))
+				bound = max(bound, len(f.ls))
 			}
-			if total > bound && !old {
-				rt.Fatalf("%d in flight over %d replicas, bound %d", total, len(fleet), bound)
+			if total > bound && !anyOld {
+				rt.Fatalf("%d in flight over %d replicas, bound %d", total, len(f.ls), bound)
 			}
-		}
-	})
-}
-
-// Bound 9: a refused hint leaves the state as it was and is counted.
-func TestPropertyRefusedHint(t *testing.T) {
-	property(t, func(rt *rapid.T) {
-		pool := drawPool(rt)
-		l := mustNew(rt, Limit{Rates: []Rate{PerSecond(10)}, InFlight: 7}, StartPool(pool), few)
-		bad := Pool{
-			Replicas: rapid.OneOf(rapid.IntRange(-1<<40, 0), rapid.IntRange(maxReplicas+1, 1<<40)).Draw(rt,
-				"replicas"),
-			Ordinal: rapid.Int().Draw(rt, "ordinal"),
-		}
-		if rapid.Bool().Draw(rt, "ordinal is bad") {
-			bad.Replicas = rapid.IntRange(1, 9).Draw(rt, "good replicas")
-			bad.Ordinal = rapid.OneOf(rapid.IntRange(-1<<40, -1), rapid.IntRange(10, 1<<40)).Draw(rt,
-				"bad ordinal")
-		}
-		before := l.shards[0].setting
-		err := l.SetPool(bad, 0)
-		if err == nil || l.shards[0].setting != before || l.Stats().Pool.Pool != pool ||
-			l.Stats().Pool.Rejected != 1 {
-			rt.Fatalf("SetPool(%+v): error %v, pool %+v, rejected %d", bad, err, l.Stats().Pool.Pool,
-				l.Stats().Pool.Rejected)
 		}
 	})
 }
@@ -320,28 +244,17 @@ func TestPropertySplit(t *testing.T) {
 			n += s
 			burst += max(rate.burst(), float64(s))
 		}
-		var fleet []*Limiter
+		f := fleet{T: rt, limit: Rates(rate), opts: []Option{Replicas(n), HoldDown(hold), few}}
+		f.add(n)
+		f.meter.limit(rate.perSecond(), max(rate.burst(), float64(n)))
 		var sources []*spoken
-		for range n {
-			l := mustNew(rt, Rates(rate), Replicas(n), HoldDown(hold), few)
+		for _, l := range f.ls {
 			src := following(rt, l)
 			defer src.cancel()
-			fleet, sources = append(fleet, l), append(sources, src)
-		}
-		var m meter
-		m.limit(rate.perSecond(), max(rate.burst(), float64(n)))
-		greedy := func(d time.Duration) {
-			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(d / 9) {
-				for _, l := range fleet {
-					_, got := l.TryAcquireUpTo("k", 100)
-					m.add(got)
-				}
-			}
-		}
-		for _, src := range sources {
+			sources = append(sources, src)
 			src.says(n)
 		}
-		greedy(time.Second + drawPause(rt))
+		f.greedy(time.Second + drawPause(rt))
 		who := 0
 		for _, s := range sizes {
 			for range s {
@@ -349,15 +262,15 @@ func TestPropertySplit(t *testing.T) {
 				who++
 			}
 		}
-		greedy(hold - time.Millisecond)
-		for i, l := range fleet {
+		f.greedy(hold - time.Millisecond)
+		for i, l := range f.ls {
 			if got := l.Stats().Pool.Replicas; got != n {
 				rt.Fatalf("replica %d believes in %d of %d while the hold-down lasts", i, got, n)
 			}
 		}
-		m.limit(rate.perSecond()*float64(len(sizes)), burst)
-		greedy(time.Second + drawPause(rt))
-		m.check(rt.Fatalf)
+		f.meter.limit(rate.perSecond()*float64(len(sizes)), burst)
+		f.greedy(time.Second + drawPause(rt))
+		f.check(rt.Fatalf)
 	})
 }
 
@@ -534,33 +447,10 @@ func TestWeightsAtTheEdges(t *testing.T) {
 	}
 }
 
-// A change of weight is a change of the share: a raise waits for the hold-down, a cut counts at once.
-func TestFollowDampsWeights(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(120, 120)))
-		src := following(t, l)
-		defer src.cancel()
-		for _, c := range []struct {
-			after time.Duration
-			says  Pool
-			share float64
-		}{
-			{0, Pool{Replicas: 4, Weight: 2}, 60}, {1, Pool{Replicas: 4, Weight: 1}, 30},
-			{1, Pool{Replicas: 4, Weight: 3}, 30},
-			{29, Pool{}, 30}, {1, Pool{}, 90}, {1, Pool{Replicas: 8, Weight: 6}, 90},
-			{1, Pool{Replicas: 8, Weight: 1}, 15},
-			{1, Pool{Replicas: 2, Weight: 1}, 15}, {29, Pool{Replicas: 3, Weight: 1}, 15}, {1, Pool{}, 40},
-		} {
-			time.Sleep(c.after * time.Second)
-			if c.says != (Pool{}) {
-				src.saysPool(c.says)
-			}
-			synctest.Wait()
-			if got := l.Stats().Rules[0].Share; math.Abs(got-c.share) > 1e-9 {
-				t.Errorf("%+v: the share is %v", c, got)
-			}
-		}
-	})
+// Explain says as how many replicas this one counts.
+func TestExplainReportsTheWeight(t *testing.T) {
+	l := limiterOf(t, Limit{InFlight: 10}, StartPool(Pool{Replicas: 10, Ordinal: 4, Weight: 3}))
+	says(t, errors.New(l.Explain("k").String()), "10 replicas, of which this one is 3, ordinal 4")
 }
 
 // A share of before that no pool of this weight could have without more than a million replicas counts as it
@@ -575,13 +465,5 @@ func TestShareOfBeforeThatIsTiny(t *testing.T) {
 		(Pool{Replicas: 900_000, Weight: 9, Ordinal: 2, Fixed: true})
 	if got != want {
 		t.Errorf("got %+v, want %+v", got, want)
-	}
-}
-
-// Explain says as how many replicas this one counts.
-func TestExplainReportsTheWeight(t *testing.T) {
-	l := limiterOf(t, Limit{InFlight: 10}, StartPool(Pool{Replicas: 10, Ordinal: 4, Weight: 3}))
-	for _, c := range []string{"10 replicas, of which this one is 3, ordinal 4", "share 3 of 10"} {
-		says(t, &LimitedError{Key: l.Explain("k").String()}, c)
 	}
 }

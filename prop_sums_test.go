@@ -12,55 +12,6 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A loan ends at its instant, whether or not a call comes then. A limiter at which one looks all the time
-// decides as one that is left alone.
-func TestPropertyLoansEndLazily(t *testing.T) {
-	property(t, func(t *rapid.T) {
-		limit := Limit{Rates: []Rate{
-			{Events: float64(rapid.IntRange(1, 50).Draw(t, "events")), Per: time.Second,
-				Burst: rapid.IntRange(2, 40).Draw(t, "burst")},
-			{Events: 200, Per: time.Minute, Burst: 20, Unit: "tok"},
-		}, InFlight: rapid.IntRange(0, 9).Draw(t, "slots")}
-		replicas := Replicas(rapid.IntRange(1, 6).Draw(t, "replicas"))
-		lazy, eager := mustNew(t, limit, few, replicas), mustNew(t, limit, few, replicas)
-		var held [2][]Permit
-		for range rapid.IntRange(1, 60).Draw(t, "steps") {
-			n := rapid.IntRange(0, 9).Draw(t, "n")
-			switch rapid.IntRange(0, 6).Draw(t, "step") {
-			case 0, 1, 2:
-				a, x := lazy.TryAcquire("k", Cost("tok", n))
-				b, y := eager.TryAcquire("k", Cost("tok", n))
-				if x.OK != y.OK || (x.RetryAfter-y.RetryAfter).Abs() > time.Microsecond {
-					t.Fatalf("one that is left alone decides %+v, one that is looked at %+v", x, y)
-				}
-				held[0], held[1] = append(held[0], a), append(held[1], b)
-			case 3:
-				part, lasts := float64(n)/9,
-					time.Duration(rapid.IntRange(1, 4000).Draw(t, "ms"))*time.Millisecond
-				Lend(lazy, "k", part, lasts)
-				Lend(eager, "k", part, lasts)
-			case 4:
-				for range rapid.IntRange(1, 500).Draw(t, "looks") {
-					time.Sleep(7 * time.Millisecond)
-					eager.AppendState(nil, "k")
-				}
-			case 5:
-				for i := range held {
-					if len(held[i]) > 0 {
-						_ = held[i][0].Correct("tok", n/2)
-						held[i][0].Release()
-						held[i] = held[i][1:]
-					}
-				}
-			case 6:
-				p := Pool{Replicas: 1 + n}
-				must(t, lazy.SetPool(p, 0))
-				must(t, eager.SetPool(p, 0))
-			}
-		}
-	})
-}
-
 // borrowers are limiters of one pool whose callers come and go. They say to each other what they want.
 type borrowers struct {
 	*rapid.T
@@ -378,21 +329,9 @@ func (e *countedEnd) check(k int64, n int) {
 		}
 	}
 	if own > max(1, limit/replicas) && own > n && known > limit {
-		e.fleet.rt.Fatalf("replica %d took %d, and has %d of %d by %d replicas; all others "+
-			"together had %d: %v",
-			e.id, n, own, limit, replicas, known-own, e.fleet.of(k))
+		e.fleet.rt.Fatalf("replica %d took %d, and has %d of %d by %d replicas; all others together had %d: %+v",
+			e.id, n, own, limit, replicas, known-own, e.fleet.log)
 	}
-}
-
-// of returns what happened in a window, with ages.
-func (f *countedFleet) of(k int64) (list []string) {
-	for _, v := range f.log {
-		if v.window == k {
-			list = append(list, fmt.Sprintf("%v ago: %d of life %d takes %d (%v)", time.Since(v.at),
-				v.replica, v.life, v.n, v.sure))
-		}
-	}
-	return append(list, fmt.Sprintf("news counts for %v", f.maxAge))
 }
 
 // act takes one step at a replica.
@@ -461,8 +400,8 @@ func (f *countedFleet) checkTotals() {
 	}
 	for k, n := range total {
 		if n > max(int(f.rate.Events), len(f.ends))+most[k] {
-			f.rt.Fatalf("window %d: %d of %v admitted, %d in twice maxAge: %v", k, n, f.rate.Events,
-				most[k], f.of(k))
+			f.rt.Fatalf("window %d: %d of %v admitted, %d in twice maxAge: %+v", k, n, f.rate.Events,
+				most[k], f.log)
 		}
 	}
 }

@@ -31,6 +31,8 @@ type meter struct {
 	events []event
 	steps  []step
 	extra  float64 // that may come once on top: a debt, or what a late hint costs
+	// gated is what may come on top in a window; nil for nothing.
+	gated func(a, b time.Time) float64
 }
 
 func (m *meter) limit(rate, burst float64) {
@@ -81,7 +83,11 @@ func (m *meter) check(fail func(string, ...any)) {
 		for j := i; j < len(m.events); j++ {
 			sum += m.events[j].n
 			a, b := m.events[i].at, m.events[j].at
-			if most := m.integral(a, b) + m.burst(a, b) + m.extra; sum > most+0.002 {
+			most := m.integral(a, b) + m.burst(a, b) + m.extra
+			if m.gated != nil {
+				most += m.gated(a, b)
+			}
+			if sum > most+0.002 {
 				fail("window of %v: admitted %v, bound %.4f", b.Sub(a), sum, most)
 			}
 		}

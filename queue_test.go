@@ -57,29 +57,6 @@ func TestHigherClassesGoFirst(t *testing.T) {
 	}
 }
 
-// Failure mode 32: one that asks for much stays chosen until it is admitted, whatever comes.
-func TestLargeLowCallIsNotStarved(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(1, 20)))
-		took(t, l, "k", Weight(20))
-		low := asking(t, l, "k", Weight(20), PriorityLow.Option())
-		time.Sleep(8 * time.Second)
-		for range 7 {
-			took(t, l, "k", PriorityHigh.Option())
-		}
-		refusedFor(t, l, ReasonRate, "k", PriorityCritical.Option()) // one event is there, for the oldest
-		late := askingFor(t, l, "k", "CH")
-		time.Sleep(19*time.Second - 1)
-		low.waits(t)
-		time.Sleep(time.Nanosecond)
-		low.admittedAfter(t, 27*time.Second)
-		has(t, l, "k", 0)
-		time.Sleep(2 * time.Second)
-		late[0].admittedAfter(t, 20*time.Second)
-		late[1].admittedAfter(t, 21*time.Second)
-	})
-}
-
 // A call of a higher class than all who wait takes what is there, or becomes the next at once. One that asks
 // for less does not overtake one of its class or above.
 func TestHigherClassIsNextAtOnce(t *testing.T) {
@@ -93,7 +70,8 @@ func TestHigherClassIsNextAtOnce(t *testing.T) {
 		asking(t, l, "k", Weight(2), PriorityHigh.Option()).admittedAfter(t, 0)
 		is(t, "Allow, which is normal, behind a low one", l.Allow("k"), true)
 		high := asking(t, l, "k", Weight(3), PriorityHigh.Option())
-		refusedFor(t, l, ReasonRate, "k")                        // normal, behind high
+		refusedFor(t, l, ReasonRate, "k") // normal, behind high
+		upTo(t, l, "k", 3, 0)
 		refusedFor(t, l, ReasonRate, "k", PriorityHigh.Option()) // and no call overtakes within a class
 		time.Sleep(3 * time.Second)
 		high.admittedAfter(t, 3*time.Second)
@@ -157,6 +135,7 @@ func TestPriorityOfACall(t *testing.T) {
 	for want, name := range []string{"low", "normal", "high", "critical", "invalid"} {
 		is(t, want, (Priority(want) + PriorityLow).String(), name)
 	}
+	is(t, "a refusal of a newer version", Decision{}.String(), "refused")
 	l := limiterOf(t, Limit{})
 	for _, p := range []Priority{-128, -2, 3, 127} {
 		says(t, refusal("k", refusedFor(t, l, ReasonBadRequest, "k", p.Option())), "Priority",
@@ -198,48 +177,6 @@ func TestLooksForTheHopelessAreShort(t *testing.T) {
 		looks = append(looks, n)
 	}
 	is(t, "looked at", fmt.Sprint(looks), fmt.Sprint([]int{rejectBatch, rejectBatch, 1}))
-}
-
-// Those that have lost their turn stand behind all higher classes, and among themselves by age.
-func TestRequeueBehindAHigherClass(t *testing.T) {
-	var q queue
-	high, older, newer := newWaiter(demand{weight: 1, class: PriorityHigh}), newWaiter(oneRequest),
-		newWaiter(oneRequest)
-	older.since, newer.since = 1, 2
-	q.push(high)
-	q.requeue(older)
-	q.requeue(newer)
-	if q.head != high || high.next != older || older.next != newer {
-		t.Error("the newer of two that have lost their turn stands before the older one")
-	}
-}
-
-func TestMaxWaiting(t *testing.T) {
-	for _, c := range []struct {
-		perKey, total int
-		keys          string
-		queued        int // the others are refused
-	}{
-		{2, 100, "aaabbb", 4}, {100, 3, "aabcc", 3}, {0, 100, "ab", 0}, {100, 0, "ab", 0}, {0, 0, "a", 0},
-	} {
-		row(t, c, func(t *testing.T) {
-			l := limiterOf(t, rated(Every(time.Minute)), MaxWaiting(c.perKey, c.total))
-			for _, key := range []string{"a", "b", "c"} {
-				wants(t, l, key, 1)
-			}
-			refused := 0
-			for _, key := range c.keys {
-				if call := asking(t, l, string(key)); call.ended() {
-					call.refusedAfter(t, 0, ReasonQueue)
-					refused++
-				}
-			}
-			stats(t, l, "Waiting", c.queued)
-			is(t, "refused", refused, len(c.keys)-c.queued)
-			time.Sleep(time.Hour)
-			stats(t, l, "Waiting", 0)
-		})
-	}
 }
 
 // Under pressure the youngest of the lowest class gives up its place first.
@@ -399,42 +336,4 @@ func TestOvertakers(t *testing.T) {
 		time.Sleep(30 * time.Minute)
 		is(t, "2 slots are free, and the waiter has ended", waiter.ended(), true)
 	})
-}
-
-// The take of a call is as old as the youngest of the rules that it has taken from, and of no others. Events
-// of a window and slots, learned or not, have no age.
-func TestAgeOfATake(t *testing.T) {
-	tokens := Rate{Name: "tokens", Unit: "tokens", Events: 1, Per: time.Second, Burst: 10}
-	priced := demand{weight: 1, costs: [maxUnits]int{1}, priced: true}
-	for name, c := range map[string]struct {
-		limit       Limit
-		opts        []Option
-		least, most time.Duration // after a request of ten a second
-	}{
-		"rates":   {Limit{Rates: []Rate{perSecond(10, 10), tokens}, InFlight: 5}, nil, 800 * ms, 900 * ms},
-		"windows": {rated(perSecond(10, 10), aligned(100, time.Minute)), nil, 800 * ms, 900 * ms},
-		"slots":   {Limit{InFlight: 50}, []Option{Policy(policy.AIMD{})}, 1, time.Hour},
-	} {
-		row(t, name, func(t *testing.T) {
-			l := limiterOf(t, c.limit, c.opts...)
-			if time.Sleep(time.Second); name == "rates" {
-				took(t, l, "k", Cost("tokens", 10)).Release()
-			} else {
-				took(t, l, "k")
-			}
-			if name == "slots" {
-				time.Sleep(time.Second)
-			}
-			s, g := l.shard("k"), gateOf(l, "k")
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			now := s.now()
-			if got := g.age(now, &oneRequest); got < c.least || got > c.most {
-				t.Errorf("the age is %v", got)
-			}
-			if name == "rates" {
-				is(t, "the age where no token is left", g.age(now, &priced), 0)
-			}
-		})
-	}
 }

@@ -2,11 +2,8 @@ package quotient
 
 import (
 	"errors"
-	"math"
 	"testing"
 	"time"
-
-	"pgregory.net/rapid"
 )
 
 // tokenLimit is a limit of tokens a second, with a burst.
@@ -53,72 +50,6 @@ func TestHeadroomComesBackOnce(t *testing.T) {
 			admitsNow(t, l, 10)
 		})
 	}
-}
-
-// No more minima are kept than there is room for. The rest of the oldest is never above the truth.
-func TestMinimaAreFew(t *testing.T) {
-	var m minima
-	for i := range 3 * maxMinima {
-		m.note(time.Duration(i), float64(i))
-		if len(m) > maxMinima {
-			t.Fatalf("%d minima", len(m))
-		}
-		for taken := -1; taken < i; taken++ {
-			if got := m.since(time.Duration(taken)); got > float64(taken+1) ||
-				taken == i-1 && got != float64(i) {
-				t.Fatalf("the least after %d of %d: %v", taken, i, got)
-			}
-		}
-	}
-}
-
-// A take is refunded exactly as if it had never been made, whatever is taken and refunded in between.
-func TestPropertyCorrectIsReplay(t *testing.T) {
-	type taking struct {
-		at time.Time
-		n  int
-		p  Permit
-	}
-	property(t, func(rt *rapid.T) {
-		const perSecond, burst = 1.0, 20.0
-		l := mustNew(rt, tokenLimit(perSecond, burst), few)
-		began, ops := time.Now(), 0
-		var all []taking
-		replay := func() float64 {
-			left, last := burst, began
-			for _, e := range all {
-				left = min(burst, left+e.at.Sub(last).Seconds()*perSecond) - float64(e.n)
-				last = e.at
-			}
-			return min(burst, left+time.Since(last).Seconds()*perSecond)
-		}
-		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
-			switch rapid.IntRange(0, 2).Draw(rt, "what") {
-			case 0:
-				time.Sleep(time.Duration(rapid.IntRange(0, 12_000).Draw(rt, "ms")) * ms)
-			case 1:
-				n := rapid.IntRange(1, 9).Draw(rt, "take")
-				if p, d := l.TryAcquire("k", Cost("tokens", n)); d.OK {
-					all = append(all, taking{time.Now(), n, p})
-				}
-			default:
-				if len(all) == 0 || len(all) >= maxMinima {
-					continue
-				}
-				e := &all[rapid.IntRange(0, len(all)-1).Draw(rt, "which")]
-				e.n = rapid.IntRange(0, e.n).Draw(rt, "used")
-				must(rt, e.p.Correct("tokens", e.n))
-				ops++
-			}
-			if len(all) == 0 {
-				continue
-			}
-			got, want := l.AppendState(nil, "k")[0].Left, replay()
-			if math.Abs(got-want) > 0.002*float64(ops+1) {
-				rt.Fatalf("%v tokens, %v as if what came back had never been taken", got, want)
-			}
-		}
-	})
 }
 
 // A permit whose time is over is given back before another one is taken, and takes nothing along that limits
@@ -240,19 +171,6 @@ func TestRefund(t *testing.T) {
 		corrects(t, p, 0)
 		admitsNow(t, l, 4)
 	})
-	row(t, "of many permits brings one burst to a bucket that has refilled since", func(t *testing.T) {
-		l := limiterOf(t, tokenLimit(10, 1000))
-		var held []Permit
-		for range 10 {
-			held = append(held, took(t, l, "k", Cost("tokens", 1000)))
-			time.Sleep(100 * time.Second) // full again
-		}
-		took(t, l, "k", Cost("tokens", 1000))
-		for _, p := range held {
-			corrects(t, p, 0)
-			refuses(t, l, "k", Cost("tokens", 1000))
-		}
-	})
 }
 
 func TestCorrectRefuses(t *testing.T) {
@@ -268,27 +186,6 @@ func TestCorrectRefuses(t *testing.T) {
 		p.Release()
 		says(t, p.Correct("tokens", 1), "Correct", "released")
 		has(t, l, "k", 40)
-	})
-}
-
-// A debt is repaid before the next admission, and events that are given back let waiters in.
-func TestCorrectMovesWaiters(t *testing.T) {
-	row(t, "requests", func(t *testing.T) {
-		l := limiterOf(t, Rates(Every(time.Hour)))
-		p := upTo(t, l, "k", 1, 1)
-		c := asking(t, l, "k")
-		correct(t, p, 0)
-		c.admittedAfter(t, 0)
-	})
-	row(t, "tokens", func(t *testing.T) {
-		l := limiterOf(t, rated(tokensPerMinute(60, 100)))
-		p := took(t, l, "k", Cost("tokens", 100))
-		c := asking(t, l, "k", Cost("tokens", 10))
-		corrects(t, p, 150)
-		time.Sleep(59 * time.Second)
-		c.waits(t)
-		corrects(t, p, 149)
-		c.admittedAfter(t, 59*time.Second)
 	})
 }
 

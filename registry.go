@@ -32,9 +32,7 @@ type registered struct {
 	limit   Limit
 }
 
-const (
-	maxLimiters = 1000 // far more than a process has, and few enough to be a label
-)
+const maxLimiters = 1000 // far more than a process has, and few enough to be a label
 
 // Add puts l under a name of 1 to 64 of a-z, 0-9, '.', '_' and '-'. It fails, and changes nothing, for any
 // other name, one that is taken, a nil limiter, and when 1,000 limiters are there. The log of l does not
@@ -50,8 +48,8 @@ func (r *Registry) Add(name string, l *Limiter) error {
 }
 
 func (r *Registry) add(name string, e registered) error {
-	if err := checkName(name); err != nil {
-		return err
+	if !isName(name) {
+		return fmt.Errorf("quotient: Registry: name: %q is not %s", clip(name), namesAre)
 	}
 	if _, taken := r.limiters[name]; taken {
 		return fmt.Errorf("quotient: Registry: name: %q is taken", name)
@@ -63,13 +61,6 @@ func (r *Registry) add(name string, e registered) error {
 		r.limiters = make(map[string]registered)
 	}
 	r.limiters[name] = e
-	return nil
-}
-
-func checkName(name string) error {
-	if !isName(name) {
-		return fmt.Errorf("quotient: Registry: name: %q is not %s", clip(name), namesAre)
-	}
 	return nil
 }
 

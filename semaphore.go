@@ -8,25 +8,6 @@ import (
 	"sync/atomic"
 )
 
-// slots counts weighted slots in flight. The size may fall below what is taken: nothing is revoked, the
-// excess drains with the releases, and nothing is taken until it has. It has no lock; its owner has one.
-// The zero value has no slots.
-type slots struct{ used, size int32 }
-
-// take takes n slots if they are free, and reports whether it did.
-func (s *slots) take(n int) bool {
-	if n > s.free() {
-		return false
-	}
-	s.used += int32(n)
-	return true
-}
-
-// free is the number of slots that may be taken. It is negative while an excess drains.
-func (s *slots) free() int { return int(s.size) - int(s.used) }
-
-func (s *slots) give(n int) { s.used -= int32(n) }
-
 // Semaphore is a weighted semaphore whose size may be changed while it is in use, for one resource of one
 // process. The zero value is ready and has no slots: every Acquire waits until Resize. It is safe for use by
 // many goroutines and must not be copied after first use.
@@ -35,8 +16,8 @@ func (s *slots) give(n int) { s.used -= int32(n) }
 // overtakes it, so that a large call is not starved by many small ones. A cancelled waiter leaves no trace.
 // Lowering the size revokes nothing: the debt drains as holders release.
 type Semaphore struct {
-	mu sync.Mutex
-	slots
+	mu         sync.Mutex
+	used, size int32      // slots; an excess of what is taken drains with the releases
 	head, tail *semWaiter // the queue, oldest first
 	check      *semWaiter // where refuseBatch goes on, while Resize looks for calls that are too large
 	waiting    int        // in the queue
@@ -120,7 +101,7 @@ func (s *Semaphore) Release(n int) {
 		s.mu.Unlock()
 		panic(fmt.Sprintf("quotient: Semaphore.Release: %d of %d slots held", n, used))
 	}
-	s.give(n)
+	s.used -= int32(n)
 	s.serveAndUnlock()
 }
 
@@ -159,6 +140,15 @@ func (s *Semaphore) Waiting() int {
 }
 
 // The methods below need the lock.
+
+// take takes n slots if they are free, and reports whether it did.
+func (s *Semaphore) take(n int) bool {
+	if n > int(s.size)-int(s.used) {
+		return false
+	}
+	s.used += int32(n)
+	return true
+}
 
 // tooLarge reports whether n can never be admitted under the present size. A size of 0 refuses nothing.
 func (s *Semaphore) tooLarge(n int) bool { return s.size > 0 && n > int(s.size) }

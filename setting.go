@@ -2,6 +2,7 @@ package quotient
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -208,7 +209,11 @@ func (o *options) resolve(limit Limit, b belief, units []string, part float64) *
 	st.meet()
 	if limit.InFlight > 0 {
 		st.slots = o.slots(limit.InFlight, divisor)
-		st.rules = append(st.rules, slotsRule(limit.InFlight, st.slots))
+		st.rules = append(st.rules, rule{
+			id: id{name: inFlightRule, role: roleSlots}, kind: kindSlots, reason: ReasonInFlight,
+			ctrl: noController, limit: float64(limit.InFlight), share: float64(st.slots),
+			most: limit.InFlight, here: st.slots,
+		})
 	}
 	st.lendable()
 	st.lend(part)
@@ -347,7 +352,7 @@ func (o *options) rate(r Rate, i int, pool Pool, units []string) rule {
 	n := pool.parts()
 	x := rule{
 		id:     id{name: r.name(i), unit: r.Unit},
-		unitID: 1 + indexOf(units, r.Unit), reason: ReasonRate, timed: true, ctrl: noController,
+		unitID: 1 + slices.Index(units, r.Unit), reason: ReasonRate, timed: true, ctrl: noController,
 		limit: r.Events, share: r.Events / n, window: r.Per,
 		fill: fill{interval: float64(r.Per) * n / r.Events, size: max(1, r.burst()/n)},
 		most: int(r.burst()), here: int(r.burst()), // more than the share waits for a full bucket
@@ -371,14 +376,6 @@ func (o *options) rate(r Rate, i int, pool Pool, units []string) rule {
 		}
 	}
 	return x
-}
-
-func slotsRule(global, share int) rule {
-	return rule{
-		id: id{name: inFlightRule, role: roleSlots}, kind: kindSlots, reason: ReasonInFlight,
-		ctrl:  noController,
-		limit: float64(global), share: float64(share), most: global, here: share,
-	}
 }
 
 // slots divides the in-flight limit. The remainder goes to the lowest ordinals, one each,

@@ -2,7 +2,6 @@ package quotient
 
 import (
 	"cmp"
-	"container/heap"
 	"iter"
 	"slices"
 	"time"
@@ -245,15 +244,23 @@ func (l *Limiter) Top(n int) []KeyState {
 	if n < 1 {
 		return nil
 	}
-	var t top
-	for i := range l.shards {
-		hot := func(k KeyState) bool { return len(t) < n || k.compare(t[0]) > 0 }
-		for k := range l.wanted(&l.shards[i], hot) {
-			t.offer(k, n)
+	var top []KeyState
+	least := KeyState{Waiting: -1} // of the n hottest so far
+	cut := func() {
+		slices.SortFunc(top, func(a, b KeyState) int { return -a.compare(b) })
+		if len(top) >= n {
+			top, least = top[:n], top[n-1]
 		}
 	}
-	slices.SortFunc(t, func(a, b KeyState) int { return -a.compare(b) })
-	return t
+	for i := range l.shards {
+		for k := range l.wanted(&l.shards[i], func(k KeyState) bool { return k.compare(least) > 0 }) {
+			if top = append(top, k); len(top)/2 >= n {
+				cut()
+			}
+		}
+	}
+	cut()
+	return top
 }
 
 // wanted iterates over the shard's keys that are wanted: a look at one that is not allocates nothing. The
@@ -312,30 +319,3 @@ func (g *gate) use(now instant) float64 {
 func (k KeyState) compare(o KeyState) int {
 	return cmp.Or(cmp.Compare(k.Waiting, o.Waiting), cmp.Compare(k.Used, o.Used), cmp.Compare(o.Key, k.Key))
 }
-
-// top is a heap of the hottest keys, the least hot of them at its root.
-type top []KeyState
-
-func (t *top) offer(k KeyState, n int) {
-	if len(*t) < n {
-		heap.Push(t, k)
-		return
-	}
-	(*t)[0] = k
-	heap.Fix(t, 0)
-}
-
-// Len is heap.Interface's.
-func (t top) Len() int { return len(t) }
-
-// Less is heap.Interface's.
-func (t top) Less(i, j int) bool { return t[i].compare(t[j]) < 0 }
-
-// Swap is heap.Interface's.
-func (t top) Swap(i, j int) { t[i], t[j] = t[j], t[i] }
-
-// Push is heap.Interface's.
-func (t *top) Push(x any) { *t = append(*t, x.(KeyState)) }
-
-// Pop is heap.Interface's; a top never shrinks.
-func (t *top) Pop() any { panic("quotient: a top never shrinks") }

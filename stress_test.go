@@ -24,6 +24,7 @@ import (
 type stress struct {
 	l      *Limiter
 	keys   int
+	unit   time.Duration // of all that passes; 0: a microsecond
 	expire bool
 	limits []Limit
 	fixed  int // > 0: InFlight is constant: check it
@@ -32,107 +33,124 @@ type stress struct {
 	wrong  atomic.Int64
 }
 
-func (x *stress) in(i, w int) {
-	n := x.held[i].Add(int64(w))
-	if x.fixed > 0 && n > int64(x.fixed) {
+// user is a goroutine that uses it.
+type user struct {
+	*rand.Rand
+	*stress
+}
+
+func (x user) some(n int) time.Duration { return time.Duration(x.IntN(n)) * x.unit }
+
+// feedback is an outcome that may come back at any time.
+func (x user) feedback() policy.Feedback {
+	f := policy.Feedback{Outcome: policy.Outcome(x.IntN(5))}
+	if x.IntN(6) == 0 {
+		f.RetryAfter = x.some(500)
+		f.Quotas = [4]policy.Quota{{Limit: float64(x.IntN(3)), Remaining: 1},
+			{Unit: "tokens", Limit: 9, Remaining: float64(x.IntN(9))}}
+	}
+	return f
+}
+
+// holds holds a permit of key i for a while.
+func (x user) holds(p Permit, i, weight int) {
+	if n := x.held[i].Add(int64(weight)); x.fixed > 0 && n > int64(x.fixed) {
 		x.wrong.Add(1)
 	}
-}
-
-// someFeedback is an outcome that may come back at any time.
-func someFeedback(r *rand.Rand) policy.Feedback {
-	return policy.Feedback{Outcome: policy.Outcome(r.IntN(5))}
-}
-
-func (x *stress) finish(r *rand.Rand, p Permit, i, w int) {
-	some := func(n int) time.Duration { return time.Duration(r.IntN(n)) * time.Microsecond }
-	if r.IntN(2) == 0 {
-		time.Sleep(some(2000))
+	if x.IntN(2) == 0 {
+		time.Sleep(x.some(2000))
 	}
-	if r.IntN(3) == 0 {
-		_ = p.Correct("tokens", r.IntN(30))
+	if x.IntN(3) == 0 {
+		_ = p.Correct("tokens", x.IntN(30))
 	}
-	if x.expire && r.IntN(3) == 0 {
-		p.ExpireIn(some(4000) - ms)
+	if x.expire && x.IntN(3) == 0 {
+		p.ExpireIn(x.some(4000) - 1000*x.unit)
 	}
-	if x.expire && r.IntN(20) == 0 {
-		p.ExpireIn(some(3000) + time.Microsecond)
+	if x.expire && x.IntN(20) == 0 {
+		p.ExpireIn(x.some(3000) + x.unit)
 		return // leaked; MaxHold
 	}
-	if r.IntN(3) == 0 {
-		p.Report(someFeedback(r))
+	if x.IntN(3) == 0 {
+		p.Report(x.feedback())
 	}
-	x.held[i].Add(-int64(w))
-	if r.IntN(3) == 0 {
-		p.Done(someFeedback(r))
+	x.held[i].Add(-int64(weight))
+	if x.IntN(3) == 0 {
+		p.Done(x.feedback())
 	} else {
 		p.Release()
 	}
-	if r.IntN(20) == 0 {
+	if x.IntN(20) == 0 {
 		p.Release()
 	}
 }
 
-func (x *stress) one(r *rand.Rand) {
-	l, i, w := x.l, int(float64(x.keys)*r.Float64()*r.Float64()), 1
-	key, opts := key(i), []CallOption(nil)
-	if r.IntN(4) == 0 {
-		w = 1 + r.IntN(3)
-		opts = append(opts, Weight(w))
-	}
-	if r.IntN(3) == 0 && x.limits[0].Rates != nil {
-		opts = append(opts, Cost("tokens", r.IntN(30)))
-	}
-	some := func(n int) time.Duration { return time.Duration(r.IntN(n)) * time.Microsecond }
-	switch n := r.IntN(100); {
-	case n < 40:
-		ctx, cancel := context.WithTimeout(context.Background(), some(3000))
-		if r.IntN(2) == 0 {
-			cancel()
-			ctx, cancel = context.WithCancel(context.Background())
-			time.AfterFunc(some(3000), cancel)
-		}
-		if p, err := l.Acquire(ctx, key, opts...); err == nil {
-			x.in(i, w)
-			x.finish(r, p, i, w)
-		} else if !errors.Is(err, ErrLimited) && !errors.Is(err, context.Canceled) &&
-			!errors.Is(err, context.DeadlineExceeded) {
-			panic(err)
-		}
+// acquire waits until its context ends.
+func (x user) acquire(key string, opts []CallOption) (p Permit, admitted bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), x.some(3000))
+	defer func() { cancel() }()
+	if x.IntN(2) == 0 {
 		cancel()
+		ctx, cancel = context.WithCancel(context.Background())
+		time.AfterFunc(x.some(3000), cancel)
+	}
+	p, err := x.l.Acquire(ctx, key, opts...)
+	if err != nil && !errors.Is(err, ErrLimited) && !errors.Is(err, context.Canceled) &&
+		!errors.Is(err, context.DeadlineExceeded) {
+		panic(err)
+	}
+	return p, err == nil
+}
+
+// acts takes one step.
+func (x user) acts() {
+	i, weight := int(float64(x.keys)*x.Float64()*x.Float64()), 1
+	key, opts := key(i), []CallOption(nil)
+	if x.IntN(4) == 0 {
+		weight = 1 + x.IntN(3)
+		opts = append(opts, Weight(weight))
+	}
+	if x.IntN(3) == 0 && x.limits[0].Rates != nil {
+		opts = append(opts, Cost("tokens", x.IntN(30)))
+	}
+	if x.IntN(2) == 0 {
+		opts = append(opts, Priority(x.IntN(numClasses)-1).Option())
+	}
+	switch n := x.IntN(100); {
+	case n < 40:
+		if p, admitted := x.acquire(key, opts); admitted {
+			x.holds(p, i, weight)
+		}
 	case n < 65:
-		if p, d := l.TryAcquire(key, opts...); d.OK {
-			x.in(i, w)
-			x.finish(r, p, i, w)
+		if p, d := x.l.TryAcquire(key, opts...); d.OK {
+			x.holds(p, i, weight)
 		}
 	case n < 75:
-		l.Allow(key)
+		x.l.Allow(key)
 	case n < 82:
-		if p, got := l.TryAcquireUpTo(key, 1+r.IntN(4)); got > 0 {
-			x.in(i, got)
-			x.finish(r, p, i, got)
+		if p, got := x.l.TryAcquireUpTo(key, 1+x.IntN(4)); got > 0 {
+			x.holds(p, i, got)
 		}
 	case n < 88:
-		l.Check(key, opts...)
+		x.l.Check(key, opts...)
 	case n < 98:
-		x.change(r, key, n)
+		x.changes(key, n)
 	default:
-		time.Sleep(some(500))
+		time.Sleep(x.some(500))
 	}
 }
 
-// change changes something of the limiter, or looks at it.
-func (x *stress) change(r *rand.Rand, key string, what int) {
-	l, limit := x.l, x.limits[r.IntN(len(x.limits))]
+// changes changes something of the limiter, or looks at it.
+func (x user) changes(key string, what int) {
+	l, limit := x.l, x.limits[x.IntN(len(x.limits))]
 	switch what {
 	case 88, 89, 90:
 		_ = l.SetLimit(limit)
 	case 91, 92:
-		n := 1 + r.IntN(3)
+		n := 1 + x.IntN(3)
 		if x.fixed > 0 {
 			n = 1
 		}
-		_ = l.SetPool(Pool{Replicas: n, Ordinal: r.IntN(n + 1), Fixed: r.IntN(2) == 0}, 0)
+		_ = l.SetPool(Pool{Replicas: n, Ordinal: x.IntN(n + 1), Fixed: x.IntN(2) == 0}, 0)
 	case 93:
 		_ = l.Override(key, &limit)
 	case 94:
@@ -145,25 +163,30 @@ func (x *stress) change(r *rand.Rand, key string, what int) {
 		l.Stats()
 	default:
 		for range l.Keys() {
-			if r.IntN(30) == 0 {
+			if x.IntN(30) == 0 {
 				break
 			}
 		}
 	}
 }
 
-// run has the workers use the limiter for a while.
-func (x *stress) run(t *testing.T, d time.Duration, workers int, seed uint64) {
+// begin makes the limiter.
+func (x *stress) begin(t *testing.T) {
 	x.l = limiterOf(t, x.limits[0], append([]Option{MaxKeys(20), MaxWaiting(50, 200),
 		Logger(slog.New(slog.NewTextHandler(io.Discard, nil))), OnWait(func(string, time.Duration) {}),
 		OnAdmit(func(string, time.Duration, time.Duration) {})}, x.opts...)...)
-	x.held = make([]atomic.Int64, x.keys)
+	x.held, x.unit = make([]atomic.Int64, x.keys), max(x.unit, time.Microsecond)
+}
+
+// run has the workers use the limiter for a while.
+func (x *stress) run(t *testing.T, d time.Duration, workers int, seed uint64) {
+	x.begin(t)
 	end := time.Now().Add(d)
 	var wg sync.WaitGroup
 	for i := range workers {
 		wg.Go(func() {
-			for r := rand.New(rand.NewPCG(seed, uint64(i))); time.Now().Before(end); {
-				x.one(r)
+			for u := (user{rand.New(rand.NewPCG(seed, uint64(i))), x}); time.Now().Before(end); {
+				u.acts()
 			}
 		})
 	}
@@ -174,6 +197,11 @@ func (x *stress) run(t *testing.T, d time.Duration, workers int, seed uint64) {
 	case <-time.After(d + 20*time.Second):
 		t.Fatal("hangs")
 	}
+	x.drain(t)
+}
+
+// drain puts all keys under one limit, under which nobody waits for ever.
+func (x *stress) drain(t *testing.T) {
 	for key := range x.l.Overrides() {
 		override(t, x.l, key, nil)
 	}
@@ -202,8 +230,9 @@ func (x *stress) check(t *testing.T) {
 		}
 		for _, b := range s.permits.blocks {
 			for j := range b {
+				b[j].charged.epoch = 0 // each taking sets it
 				if b[j].out() || b[j].end != 0 || b[j].named || b[j].key != "" || b[j].stack != nil ||
-					b[j].costs != [maxUnits]int{} {
+					b[j].costs != [maxUnits]int{} || b[j].charged != (charged{}) {
 					t.Errorf("a holding is out: %+v", b[j])
 				}
 			}
@@ -261,19 +290,6 @@ func TestConcurrentUse(t *testing.T) {
 	}
 }
 
-// The same in fake time.
-func TestConcurrentUseInFakeTime(t *testing.T) {
-	for i := range uint64(2) {
-		for name, x := range stresses() {
-			row(t, fmt.Sprint(name, i), func(t *testing.T) {
-				x.run(t, 60*ms, 20, i)
-				time.Sleep(time.Second)
-				x.check(t)
-			})
-		}
-	}
-}
-
 // oracle recounts the state of a limiter of one shard after a step of a history.
 type oracle struct {
 	*testing.T
@@ -311,7 +327,7 @@ func (o *oracle) inspect() {
 		if _, ok := s.waiting[g]; ok != (q > 0) {
 			o.wrong("%s waiting %v queue %d", k, ok, q)
 		}
-		if q > 0 && g.setting != s.setting {
+		if q > 0 && g.setting != s.setting && !g.setting.overridden() {
 			o.wrong("%s stale setting with a queue", k)
 		} else if q > 0 {
 			o.queue(g, names)
@@ -446,127 +462,27 @@ func (o *oracle) head(g *gate) {
 	}
 }
 
-// oracleHistory is a random history of one limiter.
-type oracleHistory struct {
-	*rand.Rand
-	l       *Limiter
-	limits  []Limit
-	classes bool // calls have a priority
-	calls   []*call
-	ps      []Permit
-}
-
-// play takes a step, and returns its name.
-func (o *oracleHistory) play(t *testing.T) string {
-	l, key, opts := o.l, string(rune('a'+o.IntN(7))), []CallOption{}
-	if o.IntN(3) == 0 {
-		opts = append(opts, Weight(1+o.IntN(3)))
-	}
-	if o.IntN(3) == 0 {
-		opts = append(opts, Cost("tokens", o.IntN(40)))
-	}
-	if o.classes {
-		opts = append(opts, Priority(o.IntN(numClasses)-1).Option())
-	}
-	switch n := o.IntN(100); {
-	case n < 30:
-		deadline := time.Duration(0)
-		if o.IntN(3) == 0 {
-			deadline = time.Duration(1+o.IntN(5000)) * ms
-		}
-		o.calls = append(o.calls, askingUntil(t, l, deadline, key, opts...))
-		return "acquire"
-	case n < 42:
-		if p, d := l.TryAcquire(key, opts...); d.OK {
-			o.ps = append(o.ps, p)
-		}
-		return "try"
-	case n < 46:
-		if p, got := l.TryAcquireUpTo(key, 1+o.IntN(5)); got > 0 {
-			o.ps = append(o.ps, p)
-		}
-		return "upto"
-	case n < 48:
-		l.Allow(key)
-		return "allow"
-	case n < 51:
-		l.Check(key, opts...)
-		return "check"
-	case n < 55:
-		if len(o.calls) > 0 {
-			o.calls[o.IntN(len(o.calls))].cancel()
-		}
-		return "cancel"
-	case n < 75 && len(o.ps) > 0:
-		return o.permit(o.IntN(len(o.ps)))
-	case n < 79:
-		_ = l.SetLimit(o.limits[o.IntN(len(o.limits))])
-		return "limit"
-	case n < 82:
-		n := 1 + o.IntN(3)
-		_ = l.SetPool(Pool{Replicas: n, Ordinal: o.IntN(n + 1), Fixed: o.IntN(2) == 0}, 0)
-		return "pool"
-	case n < 84:
-		l.Stats()
-		for range l.Keys() {
-		}
-		return "stats"
-	}
-	time.Sleep(time.Duration(math.Exp(o.Float64()*21.3)) * time.Microsecond) // up to half an hour
-	return "sleep"
-}
-
-func (o *oracleHistory) permit(i int) string {
-	p := o.ps[i]
-	f := someFeedback(o.Rand)
-	switch o.IntN(6) {
-	case 0:
-		_ = p.Correct("tokens", o.IntN(60))
-		return "correct"
-	case 1:
-		p.ExpireIn(time.Duration(o.IntN(3000)-500) * ms)
-		return "expire"
-	case 2:
-		f.Quotas = [4]policy.Quota{{Limit: float64(o.IntN(3)), Remaining: 1},
-			{Unit: "tokens", Limit: 9, Remaining: float64(o.IntN(9))}}
-		p.Report(f)
-		return "report"
-	case 3:
-		f.RetryAfter = time.Duration(o.IntN(2)*o.IntN(5000)) * ms
-		p.Done(f)
-	default:
-		p.Release()
-	}
-	o.ps = slices.Delete(o.ps, i, i+1)
-	return "release"
-}
-
 func runOracle(t *testing.T, seed uint64, steps int, opts ...Option) {
 	inFakeTime(t, func(t *testing.T) {
-		limits := mixedLimits(mix{unit: "tokens", speed: 1, window: 7.5, later: 7.5})
-		l := limiterOf(t, limits[0], append([]Option{MaxKeys(3), MaxWaiting(30, 60)}, opts...)...)
-		h := &oracleHistory{Rand: rand.New(rand.NewPCG(seed, 1)), l: l, limits: limits, classes: seed%2 == 1}
+		x := &stress{keys: 7, unit: 10 * ms, expire: true, opts: append([]Option{MaxKeys(3),
+			MaxWaiting(30, 60)}, opts...),
+			limits: mixedLimits(mix{unit: "tokens", speed: 1, window: 7.5, later: 7.5})}
+		x.begin(t)
+		r := rand.New(rand.NewPCG(seed, 1))
 		for step := range steps {
-			name := h.play(t)
+			go user{rand.New(rand.NewPCG(seed, uint64(2+step))), x}.acts()
 			synctest.Wait()
-			at := fmt.Sprint("seed ", seed, " step ", step, " ", name)
-			o := oracle{T: t, l: l, s: &l.shards[0], step: at}
+			o := oracle{T: t, l: x.l, s: &x.l.shards[0], step: fmt.Sprint("seed ", seed, " step ", step)}
 			if o.inspect(); t.Failed() {
 				break
 			}
-			h.calls = slices.DeleteFunc(h.calls, func(c *call) bool {
-				if !c.ended() {
-					return false
-				}
-				if c.cancel(); c.err == nil {
-					h.ps = append(h.ps, c.permit)
-				}
-				return true
-			})
+			if r.IntN(3) == 0 {
+				time.Sleep(time.Duration(math.Exp(r.Float64()*21.3)) * time.Microsecond) // up to half an hour
+			}
 		}
-		for _, c := range h.calls {
-			c.cancel()
-		}
+		x.drain(t)
+		time.Sleep(time.Hour)
+		x.check(t)
 	})
 }
 

@@ -55,19 +55,10 @@ func (l *Limiter) persist(ctx context.Context, key string) (Permit, error) {
 		}
 		// Full jitter above the time that is known to be needed breaks up callers in step.
 		pause := limited.RetryAfter + time.Duration(rand.Int64N(int64(backOff))) + 1
-		if err := sleep(ctx, pause); err != nil {
-			return Permit{}, err
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return Permit{}, ctx.Err()
 		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }

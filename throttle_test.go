@@ -22,30 +22,6 @@ func does(ctx context.Context, l *Limiter, key string) error {
 	return err
 }
 
-func TestDoReturnsWhatItsFunctionReturns(t *testing.T) {
-	l := limiterOf(t, Limit{InFlight: 1})
-	for _, want := range []error{nil, errors.New("broken")} {
-		got, err := Do(t.Context(), l, "k", func(context.Context) (int, error) {
-			inFlight(t, l, 1)
-			return 42, want
-		})
-		is(t, "result", got, 42)
-		is(t, "error", err, want)
-		inFlight(t, l, 0)
-	}
-}
-
-func TestDoWaitsForItsTurn(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(Every(3*time.Second)))
-		start := time.Now()
-		for i := range time.Duration(4) {
-			must(t, does(t.Context(), l, "k"))
-			is(t, i, time.Since(start), 3*i*time.Second)
-		}
-	})
-}
-
 func TestDoDoesNotCallWhenRefused(t *testing.T) {
 	hourly, noQueue := rated(Every(time.Hour)), []Option{MaxWaiting(0, 0)}
 	for _, c := range []struct {

@@ -128,13 +128,9 @@ func (s *shard) ask(g *gate, now instant) {
 // another one now, or slots that were held for too long may have come free.
 func (s *shard) recheck(g *gate) {
 	if g.waited() {
-		s.askNow(g)
+		s.ask(g, s.now()) // a call for slots alone has read no clock, and a timer is set from now on
 	}
 }
-
-// askNow is ask after a look at the clock: a call for slots alone has read none, and a timer is set from now
-// on.
-func (s *shard) askNow(g *gate) { s.ask(g, s.now()) }
 
 // dequeue takes w off the queue, wherever it stands.
 func (s *shard) dequeue(g *gate, w *waiter) {
@@ -145,15 +141,10 @@ func (s *shard) dequeue(g *gate, w *waiter) {
 	if s.overflow.is(g) {
 		s.overflow.leave(w.key)
 	}
-	if m.queue.len == 0 {
-		s.unarm(g)
+	if m.queue.len > 0 {
+		return
 	}
-}
-
-// unarm puts away what only a gate with a queue needs.
-func (s *shard) unarm(g *gate) {
 	delete(s.waiting, g)
-	m := g.ext
 	if m.timer != nil {
 		m.timer.Stop()
 	}

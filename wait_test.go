@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"math"
 	"runtime"
-	"sync/atomic"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,24 +25,6 @@ func onAdmits() (admitTimes, Option) {
 	got := make(admitTimes, 10)
 	return got, OnAdmit(func(_ string, waited, overhead time.Duration) {
 		got <- struct{ waited, overhead time.Duration }{waited, overhead}
-	})
-}
-
-// Failure mode 32: small calls do not starve a large one, and TryAcquire overtakes no waiter.
-func TestNoWaiterOvertakes(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{InFlight: 4})
-		p := took(t, l, "k")
-		large, small := asking(t, l, "k", Weight(4)), asking(t, l, "k")
-		wants(t, l, "k", 0)
-		refusedFor(t, l, ReasonInFlight, "k")
-		upTo(t, l, "k", 3, 0)
-		small.waits(t)
-		p.Release()
-		large.admittedAfter(t, 0)
-		small.waits(t)
-		large.permit.Release()
-		small.admittedAfter(t, 0)
 	})
 }
 
@@ -90,34 +73,6 @@ func TestMaxWait(t *testing.T) {
 		is(t, "retry after", asking(t, l, "k").refusedAfter(t, 0, ReasonWait).RetryAfter, 20*time.Second)
 		time.Sleep(10 * time.Second)
 		c.admittedAfter(t, 10*time.Second)
-	})
-	// Each waiter ends after its own time, in whatever class and whichever is next.
-	row(t, "turns that are not known", func(t *testing.T) {
-		l := limiterOf(t, Limit{InFlight: 1}, MaxWait(10*time.Second))
-		p := took(t, l, "k")
-		var calls []*call
-		for _, letter := range "LNHCCHNL" {
-			calls = append(calls, askingFor(t, l, "k", string(letter))...)
-			time.Sleep(time.Second)
-		}
-		time.Sleep(5*time.Second - 1)
-		for i, c := range calls {
-			is(t, i, c.ended(), i < 3)
-		}
-		time.Sleep(time.Minute)
-		for _, c := range calls {
-			c.refusedAfter(t, 10*time.Second, ReasonWait)
-		}
-		p.Release()
-		inFlight(t, l, 0)
-	})
-	row(t, "a turn that moves away", func(t *testing.T) {
-		l := limiterOf(t, rated(Every(time.Second)), MaxWait(10*time.Second))
-		wants(t, l, "k", 1)
-		c := asking(t, l, "k")
-		setLimit(t, l, rated(Every(time.Hour)))
-		time.Sleep(10 * time.Second)
-		c.refusedAfter(t, 10*time.Second, ReasonWait)
 	})
 	// Slots alone are decided without a clock: an overtaker sets the timer again.
 	row(t, "behind an overtaker of slots", func(t *testing.T) {
@@ -237,13 +192,6 @@ func TestCutRefusesWhatNeverFits(t *testing.T) {
 			}
 		})
 	}
-	row(t, "burst", func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(1, 4)))
-		took(t, l, "k", Weight(4))
-		c := asking(t, l, "k", Weight(3))
-		setLimit(t, l, rated(perSecond(1, 2)))
-		c.refusedAfter(t, 0, ReasonTooLarge)
-	})
 }
 
 // Failure mode 32: a head that gives up wakes the next one.
@@ -286,21 +234,6 @@ func TestGivingUp(t *testing.T) {
 		asking(t, l, "k").gaveUp(t)
 		is(t, "retry after", refusedFor(t, l, ReasonRate, "k").RetryAfter, 2*time.Second)
 		stays.cancel()
-	})
-	// No timer, no entry in the shard's list, nothing behind the gate.
-	row(t, "leaves nothing behind an empty queue", func(t *testing.T) {
-		l := limiterOf(t, rated(Every(time.Hour)))
-		wants(t, l, "k", 1)
-		c := asking(t, l, "k")
-		g, s := gateOf(l, "k"), l.shard("k")
-		timer := g.ext.timer
-		c.gaveUp(t)
-		if g.ext != nil || len(s.waiting) != 0 {
-			t.Errorf("left: %+v, %d gates with waiters", g.ext, len(s.waiting))
-		}
-		if timer == nil || timer.Stop() {
-			t.Error("the timer goes on")
-		}
 	})
 	// The head's timer is late, a caller arrives after the head's turn, and the head leaves. The newcomer's
 	// overhead is not longer than its wait.
@@ -381,15 +314,7 @@ func (c *sleepy) Done() <-chan struct{} {
 func sleeping(t *testing.T, l *Limiter, key string, naps []time.Duration, opts ...CallOption) *call {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	c := &call{cancel: cancel, done: make(chan struct{})}
-	go func() {
-		start := time.Now()
-		c.permit, c.err = l.Acquire(&sleepy{ctx, naps}, key, opts...)
-		c.took = time.Since(start)
-		close(c.done)
-	}()
-	c.ended() // it sleeps
-	return c
+	return calling(&sleepy{ctx, naps}, cancel, l, key, opts...)
 }
 
 func naps(d ...time.Duration) []time.Duration { return d }
@@ -582,18 +507,27 @@ func TestLateCallersAreWaiters(t *testing.T) {
 	}
 }
 
-// brokenContext calls fail at the nth call of one of its methods.
+// brokenContext panics at the nth call of one of its methods, or ends the goroutine there as FailNow of a
+// test does.
 type brokenContext struct {
 	context.Context
-	method string
-	nth    int
-	fail   func()
-	calls  atomic.Int64 // of that method
+	how, method string
+	nth         int
 }
 
+// contextFailures are ways in which a method of a context may fail.
+var contextFailures = []string{"panics", "ends there"}
+
+var errBroken = errors.New("a broken context")
+
 func (c *brokenContext) meet(method string) {
-	if c.method == method && c.calls.Add(1) == int64(c.nth) {
-		c.fail()
+	if c.method != method {
+		return
+	}
+	if c.nth--; c.nth == 0 && c.how == "panics" {
+		panic(errBroken)
+	} else if c.nth == 0 {
+		runtime.Goexit()
 	}
 }
 
@@ -601,124 +535,90 @@ func (c *brokenContext) Deadline() (time.Time, bool) { c.meet("Deadline"); retur
 func (c *brokenContext) Done() <-chan struct{}       { c.meet("Done"); return c.Context.Done() }
 func (c *brokenContext) Err() error                  { c.meet("Err"); return c.Context.Err() }
 
-// How a method of a context may fail.
-var contextFailures = map[string]func(){
-	"panics":     func() { panic(errBroken) },
-	"ends there": runtime.Goexit, // as FailNow of a test does
-}
-
-var errBroken = errors.New("a broken context")
-
 // callee is a call that is given a context.
 type callee = func(context.Context) error
 
-// brokenCall is a call under a broken context, in a goroutine of its own.
-type brokenCall struct {
-	returned bool // it came back by itself
-	value    any  // of its panic
-	done     chan struct{}
+// acquiring is a call of Acquire.
+func (l *Limiter) acquiring(key string, opts ...CallOption) callee {
+	return func(ctx context.Context) error { _, err := l.Acquire(ctx, key, opts...); return err }
 }
 
-// underBroken starts a call whose context fails at the nth call of a method.
-func underBroken(ctx context.Context, method string, nth int, fail func(), call callee) *brokenCall {
-	c := &brokenCall{done: make(chan struct{})}
+// under starts a call with the context, in a goroutine of its own. It returns a function that fails the test
+// unless the call has ended by what the context did.
+func (c *brokenContext) under(t *testing.T, call callee) (brokeOff func()) {
+	returned, value := false, make(chan any, 1)
 	go func() {
-		defer close(c.done)
-		defer func() { c.value = recover() }()
-		_ = call(&brokenContext{Context: ctx, method: method, nth: nth, fail: fail})
-		c.returned = true
+		defer func() { value <- recover() }()
+		_ = call(c)
+		returned = true
 	}()
 	synctest.Wait()
-	return c
-}
-
-// brokeOff fails unless the call has ended by what its context did.
-func (c *brokenCall) brokeOff(t *testing.T, how string) {
-	t.Helper()
-	synctest.Wait()
-	select {
-	case <-c.done:
-		if c.returned || how == "panics" && c.value != errBroken {
-			t.Errorf("returned %v, panicked with %v", c.returned, c.value)
+	return func() {
+		t.Helper()
+		synctest.Wait()
+		select {
+		case v := <-value:
+			if returned || c.how == "panics" && v != errBroken {
+				t.Errorf("returned %v, panicked with %v", returned, v)
+			}
+		default:
+			t.Error("the call goes on")
 		}
-	default:
-		t.Error("the call goes on")
 	}
 }
 
-// forEachContextFailure runs a test for each call that a waiter makes of its context, and each way in which
-// that may fail.
-func forEachContextFailure(t *testing.T,
-	test func(t *testing.T, how string, start func(callee) *brokenCall)) {
-	t.Helper()
-	for how, fail := range contextFailures {
+// Failure mode 5: a context that fails at any call that a waiter makes of it takes the waiter out of the
+// queue, and nothing is lost.
+func TestBrokenContextLosesNothing(t *testing.T) {
+	for _, how := range contextFailures {
 		for _, c := range []struct {
 			method string
 			nth    int
 			ends   bool // the context has ended by then
 		}{{"Err", 1, false}, {"Err", 2, true}, {"Done", 1, false}} {
 			row(t, []any{c.method, c.nth, how}, func(t *testing.T) {
-				test(t, how, func(call callee) *brokenCall {
+				breaks := func(call callee) {
 					ctx, cancel := context.WithCancel(t.Context())
 					defer cancel()
-					b := underBroken(ctx, c.method, c.nth, fail, call)
+					brokeOff := (&brokenContext{ctx, how, c.method, c.nth}).under(t, call)
 					if c.ends {
 						cancel()
-						synctest.Wait()
 					}
-					return b
-				})
+					brokeOff()
+				}
+				l := limiterOf(t, Limit{InFlight: 1, Rates: []Rate{PerHour(1e6), tokensPerMinute(100, 100)}})
+				held := took(t, l, "k")
+				breaks(l.acquiring("k", Cost("tokens", 2)))
+				stats(t, l, "Waiting", 0, "InFlight", 1)
+				next := asking(t, l, "k")
+				next.waits(t)
+				held.Release()
+				next.admittedAfter(t, 0)
+				next.permit.Release()
+				stats(t, l, "Waiting", 0, "InFlight", 0)
+				is(t, "tokens of a key that has used none", tokensOf(t, l, "k")[1], 100)
+
+				s := semaphoreOf(t, 2)
+				is(t, "taken", s.TryAcquire(2), true)
+				breaks(func(ctx context.Context) error { return s.Acquire(ctx, 1) })
+				entered := enter(t, s, 2)
+				s.Release(2)
+				is(t, "the next one ended", entered.ended() && entered.err == nil, true)
+				s.Release(2)
+				counts(t, s, 0, 2)
 			})
 		}
 	}
 }
 
-// acquiring is a call of Acquire that keeps what it gets.
-func (l *Limiter) acquiring(key string, opts ...CallOption) callee {
-	return func(ctx context.Context) error { _, err := l.Acquire(ctx, key, opts...); return err }
-}
-
-// Failure mode 5: a context that fails takes its waiter out of the queue, and nothing is lost.
-func TestBrokenContextLosesNothing(t *testing.T) {
-	forEachContextFailure(t, func(t *testing.T, how string, start func(callee) *brokenCall) {
-		l := limiterOf(t, Limit{InFlight: 1, Rates: []Rate{PerHour(1e6), tokensPerMinute(100, 100)}})
-		held := took(t, l, "k")
-		start(l.acquiring("k", Cost("tokens", 2))).brokeOff(t, how)
-		stats(t, l, "Waiting", 0, "InFlight", 1)
-		next := asking(t, l, "k")
-		next.waits(t)
-		held.Release()
-		next.admittedAfter(t, 0)
-		next.permit.Release()
-		stats(t, l, "Waiting", 0, "InFlight", 0)
-		is(t, "tokens of a key that has used none", tokensOf(t, l, "k")[1], 100)
-	})
-}
-
-// A semaphore loses nothing either.
-func TestBrokenContextAtASemaphore(t *testing.T) {
-	forEachContextFailure(t, func(t *testing.T, how string, start func(callee) *brokenCall) {
-		s := semaphoreOf(t, 2)
-		is(t, "taken", s.TryAcquire(2), true)
-		start(func(ctx context.Context) error { return s.Acquire(ctx, 1) }).brokeOff(t, how)
-		next := enter(t, s, 2)
-		s.Release(2)
-		if !next.ended() || next.err != nil {
-			t.Errorf("the next one ended: %v, %v", next.ended(), next.err)
-		}
-		s.Release(2)
-		counts(t, s, 0, 2)
-	})
-}
-
 // Contexts fail at other times too, and nothing is lost.
 func TestBrokenContextAtOtherTimes(t *testing.T) {
-	for how, fail := range contextFailures {
+	for _, how := range contextFailures {
 		// The deadline is asked for under the lock when the turn of a call is known.
 		row(t, "deadline "+how, func(t *testing.T) {
 			l := limiterOf(t, rated(perSecond(1, 1)), MaxWaiting(1, 1))
 			wants(t, l, "k", 1)
-			underBroken(t.Context(), "Deadline", 1, fail, l.acquiring("k")).brokeOff(t, how)
+			(&brokenContext{t.Context(), how, "Deadline", 1}).under(t, l.acquiring("k"))()
 			stats(t, l, "Waiting", 0, "Waited", 0)
 			next := asking(t, l, "k") // there is one place, and one event in a second
 			time.Sleep(time.Second)
@@ -730,8 +630,7 @@ func TestBrokenContextAtOtherTimes(t *testing.T) {
 			l := limiterOf(t, Limit{InFlight: 1, Rates: []Rate{tokensPerMinute(100, 100)}},
 				OnWait(func(string, time.Duration) { held.Release() }))
 			held = took(t, l, "k")
-			call := l.acquiring("k", Cost("tokens", 2))
-			underBroken(t.Context(), "Done", 1, fail, call).brokeOff(t, how)
+			(&brokenContext{t.Context(), how, "Done", 1}).under(t, l.acquiring("k", Cost("tokens", 2)))()
 			stats(t, l, "Waiting", 0, "InFlight", 0, "Cancelled", 1)
 			has(t, l, "k", 100)
 			took(t, l, "k").Release()
@@ -742,9 +641,9 @@ func TestBrokenContextAtOtherTimes(t *testing.T) {
 			l := limiterOf(t, Limit{InFlight: 1, Rates: []Rate{Every(time.Second)}})
 			took(t, l, "k").Release()
 			sleeps := &sleepy{t.Context(), naps(1500 * ms)}
-			c := underBroken(sleeps, "Done", 2, fail, l.acquiring("k"))
+			brokeOff := (&brokenContext{sleeps, how, "Done", 2}).under(t, l.acquiring("k"))
 			time.Sleep(1600 * ms)
-			c.brokeOff(t, how)
+			brokeOff()
 			stats(t, l, "Waiting", 0, "InFlight", 0, "Expired", 1)
 			next := asking(t, l, "k")
 			time.Sleep(time.Second)
@@ -772,11 +671,18 @@ func TestContextWithoutAnError(t *testing.T) {
 	})
 }
 
-func TestOnWait(t *testing.T) {
+func TestHooks(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		var got []string
+		var waits, admissions []string
+		var mu sync.Mutex // each hook runs on its caller's goroutine
+		note := func(list *[]string, what ...any) {
+			mu.Lock()
+			defer mu.Unlock()
+			*list = append(*list, strings.TrimSpace(fmt.Sprintln(what...)))
+		}
 		l := limiterOf(t, Limit{Rates: []Rate{perSecond(1, 2)}, InFlight: 2},
-			OnWait(func(key string, wait time.Duration) { got = append(got, fmt.Sprint(key, " ", wait)) }))
+			OnWait(func(key string, wait time.Duration) { note(&waits, key, wait) }),
+			OnAdmit(func(key string, waited, over time.Duration) { note(&admissions, key, waited, over) }))
 		p, q := asking(t, l, "k").permit, asking(t, l, "k").permit
 		asking(t, l, "k")
 		asking(t, l, "k")
@@ -784,54 +690,17 @@ func TestOnWait(t *testing.T) {
 		q.Release()
 		time.Sleep(10 * time.Second)
 		asking(t, l, "k").cancel()
-		is(t, "waits", fmt.Sprint(got), "[k 1s k 2s k 0s]")
-	})
-}
-
-func TestOnAdmit(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		var got []string
-		l := limiterOf(t, Limit{Rates: []Rate{perSecond(1, 2)}, InFlight: 1},
-			OnAdmit(func(key string, waited, overhead time.Duration) {
-				got = append(got, fmt.Sprint(key, " ", waited, " ", overhead))
-			}))
-		p := asking(t, l, "k").permit
-		asking(t, l, "k")
-		time.Sleep(3 * time.Second)
-		p.Release()
-		synctest.Wait()
-		took(t, l, "other")
+		is(t, "waits", fmt.Sprint(waits), "[k 1s k 2s k 0s]")
+		took(t, l, "other", Weight(2))
 		took(t, l, "third").Release()
-		l.Allow("fourth")
-		l.Allow("other")              // is refused,
-		l.TryAcquireUpTo("other", 1)  // this too,
-		l.TryAcquireUpTo("fourth", 9) // and this takes what is left
-		is(t, "admissions", fmt.Sprint(got),
-			"[k 0s 0s k 3s 0s other 0s 0s third 0s 0s fourth 0s 0s fourth 0s 0s]")
+		l.Allow("third")
+		l.Allow("other")             // is refused,
+		l.TryAcquireUpTo("other", 1) // this too,
+		l.TryAcquireUpTo("third", 9) // and this takes what is there, which is nothing
+		l.TryAcquireUpTo("last", 9)
+		is(t, "admissions", fmt.Sprint(admissions),
+			"[k 0s 0s k 0s 0s k 1s 0s k 2s 0s other 0s 0s third 0s 0s third 0s 0s last 0s 0s]")
 	})
-}
-
-// Panics of a hook belong to the caller; the limiter is as if it had not been called.
-func TestPanicInAHookLeavesNoTrace(t *testing.T) {
-	for name, hook := range map[string]Option{
-		"OnWait":  OnWait(func(string, time.Duration) { panic("hook") }),
-		"OnAdmit": OnAdmit(func(_ string, waited, _ time.Duration) { panic("hook") }),
-	} {
-		row(t, name, func(t *testing.T) {
-			l := limiterOf(t, Limit{InFlight: 1}, hook)
-			var p Permit
-			if name == "OnWait" {
-				p = took(t, l, "k")
-			}
-			func() {
-				defer func() { is(t, "what reaches the caller", recover(), any("hook")) }()
-				l.Acquire(t.Context(), "k") //nolint:errcheck // it panics
-			}()
-			stats(t, l, "Waiting", 0)
-			p.Release()
-			inFlight(t, l, 0)
-		})
-	}
 }
 
 func TestContextGetsAWait(t *testing.T) {
