@@ -15,37 +15,144 @@ func drawLog(t *rapid.T, label string, from, to float64) float64 {
 	return math.Exp(rapid.Float64Range(math.Log(from), math.Log(to)).Draw(t, label))
 }
 
-// A rate is that of golang.org/x/time/rate, take by take, whatever is taken and whatever the rate becomes.
-func TestPropertyBucketIsThatOfRate(t *testing.T) {
-	property(t, func(rt *rapid.T) {
-		draw := func() Rate {
-			return Rate{Name: "r", Events: drawLog(rt, "rate", 1e-3, 1e9), Per: time.Second,
-				Burst: int(drawLog(rt, "burst", 1, 1e6))}
+// drawGap draws how long nothing happens: no time at all, or a nanosecond to a day, or to the very nanosecond
+// at which a wait ends.
+func drawGap(t *rapid.T, wait time.Duration) time.Duration {
+	switch rapid.IntRange(0, 3).Draw(t, "gap") {
+	case 0:
+		return 0
+	case 1:
+		if wait < 1000*time.Hour {
+			return max(0, wait+time.Duration(rapid.IntRange(-1, 1).Draw(t, "off by")))
 		}
-		r := draw()
-		l, peer := mustNew(rt, Rates(r), few), rate.NewLimiter(rate.Limit(r.Events), r.Burst)
+	}
+	return time.Duration(drawLog(t, "pause", 1, 8.64e13))
+}
+
+// peer is a rate.Limiter that counts thousandths of events, beside a bucket that counts events.
+type peer struct {
+	b     *bucket
+	r     *rule
+	lim   *rate.Limiter
+	now   instant
+	scale float64 // the largest number of events that either has held or owed
+	ops   int
+}
+
+func (p *peer) time() time.Time { return time.Unix(0, p.now.wall) }
+
+// shifts is the largest number of events by which rounding may have moved the two apart.
+func (p *peer) shifts() float64 { return 1e-15 * p.scale * float64(p.ops+4) }
+
+// owe takes n thousandths from the peer, there or not: no reservation may exceed its size.
+func (p *peer) owe(n int) {
+	burst := p.lim.Burst()
+	p.lim.SetBurstAt(p.time(), max(burst, n))
+	p.lim.ReserveN(p.time(), n)
+	p.lim.SetBurstAt(p.time(), burst)
+}
+
+// wait is how long the peer has a reservation of n thousandths wait. It leaves nothing of it.
+func (p *peer) wait(n int) time.Duration {
+	d := p.lim.ReserveN(p.time(), n).DelayFrom(p.time())
+	p.lim.ReserveN(p.time(), -n)
+	return d
+}
+
+// follow puts both under another rate and another size, in thousandths.
+func (p *peer) follow(perSecond float64, size int) {
+	next := fills(perSecond, float64(size)/milli)
+	p.b.follow(p.now, p.r, next)
+	p.r = next
+	p.lim.SetLimitAt(p.time(), rate.Limit(perSecond*milli))
+	p.lim.SetBurstAt(p.time(), size)
+}
+
+// take asks both for n thousandths. They answer alike, with one exception. The deficit of the one may be
+// shorter than a nanosecond, which counts as none, and that of the other longer by no more than rounding.
+func (p *peer) take(rt *rapid.T, n int) {
+	events, size := float64(n)/milli, p.lim.Burst()
+	has := p.lim.TokensAt(p.time()) / milli
+	waits := p.b.until(p.now, p.r, 0, 0, events)
+	want := p.wait(min(n, size)) // more than the size waits for a full bucket
+	if far := math.Abs(float64(waits - want)); far > 1+p.shifts()*p.r.interval+1e-15*float64(want) {
+		rt.Fatalf("%v events of %v: a wait of %v, its peer's is %v", events, has, waits, want)
+	}
+	admitted := p.b.takeNow(p.now.at, &p.r.fill, events)
+	if n <= size && admitted != (waits == 0) {
+		rt.Fatalf("%v events of %v: taken %v, and until says %v", events, has, admitted, waits)
+	}
+	if !admitted && waits == 0 {
+		p.b.take(p.now, p.r, events)
+		admitted = true
+	}
+	before := p.lim.AllowN(p.time(), n)
+	if !before && n > size && want == 0 {
+		p.owe(n)
+		before = true
+	}
+	if before == admitted {
+		return
+	}
+	nano := 1 / p.r.interval
+	if deficit := min(events, p.r.size) - has; math.Abs(deficit-nano) > p.shifts() {
+		rt.Fatalf("%v events of %v: taken %v, by its peer %v; it lacks %v, and a nanosecond brings %v",
+			events, has, admitted, before, deficit, nano)
+	}
+	if p.owe(n); before { // the peer does what the bucket did
+		p.lim.ReserveN(p.time(), -2*n)
+	}
+}
+
+// check holds what both have against each other.
+func (p *peer) check(rt *rapid.T) {
+	got, _, _ := p.b.left(p.now, p.r)
+	want := p.lim.TokensAt(p.time()) / milli
+	p.scale = max(p.scale, p.r.size, math.Abs(got))
+	if p.ops++; math.Abs(got-want) > p.shifts() {
+		rt.Fatalf("after %d steps: %v events, the peer has %v", p.ops, got, want)
+	}
+}
+
+// A bucket is that of golang.org/x/time/rate, take by take, whatever is taken, owed, given back and changed.
+func TestPropertyBucketIsThatOfRate(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		drawSize := func() int { return int(drawLog(rt, "size", milli, 1e9)) }
+		drawRate := func() float64 { return drawLog(rt, "rate", 1e-6, 1e10) }
+		size := drawSize()
+		perSecond := drawRate()
+		p := &peer{now: dawn, r: fills(perSecond, float64(size)/milli)}
+		p.b, p.lim = fullBucket(p.r), rate.NewLimiter(rate.Limit(perSecond*milli), size)
+		drawAmount := func(most int) int {
+			n := rapid.IntRange(1, max(1, most/milli)).Draw(rt, "events") * milli
+			return n + rapid.SampledFrom([]int{0, 0, 1, 333, -999}).Draw(rt, "thousandths")
+		}
+		wait := time.Duration(0)
 		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
-			if time.Sleep(time.Duration(drawLog(rt, "pause", 1, 8.64e13))); rapid.Bool().Draw(rt, "at once") {
-				if r = draw(); rapid.IntRange(0, 3).Draw(rt, "another rate") == 0 {
-					must(rt, l.SetLimit(Rates(r)))
-					peer.SetLimit(rate.Limit(r.Events))
-					peer.SetBurst(r.Burst)
-				}
+			p.now = p.now.later(drawGap(rt, wait))
+			switch size := p.lim.Burst(); rapid.IntRange(0, 9).Draw(rt, "what") {
+			case 0:
+				p.follow(drawRate(), size)
+			case 1:
+				p.follow(float64(p.lim.Limit())/milli, drawSize())
+			case 2:
+				n := drawAmount(size)
+				p.b.refund(p.now, p.now.at, p.r, float64(n)/milli)
+				p.lim.ReserveN(p.time(), -n)
+				p.lim.SetBurstAt(p.time(), size) // cuts what is above the size
+			case 3:
+				n := drawAmount(3 * size)
+				p.b.take(p.now, p.r, float64(n)/milli)
+				p.owe(n)
+			case 4:
+				p.take(rt, size+drawAmount(4*size)) // once there is a full bucket
+			case 5:
+				p.take(rt, size)
+			default:
+				p.take(rt, min(size, drawAmount(size)))
 			}
-			has, n := peer.Tokens(), rapid.IntRange(1, peer.Burst()).Draw(rt, "events")
-			if rapid.Bool().Draw(rt, "all there is") {
-				n = max(1, int(has))
-			}
-			// A deficit of less than a nanosecond counts as none, and rounding moves the two apart.
-			if near := 2/1e9*float64(peer.Limit()) + 1e-9*float64(peer.Burst()); math.Abs(has-float64(n)) < near {
-				continue
-			}
-			if _, d := l.TryAcquire("k", Weight(n)); d.OK != peer.AllowN(time.Now(), n) {
-				rt.Fatalf("%d of %v: %v, by its peer %v", n, has, d.OK, !d.OK)
-			}
-			if got, want := l.AppendState(nil, "k")[0].Left, peer.Tokens(); math.Abs(got-want) > .002+1e-9*want {
-				rt.Fatalf("%v events, the peer has %v", got, want)
-			}
+			p.check(rt)
+			wait = p.b.until(p.now, p.r, 0, 0, float64(min(p.lim.Burst(), drawAmount(p.lim.Burst())))/milli)
 		}
 	})
 }

@@ -467,3 +467,28 @@ func TestShareOfBeforeThatIsTiny(t *testing.T) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
+
+// Bound 9: a refused hint leaves the state as it was and is counted.
+func TestPropertyRefusedHint(t *testing.T) {
+	property(t, func(rt *rapid.T) {
+		pool := drawPool(rt)
+		l := mustNew(rt, Limit{Rates: []Rate{PerSecond(10)}, InFlight: 7}, StartPool(pool), few)
+		bad := Pool{
+			Replicas: rapid.OneOf(rapid.IntRange(-1<<40, 0), rapid.IntRange(maxReplicas+1, 1<<40)).Draw(rt,
+				"replicas"),
+			Ordinal: rapid.Int().Draw(rt, "ordinal"),
+		}
+		if rapid.Bool().Draw(rt, "ordinal is bad") {
+			bad.Replicas = rapid.IntRange(1, 9).Draw(rt, "good replicas")
+			bad.Ordinal = rapid.OneOf(rapid.IntRange(-1<<40, -1), rapid.IntRange(10, 1<<40)).Draw(rt,
+				"bad ordinal")
+		}
+		before := l.shards[0].setting
+		err := l.SetPool(bad, 0)
+		if err == nil || l.shards[0].setting != before || l.Stats().Pool.Pool != pool ||
+			l.Stats().Pool.Rejected != 1 {
+			rt.Fatalf("SetPool(%+v): error %v, pool %+v, rejected %d", bad, err, l.Stats().Pool.Pool,
+				l.Stats().Pool.Rejected)
+		}
+	})
+}

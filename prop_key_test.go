@@ -415,3 +415,50 @@ func TestPropertyPlansBringNoMore(t *testing.T) {
 		}
 	})
 }
+
+// With all of the map busy, keys share an overflow gate. Bound 1 still holds for each key, and so does its
+// number of slots, however keys move between the overflow gate and the map.
+func TestPropertyOverflow(t *testing.T) {
+	overflowed := uint64(0)
+	property(t, func(rt *rapid.T) {
+		rate, pool := drawRate(rt, "r"), drawPool(rt)
+		slots := rapid.IntRange(1, 4).Draw(rt, "slots")
+		pool.Replicas = min(pool.Replicas, slots)
+		l := mustNew(rt, Limit{Rates: []Rate{rate}, InFlight: slots}, StartPool(pool), MaxKeys(2))
+		var meters [5]meter
+		var held [5][]Permit
+		for i := range meters {
+			meters[i].limit(shareOf(rate, pool.Replicas))
+		}
+		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
+			i := rapid.IntRange(0, 4).Draw(rt, "key")
+			switch rapid.IntRange(0, 7).Draw(rt, "what") {
+			case 0, 1:
+				time.Sleep(drawPause(rt))
+			case 2, 3:
+				if n := len(held[i]); n > 0 {
+					held[i][n-1].Release()
+					held[i] = held[i][:n-1]
+				}
+			default:
+				if p, d := l.TryAcquire(key(i)); d.OK {
+					meters[i].add(1)
+					held[i] = append(held[i], p)
+				}
+			}
+			if most := l.shards[0].setting.slots; len(held[i]) > most {
+				rt.Fatalf("%s: %d in flight, %d slots", key(i), len(held[i]), most)
+			}
+			if n := l.Stats().Keys; n > 2 {
+				rt.Fatalf("%d keys, bound 2", n)
+			}
+		}
+		for i := range meters {
+			meters[i].check(rt.Fatalf)
+		}
+		overflowed += l.Stats().Overflowed
+	})
+	if overflowed == 0 && !t.Failed() {
+		t.Fatal("no history has overflowed")
+	}
+}

@@ -338,3 +338,32 @@ func TestPropertyLowIsNotStarved(t *testing.T) {
 		}
 	})
 }
+
+// A cancel that meets its own admission gives all back: no caller is lost, slots and queue drain.
+func TestPropertyCancelStorm(t *testing.T) {
+	property(t, func(rt *rapid.T) {
+		slots := rapid.IntRange(1, 3).Draw(rt, "slots")
+		l := mustNew(rt, Limit{InFlight: slots}, few)
+		q := newTurns(l)
+		var cancels []context.CancelFunc
+		for range rapid.IntRange(1, 20).Draw(rt, "asks") {
+			cancels = append(cancels, q.ask(Weight(rapid.IntRange(1, slots).Draw(rt, "weight"))).cancel)
+		}
+		cancels = rapid.Permutation(cancels).Draw(rt, "order")
+		go func() {
+			for _, cancel := range cancels {
+				cancel()
+			}
+		}()
+		for _, got := range q.all() {
+			got.permit.Release()
+		}
+		synctest.Wait()
+		if s := l.Stats(); s.Waiting != 0 || s.InFlight != 0 || l.shards[0].order.Len() > 1 {
+			rt.Fatalf("left behind: %d waiting, %d in flight", s.Waiting, s.InFlight)
+		}
+		if _, d := l.TryAcquire("k", Weight(slots)); !d.OK {
+			rt.Fatalf("slots lost: %+v", d)
+		}
+	})
+}

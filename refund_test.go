@@ -2,8 +2,11 @@ package quotient
 
 import (
 	"errors"
+	"math"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 )
 
 // tokenLimit is a limit of tokens a second, with a burst.
@@ -249,4 +252,53 @@ func TestGiveBackOfBillions(t *testing.T) {
 		upTo(t, l, "k", 9, 5)
 		refuses(t, l, "k")
 	}
+}
+
+// A take is refunded exactly as if it had never been made, whatever is taken and refunded in between.
+func TestPropertyCorrectIsReplay(t *testing.T) {
+	type taking struct {
+		at time.Time
+		n  int
+		p  Permit
+	}
+	property(t, func(rt *rapid.T) {
+		const perSecond, burst = 1.0, 20
+		l := mustNew(rt, tokenLimit(perSecond, burst))
+		began, ops := time.Now(), 0
+		var all []taking
+		replay := func() float64 {
+			left, last := float64(burst), began
+			for _, e := range all {
+				left = min(burst, left+e.at.Sub(last).Seconds()*perSecond) - float64(e.n)
+				last = e.at
+			}
+			return min(burst, left+time.Since(last).Seconds()*perSecond)
+		}
+		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
+			switch rapid.IntRange(0, 2).Draw(rt, "what") {
+			case 0:
+				time.Sleep(time.Duration(rapid.IntRange(0, 12_000).Draw(rt, "ms")) * ms)
+			case 1:
+				n := rapid.IntRange(1, 9).Draw(rt, "take")
+				if p, d := l.TryAcquire("k", Cost("tokens", n)); d.OK {
+					all = append(all, taking{time.Now(), n, p})
+				}
+			default:
+				if len(all) == 0 || len(all) >= maxMinima {
+					continue
+				}
+				e := &all[rapid.IntRange(0, len(all)-1).Draw(rt, "which")]
+				e.n = rapid.IntRange(0, e.n).Draw(rt, "used")
+				must(rt, e.p.Correct("tokens", e.n))
+				ops++
+			}
+			if len(all) == 0 {
+				continue
+			}
+			got, want := l.AppendState(nil, "k")[0].Left, replay()
+			if math.Abs(got-want) > 0.002*float64(ops+1) {
+				rt.Fatalf("%v tokens, %v as if what came back had never been taken", got, want)
+			}
+		}
+	})
 }
