@@ -107,14 +107,7 @@ func run(ctx context.Context, out io.Writer, service *service, url string, way h
 			return err
 		}
 	}
-	err := s.turn(ctx, ada, func(l *lease.Lease) error {
-		s.say("the server is restarted, and knows no peer")
-		err := service.start()
-		time.Sleep(grace + work)
-		s.say("Ada still holds the lock: it was restored")
-		return errors.Join(err, l.Err())
-	})
-	if err != nil {
+	if err := s.restart(ctx, service, ada); err != nil {
 		return err
 	}
 	late := s.turn(ctx, ben, func(l *lease.Lease) error {
@@ -132,6 +125,17 @@ func run(ctx context.Context, out io.Writer, service *service, url string, way h
 	}
 	s.say("the store has the lines of %q", s.lines)
 	return nil
+}
+
+// restart has a client hold the lock while the server starts anew.
+func (s *story) restart(ctx context.Context, service *service, c *client) error {
+	return s.turn(ctx, c, func(l *lease.Lease) error {
+		s.say("the server is restarted, and knows no peer")
+		err := service.start()
+		time.Sleep(grace + work)
+		s.say("%s still holds the lock: it was restored", c.name)
+		return errors.Join(err, l.Err())
+	})
 }
 
 // turn locks the store, lets happen what happens meanwhile, writes, and unlocks.
