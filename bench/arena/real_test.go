@@ -67,7 +67,7 @@ func TestRealServers(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			s := sim.Scenario{Name: row.name, Replicas: replicas, Length: 18 * time.Second, Limit: limit,
+			s := sim.Scenario{Name: row.name, Replicas: replicas, Length: 25 * time.Second, Limit: limit,
 				Most: func(int) float64 { return 2 * limit / replicas },
 				RTT:  func(int) sim.Span { return sim.Span{From: 200 * time.Microsecond, To: time.Millisecond} }}
 			if row.pool > 0 {
