@@ -27,8 +27,10 @@ type cell struct {
 	kind      sim.Kind
 	fields    sim.Fields
 	seed      uint64
-	of        [sim.Figures]float64
+	of        figures
 }
+
+type figures [sim.Figures]float64
 
 // A measure is a column: its name, and how it is printed and judged.
 type measure struct {
@@ -64,8 +66,7 @@ func (c config) grid() *grid {
 			for _, seed := range c.seeds {
 				for l := range c.contenders {
 					for fields := range sim.Fields(levels) {
-						g.cells = append(g.cells, cell{scenario: &c.scenarios[s], contender: &c.contenders[l], kind: kind,
-							fields: fields, seed: seed})
+						g.cells = append(g.cells, cell{&c.scenarios[s], &c.contenders[l], kind, fields, seed, figures{}})
 					}
 				}
 			}

@@ -66,7 +66,8 @@ refused for no reason, then with it.`}
 	}
 	for kind := sim.TokenBucket; kind <= sim.Concurrency; kind++ {
 		for fields := range sim.Fields(levels) {
-			row(fmt.Sprint(kind, ", ", fields), sim.Score, func(c cell) bool { return c.kind == kind && c.fields == fields })
+			here := func(c cell) bool { return c.kind == kind && c.fields == fields }
+			row(fmt.Sprint(kind, ", ", fields), sim.Score, here)
 		}
 	}
 	return s

@@ -113,7 +113,8 @@ var Scenarios = []Scenario{
 		s.RTT = func(i int) Span { return ways[i%2] }
 	}),
 	// A controller that remembers a plateau: the limit climbs by six tenths in a minute, then drops at once.
-	ten("O7", "the limit is a saw-tooth of +-30 % over 60 s", always(share), after(minutes, 2*minutes, 3*minutes), drift),
+	ten("O7", "the limit is a saw-tooth of +-30 % over 60 s", always(share),
+		after(minutes, 2*minutes, 3*minutes), drift),
 	// A controller that lets an unused rate grow, or forgets it at once.
 	equal("O8", "flash crowd: five times the demand for 10 s", full, 10, 5*.7*share, always(share),
 		after(crowded, crowded+10*time.Second), crowd),
