@@ -66,7 +66,8 @@ func (c config) grid() *grid {
 			for _, seed := range c.seeds {
 				for l := range c.contenders {
 					for fields := range sim.Fields(levels) {
-						g.cells = append(g.cells, cell{&c.scenarios[s], &c.contenders[l], kind, fields, seed, figures{}})
+						played := cell{&c.scenarios[s], &c.contenders[l], kind, fields, seed, figures{}}
+						g.cells = append(g.cells, played)
 					}
 				}
 			}
