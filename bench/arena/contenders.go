@@ -28,7 +28,7 @@ func contenders() []sim.Contender {
 	}
 	return []sim.Contender{
 		{Name: "oracle", Shared: true, Deaf: true},
-		{Name: "coordinated", Coordinate: waterFill, RatesOnly: true, Deaf: true},
+		{Name: "coordinated", Coordinate: waterFill, Deaf: true},
 		{Name: ours, Policy: the(policy.Tracking{})},
 		{Name: ours + " + gossip", Policy: the(policy.Tracking{}), Gossip: true},
 		{Name: "aimd", Policy: the(policy.AIMD{}), Deaf: true},
@@ -55,29 +55,21 @@ func (p static) Next(_ policy.Sample, b policy.Bounds) policy.Pace {
 // waterFill divides a limit in proportion to what each replica wants. Where all want more than there is, a
 // want counts only up to the water level: the level at which the limit is just used up. So no client gets
 // more by wanting more than that, and the others get what the modest leave.
-func waterFill(limit float64, wants, rates []float64) {
-	level := waterLevel(limit, wants)
+func waterFill(limit float64, wants []float64) (rates []float64) {
+	level, left := limit, limit
+	for i, w := range slices.Sorted(slices.Values(wants)) {
+		if even := left / float64(len(wants)-i); w > even {
+			level = even
+			break
+		}
+		left -= w
+	}
 	sum := 0.0
 	for _, w := range wants {
 		sum += min(w, level)
 	}
-	for i, w := range wants {
-		rates[i] = 0
-		if sum > 0 {
-			rates[i] = limit * min(w, level) / sum
-		}
+	for _, w := range wants {
+		rates = append(rates, limit*min(w, level)/sum)
 	}
-}
-
-// waterLevel makes the sum of all wants, each cut to it, the limit, or less when all are content.
-func waterLevel(limit float64, wants []float64) float64 {
-	sorted := slices.Sorted(slices.Values(wants))
-	left := limit
-	for i, w := range sorted {
-		if even := left / float64(len(sorted)-i); w > even {
-			return even
-		}
-		left -= w
-	}
-	return limit
+	return rates
 }

@@ -3,83 +3,71 @@ package main
 import (
 	"fmt"
 	"io"
+	"math"
 	"runtime"
-	"sync"
-	"sync/atomic"
+	"strconv"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/quotient-go/quotient/bench/arena/sim"
+	"github.com/quotient-go/quotient/bench/rig"
 )
 
 // grid is all that is played: one cell for each run.
 type grid struct {
 	config
 	cells []cell
-	runs  atomic.Int64
+	runs  int
 }
 
 // cell is one run and how it went.
 type cell struct {
-	scenario, contender int // indices of config's
-	kind                sim.Kind
-	fields              sim.Fields
-	seed                uint64
-	figures
+	scenario  *sim.Scenario
+	contender *sim.Contender
+	kind      sim.Kind
+	fields    sim.Fields
+	seed      uint64
+	of        figures
 }
 
-// What is measured, in the order of the columns.
-const (
-	goodput = iota
-	refused
-	jain
-	converged
-	fell
-	rose
-	overshoot
-	wait99
-	score
-	steady
-)
+type figures [sim.Figures]float64
 
 // A measure is a column: its name, and how it is printed and judged.
 type measure struct {
-	name         string
-	scale, round float64
-	least        bool // a goal is the least that is wanted; else the most
+	name   string
+	scale  float64
+	digits int
+	least  bool // a goal is the least that is wanted; else the most
 }
 
-var measures = [...]measure{{"goodput", 1, .001, true}, {"429 %", 100, .1, false}, {"Jain", 1, .01, true},
-	{"convergence s", 1, .1, false}, {"fall s", 1, .1, false}, {"rise s", 1, .1, false}, {"overshoot", 1, .01, false},
-	{"p99 wait s", 1, .01, false}, {"score", 1, .001, true}, {"steady 429 %", 100, .01, false}}
+var measures = [sim.Figures]measure{{"goodput", 1, 3, true}, {"429 %", 100, 1, false}, {"Jain", 1, 2, true},
+	{"convergence s", 1, 1, false}, {"fall s", 1, 1, false}, {"rise s", 1, 1, false}, {"overshoot", 1, 2, false},
+	{"p99 wait s", 1, 2, false}, {"score", 1, 3, true}, {"steady 429 %", 100, 2, false}}
 
-func (f figures) show(i int) string { return digits(f.of[i]*measures[i].scale, measures[i].round) }
+func (m measure) show(v float64) string { return strconv.FormatFloat(v*m.scale, 'f', m.digits, 64) }
 
-// figures are those of one run, or means of several.
-type figures struct {
-	runs int
-	of   [len(measures)]float64
-}
-
-func figuresOf(r sim.Result) figures {
-	return figures{1, [...]float64{r.Goodput, r.Refused, r.Jain, r.Converged, r.Fell, r.Rose, r.Overshoot, r.Wait99,
-		r.Score(), r.Steady}}
-}
-
-func (f figures) plus(g figures, w float64) figures {
-	f.runs += g.runs
-	for i, x := range g.of {
-		f.of[i] += w * x
+// judge compares the printed values, so that .9796 meets .98 without surprise.
+func (m measure) judge(name string, value, goal float64) rig.Verdict {
+	v := rig.Verdict{Name: name, Bound: "<= " + m.show(goal), Seen: m.show(value)}
+	printed, err := strconv.ParseFloat(v.Seen, 64)
+	v.OK = err == nil && printed <= goal*m.scale+1e-9
+	if m.least {
+		v.Bound, v.OK = ">= "+m.show(goal), err == nil && printed >= goal*m.scale-1e-9
 	}
-	return f
+	return v
 }
+
+const levels = int(sim.AllFields) + 1 // of feedback
 
 func (c config) grid() *grid {
 	g := &grid{config: c}
 	for s := range c.scenarios {
-		for _, kind := range c.scenarios[s].AllKinds() {
+		for _, kind := range c.scenarios[s].Kinds {
 			for _, seed := range c.seeds {
 				for l := range c.contenders {
-					for fields := sim.NoFields; fields <= sim.AllFields; fields++ {
-						g.cells = append(g.cells, cell{scenario: s, contender: l, kind: kind, fields: fields, seed: seed})
+					for fields := range sim.Fields(levels) {
+						played := cell{&c.scenarios[s], &c.contenders[l], kind, fields, seed, figures{}}
+						g.cells = append(g.cells, played)
 					}
 				}
 			}
@@ -88,75 +76,71 @@ func (c config) grid() *grid {
 	return g
 }
 
-// copied reports whether a cell is that with no fields again, because its contender does not read them.
-func (g *grid) copied(c cell) bool { return g.contenders[c.contender].Deaf && c.fields > sim.NoFields }
-
-// play plays all cells on as many goroutines as there are processors, and says how far it has come.
+// play plays all cells on as many goroutines as there are processors, and says how far it has come. A contender
+// that does not read the fields is played once for all levels.
 func (g *grid) play(progress io.Writer) {
-	var next, done atomic.Int64
-	var said sync.Mutex
-	var wg sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
-		wg.Go(func() {
-			for i := int(next.Add(1)) - 1; i < len(g.cells); i = int(next.Add(1)) - 1 {
-				if c := &g.cells[i]; !g.copied(*c) {
-					c.figures = figuresOf(sim.Play(g.scenarios[c.scenario], c.kind, c.fields, g.contenders[c.contender], c.seed))
-					g.runs.Add(1)
-				}
-				if n := int(done.Add(1)); n*10/len(g.cells) > (n-1)*10/len(g.cells) {
-					said.Lock()
-					fmt.Fprintf(progress, "arena: %d %%\n", n*10/len(g.cells)*10)
-					said.Unlock()
+	var work errgroup.Group
+	work.SetLimit(runtime.GOMAXPROCS(0))
+	said := 0
+	for i := 0; i < len(g.cells); i += levels {
+		same := g.cells[i : i+levels]
+		played := levels
+		if same[0].contender.Deaf {
+			played = 1
+		}
+		g.runs += played
+		work.Go(func() error {
+			for k := range same {
+				if c := &same[k]; k < played {
+					c.of = sim.Play(*c.scenario, c.kind, c.fields, *c.contender, c.seed).Of
+				} else {
+					c.of = same[0].of
 				}
 			}
+			return nil
 		})
-	}
-	wg.Wait()
-	for i, c := range g.cells {
-		if g.copied(c) {
-			g.cells[i].figures = g.cells[i-int(c.fields)].figures
+		if tenth := i * 10 / len(g.cells); tenth > said {
+			said = tenth
+			fmt.Fprintf(progress, "arena: %d %%\n", said*10)
 		}
 	}
+	_ = work.Wait() // none fails
 }
 
-// mean is the mean over the cells that fit; every cell weighs the same.
-func (g *grid) mean(fits func(cell) bool) figures {
-	var sum figures
+// mean is the mean of a figure over the cells that fit. Each family of scenarios weighs the same, S9a and S9b
+// together as one; in the steady share of 429s each run does. No cell fits: NaN.
+func (g *grid) mean(figure int, fits func(cell) bool) float64 {
+	var families [][]float64
+	last := ""
 	for _, c := range g.cells {
-		if fits(c) {
-			sum = sum.plus(c.figures, 1)
+		if !fits(c) {
+			continue
 		}
+		if f := family(c.scenario.Name); families == nil || f != last && figure != sim.Steady {
+			families, last = append(families, nil), f
+		}
+		end := &families[len(families)-1]
+		*end = append(*end, c.of[figure])
 	}
-	return figures{}.plus(sum, 1/float64(max(1, sum.runs)))
+	if families == nil {
+		return math.NaN()
+	}
+	mean := 0.0
+	for _, f := range families {
+		sum := 0.0
+		for _, x := range f {
+			sum += x
+		}
+		mean += sum * (1 / float64(len(f)*len(families)))
+	}
+	return mean
 }
 
-// meanOfFamilies is the mean over scenarios, each of which weighs the same, variants such as S9a and S9b as one.
-func (g *grid) meanOfFamilies(fits func(cell) bool) figures {
-	var order []string
-	sums := map[string]figures{}
-	for _, c := range g.cells {
-		if fits(c) {
-			f := family(g.scenarios[c.scenario].Name)
-			if sums[f].runs == 0 {
-				order = append(order, f)
-			}
-			sums[f] = sums[f].plus(c.figures, 1)
-		}
-	}
-	var m figures
-	for _, f := range order {
-		m = m.plus(sums[f], 1/float64(sums[f].runs*len(order)))
-	}
-	return m
-}
-
-func (g *grid) ours(c cell) bool { return g.contenders[c.contender].Name == ours }
+func (c cell) ours() bool { return c.contender.Name == ours }
 
 // given tells the scenarios that have goals from our own.
-func (g *grid) given(c cell) bool { return g.scenarios[c.scenario].Name[0] != 'O' }
+func (c cell) given() bool { return c.scenario.Goals != nil }
 
-// calm returns the runs from which the steady share of 429s with fields is taken: those without meaningless
-// 429s.
-func (g *grid) calm(c cell) bool {
-	return c.fields == sim.AllFields && g.scenarios[c.scenario].Noise == 0
-}
+// told is with all fields, and calm without meaningless 429s, too.
+func (c cell) told() bool { return c.fields == sim.AllFields }
+func (c cell) calm() bool { return c.told() && c.scenario.Noise == 0 }

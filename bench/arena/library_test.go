@@ -176,7 +176,7 @@ func (f *fleet) compare(t *testing.T, kind sim.Kind, fields sim.Fields, near flo
 	want, share := 0.0, 0.0
 	for seed := range uint64(seeds) {
 		r := sim.Play(*f.s, kind, fields, configOf(t, "-contender", ours).contenders[0], seed)
-		share += r.Refused / seeds
+		share += r.Of[sim.Refused] / seeds
 		for _, n := range r.Served {
 			want += float64(n) / seeds
 		}

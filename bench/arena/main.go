@@ -43,7 +43,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		begin, g := time.Now(), c.grid()
 		g.play(stderr)
-		fmt.Fprintf(stderr, "arena: %d runs in %s\n", g.runs.Load(), time.Since(begin).Round(time.Second))
+		fmt.Fprintf(stderr, "arena: %d runs in %s\n", g.runs, time.Since(begin).Round(time.Second))
 		_, err = io.WriteString(stdout, g.report())
 	}
 	if err != nil {
@@ -70,7 +70,7 @@ func parse(args []string, stderr io.Writer) (c config, err error) {
 	for i := range n {
 		c.seeds = append(c.seeds, uint64(first+i))
 	}
-	c.scenarios, err = choose("scenario", *scenarios, append(sim.Given(), sim.Own()...),
+	c.scenarios, err = choose("scenario", *scenarios, sim.Scenarios,
 		func(s sim.Scenario, name string) bool { return s.Name == name || family(s.Name) == name })
 	if err != nil {
 		return c, err
@@ -81,7 +81,7 @@ func parse(args []string, stderr io.Writer) (c config, err error) {
 }
 
 // choose returns the elements that the names mean, in the order of all; no names mean all.
-func choose[T any](flag, names string, all []T, is func(T, string) bool) (chosen []T, err error) {
+func choose[T any](flag, names string, all []T, is func(T, string) bool) ([]T, error) {
 	if names == "" {
 		return all, nil
 	}
@@ -92,12 +92,8 @@ func choose[T any](flag, names string, all []T, is func(T, string) bool) (chosen
 			return nil, fmt.Errorf("-%s: nothing is called %q", flag, wanted[i])
 		}
 	}
-	for _, e := range all {
-		if slices.ContainsFunc(wanted, func(name string) bool { return is(e, name) }) {
-			chosen = append(chosen, e)
-		}
-	}
-	return chosen, nil
+	none := func(e T) bool { return !slices.ContainsFunc(wanted, func(name string) bool { return is(e, name) }) }
+	return slices.DeleteFunc(slices.Clone(all), none), nil
 }
 
 // family is a scenario's name without the letter that tells its variants apart: S9 for S9a.

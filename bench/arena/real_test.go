@@ -68,9 +68,8 @@ func TestRealServers(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			s := sim.Scenario{Name: row.name, Replicas: replicas, Length: 25 * time.Second, Limit: limit,
-				Demand: func(int, time.Duration) float64 { return 2 * limit / replicas },
-				Most:   func(int) float64 { return 2 * limit / replicas },
-				RTT:    func(int) (least, most time.Duration) { return 200 * time.Microsecond, time.Millisecond }}
+				Most: func(int) float64 { return 2 * limit / replicas },
+				RTT:  func(int) sim.Span { return sim.Span{From: 200 * time.Microsecond, To: time.Millisecond} }}
 			if row.pool > 0 {
 				s.Hints = []sim.Change{{At: 0, Value: limit / float64(row.pool)}}
 			}
@@ -83,7 +82,7 @@ func TestRealServers(t *testing.T) {
 			f.play(t, url)
 			close(stop)
 			served, refused := f.sums()
-			goodput, jain, stall := served/(limit*s.Length.Seconds()), sim.Jain(f.served), <-stalled
+			goodput, jain, stall := served/(limit*s.Length.Seconds()), sim.Fairness(f.served), <-stalled
 			t.Logf("goodput %.3f, 429s %.3f, Jain %.2f; stood still for %v", goodput, refused, jain, stall)
 			switch {
 			case stall > 500*time.Millisecond:

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -26,14 +27,13 @@ a contender that does not read the fields is played once for all levels of them.
 `
 
 func (g *grid) report() string {
-	page := fmt.Sprintf(preface, g.runs.Load(), strings.Trim(fmt.Sprint(g.seeds), "[]")) + g.scores().String()
-	l := slices.IndexFunc(g.contenders, func(c sim.Contender) bool { return c.Name == ours })
-	if l < 0 {
+	page := fmt.Sprintf(preface, g.runs, strings.Trim(fmt.Sprint(g.seeds), "[]")) + g.scores().String()
+	if !slices.ContainsFunc(g.cells, cell.ours) {
 		return page
 	}
 	judged := rig.Section{Title: "Goals", Verdicts: g.verdicts()}
 	judged.Note = fmt.Sprintf("Missed: %d of %d.", judged.Missed(), len(judged.Verdicts))
-	return page + g.details(l).String() + judged.String()
+	return page + g.details().String() + judged.String()
 }
 
 // scores compares the contenders: by means, by scenario, and by what the upstream is and tells.
@@ -46,49 +46,50 @@ refused for no reason, then with it.`}
 	for _, l := range g.contenders {
 		s.Header = append(s.Header, l.Name)
 	}
-	row := func(name string, mean func(func(cell) bool) figures, figure int, fits func(cell) bool) {
-		cells, runs := []any{name}, 0
+	row := func(name string, figure int, fits func(cell) bool) {
+		cells, x := []any{name}, 0.0
 		for l := range g.contenders {
-			m := mean(func(c cell) bool { return c.contender == l && fits(c) })
-			cells, runs = append(cells, m.show(figure)), runs+m.runs
+			x = g.mean(figure, func(c cell) bool { return c.contender == &g.contenders[l] && fits(c) })
+			cells = append(cells, measures[figure].show(x))
 		}
-		if runs > 0 {
+		if !math.IsNaN(x) { // else none was played
 			s.Add(cells...)
 		}
 	}
-	row("given scenarios", g.meanOfFamilies, score, g.given)
-	row("own scenarios", g.meanOfFamilies, score, func(c cell) bool { return !g.given(c) })
-	row("429 %, given", g.meanOfFamilies, refused, g.given)
-	row("steady 429 % with fields", g.mean, steady, func(c cell) bool { return g.given(c) && g.calm(c) })
-	row("steady 429 %, S12 included", g.mean, steady,
-		func(c cell) bool { return g.given(c) && c.fields == sim.AllFields })
+	row("given scenarios", sim.Score, cell.given)
+	row("own scenarios", sim.Score, func(c cell) bool { return !c.given() })
+	row("429 %, given", sim.Refused, cell.given)
+	row("steady 429 % with fields", sim.Steady, func(c cell) bool { return c.given() && c.calm() })
+	row("steady 429 %, S12 included", sim.Steady, func(c cell) bool { return c.given() && c.told() })
 	for at := range g.scenarios {
-		row(g.scenarios[at].Name, g.mean, score, func(c cell) bool { return c.scenario == at })
+		row(g.scenarios[at].Name, sim.Score, func(c cell) bool { return c.scenario == &g.scenarios[at] })
 	}
 	for kind := sim.TokenBucket; kind <= sim.Concurrency; kind++ {
-		for fields := sim.NoFields; fields <= sim.AllFields; fields++ {
-			row(kind.String()+", "+fields.String(), g.meanOfFamilies, score,
-				func(c cell) bool { return c.kind == kind && c.fields == fields })
+		for fields := range sim.Fields(levels) {
+			here := func(c cell) bool { return c.kind == kind && c.fields == fields }
+			row(fmt.Sprint(kind, ", ", fields), sim.Score, here)
 		}
 	}
 	return s
 }
 
-func (g *grid) details(l int) *rig.Section {
-	t := &rig.Section{Title: "Figures of " + g.contenders[l].Name, Note: `
+// details are all figures of ours.
+func (g *grid) details() *rig.Section {
+	t := &rig.Section{Title: "Figures of " + ours, Note: `
 Convergence, fall, rise and overshoot are only measured where a scenario has a change to follow. Waits end after
 5 s, so p99 is that long where demand exceeds the limit.`, Table: rig.Table{Header: []string{"scenario", ""}}}
-	for _, m := range measures[:steady] {
+	for _, m := range measures[:sim.Steady] {
 		t.Header = append(t.Header, m.name)
 	}
-	for s, played := range g.scenarios {
-		m := g.mean(func(c cell) bool { return c.contender == l && c.scenario == s })
+	for s := range g.scenarios {
+		played := &g.scenarios[s]
 		row := []any{played.Name, played.Title}
-		for i := range measures[:steady] {
-			if i == converged && len(played.Changes) == 0 || fell <= i && i <= overshoot && m.of[i] == 0 {
+		for i, m := range measures[:sim.Steady] {
+			x := g.mean(i, func(c cell) bool { return c.ours() && c.scenario == played })
+			if i == sim.Converged && played.Changes == nil || sim.Fell <= i && i <= sim.Overshoot && x == 0 {
 				row = append(row, "-")
 			} else {
-				row = append(row, m.show(i))
+				row = append(row, m.show(x))
 			}
 		}
 		t.Add(row...)

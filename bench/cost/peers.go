@@ -95,21 +95,19 @@ func makeRateInLRU(q quota, maxKeys int) keyed {
 func makeGoLimiter(q quota, _ int) keyed {
 	s := must(memorystore.New(&memorystore.Config{Tokens: uint64(q.burst), Interval: q.per}))
 	ctx := context.Background()
-	allow := func(key string) bool {
+	return keyed{close: func() { _ = s.Close(ctx) }, allow: func(key string) bool {
 		_, _, _, ok, err := s.Take(ctx, key)
 		return ok && err == nil
-	}
-	return keyed{allow: allow, close: func() { _ = s.Close(ctx) }}
+	}}
 }
 
 func makeThrottled(q quota, maxKeys int) keyed {
 	l := newThrottled(q, maxKeys)
 	ctx := context.Background()
-	allow := func(key string) bool {
+	return keyed{allow: func(key string) bool {
 		limited, _, err := l.RateLimitCtx(ctx, key, 1)
 		return !limited && err == nil
-	}
-	return keyed{allow: allow}
+	}}
 }
 
 // newThrottled bounds the period: throttled keeps burst times period as nanoseconds in an int64.
@@ -128,17 +126,15 @@ func makeUlule(q quota, _ int) keyed {
 	store := ululememory.NewStoreWithOptions(ululelimiter.StoreOptions{CleanUpInterval: time.Hour})
 	l := ululelimiter.New(store, ululelimiter.Rate{Period: q.per, Limit: int64(q.burst)})
 	ctx := context.Background()
-	allow := func(key string) bool {
+	return keyed{allow: func(key string) bool {
 		c, err := l.Get(ctx, key)
 		return err == nil && !c.Reached
-	}
-	return keyed{allow: allow}
+	}}
 }
 
 func makeTollbooth(q quota, _ int) keyed {
 	l := newTollbooth(q)
-	allow := func(key string) bool { return tollbooth.LimitByKeys(l, []string{key}) == nil }
-	return keyed{allow: allow}
+	return keyed{allow: func(key string) bool { return tollbooth.LimitByKeys(l, []string{key}) == nil }}
 }
 
 func newTollbooth(q quota) *tollboothlimiter.Limiter {
@@ -166,16 +162,13 @@ func makeCounter(q quota, _ int) keyed {
 	return keyed{allow: allow}
 }
 
-// keylessPeers are what a decision costs at the least: a clock and a lock, and the arithmetic of one bucket.
+// keylessPeers are what a decision costs at the least: a clock and a lock, and the arithmetic of one bucket,
+// whose burst is enough for all keys.
 func keylessPeers() []maker {
-	return []maker{{"clock-and-lock", makeFloor}, {"time-rate-without-keys", makeRate}}
-}
-
-// makeRate has one bucket for all keys, and a burst that is enough for all: what the token maths and its
-// lock cost alone.
-func makeRate(q quota, _ int) keyed {
-	l := rate.NewLimiter(rate.Every(q.per), 1<<40)
-	return keyed{allow: func(string) bool { return l.Allow() }}
+	return []maker{{"clock-and-lock", makeFloor}, {"time-rate-without-keys", func(q quota, _ int) keyed {
+		l := rate.NewLimiter(rate.Every(q.per), 1<<40)
+		return keyed{allow: func(string) bool { return l.Allow() }}
+	}}}
 }
 
 // makeFloor reads the clock and takes a lock, which no limiter can do without.
@@ -204,11 +197,8 @@ func (k keyed) fill(keys []string) error {
 
 // holds fails unless the contender, where it tells, holds exactly n keys.
 func (k keyed) holds(n int) error {
-	if k.live == nil {
-		return nil
-	}
-	if got := k.live(); got != n {
-		return fmt.Errorf("%d keys held, want %d", got, n)
+	if k.live != nil && k.live() != n {
+		return fmt.Errorf("%d keys held, want %d", k.live(), n)
 	}
 	return nil
 }

@@ -42,9 +42,7 @@ func slotPeers() []named[func(capacity int) slots] {
 		}},
 		{"quotient-semaphore", func(capacity int) slots {
 			s := new(quotient.Semaphore)
-			if err := s.Resize(capacity); err != nil {
-				panic(err)
-			}
+			must(s, s.Resize(capacity))
 			return slots{func() bool { return s.Acquire(ctx, 1) == nil }, func() { s.Release(1) }}
 		}},
 	}

@@ -54,31 +54,25 @@ type crowd struct {
 // conns is how many connections a crowd has.
 const conns = 32
 
-type seen struct {
-	took   []float64 // µs from each request to its answer
-	during time.Duration
-}
-
-// run lets the crowd ask until the context ends. A refusal or a lost request is an error: something else was
-// measured then.
-func (c crowd) run(ctx context.Context) (sum seen, err error) {
+// run lets the crowd ask until the context ends, and returns the µs from each request to its answer. A refusal
+// or a lost request is an error: something else was measured then.
+func (c crowd) run(ctx context.Context) (took []float64, during time.Duration, err error) {
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	began := time.Now()
 	for i := range conns {
 		all.Go(func() {
-			took, failed := c.one(ctx, i)
+			its, failed := c.one(ctx, i)
 			mu.Lock()
 			defer mu.Unlock()
-			sum.took, err = append(sum.took, took...), errors.Join(err, failed)
+			took, err = append(took, its...), errors.Join(err, failed)
 		})
 	}
 	all.Wait()
-	sum.during = time.Since(began)
-	if err == nil && len(sum.took) == 0 {
+	if err == nil && len(took) == 0 {
 		err = errors.New("no request was answered")
 	}
-	return sum, err
+	return took, time.Since(began), err
 }
 
 // one is one client. A request that is on its way when the context ends is waited for.

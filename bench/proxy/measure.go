@@ -17,7 +17,7 @@ const pause = 10 * time.Millisecond
 
 // A contender is one proxy, and what it did in each round.
 type contender struct {
-	name                string
+	server
 	rate, p50, p99, cpu []float64 // of cpu: µs of processor time of its processes, a request
 	asked               int
 }
@@ -43,10 +43,10 @@ func (b *bench) race(ctx context.Context, pause time.Duration, direct bool) (r r
 		return r, err
 	}
 	defer func() { err = errors.Join(err, u.close()) }()
-	var servers []*server
+	r = race{rounds: b.rounds, paths: b.paths}
 	defer func() {
-		for _, s := range servers {
-			err = errors.Join(err, s.end())
+		for _, c := range r.all {
+			err = errors.Join(err, c.end())
 		}
 	}()
 	for _, p := range b.proxies() {
@@ -54,75 +54,70 @@ func (b *bench) race(ctx context.Context, pause time.Duration, direct bool) (r r
 		if err != nil {
 			return r, fmt.Errorf("%s does not start: %w", p[0], err)
 		}
-		servers = append(servers, s)
+		r.all = append(r.all, &contender{server: *s})
 	}
 	if direct {
-		servers = append(servers, &server{name: "no proxy", addr: u.addr})
+		r.all = append(r.all, &contender{server: server{name: "no proxy", addr: u.addr}})
 	}
-	return b.play(ctx, u, servers, pause)
+	return r, b.play(ctx, u, &r, pause)
 }
 
 // play plays all rounds. The first one warms up.
-func (b *bench) play(ctx context.Context, u *upstream, servers []*server, pause time.Duration) (race, error) {
-	r := race{rounds: b.rounds, paths: b.paths}
-	for _, s := range servers {
-		r.all = append(r.all, &contender{name: s.name})
-	}
+func (b *bench) play(ctx context.Context, u *upstream, r *race, pause time.Duration) error {
 	for round := range b.rounds + 1 {
-		for _, i := range rand.Perm(len(servers)) {
-			c := crowd{addr: servers[i].addr, paths: paths(b.paths), pause: pause}
-			if err := r.all[i].play(ctx, servers[i], c, b.slice, round > 0); err != nil {
-				return r, fmt.Errorf("%s: %w", servers[i].name, err)
+		for _, i := range rand.Perm(len(r.all)) {
+			c := r.all[i]
+			who := crowd{addr: c.addr, paths: paths(b.paths), pause: pause}
+			if err := c.play(ctx, who, b.slice, round > 0); err != nil {
+				return fmt.Errorf("%s: %w", c.name, err)
 			}
 		}
 	}
-	client, err := admin.NewClient("http://" + servers[0].admin)
+	client, err := admin.NewClient("http://" + r.all[0].admin)
 	if err != nil {
-		return r, err
+		return err
 	}
 	defer client.Close()
 	state, err := client.Limiter(ctx, "paths")
 	r.arrived, r.admitted, r.remembered = int(u.arrived.Load()), int(state.Admitted), state.Keys
-	return r, err
+	return err
 }
 
-func (c *contender) play(ctx context.Context, s *server, who crowd, slice time.Duration, counts bool) error {
+func (c *contender) play(ctx context.Context, who crowd, slice time.Duration, counts bool) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, slice)
 	defer cancel()
-	before, err1 := s.cpu()
-	got, err := who.run(ctx)
-	after, err2 := s.cpu()
+	before, err1 := c.used()
+	took, during, err := who.run(ctx)
+	after, err2 := c.used()
 	if err := errors.Join(err, err1, err2); err != nil {
 		return err
 	}
-	n := len(got.took)
+	n := len(took)
 	c.asked += n
 	if counts {
-		c.rate = append(c.rate, float64(n)/got.during.Seconds())
+		c.rate = append(c.rate, float64(n)/during.Seconds())
 		c.cpu = append(c.cpu, micros(after-before)/float64(n))
-		c.p50 = append(c.p50, rig.Quantile(got.took, .5))
-		c.p99 = append(c.p99, rig.Quantile(got.took, .99))
+		c.p50 = append(c.p50, rig.Quantile(took, .5))
+		c.p99 = append(c.p99, rig.Quantile(took, .99))
 	}
 	return nil
 }
 
 // parts are how much a proxy does where clients always want more, and what it adds where nothing is scarce.
 func (b *bench) parts() []rig.Part {
-	type run = func(context.Context) (rig.Section, error)
-	of := func(pause time.Duration, direct bool, report func(race) rig.Section) run {
-		return func(ctx context.Context) (rig.Section, error) {
+	of := func(name string, pause time.Duration, direct bool, report func(race) rig.Section) rig.Part {
+		return rig.Part{Name: name, Run: func(ctx context.Context) (s rig.Section, err error) {
 			r, err := b.race(ctx, pause, direct)
-			if err != nil {
-				return rig.Section{}, err
+			if err == nil {
+				s = report(r)
 			}
-			return report(r), nil
-		}
+			return s, err
+		}}
 	}
-	return []rig.Part{{Name: "throughput", Run: of(0, false, race.throughput)},
-		{Name: "overhead", Run: of(pause, true, race.overhead)}}
+	return []rig.Part{of("throughput", 0, false, race.throughput), of("overhead", pause, true, race.overhead)}
 }
 
 func (r race) throughput() rig.Section {
@@ -161,9 +156,7 @@ The same connections, each of which waits %v before it asks again. Added is the 
 all, in one round. Times are in µs.`, pause)}
 	s.Header = []string{"proxy", "p50", "p99", "added to p50", "processor time"}
 	none := r.all[len(r.all)-1]
-	added := func(c *contender) spread {
-		return rounds(c.p50, none.p50, func(a, b float64) float64 { return a - b })
-	}
+	added := func(c *contender) spread { return rounds(c.p50, none.p50, func(a, b float64) float64 { return a - b }) }
 	for _, c := range r.all {
 		s.Add(c.name, spreadOf(c.p50), spreadOf(c.p99), added(c), rig.Number(spreadOf(c.cpu).median))
 	}

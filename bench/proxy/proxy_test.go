@@ -59,7 +59,7 @@ func TestJudge(t *testing.T) {
 		r := race{rounds: 3, paths: 20, arrived: 500, admitted: 100, remembered: 20}
 		for i, name := range []string{"quotient proxy", "bare", "nginx", "haproxy", "no proxy"} {
 			v := []float64{100, 100, 100}
-			c := &contender{name: name, rate: v, p50: v, p99: slices.Clone(v), cpu: v, asked: 100}
+			c := &contender{server: server{name: name}, rate: v, p50: v, p99: slices.Clone(v), cpu: v, asked: 100}
 			if i == 4 {
 				c.p50 = []float64{50, 50, 50}
 			}

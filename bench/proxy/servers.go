@@ -216,22 +216,21 @@ func bareHandler(upstream string) *httputil.ReverseProxy {
 			WriteBufferSize:        4 << 10,
 			ReadBufferSize:         4 << 10,
 		},
-		BufferPool: buffers{},
+		BufferPool: &buffers{sync.Pool{New: func() any { return new([32 << 10]byte) }}},
 	}
 }
 
 // buffers are those of bodies, used again and again.
-type buffers struct{}
-
-var bufferPool = sync.Pool{New: func() any { return new([32 << 10]byte) }}
+type buffers struct{ sync.Pool }
 
 // Get returns a buffer.
-func (buffers) Get() []byte { return bufferPool.Get().(*[32 << 10]byte)[:] }
+func (p *buffers) Get() []byte { return p.Pool.Get().(*[32 << 10]byte)[:] }
 
 // Put takes it back.
-func (buffers) Put(b []byte) { bufferPool.Put((*[32 << 10]byte)(b)) }
+func (p *buffers) Put(b []byte) { p.Pool.Put((*[32 << 10]byte)(b)) }
 
-func (s *server) cpu() (time.Duration, error) {
+// used is the processor time of a server and its children so far.
+func (s *server) used() (time.Duration, error) {
 	if s.Process == nil {
 		return 0, nil
 	}

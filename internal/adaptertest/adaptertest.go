@@ -4,6 +4,7 @@ package adaptertest
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,12 +54,7 @@ type Route struct {
 func Run(t *testing.T, a Adapter) {
 	router := a.Router
 	a.Router = func(t testing.TB, r Route) http.Handler {
-		if r.Method == "" {
-			r.Method = http.MethodGet
-		}
-		if r.Path == "" {
-			r.Path = "/"
-		}
+		r.Method, r.Path = cmp.Or(r.Method, http.MethodGet), cmp.Or(r.Path, "/")
 		if r.Seen == nil {
 			r.Seen = func(int, error) {}
 		}
@@ -105,8 +101,7 @@ func Idle(t testing.TB, l *quotient.Limiter) {
 		permit.Release()
 	}
 	if s := l.Stats(); s.InFlight != 0 || s.Waiting != 0 || s.DoubleReleases != 0 {
-		t.Errorf("in flight %d, waiting %d, double releases %d; want none", s.InFlight, s.Waiting,
-			s.DoubleReleases)
+		t.Errorf("in flight %d, waiting %d, double releases %d; want none", s.InFlight, s.Waiting, s.DoubleReleases)
 	}
 }
 
@@ -119,13 +114,14 @@ func Ask(h http.Handler, method, path string) *httptest.ResponseRecorder {
 	return w
 }
 
-// serve runs a server on the loopback interface and returns its address and a client.
-func serve(t *testing.T, h http.Handler) (string, *http.Client) {
+// serve runs a router on the loopback interface and returns its address and a client.
+func (a Adapter) serve(t *testing.T, r Route) (string, *http.Client) {
 	t.Helper()
-	s := httptest.NewServer(h)
-	base := &http.Transport{}
-	t.Cleanup(func() { base.CloseIdleConnections(); s.Close() })
-	return s.URL, &http.Client{Transport: base, Timeout: soon}
+	s := httptest.NewServer(a.Router(t, r))
+	t.Cleanup(s.Close)
+	client := s.Client()
+	client.Timeout = soon
+	return s.URL, client
 }
 
 func refusal(t *testing.T, a Adapter) {
@@ -169,15 +165,15 @@ func keys(t *testing.T, a Adapter) {
 		Ask(h, "MADEUP", "/items/1")
 		Ask(h, "MADEUP2", "/items/1")
 	}
-	got := map[string]bool{}
+	var got []string
 	for state := range l.Keys() {
-		got[state.Key] = true
+		got = append(got, state.Key)
 	}
-	want := map[string]bool{
-		"(unmatched)": true, "GET /items/:id": true, "PUT /items/:id": true, "abc": true, a.MadeUp: true,
-	}
-	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("keys %v, want %v", got, want)
+	want := []string{"(unmatched)", "GET /items/:id", "PUT /items/:id", "abc", a.MadeUp}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, slices.Compact(want)) {
+		t.Errorf("keys %q, want %q", got, want)
 	}
 }
 
@@ -200,13 +196,11 @@ func panics(t *testing.T, a Adapter) {
 func stream(t *testing.T, a Adapter) {
 	for name, l := range Learners(t) {
 		end := make(chan struct{})
-		url, client := serve(t, a.Router(t, Route{
-			Limiter: l, Handle: func(w http.ResponseWriter, _ *http.Request) {
-				_, _ = io.WriteString(w, "first\n")
-				w.(http.Flusher).Flush()
-				<-end
-			},
-		}))
+		url, client := a.serve(t, Route{Limiter: l, Handle: func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, "first\n")
+			w.(http.Flusher).Flush()
+			<-end
+		}})
 		resp, err := client.Get(url)
 		if err != nil {
 			t.Fatal(err)
@@ -226,10 +220,10 @@ func body(t *testing.T, a Adapter) {
 	waits := make(chan struct{}, 1)
 	onWait := quotient.OnWait(func(string, time.Duration) { waits <- struct{}{} })
 	for name, l := range Learners(t, onWait) {
-		url, client := serve(t, a.Router(t, Route{
+		url, client := a.serve(t, Route{
 			Method: "POST", Limiter: l, Options: []httplimit.Option{httplimit.Wait(httplimit.Forever)},
 			Handle: func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) },
-		}))
+		})
 		held, _ := l.TryAcquire("POST /")
 		go func() { <-waits; held.Release() }()
 		resp, err := client.Post(url, "text/plain", strings.NewReader("the body"))
@@ -249,20 +243,18 @@ func body(t *testing.T, a Adapter) {
 func hijack(t *testing.T, a Adapter) {
 	for _, direct := range []bool{true, false} {
 		l, conns := Learners(t)["learning"], make(chan net.Conn, 1)
-		url, client := serve(t, a.Router(t, Route{
-			Limiter: l, Handle: func(w http.ResponseWriter, _ *http.Request) {
-				rc := http.NewResponseController(w)
-				take, err := rc.Hijack, rc.SetReadDeadline(time.Now().Add(soon))
-				if direct {
-					take = w.(http.Hijacker).Hijack
-				}
-				conn, _, err2 := take()
-				if err := errors.Join(err, err2); err != nil {
-					panic(err)
-				}
-				conns <- conn
-			},
-		}))
+		url, client := a.serve(t, Route{Limiter: l, Handle: func(w http.ResponseWriter, _ *http.Request) {
+			rc := http.NewResponseController(w)
+			take, err := rc.Hijack, rc.SetReadDeadline(time.Now().Add(soon))
+			if direct {
+				take = w.(http.Hijacker).Hijack
+			}
+			conn, _, err2 := take()
+			if err := errors.Join(err, err2); err != nil {
+				panic(err)
+			}
+			conns <- conn
+		}})
 		failed := make(chan error)
 		go func() {
 			resp, err := client.Get(url)
@@ -285,8 +277,8 @@ func hijack(t *testing.T, a Adapter) {
 
 // The handlers get the request that carries the permit, and put its cost right.
 func permit(t *testing.T, a Adapter) {
-	l := Limiter(t, quotient.Rates(quotient.Rate{Name: "tokens", Unit: "tokens", Events: 100, Per: time.Hour,
-		Burst: 100}))
+	l := Limiter(t, quotient.Rates(
+		quotient.Rate{Name: "tokens", Unit: "tokens", Events: 100, Per: time.Hour, Burst: 100}))
 	sixty := httplimit.CostBy("tokens", func(*http.Request) int { return 60 })
 	h := a.Router(t, Route{
 		Limiter: l, Options: []httplimit.Option{sixty}, ByToken: true,

@@ -13,26 +13,19 @@ type replica struct {
 	rate    float64
 	allowed float64 // slots
 	tokens  float64
-	last    time.Duration // of tokens
-	took    float64       // seconds that a request holds a slot; 0: not known
-	hold    time.Duration // nothing before it
-	probe   float64       // seconds in each of which one request goes; 0: the rate is in force
-	paced   bool
-	live    bool
-	queue   []time.Duration
-	head    int
-	asleep  bool
-	wakeAt  time.Duration
+	last    time.Duration   // of tokens
+	took    float64         // seconds that a request holds a slot; 0: not known
+	hold    time.Duration   // nothing before it
+	probe   float64         // seconds in each of which one request goes; 0: the rate is in force
+	paced   bool            // a request had to wait since the last answer
+	live    bool            // it runs
+	queue   []time.Duration // when those that wait have come
+	wakeAt  time.Duration   // later ones are void
 	flying  int
 	wanted  float64 // since the last coordination
 }
 
-func (r *Run) pacerOf(i int) *replica {
-	if r.c.Shared {
-		return &r.shared
-	}
-	return &r.replicas[i]
-}
+const burst = 0.1 // seconds that a pacing bucket holds, at least one event; as in the library
 
 func (p *replica) size() float64 {
 	if p.probe > 0 {
@@ -49,47 +42,68 @@ func (p *replica) fill() float64 {
 }
 
 func (p *replica) settle(now time.Duration) {
-	if now > p.last {
-		from := max(p.last, p.hold)
-		if now > from {
-			p.tokens = min(p.size(), p.tokens+p.fill()*(now-from).Seconds())
-		}
-		p.last = now
+	if from := max(p.last, p.hold); now > from {
+		p.tokens = min(p.size(), p.tokens+p.fill()*(now-from).Seconds())
 	}
+	p.last = max(p.last, now)
 }
 
-func (r *Run) serve(i int) {
+// pacer is whose bucket replica i draws from.
+func (r *Run) pacer(i int) *replica {
 	if r.c.Shared {
-		r.serveShared()
-		return
+		return &r.shared
 	}
-	p := &r.replicas[i]
-	for p.waiting(r) {
+	return &r.replicas[i]
+}
+
+// serve sends what may go from the bucket of replica i.
+func (r *Run) serve(i int) {
+	p := r.pacer(i)
+	for i = r.next(i); i >= 0; i = r.next(i) {
 		if d := r.until(p); d > 0 {
 			p.paced = true
-			if d < math.MaxInt64 {
-				r.sleep(p, i, d)
+			if d < math.MaxInt64 && p.wakeAt != r.now+d {
+				p.wakeAt = r.now + d
+				r.push(p.wakeAt, (*Run).wake, i)
 			}
 			return
 		}
-		r.send(p, i)
+		p.tokens--
+		r.turn = i + 1
+		r.send(i)
 	}
 }
 
-// waiting reports whether a request waits, after those that waited too long have gone.
-func (p *replica) waiting(r *Run) bool {
-	for p.head < len(p.queue) && p.queue[p.head] < r.now-maxWait {
-		p.head++
+func (r *Run) wake(i int) {
+	if p := r.pacer(i); p.wakeAt == r.now {
+		p.wakeAt = 0
+		r.serve(i)
 	}
-	if p.head == len(p.queue) {
-		p.queue, p.head = p.queue[:0], 0
-		return false
+}
+
+// next is which replica may send next: i, or in turn where they share a bucket; -1: no request waits.
+func (r *Run) next(i int) int {
+	if !r.c.Shared {
+		if r.waits(i) {
+			return i
+		}
+		return -1
 	}
-	if p.head > 4096 {
-		p.queue = append(p.queue[:0], p.queue[p.head:]...)
-		p.head = 0
+	for k := range r.replicas {
+		if i := (r.turn + k) % len(r.replicas); r.waits(i) {
+			return i
+		}
 	}
-	return true
+	return -1
+}
+
+// waits reports whether a request waits, after those that waited too long have gone.
+func (r *Run) waits(i int) bool {
+	p := &r.replicas[i]
+	for len(p.queue) > 0 && p.queue[0] < r.now-maxWait {
+		p.queue = p.queue[1:]
+	}
+	return len(p.queue) > 0
 }
 
 // until is how long until one more may go; MaxInt64: not by time alone.
@@ -100,54 +114,11 @@ func (r *Run) until(p *replica) time.Duration {
 	if r.slots && p.flying >= int(p.allowed)+1 {
 		return math.MaxInt64
 	}
-	return p.filled(r.now)
-}
-
-// filled is how long until the bucket holds one.
-func (p *replica) filled(now time.Duration) time.Duration {
-	p.settle(now)
+	p.settle(r.now)
 	if p.tokens >= 1-1e-9 {
 		return 0
 	}
 	return max(1, seconds(min((1-p.tokens)/p.fill(), 1e6)))
-}
-
-func (r *Run) sleep(p *replica, i int, d time.Duration) {
-	if p.asleep && p.wakeAt == r.now+d {
-		return
-	}
-	p.asleep, p.wakeAt = true, r.now+d
-	r.push(p.wakeAt, wakes, i)
-}
-
-// serveShared lets the replicas take turns at the one bucket.
-func (r *Run) serveShared() {
-	p := &r.shared
-	for {
-		i := r.next()
-		if i < 0 {
-			return
-		}
-		if d := p.filled(r.now); d > 0 {
-			r.sleep(p, i, d)
-			return
-		}
-		r.turn = i + 1
-		p.tokens--
-		q := &r.replicas[i]
-		q.tokens = 1
-		r.send(q, i)
-	}
-}
-
-func (r *Run) next() int {
-	for k := range r.replicas {
-		i := (r.turn + k) % len(r.replicas)
-		if p := &r.replicas[i]; p.live && p.waiting(r) {
-			return i
-		}
-	}
-	return -1
 }
 
 func (r *Run) obey(p *replica, x policy.Pace) {

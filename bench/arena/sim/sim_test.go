@@ -25,8 +25,7 @@ func pacing(p policy.Policy) Contender {
 }
 
 func find(name string) Scenario {
-	all := append(Given(), Own()...)
-	return all[slices.IndexFunc(all, func(s Scenario) bool { return s.Name == name })]
+	return Scenarios[slices.IndexFunc(Scenarios, func(s Scenario) bool { return s.Name == name })]
 }
 
 // TestSameSeedSameRun: two runs of one seed are equal, and of two seeds are not. Gossip draws nothing from the
@@ -36,7 +35,7 @@ func TestSameSeedSameRun(t *testing.T) {
 		s, alone, oracle := find(name), pacing(policy.AIMD{}), Contender{Shared: true}
 		s.Length = 90 * time.Second
 		gossips := Contender{Policy: alone.Policy, Gossip: true}
-		play := func(c Contender, seed uint64) Result { return Play(s, s.AllKinds()[0], AllFields, c, seed) }
+		play := func(c Contender, seed uint64) Result { return Play(s, s.Kinds[0], AllFields, c, seed) }
 		run := play(alone, 5)
 		if !reflect.DeepEqual(run, play(alone, 5)) || !reflect.DeepEqual(play(oracle, 5), play(oracle, 5)) {
 			t.Errorf("%s: two runs of one seed differ", name)
@@ -75,21 +74,21 @@ func TestMeter(t *testing.T) {
 	s.Changes = []time.Duration{time.Minute, 2 * time.Minute}
 	m := newMeter(&s)
 	for i := range 180 {
-		if m.sentBy[i] = 100; 64 <= i && i < 130 {
-			m.sentBy[i] = 50
+		if m.Sent[i] = 100; 64 <= i && i < 130 {
+			m.Sent[i] = 50
 		}
-		m.servedBy[i] = min(m.sentBy[i], int(s.limitAt(time.Duration(i)*time.Second)))
-		m.refusedBy[i] = m.sentBy[i] - m.servedBy[i]
-		m.byReplica[i/10] = []float64{1000, 30, 10}
+		m.Served[i] = min(m.Sent[i], int(s.limitAt(time.Duration(i)*time.Second)))
+		m.refused[i] = m.Sent[i] - m.Served[i]
+		m.shares[i/60] = []float64{1000, 30, 10}
 		m.waits = append(m.waits, time.Duration(i)*time.Second)
 	}
-	m.refusedBy[100] = 10 // the only one that is not soon after a change
-	got := m.result()
+	m.refused[100] = 10 // the only one that is not soon after a change
+	got := m.result().Of
 	for what, x := range map[string][2]float64{
-		"goodput": {got.Goodput, 14500. / 15000}, "refused": {got.Refused, 210. / 14710}, "Jain": {got.Jain, .8},
-		"steady": {got.Steady, 10. / 6010}, "fell": {got.Fell, 4}, "rose": {got.Rose, 10}, "both": {got.Converged, 7},
-		"overshoot": {got.Overshoot, 2}, "wait": {got.Wait99, 178},
-		"a score": {Result{Goodput: 1.1, Jain: 1}.Score(), 1}, "another": {Result{Goodput: .5, Refused: .5}.Score(), .1},
+		"goodput": {got[Goodput], 14500. / 15000}, "refused": {got[Refused], 210. / 14710}, "Jain": {got[Jain], .8},
+		"steady": {got[Steady], 10. / 6010}, "fell": {got[Fell], 4}, "rose": {got[Rose], 10}, "both": {got[Converged], 7},
+		"overshoot": {got[Overshoot], 2}, "wait": {got[Wait99], 178}, "score": {got[Score], score(29./30, 21./1471, .8)},
+		"best score": {score(1.1, 0, 1), 1}, "a bad score": {score(.5, .5, 0), .1},
 	} {
 		if math.Abs(x[0]-x[1]) > 1e-9 {
 			t.Errorf("%s: %v, want %v", what, x[0], x[1])
@@ -99,11 +98,11 @@ func TestMeter(t *testing.T) {
 
 // TestScenariosAreSound: what a scenario says of itself fits together.
 func TestScenariosAreSound(t *testing.T) {
-	for _, s := range append(Given(), Own()...) {
+	for _, s := range Scenarios {
 		for at := time.Duration(0); at < s.Length; at += time.Second {
 			live := 0
 			for i := range s.Replicas {
-				if d := s.Demand(i, at); d < 0 || d > s.Most(i)+1e-9 {
+				if d := s.demand(i, at); d < 0 || d > s.Most(i)+1e-9 {
 					t.Fatalf("%s: replica %d wants %v at %v, at most %v", s.Name, i, d, at, s.Most(i))
 				}
 				if s.Live(i, at) {
@@ -127,18 +126,19 @@ func TestHintTooHighLeavesClientsEqual(t *testing.T) {
 	const seeds = 10
 	for _, kind := range []Kind{TokenBucket, GCRA} {
 		for _, times := range []float64{1.5, 2, 4} {
-			s := equal("", "", rate100, 4, times*rate100/4, always(times*rate100/4))
+			s := equal("", "", full, 4, times*full/4, always(times*full/4))
 			mean := 0.0
 			for seed := range uint64(seeds) {
 				r := Play(s, kind, NoFields, pacing(policy.Tracking{}), seed)
 				served := make([]float64, s.Replicas)
-				for _, row := range r.shares[len(r.shares)/2:] {
+				for _, row := range r.shares[2:] {
 					for i, x := range row {
 						served[i] += x
 					}
 				}
-				if mean += Jain(served) / seeds; Jain(served) < .9 {
-					t.Errorf("%s, %v shares, seed %d: Jain's index is %.3f", kind, times, seed, Jain(served))
+				jain := Fairness(served)
+				if mean += jain / seeds; !(jain >= .9) {
+					t.Errorf("%s, %v shares, seed %d: Jain's index is %.3f", kind, times, seed, jain)
 				}
 			}
 			if mean < .97 {

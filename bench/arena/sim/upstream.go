@@ -57,8 +57,7 @@ type Upstream struct {
 	last     time.Duration
 	window   int64
 	used     float64
-	log      []time.Duration // ring of admissions
-	head     int
+	log      []time.Duration // of admissions
 	inFlight float64
 }
 
@@ -85,19 +84,13 @@ func (u *Upstream) per() time.Duration {
 	return time.Second
 }
 
-func (u *Upstream) windows() bool { return u.kind == Window1 || u.kind == Window60 }
-
 func (u *Upstream) settle(now time.Duration) {
 	u.tokens = min(u.burst(), u.tokens+u.limit*(now-u.last).Seconds())
 	if w := int64((now + u.phase) / u.per()); w != u.window {
 		u.window, u.used = w, 0
 	}
-	for u.head < len(u.log) && u.log[u.head] <= now-logWindow {
-		u.head++
-	}
-	if u.head > 1<<16 {
-		u.log = append(u.log[:0], u.log[u.head:]...)
-		u.head = 0
+	for len(u.log) > 0 && u.log[0] <= now-logWindow {
+		u.log = u.log[1:]
 	}
 	u.last = now
 }
@@ -111,14 +104,14 @@ func (u *Upstream) SetLimit(now time.Duration, limit float64) {
 
 // quota is the whole quota that is reported, and what is left of it.
 func (u *Upstream) quota() (limit, left float64) {
-	switch {
-	case u.windows():
+	switch u.kind {
+	case Window1, Window60:
 		limit = math.Floor(u.limit * u.per().Seconds())
 		return limit, limit - u.used
-	case u.kind == SlidingLog:
+	case SlidingLog:
 		limit = math.Floor(u.limit * logWindow.Seconds())
-		return limit, limit - float64(len(u.log)-u.head)
-	case u.kind == Concurrency:
+		return limit, limit - float64(len(u.log))
+	case Concurrency:
 		limit = math.Floor(u.limit * slotsShare)
 		return limit, limit - u.inFlight
 	}
@@ -131,16 +124,11 @@ func (u *Upstream) Admit(now time.Duration) bool {
 	if _, left := u.quota(); left < 1 {
 		return false
 	}
-	switch u.kind {
-	case TokenBucket, GCRA:
-		u.tokens--
-	case Window1, Window60:
-		u.used++
-	case SlidingLog:
-		u.log = append(u.log, now)
-	case Concurrency:
-		u.inFlight++
-	}
+	// Counted in all ways; quota tells the one that is in force.
+	u.tokens--
+	u.used++
+	u.inFlight++
+	u.log = append(u.log, now)
 	return true
 }
 
@@ -149,16 +137,17 @@ func (u *Upstream) Release() { u.inFlight-- }
 
 // renewal is how long it takes until there is more (next) and until all is renewed (reset).
 func (u *Upstream) renewal(now time.Duration) (next, reset time.Duration) {
-	switch {
-	case u.windows():
+	switch u.kind {
+	case Window1, Window60:
 		reset = u.per() - (now+u.phase)%u.per()
 		return reset, reset
-	case u.kind == SlidingLog && u.head == len(u.log):
-		return 0, logWindow
-	case u.kind == SlidingLog:
-		reset = u.log[u.head] + logWindow - now
+	case SlidingLog:
+		if len(u.log) == 0 {
+			return 0, logWindow
+		}
+		reset = u.log[0] + logWindow - now
 		return reset, reset
-	case u.kind == Concurrency:
+	case Concurrency:
 		return time.Second, 0
 	}
 	return seconds(max(0, 1-u.tokens) / u.limit), seconds((u.burst() - u.tokens) / u.limit)
