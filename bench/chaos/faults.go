@@ -201,7 +201,7 @@ func steps(name string, all bool, sign float64) fault {
 		step := func(by time.Duration) {
 			for _, p := range list {
 				if p.Died == never {
-					err = errors.Join(err, f.order(p, order{by, true}))
+					err = errors.Join(err, p.Tell(order{by, true}))
 				}
 			}
 		}

@@ -240,15 +240,7 @@ func (f *fleet) victim() *process {
 	return p
 }
 
-// order gives an order to one that lives. A process that is stopped follows it when it goes on.
-func (f *fleet) order(p *process, o order) error {
-	if err := p.Tell(o); err != nil {
-		return fmt.Errorf("an order to replica %d: %w", p.ID, err)
-	}
-	return nil
-}
-
-// setBusy lets the callers of some processes ask, and no others.
+// setBusy lets the callers of some processes ask, and no others. One that is stopped obeys when it goes on.
 func (f *fleet) setBusy(list []*process) (err error) {
 	for _, p := range f.alive() {
 		busy := slices.Contains(list, p)
@@ -258,7 +250,7 @@ func (f *fleet) setBusy(list []*process) (err error) {
 		if p.busy = busy; busy {
 			f.Onsets = append(f.Onsets, onset{At: f.now()})
 		}
-		err = errors.Join(err, f.order(p, order{Busy: busy}))
+		err = errors.Join(err, p.Tell(order{Busy: busy}))
 	}
 	return err
 }

@@ -36,8 +36,8 @@ func TestFleets(t *testing.T) {
 		"-gossip -duration 20s": {exitHeld, []string{"0 broken", " did, of ", "kill -9", "SIGSTOP", "partition", "one leaves in order"}},
 	} {
 		t.Run(args, func(t *testing.T) {
+			t.Parallel()
 			if !strings.Contains(args, "gossip") {
-				t.Parallel()
 				if _, err := exec.LookPath("redis-server"); err != nil {
 					needed.Without(t, "redis-server", "redis-server is not on the PATH")
 				}

@@ -288,11 +288,6 @@ func (r record) windows(p path, states []state) (f finding) {
 	return f
 }
 
-type admission struct {
-	at time.Duration
-	*life
-}
-
 func (r record) windowOf(p path, in span, log []admission, f *finding) {
 	most, byTime := r.limits[p].window, map[*life][]time.Duration{}
 	for _, a := range log {
@@ -325,6 +320,11 @@ func (r record) windowOf(p path, in span, log []admission, f *finding) {
 // window before are not separated then from those of the new one.
 func (r record) forgotten(l *life, before time.Duration) bool {
 	return l.Died < before && slices.ContainsFunc(r.onsets(), func(o onset) bool { return o.At >= l.Died && o.At < before })
+}
+
+type admission struct {
+	at time.Duration
+	*life
 }
 
 // agree judges whether a replica was wrong for longer than is allowed.
