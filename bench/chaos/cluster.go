@@ -64,7 +64,8 @@ func (c *cluster) join(ctx context.Context) (err error) {
 	if err = errors.Join(err, err1); err != nil {
 		return err
 	}
-	if err := rig.Until(ctx, clusterWithin, func() error { return c.clients[3].ClusterReplicate(ctx, master).Err() }); err != nil {
+	err = rig.Until(ctx, clusterWithin, func() error { return c.clients[3].ClusterReplicate(ctx, master).Err() })
+	if err != nil {
 		return err
 	}
 	return rig.Until(ctx, clusterWithin, func() error {

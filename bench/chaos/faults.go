@@ -54,8 +54,8 @@ var sourceLanes = []lane{
 		{"SIGSTOP, long", coolDown, coolDown + sec, (*fleet).freeze},
 	}},
 	{20, []fault{
-		dnsFails(dnstest.NXDomain), dnsFails(dnstest.ServFail), dnsFails(dnstest.ServFailAAAA), dnsFails(dnstest.Truncated),
-		dnsFails(dnstest.Empty), dnsFails(dnstest.Silent), dnsFails(dnstest.Garbage),
+		dnsFails(dnstest.NXDomain), dnsFails(dnstest.ServFail), dnsFails(dnstest.ServFailAAAA),
+		dnsFails(dnstest.Truncated), dnsFails(dnstest.Empty), dnsFails(dnstest.Silent), dnsFails(dnstest.Garbage),
 	}},
 	{20, []fault{
 		fileIs("deleted", ""), fileIs("half written", `{"replicas":`), fileIs("garbage", "-1e9\x00\xff"),

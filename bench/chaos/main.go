@@ -62,7 +62,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	f := flag.NewFlagSet("chaos", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	rig.Ranged(f, &c.Duration, "duration", 10*time.Second, time.Hour, "`time` that the run takes")
-	rig.Ranged(f, &c.Believe, "believe", 0, 100, "let all sources say that the pool has this many `replicas`; 0: the truth")
+	rig.Ranged(f, &c.Believe, "believe", 0, 100, "let the sources say that there are so many `replicas`; 0: the truth")
 	f.Uint64Var(&c.Seed, "seed", 1, "`number` that decides which faults come when, and whom they hit")
 	f.BoolVar(&c.Gossip, "gossip", false, "let a fleet that gossips break, by partitions and more")
 	var r record

@@ -29,7 +29,8 @@ func buildStepped(ctx context.Context, dir string) (exe string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("wall clocks that step take the go command and a checkout: %w", err)
 	}
-	root, clock, overlay := strings.TrimSpace(string(text)), filepath.Join(dir, "clock.go"), filepath.Join(dir, "overlay.json")
+	root := strings.TrimSpace(string(text))
+	clock, overlay := filepath.Join(dir, "clock.go"), filepath.Join(dir, "overlay.json")
 	spec, err := json.Marshal(map[string]map[string]string{"Replace": {
 		filepath.Join(root, "wallclock.go"):                   filepath.Join(root, "export_test.go"),
 		filepath.Join(root, "bench", "chaos", "wallclock.go"): clock,

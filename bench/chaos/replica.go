@@ -137,7 +137,8 @@ func newThrottle(p path) (t *throttle, err error) {
 		options = append(options, quotient.Demand(10, newsMaxAge))
 	}
 	if p.rule() != slots { // OnAdmit runs in the caller's goroutine
-		options = append(options, quotient.OnAdmit(func(_ string, waited, overhead time.Duration) { t.waited = waited - overhead }))
+		admitted := func(_ string, waited, overhead time.Duration) { t.waited = waited - overhead }
+		options = append(options, quotient.OnAdmit(admitted))
 	}
 	t.limiter, err = quotient.New(usual[p].whole(p.rule()), options...)
 	return t, err
