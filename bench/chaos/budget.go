@@ -12,75 +12,57 @@ import (
 // A budget limits how many requests may leave in any window from one instant to another. It is the area
 // under the rate in it, plus the burst at its start, plus the extra of each growth that it touches.
 type budget struct {
-	paces   []pace
-	growths []growth // by their begins
-	ends    []growth // the same, by their ends
+	paces   []pace // in order, the first one from 0 on
+	growths []growth
 }
 
-// A pace is a rate and a burst that hold from an instant on; area is what the rates before have allowed by
-// then.
+// A pace is a rate and a burst that hold from an instant on.
 type pace struct {
 	from        time.Duration
 	rate, burst float64
-	area        float64
 }
 
 // A growth is a time in which more may leave than at other times, and how much more.
 type growth struct {
 	span
-	extra  float64
-	before float64 // the extras of all before it in its order
+	extra float64
 }
 
-// newBudget adds up what the paces and growths have allowed.
-func newBudget(paces []pace, growths []growth) budget {
-	for i := range paces[1:] {
-		paces[i+1].area = paces[i].area + (paces[i+1].from-paces[i].from).Seconds()*paces[i].rate
+// at is the rate's area up to t, and the burst at t.
+func (b budget) at(t time.Duration) (area, burst float64) {
+	for i, p := range b.paces {
+		if p.from > t {
+			break
+		}
+		in := span{p.from, t}
+		if i+1 < len(b.paces) {
+			in.To = min(t, b.paces[i+1].from)
+		}
+		area, burst = area+in.length().Seconds()*p.rate, p.burst
 	}
-	growths = slices.Clone(growths)
-	slices.SortStableFunc(growths, func(a, b growth) int { return cmp.Compare(a.From, b.From) })
-	ends := slices.Clone(growths)
-	slices.SortStableFunc(ends, func(a, b growth) int { return cmp.Compare(a.To, b.To) })
-	for _, list := range [][]growth{growths, ends} {
-		for i := range list {
-			list[i].before = extras(list, i)
+	return area, burst
+}
+
+// opens and closes split what a window may hold into a term of each end: it is closes(to) - opens(from).
+func (b budget) opens(from time.Duration) float64 {
+	area, burst := b.at(from)
+	n := area - burst
+	for _, g := range b.growths {
+		if g.To < from {
+			n += g.extra
 		}
 	}
-	return budget{paces, growths, ends}
+	return n
 }
 
-// at is the pace that holds at t; the first one also before.
-func (b budget) at(t time.Duration) pace {
-	i := sort.Search(len(b.paces), func(i int) bool { return b.paces[i].from > t })
-	return b.paces[max(0, i-1)]
-}
-
-// area is what the rate alone allows from the first pace to t; negative for a t before.
-func (b budget) area(t time.Duration) float64 {
-	s := b.at(t)
-	return s.area + (t-s.from).Seconds()*s.rate
-}
-
-// begun is the extra of all growths that began by t, and over that of those that had ended before t.
-func (b budget) begun(t time.Duration) float64 {
-	return extras(b.growths, sort.Search(len(b.growths), func(i int) bool { return b.growths[i].From > t }))
-}
-
-func (b budget) over(t time.Duration) float64 {
-	return extras(b.ends, sort.Search(len(b.ends), func(i int) bool { return b.ends[i].To >= t }))
-}
-
-// extras is the sum of the first n, where the one before is known.
-func extras(list []growth, n int) float64 {
-	if n == 0 {
-		return 0
+func (b budget) closes(to time.Duration) float64 {
+	n, _ := b.at(to)
+	for _, g := range b.growths {
+		if g.From <= to {
+			n += g.extra
+		}
 	}
-	return list[n-1].before + list[n-1].extra
-}
-
-// allowed is what may leave from one instant to another, both included.
-func (b budget) allowed(from, to time.Duration) float64 {
-	return b.area(to) - b.area(from) + b.at(from).burst + b.begun(to) - b.over(from)
+	return n
 }
 
 // A departure is a request that left, and when it might have left: as soon as there was room for it.
@@ -113,32 +95,31 @@ func (w window) String() string {
 // A window from i to j holds j-i+1 requests, so its excess is a term of j less a term of i. The best i for
 // every j is a running minimum: one pass finds the worst of all n(n+1)/2 windows.
 func (b budget) worst(sent []departure) window {
-	opens := openings(sent)
+	begins := begins(sent)
 	found, most := window{Allowed: 1}, math.Inf(-1)
-	open, cost := 0, math.Inf(1)
+	first, cost := 0, math.Inf(1)
 	for j, d := range sent {
-		if c := float64(j) - b.area(opens[j]) + b.at(opens[j]).burst - b.over(opens[j]); c < cost {
-			open, cost = j, c
+		if c := float64(j) - b.opens(begins[j]); c < cost {
+			first, cost = j, c
 		}
-		if excess := float64(j+1) - b.area(d.left) - b.begun(d.left) - cost; excess > most {
+		closes := b.closes(d.left)
+		if excess := float64(j+1) - closes - cost; excess > most {
 			most = excess
-			found = window{span{opens[open], d.left}, j - open + 1, b.allowed(opens[open], d.left)}
+			found = window{span{begins[first], d.left}, j - first + 1, closes - b.opens(begins[first])}
 		}
 	}
 	return found
 }
 
-// openings is, for every departure, when a window that begins with it opens: the earliest instant at which it, or one
+// begins is, for every departure, when a window that begins with it does: the earliest instant at which it, or one
 // that left later, might have left.
-func openings(sent []departure) []time.Duration {
-	opens := make([]time.Duration, len(sent))
-	for i := len(sent) - 1; i >= 0; i-- {
-		opens[i] = min(sent[i].may, sent[i].left)
-		if i+1 < len(sent) {
-			opens[i] = min(opens[i], opens[i+1])
-		}
+func begins(sent []departure) []time.Duration {
+	all, earliest := make([]time.Duration, len(sent)), never
+	for i, d := range slices.Backward(sent) {
+		earliest = min(earliest, d.may, d.left)
+		all[i] = earliest
 	}
-	return opens
+	return all
 }
 
 // lateness is plausible on any machine, also when nothing was seen to stand still: one thread of a process may wait
@@ -168,17 +149,18 @@ func (l *life) departures(p path) (sent []departure) {
 		}
 		sent = append(sent, d)
 	}
-	slices.SortFunc(sent, byLeft)
-	return sent
+	return inOrder(sent)
 }
-
-func byLeft(a, b departure) int { return cmp.Compare(a.left, b.left) }
 
 func (r record) departures(p path) (sent []departure) {
 	for _, l := range r.Lives {
 		sent = append(sent, l.departures(p)...)
 	}
-	slices.SortFunc(sent, byLeft)
+	return inOrder(sent)
+}
+
+func inOrder(sent []departure) []departure {
+	slices.SortFunc(sent, func(a, b departure) int { return cmp.Compare(a.left, b.left) })
 	return sent
 }
 

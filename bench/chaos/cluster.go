@@ -24,28 +24,28 @@ const (
 // A cluster is three masters, the fewest that agree that one of them is gone, and a replica of the first one, which
 // has the fleet's keys: the others have a slot each. The replica and its master change roles with each failover.
 type cluster struct {
-	nodes   [4]*redistest.Server
-	clients [4]*goredis.Client
+	nodes   []*redistest.Server
+	clients []*goredis.Client
 }
 
-// newCluster starts the nodes and joins them. An error leaves nothing behind.
-func newCluster(ctx context.Context) (_ *cluster, err error) {
+const clusterNodes = 4
+
+// newCluster starts the nodes and joins them. What it has started is there to be closed after an error too.
+func newCluster(ctx context.Context) (*cluster, error) {
 	c := &cluster{}
-	for i := range c.nodes {
+	for range clusterNodes {
 		bus, err1 := rig.FreePort()
 		node, err2 := redistest.Start("--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(bus),
 			"--cluster-node-timeout", strconv.FormatInt(nodeTimeout.Milliseconds(), 10),
 			"--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0")
-		if err = errors.Join(err, err1, err2); err != nil {
-			return nil, errors.Join(err, c.close())
+		if err := errors.Join(err1, err2); err != nil {
+			return c, err
 		}
-		c.nodes[i] = node
-		c.clients[i] = goredis.NewClient(&goredis.Options{Addr: node.Addr(), DialTimeout: nodeTimeout, MaxRetries: -1})
+		c.nodes = append(c.nodes, node)
+		options := goredis.Options{Addr: node.Addr(), DialTimeout: nodeTimeout, MaxRetries: -1}
+		c.clients = append(c.clients, goredis.NewClient(&options))
 	}
-	if err = c.join(ctx); err != nil {
-		return nil, errors.Join(err, c.close())
-	}
-	return c, nil
+	return c, c.join(ctx)
 }
 
 // join makes a cluster of the nodes, and returns when the replica has copied its master.
@@ -64,36 +64,33 @@ func (c *cluster) join(ctx context.Context) (err error) {
 	if err = errors.Join(err, err1); err != nil {
 		return err
 	}
-	if err := rig.Until(ctx, clusterWithin, func() error { return c.clients[3].ClusterReplicate(ctx, master).Err() }); err != nil {
+	err = rig.Until(ctx, clusterWithin, func() error { return c.clients[3].ClusterReplicate(ctx, master).Err() })
+	if err != nil {
 		return err
 	}
 	return rig.Until(ctx, clusterWithin, func() error {
-		return errors.Join(c.up(ctx, 0), c.up(ctx, 1), c.up(ctx, 2), c.up(ctx, 3), c.replicates(ctx, 3))
+		err := c.says(ctx, 3, copies...)
+		for i := range c.nodes {
+			err = errors.Join(err, c.says(ctx, i, serves...))
+		}
+		return err
 	})
 }
 
-// up is an error until a node knows all others and serves.
-func (c *cluster) up(ctx context.Context, i int) error {
-	info, err := c.clients[i].ClusterInfo(ctx).Result()
-	return wants(info, err, "cluster_state:ok", fmt.Sprintf("cluster_known_nodes:%d", len(c.nodes)))
-}
+// What a node says that knows all others and serves, what a master says besides, and what a replica that can take over.
+var (
+	serves  = []string{"cluster_state:ok", fmt.Sprintf("cluster_known_nodes:%d", clusterNodes)}
+	masters = append([]string{"role:master"}, serves...)
+	copies  = []string{"role:slave", "master_link_status:up"}
+)
 
-// replicates is an error until a node is the replica of a pair and can take over.
-func (c *cluster) replicates(ctx context.Context, i int) error {
-	info, err := c.clients[i].Info(ctx, "replication").Result()
-	return wants(info, err, "role:slave", "master_link_status:up")
-}
-
-// masters is an error until a node is the master of a pair and serves.
-func (c *cluster) masters(ctx context.Context, i int) error {
-	info, err := c.clients[i].Info(ctx, "replication").Result()
-	return errors.Join(wants(info, err, "role:master"), c.up(ctx, i))
-}
-
-// wants is an error where a node does not say all of these lines.
-func wants(info string, err error, lines ...string) error {
+// says is an error until a node says all of these lines.
+func (c *cluster) says(ctx context.Context, i int, lines ...string) error {
+	known, err1 := c.clients[i].ClusterInfo(ctx).Result()
+	role, err2 := c.clients[i].Info(ctx, "replication").Result()
+	err := errors.Join(err1, err2)
 	for _, line := range lines {
-		if err == nil && !strings.Contains(info, line+"\r") {
+		if err == nil && !strings.Contains(known+role, line+"\r") {
 			err = fmt.Errorf("redis cluster: no %s", line)
 		}
 	}
@@ -109,39 +106,37 @@ func (c *cluster) addrs() (addrs []string) {
 
 func (c *cluster) close() (err error) {
 	for i := range c.nodes {
-		if c.nodes[i] != nil {
-			err = errors.Join(err, c.nodes[i].Close(), c.clients[i].Close())
-		}
+		err = errors.Join(err, c.nodes[i].Close(), c.clients[i].Close())
 	}
 	return err
 }
 
 // failover kills the master of the fleet's keys, and restarts it after a while, when its replica has been promoted:
 // then it is that one's replica. All are back two periods and two commands later, as the page of poolsize/redis says.
-func (f *fleet) failover(time.Duration) (func() error, error) {
+func (f *fleet) failover(until time.Duration) error {
 	c, ctx, at := f.world.cluster, context.Background(), f.now()
 	old := 0
 	if err := rig.Until(ctx, clusterWithin, func() error {
-		if old = 0; c.replicates(ctx, 3) != nil {
+		if old = 0; c.says(ctx, 3, copies...) != nil {
 			old = 3
 		}
-		return errors.Join(c.masters(ctx, old), c.replicates(ctx, 3-old))
+		return errors.Join(c.says(ctx, old, masters...), c.says(ctx, 3-old, copies...))
 	}); err != nil {
-		return nil, err
+		return err
 	}
-	return func() error {
-		err := rig.Until(ctx, clusterWithin, func() error { return c.masters(ctx, 3-old) })
-		f.Faults[fromRedis] = append(f.Faults[fromRedis], span{at, f.now() + fromRedis.looks() + redisExpiry})
-		return errors.Join(err, c.nodes[old].Restart(false))
-	}, c.nodes[old].Kill()
+	err := c.nodes[old].Kill()
+	f.rest(until)
+	err = errors.Join(err, rig.Until(ctx, clusterWithin, func() error { return c.says(ctx, 3-old, masters...) }))
+	f.Faults[fromRedis] = append(f.Faults[fromRedis], span{at, f.now() + fromRedis.looks() + redisExpiry})
+	return errors.Join(err, c.nodes[old].Restart(false))
 }
 
 // flush takes all data away. Each replica reports itself again within a period.
-func (f *fleet) flush(time.Duration) (func() error, error) {
+func (f *fleet) flush(time.Duration) error {
 	c, ctx := f.world.cluster, context.Background()
 	f.Faults[fromRedis] = append(f.Faults[fromRedis], span{f.now(), f.now() + fromRedis.looks()})
-	if err := c.clients[0].FlushAll(ctx).Err(); err != nil {
-		return nil, c.clients[3].FlushAll(ctx).Err() // one of them is the master
+	if c.clients[0].FlushAll(ctx).Err() == nil {
+		return nil
 	}
-	return nil, nil
+	return c.clients[3].FlushAll(ctx).Err() // one of them is the master
 }

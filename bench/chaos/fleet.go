@@ -19,11 +19,11 @@ import (
 )
 
 const (
+	replicas    = 8
 	startWithin = 30 * sec // all processes of the start, also on a busy machine
-	spare       = 60 * sec // that a replica lives for after all
 )
 
-// A fleet is one run. Only the goroutine of play uses it; what processes say is noted in their lives.
+// A fleet is one run. What processes say is noted in their lives.
 type fleet struct {
 	record
 	out     io.Writer
@@ -36,42 +36,42 @@ type fleet struct {
 	seats   int    // of the mesh, that there were
 	busy    bool   // those that are new are busy
 	all     []*process
-	due     []moment // what is to happen, in order
 	begin   time.Duration
+	ctx     context.Context // of the faults
+	turn    sync.Mutex      // a fault that does something has it, and none that rests
 }
 
 // A process is a replica, seen from its parent. All but its life is owned by the fleet.
 type process struct {
 	*rig.Process
 	*life
-	addr    netip.Addr // in DNS
-	seat    *seat      // in the mesh
-	busy    bool       // its callers ask
-	ordered bool       // its end was ordered
-	paused  bool       // by SIGSTOP
-}
-
-type moment struct {
-	at time.Duration
-	do func() error
+	addr netip.Addr // in DNS
+	seat *seat      // in the mesh
+	busy bool       // its callers ask
 }
 
 // play runs the whole fleet through its faults. In any case no process of it is left afterwards.
 func play(ctx context.Context, c config, out io.Writer) (_ record, err error) {
-	f := &fleet{record: record{config: c, Struck: map[string]int{}}, out: out, rng: rand.New(rand.NewPCG(c.Seed, 2))}
+	f := &fleet{out: out, rng: rand.New(rand.NewPCG(c.Seed, 2))}
+	f.record = record{config: c, limits: usual, Struck: map[string]int{}}
 	if f.dir, err = os.MkdirTemp("", "chaos"); err != nil {
 		return record{}, err
 	}
 	if err = f.prepare(ctx); err == nil {
 		err = f.run(ctx)
 	}
-	if err = errors.Join(err, f.stopAll(), f.close()); ctx.Err() != nil {
+	if err = errors.Join(err, f.close()); ctx.Err() != nil {
 		err = errors.Join(errors.New("interrupted"), err)
 	}
 	if err != nil {
 		return record{}, err
 	}
-	f.finish()
+	for _, p := range f.all {
+		f.Lives = append(f.Lives, p.life)
+	}
+	for _, p := range f.paths() {
+		f.follows(p)
+	}
 	return f.record, nil
 }
 
@@ -89,86 +89,90 @@ func (f *fleet) prepare(ctx context.Context) (err error) {
 	return errors.Join(err1, err2)
 }
 
-func (f *fleet) close() (err error) {
+// close ends all processes that are still there, all at the same time, and then what they have used.
+func (f *fleet) close() error {
+	errs := make([]error, len(f.all))
+	var stopping sync.WaitGroup
+	for i, p := range f.alive() {
+		stopping.Go(func() { errs[i] = p.Stop() })
+	}
+	stopping.Wait()
 	if f.world != nil {
-		err = f.world.close()
+		errs = append(errs, f.world.close())
 	}
 	if f.mesh != nil {
-		err = f.mesh.close()
+		errs = append(errs, f.mesh.close())
 	}
-	return errors.Join(err, os.RemoveAll(f.dir))
+	return errors.Join(append(errs, os.RemoveAll(f.dir))...)
 }
 
 func (f *fleet) now() time.Duration { return f.clock.now() }
 
-func (f *fleet) run(ctx context.Context) error {
+func (f *fleet) run(ctx context.Context) (err error) {
 	f.Epoch = time.Now().UnixNano()
 	f.clock = clockFrom(f.Epoch)
-	if err := f.startAll(); err != nil {
+	for range replicas {
+		err = errors.Join(err, f.start(nil))
+	}
+	if err = errors.Join(err, f.publish()); err != nil { // the file and DNS are there when they count them all
 		return err
 	}
 	if err := rig.Until(ctx, startWithin, f.allKnown); err != nil {
 		return err
 	}
 	f.begin = f.now()
+	var failed context.CancelCauseFunc
+	f.ctx, failed = context.WithCancelCause(ctx)
+	defer failed(nil)
+	var faults sync.WaitGroup
 	for _, x := range schedule(f.config) {
-		f.at(f.begin+x.at, func() error { return f.strike(x) })
+		faults.Go(func() {
+			if err := f.strike(x); err != nil {
+				failed(fmt.Errorf("%s: %w", x.name, err))
+			}
+		})
 	}
-	if err := f.until(ctx, f.begin+f.Duration); err != nil {
-		return err
-	}
+	faults.Wait()
+	pause(f.ctx, f.begin+f.Duration-f.now())
 	f.Length = f.now()
-	return nil
+	return context.Cause(f.ctx)
 }
 
-// startAll starts the processes. The file and DNS are there when they count them all.
-func (f *fleet) startAll() (err error) {
-	for range f.Replicas {
-		err = errors.Join(err, f.startNew())
+// strike lets a fault happen when it is due.
+func (f *fleet) strike(x strike) error {
+	at := f.begin + x.at
+	pause(f.ctx, at-f.now())
+	f.turn.Lock()
+	defer f.turn.Unlock()
+	if f.ctx.Err() != nil {
+		return nil
 	}
+	f.Struck[x.name]++
+	fmt.Fprintf(f.out, "%7.2f s  %s, for %.1f s\n", f.now().Seconds(), x.name, x.lasts.Seconds())
+	return x.do(f, at+x.lasts)
+}
+
+// rest lets other faults happen until an instant, or to the end of a run that fails.
+func (f *fleet) rest(until time.Duration) {
+	f.turn.Unlock()
+	pause(f.ctx, until-f.now())
+	f.turn.Lock()
+}
+
+// start starts a process and gives it its assignment, with gossip at a seat: nil for a new one.
+func (f *fleet) start(s *seat) (err error) {
+	n := len(f.all) + 1
+	p := &process{life: &life{ID: n, Died: never}, seat: s, busy: f.busy}
+	a := assignment{config: f.config, ID: n, Epoch: f.Epoch, order: order{Busy: f.busy || !f.Gossip}}
 	if f.Gossip {
-		return err
-	}
-	return errors.Join(err, f.publish())
-}
-
-// startNew starts a process at an address or a seat that is new. Addresses come in any order.
-func (f *fleet) startNew() error {
-	if f.Gossip {
-		return f.startSeat(nil)
-	}
-	w, n := f.world, len(f.all)
-	addr := netip.AddrFrom4([4]byte{127, byte(1 + f.rng.IntN(250)), byte(n / 250), byte(1 + n%250)})
-	return f.start(&process{addr: addr}, assignment{
-		Address: addr.String(), File: w.pool, DNS: w.dns.Addr(), Steady: w.steady.Addr(), Cluster: w.cluster.addrs(),
-	})
-}
-
-// startSeat starts a process at a seat, nil for a new one, with a file of the addresses of those that live.
-func (f *fleet) startSeat(s *seat) (err error) {
-	if s == nil {
-		f.seats++
-		if s, err = f.mesh.open(f.seats); err != nil {
+		if err = f.sit(p, &a); err != nil {
 			return err
 		}
+	} else { // addresses come in any order
+		w := f.world
+		p.addr = netip.AddrFrom4([4]byte{127, byte(1 + f.rng.IntN(250)), byte(n / 250), byte(1 + n%250)})
+		a.Address, a.File, a.DNS, a.Steady, a.Cluster = p.addr, w.pool, w.dns.Addr(), w.steady.Addr(), w.cluster.addrs()
 	}
-	joins, list := filepath.Join(f.dir, "joins"), s.public.String()
-	for _, p := range f.alive() {
-		list += "\n" + p.seat.public.String()
-	}
-	if err := errors.Join(os.WriteFile(joins+".next", []byte(list), 0o600), os.Rename(joins+".next", joins)); err != nil {
-		return err
-	}
-	return f.start(&process{seat: s, busy: f.busy}, assignment{
-		Bind: s.bind.String(), Advertise: s.public.String(), JoinFile: joins, Busy: f.busy,
-	})
-}
-
-// start starts a process and gives it its assignment.
-func (f *fleet) start(p *process, a assignment) (err error) {
-	a.config, a.ID, a.Epoch = f.config, len(f.all)+1, f.Epoch
-	a.Life = f.Duration + startWithin + spare
-	p.life = &life{ID: a.ID, Died: never}
 	args := []string{replicaArg}
 	if f.stepped != "" {
 		args = append(args, f.stepped)
@@ -189,101 +193,55 @@ func (f *fleet) start(p *process, a assignment) (err error) {
 	return p.Tell(a)
 }
 
+// sit gives a process a seat, and a file of the addresses of those that live.
+func (f *fleet) sit(p *process, a *assignment) (err error) {
+	if p.seat == nil {
+		f.seats++
+		if p.seat, err = f.mesh.open(f.seats); err != nil {
+			return err
+		}
+	}
+	a.Bind, a.Advertise, a.JoinFile = p.seat.bind.String(), p.seat.public.String(), filepath.Join(f.dir, "joins")
+	list := a.Advertise
+	for _, other := range f.alive() {
+		list += "\n" + other.seat.public.String()
+	}
+	return replace(a.JoinFile, list)
+}
+
 // allKnown is an error until every process has a share of every path.
 func (f *fleet) allKnown() error {
 	for _, p := range f.all {
-		p.mu.Lock()
-		missing := slices.ContainsFunc(f.paths(), func(path path) bool { return len(p.Pools[path]) == 0 })
-		p.mu.Unlock()
-		if missing {
+		if !p.knows(f.paths()) {
 			return fmt.Errorf("replica %d does not know its pools: %s", p.ID, p.Said())
 		}
 	}
 	return nil
 }
 
-func (f *fleet) say(format string, args ...any) {
-	fmt.Fprintf(f.out, "%7.2f s  %s\n", (f.now() - f.begin).Seconds(), fmt.Sprintf(format, args...))
-}
-
-// at enters a moment, after those of the same instant.
-func (f *fleet) at(t time.Duration, do func() error) {
-	i, _ := slices.BinarySearchFunc(f.due, t, func(m moment, t time.Duration) int {
-		return cmp.Or(cmp.Compare(m.at, t), -1)
-	})
-	f.due = slices.Insert(f.due, i, moment{t, do})
-}
-
-// until lets happen what is due, up to an instant.
-func (f *fleet) until(ctx context.Context, end time.Duration) error {
-	over := false
-	f.at(end, func() error { over = true; return nil })
-	for !over {
-		m := f.due[0]
-		f.due = f.due[1:]
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(m.at - f.now()):
-		}
-		for _, p := range f.alive() {
-			select {
-			case <-p.Done():
-				return fmt.Errorf("replica %d ended by itself: %s", p.ID, p.Said())
-			default:
-			}
-		}
-		if err := m.do(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// stopAll ends all processes that are still there, all at the same time.
-func (f *fleet) stopAll() error {
-	errs := make([]error, len(f.all))
-	var stopping sync.WaitGroup
-	for i, p := range f.alive() {
-		if p.paused {
-			errs[i] = f.goOn(p)
-		}
-		stopping.Go(func() { errs[i] = errors.Join(errs[i], p.Stop()) })
-	}
-	stopping.Wait()
-	return errors.Join(errs...)
-}
-
-// alive are the processes whose end was not ordered.
 func (f *fleet) alive() []*process {
-	return slices.DeleteFunc(slices.Clone(f.all), func(p *process) bool { return p.ordered })
+	return slices.DeleteFunc(slices.Clone(f.all), func(p *process) bool { return p.Died < never })
 }
 
-// running are those that live and are not paused.
+// running are those that live and are not stopped.
 func (f *fleet) running() []*process {
-	return slices.DeleteFunc(f.alive(), func(p *process) bool { return p.paused })
+	now := f.now()
+	return slices.DeleteFunc(f.alive(), func(p *process) bool { return within(p.Stops, now) })
+}
+
+func (f *fleet) shuffled(list []*process) []*process {
+	f.rng.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+	return list
 }
 
 func (f *fleet) victim() *process {
-	list := f.running()
-	return list[f.rng.IntN(len(list))]
+	p := f.shuffled(f.running())[0]
+	fmt.Fprintf(f.out, "%7.2f s  this hits replica %d\n", f.now().Seconds(), p.ID)
+	return p
 }
 
-// order gives an order to those who live. A process that is paused follows it when it goes on.
-func (f *fleet) order(o order, list []*process) error {
-	for _, p := range list {
-		if p.ordered {
-			continue
-		}
-		if err := p.Tell(o); err != nil {
-			return fmt.Errorf("an order to replica %d: %w", p.ID, err)
-		}
-	}
-	return nil
-}
-
-// setBusy lets the callers of some processes ask, and no others.
-func (f *fleet) setBusy(list []*process) error {
+// setBusy lets the callers of some processes ask, and no others. One that is stopped obeys when it goes on.
+func (f *fleet) setBusy(list []*process) (err error) {
 	for _, p := range f.alive() {
 		busy := slices.Contains(list, p)
 		if busy == p.busy {
@@ -292,25 +250,21 @@ func (f *fleet) setBusy(list []*process) error {
 		if p.busy = busy; busy {
 			f.Onsets = append(f.Onsets, onset{At: f.now()})
 		}
-		if err := f.order(order{Busy: &busy}, []*process{p}); err != nil {
-			return err
-		}
+		err = errors.Join(err, p.Tell(order{Busy: busy}))
 	}
-	return nil
+	return err
 }
 
-// publish tells the file and DNS who lives, and notes the change before any replica can see it.
+// publish tells the file and DNS who lives, and notes it before any replica can see it.
 func (f *fleet) publish() error {
+	if f.world == nil {
+		return nil
+	}
 	var addrs []netip.Addr
+	now := f.now()
 	for _, p := range f.alive() {
 		addrs = append(addrs, p.addr)
-	}
-	now := f.now()
-	for _, p := range f.paths() {
-		if !p.counts() {
-			f.Truth[p] = append(f.Truth[p], fact{span{now, now}, len(addrs)})
-			f.Changes[p] = append(f.Changes[p], change{At: now})
-		}
+		p.Listed = cmp.Or(p.Listed, now)
 	}
 	if f.Believe > 0 {
 		addrs = addrs[:min(f.Believe, len(addrs))]
@@ -318,47 +272,40 @@ func (f *fleet) publish() error {
 	return f.world.publish(addrs)
 }
 
-// finish completes the record by what follows from the lives.
-func (f *fleet) finish() {
-	for _, p := range f.all {
-		f.Lives = append(f.Lives, p.life)
-	}
-	for _, p := range f.paths() {
-		if p.counts() {
-			f.counted(p)
-		}
-		slices.SortFunc(f.Faults[p], func(a, b span) int { return cmp.Compare(a.To, b.To) })
-		slices.SortStableFunc(f.Changes[p], func(a, b change) int { return cmp.Compare(a.At, b.At) })
-	}
-}
-
-// counted works out how many should count themselves, and when: those that have reported themselves, without
-// those that were killed or stopped for longer than the expiry. These may be dropped that much later.
-func (r *record) counted(p path) {
+// follows works out what follows from the lives for a path: how many count, since when. Where replicas count
+// themselves, these are those that have reported themselves, without those that were killed or stopped for longer than
+// the expiry. These may be dropped that much later.
+func (r *record) follows(p path) {
 	var steps []fact
 	step := func(at time.Duration, by int) {
-		if at < never {
+		if at > 0 && at < never {
 			steps = append(steps, fact{span{at, at}, by})
 			r.Changes[p] = append(r.Changes[p], change{At: at})
 		}
 	}
 	for _, l := range r.Lives {
-		if l.Born == 0 {
-			continue // killed before it reported itself
+		known := l.Listed
+		if p.counts() {
+			known = l.Born
 		}
-		step(l.Born, 1)
-		step(l.Died, -1)
+		if step(known, 1); known > 0 { // not killed before
+			step(l.Died, -1)
+		}
 		for _, s := range l.Stops {
-			if s.length() > redisExpiry {
+			if known > 0 && p.counts() && s.length() > redisExpiry {
 				step(s.From, -1)
-				steps = append(steps, fact{span{s.To, s.To}, 1}) // goOn has noted the change
+				steps = append(steps, fact{span{s.To, s.To}, 1})
 			}
+			r.Changes[p] = append(r.Changes[p], change{At: s.To, Slept: s.length()})
 		}
 	}
 	slices.SortStableFunc(steps, func(a, b fact) int { return cmp.Compare(a.From, b.From) })
 	n := 0
-	for _, s := range steps {
-		n += s.N
-		r.Truth[p] = append(r.Truth[p], fact{s.span, n})
+	for i, s := range steps {
+		if n += s.N; i+1 == len(steps) || steps[i+1].From > s.From {
+			r.Truth[p] = append(r.Truth[p], fact{s.span, n})
+		}
 	}
+	slices.SortFunc(r.Faults[p], func(a, b span) int { return cmp.Compare(a.To, b.To) })
+	slices.SortStableFunc(r.Changes[p], func(a, b change) int { return cmp.Compare(a.At, b.At) })
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -91,9 +92,9 @@ func (r record) one(p path, _ []state) (f finding) {
 // the mean, E/n, and less than one event more, in all. Where the sequence of windows breaks, by another pool or a
 // step, there is one such fraction more, and one window, which the step has opened or which was open.
 func (r record) ceiling(l *life, p path) budget {
-	limit, paces, breaks := r.limit(p), []pace{{}}, []growth{}
+	limit, paces, breaks := r.limits[p], []pace{{}}, []growth{}
 	if p.gossips() {
-		return newBudget(append(paces, pace{from: l.first(p), rate: limit.rate, burst: float64(limit.burst)}), nil)
+		return budget{append(paces, pace{l.first(p), limit.rate, float64(limit.burst)}), nil}
 	}
 	windows := p.rule() == aligned
 	split := func(in span, extra float64) {
@@ -120,16 +121,16 @@ func (r record) ceiling(l *life, p path) budget {
 			split(s.span, float64(limit.window)/float64(n)+1)
 		}
 	}
-	return newBudget(paces, breaks)
+	return budget{paces, breaks}
 }
 
 func (r record) all(p path, states []state) (f finding) {
-	burst := r.limit(p).burst
+	burst := r.limits[p].burst
 	for _, st := range states {
 		burst = max(burst, st.Running)
 	}
 	growths := r.growths(p, states, float64(burst))
-	w := newBudget([]pace{{rate: r.limit(p).rate, burst: float64(burst)}}, growths).worst(r.departures(p))
+	w := budget{[]pace{{rate: r.limits[p].rate, burst: float64(burst)}}, growths}.worst(r.departures(p))
 	if w.broken() {
 		f.breaks("%s", w)
 	}
@@ -140,7 +141,7 @@ func (r record) all(p path, states []state) (f finding) {
 // inFlight judges the permits that were issued while all was settled. Those issued before count until they are
 // released. The permits of a process that is stopped do not count: it does nothing under them.
 func (r record) inFlight(p path, states []state) (f finding) {
-	unsettled, most := r.unsettled(p, states), r.limit(p).slots
+	unsettled, most := r.unsettled(p, states), r.limits[p].slots
 	var steps []fact
 	for _, l := range r.Lives {
 		for _, in := range l.Admitted[p] {
@@ -213,7 +214,7 @@ func (r record) unsettled(p path, states []state) (all []span) {
 // exact judges the aligned windows of the fleet in which nothing has changed since the one before. Requests that left
 // at another time than there was room do not count.
 func (r record) exact(p path, states []state) (f finding) {
-	most, windows := r.limit(p).window, 0
+	most, windows := r.limits[p].window, 0
 	worst := window{Allowed: float64(most)}
 	for _, st := range states {
 		ahead, ok := r.clocksAgree(p, st.From)
@@ -265,7 +266,7 @@ func (r record) windows(p path, states []state) (f finding) {
 		}
 	}
 	slices.SortFunc(log, func(a, b admission) int { return cmp.Compare(a.at, b.at) })
-	most, worst, windows := r.limit(p).window, 0, 0
+	most, worst, windows := r.limits[p].window, 0, 0
 	for ; len(log) > 0; windows++ {
 		from := log[0].at - (time.Duration(r.Epoch)+log[0].at)%countedPer
 		in := span{from, from + countedPer}
@@ -287,13 +288,8 @@ func (r record) windows(p path, states []state) (f finding) {
 	return f
 }
 
-type admission struct {
-	at time.Duration
-	*life
-}
-
 func (r record) windowOf(p path, in span, log []admission, f *finding) {
-	most, byTime := r.limit(p).window, map[*life][]time.Duration{}
+	most, byTime := r.limits[p].window, map[*life][]time.Duration{}
 	for _, a := range log {
 		if a.at < in.From+clocksDiffer || a.at >= in.To {
 			continue // it may be of the last window
@@ -324,6 +320,11 @@ func (r record) windowOf(p path, in span, log []admission, f *finding) {
 // window before are not separated then from those of the new one.
 func (r record) forgotten(l *life, before time.Duration) bool {
 	return l.Died < before && slices.ContainsFunc(r.onsets(), func(o onset) bool { return o.At >= l.Died && o.At < before })
+}
+
+type admission struct {
+	at time.Duration
+	*life
 }
 
 // agree judges whether a replica was wrong for longer than is allowed.
@@ -369,7 +370,7 @@ func (r record) goesOn(p path, _ []state) (f finding) {
 // used judges how much of the limit is used: by all in the whole run, or with lending by the one that is busy in the
 // times without faults.
 func (r record) used(p path, _ []state) (f finding) {
-	times, limit := []calm{{span{0, r.Length}, 0}}, r.limit(p)
+	times, limit := []calm{{span{0, r.Length}, 0}}, r.limits[p]
 	if p.gossips() {
 		times = r.Calms
 	}
@@ -400,11 +401,8 @@ func (r record) used(p path, _ []state) (f finding) {
 
 // ends judges how processes ended. Those that were killed cannot say.
 func (r record) ends(path, []state) (f finding) {
-	ended, longest := 0, time.Duration(0)
+	ended := 0
 	for _, l := range r.Lives {
-		for _, s := range l.Stalls {
-			longest = max(longest, l.own(s))
-		}
 		switch {
 		case l.Ended && l.Text != "":
 			f.breaks("replica %d: %s", l.ID, l.Text)
@@ -414,24 +412,20 @@ func (r record) ends(path, []state) (f finding) {
 			f.breaks("replica %d did not say how it ended", l.ID)
 		}
 	}
-	f.bound = "no errors, no leaks"
-	f.seen = fmt.Sprintf("%d did, of %d; one stood still for %v", ended, len(r.Lives), longest.Round(ms))
+	f.bound, f.seen = "no errors, no leaks", fmt.Sprintf("%d did, of %d", ended, len(r.Lives))
 	return f
 }
 
 func report(r record, verdicts []rig.Verdict, broken []string) string {
 	faults := rig.Table{Header: []string{"fault", "times"}}
-	for _, x := range schedule(r.config) {
-		if n := r.Struck[x.name]; n > 0 {
-			faults.Add(x.name, n)
-			delete(r.Struck, x.name)
-		}
+	for _, name := range slices.Sorted(maps.Keys(r.Struck)) {
+		faults.Add(name, r.Struck[name])
 	}
 	table := rig.Table{Header: []string{"bound, path", "allowed", "worst seen", "held"}}
 	for _, v := range verdicts {
 		table.Add(v.Name, v.Bound, v.Seen, map[bool]string{true: "yes", false: "**NO**"}[v.OK])
 	}
 	title := map[bool]string{false: "Chaos", true: "Chaos with gossip"}[r.Gossip]
-	return fmt.Sprintf("# %s\n\n%d processes for %v, seed %d.\n%s%s\n%s\n%d broken\n", title, r.Replicas, r.Duration, r.Seed,
+	return fmt.Sprintf("# %s\n\n%d processes for %v, seed %d.\n%s%s\n%s\n%d broken\n", title, replicas, r.Duration, r.Seed,
 		faults, table, strings.Join(broken[:min(len(broken), 20)], "\n"), len(broken))
 }

@@ -13,13 +13,15 @@ import (
 // peace is a run in which four replicas, who know it, do what they may on every path: for 20 s, or with gossip for
 // 40 s, in which the first one alone is busy, from 12 s on.
 func peace(gossip bool) record {
-	r := record{config: config{Replicas: 4, Limit: 100, Burst: 4, Gossip: gossip}, Length: 20 * sec}
+	r := record{config: config{Gossip: gossip}, Length: 20 * sec, limits: [paths]limit{
+		{rate: 100, burst: 4}, {rate: 100, burst: 4}, {rate: 100, burst: 4}, {slots: 7}, {rate: 4, window: 1},
+		{rate: 10, burst: 1}, {rate: 100, burst: 16}, {slots: 7}, {rate: 12, window: 120},
+	}}
 	if gossip {
-		r.Limit, r.Length = 200, 40*sec
+		r.Length = 40 * sec
 		r.Onsets = []onset{{At: 10 * sec}}
 		r.Calms = []calm{{span{14 * sec, 40 * sec}, 1}}
 	}
-	r.Duration = r.Length
 	for id := 1; id <= 4; id++ {
 		r.Lives = append(r.Lives, &life{ID: id, Born: 1, Died: never, Ended: true})
 	}
@@ -38,21 +40,21 @@ func (r record) usual(p path, i int) {
 	turn := time.Duration(i)
 	switch {
 	case p == onSlots:
-		r.hold(p, i, 0, r.Length, 1+min(1, r.limit(p).slots%4/(i+1)))
+		r.hold(p, i, 0, r.Length, 1+min(1, r.limits[p].slots%4/(i+1)))
 	case p == onWindows:
 		r.send(p, i, turn*windowPer, r.Length, 4*windowPer)
 	case p == onTurns:
-		r.send(p, i, turn*turnEvery, r.Length, 4*turnEvery)
+		r.send(p, i, turn*100*ms, r.Length, 400*ms)
 	case !p.gossips():
 		r.send(p, i, 0, r.Length, 40*ms)
 	case i > 0:
 	case p == onLent:
 		r.send(p, i, 12*sec, r.Length, 10*ms)
 	case p == onLentSlots:
-		r.hold(p, i, 12*sec, r.Length, r.limit(p).slots)
+		r.hold(p, i, 12*sec, r.Length, r.limits[p].slots)
 	case p == onCounted:
 		for from := 10 * sec; from < r.Length; from += countedPer {
-			r.send(p, i, from+5*ms, from+time.Duration(r.limit(p).window)*20*ms, 20*ms)
+			r.send(p, i, from+5*ms, from+time.Duration(r.limits[p].window)*20*ms, 20*ms)
 		}
 	}
 }
@@ -298,12 +300,13 @@ func TestPropertyWorst(t *testing.T) {
 			extra := rapid.Float64Range(0, 20).Draw(t, "extra")
 			growths = append(growths, growth{span: span{min(from, to), max(from, to)}, extra: extra})
 		}
-		b := newBudget(paces, growths)
+		b := budget{paces, growths}
 		var sent []departure
 		for _, left := range slices.Sorted(slices.Values(rapid.SliceOfN(instant, 1, 30).Draw(t, "left"))) {
-			sent = append(sent, departure{left - time.Duration(rapid.IntRange(0, 500).Draw(t, "late"))*ms, left})
+			late := time.Duration(rapid.IntRange(0, 500).Draw(t, "late")) * ms
+			sent = append(sent, departure{max(0, left-late), left})
 		}
-		most, opens := math.Inf(-1), openings(sent)
+		most, opens := math.Inf(-1), begins(sent)
 		for i := range sent {
 			for j := i; j < len(sent); j++ {
 				most = max(most, float64(j-i+1)-b.slowly(opens[i], sent[j].left))
@@ -317,12 +320,9 @@ func TestPropertyWorst(t *testing.T) {
 
 // slowly is allowed, written as the words of budget have it.
 func (b budget) slowly(from, to time.Duration) float64 {
-	n := b.at(from).burst
+	_, n := b.at(from)
 	for i, s := range b.paces {
 		in := span{s.from, never}
-		if i == 0 {
-			in.From = math.MinInt64 / 2
-		}
 		if i+1 < len(b.paces) {
 			in.To = b.paces[i+1].from
 		}

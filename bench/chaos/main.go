@@ -53,20 +53,29 @@ func main() {
 type config struct {
 	Duration time.Duration
 	Seed     uint64
-	Replicas int
-	Limit    float64 // requests a second over the fleet, for each path that has a bucket
-	Burst    int
 	Believe  int
 	Gossip   bool // another fleet, whose replicas learn all from each other
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	c, err := parse(args, stderr)
-	if errors.Is(err, flag.ErrHelp) {
-		return exitHeld
-	}
+	c := config{Duration: time.Minute}
+	f := flag.NewFlagSet("chaos", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	rig.Ranged(f, &c.Duration, "duration", 10*time.Second, time.Hour, "`time` that the run takes")
+	rig.Ranged(f, &c.Believe, "believe", 0, 100, "let the sources say that there are so many `replicas`; 0: the truth")
+	f.Uint64Var(&c.Seed, "seed", 1, "`number` that decides which faults come when, and whom they hit")
+	f.BoolVar(&c.Gossip, "gossip", false, "let a fleet that gossips break, by partitions and more")
 	var r record
-	if err == nil {
+	err := f.Parse(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return exitHeld
+	case err != nil:
+	case f.NArg() > 0:
+		err = fmt.Errorf("unexpected argument %q", f.Arg(0))
+	case c.Gossip && c.Duration < cycle:
+		err = fmt.Errorf("-duration: %v is shorter than %v, a cycle of faults with -gossip", c.Duration, cycle)
+	default:
 		r, err = play(ctx, c, stderr)
 	}
 	if err != nil {
@@ -75,28 +84,5 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	verdicts, broken := judge(r)
 	fmt.Fprint(stdout, report(r, verdicts, broken))
-	if len(broken) > 0 {
-		return exitBroken
-	}
-	return exitHeld
-}
-
-func parse(args []string, stderr io.Writer) (config, error) {
-	c := config{Duration: time.Minute, Replicas: 8, Limit: 200, Burst: 8}
-	f := flag.NewFlagSet("chaos", flag.ContinueOnError)
-	f.SetOutput(stderr)
-	rig.Ranged(f, &c.Duration, "duration", 10*time.Second, time.Hour, "`time` that the run takes")
-	rig.Ranged(f, &c.Replicas, "replicas", 3, 16, "`processes`")
-	rig.Ranged(f, &c.Believe, "believe", 0, 100, "let all sources say that the pool has this many `replicas`; 0: the truth")
-	f.Uint64Var(&c.Seed, "seed", 1, "`number` that decides which faults come when, and whom they hit")
-	f.BoolVar(&c.Gossip, "gossip", false, "let a fleet that gossips break, by partitions and more")
-	err := f.Parse(args)
-	switch {
-	case err != nil:
-	case f.NArg() > 0:
-		err = fmt.Errorf("unexpected argument %q", f.Arg(0))
-	case c.Gossip && c.Duration < cycle:
-		err = fmt.Errorf("-duration: %v is shorter than %v, a cycle of faults with -gossip", c.Duration, cycle)
-	}
-	return c, err
+	return min(len(broken), exitBroken)
 }

@@ -58,8 +58,8 @@ func (m *mesh) open(number int) (s *seat, err error) {
 		return nil, errors.Join(err, s.tcp.Close())
 	}
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	m.seats[s.bind.Addr()] = s
+	m.mu.Unlock()
 	m.done.Go(func() { m.datagrams(s) })
 	m.done.Go(func() { m.connections(s) })
 	return s, nil
@@ -136,14 +136,14 @@ func (m *mesh) join(c *net.TCPConn, to *seat) {
 	defer there.Close() //nolint:errcheck // nothing is lost
 	end := time.Now().Add(longestStream)
 	_ = errors.Join(c.SetDeadline(end), there.SetDeadline(end)) // both are open
-	pass := func(in, out *net.TCPConn) {
-		_, _ = io.Copy(out, in) // either end may go
-		_ = out.CloseWrite()
+	var both sync.WaitGroup
+	for in, out := range map[*net.TCPConn]*net.TCPConn{c: there, there: c} {
+		both.Go(func() {
+			_, _ = io.Copy(out, in) // either end may go
+			_ = out.CloseWrite()
+		})
 	}
-	var back sync.WaitGroup
-	back.Go(func() { pass(there, c) })
-	pass(c, there)
-	back.Wait()
+	both.Wait()
 }
 
 func (m *mesh) close() (err error) {

@@ -58,10 +58,8 @@ const (
 )
 
 const (
-	windowPer   = 250 * ms // of the aligned rate
-	turnEvery   = 100 * ms // over the fleet
-	countedPer  = 10 * sec
-	countedEach = 30 // events of a window, for each replica
+	windowPer  = 250 * ms // of the aligned rate
+	countedPer = 10 * sec
 )
 
 // specs are what the paths are. looks is two periods of the source: a report may be on its way for one, and be read
@@ -82,6 +80,21 @@ var specs = [paths]struct {
 	{"counted", counted, 2 * gossipEvery, gossipNotices},
 }
 
+type limit struct {
+	rate   float64 // events a second; 0: there is no such limit
+	burst  int
+	window int // events of each window
+	slots  int // in flight
+}
+
+// usual is what a fleet of eight may do on each path. Slots leave a remainder when they are divided. A replica has
+// one of eight aligned windows for itself, so that one that opens the same window again and again has far too much, or
+// nothing. The burst of the lent rate is some ten milliseconds for each, so that one that is busy can be late a little.
+var usual = [paths]limit{
+	{rate: 200, burst: 8}, {rate: 200, burst: 8}, {rate: 200, burst: 8}, {slots: 13}, {rate: 4, window: 1},
+	{rate: 10, burst: 1}, {rate: 100, burst: 32}, {slots: 13}, {rate: 24, window: 240},
+}
+
 func (p path) String() string       { return specs[p].name }
 func (p path) rule() rule           { return specs[p].rule }
 func (p path) looks() time.Duration { return specs[p].looks }
@@ -100,36 +113,6 @@ func (c config) paths() (list []path) {
 		}
 	}
 	return list
-}
-
-type limit struct {
-	rate   float64 // events a second; 0: there is no such limit
-	burst  int
-	window int // events of each window
-	slots  int // in flight
-}
-
-// limit is what the fleet may do on a path. Slots leave a remainder when they are divided. A replica has one of
-// some eight aligned windows for itself, so that one that opens the same window again and again has far too
-// much, or nothing. The burst of the lent rate is some ten milliseconds for each, so that one that is busy can be
-// late a little.
-func (c config) limit(p path) limit {
-	switch {
-	case p.rule() == slots:
-		return limit{slots: c.Replicas + c.Replicas/2 + 1}
-	case p.rule() == aligned:
-		events := max(1, c.Replicas/8)
-		return limit{rate: float64(events) / windowPer.Seconds(), window: events}
-	case p.rule() == counted:
-		events := c.Replicas * countedEach
-		return limit{rate: float64(events) / countedPer.Seconds(), window: events}
-	case p.rule() == turns:
-		return limit{rate: 1 / turnEvery.Seconds(), burst: 1}
-	case p.gossips():
-		return limit{rate: c.Limit / 2, burst: 4 * c.Burst}
-	default:
-		return limit{rate: c.Limit, burst: c.Burst}
-	}
 }
 
 // whole is the limit as a limiter takes it.

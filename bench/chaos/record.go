@@ -2,6 +2,7 @@ package main
 
 import (
 	"math"
+	"slices"
 	"sync"
 	"time"
 )
@@ -82,8 +83,9 @@ func at(list []fact, t time.Duration) (n int) {
 
 // A life is all that is known of one process. What it says comes from a goroutine of its own.
 type life struct {
-	mu       sync.Mutex // guards what it says, until it has ended
+	mu       sync.Mutex // guards what it says, as long as it lives
 	ID       int
+	Listed   time.Duration // in the file and DNS; 0: never
 	Born     time.Duration // 0: it never came so far
 	Died     time.Duration // it was killed, or ordered to end
 	Stops    []span        // SIGSTOP to SIGCONT
@@ -116,6 +118,13 @@ func (l *life) take(n note) {
 	case isEnd:
 		l.Ended, l.Text = true, n.Text
 	}
+}
+
+// knows reports whether it has a share of all these paths.
+func (l *life) knows(paths []path) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !slices.ContainsFunc(paths, func(p path) bool { return len(l.Pools[p]) == 0 })
 }
 
 // believes takes note of a pool. The exact time is not known. The latest is taken for a larger one and the
@@ -177,6 +186,7 @@ type calm struct {
 
 type record struct {
 	config
+	limits  [paths]limit
 	Epoch   int64 // the start of the run, in nanoseconds since 1970
 	Length  time.Duration
 	Lives   []*life

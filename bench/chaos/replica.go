@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -38,38 +37,39 @@ const (
 	leastStall = 5 * ms // shorter ones are not worth a note
 	leakTries  = 5      // each takes half a second
 
-	leastHold   = 60 * ms // a permit is held for, and
-	mostHold    = 140 * ms
-	slotCallers = 6       // of one replica, where nothing is lent: more than it has slots
-	pollEvery   = 10 * ms // of callers that do not wait
-	sipEvery    = countedPer / (countedEach * 16)
+	leastHold = 60 * ms // a permit is held for, and
+	mostHold  = 140 * ms
+	pollEvery = 10 * ms // of callers that do not wait
+	sipEvery  = 20 * ms // of those that take their fill of a counted window
 )
 
 // An assignment tells a replica what to do: one line of JSON on its standard input. Orders follow, and the end of
 // the input is its own.
 type assignment struct {
 	config
+	order
 	ID      int // 1, 2, …: never used twice
 	Epoch   int64
-	Life    time.Duration // ends by itself after this, whatever happens
-	Address string        // its own, in DNS
+	Address netip.Addr // its own, in DNS
 	File    string
 	DNS     string // address of the server
 	Steady  string // address of the one that never fails
 	Cluster []string
 
 	Bind, Advertise, JoinFile string // of one that gossips
-	Busy                      bool   // callers ask from the start
 }
 
 // An order is one further line.
 type order struct {
-	Step *time.Duration `json:",omitempty"` // the wall clock is to be ahead by so much, or behind
-	Busy *bool          `json:",omitempty"` // callers ask, or do not
+	Step time.Duration // the wall clock is to be ahead by so much, or behind
+	Busy bool          // callers ask
 }
 
-// stepWall sets by how many ns the wall clock of limiters is ahead; nil where the program has none to set.
-var stepWall func(ns int64)
+// stepped lets a limiter's wall clock be ahead by wallStep; nil where the program has none to set.
+var (
+	stepped  quotient.Option
+	wallStep atomic.Int64 // ns
+)
 
 type replica struct {
 	assignment
@@ -90,29 +90,32 @@ type throttle struct {
 }
 
 func replicaMain(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	if len(args) > 0 && stepWall == nil {
+	if len(args) > 0 && stepped == nil {
 		fmt.Fprintln(stderr, syscall.Exec(args[0], []string{args[0], replicaArg}, os.Environ()))
 		return exitFailed
 	}
-	in := bufio.NewReader(stdin)
-	line, err := in.ReadBytes('\n')
-	r := &replica{out: json.NewEncoder(stdout)}
-	if err = errors.Join(err, json.Unmarshal(line, &r.assignment), r.open()); err != nil {
+	in, r := json.NewDecoder(stdin), &replica{out: json.NewEncoder(stdout)}
+	if err := in.Decode(&r.assignment); err != nil {
 		fmt.Fprintln(stderr, err)
 		return exitFailed
 	}
+	r.clock = clockFrom(r.Epoch)
+	for _, p := range r.paths() {
+		t, err := newThrottle(p)
+		if err != nil {
+			fmt.Fprintln(stderr, err)
+			return exitFailed
+		}
+		r.throttles = append(r.throttles, t)
+	}
 	signal.Ignore(os.Interrupt) // Ctrl-C reaches the whole process group; the parent ends us in order
-	ctx, stop := context.WithTimeout(context.Background(), r.Life)
-	defer stop()
-	gone := make(chan struct{})
+	ctx, stop := context.WithCancel(context.Background())
 	go func() {
-		defer close(gone)
-		r.obey(json.NewDecoder(in)) // until the parent ends, or wants us to
+		r.obey(in) // until the parent ends, or wants us to
 		stop()
 	}()
 	r.live(ctx)
-	<-gone // a replica that outlives its time waits here for its parent
-	err = goleak.Find()
+	err := goleak.Find()
 	for i := 0; i < leakTries && err != nil; i++ { // a probe of memberlist outlives its end by up to its own time-out
 		err = goleak.Find()
 	}
@@ -123,43 +126,34 @@ func replicaMain(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return exitHeld
 }
 
-// open makes the limiters. This is all that a program has to do to be a replica.
-func (r *replica) open() error {
-	r.clock = clockFrom(r.Epoch)
-	r.busy.Store(r.Busy || !r.Gossip)
-	for _, p := range r.paths() {
-		t := &throttle{path: p, said: map[what]int{}}
-		options := []quotient.Option{quotient.HoldDown(holdDown), quotient.AwaitPool(), quotient.HintMaxAge(time.Hour)}
-		if p.gossips() {
-			options = append(options, quotient.Demand(10, newsMaxAge))
-		}
-		if p.rule() != slots { // OnAdmit runs in the caller's goroutine
-			options = append(options, quotient.OnAdmit(func(_ string, waited, overhead time.Duration) { t.waited = waited - overhead }))
-		}
-		limiter, err := quotient.New(r.limit(p).whole(p.rule()), options...)
-		if err != nil {
-			return err
-		}
-		t.limiter = limiter
-		r.throttles = append(r.throttles, t)
+// newThrottle makes the limiter of a path. This is all that a program has to do to be a replica.
+func newThrottle(p path) (t *throttle, err error) {
+	t = &throttle{path: p, said: map[what]int{}}
+	options := []quotient.Option{quotient.HoldDown(holdDown), quotient.AwaitPool(), quotient.HintMaxAge(time.Hour)}
+	if stepped != nil {
+		options = append(options, stepped)
 	}
-	return nil
+	if p.gossips() {
+		options = append(options, quotient.Demand(10, newsMaxAge))
+	}
+	if p.rule() != slots { // OnAdmit runs in the caller's goroutine
+		admitted := func(_ string, waited, overhead time.Duration) { t.waited = waited - overhead }
+		options = append(options, quotient.OnAdmit(admitted))
+	}
+	t.limiter, err = quotient.New(usual[p].whole(p.rule()), options...)
+	return t, err
 }
 
 // obey does what the parent says, until there is no more of it.
 func (r *replica) obey(in *json.Decoder) {
-	for {
-		var o order
+	for o := r.order; ; {
+		r.busy.Store(o.Busy)
+		if from := r.clock.now(); wallStep.Swap(int64(o.Step)) != int64(o.Step) {
+			r.note(note{What: isStepped, From: from, To: r.clock.now(), N: int(o.Step)})
+		}
+		o = order{}
 		if in.Decode(&o) != nil {
 			return
-		}
-		if o.Step != nil {
-			from := r.clock.now()
-			stepWall(int64(*o.Step))
-			r.note(note{What: isStepped, From: from, To: r.clock.now(), N: int(*o.Step)})
-		}
-		if o.Busy != nil {
-			r.busy.Store(*o.Busy)
 		}
 	}
 }
@@ -225,7 +219,7 @@ func (r *replica) source(p path, client goredis.UniversalClient) quotient.Source
 	}}
 	return &dns.Source{
 		Name: dnsName, Refresh: dnsRefresh, Timeout: dnsTimeout, Resolver: resolver,
-		Own: []netip.Addr{netip.MustParseAddr(r.Address)}, Uncapped: true, // eight replicas are right here
+		Own: []netip.Addr{r.Address}, Uncapped: true, // eight replicas are right here
 	}
 }
 
@@ -236,9 +230,9 @@ func (r *replica) ask(ctx context.Context, t *throttle, work *sync.WaitGroup) {
 	callers, every := 1, time.Duration(0) // 0: it waits
 	switch {
 	case t.path == onSlots:
-		callers = slotCallers
+		callers = 6 // more than it has slots
 	case t.path == onLentSlots:
-		callers = r.limit(t.path).slots + 1
+		callers = usual[t.path].slots + 1
 	case t.path == onCounted:
 		every = sipEvery
 	case t.path == onWindows && r.ID%2 == 0:

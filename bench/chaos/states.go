@@ -66,7 +66,7 @@ func (r record) states(p path) (all []state) {
 // state is the state of a span in which nothing changes.
 func (r record) state(p path, in span) state {
 	st := state{span: in, Right: true}
-	truth, limit := at(r.Truth[p], in.From), r.limit(p)
+	truth, limit := at(r.Truth[p], in.From), r.limits[p]
 	for _, l := range r.Lives {
 		if !l.runs(p, in.From) {
 			continue
@@ -195,7 +195,7 @@ const pieceOf = 250 * time.Millisecond
 // cost anything. When one begins to use its own share, what others have borrowed of it is theirs for as long as
 // reports count: bound 10. When many meet again, it is all.
 func (r record) growths(p path, states []state, burst float64) (all []growth) {
-	rate, open, most := r.limit(p).rate, -1, 0.
+	rate, open, most := r.limits[p].rate, -1, 0.
 	for _, st := range states {
 		if st.Shares < 1+1e-9 || !st.Excused {
 			open = -1

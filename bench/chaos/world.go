@@ -22,17 +22,14 @@ type world struct {
 	fileDown bool // a fault has the file
 }
 
-// newWorld makes the world. An error leaves no server behind.
-func newWorld(ctx context.Context, dir string) (_ *world, err error) {
+// newWorld makes the world. What it has made is there to be closed after an error too.
+func newWorld(ctx context.Context, dir string) (*world, error) {
 	w := &world{pool: filepath.Join(dir, "pool")}
 	var err1, err2, err3 error
 	w.dns, err1 = dnstest.New()
 	w.steady, err2 = dnstest.New()
 	w.cluster, err3 = newCluster(ctx)
-	if err = errors.Join(err1, err2, err3); err != nil {
-		return nil, errors.Join(err, w.close())
-	}
-	return w, nil
+	return w, errors.Join(err1, err2, err3)
 }
 
 func (w *world) close() (err error) {
@@ -41,10 +38,7 @@ func (w *world) close() (err error) {
 			err = errors.Join(err, dns.Close())
 		}
 	}
-	if w.cluster != nil {
-		err = errors.Join(err, w.cluster.close())
-	}
-	return err
+	return errors.Join(err, w.cluster.close())
 }
 
 func (w *world) publish(addrs []netip.Addr) error {
@@ -54,7 +48,7 @@ func (w *world) publish(addrs []netip.Addr) error {
 	return w.writePool()
 }
 
-// writePool replaces the file as a whole, now by a number, now by JSON, unless a fault has it.
+// writePool writes the file, now a number, now JSON, unless a fault has it.
 func (w *world) writePool() error {
 	text := fmt.Sprintf("%d\n", w.count)
 	if w.count%2 == 1 {
@@ -63,12 +57,10 @@ func (w *world) writePool() error {
 	if w.fileDown {
 		return nil
 	}
-	return w.putPool(text)
+	return replace(w.pool, text)
 }
 
-// putPool replaces the file; nobody sees half of it.
-func (w *world) putPool(text string) error {
-	next := w.pool + ".next"
-	err := os.WriteFile(next, []byte(text), 0o644)
-	return errors.Join(err, os.Rename(next, w.pool))
+// replace replaces a file as a whole; nobody sees half of it.
+func replace(file, text string) error {
+	return errors.Join(os.WriteFile(file+".next", []byte(text), 0o644), os.Rename(file+".next", file))
 }
