@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"math"
 	"net/http/httptest"
 	"slices"
@@ -80,9 +81,9 @@ func phasesOf(p plan) (all []phase) {
 
 // TestScenesFitTheirBounds: a scene is long enough to show that its bound does not hold.
 func TestScenesFitTheirBounds(t *testing.T) {
-	for i, most := range map[int]time.Duration{sceneHalf: mostAfterHalving, sceneBack: mostAfterReturn} {
-		if scenes[i].Length < most+time.Second+followWindow {
-			t.Errorf("%s: %v is too short for a bound of %v", scenes[i].Title, scenes[i].Length, most)
+	for _, s := range scenes {
+		if s.Within > 0 && s.Length < s.Within+time.Second+followWindow {
+			t.Errorf("%s: %v is too short for a bound of %v", s.Title, s.Length, s.Within)
 		}
 	}
 }
@@ -130,10 +131,9 @@ func TestAReplicaObeys(t *testing.T) {
 	srv := httptest.NewServer(up)
 	defer srv.Close()
 	a := idle()
-	a.Upstream, a.Limit, a.Burst, a.Patience, a.Want, a.Policy = srv.URL, 5000, 5000, time.Second,
-		0.01, "aimd"
+	a.Upstream, a.Limit, a.Burst, a.Policy = srv.URL, 5000, 5000, "aimd"
 	p := startReady(t, a)
-	if err := p.order(order{Want: 500}); err != nil {
+	if err := errors.Join(p.order(0.01), p.order(500)); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "five requests", func() bool { return len(up.logged()) >= 5 })

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,27 +60,6 @@ func (c counting) allowed(shrinks bool) (most time.Duration, terms string) {
 		return most + holdDown, "hold-down + 2 periods"
 	}
 	return most + holdDown + c.expiry, "hold-down + 2 periods + expiry"
-}
-
-// validatePool refuses a run that cannot be judged: a change that is not noticed before the next one.
-func (p plan) validatePool() error {
-	how, counts := countings[p.Pool]
-	switch {
-	case !counts:
-		return nil
-	case p.Believe > 0:
-		return fmt.Errorf("-believe: %d, but under -pool %s the replicas count themselves", p.Believe, p.Pool)
-	case p.Act == "adaptive":
-		return errors.New("-pool: in the adaptive act the replicas do not count: they do not know how many they are")
-	}
-	tooClose := func(name string, at, next time.Duration) error {
-		if most, _ := how.allowed(name == "kill"); at > 0 && next-at < most+time.Second {
-			return fmt.Errorf("-%s: %v is too close to what comes next, at %v: it may take %v until it is noticed",
-				name, at, next, most+time.Second)
-		}
-		return nil
-	}
-	return cmp.Or(tooClose("kill", p.Kill, p.Duration), tooClose("join", p.Join, cmp.Or(p.Kill, p.Duration)))
 }
 
 // A platform is what runs the replicas, as far as they can see of it. It knows who is alive.
@@ -188,8 +166,8 @@ func (f *fleet) gather(ctx context.Context) error {
 			return err
 		}
 	}
-	f.out.happening(0, fmt.Sprintf("%d replicas know how many they are", len(f.all)), "from "+f.platform.name)
-	return each(f.all, func(_ int, p *process) error { return p.order(order{Want: f.plan.Want}) })
+	f.out.happening(0, fmt.Sprintf("%d replicas know how many they are", len(f.all)), "; from "+f.platform.name)
+	return nil
 }
 
 // noticed is how long after a change each replica had put the new size in force. If some never have, their delays
@@ -215,15 +193,14 @@ func knew(beliefs []belief, n int, from, to time.Duration) (time.Duration, bool)
 	return to, false
 }
 
-// showNotice shows, once, that all have noticed the last change.
-func (f *fleet) showNotice() {
-	last := &f.phases[len(f.phases)-1]
-	if f.platform == nil || last.of == "" || last.shown {
+// showNotice shows, once, that all have noticed a change.
+func (f *fleet) showNotice(ph *phase) {
+	if f.platform == nil || ph.of == "" || ph.shown {
 		return
 	}
-	if delays, all := f.noticed(*last); all {
-		last.shown = true
-		f.out.event(last.From+slices.Max(delays)-f.begin, "all know of the "+last.of, "noticed", last.Alive, delays)
+	if delays, all := f.noticed(*ph); all {
+		ph.shown = true
+		f.out.event(ph.From+slices.Max(delays)-f.begin, "all know of the "+ph.of, "noticed", ph.Alive, delays)
 	}
 }
 

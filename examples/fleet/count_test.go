@@ -65,9 +65,9 @@ func counted(pool string, join, kill time.Duration) *fleet {
 	}
 	late := []belief{all[0], {3, second, second + join}, {2, 3 * second, 3*second + kill}}
 	f.all = []*process{
-		{id: 1, total: message{Beliefs: all}},
-		{id: 2, total: message{Beliefs: late}},
-		{id: 3, total: message{Beliefs: []belief{{3, second, second + 5*ms}}}},
+		{id: 1, state: message{Beliefs: all}},
+		{id: 2, state: message{Beliefs: late}},
+		{id: 3, state: message{Beliefs: []belief{{3, second, second + 5*ms}}}},
 	}
 	f.platform = &platform{}
 	f.phases = []phase{

@@ -29,7 +29,6 @@ const soon = 10 * time.Second
 func idle() assignment {
 	return assignment{
 		ID: 1, Upstream: "http://127.0.0.1:1/", Limit: 100, Burst: 10, Replicas: 3, Ordinal: 1,
-		Want: 1, Patience: ms, Life: time.Minute,
 	}
 }
 
@@ -69,10 +68,10 @@ func TestAReplicaEnds(t *testing.T) {
 		says   string
 	}{
 		{"its input ends", nil, func(p *process) error { return p.stdin.Close() }, true, ""},
-		{"its life ends", func(a *assignment) { a.Life = 200 * ms }, nil, true, "replica 1 ended by itself"},
 		{"it is killed, twice", nil, func(p *process) error { return errors.Join(p.kill(), p.kill()) }, false, ""},
-		{"an order without sense", nil, func(p *process) error { return p.order(order{Want: -1}) }, true, ""},
-		{"its source ends", func(a *assignment) { a.Pool, a.Want = "file", 0 }, nil, false, // no path
+		{"an order without sense", nil, func(p *process) error { return p.order(-1) }, true,
+			"replica 1 ended by itself"},
+		{"its source ends", func(a *assignment) { a.Pool = "file" }, nil, false, // no path
 			"the source of the pool size ended: "},
 	} {
 		a := idle()
@@ -112,7 +111,7 @@ func TestTellSetsThePool(t *testing.T) {
 	if err := p.tell(t.Context(), 4, 2); err != nil {
 		t.Fatal(err)
 	}
-	req := httptest.NewRequest("GET", p.hello.Admin+"/state", nil)
+	req := httptest.NewRequest("GET", p.reported().Admin+"/state", nil)
 	req.RequestURI, req.Close = "", true
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
@@ -129,7 +128,7 @@ func TestTellSetsThePool(t *testing.T) {
 	closes := false
 	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { closes = r.Close }))
 	defer srv.Close()
-	if err := (&process{hello: message{Admin: srv.URL}}).tell(t.Context(), 1, 1); err != nil || !closes {
+	if err := (&process{state: message{Admin: srv.URL}}).tell(t.Context(), 1, 1); !closes {
 		t.Errorf("the connection stays: %v", err)
 	}
 }
@@ -175,8 +174,11 @@ func parentMain() int {
 	if err != nil {
 		return exitFailed
 	}
-	fmt.Println(p.hello.Admin)
-	<-p.done // the replica's life is bounded, so this is too
+	fmt.Println(p.reported().Admin)
+	select {
+	case <-p.done:
+	case <-time.After(soon):
+	}
 	return exitFailed
 }
 

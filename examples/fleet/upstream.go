@@ -10,14 +10,10 @@ import (
 	"time"
 )
 
-// What an upstream says about its limit.
-const (
-	tellNothing = "nothing"     // a bare 429
-	tellRetry   = "retry-after" // 429 with Retry-After, in whole seconds
-	tellFields  = "fields"      // that, and the fields RateLimit and RateLimit-Policy in every answer
-)
+// What an upstream says about its limit: as -tell documents it.
+const tellNothing, tellRetry, tellFields = "nothing", "retry-after", "fields"
 
-// header is the field of a request that says in JSON who sent it and when: the first three of an arrival.
+// header is the field of a request that says in JSON who sent it and when: the first four of an arrival.
 const header = "Fleet-Departure"
 
 // An arrival is one line of the log. Times count from the upstream's start.
@@ -25,6 +21,7 @@ type arrival struct {
 	Replica  int
 	Sent     time.Duration // when the request left its replica
 	Late     time.Duration // how much earlier it might have left: it took so long to wake it up
+	Overhead time.Duration // of the limiter
 	Arrived  time.Duration `json:"-"`
 	Accepted bool          `json:"-"` // or else answered with 429
 }
