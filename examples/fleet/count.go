@@ -113,8 +113,7 @@ func startRedis() (*platform, error) {
 	return &platform{name, server.Addr(), nil, server.Close}, nil
 }
 
-// startGossip is no platform at all: the replicas find each other. It finds free ports for all that there may ever
-// be.
+// startGossip is no platform at all: the replicas find each other, by free ports for all that there may ever be.
 func startGossip() (*platform, error) {
 	var addresses []string
 	for range mostReplicas {
@@ -128,8 +127,7 @@ func startGossip() (*platform, error) {
 	return &platform{"each other", strings.Join(addresses, ","), nil, func() error { return nil }}, nil
 }
 
-// source is how a replica counts the pool: all that a program has to know of its platform. It is nil if it gets the
-// size.
+// source is how a replica counts the pool, all that a program has to know of its platform; nil if it gets the size.
 func (a assignment) source() (quotient.Source, error) {
 	period, expiry := countings[a.Pool].period, countings[a.Pool].expiry
 	switch a.Pool {
@@ -152,14 +150,13 @@ func (a assignment) source() (quotient.Source, error) {
 	return nil, nil
 }
 
-// gather waits until the first replicas know of each other, and only then lets them send.
+// gather waits until the first replicas know of each other.
 func (f *fleet) gather(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startWithin)
 	defer cancel()
 	for all := false; !all; _, all = f.noticed(f.phases[0]) {
-		select {
-		case <-time.After(watchEvery):
-		case <-ctx.Done():
+		time.Sleep(watchEvery)
+		if ctx.Err() != nil {
 			return fmt.Errorf("the replicas did not find each other: %w", ctx.Err())
 		}
 		if err := f.check(); err != nil {
@@ -208,7 +205,10 @@ func (f *fleet) showNotice(ph *phase) {
 // pool may have cost, once all have ended and so sent their last reports.
 func (f *fleet) settle() {
 	for _, p := range f.all {
-		p.steps = f.entitled(p.reported().Beliefs)
+		p.steps = []step{{}} // nothing before the first hint
+		for _, b := range p.reported().Beliefs {
+			p.steps = append(p.steps, f.changed(p.steps, b.Replicas, b.After, b.By))
+		}
 	}
 	for _, ph := range f.phases {
 		if delays, _ := f.noticed(ph); ph.of == "join" {
@@ -217,17 +217,8 @@ func (f *fleet) settle() {
 	}
 }
 
-// entitled is the share by what was believed: nothing before the first hint.
-func (f *fleet) entitled(beliefs []belief) []step {
-	steps := []step{{}}
-	for _, b := range beliefs {
-		steps = append(steps, f.changed(steps, b.Replicas, b.After, b.By))
-	}
-	return steps
-}
-
-// machine is what a look, a round trip and a wake-up may take beyond the periods when nothing stands still.
-// It is also the tenth by which some periods are longer than they are on average.
+// machine is what a look, a round trip and a wake-up may take beyond the periods when nothing stands still, and the
+// tenth by which some periods are longer than they are on average.
 const machine = 250 * time.Millisecond
 
 // lateness judges how late each change was noticed. Four times the longest stall are forgiven: the replica that

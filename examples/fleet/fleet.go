@@ -79,7 +79,10 @@ func runFleet(ctx context.Context, p plan, out *screen, script func(*fleet) []mo
 	defer func() {
 		unwatch()
 		watching.Wait()
-		err = errors.Join(err, each(f.alive(), func(_ int, p *process) error { return p.stop() }))
+		for _, p := range f.alive() {
+			watching.Go(p.stop)
+		}
+		watching.Wait()
 	}()
 	if err := f.startAll(ctx); err != nil {
 		return nil, err
@@ -99,30 +102,28 @@ func each(all []*process, do func(i int, p *process) error) error {
 
 // play goes through a script, one line a second. At the last moment, the end, nothing more happens.
 func (f *fleet) play(ctx context.Context, script []moment) error {
-	look := time.NewTicker(watchEvery)
-	defer look.Stop()
 	for n := 1; ; {
-		select {
-		case <-ctx.Done():
+		time.Sleep(watchEvery)
+		if ctx.Err() != nil {
 			return errors.New("interrupted")
-		case <-look.C:
 		}
 		n = f.catchUp(n)
 		f.showNotice(f.last())
 		if err := f.check(); err != nil {
 			return err
 		}
-		if f.until(script[0]) > 0 {
+		switch next := script[0]; {
+		case f.until(next) > 0:
 			continue
-		}
-		if len(script) == 1 {
+		case next.do == nil:
 			f.last().To = f.up.now()
 			return nil
+		default:
+			if err := next.do(ctx); err != nil {
+				return err
+			}
+			script = script[1:]
 		}
-		if err := script[0].do(ctx); err != nil {
-			return err
-		}
-		script = script[1:]
 	}
 }
 
@@ -258,9 +259,7 @@ func (f *fleet) grown(born, late time.Duration, n int) growth {
 // killOne kills the second replica, or the only one of the start.
 func (f *fleet) killOne(ctx context.Context) error {
 	victim := f.all[min(1, f.plan.Replicas-1)]
-	if err := victim.kill(); err != nil {
-		return err
-	}
+	victim.kill()
 	what := fmt.Sprintf("replica %d is killed (pid %d)", victim.id, victim.cmd.Process.Pid)
 	return f.happens(ctx, "kill", what, f.plan.Kill, f.up.now())
 }
@@ -373,27 +372,20 @@ func (p *process) ended() error {
 	}
 }
 
-// kill ends the process without a word, as a crash does, and waits for its end.
-func (p *process) kill() error {
+// kill ends the process without a word, as a crash does, and waits for its end. It may have ended already.
+func (p *process) kill() {
 	p.ending = true
-	err := p.cmd.Process.Kill()
+	_ = p.cmd.Process.Kill()
 	<-p.done
-	if errors.Is(err, os.ErrProcessDone) {
-		return nil
-	}
-	return err
 }
 
 // stop ends the process in order: its input ends, it sends its last report. One that does not listen is killed.
-func (p *process) stop() error {
+func (p *process) stop() {
 	p.ending = true
 	_ = p.stdin.Close() // the process may have ended already
-	select {
-	case <-p.done:
-		return nil
-	case <-time.After(stopWithin):
-		return p.kill()
-	}
+	deaf := time.AfterFunc(stopWithin, func() { _ = p.cmd.Process.Kill() })
+	<-p.done
+	deaf.Stop()
 }
 
 func (p *process) order(o any) error {

@@ -26,15 +26,12 @@ func held(all []check) bool { return !slices.ContainsFunc(all, func(c check) boo
 
 // A ruling is all verdicts, and what they rest on.
 type ruling struct {
-	Windows  []check
-	Lateness []check // of each change of a pool that is counted
+	Checks   []check // of windows, and of each change of a pool that is counted
 	Requests int
 	Late     time.Duration // the longest that a request left after it might have, as far as believed
 	Stall    time.Duration // the longest that a replica did not get to run
 	Fleet    budget
 }
-
-func (r ruling) held() bool { return held(r.Windows) && held(r.Lateness) }
 
 func (f *fleet) total() (all message) {
 	for _, p := range f.all {
@@ -57,7 +54,7 @@ func (f *fleet) ruling() ruling {
 	add := func(of, bound string, b budget, replica int, info bool) {
 		if sent := departures(log, replica); len(sent) > 0 {
 			w := b.worst(sent)
-			r.Windows = append(r.Windows, check{of, bound + w.text(f.begin), info || !w.broken(), info})
+			r.Checks = append(r.Checks, check{of, bound + w.text(f.begin), info || !w.broken(), info})
 		}
 	}
 	add("the fleet", "bound 2, 3  ", r.Fleet, 0, false)
@@ -69,7 +66,7 @@ func (f *fleet) ruling() ruling {
 		log[i].Sent, log[i].Late = a.Arrived, 0
 	}
 	add("on arrival", "not judged  ", r.Fleet, 0, true)
-	r.Lateness = f.lateness(max(r.Stall, f.stood))
+	r.Checks = append(r.Checks, f.lateness(max(r.Stall, f.stood))...)
 	return r
 }
 
@@ -82,11 +79,7 @@ const lateness = 10 * time.Millisecond
 func (f *fleet) believe(log []arrival) []arrival {
 	log = slices.Clone(log)
 	for i, a := range log {
-		stall := time.Duration(0)
-		if a.Replica <= len(f.all) {
-			stall = f.all[a.Replica-1].reported().Stall
-		}
-		log[i].Late = max(0, min(a.Late, lateness+2*stall))
+		log[i].Late = max(0, min(a.Late, lateness+2*f.all[a.Replica-1].reported().Stall))
 	}
 	return log
 }
@@ -233,8 +226,7 @@ func count(log []arrival, from, to time.Duration) map[int]second {
 	by := make(map[int]second)
 	for _, a := range log[since(log, from):since(log, to)] {
 		s := by[a.Replica]
-		s.Sent++
-		if !a.Accepted {
+		if s.Sent++; !a.Accepted {
 			s.Rejected++
 		}
 		by[a.Replica] = s
@@ -242,13 +234,11 @@ func count(log []arrival, from, to time.Duration) map[int]second {
 	return by
 }
 
-// jain is Jain's fairness index of what each one got: 1 when all got the same, or nothing, 1/n when one got
-// everything.
+// jain is Jain's fairness index: 1 when all got the same, or nothing, 1/n when one got everything.
 func jain(got []float64) float64 {
 	var sum, squares float64
 	for _, x := range got {
-		sum += x
-		squares += x * x
+		sum, squares = sum+x, squares+x*x
 	}
 	if squares == 0 {
 		return 1
@@ -256,8 +246,7 @@ func jain(got []float64) float64 {
 	return sum * sum / (float64(len(got)) * squares)
 }
 
-// quantile is the smallest value that a share q of all values does not exceed; 0 without values. It orders them in
-// place.
+// quantile is the smallest value that a share q of all, which it sorts, does not exceed; 0 without values.
 func quantile(values []time.Duration, q float64) time.Duration {
 	if len(values) == 0 {
 		return 0

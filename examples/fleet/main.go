@@ -85,7 +85,7 @@ func (p plan) play(ctx context.Context, stdout io.Writer) (kept bool, err error)
 	out.summary(f)
 	r := f.ruling()
 	out.ruling(r)
-	return r.held(), nil
+	return held(r.Checks), nil
 }
 
 // A plan is what one run does: its flags, each of which says what its field is, and the act.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -10,16 +9,15 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"os"
 	"os/exec"
-	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/admin"
 )
 
 // soon is the deadline of what must happen without help.
@@ -39,7 +37,7 @@ func startReady(t *testing.T, a assignment) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = p.stop() })
+	t.Cleanup(p.stop)
 	return p
 }
 
@@ -60,6 +58,11 @@ func eventually(t *testing.T, what string, so func() bool) {
 // TestAReplicaEnds: in order, by itself with its own words, or killed; and is waited for.
 func TestAReplicaEnds(t *testing.T) {
 	t.Parallel()
+	killTwice := func(p *process) error {
+		p.kill()
+		p.kill()
+		return nil
+	}
 	for _, tt := range []struct {
 		name   string
 		change func(*assignment)
@@ -68,7 +71,7 @@ func TestAReplicaEnds(t *testing.T) {
 		says   string
 	}{
 		{"its input ends", nil, func(p *process) error { return p.stdin.Close() }, true, ""},
-		{"it is killed, twice", nil, func(p *process) error { return errors.Join(p.kill(), p.kill()) }, false, ""},
+		{"it is killed, twice", nil, killTwice, false, ""},
 		{"an order without sense", nil, func(p *process) error { return p.order(-1) }, true,
 			"replica 1 ended by itself"},
 		{"its source ends", func(a *assignment) { a.Pool = "file" }, nil, false, // no path
@@ -111,16 +114,13 @@ func TestTellSetsThePool(t *testing.T) {
 	if err := p.tell(t.Context(), 4, 2); err != nil {
 		t.Fatal(err)
 	}
-	req := httptest.NewRequest("GET", p.reported().Admin+"/state", nil)
-	req.RequestURI, req.Close = "", true
-	resp, err := http.DefaultClient.Do(req)
+	client, err := admin.NewClient(p.reported().Admin, admin.HTTPClient(operator))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close()
-	state, err := io.ReadAll(resp.Body)
-	if err != nil || !regexp.MustCompile(`"replicas": 4,\s*"weight": 1,\s*"ordinal": 2`).Match(state) {
-		t.Errorf("%s, %v", state, err)
+	state, err := client.State(t.Context())
+	if pool := state.Limiters["fleet"].Pool; err != nil || pool.Replicas != 4 || pool.Ordinal != 2 {
+		t.Errorf("%+v, %v", pool, err)
 	}
 	if err := p.tell(t.Context(), 4, 5); err == nil || !strings.Contains(err.Error(), "ordinal") {
 		t.Errorf("a refusal is no error: %v", err)
@@ -189,23 +189,20 @@ func TestAReplicaDoesNotOutliveItsParent(t *testing.T) {
 	if err = errors.Join(err, parent.Start()); err != nil {
 		t.Fatal(err)
 	}
-	line, err := bufio.NewReader(stdout).ReadString('\n')
-	if err != nil {
+	var address string
+	if _, err := fmt.Fscan(stdout, &address); err != nil {
 		t.Fatal(err)
 	}
-	admin, err := url.Parse(strings.TrimSpace(line))
-	if err != nil {
-		t.Fatal(err)
-	}
+	address = strings.TrimPrefix(address, "http://")
 	answers := func() bool {
-		conn, err := net.Dial("tcp", admin.Host)
+		conn, err := net.Dial("tcp", address)
 		if err == nil {
 			_ = conn.Close()
 		}
 		return err == nil
 	}
 	if !answers() {
-		t.Fatalf("nobody answers at %s", admin.Host)
+		t.Fatalf("nobody answers at %s", address)
 	}
 	if err := parent.Process.Kill(); err != nil {
 		t.Fatal(err)

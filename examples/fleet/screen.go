@@ -197,9 +197,7 @@ func (s *screen) ruling(r ruling) {
 	}
 	s.print(".\n  w counts from when the first request might have left: up to %s before it was woken up.\n", short(r.Late))
 	s.stall(r.Stall, "Goodput and 429s suffer, the bounds must not.")
-	s.checks(11, r.Windows)
-	s.checks(18, r.Lateness)
-	s.end(r.held(), "Every bound held.", "A bound was BROKEN.")
+	s.verdict(11, r.Checks, "Every bound held.", "A bound was BROKEN.")
 }
 
 // outcome prints how fast the fleet followed, and whether that was fast enough.
@@ -217,12 +215,12 @@ func (s *screen) outcome(all []followUp, checks []check, total message) {
 		"  overshoot: the most in any second, against the limit, from one second on.</>\n")
 	s.print("\n<b>Verdict</> from the upstream's log\n")
 	s.stall(total.Stall, "All figures suffer.")
-	s.checks(18, checks)
-	s.end(held(checks), "The fleet followed.", "The fleet did NOT follow as it should.")
+	s.verdict(18, checks, "The fleet followed.", "The fleet did NOT follow as it should.")
 	s.failures(total)
 }
 
-func (s *screen) checks(width int, all []check) {
+// verdict prints what became of each promise, and of all.
+func (s *screen) verdict(width int, all []check, good, bad string) {
 	for _, c := range all {
 		state := "<ok>held  "
 		if c.info {
@@ -232,14 +230,11 @@ func (s *screen) checks(width int, all []check) {
 		}
 		s.print("  %s</>  %-*s %s\n", state, width, c.Of, c.Text)
 	}
-}
-
-func (s *screen) end(held bool, good, bad string) {
-	if held {
-		s.print("<held>%s</>\n\n", good)
-	} else {
-		s.print("<red>%s</>\n\n", bad)
+	end := "<held>" + good
+	if !held(all) {
+		end = "<red>" + bad
 	}
+	s.print("%s</>\n\n", end)
 }
 
 func short(d time.Duration) string {

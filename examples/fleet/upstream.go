@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"net/http"
-	"strconv"
 	"sync"
 	"time"
 )
@@ -68,18 +67,15 @@ func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !a.Accepted {
 		status = http.StatusTooManyRequests
 		if u.tell != tellNothing {
-			h.Set("Retry-After", strconv.Itoa(max(1, ceil(b.wait(1)))))
+			h.Set("Retry-After", fmt.Sprint(max(1, math.Ceil(b.wait(1).Seconds()))))
 		}
 	}
 	if u.tell == tellFields {
 		h.Set("RateLimit-Policy", fmt.Sprintf(`"all";q=%.0f;w=%.0f`, b.burst, math.Ceil(b.burst/b.rate)))
-		h.Set("RateLimit", fmt.Sprintf(`"all";r=%.0f;t=%d`, math.Floor(b.tokens), ceil(b.wait(b.burst))))
+		h.Set("RateLimit", fmt.Sprintf(`"all";r=%.0f;t=%.0f`, math.Floor(b.tokens), math.Ceil(b.wait(b.burst).Seconds())))
 	}
 	w.WriteHeader(status)
 }
-
-// ceil is a time in whole seconds, as the fields of HTTP have it.
-func ceil(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }
 
 // logged is what reached the upstream so far, in order of arrival. Its lines never change.
 func (u *upstream) logged() []arrival {
