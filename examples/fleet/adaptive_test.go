@@ -140,8 +140,7 @@ func TestAFleetFollows(t *testing.T) {
 			t.Error(said)
 			return
 		}
-		if status == exitHeld && strings.Contains(said, "The fleet followed.") &&
-			strings.Count(said, "held  ") == 7 {
+		if status == exitHeld && strings.Contains(said, "The fleet followed.") && strings.Count(said, "held  ") == 7 {
 			return
 		}
 		t.Log(said)

@@ -58,11 +58,7 @@ func counted(pool string, join, kill time.Duration) *fleet {
 	p := plan{Limit: 100, Burst: 10, Replicas: 2, Pool: pool}
 	f := &fleet{plan: p, up: newUpstream(p.Limit, p.Burst, p.Tell)}
 	second := time.Second
-	all := []belief{
-		{2, 0, 5 * ms},
-		{3, second, second + 5*ms},
-		{2, 3 * second, 3*second + 2100*ms},
-	}
+	all := []belief{{2, 0, 5 * ms}, {3, second, second + 5*ms}, {2, 3 * second, 3*second + 2100*ms}}
 	late := []belief{all[0], {3, second, second + join}, {2, 3 * second, 3*second + kill}}
 	f.all = []*process{
 		{id: 1, state: message{Beliefs: all}},
@@ -126,12 +122,6 @@ func TestSettleChargesTheLastToKnow(t *testing.T) {
 	}
 }
 
-// countedRun is a run whose phases are just long enough for all that has to be noticed in them.
-func countedRun(pool string) []string {
-	return []string{"-act", "division", "-pool", pool, "-join", "500ms", "-kill", "2500ms", "-duration", "8s",
-		"-limit", "50", "-burst", "6", "-want", "30"}
-}
-
 // TestAFleetCounts plays each way to count, at first all at the same time. Their fleets have only the
 // machine in common, which is too much for it now and then. Such a run may leave it open whether all was
 // noticed in time. A replica that loses the processor between two readings of a clock is blamed for some
@@ -164,9 +154,11 @@ func TestAFleetCounts(t *testing.T) {
 	}
 }
 
-// counts plays a run, and returns what is missing in what it says.
+// counts plays a run whose phases are just long enough for all that has to be noticed in them, and returns what is
+// missing in what it says.
 func counts(t *testing.T, pool string) (missing []string) {
-	status, said := play(countedRun(pool)...)
+	status, said := play("-act", "division", "-pool", pool, "-join", "500ms", "-kill", "2500ms", "-duration", "8s",
+		"-limit", "50", "-burst", "6", "-want", "30")
 	if status == exitFailed {
 		t.Logf("-pool %s:\n%s", pool, said)
 		return []string{"a run"}
@@ -186,8 +178,7 @@ func counts(t *testing.T, pool string) (missing []string) {
 
 // silence is the proof that the verdict can fail: the platform falls silent before the join.
 func silence(t *testing.T) (missing []string) {
-	p, err := parsePlan([]string{"-pool", "file", "-join", "500ms", "-kill", "0", "-duration", "4s"},
-		io.Discard)
+	p, err := parsePlan([]string{"-pool", "file", "-join", "500ms", "-kill", "0", "-duration", "4s"}, io.Discard)
 	if err != nil {
 		t.Error(err)
 		return nil

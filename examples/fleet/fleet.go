@@ -275,7 +275,7 @@ func (f *fleet) happens(ctx context.Context, of, what string, planned, at time.D
 		f.out.happening(at-f.begin, what, "; no replica is notified")
 		return nil
 	}
-	alive, n := f.alive(), len(f.alive())
+	alive, n := f.alive(), len(f.last().Alive)
 	told, delays := f.announced(n), make([]time.Duration, n)
 	err := each(alive, func(i int, p *process) error {
 		asked := f.up.now()

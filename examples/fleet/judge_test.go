@@ -235,41 +235,35 @@ func TestJain(t *testing.T) {
 }
 
 func TestQuantile(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		values []time.Duration
 		q      float64
 		want   time.Duration
 	}{
 		{nil, 0.5, 0}, {[]time.Duration{3}, 0.5, 3}, {[]time.Duration{3, 1, 2}, 0, 1}, {[]time.Duration{3, 1, 2}, 0.5, 2},
 		{[]time.Duration{3, 1, 2}, 0.66, 2}, {[]time.Duration{3, 1, 2}, 0.67, 3}, {[]time.Duration{3, 1, 2}, 1, 3},
-	}
-	for _, tt := range tests {
+	} {
 		if got := quantile(tt.values, tt.q); got != tt.want {
 			t.Errorf("quantile(%v, %v) = %v, want %v", tt.values, tt.q, got, tt.want)
 		}
 	}
 }
 
-// history has two replicas in its first second and a third in its second.
-var history = []arrival{
-	{Arrived: 100 * ms, Replica: 1, Accepted: true},
-	{Arrived: 200 * ms, Replica: 2, Accepted: true},
-	{Arrived: 900 * ms, Replica: 2, Accepted: false},
-	{Arrived: 1000 * ms, Replica: 3, Accepted: true},
-	{Arrived: 1999 * ms, Replica: 1, Accepted: true},
-	{Arrived: 2000 * ms, Replica: 1, Accepted: true},
-}
-
+// TestMeasure: two replicas in the first second and a third in the second.
 func TestMeasure(t *testing.T) {
-	tests := []struct {
+	history := []arrival{
+		{Arrived: 100 * ms, Replica: 1, Accepted: true}, {Arrived: 200 * ms, Replica: 2, Accepted: true},
+		{Arrived: 900 * ms, Replica: 2}, {Arrived: 1000 * ms, Replica: 3, Accepted: true},
+		{Arrived: 1999 * ms, Replica: 1, Accepted: true}, {Arrived: 2000 * ms, Replica: 1, Accepted: true},
+	}
+	for _, tt := range []struct {
 		ph                  phase
 		goodput, r429, fair float64
 	}{
 		{phase{From: 0, To: time.Second, Limit: 4, Alive: []int{1, 2}}, 0.5, 1. / 3, 1},
 		{phase{From: time.Second, To: 2 * time.Second, Limit: 4, Alive: []int{1, 2, 3}}, 0.5, 0, 2. / 3},
 		{phase{From: 3 * time.Second, To: 4 * time.Second, Limit: 4, Alive: []int{1}}, 0, 0, 1},
-	}
-	for _, tt := range tests {
+	} {
 		got := measure(history, tt.ph)
 		if got.Goodput != tt.goodput || got.Rejected != tt.r429 || math.Abs(got.Fairness-tt.fair) > 1e-12 {
 			t.Errorf("%+v: %+v", tt, got)

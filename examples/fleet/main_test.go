@@ -33,7 +33,10 @@ func TestMain(m *testing.M) {
 }
 
 func TestBadFlagsAreNamed(t *testing.T) {
-	tests := []struct{ args, want string }{
+	if got, said := play("-h"); got != exitHeld || !strings.Contains(said, "  -room ") {
+		t.Errorf("-h: exit status %d, %s", got, said)
+	}
+	for _, tt := range []struct{ args, want string }{
 		{"-limit 0", "-limit: 0"},
 		{"-limit NaN", "-limit: NaN"},
 		{"-room -1", "-room: -1"},
@@ -49,12 +52,10 @@ func TestBadFlagsAreNamed(t *testing.T) {
 		{"-pool file -act adaptive", "-pool: in the adaptive act"},
 		{"-pool file -join 4700ms", "-join: 4.7s is too close to what comes next, at 6s: it may take 1.4s"},
 		{"-pool file -kill 8700ms", "-kill: 8.7s is too close to what comes next, at 12s: it may take 3.4s"},
-		{"-pool gossip -kill 6700ms", "-kill: 6.7s is too close to what comes next, at 12s: it " +
-			"may take 5.4s"},
+		{"-pool gossip -kill 6700ms", "-kill: 6.7s is too close to what comes next, at 12s: it may take 5.4s"},
 		{"more", `unexpected argument "more"`},
 		{"-unknown", "not defined: -unknown"},
-	}
-	for _, tt := range tests {
+	} {
 		if got, said := play(strings.Fields(tt.args)...); got != exitFailed || !strings.Contains(said, tt.want) {
 			t.Errorf("%s: exit status %d, want %d; said %q, want %q", tt.args, got, exitFailed, said, tt.want)
 		}
@@ -71,12 +72,6 @@ func play(args ...string) (status int, said string) {
 // lacks is what is not said.
 func lacks(said string, wanted ...string) []string {
 	return slices.DeleteFunc(wanted, func(want string) bool { return strings.Contains(said, want) })
-}
-
-func TestHelp(t *testing.T) {
-	if got, said := play("-h"); got != exitHeld || !strings.Contains(said, "  -room ") {
-		t.Errorf("-h: exit status %d, %s", got, said)
-	}
 }
 
 // shortRun is a run of three phases in three and a half seconds.
@@ -97,8 +92,7 @@ func TestAFleetHoldsItsLimit(t *testing.T) {
 		if status != exitHeld || len(missing) > 0 {
 			t.Fatalf("exit status %d, want %d, no %q in\n%s", status, exitHeld, missing, said)
 		}
-		bad = badPhases(t, said)
-		if len(bad) == 0 {
+		if bad = badPhases(t, said); len(bad) == 0 {
 			return
 		}
 		t.Logf("%s\n%s", strings.Join(bad, "\n"), said)

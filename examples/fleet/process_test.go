@@ -204,9 +204,7 @@ func TestAReplicaDoesNotOutliveItsParent(t *testing.T) {
 	if !answers() {
 		t.Fatalf("nobody answers at %s", address)
 	}
-	if err := parent.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	_ = parent.Process.Kill()
 	_ = parent.Wait() // killed: an error by design
 	eventually(t, "the replica ends with its parent", func() bool { return !answers() })
 }

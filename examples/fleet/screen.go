@@ -10,20 +10,22 @@ import (
 	"time"
 )
 
-// barCells is how many characters of a line's bar stand for the whole limit. A bar may be twice as
-// long, for a fleet that exceeds it.
+// barCells is how many characters of a bar stand for the whole limit. A bar may be twice as long, for a fleet that
+// exceeds it.
 const barCells = 20
 
 // badStall is how long a process may stand still before the figures reflect the machine more than the
 // limiter. In that time the fleet saves up as much as the default burst.
 const badStall = 100 * time.Millisecond
 
-// styles are what text is printed with, glyphs and colors what tells replicas apart: <0> is the colour of the first,
-// {0} its glyph, </> the end of any style. Where there are colours all glyphs are the same.
+// styles are what text is printed with: <0> is the colour of the first replica, {0} its glyph, </> the end of any
+// style. Where there are colours all glyphs are the same.
 var (
-	styles = map[string]string{"<b>": "1", "<dim>": "2", "<red>": "1;31", "<ok>": "32", "<held>": "1;32", "<busy>": "33", "</>": "0"}
+	styles = map[string]string{
+		"<b>": "1", "<dim>": "2", "<red>": "1;31", "<ok>": "32", "<held>": "1;32", "<busy>": "33", "</>": "0",
+		"<0>": "36", "<1>": "33", "<2>": "35", "<3>": "32", "<4>": "34", "<5>": "31", "<6>": "37",
+	}
 	glyphs = []string{"█", "▒", "▓", "░", "▚", "▤", "▥"}
-	colors = []string{"36", "33", "35", "32", "34", "31", "37"}
 )
 
 // A screen prints a run. It is for one goroutine.
@@ -45,21 +47,17 @@ func newScreen(w io.Writer, p plan) *screen {
 		color = err == nil && info.Mode()&os.ModeCharDevice != 0
 	}
 	var marks []string
-	mark := func(name, code string) {
-		if code = "\x1b[" + code + "m"; !color {
-			code = ""
-		}
-		marks = append(marks, name, code)
-	}
-	for name, code := range styles {
-		mark(name, code)
-	}
 	for i, glyph := range glyphs {
 		if color {
 			glyph = glyphs[0]
 		}
-		mark(fmt.Sprintf("<%d>", i), colors[i])
 		marks = append(marks, fmt.Sprintf("{%d}", i), glyph)
+	}
+	for name, code := range styles {
+		if code = "\x1b[" + code + "m"; !color {
+			code = ""
+		}
+		marks = append(marks, name, code)
 	}
 	s.styles = strings.NewReplacer(marks...)
 	return s

@@ -42,7 +42,8 @@ func TestBar(t *testing.T) {
 		{140, 100, half + half + "│" + half[:24]}, {1000, 100, half + half + "│" + half + half},
 		{0, 50, blank + "│"}, {25, 50, "█████     │"}, {50, 50, half + "│"}, {75, 50, half + "│█████"},
 	} {
-		if got := s.styles.Replace(s.bar([]cell{{second: second{Sent: tt.sent}}}, tt.limit)); got != tt.want {
+		bar := s.bar([]cell{{second: second{Sent: tt.sent}}}, tt.limit)
+		if got := s.styles.Replace(bar); got != tt.want {
 			t.Errorf("%d sent: %q, want %q", tt.sent, got, tt.want)
 		}
 	}
