@@ -166,7 +166,8 @@ func (p plan) validate() error {
 		oneOf("policy", p.Policy, "tracking", "aimd", "fixed"),
 		oneOf("color", p.Color, "auto", "always", "never"),
 		oneOf("pool", p.Pool, "static", "file", "dns", "redis", "gossip"),
-		refuse(counts && p.Believe > 0, "-believe: %d, but under -pool %s the replicas count themselves", p.Believe, p.Pool),
+		refuse(counts && p.Believe > 0, "-believe: %d, but under -pool %s the replicas count themselves",
+			p.Believe, p.Pool),
 		refuse(counts && p.Act == "adaptive",
 			"-pool: in the adaptive act the replicas do not count: they do not know how many they are"),
 		tooClose("kill", p.Kill, p.Duration), tooClose("join", p.Join, cmp.Or(p.Kill, p.Duration)))

@@ -193,7 +193,8 @@ func (s *screen) ruling(r ruling) {
 	if g := r.Fleet.growth; g.extra > 0 {
 		s.print(" + %.2f (once: the new replica was unknown for %s)", g.extra, short(g.to-g.from))
 	}
-	s.print(".\n  w counts from when the first request might have left: up to %s before it was woken up.\n", short(r.Late))
+	s.print(".\n  w counts from when the first request might have left: up to %s before it was woken up.\n",
+		short(r.Late))
 	s.stall(r.Stall, "Goodput and 429s suffer, the bounds must not.")
 	s.verdict(11, r.Checks, "Every bound held.", "A bound was BROKEN.")
 }

@@ -72,7 +72,8 @@ func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if u.tell == tellFields {
 		h.Set("RateLimit-Policy", fmt.Sprintf(`"all";q=%.0f;w=%.0f`, b.burst, math.Ceil(b.burst/b.rate)))
-		h.Set("RateLimit", fmt.Sprintf(`"all";r=%.0f;t=%.0f`, math.Floor(b.tokens), math.Ceil(b.wait(b.burst).Seconds())))
+		full := math.Ceil(b.wait(b.burst).Seconds())
+		h.Set("RateLimit", fmt.Sprintf(`"all";r=%.0f;t=%.0f`, math.Floor(b.tokens), full))
 	}
 	w.WriteHeader(status)
 }
