@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,27 +62,6 @@ func (c counting) allowed(shrinks bool) (most time.Duration, terms string) {
 	return most + holdDown + c.expiry, "hold-down + 2 periods + expiry"
 }
 
-// validatePool refuses a run that cannot be judged: a change that is not noticed before the next one.
-func (p plan) validatePool() error {
-	how, counts := countings[p.Pool]
-	switch {
-	case !counts:
-		return nil
-	case p.Believe > 0:
-		return fmt.Errorf("-believe: %d, but under -pool %s the replicas count themselves", p.Believe, p.Pool)
-	case p.Act == "adaptive":
-		return errors.New("-pool: in the adaptive act the replicas do not count: they do not know how many they are")
-	}
-	tooClose := func(name string, at, next time.Duration) error {
-		if most, _ := how.allowed(name == "kill"); at > 0 && next-at < most+time.Second {
-			return fmt.Errorf("-%s: %v is too close to what comes next, at %v: it may take %v until it is noticed",
-				name, at, next, most+time.Second)
-		}
-		return nil
-	}
-	return cmp.Or(tooClose("kill", p.Kill, p.Duration), tooClose("join", p.Join, cmp.Or(p.Kill, p.Duration)))
-}
-
 // A platform is what runs the replicas, as far as they can see of it. It knows who is alive.
 type platform struct {
 	name  string                // for the reader
@@ -135,8 +113,7 @@ func startRedis() (*platform, error) {
 	return &platform{name, server.Addr(), nil, server.Close}, nil
 }
 
-// startGossip is no platform at all: the replicas find each other. It finds free ports for all that there may ever
-// be.
+// startGossip is no platform at all: the replicas find each other, by free ports for all that there may ever be.
 func startGossip() (*platform, error) {
 	var addresses []string
 	for range mostReplicas {
@@ -150,8 +127,7 @@ func startGossip() (*platform, error) {
 	return &platform{"each other", strings.Join(addresses, ","), nil, func() error { return nil }}, nil
 }
 
-// source is how a replica counts the pool: all that a program has to know of its platform. It is nil if it gets the
-// size.
+// source is how a replica counts the pool, all that a program has to know of its platform; nil if it gets the size.
 func (a assignment) source() (quotient.Source, error) {
 	period, expiry := countings[a.Pool].period, countings[a.Pool].expiry
 	switch a.Pool {
@@ -174,22 +150,21 @@ func (a assignment) source() (quotient.Source, error) {
 	return nil, nil
 }
 
-// gather waits until the first replicas know of each other, and only then lets them send.
+// gather waits until the first replicas know of each other.
 func (f *fleet) gather(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startWithin)
 	defer cancel()
 	for all := false; !all; _, all = f.noticed(f.phases[0]) {
-		select {
-		case <-time.After(watchEvery):
-		case <-ctx.Done():
+		time.Sleep(watchEvery)
+		if ctx.Err() != nil {
 			return fmt.Errorf("the replicas did not find each other: %w", ctx.Err())
 		}
 		if err := f.check(); err != nil {
 			return err
 		}
 	}
-	f.out.happening(0, fmt.Sprintf("%d replicas know how many they are", len(f.all)), "from "+f.platform.name)
-	return each(f.all, func(_ int, p *process) error { return p.order(order{Want: f.plan.Want}) })
+	f.out.happening(0, fmt.Sprintf("%d replicas know how many they are", len(f.all)), "; from "+f.platform.name)
+	return nil
 }
 
 // noticed is how long after a change each replica had put the new size in force. If some never have, their delays
@@ -215,15 +190,14 @@ func knew(beliefs []belief, n int, from, to time.Duration) (time.Duration, bool)
 	return to, false
 }
 
-// showNotice shows, once, that all have noticed the last change.
-func (f *fleet) showNotice() {
-	last := &f.phases[len(f.phases)-1]
-	if f.platform == nil || last.of == "" || last.shown {
+// showNotice shows, once, that all have noticed a change.
+func (f *fleet) showNotice(ph *phase) {
+	if f.platform == nil || ph.of == "" || ph.shown {
 		return
 	}
-	if delays, all := f.noticed(*last); all {
-		last.shown = true
-		f.out.event(last.From+slices.Max(delays)-f.begin, "all know of the "+last.of, "noticed", last.Alive, delays)
+	if delays, all := f.noticed(*ph); all {
+		ph.shown = true
+		f.out.event(ph.From+slices.Max(delays)-f.begin, "all know of the "+ph.of, "noticed", ph.Alive, delays)
 	}
 }
 
@@ -231,7 +205,10 @@ func (f *fleet) showNotice() {
 // pool may have cost, once all have ended and so sent their last reports.
 func (f *fleet) settle() {
 	for _, p := range f.all {
-		p.steps = f.entitled(p.reported().Beliefs)
+		p.steps = []step{{}} // nothing before the first hint
+		for _, b := range p.reported().Beliefs {
+			p.steps = append(p.steps, f.changed(p.steps, b.Replicas, b.After, b.By))
+		}
 	}
 	for _, ph := range f.phases {
 		if delays, _ := f.noticed(ph); ph.of == "join" {
@@ -240,17 +217,8 @@ func (f *fleet) settle() {
 	}
 }
 
-// entitled is the share by what was believed: nothing before the first hint.
-func (f *fleet) entitled(beliefs []belief) []step {
-	steps := []step{{}}
-	for _, b := range beliefs {
-		steps = append(steps, f.changed(steps, b.Replicas, b.After, b.By))
-	}
-	return steps
-}
-
-// machine is what a look, a round trip and a wake-up may take beyond the periods when nothing stands still.
-// It is also the tenth by which some periods are longer than they are on average.
+// machine is what a look, a round trip and a wake-up may take beyond the periods when nothing stands still, and the
+// tenth by which some periods are longer than they are on average.
 const machine = 250 * time.Millisecond
 
 // lateness judges how late each change was noticed. Four times the longest stall are forgiven: the replica that

@@ -13,31 +13,36 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
+
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/admin"
 )
 
-// patience is how long a request waits for its turn before its replica gives it up.
-const patience = 500 * time.Millisecond
+// Time limits.
+const (
+	patience    = 500 * time.Millisecond // a request waits for its turn, then its replica gives it up
+	startWithin = 15 * time.Second       // a process that starts, also on a busy machine
+	stopWithin  = 3 * time.Second        // a process whose input has ended
+	tellWithin  = 5 * time.Second        // an answer of an admin endpoint
+)
 
 // A fleet is one run: the upstream, the replicas, and what happened. Only the goroutine of runFleet uses it; the
 // processes and the upstream have locks of their own.
 type fleet struct {
-	plan   plan
-	out    *screen
-	up     *upstream
-	url    string
-	all    []*process // every replica that ever was; their IDs count from 1
-	phases []phase
-	growth growth
-	most   int // largest pool size
-	begin  time.Duration
-	behind time.Duration // how much later than planned all that is still to come happens
-
-	platform *platform    // what the replicas count themselves with; nil when they get the size
-	stood    atomic.Int64 // the longest that this process stood still, nanoseconds
+	plan     plan
+	out      *screen
+	up       *upstream
+	url      string
+	all      []*process // every replica that ever was; their IDs count from 1
+	phases   []phase
+	growth   growth
+	most     int // largest pool size
+	begin    time.Duration
+	behind   time.Duration // how much later than planned all that is still to come happens
+	platform *platform     // what the replicas count themselves with; nil when they get the size
+	stood    time.Duration // the longest that this process stood still; known when the run is over
 }
 
 // A phase is a time in which the same replicas lived, under the same limit.
@@ -70,13 +75,14 @@ func runFleet(ctx context.Context, p plan, out *screen, script func(*fleet) []mo
 	f.url = srv.URL + "/"
 	watched, unwatch := context.WithCancel(ctx)
 	var watching sync.WaitGroup
-	watching.Go(func() {
-		watchStalls(watched, func(stall time.Duration) { f.stood.Store(max(f.stood.Load(), int64(stall))) })
-	})
+	watching.Go(func() { watchStalls(watched, func(stall time.Duration) { f.stood = max(f.stood, stall) }) })
 	defer func() {
 		unwatch()
 		watching.Wait()
-		err = errors.Join(err, each(f.alive(), func(_ int, p *process) error { return p.stop() }))
+		for _, p := range f.alive() {
+			watching.Go(p.stop)
+		}
+		watching.Wait()
 	}()
 	if err := f.startAll(ctx); err != nil {
 		return nil, err
@@ -96,40 +102,50 @@ func each(all []*process, do func(i int, p *process) error) error {
 
 // play goes through a script, one line a second. At the last moment, the end, nothing more happens.
 func (f *fleet) play(ctx context.Context, script []moment) error {
-	look := time.NewTicker(watchEvery)
-	defer look.Stop()
 	for n := 1; ; {
-		select {
-		case <-ctx.Done():
+		time.Sleep(watchEvery)
+		if ctx.Err() != nil {
 			return errors.New("interrupted")
-		case <-look.C:
 		}
 		n = f.catchUp(n)
-		f.showNotice()
+		f.showNotice(f.last())
 		if err := f.check(); err != nil {
 			return err
 		}
-		if f.until(script[0]) > 0 {
+		switch next := script[0]; {
+		case f.until(next) > 0:
 			continue
-		}
-		if len(script) == 1 {
-			f.phases[len(f.phases)-1].To = f.up.now()
+		case next.do == nil:
+			f.last().To = f.up.now()
 			return nil
+		default:
+			if err := next.do(ctx); err != nil {
+				return err
+			}
+			script = script[1:]
 		}
-		if err := script[0].do(ctx); err != nil {
-			return err
-		}
-		script = script[1:]
 	}
 }
 
 func (f *fleet) until(m moment) time.Duration { return f.begin + f.behind + m.at - f.up.now() }
 
-// catchUp prints the lines from the n-th on that are due, and returns the number of the next. They may be more than
-// one, after a replica was started.
+func (f *fleet) last() *phase { return &f.phases[len(f.phases)-1] }
+
+// catchUp prints the lines from the n-th on that are due, more than one after a replica was started, and returns the
+// number of the next.
 func (f *fleet) catchUp(n int) int {
 	for passed := min(f.up.now()-f.begin, f.plan.Duration+f.behind); time.Duration(n)*time.Second <= passed; n++ {
-		f.line(n)
+		to := f.begin + time.Duration(n)*time.Second
+		by := count(f.up.logged(), to-time.Second, to)
+		var cells []cell
+		for _, p := range f.all {
+			c := cell{second: by[p.id], Alive: !p.ending}
+			if c.Alive {
+				c.Waiting = p.reported().Waiting
+			}
+			cells = append(cells, c)
+		}
+		f.out.line(n, cells, f.last().Limit)
 	}
 	return n
 }
@@ -148,7 +164,7 @@ func (f *fleet) startAll(ctx context.Context) error {
 	}
 	f.begin = f.up.now()
 	f.phases[0].From = f.begin
-	return err
+	return errors.Join(err, each(f.all, func(_ int, p *process) error { return p.order(f.plan.Want) }))
 }
 
 // startOne starts the next replica as one of n. One that counts gets a configured size which is the same for all
@@ -158,13 +174,10 @@ func (f *fleet) startOne(ctx context.Context, n, ordinal int, join bool) (*proce
 	a := assignment{
 		ID: len(f.all) + 1, Upstream: f.url, Start: f.up.start,
 		Limit: f.plan.Limit, Burst: f.plan.Burst, Replicas: told, Ordinal: min(ordinal, told), Join: join,
-		Policy: f.plan.ctrl, Want: f.plan.Want, Patience: patience, Life: f.plan.Duration + 8*startWithin,
+		Policy: f.plan.ctrl,
 	}
 	if f.platform != nil {
 		a.Pool, a.At, a.Replicas, a.Ordinal = f.plan.Pool, f.platform.at, f.plan.Replicas+1, 0
-		if !join {
-			a.Want = 0
-		}
 	}
 	p, err := start(ctx, a)
 	if err != nil {
@@ -172,7 +185,10 @@ func (f *fleet) startOne(ctx context.Context, n, ordinal int, join bool) (*proce
 	}
 	p.steps = []step{f.share(0, n)}
 	f.all = append(f.all, p)
-	return p, nil
+	if join {
+		err = p.order(f.plan.Want)
+	}
+	return p, err
 }
 
 func (f *fleet) announced(n int) int { return cmp.Or(f.plan.Believe, n) }
@@ -197,18 +213,13 @@ func (f *fleet) alive() []*process {
 }
 
 func (f *fleet) check() error {
-	for _, p := range f.alive() {
-		if err := p.ended(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return each(f.alive(), func(_ int, p *process) error { return p.ended() })
 }
 
 // enter ends the current phase and begins the next with those that are alive, and has the platform make them known.
 func (f *fleet) enter(of string, at time.Duration, limit float64) (err error) {
-	if n := len(f.phases); n > 0 {
-		f.phases[n-1].To = at
+	if len(f.phases) > 0 {
+		f.last().To = at
 	}
 	next := phase{From: at, To: time.Hour, Limit: limit, of: of, said: at} // no run is as long
 	for _, p := range f.alive() {
@@ -236,11 +247,11 @@ func (f *fleet) join(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return f.happens(ctx, "join", fmt.Sprintf("replica %d joins, its bucket empty", p.id), f.plan.Join, p.hello.Born)
+	what := fmt.Sprintf("replica %d joins, its bucket empty", p.id)
+	return f.happens(ctx, "join", what, f.plan.Join, p.reported().Born)
 }
 
-// grown is what it may cost that the last of n replicas knew of a new replica only a time after it was born (bound
-// 3).
+// grown is what it may cost that the last of n replicas knew of a new one only a time after it was born (bound 3).
 func (f *fleet) grown(born, late time.Duration, n int) growth {
 	return growth{from: born, to: born + late, extra: f.plan.Limit * late.Seconds() * (float64(n)/float64(n-1) - 1)}
 }
@@ -248,9 +259,7 @@ func (f *fleet) grown(born, late time.Duration, n int) growth {
 // killOne kills the second replica, or the only one of the start.
 func (f *fleet) killOne(ctx context.Context) error {
 	victim := f.all[min(1, f.plan.Replicas-1)]
-	if err := victim.kill(); err != nil {
-		return err
-	}
+	victim.kill()
 	what := fmt.Sprintf("replica %d is killed (pid %d)", victim.id, victim.cmd.Process.Pid)
 	return f.happens(ctx, "kill", what, f.plan.Kill, f.up.now())
 }
@@ -263,10 +272,10 @@ func (f *fleet) happens(ctx context.Context, of, what string, planned, at time.D
 	}
 	if f.platform != nil {
 		f.behind = max(0, at-f.begin-planned)
-		f.out.happening(at-f.begin, what, "no replica is notified")
+		f.out.happening(at-f.begin, what, "; no replica is notified")
 		return nil
 	}
-	alive, n := f.alive(), len(f.alive())
+	alive, n := f.alive(), len(f.last().Alive)
 	told, delays := f.announced(n), make([]time.Duration, n)
 	err := each(alive, func(i int, p *process) error {
 		asked := f.up.now()
@@ -279,79 +288,65 @@ func (f *fleet) happens(ctx context.Context, of, what string, planned, at time.D
 	if of == "join" {
 		f.growth = f.grown(at, slices.Max(delays), n)
 	}
-	f.out.event(at-f.begin, what, "notified", f.phases[len(f.phases)-1].Alive, delays)
+	f.out.event(at-f.begin, what, "notified", f.last().Alive, delays)
 	return err
 }
-
-// Time limits of what the parent waits for.
-const (
-	startWithin = 15 * time.Second // a process that starts, also on a busy machine
-	stopWithin  = 3 * time.Second  // a process whose input has ended
-	tellWithin  = 5 * time.Second  // an answer of an admin endpoint
-)
 
 // A process is a replica, seen from its parent.
 type process struct {
 	id     int
 	cmd    *exec.Cmd
 	stdin  io.WriteCloser
-	hello  message       // the first message
-	done   chan struct{} // closed when the process has ended and was waited for
+	done   chan struct{} // closed when the process has ended, for whatever cause, and was waited for
 	err    error         // how it ended, once done is closed
 	steps  []step        // what its share was, and since when
 	ending bool          // its end was ordered: owned by the fleet
 
 	mu    sync.Mutex
-	total message // of all its reports
+	state message // the last one
 }
 
-// start runs this program again as a replica, and waits until it is ready. Its end, for whatever cause, closes
-// done.
+// start runs this program again as a replica, and waits until it is ready.
 func start(ctx context.Context, a assignment) (*process, error) {
 	exe, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
 	p := &process{id: a.ID, cmd: exec.Command(exe, replicaArg), done: make(chan struct{})}
-	said := &bytes.Buffer{}
-	p.cmd.Stderr, p.cmd.WaitDelay = said, time.Second
-	stdin, err := p.cmd.StdinPipe()
-	stdout, err2 := p.cmd.StdoutPipe()
-	if err := errors.Join(err, err2); err != nil {
+	var said bytes.Buffer
+	p.cmd.Stderr, p.cmd.WaitDelay = &said, time.Second
+	stdin, err2 := p.cmd.StdinPipe()
+	stdout, err3 := p.cmd.StdoutPipe()
+	if err := cmp.Or(err, err2, err3); err != nil {
 		return nil, err
 	}
 	if err := p.cmd.Start(); err != nil {
 		return nil, err
 	}
 	p.stdin = stdin
-	_ = p.order(a) // a process that does not read it has ended
-	hello := make(chan message, 1)
-	go p.attend(stdout, said, hello)
 	ctx, cancel := context.WithTimeout(ctx, startWithin)
 	defer cancel()
-	select {
-	case p.hello = <-hello:
+	defer context.AfterFunc(ctx, func() { _ = p.cmd.Process.Kill() })() // which ends the words
+	_ = p.order(a)                                                      // a process that does not read it has ended
+	words := json.NewDecoder(stdout)
+	err = words.Decode(&p.state)
+	go p.attend(words, &said)
+	if err == nil {
 		return p, nil
-	case <-p.done:
-		return nil, p.ended()
-	case <-ctx.Done():
-		return nil, errors.Join(fmt.Errorf("replica %d did not start: %w", p.id, ctx.Err()), p.kill())
 	}
+	<-p.done
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("replica %d did not start: %w", p.id, ctx.Err())
+	}
+	return nil, p.ended()
 }
 
 // attend reads what the replica says until it ends, and then waits for it: no zombie stays.
-func (p *process) attend(stdout io.Reader, said *bytes.Buffer, hello chan<- message) {
-	for dec := json.NewDecoder(stdout); ; {
+func (p *process) attend(words *json.Decoder, said *bytes.Buffer) {
+	for {
 		var m message
-		if dec.Decode(&m) != nil {
+		if words.Decode(&m) != nil {
 			break // the end, or a line cut off by it
 		}
-		if m.Admin != "" {
-			hello <- m
-			continue
-		}
 		p.mu.Lock()
-		p.total.add(m)
+		p.state = m
 		p.mu.Unlock()
 	}
 	p.err = p.cmd.Wait()
@@ -364,7 +359,7 @@ func (p *process) attend(stdout io.Reader, said *bytes.Buffer, hello chan<- mess
 func (p *process) reported() message {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.total
+	return p.state
 }
 
 // ended is the error of a replica that ended although it was not ordered to; nil while it lives.
@@ -377,27 +372,20 @@ func (p *process) ended() error {
 	}
 }
 
-// kill ends the process without a word, as a crash does, and waits for its end.
-func (p *process) kill() error {
+// kill ends the process without a word, as a crash does, and waits for its end. It may have ended already.
+func (p *process) kill() {
 	p.ending = true
-	err := p.cmd.Process.Kill()
+	_ = p.cmd.Process.Kill()
 	<-p.done
-	if errors.Is(err, os.ErrProcessDone) {
-		return nil
-	}
-	return err
 }
 
 // stop ends the process in order: its input ends, it sends its last report. One that does not listen is killed.
-func (p *process) stop() error {
+func (p *process) stop() {
 	p.ending = true
 	_ = p.stdin.Close() // the process may have ended already
-	select {
-	case <-p.done:
-		return nil
-	case <-time.After(stopWithin):
-		return p.kill()
-	}
+	deaf := time.AfterFunc(stopWithin, func() { _ = p.cmd.Process.Kill() })
+	<-p.done
+	deaf.Stop()
 }
 
 func (p *process) order(o any) error {
@@ -412,20 +400,12 @@ func (p *process) order(o any) error {
 var operator = &http.Client{Timeout: tellWithin, Transport: &http.Transport{DisableKeepAlives: true}}
 
 func (p *process) tell(ctx context.Context, replicas, ordinal int) error {
-	body := strings.NewReader(fmt.Sprintf(`{"replicas":%d,"ordinal":%d}`, replicas, ordinal))
-	req, err := http.NewRequestWithContext(ctx, http.MethodPut, p.hello.Admin+"/replicas", body)
-	if err != nil {
-		return err
+	client, err := admin.NewClient(p.reported().Admin, admin.HTTPClient(operator))
+	if err == nil {
+		_, err = client.SetReplicas(ctx, "", quotient.Pool{Replicas: replicas, Ordinal: ordinal}, 0)
 	}
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := operator.Do(req)
 	if err != nil {
 		return fmt.Errorf("telling replica %d: %w", p.id, err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		answer, _ := io.ReadAll(resp.Body)
-		return fmt.Errorf("telling replica %d: %s: %s", p.id, resp.Status, answer)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -17,30 +18,32 @@ type check struct {
 	info     bool // printed for information, no promise
 }
 
+func promise(of, found, want string, held bool) check {
+	return check{Of: of, Text: found + " (" + want + ")", Held: held}
+}
+
 func held(all []check) bool { return !slices.ContainsFunc(all, func(c check) bool { return !c.Held }) }
 
 // A ruling is all verdicts, and what they rest on.
 type ruling struct {
-	Windows  []check
-	Lateness []check // of each change of a pool that is counted
+	Checks   []check // of windows, and of each change of a pool that is counted
 	Requests int
 	Late     time.Duration // the longest that a request left after it might have, as far as believed
 	Stall    time.Duration // the longest that a replica did not get to run
 	Fleet    budget
 }
 
-func (r ruling) held() bool { return held(r.Windows) && held(r.Lateness) }
-
 func (f *fleet) total() (all message) {
 	for _, p := range f.all {
-		all.add(p.reported())
+		m := p.reported()
+		all.Failed, all.LastError = all.Failed+m.Failed, cmp.Or(m.LastError, all.LastError)
+		all.Stall = max(all.Stall, m.Stall)
 	}
 	return all
 }
 
 // ruling judges a run that is over by the upstream's log. A limiter decides when requests leave, so the judged
-// windows are between departures; those between arrivals, which the network has pushed together, are shown for
-// comparison.
+// windows are between departures; those between arrivals, which the network has pushed together, are for comparison.
 func (f *fleet) ruling() ruling {
 	if f.platform != nil {
 		f.settle()
@@ -48,24 +51,22 @@ func (f *fleet) ruling() ruling {
 	log := f.believe(f.up.logged())
 	r := ruling{Requests: len(log), Stall: f.total().Stall}
 	r.Fleet = budget{[]step{{rate: f.plan.Limit, burst: float64(max(f.plan.Burst, f.most))}}, f.growth}
-	for _, a := range log {
-		r.Late = max(r.Late, a.Late)
-	}
-	add := func(of, bound string, b budget, sent []departure, info bool) {
-		if len(sent) > 0 {
+	add := func(of, bound string, b budget, replica int, info bool) {
+		if sent := departures(log, replica); len(sent) > 0 {
 			w := b.worst(sent)
-			r.Windows = append(r.Windows, check{of, bound + w.text(f.begin), info || !w.broken(), info})
+			r.Checks = append(r.Checks, check{of, bound + w.text(f.begin), info || !w.broken(), info})
 		}
 	}
-	add("the fleet", "bound 2, 3  ", r.Fleet, departures(log, 0), false)
+	add("the fleet", "bound 2, 3  ", r.Fleet, 0, false)
 	for _, p := range f.all {
-		add(fmt.Sprintf("replica %d", p.id), "bound 1     ", budget{steps: p.steps}, departures(log, p.id), false)
+		add(fmt.Sprintf("replica %d", p.id), "bound 1     ", budget{steps: p.steps}, p.id, false)
 	}
 	for i, a := range log {
+		r.Late = max(r.Late, a.Late)
 		log[i].Sent, log[i].Late = a.Arrived, 0
 	}
-	add("on arrival", "not judged  ", r.Fleet, departures(log, 0), true)
-	r.Lateness = f.lateness(max(r.Stall, time.Duration(f.stood.Load())))
+	add("on arrival", "not judged  ", r.Fleet, 0, true)
+	r.Checks = append(r.Checks, f.lateness(max(r.Stall, f.stood))...)
 	return r
 }
 
@@ -78,28 +79,32 @@ const lateness = 10 * time.Millisecond
 func (f *fleet) believe(log []arrival) []arrival {
 	log = slices.Clone(log)
 	for i, a := range log {
-		stall := time.Duration(0)
-		if a.Replica <= len(f.all) {
-			stall = f.all[a.Replica-1].reported().Stall
-		}
-		log[i].Late = max(0, min(a.Late, lateness+2*stall))
+		log[i].Late = max(0, min(a.Late, lateness+2*f.all[a.Replica-1].reported().Stall))
 	}
 	return log
 }
 
-// A departure is a request that left a replica, and when it might have left, but for a goroutine that had to wake
-// up.
+// A departure is a request that left a replica, and when it, or one that left later, might have left, but for a
+// goroutine that had to wake up.
 type departure struct{ may, left time.Duration }
 
 // departures are a replica's requests in the log, or all of them for 0, in the order in which they left.
-func departures(log []arrival, replica int) []departure {
-	var sent []departure
+func departures(log []arrival, replica int) (sent []departure) {
 	for _, a := range log {
 		if replica == 0 || a.Replica == replica {
 			sent = append(sent, departure{may: a.Sent - a.Late, left: a.Sent})
 		}
 	}
+	return ordered(sent)
+}
+
+func ordered(sent []departure) []departure {
 	slices.SortFunc(sent, func(a, b departure) int { return cmp.Compare(a.left, b.left) })
+	next := time.Duration(math.MaxInt64)
+	for i, d := range slices.Backward(sent) {
+		next = min(next, d.may, d.left)
+		sent[i].may = next
+	}
 	return sent
 }
 
@@ -138,17 +143,6 @@ func (b budget) at(t time.Duration) (now step, area float64) {
 	return now, area
 }
 
-// allowed is what may leave from one instant to another, both included.
-func (b budget) allowed(from, to time.Duration) float64 {
-	first, before := b.at(from)
-	_, after := b.at(to)
-	n := after - before + first.burst
-	if from <= b.growth.to && to >= b.growth.from {
-		n += b.growth.extra
-	}
-	return n
-}
-
 type window struct {
 	From, To time.Duration
 	Sent     int
@@ -165,48 +159,36 @@ func (w window) text(begin time.Duration) string {
 		seconds(w.From), seconds(w.To), w.Sent, w.Allowed)
 }
 
-// worst finds, among all windows between two of the departures, the one that comes closest to its budget or exceeds
-// it the most. The departures must be in order of left, and at least one.
+// worst finds, among all windows between two of the departures, of which there must be one, the window that comes
+// closest to its budget or exceeds it the most.
 //
 // A window from i to j holds j-i+1 requests, so its excess is a term of j less a term of i. The best i for every j
 // is a running minimum: one pass finds the worst of all n(n+1)/2 windows. Windows that open before the growth ends
 // have a minimum of their own, for only they can touch it.
-func (b budget) worst(sent []departure) window {
-	opens := openings(sent)
-	cost, first := [2]float64{math.Inf(1), math.Inf(1)}, [2]int{}
-	found, most := [2]int{}, math.Inf(-1)
+func (b budget) worst(sent []departure) (worst window) {
+	cost, first, most := [2]float64{math.Inf(1), math.Inf(1)}, [2]int{}, math.Inf(-1)
 	for j, d := range sent {
 		late := 0
-		if opens[j] > b.growth.to {
+		if d.may > b.growth.to {
 			late = 1
 		}
-		now, area := b.at(opens[j])
+		now, area := b.at(d.may)
 		if c := float64(j) - area + now.burst; c < cost[late] {
 			cost[late], first[late] = c, j
 		}
 		_, area = b.at(d.left)
-		for late := range cost {
+		for late, i := range first {
 			excess := float64(j+1) - area - cost[late]
 			if late == 0 && d.left >= b.growth.from {
 				excess -= b.growth.extra
 			}
 			if excess > most {
-				found, most = [2]int{first[late], j}, excess
+				most = excess
+				worst = window{From: sent[i].may, To: d.left, Sent: j - i + 1, Allowed: float64(j-i+1) - excess}
 			}
 		}
 	}
-	from, to := opens[found[0]], sent[found[1]].left
-	return window{From: from, To: to, Sent: found[1] - found[0] + 1, Allowed: b.allowed(from, to)}
-}
-
-// openings is, for every departure, the earliest instant at which it, or one that left later, might have left.
-func openings(sent []departure) []time.Duration {
-	opens, next := make([]time.Duration, len(sent)), time.Duration(math.MaxInt64)
-	for i, d := range slices.Backward(sent) {
-		next = min(next, d.may, d.left)
-		opens[i] = next
-	}
-	return opens
+	return worst
 }
 
 type result struct {
@@ -244,8 +226,7 @@ func count(log []arrival, from, to time.Duration) map[int]second {
 	by := make(map[int]second)
 	for _, a := range log[since(log, from):since(log, to)] {
 		s := by[a.Replica]
-		s.Sent++
-		if !a.Accepted {
+		if s.Sent++; !a.Accepted {
 			s.Rejected++
 		}
 		by[a.Replica] = s
@@ -253,13 +234,11 @@ func count(log []arrival, from, to time.Duration) map[int]second {
 	return by
 }
 
-// jain is Jain's fairness index of what each one got: 1 when all got the same, or nothing, 1/n when one got
-// everything.
+// jain is Jain's fairness index: 1 when all got the same, or nothing, 1/n when one got everything.
 func jain(got []float64) float64 {
 	var sum, squares float64
 	for _, x := range got {
-		sum += x
-		squares += x * x
+		sum, squares = sum+x, squares+x*x
 	}
 	if squares == 0 {
 		return 1
@@ -267,8 +246,7 @@ func jain(got []float64) float64 {
 	return sum * sum / (float64(len(got)) * squares)
 }
 
-// quantile is the smallest value that a share q of all values does not exceed; 0 without values. It orders them in
-// place.
+// quantile is the smallest value that a share q of all, which it sorts, does not exceed; 0 without values.
 func quantile(values []time.Duration, q float64) time.Duration {
 	if len(values) == 0 {
 		return 0
@@ -282,17 +260,18 @@ func quantile(values []time.Duration, q float64) time.Duration {
 type scene struct {
 	Title  string
 	Length time.Duration
-	Limit  float64 // a factor of -limit
-	Busy   bool    // the first replica wants more than the whole limit and the others next to nothing
+	Limit  float64       // a factor of -limit
+	Within time.Duration // in which the fleet must follow, generous for a busy machine; 0 is not judged
+	Busy   bool          // the first replica wants more than the whole limit and the others next to nothing
 }
 
 // The scenes whose figures are judged by themselves.
-const sceneHalf, sceneBack, sceneBusy = 1, 2, 3
+const sceneHalf, sceneBusy = 1, 3
 
 var scenes = []scene{
 	{Title: "all want more than there is", Length: 4 * time.Second, Limit: 1},
-	sceneHalf: {Title: "the limit halves", Length: 6 * time.Second, Limit: 0.5},
-	sceneBack: {Title: "the limit is back", Length: 9 * time.Second, Limit: 1},
+	sceneHalf: {Title: "the limit halves", Length: 6 * time.Second, Limit: 0.5, Within: 3 * time.Second},
+	{Title: "the limit is back", Length: 9 * time.Second, Limit: 1, Within: 6 * time.Second},
 	sceneBusy: {Title: "replica 1 is busy, the others idle", Length: 8 * time.Second, Limit: 1, Busy: true},
 	{Title: "all want the same again", Length: 3 * time.Second, Limit: 1},
 }
@@ -329,22 +308,17 @@ func adaptation(f *fleet) (script []moment) {
 func (f *fleet) change(s scene) error {
 	p, now := f.plan, f.up.now()
 	f.up.set(s.Limit*p.Limit, max(1, int(s.Limit*float64(p.Burst+p.Room))))
-	if err := f.enter("", now, s.Limit*p.Limit); err != nil {
-		return err
-	}
-	f.out.print("%s\n", f.out.bold(fmt.Sprintf("── %.1f s  %s", (now-f.begin).Seconds(), s.Title)))
-	for _, r := range f.all {
-		want := p.Want
-		if s.Busy && r.id == 1 {
-			want = 1.2 * p.Limit
-		} else if s.Busy {
-			want = 0.02 * p.Limit
+	err := f.enter("", now, s.Limit*p.Limit)
+	f.out.happening(now-f.begin, s.Title, "")
+	return errors.Join(err, each(f.all, func(i int, r *process) error {
+		switch {
+		case !s.Busy:
+			return r.order(p.Want)
+		case i == 0:
+			return r.order(1.2 * p.Limit)
 		}
-		if err := r.order(order{Want: want}); err != nil {
-			return err
-		}
-	}
-	return nil
+		return r.order(0.02 * p.Limit)
+	}))
 }
 
 // A fleet has followed when what it sends, over followWindow, is near the limit, and still is a second later.
@@ -354,15 +328,13 @@ const (
 	followStep   = 50 * time.Millisecond // of the search
 )
 
-// The bounds of the adaptive act. They are generous: a busy machine stands still now and then.
+// The bounds of the adaptive act, beside those in scenes and as generous.
 const (
-	mostAfterHalving = 3 * time.Second // as both that follow times stretch, and the most that the scene can show
-	mostAfterReturn  = 6 * time.Second
-	leastGoodput     = 0.65 // over all scenes: half of the time the fleet climbs
-	mostRejected     = 0.08
-	leastBusy        = 0.45 // of the limit, by the busy replica in its last seconds: a third is its part
-	leastFair        = 0.78 // Jain's index, under half the limit: three of four with nothing for the fourth is .75
-	mostOvershoot    = 1.5  // times half the limit, from one second after it was halved
+	leastGoodput  = 0.65 // over all scenes: half of the time the fleet climbs
+	mostRejected  = 0.08
+	leastBusy     = 0.45 // of the limit, by the busy replica in its last seconds: a third is its part
+	leastFair     = 0.78 // Jain's index, under half the limit: three of four with nothing for the fourth is .75
+	mostOvershoot = 1.5  // times half the limit, from one second after it was halved
 )
 
 func arrived(log []arrival, from, to time.Duration) float64 {
@@ -395,60 +367,39 @@ type followUp struct {
 	scene
 	phase
 	result
-	Took      time.Duration
-	Followed  bool
+	Took      string // to follow
 	Overshoot float64
 }
 
 func judge(log []arrival, phases []phase, stretch time.Duration) (all []followUp, checks []check) {
 	var useful, accepted float64
 	for i, ph := range phases {
-		u := followUp{scene: scenes[i], phase: ph, result: measure(log, ph), Overshoot: overshoot(log, ph)}
-		u.Took, u.Followed = followed(log, ph)
-		all = append(all, u)
+		s, r := scenes[i], measure(log, ph)
+		took, ok := followed(log, ph)
+		said := fmt.Sprintf("%.1f s", took.Seconds())
+		if !ok {
+			said = fmt.Sprintf("not in %.0f s", (ph.To - ph.From).Seconds())
+		}
+		all = append(all, followUp{s, ph, r, said, overshoot(log, ph)})
+		if within := stretch * s.Within; within > 0 {
+			want := fmt.Sprintf("at most %.0f s", within.Seconds())
+			checks = append(checks, promise(s.Title, "followed: "+said, want, ok && took <= within))
+		}
 		most := ph.Limit * (ph.To - ph.From).Seconds()
-		useful, accepted = useful+most, accepted+u.Goodput*most
+		useful, accepted = useful+most, accepted+r.Goodput*most
 	}
 	sent := arrived(log, phases[0].From, phases[len(phases)-1].To)
-	goodput, rejected := accepted/useful, (sent-accepted)/max(1, sent)
-	half := all[sceneHalf]
-	busy := last(log, phases[sceneBusy], 1)
+	goodput, rejected, half, end := accepted/useful, (sent-accepted)/max(1, sent), all[sceneHalf], phases[sceneBusy]
+	end.From = max(end.From, end.To-followWindow)
+	one := count(log, end.From, end.To)[1]
+	busy := float64(one.Sent-one.Rejected) / (end.Limit * (end.To - end.From).Seconds())
 	percent := func(x float64) string { return fmt.Sprintf("%.1f %%", 100*x) }
-	least := func(of string, x, bound float64, more string) check {
-		return promise(of, percent(x)+more, "at least "+percent(bound), x >= bound)
-	}
-	return all, []check{
-		half.follows(stretch * mostAfterHalving),
-		all[sceneBack].follows(stretch * mostAfterReturn),
-		least("the busy one", busy, leastBusy, " of the limit"),
+	return all, append(checks,
+		promise("the busy one", percent(busy)+" of the limit", "at least "+percent(leastBusy), busy >= leastBusy),
 		promise("fairness", fmt.Sprintf("%.3f under half the limit", half.Fairness),
 			fmt.Sprint("at least ", leastFair), half.Fairness >= leastFair),
 		promise("overshoot", fmt.Sprintf("%.2f x half the limit", half.Overshoot),
 			fmt.Sprint("at most ", mostOvershoot), half.Overshoot <= mostOvershoot),
-		least("goodput", goodput, leastGoodput, ""),
-		promise("429s", percent(rejected), "at most "+percent(mostRejected), rejected <= mostRejected),
-	}
-}
-
-func promise(of, found, want string, held bool) check {
-	return check{Of: of, Text: found + " (" + want + ")", Held: held}
-}
-
-// last is what was accepted of a replica in the last seconds of a phase, as a share of the limit.
-func last(log []arrival, ph phase, replica int) float64 {
-	own := slices.DeleteFunc(slices.Clone(log), func(a arrival) bool { return a.Replica != replica })
-	ph.From = max(ph.From, ph.To-followWindow)
-	return measure(own, ph).Goodput
-}
-
-func (u followUp) follows(most time.Duration) check {
-	want := fmt.Sprintf("at most %.0f s", most.Seconds())
-	return promise(u.Title, "followed: "+u.took(), want, u.Followed && u.Took <= most)
-}
-
-func (u followUp) took() string {
-	if !u.Followed {
-		return fmt.Sprintf("not in %.0f s", (u.To - u.From).Seconds())
-	}
-	return fmt.Sprintf("%.1f s", u.Took.Seconds())
+		promise("goodput", percent(goodput), "at least "+percent(leastGoodput), goodput >= leastGoodput),
+		promise("429s", percent(rejected), "at most "+percent(mostRejected), rejected <= mostRejected))
 }

@@ -31,12 +31,8 @@ import (
 	"time"
 )
 
-// Exit statuses.
-const (
-	exitHeld   = 0 // every promise held
-	exitBroken = 1 // one was broken
-	exitFailed = 2 // bad flags, an interrupted run, a replica that did not start
-)
+// Exit statuses: every promise held, one was broken, or the run failed.
+const exitHeld, exitBroken, exitFailed = 0, 1, 2
 
 func main() {
 	if len(os.Args) == 2 && os.Args[1] == replicaArg {
@@ -89,32 +85,25 @@ func (p plan) play(ctx context.Context, stdout io.Writer) (kept bool, err error)
 	out.summary(f)
 	r := f.ruling()
 	out.ruling(r)
-	return r.held(), nil
+	return held(r.Checks), nil
 }
 
-// A plan is what one run does.
+// A plan is what one run does: its flags, each of which says what its field is, and the act.
 type plan struct {
-	Limit                float64 // requests a second over the fleet
-	Burst                int     // of the limit, over the fleet
-	Room                 int     // burst that the upstream grants beyond Burst
-	Want                 float64 // requests a second that each replica wants to send
-	Replicas             int     // at the start
-	Join, Kill, Duration time.Duration
-	Pool                 string // static, or one of countings
-	Believe              int    // what replicas get in place of the pool size; 0: the truth
-	Color                string
-	Act                  string // division, adaptive or both
-	Tell                 string // of upstream
-	Policy               string // of the adaptive act: one of policies
-	ctrl                 string // of the act that is played; "" is the limiter's default
+	Limit, Want                    float64
+	Burst, Room, Replicas, Believe int
+	Join, Kill, Duration           time.Duration
+	Act, Pool, Tell, Policy, Color string
+	ctrl                           string // the policy of the act that is played; "" is the limiter's default
 }
 
 func parsePlan(args []string, stderr io.Writer) (p plan, err error) {
 	flags := flag.NewFlagSet("fleet", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.Usage = func() {
-		fmt.Fprintln(stderr, "fleet: several processes share one limit, by division or by learning it; the upstream's log shows how well.")
-		fmt.Fprintln(stderr, "Exit status: 0 every promise held, 1 one was broken, 2 the run failed.")
+		fmt.Fprint(stderr, "fleet: several processes share one limit, by division or by learning it; ",
+			"the upstream's log shows how well.\n",
+			"Exit status: 0 every promise held, 1 one was broken, 2 the run failed.\n")
 		flags.PrintDefaults()
 	}
 	p.flags(flags)
@@ -124,13 +113,11 @@ func parsePlan(args []string, stderr io.Writer) (p plan, err error) {
 	if flags.NArg() > 0 {
 		return p, fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
-	if p.Duration == 0 { // a pool that is counted shrinks only after the hold-down
-		p.Duration = 9 * time.Second
-		if _, counts := countings[p.Pool]; counts {
-			p.Duration = 12 * time.Second
-		}
+	if _, counts := countings[p.Pool]; counts { // such a pool shrinks only after the hold-down
+		p.Duration = cmp.Or(p.Duration, 12*time.Second)
 	}
-	return p, cmp.Or(p.validate(), p.validatePool())
+	p.Duration = cmp.Or(p.Duration, 9*time.Second)
+	return p, p.validate()
 }
 
 func (p *plan) flags(flags *flag.FlagSet) {
@@ -150,13 +137,21 @@ func (p *plan) flags(flags *flag.FlagSet) {
 	flags.StringVar(&p.Color, "color", "auto", "`when` to use colour: auto (on a terminal, unless NO_COLOR is set), always, never")
 }
 
-// validate refuses what would run for ever, load the machine, or not show anything.
+// validate refuses what would run for ever, load the machine, not show anything, or cannot be judged: a change
+// that is not noticed before the next one.
 func (p plan) validate() error {
 	refuse := func(bad bool, format string, args ...any) error {
 		if bad {
 			return fmt.Errorf(format, args...)
 		}
 		return nil
+	}
+	how, counts := countings[p.Pool]
+	tooClose := func(name string, at, next time.Duration) error {
+		most, _ := how.allowed(name == "kill")
+		most += time.Second
+		return refuse(counts && at > 0 && next-at < most, "-%s: %v is too close to what comes next, at %v: "+
+			"it may take %v until it is noticed", name, at, next, most)
 	}
 	return cmp.Or(
 		between("limit", p.Limit, 1, 5000), between("burst", p.Burst, 1, 5000), between("room", p.Room, 0, 5000),
@@ -170,7 +165,12 @@ func (p plan) validate() error {
 		oneOf("tell", p.Tell, tellNothing, tellRetry, tellFields),
 		oneOf("policy", p.Policy, "tracking", "aimd", "fixed"),
 		oneOf("color", p.Color, "auto", "always", "never"),
-		oneOf("pool", p.Pool, "static", "file", "dns", "redis", "gossip"))
+		oneOf("pool", p.Pool, "static", "file", "dns", "redis", "gossip"),
+		refuse(counts && p.Believe > 0, "-believe: %d, but under -pool %s the replicas count themselves",
+			p.Believe, p.Pool),
+		refuse(counts && p.Act == "adaptive",
+			"-pool: in the adaptive act the replicas do not count: they do not know how many they are"),
+		tooClose("kill", p.Kill, p.Duration), tooClose("join", p.Join, cmp.Or(p.Kill, p.Duration)))
 }
 
 // between refuses a number outside of a range; NaN is outside of any.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -32,7 +33,10 @@ func TestMain(m *testing.M) {
 }
 
 func TestBadFlagsAreNamed(t *testing.T) {
-	tests := []struct{ args, want string }{
+	if got, said := play("-h"); got != exitHeld || !strings.Contains(said, "  -room ") {
+		t.Errorf("-h: exit status %d, %s", got, said)
+	}
+	for _, tt := range []struct{ args, want string }{
 		{"-limit 0", "-limit: 0"},
 		{"-limit NaN", "-limit: NaN"},
 		{"-room -1", "-room: -1"},
@@ -48,27 +52,26 @@ func TestBadFlagsAreNamed(t *testing.T) {
 		{"-pool file -act adaptive", "-pool: in the adaptive act"},
 		{"-pool file -join 4700ms", "-join: 4.7s is too close to what comes next, at 6s: it may take 1.4s"},
 		{"-pool file -kill 8700ms", "-kill: 8.7s is too close to what comes next, at 12s: it may take 3.4s"},
-		{"-pool gossip -kill 6700ms", "-kill: 6.7s is too close to what comes next, at 12s: it " +
-			"may take 5.4s"},
+		{"-pool gossip -kill 6700ms", "-kill: 6.7s is too close to what comes next, at 12s: it may take 5.4s"},
 		{"more", `unexpected argument "more"`},
 		{"-unknown", "not defined: -unknown"},
-	}
-	for _, tt := range tests {
-		var stdout, stderr bytes.Buffer
-		if got := run(context.Background(), strings.Fields(tt.args), &stdout, &stderr); got != exitFailed {
-			t.Errorf("%s: exit status %d, want %d", tt.args, got, exitFailed)
-		}
-		if !strings.Contains(stderr.String(), tt.want) {
-			t.Errorf("%s: said %q, want %q", tt.args, stderr.String(), tt.want)
+	} {
+		if got, said := play(strings.Fields(tt.args)...); got != exitFailed || !strings.Contains(said, tt.want) {
+			t.Errorf("%s: exit status %d, want %d; said %q, want %q", tt.args, got, exitFailed, said, tt.want)
 		}
 	}
 }
 
-func TestHelp(t *testing.T) {
+// play runs the command, and returns all that it says.
+func play(args ...string) (status int, said string) {
 	var stdout, stderr bytes.Buffer
-	if got := run(t.Context(), []string{"-h"}, &stdout, &stderr); got != exitHeld || !strings.Contains(stderr.String(), "  -room ") {
-		t.Errorf("-h: exit status %d, %s", got, stderr.String())
-	}
+	status = run(context.Background(), args, &stdout, &stderr)
+	return status, stdout.String() + stderr.String()
+}
+
+// lacks is what is not said.
+func lacks(said string, wanted ...string) []string {
+	return slices.DeleteFunc(wanted, func(want string) bool { return strings.Contains(said, want) })
 }
 
 // shortRun is a run of three phases in three and a half seconds.
@@ -80,24 +83,19 @@ func shortRun(more ...string) []string {
 // bounds must hold in every run. How much of the limit is used depends on the machine too, which may
 // stand still for seconds: one good run in three is asked for.
 func TestAFleetHoldsItsLimit(t *testing.T) {
+	t.Parallel()
 	var bad []string
 	for range 3 {
-		var stdout, stderr bytes.Buffer
-		status := run(context.Background(), shortRun(), &stdout, &stderr)
-		if status != exitHeld {
-			t.Fatalf("exit status %d, want %d\n%s%s", status, exitHeld, stdout.String(), stderr.String())
+		status, said := play(shortRun()...)
+		missing := lacks(said, "replica 4 joins", "replica 2 is killed", "held    the fleet", "held    replica 4",
+			"Every bound held.")
+		if status != exitHeld || len(missing) > 0 {
+			t.Fatalf("exit status %d, want %d, no %q in\n%s", status, exitHeld, missing, said)
 		}
-		for _, want := range []string{"replica 4 joins", "replica 2 is killed", "held    the fleet",
-			"held    replica 4", "Every bound held."} {
-			if !strings.Contains(stdout.String(), want) {
-				t.Errorf("no %q in\n%s", want, stdout.String())
-			}
-		}
-		bad = badPhases(t, stdout.String())
-		if len(bad) == 0 {
+		if bad = badPhases(t, said); len(bad) == 0 {
 			return
 		}
-		t.Logf("%s\n%s", strings.Join(bad, "\n"), stdout.String())
+		t.Logf("%s\n%s", strings.Join(bad, "\n"), said)
 	}
 	t.Errorf("no good run in three, the last one: %q", bad)
 }
@@ -135,15 +133,10 @@ func badPhases(t *testing.T, out string) (bad []string) {
 // verdict reports it. This is the proof that the verdict can fail.
 func TestAWrongPoolSizeIsCaught(t *testing.T) {
 	t.Parallel()
-	var stdout, stderr bytes.Buffer
-	status := run(context.Background(), shortRun("-believe", "1"), &stdout, &stderr)
-	if status != exitBroken {
-		t.Fatalf("exit status %d, want %d\n%s%s", status, exitBroken, stdout.String(), stderr.String())
-	}
-	for _, want := range []string{"BROKEN  the fleet", "BROKEN  replica 1", "A bound was BROKEN."} {
-		if !strings.Contains(stdout.String(), want) {
-			t.Errorf("no %q in\n%s", want, stdout.String())
-		}
+	status, said := play(shortRun("-believe", "1")...)
+	missing := lacks(said, "BROKEN  the fleet", "BROKEN  replica 1", "A bound was BROKEN.")
+	if status != exitBroken || len(missing) > 0 {
+		t.Errorf("exit status %d, want %d, no %q in\n%s", status, exitBroken, missing, said)
 	}
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -10,16 +9,15 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"os"
 	"os/exec"
-	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/admin"
 )
 
 // soon is the deadline of what must happen without help.
@@ -29,7 +27,6 @@ const soon = 10 * time.Second
 func idle() assignment {
 	return assignment{
 		ID: 1, Upstream: "http://127.0.0.1:1/", Limit: 100, Burst: 10, Replicas: 3, Ordinal: 1,
-		Want: 1, Patience: ms, Life: time.Minute,
 	}
 }
 
@@ -40,7 +37,7 @@ func startReady(t *testing.T, a assignment) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = p.stop() })
+	t.Cleanup(p.stop)
 	return p
 }
 
@@ -61,6 +58,11 @@ func eventually(t *testing.T, what string, so func() bool) {
 // TestAReplicaEnds: in order, by itself with its own words, or killed; and is waited for.
 func TestAReplicaEnds(t *testing.T) {
 	t.Parallel()
+	killTwice := func(p *process) error {
+		p.kill()
+		p.kill()
+		return nil
+	}
 	for _, tt := range []struct {
 		name   string
 		change func(*assignment)
@@ -69,10 +71,10 @@ func TestAReplicaEnds(t *testing.T) {
 		says   string
 	}{
 		{"its input ends", nil, func(p *process) error { return p.stdin.Close() }, true, ""},
-		{"its life ends", func(a *assignment) { a.Life = 200 * ms }, nil, true, "replica 1 ended by itself"},
-		{"it is killed, twice", nil, func(p *process) error { return errors.Join(p.kill(), p.kill()) }, false, ""},
-		{"an order without sense", nil, func(p *process) error { return p.order(order{Want: -1}) }, true, ""},
-		{"its source ends", func(a *assignment) { a.Pool, a.Want = "file", 0 }, nil, false, // no path
+		{"it is killed, twice", nil, killTwice, false, ""},
+		{"an order without sense", nil, func(p *process) error { return p.order(-1) }, true,
+			"replica 1 ended by itself"},
+		{"its source ends", func(a *assignment) { a.Pool = "file" }, nil, false, // no path
 			"the source of the pool size ended: "},
 	} {
 		a := idle()
@@ -112,16 +114,13 @@ func TestTellSetsThePool(t *testing.T) {
 	if err := p.tell(t.Context(), 4, 2); err != nil {
 		t.Fatal(err)
 	}
-	req := httptest.NewRequest("GET", p.hello.Admin+"/state", nil)
-	req.RequestURI, req.Close = "", true
-	resp, err := http.DefaultClient.Do(req)
+	client, err := admin.NewClient(p.reported().Admin, admin.HTTPClient(operator))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close()
-	state, err := io.ReadAll(resp.Body)
-	if err != nil || !regexp.MustCompile(`"replicas": 4,\s*"weight": 1,\s*"ordinal": 2`).Match(state) {
-		t.Errorf("%s, %v", state, err)
+	state, err := client.State(t.Context())
+	if pool := state.Limiters["fleet"].Pool; err != nil || pool.Replicas != 4 || pool.Ordinal != 2 {
+		t.Errorf("%+v, %v", pool, err)
 	}
 	if err := p.tell(t.Context(), 4, 5); err == nil || !strings.Contains(err.Error(), "ordinal") {
 		t.Errorf("a refusal is no error: %v", err)
@@ -129,7 +128,7 @@ func TestTellSetsThePool(t *testing.T) {
 	closes := false
 	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { closes = r.Close }))
 	defer srv.Close()
-	if err := (&process{hello: message{Admin: srv.URL}}).tell(t.Context(), 1, 1); err != nil || !closes {
+	if err := (&process{state: message{Admin: srv.URL}}).tell(t.Context(), 1, 1); !closes {
 		t.Errorf("the connection stays: %v", err)
 	}
 }
@@ -175,8 +174,11 @@ func parentMain() int {
 	if err != nil {
 		return exitFailed
 	}
-	fmt.Println(p.hello.Admin)
-	<-p.done // the replica's life is bounded, so this is too
+	fmt.Println(p.reported().Admin)
+	select {
+	case <-p.done:
+	case <-time.After(soon):
+	}
 	return exitFailed
 }
 
@@ -187,27 +189,22 @@ func TestAReplicaDoesNotOutliveItsParent(t *testing.T) {
 	if err = errors.Join(err, parent.Start()); err != nil {
 		t.Fatal(err)
 	}
-	line, err := bufio.NewReader(stdout).ReadString('\n')
-	if err != nil {
+	var address string
+	if _, err := fmt.Fscan(stdout, &address); err != nil {
 		t.Fatal(err)
 	}
-	admin, err := url.Parse(strings.TrimSpace(line))
-	if err != nil {
-		t.Fatal(err)
-	}
+	address = strings.TrimPrefix(address, "http://")
 	answers := func() bool {
-		conn, err := net.Dial("tcp", admin.Host)
+		conn, err := net.Dial("tcp", address)
 		if err == nil {
 			_ = conn.Close()
 		}
 		return err == nil
 	}
 	if !answers() {
-		t.Fatalf("nobody answers at %s", admin.Host)
+		t.Fatalf("nobody answers at %s", address)
 	}
-	if err := parent.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	_ = parent.Process.Kill()
 	_ = parent.Wait() // killed: an error by design
 	eventually(t, "the replica ends with its parent", func() bool { return !answers() })
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -31,8 +30,8 @@ const (
 // policies are the controllers by name. The empty name is the limiter's default: the share is a bound.
 var policies = map[string]policy.Policy{"tracking": policy.Tracking{}, "aimd": policy.AIMD{}, "fixed": policy.Fixed{}}
 
-// An assignment tells a replica what to do: a line of JSON on its standard input. Orders may follow. The input
-// stays open for as long as the parent lives; its end is the order to stop.
+// An assignment tells a replica what to do: a line of JSON on its standard input. Each line that follows is how many
+// requests a second it is to send from now on. The end of the input, also by the parent's own, is the order to stop.
 type assignment struct {
 	ID                int       // 1, 2, …: never used twice, so that the log can tell replicas apart
 	Upstream          string    // URL
@@ -43,43 +42,23 @@ type assignment struct {
 	Join              bool      // others are using the limit already
 	Pool, At          string    // one of countings, and where; Replicas is then the configured size
 	Policy            string    // one of policies, up to the whole limit
-	Want              float64   // requests a second to try to send; 0: wait for an order
-	Patience          time.Duration
-	Life              time.Duration // ends by itself after this, whatever happens
 }
 
-// An order changes what a replica does: a line of JSON on its standard input.
-type order struct {
-	Want float64 // requests a second to try to send from now on
-}
-
-// A message is a line of JSON on a replica's standard output. The first has Admin and Born set, and nothing else;
-// the others are reports of what is new since the one before.
+// A message is a line of JSON on a replica's standard output: all that is known by then.
 type message struct {
-	Admin     string          `json:",omitempty"` // URL of the admin endpoint
-	Born      time.Duration   `json:",omitempty"` // just before its limiter was made
-	Waiting   int             `json:",omitempty"` // requests that wait now
-	Failed    int             `json:",omitempty"` // requests that got no answer
-	LastError string          `json:",omitempty"` // of the last one
-	Overheads []time.Duration `json:",omitempty"` // of the limiter, one for each admitted request
-	Stall     time.Duration   `json:",omitempty"` // longest time in which the process did not get to run
-	Beliefs   []belief        `json:",omitempty"` // pool sizes that were put in force, of a replica that counts
+	Admin     string        // URL of the admin endpoint
+	Born      time.Duration // just before its limiter was made
+	Waiting   int           // requests that wait now
+	Failed    int           // requests that got no answer
+	LastError string        // of the last one
+	Stall     time.Duration // longest time in which the process did not get to run
+	Beliefs   []belief      // pool sizes that were put in force, of a replica that counts
 }
 
 // A belief is a pool size that a replica had put in force by an instant; at the instant after, another one was.
 type belief struct {
 	Replicas  int
 	After, By time.Duration
-}
-
-// add makes one report of two.
-func (m *message) add(news message) {
-	m.Waiting = news.Waiting
-	m.Failed += news.Failed
-	m.LastError = cmp.Or(news.LastError, m.LastError)
-	m.Overheads = append(m.Overheads, news.Overheads...)
-	m.Stall = max(m.Stall, news.Stall)
-	m.Beliefs = append(m.Beliefs, news.Beliefs...)
 }
 
 type replica struct {
@@ -89,61 +68,36 @@ type replica struct {
 	limiter *quotient.Limiter
 	client  *http.Client
 	base    http.Transport
-
-	looked   time.Duration // when look has last looked at the pool
-	believed int           // what it saw
+	looked  time.Duration // when look has last looked at the pool
 
 	mu      sync.Mutex
-	granted []time.Duration // admitted requests that have not left yet, oldest first
-	news    message
+	granted []arrival // admitted requests that have not left yet, oldest first; Sent is when each could have
+	state   message
 }
 
 // replicaMain is a replica's whole life: read the assignment, serve the admin endpoint, send requests, until the
-// standard input ends. A replica whose parent dies therefore ends too, however it died. It returns the exit status.
+// standard input ends. It returns the exit status.
 func replicaMain(stdin io.Reader, stdout, stderr io.Writer) int {
 	in, now := json.NewDecoder(stdin), time.Now()
 	r := &replica{wants: make(chan float64)}
-	if err := in.Decode(&r.assignment); err != nil {
-		fmt.Fprintln(stderr, "replica: no assignment:", err)
-		return exitFailed
+	err := in.Decode(&r.assignment)
+	if err == nil {
+		r.start = now.Add(r.Start.Sub(now)) // all processes share the wall clock; from now on no step of it counts
+		signal.Ignore(os.Interrupt)         // Ctrl-C reaches the whole process group; the parent ends us in order
+		err = r.serve(in, json.NewEncoder(stdout))
 	}
-	r.start = now.Add(r.Start.Sub(now)) // all processes share the wall clock; from now on no step of it counts
-	signal.Ignore(os.Interrupt)         // Ctrl-C reaches the whole process group; the parent ends us in order
-	ctx, stop := context.WithTimeout(context.Background(), r.Life)
-	defer stop()
-	ctx, fail := context.WithCancelCause(ctx)
-	go func() {
-		r.obey(ctx, in) // it ends when the parent does, or wants us to
-		fail(nil)
-	}()
-	if err := r.serve(ctx, fail, json.NewEncoder(stdout)); err != nil {
+	if err != nil {
 		fmt.Fprintln(stderr, "replica:", err)
 		return exitFailed
 	}
 	return exitHeld
 }
 
-// obey hands orders on, until there are no more, or one makes no sense.
-func (r *replica) obey(ctx context.Context, in *json.Decoder) {
-	for {
-		var o order
-		if in.Decode(&o) != nil || !(o.Want > 0) {
-			return
-		}
-		select {
-		case r.wants <- o.Want:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
 func (r *replica) now() time.Duration { return time.Since(r.start) }
 
-// serve runs the replica until ctx ends, which fail does for a cause.
-func (r *replica) serve(ctx context.Context, fail context.CancelCauseFunc, out *json.Encoder) error {
-	born := r.now()
-	r.looked = born
+// serve runs the replica until its orders end, or it cannot work.
+func (r *replica) serve(in *json.Decoder, out *json.Encoder) error {
+	r.looked, r.state.Born = r.now(), r.now()
 	if err := r.makeLimiter(); err != nil {
 		return err
 	}
@@ -156,19 +110,21 @@ func (r *replica) serve(ctx context.Context, fail context.CancelCauseFunc, out *
 	}
 	srv := httptest.NewServer(operator)
 	defer srv.Close()
-	if err := out.Encode(message{Admin: srv.URL, Born: born}); err != nil {
+	r.state.Admin = srv.URL
+	if err := r.tell(out); err != nil {
 		return err
 	}
+	ctx, fail := context.WithCancelCause(context.Background())
+	go r.obey(ctx, fail, in) // it ends when the parent does, or wants us to
 	var work sync.WaitGroup
 	work.Go(func() { r.load(ctx) })
-	work.Go(func() {
-		if src == nil {
-			return
-		}
-		if err := r.limiter.Follow(ctx, src); ctx.Err() == nil { // a source that cannot work at all
-			fail(fmt.Errorf("the source of the pool size ended: %w", err))
-		}
-	})
+	if src != nil {
+		work.Go(func() {
+			if err := r.limiter.Follow(ctx, src); ctx.Err() == nil { // a source that cannot work at all
+				fail(fmt.Errorf("the source of the pool size ended: %w", err))
+			}
+		})
+	}
 	r.report(ctx, fail, out)
 	work.Wait()
 	r.base.CloseIdleConnections()
@@ -178,29 +134,42 @@ func (r *replica) serve(ctx context.Context, fail context.CancelCauseFunc, out *
 	return nil
 }
 
+// obey hands orders on, until there are no more, or one makes no sense.
+func (r *replica) obey(ctx context.Context, fail context.CancelCauseFunc, in *json.Decoder) {
+	defer fail(nil)
+	for ctx.Err() == nil {
+		var want float64
+		if in.Decode(&want) != nil || !(want > 0) {
+			return
+		}
+		select {
+		case r.wants <- want:
+		case <-ctx.Done():
+		}
+	}
+}
+
 // makeLimiter makes the limiter, and the client whose requests pass it: all that a program has to do to be a
 // replica.
 func (r *replica) makeLimiter() (err error) {
 	rate := quotient.Rate{Name: "second", Events: r.Limit, Per: time.Second, Burst: r.Burst}
-	options := []quotient.Option{quotient.MaxWait(r.Patience), quotient.OnAdmit(r.admitted)}
-	pool := quotient.Pool{Replicas: r.Replicas, Ordinal: r.Ordinal}
-	switch {
-	case r.Policy != "": // the upstream is the judge: up to the whole limit, if it bears that
+	options := []quotient.Option{quotient.MaxWait(patience), quotient.OnAdmit(r.admitted)}
+	if r.Policy != "" { // the upstream is the judge: up to the whole limit, if it bears that
 		options = append(options, quotient.Policy(policies[r.Policy]), quotient.BeyondShare())
-	case r.Pool != "": // until it has counted it sends nothing
-		options = append(options, quotient.StartPool(pool), quotient.AwaitPool(),
-			quotient.HintMaxAge(hintMaxAge), quotient.HoldDown(holdDown))
-	default:
-		options = append(options, quotient.StartPool(pool))
+	} else {
+		options = append(options, quotient.StartPool(quotient.Pool{Replicas: r.Replicas, Ordinal: r.Ordinal}))
+		if r.Join {
+			options = append(options, quotient.StartEmpty())
+		}
 	}
-	if r.Join && r.Policy == "" {
-		options = append(options, quotient.StartEmpty())
+	if r.Pool != "" { // until it has counted it sends nothing
+		options = append(options, quotient.AwaitPool(), quotient.HintMaxAge(hintMaxAge), quotient.HoldDown(holdDown))
 	}
 	r.limiter, err = quotient.New(quotient.Rates(rate), options...)
 	r.base.MaxIdleConnsPerHost = 64
 	r.client = &http.Client{
 		Transport: &httplimit.Transport{Base: stamp{r}, Limiter: r.limiter, Key: httplimit.Constant("upstream")},
-		Timeout:   r.Patience + 5*time.Second,
+		Timeout:   patience + 5*time.Second,
 	}
 	return err
 }
@@ -211,12 +180,10 @@ func (r *replica) makeLimiter() (err error) {
 func (r *replica) load(ctx context.Context) {
 	var calls sync.WaitGroup
 	defer calls.Wait()
-	want, next := r.Want, time.Now()
+	var want float64
+	var next time.Time
+	var due <-chan time.Time
 	for {
-		var due <-chan time.Time
-		if want > 0 {
-			due = time.After(time.Until(next))
-		}
 		select {
 		case <-ctx.Done():
 			return
@@ -226,16 +193,16 @@ func (r *replica) load(ctx context.Context) {
 			calls.Go(func() { r.call(ctx) })
 		}
 		next = next.Add(time.Duration(float64(time.Second) / want * (0.5 + rand.Float64())))
+		due = time.After(time.Until(next))
 	}
 }
 
-// call sends one request. The upstream counts the answers.
+// call sends one request. The upstream counts the answers, which are empty.
 func (r *replica) call(ctx context.Context) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.Upstream, nil)
 	if err == nil {
 		var resp *http.Response
 		if resp, err = r.client.Do(req); err == nil {
-			_, _ = io.Copy(io.Discard, resp.Body)
 			_ = resp.Body.Close()
 		}
 	}
@@ -244,16 +211,9 @@ func (r *replica) call(ctx context.Context) {
 	}
 }
 
-// report tells the parent what is new, until ctx ends, and then once more: also how long the process stood still,
+// report tells the parent what is known, until ctx ends, and then once more: also how long the process stood still,
 // without the limiter's help, and what it believes.
 func (r *replica) report(ctx context.Context, fail context.CancelCauseFunc, out *json.Encoder) {
-	tell := func() error {
-		var news message
-		waiting := r.limiter.Stats().Waiting
-		r.count(func(m *message) { news, *m = *m, message{} })
-		news.Waiting = waiting
-		return out.Encode(news)
-	}
 	last := time.Now()
 	watchStalls(ctx, func(stall time.Duration) {
 		r.count(func(m *message) { m.Stall = max(m.Stall, stall) })
@@ -264,11 +224,11 @@ func (r *replica) report(ctx context.Context, fail context.CancelCauseFunc, out 
 			return
 		}
 		last = time.Now()
-		if err := tell(); err != nil {
+		if err := r.tell(out); err != nil {
 			fail(err)
 		}
 	})
-	_ = tell() // nobody listens any more when it fails
+	_ = r.tell(out) // nobody listens any more when it fails
 }
 
 // watchStalls reports every five milliseconds how long this process stood still, until ctx ends: a busy machine
@@ -288,32 +248,36 @@ func watchStalls(ctx context.Context, report func(stall time.Duration)) {
 	}
 }
 
+func (r *replica) tell(out *json.Encoder) error {
+	var m message
+	r.count(func(state *message) { m = *state })
+	m.Waiting = r.limiter.Stats().Waiting
+	return out.Encode(m)
+}
+
 // look notes the pool that is in force, if it is another than at the look before. Before the first hint none is.
 func (r *replica) look() {
 	began := r.now()
 	pool := r.limiter.Stats().Pool
 	b := belief{Replicas: pool.Replicas, After: r.looked, By: r.now()}
 	r.looked = began
-	if pool.Source == "awaited" || pool.Replicas == r.believed {
-		return
-	}
-	r.believed = pool.Replicas
-	r.count(func(m *message) { m.Beliefs = append(m.Beliefs, b) })
+	r.count(func(m *message) {
+		if n := len(m.Beliefs); pool.Source != "awaited" && (n == 0 || m.Beliefs[n-1].Replicas != b.Replicas) {
+			m.Beliefs = append(m.Beliefs, b)
+		}
+	})
 }
 
 func (r *replica) count(change func(*message)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	change(&r.news)
+	change(&r.state)
 }
 
 // admitted is the limiter's OnAdmit. The request could have left overhead ago.
 func (r *replica) admitted(_ string, _, overhead time.Duration) {
 	could := r.now() - overhead
-	r.count(func(m *message) {
-		r.granted = append(r.granted, could)
-		m.Overheads = append(m.Overheads, overhead)
-	})
+	r.count(func(*message) { r.granted = append(r.granted, arrival{Sent: could, Overhead: overhead}) })
 }
 
 // stamp is the transport below the limiter's: it writes on each request when it left.
@@ -322,12 +286,14 @@ type stamp struct{ *replica }
 // RoundTrip pairs the next request that leaves with the oldest that may: to count requests in windows only the
 // order of instants matters, not which request has which.
 func (s stamp) RoundTrip(req *http.Request) (*http.Response, error) {
-	a := arrival{Replica: s.ID}
+	var a arrival
 	s.count(func(*message) {
-		a.Sent = s.now()
+		sent := s.now()
 		if len(s.granted) > 0 {
-			a.Late, s.granted = a.Sent-s.granted[0], s.granted[1:]
+			a, s.granted = s.granted[0], s.granted[1:]
+			a.Late = sent - a.Sent
 		}
+		a.Replica, a.Sent = s.ID, sent
 	})
 	text, err := json.Marshal(a)
 	if err != nil {

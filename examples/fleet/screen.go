@@ -10,18 +10,22 @@ import (
 	"time"
 )
 
-// barCells is how many characters of a line's bar stand for the whole limit. A bar may be twice as
-// long, for a fleet that exceeds it.
+// barCells is how many characters of a bar stand for the whole limit. A bar may be twice as long, for a fleet that
+// exceeds it.
 const barCells = 20
 
 // badStall is how long a process may stand still before the figures reflect the machine more than the
 // limiter. In that time the fleet saves up as much as the default burst.
 const badStall = 100 * time.Millisecond
 
-// glyphs and colors tell replicas apart: glyphs without colour, colours on a terminal.
+// styles are what text is printed with: <0> is the colour of the first replica, {0} its glyph, </> the end of any
+// style. Where there are colours all glyphs are the same.
 var (
+	styles = map[string]string{
+		"<b>": "1", "<dim>": "2", "<red>": "1;31", "<ok>": "32", "<held>": "1;32", "<busy>": "33", "</>": "0",
+		"<0>": "36", "<1>": "33", "<2>": "35", "<3>": "32", "<4>": "34", "<5>": "31", "<6>": "37",
+	}
 	glyphs = []string{"█", "▒", "▓", "░", "▚", "▤", "▥"}
-	colors = []string{"36", "33", "35", "32", "34", "31", "37"}
 )
 
 // A screen prints a run. It is for one goroutine.
@@ -29,68 +33,61 @@ type screen struct {
 	w       io.Writer
 	plan    plan
 	columns int // replicas that there will ever be
-	color   bool
+	styles  *strings.Replacer
 }
 
 func newScreen(w io.Writer, p plan) *screen {
-	s := &screen{w: w, plan: p, columns: p.Replicas, color: p.Color == "always"}
+	s := &screen{w: w, plan: p, columns: p.Replicas}
 	if p.Join > 0 {
 		s.columns++
 	}
+	color := p.Color == "always"
 	if file, ok := w.(*os.File); ok && p.Color == "auto" && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" {
 		info, err := file.Stat()
-		s.color = err == nil && info.Mode()&os.ModeCharDevice != 0
+		color = err == nil && info.Mode()&os.ModeCharDevice != 0
 	}
+	var marks []string
+	for i, glyph := range glyphs {
+		if color {
+			glyph = glyphs[0]
+		}
+		marks = append(marks, fmt.Sprintf("{%d}", i), glyph)
+	}
+	for name, code := range styles {
+		if code = "\x1b[" + code + "m"; !color {
+			code = ""
+		}
+		marks = append(marks, name, code)
+	}
+	s.styles = strings.NewReplacer(marks...)
 	return s
 }
 
-func (s *screen) paint(code, text string) string {
-	if !s.color || text == "" {
-		return text
-	}
-	return "\x1b[" + code + "m" + text + "\x1b[0m"
-}
-
-func (s *screen) bold(text string) string { return s.paint("1", text) }
-func (s *screen) dim(text string) string  { return s.paint("2", text) }
-func (s *screen) red(text string) string  { return s.paint("1;31", text) }
-
-// own gives text the colour of a replica. Without colours, its glyph tells.
-func (s *screen) own(i int, format string, args ...any) string {
-	glyph := glyphs[i]
-	if s.color {
-		glyph = glyphs[0]
-	}
-	return s.paint(colors[i], fmt.Sprintf(strings.ReplaceAll(format, "█", glyph), args...))
-}
-
 // print writes text. A closed output does not end the run: its verdict is the exit status.
-func (s *screen) print(format string, args ...any) { _, _ = fmt.Fprintf(s.w, format, args...) }
+func (s *screen) print(format string, args ...any) {
+	_, _ = s.styles.WriteString(s.w, fmt.Sprintf(format, args...))
+}
 
 // head prints what is about to be seen, and what the columns are.
 func (s *screen) head() {
 	p := s.plan
-	lead, first := "One limit, no store.", fmt.Sprintf("from an upstream that takes %g in all", p.Limit)
+	lead, first := "<b>One limit, no store.</> ", fmt.Sprintf("from an upstream that takes %g in all", p.Limit)
 	how := "\nThey never talk to each other: each decides alone, by limit / replicas."
 	if c, counts := countings[p.Pool]; counts {
-		lead = "One limit, and replicas that count themselves."
+		lead = "<b>One limit, and replicas that count themselves.</> "
 		how = fmt.Sprintf("\nEach decides alone, by limit / replicas, and counts those %s every %v.", c.where, c.period)
 	}
-	lead = s.bold(lead) + " "
 	if p.ctrl != "" {
-		lead = s.bold("A limit that moves.") +
-			" The upstream changes its limit and announces nothing (its answers carry: " + p.Tell + ").\n"
+		lead = "<b>A limit that moves.</> The upstream changes its limit and announces nothing (its answers carry: " +
+			p.Tell + ").\n"
 		first, how = "and learn it from their own answers (policy "+p.ctrl+")", ""
 	}
 	s.print("\n%s%d processes want %g requests a second each %s.%s\n\n     ", lead, p.Replicas, p.Want, first, how)
 	for i := range s.columns {
-		s.print("  %s", s.own(i, "█ replica %-3d", i+1))
+		s.print("  <%d>{%[1]d} replica %-3d</>", i, i+1)
 	}
-	s.print("   %s\n     ", s.bold("    fleet"))
-	for range s.columns {
-		s.print("  %s", s.dim("sent wait 429"))
-	}
-	s.print("   %s  %s\n", s.dim("sent  429"), s.dim(fmt.Sprintf("%*s", barCells, fmt.Sprintf("%g/s", p.Limit))))
+	s.print("   <b>    fleet</>\n     %s", strings.Repeat("  <dim>sent wait 429</>", s.columns))
+	s.print("   <dim>sent  429</>  <dim>%*s</>\n", barCells, fmt.Sprintf("%g/s", p.Limit))
 }
 
 type cell struct {
@@ -104,24 +101,23 @@ func (s *screen) line(n int, cells []cell, limit float64) {
 	var total second
 	for i := range s.columns {
 		if i >= len(cells) || !cells[i].Alive && cells[i].Sent == 0 {
-			s.print("  %s", s.dim("    ·        "))
+			s.print("  <dim>    ·        </>")
 			continue
 		}
 		c := cells[i]
-		s.print("  %s%s%s", s.own(i, "%4d", c.Sent), s.dim(fmt.Sprintf("%5d", c.Waiting)), s.rejected(c.Rejected, 4))
+		s.print("  <%d>%4d</><dim>%5d</>%s%4d</>", i, c.Sent, c.Waiting, alarm(c.Rejected), c.Rejected)
 		total.Sent += c.Sent
 		total.Rejected += c.Rejected
 	}
-	s.print("   %s%s  %s\n", s.bold(fmt.Sprintf("%4d", total.Sent)), s.rejected(total.Rejected, 5), s.bar(cells, limit))
+	s.print("   <b>%4d</>%s%5d</>  %s\n", total.Sent, alarm(total.Rejected), total.Rejected, s.bar(cells, limit))
 }
 
-// rejected is a number of 429s, which only matters when it is not 0.
-func (s *screen) rejected(n, width int) string {
-	text := fmt.Sprintf("%*d", width, n)
-	if n == 0 {
-		return s.dim(text)
+// alarm is the style of a number of 429s, which only matters when it is not 0.
+func alarm(rejected int) string {
+	if rejected == 0 {
+		return "<dim>"
 	}
-	return s.red(text)
+	return "<red>"
 }
 
 // bar draws what each replica sent, one after the other, with a mark where the limit is.
@@ -133,7 +129,7 @@ func (s *screen) bar(cells []cell, limit float64) string {
 		sent += c.Sent
 		to := min(int(math.Round(float64(sent)/s.plan.Limit*barCells)), 2*barCells)
 		for len(drawn) < to {
-			drawn = append(drawn, s.own(i, "█"))
+			drawn = append(drawn, fmt.Sprintf("<%d>{%[1]d}</>", i))
 		}
 	}
 	for len(drawn) < mark {
@@ -148,75 +144,59 @@ func (s *screen) event(at time.Duration, what, how string, ids []int, delays []t
 	for i, id := range ids {
 		after = append(after, fmt.Sprintf("%d in %s", id, short(delays[i])))
 	}
-	s.happening(at, what, how+": "+strings.Join(after, ", "))
+	s.happening(at, what, "; "+how+": "+strings.Join(after, ", "))
 }
 
 func (s *screen) happening(at time.Duration, what, more string) {
-	s.print("%s; %s\n", s.bold(fmt.Sprintf("── %.1f s  %s", at.Seconds(), what)), more)
-}
-
-func (f *fleet) line(n int) {
-	to := f.begin + time.Duration(n)*time.Second
-	by := count(f.up.logged(), to-time.Second, to)
-	var cells []cell
-	for _, p := range f.all {
-		c := cell{second: by[p.id], Alive: !p.ending}
-		if c.Alive {
-			c.Waiting = p.reported().Waiting
-		}
-		cells = append(cells, c)
-	}
-	f.out.line(n, cells, f.phases[len(f.phases)-1].Limit)
+	s.print("<b>── %.1f s  %s</>%s\n", at.Seconds(), what, more)
 }
 
 // summary prints how good the run was, not whether it kept its promises.
 func (s *screen) summary(f *fleet) {
 	s.print("\n  replicas        time            goodput    429s   fairness\n")
-	log, total := f.up.logged(), f.total()
+	log := f.up.logged()
 	for _, ph := range f.phases {
 		r := measure(log, ph)
 		s.print("     %2d       %4.1f – %4.1f s        %5.1f %%   %4.1f %%      %.3f\n", len(ph.Alive),
 			(ph.From - f.begin).Seconds(), (ph.To - f.begin).Seconds(), 100*r.Goodput, 100*r.Rejected, r.Fairness)
 	}
-	var network []time.Duration // from leaving a replica to reaching the upstream
+	var network, overheads []time.Duration // from leaving a replica to reaching the upstream
 	for _, a := range log {
-		network = append(network, a.Arrived-a.Sent)
+		network, overheads = append(network, a.Arrived-a.Sent), append(overheads, a.Overhead)
 	}
-	s.print("%s\n\n", s.dim("  goodput: accepted, of the limit.  fairness: Jain's index over the replicas of that time."))
+	s.print("<dim>  goodput: accepted, of the limit.  fairness: Jain's index over the replicas of that time.</>\n\n")
 	s.print("  overhead of the limiter   p50 %-8s p99 %-8s over %d admitted requests, timers included\n",
-		short(quantile(total.Overheads, 0.50)), short(quantile(total.Overheads, 0.99)), len(total.Overheads))
+		short(quantile(overheads, 0.50)), short(quantile(overheads, 0.99)), len(overheads))
 	s.print("  way to the upstream       p50 %-8s p99 %-8s max %s\n",
 		short(quantile(network, 0.50)), short(quantile(network, 0.99)), short(quantile(network, 1)))
-	s.failures(total)
+	s.failures(f.total())
 }
 
 func (s *screen) failures(total message) {
 	if total.Failed > 0 {
-		s.print("  %s\n", s.red(fmt.Sprintf("%d requests got no answer, the last one: %s", total.Failed, total.LastError)))
+		s.print("  <red>%d requests got no answer, the last one: %s</>\n", total.Failed, total.LastError)
 	}
 }
 
 // stall warns of a machine that does not let its processes run.
 func (s *screen) stall(longest time.Duration, suffers string) {
 	if longest > badStall {
-		text := fmt.Sprintf("  This machine is busy: a replica stood still for %s. %s", short(longest), suffers)
-		s.print("%s\n", s.paint("33", text))
+		s.print("<busy>  This machine is busy: a replica stood still for %s. %s</>\n", short(longest), suffers)
 	}
 }
 
 // ruling prints the verdicts, and what they allow for.
 func (s *screen) ruling(r ruling) {
-	s.print("\n%s from the upstream's log of %d requests, over all %s windows between two of them\n",
-		s.bold("Verdict"), r.Requests, thousands(r.Requests*(r.Requests+1)/2))
+	s.print("\n<b>Verdict</> from the upstream's log of %d requests, over all %s windows between two of them\n",
+		r.Requests, thousands(r.Requests*(r.Requests+1)/2))
 	s.print("  Allowed in w seconds: %g w + %g (the burst)", s.plan.Limit, r.Fleet.steps[0].burst)
 	if g := r.Fleet.growth; g.extra > 0 {
 		s.print(" + %.2f (once: the new replica was unknown for %s)", g.extra, short(g.to-g.from))
 	}
-	s.print(".\n  w counts from when the first request might have left: up to %s before it was woken up.\n", short(r.Late))
+	s.print(".\n  w counts from when the first request might have left: up to %s before it was woken up.\n",
+		short(r.Late))
 	s.stall(r.Stall, "Goodput and 429s suffer, the bounds must not.")
-	s.checks(11, r.Windows)
-	s.checks(18, r.Lateness)
-	s.end(r.held(), "Every bound held.", "A bound was BROKEN.")
+	s.verdict(11, r.Checks, "Every bound held.", "A bound was BROKEN.")
 }
 
 // outcome prints how fast the fleet followed, and whether that was fast enough.
@@ -228,36 +208,32 @@ func (s *screen) outcome(all []followUp, checks []check, total message) {
 			fair = "-"
 		}
 		s.print("  %-40s %3.0f/s   %11s   %5.2f x   %5.1f %%   %5.1f %%   %8s\n",
-			u.Title, u.phase.Limit, u.took(), u.Overshoot, 100*u.Rejected, 100*u.Goodput, fair)
+			u.Title, u.phase.Limit, u.Took, u.Overshoot, 100*u.Rejected, 100*u.Goodput, fair)
 	}
-	s.print("%s\n", s.dim("  followed: what was sent came within 10 % of the limit and stayed there.\n"+
-		"  overshoot: the most in any second, against the limit, from one second on."))
-	s.print("\n%s from the upstream's log\n", s.bold("Verdict"))
+	s.print("<dim>  followed: what was sent came within 10 %% of the limit and stayed there.\n" +
+		"  overshoot: the most in any second, against the limit, from one second on.</>\n")
+	s.print("\n<b>Verdict</> from the upstream's log\n")
 	s.stall(total.Stall, "All figures suffer.")
-	s.checks(18, checks)
-	s.end(held(checks), "The fleet followed.", "The fleet did NOT follow as it should.")
+	s.verdict(18, checks, "The fleet followed.", "The fleet did NOT follow as it should.")
 	s.failures(total)
 }
 
-func (s *screen) checks(width int, all []check) {
+// verdict prints what became of each promise, and of all.
+func (s *screen) verdict(width int, all []check, good, bad string) {
 	for _, c := range all {
-		state := s.paint("32", "held  ")
-		if !c.Held {
-			state = s.red("BROKEN")
-		}
+		state := "<ok>held  "
 		if c.info {
-			state = s.dim("info  ")
+			state = "<dim>info  "
+		} else if !c.Held {
+			state = "<red>BROKEN"
 		}
-		s.print("  %s  %-*s %s\n", state, width, c.Of, c.Text)
+		s.print("  %s</>  %-*s %s\n", state, width, c.Of, c.Text)
 	}
-}
-
-func (s *screen) end(held bool, good, bad string) {
-	text := s.red(bad)
-	if held {
-		text = s.paint("1;32", good)
+	end := "<held>" + good
+	if !held(all) {
+		end = "<red>" + bad
 	}
-	s.print("%s\n\n", text)
+	s.print("%s</>\n\n", end)
 }
 
 func short(d time.Duration) string {

@@ -5,19 +5,14 @@ import (
 	"fmt"
 	"math"
 	"net/http"
-	"strconv"
 	"sync"
 	"time"
 )
 
-// What an upstream says about its limit.
-const (
-	tellNothing = "nothing"     // a bare 429
-	tellRetry   = "retry-after" // 429 with Retry-After, in whole seconds
-	tellFields  = "fields"      // that, and the fields RateLimit and RateLimit-Policy in every answer
-)
+// What an upstream says about its limit: as -tell documents it.
+const tellNothing, tellRetry, tellFields = "nothing", "retry-after", "fields"
 
-// header is the field of a request that says in JSON who sent it and when: the first three of an arrival.
+// header is the field of a request that says in JSON who sent it and when: the first four of an arrival.
 const header = "Fleet-Departure"
 
 // An arrival is one line of the log. Times count from the upstream's start.
@@ -25,6 +20,7 @@ type arrival struct {
 	Replica  int
 	Sent     time.Duration // when the request left its replica
 	Late     time.Duration // how much earlier it might have left: it took so long to wake it up
+	Overhead time.Duration // of the limiter
 	Arrived  time.Duration `json:"-"`
 	Accepted bool          `json:"-"` // or else answered with 429
 }
@@ -71,18 +67,16 @@ func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !a.Accepted {
 		status = http.StatusTooManyRequests
 		if u.tell != tellNothing {
-			h.Set("Retry-After", strconv.Itoa(max(1, ceil(b.wait(1)))))
+			h.Set("Retry-After", fmt.Sprint(max(1, math.Ceil(b.wait(1).Seconds()))))
 		}
 	}
 	if u.tell == tellFields {
 		h.Set("RateLimit-Policy", fmt.Sprintf(`"all";q=%.0f;w=%.0f`, b.burst, math.Ceil(b.burst/b.rate)))
-		h.Set("RateLimit", fmt.Sprintf(`"all";r=%.0f;t=%d`, math.Floor(b.tokens), ceil(b.wait(b.burst))))
+		full := math.Ceil(b.wait(b.burst).Seconds())
+		h.Set("RateLimit", fmt.Sprintf(`"all";r=%.0f;t=%.0f`, math.Floor(b.tokens), full))
 	}
 	w.WriteHeader(status)
 }
-
-// ceil is a time in whole seconds, as the fields of HTTP have it.
-func ceil(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }
 
 // logged is what reached the upstream so far, in order of arrival. Its lines never change.
 func (u *upstream) logged() []arrival {
