@@ -84,10 +84,13 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/quotient-go/quotient"
 )
@@ -137,6 +140,37 @@ func EventsEvery(d time.Duration) Option {
 
 const shortestInterval = 10 * time.Millisecond
 
+// longestReplica is the length of the longest DNS name, in bytes.
+const longestReplica = 253
+
+// Replica names this process in GET /state and on the page, so that operators see which replica they change.
+// Without it the name is that of the host, which in Kubernetes is the pod's. A name is 1 to 253 bytes of
+// printable UTF-8; New refuses any other one.
+func Replica(name string) Option {
+	return func(h *handler) {
+		h.replica = name
+		if !printable(name) {
+			h.errs = append(h.errs, fmt.Errorf(
+				"admin: Replica: name: %q is not 1 to %d bytes of printable UTF-8", clip(name), longestReplica))
+		}
+	}
+}
+
+// printable reports whether a replica can have the name.
+func printable(name string) bool {
+	unprintable := func(r rune) bool { return !unicode.IsPrint(r) }
+	return name != "" && len(name) <= longestReplica && utf8.ValidString(name) && !strings.ContainsFunc(name, unprintable)
+}
+
+// hostname is the name of the host, "" where it has none that can be shown.
+var hostname = sync.OnceValue(func() string {
+	name, err := os.Hostname()
+	if err != nil || !printable(name) {
+		return ""
+	}
+	return name
+})
+
 // Handler is the API of a registry's limiters. It is safe for concurrent use. Mount it at the root of a
 // listener, or under a prefix with http.StripPrefix. New makes it; the zero value answers every request with
 // 500.
@@ -182,7 +216,10 @@ func New(reg *quotient.Registry, opts ...Option) (*Handler, error) {
 	if reg == nil {
 		return nil, errors.New("admin: New: registry: nil")
 	}
-	h := &handler{reg: reg, samples: recorder{reg: reg}, replica: hostname(), every: time.Second, origin: http.NewCrossOriginProtection(), scans: newScans(), seed: maphash.MakeSeed()}
+	h := &handler{
+		reg: reg, samples: recorder{reg: reg}, replica: hostname(), every: time.Second,
+		origin: http.NewCrossOriginProtection(), scans: newScans(), seed: maphash.MakeSeed(),
+	}
 	for i, opt := range opts {
 		if opt == nil {
 			return nil, fmt.Errorf("admin: New: option %d: nil", i+1)

@@ -72,13 +72,11 @@ func NewClient(baseURL string, opts ...ClientOption) (*Client, error) {
 		c.http = &http.Client{Timeout: clientTimeout}
 	}
 	own := *c.http
-	own.CheckRedirect = noRedirect
+	// The handler never redirects, and a token must not go elsewhere.
+	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	c.http = &own
 	return c, nil
 }
-
-// noRedirect keeps a token from going elsewhere: the handler never redirects.
-func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 func overSocket(path string) *http.Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -96,51 +94,24 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // State returns the state of all limiters.
 func (c *Client) State(ctx context.Context) (State, error) {
-	return c.state(ctx, nil)
+	return fetch[State](ctx, c, "state", nil)
 }
 
 // StateAndHistory is State with State.History: what the limiters did in the last two minutes.
 func (c *Client) StateAndHistory(ctx context.Context) (State, error) {
-	return c.state(ctx, url.Values{"history": {"1"}})
-}
-
-func (c *Client) state(ctx context.Context, query url.Values) (State, error) {
-	var s State
-	err := c.get(ctx, "state", query, &s)
-	s.restore()
-	return s, err
+	return fetch[State](ctx, c, "state", url.Values{"history": {"1"}})
 }
 
 // Limiter returns the state of one limiter. Its ETag is for IfMatch.
 func (c *Client) Limiter(ctx context.Context, limiter string) (LimiterState, error) {
-	return one(c.state(ctx, named(limiter)))
-}
-
-// restore puts keys that are not UTF-8 in place of what JSON made of them.
-func (s State) restore() {
-	for _, l := range s.Limiters {
-		for i := range l.Overrides {
-			restore(&l.Overrides[i].Key, l.Overrides[i].KeyBase64)
-		}
-	}
-}
-
-func restore(key *string, raw []byte) {
-	if raw != nil {
-		*key = string(raw)
-	}
+	return one(fetch[State](ctx, c, "state", named(limiter)))
 }
 
 // Keys returns the hottest keys of a limiter, at most top of them: 1 to 1,000.
 func (c *Client) Keys(ctx context.Context, limiter string, top int) (Keys, error) {
 	query := named(limiter)
 	query.Set("top", strconv.Itoa(top))
-	var k Keys
-	err := c.get(ctx, "keys", query, &k)
-	for i := range k.Keys {
-		restore(&k.Keys[i].Key, k.Keys[i].KeyBase64)
-	}
-	return k, err
+	return fetch[Keys](ctx, c, "keys", query)
 }
 
 // An ExplainOption changes a call of Client.Explain.
@@ -161,10 +132,7 @@ func (c *Client) Explain(ctx context.Context, limiter, key string, opts ...Expla
 	} else {
 		query.Set("key", key)
 	}
-	var e Explanation
-	err := c.get(ctx, "explain", query, &e)
-	restore(&e.Key, e.KeyBase64)
-	return e, err
+	return fetch[Explanation](ctx, c, "explain", query)
 }
 
 // A PutOption is a condition of a change.
@@ -203,19 +171,14 @@ func (c *Client) SetLimit(ctx context.Context, limiter string, limit quotient.Li
 // SetPlan gives the plan a limit for each of its keys; nil removes the plan. It calls SetPlan of the
 // quotient.Limiter.
 func (c *Client) SetPlan(ctx context.Context, limiter, plan string, limit *quotient.Limit, opts ...PutOption) (LimiterState, error) {
-	body := struct {
-		Plan  string        `json:"plan"`
-		Limit *limitRequest `json:"limit"`
-	}{plan, newLimitOrNull(limit)}
+	body := map[string]any{"plan": plan, "limit": newLimitOrNull(limit)}
 	return c.putOne(ctx, "plan", limiter, body, opts)
 }
 
 // Override gives a key a limit of its own; nil removes it.
 func (c *Client) Override(ctx context.Context, limiter, key string, limit *quotient.Limit, opts ...PutOption) (LimiterState, error) {
-	body := struct {
-		keyRequest
-		Limit *limitRequest `json:"limit"`
-	}{newKeyRequest(key), newLimitOrNull(limit)}
+	body := keyRequest(key)
+	body["limit"] = newLimitOrNull(limit)
 	return c.putOne(ctx, "override", limiter, body, opts)
 }
 
@@ -223,28 +186,45 @@ func (c *Client) Override(ctx context.Context, limiter, key string, limit *quoti
 // if the key is not remembered, since such a key starts fresh anyway. A key that shares a gate, since
 // MaxKeys keys are busy, is refused.
 func (c *Client) Reset(ctx context.Context, limiter, key string, opts ...PutOption) (LimiterState, error) {
-	return c.putOne(ctx, "reset", limiter, newKeyRequest(key), opts)
+	return c.putOne(ctx, "reset", limiter, keyRequest(key), opts)
 }
 
 // keyRequest is a key as PUT takes it: in base64 where JSON cannot carry it.
-type keyRequest struct {
-	Key       *string `json:"key,omitempty"`
-	KeyBase64 []byte  `json:"key_base64,omitempty"`
-}
-
-func newKeyRequest(key string) keyRequest {
+func keyRequest(key string) map[string]any {
 	if raw := inBase64(key); raw != nil {
-		return keyRequest{KeyBase64: raw}
+		return map[string]any{"key_base64": raw}
 	}
-	return keyRequest{Key: &key}
+	return map[string]any{"key": key}
 }
 
 // SetDryRun turns the dry run of a limiter on or off.
 func (c *Client) SetDryRun(ctx context.Context, limiter string, on bool, opts ...PutOption) (LimiterState, error) {
-	body := struct {
-		DryRun bool `json:"dry_run"`
-	}{on}
-	return c.putOne(ctx, "dry-run", limiter, body, opts)
+	return c.putOne(ctx, "dry-run", limiter, map[string]bool{"dry_run": on}, opts)
+}
+
+// Leases returns the semaphores of the lease service, at most top of them, 1 to 1,000, those with the most
+// pending first. A Problem with status 404 means that there is no lease service.
+func (c *Client) Leases(ctx context.Context, top int) (LeaseState, error) {
+	return fetch[LeaseState](ctx, c, "leases", url.Values{"top": {strconv.Itoa(top)}})
+}
+
+// LeaseLocks returns the oldest locks of a semaphore: at most top held ones and top pending ones, 1 to
+// 1,000.
+func (c *Client) LeaseLocks(ctx context.Context, semaphore string, top int) (LeaseLocks, error) {
+	query := url.Values{"semaphore": {semaphore}, "top": {strconv.Itoa(top)}}
+	return fetch[LeaseLocks](ctx, c, "leases", query)
+}
+
+// BreakLease takes a held lock from its peer, and returns the lock as it was. The token is that of the
+// lock. The error is ErrConflict if the peer no longer holds it.
+func (c *Client) BreakLease(ctx context.Context, semaphore string, peer, token uint64, opts ...PutOption) (
+	old LeaseLock, err error,
+) {
+	body := map[string]string{
+		"semaphore": semaphore, "peer": strconv.FormatUint(peer, 10), "token": strconv.FormatUint(token, 10),
+	}
+	err = c.change(ctx, http.MethodPost, "leases/break", url.Values{}, body, opts, &old)
+	return old, err
 }
 
 // limitRequest is a limit as PUT takes it.
@@ -293,10 +273,8 @@ func (c *Client) putOne(ctx context.Context, path, limiter string, body any, opt
 	return one(c.put(ctx, path, limiter, body, opts))
 }
 
-func (c *Client) put(ctx context.Context, path, limiter string, body any, opts []PutOption) (State, error) {
-	var s State
-	err := c.change(ctx, http.MethodPut, path, named(limiter), body, opts, &s)
-	s.restore()
+func (c *Client) put(ctx context.Context, path, limiter string, body any, opts []PutOption) (s State, err error) {
+	err = c.change(ctx, http.MethodPut, path, named(limiter), body, opts, &s)
 	return s, err
 }
 
@@ -316,8 +294,9 @@ func (c *Client) change(ctx context.Context, method, path string, query url.Valu
 	return c.do(ctx, method, path, query, text, p.ifMatch, v)
 }
 
-func (c *Client) get(ctx context.Context, path string, query url.Values, v any) error {
-	return c.do(ctx, http.MethodGet, path, query, nil, "", v)
+func fetch[T any](ctx context.Context, c *Client, path string, query url.Values) (v T, err error) {
+	err = c.do(ctx, http.MethodGet, path, query, nil, "", &v)
+	return v, err
 }
 
 // do sends one request and reads its answer into v.
@@ -344,7 +323,34 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 		return fmt.Errorf("admin: Client: %w", err)
 	}
 	defer resp.Body.Close()
-	return readAnswer(resp, v)
+	err = readAnswer(resp, v)
+	if keyed, ok := v.(interface{ restore() }); ok {
+		keyed.restore()
+	}
+	return err
+}
+
+// restore puts keys that are not UTF-8 in place of what JSON made of them.
+func (s State) restore() {
+	for _, l := range s.Limiters {
+		for i := range l.Overrides {
+			restore(&l.Overrides[i].Key, l.Overrides[i].KeyBase64)
+		}
+	}
+}
+
+func (k Keys) restore() {
+	for i := range k.Keys {
+		restore(&k.Keys[i].Key, k.Keys[i].KeyBase64)
+	}
+}
+
+func (e *Explanation) restore() { restore(&e.Key, e.KeyBase64) }
+
+func restore(key *string, raw []byte) {
+	if raw != nil {
+		*key = string(raw)
+	}
 }
 
 // readAnswer reads a bounded answer, or the problem that it is.

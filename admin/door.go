@@ -85,6 +85,14 @@ type caller struct {
 	readOnly bool
 }
 
+// may is what the caller may do here. The page does not know what a proxy in front forbids.
+func (c caller) may() []string {
+	if c.readOnly {
+		return []string{"read"}
+	}
+	return []string{"read", "write"}
+}
+
 // identify returns the caller, or a Problem if the caller may not send the request. Where there are tokens,
 // public resources are served to all.
 func (h *handler) identify(r *http.Request, public bool) (caller, *Problem) {

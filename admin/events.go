@@ -121,38 +121,30 @@ func (s *streams) shutdown(srv *http.Server) {
 // with the server's Shutdown, after streamLife, or when the client does not read for writePatience. It runs
 // in the request's own goroutine and starts none. A request with a body is refused: the server would read it
 // before the first event, with no deadline left.
-func (h *handler) events(w http.ResponseWriter, r *http.Request) {
-	if _, bad := queryOf(r); bad != nil {
-		writeProblem(w, bad)
-		return
-	}
-	if r.ContentLength != 0 {
-		w.Header().Set("Connection", "close")
-		hangUp(w)
-		writeProblem(w, &Problem{Status: http.StatusBadRequest, Detail: "a request for events has no body", Field: "body", Range: "none"})
-		return
+func (h *handler) events(c *call) any {
+	if c.ContentLength != 0 {
+		c.w.Header().Set("Connection", "close")
+		hangUp(c.w)
+		c.fail(http.StatusBadRequest, Problem{Detail: "a request for events has no body", Field: "body", Range: "none"})
+		return nil
 	}
 	if !h.streams.enter() {
-		w.Header().Set("Retry-After", "10")
-		writeProblem(w, &Problem{
-			Status: http.StatusServiceUnavailable,
-			Detail: "too many event streams are open",
-			Field:  "streams", Range: fmt.Sprintf("at most %d", maxStreams),
+		c.w.Header().Set("Retry-After", "10")
+		c.fail(http.StatusServiceUnavailable, Problem{
+			Detail: "too many event streams are open", Field: "streams", Range: fmt.Sprintf("at most %d", maxStreams),
 		})
-		return
+		return nil
 	}
 	defer h.streams.leave()
-	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("X-Accel-Buffering", "no") // a reverse proxy would hold events back
-	to := newSink(w, r)
+	c.w.Header().Set("Content-Type", "text/event-stream")
+	c.w.Header().Set("X-Accel-Buffering", "no") // a reverse proxy would hold events back
+	to := newSink(c.w, c.Request)
 	// The server's ReadTimeout bounds the request; it would end the stream too.
-	if err := ignoreUnsupported(to.out.SetReadDeadline(time.Time{})); err != nil {
-		return
+	err := ignoreUnsupported(to.out.SetReadDeadline(time.Time{}))
+	if err == nil && to.send(h.note(to, fmt.Sprintf("retry: %d\n\n", retryMillis))) == nil {
+		h.stream(c.Request, to)
 	}
-	if err := to.send(h.note(to, fmt.Sprintf("retry: %d\n\n", retryMillis))); err != nil {
-		return
-	}
-	h.stream(r, to)
+	return nil
 }
 
 // stream sends events until one of its ends.

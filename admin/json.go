@@ -89,18 +89,23 @@ func (f *form) fail(p Problem) {
 	}
 }
 
-// problem is what was wrong, nil for nothing.
-func (f *form) problem() *Problem { return *f.bad }
-
 // result is what was read from a form, or what was wrong and nothing else.
 func result[T any](f form, v T) (T, *Problem) {
-	if bad := f.problem(); bad != nil {
-		return *new(T), bad
+	if *f.bad != nil {
+		return *new(T), *f.bad
 	}
 	return v, nil
 }
 
 func (f *form) has(name string) bool { _, given := f.values[name]; return given }
+
+// optional reads a field that may be left out.
+func optional[T any](f *form, name string, read func(name string) T) (v T) {
+	if f.has(name) {
+		v = read(name)
+	}
+	return v
+}
 
 func (f *form) null(name string) bool { return f.values[name].Kind() == 'n' }
 
@@ -115,7 +120,7 @@ func (f *form) wrong(name, detail, wanted string) {
 // whole reads a whole number from low to high.
 func (f *form) whole(name string, low, high int) int {
 	wanted := fmt.Sprintf("a whole number from %d to %d", low, high)
-	n := f.anyWhole(name, wanted)
+	n := f.parseWhole(name, wanted)
 	if n < low || n > high {
 		f.wrong(name, "out of range", wanted)
 		return 0
@@ -123,32 +128,33 @@ func (f *form) whole(name string, low, high int) int {
 	return n
 }
 
-// anyWhole reads a whole number of which the caller checks the range.
-func (f *form) anyWhole(name, wanted string) int {
+// anyWhole reads a whole number of a limit, which checks the range.
+func (f *form) anyWhole(name string) int { return f.parseWhole(name, ranges[name]) }
+
+func (f *form) parseWhole(name, wanted string) int {
 	n, err := strconv.Atoi(string(f.values[name]))
-	if err == nil {
-		return n
+	switch {
+	case errors.Is(err, strconv.ErrRange):
+		f.wrong(name, "out of range", wanted)
+		return 0
+	case err != nil:
+		f.wrong(name, "not a whole number", wanted)
 	}
-	detail := "not a whole number"
-	if errors.Is(err, strconv.ErrRange) {
-		detail = "out of range"
-	}
-	f.wrong(name, detail, wanted)
-	return 0
+	return n
 }
 
 // number reads a finite number.
 func (f *form) number(name, wanted string) float64 {
-	if f.values[name].Kind() != '0' {
-		f.wrong(name, "not a number", wanted)
-		return 0
-	}
 	x, err := strconv.ParseFloat(string(f.values[name]), 64)
-	if err != nil {
+	switch {
+	case f.values[name].Kind() != '0':
+		f.wrong(name, "not a number", wanted)
+	case err != nil:
 		f.wrong(name, "out of range", wanted)
-		return 0
+	default:
+		return x
 	}
-	return x
+	return 0
 }
 
 // truth reads true or false.
@@ -170,20 +176,14 @@ func (f *form) text(name string, most int) string {
 	switch raw := f.values[name]; {
 	case raw.Kind() != '"':
 		f.wrong(name, "not a string", wanted)
-		return ""
 	case json.Unmarshal(raw, &s) != nil:
 		f.wrong(name, "a string that has half of a surrogate pair", wanted)
-		return ""
 	case len(s) > most:
 		f.wrong(name, "too long", wanted)
-		return ""
+	default:
+		return s
 	}
-	return s
-}
-
-// object reads an object within the object.
-func (f *form) object(name string, names ...string) form {
-	return f.nested(f.path+name, f.values[name], names)
+	return ""
 }
 
 // list reads a list of objects.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -103,39 +102,28 @@ const (
 	longestSemaphore = 1024 // bytes of a name
 )
 
-// leaseAnswer is what a route of leases answers, or its refusal.
-type leaseAnswer func(*handler, http.ResponseWriter, *http.Request) (any, *Problem)
-
 // withLeases is a route that is there only with WithLeases.
-func withLeases(serve leaseAnswer) func(*handler, http.ResponseWriter, *http.Request) {
+func withLeases(serve server) server {
 	return func(h *handler, w http.ResponseWriter, r *http.Request) {
 		if h.leases == nil {
 			notFound(w, r)
 			return
 		}
-		answer, bad := serve(h, w, r)
-		if bad != nil {
-			writeProblem(w, bad)
-			return
-		}
-		writeJSON(w, "application/json", http.StatusOK, answer)
+		serve(h, w, r)
 	}
 }
 
 // getLeases answers with the semaphores, or the oldest locks of one.
-func (h *handler) getLeases(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
-	query, bad := queryOf(r, "semaphore", "top")
-	if bad != nil {
-		return nil, bad
+func (h *handler) getLeases(c *call) any {
+	top := c.top("semaphores or locks", defaultLeases)
+	name, given := c.query["semaphore"]
+	switch {
+	case c.bad != nil:
+		return nil
+	case given:
+		return h.leaseLocks(c, name, top)
 	}
-	top, bad := readTop(query, "semaphores or locks", defaultLeases)
-	if bad != nil {
-		return nil, bad
-	}
-	if name, given := query["semaphore"]; given {
-		return h.leaseLocks(name, top)
-	}
-	return h.leaseState(top), nil
+	return h.leaseState(top)
 }
 
 func (h *handler) leaseState(top int) LeaseState {
@@ -153,21 +141,19 @@ func (h *handler) leaseState(top int) LeaseState {
 	return s
 }
 
-func (h *handler) leaseLocks(name string, top int) (LeaseLocks, *Problem) {
+func (h *handler) leaseLocks(c *call, name string, top int) LeaseLocks {
 	held, pending, err := h.leases.Locks(name, top)
 	now := time.Now()
 	switch {
 	case errors.Is(err, ErrNoSemaphore):
-		return LeaseLocks{}, &Problem{
-			Status: http.StatusNotFound, Detail: "there is no semaphore of that name",
-			Field: "semaphore", Value: clip(name), Range: "a name that GET /leases lists",
-		}
+		c.fail(http.StatusNotFound, Problem{
+			Detail: "there is no semaphore of that name",
+			Field:  "semaphore", Value: clip(name), Range: "a name that GET /leases lists",
+		})
 	case err != nil:
-		return LeaseLocks{}, leasesFailed(err)
+		c.leasesFailed(err)
 	}
-	return LeaseLocks{
-		now, name, h.shownLocks(name, held, top, now), h.shownLocks(name, pending, top, now),
-	}, nil
+	return LeaseLocks{now, name, h.shownLocks(name, held, top, now), h.shownLocks(name, pending, top, now)}
 }
 
 // shownLocks are at most top locks as an answer carries them.
@@ -182,14 +168,14 @@ func (h *handler) shownLocks(semaphore string, locks []LeaseLock, top int, now t
 func (h *handler) shownLock(semaphore string, l LeaseLock, now time.Time) LeaseLock {
 	l.AgeSeconds = max(0, now.Sub(l.Since).Seconds())
 	if l.Token != 0 {
-		l.ETag = h.lockTag(semaphore, l.Peer, l.Token)
+		l.ETag = h.tag(semaphore, l.Peer, l.Token)
 	}
 	return l
 }
 
 // leasesFailed is the answer when the service is on stand-by or closed.
-func leasesFailed(err error) *Problem {
-	return &Problem{Status: http.StatusServiceUnavailable, Detail: shorten(err.Error(), longestCell)}
+func (c *call) leasesFailed(err error) {
+	c.fail(http.StatusServiceUnavailable, Problem{Detail: shorten(err.Error(), longestCell)})
 }
 
 // leaseBreak is what POST /leases/break asks for: one lock, by the token that its operator has seen.
@@ -217,39 +203,33 @@ func (f *form) digits(name string, low uint64) uint64 {
 }
 
 // breakLease takes a lock from its holder, unless it is not the one that the operator has seen.
-func (h *handler) breakLease(w http.ResponseWriter, r *http.Request) (any, *Problem) {
-	if _, bad := queryOf(r); bad != nil {
-		return nil, bad
+func (h *handler) breakLease(c *call) any {
+	v := readBody(c, readLeaseBreak)
+	if c.bad != nil {
+		return nil
 	}
-	body, bad := readBody(w, r)
-	if bad != nil {
-		return nil, bad
-	}
-	v, bad := readLeaseBreak(body)
-	if bad != nil {
-		return nil, bad
-	}
-	if bad := precondition(r.Header.Values("If-Match"), h.lockTag(v.semaphore, v.peer, v.token)); bad != nil {
-		bad.Detail = "the tag is of another lock"
-		return nil, bad
+	if c.precondition(h.tag(v.semaphore, v.peer, v.token), "the tag is of another lock"); c.bad != nil {
+		return nil
 	}
 	h.writing.Lock()
 	defer h.writing.Unlock()
 	old, err := h.leases.Break(v.peer, v.semaphore, v.token)
 	switch {
 	case errors.Is(err, ErrNotHeld):
-		return nil, &Problem{
-			Status: http.StatusPreconditionFailed, Field: "token", Value: strconv.FormatUint(v.token, 10),
+		c.fail(http.StatusPreconditionFailed, Problem{
+			Field: "token", Value: strconv.FormatUint(v.token, 10),
 			Detail: "the peer does not hold a lock of this token any more",
 			Range:  "the token of a held lock, as GET /leases lists it",
-		}
+		})
+		return nil
 	case err != nil:
-		return nil, leasesFailed(err)
+		c.leasesFailed(err)
+		return nil
 	}
-	h.logBreak(r, v.semaphore, old)
+	h.logBreak(c.Request, v.semaphore, old)
 	answer := h.shownLock(v.semaphore, old, time.Now())
 	answer.ETag = "" // it is held no more
-	return answer, nil
+	return answer
 }
 
 // logBreak is the audit line: the lock that was taken is the old value, and there is no new one.
@@ -259,13 +239,4 @@ func (h *handler) logBreak(r *http.Request, semaphore string, old LeaseLock) {
 		slog.Group("old", "peer", old.Peer, "count", old.Count, "token", old.Token,
 			"since", old.Since, "expires", old.Expires),
 		"new", "none", "from", r.RemoteAddr, "by", who.name)
-}
-
-// lockTag is the tag of a held lock. A tag of another process matches nothing.
-func (h *handler) lockTag(semaphore string, peer, token uint64) string {
-	instance := maphash.Comparable(h.seed, struct {
-		semaphore string
-		peer      uint64
-	}{semaphore, peer})
-	return fmt.Sprintf(`"%016x-%d"`, instance, token)
 }

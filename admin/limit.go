@@ -37,9 +37,13 @@ var ranges = map[string]string{
 func parseLimit(body []byte) (change, *Problem) {
 	limit, bad := readLimitBody(body)
 	return change{
-		what: "limit set", field: "rates", show: showLimit,
+		what: "limit set", field: "rates",
+		show:  func(l *quotient.Limiter) slog.Value { return limitValue(l.Stats().Limit) },
 		apply: func(l *quotient.Limiter) error { return l.SetLimit(limit) },
-		try:   func(l *quotient.Limiter) error { return tryLimit(l, limit) },
+		try: func(l *quotient.Limiter) error {
+			_, err := changeLimit(l, limit, true)
+			return err
+		},
 	}, bad
 }
 
@@ -52,12 +56,12 @@ func readLimitBody(body []byte) (quotient.Limit, *Problem) {
 // readLimit reads the fields of a limit. "rates" must be there, though it may be empty: a body without it is
 // more likely a mistake than the wish to lift every limit. A limit that denies has nothing else.
 func readLimit(f *form) quotient.Limit {
-	if f.has("deny") && f.truth("deny") {
+	if optional(f, "deny", f.truth) {
 		const other = "a limit that denies everything has no other bound"
 		if f.has("rates") && len(f.list("rates", mostRates, rateFields...)) > 0 {
 			f.wrong("rates", other, "nothing beside deny")
 		}
-		if f.has("in_flight") && f.anyWhole("in_flight", ranges["in_flight"]) != 0 {
+		if optional(f, "in_flight", f.anyWhole) != 0 {
 			f.wrong("in_flight", other, "nothing beside deny")
 		}
 		return quotient.Limit{Deny: true}
@@ -67,10 +71,8 @@ func readLimit(f *form) quotient.Limit {
 	for i := range rates {
 		limit.Rates = append(limit.Rates, readRate(&rates[i]))
 	}
-	if f.has("in_flight") {
-		limit.InFlight = f.anyWhole("in_flight", ranges["in_flight"])
-	}
-	if f.problem() == nil {
+	limit.InFlight = optional(f, "in_flight", f.anyWhole)
+	if *f.bad == nil {
 		blame(f, rates, limit.Validate())
 	}
 	return limit
@@ -78,26 +80,13 @@ func readLimit(f *form) quotient.Limit {
 
 // readRate reads one rate. The limiter finds values that are out of range.
 func readRate(f *form) quotient.Rate {
-	r := quotient.Rate{Events: f.number("events", ranges["events"]), Per: readPer(f)}
-	if f.has("name") {
-		r.Name = f.text("name", longestName)
+	text := func(name string) string { return f.text(name, longestName) }
+	return quotient.Rate{
+		Events: f.number("events", ranges["events"]), Per: readPer(f),
+		Name: optional(f, "name", text), Unit: optional(f, "unit", text), Burst: optional(f, "burst", f.anyWhole),
+		Aligned: optional(f, "aligned", f.truth), Counted: optional(f, "counted", f.truth),
+		NoTurns: optional(f, "no_turns", f.truth),
 	}
-	if f.has("unit") {
-		r.Unit = f.text("unit", longestName)
-	}
-	if f.has("burst") {
-		r.Burst = f.anyWhole("burst", ranges["burst"])
-	}
-	if f.has("aligned") {
-		r.Aligned = f.truth("aligned")
-	}
-	if f.has("counted") {
-		r.Counted = f.truth("counted")
-	}
-	if f.has("no_turns") {
-		r.NoTurns = f.truth("no_turns")
-	}
-	return r
 }
 
 func readPer(f *form) time.Duration {
@@ -137,9 +126,6 @@ func blame(f *form, rates []form, err error) {
 		Detail: err.Error()[len(at[0]):], Field: in.path + name, Value: clip(string(in.values[name])), Range: ranges[name],
 	})
 }
-
-// showLimit is the limit of a limiter for the log.
-func showLimit(l *quotient.Limiter) slog.Value { return limitValue(l.Stats().Limit) }
 
 // limitValue is a limit for the log: the JSON of its state.
 func limitValue(limit quotient.Limit) slog.Value {

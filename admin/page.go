@@ -21,9 +21,6 @@ type pageFile struct {
 	body              []byte
 }
 
-// pageFiles returns the files of the page by the path under which they are served.
-var pageFiles = sync.OnceValue(readPage)
-
 // contentTypes are those of the page's files, by extension. The system's table of types may say anything.
 var contentTypes = map[string]string{
 	".html": "text/html; charset=utf-8",
@@ -37,7 +34,8 @@ var contentTypes = map[string]string{
 const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-func readPage() map[string]pageFile {
+// pageFiles returns the files of the page by the path under which they are served.
+var pageFiles = sync.OnceValue(func() map[string]pageFile {
 	files := make(map[string]pageFile)
 	names, err := fs.Glob(assets, "assets/*")
 	if err != nil {
@@ -54,7 +52,7 @@ func readPage() map[string]pageFile {
 	files["/"] = files["/assets/index.html"]
 	delete(files, "/assets/index.html") // its links are relative to the root
 	return files
-}
+})
 
 // page serves the operator's page and its assets. They hold no secret, so a browser gets them without a
 // token; the page then asks for one.

@@ -14,59 +14,108 @@ import (
 	"github.com/quotient-go/quotient"
 )
 
+// A call is a request of the API. The first error in it stays; what is read after it is empty.
+type call struct {
+	*http.Request
+	w     http.ResponseWriter
+	query map[string]string
+	bad   *Problem
+}
+
+// fail notes the first error.
+func (c *call) fail(status int, p Problem) {
+	if c.bad == nil {
+		p.Status = status
+		c.bad = &p
+	}
+}
+
+// A server serves a route.
+type server func(h *handler, w http.ResponseWriter, r *http.Request)
+
+// answering serves what serve returns, unless something was wrong with the call. With nil serve has answered
+// itself.
+func answering(serve func(*handler, *call) any, params ...string) server {
+	return func(h *handler, w http.ResponseWriter, r *http.Request) {
+		c := &call{Request: r, w: w}
+		c.readQuery(params)
+		var answer any
+		if c.bad == nil {
+			answer = serve(h, c)
+		}
+		switch s, state := answer.(State); {
+		case c.bad != nil:
+			writeProblem(w, c.bad)
+		case state:
+			who, _ := h.identify(r, false)
+			s.May = who.may()
+			writeState(w, r, s)
+		case answer != nil:
+			writeJSON(w, "application/json", http.StatusOK, answer)
+		}
+	}
+}
+
+// readQuery reads the parameters of the path. None may be unknown or come twice.
+func (c *call) readQuery(names []string) {
+	known := strings.Join(names, ", ")
+	given, err := url.ParseQuery(c.URL.RawQuery)
+	if err != nil {
+		c.fail(http.StatusBadRequest, Problem{
+			Detail: "the query cannot be read", Field: "query", Value: clip(c.URL.RawQuery), Range: known,
+		})
+		return
+	}
+	c.query = make(map[string]string, len(given))
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		bad := Problem{Field: clip(name), Value: clip(given.Get(name)), Range: known}
+		switch {
+		case !slices.Contains(names, name):
+			bad.Detail = "there is no such parameter"
+			c.fail(http.StatusBadRequest, bad)
+		case len(given[name]) > 1:
+			bad.Detail = "the parameter comes twice"
+			c.fail(http.StatusBadRequest, bad)
+		}
+		c.query[name] = given.Get(name)
+	}
+}
+
+// flag reads a parameter that is 1, or left out.
+func (c *call) flag(name string) bool {
+	text, given := c.query[name]
+	if given && text != "1" {
+		c.fail(http.StatusBadRequest, Problem{
+			Detail: "not a flag", Field: name, Value: clip(text), Range: "1; leave it out for no",
+		})
+	}
+	return given
+}
+
 // getState answers with all limiters, or with the one that was named, and its tag.
-func (h *handler) getState(w http.ResponseWriter, r *http.Request) {
-	query, bad := queryOf(r, "limiter", "history")
-	if bad != nil {
-		writeProblem(w, bad)
-		return
-	}
-	history, bad := flagOf(query, "history")
-	if bad != nil {
-		writeProblem(w, bad)
-		return
-	}
-	chosen, bad := h.choose(query)
-	if bad != nil {
-		writeProblem(w, bad)
-		return
+func (h *handler) getState(c *call) any {
+	history := c.flag("history")
+	chosen := h.choose(c)
+	if c.bad != nil {
+		return nil
 	}
 	h.samples.seen()
-	_, named := query["limiter"]
-	whole := !named && h.adds() // what the program adds has no tag, nor has the history
-	if tag := h.tagOf(chosen); tag != "" && !whole && !history && matches(r.Header.Values("If-None-Match"), tag) {
-		w.Header().Set("ETag", tag)
-		w.WriteHeader(http.StatusNotModified)
-		return
+	_, named := c.query["limiter"]
+	plain := named || h.file == nil && len(h.tables) == 0 // what the program adds has no tag, nor has the history
+	tag := h.tagOf(chosen)
+	if tag != "" && plain && !history && matches(c.Header.Values("If-None-Match"), tag) {
+		c.w.Header().Set("ETag", tag)
+		c.w.WriteHeader(http.StatusNotModified)
+		return nil
 	}
-	var s State
-	if whole {
-		s = h.wholeState()
-	} else {
-		s = h.newState(chosen)
+	s := h.newState(chosen)
+	if !named {
+		s.File, s.Tables = h.fileState(), h.currentTables()
 	}
 	if history {
 		s.History = h.samples.history(s.Time, s.Limiters)
 	}
-	h.answerState(w, r, s)
-}
-
-// flagOf reads a parameter that is 1, or left out.
-func flagOf(query map[string]string, name string) (bool, *Problem) {
-	text, given := query[name]
-	if given && text != "1" {
-		return false, &Problem{
-			Status: http.StatusBadRequest, Detail: "not a flag", Field: name, Value: clip(text), Range: "1; leave it out for no",
-		}
-	}
-	return given, nil
-}
-
-// answerState answers with s, and with what the caller may do.
-func (h *handler) answerState(w http.ResponseWriter, r *http.Request, s State) {
-	who, _ := h.identify(r, false)
-	s.May = who.may()
-	writeState(w, r, s)
+	return s
 }
 
 // writeState answers with s, compressed if it is long and the client accepts that; the state of one limiter
@@ -90,65 +139,40 @@ func writeState(w http.ResponseWriter, r *http.Request, s State) {
 
 // stateJSON is the answer of GET /state for all limiters, on one line, but for May: all streams share it.
 func (h *handler) stateJSON() ([]byte, error) {
-	return json.Marshal(h.wholeState())
-}
-
-// queryOf reads the parameters of the path. None may be unknown or come twice.
-func queryOf(r *http.Request, names ...string) (map[string]string, *Problem) {
-	given, err := url.ParseQuery(r.URL.RawQuery)
-	if err != nil {
-		return nil, &Problem{
-			Status: http.StatusBadRequest, Detail: "the query cannot be read",
-			Field: "query", Value: clip(r.URL.RawQuery), Range: strings.Join(names, ", "),
-		}
-	}
-	query := make(map[string]string, len(given))
-	for _, name := range slices.Sorted(maps.Keys(given)) {
-		bad := &Problem{Status: http.StatusBadRequest, Field: clip(name), Value: clip(given.Get(name)), Range: strings.Join(names, ", ")}
-		switch {
-		case !slices.Contains(names, name):
-			bad.Detail = "there is no such parameter"
-			return nil, bad
-		case len(given[name]) > 1:
-			bad.Detail = "the parameter comes twice"
-			return nil, bad
-		}
-		query[name] = given.Get(name)
-	}
-	return query, nil
+	s := h.newState(maps.Collect(h.reg.All()))
+	s.File, s.Tables = h.fileState(), h.currentTables()
+	return json.Marshal(s)
 }
 
 // choose finds the limiter that the query names; without a name it is all of them.
-func (h *handler) choose(query map[string]string) (map[string]*quotient.Limiter, *Problem) {
-	name, given := query["limiter"]
+func (h *handler) choose(c *call) map[string]*quotient.Limiter {
+	name, given := c.query["limiter"]
 	if !given {
-		return maps.Collect(h.reg.All()), nil
+		return maps.Collect(h.reg.All())
 	}
 	l, ok := h.reg.Get(name)
 	if !ok {
-		return nil, h.noLimiter(name, http.StatusNotFound, "there is no limiter of that name")
+		h.noLimiter(c, http.StatusNotFound, "there is no limiter of that name")
 	}
-	return map[string]*quotient.Limiter{name: l}, nil
+	return map[string]*quotient.Limiter{name: l}
 }
 
 // chooseOne is choose for a request about one limiter. A name may be left out when there is no choice.
-func (h *handler) chooseOne(query map[string]string) (map[string]*quotient.Limiter, *Problem) {
-	chosen, bad := h.choose(query)
-	switch {
-	case bad != nil:
-		return nil, bad
-	case len(chosen) == 0:
-		return nil, h.noLimiter("", http.StatusNotFound, "there is no limiter")
-	case len(chosen) > 1:
-		return nil, h.noLimiter("", http.StatusBadRequest, "there are several limiters, and none is named")
+func (h *handler) chooseOne(c *call) map[string]*quotient.Limiter {
+	chosen := h.choose(c)
+	if len(chosen) == 0 {
+		h.noLimiter(c, http.StatusNotFound, "there is no limiter")
 	}
-	return chosen, nil
+	if len(chosen) > 1 {
+		h.noLimiter(c, http.StatusBadRequest, "there are several limiters, and none is named")
+	}
+	return chosen
 }
 
 // namesShown is how many names a refusal lists.
 const namesShown = 20
 
-func (h *handler) noLimiter(name string, status int, detail string) *Problem {
+func (h *handler) noLimiter(c *call, status int, detail string) {
 	var names []string
 	for known := range h.reg.All() {
 		if len(names) == namesShown {
@@ -157,7 +181,9 @@ func (h *handler) noLimiter(name string, status int, detail string) *Problem {
 		}
 		names = append(names, known)
 	}
-	return &Problem{Status: status, Detail: detail, Field: "limiter", Value: clip(name), Range: strings.Join(names, ", ")}
+	c.fail(status, Problem{
+		Detail: detail, Field: "limiter", Value: clip(c.query["limiter"]), Range: strings.Join(names, ", "),
+	})
 }
 
 // only is the one limiter of a choice, and its name.
@@ -175,111 +201,81 @@ const (
 )
 
 // getKeys answers with the hottest keys.
-func (h *handler) getKeys(w http.ResponseWriter, r *http.Request) {
-	query, bad := queryOf(r, "limiter", "top")
-	if bad != nil {
-		writeProblem(w, bad)
-		return
+func (h *handler) getKeys(c *call) any {
+	top := c.top("keys", defaultTop)
+	name, l := only(h.chooseOne(c))
+	if c.bad != nil {
+		return nil
 	}
-	top, bad := readTop(query, "keys", defaultTop)
-	if bad != nil {
-		writeProblem(w, bad)
-		return
-	}
-	chosen, bad := h.chooseOne(query)
-	if bad != nil {
-		writeProblem(w, bad)
-		return
-	}
-	name, l := only(chosen)
-	uses, err := h.scans.top(r.Context(), h.seen.number(l), l, top)
+	uses, err := h.scans.top(c.Context(), h.seen.number(l), l, top)
 	if err != nil {
-		writeProblem(w, &Problem{Status: http.StatusServiceUnavailable, Detail: "the request ended while others looked at all keys"})
-		return
+		c.fail(http.StatusServiceUnavailable, Problem{Detail: "the request ended while others looked at all keys"})
 	}
-	writeJSON(w, "application/json", http.StatusOK, newKeys(name, uses))
+	return newKeys(name, uses)
 }
 
-// readTop reads how many of something are asked for.
-func readTop(query map[string]string, of string, usual int) (int, *Problem) {
-	text, given := query["top"]
+// top reads how many of something are asked for.
+func (c *call) top(of string, usual int) int {
+	text, given := c.query["top"]
 	if !given {
-		return usual, nil
+		return usual
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || n > mostTop {
-		return 0, &Problem{
-			Status: http.StatusBadRequest, Detail: "not a number of " + of,
-			Field: "top", Value: clip(text), Range: fmt.Sprintf("a whole number from 1 to %d", mostTop),
-		}
+		c.fail(http.StatusBadRequest, Problem{
+			Detail: "not a number of " + of,
+			Field:  "top", Value: clip(text), Range: fmt.Sprintf("a whole number from 1 to %d", mostTop),
+		})
 	}
-	return n, nil
+	return n
 }
 
 // getExplain answers with where one key stands, in a plan where one is named.
-func (h *handler) getExplain(w http.ResponseWriter, r *http.Request) {
-	query, bad := queryOf(r, "limiter", "key", "key_base64", "plan")
-	if bad != nil {
-		writeProblem(w, bad)
-		return
+func (h *handler) getExplain(c *call) any {
+	key := c.key()
+	name, l := only(h.chooseOne(c))
+	if c.bad != nil {
+		return nil
 	}
-	key, bad := keyOf(query)
-	if bad != nil {
-		writeProblem(w, bad)
-		return
-	}
-	chosen, bad := h.chooseOne(query)
-	if bad != nil {
-		writeProblem(w, bad)
-		return
-	}
-	name, l := only(chosen)
 	var opts []quotient.CallOption
-	plan, given := query["plan"]
+	plan, given := c.query["plan"]
 	if given {
 		opts = append(opts, quotient.Plan(plan))
 	}
 	e, s := l.Explain(key, opts...), l.Stats()
 	if e.Next.Reason == quotient.ReasonBadRequest {
-		writeProblem(w, noPlan(name, plan, s.Plans))
-		return
+		bad := Problem{
+			Detail: "limiter " + name + " has no plan of that name", Field: "plan", Value: clip(plan),
+			Range: "empty for the limiter's own limit",
+		}
+		for _, p := range s.Plans[:min(len(s.Plans), namesShown)] {
+			bad.Range += ", " + p.Name
+		}
+		c.fail(http.StatusBadRequest, bad)
 	}
-	writeJSON(w, "application/json", http.StatusOK, newExplanation(name, e, s.Pool))
+	return newExplanation(name, e, s.Pool)
 }
 
-// noPlan is the answer when a limiter has no plan of that name.
-func noPlan(limiter, name string, plans []quotient.PlanStats) *Problem {
-	bad := &Problem{
-		Status: http.StatusBadRequest, Detail: "limiter " + limiter + " has no plan of that name", Field: "plan", Value: clip(name),
-		Range: "empty for the limiter's own limit",
-	}
-	for _, p := range plans[:min(len(plans), namesShown)] {
-		bad.Range += ", " + p.Name
-	}
-	return bad
-}
-
-// keyOf reads the key of a query: exactly one of key and key_base64.
-func keyOf(query map[string]string) (string, *Problem) {
-	key, plain := query["key"]
-	text, coded := query["key_base64"]
-	bad := &Problem{Status: http.StatusBadRequest, Field: "key", Value: clip(key), Range: "one of key and key_base64: " + keyRange}
+// key reads exactly one of key and key_base64.
+func (c *call) key() string {
+	key, plain := c.query["key"]
+	text, coded := c.query["key_base64"]
+	bad := Problem{Field: "key", Value: clip(key), Range: "one of key and key_base64: " + keyRange}
+	raw, ok := fromBase64(text)
 	switch {
 	case plain == coded:
 		bad.Detail = "not one key to explain"
-		return "", bad
 	case plain && len(key) > longestKey:
 		bad.Detail = "too long"
-		return "", bad
 	case plain:
-		return key, nil
-	}
-	key, ok := fromBase64(text)
-	if !ok {
+		return key
+	case ok:
+		return raw
+	default:
 		bad.Detail, bad.Field, bad.Value = "not a key in base64", "key_base64", clip(text)
-		return "", bad
 	}
-	return key, nil
+	c.fail(http.StatusBadRequest, bad)
+	return ""
 }
 
 var keyRange = fmt.Sprintf("a key of at most %d bytes; it may be empty", longestKey)

@@ -2,7 +2,9 @@ package admin
 
 import (
 	_ "embed"
+	"fmt"
 	"net/http"
+	pathpkg "path"
 	"slices"
 	"strings"
 
@@ -15,7 +17,7 @@ type route struct {
 	methods []string
 	public  bool // holds no data: an operator must be able to load the page before giving it a token
 	open    bool // is for all, whatever the Host: see MountOpen
-	serve   func(h *handler, w http.ResponseWriter, r *http.Request)
+	serve   server
 }
 
 var (
@@ -27,18 +29,18 @@ var routes = []route{
 	{path: "/", methods: reads, public: true, serve: (*handler).page},
 	{path: "/assets/", methods: reads, public: true, serve: (*handler).page},
 	{path: "/openapi.json", methods: reads, public: true, serve: (*handler).getOpenAPI},
-	{path: "/state", methods: reads, serve: (*handler).getState},
-	{path: "/events", methods: []string{http.MethodGet}, serve: (*handler).events},
-	{path: "/keys", methods: reads, serve: (*handler).getKeys},
-	{path: "/explain", methods: reads, serve: (*handler).getExplain},
+	{path: "/state", methods: reads, serve: answering((*handler).getState, "limiter", "history")},
+	{path: "/events", methods: []string{http.MethodGet}, serve: answering((*handler).events)},
+	{path: "/keys", methods: reads, serve: answering((*handler).getKeys, "limiter", "top")},
+	{path: "/explain", methods: reads, serve: answering((*handler).getExplain, "limiter", "key", "key_base64", "plan")},
 	{path: "/replicas", methods: writes, serve: putter(parseReplicas)},
 	{path: "/limit", methods: writes, serve: putter(parseLimit)},
 	{path: "/plan", methods: writes, serve: putter(parsePlan)},
 	{path: "/override", methods: writes, serve: putter(parseOverride)},
 	{path: "/reset", methods: writes, serve: putter(parseReset)},
 	{path: "/dry-run", methods: writes, serve: putter(parseDryRun)},
-	{path: "/leases", methods: reads, serve: withLeases((*handler).getLeases)},
-	{path: "/leases/break", methods: []string{http.MethodPost}, serve: withLeases((*handler).breakLease)},
+	{path: "/leases", methods: reads, serve: withLeases(answering((*handler).getLeases, "semaphore", "top"))},
+	{path: "/leases/break", methods: []string{http.MethodPost}, serve: withLeases(answering((*handler).breakLease))},
 }
 
 // find chooses by the path as it was sent. A ServeMux would redirect other spellings, with a page of
@@ -141,4 +143,73 @@ var openAPI []byte
 func (h *handler) getOpenAPI(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = w.Write(openAPI)
+}
+
+const (
+	mostMounts  = 16 // they are looked through at each request
+	longestPath = 256
+)
+
+// Mount serves a handler of the program's beside the API, for GET and HEAD: at path, or below it where path
+// ends in "/". The access rules are those of GET /state: Host, credentials, origin. So metrics need no
+// listener of their own:
+//
+//	admin.Mount("/metrics", promhttp.HandlerFor(prom, promhttp.HandlerOpts{}))
+//
+// A path has letters, digits and -._~/ only, and is neither the API's nor another mount's. There may be 16.
+// The handler sees the path as it was sent; its pages run no scripts unless it sets a Content-Security-Policy
+// of its own. Under [Handler.Serve] an answer takes 30 seconds at most.
+func Mount(path string, what http.Handler) Option { return mounted(path, what, false) }
+
+// MountOpen is Mount without access rules: any client may request the path, without credentials, from any
+// address and with any Host. It is for probes of a pod's address by a kubelet. The answer should not be
+// secret, and should cost almost nothing. Such a request does not make a client known: see [Handler.Serve].
+//
+//	admin.MountOpen("/ready", ready)
+func MountOpen(path string, what http.Handler) Option { return mounted(path, what, true) }
+
+func mounted(path string, what http.Handler, open bool) Option {
+	return func(h *handler) {
+		if err := h.fitsBeside(path, what); err != nil {
+			h.errs = append(h.errs, err)
+			return
+		}
+		serve := func(_ *handler, w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Security-Policy", "sandbox")
+			what.ServeHTTP(w, r)
+		}
+		h.mounts = append(h.mounts, route{path: path, methods: reads, open: open, serve: serve})
+	}
+}
+
+const pathBytes = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~/"
+
+// fitsBeside is an error if a handler cannot be mounted at path, beside what is there already.
+func (h *handler) fitsBeside(path string, what http.Handler) error {
+	wrong := ""
+	switch {
+	case !strings.HasPrefix(path, "/") || strings.Trim(path, pathBytes) != "" || len(path) > longestPath:
+		wrong = fmt.Sprintf("not / and at most %d letters, digits and -._~/", longestPath)
+	case path != "/" && pathpkg.Clean(path) != strings.TrimSuffix(path, "/"):
+		wrong = "an empty part or one of dots: no request for it would be found"
+	case what == nil:
+		wrong = "the handler is nil"
+	case len(h.mounts) == mostMounts:
+		wrong = fmt.Sprintf("one more than %d mounts", mostMounts)
+	}
+	for _, other := range slices.Concat(routes, h.mounts) {
+		if wrong == "" && (within(path, other.path) || within(other.path, path)) {
+			wrong = "overlaps " + other.path
+		}
+	}
+	if wrong == "" {
+		return nil
+	}
+	return fmt.Errorf("admin: Mount: path %q: %s", shorten(path, maxValue), wrong)
+}
+
+// within reports whether a path is another one, or below it. With or without a slash at the end they are one.
+func within(path, other string) bool {
+	path, other = strings.TrimSuffix(path, "/"), strings.TrimSuffix(other, "/")
+	return path == other || other != "" && strings.HasPrefix(path, other+"/")
 }

@@ -32,114 +32,78 @@ type change struct {
 }
 
 // putter is the route that writes what parse makes of a body.
-func putter(parse func(body []byte) (change, *Problem)) func(*handler, http.ResponseWriter, *http.Request) {
-	return func(h *handler, w http.ResponseWriter, r *http.Request) {
-		query, bad := queryOf(r, "limiter", "validate")
-		if bad != nil {
-			writeProblem(w, bad)
-			return
+func putter(parse func(body []byte) (change, *Problem)) server {
+	return answering(func(h *handler, c *call) any {
+		validate := c.flag("validate")
+		v := readBody(c, parse)
+		if c.bad != nil {
+			return nil
 		}
-		validate, bad := flagOf(query, "validate")
-		if bad != nil {
-			writeProblem(w, bad)
-			return
-		}
-		body, bad := readBody(w, r)
-		if bad != nil {
-			writeProblem(w, bad)
-			return
-		}
-		c, bad := parse(body)
-		if bad != nil {
-			writeProblem(w, bad)
-			return
-		}
-		act := h.commit
-		if validate {
-			act = try
-		}
-		s, bad := h.on(r, c, query, act)
-		if bad != nil {
-			writeProblem(w, bad)
-			return
-		}
-		h.answerState(w, r, s)
-	}
+		return h.on(c, v, validate)
+	}, "limiter", "validate")
 }
 
-// on chooses the limiters of a change and acts on each, unless one is not in the state that the writer has
+// on chooses the limiters of a change and makes it for each, unless one is not in the state that the writer has
 // seen. The lock is held from the comparison to the state that is answered, so the tag in the answer is that
-// of the change.
-func (h *handler) on(r *http.Request, c change, query map[string]string, act action) (State, *Problem) {
+// of the change. With validate it only finds out whether they would take the change.
+func (h *handler) on(c *call, v change, validate bool) any {
 	h.writing.Lock()
 	defer h.writing.Unlock()
 	choose := h.chooseOne
-	if c.all {
+	if v.all {
 		choose = h.choose
 	}
-	chosen, bad := choose(query)
-	if bad != nil {
-		return State{}, bad
-	}
+	chosen := choose(c)
 	if len(chosen) == 0 {
-		return State{}, h.noLimiter("", http.StatusNotFound, "there is no limiter")
+		h.noLimiter(c, http.StatusNotFound, "there is no limiter")
 	}
-	if bad := precondition(r.Header.Values("If-Match"), h.tagOf(chosen)); bad != nil {
-		return State{}, bad
-	}
-	for _, name := range slices.Sorted(maps.Keys(chosen)) {
-		if err := act(r, c, name, chosen[name]); err != nil {
-			return State{}, refusedBy(name, c, err)
-		}
-	}
-	return h.newState(chosen), nil
-}
-
-// An action is what is done with a change for a limiter.
-type action func(r *http.Request, c change, name string, l *quotient.Limiter) error
-
-// try only finds out whether the limiter would take the change.
-func try(_ *http.Request, c change, _ string, l *quotient.Limiter) error {
-	if c.try == nil {
+	if c.bad != nil {
 		return nil
 	}
-	return c.try(l)
+	if c.precondition(h.tagOf(chosen), "the limiter was changed since"); c.bad != nil {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(chosen)) {
+		var err error
+		switch l := chosen[name]; {
+		case !validate:
+			err = h.commit(c, v, name, l)
+		case v.try != nil:
+			err = v.try(l)
+		}
+		if err != nil { // it has learned three units, or has too many overrides or plans
+			c.fail(http.StatusUnprocessableEntity, Problem{
+				Detail: err.Error(), Field: v.field, Value: v.value, Range: "what limiter " + name + " takes as it stands",
+			})
+			return nil
+		}
+	}
+	return h.newState(chosen)
 }
 
 // commit makes the change.
-func (h *handler) commit(r *http.Request, c change, name string, l *quotient.Limiter) error {
-	old := c.show(l)
-	if err := c.apply(l); err != nil {
+func (h *handler) commit(c *call, v change, name string, l *quotient.Limiter) error {
+	old := v.show(l)
+	if err := v.apply(l); err != nil {
 		return err
 	}
-	who, _ := h.identify(r, false)
-	h.log.Info("quotient: "+c.what+" by an operator", "limiter", name,
-		slog.Attr{Key: "old", Value: old}, slog.Attr{Key: "new", Value: c.show(l)}, "from", r.RemoteAddr, "by", who.name)
+	who, _ := h.identify(c.Request, false)
+	h.log.Info("quotient: "+v.what+" by an operator", "limiter", name,
+		slog.Attr{Key: "old", Value: old}, slog.Attr{Key: "new", Value: v.show(l)}, "from", c.RemoteAddr, "by", who.name)
 	return nil
 }
 
-// refusedBy is the answer when a limiter does not take a change that is in range: it has learned three units,
-// or has too many overrides or plans.
-func refusedBy(name string, c change, err error) *Problem {
-	return &Problem{
-		Status: http.StatusUnprocessableEntity,
-		Detail: err.Error(), Field: c.field, Value: c.value, Range: "what limiter " + name + " takes as it stands",
-	}
-}
-
 // precondition compares If-Match with the tag of what is there, "" for several limiters.
-func precondition(given []string, tag string) *Problem {
+func (c *call) precondition(tag, changed string) {
+	given := c.Header.Values("If-Match")
 	if len(given) == 0 || matches(given, tag) {
-		return nil
+		return
 	}
-	bad := &Problem{
-		Status: http.StatusPreconditionFailed,
-		Detail: "the limiter was changed since", Field: "If-Match", Value: clip(strings.Join(given, ", ")), Range: tag,
-	}
+	bad := Problem{Detail: changed, Field: "If-Match", Value: clip(strings.Join(given, ", ")), Range: tag}
 	if tag == "" {
 		bad.Detail, bad.Range = "several limiters have no tag; name one with ?limiter=", "*"
 	}
-	return bad
+	c.fail(http.StatusPreconditionFailed, bad)
 }
 
 // matches reports whether a list of tags has the tag. "*" stands for any, but only alone: in a list it is no
@@ -154,36 +118,41 @@ func matches(given []string, tag string) bool {
 
 // readBody reads the JSON text of a request. A body whose Content-Length is too long is not read at all,
 // others up to the bound; the connection then ends.
-func readBody(w http.ResponseWriter, r *http.Request) ([]byte, *Problem) {
-	contentType := r.Header.Get("Content-Type")
+func readBody[T any](c *call, parse func(body []byte) (T, *Problem)) (v T) {
+	if c.bad != nil {
+		return v
+	}
+	contentType := c.Header.Get("Content-Type")
 	if media, _, err := mime.ParseMediaType(contentType); err != nil || media != "application/json" {
-		return nil, &Problem{
-			Status: http.StatusUnsupportedMediaType,
+		c.fail(http.StatusUnsupportedMediaType, Problem{
 			Detail: "the Content-Type is not application/json",
 			Field:  "Content-Type", Value: clip(contentType), Range: "application/json",
-		}
+		})
+		return v
 	}
-	if r.ContentLength > maxBody {
-		return nil, tooLarge(w, strconv.FormatInt(r.ContentLength, 10)+" bytes")
+	if c.ContentLength > maxBody {
+		c.tooLarge(strconv.FormatInt(c.ContentLength, 10) + " bytes")
+		return v
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	if over := (*http.MaxBytesError)(nil); errors.As(err, &over) {
-		hangUp(w)
-		return nil, tooLarge(w, "more")
+	body, err := io.ReadAll(http.MaxBytesReader(c.w, c.Body, maxBody))
+	switch over := (*http.MaxBytesError)(nil); {
+	case errors.As(err, &over):
+		hangUp(c.w)
+		c.tooLarge("more")
+	case err != nil:
+		c.fail(http.StatusBadRequest, Problem{Detail: "the body could not be read", Field: "body"})
+	default:
+		v, c.bad = parse(body)
 	}
-	if err != nil {
-		return nil, &Problem{Status: http.StatusBadRequest, Detail: "the body could not be read", Field: "body"}
-	}
-	return body, nil
+	return v
 }
 
-func tooLarge(w http.ResponseWriter, sent string) *Problem {
-	w.Header().Set("Connection", "close")
-	return &Problem{
-		Status: http.StatusRequestEntityTooLarge,
+func (c *call) tooLarge(sent string) {
+	c.w.Header().Set("Connection", "close")
+	c.fail(http.StatusRequestEntityTooLarge, Problem{
 		Detail: "the body is too large",
 		Field:  "body", Value: sent, Range: fmt.Sprintf("at most %d bytes", maxBody),
-	}
+	})
 }
 
 // hangUp reads nothing more of a body that went over the bound. The server would read some of the rest, in

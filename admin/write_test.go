@@ -436,8 +436,8 @@ func TestOneChangeAtATime(t *testing.T) {
 		show:  func(*quotient.Limiter) slog.Value { alone(); return slog.Value{} },
 		apply: func(l *quotient.Limiter) error { alone(); l.SetDryRun(true); return nil },
 	}
-	_, bad := h.on(overLoopback(httptest.NewRequest("PUT", "/dry-run", nil)), c, nil, h.commit)
-	if bad != nil || looks != 3 {
-		t.Errorf("%v after %d looks", bad, looks)
+	r := &call{Request: overLoopback(httptest.NewRequest("PUT", "/dry-run", nil))}
+	if h.on(r, c, false); r.bad != nil || looks != 3 {
+		t.Errorf("%v after %d looks", r.bad, looks)
 	}
 }

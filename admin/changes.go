@@ -1,0 +1,254 @@
+package admin
+
+import (
+	"encoding/base64"
+	"errors"
+	"log/slog"
+	"math"
+	"regexp"
+	"strconv"
+	"time"
+
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/trial"
+)
+
+// The changes of a limiter, of which it may refuse some. The last argument makes a trial of each: see package
+// trial.
+var (
+	changeLimit    = trial.Limit.(func(*quotient.Limiter, quotient.Limit, bool) (quotient.Limit, error))
+	changePlan     = trial.Plan.(func(*quotient.Limiter, string, *quotient.Limit, bool) (*quotient.Limit, error))
+	changeOverride = trial.Override.(func(*quotient.Limiter, string, *quotient.Limit, bool) (*quotient.Limit, error))
+)
+
+const (
+	// maxReplicas is the largest pool size that an operator can set. It is far above any real pool
+	// and catches a number that was meant for another field.
+	maxReplicas = 1_000_000
+	// longestWord is how long a pool size that ends by itself may count: a year. For longer, leave
+	// ttl_seconds out.
+	longestWord = 365 * 24 * time.Hour
+)
+
+// replicas is what PUT /replicas asks for. An operator sets it: it counts at once, undamped.
+type replicas struct {
+	pool quotient.Pool
+	ttl  time.Duration // 0: for good
+}
+
+func parseReplicas(body []byte) (change, *Problem) {
+	v, bad := readReplicas(body)
+	return change{what: "pool size set", field: "replicas", all: true, show: showPool, apply: v.apply}, bad
+}
+
+// readReplicas reads {"replicas":4,"weight":2,"ordinal":2,"ttl_seconds":600}. "ordinal" may be left out or 0:
+// unknown; without "weight" this replica counts as one, whatever it counted as before; without "ttl_seconds"
+// it is for good.
+func readReplicas(body []byte) (replicas, *Problem) {
+	f := readForm(body, `{"replicas":4,"ordinal":2}`, "replicas", "weight", "ordinal", "ttl_seconds")
+	var v replicas
+	v.pool.Replicas = f.whole("replicas", 1, maxReplicas)
+	if f.has("weight") {
+		v.pool.Weight = f.whole("weight", 1, v.pool.Replicas)
+	}
+	if f.has("ordinal") {
+		v.pool.Ordinal = f.whole("ordinal", 0, v.pool.Replicas-max(1, v.pool.Weight)+1)
+	}
+	if f.has("ttl_seconds") {
+		const wanted = "a number of seconds from 0.001 to 31536000; leave it out for good"
+		seconds := f.number("ttl_seconds", wanted)
+		if seconds < time.Millisecond.Seconds() || seconds > longestWord.Seconds() {
+			f.wrong("ttl_seconds", "out of range", wanted)
+		}
+		v.ttl = toDuration(seconds)
+	}
+	return result(f, v)
+}
+
+func (v replicas) apply(l *quotient.Limiter) error { return l.SetPool(v.pool, v.ttl) }
+
+// showPool is the pool of a limiter for the log.
+func showPool(l *quotient.Limiter) slog.Value {
+	p := l.Stats().Pool
+	attrs := []slog.Attr{slog.Int("replicas", p.Replicas), slog.Int("ordinal", p.Ordinal), slog.Bool("fixed", p.Fixed)}
+	if p.Weight > 1 {
+		attrs = append(attrs, slog.Int("weight", p.Weight))
+	}
+	if !p.Until.IsZero() {
+		attrs = append(attrs, slog.Time("until", p.Until))
+	}
+	return slog.GroupValue(attrs...)
+}
+
+// namedPlan is what PUT /plan asks for: a plan of that name with a limit, or none.
+type namedPlan struct {
+	name  string
+	limit *quotient.Limit
+}
+
+func parsePlan(body []byte) (change, *Problem) {
+	v, bad := readPlan(body)
+	return change{what: "plan set", field: "plan", value: v.name, show: v.show, apply: v.apply, try: v.try}, bad
+}
+
+const (
+	longestPlan = 64 // bytes of a name: the limiter's bound
+	planRange   = "1 to 64 of a-z, 0-9, '.', '_' and '-'"
+)
+
+// planName is what the limiter takes for a name.
+var planName = regexp.MustCompile(`\A[a-z0-9._-]{1,64}\z`)
+
+// readPlan reads {"plan":"paid","limit":{...}}; the limit may be null: the plan is taken off. Both must be
+// there.
+func readPlan(body []byte) (namedPlan, *Problem) {
+	f := readForm(body, `{"plan":"paid","limit":{"rates":[{"events":100,"per_seconds":1}]}}`, "plan", "limit")
+	v := namedPlan{name: f.text("plan", longestPlan)}
+	if !planName.MatchString(v.name) {
+		f.wrong("plan", "not a name", planRange)
+	}
+	v.limit = readLimitOrNull(&f)
+	return result(f, v)
+}
+
+func (v namedPlan) apply(l *quotient.Limiter) error { return l.SetPlan(v.name, v.limit) }
+
+// show is the plan for the log.
+func (v namedPlan) show(l *quotient.Limiter) slog.Value {
+	value := slog.StringValue("none")
+	for _, p := range l.Stats().Plans {
+		if p.Name == v.name {
+			value = limitValue(p.Limit)
+		}
+	}
+	return slog.GroupValue(slog.String("plan", v.name), slog.Attr{Key: "limit", Value: value})
+}
+
+// try returns the error that apply would return, and changes nothing.
+func (v namedPlan) try(l *quotient.Limiter) error {
+	_, err := changePlan(l, v.name, v.limit, true)
+	return err
+}
+
+// override is what PUT /override asks for: a limit of the key's own, or none.
+type override struct {
+	key   string
+	limit *quotient.Limit
+}
+
+func parseOverride(body []byte) (change, *Problem) {
+	v, bad := readOverride(body)
+	return change{what: "override set", field: "key", show: v.show, apply: v.apply, try: v.try}, bad
+}
+
+// readOverride reads {"key":"K","limit":{...}}; the limit may be null: none. Both must be there; "key_base64"
+// may stand in place of "key".
+func readOverride(body []byte) (override, *Problem) {
+	f := readForm(body, `{"key":"K","limit":{"rates":[{"events":100,"per_seconds":1}]}}`, "key", "key_base64", "limit")
+	return result(f, override{readKey(&f), readLimitOrNull(&f)})
+}
+
+// readLimitOrNull reads "limit", nil for null. It must be there.
+func readLimitOrNull(f *form) *quotient.Limit {
+	switch {
+	case !f.has("limit"):
+		f.wrong("limit", "", "a limit, or null for none")
+		return nil
+	case f.null("limit"):
+		return nil
+	}
+	inner := f.nested(f.path+"limit", f.values["limit"], limitFields)
+	limit := readLimit(&inner)
+	return &limit
+}
+
+// readKey reads exactly one of "key" and "key_base64", which also carries keys that are not UTF-8.
+func readKey(f *form) string {
+	if !f.has("key_base64") {
+		return f.text("key", longestKey)
+	}
+	text := f.text("key_base64", base64.StdEncoding.EncodedLen(longestKey))
+	key, ok := fromBase64(text)
+	switch {
+	case f.has("key"):
+		f.wrong("key_base64", "there is a key already", "one of key and key_base64")
+	case !ok:
+		f.wrong("key_base64", "not a key in base64", keyRange)
+	}
+	return key
+}
+
+func (v override) apply(l *quotient.Limiter) error { return l.Override(v.key, v.limit) }
+
+// show is the override of the key for the log.
+func (v override) show(l *quotient.Limiter) slog.Value {
+	e := l.Explain(v.key)
+	value := slog.StringValue("none")
+	if e.Overridden {
+		value = limitValue(e.Limit)
+	}
+	return slog.GroupValue(slog.String("key", strconv.QuoteToASCII(v.key)), slog.Attr{Key: "limit", Value: value})
+}
+
+// try returns the error that apply would return. To find room it may evict an idle key, as apply would.
+func (v override) try(l *quotient.Limiter) error {
+	_, err := changeOverride(l, v.key, v.limit, true)
+	return err
+}
+
+// keyReset is what PUT /reset asks for: the key starts fresh.
+type keyReset struct{ key string }
+
+func parseReset(body []byte) (change, *Problem) {
+	v, bad := readReset(body)
+	return change{what: "key reset", field: "key", show: v.show, apply: v.apply, try: v.try}, bad
+}
+
+// readReset reads {"key":"K"}; "key_base64" may stand in place of "key".
+func readReset(body []byte) (keyReset, *Problem) {
+	f := readForm(body, `{"key":"K"}`, "key", "key_base64")
+	return result(f, keyReset{key: readKey(&f)})
+}
+
+// apply leaves a key as it is that is not remembered, for it starts fresh when it comes. A key that shares a
+// gate does not.
+func (v keyReset) apply(l *quotient.Limiter) error {
+	if !l.Reset(v.key) && l.Explain(v.key).Overflow {
+		return errShares
+	}
+	return nil
+}
+
+var errShares = errors.New("MaxKeys keys are busy: the key shares one limit with others, " +
+	"which would start fresh with it")
+
+// try returns the error that apply would return, and changes nothing.
+func (v keyReset) try(l *quotient.Limiter) error {
+	if l.Explain(v.key).Overflow {
+		return errShares
+	}
+	return nil
+}
+
+// show is where the key stands, for the log.
+func (v keyReset) show(l *quotient.Limiter) slog.Value {
+	e := l.Explain(v.key)
+	return slog.GroupValue(slog.String("key", strconv.QuoteToASCII(v.key)), slog.Bool("remembered", e.Remembered),
+		slog.Float64("used", math.Round(1000*finite(e.Used))/1000),
+		slog.Int("waiting", e.Waiting), slog.Int("in_flight", e.InFlight))
+}
+
+func parseDryRun(body []byte) (change, *Problem) {
+	on, bad := readDryRun(body)
+	return change{
+		what: "dry run set", field: "dry_run",
+		show:  func(l *quotient.Limiter) slog.Value { return slog.BoolValue(l.Stats().DryRun) },
+		apply: func(l *quotient.Limiter) error { l.SetDryRun(on); return nil },
+	}, bad
+}
+
+// readDryRun reads {"dry_run":true}.
+func readDryRun(body []byte) (bool, *Problem) {
+	f := readForm(body, `{"dry_run":true}`, "dry_run")
+	return result(f, f.truth("dry_run"))
+}
