@@ -30,15 +30,12 @@ type growth struct {
 
 // at is the rate's area up to t, and the burst at t.
 func (b budget) at(t time.Duration) (area, burst float64) {
-	for i, p := range b.paces {
-		if p.from > t {
-			break
+	rate := 0.
+	for _, p := range b.paces {
+		if p.from <= t {
+			area += (t - p.from).Seconds() * (p.rate - rate)
+			rate, burst = p.rate, p.burst
 		}
-		in := span{p.from, t}
-		if i+1 < len(b.paces) {
-			in.To = min(t, b.paces[i+1].from)
-		}
-		area, burst = area+in.length().Seconds()*p.rate, p.burst
 	}
 	return area, burst
 }
@@ -65,9 +62,6 @@ func (b budget) closes(to time.Duration) float64 {
 	return n
 }
 
-// A departure is a request that left, and when it might have left: as soon as there was room for it.
-type departure struct{ may, left time.Duration }
-
 // A window begins when the first of its requests might have left and ends when the last one did.
 type window struct {
 	span
@@ -90,11 +84,12 @@ func (w window) String() string {
 }
 
 // worst finds, among all windows between two of the departures, the one that comes closest to its budget or exceeds it
-// the most. The departures must be in order of left; without any the window is empty.
+// the most. A departure is a request, from when there was room for it to when it left. They must be in the order in
+// which they left; without any the window is empty.
 //
 // A window from i to j holds j-i+1 requests, so its excess is a term of j less a term of i. The best i for
 // every j is a running minimum: one pass finds the worst of all n(n+1)/2 windows.
-func (b budget) worst(sent []departure) window {
+func (b budget) worst(sent []span) window {
 	begins := begins(sent)
 	found, most := window{Allowed: 1}, math.Inf(-1)
 	first, cost := 0, math.Inf(1)
@@ -102,10 +97,10 @@ func (b budget) worst(sent []departure) window {
 		if c := float64(j) - b.opens(begins[j]); c < cost {
 			first, cost = j, c
 		}
-		closes := b.closes(d.left)
+		closes := b.closes(d.To)
 		if excess := float64(j+1) - closes - cost; excess > most {
 			most = excess
-			found = window{span{begins[first], d.left}, j - first + 1, closes - b.opens(begins[first])}
+			found = window{span{begins[first], d.To}, j - first + 1, closes - b.opens(begins[first])}
 		}
 	}
 	return found
@@ -113,10 +108,10 @@ func (b budget) worst(sent []departure) window {
 
 // begins is, for every departure, when a window that begins with it does: the earliest instant at which it, or one
 // that left later, might have left.
-func begins(sent []departure) []time.Duration {
+func begins(sent []span) []time.Duration {
 	all, earliest := make([]time.Duration, len(sent)), never
 	for i, d := range slices.Backward(sent) {
-		earliest = min(earliest, d.may, d.left)
+		earliest = min(earliest, d.From, d.To)
 		all[i] = earliest
 	}
 	return all
@@ -132,35 +127,33 @@ const lateness = 50 * time.Millisecond
 // A process that the run has stopped is another matter. Among those admitted afterwards, only one may claim that it
 // could have gone before: a turn that came as the process was stopped. The others could all claim that, and would
 // hide a bucket that has saved up more than its burst.
-func (l *life) departures(p path) (sent []departure) {
-	log := slices.Clone(l.Admitted[p])
-	slices.SortStableFunc(log, func(a, b span) int { return cmp.Compare(a.To, b.To) })
+func (l *life) departures(p path) (sent []span) {
 	used := map[int]bool{}
-	for _, e := range log {
-		d := departure{may: e.From, left: e.To}
+	for _, e := range inOrder(slices.Clone(l.Admitted[p])) {
+		d := e
 		for i, stop := range l.Stops {
 			if e.From < stop.From && e.To >= stop.To && !used[i] {
-				used[i], d.left = true, stop.From
+				used[i], d.To = true, stop.From
 			}
 		}
-		d.may = max(d.may, d.left-lateness-2*l.stood(span{d.may, d.left}))
+		d.From = max(d.From, d.To-lateness-2*l.stood(d))
 		if first := l.first(p); first < never { // it asks a moment before it has a share
-			d.may = max(d.may, first)
+			d.From = max(d.From, first)
 		}
 		sent = append(sent, d)
 	}
 	return inOrder(sent)
 }
 
-func (r record) departures(p path) (sent []departure) {
+func (r record) departures(p path) (sent []span) {
 	for _, l := range r.Lives {
 		sent = append(sent, l.departures(p)...)
 	}
 	return inOrder(sent)
 }
 
-func inOrder(sent []departure) []departure {
-	slices.SortFunc(sent, func(a, b departure) int { return cmp.Compare(a.left, b.left) })
+func inOrder(sent []span) []span {
+	slices.SortStableFunc(sent, func(a, b span) int { return cmp.Compare(a.To, b.To) })
 	return sent
 }
 

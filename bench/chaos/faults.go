@@ -147,7 +147,7 @@ func ends(how func(*rig.Process) error, again bool) func(*fleet, time.Duration) 
 		if !again {
 			seat = nil
 		}
-		return errors.Join(err, f.start(seat), f.publish())
+		return errors.Join(err, f.add(seat), f.publish())
 	}
 }
 
@@ -251,6 +251,6 @@ func (f *fleet) calm(until time.Duration) error {
 	}
 	err := f.setBusy(nil)
 	f.rest(until - cycle + settled)
-	f.Calms = append(f.Calms, calm{span{f.now() + borrowed, until - gossipEvery}, p.ID})
+	f.Calms = append(f.Calms, fact{span{f.now() + borrowed, until - gossipEvery}, p.ID})
 	return errors.Join(err, f.setBusy([]*process{p}))
 }

@@ -27,7 +27,7 @@ const (
 type fleet struct {
 	record
 	out     io.Writer
-	clock   clock
+	start   time.Time
 	rng     *rand.Rand
 	dir     string
 	stepped string // the program whose wall clock can be stepped; "": this one
@@ -106,13 +106,13 @@ func (f *fleet) close() error {
 	return errors.Join(append(errs, os.RemoveAll(f.dir))...)
 }
 
-func (f *fleet) now() time.Duration { return f.clock.now() }
+func (f *fleet) now() time.Duration { return time.Since(f.start) }
 
 func (f *fleet) run(ctx context.Context) (err error) {
 	f.Epoch = time.Now().UnixNano()
-	f.clock = clockFrom(f.Epoch)
+	f.start = beginOf(f.Epoch)
 	for range replicas {
-		err = errors.Join(err, f.start(nil))
+		err = errors.Join(err, f.add(nil))
 	}
 	if err = errors.Join(err, f.publish()); err != nil { // the file and DNS are there when they count them all
 		return err
@@ -133,7 +133,7 @@ func (f *fleet) run(ctx context.Context) (err error) {
 		})
 	}
 	faults.Wait()
-	pause(f.ctx, f.begin+f.Duration-f.now())
+	rig.Pause(f.ctx, f.begin+f.Duration-f.now())
 	f.Length = f.now()
 	return context.Cause(f.ctx)
 }
@@ -141,7 +141,7 @@ func (f *fleet) run(ctx context.Context) (err error) {
 // strike lets a fault happen when it is due.
 func (f *fleet) strike(x strike) error {
 	at := f.begin + x.at
-	pause(f.ctx, at-f.now())
+	rig.Pause(f.ctx, at-f.now())
 	f.turn.Lock()
 	defer f.turn.Unlock()
 	if f.ctx.Err() != nil {
@@ -155,12 +155,12 @@ func (f *fleet) strike(x strike) error {
 // rest lets other faults happen until an instant, or to the end of a run that fails.
 func (f *fleet) rest(until time.Duration) {
 	f.turn.Unlock()
-	pause(f.ctx, until-f.now())
+	rig.Pause(f.ctx, until-f.now())
 	f.turn.Lock()
 }
 
-// start starts a process and gives it its assignment, with gossip at a seat: nil for a new one.
-func (f *fleet) start(s *seat) (err error) {
+// add starts a process and gives it its assignment, with gossip at a seat: nil for a new one.
+func (f *fleet) add(s *seat) (err error) {
 	n := len(f.all) + 1
 	p := &process{life: &life{ID: n, Died: never}, seat: s, busy: f.busy}
 	a := assignment{config: f.config, ID: n, Epoch: f.Epoch, order: order{Busy: f.busy || !f.Gossip}}

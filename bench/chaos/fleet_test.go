@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -30,10 +31,10 @@ func TestFleets(t *testing.T) {
 		status int
 		want   []string
 	}{
-		"-duration 10s": {exitHeld, []string{"0 broken", " did, of ", "kill -9", "SIGSTOP", "redis: ", "dns ", "file: ", "wall clock of "}},
-		"-duration 10s -believe 4": {exitBroken, []string{"bounds 2, 3, file: ", "bounds 2, 3, dns: ", "bounds 5, 10, slots: ",
+		"-duration 10s": {0, []string{"0 broken", " did, of ", "kill -9", "SIGSTOP", "redis: ", "dns ", "file: ", "wall clock of "}},
+		"-duration 10s -believe 4": {1, []string{"bounds 2, 3, file: ", "bounds 2, 3, dns: ", "bounds 5, 10, slots: ",
 			"agree with the truth, one believes in 4"}},
-		"-gossip -duration 20s": {exitHeld, []string{"0 broken", " did, of ", "kill -9", "SIGSTOP", "partition", "one leaves in order"}},
+		"-gossip -duration 20s": {0, []string{"0 broken", " did, of ", "kill -9", "SIGSTOP", "partition", "one leaves in order"}},
 	} {
 		t.Run(args, func(t *testing.T) {
 			t.Parallel()
@@ -43,7 +44,7 @@ func TestFleets(t *testing.T) {
 				}
 			}
 			var stdout, stderr bytes.Buffer
-			status := run(t.Context(), strings.Fields(args), &stdout, &stderr)
+			status := command(strings.Fields(args), &stdout, &stderr)
 			for _, want := range c.want {
 				if status != c.status || !strings.Contains(stdout.String(), want) {
 					t.Fatalf("exit status %d, no %q\n%s%s", status, want, stdout.String(), stderr.String())
@@ -56,12 +57,15 @@ func TestFleets(t *testing.T) {
 func TestRunsThatDoNotEnd(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
+	if _, err := play(ctx, config{Gossip: true, Duration: cycle}, io.Discard); err == nil || !strings.Contains(err.Error(), "interrupted") {
+		t.Error(err)
+	}
 	for args, want := range map[string]string{
-		"-gossip": "interrupted", "-duration 9s": "10s", "-gossip -duration 15s": "cycle",
+		"-duration 9s": "10s", "-gossip -duration 15s": "cycle",
 		"-believe -1": "0 and 100", "more": `unexpected argument "more"`, "-nothing": "not defined: -nothing",
 	} {
 		var stdout, stderr bytes.Buffer
-		if got := run(ctx, strings.Fields(args), &stdout, &stderr); got != exitFailed || !strings.Contains(stderr.String(), want) {
+		if got := command(strings.Fields(args), &stdout, &stderr); got != 2 || !strings.Contains(stderr.String(), want) {
 			t.Errorf("%s: exit status %d, said %q, want %q", args, got, stderr.String(), want)
 		}
 	}

@@ -96,22 +96,20 @@ func (r record) ceiling(l *life, p path) budget {
 	if p.gossips() {
 		return budget{append(paces, pace{l.first(p), limit.rate, float64(limit.burst)}), nil}
 	}
-	windows := p.rule() == aligned
+	for _, f := range l.Pools[p] {
+		paces = append(paces, pace{f.From, limit.rate / float64(f.N), r.bucket(p, f.N)})
+	}
+	if p != onWindows {
+		return budget{paces, nil}
+	}
 	split := func(in span, extra float64) {
-		if windows {
-			breaks = append(breaks, growth{span: span{in.From - lateness, in.To + lateness}, extra: extra})
-		}
+		breaks = append(breaks, growth{span{in.From - lateness, in.To + lateness}, extra})
 	}
 	for i, f := range l.Pools[p] {
-		n := float64(f.N)
-		mean, next := float64(limit.window)/n, pace{from: f.From, rate: limit.rate / n, burst: limit.bucket(p.rule(), f.N)}
-		if windows {
-			next.burst = 2*mean + 1
-		}
-		if i > 0 {
+		mean := float64(limit.window) / float64(f.N)
+		if paces[i+1].burst = 2*mean + 1; i > 0 {
 			split(span{f.From, f.From}, mean+1)
 		}
-		paces = append(paces, next)
 	}
 	for _, f := range l.Places[p] {
 		split(f.span, 1)
@@ -184,16 +182,14 @@ func (r record) unsettled(p path, states []state) (all []span) {
 			add(st.From, st.To)
 		}
 	}
-	for _, c := range r.Changes[p] {
-		switch {
-		case p.gossips():
-		case c.Slept > 0:
-			add(c.At, c.At+p.looks())
-		default:
-			add(c.At+holdDown, c.At+holdDown)
-		}
-	}
 	if !p.gossips() {
+		for _, c := range r.Changes[p] {
+			if c.Slept > 0 {
+				add(c.At, c.At+p.looks())
+			} else {
+				add(c.At+holdDown, c.At+holdDown)
+			}
+		}
 		return all
 	}
 	for _, o := range r.onsets() {
@@ -353,10 +349,10 @@ func (r record) goesOn(p path, _ []state) (f finding) {
 	var longest time.Duration
 	for _, l := range r.Lives {
 		last := l.first(p)
-		for _, d := range append(l.departures(p), departure{left: min(l.Died, r.Length)}) {
-			gap := span{min(last, d.left), d.left}
-			last = d.left
-			nothing := gap.length() - l.stood(gap) - l.stopped(gap)
+		for _, d := range append(l.departures(p), span{To: min(l.Died, r.Length)}) {
+			gap := span{min(last, d.To), d.To}
+			last = d.To
+			nothing := l.own(gap) - l.stood(gap)
 			if longest = max(longest, nothing); nothing > stuckAfter {
 				f.breaks("replica %d got nothing from %.3f s to %.3f s, its clock is ahead by %v",
 					l.ID, gap.From.Seconds(), gap.To.Seconds(), time.Duration(at(l.Steps, gap.To)))
@@ -370,7 +366,7 @@ func (r record) goesOn(p path, _ []state) (f finding) {
 // used judges how much of the limit is used: by all in the whole run, or with lending by the one that is busy in the
 // times without faults.
 func (r record) used(p path, _ []state) (f finding) {
-	times, limit := []calm{{span{0, r.Length}, 0}}, r.limits[p]
+	times, limit := []fact{{span{0, r.Length}, 0}}, r.limits[p]
 	if p.gossips() {
 		times = r.Calms
 	}
@@ -379,14 +375,14 @@ func (r record) used(p path, _ []state) (f finding) {
 		admitted, held := 0., time.Duration(0)
 		for _, l := range r.Lives {
 			for _, e := range l.Admitted[p] {
-				if in.Busy == 0 || in.Busy == l.ID {
+				if in.N == 0 || in.N == l.ID {
 					held += in.overlap(e)
 					admitted += map[bool]float64{true: 1}[in.holds(e.To)]
 				}
 			}
 		}
 		use := admitted / (limit.rate * in.length().Seconds())
-		if p.rule() == slots {
+		if limit.slots > 0 {
 			use = held.Seconds() / (float64(limit.slots) * in.length().Seconds())
 		}
 		uses = append(uses, use)
@@ -416,16 +412,14 @@ func (r record) ends(path, []state) (f finding) {
 	return f
 }
 
-func report(r record, verdicts []rig.Verdict, broken []string) string {
-	faults := rig.Table{Header: []string{"fault", "times"}}
+// report is a run's faults, and what it was judged by.
+func report(r record, verdicts []rig.Verdict, broken []string) rig.Section {
+	title := map[bool]string{false: "A fleet with sources", true: "A fleet that gossips"}[r.Gossip]
+	s := rig.Section{Title: title, Verdicts: verdicts, Table: rig.Table{Header: []string{"fault", "times"}}}
+	s.Note = fmt.Sprintf("%d processes for %v, seed %d: %d broken\n\n%s", replicas, r.Duration, r.Seed, len(broken),
+		strings.Join(broken[:min(len(broken), 20)], "\n"))
 	for _, name := range slices.Sorted(maps.Keys(r.Struck)) {
-		faults.Add(name, r.Struck[name])
+		s.Add(name, r.Struck[name])
 	}
-	table := rig.Table{Header: []string{"bound, path", "allowed", "worst seen", "held"}}
-	for _, v := range verdicts {
-		table.Add(v.Name, v.Bound, v.Seen, map[bool]string{true: "yes", false: "**NO**"}[v.OK])
-	}
-	title := map[bool]string{false: "Chaos", true: "Chaos with gossip"}[r.Gossip]
-	return fmt.Sprintf("# %s\n\n%d processes for %v, seed %d.\n%s%s\n%s\n%d broken\n", title, replicas, r.Duration, r.Seed,
-		faults, table, strings.Join(broken[:min(len(broken), 20)], "\n"), len(broken))
+	return s
 }

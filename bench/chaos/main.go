@@ -21,33 +21,20 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/quotient-go/quotient/bench/rig"
-)
-
-// Exit statuses.
-const (
-	exitHeld   = 0
-	exitBroken = 1
-	exitFailed = 2
 )
 
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == replicaArg {
 		os.Exit(replicaMain(os.Args[2:], os.Stdin, os.Stdout, os.Stderr))
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	status := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	os.Exit(status)
+	os.Exit(command(os.Args[1:], os.Stdout, os.Stderr))
 }
 
 type config struct {
@@ -57,32 +44,25 @@ type config struct {
 	Gossip   bool // another fleet, whose replicas learn all from each other
 }
 
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+func command(args []string, stdout, stderr io.Writer) int {
 	c := config{Duration: time.Minute}
 	f := flag.NewFlagSet("chaos", flag.ContinueOnError)
-	f.SetOutput(stderr)
 	rig.Ranged(f, &c.Duration, "duration", 10*time.Second, time.Hour, "`time` that the run takes")
 	rig.Ranged(f, &c.Believe, "believe", 0, 100, "let the sources say that there are so many `replicas`; 0: the truth")
 	f.Uint64Var(&c.Seed, "seed", 1, "`number` that decides which faults come when, and whom they hit")
 	f.BoolVar(&c.Gossip, "gossip", false, "let a fleet that gossips break, by partitions and more")
-	var r record
-	err := f.Parse(args)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return exitHeld
-	case err != nil:
-	case f.NArg() > 0:
-		err = fmt.Errorf("unexpected argument %q", f.Arg(0))
-	case c.Gossip && c.Duration < cycle:
-		err = fmt.Errorf("-duration: %v is shorter than %v, a cycle of faults with -gossip", c.Duration, cycle)
-	default:
-		r, err = play(ctx, c, stderr)
+	run := func(ctx context.Context) (s rig.Section, err error) {
+		if c.Gossip && c.Duration < cycle {
+			return s, fmt.Errorf("-duration: %v is shorter than %v, a cycle of faults with -gossip", c.Duration, cycle)
+		}
+		r, err := play(ctx, c, stderr)
+		if err != nil {
+			return s, err
+		}
+		verdicts, broken := judge(r)
+		return report(r, verdicts, broken), nil
 	}
-	if err != nil {
-		fmt.Fprintln(stderr, "chaos:", err)
-		return exitFailed
-	}
-	verdicts, broken := judge(r)
-	fmt.Fprint(stdout, report(r, verdicts, broken))
-	return min(len(broken), exitBroken)
+	return rig.Program{
+		Title: "Chaos", Note: "Written by `go run ./bench/chaos`.", Parts: []rig.Part{{Name: "chaos", Run: run}},
+	}.Main(f, args, stdout, stderr)
 }

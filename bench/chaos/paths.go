@@ -21,23 +21,13 @@ const (
 	fromFile path = iota
 	fromDNS
 	fromRedis // a Cluster
-	onSlots
-	onWindows
-	onTurns
-	onLent // replicas lend what they do not use
+	onSlots   // permits in flight
+	onWindows // aligned; the wall clock may be stepped
+	onTurns   // a paced rate; the wall clock may be stepped
+	onLent    // replicas lend what they do not use
 	onLentSlots
-	onCounted
-	paths // how many there are
-)
-
-type rule int
-
-const (
-	bucket  rule = iota
-	slots        // permits in flight
-	aligned      // windows; the wall clock may be stepped
-	turns        // a paced rate; the wall clock may be stepped
-	counted      // windows that the fleet's count decides
+	onCounted // windows that the fleet's count decides
+	paths     // how many there are
 )
 
 // The sources have these settings: short, so that much happens in little time. Those of DNS and Redis look a tenth
@@ -55,9 +45,7 @@ const (
 	gossipNotices = 5 * sec                  // a death, at the latest
 	newsMaxAge    = 2 * sec                  // of Demand
 	newsCount     = newsMaxAge + gossipEvery // how long a report counts, at most
-)
 
-const (
 	windowPer  = 250 * ms // of the aligned rate
 	countedPer = 10 * sec
 )
@@ -66,18 +54,17 @@ const (
 // after another. slow is how long those may count who went without a word.
 var specs = [paths]struct {
 	name        string
-	rule        rule
 	looks, slow time.Duration
 }{
-	{"file", bucket, 2 * fileEvery, 0},
-	{"dns", bucket, 2 * dnsRefresh * 11 / 10, 0},
-	{"redis", bucket, 2 * redisPeriod * 11 / 10, redisExpiry},
-	{"slots", slots, 2 * dnsRefresh * 11 / 10, 0},
-	{"windows", aligned, 2 * dnsRefresh * 11 / 10, 0},
-	{"turns", turns, 2 * dnsRefresh * 11 / 10, 0},
-	{"lent", bucket, 2 * gossipEvery, gossipNotices},
-	{"lent-slots", slots, 2 * gossipEvery, gossipNotices},
-	{"counted", counted, 2 * gossipEvery, gossipNotices},
+	{"file", 2 * fileEvery, 0},
+	{"dns", 2 * dnsRefresh * 11 / 10, 0},
+	{"redis", 2 * redisPeriod * 11 / 10, redisExpiry},
+	{"slots", 2 * dnsRefresh * 11 / 10, 0},
+	{"windows", 2 * dnsRefresh * 11 / 10, 0},
+	{"turns", 2 * dnsRefresh * 11 / 10, 0},
+	{"lent", 2 * gossipEvery, gossipNotices},
+	{"lent-slots", 2 * gossipEvery, gossipNotices},
+	{"counted", 2 * gossipEvery, gossipNotices},
 }
 
 type limit struct {
@@ -96,7 +83,6 @@ var usual = [paths]limit{
 }
 
 func (p path) String() string       { return specs[p].name }
-func (p path) rule() rule           { return specs[p].rule }
 func (p path) looks() time.Duration { return specs[p].looks }
 func (p path) gossips() bool        { return p >= onLent }
 
@@ -115,15 +101,16 @@ func (c config) paths() (list []path) {
 	return list
 }
 
-// whole is the limit as a limiter takes it.
-func (l limit) whole(r rule) quotient.Limit {
+// whole is the usual limit as a limiter takes it.
+func (p path) whole() quotient.Limit {
+	l := usual[p]
 	rate := quotient.Rate{Name: "rate", Events: l.rate, Per: time.Second, Burst: l.burst}
-	switch r {
-	case slots:
+	switch p {
+	case onSlots, onLentSlots:
 		return quotient.Limit{InFlight: l.slots}
-	case aligned:
+	case onWindows:
 		rate = quotient.Rate{Name: "window", Events: float64(l.window), Per: windowPer, Aligned: true}
-	case counted:
+	case onCounted:
 		rate = quotient.Rate{Name: "counted", Events: float64(l.window), Per: countedPer, Aligned: true, Counted: true}
 	}
 	return quotient.Rates(rate)
@@ -131,10 +118,6 @@ func (l limit) whole(r rule) quotient.Limit {
 
 // bucket is a replica's part of the burst as one of n: none is smaller than one event. Turns take a tenth of an
 // event besides: see docs/bounds.md.
-func (l limit) bucket(r rule, n int) float64 {
-	b := max(1, float64(l.burst)/float64(n))
-	if r == turns {
-		b += .1
-	}
-	return b
+func (r record) bucket(p path, n int) float64 {
+	return max(1, float64(r.limits[p].burst)/float64(n)) + map[path]float64{onTurns: .1}[p]
 }

@@ -10,20 +10,12 @@ import (
 // never is later than everything.
 const never = time.Duration(math.MaxInt64)
 
-// A clock tells the time since the start of the run, alike in all processes of a machine. It reads the wall clock
-// once and goes on with the monotonic one.
-type clock struct {
-	base  time.Time
-	ahead time.Duration
-}
-
-// clockFrom is a clock of a run that began so many nanoseconds after 1970.
-func clockFrom(epoch int64) clock {
+// beginOf is the start of a run that began so many nanoseconds after 1970. The time since then is alike in all
+// processes of a machine: they read the wall clock once, and go on with the monotonic one.
+func beginOf(epoch int64) time.Time {
 	now := time.Now()
-	return clock{now, time.Duration(now.UnixNano() - epoch)}
+	return now.Add(time.Duration(epoch - now.UnixNano()))
 }
-
-func (c clock) now() time.Duration { return c.ahead + time.Since(c.base) }
 
 type what string
 
@@ -56,12 +48,7 @@ func (s span) length() time.Duration { return s.To - s.From }
 func (s span) overlap(o span) time.Duration { return max(0, min(s.To, o.To)-max(s.From, o.From)) }
 
 func within(spans []span, t time.Duration) bool {
-	for _, s := range spans {
-		if s.holds(t) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(spans, func(s span) bool { return s.holds(t) })
 }
 
 // A fact is a number that holds since an instant in a span.
@@ -156,12 +143,11 @@ func (l *life) pool(p path, t time.Duration) int {
 // runs reports whether a replica has a share and is not stopped.
 func (l *life) runs(p path, t time.Duration) bool { return l.pool(p, t) > 0 && !within(l.Stops, t) }
 
-// own is how long a stall was without the stops in it, which the run has ordered.
-func (l *life) own(s span) time.Duration { return s.length() - l.stopped(s) }
-
-func (l *life) stopped(s span) (d time.Duration) {
+// own is the length of a span without the stops in it, which the run has ordered.
+func (l *life) own(s span) time.Duration {
+	d := s.length()
 	for _, stop := range l.Stops {
-		d += s.overlap(stop)
+		d -= s.overlap(stop)
 	}
 	return d
 }
@@ -178,12 +164,6 @@ type onset struct {
 	All bool
 }
 
-// A calm is a time without faults in which one replica alone is busy.
-type calm struct {
-	span
-	Busy int
-}
-
 type record struct {
 	config
 	limits  [paths]limit
@@ -194,6 +174,6 @@ type record struct {
 	Changes [paths][]change // in order
 	Faults  [paths][]span   // in which the source could not be queried, or lied; by their ends
 	Onsets  []onset
-	Calms   []calm
+	Calms   []fact         // times without faults, in which replica N alone is busy
 	Struck  map[string]int // how often a fault did
 }

@@ -18,9 +18,11 @@ import (
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/bench/rig"
 	"github.com/quotient-go/quotient/poolsize/dns"
 	"github.com/quotient-go/quotient/poolsize/file"
 	"github.com/quotient-go/quotient/poolsize/gossip"
@@ -73,7 +75,7 @@ var (
 
 type replica struct {
 	assignment
-	clock     clock
+	start     time.Time
 	throttles []*throttle
 	busy      atomic.Bool // callers ask
 
@@ -92,21 +94,18 @@ type throttle struct {
 func replicaMain(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if len(args) > 0 && stepped == nil {
 		fmt.Fprintln(stderr, syscall.Exec(args[0], []string{args[0], replicaArg}, os.Environ()))
-		return exitFailed
+		return 2
 	}
 	in, r := json.NewDecoder(stdin), &replica{out: json.NewEncoder(stdout)}
-	if err := in.Decode(&r.assignment); err != nil {
-		fmt.Fprintln(stderr, err)
-		return exitFailed
-	}
-	r.clock = clockFrom(r.Epoch)
+	err := in.Decode(&r.assignment)
+	r.start = beginOf(r.Epoch)
 	for _, p := range r.paths() {
-		t, err := newThrottle(p)
-		if err != nil {
-			fmt.Fprintln(stderr, err)
-			return exitFailed
-		}
-		r.throttles = append(r.throttles, t)
+		t, err1 := newThrottle(p)
+		r.throttles, err = append(r.throttles, t), errors.Join(err, err1)
+	}
+	if err != nil {
+		fmt.Fprintln(stderr, err)
+		return 2
 	}
 	signal.Ignore(os.Interrupt) // Ctrl-C reaches the whole process group; the parent ends us in order
 	ctx, stop := context.WithCancel(context.Background())
@@ -115,7 +114,7 @@ func replicaMain(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		stop()
 	}()
 	r.live(ctx)
-	err := goleak.Find()
+	err = goleak.Find()
 	for i := 0; i < leakTries && err != nil; i++ { // a probe of memberlist outlives its end by up to its own time-out
 		err = goleak.Find()
 	}
@@ -123,7 +122,7 @@ func replicaMain(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		r.failed = "a leak: " + err.Error()
 	}
 	r.note(note{What: isEnd, Text: r.failed})
-	return exitHeld
+	return 0
 }
 
 // newThrottle makes the limiter of a path. This is all that a program has to do to be a replica.
@@ -136,11 +135,11 @@ func newThrottle(p path) (t *throttle, err error) {
 	if p.gossips() {
 		options = append(options, quotient.Demand(10, newsMaxAge))
 	}
-	if p.rule() != slots { // OnAdmit runs in the caller's goroutine
+	if usual[p].slots == 0 { // OnAdmit runs in the caller's goroutine
 		admitted := func(_ string, waited, overhead time.Duration) { t.waited = waited - overhead }
 		options = append(options, quotient.OnAdmit(admitted))
 	}
-	t.limiter, err = quotient.New(usual[p].whole(p.rule()), options...)
+	t.limiter, err = quotient.New(p.whole(), options...)
 	return t, err
 }
 
@@ -148,8 +147,8 @@ func newThrottle(p path) (t *throttle, err error) {
 func (r *replica) obey(in *json.Decoder) {
 	for o := r.order; ; {
 		r.busy.Store(o.Busy)
-		if from := r.clock.now(); wallStep.Swap(int64(o.Step)) != int64(o.Step) {
-			r.note(note{What: isStepped, From: from, To: r.clock.now(), N: int(o.Step)})
+		if from := r.now(); wallStep.Swap(int64(o.Step)) != int64(o.Step) {
+			r.note(note{What: isStepped, From: from, To: r.now(), N: int(o.Step)})
 		}
 		o = order{}
 		if in.Decode(&o) != nil {
@@ -160,9 +159,9 @@ func (r *replica) obey(in *json.Decoder) {
 
 // live follows the sources and asks until ctx ends. All that it has started has ended then.
 func (r *replica) live(ctx context.Context) {
-	born := r.clock.now()
+	born := r.now()
 	r.note(note{What: isBorn, To: born})
-	goredis.SetLogger(quiet{}) // the source reports what fails, and repeats it
+	logging.Disable() // the source reports what fails, and repeats it
 	client := goredis.NewClusterClient(&goredis.ClusterOptions{
 		Addrs: r.Cluster, ContextTimeoutEnabled: true, DialTimeout: redisPeriod, DialerRetries: 1, MaxRetries: -1,
 	})
@@ -180,11 +179,6 @@ func (r *replica) live(ctx context.Context) {
 	}
 	work.Go(func() { r.watch(ctx, born) })
 }
-
-type quiet struct{}
-
-// Printf says nothing.
-func (quiet) Printf(context.Context, string, ...any) {}
 
 // whisper follows the other replicas. The limiters share the source.
 func (r *replica) whisper(ctx context.Context) error {
@@ -242,7 +236,7 @@ func (r *replica) ask(ctx context.Context, t *throttle, work *sync.WaitGroup) {
 		work.Go(func() {
 			for ctx.Err() == nil {
 				if !r.busy.Load() {
-					pause(ctx, watchEvery)
+					rig.Pause(ctx, watchEvery)
 				} else if err := r.once(ctx, t, every); err != nil {
 					r.fail(ctx, err)
 					return
@@ -252,25 +246,17 @@ func (r *replica) ask(ctx context.Context, t *throttle, work *sync.WaitGroup) {
 	}
 }
 
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
-}
-
 // once asks for one permit, notes when there was one, and holds one that is in flight.
 func (r *replica) once(ctx context.Context, t *throttle, every time.Duration) error {
-	n := note{What: isAdmitted, Path: t.path, From: r.clock.now()}
+	n := note{What: isAdmitted, Path: t.path, From: r.now()}
 	if every > 0 {
 		permit, d := t.limiter.TryAcquire(key)
-		if d.OK {
-			n.To = r.clock.now()
+		if n.To = r.now(); d.OK {
 			permit.Release()
 			r.note(n)
 		}
 		if !d.OK || t.path == onCounted {
-			pause(ctx, every)
+			rig.Pause(ctx, every)
 		}
 		return nil
 	}
@@ -278,16 +264,18 @@ func (r *replica) once(ctx context.Context, t *throttle, every time.Duration) er
 	if err != nil {
 		return err
 	}
-	n.From, n.To = n.From+t.waited, r.clock.now()
-	if t.path.rule() == slots {
+	n.From, n.To = n.From+t.waited, r.now()
+	if usual[t.path].slots > 0 {
 		n.From = n.To
-		pause(ctx, leastHold+rand.N(mostHold-leastHold))
-		n.To = r.clock.now()
+		rig.Pause(ctx, leastHold+rand.N(mostHold-leastHold))
+		n.To = r.now()
 	}
 	permit.Release()
 	r.note(n)
 	return nil
 }
+
+func (r *replica) now() time.Duration { return time.Since(r.start) }
 
 func (r *replica) note(n note) {
 	r.mu.Lock()
@@ -306,8 +294,8 @@ func (r *replica) fail(ctx context.Context, err error) {
 
 // watch notes which pool is in force, as soon as it changes, and when the process did not get to run.
 func (r *replica) watch(ctx context.Context, last time.Duration) {
-	for ; ctx.Err() == nil; pause(ctx, watchEvery) {
-		now := r.clock.now()
+	for ; ctx.Err() == nil; rig.Pause(ctx, watchEvery) {
+		now := r.now()
 		if now-last > watchEvery+leastStall {
 			r.note(note{What: isStalled, From: last, To: now})
 		}
@@ -327,7 +315,7 @@ func (r *replica) look(t *throttle, earlier time.Duration) {
 	for w, n := range map[what]int{isPool: pool.Replicas, isPlace: pool.Ordinal} {
 		if t.said[w] != n {
 			t.said[w] = n
-			r.note(note{What: w, Path: t.path, From: earlier, To: r.clock.now(), N: n})
+			r.note(note{What: w, Path: t.path, From: earlier, To: r.now(), N: n})
 		}
 	}
 }

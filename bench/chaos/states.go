@@ -1,19 +1,21 @@
 package main
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
 )
 
-// machineSlack is what any change may take besides: a look of a replica, a goroutine that has to be woken up.
-const machineSlack = 150 * time.Millisecond
-
 const (
+	// machineSlack is what any change may take besides: a look of a replica, a goroutine that has to be woken up.
+	machineSlack = 150 * time.Millisecond
 	// saidAgain is how often gossip reports its pool, if nothing changes. A hold-down begins at a report.
 	saidAgain = time.Second
 	// healWithin is when all must believe in as many as there are, or more, after a partition, a start or a stop.
 	healWithin = 3 * time.Second
+	// pieceOf is how long a growth lasts at most, so that a window has no more of it than it touches.
+	pieceOf = 250 * time.Millisecond
 )
 
 // A state holds for one path from one instant to another.
@@ -30,24 +32,19 @@ type state struct {
 
 // states are the states of a path, in order and without gaps, from the start to the end of the run.
 func (r record) states(p path) (all []state) {
-	excuses, cuts := r.excuses(p), []time.Duration{0, r.Length}
-	cut := func(list ...span) {
-		for _, s := range list {
-			cuts = append(cuts, s.From, s.To)
-		}
-	}
-	for _, t := range r.Truth[p] {
-		cut(t.span)
-	}
+	excuses, facts, cuts := r.excuses(p), r.Truth[p], []time.Duration{0, r.Length}
 	for _, e := range excuses {
-		cut(e.span)
+		cuts = append(cuts, e.From, e.To)
 	}
 	for _, l := range r.Lives {
-		cut(l.Stops...)
-		cuts = append(cuts, l.Died)
-		for _, f := range slices.Concat(l.Pools[p], l.Places[p], l.Steps) {
-			cut(f.span)
+		for _, s := range l.Stops {
+			cuts = append(cuts, s.From, s.To)
 		}
+		cuts = append(cuts, l.Died)
+		facts = slices.Concat(facts, l.Pools[p], l.Places[p], l.Steps)
+	}
+	for _, f := range facts {
+		cuts = append(cuts, f.From, f.To)
 	}
 	slices.Sort(cuts)
 	cuts = slices.Compact(cuts)
@@ -66,7 +63,7 @@ func (r record) states(p path) (all []state) {
 // state is the state of a span in which nothing changes.
 func (r record) state(p path, in span) state {
 	st := state{span: in, Right: true}
-	truth, limit := at(r.Truth[p], in.From), r.limits[p]
+	truth := at(r.Truth[p], in.From)
 	for _, l := range r.Lives {
 		if !l.runs(p, in.From) {
 			continue
@@ -74,10 +71,8 @@ func (r record) state(p path, in span) state {
 		n := l.pool(p, in.From)
 		st.Running++
 		st.Right = st.Right && n == truth
-		if st.Least == 0 || n < st.Least {
-			st.Least = n
-		}
-		b := limit.bucket(p.rule(), n)
+		st.Least = min(cmp.Or(st.Least, n), n)
+		b := r.bucket(p, n)
 		st.Shares += 1 / float64(n)
 		st.Buckets += b
 		if slices.ContainsFunc(l.Stops, func(stop span) bool { return stop.To == in.From }) {
@@ -97,19 +92,21 @@ const ever = -never
 
 // least is the smallest pool that there was in a span, and a moment before it.
 func (r record) least(p path, in span) int {
-	n := math.MaxInt
 	if in.From == ever {
 		return 1
 	}
-	if before := at(r.Truth[p], in.From-1); before > 0 {
-		n = before
-	}
+	n := cmp.Or(at(r.Truth[p], in.From-1), math.MaxInt)
 	for _, t := range r.Truth[p] {
 		if t.From >= in.From && t.From <= in.To {
 			n = min(n, t.N)
 		}
 	}
 	return n
+}
+
+// excuse is a span that ends so much after an instant, and what the machine may add.
+func (r record) excuse(p path, from, to, more, since time.Duration) excuse {
+	return excuse{span{from, to + more + r.slack(p, to)}, since}
 }
 
 // excuses are the spans in which a path's replicas may be wrong: as long as is allowed after each change. A source
@@ -120,31 +117,31 @@ func (r record) least(p path, in span) int {
 // hold-down is over: that is bound 4. They also may for a while after one, or after a start or a stop.
 func (r record) excuses(p path) (all []excuse) {
 	for _, c := range r.Changes[p] {
-		may := excuse{span{c.At, c.At + p.allowed() + r.slack(p, c.At)}, c.At}
+		since := c.At
+		if c.Slept > 0 { // a stopped process knows what was true then, or need not have known it yet
+			since -= c.Slept + p.allowed()
+		}
+		all = append(all, r.excuse(p, c.At, c.At, p.allowed(), since))
 		for _, f := range r.Faults[p] {
-			if may.overlap(f) > 0 {
+			if may := &all[len(all)-1]; may.overlap(f) > 0 {
 				may.To = f.To + p.allowed() + r.slack(p, f.To)
 			}
 		}
-		if c.Slept > 0 { // a stopped process knows what was true then, or need not have known it yet
-			may.since -= c.Slept + p.allowed()
-		}
-		all = append(all, may)
 	}
 	apart := func(from, to time.Duration) {
 		if p.gossips() && from < to+healWithin {
-			all = append(all, excuse{span{from - lateness, to + healWithin + r.slack(p, to)}, ever})
+			all = append(all, r.excuse(p, from-lateness, to, healWithin, ever))
 		}
 	}
 	for _, f := range r.Faults[p] {
 		apart(f.From+holdDown-saidAgain, f.To)
 		for _, l := range r.Lives { // a lie counts at once where it comes first, and where a process is stopped with it
 			if first := l.first(p); f.holds(first) {
-				all = append(all, excuse{span{first, f.To + p.looks() + r.slack(p, f.To)}, ever})
+				all = append(all, r.excuse(p, first, f.To, p.looks(), ever))
 			}
 			for _, stop := range l.Stops {
 				if f.From <= stop.From && stop.From < f.To+p.looks() {
-					all = append(all, excuse{span{stop.From - lateness, stop.To + p.looks() + r.slack(p, stop.To)}, ever})
+					all = append(all, r.excuse(p, stop.From-lateness, stop.To, p.looks(), ever))
 				}
 			}
 		}
@@ -186,9 +183,6 @@ func (r record) onsets() []onset {
 	}
 	return all
 }
-
-// pieceOf is how long a growth lasts at most, so that a window has no more of it than it touches.
-const pieceOf = 250 * time.Millisecond
 
 // growths are the times in which more may leave than R w + max(B, N). Those that believe in fewer than there are have
 // more than their shares, and a bucket that is larger, or was not counted: bounds 3 and 4. Only what is excused may

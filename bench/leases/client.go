@@ -100,13 +100,7 @@ func (c *client) forget() {
 
 // lockAnother asks for a lock, more often below the levels that are held than not.
 func (c *client) lockAnother() *input {
-	lowest := int64(1 << 40)
-	for i, l := range c.held {
-		if l.count > 0 {
-			lowest = min(lowest, c.rules.level[i])
-		}
-	}
-	at := c.rng.IntN(semaphores)
+	at, lowest := c.rng.IntN(semaphores), c.rules.lowest(c.held)
 	for tries := 0; tries < 4 && c.rules.level[at] >= lowest; tries++ {
 		at = c.rng.IntN(semaphores)
 	}

@@ -103,7 +103,7 @@ func (c *crew) work(ctx context.Context, i int, client *lease.Client, rng *rand.
 		if rng.IntN(8) == 0 {
 			d = c.long
 		}
-		pause(held.Context(), d)
+		rig.Pause(held.Context(), d)
 		h.token, h.to, h.lost = held.Token(), c.now(), held.Err() != nil
 		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
@@ -170,12 +170,4 @@ func (c *crew) report(s *rig.Section, served, beyond, survived int) error {
 		rig.Exactly(c.name+": clients that got a lock after the last start", served, c.n),
 		rig.AtLeast(c.name+": leases that were restored and held on", float64(survived), 1, ""))
 	return err
-}
-
-// pause waits for a while, or until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
 }

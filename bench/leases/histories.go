@@ -64,7 +64,7 @@ func (c *counts) add(history []porcupine.Operation) {
 	c.operations += len(history)
 	for _, op := range history {
 		out := op.Output.(*output)
-		c.seen[in(op).kind.String()]++
+		c.seen[string(in(op).kind)]++
 		switch {
 		case out.lost:
 			c.seen["lost"]++
@@ -142,7 +142,10 @@ func (c *counts) section(title, note string, least int) rig.Section {
 // history plays one history. The election is the part of a configuration that has one, or nothing.
 func (b *bench) history(ctx context.Context, seed uint64, election string) (*live, error) {
 	rng := rand.New(rand.NewPCG(seed, 16))
-	l := &live{began: time.Now(), rules: drawRules(rng)}
+	l := &live{began: time.Now()}
+	for i := range semaphores {
+		l.rules.max[i], l.rules.level[i] = 1+rng.Int64N(4), rng.Int64N(3)
+	}
 	dir, err := os.MkdirTemp("", "quotient-leases-")
 	if err != nil {
 		return nil, err
@@ -159,34 +162,21 @@ func (b *bench) history(ctx context.Context, seed uint64, election string) (*liv
 	if err != nil {
 		return nil, err
 	}
-	var clients sync.WaitGroup
+	var clients, killing sync.WaitGroup
 	errs := make([]error, b.clients+1)
 	for i := range b.clients {
 		c := &client{rng: rand.New(rand.NewPCG(seed, 100+uint64(i))), rules: l.rules, pending: -1}
 		clients.Go(func() { errs[i] = l.play(c, i, b.requests) })
 	}
-	killed := make(chan struct{})
-	go func() {
-		defer close(killed)
-		p, errs[b.clients] = b.strike(l, p, rng)
-	}()
+	killing.Go(func() { p, errs[b.clients] = b.strike(l, p, rng) })
 	clients.Wait()
 	end()
-	<-killed
+	killing.Wait()
 	if p != nil {
 		errs = append(errs, p.Stop())
 	}
 	l.settle()
 	return l, errors.Join(append(errs, ctx.Err())...)
-}
-
-// drawRules draws how many may hold each semaphore, and its level.
-func drawRules(rng *rand.Rand) (r rules) {
-	for i := range r.max {
-		r.max[i] = 1 + rng.Int64N(4)
-		r.level[i] = rng.Int64N(3)
-	}
-	return r
 }
 
 // toml is the configuration.
@@ -212,8 +202,7 @@ func (b *bench) next(l *live) (*rig.Process, error) {
 	if before := l.server.Load(); before != nil {
 		s.epoch = before.epoch + 1
 	}
-	err = rig.Until(l.over, leadsIn, func() error { return ready(s.url) })
-	if err != nil {
+	if err := rig.Until(l.over, leadsIn, func() error { return ready(s.url) }); err != nil {
 		return nil, errors.Join(err, p.Stop())
 	}
 	l.server.Store(s)
@@ -237,7 +226,7 @@ func (b *bench) strike(l *live, p *rig.Process, rng *rand.Rand) (*rig.Process, e
 	all := int64(b.clients * b.requests)
 	kills := 1 + rng.Int64N(3)
 	for i := range kills {
-		for at := all * (i + 1) / (kills + 1); l.done.Load() < at; pause(l.over, time.Millisecond) {
+		for at := all * (i + 1) / (kills + 1); l.done.Load() < at; rig.Pause(l.over, time.Millisecond) {
 			if l.over.Err() != nil {
 				return p, nil
 			}
@@ -249,10 +238,10 @@ func (b *bench) strike(l *live, p *rig.Process, rng *rand.Rand) (*rig.Process, e
 		}
 		l.record(b.clients, in, call, l.now(), output{})
 		var err error
-		if p, err = b.next(l); err != nil {
-			if l.over.Err() != nil {
-				err = nil // all clients have ended
-			}
+		if p, err = b.next(l); l.over.Err() != nil {
+			return p, nil // all clients have ended
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -306,14 +295,12 @@ func (l *live) play(c *client, client, requests int) error {
 
 // harmless are requests that no other can see, if their own answer is lost: a peer without a lock, or one
 // whose time does not end before the server's.
-var harmless = map[kind]bool{
-	newPeer: true, heartbeat: true, acquired: true, remainder: true, removeExpired: true,
-}
+var harmless = []kind{newPeer, heartbeat, acquired, remainder, removeExpired}
 
 // note records a request as one operation or, where it was blocked, as two.
 func (l *live) note(client int, in *input, call, ret int64, out output) {
 	switch {
-	case out.lost && harmless[in.kind]:
+	case out.lost && slices.Contains(harmless, in.kind):
 	case in.kind == ask && in.blocks && !out.lost && !early(out.err):
 		asked := ret
 		if out.token == 0 && out.err == "" {
@@ -367,7 +354,7 @@ func (l *live) send(conn *http.Client, c *client, in *input) (out output, call i
 		case dial == nil || dial.Op != "dial": // it may have been carried out
 			return output{lost: true}, call, nil
 		}
-		pause(l.over, time.Millisecond)
+		rig.Pause(l.over, time.Millisecond)
 	}
 }
 

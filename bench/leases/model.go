@@ -12,27 +12,22 @@ import (
 const semaphores = 3
 
 // kind is what an operation does.
-type kind int
+type kind string
 
 const (
-	newPeer kind = iota
-	heartbeat
-	removePeer
-	expire // the end of a peer's time, which lies somewhere in an interval
-	ask
-	wait // the rest of a call that was blocked
-	release
-	restore
-	remainder
-	acquired
-	removeExpired
-	restart // a server ends; the next one starts without peers
+	newPeer       kind = "new_peer"
+	heartbeat     kind = "heartbeat"
+	removePeer    kind = "remove_peer"
+	expire        kind = "expire" // the end of a peer's time, which lies somewhere in an interval
+	ask           kind = "ask"
+	wait          kind = "wait" // the rest of a call that was blocked
+	release       kind = "release"
+	restore       kind = "restore"
+	remainder     kind = "remainder"
+	acquired      kind = "is_acquired"
+	removeExpired kind = "remove_expired"
+	restart       kind = "restart" // a server ends; the next one starts without peers
 )
-
-var kinds = [...]string{"new_peer", "heartbeat", "remove_peer", "expire", "ask", "wait", "release", "restore",
-	"remainder", "is_acquired", "remove_expired", "restart"}
-
-func (k kind) String() string { return kinds[k] }
 
 // input is what a client asks for.
 type input struct {
@@ -188,20 +183,18 @@ func (r rules) ofPeer(s *state, p *peerState, in *input) answer {
 	case heartbeat:
 		p.expired = false
 	case removePeer:
-		r.remove(s, p.id)
+		r.remove(s, p)
 		return answer{n: 1}
 	case expire:
 		if p.expired = !p.has(false) && !p.has(true); !p.expired {
-			r.remove(s, p.id)
+			r.remove(s, p)
 		}
 	case acquired:
 		return answer{n: int64(asBit(!p.has(false)))}
 	case wait:
 		return r.wait(p, l, in)
 	case release:
-		if l.count != 0 {
-			r.end(s, p, in.semaphore)
-		}
+		r.end(s, p, in.semaphore)
 	}
 	return answer{}
 }
@@ -212,11 +205,9 @@ func (r rules) wait(p *peerState, l *lockState, in *input) answer {
 	case l.count != 0 && in.count > l.count:
 		return r.tooMuch(l, in)
 	case l.held:
-		if a := (answer{granted: true, token: l.token}); l.token != 0 {
-			return a
-		}
-		l.token = in.token
-		return answer{granted: true}
+		was := l.token
+		l.token = cmp.Or(was, in.token)
+		return answer{granted: true, token: was}
 	case l.count != 0:
 		return answer{}
 	case p.expired:
@@ -245,13 +236,7 @@ func (r rules) ask(s *state, p *peerState, in *input) answer {
 	case p.has(false):
 		return answer{err: alreadyPending}
 	}
-	lowest := int64(math.MaxInt64)
-	for k, l := range p.locks {
-		if l.count != 0 {
-			lowest = min(lowest, r.level[k])
-		}
-	}
-	if asked := r.level[i]; asked >= lowest {
+	if lowest, asked := r.lowest(p.locks), r.level[i]; asked >= lowest {
 		return answer{err: fmt.Sprintf(notBelow, lowest, asked)}
 	}
 	fits := s.sum(i, true)+s.sum(i, false)+in.count <= r.max[i]
@@ -267,14 +252,22 @@ func (r rules) ask(s *state, p *peerState, in *input) answer {
 	return answer{}
 }
 
+// lowest is the lowest level of the locks that are there.
+func (r rules) lowest(locks [semaphores]lockState) int64 {
+	level := int64(math.MaxInt64)
+	for i, l := range locks {
+		if l.count != 0 {
+			level = min(level, r.level[i])
+		}
+	}
+	return level
+}
+
 func (r rules) repeat(s *state, l *lockState, in *input) answer {
 	if in.count > l.count {
 		return r.tooMuch(l, in)
 	}
-	l.count = in.count
-	if l.token == 0 {
-		l.token = in.token
-	}
+	l.count, l.token = in.count, cmp.Or(l.token, in.token)
 	r.dispatch(s, in.semaphore)
 	return answer{granted: l.held, token: l.token}
 }
@@ -321,29 +314,20 @@ func (s *state) add(id uint64) *peerState {
 	return &s.peers[at]
 }
 
-// remove takes a peer away with its locks, and serves those that wait for them.
-func (r rules) remove(s *state, id uint64) {
-	at, _ := s.find(id)
-	locks := s.peers[at].locks
-	s.peers = slices.Delete(s.peers, at, at+1)
-	for i, l := range locks {
-		if l.count != 0 {
-			s.unqueue(i, id)
-			r.dispatch(s, i)
-		}
+// remove takes a peer away with its locks.
+func (r rules) remove(s *state, p *peerState) {
+	for i := range p.locks {
+		r.end(s, p, i)
 	}
+	at, _ := s.find(p.id)
+	s.peers = slices.Delete(s.peers, at, at+1)
 }
 
-// end takes one lock away, and serves those that wait for it.
+// end takes one lock away, if it is there or is waited for, and serves those that wait for it.
 func (r rules) end(s *state, p *peerState, i int) {
-	s.unqueue(i, p.id)
+	s.queue[i] = slices.DeleteFunc(s.queue[i], func(of uint64) bool { return of == p.id })
 	p.locks[i] = lockState{}
 	r.dispatch(s, i)
-}
-
-// unqueue takes a peer out of a queue, if it is in there.
-func (s *state) unqueue(i int, id uint64) {
-	s.queue[i] = slices.DeleteFunc(s.queue[i], func(of uint64) bool { return of == id })
 }
 
 // dispatch grants the first of the queue as long as it fits.

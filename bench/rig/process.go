@@ -5,6 +5,7 @@ package rig
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -129,8 +130,15 @@ func (p *Process) attend(out io.Reader, read func(io.Reader)) {
 // Tell writes one line of JSON to the input of a process that Again started.
 func (p *Process) Tell(v any) error { return json.NewEncoder(p.in).Encode(v) }
 
-// Done is closed when the process has ended. Stop then returns how.
-func (p *Process) Done() <-chan struct{} { return p.done }
+// ended is an error where the process has ended.
+func (p *Process) ended() error {
+	select {
+	case <-p.done:
+		return errors.Join(os.ErrProcessDone, p.err)
+	default:
+		return nil
+	}
+}
 
 // Said is the last of what the process has written to its standard error, and a server to its output too.
 func (p *Process) Said() string {
@@ -141,15 +149,10 @@ func (p *Process) Said() string {
 
 // Signal sends a signal. The error is os.ErrProcessDone where the process has ended.
 func (p *Process) Signal(s os.Signal) error {
-	select {
-	case <-p.done:
-		return errors.Join(os.ErrProcessDone, p.err)
-	default:
-	}
-	found, err := os.FindProcess(p.PID)
-	if err != nil {
+	if err := p.ended(); err != nil {
 		return err
 	}
+	found, _ := os.FindProcess(p.PID) // on Unix there is no error
 	return found.Signal(s)
 }
 
@@ -175,11 +178,9 @@ func (p *Process) Stop() error {
 
 // Serves waits until the process accepts connections.
 func (p *Process) Serves(ctx context.Context, addr string) error {
-	return Until(ctx, startWithin, func() error {
-		select {
-		case <-p.done:
-			return final{errors.Join(os.ErrProcessDone, p.err)}
-		default:
+	err := Until(ctx, startWithin, func() error {
+		if p.ended() != nil {
+			return nil // more time does not mend it
 		}
 		conn, err := net.Dial("tcp", addr)
 		if err != nil {
@@ -187,10 +188,16 @@ func (p *Process) Serves(ctx context.Context, addr string) error {
 		}
 		return conn.Close()
 	})
+	return cmp.Or(p.ended(), err)
 }
 
-// final is an error that more time does not mend.
-type final struct{ error }
+// Pause waits for a while, or until ctx ends.
+func Pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
 
 // Until calls f every 5 ms until it returns no error, and returns its last one when the time is over.
 func Until(ctx context.Context, within time.Duration, f func() error) error {
@@ -200,8 +207,8 @@ func Until(ctx context.Context, within time.Duration, f func() error) error {
 	defer look.Stop()
 	for {
 		err := f()
-		if _, end := errors.AsType[final](err); err == nil || end {
-			return err
+		if err == nil {
+			return nil
 		}
 		select {
 		case <-look.C:
@@ -247,9 +254,9 @@ func Find(program string) (string, error) {
 		path, err = exec.LookPath("/usr/sbin/" + program)
 	}
 	if err != nil {
-		return "", fmt.Errorf("%s is not installed (apt-get install %s): %w", program, program, err)
+		err = fmt.Errorf("%s is not installed (apt-get install %s): %w", program, program, err)
 	}
-	return path, nil
+	return path, err
 }
 
 // Build builds a package into a file, as the go command finds it in a folder.

@@ -91,8 +91,7 @@ func (s Section) Missed() (n int) {
 func (s Section) String() string {
 	goals := Table{Header: []string{"goal", "bound", "seen", "verdict"}}
 	for _, v := range s.Verdicts {
-		word := map[bool]string{true: "met", false: "**MISSED**"}[v.OK]
-		goals.Add(v.Name, v.Bound, v.Seen, word)
+		goals.Add(v.Name, v.Bound, v.Seen, map[bool]string{true: "met", false: "**MISSED**"}[v.OK])
 	}
 	return fmt.Sprintf("\n## %s\n\n%s\n%s%s", s.Title, strings.TrimSpace(s.Note), s.Table, goals)
 }
