@@ -83,7 +83,6 @@ func shortRun(more ...string) []string {
 // bounds must hold in every run. How much of the limit is used depends on the machine too, which may
 // stand still for seconds: one good run in three is asked for.
 func TestAFleetHoldsItsLimit(t *testing.T) {
-	t.Parallel()
 	var bad []string
 	for range 3 {
 		status, said := play(shortRun()...)
