@@ -43,16 +43,16 @@ test: ## run all tests of all modules
 	go test work
 
 race: ## run all tests in random order under the race detector, and require the coverage that make cover does
-	go test -race -shuffle=on -vet=off -cover $(RACE) | $(COVERED)
+	@go test -race -shuffle=on -vet=off -cover $(RACE) | $(COVERED)
 
 lint: ## check format, go vet, the linters of tools/go.mod, types for other systems, and that the modules are tidy
 	@files=$$(gofmt -l .); [ -z "$$files" ] || { echo "not formatted: $$files"; exit 1; }
 	go vet work
 	$(TOOL) revive -config tools/revive.toml -formatter plain -set_exit_status ./...
-	staticcheck=$$($(TOOL) -n staticcheck) && $$staticcheck -checks=inherit,-ST1005 work
-	nilness=$$($(TOOL) -n nilness) && $$nilness work && \
+	@staticcheck=$$($(TOOL) -n staticcheck) && $$staticcheck -checks=inherit,-ST1005 work
+	@nilness=$$($(TOOL) -n nilness) && $$nilness work && \
 	for os in darwin windows; do echo "types for $$os"; GOOS=$$os $$nilness -test=false $(addsuffix /...,$(addprefix ./,$(PUBLISHED))); done
-	for dir in $(MODULES); do (cd "$$dir" && GOWORK=off go mod tidy -diff); done
+	@for dir in $(MODULES); do (cd "$$dir" && GOWORK=off go mod tidy -diff); done
 
 fuzz: ## fuzz each target for FUZZTIME (30s)
 	@targets="$(FUZZING)"; [ -n "$$targets" ] || { echo "no fuzz target found"; exit 1; }; \
@@ -94,7 +94,7 @@ leases: ## measure quotient leases: histories, load, crashes, failovers, about a
 	go run ./bench/leases $(BENCHFLAGS)
 
 cover: ## require COVER_MIN (90) percent coverage of each package in COVER
-	go test -cover $(COVER) | $(COVERED)
+	@go test -cover $(COVER) | $(COVERED)
 
 fleet: ## run the example fleet
 	go run ./examples/fleet
