@@ -3,7 +3,6 @@ package quotient
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -27,48 +26,33 @@ func alike(t *rapid.T, a, b Decision) {
 	}
 }
 
-// pair is two limiters that get the same calls.
-type pair struct {
-	*rapid.T
-	ls      [2]*Limiter
-	permits [][2]Permit
+// twin is two limiters that get the same calls: one has room for few keys, one for all.
+type twin struct {
+	few, all *Limiter
+	permits  [][2]Permit
 }
 
-func pairOf(t *rapid.T, limit Limit, opts ...Option) *pair {
-	return &pair{T: t, ls: [2]*Limiter{mustNew(t, limit, opts...), mustNew(t, limit, opts...)}}
+func (w *twin) both(f func(*Limiter) error) error {
+	if err := f(w.few); err != nil {
+		return err
+	}
+	return f(w.all)
 }
 
-// try asks both, and keeps what they give.
-func (p *pair) try(key string, opts ...CallOption) (a, b Decision) {
-	opts = append(opts, Weight(rapid.IntRange(1, 4).Draw(p.T, "weight")))
-	x, a := p.ls[0].TryAcquire(key, opts...)
-	y, b := p.ls[1].TryAcquire(key, opts...)
-	p.permits = append(p.permits, [2]Permit{x, y})
+// ask asks both and returns what they decided.
+func (w *twin) ask(key string, opts ...CallOption) (a, b Decision) {
+	p, a := w.few.TryAcquire(key, opts...)
+	q, b := w.all.TryAcquire(key, opts...)
+	if a.OK && b.OK {
+		w.permits = append(w.permits, [2]Permit{p, q})
+	}
 	return a, b
 }
 
-// release gives a permit back to both, or else tells what it has cost.
-func (p *pair) release() {
-	if len(p.permits) == 0 {
-		return
-	}
-	i := rapid.IntRange(0, len(p.permits)-1).Draw(p.T, "which")
-	used, f := rapid.IntRange(-20, 20).Draw(p.T, "used"), drawFeedback(p.T)
-	released := rapid.Bool().Draw(p.T, "release")
-	for _, x := range p.permits[i] {
-		if used >= 0 && used%2 == 0 {
-			_ = x.Correct("tokens", used)
-		}
-		if used >= 0 && used%3 == 0 {
-			_ = x.Correct("", used/6)
-		}
-		if released {
-			x.Done(f)
-		}
-	}
-	if released {
-		p.permits = slices.Delete(p.permits, i, i+1)
-	}
+func (w *twin) release(i int, f policy.Feedback) {
+	w.permits[i][0].Done(f)
+	w.permits[i][1].Done(f)
+	w.permits = append(w.permits[:i], w.permits[i+1:]...)
 }
 
 // twins plays histories on a limiter with room for few keys, and on one that keeps all. If lazy, it plays
@@ -77,92 +61,112 @@ func (p *pair) release() {
 func twins(t *testing.T, lazy bool) {
 	evicted := uint64(0)
 	property(t, func(rt *rapid.T) {
-		opts := []Option{StartPool(drawNumberedPool(rt)), samePhase, HintMaxAge(time.Hour)}
-		for _, opt := range []Option{StartEmpty(), AwaitPool(), AtLeastOne()} {
-			if rapid.Bool().Draw(rt, "option") {
-				opts = append(opts, opt)
-			}
+		limit, start := drawLimit(rt), StartPool(drawNumberedPool(rt))
+		if rapid.Bool().Draw(rt, "joins") {
+			start = together(StartPool(drawNumberedPool(rt)), StartEmpty())
 		}
-		ramp, fixed := drawRamp(rt), Policy(policy.Fixed{})
-		ctrl := rapid.IntRange(0, 5).Draw(rt, "policy")
-		opts = append(opts, []Option{
-			fixed, Policy(ramp), policyOf(ramp, beyondShare), Policy(policy.AIMD{}),
+		await := func(*options) error { return nil }
+		if rapid.Bool().Draw(rt, "awaits") {
+			await = AwaitPool()
+		}
+		ramp := drawRamp(rt)
+		ctrl := rapid.SampledFrom([]Option{
+			Policy(policy.Fixed{}), Policy(ramp), policyOf(ramp, beyondShare), Policy(policy.AIMD{}),
 			Policy(adversary{1, true}), policyOf(adversary{2, true}, beyondShare),
-		}[ctrl])
-		w := pairOf(rt, drawLimit(rt), append(opts, MaxKeys(1000))...)
-		few, all := w.ls[0], w.ls[1]
-		all.seed = few.seed
-		all.shards[0].evictNothing()
+		}).Draw(rt, "policy")
+		n := 3
 		if lazy {
-			few.shards[0].evictNothing()
-		} else {
-			few = mustNew(rt, few.Stats().Limit, append(opts, MaxKeys(3))...)
-			w.ls[0], few.seed = few, all.seed
+			n = 1000
+		}
+		opts := []Option{start, samePhase, ctrl, await, HintMaxAge(time.Hour)}
+		if rapid.Bool().Draw(rt, "one") {
+			opts = append(opts, AtLeastOne())
+		}
+		w := twin{few: mustNew(rt, limit, append(opts, MaxKeys(n))...),
+			all: mustNew(rt, limit, append(opts, MaxKeys(1000))...)}
+		w.all.seed = w.few.seed
+		w.all.shards[0].evictNothing()
+		if lazy {
+			w.few.shards[0].evictNothing()
 		}
 		touch := func() {
 			if lazy {
-				for range few.Keys() {
+				for range w.few.Keys() {
 				}
 				for i := range 6 {
-					few.Check(key(i))
+					w.few.Check(key(i))
 				}
 			}
 		}
 		for range rapid.IntRange(1, 80).Draw(rt, "steps") {
 			touch()
-			k := key(rapid.IntRange(0, 5).Draw(rt, "key"))
-			switch rapid.IntRange(0, 15).Draw(rt, "what") {
+			switch rapid.IntRange(0, 14).Draw(rt, "what") {
 			case 0:
-				pool := drawNumberedPool(rt)
-				must(rt, few.SetPool(pool, 0))
-				must(rt, all.SetPool(pool, 0))
+				p := drawNumberedPool(rt)
+				must(rt, w.both(func(l *Limiter) error { return l.SetPool(p, 0) }))
 			case 1:
 				limit := drawLimit(rt)
-				must(rt, few.SetLimit(limit))
-				must(rt, all.SetLimit(limit))
+				must(rt, w.both(func(l *Limiter) error { return l.SetLimit(limit) }))
+			case 14:
+				k := key(rapid.IntRange(0, 5).Draw(rt, "key"))
+				var own *Limit
+				if rapid.IntRange(0, 2).Draw(rt, "own") > 0 {
+					limit := drawLimit(rt)
+					own = &limit
+				}
+				if w.few.Override(k, own) == nil { // there is room for one
+					must(rt, w.all.Override(k, own))
+				}
 			case 2, 3, 4:
 				time.Sleep(drawPause(rt))
 				if rapid.IntRange(0, 5).Draw(rt, "long") == 0 {
 					time.Sleep(forgetAfter)
 				}
 			case 5, 6:
-				w.release()
+				if len(w.permits) > 0 {
+					i := rapid.IntRange(0, len(w.permits)-1).Draw(rt, "which")
+					used := rapid.IntRange(0, 20).Draw(rt, "used")
+					if used%2 == 0 {
+						_ = w.permits[i][0].Correct("tokens", used)
+						_ = w.permits[i][1].Correct("tokens", used)
+					}
+					if used%3 == 0 {
+						_ = w.permits[i][0].Correct("", used/6)
+						_ = w.permits[i][1].Correct("", used/6)
+					}
+					if rapid.Bool().Draw(rt, "release") {
+						w.release(i, drawFeedback(rt))
+					}
+				}
 			case 7, 8, 9:
-				m := rapid.IntRange(1, 9).Draw(rt, "n")
-				p, a := few.TryAcquireUpTo(k, m)
-				q, b := all.TryAcquireUpTo(k, m)
-				w.permits = append(w.permits, [2]Permit{p, q})
-				if few.Stats().Overflowed > 0 {
+				k, m := key(rapid.IntRange(0, 5).Draw(rt, "key")), rapid.IntRange(1, 9).Draw(rt, "n")
+				p, a := w.few.TryAcquireUpTo(k, m)
+				q, b := w.all.TryAcquireUpTo(k, m)
+				if a > 0 && b > 0 {
+					w.permits = append(w.permits, [2]Permit{p, q})
+				}
+				if w.few.Stats().Overflowed > 0 {
 					return
 				}
 				if a != b {
 					rt.Fatalf("%s: evicting %d, else %d", k, a, b)
 				}
-			case 10:
-				own := drawLimit(rt)
-				which := rapid.SampledFrom([]*Limit{nil, &own, &own}).Draw(rt, "own")
-				if few.Override(k, which) == nil { // there is room for one
-					must(rt, all.Override(k, which))
-				}
-			case 11:
-				part, lasts := rapid.Float64Range(0, 1).Draw(rt, "part"), drawPause(rt)
-				if lazy && ctrl == 0 {
-					Lend(few, k, part, lasts)
-					Lend(all, k, part, lasts)
-				}
 			default:
-				var opts []CallOption
-				if u := few.shards[0].setting.units; len(u) > 0 && rapid.Bool().Draw(rt, "priced") {
+				opts := []CallOption{Weight(rapid.IntRange(1, 4).Draw(rt, "weight"))}
+				if u := w.few.shards[0].setting.units; len(u) > 0 && rapid.Bool().Draw(rt, "priced") {
 					opts = append(opts, Cost(u[0], rapid.IntRange(0, 9).Draw(rt, "cost")))
 				}
-				a, b := w.try(k, opts...)
-				if few.Stats().Overflowed > 0 {
+				k := key(rapid.IntRange(0, 5).Draw(rt, "key"))
+				a, b := w.ask(k, opts...)
+				if w.few.Stats().Overflowed > 0 {
 					return
 				}
-				alike(rt, a, b)
+				if a != b {
+					rt.Fatalf("%s: evicting %+v, else %+v", k, a, b)
+				}
 			}
 		}
-		evicted += few.Stats().Evicted
+		evicted += w.few.Stats().Evicted
 	})
 	if !lazy && evicted == 0 && !t.Failed() {
 		t.Fatal("no history has evicted anything")
@@ -172,26 +176,62 @@ func twins(t *testing.T, lazy bool) {
 // Bound 6: eviction is invisible.
 func TestPropertyEvictionIsInvisible(t *testing.T) { twins(t, false) }
 
-// Changes of limit and pool reach a key without calls as if it had been touched at each of them, and a loan
-// ends at its instant whether or not a call comes then.
+// Changes of limit and pool reach a key without calls as if it had been touched at each of them.
 func TestPropertyLazyIsEager(t *testing.T) { twins(t, true) }
 
 // evictNothing makes the shard keep every key.
 func (s *shard) evictNothing() { s.left = 1 << 31 }
 
-// aloneKey is a key, and a limiter that it has for itself.
-type aloneKey struct {
-	*pair
-	key  string
-	plan CallOption
-	name int  // of the key there, which is another one after each reset
-	has  bool // an override
+// With all of the map busy, keys share an overflow gate. Bound 1 still holds for each key, and so does its
+// number of slots, however keys move between the overflow gate and the map.
+func TestPropertyOverflow(t *testing.T) {
+	overflowed := uint64(0)
+	property(t, func(rt *rapid.T) {
+		rate, pool := drawRate(rt, "r"), drawPool(rt)
+		slots := rapid.IntRange(1, 4).Draw(rt, "slots")
+		pool.Replicas = min(pool.Replicas, slots)
+		l := mustNew(rt, Limit{Rates: []Rate{rate}, InFlight: slots}, StartPool(pool), MaxKeys(2))
+		var meters [5]meter
+		var held [5][]Permit
+		for i := range meters {
+			meters[i].limit(shareOf(rate, pool.Replicas))
+		}
+		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
+			i := rapid.IntRange(0, 4).Draw(rt, "key")
+			switch rapid.IntRange(0, 7).Draw(rt, "what") {
+			case 0, 1:
+				time.Sleep(drawPause(rt))
+			case 2, 3:
+				if n := len(held[i]); n > 0 {
+					held[i][n-1].Release()
+					held[i] = held[i][:n-1]
+				}
+			default:
+				if p, d := l.TryAcquire(key(i)); d.OK {
+					meters[i].add(1)
+					held[i] = append(held[i], p)
+				}
+			}
+			if most := l.shards[0].setting.slots; len(held[i]) > most {
+				rt.Fatalf("%s: %d in flight, %d slots", key(i), len(held[i]), most)
+			}
+			if n := l.Stats().Keys; n > 2 {
+				rt.Fatalf("%d keys, bound 2", n)
+			}
+		}
+		for i := range meters {
+			meters[i].check(rt.Fatalf)
+		}
+		overflowed += l.Stats().Overflowed
+	})
+	if overflowed == 0 && !t.Failed() {
+		t.Fatal("no history has overflowed")
+	}
 }
 
-// Each key fares as in a limiter of its own, under the limit that is in force for the key: that of its plan,
-// an override, or the limiter's. Override is SetLimit for one key. A reset is as if the key's callers came
-// under a name never seen; slots apart: none is out then.
-func TestPropertyKeyIsALimiter(t *testing.T) {
+// An override is SetLimit for one key. The key always fares as in a limiter that has the limit as its own,
+// and every other key as in one without the override.
+func TestPropertyOverride(t *testing.T) {
 	property(t, func(rt *rapid.T) {
 		// Not Deny: under it a bucket goes on filling by the rate before it, which is another one for the key
 		// that comes back to it.
@@ -201,104 +241,89 @@ func TestPropertyKeyIsALimiter(t *testing.T) {
 			}
 			return Rates(drawRate(rt, "a"))
 		}
-		base, planned := drawBase(), drawLimit(rt)
-		opts := []Option{StartPool(drawNumberedPool(rt)), samePhase}
-		joins, resets := rapid.Bool().Draw(rt, "joins"), rapid.Bool().Draw(rt, "resets")
-		if joins {
-			opts = append(opts, StartEmpty())
-		}
-		l := mustNew(rt, base, append(opts, Plans(map[string]Limit{"a": planned, "b": drawLimit(rt)}))...)
-		alone := func(key, plan string, limit Limit) *aloneKey {
-			return &aloneKey{pair: &pair{T: rt, ls: [2]*Limiter{l, mustNew(rt, limit, opts...)}}, key: key,
-				plan: Plan(plan)}
-		}
-		mine := alone("mine", "", base)
-		keys := []*aloneKey{mine, alone("another", "", base), alone("planned", "a", planned)}
-		setBase := func(to *aloneKey) { must(rt, to.ls[1].SetLimit(base)) }
+		limit, start := drawBase(), StartPool(drawNumberedPool(rt))
+		over := mustNew(rt, limit, start, samePhase)
+		mine, others := mustNew(rt, limit, start, samePhase), mustNew(rt, limit, start, samePhase)
+		base, owned := limit, false
+		var permits [][2]Permit
 		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
-			k := among(rt, keys, "key")
-			switch rapid.IntRange(0, 15).Draw(rt, "what") {
+			switch rapid.IntRange(0, 9).Draw(rt, "what") {
 			case 0:
-				if limit := drawLimit(rt); !joins {
-					must(rt, l.Override("mine", &limit))
-					must(rt, mine.ls[1].SetLimit(limit))
-					mine.has = true
-				}
+				own := drawLimit(rt)
+				must(rt, over.Override("mine", &own))
+				must(rt, mine.SetLimit(own))
+				owned = true
 			case 1:
-				must(rt, l.Override("mine", nil))
-				if mine.has {
-					setBase(mine)
+				must(rt, over.Override("mine", nil))
+				if owned {
+					must(rt, mine.SetLimit(base))
 				}
-				mine.has = false
+				owned = false
 			case 2:
 				base = drawBase()
-				must(rt, l.SetLimit(base))
-				if setBase(keys[1]); !mine.has {
-					setBase(mine)
+				must(rt, over.SetLimit(base))
+				must(rt, others.SetLimit(base))
+				if !owned {
+					must(rt, mine.SetLimit(base))
 				}
 			case 3:
-				limit := drawLimit(rt)
-				must(rt, l.SetPlan("a", &limit))
-				must(rt, keys[2].ls[1].SetLimit(limit))
-			case 4:
-				limit := drawLimit(rt)
-				must(rt, l.SetPlan("b", &limit))
-				l.Allow("other")
-				l.TryAcquire("other", Plan("b"))
-			case 5:
-				pool := drawNumberedPool(rt)
-				for _, x := range []*Limiter{l, mine.ls[1], keys[1].ls[1], keys[2].ls[1]} {
-					must(rt, x.SetPool(pool, 0))
+				p := drawNumberedPool(rt)
+				for _, l := range []*Limiter{over, mine, others} {
+					must(rt, l.SetPool(p, 0))
 				}
-			case 6:
-				if resets && !k.has {
-					l.Reset(k.key)
-					k.name++
-				}
-			case 7, 8:
+			case 4, 5:
 				time.Sleep(drawPause(rt))
-			case 9:
-				k.release()
+			case 6:
+				if len(permits) > 0 {
+					permits[0][0].Release()
+					permits[0][1].Release()
+					permits = permits[1:]
+				}
 			default:
-				k.asks(resets)
+				key, twin := "mine", mine
+				if rapid.Bool().Draw(rt, "another key") {
+					key, twin = "another", others
+				}
+				opt := Weight(rapid.IntRange(1, 4).Draw(rt, "weight"))
+				p, a := over.TryAcquire(key, opt)
+				q, b := twin.TryAcquire(key, opt)
+				alike(rt, a, b)
+				permits = append(permits, [2]Permit{p, q})
 			}
 		}
 	})
-}
-
-// asks asks both limiters, which decide alike.
-func (k *aloneKey) asks(releases bool) {
-	weight := Weight(rapid.IntRange(1, 4).Draw(k.T, "weight"))
-	p, a := k.ls[0].TryAcquire(k.key, k.plan, weight)
-	q, b := k.ls[1].TryAcquire(key(k.name), weight)
-	alike(k.T, a, b)
-	if releases {
-		p.Release()
-		q.Release()
-		return
-	}
-	k.permits = append(k.permits, [2]Permit{p, q})
 }
 
 // A dry run counts for callers that do not wait just what the limiter would have refused, and stops none of
 // them.
 func TestPropertyDryRun(t *testing.T) {
 	property(t, func(rt *rapid.T) {
-		p := pairOf(rt, drawLimit(rt), StartPool(drawNumberedPool(rt)), samePhase)
-		p.ls[1].SetDryRun(true)
+		limit, pool := drawLimit(rt), StartPool(drawNumberedPool(rt))
+		real, dry := mustNew(rt, limit, pool, samePhase), mustNew(rt, limit, pool, samePhase)
+		dry.SetDryRun(true)
+		var permits [][2]Permit
 		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
 			switch rapid.IntRange(0, 5).Draw(rt, "what") {
 			case 0, 1:
 				time.Sleep(drawPause(rt))
 			case 2:
-				p.release()
+				if len(permits) > 0 {
+					permits[0][0].Release()
+					permits[0][1].Release()
+					permits = permits[1:]
+				}
 			default:
-				if _, d := p.try(key(rapid.IntRange(0, 2).Draw(rt, "key"))); !d.OK {
+				k, opt := key(rapid.IntRange(0, 2).Draw(rt, "key")),
+					Weight(rapid.IntRange(1, 4).Draw(rt, "weight"))
+				p, _ := real.TryAcquire(k, opt)
+				q, d := dry.TryAcquire(k, opt)
+				if !d.OK {
 					rt.Fatalf("stopped in a dry run: %+v", d)
 				}
+				permits = append(permits, [2]Permit{p, q})
 			}
 		}
-		want, got := p.ls[0].Stats(), p.ls[1].Stats()
+		want, got := real.Stats(), dry.Stats()
 		for r := range numReasons {
 			if want.Refused[r] != got.DryRunAdmitted[r] || got.Refused[r] != 0 {
 				rt.Fatalf("%v: %d refused, but %d counted and %d refused in a dry run", r, want.Refused[r],
@@ -416,49 +441,80 @@ func TestPropertyPlansBringNoMore(t *testing.T) {
 	})
 }
 
-// With all of the map busy, keys share an overflow gate. Bound 1 still holds for each key, and so does its
-// number of slots, however keys move between the overflow gate and the map.
-func TestPropertyOverflow(t *testing.T) {
-	overflowed := uint64(0)
+// A key that stays in one plan fares as under a limiter with that limit alone, whatever the other keys and
+// the other plans do.
+func TestPropertyPlanIsALimit(t *testing.T) {
 	property(t, func(rt *rapid.T) {
-		rate, pool := drawRate(rt, "r"), drawPool(rt)
-		slots := rapid.IntRange(1, 4).Draw(rt, "slots")
-		pool.Replicas = min(pool.Replicas, slots)
-		l := mustNew(rt, Limit{Rates: []Rate{rate}, InFlight: slots}, StartPool(pool), MaxKeys(2))
-		var meters [5]meter
-		var held [5][]Permit
-		for i := range meters {
-			meters[i].limit(shareOf(rate, pool.Replicas))
-		}
-		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
-			i := rapid.IntRange(0, 4).Draw(rt, "key")
-			switch rapid.IntRange(0, 7).Draw(rt, "what") {
-			case 0, 1:
+		limit, other := drawLimit(rt), drawLimit(rt)
+		opts := []Option{Replicas(rapid.IntRange(1, 3).Draw(rt, "replicas")), few, WithPhase(3)}
+		plans := mustNew(rt, other, append(opts, Plans(map[string]Limit{"a": limit, "b": drawLimit(rt)}))...)
+		alone := mustNew(rt, limit, opts...)
+		for range rapid.IntRange(1, 50).Draw(rt, "steps") {
+			weight := Weight(rapid.IntRange(1, 3).Draw(rt, "weight"))
+			switch rapid.IntRange(0, 8).Draw(rt, "what") {
+			case 0:
+				limit = drawLimit(rt)
+				must(rt, plans.SetPlan("a", &limit))
+				must(rt, alone.SetLimit(limit))
+			case 1:
+				limit := drawLimit(rt)
+				must(rt, plans.SetPlan("b", &limit))
+			case 2:
+				must(rt, plans.SetLimit(drawLimit(rt)))
+			case 3:
+				pool := Pool{Replicas: rapid.IntRange(1, 3).Draw(rt, "pool")}
+				must(rt, plans.SetPool(pool, 0))
+				must(rt, alone.SetPool(pool, 0))
+			case 4:
+				plans.TryAcquire("other", Plan(among(rt, []string{"", "a", "b"}, "plan")), weight)
+			case 5:
 				time.Sleep(drawPause(rt))
-			case 2, 3:
-				if n := len(held[i]); n > 0 {
-					held[i][n-1].Release()
-					held[i] = held[i][:n-1]
-				}
 			default:
-				if p, d := l.TryAcquire(key(i)); d.OK {
-					meters[i].add(1)
-					held[i] = append(held[i], p)
+				p, x := plans.TryAcquire("k", Plan("a"), weight)
+				q, y := alone.TryAcquire("k", weight)
+				alike(rt, x, y)
+				if rapid.Bool().Draw(rt, "release") {
+					p.Release()
+					q.Release()
 				}
 			}
-			if most := l.shards[0].setting.slots; len(held[i]) > most {
-				rt.Fatalf("%s: %d in flight, %d slots", key(i), len(held[i]), most)
-			}
-			if n := l.Stats().Keys; n > 2 {
-				rt.Fatalf("%d keys, bound 2", n)
-			}
 		}
-		for i := range meters {
-			meters[i].check(rt.Fatalf)
-		}
-		overflowed += l.Stats().Overflowed
 	})
-	if overflowed == 0 && !t.Failed() {
-		t.Fatal("no history has overflowed")
-	}
+}
+
+// A reset is as if the key's callers came under a name never seen. Slots apart: none is out here.
+func TestPropertyResetIsANewName(t *testing.T) {
+	property(t, func(rt *rapid.T) {
+		limit, start := drawLimit(rt), StartPool(drawNumberedPool(rt))
+		opts := []Option{start, samePhase}
+		if rapid.Bool().Draw(rt, "joins") {
+			opts = append(opts, StartEmpty())
+		}
+		l, twin := mustNew(rt, limit, opts...), mustNew(rt, limit, opts...)
+		name := 0
+		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
+			switch rapid.IntRange(0, 9).Draw(rt, "what") {
+			case 0, 1:
+				l.Reset("k")
+				name++
+			case 2:
+				limit := drawLimit(rt)
+				must(rt, l.SetLimit(limit))
+				must(rt, twin.SetLimit(limit))
+			case 3:
+				p := drawNumberedPool(rt)
+				must(rt, l.SetPool(p, 0))
+				must(rt, twin.SetPool(p, 0))
+			case 4, 5:
+				time.Sleep(drawPause(rt))
+			default:
+				opt := Weight(rapid.IntRange(1, 4).Draw(rt, "weight"))
+				p, a := l.TryAcquire("k", opt)
+				q, b := twin.TryAcquire(key(name), opt)
+				alike(rt, a, b)
+				p.Release()
+				q.Release()
+			}
+		}
+	})
 }

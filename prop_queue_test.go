@@ -28,17 +28,15 @@ type served struct {
 
 func newTurns(l *Limiter) *turns { return &turns{l: l, done: make(chan served, 1000)} }
 
-// ask starts a waiter, and returns when it is admitted or stands in the queue.
-func (q *turns) ask(opts ...CallOption) (w lined) {
-	ctx, cancel := context.WithCancel(context.Background())
-	w.who, w.cancel = q.sent, cancel
+// ask starts a waiter and returns when it is admitted or stands in the queue.
+func (q *turns) ask(ctx context.Context, weight int) {
+	who := q.sent
 	q.sent++
 	go func() {
-		p, err := q.l.Acquire(ctx, "k", opts...)
-		q.done <- served{w.who, time.Now(), p, err}
+		p, err := q.l.Acquire(ctx, "k", Weight(weight))
+		q.done <- served{who, time.Now(), p, err}
 	}()
 	synctest.Wait()
-	return w
 }
 
 // all waits for all callers, and returns them in the order in which they came back.
@@ -50,86 +48,151 @@ func (q *turns) all() []served {
 	return out
 }
 
-// bucketLine is a bucket that serves its callers in the order in which they came, as it is promised.
-type bucketLine struct {
-	rate    Rate
-	tokens  float64
-	last    time.Time
-	waiting []lined
-	turns   map[int]time.Time // of those served
-}
-
-// until serves all whose turns have come by an instant, and returns how far the nearest turn is from it.
-func (b *bucketLine) until(now time.Time) time.Duration {
-	near := now.Sub(b.last)
-	pass := func(to time.Time) {
-		b.tokens += to.Sub(b.last).Seconds() * b.rate.perSecond()
-		b.tokens, b.last = min(b.tokens, float64(b.rate.Burst)), to
-	}
-	for len(b.waiting) > 0 {
-		at, weight := b.last, float64(b.waiting[0].weight)
-		if need := weight - b.tokens; need > 1e-9 {
-			at = at.Add(time.Duration(math.Ceil(need / b.rate.perSecond() * float64(time.Second))))
-		}
-		if near = at.Sub(now).Abs(); at.After(now) {
-			break
-		}
-		pass(at)
-		b.tokens -= weight
-		b.turns[b.waiting[0].who] = at
-		b.waiting = b.waiting[1:]
-	}
-	pass(now)
-	return near
-}
-
-// Bounds 7 and 8: first in, first out for each key, whatever the weights: many small calls never starve a
-// large one. The turns are those that the rate has: at the earliest instant, and not before. A raise or a cut
-// has those who wait go on as if they had always waited under it, and one that gives up leaves the others as
-// if it had never called.
+// Bound 8: first in, first out for each key, whatever the weights: many small calls never starve a large
+// one. And the turns are those that the rate has: at the earliest instant, and not before.
 func TestPropertyFIFO(t *testing.T) {
 	property(t, func(rt *rapid.T) {
-		burst := rapid.IntRange(1, 9).Draw(rt, "burst")
-		draw := func() Rate {
-			r := drawRate(rt, "r")
-			r.Burst = burst
-			return r
-		}
-		line := bucketLine{rate: draw(), tokens: float64(burst), last: time.Now(), turns: map[int]time.Time{}}
-		l := mustNew(rt, Rates(line.rate), few)
+		rate := drawRate(rt, "r")
+		rate.Burst = rapid.IntRange(1, 9).Draw(rt, "burst")
+		l := mustNew(rt, Rates(rate), few)
 		q := newTurns(l)
-		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
+		began, asked, weights := time.Now(), []time.Time{}, []int{}
+		for range rapid.IntRange(1, 12).Draw(rt, "asks") {
+			w := rapid.IntRange(1, rate.Burst).Draw(rt, "weight")
+			asked, weights = append(asked, time.Now()), append(weights, w)
+			q.ask(context.Background(), w)
 			time.Sleep(drawPause(rt) / 10)
-			what := rapid.IntRange(0, 9).Draw(rt, "what")
-			if line.until(time.Now()) < 50*time.Microsecond {
-				what = 9 // at the instant of a turn a change may come before it, or after
+		}
+		tokens, last := float64(rate.Burst), began
+		for i, got := range q.all() {
+			if got.who != i || got.err != nil {
+				rt.Fatalf("turn %d went to %d, %v", i, got.who, got.err)
 			}
-			switch n := len(line.waiting); {
-			case what == 0:
-				line.rate = draw()
-				must(rt, l.SetLimit(Rates(line.rate)))
-			case what <= 2 && n > 0:
-				i := rapid.IntRange(0, n-1).Draw(rt, "who")
-				line.waiting[i].cancel()
-				line.waiting = slices.Delete(line.waiting, i, i+1)
-			default:
-				weight := rapid.IntRange(1, burst).Draw(rt, "weight")
-				w := q.ask(Weight(weight))
-				w.weight = weight
-				line.waiting = append(line.waiting, w)
+			at := last // the reference: a bucket served in order
+			if asked[i].After(at) {
+				at = asked[i]
 			}
-			synctest.Wait()
-			line.until(time.Now())
-			if s := l.Stats(); s.Waiting != len(line.waiting) {
-				rt.Fatalf("%d wait, want %d", s.Waiting, len(line.waiting))
+			tokens = min(float64(rate.Burst), tokens+at.Sub(last).Seconds()*rate.perSecond())
+			if need := float64(weights[i]) - tokens; need > 1e-9 {
+				d := time.Duration(need / rate.perSecond() * float64(time.Second))
+				at, tokens = at.Add(d), tokens+need
+			}
+			tokens, last = tokens-float64(weights[i]), at
+			if off := got.at.Sub(at); off.Abs() > 2*time.Microsecond {
+				rt.Fatalf("turn %d came %v beside the reference", i, off)
 			}
 		}
-		line.until(time.Now().Add(10_000 * time.Hour))
-		for _, got := range q.all() {
-			want, served := line.turns[got.who]
-			if served != (got.err == nil) || served && got.at.Sub(want).Abs() > 100*time.Microsecond {
-				rt.Fatalf("%d ended at %v with %v, want a turn at %v", got.who, got.at, got.err, want)
+	})
+}
+
+// Bound 7, raises and cuts: after a SetLimit the waiters' turns are those of the new limit. They count from
+// what the bucket then holds, as if the waiters had always waited under it.
+func TestPropertyRaiseAndCut(t *testing.T) {
+	property(t, func(rt *rapid.T) {
+		before := Rate{Name: "r", Events: float64(rapid.IntRange(1, 50).Draw(rt, "before")),
+			Per: time.Second, Burst: 1}
+		after := Rate{Name: "r", Events: float64(rapid.IntRange(1, 100000).Draw(rt, "after")),
+			Per: time.Second, Burst: 1}
+		n := rapid.IntRange(1, 30).Draw(rt, "waiters")
+		l := mustNew(rt, Rates(before), few)
+		q := newTurns(l)
+		began := time.Now()
+		for range n {
+			q.ask(context.Background(), 1)
+		}
+		time.Sleep(time.Duration(rapid.IntRange(0, 900).Draw(rt, "ms")) * time.Millisecond)
+		changed := time.Now()
+		must(rt, l.SetLimit(Rates(after)))
+		was, is := before.perSecond(), after.perSecond()
+		for i, got := range q.all() {
+			want := began.Add(seconds(float64(i) / was))
+			if passed := changed.Sub(began).Seconds() * was; float64(i) > passed {
+				want = changed.Add(seconds((float64(i) - passed) / is))
 			}
+			if off := got.at.Sub(want); got.who != i || off.Abs() > time.Duration(i+2)*time.Microsecond {
+				rt.Fatalf("turn %d went to %d, %v beside the new limit's", i, got.who, off)
+			}
+		}
+	})
+}
+
+func seconds(s float64) time.Duration { return time.Duration(math.Ceil(s * float64(time.Second))) }
+
+// Bound 7, cancels: a waiter that was given up leaves the limiter as if it had never called.
+func TestPropertyCancelLeavesNoTrace(t *testing.T) {
+	property(t, func(rt *rapid.T) {
+		limit := Limit{Rates: []Rate{drawRate(rt, "r")}, InFlight: rapid.IntRange(0, 3).Draw(rt, "in flight")}
+		l, twin := mustNew(rt, limit, few), mustNew(rt, limit, few)
+		mostWeight := int(limit.Rates[0].burst())
+		if limit.InFlight > 0 {
+			mostWeight = min(mostWeight, limit.InFlight)
+		}
+		for range rapid.IntRange(0, 5).Draw(rt, "before") {
+			w := Weight(rapid.IntRange(1, mostWeight).Draw(rt, "weight"))
+			_, a := l.TryAcquire("k", w)
+			_, b := twin.TryAcquire("k", w)
+			if a != b {
+				rt.Fatalf("%+v and %+v before anything was cancelled", a, b)
+			}
+		}
+		// While the head cannot be admitted no waiter behind it can: all of these are cancelled.
+		if _, d := twin.TryAcquire("k", Weight(mostWeight)); d.OK {
+			return
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		q := newTurns(l)
+		q.ask(ctx, mostWeight)
+		for range rapid.IntRange(0, 5).Draw(rt, "waiters") {
+			q.ask(ctx, rapid.IntRange(1, mostWeight).Draw(rt, "weight"))
+		}
+		cancel()
+		for _, got := range q.all() {
+			if got.err == nil {
+				rt.Fatalf("waiter %d was admitted", got.who)
+			}
+		}
+		if s := l.Stats(); s.Waiting != 0 {
+			rt.Fatalf("%d waiting after all were cancelled", s.Waiting)
+		}
+		for range 10 {
+			w := Weight(rapid.IntRange(1, mostWeight).Draw(rt, "weight"))
+			_, a := l.TryAcquire("k", w)
+			_, b := twin.TryAcquire("k", w)
+			if a != b {
+				rt.Fatalf("%+v after cancels, %+v without", a, b)
+			}
+			time.Sleep(drawPause(rt))
+		}
+	})
+}
+
+// A cancel that meets its own admission gives all back: no caller is lost, slots and queue drain.
+func TestPropertyCancelStorm(t *testing.T) {
+	property(t, func(rt *rapid.T) {
+		slots := rapid.IntRange(1, 3).Draw(rt, "slots")
+		l := mustNew(rt, Limit{InFlight: slots}, few)
+		q := newTurns(l)
+		var cancels []context.CancelFunc
+		for range rapid.IntRange(1, 20).Draw(rt, "asks") {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+			cancels = append(cancels, cancel)
+			q.ask(ctx, rapid.IntRange(1, slots).Draw(rt, "weight"))
+		}
+		cancels = rapid.Permutation(cancels).Draw(rt, "order")
+		go func() {
+			for _, cancel := range cancels {
+				cancel()
+			}
+		}()
+		for _, got := range q.all() {
+			got.permit.Release()
+		}
+		synctest.Wait()
+		if s := l.Stats(); s.Waiting != 0 || s.InFlight != 0 || l.shards[0].order.Len() > 1 {
+			rt.Fatalf("left behind: %d waiting, %d in flight", s.Waiting, s.InFlight)
+		}
+		if _, d := l.TryAcquire("k", Weight(slots)); !d.OK {
+			rt.Fatalf("slots lost: %+v", d)
 		}
 	})
 }
@@ -138,7 +201,6 @@ func TestPropertyFIFO(t *testing.T) {
 type lined struct {
 	who    int
 	class  Priority
-	weight int
 	cancel context.CancelFunc
 }
 
@@ -183,6 +245,50 @@ func (r *reference) remove(i int) {
 	}
 }
 
+// Against the reference: the next caller, the one that is pushed out, and what is left. FIFO within a class
+// follows from it, and that one of any eight admissions is of the caller that has waited longest.
+func TestPropertyQueueOfClasses(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		var q queue
+		var ref reference
+		byID := map[int]*waiter{}
+		for id := range rapid.IntRange(1, 120).Draw(rt, "steps") {
+			switch what := rapid.IntRange(0, 9).Draw(rt, "what"); {
+			case what < 5:
+				w := newWaiter(demand{weight: 1, class: drawClass(rt)})
+				w.since, w.order = time.Duration(id/3), uint32(id) // three at a time come at one instant
+				byID[id] = w
+				q.push(w)
+				ref.waiting = append(ref.waiting, lined{who: id, class: w.d.class})
+			case len(ref.waiting) == 0:
+			case what < 8:
+				i := ref.next()
+				w := q.next()
+				if w != byID[ref.waiting[i].who] {
+					rt.Fatalf("the next is of class %v, want %+v", w.d.class, ref.waiting[i])
+				}
+				q.served(w)
+				q.remove(w)
+				ref.serve(i)
+			case what == 8:
+				i := rapid.IntRange(0, len(ref.waiting)-1).Draw(rt, "who")
+				q.remove(byID[ref.waiting[i].who])
+				ref.remove(i)
+			default:
+				class := drawClass(rt)
+				i, w := ref.gives(class), q.victim(class)
+				if (i < 0) != (w == nil) || i >= 0 && w != byID[ref.waiting[i].who] {
+					rt.Fatalf("for one of class %v %d has to go", class, i)
+				}
+			}
+			if q.len != len(ref.waiting) || int(q.passed) != ref.passed {
+				rt.Fatalf("%d wait and %d have passed, want %d and %d", q.len, q.passed, len(ref.waiting),
+					ref.passed)
+			}
+		}
+	})
+}
+
 // arrivals is a history of callers with classes and the reference that it is held against.
 type arrivals struct {
 	*rapid.T
@@ -192,19 +298,25 @@ type arrivals struct {
 }
 
 func (a *arrivals) comes(class Priority) {
-	w := a.ask(class.Option())
-	w.class = class
+	who := a.sent
+	a.sent++
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		p, err := a.l.Acquire(ctx, "k", class.Option())
+		a.done <- served{who, time.Now(), p, err}
+	}()
+	synctest.Wait()
+	out := -1
 	if len(a.waiting) == a.most {
-		out := a.gives(class)
-		if out < 0 {
-			w.cancel()
-			a.refused(w.who)
+		if out = a.gives(class); out < 0 {
+			cancel()
+			a.refused(who)
 			return
 		}
 		a.refused(a.waiting[out].who)
 		a.remove(out)
 	}
-	a.waiting = append(a.waiting, w)
+	a.waiting = append(a.waiting, lined{who, class, cancel})
 }
 
 // refused wants one caller, and no other, to have been refused for a full queue.
@@ -301,16 +413,22 @@ func TestPropertyLowIsNotStarved(t *testing.T) {
 			rt.Fatal("not full")
 		}
 		q := newTurns(l)
-		ask := func(class Priority) lined {
-			return q.ask(Weight(rapid.IntRange(1, burst).Draw(rt, "weight")), class.Option())
+		ask := func(class Priority) {
+			w := rapid.IntRange(1, burst).Draw(rt, "weight")
+			q.sent++
+			go func() {
+				_, err := l.Acquire(context.Background(), "k", Weight(w), class.Option())
+				q.done <- served{int(class), time.Now(), Permit{}, err}
+			}()
+			synctest.Wait()
 		}
 		older := rapid.IntRange(0, 4).Draw(rt, "older")
 		for range older {
 			ask(max(PriorityNormal, drawClass(rt)))
 		}
 		before := l.Stats().Admitted
-		low := ask(PriorityLow)
-		for ended := 0; ; {
+		ask(PriorityLow)
+		for {
 			switch rapid.IntRange(0, 3).Draw(rt, "what") {
 			case 0:
 				l.TryAcquire("k", Weight(rapid.IntRange(1, burst).Draw(rt, "weight")),
@@ -328,42 +446,12 @@ func TestPropertyLowIsNotStarved(t *testing.T) {
 				rt.Fatalf("%d were admitted before a low one behind %d", admitted, older)
 			}
 			for len(q.done) > 0 {
-				if ended++; (<-q.done).who == low.who {
+				if q.sent--; (<-q.done).who == int(PriorityLow) {
 					time.Sleep(time.Hour)
-					q.sent -= ended
 					q.all()
 					return
 				}
 			}
-		}
-	})
-}
-
-// A cancel that meets its own admission gives all back: no caller is lost, slots and queue drain.
-func TestPropertyCancelStorm(t *testing.T) {
-	property(t, func(rt *rapid.T) {
-		slots := rapid.IntRange(1, 3).Draw(rt, "slots")
-		l := mustNew(rt, Limit{InFlight: slots}, few)
-		q := newTurns(l)
-		var cancels []context.CancelFunc
-		for range rapid.IntRange(1, 20).Draw(rt, "asks") {
-			cancels = append(cancels, q.ask(Weight(rapid.IntRange(1, slots).Draw(rt, "weight"))).cancel)
-		}
-		cancels = rapid.Permutation(cancels).Draw(rt, "order")
-		go func() {
-			for _, cancel := range cancels {
-				cancel()
-			}
-		}()
-		for _, got := range q.all() {
-			got.permit.Release()
-		}
-		synctest.Wait()
-		if s := l.Stats(); s.Waiting != 0 || s.InFlight != 0 || l.shards[0].order.Len() > 1 {
-			rt.Fatalf("left behind: %d waiting, %d in flight", s.Waiting, s.InFlight)
-		}
-		if _, d := l.TryAcquire("k", Weight(slots)); !d.OK {
-			rt.Fatalf("slots lost: %+v", d)
 		}
 	})
 }

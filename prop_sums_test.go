@@ -432,3 +432,52 @@ func TestPropertyCounted(t *testing.T) {
 		}
 	})
 }
+
+// A loan ends at its instant, whether or not a call comes then. A limiter at which one looks all the time
+// decides as one that is left alone.
+func TestPropertyLoansEndLazily(t *testing.T) {
+	property(t, func(t *rapid.T) {
+		limit := Limit{Rates: []Rate{
+			{Events: float64(rapid.IntRange(1, 50).Draw(t, "events")), Per: time.Second,
+				Burst: rapid.IntRange(2, 40).Draw(t, "burst")},
+			{Events: 200, Per: time.Minute, Burst: 20, Unit: "tok"},
+		}, InFlight: rapid.IntRange(0, 9).Draw(t, "slots")}
+		replicas := Replicas(rapid.IntRange(1, 6).Draw(t, "replicas"))
+		lazy, eager := mustNew(t, limit, few, replicas), mustNew(t, limit, few, replicas)
+		var held [2][]Permit
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			n := rapid.IntRange(0, 9).Draw(t, "n")
+			switch rapid.IntRange(0, 6).Draw(t, "step") {
+			case 0, 1, 2:
+				a, x := lazy.TryAcquire("k", Cost("tok", n))
+				b, y := eager.TryAcquire("k", Cost("tok", n))
+				if x.OK != y.OK || (x.RetryAfter-y.RetryAfter).Abs() > time.Microsecond {
+					t.Fatalf("one that is left alone decides %+v, one that is looked at %+v", x, y)
+				}
+				held[0], held[1] = append(held[0], a), append(held[1], b)
+			case 3:
+				part, lasts := float64(n)/9,
+					time.Duration(rapid.IntRange(1, 4000).Draw(t, "ms"))*time.Millisecond
+				Lend(lazy, "k", part, lasts)
+				Lend(eager, "k", part, lasts)
+			case 4:
+				for range rapid.IntRange(1, 500).Draw(t, "looks") {
+					time.Sleep(7 * time.Millisecond)
+					eager.AppendState(nil, "k")
+				}
+			case 5:
+				for i := range held {
+					if len(held[i]) > 0 {
+						_ = held[i][0].Correct("tok", n/2)
+						held[i][0].Release()
+						held[i] = held[i][1:]
+					}
+				}
+			case 6:
+				p := Pool{Replicas: 1 + n}
+				must(t, lazy.SetPool(p, 0))
+				must(t, eager.SetPool(p, 0))
+			}
+		}
+	})
+}
