@@ -19,15 +19,25 @@ import (
 // the race detector, and the files that a guard has changed.
 const asProgram = "QUOTIENT_TEST_AS_PROGRAM"
 
+// endsWithInput is a value of asProgram: the program ends when its input does, which is at the latest when a test
+// that panics ends without its clean-up.
+const endsWithInput = "ends with its input"
+
 // patience bounds each wait for an event: it is long for a machine that is busy.
 const patience = 30 * time.Second
 
 func TestMain(m *testing.M) {
-	if os.Getenv(asProgram) != "" {
-		main()
+	switch os.Getenv(asProgram) {
+	case "":
+		goleak.VerifyTestMain(m)
 		return
+	case endsWithInput:
+		go func() {
+			_, _ = io.Copy(io.Discard, os.Stdin)
+			os.Exit(exitFailed)
+		}()
 	}
-	goleak.VerifyTestMain(m)
+	main()
 }
 
 func must(t *testing.T, err error) {

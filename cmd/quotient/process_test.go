@@ -45,6 +45,9 @@ func launch(t *testing.T, args ...string) *process {
 	t.Helper()
 	p := &process{t: t, ended: make(chan struct{})}
 	p.cmd = program(t, args...)
+	p.cmd.Env = append(p.cmd.Env, asProgram+"="+endsWithInput)
+	_, err := p.cmd.StdinPipe()
+	must(t, err)
 	if args[0] == "leases" { // which ends within a second: the race detector would sleep as long
 		p.cmd.Env = append(p.cmd.Env, "GORACE=atexit_sleep_ms=0")
 	}
