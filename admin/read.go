@@ -210,6 +210,7 @@ func (h *handler) getKeys(c *call) any {
 	uses, err := h.scans.top(c.Context(), h.seen.number(l), l, top)
 	if err != nil {
 		c.fail(http.StatusServiceUnavailable, Problem{Detail: "the request ended while others looked at all keys"})
+		return nil
 	}
 	return newKeys(name, uses)
 }
@@ -252,6 +253,7 @@ func (h *handler) getExplain(c *call) any {
 			bad.Range += ", " + p.Name
 		}
 		c.fail(http.StatusBadRequest, bad)
+		return nil
 	}
 	return newExplanation(name, e, s.Pool)
 }

@@ -116,7 +116,7 @@ func matches(given []string, tag string) bool {
 	return len(list) == 1 && list[0] == "*" || tag != "" && slices.Contains(list, tag)
 }
 
-// readBody reads the JSON text of a request. A body whose Content-Length is too long is not read at all,
+// readBody reads what parse makes of the JSON text of a request. A body whose Content-Length is too long is not read at all,
 // others up to the bound; the connection then ends.
 func readBody[T any](c *call, parse func(body []byte) (T, *Problem)) (v T) {
 	if c.bad != nil {

@@ -251,7 +251,7 @@ func (f *File) fault(path, format string, args ...any) error {
 	return r.err()
 }
 
-// sameSection reports whether two sections of limiters are equal; an empty map is one as good as none.
+// sameSection reports whether two sections of limiters are equal. An absent map equals an empty one.
 func sameSection(a, b Limiter) bool {
 	var d differ
 	d.compare("", reflect.ValueOf(a), reflect.ValueOf(b))

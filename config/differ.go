@@ -88,7 +88,7 @@ func differences(old, f *File) []difference {
 		}
 	}
 	slices.SortStableFunc(d.found, func(a, b difference) int { return strings.Compare(a.field, b.field) })
-	return slices.Compact(d.found)
+	return d.found
 }
 
 // bare is a file without its name and its lines.
@@ -114,8 +114,13 @@ func (d *differ) compare(path string, a, b reflect.Value) {
 	switch _, whole := a.Interface().(fmt.Stringer); {
 	case reflect.DeepEqual(a.Interface(), b.Interface()):
 	case a.Kind() == reflect.Map:
-		for _, key := range append(a.MapKeys(), b.MapKeys()...) { // what both have may be found twice
+		for _, key := range a.MapKeys() {
 			d.compare(inner(path, key.String()), a.MapIndex(key), b.MapIndex(key))
+		}
+		for _, key := range b.MapKeys() {
+			if !a.MapIndex(key).IsValid() {
+				d.compare(inner(path, key.String()), reflect.Value{}, b.MapIndex(key))
+			}
 		}
 	case a.Kind() == reflect.Slice:
 		for i := range max(a.Len(), b.Len()) {

@@ -145,6 +145,11 @@ func TestErrorsEndTheStream(t *testing.T) {
 		t.Errorf("opened with %v, want %v", err, gone)
 	}
 	heard.learned(t, unavailable)
+	bug := func() (grpc.ClientStream, error) { panic("a bug") }
+	if got := panicOf(func() { _, _ = openStream(t, l, bug) }); got != "a bug" {
+		t.Errorf("panic with %v", got)
+	}
+	heard.learned(t, policy.Feedback{Outcome: policy.Failed})
 	idle(t, l)
 	for name, end := range map[string]func(grpc.ClientStream) error{
 		"receive": func(s grpc.ClientStream) error { return s.RecvMsg(nil) },

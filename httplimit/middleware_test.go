@@ -207,7 +207,7 @@ func TestMiddlewareDoesNotAllocate(t *testing.T) {
 	} {
 		l := limiter(t, limit, quotient.Plans(map[string]quotient.Limit{"paid": limit}))
 		h := handle(l, nothing, tt.opts...)
-		for _, r := range []*http.Request{get(t, "/items/42"), post(t, newBody("text"))} {
+		for _, r := range []*http.Request{get(t, "/items/42"), get(t, "/straße"), post(t, newBody("text"))} {
 			r.RemoteAddr = "203.0.113.7:5678"
 			if n := testing.AllocsPerRun(1000, func() { h.ServeHTTP(noWriter{}, r) }); n > tt.most {
 				t.Errorf("%s, %s: %v allocations a request, want %v", name, r.Method, n, tt.most)

@@ -503,3 +503,43 @@ func TestPropertyFieldsAgree(t *testing.T) {
 		})
 	})
 }
+
+// A refusal's fields say that nothing is left, at least until Retry-After, whatever the reason.
+func TestFieldsAgreeWithTheRefusal(t *testing.T) {
+	second := quotient.Rate{Name: "second", Events: 100, Per: time.Second}
+	every := quotient.Every(time.Minute)
+	twice := quotient.Rate{Name: "s", Events: 1, Per: time.Second, Burst: 2}
+	third := quotient.StartPool(quotient.Pool{Replicas: 4, Ordinal: 3})
+	for name, tt := range map[string]struct {
+		limit    quotient.Limit
+		opts     []quotient.Option
+		asks     int // before the refusal, by the limiter itself
+		draft, x string
+	}{
+		"a turn to come": {rates(every), []quotient.Option{third}, 0,
+			draft(`"interval";q=1;w=60`, `"interval";r=0;t=120`), xRate("1 0 120")},
+		"used up": {rates(twice), nil, 2, draft(`"s";q=2;w=2`, `"s";r=0;t=1`), xRate("2 0 1")},
+		"one of two used up": {rates(quotient.Every(time.Second), quotient.PerHour(3600)), nil, 1,
+			draft(`"interval";q=1;w=1, "hour";q=3600;w=3600`, `"interval";r=0;t=1, "hour";r=`), xRate("1 0 1")},
+		"no slot here": {quotient.Limit{Rates: []quotient.Rate{second}, InFlight: 2},
+			[]quotient.Option{quotient.Replicas(4)}, 0,
+			draft(`"second";q=100;w=1, "in-flight";q=2;qu="concurrent-requests"`, `"second";r=25;t=0, "in-flight";r=0`),
+			xRate("100 0 1")},
+		"no word on the pool": {rates(second),
+			[]quotient.Option{quotient.AwaitPool(), quotient.HintMaxAge(time.Minute), quotient.Replicas(4)}, 0, "", ""},
+	} {
+		for set, want := range map[FieldSet]string{FieldsDraft11: tt.draft, FieldsXRateLimit: tt.x} {
+			synctest.Test(t, func(t *testing.T) {
+				l := limiter(t, tt.limit, tt.opts...)
+				for range tt.asks {
+					l.Allow("/")
+				}
+				w := ask(handle(l, ok, SendFields(set)), get(t, "/"))
+				got := fieldsOf(w.Header())
+				if w.Code < 429 || !strings.HasPrefix(got, want) || want == "" && got != "" {
+					t.Errorf("%s: status %d,\n%s\nwant\n%s", name, w.Code, got, want)
+				}
+			})
+		}
+	}
+}

@@ -397,3 +397,67 @@ func upgradeTo(t *testing.T) *http.Request {
 	r.Header.Set("Upgrade", "echo")
 	return r
 }
+
+// Over a real network a client that leaves is noticed as well.
+func TestLeavingClientOnARealNetwork(t *testing.T) {
+	waits := make(chan string, 1)
+	l := limiter(t, oneSlot, quotient.OnWait(func(key string, _ time.Duration) { waits <- key }))
+	permit, _ := l.TryAcquire("/")
+	gone := make(chan int, 1)
+	h := Middleware(l, Path(), Wait(Forever))(ok)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.ServeHTTP(w, r)
+		gone <- l.Stats().Waiting
+	}))
+	defer s.Close()
+	for _, raw := range []string{"GET / HTTP/1.1\r\nHost: h\r\n\r\n", sized("text"), chunked("text")} {
+		c, err := net.DialTimeout("tcp", s.Listener.Addr().String(), soon)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(c, raw)
+		receive(t, waits, "wait")
+		_ = c.Close()
+		if n := receive(t, gone, "end of the wait"); n != 0 {
+			t.Errorf("%d requests wait after the client has left", n)
+		}
+	}
+	permit.Release()
+	idle(t, l)
+}
+
+// HTTP/2 reports a client that leaves also when the body is unread.
+func TestLeavingClientOfHTTP2(t *testing.T) {
+	waits := make(chan string, 1)
+	l := limiter(t, oneSlot, quotient.OnWait(func(key string, _ time.Duration) { waits <- key }))
+	permit, _ := l.TryAcquire("/")
+	gone := make(chan string, 1)
+	h := Middleware(l, Path(), Wait(Forever))(ok)
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.ServeHTTP(w, r)
+		gone <- r.Proto
+	}))
+	s.EnableHTTP2 = true
+	s.StartTLS()
+	defer s.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	req := request(t, s.URL+"/", strings.NewReader(long)).WithContext(ctx)
+	done := make(chan error, 1)
+	go func() {
+		resp, err := s.Client().Do(req)
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+		done <- err
+	}()
+	receive(t, waits, "wait")
+	cancel()
+	if proto := receive(t, gone, "end of the wait"); proto != "HTTP/2.0" {
+		t.Errorf("protocol %s, want HTTP/2.0", proto)
+	}
+	if err := receive(t, done, "end of the request"); err == nil {
+		t.Error("the request that was cancelled got an answer")
+	}
+	permit.Release()
+	idle(t, l)
+}

@@ -36,22 +36,27 @@ func badShape(format string, args ...any) error {
 }
 
 // readJSON returns the request's body, all of it, so that net/http notices a client that leaves.
-func readJSON(r *http.Request) (body []byte, err error) {
+func readJSON(r *http.Request) ([]byte, error) {
 	if t := r.Header.Get("Content-Type"); t != "application/json" && !isJSON(t) {
 		return nil, &requestError{http.StatusUnsupportedMediaType,
 			fmt.Sprintf("Content-Type is %.80q, want application/json.", t)}
 	}
-	if r.ContentLength <= maxBody {
-		body, err = io.ReadAll(io.LimitReader(r.Body, maxBody+1))
+	body := make([]byte, 0, 64) // most bodies are a count
+	for {
+		n, err := r.Body.Read(body[len(body):cap(body)])
+		body = body[:len(body)+n]
+		switch {
+		case len(body) > maxBody || r.ContentLength > maxBody:
+			return nil, &requestError{http.StatusRequestEntityTooLarge,
+				fmt.Sprintf("The body is too large, want at most %d bytes.", maxBody)}
+		case err == io.EOF:
+			return body, nil
+		case err != nil:
+			return nil, badRequest("The body cannot be read: %v.", err)
+		case len(body) == cap(body):
+			body = slices.Grow(body, len(body))
+		}
 	}
-	switch {
-	case r.ContentLength > maxBody || len(body) > maxBody:
-		return nil, &requestError{http.StatusRequestEntityTooLarge,
-			fmt.Sprintf("The body is too large, want at most %d bytes.", maxBody)}
-	case err != nil:
-		return nil, badRequest("The body cannot be read: %v.", err)
-	}
-	return body, nil
 }
 
 // isJSON reports whether a media type is JSON, or built on it.

@@ -101,7 +101,7 @@ func (c *Client) try(ctx context.Context, base string, q call) (a reply, err err
 }
 
 func (q call) request(ctx context.Context, base string) (*http.Request, error) {
-	body := []byte(nil)
+	var body []byte
 	if q.body != nil {
 		body, _ = json.Marshal(q.body) // it cannot fail
 	}

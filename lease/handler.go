@@ -204,8 +204,9 @@ func (s *Server) getPeers(w http.ResponseWriter, _ *http.Request, _ place) error
 	type peer struct {
 		ID uint64 `json:"id"`
 	}
+	slices.Sort(ids)
 	list := make([]peer, len(ids))
-	for i, id := range slices.Sorted(slices.Values(ids)) {
+	for i, id := range ids {
 		list[i].ID = id
 	}
 	body, _ := json.Marshal(list) // it cannot fail

@@ -114,7 +114,7 @@ func (t *Table) RemoveExpired(now time.Time) int {
 // Peers returns the ids of all peers, in no order. It takes O(n) of them.
 func (t *Table) Peers(now time.Time) []uint64 {
 	t.Advance(now)
-	return slices.Collect(maps.Keys(t.peers))
+	return slices.AppendSeq(make([]uint64, 0, len(t.peers)), maps.Keys(t.peers))
 }
 
 // remove takes a peer away, gives its locks back and serves those that wait for them. Each lock that it held

@@ -332,12 +332,15 @@ func (s *Server) wake(id uint64) {
 // doWithGrace is do, and names the grace time of the configuration in the answer: only restores are served in it,
 // after a start.
 func (s *Server) doWithGrace(w http.ResponseWriter, f func(t *Table, now time.Time) error) error {
-	return s.do(func(t *Table, now time.Time) error {
-		if t.config.Grace > 0 {
-			w.Header().Set("Lease-Grace", FormatDuration(t.config.Grace))
-		}
+	var grace time.Duration
+	err := s.do(func(t *Table, now time.Time) error {
+		grace = t.config.Grace
 		return f(t, now)
 	})
+	if grace > 0 {
+		w.Header().Set("Lease-Grace", FormatDuration(grace))
+	}
+	return err
 }
 
 // newPeer adds a peer with a random id. It is not 0, and cannot be guessed: to know an id is to be the peer.

@@ -86,7 +86,7 @@ at("forget").addEventListener("click", () => {
   location.reload();
 });
 
-// Whichever request the service refuses first, there is nothing to wait for without a token.
+// Any request may be the first that is refused. The stream then stops waiting, and the page asks for a token.
 let tokenRefused = false; // since the operator gave one
 doors.addEventListener("locked", ({ detail }) => {
   tokenRefused ||= detail.sent !== "";

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"reflect"
 	"slices"
@@ -145,15 +146,11 @@ func suspiciousLeases(f *config.File) (lines []string) {
 		lines = append(lines, fmt.Sprintf("leases.grace is %v, and another server leads after %v: "+
 			"below %v clients may lose their locks then, or share them", l.Grace, e.TTL, graceTTLs*e.TTL))
 	}
-	levels := make(map[int64]bool)
-	for _, s := range l.Semaphores {
-		levels[s.Level] = true
-	}
-	for level := range levels {
-		if len(levels) == 1 && len(l.Semaphores) > 1 && level != 0 {
-			lines = append(lines, fmt.Sprintf("all semaphores have level %d: a peer that holds one can never ask "+
-				"for another", level))
-		}
+	all := slices.Collect(maps.Values(l.Semaphores))
+	differs := func(s lease.Semaphore) bool { return s.Level != all[0].Level }
+	if len(all) > 1 && all[0].Level != 0 && !slices.ContainsFunc(all, differs) {
+		lines = append(lines, fmt.Sprintf("all semaphores have level %d: a peer that holds one can never ask "+
+			"for another", all[0].Level))
 	}
 	return lines
 }

@@ -70,7 +70,7 @@ func TestImageBuilds(t *testing.T) {
 		t.Errorf("%v: %s", err, out)
 	}
 	build, err := exec.CommandContext(t.Context(), "go", "version", "-m", binary(t)).CombinedOutput()
-	if err != nil || !strings.Contains(string(build), "CGO_ENABLED=0") {
+	if err != nil || !strings.Contains(string(build), "CGO_ENABLED=0") || !strings.Contains(string(build), "-trimpath=true") {
 		t.Errorf("%v: %s", err, build)
 	}
 }

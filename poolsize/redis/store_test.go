@@ -213,3 +213,29 @@ func TestClockOfTheStore(t *testing.T) {
 		}
 	}
 }
+
+// Failure mode 20: the store is away for longer than an expiry. Only errors are reported, and then all is as before.
+func TestStoreAway(t *testing.T) {
+	t.Parallel()
+	srv := start(t)
+	a := watch(t, source(clientOf(t, srv, nil), "a"))
+	b := watch(t, source(clientOf(t, srv, nil), "b"))
+	a.Wants(2, 1)
+	b.Wants(2, 2)
+	must(t, srv.Kill())
+	a.Fails()
+	before := a.Count()
+	for end := time.Now().Add(2 * expiry); time.Now().Before(end); {
+		a.Fails()
+	}
+	if pools, _ := a.Since(before); len(pools) > 0 {
+		t.Errorf("a store that is away was believed: %+v", pools[0].Pool)
+	}
+	must(t, srv.Restart(false))
+	a.GoesOn(1)
+	a.Wants(2, 1)
+	b.Wants(2, 2)
+	if n := a.Least(before); n < 2 {
+		t.Errorf("it believed in %d", n)
+	}
+}

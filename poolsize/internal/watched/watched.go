@@ -80,7 +80,7 @@ func (l *Log) Leave() {
 	l.cancel()
 	select {
 	case <-l.ended:
-		if !errors.Is(l.err, context.Canceled) {
+		if l.err != context.Canceled {
 			l.t.Errorf("Watch returned %v", l.err)
 		}
 	case <-time.After(Patience):
@@ -204,7 +204,8 @@ type Child struct {
 	Says *bufio.Scanner
 }
 
-// StartChild starts the test's binary with arguments. It ends with the test; its input ends before.
+// StartChild starts the test's binary with arguments, and kills it when the test ends. Its input ends with the
+// test's process, whatever ends that.
 func StartChild(t testing.TB, args ...string) *Child {
 	t.Helper()
 	exe, err := os.Executable()

@@ -153,7 +153,8 @@ func readFile(field, path string) ([]byte, error) {
 }
 
 func (t texts) sum() [sha256.Size]byte {
-	return sha256.Sum256(fmt.Appendf(nil, "%q %q %q", t.cert, t.key, t.clientCA))
+	return sha256.Sum256(fmt.Appendf(nil, "%x %x %x",
+		sha256.Sum256(t.cert), sha256.Sum256(t.key), sha256.Sum256(t.clientCA)))
 }
 
 // suites are those of TLS 1.2 that HTTP/2 does not forbid.

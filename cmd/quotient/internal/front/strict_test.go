@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"golang.org/x/net/http2"
 )
 
 // canary is sent right behind each request. If the server and the upstream agree where that one ends, it
@@ -370,6 +372,13 @@ func TestNothingIsReadBehindABrokenBody(t *testing.T) {
 		_, _ = io.Copy(io.Discard, r.Body)
 	}))
 	if text := s.said(t, crlf(chunked+"xyz~")); !strings.HasPrefix(text, "HTTP/1.1 400 ") {
+		t.Errorf("the answer is %q", text)
+	}
+}
+
+// TestPrefaceOfHTTP2 checks that HTTP/2 without TLS is a bad request where the section does not enable it.
+func TestPrefaceOfHTTP2(t *testing.T) {
+	if text := serve(t, section(), ok).said(t, http2.ClientPreface); !strings.HasPrefix(text, "HTTP/1.1 400 ") {
 		t.Errorf("the answer is %q", text)
 	}
 }

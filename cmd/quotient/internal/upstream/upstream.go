@@ -45,7 +45,8 @@ func newUpstream(p *Pool, t target, l limits) *upstream {
 
 // state is how the upstream is doing. The caller holds Pool.mu.
 func (u *upstream) state(leaving bool) State {
-	return State{u.target.String(), u.healthy, u.since, u.inFlight, leaving, u.err, u.errAt}
+	return State{URL: u.target.String(), Healthy: u.healthy, Since: u.since, InFlight: u.inFlight,
+		Leaving: leaving, Error: u.err, ErrorAt: u.errAt}
 }
 
 func (t target) urlScheme() string {
