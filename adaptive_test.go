@@ -853,3 +853,21 @@ func TestFeedbackAllocatesNothing(t *testing.T) {
 		}
 	}
 }
+
+// A learned rate that is forgotten after 10 minutes wakes the head.
+func TestForgetWakesTheHead(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(Rate{Name: "r", Events: 1, Per: time.Minute, Burst: 20}),
+			Policy(policy.AIMD{Decrease: 0.02}))
+		p := took(t, l, "k")
+		time.Sleep(time.Second)
+		p.Done(throttled) // one in 50 min from now on
+		w := asking(t, l, "k")
+		time.Sleep(12 * time.Minute)
+		if !w.ended() {
+			t.Errorf("still queued 12 min after the last feedback, which was forgotten after 10: %v/s",
+				stateOf(t, l, "k").pace())
+			w.gaveUp(t)
+		}
+	})
+}

@@ -320,3 +320,40 @@ func TestCancelledDryAdmissionIsNotCounted(t *testing.T) {
 		is(t, "let go by the dry run", len(l.Stats().DryRunAdmitted), 0)
 	})
 }
+
+// A setting is stricter where some who wait may have to be refused for good, whatever place the rule has.
+func TestStricterSettings(t *testing.T) {
+	a, b := Rate{Name: "a", Events: 1, Per: time.Second, Burst: 10},
+		Rate{Name: "b", Events: 1, Per: time.Second, Burst: 20}
+	lower, slower := a, a
+	lower.Burst, slower.Events = 9, .5
+	for _, c := range []struct {
+		name          string
+		before, after Limit
+		want          bool
+	}{
+		{"nothing changes", rated(a, b), rated(a, b), false},
+		{"the only rule stays", rated(a), rated(a), false},
+		{"the first burst is lowered", rated(a, b), rated(lower, b), true},
+		{"the last burst is lowered", rated(b, a), rated(b, lower), true},
+		{"the first burst is raised", rated(lower, b), rated(a, b), false},
+		{"a rate is slowed", rated(a), rated(slower), false},
+		{"rules change places", rated(a, b), rated(b, a), false},
+		{"rules change places, and a burst is lowered", rated(a, b), rated(b, lower), true},
+		{"a new rule comes first", rated(a), rated(b, a), true},
+		{"a new rule comes last", rated(a), rated(a, b), true},
+		{"a rule goes", rated(a, b), rated(b), false},
+		{"slots where there were none", rated(a), Limit{Rates: []Rate{a}, InFlight: 5}, true},
+		{"fewer slots", Limit{InFlight: 5}, Limit{InFlight: 4}, true},
+		{"as many slots", Limit{InFlight: 5}, Limit{InFlight: 5}, false},
+		{"more slots", Limit{InFlight: 5}, Limit{InFlight: 6}, false},
+		{"no slots any more", Limit{InFlight: 5}, Limit{}, false},
+		{"deny", rated(a), Limit{Deny: true}, true},
+		{"deny no more", Limit{Deny: true}, Limit{}, false},
+	} {
+		o, v := defaults(), belief{pool: Pool{Replicas: 1}}
+		if got := o.resolve(c.after, v, nil, 0).stricter(o.resolve(c.before, v, nil, 0)); got != c.want {
+			t.Errorf("%s: stricter %v, want %v", c.name, got, c.want)
+		}
+	}
+}

@@ -56,7 +56,8 @@ func TestDecisionInWords(t *testing.T) {
 	})
 	is(t, "a year's limit has no exponent", exact(1e12)+" "+digits(1e12), "1000000000000 1000000000000")
 	is(t, "but a tiny one", exact(1e-13), "1e-13")
-	is(t, "short numbers", digits(5.55556)+" "+digits(1234.5), "5.56 1235")
+	is(t, "short numbers", digits(5.55556)+" "+digits(1234.5)+" "+digits(99.96), "5.56 1235 100")
 	is(t, "a wait has no nine digits", short(1_234_567_890), 1230*time.Millisecond)
-	is(t, "a window", inUnit("", 90*time.Second)+inUnit("", 24*time.Hour), " per 1m30s per 24h")
+	window := inUnit("", 10*time.Minute) + inUnit("", 70*time.Minute) + inUnit("", 90*time.Second) + inUnit("", 24*time.Hour)
+	is(t, "windows", window+inUnit("", 100*ms), " per 10m per 1h10m per 1m30s per 24h per 100ms")
 }

@@ -106,6 +106,9 @@ func inForce(t *testing.T, l *Limiter, n int, source string) {
 	synctest.Wait()
 	p := l.Stats().Pool
 	is(t, time.Now().Format(time.TimeOnly), fmt.Sprint(p.Replicas, " ", p.Source), fmt.Sprint(n, " ", source))
+	if source != "set" {
+		is(t, "until", p.Until.IsZero(), true)
+	}
 	permit, d := l.TryAcquire("probe")
 	permit.Release()
 	reason, words := ReasonNone, l.Explain("probe").String()
@@ -141,7 +144,11 @@ func plays(t *testing.T, l *Limiter, log *recorded, script string) {
 		case "set":
 			must(t, l.SetPool(Pool{Replicas: n}, d))
 			until = [2]time.Time{until[1], l.Stats().Pool.Until}
-			is(t, step, until[1].IsZero() || until[1].Equal(time.Now().Add(d)), true)
+			want := time.Time{}
+			if d > 0 {
+				want = time.Now().Add(d)
+			}
+			is(t, step, until[1].Equal(want), true)
 		case "late": // the timer of a ttl goes off just as it is replaced
 			l.ttlEnds(until[0])
 		case "wait":
@@ -700,5 +707,48 @@ func TestLogsThatNoSlotIsLeft(t *testing.T) {
 			says(t, errors.New(log.String()), tt.want)
 			is(t, "end of a wait", strings.Contains(log.String(), `old="not known"`), name == "the pool comes")
 		})
+	}
+}
+
+// There are always three replicas. The source of the middle one reports once, or for a while, and then fails,
+// while the others change places round it. They hold each ordinal once, and the limits too, whatever the
+// middle one still believes.
+func TestOrdinalThatHasGrownOld(t *testing.T) {
+	for name, limit := range map[string]Limit{
+		"slots":   {InFlight: 4},
+		"windows": {Rates: []Rate{{Events: 10, Per: time.Second, Aligned: true}}},
+	} {
+		for reports := range 40 {
+			row(t, name, func(t *testing.T) {
+				var fleet []*Limiter
+				var sources []*spoken
+				for range 3 {
+					l := limiterOf(t, limit)
+					fleet, sources = append(fleet, l), append(sources, following(t, l))
+				}
+				for range reports {
+					sources[0].saysPool(Pool{Replicas: 3, Ordinal: 1})
+					time.Sleep(time.Second)
+				}
+				sources[0].saysPool(Pool{Replicas: 3, Ordinal: 1})
+				for i := range 70 {
+					sources[0].fails("SERVFAIL")
+					sources[1].saysPool(Pool{Replicas: 3, Ordinal: 1})
+					sources[2].saysPool(Pool{Replicas: 3, Ordinal: 3})
+					time.Sleep(time.Second)
+					sum := 0
+					for _, l := range fleet {
+						p, n := l.TryAcquireUpTo("k", 100)
+						defer p.Release()
+						if sum += n; limit.InFlight > 0 {
+							p.Release()
+						}
+					}
+					if most := max(limit.InFlight, 10); sum > most && (limit.InFlight > 0 || i > 30) {
+						t.Fatalf("%d after %d s", sum, i)
+					}
+				}
+			})
+		}
 	}
 }

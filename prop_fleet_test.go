@@ -126,6 +126,9 @@ func TestPropertyInFlight(t *testing.T) {
 		}
 		changes := 0
 		resize := func(n int) {
+			if n == len(f.ls) {
+				return
+			}
 			for len(f.ls) < n {
 				f.add(1, StartEmpty())
 			}

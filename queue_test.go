@@ -337,3 +337,41 @@ func TestOvertakers(t *testing.T) {
 		is(t, "2 slots are free, and the waiter has ended", waiter.ended(), true)
 	})
 }
+
+// The take of a call is as old as the youngest of the rules that it has taken from, and of no others. Events
+// of a window and slots, learned or not, have no age.
+func TestAgeOfATake(t *testing.T) {
+	tokens := Rate{Name: "tokens", Unit: "tokens", Events: 1, Per: time.Second, Burst: 10}
+	priced := demand{weight: 1, costs: [maxUnits]int{1}, priced: true}
+	for name, c := range map[string]struct {
+		limit       Limit
+		opts        []Option
+		least, most time.Duration // after a request of ten a second
+	}{
+		"rates":   {Limit{Rates: []Rate{perSecond(10, 10), tokens}, InFlight: 5}, nil, 800 * ms, 900 * ms},
+		"windows": {rated(perSecond(10, 10), aligned(100, time.Minute)), nil, 800 * ms, 900 * ms},
+		"slots":   {Limit{InFlight: 50}, []Option{Policy(policy.AIMD{})}, 1, time.Hour},
+	} {
+		row(t, name, func(t *testing.T) {
+			l := limiterOf(t, c.limit, c.opts...)
+			if time.Sleep(time.Second); name == "rates" {
+				took(t, l, "k", Cost("tokens", 10)).Release()
+			} else {
+				took(t, l, "k")
+			}
+			if name == "slots" {
+				time.Sleep(time.Second)
+			}
+			s, g := l.shard("k"), gateOf(l, "k")
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			now := s.now()
+			if got := g.age(now, &oneRequest); got < c.least || got > c.most {
+				t.Errorf("the age is %v", got)
+			}
+			if name == "rates" {
+				is(t, "the age where no token is left", g.age(now, &priced), 0)
+			}
+		})
+	}
+}

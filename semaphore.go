@@ -17,7 +17,7 @@ import (
 // Lowering the size revokes nothing: the debt drains as holders release.
 type Semaphore struct {
 	mu         sync.Mutex
-	used, size int32      // slots; an excess of what is taken drains with the releases
+	used, size int32      // slots; after a Resize more may be used than there are, until holders release
 	head, tail *semWaiter // the queue, oldest first
 	check      *semWaiter // where refuseBatch goes on, while Resize looks for calls that are too large
 	waiting    int        // in the queue

@@ -249,6 +249,7 @@ func (l *Limiter) Top(n int) []KeyState {
 	cut := func() {
 		slices.SortFunc(top, func(a, b KeyState) int { return -a.compare(b) })
 		if len(top) >= n {
+			clear(top[n:])
 			top, least = top[:n], top[n-1]
 		}
 	}

@@ -235,6 +235,16 @@ func TestGivingUp(t *testing.T) {
 		is(t, "retry after", refusedFor(t, l, ReasonRate, "k").RetryAfter, 2*time.Second)
 		stays.cancel()
 	})
+	row(t, "leaves nothing behind an empty queue", func(t *testing.T) {
+		l := limiterOf(t, rated(Every(time.Hour)))
+		wants(t, l, "k", 1)
+		c := asking(t, l, "k")
+		g, s := gateOf(l, "k"), l.shard("k")
+		timer := g.ext.timer
+		c.gaveUp(t)
+		is(t, "left", g.ext == nil && len(s.waiting) == 0, true)
+		is(t, "the timer goes on", timer.Stop(), false)
+	})
 	// The head's timer is late, a caller arrives after the head's turn, and the head leaves. The newcomer's
 	// overhead is not longer than its wait.
 	row(t, "serves one that came after the turn", func(t *testing.T) {
