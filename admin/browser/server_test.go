@@ -23,6 +23,7 @@ import (
 func TestPageAndItsServer(t *testing.T) {
 	inChromium(t, map[string]func(p *tab){
 		"the replica has a name":         replicaHasAName,
+		"the replica has a hostile name": replicaHasAHostileName,
 		"a group's replicas":             replicasOfAGroup,
 		"what a reader sees":             whatAReaderSees,
 		"a reload keeps the token":       reloadKeepsTheToken,
@@ -491,4 +492,16 @@ func whatOnlyTheLimiterFinds(p *tab) {
 		p.t.Errorf("something was changed: version %d after %d", got, before)
 	}
 	p.calm("answer 422", "network error: Failed to load resource")
+}
+
+// replicaHasAHostileName: it is text, and does not make the page wider.
+func replicaHasAHostileName(p *tab) {
+	name := hostile + strings.Repeat("x", 200)
+	p.alone(admin.Replica(name))
+	p.until("the header has the name", fmt.Sprintf(`$("header #replica").textContent === %q && !$("main img, #replica img")`, name))
+	for _, width := range []int64{360, 1440} {
+		p.size(width, 800)
+		p.narrow(fmt.Sprintf("a hostile name, %d px", width))
+	}
+	p.calm()
 }

@@ -88,7 +88,12 @@ func (p *process) read(stderr io.Reader) {
 // logged waits for a line of the log whose message begins so.
 func (p *process) logged(msg string) (found map[string]any) {
 	p.t.Helper()
-	await(p.t, fmt.Sprintf("%q is logged", msg), func() bool {
+	await(p.t, fmt.Sprintf("%q is logged", msg), func() (ended bool) {
+		select {
+		case <-p.ended:
+			ended = true
+		default:
+		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		for _, line := range p.log {
@@ -96,8 +101,11 @@ func (p *process) logged(msg string) (found map[string]any) {
 				found = line
 			}
 		}
-		return found != nil
+		return ended || found != nil
 	})
+	if found == nil {
+		p.t.Fatalf("it ended before it logged %q", msg)
+	}
 	return found
 }
 

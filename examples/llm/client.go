@@ -30,6 +30,11 @@ type client struct {
 	url     string
 }
 
+// status is the error of an answer that is none.
+type status int
+
+func (s status) Error() string { return http.StatusText(int(s)) }
+
 // complete sends one prompt, when its turn has come, and returns the answer. The turn comes when both a
 // request and the tokens that it will take, as far as one can tell, are free.
 func (c *client) complete(ctx context.Context, p prompt) (a answer, err error) {
@@ -52,7 +57,7 @@ func (c *client) complete(ctx context.Context, p prompt) (a answer, err error) {
 	defer func() { _ = resp.Body.Close() }()
 	heard, _ = fields.Feedback(resp.StatusCode, resp.Header, time.Time{})
 	if resp.StatusCode != http.StatusOK {
-		return a, errors.New(resp.Status) // of a 429 too: a retry calls complete again, and waits for its turn again
+		return a, status(resp.StatusCode) // of a 429 too: a retry calls complete again, and waits for its turn again
 	}
 	if err := json.NewDecoder(resp.Body).Decode(&a); err != nil {
 		return a, err

@@ -58,12 +58,15 @@ func run(out io.Writer, upstream *api, url string, base http.RoundTripper, p pol
 		fleet[i] = client{newLimiter(p), &http.Client{Transport: base}, url}
 	}
 	for _, p := range []prompt{{strings.Repeat("text", 20), 40}, {strings.Repeat("text", 300), 400}} {
-		ctx, stop := context.WithCancel(context.Background())
+		ctx, stop := context.WithCancelCause(context.Background())
 		var working sync.WaitGroup
 		for i := range clients * workers {
 			working.Go(func() {
 				for ctx.Err() == nil {
-					_, _ = fleet[i%clients].complete(ctx, p) // the API counts
+					_, err := fleet[i%clients].complete(ctx, p)
+					if err != nil && err != status(http.StatusTooManyRequests) { // which the API counts
+						stop(err)
+					}
 				}
 			})
 		}
@@ -71,8 +74,11 @@ func run(out io.Writer, upstream *api, url string, base http.RoundTripper, p pol
 		before := upstream.counted()
 		time.Sleep(judged * minute)
 		after := upstream.counted()
-		stop()
+		stop(nil)
 		working.Wait()
+		if failed := context.Cause(ctx); failed != context.Canceled {
+			return failed
+		}
 		served, tokens, refused := after[0]-before[0], after[1]-before[1], after[2]-before[2]
 		fmt.Fprintf(out, "prompts of %3d tokens: %.0f of 100 requests a minute, %.0f of 20,000 tokens, %.1f refused\n",
 			p.tokens(), served/judged, tokens/judged, refused/judged)
