@@ -543,3 +543,14 @@ func TestFieldsAgreeWithTheRefusal(t *testing.T) {
 		}
 	}
 }
+
+// While a limiter awaits its pool a refusal has no fields, those of other limiters neither: what they have left is of
+// no use.
+func TestNoFieldsWhileThePoolIsAwaited(t *testing.T) {
+	awaits := limiter(t, rates(quotient.PerSecond(10)), quotient.AwaitPool(), quotient.HintMaxAge(time.Minute),
+		quotient.Replicas(4))
+	h := handle(limiter(t, rates(quotient.PerSecond(10))), ok, Also(awaits, Constant("all")), SendFields(FieldsDraft11))
+	if w := ask(h, get(t, "/")); w.Code != 503 || fieldsOf(w.Header()) != "" {
+		t.Errorf("status %d, %s", w.Code, fieldsOf(w.Header()))
+	}
+}

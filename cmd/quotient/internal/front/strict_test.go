@@ -378,7 +378,8 @@ func TestNothingIsReadBehindABrokenBody(t *testing.T) {
 
 // TestPrefaceOfHTTP2 checks that HTTP/2 without TLS is a bad request where the section does not enable it.
 func TestPrefaceOfHTTP2(t *testing.T) {
-	if text := serve(t, section(), ok).said(t, http2.ClientPreface); !strings.HasPrefix(text, "HTTP/1.1 400 ") {
+	text := serve(t, section(), ok).said(t, http2.ClientPreface)
+	if !strings.HasPrefix(text, "HTTP/1.1 400 ") || !strings.HasSuffix(text, "\r\n\r\n400 Bad Request") { // no handler's
 		t.Errorf("the answer is %q", text)
 	}
 }
