@@ -26,7 +26,7 @@ CROSS        ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64
 TOOL     = GOWORK=off go tool -modfile="$(CURDIR)/tools/go.mod"
 MODULES  = $$(go list -m -f '{{.Dir}}')
 PUBLISHED = . $(filter-out admin/browser bench bench/% deploy/% examples/% tools,$(shell git ls-files '*/go.mod' | xargs dirname))
-FUZZING  = $$(grep -rnoE --include='*_test.go' --exclude-dir=testdata '^func Fuzz[A-Za-z0-9_]*' . || true)
+FUZZING  = $$(grep -rlE --include='*_test.go' --exclude-dir=testdata '^func Fuzz' . | xargs -r dirname | sort -u)
 
 .PHONY: help test race lint fuzz soak guards mutate bench proxy leases cover fleet chaos browser cross published release release-check ci
 
@@ -49,11 +49,16 @@ lint: ## check format, go vet, the linters of tools/go.mod, types for other syst
 	@for dir in $(MODULES); do (cd "$$dir" && GOWORK=off go mod tidy -diff); done
 
 fuzz: ## fuzz each target for FUZZTIME (30s)
-	@targets="$(FUZZING)"; [ -n "$$targets" ] || { echo "no fuzz target found"; exit 1; }; \
-	while IFS=: read -r file _ func; do \
-	  name=$${func#func }; echo "$${file%/*} $$name"; \
-	  go test -vet=off -run='^$$' -fuzz="^$$name\$$" -fuzztime=$(FUZZTIME) "$${file%/*}" </dev/null; \
-	done <<< "$$targets"
+	@packages="$(FUZZING)"; [ -n "$$packages" ] || { echo "no fuzz target found"; exit 1; }; \
+	out=$$(mktemp -d); trap 'rm -rf "$$out"' EXIT; \
+	for package in $$packages; do \
+	  go test -vet=off -c -fuzz=. -ldflags='-s -w' -o "$$out/fuzz.test" "$$package"; \
+	  for target in $$(cd "$$package" && "$$out/fuzz.test" -test.list=^Fuzz); do \
+	    echo "$$package $$target"; \
+	    (cd "$$package" && "$$out/fuzz.test" -test.run='^$$' -test.fuzz="^$$target\$$" -test.fuzztime=$(FUZZTIME) \
+	      -test.fuzzcachedir="$$(go env GOCACHE)/fuzz/$$package" </dev/null); \
+	  done; \
+	done
 
 soak: ## run the properties with RAPID_CHECKS (1000000) checks each (SEED=1 PART=3/20 SOAK_DONE=soak.txt)
 	@found=$$(go test -list='$(PROPERTIES)' .); [[ $$found == Test* ]] || { echo "no property matches $(PROPERTIES)"; exit 1; }
