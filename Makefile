@@ -19,7 +19,6 @@ ROUNDS       ?= 6
 CHAOS        ?= 10m
 BENCHFLAGS   ?=
 PICTURES     ?=
-CROSS        ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64
 
 # ST1005 is off: an error that names a field spells it as Go does, with a capital.
 # Linters are pinned in tools/go.mod. GOWORK=off: -modfile does not work in a workspace.
@@ -28,7 +27,7 @@ MODULES  = $$(go list -m -f '{{.Dir}}')
 PUBLISHED = . $(filter-out admin/browser bench bench/% deploy/% examples/% tools,$(shell git ls-files '*/go.mod' | xargs dirname))
 FUZZING  = $$(grep -rlE --include='*_test.go' --exclude-dir=testdata '^func Fuzz' . | xargs -r dirname | sort -u)
 
-.PHONY: help test race lint fuzz soak guards mutate bench proxy leases cover fleet chaos browser cross published release release-check ci
+.PHONY: help test race lint fuzz soak guards mutate bench proxy leases cover fleet chaos browser binaries published release release-check ci
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -109,11 +108,8 @@ chaos: ## run a fleet under faults for CHAOS (10m): processes, sources, a Redis 
 browser: ## test the operator's page in chromium, what takes long too (PICTURES=docs/pictures takes its pictures again)
 	QUOTIENT_REQUIRE=chromium,npm go test -count=1 ./admin/browser -args -all $(if $(PICTURES),-screenshots="$(CURDIR)/$(PICTURES)")
 
-cross: ## build the command for each platform of CROSS, without C
-	@for platform in $(CROSS); do \
-	  echo "build ./cmd/quotient: $$platform"; \
-	  CGO_ENABLED=0 GOOS=$${platform%/*} GOARCH=$${platform#*/} go build -trimpath -o /dev/null ./cmd/quotient; \
-	done
+binaries: ## build the command for Linux, macOS and Windows from the tag that is checked out, into dist (goreleaser)
+	go run github.com/goreleaser/goreleaser/v2@v2.15.0 release --clean --skip=publish
 
 # A user's build ignores replace lines, and go install refuses them: so the tagged commit has none. It is not
 # merged, since main would then require its own past versions.
