@@ -177,8 +177,8 @@ func TestSchemes(t *testing.T) {
 		"dns:web.test.?hosts":   "q.toml:2:10: pool.source: dns: Source.Hosts: true without SRV: addresses have no ports",
 		"dns:10.0.0.1":          `q.toml:2:10: pool.source: dns: Source.Name: "10.0.0.1" is an address`,
 		"test:wrong":            "q.toml:2:10: pool.source: Fleet: empty",
-		"env:x":  `q.toml:2:10: pool.source: "x" behind env: it takes no argument`,
-		"tset:x": `q.toml:2:10: pool.source: "tset" is not one of dns, env, file, test (did you mean test?)`,
+		"env:x":                 `q.toml:2:10: pool.source: "x" behind env: it takes no argument`,
+		"tset:x":                `q.toml:2:10: pool.source: "tset" is not one of dns, env, file, test (did you mean test?)`,
 	} {
 		f := parse(t, strings.Replace(source("x"), "test:x", spec, 1))
 		p := pools{"wrong": {wrong: errors.New("Fleet: empty")}}

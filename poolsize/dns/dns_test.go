@@ -311,7 +311,7 @@ func wrong() map[string]quotient.Source {
 		`dns: Source.Name: "web..test" names no host`: noName("web..test"),
 		`dns: Source.Name: "-web.test" names no host`: noName("-web.test"),
 		`aaaa" names no host`:                         noName(strings.Repeat("a", 64)),
-		`a.a." names no host`:                          noName(strings.Repeat("a.", 127) + "a"),
+		`a.a." names no host`:                         noName(strings.Repeat("a.", 127) + "a"),
 		"dns: Source.Hosts: true without SRV":         &Source{Name: name, Hosts: true},
 		"dns: Source.Refresh: -1ns":                   &Source{Name: name, Refresh: -1},
 		"dns: Source.Refresh: 1ms":                    &Source{Name: name, Refresh: time.Millisecond},

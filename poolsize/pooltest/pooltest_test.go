@@ -257,7 +257,6 @@ func TestBadSourcesAreCaught(t *testing.T) {
 
 // setting is a source with one setting, which may be wrong.
 type setting struct {
-	model
 	valid, ends error
 	reports     bool
 }
