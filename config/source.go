@@ -96,10 +96,11 @@ func (c *Config) source(f *File) (src quotient.Source, carries bool, err error) 
 		err = errors.New("there is no such source")
 	}
 	if v, ok := src.(interface{ Validate() error }); ok && err == nil {
-		err = v.Validate()
+		if err = v.Validate(); err != nil {
+			discard(src)
+		}
 	}
 	if err != nil {
-		discard(src)
 		return nil, false, f.fault("pool.source", "%v", err)
 	}
 	_, carries = src.(quotient.Carrier)

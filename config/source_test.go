@@ -46,7 +46,7 @@ type pools map[string]*pool
 func (p pools) option() config.Option {
 	return config.WithSources(config.Sources{"test": func(arg string) (quotient.Source, error) {
 		if p[arg] == nil {
-			return nil, errors.New("there is no pool " + arg)
+			return (*pool)(nil), errors.New("there is no pool " + arg) // as a function that passes on what New returns
 		}
 		return p[arg], nil
 	}})

@@ -181,7 +181,7 @@ func isName(name string) bool {
 			return false
 		}
 	}
-	return len(name) <= 253
+	return len(name) <= 253 && strings.Trim(name, "0123456789.") != ""
 }
 
 // between reports a duration that is out of range; 0 stands for the default.

@@ -306,6 +306,7 @@ func wrong() map[string]quotient.Source {
 		`dns: Source.Name: "" names no host`:          noName(""),
 		`dns: Source.Name: "." names no host`:         noName("."),
 		`dns: Source.Name: "10.0.0.1" is an address`:  noName("10.0.0.1"),
+		`dns: Source.Name: "10.0.1" names no host`:    noName("10.0.1"),
 		`dns: Source.Name: "fd00::1" is an address`:   noName("fd00::1"),
 		`dns: Source.Name: "web test." names no host`: noName("web test."),
 		`dns: Source.Name: "web..test" names no host`: noName("web..test"),
