@@ -293,7 +293,7 @@ func (l *Limiter) SetDryRun(on bool) {
 func (l *Limiter) logPool(old, v belief, source string) {
 	switch {
 	case v.awaits && !old.awaits:
-		l.log.Warn("pool not known: nothing is admitted", "last", old.pool, "source", "awaited")
+		l.alarm().Warn("pool not known: nothing is admitted", "last", old.pool, "source", "awaited")
 	case old.awaits && !v.awaits:
 		l.log.Info("pool changed", "old", "not known", "new", v.pool, "source", source)
 	case v.pool != old.pool:

@@ -24,6 +24,11 @@ func (h *hints) failed(err error) { h.errors++; h.lastError = err.Error() }
 // counts when it is Fixed, or when one HoldDown brought no other report than it and the size. A report that
 // is not repeated for a HoldDown counts no more.
 //
+// The log says when the source fails, is refused or ends, and when nothing is admitted any more. Without a
+// Logger that goes to slog.Default, since Follow's error is often dropped: under AwaitPool a limiter would
+// refuse all without a word. Logger(slog.New(slog.DiscardHandler)) ends it. A source that neither reports nor
+// fails logs nothing: Stats().Pool tells, and Registry.Ready.
+//
 // If the limiter has Demand, a Carrier also carries the replicas' reports on their keys.
 func (l *Limiter) Follow(ctx context.Context, src Source) error {
 	if src == nil {
@@ -69,8 +74,19 @@ func (f *follower) begin(followed bool) {
 // ends logs that the source has ended by itself.
 func (f *follower) ends(ctx context.Context, err error) {
 	if ctx.Err() == nil {
-		f.l.log.Warn("source of pool hints ended", "error", err)
+		f.l.alarm().Warn("source of pool hints ended", "error", err)
 	}
+}
+
+// alarm is the log of what keeps the pool from being known.
+func (l *Limiter) alarm() *slog.Logger {
+	switch {
+	case l.logs:
+		return l.log
+	case l.name != "":
+		return slog.Default().With("limiter", l.name)
+	}
+	return slog.Default()
 }
 
 // fallsBack reports whether there is something to fall back to when hints have grown old: a configured pool,
@@ -162,7 +178,7 @@ func (l *Limiter) noteReport(p Pool, err error, now time.Time) bool {
 		line = l.hints.log.usable(now)
 	}
 	l.mu.Unlock()
-	line.write(l.log)
+	line.write(l.alarm())
 	return err == nil && bad == nil
 }
 

@@ -594,6 +594,40 @@ func TestNameIsLogged(t *testing.T) {
 	})
 }
 
+// Without a Logger the default log has what keeps the pool from being known, and nothing else. Where a Logger
+// discards it, nobody has.
+func TestFailuresAreSeenWithoutALogger(t *testing.T) {
+	for name, opts := range map[string][]Option{
+		"": nil, "api": {called("api")}, "discarded": {called("api"), Logger(slog.New(slog.DiscardHandler))},
+	} {
+		row(t, name, func(t *testing.T) {
+			log, before := recording(), slog.Default()
+			slog.SetDefault(slog.New(log))
+			defer slog.SetDefault(before)
+			l, err := build(rated(PerHour(1)), append(opts, AwaitPool(), HintMaxAge(10*time.Second)))
+			must(t, err)
+			src := following(t, l)
+			src.fails("SERVFAIL")
+			src.says(5)
+			setLimit(t, l, rated(PerHour(2)))
+			time.Sleep(10 * time.Second)
+			must(t, src.cancelled())
+			says(t, l.Follow(t.Context(), ends{}), "connection lost")
+			want := saying("0s F 1", "0s back 1 0s")
+			want = append(want, "10s WARN pool not known: nothing is admitted last={5 0 false 0} source=awaited",
+				"20s WARN source of pool hints ended error=connection lost")
+			got := strings.Join(log.take(), "\n")
+			if name == "api" {
+				is(t, "lines with the name", strings.Count(got, " limiter=api"), len(want))
+				got = strings.ReplaceAll(got, " limiter=api", "")
+			} else if name == "discarded" {
+				want = nil
+			}
+			is(t, "lines", got, strings.Join(want, "\n"))
+		})
+	}
+}
+
 // saysEverything makes a limiter write each of its lines.
 func saysEverything(t *testing.T, l *Limiter) {
 	setLimit(t, l, rated(PerHour(2)))

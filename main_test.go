@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"strings"
 	"testing"
@@ -15,7 +16,10 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // where sources fail without a Logger, as in many tests
+	goleak.VerifyTestMain(m)
+}
 
 // inFakeTime runs a test in a bubble whose clock moves only when all goroutines wait.
 func inFakeTime(t *testing.T, test func(t *testing.T)) {

@@ -26,6 +26,7 @@ type options struct {
 	learns               bool
 	beyond               bool // controllers may go past the share
 	log                  *slog.Logger
+	logs                 bool // there is a Logger
 	onWait               func(string, time.Duration)
 	onAdmit              func(string, time.Duration, time.Duration)
 	pool                 Pool
@@ -150,15 +151,15 @@ func BeyondShare() Option {
 }
 
 // Logger receives what an operator should see: changes of limits and pool, refused hints, calls of unknown
-// plans. The default discards it. Hints that fail or are refused are one line at once and then one a minute,
-// with their number, and one line when usable hints are back. A limiter that Registry.Limiter makes adds its
-// name as the attribute limiter.
+// plans. The default discards it, except that what ails a source goes to slog.Default: see Follow. Hints that
+// fail or are refused are one line at once and then one a minute, with their number, and one line when usable
+// hints are back. A limiter that Registry.Limiter makes adds its name as the attribute limiter.
 func Logger(l *slog.Logger) Option {
 	return func(o *options) error {
 		if l == nil {
 			return errors.New("quotient: Logger: nil")
 		}
-		o.log = l
+		o.log, o.logs = l, true
 		return nil
 	}
 }

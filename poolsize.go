@@ -75,6 +75,9 @@ func (p Pool) withShareOf(q Pool) Pool {
 // Source reports the pool as it is seen from outside. Watch reports each pool that it sees, and each failure
 // to see one, until the context is done, and returns the context's error. It leaves no goroutine behind, and
 // calls report from one goroutine at a time.
+//
+// A Source whose settings can be wrong should have a method Validate() error. A program calls it before it
+// starts, and package config when it loads a file. Watch returns the same error at once, and reports nothing.
 type Source interface {
 	Watch(ctx context.Context, report func(Pool, error)) error
 }
@@ -159,11 +162,22 @@ type numbered struct {
 	src     Source
 }
 
-// Watch reports what the source says, with the ordinal.
-func (s numbered) Watch(ctx context.Context, report func(Pool, error)) error {
+// Validate reports an ordinal that is out of range, or what the source says of its own settings.
+func (s numbered) Validate() error {
 	if s.ordinal < 1 || s.src == nil {
 		return fmt.Errorf("quotient: FixedOrdinal: ordinal %d of source %v: want 1 or more, and a source",
 			s.ordinal, s.src)
+	}
+	if v, ok := s.src.(interface{ Validate() error }); ok {
+		return v.Validate()
+	}
+	return nil
+}
+
+// Watch reports what the source says, with the ordinal.
+func (s numbered) Watch(ctx context.Context, report func(Pool, error)) error {
+	if err := s.Validate(); err != nil {
+		return err
 	}
 	return s.src.Watch(ctx, func(p Pool, err error) {
 		if p.Ordinal, p.Fixed = 0, false; p.holds(s.ordinal) {

@@ -137,7 +137,12 @@ func TestFixedOrdinal(t *testing.T) {
 		is(t, "errors, rejected, replicas", fmt.Sprint(st.Errors, st.Rejected, st.Replicas), "1 1 81")
 		cancel()
 		must(t, <-ended)
-		says(t, l.Follow(t.Context(), FixedOrdinal(0, src)), "FixedOrdinal", "0")
-		says(t, l.Follow(t.Context(), FixedOrdinal(1, nil)), "FixedOrdinal", "nil")
+		for want, wrong := range map[string]Source{
+			"FixedOrdinal: ordinal 0": FixedOrdinal(0, src), "source <nil>": FixedOrdinal(1, nil),
+			"ordinal -1": FixedOrdinal(1, FixedOrdinal(-1, src)), // what it holds is asked as well
+		} {
+			says(t, wrong.(interface{ Validate() error }).Validate(), want)
+			says(t, l.Follow(t.Context(), wrong), want)
+		}
 	})
 }

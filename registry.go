@@ -155,7 +155,7 @@ func (r *Registry) join(l *Limiter) {
 	r.followers[l] = f
 	r.mu.Unlock()
 	if err := f.carry(src, name); err != nil {
-		l.log.Warn("what replicas say of keys is not carried", "error", err)
+		l.alarm().Warn("what replicas say of keys is not carried", "error", err)
 	}
 	f.begin(followed)
 	if latest != nil {

@@ -16,15 +16,27 @@ import (
 
 // Sources makes the sources of the pool's size, by scheme. The function of the scheme "redis" gets the URL of
 // redis:URL. A source that owns a client must close it when its Watch ends. If a source is made and not needed,
-// its Watch is called once, with a context that has ended.
+// or its method Validate returns an error, its Watch is called once, with a context that has ended.
 type Sources map[string]func(arg string) (quotient.Source, error)
 
 // builtIn are the sources that need nothing but the standard library.
 func builtIn() Sources {
 	return Sources{
 		"dns": func(arg string) (quotient.Source, error) {
-			name, uncapped := strings.CutSuffix(arg, "?uncapped")
-			return &dns.Source{Name: name, SRV: strings.HasPrefix(name, "_"), Uncapped: uncapped}, nil
+			name, query, _ := strings.Cut(arg, "?")
+			src := &dns.Source{Name: name, SRV: strings.HasPrefix(name, "_")}
+			for set := range strings.SplitSeq(query, "&") {
+				switch set {
+				case "":
+				case "uncapped":
+					src.Uncapped = true
+				case "hosts":
+					src.Hosts = true
+				default:
+					return nil, fmt.Errorf("%s behind ?: it is neither uncapped nor hosts", clip(set))
+				}
+			}
+			return src, nil
 		},
 		"file": func(arg string) (quotient.Source, error) { return &file.Source{Path: arg}, nil },
 		"env": func(arg string) (quotient.Source, error) {
@@ -82,6 +94,11 @@ func (c *Config) source(f *File) (src quotient.Source, carries bool, err error) 
 	src, err = open(arg)
 	if err == nil && src == nil {
 		err = errors.New("there is no such source")
+	}
+	if v, ok := src.(interface{ Validate() error }); ok && err == nil {
+		if err = v.Validate(); err != nil {
+			discard(src)
+		}
 	}
 	if err != nil {
 		return nil, false, f.fault("pool.source", "%v", err)

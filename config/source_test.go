@@ -18,9 +18,12 @@ import (
 type pool struct {
 	size          int
 	fails         error // that Watch returns at once
+	wrong         error // of its settings
 	begun, ended  atomic.Int32
 	closedUnasked atomic.Int32 // Watches whose context had ended before
 }
+
+func (p *pool) Validate() error { return p.wrong }
 
 func (p *pool) Watch(ctx context.Context, report func(quotient.Pool, error)) error {
 	if ctx.Err() != nil {
@@ -43,7 +46,7 @@ type pools map[string]*pool
 func (p pools) option() config.Option {
 	return config.WithSources(config.Sources{"test": func(arg string) (quotient.Source, error) {
 		if p[arg] == nil {
-			return nil, errors.New("there is no pool " + arg)
+			return (*pool)(nil), errors.New("there is no pool " + arg) // as a function that passes on what New returns
 		}
 		return p[arg], nil
 	}})
@@ -169,16 +172,22 @@ func TestSourceThatIsNotNeeded(t *testing.T) {
 // TestSchemes: dns, file and env need no option, and env takes no argument.
 func TestSchemes(t *testing.T) {
 	for spec, text := range map[string]string{
-		"dns:web.test.?uncapped": "", "file:replicas": "", "env:": "",
-		"env:x":  `q.toml:2:10: pool.source: "x" behind env: it takes no argument`,
-		"tset:x": `q.toml:2:10: pool.source: "tset" is not one of dns, env, file, test (did you mean test?)`,
+		"dns:web.test.?uncapped": "", "dns:_http._tcp.web.test.?hosts&uncapped": "", "file:replicas": "", "env:": "",
+		"dns:web.test.?uncaped": `q.toml:2:10: pool.source: "uncaped" behind ?: it is neither uncapped nor hosts`,
+		"dns:web.test.?hosts":   "q.toml:2:10: pool.source: dns: Source.Hosts: true without SRV: addresses have no ports",
+		"dns:10.0.0.1":          `q.toml:2:10: pool.source: dns: Source.Name: "10.0.0.1" is an address`,
+		"test:wrong":            "q.toml:2:10: pool.source: Fleet: empty",
+		"env:x":                 `q.toml:2:10: pool.source: "x" behind env: it takes no argument`,
+		"tset:x":                `q.toml:2:10: pool.source: "tset" is not one of dns, env, file, test (did you mean test?)`,
 	} {
 		f := parse(t, strings.Replace(source("x"), "test:x", spec, 1))
-		if _, err := config.New(f, &quotient.Registry{}, pools{}.option()); text != "" {
+		p := pools{"wrong": {wrong: errors.New("Fleet: empty")}}
+		if _, err := config.New(f, &quotient.Registry{}, p.option()); text != "" {
 			fails(t, err, text)
 		} else {
 			must(t, err)
 		}
+		want(t, spec+": closed", p["wrong"].closedUnasked.Load() == 1, spec == "test:wrong")
 	}
 }
 

@@ -53,11 +53,13 @@ func (c checkCmd) Run(s streams) error {
 	return err
 }
 
-// named are sources of the same names that open nothing. A program that embeds the library has names of its
-// own: of a file without [proxy] they are not checked.
+// named are sources of the same names that open nothing: a client of Redis does not before its first command. A
+// program that embeds the library has names of its own: of a file without [proxy] they are not checked.
 func named(all config.Sources) config.Sources {
 	for scheme := range all {
-		all[scheme] = func(string) (quotient.Source, error) { return quotient.Env(), nil }
+		if !strings.HasPrefix(scheme, "redis") {
+			all[scheme] = func(string) (quotient.Source, error) { return quotient.Env(), nil }
+		}
 	}
 	return all
 }

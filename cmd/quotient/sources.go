@@ -43,13 +43,19 @@ var quiet = sync.OnceFunc(logging.Disable)
 
 // closing is a source that owns its client: that is closed when Watch ends.
 type closing struct {
-	quotient.Source
+	owner
 	close func() error
+}
+
+// owner is a source whose settings can be wrong: package config asks it when it loads a file.
+type owner interface {
+	quotient.Source
+	Validate() error
 }
 
 // Watch is that of the source.
 func (c closing) Watch(ctx context.Context, report func(quotient.Pool, error)) error {
-	return errors.Join(c.Source.Watch(ctx, report), c.close())
+	return errors.Join(c.owner.Watch(ctx, report), c.close())
 }
 
 // takeFleet takes the parameter fleet out of the query of a URL.

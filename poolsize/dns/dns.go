@@ -6,7 +6,7 @@
 // pod from its start. A replica that knows its own address counts itself meanwhile.
 //
 // Replicas that share an address, such as pods in the network of their host, count as one. Count them by
-// SRV, where each has a port of its own.
+// SRV, where each has a port of its own: see Source.SRV for names that list several ports of each replica.
 package dns
 
 import (
@@ -17,6 +17,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/quotient-go/quotient"
@@ -43,9 +44,19 @@ type Source struct {
 	// skip an entry for a name of more parts, such as "web.test.": remove such an entry. SRV does not read
 	// the hosts file.
 	Name string
-	// SRV counts the distinct pairs of target and port in the SRV records of Name. There is no ordinal
-	// then. This replica is not added to the list, since the records do not show whether it is in it.
+	// SRV counts the distinct pairs of target and port in the SRV records of Name, so that replicas that
+	// share a host count each. There is no ordinal then. This replica is not added to the list, since the
+	// records do not show whether it is in it.
+	//
+	// Let Name begin with a service and a protocol, such as _http._tcp. In Kubernetes that is one port of
+	// the Service. The name of the Service alone lists each pod once for each port, and the count is too
+	// high: each share is a half of what it could be, or less. Where a target of such a name has several
+	// ports, each look-up also reports ErrPorts. A Service of both address families may list each pod twice
+	// too, under the names of two addresses: count its addresses instead.
 	SRV bool
+	// Hosts counts each target of SRV once, whatever its ports. It is for a name that lists several ports of
+	// each replica. Where replicas share a host it counts too few, and the fleet exceeds its limit.
+	Hosts bool
 	// Refresh is the pause between look-ups: 10 ms to 24 h; 0 means 5 s, the time for which CoreDNS lets
 	// clients cache answers of Kubernetes. Each pause varies by up to a tenth, so that replicas that start
 	// together do not query together.
@@ -103,6 +114,11 @@ const capped = 8
 // ErrEight is reported for each list of exactly eight, unless Uncapped is set.
 var ErrEight = errors.New("exactly eight answers, where some servers cut longer lists: set Uncapped if yours does not")
 
+// ErrPorts is reported for each list in which a target has several ports, if Name asks for no port and Hosts is
+// not set. The count holds every pair.
+var ErrPorts = errors.New("a target has several ports: ask for one, as by _http._tcp, or set Hosts if each target " +
+	"is one replica")
+
 // Watch looks up Name at once and then after each Refresh, and reports each result. Only one look-up runs
 // at a time. A missing, refused, truncated or incomplete answer and an empty list are errors that contain
 // Name, and never a count. When the context ends, Watch returns the context's error at once, also during a
@@ -116,7 +132,7 @@ var ErrEight = errors.New("exactly eight answers, where some servers cut longer 
 // Name must list the replicas. A Service with one address for all of them looks like a list of one that
 // does not hold this replica. Each replica would then count two, whatever the size of the fleet.
 func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) error {
-	if err := s.validate(); err != nil {
+	if err := s.Validate(); err != nil {
 		return err
 	}
 	w := watcher{Source: s, resolver: resolver(s.Resolver, cmp.Or(s.Timeout, defaultTimeout)/exchanges)}
@@ -137,13 +153,16 @@ func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) e
 	}
 }
 
-// validate reports the first field that is out of range.
-func (s *Source) validate() error {
-	if s.Name == "" {
-		return errors.New(`dns: Source.Name: "" names no host`)
-	}
+// Validate reports the first field that is wrong, as Watch does. It asks no server.
+func (s *Source) Validate() error {
 	if _, err := netip.ParseAddr(s.Name); err == nil {
 		return fmt.Errorf("dns: Source.Name: %q is an address", s.Name)
+	}
+	if !isName(s.Name) {
+		return fmt.Errorf("dns: Source.Name: %.80q names no host", s.Name)
+	}
+	if s.Hosts && !s.SRV {
+		return errors.New("dns: Source.Hosts: true without SRV: addresses have no ports")
 	}
 	for i, a := range s.Own {
 		if !a.IsValid() {
@@ -151,6 +170,18 @@ func (s *Source) validate() error {
 		}
 	}
 	return errors.Join(between("Refresh", s.Refresh, leastRefresh), between("Timeout", s.Timeout, leastTimeout))
+}
+
+// isName reports whether package net would ask for a name. The root is no host.
+func isName(name string) bool {
+	const bytes = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
+	name = strings.TrimSuffix(name, ".")
+	for label := range strings.SplitSeq(name, ".") {
+		if label == "" || len(label) > 63 || strings.Trim(label, bytes) != "" || strings.Trim(label, "-") != label {
+			return false
+		}
+	}
+	return len(name) <= 253 && strings.Trim(name, "0123456789.") != ""
 }
 
 // between reports a duration that is out of range; 0 stands for the default.
@@ -173,17 +204,24 @@ type watcher struct {
 	last     int // the last count that was not capped
 }
 
-// tell reports what a look-up has found. Whether a list was cut follows from its length alone.
+// tell reports what a look-up has found, and what is doubtful in it. Whether a list was cut follows from its
+// length alone.
 func (w *watcher) tell(found finding, err error, report func(quotient.Pool, error)) {
-	p := found.pool()
-	switch {
-	case err != nil:
+	if err != nil {
 		report(quotient.Pool{}, err)
-	case found.listed.Replicas == capped && !w.Uncapped:
-		report(quotient.Pool{Replicas: max(p.Replicas, w.last)}, nil)
-		report(quotient.Pool{}, fmt.Errorf("dns: %s: %w", w.Name, ErrEight))
-	default:
+		return
+	}
+	p, cut := found.pool(), found.answers == capped && !w.Uncapped
+	if cut {
+		p = quotient.Pool{Replicas: max(p.Replicas, w.last, capped)}
+	} else {
 		w.last = p.Replicas
-		report(p, nil)
+	}
+	report(p, nil)
+	if cut {
+		report(quotient.Pool{}, fmt.Errorf("dns: %s: %w", w.Name, ErrEight))
+	}
+	if found.ports {
+		report(quotient.Pool{}, fmt.Errorf("dns: %s: %w", w.Name, ErrPorts))
 	}
 }

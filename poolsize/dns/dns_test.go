@@ -179,24 +179,40 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
+// One name may list several ports of each replica, or several replicas of one host: the records do not show
+// which. The larger number counts, and is doubted unless the name asks for one service.
 func TestTargets(t *testing.T) {
+	const port, two = "_http._tcp." + name, "a.test:80 a.test:81 b.test:80 b.test:81"
 	rows := []struct {
-		listed string
-		want   int
+		name, listed string
+		hosts        bool
+		want         int
+		doubt        error
 	}{
-		{"a.test:80", 1},
-		{"a.test:80 b.test:80 c.test:81", 3},
-		{"a.test:80 a.test:81", 2},            // two ports of one host
-		{"a.test:80 A.Test.:80 b.test:80", 2}, // the same in other letters
-		{"a.test:80 .:0", 1},                  // the root is no target
+		{name, "a.test:80", false, 1, nil},
+		{name, "a.test:80 b.test:80 c.test:81", false, 3, nil},
+		{name, two, false, 4, ErrPorts},
+		{name, two, true, 2, nil},
+		{port, two, false, 4, nil},
+		{port, two, true, 2, nil},
+		{name, "a.test:80 A.Test.:80 b.test:80", false, 2, nil}, // the same in other letters
+		{name, "a.test:80 A.Test.:81", true, 1, nil},
+		{name, "a.test:80 .:0", false, 1, nil},                                    // the root is no target
+		{name, two + " c.test:80 c.test:81 d.test:1 d.test:2", true, 8, ErrEight}, // eight may be cut, four hosts or more
 	}
 	s := server(t)
 	for _, r := range rows {
-		t.Run(r.listed, func(t *testing.T) {
-			s.SetSRV(name, targets(r.listed)...)
+		t.Run(fmt.Sprint(r.name, " ", r.listed, " ", r.hosts), func(t *testing.T) {
+			s.SetSRV(r.name, targets(r.listed)...)
 			src := source(s)
-			src.SRV = true
-			says(t, watching(t, src), quotient.Pool{Replicas: r.want})
+			src.Name, src.SRV, src.Hosts = r.name, true, r.hosts
+			reports := watching(t, src)
+			for range 2 {
+				says(t, reports, quotient.Pool{Replicas: r.want})
+				if r.doubt != nil {
+					fails(t, reports, r.doubt.Error())
+				}
+			}
 		})
 	}
 	s.SetSRV(name, targets(".:0")...)
@@ -283,28 +299,27 @@ func TestOwnAddressesAreThoseOfTheInterfaces(t *testing.T) {
 	says(t, watching(t, src), quotient.Pool{Replicas: 1, Ordinal: 1})
 }
 
-func TestFieldsAreChecked(t *testing.T) {
-	rows := []struct {
-		src  Source
-		says string
-	}{
-		{Source{}, `Source.Name: ""`},
-		{Source{Name: "10.0.0.1"}, `Source.Name: "10.0.0.1" is an address`},
-		{Source{Name: "fd00::1"}, `Source.Name: "fd00::1" is an address`},
-		{Source{Name: name, Refresh: -1}, "Source.Refresh: -1ns"},
-		{Source{Name: name, Refresh: time.Millisecond}, "Source.Refresh: 1ms"},
-		{Source{Name: name, Refresh: 1 << 62}, "Source.Refresh: "},
-		{Source{Name: name, Timeout: -time.Second}, "Source.Timeout: -1s"},
-		{Source{Name: name, Timeout: 25 * time.Hour}, "Source.Timeout: 25h"},
-		{Source{Name: name, Own: make([]netip.Addr, 1)}, "Source.Own[0]: invalid IP"},
-	}
-	for _, r := range rows {
-		err := r.src.Watch(t.Context(), func(p quotient.Pool, err error) {
-			t.Errorf("reported %v, %v", p, err)
-		})
-		if err == nil || !strings.Contains(err.Error(), r.says) {
-			t.Errorf("%+v: %v, want one that says %q", r.src, err, r.says)
-		}
+// wrong are sources with one wrong field each.
+func wrong() map[string]quotient.Source {
+	noName := func(name string) *Source { return &Source{Name: name} }
+	return map[string]quotient.Source{
+		`dns: Source.Name: "" names no host`:          noName(""),
+		`dns: Source.Name: "." names no host`:         noName("."),
+		`dns: Source.Name: "10.0.0.1" is an address`:  noName("10.0.0.1"),
+		`dns: Source.Name: "10.0.1" names no host`:    noName("10.0.1"),
+		`dns: Source.Name: "fd00::1" is an address`:   noName("fd00::1"),
+		`dns: Source.Name: "web test." names no host`: noName("web test."),
+		`dns: Source.Name: "web..test" names no host`: noName("web..test"),
+		`dns: Source.Name: "-web.test" names no host`: noName("-web.test"),
+		`aaaa" names no host`:                         noName(strings.Repeat("a", 64)),
+		`a.a." names no host`:                         noName(strings.Repeat("a.", 127) + "a"),
+		"dns: Source.Hosts: true without SRV":         &Source{Name: name, Hosts: true},
+		"dns: Source.Refresh: -1ns":                   &Source{Name: name, Refresh: -1},
+		"dns: Source.Refresh: 1ms":                    &Source{Name: name, Refresh: time.Millisecond},
+		"is not between 10ms and 24h0m0s":             &Source{Name: name, Refresh: 1 << 62},
+		"dns: Source.Timeout: -1s":                    &Source{Name: name, Timeout: -time.Second},
+		"dns: Source.Timeout: 25h":                    &Source{Name: name, Timeout: 25 * time.Hour},
+		"dns: Source.Own[0]: invalid IP":              &Source{Name: name, Own: make([]netip.Addr, 1)},
 	}
 }
 
@@ -335,6 +350,7 @@ func TestConformance(t *testing.T) {
 				Break:   func(testing.TB) { s.Fail(dnstest.ServFail) },
 				Garbage: func(testing.TB) { s.Fail(dnstest.Garbage) },
 				Heal:    func(testing.TB) { s.Fail(dnstest.Healthy) },
+				Wrong:   wrong(),
 			})
 		})
 	}

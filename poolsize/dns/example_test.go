@@ -75,13 +75,16 @@ func ExampleSource_Watch() {
 
 // docs/pool-size.md shows this function.
 func followDNS(ctx context.Context) (*quotient.Limiter, error) {
+	pods := &dns.Source{Name: "api-replicas.prod.svc.cluster.local.", Uncapped: true} // a headless Service
+	if err := pods.Validate(); err != nil {
+		return nil, err
+	}
 	limiter, err := quotient.New(quotient.Rates(quotient.PerSecond(1000)),
 		quotient.Replicas(10), quotient.AwaitPool(), quotient.HintMaxAge(time.Minute))
 	if err != nil {
 		return nil, err
 	}
-	// The name of a headless Service. Follow logs failed look-ups.
-	go limiter.Follow(ctx, &dns.Source{Name: "api-replicas.prod.svc.cluster.local.", Uncapped: true})
+	go limiter.Follow(ctx, pods) // failed look-ups go to slog.Default, or to the limiter's Logger
 	return limiter, nil
 }
 
@@ -104,5 +107,8 @@ func ExampleSource() {
 	}
 	ctx := context.Background()
 	source := &dns.Source{Name: "api-replicas.prod.svc.cluster.local.", Uncapped: true}
+	if err := source.Validate(); err != nil {
+		log.Fatal(err)
+	}
 	go limiter.Follow(ctx, source) // logs failed look-ups
 }

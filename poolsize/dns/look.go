@@ -19,8 +19,10 @@ import (
 
 // finding is what a look-up has found: those that are listed, and how many there are beside them.
 type finding struct {
-	listed quotient.Pool
-	joins  int // 1 when this replica knows its addresses, and none of them is listed
+	listed  quotient.Pool
+	joins   int  // 1 when this replica knows its addresses, and none of them is listed
+	answers int  // that tell whether the list was cut
+	ports   bool // a target may count several times, for its ports
 }
 
 // pool is all that are known to be there. A replica that joins has no ordinal: place has found none.
@@ -54,13 +56,20 @@ func (w *watcher) targets(ctx context.Context) (finding, error) {
 	if err != nil {
 		return finding{}, err
 	}
-	distinct := map[string]struct{}{}
+	hosts, pairs := map[string]struct{}{}, map[string]struct{}{}
 	for _, r := range records {
 		if host := strings.ToLower(strings.TrimSuffix(r.Target, ".")); host != "" {
-			distinct[host+":"+strconv.Itoa(int(r.Port))] = struct{}{}
+			hosts[host] = struct{}{}
+			pairs[host+":"+strconv.Itoa(int(r.Port))] = struct{}{}
 		}
 	}
-	return finding{listed: quotient.Pool{Replicas: len(distinct)}}, nil
+	f := finding{listed: quotient.Pool{Replicas: len(pairs)}, answers: len(pairs)}
+	if w.Hosts {
+		f.listed.Replicas = len(hosts)
+	} else {
+		f.ports = len(pairs) > len(hosts) && w.Name[0] != '_' // else the name asks for one service
+	}
+	return f, nil
 }
 
 // addresses counts A and AAAA records.
@@ -76,7 +85,7 @@ func (w *watcher) addresses(ctx context.Context) (finding, error) {
 		}
 	}
 	listed := list(found)
-	f := finding{listed: quotient.Pool{Replicas: len(listed), Ordinal: place(listed, own)}}
+	f := finding{listed: quotient.Pool{Replicas: len(listed), Ordinal: place(listed, own)}, answers: len(listed)}
 	if len(own) > 0 && place(found, own) == 0 { // found has both families: listed by either is listed
 		f.joins = 1
 	}

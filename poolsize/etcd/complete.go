@@ -33,6 +33,12 @@ const (
 	longestCommand = time.Second
 )
 
+// Validate reports the first field that is wrong, as Watch does. It does not ask the store.
+func (s *Source) Validate() error {
+	_, err := s.complete()
+	return err
+}
+
 // complete returns a source with all its fields set, or the first one that is wrong.
 func (s *Source) complete() (*Source, error) {
 	c := &Source{

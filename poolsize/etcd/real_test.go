@@ -368,5 +368,6 @@ func TestPooltest(t *testing.T) {
 		Set:   func(t testing.TB, n int) { others.set(t, n-1) },
 		Break: func(testing.TB) { way.Stall() },
 		Heal:  func(testing.TB) { way.Heal() },
+		Wrong: wrong(t),
 	})
 }

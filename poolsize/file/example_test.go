@@ -44,5 +44,8 @@ func ExampleSource() {
 	}
 	ctx := context.Background()
 	source := &file.Source{Path: "/etc/quotient/pool"}
+	if err := source.Validate(); err != nil {
+		log.Fatal(err)
+	}
 	go limiter.Follow(ctx, source) // logs what is wrong with the file
 }

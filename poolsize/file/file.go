@@ -54,7 +54,7 @@ const (
 // error when the context ends. If a field is out of range, Watch reports nothing and returns an error that
 // names the field.
 func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) error {
-	if err := s.validate(); err != nil {
+	if err := s.Validate(); err != nil {
 		return err
 	}
 	w := newWatcher(s)
@@ -73,8 +73,8 @@ func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) e
 	}
 }
 
-// validate reports the first field that is out of range.
-func (s *Source) validate() error {
+// Validate reports the first field that is wrong, as Watch does. It does not look at the file.
+func (s *Source) Validate() error {
 	if s.Path == "" {
 		return errors.New(`file: Source.Path: "" names no file`)
 	}

@@ -288,26 +288,6 @@ func TestASlowWriterIsBelieved(t *testing.T) {
 	})
 }
 
-func TestFieldsAreChecked(t *testing.T) {
-	rows := []struct {
-		src  Source
-		says string
-	}{
-		{Source{}, `Source.Path: ""`},
-		{Source{Path: "pool", Every: -1}, "Source.Every: -1ns"},
-		{Source{Path: "pool", Every: time.Millisecond}, "Source.Every: 1ms"},
-		{Source{Path: "pool", Every: 25 * time.Hour}, "Source.Every: 25h"},
-	}
-	for _, r := range rows {
-		err := r.src.Watch(t.Context(), func(p quotient.Pool, err error) {
-			t.Errorf("reported %v, %v", p, err)
-		})
-		if err == nil || !strings.Contains(err.Error(), r.says) {
-			t.Errorf("%+v: %v, want one that says %q", r.src, err, r.says)
-		}
-	}
-}
-
 func TestConformance(t *testing.T) {
 	path := fresh(t)
 	n := 0
@@ -318,5 +298,11 @@ func TestConformance(t *testing.T) {
 		Break:   func(t testing.TB) { must(t, os.Remove(path)) },
 		Garbage: func(t testing.TB) { replace(t, path, "12 replicas") },
 		Heal:    heal,
+		Wrong: map[string]quotient.Source{
+			`file: Source.Path: ""`:    &Source{},
+			"file: Source.Every: -1ns": &Source{Path: "pool", Every: -1},
+			"file: Source.Every: 1ms":  &Source{Path: "pool", Every: time.Millisecond},
+			"file: Source.Every: 25h":  &Source{Path: "pool", Every: 25 * time.Hour},
+		},
 	})
 }

@@ -68,7 +68,7 @@ func talk(ctx context.Context) (*quotient.Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	go limiter.Follow(ctx, fleet) // logs what fails
+	go limiter.Follow(ctx, fleet) // what fails goes to slog.Default, or to the limiter's Logger
 	return limiter, nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/gentype"
 	"k8s.io/client-go/rest"
 )
@@ -18,7 +19,8 @@ import (
 const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 // InCluster returns a Source of a Service in the namespace of this pod, with the pod's ServiceAccount. It
-// returns an error outside of a cluster. The other fields of the Source may be set before its first Watch.
+// returns an error outside of a cluster, and for a name that no Service has. The other fields of the Source may
+// be set before its first Watch.
 //
 // It uses protobuf and includes only the types of EndpointSlices. So a program without a clientset of its
 // own does not link the types of all of Kubernetes.
@@ -36,6 +38,9 @@ func InCluster(service string) (*Source, error) {
 
 // forConfig is InCluster for any API server.
 func forConfig(config *rest.Config, namespace, service string) (*Source, error) {
+	if bad := validation.IsDNS1123Label(namespace); len(bad) > 0 {
+		return nil, fmt.Errorf("kube: InCluster: the namespace %q: %s", namespace, bad[0])
+	}
 	known := runtime.NewScheme()
 	if err := discovery.AddToScheme(known); err != nil {
 		return nil, fmt.Errorf("kube: InCluster: %w", err)
@@ -53,5 +58,9 @@ func forConfig(config *rest.Config, namespace, service string) (*Source, error) 
 	slices := gentype.NewClientWithList("endpointslices", client, runtime.NewParameterCodec(known), namespace,
 		func() *discovery.EndpointSlice { return &discovery.EndpointSlice{} },
 		func() *discovery.EndpointSliceList { return &discovery.EndpointSliceList{} })
-	return &Source{Slices: slices, Service: service}, nil
+	s := &Source{Slices: slices, Service: service}
+	if err := s.Validate(); err != nil {
+		return nil, err
+	}
+	return s, nil
 }

@@ -82,7 +82,7 @@ const (
 // An error for lack of permission names the verbs that the Role must allow. Errors wrap those of client-go,
 // for k8s.io/apimachinery/pkg/api/errors.
 func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) error {
-	if err := s.validate(); err != nil {
+	if err := s.Validate(); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
@@ -129,8 +129,8 @@ type finding struct {
 	failed bool
 }
 
-// validate reports the first field that makes no sense.
-func (s *Source) validate() error {
+// Validate reports the first field that is wrong, as Watch does. It sends no request.
+func (s *Source) Validate() error {
 	switch {
 	case s.Slices == nil:
 		return errors.New("kube: Source.Slices: nil")

@@ -58,6 +58,7 @@ func poolTest(t *testing.T, version string) {
 		},
 		Garbage: func(testing.TB) { a.fault(write(true, true, `{"items": "seven"}`), nil); a.kick() },
 		Heal:    func(testing.TB) { a.fault(nil, nil) },
+		Wrong:   wrong(slices),
 		Ignore: []goleak.Option{ // the client's and the server's connections stay open for the next request
 			goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
 			goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
@@ -205,34 +206,27 @@ func TestStatefulSet(t *testing.T) {
 	})
 }
 
-// Fields that make no sense are errors that name them, and no request or report is made.
-func TestValidation(t *testing.T) {
-	slices := fakeOf(t).EndpointSlices("prod")
-	for _, row := range []struct {
-		s    Source
-		says string
-	}{
-		{Source{Service: "api"}, "kube: Source.Slices: nil"},
-		{Source{Slices: slices}, `kube: Source.Service: "": `},
-		{Source{Slices: slices, Service: "a,b"}, `kube: Source.Service: "a,b": `},
-		{Source{Slices: slices, Service: strings.Repeat("a", 64)}, "kube: Source.Service: "},
-		{Source{Slices: slices, Service: "api", Pod: "A_b"}, `kube: Source.Pod: "A_b": `},
-		{Source{Slices: slices, Service: "api", Pod: "api-a", Outside: true},
-			`kube: Source.Pod: "api-a", but Outside is set`},
-		{Source{Slices: slices, Service: "api", Refresh: 9 * time.Millisecond},
-			"kube: Source.Refresh: 9ms is not between 10ms and 24h0m0s"},
-		{Source{Slices: slices, Service: "api", Refresh: -1}, "kube: Source.Refresh: -1ns"},
-		{Source{Slices: slices, Service: "api", Silence: 999 * time.Millisecond},
-			"kube: Source.Silence: 999ms is not between 1s and 24h0m0s"},
-		{Source{Slices: slices, Service: "api", Silence: 25 * time.Hour}, "kube: Source.Silence: 25h0m0s"},
-	} {
-		err := row.s.Watch(t.Context(), func(p quotient.Pool, err error) {
-			t.Errorf("reported %v, %v", p, err)
-		})
-		if err == nil || !strings.HasPrefix(err.Error(), row.says) {
-			t.Errorf("%v, want %q", err, row.says)
-		}
+// wrong are sources with one wrong field each.
+func wrong(slices Slices) map[string]quotient.Source {
+	api := Source{Slices: slices, Service: "api"}
+	with := func(change func(s *Source)) *Source { s := api; change(&s); return &s }
+	return map[string]quotient.Source{
+		"kube: Source.Slices: nil":                      &Source{Service: "api"},
+		`kube: Source.Service: "": `:                    &Source{Slices: slices},
+		`kube: Source.Service: "a,b": `:                 with(func(s *Source) { s.Service = "a,b" }),
+		`aaaa": must be no more than 63`:                with(func(s *Source) { s.Service = strings.Repeat("a", 64) }),
+		`kube: Source.Pod: "A_b": `:                     with(func(s *Source) { s.Pod = "A_b" }),
+		`kube: Source.Pod: "api-a", but Outside is set`: with(func(s *Source) { s.Pod, s.Outside = "api-a", true }),
+		"kube: Source.Refresh: 9ms is not between 10ms": with(func(s *Source) { s.Refresh = 9 * time.Millisecond }),
+		"kube: Source.Refresh: -1ns":                    with(func(s *Source) { s.Refresh = -1 }),
+		"kube: Source.Silence: 999ms is not between 1s": with(func(s *Source) { s.Silence = 999 * time.Millisecond }),
+		"kube: Source.Silence: 25h0m0s":                 with(func(s *Source) { s.Silence = 25 * time.Hour }),
 	}
+}
+
+// A Watch whose context has ended makes no request and no report.
+func TestEndedBefore(t *testing.T) {
+	slices := fakeOf(t).EndpointSlices("prod")
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	s := Source{Slices: slices, Service: "api"}
@@ -247,6 +241,14 @@ func TestInClusterElsewhere(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	if s, err := InCluster("api"); s != nil || !errors.Is(err, rest.ErrNotInCluster) {
 		t.Errorf("%v, %v; want %v", s, err, rest.ErrNotInCluster)
+	}
+	for want, of := range map[string][2]string{
+		`InCluster: the namespace "": `: {"", "api"}, `Source.Service: "A": `: {"prod", "A"},
+	} {
+		if s, err := forConfig(&rest.Config{Host: "http://kube"}, of[0], of[1]); s != nil || err == nil ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%v, %v; want %s", s, err, want)
+		}
 	}
 }
 

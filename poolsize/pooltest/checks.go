@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,7 +23,8 @@ const (
 
 // limiter returns one to follow a source, with a pool that is not set.
 func limiter(t testing.TB, d time.Duration) *quotient.Limiter {
-	l, err := quotient.New(quotient.Rates(quotient.PerSecond(1000)), quotient.HoldDown(d))
+	l, err := quotient.New(quotient.Rates(quotient.PerSecond(1000)), quotient.HoldDown(d),
+		quotient.Logger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -272,6 +275,40 @@ func (s *watch) seesOrEnds(n int) bool {
 		case <-deadline:
 			s.t.Errorf("one of two Watches neither reported a pool of %d nor ended within %v", n, s.w.within())
 			return false
+		}
+	}
+}
+
+// checked is a source whose settings can be wrong.
+type checked interface {
+	quotient.Source
+	Validate() error
+}
+
+func refusesWrong(t testing.TB, w World) {
+	if src, ok := w.Source(t).(checked); ok && src.Validate() != nil {
+		t.Errorf("the right settings: Validate returned %v", src.Validate())
+	}
+	for want, src := range w.Wrong {
+		v, ok := src.(checked)
+		if !ok {
+			t.Errorf("%s: the source has no method Validate", want)
+			continue
+		}
+		err := v.Validate()
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Validate returned %v, want an error that says %s", err, want)
+		}
+		s := start(t, w, src, nil)
+		select {
+		case <-s.ended:
+		case <-time.After(w.within()):
+			s.cancel()
+			t.Fatalf("%s: Watch neither ended nor failed within %v", want, w.within())
+		}
+		s.cancel()
+		if len(s.reports) > 0 || fmt.Sprint(s.err) != fmt.Sprint(err) {
+			t.Errorf("%s: Watch made %d reports and returned %v, Validate %v", want, len(s.reports), s.err, err)
 		}
 	}
 }

@@ -34,6 +34,10 @@ type World struct {
 	// Once declares that the source reads the world only when Watch begins. After each change the test then
 	// ends Watch and calls it again.
 	Once bool
+	// Wrong holds sources with one wrong setting each, by words of the error: its field and value. A method
+	// Validate must return that error, and so must Watch, at once and without a report. Nil is for a source
+	// without settings, or whose constructor refuses them.
+	Wrong map[string]quotient.Source
 	// Within bounds how long the source may take to report a change, and to return when its context ends. 0
 	// means 20 s. Only a failing test takes that long.
 	Within time.Duration
@@ -93,6 +97,7 @@ var checks = []check{
 	{"leaves nothing behind", "", leavesNothing},
 	{"can be watched again", "", watchesAgain},
 	{"two at a time work or fail", "", watchesTwice},
+	{"wrong settings are refused", "Wrong", refusesWrong},
 }
 
 // Run checks a source, each requirement in a test of its own. It skips a check that needs more than the
@@ -103,7 +108,8 @@ func Run(t *testing.T, w World) {
 	if err := w.validate(); err != nil {
 		t.Fatal(err)
 	}
-	lacks := map[string]bool{"Set": w.Set == nil, "Break": w.Break == nil, "Garbage": w.Garbage == nil}
+	lacks := map[string]bool{"Set": w.Set == nil, "Break": w.Break == nil, "Garbage": w.Garbage == nil,
+		"Wrong": w.Wrong == nil}
 	for _, c := range checks {
 		t.Run(c.name, func(t *testing.T) {
 			if lacks[c.needs] {

@@ -255,6 +255,45 @@ func TestBadSourcesAreCaught(t *testing.T) {
 	}
 }
 
+// setting is a source with one setting, which may be wrong.
+type setting struct {
+	valid, ends error
+	reports     bool
+}
+
+func (s *setting) Validate() error { return s.valid }
+
+func (s *setting) Watch(_ context.Context, report func(quotient.Pool, error)) error {
+	if s.reports {
+		report(quotient.Pool{}, s.ends)
+	}
+	return s.ends
+}
+
+func TestWrongSettingsAreRefused(t *testing.T) {
+	bad, other := errors.New("Source.Fleet: empty"), errors.New("Source.Client: nil")
+	for want, src := range map[string]quotient.Source{
+		"":                                      &setting{valid: bad, ends: bad},
+		"no method Validate":                    &model{},
+		"Validate returned <nil>":               &setting{ends: bad},
+		"want an error that says Source.Fleet":  &setting{valid: other, ends: other},
+		"Watch made 1 reports":                  &setting{valid: bad, ends: bad, reports: true},
+		"returned Source.Client: nil, Validate": &setting{valid: bad, ends: other},
+		"returned <nil>, Validate":              &setting{valid: bad},
+	} {
+		w := (&model{}).world(t)
+		w.Wrong = map[string]quotient.Source{"Source.Fleet": src}
+		if got := saysOf(t, "wrong settings are refused", w); (got == "") != (want == "") || !strings.Contains(got, want) {
+			t.Errorf("says %q, want %q", got, want)
+		}
+	}
+	w := (&model{}).world(t)
+	w.Source = func(testing.TB) quotient.Source { return &setting{valid: bad} }
+	if got := saysOf(t, "wrong settings are refused", w); !strings.Contains(got, "the right settings: Validate") {
+		t.Errorf("of the right settings: says %q", got)
+	}
+}
+
 func TestWorldsAreValidated(t *testing.T) {
 	src := func(testing.TB) quotient.Source { return &model{} }
 	nothing := func(testing.TB) {}

@@ -71,5 +71,8 @@ func ExampleSource() {
 	ctx := context.Background()
 	client := redis.NewClient(&redis.Options{Addr: "redis:6379", ContextTimeoutEnabled: true})
 	source := &poolredis.Source{Client: client, Fleet: "web"}
+	if err := source.Validate(); err != nil {
+		log.Fatal(err)
+	}
 	go limiter.Follow(ctx, source) // logs failures of the store
 }

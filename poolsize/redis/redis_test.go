@@ -499,6 +499,7 @@ func TestPooltest(t *testing.T) {
 	srv := start(t)
 	client := clientOf(t, srv, nil)
 	others := newCrowd(t, client, 6)
+	with := func(change func(*Source)) *Source { s := &Source{Client: client, Fleet: "f"}; change(s); return s }
 	pooltest.Run(t, pooltest.World{
 		Source: func(testing.TB) quotient.Source {
 			s := heavy(client, "this", weight)
@@ -516,6 +517,17 @@ func TestPooltest(t *testing.T) {
 			wait(t, "the garbage is gone", func() bool {
 				return client.Del(t.Context(), "{quotient:f}:sizes").Err() == nil
 			})
+		},
+		Wrong: map[string]quotient.Source{
+			"Source.Client: nil":                                   &Source{Fleet: "f"},
+			`Source.Fleet: "" has 0 bytes, not 1 to 200`:           &Source{Client: client},
+			`Source.Fleet: "a:b" has one of {}:`:                   &Source{Client: client, Fleet: "a:b"},
+			`Source.Prefix: "{a}" has one of {}`:                   with(func(s *Source) { s.Prefix = "{a}" }),
+			"Source.ID: ":                                          with(func(s *Source) { s.ID = strings.Repeat("x", 201) }),
+			"Source.Weight: 1001 is not between 1 and 1000":        with(func(s *Source) { s.Weight = 1001 }),
+			"Source.Period: 1µs is not between 1ms and 5m0s":       with(func(s *Source) { s.Period = time.Microsecond }),
+			"Source.Expiry: 10s is not between 12s and 10m0s":      with(func(s *Source) { s.Period = 6 * time.Second }),
+			"Source.ResumeFor: 25h0m0s is not between 1ms and 24h": with(func(s *Source) { s.ResumeFor = 25 * time.Hour }),
 		},
 	})
 }
