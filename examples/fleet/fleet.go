@@ -342,7 +342,7 @@ func (p *process) call(method string, arg, reply any) error {
 // end kills the process, as a crash does, unless it has ended, and waits for it: no zombie stays. It returns how the
 // process ended.
 func (p *process) end() error {
-	p.ended = true
+	p.ended, p.state.Waiting = true, 0
 	_ = p.cmd.Process.Kill()
 	err := p.cmd.Wait()
 	return fmt.Errorf("%v %s", err, bytes.TrimSpace(p.words.Bytes()))

@@ -153,11 +153,13 @@ func (p *plan) flags(flags *flag.FlagSet) {
 	flags.IntVar(&p.Believe, "believe", 0, "set this number of `replicas` on each replica, right or wrong, "+
 		"with -pool static; with 2 the verdict on the division fails (0: the right number)")
 	oneOf(&p.Pool, "pool", []string{"static", "file", "dns", "redis", "gossip"},
-		"`how` the replicas learn the replica count in the act of division: static (it is set), file, dns, redis, gossip (they count)")
+		"`how` the replicas learn the replica count in the act of division: "+
+			"static (it is set), file, dns, redis, gossip (they count)")
 	oneOf(&p.Act, "act", []string{"both", "division", "adaptive"},
 		"`which` act to play: division, adaptive, or both, one after the other")
 	oneOf(&p.Tell, "tell", []string{tellFields, tellRetry, tellNothing},
-		"`what` the upstream reports about its limit: nothing (a bare 429), retry-after, fields (also RateLimit in every answer)")
+		"`what` the upstream reports about its limit: "+
+			"nothing (a bare 429), retry-after, fields (also RateLimit in every answer)")
 	oneOf(&p.Policy, "policy", []string{"tracking", "aimd", "fixed"}, "`policy` of the adaptive act: "+
 		"tracking, aimd or fixed; with fixed, which learns nothing, the verdict fails")
 	oneOf(&p.Color, "color", []string{"auto", "always", "never"},
