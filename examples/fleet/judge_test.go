@@ -171,6 +171,16 @@ func TestPropertyCorrectFleet(t *testing.T) {
 	})
 }
 
+// TestAFirstHintFillsTheBucket although the window of the first request begins before it.
+func TestAFirstHintFillsTheBucket(t *testing.T) {
+	b := budget{{}, {0, 25, 2}}
+	for n, broken := range map[int]bool{2: false, 3: true} {
+		if w := b.worst(slices.Repeat([]time.Duration{ms}, n), 10*ms); w.broken() != broken {
+			t.Errorf("%d at once: broken %v, want %v: %+v", n, w.broken(), broken, w)
+		}
+	}
+}
+
 // TestARulingExcusesNoMoreThanTheMachine: each replica of two may send 2 at once, and one more for 20 ms.
 func TestARulingExcusesNoMoreThanTheMachine(t *testing.T) {
 	for _, tt := range []struct {
