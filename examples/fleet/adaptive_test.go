@@ -67,17 +67,16 @@ func TestFollowed(t *testing.T) {
 // phasesOf are the phases of the adaptive act, from 0 on.
 func phasesOf(p plan) (all []phase) {
 	at := time.Duration(0)
-	for _, s := range scenes {
-		to := at + p.stretch()*s.Length
-		all = append(all, phase{From: at, To: to, Limit: s.Limit * p.Limit, Alive: []int{1, 2}})
-		at = to
+	for _, s := range p.scenes() {
+		all = append(all, phase{scene: s, From: at, To: at + s.Length, Limit: s.Factor * p.Limit, Alive: []int{1, 2}})
+		at += s.Length
 	}
 	return all
 }
 
 // TestScenesFitTheirBounds: a scene is long enough to show that its bound does not hold.
 func TestScenesFitTheirBounds(t *testing.T) {
-	for _, s := range scenes {
+	for _, s := range (plan{Tell: tellFields}).scenes() {
 		if s.Within > 0 && s.Length < s.Within+time.Second+followWindow {
 			t.Errorf("%s: %v is too short for a bound of %v", s.Title, s.Length, s.Within)
 		}
@@ -108,7 +107,7 @@ func TestEveryCheckCanFail(t *testing.T) {
 			"fairness"},
 		{"nothing at all", nil, "the limit halves, the limit is back, the busy one, goodput"},
 	} {
-		_, checks := judge(row.log, phasesOf(plan{Limit: 100, Tell: tellFields}), 1)
+		checks := judge(row.log, phasesOf(plan{Limit: 100, Tell: tellFields}))
 		var broken []string
 		for _, c := range checks {
 			if !c.Held {

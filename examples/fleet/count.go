@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -35,31 +34,29 @@ const (
 	fleetName    = "replicas.fleet.test" // in the DNS and in Redis: names under .test never exist (RFC 6761)
 )
 
-// A counting is a way for replicas to know how many they are without being notified: a value of -pool.
+// A counting is a way for replicas to know how many they are: a value of -pool.
 type counting struct {
-	start  func() (*platform, error)
-	where  string        // for the reader
-	period time.Duration // between two looks
+	start  func(*fleet) (platform, error)
+	how    string        // for the reader
+	period time.Duration // between two looks; 0 when they do not look, but are told
 	expiry time.Duration // until one who says nothing any more counts as gone
 }
 
 var countings = map[string]counting{
-	"file":   {startFile, "in a file", 200 * time.Millisecond, 0},
-	"dns":    {startDNS, "in the DNS", 250 * time.Millisecond, 0},
-	"redis":  {startRedis, "in Redis, which no request waits for,", 250 * time.Millisecond, time.Second},
-	"gossip": {startGossip, "among themselves", 200 * time.Millisecond, 2 * time.Second}, // some ten probes
+	"static": {startStatic, "is told", 0, 0},
+	"file":   {startFile, "reads in a file", 200 * time.Millisecond, 0},
+	"dns":    {startDNS, "looks up in the DNS", 250 * time.Millisecond, 0},
+	"redis":  {startRedis, "counts in Redis", 250 * time.Millisecond, time.Second},
+	"gossip": {startGossip, "hears from the others", 200 * time.Millisecond, 2 * time.Second}, // some ten probes
 }
 
-// allowed is how late a change may be noticed by the last replica, on a machine that never stands still, and what
-// that is made of. Two periods, since a look may have begun just before the change.
-func (c counting) allowed(shrinks bool) (most time.Duration, terms string) {
-	switch most = 2 * c.period; {
-	case !shrinks:
-		return most, "2 periods"
-	case c.expiry == 0:
-		return most + holdDown, "hold-down + 2 periods"
+// allowed is how late a change may be noticed by the last replica, on a machine that never stands still. Two
+// periods, since a look may have begun just before the change.
+func (c counting) allowed(of string) time.Duration {
+	if of == "kill" && c.period > 0 {
+		return 2*c.period + holdDown + c.expiry
 	}
-	return most + holdDown + c.expiry, "hold-down + 2 periods + expiry"
+	return 2 * c.period
 }
 
 // A platform is what runs the replicas, as far as they can see of it. It knows who is alive.
@@ -70,22 +67,30 @@ type platform struct {
 	close func() error
 }
 
+// startStatic is an operator who tells each replica how many there are, or what -believe says.
+func startStatic(f *fleet) (platform, error) {
+	say := func(ids []int) error {
+		return each(f.alive(), func(p *process) error { return p.tell(f.told(len(ids))) })
+	}
+	return platform{"their configuration", "", say, func() error { return nil }}, nil
+}
+
 // startFile writes how many are alive into a file, in one step, so that no reader sees half of it.
-func startFile() (*platform, error) {
+func startFile(*fleet) (platform, error) {
 	dir, err := os.MkdirTemp("", "fleet")
 	path := filepath.Join(dir, "replicas")
 	say := func(ids []int) error {
 		next := path + ".next"
 		return errors.Join(os.WriteFile(next, []byte(strconv.Itoa(len(ids))+"\n"), 0o600), os.Rename(next, path))
 	}
-	return &platform{"a file that the platform writes", path, say, func() error { return os.RemoveAll(dir) }}, err
+	return platform{"a file that the platform writes", path, say, func() error { return os.RemoveAll(dir) }}, err
 }
 
 // startDNS holds an address record for each replica, as a headless Service of Kubernetes does.
-func startDNS() (*platform, error) {
+func startDNS(*fleet) (platform, error) {
 	server, err := dnstest.New()
 	if err != nil {
-		return nil, err
+		return platform{}, err
 	}
 	say := func(ids []int) error {
 		var addrs []netip.Addr
@@ -95,36 +100,36 @@ func startDNS() (*platform, error) {
 		server.Set(fleetName, addrs...)
 		return nil
 	}
-	return &platform{"the DNS of the platform", server.Addr(), say, server.Close}, nil
+	return platform{"the DNS of the platform", server.Addr(), say, server.Close}, nil
 }
 
 func address(id int) netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 0, byte(id)}) }
 
 // startRedis notifies no replica. One that ends in order signs off; one that is killed expires.
-func startRedis() (*platform, error) {
+func startRedis(*fleet) (platform, error) {
 	server, err := redistest.Start()
 	if err != nil {
-		return nil, err
+		return platform{}, err
 	}
 	name := "Redis (redis-server)"
 	if !server.Real() {
 		name = "Redis (miniredis, as there is no redis-server here)"
 	}
-	return &platform{name, server.Addr(), nil, server.Close}, nil
+	return platform{name, server.Addr(), nil, server.Close}, nil
 }
 
 // startGossip is no platform at all: the replicas find each other, by free ports for all that there may ever be.
-func startGossip() (*platform, error) {
+func startGossip(*fleet) (platform, error) {
 	var addresses []string
 	for range mostReplicas {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
-			return nil, err
+			return platform{}, err
 		}
 		defer l.Close() //nolint:errcheck // nothing is lost
 		addresses = append(addresses, l.Addr().String())
 	}
-	return &platform{"each other", strings.Join(addresses, ","), nil, func() error { return nil }}, nil
+	return platform{"each other", strings.Join(addresses, ","), nil, func() error { return nil }}, nil
 }
 
 // source is how a replica counts the pool, all that a program has to know of its platform; nil if it gets the size.
@@ -150,73 +155,6 @@ func (a assignment) source() (quotient.Source, error) {
 	return nil, nil
 }
 
-// gather waits until the first replicas know of each other.
-func (f *fleet) gather(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, startWithin)
-	defer cancel()
-	for all := false; !all; _, all = f.noticed(f.phases[0]) {
-		time.Sleep(watchEvery)
-		if ctx.Err() != nil {
-			return fmt.Errorf("the replicas did not find each other: %w", ctx.Err())
-		}
-		if err := f.check(); err != nil {
-			return err
-		}
-	}
-	f.out.happening(0, fmt.Sprintf("%d replicas know how many they are", len(f.all)), "; from "+f.platform.name)
-	return nil
-}
-
-// noticed is how long after a change each replica had put the new size in force. If some never have, their delays
-// last until the next change.
-func (f *fleet) noticed(ph phase) (delays []time.Duration, all bool) {
-	all = true
-	for _, id := range ph.Alive {
-		at, ok := knew(f.all[id-1].reported().Beliefs, len(ph.Alive), ph.From, ph.To)
-		delays, all = append(delays, at-ph.From), all && ok
-	}
-	return delays, all
-}
-
-// knew is the first instant from one on, before another, at which a pool of n was in force for certain; else that
-// other.
-func knew(beliefs []belief, n int, from, to time.Duration) (time.Duration, bool) {
-	for i, b := range beliefs {
-		replaced := i+1 < len(beliefs) && beliefs[i+1].By <= from
-		if b.Replicas == n && b.By < to && !replaced {
-			return max(from, b.By), true
-		}
-	}
-	return to, false
-}
-
-// showNotice shows, once, that all have noticed a change.
-func (f *fleet) showNotice(ph *phase) {
-	if f.platform == nil || ph.of == "" || ph.shown {
-		return
-	}
-	if delays, all := f.noticed(*ph); all {
-		ph.shown = true
-		f.out.event(ph.From+slices.Max(delays)-f.begin, "all know of the "+ph.of, "noticed", ph.Alive, delays)
-	}
-}
-
-// settle works out what replicas were entitled to at any time by what they believed, and what the growth of the
-// pool may have cost, once all have ended and so sent their last reports.
-func (f *fleet) settle() {
-	for _, p := range f.all {
-		p.steps = []step{{}} // nothing before the first hint
-		for _, b := range p.reported().Beliefs {
-			p.steps = append(p.steps, f.changed(p.steps, b.Replicas, b.After, b.By))
-		}
-	}
-	for _, ph := range f.phases {
-		if delays, _ := f.noticed(ph); ph.of == "join" {
-			f.growth = f.grown(ph.From, slices.Max(delays), len(ph.Alive))
-		}
-	}
-}
-
 // machine is what a look, a round trip and a wake-up may take beyond the periods when nothing stands still, and the
 // tenth by which some periods are longer than they are on average.
 const machine = 250 * time.Millisecond
@@ -224,24 +162,24 @@ const machine = 250 * time.Millisecond
 // lateness judges how late each change was noticed. Four times the longest stall are forgiven: the replica that
 // looks, the answering server, the replica that puts it in force and the observer may all have stood still. A
 // change that was not noticed when the next one came, although there was time yet, stays open.
-func (f *fleet) lateness(stall time.Duration) (checks []check) {
-	slack := machine + 4*stall
+func (f *fleet) lateness() (checks []check) {
+	slack := machine + 4*max(f.total().Stall, f.stood)
 	for _, ph := range f.phases {
-		if ph.of == "" || f.platform == nil {
+		if ph.of == "" {
 			continue
 		}
-		delays, all := f.noticed(ph)
-		took := max(0, ph.From+slices.Max(delays)-ph.said)
-		allowed, terms := countings[f.plan.Pool].allowed(ph.of == "kill")
-		found := fmt.Sprintf("noticed after %.2f s, by the last replica", took.Seconds())
+		late, all := ph.late()
+		took, allowed := max(0, ph.From+late-ph.said), countings[f.plan.Pool].allowed(ph.of)
+		ok := took <= allowed+slack
+		found := fmt.Sprintf("noticed by all in %.2f s", took.Seconds())
 		if !all {
 			found = fmt.Sprintf("not noticed by all in %.2f s", took.Seconds())
-			if took <= allowed+slack {
-				found += ", too short a time to judge on this machine"
+			if ok {
+				found += ", too short a time to judge"
 			}
 		}
-		want := fmt.Sprintf("allowed %.2f s, %s; and %.2f s for the machine", allowed.Seconds(), terms, slack.Seconds())
-		checks = append(checks, promise(ph.of, found, want, took <= allowed+slack))
+		checks = append(checks, promise(ph.of, found, fmt.Sprintf("at most %.2f s: periods, hold-down, expiry; "+
+			"%.2f s more for this machine", allowed.Seconds(), slack.Seconds()), ok))
 	}
 	return checks
 }

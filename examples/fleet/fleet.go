@@ -7,9 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
+	"maps"
 	"net/http/httptest"
+	"net/rpc"
 	"os"
 	"os/exec"
 	"slices"
@@ -20,16 +20,12 @@ import (
 	"github.com/quotient-go/quotient/admin"
 )
 
-// Time limits.
 const (
-	patience    = 500 * time.Millisecond // a request waits for its turn, then its replica gives it up
-	startWithin = 15 * time.Second       // a process that starts, also on a busy machine
-	stopWithin  = 3 * time.Second        // a process whose input has ended
-	tellWithin  = 5 * time.Second        // an answer of an admin endpoint
+	answerWithin = 15 * time.Second      // a process that starts, also on a busy machine, or that is asked
+	lookEvery    = 10 * time.Millisecond // how often the fleet looks at its replicas
 )
 
-// A fleet is one run: the upstream, the replicas, and what happened. Only the goroutine of runFleet uses it; the
-// processes and the upstream have locks of their own.
+// A fleet is one run: the upstream, the replicas, and what happened. It is for one goroutine.
 type fleet struct {
 	plan     plan
 	out      *screen
@@ -37,52 +33,45 @@ type fleet struct {
 	url      string
 	all      []*process // every replica that ever was; their IDs count from 1
 	phases   []phase
-	growth   growth
-	most     int // largest pool size
 	begin    time.Duration
-	behind   time.Duration // how much later than planned all that is still to come happens
-	platform *platform     // what the replicas count themselves with; nil when they get the size
-	stood    time.Duration // the longest that this process stood still; known when the run is over
+	platform platform      // how the replicas learn how many they are, in the act of division
+	stood    time.Duration // the longest that this process, or a replica that it asked, stood still
+	log      []arrival     // of the upstream, when the run is over
 }
 
 // A phase is a time in which the same replicas lived, under the same limit.
 type phase struct {
-	From, To time.Duration // by the upstream's clock; to the next phase, or the end of the run
-	Limit    float64       // requests a second
-	Alive    []int         // IDs
-	of       string        // what began it: join, kill, or nothing that a replica has to notice
-	said     time.Duration // when the platform had made known who is alive
-	shown    bool          // that all have noticed
+	scene
+	From, To time.Duration         // by the upstream's clock; to the next phase, or the end of the run
+	Limit    float64               // requests a second
+	Alive    []int                 // IDs
+	of       string                // what began it: join, kill, or nothing that a replica has to notice
+	said     time.Duration         // when the platform had made known who is alive
+	knew     map[int]time.Duration // by ID, how long after From a replica had put that in force
 }
 
-// A moment is an instant of a run, counted from its begin, and what happens at it.
+// A moment is what happens a time after the last phase began.
 type moment struct {
-	at time.Duration
-	do func(context.Context) error
+	after time.Duration
+	do    func(context.Context) error // nil at the end
 }
 
 // runFleet runs a script from start to end. In any case no process of it is left afterwards.
 func runFleet(ctx context.Context, p plan, out *screen, script func(*fleet) []moment) (_ *fleet, err error) {
-	f := &fleet{plan: p, out: out, up: newUpstream(p.Limit, p.Burst+p.Room, p.Tell), most: p.Replicas}
-	if how, counts := countings[p.Pool]; counts {
-		if f.platform, err = how.start(); err != nil {
+	f := &fleet{plan: p, out: out, up: newUpstream(p.Limit, p.Burst+p.Room, p.Tell)}
+	if !p.adapts() {
+		if f.platform, err = countings[p.Pool].start(f); err != nil {
 			return nil, fmt.Errorf("-pool %s: %w", p.Pool, err)
 		}
 		defer func() { err = errors.Join(err, f.platform.close()) }()
 	}
 	srv := httptest.NewServer(f.up)
 	defer srv.Close()
-	f.url = srv.URL + "/"
-	watched, unwatch := context.WithCancel(ctx)
-	var watching sync.WaitGroup
-	watching.Go(func() { watchStalls(watched, func(stall time.Duration) { f.stood = max(f.stood, stall) }) })
+	f.url = srv.URL
 	defer func() {
-		unwatch()
-		watching.Wait()
 		for _, p := range f.alive() {
-			watching.Go(p.stop)
+			_ = p.end()
 		}
-		watching.Wait()
 	}()
 	if err := f.startAll(ctx); err != nil {
 		return nil, err
@@ -90,319 +79,280 @@ func runFleet(ctx context.Context, p plan, out *screen, script func(*fleet) []mo
 	return f, f.play(ctx, script(f))
 }
 
-func each(all []*process, do func(i int, p *process) error) error {
+// each does something with some processes at the same time.
+func each(all []*process, do func(p *process) error) error {
 	errs := make([]error, len(all))
 	var doing sync.WaitGroup
 	for i, p := range all {
-		doing.Go(func() { errs[i] = do(i, p) })
+		doing.Go(func() { errs[i] = do(p) })
 	}
 	doing.Wait()
 	return errors.Join(errs...)
 }
 
-// play goes through a script, one line a second. At the last moment, the end, nothing more happens.
+// play goes through a script, one line a second, until its end.
 func (f *fleet) play(ctx context.Context, script []moment) error {
 	for n := 1; ; {
-		time.Sleep(watchEvery)
-		if ctx.Err() != nil {
-			return errors.New("interrupted")
-		}
-		n = f.catchUp(n)
-		f.showNotice(f.last())
-		if err := f.check(); err != nil {
+		if err := f.look(ctx); err != nil {
 			return err
 		}
-		switch next := script[0]; {
-		case f.until(next) > 0:
-			continue
-		case next.do == nil:
-			f.last().To = f.up.now()
-			return nil
-		default:
+		n = f.catchUp(n)
+		next := script[0]
+		switch {
+		case f.up.now() < f.last().From+next.after:
+		case next.do != nil:
 			if err := next.do(ctx); err != nil {
 				return err
 			}
 			script = script[1:]
+		default:
+			f.last().To, f.log = f.up.now(), f.up.logged()
+			time.Sleep(lookEvery)
+			return f.look(ctx) // a replica that stood still has noticed it by now
 		}
 	}
 }
 
-func (f *fleet) until(m moment) time.Duration { return f.begin + f.behind + m.at - f.up.now() }
+// look asks all replicas how they are, and waits a little. It notes which pool size each has put in force, and says
+// it when all know of a change.
+func (f *fleet) look(ctx context.Context) error {
+	began := time.Now()
+	err := each(f.alive(), func(p *process) error { return p.look(f) })
+	time.Sleep(lookEvery)
+	f.stood = max(f.stood, time.Since(began)-lookEvery)
+	if ctx.Err() != nil {
+		return errors.New("interrupted")
+	}
+	ph := f.last()
+	knew := len(ph.knew)
+	for _, p := range f.alive() {
+		if _, knows := ph.knew[p.id]; !knows && p.state.Replicas == f.told(len(ph.Alive)) {
+			ph.knew[p.id] = p.seen - ph.From
+		}
+	}
+	if ph.of != "" && knew < len(ph.knew) && len(ph.knew) == len(ph.Alive) {
+		f.out.noticed(f.up.now()-f.begin, *ph)
+	}
+	return err
+}
 
 func (f *fleet) last() *phase { return &f.phases[len(f.phases)-1] }
 
 // catchUp prints the lines from the n-th on that are due, more than one after a replica was started, and returns the
 // number of the next.
 func (f *fleet) catchUp(n int) int {
-	for passed := min(f.up.now()-f.begin, f.plan.Duration+f.behind); time.Duration(n)*time.Second <= passed; n++ {
+	for passed := f.up.now() - f.begin; time.Duration(n)*time.Second <= passed; n++ {
 		to := f.begin + time.Duration(n)*time.Second
 		by := count(f.up.logged(), to-time.Second, to)
 		var cells []cell
 		for _, p := range f.all {
-			c := cell{second: by[p.id], Alive: !p.ending}
-			if c.Alive {
-				c.Waiting = p.reported().Waiting
-			}
-			cells = append(cells, c)
+			cells = append(cells, cell{by[p.id], p.state.Waiting, !p.ended})
 		}
 		f.out.line(n, cells, f.last().Limit)
 	}
 	return n
 }
 
-// startAll starts the first replicas. The run begins when all of them are there; those that count know of each
-// other then, and only then send: a service that starts is not ready before.
+// startAll starts the first replicas. The run begins when all of them are there, and know how many they are; only
+// then they send: a service that starts is not ready before.
 func (f *fleet) startAll(ctx context.Context) error {
-	for ordinal := range f.plan.Replicas {
-		if _, err := f.startOne(ctx, f.plan.Replicas, ordinal+1, false); err != nil {
+	for range f.plan.Replicas {
+		if _, err := f.startOne(ctx, f.plan.Replicas, false); err != nil {
 			return err
 		}
 	}
-	err := f.enter("", f.up.now(), f.plan.Limit)
-	if f.platform != nil && err == nil {
+	first := scene{Factor: 1}
+	what := fmt.Sprintf("%d replicas know how many they are, from %s", len(f.all), f.platform.name)
+	if f.plan.adapts() {
+		first, what = f.plan.scenes()[0], f.plan.scenes()[0].Title
+	}
+	err := f.enter("", f.up.now(), first)
+	if err == nil && !f.plan.adapts() {
 		err = f.gather(ctx)
 	}
 	f.begin = f.up.now()
-	f.phases[0].From = f.begin
-	return errors.Join(err, each(f.all, func(_ int, p *process) error { return p.order(f.plan.Want) }))
+	f.last().From = f.begin
+	f.out.happening(0, what, "")
+	return errors.Join(err, each(f.all, func(p *process) error { return p.want(f.plan.Want) }))
+}
+
+// gather waits until the first replicas know of each other.
+func (f *fleet) gather(ctx context.Context) error {
+	for ph := f.last(); len(ph.knew) < len(ph.Alive); {
+		if err := f.look(ctx); err != nil {
+			return err
+		}
+		if f.up.now() > ph.From+answerWithin {
+			return errors.New("the replicas did not find each other")
+		}
+	}
+	return nil
 }
 
 // startOne starts the next replica as one of n. One that counts gets a configured size which is the same for all
 // and counts only if the platform falls silent: as many as there will ever be.
-func (f *fleet) startOne(ctx context.Context, n, ordinal int, join bool) (*process, error) {
-	told := f.announced(n)
+func (f *fleet) startOne(ctx context.Context, n int, join bool) (*process, error) {
 	a := assignment{
-		ID: len(f.all) + 1, Upstream: f.url, Start: f.up.start,
-		Limit: f.plan.Limit, Burst: f.plan.Burst, Replicas: told, Ordinal: min(ordinal, told), Join: join,
-		Policy: f.plan.ctrl,
+		ID: len(f.all) + 1, Upstream: f.url, Start: f.up.start, Limit: f.plan.Limit, Burst: f.plan.Burst,
+		Replicas: f.told(n), Join: join, Pool: f.plan.Pool, At: f.platform.at, Policy: f.plan.Policy,
 	}
-	if f.platform != nil {
-		a.Pool, a.At, a.Replicas, a.Ordinal = f.plan.Pool, f.platform.at, f.plan.Replicas+1, 0
+	if countings[a.Pool].period > 0 {
+		a.Replicas = f.plan.Replicas + 1
 	}
-	p, err := start(ctx, a)
-	if err != nil {
-		return nil, err
-	}
-	p.steps = []step{f.share(0, n)}
-	f.all = append(f.all, p)
-	if join {
-		err = p.order(f.plan.Want)
+	p, err := f.start(ctx, a)
+	if err == nil {
+		f.all = append(f.all, p)
 	}
 	return p, err
 }
 
-func (f *fleet) announced(n int) int { return cmp.Or(f.plan.Believe, n) }
+func (f *fleet) told(n int) int { return cmp.Or(f.plan.Believe, n) }
+
+func (f *fleet) alive() []*process {
+	return slices.DeleteFunc(slices.Clone(f.all), func(p *process) bool { return p.ended })
+}
+
+// enter ends the current phase and begins the next with those that are alive, and has the platform make them known.
+func (f *fleet) enter(of string, at time.Duration, s scene) (err error) {
+	if len(f.phases) > 0 {
+		f.last().To = at
+	}
+	ph := phase{scene: s, From: at, To: time.Hour, Limit: s.Factor * f.plan.Limit, of: of}
+	ph.knew = make(map[int]time.Duration)
+	for _, p := range f.alive() {
+		ph.Alive = append(ph.Alive, p.id)
+	}
+	ph.Title = cmp.Or(s.Title, fmt.Sprintf("%d replicas", len(ph.Alive)))
+	if f.platform.say != nil {
+		err = f.platform.say(ph.Alive)
+	}
+	ph.said = f.up.now()
+	f.phases = append(f.phases, ph)
+	return err
+}
+
+// division is the script in which one replica joins and one is killed.
+func division(f *fleet) (script []moment) {
+	p := f.plan
+	if p.Join > 0 {
+		script = append(script, moment{p.Join, f.join})
+	}
+	if p.Kill > 0 {
+		script = append(script, moment{p.Kill - p.Join, f.killOne})
+	}
+	return append(script, moment{p.Duration - max(p.Join, p.Kill), nil})
+}
+
+// join starts one more replica, with an empty bucket. It sends requests while the others do not know of it yet:
+// that is the growth that bound 3 allows for.
+func (f *fleet) join(ctx context.Context) error {
+	p, err := f.startOne(ctx, len(f.alive())+1, true)
+	if err != nil {
+		return err
+	}
+	f.out.happening(p.state.Born-f.begin, fmt.Sprintf("replica %d joins, its bucket empty", p.id), "")
+	return errors.Join(p.want(f.plan.Want), f.enter("join", p.state.Born, scene{Factor: 1}))
+}
+
+// killOne kills the second replica, or the only one of the start.
+func (f *fleet) killOne(context.Context) error {
+	p := f.all[min(1, f.plan.Replicas-1)]
+	_ = p.end()
+	now := f.up.now()
+	f.out.happening(now-f.begin, fmt.Sprintf("replica %d is killed (pid %d)", p.id, p.cmd.Process.Pid), "")
+	return f.enter("kill", now, scene{Factor: 1})
+}
+
+// late is how long it took until the last replica knew of the change; as long as the phase when one never did.
+func (ph phase) late() (late time.Duration, all bool) {
+	if len(ph.knew) < len(ph.Alive) {
+		return ph.To - ph.From, false
+	}
+	return slices.Max(slices.Collect(maps.Values(ph.knew))), true
+}
+
+// A process is a replica, seen from its parent.
+type process struct {
+	id          int
+	cmd         *exec.Cmd
+	replica     *rpc.Client
+	words       bytes.Buffer // its standard error, once it has ended
+	ended       bool
+	state       Report        // the last one, but with all overheads
+	asked, seen time.Duration // when it was asked for, and was there
+	steps       []step        // what its share was, and since when
+}
+
+// start runs this program again as a replica, and waits until it is ready. The end of ctx kills it.
+func (f *fleet) start(ctx context.Context, a assignment) (*process, error) {
+	task, err := json.Marshal(a)
+	exe, err2 := os.Executable()
+	p := &process{id: a.ID, cmd: exec.CommandContext(ctx, exe, replicaArg, string(task)), steps: []step{{}}}
+	p.cmd.Stderr = &p.words
+	stdin, err3 := p.cmd.StdinPipe()
+	stdout, err4 := p.cmd.StdoutPipe()
+	if err := cmp.Or(err, err2, err3, err4); err != nil {
+		return nil, err
+	}
+	if err := p.cmd.Start(); err != nil {
+		return nil, err
+	}
+	p.replica = rpc.NewClient(pipe{stdout, stdin})
+	return p, p.look(f)
+}
+
+// look asks the replica how it is. Whether a new pool size was put in force soon after the look before or just now
+// is not known from outside, so the larger share counts.
+func (p *process) look(f *fleet) error {
+	asked := f.up.now()
+	var now Report
+	if err := p.call("Report", struct{}{}, &now); err != nil {
+		return err
+	}
+	p.seen = f.up.now()
+	if n := now.Replicas; n != p.state.Replicas {
+		next := f.share(p.seen, n)
+		if next.rate > p.steps[len(p.steps)-1].rate {
+			next.from = p.asked
+		}
+		p.steps = append(p.steps, next)
+	}
+	now.Overheads = append(p.state.Overheads, now.Overheads...)
+	p.state, p.asked = now, asked
+	return nil
+}
 
 // share is what one of n replicas may do from an instant on: the quotient, and no bucket smaller than one request.
 func (f *fleet) share(from time.Duration, n int) step {
 	return step{from: from, rate: f.plan.Limit / float64(n), burst: max(1, float64(f.plan.Burst)/float64(n))}
 }
 
-// changed is the step of a replica that was not yet one of n at one instant, and was at another. In between it is
-// not known from outside, so the larger share counts.
-func (f *fleet) changed(steps []step, n int, after, by time.Duration) step {
-	next := f.share(by, n)
-	if next.rate > steps[len(steps)-1].rate {
-		next.from = after
-	}
-	return next
-}
+func (p *process) want(rate float64) error { return p.call("Want", rate, &struct{}{}) }
 
-func (f *fleet) alive() []*process {
-	return slices.DeleteFunc(slices.Clone(f.all), func(p *process) bool { return p.ending })
-}
-
-func (f *fleet) check() error {
-	return each(f.alive(), func(_ int, p *process) error { return p.ended() })
-}
-
-// enter ends the current phase and begins the next with those that are alive, and has the platform make them known.
-func (f *fleet) enter(of string, at time.Duration, limit float64) (err error) {
-	if len(f.phases) > 0 {
-		f.last().To = at
-	}
-	next := phase{From: at, To: time.Hour, Limit: limit, of: of, said: at} // no run is as long
-	for _, p := range f.alive() {
-		next.Alive = append(next.Alive, p.id)
-	}
-	if f.platform != nil && f.platform.say != nil {
-		err = f.platform.say(next.Alive)
-		next.said = f.up.now()
-	}
-	f.phases = append(f.phases, next)
-	return err
-}
-
-// division is the script in which one replica joins and one is killed.
-func division(f *fleet) []moment {
-	script := []moment{{f.plan.Join, f.join}, {f.plan.Kill, f.killOne}, {f.plan.Duration, nil}}
-	return slices.DeleteFunc(script, func(m moment) bool { return m.at == 0 })
-}
-
-// join starts one more replica, with an empty bucket. It sends requests while the others do not know of it yet:
-// that is the growth that bound 3 allows for.
-func (f *fleet) join(ctx context.Context) error {
-	f.most = len(f.alive()) + 1
-	p, err := f.startOne(ctx, f.most, f.most, true)
-	if err != nil {
-		return err
-	}
-	what := fmt.Sprintf("replica %d joins, its bucket empty", p.id)
-	return f.happens(ctx, "join", what, f.plan.Join, p.reported().Born)
-}
-
-// grown is what it may cost that the last of n replicas knew of a new one only a time after it was born (bound 3).
-func (f *fleet) grown(born, late time.Duration, n int) growth {
-	return growth{from: born, to: born + late, extra: f.plan.Limit * late.Seconds() * (float64(n)/float64(n-1) - 1)}
-}
-
-// killOne kills the second replica, or the only one of the start.
-func (f *fleet) killOne(ctx context.Context) error {
-	victim := f.all[min(1, f.plan.Replicas-1)]
-	victim.kill()
-	what := fmt.Sprintf("replica %d is killed (pid %d)", victim.id, victim.cmd.Process.Pid)
-	return f.happens(ctx, "kill", what, f.plan.Kill, f.up.now())
-}
-
-// happens begins the phase after a change, shows it and notifies the replicas. Where they count, what is still to
-// come keeps its distance instead: a replica that starts slowly is noticed no sooner.
-func (f *fleet) happens(ctx context.Context, of, what string, planned, at time.Duration) error {
-	if err := f.enter(of, at, f.plan.Limit); err != nil {
-		return err
-	}
-	if f.platform != nil {
-		f.behind = max(0, at-f.begin-planned)
-		f.out.happening(at-f.begin, what, "; no replica is notified")
+// call calls the replica. It fails only when that has ended; one that does not answer in time is killed.
+func (p *process) call(method string, arg, reply any) error {
+	deaf := time.AfterFunc(answerWithin, func() { _ = p.cmd.Process.Kill() })
+	defer deaf.Stop()
+	if p.replica.Call("replica."+method, arg, reply) == nil {
 		return nil
 	}
-	alive, n := f.alive(), len(f.last().Alive)
-	told, delays := f.announced(n), make([]time.Duration, n)
-	err := each(alive, func(i int, p *process) error {
-		asked := f.up.now()
-		err := p.tell(ctx, told, min(i+1, told))
-		known := f.up.now()
-		delays[i] = known - at
-		p.steps = append(p.steps, f.changed(p.steps, n, asked, known))
-		return err
-	})
-	if of == "join" {
-		f.growth = f.grown(at, slices.Max(delays), n)
-	}
-	f.out.event(at-f.begin, what, "notified", f.last().Alive, delays)
-	return err
+	return fmt.Errorf("replica %d ended by itself: %w", p.id, p.end())
 }
 
-// A process is a replica, seen from its parent.
-type process struct {
-	id     int
-	cmd    *exec.Cmd
-	stdin  io.WriteCloser
-	done   chan struct{} // closed when the process has ended, for whatever cause, and was waited for
-	err    error         // how it ended, once done is closed
-	steps  []step        // what its share was, and since when
-	ending bool          // its end was ordered: owned by the fleet
-
-	mu    sync.Mutex
-	state message // the last one
-}
-
-// start runs this program again as a replica, and waits until it is ready.
-func start(ctx context.Context, a assignment) (*process, error) {
-	exe, err := os.Executable()
-	p := &process{id: a.ID, cmd: exec.Command(exe, replicaArg), done: make(chan struct{})}
-	var said bytes.Buffer
-	p.cmd.Stderr, p.cmd.WaitDelay = &said, time.Second
-	stdin, err2 := p.cmd.StdinPipe()
-	stdout, err3 := p.cmd.StdoutPipe()
-	if err := cmp.Or(err, err2, err3); err != nil {
-		return nil, err
-	}
-	if err := p.cmd.Start(); err != nil {
-		return nil, err
-	}
-	p.stdin = stdin
-	ctx, cancel := context.WithTimeout(ctx, startWithin)
-	defer cancel()
-	defer context.AfterFunc(ctx, func() { _ = p.cmd.Process.Kill() })() // which ends the words
-	_ = p.order(a)                                                      // a process that does not read it has ended
-	words := json.NewDecoder(stdout)
-	err = words.Decode(&p.state)
-	go p.attend(words, &said)
-	if err == nil {
-		return p, nil
-	}
-	<-p.done
-	if ctx.Err() != nil {
-		return nil, fmt.Errorf("replica %d did not start: %w", p.id, ctx.Err())
-	}
-	return nil, p.ended()
-}
-
-// attend reads what the replica says until it ends, and then waits for it: no zombie stays.
-func (p *process) attend(words *json.Decoder, said *bytes.Buffer) {
-	for {
-		var m message
-		if words.Decode(&m) != nil {
-			break // the end, or a line cut off by it
-		}
-		p.mu.Lock()
-		p.state = m
-		p.mu.Unlock()
-	}
-	p.err = p.cmd.Wait()
-	if said.Len() > 0 {
-		p.err = fmt.Errorf("%v: %s", p.err, bytes.TrimSpace(said.Bytes()))
-	}
-	close(p.done)
-}
-
-func (p *process) reported() message {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.state
-}
-
-// ended is the error of a replica that ended although it was not ordered to; nil while it lives.
-func (p *process) ended() error {
-	select {
-	case <-p.done:
-		return fmt.Errorf("replica %d ended by itself: %v", p.id, p.err)
-	default:
-		return nil
-	}
-}
-
-// kill ends the process without a word, as a crash does, and waits for its end. It may have ended already.
-func (p *process) kill() {
-	p.ending = true
+// end kills the process, as a crash does, unless it has ended, and waits for it: no zombie stays. It returns how the
+// process ended.
+func (p *process) end() error {
+	p.ended, p.state.Waiting = true, 0
 	_ = p.cmd.Process.Kill()
-	<-p.done
+	err := p.cmd.Wait()
+	return fmt.Errorf("%v %s", err, bytes.TrimSpace(p.words.Bytes()))
 }
 
-// stop ends the process in order: its input ends, it sends its last report. One that does not listen is killed.
-func (p *process) stop() {
-	p.ending = true
-	_ = p.stdin.Close() // the process may have ended already
-	deaf := time.AfterFunc(stopWithin, func() { _ = p.cmd.Process.Kill() })
-	<-p.done
-	deaf.Stop()
-}
-
-func (p *process) order(o any) error {
-	if err := json.NewEncoder(p.stdin).Encode(o); err != nil {
-		return fmt.Errorf("replica %d: %w", p.id, err)
-	}
-	return nil
-}
-
-// operator takes a new connection each time: a replica closes an idle one after a while, and a request that meets
-// that end is lost.
-var operator = &http.Client{Timeout: tellWithin, Transport: &http.Transport{DisableKeepAlives: true}}
-
-func (p *process) tell(ctx context.Context, replicas, ordinal int) error {
-	client, err := admin.NewClient(p.reported().Admin, admin.HTTPClient(operator))
+// tell sets the pool size at the replica's admin endpoint, as an operator does.
+func (p *process) tell(replicas int) error {
+	client, err := admin.NewClient(p.state.Admin)
 	if err == nil {
-		_, err = client.SetReplicas(ctx, "", quotient.Pool{Replicas: replicas, Ordinal: ordinal}, 0)
+		_, err = client.SetReplicas(context.Background(), "", quotient.Pool{Replicas: replicas}, 0)
 	}
 	if err != nil {
 		return fmt.Errorf("telling replica %d: %w", p.id, err)

@@ -35,8 +35,8 @@ import (
 const exitHeld, exitBroken, exitFailed = 0, 1, 2
 
 func main() {
-	if len(os.Args) == 2 && os.Args[1] == replicaArg {
-		os.Exit(replicaMain(os.Stdin, os.Stdout, os.Stderr))
+	if len(os.Args) == 3 && os.Args[1] == replicaArg {
+		os.Exit(replicaMain(os.Args[2], pipe{os.Stdin, os.Stdout}, os.Stderr))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	status := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
@@ -66,36 +66,50 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return status
 }
 
+// play plays one act, and prints what is to be seen, and the verdict.
 func (p plan) play(ctx context.Context, stdout io.Writer) (kept bool, err error) {
 	out, script := newScreen(stdout, p), division
-	if out.head(); p.ctrl != "" {
+	if out.head(); p.adapts() {
 		script = adaptation
 	}
 	f, err := runFleet(ctx, p, out, script)
 	switch {
 	case err != nil:
 		return false, err
-	case len(f.up.logged()) == 0:
+	case len(f.log) == 0:
 		return false, errors.New("no request reached the upstream: there is nothing to judge")
-	case p.ctrl != "":
-		all, checks := judge(f.up.logged(), f.phases[len(f.phases)-len(scenes):], p.stretch())
-		out.outcome(all, checks, f.total())
-		return held(checks), nil
 	}
 	out.summary(f)
-	r := f.ruling()
-	out.ruling(r)
-	return held(r.Checks), nil
+	if p.adapts() {
+		checks := judge(f.log, f.phases)
+		out.verdict("", checks, "The fleet followed.", "The fleet did NOT follow as it should.")
+		return held(checks), nil
+	}
+	allowed, checks := f.ruling()
+	out.verdict(allowed, checks, "Every bound held.", "A bound was BROKEN.")
+	return held(checks), nil
 }
 
-// A plan is what one run does: its flags, each of which says what its field is, and the act.
+// A plan is what one run does: its flags, each of which says what its field is.
 type plan struct {
 	Limit, Want                    float64
 	Burst, Room, Replicas, Believe int
 	Join, Kill, Duration           time.Duration
 	Act, Pool, Tell, Policy, Color string
-	ctrl                           string // the policy of the act that is played; "" is the limiter's default
 }
+
+// of is the plan of one act. In the adaptive one no replica joins, none is killed, none is told how many they are,
+// and all follow a policy.
+func (p plan) of(act string) plan {
+	if p.Act = act; p.adapts() {
+		p.Join, p.Kill, p.Pool = 0, 0, ""
+	} else {
+		p.Policy = ""
+	}
+	return p
+}
+
+func (p plan) adapts() bool { return p.Act == "adaptive" }
 
 func parsePlan(args []string, stderr io.Writer) (p plan, err error) {
 	flags := flag.NewFlagSet("fleet", flag.ContinueOnError)
@@ -113,32 +127,46 @@ func parsePlan(args []string, stderr io.Writer) (p plan, err error) {
 	if flags.NArg() > 0 {
 		return p, fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
-	if _, counts := countings[p.Pool]; counts { // such a pool shrinks only after the hold-down
-		p.Duration = cmp.Or(p.Duration, 12*time.Second)
-	}
-	p.Duration = cmp.Or(p.Duration, 9*time.Second)
 	return p, p.validate()
 }
 
 func (p *plan) flags(flags *flag.FlagSet) {
-	flags.Float64Var(&p.Limit, "limit", 100, "`requests` a second that the fleet may send; the upstream enforces the same limit, and changes it in the adaptive act")
+	oneOf := func(to *string, name string, known []string, usage string) {
+		*to = known[0]
+		flags.Func(name, usage+" (default "+known[0]+")", func(value string) error {
+			if *to = value; !slices.Contains(known, value) {
+				return errors.New("it is none of " + strings.Join(known, ", "))
+			}
+			return nil
+		})
+	}
+	flags.Float64Var(&p.Limit, "limit", 100, "`requests` a second that the fleet may send; "+
+		"the upstream enforces the same limit, and changes it in the adaptive act")
 	flags.IntVar(&p.Burst, "burst", 10, "`requests` that the fleet may send at once")
-	flags.IntVar(&p.Room, "room", 10, "`requests` of burst that the upstream allows beyond -burst: requests that leave evenly may arrive together")
+	flags.IntVar(&p.Room, "room", 10, "`requests` of burst that the upstream allows beyond -burst: "+
+		"requests that leave evenly may arrive together")
 	flags.Float64Var(&p.Want, "want", 60, "`requests` a second that each replica wants to send")
 	flags.IntVar(&p.Replicas, "replicas", 3, "`processes` at the start, 1 to 6")
 	flags.DurationVar(&p.Join, "join", 3*time.Second, "one more replica joins after this `time`; 0 is never")
 	flags.DurationVar(&p.Kill, "kill", 6*time.Second, "one replica is killed after this `time`; 0 is never")
-	flags.DurationVar(&p.Duration, "duration", 0, "`time` that the act of division takes; 0 is 9s, or 12s where the replicas count themselves")
-	flags.StringVar(&p.Pool, "pool", "static", "`how` the replicas learn the replica count in the act of division: static (it is set), file, dns, redis, gossip (they count)")
-	flags.IntVar(&p.Believe, "believe", 0, "set this number of `replicas` on each replica, right or wrong, with -pool static and without -policy; with 1 the verdict fails (0: the right number)")
-	flags.StringVar(&p.Act, "act", "both", "`which` act to play: division, adaptive, or both, one after the other")
-	flags.StringVar(&p.Tell, "tell", tellFields, "`what` the upstream reports about its limit: nothing (a bare 429), retry-after, fields (also RateLimit in every answer)")
-	flags.StringVar(&p.Policy, "policy", "tracking", "`policy` of the adaptive act: tracking, aimd or fixed; with fixed, which learns nothing, the verdict fails")
-	flags.StringVar(&p.Color, "color", "auto", "`when` to use colour: auto (on a terminal, unless NO_COLOR is set), always, never")
+	flags.DurationVar(&p.Duration, "duration", 12*time.Second, "`time` that the act of division takes")
+	flags.IntVar(&p.Believe, "believe", 0, "set this number of `replicas` on each replica, right or wrong, "+
+		"with -pool static; with 2 the verdict on the division fails (0: the right number)")
+	oneOf(&p.Pool, "pool", []string{"static", "file", "dns", "redis", "gossip"},
+		"`how` the replicas learn the replica count in the act of division: "+
+			"static (it is set), file, dns, redis, gossip (they count)")
+	oneOf(&p.Act, "act", []string{"both", "division", "adaptive"},
+		"`which` act to play: division, adaptive, or both, one after the other")
+	oneOf(&p.Tell, "tell", []string{tellFields, tellRetry, tellNothing},
+		"`what` the upstream reports about its limit: "+
+			"nothing (a bare 429), retry-after, fields (also RateLimit in every answer)")
+	oneOf(&p.Policy, "policy", []string{"tracking", "aimd", "fixed"}, "`policy` of the adaptive act: "+
+		"tracking, aimd or fixed; with fixed, which learns nothing, the verdict fails")
+	oneOf(&p.Color, "color", []string{"auto", "always", "never"},
+		"`when` to use colour: auto (on a terminal, unless NO_COLOR is set), always, never")
 }
 
-// validate refuses what would run for ever, load the machine, not show anything, or cannot be judged: a change
-// that is not noticed before the next one.
+// validate refuses what would run for ever, load the machine, or not show anything.
 func (p plan) validate() error {
 	refuse := func(bad bool, format string, args ...any) error {
 		if bad {
@@ -146,31 +174,20 @@ func (p plan) validate() error {
 		}
 		return nil
 	}
-	how, counts := countings[p.Pool]
-	tooClose := func(name string, at, next time.Duration) error {
-		most, _ := how.allowed(name == "kill")
-		most += time.Second
-		return refuse(counts && at > 0 && next-at < most, "-%s: %v is too close to what comes next, at %v: "+
-			"it may take %v until it is noticed", name, at, next, most)
-	}
+	counts := p.Pool != "static"
 	return cmp.Or(
 		between("limit", p.Limit, 1, 5000), between("burst", p.Burst, 1, 5000), between("room", p.Room, 0, 5000),
-		between("want", p.Want, 1, 5000), between("replicas", p.Replicas, 1, 6), between("believe", p.Believe, 0, 100),
+		between("want", p.Want, 1, 5000), between("replicas", p.Replicas, 1, 6),
+		between("believe", p.Believe, 0, 100),
 		between("duration", p.Duration, time.Second, 10*time.Minute),
-		refuse(p.Join < 0 || p.Join >= p.Duration, "-join: %v is not between 0s and -duration (%v)", p.Join, p.Duration),
-		refuse(p.Kill < 0 || p.Kill >= p.Duration, "-kill: %v is not between 0s and -duration (%v)", p.Kill, p.Duration),
+		between("join", p.Join, 0, p.Duration-time.Millisecond),
+		between("kill", p.Kill, 0, p.Duration-time.Millisecond),
 		refuse(p.Kill > 0 && p.Kill <= p.Join, "-kill: %v is not after -join (%v)", p.Kill, p.Join),
 		refuse(p.Kill > 0 && p.Join == 0 && p.Replicas == 1, "-kill: %v leaves no replica alive", p.Kill),
-		oneOf("act", p.Act, "division", "adaptive", "both"),
-		oneOf("tell", p.Tell, tellNothing, tellRetry, tellFields),
-		oneOf("policy", p.Policy, "tracking", "aimd", "fixed"),
-		oneOf("color", p.Color, "auto", "always", "never"),
-		oneOf("pool", p.Pool, "static", "file", "dns", "redis", "gossip"),
 		refuse(counts && p.Believe > 0, "-believe: %d, but under -pool %s the replicas count themselves",
 			p.Believe, p.Pool),
-		refuse(counts && p.Act == "adaptive",
-			"-pool: in the adaptive act the replicas do not count: they do not know how many they are"),
-		tooClose("kill", p.Kill, p.Duration), tooClose("join", p.Join, cmp.Or(p.Kill, p.Duration)))
+		refuse(counts && p.adapts(),
+			"-pool: in the adaptive act the replicas do not count: they do not know how many they are"))
 }
 
 // between refuses a number outside of a range; NaN is outside of any.
@@ -179,12 +196,4 @@ func between[N int | float64 | time.Duration](name string, x, least, most N) err
 		return nil
 	}
 	return fmt.Errorf("-%s: %v is not between %v and %v", name, x, least, most)
-}
-
-func oneOf(name, value string, known ...string) error {
-	if slices.Contains(known, value) {
-		return nil
-	}
-	last := len(known) - 1
-	return fmt.Errorf("-%s: %q is not %s or %s", name, value, strings.Join(known[:last], ", "), known[last])
 }

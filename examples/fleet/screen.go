@@ -71,18 +71,15 @@ func (s *screen) print(format string, args ...any) {
 // head prints what is about to be seen, and what the columns are.
 func (s *screen) head() {
 	p := s.plan
-	lead, first := "<b>One limit, no store.</> ", fmt.Sprintf("from an upstream that takes %g in all", p.Limit)
-	how := "\nThey never talk to each other: each decides alone, by limit / replicas."
-	if c, counts := countings[p.Pool]; counts {
-		lead = "<b>One limit, and replicas that count themselves.</> "
-		how = fmt.Sprintf("\nEach decides alone, by limit / replicas, and counts those %s every %v.", c.where, c.period)
+	text := "\n<b>One limit, and no request waits for a store.</> %d processes want %g requests a second each, " +
+		"of %g in all.\nEach decides alone, by limit / replicas; how many they are it %s.\n\n     "
+	last := any(countings[p.Pool].how)
+	if p.adapts() {
+		text = "\n<b>A limit that moves.</> %d processes want %g requests a second each, of %g in all. The upstream " +
+			"changes its limit\nand announces nothing. They learn it from its answers, which carry: %s.\n\n     "
+		last = p.Tell + " (policy " + p.Policy + ")"
 	}
-	if p.ctrl != "" {
-		lead = "<b>A limit that moves.</> The upstream changes its limit and announces nothing (its answers carry: " +
-			p.Tell + ").\n"
-		first, how = "and learn it from their own answers (policy "+p.ctrl+")", ""
-	}
-	s.print("\n%s%d processes want %g requests a second each %s.%s\n\n     ", lead, p.Replicas, p.Want, first, how)
+	s.print(text, p.Replicas, p.Want, p.Limit, last)
 	for i := range s.columns {
 		s.print("  <%d>{%[1]d} replica %-3d</>", i, i+1)
 	}
@@ -138,13 +135,13 @@ func (s *screen) bar(cells []cell, limit float64) string {
 	return strings.Join(slices.Insert(drawn, mark, "│"), "")
 }
 
-// event prints what happened to the pool and how long it took each replica to know.
-func (s *screen) event(at time.Duration, what, how string, ids []int, delays []time.Duration) {
+// noticed prints how long it took each replica to know of a change of the pool.
+func (s *screen) noticed(at time.Duration, ph phase) {
 	var after []string
-	for i, id := range ids {
-		after = append(after, fmt.Sprintf("%d in %s", id, short(delays[i])))
+	for _, id := range ph.Alive {
+		after = append(after, fmt.Sprintf("%d after %s", id, short(ph.knew[id])))
 	}
-	s.happening(at, what, "; "+how+": "+strings.Join(after, ", "))
+	s.happening(at, "all know of the "+ph.of, ": "+strings.Join(after, ", "))
 }
 
 func (s *screen) happening(at time.Duration, what, more string) {
@@ -153,81 +150,46 @@ func (s *screen) happening(at time.Duration, what, more string) {
 
 // summary prints how good the run was, not whether it kept its promises.
 func (s *screen) summary(f *fleet) {
-	s.print("\n  replicas        time            goodput    429s   fairness\n")
-	log := f.up.logged()
+	s.print("\n  %-36s time            limit   goodput    429s   fairness   overshoot\n", "")
 	for _, ph := range f.phases {
-		r := measure(log, ph)
-		s.print("     %2d       %4.1f – %4.1f s        %5.1f %%   %4.1f %%      %.3f\n", len(ph.Alive),
-			(ph.From - f.begin).Seconds(), (ph.To - f.begin).Seconds(), 100*r.Goodput, 100*r.Rejected, r.Fairness)
+		r, fair := measure(f.log, ph), "-"
+		if !ph.Busy {
+			fair = fmt.Sprintf("%.3f", r.Fairness)
+		}
+		s.print("  %-36s %4.1f – %4.1f s  %5.0f/s   %5.1f %%   %4.1f %%   %8s    %5.2f x\n", ph.Title,
+			(ph.From - f.begin).Seconds(), (ph.To - f.begin).Seconds(), ph.Limit,
+			100*r.Goodput, 100*r.Rejected, fair, overshoot(f.log, ph))
 	}
-	var network, overheads []time.Duration // from leaving a replica to reaching the upstream
-	for _, a := range log {
-		network, overheads = append(network, a.Arrived-a.Sent), append(overheads, a.Overhead)
+	s.print("<dim>  goodput: accepted, of the limit.  fairness: Jain's index over the replicas of that time.\n" +
+		"  overshoot: the most in any second, against the limit, from one second on.</>\n\n")
+	var network []time.Duration // from leaving a replica to reaching the upstream
+	for _, a := range f.log {
+		network = append(network, a.Arrived-a.Sent)
 	}
-	s.print("<dim>  goodput: accepted, of the limit.  fairness: Jain's index over the replicas of that time.</>\n\n")
+	all := f.total()
 	s.print("  overhead of the limiter   p50 %-8s p99 %-8s over %d admitted requests, timers included\n",
-		short(quantile(overheads, 0.50)), short(quantile(overheads, 0.99)), len(overheads))
+		short(quantile(all.Overheads, 0.50)), short(quantile(all.Overheads, 0.99)), len(all.Overheads))
 	s.print("  way to the upstream       p50 %-8s p99 %-8s max %s\n",
 		short(quantile(network, 0.50)), short(quantile(network, 0.99)), short(quantile(network, 1)))
-	s.failures(f.total())
-}
-
-func (s *screen) failures(total message) {
-	if total.Failed > 0 {
-		s.print("  <red>%d requests got no answer, the last one: %s</>\n", total.Failed, total.LastError)
+	if all.Failed > 0 {
+		s.print("  <red>%d requests got no answer, the last one: %s</>\n", all.Failed, all.LastError)
 	}
-}
-
-// stall warns of a machine that does not let its processes run.
-func (s *screen) stall(longest time.Duration, suffers string) {
-	if longest > badStall {
-		s.print("<busy>  This machine is busy: a replica stood still for %s. %s</>\n", short(longest), suffers)
+	if all.Stall > badStall {
+		s.print("<busy>  This machine is busy: a replica stood still for %s. "+
+			"The figures suffer, the bounds of the division must not.</>\n", short(all.Stall))
 	}
+	s.print("\n<b>Verdict</> from the upstream's log of %d requests\n", len(f.log))
 }
 
-// ruling prints the verdicts, and what they allow for.
-func (s *screen) ruling(r ruling) {
-	s.print("\n<b>Verdict</> from the upstream's log of %d requests, over all %s windows between two of them\n",
-		r.Requests, thousands(r.Requests*(r.Requests+1)/2))
-	s.print("  Allowed in w seconds: %g w + %g (the burst)", s.plan.Limit, r.Fleet.steps[0].burst)
-	if g := r.Fleet.growth; g.extra > 0 {
-		s.print(" + %.2f (once: the new replica was unknown for %s)", g.extra, short(g.to-g.from))
-	}
-	s.print(".\n  w counts from when the first request might have left: up to %s before it was woken up.\n",
-		short(r.Late))
-	s.stall(r.Stall, "Goodput and 429s suffer, the bounds must not.")
-	s.verdict(11, r.Checks, "Every bound held.", "A bound was BROKEN.")
-}
-
-// outcome prints how fast the fleet followed, and whether that was fast enough.
-func (s *screen) outcome(all []followUp, checks []check, total message) {
-	s.print("\n  %-40s limit   followed in  overshoot     429s   goodput   fairness\n", "scene")
-	for _, u := range all {
-		fair := fmt.Sprintf("%.3f", u.Fairness)
-		if u.Busy {
-			fair = "-"
-		}
-		s.print("  %-40s %3.0f/s   %11s   %5.2f x   %5.1f %%   %5.1f %%   %8s\n",
-			u.Title, u.phase.Limit, u.Took, u.Overshoot, 100*u.Rejected, 100*u.Goodput, fair)
-	}
-	s.print("<dim>  followed: what was sent came within 10 %% of the limit and stayed there.\n" +
-		"  overshoot: the most in any second, against the limit, from one second on.</>\n")
-	s.print("\n<b>Verdict</> from the upstream's log\n")
-	s.stall(total.Stall, "All figures suffer.")
-	s.verdict(18, checks, "The fleet followed.", "The fleet did NOT follow as it should.")
-	s.failures(total)
-}
-
-// verdict prints what became of each promise, and of all.
-func (s *screen) verdict(width int, all []check, good, bad string) {
+// verdict prints what is allowed, what became of each promise, and of all.
+func (s *screen) verdict(allowed string, all []check, good, bad string) {
+	s.print("%s", allowed)
 	for _, c := range all {
 		state := "<ok>held  "
-		if c.info {
-			state = "<dim>info  "
-		} else if !c.Held {
+		if !c.Held {
 			state = "<red>BROKEN"
 		}
-		s.print("  %s</>  %-*s %s\n", state, width, c.Of, c.Text)
+		s.print("  %s</>  %-18s %s\n", state, c.Of, c.Text)
 	}
 	end := "<held>" + good
 	if !held(all) {
@@ -236,15 +198,12 @@ func (s *screen) verdict(width int, all []check, good, bad string) {
 	s.print("%s</>\n\n", end)
 }
 
+// short has three digits.
 func short(d time.Duration) string {
-	switch {
-	case d >= time.Second:
-		return fmt.Sprintf("%.2f s", d.Seconds())
-	case d >= time.Millisecond:
-		return fmt.Sprintf("%.3g ms", d.Seconds()*1e3)
-	default:
-		return fmt.Sprintf("%.3g µs", d.Seconds()*1e6)
+	unit := time.Nanosecond
+	for ; d >= 1000*unit; unit *= 10 {
 	}
+	return d.Round(unit).String()
 }
 
 func thousands(n int) string {

@@ -57,9 +57,9 @@ func TestColorOnlyOnDemand(t *testing.T) {
 		s, out := testScreen(tt.color)
 		s.head()
 		s.line(1, []cell{{second{50, 1}, 12, true}}, 100)
-		s.event(time.Second, "replica 3 joins", "notified", []int{1}, []time.Duration{ms})
-		s.outcome([]followUp{{}}, []check{{Held: true}}, message{Failed: 1})
-		s.ruling(ruling{Fleet: flat(100, 10), Checks: []check{{}}, Stall: time.Second})
+		s.noticed(time.Second, phase{Alive: []int{1}})
+		s.summary(&fleet{all: []*process{{state: Report{Failed: 1, Stall: time.Second}}}, phases: []phase{{}}})
+		s.verdict("", []check{{Held: true}, {}}, "good", "bad")
 		if got := strings.Contains(out.String(), "\x1b["); got != tt.want {
 			t.Errorf("-color %s: colour %v, want %v", tt.color, got, tt.want)
 		}
@@ -67,13 +67,27 @@ func TestColorOnlyOnDemand(t *testing.T) {
 }
 
 func TestRulingNamesTheBrokenWindow(t *testing.T) {
+	f := &fleet{plan: plan{Limit: 100, Burst: 10}, begin: time.Second, phases: []phase{{}}}
+	for i := range 100 {
+		f.log = append(f.log, arrival{Replica: 1, Sent: 3*time.Second + time.Duration(i)*ms})
+	}
 	s, out := testScreen("never")
-	bad := window{From: 3 * time.Second, To: 3500 * ms, Sent: 62, Allowed: 60}
-	s.ruling(ruling{Checks: []check{{Of: "the fleet", Text: bad.text(time.Second)}}, Requests: 100, Fleet: flat(100, 10)})
-	for _, want := range []string{"5,050 windows", "BROKEN  the fleet", "2.000 –   2.500 s",
-		"62 sent, 60.0 allowed", "A bound was BROKEN."} {
+	allowed, checks := f.ruling()
+	s.verdict(allowed, checks, "good", "bad")
+	for _, want := range []string{"5,050 windows", "100 w + 10 (the burst).", "begins 10ms early", "BROKEN  the fleet",
+		"1.990 –   2.099 s:  100 sent, 20.9 allowed", "bad"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the ruling lacks %q:\n%s", want, out)
+		}
+	}
+}
+
+func TestShort(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0s", 999: "999ns", 12_345: "12.3µs", 999_500: "1ms", 59_340 * time.Microsecond: "59.3ms", 75 * time.Second: "1m15s",
+	} {
+		if got := short(d); got != want {
+			t.Errorf("%d ns: %s, want %s", d, got, want)
 		}
 	}
 }

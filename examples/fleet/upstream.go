@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
 	"net/http"
@@ -12,17 +11,15 @@ import (
 // What an upstream says about its limit: as -tell documents it.
 const tellNothing, tellRetry, tellFields = "nothing", "retry-after", "fields"
 
-// header is the field of a request that says in JSON who sent it and when: the first four of an arrival.
+// header is the field of a request that says which replica sent it, and when in nanoseconds.
 const header = "Fleet-Departure"
 
 // An arrival is one line of the log. Times count from the upstream's start.
 type arrival struct {
 	Replica  int
 	Sent     time.Duration // when the request left its replica
-	Late     time.Duration // how much earlier it might have left: it took so long to wake it up
-	Overhead time.Duration // of the limiter
-	Arrived  time.Duration `json:"-"`
-	Accepted bool          `json:"-"` // or else answered with 429
+	Arrived  time.Duration
+	Accepted bool // or else answered with 429
 }
 
 // An upstream is an API with a limit that may change while it runs, and the log of all that reached it.
@@ -54,7 +51,7 @@ func (u *upstream) now() time.Duration { return time.Since(u.start) }
 // log and the answer are one step, so that the log is in order of arrival.
 func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var a arrival
-	if err := json.Unmarshal([]byte(r.Header.Get(header)), &a); err != nil || a.Replica < 1 {
+	if _, err := fmt.Sscan(r.Header.Get(header), &a.Replica, &a.Sent); err != nil || a.Replica < 1 {
 		http.Error(w, fmt.Sprint("a request must say who sent it and when: ", err), http.StatusBadRequest)
 		return
 	}

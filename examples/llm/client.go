@@ -13,8 +13,7 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// fields is how this API tells about its limits: x-ratelimit-remaining-requests, …-tokens and so on, as OpenAI
-// does. For an API that httplimit knows by its host, httplimit.ProfileFor(host) is all that is needed.
+// fields is how this API tells about its limits: as OpenAI does. httplimit knows other APIs by their hosts, too.
 var fields = httplimit.ProfileFor("api.openai.com")
 
 // newLimiter makes the limiter of one client. The limits are those of the account: no client goes beyond them, and

@@ -5,8 +5,7 @@
 // The API allows an account so many requests and so many tokens a minute, says what is left, and answers 429
 // beyond that. What an answer costs is known only afterwards. Four clients want more than there is, each with
 // a limiter of its own, as separate processes would have: first of requests, then of tokens. client.go is the
-// part to copy. The program ends by itself after 18 seconds. The exit status is 1 when the clients used too
-// little of what was scarce, or were refused often.
+// part to copy. After 18 seconds the program ends, with status 1 when too little was used, or often refused.
 package main
 
 import (
@@ -30,11 +29,9 @@ import (
 )
 
 const (
-	minute  = time.Second // of this API, so that a run is short
-	clients = 4
-	workers = 16 // of each client
-	settles = 6 * time.Second
-	judged  = 3 // minutes after that
+	minute           = time.Second // of this API, so that a run is short
+	clients, workers = 4, 16       // of each client
+	settles, judged  = 6, 3        // minutes
 )
 
 // account is what the API allows.
@@ -43,15 +40,14 @@ var account = quotient.Rates(quotient.Rate{Name: "requests", Events: 100, Per: m
 
 func main() {
 	upstream := &api{limits: quotient.Must(quotient.New(account))}
-	server := httptest.NewServer(upstream) // until the program ends
 	base := &http.Transport{MaxIdleConnsPerHost: clients * workers}
-	if err := run(os.Stdout, upstream, server.URL, base, policy.Tracking{}); err != nil {
+	if err := run(os.Stdout, upstream, httptest.NewServer(upstream).URL, base, policy.Tracking{}); err != nil {
 		fmt.Fprintln(os.Stderr, "llm:", err)
 		os.Exit(1)
 	}
 }
 
-// run shows prompts that use up the requests, and then prompts that use up the tokens.
+// run shows prompts that use up the requests, then others that use up the tokens. Most of these must be used.
 func run(out io.Writer, upstream *api, url string, base http.RoundTripper, p policy.Policy) (err error) {
 	var fleet [clients]client
 	for i := range fleet {
@@ -70,7 +66,7 @@ func run(out io.Writer, upstream *api, url string, base http.RoundTripper, p pol
 				}
 			})
 		}
-		time.Sleep(settles)
+		time.Sleep(settles * minute)
 		before := upstream.counted()
 		time.Sleep(judged * minute)
 		after := upstream.counted()
@@ -82,18 +78,12 @@ func run(out io.Writer, upstream *api, url string, base http.RoundTripper, p pol
 		served, tokens, refused := after[0]-before[0], after[1]-before[1], after[2]-before[2]
 		fmt.Fprintf(out, "prompts of %3d tokens: %.0f of 100 requests a minute, %.0f of 20,000 tokens, %.1f refused\n",
 			p.tokens(), served/judged, tokens/judged, refused/judged)
-		err = errors.Join(err, check(served, tokens, refused))
+		used := max(served/account.Rates[0].Events, tokens/account.Rates[1].Events) / judged
+		if used < .85 || refused > .05*(served+refused) {
+			err = errors.Join(err, fmt.Errorf("%.0f %% used, %v refused of %v", 100*used, refused, served+refused))
+		}
 	}
 	return err
-}
-
-// check wants most of what is scarce used, and few refusals.
-func check(served, tokens, refused float64) error {
-	used := max(served/account.Rates[0].Events, tokens/account.Rates[1].Events) / judged
-	if used < .85 || refused > .05*(served+refused) {
-		return fmt.Errorf("%.0f %% used, %v refused of %v", 100*used, refused, served+refused)
-	}
-	return nil
 }
 
 type prompt struct {

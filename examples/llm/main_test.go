@@ -27,33 +27,24 @@ func (d direct) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // TestRun: clients without any hint use up what is scarce. Clients that each keep the limits of the account are
-// refused three times of four, and the verdict reports it: the proof that it can fail.
+// refused three times of four, and of an API that gives half of what it should too little is used: the verdict
+// reports it, the proof that it can fail.
 func TestRun(t *testing.T) {
+	half := quotient.Rates(quotient.Rate{Name: "requests", Events: 50, Per: minute},
+		quotient.Rate{Name: "tokens", Unit: "tokens", Events: 10_000, Per: minute})
 	for _, row := range []struct {
 		policy policy.Policy
+		gives  quotient.Limit
 		broken int
-	}{{policy.Tracking{}, 0}, {policy.Fixed{}, 2}} {
+	}{{policy.Tracking{}, account, 0}, {policy.Fixed{}, account, 2}, {policy.Tracking{}, half, 2}} {
 		synctest.Test(t, func(t *testing.T) {
 			var out bytes.Buffer
-			upstream := &api{limits: quotient.Must(quotient.New(account))}
+			upstream := &api{limits: quotient.Must(quotient.New(row.gives))}
 			err := run(&out, upstream, "http://h/", direct{upstream}, row.policy)
 			if got := strings.Count(fmt.Sprint(err), "% used"); got != row.broken || strings.Count(out.String(), "\n") != 2 {
 				t.Errorf("%T: %v, want %d that do not hold\n%s", row.policy, err, row.broken, out.String())
 			}
 		})
-	}
-}
-
-func TestCheck(t *testing.T) {
-	for _, row := range []struct {
-		served, tokens, refused float64
-		ok                      bool
-	}{
-		{95, 100, 1, true}, {10, 19_000, 0, true}, {80, 16_000, 0, false}, {90, 100, 10, false},
-	} {
-		if err := check(row.served*judged, row.tokens*judged, row.refused*judged); (err == nil) != row.ok {
-			t.Errorf("%+v: %v", row, err)
-		}
 	}
 }
 
