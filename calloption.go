@@ -50,7 +50,7 @@ type demand struct {
 	priced bool // there is a cost, if only of nothing, that may be corrected later
 	kept   bool // of its requests some may be given back
 	class  Priority
-	plan   uint8 // counts the plans from 1; 0: the limiter's own limit
+	plan   planID
 }
 
 var oneRequest = demand{weight: 1}
@@ -61,7 +61,7 @@ func more(opts []CallOption) bool {
 }
 
 // newDemand adds up the options of a call.
-func newDemand(opts []CallOption, units, plans []string) (demand, error) {
+func newDemand(opts []CallOption, units []string, plans plans) (demand, error) {
 	d := oneRequest
 	for i := range opts {
 		a := &opts[i]
@@ -73,11 +73,10 @@ func newDemand(opts []CallOption, units, plans []string) (demand, error) {
 					a.n, PriorityLow, PriorityCritical)
 			}
 		case a.kind == optionPlan:
-			i := slices.Index(plans, a.unit)
-			if i < 0 && a.unit != "" {
+			var ok bool
+			if d.plan, ok = plans.named(a.unit); !ok {
 				return d, unknownPlan(clip(a.unit))
 			}
-			d.plan = uint8(i + 1)
 		case a.unit == "":
 			if a.n < 1 || a.n > maxAmount {
 				return d, fmt.Errorf("quotient: Weight: %d is not between 1 and %d", a.n, maxAmount)

@@ -4,6 +4,7 @@ import "math"
 
 // sync brings the gate up to the newest setting, replaying each that it has missed.
 func (g *gate) sync() {
+	plan := g.setting.plan
 	for g.setting.own != nil && g.setting.base.next != nil {
 		base := g.setting.base.next
 		g.endLoan(base.at)
@@ -13,8 +14,14 @@ func (g *gate) sync() {
 		g.apply(g.setting.next)
 	}
 	if g.ext != nil {
+		joins := plan != g.setting.plan
 		for _, other := range g.ext.plans {
+			plan = other.setting.plan
 			other.sync()
+			joins = joins || plan != other.setting.plan
+		}
+		if joins {
+			g.join()
 		}
 	}
 }

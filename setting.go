@@ -40,7 +40,7 @@ type setting struct {
 	belief     belief   // in the pool that it was worked out for
 	units      []string // that rules count
 	base       *setting // the limiter's setting that one of a single key stands beside
-	plan       uint8    // whose setting it is; 0: that of the limiter's own limit
+	plan       planID   // whose setting it is
 	planName   string   // "" also for a plan that was taken off
 	special    bool     // a call must look whether the gate is under the right setting
 	begins     bool     // the first pool is known: nothing was taken before, and each gate begins
