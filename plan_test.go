@@ -160,6 +160,9 @@ func TestPlansTakePlaces(t *testing.T) {
 			upTo(t, l, "k", 9, 0, Plan(name))
 			upTo(t, l, name, 9, 5, Plan(name))
 		}
+		s, h := l.lock("k")
+		is(t, "that the key was in", len(s.find(h).ext.plans) <= maxPlans, true)
+		s.mu.Unlock()
 	})
 	for _, own := range []Limit{hourly, {Deny: true}} {
 		row(t, "a key that is in it, beside "+own.String(), func(t *testing.T) {
@@ -176,10 +179,10 @@ func TestPlansTakePlaces(t *testing.T) {
 	}
 	row(t, "a key that was in it, and in none", func(t *testing.T) {
 		for _, last := range []string{"", "a", "z"} {
-			l := limiterOf(t, hourly, Plans(map[string]Limit{"a": hourly, "z": fast}), WithMostPlans(2))
+			two := rated(Rate{Events: 2, Per: time.Hour})
+			l := limiterOf(t, hourly, Plans(map[string]Limit{"a": two, "z": fast}), WithMostPlans(2))
 			upTo(t, l, "k", 1, 1)
-			upTo(t, l, "k", 4, 4, Plan("a"))
-			upTo(t, l, "k", 1, 1, Plan("z"))
+			upTo(t, l, "k", 1, 1, Plan("a"))
 			l.TryAcquire("k", Plan(last))
 			renames(t, l, "a", "b", fast)
 			upTo(t, l, "k", 9, 0)
