@@ -182,7 +182,7 @@ func TestPlansTakePlaces(t *testing.T) {
 			two := rated(Rate{Events: 2, Per: time.Hour})
 			l := limiterOf(t, hourly, Plans(map[string]Limit{"a": two, "z": fast}), WithMostPlans(2))
 			upTo(t, l, "k", 1, 1)
-			upTo(t, l, "k", 1, 1, Plan("a"))
+			upTo(t, l, "k", 2, 2, Plan("a"))
 			l.TryAcquire("k", Plan(last))
 			renames(t, l, "a", "b", fast)
 			upTo(t, l, "k", 9, 0)
