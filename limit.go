@@ -13,8 +13,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Limit is what one key may do over the whole fleet. Every replica enforces its share of it. All parts hold
-// at once: a call is admitted when each has room, else it takes nothing. The zero value limits nothing.
+// Limit is what one key may do over the whole fleet, and its zero value limits nothing. Every replica enforces
+// its share of it. All parts hold at once: a call is admitted when each has room, else it takes nothing.
 type Limit struct {
 	// Rates are bounds on events per period, at most 16; none means no such bound.
 	Rates []Rate
