@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing/synctest"
@@ -825,7 +826,7 @@ func (w *world) hint(o op, r *replica) {
 		bad := among(w.T, []quotient.Pool{
 			{},
 			{Replicas: -3},
-			{Replicas: 1 << 40},
+			{Replicas: math.MaxInt},
 			{Replicas: 2, Ordinal: 3},
 			{Replicas: 2, Ordinal: -1},
 			{Replicas: 2, Weight: 3},

@@ -194,7 +194,7 @@ const roundOff = 1e-6
 // least returns the least that the rules of a unit would admit now, negative for a debt. It reports whether
 // any of them still misses something that it has admitted.
 func (g *gate) least(old *setting, unit string, t instant) (left float64, used bool) {
-	left = maxBurst
+	left = maxAmount
 	for i := range old.rules {
 		r := &old.rules[i]
 		if r.role != roleRate || r.unit != unit {
