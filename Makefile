@@ -19,6 +19,7 @@ ROUNDS       ?= 6
 CHAOS        ?= 10m
 BENCHFLAGS   ?=
 PICTURES     ?=
+SYSTEMS      ?= darwin/arm64 windows/amd64 linux/386
 
 # ST1005 is off: an error that names a field spells it as Go does, with a capital.
 # Linters are pinned in tools/go.mod. GOWORK=off: -modfile does not work in a workspace.
@@ -27,7 +28,7 @@ MODULES  = $$(go list -m -f '{{.Dir}}')
 PUBLISHED = . $(filter-out admin/browser bench bench/% deploy/% examples/% tools,$(shell git ls-files '*/go.mod' | xargs dirname))
 FUZZING  = $$(grep -rlE --include='*_test.go' --exclude-dir=testdata '^func Fuzz' . | xargs -r dirname | sort -u)
 
-.PHONY: help test race lint fuzz soak guards mutate bench proxy leases cover fleet chaos browser binaries published release release-check ci
+.PHONY: help test race test-ints lint fuzz soak guards mutate bench proxy leases cover fleet chaos browser binaries published release release-check ci
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -38,13 +39,17 @@ test: ## run all tests of all modules
 race: ## run all tests in random order under the race detector
 	@go test -race -shuffle=on -vet=off $(RACE)
 
+test-ints: ## run the tests of arithmetic, but for properties, where an int has 32 bits
+	GOARCH=386 go test -vet=off -run='^Test[^P]' . ./policy ./internal/fairshare
+
 lint: ## check format, go vet, the linters of tools/go.mod, types for other systems, and that the modules are tidy
 	@files=$$(gofmt -l .); [ -z "$$files" ] || { echo "not formatted: $$files"; exit 1; }
 	go vet work
 	$(TOOL) revive -config tools/revive.toml -formatter plain -set_exit_status ./...
 	@staticcheck=$$($(TOOL) -n staticcheck) && $$staticcheck -checks=inherit,-ST1005 work
 	@nilness=$$($(TOOL) -n nilness) && $$nilness work && \
-	for os in darwin windows; do echo "types for $$os"; GOOS=$$os $$nilness -test=false $(addsuffix /...,$(addprefix ./,$(PUBLISHED))); done
+	for system in $(SYSTEMS); do echo "types for $$system"; \
+	  GOOS=$${system%/*} GOARCH=$${system#*/} $$nilness -test=false $(addsuffix /...,$(addprefix ./,$(PUBLISHED))); done
 	@for dir in $(MODULES); do (cd "$$dir" && GOWORK=off go mod tidy -diff); done
 
 fuzz: ## fuzz each target for FUZZTIME (30s)

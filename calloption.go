@@ -2,6 +2,7 @@ package quotient
 
 import (
 	"fmt"
+	"math"
 	"slices"
 )
 
@@ -25,11 +26,11 @@ const (
 	optionState
 )
 
-// Weight makes a call count as n requests and take n slots: 1 (the default) to 1<<40. The last Weight of a
-// call counts.
+// Weight makes a call count as n requests and take n slots: 1 (the default) to 1<<40, or the largest int where
+// that has 32 bits. The last Weight of a call counts.
 func Weight(n int) CallOption { return CallOption{n: n, kind: optionEvents} }
 
-// Cost makes a call take n events, 0 to 1<<40, from the rates that count unit: tokens, bytes, rows. n may be
+// Cost makes a call take n events, 0 to the most of Weight, from the rates that count unit: tokens, bytes, rows. n may be
 // an estimate; Permit.Correct puts it right. Costs of the same unit add up; Cost("", n) is Weight(n). A unit
 // that no rate of the limiter has ever counted is an error.
 func Cost(unit string, n int) CallOption { return CallOption{unit: unit, n: n, kind: optionEvents} }
@@ -39,8 +40,8 @@ func Cost(unit string, n int) CallOption { return CallOption{unit: unit, n: n, k
 // as a warning, at most once a second.
 func Plan(name string) CallOption { return CallOption{unit: name, kind: optionPlan} }
 
-// maxAmount bounds one weight or cost so that its thousandths stay far from the edge of an int64.
-const maxAmount = 1 << 40
+// maxAmount bounds one weight, cost or burst so that its thousandths stay far from the edge of an int64.
+const maxAmount = min(1<<40, math.MaxInt)
 
 // demand is what one call takes: requests, and events of each unit the limiter knows, in the order of
 // setting.units. It holds no pointer, so that waiters and permits stay small.
@@ -50,7 +51,7 @@ type demand struct {
 	priced bool // there is a cost, if only of nothing, that may be corrected later
 	kept   bool // of its requests some may be given back
 	class  Priority
-	plan   uint8 // counts the plans from 1; 0: the limiter's own limit
+	plan   planID
 }
 
 var oneRequest = demand{weight: 1}
@@ -61,7 +62,7 @@ func more(opts []CallOption) bool {
 }
 
 // newDemand adds up the options of a call.
-func newDemand(opts []CallOption, units, plans []string) (demand, error) {
+func newDemand(opts []CallOption, units []string, plans plans) (demand, error) {
 	d := oneRequest
 	for i := range opts {
 		a := &opts[i]
@@ -73,11 +74,10 @@ func newDemand(opts []CallOption, units, plans []string) (demand, error) {
 					a.n, PriorityLow, PriorityCritical)
 			}
 		case a.kind == optionPlan:
-			i := slices.Index(plans, a.unit)
-			if i < 0 && a.unit != "" {
+			var ok bool
+			if d.plan, ok = plans.named(a.unit); !ok {
 				return d, unknownPlan(clip(a.unit))
 			}
-			d.plan = uint8(i + 1)
 		case a.unit == "":
 			if a.n < 1 || a.n > maxAmount {
 				return d, fmt.Errorf("quotient: Weight: %d is not between 1 and %d", a.n, maxAmount)

@@ -59,13 +59,8 @@ func learnUnits(known []string, limit Limit) ([]string, error) {
 // has done. So it does the plans that change. Then it wakes the gates that have waiters. All others follow
 // when they are next touched. Call with l.mu held.
 func (l *Limiter) publish(limit Limit) {
-	next := []*setting{l.successor(0, limit)}
-	for i, p := range l.plans {
-		if p.off {
-			p.limit = limit
-		}
-		next = append(next, l.successor(uint8(i+1), p.limit))
-	}
+	olds := l.settings()
+	next := l.successors(olds, limit)
 	for i := range l.shards {
 		l.shards[i].mu.Lock()
 	}
@@ -76,12 +71,17 @@ func (l *Limiter) publish(limit Limit) {
 	}
 	l.known = l.known || !l.belief.awaits
 	stricter := false
-	for plan, st := range next {
-		if old := l.shards[0].newest(uint8(plan)); st != nil && old != nil {
-			old.next, stricter = st, stricter || st.stricter(old)
-		}
+	for i, st := range next {
 		if st != nil {
 			st.at = at
+		}
+		if i >= len(olds) || st == nil {
+			continue
+		}
+		if old := olds[i]; old.plan != st.plan { // whose place this plan takes
+			old.next = next[0]
+		} else {
+			old.next, stricter = st, stricter || st.stricter(old)
 		}
 	}
 	for i := range l.shards {
@@ -99,18 +99,60 @@ func (l *Limiter) publish(limit Limit) {
 	}
 }
 
-// successor returns the next setting of a plan; nil for a plan that stays as it is.
-func (l *Limiter) successor(plan uint8, limit Limit) *setting {
-	old, special, name := l.shards[0].newest(plan), len(l.plans) > 0, "" // written under l.mu too
-	if plan > 0 && !l.plans[plan-1].off {
-		name = l.plans[plan-1].name
+// settings are the newest, of the limiter's own limit and of the plans by their places. Call with l.mu held.
+func (l *Limiter) settings() []*setting {
+	s := &l.shards[0] // written under l.mu too
+	all := []*setting{s.setting}
+	for _, p := range *s.plans {
+		all = append(all, p.setting)
 	}
-	if old != nil && old.limit.equal(limit) && old.belief == l.belief && len(old.units) == len(l.units) &&
-		old.special == special && old.planName == name {
+	return all
+}
+
+// successors are the settings that follow, nil for one that stays as it is. One whose place another plan takes
+// is followed by that of the limiter's own limit, which is then a new one.
+func (l *Limiter) successors(olds []*setting, limit Limit) []*setting {
+	next := []*setting{l.successor(olds[0], namedLimit{limit: limit})}
+	for i, p := range l.plans {
+		if p.off {
+			p.name, p.limit = "", limit
+		}
+		var old *setting
+		if i+1 < len(olds) {
+			old = olds[i+1]
+		}
+		if old != nil && old.plan != p.id {
+			next[0] = next[0].joined(olds[0], old)
+			old = nil
+		}
+		next = append(next, l.successor(old, p))
+	}
+	return next
+}
+
+// joined makes st, which follows old if it is not nil, the successor of another setting of the same limit too.
+func (st *setting) joined(old, other *setting) *setting {
+	if st == nil {
+		same := *old
+		same.next, same.begins = nil, false
+		st = &same
+	}
+	if len(st.rules) == 0 {
+		st.after(other)
+	}
+	st.reshaped, st.serial = true, 1+max(old.serial, other.serial)
+	return st
+}
+
+// successor returns the setting of a limit that follows old, or nil if it is the same.
+func (l *Limiter) successor(old *setting, p namedLimit) *setting {
+	special := len(l.plans) > 0
+	if old != nil && old.limit.equal(p.limit) && old.belief == l.belief && len(old.units) == len(l.units) &&
+		old.special == special && old.planName == p.name {
 		return nil
 	}
-	st := l.resolve(limit, l.belief, l.units, 0)
-	st.special, st.plan, st.planName = special, plan, name
+	st := l.resolve(p.limit, l.belief, l.units, 0)
+	st.special, st.plan, st.planName = special, p.id, p.name
 	if st.reshaped = true; old != nil {
 		st.serial = old.serial + 1
 		st.begins = old.belief.awaits && !l.belief.awaits && !l.known
@@ -126,17 +168,16 @@ func (s *shard) follow(next []*setting, limits []namedLimit, at instant) {
 	}
 	s.untouched.sync()
 	for i, st := range next[1:] {
-		if i == len(s.plans.list) {
-			s.plans.list = append(s.plans.list, plan{untouched: new(gate)})
-			s.plans.list[i].untouched.begin(st)
-			s.plans.names = append(s.plans.names, "")
+		if i == len(*s.plans) {
+			*s.plans = append(*s.plans, plan{})
 		}
-		p := &s.plans.list[i]
-		if s.plans.names[i] = limits[i].name; limits[i].off {
-			s.plans.names[i] = ""
+		p := &(*s.plans)[i]
+		if p.id != limits[i].id {
+			*p = plan{id: limits[i].id, untouched: new(gate)}
+			p.untouched.begin(st)
 		}
 		if st != nil {
-			p.setting = st
+			p.setting, p.name = st, st.planName
 		}
 		p.untouched.sync()
 	}
@@ -144,7 +185,7 @@ func (s *shard) follow(next []*setting, limits []namedLimit, at instant) {
 
 // SetPlan gives the plan of that name a limit over the fleet, for each of its keys. Names follow the rules
 // of Registry.Add. It applies at once; nil removes the plan, and its keys come under the limiter's own
-// limit. A limiter can have 64 plans in its life. On an error nothing changes.
+// limit. A limiter can have 64 plans at a time. On an error nothing changes.
 //
 // A plan is a class of keys. A call names it with Plan, and a key is in the plan of its latest call. A key
 // that changes its plan keeps what it has used: what it takes in one counts in the others that it was in. So
@@ -173,12 +214,13 @@ func (l *Limiter) setPlan(name string, limit *Limit, try bool) (old *Limit, err 
 	if i >= 0 && !l.plans[i].off {
 		old = &l.plans[i].limit
 	}
-	p, units := namedLimit{name: strings.Clone(name), off: limit == nil}, l.units
+	id, i := l.placeFor(i)
+	p, units := namedLimit{id: id, name: strings.Clone(name), off: limit == nil}, l.units
 	switch {
 	case limit == nil && old == nil:
 		return nil, nil
-	case i < 0 && len(l.plans) == maxPlans:
-		return nil, fmt.Errorf("quotient: SetPlan: %q would be one more than %d plans", name, maxPlans)
+	case i < 0:
+		return nil, fmt.Errorf("quotient: SetPlan: %q would be one more than %d plans", name, l.mostPlans)
 	case limit != nil:
 		if units, err = learnUnits(units, *limit); err != nil {
 			return nil, fmt.Errorf("quotient: SetPlan: %w", err)
@@ -188,15 +230,27 @@ func (l *Limiter) setPlan(name string, limit *Limit, try bool) (old *Limit, err 
 	if try {
 		return nil, nil
 	}
-	plans := slices.Clone(l.plans) // old points into the list
-	if i < 0 {
-		i, plans = len(plans), append(plans, p)
-	}
+	plans := append(slices.Clone(l.plans), p)[:max(i+1, len(l.plans))] // old points into the list
 	plans[i] = p
 	l.plans, l.units = plans, units
 	l.version++
 	l.publish(l.newest().limit)
 	return old, nil
+}
+
+// placeFor returns the id of a plan in place i and that place. If i is below 0 it is a free place: one that
+// none has had, else that of a plan that was taken off. It is below 0 without one.
+func (l *Limiter) placeFor(i int) (planID, int) {
+	switch n := len(l.plans); {
+	case i >= 0:
+		return l.plans[i].id, i
+	case n < l.mostPlans:
+		return planID(n + 1), n
+	}
+	if i = slices.IndexFunc(l.plans, func(p namedLimit) bool { return p.off }); i < 0 {
+		return 0, i
+	}
+	return l.plans[i].id.next(), i
 }
 
 // wake asks the heads of all queues again. Under a stricter setting it first looks for waiters that it
@@ -323,9 +377,8 @@ func (l *Limiter) withoutSlots() (short []namedLimit) {
 	if l.belief.awaits {
 		return nil
 	}
-	for plan := range len(l.plans) + 1 {
-		st := l.shards[0].newest(uint8(plan)) // written under l.mu too
-		if st != nil && st.limit.InFlight > 0 && st.slots == 0 && (plan == 0 || st.planName != "") {
+	for _, st := range l.settings() {
+		if st.limit.InFlight > 0 && st.slots == 0 && (st.plan == 0 || st.planName != "") {
 			short = append(short, namedLimit{name: st.planName, limit: st.limit})
 		}
 	}

@@ -41,7 +41,7 @@ func TestDecisionInWords(t *testing.T) {
 			{nil, "refused: rate (second: share 0.333 of 1 per 1s), retry after 3s"},
 			{[]CallOption{Cost("tokens", 20001)},
 				"refused: too_large (hour: share 6667 of 20000 tokens per 1h)"},
-			{[]CallOption{Weight(0)}, "refused: bad_request (Weight: 0 is not between 1 and 1099511627776)"},
+			{[]CallOption{Weight(0)}, fmt.Sprintf("refused: bad_request (Weight: 0 is not between 1 and %d)", maxAmount)},
 		} {
 			_, d := l.TryAcquire("k", c.opts...)
 			is(t, "a decision", fmt.Sprint(d), c.want)

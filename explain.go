@@ -128,7 +128,7 @@ func (l *Limiter) Explain(key string, opts ...CallOption) Explanation {
 	defer s.mu.Unlock()
 	now = s.tick(now)
 	g := s.peek(h, key, now)
-	d, err := newDemand(opts, s.setting.units, s.plans.names)
+	d, err := newDemand(opts, s.setting.units, *s.plans)
 	if slices.ContainsFunc(opts, func(a CallOption) bool { return a.kind == optionPlan }) {
 		g = s.within(g, d.plan, now)
 	}

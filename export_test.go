@@ -14,6 +14,11 @@ func WithWallClock(wall func(time.Time) int64) Option {
 	return func(o *options) error { o.wall = wall; return nil }
 }
 
+// WithMostPlans bounds how many plans a limiter can have at a time.
+func WithMostPlans(n int) Option {
+	return func(o *options) error { o.mostPlans = n; return nil }
+}
+
 // IsDry reports whether only a dry run has admitted the permit.
 func IsDry(p Permit) bool { return p == dryPermit }
 

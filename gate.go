@@ -44,7 +44,7 @@ type ready struct {
 }
 
 // backlog counts what those who wait ask for, class by class: requests, then events of each unit.
-type backlog [numClasses][1 + maxUnits]int
+type backlog [numClasses][1 + maxUnits]int64
 
 // verdict is what stands between a demand and its admission. The zero value: nothing.
 type verdict struct {
@@ -416,7 +416,7 @@ func (b *backlog) ahead(unit int, class Priority) (sum float64) {
 func (b *backlog) add(d *demand, sign int) {
 	mine := &b[d.class-PriorityLow]
 	for unit := range mine {
-		mine[unit] += sign * d.of(unit)
+		mine[unit] += int64(sign) * int64(d.of(unit))
 	}
 }
 

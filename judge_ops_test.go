@@ -1,9 +1,11 @@
 package quotient_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing/synctest"
@@ -278,6 +280,7 @@ func (w *world) step(o op) {
 	case opJoin, opLeave:
 		w.membership(o, r)
 	case opPlan:
+		w.rename(r)
 		w.setPlan(r, among(w.T, planNames[1:], "plan"), w.drawLimit("plan"))
 	default:
 		steps[o](w, r)
@@ -676,6 +679,24 @@ func (w *world) setLimit(r *replica, limit quotient.Limit) {
 	w.changes()
 }
 
+// rename gives another name to a plan that no key is in, which needs the place of one that was taken off.
+func (w *world) rename(r *replica) {
+	old, limit := fmt.Sprint("spare", w.seq), w.drawLimit("spare")
+	for _, p := range r.l.Stats().Plans {
+		if strings.HasPrefix(p.Name, "spare") {
+			old = p.Name
+		}
+	}
+	if known := r.known; !r.learn(limit) {
+		r.known = known
+		return // to learn a unit is a change of the limiter's limit too, at the same instant
+	}
+	w.tell("replica %d: plan spare%d in place of %s", r.id, w.seq+1, old)
+	if err := cmp.Or(r.l.SetPlan(old, nil), r.l.SetPlan(fmt.Sprint("spare", w.seq+1), &limit)); err != nil {
+		w.Fatal(err)
+	}
+}
+
 // setPlan gives a plan another limit.
 func (w *world) setPlan(r *replica, plan string, limit quotient.Limit) {
 	w.tell("replica %d: plan %s %s", r.id, plan, describe(limit))
@@ -805,7 +826,7 @@ func (w *world) hint(o op, r *replica) {
 		bad := among(w.T, []quotient.Pool{
 			{},
 			{Replicas: -3},
-			{Replicas: 1 << 40},
+			{Replicas: math.MaxInt},
 			{Replicas: 2, Ordinal: 3},
 			{Replicas: 2, Ordinal: -1},
 			{Replicas: 2, Weight: 3},

@@ -224,7 +224,7 @@ func (w *world) start(limit quotient.Limit, c config, p quotient.Pool, joins boo
 		for _, name := range planNames[1:] {
 			r.plans[name] = w.drawLimit(name)
 		}
-		opts = append(opts, quotient.Plans(r.plans))
+		opts = append(opts, quotient.Plans(r.plans), quotient.WithMostPlans(len(planNames)))
 	}
 	if c.joins {
 		opts = append(opts, quotient.StartEmpty())

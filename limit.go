@@ -13,8 +13,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Limit is what one key may do over the whole fleet. Every replica enforces its share of it. All parts hold
-// at once: a call is admitted when each has room, else it takes nothing. The zero value limits nothing.
+// Limit is what one key may do over the whole fleet, and its zero value limits nothing. Every replica enforces
+// its share of it. All parts hold at once: a call is admitted when each has room, else it takes nothing.
 type Limit struct {
 	// Rates are bounds on events per period, at most 16; none means no such bound.
 	Rates []Rate
@@ -38,9 +38,10 @@ type Rate struct {
 	Events float64
 	// Per is the period, 1 ns or longer.
 	Per time.Duration
-	// Burst is how many events may come at once, over the fleet: 0 to 1<<40. 0 means Events, at least 1. An
-	// aligned rate has none. A full bucket admits the burst and its refill in its first Per: that may be
-	// twice Events. Against an upstream that counts windows, set a smaller Burst, or use Aligned.
+	// Burst is how many events may come at once, over the fleet: 0 to 1<<40, or the largest int where that has
+	// 32 bits. 0 means Events, at least 1. An aligned rate has none. A full bucket admits the burst and its
+	// refill in its first Per: that may be twice Events. Against an upstream that counts windows, set a
+	// smaller Burst, or use Aligned.
 	//
 	// 1 makes the rate paced. Replicas that know their ordinal then take turns, so that the fleet's events
 	// are evenly spaced too. Let I be the interval between events. Replica i of N admits one at each instant
@@ -70,7 +71,6 @@ const (
 	maxRates    = 16
 	maxUnits    = 3 // units besides requests that one Limiter can learn in its life
 	maxInFlight = 1 << 30
-	maxBurst    = 1 << 40
 	maxEvents   = 1e12
 	minWindow   = time.Millisecond
 )
@@ -148,8 +148,8 @@ func (r Rate) validate() error {
 		return fmt.Errorf("Events: %v is not above 0 and at most %g", r.Events, float64(maxEvents))
 	case r.Per <= 0:
 		return fmt.Errorf("Per: %v is not above 0", r.Per)
-	case r.Burst < 0 || r.Burst > maxBurst:
-		return fmt.Errorf("Burst: %d is not between 0 and %d", r.Burst, maxBurst)
+	case r.Burst < 0 || r.Burst > maxAmount:
+		return fmt.Errorf("Burst: %d is not between 0 and %d", r.Burst, maxAmount)
 	case r.Aligned && r.Burst != 0:
 		return fmt.Errorf("Burst: %d on an aligned rate, whose windows have no burst", r.Burst)
 	case r.Counted && !r.Aligned:

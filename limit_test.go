@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -30,7 +31,7 @@ func TestValidateAccepts(t *testing.T) {
 		rated(Rate{Events: 1.1e-13, Per: time.Second}),
 		rated(Rate{Events: 1e9, Per: time.Second}),
 		rated(Rate{Events: maxEvents, Per: time.Second}),
-		rated(Rate{Events: 1, Per: time.Second, Burst: maxBurst}),
+		rated(Rate{Events: 1, Per: time.Second, Burst: maxAmount}),
 		rated(Rate{Events: 1, Per: time.Millisecond, Aligned: true}),
 		rated(Rate{Events: 1, Per: time.Second}, Rate{Events: 1, Per: time.Second}),
 		rated(Rate{Name: "a", Events: 1, Per: time.Second},
@@ -49,7 +50,7 @@ var badLimits = []struct {
 }{
 	{Limit{InFlight: -1}, "Limit.InFlight", "-1"},
 	{Limit{InFlight: maxInFlight + 1}, "Limit.InFlight", "1073741825"},
-	{Limit{InFlight: math.MinInt}, "Limit.InFlight", "-9223372036854775808"},
+	{Limit{InFlight: math.MinInt}, "Limit.InFlight", fmt.Sprint(math.MinInt)},
 	{Limit{Rates: make([]Rate, maxRates+1)}, "Limit.Rates", "17"},
 	{rated(PerSecond(math.NaN())), "Rates[0].Events", "NaN"},
 	{rated(PerSecond(math.Inf(1))), "Rates[0].Events", "+Inf"},
@@ -62,8 +63,6 @@ var badLimits = []struct {
 	{rated(Every(-time.Second)), "Rates[0].Per", "-1s"},
 	{rated(Every(math.MinInt64)), "Rates[0].Per", "-2562047h"},
 	{rated(perSecond(1, -2)), "Rates[0].Burst", "-2"},
-	{rated(perSecond(1, maxBurst+1)), "Rates[0].Burst", "1099511627777"},
-	{rated(perSecond(1, math.MaxInt)), "Rates[0].Burst", "9223372036854775807"},
 	{rated(Rate{Events: 5, Per: time.Second, Burst: 3, Aligned: true}), "Rates[0].Burst", "3"},
 	{rated(Rate{Events: 0.0009, Per: time.Second, Aligned: true}), "Rates[0].Events", "0.0009"},
 	{rated(Rate{Events: 5, Per: time.Second, Counted: true}), "Rates[0].Counted", "true"},
@@ -80,7 +79,14 @@ var badLimits = []struct {
 		`"rate 2"`},
 }
 
+// beyond are weights, costs and bursts that are too large. There is none where an int has 32 bits.
+var beyond = slices.DeleteFunc([]int{min(maxAmount+1, math.MaxInt), math.MaxInt},
+	func(n int) bool { return n <= maxAmount })
+
 func TestValidateNamesFieldAndValue(t *testing.T) {
+	for _, n := range beyond {
+		says(t, rated(perSecond(1, n)).Validate(), "Rates[0].Burst", fmt.Sprint(n))
+	}
 	for _, c := range badLimits {
 		says(t, c.limit.Validate(), "quotient: ", c.field, c.value)
 		l, err := New(c.limit)
@@ -284,7 +290,7 @@ func TestSlowestRates(t *testing.T) {
 	for _, r := range []Rate{
 		{Events: 0.001, Per: longest}, {Events: 0.001, Per: longest, Aligned: true},
 		{Events: 0.001, Per: longest, Burst: 1}, {Events: 0.001, Per: longest, Burst: 2},
-		{Events: 0.001, Per: longest, Burst: maxBurst}, {Events: 1, Per: longest, Burst: 1},
+		{Events: 0.001, Per: longest, Burst: maxAmount}, {Events: 1, Per: longest, Burst: 1},
 		{Events: 1.1e-13, Per: time.Second}, {Events: 0.001, Per: time.Hour, Aligned: true},
 		{Events: 1.1e-22, Per: time.Nanosecond},
 	} {
@@ -360,19 +366,23 @@ func TestLargestRates(t *testing.T) {
 	for _, c := range []struct {
 		events float64
 		burst  int
-		weight int // that is let through at once
-		early  int // calls that come within the nanosecond
-	}{{1e9, 0, 1e9, 0}, {1e12, 0, 1e12, 999}, {1e12, 5, 5, 999}, {1e12, maxBurst, maxBurst, 999}} {
+		most   int64 // weight that is let through at once
+		early  int   // calls that come within the nanosecond
+	}{{1e9, 0, 1e9, 0}, {1e12, 0, 1e12, 999}, {1e12, 5, 5, 999}, {1e12, maxAmount, maxAmount, 999}} {
+		weight := int(c.most)
+		if c.most > math.MaxInt {
+			continue // no call can ask for as much
+		}
 		row(t, c, func(t *testing.T) {
 			l := limiterOf(t, rated(perSecond(c.events, c.burst)))
 			for range 3 {
-				took(t, l, "k", Weight(c.weight))
+				took(t, l, "k", Weight(weight))
 				wants(t, l, "k", c.early)
 				time.Sleep(2 * time.Second)
-				has(t, l, "k", float64(c.weight))
+				has(t, l, "k", float64(c.most))
 			}
-			if c.weight < maxAmount {
-				refusedFor(t, l, ReasonTooLarge, "k", Weight(c.weight+1))
+			if weight < maxAmount {
+				refusedFor(t, l, ReasonTooLarge, "k", Weight(weight+1))
 			}
 		})
 	}

@@ -17,7 +17,8 @@ const (
 	maxShards    = 256
 )
 
-// New returns a limiter for limit, or an error that names the first field that is out of range.
+// New returns a limiter for limit, or an error that names the first field that is out of range. Limit{} is
+// valid: it admits every call, but for those under Plans, an Override or a policy that learns.
 // It starts no goroutine and needs no closing.
 func New(limit Limit, opts ...Option) (*Limiter, error) {
 	l, err := build(limit, opts)

@@ -36,6 +36,7 @@ type options struct {
 	holdDown, hintMaxAge time.Duration
 	atLeastOne           bool
 	plans                map[string]Limit
+	mostPlans            int                   // at a time
 	spokenKeys           int                   // keys of which this replica has others speak; 0: none
 	newsMaxAge           time.Duration         // of what they say
 	phase                int64                 // which sparse windows are ours while no ordinal is known
@@ -55,7 +56,7 @@ const (
 
 func defaults() options {
 	return options{
-		maxKeys: defaultMaxKeys, perKey: defaultPerKey, total: defaultTotal,
+		maxKeys: defaultMaxKeys, perKey: defaultPerKey, total: defaultTotal, mostPlans: maxPlans,
 		policy: policy.Fixed{}, log: slog.New(slog.DiscardHandler),
 		pool: Pool{Replicas: 1}, holdDown: defaultHoldDown, phase: rand.Int64N(1 << 32),
 	}

@@ -145,11 +145,15 @@ func (l Limit) clocks() (clock, wall bool) {
 // none, and the limits of single keys.
 func (l *Limiter) clockOf(next []*setting) uint32 {
 	clock, wall := l.overrides.clocks > 0, l.overrides.walls > 0
-	for plan := range len(l.plans) + 1 {
-		st := l.shards[0].newest(uint8(plan))
-		if plan < len(next) && next[plan] != nil {
-			st = next[plan]
+	all := l.settings()
+	for i, st := range next {
+		if i == len(all) {
+			all = append(all, st)
+		} else if st != nil {
+			all[i] = st
 		}
+	}
+	for _, st := range all {
 		c := l.clockFor(st)
 		clock, wall = clock || c != clockNone, wall || c == clockWall
 	}

@@ -28,7 +28,7 @@ type holding struct {
 	slots int32  // in flight; 0 when they were not limited
 	place int32  // in gate.ext.expiring, while end is set
 	named bool   // key is set, and counted if the gate is the overflow gate
-	plan  uint8  // that it was asked for in
+	plan  planID // that it was asked for in
 	usage
 	charged
 	end   time.Duration // when it is given back by time; 0: never

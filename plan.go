@@ -6,61 +6,92 @@ import (
 )
 
 // plan is a named limit beside the limiter's own, in one shard: a chain of settings, and the gate of a key
-// never seen. Its place never changes. A plan that was taken off has the limiter's own limit.
+// never seen. A plan that was taken off has the limiter's own limit. When another one needs its place, its
+// chain ends in that of the limiter's own limit: so its keys come there when they are next touched.
 //
 // A key is in the plan of its latest call, and its gate has what is left of that plan. The rest of its former
 // plans stays in gates of their own, and all that the key takes counts there too. They stay until the key is
 // idle in all of them.
 type plan struct {
+	id        planID
+	name      string   // "" for one that was taken off
 	setting   *setting // the newest
 	untouched *gate
 }
 
-// plans are those of a shard.
-type plans struct {
-	list  []plan
-	names []string // "" for one that was taken off
-}
+// planID is the place of a plan, counted from 1, and above it how many plans had that place before. 0 is the
+// limiter's own limit.
+type planID uint32
 
-// maxPlans is how many plans a limiter can have in its life: few enough to look at all of them.
+const placeBits = 8
+
+func (id planID) place() int { return int(id&(1<<placeBits-1)) - 1 }
+
+// next is the id of the plan that takes the place.
+func (id planID) next() planID { return id + 1<<placeBits }
+
+// plans are those of a shard, by their places.
+type plans []plan
+
+// maxPlans is how many plans a limiter can have at a time: few enough to look at all of them.
 const maxPlans = 64
 
-// newest returns the newest setting of a plan; nil for one that the shard does not know yet.
-func (s *shard) newest(plan uint8) *setting {
-	switch {
-	case plan == 0:
-		return s.setting
-	case int(plan) > len(s.plans.list):
+// named returns the plan of that name, and whether there is one. "" is the limiter's own limit.
+func (ps plans) named(name string) (planID, bool) {
+	for i := range ps {
+		if p := &ps[i]; p.name == name && name != "" {
+			return p.id, true
+		}
+	}
+	return 0, name == ""
+}
+
+// of returns the plan of that id; nil for the limiter's own limit. That is also where the calls are whose plan
+// has given up its place since.
+func (s *shard) of(id planID) *plan {
+	if id == 0 {
 		return nil
 	}
-	return s.plans.list[plan-1].setting
+	if p := &(*s.plans)[id.place()]; p.id == id {
+		return p
+	}
+	return nil
+}
+
+// newest returns the newest setting of a plan.
+func (s *shard) newest(id planID) *setting {
+	if p := s.of(id); p != nil {
+		return p.setting
+	}
+	return s.setting
 }
 
 // settingOf returns the setting that a call of a plan comes under at a gate.
-func (s *shard) settingOf(g *gate, plan uint8) *setting {
-	if st := g.setting; st.overridden() || st.own != nil && st.plan == plan {
+func (s *shard) settingOf(g *gate, id planID) *setting {
+	newest := s.newest(id)
+	if st := g.setting; st.overridden() || st.own != nil && st.plan == newest.plan {
 		return st
 	}
-	return s.newest(plan)
+	return newest
 }
 
 // unseen returns the gate of a key never seen in a plan.
-func (s *shard) unseen(plan uint8) *gate {
-	if plan > 0 {
-		return s.plans.list[plan-1].untouched
+func (s *shard) unseen(id planID) *gate {
+	if p := s.of(id); p != nil {
+		return p.untouched
 	}
 	return s.untouched
 }
 
 // enter brings a gate into a plan. A key with a limit of its own is in none.
-func (s *shard) enter(g *gate, plan uint8, now instant) {
-	if g.setting.plan != plan && !g.setting.overridden() {
-		s.change(g, plan, now)
+func (s *shard) enter(g *gate, id planID, now instant) {
+	if st := g.setting; st.plan != id && !st.overridden() && st.plan != s.newest(id).plan {
+		s.change(g, id, now)
 	}
 }
 
 // change brings a gate into another plan.
-func (s *shard) change(g *gate, to uint8, now instant) {
+func (s *shard) change(g *gate, to planID, now instant) {
 	s.touch(g, now)
 	counted := g.counts()
 	s.putAway(g, now)
@@ -122,7 +153,7 @@ func (s *shard) putAway(g *gate, now instant) {
 }
 
 // takeOut returns what is left of a plan that a gate was in, and keeps it no more; nil for nothing.
-func (g *gate) takeOut(plan uint8) *gate {
+func (g *gate) takeOut(plan planID) *gate {
 	if g.ext == nil {
 		return nil
 	}
@@ -137,11 +168,12 @@ func (g *gate) takeOut(plan uint8) *gate {
 
 // leftIn returns what is left for a gate in a plan that it is not in. In one that is new to it that is as for
 // a key never seen, less the most that the key misses in any other.
-func (s *shard) leftIn(g *gate, plan uint8, now instant) *gate {
-	if old := g.takeOut(plan); old != nil {
+func (s *shard) leftIn(g *gate, plan planID, now instant) *gate {
+	next := s.unseen(plan)
+	if old := g.takeOut(next.setting.plan); old != nil {
 		return old
 	}
-	next := newGate(g.name, s.unseen(plan), now, 0)
+	next = newGate(g.name, next, now, 0)
 	next.deduct(now, g, func(r *rule) float64 {
 		most := g.missing(s.unseen(g.setting.plan), r, now)
 		if g.ext != nil {
@@ -198,6 +230,29 @@ func (g *gate) deduct(now instant, in *gate, amount func(*rule) float64) {
 	}
 }
 
+// join puts together what a gate has in one plan, after plans of its key have ended in the limiter's own
+// limit. The least of each rate is left.
+func (g *gate) join() {
+	list := g.ext.plans
+	g.ext.plans = nil
+	for _, p := range list {
+		same := g
+		if p.setting.plan != g.setting.plan || g.setting.overridden() {
+			same = nil
+		}
+		for _, other := range g.ext.plans {
+			if other.setting.plan == p.setting.plan {
+				same = other
+			}
+		}
+		if same == nil {
+			g.ext.plans = append(g.ext.plans, p)
+			continue
+		}
+		same.deduct(p.setting.at, p, func(r *rule) float64 { return p.missing(same, r, p.setting.at) })
+	}
+}
+
 // idleElsewhere reports whether a gate is as good as absent in the other plans.
 func (s *shard) idleElsewhere(g *gate, now instant) bool {
 	if g.ext == nil {
@@ -212,7 +267,7 @@ func (s *shard) idleElsewhere(g *gate, now instant) bool {
 }
 
 // within returns a gate for a mere look in a plan: a copy, unless it is in that plan.
-func (s *shard) within(g *gate, plan uint8, now instant) *gate {
+func (s *shard) within(g *gate, plan planID, now instant) *gate {
 	if g.setting.plan == plan || g.setting.overridden() {
 		return g
 	}

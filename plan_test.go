@@ -140,6 +140,75 @@ func TestSetPlanRefuses(t *testing.T) {
 	says(t, err, "InFlight")
 }
 
+// A plan that is taken off gives up its place when another one needs it. Whoever is in it then comes under the
+// limiter's own limit, with what is used.
+func TestPlansTakePlaces(t *testing.T) {
+	hourly, fast := rated(Rate{Events: 5, Per: time.Hour}), rated(perSecond(1000, 1000))
+	renames := func(t *testing.T, l *Limiter, old, name string, limit Limit) {
+		must(t, l.SetPlan(old, nil))
+		must(t, l.SetPlan(name, &limit))
+	}
+	only := func(t *testing.T, own, a Limit) *Limiter {
+		return limiterOf(t, own, Plans(map[string]Limit{"a": a}), WithMostPlans(1))
+	}
+	row(t, "again and again", func(t *testing.T) {
+		l := limiterOf(t, fast, Plans(map[string]Limit{"p0": hourly}))
+		upTo(t, l, "k", 5, 5, Plan("p0"))
+		for i := range 3 * maxPlans {
+			name := fmt.Sprint("p", i+1)
+			renames(t, l, fmt.Sprint("p", i), name, hourly)
+			upTo(t, l, "k", 9, 0, Plan(name))
+			upTo(t, l, name, 9, 5, Plan(name))
+		}
+		s, h := l.lock("k")
+		is(t, "that the key was in", len(s.find(h).ext.plans) <= maxPlans, true)
+		s.mu.Unlock()
+	})
+	for _, own := range []Limit{hourly, {Deny: true}} {
+		row(t, "a key that is in it, beside "+own.String(), func(t *testing.T) {
+			l := only(t, own, hourly)
+			upTo(t, l, "k", 5, 5, Plan("a"))
+			renames(t, l, "a", "b", fast)
+			is(t, "the plan of the key", l.Explain("k").Plan, "")
+			time.Sleep(time.Minute)
+			setLimit(t, l, hourly)
+			upTo(t, l, "k", 9, 0)
+			renames(t, l, "b", "c", hourly)
+			upTo(t, l, "k", 9, 0, Plan("c"))
+		})
+	}
+	row(t, "a key that was in it, and in none", func(t *testing.T) {
+		for _, last := range []string{"", "a", "z"} {
+			two := rated(Rate{Events: 2, Per: time.Hour})
+			l := limiterOf(t, hourly, Plans(map[string]Limit{"a": two, "z": fast}), WithMostPlans(2))
+			upTo(t, l, "k", 1, 1)
+			upTo(t, l, "k", 2, 2, Plan("a"))
+			l.TryAcquire("k", Plan(last))
+			renames(t, l, "a", "b", fast)
+			upTo(t, l, "k", 9, 0)
+			time.Sleep(12 * time.Minute)
+			upTo(t, l, "k", 9, 1)
+		}
+	})
+	row(t, "callers that wait", func(t *testing.T) {
+		l := only(t, hourly, hourly)
+		upTo(t, l, "k", 5, 5, Plan("a"))
+		waiter, large := asking(t, l, "k", Plan("a")), asking(t, l, "k", Plan("a"), Weight(5))
+		renames(t, l, "a", "b", fast)
+		time.Sleep(time.Hour + 12*time.Minute)
+		waiter.admittedAfter(t, 12*time.Minute)
+		large.admittedAfter(t, time.Hour+12*time.Minute)
+	})
+	row(t, "a permit that is corrected", func(t *testing.T) {
+		l := only(t, tokenLimit(1, 10), tokenLimit(1, 100))
+		p := took(t, l, "k", Plan("a"), Cost("tokens", 1))
+		renames(t, l, "a", "b", tokenLimit(1, 100))
+		must(t, p.Correct("tokens", 11))
+		is(t, "the plan of the key", l.Explain("k").Plan, "")
+		is(t, "room", l.Check("k", Cost("tokens", 1)).OK, false)
+	})
+}
+
 // A key that changes its plan keeps what it has used.
 func TestPlansKeepWhatIsUsed(t *testing.T) {
 	type play = func(t *testing.T, l *Limiter)

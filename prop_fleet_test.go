@@ -477,13 +477,13 @@ func TestPropertyRefusedHint(t *testing.T) {
 		pool := drawPool(rt)
 		l := mustNew(rt, Limit{Rates: []Rate{PerSecond(10)}, InFlight: 7}, StartPool(pool), few)
 		bad := Pool{
-			Replicas: rapid.OneOf(rapid.IntRange(-1<<40, 0), rapid.IntRange(maxReplicas+1, 1<<40)).Draw(rt,
+			Replicas: rapid.OneOf(rapid.IntRange(-math.MaxInt, 0), rapid.IntRange(maxReplicas+1, math.MaxInt)).Draw(rt,
 				"replicas"),
 			Ordinal: rapid.Int().Draw(rt, "ordinal"),
 		}
 		if rapid.Bool().Draw(rt, "ordinal is bad") {
 			bad.Replicas = rapid.IntRange(1, 9).Draw(rt, "good replicas")
-			bad.Ordinal = rapid.OneOf(rapid.IntRange(-1<<40, -1), rapid.IntRange(10, 1<<40)).Draw(rt,
+			bad.Ordinal = rapid.OneOf(rapid.IntRange(-math.MaxInt, -1), rapid.IntRange(10, math.MaxInt)).Draw(rt,
 				"bad ordinal")
 		}
 		before := l.shards[0].setting

@@ -352,7 +352,8 @@ func among[T any](t *rapid.T, list []T, label string) T {
 }
 
 // Alternating between plans never brings more than the largest alone. Asks name any plan, wait, and share the
-// overflow gate; keys are evicted, get limits of their own and lose them, and plans change.
+// overflow gate; keys are evicted, get limits of their own and lose them, and plans change and take each other's
+// places.
 func TestPropertyPlansBringNoMore(t *testing.T) {
 	property(t, func(rt *rapid.T) {
 		large := drawRate(rt, "large")
@@ -371,7 +372,7 @@ func TestPropertyPlansBringNoMore(t *testing.T) {
 			plans[name], names = small(name), append(names, name)
 		}
 		n := rapid.IntRange(1, 3).Draw(rt, "replicas")
-		opts := []Option{Plans(plans), Replicas(n), MaxKeys(rapid.IntRange(1, 3).Draw(rt, "keys")),
+		opts := []Option{Plans(plans), WithMostPlans(len(plans)), Replicas(n), MaxKeys(rapid.IntRange(1, 3).Draw(rt, "keys")),
 			drawPolicy(rt)}
 		l := mustNew(rt, small("own"), opts...)
 		ctx, cancel := context.WithCancel(context.Background())
@@ -391,10 +392,10 @@ func TestPropertyPlansBringNoMore(t *testing.T) {
 			}
 			meters[key].add(weight)
 		}
-		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
+		for step := range rapid.IntRange(1, 60).Draw(rt, "steps") {
 			key, plan := among(rt, []string{"a", "a", "a", "b", "c", "d"}, "key"),
 				Plan(among(rt, names, "plan"))
-			what := rapid.IntRange(0, 9).Draw(rt, "what")
+			what := rapid.IntRange(0, 10).Draw(rt, "what")
 			if !changes {
 				what = min(what, 8) % 6
 			}
@@ -424,6 +425,11 @@ func TestPropertyPlansBringNoMore(t *testing.T) {
 			case 8:
 				limit := small("changed")
 				must(rt, l.SetPlan(among(rt, names[1:], "changed plan"), &limit))
+			case 9:
+				name, limit := &names[rapid.IntRange(1, len(plans)).Draw(rt, "renamed plan")], small("renamed")
+				must(rt, l.SetPlan(*name, nil))
+				*name = fmt.Sprint("renamed", step)
+				must(rt, l.SetPlan(*name, &limit))
 			default:
 				time.Sleep(rapid.SampledFrom([]time.Duration{1, large.Per / 10, large.Per, 20 * large.Per,
 					30 * time.Second, drawPause(rt)}).Draw(rt, "pause"))

@@ -2,6 +2,7 @@ package quotient
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -181,7 +182,9 @@ func TestCorrectRefuses(t *testing.T) {
 		l := limiterOf(t, rated(tokensPerMinute(60, 100)))
 		p := took(t, l, "k", Cost("tokens", 60))
 		says(t, p.Correct("tokens", -1), "Correct", `"tokens"`, "-1")
-		says(t, p.Correct("tokens", maxAmount+1), "Correct", "1099511627777")
+		for _, n := range beyond {
+			says(t, p.Correct("tokens", n), "Correct", fmt.Sprint(n))
+		}
 		says(t, p.Correct("bytes", 1), "Correct", `"bytes"`)
 		says(t, p.Correct("", 2), "Correct", "2 is above the 1 requests")
 		says(t, Permit{}.Correct("", 0), "Correct", "cannot be corrected")
@@ -245,8 +248,8 @@ func TestBatchGivesBackRefuses(t *testing.T) {
 
 // More than an int32 of requests may be given back.
 func TestGiveBackOfBillions(t *testing.T) {
-	for _, n := range []int{1 << 31, 3e9} {
-		l := limiterOf(t, Rates(Rate{Events: 1e10, Per: time.Second, Burst: 1e10}))
+	for _, n := range []int{1 << 30, min(1<<31, math.MaxInt), min(3_000_000_000, math.MaxInt)} {
+		l := limiterOf(t, Rates(Rate{Events: 1e10, Per: time.Second}))
 		correct(t, upTo(t, l, "k", n, n), 0)
 		setLimit(t, l, Limit{InFlight: 5})
 		upTo(t, l, "k", 9, 5)

@@ -4,6 +4,7 @@ import "math"
 
 // sync brings the gate up to the newest setting, replaying each that it has missed.
 func (g *gate) sync() {
+	plan := g.setting.plan
 	for g.setting.own != nil && g.setting.base.next != nil {
 		base := g.setting.base.next
 		g.endLoan(base.at)
@@ -13,8 +14,14 @@ func (g *gate) sync() {
 		g.apply(g.setting.next)
 	}
 	if g.ext != nil {
+		joins := plan != g.setting.plan
 		for _, other := range g.ext.plans {
+			plan = other.setting.plan
 			other.sync()
+			joins = joins || plan != other.setting.plan
+		}
+		if joins {
+			g.join()
 		}
 	}
 }
@@ -187,7 +194,7 @@ const roundOff = 1e-6
 // least returns the least that the rules of a unit would admit now, negative for a debt. It reports whether
 // any of them still misses something that it has admitted.
 func (g *gate) least(old *setting, unit string, t instant) (left float64, used bool) {
-	left = maxBurst
+	left = maxAmount
 	for i := range old.rules {
 		r := &old.rules[i]
 		if r.role != roleRate || r.unit != unit {

@@ -40,7 +40,7 @@ type setting struct {
 	belief     belief   // in the pool that it was worked out for
 	units      []string // that rules count
 	base       *setting // the limiter's setting that one of a single key stands beside
-	plan       uint8    // whose setting it is; 0: that of the limiter's own limit
+	plan       planID   // whose setting it is
 	planName   string   // "" also for a plan that was taken off
 	special    bool     // a call must look whether the gate is under the right setting
 	begins     bool     // the first pool is known: nothing was taken before, and each gate begins
@@ -355,7 +355,7 @@ func (o *options) rate(r Rate, i int, pool Pool, units []string) rule {
 		unitID: 1 + slices.Index(units, r.Unit), reason: ReasonRate, timed: true, ctrl: noController,
 		limit: r.Events, share: r.Events / n, window: r.Per,
 		fill: fill{interval: float64(r.Per) * n / r.Events, size: max(1, r.burst()/n)},
-		most: int(r.burst()), here: int(r.burst()), // more than the share waits for a full bucket
+		most: mostOf(r), here: mostOf(r), // more than the share waits for a full bucket
 		grace: graceOf(r), burst: max(1, r.burst()/n),
 	}
 	if x.unitID > 0 {
@@ -377,6 +377,9 @@ func (o *options) rate(r Rate, i int, pool Pool, units []string) rule {
 	}
 	return x
 }
+
+// mostOf returns how many events a rate admits at once, over the fleet.
+func mostOf(r Rate) int { return int(min(r.burst(), maxAmount)) }
 
 // slots divides the in-flight limit. The remainder goes to the lowest ordinals, one each,
 // and only when the ordinals are fixed: two replicas that hold the same one would exceed the limit.

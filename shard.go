@@ -43,6 +43,7 @@ type Limiter struct {
 
 // namedLimit is a plan's limit. A plan that is off has no limit.
 type namedLimit struct {
+	id    planID
 	name  string
 	limit Limit
 	off   bool
@@ -184,7 +185,7 @@ func (l *Limiter) waitsForPool() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	waits := s.setting.awaiting || s.setting.limit.Deny
-	for _, p := range s.plans.list {
+	for _, p := range *s.plans {
 		waits = waits || p.setting.awaiting
 	}
 	return waits && s.setting.belief.awaits
@@ -236,7 +237,7 @@ func (s *shard) tickWall(now instant) instant {
 func (s *shard) now() instant { return s.tick(s.l.now()) }
 
 // gate returns the key's gate under the newest setting of a plan, and makes it if there is none.
-func (s *shard) gate(hash uint64, key string, now instant, plan uint8) *gate {
+func (s *shard) gate(hash uint64, key string, now instant, plan planID) *gate {
 	if s.left--; s.left == 0 {
 		s.sweep() // before the look-up: it may drop the very key
 	}
@@ -253,7 +254,7 @@ func (s *shard) gate(hash uint64, key string, now instant, plan uint8) *gate {
 
 // current brings the gate up to the newest setting of a plan. A key whose hash is that of one with a limit of
 // its own shares the overflow gate instead.
-func (s *shard) current(g *gate, key string, plan uint8) *gate {
+func (s *shard) current(g *gate, key string, plan planID) *gate {
 	g.sync()
 	if g.part() > 0 {
 		g.endLoan(s.now()) // slots alone need no clock otherwise

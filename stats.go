@@ -165,9 +165,9 @@ func (l *Limiter) limits(s *shard) (Limit, []RuleState, []PlanStats) {
 	defer s.mu.Unlock()
 	now := s.now()
 	var plans []PlanStats
-	for i, p := range s.plans.list {
-		if name := s.plans.names[i]; name != "" {
-			plans = append(plans, PlanStats{name, p.setting.limit.clone(), p.untouched.looked(now)})
+	for _, p := range *s.plans {
+		if p.name != "" {
+			plans = append(plans, PlanStats{p.name, p.setting.limit.clone(), p.untouched.looked(now)})
 		}
 	}
 	slices.SortFunc(plans, func(a, b PlanStats) int { return cmp.Compare(a.Name, b.Name) })

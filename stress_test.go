@@ -401,9 +401,9 @@ func (o *oracle) queue(g *gate, names map[string]int) {
 	var oldest *waiter
 	for w := q.head; w != nil; w = w.next {
 		class := int(w.d.class - PriorityLow)
-		want[class][0] += w.d.weight
+		want[class][0] += int64(w.d.weight)
 		for unit, n := range w.d.costs {
-			want[class][1+unit] += n
+			want[class][1+unit] += int64(n)
 		}
 		if w.next == nil || w.next.d.class != w.d.class {
 			last[class] = w

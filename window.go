@@ -243,7 +243,7 @@ func (w *window) refund(t instant, taken time.Duration, r *rule, n float64) {
 
 func (w *window) upTo(t instant, r *rule, n int) int {
 	w.roll(t, r.schedule)
-	return min(n, int(w.room()))
+	return int(min(int64(n), w.room()))
 }
 
 // left counts the time to the end of the window.

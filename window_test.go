@@ -83,9 +83,9 @@ func TestScheduleAtTheEdges(t *testing.T) {
 		row(t, c, func(t *testing.T) {
 			r := aligned(c.events, c.per)
 			l := limiterOf(t, rated(r), StartPool(c.pool))
-			l.TryAcquire("k", Weight(int(r.burst())))
+			l.TryAcquire("k", Weight(mostOf(r)))
 			time.Sleep(150 * year)
-			_, d := l.TryAcquire("k", Weight(int(r.burst())))
+			_, d := l.TryAcquire("k", Weight(mostOf(r)))
 			if d.RetryAfter < 0 || !d.OK && d.Reason != ReasonRate {
 				t.Errorf("got %+v", d)
 			}

@@ -18,7 +18,7 @@ import (
 
 const (
 	bigPeer  = 16045690984503098046 // above 2^53, and above 2^63
-	bigToken = 1767323045000000006
+	bigToken = uint64(1767323045000000006)
 )
 
 // fakeLeases is a lease service of semaphores with one holder each. It does not look at its clock.

@@ -32,7 +32,6 @@ var trialStates = map[string]func(t *testing.T) *quotient.Limiter{
 		for i := range 64 {
 			must(t, l.SetPlan(fmt.Sprint("plan-", i), &quotient.Limit{Deny: true}))
 		}
-		must(t, l.SetPlan("plan-1", nil))
 		return l
 	},
 	"all overrides": func(t *testing.T) *quotient.Limiter {

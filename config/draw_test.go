@@ -59,7 +59,7 @@ func drawLeases(t *rapid.T) *config.Leases {
 	}
 	for _, name := range some(t, 0, "A", "/&", "is_acquired", "ä b.c", `"\n`) {
 		l.Semaphores[name] = lease.Semaphore{
-			Max: int64(count(t, 1, lease.MaxCount)), Level: int64(count(t, 0, 1<<31)),
+			Max: rapid.Int64Range(1, lease.MaxCount).Draw(t, "max"), Level: rapid.Int64Range(0, 1<<31).Draw(t, "level"),
 		}
 	}
 	if flip(t) {

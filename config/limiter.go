@@ -89,6 +89,8 @@ func limitFields(l *quotient.Limit) fields {
 	}
 }
 
+func unlimited(l quotient.Limit) bool { return sameLimit(l, quotient.Limit{}) }
+
 // nameOf is the name of a rate that has none, by its period: minute, 10s.
 func nameOf(per time.Duration) string {
 	switch per {
@@ -114,6 +116,9 @@ func readLimits(v value) map[string]quotient.Limit {
 	v.each(func(name string, of value) {
 		var l quotient.Limit
 		of.table(limitFields(&l))
+		if all, ok := of.is.(map[string]any); ok && len(all) == 0 {
+			of.r.hinted(of.path, "add rates, in-flight or deny; in-flight = 0 is no limit", "it limits nothing")
+		}
 		limits[name] = l
 	})
 	if len(limits) == 0 {
@@ -202,7 +207,9 @@ func (l Limiter) check(r *report, path string) {
 		r.hinted(inner(path, "ceiling"), `set policy = "tracking"`,
 			`"limit" beside a policy that learns nothing`)
 	}
-	if sameLimit(l.Limit, quotient.Limit{}) && len(l.Plans)+len(l.Overrides) == 0 && l.Policy == policyFixed {
+	nothing := l.Policy == policyFixed
+	l.limits(path, func(_ string, limit quotient.Limit) { nothing = nothing && unlimited(limit) })
+	if nothing {
 		r.hinted(path, "add rates, in-flight or deny", "it limits nothing")
 	}
 	l.checkPlans(r, inner(path, "plans"))

@@ -3,6 +3,7 @@ package httplimit
 import (
 	"context"
 	"errors"
+	"math"
 	"net/http"
 	"slices"
 
@@ -10,7 +11,7 @@ import (
 )
 
 // mostPerCall is the largest weight, and the largest cost, that a limiter accepts.
-const mostPerCall = 1 << 40
+const mostPerCall = min(1<<40, math.MaxInt)
 
 // PriorityBy gives each request the priority that f returns for it; without it all are
 // quotient.PriorityNormal. f is called once a request, from many goroutines at a time, and must not change

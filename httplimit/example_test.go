@@ -63,6 +63,28 @@ func ExampleMiddleware() {
 	// /other 404 ""
 }
 
+// A request is given up after 10 ms, but its handler works on. It keeps its slot until it is done, because
+// TimeoutHandler is around Middleware.
+func ExampleMiddleware_timeoutHandler() {
+	done := make(chan struct{})
+	slow := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-done })
+
+	limiter := quotient.Must(quotient.New(quotient.Limit{InFlight: 1}))
+	slots := httplimit.Middleware(limiter, httplimit.Constant("reports"))
+	handler := http.TimeoutHandler(slots(slow), 10*time.Millisecond, "too slow")
+
+	for range 3 {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/report", nil))
+		fmt.Println(w.Code)
+	}
+	close(done)
+	// Output:
+	// 503
+	// 429
+	// 429
+}
+
 // A request over the limit waits for its turn, for a second at most. Here that is the second of two, which
 // come at once under a limit of one each 50 ms.
 func ExampleWait() {

@@ -51,6 +51,11 @@ import (
 // connection counts as policy.Success. It holds its permit until it is closed, or for StreamLifetime at
 // most.
 //
+// Work that goes on when the handler has returned holds no permit. Behind Middleware, http.TimeoutHandler
+// returns while its handler still works, and the next request is admitted beside it. So put TimeoutHandler
+// around Middleware, and anything else that gives up its handler: the permit is then held until the work is
+// done. Nor does a connection that is hijacked from a request for no other protocol hold one.
+//
 // Middlewares may be nested. A policy does not learn from the answers of another Middleware: a request that
 // an inner one refused counts as policy.Failed.
 //

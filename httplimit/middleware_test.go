@@ -72,6 +72,36 @@ func TestPanicReleasesOnce(t *testing.T) {
 	}
 }
 
+// A handler that TimeoutHandler has given up holds its slot until it is done.
+func TestTimeoutHandlerAroundMiddleware(t *testing.T) {
+	for name, opts := range map[string][]Option{"at once": nil, "waits": {Wait(Forever)}} {
+		bubble(t, name, func(t *testing.T) {
+			l, running, most := limiter(t, oneSlot), 0, 0
+			slow := handle(l, func(http.ResponseWriter, *http.Request) {
+				running++
+				most = max(most, running)
+				time.Sleep(10 * time.Second) // whatever its context says
+				running--
+			}, opts...)
+			h := http.TimeoutHandler(slow, time.Second, "")
+			for i := range 3 {
+				want := http.StatusServiceUnavailable
+				if i > 0 && opts == nil {
+					want = http.StatusTooManyRequests
+				}
+				if got := ask(h, get(t, "/")).Code; got != want {
+					t.Errorf("request %d: %d, want %d", i, got, want)
+				}
+				inFlight(t, l, 1)
+			}
+			time.Sleep(time.Minute)
+			if idle(t, l); most != 1 || running != 0 {
+				t.Errorf("at most %d at once, and %d still; want 1 and 0", most, running)
+			}
+		})
+	}
+}
+
 // A policy learns from a handler's answer, from the quotas in it too, but not from an error that NoAnswer marks as
 // the handler's own.
 func TestHandlersAnswerIsFeedback(t *testing.T) {

@@ -107,7 +107,7 @@ func TestLocksAreBounded(t *testing.T) {
 		must(t, err)
 	}
 	for _, row := range []struct{ most, held, pending int }{
-		{-1, 0, 0}, {0, 0, 0}, {1, 1, 1}, {7, 5, 7}, {1 << 40, 5, maxListed},
+		{-1, 0, 0}, {0, 0, 0}, {1, 1, 1}, {7, 5, 7}, {math.MaxInt, 5, maxListed},
 	} {
 		held, pending, ok := table.Locks("A", row.most, now)
 		if !ok || len(held) != row.held || len(pending) != row.pending {
