@@ -501,11 +501,25 @@ var conformance = []script{
 		GET /peers/1/is_acquired -> 200 true
 		PUT /peers/1 {"expires_in":"5m"} -> 200 Ok
 		PUT /peers/1/A 1 -> 200 1`},
-	{"a peer that has expired may not acquire before its heartbeat", "", `
+	{"a peer that is made expired holds its lock, and goes", "once", `
+		$peer = POST /new_peer {"expires_in":"0ms"} -> 200 ~[0-9]+
+		PUT /peers/$peer/A 1 -> 200 $peer
+		header Fencing-Token: ~[1-9][0-9]*
+		POST /remove_expired -> 200 0
+		GET /remainder?semaphore=A -> 200 1
+		GET /peers/$peer/is_acquired -> 400 Unknown peer`},
+	{"a peer that has expired waits for nothing", "2 once", `
+		PUT /peers/2/A 1 -> 200 2
+		POST /restore {"expires_in":"0ms","peer_id":1,"acquired":{}} -> 200 Ok
+		PUT /peers/1/A?block_for=1h 1 -> 400 Unknown peer
+		POST /restore {"expires_in":"0ms","peer_id":1,"acquired":{}} -> 200 Ok
+		PUT /peers/1/A 1 -> 202 1
+		GET /peers/1/is_acquired -> 400 Unknown peer`},
+	{"a peer that has expired may be kept by its request", "", `
 		POST /restore {"expires_in":"10s","peer_id":1,"acquired":{}} -> 200 Ok
 		sleep 10s 1ns
-		PUT /peers/1/A 1 -> 400 Unknown peer
-		PUT /peers/1/A?expires_in=5m 1 -> 200 1`},
+		PUT /peers/1/A?expires_in=5m 1 -> 200 1
+		GET /remainder?semaphore=A -> 200 0`},
 	{"remove_expired removes peers that are kept", "once", `
 		POST /restore {"expires_in":"0ms","peer_id":1,"acquired":{}} -> 200 Ok
 		peer 2
@@ -564,8 +578,9 @@ var conformance = []script{
 		PUT /peers/1/A?expires_in=10s 1 -> 200 1
 		DELETE /peers/1/A -> 200 Ok
 		sleep 11s
-		PUT /peers/1/A 1 -> 400 Unknown peer
-		PUT /peers/1/A?expires_in=10s 1 -> 200 1`},
+		PUT /peers/1/A 1 -> 200 1
+		GET /peers/1/is_acquired -> 400 Unknown peer
+		GET /remainder?semaphore=A -> 200 1`},
 
 	// Admission, fairness, blocking, levels, repeating and releasing.
 	{"a free lock is held at once", "1", `

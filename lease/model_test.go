@@ -593,7 +593,7 @@ func (m *model) acquire(id uint64, name string, count int64) any {
 		return l.token
 	case count > s.Max:
 		return &NeverError{count, s.Max}
-	case p == nil || m.now.After(p.expires):
+	case p == nil:
 		return ErrUnknownPeer
 	case m.waits(id):
 		return ErrAlreadyPending
