@@ -435,11 +435,12 @@ var conformance = []script{
 		POST /new_peer {"expires_in":"5m","name":"x"} -> 200 ~[0-9]+
 		PUT /peers/1 {"expires_in":"5m","active":{"A":1}} -> 200 Ok
 		POST /restore {"expires_in":"5m","peer_id":2,"acquired":{},"pending":{"A":1}} -> 200 Ok`},
-	{"a body of 2 MiB is read, and 413 for a larger one", "1", `
-		PUT /peers/1/A @2097153 -> 413 The body is too large, want at most 2097152 bytes.
-		POST /new_peer @2097153 -> 413 The body is too large, want at most 2097152 bytes.
+	{"a body of 16 KiB is read, one of 2 MiB by a restore, and 413 for a larger one", "1", `
+		«PUT /peers/1/A|POST /new_peer|PUT /peers/1» @16385 -> 413 The body is too large, want at most 16384 bytes.
+		POST /restore @2097153 -> 413 The body is too large, want at most 2097152 bytes.
+		POST /restore @2097152 -> 422 ~The body is .*, want a JSON object.
 		GET /remainder?semaphore=A -> 200 1
-		PUT /peers/1/A @2097152 -> 200 1`},
+		PUT /peers/1/A @16384 -> 200 1`},
 
 	{"a count that is not positive, or above the maximum", "1", `
 		PUT /peers/1/A «0|-0» -> 400 Lock count must be a positive number. Found: 0.

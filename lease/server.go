@@ -40,6 +40,9 @@ type ServerOptions struct {
 // it. It is safe for concurrent use. Call Close at the end.
 type Server struct {
 	options ServerOptions
+	bodies  room       // of bodies that are read
+	lists   room       // of lists of peers that are sent
+	parsing sync.Mutex // held while a large body is understood
 
 	mu      sync.Mutex // guards all below
 	config  Config
@@ -74,6 +77,7 @@ func NewServer(c Config, o ServerOptions) (*Server, error) {
 	}
 	o.Log = cmp.Or(o.Log, noLog)
 	s := &Server{options: o, config: c.withDefaults(), blocked: make(map[uint64]*blocked)}
+	s.bodies.most, s.lists.most = maxBodies, maxLists
 	if !o.StandBy {
 		return s, s.Lead(ClockTokens(time.Now()), time.Time{})
 	}
