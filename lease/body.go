@@ -82,9 +82,6 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, most int, understa
 			return &requestError{http.StatusRequestEntityTooLarge,
 				fmt.Sprintf("The body is too large, want at most %d bytes.", most)}
 		case err == io.EOF:
-			if counted > 0 { // what follows is no body
-				_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
-			}
 			return s.understand(body, understand)
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return &requestError{http.StatusRequestTimeout, fmt.Sprintf("The body is too slow: %v.", err)}
@@ -181,8 +178,8 @@ func readObject(body []byte) (o object, err error) {
 	return o, err
 }
 
-// read reads the value of a key, which must be there.
-func read(key string, raw jsontext.Value, want string, into any) error {
+// member reads the value of a key, which must be there.
+func member(key string, raw jsontext.Value, want string, into any) error {
 	if raw == nil {
 		return badShape("%s is missing, want %s.", key, want)
 	}
@@ -210,7 +207,7 @@ func (s *Server) readExpiry(w http.ResponseWriter, r *http.Request) (d time.Dura
 
 func (o object) expiresIn() (time.Duration, error) {
 	var text string
-	if err := read("expires_in", o.ExpiresIn, "a duration", &text); err != nil {
+	if err := member("expires_in", o.ExpiresIn, "a duration", &text); err != nil {
 		return 0, err
 	}
 	d, err := ParseDuration(text)
@@ -262,14 +259,14 @@ func readRestoration(body []byte) (r restoration, err error) {
 	if r.expiresIn, err = o.expiresIn(); err != nil {
 		return r, err
 	}
-	if err := read("peer_id", o.PeerID, "an unsigned integer of 64 bits", &r.peer); err != nil {
+	if err := member("peer_id", o.PeerID, "an unsigned integer of 64 bits", &r.peer); err != nil {
 		return r, err
 	}
-	if err := read("acquired", o.Acquired, "an object of counts by semaphore", &counts); err != nil {
+	if err := member("acquired", o.Acquired, "an object of counts by semaphore", &counts); err != nil {
 		return r, err
 	}
 	if o.Tokens != nil {
-		if err := read("tokens", o.Tokens, "an object of tokens by semaphore", &tokens); err != nil {
+		if err := member("tokens", o.Tokens, "an object of tokens by semaphore", &tokens); err != nil {
 			return r, err
 		}
 	}

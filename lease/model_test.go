@@ -775,7 +775,8 @@ func (m *model) tokensMissing(locks []Restored) error {
 		if r.Token == 0 {
 			fresh++
 		}
-		if r.Token >= m.next && (m.end != 1<<63 || r.Token >= 1<<63 || time.Unix(0, int64(r.Token)).Sub(m.now) > time.Minute) {
+		unknown := m.end != 1<<63 || r.Token >= 1<<63 || time.Unix(0, int64(r.Token)).Sub(m.now) > time.Minute
+		if r.Token >= m.next && unknown {
 			return &TokenError{r.Token}
 		}
 		top = max(top, r.Token+1)
