@@ -13,8 +13,8 @@ import (
 // the lock; a larger one is a NeverError above the maximum, else a GrowError.
 //
 // It fails with ErrUnknownSemaphore, a CountError, a NeverError, ErrUnknownPeer, ErrAlreadyPending, a
-// LevelError and ErrTooManyLocks, whichever holds first. A peer that has expired is unknown until its next
-// heartbeat.
+// LevelError and ErrTooManyLocks, whichever holds first. A peer that is kept though it has expired gets the
+// lock, and goes with it at the next step.
 func (t *Table) Acquire(id uint64, name string, count int64, now time.Time) (token uint64, err error) {
 	t.Advance(now)
 	s := t.semaphores[name]
@@ -31,7 +31,7 @@ func (t *Table) Acquire(id uint64, name string, count int64, now time.Time) (tok
 	case l != nil:
 		return t.repeat(l, count, now)
 	}
-	if err := t.mayAsk(p, s, count, now); err != nil {
+	if err := t.mayAsk(p, s, count); err != nil {
 		return 0, err
 	}
 	p.refused = nil
@@ -49,11 +49,11 @@ func (t *Table) Acquire(id uint64, name string, count int64, now time.Time) (tok
 }
 
 // mayAsk is an error if p may not ask for a lock that it has not asked for before.
-func (t *Table) mayAsk(p *peer, s *semaphore, count int64, now time.Time) error {
+func (t *Table) mayAsk(p *peer, s *semaphore, count int64) error {
 	switch {
 	case count > s.max:
 		return &NeverError{count, s.max}
-	case p == nil || now.After(p.expires):
+	case p == nil:
 		return ErrUnknownPeer
 	case p.pending() != nil:
 		return ErrAlreadyPending

@@ -2,22 +2,54 @@ package lease
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"mime"
 	"net/http"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// maxBody is the largest body that is read, in bytes.
-const maxBody = 2 << 20
+// Bounds of bodies, in bytes.
+const (
+	maxBody    = 16 << 10 // a count, or a duration with what clients of any version add
+	maxRestore = 2 << 20  // of a restore: all locks of a peer, with the longest names in the longest spelling
+	freeBody   = 1 << 10  // of each request, beside what is counted
+	maxBodies  = 16 << 20 // of all requests together
+	maxLists   = 16 << 20 // of all answers that list the peers
+)
+
+// maxBodyTime bounds how long a body takes that is counted.
+const maxBodyTime = 30 * time.Second
+
+// room counts the bytes that requests hold together.
+type room struct {
+	used atomic.Int64
+	most int64
+}
+
+// take reports whether there was room for so many bytes. They are to be given back.
+func (m *room) take(n int) bool {
+	if m.used.Add(int64(n)) > m.most {
+		m.give(n)
+		return false
+	}
+	return true
+}
+
+func (m *room) give(n int) { m.used.Add(int64(-n)) }
+
+// errNoRoom is temporary: what others hold is bounded in time.
+var errNoRoom = &requestError{http.StatusServiceUnavailable, "Other requests take too much memory, come again."}
 
 // requestError is a request that cannot be understood.
 type requestError struct {
@@ -35,28 +67,59 @@ func badShape(format string, args ...any) error {
 	return &requestError{http.StatusUnprocessableEntity, fmt.Sprintf(format, args...)}
 }
 
-// readJSON returns the request's body, all of it, so that net/http notices a client that leaves.
-func readJSON(r *http.Request) ([]byte, error) {
+// read reads a request's body, all of it, so that net/http notices a client that leaves. It then has it understood.
+func (s *Server) read(w http.ResponseWriter, r *http.Request, most int, understand func(body []byte) error) error {
 	if t := r.Header.Get("Content-Type"); t != "application/json" && !isJSON(t) {
-		return nil, &requestError{http.StatusUnsupportedMediaType,
+		return &requestError{http.StatusUnsupportedMediaType,
 			fmt.Sprintf("Content-Type is %.80q, want application/json.", t)}
 	}
 	body := make([]byte, 0, 64) // most bodies are a count
-	for {
-		n, err := r.Body.Read(body[len(body):cap(body)])
-		body = body[:len(body)+n]
+	counted := 0
+	defer func() { s.bodies.give(counted) }() // once it is understood
+	for err := error(nil); ; {
 		switch {
-		case len(body) > maxBody || r.ContentLength > maxBody:
-			return nil, &requestError{http.StatusRequestEntityTooLarge,
-				fmt.Sprintf("The body is too large, want at most %d bytes.", maxBody)}
+		case len(body) > most || r.ContentLength > int64(most):
+			return &requestError{http.StatusRequestEntityTooLarge,
+				fmt.Sprintf("The body is too large, want at most %d bytes.", most)}
 		case err == io.EOF:
-			return body, nil
+			return s.understand(body, understand)
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return &requestError{http.StatusRequestTimeout, fmt.Sprintf("The body is too slow: %v.", err)}
 		case err != nil:
-			return nil, badRequest("The body cannot be read: %v.", err)
+			return badRequest("The body cannot be read: %v.", err)
 		case len(body) == cap(body):
-			body = slices.Grow(body, len(body))
+			if body = s.grow(w, body, most, &counted); body == nil {
+				return errNoRoom
+			}
 		}
+		var n int
+		n, err = r.Body.Read(body[len(body):cap(body)])
+		body = body[:len(body)+n]
 	}
+}
+
+// grow makes room for more of a body; nil if there is none. What is counted has to come in time.
+func (s *Server) grow(w http.ResponseWriter, body []byte, most int, counted *int) []byte {
+	size := min(2*cap(body), most+1) // one more shows that it is too large
+	if size > freeBody {
+		if !s.bodies.take(size - *counted) {
+			return nil
+		}
+		if *counted == 0 {
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(maxBodyTime))
+		}
+		*counted = size
+	}
+	return append(make([]byte, 0, size), body...)
+}
+
+// understand takes large bodies one at a time: what they are taken apart into is many times as large.
+func (s *Server) understand(body []byte, f func(body []byte) error) error {
+	if len(body) > maxBody {
+		s.parsing.Lock()
+		defer s.parsing.Unlock()
+	}
+	return f(body)
 }
 
 // isJSON reports whether a media type is JSON, or built on it.
@@ -85,8 +148,14 @@ func parseCount(body []byte) (int64, error) {
 
 // parse answers 400 to what is no JSON, and 422 to another shape than what is wanted.
 func parse(body []byte, into any, want string) error {
-	var text jsontext.Value
-	if err := json.Unmarshal(body, &text); err != nil {
+	d := jsontext.NewDecoder(bytes.NewBuffer(body)) // it takes no copy
+	text, err := d.ReadValue()
+	if err == nil {
+		if _, err = d.ReadToken(); err == nil {
+			err = errors.New("there is more than one value")
+		}
+	}
+	if err != io.EOF || len(text) == 0 {
 		return badRequest("The body is no JSON: %s.", strings.TrimPrefix(err.Error(), "jsontext: "))
 	}
 	if json.Unmarshal(text, into) != nil {
@@ -95,35 +164,50 @@ func parse(body []byte, into any, want string) error {
 	return nil
 }
 
-// object is a JSON object. Its keys are exact and come once. Clients of any version may send what nobody asks
-// for: it is ignored.
-type object map[string]jsontext.Value
+// object is what is read of a JSON object. Its keys are exact and come once. Clients of any version may send what
+// nobody asks for: it is ignored.
+type object struct {
+	ExpiresIn jsontext.Value `json:"expires_in"`
+	PeerID    jsontext.Value `json:"peer_id"`
+	Acquired  jsontext.Value `json:"acquired"`
+	Tokens    jsontext.Value `json:"tokens"`
+}
 
-func readObject(r *http.Request) (object, error) {
-	body, err := readJSON(r)
-	if err != nil {
-		return nil, err
-	}
-	var o object
+func readObject(body []byte) (o object, err error) {
 	err = parse(body, &o, "a JSON object")
 	return o, err
 }
 
-// field reads the value of a key, which must be there.
-func (o object) field(key, want string, into any) error {
-	raw, ok := o[key]
-	switch {
-	case !ok:
+// member reads the value of a key, which must be there.
+func member(key string, raw jsontext.Value, want string, into any) error {
+	if raw == nil {
 		return badShape("%s is missing, want %s.", key, want)
-	case raw.Kind() == 'n' || json.Unmarshal(raw, into) != nil:
+	}
+	err := json.Unmarshal(raw, into)
+	switch {
+	case errors.Is(err, ErrTooManyLocks):
+		return ErrTooManyLocks
+	case err != nil || raw.Kind() == 'n':
 		return badShape("%s is %.40q, want %s.", key, raw, want)
 	}
 	return nil
 }
 
+// readExpiry reads the body of a new peer, or of a heartbeat.
+func (s *Server) readExpiry(w http.ResponseWriter, r *http.Request) (d time.Duration, err error) {
+	err = s.read(w, r, maxBody, func(body []byte) error {
+		o, err := readObject(body)
+		if err == nil {
+			d, err = o.expiresIn()
+		}
+		return err
+	})
+	return d, err
+}
+
 func (o object) expiresIn() (time.Duration, error) {
 	var text string
-	if err := o.field("expires_in", "a duration", &text); err != nil {
+	if err := member("expires_in", o.ExpiresIn, "a duration", &text); err != nil {
 		return 0, err
 	}
 	d, err := ParseDuration(text)
@@ -133,13 +217,29 @@ func (o object) expiresIn() (time.Duration, error) {
 	return d, nil
 }
 
-// readExpiry reads the body of a new peer, or of a heartbeat.
-func readExpiry(r *http.Request) (time.Duration, error) {
-	o, err := readObject(r)
-	if err != nil {
-		return 0, err
+// byLock has a value for each lock of one peer.
+type byLock[T any] map[string]*T
+
+// UnmarshalJSONFrom takes no more than one peer may have: each takes many times as much as it has bytes.
+func (m *byLock[T]) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+	if t, err := d.ReadToken(); err != nil || t.Kind() != '{' {
+		return errors.New("no object")
 	}
-	return o.expiresIn()
+	for *m = (byLock[T]{}); d.PeekKind() != '}'; {
+		name, err := d.ReadToken()
+		if err != nil {
+			return err
+		}
+		key, value := name.String(), new(T)
+		if err := json.UnmarshalDecode(d, &value); err != nil {
+			return err
+		}
+		if (*m)[key] = value; len(*m) > maxLocks {
+			return ErrTooManyLocks
+		}
+	}
+	_, err := d.ReadToken()
+	return err
 }
 
 // restoration is the body of POST /restore.
@@ -149,19 +249,24 @@ type restoration struct {
 	locks     []Restored // by name
 }
 
-func (o object) restoration() (r restoration, err error) {
-	counts, tokens := map[string]*int64{}, map[string]*uint64{}
+func readRestoration(body []byte) (r restoration, err error) {
+	o, err := readObject(body)
+	if err != nil {
+		return r, err
+	}
+	var counts byLock[int64]
+	var tokens byLock[uint64]
 	if r.expiresIn, err = o.expiresIn(); err != nil {
 		return r, err
 	}
-	if err := o.field("peer_id", "an unsigned integer of 64 bits", &r.peer); err != nil {
+	if err := member("peer_id", o.PeerID, "an unsigned integer of 64 bits", &r.peer); err != nil {
 		return r, err
 	}
-	if err := o.field("acquired", "an object of counts by semaphore", &counts); err != nil {
+	if err := member("acquired", o.Acquired, "an object of counts by semaphore", &counts); err != nil {
 		return r, err
 	}
-	if _, ok := o["tokens"]; ok {
-		if err := o.field("tokens", "an object of tokens by semaphore", &tokens); err != nil {
+	if o.Tokens != nil {
+		if err := member("tokens", o.Tokens, "an object of tokens by semaphore", &tokens); err != nil {
 			return r, err
 		}
 	}

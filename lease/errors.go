@@ -55,5 +55,5 @@ func (e *GrowError) Error() string {
 type TokenError struct{ Token uint64 }
 
 func (e *TokenError) Error() string {
-	return fmt.Sprintf("Token %d was never given.", e.Token)
+	return fmt.Sprintf("Token %d was never given: it is ahead of this server's tokens and of its clock.", e.Token)
 }

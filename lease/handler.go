@@ -2,7 +2,6 @@ package lease
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -197,20 +196,36 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request, _ place) error 
 }
 
 func (s *Server) getPeers(w http.ResponseWriter, _ *http.Request, _ place) error {
-	ids, err := get(s, func(t *Table, now time.Time) ([]uint64, error) { return t.Peers(now), nil })
+	counted := 0
+	defer func() { s.lists.give(counted) }()
+	ids, err := get(s, func(t *Table, now time.Time) ([]uint64, error) {
+		n := 8 * len(t.peers) // bytes: a slow client does not hold the text
+		if !s.lists.take(n) {
+			return nil, errNoRoom
+		}
+		counted = n
+		return t.Peers(now), nil
+	})
 	if err != nil {
 		return err
 	}
-	type peer struct {
-		ID uint64 `json:"id"`
-	}
 	slices.Sort(ids)
-	list := make([]peer, len(ids))
+	w.Header()["Content-Type"] = jsonType
+	const part = 4 << 10
+	text := append(make([]byte, 0, part), '[')
 	for i, id := range ids {
-		list[i].ID = id
+		if i > 0 {
+			text = append(text, ',')
+		}
+		text = append(strconv.AppendUint(append(text, `{"id":`...), id, 10), '}')
+		if len(text) > part-64 {
+			if _, err := w.Write(text); err != nil {
+				return nil // the client is gone
+			}
+			text = text[:0]
+		}
 	}
-	body, _ := json.Marshal(list) // it cannot fail
-	answerJSON(w, http.StatusOK, string(body))
+	_, _ = w.Write(append(text, ']'))
 	return nil
 }
 
@@ -230,7 +245,7 @@ func (s *Server) postRemoveExpired(w http.ResponseWriter, _ *http.Request, _ pla
 }
 
 func (s *Server) putLock(w http.ResponseWriter, r *http.Request, p place) error {
-	a, err := readAsk(r, p)
+	a, err := s.readAsk(w, r, p)
 	if err != nil {
 		return err
 	}
@@ -247,7 +262,7 @@ func (s *Server) putLock(w http.ResponseWriter, r *http.Request, p place) error 
 	return nil
 }
 
-func readAsk(r *http.Request, p place) (a ask, err error) {
+func (s *Server) readAsk(w http.ResponseWriter, r *http.Request, p place) (a ask, err error) {
 	a.peer, a.semaphore = p.peer, p.semaphore
 	if a.blockFor, err = queryDuration(r, "block_for", 0); err != nil {
 		return a, err
@@ -255,11 +270,10 @@ func readAsk(r *http.Request, p place) (a ask, err error) {
 	if a.expiresIn, err = queryDuration(r, "expires_in", unchanged); err != nil {
 		return a, err
 	}
-	body, err := readJSON(r)
-	if err != nil {
-		return a, err
-	}
-	a.count, err = parseCount(body)
+	err = s.read(w, r, maxBody, func(body []byte) (err error) {
+		a.count, err = parseCount(body)
+		return err
+	})
 	return a, err
 }
 
@@ -272,7 +286,7 @@ func (s *Server) deleteLock(w http.ResponseWriter, _ *http.Request, p place) err
 }
 
 func (s *Server) postNewPeer(w http.ResponseWriter, r *http.Request, _ place) error {
-	expiresIn, err := readExpiry(r)
+	expiresIn, err := s.readExpiry(w, r)
 	if err != nil {
 		return err
 	}
@@ -289,7 +303,7 @@ func (s *Server) postNewPeer(w http.ResponseWriter, r *http.Request, _ place) er
 
 // putPeer is a heartbeat.
 func (s *Server) putPeer(w http.ResponseWriter, r *http.Request, p place) error {
-	expiresIn, err := readExpiry(r)
+	expiresIn, err := s.readExpiry(w, r)
 	if err != nil {
 		return err
 	}
@@ -322,11 +336,11 @@ func (s *Server) getAcquired(w http.ResponseWriter, _ *http.Request, p place) er
 }
 
 func (s *Server) postRestore(w http.ResponseWriter, r *http.Request, _ place) error {
-	o, err := readObject(r)
-	if err != nil {
+	var back restoration
+	err := s.read(w, r, maxRestore, func(body []byte) (err error) {
+		back, err = readRestoration(body)
 		return err
-	}
-	back, err := o.restoration()
+	})
 	if err != nil {
 		return err
 	}

@@ -169,7 +169,7 @@ func (w *twins) restore(*rapid.T) {
 		case 1:
 			r.Token = w.model.next + w.id("new", 3)
 		case 2:
-			r.Token = restorable - 2 + w.id("border", 3)
+			r.Token = uint64(w.now.Add(ahead).UnixNano()) - 2 + w.id("border", 3)
 		}
 		locks = append(locks, r)
 	}
@@ -593,7 +593,7 @@ func (m *model) acquire(id uint64, name string, count int64) any {
 		return l.token
 	case count > s.Max:
 		return &NeverError{count, s.Max}
-	case p == nil || m.now.After(p.expires):
+	case p == nil:
 		return ErrUnknownPeer
 	case m.waits(id):
 		return ErrAlreadyPending
@@ -720,6 +720,9 @@ func (m *model) restore(id uint64, expires time.Duration, locks []Restored) any 
 		return err
 	}
 	for _, r := range locks {
+		if at := time.Unix(0, int64(r.Token)+1); r.Token >= m.next && at.After(m.now) && m.grace.Before(at) {
+			m.grace = at
+		}
 		m.next = max(m.next, r.Token+1)
 	}
 	for _, r := range locks {
@@ -772,7 +775,8 @@ func (m *model) tokensMissing(locks []Restored) error {
 		if r.Token == 0 {
 			fresh++
 		}
-		if r.Token >= m.next && (m.end != 1<<63 || r.Token >= 1<<63-1<<40) {
+		unknown := m.end != 1<<63 || r.Token >= 1<<63 || time.Unix(0, int64(r.Token)).Sub(m.now) > time.Minute
+		if r.Token >= m.next && unknown {
 			return &TokenError{r.Token}
 		}
 		top = max(top, r.Token+1)

@@ -14,6 +14,10 @@ type Restored struct {
 // just these counts, with the tokens that are given, and its expiry moves. Both expire so long after now: at
 // least 0, and at most 100 years.
 //
+// A token at or above Tokens.Next was given by a server before, if the tokens are those of a clock, which was set back
+// since. Nothing is granted until the clock has passed it. A token that is more than a minute ahead was never given, so
+// that none can move the tokens beyond where a restart begins.
+//
 // It fails with ErrTooManyLocks, ErrUnknownSemaphore, a CountError, ErrRestoreChanges, a TokenError,
 // ErrNoTokens and ErrTooManyPeers, and then changes nothing. beyond names the semaphores of which more is
 // held now than their maximum.
@@ -22,7 +26,7 @@ func (t *Table) Restore(
 ) (beyond []string, err error) {
 	t.Advance(now)
 	p := t.peers[id]
-	if err := t.restorable(p, locks); err != nil {
+	if err := t.restorable(p, locks, now); err != nil {
 		return nil, err
 	}
 	if p != nil {
@@ -34,7 +38,7 @@ func (t *Table) Restore(
 		return nil, err
 	}
 	for _, r := range locks {
-		t.tokens.Next = max(t.tokens.Next, r.Token+1)
+		t.skip(r.Token, now)
 	}
 	for _, r := range locks {
 		if l := t.bringBack(p, r, now); l.semaphore.acquired > l.semaphore.max {
@@ -46,8 +50,19 @@ func (t *Table) Restore(
 	return beyond, nil
 }
 
+// skip goes on with the tokens above one that is restored, once the clock is there.
+func (t *Table) skip(token uint64, now time.Time) {
+	if token < t.tokens.Next {
+		return
+	}
+	t.tokens.Next = token + 1
+	if at := time.Unix(0, int64(token)+1); at.After(now) && at.After(t.grace) {
+		t.grace = at
+	}
+}
+
 // restorable is an error if the locks cannot be those of p, or of a peer that is not known.
-func (t *Table) restorable(p *peer, locks []Restored) error {
+func (t *Table) restorable(p *peer, locks []Restored, now time.Time) error {
 	if len(locks) > maxLocks {
 		return ErrTooManyLocks
 	}
@@ -65,7 +80,7 @@ func (t *Table) restorable(p *peer, locks []Restored) error {
 		seen[r.Semaphore] = true
 	}
 	if p == nil {
-		return t.tokensFit(locks)
+		return t.tokensFit(locks, now)
 	}
 	if !p.holds(locks) {
 		return ErrRestoreChanges
@@ -74,14 +89,14 @@ func (t *Table) restorable(p *peer, locks []Restored) error {
 }
 
 // tokensFit is an error if a token was never given, or if there are too few for the locks without one.
-func (t *Table) tokensFit(locks []Restored) error {
+func (t *Table) tokensFit(locks []Restored, now time.Time) error {
 	top, fresh := t.tokens, uint64(0)
 	for _, r := range locks {
 		switch {
 		case r.Token == 0:
 			fresh++
 		case r.Token < t.tokens.Next:
-		case t.tokens.End != EndOfTokens || r.Token >= restorable:
+		case t.tokens.End != EndOfTokens || r.Token > min(clockToken(now.Add(ahead)), EndOfTokens-1):
 			return &TokenError{r.Token} // a server that draws from blocks has the newest
 		default:
 			top.Next = max(top.Next, r.Token+1)

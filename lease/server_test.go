@@ -1,8 +1,14 @@
 package lease
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -433,6 +439,121 @@ func TestStandBy(t *testing.T) {
 		wants(false, "")
 	})
 }
+
+// stuck is a body of so many blanks, whose end does not come before go.
+type stuck struct {
+	left int
+	end  chan struct{}
+}
+
+func (b *stuck) Read(p []byte) (int, error) {
+	n := min(len(p), b.left)
+	if b.left -= n; n == 0 {
+		<-b.end
+		return 0, io.EOF
+	}
+	return copy(p[:n], strings.Repeat(" ", n)), nil
+}
+
+func asks(s *Server, method, path string, body io.Reader) *httptest.ResponseRecorder {
+	r, w := httptest.NewRequest(method, path, body), httptest.NewRecorder()
+	r.Header.Set("Content-Type", "application/json")
+	s.ServeHTTP(w, r)
+	return w
+}
+
+// TestBodiesShareARoom holds bodies that have no end. What is large is then refused, and what is small is served.
+func TestBodiesShareARoom(t *testing.T) {
+	inServer(t, "A=1", func(t *testing.T, s *Server) {
+		const fit = maxBodies / maxRestore
+		end, refused := make(chan struct{}), 0
+		for range fit + 20 {
+			go func() {
+				w := asks(s, "POST", "/restore", &stuck{maxRestore - 1, end})
+				if w.Code == http.StatusServiceUnavailable && w.Header().Get("Retry-After") == "1" {
+					refused++ // one at a time, as long as all are stuck
+				}
+			}()
+			synctest.Wait()
+		}
+		if used := s.bodies.used.Load(); refused != 20 || used > maxBodies {
+			t.Errorf("%d are refused and the others hold %d bytes, want 20 and at most %d", refused, used, maxBodies)
+		}
+		for path, body := range map[string]string{
+			"/new_peer": `{"expires_in":"5m"}`, "/restore": `{"expires_in":"5m","peer_id":9,"acquired":{"A":1}}`,
+		} {
+			if w := asks(s, "POST", path, strings.NewReader(body)); w.Code != http.StatusOK {
+				t.Errorf("%s: %d %s", path, w.Code, w.Body)
+			}
+		}
+		close(end)
+		synctest.Wait()
+		if used := s.bodies.used.Load(); used != 0 {
+			t.Errorf("%d bytes are still counted", used)
+		}
+		s.lists.most = 8 * 4
+		if w := asks(s, "GET", "/peers/", nil); w.Code != http.StatusServiceUnavailable || s.lists.used.Load() != 0 {
+			t.Errorf("a list without room: %d %s, %d bytes are counted", w.Code, w.Body, s.lists.used.Load())
+		}
+	})
+}
+
+// TestLargeBodyHasItsTime sends bodies that are counted, byte by byte. One that is whole may wait as long as it likes.
+func TestLargeBodyHasItsTime(t *testing.T) {
+	for head, row := range map[string]struct {
+		blanks int
+		every  time.Duration // a blank more; 0: all at once, and the lock is free after 10 minutes
+		status int
+		after  time.Duration
+	}{
+		"POST /restore":                 {2 * freeBody, 10 * time.Second, http.StatusRequestTimeout, maxBodyTime},
+		"PUT /peers/2/A?block_for=30m":  {2 * freeBody, 0, http.StatusOK, 10 * time.Minute},
+		"PUT /peers/2/A?block_for=300s": {100, 0, http.StatusAccepted, 5 * time.Minute},
+	} {
+		inServer(t, "A=1", func(t *testing.T, s *Server) {
+			takes(t, s, 1, "A", 1)
+			time.AfterFunc(10*time.Minute, func() { giveBack(t, s, 1, "A") })
+			ours, theirs := net.Pipe()
+			web := &http.Server{Handler: s}
+			l := &oneConn{conn: theirs, closed: make(chan struct{})}
+			go func() { _ = web.Serve(l) }()
+			began, sent := time.Now(), make(chan struct{})
+			go func() {
+				defer close(sent)
+				const lines = "%s HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+				_, err := fmt.Fprintf(ours, lines+strings.Repeat(" ", row.blanks)+"1", head, row.blanks+100)
+				for i := 0; i < 99 && err == nil; i++ {
+					time.Sleep(row.every)
+					_, err = io.WriteString(ours, " ")
+				}
+			}()
+			resp, err := http.ReadResponse(bufio.NewReader(ours), nil)
+			must(t, err)
+			if took := time.Since(began); resp.StatusCode != row.status || took != row.after {
+				t.Errorf("%s: %d after %v, want %d after %v", head, resp.StatusCode, took, row.status, row.after)
+			}
+			_, _ = ours.Close(), web.Close()
+			<-sent
+		})
+	}
+}
+
+// oneConn is a listener of one connection.
+type oneConn struct {
+	conn   net.Conn
+	closed chan struct{}
+}
+
+func (l *oneConn) Accept() (c net.Conn, err error) {
+	if c, l.conn = l.conn, nil; c == nil {
+		<-l.closed
+		return nil, net.ErrClosed
+	}
+	return c, nil
+}
+
+func (l *oneConn) Close() error   { close(l.closed); return nil }
+func (l *oneConn) Addr() net.Addr { return &net.TCPAddr{} }
 
 // asleep returns an instant from before the machine slept for d, a time in which only the time of day went
 // on. It changes the seconds of the time of day inside a Time. Times of a synctest bubble have no monotonic

@@ -8,13 +8,15 @@ import (
 // Tokens are the fencing tokens that a Table may give: Next, Next+1 and so on below End. A token is given
 // once, and a later grant has a larger one. So the larger token is that of the newer holder. Without tokens
 // nothing is granted, until AddTokens. The zero value has none.
+//
+// Where End is EndOfTokens, they are those of a clock: see Restore.
 type Tokens struct{ Next, End uint64 }
 
 // EndOfTokens is above every token. So each token fits into a signed integer.
 const EndOfTokens = 1 << 63
 
-// restorable bounds a token that may be restored, and leaves a trillion above it.
-const restorable = EndOfTokens - 1<<40
+// ahead is how far a restored token may be ahead of the clock, which may have been set back since it was given.
+const ahead = time.Minute
 
 // within returns k within the bounds of tokens: 0 means that a lock is pending.
 func (k Tokens) within() Tokens { return Tokens{Next: max(k.Next, 1), End: min(k.End, EndOfTokens)} }
@@ -27,11 +29,12 @@ func (k Tokens) left() uint64 {
 }
 
 // ClockTokens returns the tokens of a server without an election. They start at now in nanoseconds, so that
-// tokens after a restart are above those before. If the clock was set back meanwhile, they are above all
-// tokens that are restored.
-func ClockTokens(now time.Time) Tokens {
-	return Tokens{Next: uint64(max(now.UnixNano(), 1)), End: EndOfTokens}
-}
+// tokens after a restart are above those before. If the clock was set back meanwhile, by at most a minute,
+// they are above all tokens that are restored.
+func ClockTokens(now time.Time) Tokens { return Tokens{Next: clockToken(now), End: EndOfTokens} }
+
+// clockToken is above all that a clock can have given before now: a grant takes longer than a nanosecond.
+func clockToken(now time.Time) uint64 { return uint64(max(now.UnixNano(), 1)) }
 
 // Table holds the peers, their locks and the queue of each semaphore. Methods that may change it take the
 // time, which must not run backwards. They first do what is due by then. A method takes O(log n) of the
@@ -43,7 +46,7 @@ type Table struct {
 	peers      map[uint64]*peer
 	busy, idle deadlines // peers with a lock, held or pending, and peers without; each by expiry
 	tokens     Tokens
-	grace      time.Time // until then locks are only restored; zero: over
+	grace      time.Time // until then locks are only restored; zero: over. A token that is ahead prolongs it
 	changed    []uint64
 }
 

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 )
 
 func TestExpiryIsBounded(t *testing.T) {
@@ -155,6 +157,70 @@ func TestTokensAreBounded(t *testing.T) {
 	}
 	if k := (Tokens{0, 9}).within(); k.left() != 8 {
 		t.Errorf("of 0 to 8 there are %d, want 8: 0 is none", k.left())
+	}
+}
+
+// TestTokensNeverGoBack restarts a lone server while its clock goes on, and restores tokens that no server has given.
+func TestTokensNeverGoBack(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		now, newest := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), uint64(0)
+		var table *Table
+		for id := uint64(1); id < 40; id++ {
+			now = now.Add(time.Duration(rapid.IntRange(1, 90).Draw(rt, "seconds")) * time.Second)
+			if table == nil || rapid.IntRange(0, 3).Draw(rt, "restart") == 0 {
+				table, _ = NewTable(settings(t, "A=100 B=100"), ClockTokens(now), now)
+			}
+			if rapid.Bool().Draw(rt, "restore") {
+				near := uint64(now.UnixNano()) + rapid.Uint64Range(0, 240e9).Draw(rt, "near") - 120e9
+				token := rapid.SampledFrom([]uint64{1, near, near, near, 1<<62 - 1, 1<<63 - 1, 1<<64 - 1}).Draw(rt, "token")
+				locks := []Restored{{Semaphore: "A", Count: 1, Token: token}}
+				_, err := table.Restore(id, time.Hour, locks, now)
+				if never := errors.As(err, new(*TokenError)); !never {
+					must(t, err)
+				}
+				continue
+			}
+			must(t, table.AddPeer(id, time.Hour, now))
+			token, err := table.Acquire(id, "B", 1, now)
+			must(t, err)
+			if token != 0 && token <= newest {
+				rt.Fatalf("token %d after %d", token, newest)
+			}
+			newest = max(newest, token)
+		}
+	})
+}
+
+// TestClockSetBack restarts a lone server a second after it has given a token, with a clock that was set back.
+func TestClockSetBack(t *testing.T) {
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	token := ClockTokens(start).Next
+	const refused = -1
+	for back, wait := range map[time.Duration]time.Duration{
+		0: 0, time.Second - 1: 0, time.Second: 1, 2 * time.Second: 1 + time.Second,
+		61 * time.Second: 1 + time.Minute, 1 + 61*time.Second: refused, 24 * time.Hour: refused,
+	} {
+		now := start.Add(time.Second - back)
+		table, err := NewTable(settings(t, "A=2"), ClockTokens(now), now)
+		must(t, err)
+		_, err = table.Restore(1, time.Hour, []Restored{{"A", 1, token}}, now)
+		if never := errors.As(err, new(*TokenError)); never != (wait == refused) || never && len(table.peers) > 0 {
+			t.Errorf("set back by %v: error %v, %d peers", back, err, len(table.peers))
+		}
+		if err != nil {
+			continue
+		}
+		must(t, table.AddPeer(2, time.Hour, now))
+		got, err := table.Acquire(2, "A", 1, now)
+		if wait > 1 {
+			got, err = table.State(2, "A", 1, now.Add(wait-1))
+		}
+		if must(t, err); (got == 0) != (wait > 0) {
+			t.Errorf("set back by %v: token %d before %v", back, got, wait)
+		}
+		if got, err = table.State(2, "A", 1, now.Add(wait)); err != nil || got <= token {
+			t.Errorf("set back by %v: token %d after %v, error %v, want one above %d", back, got, wait, err, token)
+		}
 	}
 }
 

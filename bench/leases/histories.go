@@ -278,7 +278,8 @@ func (l *live) play(c *client, client, requests int) error {
 	defer conn.CloseIdleConnections()
 	for range requests {
 		in := c.next()
-		if in.kind == removePeer && c.dying == 0 && c.rng.IntN(2) == 0 {
+		last := in.kind == removePeer && c.dying == 0 || in.kind == ask && c.dying == 1
+		if last && c.rng.IntN(2) == 0 { // a peer that holds nothing is kept, and may ask once more
 			time.Sleep(time.Duration(brief))
 		}
 		out, call, err := l.send(conn, c, in)

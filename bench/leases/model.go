@@ -74,11 +74,13 @@ type state struct {
 	bad   bool
 	peers []peerState          // by id
 	last  [semaphores]uint64   // the newest token that was given, where that is known
+	late  []uint64             // tokens given to peers that had expired and went at once, for the waits that see them
 	queue [semaphores][]uint64 // of peers
 }
 
 func (s state) clone() *state {
 	s.peers = slices.Clone(s.peers)
+	s.late = slices.Clone(s.late)
 	for i, q := range s.queue {
 		s.queue[i] = slices.Clone(q)
 	}
@@ -86,7 +88,7 @@ func (s state) clone() *state {
 }
 
 func (s *state) equal(o *state) bool {
-	same := s.epoch == o.epoch && s.last == o.last && slices.Equal(s.peers, o.peers)
+	same := s.epoch == o.epoch && s.last == o.last && slices.Equal(s.peers, o.peers) && slices.Equal(s.late, o.late)
 	for i, q := range s.queue {
 		same = same && slices.Equal(q, o.queue[i])
 	}
@@ -168,6 +170,8 @@ func (r rules) do(s *state, in *input) answer {
 	switch {
 	case in.kind == ask:
 		return r.ask(s, p, in)
+	case in.kind == wait && slices.Contains(s.late, in.token):
+		return answer{granted: true, token: in.token}
 	case p == nil && (in.kind == expire || in.kind == removePeer):
 		return answer{}
 	case p == nil:
@@ -192,7 +196,7 @@ func (r rules) ofPeer(s *state, p *peerState, in *input) answer {
 	case acquired:
 		return answer{n: int64(asBit(!p.has(false)))}
 	case wait:
-		return r.wait(p, l, in)
+		return r.wait(l, in)
 	case release:
 		r.end(s, p, in.semaphore)
 	}
@@ -200,7 +204,7 @@ func (r rules) ofPeer(s *state, p *peerState, in *input) answer {
 }
 
 // wait is what a request that was blocked sees.
-func (r rules) wait(p *peerState, l *lockState, in *input) answer {
+func (r rules) wait(l *lockState, in *input) answer {
 	switch {
 	case l.count != 0 && in.count > l.count:
 		return r.tooMuch(l, in)
@@ -210,8 +214,6 @@ func (r rules) wait(p *peerState, l *lockState, in *input) answer {
 		return answer{granted: true, token: was}
 	case l.count != 0:
 		return answer{}
-	case p.expired:
-		return answer{err: unknownPeer}
 	}
 	return answer{err: notHeld}
 }
@@ -231,7 +233,7 @@ func (r rules) ask(s *state, p *peerState, in *input) answer {
 		return r.repeat(s, &p.locks[i], in)
 	case in.count > r.max[i]:
 		return r.tooMuch(nil, in)
-	case p == nil || p.expired:
+	case p == nil:
 		return answer{err: unknownPeer}
 	case p.has(false):
 		return answer{err: alreadyPending}
@@ -239,10 +241,16 @@ func (r rules) ask(s *state, p *peerState, in *input) answer {
 	if lowest, asked := r.lowest(p.locks), r.level[i]; asked >= lowest {
 		return answer{err: fmt.Sprintf(notBelow, lowest, asked)}
 	}
+	if p.expired { // it goes once it holds or waits
+		defer r.remove(s, p)
+	}
 	fits := s.sum(i, true)+s.sum(i, false)+in.count <= r.max[i]
 	p.locks[i] = lockState{count: in.count, token: in.token}
 	if fits {
 		s.grant(i, &p.locks[i])
+		if p.expired && in.blocks && in.token != 0 {
+			s.late = append(s.late, in.token)
+		}
 		return answer{granted: true, token: in.token}
 	}
 	for _, id := range s.queue[i] { // a token that will be older than one before it is against the order

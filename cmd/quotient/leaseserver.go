@@ -26,6 +26,9 @@ import (
 // leaseConnections bounds the clients of a lease server: each that waits has a connection.
 const leaseConnections = 1 << 16
 
+// leaseScrapes bounds the requests for metrics that are answered at a time: a slow client holds an answer.
+const leaseScrapes = 16
+
 // leaseFront bounds what slow clients hold. An answer that waits for a lock has no bound but its client's.
 func leaseFront(listen string) *config.Proxy {
 	return &config.Proxy{
@@ -34,7 +37,7 @@ func leaseFront(listen string) *config.Proxy {
 			ReadHeader: 10 * time.Second, ReadBody: 30 * time.Second, Write: 30 * time.Second,
 			Idle: 2 * time.Minute, Stream: time.Second, Shutdown: 400 * time.Millisecond,
 		},
-		Max: config.Max{HeaderBytes: 64 << 10, Connections: leaseConnections, Streams: 1},
+		Max: config.Max{HeaderBytes: 16 << 10, Connections: leaseConnections, Streams: 1},
 	}
 }
 
@@ -57,7 +60,7 @@ func openLeases(ctx context.Context, c *config.Leases, log *slog.Logger) (*lease
 	var err error
 	s.leases, err = lease.NewServer(c.Config(), lease.ServerOptions{
 		StandBy: c.Election != nil, Version: release(), Log: log,
-		Metrics: promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{}),
+		Metrics: promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{MaxRequestsInFlight: leaseScrapes}),
 	})
 	if err != nil {
 		return nil, err
