@@ -38,7 +38,7 @@ func TestEntitled(t *testing.T) {
 			}
 			time.Sleep(10 * ms)
 		}
-		want := []step{{}, {0, 40, 4}, {30 * ms, 30, 3}, {30 * ms, 60, 6}}
+		want := []step{{}, {0, 40, 4, 0}, {30 * ms, 30, 3, 0}, {30 * ms, 60, 6, 0}}
 		if !slices.Equal(p.steps, want) {
 			t.Errorf("%+v, want %+v", p.steps, want)
 		}
@@ -105,7 +105,7 @@ func TestLateness(t *testing.T) {
 // TestTheLastToKnowIsCharged: the growth lasts until the last replica knew, by bound 3.
 func TestTheLastToKnowIsCharged(t *testing.T) {
 	got := counted("dns", 400*ms, 2200*ms).budget()
-	want := budget{{0, 100, 10}, {time.Second, 150, 30}, {1400 * ms, 100, 10}} // 100/s x 0.4 s x (3/2 - 1)
+	want := budget{{0, 100, 10, 0}, {time.Second, 150, 10, 50}, {1400 * ms, 100, 10, 0}} // 100/s x 0.4 s x (3/2 - 1)
 	if !slices.Equal(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}

@@ -55,8 +55,9 @@ func (f *fleet) ruling() (allowed string, checks []check) {
 	allowed = fmt.Sprintf("  Allowed in the w seconds of each of the %s windows between two of them: "+
 		"%g w + %g (the burst)", thousands(n*(n+1)/2), f.plan.Limit, whole[0].burst)
 	if len(whole) > 1 {
+		unknown := whole[2].from - whole[1].from
 		allowed += fmt.Sprintf(" + %.2f (once:\n  the new replica was unknown for %s)",
-			whole[1].burst-whole[0].burst, short(whole[2].from-whole[1].from))
+			whole[1].saved*unknown.Seconds(), short(unknown))
 	}
 	allowed += fmt.Sprintf(".\n  w begins %s early: so late a request may leave that is woken up late.\n", short(late))
 	return allowed, append(checks, f.lateness()...)
@@ -77,10 +78,11 @@ func departures(log []arrival, replica int) (sent []time.Duration) {
 // it, plus the burst at its start.
 type budget []step // ordered; the first one holds from the beginning of time
 
-// A step is a rate, in requests a second, and a burst that hold from an instant on.
+// A step is a rate, in requests a second, and a burst that hold from an instant on. Of the rate, saved is what a window
+// that begins within the step may make up for: it was not used, and is in the buckets.
 type step struct {
-	from        time.Duration
-	rate, burst float64
+	from               time.Duration
+	rate, burst, saved float64
 }
 
 // budget is what the fleet may do: the limit, and no bucket smaller than one request (bound 2).
@@ -99,11 +101,10 @@ func (f *fleet) budget() budget {
 }
 
 // grow adds what it may cost that the last of n replicas knew of a new one only a time after it was born (bound 3):
-// until then all of them may send as if they were one less, and have it in their buckets.
+// until then all of them may send as if they were one less, once.
 func (b budget) grow(born, late time.Duration, n int) budget {
 	more := b[0].rate / float64(n-1)
-	return append(b, step{born, b[0].rate + more, b[0].burst + more*late.Seconds()},
-		step{born + late, b[0].rate, b[0].burst})
+	return append(b, step{born, b[0].rate + more, b[0].burst, more}, step{born + late, b[0].rate, b[0].burst, 0})
 }
 
 // at is the step that holds at t, and what the rate alone allows from instant 0 to t; negative for a t before.
@@ -144,6 +145,7 @@ func (b budget) worst(sent []time.Duration, late time.Duration) (worst window) {
 	cost, first, most := math.Inf(1), 0, math.Inf(-1)
 	for j, left := range sent {
 		before, opened := b.at(left - late)
+		opened -= before.saved * (left - late - before.from).Seconds()
 		now, area := b.at(left)
 		if c := float64(j) - opened + max(before.burst, now.burst); c < cost {
 			cost, first = c, j

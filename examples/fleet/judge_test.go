@@ -14,6 +14,7 @@ const ms = time.Millisecond
 // allowed is what b lets leave from one instant to another, both included, when a window begins a time before.
 func allowed(b budget, from, to, late time.Duration) float64 {
 	first, before := b.at(from - late)
+	before -= first.saved * (from - late - first.from).Seconds()
 	now, _ := b.at(from)
 	_, after := b.at(to)
 	return after - before + max(first.burst, now.burst)
@@ -21,7 +22,7 @@ func allowed(b budget, from, to, late time.Duration) float64 {
 
 func TestAllowed(t *testing.T) {
 	flat := budget{{rate: 100, burst: 10}}
-	shrunk := budget{{0, 10, 4}, {time.Second, 5, 2}, {3 * time.Second, 20, 8}}
+	shrunk := budget{{0, 10, 4, 0}, {time.Second, 5, 2, 0}, {3 * time.Second, 20, 8, 0}}
 	grown := flat.grow(200*ms, 100*ms, 6) // 20 a second more
 	for _, tt := range []struct {
 		b              budget
@@ -33,7 +34,7 @@ func TestAllowed(t *testing.T) {
 		{shrunk, time.Second, 2 * time.Second, 0, 7}, {shrunk, 0, 4 * time.Second, 0, 44},
 		{shrunk, 3 * time.Second, 3 * time.Second, time.Second, 13}, {shrunk, time.Second, time.Second, 500 * ms, 9},
 		{grown, 0, 100 * ms, 0, 20}, {grown, 0, 300 * ms, 0, 42}, {grown, 0, time.Second, 0, 112},
-		{grown, 250 * ms, 300 * ms, 0, 18}, {grown, 300 * ms, 400 * ms, 0, 20},
+		{grown, 250 * ms, 300 * ms, 0, 17}, {grown, 200 * ms, 299 * ms, 0, 21.88}, {grown, 300 * ms, 400 * ms, 0, 20},
 	} {
 		if got := allowed(tt.b, tt.from, tt.to, tt.late); math.Abs(got-tt.want) > 1e-9 {
 			t.Errorf("%+v: %v to %v, %v late, allows %v, want %v", tt.b, tt.from, tt.to, tt.late, got, tt.want)
@@ -46,7 +47,7 @@ func anyBudget(t *rapid.T) (b budget) {
 	amount := rapid.Float64Range(0.1, 50)
 	from := time.Duration(0)
 	for range rapid.IntRange(1, 3).Draw(t, "steps") {
-		b = append(b, step{from, amount.Draw(t, "rate"), amount.Draw(t, "burst")})
+		b = append(b, step{from, amount.Draw(t, "rate"), amount.Draw(t, "burst"), 0})
 		from += time.Duration(rapid.IntRange(0, 3000).Draw(t, "step")) * ms
 	}
 	return b
@@ -173,7 +174,7 @@ func TestPropertyCorrectFleet(t *testing.T) {
 
 // TestAFirstHintFillsTheBucket although the window of the first request begins before it.
 func TestAFirstHintFillsTheBucket(t *testing.T) {
-	b := budget{{}, {0, 25, 2}}
+	b := budget{{}, {0, 25, 2, 0}}
 	for n, broken := range map[int]bool{2: false, 3: true} {
 		if w := b.worst(slices.Repeat([]time.Duration{ms}, n), 10*ms); w.broken() != broken {
 			t.Errorf("%d at once: broken %v, want %v: %+v", n, w.broken(), broken, w)
@@ -188,7 +189,7 @@ func TestARulingExcusesNoMoreThanTheMachine(t *testing.T) {
 		stall  time.Duration
 		broken int
 	}{{2, 0, 0}, {3, 4 * ms, 2}, {3, 5 * ms, 1}, {3, 15 * ms, 0}, {4, 15 * ms, 1}, {5, 15 * ms, 2}} {
-		shares := []step{{}, {0, 25, 2}}
+		shares := []step{{}, {0, 25, 2, 0}}
 		f := &fleet{plan: plan{Limit: 50, Burst: 2}, phases: []phase{{Alive: []int{1}}},
 			all: []*process{{id: 1, steps: shares, state: Report{Stall: tt.stall}}, {id: 2, steps: shares}}}
 		f.log = slices.Repeat([]arrival{{Replica: 1, Sent: time.Second}}, tt.n)
