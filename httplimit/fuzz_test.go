@@ -167,7 +167,7 @@ func isKeyOfAddr(key string) bool {
 // that no spelling of a host gives it another key.
 func FuzzHost(f *testing.F) {
 	addAll(f, "", "example.com", "Example.COM.:443", "h:8080", "h:08080", "[::1]:80", "::1", "a:80:80", "a..", "h::",
-		"É\xff", "]:80", ".:80", ":0]:", "a:80.", ":A", "a:80x.", "\u212a", "\x00", "[fe80::1%25z]:80",
+		"É\xff", "]:80", ".:80", ":0]:", "a:80.", ":A", "a:80x.", "\u212a", "\x00", "[fe80::1%25z]:80", "[.", "0::.",
 		strings.Repeat("X", maxKey), long[:maxKey+1])
 	key := Host()
 	f.Fuzz(func(t *testing.T, h string) {

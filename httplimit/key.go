@@ -154,6 +154,7 @@ func host(r *http.Request) string {
 // servedHost is the form of a host in lower case that Host documents for servers. What does not belong to a host
 // is dropped: some servers do so too.
 func servedHost(name string) string {
+	name = strings.TrimRight(name, ".")
 	bare, bracketed := strings.CutPrefix(name, "[")
 	if bracketed {
 		bare, _, _ = strings.Cut(bare, "]")
@@ -165,9 +166,6 @@ func servedHost(name string) string {
 			}
 			return addr.String()
 		}
-	}
-	if bracketed {
-		return "[" + bare + "]"
 	}
 	name, _, _ = strings.Cut(name, ":")
 	return strings.TrimRight(name, ".")
