@@ -74,7 +74,8 @@ func (k Key) check(r *report, at string) {
 		}
 	case KeyHeader:
 		if checkField(r, at, k.Arg, `as "header:X-Tenant"`) && field.Secret(k.Arg) {
-			r.hinted(at, fmt.Sprintf("use %q", "credential:"+k.Arg), "%s holds a secret, and keys are shown", clip(k.Arg))
+			r.hinted(at, fmt.Sprintf("use %q", "credential:"+k.Arg),
+				"%s holds a secret, and keys are shown", clip(k.Arg))
 		}
 	case KeyCredential:
 		if checkField(r, at, k.Arg, `as "credential:X-API-Key"`) && strings.EqualFold(k.Arg, "Cookie") {

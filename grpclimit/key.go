@@ -39,7 +39,8 @@ func Target() KeyFunc { return func(c Call) string { return c.Target } }
 // authorization: keys are shown, so use Credential.
 func Metadata(name string) KeyFunc {
 	if field.Secret(name) {
-		panic(fmt.Sprintf("grpclimit: Metadata(%q): keys are shown, and this name is that of a secret: use Credential", name))
+		panic(fmt.Sprintf("grpclimit: Metadata(%q): keys are shown, and this name is that of a secret: "+
+			"use Credential", name))
 	}
 	return func(c Call) string {
 		values := valuesOf(c, name)

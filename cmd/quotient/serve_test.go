@@ -291,6 +291,7 @@ func TestClientsBehindAUnixSocket(t *testing.T) {
 		{"", "", "429", [2]string{}},
 	} {
 		dir := t.TempDir()
+		t.Chdir(dir)
 		path := filepath.Join(dir, "q.toml")
 		must(t, os.WriteFile(path, []byte(`limiters.all = { mode = "refuse", rates = [{ events = 1, per = "1h" }] }
 [proxy]
@@ -305,8 +306,10 @@ admin.listen = "off"
 		must(t, left.Close())
 		_, stop := serving(t, path)
 		status := func(client string) string {
-			c, err := net.Dial("unix", filepath.Join(dir, "s"))
+			own := &net.UnixAddr{Net: "unix", Name: "8.8.8.8:5"} // which looks like an address
+			c, err := net.DialUnix("unix", own, &net.UnixAddr{Net: "unix", Name: "s"})
 			must(t, err)
+			defer os.Remove(own.Name)
 			defer c.Close()
 			_, err = fmt.Fprintf(c, "%sGET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n"+
 				"X-Forwarded-For: 6.6.6.6, %[2]s\r\nForwarded: for=%[2]s\r\n\r\n", row.head, client)

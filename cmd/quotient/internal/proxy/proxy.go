@@ -86,17 +86,13 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	to, clear := t.find(r)
-	trusted := t.trusts(r)
-	switch {
-	case to == nil: // config refuses such a file
+	if to == nil { // config refuses such a file
 		writeProblem(w, http.StatusNotFound, 0)
 		return
-	case !clear:
-		writeDetail(w, http.StatusBadRequest, "Servers read such a path in several ways.")
-		return
 	}
-	if name := to.unclear(r, trusted); name != "" {
-		writeDetail(w, http.StatusBadRequest, "The field "+name+" must be there once, in this spelling.")
+	trusted := t.trusts(r)
+	if why := to.unclear(r, clear, trusted); why != "" {
+		writeDetail(w, http.StatusBadRequest, why)
 		return
 	}
 	if t.maxBody > 0 && r.ContentLength > t.maxBody {

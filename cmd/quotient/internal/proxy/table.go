@@ -236,20 +236,25 @@ func (t *table) at(method, host, path string) *route {
 	return t.routes[pattern]
 }
 
-// unclear is a field that decides for the route and is there twice, or in a spelling that some servers take for
-// the same: which one the upstream reads is not known. It is "" for none.
-func (r *route) unclear(q *http.Request, trusted bool) string {
-	for _, name := range r.reads {
-		if several(q, name) {
-			return name
-		}
+// unclear says why a request may be another one to the upstream, "" if it is not: by its path, or by a field that
+// decides for the route and is there twice.
+func (r *route) unclear(q *http.Request, clear, trusted bool) string {
+	if !clear {
+		return "Servers read such a path in several ways."
 	}
-	if trusted && r.believe != "" && several(q, r.believe) {
-		return r.believe
+	name := ""
+	if i := slices.IndexFunc(r.reads, func(name string) bool { return several(q, name) }); i >= 0 {
+		name = r.reads[i]
+	} else if trusted && r.believe != "" && several(q, r.believe) {
+		name = r.believe
 	}
-	return ""
+	if name == "" {
+		return ""
+	}
+	return "The field " + name + " must be there once, in this spelling."
 }
 
+// several reports whether there is another line of a field, or one in a spelling that some servers take for it.
 func several(q *http.Request, name string) bool {
 	if len(q.Header[name]) > 1 {
 		return true
