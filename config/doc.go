@@ -42,6 +42,8 @@
 //	upstreams = ["http://127.0.0.1:8080"] # http, https or h2c
 //	fields = "draft-11"            # the RateLimit fields of answers; or "x-ratelimit", "off"
 //	trusted = ["10.0.0.0/8"]       # proxies in front, whose forwarded addresses count
+//	trust-unix = false             # peers of a Unix socket are such proxies
+//	ambiguous-paths = false        # true: pass on paths that servers read in several ways
 //	proxy-protocol = false
 //	h2c = false
 //
@@ -52,7 +54,7 @@
 //	[[proxy.rules]]
 //	pattern = "/"                  # it matches all requests
 //	limiter = "api"
-//	key = "path"                   # or pattern, client, host, header:NAME, constant:KEY
+//	key = "path"                   # or pattern, client, host, header:NAME, credential:NAME, constant:KEY
 //	plan = "header:X-Plan"         # or claim:NAME, with [proxy.jwt]
 //
 //	[proxy.health]                 # path, every, timeout, unhealthy, healthy

@@ -144,7 +144,8 @@ func drawRate(t *rapid.T, i int) quotient.Rate {
 func drawProxy(t *rapid.T, f *config.File) *config.Proxy {
 	d := func() time.Duration { return span(t, 10*time.Millisecond, time.Hour) }
 	p := &config.Proxy{
-		Listen: pick(t, "127.0.0.1:4040", ":80", "[::1]:0"), H2C: flip(t),
+		Listen: pick(t, "127.0.0.1:4040", ":80", "[::1]:0", "unix:proxy.sock"), H2C: flip(t),
+		TrustUnix: flip(t), AmbiguousPaths: flip(t),
 		Fields: pick(t, "draft-11", "x-ratelimit", "off"),
 		Health: config.Health{
 			Path: "/healthz?a=%20", Every: d(), Timeout: d(), Unhealthy: count(t, 1, 9), Healthy: count(t, 1, 9),
@@ -185,7 +186,8 @@ func drawRules(t *rapid.T, f *config.File, p *config.Proxy) {
 		r := config.Rule{Pattern: "GET a.test/" + name + "/{x}/y%20z/", Limiter: name, Key: header}
 		if len(f.Limiters[name].Overrides) == 0 { // their keys may be anything
 			kind := pick(t, config.KeyPath, config.KeyClient, config.KeyHost)
-			r.Key = pick(t, header, config.Key{Kind: kind})
+			credential := config.Key{Kind: config.KeyCredential, Arg: pick(t, "Authorization", "X-API-Key")}
+			r.Key = pick(t, header, credential, config.Key{Kind: kind})
 		}
 		if p.JWT != nil && flip(t) {
 			r.Plan = config.Plan{Kind: config.PlanClaim, Arg: "plan"}

@@ -79,11 +79,16 @@ type Demand struct {
 
 // Proxy is the section [proxy].
 type Proxy struct {
-	Listen    string     // host:port; 127.0.0.1:4040 by default
+	Listen    string     // host:port or unix:PATH; 127.0.0.1:4040 by default
 	Upstreams []*url.URL // http, https or h2c URLs without a path; one at least
 	Rules     []Rule     // in order: the first that matches a request counts; every request matches one
 	Fields    string     // the RateLimit fields of answers: draft-11 (the default), x-ratelimit or off
 	Trusted   []netip.Prefix
+	// TrustUnix trusts the peers of a Unix socket as those of Trusted networks.
+	TrustUnix bool
+	// AmbiguousPaths passes paths on that servers read in several ways, by the rule of the canonical path. Without
+	// it they are refused if another reading has another rule.
+	AmbiguousPaths bool
 	// ProxyProtocol reads the PROXY protocol, versions 1 and 2, of trusted peers, which must send it.
 	ProxyProtocol bool
 	H2C           bool // HTTP/2 without TLS, beside HTTP/1.1
@@ -110,21 +115,23 @@ type Rule struct {
 // KeyKind is the kind of a Key.
 type KeyKind string
 
-// The kinds of keys, as the file spells them. KeyHeader and KeyConstant have an argument:
-// key = "header:X-API-Key".
+// The kinds of keys, as the file spells them. KeyHeader, KeyCredential and KeyConstant have an argument:
+// key = "header:X-Tenant". A request that has the field of a key twice, or in another spelling that some servers
+// take for it, such as X_Tenant, is refused.
 const (
-	KeyPath     KeyKind = "path"     // the canonical path, the default: httplimit.Path
-	KeyPattern  KeyKind = "pattern"  // the rule's pattern: one quota for all it matches
-	KeyClient   KeyKind = "client"   // the client's address, by Trusted: httplimit.ClientAddr
-	KeyHost     KeyKind = "host"     // httplimit.Host
-	KeyHeader   KeyKind = "header"   // httplimit.Header
-	KeyConstant KeyKind = "constant" // httplimit.Constant
+	KeyPath       KeyKind = "path"       // the canonical path, the default: httplimit.Path
+	KeyPattern    KeyKind = "pattern"    // the rule's pattern: one quota for all it matches
+	KeyClient     KeyKind = "client"     // the client's address, by Trusted: httplimit.ClientAddr
+	KeyHost       KeyKind = "host"       // httplimit.Host
+	KeyHeader     KeyKind = "header"     // httplimit.Header
+	KeyCredential KeyKind = "credential" // httplimit.Credential, of Authorization if a file names no other field
+	KeyConstant   KeyKind = "constant"   // httplimit.Constant
 )
 
 // Key is the part of a request that a rule limits by.
 type Key struct {
 	Kind KeyKind
-	Arg  string // the field's name with KeyHeader, the key with KeyConstant
+	Arg  string // the field's name with KeyHeader and KeyCredential, the key with KeyConstant
 }
 
 // String returns the key as the file spells it.

@@ -55,6 +55,7 @@ func readProxy(v value, dir string) *Proxy {
 		"max":      func(v value) { v.table(fieldsOf(&p.Max, nil)) },
 		"admin":    func(v value) { p.Admin.read(v, dir) },
 	}))
+	p.Listen = besideSocket(dir, p.Listen)
 	return p
 }
 
@@ -73,9 +74,15 @@ func (a *Admin) read(v value, dir string) {
 		"hosts":                texts(&a.Hosts, maxHosts),
 		"tls":                  func(v value) { a.TLS = readTLS(v, dir) },
 	}))
-	if path, ok := strings.CutPrefix(a.Listen, "unix:"); ok {
-		a.Listen = "unix:" + beside(dir, path)
+	a.Listen = besideSocket(dir, a.Listen)
+}
+
+// besideSocket is an address to listen at, whose path, if it is one of a socket, is relative to dir.
+func besideSocket(dir, listen string) string {
+	if path, ok := strings.CutPrefix(listen, "unix:"); ok {
+		return "unix:" + beside(dir, path)
 	}
+	return listen
 }
 
 func (p *Proxy) readRule(v value) {
@@ -87,6 +94,9 @@ func (p *Proxy) readRule(v value) {
 	})
 	kind, arg, _ := strings.Cut(cmp.Or(key, string(KeyPath)), ":")
 	rule.Key = Key{KeyKind(kind), arg}
+	if key == string(KeyCredential) {
+		rule.Key.Arg = "Authorization"
+	}
 	kind, arg, _ = strings.Cut(plan, ":")
 	rule.Plan = Plan{PlanKind(kind), arg}
 	for _, name := range []string{"key", "plan", "limiter"} {
@@ -99,7 +109,9 @@ func (p *Proxy) readRule(v value) {
 
 func (f *File) checkProxy(r *report) {
 	p := f.Proxy
-	checkListen(r, "proxy.listen", p.Listen)
+	if !checkSocket(r, "proxy.listen", p.Listen) {
+		checkListen(r, "proxy.listen", p.Listen)
+	}
 	oneOf(r, "proxy.fields", p.Fields, fieldSets...)
 	if len(p.Upstreams) == 0 {
 		r.hinted("proxy.upstreams", `as ["http://127.0.0.1:8080"]`, "none is given")
@@ -117,7 +129,7 @@ func (f *File) checkProxy(r *report) {
 		}
 		seen[place] = true
 	}
-	if p.ProxyProtocol && len(p.Trusted) == 0 {
+	if p.ProxyProtocol && !p.trusts() {
 		r.field("proxy.proxy-protocol", "true without trusted networks: any client could claim any address")
 	}
 	checkTLS(r, "proxy.tls", p.TLS)
@@ -133,6 +145,9 @@ func (f *File) checkProxy(r *report) {
 	}
 	f.checkRules(r)
 }
+
+// trusts reports whether any peer is trusted.
+func (p *Proxy) trusts() bool { return p.TrustUnix || len(p.Trusted) > 0 }
 
 func (h Health) check(r *report) {
 	if h.Path != "" && !isRequestPath(h.Path) {
@@ -169,10 +184,7 @@ func (a Admin) check(r *report) {
 		return
 	}
 	checkTLS(r, "proxy.admin.tls", a.TLS)
-	if path, ok := strings.CutPrefix(a.Listen, "unix:"); ok {
-		if path == "" {
-			r.field("proxy.admin.listen", "%s has no path of a socket", clip(a.Listen))
-		}
+	if checkSocket(r, "proxy.admin.listen", a.Listen) {
 		return
 	}
 	known := a.TokenFile != "" || a.TLS != nil && a.TLS.ClientCA != ""
@@ -190,6 +202,15 @@ func checkTLS(r *report, path string, t *TLS) {
 	case t.Key == "":
 		r.field(inner(path, "key"), "it is missing")
 	}
+}
+
+// checkSocket reports whether an address is one of a Unix socket, and notes one without a path.
+func checkSocket(r *report, field, address string) bool {
+	path, ok := strings.CutPrefix(address, "unix:")
+	if ok && path == "" {
+		r.field(field, "%s has no path of a socket", clip(address))
+	}
+	return ok
 }
 
 // checkListen notes an address that no listener can have, and reports whether it is one of host and port.

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/httplimit"
+	"github.com/quotient-go/quotient/internal/field"
 )
 
 // checkRules notes rules that cannot be meant, and limiters that none of them uses.
@@ -64,22 +66,27 @@ func (f *File) checkRule(r *report, at string, rule Rule) {
 }
 
 func (k Key) check(r *report, at string) {
-	spelt := []string{"path", "pattern", "client", "host", "header:NAME", "constant:KEY"}
+	spelt := []string{"path", "pattern", "client", "host", "header:NAME", "credential:NAME", "constant:KEY"}
 	switch k.Kind {
 	case KeyPath, KeyPattern, KeyClient, KeyHost:
 		if k.Arg != "" {
 			r.field(at, "%s takes no argument: %s", clip(string(k.Kind)), clip(k.Arg))
 		}
 	case KeyHeader:
-		if !isToken(k.Arg) {
-			r.hinted(at, `as "header:X-API-Key"`, "%s is no name of a header field", clip(k.Arg))
+		if checkField(r, at, k.Arg, `as "header:X-Tenant"`) && field.Secret(k.Arg) {
+			r.hinted(at, fmt.Sprintf("use %q", "credential:"+k.Arg),
+				"%s holds a secret, and keys are shown", clip(k.Arg))
+		}
+	case KeyCredential:
+		if checkField(r, at, k.Arg, `as "credential:X-API-Key"`) && strings.EqualFold(k.Arg, "Cookie") {
+			r.field(at, "%s holds what its client likes, which has any number of quotas then", clip(k.Arg))
 		}
 	case KeyConstant:
 		if k.Arg == "" || len(k.Arg) > longestKey {
 			r.hinted(at, `as "constant:all"`, "%s is no key", clip(k.Arg))
 		}
 	default:
-		kinds := []string{"path", "pattern", "client", "host", "header", "constant"}
+		kinds := []string{"path", "pattern", "client", "host", "header", "credential", "constant"}
 		r.hinted(at, didYouMean(string(k.Kind), kinds),
 			"%s is not one of %s", clip(string(k.Kind)), joined(spelt))
 	}
@@ -89,10 +96,8 @@ func (f *File) checkPlan(r *report, at string, p Plan) {
 	switch p.Kind {
 	case PlanNone:
 	case PlanHeader:
-		if !isToken(p.Arg) {
-			r.hinted(at, `as "header:X-Plan"`, "%s is no name of a header field", clip(p.Arg))
-		}
-		if len(f.Proxy.Trusted) == 0 {
+		checkField(r, at, p.Arg, `as "header:X-Plan"`)
+		if !f.Proxy.trusts() {
 			r.hinted(at, "add trusted to [proxy]",
 				"a header without trusted networks: any client could pick its plan")
 		}
@@ -115,7 +120,8 @@ func (f *File) checkKeys(r *report, path, name string, l Limiter) {
 		has := func(rule Rule) bool { return rule.Limiter == name && rule.mayHave(key) }
 		if !slices.ContainsFunc(f.Proxy.Rules, has) {
 			at := inner(path, key)
-			r.add(r.places.key(at), at, "a path is in lower case, without a slash at the end",
+			r.add(r.places.key(at), at, "a path is in lower case, without a slash at the end, "+
+				"a host has no port, and a credential is its hash",
 				"no request has this key by any rule of %s", clip(name))
 		}
 	}
@@ -129,7 +135,11 @@ func (rule Rule) mayHave(key string) bool {
 	case KeyPattern:
 		return key == rule.Pattern
 	case KeyHost:
-		return key == strings.ToLower(key)
+		return httplimit.Host()(&http.Request{RequestURI: "/", Host: key}) == key
+	case KeyCredential:
+		digest, ok := strings.CutPrefix(key, "credential:")
+		_, err := hex.DecodeString(digest)
+		return ok && err == nil && len(digest) == 32 && digest == strings.ToLower(digest) || key == "(no credential)"
 	case KeyConstant:
 		return key == rule.Key.Arg
 	}
@@ -141,9 +151,27 @@ func isSegment(s string) bool {
 	return s != "" && !strings.Contains(s, "/") && httplimit.CanonicalPath("/"+s) == "/"+s
 }
 
-// isToken reports whether s may be the name of a header field.
-func isToken(s string) bool {
-	return s != "" && len(s) <= 256 && isOf(s, "!#$%&'*+-.^_`|~")
+// hops are the fields that do not go on to an upstream, so that a client may write anything into them.
+var hops = []string{
+	"Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authorization", "Te", "Upgrade", "Http2-Settings",
+}
+
+// checkField notes a name that no field has by which a rule can go, and reports whether it is well.
+func checkField(r *report, at, name, hint string) bool {
+	canonical := http.CanonicalHeaderKey(name)
+	switch {
+	case len(name) > 256, !field.IsName(name):
+		r.hinted(at, hint, "%s is no name of a header field", clip(name))
+	case canonical == "Host":
+		r.hinted(at, `key = "host" is the host`, "%s is not kept among the header fields", clip(name))
+	case field.Apart(name), slices.Contains(hops, canonical):
+		r.field(at, "%s is about the connection or the message, and no upstream reads it", clip(name))
+	case canonical == "X-Forwarded-For", canonical == "Forwarded":
+		r.hinted(at, `use key = "client", and trusted of [proxy]`, "any client adds to %s", clip(name))
+	default:
+		return true
+	}
+	return false
 }
 
 // longestPattern bounds a pattern, in bytes: http.ServeMux takes a step for each segment.

@@ -47,7 +47,7 @@ func router(_ testing.TB, r adaptertest.Route) http.Handler {
 	}
 	var ofRoute []echo.MiddlewareFunc
 	if r.ByToken {
-		byToken := echolimit.Request(httplimit.Header("Token"))
+		byToken := echolimit.Request(httplimit.Header("X-Tenant"))
 		ofRoute = append(ofRoute, echolimit.Middleware(r.Limiter, byToken, r.Options...))
 	} else {
 		e.Use(echolimit.Middleware(r.Limiter, echolimit.Route(), r.Options...))

@@ -40,7 +40,7 @@ func router(_ testing.TB, r adaptertest.Route) http.Handler {
 	}
 	handlers := []gin.HandlerFunc{func(c *gin.Context) { r.Handle(c.Writer, c.Request) }}
 	if r.ByToken {
-		byToken := ginlimit.Request(httplimit.Header("Token"))
+		byToken := ginlimit.Request(httplimit.Header("X-Tenant"))
 		handlers = append([]gin.HandlerFunc{ginlimit.Middleware(r.Limiter, byToken, r.Options...)}, handlers...)
 	} else {
 		e.Use(ginlimit.Middleware(r.Limiter, ginlimit.Route(), r.Options...))

@@ -2,12 +2,14 @@ package grpclimit
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 
 	"github.com/quotient-go/quotient/httplimit"
+	"github.com/quotient-go/quotient/internal/field"
 )
 
 // Call is a call before its permit.
@@ -33,20 +35,41 @@ func Target() KeyFunc { return func(c Call) string { return c.Target } }
 // Metadata returns a KeyFunc that limits by the first value of a metadata key, whose case does not matter.
 // On a server that is the incoming metadata, on a client the outgoing. Calls without it share the key ""
 // with those that send it empty. A client chooses the value: use it behind a check of the value, or a
-// client has as many quotas as it can invent values.
+// client has as many quotas as it can invent values. Metadata panics if the name is that of a secret, such as
+// authorization: keys are shown, so use Credential.
 func Metadata(name string) KeyFunc {
+	if field.Secret(name) {
+		panic(fmt.Sprintf("grpclimit: Metadata(%q): keys are shown, and this name is that of a secret: "+
+			"use Credential", name))
+	}
 	return func(c Call) string {
-		var values []string
-		if c.Target == "" {
-			values = metadata.ValueFromIncomingContext(c.Context, name)
-		} else if md, ok := metadata.FromOutgoingContext(c.Context); ok {
-			values = md.Get(name)
-		}
+		values := valuesOf(c, name)
 		if len(values) == 0 {
 			return ""
 		}
 		return values[0]
 	}
+}
+
+// Credential returns a KeyFunc that limits by the secret in a metadata key, such as "authorization", whose case does
+// not matter: by httplimit.CredentialKey, which shows nothing of it. Calls without it, or with several, share a key.
+func Credential(name string) KeyFunc {
+	return func(c Call) string {
+		values := valuesOf(c, name)
+		if len(values) != 1 {
+			return httplimit.CredentialKey("")
+		}
+		return httplimit.CredentialKey(values[0])
+	}
+}
+
+// valuesOf is the metadata that has come, or on a client that is sent.
+func valuesOf(c Call, name string) []string {
+	if c.Target == "" {
+		return metadata.ValueFromIncomingContext(c.Context, name)
+	}
+	md, _ := metadata.FromOutgoingContext(c.Context)
+	return md.Get(name)
 }
 
 // Peer returns a KeyFunc that limits a server's calls by the client's address, as httplimit.ClientAddr does

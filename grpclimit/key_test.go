@@ -12,8 +12,8 @@ import (
 )
 
 func TestKeys(t *testing.T) {
-	in := metadata.NewIncomingContext(t.Context(), metadata.Pairs("token", "in", "token", "second"))
-	out := metadata.NewOutgoingContext(in, metadata.Pairs("token", "out"))
+	in := metadata.NewIncomingContext(t.Context(), metadata.Pairs("tenant", "in", "tenant", "second", "token", "Bearer abc"))
+	out := metadata.NewOutgoingContext(in, metadata.Pairs("tenant", "out"))
 	addr := func(text string) context.Context {
 		a, err := net.ResolveTCPAddr("tcp", text)
 		if err != nil {
@@ -31,10 +31,13 @@ func TestKeys(t *testing.T) {
 		{"method", FullMethod(), Call{in, "/p.S/M", ""}, "/p.S/M"},
 		{"target of a client", Target(), Call{out, "/p.S/M", "dns:///h:1"}, "dns:///h:1"},
 		{"target on a server", Target(), Call{in, "/p.S/M", ""}, ""},
-		{"metadata that came", Metadata("Token"), Call{in, "", ""}, "in"},
-		{"metadata that is sent", Metadata("Token"), Call{out, "", "t"}, "out"},
-		{"only what is sent", Metadata("Token"), Call{in, "", "t"}, ""},
-		{"no metadata", Metadata("Token"), Call{t.Context(), "", ""}, ""},
+		{"metadata that came", Metadata("Tenant"), Call{in, "", ""}, "in"},
+		{"metadata that is sent", Metadata("Tenant"), Call{out, "", "t"}, "out"},
+		{"only what is sent", Metadata("Tenant"), Call{in, "", "t"}, ""},
+		{"no metadata", Metadata("Tenant"), Call{t.Context(), "", ""}, ""},
+		{"credential", Credential("Token"), Call{in, "", ""}, "credential:46e38e9ce4c432c3ca84636e27ba6242"},
+		{"two credentials", Credential("Tenant"), Call{in, "", ""}, "(no credential)"},
+		{"no credential", Credential("Token"), Call{t.Context(), "", ""}, "(no credential)"},
 		{"IPv4", Peer(), Call{addr("203.0.113.9:5"), "", ""}, "203.0.113.9"},
 		{"IPv4 in IPv6", Peer(), Call{addr("[::ffff:203.0.113.9]:5"), "", ""}, "203.0.113.9"},
 		{"IPv6", Peer(), Call{addr("[2001:db8::1]:5"), "", ""}, "2001:db8::/64"},
@@ -46,6 +49,12 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%s: key %q, want %q", tt.name, got, tt.want)
 		}
 	}
+	defer func() {
+		if recover() == nil {
+			t.Error("a secret is no mistake")
+		}
+	}()
+	Metadata("authorization")
 }
 
 func TestKeysOfCalls(t *testing.T) {

@@ -4,11 +4,14 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/netip"
 	"net/textproto"
 	"slices"
 	"strings"
+
+	"github.com/quotient-go/quotient/internal/field"
 )
 
 // IPv4Bits and IPv6Bits of a zero ClientAddrConfig. A /64 is one subnet (RFC 4291, 2.5.4), and one host may
@@ -22,7 +25,7 @@ const (
 const forwardedFor = "X-Forwarded-For"
 
 // noAddr is the key of requests whose peer has no IP address, as on a Unix
-// socket.
+// socket, unless it is trusted and names one.
 const noAddr = "(no address)"
 
 // ClientAddr returns a KeyFunc that limits by the client's IP address.
@@ -36,7 +39,7 @@ const noAddr = "(no address)"
 // An IPv4 address is its own key, also when written as ::ffff:1.2.3.4. IPv6 addresses share a key with their
 // /64, written as "2001:db8::/64". Zones and ports are dropped. Peers without an IP address share one key.
 // The key of an IPv6 address costs one allocation, that of a peer's IPv4 address none. ClientAddrConfig has
-// other prefixes and headers.
+// other prefixes and headers, and trusts a proxy that connects to a Unix socket.
 //
 // A prefix that is not valid, such as the zero netip.Prefix, contains nothing.
 func ClientAddr(trusted ...netip.Prefix) KeyFunc {
@@ -47,6 +50,10 @@ func ClientAddr(trusted ...netip.Prefix) KeyFunc {
 type ClientAddrConfig struct {
 	// Trusted are the networks of trusted proxies.
 	Trusted []netip.Prefix
+	// TrustUnix trusts the peers of Unix sockets as those of the networks: proxies on the same machine, whose
+	// access the socket's file decides. A peer that names no address has the key of one without. A connection is
+	// known by http.LocalAddrContextKey, which http.Server sets.
+	TrustUnix bool
 	// Header is the only field that is read from a trusted peer's request. Empty means X-Forwarded-For.
 	//
 	// Any other field, such as X-Real-IP or CF-Connecting-IP, has one address, with which the nearest
@@ -61,8 +68,8 @@ type ClientAddrConfig struct {
 }
 
 // KeyFunc returns the key function, or an error that names the first wrong field: bits out of range, a
-// network that is not valid, or a Header. A Header is wrong if it is not the name of a field, if no network
-// is Trusted, or if it is Forwarded, which is not a list of addresses.
+// network that is not valid, or a Header. A Header is wrong if no request has a field of this name, if no peer
+// is trusted, or if it is Forwarded, which is not a list of addresses.
 func (c ClientAddrConfig) KeyFunc() (KeyFunc, error) {
 	const name = "httplimit: ClientAddrConfig."
 	if c.IPv4Bits < 0 || c.IPv4Bits > 32 {
@@ -78,40 +85,39 @@ func (c ClientAddrConfig) KeyFunc() (KeyFunc, error) {
 	}
 	header := textproto.CanonicalMIMEHeaderKey(cmp.Or(c.Header, forwardedFor))
 	switch {
-	case !isField(header):
+	case !field.IsName(header), field.Apart(header):
 		return nil, fmt.Errorf(name+"Header: %q is not the name of a header field", c.Header)
 	case header == "Forwarded":
 		return nil, errors.New(name + "Header: Forwarded is not a list of addresses, and is not supported")
-	case c.Header != "" && len(c.Trusted) == 0:
+	case c.Header != "" && len(c.Trusted) == 0 && !c.TrustUnix:
 		return nil, fmt.Errorf(name+"Header: %q is read only from Trusted networks, and there are none", c.Header)
 	}
 	return clientAddr{
-		trusted: unmapAll(c.Trusted), header: header,
+		trusted: unmapAll(c.Trusted), unix: c.TrustUnix, header: header,
 		bits4: cmp.Or(c.IPv4Bits, ipv4Bits), bits6: cmp.Or(c.IPv6Bits, ipv6Bits),
 	}.key, nil
-}
-
-// isField reports whether a field may have this name (RFC 9110, 5.6.2). It is not empty.
-func isField(name string) bool {
-	return !strings.ContainsFunc(name, func(c rune) bool {
-		letter, digit := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z', c >= '0' && c <= '9'
-		return !letter && !digit && !strings.ContainsRune("!#$%&'*+-.^_`|~", c)
-	})
 }
 
 // clientAddr finds the client of a request. Its networks are unmapped.
 type clientAddr struct {
 	trusted      []netip.Prefix
+	unix         bool   // the peer of a Unix socket is trusted; it stands for the address that is not valid
 	header       string // as net/http keeps its name
 	bits4, bits6 int
 }
 
 func (c clientAddr) key(r *http.Request) string {
 	peer, ok := parseAddr(r.RemoteAddr)
+	if c.unix && ofUnix(r) {
+		peer, ok = netip.Addr{}, true // its name may look like an address
+	}
 	if !ok {
 		return noAddr
 	}
 	addr := c.behind(peer, r)
+	if !addr.IsValid() {
+		return noAddr
+	}
 	if addr.Is6() {
 		prefix, _ := addr.Prefix(c.bits6) // bits were checked
 		return prefix.String()
@@ -128,7 +134,7 @@ func (c clientAddr) key(r *http.Request) string {
 
 // behind is the client behind a peer, or the peer.
 func (c clientAddr) behind(peer netip.Addr, r *http.Request) netip.Addr {
-	if len(c.trusted) == 0 {
+	if len(c.trusted) == 0 && !c.unix {
 		return peer
 	}
 	lines := r.Header[c.header]
@@ -162,8 +168,14 @@ func (c clientAddr) client(addr netip.Addr, forwarded []string) netip.Addr {
 	return addr
 }
 
+// ofUnix reports whether a request has come over a Unix socket.
+func ofUnix(r *http.Request) bool {
+	at, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	return at != nil && at.Network() == "unix"
+}
+
 func (c clientAddr) trusts(addr netip.Addr) bool {
-	return slices.ContainsFunc(c.trusted, func(p netip.Prefix) bool { return p.Contains(addr) })
+	return !addr.IsValid() || slices.ContainsFunc(c.trusted, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
 // cutLast splits a list at its last comma. The entry is trimmed; more reports

@@ -1,8 +1,13 @@
 package httplimit
 
 import (
+	"context"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -137,6 +142,7 @@ func TestClientAddrConfigNamesFieldAndValue(t *testing.T) {
 		`Header: "X-Real-IP" is read only`:   {Header: "X-Real-IP"},
 		`Header: "X Real IP" is not`:         {Header: "X Real IP", Trusted: trusted},
 		`Header: "é" is not`:                 {Header: "é", Trusted: trusted},
+		`Header: "Host" is not`:              {Header: "Host", Trusted: trusted},
 		"Header: Forwarded is not a list of": {Header: "forwarded", Trusted: trusted},
 	} {
 		key, err := config.KeyFunc()
@@ -180,5 +186,59 @@ func TestClientAddrByXRealIP(t *testing.T) {
 		Header: http.Header{"X-Real-Ip": {"6.6.6.6"}, "X-Forwarded-For": {"9.9.9.9"}}}
 	if got := keyFunc(t, ClientAddrConfig{Trusted: trusted, Header: "X-Forwarded-For"})(r); got != "9.9.9.9" {
 		t.Errorf("key %q: X-Real-IP was read beside X-Forwarded-For", got)
+	}
+}
+
+// The clients behind a proxy at a Unix socket are told apart if it is trusted, whatever its name looks like.
+func TestClientAddrBehindAUnixSocket(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir) // a name of a socket is short, and may look like an address
+	trusted := prefixes("10.0.0.0/8")
+	for _, tt := range []struct {
+		config ClientAddrConfig
+		name   string // that the peer gives its end
+		lines  []string
+		want   string
+	}{
+		{ClientAddrConfig{TrustUnix: true}, "", []string{"9.9.9.9"}, "9.9.9.9"},
+		{ClientAddrConfig{TrustUnix: true}, "", []string{"6.6.6.6, 9.9.9.9"}, "9.9.9.9"},
+		{ClientAddrConfig{TrustUnix: true}, "", []string{"2001:db8::1"}, "2001:db8::/64"},
+		{ClientAddrConfig{TrustUnix: true, Trusted: trusted}, "", []string{"9.9.9.9, 10.0.0.1"}, "9.9.9.9"},
+		{ClientAddrConfig{TrustUnix: true}, "10.0.0.1:5", []string{"9.9.9.9"}, "9.9.9.9"},
+		{ClientAddrConfig{TrustUnix: true}, "8.8.8.8:5", nil, noAddr},
+		{ClientAddrConfig{TrustUnix: true}, "", nil, noAddr},
+		{ClientAddrConfig{TrustUnix: true}, "", []string{"unknown"}, noAddr},
+		{ClientAddrConfig{TrustUnix: true, Header: "X-Real-IP"}, "", []string{"9.9.9.9"}, "6.6.6.6"},
+		{ClientAddrConfig{Trusted: trusted}, "", []string{"9.9.9.9"}, noAddr},
+		{ClientAddrConfig{}, "", []string{"9.9.9.9"}, noAddr},
+	} {
+		key := keyFunc(t, tt.config)
+		got := make(chan string, 1)
+		server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			got <- key(r)
+		}))
+		l, err := net.Listen("unix", filepath.Join(dir, "s"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = server.Listener.Close()
+		server.Listener = l
+		server.Start()
+		own := net.Dialer{LocalAddr: &net.UnixAddr{Name: tt.name, Net: "unix"}}
+		client := http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				return own.DialContext(ctx, "unix", "s")
+			}}}
+		r := get(t, "/")
+		r.RequestURI, r.URL.Scheme, r.URL.Host = "", "http", "h"
+		r.Header["X-Forwarded-For"], r.Header["X-Real-Ip"] = tt.lines, []string{"6.6.6.6"}
+		if _, err := client.Do(r); err != nil {
+			t.Fatal(err)
+		}
+		if key := <-got; key != tt.want {
+			t.Errorf("%+v, peer %q, forwarded %q: key %q, want %q", tt.config, tt.name, tt.lines, key, tt.want)
+		}
+		server.Close()
+		_ = os.Remove(tt.name)
 	}
 }

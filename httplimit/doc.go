@@ -7,8 +7,9 @@
 //	Pattern(mux)     the route that a ServeMux chooses
 //	MethodPattern    the same, for each method
 //	Host()           the host
-//	ClientAddr(…)    the client's address, through trusted proxies (ClientAddrConfig: X-Real-IP, prefixes)
-//	Header(name)     the value of a header, such as an API token
+//	ClientAddr(…)    the client's address, through trusted proxies (ClientAddrConfig: X-Real-IP, prefixes, Unix)
+//	Header(name)     the value of a header, such as a tenant
+//	Credential(name) a secret in a header, such as a token, of which keys show a hash
 //	Constant(key)    one quota for everything
 //
 // or any function of yours. A key function is a decision about who shares a quota

@@ -20,7 +20,7 @@ func Example() {
 	api := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") })
 
 	perKey := quotient.Must(quotient.New(quotient.Rates(quotient.PerSecond(10))))
-	handler := httplimit.Middleware(perKey, httplimit.Header("X-API-Key"))(api)
+	handler := httplimit.Middleware(perKey, httplimit.Credential("X-API-Key"))(api)
 
 	perHost := quotient.Must(quotient.New(quotient.Rates(quotient.PerSecond(5))))
 	client := &http.Client{Transport: &httplimit.Transport{Limiter: perHost}}
@@ -239,14 +239,26 @@ func ExampleHost() {
 	// Output: api.example.com
 }
 
-// An API key in a header has a quota of its own. Check the key before the limiter sees it: a client can
-// invent others.
+// A tenant that a server in front has written has a quota of its own.
 func ExampleHeader() {
-	key := httplimit.Header("X-Api-Key")
+	key := httplimit.Header("X-Tenant")
 	r := httptest.NewRequest("GET", "/", nil)
-	r.Header.Set("X-Api-Key", "k-1234")
+	r.Header.Set("X-Tenant", "ann")
 	fmt.Println(key(r))
-	// Output: k-1234
+	// Output: ann
+}
+
+// A token has a quota of its own, and is not shown. Check it before the limiter sees it: a client can invent
+// others.
+func ExampleCredential() {
+	key := httplimit.Credential("Authorization")
+	r := httptest.NewRequest("GET", "/", nil)
+	r.Header.Set("Authorization", "BEARER  abc")
+	fmt.Println(key(r))
+	fmt.Println(httplimit.CredentialKey("Bearer abc"))
+	// Output:
+	// credential:46e38e9ce4c432c3ca84636e27ba6242
+	// credential:46e38e9ce4c432c3ca84636e27ba6242
 }
 
 // All requests share one quota.

@@ -5,10 +5,13 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"net/http"
+	"net/netip"
 	"net/textproto"
 	"path"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/quotient-go/quotient/internal/field"
 )
 
 // KeyFunc returns the key that a request is limited by. Requests with equal keys share one quota, so a key
@@ -36,17 +39,21 @@ func Constant(key string) KeyFunc {
 	return func(*http.Request) string { return key }
 }
 
-// Header returns a KeyFunc that limits by the value of a header, say an API
-// token. The name's case does not matter; the value's does. Only the first
-// line of a repeated header counts. Requests without the header share the key
-// "" with those that send it empty. net/http keeps the field Host elsewhere: use
-// the function Host for it.
+// Header returns a KeyFunc that limits by the value of a field, such as a tenant. The name's case does not
+// matter; the value's does. Only the first line counts, as for http.Header.Get: if the handler passes requests
+// on to a server that reads the last one, or takes X_Tenant for X-Tenant, such requests must be refused before.
+// Requests without the field share the key "" with those that send it empty.
 //
 // The client chooses the value. Use it behind something that has checked it,
 // or a client has as many quotas as it can invent values. Values of more than
 // 256 bytes are hashed.
+//
+// Header panics if no request can have a field of this name, as Host, which net/http keeps elsewhere, and if
+// its name is that of a secret, as Authorization, X-API-Key or Cookie: keys are shown, so use Credential.
 func Header(name string) KeyFunc {
-	name = textproto.CanonicalMIMEHeaderKey(name)
+	name = fieldName("Header", name)
+	mustBe(!field.Secret(name), "Header(%q): keys are shown in errors, logs and to operators, "+
+		"and this name is that of a secret: use Credential", name)
 	return func(r *http.Request) string {
 		if values := r.Header[name]; len(values) > 0 {
 			return own(values[0])
@@ -55,11 +62,22 @@ func Header(name string) KeyFunc {
 	}
 }
 
+// fieldName is a name as net/http keeps it, for a function that reads the field.
+func fieldName(of, name string) string {
+	mustBe(field.IsName(name), "%s: %q is not the name of a header field", of, name)
+	mustBe(!field.Apart(name), "%s: net/http does not keep %s among the header fields, "+
+		"so that all requests would share one key", of, name)
+	return textproto.CanonicalMIMEHeaderKey(name)
+}
+
 // Host returns a KeyFunc that limits by host: the Host header of a request to a server, the URL's host of a
 // request that a client sends. A request that a server has received stays one when it is passed on, as
-// httputil.ReverseProxy does: for its Transport leave Transport.Key nil. Letters are lowered, dots at the
-// end, as of a full name, and the default ports 80 and 443 are dropped, other ports are kept. A port
-// consists of digits. "Example.com.", "example.com:80" and "example.com" are one key.
+// httputil.ReverseProxy does: for its Transport leave Transport.Key nil. Letters are lowered, and dots at the
+// end, as of a full name, are dropped.
+//
+// On a server the port is dropped, since clients can write any: "Example.com.", "example.com:8080" and
+// "example.com" are one key. Addresses have one spelling, without a zone: "[::1]". Of a client's request only
+// the ports 80 and 443 are dropped, since another port is another service.
 //
 // On a server the client chooses this header. Use it only where unknown hosts
 // are turned away before. Hosts of more than 256 bytes are hashed.
@@ -128,9 +146,29 @@ func knownMethod(method string) string {
 // host is the key function of Host.
 func host(r *http.Request) string {
 	if r.RequestURI != "" { // it is set by servers alone
-		return canonicalHost(r.Host)
+		return own(servedHost(strings.ToLower(r.Host)))
 	}
 	return target(r)
+}
+
+// servedHost is the form of a host in lower case that Host documents for servers. What does not belong to a host
+// is dropped: some servers do so too.
+func servedHost(name string) string {
+	name = strings.TrimRight(name, ".")
+	bare, bracketed := strings.CutPrefix(name, "[")
+	if bracketed {
+		bare, _, _ = strings.Cut(bare, "]")
+	}
+	if bracketed || strings.Count(name, ":") > 1 {
+		if addr, err := netip.ParseAddr(bare); err == nil {
+			if addr = addr.Unmap().WithZone(""); addr.Is6() {
+				return "[" + addr.String() + "]"
+			}
+			return addr.String()
+		}
+	}
+	name, _, _ = strings.Cut(name, ":")
+	return strings.TrimRight(name, ".")
 }
 
 // target is the host that a client sends r to, and the default key of Transport.
@@ -141,7 +179,7 @@ func target(r *http.Request) string {
 	return canonicalHost(r.URL.Host)
 }
 
-// canonicalHost is the form that Host documents.
+// canonicalHost is the form that Host documents for clients.
 func canonicalHost(name string) string {
 	name, port := strings.TrimRight(strings.ToLower(name), "."), ""
 	if i := strings.LastIndexByte(name, ':'); i >= 0 && takesPort(name[:i]) && isPort(name[i+1:]) {
@@ -196,7 +234,7 @@ func hashed(key, form string) string {
 // Path returns a KeyFunc that limits by the URL's path in one canonical form,
 // so that no other spelling of a path has a quota of its own:
 //
-//   - percent-encoding is undone, once, also that of "/", ";" and ".";
+//   - percent-encoding is undone, once, also that of "/", ";" and ".", and a backslash is a slash;
 //   - a path parameter (from ";" to the end of its segment) is dropped;
 //   - empty segments, "." and a slash at the end are dropped, ".." takes the
 //     segment before it away and never leaves the root;
@@ -221,10 +259,10 @@ func CanonicalPath(p string) string {
 		return p
 	}
 	out := make([]byte, 0, len(p)+1)
-	for segment := range strings.SplitSeq(p, "/") {
+	for segment := range strings.FieldsFuncSeq(p, isSlash) {
 		segment, _, _ = strings.Cut(segment, ";")
 		switch segment {
-		case "", ".":
+		case "", ".": // "" of nothing but parameters
 		case "..":
 			out = out[:max(0, bytes.LastIndexByte(out, '/'))]
 		default:
@@ -236,6 +274,8 @@ func CanonicalPath(p string) string {
 	}
 	return strings.ToLower(string(out))
 }
+
+func isSlash(c rune) bool { return c == '/' || c == '\\' }
 
 // isCanonical reports whether CanonicalPath would return p as it is.
 func isCanonical(p string) bool {
@@ -252,7 +292,7 @@ func isCanonical(p string) bool {
 			if i+1 == len(p) || p[i+1] == '/' || p[i+1] == '.' && isDots(p[i+1:]) {
 				return false
 			}
-		case c == ';' || 'A' <= c && c <= 'Z':
+		case c == ';' || c == '\\' || 'A' <= c && c <= 'Z':
 			return false
 		case c >= utf8.RuneSelf:
 			ascii = false

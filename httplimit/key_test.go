@@ -20,7 +20,7 @@ func TestPath(t *testing.T) {
 		{"//a/b", "/a/b"}, {"/a//b", "/a/b"}, {"/a/b/", "/a/b"}, {"/a/b//", "/a/b"},
 		{"/./a/b", "/a/b"}, {"/a/./b", "/a/b"}, {"/a/b/.", "/a/b"}, {"/%2e/a/b", "/a/b"},
 		{"/x/../a/b", "/a/b"}, {"/../a/b", "/a/b"}, {"/a/x/..;y/b", "/a/b"}, {"/a/x/%2E%2e/b", "/a/b"},
-		{"/%61/b", "/a/b"}, {"/a%2Fb", "/a/b"}, {"/A/b", "/a/b"}, {"/%41/B", "/a/b"},
+		{"/%61/b", "/a/b"}, {"/a%2Fb", "/a/b"}, {"/a%5cb", "/a/b"}, {"/x%5C..%5Ca/b", "/a/b"}, {"/A/b", "/a/b"}, {"/%41/B", "/a/b"},
 		{"/a;x=1/b", "/a/b"}, {"/a/b;x=1", "/a/b"}, {"/a/b;x=1;y=2", "/a/b"}, {"/a%3Bx/b", "/a/b"},
 		{"/;x/a/b", "/a/b"}, {"/a/b?c=d", "/a/b"},
 		{"/a/..b", "/a/..b"}, {"/.a/b.", "/.a/b."}, {"/...", "/..."},
@@ -99,17 +99,33 @@ func TestCanonicalPath(t *testing.T) {
 }
 
 func TestHost(t *testing.T) {
-	for host, want := range map[string]string{
-		"example.com": "example.com", "EXAMPLE.com": "example.com", "example.com.": "example.com",
-		"example.com:80": "example.com", "example.com:443": "example.com", "example.com.:80": "example.com",
-		"example.com:": "example.com", "example.com:0443": "example.com", "example.com:8080": "example.com:8080",
-		"example.com:08080": "example.com:8080", "[::1]": "[::1]", "[::1]:80": "[::1]",
-		"[2001:DB8::1]:8443": "[2001:db8::1]:8443", "": "",
+	for host, want := range map[string]struct{ served, asked string }{
+		"example.com":          {"example.com", "example.com"},
+		"EXAMPLE.com":          {"example.com", "example.com"},
+		"example.com.":         {"example.com", "example.com"},
+		"example.com:80":       {"example.com", "example.com"},
+		"example.com.:443":     {"example.com", "example.com"},
+		"example.com:":         {"example.com", "example.com"},
+		"example.com:0443":     {"example.com", "example.com"},
+		"example.com:8080":     {"example.com", "example.com:8080"},
+		"example.com:08080":    {"example.com", "example.com:8080"},
+		"example.com:x":        {"example.com", "example.com:x"}, // a server of Go takes it
+		"example.com:80:81":    {"example.com", "example.com:80:81"},
+		"1.2.3.4:5":            {"1.2.3.4", "1.2.3.4:5"},
+		"[::1]":                {"[::1]", "[::1]"},
+		"[::1]:80":             {"[::1]", "[::1]"},
+		"[2001:DB8::1]:8443":   {"[2001:db8::1]", "[2001:db8::1]:8443"},
+		"[2001:db8:0::1]x":     {"[2001:db8::1]", "[2001:db8:0::1]x"},
+		"2001:db8::0:1":        {"[2001:db8::1]", "2001:db8::0:1"},
+		"[fe80::1%25eth0]:5":   {"[fe80::1]", "[fe80::1%25eth0]:5"},
+		"[::ffff:1.2.3.4]:443": {"1.2.3.4", "[::ffff:1.2.3.4]"},
+		"[x]:5":                {"[x]", "[x]:5"},
+		"":                     {},
 	} {
 		server := &http.Request{RequestURI: "/", URL: &url.URL{Path: "/"}, Host: host}
 		client := &http.Request{URL: &url.URL{Scheme: "https", Host: host}}
-		if got, sent := Host()(server), Host()(client); got != want || sent != want {
-			t.Errorf("Host of a server's request for %q is %q, of a client's %q; want %q", host, got, sent, want)
+		if got, asked := Host()(server), Host()(client); got != want.served || asked != want.asked {
+			t.Errorf("Host of a server's request for %q is %q, of a client's %q; want %+v", host, got, asked, want)
 		}
 	}
 	virtual := &http.Request{URL: &url.URL{Host: "10.0.0.1:8080"}, Host: "api.example.com"}
@@ -139,8 +155,8 @@ func TestKeyBehindAReverseProxy(t *testing.T) {
 
 func TestHeader(t *testing.T) {
 	r := get(t, "/")
-	r.Header["X-Api-Key"] = []string{"Abc", "other"}
-	if got := Header("x-api-KEY")(r); got != "Abc" {
+	r.Header["X-Tenant"] = []string{"Abc", "other"}
+	if got := Header("x-TENANT")(r); got != "Abc" {
 		t.Errorf("key = %q, want Abc", got)
 	}
 	if got := Header("Missing")(r); got != "" {
@@ -148,15 +164,55 @@ func TestHeader(t *testing.T) {
 	}
 }
 
+// One credential has one quota, however it is spelt, and stands nowhere.
+func TestCredential(t *testing.T) {
+	const jwt = "eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJhbm4ifQ"
+	long := strings.Repeat("x", 1<<16)
+	of := map[string]string{} // key to the first spelling
+	for _, spellings := range [][]string{
+		{"Bearer abc", "bearer abc", "BEARER  abc", "Bearer\tabc", " Bearer abc\u00a0", "Bearer abc other"},
+		{"Basic YW5uOnc=", "basic YW5uOnc", "Basic YW5uOnd=", "Basic YW5u!Onc="},
+		{"Bearer " + jwt + ".AAAA", "Bearer " + jwt + ".AAAB", "Bearer " + jwt + ".A!AAA"},
+		{"Bearer abD"}, {"Bearer"}, {"abc", "abc\x85"}, {"Abc"}, {"a.b.c"}, {"a.b.d"}, {"Basic YW5uOng="},
+		{long}, {long + "y"}, {"", " ", "\u00a0"},
+	} {
+		want := CredentialKey(spellings[0])
+		for _, s := range spellings {
+			r := &http.Request{Header: http.Header{"Authorization": {s}}}
+			if got := Credential("authorization")(r); got != want {
+				t.Errorf("%.80q has the key %q, and %.80q the key %q", s, got, spellings[0], want)
+			}
+		}
+		if of[want] != "" || own(want) != want {
+			t.Errorf("the key of %.80q and %.80q is %q", spellings[0], of[want], want)
+		}
+		of[want] = spellings[0]
+	}
+	for _, lines := range [][]string{nil, {"Bearer a", "Bearer b"}} {
+		r := &http.Request{Header: http.Header{"X-Api-Key": lines}}
+		if got := Credential("X-API-Key")(r); got != noCredential {
+			t.Errorf("%q has the key %q", lines, got)
+		}
+	}
+	// As printf %s 'bearer abc' | sha256sum has it.
+	if got, want := CredentialKey("Bearer abc"), "credential:46e38e9ce4c432c3ca84636e27ba6242"; got != want {
+		t.Errorf("the key is %q, want %q", got, want)
+	}
+	r := &http.Request{Header: http.Header{"Authorization": {"Bearer abc"}}}
+	if key := Credential("Authorization"); testing.AllocsPerRun(100, func() { key(r) }) > 1 {
+		t.Error("a key costs more than one allocation")
+	}
+}
+
 func TestKeysAreBounded(t *testing.T) {
 	long := strings.Repeat("x", 1<<20)
 	r := get(t, "/"+long)
 	r.Host = long
-	r.Header.Set("Token", long)
+	r.Header.Set("X-Tenant", long)
 	mux := http.NewServeMux()
 	mux.HandleFunc("/"+long, func(http.ResponseWriter, *http.Request) {})
 	for name, key := range map[string]KeyFunc{
-		"Path": Path(), "Host": Host(), "Header": Header("Token"), "Constant": Constant(long),
+		"Path": Path(), "Host": Host(), "Header": Header("X-Tenant"), "Constant": Constant(long),
 		"Pattern": Pattern(mux), "MethodPattern": MethodPattern(mux),
 	} {
 		got := key(r)
@@ -175,7 +231,7 @@ func TestKeysAreBounded(t *testing.T) {
 // Failure mode 10: a client that sends the text of another one's hash must not share its bucket, wherever the
 // key is hashed.
 func TestLongKeyAndItsHashAreTwoKeys(t *testing.T) {
-	token := func(r *http.Request) string { return r.Header.Get("Token") } // as a user writes it
+	token := func(r *http.Request) string { return r.Header.Get("X-Tenant") } // as a user writes it
 	// of is the key of a request that something serves under a limiter.
 	of := func(r *http.Request, serve func(*quotient.Limiter, http.Handler)) (key string) {
 		l := limiter(t, oneSlot)
@@ -200,15 +256,15 @@ func TestLongKeyAndItsHashAreTwoKeys(t *testing.T) {
 		})
 	}
 	for name, way := range map[string]KeyFunc{
-		"Header": Header("Token"), "Header and Middleware": middleware(Header("Token")),
+		"Header": Header("X-Tenant"), "Header and Middleware": middleware(Header("X-Tenant")),
 		"own function, Middleware": middleware(token), "own function, Around": around,
-		"own function, Transport": transport(token), "Header and Transport": transport(Header("Token")),
+		"own function, Transport": transport(token), "Header and Transport": transport(Header("X-Tenant")),
 		"Constant, as grpclimit does": func(r *http.Request) string { return Constant(token(r))(nil) },
 	} {
 		r := get(t, "/")
 		of := map[string]string{} // key to value
 		for value, n := long, 0; n < 5; n++ {
-			r.Header.Set("Token", value)
+			r.Header.Set("X-Tenant", value)
 			key := way(r)
 			if of[key] != "" {
 				t.Errorf("%s: %.90q and %.90q share the key %q", name, of[key], value, key)

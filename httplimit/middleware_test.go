@@ -203,6 +203,13 @@ func TestMistakesPanicAtOnce(t *testing.T) {
 		"WeightBy: ":                     func() { WeightBy(nil) },
 		`CostBy("tokens"): the function`: func() { CostBy("tokens", nil) },
 		"CostBy: the unit is empty":      func() { CostBy("", one) },
+		`Header: "" is not the name`:     func() { Header("") },
+		`Header: "é" is not the name`:    func() { Header("é") },
+		"Header: net/http does not":      func() { Header("host") },
+		`Header("Authorization"): keys`:  func() { Header("authorization") },
+		`Header("X-Api-Key"): keys are`:  func() { Header("X-API-Key") },
+		"Credential: net/http does not":  func() { Credential("Transfer-Encoding") },
+		"Credential: a client can add":   func() { Credential("cookie") },
 		`CostBy("rows"): `:               func() { Middleware(l, Path(), CostBy("rows", one)) },
 	} {
 		if said := fmt.Sprint(panicOf(mistake)); !strings.Contains(said, "httplimit: "+want) {
@@ -227,7 +234,7 @@ func TestMiddlewareDoesNotAllocate(t *testing.T) {
 		key  KeyFunc
 		opts []Option
 	}{
-		"path": {0, Path(), nil}, "address": {0, ClientAddr(), nil}, "header": {0, Header("Token"), nil},
+		"path": {0, Path(), nil}, "address": {0, ClientAddr(), nil}, "header": {0, Header("X-Tenant"), nil},
 		"host": {0, Host(), nil}, "constant": {0, Constant("k"), nil},
 		"Wait": {0, Path(), []Option{Wait(time.Minute)}}, "Forever": {0, ClientAddr(), []Option{Wait(Forever)}},
 		"Drain": {0, Path(), []Option{Wait(Forever), Drain(t.Context())}},

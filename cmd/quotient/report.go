@@ -26,7 +26,11 @@ func (s *service) reportStart() {
 	if f.Proxy.TLS != nil {
 		scheme = "https://"
 	}
-	s.log.Info("proxy listens", "url", scheme+s.listener.Addr().String(), "upstreams", strings.Join(ups, " "),
+	url := scheme + s.listener.Addr().String()
+	if strings.HasPrefix(f.Proxy.Listen, "unix:") {
+		url = f.Proxy.Listen
+	}
+	s.log.Info("proxy listens", "url", url, "upstreams", strings.Join(ups, " "),
 		"version", version())
 	if s.operator.l == nil {
 		s.log.Info("operator's page is off")

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
 	"os/signal"
+	"strings"
 	"sync/atomic"
 	"syscall"
 
@@ -136,11 +138,31 @@ func (s *service) listen(ctx context.Context) (err error) {
 	if s.operator, err = s.newOperator(ctx, p.Admin); err != nil {
 		return err
 	}
-	var l net.ListenConfig
-	if s.listener, err = l.Listen(ctx, "tcp", p.Listen); err != nil {
+	if s.listener, err = listenAt(ctx, p.Listen); err != nil {
 		return errors.Join(fmt.Errorf("proxy.listen: %w", err), s.operator.close())
 	}
 	return nil
+}
+
+// listenAt listens at host:port, or at unix:PATH in place of a socket that a process has left behind. Who may
+// connect to a socket is for the umask and its folder to say.
+func listenAt(ctx context.Context, address string) (net.Listener, error) {
+	var l net.ListenConfig
+	path, ok := strings.CutPrefix(address, "unix:")
+	if !ok {
+		return l.Listen(ctx, "tcp", address)
+	}
+	if at, err := os.Lstat(path); err == nil && at.Mode().Type() == fs.ModeSocket {
+		var d net.Dialer
+		c, err := d.DialContext(ctx, "unix", path)
+		switch {
+		case err == nil:
+			return nil, errors.Join(fmt.Errorf("another process listens at %s", address), c.Close())
+		case errors.Is(err, syscall.ECONNREFUSED):
+			_ = os.Remove(path) // else Listen says why not
+		}
+	}
+	return l.Listen(ctx, "unix", path)
 }
 
 // drain is called when the end begins: requests that wait are answered, and no new ones are wanted.

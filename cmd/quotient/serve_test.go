@@ -275,6 +275,65 @@ func TestAnAddressThatIsTaken(t *testing.T) {
 		"127.0.0.1:0", "--admin", taken, "u:1")
 }
 
+// TestClientsBehindAUnixSocket: the clients of a proxy on the same machine are told apart, if it is trusted.
+func TestClientsBehindAUnixSocket(t *testing.T) {
+	got := make(chan http.Header, 9)
+	up := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got <- r.Header }))
+	t.Cleanup(up.Close)
+	for _, row := range []struct {
+		settings, head string // of the file, and before each request
+		second         string // status of another client's request
+		forwarded      [2]string
+	}{
+		{"trust-unix = true", "", "200", [2]string{"6.6.6.6, 192.0.2.1", "for=192.0.2.1, for=unknown"}},
+		{"trust-unix = true\nproxy-protocol = true", "PROXY UNKNOWN\r\n", "200",
+			[2]string{"6.6.6.6, 192.0.2.1", "for=192.0.2.1, for=unknown"}},
+		{"", "", "429", [2]string{}},
+	} {
+		dir := t.TempDir()
+		t.Chdir(dir)
+		path := filepath.Join(dir, "q.toml")
+		must(t, os.WriteFile(path, []byte(`limiters.all = { mode = "refuse", rates = [{ events = 1, per = "1h" }] }
+[proxy]
+listen = "unix:s"
+upstreams = ["`+up.URL+`"]
+rules = [{ pattern = "/", limiter = "all", key = "client" }]
+admin.listen = "off"
+`+row.settings), 0o600))
+		left, err := net.Listen("unix", filepath.Join(dir, "s")) // by a process that did not end in order
+		must(t, err)
+		left.(*net.UnixListener).SetUnlinkOnClose(false)
+		must(t, left.Close())
+		_, stop := serving(t, path)
+		status := func(client string) string {
+			own := &net.UnixAddr{Net: "unix", Name: "8.8.8.8:5"} // which looks like an address
+			c, err := net.DialUnix("unix", own, &net.UnixAddr{Net: "unix", Name: "s"})
+			must(t, err)
+			defer os.Remove(own.Name)
+			defer c.Close()
+			_, err = fmt.Fprintf(c, "%sGET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n"+
+				"X-Forwarded-For: 6.6.6.6, %[2]s\r\nForwarded: for=%[2]s\r\n\r\n", row.head, client)
+			must(t, err)
+			text, err := io.ReadAll(c)
+			must(t, err)
+			return strings.Fields(string(text) + "- none")[1]
+		}
+		equal(t, "the status of one client, "+row.settings, status("192.0.2.1"), "200")
+		h := <-got
+		equal(t, "what is forwarded, "+row.settings,
+			[2]string{h.Get("X-Forwarded-For"), h.Get("Forwarded")}, row.forwarded)
+		equal(t, "the status of another client, "+row.settings, status("192.0.2.2"), row.second)
+		if row.second == "200" {
+			<-got
+			equal(t, "the status of the first again", status("192.0.2.1"), "429")
+		}
+		if _, err := (&proxyCmd{Config: path}).open(t.Context(), slog.New(slog.DiscardHandler)); err == nil {
+			t.Error("two listen at one socket")
+		}
+		stop()
+	}
+}
+
 func TestDemo(t *testing.T) {
 	cmd := program(t, "proxy", "--demo", "--demo-for", "2s", "--listen", "127.0.0.1:0", "--admin",
 		"127.0.0.1:0")

@@ -14,7 +14,7 @@ func limitEachKey(api http.Handler) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	throttled := httplimit.Middleware(limiter, httplimit.Header("X-API-Key"))
+	throttled := httplimit.Middleware(limiter, httplimit.Credential("X-API-Key"))
 	return throttled(api), nil
 }
 
@@ -37,7 +37,7 @@ func halveFree(limiter *quotient.Limiter) error {
 
 func tellClients(limiter *quotient.Limiter, api http.Handler) http.Handler {
 	fields := httplimit.SendFields(httplimit.FieldsDraft11)
-	return httplimit.Middleware(limiter, httplimit.Header("X-API-Key"), fields)(api)
+	return httplimit.Middleware(limiter, httplimit.Credential("X-API-Key"), fields)(api)
 }
 
 func payingFirst(limiter *quotient.Limiter, pays func(*http.Request) bool, api http.Handler) http.Handler {

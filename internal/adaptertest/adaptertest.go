@@ -109,7 +109,7 @@ func Idle(t testing.TB, l *quotient.Limiter) {
 func Ask(h http.Handler, method, path string) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	r := httptest.NewRequest(method, path, nil)
-	r.Header.Set("Token", "abc")
+	r.Header.Set("X-Tenant", "abc")
 	h.ServeHTTP(w, r)
 	return w
 }

@@ -32,6 +32,7 @@ type Server struct {
 type settings struct {
 	readBody, write, stream, shutdown time.Duration
 	trusted                           []netip.Prefix
+	unix                              bool // peers of a Unix socket are trusted
 }
 
 // Option is an option of New.
@@ -71,7 +72,7 @@ func (s *Server) put(p *config.Proxy) {
 	s.now.Store(&settings{
 		readBody: p.Timeouts.ReadBody, write: p.Timeouts.Write, stream: p.Timeouts.Stream,
 		shutdown: p.Timeouts.Shutdown,
-		trusted:  p.Trusted,
+		trusted:  p.Trusted, unix: p.TrustUnix,
 	})
 	s.places.SetMost(p.Max.Connections)
 }

@@ -37,6 +37,9 @@ func (s *Server) peers(l net.Listener) net.Listener {
 }
 
 func (s *Server) trusts(a net.Addr) bool {
+	if a.Network() == "unix" {
+		return s.now.Load().unix
+	}
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {
 		return false

@@ -117,12 +117,17 @@ func TestTrusts(t *testing.T) {
 		&net.TCPAddr{IP: net.ParseIP("fe80::1"), Zone: "eth0"}:        true,
 		&net.TCPAddr{IP: net.ParseIP("::1")}:                          false,
 		&net.TCPAddr{IP: net.ParseIP("::ffff:192.0.2.1"), Port: 1234}: false,
-		&net.UnixAddr{Name: "127.0.0.1"}:                              false,
-		&net.TCPAddr{}:                                                false,
+		&net.UnixAddr{Name: "127.0.0.1", Net: "unix"}:                 false,
+		&net.TCPAddr{}: false,
 	} {
 		if got := s.trusts(addr); got != want {
 			t.Errorf("trusts(%v) = %v", addr, got)
 		}
+	}
+	p.TrustUnix = true
+	s.put(p)
+	if !s.trusts(&net.UnixAddr{Net: "unix"}) || s.trusts(&net.TCPAddr{}) {
+		t.Error("trust-unix is not about Unix sockets")
 	}
 }
 

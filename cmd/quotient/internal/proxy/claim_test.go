@@ -97,6 +97,8 @@ func TestPlanOfAClaim(t *testing.T) {
 	w.get("/")
 	resp, _ := w.get("/")
 	want(t, "status without a token", resp.StatusCode, 429)
+	resp, _ = w.get("/", "Authorization", token, "Authorization", token)
+	want(t, "status with two tokens", resp.StatusCode, 400)
 }
 
 // TestKeyFiles: which keys verify tokens.

@@ -35,12 +35,17 @@ var ofOtherAnswers = []string{
 // writeProblem answers with a problem document (RFC 9457). After is how long the client should wait before it
 // asks again, 0 for no such hint.
 func writeProblem(w http.ResponseWriter, status int, after time.Duration) {
+	if after > 0 {
+		w.Header().Set("Retry-After", strconv.FormatInt(int64((after+time.Second-1)/time.Second), 10))
+	}
+	writeDetail(w, status, details[status])
+}
+
+// writeDetail is writeProblem with a detail of its own.
+func writeDetail(w http.ResponseWriter, status int, detail string) {
 	h := w.Header()
 	for _, name := range ofOtherAnswers {
 		delete(h, name)
-	}
-	if after > 0 {
-		h.Set("Retry-After", strconv.FormatInt(int64((after+time.Second-1)/time.Second), 10))
 	}
 	h.Set("Cache-Control", "no-store")
 	h.Set("Content-Type", "application/problem+json")
@@ -49,7 +54,7 @@ func writeProblem(w http.ResponseWriter, status int, after time.Duration) {
 		Title  string `json:"title"`
 		Status int    `json:"status"`
 		Detail string `json:"detail"`
-	}{"about:blank", http.StatusText(status), status, details[status]})
+	}{"about:blank", http.StatusText(status), status, detail})
 	h.Set("Content-Length", strconv.Itoa(len(text)))
 	w.WriteHeader(status)
 	_, _ = w.Write(text) // a client that has left is no error

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/netip"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -83,17 +85,21 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, http.StatusServiceUnavailable, time.Second)
 		return
 	}
-	to := t.find(r)
+	to, clear := t.find(r)
 	if to == nil { // config refuses such a file
 		writeProblem(w, http.StatusNotFound, 0)
+		return
+	}
+	trusted := t.trusts(r)
+	if why := to.unclear(r, clear, trusted); why != "" {
+		writeDetail(w, http.StatusBadRequest, why)
 		return
 	}
 	if t.maxBody > 0 && r.ContentLength > t.maxBody {
 		refuseBody(w)
 		return
 	}
-	f := &flight{Context: r.Context(), proxy: p, route: to, w: w, from: arrived}
-	f.trusted = t.trusts(r.RemoteAddr)
+	f := &flight{Context: r.Context(), proxy: p, route: to, w: w, from: arrived, trusted: trusted}
 	if to.learns && to.fields != (span{}) {
 		f.late = &lateFields{ResponseWriter: w}
 		w = f.late
@@ -109,7 +115,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // misfit is the status for a request that is not passed on, 0 for any other.
 func misfit(r *http.Request) int {
 	switch {
-	case r.Method == http.MethodConnect, r.Method == http.MethodTrace:
+	case r.Method == http.MethodConnect, r.Method == http.MethodTrace, strings.ToUpper(r.Method) != r.Method:
 		return http.StatusMethodNotAllowed
 	case r.RequestURI == "*" && r.Method == http.MethodOptions:
 		return http.StatusNoContent
@@ -138,10 +144,16 @@ func turnBack(w http.ResponseWriter, _ *http.Request, status int) {
 }
 
 // peer is the address of a request's peer, not valid if it has none.
-func peer(remote string) netip.Addr {
-	at, err := netip.ParseAddrPort(remote)
-	if err != nil {
+func peer(r *http.Request) netip.Addr {
+	at, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil || ofUnix(r) { // the name of a socket may look like an address
 		return netip.Addr{}
 	}
 	return at.Addr().Unmap().WithZone("")
+}
+
+// ofUnix reports whether a request has come over a Unix socket.
+func ofUnix(r *http.Request) bool {
+	at, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	return at != nil && at.Network() == "unix"
 }

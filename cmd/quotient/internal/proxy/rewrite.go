@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"strings"
+
+	"github.com/quotient-go/quotient/internal/field"
 )
 
 func rewrite(r *httputil.ProxyRequest) {
@@ -34,15 +36,13 @@ func rewrite(r *httputil.ProxyRequest) {
 // setForwarded does what httputil.ProxyRequest.SetXForwarded does, with one allocation in place of three.
 func setForwarded(h http.Header, in *http.Request) {
 	lines := make([]string, 3)
-	if client, _, err := net.SplitHostPort(in.RemoteAddr); err == nil {
+	if client, _, err := net.SplitHostPort(in.RemoteAddr); err == nil && !ofUnix(in) {
 		if prior := h["X-Forwarded-For"]; len(prior) > 0 {
 			client = strings.Join(prior, ", ") + ", " + client
 		}
 		lines[0] = client
 		h["X-Forwarded-For"] = lines[0:1:1]
-	} else {
-		delete(h, "X-Forwarded-For")
-	}
+	} // else only what a trusted peer has said stands there
 	lines[1], lines[2] = in.Host, "http"
 	if in.TLS != nil {
 		lines[2] = "https"
@@ -50,15 +50,15 @@ func setForwarded(h http.Header, in *http.Request) {
 	h["X-Forwarded-Host"], h["X-Forwarded-Proto"] = lines[1:2:2], lines[2:3:3]
 }
 
-// dropAddresses drops the fields that hold addresses. A field with underscores is taken for the one with
-// hyphens, as CGI takes it.
+// dropAddresses drops the fields that hold addresses, in any spelling that some server takes for theirs.
 func dropAddresses(h http.Header) {
+	const all = "X-Forwarded-"
 	for name := range h {
-		read := name
-		if strings.Contains(name, "_") {
-			read = http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))
+		if name == "" || name[0] != 'X' && name[0] != 'F' {
+			continue
 		}
-		if read == "X-Real-Ip" || read == "Forwarded" || strings.HasPrefix(read, "X-Forwarded-") {
+		if len(name) >= len(all) && field.Alike(name[:len(all)], all) || field.Alike(name, "X-Real-Ip") ||
+			name == "Forwarded" {
 			delete(h, name)
 		}
 	}
@@ -86,9 +86,12 @@ func (b *trailed) Read(p []byte) (int, error) {
 func forward(out, in *http.Request) {
 	keep(out.Header, in.Header, "X-Forwarded-For")
 	lines := in.Header["Forwarded"]
-	if at := peer(in.RemoteAddr); len(lines) > 0 && at.IsValid() {
-		by := "for=" + at.String()
-		if at.Is6() {
+	if len(lines) > 0 {
+		by := "for=unknown" // as RFC 7239 has it, for a peer at a Unix socket
+		switch at := peer(in); {
+		case at.Is4():
+			by = "for=" + at.String()
+		case at.Is6():
 			by = `for="[` + at.String() + `]"`
 		}
 		out.Header["Forwarded"] = []string{strings.Join(lines, ", ") + ", " + by}

@@ -12,6 +12,7 @@ import (
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/config"
 	"github.com/quotient-go/quotient/httplimit"
+	"github.com/quotient-go/quotient/internal/field"
 )
 
 type table struct {
@@ -19,6 +20,8 @@ type table struct {
 	routes  map[string]*route // by pattern
 	only    *route            // of all requests; nil where there are several
 	trusted []netip.Prefix
+	unix    bool  // peers of a Unix socket are trusted
+	anyPath bool  // the canonical path alone decides
 	maxBody int64 // 0: any
 }
 
@@ -27,6 +30,8 @@ type route struct {
 	spec    spec
 	key     httplimit.KeyFunc
 	plan    func(*http.Request) string // nil: none
+	reads   []string                   // fields that decide for a request
+	believe string                     // one that does if a trusted peer has sent it; "" for none
 	handler http.Handler
 	limiter *quotient.Limiter // nil: exempt
 	learns  bool              // its policy does
@@ -48,8 +53,10 @@ type spec struct {
 // newTable makes the routes of a file, which package config has checked, as far as that can be done without its
 // limiters.
 func newTable(f *config.File) (*table, error) {
-	t := &table{mux: http.NewServeMux(), routes: make(map[string]*route), trusted: f.Proxy.Trusted}
-	t.maxBody = f.Proxy.Max.BodyBytes
+	t := &table{
+		mux: http.NewServeMux(), routes: make(map[string]*route), trusted: f.Proxy.Trusted, unix: f.Proxy.TrustUnix,
+		anyPath: f.Proxy.AmbiguousPaths, maxBody: f.Proxy.Max.BodyBytes,
+	}
 	var tokens *verification
 	if f.Proxy.JWT != nil {
 		var err error
@@ -68,33 +75,39 @@ func newTable(f *config.File) (*table, error) {
 // newRoute makes the route of a rule, but for its limiter.
 func (t *table) newRoute(f *config.File, rule config.Rule, tokens *verification) *route {
 	rule.Line = 0
-	r := &route{spec: spec{rule: rule, fields: f.Proxy.Fields, trusted: fmt.Sprint(t.trusted)}}
+	r := &route{spec: spec{rule: rule, fields: f.Proxy.Fields, trusted: fmt.Sprint(t.trusted, t.unix)}}
 	if rule.Exempt {
 		return r
 	}
 	l := f.Limiters[rule.Limiter]
 	r.spec.refuse, r.spec.maxWait, r.spec.stream = l.Refuse, l.MaxWait, f.Proxy.Timeouts.Stream
-	r.key = keyOf(rule, t.trusted)
+	r.key = t.keyOf(rule)
+	if kind := rule.Key.Kind; kind == config.KeyHeader || kind == config.KeyCredential {
+		r.reads = append(r.reads, http.CanonicalHeaderKey(rule.Key.Arg))
+	}
 	switch rule.Plan.Kind {
 	case config.PlanHeader:
-		r.plan = headerPlan(rule.Plan.Arg)
+		r.plan, r.believe = headerPlan(rule.Plan.Arg), http.CanonicalHeaderKey(rule.Plan.Arg)
 	case config.PlanClaim:
-		r.spec.jwt = tokens
+		r.spec.jwt, r.reads = tokens, append(r.reads, "Authorization")
 		r.plan = tokens.plan(rule.Plan.Arg)
 	}
 	return r
 }
 
-func keyOf(rule config.Rule, trusted []netip.Prefix) httplimit.KeyFunc {
+func (t *table) keyOf(rule config.Rule) httplimit.KeyFunc {
 	switch rule.Key.Kind {
 	case config.KeyPattern:
 		return httplimit.Constant(rule.Pattern)
 	case config.KeyClient:
-		return httplimit.ClientAddr(trusted...)
+		key, _ := httplimit.ClientAddrConfig{Trusted: t.trusted, TrustUnix: t.unix}.KeyFunc() // of valid networks
+		return key
 	case config.KeyHost:
 		return httplimit.Host()
 	case config.KeyHeader:
 		return httplimit.Header(rule.Key.Arg)
+	case config.KeyCredential:
+		return httplimit.Credential(rule.Key.Arg)
 	case config.KeyConstant:
 		return httplimit.Constant(rule.Key.Arg)
 	}
@@ -192,15 +205,29 @@ var probes = sync.Pool{New: func() any {
 	return p
 }}
 
-// find is the route of a request, nil if no rule matches.
-func (t *table) find(r *http.Request) *route {
+// find is the route of a request, nil if no rule matches. It is not clear if a server may read the path in another
+// way, by which another rule is for it.
+func (t *table) find(r *http.Request) (to *route, clear bool) {
 	if t.only != nil {
-		return t.only
+		return t.only, true
 	}
+	path, at := httplimit.CanonicalPath(r.URL.Path), host(r)
+	to = t.at(r.Method, at, path)
+	if t.anyPath {
+		return to, true
+	}
+	odd := oddities(r.URL, path)
+	clear = readable(odd)
+	for ways := odd; clear && ways != 0; ways = (ways - 1) & odd {
+		clear = t.at(r.Method, at, reading(r.URL, ways)) == to
+	}
+	return to, clear
+}
+
+// at is the route for a path.
+func (t *table) at(method, host, path string) *route {
 	p := probes.Get().(*probe)
-	p.request.Method = r.Method
-	p.request.Host = host(r)
-	p.url.Path = httplimit.CanonicalPath(r.URL.Path)
+	p.request.Method, p.request.Host, p.url.Path = method, host, path
 	// The pattern is that of the rule also where the mux would redirect from /a to /a/: a canonical path has
 	// no slash at its end.
 	_, pattern := t.mux.Handler(&p.request)
@@ -209,14 +236,53 @@ func (t *table) find(r *http.Request) *route {
 	return t.routes[pattern]
 }
 
+// unclear says why a request may be another one to the upstream, "" if it is not: by its path, or by a field that
+// decides for the route and is there twice.
+func (r *route) unclear(q *http.Request, clear, trusted bool) string {
+	if !clear {
+		return "Servers read such a path in several ways."
+	}
+	name := ""
+	if i := slices.IndexFunc(r.reads, func(name string) bool { return several(q, name) }); i >= 0 {
+		name = r.reads[i]
+	} else if trusted && r.believe != "" && several(q, r.believe) {
+		name = r.believe
+	}
+	if name == "" {
+		return ""
+	}
+	return "The field " + name + " must be there once, in this spelling."
+}
+
+// several reports whether there is another line of a field, or one in a spelling that some servers take for it.
+func several(q *http.Request, name string) bool {
+	if len(q.Header[name]) > 1 {
+		return true
+	}
+	for other := range q.Header {
+		if len(other) == len(name) && other != name && field.Alike(other, name) {
+			return true
+		}
+	}
+	for other := range q.Trailer {
+		if field.Alike(other, name) {
+			return true
+		}
+	}
+	return false
+}
+
 // host is the host of a request in one form.
 var host = httplimit.Host()
 
-// trusts reports whether a peer is in a trusted network.
-func (t *table) trusts(remote string) bool {
+// trusts reports whether the peer of a request is trusted.
+func (t *table) trusts(r *http.Request) bool {
+	if ofUnix(r) {
+		return t.unix
+	}
 	if len(t.trusted) == 0 {
 		return false
 	}
-	at := peer(remote)
+	at := peer(r)
 	return at.IsValid() && slices.ContainsFunc(t.trusted, func(p netip.Prefix) bool { return p.Contains(at) })
 }

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"slices"
@@ -32,9 +33,15 @@ func TestKeys(t *testing.T) {
 		{"client", ask{"/a", "X-Forwarded-For", "2001:db8::1"},
 			ask{"/a", "X-Forwarded-For", "2001:db8::2"}, true},
 		{"host", ask{"/a", "Host", "a.host"}, ask{"/a", "Host", "A.host.:80"}, true},
+		{"host", ask{"/a", "Host", "a.host"}, ask{"/a", "Host", "a.host:8080"}, true},
+		{"host", ask{"/a", "Host", "[::1]"}, ask{"/a", "Host", "[0::1]:81"}, true},
 		{"host", ask{"/a", "Host", "a.host"}, ask{"/a", "Host", "b.host"}, false},
-		{"header:X-API-Key", ask{"/a", "X-Api-Key", "1"}, ask{"/b", "X-Api-Key", "1"}, true},
-		{"header:X-API-Key", ask{"/a", "X-Api-Key", "1"}, ask{"/a", "X-Api-Key", "2"}, false},
+		{"header:X-Tenant", ask{"/a", "X-Tenant", "1"}, ask{"/b", "X-Tenant", "1"}, true},
+		{"header:X-Tenant", ask{"/a", "X-Tenant", "1"}, ask{"/a", "X-Tenant", "2"}, false},
+		{"credential", ask{"/a", "Authorization", "Bearer a"}, ask{"/b", "Authorization", "BEARER  a"}, true},
+		{"credential", ask{"/a", "Authorization", "Bearer a"}, ask{"/b", "Authorization", "Bearer b"}, false},
+		{"credential:X-API-Key", ask{"/a", "X-Api-Key", "1"}, ask{"/b", "X-Api-Key", "1"}, true},
+		{"credential:X-API-Key", ask{"/a", "X-Api-Key", "1"}, ask{"/a", "X-Api-Key", "2"}, false},
 		{"constant:all", ask{"/a"}, ask{"/b", "Host", "b.host"}, true},
 	} {
 		key, untrusted := strings.CutSuffix(row.key, ", untrusted")
@@ -47,6 +54,96 @@ func TestKeys(t *testing.T) {
 		want(t, fmt.Sprint(row.key, row.first, row.second, " share a quota"), resp.StatusCode == 429,
 			row.shared)
 	}
+}
+
+// TestFieldsThatARuleReadsAreThereOnce: it is not known which of several an upstream reads.
+func TestFieldsThatARuleReadsAreThereOnce(t *testing.T) {
+	for _, row := range []struct {
+		rule, trusted string
+		fields        []string
+		status        int
+	}{
+		{`key = "header:X-Tenant"`, "", []string{"X-Tenant", "a"}, 200},
+		{`key = "header:X-Tenant"`, "", nil, 200},
+		{`key = "header:X-Tenant"`, "", []string{"X-Tenant", "a", "X-Tenant", "b"}, 400},
+		{`key = "header:X-Tenant"`, "", []string{"X-Tenant", "a", "X_Tenant", "b"}, 400},
+		{`key = "header:X-Tenant"`, "", []string{"x_TENANT", "b"}, 400},
+		{`key = "header:X-Tenant"`, "", []string{"X.Tenant", "b"}, 400},
+		{`key = "header:X-Tenant"`, "", []string{"X-Tenants", "b", "X_Tenan", "b", "X0Tenant", "b"}, 200},
+		{`key = "header:X-Tenant"`, "", []string{"X-Other", "a", "X-Other", "b", "X_Other", "c"}, 200},
+		{`key = "header:X-Tenant"`, "", []string{"X-Tenant", "a", "Trailer", "x_tenant"}, 400},
+		{`key = "header:X-Tenant"`, "", []string{"X-Tenant", "a", "Trailer", "x_other"}, 200},
+		{`key = "credential"`, "", []string{"Authorization", "a", "Authorization", "b"}, 400},
+		{`key = "credential:X-API-Key"`, "", []string{"X-Api-Key", "a", "X_API_Key", "b"}, 400},
+		{`plan = "header:X-Plan"`, "127.0.0.0/8", []string{"X-Plan", "a", "X-Plan", "b"}, 400},
+		{`plan = "header:X-Plan"`, "127.0.0.0/8", []string{"X_Plan", "a"}, 400},
+		{`plan = "header:X-Plan"`, "10.0.0.0/8", []string{"X-Plan", "a", "X-Plan", "b"}, 200}, // it is not read
+	} {
+		w := newWorld(t, fmt.Sprintf("[proxy]\nupstreams = [\"UPSTREAM\"]\ntrusted = [%q]%s%s\n",
+			cmp.Or(row.trusted, "10.0.0.0/8"), loose+all, row.rule), ok)
+		text := "POST / HTTP/1.1\nHost: h\nConnection: close\nTransfer-Encoding: chunked\n"
+		for i := 0; i < len(row.fields); i += 2 {
+			text += row.fields[i] + ": " + row.fields[i+1] + "\n"
+		}
+		resp, body := w.raw(text + "\n0\n\n")
+		want(t, fmt.Sprint("status of ", row.rule, row.fields), resp.StatusCode, row.status)
+		if row.status == 400 {
+			wantProblem(t, row.rule, resp, body, 400)
+			want(t, "the detail names the field: "+body, strings.Contains(body, "must be there once"), true)
+		}
+	}
+}
+
+// TestNoReadingOfAPathLeavesItsRule: whatever an upstream takes a path for, a request that its handler gets
+// has been limited by the rule that is for it, or was refused.
+func TestNoReadingOfAPathLeavesItsRule(t *testing.T) {
+	const file = strict + `
+[limiters.loose]
+rates = [{ events = 1_000_000, per = "1s" }]
+[[proxy.rules]]
+pattern = "GET /search/{q}"
+limiter = "all"
+key = "pattern"
+[[proxy.rules]]
+pattern = "/"
+limiter = "loose"
+`
+	search := http.NewServeMux() // one way to read a path; others are in paths_test.go
+	search.HandleFunc("GET /search/{q}", ok)
+	search.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) })
+	w := newWorld(t, file, search.ServeHTTP)
+	lax := newWorld(t, "[proxy]\nambiguous-paths = true\nupstreams = [\"UPSTREAM\"]\n"+file, search.ServeHTTP)
+	for _, row := range []struct {
+		target      string
+		status, lax int
+	}{
+		{"/search/cats", 200, 200},
+		{"/search/dogs", 429, 429},
+		{"/search/cats%2fdogs", 400, 200},
+		{"/search/cats%2Fdogs", 400, 200},
+		{"/search/cats%5cdogs", 400, 200},
+		{"/search/;x=1", 400, 200},
+		{"/search/%3bx", 400, 200},
+		{"/search/%2e", 400, 200},
+		{"/search/%2E%2e", 400, 200},
+		{"/search/x%2f..%2f..", 400, 200},
+		{"/search%2fcats", 400, 429},
+		{"/search/cats;x=1", 429, 429},
+		{"/search/cats%20dogs", 429, 429},
+		{"/%73earch/cats/", 429, 429},
+		{"//search/./cats", 400, 429},
+		{"/a%2fb/c;x", 404, 404}, // one rule in any case
+		{"/.well-known/x%2fy", 404, 404},
+		{"/a;b%3bc%2fd%5ce/../%2e", 400, 307}, // too odd
+	} {
+		text := "GET " + row.target + " HTTP/1.1\nHost: other\nConnection: close\n\n"
+		resp, _ := w.raw(text)
+		want(t, "status of "+row.target, resp.StatusCode, row.status)
+		resp, _ = lax.raw(text)
+		want(t, "with ambiguous-paths the status of "+row.target, resp.StatusCode, row.lax)
+	}
+	resp, _ := w.raw("get /search/cats HTTP/1.1\nHost: other\nConnection: close\n\n")
+	want(t, "status of a method in lower case", resp.StatusCode, http.StatusMethodNotAllowed)
 }
 
 const paid = `
@@ -90,9 +187,9 @@ pattern = "/"
 limiter = "loose"
 `
 	for _, paths := range [][]string{
-		{"/api/a", "/API/a", "//api//a", "/api/./a", "/x/../api/a", "/api/a/", "/%61pi/a", "/api%2Fa",
-			"/api;x=1/a;y", "/api/%2e/a", "/api/b/%2e%2e/a", "http://other/api/a", "/api/a?b", "/API/A"},
-		{"/api", "/api/", "/api//", "/API;x"},
+		{"/api/a", "/API/a", "//api//a", "/api/./a", "/api/x/../a", "/api/a/", "/%61pi/a", "/api/a;y",
+			"/api/%2e/a", "/api/b/%2e%2e/a", "/api/b%2f%2e%2e/a", "http://other/api/a", "/api/a?b", "/API/A"},
+		{"/api", "/api/", "/api//", "/API"},
 	} {
 		w := newWorld(t, file, ok)
 		for i, path := range paths {
