@@ -15,6 +15,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -77,6 +78,15 @@ func run(ctx context.Context, args []string, s streams) (code int) {
 	err = parsed.Run()
 	if usage := (usageError{}); errors.As(err, &usage) {
 		return fail(s, exitUsage, err, "see quotient "+parsed.Selected().Name+" --help")
+	}
+	if errors.Is(err, errLate) { // what hangs may be the log
+		said := make(chan int, 1)
+		go func() { said <- fail(s, exitFailed, err) }()
+		select {
+		case <-said:
+		case <-time.After(time.Second):
+		}
+		return exitFailed
 	}
 	if err != nil {
 		return fail(s, exitFailed, err)

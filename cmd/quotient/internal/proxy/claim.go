@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/ed25519"
 	"crypto/elliptic"
@@ -9,14 +10,13 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"os"
 	"strings"
 
 	"github.com/golang-jwt/jwt/v5"
 
 	"github.com/quotient-go/quotient/config"
+	"github.com/quotient-go/quotient/internal/files"
 )
 
 // maxKeyFile bounds the file of a public key, in bytes. One of RSA with 16,384 bits has about 3,000.
@@ -37,17 +37,9 @@ func (v *verification) equal(o *verification) bool {
 }
 
 func readVerification(c config.JWT) (*verification, error) {
-	f, err := os.Open(c.KeyFile)
+	text, _, err := files.Read(context.Background(), c.KeyFile, maxKeyFile)
 	if err != nil {
 		return nil, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxKeyFile+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(text) > maxKeyFile {
-		return nil, fmt.Errorf("%s is longer than %d bytes", c.KeyFile, maxKeyFile)
 	}
 	key, methods, err := parseKey(text)
 	if err != nil {

@@ -113,7 +113,7 @@ func TestKeyFiles(t *testing.T) {
 	for text, wanted := range map[string]string{
 		"": "there is no PEM block",
 		"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n": "want PUBLIC KEY",
-		strings.Repeat("a", maxKeyFile+1):                                "longer than 65536 bytes",
+		strings.Repeat("a", maxKeyFile+1):                                "larger than 65536 bytes",
 	} {
 		name := filepath.Join(dir, "key.pem")
 		must(t, os.WriteFile(name, []byte(text), 0o600))
