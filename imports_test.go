@@ -47,6 +47,7 @@ var rooms = []room{
 
 	{"internal/fairshare", "", "", ""}, // how replicas divide a limit is a pure function
 	{"internal/carried", ". internal/fairshare", "", ""},
+	{"internal/shown", "", "", ""},
 	{"internal/waited", "", "", ""},
 	{"internal/trial", "", "", ""},
 	{"internal/overdue", ".", "", ""},
@@ -58,7 +59,7 @@ var rooms = []room{
 	{"internal/etcdtest", "internal/needed", "", ""},
 
 	{"admin/browser", ". policy admin httplimit", "github.com/chromedp", "internal/carried internal/needed"},
-	{"admin/...", ". admin internal/listen internal/trial", "github.com/go-json-experiment/json",
+	{"admin/...", ". admin internal/listen internal/trial internal/shown", "github.com/go-json-experiment/json",
 		"internal/carried"},
 	{"examples/fleet/...", "...", "github.com/redis/go-redis/v9", ""},
 	{"examples/service", "...", "github.com/prometheus/client_golang", ""},
@@ -82,11 +83,11 @@ var rooms = []room{
 	{"lease/etcd", "lease", etcd, "internal/etcdtest"},
 
 	// A parser of files; heavy sources are handed to it.
-	{"config/...", ". policy httplimit lease poolsize/dns poolsize/file internal/files",
+	{"config/...", ". policy httplimit lease poolsize/dns poolsize/file internal/files internal/shown",
 		"github.com/pelletier/go-toml/v2 github.com/fsnotify/fsnotify", "internal/carried"},
 	{"deploy/proxy", ". config lease", "k8s.io sigs.k8s.io github.com/prometheus-operator",
 		"internal/needed"},
-	{"cmd/quotient/...", "... internal/listen internal/files", "...", "internal/etcdtest"},
+	{"cmd/quotient/...", "... internal/listen internal/files internal/shown", "...", "internal/etcdtest"},
 }
 
 // testOutside is what any test may import besides.

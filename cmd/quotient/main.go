@@ -20,6 +20,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/quotient-go/quotient/config"
+	"github.com/quotient-go/quotient/internal/shown"
 )
 
 // Exit codes.
@@ -100,7 +101,7 @@ func fail(s streams, code int, err error, hints ...string) int {
 		fmt.Fprintln(s.err, err) // each line begins with the file and the place
 		return code
 	}
-	fmt.Fprintln(s.err, "quotient:", err)
+	fmt.Fprintln(s.err, "quotient:", shown.Lines(err.Error())) // a name in it may be another's
 	for _, h := range hints {
 		fmt.Fprintln(s.err, "  "+h)
 	}
