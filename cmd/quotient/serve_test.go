@@ -265,7 +265,8 @@ func TestWhatHangsIsCutOff(t *testing.T) {
 			must(t, p.Process.Signal(syscall.SIGTERM))
 			began := time.Now()
 			_ = p.Wait()
-			if code, after := p.ProcessState.ExitCode(), time.Since(began); code != exitFailed || after < overtime || after > patience {
+			if code, after := p.ProcessState.ExitCode(), time.Since(began); code != exitFailed ||
+				after < overtime || after > patience {
 				t.Errorf("exit %d after %v", code, after)
 			}
 		})
