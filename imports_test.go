@@ -47,17 +47,19 @@ var rooms = []room{
 
 	{"internal/fairshare", "", "", ""}, // how replicas divide a limit is a pure function
 	{"internal/carried", ". internal/fairshare", "", ""},
+	{"internal/shown", "", "", ""},
 	{"internal/waited", "", "", ""},
 	{"internal/trial", "", "", ""},
 	{"internal/overdue", ".", "", ""},
 	{"internal/listen", "", "", ""},
+	{"internal/files", "", "", ""}, // whatever reads a file while it runs reads it so
 	{"internal/adaptertest", adapter, "", ""},
 	{"internal/guards", "", "", ""}, // it runs the go command, and must build when nothing else does
 	{"internal/needed", "", "", ""},
 	{"internal/etcdtest", "internal/needed", "", ""},
 
 	{"admin/browser", ". policy admin httplimit", "github.com/chromedp", "internal/carried internal/needed"},
-	{"admin/...", ". admin internal/listen internal/trial", "github.com/go-json-experiment/json",
+	{"admin/...", ". admin internal/listen internal/trial internal/shown", "github.com/go-json-experiment/json",
 		"internal/carried"},
 	{"examples/fleet/...", "...", "github.com/redis/go-redis/v9", ""},
 	{"examples/service", "...", "github.com/prometheus/client_golang", ""},
@@ -68,24 +70,24 @@ var rooms = []room{
 
 	// A source needs the Source interface, and the client of what it reads.
 	{"poolsize/dns/...", ". poolsize", "golang.org/x/net/dns/dnsmessage", ""},
-	{"poolsize/file", ". poolsize", "", "poolsize/internal/watched"},
+	{"poolsize/file", ". poolsize internal/files", "", "poolsize/internal/watched"},
 	{"poolsize/internal/watched", ".", "", ""},
 	{"poolsize/pooltest", ".", "go.uber.org/goleak", ""},
 	{"poolsize/redis/...", ". policy poolsize internal/needed",
 		"github.com/redis/go-redis/v9 github.com/alicebob/miniredis/v2", ""},
 	{"poolsize/etcd", ". poolsize", etcd, "internal/etcdtest"},
-	{"poolsize/kube/...", ". poolsize", "k8s.io", ""},
-	{"poolsize/gossip/...", ". poolsize", "github.com/hashicorp/memberlist", ""},
+	{"poolsize/kube/...", ". poolsize internal/files", "k8s.io", ""},
+	{"poolsize/gossip/...", ". poolsize internal/files", "github.com/hashicorp/memberlist", ""},
 	// Leases are a service and its client; they know no limiter.
 	{"lease", "lease internal/listen", "github.com/go-json-experiment/json", ""},
 	{"lease/etcd", "lease", etcd, "internal/etcdtest"},
 
 	// A parser of files; heavy sources are handed to it.
-	{"config/...", ". policy httplimit lease poolsize/dns poolsize/file",
+	{"config/...", ". policy httplimit lease poolsize/dns poolsize/file internal/files internal/shown",
 		"github.com/pelletier/go-toml/v2 github.com/fsnotify/fsnotify", "internal/carried"},
 	{"deploy/proxy", ". config lease", "k8s.io sigs.k8s.io github.com/prometheus-operator",
 		"internal/needed"},
-	{"cmd/quotient/...", "... internal/listen", "...", "internal/etcdtest"},
+	{"cmd/quotient/...", "... internal/listen internal/files internal/shown", "...", "internal/etcdtest"},
 }
 
 // testOutside is what any test may import besides.

@@ -51,8 +51,8 @@
 // allowed too. A page of another origin can neither read nor write.
 //
 // A reverse proxy on the same machine looks like the machine itself: give the handler a token if there is
-// one. Without a token it refuses requests with a header of a proxy (X-Forwarded-For, Forwarded, X-Real-IP,
-// Via). A proxy that adds none looks like a browser.
+// one. Without a token it refuses requests with a header of a proxy (X-Forwarded-For and its like, Forwarded,
+// X-Real-IP, Via). A proxy that adds none looks like a browser.
 //
 // # The page and its token
 //

@@ -233,6 +233,9 @@ func TestAttackHostsAndOrigins(t *testing.T) {
 		{"Sec-Fetch-Site": {"cross-site"}}, {"Sec-Fetch-Site": {"same-site"}},
 		{"Sec-Fetch-Site": {"CROSS-SITE"}}, {"Sec-Fetch-Site": {"garbage"}},
 		{"Sec-Fetch-Site": {"cross-site"}, "Origin": {"http://127.0.0.1:9090"}},
+		{"Sec-Fetch-Site": {"same-origin", "cross-site"}}, {"Sec-Fetch-Site": {"none", "none"}},
+		{"Sec-Fetch-Site": {"", "cross-site"}}, {"Sec-Fetch-Site": {"same-origin, cross-site"}},
+		{"Origin": {"http://127.0.0.1:9090", "http://evil.example"}}, {"Origin": {"", "http://evil.example"}},
 	}
 	if len(hosts)+len(headers) < 40 {
 		t.Fatalf("only %d", len(hosts)+len(headers))

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -163,17 +164,24 @@ func local(r *http.Request) bool {
 // forwarded is why a request is not served that claims to come from elsewhere: the proxy is on this machine,
 // and its client may not be.
 func forwarded(r *http.Request) *Problem {
-	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via"} {
-		if values := r.Header.Values(name); len(values) > 0 {
+	for name, values := range r.Header {
+		plain := strings.ReplaceAll(strings.ToLower(name), "_", "-") // as some proxies spell it
+		if strings.HasPrefix(plain, "x-forwarded") || slices.Contains(ofProxies, plain) {
 			return &Problem{
 				Status: http.StatusForbidden,
 				Detail: "a proxy has forwarded this request, so its caller is not known: " +
 					"a token, client certificates or BehindAuthentication is needed",
-				Field: name, Value: clip(values[0]), Range: "no such header field",
+				Field: name, Value: clip(strings.Join(values, ", ")), Range: "no such header field",
 			}
 		}
 	}
 	return nil
+}
+
+// ofProxies are fields that proxies add, beside all that begin with X-Forwarded.
+var ofProxies = []string{
+	"forwarded", "via", "x-real-ip", "x-client-ip", "x-cluster-client-ip", "x-original-forwarded-for", "true-client-ip",
+	"cf-connecting-ip", "fastly-client-ip", "fly-client-ip", "x-envoy-external-address",
 }
 
 func loopback(hostport string) bool {

@@ -182,7 +182,8 @@ func TestFailuresAreLoggedOnceASecond(t *testing.T) {
 // TestForwardedRequests: without credentials a request that claims to come from elsewhere is not served,
 // though the proxy is here.
 func TestForwardedRequests(t *testing.T) {
-	for _, name := range []string{"X-Forwarded-For", "Forwarded", "Via", "X-Real-Ip"} {
+	for _, name := range []string{"X-Forwarded-For", "Forwarded", "Via", "X-Real-Ip", "X-Forwarded-Host", "X-Forwarded-Proto",
+		"X_forwarded_for", "True-Client-Ip"} {
 		header := http.Header{name: {"203.0.113.9"}}
 		for _, path := range []string{"/state", "/", "/openapi.json"} {
 			rec := get(path).headed(header).send(t, quiet(t, newLimiter(t)))

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net/http"
 	"unicode/utf8"
+
+	"github.com/quotient-go/quotient/internal/shown"
 )
 
 // ErrConflict is the error of a Problem with status 412, by errors.Is. Another client has changed the
@@ -25,7 +27,7 @@ type Problem struct {
 	Range  string `json:"range,omitempty"`
 }
 
-// Error describes the mistake in one line.
+// Error describes the mistake in one line. What is not printable in it is escaped: it may be of another's making.
 func (p *Problem) Error() string {
 	text := p.Detail
 	if p.Field != "" {
@@ -37,7 +39,7 @@ func (p *Problem) Error() string {
 	if p.Range != "" {
 		text += ", want " + p.Range
 	}
-	return text
+	return shown.Line(text)
 }
 
 // Is matches ErrConflict when the status is 412.

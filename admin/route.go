@@ -79,9 +79,11 @@ func (h *handler) route(w http.ResponseWriter, r *http.Request, rt *route) {
 		notFound(w, r)
 	case !slices.Contains(rt.methods, r.Method):
 		notAllowed(w, r, rt.methods)
-	case !rt.public && h.crossOrigin(r):
-		h.refuse(w, r, who, crossOrigin(r))
 	default:
+		if bad := h.crossOrigin(r); bad != nil && !rt.public {
+			h.refuse(w, r, who, bad)
+			return
+		}
 		if who.name != "" || !rt.public {
 			listen.Welcome(r)
 		}
@@ -98,12 +100,30 @@ func (h *handler) open(w http.ResponseWriter, r *http.Request, rt *route) {
 	rt.serve(h, w, r)
 }
 
-// crossOrigin reports whether a page of another origin asks. Reads are held to the rule of writes: what a
-// limiter does concerns no other page, even where the browser would hide the answer.
-func (h *handler) crossOrigin(r *http.Request) bool {
+// crossOrigin is why a request is not served that a page of another origin may have sent. Reads are held to the rule
+// of writes: what a limiter does concerns no other page, even where the browser would hide the answer. A browser sends
+// a field once: of two the standard library reads the first.
+func (h *handler) crossOrigin(r *http.Request) *Problem {
 	as := *r
 	as.Method = http.MethodPut
-	return h.origin.Check(&as) != nil
+	bad := h.origin.Check(&as) != nil
+	field := "Sec-Fetch-Site"
+	for _, name := range []string{"Sec-Fetch-Site", "Origin"} {
+		if len(r.Header.Values(name)) > 1 {
+			bad = true
+		}
+		if len(r.Header.Values(name)) > 0 {
+			field = name
+		}
+	}
+	if !bad {
+		return nil
+	}
+	return &Problem{
+		Status: http.StatusForbidden,
+		Detail: "a request must not come from a page of another origin",
+		Field:  field, Value: clip(strings.Join(r.Header.Values(field), ", ")),
+	}
 }
 
 func notAllowed(w http.ResponseWriter, r *http.Request, methods []string) {
@@ -122,18 +142,6 @@ func notFound(w http.ResponseWriter, r *http.Request) {
 		Detail: "there is no such resource",
 		Field:  "path", Value: clip(r.URL.Path), Range: "/openapi.json lists what there is",
 	})
-}
-
-func crossOrigin(r *http.Request) *Problem {
-	p := &Problem{
-		Status: http.StatusForbidden,
-		Detail: "a request must not come from a page of another origin",
-		Field:  "Origin", Value: clip(r.Header.Get("Origin")),
-	}
-	if p.Value == "" {
-		p.Field, p.Value = "Sec-Fetch-Site", clip(r.Header.Get("Sec-Fetch-Site"))
-	}
-	return p
 }
 
 //go:embed openapi.json

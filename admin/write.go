@@ -122,7 +122,7 @@ func readBody[T any](c *call, parse func(body []byte) (T, *Problem)) (v T) {
 	if c.bad != nil {
 		return v
 	}
-	contentType := c.Header.Get("Content-Type")
+	contentType := strings.Join(c.Header.Values("Content-Type"), ", ")
 	if media, _, err := mime.ParseMediaType(contentType); err != nil || media != "application/json" {
 		c.fail(http.StatusUnsupportedMediaType, Problem{
 			Detail: "the Content-Type is not application/json",

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/quotient-go/quotient/internal/shown"
 )
 
 // Error is one mistake in a file, with its position.
@@ -18,7 +20,7 @@ type Error struct {
 }
 
 // Error returns the mistake on one line: "q.toml:3:1: limiters.api.rate: unknown field (did you mean
-// rates?)".
+// rates?)". What is not printable is escaped.
 func (e Error) Error() string {
 	var b strings.Builder
 	switch {
@@ -34,7 +36,7 @@ func (e Error) Error() string {
 	if e.Hint != "" {
 		fmt.Fprintf(&b, " (%s)", e.Hint)
 	}
-	return b.String()
+	return shown.Line(b.String())
 }
 
 // Errors lists the mistakes in a file, in the order of its text: at least one, at most 20.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -47,19 +49,43 @@ func TestReadOfNoFile(t *testing.T) {
 	dir := t.TempDir()
 	large := write(t, filepath.Join(dir, "large.toml"), strings.Repeat("# a comment\n", 1<<17))
 	for path, text := range map[string]string{
-		filepath.Join(dir, "absent.toml"): "config: stat ",
+		filepath.Join(dir, "absent.toml"): ": no such file",
 		dir:                               "it is no regular file",
-		large:                             large + ":1:1: the file is larger than 1048576 bytes",
+		large:                             "config: " + large + ": it is larger than 1048576 bytes",
 	} {
 		_, err := config.Read(path)
 		fails(t, err, text)
 	}
 }
 
+// TestErrorsAreText: names and values of a file do not speak to the terminal, and are no lines of their own.
+func TestErrorsAreText(t *testing.T) {
+	for text, want := range map[string]string{
+		`"\u001b[2J" = 1` + "\n" + `"\u001b[2J" = 2`: `q.toml:2:1: "\x1b[2J": key \x1b[2J is already defined`,
+		`a = 1` + "\n" + `a."x\ny\u009b" = 2`:        `\ny\u009b`,
+		`[limiters."a\u202e\nb"]` + "\nx = 1":        `limiters."a\u202e\nb".x: unknown field`,
+		"a = \x1b[2J":                                `q.toml:1:5: `,
+	} {
+		got := wrong(t, text)
+		if strings.ContainsFunc(got, func(r rune) bool { return r != '\n' && !strconv.IsPrint(r) }) {
+			t.Errorf("%q: %q", text, got)
+		}
+		if !strings.Contains(got, want) {
+			t.Errorf("%q: %s, want %s", text, got, want)
+		}
+	}
+	if got := (config.Error{File: "a\x1bb", Line: 1, Text: "c\nd", Hint: "e\r"}).Error(); got != `a\x1bb:1:0: c\nd (e\r)` {
+		t.Errorf("got %q", got)
+	}
+}
+
 // TestBounds: a file with more of anything than there may be is refused, and soon.
 func TestBounds(t *testing.T) {
 	rate := `{ events = 1, per = "1s" },`
-	var limiters, plans, overrides, rules strings.Builder
+	var limiters, plans, overrides, rules, distinct strings.Builder
+	for i := range 9900 {
+		fmt.Fprintf(&distinct, "k%d = 1\n", i)
+	}
 	for i := range 1001 {
 		fmt.Fprintf(&limiters, "[limiters.l%d]\nin-flight = 1\n", i)
 		fmt.Fprintf(&plans, "[limiters.a.plans.p%d]\nin-flight = 1\n", i)
@@ -69,6 +95,13 @@ func TestBounds(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{strings.Repeat("a = 1\n", 30_000), "q.toml:1:1: more than 20,000 keys and values"},
 		{"a = " + strings.Repeat("[", 20_000), "nested more than the maximum of 10000 levels deep"},
+		{strings.Repeat("a.", 400<<10) + "a = 1", "q.toml:1:1: more than 20,000 keys and values"},
+		{"[" + strings.Repeat("a.", 5000) + "a]", "names too long, or too many parts of keys"},
+		{"a = " + strings.Repeat("[", 9999) + strings.Repeat("]", 9999), "names too long, or too many parts of keys"},
+		{"a = " + strings.Repeat("{a=", 9999) + "1" + strings.Repeat("}", 9999), "names too long, or too many parts"},
+		{"[" + strings.Repeat("a", 500<<10) + "]\n" + distinct.String(), "names too long, or too many parts of keys"},
+		{distinct.String(), "q.toml:1:1: k0: unknown field"},
+		{"a = " + strings.Repeat("1", 1<<20-4), "decimal number is too large"},
 		{"[limiters.a]\nrates = [" + strings.Repeat(rate, 17) + "]", "limiters.a.rates: 17 are more than 16"},
 		{"[proxy]\nupstreams = [" + strings.Repeat(`"http://a",`, 101) + "]",
 			"proxy.upstreams: 101 are more than 100"},
@@ -82,8 +115,14 @@ func TestBounds(t *testing.T) {
 		{"[[proxy.rules]]\npattern = \"/" + strings.Repeat("p", 2000) + "\"",
 			"pattern: 2001 bytes are more than 256"},
 	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
 		if got := wrong(t, c.text); !strings.Contains(got, c.want) {
 			t.Errorf("%.60s: %.200s, want %s", c.text, got, c.want)
+		}
+		runtime.ReadMemStats(&after)
+		if n := (after.TotalAlloc - before.TotalAlloc) >> 20; n > 200 { // in all: what it costs, in time too
+			t.Errorf("%.60s: %d MiB to read %d KiB", c.text, n, len(c.text)>>10)
 		}
 	}
 	// A file with more mistakes than a screen holds has the first twenty.

@@ -3,6 +3,7 @@ package config
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"sort"
 	"strconv"
 	"strings"
@@ -119,12 +120,20 @@ type indexer struct {
 	arrays map[string]int // how many tables an array of tables has so far
 	table  string         // the path of the table that the text is in
 	count  int
+	bytes  int // of the paths
 }
 
-// maxValues bounds the keys and values of a file: the time to read it grows with their square.
-const maxValues = 20_000
+const (
+	// maxValues bounds the keys and values of a file: the time to read it grows with their square.
+	maxValues = 20_000
+	// maxPaths bounds the bytes of the paths of all of them: that of a key repeats the names of all that it is in.
+	maxPaths = 16 << 20
+)
 
-var errTooMany = errors.New("more than 20,000 keys and values")
+var (
+	errTooMany = errors.New("more than 20,000 keys and values")
+	errTooLong = fmt.Errorf("names too long, or too many parts of keys: their paths have more than %d bytes", maxPaths)
+)
 
 // index finds the places of a text. A text that is no TOML has those up to the first error.
 func index(text []byte, l *lines) (*places, error) {
@@ -142,23 +151,43 @@ func index(text []byte, l *lines) (*places, error) {
 		case unstable.KeyValue:
 			x.pair(x.table, n)
 		}
-		if x.count > maxValues {
-			return x.places, errTooMany
+		if err := x.full(); err != nil {
+			return x.places, err
 		}
 	}
 	return x.places, nil
 }
 
+// full is an error as soon as there is more than is read.
+func (x *indexer) full() error {
+	switch {
+	case x.count > maxValues:
+		return errTooMany
+	case x.bytes > maxPaths:
+		return errTooLong
+	}
+	return nil
+}
+
+// pathIn is the path of a key or an element in another, made by inner or element, unless there is too much already.
+func pathIn[T string | int](x *indexer, path string, in T, made func(string, T) string) string {
+	if x.full() == nil {
+		path = made(path, in)
+		x.bytes += len(path)
+	}
+	return path
+}
+
 func (x *indexer) header(n *unstable.Node, array bool) string {
 	path := ""
 	for it := n.Key(); it.Next(); {
-		path = inner(path, string(it.Node().Data))
+		path = pathIn(x, path, string(it.Node().Data), inner)
 		x.note(x.places.keys, path, it.Node())
 		if last := it.IsLast(); last && array {
 			x.arrays[path]++
 		}
 		if n := x.arrays[path]; n > 0 {
-			path = element(path, n-1)
+			path = pathIn(x, path, n-1, element)
 			x.note(x.places.keys, path, it.Node())
 		}
 	}
@@ -167,7 +196,7 @@ func (x *indexer) header(n *unstable.Node, array bool) string {
 
 func (x *indexer) pair(path string, n *unstable.Node) {
 	for it := n.Key(); it.Next(); {
-		path = inner(path, string(it.Node().Data))
+		path = pathIn(x, path, string(it.Node().Data), inner)
 		x.note(x.places.keys, path, it.Node())
 	}
 	x.value(path, n.Value())
@@ -177,7 +206,7 @@ func (x *indexer) value(path string, n *unstable.Node) {
 	if n.Raw.Length > 0 {
 		x.note(x.places.values, path, n)
 	}
-	if x.count > maxValues {
+	if x.full() != nil {
 		return
 	}
 	switch n.Kind {
@@ -191,7 +220,7 @@ func (x *indexer) value(path string, n *unstable.Node) {
 		i := 0
 		for it := n.Children(); it.Next(); {
 			if it.Node().Kind != unstable.Comment {
-				x.value(element(path, i), it.Node())
+				x.value(pathIn(x, path, i, element), it.Node())
 				i++
 			}
 		}

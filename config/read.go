@@ -2,24 +2,26 @@ package config
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/quotient-go/quotient/internal/files"
 )
 
 // maxFile bounds a file, in bytes.
 const maxFile = 1 << 20
 
-// Read reads a file of at most 1 MiB and checks it. If the text has mistakes, the error is an Errors with all
+// Read reads a regular file of at most 1 MiB and checks it. A file system that does not answer for two seconds is an
+// error. If the text has mistakes, the error is an Errors with all
 // of them, up to 20. Names of files in it are relative to its folder.
 func Read(path string) (*File, error) { return readBy(Parse, path) }
 
 func readBy(parse func(string, []byte) (*File, error), path string) (*File, error) {
-	text, err := readWhole(path)
+	text, err := readWhole(context.Background(), path)
 	if err != nil {
 		return nil, err
 	}
@@ -31,22 +33,8 @@ func readBy(parse func(string, []byte) (*File, error), path string) (*File, erro
 	return f, nil
 }
 
-// readWhole returns what a regular file holds. For a file that is too large it returns the beginning, which
-// Parse refuses.
-func readWhole(path string) ([]byte, error) {
-	at, err := os.Stat(path)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("config: %w", err)
-	case !at.Mode().IsRegular():
-		return nil, fmt.Errorf("config: %s: it is no regular file", path)
-	}
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("config: %w", err)
-	}
-	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, maxFile+1))
+func readWhole(ctx context.Context, path string) ([]byte, error) {
+	text, _, err := files.Read(ctx, path, maxFile)
 	if err != nil {
 		return nil, fmt.Errorf("config: %w", err)
 	}

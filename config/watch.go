@@ -81,7 +81,7 @@ func (c *Config) watchFile(ctx context.Context) {
 		case <-timer.C:
 		}
 		w.follow(c.path)
-		next := c.look(w)
+		next := c.look(ctx, w)
 		timer.Reset(next)
 		soon = next <= c.settle
 	}
@@ -164,8 +164,11 @@ func firstLink(path string) (link, to string) {
 
 // look reads the file, puts it in force if it is another and does not change any more, and returns when to
 // look again.
-func (c *Config) look(w *watcher) time.Duration {
-	text, err := readWhole(c.path)
+func (c *Config) look(ctx context.Context, w *watcher) time.Duration {
+	text, err := readWhole(ctx, c.path)
+	if ctx.Err() != nil {
+		return c.every
+	}
 	sum := sha256.Sum256(text)
 	c.turn.Lock()
 	defer c.turn.Unlock()
@@ -204,7 +207,7 @@ func (c *Config) look(w *watcher) time.Duration {
 func settled(path string, settle time.Duration) ([]byte, error) {
 	var before string
 	for i := range looks + 1 {
-		text, err := readWhole(path)
+		text, err := readWhole(context.Background(), path)
 		if err != nil {
 			return nil, err
 		}

@@ -65,6 +65,7 @@ func TestCommandLinesThatMakeNoSense(t *testing.T) {
 		{"leases -c " + broken, exitFailed, rate},
 		{"leases -c testdata/noproxy.toml", exitFailed, "noproxy.toml: the section [leases] is missing"},
 		{"leases -c testdata", exitFailed, "it is no regular file"},
+		{"check \x1b[2J", exitFailed, `quotient: config: \x1b[2J: no such file`},
 		{"leases --port 65536", exitUsage, "--port is 65536, want 0 to 65535"},
 		{"leases --address a/b", exitUsage, `--address: "a/b" is no host`},
 		{"leases --grace 5", exitUsage, `--grace: duration "5"`},

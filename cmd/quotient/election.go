@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
 	"strings"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/quotient-go/quotient/config"
+	"github.com/quotient-go/quotient/internal/files"
 	"github.com/quotient-go/quotient/lease"
 	"github.com/quotient-go/quotient/lease/etcd"
 )
@@ -102,7 +102,7 @@ func electionConfig(e *config.Election) (clientv3.Config, error) {
 	if e.PasswordFile == "" {
 		return c, nil
 	}
-	text, err := os.ReadFile(e.PasswordFile)
+	text, _, err := files.Read(context.Background(), e.PasswordFile, maxTokens)
 	if err != nil {
 		return c, fmt.Errorf("password-file: %w", err)
 	}

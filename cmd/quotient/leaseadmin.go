@@ -38,7 +38,7 @@ func (a leaseAdmin) Locks(semaphore string, most int) (held, pending []admin.Lea
 	if errors.Is(err, lease.ErrUnknownSemaphore) {
 		return nil, nil, admin.ErrNoSemaphore
 	}
-	return shown(h), shown(p), err
+	return shownLocks(h), shownLocks(p), err
 }
 
 // Break takes a lock away from its holder.
@@ -52,7 +52,7 @@ func (a leaseAdmin) Break(peer uint64, semaphore string, token uint64) (admin.Le
 	return shownLock(l), err
 }
 
-func shown(locks []lease.Lock) []admin.LeaseLock {
+func shownLocks(locks []lease.Lock) []admin.LeaseLock {
 	all := make([]admin.LeaseLock, 0, len(locks))
 	for _, l := range locks {
 		all = append(all, shownLock(l))

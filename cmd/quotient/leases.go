@@ -77,15 +77,18 @@ func (c *leasesCmd) Run(ctx context.Context, k *kong.Context, s streams) error {
 	}
 	ctx, stop := untilSignal(ctx)
 	defer stop()
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP) // Windows sends none
-	defer signal.Stop(hangups)
-	log, always := newLog(c.Log, c.level, s.err), newLog(c.Log, min(c.level, slog.LevelInfo), s.err)
-	service, err := c.open(ctx, log, always)
-	if err != nil {
-		return err
-	}
-	return service.run(ctx, hangups)
+	most := func() time.Duration { return leaseFront("").Timeouts.Shutdown }
+	return cutOff(ctx, most, func() error {
+		hangups := make(chan os.Signal, 1)
+		signal.Notify(hangups, syscall.SIGHUP) // Windows sends none
+		defer signal.Stop(hangups)
+		log, always := newLog(c.Log, c.level, s.err), newLog(c.Log, min(c.level, slog.LevelInfo), s.err)
+		service, err := c.open(ctx, log, always)
+		if err != nil {
+			return err
+		}
+		return service.run(ctx, hangups)
+	})
 }
 
 // complete reads what the flags and the environment say, and refuses what makes no sense.

@@ -61,7 +61,7 @@ func (c *leasesCmd) open(ctx context.Context, log, always *slog.Logger) (_ *leas
 func (s *leaseService) newOperator(ctx context.Context, reg *quotient.Registry, a config.Admin) (
 	operator, error,
 ) {
-	return openOperator(ctx, a, "admin", reg, admin.Logger(s.always), admin.WithLeases(leaseAdmin{s.leases}),
+	return openOperator(ctx, a, "admin", reg, s.always, admin.Logger(s.always), admin.WithLeases(leaseAdmin{s.leases}),
 		admin.File(func() admin.FileState { return admin.FileState(s.conf.State()) }),
 		admin.Mount("/metrics", promhttp.HandlerFor(prometheus.Gatherer(s.registry), promhttp.HandlerOpts{})),
 		admin.MountOpen("/health", http.HandlerFunc(alive)),

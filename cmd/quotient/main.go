@@ -15,10 +15,12 @@ import (
 	"io"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/alecthomas/kong"
 
 	"github.com/quotient-go/quotient/config"
+	"github.com/quotient-go/quotient/internal/shown"
 )
 
 // Exit codes.
@@ -78,6 +80,15 @@ func run(ctx context.Context, args []string, s streams) (code int) {
 	if usage := (usageError{}); errors.As(err, &usage) {
 		return fail(s, exitUsage, err, "see quotient "+parsed.Selected().Name+" --help")
 	}
+	if errors.Is(err, errLate) { // what hangs may be the log
+		said := make(chan int, 1)
+		go func() { said <- fail(s, exitFailed, err) }()
+		select {
+		case <-said:
+		case <-time.After(time.Second):
+		}
+		return exitFailed
+	}
 	if err != nil {
 		return fail(s, exitFailed, err)
 	}
@@ -90,7 +101,7 @@ func fail(s streams, code int, err error, hints ...string) int {
 		fmt.Fprintln(s.err, err) // each line begins with the file and the place
 		return code
 	}
-	fmt.Fprintln(s.err, "quotient:", err)
+	fmt.Fprintln(s.err, "quotient:", shown.Lines(err.Error())) // a name in it may be another's
 	for _, h := range hints {
 		fmt.Fprintln(s.err, "  "+h)
 	}

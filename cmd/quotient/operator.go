@@ -1,25 +1,23 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
+	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"reflect"
 	"strings"
-	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/admin"
+	"github.com/quotient-go/quotient/cmd/quotient/internal/front"
 	"github.com/quotient-go/quotient/config"
+	"github.com/quotient-go/quotient/internal/files"
 )
 
 // operator is the listener for operators: page, API, /metrics, /health and /ready. The zero value means no
@@ -27,6 +25,7 @@ import (
 type operator struct {
 	handler *admin.Handler
 	l       net.Listener
+	certs   *front.Certs // nil without TLS
 	url     string
 }
 
@@ -35,7 +34,11 @@ func (o operator) serve(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	return o.handler.Serve(ctx, o.l)
+	serve := func(ctx context.Context) error { return o.handler.Serve(ctx, o.l) }
+	if o.certs == nil {
+		return serve(ctx)
+	}
+	return together(ctx, serve, func(ctx context.Context) error { o.certs.Watch(ctx); return nil })
 }
 
 func (o operator) close() error {
@@ -59,12 +62,12 @@ func (s *service) newOperator(ctx context.Context, a config.Admin) (operator, er
 	if s.leases != nil {
 		opts = append(opts, admin.WithLeases(leaseAdmin{s.leases.leases}))
 	}
-	return openOperator(ctx, a, "proxy.admin", s.reg, opts...)
+	return openOperator(ctx, a, "proxy.admin", s.reg, s.log, opts...)
 }
 
 // openOperator opens a listener for operators, unless it is off. Errors name its settings by name.
 func openOperator(
-	ctx context.Context, a config.Admin, name string, reg *quotient.Registry, opts ...admin.Option,
+	ctx context.Context, a config.Admin, name string, reg *quotient.Registry, log *slog.Logger, opts ...admin.Option,
 ) (operator, error) {
 	if a.Listen == "off" {
 		return operator{}, nil
@@ -81,6 +84,12 @@ func openOperator(
 	if path, ok := strings.CutPrefix(addr, "unix:"); ok {
 		network, addr = "unix", path
 	}
+	if a.TLS != nil {
+		base := &tls.Config{ClientAuth: tls.VerifyClientCertIfGiven}
+		if o.certs, err = front.NewCerts(name+".tls", *a.TLS, base, log); err != nil {
+			return operator{}, err
+		}
+	}
 	if o.l, err = o.handler.Listen(ctx, network, addr); err != nil {
 		return operator{}, fmt.Errorf("%s: %w", name+".listen", err)
 	}
@@ -88,18 +97,11 @@ func openOperator(
 	if network == "unix" {
 		o.url = a.Listen
 	}
-	if a.TLS != nil {
-		return o.withTLS(a.TLS)
+	if o.certs != nil {
+		now := func(*tls.ClientHelloInfo) (*tls.Config, error) { return o.certs.Config(), nil }
+		o.l = tls.NewListener(o.l, &tls.Config{GetConfigForClient: now})
+		o.url = strings.Replace(o.url, "http:", "https:", 1)
 	}
-	return o, nil
-}
-
-func (o operator) withTLS(t *config.TLS) (operator, error) {
-	c, err := serverTLS(t)
-	if err != nil {
-		return operator{}, errors.Join(fmt.Errorf("proxy.admin.tls: %w", err), o.l.Close())
-	}
-	o.l, o.url = tls.NewListener(o.l, c), strings.Replace(o.url, "http:", "https:", 1)
 	return o, nil
 }
 
@@ -134,55 +136,19 @@ const maxTokens = 64 << 10 // bytes of a file of tokens
 
 // readTokens reads bearer tokens, one a line. Empty lines and those that begin with # are passed over.
 func readTokens(path string) (tokens []string, err error) {
-	f, err := os.Open(path)
+	text, _, err := files.Read(context.Background(), path, maxTokens)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	lines := bufio.NewScanner(io.LimitReader(f, maxTokens))
-	for lines.Scan() {
-		if t := strings.TrimSpace(lines.Text()); t != "" && !strings.HasPrefix(t, "#") {
+	for line := range strings.Lines(string(text)) {
+		if t := strings.TrimSpace(line); t != "" && !strings.HasPrefix(t, "#") {
 			tokens = append(tokens, t)
 		}
 	}
-	if lines.Err() == nil && len(tokens) == 0 {
+	if len(tokens) == 0 {
 		return nil, fmt.Errorf("%s has no token", path)
 	}
-	return tokens, lines.Err()
-}
-
-// serverTLS is TLS by files that are read at each handshake. While they cannot be read, or do not fit
-// together, the last pair that did is used.
-func serverTLS(t *config.TLS) (*tls.Config, error) {
-	var good atomic.Pointer[tls.Certificate]
-	load := func() (*tls.Certificate, error) {
-		pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
-		if err != nil {
-			return good.Load(), err
-		}
-		good.Store(&pair)
-		return &pair, nil
-	}
-	if _, err := load(); err != nil {
-		return nil, err
-	}
-	current := func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-		pair, _ := load()
-		return pair, nil
-	}
-	c := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: current}
-	if t.ClientCA == "" {
-		return c, nil
-	}
-	pem, err := os.ReadFile(t.ClientCA)
-	if err != nil {
-		return nil, err
-	}
-	c.ClientCAs, c.ClientAuth = x509.NewCertPool(), tls.VerifyClientCertIfGiven
-	if !c.ClientCAs.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("%s has no certificate", t.ClientCA)
-	}
-	return c, nil
+	return tokens, nil
 }
 
 // fixedAdmin is what the listener for operators was opened with: a reload cannot change it.

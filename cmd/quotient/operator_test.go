@@ -1,12 +1,14 @@
 package main
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"log/slog"
 	"math/big"
 	"net/url"
 	"os"
@@ -23,11 +25,11 @@ func TestReadTokens(t *testing.T) {
 	for name, c := range map[string]struct {
 		text, want, err string
 	}{
-		"one":             {"secret-0123456789\n", "secret-0123456789", ""},
-		"two":             {"# old\none\n\n  two  \r\n", "one two", ""},
-		"none":            {"# none\n\n", "", "has no token"},
-		"empty":           {"", "", "has no token"},
-		"a line too long": {strings.Repeat("x", 65<<10), "", "token too long"},
+		"one":      {"secret-0123456789\n", "secret-0123456789", ""},
+		"two":      {"# old\none\n\n  two  \r\n", "one two", ""},
+		"none":     {"# none\n\n", "", "has no token"},
+		"empty":    {"", "", "has no token"},
+		"too long": {strings.Repeat("x", 65<<10), "", "it is larger than 65536 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "tokens")
@@ -71,38 +73,42 @@ func pair(t *testing.T, dir, name string) *config.TLS {
 	return files
 }
 
-// TestServerTLSFollowsItsFiles checks that a certificate is renewed, and that a pair which is half-written
-// is not.
-func TestServerTLSFollowsItsFiles(t *testing.T) {
+// TestOperatorTLSFollowsItsFiles: the listener for operators has the certificate that its files have, whichever they
+// are, and asks for one of the client's where there is a CA for it.
+func TestOperatorTLSFollowsItsFiles(t *testing.T) {
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
 	dir := t.TempDir()
 	files := pair(t, dir, "old")
-	c, err := serverTLS(files)
+	files.ClientCA = files.Cert
+	a := config.Admin{Listen: "127.0.0.1:0", TLS: files}
+	o, err := openOperator(ctx, a, "proxy.admin", new(quotient.Registry), slog.New(slog.DiscardHandler))
 	must(t, err)
+	equal(t, "the client's certificate", o.certs.Config().ClientAuth, tls.VerifyClientCertIfGiven)
+	ended := make(chan error, 1)
+	go func() { ended <- o.serve(ctx) }()
 	name := func() string {
-		t.Helper()
-		pair, err := c.GetCertificate(&tls.ClientHelloInfo{})
+		c, err := tls.Dial("tcp", o.l.Addr().String(), &tls.Config{InsecureSkipVerify: true})
 		must(t, err)
-		return pair.Leaf.DNSNames[0]
+		defer c.Close()
+		return c.ConnectionState().PeerCertificates[0].DNSNames[0]
 	}
 	equal(t, "the name", name(), "old")
-	oldKey, err := os.ReadFile(files.Key)
-	must(t, err)
 	pair(t, dir, "new")
-	newKey, err := os.ReadFile(files.Key)
-	must(t, err)
-	must(t, os.WriteFile(files.Key, oldKey, 0o600))
-	equal(t, "with half of a pair", name(), "old")
-	must(t, os.WriteFile(files.Key, newKey, 0o600))
-	equal(t, "the name", name(), "new")
-	files.ClientCA = files.Key // it is a key
-	_, err = serverTLS(files)
-	fails(t, err, "has no certificate")
-	files.ClientCA = files.Cert
-	if c, err := serverTLS(files); err != nil || c.ClientAuth != tls.VerifyClientCertIfGiven {
-		t.Errorf("with a client CA: got %v", err)
+	for end := time.Now().Add(patience); name() != "new"; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the certificate stays")
+		}
 	}
-	_, err = serverTLS(&config.TLS{Cert: "nosuch", Key: "nosuch"})
-	fails(t, err, "nosuch")
+	end()
+	must(t, <-ended)
+	for _, row := range []struct{ tls, says string }{
+		{files.Key, "proxy.admin.tls.client-ca: " + files.Key + " has no certificate"}, {"nosuch", "client-ca: nosuch: "},
+	} {
+		files.ClientCA = row.tls
+		_, err := openOperator(t.Context(), a, "proxy.admin", new(quotient.Registry), slog.New(slog.DiscardHandler))
+		fails(t, err, row.says)
+	}
 }
 
 func TestSuspicious(t *testing.T) {

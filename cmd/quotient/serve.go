@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/cmd/quotient/internal/front"
@@ -26,18 +27,31 @@ import (
 func (c *proxyCmd) serve(ctx context.Context, s streams) error {
 	ctx, stop := untilSignal(ctx)
 	defer stop()
-	if c.Demo {
-		return c.demo(ctx, s)
+	var running atomic.Pointer[service]
+	most := func() time.Duration {
+		if s := running.Load(); s != nil {
+			return s.conf.File().Proxy.Timeouts.Shutdown
+		}
+		return longestStart
 	}
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP) // Windows sends none
-	defer signal.Stop(hangups)
-	service, err := c.open(ctx, newLog(c.Log, slog.LevelInfo, s.err))
-	if err != nil {
-		return err
-	}
-	return service.run(ctx, hangups)
+	return cutOff(ctx, most, func() error {
+		if c.Demo {
+			return c.demo(ctx, s)
+		}
+		hangups := make(chan os.Signal, 1)
+		signal.Notify(hangups, syscall.SIGHUP) // Windows sends none
+		defer signal.Stop(hangups)
+		service, err := c.open(ctx, newLog(c.Log, slog.LevelInfo, s.err))
+		if err != nil {
+			return err
+		}
+		running.Store(service)
+		return service.run(ctx, hangups)
+	})
 }
+
+// longestStart is what a proxy has for its end that does not serve yet, and the demo.
+const longestStart = 20 * time.Second
 
 // untilSignal returns a context that ends with the first signal. By then the next one has its usual effect.
 func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -169,6 +183,32 @@ func listenAt(ctx context.Context, address string) (net.Listener, error) {
 func (s *service) drain() {
 	s.ending.Store(true)
 	s.proxy.Drain()
+}
+
+// overtime is what the parts that end after the proxy have, or the lease server.
+const overtime = 6 * time.Second
+
+// errLate is the end of a program that did not end in time.
+var errLate = errors.New("a part of the program did not end in time: it was cut off")
+
+// cutOff runs f until overtime after the time that its end takes, most, which counts from the end of ctx. What hangs
+// then, such as a file system or a log that nobody reads, does not hold up the end of the process.
+func cutOff(ctx context.Context, most func() time.Duration, f func() error) error {
+	ended := make(chan error, 1)
+	go func() { ended <- f() }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	late := time.NewTimer(most() + overtime)
+	defer late.Stop()
+	select {
+	case err := <-ended:
+		return err
+	case <-late.C:
+		return errLate
+	}
 }
 
 // run serves until ctx ends, finishes what was admitted, and returns nil; or an error when a part fails.

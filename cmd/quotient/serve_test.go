@@ -5,6 +5,9 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"log/slog"
@@ -21,6 +24,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/quotient-go/quotient/admin"
 )
@@ -182,6 +186,91 @@ func TestASecondSignalEndsItAtOnce(t *testing.T) {
 	})
 	p.signal(syscall.SIGTERM)
 	p.ends(-1) // of the signal
+}
+
+// TestAFileThatBecomesAPipe: a certificate, a key and a key of tokens that cannot be read leave the old ones in force,
+// with an error that names the file. The end is as soon as ever, and what can be read again is.
+func TestAFileThatBecomesAPipe(t *testing.T) {
+	for _, name := range []string{"cert.pem", "key.pem", "jwt.pem"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			files, path := pair(t, dir, "old"), filepath.Join(dir, "quotient.toml")
+			cert, err := tls.LoadX509KeyPair(files.Cert, files.Key)
+			must(t, err)
+			public, err := x509.MarshalPKIXPublicKey(cert.Leaf.PublicKey)
+			must(t, err)
+			jwt := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public})
+			must(t, os.WriteFile(filepath.Join(dir, "jwt.pem"), jwt, 0o600))
+			written(t, path, "http://"+nowhere, 1, `[proxy.tls]
+cert = "cert.pem"
+key = "key.pem"
+[proxy.jwt]
+key-file = "jwt.pem"
+`)
+			p := start(t, "--config", path)
+			file := filepath.Join(dir, name)
+			must(t, os.Rename(file, file+".old"))
+			must(t, syscall.Mkfifo(file, 0o600))
+			p.signal(syscall.SIGHUP)
+			p.until("the error is shown", func(s admin.State) bool { return strings.Contains(s.File.Error, file) })
+			before := p.state().File.Reloads
+			must(t, os.Rename(file+".old", file))
+			p.signal(syscall.SIGHUP)
+			p.until("it is read again", func(s admin.State) bool { return s.File.Reloads > before && s.File.Error == "" })
+			must(t, os.Remove(file))
+			must(t, syscall.Mkfifo(file, 0o600))
+			if name != "jwt.pem" { // which is read with the file
+				p.logged("the certificate stays as it was")
+			}
+			p.signal(syscall.SIGHUP)
+			p.until("the error is shown", func(s admin.State) bool { return strings.Contains(s.File.Error, file) })
+			p.signal(syscall.SIGTERM)
+			p.ends(exitOK)
+		})
+	}
+}
+
+// TestWhatHangsIsCutOff: the end has its time, though the log hangs, whose reader reads no more.
+func TestWhatHangsIsCutOff(t *testing.T) {
+	r, w, err := os.Pipe()
+	must(t, err)
+	t.Cleanup(func() { r.Close(); w.Close() })
+	must(t, w.SetWriteDeadline(time.Now().Add(100*time.Millisecond)))
+	for err == nil {
+		_, err = w.Write(make([]byte, 1<<12))
+	}
+	for what, args := range map[string][]string{"proxy": {"--config"}, "leases": {"--port"}} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			must(t, err)
+			addr := l.Addr().String()
+			must(t, l.Close())
+			path := filepath.Join(t.TempDir(), "quotient.toml")
+			written(t, path, "http://"+nowhere, 1, "[proxy.timeouts]\nshutdown = \"1ms\"\n")
+			text, err := os.ReadFile(path)
+			must(t, err)
+			renamed(t, path, strings.Replace(string(text), "127.0.0.1:0", addr, 1))
+			_, port, _ := net.SplitHostPort(addr)
+			p := program(t, what, args[0], map[string]string{"proxy": path, "leases": port}[what])
+			p.Stderr = w
+			p.Env = append(p.Env, "THROTTLE_LOG=INFO")
+			must(t, p.Start())
+			defer p.Process.Kill() //nolint:errcheck // it has ended
+			await(t, "it listens", func() bool {
+				c, err := net.Dial("tcp", addr)
+				return err == nil && c.Close() == nil
+			})
+			must(t, p.Process.Signal(syscall.SIGTERM))
+			began := time.Now()
+			_ = p.Wait()
+			if code, after := p.ProcessState.ExitCode(), time.Since(began); code != exitFailed ||
+				after < overtime || after > patience {
+				t.Errorf("exit %d after %v", code, after)
+			}
+		})
+	}
 }
 
 func TestReadyTurnsWithTheUpstream(t *testing.T) {

@@ -33,8 +33,8 @@ import (
 type Source struct {
 	// Path names a regular file, or a symbolic link to one. Anything else is an error. Watch does not read
 	// beyond the size that the file system reports. So pseudo-files of the kernel, such as those in /proc,
-	// have size 0 and count as empty. A file system that does not answer, such as one of a dead server,
-	// blocks Watch until it does.
+	// have size 0 and count as empty. A file system that does not answer for two seconds, such as one of a
+	// dead server, is an error like any other.
 	Path string
 	// Every is the time between reads: 10 ms to 24 h; 0 means 1 s.
 	Every time.Duration
@@ -66,10 +66,7 @@ func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) e
 			return ctx.Err()
 		case <-timer.C:
 		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		timer.Reset(w.poll(report))
+		timer.Reset(w.poll(ctx, report))
 	}
 }
 
@@ -99,23 +96,26 @@ func newWatcher(s *Source) *watcher {
 }
 
 // poll reads the file once, reports if there is something to report, and returns when to read it again.
-func (w *watcher) poll(report func(quotient.Pool, error)) time.Duration {
-	now, err := read(w.path)
+func (w *watcher) poll(ctx context.Context, report func(quotient.Pool, error)) time.Duration {
+	now, err := read(ctx, w.path)
+	if ctx.Err() != nil {
+		return w.every
+	}
 	if err == nil && !now.same(w.seen) {
 		w.seen = now
 		if w.changing += w.settle; w.changing <= w.every {
 			return w.settle
 		}
-		err = fmt.Errorf("it has been changing for %v", w.every)
+		err = fmt.Errorf("%s: it has been changing for %v", w.path, w.every)
 	}
 	var p quotient.Pool
 	if err != nil {
 		w.seen = snapshot{}
-	} else {
-		p, err = parse(now.content)
+	} else if p, err = parse(now.content); err != nil {
+		err = fmt.Errorf("%s: %w", w.path, err)
 	}
 	if w.changing = 0; err != nil {
-		p, err = quotient.Pool{}, fmt.Errorf("file: %s: %w", w.path, err)
+		p, err = quotient.Pool{}, fmt.Errorf("file: %w", err)
 	}
 	report(p, err)
 	return w.every

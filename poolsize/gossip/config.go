@@ -2,6 +2,7 @@ package gossip
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -260,7 +261,7 @@ func (s *settings) checkJoin() error {
 // checkKeys reads the key file. Without one only loopback addresses may be used.
 func (s *settings) checkKeys() (err error) {
 	if s.KeyFile != "" {
-		s.keys, err = readKeys(s.KeyFile)
+		s.keys, err = readKeys(context.Background(), s.KeyFile)
 		return err
 	}
 	if !s.bind.Addr().IsLoopback() {

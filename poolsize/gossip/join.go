@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/quotient-go/quotient/internal/files"
 )
 
 const (
@@ -29,7 +31,7 @@ const (
 // addresses returns all that are written down, but the own one, each once. Errors come beside what was
 // found.
 func (s *settings) addresses(ctx context.Context, own netip.AddrPort) ([]netip.AddrPort, error) {
-	peers, errs := s.peers()
+	peers, errs := s.peers(ctx)
 	var found []netip.AddrPort
 	for _, p := range peers {
 		if ctx.Err() != nil || len(found) >= mostJoin {
@@ -56,7 +58,7 @@ func (s *settings) addresses(ctx context.Context, own netip.AddrPort) ([]netip.A
 }
 
 // peers returns what Join, JoinFile and JoinDNS say.
-func (s *settings) peers() (peers []peer, errs []error) {
+func (s *settings) peers(ctx context.Context) (peers []peer, errs []error) {
 	for _, text := range s.Join {
 		p, _ := parsePeer(text) //nolint:errcheck // New has read it
 		peers = append(peers, p)
@@ -68,16 +70,15 @@ func (s *settings) peers() (peers []peer, errs []error) {
 	if s.JoinFile == "" {
 		return peers, nil
 	}
-	content, err := readFile(s.JoinFile)
-	if err == nil {
-		var more []peer
-		more, err = parseJoin(content)
-		peers = append(peers, more...)
+	text, _, err := files.Read(ctx, s.JoinFile, longestFile)
+	if err != nil {
+		return peers, []error{fmt.Errorf("gossip: join file %w", err)}
 	}
+	more, err := parseJoin(string(text))
 	if err != nil {
 		errs = append(errs, fmt.Errorf("gossip: join file %s: %w", s.JoinFile, err))
 	}
-	return peers, errs
+	return append(peers, more...), errs
 }
 
 // resolve returns the addresses of a host.

@@ -2,24 +2,27 @@ package gossip
 
 import (
 	"bytes"
+	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/hashicorp/memberlist"
+
+	"github.com/quotient-go/quotient/internal/files"
 )
 
 // mostKeys bounds a key file: each packet that no key decrypts is tried with all of them.
 const mostKeys = 16
 
 // readKeys reads a key file.
-func readKeys(path string) ([][]byte, error) {
-	content, err := readFile(path)
+func readKeys(ctx context.Context, path string) ([][]byte, error) {
+	text, _, err := files.Read(ctx, path, longestFile)
 	if err != nil {
-		return nil, fmt.Errorf("gossip: key file %s: %w", path, err)
+		return nil, fmt.Errorf("gossip: key file %w", err)
 	}
-	keys, err := parseKeys(content)
+	keys, err := parseKeys(string(text))
 	if err != nil {
 		return nil, fmt.Errorf("gossip: key file %s: %w", path, err)
 	}

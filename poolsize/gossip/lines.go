@@ -3,48 +3,13 @@ package gossip
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net"
-	"os"
 	"strconv"
 	"strings"
-	"syscall"
 )
 
 // longestFile is the most bytes of a file of keys or addresses.
 const longestFile = 64 << 10
-
-// readFile reads a regular file. It opens without waiting, since a pipe may have taken the file's place.
-func readFile(path string) (string, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return "", bare(err)
-	}
-	defer f.Close() //nolint:errcheck // it was only read
-	info, err := f.Stat()
-	if err != nil {
-		return "", bare(err)
-	}
-	if !info.Mode().IsRegular() {
-		return "", fmt.Errorf("it is no regular file: %v", info.Mode())
-	}
-	content, err := io.ReadAll(io.LimitReader(f, longestFile+1))
-	if err != nil {
-		return "", bare(err)
-	}
-	if len(content) > longestFile {
-		return "", fmt.Errorf("it is larger than %d bytes", longestFile)
-	}
-	return string(content), nil
-}
-
-// bare is an error without the path, which the caller names once.
-func bare(err error) error {
-	if p := (*os.PathError)(nil); errors.As(err, &p) {
-		return fmt.Errorf("%s: %w", p.Op, p.Err)
-	}
-	return err
-}
 
 // eachLine calls f with each line that says something, and its number from 1, until f returns an error.
 func eachLine(content string, f func(n int, line string) error) error {

@@ -134,7 +134,7 @@ func (x *session) run(ctx context.Context, rounds <-chan round) {
 // keepKeys reads the key file again and again, however long the addresses take to answer.
 func (x *session) keepKeys(ctx context.Context) {
 	for x.ring != nil {
-		if err := x.src.rereadKeys(x.ring); err != nil {
+		if err := x.src.rereadKeys(ctx, x.ring); err != nil && ctx.Err() == nil {
 			x.src.fail(err)
 		}
 		x.src.readings.Add(1)

@@ -219,11 +219,11 @@ func (s *Source) fail(err error) {
 
 // rereadKeys installs the keys of the key file, if two readings in a row have found the same. Half of a key
 // that is being written might pass for a shorter one.
-func (s *Source) rereadKeys(ring *memberlist.Keyring) error {
+func (s *Source) rereadKeys(ctx context.Context, ring *memberlist.Keyring) error {
 	if ring == nil {
 		return nil
 	}
-	keys, err := readKeys(s.c.KeyFile)
+	keys, err := readKeys(ctx, s.c.KeyFile)
 	if err != nil {
 		return err
 	}

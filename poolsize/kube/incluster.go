@@ -1,8 +1,8 @@
 package kube
 
 import (
+	"context"
 	"fmt"
-	"os"
 	"strings"
 
 	discovery "k8s.io/api/discovery/v1"
@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/gentype"
 	"k8s.io/client-go/rest"
+
+	"github.com/quotient-go/quotient/internal/files"
 )
 
 // namespaceFile is where the kubelet writes the namespace of a pod.
@@ -29,7 +31,7 @@ func InCluster(service string) (*Source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kube: InCluster: %w", err)
 	}
-	namespace, err := os.ReadFile(namespaceFile)
+	namespace, _, err := files.Read(context.Background(), namespaceFile, 4<<10)
 	if err != nil {
 		return nil, fmt.Errorf("kube: InCluster: %w", err)
 	}

@@ -6,14 +6,13 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"io"
 	"log/slog"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/quotient-go/quotient/config"
+	"github.com/quotient-go/quotient/internal/files"
 )
 
 const (
@@ -21,11 +20,13 @@ const (
 	maxPEM    = 1 << 20     // bytes of one file
 )
 
-// certs holds the certificate in force. It looks at the files each second, and takes what it has found the same twice
+// Certs holds the certificate in force. It looks at the files each second, and takes what it has found the same twice
 // if key and certificate belong together; else the old pair stays. So it never serves what is half written.
-type certs struct {
-	log *slog.Logger
-	now atomic.Pointer[pair]
+type Certs struct {
+	field string // of the files, in errors
+	base  *tls.Config
+	log   *slog.Logger
+	now   atomic.Pointer[pair]
 
 	mu   sync.Mutex
 	seen [sha256.Size]byte // what the last look has found
@@ -41,48 +42,60 @@ type pair struct {
 
 type texts struct{ cert, key, clientCA []byte }
 
-func newCerts(files config.TLS, log *slog.Logger) (*certs, error) {
-	p, err := load(files)
+// NewCerts reads the files of a section, such as proxy.tls. What base says of clients and protocols counts for all
+// pairs; without a client-ca no client is asked for a certificate.
+func NewCerts(field string, files config.TLS, base *tls.Config, log *slog.Logger) (*Certs, error) {
+	c := &Certs{field: field, base: base, log: log}
+	commit, err := c.prepare(files)
 	if err != nil {
 		return nil, err
 	}
-	c := &certs{log: log}
-	c.now.Store(p)
+	commit()
 	return c, nil
 }
 
+// Config is what a handshake that begins now uses.
+func (c *Certs) Config() *tls.Config { return c.now.Load().config }
+
 // prepare reads the files that a reload names.
-func (c *certs) prepare(files config.TLS) (commit func(), err error) {
-	p, err := load(files)
+func (c *Certs) prepare(files config.TLS) (commit func(), err error) {
+	text, err := c.read(context.Background(), files)
+	if err != nil {
+		return nil, err
+	}
+	p, err := c.parse(files, text)
 	if err != nil {
 		return nil, err
 	}
 	return func() {
-		if old := c.now.Load(); old.files != p.files || old.sum != p.sum {
+		if old := c.now.Load(); old == nil || old.files != p.files || old.sum != p.sum {
 			c.now.Store(p)
 		}
 	}, nil
 }
 
-// watch looks until ctx ends.
-func (c *certs) watch(ctx context.Context) {
+// Watch looks until ctx ends.
+func (c *Certs) Watch(ctx context.Context) {
 	every := time.NewTicker(lookEvery)
 	defer every.Stop()
 	for {
 		select {
 		case <-every.C:
-			c.look()
+			c.look(ctx)
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-func (c *certs) look() {
+func (c *Certs) look(ctx context.Context) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	old := c.now.Load()
-	text, err := read(old.files)
+	text, err := c.read(ctx, old.files)
+	if ctx.Err() != nil {
+		return
+	}
 	if err != nil {
 		c.say(err)
 		return
@@ -97,7 +110,7 @@ func (c *certs) look() {
 	if sum != before { // it may not be all there yet
 		return
 	}
-	p, err := parse(old.files, text)
+	p, err := c.parse(old.files, text)
 	if err != nil {
 		c.say(err)
 		return
@@ -108,48 +121,26 @@ func (c *certs) look() {
 	}
 }
 
-func (c *certs) say(err error) {
+func (c *Certs) say(err error) {
 	if text := err.Error(); text != c.said {
 		c.said = text
 		c.log.Error("the certificate stays as it was", "error", text)
 	}
 }
 
-func load(files config.TLS) (*pair, error) {
-	text, err := read(files)
-	if err != nil {
-		return nil, err
+func (c *Certs) read(ctx context.Context, from config.TLS) (t texts, err error) {
+	for _, f := range []struct {
+		field, path string
+		into        *[]byte
+	}{{"cert", from.Cert, &t.cert}, {"key", from.Key, &t.key}, {"client-ca", from.ClientCA, &t.clientCA}} {
+		if f.path == "" {
+			continue
+		}
+		if *f.into, _, err = files.Read(ctx, f.path, maxPEM); err != nil {
+			return texts{}, fmt.Errorf("%s.%s: %w", c.field, f.field, err)
+		}
 	}
-	return parse(files, text)
-}
-
-func read(files config.TLS) (t texts, err error) {
-	if t.cert, err = readFile("cert", files.Cert); err != nil {
-		return texts{}, err
-	}
-	if t.key, err = readFile("key", files.Key); err != nil {
-		return texts{}, err
-	}
-	if files.ClientCA != "" {
-		t.clientCA, err = readFile("client-ca", files.ClientCA)
-	}
-	return t, err
-}
-
-func readFile(field, path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("proxy.tls.%s: %w", field, err)
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxPEM+1))
-	if err == nil && len(text) > maxPEM {
-		err = fmt.Errorf("%s has more than %d bytes", path, maxPEM)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("proxy.tls.%s: %w", field, err)
-	}
-	return text, nil
+	return t, nil
 }
 
 func (t texts) sum() [sha256.Size]byte {
@@ -164,20 +155,17 @@ var suites = []uint16{
 	tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256, tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
 }
 
-func parse(files config.TLS, text texts) (*pair, error) {
+func (c *Certs) parse(files config.TLS, text texts) (*pair, error) {
 	cert, err := tls.X509KeyPair(text.cert, text.key)
 	if err != nil {
-		return nil, fmt.Errorf("proxy.tls.cert: %s with key %s: %w", files.Cert, files.Key, err)
+		return nil, fmt.Errorf("%s.cert: %s with key %s: %w", c.field, files.Cert, files.Key, err)
 	}
-	c := &tls.Config{
-		Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12, CipherSuites: suites,
-		NextProtos: []string{"h2", "http/1.1"},
+	with := c.base.Clone()
+	with.Certificates, with.MinVersion, with.CipherSuites = []tls.Certificate{cert}, tls.VersionTLS12, suites
+	if files.ClientCA == "" {
+		with.ClientAuth = tls.NoClientCert
+	} else if with.ClientCAs = x509.NewCertPool(); !with.ClientCAs.AppendCertsFromPEM(text.clientCA) {
+		return nil, fmt.Errorf("%s.client-ca: %s has no certificate", c.field, files.ClientCA)
 	}
-	if files.ClientCA != "" {
-		c.ClientCAs, c.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
-		if !c.ClientCAs.AppendCertsFromPEM(text.clientCA) {
-			return nil, fmt.Errorf("proxy.tls.client-ca: %s has no certificate", files.ClientCA)
-		}
-	}
-	return &pair{files: files, sum: text.sum(), config: c}, nil
+	return &pair{files: files, sum: text.sum(), config: with}, nil
 }

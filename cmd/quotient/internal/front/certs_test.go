@@ -25,7 +25,7 @@ func TestCertificatesAreReadWhole(t *testing.T) {
 	chain := append(bytes.Clone(second), other...)
 	put(files.Cert, first)
 	put(files.Key, firstKey)
-	c, err := newCerts(*files, slog.New(slog.NewTextHandler(&log, nil)))
+	c, err := NewCerts("proxy.tls", *files, new(tls.Config), slog.New(slog.NewTextHandler(&log, nil)))
 	must(t, err)
 	inForce := func() string {
 		cert := c.now.Load().config.Certificates[0]
@@ -50,7 +50,7 @@ func TestCertificatesAreReadWhole(t *testing.T) {
 	} {
 		put(step.file, step.text)
 		for range step.looks {
-			c.look()
+			c.look(t.Context())
 		}
 		if got := inForce(); got != step.want {
 			t.Errorf("%s: %s is in force, want %s", step.name, got, step.want)

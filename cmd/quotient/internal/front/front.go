@@ -24,7 +24,7 @@ type Server struct {
 	anyPath bool
 	now     atomic.Pointer[settings]
 	places  *listen.Places
-	certs   *certs // nil without TLS
+	certs   *Certs // nil without TLS
 	serving atomic.Bool
 }
 
@@ -56,7 +56,8 @@ func New(p *config.Proxy, h http.Handler, log *slog.Logger, opts ...Option) (*Se
 		opt(s)
 	}
 	if p.TLS != nil {
-		certs, err := newCerts(*p.TLS, log)
+		base := &tls.Config{ClientAuth: tls.RequireAndVerifyClientCert, NextProtos: []string{"h2", "http/1.1"}}
+		certs, err := NewCerts("proxy.tls", *p.TLS, base, log)
 		if err != nil {
 			return nil, err
 		}
@@ -134,5 +135,5 @@ func (s *Server) tlsConfig() *tls.Config {
 	if s.certs == nil {
 		return nil
 	}
-	return s.certs.now.Load().config
+	return s.certs.Config()
 }

@@ -32,7 +32,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if s.certs != nil {
 		looked := make(chan struct{})
 		look, stop := context.WithCancel(ctx)
-		go func() { defer close(looked); s.certs.watch(look) }()
+		go func() { defer close(looked); s.certs.Watch(look) }()
 		defer func() { stop(); <-looked }()
 	}
 	srv := s.httpServer(work)

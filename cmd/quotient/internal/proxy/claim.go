@@ -1,22 +1,26 @@
 package proxy
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/rsa"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"os"
+	"slices"
 	"strings"
+	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/golang-jwt/jwt/v5"
 
 	"github.com/quotient-go/quotient/config"
+	"github.com/quotient-go/quotient/internal/files"
 )
 
 // maxKeyFile bounds the file of a public key, in bytes. One of RSA with 16,384 bits has about 3,000.
@@ -29,7 +33,7 @@ type verification struct {
 	settings config.JWT
 	text     string // of the key
 	key      any
-	parser   *jwt.Parser
+	methods  []string // the algorithms that go with it
 }
 
 func (v *verification) equal(o *verification) bool {
@@ -37,30 +41,15 @@ func (v *verification) equal(o *verification) bool {
 }
 
 func readVerification(c config.JWT) (*verification, error) {
-	f, err := os.Open(c.KeyFile)
+	text, _, err := files.Read(context.Background(), c.KeyFile, maxKeyFile)
 	if err != nil {
 		return nil, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxKeyFile+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(text) > maxKeyFile {
-		return nil, fmt.Errorf("%s is longer than %d bytes", c.KeyFile, maxKeyFile)
 	}
 	key, methods, err := parseKey(text)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.KeyFile, err)
 	}
-	opts := []jwt.ParserOption{jwt.WithValidMethods(methods)}
-	if c.Issuer != "" {
-		opts = append(opts, jwt.WithIssuer(c.Issuer))
-	}
-	if c.Audience != "" {
-		opts = append(opts, jwt.WithAudience(c.Audience))
-	}
-	return &verification{settings: c, text: string(text), key: key, parser: jwt.NewParser(opts...)}, nil
+	return &verification{settings: c, text: string(text), key: key, methods: methods}, nil
 }
 
 // parseKey reads a public key, and returns the algorithms that go with it: no token chooses another.
@@ -100,7 +89,6 @@ var ecdsaMethods = map[elliptic.Curve]string{
 // plan reads the plan of a request from a claim of its bearer token. Without a token that is valid now, and
 // without the claim, there is none.
 func (v *verification) plan(claim string) func(*http.Request) string {
-	find := func(*jwt.Token) (any, error) { return v.key, nil }
 	return func(r *http.Request) string {
 		lines := r.Header["Authorization"]
 		if len(lines) != 1 { // which one the upstream reads is not known
@@ -110,14 +98,67 @@ func (v *verification) plan(claim string) func(*http.Request) string {
 		if !strings.EqualFold(scheme, "Bearer") {
 			return ""
 		}
-		claims := jwt.MapClaims{}
-		if _, err := v.parser.ParseWithClaims(strings.TrimSpace(token), claims, find); err != nil {
-			return ""
-		}
+		claims := v.claims(strings.TrimSpace(token))
 		plan, _ := claims[claim].(string)
-		if len(plan) > maxPlan {
+		if len(plan) > maxPlan || !v.valid(claims, time.Now()) {
 			return ""
 		}
 		return plan
 	}
+}
+
+// claims are those of a token that the key verifies; nil for any other. JSON in which a name comes twice is refused, as
+// is an extension that must be understood ("crit", RFC 7515): none is known here, and none takes effect by itself.
+func (v *verification) claims(token string) jwt.MapClaims {
+	last := strings.LastIndexByte(token, '.')
+	head, body, _ := strings.Cut(token[:max(last, 0)], ".")
+	var header, claims map[string]any
+	if !decode(head, &header) {
+		return nil
+	}
+	alg, _ := header["alg"].(string)
+	_, critical := header["crit"]
+	_, unencoded := header["b64"] // RFC 7797: it is nothing without crit
+	if critical || unencoded || !slices.Contains(v.methods, alg) {
+		return nil
+	}
+	signature, err := segments.DecodeString(token[last+1:])
+	if err != nil || jwt.GetSigningMethod(alg).Verify(token[:last], signature, v.key) != nil || !decode(body, &claims) {
+		return nil
+	}
+	return claims
+}
+
+var segments = base64.RawURLEncoding.Strict()
+
+// decode reads a segment of a token.
+func decode(segment string, into *map[string]any) bool {
+	text, err := segments.DecodeString(segment)
+	return err == nil && json.Unmarshal(text, into) == nil
+}
+
+// valid reports whether claims are of the issuer, for the audience, and in force. Times are compared as the numbers that
+// they are in a token: any may be there, such as 0 or 1e300, and nothing but a number (RFC 7519).
+func (v *verification) valid(claims jwt.MapClaims, now time.Time) bool {
+	if v.settings.Issuer != "" && claims["iss"] != v.settings.Issuer {
+		return false
+	}
+	if v.settings.Audience != "" {
+		if all, err := claims.GetAudience(); err != nil || !slices.Contains(all, v.settings.Audience) {
+			return false
+		}
+	}
+	at := float64(now.UnixNano()) / 1e9
+	for name, valid := range map[string]func(float64) bool{
+		"exp": func(t float64) bool { return at < t },
+		"nbf": func(t float64) bool { return at >= t },
+		"iat": func(float64) bool { return true },
+	} {
+		if is, ok := claims[name]; ok {
+			if t, ok := is.(float64); !ok || !valid(t) {
+				return false
+			}
+		}
+	}
+	return true
 }

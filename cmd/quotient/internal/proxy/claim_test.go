@@ -8,6 +8,7 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/pem"
 	"fmt"
 	"net/http"
@@ -64,6 +65,21 @@ func TestPlanOfAClaim(t *testing.T) {
 		return []string{"Bearer " + sign(jwt.SigningMethodES256, own, claims(change...))}
 	}
 	token := es256()[0]
+	// raw signs what no library writes.
+	raw := func(header, body string) []string {
+		text := base64.RawURLEncoding.EncodeToString([]byte(header)) + "." +
+			base64.RawURLEncoding.EncodeToString([]byte(body))
+		signature, err := jwt.SigningMethodES256.Sign(text, own)
+		must(t, err)
+		return []string{"Bearer " + text + "." + base64.RawURLEncoding.EncodeToString(signature)}
+	}
+	const alg = `"alg":"ES256"`
+	head := func(more string) []string {
+		return raw("{"+alg+more+"}", `{"plan":"paid","iss":"us","aud":"api"}`)
+	}
+	body := func(more string) []string {
+		return raw("{"+alg+"}", `{"plan":"paid","iss":"us","aud":"api"`+more+`}`)
+	}
 	for what, row := range map[string]struct {
 		lines []string
 		want  string
@@ -84,6 +100,46 @@ func TestPlanOfAClaim(t *testing.T) {
 		"claim is a number":  {es256("plan", 7), ""},
 		"claim is very long": {es256("plan", strings.Repeat("a", 65)), ""},
 		"cut off":            {[]string{token[:len(token)-2]}, ""},
+		"one segment more":   {[]string{token + ".a"}, ""},
+		"no segment":         {[]string{"Bearer x"}, ""},
+		"bits after the end": {[]string{token[:len(token)-1] + string(token[len(token)-1]+1)}, ""},
+		"no times":           {body(``), "paid"},
+		"header only":        {head(`,"typ":"JWT","kid":"a","cty":"x"`), "paid"},
+		"critical":           {head(`,"crit":["exp"]`), ""},
+		"critical, empty":    {head(`,"crit":[]`), ""},
+		"critical, null":     {head(`,"crit":null`), ""},
+		"critical b64":       {head(`,"crit":["b64"],"b64":false`), ""},
+		"b64":                {head(`,"b64":false`), ""},
+		"algorithm twice":    {head(`,"alg":"none"`), ""},
+		"algorithm in case":  {raw(`{"Alg":"ES256"}`, `{"plan":"paid","iss":"us","aud":"api"}`), ""},
+		"algorithms":         {raw(`{"alg":["ES256"]}`, `{"plan":"paid","iss":"us","aud":"api"}`), ""},
+		"header is null":     {raw(`null`, `{"plan":"paid","iss":"us","aud":"api"}`), ""},
+		"no UTF-8":           {body(",\"x\":\"\xff\""), ""},
+		"text after the end": {body(`}{"a":1`), ""},
+		"exp 0":              {body(`,"exp":0`), ""},
+		"exp -0":             {body(`,"exp":-0.0`), ""},
+		"exp negative":       {body(`,"exp":-1e300`), ""},
+		"exp huge":           {body(`,"exp":1e300`), "paid"},
+		"exp beyond":         {body(`,"exp":1e999`), ""},
+		"exp a fraction":     {body(`,"exp":4102444800.5`), "paid"},
+		"exp text":           {body(`,"exp":"4102444800"`), ""},
+		"exp null":           {body(`,"exp":null`), ""},
+		"exp true":           {body(`,"exp":true`), ""},
+		"exp twice":          {body(`,"exp":4102444800,"exp":4102444801`), ""},
+		"nbf 0":              {body(`,"nbf":0`), "paid"},
+		"nbf huge":           {body(`,"nbf":1e300`), ""},
+		"nbf negative":       {body(`,"nbf":-1e300`), "paid"},
+		"nbf text":           {body(`,"nbf":"0"`), ""},
+		"nbf null":           {body(`,"nbf":null`), ""},
+		"iat 0":              {body(`,"iat":0`), "paid"},
+		"iat to come":        {body(`,"iat":4102444800`), "paid"},
+		"iat text":           {body(`,"iat":"0"`), ""},
+		"plan twice":         {body(`,"plan":"paid"`), ""},
+		"audiences":          {es256("aud", []string{"them", "api"}), "paid"},
+		"audience a number":  {es256("aud", []any{"api", 1}), ""},
+		"issuers":            {es256("iss", []string{"us"}), ""},
+		"no issuer":          {es256("iss", nil), ""},
+		"no audience":        {es256("aud", nil), ""},
 	} {
 		r := &http.Request{Header: http.Header{"Authorization": row.lines}}
 		want(t, "plan: "+what, plan(r), row.want)
@@ -115,7 +171,7 @@ func TestKeyFiles(t *testing.T) {
 	for text, wanted := range map[string]string{
 		"": "there is no PEM block",
 		"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n": "want PUBLIC KEY",
-		strings.Repeat("a", maxKeyFile+1):                                "longer than 65536 bytes",
+		strings.Repeat("a", maxKeyFile+1):                                "larger than 65536 bytes",
 	} {
 		name := filepath.Join(dir, "key.pem")
 		must(t, os.WriteFile(name, []byte(text), 0o600))
