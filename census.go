@@ -323,7 +323,7 @@ func (l *Limiter) forgetCount(sums Sums, k countKey, c *census) {
 		return
 	}
 	s.touch(g, s.now())
-	if r := g.setting.counting(k.rule); r != nil {
-		g.windowOf(r).fleet = nil
+	if r := g.setting.counting(k.rule); r != nil && g.windowOf(r).fleet != nil {
+		g.windowOf(r).fleet.ends = 0 // what the others had left by then is no more now
 	}
 }

@@ -53,6 +53,42 @@ func (w *window) recount(t instant, c *schedule) {
 	w.within = max(w.within, min(w.used, f.may))
 }
 
+// countAs has the window go on from that of the same rule in another plan of the key. What that has let through
+// is not owed here.
+func (w *window) countAs(t instant, c *schedule, o *window) {
+	w.roll(t, c)
+	if w.index < o.index { // it is in use, and goes on after a step of the clock
+		*w = window{index: o.index, quota: c.quota(o.index), opened: o.opened, fleet: w.fleet}
+	}
+	if w.index > o.index {
+		return
+	}
+	w.used, w.within = max(w.used, o.used), max(w.within, o.within, min(o.used, o.allows()))
+	if f, n := w.fleet, o.fleet; n != nil && f != nil && f.index == n.index {
+		f.others, f.ends = max(f.others, n.others), max(f.ends, n.ends)
+		f.back, f.total = max(f.back, n.back), max(f.total, n.total)
+	} else if n != nil && (f == nil || f.index < n.index) {
+		w.fleet = o.clone().(*window).fleet
+	}
+	w.recount(t, c)
+}
+
+// countAs has the gate count on from another one of its key, of another plan: a counted rule has one count in
+// all of them.
+func (g *gate) countAs(t instant, other *gate) {
+	for i := range g.setting.rules {
+		r := &g.setting.rules[i]
+		if r.counted == 0 {
+			continue
+		}
+		if o := other.setting.counting(r.counted); o != nil {
+			w := other.windowOf(o)
+			w.roll(t, o.schedule)
+			g.windowOf(r).countAs(t, r.schedule, w)
+		}
+	}
+}
+
 // allows is how many events the window allows this replica.
 func (w *window) allows() int64 {
 	if !w.counts() {

@@ -167,7 +167,7 @@ var profiles = map[string]profile{
 	// A limit of a key's own begins with what is left of the plan that the key is in, which the models do not
 	// follow.
 	"plans": {
-		weights: with(map[op]int{opPlan: 8, opOverride: 0, opDeny: 0, opTry: 25, opAcquire: 20, opTell: 5,
+		weights: with(map[op]int{opPlan: 8, opOverride: 0, opDeny: 0, opTry: 25, opAcquire: 20, opCount: 12, opTell: 5,
 			opLie: 1, opJoin: 2, opLeave: 2, opAll: 6}),
 		plans: true, keys: 3, replicas: 3, maxKeys: 6, steps: 70, windows: 3, counted: 4, paced: 1,
 		costs: true, units: mixed, pers: fast, bursts: anyBurst, sleeps: anySleep, priced: 2, rates: 2,
@@ -698,9 +698,6 @@ func (w *world) override(o op, r *replica) {
 		limit := w.drawLimit("own")
 		own = &limit
 	}
-	if own == nil && r.limit.Deny {
-		return // which rules are in force then is not promised
-	}
 	if known := r.known; own != nil && !r.learn(*own) {
 		r.known = known
 		return // to learn a unit is a change of the limiter's limit too, at the same instant
@@ -732,8 +729,7 @@ func (w *world) reset(r *replica) {
 	if !known {
 		return
 	}
-	for _, plan := range planNames {
-		k := r.key(strings.TrimSuffix(key+"/"+plan, "/"))
+	for _, k := range r.inAllPlans(key) {
 		k.items = append(k.items, item{at: time.Now(), never: slices.Clone(r.base)})
 	}
 	w.events = slices.DeleteFunc(w.events, func(e fleetEvent) bool { return e.key == key })
