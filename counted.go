@@ -3,6 +3,7 @@ package quotient
 import (
 	"encoding/binary"
 	"hash/fnv"
+	"slices"
 	"time"
 )
 
@@ -19,6 +20,9 @@ type count struct {
 
 // counts reports whether something is known of the others' events in this window.
 func (w *window) counts() bool { return w.fleet != nil && w.fleet.index == w.index }
+
+// fresh reports whether it is known by reports that are not too old.
+func (w *window) fresh(t instant) bool { return w.counts() && t.at < w.fleet.ends }
 
 // close notes what was taken in a window that is over.
 func (w *window) close() *count {
@@ -47,7 +51,7 @@ func (w *window) recount(t instant, c *schedule) {
 	}
 	w.within = max(w.within, min(w.used, f.may))
 	whole := c.fleet()
-	if f.may = max(0, whole.quota(w.index)-f.others); t.at >= f.ends {
+	if f.may = max(0, whole.quota(w.index)-f.others); !w.fresh(t) {
 		f.may = min(f.may, w.quota)
 	}
 	w.within = max(w.within, min(w.used, f.may))
@@ -71,6 +75,17 @@ func (w *window) countAs(t instant, c *schedule, o *window) {
 		w.fleet = o.clone().(*window).fleet
 	}
 	w.recount(t, c)
+}
+
+// counting returns the counted rule of that countedID, and the key's window, in the plan that the key is in. If
+// that has none, it is of the plan that was left last: the fleet counts on. They are nil if there is none.
+func (g *gate) counting(rule uint64) (r *rule, w *window) {
+	for _, other := range append(slices.Clip(g.others()), g) {
+		if o := other.setting.counting(rule); o != nil {
+			r, w = o, other.windowOf(o)
+		}
+	}
+	return r, w
 }
 
 // countAs has the gate count on from another one of its key, of another plan: a counted rule has one count in

@@ -596,6 +596,9 @@ func (m *model) counts() bool {
 
 // inAllPlans is what the judge knows of a key in each of its plans.
 func (r *replica) inAllPlans(key string) (all []*keyState) {
+	if !r.w.plans {
+		return []*keyState{r.key(key)}
+	}
 	for _, plan := range planNames {
 		all = append(all, r.key(strings.TrimSuffix(nameOf(key)+"/"+plan, "/")))
 	}

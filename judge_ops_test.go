@@ -75,6 +75,7 @@ type profile struct {
 	hooks    bool
 	holds    bool // MaxHold
 	plans    bool // calls of plans
+	counts   bool // the replicas count together
 }
 
 var general = [numOps]int{
@@ -173,10 +174,19 @@ var profiles = map[string]profile{
 		costs: true, units: mixed, pers: fast, bursts: anyBurst, sleeps: anySleep, priced: 2, rates: 2,
 		slots: 4, ctrls: true, holds: true, hooks: true,
 	},
+	"together": {
+		weights: [numOps]int{
+			opAllow: 1, opTry: 40, opUpTo: 4, opAcquire: 4, opSleep: 40, opRelease: 3, opCorrect: 4,
+			opCorrectRequests: 2, opOverride: 4, opDeny: 1, opReset: 1, opPlan: 1, opLimit: 1, opAll: 1,
+			opCancel: 1, opLook: 1,
+		},
+		plans: true, counts: true, keys: 2, replicas: 4, maxKeys: 8, steps: 70, windows: 10, counted: 10,
+		costs: true, units: []string{"", "", "tok"}, sleeps: []int{1, 100, 1000, 2500, 6000}, priced: 3, rates: 2,
+	},
 }
 
 var profileNames = []string{
-	"general", "costs", "holds", "limits", "clocks", "hints", "keys", "plans", "counted",
+	"general", "costs", "holds", "limits", "clocks", "hints", "keys", "plans", "counted", "together",
 }
 
 // planNames are those of a profile with plans; "" is the limiter's own limit.
@@ -287,6 +297,13 @@ func (w *world) step(o op) {
 func (w *world) sleep(d time.Duration) {
 	d += time.Duration(pick(w.T, 0, 999, "ns"))
 	w.tell("sleep %v", d)
+	for end := time.Now().Add(d); w.counts && w.reports.Before(end); d = time.Until(end) {
+		time.Sleep(time.Until(w.reports))
+		w.collect()
+		w.exchange()
+		w.collect()
+		w.reports = time.Now().Add(reported)
+	}
 	time.Sleep(d)
 }
 
@@ -617,6 +634,12 @@ func (w *world) drawRate(label string) quotient.Rate {
 	}
 	kind := pick(t, 0, 9, label+" kind")
 	switch {
+	case w.counts:
+		r = quotient.Rate{Name: "a", Per: 20 * time.Second, Aligned: true, Counted: true, Unit: r.Unit}
+		if w.chance(5, "another") {
+			r.Name, r.Per = "b", 5*time.Second
+		}
+		r.Events = w.together[r.Name]
 	case kind < w.windows:
 		r.Aligned = true
 		r.Events = w.drawEvents(label)
@@ -671,6 +694,7 @@ func (w *world) setLimit(r *replica, limit quotient.Limit) {
 		w.Fatal(err)
 	}
 	r.limit = limit
+	r.giveUp("", limit)
 	r.learn(limit)
 	r.note(item{at: time.Now(), base: &limit})
 	w.changes()
@@ -683,6 +707,7 @@ func (w *world) setPlan(r *replica, plan string, limit quotient.Limit) {
 		w.Fatal(err)
 	}
 	r.learn(limit)
+	r.giveUp("", limit)
 	r.note(item{at: time.Now(), base: &limit, plan: plan})
 	w.changes()
 }
@@ -708,12 +733,14 @@ func (w *world) override(o op, r *replica) {
 		text = describe(*own)
 	}
 	w.tell("replica %d %s: its own limit %s: %v", r.id, key, text, err)
-	k := r.key(key)
-	if err != nil || own == nil && !k.owned {
+	if err != nil || own == nil && !r.key(key).owned {
 		return
 	}
-	k.owned = own != nil
-	k.items = append(k.items, item{at: time.Now(), setsOwn: true, own: own})
+	for _, k := range r.inAllPlans(key) {
+		k.owned = own != nil
+		k.items = append(k.items, item{at: time.Now(), setsOwn: true, own: own})
+	}
+	r.giveUp(key, r.key(key).before(len(r.key(key).items)).limit())
 	w.changes()
 }
 
@@ -732,6 +759,7 @@ func (w *world) reset(r *replica) {
 	for _, k := range r.inAllPlans(key) {
 		k.items = append(k.items, item{at: time.Now(), never: slices.Clone(r.base)})
 	}
+	r.giveUp(key, quotient.Limit{})
 	w.events = slices.DeleteFunc(w.events, func(e fleetEvent) bool { return e.key == key })
 }
 
