@@ -188,6 +188,21 @@ func TestWhatIsKnownOfAWindowStays(t *testing.T) {
 	}
 }
 
+// While a key is in a plan without the rule the fleet counts on, and what it takes later is reported.
+func TestACountGoesOnInAPlanWithoutIt(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		fast := map[string]Limit{"fast": Rates(Rate{Name: "fast", Events: 1000, Per: time.Second})}
+		_, ls := counting(t, 2, Rates(counted400), Plans(fast))
+		within(t, "at first", 300, 300, hammerUpTo(time.Second, 300, ls[0]))
+		time.Sleep(time.Second)
+		ls[0].TryAcquire("k", Plan("fast"))
+		time.Sleep(500 * time.Millisecond)
+		within(t, "later", 99, 99, hammerUpTo(time.Millisecond, 99, ls[0]))
+		time.Sleep(time.Second)
+		within(t, "what is left", 0, 1, hammer(time.Second, ls[1])...)
+	})
+}
+
 // Events that come back may be taken again, by any replica.
 func TestACountTakesBack(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
