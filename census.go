@@ -109,7 +109,7 @@ func (s *shard) noteCounted(g *gate, v verdict) {
 			continue
 		}
 		w, held := g.windowOf(r), v.reason != ReasonNone && int(v.rule) == i
-		if !w.counts() && (held || w.busy()) {
+		if !w.fresh(s.latest) && (held || w.busy()) {
 			s.wanted.counted.note(g)
 			return
 		}
@@ -184,13 +184,13 @@ func (c *census) most() float64 { return max(c.used, c.usedBefore) }
 // exchangeCount is a turn of one counted key.
 func (l *Limiter) exchangeCount(sums Sums, k countKey, c *census, pool Pool) {
 	x := &l.exchange
-	s, g, r := l.countedGate(k)
+	s, _, r, is := l.countedGate(k)
 	if r == nil {
 		s.mu.Unlock()
 		l.forgetCount(sums, k, c)
 		return
 	}
-	now, w := s.latest, *g.windowOf(r)
+	now, w := s.latest, *is
 	if f := w.fleet; f != nil && f.index == c.window && f.index != w.index {
 		c.said[countEvents], c.said[countBack] = f.total, f.back
 	}
@@ -226,12 +226,12 @@ func (l *Limiter) othersSay(sums Sums, c *census) sumNews {
 
 // learnCount puts the reports in force, unless the window is over. It returns what this replica has to say.
 func (l *Limiter) learnCount(k countKey, c *census, news sumNews, pool Pool) (said Terms) {
-	s, g, r := l.countedGate(k)
+	s, g, r, w := l.countedGate(k)
 	if r == nil {
 		s.mu.Unlock()
 		return said
 	}
-	if w := g.windowOf(r); w.index == c.window {
+	if w.index == c.window {
 		c.learn(w, r, s.latest, news, pool, l.newsMaxAge)
 		c.busy, c.used = c.busy || w.busy(), float64(w.used)/r.limit
 		said[countEvents], said[countBack] = w.used+w.fleet.back, w.fleet.back
@@ -262,9 +262,9 @@ func (c *census) learn(w *window, r *rule, t instant, news sumNews, pool Pool, m
 	w.learn(t, r.schedule, max(0, others), ends)
 }
 
-// countedGate returns the gate of a counted key and its rule, brought up to now. The rule is nil when there
-// is none, or no room for the key. The shard is locked.
-func (l *Limiter) countedGate(k countKey) (*shard, *gate, *rule) {
+// countedGate returns the gate of a counted key, and its window under the rule, brought up to now. The rule is
+// nil when there is none, or no room for the key. The shard is locked.
+func (l *Limiter) countedGate(k countKey) (*shard, *gate, *rule, *window) {
 	s, hash := l.lock(k.key)
 	now := s.now()
 	g := s.find(hash)
@@ -272,14 +272,14 @@ func (l *Limiter) countedGate(k countKey) (*shard, *gate, *rule) {
 		g = s.newGate(hash, k.key, s.untouched, now)
 	}
 	if g == nil || g.name != k.key {
-		return s, nil, nil
+		return s, nil, nil, nil
 	}
 	s.touch(g, now)
-	r := g.setting.counting(k.rule)
+	r, w := g.counting(k.rule)
 	if r != nil {
-		g.windowOf(r).roll(now, r.schedule)
+		w.roll(now, r.schedule)
 	}
-	return s, g, r
+	return s, g, r, w
 }
 
 // enterWindow begins to count a window, unless it is counted already. The text of the one before stays for a
@@ -323,7 +323,7 @@ func (l *Limiter) forgetCount(sums Sums, k countKey, c *census) {
 		return
 	}
 	s.touch(g, s.now())
-	if r := g.setting.counting(k.rule); r != nil {
-		g.windowOf(r).fleet = nil
+	if _, w := g.counting(k.rule); w != nil && w.fleet != nil {
+		w.fleet.ends = 0 // what the others had left by then is no more now
 	}
 }

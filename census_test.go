@@ -125,6 +125,84 @@ func TestACountInTwoPlans(t *testing.T) {
 	})
 }
 
+// One replica takes all ten of a window. Another one knows that, and whatever its key comes under then admits
+// nothing more.
+func TestWhatIsKnownOfAWindowStays(t *testing.T) {
+	ten := Rate{Name: "w", Events: 10, Per: time.Minute, Aligned: true, Counted: true}
+	renamed, divided := ten, ten
+	renamed.Name, divided.Counted = "another", false
+	fast := Rates(Rate{Name: "fast", Events: 1000, Per: time.Second})
+	ask := func(l *Limiter, plan string) (n int) {
+		for range 10 {
+			if _, d := l.TryAcquire("k", Plan(plan)); d.OK {
+				n++
+			}
+		}
+		return n
+	}
+	for _, row := range []struct {
+		name, plan string
+		then       func(*testing.T, *hub, *Limiter)
+	}{
+		{"another plan", "p", nil},
+		{"a plan without the rule", "", func(_ *testing.T, _ *hub, l *Limiter) { ask(l, "fast") }},
+		{"two plans with one without between", "p", func(_ *testing.T, _ *hub, l *Limiter) { ask(l, "fast") }},
+		{"a denied plan", "p", func(t *testing.T, _ *hub, l *Limiter) { must(t, l.SetLimit(Limit{Deny: true})) }},
+		{"another name", "", func(t *testing.T, _ *hub, l *Limiter) { must(t, l.SetLimit(Rates(renamed))) }},
+		{"counted no more", "", func(t *testing.T, _ *hub, l *Limiter) { must(t, l.SetLimit(Rates(divided))) }},
+		{"a limit of its own", "", func(t *testing.T, _ *hub, l *Limiter) {
+			own := Rates(ten)
+			must(t, l.Override("k", &own))
+		}},
+		{"one that it had", "", func(t *testing.T, _ *hub, l *Limiter) {
+			ask(l, "p")
+			own := Limit{Deny: true}
+			must(t, l.Override("k", &own))
+			must(t, l.Override("k", nil))
+		}},
+		{"the other has ended", "", func(_ *testing.T, h *hub, _ *Limiter) {
+			h.mu.Lock()
+			h.said[0] = map[string]Terms{}
+			h.mu.Unlock()
+			time.Sleep(2 * askedFor)
+		}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			inFakeTime(t, func(t *testing.T) {
+				h, ls := pooled(t, 2, Rates(ten), Plans(map[string]Limit{"p": Rates(ten), "fast": fast}))
+				ask(ls[1], "p")
+				ask(ls[1], "")
+				atWindow(time.Minute) // in which it names the key
+				atWindow(time.Minute)
+				within(t, "the first", 10, 10, hammer(3*time.Second, ls[0])...)
+				time.Sleep(time.Second)
+				if ls[0].endExchange(); row.then != nil {
+					row.then(t, h, ls[1])
+				}
+				look := ls[1].Check("k", Plan(row.plan))
+				if n := ask(ls[1], row.plan); n > 0 || look.OK {
+					t.Errorf("%d more, and a look says %v", n, look)
+				}
+			})
+		})
+	}
+}
+
+// While a key is in a plan without the rule the fleet counts on, and what it takes later is reported.
+func TestACountGoesOnInAPlanWithoutIt(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		fast := map[string]Limit{"fast": Rates(Rate{Name: "fast", Events: 1000, Per: time.Second})}
+		_, ls := counting(t, 2, Rates(counted400), Plans(fast))
+		within(t, "at first", 300, 300, hammerUpTo(time.Second, 300, ls[0]))
+		time.Sleep(time.Second)
+		ls[0].TryAcquire("k", Plan("fast"))
+		time.Sleep(500 * time.Millisecond)
+		within(t, "later", 99, 99, hammerUpTo(time.Millisecond, 99, ls[0]))
+		time.Sleep(time.Second)
+		within(t, "what is left", 0, 1, hammer(time.Second, ls[1])...)
+	})
+}
+
 // Events that come back may be taken again, by any replica.
 func TestACountTakesBack(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {

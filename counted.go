@@ -3,6 +3,7 @@ package quotient
 import (
 	"encoding/binary"
 	"hash/fnv"
+	"slices"
 	"time"
 )
 
@@ -19,6 +20,9 @@ type count struct {
 
 // counts reports whether something is known of the others' events in this window.
 func (w *window) counts() bool { return w.fleet != nil && w.fleet.index == w.index }
+
+// fresh reports whether it is known by reports that are not too old.
+func (w *window) fresh(t instant) bool { return w.counts() && t.at < w.fleet.ends }
 
 // close notes what was taken in a window that is over.
 func (w *window) close() *count {
@@ -47,10 +51,57 @@ func (w *window) recount(t instant, c *schedule) {
 	}
 	w.within = max(w.within, min(w.used, f.may))
 	whole := c.fleet()
-	if f.may = max(0, whole.quota(w.index)-f.others); t.at >= f.ends {
+	if f.may = max(0, whole.quota(w.index)-f.others); !w.fresh(t) {
 		f.may = min(f.may, w.quota)
 	}
 	w.within = max(w.within, min(w.used, f.may))
+}
+
+// countAs has the window go on from that of the same rule in another plan of the key. What that has let through
+// is not owed here.
+func (w *window) countAs(t instant, c *schedule, o *window) {
+	w.roll(t, c)
+	if w.index < o.index { // it is in use, and goes on after a step of the clock
+		*w = window{index: o.index, quota: c.quota(o.index), opened: o.opened, fleet: w.fleet}
+	}
+	if w.index > o.index {
+		return
+	}
+	w.used, w.within = max(w.used, o.used), max(w.within, o.within, min(o.used, o.allows()))
+	if f, n := w.fleet, o.fleet; n != nil && f != nil && f.index == n.index {
+		f.others, f.ends = max(f.others, n.others), max(f.ends, n.ends)
+		f.back, f.total = max(f.back, n.back), max(f.total, n.total)
+	} else if n != nil && (f == nil || f.index < n.index) {
+		w.fleet = o.clone().(*window).fleet
+	}
+	w.recount(t, c)
+}
+
+// counting returns the counted rule of that countedID, and the key's window, in the plan that the key is in. If
+// that has none, it is of the plan that was left last: the fleet counts on. They are nil if there is none.
+func (g *gate) counting(rule uint64) (r *rule, w *window) {
+	for _, other := range append(slices.Clip(g.others()), g) {
+		if o := other.setting.counting(rule); o != nil {
+			r, w = o, other.windowOf(o)
+		}
+	}
+	return r, w
+}
+
+// countAs has the gate count on from another one of its key, of another plan: a counted rule has one count in
+// all of them.
+func (g *gate) countAs(t instant, other *gate) {
+	for i := range g.setting.rules {
+		r := &g.setting.rules[i]
+		if r.counted == 0 {
+			continue
+		}
+		if o := other.setting.counting(r.counted); o != nil {
+			w := other.windowOf(o)
+			w.roll(t, o.schedule)
+			g.windowOf(r).countAs(t, r.schedule, w)
+		}
+	}
 }
 
 // allows is how many events the window allows this replica.

@@ -157,22 +157,20 @@ func (s *shard) noteWanted(g *gate, r *rule) {
 // ends at an instant. With p nil nothing is counted any more, and the share holds.
 func (s *shard) speak(g *gate, p *tally, part float64) {
 	old, base := g.setting, g.setting
-	w := own{o: &s.l.options, tally: p, part: part}
+	w := own{o: &s.l.options}
 	if old.own != nil {
-		if base, w.limit = old.base, old.own.limit; old.own.tally == p && old.own.part == part {
+		if base, w = old.base, *old.own; w.tally == p && w.part == part {
 			return
 		}
 	}
+	w.tally, w.part = p, part
 	if p != nil || w.limit != nil {
 		st := w.beside(base, old, false)
 		st.at = s.latest
 		g.apply(st)
 		return
 	}
-	st := *base
-	st.at, st.reshaped, st.begins = s.latest, !sameShape(old, base), false
-	g.apply(&st)
-	g.setting = base
+	g.join(base, s.latest)
 }
 
 // ownGate returns the gate of a key; nil for a key that has none of its own.

@@ -3,6 +3,7 @@ package quotient_test
 import (
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -308,7 +309,7 @@ func (m *model) start(r *ruleLevel, old []ruleLevel) {
 			continue // a step may have opened a window in which nothing was used
 		}
 		if o.rate.Aligned {
-			left, used = min(left, o.windowLeft(m.at)), used || o.used > 0
+			left, used = min(left, o.windowLeft(m.at)), used || o.used > 0 || o.count.known
 			continue
 		}
 		full := o.size
@@ -423,7 +424,7 @@ func (m *model) slots(atLeastOne bool) int {
 func (r *ruleLevel) keepWindow(o *ruleLevel, m *model) {
 	o.mark(m)
 	r.index, r.used, r.quota, r.credit, r.within = o.index, o.used, o.quota, o.credit, o.within
-	r.keepCount(o)
+	r.keepCount(o, m.at)
 	defer r.mark(m)
 	k := m.windowAt(r)
 	q := r.quotaOf(k, m.phase)
@@ -576,10 +577,12 @@ func (m *model) report(n count) {
 
 // keepCount carries a count over a change. Reports from another pool are too old, since its replicas are not
 // all known to count.
-func (r *ruleLevel) keepCount(o *ruleLevel) {
+func (r *ruleLevel) keepCount(o *ruleLevel, at time.Time) {
 	r.gross = o.gross
 	if r.rate.Counted {
 		r.count = o.count
+	} else {
+		r.quota = min(r.quota, o.allows(at)) // no more than the others have left
 	}
 	if r.n != o.n {
 		r.count.ends = time.Time{}
@@ -589,6 +592,17 @@ func (r *ruleLevel) keepCount(o *ruleLevel) {
 // counts reports whether the others' admissions are known of some window.
 func (m *model) counts() bool {
 	return slices.ContainsFunc(m.rules, func(r ruleLevel) bool { return r.count.known })
+}
+
+// inAllPlans is what the judge knows of a key in each of its plans.
+func (r *replica) inAllPlans(key string) (all []*keyState) {
+	if !r.w.plans {
+		return []*keyState{r.key(key)}
+	}
+	for _, plan := range planNames {
+		all = append(all, r.key(strings.TrimSuffix(nameOf(key)+"/"+plan, "/")))
+	}
+	return all
 }
 
 // otherWindows returns a limit with the same rules, of which the windows have other events, or are counted or
@@ -617,20 +631,21 @@ func (w *world) count(r *replica) {
 	hi, _ := r.key(key).upToNow()
 	limit := hi.limit()
 	rates := slices.DeleteFunc(slices.Clone(limit.Rates), func(x quotient.Rate) bool { return !x.Counted })
-	if w.plans || len(rates) == 0 {
+	if len(rates) == 0 {
 		return
 	}
 	n := count{rule: among(w.T, rates, "rule")}
 	others := pick(w.T, 0, int(n.rule.Events)+2, "others")
 	lasts := time.Duration(among(w.T, []int{1, 300, 1000, 4000, 20_000, 90_000}, "count")) * time.Millisecond
 	n.others, n.ends = float64(others), time.Now().Add(lasts)
-	if !quotient.Report(r.l, key, n.rule, int64(others), lasts) {
+	if !quotient.Report(r.l, nameOf(key), n.rule, int64(others), lasts) {
 		return
 	}
 	until := n.ends.Format("04:05.000000000")
 	w.tell("replica %d %s: %s knows of %d by others until %v", r.id, key, n.rule.Name, others, until)
-	k := r.key(key)
-	k.items = append(k.items, item{at: time.Now(), count: &n})
+	for _, k := range r.inAllPlans(key) {
+		k.items = append(k.items, item{at: time.Now(), count: &n})
+	}
 }
 
 // The judge's reading of what is lent: a part of a key's limit, in place of a share that is smaller, until an

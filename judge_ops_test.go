@@ -77,6 +77,7 @@ type profile struct {
 	hooks    bool
 	holds    bool // MaxHold
 	plans    bool // calls of plans
+	counts   bool // the replicas count together
 }
 
 var general = [numOps]int{
@@ -169,16 +170,25 @@ var profiles = map[string]profile{
 	// A limit of a key's own begins with what is left of the plan that the key is in, which the models do not
 	// follow.
 	"plans": {
-		weights: with(map[op]int{opPlan: 8, opOverride: 0, opDeny: 0, opTry: 25, opAcquire: 20, opTell: 5,
+		weights: with(map[op]int{opPlan: 8, opOverride: 0, opDeny: 0, opTry: 25, opAcquire: 20, opCount: 12, opTell: 5,
 			opLie: 1, opJoin: 2, opLeave: 2, opAll: 6}),
 		plans: true, keys: 3, replicas: 3, maxKeys: 6, steps: 70, windows: 3, counted: 4, paced: 1,
 		costs: true, units: mixed, pers: fast, bursts: anyBurst, sleeps: anySleep, priced: 2, rates: 2,
 		slots: 4, ctrls: true, holds: true, hooks: true,
 	},
+	"together": {
+		weights: [numOps]int{
+			opAllow: 1, opTry: 40, opUpTo: 4, opAcquire: 4, opSleep: 40, opRelease: 3, opCorrect: 4,
+			opCorrectRequests: 2, opOverride: 4, opDeny: 1, opReset: 1, opPlan: 1, opLimit: 1, opAll: 1,
+			opCancel: 1, opLook: 1,
+		},
+		plans: true, counts: true, keys: 2, replicas: 4, maxKeys: 8, steps: 70, windows: 10, counted: 10,
+		costs: true, units: []string{"", "", "tok"}, sleeps: []int{1, 100, 1000, 2500, 6000}, priced: 3, rates: 2,
+	},
 }
 
 var profileNames = []string{
-	"general", "costs", "holds", "limits", "clocks", "hints", "keys", "plans", "counted",
+	"general", "costs", "holds", "limits", "clocks", "hints", "keys", "plans", "counted", "together",
 }
 
 // planNames are those of a profile with plans; "" is the limiter's own limit.
@@ -290,6 +300,13 @@ func (w *world) step(o op) {
 func (w *world) sleep(d time.Duration) {
 	d += time.Duration(pick(w.T, 0, 999, "ns"))
 	w.tell("sleep %v", d)
+	for end := time.Now().Add(d); w.counts && w.reports.Before(end); d = time.Until(end) {
+		time.Sleep(time.Until(w.reports))
+		w.collect()
+		w.exchange()
+		w.collect()
+		w.reports = time.Now().Add(reported)
+	}
 	time.Sleep(d)
 }
 
@@ -620,6 +637,12 @@ func (w *world) drawRate(label string) quotient.Rate {
 	}
 	kind := pick(t, 0, 9, label+" kind")
 	switch {
+	case w.counts:
+		r = quotient.Rate{Name: "a", Per: 20 * time.Second, Aligned: true, Counted: true, Unit: r.Unit}
+		if w.chance(5, "another") {
+			r.Name, r.Per = "b", 5*time.Second
+		}
+		r.Events = w.together[r.Name]
 	case kind < w.windows:
 		r.Aligned = true
 		r.Events = w.drawEvents(label)
@@ -674,6 +697,7 @@ func (w *world) setLimit(r *replica, limit quotient.Limit) {
 		w.Fatal(err)
 	}
 	r.limit = limit
+	r.giveUp("", limit)
 	r.learn(limit)
 	r.note(item{at: time.Now(), base: &limit})
 	w.changes()
@@ -704,6 +728,7 @@ func (w *world) setPlan(r *replica, plan string, limit quotient.Limit) {
 		w.Fatal(err)
 	}
 	r.learn(limit)
+	r.giveUp("", limit)
 	r.note(item{at: time.Now(), base: &limit, plan: plan})
 	w.changes()
 }
@@ -719,9 +744,6 @@ func (w *world) override(o op, r *replica) {
 		limit := w.drawLimit("own")
 		own = &limit
 	}
-	if own == nil && r.limit.Deny {
-		return // which rules are in force then is not promised
-	}
 	if known := r.known; own != nil && !r.learn(*own) {
 		r.known = known
 		return // to learn a unit is a change of the limiter's limit too, at the same instant
@@ -732,12 +754,14 @@ func (w *world) override(o op, r *replica) {
 		text = describe(*own)
 	}
 	w.tell("replica %d %s: its own limit %s: %v", r.id, key, text, err)
-	k := r.key(key)
-	if err != nil || own == nil && !k.owned {
+	if err != nil || own == nil && !r.key(key).owned {
 		return
 	}
-	k.owned = own != nil
-	k.items = append(k.items, item{at: time.Now(), setsOwn: true, own: own})
+	for _, k := range r.inAllPlans(key) {
+		k.owned = own != nil
+		k.items = append(k.items, item{at: time.Now(), setsOwn: true, own: own})
+	}
+	r.giveUp(key, r.key(key).before(len(r.key(key).items)).limit())
 	w.changes()
 }
 
@@ -753,10 +777,10 @@ func (w *world) reset(r *replica) {
 	if !known {
 		return
 	}
-	for _, plan := range planNames {
-		k := r.key(strings.TrimSuffix(key+"/"+plan, "/"))
+	for _, k := range r.inAllPlans(key) {
 		k.items = append(k.items, item{at: time.Now(), never: slices.Clone(r.base)})
 	}
+	r.giveUp(key, quotient.Limit{})
 	w.events = slices.DeleteFunc(w.events, func(e fleetEvent) bool { return e.key == key })
 }
 

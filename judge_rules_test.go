@@ -51,6 +51,7 @@ type replica struct {
 	judged   time.Time
 	served   int // calls, since
 	poolings int
+	attends  map[window]*attendance
 }
 
 // clock is a wall clock that is set now and then. It still knows what it read at an instant in the past.
@@ -160,6 +161,7 @@ type source struct {
 	report func(quotient.Pool, error)
 	cancel context.CancelFunc
 	ended  chan error
+	line   *line
 }
 
 // Watch is that of a source that says what the judge wants.
@@ -370,6 +372,9 @@ func (r *replica) admitted(key string, n amounts, p quotient.Permit, at time.Tim
 	}
 	hi, place := k.when(at)
 	why := r.forbids(hi, key, n, at)
+	if w.counts { // what is left of each plan and limit of its own is not followed
+		why = ""
+	}
 	for i := place - 1; waited && i >= 0 && k.items[i].at.Equal(at); i-- {
 		m := k.before(i) // what changed at the same instant may have come after it
 		if why != "" && r.forbids(m, key, n, at) == "" {
@@ -400,6 +405,9 @@ func (r *replica) admitted(key string, n amounts, p quotient.Permit, at time.Tim
 		}
 	}
 	k.insert(place, item{at: at, took: h.t})
+	if w.counts {
+		w.countedRight(r, key, hi.limit(), h.t)
+	}
 	if !waited || at.After(w.since) { // else it was admitted before the last change
 		w.fleetAdmitted(r, key, h.t, n, due)
 	}
@@ -531,14 +539,20 @@ func (r *replica) refused(key string, n amounts, err error) {
 	}
 }
 
-// inOtherPlans reports whether something was taken for a key in another plan since it was last reset.
+// inOtherPlans reports whether something was taken for a key in another plan since it was last reset, or counts
+// as used: a window of a replica that joins may begin so, and has one count in all plans.
 func (r *replica) inOtherPlans(key string) bool {
+	r.key(nameOf(key)) // in which it begins
 	for name, k := range r.keys {
-		took := false
+		if nameOf(name) != nameOf(key) || name == key {
+			continue
+		}
+		_, lo := k.upToNow()
+		took := slices.ContainsFunc(lo.rules, func(x ruleLevel) bool { return x.rate.Counted && x.used > 0 })
 		for i := range k.items {
 			took = took && k.items[i].never == nil || k.items[i].took != nil
 		}
-		if nameOf(name) == nameOf(key) && name != key && took {
+		if took {
 			return true
 		}
 	}
@@ -705,11 +719,17 @@ func (r *replica) countsAreRight() {
 
 // Checks of the fleet as a whole.
 
-// judge takes up what has happened since the last step, and holds it against the models.
-func (w *world) judge() {
+// collect takes up the calls that have returned.
+func (w *world) collect() {
+	synctest.Wait()
 	for _, r := range w.fleet {
 		r.collect()
 	}
+}
+
+// judge takes up what has happened since the last step, and holds it against the models.
+func (w *world) judge() {
+	w.collect()
 	for _, r := range w.fleet {
 		r.waitingIsRight()
 		r.believesIsRight()

@@ -57,14 +57,16 @@ func watchdog(profile string) (done func()) {
 type world struct {
 	*rapid.T
 	profile
-	fleet   []*replica
-	born    int
-	seq     int
-	fixed   bool // ordinals are fixed by construction
-	heavy   int  // the largest weight
-	lied    bool // of ordinals
-	lends   bool // replicas borrow, and so the fleet's bounds are others
-	changed int  // seq of the last change of a belief or of a limit
+	fleet    []*replica
+	born     int
+	seq      int
+	fixed    bool               // ordinals are fixed by construction
+	heavy    int                // the largest weight
+	lied     bool               // of ordinals
+	lends    bool               // replicas borrow, and so the fleet's bounds are others
+	together map[string]float64 // events of the rules that are counted together
+	reports  time.Time          // when replicas that count together report next
+	changed  int                // seq of the last change of a belief or of a limit
 	fleetwide
 	story []string
 	mu    sync.Mutex
@@ -88,7 +90,7 @@ type fleetEvent struct {
 func newWorld(t *rapid.T, p profile) *world {
 	w := &world{T: t, profile: p, fixed: coin(t, "fixed ordinals"), heavy: 1}
 	w.since = time.Now()
-	if coin(t, "weights") {
+	if !p.counts && coin(t, "weights") {
 		w.heavy = 3
 	}
 	weights, n := make([]int, pick(t, 1, p.replicas, "replicas")), 0
@@ -97,6 +99,7 @@ func newWorld(t *rapid.T, p profile) *world {
 		n += weights[i]
 	}
 	w.lends = w.chance(3, "lends")
+	w.together = map[string]float64{"a": float64(among(t, []int{3, 10, 20}, "a")), "b": 10}
 	limit := w.drawLimit("limit")
 	c := w.drawConfig()
 	before := 0
@@ -156,7 +159,9 @@ func (w *world) drawConfig() config {
 	if w.holds && (w.priced == 9 && w.keys == 1 || pick(t, 0, 2, "holds") == 0) {
 		c.maxHold = time.Duration(pick(t, 1, 6, "max hold")) * time.Second
 	}
-	if pick(t, 0, 3, "ages") == 0 {
+	if w.counts {
+		c.maxKeys = w.maxKeys // or keys would share a gate, which is not counted
+	} else if pick(t, 0, 3, "ages") == 0 {
 		c.hintMaxAge = time.Duration(pick(t, 2, 20, "hint max age"))*time.Second + 7*time.Nanosecond
 	}
 	c.atLeastOne = pick(t, 0, 3, "at least one") == 0
@@ -215,6 +220,10 @@ func (w *world) start(limit quotient.Limit, c config, p quotient.Pool, joins boo
 		quotient.WithHash(judgeHash),
 		quotient.WithWallClock(r.clock.at),
 		quotient.Logger(slog.New(listener{slog.DiscardHandler, r})),
+	}
+	if w.counts {
+		r.exact = false
+		opts = append(opts, quotient.Demand(16, newsAge))
 	}
 	if !c.stops {
 		opts = append(opts, quotient.StartPool(p))
@@ -315,6 +324,9 @@ func (w *world) begin(r *replica) {
 	r.note(item{at: time.Now(), base: &base})
 	for plan, limit := range r.plans {
 		r.note(item{at: time.Now(), base: &limit, plan: plan})
+	}
+	if w.counts {
+		w.joinTogether(r)
 	}
 }
 

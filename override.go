@@ -3,7 +3,6 @@ package quotient
 import (
 	"fmt"
 	"maps"
-	"math"
 	"strings"
 
 	"github.com/quotient-go/quotient/internal/trial"
@@ -17,7 +16,8 @@ func init() {
 // applies at once, and like SetLimit it brings no tokens. It applies to this replica only. On an error
 // nothing changes.
 //
-// A key with a limit of its own is remembered until that is removed, and does not count against MaxKeys.
+// A key with a limit of its own is remembered until that is removed, and does not count against MaxKeys. If it
+// is removed while the limiter denies everything, the key keeps its rules until something is admitted.
 // There may be MaxKeys / 2 such keys, at least one. A key with waiters or permits in the overflow gate can
 // only be denied.
 func (l *Limiter) Override(key string, limit *Limit) error {
@@ -173,7 +173,7 @@ func (l *Limiter) place(key string, w *own) {
 	s, h := l.lock(key)
 	now := s.tickWall(l.wallNow())
 	g := s.resident(h, key, now)
-	g.sync()
+	s.touch(g, now)
 	g.name = strings.Clone(key)
 	if w != nil {
 		if g.setting.plan > 0 { // then it may be in none
@@ -182,14 +182,14 @@ func (l *Limiter) place(key string, w *own) {
 		st := w.beside(s.setting, g.setting, false)
 		st.at = now
 		g.apply(st)
-	} else {
-		st := *s.setting
-		st.at, st.reshaped, st.begins = now, !sameShape(g.setting, &st), false
-		g.apply(&st)
-		g.setting = s.setting
-		if old := g.takeOut(0); old != nil {
-			g.deduct(now, old, func(*rule) float64 { return math.Inf(1) })
+		for _, other := range g.others() {
+			g.countAs(now, other)
 		}
+	} else {
+		for _, other := range g.others() {
+			other.countAs(now, g)
+		}
+		s.comeBack(g, 0, now)
 		if s.overflow.has(key) { // it was denied meanwhile: nothing is out
 			s.remove(g)
 			l.keys.Add(-1)
@@ -266,7 +266,9 @@ func (l *Limiter) reset(key string) bool {
 	}
 	l.version++
 	now := s.now()
-	s.touch(g, now)
+	if s.touch(g, now); g.setting.lapsed() {
+		g.join(s.setting, now)
+	}
 	g.reset(now, s.unseen(g.setting.plan), h)
 	s.serveAndUnlock(g)
 	return true

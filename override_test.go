@@ -182,3 +182,84 @@ func TestOverridesThatComeAndGo(t *testing.T) {
 		t.Errorf("%d keys, %d refused", n, refused)
 	}
 }
+
+// A key takes the three that it may at once. What it has taken is not forgotten where everything is denied,
+// also where nothing else was ever allowed.
+func TestWhatWasTakenIsKeptUnderDeny(t *testing.T) {
+	deny, three := Limit{Deny: true}, Rates(Rate{Events: 3, Per: time.Minute})
+	plan := func(limit Limit) Option { return Plans(map[string]Limit{"p": limit}) }
+	ask := func(l *Limiter, plan string) (n int) {
+		for range 9 {
+			if _, d := l.TryAcquire("k", Plan(plan)); d.OK {
+				n++
+			}
+		}
+		return n
+	}
+	for _, row := range []struct {
+		name     string
+		limit    Limit
+		opts     []Option
+		own      bool
+		from, to string // plans
+		then     func(*testing.T, *Limiter)
+	}{
+		{name: "its own limit, before the first pool", limit: three, own: true,
+			opts: []Option{AwaitPool(), HintMaxAge(time.Minute)}},
+		{name: "its own limit", limit: deny, own: true},
+		{name: "its own limit, then a plan", limit: deny, own: true, opts: []Option{plan(three)}, to: "p"},
+		{name: "its own limit, a reset of another key", limit: deny, own: true,
+			then: func(_ *testing.T, l *Limiter) { l.Reset("another") }},
+		{name: "its own limit, set twice", limit: deny, own: true, then: func(t *testing.T, l *Limiter) {
+			must(t, l.Override("k", &deny))
+			must(t, l.Override("k", nil))
+		}},
+		{name: "its own limit, and a pool", limit: deny, own: true, then: func(t *testing.T, l *Limiter) {
+			must(t, l.SetPool(Pool{Replicas: 1, Ordinal: 1}, 0))
+		}},
+		{name: "the limiter's, then a plan that denied", limit: three, opts: []Option{plan(deny)}, to: "p"},
+		{name: "the limiter's, and back from such a plan", limit: three, opts: []Option{plan(deny)}, to: "p",
+			then: func(_ *testing.T, l *Limiter) { ask(l, "p"); ask(l, "") }},
+		{name: "a plan, then a limiter that denied", limit: deny, opts: []Option{plan(three)}, from: "p"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			inFakeTime(t, func(t *testing.T) {
+				l := mustNew(t, row.limit, row.opts...)
+				if l.belief.awaits {
+					must(t, l.SetLimit(deny))
+					must(t, l.SetPool(Pool{Replicas: 1}, 0))
+				}
+				if row.own {
+					must(t, l.Override("k", &three))
+				}
+				is(t, "at first", ask(l, row.from), 3)
+				if must(t, l.Override("k", nil)); row.then != nil {
+					row.then(t, l)
+				}
+				if row.to == "" || row.limit.Deny == false {
+					is(t, "denied", ask(l, row.to), 0)
+				}
+				if row.to == "" {
+					must(t, l.SetLimit(three))
+				} else {
+					must(t, l.SetPlan(row.to, &three))
+				}
+				is(t, "then", ask(l, row.to), 0)
+				time.Sleep(time.Minute)
+				is(t, "a minute later", ask(l, row.to), 3)
+			})
+		})
+	}
+}
+
+// A loan of slots has a controller, which the share, of no slot, has not.
+func TestAnOverrideAfterALoan(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := mustNew(t, Limit{InFlight: 1}, Replicas(2), Policy(policy.AIMD{}))
+		l.Allow("k")
+		is(t, "is lent", Lend(l, "k", 1, time.Second), true)
+		time.Sleep(2 * time.Second)
+		must(t, l.Override("k", &Limit{InFlight: 4}))
+		is(t, "admits", l.Allow("k"), true)
+	})
+}

@@ -69,7 +69,7 @@ func (s *shard) newest(id planID) *setting {
 // settingOf returns the setting that a call of a plan comes under at a gate.
 func (s *shard) settingOf(g *gate, id planID) *setting {
 	newest := s.newest(id)
-	if st := g.setting; st.overridden() || st.own != nil && st.plan == newest.plan {
+	if st := g.setting; st.own != nil && (st.plan == newest.plan || st.overridden() && !st.lapsed()) {
 		return st
 	}
 	return newest
@@ -83,9 +83,15 @@ func (s *shard) unseen(id planID) *gate {
 	return s.untouched
 }
 
-// enter brings a gate into a plan. A key with a limit of its own is in none.
+// enter brings a gate into a plan. A key with a limit of its own is in none. One that has lost it comes back
+// where something is admitted.
 func (s *shard) enter(g *gate, id planID, now instant) {
-	if st := g.setting; st.plan != id && !st.overridden() && st.plan != s.newest(id).plan {
+	switch st := g.setting; {
+	case st.lapsed():
+		if !s.newest(id).limit.Deny {
+			s.comeBack(g, id, now)
+		}
+	case st.plan != id && !st.overridden() && st.plan != s.newest(id).plan:
 		s.change(g, id, now)
 	}
 }
@@ -93,53 +99,64 @@ func (s *shard) enter(g *gate, id planID, now instant) {
 // change brings a gate into another plan.
 func (s *shard) change(g *gate, to planID, now instant) {
 	s.touch(g, now)
-	counted := g.counts()
 	s.putAway(g, now)
 	next := s.leftIn(g, to, now)
-	st := *next.setting
-	st.at, st.reshaped, st.begins = now, true, false
-	g.apply(&st) // slots and controllers go on
-	g.setting, g.first = next.setting, next.first
-	if next.ext != nil {
+	next.countAs(now, g)
+	for _, other := range g.others() {
+		next.countAs(now, other)
+	}
+	g.join(next.setting, now) // slots and controllers go on
+	if g.first = next.first; next.ext != nil {
 		g.ext.rest = next.ext.rest
 	}
-	g.keepCounts(now, counted)
 }
 
-// counts returns copies of the windows of the gate's counted rules, by countedID; nil for none.
-func (g *gate) counts() (windows map[uint64]window) {
-	if !g.setting.census {
+// join puts a gate under a setting that is in force for other keys, as of now.
+func (g *gate) join(to *setting, now instant) {
+	g.advance(now, nil) // a loan that ends has another shape
+	st := *to
+	st.at, st.reshaped, st.begins = now, !sameShape(g.setting, to), false
+	g.apply(&st)
+	g.setting = to
+}
+
+// comeBack puts a gate whose key loses its own limit under that of a plan. Where that denies everything the
+// key keeps its rules, as all others do, until something is admitted.
+func (s *shard) comeBack(g *gate, plan planID, now instant) {
+	to := s.newest(plan)
+	old := g.takeOut(to.plan)
+	if to.limit.Deny {
+		w := own{o: &s.l.options, limit: &to.limit, lapsed: true}
+		st := w.beside(to, g.setting, false)
+		st.at = now
+		g.apply(st)
+	} else {
+		g.join(to, now)
+	}
+	if old != nil {
+		g.deduct(now, old, func(*rule) float64 { return math.Inf(1) })
+		g.countAs(now, old)
+	}
+	for _, other := range g.others() {
+		g.countAs(now, other)
+	}
+}
+
+// others returns what is left of the other plans that the key was in.
+func (g *gate) others() []*gate {
+	if g.ext == nil {
 		return nil
 	}
-	windows = make(map[uint64]window)
-	for i := range g.setting.rules {
-		if r := &g.setting.rules[i]; r.counted != 0 {
-			windows[r.counted] = *g.windowOf(r)
-		}
-	}
-	return windows
-}
-
-// keepCounts has the gate, which has come into another plan, count on: a counted rule has one count in all
-// plans.
-func (g *gate) keepCounts(t instant, was map[uint64]window) {
-	for i := range g.setting.rules {
-		r := &g.setting.rules[i]
-		old, ok := was[r.counted]
-		if !ok {
-			continue
-		}
-		if w := g.windowOf(r); w.index == old.index {
-			w.used, w.fleet = max(w.used, old.used), old.fleet
-			w.within = w.used // the other plan has let it through
-			w.recount(t, r.schedule)
-		}
-	}
+	return g.ext.plans
 }
 
 // putAway keeps what is left of the plan that a gate is in, unless the gate is idle in all its plans. While
-// it misses something in one, all are kept: else what has come back in another would be taken off it again.
+// it misses something in one, all are kept: else what has come back in another would be taken off it again. A
+// plan that has always denied everything is as if the key had not been there.
 func (s *shard) putAway(g *gate, now instant) {
+	if st := g.setting; st.limit.Deny && len(st.rules) == 0 {
+		return
+	}
 	u := s.unseen(g.setting.plan)
 	left := newGate(g.name, u, now, 0)
 	if left.first = g.first; left.ext != nil {
@@ -147,17 +164,14 @@ func (s *shard) putAway(g *gate, now instant) {
 			left.ext.rest[i] = r.clone()
 		}
 	}
-	if g.ext != nil && len(g.ext.plans) > 0 || !left.idle(now, u) {
+	if len(g.others()) > 0 || !left.idle(now, u) {
 		g.extend().plans = append(g.extend().plans, left)
 	}
 }
 
 // takeOut returns what is left of a plan that a gate was in, and keeps it no more; nil for nothing.
 func (g *gate) takeOut(plan planID) *gate {
-	if g.ext == nil {
-		return nil
-	}
-	i := slices.IndexFunc(g.ext.plans, func(other *gate) bool { return other.setting.plan == plan })
+	i := slices.IndexFunc(g.others(), func(other *gate) bool { return other.setting.plan == plan })
 	if i < 0 {
 		return nil
 	}
@@ -176,10 +190,8 @@ func (s *shard) leftIn(g *gate, plan planID, now instant) *gate {
 	next = newGate(g.name, next, now, 0)
 	next.deduct(now, g, func(r *rule) float64 {
 		most := g.missing(s.unseen(g.setting.plan), r, now)
-		if g.ext != nil {
-			for _, other := range g.ext.plans {
-				most = max(most, other.missing(s.unseen(other.setting.plan), r, now))
-			}
+		for _, other := range g.others() {
+			most = max(most, other.missing(s.unseen(other.setting.plan), r, now))
 		}
 		return most
 	})
@@ -196,20 +208,21 @@ func (g *gate) missing(u *gate, of *rule, now instant) (most float64) {
 		}
 		has, _, _ := g.resource(r).left(now, r)
 		all, _, _ := u.resource(r).left(now, r)
-		if r.id == of.id {
-			return all - has
+		misses := all - has
+		if w, ok := g.resource(r).(*window); ok && w.counts() {
+			misses = float64(w.used) // and not what others have admitted
 		}
-		most = max(most, all-has)
+		if r.id == of.id {
+			return misses
+		}
+		most = max(most, misses)
 	}
 	return most
 }
 
 // spread counts what a gate has just taken in the other plans that its key was in.
 func (g *gate) spread(now instant, d *demand) {
-	if g.ext == nil {
-		return
-	}
-	for _, other := range g.ext.plans {
+	for _, other := range g.others() {
 		other.deduct(now, g, func(r *rule) float64 { return float64(d.of(r.unitID)) })
 	}
 }
@@ -230,9 +243,9 @@ func (g *gate) deduct(now instant, in *gate, amount func(*rule) float64) {
 	}
 }
 
-// join puts together what a gate has in one plan, after plans of its key have ended in the limiter's own
+// unite puts together what a gate has in one plan, after plans of its key have ended in the limiter's own
 // limit. The least of each rate is left.
-func (g *gate) join() {
+func (g *gate) unite() {
 	list := g.ext.plans
 	g.ext.plans = nil
 	for _, p := range list {
@@ -250,15 +263,13 @@ func (g *gate) join() {
 			continue
 		}
 		same.deduct(p.setting.at, p, func(r *rule) float64 { return p.missing(same, r, p.setting.at) })
+		same.countAs(p.setting.at, p)
 	}
 }
 
 // idleElsewhere reports whether a gate is as good as absent in the other plans.
 func (s *shard) idleElsewhere(g *gate, now instant) bool {
-	if g.ext == nil {
-		return true
-	}
-	for _, other := range g.ext.plans {
+	for _, other := range g.others() {
 		if other.advance(now, nil); !other.idle(now, s.unseen(other.setting.plan)) {
 			return false
 		}
@@ -268,7 +279,7 @@ func (s *shard) idleElsewhere(g *gate, now instant) bool {
 
 // within returns a gate for a mere look in a plan: a copy, unless it is in that plan.
 func (s *shard) within(g *gate, plan planID, now instant) *gate {
-	if g.setting.plan == plan || g.setting.overridden() {
+	if st := g.setting; st.plan == plan || st.overridden() && !st.lapsed() {
 		return g
 	}
 	c := g.copy()

@@ -7,22 +7,23 @@ func (g *gate) sync() {
 	plan := g.setting.plan
 	for g.setting.own != nil && g.setting.base.next != nil {
 		base := g.setting.base.next
-		g.endLoan(base.at)
+		if g.endLoan(base.at); g.setting.lapsed() && !base.limit.Deny {
+			g.join(base, base.at)
+			continue
+		}
 		g.apply(g.setting.own.beside(base, g.setting, base.begins))
 	}
 	for g.setting.next != nil {
 		g.apply(g.setting.next)
 	}
-	if g.ext != nil {
-		joins := plan != g.setting.plan
-		for _, other := range g.ext.plans {
-			plan = other.setting.plan
-			other.sync()
-			joins = joins || plan != other.setting.plan
-		}
-		if joins {
-			g.join()
-		}
+	united := plan != g.setting.plan
+	for _, other := range g.others() {
+		plan = other.setting.plan
+		other.sync()
+		united = united || plan != other.setting.plan
+	}
+	if united && g.ext != nil {
+		g.unite()
 	}
 }
 
@@ -192,7 +193,8 @@ func (g *gate) bucketFor(old, st *setting, r *rule) bucket {
 const roundOff = 1e-6
 
 // least returns the least that the rules of a unit would admit now, negative for a debt. It reports whether
-// any of them still misses something that it has admitted.
+// any of them still misses something that it has admitted, or knows that others have. Where everything was
+// denied, and no rule has ever counted the unit, those of the other plans of the key tell.
 func (g *gate) least(old *setting, unit string, t instant) (left float64, used bool) {
 	left = maxAmount
 	for i := range old.rules {
@@ -202,10 +204,17 @@ func (g *gate) least(old *setting, unit string, t instant) (left float64, used b
 		}
 		has, _, _ := g.resource(r).left(t, r)
 		if r.kind == kindWindow {
-			left, used = min(left, has), used || g.resource(r).state(t, r).used > 0
+			st := g.resource(r).state(t, r)
+			left, used = min(left, has), used || st.used > 0 || st.has < 0
 			continue
 		}
 		left, used = min(left, has), used || has+roundOff < r.size
+	}
+	if old.limit.Deny && !old.counts(unit) {
+		for _, other := range g.others() {
+			least, some := other.copy().least(other.setting, unit, t) // which may be behind
+			left, used = min(left, least), used || some
+		}
 	}
 	return left, used
 }

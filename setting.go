@@ -156,10 +156,11 @@ func (b belief) words() string {
 // The settings that follow from it are worked out when its gate is next touched. Each is for the pool of the
 // setting beside which it stands: the limiter's, or that of a plan.
 type own struct {
-	o     *options
-	limit *Limit  // nil for that of the setting beside which it stands
-	tally *tally  // nil for a key that replicas do not mention
-	part  float64 // of the limit, for this replica; 0 for its share
+	o      *options
+	limit  *Limit  // nil for that of the setting beside which it stands
+	lapsed bool    // it was removed while that denies everything, as this limit does: the rules stay until then
+	tally  *tally  // nil for a key that replicas do not mention
+	part   float64 // of the limit, for this replica; 0 for its share
 }
 
 // beside works out the setting of a key beside that of all other keys, after old.
@@ -181,6 +182,9 @@ func (w *own) beside(base, old *setting, begins bool) *setting {
 
 // overridden reports whether the key has a limit of its own.
 func (st *setting) overridden() bool { return st.own != nil && st.own.limit != nil }
+
+// lapsed reports whether the key has only the rules of a limit of its own that was removed.
+func (st *setting) lapsed() bool { return st.own != nil && st.own.lapsed }
 
 // after makes st the successor of old. A limit that refuses everything keeps the rules: what was taken is not
 // forgotten. Where the gates begin there is nothing to keep.

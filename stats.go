@@ -301,7 +301,7 @@ func (s *shard) keyState(g *gate, wanted func(KeyState) bool) (k KeyState, ok bo
 func (g *gate) keyState(key string, now instant) KeyState {
 	return KeyState{
 		Key: key, Plan: g.setting.planName, InFlight: int(g.used), Waiting: g.waiters(),
-		Used: g.use(now), Overridden: g.setting.overridden(), Part: g.part(),
+		Used: g.use(now), Overridden: g.setting.overridden() && !g.setting.lapsed(), Part: g.part(),
 	}
 }
 

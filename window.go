@@ -270,7 +270,7 @@ func (w *window) state(t instant, r *rule) state {
 func (w *window) follow(t instant, old, r *rule) {
 	w.roll(t, old.schedule)
 	if r.counted == 0 {
-		w.fleet = nil
+		w.quota, w.fleet = min(w.quota, w.allows()), nil // no more than the others have left
 	}
 	if *r.schedule == *old.schedule {
 		return
@@ -297,6 +297,9 @@ func (w *window) requota(old, c *schedule, k int64) {
 
 func (w *window) clone() stored {
 	c := *w
-	c.fleet = nil
+	if w.fleet != nil {
+		f := *w.fleet
+		c.fleet = &f
+	}
 	return &c
 }

@@ -180,11 +180,11 @@ var guards = []guard{
 	{"B11", "setting.go", ". ^TestPropertyWeights$",
 		"global%pool.Replicas-before), w)", "global%pool.Replicas-before), 1)"},
 	{"B12", "plan.go", ". ^(TestPlansKeepWhatIsUsed|TestPropertyPlansBringNoMore)$",
-		`	if g.ext != nil && len(g.ext.plans) > 0 || !left.idle(now, u) {`, `	if left.idle(now, u) {`},
+		`	if len(g.others()) > 0 || !left.idle(now, u) {`, `	if left.idle(now, u) {`},
 	{"B13", "acquire.go", ". ^TestPropertyTryAcquireAll$",
 		`				taken[j].undo()
 `, `				_ = j
 `},
 	{"B14", "counted.go", ". ^TestPropertyCounted$",
-		"; t.at >= f.ends {", "; false {"},
+		"; !w.fresh(t) {", "; false {"},
 }

@@ -1,0 +1,206 @@
+package quotient_test
+
+import (
+	"context"
+	"iter"
+	"maps"
+	"math"
+	"slices"
+	"testing/synctest"
+	"time"
+
+	"github.com/quotient-go/quotient"
+)
+
+// The judge's reading of bound 14, for a fleet that counts together. It carries the replicas' reports, which
+// come late, and knows nothing of what they say. Its law: once a replica has had more than its share of a
+// window, all know of it. From then on none admits what the others, as far as their reports have come, have
+// left no room for. Whatever a key comes under meanwhile, it has one count.
+
+const (
+	reported = 200 * time.Millisecond // the time from one turn to the next
+	latest   = 700 * time.Millisecond // a report may be on its way
+	newsAge  = 3 * time.Second
+)
+
+// line is a replica's end of the judge's network.
+type line struct {
+	turn  func(quotient.Sums)
+	said  map[string]quotient.Terms
+	views []letter // the latest of each replica
+	mail  []letter
+	late  time.Duration
+}
+
+type letter struct {
+	from      int
+	sent, due time.Time
+	said      map[string]quotient.Terms
+}
+
+// Carry is quotient.Carrier's.
+func (s *source) Carry(_ string, turn func(quotient.Sums)) (stop func(), err error) {
+	s.line.turn = turn
+	return func() { s.line.turn = nil }, nil
+}
+
+func (n *line) Bytes() (sent, received uint64) { return 0, 0 }
+
+func (n *line) Say(key string, own quotient.Terms) {
+	if n.said[key] = own; own == (quotient.Terms{}) {
+		delete(n.said, key)
+	}
+}
+
+func (n *line) Keys() iter.Seq[string] {
+	all := maps.Clone(n.said)
+	for _, v := range n.views {
+		maps.Copy(all, v.said)
+	}
+	return maps.Keys(all)
+}
+
+func (n *line) Sum(key string) (sum quotient.Terms, age time.Duration) {
+	sum = n.said[key]
+	for _, v := range n.views {
+		for i, x := range v.said[key] {
+			sum[i] += x
+		}
+		if age = max(age, time.Since(v.sent)); v.sent.IsZero() {
+			age = math.MaxInt64
+		}
+	}
+	return sum, age
+}
+
+// window is one of a key under a counted rule.
+type window struct {
+	key, name, unit string
+	per             time.Duration
+	index           int64
+}
+
+func windowOf(key string, r quotient.Rate, at time.Time) window {
+	return window{nameOf(key), r.Name, r.Unit, r.Per, at.UnixNano() / int64(r.Per)}
+}
+
+// in reports whether a limit has the window's rule, or keeps what there is.
+func (x window) in(limit quotient.Limit) bool {
+	return limit.Deny || slices.ContainsFunc(limit.Rates, func(r quotient.Rate) bool {
+		return r.Counted && r.Name == x.name && r.Unit == x.unit && r.Per == x.per
+	})
+}
+
+// attendance is what the judge knows of a replica in a window.
+type attendance struct {
+	took   []*taking
+	turn   time.Time // the last in which it counted
+	absent bool      // in some turn it did not, or its count was given up
+}
+
+// joinTogether has a replica take part in the exchange.
+func (w *world) joinTogether(r *replica) {
+	n := &line{said: map[string]quotient.Terms{}}
+	for range w.fleet {
+		n.views = append(n.views, letter{said: map[string]quotient.Terms{}})
+	}
+	n.views = slices.Delete(n.views, 0, 1)
+	n.late = time.Duration(pick(w.T, 0, int(latest/time.Millisecond), "late")) * time.Millisecond
+	ctx, cancel := context.WithCancel(context.Background())
+	r.source = &source{cancel: cancel, ended: make(chan error, 1), line: n}
+	go func(s *source) { s.ended <- r.l.Follow(ctx, s) }(r.source)
+	synctest.Wait()
+	r.attends = map[window]*attendance{}
+}
+
+// exchange has all replicas report.
+func (w *world) exchange() {
+	for i, r := range w.fleet {
+		n := r.source.line
+		for _, m := range n.mail {
+			at := m.from
+			if m.from > i {
+				at--
+			}
+			if !m.due.After(time.Now()) {
+				n.views[at] = m
+			}
+		}
+		n.mail = slices.DeleteFunc(n.mail, func(m letter) bool { return !m.due.After(time.Now()) })
+		n.turn(n)
+		w.attend(r)
+		for j, o := range w.fleet {
+			if j != i {
+				o.source.line.mail = append(o.source.line.mail,
+					letter{i, time.Now(), time.Now().Add(n.late), maps.Clone(n.said)})
+			}
+		}
+	}
+}
+
+// attend notes for which windows a replica has counted in this turn.
+func (w *world) attend(r *replica) {
+	for _, o := range w.fleet {
+		for x := range o.attends {
+			if x.index != time.Now().UnixNano()/int64(x.per) {
+				continue
+			}
+			if e, a := r.l.Explain(x.key), r.attendance(x); x.in(e.Limit) {
+				a.turn = time.Now()
+			} else if e.Remembered {
+				a.absent = true
+			}
+		}
+	}
+}
+
+func (r *replica) attendance(x window) *attendance {
+	if r.attends[x] == nil {
+		r.attends[x] = new(attendance)
+	}
+	return r.attends[x]
+}
+
+// giveUp notes that a replica may have given up its counts of a key, or of all where that is "", but for those
+// of rules that the limit has.
+func (r *replica) giveUp(key string, but quotient.Limit) {
+	for x, a := range r.attends {
+		a.absent = a.absent || (key == "" || x.key == key) && !x.in(but)
+	}
+}
+
+// of is what was taken by an instant and not given back, and the largest part of it: a call may be larger than
+// the share.
+func (a *attendance) of(u int, by time.Time) (sum, large float64) {
+	for _, t := range a.took {
+		if !t.at.After(by) {
+			sum, large = sum+t.net[u], max(large, t.net[u])
+		}
+	}
+	return sum, large
+}
+
+// countedRight holds an admission against the law, and notes it.
+func (w *world) countedRight(r *replica, key string, limit quotient.Limit, t *taking) {
+	for _, rate := range limit.Rates {
+		if !rate.Counted {
+			continue
+		}
+		x, u := windowOf(key, rate, t.at), unitIndex(rate.Unit)
+		mine := r.attendance(x)
+		by, others, known := mine.turn.Add(-latest-reported), 0.0, false
+		for _, o := range w.fleet {
+			if a := o.attendance(x); o != r && !a.absent {
+				n, large := a.of(u, by)
+				others += n
+				known = known || n-large > math.Ceil(rate.Events/float64(len(w.fleet)))
+			}
+		}
+		own, _ := mine.of(u, t.at)
+		if sum := own + t.net[u] + others; known && !mine.absent && t.net[u] > 0 && sum > rate.Events {
+			w.broken("bound 14: replica %d %s: %v admitted beside %v, and the others had %v by %v, of %v: %+v",
+				r.id, key, t.net[u], own, others, by.Format("04:05.000000000"), rate.Events, x)
+		}
+		mine.took = append(mine.took, t)
+	}
+}
