@@ -7,7 +7,6 @@ import (
 	"crypto/elliptic"
 	"crypto/rsa"
 	"crypto/x509"
-	"encoding/base64"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -33,7 +32,7 @@ type verification struct {
 	settings config.JWT
 	text     string // of the key
 	key      any
-	methods  []string // the algorithms that go with it
+	parser   *jwt.Parser
 }
 
 func (v *verification) equal(o *verification) bool {
@@ -49,7 +48,8 @@ func readVerification(c config.JWT) (*verification, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.KeyFile, err)
 	}
-	return &verification{settings: c, text: string(text), key: key, methods: methods}, nil
+	parser := jwt.NewParser(jwt.WithValidMethods(methods), jwt.WithStrictDecoding(), jwt.WithoutClaimsValidation())
+	return &verification{settings: c, text: string(text), key: key, parser: parser}, nil
 }
 
 // parseKey reads a public key, and returns the algorithms that go with it: no token chooses another.
@@ -107,34 +107,27 @@ func (v *verification) plan(claim string) func(*http.Request) string {
 	}
 }
 
-// claims are those of a token that the key verifies; nil for any other. JSON in which a name comes twice is refused, as
-// is an extension that must be understood ("crit", RFC 7515): none is known here, and none takes effect by itself.
-func (v *verification) claims(token string) jwt.MapClaims {
-	last := strings.LastIndexByte(token, '.')
-	head, body, _ := strings.Cut(token[:max(last, 0)], ".")
-	var header, claims map[string]any
-	if !decode(head, &header) {
+// claims are those of a token that the key verifies; nil for any other. An extension that must be understood ("crit",
+// RFC 7515) is refused: none is known here, and none takes effect by itself.
+func (v *verification) claims(text string) jwt.MapClaims {
+	var claims strictClaims
+	token, err := v.parser.ParseWithClaims(text, &claims, func(*jwt.Token) (any, error) { return v.key, nil })
+	if err != nil {
 		return nil
 	}
-	alg, _ := header["alg"].(string)
-	_, critical := header["crit"]
-	_, unencoded := header["b64"] // RFC 7797: it is nothing without crit
-	if critical || unencoded || !slices.Contains(v.methods, alg) {
+	_, critical := token.Header["crit"]
+	if _, unencoded := token.Header["b64"]; critical || unencoded { // RFC 7797: b64 is nothing without crit
 		return nil
 	}
-	signature, err := segments.DecodeString(token[last+1:])
-	if err != nil || jwt.GetSigningMethod(alg).Verify(token[:last], signature, v.key) != nil || !decode(body, &claims) {
-		return nil
-	}
-	return claims
+	return claims.MapClaims
 }
 
-var segments = base64.RawURLEncoding.Strict()
+// strictClaims are JSON in which no name comes twice: which one another reader takes is not known.
+type strictClaims struct{ jwt.MapClaims }
 
-// decode reads a segment of a token.
-func decode(segment string, into *map[string]any) bool {
-	text, err := segments.DecodeString(segment)
-	return err == nil && json.Unmarshal(text, into) == nil
+// UnmarshalJSON reads the claims for the parser.
+func (c *strictClaims) UnmarshalJSON(text []byte) error {
+	return json.Unmarshal(text, (*map[string]any)(&c.MapClaims))
 }
 
 // valid reports whether claims are of the issuer, for the audience, and in force. Times are compared as the numbers that
