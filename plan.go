@@ -70,7 +70,6 @@ func (s *shard) change(g *gate, to uint8, now instant) {
 	s.touch(g, now)
 	s.putAway(g, now)
 	next := s.leftIn(g, to, now)
-	next.countAs(now, g)
 	for _, other := range g.others() {
 		next.countAs(now, other)
 	}
