@@ -154,6 +154,11 @@ func TestWhatIsKnownOfAWindowStays(t *testing.T) {
 			own := Rates(ten)
 			must(t, l.Override("k", &own))
 		}},
+		{"a limit of its own, from a plan without", "", func(t *testing.T, _ *hub, l *Limiter) {
+			ask(l, "fast")
+			own := Rates(ten)
+			must(t, l.Override("k", &own))
+		}},
 		{"one that it had", "", func(t *testing.T, _ *hub, l *Limiter) {
 			ask(l, "p")
 			own := Limit{Deny: true}

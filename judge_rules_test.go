@@ -539,8 +539,8 @@ func (r *replica) refused(key string, n amounts, err error) {
 	}
 }
 
-// inOtherPlans reports whether something was taken for a key in another plan since it was last reset, or counts
-// as used: a window of a replica that joins may begin so, and has one count in all plans.
+// inOtherPlans reports whether something was taken for a key in another plan since it was last reset, or may
+// count as used: a counted window may begin with what an older rule has missed, and has one count in all plans.
 func (r *replica) inOtherPlans(key string) bool {
 	r.key(nameOf(key)) // in which it begins
 	for name, k := range r.keys {
@@ -548,7 +548,7 @@ func (r *replica) inOtherPlans(key string) bool {
 			continue
 		}
 		_, lo := k.upToNow()
-		took := slices.ContainsFunc(lo.rules, func(x ruleLevel) bool { return x.rate.Counted && x.used > 0 })
+		took := slices.ContainsFunc(lo.rules, func(x ruleLevel) bool { return x.rate.Counted })
 		for i := range k.items {
 			took = took && k.items[i].never == nil || k.items[i].took != nil
 		}

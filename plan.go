@@ -101,7 +101,6 @@ func (s *shard) change(g *gate, to planID, now instant) {
 	s.touch(g, now)
 	s.putAway(g, now)
 	next := s.leftIn(g, to, now)
-	next.countAs(now, g)
 	for _, other := range g.others() {
 		next.countAs(now, other)
 	}
