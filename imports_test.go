@@ -40,14 +40,15 @@ var rooms = []room{
 	{"ginlimit", adapter, "github.com/gin-gonic/gin", "internal/adaptertest"},
 	{"echolimit", adapter, "github.com/labstack/echo/v5", "internal/adaptertest"},
 	{"echolimit-v4", adapter, "github.com/labstack/echo/v4", "internal/adaptertest"},
-	{"grpclimit", adapter + " internal/overdue",
+	{"grpclimit", adapter + " internal/field internal/overdue",
 		"google.golang.org/grpc google.golang.org/genproto google.golang.org/protobuf", ""},
 	// HTTP is one way to use the limiter; only header fields need a library.
-	{"httplimit/...", adapter + " internal/waited internal/overdue", "github.com/dunglas/httpsfv", ""},
+	{"httplimit/...", adapter + " internal/field internal/waited internal/overdue", "github.com/dunglas/httpsfv", ""},
 
 	{"internal/fairshare", "", "", ""}, // how replicas divide a limit is a pure function
 	{"internal/carried", ". internal/fairshare", "", ""},
 	{"internal/shown", "", "", ""},
+	{"internal/field", "", "", ""}, // which header fields can be a key
 	{"internal/waited", "", "", ""},
 	{"internal/trial", "", "", ""},
 	{"internal/overdue", ".", "", ""},
@@ -83,11 +84,11 @@ var rooms = []room{
 	{"lease/etcd", "lease", etcd, "internal/etcdtest"},
 
 	// A parser of files; heavy sources are handed to it.
-	{"config/...", ". policy httplimit lease poolsize/dns poolsize/file internal/files internal/shown",
+	{"config/...", ". policy httplimit lease poolsize/dns poolsize/file internal/field internal/files internal/shown",
 		"github.com/pelletier/go-toml/v2 github.com/fsnotify/fsnotify", "internal/carried"},
 	{"deploy/proxy", ". config lease", "k8s.io sigs.k8s.io github.com/prometheus-operator",
 		"internal/needed"},
-	{"cmd/quotient/...", "... internal/listen internal/files internal/shown", "...", "internal/etcdtest"},
+	{"cmd/quotient/...", "... internal/field internal/files internal/listen internal/shown", "...", "internal/etcdtest"},
 }
 
 // testOutside is what any test may import besides.

@@ -36,8 +36,8 @@ func pipe(t *testing.T) string {
 }
 
 // TestWhatIsRead: a regular file, no more of it than it said when it was opened, and none that is larger. A pipe
-// without a writer holds up nobody, nor does a file that becomes one after it was looked at. A pseudo-file of the kernel
-// has nothing, whatever a read of it would give or wait for: a kernel log, which calls itself regular, has no end.
+// without a writer holds up nobody, nor does a file that becomes one after it was looked at. A pseudo-file of the
+// kernel has nothing, whatever a read of it would give or wait for: a kernel log, which calls itself regular, has no end.
 func TestWhatIsRead(t *testing.T) {
 	const most = 4096
 	sized := func(size int64) string {

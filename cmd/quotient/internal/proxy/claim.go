@@ -130,8 +130,8 @@ func (c *strictClaims) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, (*map[string]any)(&c.MapClaims))
 }
 
-// valid reports whether claims are of the issuer, for the audience, and in force. Times are compared as the numbers that
-// they are in a token: any may be there, such as 0 or 1e300, and nothing but a number (RFC 7519).
+// valid reports whether claims are of the issuer, for the audience, and in force. Times are compared as the numbers
+// that they are in a token: any may be there, such as 0 or 1e300, and nothing but a number (RFC 7519).
 func (v *verification) valid(claims jwt.MapClaims, now time.Time) bool {
 	if v.settings.Issuer != "" && claims["iss"] != v.settings.Issuer {
 		return false
