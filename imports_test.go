@@ -43,11 +43,12 @@ var rooms = []room{
 	{"grpclimit", adapter + " internal/overdue",
 		"google.golang.org/grpc google.golang.org/genproto google.golang.org/protobuf", ""},
 	// HTTP is one way to use the limiter; only header fields need a library.
-	{"httplimit/...", adapter + " internal/waited internal/overdue", "github.com/dunglas/httpsfv", ""},
+	{"httplimit/...", adapter + " internal/waited internal/overdue internal/held", "github.com/dunglas/httpsfv", ""},
 
 	{"internal/fairshare", "", "", ""}, // how replicas divide a limit is a pure function
 	{"internal/carried", ". internal/fairshare", "", ""},
 	{"internal/waited", "", "", ""},
+	{"internal/held", "", "", ""},
 	{"internal/trial", "", "", ""},
 	{"internal/overdue", ".", "", ""},
 	{"internal/listen", "", "", ""},
@@ -85,7 +86,7 @@ var rooms = []room{
 		"github.com/pelletier/go-toml/v2 github.com/fsnotify/fsnotify", "internal/carried"},
 	{"deploy/proxy", ". config lease", "k8s.io sigs.k8s.io github.com/prometheus-operator",
 		"internal/needed"},
-	{"cmd/quotient/...", "... internal/listen", "...", "internal/etcdtest"},
+	{"cmd/quotient/...", "... internal/listen internal/held", "...", "internal/etcdtest"},
 }
 
 // testOutside is what any test may import besides.
