@@ -148,6 +148,9 @@ func TestRoomForHeadsWithoutAnEnd(t *testing.T) {
 		c := dial2(t, s)
 		_ = c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: c.headers(head2("GET", "/")...)})
 		all = append(all, c)
+		if len(all) == 1 {
+			s.holds(t, "the first is counted", func(st State) bool { return st.Held > 100_000 })
+		}
 	}
 	s.holds(t, "there is no room", func(st State) bool { return st.Shed > 10 && st.Held > 1<<19 })
 	beside.more(t, 10)
