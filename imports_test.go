@@ -43,13 +43,15 @@ var rooms = []room{
 	{"grpclimit", adapter + " internal/field internal/overdue",
 		"google.golang.org/grpc google.golang.org/genproto google.golang.org/protobuf", ""},
 	// HTTP is one way to use the limiter; only header fields need a library.
-	{"httplimit/...", adapter + " internal/field internal/waited internal/overdue", "github.com/dunglas/httpsfv", ""},
+	{"httplimit/...", adapter + " internal/field internal/held internal/overdue internal/waited",
+		"github.com/dunglas/httpsfv", ""},
 
 	{"internal/fairshare", "", "", ""}, // how replicas divide a limit is a pure function
 	{"internal/carried", ". internal/fairshare", "", ""},
 	{"internal/shown", "", "", ""},
 	{"internal/field", "", "", ""}, // which header fields can be a key
 	{"internal/waited", "", "", ""},
+	{"internal/held", "", "", ""},
 	{"internal/trial", "", "", ""},
 	{"internal/overdue", ".", "", ""},
 	{"internal/listen", "", "", ""},
@@ -88,7 +90,8 @@ var rooms = []room{
 		"github.com/pelletier/go-toml/v2 github.com/fsnotify/fsnotify", "internal/carried"},
 	{"deploy/proxy", ". config lease", "k8s.io sigs.k8s.io github.com/prometheus-operator",
 		"internal/needed"},
-	{"cmd/quotient/...", "... internal/field internal/files internal/listen internal/shown", "...", "internal/etcdtest"},
+	{"cmd/quotient/...", "... internal/field internal/files internal/held internal/listen internal/shown", "...",
+		"internal/etcdtest"},
 }
 
 // testOutside is what any test may import besides.

@@ -61,7 +61,7 @@
 //	[proxy.timeouts]               # read-header, read-body, write, idle, dial, response-header, ...
 //	stream = "1h"
 //	shutdown = "20s"
-//	[proxy.max]                    # header-bytes, body-bytes, connections, streams, upstream
+//	[proxy.max]                    # header-bytes, body-bytes, connections, streams, upstream, held-bytes
 //	[proxy.tls]                    # cert, key, client-ca
 //	cert = "cert.pem"
 //	key = "key.pem"

@@ -157,6 +157,7 @@ func drawProxy(t *rapid.T, f *config.File) *config.Proxy {
 		Max: config.Max{
 			HeaderBytes: count(t, 1<<10, 1<<20), BodyBytes: int64(count(t, 0, 1<<30)),
 			Connections: count(t, 1, 1e6), Streams: count(t, 1, 1000), Upstream: count(t, 0, 9),
+			HeldBytes: int64(count(t, 1<<20, 1<<40)),
 		},
 		Admin: config.Admin{Listen: pick(t, "127.0.0.1:4041", "off", "unix:admin.sock")},
 	}

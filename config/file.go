@@ -205,6 +205,7 @@ type Max struct {
 	Connections int   // of clients; 20,000 by default
 	Streams     int   // of one HTTP/2 connection; 250 by default
 	Upstream    int   // connections to one upstream; 0, the default, means no bound
+	HeldBytes   int64 // that all requests together may have kept; 1 GiB by default
 }
 
 // Admin is [proxy.admin].

@@ -33,7 +33,7 @@ func defaultProxy() *Proxy {
 			Idle: 2 * time.Minute, Dial: 5 * time.Second, ResponseHeader: time.Minute,
 			Stream: time.Hour, Shutdown: 20 * time.Second,
 		},
-		Max:   Max{HeaderBytes: 64 << 10, Connections: 20_000, Streams: 250},
+		Max:   Max{HeaderBytes: 64 << 10, Connections: 20_000, Streams: 250, HeldBytes: 1 << 30},
 		Admin: Admin{Listen: "127.0.0.1:4041"},
 	}
 }
@@ -177,6 +177,7 @@ func (m Max) check(r *report) {
 	between(r, "proxy.max.connections", m.Connections, 1, 10_000_000)
 	between(r, "proxy.max.streams", m.Streams, 1, 100_000)
 	between(r, "proxy.max.upstream", m.Upstream, 0, 1_000_000)
+	between(r, "proxy.max.held-bytes", m.HeldBytes, 1<<20, 1<<50)
 }
 
 func (a Admin) check(r *report) {

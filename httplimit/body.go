@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/quotient-go/quotient/internal/held"
 )
 
 // How much is read of bodies whose requests wait, in bytes, for one Middleware: maxBuffer of one, and maxAllBuffers
@@ -55,6 +57,7 @@ func (b *bodies) give(key string, n int) {
 // buffer is the body of a request that is about to wait, as far as it has been read.
 type buffer struct {
 	room     *bodies
+	share    *held.Share
 	key      string
 	text     []byte
 	complete bool // that was all of the body
@@ -102,7 +105,7 @@ func (b *buffer) fill(body io.Reader, most int) error {
 // grow makes room for as much as has come, so that no more than that is ever set aside.
 func (b *buffer) grow(most int) bool {
 	more := min(max(len(b.text), uncounted), most-len(b.text))
-	if len(b.text) > 0 && !b.room.take(b.key, more) {
+	if len(b.text) > 0 && !b.take(more) {
 		return false
 	}
 	grown := make([]byte, len(b.text), len(b.text)+more)
@@ -111,10 +114,22 @@ func (b *buffer) grow(most int) bool {
 	return true
 }
 
+func (b *buffer) take(n int) bool {
+	if !b.room.take(b.key, n) {
+		return false
+	}
+	if !b.share.Take(int64(n)) {
+		b.room.give(b.key, n)
+		return false
+	}
+	return true
+}
+
 // free gives the room back.
 func (b *buffer) free() {
 	if counted := cap(b.text) - uncounted; counted > 0 {
 		b.room.give(b.key, counted)
+		b.share.Give(int64(counted))
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/held"
 	"github.com/quotient-go/quotient/internal/overdue"
 	"github.com/quotient-go/quotient/internal/waited"
 )
@@ -28,7 +29,7 @@ func (h *handler) limitUnread(
 	}
 	arrived := time.Now()
 	most := min(h.maxWait, h.unreadBodyWait)
-	body := buffer{room: &h.bodies, key: key}
+	body := buffer{room: &h.bodies, share: held.From(r.Context()), key: key}
 	defer body.free()
 	if passes(decision.Reason) && decision.RetryAfter <= h.maxWait && !h.draining() {
 		body.read(w, r, arrived.Add(most), h.drain)

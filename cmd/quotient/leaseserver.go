@@ -37,7 +37,7 @@ func leaseFront(listen string) *config.Proxy {
 			ReadHeader: 10 * time.Second, ReadBody: 30 * time.Second, Write: 30 * time.Second,
 			Idle: 2 * time.Minute, Stream: time.Second, Shutdown: 400 * time.Millisecond,
 		},
-		Max: config.Max{HeaderBytes: 16 << 10, Connections: leaseConnections, Streams: 1},
+		Max: config.Max{HeaderBytes: 16 << 10, Connections: leaseConnections, Streams: 1, HeldBytes: 64 << 20},
 	}
 }
 

@@ -172,11 +172,15 @@ var (
 		"Idle client connections closed to make room for others.", nil, nil)
 	refusedDesc = prometheus.NewDesc("quotient_proxy_connections_refused_total",
 		"Client connections refused because there was no room.", nil, nil)
+	heldDesc = prometheus.NewDesc("quotient_proxy_held_bytes",
+		"Memory that requests hold beyond what each connection may.", nil, nil)
+	shedDesc = prometheus.NewDesc("quotient_proxy_shed_total",
+		"Requests refused, in whole or in part, because too much memory was held.", nil, nil)
 )
 
 // Describe sends each metric.
 func (parts) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{upDesc, inFlightDesc, openDesc, evictedDesc, refusedDesc} {
+	for _, d := range []*prometheus.Desc{upDesc, inFlightDesc, openDesc, evictedDesc, refusedDesc, heldDesc, shedDesc} {
 		ch <- d
 	}
 }
@@ -198,4 +202,6 @@ func (p parts) Collect(ch chan<- prometheus.Metric) {
 	send(openDesc, prometheus.GaugeValue, float64(c.Connections))
 	send(evictedDesc, prometheus.CounterValue, float64(c.Evicted))
 	send(refusedDesc, prometheus.CounterValue, float64(c.Refused))
+	send(heldDesc, prometheus.GaugeValue, float64(c.Held))
+	send(shedDesc, prometheus.CounterValue, float64(c.Shed))
 }

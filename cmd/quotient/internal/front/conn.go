@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -12,6 +14,8 @@ import (
 	"time"
 
 	"github.com/pires/go-proxyproto"
+
+	"github.com/quotient-go/quotient/internal/held"
 )
 
 const (
@@ -19,6 +23,8 @@ const (
 	writePart = 64 << 10
 	// lastRead bounds how long net/http reads what a request has left of its body, to keep the connection.
 	lastRead = 5 * time.Second
+	// lastWord is how long a client may go on to send before it loses what was said about a head that is refused.
+	lastWord = time.Second / 2
 	// ahead is how many bytes net/http reads while a request is at work, to learn when its client goes.
 	ahead = 1
 )
@@ -32,7 +38,10 @@ type conn struct {
 	raw      net.Conn // may read a PROXY header
 	server   *Server
 	tls      *tls.Conn // nil without
+	records  *records  // below it
 	framing  framing
+	share    held.Share // what its requests hold
+	streams  atomic.Int32
 
 	secure *tls.ConnectionState // after the handshake, which the first Read does
 
@@ -44,6 +53,7 @@ type conn struct {
 	reads   deadline
 	writes  deadline
 	life    *time.Timer // of an upgraded one
+	uploads int64       // what bodies over HTTP/2 may hold each
 
 	inBody atomic.Bool // the next bytes are of a request's body
 	broken atomic.Bool // it is not known where the last one ends
@@ -52,9 +62,12 @@ type conn struct {
 
 func newConn(s *Server, raw net.Conn) *conn {
 	c := &conn{Conn: raw, raw: raw, server: s}
+	c.share.Room, c.share.Free = &s.room, step
+	c.framing.share, c.framing.block = &c.share, byteCost*int64(s.proxy.Max.HeaderBytes)
 	c.framing.h2 = s.proxy.H2C
 	if t := s.tlsConfig(); t != nil {
-		c.tls = tls.Server(raw, t)
+		c.records = &records{Conn: raw, share: &c.share}
+		c.tls = tls.Server(c.records, t)
 		c.Conn = c.tls
 	}
 	return c
@@ -124,12 +137,31 @@ func (c *conn) Read(p []byte) (int, error) {
 // refused is the error of a read after what framing has refused. A read that only looks ahead must not fail
 // for the sake of the next request, and must not pass on what comes.
 func (c *conn) refused(p []byte) error {
-	if len(p) > ahead {
+	if len(p) <= ahead {
+		return c.skip(time.Time{})
+	}
+	status, retry := 0, ""
+	switch c.framing.err {
+	case errMany, errLong:
+		status = http.StatusRequestHeaderFieldsTooLarge
+	case errNoRoom:
+		status, retry = http.StatusServiceUnavailable, "Retry-After: 1\r\n"
+	}
+	if status == 0 || c.framing.state > inFields || c.framing.frames != nil {
 		return c.framing.err
 	}
+	_, _ = io.WriteString(c, fmt.Sprintf("HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\n"+
+		"Connection: close\r\nCache-Control: no-store\r\n%[3]s\r\n%[1]d %[2]s", status, http.StatusText(status), retry))
+	_ = c.CloseWrite()
+	_ = c.skip(time.Now().Add(lastWord))
+	return io.EOF // net/http says nothing more
+}
+
+// skip drops what comes, until a deadline or the end.
+func (c *conn) skip(by time.Time) error {
 	var dropped [512]byte
 	for {
-		if _, err := c.readBefore(dropped[:], time.Time{}); err != nil {
+		if _, err := c.readBefore(dropped[:], by); err != nil {
 			return err
 		}
 	}
@@ -185,6 +217,7 @@ func (c *conn) rest() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.lastBy = time.Time{}
+	c.framing.rest()
 	return !c.broken.Load()
 }
 
@@ -199,6 +232,7 @@ func (c *conn) upgrade() {
 // Close gives the place back.
 func (c *conn) Close() error {
 	c.server.places.Leave(c)
+	c.share.End()
 	c.mu.Lock()
 	if c.life != nil {
 		c.life.Stop()

@@ -74,6 +74,9 @@ func (c *conn) readBefore(p []byte, by time.Time) (int, error) {
 		}
 		c.reads.waits = false
 		c.mu.Unlock()
+		if c.records != nil {
+			c.records.rest()
+		}
 		return n, err
 	}
 }

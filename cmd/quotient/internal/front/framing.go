@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
+
+	"github.com/quotient-go/quotient/internal/held"
 )
 
 // framing follows the requests of an HTTP/1 connection as their bytes come, before net/http reads them. It refuses
@@ -21,9 +24,16 @@ type framing struct {
 	off    bool // the rest is none of our business: HTTP/2, upgraded, or net/http will end it
 	err    error
 
+	share  *held.Share // of the connection
+	cost   int64       // of the heads and trailers since rest
+	taken  int64       // of it, from share
+	frames *frames     // of HTTP/2
+	block  int64       // what one of its heads holds at most
+
 	state state
 	left  uint64 // of a body or a chunk, in bytes
-	line  []byte // that has begun in an earlier read
+	line  []byte // that has begun in an earlier read, without the middle of a long one
+	long  bool   // that has more than maxKept bytes
 	head  head
 	later bool // a request has come on this connection
 }
@@ -36,6 +46,7 @@ type head struct {
 	codings   int    // Transfer-Encoding fields
 	odd       bool   // one that is not chunked: net/http answers 501
 	authority []byte // of a target in absolute form; nil: it is another
+	fields    int    // of the trailer, too
 }
 
 type state int
@@ -50,9 +61,18 @@ const (
 	inTrailer
 )
 
-// maxLine bounds what is kept of a line. net/http reads no head that is longer, if its own bound is not: such a line
-// is refused by its length anyway.
-const maxLine = 1 << 20
+const (
+	// maxKept bounds what is kept of a line, in bytes: its first ones and, of these, lastKept of its end. A method, an
+	// authority, the name of a field, and any value that says how to read a request, end within them.
+	maxKept  = 2 << 10
+	lastKept = 16
+	// byteCost is what net/http and the proxy keep for a byte of a head: the line as it grows, its text, and that
+	// decoded. fieldCost is what they keep for a field beside its bytes.
+	byteCost  = 3
+	fieldCost = 256
+	// step is how much room is taken at a time. The first does not count.
+	step = 8 << 10
+)
 
 var (
 	errLineEnd   = errors.New("front: a line does not end in CRLF, or has a CR in it")
@@ -65,10 +85,18 @@ var (
 	errAuthority = errors.New("front: the target and Host differ")
 	errChunk     = errors.New("front: a malformed chunk")
 	errTrailer   = errors.New("front: a field that must not stand in a trailer")
-	errLong      = errors.New("front: a line that is too long")
+	errLong      = errors.New("front: a line that is too long where it has to be short")
+	errMany      = errors.New("front: too many fields")
+	errNoRoom    = errors.New("front: " + noRoom)
 )
 
-const preface = "PRI * HTTP/2.0\r\n"
+const noRoom = "there is no room for the request now (max.held-bytes)"
+
+// preface is the first line of HTTP/2, and prefaceRest the others.
+const (
+	preface     = "PRI * HTTP/2.0\r\n"
+	prefaceRest = "\r\nSM\r\n\r\n"
+)
 
 // inBody reports whether the next bytes are of a body.
 func (f *framing) inBody() bool { return !f.off && f.state >= inBody }
@@ -76,7 +104,8 @@ func (f *framing) inBody() bool { return !f.off && f.state >= inBody }
 // check looks at the first n bytes of p, which have come now, and lowers n to those that may be passed on. Its error
 // is for when none is left, and f.err for the reads after this.
 func (f *framing) check(p []byte, n *int) error {
-	for i := 0; i < *n && !f.off; {
+	i := 0
+	for i < *n && !f.off {
 		if f.state == inBody || f.state == inChunk {
 			take := min(f.left, uint64(*n-i))
 			f.left -= take
@@ -87,32 +116,94 @@ func (f *framing) check(p []byte, n *int) error {
 			continue
 		}
 		end := bytes.IndexByte(p[i:*n], '\n')
+		part := p[i : i+end+1]
 		if end < 0 {
-			if len(f.line)+*n-i > maxLine {
-				return f.refuse(n, i, errLong)
-			}
-			f.line = append(f.line, p[i:*n]...)
-			break
-		}
-		line := p[i : i+end+1]
-		if len(f.line) > 0 {
-			f.line = append(f.line, line...)
-			line = f.line
+			part = p[i:*n]
 		}
 		before := f.state
-		if err := f.read(line); err != nil {
-			if before == atStart { // net/http answers only if something has come
+		if err := f.readPart(part, end >= 0); err != nil {
+			if before == atStart && end >= 0 { // net/http answers only if something has come
 				i += end
 			}
 			return f.refuse(n, i, err)
 		}
-		f.line = f.line[:0]
-		i += end + 1
+		i += len(part)
 	}
-	if f.state == atStart && len(f.line) == 0 {
-		f.line = nil
+	if f.frames != nil {
+		if err := f.frames.check(p[i:*n]); err != nil {
+			return f.refuse(n, i, err)
+		}
 	}
 	return nil
+}
+
+// readPart reads a part of a line, which may be all of it.
+func (f *framing) readPart(part []byte, ends bool) error {
+	if !f.holds(part) {
+		return errNoRoom
+	}
+	if !ends {
+		return f.keep(part)
+	}
+	line := part
+	if len(f.line) > 0 {
+		f.line = append(f.line, part...)
+		line = f.line
+	}
+	f.long = f.long || len(line) > maxKept
+	err := f.read(line)
+	f.long = false
+	if f.line = f.line[:0]; f.state == atStart || cap(f.line) > maxKept {
+		f.line = nil
+	}
+	return err
+}
+
+// keep keeps a part of a line that goes on. What is left out of a long one is looked at before: it has no CR, and a
+// space in a request line stays.
+func (f *framing) keep(part []byte) error {
+	if len(f.line)+len(part) <= maxKept {
+		f.line = append(f.line, part...)
+		return nil
+	}
+	f.long = true
+	whole := slices.Concat(f.line, part)
+	first, end := whole[:maxKept-lastKept], whole[len(whole)-lastKept:]
+	middle := whole[len(first) : len(whole)-lastKept]
+	if bytes.IndexByte(middle, '\r') >= 0 {
+		return errLineEnd
+	}
+	f.line = append(f.line[:0], first...)
+	if bytes.IndexByte(middle, ' ') >= 0 {
+		f.line = append(f.line, ' ')
+	}
+	f.line = append(f.line, end...)
+	return nil
+}
+
+// holds takes room for a part of a line, if others keep it.
+func (f *framing) holds(part []byte) bool {
+	switch f.state {
+	case atChunk, afterData:
+		return true
+	case inFields, inTrailer:
+		if len(f.line) == 0 {
+			f.cost += fieldCost
+		}
+	}
+	f.cost += byteCost * int64(len(part))
+	more := (f.cost/step)*step - f.taken
+	if more > 0 && !f.share.Take(more) {
+		return false
+	}
+	f.taken += more
+	return true
+}
+
+// rest gives the room back that a request had, when it is over.
+func (f *framing) rest() {
+	f.share.Give(f.taken)
+	f.cost, f.taken = 0, 0
 }
 
 func (f *framing) refuse(n *int, passed int, err error) error {
@@ -153,7 +244,7 @@ func (f *framing) read(line []byte) error {
 
 func (f *framing) requestLine(line, text []byte) error {
 	if f.h2 && !f.later && string(line) == preface {
-		f.off = true
+		f.off, f.frames = true, &frames{share: f.share, most: f.block, left: len(prefaceRest)}
 		return nil
 	}
 	if f.onlyH2 {
@@ -164,22 +255,41 @@ func (f *framing) requestLine(line, text []byte) error {
 	}
 	method, rest, _ := bytes.Cut(text, []byte(" "))
 	target, version, ok := bytes.Cut(rest, []byte(" "))
-	if !ok || len(method) == 0 || len(target) == 0 {
+	if !ok || len(method) == 0 || len(method) > maxKept/4 || len(target) == 0 {
 		return errRequest
 	}
 	f.head = head{old: string(version) == "HTTP/1.0"}
 	if !f.head.old && string(version) != "HTTP/1.1" {
 		return errVersion
 	}
-	if _, after, ok := bytes.Cut(target, []byte("://")); ok && target[0] != '/' && target[0] != '*' {
-		authority := after
-		if end := bytes.IndexAny(after, "/?#"); end >= 0 {
-			authority = after[:end]
-		}
-		f.head.authority = append([]byte{}, authority...)
+	if err := f.absolute(target); err != nil {
+		return err
 	}
 	f.later = true
 	f.state = inFields
+	return nil
+}
+
+// absolute notes the authority of a target that has one.
+func (f *framing) absolute(target []byte) error {
+	if target[0] == '/' || target[0] == '*' {
+		return nil
+	}
+	_, after, ok := bytes.Cut(target, []byte("://"))
+	if !ok && f.long {
+		return errLong
+	}
+	if !ok {
+		return nil
+	}
+	authority := after
+	if end := bytes.IndexAny(after, "/?#"); end >= 0 {
+		authority = after[:end]
+	}
+	if len(target)-len(after)+len(authority) > maxKept/2 {
+		return errLong
+	}
+	f.head.authority = append([]byte{}, authority...)
 	return nil
 }
 
@@ -187,12 +297,16 @@ func (f *framing) field(text []byte) error {
 	if len(text) == 0 {
 		return f.headEnds()
 	}
-	name, value, err := split(text)
+	name, value, err := f.split(text)
 	if err != nil {
 		return err
 	}
 	h := &f.head
 	switch {
+	case f.long:
+		if is(name, "content-length") || is(name, "transfer-encoding") || is(name, "host") {
+			return errLong
+		}
 	case is(name, "content-length"):
 		h.lengths++
 		if h.length, err = decimal(value); err != nil || h.lengths > 1 {
@@ -209,11 +323,17 @@ func (f *framing) field(text []byte) error {
 
 // split cuts a field in two. Names with an underscore in place of a hyphen are those of other fields to servers that
 // hand them on as variables.
-func split(text []byte) (name, value []byte, err error) {
+func (f *framing) split(text []byte) (name, value []byte, err error) {
+	if f.head.fields++; f.head.fields > maxFields {
+		return nil, nil, errMany
+	}
 	if text[0] == ' ' || text[0] == '\t' {
 		return nil, nil, errFolded
 	}
 	name, value, ok := bytes.Cut(text, []byte(":"))
+	if len(name) > maxKept/2 {
+		return nil, nil, errLong
+	}
 	if !ok || is(name, "content_length") || is(name, "transfer_encoding") {
 		return nil, nil, errField
 	}
@@ -259,7 +379,7 @@ func (f *framing) headEnds() error {
 // chunk reads the size of a chunk. An extension may follow; no server that we know does anything with one.
 func (f *framing) chunk(text []byte) error {
 	size, extension, _ := bytes.Cut(text, []byte(";"))
-	if len(size) == 0 || len(size) > 15 {
+	if f.long || len(size) == 0 || len(size) > 15 {
 		return errChunk
 	}
 	for _, b := range extension {
@@ -289,7 +409,7 @@ func (f *framing) trailer(text []byte) error {
 		f.state = atStart
 		return nil
 	}
-	name, _, err := split(text)
+	name, _, err := f.split(text)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient/config"
+	"github.com/quotient-go/quotient/internal/held"
 	"github.com/quotient-go/quotient/internal/listen"
 )
 
@@ -24,6 +25,7 @@ type Server struct {
 	anyPath bool
 	now     atomic.Pointer[settings]
 	places  *listen.Places
+	room    held.Room
 	certs   *Certs // nil without TLS
 	serving atomic.Bool
 }
@@ -76,6 +78,7 @@ func (s *Server) put(p *config.Proxy) {
 		trusted:  p.Trusted, unix: p.TrustUnix,
 	})
 	s.places.SetMost(p.Max.Connections)
+	s.room.SetMost(p.Max.HeldBytes)
 }
 
 // Prepare is the first half of a reload. Time-outs of bodies, answers, streams and the shutdown, trusted networks,
@@ -117,12 +120,18 @@ type State struct {
 	Upgraded    int    // of these
 	Evicted     uint64 // idle ones that were closed to make room
 	Refused     uint64 // new ones that found no room
+	Held        int64  // bytes that requests hold beyond what each connection may
+	Shed        uint64 // requests, or parts of them, that were refused since there were too many
 }
 
 // State returns how many connections there are.
 func (s *Server) State() State {
 	now := s.places.State()
-	return State{Connections: now.Open, Upgraded: now.Upgraded, Evicted: now.Evicted, Refused: now.Refused}
+	held, shed := s.room.State()
+	return State{
+		Connections: now.Open, Upgraded: now.Upgraded, Evicted: now.Evicted, Refused: now.Refused,
+		Held: held, Shed: shed,
+	}
 }
 
 func (s *Server) crowded(now listen.State) {

@@ -56,7 +56,7 @@ func section() *config.Proxy {
 			ReadHeader: 10 * time.Second, ReadBody: 10 * time.Second, Write: 10 * time.Second,
 			Idle: time.Minute, Stream: time.Minute, Shutdown: 10 * time.Second,
 		},
-		Max: config.Max{HeaderBytes: 64 << 10, Connections: 1000, Streams: 100},
+		Max: config.Max{HeaderBytes: 64 << 10, Connections: 1000, Streams: 100, HeldBytes: 64 << 20},
 	}
 }
 

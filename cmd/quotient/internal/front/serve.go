@@ -8,11 +8,18 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/quotient-go/quotient/internal/held"
 )
 
 const (
-	// streamBuffer is what an upload over HTTP/2 may send before it is read.
+	// streamBuffer is what all uploads of an HTTP/2 connection may send before they are read.
 	streamBuffer = 256 << 10
+	// frameSize is what net/http keeps of each HTTP/2 connection, once it has come: the smallest that there is.
+	frameSize = 16 << 10
+	// streamCost is what a request over HTTP/2 holds beside its head, when it is not the only one of its connection: it
+	// has a buffer of each kind, and a connection to the upstream.
+	streamCost = 48 << 10
 	// silence is how long an HTTP/2 connection may say nothing while requests wait on it. Then it is asked for a sign
 	// of life, which net/http awaits for 15 seconds.
 	silence = 30 * time.Second
@@ -58,12 +65,15 @@ func (s *Server) httpServer(work context.Context) *http.Server {
 		MaxHeaderBytes: s.proxy.Max.HeaderBytes, Protocols: &protocols,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: s.proxy.Max.Streams, MaxReceiveBufferPerStream: streamBuffer,
-			SendPingTimeout: silence,
+			MaxReceiveBufferPerConnection: streamBuffer, MaxReadFrameSize: frameSize, SendPingTimeout: silence,
 		},
 		ErrorLog:    slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 		ConnState:   s.follow,
 		BaseContext: func(net.Listener) context.Context { return work },
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			if c, ok := c.(*conn); ok {
+				ctx = held.With(ctx, &c.share)
+			}
 			return context.WithValue(ctx, connKey{}, c)
 		},
 	}
@@ -151,6 +161,14 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 	sw := newStreamWriter(s, w)
 	defer sw.end()
+	leave, ok := connOf(r).enter(r)
+	defer leave()
+	defer r.Body.Close() // or net/http keeps what is left of it with the connection
+	if !ok {
+		sw.Header().Set("Retry-After", "1")
+		say(sw, http.StatusServiceUnavailable, noRoom)
+		return
+	}
 	if r.Body == http.NoBody {
 		s.hand(sw, r)
 		return

@@ -161,6 +161,48 @@ func (b *streamBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// enter takes room for a request over HTTP/2, which leave gives back.
+func (c *conn) enter(r *http.Request) (leave func(), ok bool) {
+	cost := byteCost * int64(len(r.RequestURI)+len(r.Host))
+	for name, values := range r.Header {
+		for _, v := range values {
+			cost += fieldCost + byteCost*int64(len(name)+len(v))
+		}
+	}
+	if c.streams.Add(1) > 1 {
+		cost += streamCost
+	}
+	upload := int64(0)
+	if r.Body != http.NoBody {
+		upload = streamBuffer
+		if r.ContentLength >= 0 {
+			upload = min(r.ContentLength, streamBuffer)
+		}
+	}
+	if !c.share.Take(cost) {
+		return func() { c.streams.Add(-1) }, false
+	}
+	ok = c.upload(upload)
+	return func() {
+		c.streams.Add(-1)
+		c.share.Give(cost)
+		if ok {
+			c.upload(-upload)
+		}
+	}, ok
+}
+
+// upload takes room for a body over HTTP/2. All of a connection have streamBuffer together.
+func (c *conn) upload(n int64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.share.Take(min(c.uploads+n, streamBuffer) - min(c.uploads, streamBuffer)) {
+		return false
+	}
+	c.uploads += n
+	return true
+}
+
 type streamWriter struct {
 	answer
 	server *Server

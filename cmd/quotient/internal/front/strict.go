@@ -146,6 +146,12 @@ func dropUpgradeToHTTP2(h http.Header) {
 
 // refuse answers in place of the handler, and has the connection closed: what follows on it is not to be believed.
 func refuse(w http.ResponseWriter, status int, why string) {
+	w.Header().Set("Connection", "close")
+	say(w, status, why)
+}
+
+// say answers in place of the handler.
+func say(w http.ResponseWriter, status int, why string) {
 	text, _ := json.Marshal(struct {
 		Title  string `json:"title"`
 		Status int    `json:"status"`
@@ -153,7 +159,6 @@ func refuse(w http.ResponseWriter, status int, why string) {
 	}{http.StatusText(status), status, why})
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.Header().Set("Cache-Control", "no-store")
-	w.Header().Set("Connection", "close")
 	w.WriteHeader(status)
 	_, _ = w.Write(text)
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/cmd/quotient/internal/upstream"
 	"github.com/quotient-go/quotient/config"
 )
 
@@ -45,7 +46,7 @@ func New(reg *quotient.Registry, ups http.RoundTripper, log *slog.Logger) *Proxy
 		Transport:      (*timed)(p),
 		ModifyResponse: modify,
 		ErrorHandler:   p.fail,
-		BufferPool:     buffers{},
+		BufferPool:     upstream.Buffers{},
 		ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	return p

@@ -1,0 +1,253 @@
+package front
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"github.com/quotient-go/quotient/internal/held"
+)
+
+// narrow is a server with room for a few large heads, whose handler waits for the end of a request or for release.
+func narrow(t *testing.T, kind string) (s *running, release chan struct{}) {
+	release = make(chan struct{})
+	p := &sectionOf{section(), kind}
+	p.Max.HeldBytes = 1 << 20
+	return p.serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/wait" {
+			select {
+			case <-r.Context().Done():
+			case <-release:
+			}
+		}
+		fmt.Fprint(w, "ok")
+	})), release
+}
+
+func (s *running) holds(t *testing.T, what string, ok func(State) bool) {
+	t.Helper()
+	waitFor(t, what, func() bool {
+		st := s.State()
+		if st.Held > 1<<20 {
+			t.Fatalf("%d bytes are held", st.Held)
+		}
+		return ok(st)
+	})
+}
+
+func nothing(s State) bool { return s.Held == 0 }
+
+// TestRoomForHeads checks that what is refused for want of room is answered, that small requests are served meanwhile,
+// and that all is given back: at the end of a request, and of a connection.
+func TestRoomForHeads(t *testing.T) {
+	const big = 50_000
+	const wait = "GET /wait HTTP/1.1\r\nHost: h\r\n"
+	for name, text := range map[string]string{
+		"an unfinished field":        wait + "X: " + strings.Repeat("x", big),
+		"an unfinished request line": "GET /" + strings.Repeat("x", big),
+		"unfinished fields":          wait + strings.Repeat("x: y\r\n", maxFields-1),
+		"a head that waits":          wait + "X: " + strings.Repeat("x", big) + "\r\n\r\n",
+		"fields that wait":           wait + strings.Repeat("x: y\r\n", maxFields-1) + "\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, release := narrow(t, "HTTP/1.1")
+			beside := behave(t, s.addr)
+			var conns []*net.TCPConn
+			for range 40 {
+				c := dial(t, s.addr)
+				_, _ = io.WriteString(c, text)
+				conns = append(conns, c)
+			}
+			s.holds(t, "some are refused", func(st State) bool { return st.Shed > 10 && st.Held > 1<<19 })
+			beside.more(t, 10)
+			if n := s.State().Shed; n > 40 {
+				t.Errorf("%d were refused", n)
+			}
+			waitFor(t, "one more is told why", func() bool {
+				c := dial(t, s.addr)
+				_, _ = io.WriteString(c, text)
+				_ = c.SetReadDeadline(time.Now().Add(time.Second / 5))
+				said, _ := io.ReadAll(c)
+				conns = append(conns, c)
+				return strings.HasPrefix(string(said), "HTTP/1.1 503 ") &&
+					strings.Contains(string(said), "Retry-After: 1\r\n")
+			})
+			if strings.HasSuffix(text, "\r\n\r\n") {
+				close(release)
+				s.holds(t, "all is given back with the answers", nothing)
+			}
+			for _, c := range conns {
+				c.Close()
+			}
+			s.holds(t, "all is given back", nothing)
+		})
+	}
+}
+
+func TestRoomForHTTP2(t *testing.T) {
+	big := []string{"x", strings.Repeat("0", 24_000)}
+	for name, row := range map[string]struct {
+		open func(c *raw2, stream uint32) error
+		want string // becomes of the last stream
+	}{
+		"heads": {func(c *raw2, i uint32) error {
+			return c.request(i, true, append(head2("GET", "/wait"), big...)...)
+		}, "503"},
+		"small heads": {func(c *raw2, i uint32) error { return c.request(i, true, head2("GET", "/wait")...) }, "503"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, release := narrow(t, "h2c")
+			beside := behave(t, s.addr)
+			c := dial2(t, s)
+			const last = 2*60 + 1
+			for i := uint32(1); i <= last; i += 2 {
+				must(t, row.open(c, i))
+			}
+			if got := c.result(last); got != row.want {
+				t.Errorf("the last stream ended with %s, want %s", got, row.want)
+			}
+			s.holds(t, "there is no room", func(st State) bool { return st.Shed > 10 && st.Held > 1<<19 })
+			beside.more(t, 10)
+			close(release)
+			s.holds(t, "all is given back with the answers", nothing)
+		})
+	}
+}
+
+// TestRoomForUploads checks that all bodies of a connection take the room of one buffer, where it is not known how
+// long they are, and what they are long where it is.
+func TestRoomForUploads(t *testing.T) {
+	s, release := narrow(t, "h2c")
+	c := dial2(t, s)
+	post := head2("POST", "/wait")
+	for i := uint32(1); i < 10; i += 2 {
+		must(t, c.request(i, false, post...))
+	}
+	want := int64(streamBuffer + 4*streamCost - step)
+	s.holds(t, "one buffer is counted", func(st State) bool { return st.Held >= want && st.Held < want+20_000 })
+	d := dial2(t, s)
+	must(t, d.request(1, false, append(post, "content-length", "100000")...))
+	want += 100_000 - step
+	s.holds(t, "a length is counted", func(st State) bool { return st.Held >= want && st.Held < want+20_000 })
+	close(release)
+	s.holds(t, "all is given back", nothing)
+}
+
+// TestRoomForHeadsWithoutAnEnd counts the heads that net/http puts together frame by frame.
+func TestRoomForHeadsWithoutAnEnd(t *testing.T) {
+	s, _ := narrow(t, "h2c")
+	beside := behave(t, s.addr)
+	var all []*raw2
+	for range 20 {
+		c := dial2(t, s)
+		_ = c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: c.headers(head2("GET", "/")...)})
+		all = append(all, c)
+		if len(all) == 1 {
+			s.holds(t, "the first is counted", func(st State) bool { return st.Held > 100_000 })
+		}
+	}
+	s.holds(t, "there is no room", func(st State) bool { return st.Shed > 10 && st.Held > 1<<19 })
+	beside.more(t, 10)
+	must(t, all[0].WriteContinuation(1, true, nil))
+	if got := all[0].result(1); got != "200" {
+		t.Errorf("the first ended with %s", got)
+	}
+	for _, c := range all {
+		c.conn.Close()
+	}
+	s.holds(t, "all is given back", nothing)
+}
+
+// TestRoomForHandshakes counts messages of TLS that do not end.
+func TestRoomForHandshakes(t *testing.T) {
+	s, _ := narrow(t, "h2")
+	var all []net.Conn
+	for range 30 {
+		c := dial(t, s.addr)
+		part := make([]byte, 16_000)
+		for i := range 4 {
+			if i == 0 {
+				part[0], part[2] = 1, 0xff
+			}
+			_, _ = c.Write(append([]byte{22, 3, 1, byte(len(part) >> 8), byte(len(part) & 0xff)}, part...))
+			part[0], part[2] = 0, 0
+		}
+		all = append(all, c)
+	}
+	s.holds(t, "there is no room", func(st State) bool { return st.Shed > 10 && st.Held > 1<<19 })
+	for _, c := range all {
+		c.Close()
+	}
+	s.holds(t, "all is given back", nothing)
+}
+
+// TestLongLinesAreNotKept checks that a line takes no more memory as it grows, and is read as if it did.
+func TestLongLinesAreNotKept(t *testing.T) {
+	long := strings.Repeat("x", 50_000)
+	blank := strings.Repeat(" ", 50_000)
+	for text, want := range map[string]error{
+		"GET /" + long + " HTTP/1.1~":                 nil,
+		"GET /" + long + " " + long + " HTTP/1.1~":    errVersion,
+		"GET /" + long + " HTTP/1.1" + blank + "~":    errVersion,
+		long + " / HTTP/1.1~":                         errRequest,
+		"GET http://" + long + "/ HTTP/1.1~":          errLong,
+		"GET " + long + "http://h/ HTTP/1.1~":         errLong,
+		"GET http://h/" + long + " HTTP/1.1~":         nil,
+		"GET /" + long + "\r" + long + " HTTP/1.1~":   errLineEnd,
+		get + "X: " + long + "~":                      nil,
+		get + "X: " + long + "\n":                     errLineEnd,
+		get + long + ": x~":                           errLong,
+		get + long + "~":                              errLong,
+		get + " " + long + ": x~":                     errFolded,
+		post + "Content-Length: " + blank + "5~":      errLong,
+		post + "Content-Length: 5" + blank + "5~":     errLong,
+		post + "Transfer-Encoding: " + blank + "~":    errLong,
+		get + "Host: h" + blank + "~":                 errLong,
+		chunked + "5;" + long + "~":                   errChunk,
+		chunked + "0~X: " + long + "~":                nil,
+		chunked + "0~Host" + blank + ": x~":           errLong,
+		chunked + "0~Host: " + long + "~":             errTrailer,
+		get + strings.Repeat("x: y~", 255):            nil,
+		get + strings.Repeat("x: y~", 256):            errMany,
+		chunked + "0~" + strings.Repeat("x: y~", 255): errMany,
+	} {
+		text = crlf(text)
+		for _, size := range []int{1, 4096, len(text)} {
+			f := framing{share: &held.Share{Room: new(held.Room), Free: 1 << 40}}
+			for at := 0; at < len(text) && f.err == nil; at += size {
+				part := []byte(text[at:min(at+size, len(text))])
+				n := len(part)
+				_ = f.check(part, &n)
+				if cap(f.line) > 2*maxKept {
+					t.Fatalf("%.40q: %d bytes are kept", text, cap(f.line))
+				}
+			}
+			if f.err != want {
+				t.Errorf("%.40q in parts of %d: %v, want %v", text, size, f.err, want)
+			}
+		}
+	}
+}
+
+// TestRoomIsChangedByAReload checks that it is among what needs no restart.
+func TestRoomIsChangedByAReload(t *testing.T) {
+	s, _ := narrow(t, "HTTP/1.1")
+	c := dial(t, s.addr)
+	send(t, c, "GET /"+strings.Repeat("x", 50_000))
+	s.holds(t, "it is held", func(st State) bool { return st.Held > 100_000 })
+	p := s.proxy
+	p.Max.HeldBytes = 50_000
+	s.put(&p)
+	d := dial(t, s.addr)
+	_, _ = io.WriteString(d, "GET /"+strings.Repeat("x", 50_000))
+	_ = d.SetReadDeadline(time.Now().Add(patience))
+	if said, _ := io.ReadAll(d); !strings.HasPrefix(string(said), "HTTP/1.1 503 ") {
+		t.Errorf("the answer is %q", said)
+	}
+}
