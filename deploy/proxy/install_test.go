@@ -183,10 +183,7 @@ func TestUnitsAgreeWithTheirFiles(t *testing.T) {
 	}
 	memory := resource.MustParse(entries(read(t, units[0]), "=")["MemoryMax"] + "i")
 	most := memory.Value()
-	need := int64(f.Proxy.Max.Connections) * connectionCost
-	for _, l := range f.Limiters {
-		need += int64(l.Queue) * blockedCost
-	}
+	need := int64(f.Proxy.Max.Connections)*connectionCost + int64(f.Proxy.Max.HeldBytes)
 	if need > most*9/10 {
 		t.Errorf("MemoryMax is %d MiB, %d MiB may be needed", most>>20, need>>20)
 	}

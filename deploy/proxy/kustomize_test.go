@@ -240,11 +240,8 @@ func checkRestricted(t *testing.T, pod corev1.PodSpec) {
 	}
 }
 
-// At most these hold memory: a request that waits, and a connection that is idle.
-const (
-	blockedCost    = 40 << 10
-	connectionCost = 20 << 10
-)
+// connectionCost is the most that a connection takes beside what counts as held-bytes.
+const connectionCost = 105 << 10
 
 // port returns the number of a container's port by its name.
 func port(c corev1.Container, name string) string {
@@ -372,12 +369,12 @@ func TestMemory(t *testing.T) {
 		if at := float64(goLimit.Value()) / float64(limit); at < .8 || at > .95 {
 			t.Errorf("GOMEMLIMIT is %.2f of the limit of memory", at)
 		}
-		need := int64(f.Proxy.Max.Connections) * connectionCost
+		need := int64(f.Proxy.Max.Connections)*connectionCost + int64(f.Proxy.Max.HeldBytes)
 		for _, l := range f.Limiters {
-			need += int64(l.Queue)*blockedCost + int64(l.MaxKeys)*400
+			need += int64(l.MaxKeys) * 400
 		}
-		if need > goLimit.Value() {
-			t.Errorf("%d MiB may be needed, GOMEMLIMIT is %d MiB", need>>20, goLimit.Value()>>20)
+		if need > limit {
+			t.Errorf("%d MiB may be needed, the limit is %d MiB", need>>20, limit>>20)
 		}
 		if !d.quotient.Resources.Limits.Cpu().IsZero() {
 			t.Errorf("a limit of the CPU stops the process")

@@ -105,7 +105,7 @@ func TestLeasePodsTakeOver(t *testing.T) {
 	}
 	pod := d.Spec.Template.Spec
 	memory := pod.Containers[0].Resources.Limits.Memory().Value()
-	if need := int64(leaseConnections * connectionCost); need > memory*9/10 {
+	if need := int64(leaseConnections) * (20 << 10); need > memory*9/10 {
 		t.Errorf("%d MiB may be needed, the limit is %d MiB", need>>20, memory>>20)
 	}
 	grace := time.Duration(*pod.TerminationGracePeriodSeconds) * time.Second
