@@ -347,6 +347,9 @@ func (g *gate) idle(t instant, u *gate) bool {
 	if g.waited() || len(st.ctrls) > 0 && g.ext.learned.due != 0 {
 		return false
 	}
+	if st.own != nil && !sameShape(st, u.setting) { // under Deny it keeps its rules
+		return false
+	}
 	for i := range st.rules {
 		r := &st.rules[i]
 		if g.resource(r).state(t, r) != u.resource(r).state(t, r) {
