@@ -228,7 +228,7 @@ func TestConfigNamesFieldAndValue(t *testing.T) {
 		`Config.Weight: 1001 is not between 1 and 1000`:        loopback(Config{Weight: 1001}),
 		`key file ` + bad + `: line 1: it is not base64`:       loopback(Config{KeyFile: bad}),
 		`key file ` + dir + `: it is no regular file`:          loopback(Config{KeyFile: dir}),
-		`key file /nowhere: no such file or directory`:   loopback(Config{KeyFile: "/nowhere"}),
+		`key file /nowhere: no such file or directory`:         loopback(Config{KeyFile: "/nowhere"}),
 	} {
 		if s, err := New(c); err == nil || !strings.Contains(err.Error(), "gossip: "+says) || s != nil {
 			t.Errorf("%+v: %v, want %q", c, err, says)
