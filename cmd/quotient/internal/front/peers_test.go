@@ -146,7 +146,7 @@ func TestPrepare(t *testing.T) {
 		"proxy.timeouts.idle: ":                                  func(p *config.Proxy) { p.Timeouts.Idle++ },
 		"proxy.max.header-bytes: ":                               func(p *config.Proxy) { p.Max.HeaderBytes++ },
 		"proxy.max.streams: ":                                    func(p *config.Proxy) { p.Max.Streams++ },
-		"proxy.tls.key: open ":                                   func(p *config.Proxy) { p.TLS.Key = dir + "/none" },
+		"proxy.tls.key: " + dir + "/none: ":                      func(p *config.Proxy) { p.TLS.Key = dir + "/none" },
 		"proxy.tls.client-ca: ":                                  func(p *config.Proxy) { p.TLS.ClientCA = p.TLS.Key },
 	} {
 		changed := *p
