@@ -139,6 +139,15 @@ func (st *setting) joined(old, other *setting) *setting {
 	}
 	if len(st.rules) == 0 {
 		st.after(other)
+	} else if st.limit.Deny { // the ended plan's rules stay too
+		rules := slices.Clone(st.rules)
+		for _, r := range other.rules {
+			if r.role == roleRate && st.find(r.id) == nil {
+				rules = append(rules, r)
+			}
+		}
+		st.rules, st.order, st.ctrls = rules, nil, nil
+		st.arrange()
 	}
 	st.reshaped, st.serial = true, 1+max(old.serial, other.serial)
 	return st

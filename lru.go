@@ -187,11 +187,24 @@ func (s *shard) cold(g *gate, now instant) bool {
 func (s *shard) spare(g *gate, now instant) bool {
 	g.sync()
 	s.reclaim(g, now)
+	if g.setting.lapsed() && g.held == 0 && g.used == 0 && g.rested(now) {
+		g.join(s.setting, now)
+	}
 	if g.held != 0 || g.used != 0 || g.setting.overridden() {
 		return false
 	}
 	g.advance(now, nil)
 	return g.part() == 0 && g.idle(now, s.unseen(g.setting.plan)) && s.idleElsewhere(g, now)
+}
+
+// rested reports whether all rules of a gate are as for a key never seen.
+func (g *gate) rested(now instant) bool {
+	full := *g.setting
+	full.at, full.startEmpty, full.joins, full.reshaped = now, false, false, true
+	u := new(gate)
+	u.begin(&full)
+	g.advance(now, nil)
+	return g.idle(now, u)
 }
 
 func (s *shard) evicted(n int) {

@@ -123,13 +123,14 @@ func (g *gate) join(to *setting, now instant) {
 // key keeps its rules, as all others do, until something is admitted.
 func (s *shard) comeBack(g *gate, plan planID, now instant) {
 	to := s.newest(plan)
-	old := g.takeOut(to.plan)
+	var old *gate
 	if to.limit.Deny {
 		w := own{o: &s.l.options, limit: &to.limit, lapsed: true}
 		st := w.beside(to, g.setting, false)
 		st.at = now
 		g.apply(st)
 	} else {
+		old = g.takeOut(to.plan)
 		g.join(to, now)
 	}
 	if old != nil {
@@ -210,6 +211,9 @@ func (g *gate) missing(u *gate, of *rule, now instant) (most float64) {
 		misses := all - has
 		if w, ok := g.resource(r).(*window); ok && w.counts() {
 			misses = float64(w.used) // and not what others have admitted
+			if o, ok := u.resource(r).(*window); ok && o.counts() {
+				misses -= float64(o.used) // a gate of the same key: see unite
+			}
 		}
 		if r.id == of.id {
 			return misses

@@ -4,11 +4,12 @@ import "math"
 
 // sync brings the gate up to the newest setting, replaying each that it has missed.
 func (g *gate) sync() {
-	plan := g.setting.plan
+	was, plan, joined := g.setting, g.setting.plan, false
 	for g.setting.own != nil && g.setting.base.next != nil {
 		base := g.setting.base.next
 		if g.endLoan(base.at); g.setting.lapsed() && !base.limit.Deny {
 			g.join(base, base.at)
+			joined = true
 			continue
 		}
 		g.apply(g.setting.own.beside(base, g.setting, base.begins))
@@ -16,7 +17,7 @@ func (g *gate) sync() {
 	for g.setting.next != nil {
 		g.apply(g.setting.next)
 	}
-	united := plan != g.setting.plan
+	united := joined || plan != g.setting.plan
 	for _, other := range g.others() {
 		plan = other.setting.plan
 		other.sync()
@@ -24,6 +25,11 @@ func (g *gate) sync() {
 	}
 	if united && g.ext != nil {
 		g.unite()
+	}
+	if g.setting != was {
+		for _, other := range g.others() {
+			g.countAs(g.setting.at, other)
+		}
 	}
 }
 

@@ -116,7 +116,8 @@ func readLimits(v value) map[string]quotient.Limit {
 	v.each(func(name string, of value) {
 		var l quotient.Limit
 		of.table(limitFields(&l))
-		if all, ok := of.is.(map[string]any); ok && len(all) == 0 {
+		all, ok := of.is.(map[string]any)
+		if _, meant := all["in-flight"]; ok && !meant && unlimited(l) {
 			of.r.hinted(of.path, "add rates, in-flight or deny; in-flight = 0 is no limit", "it limits nothing")
 		}
 		limits[name] = l

@@ -166,8 +166,8 @@ func checkField(r *report, at, name, hint string) bool {
 		r.hinted(at, `key = "host" is the host`, "%s is not kept among the header fields", clip(name))
 	case field.Apart(name), slices.Contains(hops, canonical):
 		r.field(at, "%s is about the connection or the message, and no upstream reads it", clip(name))
-	case canonical == "X-Forwarded-For", canonical == "Forwarded":
-		r.hinted(at, `use key = "client", and trusted of [proxy]`, "any client adds to %s", clip(name))
+	case canonical == "X-Real-Ip", canonical == "Forwarded", strings.HasPrefix(canonical, "X-Forwarded-"):
+		r.hinted(at, `use key = "client", and trusted of [proxy]`, "any client may write %s", clip(name))
 	default:
 		return true
 	}

@@ -41,16 +41,17 @@ func Credential(name string) KeyFunc {
 // the first 32 hexadecimal digits of the SHA-256 of the value in one form, so that other spellings have no quota of
 // their own:
 //
-//   - bytes at either end that are not printable ASCII are dropped;
+//   - bytes that are not printable ASCII divide words;
 //   - if there are several words, the first is a scheme: it is lowered, one blank and the second word follow,
-//     and the rest is dropped, which no credential needs and some servers ignore;
+//     and the rest is dropped, which some servers ignore;
 //   - a user and password, after the scheme Basic, stand there decoded;
 //   - of a JWT, which begins with "ey" and has three parts, the signature is dropped, of which servers accept many
 //     spellings.
 //
 // "Bearer abc", "bearer abc" and "BEARER  abc" are one key, which `printf %s 'bearer abc' | sha256sum` prints too.
 // All replicas have the same keys, so there is no salt: who sees a key can try what a guessable password would give.
-// An empty value is "(no credential)".
+// "(no credential)" is the key of an empty value, of Base64 that is wrong, and of schemes whose credential is a list
+// of parameters, such as Digest and OAuth 1: a client can write those in many ways.
 func CredentialKey(value string) string {
 	var room [512]byte
 	text := appendCredential(room[:0], value)
@@ -66,24 +67,28 @@ func CredentialKey(value string) string {
 
 // appendCredential appends the form that CredentialKey documents.
 func appendCredential(to []byte, value string) []byte {
-	value = strings.TrimFunc(value, func(c rune) bool { return c <= ' ' || c > '~' })
+	value = strings.TrimFunc(value, isBlank)
 	token := value
-	if i := strings.IndexAny(value, " \t"); i >= 0 {
-		scheme := value[:i]
-		token = strings.TrimLeft(value[i:], " \t")
-		if i := strings.IndexAny(token, " \t"); i >= 0 {
-			token = token[:i]
+	if i := strings.IndexFunc(value, isBlank); i >= 0 {
+		token = strings.TrimLeftFunc(value[i:], isBlank)
+		if end := strings.IndexFunc(token, isBlank); end >= 0 {
+			token = token[:end]
 		}
-		for i := range len(scheme) {
-			c := scheme[i]
+		if !isToken68(token) {
+			return nil
+		}
+		for _, c := range []byte(value[:i]) {
 			if 'A' <= c && c <= 'Z' {
 				c += 'a' - 'A'
 			}
 			to = append(to, c)
 		}
-		to = append(to, ' ')
-		if string(to) == "basic " {
-			return appendDecoded(to, token)
+		if to = append(to, ' '); string(to) == "basic " {
+			to, err := base64.RawStdEncoding.AppendDecode(to, []byte(strings.TrimRight(token, "=")))
+			if err != nil {
+				return nil
+			}
+			return to
 		}
 	}
 	if strings.HasPrefix(token, "ey") && strings.Count(token, ".") == 2 {
@@ -92,21 +97,11 @@ func appendCredential(to []byte, value string) []byte {
 	return append(to, token...)
 }
 
-// appendDecoded decodes Base64. Padding and bytes of no meaning are passed over, as the most lenient decoders do.
-func appendDecoded(to []byte, text string) []byte {
-	kept := make([]byte, 0, 512)
-	for i := range len(text) {
-		if c := text[i]; isBase64(c) {
-			kept = append(kept, c)
-		}
-	}
-	if len(kept)%4 == 1 {
-		kept = kept[:len(kept)-1]
-	}
-	to, _ = base64.RawStdEncoding.AppendDecode(to, kept) // it holds nothing else
-	return to
-}
+func isBlank(c rune) bool { return c <= ' ' || c > '~' }
 
-func isBase64(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '+' || c == '/'
+// isToken68 reports whether a word is the one token of a scheme (RFC 9110, 11.2), and no parameter.
+func isToken68(word string) bool {
+	return !strings.ContainsFunc(strings.TrimRight(word, "="), func(c rune) bool {
+		return !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.ContainsRune("-._~+/", c))
+	})
 }

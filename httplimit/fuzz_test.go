@@ -248,7 +248,7 @@ func FuzzCredential(f *testing.F) {
 			t.Fatalf("%q gives the key %q", value, want)
 		}
 		variants := []string{" " + value + "\u00a0", value + "\x85\t"}
-		if scheme, token, ok := strings.Cut(strings.Trim(value, " "), " "); ok && field.IsName(scheme) && field.IsName(token) {
+		if scheme, token, ok := strings.Cut(strings.Trim(value, " "), " "); ok && field.IsName(scheme) && isToken68(token) && token != "" {
 			variants = append(variants, strings.ToUpper(scheme)+" \t"+token+" more", strings.ToLower(scheme)+" "+token)
 		}
 		for _, v := range variants {

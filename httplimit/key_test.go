@@ -170,11 +170,13 @@ func TestCredential(t *testing.T) {
 	long := strings.Repeat("x", 1<<16)
 	of := map[string]string{} // key to the first spelling
 	for _, spellings := range [][]string{
-		{"Bearer abc", "bearer abc", "BEARER  abc", "Bearer\tabc", " Bearer abc\u00a0", "Bearer abc other"},
-		{"Basic YW5uOnc=", "basic YW5uOnc", "Basic YW5uOnd=", "Basic YW5u!Onc="},
-		{"Bearer " + jwt + ".AAAA", "Bearer " + jwt + ".AAAB", "Bearer " + jwt + ".A!AAA"},
+		{"Bearer abc", "bearer abc", "BEARER  abc", "Bearer\tabc", " Bearer abc\u00a0", "Bearer abc other", "Bearer abc\x85r", "Bearer\u00a0abc"},
+		{"Basic YW5uOnc=", "basic YW5uOnc", "Basic YW5uOnd="},
+		{"Bearer " + jwt + ".AAAA", "Bearer " + jwt + ".AAAB"},
 		{"Bearer abD"}, {"Bearer"}, {"abc", "abc\x85"}, {"Abc"}, {"a.b.c"}, {"a.b.d"}, {"Basic YW5uOng="},
-		{long}, {long + "y"}, {"", " ", "\u00a0"},
+		{long}, {long + "y"},
+		{"", " ", "\u00a0", "Basic YW5u!Onc=", "Basic YW5uOnc==AAAA", "Bearer " + jwt + ".A!AAA", `Digest username="a"`,
+			"Digest nc=00000001, x", "OAuth a=b"},
 	} {
 		want := CredentialKey(spellings[0])
 		for _, s := range spellings {

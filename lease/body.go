@@ -28,7 +28,7 @@ const (
 	maxLists   = 16 << 20 // of all answers that list the peers
 )
 
-// maxBodyTime bounds how long a body takes that is counted.
+// maxBodyTime bounds how long a body takes that is counted, or a list.
 const maxBodyTime = 30 * time.Second
 
 // room counts the bytes that requests hold together.

@@ -209,6 +209,7 @@ func (s *Server) getPeers(w http.ResponseWriter, _ *http.Request, _ place) error
 	if err != nil {
 		return err
 	}
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(maxBodyTime)) // the list is counted meanwhile
 	slices.Sort(ids)
 	w.Header()["Content-Type"] = jsonType
 	const part = 4 << 10

@@ -3,7 +3,9 @@ package field
 
 import (
 	"net/textproto"
+	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // IsName reports whether a field may have this name (RFC 9110, 5.6.2).
@@ -26,25 +28,22 @@ func Apart(name string) bool {
 	return false
 }
 
-// secrets are parts of the names, without marks, of fields that hold secrets.
+// secrets are how the names of fields that hold secrets end, without marks.
 var secrets = []string{
-	"authorization", "cookie", "token", "secret", "password", "apikey", "authkey", "accesskey", "subscriptionkey",
+	"authorization", "auth", "bearer", "cookie", "credential", "credentials", "jwt", "jwtassertion", "oidcdata",
+	"passwd", "password", "secret", "sessionid", "token",
+	"accesskey", "apikey", "authkey", "privatekey", "secretkey", "subscriptionkey",
 }
 
 // Secret reports whether a field holds a secret, by its name: Authorization, X-API-Key.
 func Secret(name string) bool {
 	bare := strings.Map(func(c rune) rune {
-		if strings.ContainsRune("-_.", c) {
-			return -1
+		if c < utf8.RuneSelf && isAlphanumeric(byte(c)) {
+			return c
 		}
-		return c
+		return -1
 	}, strings.ToLower(name))
-	for _, part := range secrets {
-		if strings.Contains(bare, part) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(secrets, func(end string) bool { return strings.HasSuffix(bare, end) })
 }
 
 // Alike reports whether two names are one where a server makes variables of them, as CGI and its heirs do:

@@ -22,6 +22,12 @@ func TestNames(t *testing.T) {
 		"Ocp-Apim-Subscription-Key": {is: true, secret: true},
 		"Idempotency-Key":           {is: true},
 		"Private-Token":             {is: true, secret: true},
+		"X-Api+Key":                 {is: true, secret: true},
+		"Cf-Access-Jwt-Assertion":   {is: true, secret: true},
+		"X-Session-Id":              {is: true, secret: true},
+		"X-Token-Count":             {is: true},
+		"X-Cookie-Consent":          {is: true},
+		"X-Secretary":               {is: true},
 	} {
 		if is, apart, secret := IsName(name), Apart(name), Secret(name); is != want.is ||
 			apart != want.apart || secret != want.secret {

@@ -20,13 +20,23 @@ func (r *Room) SetMost(n int64) { r.most.Store(n) }
 // State returns how many bytes are held, and how often there was no room.
 func (r *Room) State() (held int64, refused uint64) { return r.held.Load(), r.refused.Load() }
 
-func (r *Room) take(n int64) bool {
-	if now := r.held.Add(n); n <= 0 || now <= r.most.Load() {
+// take takes n bytes for a share that has some already. No share may have more than it leaves free, so that one alone
+// gets half, and the next ones less, but none nothing.
+func (r *Room) take(n, has int64) bool {
+	if n <= 0 {
+		r.held.Add(n)
 		return true
 	}
-	r.held.Add(-n)
-	r.refused.Add(1)
-	return false
+	for {
+		now := r.held.Load()
+		if has+n > r.most.Load()-now-n {
+			r.refused.Add(1)
+			return false
+		}
+		if r.held.CompareAndSwap(now, now+n) {
+			return true
+		}
+	}
 }
 
 // Share is what one client holds. Its first bytes, Free of them, take no room: so who asks for little is served
@@ -50,7 +60,8 @@ func (s *Share) Take(n int64) bool {
 	if s.ended {
 		return n <= 0
 	}
-	if more := s.counted(s.held+n) - s.counted(s.held); more != 0 && !s.Room.take(more) {
+	has := s.counted(s.held)
+	if more := s.counted(s.held+n) - has; more != 0 && !s.Room.take(more, has) {
 		return false
 	}
 	s.held += n
@@ -68,7 +79,7 @@ func (s *Share) Give(n int64) {
 func (s *Share) End() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.Room.take(-s.counted(s.held))
+	s.Room.take(-s.counted(s.held), 0)
 	s.held, s.ended = 0, true
 }
 

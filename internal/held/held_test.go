@@ -17,15 +17,16 @@ func TestShare(t *testing.T) {
 		held int64
 	}{
 		{a, 10, true, 0}, // free
-		{a, 100, true, 100},
-		{a, 1, false, 100},
-		{b, 10, true, 100}, // its own, though there is no room
-		{b, 1, false, 100},
-		{a, -50, true, 50},
-		{b, 50, true, 100},
-		{nil, 1 << 40, true, 100},
-		{a, -60, true, 50},
-		{b, -60, true, 0},
+		{a, 50, true, 50},
+		{a, 1, false, 50},  // more than it would leave free
+		{b, 10, true, 50},  // its own, whatever there is
+		{b, 26, false, 50}, // as for a
+		{b, 25, true, 75},
+		{a, -20, true, 55},
+		{a, 1, true, 56},
+		{nil, 1 << 40, true, 56},
+		{a, -41, true, 25},
+		{b, -35, true, 0},
 	} {
 		if got := row.in.Take(row.take); got != row.want {
 			t.Errorf("%d: Take(%d) = %v", i, row.take, got)
@@ -37,9 +38,9 @@ func TestShare(t *testing.T) {
 	if _, refused := room.State(); refused != 2 {
 		t.Errorf("%d times there was no room, want 2", refused)
 	}
-	a.Take(60)
+	a.Take(50)
 	a.End()
-	a.Give(60)
+	a.Give(50)
 	if held, _ := room.State(); held != 0 || a.Take(1) {
 		t.Errorf("%d bytes are held after the end", held)
 	}

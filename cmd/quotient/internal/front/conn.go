@@ -85,6 +85,7 @@ func (c *conn) handshake() error {
 		return err
 	}
 	_ = c.raw.SetWriteDeadline(time.Time{})
+	c.records.rest()
 	state := c.tls.ConnectionState()
 	c.secure = &state
 	c.framing.h2 = state.NegotiatedProtocol == "h2"

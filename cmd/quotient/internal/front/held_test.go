@@ -112,7 +112,7 @@ func TestRoomForHTTP2(t *testing.T) {
 			if got := c.result(last); got != row.want {
 				t.Errorf("the last stream ended with %s, want %s", got, row.want)
 			}
-			s.holds(t, "there is no room", func(st State) bool { return st.Shed > 10 && st.Held > 1<<19 })
+			s.holds(t, "there is no room", func(st State) bool { return st.Shed > 10 && st.Held > 1<<18 })
 			beside.more(t, 10)
 			close(release)
 			s.holds(t, "all is given back with the answers", nothing)
@@ -132,8 +132,8 @@ func TestRoomForUploads(t *testing.T) {
 	want := int64(streamBuffer + 4*streamCost - step)
 	s.holds(t, "one buffer is counted", func(st State) bool { return st.Held >= want && st.Held < want+20_000 })
 	d := dial2(t, s)
-	must(t, d.request(1, false, append(post, "content-length", "100000")...))
-	want += 100_000 - step
+	must(t, d.request(1, false, append(post, "content-length", "65536")...))
+	want += uploadBuffer - step
 	s.holds(t, "a length is counted", func(st State) bool { return st.Held >= want && st.Held < want+20_000 })
 	close(release)
 	s.holds(t, "all is given back", nothing)

@@ -20,6 +20,9 @@ type records struct {
 
 // Read takes room for what is more than one record without data in it.
 func (r *records) Read(p []byte) (int, error) {
+	if free := recordBytes - r.read; free > 0 {
+		p = p[:min(len(p), free)] // crypto/tls reads ahead of its record
+	}
 	n, err := r.Conn.Read(p)
 	if r.read += n; r.read > recordBytes {
 		if !r.share.Take(byteCost * int64(n)) {

@@ -13,8 +13,9 @@ import (
 )
 
 const (
-	// streamBuffer is what all uploads of an HTTP/2 connection may send before they are read.
-	streamBuffer = 256 << 10
+	// streamBuffer is what all uploads of an HTTP/2 connection may send before they are read, uploadBuffer what one
+	// may: one that waits for its turn does not hold up the others.
+	streamBuffer, uploadBuffer = 256 << 10, 64 << 10
 	// frameSize is what net/http keeps of each HTTP/2 connection, once it has come: the smallest that there is.
 	frameSize = 16 << 10
 	// streamCost is what a request over HTTP/2 holds beside its head, when it is not the only one of its connection: it
@@ -64,7 +65,7 @@ func (s *Server) httpServer(work context.Context) *http.Server {
 		ReadHeaderTimeout: s.proxy.Timeouts.ReadHeader, IdleTimeout: s.proxy.Timeouts.Idle,
 		MaxHeaderBytes: s.proxy.Max.HeaderBytes, Protocols: &protocols,
 		HTTP2: &http.HTTP2Config{
-			MaxConcurrentStreams: s.proxy.Max.Streams, MaxReceiveBufferPerStream: streamBuffer,
+			MaxConcurrentStreams: s.proxy.Max.Streams, MaxReceiveBufferPerStream: uploadBuffer,
 			MaxReceiveBufferPerConnection: streamBuffer, MaxReadFrameSize: frameSize, SendPingTimeout: silence,
 		},
 		ErrorLog:    slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),

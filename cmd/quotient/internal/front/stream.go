@@ -174,9 +174,9 @@ func (c *conn) enter(r *http.Request) (leave func(), ok bool) {
 	}
 	upload := int64(0)
 	if r.Body != http.NoBody {
-		upload = streamBuffer
+		upload = uploadBuffer
 		if r.ContentLength >= 0 {
-			upload = min(r.ContentLength, streamBuffer)
+			upload = min(r.ContentLength, uploadBuffer)
 		}
 	}
 	if !c.share.Take(cost) {

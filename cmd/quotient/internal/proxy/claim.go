@@ -10,6 +10,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"slices"
 	"strings"
@@ -142,16 +143,18 @@ func (v *verification) valid(claims jwt.MapClaims, now time.Time) bool {
 		}
 	}
 	at := float64(now.UnixNano()) / 1e9
-	for name, valid := range map[string]func(float64) bool{
-		"exp": func(t float64) bool { return at < t },
-		"nbf": func(t float64) bool { return at >= t },
-		"iat": func(float64) bool { return true },
-	} {
-		if is, ok := claims[name]; ok {
-			if t, ok := is.(float64); !ok || !valid(t) {
-				return false
-			}
-		}
+	exp, ok := instant(claims, "exp", math.Inf(1))
+	nbf, ok2 := instant(claims, "nbf", math.Inf(-1))
+	_, ok3 := instant(claims, "iat", 0)
+	return ok && ok2 && ok3 && nbf <= at && at < exp
+}
+
+// instant is a time among claims, which must be a number where it is there.
+func instant(claims jwt.MapClaims, name string, otherwise float64) (float64, bool) {
+	is, found := claims[name]
+	if !found {
+		return otherwise, true
 	}
-	return true
+	n, ok := is.(float64)
+	return n, ok
 }

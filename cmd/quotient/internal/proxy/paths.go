@@ -16,6 +16,7 @@ const (
 	parameters              // other than that, ";" is a part of its segment
 	dots                    // "." and ".." are segments like others
 	encodedDots             // they are, unless they stood there before anything was decoded
+	empties                 // ".." takes away an empty segment too (RFC 3986, 5.2.4)
 )
 
 // mostOddities bounds how many of them a path may have: each doubles the ways to read it.
@@ -42,14 +43,24 @@ func oddities(u *url.URL, canonical string) (odd int) {
 	if strings.Contains(u.Path, "/.") || strings.Contains(u.Path, `\.`) {
 		odd |= dots
 	}
+	if odd&dots != 0 && strings.Contains(u.Path, "//") {
+		odd |= empties
+	}
 	if odd&dots != 0 && raw != "" {
 		odd |= encodedDots
 	}
 	return odd
 }
 
-// readable reports whether a path has few enough oddities to look at them all.
-func readable(odd int) bool { return bits.OnesCount(uint(odd)) <= mostOddities }
+// longestOdd bounds a path that has any, in bytes: each way to read it costs time.
+const longestOdd = 2 << 10
+
+// readable reports whether a path has few enough oddities to look at them all. One with a control character has not:
+// some servers end the path there.
+func readable(path string, odd int) bool {
+	return (odd == 0 || len(path) <= longestOdd) && bits.OnesCount(uint(odd)) <= mostOddities &&
+		!strings.ContainsFunc(path, func(c rune) bool { return c < ' ' || c == 0x7f })
+}
 
 // reading is a path in lower case as a server reads it. A segment that no canonical path has becomes ";", which only
 // a wildcard of a pattern matches. The reading of no way is the canonical path.
@@ -59,7 +70,11 @@ func reading(u *url.URL, ways int) string {
 		path, encoded = u.Path, false // of what matters here only backslashes were encoded
 	}
 	var out []byte
-	for segment := range strings.SplitSeq(path, "/") {
+	for segment := range strings.SplitSeq(strings.TrimPrefix(path, "/"), "/") {
+		if segment == "" && ways&empties != 0 {
+			out = append(out, '/')
+			continue
+		}
 		if ways&early != 0 {
 			segment, _, _ = strings.Cut(segment, ";")
 		}
@@ -71,6 +86,9 @@ func reading(u *url.URL, ways int) string {
 			}
 		}
 		out = appendSegment(out, segment, of)
+	}
+	if ways&empties != 0 {
+		out = []byte("/" + strings.Join(strings.FieldsFunc(string(out), func(c rune) bool { return c == '/' }), "/"))
 	}
 	if len(out) == 0 {
 		return "/"

@@ -16,8 +16,12 @@ import (
 var readers = map[string]func(u *url.URL) []string{
 	"http.ServeMux":    func(u *url.URL) []string { return decoded(path.Clean(u.EscapedPath())) },
 	"dots as they are": func(u *url.URL) []string { return decoded(u.EscapedPath()) },
-	"WSGI":             func(u *url.URL) []string { return strings.Split(u.Path, "/") },
-	"nginx":            func(u *url.URL) []string { return strings.Split(path.Clean(u.Path), "/") },
+	"RFC 3986": func(u *url.URL) []string {
+		base := &url.URL{Scheme: "http", Host: "h", Path: "/"}
+		return decoded(base.ResolveReference(&url.URL{Path: u.Path, RawPath: u.RawPath}).EscapedPath())
+	},
+	"WSGI":  func(u *url.URL) []string { return strings.Split(u.Path, "/") },
+	"nginx": func(u *url.URL) []string { return strings.Split(path.Clean(u.Path), "/") },
 	"IIS": func(u *url.URL) []string {
 		return strings.Split(path.Clean(strings.ReplaceAll(u.Path, `\`, "/")), "/")
 	},
@@ -60,7 +64,7 @@ func FuzzReadings(f *testing.F) {
 	for _, target := range []string{
 		"/", "/search/cats", "/Search//cats/", "/search/cats%2fdogs", "/search/a%5Cb", "/search/;x", "/search/%3bx",
 		"/search/..", "/search/%2e%2E", "/search/x%2f..%2f..", "/search/%2e%2e/../cats", "/search/%3bx/;y",
-		"/search%2f;x", "/x/..;y/search/cats", "/search/%5c", "/x%2f../search/a", "/%2525/%zz", "/search;%2fx/cats", "/;%5c0",
+		"/search%2f;x", "/x/..;y/search/cats", "/search/%5c", "/search//../cats", "/x%2f../search/a", "/%2525/%zz", "/search;%2fx/cats", "/;%5c0",
 		"/.well-known/%7e;a",
 	} {
 		f.Add(target)

@@ -217,7 +217,7 @@ func (t *table) find(r *http.Request) (to *route, clear bool) {
 		return to, true
 	}
 	odd := oddities(r.URL, path)
-	clear = readable(odd)
+	clear = readable(r.URL.Path, odd)
 	for ways := odd; clear && ways != 0; ways = (ways - 1) & odd {
 		clear = t.at(r.Method, at, reading(r.URL, ways)) == to
 	}
