@@ -451,3 +451,96 @@ func TestUnknownPlanIsWarnedOf(t *testing.T) {
 		})
 	}
 }
+
+// admitted is how many of 20 calls are admitted.
+func admitted(l *Limiter, key string, opts ...CallOption) (n int) {
+	for range 20 {
+		if _, d := l.TryAcquire(key, opts...); d.OK {
+			n++
+		}
+	}
+	return n
+}
+
+// TestNothingIsForgottenOnTheWay: what a key took counts after plans, limits of its own and a limiter that denies.
+func TestNothingIsForgottenOnTheWay(t *testing.T) {
+	hourly := func(unit string, n float64) Limit {
+		return Rates(Rate{Name: "r" + unit, Unit: unit, Events: n, Per: time.Hour})
+	}
+	deny, slow, fast := Limit{Deny: true}, hourly("", 5), Rates(Rate{Name: "r", Events: 5, Per: time.Second})
+	for name, more := range map[string]func(t *testing.T) int{
+		"a lapsed limit, and a plan that has ended": func(t *testing.T) int {
+			l := mustNew(t, deny, Plans(map[string]Limit{"q": fast, "p": slow}), WithMostPlans(2))
+			admitted(l, "k", Plan("q"))
+			must(t, l.Override("k", &slow))
+			time.Sleep(2 * time.Hour)
+			admitted(l, "k")
+			must(t, l.SetPlan("q", nil))
+			must(t, l.Override("k", nil))
+			must(t, l.SetPlan("z", &slow))
+			admitted(l, "k")
+			time.Sleep(time.Second)
+			must(t, l.SetLimit(slow))
+			admitted(l, "k", Plan("p"))
+			return admitted(l, "k")
+		},
+		"the place of a plan that ended under Deny is taken": func(t *testing.T) int {
+			x := hourly("x", 3)
+			l := mustNew(t, hourly("", 10), Plans(map[string]Limit{"p": x}), WithMostPlans(1))
+			must(t, l.SetLimit(deny))
+			admitted(l, "k", Plan("p"), Cost("x", 1))
+			must(t, l.SetPlan("p", nil))
+			must(t, l.SetPlan("z", &x))
+			must(t, l.SetLimit(x))
+			return admitted(l, "k", Cost("x", 1))
+		},
+		"a limit of its own that denies, removed under Deny": func(t *testing.T) int {
+			l := mustNew(t, slow, Plans(map[string]Limit{"p": deny}))
+			admitted(l, "k")
+			l.TryAcquire("k", Plan("p"))
+			must(t, l.Override("k", &deny))
+			must(t, l.SetLimit(deny))
+			must(t, l.Override("k", nil))
+			must(t, l.SetLimit(slow))
+			return admitted(l, "k")
+		},
+		"a plan begins to count": func(t *testing.T) int {
+			c := Rate{Name: "w", Events: 10, Per: time.Minute, Aligned: true, Counted: true}
+			counted := Rates(c)
+			l := mustNew(t, Limit{}, Replicas(2), Demand(5, time.Hour), Plans(map[string]Limit{"p": deny, "c": counted}))
+			l.TryAcquire("k", Plan("c"))
+			Report(l, "k", c, 0, time.Hour)
+			admitted(l, "k", Plan("c"))
+			l.TryAcquire("k", Plan("p"))
+			must(t, l.SetPlan("p", &counted))
+			Report(l, "k", c, 0, time.Hour)
+			return admitted(l, "k", Plan("p"))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inFakeTime(t, func(t *testing.T) {
+				if n := more(t); n != 0 {
+					t.Errorf("%d more are admitted", n)
+				}
+			})
+		})
+	}
+}
+
+// TestLapsedLimitsMakeRoom: where the limiter denies, a key whose own limit was removed goes when it is as good as new.
+func TestLapsedLimitsMakeRoom(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		limit := Rates(Rate{Events: 5, Per: time.Second})
+		l := mustNew(t, Limit{Deny: true}, Plans(map[string]Limit{"p": limit}), MaxKeys(100))
+		for i := range 300 {
+			key := fmt.Sprint(i)
+			must(t, l.Override(key, &limit))
+			l.Allow(key)
+			must(t, l.Override(key, nil))
+			time.Sleep(time.Hour)
+			for j := range 20 {
+				l.TryAcquire(fmt.Sprint("other", j), Plan("p"))
+			}
+		}
+	})
+}
