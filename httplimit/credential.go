@@ -102,6 +102,7 @@ func isBlank(c rune) bool { return c <= ' ' || c > '~' }
 // isToken68 reports whether a word is the one token of a scheme (RFC 9110, 11.2), and no parameter.
 func isToken68(word string) bool {
 	return !strings.ContainsFunc(strings.TrimRight(word, "="), func(c rune) bool {
-		return !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.ContainsRune("-._~+/", c))
+		alphanumeric := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+		return !alphanumeric && !strings.ContainsRune("-._~+/", c)
 	})
 }
