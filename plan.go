@@ -123,19 +123,17 @@ func (g *gate) join(to *setting, now instant) {
 // key keeps its rules, as all others do, until something is admitted.
 func (s *shard) comeBack(g *gate, plan planID, now instant) {
 	to := s.newest(plan)
-	var old *gate
 	if to.limit.Deny {
 		w := own{o: &s.l.options, limit: &to.limit, lapsed: true}
 		st := w.beside(to, g.setting, false)
 		st.at = now
 		g.apply(st)
 	} else {
-		old = g.takeOut(to.plan)
-		g.join(to, now)
-	}
-	if old != nil {
-		g.deduct(now, old, func(*rule) float64 { return math.Inf(1) })
-		g.countAs(now, old)
+		old := g.takeOut(to.plan)
+		if g.join(to, now); old != nil {
+			g.deduct(now, old, func(*rule) float64 { return math.Inf(1) })
+			g.countAs(now, old)
+		}
 	}
 	for _, other := range g.others() {
 		g.countAs(now, other)

@@ -6,11 +6,11 @@ import (
 	"github.com/quotient-go/quotient/internal/held"
 )
 
-// recordBytes is what a connection with TLS keeps at most of what comes, where that is data: one record.
+// recordBytes is more than a record has (RFC 8446, 5.2), which is all that a connection keeps of data.
 const recordBytes = 20 << 10
 
-// records is what TLS reads. Package crypto/tls puts the messages of a handshake together, up to 64 KiB each, and can
-// be sent one at any time.
+// records is what TLS reads. Package crypto/tls puts the messages of a handshake together, and can be sent one at
+// any time.
 type records struct {
 	net.Conn
 	share *held.Share
