@@ -299,6 +299,7 @@ type model struct {
 	peers     map[uint64]*modelPeer
 	locks     []*modelLock // those that are held in the order of granting, the others in that of asking
 	next, end uint64       // tokens
+	passed    uint64       // the clock has passed this restored one when the grace time is over
 	grace     time.Time
 	keep      time.Duration
 	most      int // peers
@@ -501,7 +502,7 @@ func (m *model) advance() {
 		}
 	}
 	if !m.grace.IsZero() && !m.grace.After(m.now) {
-		m.grace = time.Time{}
+		m.grace, m.next = time.Time{}, max(m.next, m.passed+1)
 		m.serveAll()
 	}
 }
@@ -533,7 +534,7 @@ func (m *model) configure(c Config) {
 }
 
 func (m *model) addTokens(k Tokens) {
-	if next := max(k.Next, 1); next < k.End && next >= m.next {
+	if next := max(k.Next, 1); next < k.End && next >= m.next && next > m.passed {
 		m.next, m.end = next, k.End
 		m.serveAll()
 	}
@@ -720,10 +721,14 @@ func (m *model) restore(id uint64, expires time.Duration, locks []Restored) any 
 		return err
 	}
 	for _, r := range locks {
-		if at := time.Unix(0, int64(r.Token)+1); r.Token >= m.next && at.After(m.now) && m.grace.Before(at) {
-			m.grace = at
+		if at := time.Unix(0, int64(r.Token)+1); r.Token >= m.next && at.After(m.now) {
+			m.passed = max(m.passed, r.Token)
+			if m.grace.Before(at) {
+				m.grace = at
+			}
+		} else {
+			m.next = max(m.next, r.Token+1)
 		}
-		m.next = max(m.next, r.Token+1)
 	}
 	for _, r := range locks {
 		if r.Token == 0 {
@@ -770,7 +775,7 @@ func (m *model) unrestorable(id uint64, locks []Restored) error {
 }
 
 func (m *model) tokensMissing(locks []Restored) error {
-	fresh, top := uint64(0), m.next
+	fresh := uint64(0)
 	for _, r := range locks {
 		if r.Token == 0 {
 			fresh++
@@ -779,9 +784,8 @@ func (m *model) tokensMissing(locks []Restored) error {
 		if r.Token >= m.next && unknown {
 			return &TokenError{r.Token}
 		}
-		top = max(top, r.Token+1)
 	}
-	if fresh > 0 && top+fresh > m.end {
+	if fresh > 0 && m.next+fresh > m.end {
 		return ErrNoTokens
 	}
 	return nil

@@ -15,8 +15,8 @@ type Restored struct {
 // least 0, and at most 100 years.
 //
 // A token at or above Tokens.Next was given by a server before, if the tokens are those of a clock, which was set back
-// since. Nothing is granted until the clock has passed it. A token that is more than a minute ahead was never given, so
-// that none can move the tokens beyond where a restart begins.
+// since. Nothing is granted until the clock has passed it, and a lock without a token gets one from before it. A token
+// that is more than a minute ahead was never given, so that none can move the tokens beyond where a restart begins.
 //
 // It fails with ErrTooManyLocks, ErrUnknownSemaphore, a CountError, ErrRestoreChanges, a TokenError,
 // ErrNoTokens and ErrTooManyPeers, and then changes nothing. beyond names the semaphores of which more is
@@ -50,14 +50,18 @@ func (t *Table) Restore(
 	return beyond, nil
 }
 
-// skip goes on with the tokens above one that is restored, once the clock is there.
+// skip goes on with the tokens above one that is restored: once the clock is there, which ends the grace time.
 func (t *Table) skip(token uint64, now time.Time) {
-	if token < t.tokens.Next {
-		return
-	}
-	t.tokens.Next = token + 1
-	if at := time.Unix(0, int64(token)+1); at.After(now) && at.After(t.grace) {
-		t.grace = at
+	at := time.Unix(0, int64(token)+1)
+	switch {
+	case token < t.tokens.Next:
+	case !at.After(now):
+		t.tokens.Next = token + 1
+	default:
+		t.skipped = max(t.skipped, token)
+		if at.After(t.grace) {
+			t.grace = at
+		}
 	}
 }
 
@@ -90,7 +94,7 @@ func (t *Table) restorable(p *peer, locks []Restored, now time.Time) error {
 
 // tokensFit is an error if a token was never given, or if there are too few for the locks without one.
 func (t *Table) tokensFit(locks []Restored, now time.Time) error {
-	top, fresh := t.tokens, uint64(0)
+	fresh := uint64(0)
 	for _, r := range locks {
 		switch {
 		case r.Token == 0:
@@ -98,11 +102,9 @@ func (t *Table) tokensFit(locks []Restored, now time.Time) error {
 		case r.Token < t.tokens.Next:
 		case t.tokens.End != EndOfTokens || r.Token > min(clockToken(now.Add(ahead)), EndOfTokens-1):
 			return &TokenError{r.Token} // a server that draws from blocks has the newest
-		default:
-			top.Next = max(top.Next, r.Token+1)
 		}
 	}
-	if fresh > top.left() {
+	if fresh > t.tokens.left() {
 		return ErrNoTokens
 	}
 	return nil

@@ -46,6 +46,7 @@ type Table struct {
 	peers      map[uint64]*peer
 	busy, idle deadlines // peers with a lock, held or pending, and peers without; each by expiry
 	tokens     Tokens
+	skipped    uint64    // the largest restored token that was ahead of the clock
 	grace      time.Time // until then locks are only restored; zero: over. A token that is ahead prolongs it
 	changed    []uint64
 }
@@ -127,7 +128,7 @@ func (t *Table) forget(s *semaphore) {
 // none, change nothing. It takes O(n) of the semaphores.
 func (t *Table) AddTokens(more Tokens, now time.Time) {
 	t.Advance(now)
-	if more = more.within(); more.left() == 0 || more.Next < t.tokens.Next {
+	if more = more.within(); more.left() == 0 || more.Next < max(t.tokens.Next, t.skipped+1) {
 		return
 	}
 	t.tokens = more
@@ -147,6 +148,7 @@ func (t *Table) Advance(now time.Time) {
 	}
 	if !t.grace.IsZero() && !t.grace.After(now) {
 		t.grace = time.Time{}
+		t.tokens.Next = max(t.tokens.Next, t.skipped+1)
 		t.dispatchAll(now)
 	}
 }

@@ -160,29 +160,36 @@ func TestTokensAreBounded(t *testing.T) {
 	}
 }
 
-// TestTokensNeverGoBack restarts a lone server while its clock goes on, and restores tokens that no server has given.
+// TestTokensNeverGoBack restarts a lone server while its clock goes on, and restores tokens that no server has given,
+// and locks without a token, which get one.
 func TestTokensNeverGoBack(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		now, newest := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), uint64(0)
 		var table *Table
 		for id := uint64(1); id < 40; id++ {
-			now = now.Add(time.Duration(rapid.IntRange(1, 90).Draw(rt, "seconds")) * time.Second)
+			now = now.Add(time.Duration(rapid.IntRange(1, 30).Draw(rt, "seconds")) * time.Second)
 			if table == nil || rapid.IntRange(0, 3).Draw(rt, "restart") == 0 {
 				table, _ = NewTable(settings(t, "A=100 B=100"), ClockTokens(now), now)
 			}
+			token := uint64(0)
 			if rapid.Bool().Draw(rt, "restore") {
-				near := uint64(now.UnixNano()) + rapid.Uint64Range(0, 240e9).Draw(rt, "near") - 120e9
-				token := rapid.SampledFrom([]uint64{1, near, near, near, 1<<62 - 1, 1<<63 - 1, 1<<64 - 1}).Draw(rt, "token")
-				locks := []Restored{{Semaphore: "A", Count: 1, Token: token}}
-				_, err := table.Restore(id, time.Hour, locks, now)
+				near := uint64(now.UnixNano()) + uint64(rapid.IntRange(0, 70).Draw(rt, "ahead"))*1e9
+				all := []uint64{0, 0, 1, near, near, near, 1<<62 - 1, 1<<63 - 1, 1<<64 - 1}
+				restored := rapid.SampledFrom(all).Draw(rt, "token")
+				_, err := table.Restore(id, time.Hour, []Restored{{"A", 1, restored}}, now)
 				if never := errors.As(err, new(*TokenError)); !never {
 					must(t, err)
 				}
-				continue
+				if restored != 0 {
+					continue
+				}
+				token = table.peers[id].lock("A").token
+			} else {
+				must(t, table.AddPeer(id, time.Hour, now))
+				var err error
+				token, err = table.Acquire(id, "B", 1, now)
+				must(t, err)
 			}
-			must(t, table.AddPeer(id, time.Hour, now))
-			token, err := table.Acquire(id, "B", 1, now)
-			must(t, err)
 			if token != 0 && token <= newest {
 				rt.Fatalf("token %d after %d", token, newest)
 			}
