@@ -264,7 +264,11 @@ func (r *run) ask(q question) answer {
 
 // sends sends the question and reads the answer.
 func (r *run) sends(a *answer) error {
-	req, err := http.NewRequest(a.method, r.base+a.target, strings.NewReader(a.body))
+	body := io.Reader(strings.NewReader(a.body))
+	if r.restarts {
+		body = io.MultiReader(body) // of no known length
+	}
+	req, err := http.NewRequest(a.method, r.base+a.target, body)
 	if err != nil {
 		return err
 	}
@@ -439,6 +443,7 @@ var conformance = []script{
 		«PUT /peers/1/A|POST /new_peer|PUT /peers/1» @16385 -> 413 The body is too large, want at most 16384 bytes.
 		POST /restore @2097153 -> 413 The body is too large, want at most 2097152 bytes.
 		POST /restore @2097152 -> 422 ~The body is .*, want a JSON object.
+		«POST /new_peer|PUT /peers/1» @16384 -> 422 ~The body is .*, want a JSON object.
 		GET /remainder?semaphore=A -> 200 1
 		PUT /peers/1/A @16384 -> 200 1`},
 

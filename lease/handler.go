@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/quotient-go/quotient/internal/held"
 )
 
 // place is where a request goes.
@@ -196,14 +198,12 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request, _ place) error 
 }
 
 func (s *Server) getPeers(w http.ResponseWriter, _ *http.Request, _ place) error {
-	counted := 0
-	defer func() { s.lists.give(counted) }()
+	share := held.Share{Room: &s.lists}
+	defer share.End()
 	ids, err := get(s, func(t *Table, now time.Time) ([]uint64, error) {
-		n := 8 * len(t.peers) // bytes: a slow client does not hold the text
-		if !s.lists.take(n) {
+		if !share.Take(int64(8 * len(t.peers))) { // a slow client does not hold the text
 			return nil, errNoRoom
 		}
-		counted = n
 		return t.Peers(now), nil
 	})
 	if err != nil {

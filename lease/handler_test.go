@@ -2,7 +2,6 @@ package lease_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -13,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/quotient-go/quotient/lease"
@@ -174,88 +174,15 @@ func TestMetricsAndMissing(t *testing.T) {
 	}
 }
 
-// counting counts what is read of a body that never ends.
-type counting struct{ n int }
-
-func (c *counting) Read(b []byte) (int, error) {
-	for i := range b {
-		b[i] = ' '
-	}
-	c.n += len(b)
-	return len(b), nil
-}
-
-func TestBodiesAreBounded(t *testing.T) {
-	s := served(t, lease.Config{}, lease.ServerOptions{})
-	sent(s, "POST", "/restore", restoreOne)
-	for _, r := range led {
-		if r.body == "" {
-			continue
-		}
-		body := &counting{}
-		req := httptest.NewRequest(r.method, r.target, io.LimitReader(body, 100<<20))
-		req.Header.Set("Content-Type", "application/json")
-		w := httptest.NewRecorder()
-		s.ServeHTTP(w, req)
-		if w.Code != http.StatusRequestEntityTooLarge || body.n > 8<<20 {
-			t.Errorf("%s %s: %d after %d bytes", r.method, r.target, w.Code, body.n)
-		}
-	}
-}
-
 func TestBodyThatBreaksOff(t *testing.T) {
 	s := served(t, lease.Config{}, lease.ServerOptions{})
-	body := io.MultiReader(strings.NewReader("1"), brokenReader{})
+	body := io.MultiReader(strings.NewReader("1"), iotest.ErrReader(errors.New("broke off")))
 	req := httptest.NewRequest("PUT", "/peers/1/A", body)
 	req.Header.Set("Content-Type", "application/json")
 	w := httptest.NewRecorder()
 	if s.ServeHTTP(w, req); w.Code != http.StatusBadRequest ||
 		!strings.Contains(w.Body.String(), "broke off") {
 		t.Errorf("%d %s", w.Code, w.Body)
-	}
-}
-
-type brokenReader struct{}
-
-func (brokenReader) Read([]byte) (int, error) { return 0, errors.New("broke off") }
-
-// A client that leaves is noticed while its request waits, and its place stays: it may ask again.
-func TestClientThatLeavesWhileItWaits(t *testing.T) {
-	s := served(t, lease.Config{}, lease.ServerOptions{})
-	sent(s, "POST", "/restore", `{"expires_in":"5m","peer_id":1,"acquired":{"A":1}}`)
-	sent(s, "POST", "/restore", `{"expires_in":"5m","peer_id":2,"acquired":{}}`)
-	ended := make(chan struct{})
-	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer close(ended)
-		s.ServeHTTP(w, r)
-	}))
-	defer web.Close()
-	ctx, leave := context.WithCancel(context.Background())
-	// The body has no length, so that its end is read separately.
-	body := io.MultiReader(strings.NewReader("1"))
-	req, err := http.NewRequestWithContext(ctx, "PUT", web.URL+"/peers/2/A?block_for=1h", body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	go func() {
-		for sent(s, "GET", "/peers/2/is_acquired", "").Body.String() != "false" {
-			time.Sleep(time.Millisecond)
-		}
-		leave()
-	}()
-	if resp, err := web.Client().Do(req); err == nil {
-		resp.Body.Close()
-		t.Fatal(resp.Status)
-	}
-	select {
-	case <-ended:
-	case <-time.After(10 * time.Second):
-		t.Fatal("the request still waits")
-	}
-	sent(s, "DELETE", "/peers/1", "")
-	if w := sent(s, "PUT", "/peers/2/A", "1"); w.Code != 200 {
-		t.Errorf("asks again: %d %s", w.Code, w.Body)
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/quotient-go/quotient/internal/held"
 )
 
 // ErrClosed is returned after Server.Close.
@@ -39,12 +41,12 @@ type ServerOptions struct {
 // Server serves one Table over HTTP. It starts no goroutine: one timer does what is due. NewServer makes
 // it. It is safe for concurrent use. Call Close at the end.
 //
-// Large bodies, and lists of peers, that are held at a time have 16 MiB each: one more is answered 503. A
-// request holds up to 1 KiB beside that, so bound the connections.
+// Large bodies, and lists of peers, that are held at a time have 16 MiB each: one more is answered 503, and one
+// that would have more than it leaves free. A request holds up to 1 KiB beside that, so bound the connections.
 type Server struct {
 	options ServerOptions
-	bodies  room       // of bodies that are read
-	lists   room       // of lists of peers that are sent
+	bodies  held.Room  // of bodies that are read
+	lists   held.Room  // of lists of peers that are sent
 	parsing sync.Mutex // held while a large body is understood
 
 	mu      sync.Mutex // guards all below
@@ -80,7 +82,8 @@ func NewServer(c Config, o ServerOptions) (*Server, error) {
 	}
 	o.Log = cmp.Or(o.Log, noLog)
 	s := &Server{options: o, config: c.withDefaults(), blocked: make(map[uint64]*blocked)}
-	s.bodies.most, s.lists.most = maxBodies, maxLists
+	s.bodies.SetMost(maxBodies)
+	s.lists.SetMost(maxLists)
 	if !o.StandBy {
 		return s, s.Lead(ClockTokens(time.Now()), time.Time{})
 	}

@@ -465,7 +465,7 @@ func asks(s *Server, method, path string, body io.Reader) *httptest.ResponseReco
 // TestBodiesShareARoom holds bodies that have no end. What is large is then refused, and what is small is served.
 func TestBodiesShareARoom(t *testing.T) {
 	inServer(t, "A=1", func(t *testing.T, s *Server) {
-		const fit = maxBodies / maxRestore
+		const fit = maxBodies/maxRestore - 1 // none has more than it leaves free
 		end, refused := make(chan struct{}), 0
 		for range fit + 20 {
 			go func() {
@@ -476,7 +476,7 @@ func TestBodiesShareARoom(t *testing.T) {
 			}()
 			synctest.Wait()
 		}
-		if used := s.bodies.used.Load(); refused != 20 || used > maxBodies {
+		if used, _ := s.bodies.State(); refused != 20 || used > maxBodies {
 			t.Errorf("%d are refused and the others hold %d bytes, want 20 and at most %d", refused, used, maxBodies)
 		}
 		for path, body := range map[string]string{
@@ -488,12 +488,13 @@ func TestBodiesShareARoom(t *testing.T) {
 		}
 		close(end)
 		synctest.Wait()
-		if used := s.bodies.used.Load(); used != 0 {
+		if used, _ := s.bodies.State(); used != 0 {
 			t.Errorf("%d bytes are still counted", used)
 		}
-		s.lists.most = 8 * 4
-		if w := asks(s, "GET", "/peers/", nil); w.Code != http.StatusServiceUnavailable || s.lists.used.Load() != 0 {
-			t.Errorf("a list without room: %d %s, %d bytes are counted", w.Code, w.Body, s.lists.used.Load())
+		s.lists.SetMost(8 * 5)
+		w := asks(s, "GET", "/peers/", nil)
+		if used, _ := s.lists.State(); w.Code != http.StatusServiceUnavailable || used != 0 {
+			t.Errorf("a list without room: %d %s, %d bytes are counted", w.Code, w.Body, used)
 		}
 	})
 }
@@ -513,47 +514,95 @@ func TestLargeBodyHasItsTime(t *testing.T) {
 		inServer(t, "A=1", func(t *testing.T, s *Server) {
 			takes(t, s, 1, "A", 1)
 			time.AfterFunc(10*time.Minute, func() { giveBack(t, s, 1, "A") })
-			ours, theirs := net.Pipe()
-			web := &http.Server{Handler: s}
-			l := &oneConn{conn: theirs, closed: make(chan struct{})}
-			go func() { _ = web.Serve(l) }()
-			began, sent := time.Now(), make(chan struct{})
+			conn, began := connected(t, s), time.Now()
 			go func() {
-				defer close(sent)
-				const lines = "%s HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-				_, err := fmt.Fprintf(ours, lines+strings.Repeat(" ", row.blanks)+"1", head, row.blanks+100)
+				text := strings.Repeat(" ", row.blanks) + "1"
+				_, err := fmt.Fprintf(conn, head+jsonHead+"Content-Length: %d\r\n\r\n%s", len(text)+99, text)
 				for i := 0; i < 99 && err == nil; i++ {
 					time.Sleep(row.every)
-					_, err = io.WriteString(ours, " ")
+					_, err = io.WriteString(conn, " ")
 				}
 			}()
-			resp, err := http.ReadResponse(bufio.NewReader(ours), nil)
+			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 			must(t, err)
 			if took := time.Since(began); resp.StatusCode != row.status || took != row.after {
 				t.Errorf("%s: %d after %v, want %d after %v", head, resp.StatusCode, took, row.status, row.after)
 			}
-			_, _ = ours.Close(), web.Close()
-			<-sent
 		})
 	}
 }
 
+// TestListThatNobodyReads sends a list whose client reads its first byte: it is counted for as long as it may take.
+func TestListThatNobodyReads(t *testing.T) {
+	inServer(t, "A=1", func(t *testing.T, s *Server) {
+		for range 1000 {
+			must(t, s.do(func(t *Table, now time.Time) error { _, err := t.newPeer(time.Hour, now); return err }))
+		}
+		conn := connected(t, s)
+		_, err := io.WriteString(conn, "GET /peers/"+jsonHead+"\r\n")
+		must(t, err)
+		_, err = conn.Read(make([]byte, 1))
+		must(t, err)
+		for _, row := range []struct {
+			wait time.Duration
+			held int64
+		}{{0, 8 * 1003}, {maxBodyTime - 1, 8 * 1003}, {1, 0}} {
+			time.Sleep(row.wait)
+			synctest.Wait()
+			if got, _ := s.lists.State(); got != row.held {
+				t.Fatalf("%v later %d bytes are counted, want %d", row.wait, got, row.held)
+			}
+		}
+		if n, err := io.Copy(io.Discard, conn); err != nil || n > 8<<10 {
+			t.Errorf("%d bytes more come, then %v, want the end of the connection", n, err)
+		}
+	})
+}
+
+// A client that leaves is noticed while its request waits, and its place stays: it may ask again.
+func TestClientThatLeavesWhileItWaits(t *testing.T) {
+	inServer(t, "A=1", func(t *testing.T, s *Server) {
+		takes(t, s, 1, "A", 1)
+		conn := connected(t, s)
+		_, err := io.WriteString(conn, "PUT /peers/2/A?block_for=1h"+jsonHead+ // the end of its body is read separately
+			"Transfer-Encoding: chunked\r\n\r\n1\r\n1\r\n0\r\n\r\n")
+		must(t, err)
+		for _, want := range []int{1, 0} {
+			if synctest.Wait(); len(s.blocked) != want {
+				t.Errorf("%d requests wait, want %d", len(s.blocked), want)
+			}
+			must(t, conn.Close())
+		}
+		giveBack(t, s, 1, "A")
+		takes(t, s, 2, "A", 1)
+	})
+}
+
+// jsonHead is the rest of a request line, and fields.
+const jsonHead = " HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+
+// connected returns a client's end of a connection that the server serves.
+func connected(t *testing.T, s *Server) net.Conn {
+	ours, theirs := net.Pipe()
+	web, l := &http.Server{Handler: s}, make(oneConn, 1)
+	l <- theirs
+	go func() { _ = web.Serve(l) }()
+	t.Cleanup(func() { _, _ = ours.Close(), web.Close() })
+	return ours
+}
+
 // oneConn is a listener of one connection.
-type oneConn struct {
-	conn   net.Conn
-	closed chan struct{}
-}
+type oneConn chan net.Conn
 
-func (l *oneConn) Accept() (c net.Conn, err error) {
-	if c, l.conn = l.conn, nil; c == nil {
-		<-l.closed
-		return nil, net.ErrClosed
+func (l oneConn) Accept() (net.Conn, error) {
+	if c, ok := <-l; ok {
+		return c, nil
 	}
-	return c, nil
+	return nil, net.ErrClosed
 }
 
-func (l *oneConn) Close() error   { close(l.closed); return nil }
-func (l *oneConn) Addr() net.Addr { return &net.TCPAddr{} }
+func (l oneConn) Close() error   { close(l); return nil }
+func (l oneConn) Addr() net.Addr { return nil }
 
 // asleep returns an instant from before the machine slept for d, a time in which only the time of day went
 // on. It changes the seconds of the time of day inside a Time. Times of a synctest bubble have no monotonic
