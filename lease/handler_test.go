@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -60,47 +62,37 @@ var led = []struct{ method, target, body string }{
 	{"POST", "/remove_expired", ""},
 }
 
-func TestStandByRedirects(t *testing.T) {
+// A server that does not lead sends its clients to the leader where it knows one, and says itself what it is.
+func TestStandByAndClosed(t *testing.T) {
 	s := served(t, lease.Config{}, lease.ServerOptions{StandBy: true})
-	for leader, base := range map[string]string{
-		"http://two:8000": "http://two:8000", "http://two:8000/": "http://two:8000",
-		"https://x/leases": "https://x/leases",
+	const unknown, closed = "lease: this server is on stand-by, and the leader is not known", "lease: the server is closed"
+	for _, row := range []struct{ leader, base, detail string }{
+		{"", "", unknown}, {"http://two:8000", "http://two:8000", ""}, {"http://two:8000/", "http://two:8000", ""},
+		{"https://x/leases", "https://x/leases", ""}, {"", "", closed},
 	} {
-		s.StandBy(leader)
-		for _, r := range led {
-			w := sent(s, r.method, r.target, r.body)
-			got, want := w.Header().Get("Location"), base+r.target
-			if w.Code != http.StatusTemporaryRedirect || got != want {
-				t.Errorf("%s %s: %d to %q, want 307 to %q", r.method, r.target, w.Code, got, want)
-			}
-			want = `{"title":"Temporary Redirect","status":307,` +
-				`"detail":"lease: this server is on stand-by, the leader is ` + leader + `"}` + "\n"
-			if got = w.Body.String(); got != want ||
-				w.Header().Get("Content-Type") != "application/problem+json" {
-				t.Errorf("%s %s: body %s", r.method, r.target, got)
-			}
-		}
-	}
-}
-
-func TestStandByWithoutLeaderAndClosed(t *testing.T) {
-	s := served(t, lease.Config{}, lease.ServerOptions{StandBy: true})
-	for _, closed := range []bool{false, true} {
-		if closed {
+		s.StandBy(row.leader)
+		title, status, after := "Service Unavailable", http.StatusServiceUnavailable, "1"
+		if row.base != "" {
+			title, status, after = "Temporary Redirect", http.StatusTemporaryRedirect, ""
+			row.detail = "lease: this server is on stand-by, the leader is " + row.leader
+		} else if row.detail == closed {
 			s.Close()
 		}
+		body := fmt.Sprintf(`{"title":%q,"status":%d,"detail":%q}`+"\n", title, status, row.detail)
 		for _, r := range led {
+			to := row.base + r.target
+			if row.base == "" {
+				to = ""
+			}
 			w := sent(s, r.method, r.target, r.body)
-			if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" ||
-				w.Header().Get("Content-Type") != "application/problem+json" {
-				t.Errorf("closed %v: %s %s: %d %v", closed, r.method, r.target, w.Code, w.Header())
+			if h := w.Header(); w.Code != status || w.Body.String() != body || h.Get("Location") != to ||
+				h.Get("Retry-After") != after || h.Get("Content-Type") != "application/problem+json" {
+				t.Errorf("%q: %s %s: %d %v %s", row.leader, r.method, r.target, w.Code, h, w.Body)
 			}
 		}
-		for target, want := range map[string]int{
-			"/": 200, "/health": 200, "/version": 200, "/ready": 503, "/nothing": 404,
-		} {
+		for target, want := range map[string]int{"/": 200, "/health": 200, "/version": 200, "/ready": 503, "/nothing": 404} {
 			if w := sent(s, "GET", target, ""); w.Code != want {
-				t.Errorf("closed %v: GET %s: %d, want %d", closed, target, w.Code, want)
+				t.Errorf("%q: GET %s: %d, want %d", row.leader, target, w.Code, want)
 			}
 		}
 	}
@@ -125,18 +117,14 @@ func TestBrokenLocksAreNamed(t *testing.T) {
 	s := served(t, lease.Config{}, lease.ServerOptions{})
 	sent(s, "POST", "/restore",
 		`{"expires_in":"5m","peer_id":1,"acquired":{"High":1,"/&":1},"tokens":{"High":5,"/&":6}}`)
-	for token, name := range map[uint64]string{5: "High", 6: "/&"} {
-		if _, err := s.Break(1, name, token); err != nil {
+	for i, name := range []string{"High", "/&"} {
+		if _, err := s.Break(1, name, uint64(5+i)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	w := sent(s, "PUT", "/peers/1", `{"expires_in":"5m"}`)
-	got := map[string]bool{}
-	for _, name := range w.Header().Values("Lease-Broken") {
-		got[name] = true
-	}
-	if len(got) != 2 || !got["High"] || !got["%2F&"] {
-		t.Errorf("Lease-Broken: %v", w.Header().Values("Lease-Broken"))
+	if got := w.Header().Values("Lease-Broken"); !slices.Equal(got, []string{"High", "%2F&"}) {
+		t.Errorf("Lease-Broken: %v", got)
 	}
 }
 
@@ -156,32 +144,24 @@ func TestRestoreBeyondTheMaximumIsLogged(t *testing.T) {
 }
 
 func TestMetricsAndMissing(t *testing.T) {
-	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, "metrics")
-	})
-	s := served(t, lease.Config{}, lease.ServerOptions{Metrics: metrics})
-	if w := sent(s, "GET", "/metrics", ""); w.Code != 200 || w.Body.String() != "metrics" {
-		t.Errorf("GET /metrics: %d %s", w.Code, w.Body)
-	}
-	if got := s.Stats().Missing; got != 0 {
-		t.Errorf("missing %d, want 0", got)
-	}
-	sent(s, "GET", "/nothing", "")
-	sent(s, "POST", "/nothing", "")
-	sent(s, "POST", "/health", "")
-	if got := s.Stats().Missing; got != 2 {
-		t.Errorf("missing %d, want 2", got)
+	s := served(t, lease.Config{}, lease.ServerOptions{Metrics: http.NotFoundHandler()})
+	for _, row := range []struct {
+		method, target string
+		missing        uint64
+	}{{"GET", "/metrics", 0}, {"GET", "/nothing", 1}, {"POST", "/nothing", 2}, {"POST", "/health", 2}} {
+		w := sent(s, row.method, row.target, "")
+		if got := s.Stats().Missing; got != row.missing || row.missing == 0 && w.Body.String() != "404 page not found\n" {
+			t.Errorf("%s %s: %s, missing %d, want %d", row.method, row.target, w.Body, got, row.missing)
+		}
 	}
 }
 
 func TestBodyThatBreaksOff(t *testing.T) {
 	s := served(t, lease.Config{}, lease.ServerOptions{})
-	body := io.MultiReader(strings.NewReader("1"), iotest.ErrReader(errors.New("broke off")))
-	req := httptest.NewRequest("PUT", "/peers/1/A", body)
+	req := httptest.NewRequest("PUT", "/peers/1/A", iotest.ErrReader(errors.New("broke off")))
 	req.Header.Set("Content-Type", "application/json")
 	w := httptest.NewRecorder()
-	if s.ServeHTTP(w, req); w.Code != http.StatusBadRequest ||
-		!strings.Contains(w.Body.String(), "broke off") {
+	if s.ServeHTTP(w, req); w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), "broke off") {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }
@@ -206,8 +186,7 @@ func FuzzRestore(f *testing.F) {
 			held += a.Acquired
 		}
 		if w.Code != http.StatusOK {
-			if st.Peers != 0 || held != 0 || w.Code != 400 && w.Code != 409 && w.Code != 413 &&
-				w.Code != 422 {
+			if st.Peers != 0 || held != 0 || !slices.Contains([]int{400, 409, 413, 422}, w.Code) {
 				t.Fatalf("%q: %d %s, %d peers hold %d", body, w.Code, w.Body, st.Peers, held)
 			}
 			return
@@ -271,8 +250,7 @@ func FuzzPath(f *testing.F) {
 		if name == "" || len(name) > 1024 {
 			name = "A"
 		}
-		s := served(t, lease.Config{Semaphores: map[string]lease.Semaphore{name: {Max: 1}}},
-			lease.ServerOptions{})
+		s := served(t, lease.Config{Semaphores: map[string]lease.Semaphore{name: {Max: 1}}}, lease.ServerOptions{})
 		sent(s, "POST", "/restore", restoreOne)
 		if u, err := url.ParseRequestURI(path); err == nil {
 			r := httptest.NewRequest("GET", "/", strings.NewReader("1"))

@@ -81,11 +81,12 @@ func TestValidate(t *testing.T) {
 		if (err == nil) != (row.says == "") || err != nil && !strings.Contains(err.Error(), row.says) {
 			t.Errorf("%.80v: error %v, want one that says %q", row.config, err, row.says)
 		}
-		if _, err := NewTable(row.config, Tokens{}, time.Now()); (err == nil) != (row.says == "") {
-			t.Errorf("%.80v: NewTable: error %v", row.config, err)
-		}
-		if err := table.Configure(row.config, now); (err == nil) != (row.says == "") {
-			t.Errorf("%.80v: Configure: error %v", row.config, err)
+		_, newTable := NewTable(row.config, Tokens{}, time.Now())
+		_, newServer := NewServer(row.config, ServerOptions{StandBy: true})
+		for _, err := range []error{newTable, newServer, table.Configure(row.config, now)} {
+			if (err == nil) != (row.says == "") {
+				t.Errorf("%.80v: NewTable, NewServer or Configure: error %v", row.config, err)
+			}
 		}
 	}
 }
@@ -124,12 +125,10 @@ func TestLocksAreBounded(t *testing.T) {
 
 func TestTimesAreCounted(t *testing.T) {
 	table, now := tableOf(t, "A=1", 2)
-	ask := func(id uint64, now time.Time) {
-		_, err := table.Acquire(id, "A", 1, now)
+	for id := range uint64(2) {
+		_, err := table.Acquire(id+1, "A", 1, now.Add(time.Duration(id)*time.Second))
 		must(t, err)
 	}
-	ask(1, now)
-	ask(2, now.Add(time.Second))
 	if got := table.Stats(now.Add(4 * time.Second))[0].LongestPending; got != 3*time.Second {
 		t.Errorf("the first of the queue has waited %v, want 3s", got)
 	}
@@ -283,17 +282,13 @@ func crowd(tb testing.TB, n uint64) (*Table, time.Time) {
 	now := time.Now()
 	c := Config{Semaphores: map[string]Semaphore{"A": {Max: int64(n) + 1}, "B": {Max: 1}}, MaxPeers: maxPeers}
 	table, err := NewTable(c, ClockTokens(now), now)
-	for id := uint64(1); id <= n && err == nil; id++ {
-		if err = table.AddPeer(id, time.Hour+time.Duration(id%1000)*time.Millisecond, now); err == nil {
-			_, err = table.Acquire(id, "A", 1, now)
-		}
+	must(tb, err)
+	for id := uint64(1); id <= n; id++ {
+		must(tb, table.AddPeer(id, time.Hour+time.Duration(id%1000)*time.Millisecond, now))
+		_, err := table.Acquire(id, "A", 1, now)
+		must(tb, err)
 	}
-	if err == nil {
-		err = table.AddPeer(n+1, time.Hour, now)
-	}
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, table.AddPeer(n+1, time.Hour, now))
 	table.Changed()
 	return table, now
 }
