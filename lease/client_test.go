@@ -20,7 +20,7 @@ func TestClientLocks(t *testing.T) {
 	inWorld(t, mutex("A"), func(t *testing.T, w *world) {
 		c := w.client()
 		first := locked(t, t.Context(), c, "A")
-		second := lockingOf(t.Context(), c, "A")
+		second := lockingOf(t.Context(), c, "A", 1)
 		time.Sleep(time.Minute)
 		if second.ended() || first.Err() != nil {
 			t.Fatalf("the second has %v, the first %v", second.lease, first.Err())
@@ -68,7 +68,7 @@ func TestClientRestores(t *testing.T) {
 		outer, err := c.Lock(t.Context(), "B", 3)
 		must(t, err)
 		inner := locked(t, outer.Context(), c, "A")
-		waiter := lockingOf(t.Context(), c, "A")
+		waiter := lockingOf(t.Context(), c, "A", 1)
 		for range 3 {
 			s := w.start("a", ServerOptions{})
 			time.Sleep(config.Grace)
@@ -96,8 +96,7 @@ func TestClientGivesUpFirst(t *testing.T) {
 		{0, 27 * time.Second}, {10 * time.Second, 9 * time.Second}, {time.Hour, 27 * time.Second},
 	} {
 		for _, f := range []fault{down, mute, frozen} {
-			config := mutex("A")
-			config.Grace = row.grace
+			config := Config{Semaphores: mutex("A").Semaphores, Grace: row.grace}
 			inWorld(t, config, func(t *testing.T, w *world) {
 				time.Sleep(row.grace)
 				l := locked(t, t.Context(), w.client(), "A")
@@ -123,8 +122,7 @@ func TestClientGivesUpFirst(t *testing.T) {
 
 // Unlock of a lost lease gives back what a server with a long ExpiresIn still keeps.
 func TestClientUnlockAfterLoss(t *testing.T) {
-	config := settings(t, "A=1 grace=10s")
-	inWorld(t, config, func(t *testing.T, w *world) {
+	inWorld(t, settings(t, "A=1 grace=10s"), func(t *testing.T, w *world) {
 		c := w.client()
 		c.ExpiresIn = 12 * time.Hour
 		l := locked(t, t.Context(), c, "A")
@@ -162,10 +160,8 @@ func TestClientAfterAStop(t *testing.T) {
 			t.Errorf("%v, %d restores", l.Err(), w.net.count("POST /restore"))
 		}
 	})
-	inWorld(t, mutex("A", "B"), func(t *testing.T, w *world) {
-		w.config.Semaphores["A"] = Semaphore{Max: 1, Level: 1}
-		s := w.start("a", ServerOptions{})
-		c := w.client()
+	inWorld(t, settings(t, "A=1/1 B=1"), func(t *testing.T, w *world) {
+		c, s := w.client(), w.servers["a"]
 		l := locked(t, t.Context(), c, "A")
 		stop(l)
 		if _, err := c.Lock(l.Context(), "B", 1); !errors.Is(err, ErrCutOff) {
@@ -228,8 +224,8 @@ func TestClientCancelledWait(t *testing.T) {
 		l := locked(t, t.Context(), c, "A")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		large := lockingSome(ctx, c, "A", 2)
-		small := lockingOf(t.Context(), c, "A")
+		large := lockingOf(ctx, c, "A", 2)
+		small := lockingOf(t.Context(), c, "A", 1)
 		time.Sleep(time.Minute - 1)
 		if _, pending := holders(t, s, "A"); pending != 2 || small.ended() {
 			t.Errorf("%d wait, want 2", pending)
@@ -249,13 +245,12 @@ func TestClientCancelledWait(t *testing.T) {
 
 // The same under a lease whose peer stays.
 func TestClientCancelledNestedWait(t *testing.T) {
-	config := settings(t, "A=1/1 B=1")
 	for _, f := range []fault{works, mute, down, frozen} {
-		inWorld(t, config, func(t *testing.T, w *world) {
+		inWorld(t, settings(t, "A=1/1 B=1"), func(t *testing.T, w *world) {
 			c, s := w.client(), w.servers["a"]
 			outer := locked(t, t.Context(), c, "A")
 			other := locked(t, t.Context(), c, "B")
-			wait := lockingOf(outer.Context(), c, "B")
+			wait := lockingOf(outer.Context(), c, "B", 1)
 			if _, err := c.Lock(outer.Context(), "B", 1); !errors.Is(err, ErrAlreadyPending) {
 				t.Error(err)
 			}
@@ -283,8 +278,7 @@ func TestClientCancelledNestedWait(t *testing.T) {
 }
 
 func TestClientErrors(t *testing.T) {
-	config := settings(t, "A=2/1 low=1")
-	inWorld(t, config, func(t *testing.T, w *world) {
+	inWorld(t, settings(t, "A=2/1 low=1"), func(t *testing.T, w *world) {
 		c := w.client()
 		l := locked(t, t.Context(), c, "low")
 		level, never, count := &LevelError{}, &NeverError{}, &CountError{}
@@ -427,16 +421,13 @@ func TestClientCountsFromSending(t *testing.T) {
 
 // A lock that an old server granted does not exist at the one that the peer was restored to meanwhile.
 func TestClientGrantOfAnOldServer(t *testing.T) {
-	config := settings(t, "A=1/1 B=1")
-	inWorld(t, config, func(t *testing.T, w *world) {
+	inWorld(t, settings(t, "A=1/1 B=1"), func(t *testing.T, w *world) {
 		c, s, late := w.client(), w.servers["a"], true
 		outer := locked(t, t.Context(), c, "A")
 		w.net.between(func(r *http.Request) error {
 			if late && strings.HasSuffix(r.URL.Path, "/B") {
 				late = false
-				if err := s.Lead(ClockTokens(time.Now()), time.Time{}); err != nil {
-					t.Error(err)
-				}
+				must(t, s.Lead(ClockTokens(time.Now()), time.Time{}))
 				time.Sleep(15 * time.Second) // outer is restored
 			}
 			return nil
@@ -455,11 +446,8 @@ func TestClientGrantOfAnOldServer(t *testing.T) {
 func TestClientGrantWithoutContact(t *testing.T) {
 	inWorld(t, mutex("A"), func(t *testing.T, w *world) {
 		s := w.servers["a"]
-		const other = 1
-		must(t, s.do(func(t *Table, now time.Time) error { return t.AddPeer(other, time.Hour, now) }))
-		a := ask{peer: other, semaphore: "A", count: 1, expiresIn: unchanged}
-		_, err := s.acquire(t.Context(), a)
-		must(t, err)
+		withPeers(t, s)
+		takes(t, s, 1, "A", 1)
 		var silent atomic.Bool
 		silent.Store(true)
 		w.net.between(func(r *http.Request) error {
@@ -468,13 +456,9 @@ func TestClientGrantWithoutContact(t *testing.T) {
 			}
 			return nil
 		})
-		g := lockingOf(t.Context(), w.client(), "A")
+		g := lockingOf(t.Context(), w.client(), "A", 1)
 		time.Sleep(time.Minute)
-		if err := s.do(func(t *Table, now time.Time) error {
-			return t.Release(other, "A", now)
-		}); err != nil {
-			t.Fatal(err)
-		}
+		giveBack(t, s, 1, "A")
 		time.Sleep(10 * time.Second)
 		if g.ended() {
 			t.Error("a lease without contact is given out")
@@ -490,15 +474,14 @@ func TestClientGrantWithoutContact(t *testing.T) {
 
 // through puts f before the server a. It answers itself where it returns true.
 func (w *world) through(f func(out http.ResponseWriter, r *http.Request) bool) {
-	w.net.mu.Lock()
-	defer w.net.mu.Unlock()
-	w.net.hosts["a"] = &struct {
-		http.Handler
-	}{http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+	handler := http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
 		if !f(out, r) {
 			w.servers["a"].ServeHTTP(out, r)
 		}
-	})}
+	})
+	w.net.mu.Lock()
+	defer w.net.mu.Unlock()
+	w.net.hosts["a"] = &struct{ http.Handler }{handler} // a pointer, which is compared
 }
 
 // behindAProxy puts something before the server a that answers requests for a part of a path with 200.
@@ -523,8 +506,7 @@ func TestClientAnotherAnswer(t *testing.T) {
 			defer cancel()
 			_, err := w.client().Lock(ctx, "A", 1)
 			synctest.Wait() // the peer is removed
-			if odd := (*AnswerError)(nil); !errors.As(err, &odd) || odd.Status != http.StatusOK ||
-				odd.Text != body {
+			if odd := (*AnswerError)(nil); !errors.As(err, &odd) || *odd != (AnswerError{http.StatusOK, body}) {
 				t.Errorf("%q: %v", body, err)
 			}
 		})
@@ -548,15 +530,11 @@ func TestClientAnotherAnswerToHeartbeats(t *testing.T) {
 
 // A grace time that is too short to hold anything makes no storm of requests.
 func TestClientShortGrace(t *testing.T) {
-	config := mutex("A")
-	config.Grace = time.Millisecond
+	config := settings(t, "A=1 grace=1ms")
 	inWorld(t, config, func(t *testing.T, w *world) {
 		time.Sleep(config.Grace)
-		err := w.servers["a"].do(func(t *Table, now time.Time) error {
-			_, err := t.Restore(1, time.Hour, []Restored{{Semaphore: "A", Count: 1}}, now)
-			return err
-		})
-		must(t, err)
+		withPeers(t, w.servers["a"])
+		takes(t, w.servers["a"], 1, "A", 1)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, err := w.client().Lock(ctx, "A", 1); !errors.Is(err, context.DeadlineExceeded) {
@@ -722,6 +700,11 @@ func newWorld(t testing.TB, c Config) *world {
 	w := &world{t: t, config: c, servers: make(map[string]*Server)}
 	w.net = &loopback{hosts: make(map[string]http.Handler), faults: make(map[string]fault)}
 	w.start("a", ServerOptions{})
+	t.Cleanup(func() {
+		for _, s := range w.servers {
+			s.Close()
+		}
+	})
 	return w
 }
 
@@ -729,9 +712,7 @@ func newWorld(t testing.TB, c Config) *world {
 func (w *world) start(name string, o ServerOptions) *Server {
 	w.t.Helper()
 	s, err := NewServer(w.config, o)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.t, err)
 	old := w.servers[name]
 	w.servers[name] = s
 	w.net.mu.Lock()
@@ -743,12 +724,6 @@ func (w *world) start(name string, o ServerOptions) *Server {
 	return s
 }
 
-func (w *world) close() {
-	for _, s := range w.servers {
-		s.Close()
-	}
-}
-
 func (w *world) client() *Client {
 	return &Client{URLs: []string{"http://a"}, HTTP: &http.Client{Transport: w.net}}
 }
@@ -756,11 +731,7 @@ func (w *world) client() *Client {
 // inWorld runs a test in a bubble.
 func inWorld(t *testing.T, c Config, test func(t *testing.T, w *world)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, c)
-		defer w.close()
-		test(t, w)
-	})
+	synctest.Test(t, func(t *testing.T) { test(t, newWorld(t, c)) })
 }
 
 // mutex is a configuration of semaphores of 1.
@@ -795,11 +766,7 @@ type locking struct {
 	cancel context.CancelFunc
 }
 
-func lockingOf(ctx context.Context, c *Client, name string) *locking {
-	return lockingSome(ctx, c, name, 1)
-}
-
-func lockingSome(ctx context.Context, c *Client, name string, count int64) *locking {
+func lockingOf(ctx context.Context, c *Client, name string, count int64) *locking {
 	g := &locking{done: make(chan struct{})}
 	ctx, g.cancel = context.WithCancel(ctx)
 	go func() {
