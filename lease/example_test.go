@@ -28,25 +28,6 @@ func serve(semaphores map[string]lease.Semaphore) (client *lease.Client, stop fu
 	}
 }
 
-// A lock is a lease: it is kept alive until Unlock, and its context ends when it is lost.
-func ExampleClient_Lock() {
-	client, stop := serve(map[string]lease.Semaphore{"reports": {Max: 2}})
-	defer stop()
-
-	ctx := context.Background()
-	l, err := client.Lock(ctx, "reports", 1)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	err = work(l.Context()) // it ends early where the lease is lost
-	fmt.Println("worked:", err)
-	fmt.Println("unlocked:", l.Unlock(ctx))
-	// Output:
-	// worked: <nil>
-	// unlocked: <nil>
-}
-
 func work(ctx context.Context) error { return ctx.Err() }
 
 // The wait alone can have an end: a context with a deadline would end the work as well.
@@ -117,7 +98,8 @@ func ExampleLease_Token() {
 	// Output: 200 409
 }
 
-// A server with one semaphore, and a client that holds it while it works.
+// A server with one semaphore, and a client that holds it while it works. A lock is a lease: it is kept alive until
+// Unlock, and its context ends when it is lost.
 func Example() {
 	server, err := lease.NewServer(lease.Config{
 		Semaphores: map[string]lease.Semaphore{"reports": {Max: 2}},

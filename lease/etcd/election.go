@@ -85,12 +85,12 @@ func (e *Election) run(ctx context.Context, st store) error {
 		err := t.run(ctx)
 		e.Server.StandBy("")
 		old = t.leave(ctx)
-		var unfit *unfitError
+		var end *endError
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case errors.As(err, &unfit):
-			return err
+		case errors.As(err, &end) && end.unfit:
+			return end.error
 		}
 		if time.Since(began) > 2*e.TTL {
 			failures = 0

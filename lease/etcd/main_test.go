@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/quotient-go/quotient/internal/etcdtest"
 	"log/slog"
 	"strings"
 	"sync"
@@ -12,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/quotient-go/quotient/internal/etcdtest"
 	"github.com/quotient-go/quotient/lease"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/goleak"
@@ -216,7 +216,7 @@ type entry struct {
 }
 
 func newWorld() *world {
-	w := &world{raft: 2}
+	w := &world{raft: 2, watchers: map[*reach]func(){}}
 	w.wipe()
 	return w
 }
@@ -229,9 +229,6 @@ func (w *world) wipe() {
 		l.timer.Stop()
 	}
 	w.revision, w.leases, w.keys = 1, map[clientv3.LeaseID]*held{}, map[string]entry{}
-	if w.watchers == nil {
-		w.watchers = map[*reach]func(){}
-	}
 }
 
 // end ends a lease with its keys. The caller holds the lock.
@@ -369,8 +366,7 @@ func (r *reach) draw(ctx context.Context, c candidate, id clientv3.LeaseID) (rev
 	})
 }
 
-func (r *reach) first(ctx context.Context, prefix string, c candidate) (first candidate, raft uint64,
-	err error) {
+func (r *reach) first(ctx context.Context, prefix string, c candidate) (first candidate, raft uint64, err error) {
 	return first, raft, r.call(ctx, "first", func() error {
 		raft = r.raft
 		if r.keys[c.key].revision != c.revision {
