@@ -210,6 +210,9 @@ func (w *twins) tokens(*rapid.T) {
 
 func (w *twins) time(*rapid.T) {
 	w.now = w.now.Add(w.seconds(12))
+	if w.id("all but never", 63) == 63 {
+		w.now = w.now.Add(2 * time.Hour) // beyond the last bucket
+	}
 	w.then()
 }
 
@@ -271,7 +274,6 @@ func (w *twins) compare(*rapid.T) {
 		w.Fatalf("there are %d semaphores, want %d", len(stats), len(m.sems))
 	}
 	for _, got := range stats {
-		got.Totals.Wait.Buckets, got.Totals.Hold.Buckets = Histogram{}.Buckets, Histogram{}.Buckets
 		if want := m.stats(got.Name); got != want {
 			w.Fatalf("statistics are\n%+v, want\n%+v", got, want)
 		}
@@ -425,8 +427,7 @@ func (m *model) unlist(l *modelLock) {
 func (m *model) grant(l *modelLock) {
 	s := m.sems[l.sem]
 	s.Granted++
-	s.Wait.Count++
-	s.Wait.Sum += m.now.Sub(l.since).Seconds()
+	counted(&s.Wait, m.now.Sub(l.since))
 	l.token, l.since = m.next, m.now
 	m.next++
 	m.locks = append(m.locks, l)
@@ -439,11 +440,19 @@ func (m *model) take(l *modelLock, total *uint64) {
 		m.changed[l.peer] = true
 	} else {
 		*total++
-		s.Hold.Count++
-		s.Hold.Sum += m.now.Sub(l.since).Seconds()
+		counted(&s.Hold, m.now.Sub(l.since))
 	}
 	m.serve(l.sem)
 	m.forget()
+}
+
+// counted counts a duration, also in the first bucket that is not below it.
+func counted(h *Histogram, d time.Duration) {
+	h.Count++
+	h.Sum += d.Seconds()
+	if i := slices.IndexFunc(Bounds[:], func(most time.Duration) bool { return most >= d }); i >= 0 {
+		h.Buckets[i]++
+	}
 }
 
 // forget removes semaphores that are gone and not held.

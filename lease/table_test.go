@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -123,30 +122,6 @@ func TestLocksAreBounded(t *testing.T) {
 	}
 }
 
-func TestTimesAreCounted(t *testing.T) {
-	table, now := tableOf(t, "A=1", 2)
-	for id := range uint64(2) {
-		_, err := table.Acquire(id+1, "A", 1, now.Add(time.Duration(id)*time.Second))
-		must(t, err)
-	}
-	if got := table.Stats(now.Add(4 * time.Second))[0].LongestPending; got != 3*time.Second {
-		t.Errorf("the first of the queue has waited %v, want 3s", got)
-	}
-	must(t, table.Release(1, "A", now.Add(5*time.Second)))
-	totals := table.Stats(now.Add(6 * time.Second))[0].Totals
-	if w := totals.Wait; w.Count != 2 || w.Sum != 4 || w.Buckets[0] != 1 || w.Buckets[4] != 1 {
-		t.Errorf("waits are %+v, want one of 0 and one of 4 s", w)
-	}
-	if h := totals.Hold; h.Count != 1 || h.Sum != 5 || h.Buckets[4] != 1 {
-		t.Errorf("holds are %+v, want one of 5 s", h)
-	}
-	var h Histogram
-	h.observe(2 * time.Hour)
-	if h.Count != 1 || slices.Max(h.Buckets[:]) != 0 {
-		t.Errorf("two hours are in a bucket: %+v", h)
-	}
-}
-
 func TestTokensAreBounded(t *testing.T) {
 	for _, k := range []Tokens{{}, {5, 5}, {9, 5}, {1 << 63, EndOfTokens}, {1<<63 + 5, 1<<63 + 9}} {
 		table, err := NewTable(Config{}, k, time.Now())
@@ -195,39 +170,6 @@ func TestTokensNeverGoBack(t *testing.T) {
 			newest = max(newest, token)
 		}
 	})
-}
-
-// TestClockSetBack restarts a lone server a second after it has given a token, with a clock that was set back.
-func TestClockSetBack(t *testing.T) {
-	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	token := ClockTokens(start).Next
-	const refused = -1
-	for back, wait := range map[time.Duration]time.Duration{
-		0: 0, time.Second - 1: 0, time.Second: 1, 2 * time.Second: 1 + time.Second,
-		61 * time.Second: 1 + time.Minute, 1 + 61*time.Second: refused, 24 * time.Hour: refused,
-	} {
-		now := start.Add(time.Second - back)
-		table, err := NewTable(settings(t, "A=2"), ClockTokens(now), now)
-		must(t, err)
-		_, err = table.Restore(1, time.Hour, []Restored{{"A", 1, token}}, now)
-		if never := errors.As(err, new(*TokenError)); never != (wait == refused) || never && len(table.peers) > 0 {
-			t.Errorf("set back by %v: error %v, %d peers", back, err, len(table.peers))
-		}
-		if err != nil {
-			continue
-		}
-		must(t, table.AddPeer(2, time.Hour, now))
-		got, err := table.Acquire(2, "A", 1, now)
-		if wait > 1 {
-			got, err = table.State(2, "A", 1, now.Add(wait-1))
-		}
-		if must(t, err); (got == 0) != (wait > 0) {
-			t.Errorf("set back by %v: token %d before %v", back, got, wait)
-		}
-		if got, err = table.State(2, "A", 1, now.Add(wait)); err != nil || got <= token {
-			t.Errorf("set back by %v: token %d after %v, error %v, want one above %d", back, got, wait, err, token)
-		}
-	}
 }
 
 // settings reads a configuration such as "A=3 B=2/1 grace=5s", where 2/1 is a maximum and a level.
