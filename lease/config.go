@@ -36,8 +36,7 @@ type Semaphore struct {
 // Config is the configuration of a Table. The zero value has no semaphore.
 type Config struct {
 	Semaphores map[string]Semaphore // by name, at most 10,000; a name has 1 to 1,024 bytes
-	// KeepIdle is how long an expired peer without locks is kept, at most 100 years. 0 means
-	// DefaultKeepIdle.
+	// KeepIdle is how long an expired peer without locks is kept, at most 100 years. 0 means DefaultKeepIdle.
 	KeepIdle time.Duration
 	// Grace is the time after the start in which locks are only restored: a new lock waits until its end.
 	// It is at most 100 years; 0, the default, means none.
@@ -65,8 +64,7 @@ func (c Config) Validate() error {
 			return fmt.Errorf("lease: Config.Semaphores: name %.40q of %d bytes, want 1 to %d",
 				name, len(name), maxName)
 		case s.Max < 1 || s.Max > MaxCount:
-			return fmt.Errorf("lease: Config.Semaphores[%q].Max is %d, want 1 to %d",
-				name, s.Max, int64(MaxCount))
+			return fmt.Errorf("lease: Config.Semaphores[%q].Max is %d, want 1 to %d", name, s.Max, int64(MaxCount))
 		case s.Level < 0 || s.Level > maxLevel:
 			return fmt.Errorf("lease: Config.Semaphores[%q].Level is %d, want 0 to %d",
 				name, s.Level, int64(maxLevel))

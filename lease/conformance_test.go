@@ -233,8 +233,7 @@ func (r *run) read(line string) question {
 	}
 	q.method, line, _ = strings.Cut(line, " ")
 	q.target, q.body, _ = strings.Cut(line, " ")
-	if size, err := strconv.Atoi(strings.TrimPrefix(q.body, "@")); err == nil &&
-		strings.HasPrefix(q.body, "@") {
+	if size, err := strconv.Atoi(strings.TrimPrefix(q.body, "@")); err == nil && strings.HasPrefix(q.body, "@") {
 		q.body = "1" + strings.Repeat(" ", size-1)
 	}
 	if q.contentType == "" && q.body != "" {
@@ -306,8 +305,7 @@ func matches(got, want string) bool {
 	return got == want
 }
 
-// restart puts an empty server in place. The clients restore what they hold, and ask again for what they wait
-// for.
+// restart puts an empty server in place. The clients restore what they hold, and ask again for what they wait for.
 func (r *run) restart() {
 	old := r.server.Load()
 	var peers []struct{ ID uint64 }

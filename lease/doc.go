@@ -5,6 +5,5 @@
 // restores them after a restart of the server. A Table is the state: the peers, their locks, and the queue
 // of each semaphore. It is pure: time is an argument, and it starts nothing.
 //
-// Nothing is stored on disk and nothing is replicated. The holders know their locks, and restore them on a
-// new server.
+// Nothing is stored on disk and nothing is replicated. The holders know their locks, and restore them on a new server.
 package lease

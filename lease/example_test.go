@@ -48,8 +48,7 @@ func ExampleClient_Lock_wait() {
 	// Output: true <nil>
 }
 
-// A lock under the context of another one must be of a lower level, so that two clients cannot wait for each
-// other.
+// A lock under the context of another one must be of a lower level, so that two clients cannot wait for each other.
 func ExampleClient_Lock_levels() {
 	client, stop := serve(map[string]lease.Semaphore{"table": {Max: 1, Level: 1}, "row": {Max: 1}})
 	defer stop()

@@ -354,8 +354,7 @@ func (s *Server) postRestore(w http.ResponseWriter, r *http.Request, _ place) er
 		return err
 	}
 	if len(beyond) > 0 {
-		s.options.Log.Warn("lease: a peer was restored beyond the maximum",
-			"peer", back.peer, "semaphores", beyond)
+		s.options.Log.Warn("lease: a peer was restored beyond the maximum", "peer", back.peer, "semaphores", beyond)
 	}
 	answerText(w, http.StatusOK, "Ok")
 	return nil

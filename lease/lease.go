@@ -64,9 +64,8 @@ func (l *Lease) Count() int64 { return l.count }
 // stays the same when the Lease is restored.
 func (l *Lease) Token() uint64 { return l.token }
 
-// Context returns a context that derives from that of Lock. It ends when the Lease is lost or unlocked.
-// When the Lease is lost, its cause is the error of Err. A Lock with this context acquires one more lock
-// for the same peer.
+// Context returns a context that derives from that of Lock. It ends when the Lease is lost or unlocked. When the Lease
+// is lost, its cause is the error of Err. A Lock with this context acquires one more lock for the same peer.
 func (l *Lease) Context() context.Context { return l.ctx }
 
 // Lost returns a channel that is closed when the Lease is lost. It stays open after Unlock.

@@ -73,9 +73,8 @@ func (t *Table) addPeer(id uint64, expiresIn time.Duration, now time.Time) (*pee
 	return p, nil
 }
 
-// Heartbeat makes the peer expire so long after now: at least 0, and at most 100 years. It returns the
-// semaphores whose lock of this peer an operator broke, until the peer asks for them again. It fails with
-// ErrUnknownPeer.
+// Heartbeat makes the peer expire so long after now: at least 0, and at most 100 years. It returns the semaphores whose
+// lock of this peer an operator broke, until the peer asks for them again. It fails with ErrUnknownPeer.
 func (t *Table) Heartbeat(id uint64, expiresIn time.Duration, now time.Time) (broken []string, err error) {
 	t.Advance(now)
 	p := t.peers[id]
@@ -99,8 +98,7 @@ func (t *Table) RemovePeer(id uint64, now time.Time) bool {
 	return true
 }
 
-// RemoveExpired removes the peers that have expired and are kept because they hold nothing. It returns how
-// many.
+// RemoveExpired removes the peers that have expired and are kept because they hold nothing. It returns how many.
 func (t *Table) RemoveExpired(now time.Time) int {
 	t.Advance(now)
 	n := 0

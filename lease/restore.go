@@ -9,18 +9,16 @@ type Restored struct {
 	Token     uint64 // 0: the client knows none, and the lock gets a new one
 }
 
-// Restore brings back a peer with the locks it held. An unknown peer is always restored, also beyond a
-// maximum and below its own levels: it may have used the resource all the time. An existing one must hold
-// just these counts, with the tokens that are given, and its expiry moves. Both expire so long after now: at
-// least 0, and at most 100 years.
+// Restore brings back a peer with the locks it held. An unknown peer is always restored, also beyond a maximum and
+// below its own levels: it may have used the resource all the time. An existing one must hold just these counts, with
+// the tokens that are given, and its expiry moves. Both expire so long after now: at least 0, and at most 100 years.
 //
 // A token at or above Tokens.Next was given by a server before, if the tokens are those of a clock, which was set back
 // since. Nothing is granted until the clock has passed it, and a lock without a token gets one from before it. A token
 // that is more than a minute ahead was never given, so that none can move the tokens beyond where a restart begins.
 //
-// It fails with ErrTooManyLocks, ErrUnknownSemaphore, a CountError, ErrRestoreChanges, a TokenError,
-// ErrNoTokens and ErrTooManyPeers, and then changes nothing. beyond names the semaphores of which more is
-// held now than their maximum.
+// It fails with ErrTooManyLocks, ErrUnknownSemaphore, a CountError, ErrRestoreChanges, a TokenError, ErrNoTokens and
+// ErrTooManyPeers, and then changes nothing. beyond names the semaphores of which more is held now than their maximum.
 func (t *Table) Restore(
 	id uint64, expiresIn time.Duration, locks []Restored, now time.Time,
 ) (beyond []string, err error) {

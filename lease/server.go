@@ -29,8 +29,7 @@ func (e *StandByError) Error() string {
 	return "lease: this server is on stand-by, the leader is " + e.Leader
 }
 
-// ServerOptions are the options of NewServer beside a Config. The zero value is a server that leads,
-// without a log.
+// ServerOptions are the options of NewServer beside a Config. The zero value is a server that leads, without a log.
 type ServerOptions struct {
 	StandBy bool         // start without a Table, until Lead
 	Version string       // of GET /version; empty: "unknown"
@@ -74,8 +73,7 @@ type blocked struct {
 	n       int           // how many wait
 }
 
-// NewServer returns a Server that leads, with ClockTokens, unless o.StandBy is set. An error names a field
-// of c.
+// NewServer returns a Server that leads, with ClockTokens, unless o.StandBy is set. An error names a field of c.
 func NewServer(c Config, o ServerOptions) (*Server, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -128,8 +126,7 @@ func (s *Server) StandBy(leader string) {
 	s.stop(leader)
 }
 
-// Leads reports whether this server grants leases. Otherwise leader is the URL of the one that does, if
-// known.
+// Leads reports whether this server grants leases. Otherwise leader is the URL of the one that does, if known.
 func (s *Server) Leads() (leads bool, leader string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,8 +166,7 @@ func (s *Server) Configure(c Config) error {
 	return err
 }
 
-// Close ends all requests that wait and stops the timer. Requests are then answered with 503. It may be
-// called again.
+// Close ends all requests that wait and stops the timer. Requests are then answered with 503. It may be called again.
 func (s *Server) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -178,8 +174,7 @@ func (s *Server) Close() {
 	s.stop("")
 }
 
-// stop makes this server forget its Table, ends all requests that wait, and stops the timer. The caller holds
-// the lock.
+// stop makes this server forget its Table, ends all requests that wait, and stops the timer. The caller holds the lock.
 func (s *Server) stop(leader string) {
 	s.table, s.leader, s.until, s.due = nil, leader, time.Time{}, time.Time{}
 	for id := range s.blocked {

@@ -14,8 +14,7 @@ type Totals struct {
 	Hold     Histogram // from granting or restoring to the end
 }
 
-// Bounds are the upper bounds of a Histogram's buckets. Their steps are our choice: from what HTTP takes to
-// an hour.
+// Bounds are the upper bounds of a Histogram's buckets. Their steps are our choice: from what HTTP takes to an hour.
 var Bounds = [...]time.Duration{
 	time.Millisecond, 10 * time.Millisecond, 100 * time.Millisecond, time.Second, 10 * time.Second,
 	time.Minute, 10 * time.Minute, time.Hour,

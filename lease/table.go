@@ -51,8 +51,7 @@ type Table struct {
 	changed    []uint64
 }
 
-// NewTable returns a Table without peers. Its grace time starts now. An error names a field of c and its
-// value.
+// NewTable returns a Table without peers. Its grace time starts now. An error names a field of c and its value.
 func NewTable(c Config, tokens Tokens, now time.Time) (*Table, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -170,9 +169,8 @@ func (t *Table) Next() time.Time {
 	return next
 }
 
-// Changed returns the peers whose pending lock was granted or dropped since the last call, and those that
-// were removed. A peer may be in it twice. The slice is valid until the next call of a method. Without
-// calls of Changed it grows.
+// Changed returns the peers whose pending lock was granted or dropped since the last call, and those that were removed.
+// A peer may be in it twice. The slice is valid until the next call of a method. Without calls of Changed it grows.
 func (t *Table) Changed() []uint64 {
 	ids := t.changed
 	t.changed = t.changed[:0]

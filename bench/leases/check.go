@@ -115,9 +115,8 @@ func holders(most int) porcupine.Model {
 	}
 }
 
-// operations is a lock as its holder believed in it: it was granted between the call of Lock and its return,
-// and was given back between the end of that belief and the answer to Unlock. Without that answer nobody
-// knows when.
+// operations is a lock as its holder believed in it: it was granted between the call of Lock and its return, and was
+// given back between the end of that belief and the answer to Unlock. Without that answer nobody knows when.
 func (h holding) operations(client int) []porcupine.Operation {
 	end := h.unlocked
 	if end == 0 {

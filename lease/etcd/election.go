@@ -49,8 +49,7 @@ type Server interface {
 type Election struct {
 	Client *clientv3.Client // of the store; Run does not close it
 	Server Server           // it is on stand-by until Run makes it lead
-	// URL is the address of this server for clients: http or https, a host, and no query, at most 2,000
-	// bytes.
+	// URL is the address of this server for clients: http or https, a host, and no query, at most 2,000 bytes.
 	URL string
 	// Name is the name of the election, 1 to 200 bytes without a slash.
 	Name string
@@ -63,9 +62,8 @@ type Election struct {
 // Run takes part in the election until the context ends. Then it gives up its lead or its candidacy, within
 // a second, and returns the context's error. The server is on stand-by when Run returns.
 //
-// A wrong field is an error at once, which names field and value. A Server that cannot lead is an error
-// too. Run logs failures of the store and tries again. Run may be called again, but not while another Run
-// of the Election is running.
+// A wrong field is an error at once, which names field and value. A Server that cannot lead is an error too. Run logs
+// failures of the store and tries again. Run may be called again, but not while another Run of the Election is running.
 func (e *Election) Run(ctx context.Context) error {
 	c, err := e.complete()
 	if err != nil {

@@ -29,8 +29,7 @@ type endError struct {
 
 func over(format string, args ...any) error { return &endError{error: fmt.Errorf(format, args...)} }
 
-// errMembers means that a renewal may have come from a member that leads the store no more, and has not
-// noticed.
+// errMembers means that a renewal may have come from a member that leads the store no more, and has not noticed.
 var errMembers = errors.New("the members of etcd have elected another leader among them")
 
 // term is one candidacy: one lease of the store and one key, until either is lost.
@@ -122,8 +121,7 @@ func (t *term) leave(ctx context.Context) (left clientv3.LeaseID) {
 	return 0
 }
 
-// round renews the lease and does what follows from it. It returns when the next one is due, or why the term
-// is over.
+// round renews the lease and does what follows from it. It returns when the next one is due, or why the term is over.
 func (t *term) round(ctx context.Context, failures *int) (wait time.Duration, err error) {
 	short, cancel := context.WithDeadline(ctx, t.until())
 	defer cancel()
@@ -248,8 +246,7 @@ func (t *term) draw(ctx context.Context) (lease.Tokens, error) {
 	return lease.Tokens{Next: next, End: next + 1<<tokenBits}, nil
 }
 
-// twice calls f, and once more where it takes longer than that: a client of several members asks another one
-// then.
+// twice calls f, and once more where it takes longer than that: a client of several members asks another one then.
 func twice(ctx context.Context, most time.Duration, f func(context.Context) error) (err error) {
 	for range 2 {
 		short, cancel := context.WithTimeout(ctx, most)
