@@ -113,7 +113,7 @@ func (s *session) granted(ctx context.Context, q attempt, l *Lease) (*Lease, boo
 func (s *session) renewal(ctx context.Context, q attempt) error {
 	s.mu.Lock()
 	if s.renewals == q.renewals {
-		s.beatNow = true
+		s.beats.Store(true)
 		s.wakeKeep()
 	}
 	s.mu.Unlock()

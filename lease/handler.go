@@ -212,19 +212,16 @@ func (s *Server) getPeers(w http.ResponseWriter, _ *http.Request, _ place) error
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(maxBodyTime)) // the list is counted meanwhile
 	slices.Sort(ids)
 	w.Header()["Content-Type"] = jsonType
-	const part = 4 << 10
-	text := append(make([]byte, 0, part), '[')
+	text := []byte{'['}
 	for i, id := range ids {
 		if i > 0 {
 			text = append(text, ',')
 		}
 		text = append(strconv.AppendUint(append(text, `{"id":`...), id, 10), '}')
-		if len(text) > part-64 {
-			if _, err := w.Write(text); err != nil {
-				return nil // the client is gone
-			}
-			text = text[:0]
+		if _, err := w.Write(text); err != nil {
+			return nil // the client is gone
 		}
+		text = text[:0]
 	}
 	_, _ = w.Write(append(text, ']'))
 	return nil

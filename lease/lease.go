@@ -112,7 +112,9 @@ func (l *Lease) unlock(ctx context.Context) error {
 		return err
 	}
 	if l.released == nil {
-		l.released = s.releaseLocked(l)
+		delete(s.leases, l.name)
+		l.cancel(errUnlocked)
+		l.released = s.giveBack(l.name)
 	}
 	r := l.released
 	s.mu.Unlock()

@@ -59,18 +59,13 @@ func (t *Table) AddPeer(id uint64, expiresIn time.Duration, now time.Time) error
 	if t.peers[id] != nil {
 		return ErrRestoreChanges
 	}
-	_, err := t.addPeer(id, expiresIn, now)
-	return err
-}
-
-func (t *Table) addPeer(id uint64, expiresIn time.Duration, now time.Time) (*peer, error) {
 	if len(t.peers) >= t.config.MaxPeers {
-		return nil, ErrTooManyPeers
+		return ErrTooManyPeers
 	}
 	p := &peer{id: id, expires: until(now, expiresIn)}
 	t.peers[id] = p
 	heap.Push(&t.idle, p)
-	return p, nil
+	return nil
 }
 
 // Heartbeat makes the peer expire so long after now: at least 0, and at most 100 years. It returns the semaphores whose

@@ -32,9 +32,10 @@ func (t *Table) Restore(
 		t.place(p)
 		return nil, nil
 	}
-	if p, err = t.addPeer(id, expiresIn, now); err != nil {
+	if err := t.AddPeer(id, expiresIn, now); err != nil {
 		return nil, err
 	}
+	p = t.peers[id]
 	for _, r := range locks {
 		t.skip(r.Token, now)
 	}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -24,6 +25,7 @@ type session struct {
 	ctx    context.Context // ends when the session is lost or over
 	stop   context.CancelFunc
 	wake   chan struct{} // there is something for keep to do
+	beats  atomic.Bool   // a heartbeat, at once
 
 	mu       sync.Mutex // guards all below
 	leases   map[string]*Lease
@@ -35,10 +37,9 @@ type session struct {
 	renewed  time.Time     // when the last request was sent that renewed the peer
 	grace    time.Duration // of the server; 0: none
 	loss     *time.Timer
-	sent     int // heartbeats
-	renewals int // heartbeats and restores that were answered
-	restores int // restores that were begun
-	beatNow  bool
+	sent     int           // heartbeats
+	renewals int           // heartbeats and restores that were answered
+	restores int           // restores that were begun
 	changed  chan struct{} // closed when something above has changed
 }
 
@@ -242,11 +243,4 @@ func (s *session) settleLocked() {
 	}
 	s.watch()
 	s.broadcast()
-}
-
-// releaseLocked begins Unlock. The caller holds the lock.
-func (s *session) releaseLocked(l *Lease) *release {
-	delete(s.leases, l.name)
-	l.cancel(errUnlocked)
-	return s.giveBack(l.name)
 }
