@@ -144,13 +144,19 @@ func TestClientUnlockAfterLoss(t *testing.T) {
 	})
 }
 
-// A process that was stopped past its lease must see it at once, and must not restore it.
+// A process that was stopped past its lease must see it at once, before any timer has fired, and must not restore it.
 func TestClientAfterAStop(t *testing.T) {
 	stop := func(l *Lease) {
 		l.session.mu.Lock()
 		defer l.session.mu.Unlock()
 		l.session.renewed = time.Now().Add(-27 * time.Second)
 	}
+	inWorld(t, mutex("A"), func(t *testing.T, w *world) {
+		l := locked(t, t.Context(), w.client(), "A")
+		if stop(l); !errors.Is(l.Err(), ErrCutOff) {
+			t.Errorf("right after a stop: %v", l.Err())
+		}
+	})
 	inWorld(t, mutex("A"), func(t *testing.T, w *world) {
 		l := locked(t, t.Context(), w.client(), "A")
 		w.start("a", ServerOptions{})

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -272,52 +271,47 @@ func FuzzPath(f *testing.F) {
 	})
 }
 
-// pair acquires and releases one lock without a network.
-type pair struct {
-	handler          http.Handler
-	acquire, release *http.Request
-	body             strings.Reader
-	header           http.Header
-	status           int
+// deaf is a client that takes no notice but of the status.
+type deaf struct {
+	header http.Header
+	status int
 }
 
-func (p *pair) Header() http.Header         { return p.header }
-func (p *pair) WriteHeader(status int)      { p.status = status }
-func (p *pair) Write(b []byte) (int, error) { return len(b), nil }
+func (d *deaf) Header() http.Header               { return d.header }
+func (d *deaf) WriteHeader(status int)            { d.status = status }
+func (d *deaf) Write(b []byte) (int, error)       { return len(b), nil }
+func (d *deaf) WriteString(s string) (int, error) { return len(s), nil }
 
-func (p *pair) WriteString(s string) (int, error) { return len(s), nil }
-
-func newPair(t testing.TB) *pair {
-	p := &pair{handler: served(t, lease.Config{}, lease.ServerOptions{}), header: http.Header{}}
-	id := sent(p.handler, "POST", "/new_peer", `{"expires_in":"1h"}`).Body.String()
-	p.acquire = httptest.NewRequest("PUT", "/peers/"+id+"/A?expires_in=300000ms", nil)
-	p.acquire.Body = io.NopCloser(&p.body)
-	p.acquire.Header.Set("Content-Type", "application/json")
-	p.release = httptest.NewRequest("DELETE", "/peers/"+id+"/A", nil)
-	return p
-}
-
-func (p *pair) do(t testing.TB) {
-	for _, r := range []*http.Request{p.acquire, p.release} {
-		p.body.Reset("1")
-		if p.handler.ServeHTTP(p, r); p.status != http.StatusOK {
-			t.Fatalf("%s: %d", r.Method, p.status)
+// pair returns what acquires and releases one lock without a network.
+func pair(t testing.TB) func() {
+	s := served(t, lease.Config{}, lease.ServerOptions{})
+	path := "/peers/" + sent(s, "POST", "/new_peer", `{"expires_in":"1h"}`).Body.String() + "/A"
+	var body strings.Reader
+	acquire := httptest.NewRequest("PUT", path+"?expires_in=300000ms", &body)
+	acquire.Header.Set("Content-Type", "application/json")
+	requests := []*http.Request{acquire, httptest.NewRequest("DELETE", path, nil)}
+	w := &deaf{header: http.Header{}}
+	return func() {
+		for _, r := range requests {
+			body.Reset("1")
+			if s.ServeHTTP(w, r); w.status != http.StatusOK {
+				t.Fatalf("%s: %d", r.Method, w.status)
+			}
 		}
 	}
 }
 
 // The allocations of a pair mostly outlive it or go to net/http: the lock, the body, the header's value.
 func TestAcquireAndReleaseAllocateLittle(t *testing.T) {
-	p := newPair(t)
-	if n := testing.AllocsPerRun(1000, func() { p.do(t) }); n > 8 {
+	if n := testing.AllocsPerRun(1000, pair(t)); n > 8 {
 		t.Errorf("acquire and release allocate %v times, want at most 8", n)
 	}
 }
 
 func BenchmarkHandler(b *testing.B) {
-	p := newPair(b)
+	both := pair(b)
 	b.ReportAllocs()
 	for b.Loop() {
-		p.do(b)
+		both()
 	}
 }
