@@ -185,27 +185,6 @@ func TestBlockedRequestEnds(t *testing.T) {
 	}
 }
 
-func TestBlockedRequestKeepsItsPlace(t *testing.T) {
-	inServer(t, "A=1", func(t *testing.T, s *Server) {
-		takes(t, s, 1, "A", 1)
-		second := blocks(t, s, 2, "A", 1, time.Minute)
-		third := blocks(t, s, 3, "A", 1, time.Hour)
-		second.cancel() // the request, not the lock: it keeps its place until the peer expires
-		giveBack(t, s, 1, "A")
-		if got := third.outcome(); got != "blocked" {
-			t.Errorf("the third is %q, want it blocked", got)
-		}
-		if got := blocks(t, s, 2, "A", 1, 0).outcome(); got != "held" {
-			t.Errorf("the second is %q, want it held", got)
-		}
-		beat(t, s, 2, time.Second)
-		time.Sleep(time.Second)
-		if got := third.outcome(); got != "held" || third.took != time.Second {
-			t.Errorf("the third is %q after %v, want it held when the second expires", got, third.took)
-		}
-	})
-}
-
 func TestBlockedRequestsOfOnePeerAreBounded(t *testing.T) {
 	inServer(t, "A=1", func(t *testing.T, s *Server) {
 		takes(t, s, 1, "A", 1)

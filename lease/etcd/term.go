@@ -29,9 +29,6 @@ type endError struct {
 
 func over(format string, args ...any) error { return &endError{error: fmt.Errorf(format, args...)} }
 
-// errMembers means that a renewal may have come from a member that leads the store no more, and has not noticed.
-var errMembers = errors.New("the members of etcd have elected another leader among them")
-
 // term is one candidacy: one lease of the store and one key, until either is lost.
 type term struct {
 	e     *Election // complete
@@ -166,7 +163,7 @@ func (t *term) renew(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("find the leader: %w", err)
 	case before != after:
-		return errMembers
+		return errors.New("the members of etcd have elected another leader among them") // renew's may not know it yet
 	}
 	t.sent = sent
 	if first.key != t.own.key {
