@@ -287,21 +287,21 @@ func TestClientErrors(t *testing.T) {
 	inWorld(t, settings(t, "A=2/1 low=1"), func(t *testing.T, w *world) {
 		c := w.client()
 		l := locked(t, t.Context(), c, "low")
-		level, never, count := &LevelError{}, &NeverError{}, &CountError{}
-		if _, err := c.Lock(t.Context(), "B", 1); !errors.Is(err, ErrUnknownSemaphore) {
-			t.Error(err)
-		}
-		if _, err := c.Lock(t.Context(), "", 1); !errors.Is(err, ErrUnknownSemaphore) {
-			t.Error(err)
-		}
-		if _, err := c.Lock(t.Context(), "A", 3); !errors.As(err, &never) || *never != (NeverError{3, 2}) {
-			t.Error(err)
-		}
-		if _, err := c.Lock(t.Context(), "A", -1); !errors.As(err, &count) || count.Count != -1 {
-			t.Error(err)
-		}
-		if _, err := c.Lock(l.Context(), "A", 1); !errors.As(err, &level) || *level != (LevelError{0, 1}) {
-			t.Error(err)
+		for _, row := range []struct {
+			ctx   context.Context
+			name  string
+			count int64
+			want  error
+		}{
+			{t.Context(), "B", 1, ErrUnknownSemaphore},
+			{t.Context(), "", 1, ErrUnknownSemaphore},
+			{t.Context(), "A", 3, &NeverError{3, 2}},
+			{t.Context(), "A", -1, &CountError{-1}},
+			{l.Context(), "A", 1, &LevelError{0, 1}},
+		} {
+			if _, err := c.Lock(row.ctx, row.name, row.count); !reflect.DeepEqual(errors.Unwrap(err), row.want) {
+				t.Errorf("%d of %q: %v, want %v", row.count, row.name, err, row.want)
+			}
 		}
 		unlock(t, l)
 		if _, err := c.Lock(l.Context(), "A", 1); !errors.Is(err, errUnlocked) {

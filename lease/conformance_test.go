@@ -497,9 +497,6 @@ var conformance = []script{
 	{"a waiter gets an expired lock", "1 2 once", `
 		PUT /peers/1/A?expires_in=20ms 1 -> 200 1
 		PUT /peers/2/A?block_for=1h 1 -> 200 2`},
-	{"a blocked request whose peer expires", "1 2 once", `
-		PUT /peers/1/A 1 -> 200 1
-		PUT /peers/2/A?block_for=1h&expires_in=20ms 1 -> 400 Unknown peer`},
 	{"a peer without locks outlives its expiry", "once", `
 		POST /restore {"expires_in":"0ms","peer_id":1,"acquired":{}} -> 200 Ok
 		GET /peers/1/is_acquired -> 200 true
