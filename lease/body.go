@@ -104,7 +104,6 @@ func isJSON(contentType string) bool {
 		(t == "application/json" || strings.HasPrefix(t, "application/") && strings.HasSuffix(t, "+json"))
 }
 
-// parseCount reads a JSON integer.
 func parseCount(body []byte) (int64, error) {
 	text := string(bytes.Trim(body, " \t\r\n"))
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil && strconv.FormatInt(n, 10) == text {

@@ -146,7 +146,6 @@ func (c *Client) blockFor() time.Duration {
 func (c *Client) http() *http.Client { return cmp.Or(c.HTTP, http.DefaultClient) }
 func (c *Client) log() *slog.Logger  { return cmp.Or(c.Log, noLog) }
 
-// noLog is the log of those who want none.
 var noLog = slog.New(slog.DiscardHandler)
 
 // jitter is d, more or less a part of it, so that clients which began together do not stay together.

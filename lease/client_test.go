@@ -714,7 +714,6 @@ func newWorld(t testing.TB, c Config) *world {
 	return w
 }
 
-// start starts a server, in place of the one with that name.
 func (w *world) start(name string, o ServerOptions) *Server {
 	w.t.Helper()
 	s, err := NewServer(w.config, o)
@@ -734,7 +733,6 @@ func (w *world) client() *Client {
 	return &Client{URLs: []string{"http://a"}, HTTP: &http.Client{Transport: w.net}}
 }
 
-// inWorld runs a test in a bubble.
 func inWorld(t *testing.T, c Config, test func(t *testing.T, w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) { test(t, newWorld(t, c)) })
@@ -764,7 +762,6 @@ func unlock(t testing.TB, l *Lease) {
 	}
 }
 
-// locking is a Lock in a goroutine of its own.
 type locking struct {
 	lease  *Lease
 	err    error
@@ -785,7 +782,6 @@ func lockingOf(ctx context.Context, c *Client, name string, count int64) *lockin
 
 func (g *locking) ended() bool { return closed(g.done) }
 
-// lost reports whether the Lease's channel is closed.
 func lost(l *Lease) bool { return closed(l.Lost()) }
 
 // closed reports whether a channel is, once all goroutines wait.

@@ -81,7 +81,6 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// run plays one script.
 type run struct {
 	t        *testing.T
 	server   atomic.Pointer[lease.Server]
@@ -199,7 +198,6 @@ func (r *run) line(line string) {
 	}
 }
 
-// join waits for the answers of the background.
 func (r *run) join() {
 	for _, done := range r.pending {
 		select {
@@ -212,7 +210,6 @@ func (r *run) join() {
 	r.pending = nil
 }
 
-// take reports what is wrong with an answer.
 func (r *run) take(a answer) answer {
 	if a.problem != "" {
 		r.t.Errorf("%s\n%s", a.line, a.problem)
@@ -220,7 +217,6 @@ func (r *run) take(a answer) answer {
 	return a
 }
 
-// read takes a line apart.
 func (r *run) read(line string) question {
 	for name, value := range r.names {
 		line = strings.ReplaceAll(line, name, value)
@@ -242,7 +238,6 @@ func (r *run) read(line string) question {
 	return q
 }
 
-// ask sends a request and compares the answer.
 func (r *run) ask(q question) answer {
 	a := answer{question: q}
 	if err := r.sends(&a); err != nil {
@@ -261,7 +256,6 @@ func (r *run) ask(q question) answer {
 	return a
 }
 
-// sends sends the question and reads the answer.
 func (r *run) sends(a *answer) error {
 	body := io.Reader(strings.NewReader(a.body))
 	if r.restarts {

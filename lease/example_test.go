@@ -12,7 +12,6 @@ import (
 	"github.com/quotient-go/quotient/lease"
 )
 
-// serve starts a server for an example.
 func serve(semaphores map[string]lease.Semaphore) (client *lease.Client, stop func()) {
 	s, err := lease.NewServer(lease.Config{Semaphores: semaphores}, lease.ServerOptions{})
 	if err != nil {

@@ -320,7 +320,6 @@ func (p *clientPlay) breaks() {
 	p.held = slices.DeleteFunc(p.held, func(l *Lease) bool { return p.broken[l.Token()] })
 }
 
-// work locks, holds and unlocks until ctx ends.
 func (p *clientPlay) work(ctx context.Context, c *Client, random *rand.Rand) {
 	pause := func(most int) { time.Sleep(time.Duration(random.IntN(most*1000)) * time.Millisecond) }
 	names := []string{"one", "three", "low"}

@@ -17,7 +17,6 @@ import (
 	"github.com/quotient-go/quotient/internal/held"
 )
 
-// place is where a request goes.
 type place struct {
 	pattern   string // a key of routes
 	peer      uint64
@@ -160,7 +159,6 @@ func (s *Server) notFound(w http.ResponseWriter) {
 	answer(w, http.StatusNotFound, htmlType, notFoundPage)
 }
 
-// says always answers the same text.
 func says(text string) handler {
 	return func(_ *Server, w http.ResponseWriter, _ *http.Request, _ place) error {
 		answerText(w, http.StatusOK, text)
@@ -395,7 +393,6 @@ func problem(w http.ResponseWriter, status int, detail string) {
 	answer(w, status, problemType, string(body)+"\n")
 }
 
-// refuse answers a request that failed.
 func refuse(w http.ResponseWriter, r *http.Request, err error) {
 	var standBy *StandByError
 	if errors.As(err, &standBy) && standBy.Leader != "" {

@@ -34,7 +34,6 @@ func served(t testing.TB, c lease.Config, o lease.ServerOptions) *lease.Server {
 	return s
 }
 
-// sent serves one request in memory.
 func sent(h http.Handler, method, target, body string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, "http://server/", strings.NewReader(body))
 	if u, err := url.ParseRequestURI(target); err == nil {

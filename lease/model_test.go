@@ -340,7 +340,6 @@ func newModel(c Config, k Tokens, now time.Time) *model {
 	return m
 }
 
-// those returns the locks that fit.
 func (m *model) those(fits func(*modelLock) bool) (list []*modelLock) {
 	for _, l := range m.locks {
 		if fits(l) {
@@ -363,7 +362,6 @@ func (m *model) ofPeer(id uint64) []*modelLock {
 	return m.those(func(l *modelLock) bool { return l.peer == id })
 }
 
-// lock returns a peer's lock of a semaphore, or nil.
 func (m *model) lock(id uint64, name string) *modelLock {
 	for _, l := range m.ofPeer(id) {
 		if l.sem == name {
@@ -373,7 +371,6 @@ func (m *model) lock(id uint64, name string) *modelLock {
 	return nil
 }
 
-// waits reports whether a peer has a pending lock.
 func (m *model) waits(id uint64) bool {
 	return slices.ContainsFunc(m.ofPeer(id), func(l *modelLock) bool { return l.token == 0 })
 }
@@ -455,7 +452,6 @@ func counted(h *Histogram, d time.Duration) {
 	}
 }
 
-// forget removes semaphores that are gone and not held.
 func (m *model) forget() {
 	maps.DeleteFunc(m.sems, func(name string, s *modelSem) bool {
 		held, _ := m.of(name, true)

@@ -47,7 +47,6 @@ func (p *peer) find(is func(*lock) bool) *lock {
 	return nil
 }
 
-// until is now and a while, within bounds.
 func until(now time.Time, expiresIn time.Duration) time.Time {
 	return now.Add(min(max(expiresIn, 0), maxDuration))
 }

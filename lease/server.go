@@ -215,7 +215,6 @@ func (s *Server) do(f func(t *Table, now time.Time) error) error {
 	return err
 }
 
-// get is do with an outcome.
 func get[T any](s *Server, f func(t *Table, now time.Time) (T, error)) (v T, err error) {
 	err = s.do(func(t *Table, now time.Time) (err error) {
 		v, err = f(t, now)
@@ -253,7 +252,6 @@ func (s *Server) tick() {
 	})
 }
 
-// ask is a request for a lock.
 type ask struct {
 	peer      uint64
 	semaphore string
@@ -317,7 +315,6 @@ func (s *Server) block(id uint64) *blocked {
 	return w
 }
 
-// unblock is called when a request waits no more.
 func (s *Server) unblock(id uint64, w *blocked) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

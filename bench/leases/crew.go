@@ -80,7 +80,6 @@ func (t trial) run(ctx context.Context, seed int, s *rig.Section) error {
 	return err
 }
 
-// hire starts the workers.
 func (c *crew) hire(ctx context.Context, seed int, client func() *lease.Client) {
 	c.began, c.got = time.Now(), map[int]time.Duration{}
 	ctx, c.cancel = context.WithCancel(ctx)

@@ -313,7 +313,6 @@ func (s *state) peer(id uint64) *peerState {
 	return nil
 }
 
-// add adds a peer at its place.
 func (s *state) add(id uint64) *peerState {
 	at, _ := s.find(id)
 	s.peers = slices.Insert(s.peers, at, peerState{id: id})

@@ -170,7 +170,6 @@ func (j *judge) follows(d *judged, leader string) bool {
 	return !d.leads() && d.leader == leader
 }
 
-// verdict fails the test if anything was wrong.
 func (j *judge) verdict(t testing.TB) {
 	t.Helper()
 	j.mu.Lock()
@@ -426,7 +425,6 @@ func (w *world) join(t *testing.T, j *judge, name string) *running {
 // set is the reach's, not the judge's.
 func (r *running) set(f func()) { r.reach.set(f) }
 
-// leave ends Run.
 func (r *running) leave() {
 	r.cancel()
 	r.ended <- <-r.ended
