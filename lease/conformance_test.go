@@ -240,12 +240,28 @@ func (r *run) read(line string) question {
 
 func (r *run) ask(q question) answer {
 	a := answer{question: q}
-	if err := r.sends(&a); err != nil {
-		a.problem = err.Error()
-		return a
+	body := io.Reader(strings.NewReader(q.body))
+	if r.restarts {
+		body = io.MultiReader(body) // of no known length
+	}
+	req, err := http.NewRequest(q.method, r.base+q.target, body)
+	if err == nil && q.contentType != "" && q.contentType != "none" {
+		req.Header.Set("Content-Type", q.contentType)
+	}
+	var resp *http.Response
+	if err == nil {
+		resp, err = r.send(req)
+	}
+	if err == nil {
+		defer resp.Body.Close()
+		var text []byte
+		text, err = io.ReadAll(resp.Body)
+		a.status, a.header, a.text = resp.StatusCode, resp.Header, string(text)
 	}
 	status, want, _ := strings.Cut(q.want, " ")
 	switch kind := a.header.Get("Content-Type"); {
+	case err != nil:
+		a.problem = err.Error()
 	case strconv.Itoa(a.status) != status || !matches(a.text, want):
 		a.problem = fmt.Sprintf("got %d %q", a.status, a.text)
 	case kind != a.kind():
@@ -254,28 +270,6 @@ func (r *run) ask(q question) answer {
 		a.problem = fmt.Sprintf("allowed is %q", a.header.Get("Allow"))
 	}
 	return a
-}
-
-func (r *run) sends(a *answer) error {
-	body := io.Reader(strings.NewReader(a.body))
-	if r.restarts {
-		body = io.MultiReader(body) // of no known length
-	}
-	req, err := http.NewRequest(a.method, r.base+a.target, body)
-	if err != nil {
-		return err
-	}
-	if a.contentType != "" && a.contentType != "none" {
-		req.Header.Set("Content-Type", a.contentType)
-	}
-	resp, err := r.send(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	a.status, a.header, a.text = resp.StatusCode, resp.Header, string(text)
-	return err
 }
 
 // kind is the content type that an answer must have.
