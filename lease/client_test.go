@@ -23,20 +23,20 @@ func TestClientLocks(t *testing.T) {
 		second := lockingOf(t.Context(), c, "A", 1)
 		time.Sleep(time.Minute)
 		if second.ended() || first.Err() != nil {
-			t.Fatalf("the second has %v, the first %v", second.lease, first.Err())
+			t.Fatalf("the second has %v, the first %v", second.got, first.Err())
 		}
 		unlock(t, first)
 		if !second.ended() || second.err != nil {
 			t.Fatal(second.err)
 		}
-		if first.Token() == 0 || second.lease.Token() <= first.Token() {
-			t.Errorf("tokens %d and %d, want the second above the first", first.Token(), second.lease.Token())
+		if first.Token() == 0 || second.got.Token() <= first.Token() {
+			t.Errorf("tokens %d and %d, want the second above the first", first.Token(), second.got.Token())
 		}
 		if first.Context().Err() == nil || lost(first) || first.Err() != nil {
 			t.Errorf("after Unlock: %v, %v", first.Context().Err(), first.Err())
 		}
-		unlock(t, second.lease)
-		unlock(t, second.lease)
+		unlock(t, second.got)
+		unlock(t, second.got)
 		if n := w.servers["a"].Stats().Peers; n != 0 {
 			t.Errorf("%d peers are left", n)
 		}
@@ -86,7 +86,7 @@ func TestClientRestores(t *testing.T) {
 		if !waiter.ended() || waiter.err != nil {
 			t.Fatal(waiter.err)
 		}
-		unlock(t, waiter.lease)
+		unlock(t, waiter.got)
 	})
 }
 
@@ -237,13 +237,13 @@ func TestClientCancelledWait(t *testing.T) {
 			t.Errorf("%d wait, want 2", pending)
 		}
 		<-large.done
-		if !errors.Is(large.err, context.DeadlineExceeded) || large.lease != nil {
+		if !errors.Is(large.err, context.DeadlineExceeded) || large.got != nil {
 			t.Error(large.err)
 		}
 		if !small.ended() || small.err != nil {
 			t.Fatal("the place of a cancelled wait stays taken")
 		}
-		unlock(t, small.lease)
+		unlock(t, small.got)
 		unlock(t, l)
 		idle(t, s)
 	})
@@ -471,10 +471,10 @@ func TestClientGrantWithoutContact(t *testing.T) {
 		}
 		silent.Store(false)
 		<-g.done
-		if g.err != nil || g.lease.Err() != nil {
+		if g.err != nil || g.got.Err() != nil {
 			t.Fatal(g.err)
 		}
-		unlock(t, g.lease)
+		unlock(t, g.got)
 	})
 }
 
@@ -762,25 +762,9 @@ func unlock(t testing.TB, l *Lease) {
 	}
 }
 
-type locking struct {
-	lease  *Lease
-	err    error
-	done   chan struct{}
-	cancel context.CancelFunc
+func lockingOf(ctx context.Context, c *Client, name string, count int64) *going[*Lease] {
+	return goes(ctx, func(ctx context.Context) (*Lease, error) { return c.Lock(ctx, name, count) })
 }
-
-func lockingOf(ctx context.Context, c *Client, name string, count int64) *locking {
-	g := &locking{done: make(chan struct{})}
-	ctx, g.cancel = context.WithCancel(ctx)
-	go func() {
-		defer close(g.done)
-		g.lease, g.err = c.Lock(ctx, name, count)
-	}()
-	synctest.Wait()
-	return g
-}
-
-func (g *locking) ended() bool { return closed(g.done) }
 
 func lost(l *Lease) bool { return closed(l.Lost()) }
 

@@ -51,10 +51,10 @@ func TestClientFailover(t *testing.T) {
 				t.Fatal(l.Err(), wait.err)
 			}
 			unlock(t, l)
-			if !wait.ended() || wait.err != nil || wait.lease.Token() <= l.Token() {
+			if !wait.ended() || wait.err != nil || wait.got.Token() <= l.Token() {
 				t.Fatal(wait.err)
 			}
-			unlock(t, wait.lease)
+			unlock(t, wait.got)
 			idle(t, w.servers["a"])
 		})
 	}
@@ -106,7 +106,7 @@ func TestClientFailoverOfADeadLeader(t *testing.T) {
 				}
 				unlock(t, l)
 				<-wait.done
-				unlock(t, wait.lease)
+				unlock(t, wait.got)
 			}
 			idle(t, b)
 		})
@@ -124,7 +124,7 @@ func TestClientNoServer(t *testing.T) {
 		if !g.ended() || g.err != nil {
 			t.Fatal(g.err)
 		}
-		unlock(t, g.lease)
+		unlock(t, g.got)
 		w.servers["a"].StandBy("")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()

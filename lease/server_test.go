@@ -57,39 +57,46 @@ func takes(t *testing.T, s *Server, id uint64, name string, count int64) uint64 
 	return token
 }
 
-// blockedAsk is an acquire that blocks, in a goroutine of its own.
-type blockedAsk struct {
-	token  uint64
+// blockedAsk is an acquire that blocks.
+type blockedAsk struct{ *going[uint64] }
+
+// blocks starts an acquire and returns once it waits or has ended.
+func blocks(t *testing.T, s *Server, id uint64, name string, count int64, blockFor time.Duration) blockedAsk {
+	a := ask{peer: id, semaphore: name, count: count, expiresIn: unchanged, blockFor: blockFor}
+	return blockedAsk{goes(t.Context(), func(ctx context.Context) (uint64, error) { return s.acquire(ctx, a) })}
+}
+
+// outcome is "held", "waits", "blocked" or an error.
+func (b blockedAsk) outcome() string {
+	if !b.ended() {
+		return "blocked"
+	}
+	return strings.Join(strings.Fields(grant(b.got, b.err)), " ")
+}
+
+// going is a call in a goroutine of its own.
+type going[T any] struct {
+	got    T
 	err    error
 	took   time.Duration
 	done   chan struct{} // closed when the above are set
 	cancel context.CancelFunc
 }
 
-// blocks starts an acquire and returns once it waits or has ended.
-func blocks(t *testing.T, s *Server, id uint64, name string, count int64, blockFor time.Duration) *blockedAsk {
-	ctx, cancel := context.WithCancel(t.Context())
-	b := &blockedAsk{done: make(chan struct{}), cancel: cancel}
+// goes starts a call and returns once all goroutines wait.
+func goes[T any](ctx context.Context, f func(context.Context) (T, error)) *going[T] {
+	g, start := &going[T]{done: make(chan struct{})}, time.Now()
+	ctx, g.cancel = context.WithCancel(ctx)
 	go func() {
-		start := time.Now()
-		a := ask{peer: id, semaphore: name, count: count, expiresIn: unchanged, blockFor: blockFor}
-		b.token, b.err = s.acquire(ctx, a)
-		b.took = time.Since(start)
-		close(b.done)
+		defer close(g.done)
+		g.got, g.err = f(ctx)
+		g.took = time.Since(start)
 	}()
 	synctest.Wait()
-	return b
+	return g
 }
 
-func (b *blockedAsk) ended() bool { return closed(b.done) }
-
-// outcome is "held", "waits", "blocked" or an error.
-func (b *blockedAsk) outcome() string {
-	if !b.ended() {
-		return "blocked"
-	}
-	return strings.Join(strings.Fields(grant(b.token, b.err)), " ")
-}
+func (g *going[T]) ended() bool { return closed(g.done) }
 
 func giveBack(t *testing.T, s *Server, id uint64, name string) {
 	t.Helper()
@@ -163,7 +170,7 @@ func TestBlockedRequestEnds(t *testing.T) {
 			takes(t, s, 1, "A", 3)
 			b := blocks(t, s, 2, "A", 2, 2*never)
 			if b.ended() {
-				t.Fatalf("%s: not blocked: token %d, error %v", name, b.token, b.err)
+				t.Fatalf("%s: not blocked: token %d, error %v", name, b.got, b.err)
 			}
 			if row.what == nil {
 				b.cancel()
@@ -188,7 +195,7 @@ func TestBlockedRequestEnds(t *testing.T) {
 func TestBlockedRequestsOfOnePeerAreBounded(t *testing.T) {
 	inServer(t, "A=1", func(t *testing.T, s *Server) {
 		takes(t, s, 1, "A", 1)
-		var all []*blockedAsk
+		var all []blockedAsk
 		for range maxBlocked {
 			all = append(all, blocks(t, s, 2, "A", 1, time.Minute))
 		}
@@ -205,8 +212,8 @@ func TestBlockedRequestsOfOnePeerAreBounded(t *testing.T) {
 		all[0] = blocks(t, s, 2, "A", 1, time.Minute)
 		giveBack(t, s, 1, "A")
 		for i, b := range all {
-			if b.outcome() != "held" || b.token != all[0].token {
-				t.Errorf("%d is %q with token %d, want token %d", i, b.outcome(), b.token, all[0].token)
+			if b.outcome() != "held" || b.got != all[0].got {
+				t.Errorf("%d is %q with token %d, want token %d", i, b.outcome(), b.got, all[0].got)
 			}
 		}
 		time.Sleep(time.Second)
@@ -237,8 +244,8 @@ func TestNewerTokensServe(t *testing.T) {
 		}
 		b := blocks(t, s, 2, "A", 1, time.Minute)
 		must(t, s.AddTokens(Tokens{100, 103}))
-		if b.outcome() != "held" || b.token != 100 || s.TokensLeft() != 2 {
-			t.Errorf("%q with token %d and %d left, want 100 and 2", b.outcome(), b.token, s.TokensLeft())
+		if b.outcome() != "held" || b.got != 100 || s.TokensLeft() != 2 {
+			t.Errorf("%q with token %d and %d left, want 100 and 2", b.outcome(), b.got, s.TokensLeft())
 		}
 	})
 }
