@@ -78,7 +78,7 @@ func TestClientRestores(t *testing.T) {
 		if n := w.net.count("POST /restore"); n != 6 {
 			t.Errorf("%d restores, want one for each peer and restart", n)
 		}
-		if lost(inner) || lost(outer) || waiter.ended() {
+		if lost(inner) || lost(outer) || waiter.ended() || outer.Count() != 3 {
 			t.Error("a restart loses or grants something")
 		}
 		unlock(t, inner)

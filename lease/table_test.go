@@ -28,16 +28,21 @@ func TestExpiryIsBounded(t *testing.T) {
 func TestManyLocksOfOnePeer(t *testing.T) {
 	c := Config{Semaphores: map[string]Semaphore{}}
 	var all []Restored
+	body := `{"expires_in":"5m","peer_id":1,"acquired":{`
 	for i := range int64(maxLocks + 1) {
-		name := string(rune('a' + i))
+		name := string(rune('Ā' + i))
 		c.Semaphores[name] = Semaphore{Max: 1, Level: i}
 		all = append(all, Restored{Semaphore: name, Count: 1})
+		body += fmt.Sprintf("%q:1,", name)
 	}
 	now := time.Now()
 	table, err := NewTable(c, ClockTokens(now), now)
 	must(t, err)
 	if _, err := table.Restore(1, time.Minute, all, now); !errors.Is(err, ErrTooManyLocks) {
 		t.Errorf("%d restored: error %v, want %v", len(all), err, ErrTooManyLocks)
+	}
+	if _, err := readRestoration([]byte(body[:len(body)-1] + "}}")); !errors.Is(err, ErrTooManyLocks) {
+		t.Errorf("a body of them: error %v, want %v", err, ErrTooManyLocks)
 	}
 	if _, err := table.Restore(1, time.Minute, all[1:], now); err != nil {
 		t.Errorf("%d restored: error %v", maxLocks, err)
