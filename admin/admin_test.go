@@ -142,7 +142,7 @@ func TestRefusals(t *testing.T) {
 		{"ordinal", putReplicas(`{"replicas":4,"ordinal":5}`), 400,
 			Problem{Field: "ordinal", Value: "5", Range: "a whole number from 0 to 4"}},
 		{"burst", limit(`{"rates":[{"events":1,"per_seconds":1,"burst":0.5}]}`), 400,
-			Problem{Field: "rates[0].burst", Range: "a whole number from 0 to 1099511627776; 0 when aligned"}},
+			Problem{Field: "rates[0].burst", Range: ranges["burst"]}},
 		{"counted", limit(`{"rates":[{"events":1,"per_seconds":1,"counted":true}]}`), 400,
 			Problem{Field: "rates[0].counted", Range: "true when aligned, else false"}},
 		{"form", typed("application/x-www-form-urlencoded"), 415,

@@ -56,7 +56,7 @@ var fields = []struct {
 	{"/limit", `{"rates":[{"events":1,"per_seconds":%s}]}`, "rates[0].per_seconds",
 		slices.Concat(notNumbers, []string{`0`, `-1`, `1e-10`, `9.3e9`, `-9.3e9`, `1e308`})},
 	{"/limit", `{"rates":[{"events":1,"per_seconds":1,"burst":%s}]}`, "rates[0].burst",
-		slices.Concat(notWholes, []string{`1099511627777`})},
+		append(slices.Clone(notWholes), fmt.Sprint(int64(mostBurst)+1))},
 	{"/limit", `{"rates":[{"events":1,"per_seconds":1,"name":%s}]}`, "rates[0].name",
 		slices.Concat(notStrings, []string{`"` + strings.Repeat("n", 129) + `"`})},
 	{"/limit", `{"rates":[{"events":1,"per_seconds":1,"unit":%s}]}`, "rates[0].unit",

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	pathpkg "path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/quotient-go/quotient/internal/listen"
@@ -145,7 +146,10 @@ func notFound(w http.ResponseWriter, r *http.Request) {
 }
 
 //go:embed openapi.json
-var openAPI []byte
+var openAPI64 string
+
+// openAPI is the API's description, with this system's largest burst.
+var openAPI = []byte(strings.Replace(openAPI64, "1099511627776", strconv.Itoa(mostBurst), 1))
 
 // getOpenAPI answers with the API's description.
 func (h *handler) getOpenAPI(w http.ResponseWriter, _ *http.Request) {
