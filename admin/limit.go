@@ -42,10 +42,7 @@ func parseLimit(body []byte) (change, *Problem) {
 		what: "limit set", field: "rates",
 		show:  func(l *quotient.Limiter) slog.Value { return limitValue(l.Stats().Limit) },
 		apply: func(l *quotient.Limiter) error { return l.SetLimit(limit) },
-		try: func(l *quotient.Limiter) error {
-			_, err := changeLimit(l, limit, true)
-			return err
-		},
+		try:   func(l *quotient.Limiter) error { _, err := changeLimit(l, limit, true); return err },
 	}, bad
 }
 
