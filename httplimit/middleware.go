@@ -118,18 +118,19 @@ type middleware struct {
 	feedback       bool          // the limiter's policy learns
 	streamLifetime time.Duration
 	unreadBodyWait time.Duration
-	perCall        []callOption                                          // besides one request
-	priced         bool                                                  // some of them are costs
-	plan           func(*http.Request) string                            // nil: none
-	bare           bool                                                  // a request is just one, and its client gets no fields
-	also           []other                                               // limiters beside limiter
-	severals       sync.Pool                                             // of *several, for also
-	drain          context.Context                                       // nil: no wait is ended
-	onRefuse       refusalHook                                           // nil: none
-	onWaited       func(r *http.Request, waited, overhead time.Duration) // nil: none
-	sender         *sender                                               // nil: no fields are sent
-	garbage        *atomic.Uint64                                        // see CountGarbage
-	bodies         bodies                                                // of waiting requests
+	perCall        []callOption               // besides one request
+	priced         bool                       // some of them are costs
+	plan           func(*http.Request) string // nil: none
+	bare           bool                       // a request is just one, and its client gets no fields
+	also           []other                    // limiters beside limiter
+	severals       sync.Pool                  // of *several, for also
+	drain          context.Context            // nil: no wait is ended
+	sender         *sender                    // nil: no fields are sent
+	garbage        *atomic.Uint64             // see CountGarbage
+	bodies         bodies                     // of waiting requests
+
+	onRefuse func(w http.ResponseWriter, r *http.Request, d quotient.Decision) // nil: none
+	onWaited func(r *http.Request, waited, overhead time.Duration)             // nil: none
 }
 
 // handler is one handler behind the limiter.
