@@ -66,7 +66,9 @@ var ofOtherAnswers = [...]string{
 
 // write sends the refusal. Fields that an outer handler has set for an answer of
 // its own and that would be wrong here are removed.
-func (no *refusal) write(w http.ResponseWriter, r *http.Request, hook func(http.ResponseWriter, *http.Request, quotient.Decision)) {
+func (no *refusal) write(
+	w http.ResponseWriter, r *http.Request, hook func(http.ResponseWriter, *http.Request, quotient.Decision),
+) {
 	h := w.Header()
 	for _, name := range ofOtherAnswers {
 		delete(h, name)
