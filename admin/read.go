@@ -121,9 +121,8 @@ func (h *handler) getState(c *call) any {
 // has its tag. A history is hundreds of numbers for each limiter: they are not put on lines of their own.
 func writeState(w http.ResponseWriter, r *http.Request, s State) {
 	if len(s.Limiters) == 1 {
-		for _, l := range s.Limiters {
-			w.Header().Set("ETag", l.ETag)
-		}
+		_, l := only(s.Limiters)
+		w.Header().Set("ETag", l.ETag)
 	}
 	encode := func(v any) ([]byte, error) { return json.MarshalIndent(v, "", "  ") }
 	if s.History != nil {
@@ -185,12 +184,12 @@ func (h *handler) noLimiter(c *call, status int, detail string) {
 	})
 }
 
-// only is the one limiter of a choice, and its name.
-func only(chosen map[string]*quotient.Limiter) (string, *quotient.Limiter) {
-	for name, l := range chosen {
-		return name, l
+// only is the one limiter of a choice, or its state, and its name.
+func only[L any](chosen map[string]L) (name string, l L) {
+	for name, l = range chosen {
+		break
 	}
-	return "", nil
+	return name, l
 }
 
 const (
