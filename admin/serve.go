@@ -39,11 +39,12 @@ func (h *Handler) Listen(ctx context.Context, network, addr string) (net.Listene
 	if h.api == nil {
 		return nil, errZero
 	}
-	if network == "unix" {
-		return listenUnix(ctx, addr)
-	}
 	var config net.ListenConfig
-	l, err := config.Listen(ctx, network, addr)
+	listen := config.Listen
+	if network == "unix" {
+		listen = listenUnix
+	}
+	l, err := listen(ctx, network, addr)
 	if err != nil {
 		return nil, fmt.Errorf("admin: Listen: %w", err)
 	}

@@ -22,9 +22,9 @@ func (s *socket) Close() error { return s.close() }
 
 // listenUnix listens at a socket while it holds the lock of its path. To look who listens, to remove a dead
 // socket and to make one are three steps, and another process may take them at the same time.
-func listenUnix(ctx context.Context, path string) (net.Listener, error) {
+func listenUnix(ctx context.Context, _, path string) (net.Listener, error) {
 	if path == "" || path[0] == '@' {
-		return nil, fmt.Errorf("admin: Listen: address: %q is not the path of a Unix socket", path)
+		return nil, fmt.Errorf("address: %q is not the path of a Unix socket", path)
 	}
 	unlock, err := lockPath(ctx, path)
 	if err != nil {
@@ -46,12 +46,12 @@ func listenLocked(ctx context.Context, path string) (net.Listener, fs.FileInfo, 
 	config := net.ListenConfig{Control: ownerOnly}
 	l, err := config.Listen(ctx, "unix", path)
 	if err != nil {
-		return nil, nil, fmt.Errorf("admin: Listen: %w", err)
+		return nil, nil, err
 	}
 	err = os.Chmod(path, 0o600) // where ownerOnly could not
 	own, lost := os.Lstat(path)
 	if err := errors.Join(err, lost); err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("admin: Listen: %w", err), l.Close())
+		return nil, nil, errors.Join(err, l.Close())
 	}
 	if u, ok := l.(*net.UnixListener); ok {
 		u.SetUnlinkOnClose(false) // it would remove whatever is there then
@@ -74,21 +74,18 @@ func removeDead(ctx context.Context, path string) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("admin: Listen: %w", err)
+		return err
 	}
 	if info.Mode().Type() != fs.ModeSocket {
-		return fmt.Errorf("admin: Listen: %s exists and is not a socket", path)
+		return fmt.Errorf("%s exists and is not a socket", path)
 	}
 	dialer := net.Dialer{Timeout: time.Second}
 	conn, err := dialer.DialContext(ctx, "unix", path)
 	if err == nil {
-		return errors.Join(fmt.Errorf("admin: Listen: another process listens at %s", path), conn.Close())
+		return errors.Join(fmt.Errorf("another process listens at %s", path), conn.Close())
 	}
 	if !refusedConnection(err) {
-		return fmt.Errorf("admin: Listen: %w", err)
+		return err
 	}
-	if err := os.Remove(path); err != nil {
-		return fmt.Errorf("admin: Listen: %w", err)
-	}
-	return nil
+	return os.Remove(path)
 }

@@ -3,6 +3,7 @@ package config_test
 import (
 	"fmt"
 	"maps"
+	"math"
 	"net/netip"
 	"net/url"
 	"reflect"
@@ -157,7 +158,7 @@ func drawProxy(t *rapid.T, f *config.File) *config.Proxy {
 		Max: config.Max{
 			HeaderBytes: count(t, 1<<10, 1<<20), BodyBytes: int64(count(t, 0, 1<<30)),
 			Connections: count(t, 1, 1e6), Streams: count(t, 1, 1000), Upstream: count(t, 0, 9),
-			HeldBytes: int64(count(t, 1<<20, 1<<40)),
+			HeldBytes: int64(count(t, 1<<20, min(1<<40, math.MaxInt))),
 		},
 		Admin: config.Admin{Listen: pick(t, "127.0.0.1:4041", "off", "unix:admin.sock")},
 	}

@@ -163,7 +163,7 @@ var guards = []guard{
 		}`},
 	{"38", "httplimit/quota.go", "./httplimit ^TestPropertyFieldsAgree$",
 		`		now[i].reset = min(now[i].reset, until)`, ""},
-	{"39", "admin/admin.go", "./admin ^TestHosts$",
+	{"39", "admin/admin.go", "./admin ^TestAttackHostsAndOrigins$",
 		`	if !h.api.allowed(r) {`, `	if !off && !h.api.allowed(r) {`},
 	{"39", "admin/route.go", "./admin ^TestAttackHostsAndOrigins$",
 		`	as.Method = http.MethodPut`, ""},
