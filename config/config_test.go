@@ -435,7 +435,7 @@ func TestDocumentedFile(t *testing.T) {
 		t.Fatalf("%v", err)
 	}
 	for _, of := range []any{config.Pool{}, config.Limiter{}, config.Proxy{}, config.TLS{}, config.JWT{},
-		config.Health{}, config.Timeouts{}, config.Max{}, config.Admin{}, config.Leases{}, config.Election{}} {
+		config.Paths{}, config.Health{}, config.Timeouts{}, config.Max{}, config.Admin{}, config.Leases{}, config.Election{}} {
 		for name, v := range table(of) {
 			if _, nested := v.(map[string]any); !nested && !strings.Contains(text.String(), name) {
 				t.Errorf("%s is not in the comment", name)

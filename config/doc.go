@@ -57,6 +57,7 @@
 //	key = "path"                   # or pattern, client, host, header:NAME, credential:NAME, constant:KEY
 //	plan = "header:X-Plan"         # or claim:NAME, with [proxy.jwt]
 //
+//	[proxy.paths]                  # encoded-slash, backslash, semicolon, encoded-percent
 //	[proxy.health]                 # path, every, timeout, unhealthy, healthy
 //	[proxy.timeouts]               # read-header, read-body, write, idle, dial, response-header, ...
 //	stream = "1h"

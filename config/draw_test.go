@@ -147,6 +147,10 @@ func drawProxy(t *rapid.T, f *config.File) *config.Proxy {
 		Listen: pick(t, "127.0.0.1:4040", ":80", "[::1]:0", "unix:proxy.sock"), H2C: flip(t),
 		TrustUnix: flip(t), AmbiguousPaths: flip(t),
 		Fields: pick(t, "draft-11", "x-ratelimit", "off"),
+		Paths: config.Paths{
+			EncodedSlash: pick(t, "", "text", "slash"), Backslash: pick(t, "", "text", "slash"),
+			Semicolon: pick(t, "", "text", "dropped"), EncodedPercent: pick(t, "", "text", "decoded"),
+		},
 		Health: config.Health{
 			Path: "/healthz?a=%20", Every: d(), Timeout: d(), Unhealthy: count(t, 1, 9), Healthy: count(t, 1, 9),
 		},

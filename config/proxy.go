@@ -50,6 +50,7 @@ func readProxy(v value, dir string) *Proxy {
 			p.JWT = &JWT{}
 			v.table(fieldsOf(p.JWT, fields{"key-file": fileName(&p.JWT.KeyFile, dir)}))
 		},
+		"paths":    func(v value) { v.table(fieldsOf(&p.Paths, nil)) },
 		"health":   func(v value) { v.table(fieldsOf(&p.Health, nil)) },
 		"timeouts": func(v value) { v.table(fieldsOf(&p.Timeouts, nil)) },
 		"max":      func(v value) { v.table(fieldsOf(&p.Max, nil)) },
@@ -136,6 +137,7 @@ func (f *File) checkProxy(r *report) {
 	if p.JWT != nil && p.JWT.KeyFile == "" {
 		r.field("proxy.jwt.key-file", "it is missing")
 	}
+	p.Paths.check(r)
 	p.Health.check(r)
 	p.Timeouts.check(r)
 	p.Max.check(r)
@@ -148,6 +150,17 @@ func (f *File) checkProxy(r *report) {
 
 // trusts reports whether any peer is trusted.
 func (p *Proxy) trusts() bool { return p.TrustUnix || len(p.Trusted) > 0 }
+
+func (p Paths) check(r *report) {
+	for field, is := range map[string][2]string{
+		"encoded-slash": {p.EncodedSlash, "slash"}, "backslash": {p.Backslash, "slash"},
+		"semicolon": {p.Semicolon, "dropped"}, "encoded-percent": {p.EncodedPercent, "decoded"},
+	} {
+		if is[0] != "" {
+			oneOf(r, inner("proxy.paths", field), is[0], "text", is[1])
+		}
+	}
+}
 
 func (h Health) check(r *report) {
 	if h.Path != "" && !isRequestPath(h.Path) {

@@ -115,8 +115,10 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // misfit is the status for a request that is not passed on, 0 for any other.
 func misfit(r *http.Request) int {
-	switch {
-	case r.Method == http.MethodConnect, r.Method == http.MethodTrace, strings.ToUpper(r.Method) != r.Method:
+	switch method := strings.ToUpper(r.Method); {
+	case method == http.MethodConnect, method == http.MethodTrace:
+		return http.StatusMethodNotAllowed
+	case method == http.MethodHead && method != r.Method: // it is not known whether the answer has a body
 		return http.StatusMethodNotAllowed
 	case r.RequestURI == "*" && r.Method == http.MethodOptions:
 		return http.StatusNoContent

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,7 +22,9 @@ type table struct {
 	only    *route            // of all requests; nil where there are several
 	trusted []netip.Prefix
 	unix    bool  // peers of a Unix socket are trusted
-	anyPath bool  // the canonical path alone decides
+	anyPath bool  // one reading of a path decides
+	known   int   // ways of reading that the file settles
+	gone    int   // those of them that its upstreams go
 	maxBody int64 // 0: any
 }
 
@@ -57,6 +60,7 @@ func newTable(f *config.File) (*table, error) {
 		mux: http.NewServeMux(), routes: make(map[string]*route), trusted: f.Proxy.Trusted, unix: f.Proxy.TrustUnix,
 		anyPath: f.Proxy.AmbiguousPaths, maxBody: f.Proxy.Max.BodyBytes,
 	}
+	t.known, t.gone = settled(f.Proxy.Paths)
 	var tokens *verification
 	if f.Proxy.JWT != nil {
 		var err error
@@ -206,20 +210,25 @@ var probes = sync.Pool{New: func() any {
 }}
 
 // find is the route of a request, nil if no rule matches. It is not clear if a server may read the path in another
-// way, by which another rule is for it.
+// way, or take the method for that in upper case, so that another rule is for it.
 func (t *table) find(r *http.Request) (to *route, clear bool) {
 	if t.only != nil {
 		return t.only, true
 	}
-	path, at := httplimit.CanonicalPath(r.URL.Path), host(r)
-	to = t.at(r.Method, at, path)
-	if t.anyPath {
-		return to, true
+	u, at, method := r.URL, host(r), strings.ToUpper(r.Method)
+	path := httplimit.CanonicalPath(u.Path)
+	odd := oddities(u, path)
+	if odd&t.known != 0 {
+		path = reading(u, t.gone)
 	}
-	odd := oddities(r.URL, path)
-	clear = readable(r.URL.Path, odd)
+	to = t.at(r.Method, at, path)
+	if odd &^= t.known; t.anyPath {
+		odd = 0
+	}
+	clear = (t.anyPath || readable(u.Path, odd)) && (method == r.Method || t.at(method, at, path) == to)
 	for ways := odd; clear && ways != 0; ways = (ways - 1) & odd {
-		clear = t.at(r.Method, at, reading(r.URL, ways)) == to
+		path = reading(u, ways|t.gone)
+		clear = t.at(r.Method, at, path) == to && t.at(method, at, path) == to
 	}
 	return to, clear
 }
@@ -240,7 +249,7 @@ func (t *table) at(method, host, path string) *route {
 // decides for the route and is there twice.
 func (r *route) unclear(q *http.Request, clear, trusted bool) string {
 	if !clear {
-		return "Servers read such a path in several ways."
+		return "Servers read such a path or method in several ways."
 	}
 	name := ""
 	if i := slices.IndexFunc(r.reads, func(name string) bool { return several(q, name) }); i >= 0 {
