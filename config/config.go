@@ -1,6 +1,7 @@
 package config
 
 import (
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -172,7 +173,7 @@ func (c *Config) Reload() error {
 		defer c.turn.Unlock()
 		return c.replace(c.read)
 	}
-	text, err := settled(c.path, c.settle)
+	text, err := settled(context.Background(), c.path, c.settle)
 	c.turn.Lock()
 	defer c.turn.Unlock()
 	if err != nil {
@@ -236,9 +237,9 @@ func (c *Config) put(read *File) error {
 	if err != nil {
 		return err
 	}
-	commits, steps, err := c.prepare(old, f)
+	commits, err := c.prepare(old, f)
 	if err == nil {
-		err = run(steps)
+		err = c.apply(old, f)
 	}
 	if err != nil {
 		discard(src)
@@ -271,21 +272,21 @@ func (c *Config) adjusted(read *File) (*File, error) {
 	return f, f.checked()
 }
 
-// prepare is all that can fail: what the parts have prepared, and the steps to set the limiters.
-func (c *Config) prepare(old, f *File) (commits []func(), steps []step, err error) {
+// prepare checks what is fixed, and returns what the parts have prepared.
+func (c *Config) prepare(old, f *File) (commits []func(), err error) {
 	if old != nil {
 		if err := c.fixed(old, f); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
 	for _, p := range c.parts {
 		commit, err := p.Prepare(f)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		if commit != nil {
 			commits = append(commits, commit)
 		}
 	}
-	return commits, c.steps(old, f), nil
+	return commits, nil
 }
