@@ -41,35 +41,25 @@ func WithSources(s Sources) Option {
 }
 
 // Logger sets the log of changes and broken files. Without it nothing is logged. A nil Logger is an error of New.
-func Logger(l *slog.Logger) Option {
-	return func(c *Config) error {
-		if l == nil {
-			return errors.New("config: Logger: nil")
-		}
-		c.log = l
-		return nil
-	}
-}
+func Logger(l *slog.Logger) Option { return option("Logger", l == nil, func(c *Config) { c.log = l }) }
 
 // With adds a part that follows the file. A nil Part is an error of New.
 func With(p Part) Option {
-	return func(c *Config) error {
-		if p == nil {
-			return errors.New("config: With: nil")
-		}
-		c.parts = append(c.parts, p)
-		return nil
-	}
+	return option("With", p == nil, func(c *Config) { c.parts = append(c.parts, p) })
 }
 
 // Adjust calls f to change each file after it was read, and before it is checked again. It is for flags of a
 // command that take precedence over the file. An error of f refuses the file. A nil f is an error of New.
 func Adjust(f func(*File) error) Option {
+	return option("Adjust", f == nil, func(c *Config) { c.adjust = append(c.adjust, f) })
+}
+
+func option(name string, missing bool, set func(*Config)) Option {
 	return func(c *Config) error {
-		if f == nil {
-			return errors.New("config: Adjust: nil")
+		if missing {
+			return fmt.Errorf("config: %s: nil", name)
 		}
-		c.adjust = append(c.adjust, f)
+		set(c)
 		return nil
 	}
 }

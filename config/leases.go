@@ -48,7 +48,6 @@ const (
 	maxLevel      = 1 << 31
 	maxSemaphores = 10_000
 	maxSemaphore  = 1024 // bytes of a name
-	maxEndpoints  = 100
 	longestTTL    = time.Hour
 )
 
@@ -81,13 +80,8 @@ func (l *Leases) at(field string) string {
 	return "leases." + field
 }
 
-// fields are what [leases] and a throttle.toml both have, by their names there.
-func (l *Leases) fields(dir string) fields {
-	known := fields{
-		"keep-idle": longDuration(&l.KeepIdle), "grace": longDuration(&l.Grace),
-		"max-peers": whole(&l.MaxPeers), "semaphores": l.readSemaphores,
-		"election": func(v value) { l.readElection(v, dir) },
-	}
+// spelt are fields by the names that the file has for them.
+func (l *Leases) spelt(known fields) fields {
 	named := make(fields, len(known))
 	for name, take := range known {
 		named[strings.TrimPrefix(l.at(name), "leases.")] = take
@@ -95,17 +89,25 @@ func (l *Leases) fields(dir string) fields {
 	return named
 }
 
-func readLeases(v value, dir string) *Leases {
+// fields are what [leases] and a throttle.toml both have.
+func (l *Leases) fields() fields {
+	return l.spelt(fieldsOf(l, fields{
+		"listen": nil, "keep-idle": longDuration(&l.KeepIdle), "grace": longDuration(&l.Grace),
+		"semaphores": l.readSemaphores, "election": l.readElection,
+	}))
+}
+
+func readLeases(v value) *Leases {
 	l := defaultLeases()
-	known := l.fields(dir)
+	known := l.fields()
 	known["listen"] = text(&l.Listen)
 	v.table(known)
 	return l
 }
 
 // readThrottle reads a throttle.toml. Its settings of logs have no effect.
-func (l *Leases) readThrottle(v value, dir string) {
-	known := l.fields(dir)
+func (l *Leases) readThrottle(v value) {
+	known := l.fields()
 	known["logging"] = func(v value) {
 		v.each(func(_ string, of value) {
 			v.r.warn(v.r.places.key(of.path), of.path, "the log goes to stderr, and nowhere else")
@@ -119,24 +121,16 @@ func (l *Leases) readSemaphores(v value) {
 		var s lease.Semaphore
 		if _, ok := of.is.(map[string]any); !ok {
 			whole(&s.Max)(of)
-		} else if of.table(fields{"max": whole(&s.Max), "level": whole(&s.Level)}); !of.has("max") {
+		} else if of.table(fieldsOf(&s, nil)); !of.has("max") {
 			of.r.field(inner(of.path, "max"), "it is missing")
 		}
 		l.Semaphores[name] = s
 	})
 }
 
-func (l *Leases) readElection(v value, dir string) {
-	e := &Election{Name: DefaultElectionName, TTL: DefaultElectionTTL}
-	l.Election = e
-	passwordFile := "password-file"
-	if l.throttle {
-		passwordFile = "password_file"
-	}
-	v.table(fields{
-		"endpoints": texts(&e.Endpoints, maxEndpoints), "url": text(&e.URL), "name": text(&e.Name),
-		"ttl": longDuration(&e.TTL), "user": text(&e.User), passwordFile: fileName(&e.PasswordFile, dir),
-	})
+func (l *Leases) readElection(v value) {
+	l.Election = &Election{Name: DefaultElectionName, TTL: DefaultElectionTTL}
+	v.table(l.spelt(fieldsOf(l.Election, fields{"ttl": longDuration(&l.Election.TTL)})))
 }
 
 // longDuration is a field that holds a time as lease.ParseDuration reads it, "1h 30m" or "2days", or as other

@@ -34,13 +34,13 @@ func defaultLimiter() Limiter {
 	return Limiter{QueuePerKey: 10_000, Queue: 100_000, MaxKeys: 1 << 16, Policy: policyFixed}
 }
 
-// read reads the tables of a file. Names of files are relative to dir.
-func (f *File) read(v value, dir string) {
+// read reads the tables of a file.
+func (f *File) read(v value) {
 	v.table(fields{
-		"pool":     func(v value) { f.Pool.read(v, dir) },
+		"pool":     func(v value) { v.table(fieldsOf(&f.Pool, nil)) },
 		"limiters": f.readLimiters,
-		"proxy":    func(v value) { f.Proxy = readProxy(v, dir) },
-		"leases":   func(v value) { f.Leases = readLeases(v, dir) },
+		"proxy":    func(v value) { f.Proxy = readProxy(v) },
+		"leases":   func(v value) { f.Leases = readLeases(v) },
 	})
 }
 
@@ -54,39 +54,30 @@ func (f *File) readLimiters(v value) {
 
 func (l *Limiter) read(v value) {
 	known := limitFields(&l.Limit)
-	maps.Copy(known, fields{
-		"plans":         func(v value) { l.Plans = readLimits(v) },
-		"overrides":     func(v value) { l.Overrides = readLimits(v) },
-		"dry-run":       flag(&l.DryRun),
-		"mode":          choice(func(s string) { l.Refuse = s == "refuse" }, "wait", "refuse"),
-		"max-wait":      duration(&l.MaxWait),
-		"queue-per-key": whole(&l.QueuePerKey),
-		"queue":         whole(&l.Queue),
-		"max-keys":      whole(&l.MaxKeys),
-		"policy":        choice(func(s string) { l.Policy = s }, policyFixed, policyTracking),
-		"ceiling":       choice(func(s string) { l.BeyondShare = s == "limit" }, "share", "limit"),
+	maps.Copy(known, fieldsOf(l, fields{
+		"plans":     func(v value) { l.Plans = readLimits(v) },
+		"overrides": func(v value) { l.Overrides = readLimits(v) },
+		"mode":      either(&l.Refuse, "wait", "refuse"),
+		"ceiling":   either(&l.BeyondShare, "share", "limit"),
 		"demand": func(v value) {
 			l.Demand = &Demand{Keys: 100, MaxAge: 2 * time.Second}
 			v.table(fieldsOf(l.Demand, nil))
 		},
-	})
+		"limit": nil, "refuse": nil, "beyond-share": nil,
+	}))
 	v.table(known)
 }
 
 func limitFields(l *quotient.Limit) fields {
-	return fields{
-		"in-flight": whole(&l.InFlight),
-		"deny":      flag(&l.Deny),
-		"rates": func(v value) {
-			v.list(maxRates, func(v value) {
-				rate := readRate(v)
-				if !v.has("name") && !slices.ContainsFunc(l.Rates, sameName(nameOf(rate.Per), rate.Unit)) {
-					rate.Name = nameOf(rate.Per)
-				}
-				l.Rates = append(l.Rates, rate)
-			})
-		},
-	}
+	return fieldsOf(l, fields{"rates": func(v value) {
+		v.list(maxRates, func(v value) {
+			rate := readRate(v)
+			if !v.has("name") && !slices.ContainsFunc(l.Rates, sameName(nameOf(rate.Per), rate.Unit)) {
+				rate.Name = nameOf(rate.Per)
+			}
+			l.Rates = append(l.Rates, rate)
+		})
+	}})
 }
 
 func unlimited(l quotient.Limit) bool { return sameLimit(l, quotient.Limit{}) }
@@ -130,12 +121,7 @@ func readLimits(v value) map[string]quotient.Limit {
 
 func readRate(v value) (rate quotient.Rate) {
 	var paced bool
-	v.table(fields{
-		"name": text(&rate.Name), "unit": text(&rate.Unit),
-		"events": number(&rate.Events), "per": duration(&rate.Per), "burst": whole(&rate.Burst),
-		"aligned": flag(&rate.Aligned), "counted": flag(&rate.Counted), "paced": flag(&paced),
-		"no-turns": flag(&rate.NoTurns),
-	})
+	v.table(fieldsOf(&rate, fields{"paced": holds(&paced, "true or false")}))
 	for _, name := range []string{"events", "per"} {
 		if _, ok := v.is.(map[string]any); ok && !v.has(name) {
 			v.r.field(inner(v.path, name), "it is missing")

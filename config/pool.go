@@ -9,13 +9,6 @@ const maxReplicas = 1_000_000
 
 func defaultPool() Pool { return Pool{Weight: 1, HoldDown: time.Minute} }
 
-func (p *Pool) read(v value, dir string) {
-	v.table(fieldsOf(p, nil))
-	if scheme, name, ok := strings.Cut(p.Source, ":"); ok && scheme == "file" {
-		p.Source = "file:" + beside(dir, name)
-	}
-}
-
 func (f *File) checkPool(r *report) {
 	p := f.Pool
 	least := 1

@@ -12,12 +12,11 @@ import (
 	"time"
 )
 
-// Bounds of lists in [proxy].
+// Bounds of lists.
 const (
-	maxUpstreams = 100
-	maxTrusted   = 1000
-	maxHosts     = 100
-	maxRules     = 1000
+	maxTrusted = 1000
+	maxRules   = 1000
+	maxTexts   = 100 // of all others
 )
 
 // The spellings of Proxy.Fields.
@@ -38,61 +37,16 @@ func defaultProxy() *Proxy {
 	}
 }
 
-func readProxy(v value, dir string) *Proxy {
+func readProxy(v value) *Proxy {
 	p := defaultProxy()
-	v.table(fieldsOf(p, fields{
-		"upstreams": urls(&p.Upstreams, maxUpstreams),
-		"rules":     func(v value) { v.list(maxRules, p.readRule) },
-		"fields":    choice(func(s string) { p.Fields = s }, fieldSets...),
-		"trusted":   prefixes(&p.Trusted, maxTrusted),
-		"tls":       func(v value) { p.TLS = readTLS(v, dir) },
-		"jwt": func(v value) {
-			p.JWT = &JWT{}
-			v.table(fieldsOf(p.JWT, fields{"key-file": fileName(&p.JWT.KeyFile, dir)}))
-		},
-		"paths":    func(v value) { v.table(fieldsOf(&p.Paths, nil)) },
-		"health":   func(v value) { v.table(fieldsOf(&p.Health, nil)) },
-		"timeouts": func(v value) { v.table(fieldsOf(&p.Timeouts, nil)) },
-		"max":      func(v value) { v.table(fieldsOf(&p.Max, nil)) },
-		"admin":    func(v value) { p.Admin.read(v, dir) },
-	}))
-	p.Listen = besideSocket(dir, p.Listen)
+	v.table(fieldsOf(p, fields{"rules": func(v value) { v.list(maxRules, p.readRule) }}))
 	return p
-}
-
-func readTLS(v value, dir string) *TLS {
-	t := &TLS{}
-	v.table(fields{
-		"cert": fileName(&t.Cert, dir), "key": fileName(&t.Key, dir), "client-ca": fileName(&t.ClientCA, dir),
-	})
-	return t
-}
-
-func (a *Admin) read(v value, dir string) {
-	v.table(fieldsOf(a, fields{
-		"token-file":           fileName(&a.TokenFile, dir),
-		"read-only-token-file": fileName(&a.ReadOnlyTokenFile, dir),
-		"hosts":                texts(&a.Hosts, maxHosts),
-		"tls":                  func(v value) { a.TLS = readTLS(v, dir) },
-	}))
-	a.Listen = besideSocket(dir, a.Listen)
-}
-
-// besideSocket is an address to listen at, whose path, if it is one of a socket, is relative to dir.
-func besideSocket(dir, listen string) string {
-	if path, ok := strings.CutPrefix(listen, "unix:"); ok {
-		return "unix:" + beside(dir, path)
-	}
-	return listen
 }
 
 func (p *Proxy) readRule(v value) {
 	rule := Rule{Line: v.r.places.key(v.path).line}
 	var key, plan string
-	v.table(fields{
-		"pattern": text(&rule.Pattern), "limiter": text(&rule.Limiter), "exempt": flag(&rule.Exempt),
-		"key": text(&key), "plan": text(&plan),
-	})
+	v.table(fieldsOf(&rule, fields{"key": text(&key), "plan": text(&plan), "line": nil}))
 	kind, arg, _ := strings.Cut(cmp.Or(key, string(KeyPath)), ":")
 	rule.Key = Key{KeyKind(kind), arg}
 	if key == string(KeyCredential) {
