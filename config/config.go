@@ -93,9 +93,10 @@ type Config struct {
 	mu       sync.Mutex // guards what follows
 	file     *File
 	state    State
-	compared map[string]compared // by State, by limiter
-	pool     follow
+	compared map[compared]string // by State
 	watching bool
+	next     quotient.Source // to be followed; nil for none, or for one that is made from the file again
+	stop     func()          // ends what Watch follows; nil before it does
 }
 
 // State is the state of a Config.
@@ -124,7 +125,6 @@ func New(f *File, reg *quotient.Registry, opts ...Option) (*Config, error) {
 		every: lookEvery, settle: settling, notify: fsnotify.NewWatcher, limiters: make(map[string]*held),
 	}
 	c.state.Path = f.Path
-	c.pool.changed = make(chan struct{}, 1)
 	for _, o := range opts {
 		if err := o(c); err != nil {
 			return nil, err

@@ -183,31 +183,31 @@ func words(v reflect.Value) string {
 	return fmt.Sprint(v.Interface())
 }
 
-// compared is what a limiter did not agree on with a file. It holds until either changes.
+// compared is a limiter and a file that were compared. What they did not agree on holds until either changes.
 type compared struct {
 	limiter *quotient.Limiter
 	file    *File
 	version uint64
-	what    string
 }
 
 func (c *Config) differs(f *File) (all []string) {
 	c.mu.Lock()
 	before := c.compared
 	c.mu.Unlock()
-	now := make(map[string]compared, len(f.Limiters))
+	now := make(map[compared]string, len(f.Limiters))
 	for _, name := range slices.Sorted(maps.Keys(f.Limiters)) {
 		l, ok := c.reg.Get(name)
 		if !ok {
 			all = append(all, name+": it is gone")
 			continue
 		}
-		is := before[name]
-		if version := l.Stats().Version; is.limiter != l || is.file != f || is.version != version {
-			is = compared{l, f, version, strings.Join(f.Limiters[name].differs(l, f.Pool), ", ")}
+		is := compared{l, f, l.Stats().Version}
+		what, known := before[is]
+		if !known {
+			what = strings.Join(f.Limiters[name].differs(l, f.Pool), ", ")
 		}
-		if now[name] = is; is.what != "" {
-			all = append(all, name+": "+is.what)
+		if now[is] = what; what != "" {
+			all = append(all, name+": "+what)
 		}
 	}
 	c.mu.Lock()

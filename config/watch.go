@@ -65,6 +65,10 @@ func (c *Config) watchFile(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-w.fs.Events:
+			select {
+			case <-ctx.Done():
+			case <-time.After(c.settle): // what follows belongs to it
+			}
 		case <-w.fs.Errors: // such as events that were lost
 		case <-time.After(c.every):
 		}
