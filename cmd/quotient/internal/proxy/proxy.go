@@ -66,7 +66,6 @@ func (p *Proxy) Prepare(f *config.File) (commit func(), err error) {
 		old := p.now.Load()
 		next.join(p, old)
 		p.now.Store(next)
-		p.cost.keep(next.routes)
 	}, nil
 }
 

@@ -49,8 +49,8 @@ type spec struct {
 	maxWait time.Duration
 	stream  time.Duration // the longest upgraded connection
 	fields  string
-	trusted string        // as a text
-	jwt     *verification // nil: no claim is read
+	trusted string // as a text
+	jwt     string // what verifies claims, as a text; "": none is read
 }
 
 // newTable makes the routes of a file, which package config has checked, as far as that can be done without its
@@ -93,7 +93,7 @@ func (t *table) newRoute(f *config.File, rule config.Rule, tokens *verification)
 	case config.PlanHeader:
 		r.plan, r.believe = headerPlan(rule.Plan.Arg), http.CanonicalHeaderKey(rule.Plan.Arg)
 	case config.PlanClaim:
-		r.spec.jwt, r.reads = tokens, append(r.reads, "Authorization")
+		r.spec.jwt, r.reads = fmt.Sprint(tokens.settings, tokens.text), append(r.reads, "Authorization")
 		r.plan = tokens.plan(rule.Plan.Arg)
 	}
 	return r
@@ -136,7 +136,7 @@ func (t *table) join(p *Proxy, old *table) {
 			r.limiter, _ = p.reg.Get(r.spec.rule.Limiter)
 		}
 		if old != nil {
-			if was := old.routes[pattern]; was != nil && was.limiter == r.limiter && was.spec.equal(&r.spec) {
+			if was := old.routes[pattern]; was != nil && was.limiter == r.limiter && was.spec == r.spec {
 				t.routes[pattern] = was
 				continue
 			}
@@ -146,6 +146,14 @@ func (t *table) join(p *Proxy, old *table) {
 	}
 	if len(t.routes) == 1 {
 		t.only = t.routes["/"]
+	}
+	if old == nil {
+		return
+	}
+	for pattern := range old.routes {
+		if t.routes[pattern] == nil {
+			p.cost.byRule.DeleteLabelValues(pattern)
+		}
 	}
 }
 
@@ -185,13 +193,7 @@ func (r *route) serveBy(p *Proxy) {
 
 // fieldSets are the sets of fields, as a file names them.
 var fieldSets = map[string]httplimit.FieldSet{
-	"": httplimit.FieldsDraft11, "draft-11": httplimit.FieldsDraft11,
-	"x-ratelimit": httplimit.FieldsXRateLimit, "off": httplimit.FieldsOff,
-}
-
-func (s *spec) equal(o *spec) bool {
-	return s.rule == o.rule && s.refuse == o.refuse && s.maxWait == o.maxWait && s.stream == o.stream &&
-		s.fields == o.fields && s.trusted == o.trusted && s.jwt.equal(o.jwt)
+	"draft-11": httplimit.FieldsDraft11, "x-ratelimit": httplimit.FieldsXRateLimit, "off": httplimit.FieldsOff,
 }
 
 // ServeHTTP is not called: the mux only finds a route.
