@@ -81,7 +81,7 @@ type difference struct{ field, old, new string }
 // differences lists what two files do not agree on, by field.
 func differences(old, f *File) []difference {
 	d := &differ{}
-	d.compare("", reflect.ValueOf(old.bare()), reflect.ValueOf(f.bare()))
+	d.compare("", reflect.ValueOf(*old), reflect.ValueOf(*f))
 	for i, found := range d.found {
 		if found.field == "pool.source" { // it may hold a password
 			d.found[i].old, d.found[i].new = strconv.Quote(old.Pool.Redacted()), strconv.Quote(f.Pool.Redacted())
@@ -89,18 +89,6 @@ func differences(old, f *File) []difference {
 	}
 	slices.SortStableFunc(d.found, func(a, b difference) int { return strings.Compare(a.field, b.field) })
 	return d.found
-}
-
-// bare is a file without its name and its lines.
-func (f *File) bare() *File {
-	c := f.clone()
-	c.Path, c.Warnings = "", nil
-	if c.Proxy != nil {
-		for i := range c.Proxy.Rules {
-			c.Proxy.Rules[i].Line = 0
-		}
-	}
-	return c
 }
 
 type differ struct{ found []difference }
@@ -139,7 +127,7 @@ func (d *differ) compare(path string, a, b reflect.Value) {
 
 func (d *differ) field(path string, f reflect.StructField, a, b reflect.Value) {
 	switch {
-	case !f.IsExported():
+	case !f.IsExported(), f.Name == "Line", path == "" && (f.Name == "Path" || f.Name == "Warnings"): // not of the text
 	case f.Type == reflect.TypeFor[quotient.Limit](): // its fields stand in the limiter's table
 		d.compare(path, a, b)
 	case f.Name == "Refuse":

@@ -72,8 +72,10 @@ func limitFields(l *quotient.Limit) fields {
 	return fieldsOf(l, fields{"rates": func(v value) {
 		v.list(maxRates, func(v value) {
 			rate := readRate(v)
-			if !v.has("name") && !slices.ContainsFunc(l.Rates, sameName(nameOf(rate.Per), rate.Unit)) {
-				rate.Name = nameOf(rate.Per)
+			name := nameOf(rate.Per)
+			taken := func(r quotient.Rate) bool { return r.Name == name && r.Unit == rate.Unit }
+			if !v.has("name") && !slices.ContainsFunc(l.Rates, taken) {
+				rate.Name = name
 			}
 			l.Rates = append(l.Rates, rate)
 		})
@@ -95,11 +97,6 @@ func nameOf(per time.Duration) string {
 		return "day"
 	}
 	return per.String()
-}
-
-// sameName reports of a rate whether it has the name, for the unit.
-func sameName(name, unit string) func(quotient.Rate) bool {
-	return func(r quotient.Rate) bool { return r.Name == name && r.Unit == unit }
 }
 
 func readLimits(v value) map[string]quotient.Limit {
@@ -199,35 +196,29 @@ func (l Limiter) check(r *report, path string) {
 	if nothing {
 		r.hinted(path, "add rates, in-flight or deny", "it limits nothing")
 	}
-	l.checkPlans(r, inner(path, "plans"))
-	l.checkOverrides(r, inner(path, "overrides"))
-	l.checkUnits(r, path)
-}
-
-func (l Limiter) checkPlans(r *report, path string) {
-	if len(l.Plans) > maxPlans {
-		r.field(path, "%d are more than %d", len(l.Plans), maxPlans)
-		return
-	}
-	for name, limit := range l.Plans {
-		at := inner(path, name)
+	checkNamed(r, inner(path, "plans"), l.Plans, maxPlans, "", func(at, name string) {
 		if !isName(name) {
 			r.add(r.places.key(at), at, "", "the name %s is not %s", clip(name), namesAre)
 		}
-		checkLimit(r, at, limit)
-	}
-}
-
-func (l Limiter) checkOverrides(r *report, path string) {
-	if most := min(maxOverrides, max(1, l.MaxKeys/2)); len(l.Overrides) > most {
-		r.field(path, "%d are more than %d: at most 1,000, and half of max-keys", len(l.Overrides), most)
-		return
-	}
-	for key, limit := range l.Overrides {
-		at := inner(path, key)
+	})
+	most := min(maxOverrides, max(1, l.MaxKeys/2))
+	checkNamed(r, inner(path, "overrides"), l.Overrides, most, ": at most 1,000, and half of max-keys", func(at, key string) {
 		if len(key) > longestKey {
 			r.add(r.places.key(at), at, "", "a key of %d bytes is longer than %d", len(key), longestKey)
 		}
+	})
+	l.checkUnits(r, path)
+}
+
+// checkNamed notes too many limits, and what is wrong with each and, by check, with its name.
+func checkNamed(r *report, path string, all limits, most int, why string, check func(at, name string)) {
+	if len(all) > most {
+		r.field(path, "%d are more than %d%s", len(all), most, why)
+		return
+	}
+	for name, limit := range all {
+		at := inner(path, name)
+		check(at, name)
 		checkLimit(r, at, limit)
 	}
 }

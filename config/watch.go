@@ -119,33 +119,22 @@ func folders(path string) map[string]bool {
 	if err != nil {
 		return dirs
 	}
-	dirs[filepath.Dir(path)] = true
-	for range maxLinks {
-		link, to := firstLink(path)
-		if link == "" {
-			dirs[filepath.Dir(path)] = true
-			break
-		}
-		dirs[filepath.Dir(link)] = true
-		if !filepath.IsAbs(to) {
-			to = filepath.Join(filepath.Dir(link), to)
-		}
-		path = filepath.Join(to, path[len(link):])
-	}
-	return dirs
-}
-
-// firstLink is the first part of a path that is a symbolic link, and where that leads; "" for none.
-func firstLink(path string) (link, to string) {
-	for i := 1; i <= len(path); i++ {
+	for i, links := 1, 0; i <= len(path) && links < maxLinks; i++ {
 		if i < len(path) && !os.IsPathSeparator(path[i]) {
 			continue
 		}
-		if to, err := os.Readlink(path[:i]); err == nil {
-			return path[:i], to
+		to, err := os.Readlink(path[:i])
+		if err != nil {
+			continue
 		}
+		dir := filepath.Dir(path[:i])
+		if dirs[dir] = true; !filepath.IsAbs(to) {
+			to = filepath.Join(dir, to)
+		}
+		path, i, links = filepath.Join(to, path[i:]), 0, links+1
 	}
-	return "", ""
+	dirs[filepath.Dir(path)] = true
+	return dirs
 }
 
 // look reads the file when it does not change any more, and puts it in force if it is another.
