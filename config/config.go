@@ -161,7 +161,7 @@ func (c *Config) Reload() error {
 	if c.path == "" {
 		c.turn.Lock()
 		defer c.turn.Unlock()
-		return c.replace(c.read)
+		return c.refuse(c.put(c.read))
 	}
 	text, err := settled(context.Background(), c.path, c.settle)
 	c.turn.Lock()
@@ -180,23 +180,18 @@ func (c *Config) take(text []byte) error {
 		parse = ParseAny
 	}
 	f, err := parse(c.path, text)
-	if err != nil {
-		return c.refuse(err)
+	if err == nil {
+		f.Path = c.path
+		err = c.put(f)
 	}
-	f.Path = c.path
-	return c.replace(f)
+	return c.refuse(err)
 }
 
-// replace puts a file in force in place of another. Call with c.turn held.
-func (c *Config) replace(f *File) error {
-	if err := c.put(f); err != nil {
-		return c.refuse(err)
-	}
-	return nil
-}
-
-// refuse counts and logs a file that is not put in force. Call with c.turn held.
+// refuse counts and logs a file that is not put in force, if there is an error. Call with c.turn held.
 func (c *Config) refuse(err error) error {
+	if err == nil {
+		return nil
+	}
 	text := firsts(err)
 	c.mu.Lock()
 	c.state.Failures++

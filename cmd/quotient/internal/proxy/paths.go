@@ -87,17 +87,11 @@ func odditiesOnce(u *url.URL, canonical string) (odd int) {
 	return odd
 }
 
-// endsOdd reports whether a segment, but for "." and "..", ends with a dot or a blank.
+// endsOdd reports whether a segment ends with a dot or a blank.
 func endsOdd(path string) bool {
-	const divide = `/\;`
-	from := 0 // of the segment
 	for i := range len(path) {
-		if strings.IndexByte(divide, path[i]) >= 0 {
-			from = i + 1
-			continue
-		}
-		last := i+1 == len(path) || strings.IndexByte(divide, path[i+1]) >= 0
-		if last && (path[i] == '.' || path[i] == ' ') && path[from:i+1] != "." && path[from:i+1] != ".." {
+		last := i+1 == len(path) || strings.IndexByte(`/\;`, path[i+1]) >= 0
+		if last && (path[i] == '.' || path[i] == ' ') {
 			return true
 		}
 	}
@@ -119,7 +113,7 @@ func readable(path string, odd int) bool {
 
 var encodedByte = regexp.MustCompile("%[0-9A-Fa-f]{2}")
 
-// decoded is a text in which each encoded byte stands for itself, and other percent signs stay, as some servers have it.
+// decoded is a text without encoded bytes. Other percent signs stay, as some servers have it.
 func decoded(text string) string {
 	return encodedByte.ReplaceAllStringFunc(text, func(code string) string {
 		plain, _ := url.PathUnescape(code) // it is valid
