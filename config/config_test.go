@@ -258,32 +258,6 @@ level=INFO msg="file in force" path=`+s.path+" changes=7\n")
 	}
 }
 
-// TestBrokenFile: a file that is wrong changes nothing, and State has its error until it is not.
-func TestBrokenFile(t *testing.T) {
-	var log logged
-	s := start(t, base, config.Logger(log.logger()))
-	old := s.File()
-	err := s.change(t, strings.Replace(base, "events = 100", "events = -1", 1)+"x = 1\n")
-	text := s.path + ":4:38: limiters.api.rates[0].events: -1 is not above 0 and at most 1e+12\n" +
-		s.path + ":11:1: limiters.other.x: unknown field"
-	if err == nil || err.Error() != text {
-		t.Errorf("%v, want %s", err, text)
-	}
-	st := s.State()
-	if st.Failures != 1 || st.Error != text || st.ErrorAt.IsZero() || st.Reloads != 0 || s.File() != old {
-		t.Errorf("%+v", st)
-	}
-	if line := log.take(); strings.Count(line, "\n") != 1 ||
-		!strings.HasPrefix(line, `level=ERROR msg="file refused: the old one stays in force"`) {
-		t.Error(line)
-	}
-	want(t, "the limit", s.limiter(t, "api").Stats().Limit.Rates[0].Events, 100.)
-	must(t, s.change(t, base))
-	if st := s.State(); st.Error != "" || st.Failures != 1 || st.Reloads != 1 {
-		t.Errorf("%+v", st)
-	}
-}
-
 // TestReloadIsWhole: when a part, or a limiter, cannot follow, nothing changes at all.
 func TestReloadIsWhole(t *testing.T) {
 	commits, answer := 0, error(nil)

@@ -250,16 +250,13 @@ func (t *table) at(method, host, path string) *route {
 // unclear says why a request may be another one to the upstream, "" if it is not: by its path, or by a field that
 // decides for the route and is there twice.
 func (r *route) unclear(q *http.Request, clear, trusted bool) string {
-	if !clear {
+	name, i := r.believe, slices.IndexFunc(r.reads, func(name string) bool { return several(q, name) })
+	switch {
+	case !clear:
 		return "Servers read such a path or method in several ways."
-	}
-	name := ""
-	if i := slices.IndexFunc(r.reads, func(name string) bool { return several(q, name) }); i >= 0 {
+	case i >= 0:
 		name = r.reads[i]
-	} else if trusted && r.believe != "" && several(q, r.believe) {
-		name = r.believe
-	}
-	if name == "" {
+	case !trusted || name == "" || !several(q, name):
 		return ""
 	}
 	return "The field " + name + " must be there once, in this spelling."
