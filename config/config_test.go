@@ -394,7 +394,8 @@ rates = [
 }
 
 // TestDocumentedFile: the file in the package's comment is valid, but for the unit that a proxy refuses, and
-// names every field of pools and limiters; the pages have a test of all. The files of testdata that pages show are valid.
+// names every field of pools and limiters; the pages have a test of all. The files of testdata that pages show
+// are valid.
 func TestDocumentedFile(t *testing.T) {
 	doc, err := os.ReadFile("doc.go")
 	must(t, err)

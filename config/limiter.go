@@ -201,8 +201,8 @@ func (l Limiter) check(r *report, path string) {
 			r.add(r.places.key(at), at, "", "the name %s is not %s", clip(name), namesAre)
 		}
 	})
-	most := min(maxOverrides, max(1, l.MaxKeys/2))
-	checkNamed(r, inner(path, "overrides"), l.Overrides, most, ": at most 1,000, and half of max-keys", func(at, key string) {
+	most, why := min(maxOverrides, max(1, l.MaxKeys/2)), ": at most 1,000, and half of max-keys"
+	checkNamed(r, inner(path, "overrides"), l.Overrides, most, why, func(at, key string) {
 		if len(key) > longestKey {
 			r.add(r.places.key(at), at, "", "a key of %d bytes is longer than %d", len(key), longestKey)
 		}

@@ -128,7 +128,8 @@ func folders(path string) map[string]bool {
 			continue
 		}
 		dir := filepath.Dir(path[:i])
-		if dirs[dir] = true; !filepath.IsAbs(to) {
+		dirs[dir] = true
+		if !filepath.IsAbs(to) {
 			to = filepath.Join(dir, to)
 		}
 		path, i, links = filepath.Join(to, path[i:]), 0, links+1

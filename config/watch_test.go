@@ -195,7 +195,8 @@ func TestWatchBroken(t *testing.T) {
 	write(t, w.path, text(1))
 	w.want(1)
 	w.counted(1, 2)
-	want(t, "errors in the log", strings.Count(w.log.take(), "level=ERROR msg=\"file refused: the old one stays in force\""), 2)
+	const line = "level=ERROR msg=\"file refused: the old one stays in force\""
+	want(t, "errors in the log", strings.Count(w.log.take(), line), 2)
 }
 
 // TestWatchAbsent: a file that is gone is an error once, and its return is seen, also by a look where no

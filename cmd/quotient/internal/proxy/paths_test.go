@@ -71,7 +71,8 @@ func FuzzReadings(f *testing.F) {
 	for _, target := range []string{
 		"/", "/search/cats", "/Search//cats/", "/search/cats%2fdogs", "/search/a%5Cb", "/search/;x", "/search/%3bx",
 		"/search/..", "/search/%2e%2E", "/search/x%2f..%2f..", "/search/%2e%2e/../cats", "/search/%3bx/;y",
-		"/search%2f;x", "/x/..;y/search/cats", "/search/%5c", "/search//../cats", "/x%2f../search/a", "/%2525/%zz", "/search;%2fx/cats", "/;%5c0",
+		"/search%2f;x", "/x/..;y/search/cats", "/search/%5c", "/search//../cats", "/x%2f../search/a",
+		"/%2525/%zz", "/search;%2fx/cats", "/;%5c0",
 		"/.well-known/%7e;a", "/search/%252e%252E", "/%2573earch/cats%25zz", "/search%252fx/cats", "/search/a%252f%25",
 		"/search./cats", "/search/...", "/search/.. ", "/search%20/cats.%20.", "/search/x%2f%252e%252e", "/%25%32%35",
 	} {

@@ -167,7 +167,7 @@ limiter = "loose"
 	want(t, "with ambiguous-paths the status of a method in lower case", resp.StatusCode, 400)
 }
 
-// TestUpstreamsThatReadPathsInTheirOwnWay: what a file says of them finds the rule, and refuses nothing that it settles.
+// TestUpstreamsThatReadPathsInTheirOwnWay: what a file says of them finds the rule, and what it settles is passed.
 func TestUpstreamsThatReadPathsInTheirOwnWay(t *testing.T) {
 	const file = loose + `
 [[proxy.rules]]
