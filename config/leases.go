@@ -89,31 +89,21 @@ func (l *Leases) spelt(known fields) fields {
 	return named
 }
 
-// fields are what [leases] and a throttle.toml both have.
-func (l *Leases) fields() fields {
-	return l.spelt(fieldsOf(l, fields{
-		"listen": nil, "keep-idle": longDuration(&l.KeepIdle), "grace": longDuration(&l.Grace),
+// read reads [leases], or the whole of a throttle.toml, whose settings of logs have no effect.
+func (l *Leases) read(v value) {
+	more := fields{
+		"keep-idle": longDuration(&l.KeepIdle), "grace": longDuration(&l.Grace),
 		"semaphores": l.readSemaphores, "election": l.readElection,
-	}))
-}
-
-func readLeases(v value) *Leases {
-	l := defaultLeases()
-	known := l.fields()
-	known["listen"] = text(&l.Listen)
-	v.table(known)
-	return l
-}
-
-// readThrottle reads a throttle.toml. Its settings of logs have no effect.
-func (l *Leases) readThrottle(v value) {
-	known := l.fields()
-	known["logging"] = func(v value) {
-		v.each(func(_ string, of value) {
-			v.r.warn(v.r.places.key(of.path), of.path, "the log goes to stderr, and nowhere else")
-		})
 	}
-	v.table(known)
+	if l.throttle {
+		more["listen"] = nil
+		more["logging"] = func(v value) {
+			v.each(func(_ string, of value) {
+				v.r.warn(v.r.places.key(of.path), of.path, "the log goes to stderr, and nowhere else")
+			})
+		}
+	}
+	v.table(l.spelt(fieldsOf(l, more)))
 }
 
 func (l *Leases) readSemaphores(v value) {

@@ -39,8 +39,14 @@ func (f *File) read(v value) {
 	v.table(fields{
 		"pool":     func(v value) { v.table(fieldsOf(&f.Pool, nil)) },
 		"limiters": f.readLimiters,
-		"proxy":    func(v value) { f.Proxy = readProxy(v) },
-		"leases":   func(v value) { f.Leases = readLeases(v) },
+		"proxy": func(v value) {
+			f.Proxy = defaultProxy()
+			v.table(fieldsOf(f.Proxy, fields{"rules": func(v value) { v.list(maxRules, f.Proxy.readRule) }}))
+		},
+		"leases": func(v value) {
+			f.Leases = defaultLeases()
+			f.Leases.read(v)
+		},
 	})
 }
 

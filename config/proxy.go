@@ -37,12 +37,6 @@ func defaultProxy() *Proxy {
 	}
 }
 
-func readProxy(v value) *Proxy {
-	p := defaultProxy()
-	v.table(fieldsOf(p, fields{"rules": func(v value) { v.list(maxRules, p.readRule) }}))
-	return p
-}
-
 func (p *Proxy) readRule(v value) {
 	rule := Rule{Line: v.r.places.key(v.path).line}
 	var key, plan string

@@ -60,5 +60,5 @@ func isThrottle(text []byte) bool {
 func (f *File) readThrottle(v value) {
 	f.Limiters, f.Leases = nil, defaultLeases()
 	f.Leases.throttle = true
-	f.Leases.readThrottle(v)
+	f.Leases.read(v)
 }

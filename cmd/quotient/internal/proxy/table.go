@@ -230,7 +230,7 @@ func (t *table) find(r *http.Request) (to *route, clear bool) {
 	clear = (t.anyPath || readable(u.Path, odd)) && (method == r.Method || t.at(method, at, path) == to)
 	for ways := odd; clear && ways != 0; ways = (ways - 1) & odd {
 		path = reading(u, ways|t.gone)
-		clear = t.at(r.Method, at, path) == to && t.at(method, at, path) == to
+		clear = t.at(r.Method, at, path) == to && (method == r.Method || t.at(method, at, path) == to)
 	}
 	return to, clear
 }
