@@ -42,7 +42,9 @@ func newOverhead() *overhead {
 		Name: "quotient_proxy_overhead_seconds",
 		Help: "Time that the proxy adds to a request, without intended waiting and dialling.",
 		// From what a limiter takes to what people notice.
-		Buckets:                     []float64{.00001, .000025, .00005, .0001, .00025, .0005, .001, .0025, .005, .01, .1, 1},
+		Buckets: []float64{
+			.00001, .000025, .00005, .0001, .00025, .0005, .001, .0025, .005, .01, .1, 1,
+		},
 		NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160,
 	}, []string{"rule"})}
 }
