@@ -170,12 +170,12 @@ func (l *Leases) checkElection(r *report) {
 		if place := element(at("endpoints"), i); !strings.Contains(endpoint, "://") {
 			checkListen(r, place, endpoint)
 		} else if what := notPlain(endpoint); what != "" {
-			r.field(place, "%s %s", clip(withoutUser(endpoint)), what)
+			r.field(place, "%s %s", clip(redacted(endpoint)), what)
 		}
 	}
 	if e.URL != "" {
 		if what := notPlain(e.URL); what != "" {
-			r.hinted(at("url"), `as "http://10.0.0.7:8000"`, "%s %s", clip(withoutUser(e.URL)), what)
+			r.hinted(at("url"), `as "http://10.0.0.7:8000"`, "%s %s", clip(redacted(e.URL)), what)
 		}
 	} else if host, _, err := net.SplitHostPort(l.Listen); err == nil && isAny(host) {
 		r.hinted(at("url"), `as "http://10.0.0.7:8000"`,

@@ -54,15 +54,4 @@ func (p Pool) checkSource(r *report) {
 }
 
 // Redacted returns Source for logs, without the text before an @, such as a password.
-func (p Pool) Redacted() string {
-	scheme, rest, _ := strings.Cut(p.Source, ":")
-	at := strings.LastIndexByte(rest, '@')
-	if at < 0 {
-		return p.Source
-	}
-	slashes := ""
-	if strings.HasPrefix(rest, "//") {
-		slashes = "//"
-	}
-	return scheme + ":" + slashes + "…" + rest[at:]
-}
+func (p Pool) Redacted() string { return redacted(p.Source) }

@@ -247,14 +247,22 @@ func unmapped(p netip.Prefix) netip.Prefix {
 	return p
 }
 
-// withoutUser is a text that may be meant as a URL, without the name and the password in it.
-func withoutUser(s string) string {
-	i := strings.LastIndexByte(s, '@')
-	if i < 0 {
+// redacted is a text that may be meant as a URL, without what stands before an @, such as a password.
+func redacted(s string) string {
+	at := strings.LastIndexByte(s, '@')
+	if at < 0 {
 		return s
 	}
-	scheme, _, _ := strings.Cut(s[:i], "//")
-	return scheme + "//…" + s[i:]
+	scheme, rest, ok := strings.Cut(s[:at], ":")
+	switch {
+	case !ok:
+		scheme = ""
+	case strings.HasPrefix(rest, "//"):
+		scheme += "://"
+	default:
+		scheme += ":"
+	}
+	return scheme + "…" + s[at:]
 }
 
 // addURL adds a URL to a list, nil for a text that is none.
@@ -262,7 +270,7 @@ func addURL(to *[]*url.URL) func(value, string) {
 	return func(v value, s string) {
 		u, err := url.Parse(s)
 		if err != nil {
-			v.r.hinted(v.path, `as "http://127.0.0.1:8080"`, "%s is no URL", clip(withoutUser(s)))
+			v.r.hinted(v.path, `as "http://127.0.0.1:8080"`, "%s is no URL", clip(redacted(s)))
 		}
 		*to = append(*to, u)
 	}
