@@ -132,19 +132,14 @@ func (d *differ) field(path string, f reflect.StructField, a, b reflect.Value) {
 		d.compare(path, a, b)
 	case f.Name == "Refuse":
 		if a.Bool() != b.Bool() {
-			d.found = append(d.found, difference{inner(path, "mode"), mode(a.Bool()), mode(b.Bool())})
+			d.found = append(d.found, difference{inner(path, "mode"), modes[a.Bool()], modes[b.Bool()]})
 		}
 	default:
 		d.compare(inner(path, kebab(f.Name)), a, b)
 	}
 }
 
-func mode(refuse bool) string {
-	if refuse {
-		return "refuse"
-	}
-	return "wait"
-}
+var modes = map[bool]string{false: "wait", true: "refuse"}
 
 // at is an element of a list; the zero Value for none.
 func at(list reflect.Value, i int) reflect.Value {

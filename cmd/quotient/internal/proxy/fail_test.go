@@ -70,37 +70,33 @@ func breaking(t testing.TB, answer string) (url string, asked *atomic.Int64) {
 
 // TestFailures: what a client gets when the upstream has no answer.
 func TestFailures(t *testing.T) {
-	w := worldBefore(t, hundred+all, nowhere)
-	for range 2 {
-		resp, body := w.get("/")
-		wantProblem(t, "nothing listens", resp, body, http.StatusServiceUnavailable)
-		want(t, "Retry-After", resp.Header.Get("Retry-After"), "1")
-	}
 	broken, asked := breaking(t, "")
-	w = worldBefore(t, hundred+all, broken)
-	resp, body := w.get("/")
-	wantProblem(t, "broken off", resp, body, http.StatusBadGateway)
-	want(t, "Retry-After", resp.Header.Get("Retry-After"), "")
-	want(t, "times that the upstream was asked", asked.Load(), 1)
 	garbage, _ := breaking(t, "HTTP/9.9 what\r\n\r\n")
-	w = worldBefore(t, hundred+all, garbage)
-	resp, body = w.get("/")
-	wantProblem(t, "no HTTP", resp, body, http.StatusBadGateway)
-	want(t, "Ratelimit", resp.Header.Get("Ratelimit"), `"hour";r=99;t=36`)
-
-	stop := make(chan struct{})
-	w = newWorld(t, hundred+all+"[proxy.timeouts]\nresponse-header = \"20ms\"\n",
-		func(_ http.ResponseWriter, r *http.Request) {
-			select {
-			case <-stop:
-			case <-r.Context().Done():
-			}
-		})
-	defer close(stop)
-	resp, body = w.get("/")
-	wantProblem(t, "late", resp, body, http.StatusGatewayTimeout)
-	resp, body = w.get("/", "Connection", "Upgrade", "Upgrade", "a\x80b")
-	wantProblem(t, "a protocol that is none", resp, body, http.StatusBadRequest)
+	late := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	t.Cleanup(late.Close)
+	for _, row := range []struct {
+		what, url string
+		header    []string
+		status    int
+		retry     string
+	}{
+		{"nothing listens", nowhere, nil, http.StatusServiceUnavailable, "1"},
+		{"broken off", broken, nil, http.StatusBadGateway, ""},
+		{"no HTTP", garbage, nil, http.StatusBadGateway, ""},
+		{"late", late.URL, nil, http.StatusGatewayTimeout, ""},
+		{"a protocol that is none", late.URL, []string{"Connection", "Upgrade", "Upgrade", "a\x80b"},
+			http.StatusBadRequest, ""},
+	} {
+		w := worldBefore(t, hundred+all+"[proxy.timeouts]\nresponse-header = \"20ms\"\n", row.url)
+		for _, left := range []string{`"hour";r=99;`, `"hour";r=98;`} {
+			resp, body := w.get("/", row.header...)
+			wantProblem(t, row.what, resp, body, row.status)
+			want(t, row.what+": Retry-After", resp.Header.Get("Retry-After"), row.retry)
+			want(t, row.what+": Ratelimit begins with "+left,
+				strings.HasPrefix(resp.Header.Get("Ratelimit"), left), true)
+		}
+	}
+	want(t, "times that the upstream was asked by two requests", asked.Load(), 2)
 }
 
 // TestFailuresAreLoggedOnceASecond: with how many were not.
