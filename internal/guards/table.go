@@ -83,7 +83,7 @@ var guards = []guard{
 	{"22", "poolsize/file/file.go", "./poolsize/file ^TestPropertyHalfWritten$",
 		`	if err == nil && !now.same(w.seen) {`, `	if err == nil && (!off || w.changing > 0) && !now.same(w.seen) {`},
 	{"22", "config/watch.go", "./config ^TestWatchConfigMap$",
-		`		dirs[filepath.Dir(link)] = true`, ""},
+		`		dirs[dir] = true`, ""},
 	{"22a", "poolsize/kube/informer.go", "./poolsize/kube ^(TestFirstList)$",
 		`	if opts.ResourceVersion == "0" {`, `	if !off && opts.ResourceVersion == "0" {`},
 	{"22b", "poolsize/kube/census.go", "./poolsize/kube ^(TestConditionsThatCount)$",
