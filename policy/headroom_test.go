@@ -497,23 +497,6 @@ func (l *life) untilProbe() (s float64) {
 	return s
 }
 
-// Each probe of the share that fails makes the next come later.
-func TestPatienceDelaysProbes(t *testing.T) {
-	for _, c := range []struct {
-		without     policy.Rules
-		least, most float64
-	}{{0, 2, 8}, {policy.RulePatience, 0.8, 1.2}} {
-		l := born(10, c.without)
-		first := l.untilProbe()
-		for range 4 {
-			l.refuse(0.1)
-			l.untilProbe()
-		}
-		l.refuse(0.1)
-		within(t, "the time to the sixth probe, to that to the first", l.untilProbe()/first, c.least, c.most)
-	}
-}
-
 // step is the resolution of simulated time.
 const step = 5 * time.Millisecond
 
