@@ -27,6 +27,17 @@ func inFakeTime(t *testing.T, name string, test func(t *testing.T)) {
 	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
 }
 
+// made is what a function of the page made.
+func made[T any](t *testing.T) func(v T, err error) T {
+	return func(v T, err error) T {
+		if err != nil {
+			t.Helper()
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
 func TestLimiters(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -42,10 +53,7 @@ func TestLimiters(t *testing.T) {
 		{"gubernator: a quarter of ten", fromGubernator, "account:1", 2},
 	} {
 		inFakeTime(t, c.name, func(t *testing.T) {
-			l, err := c.make()
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := made[*quotient.Limiter](t)(c.make())
 			if got := atOnce(l, c.key); got != c.want {
 				t.Errorf("%d at once, want %d", got, c.want)
 			}
@@ -56,10 +64,7 @@ func TestLimiters(t *testing.T) {
 // Four Envoys with 250 a second each are 1,000 a second, and so are four processes.
 func TestEnvoyFleet(t *testing.T) {
 	inFakeTime(t, "enforced", func(t *testing.T) {
-		l, err := fromEnvoy()
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := made[*quotient.Limiter](t)(fromEnvoy())
 		l.SetDryRun(false)
 		if got := atOnce(l, "k"); got != 2500 {
 			t.Errorf("%d at once, want the 2,500 of max_tokens", got)
@@ -73,10 +78,7 @@ func TestEnvoyFleet(t *testing.T) {
 
 func TestWaiting(t *testing.T) {
 	inFakeTime(t, "WaitN", func(t *testing.T) {
-		l, err := fromTimeRate()
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := made[*quotient.Limiter](t)(fromTimeRate())
 		start := time.Now()
 		// 15 events at 25 a second; the first call is above the local burst of 2.5, and owes the rest
 		for range 5 {
@@ -89,10 +91,7 @@ func TestWaiting(t *testing.T) {
 		}
 	})
 	inFakeTime(t, "Take", func(t *testing.T) {
-		l, err := fromUber()
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := made[*quotient.Limiter](t)(fromUber())
 		if ok, _ := take(l, "k"); !ok {
 			t.Error("the first ask is refused")
 		}
@@ -113,10 +112,7 @@ func TestHandlers(t *testing.T) {
 		{"ulule", fromUlule, 1000}, {"nginx", fromNginx, 21}, {"caddy", fromCaddy, 20},
 	} {
 		inFakeTime(t, c.name, func(t *testing.T) {
-			h, err := c.make(next)
-			if err != nil {
-				t.Fatal(err)
-			}
+			h := made[http.Handler](t)(c.make(next))
 			served := 0
 			for range 1500 {
 				w := httptest.NewRecorder()
@@ -183,10 +179,7 @@ func TestNginxConnections(t *testing.T) {
 // A call waits a second at most for its turn, and returns what the function returns.
 func TestFailsafe(t *testing.T) {
 	inFakeTime(t, "failsafe", func(t *testing.T) {
-		l, err := fromFailsafe()
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := made[*quotient.Limiter](t)(fromFailsafe())
 		answer, err := get(t.Context(), l, func(context.Context) (string, error) { return "answer", nil })
 		if answer != "answer" || err != nil {
 			t.Errorf("%q, %v", answer, err)
@@ -226,10 +219,7 @@ func TestCounted(t *testing.T) {
 	inFakeTime(t, "redis_rate", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		l, err := fromRedisRate(ctx, four{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := made[*quotient.Limiter](t)(fromRedisRate(ctx, four{}))
 		time.Sleep(time.Minute) // it joined with an empty bucket
 		if got := atOnce(l, "k"); got != 25 {
 			t.Errorf("%d at once, want a quarter of 100", got)
@@ -250,10 +240,7 @@ func (r *refuses) RoundTrip(*http.Request) (*http.Response, error) {
 func TestAdapts(t *testing.T) {
 	inFakeTime(t, "aws", func(t *testing.T) {
 		var upstream refuses
-		c, err := fromAWS(&upstream)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := made[*http.Client](t)(fromAWS(&upstream))
 		for start := time.Now(); time.Since(start) < 10*time.Second; {
 			resp, err := c.Get("http://h/")
 			if err != nil {
