@@ -36,7 +36,7 @@ func TestPartsPlay(t *testing.T) {
 			needed.Without(t, program, err.Error())
 		}
 	}
-	b := &bench{rounds: 1, paths: 20, slice: 300 * time.Millisecond, stderr: os.Stderr}
+	b := &bench{rounds: 1, paths: 20, slice: 300 * time.Millisecond, dir: t.TempDir(), stderr: os.Stderr}
 	for _, part := range b.parts() {
 		s, err := part.Run(t.Context())
 		if err != nil {
