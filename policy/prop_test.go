@@ -426,11 +426,12 @@ var tapes = []string{
 	"\x00\x02\xff\x00\x09\xfe\x00\x09\x0a\x0a\xff\x5a\xfd\x05\xff\x01\x02\x03",
 }
 
-// FuzzController holds for all policies what every controller promises (see witness.judge), for any samples
-// and bounds.
+// FuzzController holds for all policies what every controller promises (see witness.judge), for any samples and
+// bounds, also with reports of others in these, true or not.
 func FuzzController(f *testing.F) {
 	for _, t := range tapes {
-		f.Add(uint64(1), []byte(t))
+		f.Add(uint64(1), false, []byte(t))
+		f.Add(uint64(1), true, []byte("\x01"+t))
 	}
 	for _, life := range []struct {
 		seed  uint64
@@ -443,24 +444,33 @@ func FuzzController(f *testing.F) {
 		{5, "\xf5\xe9\x86H" + strings.Repeat("y", 900)},
 		{156, strings.Repeat("\xfc\xcd"+strings.Repeat("\xa9", 200), 3)},
 	} {
-		f.Add(life.seed, []byte(life.bytes))
+		f.Add(life.seed, false, []byte(life.bytes))
 	}
-	for seed := range uint64(20) { // and long lives
+	f.Add(uint64(62), true, []byte("\x0100\a00\x02000000007000000000000000000000000")) // a pull that once overflowed
+	for seed := range uint64(20) {                                                     // and long lives
 		life, random := make([]byte, 1000), rand.New(rand.NewPCG(seed, 0))
 		for i := range life {
 			life[i] = byte(random.Uint32())
 		}
-		f.Add(seed, life)
+		f.Add(seed, false, life)
 	}
-	f.Fuzz(func(t *testing.T, seed uint64, data []byte) {
+	f.Fuzz(func(t *testing.T, seed uint64, news bool, data []byte) {
 		for _, c := range contracts {
 			p, w := tape(data), c.witness(seed)
 			varied := p.next()&1 == 1 // else all requests cost the same, and rates can be compared
-			s, b := policy.Sample{}, policy.Bounds{Share: p.number(), Ceiling: p.number()}
+			bounds := func() policy.Bounds {
+				b := policy.Bounds{Share: p.number(), Ceiling: p.number()}
+				if news {
+					b.Fleet = &policy.Fleet{Weight: 1 + p.number(), Limit: p.number(), Wanting: p.number(),
+						Rate: p.number(), Used: p.number(), Refused: p.number()}
+				}
+				return b
+			}
+			s, b := policy.Sample{}, bounds()
 			w.tell(s, b)
 			for len(p) > 0 {
 				if s = p.sample(s.Now); s.Outcome == 7 { // no outcome at all: new bounds
-					s.Outcome, b = policy.Unknown, policy.Bounds{Share: p.number(), Ceiling: p.number()}
+					s.Outcome, b = policy.Unknown, bounds()
 				}
 				if !varied {
 					s.Cost = 1
@@ -470,36 +480,6 @@ func FuzzController(f *testing.F) {
 			w.holds(t)
 		}
 	})
-}
-
-// FuzzReports is FuzzController with reports in all bounds, true or not.
-func FuzzReports(f *testing.F) {
-	for _, t := range tapes {
-		f.Add(uint64(1), []byte(t))
-	}
-	f.Add(uint64(62), []byte("00\a00\x02000000007000000000000000000000")) // a pull that once overflowed
-	f.Fuzz(func(t *testing.T, seed uint64, data []byte) {
-		for _, c := range contracts {
-			p, w := tape(data), c.witness(seed)
-			s, b := policy.Sample{}, p.newsy()
-			w.tell(s, b)
-			for len(p) > 0 {
-				if s = p.sample(s.Now); s.Outcome == 7 {
-					s.Outcome, b = policy.Unknown, p.newsy()
-				}
-				w.tell(s, b)
-			}
-			w.holds(t)
-		}
-	})
-}
-
-// newsy is bounds with reports.
-func (p *tape) newsy() policy.Bounds {
-	return policy.Bounds{Share: p.number(), Ceiling: p.number(), Fleet: &policy.Fleet{
-		Weight: 1 + p.number(), Limit: p.number(), Wanting: p.number(), Rate: p.number(), Used: p.number(),
-		Refused: p.number(),
-	}}
 }
 
 // life is one controller that is given its samples by hand. Times are in seconds, and a request has always
