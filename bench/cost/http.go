@@ -53,6 +53,7 @@ func requests() (all []*http.Request) {
 // address; there are as many addresses as keys.
 func middlewarePeers() []named[func(http.Handler) http.Handler] {
 	l := must(quotient.New(generousLimit()))
+	toll := tollbooth.NewLimiter(1/generous.per.Seconds(), nil).SetBurst(generous.burst)
 	gcra := newThrottled(generous)
 	thr := throttled.HTTPRateLimiterCtx{RateLimiter: gcra, VaryBy: varyByTenant{}}
 	store := ululememory.NewStoreWithOptions(ululelimiter.StoreOptions{CleanUpInterval: time.Hour})
@@ -62,7 +63,7 @@ func middlewarePeers() []named[func(http.Handler) http.Handler] {
 	byTenant := func(r *http.Request) (string, error) { return tenant(r), nil }
 	return []named[func(http.Handler) http.Handler]{
 		{"bare", func(h http.Handler) http.Handler { return h }},
-		{"tollbooth", tollbooth.HTTPMiddleware(tollbooth.NewLimiter(1/generous.per.Seconds(), nil).SetBurst(generous.burst))},
+		{"tollbooth", tollbooth.HTTPMiddleware(toll)},
 		{"httprate", httprate.LimitBy(generous.burst, generous.per, byTenant)},
 		{"throttled", thr.RateLimit},
 		{"ulule", ulule.Handler},

@@ -315,7 +315,8 @@ func start(ctx context.Context, a assignment) (*process, error) {
 		return nil, err
 	}
 	wait := func() error { return fmt.Errorf("%v %s", cmd.Wait(), bytes.TrimSpace(words.Bytes())) }
-	return &process{id: a.ID, replica: rpc.NewClient(pipe{stdout, stdin}), kill: kill, wait: wait, steps: []step{{}}}, nil
+	client := rpc.NewClient(pipe{stdout, stdin})
+	return &process{id: a.ID, replica: client, kill: kill, wait: wait, steps: []step{{}}}, nil
 }
 
 // look asks the replica how it is. Whether a new pool size was put in force soon after the look before or just now

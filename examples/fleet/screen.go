@@ -75,8 +75,8 @@ func (s *screen) head() {
 		"of %g in all.\nEach decides alone, by limit / replicas; how many they are it %s.\n\n     "
 	last := any(countings[p.Pool].how)
 	if p.adapts() {
-		text = "\n<b>A limit that moves.</> %d processes want %g requests a second each, of %g in all. The upstream changes " +
-			"its\nlimit and announces nothing. They learn it from its answers, which carry: %s.\n\n     "
+		text = "\n<b>A limit that moves.</> %d processes want %g requests a second each, of %g in all. The upstream " +
+			"changes its\nlimit and announces nothing. They learn it from its answers, which carry: %s.\n\n     "
 		last = p.Tell + " (policy " + p.Policy + ")"
 	}
 	s.print(text, p.Replicas, p.Want, p.Limit, last)
