@@ -170,37 +170,6 @@ func TestCostsThatAreNone(t *testing.T) {
 	}
 }
 
-// BenchmarkNext is the price of one success: the controller's part of the happy path.
-func BenchmarkNext(b *testing.B) {
-	quota := policy.Quota{Limit: 100, Remaining: 40, Reset: time.Second}
-	for _, c := range []struct {
-		name  string
-		ctrl  policy.Policy
-		paced bool
-		quota policy.Quota
-	}{
-		{"AIMD", policy.AIMD{}, true, policy.Quota{}},
-		{"Tracking", policy.Tracking{}, false, policy.Quota{}},
-		{"Tracking paced", policy.Tracking{}, true, policy.Quota{}},
-		{"Tracking with fields", policy.Tracking{}, true, quota},
-	} {
-		b.Run(c.name, func(b *testing.B) {
-			ctrl := c.ctrl.New(1)
-			bounds := policy.Bounds{Share: 1000, Ceiling: 10_000}
-			s := policy.Sample{Outcome: policy.Success, Cost: 1, Paced: c.paced, Quota: c.quota}
-			ctrl.Next(policy.Sample{}, bounds)
-			b.ReportAllocs()
-			for b.Loop() {
-				s.Now += time.Millisecond
-				s.Sent = s.Now - time.Millisecond
-				if p := ctrl.Next(s, bounds); !(p.Rate > 0) || p.Rate > bounds.Ceiling {
-					b.Fatal(p)
-				}
-			}
-		})
-	}
-}
-
 // rules are all rules, and how the behaviour shows that each brings.
 var rules = []struct {
 	name  string
@@ -425,29 +394,6 @@ func TestPropertyAIMDAnswersARate(t *testing.T) {
 			if !(got > 0) || math.IsInf(got, 1) || b.Ceiling > 0 && got > b.Ceiling {
 				t.Fatalf("bounds %+v: got %v", b, got)
 			}
-		}
-	})
-}
-
-// Failure mode 25: however many refusals come, those of requests that were sent before a cut do not cut
-// again.
-func TestPropertyAIMDCutsOncePerRound(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		b := policy.Bounds{Share: 1000, Ceiling: 1000}
-		ctrl := policy.AIMD{}.New(1)
-		last := ctrl.Next(policy.Sample{}, b).Rate
-		cut, now := time.Duration(-1), time.Duration(0)
-		for range rapid.IntRange(1, 50).Draw(t, "answers") {
-			now += time.Duration(rapid.Int64Range(1, int64(time.Second)).Draw(t, "later"))
-			sent := now - time.Duration(rapid.Int64Range(1, int64(now)).Draw(t, "latency"))
-			got := ctrl.Next(policy.Sample{Outcome: policy.Throttled, Now: now, Sent: sent}, b).Rate
-			if got < last {
-				if sent < cut {
-					t.Fatalf("a request sent at %v cut again after the cut at %v", sent, cut)
-				}
-				cut = now
-			}
-			last = got
 		}
 	})
 }
