@@ -64,4 +64,3 @@ func TestKubernetesServe(t *testing.T) {
 		t.Errorf("%v, drained %v", err, drained)
 	}
 }
-
