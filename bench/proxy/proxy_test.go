@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -30,6 +31,9 @@ func TestMain(m *testing.M) {
 func TestPartsPlay(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short: real processes")
+	}
+	if got := command([]string{"more"}, io.Discard, io.Discard); got != 2 {
+		t.Errorf("an argument too many: exit status %d", got)
 	}
 	for _, program := range []string{"nginx", "haproxy"} {
 		if _, err := rig.Find(program); err != nil {

@@ -50,6 +50,9 @@ func TestFixedBreaksTheClaim(t *testing.T) {
 		if got.check() == nil || got.refusedShare() < .5 {
 			t.Error(got)
 		}
+		if (&upstream{most: 2 * inFlight}).check() == nil {
+			t.Error("twice as many requests at a time are well")
+		}
 	})
 }
 
