@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/poolsize/internal/setting"
 )
 
 // Source is a quotient.Source that reads a file again and again. Set its fields before the first Watch, and
@@ -75,10 +76,7 @@ func (s *Source) Validate() error {
 	if s.Path == "" {
 		return errors.New(`file: Source.Path: "" names no file`)
 	}
-	if s.Every != 0 && (s.Every < leastEvery || s.Every > mostEvery) {
-		return fmt.Errorf("file: Source.Every: %v is not between %v and %v", s.Every, leastEvery, mostEvery)
-	}
-	return nil
+	return setting.Default("file: Source.Every", s.Every, leastEvery, mostEvery)
 }
 
 // watcher is one Watch.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient/internal/files"
+	"github.com/quotient-go/quotient/poolsize/internal/setting"
 )
 
 const (
@@ -180,7 +181,7 @@ func (s *session) keepUp(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(jittered(pause)):
+		case <-time.After(setting.Jittered(pause)):
 		}
 		before := behind
 		if behind = s.src.numbers.behind(s.src.c.Interval); !behind || !before {

@@ -1,7 +1,6 @@
 package gossip
 
 import (
-	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -33,15 +32,10 @@ type parcel struct {
 }
 
 // newNumbers returns those of a replica that is alone.
-func newNumbers(s *settings, id uint64) (*numbers, error) {
-	own := heap.Member{Name: s.Name, ID: id}
-	node, err := heap.New(own, heap.Options{
+func newNumbers(s *settings, id uint64) *numbers {
+	return &numbers{began: time.Now(), node: heap.New(heap.Member{Name: s.Name, ID: id}, heap.Options{
 		PacketSize: s.PacketSize - overhead(s.Fleet), MaxKeys: s.MaxKeys, Expire: s.Expire,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("gossip: %w", err)
-	}
-	return &numbers{began: time.Now(), node: node}, nil
+	})}
 }
 
 // overhead is what memberlist adds to a packet of numbers: the kind of message, a label, and what encryption
@@ -153,8 +147,7 @@ func (n *numbers) stats(s *Stats) {
 	if s.Age = h.Age; !n.complete {
 		s.Age = never
 	}
-	s.Keys, s.Diameter = h.Keys, h.Diameter
-	s.Refused = h.Malformed + h.Strange + h.OtherList
+	s.Keys, s.Diameter, s.Refused = h.Keys, h.Diameter, h.Refused
 }
 
 // keys returns the gauges with a prefix, without it.

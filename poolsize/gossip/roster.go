@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/poolsize/internal/setting"
 )
 
 // mostMembers bounds the roster.
@@ -37,7 +38,7 @@ func fullName(name string, word uint64) string { return fmt.Sprintf("%s#%016x", 
 // baseName returns the name without the word. It reports false where there is none.
 func baseName(full string) (name string, ok bool) {
 	i := strings.LastIndexByte(full, '#')
-	if i < 1 || i > longestName || len(full)-i != 17 {
+	if i < 1 || i > setting.LongestName || len(full)-i != 17 {
 		return "", false
 	}
 	return full[:i], true

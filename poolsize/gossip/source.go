@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/memberlist"
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/poolsize/internal/setting"
 )
 
 const (
@@ -57,11 +58,7 @@ func New(c Config) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	n, err := newNumbers(set, id)
-	if err != nil {
-		return nil, err
-	}
-	return &Source{c: set, id: id, numbers: n, keys: set.keys, keysSeen: set.keys,
+	return &Source{c: set, id: id, numbers: newNumbers(set, id), keys: set.keys, keysSeen: set.keys,
 		turn: make(chan struct{}, 1), watches: map[*watch]struct{}{}}, nil
 }
 
@@ -160,7 +157,7 @@ func (s *Source) leave(w *watch) {
 
 // run has one session after another, until the context is done.
 func (s *Source) run(ctx context.Context) {
-	for retry := min(firstRetry, s.c.Rejoin); ; retry = min(2*retry, s.c.Rejoin) {
+	for retry := min(setting.FirstRetry, s.c.Rejoin); ; retry = min(2*retry, s.c.Rejoin) {
 		began := time.Now()
 		err := s.session(ctx)
 		if ctx.Err() != nil {
@@ -168,12 +165,12 @@ func (s *Source) run(ctx context.Context) {
 		}
 		s.fail(err)
 		if time.Since(began) > s.c.Rejoin {
-			retry = min(firstRetry, s.c.Rejoin)
+			retry = min(setting.FirstRetry, s.c.Rejoin)
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(jittered(retry)):
+		case <-time.After(setting.Jittered(retry)):
 		}
 	}
 }

@@ -398,7 +398,7 @@ func TestJoinTakesTwoPeriods(t *testing.T) {
 			for i, w := range append(all, joins) {
 				w.Wants(n, i+1)
 			}
-			if d := time.Since(began); d > time.Duration((1+jitter)*float64(2*time.Second)) {
+			if d := time.Since(began); d > 2200*time.Millisecond {
 				t.Errorf("all agree after %v", d)
 			}
 		})

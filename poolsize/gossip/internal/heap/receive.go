@@ -7,8 +7,6 @@ import "time"
 // counted.
 func (n *Node) Receive(now time.Duration, packet []byte) error {
 	n.tell(now)
-	n.count.received++
-	n.count.receivedBytes += uint64(len(packet))
 	h, r, err := parse(packet)
 	if err != nil {
 		n.count.malformed++
