@@ -32,7 +32,6 @@ func (f finding) pool() quotient.Pool {
 	return p
 }
 
-// look is one look-up.
 func (w *watcher) look(ctx context.Context) (finding, error) {
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(w.Timeout, defaultTimeout))
 	defer cancel()
@@ -72,7 +71,6 @@ func (w *watcher) targets(ctx context.Context) (finding, error) {
 	return f, nil
 }
 
-// addresses counts A and AAAA records.
 func (w *watcher) addresses(ctx context.Context) (finding, error) {
 	found, err := w.resolver.LookupNetIP(ctx, "ip", w.Name)
 	if err != nil {
@@ -111,7 +109,6 @@ func list(found []netip.Addr) []netip.Addr {
 	return v4
 }
 
-// distinct sorts addresses and drops those that come again.
 func distinct(a []netip.Addr) []netip.Addr {
 	slices.SortFunc(a, netip.Addr.Compare)
 	return slices.Compact(a)

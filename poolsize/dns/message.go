@@ -22,7 +22,6 @@ var (
 	errCut       = errors.New("the answer does not hold what it promises")
 )
 
-// truncated reports whether a message is marked as truncated.
 func truncated(m []byte) bool { return len(m) > flagsAt && m[flagsAt]&truncationBit != 0 }
 
 // flaw is why a message does not say all that one question asks; nil when it does. Package net would believe the

@@ -180,7 +180,6 @@ func (w *watcher) say(f *fleet) {
 	}
 }
 
-// pause returns the time until the next look.
 func (w *watcher) pause() time.Duration {
 	p := setting.Jittered(w.c.Period)
 	if !w.ready {

@@ -49,7 +49,6 @@ type carrier struct {
 	said    map[string]struct{} // keys that stand
 }
 
-// run is one turn.
 func (c *carrier) run() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

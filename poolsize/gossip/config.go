@@ -121,7 +121,6 @@ func (c Config) complete(id uint64) (*settings, error) {
 	return s, s.checkKeys()
 }
 
-// wrong is the error of a field.
 func wrong(field string, value any, format string, a ...any) error {
 	return fmt.Errorf("gossip: Config.%s: %v %s", field, value, fmt.Sprintf(format, a...))
 }

@@ -25,7 +25,6 @@ type delegate struct {
 	changed   chan struct{} // gets a value when the roster has changed
 }
 
-// note has the session look at what has changed.
 func (d *delegate) note() {
 	select {
 	case d.changed <- struct{}{}:

@@ -58,7 +58,6 @@ func (s *settings) addresses(ctx context.Context, own netip.AddrPort) ([]netip.A
 	return found[:min(len(found), mostJoin)], errors.Join(errs...)
 }
 
-// peers returns what Join, JoinFile and JoinDNS say.
 func (s *settings) peers(ctx context.Context) (peers []peer, errs []error) {
 	for _, text := range s.Join {
 		p, _ := parsePeer(text) //nolint:errcheck // New has read it
@@ -82,7 +81,6 @@ func (s *settings) peers(ctx context.Context) (peers []peer, errs []error) {
 	return append(peers, more...), errs
 }
 
-// resolve returns the addresses of a host.
 func (s *settings) resolve(ctx context.Context, p peer) ([]netip.Addr, error) {
 	if a, err := netip.ParseAddr(p.host); err == nil {
 		return []netip.Addr{a}, nil
@@ -160,10 +158,8 @@ type alias struct {
 	until time.Time // then it may have become another one's
 }
 
-// isOwn reports whether an address is this replica's.
 func (l aliases) isOwn(a netip.AddrPort) bool { return l[a].own }
 
-// has reports whether an address is one of another replica.
 func (l aliases) has(a netip.AddrPort) bool { x, ok := l[a]; return ok && !x.own }
 
 // prune forgets what has been known for long enough.

@@ -16,7 +16,6 @@ import (
 // mostKeys bounds a key file: each packet that no key decrypts is tried with all of them.
 const mostKeys = 16
 
-// readKeys reads a key file.
 func readKeys(ctx context.Context, path string) ([][]byte, error) {
 	text, _, err := files.Read(ctx, path, longestFile)
 	if err != nil {

@@ -57,7 +57,6 @@ func parsePeer(text string) (peer, error) {
 	return peer{host, uint16(n)}, nil
 }
 
-// parseJoin reads a file of addresses.
 func parseJoin(content string) (peers []peer, err error) {
 	err = eachLine(content, func(_ int, line string) error {
 		if len(peers) == mostJoin {

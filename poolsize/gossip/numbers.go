@@ -31,7 +31,6 @@ type parcel struct {
 	packet []byte
 }
 
-// newNumbers returns those of a replica that is alone.
 func newNumbers(s *settings, id uint64) *numbers {
 	return &numbers{began: time.Now(), node: heap.New(heap.Member{Name: s.Name, ID: id}, heap.Options{
 		PacketSize: s.PacketSize - overhead(s.Fleet), MaxKeys: s.MaxKeys, Expire: s.Expire,
@@ -128,7 +127,6 @@ func (n *numbers) pack() []parcel {
 	return due
 }
 
-// sum returns the sum of a gauge.
 func (n *numbers) sum(key string) (heap.Terms, time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -139,7 +137,6 @@ func (n *numbers) sum(key string) (heap.Terms, time.Duration) {
 	return t, age
 }
 
-// stats fills in what the node counts.
 func (n *numbers) stats(s *Stats) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

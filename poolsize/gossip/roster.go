@@ -44,7 +44,6 @@ func baseName(full string) (name string, ok bool) {
 	return full[:i], true
 }
 
-// label keeps fleets apart.
 func label(fleet string) string { return "quotient/" + fleet }
 
 // roster is the live members, this replica included. It may be used from many goroutines.
@@ -201,7 +200,6 @@ func (r *roster) any(random func(n int) int) (at netip.AddrPort, ok bool) {
 	return at, false
 }
 
-// count returns how often the roster has changed.
 func (r *roster) count() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -213,7 +211,6 @@ func compare(a, b member) int {
 	return cmp.Or(strings.Compare(a.name, b.name), cmp.Compare(a.id, b.id))
 }
 
-// has reports whether a member has an address.
 func (r *roster) has(at netip.AddrPort) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -242,7 +239,6 @@ func (m member) yields(rival member, known time.Duration) bool {
 	return rival.settled || rival.id < m.id || known < contest
 }
 
-// weight returns as how many replicas the members count.
 func (v view) weight() (w int) {
 	for _, m := range v.members {
 		w += m.weight

@@ -39,7 +39,6 @@ type session struct {
 	peers     map[string]*memberlist.Node
 }
 
-// open starts memberlist.
 func (s *Source) open() (*session, error) {
 	x := &session{src: s, roster: newRoster(s.id, s.c.Forget), aliases: aliases{},
 		peers: map[string]*memberlist.Node{}}
@@ -64,7 +63,6 @@ func (s *Source) open() (*session, error) {
 	return x, nil
 }
 
-// config is memberlist's.
 func (x *session) config() *memberlist.Config {
 	c := memberlist.DefaultLANConfig()
 	s := x.src.c

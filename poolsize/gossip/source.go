@@ -183,14 +183,12 @@ func (s *Source) unreported(w *watch) (errs []error, p quotient.Pool, version ui
 	return errs, s.pool, s.version
 }
 
-// listens notes where others reach this replica.
 func (s *Source) listens(address string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.address = address
 }
 
-// publish has all Watches report a pool.
 func (s *Source) publish(members int, p quotient.Pool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -201,7 +199,6 @@ func (s *Source) publish(members int, p quotient.Pool) {
 	}
 }
 
-// fail has all Watches report an error.
 func (s *Source) fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -53,7 +53,6 @@ type transport struct {
 	brought  int // bytes, by those that were accepted
 }
 
-// listen opens the sockets.
 func listen(s *settings, count *traffic) (*transport, error) {
 	t := &transport{packets: make(chan *memberlist.Packet), streams: make(chan net.Conn), count: count,
 		open: map[*stream]struct{}{}}

@@ -106,7 +106,6 @@ func (w *watcher) run(ctx context.Context) {
 	w.lists.Wait() // the reflector lists in a goroutine of its own, and does not wait for it
 }
 
-// send hands a finding to Watch's goroutine, unless the context ends first.
 func (w *watcher) send(ctx context.Context, f finding) {
 	select {
 	case w.found <- f:
@@ -122,7 +121,6 @@ func (w *watcher) fail(ctx context.Context, doing string, err error) {
 	w.send(ctx, finding{err: w.failure(doing, err), failed: true})
 }
 
-// failure is the error to report.
 func (w *watcher) failure(doing string, err error) error {
 	const role = "a Role must allow list and watch of endpointslices in the API group discovery.k8s.io"
 	if apierrors.IsForbidden(err) {
@@ -247,7 +245,6 @@ func (v *view) Stop() {
 	<-v.ended
 }
 
-// run passes events on until the watch ends.
 func (v *view) run(ctx context.Context) {
 	defer close(v.events)
 	defer func() {

@@ -170,8 +170,7 @@ func keeps(t testing.TB, w World, harm func(testing.TB)) {
 
 func reportsSerially(t testing.TB, w World) {
 	n := w.set(t, 3)
-	s := newWatch(t, w, w.Source(t), nil)
-	s.hold = held
+	s := &watch{t: t, w: w, src: w.Source(t), hold: held}
 	s.begin()
 	defer s.stop()
 	s.sees(n)
@@ -180,7 +179,7 @@ func reportsSerially(t testing.TB, w World) {
 			s.sees(n)
 		}
 	}
-	if s.overlap.happened() {
+	if s.overlap.Load() {
 		t.Error("report was called while another report was being made")
 	}
 }
@@ -221,7 +220,7 @@ func leavesNothing(t testing.TB, w World) {
 	s.sees(n)
 	s.stop()
 	w.set(t, 5)
-	if s.late.within(quiet) {
+	if time.Sleep(quiet); s.late.Load() {
 		t.Error("reported after Watch had returned")
 	}
 	if err := goleak.Find(ignore...); err != nil {

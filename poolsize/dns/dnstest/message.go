@@ -74,7 +74,6 @@ func (a reply) message() []byte {
 	return a.pack(sort.Search(len(a.records), func(i int) bool { return len(a.pack(i+1)) > a.limit }))
 }
 
-// pack writes the first n records.
 func (a reply) pack(n int) []byte {
 	m := dnsmessage.Message{Header: dnsmessage.Header{
 		ID: a.q.head.ID, Response: true, OpCode: a.q.head.OpCode, Authoritative: true, RCode: a.code,

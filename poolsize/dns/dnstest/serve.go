@@ -120,7 +120,6 @@ func (s *Server) answer(message []byte, stream bool) []byte {
 	return a.message()
 }
 
-// limit is how long an answer may be, in bytes.
 func limit(q question, mode Mode, stream bool) int {
 	switch {
 	case stream:

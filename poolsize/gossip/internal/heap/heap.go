@@ -27,7 +27,6 @@ import (
 // it would take away what others say. Sums stop at the end of int64 and do not wrap round.
 type Terms [6]int64
 
-// plus adds two vectors term by term.
 func (t Terms) plus(o Terms) Terms {
 	for i := range t {
 		t[i] = add(t[i], o[i])

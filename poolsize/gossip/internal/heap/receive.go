@@ -71,7 +71,6 @@ type input struct {
 	sure    bool          // transit is known
 }
 
-// sections takes in the content of a packet.
 func (in *input) sections(r *reader) error {
 	for {
 		kind, content, ok := r.section()
@@ -93,7 +92,6 @@ func (in *input) sections(r *reader) error {
 	}
 }
 
-// record takes in one record.
 func (in *input) record(c *record) {
 	touched := in.n.now - in.transit - c.idle
 	if c.kind == ofTotal {
