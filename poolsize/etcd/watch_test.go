@@ -289,22 +289,6 @@ func TestLookFindsWhatTheWatchMissed(t *testing.T) {
 	}
 }
 
-// A watch that was compacted away is no failure: the fleet is listed again.
-func TestCompaction(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		world := newWorld()
-		w, r := world.join(t, "a")
-		time.Sleep(10 * time.Second)
-		r.set(func() { r.deaf = true; world.write("quotient/f/x", "", 1); r.deaf = false })
-		world.compact()
-		time.Sleep(150 * time.Millisecond)
-		isNow(t, w, 2, 1)
-		if n := len(r.of("list")); n != 2 || w.LastErr() != nil {
-			t.Errorf("listed %d times, %v", n, w.LastErr())
-		}
-	})
-}
-
 // A large fleet is checked more rarely, so that it is no load, and still says at each look what it knows.
 func TestLargeFleetsCheckRarely(t *testing.T) {
 	for _, row := range []struct{ replicas, least, most int }{{999, 90, 111}, {2000, 22, 28}, {4999, 5, 7}} {

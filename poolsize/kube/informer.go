@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	discovery "k8s.io/api/discovery/v1"
@@ -27,8 +28,8 @@ type watcher struct {
 	selector         string
 	census           *census
 	found            chan finding
-	line             line
-	logger           klog.Logger // the caller's, for the requests
+	since            atomic.Pointer[time.Time] // when the server answered the watch that stands; nil: none does
+	logger           klog.Logger               // the caller's, for the requests
 
 	mu    sync.Mutex
 	ended bool           // no list begins any more
@@ -44,25 +45,6 @@ func (s *Source) watcher(ctx context.Context) *watcher {
 		found:    make(chan finding),
 		logger:   klog.FromContext(ctx),
 	}
-}
-
-// line is the watch that stands, as long as it does.
-type line struct {
-	mu    sync.Mutex
-	since time.Time // when the server has answered; zero while there is none
-}
-
-func (l *line) set(since time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.since = since
-}
-
-// stands returns for how long a watch has stood, and reports whether one does.
-func (l *line) stands() (time.Duration, bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return time.Since(l.since), !l.since.IsZero()
 }
 
 // noStreams keeps the reflector from asking for a list as a stream. See the package's comment.
@@ -214,7 +196,8 @@ func (w *watcher) watch(ctx context.Context, opts meta.ListOptions) (watch.Inter
 		}
 		return nil, err
 	}
-	w.line.set(time.Now())
+	now := time.Now()
+	w.since.Store(&now)
 	v := &view{
 		w: w, inner: inner, events: make(chan watch.Event),
 		stop: make(chan struct{}), ended: make(chan struct{}),
@@ -248,7 +231,7 @@ func (v *view) Stop() {
 func (v *view) run(ctx context.Context) {
 	defer close(v.events)
 	defer func() {
-		v.w.line.set(time.Time{})
+		v.w.since.Store(nil)
 		v.inner.Stop()
 		for range v.inner.ResultChan() { // until its goroutine closes it
 		}
@@ -294,7 +277,7 @@ func (v *view) check(ctx context.Context, e watch.Event) watch.Event {
 		}}
 	}
 	if e.Type == watch.Error {
-		v.w.line.set(time.Time{})
+		v.w.since.Store(nil)
 		if err := apierrors.FromObject(e.Object); !gone(err) {
 			v.w.fail(ctx, "watch", err)
 		}

@@ -114,7 +114,7 @@ func (w *watcher) pass(ctx context.Context, report func(quotient.Pool, error)) e
 			report(f.pool, f.err)
 		case <-tick.C:
 			// After a failure a watch that stands for a Refresh shows that the server is back.
-			if stands, open := w.line.stands(); known && open && (!failing || stands >= w.refresh) {
+			if since := w.since.Load(); known && since != nil && (!failing || time.Since(*since) >= w.refresh) {
 				failing = false
 				report(last.pool, last.err)
 			}
