@@ -45,20 +45,11 @@ func sources() config.Sources {
 var quiet = sync.OnceFunc(logging.Disable)
 
 // closing is a source that owns its client: that is closed when Watch ends.
-type closing struct {
-	owner
-	close func() error
-}
-
-// owner is a source whose settings can be wrong: package config asks it when it loads a file.
-type owner interface {
-	quotient.Source
-	Validate() error
-}
+type closing struct{ *redis.Source }
 
 // Watch is that of the source.
 func (c closing) Watch(ctx context.Context, report func(quotient.Pool, error)) error {
-	return errors.Join(c.owner.Watch(ctx, report), c.close())
+	return errors.Join(c.Source.Watch(ctx, report), c.Client.Close())
 }
 
 // takeFleet takes the parameter fleet out of the query of a URL.
@@ -84,8 +75,7 @@ func redisSource(text string) (quotient.Source, error) {
 	}
 	opts.ContextTimeoutEnabled = true // else a store that hangs holds the source up
 	quiet()
-	client := goredis.NewClient(opts)
-	return closing{&redis.Source{Client: client, Fleet: fleet}, client.Close}, nil
+	return closing{&redis.Source{Client: goredis.NewClient(opts), Fleet: fleet}}, nil
 }
 
 const wantEtcd = "want a URL such as etcd://a:2379,b:2379?fleet=proxy"

@@ -50,7 +50,8 @@ func (s *Source) complete() (*Source, error) {
 	var err error
 	c.ID, err = setting.ID(field+"ID", c.ID)
 	err = cmp.Or(err, setting.Name(field+"Prefix", c.Prefix, setting.LongestName, "", ""),
-		setting.Name(field+"Fleet", c.Fleet, setting.LongestName, "/", "a slash"), // it would put its keys among another one's
+		// A slash would put a fleet's keys among another one's.
+		setting.Name(field+"Fleet", c.Fleet, setting.LongestName, "/", "a slash"),
 		setting.Name(field+"ID", c.ID, setting.LongestName, "/", "a slash"),
 		setting.Between(field+"Period", c.Period, shortestPeriod, longestExpiry/2),
 		setting.Between(field+"Expiry", c.Expiry, 2*c.Period, longestExpiry))

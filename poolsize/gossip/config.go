@@ -73,19 +73,6 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// The defaults of Config's fields.
-const (
-	defaultFleet      = "quotient"
-	defaultBind       = ":7946"
-	defaultRejoin     = 10 * time.Second
-	defaultInterval   = 200 * time.Millisecond
-	defaultProbe      = time.Second
-	defaultForget     = 10 * time.Minute
-	defaultPacketSize = 1400
-	defaultMaxKeys    = 4096
-	defaultExpire     = time.Hour
-)
-
 // Bounds of the fields.
 const (
 	longestFleet = 100
@@ -103,15 +90,15 @@ type settings struct {
 
 // complete returns the settings for a replica with a random number, or the first field that is wrong.
 func (c Config) complete(id uint64) (*settings, error) {
-	c.Fleet = cmp.Or(c.Fleet, defaultFleet)
-	c.Bind = cmp.Or(c.Bind, defaultBind)
-	c.Rejoin = cmp.Or(c.Rejoin, defaultRejoin)
-	c.Interval = cmp.Or(c.Interval, defaultInterval)
-	c.Probe = cmp.Or(c.Probe, defaultProbe)
-	c.Forget = cmp.Or(c.Forget, defaultForget)
-	c.PacketSize = cmp.Or(c.PacketSize, defaultPacketSize)
-	c.MaxKeys = cmp.Or(c.MaxKeys, defaultMaxKeys)
-	c.Expire = cmp.Or(c.Expire, defaultExpire)
+	c.Fleet = cmp.Or(c.Fleet, "quotient")
+	c.Bind = cmp.Or(c.Bind, ":7946")
+	c.Rejoin = cmp.Or(c.Rejoin, 10*time.Second)
+	c.Interval = cmp.Or(c.Interval, 200*time.Millisecond)
+	c.Probe = cmp.Or(c.Probe, time.Second)
+	c.Forget = cmp.Or(c.Forget, 10*time.Minute)
+	c.PacketSize = cmp.Or(c.PacketSize, 1400)
+	c.MaxKeys = cmp.Or(c.MaxKeys, 4096)
+	c.Expire = cmp.Or(c.Expire, time.Hour)
 	c.Weight = cmp.Or(c.Weight, 1)
 	c.Resolver = cmp.Or(c.Resolver, net.DefaultResolver)
 	s := &settings{Config: c}

@@ -353,7 +353,7 @@ func (s saying) NodeMeta(int) []byte { return s.meta }
 // join lets a replica with that meta into a fleet, until leave is called.
 func (s saying) join(t *testing.T, name, at string) (leave func()) {
 	t.Helper()
-	x := &session{src: source(t, config(name)), roster: newRoster(1, defaultForget), aliases: aliases{}}
+	x := &session{src: source(t, config(name)), roster: newRoster(1, time.Minute), aliases: aliases{}}
 	s.delegate = &delegate{roster: x.roster, receive: func([]byte) {}, changed: make(chan struct{}, 1)}
 	x.delegate = s.delegate
 	var err error

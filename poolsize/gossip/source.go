@@ -106,7 +106,10 @@ func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) e
 		case <-again.C:
 			seen = 0
 		}
-		errs, p, version := s.unreported(w)
+		s.mu.Lock()
+		errs, p, version := w.errs, s.pool, s.version
+		w.errs = nil
+		s.mu.Unlock()
 		for _, err := range errs {
 			if ctx.Err() != nil {
 				return ctx.Err()
@@ -173,14 +176,6 @@ func (s *Source) run(ctx context.Context) {
 		case <-time.After(setting.Jittered(retry)):
 		}
 	}
-}
-
-// unreported takes what a Watch has not reported yet.
-func (s *Source) unreported(w *watch) (errs []error, p quotient.Pool, version uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	errs, w.errs = w.errs, nil
-	return errs, s.pool, s.version
 }
 
 func (s *Source) listens(address string) {

@@ -297,35 +297,6 @@ func TestOldValueAfterNew(t *testing.T) {
 	}
 }
 
-// TestLatePacket: a packet that was under way for long is as old as it is.
-func TestLatePacket(t *testing.T) {
-	a, b, _ := pair(t)
-	b.take(t, 10*time.Second, a.post(10*time.Second))
-	b.Say("x", Terms{1})
-	late := b.post(11 * time.Second)
-	a.take(t, 31*time.Second, late)
-	if sum, age := a.Sum(31*time.Second, "x"); sum != (Terms{1}) || age < 20*time.Second ||
-		age > 21*time.Second {
-		t.Errorf("%v at the age of %v, want some 20s", sum, age)
-	}
-}
-
-// TestOtherList: what a node says whose list differs is in no sum, and no sum calls itself complete.
-func TestOtherList(t *testing.T) {
-	a, b, _ := pair(t)
-	b.SetMembers(10*time.Second, []Member{{"a", 1}, {"b", 2}, {"z", 26}})
-	for i := range time.Duration(5) {
-		b.take(t, (11+i)*time.Second, a.post((11+i)*time.Second))
-		a.take(t, (11+i)*time.Second, b.post((11+i)*time.Second))
-	}
-	a.SetMembers(20*time.Second, []Member{{"a", 1}, {"b", 2}, {"z", 27}})
-	b.Say("x", Terms{1})
-	a.take(t, 21*time.Second, b.post(21*time.Second))
-	if sum, age := a.Sum(21*time.Second, "x"); sum != (Terms{}) || age != Never || a.count.otherList == 0 {
-		t.Errorf("%v at the age of %v, %+v", sum, age, a.count)
-	}
-}
-
 // TestLaterTotalOfDead: of what nodes remember of a dead one the largest counts.
 func TestLaterTotalOfDead(t *testing.T) {
 	a, b, _ := pair(t)
