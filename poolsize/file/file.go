@@ -61,7 +61,8 @@ func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) e
 	if err := s.Validate(); err != nil {
 		return err
 	}
-	w := newWatcher(s)
+	w := &watcher{path: s.Path, every: cmp.Or(s.Every, defaultEvery)}
+	w.settle = min(settling, w.every/2)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -88,12 +89,6 @@ type watcher struct {
 	every, settle time.Duration
 	seen          snapshot      // what was read last; the zero value when nothing was
 	changing      time.Duration // how long it has been changing
-}
-
-func newWatcher(s *Source) *watcher {
-	w := &watcher{path: s.Path, every: cmp.Or(s.Every, defaultEvery)}
-	w.settle = min(settling, w.every/2)
-	return w
 }
 
 // poll reads the file once, reports if there is something to report, and returns when to read it again.

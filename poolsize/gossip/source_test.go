@@ -13,21 +13,6 @@ import (
 	"github.com/quotient-go/quotient/poolsize/pooltest"
 )
 
-// Replicas find each other by one of them, and each knows its place. A replica that leaves is missed at once.
-func TestFleet(t *testing.T) {
-	t.Parallel()
-	b := start(t, config("b"))
-	b.Wants(1, 1)
-	seed := b.address()
-	a, c := start(t, config("a", seed)), start(t, config("c", seed))
-	a.Wants(3, 1)
-	b.Wants(3, 2)
-	c.Wants(3, 3)
-	a.Leave()
-	b.Wants(2, 1)
-	c.Wants(2, 2)
-}
-
 // IPv6 is as good as IPv4. A replica that listens on all interfaces is found by the address that it finds
 // itself, and by others too.
 func TestKindsOfAddresses(t *testing.T) {

@@ -208,18 +208,6 @@ func wrong(slices Slices) map[string]quotient.Source {
 	}
 }
 
-// A Watch whose context has ended makes no request and no report.
-func TestEndedBefore(t *testing.T) {
-	slices := fakeOf(t).EndpointSlices("prod")
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	s := Source{Slices: slices, Service: "api"}
-	if err := s.Watch(ended, func(quotient.Pool, error) { t.Error("reported") }); !errors.Is(err,
-		context.Canceled) {
-		t.Errorf("in a context that has ended: %v", err)
-	}
-}
-
 // Outside of a cluster there is nothing to connect to.
 func TestInClusterElsewhere(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")

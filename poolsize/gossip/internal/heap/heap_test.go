@@ -58,48 +58,6 @@ func TestExpire(t *testing.T) {
 	wantTotals(t, f, ps, "old", 3)
 }
 
-// TestJoinsAndLeaves: while nodes come and go, the sums of those that stay are never wrong and call
-// themselves complete.
-func TestJoinsAndLeaves(t *testing.T) {
-	f := newFleet(t, 6, Options{})
-	ps := f.many(10)
-	for round := range 20 {
-		for _, p := range ps {
-			p.Say("nodes", Terms{1})
-			p.Add(f.clock(p), "rounds", 1)
-		}
-		if round%2 == 0 {
-			ps = append(ps, f.start(fmt.Sprintf("n%05d", f.rand.IntN(100000))))
-		} else {
-			at := f.rand.IntN(len(ps))
-			f.kill(ps[at])
-			ps = append(ps[:at:at], ps[at+1:]...)
-		}
-		for _, p := range ps { // one learns of it after the other
-			f.after(time.Duration(f.rand.Int64N(int64(time.Second))),
-				func() { p.SetMembers(f.clock(p), list(ps)) })
-		}
-		most := int64(len(ps)) + 1
-		f.until(10*time.Second, func() bool {
-			for _, p := range ps {
-				if len(p.members) == 1 {
-					continue // it knows of no other yet
-				}
-				if sum, age := p.Sum(f.clock(p), "nodes"); age != Never &&
-					(sum[0] > most || sum[0] < most-2) {
-					t.Fatalf("round %d: %s counts %d of %d", round, p.self.Name, sum[0], len(ps))
-				}
-			}
-			return false
-		})
-	}
-	for _, p := range ps {
-		if s := p.Stats(f.clock(p)); s.Age > 3*time.Second {
-			t.Errorf("%s: %+v", p.self.Name, s)
-		}
-	}
-}
-
 // TestMembers: the list is sorted, every name counts once, and the node is always in it.
 func TestMembers(t *testing.T) {
 	n := New(Member{"m", 5}, Options{})
