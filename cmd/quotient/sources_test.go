@@ -157,14 +157,6 @@ func TestSecretsOfSourcesAreNotShown(t *testing.T) {
 	}
 }
 
-func TestSourcesWithoutSlashes(t *testing.T) {
-	for text, want := range map[string]string{
-		"redis:h:1": "redis://h:1", "redis://h:1/0": "redis://h:1/0", "etcd:a:1,b:2": "etcd://a:1,b:2",
-	} {
-		equal(t, text, normal(text), want)
-	}
-}
-
 // TestGossipCounts has two proxies of a fleet find each other, and what carries their demand.
 func TestGossipCounts(t *testing.T) {
 	first, err := sources()["gossip"]("127.0.0.1:0?name=a&interval=20ms")

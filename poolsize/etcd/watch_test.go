@@ -244,21 +244,6 @@ func TestSuspended(t *testing.T) {
 	}
 }
 
-// A key that is deleted again and again is put with pauses in between.
-func TestDeletedAgainAndAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		world := newWorld()
-		_, r := world.join(t, "a")
-		time.Sleep(10 * time.Second)
-		for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
-			world.deleteAll()
-		}
-		if n := len(r.of("put")); n < 5 || n > 25 {
-			t.Errorf("the key was put %d times in ten seconds", n)
-		}
-	})
-}
-
 // A change that the watch has missed is found by the next look, also if the number is the same.
 func TestLookFindsWhatTheWatchMissed(t *testing.T) {
 	for name, row := range map[string]struct {

@@ -1,6 +1,7 @@
 package gossip
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,14 +46,7 @@ func (s *settings) addresses(ctx context.Context, own netip.AddrPort) ([]netip.A
 			errs = append(errs, err)
 		}
 		for _, a := range addrs {
-			port := p.port
-			if port == 0 {
-				port = own.Port()
-				if s.bind.Port() != 0 {
-					port = s.bind.Port()
-				}
-			}
-			found = append(found, netip.AddrPortFrom(a.Unmap(), port))
+			found = append(found, netip.AddrPortFrom(a.Unmap(), cmp.Or(p.port, s.bind.Port(), own.Port())))
 		}
 	}
 	slices.SortFunc(found, netip.AddrPort.Compare)
@@ -203,8 +197,8 @@ func reason(err error, a netip.AddrPort) string {
 // longestFile is the most bytes of a file of keys or addresses.
 const longestFile = 64 << 10
 
-// eachLine calls f with each line that says something, and its number from 1, until f returns an error.
-func eachLine(content string, f func(n int, line string) error) error {
+// eachLine calls f with each line that says something, until f returns an error.
+func eachLine(content string, f func(line string) error) error {
 	n := 0
 	for line := range strings.Lines(content) {
 		n++
@@ -212,7 +206,7 @@ func eachLine(content string, f func(n int, line string) error) error {
 		if line = strings.TrimSpace(line); line == "" {
 			continue
 		}
-		if err := f(n, line); err != nil {
+		if err := f(line); err != nil {
 			return fmt.Errorf("line %d: %w", n, err)
 		}
 	}
@@ -250,7 +244,7 @@ func parsePeer(text string) (peer, error) {
 }
 
 func parseJoin(content string) (peers []peer, err error) {
-	err = eachLine(content, func(_ int, line string) error {
+	err = eachLine(content, func(line string) error {
 		if len(peers) == mostJoin {
 			return fmt.Errorf("there are more than %d addresses", mostJoin)
 		}

@@ -1,7 +1,6 @@
 package gossip
 
 import (
-	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -11,7 +10,7 @@ import (
 )
 
 // never is the age of a sum that is not complete.
-const never time.Duration = math.MaxInt64
+const never = heap.Never
 
 // numbers are this replica's part of the sums of the fleet. They may be used from many goroutines, also
 // while nothing is exchanged with others.

@@ -59,7 +59,9 @@ func (s *Source) open() (*session, error) {
 		x.transport.Shutdown() //nolint:errcheck // it returns none
 		return nil, fmt.Errorf("gossip: %w", err)
 	}
-	s.listens(x.transport.advertise.String())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.address = x.transport.advertise.String()
 	return x, nil
 }
 

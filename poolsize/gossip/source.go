@@ -3,6 +3,7 @@ package gossip
 import (
 	"bytes"
 	"context"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -50,10 +51,7 @@ type Source struct {
 // New returns a replica that reads the key file now and gossips once Watch is called. An error names the
 // wrong field.
 func New(c Config) (*Source, error) {
-	id := rand.Uint64()
-	for id == 0 {
-		id = rand.Uint64()
-	}
+	id := 1 + rand.Uint64N(math.MaxUint64) // 0 would be none
 	set, err := c.complete(id)
 	if err != nil {
 		return nil, err
@@ -176,12 +174,6 @@ func (s *Source) run(ctx context.Context) {
 		case <-time.After(setting.Jittered(retry)):
 		}
 	}
-}
-
-func (s *Source) listens(address string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.address = address
 }
 
 func (s *Source) publish(members int, p quotient.Pool) {

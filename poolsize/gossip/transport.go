@@ -2,6 +2,7 @@ package gossip
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -113,7 +114,7 @@ func (t *transport) close() {
 // setAdvertised finds the address that others use. The defaults of the configuration are those of the
 // sockets.
 func (t *transport) setAdvertised(s *settings) error {
-	host, port := s.advertise.Addr(), s.advertise.Port()
+	host := s.advertise.Addr()
 	if !host.IsValid() {
 		host = s.bind.Addr()
 	}
@@ -123,10 +124,8 @@ func (t *transport) setAdvertised(s *settings) error {
 			return err
 		}
 	}
-	if port == 0 {
-		port = uint16(t.tcp.Addr().(*net.TCPAddr).Port)
-	}
-	t.advertise = netip.AddrPortFrom(host, port)
+	port := uint16(t.tcp.Addr().(*net.TCPAddr).Port)
+	t.advertise = netip.AddrPortFrom(host, cmp.Or(s.advertise.Port(), port))
 	return nil
 }
 

@@ -100,15 +100,11 @@ func (w *watcher) fail(ctx context.Context, doing string, err error) {
 	if ctx.Err() != nil {
 		return // the end, not a failure
 	}
-	w.send(ctx, finding{err: w.failure(doing, err), failed: true})
-}
-
-func (w *watcher) failure(doing string, err error) error {
-	const role = "a Role must allow list and watch of endpointslices in the API group discovery.k8s.io"
+	err = fmt.Errorf("kube: Service %s: %s: %w", w.Service, doing, short{err})
 	if apierrors.IsForbidden(err) {
-		return fmt.Errorf("kube: Service %s: %s: %w: %s", w.Service, doing, short{err}, role)
+		err = fmt.Errorf("%w: a Role must allow list and watch of endpointslices in the API group discovery.k8s.io", err)
 	}
-	return fmt.Errorf("kube: Service %s: %s: %w", w.Service, doing, short{err})
+	w.send(ctx, finding{err: err, failed: true})
 }
 
 // short is an error whose text is no longer than longestText: some hold what the server has sent.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -135,13 +136,7 @@ func keeps(t testing.TB, w World, harm func(testing.TB)) {
 	s.sees(n)
 	before := s.l.Stats().Pool
 	harm(t)
-	healed := false
-	heal := func() {
-		if !healed {
-			healed = true
-			w.Heal(t)
-		}
-	}
+	heal := sync.OnceFunc(func() { w.Heal(t) })
 	defer heal()
 	s.changed()
 	s.await("a failure", func(r report) bool {

@@ -20,7 +20,11 @@ var missed answer
 // fresh is an answer of a store that does not know the processor.
 func fresh(a answer) answer { a.known = false; return a }
 
+// What is for use, and when, is held by TestPropertyConsensus.
 func TestMember(t *testing.T) {
+	if heavy := newMember(10*time.Second, 3); heavy.report != 3 {
+		t.Errorf("a weight of three reports %d at first", heavy.report)
+	}
 	type row struct {
 		at      int // seconds
 		a       answer
@@ -92,42 +96,6 @@ func TestMember(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// Nothing is for use before the second answer of a store that has not forgotten, or may not have forgotten,
-// the first.
-func TestMemberStarts(t *testing.T) {
-	heavy := newMember(10*time.Second, 3)
-	if heavy.report != 3 {
-		t.Errorf("a weight of three reports %d at first", heavy.report)
-	}
-	p, _ := heavy.learn(agrees(7, 2), time.Now())
-	if p != (quotient.Pool{Replicas: 7, Ordinal: 3, Weight: 3}) {
-		t.Errorf("a weight of three counts %+v", p)
-	}
-	for _, c := range []struct {
-		name    string
-		answers []answer
-		usable  string // which of them are
-	}{
-		{"first", []answer{fresh(agrees(1, 0)), agrees(1, 0), agrees(1, 0)}, "nyy"},
-		{"known already, as if watched twice", []answer{agrees(1, 0), agrees(1, 0)}, "ny"},
-		{"forgotten after the first",
-			[]answer{fresh(agrees(1, 0)), fresh(agrees(1, 0)), fresh(agrees(1, 0)), agrees(1, 0)}, "nnny"},
-		{"missed after the first", []answer{fresh(agrees(5, 0)), missed, agrees(1, 0), agrees(5, 0)}, "n-ny"},
-		{"missed before", []answer{missed, fresh(agrees(1, 0)), agrees(1, 0)}, "-ny"},
-		{"forgotten later", []answer{fresh(agrees(1, 0)), agrees(1, 0), fresh(agrees(1, 0)), missed,
-			fresh(agrees(1, 0))}, "nyy-y"},
-	} {
-		m := newMember(10*time.Second, 1)
-		for i, a := range c.answers {
-			if a == missed {
-				m.missed(time.Now())
-			} else if _, usable := m.learn(a, time.Now()); usable != (c.usable[i] == 'y') {
-				t.Errorf("%s: answer %d: usable %v", c.name, i, usable)
-			}
-		}
 	}
 }
 

@@ -255,24 +255,6 @@ func TestOldValueAfterNew(t *testing.T) {
 	}
 }
 
-// TestLaterTotalOfDead: of what nodes remember of a dead one the largest counts.
-func TestLaterTotalOfDead(t *testing.T) {
-	a, b, _ := pair(t)
-	for i, n := range []*Node{a, b} {
-		en := n.insert(name{counter, "k"}, 10*time.Second)
-		n.learn(en, 99, int64(5+3*i), &n.edges[2-i])
-	}
-	for i := range time.Duration(3) {
-		b.take(t, (11+i)*time.Second, a.post((11+i)*time.Second))
-		a.take(t, (11+i)*time.Second, b.post((11+i)*time.Second))
-	}
-	for _, n := range []*Node{a, b} {
-		if total, age := n.Total(14*time.Second, "k"); total != 8 || age == Never {
-			t.Errorf("%s: %d at the age of %v, want 8", n.self.Name, total, age)
-		}
-	}
-}
-
 // TestPropertyRoom: nodes that have no room for all keys keep the same ones, and a sum that calls itself
 // complete is exact. Once there is room again, all sums are complete.
 func TestPropertyRoom(t *testing.T) {
