@@ -102,7 +102,8 @@ func (w *watcher) fail(ctx context.Context, doing string, err error) {
 	}
 	err = fmt.Errorf("kube: Service %s: %s: %w", w.Service, doing, short{err})
 	if apierrors.IsForbidden(err) {
-		err = fmt.Errorf("%w: a Role must allow list and watch of endpointslices in the API group discovery.k8s.io", err)
+		const role = "a Role must allow list and watch of endpointslices in the API group discovery.k8s.io"
+		err = fmt.Errorf("%w: %s", err, role)
 	}
 	w.send(ctx, finding{err: err, failed: true})
 }
