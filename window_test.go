@@ -143,6 +143,27 @@ func TestWindowsOfALimiter(t *testing.T) {
 			time.Sleep(2 * time.Hour)
 		}
 	})
+	row(t, "a raised limit brings the fleet its events, beside those that were kept", func(t *testing.T) {
+		var fleet []*Limiter
+		sum := func() (n int) {
+			for _, l := range fleet {
+				n += admitted(l, "k")
+			}
+			return n
+		}
+		other := Rate{Name: "b", Unit: "tok", Events: 0.2, Per: 5 * time.Second, Aligned: true}
+		for i := range 4 {
+			fleet = append(fleet, limiterOf(t, rated(other, aligned(1, 5*time.Second)),
+				StartPool(Pool{Replicas: 4, Ordinal: i + 1})))
+		}
+		sum()
+		time.Sleep(20 * time.Second)
+		is(t, "kept", sum(), 4)
+		for _, l := range fleet {
+			setLimit(t, l, rated(other, aligned(10, 5*time.Second)))
+		}
+		is(t, "more", sum(), 6)
+	})
 	row(t, "one waits for the next window where that has the event which this one keeps", func(t *testing.T) {
 		limit := rated(aligned(2, time.Second),
 			Rate{Name: "b", Unit: "tok", Events: 0.2, Per: 5 * time.Second, Aligned: true})
