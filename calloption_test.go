@@ -70,18 +70,6 @@ func TestOptionsOfACallAddUp(t *testing.T) {
 	}
 }
 
-func TestUnitsOfALimiterAreFew(t *testing.T) {
-	unit := func(unit string) Rate {
-		return Rate{Name: unit, Unit: unit, Events: 1, Per: time.Second, Burst: 1}
-	}
-	l := limiterOf(t, rated(unit("a"), unit("b")))
-	setLimit(t, l, rated(unit("c")))
-	says(t, l.SetLimit(rated(unit("a"), unit("d"))), "Rates[1].Unit", `"d"`)
-	took(t, l, "k", Cost("a", 9)) // known, though nothing counts it now
-	refusedFor(t, l, ReasonBadRequest, "k", Cost("d", 1))
-	refusedFor(t, l, ReasonTooLarge, "k", Cost("c", 2))
-}
-
 // A rate that is in debt holds up only those who ask for what it counts.
 func TestDebtOfAnotherUnit(t *testing.T) {
 	for _, r := range []Rate{

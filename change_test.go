@@ -76,6 +76,64 @@ func TestRenamedRateKeepsItsDebt(t *testing.T) {
 	}
 }
 
+// A unit that no limit has any more gives up its place when another one needs it.
+func TestUnitsTakePlaces(t *testing.T) {
+	inUnits := func(units ...string) (limit Limit) {
+		for _, unit := range units {
+			limit.Rates = append(limit.Rates, Rate{Unit: unit, Events: 5, Per: time.Hour})
+		}
+		return limit
+	}
+	for name, set := range map[string]func(*Limiter, Limit) error{
+		"SetLimit": (*Limiter).SetLimit,
+		"SetPlan":  func(l *Limiter, limit Limit) error { return l.SetPlan("p", &limit) },
+		"Override": func(l *Limiter, limit Limit) error { return l.Override("k", &limit) },
+	} {
+		row(t, name, func(t *testing.T) {
+			l, plan := limiterOf(t, Limit{}, Plans(map[string]Limit{"p": {}})), CallOption{}
+			if name == "SetPlan" {
+				plan = Plan("p")
+			}
+			for i := range 20 {
+				if i == 3 {
+					took(t, l, "k", plan, Cost("u0", 9)) // known, though nothing counts it now
+				}
+				unit := fmt.Sprint("u", i)
+				must(t, set(l, inUnits(unit)))
+				took(t, l, "k", plan, Cost(unit, 2))
+				took(t, l, "k", plan, Cost(unit, 3))
+				refusedFor(t, l, ReasonRate, "k", plan, Cost(unit, 1))
+			}
+			refusedFor(t, l, ReasonBadRequest, "k", plan, Cost("u0", 1))
+			before := l.Stats().Version
+			says(t, set(l, inUnits("a", "b", "c", "d")), "quotient: ", "].Unit", "3 units")
+			stats(t, l, "Version", before)
+		})
+	}
+	row(t, "not those of other limits", func(t *testing.T) {
+		l := limiterOf(t, inUnits("a"), Plans(map[string]Limit{"p": inUnits("b")}))
+		override(t, l, "k", ptr(inUnits("c")))
+		says(t, l.SetPlan("q", ptr(inUnits("d"))), "Rates[0].Unit", `"d"`, `"a" "b" "c"`)
+		must(t, l.SetPlan("p", ptr(inUnits("d"))))
+		override(t, l, "k", ptr(inUnits("d")))
+		override(t, l, "k", ptr(inUnits("e")))
+		setLimit(t, l, *deny)
+		must(t, l.SetPlan("q", ptr(inUnits("f"))))
+	})
+	row(t, "nor what is asked for and taken of the old one", func(t *testing.T) {
+		l := limiterOf(t, inUnits("a", "b", "c"))
+		p := took(t, l, "k", Cost("a", 5))
+		c := asking(t, l, "k", Cost("a", 4))
+		setLimit(t, l, inUnits("d", "b", "c"))
+		c.admittedAfter(t, 0)
+		must(t, p.Correct("d", 0))
+		has(t, l, "k", 5)
+		must(t, c.permit.Correct("d", 2))
+		has(t, l, "k", 3)
+		says(t, p.Correct("a", 1), `"a"`)
+	})
+}
+
 // A rule that stays keeps its own state wherever it moves to, also from the first place. Admissions by
 // another rule of its unit are not taken from it. A change of its size counts as it does for a rule that
 // stands still.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -715,9 +716,35 @@ func (w *world) rename(r *replica) {
 		r.known = known
 		return // to learn a unit is a change of the limiter's limit too, at the same instant
 	}
+	limit.Rates = append(limit.Rates, quotient.Rate{Unit: fmt.Sprint("unit", w.seq), Events: 1, Per: time.Hour})
 	w.tell("replica %d: plan spare%d in place of %s", r.id, w.seq+1, old)
 	if err := cmp.Or(r.l.SetPlan(old, nil), r.l.SetPlan(fmt.Sprint("spare", w.seq+1), &limit)); err != nil {
 		w.Fatal(err)
+	}
+	for u, unit := range units {
+		if u > 0 && r.known[u] && r.l.Check("k", quotient.Cost(unit, 0)).Reason == quotient.ReasonBadRequest {
+			r.forget(u)
+		}
+	}
+}
+
+// forget notes that another unit has the place of one.
+func (r *replica) forget(u int) {
+	r.w.tell("replica %d forgets the unit %s", r.id, units[u])
+	r.known[u] = false
+	for _, h := range r.kept {
+		h.charged[u] = 0
+	}
+	for _, c := range r.calls {
+		c.n[u] = 0
+	}
+	limits := append(slices.Collect(maps.Values(r.plans)), r.limit)
+	for _, limit := range limits {
+		for _, rate := range limit.Rates {
+			if rate.Unit == units[u] {
+				r.w.broken("replica %d has forgotten the unit of %+v", r.id, rate)
+			}
+		}
 	}
 }
 
@@ -728,6 +755,7 @@ func (w *world) setPlan(r *replica, plan string, limit quotient.Limit) {
 		w.Fatal(err)
 	}
 	r.learn(limit)
+	r.plans[plan] = limit
 	r.giveUp("", limit)
 	r.note(item{at: time.Now(), base: &limit, plan: plan})
 	w.changes()

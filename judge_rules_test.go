@@ -25,9 +25,9 @@ type replica struct {
 	w        *world
 	id       int
 	conf     config
-	plans    map[string]quotient.Limit // at the start
-	weight   int                       // as how many replicas it truly counts
-	first    int                       // its first ordinal, where ordinals are fixed
+	plans    map[string]quotient.Limit
+	weight   int // as how many replicas it truly counts
+	first    int // its first ordinal, where ordinals are fixed
 	clock    clock
 	keys     map[string]*keyState
 	base     []item

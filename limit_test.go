@@ -112,15 +112,6 @@ func TestSetLimitKeepsTheOldLimit(t *testing.T) {
 	})
 }
 
-func TestOverrideRefusesAFourthUnit(t *testing.T) {
-	l := limiterOf(t, rated(perSecond(1, 3)))
-	units := Rates(Rate{Unit: "a", Events: 1, Per: 1}, Rate{Unit: "b", Events: 1, Per: 1},
-		Rate{Unit: "c", Events: 1, Per: 1}, Rate{Unit: "d", Events: 1, Per: 1})
-	says(t, l.Override("k", &units), "Rates[3].Unit", `"d"`)
-	override(t, l, "k", nil) // takes off what is not there
-	stats(t, l, "Version", 0, "Overrides", 0)
-}
-
 // A key that is denied while it shares a gate leaves the others' callers there, and keys that are dropped while
 // one looks at all are left out.
 func TestKeysThatComeAndGo(t *testing.T) {
