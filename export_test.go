@@ -51,6 +51,21 @@ func Awaits(l *Limiter) bool {
 	return l.belief.awaits
 }
 
+// IsLocked reports whether one of a limiter's locks is held.
+func IsLocked(l *Limiter) bool {
+	if !l.mu.TryLock() {
+		return true
+	}
+	l.mu.Unlock()
+	for i := range l.shards {
+		if !l.shards[i].mu.TryLock() {
+			return true
+		}
+		l.shards[i].mu.Unlock()
+	}
+	return false
+}
+
 // IsOut reports whether the permit was neither released nor given back by time.
 func IsOut(p Permit) bool {
 	p.h.s.mu.Lock()

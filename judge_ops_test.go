@@ -292,6 +292,7 @@ func (w *world) step(o op) {
 		w.membership(o, r)
 	case opPlan:
 		w.rename(r)
+		w.collect() // those that this lets go hold no slots of the next limit
 		w.setPlan(r, among(w.T, planNames[1:], "plan"), w.drawLimit("plan"))
 	default:
 		steps[o](w, r)
@@ -706,6 +707,9 @@ func (w *world) setLimit(r *replica, limit quotient.Limit) {
 
 // rename gives another name to a plan that no key is in, which needs the place of one that was taken off.
 func (w *world) rename(r *replica) {
+	if r.conf.joins && r.limit.Deny {
+		return // the rules of a plan that ends stay then, and a key that was never in it counts what they count
+	}
 	old, limit := fmt.Sprint("spare", w.seq), w.drawLimit("spare")
 	for _, p := range r.l.Stats().Plans {
 		if strings.HasPrefix(p.Name, "spare") {

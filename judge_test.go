@@ -8,6 +8,8 @@ import (
 	"math/bits"
 	"os"
 	"runtime"
+	"runtime/debug"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -295,7 +297,17 @@ func (w *world) changes() {
 
 // play plays a history, and the end of it.
 func (w *world) play() {
-	defer w.close()
+	defer func() {
+		if !w.stuck() {
+			w.close()
+			return
+		}
+		for _, line := range w.story {
+			fmt.Fprintln(os.Stderr, line)
+		}
+		fmt.Fprintf(os.Stderr, "a lock is held after %v\n%s\n", recover(), debug.Stack())
+		os.Exit(2) // or whoever waits for that lock would do so for ever
+	}()
 	sum := 0
 	for _, n := range w.weights {
 		sum += n
@@ -328,6 +340,17 @@ func (w *world) begin(r *replica) {
 	if w.counts {
 		w.joinTogether(r)
 	}
+}
+
+// stuck reports whether a lock of a limiter is not given back: the library has panicked.
+func (w *world) stuck() bool {
+	for range 1000 {
+		if !slices.ContainsFunc(w.fleet, func(r *replica) bool { return quotient.IsLocked(r.l) }) {
+			return false
+		}
+		runtime.Gosched()
+	}
+	return true
 }
 
 func (w *world) close() {
