@@ -32,7 +32,7 @@ func TestBadOptionsFailAtOnce(t *testing.T) {
 		{"the largest weight", []CallOption{Weight(maxAmount)}, large, "too_large"},
 	} {
 		row(t, c.name, func(t *testing.T) {
-			l := limiterOf(t, limit)
+			l := mustNew(t, limit)
 			words := strings.Fields(c.words)
 			says(t, refusal("k", refusedFor(t, l, c.reason, "k", c.opts...)), words...)
 			_, err := l.Acquire(t.Context(), "k", c.opts...)
@@ -61,7 +61,7 @@ func TestOptionsOfACallAddUp(t *testing.T) {
 		{"a cost of nothing", []CallOption{Cost("tokens", 0)}, 4, 500},
 	} {
 		row(t, c.name, func(t *testing.T) {
-			l := limiterOf(t, rated(perSecond(10, 5), tokensPerMinute(1000, 500)))
+			l := mustNew(t, Rates(perSecond(10, 5), tokensPerMinute(1000, 500)))
 			took(t, l, "k", c.opts...)
 			if got := tokensOf(t, l, "k"); got[0] != c.requests || got[1] != c.tokens {
 				t.Errorf("left %v, want %v and %v", got, c.requests, c.tokens)
@@ -78,7 +78,7 @@ func TestDebtOfAnotherUnit(t *testing.T) {
 		{Name: "tokens", Unit: "tokens", Events: 1, Per: time.Minute, Burst: 1},
 	} {
 		row(t, r, func(t *testing.T) {
-			l := limiterOf(t, rated(perSecond(10, 10), r))
+			l := mustNew(t, Rates(perSecond(10, 10), r))
 			must(t, took(t, l, "k", Cost("tokens", 1)).Correct("tokens", 500))
 			took(t, l, "k", Weight(2)) // by all of gate.look: more than one, and two rates
 			took(t, l, "k", Cost("tokens", 0))

@@ -41,7 +41,7 @@ func TestPoolValidate(t *testing.T) {
 
 func TestStatic(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{})
+		l := mustNew(t, Limit{})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		want := Pool{Replicas: 5, Ordinal: 2, Fixed: true}
@@ -93,7 +93,7 @@ func TestEnv(t *testing.T) {
 				}
 			}
 			inFakeTime(t, func(t *testing.T) {
-				l := limiterOf(t, Limit{}, Replicas(7))
+				l := mustNew(t, Limit{}, Replicas(7))
 				ctx, cancel := context.WithCancel(t.Context())
 				go l.Follow(ctx, Env()) //nolint:errcheck // the context's end
 				synctest.Wait()
@@ -115,7 +115,7 @@ func TestEnv(t *testing.T) {
 // large enough.
 func TestFixedOrdinal(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l, src := limiterOf(t, Limit{}, HoldDown(0)), &spoken{}
+		l, src := mustNew(t, Limit{}, HoldDown(0)), &spoken{}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- l.Follow(ctx, FixedOrdinal(3, src)) }()
