@@ -69,19 +69,6 @@ func TestEvictedKeyStartsAnew(t *testing.T) {
 	}
 }
 
-// A look at a key must not take the key that was looked up before for it.
-func TestCheckAfterAnotherKey(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := mustNew(t, Rates(perSecond(1, 1)))
-		for i := range 10 {
-			wants(t, l, key(i), 1)
-			for j := range 20 {
-				is(t, []any{i, j}, l.Check(key(j)).OK, j > i)
-			}
-		}
-	})
-}
-
 func TestOverflowGate(t *testing.T) {
 	row(t, "a key that comes out of it starts with what it has left", func(t *testing.T) {
 		l := mustNew(t, Rates(perSecond(1, 5)), MaxKeys(1))
@@ -128,6 +115,16 @@ func TestOverflowGate(t *testing.T) {
 			is(t, "queues that are left", len(l.shard(late).waiting), 0)
 		})
 	}
+	// A look at a key must not take the key that was looked up before for it.
+	row(t, "check after another key", func(t *testing.T) {
+		l := mustNew(t, Rates(perSecond(1, 1)))
+		for i := range 10 {
+			wants(t, l, key(i), 1)
+			for j := range 20 {
+				is(t, []any{i, j}, l.Check(key(j)).OK, j > i)
+			}
+		}
+	})
 }
 
 // After a flood the map holds the keys that are limited, not those that were ever seen, and gives memory

@@ -57,29 +57,6 @@ func TestHigherClassesGoFirst(t *testing.T) {
 	}
 }
 
-// A call of a higher class than all who wait takes what is there, or becomes the next at once. One that asks
-// for less does not overtake one of its class or above.
-func TestHigherClassIsNextAtOnce(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := mustNew(t, Rates(perSecond(1, 5)))
-		took(t, l, "k", Weight(5))
-		low := asking(t, l, "k", Weight(5), PriorityLow.Option())
-		time.Sleep(3 * time.Second)
-		refusedFor(t, l, ReasonRate, "k", PriorityLow.Option())
-		is(t, "Check of a low one", l.Check("k", PriorityLow.Option()).OK, false)
-		asking(t, l, "k", Weight(2), PriorityHigh.Option()).admittedAfter(t, 0)
-		is(t, "Allow, which is normal, behind a low one", l.Allow("k"), true)
-		high := asking(t, l, "k", Weight(3), PriorityHigh.Option())
-		refusedFor(t, l, ReasonRate, "k") // normal, behind high
-		upTo(t, l, "k", 3, 0)
-		refusedFor(t, l, ReasonRate, "k", PriorityHigh.Option()) // and no call overtakes within a class
-		time.Sleep(3 * time.Second)
-		high.admittedAfter(t, 3*time.Second)
-		time.Sleep(5 * time.Second)
-		low.admittedAfter(t, 11*time.Second)
-	})
-}
-
 // The turn that OnWait gets is that behind the waiters of the class and above, and no later.
 func TestTurnsByClass(t *testing.T) {
 	for _, c := range []struct {
@@ -335,6 +312,26 @@ func TestOvertakers(t *testing.T) {
 		took(t, l, "k", PriorityHigh.Option()).ExpireIn(time.Hour)
 		time.Sleep(30 * time.Minute)
 		is(t, "2 slots are free, and the waiter has ended", waiter.ended(), true)
+	})
+	// A call of a higher class than all who wait takes what is there, or becomes the next at once. One that asks
+	// for less does not overtake one of its class or above.
+	row(t, "higher class is next at once", func(t *testing.T) {
+		l := mustNew(t, Rates(perSecond(1, 5)))
+		took(t, l, "k", Weight(5))
+		low := asking(t, l, "k", Weight(5), PriorityLow.Option())
+		time.Sleep(3 * time.Second)
+		refusedFor(t, l, ReasonRate, "k", PriorityLow.Option())
+		is(t, "Check of a low one", l.Check("k", PriorityLow.Option()).OK, false)
+		asking(t, l, "k", Weight(2), PriorityHigh.Option()).admittedAfter(t, 0)
+		is(t, "Allow, which is normal, behind a low one", l.Allow("k"), true)
+		high := asking(t, l, "k", Weight(3), PriorityHigh.Option())
+		refusedFor(t, l, ReasonRate, "k") // normal, behind high
+		upTo(t, l, "k", 3, 0)
+		refusedFor(t, l, ReasonRate, "k", PriorityHigh.Option()) // and no call overtakes within a class
+		time.Sleep(3 * time.Second)
+		high.admittedAfter(t, 3*time.Second)
+		time.Sleep(5 * time.Second)
+		low.admittedAfter(t, 11*time.Second)
 	})
 }
 

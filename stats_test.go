@@ -113,11 +113,8 @@ func TestStates(t *testing.T) {
 		}
 		is(t, "keys", n, 3)
 	})
-}
-
-// A waiter that is refused while its context ends is one call, and counted once.
-func TestRefusedAndCancelledIsOneCall(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
+	// A waiter that is refused while its context ends is one call, and counted once.
+	row(t, "refused and cancelled is one call", func(t *testing.T) {
 		var l *Limiter
 		l = mustNew(t, Limit{InFlight: 1}, OnWait(func(string, time.Duration) {
 			setLimit(t, l, Limit{Deny: true}) // refuses the waiter whose hook this is
