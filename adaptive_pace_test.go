@@ -2,11 +2,9 @@ package quotient
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -735,96 +733,5 @@ func TestForgottenKeysAreLikeNew(t *testing.T) {
 				t.Errorf("evicting %+v at %v/s, else %+v at %v/s", answers[0], rates[0], answers[1], rates[1])
 			}
 		})
-	}
-}
-
-// rampVector is a row of policy/testdata/ramp-vectors.json: what a pool of one-second windows of whole tokens
-// grants to one pod. policy/ramp_vectors_test.go plays the rows on such a pool.
-type rampVector struct {
-	Test     string
-	Max, Min float64
-	Ramp     float64 `json:"ramp_s"`
-	Pods     int
-	Mode     []any     // its name and its parameters
-	Ask      [][2]*int // how many (null: all there are), and the seconds that pass afterwards
-	Deposit  []int     // given back right after each call
-	Want     []int
-}
-
-func (v *rampVector) policy() policy.Ramp {
-	r := policy.Ramp{Start: v.Min / v.Max, Over: time.Duration(v.Ramp) * time.Second}
-	percent := func(i int) float64 { return v.Mode[i].(float64) / 100 }
-	switch v.Mode[0] {
-	case "relaxed":
-		r.Mode = policy.RampRelaxed
-	case "only_if_used":
-		r.Mode, r.Threshold = policy.RampOnlyIfUsed, percent(1)
-	case "go_back_n":
-		r.Mode, r.Threshold, r.Back = policy.RampGoBack, percent(3), percent(2)
-		r.CoolDown = time.Duration(v.Mode[1].(float64)) * time.Second
-	}
-	return r
-}
-
-// play plays a row on a limiter, in fake time.
-func (v *rampVector) play(t *testing.T, rate Rate) (got []int) {
-	rate.Events, rate.Per = v.Max, time.Second
-	pool := StartPool(Pool{Replicas: v.Pods, Ordinal: 1, Fixed: true})
-	l := mustNew(t, Rates(rate), pool, Policy(v.policy()))
-	for i, ask := range v.Ask {
-		n := 1000
-		if ask[0] != nil {
-			n = *ask[0]
-		}
-		p, took := l.TryAcquireUpTo("k", n)
-		if got = append(got, took); v.Deposit[i] > 0 {
-			correct(t, p, max(0, took-v.Deposit[i])) // a deposit is never more than was granted
-		}
-		p.Release()
-		time.Sleep(time.Duration(*ask[1]) * time.Second)
-	}
-	return got
-}
-
-// wants is what a limiter grants: the row's own, but where a pod's part is less than a token a second, which
-// the original loses for ever. Fractions carry here, and it is one token every other second, even before it
-// has risen.
-func (v *rampVector) wants() []int {
-	if v.Min >= float64(v.Pods) {
-		return v.Want
-	}
-	want := make([]int, len(v.Want))
-	for i := range want {
-		want[i] = (i + 1) % 2
-	}
-	return want
-}
-
-// The recorded rows come out of the real buckets too, on a rate that saves up as on one of aligned windows.
-func TestRampVectorsOnALimiter(t *testing.T) {
-	var rows []rampVector
-	data, err := os.ReadFile("policy/testdata/ramp-vectors.json")
-	if err == nil {
-		err = json.Unmarshal(data, &rows)
-	}
-	if err != nil || len(rows) != 51 {
-		t.Fatalf("%d rows of 51: %v", len(rows), err)
-	}
-	differ := 0
-	for i, v := range rows {
-		inFakeTime(t, func(t *testing.T) {
-			for _, r := range []Rate{{}, {Aligned: true}} {
-				if got := v.play(t, r); !slices.Equal(got, v.wants()) {
-					t.Errorf("row %d, %s, %v, %v to %v by %d, aligned %v:\ngot  %v\nwant %v",
-						i, v.Test, v.Mode, v.Min, v.Max, v.Pods, r.Aligned, got, v.wants())
-				}
-			}
-		})
-		if !slices.Equal(v.Want, v.wants()) {
-			differ++
-		}
-	}
-	if differ != 6 {
-		t.Errorf("%d rows differ, want 6: the remainder is not lost", differ)
 	}
 }

@@ -887,7 +887,7 @@ func (w *world) finish() {
 	}
 	for _, r := range w.fleet {
 		r.drain()
-		if !r.conf.learns && len(r.calls) > 0 {
+		if len(r.calls) > 0 {
 			c := r.calls[0]
 			e := r.l.Explain(nameOf(c.key))
 			w.broken("bound 7: replica %d %s: %d wait for ever, the first for %v: %s", r.id, c.key,

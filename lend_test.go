@@ -354,7 +354,7 @@ func TestCarriersOfLimiters(t *testing.T) {
 		rate := Rate{Events: 400, Per: time.Minute, Aligned: true, Counted: true}
 		ends, ls := make([]*farEnd, 2), make([]*Limiter, 2)
 		for i := range ends {
-			ends[i] = &farEnd{said: map[string]Terms{}, other: make([]map[string]Terms, late),
+			ends[i] = &farEnd{Wire: Wire{Own: map[string]Terms{}}, other: make([]map[string]Terms, late),
 				late: late * turns}
 			ls[i] = mustNew(t, Rates(rate), Replicas(2), Demand(10, 2*time.Second))
 			ls[i].beginExchange()
@@ -364,12 +364,12 @@ func TestCarriersOfLimiters(t *testing.T) {
 		for range 4 * time.Minute / turns {
 			for i, l := range ls {
 				l.turn(ends[i])
-				ends[i].other = append(ends[i].other[1:], maps.Clone(ends[1-i].said))
+				ends[i].other = append(ends[i].other[1:], maps.Clone(ends[1-i].Own))
 			}
 			time.Sleep(turns)
 		}
 		for i, e := range ends {
-			for text := range e.said {
+			for text := range e.Own {
 				if strings.HasPrefix(text, textCount) {
 					t.Errorf("replica %d still counts %q", i, text)
 				}
@@ -398,28 +398,20 @@ func TestCarriersOfLimiters(t *testing.T) {
 
 // farEnd is a replica of two. The report of the other one comes late.
 type farEnd struct {
-	said  map[string]Terms
+	Wire
 	other []map[string]Terms // oldest first
 	late  time.Duration
 	pause time.Duration // after each sum
 }
 
-func (e *farEnd) Bytes() (sent, received uint64) { return 0, 0 }
-
-func (e *farEnd) Say(key string, own Terms) {
-	if e.said[key] = own; own == (Terms{}) {
-		delete(e.said, key)
-	}
-}
-
 func (e *farEnd) Keys() iter.Seq[string] {
-	all := maps.Clone(e.said)
+	all := maps.Clone(e.Own)
 	maps.Copy(all, e.other[0])
 	return maps.Keys(all)
 }
 
 func (e *farEnd) Sum(key string) (sum Terms, age time.Duration) {
-	sum = e.said[key]
+	sum = e.Own[key]
 	for i, n := range e.other[0][key] {
 		sum[i] += n
 	}
@@ -435,7 +427,7 @@ func TestReportsGrowOld(t *testing.T) {
 		l.beginExchange()
 		is(t, "the share", l.admitAll(4), 2)
 		said := map[string]Terms{textKey + "k": {1, 1}}
-		return l, &farEnd{said: map[string]Terms{}, other: []map[string]Terms{said}}
+		return l, &farEnd{Wire: Wire{Own: map[string]Terms{}}, other: []map[string]Terms{said}}
 	}
 	row(t, "of the future", func(t *testing.T) {
 		l, e := start(t)
@@ -477,7 +469,7 @@ func (s *shelf) Watch(ctx context.Context, report func(Pool, error)) error {
 		report(Pool{Replicas: 2}, nil)
 		s.mu.Lock()
 		for _, turn := range s.turns {
-			turn(&idle{farEnd{said: map[string]Terms{}, other: []map[string]Terms{{}}}})
+			turn(&idle{farEnd{Wire: Wire{Own: map[string]Terms{}}, other: []map[string]Terms{{}}}})
 		}
 		s.mu.Unlock()
 		select {

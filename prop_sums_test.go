@@ -2,9 +2,7 @@ package quotient
 
 import (
 	"fmt"
-	"iter"
 	"maps"
-	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -196,55 +194,15 @@ type countedEnd struct {
 	farthest int64         // the latest window that it was in
 	back     bool          // it has left that since
 	next     time.Time     // its next turn
-	said     map[string]Terms
-	views    []countedView // of each replica
+	Wire                   // its own place is there too
 	mail     []countedLetter
 	deaf     bool
 }
 
-// countedView is what a replica has said, as of an instant; the zero instant for nothing.
-type countedView struct {
-	sent time.Time
-	said map[string]Terms
-}
-
 type countedLetter struct {
-	countedView
+	Heard
 	from int
 	due  time.Time
-}
-
-func (e *countedEnd) Bytes() (sent, received uint64) { return 0, 0 }
-
-func (e *countedEnd) Say(key string, own Terms) {
-	if e.said[key] = own; own == (Terms{}) {
-		delete(e.said, key)
-	}
-}
-
-func (e *countedEnd) Keys() iter.Seq[string] {
-	all := maps.Clone(e.said)
-	for _, v := range e.views {
-		maps.Copy(all, v.said)
-	}
-	return maps.Keys(all)
-}
-
-func (e *countedEnd) Sum(key string) (sum Terms, age time.Duration) {
-	sum = e.said[key]
-	for i, v := range e.views {
-		switch {
-		case i == e.id:
-		case v.sent.IsZero():
-			age = math.MaxInt64
-		default:
-			for j, n := range v.said[key] {
-				sum[j] += n
-			}
-			age = max(age, time.Since(v.sent))
-		}
-	}
-	return sum, age
 }
 
 // turn delivers what is due, has the limiter speak, and sends that to the others.
@@ -254,13 +212,14 @@ func (e *countedEnd) turn() {
 		switch {
 		case m.due.After(time.Now()):
 			later = append(later, m)
-		case !e.deaf && m.sent.After(e.views[m.from].sent):
-			e.views[m.from] = m.countedView
+		case !e.deaf && m.Sent.After(e.Heard[m.from].Sent):
+			e.Heard[m.from] = m.Heard
 		}
 	}
 	e.mail = later
+	e.Heard[e.id].Sent = time.Now()
 	e.l.turn(e)
-	view := countedView{time.Now(), maps.Clone(e.said)}
+	view := Heard{time.Now(), maps.Clone(e.Own)}
 	for _, o := range e.fleet.ends {
 		slowest, lost := 100, false
 		if e.fleet.rough {
@@ -277,7 +236,7 @@ func (e *countedEnd) turn() {
 // start begins a life of the replica.
 func (e *countedEnd) start() {
 	e.life++
-	e.said, e.views, e.mail = map[string]Terms{}, make([]countedView, len(e.fleet.ends)), nil
+	e.Wire, e.mail = Wire{map[string]Terms{}, make([]Heard, len(e.fleet.ends))}, nil
 	wall := WithWallClock(func(t time.Time) int64 { return t.Add(e.offset).UnixNano() })
 	e.l = mustNew(e.fleet.rt, Rates(e.fleet.rate), Replicas(len(e.fleet.ends)), Demand(4, e.fleet.maxAge),
 		few, wall)
