@@ -893,6 +893,11 @@ func (w *world) finish() {
 			w.broken("bound 7: replica %d %s: %d wait for ever, the first for %v: %s", r.id, c.key,
 				len(r.calls), c.n, strings.ReplaceAll(e.String(), "\n", " "))
 		}
+		for k := range r.l.Keys() {
+			if slices.ContainsFunc(k.Rules, func(x quotient.RuleState) bool { return x.ForgottenIn != 0 }) {
+				w.broken("replica %d %s: what was learned hours ago is not forgotten: %+v", r.id, k.Key, k.Rules)
+			}
+		}
 		r.fired = quotient.CountsOf(r.l).Fired
 		w.setLimit(r, quotient.Limit{})
 		for plan := range r.plans {
