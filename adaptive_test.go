@@ -477,24 +477,18 @@ func TestSeveralControllers(t *testing.T) {
 		}
 		refusedFor(t, l, ReasonInFlight, "k") // all 8 of the limit
 		held[0].Done(success)
-		if p.last(t, inFlight8).Paced {
-			t.Error("the slots of the limit count as the controller's")
-		}
+		is(t, "the slots of the limit count as the controller's", p.last(t, inFlight8).Paced, false)
 		p.says[inFlight8] = policy.Pace{Rate: 3}
 		held[1].Done(success)
 		l.Check("k")
 		held[2].Done(success)
-		if p.last(t, inFlight8).Paced {
-			t.Error("a look counts as an ask that was held back")
-		}
+		is(t, "a look counts as an ask that was held back", p.last(t, inFlight8).Paced, false)
 		d := refusedFor(t, l, ReasonInFlight, "k")
 		if d.Rule != ctrlRule || d.Limit != 8 || d.Share != 8 {
 			t.Errorf("got %+v, want the rule of a controller", d)
 		}
 		held[3].Done(success)
-		if !p.last(t, inFlight8).Paced {
-			t.Error("an ask that the learned slots refused does not count")
-		}
+		is(t, "an ask that the learned slots refused counts", p.last(t, inFlight8).Paced, true)
 	})
 	// A new pool or limit bounds every controller again, of keys that have learned and of those that have not.
 	row(t, "new bounds reach every controller", func(t *testing.T) {
@@ -545,9 +539,7 @@ func TestSeveralControllers(t *testing.T) {
 		d.waits(t)
 		c.permit.Release()
 		d.admittedAfter(t, 0)
-		if !p.last(t, inFlight8).Paced {
-			t.Error("who waits for learned slots does not count as held back")
-		}
+		is(t, "who waits for learned slots counts as held back", p.last(t, inFlight8).Paced, true)
 	})
 	// More than the learned slots, but not than the limit, passes when nothing is in flight: it would wait for
 	// ever else.

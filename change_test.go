@@ -292,9 +292,7 @@ func TestDryRun(t *testing.T) {
 			must(t, q.permit.Correct("tokens", 5))
 			q.permit.Release()
 			took(t, l, "k")
-			if !l.Allow("k") {
-				t.Error("stopped")
-			}
+			is(t, "goes on", l.Allow("k"), true)
 			upTo(t, l, "k", 7, 7)
 		}
 		inFlight(t, l, 1)

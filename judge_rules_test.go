@@ -637,6 +637,11 @@ func (r *replica) believesIsRight() {
 		r.w.broken("replica %d believes in %+v, and the smallest share within the hold-down is that of "+
 			"one in %d: %+v", r.id, p, most, r.seen)
 	}
+	silent := now.Sub(r.seen[len(r.seen)-1].at) >= r.conf.holdDown
+	if p.Ordinal > 0 && !last.Fixed && silent {
+		r.w.broken("bound 11: replica %d goes by ordinal %d, which was not reported for one hold-down: %+v", r.id,
+			p.Ordinal, r.seen)
+	}
 	if want := r.ordinal(now, shares(last) < parts-1e-9); p.Fixed && want == 0 {
 		r.w.broken("bound 5: replica %d holds ordinal %d for fixed, which was not reported again and again "+
 			"for one hold-down: %+v", r.id, p.Ordinal, r.seen)
