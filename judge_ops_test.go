@@ -357,6 +357,10 @@ func (w *world) tryFor(r *replica, key string, opts []quotient.CallOption, n amo
 	var p quotient.Permit
 	var d quotient.Decision
 	before, opts := quotient.CountsOf(r.l).Dry, inPlan(key, opts)
+	var looks []quotient.Decision
+	if !r.conf.learns && !r.dry && w.chance(4, "look first") {
+		looks = append(looks, r.l.Check(nameOf(key), opts...), r.l.Explain(nameOf(key), opts...).Next)
+	}
 	said := []quotient.RuleState{{Name: "nothing yet"}}
 	// AppendState is of the plan that a key is in, if it is remembered, and what makes room serves waiters
 	// too.
@@ -369,6 +373,11 @@ func (w *world) tryFor(r *replica, key string, opts []quotient.CallOption, n amo
 		r.hook() == (hook{}) {
 		if now := r.l.AppendState(nil, nameOf(key)); !slices.Equal(now, said) {
 			w.broken("replica %d %s: StateInto said %+v, AppendState %+v", r.id, key, said, now)
+		}
+	}
+	for _, look := range looks {
+		if panicked == nil && look.String() != d.String() && quotient.CountsOf(r.l).Overflowed == 0 {
+			w.broken("replica %d %s: TryAcquire %v, and a look before it %v", r.id, key, d, look)
 		}
 	}
 	switch {

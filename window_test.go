@@ -196,27 +196,6 @@ func TestLargeCallWaitsForOneWindowOnly(t *testing.T) {
 	}
 }
 
-// The time to come back is one at which all rules have room, also where one of them is open now and then.
-func TestComeBackWhenAllAreOpen(t *testing.T) {
-	bucket := Rate{Name: "bucket", Events: 1, Per: 7 * time.Second, Burst: 2}
-	for name, limit := range map[string]Limit{
-		"a sparse window": Rates(bucket, aligned(1, time.Second)),
-		"two sparse windows": Rates(bucket, Rate{Name: "v", Events: 1, Per: time.Second, Aligned: true},
-			aligned(.7, 3*time.Second)),
-		"a turn": Rates(bucket, Every(time.Second)),
-	} {
-		for ordinal := 1; ordinal <= 5; ordinal++ {
-			row(t, []any{name, ordinal}, func(t *testing.T) {
-				l := mustNew(t, limit, StartPool(Pool{Replicas: 5, Ordinal: ordinal}), StartEmpty())
-				for range 5 {
-					time.Sleep(l.Check("k").RetryAfter)
-					took(t, l, "k")
-				}
-			})
-		}
-	}
-}
-
 // What an aligned rate has let through is not owed after a cut of limit or share.
 func TestALowerLimitOwesNothing(t *testing.T) {
 	for name, lower := range map[string]func(l *Limiter) error{
@@ -362,36 +341,5 @@ func TestSparseWindowsMeet(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// An event that a sparse window keeps, since another rule's windows are longer, is one, however many windows
-// pass, and it is there once. That holds also where the window in which it is used has one of its own, and
-// after the pool has grown.
-func TestSparseWindowKeepsOneEvent(t *testing.T) {
-	limit := Rates(aligned(1, time.Second), Rate{Name: "b", Unit: "tokens", Events: 1, Per: 10 * time.Second,
-		Aligned: true})
-	for late := range time.Duration(10) {
-		for _, grows := range []bool{false, true} {
-			row(t, []any{late, grows}, func(t *testing.T) {
-				l := mustNew(t, limit, StartPool(Pool{Replicas: 10, Ordinal: 1}))
-				wants(t, l, "k", 0) // from now on the windows of the key pass one by one
-				time.Sleep(time.Hour + late*time.Second)
-				if grows {
-					must(t, l.SetPool(Pool{Replicas: 20, Ordinal: 1}, 0))
-					wants(t, l, "k", 1)
-					return
-				}
-				wants(t, l, "k", 1)
-				n := 0
-				for range 100 {
-					time.Sleep(time.Second)
-					for l.Allow("k") {
-						n++
-					}
-				}
-				is(t, "events in a hundred windows", n, 10)
-			})
-		}
 	}
 }
