@@ -115,13 +115,6 @@ func (l *Limiter) publish(limit Limit) {
 	for i := range l.shards {
 		l.shards[i].follow(next, l.plans, at)
 	}
-	for u, unit := range olds[0].units {
-		if unit != l.units[u] {
-			for i := range l.shards {
-				l.shards[i].forgetUnit(u)
-			}
-		}
-	}
 	for i := range l.shards {
 		l.shards[i].mu.Unlock()
 	}
@@ -208,6 +201,11 @@ func (l *Limiter) successor(old *setting, p namedLimit) *setting {
 // follow puts the shard under settings, one for each plan: nil where there is none.
 func (s *shard) follow(next []*setting, limits []namedLimit, at instant) {
 	if s.latest = at; next[0] != nil {
+		for u, unit := range s.setting.units {
+			if unit != next[0].units[u] {
+				s.forgetUnit(u)
+			}
+		}
 		s.setting = next[0]
 	}
 	s.untouched.sync()
