@@ -716,7 +716,7 @@ func (w *world) setLimit(r *replica, limit quotient.Limit) {
 
 // rename gives another name to a plan that no key is in, which needs the place of one that was taken off.
 func (w *world) rename(r *replica) {
-	if r.conf.joins && r.limit.Deny {
+	if r.limit.Deny {
 		return // the rules of a plan that ends stay then, and a key that was never in it counts what they count
 	}
 	old, limit := fmt.Sprint("spare", w.seq), w.drawLimit("spare")
