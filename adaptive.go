@@ -25,9 +25,8 @@ type learned struct {
 
 // ctrlTerms is what a rule of the policy adds: what its controller governs, and the bounds of the controller.
 type ctrlTerms struct {
-	governs governed
-	ctrlID  uint64 // 0: requests; the unitID of a rate; or slotsID
-	bounds  policy.Bounds
+	ctrlID uint64 // of what it governs, 0: requests; the unitID of a rate; or slotsID
+	bounds policy.Bounds
 	// Where a controller starts:
 	start   float64       // events per second, or slots
 	saved   float64       // seconds of the rate
@@ -55,15 +54,15 @@ func (o *options) govern(st *setting, b belief, part float64) {
 		if unit > 0 && math.IsInf(limit, 1) {
 			continue
 		}
-		x := ctrlTerms{governs: eventsOf{unit}, ctrlID: uint64(unit), held: 1, quotas: true}
+		x := ctrlTerms{ctrlID: uint64(unit), held: 1, quotas: true}
 		r := rule{id: id{unit: name}, unitID: unit, reason: ReasonRate, window: time.Second}
 		o.addController(st, r, x, o.bounds(limit, b, part))
 	}
 	if st.limit.InFlight > 0 && st.slots > 0 {
 		bounds := o.bounds(float64(st.limit.InFlight), b, part)
 		bounds.Ceiling = float64(st.slots)
-		terms := ctrlTerms{governs: slotsOf{}, ctrlID: slotsID}
-		ctrl := o.addController(st, rule{id: id{unit: inFlightRule}, reason: ReasonInFlight}, terms, bounds)
+		r := rule{id: id{unit: inFlightRule}, reason: ReasonInFlight}
+		ctrl := o.addController(st, r, ctrlTerms{ctrlID: slotsID}, bounds)
 		ctrl.kind, ctrl.role, ctrl.timed, ctrl.hidden = kindControllerSlots, roleControllerSlots, false, true
 		ctrl.here, ctrl.most, st.timesHolds = math.MaxInt, math.MaxInt, true
 		st.rules = append(st.rules, ctrl)
@@ -149,16 +148,23 @@ type usage struct {
 	since  time.Duration // instant.at
 }
 
-// governed is what a controller governs: events of a unit, or slots.
-type governed interface {
-	// took reports whether the permit has taken any of it.
-	took(u *usage) bool
-	// cost returns what the permit took of it: events, or seconds of its slots.
-	cost(u *usage, at time.Duration) float64
-	// taken returns what was taken of it since the controller was last asked, for a sample without feedback.
-	taken(p *pacer) float64
-	// observe returns the cost and what was taken since, for the sample of a permit's feedback.
-	observe(p *pacer, cost float64, held time.Duration, succeeded bool) (seen, taken float64)
+// ofSlots reports whether the controller governs slots.
+func (x *ctrlTerms) ofSlots() bool { return x.ctrlID == slotsID }
+
+// took reports whether the permit has taken any of what the controller governs.
+func (x *ctrlTerms) took(u *usage) bool {
+	return x.ctrlID == 0 || x.ofSlots() || u.costs[x.ctrlID-1] > 0
+}
+
+// cost returns what the permit took of it: events, or seconds of its slots.
+func (x *ctrlTerms) cost(u *usage, at time.Duration) float64 {
+	switch x.ctrlID {
+	case 0:
+		return float64(u.weight)
+	case slotsID:
+		return (at - u.since).Seconds() * float64(u.weight)
+	}
+	return float64(u.costs[x.ctrlID-1])
 }
 
 // quota returns the quota of what the controller governs in the feedback; nil for none.
@@ -169,45 +175,6 @@ func (r *rule) quota(f *policy.Feedback) *policy.Quota {
 		}
 	}
 	return nil
-}
-
-// eventsOf governs the events of a unit; 0 stands for requests.
-type eventsOf struct{ unit int }
-
-func (e eventsOf) took(u *usage) bool   { return e.unit == 0 || u.costs[e.unit-1] > 0 }
-func (eventsOf) taken(p *pacer) float64 { return p.takenSince() }
-
-func (e eventsOf) cost(u *usage, _ time.Duration) float64 {
-	if e.unit == 0 {
-		return float64(u.weight)
-	}
-	return float64(u.costs[e.unit-1])
-}
-
-func (eventsOf) observe(p *pacer, cost float64, _ time.Duration, _ bool) (seen, taken float64) {
-	return cost, p.takenSince()
-}
-
-// slotsOf governs slots in flight.
-type slotsOf struct{}
-
-func (slotsOf) took(*usage) bool { return true }
-
-// taken returns nothing: how long the slots are held is unknown yet.
-func (slotsOf) taken(p *pacer) float64 { p.taken = 0; return 0 }
-
-func (slotsOf) cost(u *usage, at time.Duration) float64 {
-	return (at - u.since).Seconds() * float64(u.weight)
-}
-
-// observe counts successes alone: a refusal holds a slot for no time, and a time-out for too long.
-func (slotsOf) observe(p *pacer, cost float64, held time.Duration, succeeded bool) (seen, taken float64) {
-	p.taken = 0
-	if !succeeded {
-		return 0, 0
-	}
-	p.observeHeld(held.Seconds())
-	return cost, cost
 }
 
 // observe hands the controllers what the upstream answered to a request, each what concerns it. It sets when
@@ -224,7 +191,7 @@ func (l *learned) observe(f *policy.Feedback, u *usage, p policy.Policy, ctrls [
 			if !pc.begin(p.New(l.seed+r.ctrlID), u.since, l.latest, r) {
 				continue
 			}
-			pc.taken = r.governs.cost(u, l.latest) // a key that was evicted meanwhile would not know of more
+			pc.taken = r.cost(u, l.latest) // a key that was evicted meanwhile would not know of more
 		}
 		pc.observe(f, u, l.latest, r, blamed < 0 || blamed == i)
 		l.due = max(l.due, pc.pausedUntil+forgetAfter) // no feedback can come before it
@@ -234,14 +201,22 @@ func (l *learned) observe(f *policy.Feedback, u *usage, p policy.Policy, ctrls [
 // observe hands the controller its sample. The sample has no outcome where the feedback does not concern the
 // controller.
 func (p *pacer) observe(f *policy.Feedback, u *usage, at time.Duration, r *rule, concerned bool) {
-	s := policy.Sample{Now: at, Sent: u.since, Cost: r.governs.cost(u, at), Paced: p.heldBack}
+	s := policy.Sample{Now: at, Sent: u.since, Cost: r.cost(u, at), Paced: p.heldBack}
 	if q := r.quota(f); q != nil {
 		s.Quota = *q
 	}
 	if concerned {
 		s.Outcome, s.RetryAfter = f.Outcome, f.RetryAfter
 	}
-	s.Cost, s.Taken = r.governs.observe(p, s.Cost, at-u.since, f.Outcome == policy.Success)
+	switch taken := p.takenSince(); {
+	case !r.ofSlots():
+		s.Taken = taken
+	case f.Outcome == policy.Success:
+		p.observeHeld((at - u.since).Seconds())
+		s.Taken = s.Cost
+	default:
+		s.Cost = 0 // a refusal holds a slot for no time, and a time-out for too long
+	}
 	p.heldBack = false
 	p.apply(at, p.ctrl.Next(s, r.boundsAt(at)), r)
 }
@@ -255,14 +230,14 @@ func (l *learned) blame(f *policy.Feedback, u *usage, ctrls []*rule) int {
 	nearest, least := -1, 0.0
 	for i, r := range ctrls {
 		q := r.quota(f)
-		if q == nil || !r.governs.took(u) {
+		if q == nil || !r.took(u) {
 			continue
 		}
 		if left := q.Remaining / q.Limit; nearest < 0 || left < least {
 			nearest, least = i, left
 		}
 	}
-	if nearest < 0 && ctrls[l.last].governs.took(u) {
+	if nearest < 0 && ctrls[l.last].took(u) {
 		return l.last
 	}
 	return max(nearest, 0)

@@ -2,11 +2,9 @@ package quotient
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -160,7 +158,7 @@ func TestHowFeedbackIsDated(t *testing.T) {
 		for _, slots := range []int{0, 8} {
 			row(t, fmt.Sprint(c.name, ", slots: ", slots), func(t *testing.T) {
 				p := newPanel(map[float64]string{2000: requests, 8: inFlight8})
-				l := limiterOf(t, Limit{Rates: []Rate{perSecond(2000, 4000)}, InFlight: slots}, Policy(p),
+				l := mustNew(t, Limit{Rates: []Rate{perSecond(2000, 4000)}, InFlight: slots}, Policy(p),
 					BeyondShare(), few)
 				time.Sleep(time.Second)
 				permit := took(t, l, "k")
@@ -181,11 +179,11 @@ func TestHowFeedbackIsDated(t *testing.T) {
 	}
 }
 
-// A look that has ended a gate is not undone by a success that is dated before it.
-func TestSuccessDatedBeforeALook(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
+func TestFeedbackIsInOrder(t *testing.T) {
+	// A look that has ended a gate is not undone by a success that is dated before it.
+	row(t, "success dated before a look", func(t *testing.T) {
 		p := newPanel(map[float64]string{2000: requests})
-		l := limiterOf(t, rated(perSecond(2000, 4000)), Policy(p), BeyondShare())
+		l := mustNew(t, Rates(perSecond(2000, 4000)), Policy(p), BeyondShare())
 		early := took(t, l, "k")
 		p.says[requests] = policy.Pace{Rate: 100, NotBefore: since(l) + 5*time.Second}
 		took(t, l, "k").Done(throttled)
@@ -197,12 +195,9 @@ func TestSuccessDatedBeforeALook(t *testing.T) {
 		early.Done(success)
 		took(t, l, "k")
 	})
-}
-
-// A sweep forgets nothing of a key with permits that are out: what they bring is dated by the key, not by the
-// sweep.
-func TestSweepsForgetNothingOfWhoIsOut(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
+	// A sweep forgets nothing of a key with permits that are out: what they bring is dated by the key, not by the
+	// sweep.
+	row(t, "sweeps forget nothing of who is out", func(t *testing.T) {
 		l := learning(t, beyondShare, MaxKeys(1))
 		out := took(t, l, "k")
 		sends(t, l, "k", throttled)
@@ -216,13 +211,59 @@ func TestSweepsForgetNothingOfWhoIsOut(t *testing.T) {
 		took(t, l, "another").Release()
 		is(t, "nothing is forgotten at last", gateOf(l, "k") != nil, false)
 	})
+	// A waiter behind a probe ends with its context, or with MaxWait. The time that it is given is computed by
+	// the pace that is expected.
+	row(t, "time outs behind a probe", func(t *testing.T) {
+		l, _ := probing(t, requests, MaxWait(20*time.Second))
+		first, short, long := asking(t, l, "k"), askingUntil(t, l, 8*time.Second, "k"), asking(t, l, "k")
+		time.Sleep(time.Minute)
+		first.admittedAfter(t, 5*time.Second)
+		if !short.ended() || !errors.Is(short.err, context.DeadlineExceeded) || short.took != 8*time.Second {
+			t.Errorf("ended after %v with %v, want its deadline", short.took, short.err)
+		}
+		if e := long.refusedAfter(t, 20*time.Second, ReasonWait); e.RetryAfter <= 0 ||
+			e.RetryAfter > time.Second {
+			t.Errorf("%v, want a retry after half a second at most", e)
+		}
+	})
+	// A probe that is given up unused lets the next one go at once. A permit that is corrected after its answer
+	// gives nothing back: it has taken no more than one event.
+	row(t, "probes given back", func(t *testing.T) {
+		l, p := probing(t, requests)
+		setLimit(t, l, Limit{Rates: l.Stats().Limit.Rates})
+		time.Sleep(5 * time.Second)
+		probe := took(t, l, "k", Weight(4))
+		correct(t, probe, 0)
+		probe = took(t, l, "k", Weight(4))
+		refusedFor(t, l, ReasonRate, "k")
+		p.says[requests] = policy.Pace{Rate: 200}
+		time.Sleep(time.Millisecond)
+		probe.Report(success)
+		correct(t, probe, 0)
+		upTo(t, l, "k", 8, 0)
+	})
+	// A success is dated by what came before it. A correction that has asked the controllers again comes before
+	// it too.
+	row(t, "samples of a controller are in order", func(t *testing.T) {
+		var samples []policy.Sample
+		l := mustNew(t, Rates(perSecond(100, 100)), Policy(hourly{parts: 10, samples: &samples}))
+		time.Sleep(1500 * time.Millisecond)
+		p := upTo(t, l, "k", 4, 4)
+		time.Sleep(time.Second)
+		correct(t, p, 3)
+		p.Done(success)
+		if last := samples[len(samples)-1]; last.Outcome != policy.Success ||
+			last.Now != 2500*time.Millisecond {
+			t.Errorf("the success is dated %v, want the correction at 2.5s: %+v", last.Now, samples)
+		}
+	})
 }
 
 // The next call after ten minutes finds all forgotten, also where it is decided in the shortest way.
 func TestNextCallForgets(t *testing.T) {
 	for _, slots := range []int{0, 8} {
 		row(t, slots, func(t *testing.T) {
-			l := limiterOf(t, Limit{Rates: []Rate{perSecond(1000, 1000)}, InFlight: slots},
+			l := mustNew(t, Limit{Rates: []Rate{perSecond(1000, 1000)}, InFlight: slots},
 				Policy(policy.AIMD{}))
 			took(t, l, "k") // and kept: no sweep drops the key
 			sends(t, l, "k", throttled)
@@ -252,7 +293,7 @@ func TestUpToNotesTheControllerThatHeldBack(t *testing.T) {
 		"none of them":                     {rate, 9, 8, []bool{false, false}},
 	} {
 		row(t, name, func(t *testing.T) {
-			l := limiterOf(t, Limit{Rates: []Rate{c.rate}, InFlight: 10}, Policy(policy.AIMD{}))
+			l := mustNew(t, Limit{Rates: []Rate{c.rate}, InFlight: 10}, Policy(policy.AIMD{}))
 			took(t, l, "k").Done(success) // it has learned something
 			x := gateOf(l, "k").ext.learned
 			for i, room := range []float64{c.requests, 100} {
@@ -422,43 +463,6 @@ func TestAnswerToAProbe(t *testing.T) {
 	}
 }
 
-// A waiter behind a probe ends with its context, or with MaxWait. The time that it is given is computed by
-// the pace that is expected.
-func TestTimeOutsBehindAProbe(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l, _ := probing(t, requests, MaxWait(20*time.Second))
-		first, short, long := asking(t, l, "k"), askingUntil(t, l, 8*time.Second, "k"), asking(t, l, "k")
-		time.Sleep(time.Minute)
-		first.admittedAfter(t, 5*time.Second)
-		if !short.ended() || !errors.Is(short.err, context.DeadlineExceeded) || short.took != 8*time.Second {
-			t.Errorf("ended after %v with %v, want its deadline", short.took, short.err)
-		}
-		if e := long.refusedAfter(t, 20*time.Second, ReasonWait); e.RetryAfter <= 0 ||
-			e.RetryAfter > time.Second {
-			t.Errorf("%v, want a retry after half a second at most", e)
-		}
-	})
-}
-
-// A probe that is given up unused lets the next one go at once. A permit that is corrected after its answer
-// gives nothing back: it has taken no more than one event.
-func TestProbesGivenBack(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l, p := probing(t, requests)
-		setLimit(t, l, Limit{Rates: l.Stats().Limit.Rates})
-		time.Sleep(5 * time.Second)
-		probe := took(t, l, "k", Weight(4))
-		correct(t, probe, 0)
-		probe = took(t, l, "k", Weight(4))
-		refusedFor(t, l, ReasonRate, "k")
-		p.says[requests] = policy.Pace{Rate: 200}
-		time.Sleep(time.Millisecond)
-		probe.Report(success)
-		correct(t, probe, 0)
-		upTo(t, l, "k", 8, 0)
-	})
-}
-
 // A Probe below 0 means no probes, and one above an hour is an hour.
 func TestProbeOutOfRange(t *testing.T) {
 	for _, c := range [][2]time.Duration{{-time.Second, 0}, {1, 1}, {2 * time.Hour, time.Hour}} {
@@ -474,13 +478,13 @@ func TestProbeOutOfRange(t *testing.T) {
 // rampFleet is a limit of ten a second for one replica, under a ramp from a tenth of it.
 func rampFleet(t *testing.T, r policy.Ramp, opts ...Option) *Limiter {
 	r.Start = 0.1
-	return limiterOf(t, Rates(PerSecond(10)), append(opts, Policy(r))...)
+	return mustNew(t, Rates(PerSecond(10)), append(opts, Policy(r))...)
 }
 
-// What two replicas cannot share in whole tokens is not lost. Under the
-// start of one a second each replica admits one every other second, and a few more as the pace rises.
-func TestRampKeepsFractions(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
+func TestRampOfALimiter(t *testing.T) {
+	// What two replicas cannot share in whole tokens is not lost. Under the
+	// start of one a second each replica admits one every other second, and a few more as the pace rises.
+	row(t, "keeps fractions", func(t *testing.T) {
 		pool := Replicas(2)
 		ramp := policy.Ramp{Mode: policy.RampScheduled, Over: time.Hour}
 		a, b := rampFleet(t, ramp, pool), rampFleet(t, ramp, pool)
@@ -495,12 +499,9 @@ func TestRampKeepsFractions(t *testing.T) {
 			t.Errorf("%d of 22 in 21 seconds", got)
 		}
 	})
-}
-
-// A change of the pool moves the rate at once, and leaves the ramp where
-// it stands.
-func TestRampFollowsThePool(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
+	// A change of the pool moves the rate at once, and leaves the ramp where
+	// it stands.
+	row(t, "follows the pool", func(t *testing.T) {
 		l := rampFleet(t, policy.Ramp{Mode: policy.RampRelaxed, Over: 9 * time.Second})
 		for n := range 5 {
 			upTo(t, l, "k", 100, n+1)
@@ -515,23 +516,17 @@ func TestRampFollowsThePool(t *testing.T) {
 		time.Sleep(time.Second)
 		upTo(t, l, "k", 100, 8)
 	})
-}
-
-// A reader who takes everything once a second leaves nothing over by
-// the controller's count, although the pace has risen meanwhile.
-func TestRampGoBackClimbsSteeply(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
+	// A reader who takes everything once a second leaves nothing over by
+	// the controller's count, although the pace has risen meanwhile.
+	row(t, "go back climbs steeply", func(t *testing.T) {
 		l := rampFleet(t, policy.Ramp{Mode: policy.RampGoBack, Over: 2 * time.Second})
 		for _, want := range []int{1, 5, 10, 10} {
 			upTo(t, l, "k", 100, want)
 			time.Sleep(time.Second)
 		}
 	})
-}
-
-// A waiter need not wait as long as the first pace would have it.
-func TestRampWakesWaiters(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
+	// A waiter need not wait as long as the first pace would have it.
+	row(t, "wakes waiters", func(t *testing.T) {
 		l := rampFleet(t, policy.Ramp{Mode: policy.RampScheduled, Over: 9 * time.Second})
 		upTo(t, l, "k", 1, 1)
 		calls := []*call{asking(t, l, "k"), asking(t, l, "k"), asking(t, l, "k"), asking(t, l, "k")}
@@ -540,12 +535,9 @@ func TestRampWakesWaiters(t *testing.T) {
 			calls[i].admittedAfter(t, after*time.Millisecond)
 		}
 	})
-}
-
-// A key in use stays where its ramp stands, even without feedback.
-// A key that was idle for long starts again.
-func TestRampIsForgottenWithItsKey(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
+	// A key in use stays where its ramp stands, even without feedback.
+	// A key that was idle for long starts again.
+	row(t, "is forgotten with its key", func(t *testing.T) {
 		l := rampFleet(t, policy.Ramp{Mode: policy.RampRelaxed, Over: time.Second})
 		upTo(t, l, "k", 100, 1)
 		for range 3 {
@@ -564,7 +556,7 @@ func TestRampOfAReaderOnceASecond(t *testing.T) {
 		inFakeTime(t, func(t *testing.T) {
 			rate := Rate{Events: float64(per), Per: time.Second, Burst: 100 * per}
 			ramp := policy.Ramp{Mode: policy.RampRelaxed, Start: .2, Over: 5 * time.Second}
-			l := limiterOf(t, Rates(rate), Policy(ramp))
+			l := mustNew(t, Rates(rate), Policy(ramp))
 			got, want := 0, 0.0
 			for i := range 6 {
 				_, n := l.TryAcquireUpTo("k", 1000)
@@ -610,14 +602,14 @@ func (l *hourlyController) Next(s policy.Sample, b policy.Bounds) policy.Pace {
 }
 
 // hundred is a rate of 100 a second with a burst of as many.
-var hundred = rated(perSecond(100, 100))
+var hundred = Rates(perSecond(100, 100))
 
-// The first call starts a controller whose pace expires. The first call after the expiry asks it again,
-// without any feedback. Its sample has what was taken and given back, and whether it has held a call back.
-func TestControllersAreConsultedAgain(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
+func TestPacesExpire(t *testing.T) {
+	// The first call starts a controller whose pace expires. The first call after the expiry asks it again,
+	// without any feedback. Its sample has what was taken and given back, and whether it has held a call back.
+	row(t, "controllers are consulted again", func(t *testing.T) {
 		var samples []policy.Sample
-		l := limiterOf(t, hundred, Policy(hourly{parts: 10, samples: &samples}))
+		l := mustNew(t, hundred, Policy(hourly{parts: 10, samples: &samples}))
 		time.Sleep(1500 * time.Millisecond)
 		p := upTo(t, l, "k", 100, 10) // an untouched key has saved up a second's events at the start
 		upTo(t, l, "k", 1, 0)
@@ -633,30 +625,22 @@ func TestControllersAreConsultedAgain(t *testing.T) {
 			t.Errorf("got %+v, want %+v", samples, want)
 		}
 	})
-}
-
-// A controller that panics when it is called again is dropped: the caller has nothing to do with it, and no
-// lock is kept.
-func TestConsultedControllerThatPanics(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
+	// A controller that panics when it is called again is dropped: the caller has nothing to do with it, and no
+	// lock is kept.
+	row(t, "consulted controller that panics", func(t *testing.T) {
 		panics := false
-		l := limiterOf(t, Rates(Rate{Events: 10, Per: time.Second, Burst: 10}),
+		l := mustNew(t, Rates(Rate{Events: 10, Per: time.Second, Burst: 10}),
 			Policy(hourly{parts: 1, panics: &panics}))
 		l.Allow("k")
 		panics = true
 		time.Sleep(2 * time.Second)
 		for range 2 {
-			if !l.Allow("k") {
-				t.Error("refused")
-			}
+			is(t, "admitted", l.Allow("k"), true)
 		}
 	})
-}
-
-// A turn that comes sooner than the present pace says is not refused for its deadline.
-func TestDeadlineUnderAPaceThatRises(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Rates(Rate{Events: 1000, Per: time.Second, Burst: 1000}),
+	// A turn that comes sooner than the present pace says is not refused for its deadline.
+	row(t, "deadline under a pace that rises", func(t *testing.T) {
+		l := mustNew(t, Rates(Rate{Events: 1000, Per: time.Second, Burst: 1000}),
 			Policy(policy.Ramp{Start: .001, Over: 10 * time.Second}))
 		l.Allow("k")
 		for range 20 { // at 1/s they would take twenty seconds
@@ -668,23 +652,10 @@ func TestDeadlineUnderAPaceThatRises(t *testing.T) {
 			t.Errorf("ended %v: %v", c.ended(), c.err)
 		}
 	})
-}
-
-// alwaysLate is a controller whose pace is out of date when it says it.
-type alwaysLate struct{ asked *atomic.Int64 }
-
-func (p alwaysLate) New(uint64) policy.Controller { return p }
-
-func (p alwaysLate) Next(policy.Sample, policy.Bounds) policy.Pace {
-	p.asked.Add(1)
-	return policy.Pace{Rate: 1e-3, Until: 1}
-}
-
-// A controller that is always out of date is called at most a thousand times a second.
-func TestPaceThatIsAlwaysOutOfDate(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
+	// A controller that is always out of date is called at most a thousand times a second.
+	row(t, "pace that is always out of date", func(t *testing.T) {
 		asked := new(atomic.Int64)
-		l := limiterOf(t, Rates(PerSecond(1)), Policy(alwaysLate{asked}))
+		l := mustNew(t, Rates(PerSecond(1)), Policy(alwaysLate{asked}))
 		l.Allow("k")
 		c := asking(t, l, "k")
 		asked.Store(0)
@@ -696,13 +667,10 @@ func TestPaceThatIsAlwaysOutOfDate(t *testing.T) {
 		c.cancel()
 		time.Sleep(time.Second)
 	})
-}
-
-// Check says what TryAcquire would, also under a controller with a clock, and neither it nor a look at the
-// keys keeps one.
-func TestLooksUnderAClock(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{InFlight: 100}, Policy(policy.Ramp{Start: .01, Over: 10 * time.Second}))
+	// Check says what TryAcquire would, also under a controller with a clock, and neither it nor a look at the
+	// keys keeps one.
+	row(t, "looks under a clock", func(t *testing.T) {
+		l := mustNew(t, Limit{InFlight: 100}, Policy(policy.Ramp{Start: .01, Over: 10 * time.Second}))
 		took(t, l, "k").Release()
 		time.Sleep(time.Minute)
 		is(t, "Check", l.Check("k", Weight(50)), Decision{OK: true})
@@ -716,151 +684,12 @@ func TestLooksUnderAClock(t *testing.T) {
 	})
 }
 
-// A key that was forgotten and kept is like one that was forgotten and dropped, whatever it had taken before.
-func TestForgottenKeysAreLikeNew(t *testing.T) {
-	ifUsed := policy.Ramp{Mode: policy.RampOnlyIfUsed, Start: .1, Over: 10 * time.Second}
-	for name, c := range map[string]struct {
-		rate  Rate
-		ramp  policy.Ramp
-		start Option
-	}{
-		"what was taken": {PerSecond(100), ifUsed, Replicas(1)},
-		"what is left": {PerHour(6), policy.Ramp{Start: .1, Over: 10 * time.Second},
-			together(Replicas(1), StartEmpty())},
-	} {
-		row(t, name, func(t *testing.T) {
-			var answers [2]Decision
-			var rates [2]float64
-			for i, keys := range []int{1, 1000} {
-				l := limiterOf(t, Rates(c.rate), Policy(c.ramp), MaxKeys(keys), c.start)
-				if keys > 1 {
-					l.shards[0].evictNothing()
-				}
-				for range 20 {
-					l.TryAcquireUpTo("k", 10)
-					time.Sleep(time.Second)
-				}
-				time.Sleep(20 * time.Minute)
-				l.Allow("other")
-				time.Sleep(30 * time.Minute)
-				answers[i] = l.Check("k")
-				l.Allow("k")
-				time.Sleep(time.Second)
-				l.Allow("k")
-				rates[i] = stateOf(t, l, "k").pace()
-			}
-			if answers[0] != answers[1] || rates[0] != rates[1] {
-				t.Errorf("evicting %+v at %v/s, else %+v at %v/s", answers[0], rates[0], answers[1], rates[1])
-			}
-		})
-	}
-}
+// alwaysLate is a controller whose pace is out of date when it says it.
+type alwaysLate struct{ asked *atomic.Int64 }
 
-// A success is dated by what came before it. A correction that has asked the controllers again comes before
-// it too.
-func TestSamplesOfAControllerAreInOrder(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		var samples []policy.Sample
-		l := limiterOf(t, rated(perSecond(100, 100)), Policy(hourly{parts: 10, samples: &samples}))
-		time.Sleep(1500 * time.Millisecond)
-		p := upTo(t, l, "k", 4, 4)
-		time.Sleep(time.Second)
-		correct(t, p, 3)
-		p.Done(success)
-		if last := samples[len(samples)-1]; last.Outcome != policy.Success ||
-			last.Now != 2500*time.Millisecond {
-			t.Errorf("the success is dated %v, want the correction at 2.5s: %+v", last.Now, samples)
-		}
-	})
-}
+func (p alwaysLate) New(uint64) policy.Controller { return p }
 
-// rampVector is a row of policy/testdata/ramp-vectors.json: what a pool of one-second windows of whole tokens
-// grants to one pod. policy/ramp_vectors_test.go plays the rows on such a pool.
-type rampVector struct {
-	Test     string
-	Max, Min float64
-	Ramp     float64 `json:"ramp_s"`
-	Pods     int
-	Mode     []any     // its name and its parameters
-	Ask      [][2]*int // how many (null: all there are), and the seconds that pass afterwards
-	Deposit  []int     // given back right after each call
-	Want     []int
-}
-
-func (v *rampVector) policy() policy.Ramp {
-	r := policy.Ramp{Start: v.Min / v.Max, Over: time.Duration(v.Ramp) * time.Second}
-	percent := func(i int) float64 { return v.Mode[i].(float64) / 100 }
-	switch v.Mode[0] {
-	case "relaxed":
-		r.Mode = policy.RampRelaxed
-	case "only_if_used":
-		r.Mode, r.Threshold = policy.RampOnlyIfUsed, percent(1)
-	case "go_back_n":
-		r.Mode, r.Threshold, r.Back = policy.RampGoBack, percent(3), percent(2)
-		r.CoolDown = time.Duration(v.Mode[1].(float64)) * time.Second
-	}
-	return r
-}
-
-// play plays a row on a limiter, in fake time.
-func (v *rampVector) play(t *testing.T, rate Rate) (got []int) {
-	rate.Events, rate.Per = v.Max, time.Second
-	pool := StartPool(Pool{Replicas: v.Pods, Ordinal: 1, Fixed: true})
-	l := limiterOf(t, Rates(rate), pool, Policy(v.policy()))
-	for i, ask := range v.Ask {
-		n := 1000
-		if ask[0] != nil {
-			n = *ask[0]
-		}
-		p, took := l.TryAcquireUpTo("k", n)
-		if got = append(got, took); v.Deposit[i] > 0 {
-			correct(t, p, max(0, took-v.Deposit[i])) // a deposit is never more than was granted
-		}
-		p.Release()
-		time.Sleep(time.Duration(*ask[1]) * time.Second)
-	}
-	return got
-}
-
-// wants is what a limiter grants: the row's own, but where a pod's part is less than a token a second, which
-// the original loses for ever. Fractions carry here, and it is one token every other second, even before it
-// has risen.
-func (v *rampVector) wants() []int {
-	if v.Min >= float64(v.Pods) {
-		return v.Want
-	}
-	want := make([]int, len(v.Want))
-	for i := range want {
-		want[i] = (i + 1) % 2
-	}
-	return want
-}
-
-// The recorded rows come out of the real buckets too, on a rate that saves up as on one of aligned windows.
-func TestRampVectorsOnALimiter(t *testing.T) {
-	var rows []rampVector
-	data, err := os.ReadFile("policy/testdata/ramp-vectors.json")
-	if err == nil {
-		err = json.Unmarshal(data, &rows)
-	}
-	if err != nil || len(rows) != 51 {
-		t.Fatalf("%d rows of 51: %v", len(rows), err)
-	}
-	differ := 0
-	for i, v := range rows {
-		inFakeTime(t, func(t *testing.T) {
-			for _, r := range []Rate{{}, {Aligned: true}} {
-				if got := v.play(t, r); !slices.Equal(got, v.wants()) {
-					t.Errorf("row %d, %s, %v, %v to %v by %d, aligned %v:\ngot  %v\nwant %v",
-						i, v.Test, v.Mode, v.Min, v.Max, v.Pods, r.Aligned, got, v.wants())
-				}
-			}
-		})
-		if !slices.Equal(v.Want, v.wants()) {
-			differ++
-		}
-	}
-	if differ != 6 {
-		t.Errorf("%d rows differ, want 6: the remainder is not lost", differ)
-	}
+func (p alwaysLate) Next(policy.Sample, policy.Bounds) policy.Pace {
+	p.asked.Add(1)
+	return policy.Pace{Rate: 1e-3, Until: 1}
 }

@@ -101,7 +101,7 @@ func governing(t *testing.T, opts ...Option) (*Limiter, *panel) {
 		perSecond(2000, 4000),
 		{Name: "tokens", Unit: "tokens", Events: 10_000, Per: time.Second, Burst: 100_000},
 	}}
-	return limiterOf(t, limit, append(opts, Policy(p), BeyondShare())...), p
+	return mustNew(t, limit, append(opts, Policy(p), BeyondShare())...), p
 }
 
 // gives hands a controller's next answer over, through feedback of a request that is let through.
@@ -144,7 +144,7 @@ var (
 // learning returns a limiter of 20 a second and two replicas under AIMD.
 func learning(t *testing.T, c bool, opts ...Option) *Limiter {
 	t.Helper()
-	return limiterOf(t, rated(perSecond(20, 40)), append(opts, policyOf(policy.AIMD{}, c), Replicas(2))...)
+	return mustNew(t, Rates(perSecond(20, 40)), append(opts, policyOf(policy.AIMD{}, c), Replicas(2))...)
 }
 
 // paces fails unless the policy lets so many events a second through for the key.
@@ -166,9 +166,9 @@ func sends(t *testing.T, l *Limiter, key string, f policy.Feedback) {
 	p.Done(f)
 }
 
-// A key's use of its pace counts as its use of its limit does.
-func TestPaceIsUsed(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
+func TestFeedbackOfAKey(t *testing.T) {
+	// A key's use of its pace counts as its use of its limit does.
+	row(t, "pace is used", func(t *testing.T) {
 		l := learning(t, beyondShare)
 		sends(t, l, "k", throttled) // a pace of 5, of which one may come at once
 		time.Sleep(time.Second)
@@ -180,10 +180,7 @@ func TestPaceIsUsed(t *testing.T) {
 			l.Allow("k") // refused in the end
 		}
 	})
-}
-
-func TestRefusalCutsTheRate(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
+	row(t, "refusal cuts the rate", func(t *testing.T) {
 		l := learning(t, beyondShare)
 		sends(t, l, "k", throttled)
 		paces(t, l, "k", 5)
@@ -198,6 +195,44 @@ func TestRefusalCutsTheRate(t *testing.T) {
 		}
 		if d := time.Since(start); d < 4*time.Second || d > 4500*time.Millisecond {
 			t.Errorf("10 events at 2.5 a second took %v", d)
+		}
+	})
+	// Report hands feedback to the policy, and keeps the permit. Feedback after the release counts for nothing.
+	row(t, "report keeps the permit", func(t *testing.T) {
+		l := mustNew(t, Limit{Rates: []Rate{perSecond(10, 10)}, InFlight: 1}, Policy(policy.AIMD{}))
+		p := took(t, l, "k")
+		time.Sleep(time.Millisecond)
+		p.Report(throttled)
+		paces(t, l, "k", 5)
+		inFlight(t, l, 1)
+		p.Release()
+		p.Report(throttled)
+		p.Done(throttled)
+		paces(t, l, "k", 5)
+		stats(t, l, "InFlight", 0, "Throttled", 1, "DoubleReleases", 1)
+		Permit{}.Report(throttled)
+	})
+	// A policy that makes no controller for a key leaves its pace as it starts, also through a change.
+	row(t, "policy that makes no controller", func(t *testing.T) {
+		l := mustNew(t, Rates(perSecond(20, 40)), Policy(fickle{new(int)}))
+		took(t, l, "k").Done(throttled)
+		paces(t, l, "k", 20)
+		setReplicas(t, l, 2)
+		took(t, l, "k")
+	})
+	// A learned rate that is forgotten after 10 minutes wakes the head.
+	row(t, "forget wakes the head", func(t *testing.T) {
+		l := mustNew(t, Rates(Rate{Name: "r", Events: 1, Per: time.Minute, Burst: 20}),
+			Policy(policy.AIMD{Decrease: 0.02}))
+		p := took(t, l, "k")
+		time.Sleep(time.Second)
+		p.Done(throttled) // one in 50 min from now on
+		w := asking(t, l, "k")
+		time.Sleep(12 * time.Minute)
+		if !w.ended() {
+			t.Errorf("still queued 12 min after the last feedback, which was forgotten after 10: %v/s",
+				stateOf(t, l, "k").pace())
+			w.gaveUp(t)
 		}
 	})
 }
@@ -232,42 +267,13 @@ func TestControllerThatAnswersNonsense(t *testing.T) {
 	for _, x := range nonsense {
 		row(t, x, func(t *testing.T) {
 			p := policyOf(&spyController{next: x}, beyondShare)
-			l := limiterOf(t, rated(perSecond(20, 40)), p, Replicas(2))
+			l := mustNew(t, Rates(perSecond(20, 40)), p, Replicas(2))
 			for range 5 {
 				sends(t, l, "k", success)
 			}
 			paces(t, l, "k", 10)
 		})
 	}
-}
-
-// Report hands feedback to the policy, and keeps the permit. Feedback after the release counts for nothing.
-func TestReportKeepsThePermit(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{Rates: []Rate{perSecond(10, 10)}, InFlight: 1}, Policy(policy.AIMD{}))
-		p := took(t, l, "k")
-		time.Sleep(time.Millisecond)
-		p.Report(throttled)
-		paces(t, l, "k", 5)
-		inFlight(t, l, 1)
-		p.Release()
-		p.Report(throttled)
-		p.Done(throttled)
-		paces(t, l, "k", 5)
-		stats(t, l, "InFlight", 0, "Throttled", 1, "DoubleReleases", 1)
-		Permit{}.Report(throttled)
-	})
-}
-
-// A policy that makes no controller for a key leaves its pace as it starts, also through a change.
-func TestPolicyThatMakesNoController(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(20, 40)), Policy(fickle{new(int)}))
-		took(t, l, "k").Done(throttled)
-		paces(t, l, "k", 20)
-		setReplicas(t, l, 2)
-		took(t, l, "k")
-	})
 }
 
 func TestPolicyIsValidated(t *testing.T) {
@@ -290,7 +296,7 @@ func TestPanickingController(t *testing.T) {
 		"Done":   {func(p Permit) { p.Done(throttled) }, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := limiterOf(t, Limit{InFlight: 1, Rates: []Rate{PerSecond(10)}}, Policy(panicky{}))
+			l := mustNew(t, Limit{InFlight: 1, Rates: []Rate{PerSecond(10)}}, Policy(panicky{}))
 			p := took(t, l, "k")
 			panics(t, func() { c.hand(p) })
 			if !l.shard("k").mu.TryLock() {
@@ -312,7 +318,7 @@ func TestControllerThatPanicsAtAChange(t *testing.T) {
 		"Check":          func(l *Limiter) { l.Check("k") },
 	} {
 		row(t, name, func(t *testing.T) {
-			l := limiterOf(t, rated(perSecond(10, 20)), Policy(panicky{}))
+			l := mustNew(t, Rates(perSecond(10, 20)), Policy(panicky{}))
 			took(t, l, "k").Done(success)
 			setReplicas(t, l, 2)
 			ask(l)
@@ -412,10 +418,10 @@ func TestPacedIsEachControllersOwn(t *testing.T) {
 	}
 }
 
-// A rule that held back before the first feedback is not noted: the key may have been dropped and made again
-// since.
-func TestNothingIsNotedBeforeTheFirstFeedback(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
+func TestSeveralControllers(t *testing.T) {
+	// A rule that held back before the first feedback is not noted: the key may have been dropped and made again
+	// since.
+	row(t, "nothing is noted before the first feedback", func(t *testing.T) {
 		l, p := governing(t, Replicas(1))
 		permit := took(t, l, "k", Cost("tokens", 1000))
 		if d := refusedFor(t, l, ReasonRate, "k", Cost("tokens", 1000)); d.Rule != ctrlRule {
@@ -427,22 +433,127 @@ func TestNothingIsNotedBeforeTheFirstFeedback(t *testing.T) {
 			t.Errorf("tokens: got %+v", s)
 		}
 	})
-}
-
-// With all that can be governed at once each controller governs its own.
-func TestFiveControllers(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
+	// With all that can be governed at once each controller governs its own.
+	row(t, "five controllers", func(t *testing.T) {
 		limit := Limit{InFlight: 8, Rates: []Rate{perSecond(2000, 4000)}}
 		for _, unit := range []string{"a", "b", "c"} {
 			limit.Rates = append(limit.Rates, Rate{Name: unit, Unit: unit, Events: 1000, Per: time.Second})
 		}
-		l := limiterOf(t, limit, Policy(policy.AIMD{}))
+		l := mustNew(t, limit, Policy(policy.AIMD{}))
 		f := throttled
 		f.Quotas[0] = policy.Quota{Unit: "b", Limit: 10}
 		took(t, l, "k", Cost("b", 10)).Done(f)
 		for i, want := range []float64{2000, 1000, 500, 1000, 8} {
 			is(t, i, gateOf(l, "k").ext.learned.pacers[i].pace, want)
 		}
+	})
+	// Each controller sees what it governs: its quota, its cost, its own hold.
+	row(t, "each controller sees its own", func(t *testing.T) {
+		l, p := governing(t, Replicas(2))
+		time.Sleep(time.Second)
+		permit := took(t, l, "k", Weight(2), Cost("tokens", 300))
+		time.Sleep(1500 * time.Millisecond)
+		must(t, permit.Correct("tokens", 200))
+		q := quota
+		quotas := [4]policy.Quota{q("bytes", 9, 9), q("tokens", 0, 5), q("tokens", 1000, 50), q("", 20, 1)}
+		permit.Done(policy.Feedback{Outcome: policy.Unavailable, RetryAfter: 3 * time.Second, Quotas: quotas})
+		for name, want := range map[string]policy.Sample{
+			requests:  {Cost: 2, Taken: 2, Quota: q("", 20, 1)},
+			tokens:    {Cost: 200, Taken: 200, Quota: q("tokens", 1000, 50)},
+			inFlight8: {}, // only what succeeds tells for how long a slot is held
+		} {
+			want.Outcome, want.RetryAfter = policy.Unavailable, 3*time.Second
+			want.Now, want.Sent = 2500*time.Millisecond, time.Second
+			is(t, name, p.last(t, name), want)
+		}
+		is(t, "bounds of slots", p.bounds[inFlight8], policy.Bounds{Share: 4, Ceiling: 8})
+	})
+	// Looking does not count as holding back, and what the limit itself refuses does not either.
+	row(t, "only controllers are paced", func(t *testing.T) {
+		l, p := governing(t, Replicas(1))
+		var held []Permit
+		for range 8 {
+			held = append(held, took(t, l, "k"))
+		}
+		refusedFor(t, l, ReasonInFlight, "k") // all 8 of the limit
+		held[0].Done(success)
+		is(t, "the slots of the limit count as the controller's", p.last(t, inFlight8).Paced, false)
+		p.says[inFlight8] = policy.Pace{Rate: 3}
+		held[1].Done(success)
+		l.Check("k")
+		held[2].Done(success)
+		is(t, "a look counts as an ask that was held back", p.last(t, inFlight8).Paced, false)
+		d := refusedFor(t, l, ReasonInFlight, "k")
+		if d.Rule != ctrlRule || d.Limit != 8 || d.Share != 8 {
+			t.Errorf("got %+v, want the rule of a controller", d)
+		}
+		held[3].Done(success)
+		is(t, "an ask that the learned slots refused counts", p.last(t, inFlight8).Paced, true)
+	})
+	// A new pool or limit bounds every controller again, of keys that have learned and of those that have not.
+	row(t, "new bounds reach every controller", func(t *testing.T) {
+		limit := func(x float64) Limit {
+			return Limit{InFlight: int(8 * x), Rates: []Rate{
+				perSecond(2000*x, 4000),
+				{Name: "tokens", Unit: "tokens", Events: 10_000 * x, Per: time.Second},
+			}}
+		}
+		l := mustNew(t, limit(1), Policy(policy.AIMD{}), Replicas(1))
+		out := took(t, l, "learned")
+		took(t, l, "learned").Done(success)
+		took(t, l, "new").Release()
+		are := func(x float64) {
+			t.Helper()
+			for range l.Keys() { // brings all up to date
+			}
+			for _, k := range []string{"learned", "new"} {
+				g := gateOf(l, k)
+				for i, want := range []float64{2000 * x, 10_000 * x, 8 * x} {
+					is(t, []any{k, "controller", i}, g.ext.learned.pacers[i].pace, want)
+				}
+				is(t, []any{k, "slots"}, slotsOf8(g), max(1, int(8*x)))
+			}
+		}
+		are(1)
+		setReplicas(t, l, 4)
+		are(0.25)
+		setLimit(t, l, limit(0.5))
+		are(0.125)
+		out.Done(success)
+		are(0.125)
+	})
+	row(t, "learned slots that grow wake waiters", func(t *testing.T) {
+		l, p := governing(t, Replicas(1))
+		p.gives(t, l, inFlight8, policy.Pace{Rate: 1})
+		a, b := took(t, l, "k"), took(t, l, "k")
+		c, d := asking(t, l, "k"), asking(t, l, "k")
+		c.waits(t)
+		p.says[inFlight8] = policy.Pace{Rate: 2}
+		a.Report(success)
+		c.admittedAfter(t, 0)
+		d.waits(t)
+		p.says[inFlight8] = policy.Pace{Rate: 0.5}
+		b.Done(success) // no permit loses a slot, and none is free before two are given back
+		d.waits(t)
+		a.Release()
+		d.waits(t)
+		c.permit.Release()
+		d.admittedAfter(t, 0)
+		is(t, "who waits for learned slots counts as held back", p.last(t, inFlight8).Paced, true)
+	})
+	// More than the learned slots, but not than the limit, passes when nothing is in flight: it would wait for
+	// ever else.
+	row(t, "call above the learned slots", func(t *testing.T) {
+		l, p := governing(t, Replicas(1))
+		p.gives(t, l, inFlight8, policy.Pace{Rate: 2})
+		one := took(t, l, "k")
+		five := asking(t, l, "k", Weight(5))
+		five.waits(t)
+		one.Release()
+		five.admittedAfter(t, 0)
+		refusedFor(t, l, ReasonInFlight, "k")
+		five.permit.Release()
+		refusedFor(t, l, ReasonTooLarge, "k", Weight(9))
 	})
 }
 
@@ -456,7 +567,7 @@ func TestRefusalOfWhatWasTaken(t *testing.T) {
 	for name, f := range map[string]policy.Feedback{"quotas": spent, "held back last": held} {
 		row(t, name, func(t *testing.T) {
 			tokens := Rate{Name: "tokens", Unit: "tokens", Events: 1000, Per: time.Second, Burst: 100_000}
-			l := limiterOf(t, rated(perSecond(100, 100), tokens), Policy(policy.Tracking{}), BeyondShare(),
+			l := mustNew(t, Rates(perSecond(100, 100), tokens), Policy(policy.Tracking{}), BeyondShare(),
 				Replicas(1))
 			took(t, l, "k").Done(success)
 			took(t, l, "k", Cost("tokens", 5000)).Done(success)
@@ -506,7 +617,7 @@ func TestBoundsOfTheControllers(t *testing.T) {
 		{"Fixed", limit, beyondShare, together(two, Policy(policy.Fixed{})), nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			l := limiterOf(t, c.limit, policyOf(policy.AIMD{}, c.ceiling), c.opt)
+			l := mustNew(t, c.limit, policyOf(policy.AIMD{}, c.ceiling), c.opt)
 			var got pairs
 			for _, ls := range l.shards[0].setting.ctrls {
 				got = append(got, [2]float64{ls.bounds.Share, ls.bounds.Ceiling})
@@ -526,7 +637,7 @@ func TestShareIsUnknownUntilThePoolIsReported(t *testing.T) {
 		before float64
 	}{"nothing configured": {together(), 0}, "configured": {Replicas(1), 20}} {
 		row(t, name, func(t *testing.T) {
-			l := limiterOf(t, rated(perSecond(20, 40)), c.opt, Policy(policy.AIMD{}), BeyondShare(),
+			l := mustNew(t, Rates(perSecond(20, 40)), c.opt, Policy(policy.AIMD{}), BeyondShare(),
 				HintMaxAge(time.Minute), HoldDown(0))
 			share := func(want float64) {
 				t.Helper()
@@ -549,61 +660,6 @@ func TestShareIsUnknownUntilThePoolIsReported(t *testing.T) {
 	}
 }
 
-// Each controller sees what it governs: its quota, its cost, its own hold.
-func TestEachControllerSeesItsOwn(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l, p := governing(t, Replicas(2))
-		time.Sleep(time.Second)
-		permit := took(t, l, "k", Weight(2), Cost("tokens", 300))
-		time.Sleep(1500 * time.Millisecond)
-		must(t, permit.Correct("tokens", 200))
-		q := quota
-		quotas := [4]policy.Quota{q("bytes", 9, 9), q("tokens", 0, 5), q("tokens", 1000, 50), q("", 20, 1)}
-		permit.Done(policy.Feedback{Outcome: policy.Unavailable, RetryAfter: 3 * time.Second, Quotas: quotas})
-		for name, want := range map[string]policy.Sample{
-			requests:  {Cost: 2, Taken: 2, Quota: q("", 20, 1)},
-			tokens:    {Cost: 200, Taken: 200, Quota: q("tokens", 1000, 50)},
-			inFlight8: {}, // only what succeeds tells for how long a slot is held
-		} {
-			want.Outcome, want.RetryAfter = policy.Unavailable, 3*time.Second
-			want.Now, want.Sent = 2500*time.Millisecond, time.Second
-			is(t, name, p.last(t, name), want)
-		}
-		is(t, "bounds of slots", p.bounds[inFlight8], policy.Bounds{Share: 4, Ceiling: 8})
-	})
-}
-
-// Looking does not count as holding back, and what the limit itself refuses does not either.
-func TestOnlyControllersArePaced(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l, p := governing(t, Replicas(1))
-		var held []Permit
-		for range 8 {
-			held = append(held, took(t, l, "k"))
-		}
-		refusedFor(t, l, ReasonInFlight, "k") // all 8 of the limit
-		held[0].Done(success)
-		if p.last(t, inFlight8).Paced {
-			t.Error("the slots of the limit count as the controller's")
-		}
-		p.says[inFlight8] = policy.Pace{Rate: 3}
-		held[1].Done(success)
-		l.Check("k")
-		held[2].Done(success)
-		if p.last(t, inFlight8).Paced {
-			t.Error("a look counts as an ask that was held back")
-		}
-		d := refusedFor(t, l, ReasonInFlight, "k")
-		if d.Rule != ctrlRule || d.Limit != 8 || d.Share != 8 {
-			t.Errorf("got %+v, want the rule of a controller", d)
-		}
-		held[3].Done(success)
-		if !p.last(t, inFlight8).Paced {
-			t.Error("an ask that the learned slots refused does not count")
-		}
-	})
-}
-
 // A controller of slots sets their number: one more than whole ones, and never more than the limit or the
 // share.
 func TestLearnedSlots(t *testing.T) {
@@ -620,50 +676,9 @@ func TestLearnedSlots(t *testing.T) {
 	}
 }
 
-func TestLearnedSlotsThatGrowWakeWaiters(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l, p := governing(t, Replicas(1))
-		p.gives(t, l, inFlight8, policy.Pace{Rate: 1})
-		a, b := took(t, l, "k"), took(t, l, "k")
-		c, d := asking(t, l, "k"), asking(t, l, "k")
-		c.waits(t)
-		p.says[inFlight8] = policy.Pace{Rate: 2}
-		a.Report(success)
-		c.admittedAfter(t, 0)
-		d.waits(t)
-		p.says[inFlight8] = policy.Pace{Rate: 0.5}
-		b.Done(success) // no permit loses a slot, and none is free before two are given back
-		d.waits(t)
-		a.Release()
-		d.waits(t)
-		c.permit.Release()
-		d.admittedAfter(t, 0)
-		if !p.last(t, inFlight8).Paced {
-			t.Error("who waits for learned slots does not count as held back")
-		}
-	})
-}
-
-// More than the learned slots, but not than the limit, passes when nothing is in flight: it would wait for
-// ever else.
-func TestCallAboveTheLearnedSlots(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l, p := governing(t, Replicas(1))
-		p.gives(t, l, inFlight8, policy.Pace{Rate: 2})
-		one := took(t, l, "k")
-		five := asking(t, l, "k", Weight(5))
-		five.waits(t)
-		one.Release()
-		five.admittedAfter(t, 0)
-		refusedFor(t, l, ReasonInFlight, "k")
-		five.permit.Release()
-		refusedFor(t, l, ReasonTooLarge, "k", Weight(9))
-	})
-}
-
 // A replica with no slot stays without, whatever a controller says.
 func TestReplicaWithoutSlotsUnderAController(t *testing.T) {
-	l := limiterOf(t, Limit{InFlight: 1}, Policy(&spyController{start: 50, next: 50}), Replicas(2))
+	l := mustNew(t, Limit{InFlight: 1}, Policy(&spyController{start: 50, next: 50}), Replicas(2))
 	refusedFor(t, l, ReasonShare, "k")
 	setReplicas(t, l, 1)
 	took(t, l, "k").Done(success)
@@ -695,13 +710,13 @@ func TestSeedsOfTheControllers(t *testing.T) {
 // A key of a limit without slots and units costs at most one allocation more under a policy that learns.
 func TestLearningCostsOneAllocationAKey(t *testing.T) {
 	for _, limit := range []Limit{
-		rated(perSecond(5, 5)),
+		Rates(perSecond(5, 5)),
 		{InFlight: 5},
 		{Rates: []Rate{perSecond(5, 5)}, InFlight: 5},
 		{Rates: []Rate{tokensPerMinute(60, 60)}, InFlight: 5},
 	} {
 		allocs := func(p policy.Policy) float64 {
-			l := limiterOf(t, limit, Policy(p))
+			l := mustNew(t, limit, Policy(p))
 			l.shards[0].start(l, l.shards[0].setting)
 			s := &l.shards[0]
 			return testing.AllocsPerRun(100, func() { newGate("", s.untouched, s.latest, 1) })
@@ -710,41 +725,6 @@ func TestLearningCostsOneAllocationAKey(t *testing.T) {
 			t.Errorf("%+v: %v allocations more", limit, more)
 		}
 	}
-}
-
-// A new pool or limit bounds every controller again, of keys that have learned and of those that have not.
-func TestNewBoundsReachEveryController(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		limit := func(x float64) Limit {
-			return Limit{InFlight: int(8 * x), Rates: []Rate{
-				perSecond(2000*x, 4000),
-				{Name: "tokens", Unit: "tokens", Events: 10_000 * x, Per: time.Second},
-			}}
-		}
-		l := limiterOf(t, limit(1), Policy(policy.AIMD{}), Replicas(1))
-		out := took(t, l, "learned")
-		took(t, l, "learned").Done(success)
-		took(t, l, "new").Release()
-		are := func(x float64) {
-			t.Helper()
-			for range l.Keys() { // brings all up to date
-			}
-			for _, k := range []string{"learned", "new"} {
-				g := gateOf(l, k)
-				for i, want := range []float64{2000 * x, 10_000 * x, 8 * x} {
-					is(t, []any{k, "controller", i}, g.ext.learned.pacers[i].pace, want)
-				}
-				is(t, []any{k, "slots"}, slotsOf8(g), max(1, int(8*x)))
-			}
-		}
-		are(1)
-		setReplicas(t, l, 4)
-		are(0.25)
-		setLimit(t, l, limit(0.5))
-		are(0.125)
-		out.Done(success)
-		are(0.125)
-	})
 }
 
 // upstream is a token bucket of 100 a second. At the start it owes what others have taken.
@@ -772,7 +752,7 @@ func (u *upstream) answer() policy.Feedback {
 // starts sends 200 requests a second to an upstream from the start, and returns what has become of them.
 func starts(t *testing.T, limit Limit, owes float64, seconds int) *upstream {
 	t.Helper()
-	l := limiterOf(t, limit, Policy(policy.Tracking{}), BeyondShare(), few)
+	l := mustNew(t, limit, Policy(policy.Tracking{}), BeyondShare(), few)
 	u := &upstream{tokens: -owes, last: time.Now()}
 	random := rand.New(rand.NewPCG(1, 1))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(seconds)*time.Second)
@@ -836,9 +816,9 @@ func doneLimits() []doneLimit {
 	plenty := Rate{Name: "second", Events: 1e9, Per: time.Second, Burst: 1 << 30}
 	tokens := Rate{Name: "tokens", Unit: "tokens", Events: 1e9, Per: time.Second, Burst: 1 << 30}
 	return []doneLimit{
-		{"rate", rated(plenty), nil},
+		{"rate", Rates(plenty), nil},
 		{"rate and slots", Limit{Rates: []Rate{plenty}, InFlight: 100}, nil},
-		{"requests and tokens", rated(plenty, tokens), []CallOption{Cost("tokens", 100)}},
+		{"requests and tokens", Rates(plenty, tokens), []CallOption{Cost("tokens", 100)}},
 	}
 }
 
@@ -846,28 +826,10 @@ func doneLimits() []doneLimit {
 func TestFeedbackAllocatesNothing(t *testing.T) {
 	for _, c := range doneLimits() {
 		for _, f := range []policy.Feedback{success, throttled, {Outcome: policy.Failed}} {
-			l := limiterOf(t, c.limit, Policy(still{}))
+			l := mustNew(t, c.limit, Policy(still{}))
 			once := func() { took(t, l, "k", c.opts...).Done(f) }
 			once() // the controller begins, and the first block of permits is made
 			is(t, []any{c.name, f.Outcome}, testing.AllocsPerRun(100, once), 0)
 		}
 	}
-}
-
-// A learned rate that is forgotten after 10 minutes wakes the head.
-func TestForgetWakesTheHead(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(Rate{Name: "r", Events: 1, Per: time.Minute, Burst: 20}),
-			Policy(policy.AIMD{Decrease: 0.02}))
-		p := took(t, l, "k")
-		time.Sleep(time.Second)
-		p.Done(throttled) // one in 50 min from now on
-		w := asking(t, l, "k")
-		time.Sleep(12 * time.Minute)
-		if !w.ended() {
-			t.Errorf("still queued 12 min after the last feedback, which was forgotten after 10: %v/s",
-				stateOf(t, l, "k").pace())
-			w.gaveUp(t)
-		}
-	})
 }

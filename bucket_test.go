@@ -160,7 +160,7 @@ func allowedAt(l *Limiter, key string, now instant) bool {
 
 // Failure mode 6: callers that come to the lock in another order than to the clock.
 func TestTimestampsOutOfOrder(t *testing.T) {
-	l := limiterOf(t, rated(perSecond(10, 20)))
+	l := mustNew(t, Rates(perSecond(10, 20)))
 	early, late := instant{at: time.Second}, instant{at: 3 * time.Second}
 	admitted := 0
 	for range 1000 {
@@ -182,7 +182,7 @@ func TestTimestampsOutOfOrder(t *testing.T) {
 // Failure mode 7: however long a machine slept, the burst is all that has been saved up.
 func TestCreditAfterSuspend(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(100, 20), PerHour(3600*50)))
+		l := mustNew(t, Rates(perSecond(100, 20), PerHour(3600*50)))
 		wants(t, l, "k", 20)
 		for _, d := range []time.Duration{time.Hour, 50 * year, 200 * year} {
 			time.Sleep(d)
@@ -193,7 +193,7 @@ func TestCreditAfterSuspend(t *testing.T) {
 
 func TestBurstIsDividedInFractions(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(3, 20)), Replicas(3))
+		l := mustNew(t, Rates(perSecond(3, 20)), Replicas(3))
 		took(t, l, "k", Weight(6))
 		has(t, l, "k", 0.666)
 		time.Sleep(333 * time.Millisecond)

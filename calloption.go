@@ -32,7 +32,8 @@ func Weight(n int) CallOption { return CallOption{n: n, kind: optionEvents} }
 
 // Cost makes a call take n events, 0 to the most of Weight, from the rates that count unit: tokens, bytes,
 // rows. n may be an estimate; Permit.Correct puts it right. Costs of the same unit add up; Cost("", n) is
-// Weight(n). A unit that no rate of the limiter has ever counted is an error.
+// Weight(n). A unit that no rate of the limiter has ever counted is an error, and so is one that none counts any
+// more if another has its place since: a limiter has three.
 func Cost(unit string, n int) CallOption { return CallOption{unit: unit, n: n, kind: optionEvents} }
 
 // Plan puts a call under the plan of that name: see Limiter.SetPlan. "", the default, is the limiter's own

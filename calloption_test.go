@@ -32,7 +32,7 @@ func TestBadOptionsFailAtOnce(t *testing.T) {
 		{"the largest weight", []CallOption{Weight(maxAmount)}, large, "too_large"},
 	} {
 		row(t, c.name, func(t *testing.T) {
-			l := limiterOf(t, limit)
+			l := mustNew(t, limit)
 			words := strings.Fields(c.words)
 			says(t, refusal("k", refusedFor(t, l, c.reason, "k", c.opts...)), words...)
 			_, err := l.Acquire(t.Context(), "k", c.opts...)
@@ -61,25 +61,13 @@ func TestOptionsOfACallAddUp(t *testing.T) {
 		{"a cost of nothing", []CallOption{Cost("tokens", 0)}, 4, 500},
 	} {
 		row(t, c.name, func(t *testing.T) {
-			l := limiterOf(t, rated(perSecond(10, 5), tokensPerMinute(1000, 500)))
+			l := mustNew(t, Rates(perSecond(10, 5), tokensPerMinute(1000, 500)))
 			took(t, l, "k", c.opts...)
 			if got := tokensOf(t, l, "k"); got[0] != c.requests || got[1] != c.tokens {
 				t.Errorf("left %v, want %v and %v", got, c.requests, c.tokens)
 			}
 		})
 	}
-}
-
-func TestUnitsOfALimiterAreFew(t *testing.T) {
-	unit := func(unit string) Rate {
-		return Rate{Name: unit, Unit: unit, Events: 1, Per: time.Second, Burst: 1}
-	}
-	l := limiterOf(t, rated(unit("a"), unit("b")))
-	setLimit(t, l, rated(unit("c")))
-	says(t, l.SetLimit(rated(unit("a"), unit("d"))), "Rates[1].Unit", `"d"`)
-	took(t, l, "k", Cost("a", 9)) // known, though nothing counts it now
-	refusedFor(t, l, ReasonBadRequest, "k", Cost("d", 1))
-	refusedFor(t, l, ReasonTooLarge, "k", Cost("c", 2))
 }
 
 // A rate that is in debt holds up only those who ask for what it counts.
@@ -90,7 +78,7 @@ func TestDebtOfAnotherUnit(t *testing.T) {
 		{Name: "tokens", Unit: "tokens", Events: 1, Per: time.Minute, Burst: 1},
 	} {
 		row(t, r, func(t *testing.T) {
-			l := limiterOf(t, rated(perSecond(10, 10), r))
+			l := mustNew(t, Rates(perSecond(10, 10), r))
 			must(t, took(t, l, "k", Cost("tokens", 1)).Correct("tokens", 500))
 			took(t, l, "k", Weight(2)) // by all of gate.look: more than one, and two rates
 			took(t, l, "k", Cost("tokens", 0))

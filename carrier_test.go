@@ -132,8 +132,8 @@ func within(t *testing.T, what string, low, high int, got ...int) {
 	}
 }
 
-func TestABusyReplicaBorrows(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
+func TestBusyReplicas(t *testing.T) {
+	row(t, "a busy replica borrows", func(t *testing.T) {
 		h, ls := pooled(t, 4, Rates(Rate{Events: 1000, Per: time.Second, Burst: 40}))
 		hammer(2*time.Second, ls[0])
 		within(t, "one of four", 970, 1000, hammer(time.Second, ls[0])...)
@@ -143,11 +143,8 @@ func TestABusyReplicaBorrows(t *testing.T) {
 		hammer(2500*time.Millisecond, ls[:2]...)
 		within(t, "no news", 248, 251, hammer(time.Second, ls[:2]...)...)
 	})
-}
-
-// A key that nobody has wanted for a while is said no more.
-func TestAKeyThatIsIdleIsNotSaid(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
+	// A key that nobody has wanted for a while is said no more.
+	row(t, "a key that is idle is not said", func(t *testing.T) {
 		h, ls := pooled(t, 2, Rates(PerSecond(10)))
 		hammer(2*time.Second, ls...)
 		time.Sleep(2 * askedFor)
@@ -158,10 +155,7 @@ func TestAKeyThatIsIdleIsNotSaid(t *testing.T) {
 			t.Errorf("said %v, %d are named", said, n)
 		}
 	})
-}
-
-func TestABusyReplicaBorrowsSlots(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
+	row(t, "a busy replica borrows slots", func(t *testing.T) {
 		_, ls := pooled(t, 4, Limit{InFlight: 42})
 		var held []Permit
 		take := func(l *Limiter) (n int) {

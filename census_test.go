@@ -78,9 +78,9 @@ func TestACountTakesAllReplicas(t *testing.T) {
 	})
 }
 
-// A call above what is left waits for the next window, and owes nothing there.
-func TestALargeCallIsCounted(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
+func TestCounts(t *testing.T) {
+	// A call above what is left waits for the next window, and owes nothing there.
+	row(t, "a large call is counted", func(t *testing.T) {
 		_, ls := counting(t, 4, Rates(counted400))
 		within(t, "most of it", 390, 390, hammerUpTo(3*time.Second, 390, ls[0]))
 		time.Sleep(time.Second)
@@ -105,11 +105,8 @@ func TestALargeCallIsCounted(t *testing.T) {
 		atWindow(time.Minute)
 		within(t, "nothing is owed", 400, 400, hammer(10*time.Second, ls[1])...)
 	})
-}
-
-// A key has one count in all plans.
-func TestACountInTwoPlans(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
+	// A key has one count in all plans.
+	row(t, "a count in two plans", func(t *testing.T) {
 		limit := Rates(counted400)
 		_, ls := counting(t, 2, limit, Plans(map[string]Limit{"p": limit}))
 		within(t, "most of it", 390, 390, hammerUpTo(3*time.Second, 390, ls[0]))
@@ -122,6 +119,76 @@ func TestACountInTwoPlans(t *testing.T) {
 		}
 		within(t, "in another plan", 10, 10, got)
 		within(t, "and back", 0, 0, hammer(time.Second, ls...)...)
+	})
+	// While a key is in a plan without the rule the fleet counts on, and what it takes later is reported.
+	row(t, "a count goes on in a plan without it", func(t *testing.T) {
+		fast := map[string]Limit{"fast": Rates(Rate{Name: "fast", Events: 1000, Per: time.Second})}
+		_, ls := counting(t, 2, Rates(counted400), Plans(fast))
+		within(t, "at first", 300, 300, hammerUpTo(time.Second, 300, ls[0]))
+		time.Sleep(time.Second)
+		ls[0].TryAcquire("k", Plan("fast"))
+		time.Sleep(500 * time.Millisecond)
+		within(t, "later", 99, 99, hammerUpTo(time.Millisecond, 99, ls[0]))
+		time.Sleep(time.Second)
+		within(t, "what is left", 0, 1, hammer(time.Second, ls[1])...)
+	})
+	// Events that come back may be taken again, by any replica.
+	row(t, "a count takes back", func(t *testing.T) {
+		rate := counted400
+		rate.Unit = "tokens"
+		_, ls := counting(t, 4, Rates(rate))
+		var last Permit
+		for range 300 {
+			if p, d := ls[0].TryAcquire("k", Cost("tokens", 10)); d.OK {
+				last = p
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		must(t, last.Correct("tokens", 3))
+		time.Sleep(time.Second)
+		_, d := ls[2].TryAcquire("k", Cost("tokens", 8))
+		_, seven := ls[2].TryAcquire("k", Cost("tokens", 7))
+		if d.OK || !seven.OK {
+			t.Errorf("eight of seven: %v; seven: %v", d, seven)
+		}
+	})
+	// A key that is named no more is divided, and takes no place.
+	row(t, "a count ends", func(t *testing.T) {
+		h, ls := pooled(t, 4, Rates(counted400))
+		hammer(2*time.Second, ls[0])
+		for range 3 {
+			atWindow(time.Minute)
+			time.Sleep(20 * time.Second)
+		}
+		for i, l := range ls {
+			l.exchange.mu.Lock()
+			if n, m := len(l.exchange.counts), l.exchange.counting; n != 0 || m != 0 {
+				t.Errorf("replica %d counts %d keys, and names %d", i, n, m)
+			}
+			l.exchange.mu.Unlock()
+			h.mu.Lock()
+			for text := range h.said[i] {
+				if text[:1] == textCount {
+					t.Errorf("replica %d still says %q", i, text)
+				}
+			}
+			h.mu.Unlock()
+		}
+	})
+	// Events taken at the end of a window are reported after it: at others that window may still go on.
+	row(t, "the last of a window is counted", func(t *testing.T) {
+		h, ls := counting(t, 2, Rates(counted400))
+		within(t, "at first", 290, 290, hammerUpTo(time.Second, 290, ls[0]))
+		time.Sleep(59*time.Second - time.Millisecond)
+		within(t, "at last", 10, 10, hammerUpTo(time.Millisecond, 10, ls[0]))
+		time.Sleep(300 * time.Millisecond)
+		x := &ls[0].exchange
+		x.mu.Lock()
+		before := x.counts[countKey{countedID(id{name: "w", per: int64(time.Minute)}), "k"}].before
+		x.mu.Unlock()
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		is(t, "said of the window before", h.said[0][before][countEvents], 300)
 	})
 }
 
@@ -193,70 +260,6 @@ func TestWhatIsKnownOfAWindowStays(t *testing.T) {
 	}
 }
 
-// While a key is in a plan without the rule the fleet counts on, and what it takes later is reported.
-func TestACountGoesOnInAPlanWithoutIt(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		fast := map[string]Limit{"fast": Rates(Rate{Name: "fast", Events: 1000, Per: time.Second})}
-		_, ls := counting(t, 2, Rates(counted400), Plans(fast))
-		within(t, "at first", 300, 300, hammerUpTo(time.Second, 300, ls[0]))
-		time.Sleep(time.Second)
-		ls[0].TryAcquire("k", Plan("fast"))
-		time.Sleep(500 * time.Millisecond)
-		within(t, "later", 99, 99, hammerUpTo(time.Millisecond, 99, ls[0]))
-		time.Sleep(time.Second)
-		within(t, "what is left", 0, 1, hammer(time.Second, ls[1])...)
-	})
-}
-
-// Events that come back may be taken again, by any replica.
-func TestACountTakesBack(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		rate := counted400
-		rate.Unit = "tokens"
-		_, ls := counting(t, 4, Rates(rate))
-		var last Permit
-		for range 300 {
-			if p, d := ls[0].TryAcquire("k", Cost("tokens", 10)); d.OK {
-				last = p
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
-		must(t, last.Correct("tokens", 3))
-		time.Sleep(time.Second)
-		_, d := ls[2].TryAcquire("k", Cost("tokens", 8))
-		_, seven := ls[2].TryAcquire("k", Cost("tokens", 7))
-		if d.OK || !seven.OK {
-			t.Errorf("eight of seven: %v; seven: %v", d, seven)
-		}
-	})
-}
-
-// A key that is named no more is divided, and takes no place.
-func TestACountEnds(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		h, ls := pooled(t, 4, Rates(counted400))
-		hammer(2*time.Second, ls[0])
-		for range 3 {
-			atWindow(time.Minute)
-			time.Sleep(20 * time.Second)
-		}
-		for i, l := range ls {
-			l.exchange.mu.Lock()
-			if n, m := len(l.exchange.counts), l.exchange.counting; n != 0 || m != 0 {
-				t.Errorf("replica %d counts %d keys, and names %d", i, n, m)
-			}
-			l.exchange.mu.Unlock()
-			h.mu.Lock()
-			for text := range h.said[i] {
-				if text[:1] == textCount {
-					t.Errorf("replica %d still says %q", i, text)
-				}
-			}
-			h.mu.Unlock()
-		}
-	})
-}
-
 // If there are more keys than may be named, those that have used the least are dropped.
 func TestTheLeastCountedGiveWay(t *testing.T) {
 	x := &exchange{counts: map[countKey]*census{}}
@@ -270,24 +273,6 @@ func TestTheLeastCountedGiveWay(t *testing.T) {
 		x.counting != 1 {
 		t.Errorf("%d are named", x.counting)
 	}
-}
-
-// Events taken at the end of a window are reported after it: at others that window may still go on.
-func TestTheLastOfAWindowIsCounted(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		h, ls := counting(t, 2, Rates(counted400))
-		within(t, "at first", 290, 290, hammerUpTo(time.Second, 290, ls[0]))
-		time.Sleep(59*time.Second - time.Millisecond)
-		within(t, "at last", 10, 10, hammerUpTo(time.Millisecond, 10, ls[0]))
-		time.Sleep(300 * time.Millisecond)
-		x := &ls[0].exchange
-		x.mu.Lock()
-		before := x.counts[countKey{countedID(id{name: "w", per: int64(time.Minute)}), "k"}].before
-		x.mu.Unlock()
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		is(t, "said of the window before", h.said[0][before][countEvents], 300)
-	})
 }
 
 // Events that a replica gave back in its earlier life are not taken off its takes in the next.

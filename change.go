@@ -24,7 +24,7 @@ func (l *Limiter) SetLimit(limit Limit) error {
 func (l *Limiter) setLimit(limit Limit, try bool) (old Limit, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	units, err := learnUnits(l.units, limit)
+	units, err := l.learnUnits(limit, 0)
 	if err != nil || try {
 		return Limit{}, err
 	}
@@ -35,24 +35,52 @@ func (l *Limiter) setLimit(limit Limit, try bool) (old Limit, err error) {
 	return old, nil
 }
 
-// learnUnits checks the limit and returns the units known so far with those that it adds.
-func learnUnits(known []string, limit Limit) ([]string, error) {
+// learnUnits checks the limit and returns the units by their places, with those that it adds. Where all places
+// are taken, a new unit has that of one which no limit has any more. Setting i, if there is one, is that which
+// the limit takes the place of. Call with l.mu held.
+func (l *Limiter) learnUnits(limit Limit, i int) ([]string, error) {
 	if err := limit.Validate(); err != nil {
 		return nil, err
 	}
-	units := slices.Clone(known)
-	for i, r := range limit.Rates {
+	units := slices.Clone(l.units)
+	for j, r := range limit.Rates {
 		if r.Unit == "" || slices.Contains(units, r.Unit) {
 			continue
 		}
-		if len(units) == maxUnits {
+		if len(units) < maxUnits {
+			units = append(units, r.Unit)
+			continue
+		}
+		free := slices.IndexFunc(units, func(u string) bool { return !limit.counts(u) && !l.counts(u, i) })
+		if free < 0 {
 			return nil, fmt.Errorf(
 				"quotient: Limit.Rates[%d].Unit: %q is one more than the %d units a limiter can count: %q",
-				i, r.Unit, maxUnits, units)
+				j, r.Unit, maxUnits, units)
 		}
-		units = append(units, r.Unit)
+		units[free] = r.Unit
 	}
 	return units, nil
+}
+
+// counts reports whether a rate counts the unit.
+func (l Limit) counts(unit string) bool {
+	return slices.ContainsFunc(l.Rates, func(r Rate) bool { return r.Unit == unit })
+}
+
+// counts reports whether the limit of a setting but for number i counts the unit, or that of a single key. Call
+// with l.mu held.
+func (l *Limiter) counts(unit string, i int) bool {
+	for j, st := range l.settings() {
+		if j != i && st.limit.counts(unit) {
+			return true
+		}
+	}
+	for _, own := range l.overrides.limits {
+		if own.counts(unit) {
+			return true
+		}
+	}
+	return false
 }
 
 // publish puts the limit in force in all shards at one instant, which is not before anything that any of them
@@ -156,7 +184,7 @@ func (st *setting) joined(old, other *setting) *setting {
 // successor returns the setting of a limit that follows old, or nil if it is the same.
 func (l *Limiter) successor(old *setting, p namedLimit) *setting {
 	special := len(l.plans) > 0
-	if old != nil && old.limit.equal(p.limit) && old.belief == l.belief && len(old.units) == len(l.units) &&
+	if old != nil && old.limit.equal(p.limit) && old.belief == l.belief && slices.Equal(old.units, l.units) &&
 		old.special == special && old.planName == p.name {
 		return nil
 	}
@@ -173,6 +201,11 @@ func (l *Limiter) successor(old *setting, p namedLimit) *setting {
 // follow puts the shard under settings, one for each plan: nil where there is none.
 func (s *shard) follow(next []*setting, limits []namedLimit, at instant) {
 	if s.latest = at; next[0] != nil {
+		for u, unit := range s.setting.units {
+			if unit != next[0].units[u] {
+				s.forgetUnit(u)
+			}
+		}
 		s.setting = next[0]
 	}
 	s.untouched.sync()
@@ -189,6 +222,25 @@ func (s *shard) follow(next []*setting, limits []namedLimit, at instant) {
 			p.setting, p.name = st, st.planName
 		}
 		p.untouched.sync()
+	}
+}
+
+// forgetUnit takes what is asked for of a unit, and what may be given back, off all that wait and all permits:
+// its place is that of another unit now.
+func (s *shard) forgetUnit(u int) {
+	for g := range s.waiting {
+		for w := g.ext.queue.head; w != nil; w = w.next {
+			w.d.costs[u] = 0
+		}
+		for class := range g.ext.backlog {
+			g.ext.backlog[class][u+1] = 0
+		}
+	}
+	for _, block := range s.permits.blocks {
+		for i := range block {
+			h := &block[i]
+			h.costs[u], h.asked[u+1], h.added[u+1] = 0, 0, 0
+		}
 	}
 }
 
@@ -231,7 +283,7 @@ func (l *Limiter) setPlan(name string, limit *Limit, try bool) (old *Limit, err 
 	case i < 0:
 		return nil, fmt.Errorf("quotient: SetPlan: %q would be one more than %d plans", name, l.mostPlans)
 	case limit != nil:
-		if units, err = learnUnits(units, *limit); err != nil {
+		if units, err = l.learnUnits(*limit, i+1); err != nil {
 			return nil, fmt.Errorf("quotient: SetPlan: %w", err)
 		}
 		p.limit = limit.clone()

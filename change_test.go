@@ -30,25 +30,25 @@ func TestChangesBringNoTokens(t *testing.T) {
 		changes []Limit
 		want    int // admitted after the last change
 	}{
-		{"nothing changes", rated(five), []Limit{rated(five)}, 0},
-		{"a raised burst", rated(five), []Limit{rated(ten)}, 0},
-		{"up and down and up", rated(five), []Limit{rated(ten), rated(five), rated(ten)}, 0},
-		{"a renamed rate", rated(five), []Limit{rated(renamed)}, 0},
-		{"an added rate", rated(five), []Limit{rated(five, b)}, 0},
-		{"an added rate, then the old one goes", rated(five), []Limit{rated(five, b), rated(b)}, 0},
-		{"another place", rated(five, b), []Limit{rated(b, five)}, 0},
-		{"a removed rate leaves the other", rated(five, b), []Limit{rated(b)}, 5},
-		{"slots come", rated(five), []Limit{slots}, 0},
-		{"deny for an instant", rated(five), []Limit{deny, rated(five)}, 0},
-		{"a window of another length", rated(window), []Limit{rated(aligned(5, time.Hour))}, 0},
-		{"a renamed window", rated(window), []Limit{rated(named("v", window))}, 0},
-		{"a raised window counts at once", rated(window), []Limit{rated(aligned(8, time.Minute))}, 3},
-		{"up and down again", rated(window), []Limit{rated(aligned(8, time.Minute)), rated(window)}, 0},
-		{"a bucket becomes a window", rated(named("w", five)), []Limit{rated(window)}, 0},
-		{"a window becomes a bucket", rated(window), []Limit{rated(named("w", five))}, 0},
+		{"nothing changes", Rates(five), []Limit{Rates(five)}, 0},
+		{"a raised burst", Rates(five), []Limit{Rates(ten)}, 0},
+		{"up and down and up", Rates(five), []Limit{Rates(ten), Rates(five), Rates(ten)}, 0},
+		{"a renamed rate", Rates(five), []Limit{Rates(renamed)}, 0},
+		{"an added rate", Rates(five), []Limit{Rates(five, b)}, 0},
+		{"an added rate, then the old one goes", Rates(five), []Limit{Rates(five, b), Rates(b)}, 0},
+		{"another place", Rates(five, b), []Limit{Rates(b, five)}, 0},
+		{"a removed rate leaves the other", Rates(five, b), []Limit{Rates(b)}, 5},
+		{"slots come", Rates(five), []Limit{slots}, 0},
+		{"deny for an instant", Rates(five), []Limit{deny, Rates(five)}, 0},
+		{"a window of another length", Rates(window), []Limit{Rates(aligned(5, time.Hour))}, 0},
+		{"a renamed window", Rates(window), []Limit{Rates(named("v", window))}, 0},
+		{"a raised window counts at once", Rates(window), []Limit{Rates(aligned(8, time.Minute))}, 3},
+		{"up and down again", Rates(window), []Limit{Rates(aligned(8, time.Minute)), Rates(window)}, 0},
+		{"a bucket becomes a window", Rates(named("w", five)), []Limit{Rates(window)}, 0},
+		{"a window becomes a bucket", Rates(window), []Limit{Rates(named("w", five))}, 0},
 	} {
 		row(t, c.name, func(t *testing.T) {
-			l := limiterOf(t, c.from)
+			l := mustNew(t, c.from)
 			wants(t, l, "k", 5)
 			for _, limit := range c.changes {
 				setLimit(t, l, limit)
@@ -68,12 +68,70 @@ func TestRenamedRateKeepsItsDebt(t *testing.T) {
 		"a bucket, then a window": {bucket, window},
 	} {
 		row(t, name, func(t *testing.T) {
-			l := limiterOf(t, rated(c[0]))
+			l := mustNew(t, Rates(c[0]))
 			must(t, took(t, l, "k", Cost("tokens", 100)).Correct("tokens", 250))
-			setLimit(t, l, rated(c[1]))
+			setLimit(t, l, Rates(c[1]))
 			has(t, l, "k", -150)
 		})
 	}
+}
+
+// A unit that no limit has any more gives up its place when another one needs it.
+func TestUnitsTakePlaces(t *testing.T) {
+	inUnits := func(units ...string) (limit Limit) {
+		for _, unit := range units {
+			limit.Rates = append(limit.Rates, Rate{Unit: unit, Events: 5, Per: time.Hour})
+		}
+		return limit
+	}
+	for name, set := range map[string]func(*Limiter, Limit) error{
+		"SetLimit": (*Limiter).SetLimit,
+		"SetPlan":  func(l *Limiter, limit Limit) error { return l.SetPlan("p", &limit) },
+		"Override": func(l *Limiter, limit Limit) error { return l.Override("k", &limit) },
+	} {
+		row(t, name, func(t *testing.T) {
+			l, plan := mustNew(t, Limit{}, Plans(map[string]Limit{"p": {}})), CallOption{}
+			if name == "SetPlan" {
+				plan = Plan("p")
+			}
+			for i := range 20 {
+				if i == 3 {
+					took(t, l, "k", plan, Cost("u0", 9)) // known, though nothing counts it now
+				}
+				unit := fmt.Sprint("u", i)
+				must(t, set(l, inUnits(unit)))
+				took(t, l, "k", plan, Cost(unit, 2))
+				took(t, l, "k", plan, Cost(unit, 3))
+				refusedFor(t, l, ReasonRate, "k", plan, Cost(unit, 1))
+			}
+			refusedFor(t, l, ReasonBadRequest, "k", plan, Cost("u0", 1))
+			before := l.Stats().Version
+			says(t, set(l, inUnits("a", "b", "c", "d")), "quotient: ", "].Unit", "3 units")
+			stats(t, l, "Version", before)
+		})
+	}
+	row(t, "not those of other limits", func(t *testing.T) {
+		l := mustNew(t, inUnits("a"), Plans(map[string]Limit{"p": inUnits("b")}))
+		override(t, l, "k", ptr(inUnits("c")))
+		says(t, l.SetPlan("q", ptr(inUnits("d"))), "Rates[0].Unit", `"d"`, `"a" "b" "c"`)
+		must(t, l.SetPlan("p", ptr(inUnits("d"))))
+		override(t, l, "k", ptr(inUnits("d")))
+		override(t, l, "k", ptr(inUnits("e")))
+		setLimit(t, l, *deny)
+		must(t, l.SetPlan("q", ptr(inUnits("f"))))
+	})
+	row(t, "nor what is asked for and taken of the old one", func(t *testing.T) {
+		l := mustNew(t, inUnits("a", "b", "c"))
+		p := took(t, l, "k", Cost("a", 5))
+		c := asking(t, l, "k", Cost("a", 4))
+		setLimit(t, l, inUnits("d", "b", "c"))
+		c.admittedAfter(t, 0)
+		must(t, p.Correct("d", 0))
+		has(t, l, "k", 5)
+		must(t, c.permit.Correct("d", 2))
+		has(t, l, "k", 3)
+		says(t, p.Correct("a", 1), `"a"`)
+	})
 }
 
 // A rule that stays keeps its own state wherever it moves to, also from the first place. Admissions by
@@ -107,9 +165,9 @@ func TestRulesThatMoveKeepTheirState(t *testing.T) {
 			[]Rate{{Name: "day", Events: 9, Per: 24 * time.Hour, Aligned: true}, wider}, []float64{6, 27}},
 	} {
 		row(t, c.name, func(t *testing.T) {
-			l := limiterOf(t, rated(c.before...))
+			l := mustNew(t, Rates(c.before...))
 			took(t, l, "k", Weight(3))
-			setLimit(t, l, rated(c.after...))
+			setLimit(t, l, Rates(c.after...))
 			l.Check("k")
 			if got := tokensOf(t, l, "k"); !slices.Equal(got, c.want) {
 				t.Errorf("left %v, want %v", got, c.want)
@@ -118,13 +176,13 @@ func TestRulesThatMoveKeepTheirState(t *testing.T) {
 	}
 }
 
-// Waiters keep their places when the rules change under them, and what is queued is counted again.
-func TestRulesChangeUnderWaiters(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(Every(time.Second)))
+func TestWaitersAndChanges(t *testing.T) {
+	// Waiters keep their places when the rules change under them, and what is queued is counted again.
+	row(t, "rules change under waiters", func(t *testing.T) {
+		l := mustNew(t, Rates(Every(time.Second)))
 		wants(t, l, "k", 1)
 		first, second := asking(t, l, "k"), asking(t, l, "k")
-		setLimit(t, l, rated(PerHour(7200), named("new", Every(10*time.Second))))
+		setLimit(t, l, Rates(PerHour(7200), named("new", Every(10*time.Second))))
 		asking(t, l, "k").gaveUp(t)
 		if d := refusedFor(t, l, ReasonRate, "k"); d.Rule != "new" || d.RetryAfter != 30*time.Second {
 			t.Errorf("got %+v, want the turn behind two waiters, 30 s", d)
@@ -133,30 +191,11 @@ func TestRulesChangeUnderWaiters(t *testing.T) {
 		first.admittedAfter(t, 10*time.Second)
 		second.admittedAfter(t, 20*time.Second)
 	})
-}
-
-// Permits of before a change are given back after it.
-func TestLimitChangesUnderPermits(t *testing.T) {
-	l := limiterOf(t, Limit{InFlight: 4})
-	old := took(t, l, "k", Weight(3))
-	setLimit(t, l, rated(perSecond(1, 5)))
-	took(t, l, "k").Release()
-	setLimit(t, l, Limit{InFlight: 2})
-	refusedFor(t, l, ReasonInFlight, "k")
-	old.Release()
-	took(t, l, "k", Weight(2)).Release()
-	inFlight(t, l, 0)
-	if ks := gateOf(l, "k"); ks.used != 0 || ks.held != 0 {
-		t.Errorf("%d used, %d held", ks.used, ks.held)
-	}
-}
-
-// A SetLimit that changes nothing must not open the share that a smaller pool brings.
-func TestSameLimitIsNoRaise(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		limit := rated(aligned(10, time.Minute))
-		a := limiterOf(t, limit, StartPool(Pool{Replicas: 2, Ordinal: 1, Fixed: true}))
-		b := limiterOf(t, limit, StartPool(Pool{Replicas: 2, Ordinal: 2, Fixed: true}))
+	// A SetLimit that changes nothing must not open the share that a smaller pool brings.
+	row(t, "same limit is no raise", func(t *testing.T) {
+		limit := Rates(aligned(10, time.Minute))
+		a := mustNew(t, limit, StartPool(Pool{Replicas: 2, Ordinal: 1, Fixed: true}))
+		b := mustNew(t, limit, StartPool(Pool{Replicas: 2, Ordinal: 2, Fixed: true}))
 		wants(t, a, "k", 5)
 		wants(t, b, "k", 5) // b leaves
 		must(t, a.SetPool(Pool{Replicas: 1, Ordinal: 1, Fixed: true}, 0))
@@ -164,47 +203,14 @@ func TestSameLimitIsNoRaise(t *testing.T) {
 		setLimit(t, a, limit)
 		wants(t, a, "k", 0)
 	})
-}
-
-// A limit that is set again, or comes late, does not open a replica that starts empty.
-func TestSetLimitDoesNotOpenANewReplica(t *testing.T) {
-	window := rated(aligned(10, time.Minute))
-	for name, limits := range map[string][2]Limit{
-		"the same": {window, window}, "a late one": {Limit{Deny: true}, rated(perSecond(10, 10))},
-	} {
-		row(t, name, func(t *testing.T) {
-			l := limiterOf(t, limits[0], Replicas(2), StartEmpty())
-			wants(t, l, "k", 0)
-			setLimit(t, l, limits[1])
-			wants(t, l, "k", 0)
-		})
-	}
-}
-
-// A gate keeps nothing of rates that are gone, and needs no extension for one rate, however often it changes.
-func TestGatesStaySmall(t *testing.T) {
-	l := limiterOf(t, rated(perSecond(10, 10), PerHour(1000)))
-	took(t, l, "many")
-	setLimit(t, l, rated(perSecond(10, 10)))
-	took(t, l, "many")
-	took(t, l, "one")
-	setLimit(t, l, rated(PerHour(20)))
-	l.Allow("one")
-	if g := gateOf(l, "many"); g.ext == nil || len(g.ext.rest) > 0 {
-		t.Errorf("the extension of a gate with one rate: %+v", g.ext)
-	}
-	is(t, "the extension of a gate", gateOf(l, "one").ext, nil)
-}
-
-// No key, however long untouched, holds on to more than so many changes.
-func TestManyChangesAreReplayed(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(1, 5)), MaxKeys(4096))
+	// No key, however long untouched, holds on to more than so many changes.
+	row(t, "many changes are replayed", func(t *testing.T) {
+		l := mustNew(t, Rates(perSecond(1, 5)), MaxKeys(4096))
 		for i := range 500 {
 			took(t, l, fmt.Sprint(i))
 		}
 		for i := range catchUp {
-			setLimit(t, l, rated(perSecond(float64(1+i%2), 5)))
+			setLimit(t, l, Rates(perSecond(float64(1+i%2), 5)))
 		}
 		for i := range 500 {
 			key := fmt.Sprint(i)
@@ -216,12 +222,58 @@ func TestManyChangesAreReplayed(t *testing.T) {
 	})
 }
 
+// Permits of before a change are given back after it.
+func TestLimitChangesUnderPermits(t *testing.T) {
+	l := mustNew(t, Limit{InFlight: 4})
+	old := took(t, l, "k", Weight(3))
+	setLimit(t, l, Rates(perSecond(1, 5)))
+	took(t, l, "k").Release()
+	setLimit(t, l, Limit{InFlight: 2})
+	refusedFor(t, l, ReasonInFlight, "k")
+	old.Release()
+	took(t, l, "k", Weight(2)).Release()
+	inFlight(t, l, 0)
+	if ks := gateOf(l, "k"); ks.used != 0 || ks.held != 0 {
+		t.Errorf("%d used, %d held", ks.used, ks.held)
+	}
+}
+
+// A limit that is set again, or comes late, does not open a replica that starts empty.
+func TestSetLimitDoesNotOpenANewReplica(t *testing.T) {
+	window := Rates(aligned(10, time.Minute))
+	for name, limits := range map[string][2]Limit{
+		"the same": {window, window}, "a late one": {Limit{Deny: true}, Rates(perSecond(10, 10))},
+	} {
+		row(t, name, func(t *testing.T) {
+			l := mustNew(t, limits[0], Replicas(2), StartEmpty())
+			wants(t, l, "k", 0)
+			setLimit(t, l, limits[1])
+			wants(t, l, "k", 0)
+		})
+	}
+}
+
+// A gate keeps nothing of rates that are gone, and needs no extension for one rate, however often it changes.
+func TestGatesStaySmall(t *testing.T) {
+	l := mustNew(t, Rates(perSecond(10, 10), PerHour(1000)))
+	took(t, l, "many")
+	setLimit(t, l, Rates(perSecond(10, 10)))
+	took(t, l, "many")
+	took(t, l, "one")
+	setLimit(t, l, Rates(PerHour(20)))
+	l.Allow("one")
+	if g := gateOf(l, "many"); g.ext == nil || len(g.ext.rest) > 0 {
+		t.Errorf("the extension of a gate with one rate: %+v", g.ext)
+	}
+	is(t, "the extension of a gate", gateOf(l, "one").ext, nil)
+}
+
 func TestManyChangesReachTheOverflowGate(t *testing.T) {
-	l := limiterOf(t, rated(PerHour(1)), MaxKeys(1))
+	l := mustNew(t, Rates(PerHour(1)), MaxKeys(1))
 	wants(t, l, "busy", 1)
 	wants(t, l, "late", 1)
 	for i := range catchUp {
-		setLimit(t, l, rated(PerHour(float64(1+i%2))))
+		setLimit(t, l, Rates(PerHour(float64(1+i%2))))
 	}
 	if s := l.shard("late"); s.overflow.gate == nil || s.overflow.gate.setting != s.setting {
 		t.Error("the overflow gate holds on to an old setting")
@@ -230,8 +282,8 @@ func TestManyChangesReachTheOverflowGate(t *testing.T) {
 }
 
 func TestDryRun(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{Rates: []Rate{perSecond(1, 1), tokensPerMinute(60, 60)}, InFlight: 1})
+	row(t, "dry run", func(t *testing.T) {
+		l := mustNew(t, Limit{Rates: []Rate{perSecond(1, 1), tokensPerMinute(60, 60)}, InFlight: 1})
 		l.SetDryRun(true)
 		p := took(t, l, "k")
 		for range 3 {
@@ -240,9 +292,7 @@ func TestDryRun(t *testing.T) {
 			must(t, q.permit.Correct("tokens", 5))
 			q.permit.Release()
 			took(t, l, "k")
-			if !l.Allow("k") {
-				t.Error("stopped")
-			}
+			is(t, "goes on", l.Allow("k"), true)
 			upTo(t, l, "k", 7, 7)
 		}
 		inFlight(t, l, 1)
@@ -256,11 +306,8 @@ func TestDryRun(t *testing.T) {
 		l.SetDryRun(false)
 		refusedFor(t, l, ReasonDenied, "k")
 	})
-}
-
-func TestDryRunLetsWaitersGo(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{Rates: []Rate{perSecond(1, 1)}, InFlight: 5})
+	row(t, "dry run lets waiters go", func(t *testing.T) {
+		l := mustNew(t, Limit{Rates: []Rate{perSecond(1, 1)}, InFlight: 5})
 		took(t, l, "k")
 		var calls []*call
 		for range 200 {
@@ -278,22 +325,16 @@ func TestDryRunLetsWaitersGo(t *testing.T) {
 		time.Sleep(time.Second)
 		wants(t, l, "k", 1)
 	})
-}
-
-func TestDryRunWhilePoolIsAwaited(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(1, 1)), AwaitPool(), HintMaxAge(time.Minute), Replicas(2))
+	row(t, "dry run while pool is awaited", func(t *testing.T) {
+		l := mustNew(t, Rates(perSecond(1, 1)), AwaitPool(), HintMaxAge(time.Minute), Replicas(2))
 		refusedFor(t, l, ReasonPool, "k")
 		l.SetDryRun(true)
 		took(t, l, "k")
 		is(t, "let through", l.Stats().DryRunAdmitted[ReasonPool], 1)
 	})
-}
-
-// A dry run decides as always: TryAcquireUpTo takes what the real one would, and runs no bucket into debt.
-func TestDryRunOfTryAcquireUpToOwesNothing(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(100, 100)), Replicas(10))
+	// A dry run decides as always: TryAcquireUpTo takes what the real one would, and runs no bucket into debt.
+	row(t, "dry run of try acquire up to owes nothing", func(t *testing.T) {
+		l := mustNew(t, Rates(perSecond(100, 100)), Replicas(10))
 		l.SetDryRun(true)
 		l.TryAcquireUpTo("k", 100) // the real one: 10
 		time.Sleep(time.Second)    // 10 more
@@ -302,15 +343,12 @@ func TestDryRunOfTryAcquireUpToOwesNothing(t *testing.T) {
 		}
 		is(t, "stopped though the real limiter admits", l.Stats().DryRunAdmitted[ReasonRate], 0)
 	})
-}
-
-// A waiter that a dry run let go and whose context ended is taken off Admitted, but not off DryRunAdmitted.
-func TestCancelledDryAdmissionIsNotCounted(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
+	// A waiter that a dry run let go and whose context ended is taken off Admitted, but not off DryRunAdmitted.
+	row(t, "cancelled dry admission is not counted", func(t *testing.T) {
 		var l *Limiter
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		l = limiterOf(t, Limit{InFlight: 1}, OnWait(func(string, time.Duration) {
+		l = mustNew(t, Limit{InFlight: 1}, OnWait(func(string, time.Duration) {
 			l.SetDryRun(true)
 			panic("hook")
 		}))
@@ -332,23 +370,23 @@ func TestStricterSettings(t *testing.T) {
 		before, after Limit
 		want          bool
 	}{
-		{"nothing changes", rated(a, b), rated(a, b), false},
-		{"the only rule stays", rated(a), rated(a), false},
-		{"the first burst is lowered", rated(a, b), rated(lower, b), true},
-		{"the last burst is lowered", rated(b, a), rated(b, lower), true},
-		{"the first burst is raised", rated(lower, b), rated(a, b), false},
-		{"a rate is slowed", rated(a), rated(slower), false},
-		{"rules change places", rated(a, b), rated(b, a), false},
-		{"rules change places, and a burst is lowered", rated(a, b), rated(b, lower), true},
-		{"a new rule comes first", rated(a), rated(b, a), true},
-		{"a new rule comes last", rated(a), rated(a, b), true},
-		{"a rule goes", rated(a, b), rated(b), false},
-		{"slots where there were none", rated(a), Limit{Rates: []Rate{a}, InFlight: 5}, true},
+		{"nothing changes", Rates(a, b), Rates(a, b), false},
+		{"the only rule stays", Rates(a), Rates(a), false},
+		{"the first burst is lowered", Rates(a, b), Rates(lower, b), true},
+		{"the last burst is lowered", Rates(b, a), Rates(b, lower), true},
+		{"the first burst is raised", Rates(lower, b), Rates(a, b), false},
+		{"a rate is slowed", Rates(a), Rates(slower), false},
+		{"rules change places", Rates(a, b), Rates(b, a), false},
+		{"rules change places, and a burst is lowered", Rates(a, b), Rates(b, lower), true},
+		{"a new rule comes first", Rates(a), Rates(b, a), true},
+		{"a new rule comes last", Rates(a), Rates(a, b), true},
+		{"a rule goes", Rates(a, b), Rates(b), false},
+		{"slots where there were none", Rates(a), Limit{Rates: []Rate{a}, InFlight: 5}, true},
 		{"fewer slots", Limit{InFlight: 5}, Limit{InFlight: 4}, true},
 		{"as many slots", Limit{InFlight: 5}, Limit{InFlight: 5}, false},
 		{"more slots", Limit{InFlight: 5}, Limit{InFlight: 6}, false},
 		{"no slots any more", Limit{InFlight: 5}, Limit{}, false},
-		{"deny", rated(a), Limit{Deny: true}, true},
+		{"deny", Rates(a), Limit{Deny: true}, true},
 		{"deny no more", Limit{Deny: true}, Limit{}, false},
 	} {
 		o, v := defaults(), belief{pool: Pool{Replicas: 1}}

@@ -90,20 +90,23 @@ func drawRamp(rt *rapid.T) policy.Ramp {
 	return policy.Ramp{Mode: mode, Start: .2, Over: 5 * time.Second, CoolDown: 2 * time.Second}
 }
 
-// adversary is a policy whose controllers answer anything, and the same to the same seed. If it is calm they
+// Adversary is a policy whose controllers answer anything, and the same to the same seed. If it is calm they
 // start at 5.
-type adversary struct {
-	seed uint64
-	calm bool
+type Adversary struct {
+	Seed    uint64
+	Calm    bool
+	Expires bool // some of its paces do
 }
 
-func (a adversary) New(seed uint64) policy.Controller {
-	return &adversaryController{rand.New(rand.NewPCG(a.seed, seed)), a.calm}
+// New is policy.Policy's.
+
+func (a Adversary) New(seed uint64) policy.Controller {
+	return &adversaryController{rand.New(rand.NewPCG(a.Seed, seed)), a.Calm, a.Expires}
 }
 
 type adversaryController struct {
 	*rand.Rand
-	calm bool
+	calm, expires bool
 }
 
 func (l *adversaryController) Next(s policy.Sample, b policy.Bounds) policy.Pace {
@@ -125,6 +128,9 @@ func (l *adversaryController) Next(s policy.Sample, b policy.Bounds) policy.Pace
 	case 1:
 		p.NotBefore = []time.Duration{math.MinInt64, -1, s.Now, s.Now - 1, math.MaxInt64}[l.IntN(5)]
 	}
+	if l.expires && l.IntN(8) == 0 {
+		p.Until = s.Now + time.Duration(l.IntN(3000))*time.Millisecond
+	}
 	switch l.IntN(6) {
 	case 0:
 		p = p.Probing(time.Microsecond + time.Duration(math.Exp(math.Log(1e10)*l.Float64())))
@@ -135,8 +141,8 @@ func (l *adversaryController) Next(s policy.Sample, b policy.Bounds) policy.Pace
 	return p
 }
 
-func drawAdversary(t *rapid.T) adversary {
-	return adversary{rapid.Uint64().Draw(t, "adversary"), rapid.Bool().Draw(t, "calm")}
+func drawAdversary(t *rapid.T) Adversary {
+	return Adversary{Seed: rapid.Uint64().Draw(t, "adversary"), Calm: rapid.Bool().Draw(t, "calm")}
 }
 
 // drawPolicy is Fixed, or a controller that answers anything under withinShare. The bounds of the fleet hold

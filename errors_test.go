@@ -32,7 +32,7 @@ func TestReasonNames(t *testing.T) {
 func TestDecisionInWords(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		hour := Rate{Name: "hour", Unit: "tokens", Events: 20_000, Per: time.Hour, Burst: 20_000}
-		l := limiterOf(t, Limit{Rates: []Rate{perSecond(1, 1), hour}}, Replicas(3))
+		l := mustNew(t, Limit{Rates: []Rate{perSecond(1, 1), hour}}, Replicas(3))
 		for _, c := range []struct {
 			opts []CallOption
 			want string
@@ -46,7 +46,7 @@ func TestDecisionInWords(t *testing.T) {
 			_, d := l.TryAcquire("k", c.opts...)
 			is(t, "a decision", fmt.Sprint(d), c.want)
 		}
-		setLimit(t, l, rated(hour))
+		setLimit(t, l, Rates(hour))
 		l.TryAcquire("k", Cost("tokens", 7000))
 		want := "refused: rate (hour: share 6667 of 20000 tokens per 1h), retry after 3m1s"
 		is(t, "a call above what is left", l.Check("k", Cost("tokens", 1)).String(), want)

@@ -18,8 +18,8 @@ func explained(t *testing.T, e Explanation, words ...string) {
 }
 
 func TestExplain(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t,
+	row(t, "explain", func(t *testing.T) {
+		l := mustNew(t,
 			Limit{Rates: []Rate{perSecond(10, 10), {Name: "w", Events: 100, Per: time.Minute, Aligned: true}},
 				InFlight: 8},
 			StartPool(Pool{Replicas: 2, Ordinal: 1, Fixed: true}))
@@ -44,7 +44,7 @@ func TestExplain(t *testing.T) {
 		}
 		explained(t, e, "has to wait (rate", "4 in flight, 1 waiting, the first of them for: in_flight.",
 			"w: share 50 of 100 per 1m, 46 left, full in 1m0s")
-		setLimit(t, l, rated(perSecond(10, 10)))
+		setLimit(t, l, Rates(perSecond(10, 10)))
 		waiter.admittedAfter(t, 0)
 		l.Allow("k")
 		e = l.Explain("k", Weight(3))
@@ -65,11 +65,8 @@ func TestExplain(t *testing.T) {
 		}
 		explained(t, e, "is refused (denied); this is a dry run", "deny (its own)")
 	})
-}
-
-func TestExplainOverflow(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(1, 1)), MaxKeys(1))
+	row(t, "overflow", func(t *testing.T) {
+		l := mustNew(t, Rates(perSecond(1, 1)), MaxKeys(1))
 		wants(t, l, "a", 1)
 		wants(t, l, "b", 1)
 		e := l.Explain("c")
@@ -78,11 +75,8 @@ func TestExplainOverflow(t *testing.T) {
 		}
 		explained(t, e, "shares one limit with others", "(keys")
 	})
-}
-
-func TestExplainWhatWasLearned(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{Rates: []Rate{perSecond(100, 100)}, InFlight: 10}, Replicas(4),
+	row(t, "what was learned", func(t *testing.T) {
+		l := mustNew(t, Limit{Rates: []Rate{perSecond(100, 100)}, InFlight: 10}, Replicas(4),
 			Policy(policy.Tracking{}), BeyondShare())
 		e := l.Explain("k")
 		if len(e.ctrls()) != 2 || e.ctrls()[0].Share != 25 || e.ctrls()[0].Limit != 100 ||

@@ -1,6 +1,11 @@
 package quotient
 
-import "time"
+import (
+	"iter"
+	"maps"
+	"math"
+	"time"
+)
 
 // TestPropertyEverything, which is outside the package, needs to see or to set these.
 
@@ -51,6 +56,21 @@ func Awaits(l *Limiter) bool {
 	return l.belief.awaits
 }
 
+// IsLocked reports whether one of a limiter's locks is held.
+func IsLocked(l *Limiter) bool {
+	if !l.mu.TryLock() {
+		return true
+	}
+	l.mu.Unlock()
+	for i := range l.shards {
+		if !l.shards[i].mu.TryLock() {
+			return true
+		}
+		l.shards[i].mu.Unlock()
+	}
+	return false
+}
+
 // IsOut reports whether the permit was neither released nor given back by time.
 func IsOut(p Permit) bool {
 	p.h.s.mu.Lock()
@@ -99,3 +119,46 @@ func Lend(l *Limiter, key string, part float64, lasts time.Duration) bool {
 	s.serveAndUnlock(g)
 	return true
 }
+
+// Wire is a replica's end of a network that a test makes: what it says of keys, and what it has heard of each of
+// the others.
+type Wire struct {
+	Own   map[string]Terms
+	Heard []Heard
+}
+
+// Heard is what a replica has said, as of an instant; the zero instant for nothing.
+type Heard struct {
+	Sent time.Time
+	Said map[string]Terms
+}
+
+// Say, Keys, Sum and Bytes are those of Sums.
+func (w *Wire) Say(key string, own Terms) {
+	if w.Own[key] = own; own == (Terms{}) {
+		delete(w.Own, key)
+	}
+}
+
+func (w *Wire) Keys() iter.Seq[string] {
+	all := maps.Clone(w.Own)
+	for _, h := range w.Heard {
+		maps.Copy(all, h.Said)
+	}
+	return maps.Keys(all)
+}
+
+func (w *Wire) Sum(key string) (sum Terms, age time.Duration) {
+	sum = w.Own[key]
+	for _, h := range w.Heard {
+		for i, n := range h.Said[key] {
+			sum[i] += n
+		}
+		if age = max(age, time.Since(h.Sent)); h.Sent.IsZero() {
+			age = math.MaxInt64
+		}
+	}
+	return sum, age
+}
+
+func (w *Wire) Bytes() (sent, received uint64) { return 0, 0 }

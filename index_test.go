@@ -74,7 +74,7 @@ func (ix index) gates(t *rapid.T, exact bool) (n int) {
 // An old index goes when no key is added any more.
 func TestOldIndexGoes(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(PerHour(1)), MaxKeys(1000))
+		l := mustNew(t, Rates(PerHour(1)), MaxKeys(1000))
 		for i := range 321 {
 			wants(t, l, fmt.Sprint(i), 1)
 		}
@@ -111,7 +111,7 @@ func TestShardsAndCacheLines(t *testing.T) {
 		t.Skip("pointers have 32 bits")
 	}
 	for _, keys := range []int{1, 2048, 5000, 65536, 1 << 20} {
-		l := limiterOf(t, rated(PerHour(1)), MaxKeys(keys))
+		l := mustNew(t, Rates(PerHour(1)), MaxKeys(keys))
 		for i := range l.shards {
 			s := &l.shards[i]
 			first, last := uintptr(unsafe.Pointer(&s.index)), uintptr(unsafe.Pointer(&s.counts.admitted))

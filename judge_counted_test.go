@@ -2,7 +2,6 @@ package quotient_test
 
 import (
 	"context"
-	"iter"
 	"maps"
 	"math"
 	"slices"
@@ -25,52 +24,22 @@ const (
 
 // line is a replica's end of the judge's network.
 type line struct {
-	turn  func(quotient.Sums)
-	said  map[string]quotient.Terms
-	views []letter // the latest of each replica
-	mail  []letter
-	late  time.Duration
+	quotient.Wire
+	turn func(quotient.Sums)
+	mail []letter
+	late time.Duration
 }
 
 type letter struct {
-	from      int
-	sent, due time.Time
-	said      map[string]quotient.Terms
+	quotient.Heard
+	from int
+	due  time.Time
 }
 
 // Carry is quotient.Carrier's.
 func (s *source) Carry(_ string, turn func(quotient.Sums)) (stop func(), err error) {
 	s.line.turn = turn
 	return func() { s.line.turn = nil }, nil
-}
-
-func (n *line) Bytes() (sent, received uint64) { return 0, 0 }
-
-func (n *line) Say(key string, own quotient.Terms) {
-	if n.said[key] = own; own == (quotient.Terms{}) {
-		delete(n.said, key)
-	}
-}
-
-func (n *line) Keys() iter.Seq[string] {
-	all := maps.Clone(n.said)
-	for _, v := range n.views {
-		maps.Copy(all, v.said)
-	}
-	return maps.Keys(all)
-}
-
-func (n *line) Sum(key string) (sum quotient.Terms, age time.Duration) {
-	sum = n.said[key]
-	for _, v := range n.views {
-		for i, x := range v.said[key] {
-			sum[i] += x
-		}
-		if age = max(age, time.Since(v.sent)); v.sent.IsZero() {
-			age = math.MaxInt64
-		}
-	}
-	return sum, age
 }
 
 // window is one of a key under a counted rule.
@@ -100,11 +69,7 @@ type attendance struct {
 
 // joinTogether has a replica take part in the exchange.
 func (w *world) joinTogether(r *replica) {
-	n := &line{said: map[string]quotient.Terms{}}
-	for range w.fleet {
-		n.views = append(n.views, letter{said: map[string]quotient.Terms{}})
-	}
-	n.views = slices.Delete(n.views, 0, 1)
+	n := &line{Wire: quotient.Wire{Own: map[string]quotient.Terms{}, Heard: make([]quotient.Heard, len(w.fleet)-1)}}
 	n.late = time.Duration(pick(w.T, 0, int(latest/time.Millisecond), "late")) * time.Millisecond
 	ctx, cancel := context.WithCancel(context.Background())
 	r.source = &source{cancel: cancel, ended: make(chan error, 1), line: n}
@@ -123,7 +88,7 @@ func (w *world) exchange() {
 				at--
 			}
 			if !m.due.After(time.Now()) {
-				n.views[at] = m
+				n.Heard[at] = m.Heard
 			}
 		}
 		n.mail = slices.DeleteFunc(n.mail, func(m letter) bool { return !m.due.After(time.Now()) })
@@ -132,7 +97,7 @@ func (w *world) exchange() {
 		for j, o := range w.fleet {
 			if j != i {
 				o.source.line.mail = append(o.source.line.mail,
-					letter{i, time.Now(), time.Now().Add(n.late), maps.Clone(n.said)})
+					letter{quotient.Heard{Sent: time.Now(), Said: maps.Clone(n.Own)}, i, time.Now().Add(n.late)})
 			}
 		}
 	}

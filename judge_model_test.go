@@ -419,8 +419,9 @@ func (m *model) slots(atLeastOne bool) int {
 	return max(s, m.lentSlots())
 }
 
-// keepWindow carries a window over a change: what the limit has gained counts at once, a share that has grown
-// because the pool shrank from the next window on.
+// keepWindow carries a window over a change: what the limit has gained counts at once, but an event that was
+// kept brings no more than the new share. A share that has grown because the pool shrank counts from the next
+// window on.
 func (r *ruleLevel) keepWindow(o *ruleLevel, m *model) {
 	o.mark(m)
 	r.index, r.used, r.quota, r.credit, r.within = o.index, o.used, o.quota, o.credit, o.within
@@ -429,7 +430,7 @@ func (r *ruleLevel) keepWindow(o *ruleLevel, m *model) {
 	k := m.windowAt(r)
 	q := r.quotaOf(k, m.phase)
 	if r.rate.Events > o.rate.Events {
-		r.quota += max(0, q-o.quotaOf(k, m.phase))
+		r.quota = max(r.quota, min(q, r.quota+q-o.quotaOf(k, m.phase)))
 		return
 	}
 	if m.generous && r.sparse {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -291,6 +292,7 @@ func (w *world) step(o op) {
 		w.membership(o, r)
 	case opPlan:
 		w.rename(r)
+		w.collect() // those that this lets go hold no slots of the next limit
 		w.setPlan(r, among(w.T, planNames[1:], "plan"), w.drawLimit("plan"))
 	default:
 		steps[o](w, r)
@@ -355,6 +357,10 @@ func (w *world) tryFor(r *replica, key string, opts []quotient.CallOption, n amo
 	var p quotient.Permit
 	var d quotient.Decision
 	before, opts := quotient.CountsOf(r.l).Dry, inPlan(key, opts)
+	var looks []quotient.Decision
+	if !r.conf.learns && !r.dry && w.chance(4, "look first") {
+		looks = append(looks, r.l.Check(nameOf(key), opts...), r.l.Explain(nameOf(key), opts...).Next)
+	}
 	said := []quotient.RuleState{{Name: "nothing yet"}}
 	// AppendState is of the plan that a key is in, if it is remembered, and what makes room serves waiters
 	// too.
@@ -367,6 +373,11 @@ func (w *world) tryFor(r *replica, key string, opts []quotient.CallOption, n amo
 		r.hook() == (hook{}) {
 		if now := r.l.AppendState(nil, nameOf(key)); !slices.Equal(now, said) {
 			w.broken("replica %d %s: StateInto said %+v, AppendState %+v", r.id, key, said, now)
+		}
+	}
+	for _, look := range looks {
+		if panicked == nil && look.String() != d.String() && quotient.CountsOf(r.l).Overflowed == 0 {
+			w.broken("replica %d %s: TryAcquire %v, and a look before it %v", r.id, key, d, look)
 		}
 	}
 	switch {
@@ -705,6 +716,9 @@ func (w *world) setLimit(r *replica, limit quotient.Limit) {
 
 // rename gives another name to a plan that no key is in, which needs the place of one that was taken off.
 func (w *world) rename(r *replica) {
+	if r.limit.Deny {
+		return // the rules of a plan that ends stay then, and a key that was never in it counts what they count
+	}
 	old, limit := fmt.Sprint("spare", w.seq), w.drawLimit("spare")
 	for _, p := range r.l.Stats().Plans {
 		if strings.HasPrefix(p.Name, "spare") {
@@ -715,9 +729,35 @@ func (w *world) rename(r *replica) {
 		r.known = known
 		return // to learn a unit is a change of the limiter's limit too, at the same instant
 	}
+	limit.Rates = append(limit.Rates, quotient.Rate{Unit: fmt.Sprint("unit", w.seq), Events: 1, Per: time.Hour})
 	w.tell("replica %d: plan spare%d in place of %s", r.id, w.seq+1, old)
 	if err := cmp.Or(r.l.SetPlan(old, nil), r.l.SetPlan(fmt.Sprint("spare", w.seq+1), &limit)); err != nil {
 		w.Fatal(err)
+	}
+	for u, unit := range units {
+		if u > 0 && r.known[u] && r.l.Check("k", quotient.Cost(unit, 0)).Reason == quotient.ReasonBadRequest {
+			r.forget(u)
+		}
+	}
+}
+
+// forget notes that another unit has the place of one.
+func (r *replica) forget(u int) {
+	r.w.tell("replica %d forgets the unit %s", r.id, units[u])
+	r.known[u] = false
+	for _, h := range r.kept {
+		h.charged[u] = 0
+	}
+	for _, c := range r.calls {
+		c.n[u] = 0
+	}
+	limits := append(slices.Collect(maps.Values(r.plans)), r.limit)
+	for _, limit := range limits {
+		for _, rate := range limit.Rates {
+			if rate.Unit == units[u] {
+				r.w.broken("replica %d has forgotten the unit of %+v", r.id, rate)
+			}
+		}
 	}
 }
 
@@ -728,6 +768,7 @@ func (w *world) setPlan(r *replica, plan string, limit quotient.Limit) {
 		w.Fatal(err)
 	}
 	r.learn(limit)
+	r.plans[plan] = limit
 	r.giveUp("", limit)
 	r.note(item{at: time.Now(), base: &limit, plan: plan})
 	w.changes()

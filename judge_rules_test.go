@@ -25,9 +25,9 @@ type replica struct {
 	w        *world
 	id       int
 	conf     config
-	plans    map[string]quotient.Limit // at the start
-	weight   int                       // as how many replicas it truly counts
-	first    int                       // its first ordinal, where ordinals are fixed
+	plans    map[string]quotient.Limit
+	weight   int // as how many replicas it truly counts
+	first    int // its first ordinal, where ordinals are fixed
 	clock    clock
 	keys     map[string]*keyState
 	base     []item
@@ -478,21 +478,22 @@ func (r *replica) forbids(m *model, key string, n amounts, at time.Time) string 
 		return fmt.Sprintf("bound 1: replica %d %s: %v admitted, but %s has no room: %+v", r.id, key, n,
 			rule, m.rules)
 	}
-	if s, used := r.mostSlots(m, key), r.used(key, at); s >= 0 && used+int(n[0]) > s {
+	if s, used := r.mostSlots(m, key, at), r.used(key, at); s >= 0 && used+int(n[0]) > s {
 		return fmt.Sprintf("bound 5: replica %d %s: %v slots taken beside %d, of %d", r.id, key,
 			n[0], used, s)
 	}
 	return ""
 }
 
-// mostSlots is the slots that a key has in the model, or in the largest of its plans; -1 without a bound. If
-// two callers go at one instant in different plans, either may be the first.
-func (r *replica) mostSlots(m *model, key string) int {
+// mostSlots is the slots that a key has in the model; -1 without a bound. If callers have gone at that instant in
+// other plans of the key, any may be the first: then it is the most of theirs.
+func (r *replica) mostSlots(m *model, key string, at time.Time) int {
 	most := m.slots(r.conf.atLeastOne)
-	for name, k := range r.keys {
-		if most < 0 || nameOf(name) != nameOf(key) || name == key {
+	for _, h := range r.kept {
+		if most < 0 || nameOf(h.key) != nameOf(key) || h.key == key || h.t == nil || !h.t.at.Equal(at) {
 			continue
 		}
+		k := r.key(h.key)
 		s := k.before(len(k.items)).slots(r.conf.atLeastOne)
 		if most = max(most, s); s < 0 {
 			most = -1
@@ -540,7 +541,8 @@ func (r *replica) refused(key string, n amounts, err error) {
 }
 
 // inOtherPlans reports whether something was taken for a key in another plan since it was last reset, or may
-// count as used: a counted window may begin with what an older rule has missed, and has one count in all plans.
+// count as used. A counted window has one count in all plans, which may begin with what a rule of any of them
+// misses. The models follow each plan alone, so that where another plan counts no room is certain.
 func (r *replica) inOtherPlans(key string) bool {
 	r.key(nameOf(key)) // in which it begins
 	for name, k := range r.keys {
@@ -634,6 +636,11 @@ func (r *replica) believesIsRight() {
 		p.Weight != last.Weight {
 		r.w.broken("replica %d believes in %+v, and the smallest share within the hold-down is that of "+
 			"one in %d: %+v", r.id, p, most, r.seen)
+	}
+	silent := now.Sub(r.seen[len(r.seen)-1].at) >= r.conf.holdDown
+	if p.Ordinal > 0 && !last.Fixed && silent {
+		r.w.broken("bound 11: replica %d goes by ordinal %d, which was not reported for one hold-down: %+v", r.id,
+			p.Ordinal, r.seen)
 	}
 	if want := r.ordinal(now, shares(last) < parts-1e-9); p.Fixed && want == 0 {
 		r.w.broken("bound 5: replica %d holds ordinal %d for fixed, which was not reported again and again "+
@@ -885,11 +892,16 @@ func (w *world) finish() {
 	}
 	for _, r := range w.fleet {
 		r.drain()
-		if !r.conf.learns && len(r.calls) > 0 {
+		if len(r.calls) > 0 {
 			c := r.calls[0]
 			e := r.l.Explain(nameOf(c.key))
 			w.broken("bound 7: replica %d %s: %d wait for ever, the first for %v: %s", r.id, c.key,
 				len(r.calls), c.n, strings.ReplaceAll(e.String(), "\n", " "))
+		}
+		for k := range r.l.Keys() {
+			if slices.ContainsFunc(k.Rules, func(x quotient.RuleState) bool { return x.ForgottenIn != 0 }) {
+				w.broken("replica %d %s: what was learned hours ago is not forgotten: %+v", r.id, k.Key, k.Rules)
+			}
 		}
 		r.fired = quotient.CountsOf(r.l).Fired
 		w.setLimit(r, quotient.Limit{})

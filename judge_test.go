@@ -8,6 +8,8 @@ import (
 	"math/bits"
 	"os"
 	"runtime"
+	"runtime/debug"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -173,38 +175,12 @@ func (w *world) drawConfig() config {
 	return c
 }
 
-// lie is a controller that answers anything, the same to the same seed.
-type lie struct{ seed uint64 }
-
-type lieController struct{ x uint64 }
-
-// New starts at five a second.
-func (l lie) New(seed uint64) policy.Controller { return &lieController{seed ^ l.seed} }
-
-func (l *lieController) Next(s policy.Sample, b policy.Bounds) policy.Pace {
-	l.x = l.x*6364136223846793005 + 1442695040888963407
-	pace := policy.Pace{Rate: float64(l.x>>40%1000) / 20}
-	switch l.x >> 33 % 9 {
-	case 0:
-		pace.NotBefore = s.Now + time.Duration(l.x>>20%3000)*time.Millisecond
-	case 1:
-		pace.Rate = -1
-	case 2:
-		pace.Until = s.Now + time.Duration(l.x>>20%3000)*time.Millisecond
-	case 3, 4:
-		pace.NotBefore = s.Now + time.Duration(l.x>>20%3000)*time.Millisecond
-		pace = pace.Probing(time.Duration(l.x>>30%9000) * time.Millisecond)
-	case 5:
-		pace = pace.Probing(time.Duration(l.x>>30%100-20) * time.Second)
-	}
-	return pace
-}
-
 func (w *world) drawPolicy() policy.Policy {
 	ramp := policy.Ramp{Mode: policy.RampMode(pick(w.T, 0, 3, "ramp")), Start: .2, Over: 5 * time.Second,
 		CoolDown: 2 * time.Second}
 	return among(w.T, []policy.Policy{policy.AIMD{}, policy.Tracking{},
-		policy.Tracking{Spend: policy.SpendEvenly}, ramp, lie{7}, lie{8}}, "policy")
+		policy.Tracking{Spend: policy.SpendEvenly}, ramp, quotient.Adversary{Seed: 7, Calm: true},
+		quotient.Adversary{Seed: 8, Expires: true}}, "policy")
 }
 
 // start adds a replica to the fleet.
@@ -295,7 +271,17 @@ func (w *world) changes() {
 
 // play plays a history, and the end of it.
 func (w *world) play() {
-	defer w.close()
+	defer func() {
+		if !w.stuck() {
+			w.close()
+			return
+		}
+		for _, line := range w.story {
+			fmt.Fprintln(os.Stderr, line)
+		}
+		fmt.Fprintf(os.Stderr, "a lock is held after %v\n%s\n", recover(), debug.Stack())
+		os.Exit(2) // or whoever waits for that lock would do so for ever
+	}()
 	sum := 0
 	for _, n := range w.weights {
 		sum += n
@@ -328,6 +314,17 @@ func (w *world) begin(r *replica) {
 	if w.counts {
 		w.joinTogether(r)
 	}
+}
+
+// stuck reports whether a lock of a limiter is not given back: the library has panicked.
+func (w *world) stuck() bool {
+	for range 1000 {
+		if !slices.ContainsFunc(w.fleet, func(r *replica) bool { return quotient.IsLocked(r.l) }) {
+			return false
+		}
+		runtime.Gosched()
+	}
+	return true
 }
 
 func (w *world) close() {

@@ -11,7 +11,7 @@ import (
 
 func TestMaxHoldGivesBack(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{InFlight: 2}, MaxHold(time.Minute))
+		l := mustNew(t, Limit{InFlight: 2}, MaxHold(time.Minute))
 		lost := took(t, l, "k")
 		time.Sleep(30 * time.Second)
 		took(t, l, "k")
@@ -46,7 +46,7 @@ func TestExpireIn(t *testing.T) {
 	} {
 		for _, waits := range []bool{false, true} { // when the end is set
 			row(t, []any{c.name, waits}, func(t *testing.T) {
-				l := limiterOf(t, Limit{InFlight: 1}, MaxHold(c.maxHold))
+				l := mustNew(t, Limit{InFlight: 1}, MaxHold(c.maxHold))
 				p := took(t, l, "k")
 				var waiter *call
 				if waits {
@@ -75,7 +75,7 @@ func TestExpireIn(t *testing.T) {
 func TestLongestHold(t *testing.T) {
 	for _, maxHold := range []time.Duration{math.MaxInt64, 0} {
 		row(t, maxHold, func(t *testing.T) {
-			l := limiterOf(t, Limit{InFlight: 1}, MaxHold(maxHold))
+			l := mustNew(t, Limit{InFlight: 1}, MaxHold(maxHold))
 			time.Sleep(time.Second)
 			if p := took(t, l, "k"); maxHold == 0 {
 				p.ExpireIn(math.MaxInt64)
@@ -107,7 +107,7 @@ func TestLeakCheckNamesWhoTookThePermit(t *testing.T) {
 	for _, verb := range []string{"Acquire", "TryAcquire", "TryAcquireUpTo", "a wait"} {
 		row(t, verb, func(t *testing.T) {
 			leaks := make(chan Leak, 1)
-			l := limiterOf(t, Limit{InFlight: 1}, MaxHold(time.Minute), LeakCheck(func(k Leak) { leaks <- k }))
+			l := mustNew(t, Limit{InFlight: 1}, MaxHold(time.Minute), LeakCheck(func(k Leak) { leaks <- k }))
 			if verb == "a wait" {
 				p := took(t, l, "leaky")
 				go takesAndForgets(t, l, "Acquire")
@@ -129,13 +129,13 @@ func TestLeakCheckNamesWhoTookThePermit(t *testing.T) {
 	}
 }
 
-// While a waiter waits for a rate, the end of a permit's time must not make its timer fire without end: here
-// the turn is so far away that it counts as unknown. Nothing may wait for the fake clock while the timer may
-// be busy.
-func TestExpiredPermitAndATurnThatIsUnknown(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
+func TestMaxHold(t *testing.T) {
+	// While a waiter waits for a rate, the end of a permit's time must not make its timer fire without end: here
+	// the turn is so far away that it counts as unknown. Nothing may wait for the fake clock while the timer may
+	// be busy.
+	row(t, "expired permit and a turn that is unknown", func(t *testing.T) {
 		hardlyEver := Rate{Events: 0.001, Per: math.MaxInt64}
-		l := limiterOf(t, Limit{Rates: []Rate{hardlyEver}, InFlight: 5}, MaxHold(time.Minute))
+		l := mustNew(t, Limit{Rates: []Rate{hardlyEver}, InFlight: 5}, MaxHold(time.Minute))
 		took(t, l, "k")
 		c := asking(t, l, "k")
 		time.Sleep(time.Minute)
@@ -150,12 +150,9 @@ func TestExpiredPermitAndATurnThatIsUnknown(t *testing.T) {
 		s.mu.Unlock()
 		c.cancel()
 	})
-}
-
-// MaxHold must bound what is remembered of permits that are never released, also if Stats is never called.
-func TestMaxHoldBoundsMemory(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, tokenLimit(1000, 1000), MaxHold(time.Second))
+	// MaxHold must bound what is remembered of permits that are never released, also if Stats is never called.
+	row(t, "max hold bounds memory", func(t *testing.T) {
+		l := mustNew(t, tokenLimit(1000, 1000), MaxHold(time.Second))
 		for range 100 {
 			for range 1000 {
 				took(t, l, "k", Cost("tokens", 1))

@@ -315,8 +315,8 @@ type refusing struct{ hubEnd }
 
 func (refusing) Carry(string, func(Sums)) (func(), error) { return nil, errors.New("not today") }
 
-func TestACarrierThatRefuses(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
+func TestCarriersOfLimiters(t *testing.T) {
+	row(t, "a carrier that refuses", func(t *testing.T) {
 		l := mustNew(t, Rates(PerSecond(10)), Demand(1, time.Second))
 		h := &hub{turns: time.Second, said: []map[string]Terms{{}}}
 		err := l.Follow(t.Context(), &refusing{hubEnd{hub: h}})
@@ -333,11 +333,8 @@ func TestACarrierThatRefuses(t *testing.T) {
 		synctest.Wait()
 		is(t, "Follow has ended", l.Stats().Demand, DemandStats{})
 	})
-}
-
-// A loan ends with the Follow that brought it, and the next Follow may bring another.
-func TestFollowEndsAndBeginsAgain(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
+	// A loan ends with the Follow that brought it, and the next Follow may bring another.
+	row(t, "follow ends and begins again", func(t *testing.T) {
 		h := &hub{turns: 200 * time.Millisecond, said: []map[string]Terms{{}, {}}}
 		l := mustNew(t, Rates(aThousand(40)), Replicas(2), Demand(4, 2*time.Second))
 		other := mustNew(t, Rates(aThousand(40)), Replicas(2), Demand(4, 2*time.Second))
@@ -352,32 +349,69 @@ func TestFollowEndsAndBeginsAgain(t *testing.T) {
 			within(t, "alone", 500, 501, hammer(time.Second, l)...)
 		}
 	})
+	row(t, "counted keys are forgotten", func(t *testing.T) {
+		const turns, late = 200 * time.Millisecond, 3
+		rate := Rate{Events: 400, Per: time.Minute, Aligned: true, Counted: true}
+		ends, ls := make([]*farEnd, 2), make([]*Limiter, 2)
+		for i := range ends {
+			ends[i] = &farEnd{Wire: Wire{Own: map[string]Terms{}}, other: make([]map[string]Terms, late),
+				late: late * turns}
+			ls[i] = mustNew(t, Rates(rate), Replicas(2), Demand(10, 2*time.Second))
+			ls[i].beginExchange()
+		}
+		atWindow(rate.Per)
+		is(t, "of the share", ls[0].admitAll(100), 100)
+		for range 4 * time.Minute / turns {
+			for i, l := range ls {
+				l.turn(ends[i])
+				ends[i].other = append(ends[i].other[1:], maps.Clone(ends[1-i].Own))
+			}
+			time.Sleep(turns)
+		}
+		for i, e := range ends {
+			for text := range e.Own {
+				if strings.HasPrefix(text, textCount) {
+					t.Errorf("replica %d still counts %q", i, text)
+				}
+			}
+		}
+	})
+	row(t, "a registry lends each of its limiters", func(t *testing.T) {
+		var r Registry
+		s := &shelf{turns: map[string]func(Sums){}}
+		go func() { _ = r.Follow(t.Context(), s) }()
+		synctest.Wait()
+		for _, name := range []string{"a", "b"} {
+			l, err := r.Limiter(name, Rates(aThousand(40)), Demand(4, 2*time.Second))
+			must(t, err)
+			takeFor(2*time.Second, l)
+			within(t, name, 970, 1000, takeFor(time.Second, l))
+		}
+		s.mu.Lock()
+		is(t, "carried", len(s.turns), 2)
+		s.mu.Unlock()
+		a, _ := r.Get("a")
+		r.Remove("a")
+		within(t, "removed", 490, 530, takeFor(time.Second, a))
+	})
 }
 
 // farEnd is a replica of two. The report of the other one comes late.
 type farEnd struct {
-	said  map[string]Terms
+	Wire
 	other []map[string]Terms // oldest first
 	late  time.Duration
 	pause time.Duration // after each sum
 }
 
-func (e *farEnd) Bytes() (sent, received uint64) { return 0, 0 }
-
-func (e *farEnd) Say(key string, own Terms) {
-	if e.said[key] = own; own == (Terms{}) {
-		delete(e.said, key)
-	}
-}
-
 func (e *farEnd) Keys() iter.Seq[string] {
-	all := maps.Clone(e.said)
+	all := maps.Clone(e.Own)
 	maps.Copy(all, e.other[0])
 	return maps.Keys(all)
 }
 
 func (e *farEnd) Sum(key string) (sum Terms, age time.Duration) {
-	sum = e.said[key]
+	sum = e.Own[key]
 	for i, n := range e.other[0][key] {
 		sum[i] += n
 	}
@@ -393,7 +427,7 @@ func TestReportsGrowOld(t *testing.T) {
 		l.beginExchange()
 		is(t, "the share", l.admitAll(4), 2)
 		said := map[string]Terms{textKey + "k": {1, 1}}
-		return l, &farEnd{said: map[string]Terms{}, other: []map[string]Terms{said}}
+		return l, &farEnd{Wire: Wire{Own: map[string]Terms{}}, other: []map[string]Terms{said}}
 	}
 	row(t, "of the future", func(t *testing.T) {
 		l, e := start(t)
@@ -422,36 +456,6 @@ func TestReportsGrowOld(t *testing.T) {
 	})
 }
 
-func TestCountedKeysAreForgotten(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		const turns, late = 200 * time.Millisecond, 3
-		rate := Rate{Events: 400, Per: time.Minute, Aligned: true, Counted: true}
-		ends, ls := make([]*farEnd, 2), make([]*Limiter, 2)
-		for i := range ends {
-			ends[i] = &farEnd{said: map[string]Terms{}, other: make([]map[string]Terms, late),
-				late: late * turns}
-			ls[i] = mustNew(t, Rates(rate), Replicas(2), Demand(10, 2*time.Second))
-			ls[i].beginExchange()
-		}
-		atWindow(rate.Per)
-		is(t, "of the share", ls[0].admitAll(100), 100)
-		for range 4 * time.Minute / turns {
-			for i, l := range ls {
-				l.turn(ends[i])
-				ends[i].other = append(ends[i].other[1:], maps.Clone(ends[1-i].said))
-			}
-			time.Sleep(turns)
-		}
-		for i, e := range ends {
-			for text := range e.said {
-				if strings.HasPrefix(text, textCount) {
-					t.Errorf("replica %d still counts %q", i, text)
-				}
-			}
-		}
-	})
-}
-
 // shelf is a Carrier that carries for several limiters, each under its name, in a pool of two.
 type shelf struct {
 	mu    sync.Mutex
@@ -465,7 +469,7 @@ func (s *shelf) Watch(ctx context.Context, report func(Pool, error)) error {
 		report(Pool{Replicas: 2}, nil)
 		s.mu.Lock()
 		for _, turn := range s.turns {
-			turn(&idle{farEnd{said: map[string]Terms{}, other: []map[string]Terms{{}}}})
+			turn(&idle{farEnd{Wire: Wire{Own: map[string]Terms{}}, other: []map[string]Terms{{}}}})
 		}
 		s.mu.Unlock()
 		select {
@@ -487,27 +491,6 @@ func (s *shelf) Carry(name string, turn func(Sums)) (func(), error) {
 type idle struct{ farEnd }
 
 func (*idle) Sum(string) (Terms, time.Duration) { return Terms{2, 1}, 200 * time.Millisecond }
-
-func TestARegistryLendsEachOfItsLimiters(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		var r Registry
-		s := &shelf{turns: map[string]func(Sums){}}
-		go func() { _ = r.Follow(t.Context(), s) }()
-		synctest.Wait()
-		for _, name := range []string{"a", "b"} {
-			l, err := r.Limiter(name, Rates(aThousand(40)), Demand(4, 2*time.Second))
-			must(t, err)
-			takeFor(2*time.Second, l)
-			within(t, name, 970, 1000, takeFor(time.Second, l))
-		}
-		s.mu.Lock()
-		is(t, "carried", len(s.turns), 2)
-		s.mu.Unlock()
-		a, _ := r.Get("a")
-		r.Remove("a")
-		within(t, "removed", 490, 530, takeFor(time.Second, a))
-	})
-}
 
 // oneLock is a Carrier that holds its lock while it reports.
 type oneLock struct {

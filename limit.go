@@ -31,7 +31,7 @@ type Rate struct {
 	// A changed limit keeps the state of the rates whose Name and Unit stay.
 	Name string
 	// Unit is what is counted: "" are requests (see Weight), anything else is asked for with Cost.
-	// A Limiter can count three units besides requests in its life.
+	// A Limiter can count three units besides requests at a time.
 	Unit string
 	// Events per Per, over the fleet: above 0 and at most 1e12, also a second. The least is 0.001 if
 	// Aligned, otherwise 0.001 in the longest Duration, 292 years.
@@ -69,7 +69,7 @@ type Rate struct {
 // in range of an int64.
 const (
 	maxRates    = 16
-	maxUnits    = 3 // units besides requests that one Limiter can learn in its life
+	maxUnits    = 3 // units besides requests that one Limiter can count at a time
 	maxInFlight = 1 << 30
 	maxEvents   = 1e12
 	minWindow   = time.Millisecond

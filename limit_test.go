@@ -22,19 +22,19 @@ func TestValidateAccepts(t *testing.T) {
 		Limit{Deny: true},
 		{InFlight: 1},
 		{InFlight: maxInFlight},
-		rated(PerSecond(0.5), PerMinute(10), PerHour(100)),
-		rated(Every(3 * time.Second)),
-		rated(Rate{Events: 1, Per: 3650 * 24 * time.Hour}),
-		rated(Rate{Events: 1, Per: math.MaxInt64}),
-		rated(Rate{Events: 0.001, Per: math.MaxInt64}),
-		rated(Rate{Events: 0.001, Per: math.MaxInt64, Aligned: true}),
-		rated(Rate{Events: 1.1e-13, Per: time.Second}),
-		rated(Rate{Events: 1e9, Per: time.Second}),
-		rated(Rate{Events: maxEvents, Per: time.Second}),
-		rated(Rate{Events: 1, Per: time.Second, Burst: maxAmount}),
-		rated(Rate{Events: 1, Per: time.Millisecond, Aligned: true}),
-		rated(Rate{Events: 1, Per: time.Second}, Rate{Events: 1, Per: time.Second}),
-		rated(Rate{Name: "a", Events: 1, Per: time.Second},
+		Rates(PerSecond(0.5), PerMinute(10), PerHour(100)),
+		Rates(Every(3 * time.Second)),
+		Rates(Rate{Events: 1, Per: 3650 * 24 * time.Hour}),
+		Rates(Rate{Events: 1, Per: math.MaxInt64}),
+		Rates(Rate{Events: 0.001, Per: math.MaxInt64}),
+		Rates(Rate{Events: 0.001, Per: math.MaxInt64, Aligned: true}),
+		Rates(Rate{Events: 1.1e-13, Per: time.Second}),
+		Rates(Rate{Events: 1e9, Per: time.Second}),
+		Rates(Rate{Events: maxEvents, Per: time.Second}),
+		Rates(Rate{Events: 1, Per: time.Second, Burst: maxAmount}),
+		Rates(Rate{Events: 1, Per: time.Millisecond, Aligned: true}),
+		Rates(Rate{Events: 1, Per: time.Second}, Rate{Events: 1, Per: time.Second}),
+		Rates(Rate{Name: "a", Events: 1, Per: time.Second},
 			Rate{Name: "a", Unit: "tokens", Events: 1, Per: time.Second}),
 	} {
 		if err := limit.Validate(); err != nil {
@@ -52,30 +52,30 @@ var badLimits = []struct {
 	{Limit{InFlight: maxInFlight + 1}, "Limit.InFlight", "1073741825"},
 	{Limit{InFlight: math.MinInt}, "Limit.InFlight", fmt.Sprint(math.MinInt)},
 	{Limit{Rates: make([]Rate, maxRates+1)}, "Limit.Rates", "17"},
-	{rated(PerSecond(math.NaN())), "Rates[0].Events", "NaN"},
-	{rated(PerSecond(math.Inf(1))), "Rates[0].Events", "+Inf"},
-	{rated(PerSecond(math.Inf(-1))), "Rates[0].Events", "-Inf"},
-	{rated(PerSecond(0)), "Rates[0].Events", "0"},
-	{rated(PerSecond(-3)), "Rates[0].Events", "-3"},
-	{rated(PerSecond(1e300)), "Rates[0].Events", "1e+300"},
-	{rated(PerSecond(1), PerMinute(-7)), "Rates[1].Events", "-7"},
-	{rated(Rate{Events: 1}), "Rates[0].Per", "0s"},
-	{rated(Every(-time.Second)), "Rates[0].Per", "-1s"},
-	{rated(Every(math.MinInt64)), "Rates[0].Per", "-2562047h"},
-	{rated(perSecond(1, -2)), "Rates[0].Burst", "-2"},
-	{rated(Rate{Events: 5, Per: time.Second, Burst: 3, Aligned: true}), "Rates[0].Burst", "3"},
-	{rated(Rate{Events: 0.0009, Per: time.Second, Aligned: true}), "Rates[0].Events", "0.0009"},
-	{rated(Rate{Events: 5, Per: time.Second, Counted: true}), "Rates[0].Counted", "true"},
-	{rated(Rate{Events: 5, Per: time.Microsecond, Aligned: true}), "Rates[0].Per", "1µs"},
-	{rated(Rate{Events: 1e12, Per: time.Millisecond}), "Rates[0].Events", "1e+12 per 1ms"},
-	{rated(PerSecond(5e-324)), "Rates[0].Events", "5e-324 per 1s"}, // a millionth of it underflows to 0
-	{rated(Rate{Events: 5e-324, Per: math.MaxInt64}), "Rates[0].Events", "5e-324 per 2562047h47m16.8"},
-	{rated(Rate{Events: 0.00099999, Per: math.MaxInt64}), "Rates[0].Events", "0.00099999 per 2562047h"},
-	{rated(PerSecond(1), Rate{Unit: "x", Events: 1e-300, Per: time.Nanosecond}), "Rates[1].Events",
+	{Rates(PerSecond(math.NaN())), "Rates[0].Events", "NaN"},
+	{Rates(PerSecond(math.Inf(1))), "Rates[0].Events", "+Inf"},
+	{Rates(PerSecond(math.Inf(-1))), "Rates[0].Events", "-Inf"},
+	{Rates(PerSecond(0)), "Rates[0].Events", "0"},
+	{Rates(PerSecond(-3)), "Rates[0].Events", "-3"},
+	{Rates(PerSecond(1e300)), "Rates[0].Events", "1e+300"},
+	{Rates(PerSecond(1), PerMinute(-7)), "Rates[1].Events", "-7"},
+	{Rates(Rate{Events: 1}), "Rates[0].Per", "0s"},
+	{Rates(Every(-time.Second)), "Rates[0].Per", "-1s"},
+	{Rates(Every(math.MinInt64)), "Rates[0].Per", "-2562047h"},
+	{Rates(perSecond(1, -2)), "Rates[0].Burst", "-2"},
+	{Rates(Rate{Events: 5, Per: time.Second, Burst: 3, Aligned: true}), "Rates[0].Burst", "3"},
+	{Rates(Rate{Events: 0.0009, Per: time.Second, Aligned: true}), "Rates[0].Events", "0.0009"},
+	{Rates(Rate{Events: 5, Per: time.Second, Counted: true}), "Rates[0].Counted", "true"},
+	{Rates(Rate{Events: 5, Per: time.Microsecond, Aligned: true}), "Rates[0].Per", "1µs"},
+	{Rates(Rate{Events: 1e12, Per: time.Millisecond}), "Rates[0].Events", "1e+12 per 1ms"},
+	{Rates(PerSecond(5e-324)), "Rates[0].Events", "5e-324 per 1s"}, // a millionth of it underflows to 0
+	{Rates(Rate{Events: 5e-324, Per: math.MaxInt64}), "Rates[0].Events", "5e-324 per 2562047h47m16.8"},
+	{Rates(Rate{Events: 0.00099999, Per: math.MaxInt64}), "Rates[0].Events", "0.00099999 per 2562047h"},
+	{Rates(PerSecond(1), Rate{Unit: "x", Events: 1e-300, Per: time.Nanosecond}), "Rates[1].Events",
 		"1e-300 per 1ns"},
-	{rated(Rate{Events: 1e-13, Per: time.Second, Burst: 1}), "Rates[0].Events", "1e-13 per 1s"},
-	{rated(PerSecond(1), PerSecond(2)), "Rates[1].Name", `"second"`},
-	{rated(Rate{Name: "rate 2", Events: 1, Per: time.Hour}, Rate{Events: 1, Per: time.Hour}), "Rates[1].Name",
+	{Rates(Rate{Events: 1e-13, Per: time.Second, Burst: 1}), "Rates[0].Events", "1e-13 per 1s"},
+	{Rates(PerSecond(1), PerSecond(2)), "Rates[1].Name", `"second"`},
+	{Rates(Rate{Name: "rate 2", Events: 1, Per: time.Hour}, Rate{Events: 1, Per: time.Hour}), "Rates[1].Name",
 		`"rate 2"`},
 }
 
@@ -85,7 +85,7 @@ var beyond = slices.DeleteFunc([]int{min(maxAmount+1, math.MaxInt), math.MaxInt}
 
 func TestValidateNamesFieldAndValue(t *testing.T) {
 	for _, n := range beyond {
-		says(t, rated(perSecond(1, n)).Validate(), "Rates[0].Burst", fmt.Sprint(n))
+		says(t, Rates(perSecond(1, n)).Validate(), "Rates[0].Burst", fmt.Sprint(n))
 	}
 	for _, c := range badLimits {
 		says(t, c.limit.Validate(), "quotient: ", c.field, c.value)
@@ -98,7 +98,7 @@ func TestValidateNamesFieldAndValue(t *testing.T) {
 // Failure mode 1: a value that is refused changes nothing, neither the limit nor its state.
 func TestSetLimitKeepsTheOldLimit(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(1, 3)))
+		l := mustNew(t, Rates(perSecond(1, 3)))
 		wants(t, l, "k", 3)
 		for _, c := range badLimits {
 			says(t, l.SetLimit(c.limit), c.field, c.value)
@@ -106,19 +106,10 @@ func TestSetLimitKeepsTheOldLimit(t *testing.T) {
 			wants(t, l, "k", 0)
 			wants(t, l, fmt.Sprint("new after ", c.field, c.value), 3)
 		}
-		stats(t, l, "Limit", rated(perSecond(1, 3)))
+		stats(t, l, "Limit", Rates(perSecond(1, 3)))
 		time.Sleep(2 * time.Second)
 		wants(t, l, "k", 2)
 	})
-}
-
-func TestOverrideRefusesAFourthUnit(t *testing.T) {
-	l := limiterOf(t, rated(perSecond(1, 3)))
-	units := Rates(Rate{Unit: "a", Events: 1, Per: 1}, Rate{Unit: "b", Events: 1, Per: 1},
-		Rate{Unit: "c", Events: 1, Per: 1}, Rate{Unit: "d", Events: 1, Per: 1})
-	says(t, l.Override("k", &units), "Rates[3].Unit", `"d"`)
-	override(t, l, "k", nil) // takes off what is not there
-	stats(t, l, "Version", 0, "Overrides", 0)
 }
 
 // A key that is denied while it shares a gate leaves the others' callers there, and keys that are dropped while
@@ -126,7 +117,7 @@ func TestOverrideRefusesAFourthUnit(t *testing.T) {
 func TestKeysThatComeAndGo(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		limit := Limit{Rates: []Rate{perSecond(1, 5)}, InFlight: 1}
-		l := limiterOf(t, limit, MaxKeys(1))
+		l := mustNew(t, limit, MaxKeys(1))
 		busy, late := took(t, l, "busy"), took(t, l, "late")
 		waits, other := asking(t, l, "late"), asking(t, l, "other")
 		override(t, l, "late", &Limit{Deny: true})
@@ -137,7 +128,7 @@ func TestKeysThatComeAndGo(t *testing.T) {
 		other.admittedAfter(t, 0)
 		other.permit.Release()
 		time.Sleep(time.Minute)
-		l, seen := limiterOf(t, limit, MaxKeys(2)), 0
+		l, seen := mustNew(t, limit, MaxKeys(2)), 0
 		wants(t, l, "a", 5)
 		wants(t, l, "b", 5)
 		time.Sleep(time.Minute)
@@ -152,7 +143,7 @@ func TestKeysThatComeAndGo(t *testing.T) {
 
 func TestLimiterSharesNoMemoryWithItsCaller(t *testing.T) {
 	rates := []Rate{perSecond(1, 3)}
-	l := limiterOf(t, Limit{Rates: rates})
+	l := mustNew(t, Limit{Rates: rates})
 	rates[0].Events = math.NaN()
 	l.Stats().Limit.Rates[0].Events = math.NaN()
 	is(t, "the limit", l.Stats().Limit.Rates[0], perSecond(1, 3))
@@ -160,7 +151,7 @@ func TestLimiterSharesNoMemoryWithItsCaller(t *testing.T) {
 
 // A rule beside Deny would mean that some calls are admitted.
 func TestDenyStandsAlone(t *testing.T) {
-	l := limiterOf(t, rated(PerSecond(1)))
+	l := mustNew(t, Rates(PerSecond(1)))
 	for _, limit := range []Limit{{Deny: true, InFlight: 5}, {Deny: true, Rates: []Rate{PerSecond(1)}}} {
 		says(t, limit.Validate(), "Limit.Deny", "true")
 		says(t, l.SetLimit(limit), "Limit.Deny")
@@ -230,11 +221,11 @@ func TestWarnsOfNeedlessRates(t *testing.T) {
 			var text strings.Builder
 			log := slog.New(slog.NewTextHandler(&text, nil))
 			limit := Rates(c.rates...)
-			l := limiterOf(t, limit, Logger(log))
+			l := mustNew(t, limit, Logger(log))
 			must(t, l.SetLimit(limit))
 			must(t, l.Override("k", &limit))
 			must(t, l.Override("k", nil))
-			limiterOf(t, Limit{}, Logger(log), Plans(map[string]Limit{"p": limit}))
+			mustNew(t, Limit{}, Logger(log), Plans(map[string]Limit{"p": limit}))
 			want := 0
 			if c.want != "" {
 				want = 4
@@ -266,7 +257,7 @@ func TestRatesAtTheEdges(t *testing.T) {
 		{"a thousandth of an event", Rate{Events: 0.001, Per: time.Second}, 1000 * time.Second, 1},
 	} {
 		row(t, c.name, func(t *testing.T) {
-			l := limiterOf(t, rated(c.rate))
+			l := mustNew(t, Rates(c.rate))
 			wants(t, l, "k", 1)
 			if d := refusedFor(t, l, ReasonRate, "k"); c.more == 1 || c.name == "hardly ever" {
 				is(t, "retry after", d.RetryAfter, c.after*time.Duration(c.more))
@@ -304,7 +295,7 @@ func TestSlowestRates(t *testing.T) {
 			} {
 				row(t, []any{r, pool, name}, func(t *testing.T) {
 					var overhead time.Duration
-					l := limiterOf(t, rated(r), StartPool(pool), p,
+					l := mustNew(t, Rates(r), StartPool(pool), p,
 						OnAdmit(func(_ string, _, over time.Duration) { overhead = over }))
 					sane(t, l)
 					l.TryAcquireUpTo("k", 1)
@@ -374,7 +365,7 @@ func TestLargestRates(t *testing.T) {
 			continue // no call can ask for as much
 		}
 		row(t, c, func(t *testing.T) {
-			l := limiterOf(t, rated(perSecond(c.events, c.burst)))
+			l := mustNew(t, Rates(perSecond(c.events, c.burst)))
 			for range 3 {
 				took(t, l, "k", Weight(weight))
 				wants(t, l, "k", c.early)

@@ -64,15 +64,16 @@ func build(limit Limit, opts []Option) (*Limiter, error) {
 			"The pool of Replicas or StartPool counts after that time without a hint. " +
 			"Without such a pool, nothing is admitted then")
 	}
-	units, err := learnUnits(nil, limit)
-	if err != nil {
-		return nil, err
-	}
 	l := &Limiter{
 		options: o, base: time.Now(), seed: maphash.MakeSeed(), dryLog: rate.Sometimes{Interval: time.Second},
 		planLog: rate.Sometimes{Interval: time.Second},
-		shards:  makeShards(shardCount(o.maxKeys)), belief: belief{o.pool, o.sized, o.awaits}, units: units,
+		shards:  makeShards(shardCount(o.maxKeys)), belief: belief{o.pool, o.sized, o.awaits},
 	}
+	units, err := l.learnUnits(limit, -1)
+	if err != nil {
+		return nil, err
+	}
+	l.units = units
 	l.mask = uint64(len(l.shards) - 1)
 	st := l.resolve(limit.clone(), l.belief, units, 0)
 	st.at, st.reshaped = l.wallNow(), true

@@ -15,27 +15,27 @@ func TestWhatKeepsAKey(t *testing.T) {
 	take := func(pause time.Duration, opts ...CallOption) func(*testing.T, *Limiter) {
 		return func(t *testing.T, l *Limiter) { took(t, l, "k", opts...); time.Sleep(pause) }
 	}
-	window := rated(aligned(5, time.Hour))
+	window := Rates(aligned(5, time.Hour))
 	for _, c := range []struct {
 		name  string
 		limit Limit
 		use   func(*testing.T, *Limiter)
 		stays bool
 	}{
-		{"nothing", rated(perSecond(1, 5)), func(*testing.T, *Limiter) {}, false},
-		{"a token missing", rated(perSecond(1, 5)), take(0), true},
-		{"a bucket that is full again", rated(perSecond(100, 5)), take(time.Second), false},
-		{"the second bucket", rated(perSecond(100, 5), PerHour(1)), take(time.Second), true},
+		{"nothing", Rates(perSecond(1, 5)), func(*testing.T, *Limiter) {}, false},
+		{"a token missing", Rates(perSecond(1, 5)), take(0), true},
+		{"a bucket that is full again", Rates(perSecond(100, 5)), take(time.Second), false},
+		{"the second bucket", Rates(perSecond(100, 5), PerHour(1)), take(time.Second), true},
 		{"a window", window, take(0), true},
 		{"a window that is over", window, take(time.Hour), false},
 		{"a permit", Limit{InFlight: 1}, take(0), true},
 		{"a permit that was released", Limit{InFlight: 1},
 			func(t *testing.T, l *Limiter) { took(t, l, "k").Release() }, false},
-		{"a permit of a cost, which may be corrected", rated(perSecond(100, 5), tokensPerMinute(60, 5)),
+		{"a permit of a cost, which may be corrected", Rates(perSecond(100, 5), tokensPerMinute(60, 5)),
 			take(time.Minute, Cost("tokens", 5)), true},
 	} {
 		row(t, c.name, func(t *testing.T) {
-			l := limiterOf(t, c.limit, MaxKeys(1))
+			l := mustNew(t, c.limit, MaxKeys(1))
 			refusedFor(t, l, ReasonTooLarge, "k", Weight(100)) // the key is there
 			c.use(t, l)
 			l.TryAcquire("another")
@@ -48,7 +48,7 @@ func TestWhatKeepsAKey(t *testing.T) {
 func TestEvictedKeyStartsAnew(t *testing.T) {
 	for _, keys := range []int{1, 8} {
 		row(t, keys, func(t *testing.T) {
-			l := limiterOf(t, rated(perSecond(1, 1)), MaxKeys(keys))
+			l := mustNew(t, Rates(perSecond(1, 1)), MaxKeys(keys))
 			for i := range 20 * keys {
 				for range 3 {
 					wants(t, l, key(i), 1)
@@ -69,22 +69,9 @@ func TestEvictedKeyStartsAnew(t *testing.T) {
 	}
 }
 
-// A look at a key must not take the key that was looked up before for it.
-func TestCheckAfterAnotherKey(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(1, 1)))
-		for i := range 10 {
-			wants(t, l, key(i), 1)
-			for j := range 20 {
-				is(t, []any{i, j}, l.Check(key(j)).OK, j > i)
-			}
-		}
-	})
-}
-
 func TestOverflowGate(t *testing.T) {
 	row(t, "a key that comes out of it starts with what it has left", func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(1, 5)), MaxKeys(1))
+		l := mustNew(t, Rates(perSecond(1, 5)), MaxKeys(1))
 		took(t, l, "busy")
 		wants(t, l, "late", 5) // through the overflow gate
 		time.Sleep(time.Second)
@@ -92,7 +79,7 @@ func TestOverflowGate(t *testing.T) {
 		is(t, "a gate of its own", gateOf(l, "late") != nil, true)
 	})
 	row(t, "what never fits is refused for that, and not for want of room", func(t *testing.T) {
-		l := limiterOf(t, Limit{Rates: []Rate{perSecond(1, 5)}, InFlight: 4}, MaxKeys(1), Replicas(2))
+		l := mustNew(t, Limit{Rates: []Rate{perSecond(1, 5)}, InFlight: 4}, MaxKeys(1), Replicas(2))
 		took(t, l, "busy")
 		refusedFor(t, l, ReasonTooLarge, "late", Weight(6))
 		refusedFor(t, l, ReasonShare, "late", Weight(3))
@@ -101,7 +88,7 @@ func TestOverflowGate(t *testing.T) {
 		refusedFor(t, l, ReasonKeys, "late")
 	})
 	row(t, "goes when there is room again", func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(1, 5)), MaxKeys(2))
+		l := mustNew(t, Rates(perSecond(1, 5)), MaxKeys(2))
 		for i := range 4 {
 			l.Allow(key(i))
 		}
@@ -113,7 +100,7 @@ func TestOverflowGate(t *testing.T) {
 	// The empty key is a key like any other.
 	for _, late := range []string{"late", ""} {
 		row(t, fmt.Sprintf("keeps %q, which holds a permit through it", late), func(t *testing.T) {
-			l := limiterOf(t, Limit{InFlight: 2}, MaxKeys(1))
+			l := mustNew(t, Limit{InFlight: 2}, MaxKeys(1))
 			busy := took(t, l, "busy")
 			held := took(t, l, late, Weight(2))
 			busy.Release()
@@ -128,6 +115,16 @@ func TestOverflowGate(t *testing.T) {
 			is(t, "queues that are left", len(l.shard(late).waiting), 0)
 		})
 	}
+	// A look at a key must not take the key that was looked up before for it.
+	row(t, "check after another key", func(t *testing.T) {
+		l := mustNew(t, Rates(perSecond(1, 1)))
+		for i := range 10 {
+			wants(t, l, key(i), 1)
+			for j := range 20 {
+				is(t, []any{i, j}, l.Check(key(j)).OK, j > i)
+			}
+		}
+	})
 }
 
 // After a flood the map holds the keys that are limited, not those that were ever seen, and gives memory
@@ -135,7 +132,7 @@ func TestOverflowGate(t *testing.T) {
 func TestMemoryFallsBack(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		const flood = 20_000
-		l := limiterOf(t, rated(perSecond(10, 20)), MaxKeys(flood))
+		l := mustNew(t, Rates(perSecond(10, 20)), MaxKeys(flood))
 		for i := range flood {
 			took(t, l, fmt.Sprint(i))
 		}
@@ -182,7 +179,7 @@ func TestRebuildKeepsKeysAndOrder(t *testing.T) {
 
 // A key is a copy: a part of a large body, used as a key, keeps the body from being collected.
 func TestKeysAreCopied(t *testing.T) {
-	l := limiterOf(t, rated(PerHour(1)))
+	l := mustNew(t, Rates(PerHour(1)))
 	name := strings.Repeat("x", 1<<20)[:8]
 	wants(t, l, name, 1)
 	for state := range l.Keys() {
@@ -204,7 +201,7 @@ func TestShardCount(t *testing.T) {
 // crowdedBy fills a limiter with keys, so many percent of them busy and the others idle, in random order.
 func crowdedBy(t testing.TB, keys, busy int) *Limiter {
 	t.Helper()
-	l := limiterOf(t, rated(Rate{Name: "hour", Events: 5, Per: time.Hour, Burst: 5}), MaxKeys(keys))
+	l := mustNew(t, Rates(Rate{Name: "hour", Events: 5, Per: time.Hour, Burst: 5}), MaxKeys(keys))
 	random := rand.New(rand.NewPCG(1, uint64(busy)))
 	for i, at := range random.Perm(keys) {
 		key := fmt.Sprint("old ", i)
@@ -320,7 +317,7 @@ func TestLooks(t *testing.T) {
 	})
 	row(t, "go on in the shards behind the one that they began in", func(t *testing.T) {
 		hash := func(key string) uint64 { return uint64(key[0]-'a')%2 | uint64(key[1])<<32 }
-		l := limiterOf(t, rated(PerHour(1)), MaxKeys(2048), WithHash(hash))
+		l := mustNew(t, Rates(PerHour(1)), MaxKeys(2048), WithHash(hash))
 		for i := range 200 {
 			l.Allow("a" + string(rune(i)))
 		}

@@ -33,15 +33,6 @@ func row(t *testing.T, name any, test func(t *testing.T)) {
 	t.Run(fmt.Sprint(name), func(t *testing.T) { inFakeTime(t, test) })
 }
 
-// limiterOf returns a limiter that the test expects to be valid.
-func limiterOf(t testing.TB, limit Limit, opts ...Option) *Limiter {
-	t.Helper()
-	return mustNew(t, limit, opts...)
-}
-
-// rated is a limit of rates alone.
-func rated(rates ...Rate) Limit { return Limit{Rates: rates} }
-
 // perSecond is a named rate of requests with a burst.
 func perSecond(events float64, burst int) Rate {
 	return Rate{Name: "second", Events: events, Per: time.Second, Burst: burst}

@@ -34,7 +34,7 @@ func TestOptionsRefuseBadValues(t *testing.T) {
 }
 
 func TestOptionsThatAreNone(t *testing.T) {
-	l := limiterOf(t, Limit{InFlight: 1}, OnWait(nil), OnAdmit(nil), LeakCheck(nil), MaxHold(0), MaxWait(0),
+	l := mustNew(t, Limit{InFlight: 1}, OnWait(nil), OnAdmit(nil), LeakCheck(nil), MaxHold(0), MaxWait(0),
 		HintMaxAge(0))
 	p, err := l.Acquire(t.Context(), "k")
 	must(t, err)
@@ -45,7 +45,7 @@ func TestOptionsThatAreNone(t *testing.T) {
 func TestLogger(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		var log strings.Builder
-		l := limiterOf(t, Limit{InFlight: 4}, Logger(slog.New(slog.NewTextHandler(&log, nil))))
+		l := mustNew(t, Limit{InFlight: 4}, Logger(slog.New(slog.NewTextHandler(&log, nil))))
 		source := func(tells func(*spoken)) func() {
 			return func() {
 				src := following(t, l)

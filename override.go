@@ -3,6 +3,7 @@ package quotient
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
 	"github.com/quotient-go/quotient/internal/trial"
@@ -62,7 +63,7 @@ func (l *Limiter) override(key string, limit *Limit, try bool) (old *Limit, err 
 
 // admitOverride checks the limit and that there is room for one more. Without try it makes the units known.
 func (l *Limiter) admitOverride(key string, limit Limit, had, try bool) error {
-	units, err := learnUnits(l.units, limit)
+	units, err := l.learnUnits(limit, -1)
 	if err != nil {
 		return fmt.Errorf("quotient: Override: %w", err)
 	}
@@ -81,7 +82,7 @@ func (l *Limiter) admitOverride(key string, limit Limit, had, try bool) error {
 		return fmt.Errorf("quotient: Override: no room for %q: MaxKeys keys are busy, "+
 			"and half as many that have had a limit of their own", clip(key))
 	}
-	if !try && len(units) > len(l.units) {
+	if !try && !slices.Equal(units, l.units) {
 		l.units = units
 		l.publish(l.newest().limit)
 	}

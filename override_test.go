@@ -20,10 +20,10 @@ var deny = &Limit{Deny: true}
 
 func TestOverride(t *testing.T) {
 	row(t, "reaches waiters", func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(1, 1)))
+		l := mustNew(t, Rates(perSecond(1, 1)))
 		wants(t, l, "k", 1)
 		first, second := asking(t, l, "k"), asking(t, l, "k")
-		override(t, l, "k", ptr(rated(perSecond(10, 1))))
+		override(t, l, "k", ptr(Rates(perSecond(10, 1))))
 		time.Sleep(100 * ms)
 		first.admittedAfter(t, 100*ms)
 		second.waits(t)
@@ -35,13 +35,13 @@ func TestOverride(t *testing.T) {
 		wants(t, l, "k", 1)
 	})
 	row(t, "brings its clock, or the wall's, where the limiter itself needs none", func(t *testing.T) {
-		l := limiterOf(t, Limit{InFlight: 3})
+		l := mustNew(t, Limit{InFlight: 3})
 		took(t, l, "k").Release()
-		override(t, l, "k", ptr(rated(perSecond(5, 5))))
+		override(t, l, "k", ptr(Rates(perSecond(5, 5))))
 		wants(t, l, "k", 5)
 		time.Sleep(time.Second)
 		wants(t, l, "k", 5)
-		override(t, l, "k", ptr(rated(aligned(7, time.Second))))
+		override(t, l, "k", ptr(Rates(aligned(7, time.Second))))
 		time.Sleep(time.Second)
 		wants(t, l, "k", 7)
 		is(t, "under an aligned rate", l.clock.Load(), clockWall)
@@ -51,19 +51,19 @@ func TestOverride(t *testing.T) {
 		is(t, "under other slots", l.clock.Load(), clockNone)
 	})
 	row(t, "may have a unit, which any key may ask for then", func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(10, 10)))
-		override(t, l, "k", ptr(rated(tokensPerMinute(60, 60))))
+		l := mustNew(t, Rates(perSecond(10, 10)))
+		override(t, l, "k", ptr(Rates(tokensPerMinute(60, 60))))
 		took(t, l, "k", Cost("tokens", 60))
 		refusedFor(t, l, ReasonRate, "k", Cost("tokens", 1))
 		took(t, l, "other", Cost("tokens", 1000))
 	})
 	row(t, "stands above a controller", func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(10, 10)), Policy(policy.Tracking{}), BeyondShare())
+		l := mustNew(t, Rates(perSecond(10, 10)), Policy(policy.Tracking{}), BeyondShare())
 		for _, c := range []struct {
 			own  *Limit
 			want string // the controllers' limits, by unit
 		}{
-			{ptr(rated(perSecond(4, 4))), "4 "}, {&Limit{InFlight: 2}, "+Inf 2 in-flight"}, {nil, "10 "},
+			{ptr(Rates(perSecond(4, 4))), "4 "}, {&Limit{InFlight: 2}, "+Inf 2 in-flight"}, {nil, "10 "},
 		} {
 			override(t, l, "k", c.own)
 			e, got := l.Explain("k"), []string{}
@@ -76,7 +76,7 @@ func TestOverride(t *testing.T) {
 	})
 	// The key would have its limit twice with a gate of its own. It goes back to that gate afterwards.
 	row(t, "denies a key in the overflow gate, and nothing else", func(t *testing.T) {
-		l := limiterOf(t, Limit{InFlight: 2}, MaxKeys(1))
+		l := mustNew(t, Limit{InFlight: 2}, MaxKeys(1))
 		took(t, l, "busy")
 		p := took(t, l, "k")
 		took(t, l, "k")
@@ -94,7 +94,7 @@ func TestOverride(t *testing.T) {
 	})
 	// They are limited more than due.
 	row(t, "is of one key, also where two of one hash share a gate", func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(1, 5)), WithHash(func(string) uint64 { return 7 }))
+		l := mustNew(t, Rates(perSecond(1, 5)), WithHash(func(string) uint64 { return 7 }))
 		took(t, l, "a")
 		wants(t, l, "b", 4)
 		time.Sleep(5 * time.Second)
@@ -106,37 +106,46 @@ func TestOverride(t *testing.T) {
 		}
 		refusedFor(t, l, ReasonKeys, "a") // through the gate of keys without room
 		override(t, l, "b", nil)
-		override(t, l, "a", ptr(rated(perSecond(10, 20))))
+		override(t, l, "a", ptr(Rates(perSecond(10, 20))))
 		time.Sleep(5 * time.Second)
 		wants(t, l, "a", 20)
 		wants(t, l, "b", 5)
 	})
 }
 
-// Events taken under one limit are not given back under another, also where the key has refilled in between
-// and is back under the first: its era is the old one again.
-func TestOverrideGivesNothingBackThatItDidNotTake(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(1, 100)))
+func TestAfterAnOverride(t *testing.T) {
+	// Events taken under one limit are not given back under another, also where the key has refilled in between
+	// and is back under the first: its era is the old one again.
+	row(t, "override gives nothing back that it did not take", func(t *testing.T) {
+		l := mustNew(t, Rates(perSecond(1, 100)))
 		p := upTo(t, l, "k", 100, 100)
-		override(t, l, "k", ptr(rated(perSecond(1e6, 100))))
+		override(t, l, "k", ptr(Rates(perSecond(1e6, 100))))
 		time.Sleep(ms)
 		override(t, l, "k", nil)
 		wants(t, l, "k", 100)
 		correct(t, p, 0)
 		wants(t, l, "k", 0)
 	})
+	// A loan of slots has a controller, which the share, of no slot, has not.
+	row(t, "an override after a loan", func(t *testing.T) {
+		l := mustNew(t, Limit{InFlight: 1}, Replicas(2), Policy(policy.AIMD{}))
+		l.Allow("k")
+		is(t, "is lent", Lend(l, "k", 1, time.Second), true)
+		time.Sleep(2 * time.Second)
+		must(t, l.Override("k", &Limit{InFlight: 4}))
+		is(t, "admits", l.Allow("k"), true)
+	})
 }
 
 // Overridden keys are remembered beside MaxKeys, and count also while all others are busy.
 func TestOverrideWhileAllKeysAreBusy(t *testing.T) {
 	row(t, "before the override", func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(1, 1)), MaxKeys(4))
+		l := mustNew(t, Rates(perSecond(1, 1)), MaxKeys(4))
 		for i := range 9 {
 			l.Allow(key(i))
 		}
 		override(t, l, "evil", deny)
-		override(t, l, "good", ptr(rated(perSecond(1, 3))))
+		override(t, l, "good", ptr(Rates(perSecond(1, 3))))
 		refusedFor(t, l, ReasonDenied, "evil")
 		says(t, l.Override("third", deny), "Override", `"third"`, "2 keys")
 		time.Sleep(time.Hour)
@@ -155,7 +164,7 @@ func TestOverrideWhileAllKeysAreBusy(t *testing.T) {
 		is(t, "third is denied", l.Overrides()["third"].Deny, true)
 	})
 	row(t, "after the override", func(t *testing.T) {
-		l := limiterOf(t, Limit{InFlight: 1}, MaxKeys(4))
+		l := mustNew(t, Limit{InFlight: 1}, MaxKeys(4))
 		override(t, l, "own1", deny)
 		override(t, l, "own2", deny)
 		for i := range 4 {
@@ -167,11 +176,11 @@ func TestOverrideWhileAllKeysAreBusy(t *testing.T) {
 
 // However often keys come and go, no more than MaxKeys and half of it are remembered.
 func TestOverridesThatComeAndGo(t *testing.T) {
-	l := limiterOf(t, rated(Rate{Events: 1, Per: time.Hour, Burst: 1, NoTurns: true}), MaxKeys(10))
+	l := mustNew(t, Rates(Rate{Events: 1, Per: time.Hour, Burst: 1, NoTurns: true}), MaxKeys(10))
 	refused := 0
 	for i := range 100 {
 		k := key(i)
-		if l.Override(k, ptr(rated(Rate{Events: 1, Per: time.Hour, Burst: 2}))) != nil {
+		if l.Override(k, ptr(Rates(Rate{Events: 1, Per: time.Hour, Burst: 2}))) != nil {
 			refused++
 			continue
 		}
@@ -250,16 +259,4 @@ func TestWhatWasTakenIsKeptUnderDeny(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A loan of slots has a controller, which the share, of no slot, has not.
-func TestAnOverrideAfterALoan(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := mustNew(t, Limit{InFlight: 1}, Replicas(2), Policy(policy.AIMD{}))
-		l.Allow("k")
-		is(t, "is lent", Lend(l, "k", 1, time.Second), true)
-		time.Sleep(2 * time.Second)
-		must(t, l.Override("k", &Limit{InFlight: 4}))
-		is(t, "admits", l.Allow("k"), true)
-	})
 }

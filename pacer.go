@@ -232,7 +232,9 @@ func (p *pacer) begin(ctrl policy.Controller, sent, at time.Duration, r *rule) b
 
 // ask asks the controller for its pace, without any feedback.
 func (p *pacer) ask(s policy.Sample, r *rule) {
-	s.Taken = r.governs.taken(p)
+	if s.Taken = p.takenSince(); r.ofSlots() {
+		s.Taken = 0 // for how long the slots are held is unknown yet
+	}
 	p.apply(s.Now, p.ctrl.Next(s, r.boundsAt(s.Now)), r)
 }
 

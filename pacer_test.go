@@ -51,7 +51,7 @@ func TestNothingAccruesBehindAGate(t *testing.T) {
 	} {
 		row(t, after, func(t *testing.T) {
 			l, p := governing(t, Replicas(1))
-			setLimit(t, l, rated(perSecond(2000, 4000)))
+			setLimit(t, l, Rates(perSecond(2000, 4000)))
 			time.Sleep(time.Minute)
 			p.pause(t, l, requests, 100, 3*time.Second)
 			time.Sleep(3*time.Second + after)
@@ -257,7 +257,7 @@ func TestLeftAfterAPause(t *testing.T) {
 // atAHundred is a limiter of many tokens whose controller allows 100 a second: a bucket of 10.
 func atAHundred(t *testing.T) *Limiter {
 	spy := Policy(&spyController{next: 100, start: 100})
-	l := limiterOf(t, tokenLimit(1000, 1_000_000), spy, BeyondShare())
+	l := mustNew(t, tokenLimit(1000, 1_000_000), spy, BeyondShare())
 	took(t, l, "k", Cost("tokens", 1)).Done(success)
 	time.Sleep(time.Second)
 	return l
@@ -326,7 +326,7 @@ func TestGiveBackAfterForgetting(t *testing.T) {
 		for _, unit := range []string{"", "tokens"} {
 			row(t, fmt.Sprintf("%T, unit %s", ctrl, unit), func(t *testing.T) {
 				r := Rate{Name: "r", Unit: unit, Events: 1000, Per: time.Second, Burst: 1000}
-				l := limiterOf(t, Limit{Rates: []Rate{r}, InFlight: 1000}, Policy(ctrl))
+				l := mustNew(t, Limit{Rates: []Rate{r}, InFlight: 1000}, Policy(ctrl))
 				for range 20 { // to the top
 					took(t, l, "k", Cost(unit, 1)).Done(success)
 					time.Sleep(time.Second)
@@ -362,7 +362,7 @@ func (p relents) Next(s policy.Sample, _ policy.Bounds) policy.Pace {
 func TestGiveBackAfterRefusals(t *testing.T) {
 	for wait, left := range map[time.Duration]int{0: 20, 300 * ms: 1} { // a pace that falls, a pause
 		row(t, wait, func(t *testing.T) {
-			l := limiterOf(t, Rates(aHundred(100)), Policy(relents{wait}))
+			l := mustNew(t, Rates(aHundred(100)), Policy(relents{wait}))
 			p := upTo(t, l, "k", 50, 50)
 			time.Sleep(time.Second) // they have come back by themselves
 			upTo(t, l, "k", 1, 1).Done(policy.Feedback{Outcome: policy.Throttled})

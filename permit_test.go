@@ -15,7 +15,7 @@ func inFlight(t *testing.T, l *Limiter, n int) {
 }
 
 func TestReleaseCountsOnce(t *testing.T) {
-	l := limiterOf(t, Limit{InFlight: 3})
+	l := mustNew(t, Limit{InFlight: 3})
 	p := took(t, l, "k", Weight(2))
 	other := took(t, l, "k")
 	copied := p
@@ -36,7 +36,7 @@ func TestReleaseCountsOnce(t *testing.T) {
 // Failure mode 27: no number of uses makes a permit of long ago good again.
 func TestStalePermit(t *testing.T) {
 	limit := Limit{InFlight: 1, Rates: []Rate{perSecond(1e6, 1e6), tokensPerMinute(6e7, 1e6)}}
-	l := limiterOf(t, limit, Policy(policy.AIMD{}))
+	l := mustNew(t, limit, Policy(policy.AIMD{}))
 	stale := took(t, l, "k", Cost("tokens", 1))
 	stale.Release()
 	for i := range 10 {
@@ -67,13 +67,13 @@ func TestZeroPermitDoesNothing(t *testing.T) {
 	p.Done(policy.Feedback{Outcome: policy.Success})
 	p.ExpireIn(time.Second)
 	says(t, p.Correct("tokens", 1), "without a Cost")
-	is(t, "a permit with nothing to give back", took(t, limiterOf(t, rated(PerSecond(1))), "k"), p)
+	is(t, "a permit with nothing to give back", took(t, mustNew(t, Rates(PerSecond(1))), "k"), p)
 }
 
 // Failure mode 5: a waiter that is admitted in the instant in which its context ends gives all back.
 func TestCancelOfAGrantedWaiter(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{Rates: []Rate{perSecond(1, 1), tokensPerMinute(60, 60)}, InFlight: 1})
+		l := mustNew(t, Limit{Rates: []Rate{perSecond(1, 1), tokensPerMinute(60, 60)}, InFlight: 1})
 		s := l.shard("k")
 		s.mu.Lock()
 		now := s.now()
@@ -93,7 +93,7 @@ func TestCancelOfAGrantedWaiter(t *testing.T) {
 
 // Free holdings pin dropped gates, those pin their setting, and it pins all that followed.
 func TestSettingsAreGarbage(t *testing.T) {
-	l := limiterOf(t, Limit{InFlight: 10}, MaxKeys(10))
+	l := mustNew(t, Limit{InFlight: 10}, MaxKeys(10))
 	var ps []Permit
 	for i := range 70 { // two blocks
 		ps = append(ps, took(t, l, key(i%10)))

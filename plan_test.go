@@ -26,8 +26,8 @@ func admits(t *testing.T, l *Limiter, key, plan string, n int) {
 // ofPlans is a limiter of 5 with plans of 10 and 100, each in as many seconds.
 func ofPlans(t *testing.T, opts ...Option) *Limiter {
 	t.Helper()
-	plans := map[string]Limit{"free": rated(perSecond(1, 10)), "paid": rated(perSecond(1, 100))}
-	return limiterOf(t, rated(perSecond(1, 5)), append([]Option{Plans(plans)}, opts...)...)
+	plans := map[string]Limit{"free": Rates(perSecond(1, 10)), "paid": Rates(perSecond(1, 100))}
+	return mustNew(t, Rates(perSecond(1, 5)), append([]Option{Plans(plans)}, opts...)...)
 }
 
 // Each call comes under the limit of its plan, and without one under the limiter's own.
@@ -53,10 +53,10 @@ func TestPlans(t *testing.T) {
 	})
 }
 
-// A plan's limit changes at once for all its keys, and for those that wait. A plan that is taken off leaves
-// the limiter's own limit.
 func TestSetPlan(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
+	// A plan's limit changes at once for all its keys, and for those that wait. A plan that is taken off leaves
+	// the limiter's own limit.
+	row(t, "set plan", func(t *testing.T) {
 		l := ofPlans(t)
 		admits(t, l, "a", "free", 10)
 		free := asking(t, l, "a", Plan("free"), Weight(6))
@@ -66,7 +66,7 @@ func TestSetPlan(t *testing.T) {
 		paid.waits(t)
 		must(t, l.SetPlan("paid", &Limit{Deny: true}))
 		paid.refusedAfter(t, 0, ReasonDenied)
-		limit := rated(perSecond(1, 7))
+		limit := Rates(perSecond(1, 7))
 		must(t, l.SetPlan("free", &limit))
 		admits(t, l, "b", "free", 7)
 		must(t, l.SetPlan("free", nil))
@@ -77,27 +77,9 @@ func TestSetPlan(t *testing.T) {
 		time.Sleep(2 * time.Second) // it was of 5 meanwhile
 		admits(t, l, "c", "free", 7)
 	})
-}
-
-// Keys of a plan that was taken off are in none until it is back, also where its limit was the limiter's own.
-func TestKeysOfAPlanThatIsOff(t *testing.T) {
-	own := rated(perSecond(1, 5))
-	l := limiterOf(t, own, Plans(map[string]Limit{"same": own, "other": rated(perSecond(1, 9))}))
-	for _, name := range []string{"same", "other"} {
-		took(t, l, "k", Plan(name))
-		explained(t, l.Explain("k"), "(plan "+name+")")
-		must(t, l.SetPlan(name, nil))
-		is(t, "a plan that is off", strings.Contains(l.Explain("k").String(), "plan"), false)
-		is(t, "the plan that the key is in", l.Explain("k").Plan, "")
-		must(t, l.SetPlan(name, &own))
-		is(t, "the plan that is back", l.Top(1)[0].Plan, name)
-	}
-}
-
-// Callers that wait in a plan that is taken off come under the limiter's own limit.
-func TestPlanTakenOffWhileCallersWait(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(1, 5)), Plans(map[string]Limit{"slow": {InFlight: 1}}))
+	// Callers that wait in a plan that is taken off come under the limiter's own limit.
+	row(t, "plan taken off while callers wait", func(t *testing.T) {
+		l := mustNew(t, Rates(perSecond(1, 5)), Plans(map[string]Limit{"slow": {InFlight: 1}}))
 		p := took(t, l, "k", Plan("slow"))
 		var calls []*call
 		for range 6 {
@@ -111,6 +93,36 @@ func TestPlanTakenOffWhileCallersWait(t *testing.T) {
 		p.Release()
 		inFlight(t, l, 0)
 	})
+	// Where the limiter denies, a key whose own limit was removed goes when it is as good as new.
+	row(t, "lapsed limits make room", func(t *testing.T) {
+		limit := Rates(Rate{Events: 5, Per: time.Second})
+		l := mustNew(t, Limit{Deny: true}, Plans(map[string]Limit{"p": limit}), MaxKeys(100))
+		for i := range 300 {
+			key := fmt.Sprint(i)
+			must(t, l.Override(key, &limit))
+			l.Allow(key)
+			must(t, l.Override(key, nil))
+			time.Sleep(time.Hour)
+			for j := range 20 {
+				l.TryAcquire(fmt.Sprint("other", j), Plan("p"))
+			}
+		}
+	})
+}
+
+// Keys of a plan that was taken off are in none until it is back, also where its limit was the limiter's own.
+func TestKeysOfAPlanThatIsOff(t *testing.T) {
+	own := Rates(perSecond(1, 5))
+	l := mustNew(t, own, Plans(map[string]Limit{"same": own, "other": Rates(perSecond(1, 9))}))
+	for _, name := range []string{"same", "other"} {
+		took(t, l, "k", Plan(name))
+		explained(t, l.Explain("k"), "(plan "+name+")")
+		must(t, l.SetPlan(name, nil))
+		is(t, "a plan that is off", strings.Contains(l.Explain("k").String(), "plan"), false)
+		is(t, "the plan that the key is in", l.Explain("k").Plan, "")
+		must(t, l.SetPlan(name, &own))
+		is(t, "the plan that is back", l.Top(1)[0].Plan, name)
+	}
 }
 
 func TestSetPlanRefuses(t *testing.T) {
@@ -120,16 +132,10 @@ func TestSetPlanRefuses(t *testing.T) {
 		says(t, l.SetPlan(name, &Limit{}), "SetPlan", "name", "a-z")
 	}
 	says(t, l.SetPlan("free", &Limit{InFlight: -1}), "SetPlan", "InFlight", "-1")
-	for _, u := range []string{"a", "b", "c", "d"} {
-		limit := rated(Rate{Unit: u, Events: 1, Per: time.Second})
-		if err := l.SetPlan("free", &limit); u == "d" {
-			says(t, err, "SetPlan", "Unit", `"d"`)
-		}
-	}
-	limit := rated(perSecond(1, 10))
+	limit := Rates(perSecond(1, 10))
 	must(t, l.SetPlan("free", &limit))
 	is(t, "plans", fmt.Sprint(l.Stats().Plans), before)
-	stats(t, l, "Version", 4)
+	stats(t, l, "Version", 1)
 	for i := range maxPlans - 2 {
 		must(t, l.SetPlan(fmt.Sprint("p", i), &limit))
 	}
@@ -143,16 +149,16 @@ func TestSetPlanRefuses(t *testing.T) {
 // A plan that is taken off gives up its place when another one needs it. Whoever is in it then comes under the
 // limiter's own limit, with what is used.
 func TestPlansTakePlaces(t *testing.T) {
-	hourly, fast := rated(Rate{Events: 5, Per: time.Hour}), rated(perSecond(1000, 1000))
+	hourly, fast := Rates(Rate{Events: 5, Per: time.Hour}), Rates(perSecond(1000, 1000))
 	renames := func(t *testing.T, l *Limiter, old, name string, limit Limit) {
 		must(t, l.SetPlan(old, nil))
 		must(t, l.SetPlan(name, &limit))
 	}
 	only := func(t *testing.T, own, a Limit) *Limiter {
-		return limiterOf(t, own, Plans(map[string]Limit{"a": a}), WithMostPlans(1))
+		return mustNew(t, own, Plans(map[string]Limit{"a": a}), WithMostPlans(1))
 	}
 	row(t, "again and again", func(t *testing.T) {
-		l := limiterOf(t, fast, Plans(map[string]Limit{"p0": hourly}))
+		l := mustNew(t, fast, Plans(map[string]Limit{"p0": hourly}))
 		upTo(t, l, "k", 5, 5, Plan("p0"))
 		for i := range 3 * maxPlans {
 			name := fmt.Sprint("p", i+1)
@@ -179,8 +185,8 @@ func TestPlansTakePlaces(t *testing.T) {
 	}
 	row(t, "a key that was in it, and in none", func(t *testing.T) {
 		for _, last := range []string{"", "a", "z"} {
-			two := rated(Rate{Events: 2, Per: time.Hour})
-			l := limiterOf(t, hourly, Plans(map[string]Limit{"a": two, "z": fast}), WithMostPlans(2))
+			two := Rates(Rate{Events: 2, Per: time.Hour})
+			l := mustNew(t, hourly, Plans(map[string]Limit{"a": two, "z": fast}), WithMostPlans(2))
 			upTo(t, l, "k", 1, 1)
 			upTo(t, l, "k", 2, 2, Plan("a"))
 			l.TryAcquire("k", Plan(last))
@@ -212,7 +218,7 @@ func TestPlansTakePlaces(t *testing.T) {
 // A key that changes its plan keeps what it has used.
 func TestPlansKeepWhatIsUsed(t *testing.T) {
 	type play = func(t *testing.T, l *Limiter)
-	rates := [2]Limit{rated(perSecond(1, 10)), rated(perSecond(1, 100))}
+	rates := [2]Limit{Rates(perSecond(1, 10)), Rates(perSecond(1, 100))}
 	tokens := [2]Limit{tokenLimit(1, 10), tokenLimit(1, 100)}
 	paid := func(n int) play { return func(t *testing.T, l *Limiter) { upTo(t, l, "k", n, n, Plan("paid")) } }
 	priced := func(t *testing.T, l *Limiter, plan string, cost, used int) {
@@ -235,7 +241,7 @@ func TestPlansKeepWhatIsUsed(t *testing.T) {
 			upTo(t, l, "k", 10, 10, Plan("free"))
 			upTo(t, l, "k", 40, 40, Plan("paid"))
 		}, 0, 50, 0, 0},
-		{"other names", [2]Limit{rated(PerMinute(10)), rated(PerHour(1000))}, func(t *testing.T, l *Limiter) {
+		{"other names", [2]Limit{Rates(PerMinute(10)), Rates(PerHour(1000))}, func(t *testing.T, l *Limiter) {
 			upTo(t, l, "k", 999, 999, Plan("paid")).Release()
 			upTo(t, l, "k", 1, 1, Plan("free")).Release()
 			time.Sleep(time.Minute) // free is full by now, and paid has got 16 back
@@ -244,7 +250,7 @@ func TestPlansKeepWhatIsUsed(t *testing.T) {
 			}
 		}, 10, 6, 0, 0},
 		{"slots", [2]Limit{{InFlight: 3}, {InFlight: 5}}, paid(2), 1, 2, 0, 0},
-		{"windows", [2]Limit{rated(aligned(10, time.Minute)), rated(aligned(100, time.Minute))}, paid(95),
+		{"windows", [2]Limit{Rates(aligned(10, time.Minute)), Rates(aligned(100, time.Minute))}, paid(95),
 			5, 0, 0, 0},
 		{"a correction", tokens, func(t *testing.T, l *Limiter) { priced(t, l, "paid", 1, 95) },
 			99, 99, 5, 6},
@@ -252,7 +258,7 @@ func TestPlansKeepWhatIsUsed(t *testing.T) {
 			took(t, l, "k", Plan("free"), Cost("tokens", 1))
 			priced(t, l, "paid", 1, 97)
 		}, 99, 99, 0, 3},
-		{"a correction in another plan", [2]Limit{tokens[0], rated(perSecond(1, 5))},
+		{"a correction in another plan", [2]Limit{tokens[0], Rates(perSecond(1, 5))},
 			func(t *testing.T, l *Limiter) {
 				p := took(t, l, "k", Plan("free"), Cost("tokens", 0))
 				took(t, l, "k", Plan("paid")) // which counts no tokens
@@ -266,7 +272,7 @@ func TestPlansKeepWhatIsUsed(t *testing.T) {
 	} {
 		row(t, c.name, func(t *testing.T) {
 			plans := Plans(map[string]Limit{"free": c.plans[0], "paid": c.plans[1]})
-			l := limiterOf(t, rated(perSecond(1, 1)), plans, few)
+			l := mustNew(t, Rates(perSecond(1, 1)), plans, few)
 			if c.play(t, l); c.none > 0 {
 				is(t, "no room in free", free(l, c.none).OK, false)
 				is(t, "room in free", c.least == 0 || free(l, c.least).OK, true)
@@ -279,8 +285,8 @@ func TestPlansKeepWhatIsUsed(t *testing.T) {
 
 func TestPlansCount(t *testing.T) {
 	row(t, "all that the key was in, when a plan is new to it", func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(1, 3)),
-			Plans(map[string]Limit{"a": rated(perSecond(1, 2)), "b": rated(perSecond(1, 3))}))
+		l := mustNew(t, Rates(perSecond(1, 3)),
+			Plans(map[string]Limit{"a": Rates(perSecond(1, 2)), "b": Rates(perSecond(1, 3))}))
 		upTo(t, l, "k", 1, 1)
 		upTo(t, l, "k", 1, 1, Plan("a"))
 		upTo(t, l, "k", 9, 1, Plan("b"))
@@ -288,9 +294,9 @@ func TestPlansCount(t *testing.T) {
 	})
 	// Though another plan still misses it.
 	row(t, "nothing again that has come back", func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(1, 1)), Plans(map[string]Limit{
-			"fast":  rated(perSecond(10, 5)),
-			"daily": rated(Rate{Events: 5, Per: 24 * time.Hour}),
+		l := mustNew(t, Rates(perSecond(1, 1)), Plans(map[string]Limit{
+			"fast":  Rates(perSecond(10, 5)),
+			"daily": Rates(Rate{Events: 5, Per: 24 * time.Hour}),
 		}))
 		for range 5 {
 			upTo(t, l, "k", 9, 5, Plan("fast"))
@@ -307,7 +313,7 @@ func TestPlansAnd(t *testing.T) {
 	row(t, "a limit of its own", func(t *testing.T) {
 		l := ofPlans(t)
 		upTo(t, l, "k", 90, 90, Plan("paid"))
-		override(t, l, "k", ptr(rated(Rate{Name: "own", Events: 1, Per: time.Hour, Burst: 1000})))
+		override(t, l, "k", ptr(Rates(Rate{Name: "own", Events: 1, Per: time.Hour, Burst: 1000})))
 		upTo(t, l, "k", 20, 10, Plan("free"))
 		if e := l.Explain("k", Plan("paid")); !e.Overridden || e.Plan != "" ||
 			e.Limit.Rates[0].Name != "own" {
@@ -357,15 +363,15 @@ func TestPlansAnd(t *testing.T) {
 			calls = append(calls, asking(t, l, "k", Plan(plan)))
 		}
 		time.Sleep(time.Second / 2)
-		setLimit(t, l, rated(perSecond(1, 6))) // the queue is looked at again
+		setLimit(t, l, Rates(perSecond(1, 6))) // the queue is looked at again
 		time.Sleep(time.Second / 2)
 		for _, c := range calls {
 			c.admittedAfter(t, time.Second)
 		}
 	})
 	row(t, "a clock, which nothing else needs", func(t *testing.T) {
-		l := limiterOf(t, Limit{InFlight: 2})
-		must(t, l.SetPlan("window", ptr(rated(aligned(3, time.Minute)))))
+		l := mustNew(t, Limit{InFlight: 2})
+		must(t, l.SetPlan("window", ptr(Rates(aligned(3, time.Minute)))))
 		for range 3 {
 			admits(t, l, "k", "window", 3)
 			time.Sleep(time.Minute)
@@ -525,22 +531,4 @@ func TestNothingIsForgottenOnTheWay(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestLapsedLimitsMakeRoom: where the limiter denies, a key whose own limit was removed goes when it is as good as new.
-func TestLapsedLimitsMakeRoom(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		limit := Rates(Rate{Events: 5, Per: time.Second})
-		l := mustNew(t, Limit{Deny: true}, Plans(map[string]Limit{"p": limit}), MaxKeys(100))
-		for i := range 300 {
-			key := fmt.Sprint(i)
-			must(t, l.Override(key, &limit))
-			l.Allow(key)
-			must(t, l.Override(key, nil))
-			time.Sleep(time.Hour)
-			for j := range 20 {
-				l.TryAcquire(fmt.Sprint("other", j), Plan("p"))
-			}
-		}
-	})
 }

@@ -39,9 +39,9 @@ func TestPoolValidate(t *testing.T) {
 	}
 }
 
-func TestStatic(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{})
+func TestSources(t *testing.T) {
+	row(t, "static", func(t *testing.T) {
+		l := mustNew(t, Limit{})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		want := Pool{Replicas: 5, Ordinal: 2, Fixed: true}
@@ -52,6 +52,39 @@ func TestStatic(t *testing.T) {
 		must(t, l.Follow(ctx, steady(want)))
 		st := l.Stats().Pool
 		is(t, "source, reports, age", fmt.Sprint(st.Source, " ", st.Reports, " ", st.Age), "followed 1 1m0s")
+	})
+	// The ordinal stays the replica's own whatever the source makes of it, and counts only in pools that are
+	// large enough.
+	row(t, "fixed ordinal", func(t *testing.T) {
+		l, src := mustNew(t, Limit{}, HoldDown(0)), &spoken{}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- l.Follow(ctx, FixedOrdinal(3, src)) }()
+		synctest.Wait()
+		for _, c := range []struct{ says, want Pool }{
+			{Pool{Replicas: 2, Ordinal: 1}, Pool{Replicas: 2}},
+			{Pool{Replicas: 5, Ordinal: 1}, Pool{Replicas: 5, Ordinal: 3, Fixed: true}},
+			{Pool{Replicas: 9}, Pool{Replicas: 9, Ordinal: 3, Fixed: true}},
+			{Pool{Replicas: 9, Weight: 7}, Pool{Replicas: 9, Ordinal: 3, Fixed: true, Weight: 7}},
+			{Pool{Replicas: 10, Weight: 9, Ordinal: 2}, Pool{Replicas: 10, Weight: 9}},
+			{Pool{Replicas: 81, Weight: 9}, Pool{Replicas: 81, Weight: 9, Ordinal: 3, Fixed: true}},
+		} {
+			src.saysPool(c.says)
+			is(t, c.says, l.Stats().Pool.Pool, c.want)
+		}
+		src.fails("no answer")
+		src.says(0)
+		st := l.Stats().Pool
+		is(t, "errors, rejected, replicas", fmt.Sprint(st.Errors, st.Rejected, st.Replicas), "1 1 81")
+		cancel()
+		must(t, <-ended)
+		for want, wrong := range map[string]Source{
+			"FixedOrdinal: ordinal 0": FixedOrdinal(0, src), "source <nil>": FixedOrdinal(1, nil),
+			"ordinal -1": FixedOrdinal(1, FixedOrdinal(-1, src)), // what it holds is asked as well
+		} {
+			says(t, wrong.(interface{ Validate() error }).Validate(), want)
+			says(t, l.Follow(t.Context(), wrong), want)
+		}
 	})
 }
 
@@ -93,7 +126,7 @@ func TestEnv(t *testing.T) {
 				}
 			}
 			inFakeTime(t, func(t *testing.T) {
-				l := limiterOf(t, Limit{}, Replicas(7))
+				l := mustNew(t, Limit{}, Replicas(7))
 				ctx, cancel := context.WithCancel(t.Context())
 				go l.Follow(ctx, Env()) //nolint:errcheck // the context's end
 				synctest.Wait()
@@ -109,40 +142,4 @@ func TestEnv(t *testing.T) {
 			})
 		})
 	}
-}
-
-// The ordinal stays the replica's own whatever the source makes of it, and counts only in pools that are
-// large enough.
-func TestFixedOrdinal(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l, src := limiterOf(t, Limit{}, HoldDown(0)), &spoken{}
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error)
-		go func() { ended <- l.Follow(ctx, FixedOrdinal(3, src)) }()
-		synctest.Wait()
-		for _, c := range []struct{ says, want Pool }{
-			{Pool{Replicas: 2, Ordinal: 1}, Pool{Replicas: 2}},
-			{Pool{Replicas: 5, Ordinal: 1}, Pool{Replicas: 5, Ordinal: 3, Fixed: true}},
-			{Pool{Replicas: 9}, Pool{Replicas: 9, Ordinal: 3, Fixed: true}},
-			{Pool{Replicas: 9, Weight: 7}, Pool{Replicas: 9, Ordinal: 3, Fixed: true, Weight: 7}},
-			{Pool{Replicas: 10, Weight: 9, Ordinal: 2}, Pool{Replicas: 10, Weight: 9}},
-			{Pool{Replicas: 81, Weight: 9}, Pool{Replicas: 81, Weight: 9, Ordinal: 3, Fixed: true}},
-		} {
-			src.saysPool(c.says)
-			is(t, c.says, l.Stats().Pool.Pool, c.want)
-		}
-		src.fails("no answer")
-		src.says(0)
-		st := l.Stats().Pool
-		is(t, "errors, rejected, replicas", fmt.Sprint(st.Errors, st.Rejected, st.Replicas), "1 1 81")
-		cancel()
-		must(t, <-ended)
-		for want, wrong := range map[string]Source{
-			"FixedOrdinal: ordinal 0": FixedOrdinal(0, src), "source <nil>": FixedOrdinal(1, nil),
-			"ordinal -1": FixedOrdinal(1, FixedOrdinal(-1, src)), // what it holds is asked as well
-		} {
-			says(t, wrong.(interface{ Validate() error }).Validate(), want)
-			says(t, l.Follow(t.Context(), wrong), want)
-		}
-	})
 }

@@ -1,7 +1,6 @@
 package quotient
 
 import (
-	"context"
 	"math"
 	"testing"
 	"time"
@@ -76,49 +75,10 @@ func boundedPaces(rt *rapid.T, l *Limiter, g *gate) {
 	}
 }
 
-// No caller waits for ever, whatever controllers answer, and all controllers are forgotten in the end. An
-// hour is the longest pause; then come ten minutes without feedback, after which a key runs as if it were
-// new.
-func TestPropertyWaitersUnderAnyController(t *testing.T) {
-	property(t, func(rt *rapid.T) {
-		l := mustNew(rt, Limit{Rates: []Rate{drawRate(rt, "r")},
-			InFlight: rapid.IntRange(1, 4).Draw(rt, "slots")},
-			Policy(adversary{rapid.Uint64().Draw(rt, "adversary"), true}), BeyondShare(), few)
-		var wait []chan struct{}
-		for range rapid.IntRange(1, 12).Draw(rt, "callers") {
-			done := make(chan struct{})
-			wait = append(wait, done)
-			hold, f, weight := drawPause(rt), drawFeedback(rt),
-				rapid.IntRange(1, l.Stats().Limit.InFlight).Draw(rt, "weight")
-			go func() {
-				defer close(done)
-				p, err := l.Acquire(context.Background(), "k",
-					Weight(min(weight, int(l.Stats().Limit.Rates[0].burst()))))
-				if err != nil {
-					rt.Errorf("not admitted: %v", err)
-				}
-				time.Sleep(hold)
-				p.Done(f)
-			}()
-		}
-		for _, done := range wait {
-			<-done
-		}
-		time.Sleep(2 * time.Hour)
-		for ks := range l.Keys() {
-			k := ks.Key
-			if start := l.shards[0].setting.ctrls[0].start; ks.pace() != start || ks.InFlight != 0 ||
-				ks.Waiting != 0 {
-				rt.Fatalf("%s: %+v, want a pace of %v and no caller", k, ks, start)
-			}
-		}
-	})
-}
-
 // diary is an adversary whose controllers, which it tells apart by their ceilings, note what they have
 // answered last.
 type diary struct {
-	adversary
+	Adversary
 	answers map[float64]*answer
 }
 
@@ -134,7 +94,7 @@ type diaryController struct {
 }
 
 func (d diary) New(seed uint64) policy.Controller {
-	return diaryController{d.adversary.New(seed), d.answers}
+	return diaryController{d.Adversary.New(seed), d.answers}
 }
 
 func (l diaryController) Next(s policy.Sample, b policy.Bounds) policy.Pace {

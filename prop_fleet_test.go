@@ -306,7 +306,7 @@ func (p Pool) without() Pool { return Pool{Replicas: p.Replicas, Weight: p.Weigh
 // ruleOf is the share of the only rate of a limit that a replica has.
 func ruleOf(r Rate, p Pool) rule {
 	o := defaults()
-	return o.resolve(rated(r), belief{pool: p, sized: true}, []string{""}, 0).rules[0]
+	return o.resolve(Rates(r), belief{pool: p, sized: true}, []string{""}, 0).rules[0]
 }
 
 // A replica of weight w has the shares of w replicas, and those of a fleet add up to the limit.
@@ -452,7 +452,7 @@ func TestWeightsAtTheEdges(t *testing.T) {
 
 // Explain says as how many replicas this one counts.
 func TestExplainReportsTheWeight(t *testing.T) {
-	l := limiterOf(t, Limit{InFlight: 10}, StartPool(Pool{Replicas: 10, Ordinal: 4, Weight: 3}))
+	l := mustNew(t, Limit{InFlight: 10}, StartPool(Pool{Replicas: 10, Ordinal: 4, Weight: 3}))
 	says(t, errors.New(l.Explain("k").String()), "10 replicas, of which this one is 3, ordinal 4")
 }
 

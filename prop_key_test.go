@@ -72,7 +72,7 @@ func twins(t *testing.T, lazy bool) {
 		ramp := drawRamp(rt)
 		ctrl := rapid.SampledFrom([]Option{
 			Policy(policy.Fixed{}), Policy(ramp), policyOf(ramp, beyondShare), Policy(policy.AIMD{}),
-			Policy(adversary{1, true}), policyOf(adversary{2, true}, beyondShare),
+			Policy(Adversary{Seed: 1, Calm: true}), policyOf(Adversary{Seed: 2, Calm: true}, beyondShare),
 		}).Draw(rt, "policy")
 		n := 3
 		if lazy {

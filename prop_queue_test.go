@@ -369,7 +369,7 @@ func (a *arrivals) leaves(i int) {
 func TestPropertyClassesInFakeTime(t *testing.T) {
 	property(t, func(rt *rapid.T) {
 		a := arrivals{T: rt, most: rapid.IntRange(1, 12).Draw(rt, "most")}
-		a.turns = *newTurns(mustNew(rt, rated(Every(100*time.Millisecond)), few, MaxWaiting(a.most, 100)))
+		a.turns = *newTurns(mustNew(rt, Rates(Every(100*time.Millisecond)), few, MaxWaiting(a.most, 100)))
 		wantsNow(rt, a.l)
 		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
 			switch what := rapid.IntRange(0, 9).Draw(rt, "what"); {
@@ -408,7 +408,7 @@ func wantsNow(t *rapid.T, l *Limiter) {
 func TestPropertyLowIsNotStarved(t *testing.T) {
 	property(t, func(rt *rapid.T) {
 		burst := rapid.IntRange(1, 10).Draw(rt, "burst")
-		l := mustNew(rt, rated(Rate{Events: 1, Per: 100 * time.Millisecond, Burst: burst}), few)
+		l := mustNew(rt, Rates(Rate{Events: 1, Per: 100 * time.Millisecond, Burst: burst}), few)
 		if _, d := l.TryAcquire("k", Weight(burst)); !d.OK {
 			rt.Fatal("not full")
 		}

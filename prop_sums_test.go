@@ -2,9 +2,7 @@ package quotient
 
 import (
 	"fmt"
-	"iter"
 	"maps"
-	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -196,55 +194,15 @@ type countedEnd struct {
 	farthest int64         // the latest window that it was in
 	back     bool          // it has left that since
 	next     time.Time     // its next turn
-	said     map[string]Terms
-	views    []countedView // of each replica
+	Wire                   // its own place is there too
 	mail     []countedLetter
 	deaf     bool
 }
 
-// countedView is what a replica has said, as of an instant; the zero instant for nothing.
-type countedView struct {
-	sent time.Time
-	said map[string]Terms
-}
-
 type countedLetter struct {
-	countedView
+	Heard
 	from int
 	due  time.Time
-}
-
-func (e *countedEnd) Bytes() (sent, received uint64) { return 0, 0 }
-
-func (e *countedEnd) Say(key string, own Terms) {
-	if e.said[key] = own; own == (Terms{}) {
-		delete(e.said, key)
-	}
-}
-
-func (e *countedEnd) Keys() iter.Seq[string] {
-	all := maps.Clone(e.said)
-	for _, v := range e.views {
-		maps.Copy(all, v.said)
-	}
-	return maps.Keys(all)
-}
-
-func (e *countedEnd) Sum(key string) (sum Terms, age time.Duration) {
-	sum = e.said[key]
-	for i, v := range e.views {
-		switch {
-		case i == e.id:
-		case v.sent.IsZero():
-			age = math.MaxInt64
-		default:
-			for j, n := range v.said[key] {
-				sum[j] += n
-			}
-			age = max(age, time.Since(v.sent))
-		}
-	}
-	return sum, age
 }
 
 // turn delivers what is due, has the limiter speak, and sends that to the others.
@@ -254,13 +212,14 @@ func (e *countedEnd) turn() {
 		switch {
 		case m.due.After(time.Now()):
 			later = append(later, m)
-		case !e.deaf && m.sent.After(e.views[m.from].sent):
-			e.views[m.from] = m.countedView
+		case !e.deaf && m.Sent.After(e.Heard[m.from].Sent):
+			e.Heard[m.from] = m.Heard
 		}
 	}
 	e.mail = later
+	e.Heard[e.id].Sent = time.Now()
 	e.l.turn(e)
-	view := countedView{time.Now(), maps.Clone(e.said)}
+	view := Heard{time.Now(), maps.Clone(e.Own)}
 	for _, o := range e.fleet.ends {
 		slowest, lost := 100, false
 		if e.fleet.rough {
@@ -277,7 +236,7 @@ func (e *countedEnd) turn() {
 // start begins a life of the replica.
 func (e *countedEnd) start() {
 	e.life++
-	e.said, e.views, e.mail = map[string]Terms{}, make([]countedView, len(e.fleet.ends)), nil
+	e.Wire, e.mail = Wire{map[string]Terms{}, make([]Heard, len(e.fleet.ends))}, nil
 	wall := WithWallClock(func(t time.Time) int64 { return t.Add(e.offset).UnixNano() })
 	e.l = mustNew(e.fleet.rt, Rates(e.fleet.rate), Replicas(len(e.fleet.ends)), Demand(4, e.fleet.maxAge),
 		few, wall)
@@ -429,55 +388,6 @@ func TestPropertyCounted(t *testing.T) {
 		}
 		if f.run(); !f.rough {
 			f.checkTotals()
-		}
-	})
-}
-
-// A loan ends at its instant, whether or not a call comes then. A limiter at which one looks all the time
-// decides as one that is left alone.
-func TestPropertyLoansEndLazily(t *testing.T) {
-	property(t, func(t *rapid.T) {
-		limit := Limit{Rates: []Rate{
-			{Events: float64(rapid.IntRange(1, 50).Draw(t, "events")), Per: time.Second,
-				Burst: rapid.IntRange(2, 40).Draw(t, "burst")},
-			{Events: 200, Per: time.Minute, Burst: 20, Unit: "tok"},
-		}, InFlight: rapid.IntRange(0, 9).Draw(t, "slots")}
-		replicas := Replicas(rapid.IntRange(1, 6).Draw(t, "replicas"))
-		lazy, eager := mustNew(t, limit, few, replicas), mustNew(t, limit, few, replicas)
-		var held [2][]Permit
-		for range rapid.IntRange(1, 60).Draw(t, "steps") {
-			n := rapid.IntRange(0, 9).Draw(t, "n")
-			switch rapid.IntRange(0, 6).Draw(t, "step") {
-			case 0, 1, 2:
-				a, x := lazy.TryAcquire("k", Cost("tok", n))
-				b, y := eager.TryAcquire("k", Cost("tok", n))
-				if x.OK != y.OK || (x.RetryAfter-y.RetryAfter).Abs() > time.Microsecond {
-					t.Fatalf("one that is left alone decides %+v, one that is looked at %+v", x, y)
-				}
-				held[0], held[1] = append(held[0], a), append(held[1], b)
-			case 3:
-				part, lasts := float64(n)/9,
-					time.Duration(rapid.IntRange(1, 4000).Draw(t, "ms"))*time.Millisecond
-				Lend(lazy, "k", part, lasts)
-				Lend(eager, "k", part, lasts)
-			case 4:
-				for range rapid.IntRange(1, 500).Draw(t, "looks") {
-					time.Sleep(7 * time.Millisecond)
-					eager.AppendState(nil, "k")
-				}
-			case 5:
-				for i := range held {
-					if len(held[i]) > 0 {
-						_ = held[i][0].Correct("tok", n/2)
-						held[i][0].Release()
-						held[i] = held[i][1:]
-					}
-				}
-			case 6:
-				p := Pool{Replicas: 1 + n}
-				must(t, lazy.SetPool(p, 0))
-				must(t, eager.SetPool(p, 0))
-			}
 		}
 	})
 }

@@ -40,7 +40,7 @@ func TestHigherClassesGoFirst(t *testing.T) {
 		"HLHHHHHHHH": "[0 2 3 4 5 6 7 8 1 9]",
 	} {
 		row(t, queue, func(t *testing.T) {
-			l := limiterOf(t, rated(Every(time.Second)))
+			l := mustNew(t, Rates(Every(time.Second)))
 			wants(t, l, "k", 1)
 			calls := askingFor(t, l, "k", queue)
 			var got []int
@@ -57,29 +57,6 @@ func TestHigherClassesGoFirst(t *testing.T) {
 	}
 }
 
-// A call of a higher class than all who wait takes what is there, or becomes the next at once. One that asks
-// for less does not overtake one of its class or above.
-func TestHigherClassIsNextAtOnce(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(1, 5)))
-		took(t, l, "k", Weight(5))
-		low := asking(t, l, "k", Weight(5), PriorityLow.Option())
-		time.Sleep(3 * time.Second)
-		refusedFor(t, l, ReasonRate, "k", PriorityLow.Option())
-		is(t, "Check of a low one", l.Check("k", PriorityLow.Option()).OK, false)
-		asking(t, l, "k", Weight(2), PriorityHigh.Option()).admittedAfter(t, 0)
-		is(t, "Allow, which is normal, behind a low one", l.Allow("k"), true)
-		high := asking(t, l, "k", Weight(3), PriorityHigh.Option())
-		refusedFor(t, l, ReasonRate, "k") // normal, behind high
-		upTo(t, l, "k", 3, 0)
-		refusedFor(t, l, ReasonRate, "k", PriorityHigh.Option()) // and no call overtakes within a class
-		time.Sleep(3 * time.Second)
-		high.admittedAfter(t, 3*time.Second)
-		time.Sleep(5 * time.Second)
-		low.admittedAfter(t, 11*time.Second)
-	})
-}
-
 // The turn that OnWait gets is that behind the waiters of the class and above, and no later.
 func TestTurnsByClass(t *testing.T) {
 	for _, c := range []struct {
@@ -93,7 +70,7 @@ func TestTurnsByClass(t *testing.T) {
 		for name, opts := range map[string][]Option{"fixed": nil, "controllers": {Policy(policy.AIMD{})}} {
 			row(t, fmt.Sprint(c.queue, string(c.ask), name), func(t *testing.T) {
 				want, class := c.want*time.Second, classOf(c.ask).Option()
-				l := limiterOf(t, rated(Every(time.Second)), opts...)
+				l := mustNew(t, Rates(Every(time.Second)), opts...)
 				wants(t, l, "k", 1)
 				askingFor(t, l, "k", c.queue)
 				is(t, "TryAcquire", refusedFor(t, l, ReasonRate, "k", class).RetryAfter, want)
@@ -110,7 +87,7 @@ func TestTurnsByClass(t *testing.T) {
 // A turn comes behind those ahead of it in a rate's own unit, whatever they take of the others.
 func TestTurnsByUnit(t *testing.T) {
 	row(t, "of both", func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(100, 100),
+		l := mustNew(t, Rates(perSecond(100, 100),
 			Rate{Name: "tokens", Unit: "tokens", Events: 1, Per: time.Second, Burst: 4}))
 		took(t, l, "k", Cost("tokens", 4))
 		asking(t, l, "k", Weight(50), Cost("tokens", 3))
@@ -122,7 +99,7 @@ func TestTurnsByUnit(t *testing.T) {
 	})
 	// A call that takes no tokens has no time to come back by behind a caller that waits for them.
 	row(t, "of another", func(t *testing.T) {
-		l := limiterOf(t, tokenLimit(1, 1))
+		l := mustNew(t, tokenLimit(1, 1))
 		took(t, l, "k", Cost("tokens", 1))
 		first := asking(t, l, "k", Cost("tokens", 1))
 		is(t, "retry after", refusedFor(t, l, ReasonRate, "k").RetryAfter, 0)
@@ -136,7 +113,7 @@ func TestPriorityOfACall(t *testing.T) {
 		is(t, want, (Priority(want) + PriorityLow).String(), name)
 	}
 	is(t, "a refusal of a newer version", Decision{}.String(), "refused")
-	l := limiterOf(t, Limit{})
+	l := mustNew(t, Limit{})
 	for _, p := range []Priority{-128, -2, 3, 127} {
 		says(t, refusal("k", refusedFor(t, l, ReasonBadRequest, "k", p.Option())), "Priority",
 			fmt.Sprint(int(p)))
@@ -150,7 +127,7 @@ func TestPriorityOfACall(t *testing.T) {
 }
 
 func TestPriorityAllocatesNothing(t *testing.T) {
-	l, ctx := limiterOf(t, Limit{Rates: []Rate{perSecond(1e6, 1e6)}, InFlight: 4}), context.Background()
+	l, ctx := mustNew(t, Limit{Rates: []Rate{perSecond(1e6, 1e6)}, InFlight: 4}), context.Background()
 	is(t, "allocations", testing.AllocsPerRun(1000, func() {
 		p, err := l.Acquire(ctx, "k", PriorityHigh.Option())
 		q, d := l.TryAcquire("k", Weight(2), PriorityLow.Option())
@@ -182,7 +159,7 @@ func TestLooksForTheHopelessAreShort(t *testing.T) {
 // Under pressure the youngest of the lowest class gives up its place first.
 func TestFullQueue(t *testing.T) {
 	row(t, "in total: only those of the same key are displaced", func(t *testing.T) {
-		l := limiterOf(t, rated(Every(time.Second)), MaxWaiting(100, 3))
+		l := mustNew(t, Rates(Every(time.Second)), MaxWaiting(100, 3))
 		wants(t, l, "a", 1)
 		wants(t, l, "b", 1)
 		a, b := askingFor(t, l, "a", "L"), askingFor(t, l, "b", "LL")
@@ -195,7 +172,7 @@ func TestFullQueue(t *testing.T) {
 		b[1].admittedAfter(t, 2*time.Second)
 	})
 	row(t, "a caller that would be refused anyway displaces no waiter", func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(1, 5)), MaxWaiting(1, 1))
+		l := mustNew(t, Rates(perSecond(1, 5)), MaxWaiting(1, 1))
 		took(t, l, "k", Weight(5))
 		low := asking(t, l, "k", PriorityLow.Option())
 		askingUntil(t, l, time.Second-1, "k", PriorityHigh.Option()).refusedAfter(t, 0, ReasonDeadline)
@@ -208,7 +185,7 @@ func TestFullQueue(t *testing.T) {
 		high.admittedAfter(t, 2*time.Second)
 	})
 	row(t, "the gate of keys without room refuses for want of keys", func(t *testing.T) {
-		l := limiterOf(t, Limit{InFlight: 1}, MaxKeys(1), MaxWaiting(2, 100))
+		l := mustNew(t, Limit{InFlight: 1}, MaxKeys(1), MaxWaiting(2, 100))
 		took(t, l, "busy")
 		p := took(t, l, "late")
 		low := asking(t, l, "late", PriorityLow.Option())
@@ -221,13 +198,13 @@ func TestFullQueue(t *testing.T) {
 		normal.gaveUp(t)
 	})
 	row(t, "the one with its turn is displaced, and the next is tried at once", func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(1, 100)), MaxWaiting(2, 100))
+		l := mustNew(t, Rates(perSecond(1, 100)), MaxWaiting(2, 100))
 		took(t, l, "k", Weight(100))
 		low := asking(t, l, "k", Weight(100), PriorityLow.Option())
 		high := asking(t, l, "k", Weight(50), PriorityHigh.Option())
 		gateOf(l, "k").ext.queue.passed = trickle - 1
 		time.Sleep(49 * time.Second)
-		setLimit(t, l, rated(perSecond(1, 100))) // the low one is tried, and stays the next
+		setLimit(t, l, Rates(perSecond(1, 100))) // the low one is tried, and stays the next
 		high2 := asking(t, l, "k", PriorityHigh.Option())
 		low.refusedAfter(t, 49*time.Second, ReasonQueue)
 		time.Sleep(2 * time.Second)
@@ -236,7 +213,7 @@ func TestFullQueue(t *testing.T) {
 	})
 	row(t, "what a late timer has left undone is done at once, in more than a batch", func(t *testing.T) {
 		const n = 3 * wakeBatch
-		l := limiterOf(t, rated(perSecond(1, 2*n)), MaxWaiting(n, n))
+		l := mustNew(t, Rates(perSecond(1, 2*n)), MaxWaiting(n, n))
 		took(t, l, "k", Weight(2*n))
 		calls := askingFor(t, l, "k", strings.Repeat("L", n))
 		stopTimer(l, "k").ext.queue.passed = trickle - 1
@@ -251,7 +228,7 @@ func TestFullQueue(t *testing.T) {
 	row(t, "names the rule of its time, whatever has changed when it wakes", func(t *testing.T) {
 		slow := func(string, time.Duration) { time.Sleep(time.Second) }
 		a, b := Rate{Name: "a", Events: 100, Per: time.Second}, Rate{Name: "b", Events: 7, Per: time.Second}
-		l := limiterOf(t, Limit{Rates: []Rate{a}, InFlight: 1}, MaxWaiting(1, 9), OnWait(slow))
+		l := mustNew(t, Limit{Rates: []Rate{a}, InFlight: 1}, MaxWaiting(1, 9), OnWait(slow))
 		p := took(t, l, "k")
 		low := asking(t, l, "k", PriorityLow.Option())
 		high := asking(t, l, "k")
@@ -268,7 +245,7 @@ func TestFullQueue(t *testing.T) {
 
 func TestOvertakers(t *testing.T) {
 	row(t, "count anew when the queue was empty", func(t *testing.T) {
-		l := limiterOf(t, Limit{Rates: []Rate{perSecond(1e6, 1e6), PerMinute(1e9)}, InFlight: 1})
+		l := mustNew(t, Limit{Rates: []Rate{perSecond(1e6, 1e6), PerMinute(1e9)}, InFlight: 1})
 		p := took(t, l, "k")
 		for range 2 {
 			low := asking(t, l, "k", PriorityLow.Option())
@@ -283,7 +260,7 @@ func TestOvertakers(t *testing.T) {
 	})
 	// Failure mode 27.
 	row(t, "that never give back do not keep the others waiting", func(t *testing.T) {
-		l := limiterOf(t, Limit{InFlight: 3}, MaxHold(5*time.Second))
+		l := mustNew(t, Limit{InFlight: 3}, MaxHold(5*time.Second))
 		p := took(t, l, "k", Weight(2))
 		p.ExpireIn(0)
 		waiter := asking(t, l, "k", Weight(3))
@@ -294,7 +271,7 @@ func TestOvertakers(t *testing.T) {
 	})
 	// It does not wait for the turn of one that needs more.
 	row(t, "make a waiter next, which is admitted at once where there is room", func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(1, 20)))
+		l := mustNew(t, Rates(perSecond(1, 20)))
 		took(t, l, "k", Weight(20))
 		low := asking(t, l, "k", PriorityLow.Option())
 		big := asking(t, l, "k", Weight(18), PriorityHigh.Option())
@@ -309,7 +286,7 @@ func TestOvertakers(t *testing.T) {
 		big.admittedAfter(t, 26*time.Second)
 	})
 	row(t, "make the oldest next, and the timer that is set is not its own", func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(100, 100),
+		l := mustNew(t, Rates(perSecond(100, 100),
 			Rate{Name: "tok", Unit: "tokens", Events: 1, Per: time.Hour, Burst: 1}))
 		took(t, l, "k", Weight(100), Cost("tokens", 1)) // all is empty
 		low := asking(t, l, "k", PriorityLow.Option())  // would be served in 10 ms
@@ -326,7 +303,7 @@ func TestOvertakers(t *testing.T) {
 	// One comes after a permit's time is over, but before the timer, which is late. It takes the permit back,
 	// takes part of it, and sets the timer to the end of its own permit.
 	row(t, "that take permits back wake who waits", func(t *testing.T) {
-		l := limiterOf(t, Limit{InFlight: 3}, MaxHold(5*time.Second))
+		l := mustNew(t, Limit{InFlight: 3}, MaxHold(5*time.Second))
 		took(t, l, "k", Weight(3))
 		waiter := asking(t, l, "k", Weight(2))
 		time.Sleep(4 * time.Second)
@@ -335,6 +312,26 @@ func TestOvertakers(t *testing.T) {
 		took(t, l, "k", PriorityHigh.Option()).ExpireIn(time.Hour)
 		time.Sleep(30 * time.Minute)
 		is(t, "2 slots are free, and the waiter has ended", waiter.ended(), true)
+	})
+	// A call of a higher class than all who wait takes what is there, or becomes the next at once. One that asks
+	// for less does not overtake one of its class or above.
+	row(t, "higher class is next at once", func(t *testing.T) {
+		l := mustNew(t, Rates(perSecond(1, 5)))
+		took(t, l, "k", Weight(5))
+		low := asking(t, l, "k", Weight(5), PriorityLow.Option())
+		time.Sleep(3 * time.Second)
+		refusedFor(t, l, ReasonRate, "k", PriorityLow.Option())
+		is(t, "Check of a low one", l.Check("k", PriorityLow.Option()).OK, false)
+		asking(t, l, "k", Weight(2), PriorityHigh.Option()).admittedAfter(t, 0)
+		is(t, "Allow, which is normal, behind a low one", l.Allow("k"), true)
+		high := asking(t, l, "k", Weight(3), PriorityHigh.Option())
+		refusedFor(t, l, ReasonRate, "k") // normal, behind high
+		upTo(t, l, "k", 3, 0)
+		refusedFor(t, l, ReasonRate, "k", PriorityHigh.Option()) // and no call overtakes within a class
+		time.Sleep(3 * time.Second)
+		high.admittedAfter(t, 3*time.Second)
+		time.Sleep(5 * time.Second)
+		low.admittedAfter(t, 11*time.Second)
 	})
 }
 
@@ -349,11 +346,11 @@ func TestAgeOfATake(t *testing.T) {
 		least, most time.Duration // after a request of ten a second
 	}{
 		"rates":   {Limit{Rates: []Rate{perSecond(10, 10), tokens}, InFlight: 5}, nil, 800 * ms, 900 * ms},
-		"windows": {rated(perSecond(10, 10), aligned(100, time.Minute)), nil, 800 * ms, 900 * ms},
+		"windows": {Rates(perSecond(10, 10), aligned(100, time.Minute)), nil, 800 * ms, 900 * ms},
 		"slots":   {Limit{InFlight: 50}, []Option{Policy(policy.AIMD{})}, 1, time.Hour},
 	} {
 		row(t, name, func(t *testing.T) {
-			l := limiterOf(t, c.limit, c.opts...)
+			l := mustNew(t, c.limit, c.opts...)
 			if time.Sleep(time.Second); name == "rates" {
 				took(t, l, "k", Cost("tokens", 10)).Release()
 			} else {

@@ -12,7 +12,7 @@ import (
 
 // tokenLimit is a limit of tokens a second, with a burst.
 func tokenLimit(events float64, burst int) Limit {
-	return rated(Rate{Name: "tokens", Unit: "tokens", Events: events, Per: time.Second, Burst: burst})
+	return Rates(Rate{Name: "tokens", Unit: "tokens", Events: events, Per: time.Second, Burst: burst})
 }
 
 // corrects tells the true cost of a permit in tokens.
@@ -41,7 +41,7 @@ func admitsNow(t *testing.T, l *Limiter, most int) {
 func TestHeadroomComesBackOnce(t *testing.T) {
 	for _, calls := range []int{1, 3, 9} {
 		row(t, calls, func(t *testing.T) {
-			l := limiterOf(t, tokenLimit(1, 10))
+			l := mustNew(t, tokenLimit(1, 10))
 			first := took(t, l, "k", Cost("tokens", 9))
 			time.Sleep(8 * time.Second)
 			second := took(t, l, "k", Cost("tokens", 9))
@@ -61,7 +61,7 @@ func TestHeadroomComesBackOnce(t *testing.T) {
 func TestReclaimKeepsWhatLimitsRefunds(t *testing.T) {
 	for _, maxHold := range []time.Duration{time.Second, 0} {
 		row(t, maxHold, func(t *testing.T) {
-			l := limiterOf(t, tokenLimit(100, 100), MaxHold(maxHold))
+			l := mustNew(t, tokenLimit(100, 100), MaxHold(maxHold))
 			if p := took(t, l, "k", Cost("tokens", 0)); maxHold == 0 {
 				p.ExpireIn(time.Second)
 			}
@@ -78,8 +78,8 @@ func TestReclaimKeepsWhatLimitsRefunds(t *testing.T) {
 // A waiter that was admitted under another limit, and is given up, brings nothing to the limit in force. So
 // does one of a bucket that has refilled since.
 func TestCancelledUnderAnotherLimit(t *testing.T) {
-	slow := rated(Rate{Name: "r", Events: 1, Per: time.Hour, Burst: 10})
-	fast := rated(Rate{Name: "r", Events: 1000, Per: time.Second, Burst: 10})
+	slow := Rates(Rate{Name: "r", Events: 1, Per: time.Hour, Burst: 10})
+	fast := Rates(Rate{Name: "r", Events: 1000, Per: time.Second, Burst: 10})
 	for name, c := range map[string]struct {
 		before Limit
 		change func(*Limiter) error
@@ -100,7 +100,7 @@ func TestCancelledUnderAnotherLimit(t *testing.T) {
 			for range 20 { // Acquire may come for its admission first
 				inFakeTime(t, func(t *testing.T) {
 					hold := make(chan struct{})
-					l := limiterOf(t, c.before, OnWait(func(string, time.Duration) { <-hold }))
+					l := mustNew(t, c.before, OnWait(func(string, time.Duration) { <-hold }))
 					first, _ := l.TryAcquireUpTo("k", 9)
 					w := asking(t, l, "k", Weight(9)) // it stands in the hook
 					must(t, first.Correct("", 0))
@@ -143,7 +143,7 @@ func TestCorrect(t *testing.T) {
 		{"an estimate of nothing", 0, []int{30}, 70},
 	} {
 		row(t, c.name, func(t *testing.T) {
-			l := limiterOf(t, rated(tokensPerMinute(60, 100)))
+			l := mustNew(t, Rates(tokensPerMinute(60, 100)))
 			p := took(t, l, "k", Cost("tokens", c.estimate))
 			for _, used := range c.corrected {
 				corrects(t, p, used)
@@ -158,7 +158,7 @@ func TestCorrect(t *testing.T) {
 func TestRefund(t *testing.T) {
 	// Or forgetting it would show: the size was lowered meanwhile.
 	row(t, "leaves no key better off than one that was never used", func(t *testing.T) {
-		l := limiterOf(t, rated(tokensPerMinute(60, 10)))
+		l := mustNew(t, Rates(tokensPerMinute(60, 10)))
 		p := took(t, l, "k", Cost("tokens", 4))
 		setReplicas(t, l, 5)
 		setReplicas(t, l, 1)
@@ -166,7 +166,7 @@ func TestRefund(t *testing.T) {
 		has(t, l, "k", 2)
 	})
 	row(t, "is dated also if the take was at the limiter's first instant", func(t *testing.T) {
-		l := limiterOf(t, Limit{Rates: tokenLimit(1, 10).Rates, InFlight: 9})
+		l := mustNew(t, Limit{Rates: tokenLimit(1, 10).Rates, InFlight: 9})
 		p := took(t, l, "k")
 		corrects(t, p, 3)
 		time.Sleep(10 * time.Second)
@@ -178,8 +178,8 @@ func TestRefund(t *testing.T) {
 }
 
 func TestCorrectRefuses(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(tokensPerMinute(60, 100)))
+	row(t, "correct refuses", func(t *testing.T) {
+		l := mustNew(t, Rates(tokensPerMinute(60, 100)))
 		p := took(t, l, "k", Cost("tokens", 60))
 		says(t, p.Correct("tokens", -1), "Correct", `"tokens"`, "-1")
 		for _, n := range beyond {
@@ -193,34 +193,9 @@ func TestCorrectRefuses(t *testing.T) {
 		says(t, p.Correct("tokens", 1), "Correct", "released")
 		has(t, l, "k", 40)
 	})
-}
-
-// Correct gives nothing back that a rate never took: at the taking, or later, no rate counted the unit.
-func TestCorrectToAnotherRate(t *testing.T) {
-	for _, late := range []bool{false, true} {
-		row(t, late, func(t *testing.T) {
-			r := Rate{Name: "tokens", Unit: "tokens", Events: 1, Per: time.Hour, Burst: 1000}
-			l := limiterOf(t, rated(r))
-			setLimit(t, l, Limit{InFlight: 9})
-			var p Permit
-			if late {
-				p = took(t, l, "k")
-				corrects(t, p, 1000)
-			} else {
-				p = took(t, l, "k", Cost("tokens", 1000))
-			}
-			setLimit(t, l, rated(r))
-			took(t, l, "k", Cost("tokens", 1000))
-			_ = p.Correct("tokens", 0)
-			admitsNow(t, l, 0)
-		})
-	}
-}
-
-// Nothing comes back that was not taken, or has come back already.
-func TestBatchGivesBackRefuses(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Rates(PerSecond(10)))
+	// Nothing comes back that was not taken, or has come back already.
+	row(t, "batch gives back refuses", func(t *testing.T) {
+		l := mustNew(t, Rates(PerSecond(10)))
 		p := upTo(t, l, "k", 10, 10)
 		says(t, p.Correct("", 11), "Correct", "11", "10 requests")
 		says(t, p.Correct("", -1), "Correct", "-1")
@@ -246,10 +221,32 @@ func TestBatchGivesBackRefuses(t *testing.T) {
 	})
 }
 
+// Correct gives nothing back that a rate never took: at the taking, or later, no rate counted the unit.
+func TestCorrectToAnotherRate(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		row(t, late, func(t *testing.T) {
+			r := Rate{Name: "tokens", Unit: "tokens", Events: 1, Per: time.Hour, Burst: 1000}
+			l := mustNew(t, Rates(r))
+			setLimit(t, l, Limit{InFlight: 9})
+			var p Permit
+			if late {
+				p = took(t, l, "k")
+				corrects(t, p, 1000)
+			} else {
+				p = took(t, l, "k", Cost("tokens", 1000))
+			}
+			setLimit(t, l, Rates(r))
+			took(t, l, "k", Cost("tokens", 1000))
+			_ = p.Correct("tokens", 0)
+			admitsNow(t, l, 0)
+		})
+	}
+}
+
 // More than an int32 of requests may be given back.
 func TestGiveBackOfBillions(t *testing.T) {
 	for _, n := range []int{1 << 30, min(1<<31, math.MaxInt), min(3_000_000_000, math.MaxInt)} {
-		l := limiterOf(t, Rates(Rate{Events: 1e10, Per: time.Second}))
+		l := mustNew(t, Rates(Rate{Events: 1e10, Per: time.Second}))
 		correct(t, upTo(t, l, "k", n, n), 0)
 		setLimit(t, l, Limit{InFlight: 5})
 		upTo(t, l, "k", 9, 5)

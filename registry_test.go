@@ -17,7 +17,7 @@ import (
 // limiterIn makes a limiter of the registry.
 func limiterIn(t *testing.T, r *Registry, name string, opts ...Option) *Limiter {
 	t.Helper()
-	l, err := r.Limiter(name, rated(perSecond(100, 100)), opts...)
+	l, err := r.Limiter(name, Rates(perSecond(100, 100)), opts...)
 	must(t, err)
 	return l
 }
@@ -41,16 +41,16 @@ func logged(t *testing.T, log *recorded, want ...string) {
 
 func TestRegistry(t *testing.T) {
 	var r Registry
-	limit := rated(perSecond(100, 100))
+	limit := Rates(perSecond(100, 100))
 	a := limiterIn(t, &r, "api")
 	is(t, "the same rule", limiterIn(t, &r, "api", MaxKeys(7)), a)
-	setLimit(t, a, rated(perSecond(20, 20)))
+	setLimit(t, a, Rates(perSecond(20, 20)))
 	is(t, "the same rule after SetLimit", limiterIn(t, &r, "api"), a)
-	_, err := r.Limiter("api", rated(perSecond(11, 10)))
+	_, err := r.Limiter("api", Rates(perSecond(11, 10)))
 	says(t, err, `"api"`, "another limit", "100 per 1s", "11 per 1s")
 	_, err = r.Limiter("new", Limit{InFlight: -1})
 	says(t, err, "InFlight")
-	must(t, r.Add("web.1_x-y", limiterOf(t, limit)))
+	must(t, r.Add("web.1_x-y", mustNew(t, limit)))
 	says(t, r.Add("api", a), `"api"`, "taken")
 	says(t, r.Add("nil", nil), `"nil"`, "nil")
 	is(t, "names", fmt.Sprint(slices.Sorted(maps.Keys(maps.Collect(r.All())))), "[api web.1_x-y]")
@@ -88,7 +88,7 @@ func TestRegistryAtOnce(t *testing.T) {
 	seen := make([]*Limiter, 50)
 	for i := range seen {
 		wg.Go(func() {
-			seen[i], _ = r.Limiter("one", rated(perSecond(10, 10)), few)
+			seen[i], _ = r.Limiter("one", Rates(perSecond(10, 10)), few)
 			for range r.All() {
 			}
 		})
@@ -112,9 +112,9 @@ func TestRegistryReady(t *testing.T) {
 		limit Limit
 		plans map[string]Limit
 	}{
-		"waits":               {rated(PerSecond(1)), nil},
-		"plans-alone":         {Limit{}, map[string]Limit{"free": rated(PerSecond(1))}},
-		"denies-the-others":   {Limit{Deny: true}, map[string]Limit{"free": rated(PerSecond(1))}},
+		"waits":               {Rates(PerSecond(1)), nil},
+		"plans-alone":         {Limit{}, map[string]Limit{"free": Rates(PerSecond(1))}},
+		"denies-the-others":   {Limit{Deny: true}, map[string]Limit{"free": Rates(PerSecond(1))}},
 		"lets-some-keys-pass": {Limit{Deny: true}, nil},
 	} {
 		l, err := r.Limiter(name, c.limit, Plans(c.plans), await)
@@ -124,9 +124,9 @@ func TestRegistryReady(t *testing.T) {
 		must(t, r.Ready())
 	}
 	for name, l := range map[string]*Limiter{
-		"without-a-rule": limiterOf(t, Limit{}, await),
-		"a-dry-run":      limiterOf(t, rated(PerSecond(1)), await),
-		"without-slots":  limiterOf(t, Limit{InFlight: 2}, Replicas(3)),
+		"without-a-rule": mustNew(t, Limit{}, await),
+		"a-dry-run":      mustNew(t, Rates(PerSecond(1)), await),
+		"without-slots":  mustNew(t, Limit{InFlight: 2}, Replicas(3)),
 	} {
 		l.SetDryRun(name == "a-dry-run")
 		must(t, r.Add(name, l))
@@ -163,7 +163,7 @@ func TestRegistryFollow(t *testing.T) {
 		b := limiterIn(t, &r, "b")
 		counted(t, a, 9)
 		src.says(4)
-		c, d := limiterIn(t, &r, "c"), limiterOf(t, Limit{})
+		c, d := limiterIn(t, &r, "c"), mustNew(t, Limit{})
 		must(t, r.Add("d", d))
 		for _, l := range []*Limiter{a, b, c, d} {
 			counted(t, l, 4)
@@ -207,9 +207,9 @@ func TestRegistryFollow(t *testing.T) {
 	})
 }
 
-// A limiter that waits for its pool has it from the start when the registry knows it.
-func TestRegistryFollowEndsTheWait(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
+func TestRegistryFollows(t *testing.T) {
+	// A limiter that waits for its pool has it from the start when the registry knows it.
+	row(t, "follow ends the wait", func(t *testing.T) {
 		r := Registry{Options: []Option{AwaitPool(), Replicas(9), HintMaxAge(time.Minute)}}
 		src := following(t, &r)
 		a := limiterIn(t, &r, "a")
@@ -221,21 +221,8 @@ func TestRegistryFollowEndsTheWait(t *testing.T) {
 		wants(t, b, "k", 25)
 		must(t, src.cancelled())
 	})
-}
-
-// breaking is a source that ends with an error, or by a panic.
-type breaking struct{ panics bool }
-
-func (s breaking) Watch(_ context.Context, report func(Pool, error)) error {
-	if report(Pool{Replicas: 3}, nil); s.panics {
-		panic("source")
-	}
-	return errors.New("broken")
-}
-
-// When a source breaks each limiter logs that, and another source may be followed.
-func TestRegistryFollowBreaks(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
+	// When a source breaks each limiter logs that, and another source may be followed.
+	row(t, "follow breaks", func(t *testing.T) {
 		log := recording()
 		r := Registry{Options: []Option{Logger(slog.New(log))}}
 		a, b := limiterIn(t, &r, "a"), limiterIn(t, &r, "b")
@@ -250,49 +237,8 @@ func TestRegistryFollowBreaks(t *testing.T) {
 		logged(t, log, "pool changed limiter=a", "pool changed limiter=b",
 			"source of pool hints ended limiter=a", "source of pool hints ended limiter=b")
 	})
-}
-
-// nosy is the handler of a log that asks the registry, and makes limiters of its own.
-type nosy struct {
-	slog.Handler
-	r *Registry
-}
-
-func (h nosy) Enabled(context.Context, slog.Level) bool { return true }
-func (h nosy) WithAttrs([]slog.Attr) slog.Handler       { return h }
-func (h nosy) Handle(context.Context, slog.Record) error {
-	for name, l := range h.r.All() {
-		h.r.Get(name)
-		l.Stats()
-	}
-	_, err := h.r.Limiter("log", Limit{}, Logger(slog.New(slog.DiscardHandler)))
-	return err
-}
-
-// A handler of the log may ask the registry, whatever is logged.
-func TestRegistryLogsWithoutALock(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		var r Registry
-		r.Options = []Option{Logger(slog.New(nosy{slog.DiscardHandler, &r})), HintMaxAge(time.Second)}
-		needless := Limit{Rates: []Rate{PerSecond(10), {Name: "b", Events: 99, Per: time.Second}}}
-		l, err := r.Limiter("a", needless)
-		must(t, err)
-		src := following(t, &r)
-		src.says(4)
-		src.says(0)
-		src.fails("SERVFAIL")
-		limiterIn(t, &r, "b")
-		time.Sleep(time.Minute)
-		limiterIn(t, &r, "c")
-		r.Remove("b")
-		saysEverything(t, l)
-		must(t, src.cancelled())
-	})
-}
-
-// Limiters that come and go while a source reports end with its last report.
-func TestRegistryFollowAtOnce(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
+	// Limiters that come and go while a source reports end with its last report.
+	row(t, "follow at once", func(t *testing.T) {
 		r := Registry{Options: []Option{few, HoldDown(0)}}
 		src := following(t, &r)
 		var wg sync.WaitGroup
@@ -319,4 +265,49 @@ func TestRegistryFollowAtOnce(t *testing.T) {
 		}
 		must(t, src.cancelled())
 	})
+	// A handler of the log may ask the registry, whatever is logged.
+	row(t, "logs without a lock", func(t *testing.T) {
+		var r Registry
+		r.Options = []Option{Logger(slog.New(nosy{slog.DiscardHandler, &r})), HintMaxAge(time.Second)}
+		needless := Limit{Rates: []Rate{PerSecond(10), {Name: "b", Events: 99, Per: time.Second}}}
+		l, err := r.Limiter("a", needless)
+		must(t, err)
+		src := following(t, &r)
+		src.says(4)
+		src.says(0)
+		src.fails("SERVFAIL")
+		limiterIn(t, &r, "b")
+		time.Sleep(time.Minute)
+		limiterIn(t, &r, "c")
+		r.Remove("b")
+		saysEverything(t, l)
+		must(t, src.cancelled())
+	})
+}
+
+// breaking is a source that ends with an error, or by a panic.
+type breaking struct{ panics bool }
+
+func (s breaking) Watch(_ context.Context, report func(Pool, error)) error {
+	if report(Pool{Replicas: 3}, nil); s.panics {
+		panic("source")
+	}
+	return errors.New("broken")
+}
+
+// nosy is the handler of a log that asks the registry, and makes limiters of its own.
+type nosy struct {
+	slog.Handler
+	r *Registry
+}
+
+func (h nosy) Enabled(context.Context, slog.Level) bool { return true }
+func (h nosy) WithAttrs([]slog.Attr) slog.Handler       { return h }
+func (h nosy) Handle(context.Context, slog.Record) error {
+	for name, l := range h.r.All() {
+		h.r.Get(name)
+		l.Stats()
+	}
+	_, err := h.r.Limiter("log", Limit{}, Logger(slog.New(slog.DiscardHandler)))
+	return err
 }

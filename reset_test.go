@@ -15,9 +15,9 @@ func resets(t *testing.T, l *Limiter, key string) {
 }
 
 func TestReset(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
+	row(t, "reset", func(t *testing.T) {
 		log := recording()
-		l := limiterOf(t, rated(perSecond(1, 5), Rate{Name: "hour", Events: 3600, Per: time.Hour, Burst: 8}),
+		l := mustNew(t, Rates(perSecond(1, 5), Rate{Name: "hour", Events: 3600, Per: time.Hour, Burst: 8}),
 			Logger(slog.New(log)))
 		log.take() // the hour's rate never decides
 		is(t, "a key never seen is forgiven", l.Reset("k"), false)
@@ -30,11 +30,23 @@ func TestReset(t *testing.T) {
 		stats(t, l, "Version", 1)
 		log.wrote(t, "0s INFO key reset key=k")
 	})
+	// A key that was forgiven equals one never seen, and is dropped as soon as nothing of it is out.
+	row(t, "and eviction", func(t *testing.T) {
+		l := mustNew(t, Limit{Rates: []Rate{{Events: 1, Per: time.Hour, Burst: 2}}, InFlight: 2},
+			MaxKeys(1))
+		p := took(t, l, "k")
+		resets(t, l, "k")
+		refusedFor(t, l, ReasonTooLarge, "other", Weight(3)) // looks for room
+		is(t, "a key whose permit is out was dropped", gateOf(l, "k") == nil, false)
+		p.Release()
+		took(t, l, "other").Release()
+		is(t, "a key that has nothing out was dropped", gateOf(l, "k") == nil, true)
+	})
 }
 
 func TestResetKeeps(t *testing.T) {
 	row(t, "the ends of permits", func(t *testing.T) {
-		l := limiterOf(t, Limit{InFlight: 1}, MaxHold(time.Second))
+		l := mustNew(t, Limit{InFlight: 1}, MaxHold(time.Second))
 		took(t, l, "k")
 		resets(t, l, "k")
 		c := asking(t, l, "k")
@@ -42,7 +54,7 @@ func TestResetKeeps(t *testing.T) {
 		c.admittedAfter(t, time.Second)
 	})
 	row(t, "turns", func(t *testing.T) {
-		l := limiterOf(t, Rates(Every(time.Second)), StartPool(Pool{Replicas: 4, Ordinal: 1, Fixed: true}))
+		l := mustNew(t, Rates(Every(time.Second)), StartPool(Pool{Replicas: 4, Ordinal: 1, Fixed: true}))
 		c := asking(t, l, "k")
 		time.Sleep(4 * time.Second)
 		is(t, "a turn came", c.ended(), true)
@@ -58,7 +70,7 @@ func TestResetKeeps(t *testing.T) {
 	row(t, "the seed of controllers", func(t *testing.T) {
 		l := learning(t, withinShare)
 		sends(t, l, "k", success)
-		for _, own := range []*Limit{nil, ptr(rated(perSecond(8, 8)))} {
+		for _, own := range []*Limit{nil, ptr(Rates(perSecond(8, 8)))} {
 			override(t, l, "k", own)
 			before := gateOf(l, "k").ext.learned.seed
 			resets(t, l, "k")
@@ -71,7 +83,7 @@ func TestResetKeeps(t *testing.T) {
 
 func TestResetServesWaiters(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(1, 3)))
+		l := mustNew(t, Rates(perSecond(1, 3)))
 		wants(t, l, "k", 3)
 		first, second := asking(t, l, "k", Weight(2)), asking(t, l, "k")
 		third, low := asking(t, l, "k"), asking(t, l, "k", PriorityLow.Option())
@@ -90,7 +102,7 @@ func TestResetServesWaiters(t *testing.T) {
 func TestResetAndWaitersThatGiveUp(t *testing.T) {
 	for name, left := range map[string]float64{"let through by it": 2, "let through before it": 1} {
 		row(t, name, func(t *testing.T) {
-			l := limiterOf(t, rated(perSecond(1, 2)))
+			l := mustNew(t, Rates(perSecond(1, 2)))
 			wants(t, l, "k", 2)
 			s := l.shard("k")
 			s.mu.Lock()
@@ -114,7 +126,7 @@ func TestResetAndWaitersThatGiveUp(t *testing.T) {
 // A gate that keys share is not forgiven for one of them: that of keys without room, and that of one hash.
 func TestResetOfAGateThatIsShared(t *testing.T) {
 	row(t, "for want of room", func(t *testing.T) {
-		l := limiterOf(t, Limit{Rates: []Rate{perSecond(1, 5)}, InFlight: 9}, MaxKeys(1))
+		l := mustNew(t, Limit{Rates: []Rate{perSecond(1, 5)}, InFlight: 9}, MaxKeys(1))
 		took(t, l, "busy")
 		took(t, l, "late", Weight(5))
 		is(t, "forgiven", l.Reset("late"), false)
@@ -124,7 +136,7 @@ func TestResetOfAGateThatIsShared(t *testing.T) {
 		refusedFor(t, l, ReasonKeys, "late")
 	})
 	row(t, "for one hash", func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(1, 5)), WithHash(func(string) uint64 { return 7 }))
+		l := mustNew(t, Rates(perSecond(1, 5)), WithHash(func(string) uint64 { return 7 }))
 		wants(t, l, "a", 5)
 		is(t, "forgiven", l.Reset("b"), false)
 		refusedFor(t, l, ReasonRate, "a")
@@ -152,7 +164,7 @@ func TestResetForgetsWhatWasLearned(t *testing.T) {
 		is(t, "forgotten in", l.Explain("k").ctrls()[0].ForgottenIn, forgetAfter)
 	})
 	row(t, "of slots", func(t *testing.T) {
-		l := limiterOf(t, Limit{InFlight: 8}, policyOf(&spyController{start: 8, next: 2}, withinShare))
+		l := mustNew(t, Limit{InFlight: 8}, policyOf(&spyController{start: 8, next: 2}, withinShare))
 		sends(t, l, "k", success)
 		time.Sleep(time.Second)
 		p := took(t, l, "k")
@@ -162,20 +174,5 @@ func TestResetForgetsWhatWasLearned(t *testing.T) {
 		took(t, l, "k", Weight(7)).Release()
 		p.Release()
 		inFlight(t, l, 0)
-	})
-}
-
-// A key that was forgiven equals one never seen, and is dropped as soon as nothing of it is out.
-func TestResetAndEviction(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{Rates: []Rate{{Events: 1, Per: time.Hour, Burst: 2}}, InFlight: 2},
-			MaxKeys(1))
-		p := took(t, l, "k")
-		resets(t, l, "k")
-		refusedFor(t, l, ReasonTooLarge, "other", Weight(3)) // looks for room
-		is(t, "a key whose permit is out was dropped", gateOf(l, "k") == nil, false)
-		p.Release()
-		took(t, l, "other").Release()
-		is(t, "a key that has nothing out was dropped", gateOf(l, "k") == nil, true)
 	})
 }

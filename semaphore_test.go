@@ -241,9 +241,7 @@ func TestSemaphoreAnswerIsForOneCall(t *testing.T) {
 		}
 		counts(t, s, 1, 1)
 	}
-	if !reused {
-		t.Error("no place was used again, so that this test shows nothing")
-	}
+	is(t, "a place was used again", reused, true)
 }
 
 // A waiter that gives up when it was refused already has nothing to give back.

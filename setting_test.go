@@ -26,12 +26,12 @@ func TestSlotsAreDivided(t *testing.T) {
 		{3, Pool{Replicas: 4, Ordinal: 4, Fixed: true}, 0, 1},
 		{maxInFlight, Pool{Replicas: 1}, maxInFlight, maxInFlight},
 	} {
-		l := limiterOf(t, Limit{InFlight: c.global}, StartPool(c.pool))
+		l := mustNew(t, Limit{InFlight: c.global}, StartPool(c.pool))
 		upTo(t, l, "k", math.MaxInt, c.strict)
 		if c.strict == 0 {
 			refusedFor(t, l, ReasonShare, "k")
 		}
-		upTo(t, limiterOf(t, Limit{InFlight: c.global}, StartPool(c.pool), AtLeastOne()), "k", math.MaxInt,
+		upTo(t, mustNew(t, Limit{InFlight: c.global}, StartPool(c.pool), AtLeastOne()), "k", math.MaxInt,
 			c.least)
 	}
 }
@@ -53,7 +53,7 @@ func TestSlotsOfAFleetAddUp(t *testing.T) {
 func TestNewReplicaStartsEmpty(t *testing.T) {
 	for _, r := range []Rate{perSecond(8, 40), aligned(8, time.Second)} {
 		row(t, r, func(t *testing.T) {
-			l := limiterOf(t, rated(r), Replicas(4), StartEmpty())
+			l := mustNew(t, Rates(r), Replicas(4), StartEmpty())
 			wants(t, l, "k", 0)
 			time.Sleep(time.Second)
 			wants(t, l, "k", 2)

@@ -365,7 +365,7 @@ func (s *shard) admitDry(r Reason) {
 	l.dryLog.Do(func() {
 		time.AfterFunc(0, func() { // a lock is held here
 			l.log.Info("dry run: admitted what would have been stopped",
-				"reason", r, "so_far", l.dryAdmitted())
+				"reason", r, "so_far", l.Stats().DryRunAdmitted)
 		})
 	})
 }
@@ -408,20 +408,4 @@ func (s *shard) decide(g *gate, v verdict) Decision {
 		v.reason = ReasonKeys
 	}
 	return g.decision(s.latest, v)
-}
-
-// dryAdmitted returns how many calls only a dry run has admitted, by what stood in their way.
-func (l *Limiter) dryAdmitted() map[Reason]uint64 {
-	by := make(map[Reason]uint64)
-	for i := range l.shards {
-		s := &l.shards[i]
-		s.mu.Lock()
-		for r, n := range s.counts.dryRun {
-			if n > 0 {
-				by[Reason(r)] += n
-			}
-		}
-		s.mu.Unlock()
-	}
-	return by
 }

@@ -1,20 +1,17 @@
 package quotient
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"testing"
 	"time"
-
-	"pgregory.net/rapid"
 
 	"github.com/quotient-go/quotient/policy"
 )
 
 func TestStates(t *testing.T) {
 	row(t, "of all keys count calls", func(t *testing.T) {
-		l := limiterOf(t, Limit{Rates: []Rate{perSecond(4, 2), aligned(100, time.Minute)}, InFlight: 3},
+		l := mustNew(t, Limit{Rates: []Rate{perSecond(4, 2), aligned(100, time.Minute)}, InFlight: 3},
 			Replicas(2))
 		took(t, l, "a")
 		wants(t, l, "b", 1)
@@ -37,7 +34,7 @@ func TestStates(t *testing.T) {
 		c.cancel()
 	})
 	row(t, "of the busiest keys come first", func(t *testing.T) {
-		l := limiterOf(t, Limit{Rates: []Rate{perSecond(1, 10)}, InFlight: 10})
+		l := mustNew(t, Limit{Rates: []Rate{perSecond(1, 10)}, InFlight: 10})
 		for i := range 9 {
 			for range i {
 				took(t, l, key(i)).Release()
@@ -56,7 +53,7 @@ func TestStates(t *testing.T) {
 		waiter.admittedAfter(t, 0)
 	})
 	row(t, "of one key", func(t *testing.T) {
-		l := limiterOf(t, Limit{Rates: []Rate{perSecond(10, 20), aligned(60, time.Minute)}, InFlight: 4},
+		l := mustNew(t, Limit{Rates: []Rate{perSecond(10, 20), aligned(60, time.Minute)}, InFlight: 4},
 			Replicas(2))
 		time.Sleep(15 * time.Second)
 		took(t, l, "k")
@@ -75,7 +72,7 @@ func TestStates(t *testing.T) {
 		is(t, "under a limit that denies", len(l.AppendState(nil, "k")), 0)
 	})
 	row(t, "of one key are not known without a pool", func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(10, 20)), AwaitPool(), HintMaxAge(time.Minute), Replicas(4))
+		l := mustNew(t, Rates(perSecond(10, 20)), AwaitPool(), HintMaxAge(time.Minute), Replicas(4))
 		into := []RuleState{{Name: "old"}}
 		refusedFor(t, l, ReasonPool, "k", StateInto(&into))
 		is(t, "StateInto", len(into), 0)
@@ -83,14 +80,28 @@ func TestStates(t *testing.T) {
 		is(t, "Stats", len(l.Stats().Rules), 1)
 	})
 	row(t, "count no permit whose time is over, like Check", func(t *testing.T) {
-		l := limiterOf(t, Limit{InFlight: 1}, MaxHold(time.Second))
+		l := mustNew(t, Limit{InFlight: 1}, MaxHold(time.Second))
 		took(t, l, "k")
 		time.Sleep(2 * time.Second)
 		is(t, "left", l.AppendState(nil, "k")[0].Left, 1)
 		is(t, "Check", l.Check("k").OK, true)
 	})
+	row(t, "of one key come with the decision, after a wait too", func(t *testing.T) {
+		l := mustNew(t, Limit{Rates: []Rate{perSecond(1, 1)}, InFlight: 2}, Policy(policy.AIMD{}))
+		for _, ask := range []func(CallOption){
+			func(into CallOption) { l.Check("k", into) },
+			func(into CallOption) { l.TryAcquire("k", into) },
+			func(into CallOption) { l.TryAcquire("k", into) },
+			func(into CallOption) { must(t, l.acquiring("k", into)(t.Context())) },
+		} {
+			into := []RuleState{{Name: "old"}}
+			ask(StateInto(&into))
+			is(t, "StateInto", fmt.Sprint(into), fmt.Sprint(l.AppendState(nil, "k")))
+			is(t, "rules", len(into), 4)
+		}
+	})
 	row(t, "may be left early", func(t *testing.T) {
-		l := limiterOf(t, rated(PerHour(1)))
+		l := mustNew(t, Rates(PerHour(1)))
 		for i := range 10 {
 			l.Allow(key(i))
 		}
@@ -102,13 +113,10 @@ func TestStates(t *testing.T) {
 		}
 		is(t, "keys", n, 3)
 	})
-}
-
-// A waiter that is refused while its context ends is one call, and counted once.
-func TestRefusedAndCancelledIsOneCall(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
+	// A waiter that is refused while its context ends is one call, and counted once.
+	row(t, "refused and cancelled is one call", func(t *testing.T) {
 		var l *Limiter
-		l = limiterOf(t, Limit{InFlight: 1}, OnWait(func(string, time.Duration) {
+		l = mustNew(t, Limit{InFlight: 1}, OnWait(func(string, time.Duration) {
 			setLimit(t, l, Limit{Deny: true}) // refuses the waiter whose hook this is
 			panic("hook")
 		}))
@@ -128,7 +136,7 @@ func TestRefusedAndCancelledIsOneCall(t *testing.T) {
 
 // A state under a version is that version's: else an ETag stands for a body of the version before.
 func TestStatsAreOfTheirVersion(t *testing.T) {
-	l := limiterOf(t, rated(perSecond(10, 10)))
+	l := mustNew(t, Rates(perSecond(10, 10)))
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
@@ -150,44 +158,4 @@ func TestStatsAreOfTheirVersion(t *testing.T) {
 	close(stop)
 	<-done
 	is(t, "of 20000 Stats that show the state of another version", wrong, 0)
-}
-
-// StateInto gets what AppendState says behind the decision, of each verb and after a wait too.
-func TestPropertyStateInto(t *testing.T) {
-	property(t, func(t *rapid.T) {
-		opts := []Option{StartPool(drawNumberedPool(t)), MaxKeys(3)}
-		if rapid.Bool().Draw(t, "learns") {
-			opts = append(opts, Policy(policy.AIMD{}))
-		}
-		l := mustNew(t, drawLimit(t), opts...)
-		var permits []Permit
-		for range rapid.IntRange(1, 30).Draw(t, "steps") {
-			key := rapid.SampledFrom([]string{"a", "b", "c", "d", "e"}).Draw(t, "key")
-			into, now := []RuleState{{Name: "old"}}, time.Now()
-			switch rapid.IntRange(0, 5).Draw(t, "verb") {
-			case 0:
-				l.Check(key, StateInto(&into))
-			case 1, 2:
-				p, _ := l.TryAcquire(key, StateInto(&into))
-				permits = append(permits, p)
-			case 3:
-				ctx, cancel := context.WithTimeout(context.Background(), ms+drawPause(t))
-				p, _ := l.Acquire(ctx, key, StateInto(&into))
-				permits = append(permits, p)
-				cancel()
-			case 4:
-				time.Sleep(drawPause(t))
-				continue
-			case 5:
-				for _, p := range permits {
-					p.Release()
-				}
-				permits = nil
-				continue
-			}
-			if got := l.AppendState(nil, key); fmt.Sprint(got) != fmt.Sprint(into) {
-				t.Fatalf("after %v told %v, AppendState %v", time.Since(now), into, got)
-			}
-		}
-	})
 }

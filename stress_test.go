@@ -172,7 +172,7 @@ func (x user) changes(key string, what int) {
 
 // begin makes the limiter.
 func (x *stress) begin(t *testing.T) {
-	x.l = limiterOf(t, x.limits[0], append([]Option{MaxKeys(20), MaxWaiting(50, 200),
+	x.l = mustNew(t, x.limits[0], append([]Option{MaxKeys(20), MaxWaiting(50, 200),
 		Logger(slog.New(slog.NewTextHandler(io.Discard, nil))), OnWait(func(string, time.Duration) {}),
 		OnAdmit(func(string, time.Duration, time.Duration) {})}, x.opts...)...)
 	x.held, x.unit = make([]atomic.Int64, x.keys), max(x.unit, time.Microsecond)
@@ -267,7 +267,7 @@ func stresses() map[string]*stress {
 		"ceiling": {keys: 50, limits: fastLimits(), opts: []Option{Policy(policy.AIMD{}), BeyondShare(),
 			Replicas(2), StartEmpty()}},
 		"adversary": {keys: 50, limits: fastLimits(),
-			opts: []Option{Policy(adversary{7, true}), BeyondShare()}},
+			opts: []Option{Policy(Adversary{Seed: 7, Calm: true}), BeyondShare()}},
 		"fixed":     {keys: 50, limits: fixedLimits(4), fixed: 4},
 		"slots":     {keys: 50, limits: []Limit{four}, fixed: 4},
 		"slotsexp":  {keys: 50, expire: true, limits: []Limit{four, two}, opts: []Option{hold}},
@@ -496,7 +496,7 @@ func TestStateAfterEveryStep(t *testing.T) {
 		runOracle(t, seed, 600, policyOf(policy.Tracking{}, beyond))
 		runOracle(t, seed, 600, MaxHold(2*time.Second), Policy(policy.AIMD{}))
 		runOracle(t, seed, 600, Policy(policy.AIMD{Decrease: 0.1}), BeyondShare(), MaxWait(20*time.Second))
-		runOracle(t, seed, 600, policyOf(adversary{seed, true}, beyond), MaxHold(5*time.Second))
+		runOracle(t, seed, 600, policyOf(Adversary{Seed: seed, Calm: true}, beyond), MaxHold(5*time.Second))
 		if t.Failed() {
 			return
 		}

@@ -23,7 +23,7 @@ func does(ctx context.Context, l *Limiter, key string) error {
 }
 
 func TestDoDoesNotCallWhenRefused(t *testing.T) {
-	hourly, noQueue := rated(Every(time.Hour)), []Option{MaxWaiting(0, 0)}
+	hourly, noQueue := Rates(Every(time.Hour)), []Option{MaxWaiting(0, 0)}
 	for _, c := range []struct {
 		name  string
 		limit Limit
@@ -38,7 +38,7 @@ func TestDoDoesNotCallWhenRefused(t *testing.T) {
 		{"denied, without a queue", Limit{Deny: true}, noQueue, time.Hour, ErrLimited},
 	} {
 		row(t, c.name, func(t *testing.T) {
-			l := limiterOf(t, c.limit, c.opts...)
+			l := mustNew(t, c.limit, c.opts...)
 			l.Allow("k")
 			ctx, cancel := context.WithTimeout(t.Context(), c.after)
 			defer cancel()
@@ -56,7 +56,7 @@ func TestDoDoesNotCallWhenRefused(t *testing.T) {
 // A panic reaches the caller, as a failure for the controller, and the slot is free.
 func TestDoReleasesWhenItsFunctionPanics(t *testing.T) {
 	ctrl := new(spyController)
-	l := limiterOf(t, Limit{InFlight: 1, Rates: []Rate{perSecond(5, 5)}}, Policy(ctrl))
+	l := mustNew(t, Limit{InFlight: 1, Rates: []Rate{perSecond(5, 5)}}, Policy(ctrl))
 	func() {
 		defer func() { is(t, "the panic", recover(), any("fn")) }()
 		//nolint:errcheck // it panics
@@ -84,7 +84,7 @@ func TestDoHandsFeedbackToThePolicy(t *testing.T) {
 	} {
 		row(t, c.name, func(t *testing.T) {
 			ctrl := new(spyController)
-			l := limiterOf(t, rated(perSecond(5, 5)), Policy(ctrl))
+			l := mustNew(t, Rates(perSecond(5, 5)), Policy(ctrl))
 			time.Sleep(time.Second)
 			_, err := Do(t.Context(), l, "k", func(context.Context) (int, error) {
 				time.Sleep(time.Minute)
@@ -107,7 +107,7 @@ func TestDoHandsFeedbackToThePolicy(t *testing.T) {
 func TestPessimisticCallers(t *testing.T) {
 	row(t, "of a rate", func(t *testing.T) {
 		const callers = 20
-		l := limiterOf(t, rated(Every(3*time.Second)), MaxWaiting(0, 0))
+		l := mustNew(t, Rates(Every(3*time.Second)), MaxWaiting(0, 0))
 		start, ran := time.Now(), make(chan time.Duration, callers)
 		for range callers {
 			//nolint:errcheck // that it ran is noted
@@ -129,7 +129,7 @@ func TestPessimisticCallers(t *testing.T) {
 	// It is the same for a key that shares a gate because too many keys are busy.
 	for name, key := range map[string]string{"of a slot": "k", "of the overflow gate": "later"} {
 		row(t, name, func(t *testing.T) {
-			l := limiterOf(t, Limit{InFlight: 1}, MaxKeys(1), MaxWaiting(0, 0))
+			l := mustNew(t, Limit{InFlight: 1}, MaxKeys(1), MaxWaiting(0, 0))
 			p := took(t, l, "k")
 			if key == "later" {
 				p = took(t, l, "late")

@@ -113,7 +113,7 @@ func TestNoTurns(t *testing.T) {
 		"for ever":    {Every(1 << 60), Pool{Replicas: 1000, Ordinal: 2}, false},
 		"with bursts": {Rate{Events: 1, Per: time.Second, Burst: 2}, second, false},
 	} {
-		l := limiterOf(t, Rates(c.rate), StartPool(c.pool))
+		l := mustNew(t, Rates(c.rate), StartPool(c.pool))
 		is(t, name, l.shards[0].setting.rules[0].turn != nil, c.want)
 	}
 }
@@ -182,7 +182,7 @@ func TestTurnsArePromised(t *testing.T) {
 		is(t, "at 19.101 s, after its turn", last.Allow("k"), false)
 	})
 	row(t, "two in a row", func(t *testing.T) {
-		l := limiterOf(t, Rates(Every(time.Second)), StartPool(Pool{Replicas: 5, Ordinal: 2, Weight: 2}))
+		l := mustNew(t, Rates(Every(time.Second)), StartPool(Pool{Replicas: 5, Ordinal: 2, Weight: 2}))
 		var calls []*call
 		for range 5 {
 			calls = append(calls, asking(t, l, "k"))
@@ -199,10 +199,10 @@ func TestTurnsArePromised(t *testing.T) {
 	})
 }
 
-// A replica that gets an ordinal, loses it, or sees the pool change keeps to its own interval meanwhile.
-func TestTurnsThroughPoolChanges(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Rates(Every(time.Second)), Replicas(4))
+func TestTurnsThatMove(t *testing.T) {
+	// A replica that gets an ordinal, loses it, or sees the pool change keeps to its own interval meanwhile.
+	row(t, "turns through pool changes", func(t *testing.T) {
+		l := mustNew(t, Rates(Every(time.Second)), Replicas(4))
 		var changing sync.WaitGroup
 		defer changing.Wait()
 		changing.Go(func() {
@@ -214,6 +214,27 @@ func TestTurnsThroughPoolChanges(t *testing.T) {
 		})
 		if least := slices.Min(gaps(saturate([]*Limiter{l}, 1, 10*time.Minute))); least < 3900*ms {
 			t.Errorf("two requests %v apart", least)
+		}
+	})
+	// A clock that steps to the begin of a turn again and again opens one each time at most. In all it opens no
+	// more than the share and what the turns of one cycle take.
+	row(t, "turns of a weight and a clock that steps", func(t *testing.T) {
+		l := mustNew(t, Rates(Every(time.Second)), StartPool(Pool{Replicas: 10, Ordinal: 1, Weight: 3}))
+		turn, all := l.shards[0].setting.rules[0].turn, 0
+		for i := range 200 {
+			turn.start = time.Now().UnixNano() % turn.cycle
+			n := 0
+			for l.Allow("k") {
+				n++
+			}
+			all += n
+			if most := 2.5 + .3*float64(i)/10; n > 1 || float64(all) > most {
+				t.Fatalf("after %d tenths of a second: %d at once, %d in all, at most %v", i, n, all, most)
+			}
+			time.Sleep(100 * ms)
+		}
+		if all < 7 {
+			t.Errorf("%d in 20 s", all)
 		}
 	})
 }
@@ -317,30 +338,6 @@ func TestTurnsAndAClockThatSteps(t *testing.T) {
 	})
 }
 
-// A clock that steps to the begin of a turn again and again opens one each time at most. In all it opens no
-// more than the share and what the turns of one cycle take.
-func TestTurnsOfAWeightAndAClockThatSteps(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Rates(Every(time.Second)), StartPool(Pool{Replicas: 10, Ordinal: 1, Weight: 3}))
-		turn, all := l.shards[0].setting.rules[0].turn, 0
-		for i := range 200 {
-			turn.start = time.Now().UnixNano() % turn.cycle
-			n := 0
-			for l.Allow("k") {
-				n++
-			}
-			all += n
-			if most := 2.5 + .3*float64(i)/10; n > 1 || float64(all) > most {
-				t.Fatalf("after %d tenths of a second: %d at once, %d in all, at most %v", i, n, all, most)
-			}
-			time.Sleep(100 * ms)
-		}
-		if all < 7 {
-			t.Errorf("%d in 20 s", all)
-		}
-	})
-}
-
 // Turns of two paced rates, or of one beside windows, may never be open at one instant: a caller would wait
 // for ever.
 func TestTurnsThatNeverMeet(t *testing.T) {
@@ -356,7 +353,7 @@ func TestTurnsThatNeverMeet(t *testing.T) {
 		"for decades": {[]Rate{Every(year)}, Pool{Replicas: 40, Ordinal: 1}, year},
 	} {
 		row(t, name, func(t *testing.T) {
-			l := limiterOf(t, Limit{Rates: c.rates}, StartPool(c.pool), StartEmpty())
+			l := mustNew(t, Limit{Rates: c.rates}, StartPool(c.pool), StartEmpty())
 			call := asking(t, l, "k")
 			for range 100 { // a century takes several sleeps
 				if time.Sleep(c.step); call.ended() {
@@ -373,7 +370,7 @@ func TestTurnsThatNeverMeet(t *testing.T) {
 
 func TestTurnIsTakenOnce(t *testing.T) {
 	row(t, "a correction does not bring back what has come back by itself", func(t *testing.T) {
-		l := limiterOf(t, tokenLimit(1, 1), StartPool(Pool{Replicas: 2, Ordinal: 1}))
+		l := mustNew(t, tokenLimit(1, 1), StartPool(Pool{Replicas: 2, Ordinal: 1}))
 		a := took(t, l, "k", Cost("tokens", 1))
 		time.Sleep(2 * time.Second)
 		took(t, l, "k", Cost("tokens", 1))
@@ -383,7 +380,7 @@ func TestTurnIsTakenOnce(t *testing.T) {
 	// A caller that gives up in its turn leaves it to the next one.
 	row(t, "a rate that gets another name keeps the turn closed that was taken", func(t *testing.T) {
 		paced := Every(time.Second)
-		l := limiterOf(t, Rates(paced), StartPool(Pool{Replicas: 10, Ordinal: 1, Weight: 3}))
+		l := mustNew(t, Rates(paced), StartPool(Pool{Replicas: 10, Ordinal: 1, Weight: 3}))
 		wants(t, l, "k", 1)
 		time.Sleep(50 * ms)
 		setLimit(t, l, Rates(PerHour(1e6), paced))
@@ -401,10 +398,10 @@ func TestTurnIsTakenOnce(t *testing.T) {
 func TestTurnThatClosesWhenOthersHaveRoom(t *testing.T) {
 	paced := Rate{Name: "paced", Unit: "tokens", Events: 1, Per: 10 * time.Second, Burst: 1}
 	for name, limit := range map[string]Limit{
-		"first": rated(paced, perSecond(2, 2)), "last": rated(perSecond(2, 2), paced),
+		"first": Rates(paced, perSecond(2, 2)), "last": Rates(perSecond(2, 2), paced),
 	} {
 		row(t, name, func(t *testing.T) {
-			l := limiterOf(t, limit, StartPool(Pool{Replicas: 2, Ordinal: 1, Fixed: true}))
+			l := mustNew(t, limit, StartPool(Pool{Replicas: 2, Ordinal: 1, Fixed: true}))
 			took(t, l, "k") // the bucket is full again in a second, when the turn of a second closes
 			d := l.Check("k", Cost("tokens", 1))
 			is(t, "the next turn", fmt.Sprint(d.RetryAfter, " ", d.Rule), "20s paced")
@@ -419,7 +416,7 @@ func TestTurnBehindOthers(t *testing.T) {
 	// Callers take their turns while they wait for a slower rate: the two waits do not add up.
 	row(t, "for a slower rate", func(t *testing.T) {
 		slower := Rate{Name: "slower", Events: 1, Per: 10 * time.Second, Burst: 2}
-		l := limiterOf(t, rated(Every(5*time.Second), slower), pool)
+		l := mustNew(t, Rates(Every(5*time.Second), slower), pool)
 		took(t, l, "k")
 		for i := range time.Duration(4) {
 			turn := (i + 1) * 20 * time.Second
@@ -431,7 +428,7 @@ func TestTurnBehindOthers(t *testing.T) {
 	// A caller that waits while a turn is open takes that turn. The one behind it gets the start of the next.
 	row(t, "in an open turn", func(t *testing.T) {
 		paced := Rate{Name: "paced", Unit: "tokens", Events: 1, Per: 5 * time.Second, Burst: 1}
-		l := limiterOf(t, rated(paced, perSecond(10, 2)), pool)
+		l := mustNew(t, Rates(paced, perSecond(10, 2)), pool)
 		time.Sleep(100 * ms)
 		took(t, l, "k") // the bucket has another request in 200 ms
 		first := asking(t, l, "k", Cost("tokens", 1))

@@ -339,6 +339,7 @@ func (s *shard) requeueAndUnlock(w *waiter) (*gate, *waiter) {
 	now := s.now()
 	g := s.gate(s.l.hash(w.key), w.key, now, w.d.plan)
 	if h := w.permit.h; h != nil && h.gen == w.permit.gen {
+		w.d.costs = h.costs // but for those of a unit that was forgotten meanwhile
 		s.free(h)
 	}
 	s.counts.expired++

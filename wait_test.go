@@ -30,7 +30,7 @@ func onAdmits() (admitTimes, Option) {
 
 func TestDeadline(t *testing.T) {
 	row(t, "a turn beyond it fails at once", func(t *testing.T) {
-		l := limiterOf(t, rated(Every(10*time.Second)), Replicas(2))
+		l := mustNew(t, Rates(Every(10*time.Second)), Replicas(2))
 		wants(t, l, "k", 1)
 		c := askingUntil(t, l, 19*time.Second, "k")
 		is(t, "the error", *c.refusedAfter(t, 0, ReasonDeadline), LimitedError{Key: "k",
@@ -45,7 +45,7 @@ func TestDeadline(t *testing.T) {
 		first.admittedAfter(t, 20*time.Second)
 	})
 	row(t, "an unknown turn waits for it", func(t *testing.T) {
-		l := limiterOf(t, Limit{InFlight: 1})
+		l := mustNew(t, Limit{InFlight: 1})
 		p := took(t, l, "k")
 		c := askingUntil(t, l, 5*time.Second, "k")
 		time.Sleep(5 * time.Second)
@@ -58,7 +58,7 @@ func TestDeadline(t *testing.T) {
 	row(t, "one that has passed leaves no trace", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		l := limiterOf(t, rated(perSecond(1, 3)))
+		l := mustNew(t, Rates(perSecond(1, 3)))
 		_, err := l.Acquire(ctx, "k")
 		is(t, "the error", err, context.Canceled)
 		stats(t, l, "Admitted", 0, "Cancelled", 0, "Keys", 0)
@@ -67,7 +67,7 @@ func TestDeadline(t *testing.T) {
 
 func TestMaxWait(t *testing.T) {
 	row(t, "a turn that is too late", func(t *testing.T) {
-		l := limiterOf(t, rated(Every(10*time.Second)), MaxWait(10*time.Second))
+		l := mustNew(t, Rates(Every(10*time.Second)), MaxWait(10*time.Second))
 		wants(t, l, "k", 1)
 		c := asking(t, l, "k")
 		is(t, "retry after", asking(t, l, "k").refusedAfter(t, 0, ReasonWait).RetryAfter, 20*time.Second)
@@ -76,7 +76,7 @@ func TestMaxWait(t *testing.T) {
 	})
 	// Slots alone are decided without a clock: an overtaker sets the timer again.
 	row(t, "behind an overtaker of slots", func(t *testing.T) {
-		l := limiterOf(t, Limit{InFlight: 2}, MaxWait(time.Second))
+		l := mustNew(t, Limit{InFlight: 2}, MaxWait(time.Second))
 		took(t, l, "k")
 		low := asking(t, l, "k", Weight(2), PriorityLow.Option())
 		time.Sleep(900 * ms)
@@ -89,7 +89,7 @@ func TestMaxWait(t *testing.T) {
 // Failure mode 8: the longest Duration is no bound, and above all it does not overflow into the past. This
 // runs by the real clock: in a bubble a timer that fires without end stops the clock.
 func TestLongestMaxWait(t *testing.T) {
-	l := limiterOf(t, Limit{InFlight: 1}, MaxWait(math.MaxInt64))
+	l := mustNew(t, Limit{InFlight: 1}, MaxWait(math.MaxInt64))
 	took(t, l, "k")
 	s := l.shard("k")
 	s.mu.Lock() // a timer that fires must wait for this
@@ -121,7 +121,7 @@ func TestRaiseWakesWaiters(t *testing.T) {
 		"fewer peers": func(t *testing.T, l *Limiter) { setReplicas(t, l, 1); time.Sleep(10 * ms) },
 	} {
 		row(t, name, func(t *testing.T) {
-			l := limiterOf(t, Limit{Rates: []Rate{perSecond(1e6, 1000)}, InFlight: 1999}, Replicas(1000))
+			l := mustNew(t, Limit{Rates: []Rate{perSecond(1e6, 1000)}, InFlight: 1999}, Replicas(1000))
 			took(t, l, "k")
 			var calls []*call
 			for range 1000 {
@@ -144,12 +144,12 @@ func TestRaiseWakesWaiters(t *testing.T) {
 // Failure mode 4: a cut re-paces those who wait already.
 func TestCutRepacesWaiters(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(1000, 1)))
+		l := mustNew(t, Rates(perSecond(1000, 1)))
 		wants(t, l, "k", 1)
 		for range 500 {
 			defer asking(t, l, "k").cancel()
 		}
-		setLimit(t, l, rated(perSecond(1, 1)))
+		setLimit(t, l, Rates(perSecond(1, 1)))
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		stats(t, l, "Admitted", 11)
@@ -165,7 +165,7 @@ func TestCutRefusesWhatNeverFits(t *testing.T) {
 		ReasonDenied:   func(t *testing.T, l *Limiter) { setLimit(t, l, Limit{Deny: true}) },
 	} {
 		row(t, reason, func(t *testing.T) {
-			l := limiterOf(t, Limit{InFlight: 4})
+			l := mustNew(t, Limit{InFlight: 4})
 			p := took(t, l, "k", Weight(4))
 			var small, large []*call
 			for i := range 200 {
@@ -197,7 +197,7 @@ func TestCutRefusesWhatNeverFits(t *testing.T) {
 // Failure mode 32: a head that gives up wakes the next one.
 func TestCancelledHeadWakesTheNext(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(1, 5)))
+		l := mustNew(t, Rates(perSecond(1, 5)))
 		took(t, l, "k", Weight(3))
 		head, next := asking(t, l, "k", Weight(4)), asking(t, l, "k", Weight(2))
 		next.waits(t)
@@ -208,12 +208,12 @@ func TestCancelledHeadWakesTheNext(t *testing.T) {
 	})
 }
 
-// Behind a head that waits for a slot, an aligned window with room must not count as a wait for the next
-// window.
-func TestAlignedTurnBehindASlot(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
+func TestWaiting(t *testing.T) {
+	// Behind a head that waits for a slot, an aligned window with room must not count as a wait for the next
+	// window.
+	row(t, "aligned turn behind a slot", func(t *testing.T) {
 		day := aligned(1000, 24*time.Hour)
-		l := limiterOf(t, Limit{InFlight: 1, Rates: []Rate{day}}, MaxWait(time.Minute))
+		l := mustNew(t, Limit{InFlight: 1, Rates: []Rate{day}}, MaxWait(time.Minute))
 		took(t, l, "k")
 		a, b := asking(t, l, "k"), asking(t, l, "k") // 998 of 1000 are left today
 		a.waits(t)
@@ -224,11 +224,70 @@ func TestAlignedTurnBehindASlot(t *testing.T) {
 		a.gaveUp(t)
 		b.gaveUp(t)
 	})
+	// A waiter that is given up gets an error, also where the context has none: or the caller would believe that
+	// it holds a permit.
+	row(t, "context without an error", func(t *testing.T) {
+		inner, cancel := context.WithCancel(t.Context())
+		cancel()
+		l := mustNew(t, Limit{InFlight: 1})
+		took(t, l, "k")
+		_, err := l.Acquire(endless{inner}, "k")
+		is(t, "Limiter.Acquire", err, context.Canceled)
+		is(t, "Semaphore.Acquire", semaphoreOf(t, 0).Acquire(endless{inner}, 1), context.Canceled)
+	})
+	row(t, "hooks", func(t *testing.T) {
+		var waits, admissions []string
+		var mu sync.Mutex // each hook runs on its caller's goroutine
+		note := func(list *[]string, what ...any) {
+			mu.Lock()
+			defer mu.Unlock()
+			*list = append(*list, strings.TrimSpace(fmt.Sprintln(what...)))
+		}
+		l := mustNew(t, Limit{Rates: []Rate{perSecond(1, 2)}, InFlight: 2},
+			OnWait(func(key string, wait time.Duration) { note(&waits, key, wait) }),
+			OnAdmit(func(key string, waited, over time.Duration) { note(&admissions, key, waited, over) }))
+		p, q := asking(t, l, "k").permit, asking(t, l, "k").permit
+		asking(t, l, "k")
+		asking(t, l, "k")
+		p.Release()
+		q.Release()
+		time.Sleep(10 * time.Second)
+		asking(t, l, "k").cancel()
+		is(t, "waits", fmt.Sprint(waits), "[k 1s k 2s k 0s]")
+		took(t, l, "other", Weight(2))
+		took(t, l, "third").Release()
+		l.Allow("third")
+		l.Allow("other")             // is refused,
+		l.TryAcquireUpTo("other", 1) // this too,
+		l.TryAcquireUpTo("third", 9) // and this takes what is there, which is nothing
+		l.TryAcquireUpTo("last", 9)
+		is(t, "admissions", fmt.Sprint(admissions),
+			"[k 0s 0s k 0s 0s k 1s 0s k 2s 0s other 0s 0s third 0s 0s third 0s 0s last 0s 0s]")
+	})
+	row(t, "context gets a wait", func(t *testing.T) {
+		var got []string
+		l := mustNew(t, Limit{InFlight: 1})
+		with := func(f waited.Hook) context.Context { return context.WithValue(t.Context(), waited.Key{}, f) }
+		ctx := with(func(w, o time.Duration) { got = append(got, fmt.Sprint(w, " ", o)) })
+		p, err := l.Acquire(ctx, "k") // does not wait
+		must(t, err)
+		time.AfterFunc(3*time.Second, p.Release)
+		p, err = l.Acquire(ctx, "k")
+		must(t, err)
+		is(t, "waits", fmt.Sprint(got), "[3s 0s]")
+		ctx = with(func(_, _ time.Duration) { panic("hook") })
+		time.AfterFunc(time.Second, p.Release)
+		func() {
+			defer func() { _ = recover() }()
+			_, _ = l.Acquire(ctx, "k")
+		}()
+		inFlight(t, l, 0) // or no caller could release it
+	})
 }
 
 func TestGivingUp(t *testing.T) {
 	row(t, "counts in no estimate", func(t *testing.T) {
-		l := limiterOf(t, rated(Every(time.Second)))
+		l := mustNew(t, Rates(Every(time.Second)))
 		wants(t, l, "k", 1)
 		stays := asking(t, l, "k")
 		asking(t, l, "k").gaveUp(t)
@@ -236,7 +295,7 @@ func TestGivingUp(t *testing.T) {
 		stays.cancel()
 	})
 	row(t, "leaves nothing behind an empty queue", func(t *testing.T) {
-		l := limiterOf(t, rated(Every(time.Hour)))
+		l := mustNew(t, Rates(Every(time.Hour)))
 		wants(t, l, "k", 1)
 		c := asking(t, l, "k")
 		g, s := gateOf(l, "k"), l.shard("k")
@@ -249,7 +308,7 @@ func TestGivingUp(t *testing.T) {
 	// overhead is not longer than its wait.
 	row(t, "serves one that came after the turn", func(t *testing.T) {
 		got, noted := onAdmits()
-		l := limiterOf(t, rated(Rate{Name: "x", Events: 1, Per: 10 * ms, Burst: 10}), noted)
+		l := mustNew(t, Rates(Rate{Name: "x", Events: 1, Per: 10 * ms, Burst: 10}), noted)
 		took(t, l, "k", Weight(10))
 		<-got
 		head := asking(t, l, "k")
@@ -279,12 +338,12 @@ func stopTimer(l *Limiter, key string) *gate {
 func TestDueOfEachWaiterOfALateTimer(t *testing.T) {
 	fast := Rate{Name: "x", Events: 1, Per: 10 * ms, Burst: 10}
 	for name, limit := range map[string]Limit{
-		"alone":               rated(fast),
-		"beside one too slow": rated(fast, Rate{Name: "slow", Events: 1, Per: 200 * year, Burst: 1000}),
+		"alone":               Rates(fast),
+		"beside one too slow": Rates(fast, Rate{Name: "slow", Events: 1, Per: 200 * year, Burst: 1000}),
 	} {
 		row(t, name, func(t *testing.T) {
 			got, noted := onAdmits()
-			l := limiterOf(t, limit, noted)
+			l := mustNew(t, limit, noted)
 			took(t, l, "k", Weight(10))
 			<-got
 			for range 5 {
@@ -344,22 +403,22 @@ func TestLateCallersLoseTheirTurn(t *testing.T) {
 		overhead  time.Duration
 		expired   int
 	}{
-		{"in time", rated(second), 1, 1100 * ms, 1100 * ms, 0, 0},
-		{"late", rated(second), 1, 1100*ms + 1, 2000 * ms, 1000 * ms, 1},
-		{"so late that the next turn is there", rated(second), 1, 2300 * ms, 2300 * ms, 1300 * ms, 1},
-		{"a long interval, in time", rated(Every(4 * time.Second)), 1, 4400 * ms, 4400 * ms, 0, 0},
-		{"a long interval, late", rated(Every(4 * time.Second)), 1, 4400*ms + 1, 8000 * ms, 4000 * ms, 1},
-		{"a short interval", rated(Every(time.Second - 1)), 1, 1900 * ms, 1900 * ms, 0, 0},
-		{"a burst", rated(perSecond(1, 2)), 2, 2900 * ms, 2900 * ms, 0, 0},
-		{"a window", rated(aligned(1, time.Second)), 1, 1900 * ms, 1900 * ms, 0, 0},
-		{"without turns", rated(noTurns), 1, 1200 * ms, 2000 * ms, 1000 * ms, 1},
-		{"of the shortest interval", rated(second, two), 1, 2150 * ms, 4000 * ms, 2000 * ms, 1},
-		{"in any order", rated(two, second), 1, 2150 * ms, 4000 * ms, 2000 * ms, 1},
-		{"nothing of the paced rate", rated(jobs, perSecond(1, 2)), 2, 2900 * ms, 2900 * ms, 0, 0},
+		{"in time", Rates(second), 1, 1100 * ms, 1100 * ms, 0, 0},
+		{"late", Rates(second), 1, 1100*ms + 1, 2000 * ms, 1000 * ms, 1},
+		{"so late that the next turn is there", Rates(second), 1, 2300 * ms, 2300 * ms, 1300 * ms, 1},
+		{"a long interval, in time", Rates(Every(4 * time.Second)), 1, 4400 * ms, 4400 * ms, 0, 0},
+		{"a long interval, late", Rates(Every(4 * time.Second)), 1, 4400*ms + 1, 8000 * ms, 4000 * ms, 1},
+		{"a short interval", Rates(Every(time.Second - 1)), 1, 1900 * ms, 1900 * ms, 0, 0},
+		{"a burst", Rates(perSecond(1, 2)), 2, 2900 * ms, 2900 * ms, 0, 0},
+		{"a window", Rates(aligned(1, time.Second)), 1, 1900 * ms, 1900 * ms, 0, 0},
+		{"without turns", Rates(noTurns), 1, 1200 * ms, 2000 * ms, 1000 * ms, 1},
+		{"of the shortest interval", Rates(second, two), 1, 2150 * ms, 4000 * ms, 2000 * ms, 1},
+		{"in any order", Rates(two, second), 1, 2150 * ms, 4000 * ms, 2000 * ms, 1},
+		{"nothing of the paced rate", Rates(jobs, perSecond(1, 2)), 2, 2900 * ms, 2900 * ms, 0, 0},
 	} {
 		row(t, c.name, func(t *testing.T) {
 			admits, noted := onAdmits()
-			l := limiterOf(t, c.limit, noted)
+			l := mustNew(t, c.limit, noted)
 			took(t, l, "k", Weight(c.weight))
 			<-admits
 			got := sleeping(t, l, "k", naps(c.nap), Weight(c.weight))
@@ -377,7 +436,7 @@ func TestLateCallersLoseTheirTurn(t *testing.T) {
 func TestLostTurns(t *testing.T) {
 	// Or one on a slow machine would never act.
 	row(t, "are three at most", func(t *testing.T) {
-		l := limiterOf(t, rated(Every(time.Second)))
+		l := mustNew(t, Rates(Every(time.Second)))
 		wants(t, l, "k", 1)
 		c := sleeping(t, l, "k", naps(1500*ms, 1500*ms, 1500*ms, 1500*ms, 1500*ms))
 		time.Sleep(time.Minute)
@@ -385,7 +444,7 @@ func TestLostTurns(t *testing.T) {
 		stats(t, l, "Expired", 3, "Admitted", 2)
 	})
 	row(t, "stay spent: the next caller is a whole interval behind", func(t *testing.T) {
-		l := limiterOf(t, rated(Every(time.Second)))
+		l := mustNew(t, Rates(Every(time.Second)))
 		wants(t, l, "k", 1)
 		c := sleeping(t, l, "k", naps(1500*ms))
 		time.Sleep(1600 * ms)
@@ -394,14 +453,14 @@ func TestLostTurns(t *testing.T) {
 		stats(t, l, "Expired", 1, "Cancelled", 1, "Waiting", 0, "Admitted", 1)
 	})
 	row(t, "of a replica that takes turns: the next is a cycle away", func(t *testing.T) {
-		l := limiterOf(t, rated(Every(time.Second)), StartPool(Pool{Replicas: 3, Ordinal: 1, Fixed: true}))
+		l := mustNew(t, Rates(Every(time.Second)), StartPool(Pool{Replicas: 3, Ordinal: 1, Fixed: true}))
 		took(t, l, "k")
 		c := sleeping(t, l, "k", naps(3101*ms))
 		time.Sleep(time.Minute)
 		c.admittedAfter(t, 6*time.Second)
 	})
 	row(t, "are waited for also in a queue that is full", func(t *testing.T) {
-		l := limiterOf(t, rated(Every(time.Second)), MaxWaiting(1, 1))
+		l := mustNew(t, Rates(Every(time.Second)), MaxWaiting(1, 1))
 		wants(t, l, "k", 1)
 		late := sleeping(t, l, "k", naps(1500*ms))
 		time.Sleep(1200 * ms)
@@ -415,7 +474,7 @@ func TestLostTurns(t *testing.T) {
 	})
 	// It must not be admitted by the gate of then beside that of now.
 	row(t, "of a key that was dropped meanwhile", func(t *testing.T) {
-		l := limiterOf(t, rated(Every(time.Second)), MaxKeys(1))
+		l := mustNew(t, Rates(Every(time.Second)), MaxKeys(1))
 		wants(t, l, "k", 1)
 		c := sleeping(t, l, "k", naps(10*time.Second))
 		time.Sleep(5 * time.Second)
@@ -430,7 +489,7 @@ func TestLostTurns(t *testing.T) {
 func TestLateCallersComeFirst(t *testing.T) {
 	for _, wakes := range []time.Duration{2200 * ms, 2500 * ms} { // before the second, and after it
 		row(t, wakes, func(t *testing.T) {
-			l := limiterOf(t, rated(Every(time.Second)))
+			l := mustNew(t, Rates(Every(time.Second)))
 			wants(t, l, "k", 1)
 			first := sleeping(t, l, "k", naps(wakes))
 			second := sleeping(t, l, "k", naps(2400*ms))
@@ -452,7 +511,7 @@ func TestLateCallersComeFirst(t *testing.T) {
 func TestLostTurnGivesItsSlotsBack(t *testing.T) {
 	for _, maxHold := range []time.Duration{0, 200 * ms} {
 		row(t, maxHold, func(t *testing.T) {
-			l := limiterOf(t, Limit{Rates: []Rate{Every(time.Second)}, InFlight: 1}, MaxHold(maxHold),
+			l := mustNew(t, Limit{Rates: []Rate{Every(time.Second)}, InFlight: 1}, MaxHold(maxHold),
 				LeakCheck(func(Leak) {}))
 			took(t, l, "k").Release()
 			c := sleeping(t, l, "k", naps(1500*ms))
@@ -498,7 +557,7 @@ func TestLateCallersAreWaiters(t *testing.T) {
 		{"patience", func(*testing.T, *Limiter, *call) {}, 0, 3500 * ms, ReasonWait},
 	} {
 		row(t, c.name, func(t *testing.T) {
-			l := limiterOf(t, jobs, MaxWait(3500*ms), MaxWaiting(2, 2))
+			l := mustNew(t, jobs, MaxWait(3500*ms), MaxWaiting(2, 2))
 			took(t, l, "k", Cost("jobs", 1)).Release()
 			got := sleeping(t, l, "k", naps(2500*ms), Cost("jobs", 1), Weight(3))
 			time.Sleep(2150 * ms)
@@ -596,7 +655,7 @@ func TestBrokenContextLosesNothing(t *testing.T) {
 					}
 					brokeOff()
 				}
-				l := limiterOf(t, Limit{InFlight: 1, Rates: []Rate{PerHour(1e6), tokensPerMinute(100, 100)}})
+				l := mustNew(t, Limit{InFlight: 1, Rates: []Rate{PerHour(1e6), tokensPerMinute(100, 100)}})
 				held := took(t, l, "k")
 				breaks(l.acquiring("k", Cost("tokens", 2)))
 				stats(t, l, "Waiting", 0, "InFlight", 1)
@@ -626,7 +685,7 @@ func TestBrokenContextAtOtherTimes(t *testing.T) {
 	for _, how := range contextFailures {
 		// The deadline is asked for under the lock when the turn of a call is known.
 		row(t, "deadline "+how, func(t *testing.T) {
-			l := limiterOf(t, rated(perSecond(1, 1)), MaxWaiting(1, 1))
+			l := mustNew(t, Rates(perSecond(1, 1)), MaxWaiting(1, 1))
 			wants(t, l, "k", 1)
 			(&brokenContext{t.Context(), how, "Deadline", 1}).under(t, l.acquiring("k"))()
 			stats(t, l, "Waiting", 0, "Waited", 0)
@@ -637,7 +696,7 @@ func TestBrokenContextAtOtherTimes(t *testing.T) {
 		// A call that is admitted before its context fails gives back all it took.
 		row(t, "after the grant "+how, func(t *testing.T) {
 			var held Permit
-			l := limiterOf(t, Limit{InFlight: 1, Rates: []Rate{tokensPerMinute(100, 100)}},
+			l := mustNew(t, Limit{InFlight: 1, Rates: []Rate{tokensPerMinute(100, 100)}},
 				OnWait(func(string, time.Duration) { held.Release() }))
 			held = took(t, l, "k")
 			(&brokenContext{t.Context(), how, "Done", 1}).under(t, l.acquiring("k", Cost("tokens", 2)))()
@@ -648,7 +707,7 @@ func TestBrokenContextAtOtherTimes(t *testing.T) {
 		// A waiter that has lost its turn asks its context again; if that fails then, the waiter that has
 		// taken its place is given up.
 		row(t, "after a lost turn "+how, func(t *testing.T) {
-			l := limiterOf(t, Limit{InFlight: 1, Rates: []Rate{Every(time.Second)}})
+			l := mustNew(t, Limit{InFlight: 1, Rates: []Rate{Every(time.Second)}})
 			took(t, l, "k").Release()
 			sleeps := &sleepy{t.Context(), naps(1500 * ms)}
 			brokeOff := (&brokenContext{sleeps, how, "Done", 2}).under(t, l.acquiring("k"))
@@ -666,71 +725,3 @@ func TestBrokenContextAtOtherTimes(t *testing.T) {
 type endless struct{ context.Context }
 
 func (endless) Err() error { return nil }
-
-// A waiter that is given up gets an error, also where the context has none: or the caller would believe that
-// it holds a permit.
-func TestContextWithoutAnError(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		inner, cancel := context.WithCancel(t.Context())
-		cancel()
-		l := limiterOf(t, Limit{InFlight: 1})
-		took(t, l, "k")
-		_, err := l.Acquire(endless{inner}, "k")
-		is(t, "Limiter.Acquire", err, context.Canceled)
-		is(t, "Semaphore.Acquire", semaphoreOf(t, 0).Acquire(endless{inner}, 1), context.Canceled)
-	})
-}
-
-func TestHooks(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		var waits, admissions []string
-		var mu sync.Mutex // each hook runs on its caller's goroutine
-		note := func(list *[]string, what ...any) {
-			mu.Lock()
-			defer mu.Unlock()
-			*list = append(*list, strings.TrimSpace(fmt.Sprintln(what...)))
-		}
-		l := limiterOf(t, Limit{Rates: []Rate{perSecond(1, 2)}, InFlight: 2},
-			OnWait(func(key string, wait time.Duration) { note(&waits, key, wait) }),
-			OnAdmit(func(key string, waited, over time.Duration) { note(&admissions, key, waited, over) }))
-		p, q := asking(t, l, "k").permit, asking(t, l, "k").permit
-		asking(t, l, "k")
-		asking(t, l, "k")
-		p.Release()
-		q.Release()
-		time.Sleep(10 * time.Second)
-		asking(t, l, "k").cancel()
-		is(t, "waits", fmt.Sprint(waits), "[k 1s k 2s k 0s]")
-		took(t, l, "other", Weight(2))
-		took(t, l, "third").Release()
-		l.Allow("third")
-		l.Allow("other")             // is refused,
-		l.TryAcquireUpTo("other", 1) // this too,
-		l.TryAcquireUpTo("third", 9) // and this takes what is there, which is nothing
-		l.TryAcquireUpTo("last", 9)
-		is(t, "admissions", fmt.Sprint(admissions),
-			"[k 0s 0s k 0s 0s k 1s 0s k 2s 0s other 0s 0s third 0s 0s third 0s 0s last 0s 0s]")
-	})
-}
-
-func TestContextGetsAWait(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		var got []string
-		l := limiterOf(t, Limit{InFlight: 1})
-		with := func(f waited.Hook) context.Context { return context.WithValue(t.Context(), waited.Key{}, f) }
-		ctx := with(func(w, o time.Duration) { got = append(got, fmt.Sprint(w, " ", o)) })
-		p, err := l.Acquire(ctx, "k") // does not wait
-		must(t, err)
-		time.AfterFunc(3*time.Second, p.Release)
-		p, err = l.Acquire(ctx, "k")
-		must(t, err)
-		is(t, "waits", fmt.Sprint(got), "[3s 0s]")
-		ctx = with(func(_, _ time.Duration) { panic("hook") })
-		time.AfterFunc(time.Second, p.Release)
-		func() {
-			defer func() { _ = recover() }()
-			_, _ = l.Acquire(ctx, "k")
-		}()
-		inFlight(t, l, 0) // or no caller could release it
-	})
-}

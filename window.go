@@ -285,7 +285,7 @@ func (w *window) follow(t instant, old, r *rule) {
 func (w *window) requota(old, c *schedule, k int64) {
 	q := c.quota(k)
 	if c.events > old.events { // the limit, then, and not the pool
-		w.quota += max(0, q-old.quota(k))
+		w.quota = max(w.quota, min(q, w.quota+q-old.quota(k))) // beside an event that was kept, no more than q
 		return
 	}
 	if c.keeps {

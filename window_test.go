@@ -82,7 +82,7 @@ func TestScheduleAtTheEdges(t *testing.T) {
 	} {
 		row(t, c, func(t *testing.T) {
 			r := aligned(c.events, c.per)
-			l := limiterOf(t, rated(r), StartPool(c.pool))
+			l := mustNew(t, Rates(r), StartPool(c.pool))
 			l.TryAcquire("k", Weight(mostOf(r)))
 			time.Sleep(150 * year)
 			_, d := l.TryAcquire("k", Weight(mostOf(r)))
@@ -98,7 +98,7 @@ func TestScheduleAtTheEdges(t *testing.T) {
 
 func TestWindowsOfALimiter(t *testing.T) {
 	row(t, "a batch gets also what has been carried over", func(t *testing.T) {
-		l := limiterOf(t, rated(aligned(2.5, time.Second)), StartPool(Pool{Replicas: 1, Ordinal: 1}))
+		l := mustNew(t, Rates(aligned(2.5, time.Second)), StartPool(Pool{Replicas: 1, Ordinal: 1}))
 		sum := 0
 		for range 100 {
 			_, n := l.TryAcquireUpTo("k", 10)
@@ -108,7 +108,7 @@ func TestWindowsOfALimiter(t *testing.T) {
 		is(t, "events in 100 windows of 2.5", sum, 250)
 	})
 	row(t, "a correction does not reach into the next window", func(t *testing.T) {
-		l := limiterOf(t, rated(Rate{Unit: "tokens", Events: 100, Per: time.Minute, Aligned: true}))
+		l := mustNew(t, Rates(Rate{Unit: "tokens", Events: 100, Per: time.Minute, Aligned: true}))
 		early := took(t, l, "k", Cost("tokens", 100))
 		time.Sleep(time.Minute)
 		took(t, l, "k", Cost("tokens", 100))
@@ -117,7 +117,7 @@ func TestWindowsOfALimiter(t *testing.T) {
 	})
 	row(t, "another rate changes no window", func(t *testing.T) {
 		for phase := range 2 { // of the sparse windows of three replicas every second one is ours
-			l := limiterOf(t, Rates(aligned(1, time.Second)), WithPhase(int64(phase)))
+			l := mustNew(t, Rates(aligned(1, time.Second)), WithPhase(int64(phase)))
 			left := func() float64 { return l.AppendState(nil, "k")[0].Left }
 			l.Allow("k")
 			time.Sleep(time.Second)
@@ -133,7 +133,7 @@ func TestWindowsOfALimiter(t *testing.T) {
 	})
 	// It may have done so just before a first aligned rate was set.
 	row(t, "windows go on for a caller that has read the monotonic clock alone", func(t *testing.T) {
-		l := limiterOf(t, rated(aligned(5, time.Hour)))
+		l := mustNew(t, Rates(aligned(5, time.Hour)))
 		for i := range 3 {
 			wants(t, l, "k", 5)
 			now := instant{at: l.shard("k").latest.at + time.Hour}
@@ -143,10 +143,31 @@ func TestWindowsOfALimiter(t *testing.T) {
 			time.Sleep(2 * time.Hour)
 		}
 	})
+	row(t, "a raised limit brings the fleet its events, beside those that were kept", func(t *testing.T) {
+		var fleet []*Limiter
+		sum := func() (n int) {
+			for _, l := range fleet {
+				n += admitted(l, "k")
+			}
+			return n
+		}
+		other := Rate{Name: "b", Unit: "tok", Events: 0.2, Per: 5 * time.Second, Aligned: true}
+		for i := range 4 {
+			fleet = append(fleet, mustNew(t, Rates(other, aligned(1, 5*time.Second)),
+				StartPool(Pool{Replicas: 4, Ordinal: i + 1})))
+		}
+		sum()
+		time.Sleep(20 * time.Second)
+		is(t, "kept", sum(), 4)
+		for _, l := range fleet {
+			setLimit(t, l, Rates(other, aligned(10, 5*time.Second)))
+		}
+		is(t, "more", sum(), 6)
+	})
 	row(t, "one waits for the next window where that has the event which this one keeps", func(t *testing.T) {
-		limit := rated(aligned(2, time.Second),
+		limit := Rates(aligned(2, time.Second),
 			Rate{Name: "b", Unit: "tok", Events: 0.2, Per: 5 * time.Second, Aligned: true})
-		l := limiterOf(t, limit, StartPool(Pool{Replicas: 5, Ordinal: 2, Weight: 2, Fixed: true}))
+		l := mustNew(t, limit, StartPool(Pool{Replicas: 5, Ordinal: 2, Weight: 2, Fixed: true}))
 		time.Sleep(time.Second) // the next window has two of its own, the one behind it none
 		took(t, l, "k")
 		c := asking(t, l, "k", Weight(2))
@@ -160,7 +181,7 @@ func TestWindowsOfALimiter(t *testing.T) {
 func TestLargeCallWaitsForOneWindowOnly(t *testing.T) {
 	for _, weight := range []int{2, 50, 63, 64, 65, 70, 100} {
 		row(t, weight, func(t *testing.T) {
-			l := limiterOf(t, rated(aligned(100, time.Minute)), Replicas(100))
+			l := mustNew(t, Rates(aligned(100, time.Minute)), Replicas(100))
 			wants(t, l, "k", 1)
 			is(t, "retry after", refusedFor(t, l, ReasonRate, "k", Weight(weight)).RetryAfter, time.Minute)
 			c := asking(t, l, "k", Weight(weight))
@@ -175,35 +196,14 @@ func TestLargeCallWaitsForOneWindowOnly(t *testing.T) {
 	}
 }
 
-// The time to come back is one at which all rules have room, also where one of them is open now and then.
-func TestComeBackWhenAllAreOpen(t *testing.T) {
-	bucket := Rate{Name: "bucket", Events: 1, Per: 7 * time.Second, Burst: 2}
-	for name, limit := range map[string]Limit{
-		"a sparse window": rated(bucket, aligned(1, time.Second)),
-		"two sparse windows": rated(bucket, Rate{Name: "v", Events: 1, Per: time.Second, Aligned: true},
-			aligned(.7, 3*time.Second)),
-		"a turn": rated(bucket, Every(time.Second)),
-	} {
-		for ordinal := 1; ordinal <= 5; ordinal++ {
-			row(t, []any{name, ordinal}, func(t *testing.T) {
-				l := limiterOf(t, limit, StartPool(Pool{Replicas: 5, Ordinal: ordinal}), StartEmpty())
-				for range 5 {
-					time.Sleep(l.Check("k").RetryAfter)
-					took(t, l, "k")
-				}
-			})
-		}
-	}
-}
-
 // What an aligned rate has let through is not owed after a cut of limit or share.
 func TestALowerLimitOwesNothing(t *testing.T) {
 	for name, lower := range map[string]func(l *Limiter) error{
-		"limit": func(l *Limiter) error { return l.SetLimit(rated(aligned(10, time.Minute))) },
+		"limit": func(l *Limiter) error { return l.SetLimit(Rates(aligned(10, time.Minute))) },
 		"pool":  func(l *Limiter) error { return l.SetPool(Pool{Replicas: 10}, 0) },
 	} {
 		row(t, name, func(t *testing.T) {
-			l := limiterOf(t, rated(aligned(100, time.Minute)))
+			l := mustNew(t, Rates(aligned(100, time.Minute)))
 			wants(t, l, "k", 100)
 			must(t, lower(l))
 			wants(t, l, "k", 0)
@@ -274,13 +274,13 @@ func TestFirstAlignedRateReadsTheWallClock(t *testing.T) {
 		row(t, step, func(t *testing.T) {
 			wrong := step // the wall clock is wrong by so much
 			wall := func(t time.Time) int64 { return t.Add(wrong).UnixNano() }
-			l := limiterOf(t, rated(perSecond(1, 5)), WithWallClock(wall))
+			l := mustNew(t, Rates(perSecond(1, 5)), WithWallClock(wall))
 			r := aligned(5, 10*time.Hour)
 			wants(t, l, "k", 5)
 			wrong = 0
 			time.Sleep(time.Hour)
 			l.Allow("other") // at the instant of the change
-			setLimit(t, l, rated(r))
+			setLimit(t, l, Rates(r))
 			wants(t, l, "k", 5) // of a window that the key has taken nothing of
 			for name, g := range map[string]*gate{
 				"a key never seen": l.shard("k").untouched, "a key": gateOf(l, "k"),
@@ -329,7 +329,7 @@ func TestSparseWindowsMeet(t *testing.T) {
 			cycle := time.Duration(60 / other.Events * float64(other.Per))
 			var calls []*call
 			for i := range 60 {
-				l := limiterOf(t, rated(second, other), StartPool(Pool{Replicas: 60, Ordinal: i + 1}),
+				l := mustNew(t, Rates(second, other), StartPool(Pool{Replicas: 60, Ordinal: i + 1}),
 					StartEmpty())
 				calls = append(calls, asking(t, l, "k", Cost("tokens", 1)))
 			}
@@ -341,36 +341,5 @@ func TestSparseWindowsMeet(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// An event that a sparse window keeps, since another rule's windows are longer, is one, however many windows
-// pass, and it is there once. That holds also where the window in which it is used has one of its own, and
-// after the pool has grown.
-func TestSparseWindowKeepsOneEvent(t *testing.T) {
-	limit := rated(aligned(1, time.Second), Rate{Name: "b", Unit: "tokens", Events: 1, Per: 10 * time.Second,
-		Aligned: true})
-	for late := range time.Duration(10) {
-		for _, grows := range []bool{false, true} {
-			row(t, []any{late, grows}, func(t *testing.T) {
-				l := limiterOf(t, limit, StartPool(Pool{Replicas: 10, Ordinal: 1}))
-				wants(t, l, "k", 0) // from now on the windows of the key pass one by one
-				time.Sleep(time.Hour + late*time.Second)
-				if grows {
-					must(t, l.SetPool(Pool{Replicas: 20, Ordinal: 1}, 0))
-					wants(t, l, "k", 1)
-					return
-				}
-				wants(t, l, "k", 1)
-				n := 0
-				for range 100 {
-					time.Sleep(time.Second)
-					for l.Allow("k") {
-						n++
-					}
-				}
-				is(t, "events in a hundred windows", n, 10)
-			})
-		}
 	}
 }

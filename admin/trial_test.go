@@ -23,7 +23,7 @@ var trialStates = map[string]func(t *testing.T) *quotient.Limiter{
 	"fresh": func(t *testing.T) *quotient.Limiter { return newLimiter(t) },
 	"three units": func(t *testing.T) *quotient.Limiter {
 		l := newLimiter(t)
-		must(t, l.SetLimit(quotient.Limit{Rates: slices.Concat(inUnit("a").Rates, inUnit("b").Rates,
+		must(t, l.SetPlan("units", &quotient.Limit{Rates: slices.Concat(inUnit("a").Rates, inUnit("b").Rates,
 			inUnit("c").Rates)}))
 		return l
 	},

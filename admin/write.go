@@ -71,7 +71,7 @@ func (h *handler) on(c *call, v change, validate bool) any {
 		case v.try != nil:
 			err = v.try(l)
 		}
-		if err != nil { // it has learned three units, or has too many overrides or plans
+		if err != nil { // its limits count three units, or it has too many overrides or plans
 			c.fail(http.StatusUnprocessableEntity, Problem{
 				Detail: err.Error(), Field: v.field, Value: v.value, Range: "what limiter " + name + " takes as it stands",
 			})

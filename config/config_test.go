@@ -278,10 +278,13 @@ func TestReloadIsWhole(t *testing.T) {
 	refused(changed, "it cannot")
 	answer = nil
 	// The last limiter by name fails, when all others have changed.
-	must(t, s.change(t, base+"[limiters.z]\nrates = ["+rate("a")+rate("b")+rate("c")+"]\n"))
+	z := func(first string) string {
+		return "[limiters.z]\nrates = [" + rate("b") + rate("c") + rate(first) + "]\n" +
+			"[limiters.z.plans.p]\nrates = [" + rate(first) + "]\n"
+	}
+	must(t, s.change(t, base+z("a")))
 	commits, before = 1, states(s.reg, keys)
-	refused(changed+"[limiters.z]\nrates = ["+rate("d")+"]\n",
-		"limiters.z: quotient: Limit.Rates[0].Unit: \"d\" is one more than the 3 units a limiter can count")
+	refused(changed+z("d"), `is one more than the 3 units a limiter can count: ["b" "c" "a"]`)
 }
 
 // TestFixedSettings: what a limiter in force cannot change is refused, with the place and a way out.

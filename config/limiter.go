@@ -240,7 +240,7 @@ func (l Limiter) limits(path string, see func(path string, limit quotient.Limit)
 	}
 }
 
-// maxUnits is how many units besides requests a limiter can count in its life.
+// maxUnits is how many units besides requests a limiter can count at a time.
 const maxUnits = 3
 
 // checkUnits notes the units that a limiter cannot count besides others.

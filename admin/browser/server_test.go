@@ -460,10 +460,11 @@ func whatOnlyTheLimiterFinds(p *tab) {
 	reg := p.idle(nil)
 	l := limiter(p.t, quotient.Limit{InFlight: 30}, quotient.MaxKeys(1))
 	must(p.t, reg.Add("api", l))
+	var units quotient.Limit
 	for i := range 3 {
-		must(p.t, l.SetLimit(quotient.Rates(quotient.Rate{Unit: fmt.Sprint("unit", i), Events: 9,
-			Per: time.Second})))
+		units.Rates = append(units.Rates, quotient.Rate{Unit: fmt.Sprint("unit", i), Events: 9, Per: time.Second})
 	}
+	must(p.t, l.SetPlan("units", &units))
 	must(p.t, l.SetLimit(quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(300)}, InFlight: 30}))
 	for _, key := range []string{"busy", "k"} {
 		permit, _ := l.TryAcquire(key)
