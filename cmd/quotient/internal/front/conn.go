@@ -41,7 +41,7 @@ type conn struct {
 	records  *records  // below it
 	framing  framing
 	share    held.Share // what its requests hold
-	streams  atomic.Int32
+	streams  streams
 
 	secure *tls.ConnectionState // after the handshake, which the first Read does
 
@@ -53,17 +53,18 @@ type conn struct {
 	reads   deadline
 	writes  deadline
 	life    *time.Timer // of an upgraded one
-	uploads int64       // what bodies over HTTP/2 may hold each
 
-	inBody atomic.Bool // the next bytes are of a request's body
-	broken atomic.Bool // it is not known where the last one ends
-	slow   atomic.Bool // a part of a body took too long
+	inBody atomic.Bool  // the next bytes are of a request's body
+	broken atomic.Bool  // it is not known where the last one ends
+	fault  atomic.Int32 // the status for a body that did not come; 0: it is malformed
 }
 
 func newConn(s *Server, raw net.Conn) *conn {
 	c := &conn{Conn: raw, raw: raw, server: s}
 	c.share.Room, c.share.Free = &s.room, step
-	c.framing.share, c.framing.block = &c.share, byteCost*int64(s.proxy.Max.HeaderBytes)
+	c.streams.share, c.streams.block = &c.share, byteCost*int64(s.proxy.Max.HeaderBytes)
+	c.streams.most = s.proxy.Max.Streams
+	c.framing.share, c.framing.streams = &c.share, &c.streams
 	c.framing.h2 = s.proxy.H2C
 	if t := s.tlsConfig(); t != nil {
 		c.records = &records{Conn: raw, share: &c.share}
@@ -123,7 +124,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	if err != nil && ours {
 		c.broken.Store(true)
 		if errors.Is(err, os.ErrDeadlineExceeded) && !c.readIsOver() {
-			c.slow.Store(true)
+			c.fault.Store(http.StatusRequestTimeout)
 			err = ErrSlowBody
 		}
 	}
@@ -148,7 +149,10 @@ func (c *conn) refused(p []byte) error {
 	case errNoRoom:
 		status, retry = http.StatusServiceUnavailable, "Retry-After: 1\r\n"
 	}
-	if status == 0 || c.framing.state > inFields || c.framing.frames != nil {
+	if status == http.StatusServiceUnavailable && c.framing.state == inTrailer {
+		c.fault.Store(int32(status)) // there is a handler that answers
+	}
+	if status == 0 || c.framing.state > inFields || c.framing.off {
 		return c.framing.err
 	}
 	_, _ = io.WriteString(c, fmt.Sprintf("HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\n"+

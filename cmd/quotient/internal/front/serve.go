@@ -153,7 +153,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		a := &answer{ResponseWriter: w}
 		s.hand(a, r)
 		if body.failed.Load() {
-			a.blame(c.slow.Load())
+			a.blame(int(c.fault.Load()))
 		}
 	}
 }
@@ -162,12 +162,11 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 	sw := newStreamWriter(s, w)
 	defer sw.end()
-	leave, ok := connOf(r).enter(r)
+	leave, ok := connOf(r).streams.enter(r)
 	defer leave()
 	defer r.Body.Close() // or net/http keeps what is left of it with the connection
 	if !ok {
-		sw.Header().Set("Retry-After", "1")
-		say(sw, http.StatusServiceUnavailable, noRoom)
+		say(sw, http.StatusServiceUnavailable, held.ErrNoRoom.Error())
 		return
 	}
 	if r.Body == http.NoBody {
@@ -178,8 +177,12 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 	defer body.pace.end()
 	r.Body = body
 	s.hand(sw, r)
-	if body.failed.Load() {
-		sw.blame(body.pace.wasLate())
+	switch {
+	case !body.failed.Load():
+	case body.pace.wasLate():
+		sw.blame(http.StatusRequestTimeout)
+	default:
+		sw.blame(0)
 	}
 }
 
