@@ -34,7 +34,7 @@ func (c *proxyCmd) serve(ctx context.Context, s streams) error {
 		}
 		return longestStart
 	}
-	return cutOff(ctx, most, func() error {
+	return cutOff(ctx, most, func(ctx context.Context) error {
 		if c.Demo {
 			return c.demo(ctx, s)
 		}
@@ -191,11 +191,17 @@ const overtime = 6 * time.Second
 // errLate is the end of a program that did not end in time.
 var errLate = errors.New("a part of the program did not end in time: it was cut off")
 
-// cutOff runs f until overtime after the time that its end takes, most, which counts from the end of ctx. What hangs
-// then, such as a file system or a log that nobody reads, does not hold up the end of the process.
-func cutOff(ctx context.Context, most func() time.Duration, f func() error) error {
+// endKey is that of a context's function that begins the end of the program.
+type endKey struct{}
+
+// cutOff runs f until overtime after the time that its end takes, most, which counts from the end of ctx, or from what
+// together is told by a part. What hangs then, such as a file system or a log that nobody reads, does not hold up the end
+// of the process.
+func cutOff(ctx context.Context, most func() time.Duration, f runs) error {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
 	ended := make(chan error, 1)
-	go func() { ended <- f() }()
+	go func() { ended <- f(context.WithValue(ctx, endKey{}, end)) }()
 	select {
 	case err := <-ended:
 		return err
@@ -207,6 +213,9 @@ func cutOff(ctx context.Context, most func() time.Duration, f func() error) erro
 	case err := <-ended:
 		return err
 	case <-late.C:
+		if cause := context.Cause(ctx); cause != context.Canceled {
+			return errors.Join(cause, errLate)
+		}
 		return errLate
 	}
 }
@@ -215,9 +224,7 @@ func cutOff(ctx context.Context, most func() time.Duration, f func() error) erro
 func (s *service) run(ctx context.Context, hangups <-chan os.Signal) error {
 	defer s.ups.Close()
 	s.reportStart()
-	ctx, end := context.WithCancel(ctx)
-	defer end()
-	reload := func(ctx context.Context) error { return s.reloads(ctx, end, hangups) }
+	reload := func(ctx context.Context) error { return s.reloads(ctx, hangups) }
 	others := []runs{s.conf.Watch, s.ups.Watch, s.operator.serve, reload}
 	if s.leases != nil {
 		others = append(others, s.leases.serve)
@@ -228,15 +235,14 @@ func (s *service) run(ctx context.Context, hangups <-chan os.Signal) error {
 }
 
 // reloads reads the file again at each hangup. Without a file a hangup is the end, as for most programs.
-func (s *service) reloads(ctx context.Context, end func(), hangups <-chan os.Signal) error {
+func (s *service) reloads(ctx context.Context, hangups <-chan os.Signal) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-hangups:
 			if s.conf.State().Path == "" {
-				end()
-				continue
+				return nil
 			}
 			if err := s.conf.Reload(); err == nil { // config has logged the error
 				s.log.Info("file read", "path", s.conf.State().Path)
@@ -248,24 +254,30 @@ func (s *service) reloads(ctx context.Context, end func(), hangups <-chan os.Sig
 // runs is a part of the program that ends with its context.
 type runs = func(context.Context) error
 
-// together runs first until ctx ends, and the others for as long: they end after it. If one of them fails,
-// all end.
+// together runs first until ctx ends, and the others for as long: they end after it. If one of them fails, or ends by
+// itself, all end, and the program does if this is a part of it.
 func together(ctx context.Context, first runs, others ...runs) error {
 	behind, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	ctx, fail := context.WithCancel(ctx)
-	defer fail()
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	end, ok := ctx.Value(endKey{}).(context.CancelCauseFunc)
+	if !ok {
+		end = fail
+	}
 	ended := make(chan error, len(others))
 	for _, f := range others {
 		go func() {
 			err := f(behind)
 			if behind.Err() == nil { // it ended by itself
-				fail()
+				fail(nil)
+				end(err)
 			}
 			ended <- err
 		}()
 	}
 	errs := []error{first(ctx)}
+	end(errs[0])
 	stop()
 	for range others {
 		errs = append(errs, <-ended)

@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -24,9 +25,12 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/admin"
+	"github.com/quotient-go/quotient/config"
 )
 
 func TestItServesWithNoConfiguration(t *testing.T) {
@@ -269,6 +273,48 @@ func TestWhatHangsIsCutOff(t *testing.T) {
 				after < overtime || after > patience {
 				t.Errorf("exit %d after %v", code, after)
 			}
+		})
+	}
+}
+
+// TestTheEndHasItsTime: it counts from whatever begins the end, while another part hangs.
+func TestTheEndHasItsTime(t *testing.T) {
+	var hangs chan struct{}
+	hang := func(context.Context) error { <-hangs; return nil }
+	broken := errors.New("a part broke")
+	for name, row := range map[string]struct {
+		ends func(context.Context) error // after a minute
+		want error
+	}{
+		"a part fails":          {func(context.Context) error { return broken }, broken},
+		"a part ends by itself": {func(context.Context) error { return nil }, errLate},
+		"a part of a part fails": {func(ctx context.Context) error {
+			return together(ctx, hang, func(context.Context) error { return broken })
+		}, broken},
+		"a hangup without a file": {func(ctx context.Context) error {
+			file, err := config.Parse("flags", []byte("limiters.a.in-flight = 1"))
+			must(t, err)
+			conf, err := config.New(file, new(quotient.Registry))
+			must(t, err)
+			hangups := make(chan os.Signal, 1)
+			hangups <- syscall.SIGHUP
+			return (&service{conf: conf}).reloads(ctx, hangups)
+		}, errLate},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				hangs = make(chan struct{})
+				defer close(hangs)
+				began := time.Now()
+				most := func() time.Duration { return time.Hour }
+				err := cutOff(t.Context(), most, func(ctx context.Context) error {
+					return together(ctx, hang, func(ctx context.Context) error { time.Sleep(time.Minute); return row.ends(ctx) })
+				})
+				if took := time.Since(began); took != time.Minute+time.Hour+overtime ||
+					!errors.Is(err, row.want) || !errors.Is(err, errLate) {
+					t.Errorf("it ended after %v with %v", took, err)
+				}
+			})
 		})
 	}
 }
