@@ -40,7 +40,11 @@ func (h *Handler) Listen(ctx context.Context, network, addr string) (net.Listene
 		return nil, errZero
 	}
 	if network == "unix" {
-		return listenUnix(ctx, addr)
+		l, err := listen.Unix(ctx, addr, true)
+		if err != nil {
+			return nil, fmt.Errorf("admin: Listen: %w", err)
+		}
+		return l, nil
 	}
 	var config net.ListenConfig
 	l, err := config.Listen(ctx, network, addr)

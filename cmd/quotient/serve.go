@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -20,6 +19,7 @@ import (
 	"github.com/quotient-go/quotient/cmd/quotient/internal/proxy"
 	"github.com/quotient-go/quotient/cmd/quotient/internal/upstream"
 	"github.com/quotient-go/quotient/config"
+	"github.com/quotient-go/quotient/internal/listen"
 	"github.com/quotient-go/quotient/metrics"
 )
 
@@ -163,20 +163,13 @@ func (s *service) listen(ctx context.Context) (err error) {
 func listenAt(ctx context.Context, address string) (net.Listener, error) {
 	var l net.ListenConfig
 	path, ok := strings.CutPrefix(address, "unix:")
-	if !ok {
+	switch {
+	case !ok:
 		return l.Listen(ctx, "tcp", address)
+	case strings.HasPrefix(path, "@"): // no file
+		return l.Listen(ctx, "unix", path)
 	}
-	if at, err := os.Lstat(path); err == nil && at.Mode().Type() == fs.ModeSocket {
-		var d net.Dialer
-		c, err := d.DialContext(ctx, "unix", path)
-		switch {
-		case err == nil:
-			return nil, errors.Join(fmt.Errorf("another process listens at %s", address), c.Close())
-		case errors.Is(err, syscall.ECONNREFUSED):
-			_ = os.Remove(path) // else Listen says why not
-		}
-	}
-	return l.Listen(ctx, "unix", path)
+	return listen.Unix(ctx, path, false)
 }
 
 // drain is called when the end begins: requests that wait are answered, and no new ones are wanted.

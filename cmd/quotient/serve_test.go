@@ -465,6 +465,9 @@ admin.listen = "off"
 		if _, err := (&proxyCmd{Config: path}).open(t.Context(), slog.New(slog.DiscardHandler)); err == nil {
 			t.Error("two listen at one socket")
 		}
+		if _, err := os.Stat("s.lock"); err != nil {
+			t.Errorf("another that starts now could remove the socket: %v", err)
+		}
 		stop()
 	}
 }

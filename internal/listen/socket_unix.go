@@ -1,6 +1,6 @@
 //go:build darwin || dragonfly || freebsd || illumos || linux || netbsd || openbsd
 
-package admin
+package listen
 
 import (
 	"context"
@@ -25,7 +25,7 @@ func lockPath(ctx context.Context, path string) (unlock func() error, err error)
 	for ctx.Err() == nil {
 		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 		if err != nil {
-			return nil, fmt.Errorf("admin: Listen: %w", err)
+			return nil, err
 		}
 		held, err := lockFile(f, path)
 		if err != nil {
@@ -36,7 +36,7 @@ func lockPath(ctx context.Context, path string) (unlock func() error, err error)
 		}
 		_ = f.Close() // nothing was written
 	}
-	return nil, fmt.Errorf("admin: Listen: %w", ctx.Err())
+	return nil, ctx.Err()
 }
 
 // lockFile locks the lock file of a path. It reports false if the process that had the lock has removed the
@@ -44,17 +44,17 @@ func lockPath(ctx context.Context, path string) (unlock func() error, err error)
 func lockFile(f *os.File, path string) (bool, error) {
 	own, err := f.Stat()
 	if err != nil {
-		return false, fmt.Errorf("admin: Listen: %w", err)
+		return false, err
 	}
 	if !own.Mode().IsRegular() || own.Size() > 0 {
-		return false, fmt.Errorf("admin: Listen: %s exists and is not the lock of a socket", f.Name())
+		return false, fmt.Errorf("%s exists and is not the lock of a socket", f.Name())
 	}
 	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return false, fmt.Errorf("admin: Listen: another process listens at %s, or is about to: %s is locked", path, f.Name())
+		return false, fmt.Errorf("another process listens at %s, or is about to: %s is locked", path, f.Name())
 	}
 	if err != nil {
-		return false, fmt.Errorf("admin: Listen: %s: %w", f.Name(), err)
+		return false, fmt.Errorf("%s: %w", f.Name(), err)
 	}
 	now, err := os.Lstat(f.Name())
 	return err == nil && os.SameFile(now, own), nil
