@@ -46,12 +46,6 @@ func (p *pace) fire() {
 	}
 }
 
-func (p *pace) wasLate() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.late
-}
-
 // disarm reports whether it was too late.
 func (p *pace) disarm() bool {
 	p.mu.Lock()
@@ -145,7 +139,7 @@ type streamBody struct {
 	io.ReadCloser
 	server *Server
 	pace   pace
-	failed atomic.Bool
+	fault  atomic.Int32 // the status for a body that did not come; 0: none
 }
 
 func newStreamBody(s *Server, w http.ResponseWriter, body io.ReadCloser) *streamBody {
@@ -160,8 +154,9 @@ func (b *streamBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	late := b.pace.disarm()
 	if err != nil && err != io.EOF {
-		b.failed.Store(true)
+		b.fault.Store(http.StatusBadRequest)
 		if late {
+			b.fault.Store(http.StatusRequestTimeout)
 			err = ErrSlowBody
 		}
 	}

@@ -28,15 +28,6 @@ const (
 	Body                    // the request's body could not be read: its client is at fault, or has left
 )
 
-// String returns the kind in lower case.
-func (k Kind) String() string {
-	names := [...]string{"none", "unavailable", "broken", "timeout", "gone", "body"}
-	if k < 0 || int(k) >= len(names) {
-		return fmt.Sprintf("Kind(%d)", int(k))
-	}
-	return names[k]
-}
-
 // Error is the error of Pool.RoundTrip.
 type Error struct {
 	Kind  Kind

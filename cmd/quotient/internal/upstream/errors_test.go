@@ -119,8 +119,6 @@ func TestClassify(t *testing.T) {
 	} {
 		want(t, "the kind of "+errorText(row.err), Classify(row.err), row.kind)
 	}
-	want(t, "the text of Kind(9)", Kind(9).String(), "Kind(9)")
-	want(t, "the text of Body", Body.String(), "body")
 }
 
 // The errors of a request's own body come through: a handler asks for http.MaxBytesError.
