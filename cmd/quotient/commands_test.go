@@ -39,7 +39,7 @@ func TestHelp(t *testing.T) {
 func TestCommandLinesThatMakeNoSense(t *testing.T) {
 	const broken, rate = "testdata/broken.toml", "testdata/broken.toml:3:1: limiters.api.rate"
 	for _, c := range []struct {
-		args string
+		args string // behind a variable, if there is one
 		code int
 		want string
 	}{
@@ -51,6 +51,41 @@ func TestCommandLinesThatMakeNoSense(t *testing.T) {
 		{"proxy --pool redis:h:1?fleet=a:b u:1", exitUsage, `Source.Fleet: "a:b" has one of {}:`},
 		{"proxy --pool etcd:h:1?fleet=a/b u:1", exitUsage, `Source.Fleet: "a/b" has a slash`},
 		{"proxy --pool dns:10.0.0.1 u:1", exitUsage, `Source.Name: "10.0.0.1" is an address`},
+		{"proxy --rpm 0 --inflight 0 u:1", exitUsage, "--rpm and --inflight are both 0"},
+		{"proxy --rpm -1 u:1", exitUsage, "--rpm: "},
+		{"proxy --inflight -1 u:1", exitUsage, "--inflight: "},
+		{"proxy --max-keys 0 u:1", exitUsage, "--max-keys: "},
+		{"proxy --max-wait 0 u:1", exitUsage, "--max-wait is 0s"},
+		{"proxy --max-wait 1s --refuse u:1", exitUsage, "--refuse and --max-wait can't be used together"},
+		{"proxy --policy ramp u:1", exitUsage, `"fixed","tracking"`},
+		{"proxy --log xml u:1", exitUsage, `"text","json"`},
+		{"proxy --listen nonsense u:1", exitUsage, "--listen: "},
+		{"proxy --admin nonsense u:1", exitUsage, "--admin: "},
+		{"proxy --admin 0.0.0.0:1 u:1", exitUsage, "--admin: "}, // all the world, without a token
+		{"proxy --replicas 0 u:1", exitUsage, "--replicas is 0"},
+		{"proxy --replicas 2000000 u:1", exitUsage, "--replicas: "},
+		{"proxy --ordinal 0 u:1", exitUsage, "QUOTIENT_ORDINAL is for a pod's index"},
+		{"proxy --replicas 2 --ordinal 3 u:1", exitUsage, "--ordinal: "},
+		{"proxy --pool dns: u:1", exitUsage, "--pool: "},
+		{"proxy http://u/path", exitUsage, "UPSTREAM: "},
+		{"proxy ftp://u", exitUsage, "UPSTREAM: "},
+		{"proxy 8080", exitUsage, "8080 is a port without a host: want localhost:8080"},
+		{"proxy :8080", exitUsage, ":8080 is a port without a host: want localhost:8080"},
+		{"proxy u:1 u:1", exitUsage, "UPSTREAM: "},
+		{"proxy --demo u:1", exitUsage, "--demo has an upstream of its own"},
+		{"proxy --demo-for 1m u:1", exitUsage, "--demo-for requires --demo"},
+		{"proxy --demo --demo-for 0s", exitUsage, "--demo-for is 0s"},
+		{"proxy --config f u:1", exitUsage, "u:1 does not go with --config"},
+		{"proxy --config f --rpm 5", exitUsage, "--rpm does not go with --config"},
+		{"proxy --config f --demo", exitUsage, "--demo does not go with --config"},
+		{"proxy --nosuch u:1", exitUsage, "--nosuch"},
+		{"QUOTIENT_ORDINAL=-1 proxy u:1", exitUsage, `QUOTIENT_ORDINAL is "-1"`},
+		{"QUOTIENT_ORDINAL= proxy u:1", exitUsage, `QUOTIENT_ORDINAL is ""`},
+		{"QUOTIENT_ORDINAL=3 proxy --replicas 3 u:1", exitUsage, `QUOTIENT_ORDINAL is "3", want less than`},
+		{"QUOTIENT_REPLICAS=many proxy u:1", exitUsage, "QUOTIENT_REPLICAS"},
+		{"QUOTIENT_REPLICAS=0 proxy u:1", exitUsage, "QUOTIENT_REPLICAS is 0"},
+		{"QUOTIENT_LISTEN=:1 proxy --config f", exitUsage, "QUOTIENT_LISTEN does not go with --config"},
+		{"proxy --pool foo:bar u:1", exitUsage, `--pool: "foo" is not one of`},
 		{"proxy --config " + broken, exitFailed, rate},
 		{"proxy --config testdata/noproxy.toml", exitFailed, "[proxy] is missing"},
 		{"completion tcsh", exitUsage, "bash"},
@@ -86,7 +121,13 @@ func TestCommandLinesThatMakeNoSense(t *testing.T) {
 		{"leases --port 0 --admin 0.0.0.0:0", exitFailed, "loopback"},
 	} {
 		t.Run(c.args, func(t *testing.T) {
-			equal(t, "stdout", ran(t, c.code, c.want, strings.Fields(c.args)...), "")
+			args := strings.Fields(c.args)
+			if name, value, ok := strings.Cut(c.args, "="); ok && strings.HasPrefix(name, "QUOTIENT_") {
+				value, _, _ = strings.Cut(value, " ")
+				t.Setenv(name, value)
+				args = args[1:]
+			}
+			equal(t, "stdout", ran(t, c.code, c.want, args...), "")
 		})
 	}
 }

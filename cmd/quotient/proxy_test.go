@@ -2,7 +2,6 @@ package main
 
 import (
 	"io"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -89,59 +88,6 @@ func TestFlagsMakeAFile(t *testing.T) {
 	f, err := cmd.parse()
 	must(t, err)
 	equal(t, "the source", f.Pool.Source, `file:/a'b"c\d`)
-}
-
-func TestFlagsThatMakeNoSense(t *testing.T) {
-	for _, c := range []struct{ env, args, want string }{
-		{"", "", "an upstream is missing"},
-		{"", "--rpm 0 --inflight 0 u:1", "--rpm and --inflight are both 0"},
-		{"", "--rpm -1 u:1", "--rpm: "},
-		{"", "--inflight -1 u:1", "--inflight: "},
-		{"", "--max-keys 0 u:1", "--max-keys: "},
-		{"", "--max-wait 0 u:1", "--max-wait is 0s"},
-		{"", "--max-wait 1s --refuse u:1", "--refuse and --max-wait can't be used together"},
-		{"", "--policy ramp u:1", `"fixed","tracking"`},
-		{"", "--log xml u:1", `"text","json"`},
-		{"", "--listen nonsense u:1", "--listen: "},
-		{"", "--admin nonsense u:1", "--admin: "},
-		{"", "--admin 0.0.0.0:1 u:1", "--admin: "}, // all the world, without a token
-		{"", "--replicas 0 u:1", "--replicas is 0"},
-		{"", "--replicas 2000000 u:1", "--replicas: "},
-		{"", "--ordinal 0 u:1", "QUOTIENT_ORDINAL is for a pod's index"},
-		{"", "--replicas 2 --ordinal 3 u:1", "--ordinal: "},
-		{"", "--pool dns: u:1", "--pool: "},
-		{"", "http://u/path", "UPSTREAM: "},
-		{"", "ftp://u", "UPSTREAM: "},
-		{"", "8080", "8080 is a port without a host: want localhost:8080"},
-		{"", ":8080", ":8080 is a port without a host: want localhost:8080"},
-		{"", "u:1 u:1", "UPSTREAM: "},
-		{"", "--demo u:1", "--demo has an upstream of its own"},
-		{"", "--demo-for 1m u:1", "--demo-for requires --demo"},
-		{"", "--demo --demo-for 0s", "--demo-for is 0s"},
-		{"", "--config f u:1", "u:1 does not go with --config"},
-		{"", "--config f --rpm 5", "--rpm does not go with --config"},
-		{"", "--config f --demo", "--demo does not go with --config"},
-		{"", "--nosuch u:1", "--nosuch"},
-		{"QUOTIENT_ORDINAL=-1", "u:1", `QUOTIENT_ORDINAL is "-1"`},
-		{"QUOTIENT_ORDINAL=", "u:1", `QUOTIENT_ORDINAL is ""`},
-		{"QUOTIENT_ORDINAL=3", "--replicas 3 u:1", `QUOTIENT_ORDINAL is "3", want less than`},
-		{"QUOTIENT_REPLICAS=many", "u:1", "QUOTIENT_REPLICAS"},
-		{"QUOTIENT_REPLICAS=0", "u:1", "QUOTIENT_REPLICAS is 0"},
-		{"QUOTIENT_LISTEN=:1", "--config f", "QUOTIENT_LISTEN does not go with --config"},
-	} {
-		t.Run(c.env+" "+c.args, func(t *testing.T) {
-			cmd, err := parsed(t, c.env, c.args)
-			if err == nil {
-				_, err = cmd.parse()
-			}
-			fails(t, err, c.want)
-		})
-	}
-	// What is wrong with a source is found only when the service is made.
-	cmd, err := parsed(t, "", "--pool foo:bar u:1")
-	must(t, err)
-	_, err = cmd.open(t.Context(), slog.New(slog.DiscardHandler))
-	fails(t, err, `--pool: "foo" is not one of`)
 }
 
 // TestBesideAFile checks that a fleet can share one file: what is a replica's own stands beside it.

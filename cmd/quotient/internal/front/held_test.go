@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -100,33 +101,25 @@ func TestRoomForHeads(t *testing.T) {
 }
 
 func TestRoomForHTTP2(t *testing.T) {
-	small := head2("GET", "/wait")
-	for name, row := range map[string]struct {
-		open func(c *raw2, stream uint32) error
-		want string // becomes of the last stream
-	}{
-		"heads": {func(c *raw2, i uint32) error {
-			return c.request(i, true, append(small, "x", strings.Repeat("0", 24_000))...)
-		}, "503"},
-		"small heads": {func(c *raw2, i uint32) error { return c.request(i, true, small...) }, "503"},
-	} {
+	big := []string{"x", strings.Repeat("0", 24_000)}
+	for name, fields := range map[string][]string{"heads": big, "small heads": nil} {
 		t.Run(name, func(t *testing.T) {
 			s, release := narrow(t, "h2c")
 			beside := behave(t, s.addr)
 			c := dial2(t, s)
 			const last = 2*60 + 1
 			for i := uint32(1); i <= last; i += 2 {
-				must(t, row.open(c, i))
+				must(t, c.request(i, true, head2("GET", "/wait", fields...)...))
 			}
-			if got := c.result(last); got != row.want {
-				t.Errorf("the last stream ended with %s, want %s", got, row.want)
+			if got := c.result(last); got != "503" {
+				t.Errorf("the last stream ended with %s, want 503", got)
 			}
 			s.holds(t, "there is no room", func(st State) bool { return st.Shed > 10 && st.Held > 1<<18 })
 			if n := s.State().Held; n > 1<<19 {
 				t.Errorf("one connection holds %d bytes, and leaves others less than half", n)
 			}
 			another := dial2(t, s)
-			must(t, another.request(1, true, append(head2("GET", "/"), "x", strings.Repeat("0", 24_000))...))
+			must(t, another.request(1, true, head2("GET", "/", big...)...))
 			if got := another.result(1); got != "200" {
 				t.Errorf("a large head of another connection ended with %s", got)
 			}
@@ -177,72 +170,48 @@ func TestRoomForUploads(t *testing.T) {
 	d := dial2(t, s)
 	must(t, d.request(1, false, append(post, "content-length", "65536", "trailer", "x")...))
 	want += uploadBuffer - step + byteCost*int64(s.proxy.Max.HeaderBytes)
-	s.holds(t, "a length, and a trailer that is announced, are counted", func(st State) bool { return st.Held >= want && st.Held < want+20_000 })
+	s.holds(t, "a length, and an announced trailer", func(st State) bool { return st.Held >= want && st.Held < want+20_000 })
 	close(release)
 	s.holds(t, "all is given back", nothing)
 }
 
-// TestRoomForHeadsWithoutAnEnd counts the heads that net/http puts together frame by frame.
-func TestRoomForHeadsWithoutAnEnd(t *testing.T) {
-	s, _ := narrow(t, "h2c")
-	beside := behave(t, s.addr)
-	var all []*raw2
-	for range 20 {
-		c := dial2(t, s)
-		_ = c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: c.headers(head2("GET", "/")...)})
-		all = append(all, c)
-		if len(all) == 1 {
-			s.holds(t, "the first is counted", func(st State) bool { return st.Held > 100_000 })
-		}
-	}
-	s.holds(t, "there is no room", func(st State) bool { return st.Shed > 10 && st.Held > 1<<19 })
-	beside.more(t, 10)
-	must(t, all[0].WriteContinuation(1, true, nil))
-	if got := all[0].result(1); got != "200" {
-		t.Errorf("the first ended with %s", got)
-	}
-	for _, c := range all {
-		c.conn.Close()
-	}
-	s.holds(t, "all is given back", nothing)
-}
-
-// TestRoomForHandshakes counts messages of TLS that do not end.
-func TestRoomForHandshakes(t *testing.T) {
-	s, _ := narrow(t, "h2")
-	var all []net.Conn
-	for range 30 {
-		c := dial(t, s.addr)
-		part := make([]byte, 16_000)
-		for i := range 4 {
-			if i == 0 {
-				part[0], part[2] = 1, 0xff
+// TestRoomWithoutAnEnd counts what net/http and crypto/tls put together: heads frame by frame, and messages of TLS.
+func TestRoomWithoutAnEnd(t *testing.T) {
+	for kind, begin := range map[string]func(*raw2){
+		"h2c": func(c *raw2) {
+			c.hello()
+			_ = c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: c.headers(head2("GET", "/")...)})
+		},
+		"h2": func(c *raw2) {
+			message := append([]byte{1, 0, 0xff, 0}, make([]byte, 60_000)...)
+			for part := range slices.Chunk(message, 16_000) {
+				_, _ = c.conn.Write(append([]byte{22, 3, 1, byte(len(part) >> 8), byte(len(part))}, part...))
 			}
-			_, _ = c.Write(append([]byte{22, 3, 1, byte(len(part) >> 8), byte(len(part) & 0xff)}, part...))
-			part[0], part[2] = 0, 0
-		}
-		all = append(all, c)
-	}
-	s.holds(t, "there is no room", func(st State) bool { return st.Shed > 10 && st.Held > 1<<19 })
-	for _, c := range all {
-		c.Close()
-	}
-	s.holds(t, "all is given back", nothing)
-}
-
-// TestRoomForTrailers checks that what finds no room in a trailer is told what others are told.
-func TestRoomForTrailers(t *testing.T) {
-	s, _ := narrow(t, "HTTP/1.1")
-	c := dial(t, s.addr)
-	send(t, c, "GET /"+strings.Repeat("x", 50_000))
-	s.holds(t, "it is held", func(st State) bool { return st.Held > 100_000 })
-	p := s.proxy
-	p.Max.HeldBytes = 150_000
-	s.put(&p)
-	text := s.said(t, crlf(strings.Replace(chunked, "/a", "/read", 1)+"1~x~0~")+strings.Repeat("x: y\r\n", maxFields-1))
-	if !strings.HasPrefix(text, "HTTP/1.1 503 ") || !strings.Contains(text, "Retry-After: 1\r\n") ||
-		!strings.Contains(text, "X-Error: "+errNoRoom.Error()) {
-		t.Errorf("the answer is %q", text)
+		},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			s, _ := narrow(t, kind)
+			var all []*raw2
+			for range 30 {
+				all = append(all, newRaw2(t, s))
+				begin(all[len(all)-1])
+				if len(all) == 1 {
+					s.holds(t, "the first is counted", func(st State) bool { return st.Held > 100_000 })
+				}
+			}
+			s.holds(t, "there is no room", func(st State) bool { return st.Shed > 10 && st.Held > 1<<19 })
+			if kind == "h2c" {
+				behave(t, s.addr).more(t, 10)
+				must(t, all[0].WriteContinuation(1, true, nil))
+				if got := all[0].result(1); got != "200" {
+					t.Errorf("the first ended with %s", got)
+				}
+			}
+			for _, c := range all {
+				c.conn.Close()
+			}
+			s.holds(t, "all is given back", nothing)
+		})
 	}
 }
 
@@ -311,19 +280,22 @@ func TestLongLinesAreNotKept(t *testing.T) {
 	}
 }
 
-// TestRoomIsChangedByAReload checks that it is among what needs no restart.
+// TestRoomIsChangedByAReload checks that it is among what needs no restart, and that what finds none is told so, in a
+// trailer as in a head.
 func TestRoomIsChangedByAReload(t *testing.T) {
 	s, _ := narrow(t, "HTTP/1.1")
-	c := dial(t, s.addr)
-	send(t, c, "GET /"+strings.Repeat("x", 50_000))
+	big := "GET /" + strings.Repeat("x", 50_000)
+	send(t, dial(t, s.addr), big)
 	s.holds(t, "it is held", func(st State) bool { return st.Held > 100_000 })
 	p := s.proxy
-	p.Max.HeldBytes = 50_000
+	p.Max.HeldBytes = 150_000
 	s.put(&p)
-	d := dial(t, s.addr)
-	_, _ = io.WriteString(d, "GET /"+strings.Repeat("x", 50_000))
-	_ = d.SetReadDeadline(time.Now().Add(patience))
-	if said, _ := io.ReadAll(d); !strings.HasPrefix(string(said), "HTTP/1.1 503 ") {
-		t.Errorf("the answer is %q", said)
+	trailer := crlf(strings.Replace(chunked, "/a", "/read", 1)+"1~x~0~") + strings.Repeat("x: y\r\n", maxFields-1)
+	for text, more := range map[string]string{big: "", trailer: "X-Error: " + errNoRoom.Error()} {
+		said := s.said(t, text)
+		if !strings.HasPrefix(said, "HTTP/1.1 503 ") || !strings.Contains(said, "Retry-After: 1\r\n") ||
+			!strings.Contains(said, more) {
+			t.Errorf("the answer is %q", said)
+		}
 	}
 }
