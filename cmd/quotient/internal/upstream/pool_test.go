@@ -264,27 +264,41 @@ func picked(t testing.TB, f func()) *http.Request {
 	return req.WithContext(httptrace.WithClientTrace(req.Context(), trace))
 }
 
-// An upstream that goes finishes what it has in flight, and then its connections close.
+// An upstream that goes, alone or with the Pool, finishes what it has in flight, and then its connections close.
 func TestRemovedDrains(t *testing.T) {
-	free := make(chan struct{})
-	s, _, closed := counting(t, func(w http.ResponseWriter, _ *http.Request) {
-		w.(http.Flusher).Flush()
-		<-free
-		_, _ = io.WriteString(w, "whole")
-	})
 	other := named(t, "other")
-	p := poolOf(t, nil, s.URL)
-	resp, err := p.RoundTrip(picked(t, func() { p.apply(section(t, other.URL)) }))
-	must(t, err)
-	want(t, "the answer", get(t, p, "/"), "other")
-	leaving := p.State()[1]
-	if !leaving.Leaving || leaving.URL != s.URL || leaving.InFlight != 1 {
-		t.Fatalf("the state is %+v", leaving)
+	for name, leave := range map[string]func(*Pool){
+		"removed": func(p *Pool) { p.apply(section(t, other.URL)) },
+		"closed":  func(p *Pool) { must(t, p.Close()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			free := make(chan struct{})
+			s, _, closed := counting(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.(http.Flusher).Flush()
+				<-free
+				_, _ = io.WriteString(w, "whole")
+			})
+			p := poolOf(t, nil, s.URL)
+			resp, err := p.RoundTrip(picked(t, func() { leave(p) }))
+			must(t, err)
+			state := p.State()
+			if leaving := state[len(state)-1]; !leaving.Leaving || leaving.URL != s.URL || leaving.InFlight != 1 {
+				t.Fatalf("the state is %+v", state)
+			}
+			if name == "removed" {
+				want(t, "the answer", get(t, p, "/"), "other")
+			} else {
+				must(t, p.Close())
+				p.apply(section(t, s.URL))
+				_, err = p.RoundTrip(ask(t, http.MethodGet, "/", ""))
+				want(t, "the kind of "+errorText(err), Classify(err), Unavailable)
+			}
+			close(free)
+			want(t, "the answer", read(t, resp), "whole")
+			soon(t, closed)
+			want(t, "states", len(p.State()), len(state)-1)
+		})
 	}
-	close(free)
-	want(t, "the answer", read(t, resp), "whole")
-	soon(t, closed)
-	want(t, "states", len(p.State()), 1)
 }
 
 // An upstream that comes back while it leaves has its count, and the settings of connections that are in
@@ -335,26 +349,6 @@ func TestWatchFollowsSet(t *testing.T) {
 			t.Fatal("an upstream that has gone is checked")
 		}
 	}
-}
-
-func TestCloseFinishes(t *testing.T) {
-	free := make(chan struct{})
-	s, _, closed := counting(t, func(w http.ResponseWriter, _ *http.Request) {
-		w.(http.Flusher).Flush()
-		<-free
-		_, _ = io.WriteString(w, "whole")
-	})
-	p := poolOf(t, nil, s.URL)
-	resp, err := p.RoundTrip(picked(t, func() { must(t, p.Close()) }))
-	must(t, err)
-	must(t, p.Close())
-	p.apply(section(t, s.URL))
-	_, err = p.RoundTrip(ask(t, http.MethodGet, "/", ""))
-	want(t, "the kind of "+errorText(err), Classify(err), Unavailable)
-	close(free)
-	want(t, "the answer", read(t, resp), "whole")
-	soon(t, closed)
-	want(t, "states", len(p.State()), 0)
 }
 
 func TestPrepare(t *testing.T) {
