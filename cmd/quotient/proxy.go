@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -207,51 +206,6 @@ func (c *proxyCmd) completeFile(g given) error {
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// The tables of a configuration file that the flags can say something about, in the order of the file. The
-// names are those of package config.
-type (
-	fileText struct {
-		Pool     poolText               `toml:"pool"`
-		Limiters map[string]limiterText `toml:"limiters"`
-		Proxy    proxyText              `toml:"proxy"`
-	}
-	poolText struct {
-		Source   string `toml:"source,omitempty"`
-		Replicas int    `toml:"replicas,omitempty"`
-		Ordinal  int    `toml:"ordinal,omitempty"`
-		Await    bool   `toml:"await,omitempty"`
-		MaxAge   string `toml:"max-age,omitempty"`
-	}
-	limiterText struct {
-		Rates    []rateText `toml:"rates,omitempty,inline"`
-		InFlight int        `toml:"in-flight,omitempty"`
-		Mode     string     `toml:"mode"`
-		MaxWait  string     `toml:"max-wait,omitempty"`
-		MaxKeys  int        `toml:"max-keys"`
-		Policy   string     `toml:"policy"`
-	}
-	rateText struct {
-		Name    string `toml:"name"`
-		Events  int    `toml:"events"`
-		Per     string `toml:"per"`
-		Aligned bool   `toml:"aligned"`
-	}
-	proxyText struct {
-		Listen    string     `toml:"listen"`
-		Upstreams []string   `toml:"upstreams"`
-		Rules     []ruleText `toml:"rules"`
-		Admin     adminText  `toml:"admin"`
-	}
-	ruleText struct {
-		Pattern string `toml:"pattern"`
-		Limiter string `toml:"limiter"`
-		Key     string `toml:"key"`
-	}
-	adminText struct {
-		Listen string `toml:"listen"`
-	}
-)
-
 // limiterName is what the limiter of the flags is called.
 const limiterName = "path"
 
@@ -262,39 +216,63 @@ const (
 	longest = "8760h"
 )
 
+// fileLine is a line of a file, or a key with its value.
+type fileLine struct {
+	given bool
+	line  string
+	value any // nil: there is none
+}
+
+// lines are those of the file that equals the flags.
+func (c *proxyCmd) lines() []fileLine {
+	mode, maxAge := "wait", longest
+	if c.Refuse {
+		mode = "refuse"
+	}
+	if c.Replicas != 0 {
+		maxAge = silence
+	}
+	minute := fmt.Sprintf("rates = [{name = 'minute', events = %d, per = '1m', aligned = true}]", c.RPM)
+	return []fileLine{
+		{true, "[pool]", nil},
+		{c.Pool != "", "source", c.Pool},
+		{c.Replicas != 0, "replicas", c.Replicas},
+		{c.Ordinal != 0, "ordinal", c.Ordinal},
+		{c.Pool != "", "await", true},
+		{c.Pool != "", "max-age", maxAge},
+		{true, "\n[limiters]\n[limiters." + limiterName + "]", nil},
+		{c.RPM != 0, minute, nil},
+		{c.Inflight != 0, "in-flight", c.Inflight},
+		{true, "mode", mode},
+		{c.MaxWait > 0, "max-wait", c.MaxWait.String()},
+		{true, "max-keys", c.MaxKeys},
+		{true, "policy", c.Policy},
+		{true, "\n[proxy]", nil},
+		{true, "listen", c.Listen},
+		{true, "upstreams", c.Upstreams},
+		{true, "\n[[proxy.rules]]\npattern = '/'\nlimiter = '" + limiterName + "'\nkey = 'path'", nil},
+		{true, "\n[proxy.admin]", nil},
+		{true, "listen", c.Admin},
+	}
+}
+
 // text returns the configuration file that equals the flags.
 func (c *proxyCmd) text() ([]byte, error) {
-	l := limiterText{InFlight: c.Inflight, Mode: "wait", MaxKeys: c.MaxKeys, Policy: c.Policy}
-	if c.RPM != 0 {
-		l.Rates = []rateText{{Name: "minute", Events: c.RPM, Per: "1m", Aligned: true}}
-	}
-	if c.Refuse {
-		l.Mode = "refuse"
-	}
-	if c.MaxWait > 0 {
-		l.MaxWait = c.MaxWait.String()
-	}
-	pool := poolText{Source: c.Pool, Replicas: c.Replicas, Ordinal: c.Ordinal}
-	if c.Pool != "" {
-		pool.Await, pool.MaxAge = true, longest
-		if c.Replicas != 0 {
-			pool.MaxAge = silence
+	text := []byte("# The file that equals the flags of: quotient proxy\n")
+	for _, l := range c.lines() {
+		switch {
+		case !l.given:
+		case l.value == nil:
+			text = append(text, l.line+"\n"...)
+		default:
+			line, err := toml.Marshal(map[string]any{l.line: l.value})
+			if err != nil {
+				return nil, fmt.Errorf("flags: %w", err)
+			}
+			text = append(text, line...)
 		}
 	}
-	file := fileText{
-		Pool:     pool,
-		Limiters: map[string]limiterText{limiterName: l},
-		Proxy: proxyText{
-			Listen: c.Listen, Upstreams: c.Upstreams, Admin: adminText{Listen: c.Admin},
-			Rules: []ruleText{{Pattern: "/", Limiter: limiterName, Key: string(config.KeyPath)}},
-		},
-	}
-	var text bytes.Buffer
-	fmt.Fprintln(&text, "# The file that equals the flags of: quotient proxy")
-	if err := toml.NewEncoder(&text).Encode(file); err != nil {
-		return nil, fmt.Errorf("flags: %w", err)
-	}
-	return text.Bytes(), nil
+	return text, nil
 }
 
 // parse returns the configuration that the flags make.
