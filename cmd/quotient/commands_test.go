@@ -101,6 +101,7 @@ func TestCommandLinesThatMakeNoSense(t *testing.T) {
 		{"leases -c testdata/noproxy.toml", exitFailed, "noproxy.toml: the section [leases] is missing"},
 		{"leases -c testdata", exitFailed, "it is no regular file"},
 		{"check \x1b[2J", exitFailed, `quotient: config: \x1b[2J: no such file`},
+		{"THROTTLE_LOG=loud leases", exitUsage, `THROTTLE_LOG is "loud", want ERROR`},
 		{"leases --port 65536", exitUsage, "--port is 65536, want 0 to 65535"},
 		{"leases --address a/b", exitUsage, `--address: "a/b" is no host`},
 		{"leases --grace 5", exitUsage, `--grace: duration "5"`},
@@ -122,7 +123,7 @@ func TestCommandLinesThatMakeNoSense(t *testing.T) {
 	} {
 		t.Run(c.args, func(t *testing.T) {
 			args := strings.Fields(c.args)
-			if name, value, ok := strings.Cut(c.args, "="); ok && strings.HasPrefix(name, "QUOTIENT_") {
+			if name, value, ok := strings.Cut(c.args, "="); ok && name == strings.ToUpper(name) {
 				value, _, _ = strings.Cut(value, " ")
 				t.Setenv(name, value)
 				args = args[1:]

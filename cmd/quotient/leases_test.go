@@ -248,15 +248,6 @@ func TestLeasesAreRestored(t *testing.T) {
 	must(t, held.Unlock(t.Context()))
 }
 
-// TestLeasesOfAFileOfOurs starts from a file with both sections, and serves its leases alone.
-func TestLeasesOfAFileOfOurs(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "quotient.toml")
-	written(t, path, "http://127.0.0.1:1", 1, "[leases]\nlisten = \"127.0.0.1:0\"\nsemaphores.A = 1\n")
-	p := launch(t, "leases", "--log", "json", "-c", path)
-	p.url = p.logged("leases are served")["url"].(string)
-	p.wants(p.peer()+"/A", 1, http.StatusOK)
-}
-
 // TestLeasesForOperators breaks a lease on the operator's page. The log has a line for that at any level.
 func TestLeasesForOperators(t *testing.T) {
 	p := startLeases(t, "-s", "A=1", "--admin", "127.0.0.1:0")
@@ -349,28 +340,14 @@ func TestLeasesOfFlagsAndFile(t *testing.T) {
 			g[name] = "--" + name
 		}
 		must(t, c.complete(g, none))
-		f := &config.File{Leases: &config.Leases{Listen: "10.0.0.7:80",
+		f := &config.File{Proxy: &config.Proxy{}, Leases: &config.Leases{Listen: "10.0.0.7:80",
 			Semaphores: map[string]lease.Semaphore{"A": {Max: 1, Level: 3}}}}
-		must(t, c.adjust(f))
+		if must(t, c.adjust(f)); f.Proxy != nil {
+			t.Error("it would serve more than the leases of a file")
+		}
 		equal(t, flags+": it listens at", f.Leases.Listen, want)
 		equal(t, "A", f.Leases.Semaphores["A"], lease.Semaphore{Max: 5, Level: 3})
 	}
-}
-
-func TestLevelsOfTheLog(t *testing.T) {
-	level := func(text string) (slog.Level, error) {
-		return levelOf(func(string) (string, bool) { return text, true })
-	}
-	for text, want := range map[string]slog.Level{
-		"": slog.LevelWarn, "error": slog.LevelError, "WARN": slog.LevelWarn, "INFO": slog.LevelInfo,
-		"TRACE": slog.LevelDebug,
-	} {
-		got, err := level(text)
-		must(t, err)
-		equal(t, text, got, want)
-	}
-	_, err := level("loud")
-	fails(t, err, "loud")
 }
 
 // TestLeasesOfTwoProcesses elects one of two, and kills it: the other serves what was held, with newer

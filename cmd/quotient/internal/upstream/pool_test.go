@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"context"
 	"errors"
 	"io"
 	"net"
@@ -11,8 +10,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,26 +26,6 @@ func TestEqualsTakeTurns(t *testing.T) {
 		got.WriteString(get(t, p, "/"))
 	}
 	want(t, "the order", got.String(), "abcabc")
-}
-
-// While one upstream holds a request, each other request goes to the other one.
-func TestLeastConnections(t *testing.T) {
-	free := make(chan struct{})
-	slow := serve(t, func(w http.ResponseWriter, _ *http.Request) {
-		w.(http.Flusher).Flush()
-		<-free
-	})
-	fast := named(t, "fast")
-	p := poolOf(t, nil, slow.URL, fast.URL)
-	resp, err := p.RoundTrip(ask(t, http.MethodGet, "/", ""))
-	must(t, err)
-	for range 10 {
-		want(t, "the answer", get(t, p, "/"), "fast")
-	}
-	want(t, "in flight", p.State()[0].InFlight, 1)
-	close(free)
-	read(t, resp)
-	want(t, "in flight", p.State()[0].InFlight, 0)
 }
 
 func TestInFlightToTheEndOfTheBody(t *testing.T) {
@@ -135,6 +112,9 @@ func TestPropertyPick(t *testing.T) {
 					t.Fatalf("state %+v", s)
 				}
 			}
+			if len(all) != len(p.State()) {
+				t.Fatalf("an upstream is there twice: %+v", p.State())
+			}
 			for host, n := range model {
 				if all[host] != n {
 					t.Fatalf("%s has %d in flight, want %d", host, all[host], n)
@@ -148,6 +128,11 @@ func TestPropertyPick(t *testing.T) {
 				s.Upstreams = append(s.Upstreams, &url.URL{Scheme: "http", Host: h})
 			}
 			p.apply(s)
+			for _, u := range p.ups {
+				if u.transport.MaxConnsPerHost != s.Max.Upstream {
+					t.Fatalf("%v has %d connections at most, want %d", u.target, u.transport.MaxConnsPerHost, s.Max.Upstream)
+				}
+			}
 		}
 		set(t)
 		t.Repeat(map[string]func(*rapid.T){
@@ -301,30 +286,6 @@ func TestRemovedDrains(t *testing.T) {
 	}
 }
 
-// An upstream that comes back while it leaves has its count, and the settings of connections that are in
-// force then.
-func TestComesBack(t *testing.T) {
-	free := make(chan struct{})
-	s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
-		w.(http.Flusher).Flush()
-		<-free
-	})
-	p := poolOf(t, nil, s.URL)
-	resp, err := p.RoundTrip(ask(t, http.MethodGet, "/", ""))
-	must(t, err)
-	for _, url := range []string{"http://b", s.URL} {
-		next := section(t, url)
-		next.Max.Upstream = 5
-		p.apply(next)
-	}
-	want(t, "states", len(p.State()), 1)
-	want(t, "in flight", p.State()[0].InFlight, 1)
-	want(t, "MaxConns", p.ups[0].transport.MaxConnsPerHost, 5)
-	close(free)
-	read(t, resp)
-	want(t, "in flight", p.State()[0].InFlight, 0)
-}
-
 // Watch follows Set: it checks what is new, and forgets what has gone.
 func TestWatchFollowsSet(t *testing.T) {
 	checks := make(chan string, 10000)
@@ -366,50 +327,4 @@ func TestPrepare(t *testing.T) {
 	if _, err := p.Prepare(&config.File{}); err == nil {
 		t.Fatal("a file without [proxy] has upstreams")
 	}
-}
-
-// Requests, reloads and checks at the same time: no request fails, and no count is left.
-func TestStress(t *testing.T) {
-	var urls []string
-	for range 4 {
-		urls = append(urls, named(t, "answer").URL)
-	}
-	plain, _ := h2(t, false, saying("answer"))
-	urls = append(urls, plain)
-	p := poolOf(t, nil, urls...)
-	stop := watch(t, p)
-	var senders sync.WaitGroup
-	var sent atomic.Int32
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	for range 8 {
-		senders.Go(func() {
-			for ctx.Err() == nil {
-				resp, err := p.RoundTrip(ask(t, http.MethodGet, "/", ""))
-				if err != nil {
-					t.Errorf("a request failed: %v", err)
-					return
-				}
-				_, _ = io.Copy(io.Discard, resp.Body)
-				_ = resp.Body.Close()
-				sent.Add(1)
-			}
-		})
-	}
-	for i := range 200 {
-		now := checked(t, quick, urls[i%4], urls[(i%4+1+i/4%3)%4], plain)
-		now.Timeouts.Dial = time.Second * time.Duration(5+i/50)
-		p.apply(now)
-		for sent.Load() < int32(10*i) && ctx.Err() == nil && !t.Failed() {
-			p.State()
-		}
-	}
-	cancel()
-	senders.Wait()
-	for _, s := range p.State() {
-		if s.InFlight != 0 || s.Leaving || !s.Healthy {
-			t.Errorf("the state is %+v", s)
-		}
-	}
-	stop()
 }
