@@ -5,7 +5,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -447,31 +446,23 @@ func TestElectionConfig(t *testing.T) {
 	fails(t, err, "nosuch")
 }
 
-// adminOf is a lease server with one semaphore, A of 2, and the client of its operators.
-func adminOf(t *testing.T, log io.Writer) (
-	*lease.Server, *admin.Client, func(method, path, body string) answer,
-) {
-	t.Helper()
-	semaphores := map[string]lease.Semaphore{"A": {Max: 2, Level: 1}}
-	s, err := lease.NewServer(lease.Config{Semaphores: semaphores}, lease.ServerOptions{})
+// TestOperatorBreaksALease: of a hundred operators who break one lease one does. The next in the queue has it
+// then, and its old holder finds out at its heartbeat.
+func TestOperatorBreaksALease(t *testing.T) {
+	var log bytes.Buffer
+	s, err := lease.NewServer(lease.Config{Semaphores: map[string]lease.Semaphore{"A": {Max: 2, Level: 1}}},
+		lease.ServerOptions{})
 	must(t, err)
 	t.Cleanup(s.Close)
 	page, err := admin.New(new(quotient.Registry), admin.WithLeases(leaseAdmin{s}),
-		admin.Logger(slog.New(slog.NewTextHandler(log, nil))))
+		admin.Logger(slog.New(slog.NewTextHandler(&log, nil))))
 	must(t, err)
 	operators, clients := httptest.NewServer(page), httptest.NewServer(s)
 	t.Cleanup(operators.Close)
 	t.Cleanup(clients.Close)
 	c, err := admin.NewClient(operators.URL, admin.HTTPClient(operators.Client()))
 	must(t, err)
-	return s, c, func(method, path, body string) answer { return ask(t, method, clients.URL+path, body) }
-}
-
-// TestOperatorBreaksALease: of a hundred operators who break one lease one does. The next in the queue has it
-// then, and its old holder finds out at its heartbeat.
-func TestOperatorBreaksALease(t *testing.T) {
-	var log bytes.Buffer
-	_, c, ask := adminOf(t, &log)
+	ask := func(method, path, body string) answer { return ask(t, method, clients.URL+path, body) }
 	holder := ask("POST", "/new_peer", `{"expires_in":"5m"}`).body
 	waiter := ask("POST", "/new_peer", `{"expires_in":"5m"}`).body
 	ask("PUT", "/peers/"+holder+"/A", "2")
@@ -516,32 +507,24 @@ func TestOperatorBreaksALease(t *testing.T) {
 	if a := ask("PUT", "/peers/"+holder, `{"expires_in":"5m"}`); a.header.Get("Lease-Broken") != "A" {
 		t.Errorf("heartbeat of the old holder: %v", a)
 	}
-}
-
-// TestLeaseAdminErrors: what a server refuses is a refusal that operators know.
-func TestLeaseAdminErrors(t *testing.T) {
-	s, c, ask := adminOf(t, io.Discard)
-	ctx := t.Context()
-	var peer uint64
-	must(t, json.Unmarshal([]byte(ask("POST", "/new_peer", `{"expires_in":"5m"}`).body), &peer))
-	status := func(err error) int {
-		if p := (*admin.Problem)(nil); errors.As(err, &p) {
-			return p.Status
+	// What a server refuses is a refusal that operators know.
+	refused := func(what string, err error, want int) {
+		t.Helper()
+		if p := (*admin.Problem)(nil); !errors.As(err, &p) || p.Status != want {
+			t.Errorf("%s: %v, want %d", what, err, want)
 		}
-		t.Errorf("no problem: %v", err)
-		return 0
 	}
-	_, unknown := c.LeaseLocks(ctx, "B", 1)
-	_, idle := c.BreakLease(ctx, "A", peer, 1)
-	_, stranger := c.BreakLease(ctx, "A", peer+1, 1)
+	_, err = c.LeaseLocks(ctx, "B", 1)
+	refused("unknown semaphore", err, 404)
+	_, err = c.BreakLease(ctx, "A", old.Peer, 1)
+	refused("holds nothing", err, 412)
+	_, err = c.BreakLease(ctx, "A", old.Peer+1<<40, 1)
+	refused("unknown peer", err, 412)
 	s.StandBy("http://10.0.0.7:8000")
-	_, list := c.LeaseLocks(ctx, "A", 1)
-	_, late := c.BreakLease(ctx, "A", peer, 1)
-	equal(t, "unknown semaphore", status(unknown), 404)
-	equal(t, "holds nothing", status(idle), 412)
-	equal(t, "unknown peer", status(stranger), 412)
-	equal(t, "list on stand-by", status(list), 503)
-	equal(t, "break on stand-by", status(late), 503)
+	_, err = c.LeaseLocks(ctx, "A", 1)
+	refused("list on stand-by", err, 503)
+	_, err = c.BreakLease(ctx, "A", old.Peer, 1)
+	refused("break on stand-by", err, 503)
 	if state, err := c.Leases(ctx, 1); err != nil || state.Leads || state.Leader != "http://10.0.0.7:8000" ||
 		len(state.Semaphores) != 0 {
 		t.Errorf("on stand-by %+v, %v", state, err)

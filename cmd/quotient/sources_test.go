@@ -72,45 +72,12 @@ func TestSourcesWithoutSlashes(t *testing.T) {
 	}
 }
 
-// TestGossipCounts has two proxies of a fleet find each other, and what carries their demand.
-func TestGossipCounts(t *testing.T) {
-	first, err := sources()["gossip"]("127.0.0.1:0?name=a&interval=20ms")
-	must(t, err)
-	if _, ok := first.(quotient.Carrier); !ok {
-		t.Error("it does not carry what replicas say")
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	sizes := make(chan quotient.Pool, 100)
-	watch(ctx, t, first, sizes)
-	address := func() string { return first.(*gossip.Source).Stats().Address }
-	for address() == "" {
-		<-sizes // the start is over when it has counted itself
-	}
-	second, err := sources()["gossip"]("//127.0.0.1:0/?name=b&interval=20ms&join=" + address() + "&fleet=")
-	must(t, err)
-	watch(ctx, t, second, sizes)
-	awaitTwo(ctx, t, sizes)
-}
-
-// awaitTwo waits until a source reports two replicas.
-func awaitTwo(ctx context.Context, t *testing.T, sizes <-chan quotient.Pool) {
+// watched has a source report sizes until the end of the test.
+func watched(t *testing.T, scheme, arg string, sizes chan<- quotient.Pool) quotient.Source {
 	t.Helper()
-	for {
-		select {
-		case p := <-sizes:
-			if p.Replicas == 2 {
-				return
-			}
-		case <-ctx.Done():
-			t.Fatal("the two have not found each other")
-		}
-	}
-}
-
-// watch has a source report sizes until the end of the test.
-func watch(ctx context.Context, t *testing.T, src quotient.Source, sizes chan<- quotient.Pool) {
-	ctx, stop := context.WithCancel(ctx)
+	src, err := sources()[scheme](arg)
+	must(t, err)
+	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -124,22 +91,43 @@ func watch(ctx context.Context, t *testing.T, src quotient.Source, sizes chan<- 
 		})
 	}()
 	t.Cleanup(func() { stop(); <-ended })
+	return src
 }
 
-// TestRedisCounts has two proxies of a fleet and one of another find each other.
-func TestRedisCounts(t *testing.T) {
-	store := miniredis.RunT(t)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	sizes := make(chan quotient.Pool, 100)
-	for _, arg := range []string{"/0?fleet=a", "/0?fleet=a", "/0"} {
-		src, err := sources()["redis"]("//" + store.Addr() + arg)
-		must(t, err)
-		if arg == "/0" {
-			watch(ctx, t, src, make(chan quotient.Pool))
-		} else {
-			watch(ctx, t, src, sizes)
-		}
+// TestSourcesCount has two proxies of a fleet find each other, and not one of another fleet.
+func TestSourcesCount(t *testing.T) {
+	for name, start := range map[string]func(t *testing.T, sizes chan quotient.Pool){
+		"gossip": func(t *testing.T, sizes chan quotient.Pool) {
+			first := watched(t, "gossip", "127.0.0.1:0?name=a&interval=20ms", sizes)
+			if _, ok := first.(quotient.Carrier); !ok {
+				t.Error("it does not carry what replicas say")
+			}
+			address := func() string { return first.(*gossip.Source).Stats().Address }
+			for address() == "" {
+				<-sizes // the start is over when it has counted itself
+			}
+			watched(t, "gossip", "//127.0.0.1:0/?name=b&interval=20ms&join="+address()+"&fleet=", sizes)
+		},
+		"redis": func(t *testing.T, sizes chan quotient.Pool) {
+			at := "//" + miniredis.RunT(t).Addr()
+			watched(t, "redis", at+"/0?fleet=a", sizes)
+			watched(t, "redis", at+"/0?fleet=a", sizes)
+			watched(t, "redis", at+"/0", make(chan quotient.Pool))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sizes := make(chan quotient.Pool, 100)
+			start(t, sizes)
+			for late := time.After(time.Minute); ; {
+				select {
+				case p := <-sizes:
+					if p.Replicas == 2 {
+						return
+					}
+				case <-late:
+					t.Fatal("the two have not found each other")
+				}
+			}
+		})
 	}
-	awaitTwo(ctx, t, sizes)
 }
