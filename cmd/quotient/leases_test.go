@@ -224,29 +224,6 @@ func lockA(t *testing.T, expires time.Duration, urls ...string) *lease.Lease {
 	return held
 }
 
-// TestLeasesAreRestored kills the server, and its clients find what they hold at the next one.
-func TestLeasesAreRestored(t *testing.T) {
-	t.Parallel()
-	path := semaphores(t, "A = 1\n")
-	p := startLeases(t, "-c", path)
-	held := lockA(t, 6*time.Second, p.url)
-	p.signal(syscall.SIGKILL)
-	p.wait()
-	_, port, _ := net.SplitHostPort(strings.TrimPrefix(p.url, "http://"))
-	again := startLeases(t, "-c", path, "--port", port, "--grace", patience.String())
-	if again.url != p.url {
-		t.Fatalf("it serves at %s, want %s", again.url, p.url)
-	}
-	await(t, "the lock is restored", func() bool {
-		return strings.Contains(get(t, again.url+"/metrics").body, "\nthrottle_acquired{semaphore=\"A\"} 1\n")
-	})
-	if err := held.Err(); err != nil {
-		t.Errorf("the holder has lost it: %v", err)
-	}
-	again.wants(again.peer()+"/A", 1, http.StatusAccepted)
-	must(t, held.Unlock(t.Context()))
-}
-
 // TestLeasesForOperators breaks a lease on the operator's page. The log has a line for that at any level.
 func TestLeasesForOperators(t *testing.T) {
 	p := startLeases(t, "-s", "A=1", "--admin", "127.0.0.1:0")

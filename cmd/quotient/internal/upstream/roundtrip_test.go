@@ -124,15 +124,6 @@ func TestExpectContinue(t *testing.T) {
 	}
 }
 
-// The head of an answer has a bound.
-func TestHeadOfAnswerIsBounded(t *testing.T) {
-	s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("X-Long", strings.Repeat("x", maxHead))
-	})
-	_, err := poolOf(t, nil, s.URL).RoundTrip(ask(t, http.MethodGet, "/", ""))
-	want(t, "the kind of "+errorText(err), Classify(err), Broken)
-}
-
 func TestKinds(t *testing.T) {
 	broken := listen(t)
 	go accept(broken, func(c net.Conn) {
@@ -148,6 +139,9 @@ func TestKinds(t *testing.T) {
 	})
 	defer close(free)
 	plain := named(t, "plain")
+	long := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-Long", strings.Repeat("x", maxHead))
+	})
 	secure, _ := h2(t, true, func(http.ResponseWriter, *http.Request) {})
 	silentH2, _ := h2(t, false, func(http.ResponseWriter, *http.Request) { <-free })
 	for _, row := range []struct {
@@ -162,6 +156,7 @@ func TestKinds(t *testing.T) {
 		{name: "no TLS there", url: "https://" + plain.Listener.Addr().String(), kind: Broken},
 		{name: "no handshake", url: "https://" + mute.Addr().String(), kind: Timeout},
 		{name: "unknown certificate", url: secure, kind: Broken},
+		{name: "long head", url: long.URL, kind: Broken},
 		{name: "silent", url: silent.URL, kind: Timeout},
 		{name: "silent h2c", url: silentH2, kind: Timeout},
 		{name: "gone", url: silent.URL, kind: Gone, change: leaving},
@@ -414,6 +409,9 @@ func TestSentAsItIs(t *testing.T) {
 			for i, rt := range []http.RoundTripper{p, bare} {
 				req := ask(t, method, "/path?query", body)
 				req.Header.Set("Idempotency-Key", "1")
+				if body == "" {
+					req.Header.Set("Expect", "100-continue")
+				}
 				if rt == bare {
 					req.Host, req.URL.Host = "the.host", l.Addr().String()
 				}
@@ -430,21 +428,6 @@ func TestSentAsItIs(t *testing.T) {
 	}
 }
 
-// A request without a body does not wait for leave to send it.
-func TestExpectWithoutBody(t *testing.T) {
-	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.WriteString(w, r.Header.Get("Expect"))
-	})
-	p := poolOf(t, nil, s.URL)
-	req := ask(t, http.MethodGet, "/", "")
-	req.Header.Set("Expect", "100-continue")
-	out, _ := prepare(req, target{"http", strings.TrimPrefix(s.URL, "http://")})
-	want(t, "Expect for the transport", out.Header.Get("Expect"), "")
-	resp, err := p.RoundTrip(out)
-	must(t, err)
-	want(t, "Expect at the upstream", read(t, resp), "100-continue")
-}
-
 // wholeBuffer is a destination that a body could be copied to through a buffer.
 type wholeBuffer struct{ io.Writer }
 
@@ -454,11 +437,13 @@ func (wholeBuffer) ReadFrom(io.Reader) (int64, error) {
 }
 
 // The empty body that stands for none costs no buffer: http.Transport would make one of 32 KiB for each
-// request.
+// request. Nor does it wait for leave to send it.
 func TestAnEmptyBodyCostsNoBuffer(t *testing.T) {
 	req := ask(t, http.MethodGet, "/", "")
+	req.Header.Set("Expect", "100-continue")
 	out, _ := prepare(req, target{"http", "localhost"})
 	n, err := io.Copy(wholeBuffer{io.Discard}, out.Body)
 	must(t, err)
 	want(t, "bytes", n, int64(0))
+	want(t, "Expect for the transport", out.Header.Get("Expect"), "")
 }
