@@ -349,12 +349,13 @@ func TestTransitions(t *testing.T) {
 		{"a check between", "CddCdd", "YYYYYY", ""},
 		{"a connection is no check", "CcDcDcD", "YYYYY..", "out"},
 		{"requests keep it out", "CcccCdCC", "YYY....Y", "out back"},
+		{"not watched", "ddddddddd", "YYYYYYYYY", ""}, // nothing would bring it back
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			log, lines := events()
 			p := poolOf(t, log, "http://a", "http://b")
 			p.apply(checked(t, quick, "http://a", "http://b"))
-			p.watched = true
+			p.watched = row.name != "not watched"
 			u, healthy := p.ups[0], ""
 			for _, e := range row.events {
 				switch e {
@@ -388,19 +389,6 @@ func word(line string) string {
 		return " out"
 	}
 	return line
-}
-
-// Without Watch nothing would bring an upstream back, so nothing takes it out.
-func TestNotOutWithoutWatch(t *testing.T) {
-	p := poolOf(t, nil, "http://"+nowhere(t), "http://"+nowhere(t))
-	for range 20 {
-		_, err := p.RoundTrip(ask(t, http.MethodGet, "/", ""))
-		want(t, "the kind of "+errorText(err), Classify(err), Unavailable)
-	}
-	s := p.State()[0]
-	if !s.Healthy || s.Error == "" || s.ErrorAt.IsZero() {
-		t.Fatalf("the state is %+v", s)
-	}
 }
 
 // serveAt has a server answer at an address from now on.
