@@ -197,6 +197,7 @@ func (p parts) Collect(ch chan<- prometheus.Metric) {
 		{prometheus.CounterValue, float64(c.Shed), "shed_total",
 			"Requests refused, in whole or in part, because too much memory was held."},
 	} {
-		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("quotient_proxy_"+m.name, m.help, nil, nil), m.kind, m.value)
+		desc := prometheus.NewDesc("quotient_proxy_"+m.name, m.help, nil, nil)
+		ch <- prometheus.MustNewConstMetric(desc, m.kind, m.value)
 	}
 }

@@ -187,9 +187,9 @@ var errLate = errors.New("a part of the program did not end in time: it was cut 
 // endKey is that of a context's function that begins the end of the program.
 type endKey struct{}
 
-// cutOff runs f until overtime after the time that its end takes, most, which counts from the end of ctx, or from what
-// together is told by a part. What hangs then, such as a file system or a log that nobody reads, does not hold up the end
-// of the process.
+// cutOff runs f until overtime after the time that its end takes, most, which counts from the end of ctx, or of a part
+// that together runs. What hangs then, such as a file system or a log that nobody reads, does not hold up the end of
+// the process.
 func cutOff(ctx context.Context, most func() time.Duration, f runs) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
