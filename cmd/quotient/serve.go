@@ -206,7 +206,7 @@ func cutOff(ctx context.Context, most func() time.Duration, f runs) error {
 	case err := <-ended:
 		return err
 	case <-late.C:
-		if cause := context.Cause(ctx); cause != context.Canceled {
+		if cause := context.Cause(ctx); cause != context.Canceled && cause != context.DeadlineExceeded {
 			return errors.Join(cause, errLate)
 		}
 		return errLate
@@ -254,23 +254,21 @@ func together(ctx context.Context, first runs, others ...runs) error {
 	defer stop()
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	end, ok := ctx.Value(endKey{}).(context.CancelCauseFunc)
-	if !ok {
-		end = fail
+	if end, ok := ctx.Value(endKey{}).(context.CancelCauseFunc); ok {
+		defer context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })()
 	}
 	ended := make(chan error, len(others))
 	for _, f := range others {
 		go func() {
 			err := f(behind)
 			if behind.Err() == nil { // it ended by itself
-				fail(nil)
-				end(err)
+				fail(err)
 			}
 			ended <- err
 		}()
 	}
 	errs := []error{first(ctx)}
-	end(errs[0])
+	fail(errs[0])
 	stop()
 	for range others {
 		errs = append(errs, <-ended)

@@ -290,6 +290,7 @@ func TestTheEndHasItsTime(t *testing.T) {
 		want error
 	}{
 		"a part fails":          {func(context.Context) error { return broken }, broken},
+		"a demo is over":        {hang, errLate},
 		"a part ends by itself": {func(context.Context) error { return nil }, errLate},
 		"a part of a part fails": {func(ctx context.Context) error {
 			return together(ctx, hang, func(context.Context) error { return broken })
@@ -311,6 +312,11 @@ func TestTheEndHasItsTime(t *testing.T) {
 				began := time.Now()
 				most := func() time.Duration { return time.Hour }
 				err := cutOff(t.Context(), most, func(ctx context.Context) error {
+					if name == "a demo is over" {
+						over, cancel := context.WithTimeout(ctx, time.Minute)
+						defer cancel()
+						ctx = over
+					}
 					return together(ctx, hang, func(ctx context.Context) error { time.Sleep(time.Minute); return row.ends(ctx) })
 				})
 				if took := time.Since(began); took != time.Minute+time.Hour+overtime ||
