@@ -526,8 +526,8 @@ const (
 )
 
 // changing is the n-th file. Its change touches nothing that /once or the slots of / depend on; those of
-// /moving are fewer in each second one. Every tenth is broken. Upstreams come and go.
-func changing(n int, upstreams [3]string) string {
+// /moving are fewer in each second one. Every tenth is broken.
+func changing(n int, upstream string) string {
 	more := ""
 	if n%10 == 9 {
 		more = "nosuch = 1\n"
@@ -550,8 +550,7 @@ mode = "refuse"
 
 [proxy]
 listen = "127.0.0.1:0"
-upstreams = [%q, %q]
-health.every = "10ms"
+upstreams = [%q]
 admin.listen = "off"
 rules = [
   { pattern = "/once", limiter = "once" },
@@ -559,7 +558,7 @@ rules = [
   { pattern = "/n%d/", limiter = "all", key = "pattern" },
   { pattern = "/", limiter = "all" },
 ]
-`, slots, 30+n%7, more, n%5, 1+n, slots-n%2, once, upstreams[n%3], upstreams[(n+1)%3], n%3)
+`, slots, 30+n%7, more, n%5, 1+n, slots-n%2, once, upstream, n%3)
 }
 
 // TestReloadsUnderLoad checks that reloads, every tenth of them of a broken file, lose no request, exceed no
@@ -567,25 +566,17 @@ rules = [
 func TestReloadsUnderLoad(t *testing.T) {
 	at := &busy{now: map[string]int{}, most: map[string]int{}}
 	var onces atomic.Int64
-	var urls [3]string
-	for i := range urls {
-		upstream := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == "/once" {
-				onces.Add(1)
-				return
-			}
-			at.add(r.URL.Path, 1)
-			at.add(r.URL.Path, -1)
-		}))
-		upstream.Config.Protocols = new(http.Protocols)
-		upstream.Config.Protocols.SetHTTP1(true)
-		upstream.Config.Protocols.SetUnencryptedHTTP2(true)
-		upstream.Start()
-		defer upstream.Close()
-		urls[i] = []string{"http://", "http://", "h2c://"}[i] + upstream.Listener.Addr().String()
-	}
+	upstream := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/once" {
+			onces.Add(1)
+			return
+		}
+		at.add(r.URL.Path, 1)
+		at.add(r.URL.Path, -1)
+	}))
+	defer upstream.Close()
 	path := filepath.Join(t.TempDir(), "quotient.toml")
-	put := func(n int) { must(t, os.WriteFile(path, []byte(changing(n, urls)), 0o600)) }
+	put := func(n int) { must(t, os.WriteFile(path, []byte(changing(n, upstream.URL)), 0o600)) }
 	put(0)
 	s, stop := serving(t, path)
 	load := newLoad("http://" + s.listener.Addr().String())

@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -593,4 +594,50 @@ func TestChecksOfEachScheme(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Requests, reloads and checks at the same time: no request fails, and no count is left.
+func TestStress(t *testing.T) {
+	var urls []string
+	for range 4 {
+		urls = append(urls, named(t, "answer").URL)
+	}
+	plain, _ := h2(t, false, saying("answer"))
+	urls = append(urls, plain)
+	p := poolOf(t, nil, urls...)
+	stop := watch(t, p)
+	var senders sync.WaitGroup
+	var sent atomic.Int32
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for range 8 {
+		senders.Go(func() {
+			for ctx.Err() == nil {
+				resp, err := p.RoundTrip(ask(t, http.MethodGet, "/", ""))
+				if err != nil {
+					t.Errorf("a request failed: %v", err)
+					return
+				}
+				_, _ = io.Copy(io.Discard, resp.Body)
+				_ = resp.Body.Close()
+				sent.Add(1)
+			}
+		})
+	}
+	for i := range 200 {
+		now := checked(t, quick, urls[i%4], urls[(i%4+1+i/4%3)%4], plain)
+		now.Timeouts.Dial = time.Second * time.Duration(5+i/50)
+		p.apply(now)
+		for sent.Load() < int32(10*i) && ctx.Err() == nil && !t.Failed() {
+			p.State()
+		}
+	}
+	cancel()
+	senders.Wait()
+	for _, s := range p.State() {
+		if s.InFlight != 0 || s.Leaving || !s.Healthy {
+			t.Errorf("the state is %+v", s)
+		}
+	}
+	stop()
 }
