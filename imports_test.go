@@ -82,7 +82,7 @@ var rooms = []room{
 	{"poolsize/kube/...", ". poolsize internal/files", "k8s.io", ""},
 	{"poolsize/gossip/...", ". poolsize internal/files", "github.com/hashicorp/memberlist", ""},
 	// Leases are a service and its client; they know no limiter.
-	{"lease", "lease internal/listen", "github.com/go-json-experiment/json", ""},
+	{"lease", "lease internal/held", "github.com/go-json-experiment/json", ""},
 	{"lease/etcd", "lease", etcd, "internal/etcdtest"},
 
 	// A parser of files; heavy sources are handed to it.

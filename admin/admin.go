@@ -109,9 +109,8 @@ func AllowHosts(hosts ...string) Option {
 	return func(h *handler) {
 		for _, host := range hosts {
 			name := canonicalHost(host)
-			if net.ParseIP(name) == nil && (name == "" || strings.Trim(name, hostBytes) != "") {
-				h.errs = append(h.errs, fmt.Errorf("admin: AllowHosts: %q is not a host name or an address, without a port", host))
-			}
+			h.mustBe(net.ParseIP(name) != nil || name != "" && strings.Trim(name, hostBytes) == "",
+				"AllowHosts: %q is not a host name or an address, without a port", host)
 			h.hosts = append(h.hosts, name)
 		}
 	}
@@ -132,9 +131,8 @@ func Logger(log *slog.Logger) Option {
 func EventsEvery(d time.Duration) Option {
 	return func(h *handler) {
 		h.every = d
-		if d < shortestInterval || d > time.Hour {
-			h.errs = append(h.errs, fmt.Errorf("admin: EventsEvery: %v is not between %v and %v", d, shortestInterval, time.Hour))
-		}
+		h.mustBe(d >= shortestInterval && d <= time.Hour,
+			"EventsEvery: %v is not between %v and %v", d, shortestInterval, time.Hour)
 	}
 }
 
@@ -149,10 +147,7 @@ const longestReplica = 253
 func Replica(name string) Option {
 	return func(h *handler) {
 		h.replica = name
-		if !printable(name) {
-			h.errs = append(h.errs, fmt.Errorf(
-				"admin: Replica: name: %q is not 1 to %d bytes of printable UTF-8", clip(name), longestReplica))
-		}
+		h.mustBe(printable(name), "Replica: name: %q is not 1 to %d bytes of printable UTF-8", clip(name), longestReplica)
 	}
 }
 
@@ -210,6 +205,13 @@ type handler struct {
 	writing sync.Mutex
 }
 
+// mustBe notes a mistake in an option, for New.
+func (h *handler) mustBe(meant bool, mistake string, args ...any) {
+	if !meant {
+		h.errs = append(h.errs, fmt.Errorf("admin: "+mistake, args...))
+	}
+}
+
 // New returns the API of the limiters in reg, which must not be nil. It follows limiters that are added to
 // reg or removed later.
 func New(reg *quotient.Registry, opts ...Option) (*Handler, error) {
@@ -226,7 +228,7 @@ func New(reg *quotient.Registry, opts ...Option) (*Handler, error) {
 		}
 		opt(h)
 	}
-	h.errs = append(h.errs, h.contradictions())
+	h.contradictions()
 	if err := errors.Join(h.errs...); err != nil {
 		return nil, err
 	}

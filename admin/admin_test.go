@@ -142,7 +142,7 @@ func TestRefusals(t *testing.T) {
 		{"ordinal", putReplicas(`{"replicas":4,"ordinal":5}`), 400,
 			Problem{Field: "ordinal", Value: "5", Range: "a whole number from 0 to 4"}},
 		{"burst", limit(`{"rates":[{"events":1,"per_seconds":1,"burst":0.5}]}`), 400,
-			Problem{Field: "rates[0].burst", Range: "a whole number from 0 to 1099511627776; 0 when aligned"}},
+			Problem{Field: "rates[0].burst", Range: ranges["burst"]}},
 		{"counted", limit(`{"rates":[{"events":1,"per_seconds":1,"counted":true}]}`), 400,
 			Problem{Field: "rates[0].counted", Range: "true when aligned, else false"}},
 		{"form", typed("application/x-www-form-urlencoded"), 415,
@@ -185,27 +185,16 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestHosts: TestAttackHostsAndOrigins has more that are refused.
+// TestHosts: those that are served. TestAttackHostsAndOrigins has those that are refused.
 func TestHosts(t *testing.T) {
-	tests := []struct {
-		host string
-		want int
-	}{
-		{"localhost", 200}, {"localhost:9090", 200}, {"LocalHost.:9090", 200}, {"127.0.0.1", 200},
-		{"127.9.9.9:1", 200}, {"[::1]:9090", 200}, {"[::1]", 200}, {"ops.example", 200},
-		{"OPS.example:8443", 200}, {"10.0.0.7", 200}, {"evil.example", 403}, {":9090", 403},
-	}
-	l := newLimiter(t)
-	h := quiet(t, l, AllowHosts("ops.example", "10.0.0.7"))
-	for _, tt := range tests {
-		rec := request{method: "GET", path: "/state", host: tt.host}.send(t, h)
-		if rec.Code != tt.want {
-			t.Errorf("Host %q: status %d, want %d", tt.host, rec.Code, tt.want)
+	h := quiet(t, newLimiter(t), AllowHosts("ops.example", "10.0.0.7"))
+	for _, host := range []string{
+		"localhost", "localhost:9090", "LocalHost.:9090", "127.0.0.1", "127.9.9.9:1", "[::1]:9090", "[::1]", "ops.example",
+		"OPS.example:8443", "10.0.0.7", "localhost:",
+	} {
+		if rec := (request{method: "GET", path: "/state", host: host}).send(t, h); rec.Code != 200 {
+			t.Errorf("Host %q: status %d", host, rec.Code)
 		}
-	}
-	rec := (request{method: "GET", path: "/state", host: "ops.example"}).send(t, quiet(t, l))
-	if rec.Code != 403 {
-		t.Errorf("a host that no option names: status %d, want 403", rec.Code)
 	}
 }
 

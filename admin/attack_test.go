@@ -56,7 +56,7 @@ var fields = []struct {
 	{"/limit", `{"rates":[{"events":1,"per_seconds":%s}]}`, "rates[0].per_seconds",
 		slices.Concat(notNumbers, []string{`0`, `-1`, `1e-10`, `9.3e9`, `-9.3e9`, `1e308`})},
 	{"/limit", `{"rates":[{"events":1,"per_seconds":1,"burst":%s}]}`, "rates[0].burst",
-		slices.Concat(notWholes, []string{`1099511627777`})},
+		append(slices.Clone(notWholes), fmt.Sprint(int64(mostBurst)+1))},
 	{"/limit", `{"rates":[{"events":1,"per_seconds":1,"name":%s}]}`, "rates[0].name",
 		slices.Concat(notStrings, []string{`"` + strings.Repeat("n", 129) + `"`})},
 	{"/limit", `{"rates":[{"events":1,"per_seconds":1,"unit":%s}]}`, "rates[0].unit",
@@ -185,16 +185,11 @@ func configurationOf(l *quotient.Limiter) configuration {
 }
 
 func TestAttackBodies(t *testing.T) {
-	bodies := badBodies()
-	if len(bodies) < 200 {
-		t.Fatalf("only %d bad bodies", len(bodies))
-	}
-	t.Logf("%d bad bodies", len(bodies))
 	l := newLimiter(t, quotient.StartPool(quotient.Pool{Replicas: 3, Ordinal: 1}))
 	locks := newLeases("a")
 	h := quiet(t, l, WithLeases(locks))
 	before := configurationOf(l)
-	for _, bad := range bodies {
+	for _, bad := range badBodies() {
 		method := http.MethodPut
 		if bad.path == "/leases/break" {
 			method = http.MethodPost
@@ -215,15 +210,14 @@ func TestAttackBodies(t *testing.T) {
 
 func TestAttackHostsAndOrigins(t *testing.T) {
 	hosts := []string{
-		"evil.example", "evil.example:9090", "localhost.evil.example", "127.0.0.1.evil.example",
+		"evil.example", "evil.example:9090", "ops.example", ":9090", "localhost.evil.example", "127.0.0.1.evil.example",
 		"localhost:9090.evil.example", "localhost@evil.example",
 		"evil.example#localhost", "evil.example/127.0.0.1", "xlocalhost", "localhostx", "local host",
-		"localhost:", ".localhost", "localhost..", "127.0.0.1x", "128.0.0.1",
+		".localhost", "localhost..", "127.0.0.1x", "128.0.0.1",
 		"0.0.0.0", "0", "0x7f000001", "2130706433", "127.1", "0177.0.0.1", "[::]", "[::2]", "[fe80::1]:80",
 		"[::ffff:10.0.0.1]", "192.168.0.1", "10.0.0.7:9090", "169.254.169.254",
 		"metadata.google.internal", "[::1", "::1]:x:y", ":", "ｌocalhost", "loc\u0430lhost", "[::1%eth0]",
 	}
-	allowedAnyway := []string{"localhost:"} // an empty port means no port
 	headers := []http.Header{
 		{"Origin": {"http://evil.example"}}, {"Origin": {"null"}}, {"Origin": {"https://127.0.0.1:9091"}},
 		{"Origin": {"http://localhost:9090"}}, {"Origin": {"file://"}},
@@ -236,9 +230,6 @@ func TestAttackHostsAndOrigins(t *testing.T) {
 		{"Sec-Fetch-Site": {"same-origin", "cross-site"}}, {"Sec-Fetch-Site": {"none", "none"}},
 		{"Sec-Fetch-Site": {"", "cross-site"}}, {"Sec-Fetch-Site": {"same-origin, cross-site"}},
 		{"Origin": {"http://127.0.0.1:9090", "http://evil.example"}}, {"Origin": {"", "http://evil.example"}},
-	}
-	if len(hosts)+len(headers) < 40 {
-		t.Fatalf("only %d", len(hosts)+len(headers))
 	}
 	l, locks := newLimiter(t), newLeases("a")
 	h := quiet(t, l, WithLeases(locks))
@@ -259,9 +250,7 @@ func TestAttackHostsAndOrigins(t *testing.T) {
 	}
 	for _, host := range hosts {
 		for _, req := range append(data, get("/"), get("/openapi.json")) {
-			if !slices.Contains(allowedAnyway, host) {
-				refused(req, host, nil)
-			}
+			refused(req, host, nil)
 		}
 	}
 	for _, header := range headers {

@@ -38,7 +38,10 @@ type replicas struct {
 
 func parseReplicas(body []byte) (change, *Problem) {
 	v, bad := readReplicas(body)
-	return change{what: "pool size set", field: "replicas", all: true, show: showPool, apply: v.apply}, bad
+	return change{
+		what: "pool size set", field: "replicas", all: true, show: showPool,
+		apply: func(l *quotient.Limiter) error { return l.SetPool(v.pool, v.ttl) },
+	}, bad
 }
 
 // readReplicas reads {"replicas":4,"weight":2,"ordinal":2,"ttl_seconds":600}. "ordinal" may be left out or 0:
@@ -65,8 +68,6 @@ func readReplicas(body []byte) (replicas, *Problem) {
 	return result(f, v)
 }
 
-func (v replicas) apply(l *quotient.Limiter) error { return l.SetPool(v.pool, v.ttl) }
-
 // showPool is the pool of a limiter for the log.
 func showPool(l *quotient.Limiter) slog.Value {
 	p := l.Stats().Pool
@@ -88,7 +89,11 @@ type namedPlan struct {
 
 func parsePlan(body []byte) (change, *Problem) {
 	v, bad := readPlan(body)
-	return change{what: "plan set", field: "plan", value: v.name, show: v.show, apply: v.apply, try: v.try}, bad
+	return change{
+		what: "plan set", field: "plan", value: v.name, show: v.show,
+		apply: func(l *quotient.Limiter) error { return l.SetPlan(v.name, v.limit) },
+		try:   func(l *quotient.Limiter) error { _, err := changePlan(l, v.name, v.limit, true); return err },
+	}, bad
 }
 
 const (
@@ -111,8 +116,6 @@ func readPlan(body []byte) (namedPlan, *Problem) {
 	return result(f, v)
 }
 
-func (v namedPlan) apply(l *quotient.Limiter) error { return l.SetPlan(v.name, v.limit) }
-
 // show is the plan for the log.
 func (v namedPlan) show(l *quotient.Limiter) slog.Value {
 	value := slog.StringValue("none")
@@ -124,12 +127,6 @@ func (v namedPlan) show(l *quotient.Limiter) slog.Value {
 	return slog.GroupValue(slog.String("plan", v.name), slog.Attr{Key: "limit", Value: value})
 }
 
-// try returns the error that apply would return, and changes nothing.
-func (v namedPlan) try(l *quotient.Limiter) error {
-	_, err := changePlan(l, v.name, v.limit, true)
-	return err
-}
-
 // override is what PUT /override asks for: a limit of the key's own, or none.
 type override struct {
 	key   string
@@ -138,7 +135,11 @@ type override struct {
 
 func parseOverride(body []byte) (change, *Problem) {
 	v, bad := readOverride(body)
-	return change{what: "override set", field: "key", show: v.show, apply: v.apply, try: v.try}, bad
+	return change{
+		what: "override set", field: "key", show: v.show,
+		apply: func(l *quotient.Limiter) error { return l.Override(v.key, v.limit) },
+		try:   func(l *quotient.Limiter) error { _, err := changeOverride(l, v.key, v.limit, true); return err },
+	}, bad
 }
 
 // readOverride reads {"key":"K","limit":{...}}; the limit may be null: none. Both must be there; "key_base64"
@@ -178,8 +179,6 @@ func readKey(f *form) string {
 	return key
 }
 
-func (v override) apply(l *quotient.Limiter) error { return l.Override(v.key, v.limit) }
-
 // show is the override of the key for the log.
 func (v override) show(l *quotient.Limiter) slog.Value {
 	e := l.Explain(v.key)
@@ -190,18 +189,25 @@ func (v override) show(l *quotient.Limiter) slog.Value {
 	return slog.GroupValue(slog.String("key", strconv.QuoteToASCII(v.key)), slog.Attr{Key: "limit", Value: value})
 }
 
-// try returns the error that apply would return. To find room it may evict an idle key, as apply would.
-func (v override) try(l *quotient.Limiter) error {
-	_, err := changeOverride(l, v.key, v.limit, true)
-	return err
-}
-
 // keyReset is what PUT /reset asks for: the key starts fresh.
 type keyReset struct{ key string }
 
 func parseReset(body []byte) (change, *Problem) {
 	v, bad := readReset(body)
-	return change{what: "key reset", field: "key", show: v.show, apply: v.apply, try: v.try}, bad
+	// A key that is not remembered stays as it is, for it starts fresh when it comes. One that shares a gate does not.
+	try := func(l *quotient.Limiter) error {
+		if l.Explain(v.key).Overflow {
+			return errShares
+		}
+		return nil
+	}
+	apply := func(l *quotient.Limiter) error {
+		if l.Reset(v.key) {
+			return nil
+		}
+		return try(l)
+	}
+	return change{what: "key reset", field: "key", show: v.show, apply: apply, try: try}, bad
 }
 
 // readReset reads {"key":"K"}; "key_base64" may stand in place of "key".
@@ -210,25 +216,8 @@ func readReset(body []byte) (keyReset, *Problem) {
 	return result(f, keyReset{key: readKey(&f)})
 }
 
-// apply leaves a key as it is that is not remembered, for it starts fresh when it comes. A key that shares a
-// gate does not.
-func (v keyReset) apply(l *quotient.Limiter) error {
-	if !l.Reset(v.key) && l.Explain(v.key).Overflow {
-		return errShares
-	}
-	return nil
-}
-
 var errShares = errors.New("MaxKeys keys are busy: the key shares one limit with others, " +
 	"which would start fresh with it")
-
-// try returns the error that apply would return, and changes nothing.
-func (v keyReset) try(l *quotient.Limiter) error {
-	if l.Explain(v.key).Overflow {
-		return errShares
-	}
-	return nil
-}
 
 // show is where the key stands, for the log.
 func (v keyReset) show(l *quotient.Limiter) slog.Value {

@@ -248,17 +248,15 @@ func newLimitOrNull(limit *quotient.Limit) *limitRequest {
 }
 
 // one is the only limiter of an answer.
-func one(s State, err error) (only LimiterState, _ error) {
+func one(s State, err error) (LimiterState, error) {
 	if err == nil && len(s.Limiters) != 1 {
 		err = fmt.Errorf("admin: Client: there are %d limiters, and none was named", len(s.Limiters))
 	}
 	if err != nil {
 		return LimiterState{}, err
 	}
-	for _, l := range s.Limiters {
-		only = l
-	}
-	return only, nil
+	_, l := only(s.Limiters)
+	return l, nil
 }
 
 func named(limiter string) url.Values {

@@ -36,32 +36,25 @@ func ReadOnlyToken(secrets ...string) Option { return tokens(true, secrets) }
 
 func tokens(readOnly bool, secrets []string) Option {
 	return func(h *handler) {
-		if len(secrets) == 0 {
-			h.errs = append(h.errs, fmt.Errorf("admin: Token: none given"))
-		}
+		h.mustBe(len(secrets) > 0, "Token: none given")
 		for _, secret := range secrets {
 			label := fmt.Sprintf("token %d", len(h.tokens)+1)
-			if len(secret) < shortestToken {
-				h.errs = append(h.errs, fmt.Errorf("admin: Token: %s: %d bytes are fewer than %d", label, len(secret), shortestToken))
-			}
-			if strings.Trim(secret, tokenBytes) != "" {
-				h.errs = append(h.errs, fmt.Errorf("admin: Token: %s: it has other bytes than letters, digits and -._~+/=", label))
-			}
+			h.mustBe(len(secret) >= shortestToken, "Token: %s: %d bytes are fewer than %d", label, len(secret), shortestToken)
+			h.mustBe(strings.Trim(secret, tokenBytes) == "",
+				"Token: %s: it has other bytes than letters, digits and -._~+/=", label)
 			h.tokens = append(h.tokens, token{label, sha256.Sum256([]byte(secret)), readOnly})
 		}
 	}
 }
 
-// contradictions is an error when a token may both write and not write.
-func (h *handler) contradictions() error {
+// contradictions notes tokens that may both write and not write.
+func (h *handler) contradictions() {
 	for i, t := range h.tokens {
 		for _, u := range h.tokens[:i] {
-			if t.sum == u.sum && t.readOnly != u.readOnly {
-				return fmt.Errorf("admin: Token: %s and %s are the same, and one of them is for reading only", u.label, t.label)
-			}
+			h.mustBe(t.sum != u.sum || t.readOnly == u.readOnly,
+				"Token: %s and %s are the same, and one of them is for reading only", u.label, t.label)
 		}
 	}
-	return nil
 }
 
 const tokenBytes = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~+/="

@@ -71,7 +71,7 @@ func TestTokens(t *testing.T) {
 	}
 	for _, rt := range routes {
 		for _, method := range rt.methods {
-			req := request{method: method, path: rt.path, header: http.Header{"Authorization": {"Bearer " + looker}}}
+			req := request{method: method, path: rt.path}.with("Authorization", "Bearer "+looker)
 			if method != "GET" && method != "HEAD" && req.send(t, h).Code != 403 {
 				t.Errorf("%s %s with a token for reading is not refused", method, rt.path)
 			}
@@ -211,17 +211,15 @@ func TestForwardedRequests(t *testing.T) {
 // connection.
 func TestRefusalsAtTheDoorAreLogged(t *testing.T) {
 	write := putting("/dry-run", `{"dry_run":true}`)
-	with := func(r request, name, value string) request { r.header = http.Header{name: {value}}; return r }
 	foreign := get("/state")
 	foreign.host = "evil.example"
-	crossSite := with(write, "Authorization", "Bearer "+secret)
-	crossSite.header.Set("Sec-Fetch-Site", "cross-site")
+	crossSite := write.with("Authorization", "Bearer "+secret).with("Sec-Fetch-Site", "cross-site")
 	tests := []struct {
 		req   request
 		code  int
 		wants []string
 	}{
-		{with(write, "Authorization", "Bearer "+looker), 403,
+		{write.with("Authorization", "Bearer "+looker), 403,
 			[]string{`by="token 2"`, "for reading only", "path=/dry-run"}},
 		{foreign, 403, []string{"this host is not served", "host=evil.example"}},
 		{crossSite, 403, []string{`by="token 1"`, "another origin"}},

@@ -332,10 +332,13 @@ func TestEventsOfSeveralServers(t *testing.T) {
 // TestEventsAreNeverSilent: however far apart events are, something comes every two seconds; where they are
 // close together, nothing else does.
 func TestEventsAreNeverSilent(t *testing.T) {
-	for every, want := range map[time.Duration]string{time.Minute: ":", time.Second: "event: state"} {
+	for fields, every := range map[string]time.Duration{
+		"": time.Minute, "Accept-Encoding: gzip\r\n": time.Minute, "Accept-Language: en\r\n": time.Second,
+	} {
+		want := map[time.Duration]string{time.Minute: ":", time.Second: "event: state"}[every]
 		synctest.Test(t, func(t *testing.T) {
 			s := startStreaming(t, EventsEvery(every))
-			f := s.dial()
+			f := s.dialWith(fields)
 			f.first(t)
 			f.state(t, 1)
 			for range 20 {

@@ -81,9 +81,7 @@ func TestFileIsOfTheWholeState(t *testing.T) {
 		if file != tt.file || tables != tt.table {
 			t.Errorf("%s: file %v, tables %v", name, file, tables)
 		}
-		again := get(tt.path)
-		again.header = http.Header{"If-None-Match": {tag}}
-		if code := again.send(t, h).Code; (code == http.StatusNotModified) != tt.tagged {
+		if code := get(tt.path).with("If-None-Match", tag).send(t, h).Code; (code == http.StatusNotModified) != tt.tagged {
 			t.Errorf("%s: %d for the tag %s", name, code, tag)
 		}
 	}

@@ -2,7 +2,6 @@ package admin
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"reflect"
 	"strings"
@@ -159,35 +158,6 @@ func FuzzPlan(f *testing.F) {
 		`{"plan":"\u0070aid","limit":null}`, `{"plan":"paid\n","limit":null}`, `{"plan":"Paid","limit":null}`,
 		`{"plan":"`+strings.Repeat("p", 65)+`","limit":null}`, `{"plan":"paid","name":"x","limit":null}`,
 		`{"plan":"a","limit":{"rates":[{"unit":"t","events":1,"per_seconds":1}],"in_flight":2}}`)
-}
-
-// FuzzReset holds: what is accepted is one key, as it was sent, of any bytes only in base64.
-func FuzzReset(f *testing.F) {
-	fuzzBodies(f, readReset, func(t *testing.T, body []byte, v keyReset) {
-		var loose map[string][]byte // of base64, or of none
-		var text map[string]string
-		err := json.Unmarshal(body, &text)
-		key, coded := text["key"], text["key"] == "" && text["key_base64"] != ""
-		if coded {
-			err = errors.Join(err, json.Unmarshal(body, &loose))
-			key = string(loose["key_base64"])
-		}
-		if err != nil || len(text) != 1 || key != v.key || !coded && !utf8.ValidString(v.key) ||
-			len(v.key) > longestKey {
-			t.Fatalf("encoding/json reads %q (%v), readReset %+v", text, err, v)
-		}
-	}, `{"key":"K"}`, `{"key_base64":"gA=="}`, `{"key":"K","key_base64":"gA=="}`, `{"key":""}`, `{"key":null}`,
-		`{"key":"K","keys":1}`)
-}
-
-// FuzzDryRun holds: only a body that says true turns it on.
-func FuzzDryRun(f *testing.F) {
-	fuzzBodies(f, readDryRun, func(t *testing.T, body []byte, on bool) {
-		var loose map[string]any
-		if err := json.Unmarshal(body, &loose); err != nil || len(loose) != 1 || loose["dry_run"] != on {
-			t.Fatalf("encoding/json reads %+v (%v), readDryRun %v", loose, err, on)
-		}
-	}, `{"dry_run":true}`, ` {"dry_run" : false} `, `{"dry_run":1}`, "{\"dry_run\xff\":true}")
 }
 
 // FuzzBreak holds: what is accepted is one lock, as encoding/json reads it.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -59,9 +58,7 @@ func TestStateIsCompressed(t *testing.T) {
 			"": false, "gzip": true, "br, GZIP;q=0.5": true, "deflate": false, "gzip;q=0": false,
 			"gzip; q=0.0, br": false, "*": false, "xgzip": false, "gzip;q=x": false,
 		} {
-			req := get(path)
-			req.header = http.Header{"Accept-Encoding": {accept}}
-			rec := req.send(t, h)
+			rec := get(path).with("Accept-Encoding", accept).send(t, h)
 			if rec.Code != 200 || (rec.Header().Get("Content-Encoding") == "gzip") != packed {
 				t.Errorf("%s for %q: %d, %v", path, accept, rec.Code, rec.Header())
 			}
@@ -80,8 +77,7 @@ func TestStateIsCompressed(t *testing.T) {
 			}
 		}
 	}
-	short := get("/state?limiter=limiter-0001")
-	short.header = http.Header{"Accept-Encoding": {"gzip"}}
+	short := get("/state?limiter=limiter-0001").with("Accept-Encoding", "gzip")
 	if rec := short.send(t, h); rec.Header().Get("Content-Encoding") != "" {
 		t.Errorf("%d bytes are compressed", rec.Body.Len())
 	}
@@ -128,17 +124,10 @@ func TestEventsAreCompressed(t *testing.T) {
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
-		s := startStreaming(t, EventsEvery(time.Minute))
+		s := startStreaming(t)
 		f := s.dialWith(accept)
 		f.first(t)
 		f.state(t, 1)
-		for range 20 {
-			before := time.Now()
-			lines, err := f.block()
-			if err != nil || lines[0] != ":" || time.Since(before) != lifeSign {
-				t.Fatalf("%q after %v: %v", lines, time.Since(before), err)
-			}
-		}
 		_ = s.srv.Close()
 		if _, err := io.ReadAll(f.body); !errors.Is(err, io.ErrUnexpectedEOF) {
 			t.Errorf("a stream that broke ends with %v", err)

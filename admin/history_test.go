@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"fmt"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -242,24 +241,5 @@ func TestHistoryRequests(t *testing.T) {
 		if p := decode[Problem](t, rec); rec.Code != http.StatusBadRequest || p.Field != "history" {
 			t.Errorf("%s: %d %+v", query, rec.Code, p)
 		}
-	}
-}
-
-// BenchmarkSample is one look at 1,000 limiters.
-func BenchmarkSample(b *testing.B) {
-	var reg quotient.Registry
-	for i := range 1000 {
-		l, err := quotient.New(quotient.Rates(quotient.PerSecond(100)))
-		if err != nil || reg.Add(fmt.Sprintf("limiter-%03d", i), l) != nil {
-			b.Fatal(err)
-		}
-		l.Allow("k")
-	}
-	r := recorder{reg: &reg}
-	r.of = make(map[string]*track)
-	b.ReportAllocs()
-	for b.Loop() {
-		r.ticks++
-		r.look()
 	}
 }

@@ -91,9 +91,7 @@ type LeaseLock struct {
 func WithLeases(l Leases) Option {
 	return func(h *handler) {
 		h.leases = l
-		if l == nil {
-			h.errs = append(h.errs, errors.New("admin: WithLeases: leases: nil"))
-		}
+		h.mustBe(l != nil, "WithLeases: leases: nil")
 	}
 }
 

@@ -141,8 +141,7 @@ func TestBreakLease(t *testing.T) {
 	f := newLeases("a\u202e<b>")
 	h := mount(t, newLimiter(t), WithLeases(f), Token(secret),
 		Logger(slog.New(slog.NewTextHandler(&out, nil))))
-	r := goodBreak("a\u202e<b>")
-	r.header = http.Header{"Authorization": {"Bearer " + secret}}
+	r := goodBreak("a\u202e<b>").with("Authorization", "Bearer "+secret)
 	old := decode[LeaseLock](t, r.send(t, h))
 	if old.Peer != bigPeer || old.Token != bigToken || old.Count != 2 || old.ETag != "" || f.breaks != 1 {
 		t.Errorf("got %+v after %d breaks", old, f.breaks)
@@ -175,9 +174,7 @@ func TestBreakLeaseIfMatch(t *testing.T) {
 	good := tagOf(h, "a")
 	for _, tag := range []string{tagOf(h, "b"), strings.Replace(good, "6\"", "5\"", 1),
 		tagOf(quiet(t, newLimiter(t), WithLeases(f)), "a"), "W/" + good, "", `"*"`} {
-		r := goodBreak("a")
-		r.header = http.Header{"If-Match": {tag}}
-		if p := decode[Problem](t, r.send(t, h)); p.Status != 412 || p.Field != "If-Match" {
+		if p := decode[Problem](t, goodBreak("a").with("If-Match", tag).send(t, h)); p.Status != 412 || p.Field != "If-Match" {
 			t.Errorf("%s: %+v", tag, p)
 		}
 	}
@@ -185,9 +182,7 @@ func TestBreakLeaseIfMatch(t *testing.T) {
 		t.Errorf("%d locks are broken", f.breaks)
 	}
 	for name, tag := range map[string]string{"a": good, "b": "*"} {
-		r := goodBreak(name)
-		r.header = http.Header{"If-Match": {tag}}
-		if rec := r.send(t, h); rec.Code != 200 {
+		if rec := goodBreak(name).with("If-Match", tag).send(t, h); rec.Code != 200 {
 			t.Errorf("%s: %d %s", tag, rec.Code, rec.Body)
 		}
 	}

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"math"
 	"regexp"
@@ -16,6 +17,7 @@ import (
 const (
 	mostRates   = 16  // the limiter's bound, known here since a list is read before it is validated
 	longestName = 128 // bytes of a rate's name or unit
+	mostBurst   = min(1<<40, math.MaxInt)
 )
 
 var (
@@ -30,7 +32,7 @@ var ranges = map[string]string{
 	"name":        "a string of at most 128 bytes that no other rate of the unit has",
 	"events":      "a number above 0 and at most 1e12, a second from 1.1e-13 to 1e12; at least 0.001 when aligned",
 	"per_seconds": "a number of seconds from 1e-9 to 9.2e9; at least 0.001 when aligned",
-	"burst":       "a whole number from 0 to 1099511627776; 0 when aligned",
+	"burst":       fmt.Sprintf("a whole number from 0 to %d; 0 when aligned", mostBurst),
 	"counted":     "true when aligned, else false",
 }
 
@@ -40,10 +42,7 @@ func parseLimit(body []byte) (change, *Problem) {
 		what: "limit set", field: "rates",
 		show:  func(l *quotient.Limiter) slog.Value { return limitValue(l.Stats().Limit) },
 		apply: func(l *quotient.Limiter) error { return l.SetLimit(limit) },
-		try: func(l *quotient.Limiter) error {
-			_, err := changeLimit(l, limit, true)
-			return err
-		},
+		try:   func(l *quotient.Limiter) error { _, err := changeLimit(l, limit, true); return err },
 	}, bad
 }
 

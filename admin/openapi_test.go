@@ -119,7 +119,7 @@ func TestDocumentsRangesAreTheHandlers(t *testing.T) {
 		{"/limit", `{"rates":%s}`, `[]`}, {"/limit", `{"rates":[],"in_flight":%s}`, `0 1073741824`},
 		{"/limit", `{"rates":[{"events":1,"per_seconds":%s}]}`, `1e-9 9.2e9`},
 		{"/limit", `{"rates":[{"events":%s,"per_seconds":1}]}`, `1.1e-13 1e12`},
-		{"/limit", `{"rates":[{"per_seconds":1,"events":1,"burst":%s}]}`, `0 1099511627776`},
+		{"/limit", `{"rates":[{"per_seconds":1,"events":1,"burst":%s}]}`, `0 ` + strconv.Itoa(mostBurst)},
 		{"/limit", `{"deny":%s}`, `true true,"rates":[],"in_flight":-0`},
 		{"/plan", `{"plan":%s,"limit":null}`, `"paid" "0.a_b-c" "` + strings.Repeat("p", 64) + `"`},
 		{"/plan", `{"plan":"a","limit":%s}`, `null {"deny":true} {"rates":[],"in_flight":3}`},

@@ -30,6 +30,12 @@ func (c *call) fail(status int, p Problem) {
 	}
 }
 
+// wrong is fail for a parameter, with what was sent there.
+func (c *call) wrong(p Problem) {
+	p.Value = clip(p.Value)
+	c.fail(http.StatusBadRequest, p)
+}
+
 // A server serves a route.
 type server func(h *handler, w http.ResponseWriter, r *http.Request)
 
@@ -61,21 +67,16 @@ func (c *call) readQuery(names []string) {
 	known := strings.Join(names, ", ")
 	given, err := url.ParseQuery(c.URL.RawQuery)
 	if err != nil {
-		c.fail(http.StatusBadRequest, Problem{
-			Detail: "the query cannot be read", Field: "query", Value: clip(c.URL.RawQuery), Range: known,
-		})
+		c.wrong(Problem{Detail: "the query cannot be read", Field: "query", Value: c.URL.RawQuery, Range: known})
 		return
 	}
 	c.query = make(map[string]string, len(given))
 	for _, name := range slices.Sorted(maps.Keys(given)) {
-		bad := Problem{Field: clip(name), Value: clip(given.Get(name)), Range: known}
 		switch {
 		case !slices.Contains(names, name):
-			bad.Detail = "there is no such parameter"
-			c.fail(http.StatusBadRequest, bad)
+			c.wrong(Problem{Detail: "there is no such parameter", Field: clip(name), Value: given.Get(name), Range: known})
 		case len(given[name]) > 1:
-			bad.Detail = "the parameter comes twice"
-			c.fail(http.StatusBadRequest, bad)
+			c.wrong(Problem{Detail: "the parameter comes twice", Field: name, Value: given.Get(name), Range: known})
 		}
 		c.query[name] = given.Get(name)
 	}
@@ -85,9 +86,7 @@ func (c *call) readQuery(names []string) {
 func (c *call) flag(name string) bool {
 	text, given := c.query[name]
 	if given && text != "1" {
-		c.fail(http.StatusBadRequest, Problem{
-			Detail: "not a flag", Field: name, Value: clip(text), Range: "1; leave it out for no",
-		})
+		c.wrong(Problem{Detail: "not a flag", Field: name, Value: text, Range: "1; leave it out for no"})
 	}
 	return given
 }
@@ -122,9 +121,8 @@ func (h *handler) getState(c *call) any {
 // has its tag. A history is hundreds of numbers for each limiter: they are not put on lines of their own.
 func writeState(w http.ResponseWriter, r *http.Request, s State) {
 	if len(s.Limiters) == 1 {
-		for _, l := range s.Limiters {
-			w.Header().Set("ETag", l.ETag)
-		}
+		_, l := only(s.Limiters)
+		w.Header().Set("ETag", l.ETag)
 	}
 	encode := func(v any) ([]byte, error) { return json.MarshalIndent(v, "", "  ") }
 	if s.History != nil {
@@ -186,12 +184,12 @@ func (h *handler) noLimiter(c *call, status int, detail string) {
 	})
 }
 
-// only is the one limiter of a choice, and its name.
-func only(chosen map[string]*quotient.Limiter) (string, *quotient.Limiter) {
-	for name, l := range chosen {
-		return name, l
+// only is the one limiter of a choice, or its state, and its name.
+func only[L any](chosen map[string]L) (name string, l L) {
+	for name, l = range chosen {
+		break
 	}
-	return "", nil
+	return name, l
 }
 
 const (
@@ -223,9 +221,8 @@ func (c *call) top(of string, usual int) int {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || n > mostTop {
-		c.fail(http.StatusBadRequest, Problem{
-			Detail: "not a number of " + of,
-			Field:  "top", Value: clip(text), Range: fmt.Sprintf("a whole number from 1 to %d", mostTop),
+		c.wrong(Problem{
+			Detail: "not a number of " + of, Field: "top", Value: text, Range: fmt.Sprintf("a whole number from 1 to %d", mostTop),
 		})
 	}
 	return n
@@ -246,13 +243,13 @@ func (h *handler) getExplain(c *call) any {
 	e, s := l.Explain(key, opts...), l.Stats()
 	if e.Next.Reason == quotient.ReasonBadRequest {
 		bad := Problem{
-			Detail: "limiter " + name + " has no plan of that name", Field: "plan", Value: clip(plan),
+			Detail: "limiter " + name + " has no plan of that name", Field: "plan", Value: plan,
 			Range: "empty for the limiter's own limit",
 		}
 		for _, p := range s.Plans[:min(len(s.Plans), namesShown)] {
 			bad.Range += ", " + p.Name
 		}
-		c.fail(http.StatusBadRequest, bad)
+		c.wrong(bad)
 		return nil
 	}
 	return newExplanation(name, e, s.Pool)
@@ -262,7 +259,7 @@ func (h *handler) getExplain(c *call) any {
 func (c *call) key() string {
 	key, plain := c.query["key"]
 	text, coded := c.query["key_base64"]
-	bad := Problem{Field: "key", Value: clip(key), Range: "one of key and key_base64: " + keyRange}
+	bad := Problem{Field: "key", Value: key, Range: "one of key and key_base64: " + keyRange}
 	raw, ok := fromBase64(text)
 	switch {
 	case plain == coded:
@@ -274,9 +271,9 @@ func (c *call) key() string {
 	case ok:
 		return raw
 	default:
-		bad.Detail, bad.Field, bad.Value = "not a key in base64", "key_base64", clip(text)
+		bad.Detail, bad.Field, bad.Value = "not a key in base64", "key_base64", text
 	}
-	c.fail(http.StatusBadRequest, bad)
+	c.wrong(bad)
 	return ""
 }
 

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	pathpkg "path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/quotient-go/quotient/internal/listen"
@@ -145,7 +146,10 @@ func notFound(w http.ResponseWriter, r *http.Request) {
 }
 
 //go:embed openapi.json
-var openAPI []byte
+var openAPI64 string
+
+// openAPI is the API's description, with this system's largest burst.
+var openAPI = []byte(strings.Replace(openAPI64, "1099511627776", strconv.Itoa(mostBurst), 1))
 
 // getOpenAPI answers with the API's description.
 func (h *handler) getOpenAPI(w http.ResponseWriter, _ *http.Request) {
@@ -178,10 +182,8 @@ func MountOpen(path string, what http.Handler) Option { return mounted(path, wha
 
 func mounted(path string, what http.Handler, open bool) Option {
 	return func(h *handler) {
-		if err := h.fitsBeside(path, what); err != nil {
-			h.errs = append(h.errs, err)
-			return
-		}
+		wrong := h.unfit(path, what)
+		h.mustBe(wrong == "", "Mount: path %q: %s", shorten(path, maxValue), wrong)
 		serve := func(_ *handler, w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Security-Policy", "sandbox")
 			what.ServeHTTP(w, r)
@@ -192,9 +194,8 @@ func mounted(path string, what http.Handler, open bool) Option {
 
 const pathBytes = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~/"
 
-// fitsBeside is an error if a handler cannot be mounted at path, beside what is there already.
-func (h *handler) fitsBeside(path string, what http.Handler) error {
-	wrong := ""
+// unfit is why a handler cannot be mounted at path, beside what is there already; "" if it can.
+func (h *handler) unfit(path string, what http.Handler) (wrong string) {
 	switch {
 	case !strings.HasPrefix(path, "/") || strings.Trim(path, pathBytes) != "" || len(path) > longestPath:
 		wrong = fmt.Sprintf("not / and at most %d letters, digits and -._~/", longestPath)
@@ -210,10 +211,7 @@ func (h *handler) fitsBeside(path string, what http.Handler) error {
 			wrong = "overlaps " + other.path
 		}
 	}
-	if wrong == "" {
-		return nil
-	}
-	return fmt.Errorf("admin: Mount: path %q: %s", shorten(path, maxValue), wrong)
+	return wrong
 }
 
 // within reports whether a path is another one, or below it. With or without a slash at the end they are one.

@@ -39,15 +39,11 @@ func (h *Handler) Listen(ctx context.Context, network, addr string) (net.Listene
 	if h.api == nil {
 		return nil, errZero
 	}
+	listens := new(net.ListenConfig).Listen
 	if network == "unix" {
-		l, err := listen.Unix(ctx, addr, true)
-		if err != nil {
-			return nil, fmt.Errorf("admin: Listen: %w", err)
-		}
-		return l, nil
+		listens = func(ctx context.Context, _, path string) (net.Listener, error) { return listen.Unix(ctx, path, true) }
 	}
-	var config net.ListenConfig
-	l, err := config.Listen(ctx, network, addr)
+	l, err := listens(ctx, network, addr)
 	if err != nil {
 		return nil, fmt.Errorf("admin: Listen: %w", err)
 	}

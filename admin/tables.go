@@ -1,9 +1,6 @@
 package admin
 
-import (
-	"errors"
-	"time"
-)
+import "time"
 
 // A Table is something that the program shows to its operators beside the limiters, such as its upstreams.
 // Cells are plain text.
@@ -21,9 +18,7 @@ type Table struct {
 func Tables(current func() []Table) Option {
 	return func(h *handler) {
 		h.tables = append(h.tables, current)
-		if current == nil {
-			h.errs = append(h.errs, errors.New("admin: Tables: current: nil"))
-		}
+		h.mustBe(current != nil, "Tables: current: nil")
 	}
 }
 
@@ -99,9 +94,7 @@ type FileState struct {
 func File(state func() FileState) Option {
 	return func(h *handler) {
 		h.file = state
-		if state == nil {
-			h.errs = append(h.errs, errors.New("admin: File: state: nil"))
-		}
+		h.mustBe(state != nil, "File: state: nil")
 	}
 }
 

@@ -14,25 +14,6 @@ type held struct {
 	replicas int // that it was made with
 }
 
-// step is one change that a file makes, and what takes it back.
-type step struct {
-	do   func() error
-	undo func()
-}
-
-// run does all steps. When one fails, those before it are undone, the last first.
-func run(steps []step) error {
-	for i, s := range steps {
-		if err := s.do(); err != nil {
-			for _, done := range slices.Backward(steps[:i]) {
-				done.undo()
-			}
-			return err
-		}
-	}
-	return nil
-}
-
 // fixed returns the changes that a limiter in force cannot follow.
 func (c *Config) fixed(old, f *File) error {
 	r := f.report()
@@ -67,46 +48,50 @@ func (c *Config) fixed(old, f *File) error {
 	return r.err()
 }
 
-// steps are the changes of the limiters from one file to another; old is nil at first. A limiter whose
-// section is the same is not touched.
-func (c *Config) steps(old, f *File) (steps []step) {
+// apply makes the limiters of a file, and brings those under it whose section has changed from the old one; nil is
+// none. After an error all are as they were.
+func (c *Config) apply(old, f *File) error {
+	var undo []func()
 	for _, name := range slices.Sorted(maps.Keys(f.Limiters)) {
-		next := f.Limiters[name]
+		path, next := inner("limiters", name), f.Limiters[name]
+		var err error
 		if h, ok := c.limiters[name]; !ok {
-			steps = append(steps, c.make(f, name, next))
+			undo = append(undo, func() { c.remove(name) })
+			err = c.make(f, name, next)
 		} else if !sameSection(old.Limiters[name], next) {
-			steps = append(steps, c.set(f, name, h.limiter, next)...)
+			was := sectionOf(h.limiter, next.Overrides)
+			undo = append(undo, func() { f.bring(path, h.limiter, was) }) //nolint:errcheck // it was in force
+			err = f.bring(path, h.limiter, next)
+		}
+		if err != nil {
+			for _, back := range slices.Backward(undo) {
+				back()
+			}
+			return err
 		}
 	}
-	return steps
+	return nil
 }
 
-func (c *Config) make(f *File, name string, next Limiter) step {
+func (c *Config) make(f *File, name string, next Limiter) error {
 	path := inner("limiters", name)
-	return step{
-		do: func() error {
-			if _, taken := c.reg.Get(name); taken {
-				return f.fault(path, "the registry has a limiter of that name that is not the file's")
-			}
-			l, err := c.reg.Limiter(name, next.Limit, slices.Concat(next.options(f.Pool), c.options)...)
-			if err != nil {
-				return f.fault(path, "%v", err)
-			}
-			l.SetDryRun(next.DryRun)
-			for _, key := range slices.Sorted(maps.Keys(next.Overrides)) {
-				limit := next.Overrides[key]
-				if err := l.Override(key, &limit); err != nil {
-					c.reg.Remove(name)
-					return f.fault(inner(inner(path, "overrides"), key), "%v", err)
-				}
-			}
-			c.limiters[name] = &held{l, f.Pool.Replicas}
-			return nil
-		},
-		undo: func() {
-			delete(c.limiters, name)
-			c.reg.Remove(name)
-		},
+	if _, taken := c.reg.Get(name); taken {
+		return f.fault(path, "the registry has a limiter of that name that is not the file's")
+	}
+	l, err := c.reg.Limiter(name, next.Limit, slices.Concat(next.options(f.Pool), c.options)...)
+	if err != nil {
+		return f.fault(path, "%v", err)
+	}
+	c.limiters[name] = &held{l, f.Pool.Replicas}
+	l.SetDryRun(next.DryRun)
+	return f.each(inner(path, "overrides"), l.Override, nil, next.Overrides)
+}
+
+// remove takes a limiter of the file out of the registry.
+func (c *Config) remove(name string) {
+	if _, ours := c.limiters[name]; ours {
+		delete(c.limiters, name)
+		c.reg.Remove(name)
 	}
 }
 
@@ -136,62 +121,47 @@ func (l Limiter) options(p Pool) []quotient.Option {
 	return opts
 }
 
-// set is the steps that bring a limiter under a section that has changed, whatever was changed by hand.
-func (c *Config) set(f *File, name string, l *quotient.Limiter, next Limiter) (steps []step) {
-	path := inner("limiters", name)
-	now := l.Stats()
-	if !sameLimit(now.Limit, next.Limit) {
-		steps = append(steps, f.step(path, func(limit *quotient.Limit) error { return l.SetLimit(*limit) },
-			&now.Limit, &next.Limit))
-	}
-	steps = append(steps, f.each(inner(path, "plans"), l.SetPlan, plans(now), next.Plans)...)
-	own := overrides(l, next.Overrides)
-	steps = append(steps, f.each(inner(path, "overrides"), l.Override, own, next.Overrides)...)
-	if now.DryRun != next.DryRun {
-		steps = append(steps, step{
-			do:   func() error { l.SetDryRun(next.DryRun); return nil },
-			undo: func() { l.SetDryRun(now.DryRun) },
-		})
-	}
-	return steps
-}
-
 type limits = map[string]quotient.Limit
 
-// each is the steps that bring named limits from one state to another.
-func (f *File) each(path string, set func(string, *quotient.Limit) error, from, to limits) (steps []step) {
+// sectionOf is a limiter as a section would have it, whatever was changed by hand.
+func sectionOf(l *quotient.Limiter, named limits) Limiter {
+	now := l.Stats()
+	return Limiter{Limit: now.Limit, DryRun: now.DryRun, Plans: plans(now), Overrides: overrides(l, named)}
+}
+
+// bring brings a limiter under a section, up to the first error.
+func (f *File) bring(path string, l *quotient.Limiter, next Limiter) error {
+	now := sectionOf(l, next.Overrides)
+	if !sameLimit(now.Limit, next.Limit) {
+		if err := l.SetLimit(next.Limit); err != nil {
+			return f.fault(path, "%v", err)
+		}
+	}
+	if err := f.each(inner(path, "plans"), l.SetPlan, now.Plans, next.Plans); err != nil {
+		return err
+	}
+	if now.DryRun != next.DryRun {
+		l.SetDryRun(next.DryRun)
+	}
+	return f.each(inner(path, "overrides"), l.Override, now.Overrides, next.Overrides)
+}
+
+// each brings named limits from one state to another: what goes makes room for what comes.
+func (f *File) each(path string, set func(string, *quotient.Limit) error, from, to limits) error {
 	names := unlike(from, to)
-	for _, removed := range []bool{true, false} { // what goes makes room for what comes
-		for _, name := range names {
-			was, had := from[name]
-			will, has := to[name]
-			if has != removed {
-				one := func(limit *quotient.Limit) error { return set(name, limit) }
-				steps = append(steps, f.step(inner(path, name), one, only(was, had), only(will, has)))
+	for _, name := range names {
+		if _, has := to[name]; !has {
+			set(name, nil) //nolint:errcheck // it is there
+		}
+	}
+	for _, name := range names {
+		if limit, has := to[name]; has {
+			if err := set(name, &limit); err != nil {
+				return f.fault(inner(path, name), "%v", err)
 			}
 		}
 	}
-	return steps
-}
-
-// step is a step that sets a limit. Nil means nothing to do.
-func (f *File) step(path string, set func(*quotient.Limit) error, was, will *quotient.Limit) step {
-	return step{
-		do: func() error {
-			if err := set(will); err != nil {
-				return f.fault(path, "%v", err)
-			}
-			return nil
-		},
-		undo: func() { set(was) }, //nolint:errcheck // it was in force
-	}
-}
-
-func only(limit quotient.Limit, ok bool) *quotient.Limit {
-	if !ok {
-		return nil
-	}
-	return &limit
+	return nil
 }
 
 // unlike are the names under which two maps do not have the same limit.
@@ -239,8 +209,7 @@ func overrides(l *quotient.Limiter, named limits) limits {
 func (c *Config) sweep(f *File) {
 	for name := range c.limiters {
 		if _, ok := f.Limiters[name]; !ok {
-			delete(c.limiters, name)
-			c.reg.Remove(name)
+			c.remove(name)
 		}
 	}
 }

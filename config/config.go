@@ -1,6 +1,7 @@
 package config
 
 import (
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -40,35 +41,25 @@ func WithSources(s Sources) Option {
 }
 
 // Logger sets the log of changes and broken files. Without it nothing is logged. A nil Logger is an error of New.
-func Logger(l *slog.Logger) Option {
-	return func(c *Config) error {
-		if l == nil {
-			return errors.New("config: Logger: nil")
-		}
-		c.log = l
-		return nil
-	}
-}
+func Logger(l *slog.Logger) Option { return option("Logger", l == nil, func(c *Config) { c.log = l }) }
 
 // With adds a part that follows the file. A nil Part is an error of New.
 func With(p Part) Option {
-	return func(c *Config) error {
-		if p == nil {
-			return errors.New("config: With: nil")
-		}
-		c.parts = append(c.parts, p)
-		return nil
-	}
+	return option("With", p == nil, func(c *Config) { c.parts = append(c.parts, p) })
 }
 
 // Adjust calls f to change each file after it was read, and before it is checked again. It is for flags of a
 // command that take precedence over the file. An error of f refuses the file. A nil f is an error of New.
 func Adjust(f func(*File) error) Option {
+	return option("Adjust", f == nil, func(c *Config) { c.adjust = append(c.adjust, f) })
+}
+
+func option(name string, missing bool, set func(*Config)) Option {
 	return func(c *Config) error {
-		if f == nil {
-			return errors.New("config: Adjust: nil")
+		if missing {
+			return fmt.Errorf("config: %s: nil", name)
 		}
-		c.adjust = append(c.adjust, f)
+		set(c)
 		return nil
 	}
 }
@@ -102,9 +93,10 @@ type Config struct {
 	mu       sync.Mutex // guards what follows
 	file     *File
 	state    State
-	compared map[string]compared // by State, by limiter
-	pool     follow
+	compared map[compared]string // by State
 	watching bool
+	next     quotient.Source // to be followed; nil for none, or for one that is made from the file again
+	stop     func()          // ends what Watch follows; nil before it does
 }
 
 // State is the state of a Config.
@@ -133,7 +125,6 @@ func New(f *File, reg *quotient.Registry, opts ...Option) (*Config, error) {
 		every: lookEvery, settle: settling, notify: fsnotify.NewWatcher, limiters: make(map[string]*held),
 	}
 	c.state.Path = f.Path
-	c.pool.changed = make(chan struct{}, 1)
 	for _, o := range opts {
 		if err := o(c); err != nil {
 			return nil, err
@@ -170,9 +161,9 @@ func (c *Config) Reload() error {
 	if c.path == "" {
 		c.turn.Lock()
 		defer c.turn.Unlock()
-		return c.replace(c.read)
+		return c.refuse(c.put(c.read))
 	}
-	text, err := settled(c.path, c.settle)
+	text, err := settled(context.Background(), c.path, c.settle)
 	c.turn.Lock()
 	defer c.turn.Unlock()
 	if err != nil {
@@ -189,23 +180,18 @@ func (c *Config) take(text []byte) error {
 		parse = ParseAny
 	}
 	f, err := parse(c.path, text)
-	if err != nil {
-		return c.refuse(err)
+	if err == nil {
+		f.Path = c.path
+		err = c.put(f)
 	}
-	f.Path = c.path
-	return c.replace(f)
+	return c.refuse(err)
 }
 
-// replace puts a file in force in place of another. Call with c.turn held.
-func (c *Config) replace(f *File) error {
-	if err := c.put(f); err != nil {
-		return c.refuse(err)
-	}
-	return nil
-}
-
-// refuse counts and logs a file that is not put in force. Call with c.turn held.
+// refuse counts and logs a file that is not put in force, if there is an error. Call with c.turn held.
 func (c *Config) refuse(err error) error {
+	if err == nil {
+		return nil
+	}
 	text := firsts(err)
 	c.mu.Lock()
 	c.state.Failures++
@@ -236,9 +222,9 @@ func (c *Config) put(read *File) error {
 	if err != nil {
 		return err
 	}
-	commits, steps, err := c.prepare(old, f)
+	commits, err := c.prepare(old, f)
 	if err == nil {
-		err = run(steps)
+		err = c.apply(old, f)
 	}
 	if err != nil {
 		discard(src)
@@ -271,21 +257,21 @@ func (c *Config) adjusted(read *File) (*File, error) {
 	return f, f.checked()
 }
 
-// prepare is all that can fail: what the parts have prepared, and the steps to set the limiters.
-func (c *Config) prepare(old, f *File) (commits []func(), steps []step, err error) {
+// prepare checks what is fixed, and returns what the parts have prepared.
+func (c *Config) prepare(old, f *File) (commits []func(), err error) {
 	if old != nil {
 		if err := c.fixed(old, f); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
 	for _, p := range c.parts {
 		commit, err := p.Prepare(f)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		if commit != nil {
 			commits = append(commits, commit)
 		}
 	}
-	return commits, c.steps(old, f), nil
+	return commits, nil
 }

@@ -258,32 +258,6 @@ level=INFO msg="file in force" path=`+s.path+" changes=7\n")
 	}
 }
 
-// TestBrokenFile: a file that is wrong changes nothing, and State has its error until it is not.
-func TestBrokenFile(t *testing.T) {
-	var log logged
-	s := start(t, base, config.Logger(log.logger()))
-	old := s.File()
-	err := s.change(t, strings.Replace(base, "events = 100", "events = -1", 1)+"x = 1\n")
-	text := s.path + ":4:38: limiters.api.rates[0].events: -1 is not above 0 and at most 1e+12\n" +
-		s.path + ":11:1: limiters.other.x: unknown field"
-	if err == nil || err.Error() != text {
-		t.Errorf("%v, want %s", err, text)
-	}
-	st := s.State()
-	if st.Failures != 1 || st.Error != text || st.ErrorAt.IsZero() || st.Reloads != 0 || s.File() != old {
-		t.Errorf("%+v", st)
-	}
-	if line := log.take(); strings.Count(line, "\n") != 1 ||
-		!strings.HasPrefix(line, `level=ERROR msg="file refused: the old one stays in force"`) {
-		t.Error(line)
-	}
-	want(t, "the limit", s.limiter(t, "api").Stats().Limit.Rates[0].Events, 100.)
-	must(t, s.change(t, base))
-	if st := s.State(); st.Error != "" || st.Failures != 1 || st.Reloads != 1 {
-		t.Errorf("%+v", st)
-	}
-}
-
 // TestReloadIsWhole: when a part, or a limiter, cannot follow, nothing changes at all.
 func TestReloadIsWhole(t *testing.T) {
 	commits, answer := 0, error(nil)
@@ -420,7 +394,8 @@ rates = [
 }
 
 // TestDocumentedFile: the file in the package's comment is valid, but for the unit that a proxy refuses, and
-// names every field. The files of testdata that pages show are valid.
+// names every field of pools and limiters; the pages have a test of all. The files of testdata that pages show
+// are valid.
 func TestDocumentedFile(t *testing.T) {
 	doc, err := os.ReadFile("doc.go")
 	must(t, err)
@@ -434,8 +409,7 @@ func TestDocumentedFile(t *testing.T) {
 	if fails(t, err, `rates[3].unit: "tokens"`); f != nil || strings.Contains(fmt.Sprint(err), "\n") {
 		t.Fatalf("%v", err)
 	}
-	for _, of := range []any{config.Pool{}, config.Limiter{}, config.Proxy{}, config.TLS{}, config.JWT{},
-		config.Health{}, config.Timeouts{}, config.Max{}, config.Admin{}, config.Leases{}, config.Election{}} {
+	for _, of := range []any{config.Pool{}, config.Limiter{}} {
 		for name, v := range table(of) {
 			if _, nested := v.(map[string]any); !nested && !strings.Contains(text.String(), name) {
 				t.Errorf("%s is not in the comment", name)

@@ -81,7 +81,7 @@ type difference struct{ field, old, new string }
 // differences lists what two files do not agree on, by field.
 func differences(old, f *File) []difference {
 	d := &differ{}
-	d.compare("", reflect.ValueOf(old.bare()), reflect.ValueOf(f.bare()))
+	d.compare("", reflect.ValueOf(*old), reflect.ValueOf(*f))
 	for i, found := range d.found {
 		if found.field == "pool.source" { // it may hold a password
 			d.found[i].old, d.found[i].new = strconv.Quote(old.Pool.Redacted()), strconv.Quote(f.Pool.Redacted())
@@ -89,18 +89,6 @@ func differences(old, f *File) []difference {
 	}
 	slices.SortStableFunc(d.found, func(a, b difference) int { return strings.Compare(a.field, b.field) })
 	return d.found
-}
-
-// bare is a file without its name and its lines.
-func (f *File) bare() *File {
-	c := f.clone()
-	c.Path, c.Warnings = "", nil
-	if c.Proxy != nil {
-		for i := range c.Proxy.Rules {
-			c.Proxy.Rules[i].Line = 0
-		}
-	}
-	return c
 }
 
 type differ struct{ found []difference }
@@ -139,24 +127,19 @@ func (d *differ) compare(path string, a, b reflect.Value) {
 
 func (d *differ) field(path string, f reflect.StructField, a, b reflect.Value) {
 	switch {
-	case !f.IsExported():
+	case !f.IsExported(), f.Name == "Line", path == "" && (f.Name == "Path" || f.Name == "Warnings"): // not of the text
 	case f.Type == reflect.TypeFor[quotient.Limit](): // its fields stand in the limiter's table
 		d.compare(path, a, b)
 	case f.Name == "Refuse":
 		if a.Bool() != b.Bool() {
-			d.found = append(d.found, difference{inner(path, "mode"), mode(a.Bool()), mode(b.Bool())})
+			d.found = append(d.found, difference{inner(path, "mode"), modes[a.Bool()], modes[b.Bool()]})
 		}
 	default:
 		d.compare(inner(path, kebab(f.Name)), a, b)
 	}
 }
 
-func mode(refuse bool) string {
-	if refuse {
-		return "refuse"
-	}
-	return "wait"
-}
+var modes = map[bool]string{false: "wait", true: "refuse"}
 
 // at is an element of a list; the zero Value for none.
 func at(list reflect.Value, i int) reflect.Value {
@@ -183,31 +166,31 @@ func words(v reflect.Value) string {
 	return fmt.Sprint(v.Interface())
 }
 
-// compared is what a limiter did not agree on with a file. It holds until either changes.
+// compared is a limiter and a file that were compared. What they did not agree on holds until either changes.
 type compared struct {
 	limiter *quotient.Limiter
 	file    *File
 	version uint64
-	what    string
 }
 
 func (c *Config) differs(f *File) (all []string) {
 	c.mu.Lock()
 	before := c.compared
 	c.mu.Unlock()
-	now := make(map[string]compared, len(f.Limiters))
+	now := make(map[compared]string, len(f.Limiters))
 	for _, name := range slices.Sorted(maps.Keys(f.Limiters)) {
 		l, ok := c.reg.Get(name)
 		if !ok {
 			all = append(all, name+": it is gone")
 			continue
 		}
-		is := before[name]
-		if version := l.Stats().Version; is.limiter != l || is.file != f || is.version != version {
-			is = compared{l, f, version, strings.Join(f.Limiters[name].differs(l, f.Pool), ", ")}
+		is := compared{l, f, l.Stats().Version}
+		what, known := before[is]
+		if !known {
+			what = strings.Join(f.Limiters[name].differs(l, f.Pool), ", ")
 		}
-		if now[name] = is; is.what != "" {
-			all = append(all, name+": "+is.what)
+		if now[is] = what; what != "" {
+			all = append(all, name+": "+what)
 		}
 	}
 	c.mu.Lock()

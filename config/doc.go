@@ -38,53 +38,19 @@
 //	deny = true
 //
 //	[proxy]                        # only quotient proxy reads it
-//	listen = "127.0.0.1:4040"
-//	upstreams = ["http://127.0.0.1:8080"] # http, https or h2c
-//	fields = "draft-11"            # the RateLimit fields of answers; or "x-ratelimit", "off"
-//	trusted = ["10.0.0.0/8"]       # proxies in front, whose forwarded addresses count
-//	trust-unix = false             # peers of a Unix socket are such proxies
-//	ambiguous-paths = false        # true: pass on paths that servers read in several ways
-//	proxy-protocol = false
-//	h2c = false
+//	upstreams = ["http://127.0.0.1:8080"]
 //
 //	[[proxy.rules]]                # in order; the first one that matches a request counts
-//	pattern = "GET /assets/"       # in the syntax of http.ServeMux, for canonical paths
-//	exempt = true
-//
-//	[[proxy.rules]]
-//	pattern = "/"                  # it matches all requests
+//	pattern = "/"                  # in the syntax of http.ServeMux, for canonical paths
 //	limiter = "api"
-//	key = "path"                   # or pattern, client, host, header:NAME, credential:NAME, constant:KEY
-//	plan = "header:X-Plan"         # or claim:NAME, with [proxy.jwt]
-//
-//	[proxy.health]                 # path, every, timeout, unhealthy, healthy
-//	[proxy.timeouts]               # read-header, read-body, write, idle, dial, response-header, ...
-//	stream = "1h"
-//	shutdown = "20s"
-//	[proxy.max]                    # header-bytes, body-bytes, connections, streams, upstream, held-bytes
-//	[proxy.tls]                    # cert, key, client-ca
-//	cert = "cert.pem"
-//	key = "key.pem"
-//	[proxy.jwt]                    # key-file, issuer, audience
-//	key-file = "jwt.pem"
-//	[proxy.admin]                  # listen, token-file, read-only-token-file, hosts, [proxy.admin.tls]
-//	listen = "127.0.0.1:4041"
 //
 //	[leases]                       # a lease server, for quotient leases, or for quotient proxy in the same process
 //	listen = "127.0.0.1:8000"
-//	keep-idle = "5min"             # how long an expired peer without locks is kept
-//	grace = "0s"                   # for this long after the start locks are only restored
-//	max-peers = 100_000
 //	[leases.semaphores]            # the maximum of each
 //	A = 42
-//	B = { max = 4, level = 1 }     # a peer that holds a lock may acquire only lower levels
-//	[leases.election]              # several servers, of which one leads
-//	endpoints = ["10.0.0.5:2379"]  # of etcd
-//	url = "http://10.0.0.7:8000"   # the address of this server for clients; by default http:// and listen
-//	name = "leases"
-//	ttl = "10s"
-//	user = "quotient"              # of etcd, with password-file
-//	password-file = "password"
+//
+// The types Proxy, Rule and Leases describe the fields of [proxy] and [leases]; a file spells HeaderBytes
+// header-bytes. docs/proxy.md and docs/leases.md have all of them in tables.
 //
 // Durations are strings with units. In [leases] forms such as "1h 30m" and "2days" are valid too. Names of
 // files are relative to the file's folder. A rate without a name is named by its period: second, minute, hour,

@@ -3,6 +3,7 @@ package config_test
 import (
 	"fmt"
 	"maps"
+	"math"
 	"net/netip"
 	"net/url"
 	"reflect"
@@ -147,6 +148,10 @@ func drawProxy(t *rapid.T, f *config.File) *config.Proxy {
 		Listen: pick(t, "127.0.0.1:4040", ":80", "[::1]:0", "unix:proxy.sock"), H2C: flip(t),
 		TrustUnix: flip(t), AmbiguousPaths: flip(t),
 		Fields: pick(t, "draft-11", "x-ratelimit", "off"),
+		Paths: config.Paths{
+			EncodedSlash: pick(t, "", "text", "slash"), Backslash: pick(t, "", "text", "slash"),
+			Semicolon: pick(t, "", "text", "dropped"), EncodedPercent: pick(t, "", "text", "decoded"),
+		},
 		Health: config.Health{
 			Path: "/healthz?a=%20", Every: d(), Timeout: d(), Unhealthy: count(t, 1, 9), Healthy: count(t, 1, 9),
 		},
@@ -157,7 +162,7 @@ func drawProxy(t *rapid.T, f *config.File) *config.Proxy {
 		Max: config.Max{
 			HeaderBytes: count(t, 1<<10, 1<<20), BodyBytes: int64(count(t, 0, 1<<30)),
 			Connections: count(t, 1, 1e6), Streams: count(t, 1, 1000), Upstream: count(t, 0, 9),
-			HeldBytes: int64(count(t, 1<<20, 1<<40)),
+			HeldBytes: int64(count(t, 1<<20, min(1<<40, math.MaxInt))),
 		},
 		Admin: config.Admin{Listen: pick(t, "127.0.0.1:4041", "off", "unix:admin.sock")},
 	}
@@ -201,38 +206,12 @@ func drawRules(t *rapid.T, f *config.File, p *config.Proxy) {
 	p.Rules = append(p.Rules, config.Rule{Pattern: "/", Key: config.Key{Kind: config.KeyPath}, Exempt: true})
 }
 
-// encode is the text of a file. What is as in a file that says nothing of it is left out, unless full.
-func encode(t fataler, f *config.File, full bool) string {
+// encode is the text of a file, with every field. That a default is what is left out is tested with the pages.
+func encode(t fataler, f *config.File) string {
 	t.Helper()
-	all := table(*f)
-	if !full {
-		usual, err := config.Parse("q.toml", []byte(`limiters.a.deny = true
-proxy = { upstreams = ["http://a"], rules = [{ pattern = "/", limiter = "a" }] }
-leases = {}`))
-		must(t, err)
-		limiter := usual.Limiters["a"]
-		limiter.Limit, usual.Pool.Replicas = quotient.Limit{}, 0
-		for name := range f.Limiters {
-			usual.Limiters[name] = limiter
-		}
-		trim(all, table(*usual))
-	}
-	text, err := toml.Marshal(all)
+	text, err := toml.Marshal(table(*f))
 	must(t, err)
 	return string(text)
-}
-
-func trim(all, usual map[string]any) {
-	for name, v := range all {
-		inner, nested := v.(map[string]any)
-		u, known := usual[name].(map[string]any)
-		switch {
-		case nested && known:
-			trim(inner, u)
-		case reflect.DeepEqual(v, usual[name]):
-			delete(all, name)
-		}
-	}
 }
 
 // encoded is a value as a file spells it.

@@ -3,7 +3,6 @@ package config
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -133,9 +132,16 @@ func isOf(s, marks string) bool {
 
 func joined(words []string) string { return strings.Join(words, ", ") }
 
-// kebab is the name of a Go field as a file spells it: MaxKeys is max-keys.
+// kebab is the name of a Go field as a file spells it: MaxKeys is max-keys, ClientCA client-ca.
 func kebab(name string) string {
-	return strings.ToLower(wordEnds.ReplaceAllString(name, "$1$3-$2$4"))
+	isLower := func(i int) bool { return i < len(name) && name[i] >= 'a' && name[i] <= 'z' }
+	isUpper := func(i int) bool { return name[i] >= 'A' && name[i] <= 'Z' }
+	var b strings.Builder
+	for i := range len(name) {
+		if i > 0 && isUpper(i) && (isLower(i-1) || isUpper(i-1) && isLower(i+1)) {
+			b.WriteByte('-')
+		}
+		b.WriteByte(name[i])
+	}
+	return strings.ToLower(b.String())
 }
-
-var wordEnds = regexp.MustCompile(`([a-z])([A-Z])|([A-Z])([A-Z][a-z])`)

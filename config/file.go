@@ -86,9 +86,10 @@ type Proxy struct {
 	Trusted   []netip.Prefix
 	// TrustUnix trusts the peers of a Unix socket as those of Trusted networks.
 	TrustUnix bool
-	// AmbiguousPaths passes paths on that servers read in several ways, by the rule of the canonical path. Without
-	// it they are refused if another reading has another rule.
+	// AmbiguousPaths passes paths on that servers read in several ways, by the rule of the canonical path, or of the
+	// reading that Paths settles. Without it they are refused if another reading has another rule.
 	AmbiguousPaths bool
+	Paths          Paths
 	// ProxyProtocol reads the PROXY protocol, versions 1 and 2, of trusted peers, which must send it.
 	ProxyProtocol bool
 	H2C           bool // HTTP/2 without TLS, beside HTTP/1.1
@@ -98,6 +99,15 @@ type Proxy struct {
 	Timeouts      Timeouts
 	Max           Max
 	Admin         Admin
+}
+
+// Paths is [proxy.paths]: how all upstreams read what servers read in different ways. A rule is found by that. Empty,
+// the default of each, is not known.
+type Paths struct {
+	EncodedSlash   string // %2F: "text" of its segment, or "slash"
+	Backslash      string // \ and %5C: "text" of its segment, or "slash"
+	Semicolon      string // "text", or "dropped" with the rest of its segment, before anything is decoded
+	EncodedPercent string // %25: "text", or "decoded" with what follows: %252F is %2F then
 }
 
 // Rule is one of [[proxy.rules]]. Patterns match canonical paths, which have no slash at the end. As in

@@ -5,17 +5,9 @@ import (
 	"strings"
 )
 
-// didYouMean is a hint at the name of those known that is nearest to name; "" if none is near.
-func didYouMean(name string, known []string) string {
-	if near := nearest(name, known); near != "" {
-		return "did you mean " + near + "?"
-	}
-	return ""
-}
-
-// nearest is the name of those known that is nearest to name, "" if none is near: a third of its letters may
-// be wrong. Case and underscores do not count.
-func nearest(name string, known []string) (best string) {
+// didYouMean is a hint at the name of those known that is nearest to name; "" if none is near: a third of its letters
+// may be wrong. Case and underscores do not count.
+func didYouMean(name string, known []string) (hint string) {
 	const longest = 80
 	if len(name) > longest {
 		return ""
@@ -24,10 +16,10 @@ func nearest(name string, known []string) (best string) {
 	for _, k := range slices.Sorted(slices.Values(known)) {
 		d := distance(plain(name), plain(k))
 		if d < least && d <= max(1, len(k)/3) {
-			best, least = k, d
+			hint, least = "did you mean "+k+"?", d
 		}
 	}
-	return best
+	return hint
 }
 
 // plain is a name without what people mix up.

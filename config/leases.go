@@ -48,7 +48,6 @@ const (
 	maxLevel      = 1 << 31
 	maxSemaphores = 10_000
 	maxSemaphore  = 1024 // bytes of a name
-	maxEndpoints  = 100
 	longestTTL    = time.Hour
 )
 
@@ -81,13 +80,8 @@ func (l *Leases) at(field string) string {
 	return "leases." + field
 }
 
-// fields are what [leases] and a throttle.toml both have, by their names there.
-func (l *Leases) fields(dir string) fields {
-	known := fields{
-		"keep-idle": longDuration(&l.KeepIdle), "grace": longDuration(&l.Grace),
-		"max-peers": whole(&l.MaxPeers), "semaphores": l.readSemaphores,
-		"election": func(v value) { l.readElection(v, dir) },
-	}
+// spelt are fields by the names that the file has for them.
+func (l *Leases) spelt(known fields) fields {
 	named := make(fields, len(known))
 	for name, take := range known {
 		named[strings.TrimPrefix(l.at(name), "leases.")] = take
@@ -95,23 +89,21 @@ func (l *Leases) fields(dir string) fields {
 	return named
 }
 
-func readLeases(v value, dir string) *Leases {
-	l := defaultLeases()
-	known := l.fields(dir)
-	known["listen"] = text(&l.Listen)
-	v.table(known)
-	return l
-}
-
-// readThrottle reads a throttle.toml. Its settings of logs have no effect.
-func (l *Leases) readThrottle(v value, dir string) {
-	known := l.fields(dir)
-	known["logging"] = func(v value) {
-		v.each(func(_ string, of value) {
-			v.r.warn(v.r.places.key(of.path), of.path, "the log goes to stderr, and nowhere else")
-		})
+// read reads [leases], or the whole of a throttle.toml, whose settings of logs have no effect.
+func (l *Leases) read(v value) {
+	more := fields{
+		"keep-idle": longDuration(&l.KeepIdle), "grace": longDuration(&l.Grace),
+		"semaphores": l.readSemaphores, "election": l.readElection,
 	}
-	v.table(known)
+	if l.throttle {
+		more["listen"] = nil
+		more["logging"] = func(v value) {
+			v.each(func(_ string, of value) {
+				v.r.warn(v.r.places.key(of.path), of.path, "the log goes to stderr, and nowhere else")
+			})
+		}
+	}
+	v.table(l.spelt(fieldsOf(l, more)))
 }
 
 func (l *Leases) readSemaphores(v value) {
@@ -119,24 +111,16 @@ func (l *Leases) readSemaphores(v value) {
 		var s lease.Semaphore
 		if _, ok := of.is.(map[string]any); !ok {
 			whole(&s.Max)(of)
-		} else if of.table(fields{"max": whole(&s.Max), "level": whole(&s.Level)}); !of.has("max") {
+		} else if of.table(fieldsOf(&s, nil)); !of.has("max") {
 			of.r.field(inner(of.path, "max"), "it is missing")
 		}
 		l.Semaphores[name] = s
 	})
 }
 
-func (l *Leases) readElection(v value, dir string) {
-	e := &Election{Name: DefaultElectionName, TTL: DefaultElectionTTL}
-	l.Election = e
-	passwordFile := "password-file"
-	if l.throttle {
-		passwordFile = "password_file"
-	}
-	v.table(fields{
-		"endpoints": texts(&e.Endpoints, maxEndpoints), "url": text(&e.URL), "name": text(&e.Name),
-		"ttl": longDuration(&e.TTL), "user": text(&e.User), passwordFile: fileName(&e.PasswordFile, dir),
-	})
+func (l *Leases) readElection(v value) {
+	l.Election = &Election{Name: DefaultElectionName, TTL: DefaultElectionTTL}
+	v.table(l.spelt(fieldsOf(l.Election, fields{"ttl": longDuration(&l.Election.TTL)})))
 }
 
 // longDuration is a field that holds a time as lease.ParseDuration reads it, "1h 30m" or "2days", or as other
@@ -186,12 +170,12 @@ func (l *Leases) checkElection(r *report) {
 		if place := element(at("endpoints"), i); !strings.Contains(endpoint, "://") {
 			checkListen(r, place, endpoint)
 		} else if what := notPlain(endpoint); what != "" {
-			r.field(place, "%s %s", clip(withoutUser(endpoint)), what)
+			r.field(place, "%s %s", clip(redacted(endpoint)), what)
 		}
 	}
 	if e.URL != "" {
 		if what := notPlain(e.URL); what != "" {
-			r.hinted(at("url"), `as "http://10.0.0.7:8000"`, "%s %s", clip(withoutUser(e.URL)), what)
+			r.hinted(at("url"), `as "http://10.0.0.7:8000"`, "%s %s", clip(redacted(e.URL)), what)
 		}
 	} else if host, _, err := net.SplitHostPort(l.Listen); err == nil && isAny(host) {
 		r.hinted(at("url"), `as "http://10.0.0.7:8000"`,

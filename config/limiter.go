@@ -34,13 +34,19 @@ func defaultLimiter() Limiter {
 	return Limiter{QueuePerKey: 10_000, Queue: 100_000, MaxKeys: 1 << 16, Policy: policyFixed}
 }
 
-// read reads the tables of a file. Names of files are relative to dir.
-func (f *File) read(v value, dir string) {
+// read reads the tables of a file.
+func (f *File) read(v value) {
 	v.table(fields{
-		"pool":     func(v value) { f.Pool.read(v, dir) },
+		"pool":     func(v value) { v.table(fieldsOf(&f.Pool, nil)) },
 		"limiters": f.readLimiters,
-		"proxy":    func(v value) { f.Proxy = readProxy(v, dir) },
-		"leases":   func(v value) { f.Leases = readLeases(v, dir) },
+		"proxy": func(v value) {
+			f.Proxy = defaultProxy()
+			v.table(fieldsOf(f.Proxy, fields{"rules": func(v value) { v.list(maxRules, f.Proxy.readRule) }}))
+		},
+		"leases": func(v value) {
+			f.Leases = defaultLeases()
+			f.Leases.read(v)
+		},
 	})
 }
 
@@ -54,39 +60,32 @@ func (f *File) readLimiters(v value) {
 
 func (l *Limiter) read(v value) {
 	known := limitFields(&l.Limit)
-	maps.Copy(known, fields{
-		"plans":         func(v value) { l.Plans = readLimits(v) },
-		"overrides":     func(v value) { l.Overrides = readLimits(v) },
-		"dry-run":       flag(&l.DryRun),
-		"mode":          choice(func(s string) { l.Refuse = s == "refuse" }, "wait", "refuse"),
-		"max-wait":      duration(&l.MaxWait),
-		"queue-per-key": whole(&l.QueuePerKey),
-		"queue":         whole(&l.Queue),
-		"max-keys":      whole(&l.MaxKeys),
-		"policy":        choice(func(s string) { l.Policy = s }, policyFixed, policyTracking),
-		"ceiling":       choice(func(s string) { l.BeyondShare = s == "limit" }, "share", "limit"),
+	maps.Copy(known, fieldsOf(l, fields{
+		"plans":     func(v value) { l.Plans = readLimits(v) },
+		"overrides": func(v value) { l.Overrides = readLimits(v) },
+		"mode":      either(&l.Refuse, "wait", "refuse"),
+		"ceiling":   either(&l.BeyondShare, "share", "limit"),
 		"demand": func(v value) {
 			l.Demand = &Demand{Keys: 100, MaxAge: 2 * time.Second}
 			v.table(fieldsOf(l.Demand, nil))
 		},
-	})
+		"limit": nil, "refuse": nil, "beyond-share": nil,
+	}))
 	v.table(known)
 }
 
 func limitFields(l *quotient.Limit) fields {
-	return fields{
-		"in-flight": whole(&l.InFlight),
-		"deny":      flag(&l.Deny),
-		"rates": func(v value) {
-			v.list(maxRates, func(v value) {
-				rate := readRate(v)
-				if !v.has("name") && !slices.ContainsFunc(l.Rates, sameName(nameOf(rate.Per), rate.Unit)) {
-					rate.Name = nameOf(rate.Per)
-				}
-				l.Rates = append(l.Rates, rate)
-			})
-		},
-	}
+	return fieldsOf(l, fields{"rates": func(v value) {
+		v.list(maxRates, func(v value) {
+			rate := readRate(v)
+			name := nameOf(rate.Per)
+			taken := func(r quotient.Rate) bool { return r.Name == name && r.Unit == rate.Unit }
+			if !v.has("name") && !slices.ContainsFunc(l.Rates, taken) {
+				rate.Name = name
+			}
+			l.Rates = append(l.Rates, rate)
+		})
+	}})
 }
 
 func unlimited(l quotient.Limit) bool { return sameLimit(l, quotient.Limit{}) }
@@ -104,11 +103,6 @@ func nameOf(per time.Duration) string {
 		return "day"
 	}
 	return per.String()
-}
-
-// sameName reports of a rate whether it has the name, for the unit.
-func sameName(name, unit string) func(quotient.Rate) bool {
-	return func(r quotient.Rate) bool { return r.Name == name && r.Unit == unit }
 }
 
 func readLimits(v value) map[string]quotient.Limit {
@@ -130,12 +124,7 @@ func readLimits(v value) map[string]quotient.Limit {
 
 func readRate(v value) (rate quotient.Rate) {
 	var paced bool
-	v.table(fields{
-		"name": text(&rate.Name), "unit": text(&rate.Unit),
-		"events": number(&rate.Events), "per": duration(&rate.Per), "burst": whole(&rate.Burst),
-		"aligned": flag(&rate.Aligned), "counted": flag(&rate.Counted), "paced": flag(&paced),
-		"no-turns": flag(&rate.NoTurns),
-	})
+	v.table(fieldsOf(&rate, fields{"paced": holds(&paced, "true or false")}))
 	for _, name := range []string{"events", "per"} {
 		if _, ok := v.is.(map[string]any); ok && !v.has(name) {
 			v.r.field(inner(v.path, name), "it is missing")
@@ -213,35 +202,29 @@ func (l Limiter) check(r *report, path string) {
 	if nothing {
 		r.hinted(path, "add rates, in-flight or deny", "it limits nothing")
 	}
-	l.checkPlans(r, inner(path, "plans"))
-	l.checkOverrides(r, inner(path, "overrides"))
-	l.checkUnits(r, path)
-}
-
-func (l Limiter) checkPlans(r *report, path string) {
-	if len(l.Plans) > maxPlans {
-		r.field(path, "%d are more than %d", len(l.Plans), maxPlans)
-		return
-	}
-	for name, limit := range l.Plans {
-		at := inner(path, name)
+	checkNamed(r, inner(path, "plans"), l.Plans, maxPlans, "", func(at, name string) {
 		if !isName(name) {
 			r.add(r.places.key(at), at, "", "the name %s is not %s", clip(name), namesAre)
 		}
-		checkLimit(r, at, limit)
-	}
-}
-
-func (l Limiter) checkOverrides(r *report, path string) {
-	if most := min(maxOverrides, max(1, l.MaxKeys/2)); len(l.Overrides) > most {
-		r.field(path, "%d are more than %d: at most 1,000, and half of max-keys", len(l.Overrides), most)
-		return
-	}
-	for key, limit := range l.Overrides {
-		at := inner(path, key)
+	})
+	most, why := min(maxOverrides, max(1, l.MaxKeys/2)), ": at most 1,000, and half of max-keys"
+	checkNamed(r, inner(path, "overrides"), l.Overrides, most, why, func(at, key string) {
 		if len(key) > longestKey {
 			r.add(r.places.key(at), at, "", "a key of %d bytes is longer than %d", len(key), longestKey)
 		}
+	})
+	l.checkUnits(r, path)
+}
+
+// checkNamed notes too many limits, and what is wrong with each and, by check, with its name.
+func checkNamed(r *report, path string, all limits, most int, why string, check func(at, name string)) {
+	if len(all) > most {
+		r.field(path, "%d are more than %d%s", len(all), most, why)
+		return
+	}
+	for name, limit := range all {
+		at := inner(path, name)
+		check(at, name)
 		checkLimit(r, at, limit)
 	}
 }

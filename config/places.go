@@ -26,8 +26,8 @@ func (p *places) key(path string) place {
 	if p == nil {
 		return place{}
 	}
-	for ; path != ""; path = outer(path) {
-		if at, ok := p.keys[path]; ok {
+	for end := len(path); end > 0; end = strings.LastIndexAny(path[:end], ".[") {
+		if at, ok := p.keys[path[:end]]; ok { // no part of a name in quotes is a path
 			return at
 		}
 	}
@@ -64,24 +64,6 @@ func inner(path, name string) string {
 }
 
 func element(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
-
-// outer is the path of what holds the key or the element of a path; "" for the whole file.
-func outer(path string) string {
-	if strings.HasSuffix(path, "]") {
-		return path[:strings.LastIndexByte(path, '[')]
-	}
-	if strings.HasSuffix(path, `"`) {
-		i := len(path) - 2
-		for i > 0 && (path[i] != '"' || escaped(path[:i])) {
-			i--
-		}
-		return strings.TrimSuffix(path[:max(i, 0)], ".")
-	}
-	return path[:max(0, strings.LastIndexByte(path, '.'))]
-}
-
-// escaped reports whether what follows s in quotes is escaped.
-func escaped(s string) bool { return (len(s)-len(strings.TrimRight(s, `\`)))%2 == 1 }
 
 type lines struct {
 	text   []byte

@@ -9,13 +9,6 @@ const maxReplicas = 1_000_000
 
 func defaultPool() Pool { return Pool{Weight: 1, HoldDown: time.Minute} }
 
-func (p *Pool) read(v value, dir string) {
-	v.table(fieldsOf(p, nil))
-	if scheme, name, ok := strings.Cut(p.Source, ":"); ok && scheme == "file" {
-		p.Source = "file:" + beside(dir, name)
-	}
-}
-
 func (f *File) checkPool(r *report) {
 	p := f.Pool
 	least := 1
@@ -61,15 +54,4 @@ func (p Pool) checkSource(r *report) {
 }
 
 // Redacted returns Source for logs, without the text before an @, such as a password.
-func (p Pool) Redacted() string {
-	scheme, rest, _ := strings.Cut(p.Source, ":")
-	at := strings.LastIndexByte(rest, '@')
-	if at < 0 {
-		return p.Source
-	}
-	slashes := ""
-	if strings.HasPrefix(rest, "//") {
-		slashes = "//"
-	}
-	return scheme + ":" + slashes + "…" + rest[at:]
-}
+func (p Pool) Redacted() string { return redacted(p.Source) }

@@ -19,7 +19,7 @@ func TestPropertyRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := drawFile(t, flip(t))
 		drawDemand(t, f)
-		text := encode(t, f, flip(t))
+		text := encode(t, f)
 		got, err := config.Parse("q.toml", []byte(text))
 		if err != nil {
 			t.Fatalf("%v\n%s", err, text)

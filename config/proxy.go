@@ -12,12 +12,11 @@ import (
 	"time"
 )
 
-// Bounds of lists in [proxy].
+// Bounds of lists.
 const (
-	maxUpstreams = 100
-	maxTrusted   = 1000
-	maxHosts     = 100
-	maxRules     = 1000
+	maxTrusted = 1000
+	maxRules   = 1000
+	maxTexts   = 100 // of all others
 )
 
 // The spellings of Proxy.Fields.
@@ -38,60 +37,10 @@ func defaultProxy() *Proxy {
 	}
 }
 
-func readProxy(v value, dir string) *Proxy {
-	p := defaultProxy()
-	v.table(fieldsOf(p, fields{
-		"upstreams": urls(&p.Upstreams, maxUpstreams),
-		"rules":     func(v value) { v.list(maxRules, p.readRule) },
-		"fields":    choice(func(s string) { p.Fields = s }, fieldSets...),
-		"trusted":   prefixes(&p.Trusted, maxTrusted),
-		"tls":       func(v value) { p.TLS = readTLS(v, dir) },
-		"jwt": func(v value) {
-			p.JWT = &JWT{}
-			v.table(fieldsOf(p.JWT, fields{"key-file": fileName(&p.JWT.KeyFile, dir)}))
-		},
-		"health":   func(v value) { v.table(fieldsOf(&p.Health, nil)) },
-		"timeouts": func(v value) { v.table(fieldsOf(&p.Timeouts, nil)) },
-		"max":      func(v value) { v.table(fieldsOf(&p.Max, nil)) },
-		"admin":    func(v value) { p.Admin.read(v, dir) },
-	}))
-	p.Listen = besideSocket(dir, p.Listen)
-	return p
-}
-
-func readTLS(v value, dir string) *TLS {
-	t := &TLS{}
-	v.table(fields{
-		"cert": fileName(&t.Cert, dir), "key": fileName(&t.Key, dir), "client-ca": fileName(&t.ClientCA, dir),
-	})
-	return t
-}
-
-func (a *Admin) read(v value, dir string) {
-	v.table(fieldsOf(a, fields{
-		"token-file":           fileName(&a.TokenFile, dir),
-		"read-only-token-file": fileName(&a.ReadOnlyTokenFile, dir),
-		"hosts":                texts(&a.Hosts, maxHosts),
-		"tls":                  func(v value) { a.TLS = readTLS(v, dir) },
-	}))
-	a.Listen = besideSocket(dir, a.Listen)
-}
-
-// besideSocket is an address to listen at, whose path, if it is one of a socket, is relative to dir.
-func besideSocket(dir, listen string) string {
-	if path, ok := strings.CutPrefix(listen, "unix:"); ok {
-		return "unix:" + beside(dir, path)
-	}
-	return listen
-}
-
 func (p *Proxy) readRule(v value) {
 	rule := Rule{Line: v.r.places.key(v.path).line}
 	var key, plan string
-	v.table(fields{
-		"pattern": text(&rule.Pattern), "limiter": text(&rule.Limiter), "exempt": flag(&rule.Exempt),
-		"key": text(&key), "plan": text(&plan),
-	})
+	v.table(fieldsOf(&rule, fields{"key": text(&key), "plan": text(&plan), "line": nil}))
 	kind, arg, _ := strings.Cut(cmp.Or(key, string(KeyPath)), ":")
 	rule.Key = Key{KeyKind(kind), arg}
 	if key == string(KeyCredential) {
@@ -136,6 +85,7 @@ func (f *File) checkProxy(r *report) {
 	if p.JWT != nil && p.JWT.KeyFile == "" {
 		r.field("proxy.jwt.key-file", "it is missing")
 	}
+	p.Paths.check(r)
 	p.Health.check(r)
 	p.Timeouts.check(r)
 	p.Max.check(r)
@@ -148,6 +98,17 @@ func (f *File) checkProxy(r *report) {
 
 // trusts reports whether any peer is trusted.
 func (p *Proxy) trusts() bool { return p.TrustUnix || len(p.Trusted) > 0 }
+
+func (p Paths) check(r *report) {
+	for field, is := range map[string][2]string{
+		"encoded-slash": {p.EncodedSlash, "slash"}, "backslash": {p.Backslash, "slash"},
+		"semicolon": {p.Semicolon, "dropped"}, "encoded-percent": {p.EncodedPercent, "decoded"},
+	} {
+		if is[0] != "" {
+			oneOf(r, inner("proxy.paths", field), is[0], "text", is[1])
+		}
+	}
+}
 
 func (h Health) check(r *report) {
 	if h.Path != "" && !isRequestPath(h.Path) {

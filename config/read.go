@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/quotient-go/quotient/internal/files"
@@ -47,14 +48,15 @@ func Parse(name string, text []byte) (*File, error) {
 	return parseBy((*File).read, &report{name: name}, text)
 }
 
-func parseBy(read func(*File, value, string), r *report, text []byte) (*File, error) {
+func parseBy(read func(*File, value), r *report, text []byte) (*File, error) {
 	all := toTables(r, bytes.Clone(text))
 	f := &File{
 		Pool: defaultPool(), Limiters: make(map[string]Limiter), places: r.places, name: r.name,
 		sum: sha256.Sum256(text),
 	}
 	if len(r.errs) == 0 { // else it is no TOML
-		read(f, value{r, "", all}, filepath.Dir(r.name))
+		read(f, value{r, "", all})
+		f.locate(filepath.Dir(r.name))
 		if _, said := r.places.keys["pool.replicas"]; !said && f.Pool.Source == "" {
 			f.Pool.Replicas = 1
 		}
@@ -66,6 +68,39 @@ func parseBy(read func(*File, value, string), r *report, text []byte) (*File, er
 	}
 	f.Warnings = sorted(r.warnings)
 	return f, nil
+}
+
+// locate has the names of files, and of sockets, be relative to a folder where they are.
+func (f *File) locate(dir string) {
+	names := []*string{}
+	if p := f.Proxy; p != nil {
+		for _, t := range []*TLS{p.TLS, p.Admin.TLS} {
+			if t != nil {
+				names = append(names, &t.Cert, &t.Key, &t.ClientCA)
+			}
+		}
+		if p.JWT != nil {
+			names = append(names, &p.JWT.KeyFile)
+		}
+		names = append(names, &p.Admin.TokenFile, &p.Admin.ReadOnlyTokenFile)
+		p.Listen, p.Admin.Listen = behind(dir, "unix:", p.Listen), behind(dir, "unix:", p.Admin.Listen)
+	}
+	if f.Leases != nil && f.Leases.Election != nil {
+		names = append(names, &f.Leases.Election.PasswordFile)
+	}
+	for _, name := range names {
+		*name = behind(dir, "", *name)
+	}
+	f.Pool.Source = behind(dir, "file:", f.Pool.Source)
+}
+
+// behind is a name behind a prefix, if it has that, as one that stands in a file of dir.
+func behind(dir, prefix, name string) string {
+	path, ok := strings.CutPrefix(name, prefix)
+	if !ok || path == "" || filepath.IsAbs(path) {
+		return name
+	}
+	return prefix + filepath.Join(dir, path)
 }
 
 // toTables reads a text into tables, and finds its places. Mistakes in its TOML are noted.

@@ -1,11 +1,13 @@
 package config
 
 import (
+	"cmp"
 	"encoding/hex"
 	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -239,38 +241,35 @@ func split(pattern string) (method, host, path string) {
 // checkOrder notes rules behind one that matches all that they match, and rules that overlap where none is
 // more specific. Otherwise the first that matches is the one that http.ServeMux chooses.
 func (f *File) checkOrder(r *report) {
-	mux := http.NewServeMux()
-	depth := 2
-	var before []shape
+	all, depth := http.NewServeMux(), 2
 	for _, rule := range f.Proxy.Rules {
 		depth = max(depth, strings.Count(rule.Pattern, "/")+2)
 	}
-	first, anyHost := make(map[string]int), []int(nil)
+	var before []*http.ServeMux
+	var rules, anyHost []int // those of before, and of them those without a host
 	for i, rule := range f.Proxy.Rules {
 		at := inner(element("proxy.rules", i), "pattern")
 		if checkPattern(rule.Pattern) != nil {
 			continue
 		}
-		if behind := covers(before, shapeOf(rule.Pattern), depth); len(behind) > 0 {
-			by := f.rule(first[behind[0]]) + " which matches"
+		if behind := covers(before, rule.Pattern, depth); len(behind) > 0 {
+			by := f.rule(rules[behind[0]]) + " which matches"
 			if len(behind) > 1 {
 				by = "others, which match"
 			}
 			r.field(at, "%s is never reached behind %s all that it does", clip(rule.Pattern), by)
 			continue
 		}
-		if register(mux, rule.Pattern) != nil {
+		if register(all, rule.Pattern) != nil {
 			r.hinted(at, "make one of them more specific",
 				"%s overlaps with %s and which one counts is not clear",
 				clip(rule.Pattern), f.rule(f.conflict(i)))
 			continue
 		}
-		first[rule.Pattern] = i
-		before = append(before, shapeOf(rule.Pattern))
-		switch _, host, _ := split(rule.Pattern); {
-		case host == "":
+		before, rules = append(before, alone(rule.Pattern)), append(rules, i)
+		if _, host, _ := split(rule.Pattern); host == "" {
 			anyHost = append(anyHost, i)
-		default:
+		} else {
 			f.checkHost(r, at, i, anyHost, depth)
 		}
 	}
@@ -282,12 +281,9 @@ func (f *File) checkHost(r *report, at string, i int, anyHost []int, depth int) 
 	pattern := f.Proxy.Rules[i].Pattern
 	_, host, _ := split(pattern)
 	bare := strings.Replace(pattern, host, "", 1)
-	alone := []shape{shapeOf(bare)}
 	for _, j := range anyHost {
 		other := f.Proxy.Rules[j].Pattern
-		pair := http.NewServeMux()
-		register(pair, other) //nolint:errcheck // it is valid
-		if register(pair, bare) != nil || len(covers(alone, shapeOf(other), depth)) > 0 {
+		if len(covers([]*http.ServeMux{alone(bare)}, other, depth)) > 0 || register(alone(other), bare) != nil {
 			r.hinted(at, "put the one with the host first", "%s overlaps with %s which has no host",
 				clip(pattern), f.rule(j))
 			return
@@ -305,85 +301,45 @@ func (f *File) rule(i int) string {
 
 // conflict returns the first rule that rule i cannot stand beside.
 func (f *File) conflict(i int) int {
-	for j := range i {
-		mux := http.NewServeMux()
-		if register(mux, f.Proxy.Rules[j].Pattern) == nil && register(mux, f.Proxy.Rules[i].Pattern) != nil {
-			return j
-		}
-	}
-	return i
+	return slices.IndexFunc(f.Proxy.Rules[:i], func(rule Rule) bool {
+		return checkPattern(rule.Pattern) == nil && register(alone(rule.Pattern), f.Proxy.Rules[i].Pattern) != nil
+	})
 }
 
-type shape struct {
-	pattern, method, host string
-	segments              []string // "" for a slash at the end, "{" for any one segment
-	many                  bool     // the last segment stands for any number, also none
+// alone is a mux of one valid pattern.
+func alone(pattern string) *http.ServeMux {
+	mux := http.NewServeMux()
+	mux.Handle(pattern, http.NotFoundHandler())
+	return mux
 }
 
-// shapeOf takes a valid pattern apart.
-func shapeOf(pattern string) shape {
-	s := shape{pattern: pattern}
-	var path string
-	s.method, s.host, path = split(pattern)
-	s.segments = strings.Split(path[1:], "/")
-	last := s.segments[len(s.segments)-1]
-	s.many = last == "" || strings.HasSuffix(last, "...}")
-	for i, segment := range s.segments {
-		switch {
-		case segment == "{$}":
-			s.segments[i] = ""
-		case strings.HasPrefix(segment, "{"):
-			s.segments[i] = "{"
-		default:
-			s.segments[i], _ = url.PathUnescape(segment)
-		}
-	}
-	return s
-}
+var wildcard = regexp.MustCompile(`\{[^}]*\}`)
 
-// matches reports whether a pattern matches all that another does for one number of segments.
-func (s shape) matches(o shape, segments []string) bool {
-	head := s.method == http.MethodGet && o.method == http.MethodHead
-	if s.host != "" && s.host != o.host || s.method != "" && s.method != o.method && !head {
-		return false
-	}
-	for i, segment := range s.segments {
-		switch {
-		case s.many && i == len(s.segments)-1:
-			return len(segments) > i
-		case i >= len(segments):
-			return false
-		case segment == "{":
-			if segments[i] == "" {
-				return false
-			}
-		case segment != segments[i]:
-			return false
+// covers returns which of some muxes of one pattern together match all that another pattern does; none if there are
+// no such. It is asked with names that no pattern has. A pattern that matches any number of segments is tried with
+// each number up to depth, which is more than any other has.
+func covers(by []*http.ServeMux, pattern string, depth int) (found []int) {
+	method, host, path := split(pattern)
+	paths, end := []string{strings.TrimSuffix(path, "{$}")}, strings.LastIndexByte(path, '/')+1
+	if last := path[end:]; last == "" || strings.HasSuffix(last, "...}") {
+		paths = []string{path[:end]}
+		for n := range depth {
+			paths = append(paths, path[:end]+strings.Repeat("X/", n)+"X")
 		}
 	}
-	return len(s.segments) == len(segments)
-}
-
-// covers returns the patterns that together match all that another does; none if there are no such. A
-// pattern that matches any number of segments is tried with each number up to depth, which is more than any
-// other has.
-func covers(by []shape, o shape, depth int) (found []string) {
-	segments, more := o.segments, 0
-	if o.many {
-		segments, more = segments[:len(segments)-1], depth
-	}
-	for n := range more + 1 {
-		rest := slices.Repeat([]string{"{"}, n)
-		if o.many && n == 0 {
-			rest = []string{""}
-		}
-		asked := slices.Concat(segments, rest)
-		i := slices.IndexFunc(by, func(s shape) bool { return s.matches(o, asked) })
+	for _, path := range paths {
+		path, _ = url.PathUnescape(wildcard.ReplaceAllString(path, "X"))
+		asked := &http.Request{Method: cmp.Or(method, "x"), Host: cmp.Or(host, "X"), URL: &url.URL{Path: path}}
+		i := slices.IndexFunc(by, func(mux *http.ServeMux) bool {
+			h, pattern := mux.Handler(asked)
+			_, ours := h.(http.HandlerFunc) // else it redirects to the subtree
+			return ours && pattern != ""
+		})
 		if i < 0 {
 			return nil
 		}
-		if !slices.Contains(found, by[i].pattern) {
-			found = append(found, by[i].pattern)
+		if !slices.Contains(found, i) {
+			found = append(found, i)
 		}
 	}
 	return found

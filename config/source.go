@@ -120,34 +120,19 @@ func discard(src quotient.Source) {
 	src.Watch(ctx, func(quotient.Pool, error) {}) //nolint:errcheck // it is the context's
 }
 
-// follow is the source that is followed, or to be followed next.
-type follow struct {
-	next    quotient.Source // to be followed; nil for none
-	fresh   bool            // next is to take the place of what is followed
-	changed chan struct{}   // has an element when fresh is new
-}
-
 // setPool puts the section [pool] in force, which cannot fail. Src is the source if it is a new one.
 func (c *Config) setPool(old, f *File, src quotient.Source) {
-	if old == nil {
-		c.mu.Lock()
-		c.pool.next, c.pool.fresh = src, src != nil
-		c.mu.Unlock()
-		return
-	}
 	c.mu.Lock()
 	unused := quotient.Source(nil)
-	if !old.Pool.sameSource(f.Pool) && (old.Pool.Source != "" || src != nil) {
-		if c.pool.fresh {
-			unused = c.pool.next
-		}
-		c.pool.next, c.pool.fresh = src, true
-		select {
-		case c.pool.changed <- struct{}{}:
-		default:
+	if old == nil {
+		c.next = src
+	} else if !old.Pool.sameSource(f.Pool) && (old.Pool.Source != "" || src != nil) {
+		unused, c.next = c.next, src
+		if c.stop != nil {
+			c.stop()
 		}
 	}
-	followed := c.watching && old.Pool.Source != "" // then Watch sets the size when it has ended that
+	followed := old == nil || c.watching && old.Pool.Source != "" // then Watch sets the size when it has ended that
 	c.mu.Unlock()
 	discard(unused)
 	if f.Pool.Source == "" && !followed && old.Pool.size() != f.Pool.size() {
@@ -169,33 +154,33 @@ const sourcePause = 10 * time.Second
 // followSource follows the source of the file until the context ends, and each that comes in its place.
 func (c *Config) followSource(ctx context.Context) {
 	for had := false; ctx.Err() == nil; {
-		src, err := c.nextSource()
-		if err != nil {
-			c.log.Error("the source of the pool's size cannot be made", "error", err)
+		until, cancel := context.WithCancel(ctx)
+		c.mu.Lock()
+		src, f := c.next, c.file
+		c.next, c.stop = nil, cancel
+		c.mu.Unlock()
+		var err error
+		if src == nil && f.Pool.Source != "" { // it has ended, and is made again
+			src, _, err = c.source(f)
 		}
-		if had && src == nil && err == nil {
-			c.backToFile()
+		if src != nil {
+			err = c.reg.Follow(until, src)
+		} else if err == nil {
+			if had {
+				c.backToFile()
+			}
+			<-until.Done()
 		}
 		had = src != nil || err != nil
-		c.followOne(ctx, src, err != nil)
+		if until.Err() == nil {
+			c.log.Error("the source of the pool's size has ended, or cannot be made", "error", err)
+			select {
+			case <-until.Done():
+			case <-time.After(sourcePause):
+			}
+		}
+		cancel()
 	}
-}
-
-// nextSource returns what is to be followed now; nil for none. A source that has ended is made again.
-func (c *Config) nextSource() (quotient.Source, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	select {
-	case <-c.pool.changed:
-	default:
-	}
-	src, f := c.pool.next, c.file
-	c.pool.next, c.pool.fresh = nil, false
-	if src == nil && f.Pool.Source != "" {
-		src, _, err := c.source(f)
-		return src, err
-	}
-	return src, nil
 }
 
 // backToFile sets the size that the file says, if it names no source now.
@@ -204,39 +189,5 @@ func (c *Config) backToFile() {
 	defer c.turn.Unlock()
 	if c.file.Pool.Source == "" {
 		c.resize(c.file.Pool.size())
-	}
-}
-
-// followOne follows a source until the context ends or another takes its place. Where a source has ended by
-// itself, or could not be made, it returns after a pause.
-func (c *Config) followOne(ctx context.Context, src quotient.Source, failed bool) {
-	if src != nil {
-		inner, cancel := context.WithCancel(ctx)
-		defer cancel()
-		ended := make(chan error, 1)
-		go func() { ended <- c.reg.Follow(inner, src) }()
-		select {
-		case err := <-ended:
-			if ctx.Err() == nil {
-				c.log.Error("the source of the pool's size has ended", "error", err)
-			}
-			failed = true
-		case <-ctx.Done():
-			<-ended
-			return
-		case <-c.pool.changed:
-			cancel()
-			<-ended
-			return
-		}
-	}
-	var pause <-chan time.Time
-	if failed {
-		pause = time.After(sourcePause)
-	}
-	select {
-	case <-ctx.Done():
-	case <-c.pool.changed:
-	case <-pause:
 	}
 }

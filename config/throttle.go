@@ -57,8 +57,8 @@ func isThrottle(text []byte) bool {
 }
 
 // readThrottle reads the tables of a throttle.toml.
-func (f *File) readThrottle(v value, dir string) {
+func (f *File) readThrottle(v value) {
 	f.Limiters, f.Leases = nil, defaultLeases()
 	f.Leases.throttle = true
-	f.Leases.readThrottle(v, dir)
+	f.Leases.read(v)
 }

@@ -5,7 +5,6 @@ import (
 	"math"
 	"net/netip"
 	"net/url"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -44,26 +43,51 @@ func (v value) wrong(want string) {
 	v.r.field(v.path, "got %s, want %s", v.kind(), want)
 }
 
-// fieldsOf are the fields of a struct whose kinds a file has, by their names there, and more, which go before.
+// fieldsOf are the fields of a struct by their names in a file, and more, which go before; nil takes one out.
 func fieldsOf(of any, more fields) fields {
 	known := make(fields)
 	for field, v := range reflect.ValueOf(of).Elem().Fields() {
-		name := kebab(field.Name)
-		switch into := v.Addr().Interface().(type) {
-		case *string:
-			known[name] = text(into)
-		case *bool:
-			known[name] = flag(into)
-		case *int:
-			known[name] = whole(into)
-		case *int64:
-			known[name] = whole(into)
-		case *time.Duration:
-			known[name] = duration(into)
+		if field.IsExported() {
+			known[kebab(field.Name)] = holding(v)
 		}
 	}
 	maps.Copy(known, more)
+	maps.DeleteFunc(known, func(_ string, take func(value)) bool { return take == nil })
 	return known
+}
+
+// holding takes what a field of a struct holds; nil for a kind that no file has.
+func holding(v reflect.Value) func(value) {
+	switch into := v.Addr().Interface().(type) {
+	case *string:
+		return text(into)
+	case *bool:
+		return holds(into, "true or false")
+	case *int:
+		return whole(into)
+	case *int64:
+		return whole(into)
+	case *float64:
+		return number(into)
+	case *time.Duration:
+		return parsed(into, time.ParseDuration, `with a unit: "30s", "1m30s", "1h"`)
+	case *[]string:
+		return texts(maxTexts, func(_ value, s string) { *into = append(*into, s) })
+	case *[]*url.URL:
+		return texts(maxTexts, addURL(into))
+	case *[]netip.Prefix:
+		return texts(maxTrusted, addNetwork(into))
+	}
+	switch {
+	case v.Kind() == reflect.Struct:
+		return func(of value) { of.table(fieldsOf(v.Addr().Interface(), nil)) }
+	case v.Kind() == reflect.Pointer && v.Type().Elem().Kind() == reflect.Struct:
+		return func(of value) {
+			v.Set(reflect.New(v.Type().Elem()))
+			of.table(fieldsOf(v.Interface(), nil))
+		}
+	}
+	return nil
 }
 
 // table hands each value of a table to its field. An unknown key is an error.
@@ -117,8 +141,6 @@ func (v value) list(most int, take func(value)) {
 
 func text(into *string) func(value) { return holds(into, "text") }
 
-func flag(into *bool) func(value) { return holds(into, "true or false") }
-
 // holds is a field of the kind that TOML has for a type.
 func holds[T any](into *T, want string) func(value) {
 	return func(v value) {
@@ -131,28 +153,15 @@ func holds[T any](into *T, want string) func(value) {
 	}
 }
 
-// fileName is text for the name of a file, which is relative to dir.
-func fileName(into *string, dir string) func(value) {
-	return func(v value) {
-		text(into)(v)
-		*into = beside(dir, *into)
-	}
-}
-
-// beside is the name of a file that stands in a file of dir.
-func beside(dir, name string) string {
-	if name == "" || filepath.IsAbs(name) {
-		return name
-	}
-	return filepath.Join(dir, name)
-}
-
-func texts(into *[]string, most int) func(value) {
+// texts is a field that holds a list of texts; take gets each with its place.
+func texts(most int, take func(v value, s string)) func(value) {
 	return func(v value) {
 		v.list(most, func(v value) {
-			var s string
-			text(&s)(v)
-			*into = append(*into, s)
+			if s, ok := v.is.(string); ok {
+				take(v, s)
+			} else {
+				v.wrong("text")
+			}
 		})
 	}
 }
@@ -185,11 +194,6 @@ func number(into *float64) func(value) {
 	}
 }
 
-// duration is a field that holds a time in words: "1m30s".
-func duration(into *time.Duration) func(value) {
-	return parsed(into, time.ParseDuration, `with a unit: "30s", "1m30s", "1h"`)
-}
-
 // parsed is a field that holds a time in words which parse reads.
 func parsed(into *time.Duration, parse func(string) (time.Duration, error), hint string) func(value) {
 	return func(v value) {
@@ -207,39 +211,31 @@ func parsed(into *time.Duration, parse func(string) (time.Duration, error), hint
 	}
 }
 
-// choice is a field that holds one of some words; take gets the one.
-func choice(take func(string), words ...string) func(value) {
+// either is a field that holds one of two words, and whether that is the second.
+func either(into *bool, no, yes string) func(value) {
 	return func(v value) {
 		s, ok := v.is.(string)
-		switch {
-		case !ok:
+		if !ok {
 			v.wrong("text")
-		case !slices.Contains(words, s):
-			v.r.hinted(v.path, didYouMean(s, words), "%s is not one of %s", clip(s), joined(words))
-		default:
-			take(s)
+			return
 		}
+		oneOf(v.r, v.path, s, no, yes)
+		*into = s == yes
 	}
 }
 
-// prefixes is a field that holds a list of networks, or of addresses.
-func prefixes(into *[]netip.Prefix, most int) func(value) {
-	return func(v value) {
-		v.list(most, func(v value) {
-			var s string
-			if text(&s)(v); s == "" {
-				return
-			}
-			p, err := netip.ParsePrefix(s)
-			if a, notAddress := netip.ParseAddr(s); notAddress == nil && a.Zone() == "" {
-				p, err = netip.PrefixFrom(a, a.BitLen()), nil
-			}
-			if err != nil {
-				v.r.hinted(v.path, `as "10.0.0.0/8" or "192.0.2.1"`, "%s is no network", clip(s))
-				return
-			}
-			*into = append(*into, unmapped(p))
-		})
+// addNetwork adds a network, or an address, to a list.
+func addNetwork(to *[]netip.Prefix) func(value, string) {
+	return func(v value, s string) {
+		p, err := netip.ParsePrefix(s)
+		if a, notAddress := netip.ParseAddr(s); notAddress == nil && a.Zone() == "" {
+			p, err = netip.PrefixFrom(a, a.BitLen()), nil
+		}
+		if err != nil {
+			v.r.hinted(v.path, `as "10.0.0.0/8" or "192.0.2.1"`, "%s is no network", clip(s))
+			return
+		}
+		*to = append(*to, unmapped(p))
 	}
 }
 
@@ -251,28 +247,31 @@ func unmapped(p netip.Prefix) netip.Prefix {
 	return p
 }
 
-// withoutUser is a text that may be meant as a URL, without the name and the password in it.
-func withoutUser(s string) string {
-	i := strings.LastIndexByte(s, '@')
-	if i < 0 {
+// redacted is a text that may be meant as a URL, without what stands before an @, such as a password.
+func redacted(s string) string {
+	at := strings.LastIndexByte(s, '@')
+	if at < 0 {
 		return s
 	}
-	scheme, _, _ := strings.Cut(s[:i], "//")
-	return scheme + "//…" + s[i:]
+	scheme, rest, ok := strings.Cut(s[:at], ":")
+	switch {
+	case !ok:
+		scheme = ""
+	case strings.HasPrefix(rest, "//"):
+		scheme += "://"
+	default:
+		scheme += ":"
+	}
+	return scheme + "…" + s[at:]
 }
 
-func urls(into *[]*url.URL, most int) func(value) {
-	return func(v value) {
-		v.list(most, func(v value) {
-			var s string
-			if text(&s)(v); s == "" {
-				return
-			}
-			u, err := url.Parse(s)
-			if err != nil {
-				v.r.hinted(v.path, `as "http://127.0.0.1:8080"`, "%s is no URL", clip(withoutUser(s)))
-			}
-			*into = append(*into, u)
-		})
+// addURL adds a URL to a list, nil for a text that is none.
+func addURL(to *[]*url.URL) func(value, string) {
+	return func(v value, s string) {
+		u, err := url.Parse(s)
+		if err != nil {
+			v.r.hinted(v.path, `as "http://127.0.0.1:8080"`, "%s is no URL", clip(redacted(s)))
+		}
+		*to = append(*to, u)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
@@ -22,9 +21,6 @@ const (
 	// looks is how many times settling a file may be absent, or keep changing, before that is an error.
 	looks = 20
 )
-
-// errChanging is what is wrong with a file that is never twice the same.
-var errChanging = errors.New("config: the file keeps changing")
 
 // Watch follows the file and the source of the pool's size until the context ends, and then returns nil. It
 // applies a changed file as a whole. If the file is refused, Watch logs and counts that, and the old file stays
@@ -63,36 +59,26 @@ func (c *Config) watchFile(ctx context.Context) {
 	if w.dirs != nil {
 		defer w.fs.Close()
 	}
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	soon := true // the timer is set for at most settling
-	for {
+	for ctx.Err() == nil {
+		w.follow(c.path)
+		c.look(ctx, w)
 		select {
 		case <-ctx.Done():
-			return
 		case <-w.fs.Events:
-			if soon {
-				continue
+			select {
+			case <-ctx.Done():
+			case <-time.After(c.settle): // what follows belongs to it
 			}
-			timer.Reset(c.settle)
-			soon = true
-			continue
 		case <-w.fs.Errors: // such as events that were lost
-		case <-timer.C:
+		case <-time.After(c.every):
 		}
-		w.follow(c.path)
-		next := c.look(ctx, w)
-		timer.Reset(next)
-		soon = next <= c.settle
 	}
 }
 
 type watcher struct {
-	fs    *fsnotify.Watcher // the zero value, without events, where the system has none left
-	dirs  map[string]bool   // that fs watches; nil where there are no events
-	seen  [sha256.Size]byte // of the text that was read last
-	since time.Time         // when the file was last as it is in force, or refused; zero while it is
-	said  string            // the last error that was counted
+	fs   *fsnotify.Watcher // the zero value, without events, where the system has none left
+	dirs map[string]bool   // that fs watches; nil where there are no events
+	said string            // the last error that was counted
 }
 
 // newWatcher returns a watcher that makes do without events if need be.
@@ -133,89 +119,63 @@ func folders(path string) map[string]bool {
 	if err != nil {
 		return dirs
 	}
-	dirs[filepath.Dir(path)] = true
-	for range maxLinks {
-		link, to := firstLink(path)
-		if link == "" {
-			dirs[filepath.Dir(path)] = true
-			break
-		}
-		dirs[filepath.Dir(link)] = true
-		if !filepath.IsAbs(to) {
-			to = filepath.Join(filepath.Dir(link), to)
-		}
-		path = filepath.Join(to, path[len(link):])
-	}
-	return dirs
-}
-
-// firstLink is the first part of a path that is a symbolic link, and where that leads; "" for none.
-func firstLink(path string) (link, to string) {
-	for i := 1; i <= len(path); i++ {
+	for i, links := 1, 0; i <= len(path) && links < maxLinks; i++ {
 		if i < len(path) && !os.IsPathSeparator(path[i]) {
 			continue
 		}
-		if to, err := os.Readlink(path[:i]); err == nil {
-			return path[:i], to
+		to, err := os.Readlink(path[:i])
+		if err != nil {
+			continue
 		}
+		dir := filepath.Dir(path[:i])
+		dirs[dir] = true
+		if !filepath.IsAbs(to) {
+			to = filepath.Join(dir, to)
+		}
+		path, i, links = filepath.Join(to, path[i:]), 0, links+1
 	}
-	return "", ""
+	dirs[filepath.Dir(path)] = true
+	return dirs
 }
 
-// look reads the file, puts it in force if it is another and does not change any more, and returns when to
-// look again.
-func (c *Config) look(ctx context.Context, w *watcher) time.Duration {
-	text, err := readWhole(ctx, c.path)
+// look reads the file when it does not change any more, and puts it in force if it is another.
+func (c *Config) look(ctx context.Context, w *watcher) {
+	text, err := settled(ctx, c.path, c.settle)
 	if ctx.Err() != nil {
-		return c.every
+		return
 	}
-	sum := sha256.Sum256(text)
 	c.turn.Lock()
 	defer c.turn.Unlock()
-	now := time.Now()
 	switch {
 	case c.absent && errors.Is(err, fs.ErrNotExist): // as it was at the start
-		return c.every
-	case err == nil && sum == c.tried && w.said == "" && !c.absent:
-		w.since = time.Time{}
-		return c.every
-	case w.since.IsZero():
-		w.since = now
-	case err == nil && sum == w.seen:
-		w.since, w.said = time.Time{}, ""
+	case err == nil && (sha256.Sum256(text) != c.tried || w.said != "" || c.absent):
+		w.said = ""
 		c.take(text) //nolint:errcheck // it is logged and counted
-		return c.every
-	}
-	if w.seen = sum; err != nil {
-		w.seen = [sha256.Size]byte{}
-	}
-	if now.Sub(w.since) < looks*c.settle {
-		return c.settle
-	}
-	next := c.every
-	if w.since = (time.Time{}); err == nil {
-		err, next = errChanging, c.settle
-	}
-	if err.Error() != w.said {
+	case err != nil && err.Error() != w.said:
 		w.said = err.Error()
 		c.refuse(err) //nolint:errcheck // it is logged and counted
 	}
-	return next
 }
 
-// settled reads a file until it has been the same for so long.
-func settled(path string, settle time.Duration) ([]byte, error) {
+// settled reads a file until it has been the same for so long. One that is absent may be about to be replaced.
+func settled(ctx context.Context, path string, settle time.Duration) ([]byte, error) {
 	var before string
-	for i := range looks + 1 {
-		text, err := readWhole(context.Background(), path)
-		if err != nil {
-			return nil, err
-		}
-		if i > 0 && string(text) == before {
+	seen := false
+	for end := time.Now().Add(looks * settle); ; {
+		text, err := readWhole(ctx, path)
+		switch absent := errors.Is(err, fs.ErrNotExist); {
+		case seen && err == nil && string(text) == before:
 			return text, nil
+		case err != nil && (!absent || time.Now().After(end)):
+			return nil, err
+		case time.Now().After(end):
+			return nil, fmt.Errorf("config: the file keeps changing: %s", path)
 		}
-		before = string(text)
-		time.Sleep(settle)
+		before, seen = string(text), err == nil
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(settle):
+		}
 	}
-	return nil, fmt.Errorf("%w: %s", errChanging, strings.TrimSpace(path))
 }

@@ -182,15 +182,21 @@ func TestHalfWritten(t *testing.T) {
 // TestWatchBroken: a broken file is logged once, the old one stays, and a file that is whole again ends it.
 func TestWatchBroken(t *testing.T) {
 	w := followFile(t, "", nil)
-	write(t, w.path, text(-1))
-	w.failed(1, ":2:13: limiters.api.in-flight: -1 is not between")
-	want(t, "slots", slots(w.File()), 1)
+	old := w.File()
+	write(t, w.path, text(-1)+"x = 1\n")
+	w.failed(1, w.path+":2:13: limiters.api.in-flight: -1 is not between 0 and 1073741824\n"+
+		w.path+":3:1: limiters.api.x: unknown field")
+	want(t, "the file", w.File(), old)
 	write(t, w.path, text(-2))
 	w.failed(2, "-2 is not between")
+	if st := w.State(); st.Reloads != 0 || st.ErrorAt.IsZero() {
+		t.Errorf("%+v", st)
+	}
 	write(t, w.path, text(1))
 	w.want(1)
 	w.counted(1, 2)
-	want(t, "errors in the log", strings.Count(w.log.take(), "level=ERROR"), 2)
+	const line = "level=ERROR msg=\"file refused: the old one stays in force\""
+	want(t, "errors in the log", strings.Count(w.log.take(), line), 2)
 }
 
 // TestWatchAbsent: a file that is gone is an error once, and its return is seen, also by a look where no

@@ -17,12 +17,8 @@ import (
 // Calls do not wait: a client's call too is refused at once. The function that takes the options panics if
 // Wait is combined with Also. Also panics if l or key is nil.
 func Also(l *quotient.Limiter, key KeyFunc) Option {
-	if l == nil {
-		panic("grpclimit: Also: the limiter is nil")
-	}
-	if key == nil {
-		panic("grpclimit: Also: the key function is nil")
-	}
+	mustBe(l != nil, "Also: the limiter is nil")
+	mustBe(key != nil, "Also: the key function is nil")
 	return func(g *guard) { g.also = append(g.also, other{l, key}) }
 }
 

@@ -24,20 +24,15 @@ type guard struct {
 // newGuard returns a guard whose calls wait for maxWait unless an option says otherwise. Calls of several
 // limiters do not wait.
 func newGuard(name string, l *quotient.Limiter, key KeyFunc, maxWait time.Duration, opts []Option) guard {
-	if l == nil {
-		panic("grpclimit: " + name + ": the limiter is nil")
-	}
-	if key == nil {
-		panic("grpclimit: " + name + ": the key function is nil")
-	}
+	mustBe(l != nil, name+": the limiter is nil")
+	mustBe(key != nil, name+": the key function is nil")
 	g := guard{limiter: l, key: key}
 	for _, opt := range opts {
 		opt(&g)
 	}
-	switch {
-	case g.maxWait > 0 && len(g.also) > 0:
-		panic("grpclimit: " + name + ": Wait and Also exclude each other: calls of several limiters do not wait")
-	case g.maxWait == 0:
+	mustBe(g.maxWait == 0 || len(g.also) == 0,
+		name+": Wait and Also exclude each other: calls of several limiters do not wait")
+	if g.maxWait == 0 {
 		g.maxWait = maxWait
 	}
 	return g

@@ -87,15 +87,6 @@ func TestCallThatIsOverTakesNothing(t *testing.T) {
 	}
 }
 
-// The permit that a call waited for may be there at the instant at which its wait ends.
-func TestRoomAtTheEndOfAWait(t *testing.T) {
-	g := newGuard("UnaryServer", limiter(t, oneSlot), FullMethod(), time.Minute, nil)
-	want := quotient.Decision{Reason: quotient.ReasonWait}
-	if got := g.overdue("m", quotient.CallOption{}, quotient.Decision{}); got != want {
-		t.Errorf("%+v, want %+v", got, want)
-	}
-}
-
 func TestPriorityBy(t *testing.T) {
 	type classKey struct{}
 	byContext := PriorityBy(func(c Call) quotient.Priority {

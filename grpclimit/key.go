@@ -38,10 +38,8 @@ func Target() KeyFunc { return func(c Call) string { return c.Target } }
 // client has as many quotas as it can invent values. Metadata panics if the name is that of a secret, such as
 // authorization: keys are shown, so use Credential.
 func Metadata(name string) KeyFunc {
-	if field.Secret(name) {
-		panic(fmt.Sprintf("grpclimit: Metadata(%q): keys are shown, and this name is that of a secret: "+
-			"use Credential", name))
-	}
+	mustBe(!field.Secret(name),
+		fmt.Sprintf("Metadata(%q): keys are shown, and this name is that of a secret: use Credential", name))
 	return func(c Call) string {
 		values := valuesOf(c, name)
 		if len(values) == 0 {

@@ -37,9 +37,7 @@ const Forever = httplimit.Forever
 // In Stats a call that is refused at once because of max has quotient.ReasonDeadline. A call that has
 // waited for max is one of Stats.Cancelled. Wait panics if max is not above 0.
 func Wait(max time.Duration) Option {
-	if max <= 0 {
-		panic(fmt.Sprintf("grpclimit: Wait is %v, want more than 0", max))
-	}
+	mustBe(max > 0, fmt.Sprintf("Wait is %v, want more than 0", max))
 	return func(g *guard) { g.maxWait = max }
 }
 
@@ -50,9 +48,7 @@ func Wait(max time.Duration) Option {
 // f must not trust clients. If it returns what a client sends in its metadata, every client can be first.
 // PriorityBy panics if f is nil.
 func PriorityBy(f func(Call) quotient.Priority) Option {
-	if f == nil {
-		panic("grpclimit: PriorityBy: the function is nil")
-	}
+	mustBe(f != nil, "PriorityBy: the function is nil")
 	return func(g *guard) { g.priority = f }
 }
 
@@ -62,8 +58,13 @@ func PriorityBy(f func(Call) quotient.Priority) Option {
 //
 // A client chooses its metadata: decide by Call.Method, or by the result of a check of your own.
 func Except(f func(Call) bool) Option {
-	if f == nil {
-		panic("grpclimit: Except: the function is nil")
-	}
+	mustBe(f != nil, "Except: the function is nil")
 	return func(g *guard) { g.except = append(g.except, f) }
+}
+
+// mustBe panics for what cannot be meant: it is a mistake in the program.
+func mustBe(meant bool, mistake string) {
+	if !meant {
+		panic("grpclimit: " + mistake)
+	}
 }

@@ -1,8 +1,6 @@
 package httplimit_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,7 +10,6 @@ import (
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/httplimit"
-	"github.com/quotient-go/quotient/policy"
 )
 
 // A server admits ten requests a second for each API key, a client sends at most five a second to each host.
@@ -129,58 +126,6 @@ func ExampleTransport() {
 	// hello
 	// hello
 	// in 20 ms or more: true
-}
-
-// A client that retries passes the limiter for each attempt, so that retries
-// never go past the limit, and a policy that learns slows all of them down. The
-// loop itself only has to honour Retry-After and to stop.
-func ExampleTransport_retry() {
-	refusals := 2
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if refusals--; refusals >= 0 {
-			w.Header().Set("Retry-After", "0.01")
-			w.WriteHeader(http.StatusTooManyRequests)
-			return
-		}
-		fmt.Fprint(w, "hello")
-	}))
-	defer server.Close()
-
-	limiter := quotient.Must(quotient.New(quotient.Rates(quotient.PerSecond(100)),
-		quotient.Policy(policy.AIMD{}), quotient.BeyondShare()))
-	client := &http.Client{Transport: &httplimit.Transport{Limiter: limiter}}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	text, attempts, err := getWithRetry(ctx, client, server.URL, 5)
-	fmt.Println(text, attempts, err)
-	// Output: hello 3 <nil>
-}
-
-// getWithRetry asks up to most times.
-func getWithRetry(ctx context.Context, client *http.Client, url string, most int) (text string, attempt int,
-	err error) {
-	for attempt = 1; attempt <= most; attempt++ {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-		if err != nil {
-			return "", attempt, err
-		}
-		resp, err := client.Do(req)
-		if err != nil {
-			return "", attempt, err // also when the limiter refused
-		}
-		body, err := io.ReadAll(resp.Body)
-		_ = resp.Body.Close()
-		if resp.StatusCode != http.StatusTooManyRequests {
-			return string(body), attempt, err
-		}
-		pause, _ := httplimit.RetryAfter(resp.Header, time.Now())
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return "", attempt, ctx.Err()
-		}
-	}
-	return "", most, errors.New("too many attempts")
 }
 
 // Behind a load balancer the client's address is the one that the balancer saw.

@@ -125,11 +125,12 @@ type middleware struct {
 	also           []other                    // limiters beside limiter
 	severals       sync.Pool                  // of *several, for also
 	drain          context.Context            // nil: no wait is ended
-	onRefuse       refusalHook                // nil: none
-	onWaited       waitedHook                 // nil: none
 	sender         *sender                    // nil: no fields are sent
 	garbage        *atomic.Uint64             // see CountGarbage
 	bodies         bodies                     // of waiting requests
+
+	onRefuse func(w http.ResponseWriter, r *http.Request, d quotient.Decision) // nil: none
+	onWaited func(r *http.Request, waited, overhead time.Duration)             // nil: none
 }
 
 // handler is one handler behind the limiter.

@@ -59,9 +59,6 @@ type problem struct {
 	RetryAfter int64    `json:"retry-after-seconds,omitempty"` // absent: no waiting helps
 }
 
-// refusalHook is what OnRefuse sets.
-type refusalHook func(http.ResponseWriter, *http.Request, quotient.Decision)
-
 // ofOtherAnswers are fields that say something of another answer, as net/http keeps their names.
 var ofOtherAnswers = [...]string{
 	"Content-Length", "Content-Encoding", "Etag", "Last-Modified", "Expires", "Retry-After",
@@ -69,7 +66,9 @@ var ofOtherAnswers = [...]string{
 
 // write sends the refusal. Fields that an outer handler has set for an answer of
 // its own and that would be wrong here are removed.
-func (no *refusal) write(w http.ResponseWriter, r *http.Request, hook refusalHook) {
+func (no *refusal) write(
+	w http.ResponseWriter, r *http.Request, hook func(http.ResponseWriter, *http.Request, quotient.Decision),
+) {
 	h := w.Header()
 	for _, name := range ofOtherAnswers {
 		delete(h, name)

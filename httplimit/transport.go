@@ -27,7 +27,7 @@ const defaultBodyTimeout = 5 * time.Minute
 // refused at once (quotient.ReasonDeadline). For a refused request RoundTrip returns the limiter's error
 // (errors.Is quotient.ErrLimited) or the context's. The request is not sent, and its body is closed.
 // Transport changes neither the request nor its headers, and never repeats a request. A caller that repeats
-// a request needs another permit.
+// a request needs another permit, so that retries never go past the limit: examples/retry shows one.
 //
 // The permit is held until the answer's body is at its end, fails or is closed. So a slot in flight is free
 // only when the upstream's work is done. A body that is neither read nor closed releases its permit after

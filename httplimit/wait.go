@@ -53,7 +53,8 @@ func (h *handler) await(
 	ctx := r.Context()
 	waiting := ctx
 	if most < Forever || h.drain != nil || h.onWaited != nil {
-		p = newPatience(ctx, arrived, most, h.drain)
+		p = patiences.Get().(*patience)
+		*p = patience{Context: ctx, arrived: arrived, most: most, drain: h.drain}
 		defer p.end()
 		waiting = p
 	}
@@ -77,9 +78,6 @@ func (h *handler) await(
 	}
 	return permit, h.late(key, opts)
 }
-
-// waitedHook is what OnWaited sets.
-type waitedHook func(r *http.Request, waited, overhead time.Duration)
 
 // admitted calls the hook for a request that has waited in the limiter, or for its body. Should that panic, the
 // permit is released.
@@ -106,21 +104,16 @@ func (h *handler) admitted(r *http.Request, p *patience, arrived time.Time, perm
 
 // late is the answer to a request whose wait we have ended.
 func (h *handler) late(key string, opts []quotient.CallOption) *refusal {
-	if h.draining() {
-		return drained()
+	if h.draining() { // another replica may serve it
+		return &refusal{
+			status: http.StatusServiceUnavailable, Decision: quotient.Decision{RetryAfter: time.Second},
+		}
 	}
 	return refusalOf(h.overdue(key, opts, quotient.Decision{}))
 }
 
 // draining reports whether Drain's context has ended.
 func (m *middleware) draining() bool { return m.drain != nil && m.drain.Err() != nil }
-
-// drained is the answer to a request that does not wait any more: another replica may serve it.
-func drained() *refusal {
-	return &refusal{
-		status: http.StatusServiceUnavailable, Decision: quotient.Decision{RetryAfter: time.Second},
-	}
-}
 
 // overdue is the decision against a request that has waited for as long as it may, or whose turn, if it is
 // known, comes later than that.
@@ -131,8 +124,8 @@ func (h *handler) overdue(key string, opts []quotient.CallOption, turn quotient.
 // patience is the context of a request that waits for a bounded time. Most requests do not wait: a context
 // with a timer is made only when one does. It belongs to one goroutine.
 type patience struct {
-	context.Context // the request's
-	arrived         time.Time
+	context.Context           // the request's
+	arrived         time.Time // zero: at the first look at the deadline
 	most            time.Duration
 	drain           context.Context // nil: only the two above end the wait
 	bounded         context.Context // nil until the request waits
@@ -156,16 +149,6 @@ func (p *patience) admitted(_, overhead time.Duration) { p.waited, p.overhead = 
 // patiences are kept, so that a request that does not wait allocates nothing. Nothing refers to one when
 // Acquire has returned: the bounded context is a child of the request's.
 var patiences = sync.Pool{New: func() any { return new(patience) }}
-
-// newPatience returns one that end must be called of. A zero arrived is the time of the first look at the
-// deadline.
-func newPatience(
-	ctx context.Context, arrived time.Time, most time.Duration, drain context.Context,
-) *patience {
-	p := patiences.Get().(*patience)
-	*p = patience{Context: ctx, arrived: arrived, most: most, drain: drain}
-	return p
-}
 
 func (p *patience) end() {
 	if p.stop != nil {

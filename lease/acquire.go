@@ -190,9 +190,8 @@ func (t *Table) detach(l *lock, now time.Time) {
 	t.place(l.peer)
 }
 
-// Acquired reports whether the peer has no pending lock. It fails with ErrUnknownPeer. If a configuration
-// has dropped the pending lock, it fails as State does, until the peer acquires another lock or releases
-// the dropped one.
+// Acquired reports whether the peer has no pending lock. It fails with ErrUnknownPeer. If a configuration has dropped
+// the pending lock, it fails as State does, until the peer acquires another lock or releases the dropped one.
 func (t *Table) Acquired(id uint64, now time.Time) (bool, error) {
 	t.Advance(now)
 	p := t.peers[id]

@@ -12,11 +12,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/quotient-go/quotient/internal/held"
 )
 
 // Bounds of bodies, in bytes.
@@ -30,23 +31,6 @@ const (
 
 // maxBodyTime bounds how long a body takes that is counted, or a list.
 const maxBodyTime = 30 * time.Second
-
-// room counts the bytes that requests hold together.
-type room struct {
-	used atomic.Int64
-	most int64
-}
-
-// take reports whether there was room for so many bytes. They are to be given back.
-func (m *room) take(n int) bool {
-	if m.used.Add(int64(n)) > m.most {
-		m.give(n)
-		return false
-	}
-	return true
-}
-
-func (m *room) give(n int) { m.used.Add(int64(-n)) }
 
 // errNoRoom is temporary: what others hold is bounded in time.
 var errNoRoom = &requestError{http.StatusServiceUnavailable, "Other requests take too much memory, come again."}
@@ -73,9 +57,10 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, most int, understa
 		return &requestError{http.StatusUnsupportedMediaType,
 			fmt.Sprintf("Content-Type is %.80q, want application/json.", t)}
 	}
-	body := make([]byte, 0, 64) // most bodies are a count
-	counted := 0
-	defer func() { s.bodies.give(counted) }() // once it is understood
+	const first = 64 // most bodies are a count
+	body := make([]byte, 0, first)
+	share := held.Share{Room: &s.bodies, Free: freeBody - first}
+	defer share.End() // once it is understood
 	for err := error(nil); ; {
 		switch {
 		case len(body) > most || r.ContentLength > int64(most):
@@ -88,29 +73,19 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, most int, understa
 		case err != nil:
 			return badRequest("The body cannot be read: %v.", err)
 		case len(body) == cap(body):
-			if body = s.grow(w, body, most, &counted); body == nil {
+			size := min(2*cap(body), most+1) // one more shows that it is too large
+			if !share.Take(int64(size - cap(body))) {
 				return errNoRoom
 			}
+			if cap(body) == freeBody { // what is counted has to come in time
+				_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(maxBodyTime))
+			}
+			body = append(make([]byte, 0, size), body...)
 		}
 		var n int
 		n, err = r.Body.Read(body[len(body):cap(body)])
 		body = body[:len(body)+n]
 	}
-}
-
-// grow makes room for more of a body; nil if there is none. What is counted has to come in time.
-func (s *Server) grow(w http.ResponseWriter, body []byte, most int, counted *int) []byte {
-	size := min(2*cap(body), most+1) // one more shows that it is too large
-	if size > freeBody {
-		if !s.bodies.take(size - *counted) {
-			return nil
-		}
-		if *counted == 0 {
-			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(maxBodyTime))
-		}
-		*counted = size
-	}
-	return append(make([]byte, 0, size), body...)
 }
 
 // understand takes large bodies one at a time: what they are taken apart into is many times as large.
@@ -129,7 +104,6 @@ func isJSON(contentType string) bool {
 		(t == "application/json" || strings.HasPrefix(t, "application/") && strings.HasSuffix(t, "+json"))
 }
 
-// parseCount reads a JSON integer.
 func parseCount(body []byte) (int64, error) {
 	text := string(bytes.Trim(body, " \t\r\n"))
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil && strconv.FormatInt(n, 10) == text {

@@ -23,7 +23,6 @@ const (
 
 var errCut = errors.New("the answer breaks off")
 
-// call is one request of a client.
 type call struct {
 	method, path string
 	body         any           // sent as JSON; nil: none
@@ -131,7 +130,6 @@ func (e *AnswerError) Error() string {
 	return fmt.Sprintf("the server answers %d: %s", e.Status, e.Text)
 }
 
-// unexpected is the error of an answer that makes no sense.
 func (a reply) unexpected() error {
 	return &AnswerError{a.status, a.text[:min(len(a.text), maxErrorText)]}
 }
@@ -197,13 +195,11 @@ func lockPath(id uint64, name string) string {
 	return peerPath(id) + "/" + escaped
 }
 
-// grace returns the server's grace time that an answer names, or 0.
 func (a reply) grace() time.Duration {
 	d, _ := ParseDuration(a.header.Get("Lease-Grace"))
 	return d
 }
 
-// token returns the fencing token of a reply, or 0.
 func (a reply) token() uint64 {
 	if n, err := strconv.ParseUint(a.header.Get("Fencing-Token"), 10, 64); err == nil {
 		return n
@@ -211,7 +207,6 @@ func (a reply) token() uint64 {
 	return 0
 }
 
-// broken returns the semaphores whose lock an operator broke.
 func (a reply) broken() (names []string) {
 	for _, v := range a.header.Values("Lease-Broken") {
 		if name, err := url.PathUnescape(v); err == nil {

@@ -27,9 +27,8 @@ const (
 	maxURLs      = 16
 )
 
-// Client acquires locks from a lease service. It is safe for concurrent use. Do not change its fields, or
-// copy it, once it is in use. It needs no Close: it runs only while a Lock waits, and for each Lease until
-// that is unlocked or lost.
+// Client acquires locks from a lease service. It is safe for concurrent use. Do not change its fields, or copy it, once
+// it is in use. It needs no Close: it runs only while a Lock waits, and for each Lease until that is unlocked or lost.
 //
 // It works with every server of this HTTP interface. Only a Server of this package sends fencing tokens and
 // its grace time, in headers.
@@ -56,21 +55,18 @@ type Client struct {
 	prefer string // base of the URL that answered last; guarded by mu
 }
 
-// Lock waits until it holds count of the semaphore called name, and returns the Lease. Call its Unlock at
-// the end.
+// Lock waits until it holds count of the semaphore called name, and returns the Lease. Call its Unlock at the end.
 //
 // If ctx ends first, Lock returns ctx's error. It gives up its place in the queue in the background, for at
 // most Timeout. Lock tries again after network errors, and while servers are not ready, until ctx ends. So
 // give ctx a deadline. Lease.Context derives from ctx.
 //
-// If ctx derives from the Context of a Lease, Lock acquires one more lock for the same peer. The server
-// then refuses a lock that is not below the lowest level held, because its wait might be a deadlock. Such a
-// peer waits for one lock at a time: a second one is ErrAlreadyPending. A lock that the peer already holds
-// is ErrAlreadyHeld.
+// If ctx derives from the Context of a Lease, Lock acquires one more lock for the same peer. The server then refuses a
+// lock that is not below the lowest level held, because its wait might be a deadlock. Such a peer waits for one lock at
+// a time: a second one is ErrAlreadyPending. A lock that the peer already holds is ErrAlreadyHeld.
 //
-// Other errors are ErrUnknownSemaphore, a CountError, a NeverError, a LevelError and an AnswerError. The
-// error is ErrLost if the peer was lost meanwhile. An invalid field of the Client is an error that names
-// the field.
+// Other errors are ErrUnknownSemaphore, a CountError, a NeverError, a LevelError and an AnswerError. The error is
+// ErrLost if the peer was lost meanwhile. An invalid field of the Client is an error that names the field.
 func (c *Client) Lock(ctx context.Context, name string, count int64) (*Lease, error) {
 	if err := c.check(); err != nil {
 		return nil, err
@@ -150,7 +146,6 @@ func (c *Client) blockFor() time.Duration {
 func (c *Client) http() *http.Client { return cmp.Or(c.HTTP, http.DefaultClient) }
 func (c *Client) log() *slog.Logger  { return cmp.Or(c.Log, noLog) }
 
-// noLog is the log of those who want none.
 var noLog = slog.New(slog.DiscardHandler)
 
 // jitter is d, more or less a part of it, so that clients which began together do not stay together.

@@ -20,23 +20,23 @@ func TestClientLocks(t *testing.T) {
 	inWorld(t, mutex("A"), func(t *testing.T, w *world) {
 		c := w.client()
 		first := locked(t, t.Context(), c, "A")
-		second := lockingOf(t.Context(), c, "A")
+		second := lockingOf(t.Context(), c, "A", 1)
 		time.Sleep(time.Minute)
 		if second.ended() || first.Err() != nil {
-			t.Fatalf("the second has %v, the first %v", second.lease, first.Err())
+			t.Fatalf("the second has %v, the first %v", second.got, first.Err())
 		}
 		unlock(t, first)
 		if !second.ended() || second.err != nil {
 			t.Fatal(second.err)
 		}
-		if first.Token() == 0 || second.lease.Token() <= first.Token() {
-			t.Errorf("tokens %d and %d, want the second above the first", first.Token(), second.lease.Token())
+		if first.Token() == 0 || second.got.Token() <= first.Token() {
+			t.Errorf("tokens %d and %d, want the second above the first", first.Token(), second.got.Token())
 		}
 		if first.Context().Err() == nil || lost(first) || first.Err() != nil {
 			t.Errorf("after Unlock: %v, %v", first.Context().Err(), first.Err())
 		}
-		unlock(t, second.lease)
-		unlock(t, second.lease)
+		unlock(t, second.got)
+		unlock(t, second.got)
 		if n := w.servers["a"].Stats().Peers; n != 0 {
 			t.Errorf("%d peers are left", n)
 		}
@@ -68,7 +68,7 @@ func TestClientRestores(t *testing.T) {
 		outer, err := c.Lock(t.Context(), "B", 3)
 		must(t, err)
 		inner := locked(t, outer.Context(), c, "A")
-		waiter := lockingOf(t.Context(), c, "A")
+		waiter := lockingOf(t.Context(), c, "A", 1)
 		for range 3 {
 			s := w.start("a", ServerOptions{})
 			time.Sleep(config.Grace)
@@ -78,7 +78,7 @@ func TestClientRestores(t *testing.T) {
 		if n := w.net.count("POST /restore"); n != 6 {
 			t.Errorf("%d restores, want one for each peer and restart", n)
 		}
-		if lost(inner) || lost(outer) || waiter.ended() {
+		if lost(inner) || lost(outer) || waiter.ended() || outer.Count() != 3 {
 			t.Error("a restart loses or grants something")
 		}
 		unlock(t, inner)
@@ -86,7 +86,7 @@ func TestClientRestores(t *testing.T) {
 		if !waiter.ended() || waiter.err != nil {
 			t.Fatal(waiter.err)
 		}
-		unlock(t, waiter.lease)
+		unlock(t, waiter.got)
 	})
 }
 
@@ -96,8 +96,7 @@ func TestClientGivesUpFirst(t *testing.T) {
 		{0, 27 * time.Second}, {10 * time.Second, 9 * time.Second}, {time.Hour, 27 * time.Second},
 	} {
 		for _, f := range []fault{down, mute, frozen} {
-			config := mutex("A")
-			config.Grace = row.grace
+			config := Config{Semaphores: mutex("A").Semaphores, Grace: row.grace}
 			inWorld(t, config, func(t *testing.T, w *world) {
 				time.Sleep(row.grace)
 				l := locked(t, t.Context(), w.client(), "A")
@@ -123,8 +122,7 @@ func TestClientGivesUpFirst(t *testing.T) {
 
 // Unlock of a lost lease gives back what a server with a long ExpiresIn still keeps.
 func TestClientUnlockAfterLoss(t *testing.T) {
-	config := settings(t, "A=1 grace=10s")
-	inWorld(t, config, func(t *testing.T, w *world) {
+	inWorld(t, settings(t, "A=1 grace=10s"), func(t *testing.T, w *world) {
 		c := w.client()
 		c.ExpiresIn = 12 * time.Hour
 		l := locked(t, t.Context(), c, "A")
@@ -146,13 +144,19 @@ func TestClientUnlockAfterLoss(t *testing.T) {
 	})
 }
 
-// A process that was stopped past its lease must see it at once, and must not restore it.
+// A process that was stopped past its lease must see it at once, before any timer has fired, and must not restore it.
 func TestClientAfterAStop(t *testing.T) {
 	stop := func(l *Lease) {
 		l.session.mu.Lock()
 		defer l.session.mu.Unlock()
 		l.session.renewed = time.Now().Add(-27 * time.Second)
 	}
+	inWorld(t, mutex("A"), func(t *testing.T, w *world) {
+		l := locked(t, t.Context(), w.client(), "A")
+		if stop(l); !errors.Is(l.Err(), ErrCutOff) {
+			t.Errorf("right after a stop: %v", l.Err())
+		}
+	})
 	inWorld(t, mutex("A"), func(t *testing.T, w *world) {
 		l := locked(t, t.Context(), w.client(), "A")
 		w.start("a", ServerOptions{})
@@ -162,10 +166,8 @@ func TestClientAfterAStop(t *testing.T) {
 			t.Errorf("%v, %d restores", l.Err(), w.net.count("POST /restore"))
 		}
 	})
-	inWorld(t, mutex("A", "B"), func(t *testing.T, w *world) {
-		w.config.Semaphores["A"] = Semaphore{Max: 1, Level: 1}
-		s := w.start("a", ServerOptions{})
-		c := w.client()
+	inWorld(t, settings(t, "A=1/1 B=1"), func(t *testing.T, w *world) {
+		c, s := w.client(), w.servers["a"]
 		l := locked(t, t.Context(), c, "A")
 		stop(l)
 		if _, err := c.Lock(l.Context(), "B", 1); !errors.Is(err, ErrCutOff) {
@@ -228,20 +230,20 @@ func TestClientCancelledWait(t *testing.T) {
 		l := locked(t, t.Context(), c, "A")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		large := lockingSome(ctx, c, "A", 2)
-		small := lockingOf(t.Context(), c, "A")
+		large := lockingOf(ctx, c, "A", 2)
+		small := lockingOf(t.Context(), c, "A", 1)
 		time.Sleep(time.Minute - 1)
 		if _, pending := holders(t, s, "A"); pending != 2 || small.ended() {
 			t.Errorf("%d wait, want 2", pending)
 		}
 		<-large.done
-		if !errors.Is(large.err, context.DeadlineExceeded) || large.lease != nil {
+		if !errors.Is(large.err, context.DeadlineExceeded) || large.got != nil {
 			t.Error(large.err)
 		}
 		if !small.ended() || small.err != nil {
 			t.Fatal("the place of a cancelled wait stays taken")
 		}
-		unlock(t, small.lease)
+		unlock(t, small.got)
 		unlock(t, l)
 		idle(t, s)
 	})
@@ -249,13 +251,12 @@ func TestClientCancelledWait(t *testing.T) {
 
 // The same under a lease whose peer stays.
 func TestClientCancelledNestedWait(t *testing.T) {
-	config := settings(t, "A=1/1 B=1")
 	for _, f := range []fault{works, mute, down, frozen} {
-		inWorld(t, config, func(t *testing.T, w *world) {
+		inWorld(t, settings(t, "A=1/1 B=1"), func(t *testing.T, w *world) {
 			c, s := w.client(), w.servers["a"]
 			outer := locked(t, t.Context(), c, "A")
 			other := locked(t, t.Context(), c, "B")
-			wait := lockingOf(outer.Context(), c, "B")
+			wait := lockingOf(outer.Context(), c, "B", 1)
 			if _, err := c.Lock(outer.Context(), "B", 1); !errors.Is(err, ErrAlreadyPending) {
 				t.Error(err)
 			}
@@ -283,25 +284,24 @@ func TestClientCancelledNestedWait(t *testing.T) {
 }
 
 func TestClientErrors(t *testing.T) {
-	config := settings(t, "A=2/1 low=1")
-	inWorld(t, config, func(t *testing.T, w *world) {
+	inWorld(t, settings(t, "A=2/1 low=1"), func(t *testing.T, w *world) {
 		c := w.client()
 		l := locked(t, t.Context(), c, "low")
-		level, never, count := &LevelError{}, &NeverError{}, &CountError{}
-		if _, err := c.Lock(t.Context(), "B", 1); !errors.Is(err, ErrUnknownSemaphore) {
-			t.Error(err)
-		}
-		if _, err := c.Lock(t.Context(), "", 1); !errors.Is(err, ErrUnknownSemaphore) {
-			t.Error(err)
-		}
-		if _, err := c.Lock(t.Context(), "A", 3); !errors.As(err, &never) || *never != (NeverError{3, 2}) {
-			t.Error(err)
-		}
-		if _, err := c.Lock(t.Context(), "A", -1); !errors.As(err, &count) || count.Count != -1 {
-			t.Error(err)
-		}
-		if _, err := c.Lock(l.Context(), "A", 1); !errors.As(err, &level) || *level != (LevelError{0, 1}) {
-			t.Error(err)
+		for _, row := range []struct {
+			ctx   context.Context
+			name  string
+			count int64
+			want  error
+		}{
+			{t.Context(), "B", 1, ErrUnknownSemaphore},
+			{t.Context(), "", 1, ErrUnknownSemaphore},
+			{t.Context(), "A", 3, &NeverError{3, 2}},
+			{t.Context(), "A", -1, &CountError{-1}},
+			{l.Context(), "A", 1, &LevelError{0, 1}},
+		} {
+			if _, err := c.Lock(row.ctx, row.name, row.count); !reflect.DeepEqual(errors.Unwrap(err), row.want) {
+				t.Errorf("%d of %q: %v, want %v", row.count, row.name, err, row.want)
+			}
 		}
 		unlock(t, l)
 		if _, err := c.Lock(l.Context(), "A", 1); !errors.Is(err, errUnlocked) {
@@ -427,16 +427,13 @@ func TestClientCountsFromSending(t *testing.T) {
 
 // A lock that an old server granted does not exist at the one that the peer was restored to meanwhile.
 func TestClientGrantOfAnOldServer(t *testing.T) {
-	config := settings(t, "A=1/1 B=1")
-	inWorld(t, config, func(t *testing.T, w *world) {
+	inWorld(t, settings(t, "A=1/1 B=1"), func(t *testing.T, w *world) {
 		c, s, late := w.client(), w.servers["a"], true
 		outer := locked(t, t.Context(), c, "A")
 		w.net.between(func(r *http.Request) error {
 			if late && strings.HasSuffix(r.URL.Path, "/B") {
 				late = false
-				if err := s.Lead(ClockTokens(time.Now()), time.Time{}); err != nil {
-					t.Error(err)
-				}
+				must(t, s.Lead(ClockTokens(time.Now()), time.Time{}))
 				time.Sleep(15 * time.Second) // outer is restored
 			}
 			return nil
@@ -455,11 +452,8 @@ func TestClientGrantOfAnOldServer(t *testing.T) {
 func TestClientGrantWithoutContact(t *testing.T) {
 	inWorld(t, mutex("A"), func(t *testing.T, w *world) {
 		s := w.servers["a"]
-		const other = 1
-		must(t, s.do(func(t *Table, now time.Time) error { return t.AddPeer(other, time.Hour, now) }))
-		a := ask{peer: other, semaphore: "A", count: 1, expiresIn: unchanged}
-		_, err := s.acquire(t.Context(), a)
-		must(t, err)
+		withPeers(t, s)
+		takes(t, s, 1, "A", 1)
 		var silent atomic.Bool
 		silent.Store(true)
 		w.net.between(func(r *http.Request) error {
@@ -468,37 +462,32 @@ func TestClientGrantWithoutContact(t *testing.T) {
 			}
 			return nil
 		})
-		g := lockingOf(t.Context(), w.client(), "A")
+		g := lockingOf(t.Context(), w.client(), "A", 1)
 		time.Sleep(time.Minute)
-		if err := s.do(func(t *Table, now time.Time) error {
-			return t.Release(other, "A", now)
-		}); err != nil {
-			t.Fatal(err)
-		}
+		giveBack(t, s, 1, "A")
 		time.Sleep(10 * time.Second)
 		if g.ended() {
 			t.Error("a lease without contact is given out")
 		}
 		silent.Store(false)
 		<-g.done
-		if g.err != nil || g.lease.Err() != nil {
+		if g.err != nil || g.got.Err() != nil {
 			t.Fatal(g.err)
 		}
-		unlock(t, g.lease)
+		unlock(t, g.got)
 	})
 }
 
 // through puts f before the server a. It answers itself where it returns true.
 func (w *world) through(f func(out http.ResponseWriter, r *http.Request) bool) {
-	w.net.mu.Lock()
-	defer w.net.mu.Unlock()
-	w.net.hosts["a"] = &struct {
-		http.Handler
-	}{http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+	handler := http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
 		if !f(out, r) {
 			w.servers["a"].ServeHTTP(out, r)
 		}
-	})}
+	})
+	w.net.mu.Lock()
+	defer w.net.mu.Unlock()
+	w.net.hosts["a"] = &struct{ http.Handler }{handler} // a pointer, which is compared
 }
 
 // behindAProxy puts something before the server a that answers requests for a part of a path with 200.
@@ -523,8 +512,7 @@ func TestClientAnotherAnswer(t *testing.T) {
 			defer cancel()
 			_, err := w.client().Lock(ctx, "A", 1)
 			synctest.Wait() // the peer is removed
-			if odd := (*AnswerError)(nil); !errors.As(err, &odd) || odd.Status != http.StatusOK ||
-				odd.Text != body {
+			if odd := (*AnswerError)(nil); !errors.As(err, &odd) || *odd != (AnswerError{http.StatusOK, body}) {
 				t.Errorf("%q: %v", body, err)
 			}
 		})
@@ -548,15 +536,11 @@ func TestClientAnotherAnswerToHeartbeats(t *testing.T) {
 
 // A grace time that is too short to hold anything makes no storm of requests.
 func TestClientShortGrace(t *testing.T) {
-	config := mutex("A")
-	config.Grace = time.Millisecond
+	config := settings(t, "A=1 grace=1ms")
 	inWorld(t, config, func(t *testing.T, w *world) {
 		time.Sleep(config.Grace)
-		err := w.servers["a"].do(func(t *Table, now time.Time) error {
-			_, err := t.Restore(1, time.Hour, []Restored{{Semaphore: "A", Count: 1}}, now)
-			return err
-		})
-		must(t, err)
+		withPeers(t, w.servers["a"])
+		takes(t, w.servers["a"], 1, "A", 1)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, err := w.client().Lock(ctx, "A", 1); !errors.Is(err, context.DeadlineExceeded) {
@@ -722,16 +706,18 @@ func newWorld(t testing.TB, c Config) *world {
 	w := &world{t: t, config: c, servers: make(map[string]*Server)}
 	w.net = &loopback{hosts: make(map[string]http.Handler), faults: make(map[string]fault)}
 	w.start("a", ServerOptions{})
+	t.Cleanup(func() {
+		for _, s := range w.servers {
+			s.Close()
+		}
+	})
 	return w
 }
 
-// start starts a server, in place of the one with that name.
 func (w *world) start(name string, o ServerOptions) *Server {
 	w.t.Helper()
 	s, err := NewServer(w.config, o)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.t, err)
 	old := w.servers[name]
 	w.servers[name] = s
 	w.net.mu.Lock()
@@ -743,24 +729,13 @@ func (w *world) start(name string, o ServerOptions) *Server {
 	return s
 }
 
-func (w *world) close() {
-	for _, s := range w.servers {
-		s.Close()
-	}
-}
-
 func (w *world) client() *Client {
 	return &Client{URLs: []string{"http://a"}, HTTP: &http.Client{Transport: w.net}}
 }
 
-// inWorld runs a test in a bubble.
 func inWorld(t *testing.T, c Config, test func(t *testing.T, w *world)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, c)
-		defer w.close()
-		test(t, w)
-	})
+	synctest.Test(t, func(t *testing.T) { test(t, newWorld(t, c)) })
 }
 
 // mutex is a configuration of semaphores of 1.
@@ -787,32 +762,10 @@ func unlock(t testing.TB, l *Lease) {
 	}
 }
 
-// locking is a Lock in a goroutine of its own.
-type locking struct {
-	lease  *Lease
-	err    error
-	done   chan struct{}
-	cancel context.CancelFunc
+func lockingOf(ctx context.Context, c *Client, name string, count int64) *going[*Lease] {
+	return goes(ctx, func(ctx context.Context) (*Lease, error) { return c.Lock(ctx, name, count) })
 }
 
-func lockingOf(ctx context.Context, c *Client, name string) *locking {
-	return lockingSome(ctx, c, name, 1)
-}
-
-func lockingSome(ctx context.Context, c *Client, name string, count int64) *locking {
-	g := &locking{done: make(chan struct{})}
-	ctx, g.cancel = context.WithCancel(ctx)
-	go func() {
-		defer close(g.done)
-		g.lease, g.err = c.Lock(ctx, name, count)
-	}()
-	synctest.Wait()
-	return g
-}
-
-func (g *locking) ended() bool { return closed(g.done) }
-
-// lost reports whether the Lease's channel is closed.
 func lost(l *Lease) bool { return closed(l.Lost()) }
 
 // closed reports whether a channel is, once all goroutines wait.

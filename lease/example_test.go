@@ -12,7 +12,6 @@ import (
 	"github.com/quotient-go/quotient/lease"
 )
 
-// serve starts a server for an example.
 func serve(semaphores map[string]lease.Semaphore) (client *lease.Client, stop func()) {
 	s, err := lease.NewServer(lease.Config{Semaphores: semaphores}, lease.ServerOptions{})
 	if err != nil {
@@ -26,25 +25,6 @@ func serve(semaphores map[string]lease.Semaphore) (client *lease.Client, stop fu
 		s.Close()
 		web.Close()
 	}
-}
-
-// A lock is a lease: it is kept alive until Unlock, and its context ends when it is lost.
-func ExampleClient_Lock() {
-	client, stop := serve(map[string]lease.Semaphore{"reports": {Max: 2}})
-	defer stop()
-
-	ctx := context.Background()
-	l, err := client.Lock(ctx, "reports", 1)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	err = work(l.Context()) // it ends early where the lease is lost
-	fmt.Println("worked:", err)
-	fmt.Println("unlocked:", l.Unlock(ctx))
-	// Output:
-	// worked: <nil>
-	// unlocked: <nil>
 }
 
 func work(ctx context.Context) error { return ctx.Err() }
@@ -67,8 +47,7 @@ func ExampleClient_Lock_wait() {
 	// Output: true <nil>
 }
 
-// A lock under the context of another one must be of a lower level, so that two clients cannot wait for each
-// other.
+// A lock under the context of another one must be of a lower level, so that two clients cannot wait for each other.
 func ExampleClient_Lock_levels() {
 	client, stop := serve(map[string]lease.Semaphore{"table": {Max: 1, Level: 1}, "row": {Max: 1}})
 	defer stop()
@@ -117,7 +96,8 @@ func ExampleLease_Token() {
 	// Output: 200 409
 }
 
-// A server with one semaphore, and a client that holds it while it works.
+// A server with one semaphore, and a client that holds it while it works. A lock is a lease: it is kept alive until
+// Unlock, and its context ends when it is lost.
 func Example() {
 	server, err := lease.NewServer(lease.Config{
 		Semaphores: map[string]lease.Semaphore{"reports": {Max: 2}},

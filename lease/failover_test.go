@@ -25,9 +25,7 @@ func (w *world) pair() (a, b *Server) {
 // moveTo makes a server lead, with tokens of its own, and the other one its stand-by.
 func (w *world) moveTo(from, to string, n uint64) {
 	w.servers[from].StandBy("http://" + to)
-	if err := w.servers[to].Lead(Tokens{Next: n << 40, End: (n + 1) << 40}, time.Time{}); err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.t, w.servers[to].Lead(Tokens{Next: n << 40, End: (n + 1) << 40}, time.Time{}))
 }
 
 // A client finds the leader from any server, and goes on with the next leader after a failover.
@@ -40,7 +38,7 @@ func TestClientFailover(t *testing.T) {
 			c := w.client()
 			c.URLs = urls
 			l := locked(t, t.Context(), c, "A")
-			wait := lockingOf(t.Context(), c, "A")
+			wait := lockingOf(t.Context(), c, "A", 1)
 			for i := range uint64(4) {
 				from, to := "a", "b"
 				if i%2 == 1 {
@@ -53,10 +51,10 @@ func TestClientFailover(t *testing.T) {
 				t.Fatal(l.Err(), wait.err)
 			}
 			unlock(t, l)
-			if !wait.ended() || wait.err != nil || wait.lease.Token() <= l.Token() {
+			if !wait.ended() || wait.err != nil || wait.got.Token() <= l.Token() {
 				t.Fatal(wait.err)
 			}
-			unlock(t, wait.lease)
+			unlock(t, wait.got)
 			idle(t, w.servers["a"])
 		})
 	}
@@ -99,7 +97,7 @@ func TestClientFailoverOfADeadLeader(t *testing.T) {
 			b.StandBy("")
 			time.Sleep(5 * time.Second) // the election
 			must(t, b.Lead(Tokens{Next: 1 << 62, End: 1<<62 + 1000}, time.Time{}))
-			if wait := lockingOf(t.Context(), c, "A"); wait.ended() {
+			if wait := lockingOf(t.Context(), c, "A", 1); wait.ended() {
 				t.Error("locked twice")
 			} else {
 				time.Sleep(time.Hour)
@@ -108,7 +106,7 @@ func TestClientFailoverOfADeadLeader(t *testing.T) {
 				}
 				unlock(t, l)
 				<-wait.done
-				unlock(t, wait.lease)
+				unlock(t, wait.got)
 			}
 			idle(t, b)
 		})
@@ -119,14 +117,14 @@ func TestClientFailoverOfADeadLeader(t *testing.T) {
 func TestClientNoServer(t *testing.T) {
 	inWorld(t, mutex("A"), func(t *testing.T, w *world) {
 		w.net.set("a", down)
-		g := lockingOf(t.Context(), w.client(), "A")
+		g := lockingOf(t.Context(), w.client(), "A", 1)
 		time.Sleep(time.Minute)
 		w.net.set("a", works)
 		time.Sleep(8 * time.Second) // the longest pause
 		if !g.ended() || g.err != nil {
 			t.Fatal(g.err)
 		}
-		unlock(t, g.lease)
+		unlock(t, g.got)
 		w.servers["a"].StandBy("")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -228,7 +226,6 @@ func drawClientScript(rt *rapid.T) (s clientScript) {
 
 func (s clientScript) run(t *testing.T) []string {
 	p := newClientPlay(t, s)
-	defer p.world.close()
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	for i, c := range p.clients {
@@ -265,14 +262,9 @@ func newClientPlay(t *testing.T, s clientScript) *clientPlay {
 		leader: "a", tokens: 1 << 21, broken: make(map[uint64]bool),
 		max: map[string]int64{"one": 1, "three": 3, "low": 2},
 	}
-	p.world = newWorld(t, Config{
-		Semaphores: map[string]Semaphore{
-			"one":   {Max: 1, Level: 2},
-			"three": {Max: 3, Level: 2},
-			"low":   {Max: 2},
-		},
-		Grace: s.grace,
-	})
+	c := settings(t, "one=1/2 three=3/2 low=2")
+	c.Grace = s.grace
+	p.world = newWorld(t, c)
 	_, b := p.world.pair()
 	b.StandBy("") // a redirect would lead around the cuts
 	p.lead("a")
@@ -296,10 +288,7 @@ func (p *clientPlay) lead(name string) {
 	p.world.servers[p.leader].StandBy("")
 	p.tokens++
 	p.leader = name
-	err := p.world.servers[name].Lead(Tokens{p.tokens << 40, (p.tokens + 1) << 40}, time.Time{})
-	if err != nil {
-		p.world.t.Error(err)
-	}
+	must(p.world.t, p.world.servers[name].Lead(Tokens{p.tokens << 40, (p.tokens + 1) << 40}, time.Time{}))
 }
 
 func (p *clientPlay) act(act clientAct) {
@@ -331,7 +320,6 @@ func (p *clientPlay) breaks() {
 	p.held = slices.DeleteFunc(p.held, func(l *Lease) bool { return p.broken[l.Token()] })
 }
 
-// work locks, holds and unlocks until ctx ends.
 func (p *clientPlay) work(ctx context.Context, c *Client, random *rand.Rand) {
 	pause := func(most int) { time.Sleep(time.Duration(random.IntN(most*1000)) * time.Millisecond) }
 	names := []string{"one", "three", "low"}
@@ -391,8 +379,7 @@ func (p *clientPlay) check() {
 	}
 	for name, sum := range sums {
 		if sum > p.max[name] {
-			p.wrong = append(p.wrong,
-				fmt.Sprintf("%d of %q are held, at most %d may", sum, name, p.max[name]))
+			p.wrong = append(p.wrong, fmt.Sprintf("%d of %q are held, at most %d may", sum, name, p.max[name]))
 		}
 	}
 }
@@ -403,16 +390,15 @@ func (p *clientPlay) cutForGood() {
 		p.world.net.set(fmt.Sprint(i, "a"), down)
 		p.world.net.set(fmt.Sprint(i, "b"), down)
 	}
-	p.mu.Lock()
-	held := slices.Clone(p.held)
-	p.mu.Unlock()
-	c := p.clients[0]
-	time.Sleep(min(c.expiresIn(), p.world.config.Grace))
-	for _, l := range held {
+	holds := func() []*Lease {
 		p.mu.Lock()
-		still := slices.Contains(p.held, l)
-		p.mu.Unlock()
-		if still && !lost(l) {
+		defer p.mu.Unlock()
+		return slices.Clone(p.held)
+	}
+	held := holds()
+	time.Sleep(min(p.clients[0].expiresIn(), p.world.config.Grace))
+	for _, l := range held {
+		if slices.Contains(holds(), l) && !lost(l) {
 			p.wrong = append(p.wrong, "a client that is cut off does not notice")
 		}
 	}
@@ -425,11 +411,10 @@ func (p *clientPlay) recovers() {
 	c.URLs = append(c.URLs, "http://b")
 	for name, most := range p.max {
 		l, err := c.Lock(p.world.t.Context(), name, most)
-		if err != nil {
-			p.wrong = append(p.wrong, err.Error())
-			continue
+		if err == nil {
+			err = l.Unlock(p.world.t.Context())
 		}
-		if err := l.Unlock(p.world.t.Context()); err != nil {
+		if err != nil {
 			p.wrong = append(p.wrong, err.Error())
 		}
 	}

@@ -2,7 +2,10 @@ package lease
 
 import (
 	"cmp"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/url"
@@ -10,9 +13,10 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/quotient-go/quotient/internal/held"
 )
 
-// place is where a request goes.
 type place struct {
 	pattern   string // a key of routes
 	peer      uint64
@@ -155,7 +159,6 @@ func (s *Server) notFound(w http.ResponseWriter) {
 	answer(w, http.StatusNotFound, htmlType, notFoundPage)
 }
 
-// says always answers the same text.
 func says(text string) handler {
 	return func(_ *Server, w http.ResponseWriter, _ *http.Request, _ place) error {
 		answerText(w, http.StatusOK, text)
@@ -196,14 +199,12 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request, _ place) error 
 }
 
 func (s *Server) getPeers(w http.ResponseWriter, _ *http.Request, _ place) error {
-	counted := 0
-	defer func() { s.lists.give(counted) }()
+	share := held.Share{Room: &s.lists}
+	defer share.End()
 	ids, err := get(s, func(t *Table, now time.Time) ([]uint64, error) {
-		n := 8 * len(t.peers) // bytes: a slow client does not hold the text
-		if !s.lists.take(n) {
+		if !share.Take(int64(8 * len(t.peers))) { // a slow client does not hold the text
 			return nil, errNoRoom
 		}
-		counted = n
 		return t.Peers(now), nil
 	})
 	if err != nil {
@@ -212,19 +213,16 @@ func (s *Server) getPeers(w http.ResponseWriter, _ *http.Request, _ place) error
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(maxBodyTime)) // the list is counted meanwhile
 	slices.Sort(ids)
 	w.Header()["Content-Type"] = jsonType
-	const part = 4 << 10
-	text := append(make([]byte, 0, part), '[')
+	text := []byte{'['}
 	for i, id := range ids {
 		if i > 0 {
 			text = append(text, ',')
 		}
 		text = append(strconv.AppendUint(append(text, `{"id":`...), id, 10), '}')
-		if len(text) > part-64 {
-			if _, err := w.Write(text); err != nil {
-				return nil // the client is gone
-			}
-			text = text[:0]
+		if _, err := w.Write(text); err != nil {
+			return nil // the client is gone
 		}
+		text = text[:0]
 	}
 	_, _ = w.Write(append(text, ']'))
 	return nil
@@ -354,9 +352,75 @@ func (s *Server) postRestore(w http.ResponseWriter, r *http.Request, _ place) er
 		return err
 	}
 	if len(beyond) > 0 {
-		s.options.Log.Warn("lease: a peer was restored beyond the maximum",
-			"peer", back.peer, "semaphores", beyond)
+		s.options.Log.Warn("lease: a peer was restored beyond the maximum", "peer", back.peer, "semaphores", beyond)
 	}
 	answerText(w, http.StatusOK, "Ok")
 	return nil
+}
+
+// Values of headers that answers share. Nothing writes to them.
+var (
+	textType    = []string{"text/plain; charset=utf-8"}
+	jsonType    = []string{"application/json"}
+	htmlType    = []string{"text/html; charset=utf-8"}
+	problemType = []string{"application/problem+json"}
+)
+
+const notFoundPage = `<!DOCTYPE html>
+<html lang="en">
+<head><meta charset="utf-8"><title>404 Not Found</title></head>
+<body><h1>404 Not Found</h1><p>There is nothing at this address.</p></body>
+</html>
+`
+
+func answer(w http.ResponseWriter, status int, contentType []string, body string) {
+	w.Header()["Content-Type"] = contentType
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, body) // the client may be gone
+}
+
+func answerText(w http.ResponseWriter, status int, text string) { answer(w, status, textType, text) }
+
+func answerJSON(w http.ResponseWriter, status int, value string) { answer(w, status, jsonType, value) }
+
+// problem is an answer for a client that must go elsewhere or come again (RFC 9457).
+func problem(w http.ResponseWriter, status int, detail string) {
+	body, _ := json.Marshal(struct {
+		Title  string `json:"title"`
+		Status int    `json:"status"`
+		Detail string `json:"detail"`
+	}{http.StatusText(status), status, detail}) // it cannot fail
+	answer(w, status, problemType, string(body)+"\n")
+}
+
+func refuse(w http.ResponseWriter, r *http.Request, err error) {
+	var standBy *StandByError
+	if errors.As(err, &standBy) && standBy.Leader != "" {
+		w.Header().Set("Location", strings.TrimSuffix(standBy.Leader, "/")+r.URL.RequestURI())
+		problem(w, http.StatusTemporaryRedirect, err.Error())
+		return
+	}
+	status, say := statusOf(err), answerText
+	if status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "1")
+		say = problem
+	}
+	say(w, status, err.Error())
+}
+
+// statusOf returns the status of an error. It is 400 for what the server does not know or understand, 409 for
+// what it does not allow, and 503 for what it cannot do now.
+func statusOf(err error) int {
+	var request *requestError
+	switch {
+	case errors.As(err, &request):
+		return request.status
+	case errors.Is(err, ErrUnknownPeer), errors.Is(err, ErrUnknownSemaphore),
+		errors.As(err, new(*CountError)), errors.As(err, new(*TokenError)):
+		return http.StatusBadRequest
+	case errors.Is(err, ErrClosed), errors.Is(err, ErrTooManyPeers), errors.Is(err, ErrNoTokens),
+		errors.As(err, new(*StandByError)):
+		return http.StatusServiceUnavailable
+	}
+	return http.StatusConflict
 }

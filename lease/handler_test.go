@@ -2,17 +2,19 @@ package lease_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
-	"io"
+	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/quotient-go/quotient/lease"
@@ -32,7 +34,6 @@ func served(t testing.TB, c lease.Config, o lease.ServerOptions) *lease.Server {
 	return s
 }
 
-// sent serves one request in memory.
 func sent(h http.Handler, method, target, body string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, "http://server/", strings.NewReader(body))
 	if u, err := url.ParseRequestURI(target); err == nil {
@@ -60,47 +61,37 @@ var led = []struct{ method, target, body string }{
 	{"POST", "/remove_expired", ""},
 }
 
-func TestStandByRedirects(t *testing.T) {
+// A server that does not lead sends its clients to the leader where it knows one, and says itself what it is.
+func TestStandByAndClosed(t *testing.T) {
 	s := served(t, lease.Config{}, lease.ServerOptions{StandBy: true})
-	for leader, base := range map[string]string{
-		"http://two:8000": "http://two:8000", "http://two:8000/": "http://two:8000",
-		"https://x/leases": "https://x/leases",
+	const unknown, closed = "lease: this server is on stand-by, and the leader is not known", "lease: the server is closed"
+	for _, row := range []struct{ leader, base, detail string }{
+		{"", "", unknown}, {"http://two:8000", "http://two:8000", ""}, {"http://two:8000/", "http://two:8000", ""},
+		{"https://x/leases", "https://x/leases", ""}, {"", "", closed},
 	} {
-		s.StandBy(leader)
-		for _, r := range led {
-			w := sent(s, r.method, r.target, r.body)
-			got, want := w.Header().Get("Location"), base+r.target
-			if w.Code != http.StatusTemporaryRedirect || got != want {
-				t.Errorf("%s %s: %d to %q, want 307 to %q", r.method, r.target, w.Code, got, want)
-			}
-			want = `{"title":"Temporary Redirect","status":307,` +
-				`"detail":"lease: this server is on stand-by, the leader is ` + leader + `"}` + "\n"
-			if got = w.Body.String(); got != want ||
-				w.Header().Get("Content-Type") != "application/problem+json" {
-				t.Errorf("%s %s: body %s", r.method, r.target, got)
-			}
-		}
-	}
-}
-
-func TestStandByWithoutLeaderAndClosed(t *testing.T) {
-	s := served(t, lease.Config{}, lease.ServerOptions{StandBy: true})
-	for _, closed := range []bool{false, true} {
-		if closed {
+		s.StandBy(row.leader)
+		title, status, after := "Service Unavailable", http.StatusServiceUnavailable, "1"
+		if row.base != "" {
+			title, status, after = "Temporary Redirect", http.StatusTemporaryRedirect, ""
+			row.detail = "lease: this server is on stand-by, the leader is " + row.leader
+		} else if row.detail == closed {
 			s.Close()
 		}
+		body := fmt.Sprintf(`{"title":%q,"status":%d,"detail":%q}`+"\n", title, status, row.detail)
 		for _, r := range led {
+			to := row.base + r.target
+			if row.base == "" {
+				to = ""
+			}
 			w := sent(s, r.method, r.target, r.body)
-			if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" ||
-				w.Header().Get("Content-Type") != "application/problem+json" {
-				t.Errorf("closed %v: %s %s: %d %v", closed, r.method, r.target, w.Code, w.Header())
+			if h := w.Header(); w.Code != status || w.Body.String() != body || h.Get("Location") != to ||
+				h.Get("Retry-After") != after || h.Get("Content-Type") != "application/problem+json" {
+				t.Errorf("%q: %s %s: %d %v %s", row.leader, r.method, r.target, w.Code, h, w.Body)
 			}
 		}
-		for target, want := range map[string]int{
-			"/": 200, "/health": 200, "/version": 200, "/ready": 503, "/nothing": 404,
-		} {
+		for target, want := range map[string]int{"/": 200, "/health": 200, "/version": 200, "/ready": 503, "/nothing": 404} {
 			if w := sent(s, "GET", target, ""); w.Code != want {
-				t.Errorf("closed %v: GET %s: %d, want %d", closed, target, w.Code, want)
+				t.Errorf("%q: GET %s: %d, want %d", row.leader, target, w.Code, want)
 			}
 		}
 	}
@@ -125,18 +116,14 @@ func TestBrokenLocksAreNamed(t *testing.T) {
 	s := served(t, lease.Config{}, lease.ServerOptions{})
 	sent(s, "POST", "/restore",
 		`{"expires_in":"5m","peer_id":1,"acquired":{"High":1,"/&":1},"tokens":{"High":5,"/&":6}}`)
-	for token, name := range map[uint64]string{5: "High", 6: "/&"} {
-		if _, err := s.Break(1, name, token); err != nil {
+	for i, name := range []string{"High", "/&"} {
+		if _, err := s.Break(1, name, uint64(5+i)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	w := sent(s, "PUT", "/peers/1", `{"expires_in":"5m"}`)
-	got := map[string]bool{}
-	for _, name := range w.Header().Values("Lease-Broken") {
-		got[name] = true
-	}
-	if len(got) != 2 || !got["High"] || !got["%2F&"] {
-		t.Errorf("Lease-Broken: %v", w.Header().Values("Lease-Broken"))
+	if got := w.Header().Values("Lease-Broken"); !slices.Equal(got, []string{"High", "%2F&"}) {
+		t.Errorf("Lease-Broken: %v", got)
 	}
 }
 
@@ -156,106 +143,25 @@ func TestRestoreBeyondTheMaximumIsLogged(t *testing.T) {
 }
 
 func TestMetricsAndMissing(t *testing.T) {
-	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, "metrics")
-	})
-	s := served(t, lease.Config{}, lease.ServerOptions{Metrics: metrics})
-	if w := sent(s, "GET", "/metrics", ""); w.Code != 200 || w.Body.String() != "metrics" {
-		t.Errorf("GET /metrics: %d %s", w.Code, w.Body)
-	}
-	if got := s.Stats().Missing; got != 0 {
-		t.Errorf("missing %d, want 0", got)
-	}
-	sent(s, "GET", "/nothing", "")
-	sent(s, "POST", "/nothing", "")
-	sent(s, "POST", "/health", "")
-	if got := s.Stats().Missing; got != 2 {
-		t.Errorf("missing %d, want 2", got)
-	}
-}
-
-// counting counts what is read of a body that never ends.
-type counting struct{ n int }
-
-func (c *counting) Read(b []byte) (int, error) {
-	for i := range b {
-		b[i] = ' '
-	}
-	c.n += len(b)
-	return len(b), nil
-}
-
-func TestBodiesAreBounded(t *testing.T) {
-	s := served(t, lease.Config{}, lease.ServerOptions{})
-	sent(s, "POST", "/restore", restoreOne)
-	for _, r := range led {
-		if r.body == "" {
-			continue
-		}
-		body := &counting{}
-		req := httptest.NewRequest(r.method, r.target, io.LimitReader(body, 100<<20))
-		req.Header.Set("Content-Type", "application/json")
-		w := httptest.NewRecorder()
-		s.ServeHTTP(w, req)
-		if w.Code != http.StatusRequestEntityTooLarge || body.n > 8<<20 {
-			t.Errorf("%s %s: %d after %d bytes", r.method, r.target, w.Code, body.n)
+	s := served(t, lease.Config{}, lease.ServerOptions{Metrics: http.NotFoundHandler()})
+	for _, row := range []struct {
+		method, target string
+		missing        uint64
+	}{{"GET", "/metrics", 0}, {"GET", "/nothing", 1}, {"POST", "/nothing", 2}, {"POST", "/health", 2}} {
+		w := sent(s, row.method, row.target, "")
+		if got := s.Stats().Missing; got != row.missing || row.missing == 0 && w.Body.String() != "404 page not found\n" {
+			t.Errorf("%s %s: %s, missing %d, want %d", row.method, row.target, w.Body, got, row.missing)
 		}
 	}
 }
 
 func TestBodyThatBreaksOff(t *testing.T) {
 	s := served(t, lease.Config{}, lease.ServerOptions{})
-	body := io.MultiReader(strings.NewReader("1"), brokenReader{})
-	req := httptest.NewRequest("PUT", "/peers/1/A", body)
+	req := httptest.NewRequest("PUT", "/peers/1/A", iotest.ErrReader(errors.New("broke off")))
 	req.Header.Set("Content-Type", "application/json")
 	w := httptest.NewRecorder()
-	if s.ServeHTTP(w, req); w.Code != http.StatusBadRequest ||
-		!strings.Contains(w.Body.String(), "broke off") {
+	if s.ServeHTTP(w, req); w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), "broke off") {
 		t.Errorf("%d %s", w.Code, w.Body)
-	}
-}
-
-type brokenReader struct{}
-
-func (brokenReader) Read([]byte) (int, error) { return 0, errors.New("broke off") }
-
-// A client that leaves is noticed while its request waits, and its place stays: it may ask again.
-func TestClientThatLeavesWhileItWaits(t *testing.T) {
-	s := served(t, lease.Config{}, lease.ServerOptions{})
-	sent(s, "POST", "/restore", `{"expires_in":"5m","peer_id":1,"acquired":{"A":1}}`)
-	sent(s, "POST", "/restore", `{"expires_in":"5m","peer_id":2,"acquired":{}}`)
-	ended := make(chan struct{})
-	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer close(ended)
-		s.ServeHTTP(w, r)
-	}))
-	defer web.Close()
-	ctx, leave := context.WithCancel(context.Background())
-	// The body has no length, so that its end is read separately.
-	body := io.MultiReader(strings.NewReader("1"))
-	req, err := http.NewRequestWithContext(ctx, "PUT", web.URL+"/peers/2/A?block_for=1h", body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	go func() {
-		for sent(s, "GET", "/peers/2/is_acquired", "").Body.String() != "false" {
-			time.Sleep(time.Millisecond)
-		}
-		leave()
-	}()
-	if resp, err := web.Client().Do(req); err == nil {
-		resp.Body.Close()
-		t.Fatal(resp.Status)
-	}
-	select {
-	case <-ended:
-	case <-time.After(10 * time.Second):
-		t.Fatal("the request still waits")
-	}
-	sent(s, "DELETE", "/peers/1", "")
-	if w := sent(s, "PUT", "/peers/2/A", "1"); w.Code != 200 {
-		t.Errorf("asks again: %d %s", w.Code, w.Body)
 	}
 }
 
@@ -279,8 +185,7 @@ func FuzzRestore(f *testing.F) {
 			held += a.Acquired
 		}
 		if w.Code != http.StatusOK {
-			if st.Peers != 0 || held != 0 || w.Code != 400 && w.Code != 409 && w.Code != 413 &&
-				w.Code != 422 {
+			if st.Peers != 0 || held != 0 || !slices.Contains([]int{400, 409, 413, 422}, w.Code) {
 				t.Fatalf("%q: %d %s, %d peers hold %d", body, w.Code, w.Body, st.Peers, held)
 			}
 			return
@@ -344,8 +249,7 @@ func FuzzPath(f *testing.F) {
 		if name == "" || len(name) > 1024 {
 			name = "A"
 		}
-		s := served(t, lease.Config{Semaphores: map[string]lease.Semaphore{name: {Max: 1}}},
-			lease.ServerOptions{})
+		s := served(t, lease.Config{Semaphores: map[string]lease.Semaphore{name: {Max: 1}}}, lease.ServerOptions{})
 		sent(s, "POST", "/restore", restoreOne)
 		if u, err := url.ParseRequestURI(path); err == nil {
 			r := httptest.NewRequest("GET", "/", strings.NewReader("1"))
@@ -367,52 +271,107 @@ func FuzzPath(f *testing.F) {
 	})
 }
 
-// pair acquires and releases one lock without a network.
-type pair struct {
-	handler          http.Handler
-	acquire, release *http.Request
-	body             strings.Reader
-	header           http.Header
-	status           int
+// deaf is a client that takes no notice but of the status.
+type deaf struct {
+	header http.Header
+	status int
 }
 
-func (p *pair) Header() http.Header         { return p.header }
-func (p *pair) WriteHeader(status int)      { p.status = status }
-func (p *pair) Write(b []byte) (int, error) { return len(b), nil }
+func (d *deaf) Header() http.Header               { return d.header }
+func (d *deaf) WriteHeader(status int)            { d.status = status }
+func (d *deaf) Write(b []byte) (int, error)       { return len(b), nil }
+func (d *deaf) WriteString(s string) (int, error) { return len(s), nil }
 
-func (p *pair) WriteString(s string) (int, error) { return len(s), nil }
-
-func newPair(t testing.TB) *pair {
-	p := &pair{handler: served(t, lease.Config{}, lease.ServerOptions{}), header: http.Header{}}
-	id := sent(p.handler, "POST", "/new_peer", `{"expires_in":"1h"}`).Body.String()
-	p.acquire = httptest.NewRequest("PUT", "/peers/"+id+"/A?expires_in=300000ms", nil)
-	p.acquire.Body = io.NopCloser(&p.body)
-	p.acquire.Header.Set("Content-Type", "application/json")
-	p.release = httptest.NewRequest("DELETE", "/peers/"+id+"/A", nil)
-	return p
-}
-
-func (p *pair) do(t testing.TB) {
-	for _, r := range []*http.Request{p.acquire, p.release} {
-		p.body.Reset("1")
-		if p.handler.ServeHTTP(p, r); p.status != http.StatusOK {
-			t.Fatalf("%s: %d", r.Method, p.status)
+// pair returns what acquires and releases one lock without a network.
+func pair(t testing.TB) func() {
+	s := served(t, lease.Config{}, lease.ServerOptions{})
+	path := "/peers/" + sent(s, "POST", "/new_peer", `{"expires_in":"1h"}`).Body.String() + "/A"
+	var body strings.Reader
+	acquire := httptest.NewRequest("PUT", path+"?expires_in=300000ms", &body)
+	acquire.Header.Set("Content-Type", "application/json")
+	requests := []*http.Request{acquire, httptest.NewRequest("DELETE", path, nil)}
+	w := &deaf{header: http.Header{}}
+	return func() {
+		for _, r := range requests {
+			body.Reset("1")
+			if s.ServeHTTP(w, r); w.status != http.StatusOK {
+				t.Fatalf("%s: %d", r.Method, w.status)
+			}
 		}
 	}
 }
 
 // The allocations of a pair mostly outlive it or go to net/http: the lock, the body, the header's value.
 func TestAcquireAndReleaseAllocateLittle(t *testing.T) {
-	p := newPair(t)
-	if n := testing.AllocsPerRun(1000, func() { p.do(t) }); n > 8 {
+	if n := testing.AllocsPerRun(1000, pair(t)); n > 8 {
 		t.Errorf("acquire and release allocate %v times, want at most 8", n)
 	}
 }
 
 func BenchmarkHandler(b *testing.B) {
-	p := newPair(b)
+	both := pair(b)
 	b.ReportAllocs()
 	for b.Loop() {
-		p.do(b)
+		both()
 	}
+}
+
+func TestParseDuration(t *testing.T) {
+	const day = 24 * time.Hour
+	for text, want := range map[string]time.Duration{
+		"5m": 5 * time.Minute, "30s": 30 * time.Second, "12h": 12 * time.Hour,
+		"500ms":  500 * time.Millisecond,
+		"1h 30m": 90 * time.Minute, "1h30m": 90 * time.Minute, "2days": 2 * day, "0ms": 0, "0s": 0,
+		"5min":     5 * time.Minute,
+		"300000ms": 5 * time.Minute, "1 h": time.Hour, " 1h ": time.Hour, "1h 1h": 2 * time.Hour,
+		"07s": 7 * time.Second,
+		"1ns": 1, "1nsec": 1, "1us": 1000, "1usec": 1000, "1msec": 1e6, "1sec": 1e9, "1second": 1e9,
+		"2seconds": 2e9,
+		"1minute":  time.Minute, "2minutes": 2 * time.Minute, "1hr": time.Hour, "1hour": time.Hour,
+		"2hours": 2 * time.Hour,
+		"1d":     day, "1day": day, "1w": 7 * day, "1week": 7 * day, "2weeks": 14 * day,
+		"1M": 2630016 * time.Second, "1month": 2630016 * time.Second, "2months": 2 * 2630016 * time.Second,
+		"1y": 31557600 * time.Second, "1year": 31557600 * time.Second, "2years": 2 * 31557600 * time.Second,
+		"9223372036854775807ns": math.MaxInt64, "292y": 292 * 31557600 * time.Second,
+	} {
+		if got, err := lease.ParseDuration(text); got != want || err != nil {
+			t.Errorf("%q: %v, %v, want %v", text, got, err, want)
+		}
+	}
+	for _, text := range []string{
+		"", " ", "5", "m", "-5m", "+5m", "5 parsecs", "5m!", "1.5h", "5mm", "5m 3", "1e3s", "5M5", "S", "5S",
+		"١s", "5µs", "5m\n3",
+		"9223372036854775808ns", "300y", "200y 200y", "99999999999999999999s", "9223372036854775807ns 1ns",
+	} {
+		if got, err := lease.ParseDuration(text); err == nil || got != 0 {
+			t.Errorf("%q: %v, want an error", text, got)
+		}
+	}
+}
+
+func TestFormatDuration(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0ms", -1: "0ms", 1: "1ns", time.Microsecond: "1000ns", time.Millisecond: "1ms",
+		5 * time.Minute: "300000ms",
+		time.Second + 1: "1000000001ns", math.MaxInt64: "9223372036854775807ns",
+	} {
+		if got := lease.FormatDuration(d); got != want {
+			t.Errorf("%v: %q, want %q", int64(d), got, want)
+		}
+	}
+}
+
+func FuzzParseDuration(f *testing.F) {
+	for _, text := range []string{"1h 30m", "0ms", "-5m", "5 parsecs", "200y 200y", "1year 2months 3weeks 10ns"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		d, err := lease.ParseDuration(text)
+		if d < 0 || err != nil && d != 0 {
+			t.Fatalf("%q: %v, %v", text, d, err)
+		}
+		if again, err2 := lease.ParseDuration(lease.FormatDuration(d)); again != d || err2 != nil {
+			t.Fatalf("%q: %v, then %v, %v", text, d, again, err2)
+		}
+	})
 }

@@ -29,7 +29,7 @@ func (s *session) keep() {
 		case <-timer.C:
 		}
 		ok := s.releaseOwed()
-		if s.wantsBeat() || !time.Now().Before(due) {
+		if s.beats.Swap(false) || !time.Now().Before(due) {
 			ok = s.beat() && ok
 			due = time.Now().Add(s.period())
 			if ok {
@@ -55,12 +55,6 @@ func (s *session) period() time.Duration {
 	return max(s.client.jitter(s.lifetime()/3, .1), leastPeriod)
 }
 
-func (s *session) wantsBeat() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.beatNow
-}
-
 // send sends a call of keep. It leaves time for another attempt, or for all servers where there are many.
 func (s *session) send(method, path string, body any) (reply, error) {
 	s.mu.Lock()
@@ -76,7 +70,6 @@ func (s *session) beat() bool {
 	s.checkLocked() // a process that was stopped must not restore what it has lost
 	s.sent++
 	number := s.sent
-	s.beatNow = false
 	s.mu.Unlock()
 	a, err := s.send(http.MethodPut, peerPath(s.id), expiry(s.client))
 	switch {

@@ -210,6 +210,9 @@ func (w *twins) tokens(*rapid.T) {
 
 func (w *twins) time(*rapid.T) {
 	w.now = w.now.Add(w.seconds(12))
+	if w.id("all but never", 63) == 63 {
+		w.now = w.now.Add(2 * time.Hour) // beyond the last bucket
+	}
 	w.then()
 }
 
@@ -271,7 +274,6 @@ func (w *twins) compare(*rapid.T) {
 		w.Fatalf("there are %d semaphores, want %d", len(stats), len(m.sems))
 	}
 	for _, got := range stats {
-		got.Totals.Wait.Buckets, got.Totals.Hold.Buckets = Histogram{}.Buckets, Histogram{}.Buckets
 		if want := m.stats(got.Name); got != want {
 			w.Fatalf("statistics are\n%+v, want\n%+v", got, want)
 		}
@@ -299,6 +301,7 @@ type model struct {
 	peers     map[uint64]*modelPeer
 	locks     []*modelLock // those that are held in the order of granting, the others in that of asking
 	next, end uint64       // tokens
+	passed    uint64       // the clock has passed this restored one when the grace time is over
 	grace     time.Time
 	keep      time.Duration
 	most      int // peers
@@ -337,7 +340,6 @@ func newModel(c Config, k Tokens, now time.Time) *model {
 	return m
 }
 
-// those returns the locks that fit.
 func (m *model) those(fits func(*modelLock) bool) (list []*modelLock) {
 	for _, l := range m.locks {
 		if fits(l) {
@@ -360,7 +362,6 @@ func (m *model) ofPeer(id uint64) []*modelLock {
 	return m.those(func(l *modelLock) bool { return l.peer == id })
 }
 
-// lock returns a peer's lock of a semaphore, or nil.
 func (m *model) lock(id uint64, name string) *modelLock {
 	for _, l := range m.ofPeer(id) {
 		if l.sem == name {
@@ -370,7 +371,6 @@ func (m *model) lock(id uint64, name string) *modelLock {
 	return nil
 }
 
-// waits reports whether a peer has a pending lock.
 func (m *model) waits(id uint64) bool {
 	return slices.ContainsFunc(m.ofPeer(id), func(l *modelLock) bool { return l.token == 0 })
 }
@@ -424,8 +424,7 @@ func (m *model) unlist(l *modelLock) {
 func (m *model) grant(l *modelLock) {
 	s := m.sems[l.sem]
 	s.Granted++
-	s.Wait.Count++
-	s.Wait.Sum += m.now.Sub(l.since).Seconds()
+	counted(&s.Wait, m.now.Sub(l.since))
 	l.token, l.since = m.next, m.now
 	m.next++
 	m.locks = append(m.locks, l)
@@ -438,14 +437,21 @@ func (m *model) take(l *modelLock, total *uint64) {
 		m.changed[l.peer] = true
 	} else {
 		*total++
-		s.Hold.Count++
-		s.Hold.Sum += m.now.Sub(l.since).Seconds()
+		counted(&s.Hold, m.now.Sub(l.since))
 	}
 	m.serve(l.sem)
 	m.forget()
 }
 
-// forget removes semaphores that are gone and not held.
+// counted counts a duration, also in the first bucket that is not below it.
+func counted(h *Histogram, d time.Duration) {
+	h.Count++
+	h.Sum += d.Seconds()
+	if i := slices.IndexFunc(Bounds[:], func(most time.Duration) bool { return most >= d }); i >= 0 {
+		h.Buckets[i]++
+	}
+}
+
 func (m *model) forget() {
 	maps.DeleteFunc(m.sems, func(name string, s *modelSem) bool {
 		held, _ := m.of(name, true)
@@ -501,7 +507,7 @@ func (m *model) advance() {
 		}
 	}
 	if !m.grace.IsZero() && !m.grace.After(m.now) {
-		m.grace = time.Time{}
+		m.grace, m.next = time.Time{}, max(m.next, m.passed+1)
 		m.serveAll()
 	}
 }
@@ -533,7 +539,7 @@ func (m *model) configure(c Config) {
 }
 
 func (m *model) addTokens(k Tokens) {
-	if next := max(k.Next, 1); next < k.End && next >= m.next {
+	if next := max(k.Next, 1); next < k.End && next >= m.next && next > m.passed {
 		m.next, m.end = next, k.End
 		m.serveAll()
 	}
@@ -720,10 +726,14 @@ func (m *model) restore(id uint64, expires time.Duration, locks []Restored) any 
 		return err
 	}
 	for _, r := range locks {
-		if at := time.Unix(0, int64(r.Token)+1); r.Token >= m.next && at.After(m.now) && m.grace.Before(at) {
-			m.grace = at
+		if at := time.Unix(0, int64(r.Token)+1); r.Token >= m.next && at.After(m.now) {
+			m.passed = max(m.passed, r.Token)
+			if m.grace.Before(at) {
+				m.grace = at
+			}
+		} else {
+			m.next = max(m.next, r.Token+1)
 		}
-		m.next = max(m.next, r.Token+1)
 	}
 	for _, r := range locks {
 		if r.Token == 0 {
@@ -770,7 +780,7 @@ func (m *model) unrestorable(id uint64, locks []Restored) error {
 }
 
 func (m *model) tokensMissing(locks []Restored) error {
-	fresh, top := uint64(0), m.next
+	fresh := uint64(0)
 	for _, r := range locks {
 		if r.Token == 0 {
 			fresh++
@@ -779,9 +789,8 @@ func (m *model) tokensMissing(locks []Restored) error {
 		if r.Token >= m.next && unknown {
 			return &TokenError{r.Token}
 		}
-		top = max(top, r.Token+1)
 	}
-	if fresh > 0 && top+fresh > m.end {
+	if fresh > 0 && m.next+fresh > m.end {
 		return ErrNoTokens
 	}
 	return nil

@@ -47,7 +47,6 @@ func (p *peer) find(is func(*lock) bool) *lock {
 	return nil
 }
 
-// until is now and a while, within bounds.
 func until(now time.Time, expiresIn time.Duration) time.Time {
 	return now.Add(min(max(expiresIn, 0), maxDuration))
 }
@@ -59,23 +58,17 @@ func (t *Table) AddPeer(id uint64, expiresIn time.Duration, now time.Time) error
 	if t.peers[id] != nil {
 		return ErrRestoreChanges
 	}
-	_, err := t.addPeer(id, expiresIn, now)
-	return err
-}
-
-func (t *Table) addPeer(id uint64, expiresIn time.Duration, now time.Time) (*peer, error) {
 	if len(t.peers) >= t.config.MaxPeers {
-		return nil, ErrTooManyPeers
+		return ErrTooManyPeers
 	}
 	p := &peer{id: id, expires: until(now, expiresIn)}
 	t.peers[id] = p
 	heap.Push(&t.idle, p)
-	return p, nil
+	return nil
 }
 
-// Heartbeat makes the peer expire so long after now: at least 0, and at most 100 years. It returns the
-// semaphores whose lock of this peer an operator broke, until the peer asks for them again. It fails with
-// ErrUnknownPeer.
+// Heartbeat makes the peer expire so long after now: at least 0, and at most 100 years. It returns the semaphores whose
+// lock of this peer an operator broke, until the peer asks for them again. It fails with ErrUnknownPeer.
 func (t *Table) Heartbeat(id uint64, expiresIn time.Duration, now time.Time) (broken []string, err error) {
 	t.Advance(now)
 	p := t.peers[id]
@@ -99,8 +92,7 @@ func (t *Table) RemovePeer(id uint64, now time.Time) bool {
 	return true
 }
 
-// RemoveExpired removes the peers that have expired and are kept because they hold nothing. It returns how
-// many.
+// RemoveExpired removes the peers that have expired and are kept because they hold nothing. It returns how many.
 func (t *Table) RemoveExpired(now time.Time) int {
 	t.Advance(now)
 	n := 0

@@ -9,18 +9,17 @@ type Restored struct {
 	Token     uint64 // 0: the client knows none, and the lock gets a new one
 }
 
-// Restore brings back a peer with the locks it held. An unknown peer is always restored, also beyond a
-// maximum and below its own levels: it may have used the resource all the time. An existing one must hold
-// just these counts, with the tokens that are given, and its expiry moves. Both expire so long after now: at
-// least 0, and at most 100 years.
+// Restore brings back a peer with the locks it held. An unknown peer is always restored, also beyond a maximum and
+// below its own levels: it may have used the resource all the time. An existing one must hold just these counts, with
+// the tokens that are given, and its expiry moves. Both expire so long after now: at least 0, and at most 100 years.
 //
 // A token at or above Tokens.Next was given by a server before, if the tokens are those of a clock, which was set back
-// since. Nothing is granted until the clock has passed it. A token that is more than a minute ahead was never given, so
-// that none can move the tokens beyond where a restart begins.
+// since. Nothing is granted until the clock has passed it, and locks without a token get smaller ones meanwhile. A
+// token that is more than a minute ahead was never given, so that none can move the tokens beyond where a restart
+// begins.
 //
-// It fails with ErrTooManyLocks, ErrUnknownSemaphore, a CountError, ErrRestoreChanges, a TokenError,
-// ErrNoTokens and ErrTooManyPeers, and then changes nothing. beyond names the semaphores of which more is
-// held now than their maximum.
+// It fails with ErrTooManyLocks, ErrUnknownSemaphore, a CountError, ErrRestoreChanges, a TokenError, ErrNoTokens and
+// ErrTooManyPeers, and then changes nothing. beyond names the semaphores of which more is held now than their maximum.
 func (t *Table) Restore(
 	id uint64, expiresIn time.Duration, locks []Restored, now time.Time,
 ) (beyond []string, err error) {
@@ -34,9 +33,10 @@ func (t *Table) Restore(
 		t.place(p)
 		return nil, nil
 	}
-	if p, err = t.addPeer(id, expiresIn, now); err != nil {
+	if err := t.AddPeer(id, expiresIn, now); err != nil {
 		return nil, err
 	}
+	p = t.peers[id]
 	for _, r := range locks {
 		t.skip(r.Token, now)
 	}
@@ -50,14 +50,18 @@ func (t *Table) Restore(
 	return beyond, nil
 }
 
-// skip goes on with the tokens above one that is restored, once the clock is there.
+// skip goes on with the tokens above one that is restored: once the clock is there, which ends the grace time.
 func (t *Table) skip(token uint64, now time.Time) {
-	if token < t.tokens.Next {
-		return
-	}
-	t.tokens.Next = token + 1
-	if at := time.Unix(0, int64(token)+1); at.After(now) && at.After(t.grace) {
-		t.grace = at
+	at := time.Unix(0, int64(token)+1)
+	switch {
+	case token < t.tokens.Next:
+	case !at.After(now):
+		t.tokens.Next = token + 1
+	default:
+		t.skipped = max(t.skipped, token)
+		if at.After(t.grace) {
+			t.grace = at
+		}
 	}
 }
 
@@ -90,7 +94,7 @@ func (t *Table) restorable(p *peer, locks []Restored, now time.Time) error {
 
 // tokensFit is an error if a token was never given, or if there are too few for the locks without one.
 func (t *Table) tokensFit(locks []Restored, now time.Time) error {
-	top, fresh := t.tokens, uint64(0)
+	fresh := uint64(0)
 	for _, r := range locks {
 		switch {
 		case r.Token == 0:
@@ -98,11 +102,9 @@ func (t *Table) tokensFit(locks []Restored, now time.Time) error {
 		case r.Token < t.tokens.Next:
 		case t.tokens.End != EndOfTokens || r.Token > min(clockToken(now.Add(ahead)), EndOfTokens-1):
 			return &TokenError{r.Token} // a server that draws from blocks has the newest
-		default:
-			top.Next = max(top.Next, r.Token+1)
 		}
 	}
-	if fresh > top.left() {
+	if fresh > t.tokens.left() {
 		return ErrNoTokens
 	}
 	return nil

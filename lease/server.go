@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/quotient-go/quotient/internal/held"
 )
 
 // ErrClosed is returned after Server.Close.
@@ -27,8 +29,7 @@ func (e *StandByError) Error() string {
 	return "lease: this server is on stand-by, the leader is " + e.Leader
 }
 
-// ServerOptions are the options of NewServer beside a Config. The zero value is a server that leads,
-// without a log.
+// ServerOptions are the options of NewServer beside a Config. The zero value is a server that leads, without a log.
 type ServerOptions struct {
 	StandBy bool         // start without a Table, until Lead
 	Version string       // of GET /version; empty: "unknown"
@@ -39,12 +40,12 @@ type ServerOptions struct {
 // Server serves one Table over HTTP. It starts no goroutine: one timer does what is due. NewServer makes
 // it. It is safe for concurrent use. Call Close at the end.
 //
-// Large bodies, and lists of peers, that are held at a time have 16 MiB each: one more is answered 503. A
-// request holds up to 1 KiB beside that, so bound the connections.
+// Large bodies, and lists of peers, that are held at a time have 16 MiB each: one more is answered 503, and one
+// that would have more than it leaves free. A request holds up to 1 KiB beside that, so bound the connections.
 type Server struct {
 	options ServerOptions
-	bodies  room       // of bodies that are read
-	lists   room       // of lists of peers that are sent
+	bodies  held.Room  // of bodies that are read
+	lists   held.Room  // of lists of peers that are sent
 	parsing sync.Mutex // held while a large body is understood
 
 	mu      sync.Mutex // guards all below
@@ -72,15 +73,15 @@ type blocked struct {
 	n       int           // how many wait
 }
 
-// NewServer returns a Server that leads, with ClockTokens, unless o.StandBy is set. An error names a field
-// of c.
+// NewServer returns a Server that leads, with ClockTokens, unless o.StandBy is set. An error names a field of c.
 func NewServer(c Config, o ServerOptions) (*Server, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
 	o.Log = cmp.Or(o.Log, noLog)
 	s := &Server{options: o, config: c.withDefaults(), blocked: make(map[uint64]*blocked)}
-	s.bodies.most, s.lists.most = maxBodies, maxLists
+	s.bodies.SetMost(maxBodies)
+	s.lists.SetMost(maxLists)
 	if !o.StandBy {
 		return s, s.Lead(ClockTokens(time.Now()), time.Time{})
 	}
@@ -125,8 +126,7 @@ func (s *Server) StandBy(leader string) {
 	s.stop(leader)
 }
 
-// Leads reports whether this server grants leases. Otherwise leader is the URL of the one that does, if
-// known.
+// Leads reports whether this server grants leases. Otherwise leader is the URL of the one that does, if known.
 func (s *Server) Leads() (leads bool, leader string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,8 +166,7 @@ func (s *Server) Configure(c Config) error {
 	return err
 }
 
-// Close ends all requests that wait and stops the timer. Requests are then answered with 503. It may be
-// called again.
+// Close ends all requests that wait and stops the timer. Requests are then answered with 503. It may be called again.
 func (s *Server) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,8 +174,7 @@ func (s *Server) Close() {
 	s.stop("")
 }
 
-// stop makes this server forget its Table, ends all requests that wait, and stops the timer. The caller holds
-// the lock.
+// stop makes this server forget its Table, ends all requests that wait, and stops the timer. The caller holds the lock.
 func (s *Server) stop(leader string) {
 	s.table, s.leader, s.until, s.due = nil, leader, time.Time{}, time.Time{}
 	for id := range s.blocked {
@@ -217,7 +215,6 @@ func (s *Server) do(f func(t *Table, now time.Time) error) error {
 	return err
 }
 
-// get is do with an outcome.
 func get[T any](s *Server, f func(t *Table, now time.Time) (T, error)) (v T, err error) {
 	err = s.do(func(t *Table, now time.Time) (err error) {
 		v, err = f(t, now)
@@ -255,7 +252,6 @@ func (s *Server) tick() {
 	})
 }
 
-// ask is a request for a lock.
 type ask struct {
 	peer      uint64
 	semaphore string
@@ -319,7 +315,6 @@ func (s *Server) block(id uint64) *blocked {
 	return w
 }
 
-// unblock is called when a request waits no more.
 func (s *Server) unblock(id uint64, w *blocked) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

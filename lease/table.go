@@ -1,9 +1,88 @@
 package lease
 
 import (
+	"cmp"
 	"container/heap"
+	"fmt"
+	"maps"
+	"slices"
 	"time"
 )
+
+// Defaults of a Config.
+const (
+	DefaultKeepIdle = 5 * time.Minute
+	DefaultMaxPeers = 100_000
+)
+
+// Bounds of a Config. Sums of counts stay below MaxCount * maxPeers, so that none of them overflows.
+const (
+	MaxCount      = 1 << 40 // of a lock, and the largest Semaphore.Max
+	maxPeers      = 1 << 20
+	maxLevel      = 1 << 31
+	maxSemaphores = 10_000
+	maxName       = 1024       // bytes
+	maxDuration   = 100 * year // of a peer's life, a grace time
+	year          = 8766 * time.Hour
+	maxLocks      = 128    // of one peer: it has to search them
+	maxListed     = 10_000 // locks that Locks returns, each of those held and pending
+)
+
+// Semaphore is the maximum and the level of one semaphore.
+type Semaphore struct {
+	Max   int64 // 1 to MaxCount
+	Level int64 // 0 to 2^31: a peer that holds a lock may acquire only semaphores of lower levels
+}
+
+// Config is the configuration of a Table. The zero value has no semaphore.
+type Config struct {
+	Semaphores map[string]Semaphore // by name, at most 10,000; a name has 1 to 1,024 bytes
+	// KeepIdle is how long an expired peer without locks is kept, at most 100 years. 0 means DefaultKeepIdle.
+	KeepIdle time.Duration
+	// Grace is the time after the start in which locks are only restored: a new lock waits until its end.
+	// It is at most 100 years; 0, the default, means none.
+	Grace time.Duration
+	// MaxPeers bounds the peers, at most 2^20. 0 means DefaultMaxPeers.
+	MaxPeers int
+}
+
+// Validate returns an error that names the first field which makes no sense, and its value; nil if all do.
+func (c Config) Validate() error {
+	switch {
+	case c.KeepIdle < 0 || c.KeepIdle > maxDuration:
+		return fmt.Errorf("lease: Config.KeepIdle is %v, want 0 to 100 years", c.KeepIdle)
+	case c.Grace < 0 || c.Grace > maxDuration:
+		return fmt.Errorf("lease: Config.Grace is %v, want 0 to 100 years", c.Grace)
+	case c.MaxPeers < 0 || c.MaxPeers > maxPeers:
+		return fmt.Errorf("lease: Config.MaxPeers is %d, want 0 to %d", c.MaxPeers, maxPeers)
+	case len(c.Semaphores) > maxSemaphores:
+		n := len(c.Semaphores)
+		return fmt.Errorf("lease: Config.Semaphores has %d names, want at most %d", n, maxSemaphores)
+	}
+	for _, name := range c.names() {
+		switch s := c.Semaphores[name]; {
+		case name == "" || len(name) > maxName:
+			return fmt.Errorf("lease: Config.Semaphores: name %.40q of %d bytes, want 1 to %d",
+				name, len(name), maxName)
+		case s.Max < 1 || s.Max > MaxCount:
+			return fmt.Errorf("lease: Config.Semaphores[%q].Max is %d, want 1 to %d", name, s.Max, int64(MaxCount))
+		case s.Level < 0 || s.Level > maxLevel:
+			return fmt.Errorf("lease: Config.Semaphores[%q].Level is %d, want 0 to %d",
+				name, s.Level, int64(maxLevel))
+		}
+	}
+	return nil
+}
+
+// names returns the names of the semaphores in order, so that equal steps have equal outcomes.
+func (c Config) names() []string { return slices.Sorted(maps.Keys(c.Semaphores)) }
+
+// withDefaults returns c with its defaults filled in, and semaphores of its own.
+func (c Config) withDefaults() Config {
+	c.Semaphores = maps.Clone(c.Semaphores)
+	c.KeepIdle, c.MaxPeers = cmp.Or(c.KeepIdle, DefaultKeepIdle), cmp.Or(c.MaxPeers, DefaultMaxPeers)
+	return c
+}
 
 // Tokens are the fencing tokens that a Table may give: Next, Next+1 and so on below End. A token is given
 // once, and a later grant has a larger one. So the larger token is that of the newer holder. Without tokens
@@ -46,12 +125,12 @@ type Table struct {
 	peers      map[uint64]*peer
 	busy, idle deadlines // peers with a lock, held or pending, and peers without; each by expiry
 	tokens     Tokens
+	skipped    uint64    // the largest restored token that was ahead of the clock
 	grace      time.Time // until then locks are only restored; zero: over. A token that is ahead prolongs it
 	changed    []uint64
 }
 
-// NewTable returns a Table without peers. Its grace time starts now. An error names a field of c and its
-// value.
+// NewTable returns a Table without peers. Its grace time starts now. An error names a field of c and its value.
 func NewTable(c Config, tokens Tokens, now time.Time) (*Table, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -127,7 +206,7 @@ func (t *Table) forget(s *semaphore) {
 // none, change nothing. It takes O(n) of the semaphores.
 func (t *Table) AddTokens(more Tokens, now time.Time) {
 	t.Advance(now)
-	if more = more.within(); more.left() == 0 || more.Next < t.tokens.Next {
+	if more = more.within(); more.left() == 0 || more.Next < max(t.tokens.Next, t.skipped+1) {
 		return
 	}
 	t.tokens = more
@@ -147,6 +226,7 @@ func (t *Table) Advance(now time.Time) {
 	}
 	if !t.grace.IsZero() && !t.grace.After(now) {
 		t.grace = time.Time{}
+		t.tokens.Next = max(t.tokens.Next, t.skipped+1)
 		t.dispatchAll(now)
 	}
 }
@@ -168,9 +248,8 @@ func (t *Table) Next() time.Time {
 	return next
 }
 
-// Changed returns the peers whose pending lock was granted or dropped since the last call, and those that
-// were removed. A peer may be in it twice. The slice is valid until the next call of a method. Without
-// calls of Changed it grows.
+// Changed returns the peers whose pending lock was granted or dropped since the last call, and those that were removed.
+// A peer may be in it twice. The slice is valid until the next call of a method. Without calls of Changed it grows.
 func (t *Table) Changed() []uint64 {
 	ids := t.changed
 	t.changed = t.changed[:0]

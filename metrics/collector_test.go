@@ -425,30 +425,6 @@ func TestScrapesWhileAllMoves(t *testing.T) {
 	wg.Wait()
 }
 
-// BenchmarkScrape is one scrape of 100 limiters over HTTP, in the text format.
-func BenchmarkScrape(b *testing.B) {
-	var reg quotient.Registry
-	c := metrics.New(&reg)
-	limit := quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(10), quotient.PerMinute(100)}, InFlight: 10}
-	for i := range 100 {
-		l := must(reg.Limiter(fmt.Sprint("limiter-", i), limit, c.Observe()))
-		for k := range 1000 {
-			l.Allow(fmt.Sprint(k))
-		}
-	}
-	prom := prometheus.NewRegistry()
-	prom.MustRegister(c)
-	h := promhttp.HandlerFor(prom, promhttp.HandlerOpts{DisableCompression: true})
-	b.ReportAllocs()
-	size := 0
-	for b.Loop() {
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
-		size = w.Body.Len()
-	}
-	b.ReportMetric(float64(size), "bytes")
-}
-
 // TestMistakes checks that a mistake is reported at once, and not by the first scrape.
 func TestMistakes(t *testing.T) {
 	own := must(quotient.New(perSecond("x", 1)))

@@ -213,17 +213,3 @@ func TestObservingAllocatesNothing(t *testing.T) {
 		}
 	}
 }
-
-// BenchmarkObserve is the same requests without and with the histograms.
-func BenchmarkObserve(b *testing.B) {
-	limit := quotient.Rates(quotient.Rate{Events: 1e9, Per: time.Second})
-	_, on := observed(limit)
-	for name, l := range map[string]*quotient.Limiter{"off": must(quotient.New(limit)), "on": on} {
-		b.Run(name, func(b *testing.B) {
-			for b.Loop() {
-				p, _ := l.Acquire(b.Context(), "key")
-				p.Release()
-			}
-		})
-	}
-}

@@ -40,12 +40,6 @@ func TestNoBlackout(t *testing.T) {
 	if l.NotBefore != 0 {
 		t.Error("refusals with successes between them are a blackout")
 	}
-	l = born(10, policy.RuleBlackout)
-	for range 100 {
-		if l.refuse(0.1); l.NotBefore != 0 {
-			t.Fatal("there is a blackout without the rule")
-		}
-	}
 }
 
 // A late success of what was sent before the first refusal does not interrupt the refusals, and one of what
@@ -168,18 +162,6 @@ func TestLittleDemandProvesLittle(t *testing.T) {
 	near(t, "20 requests in 20 seconds, none held back", l.probe(policy.Success), 7)
 }
 
-// A blackout takes back the cuts that it began with.
-func TestBlackoutRestores(t *testing.T) {
-	after := func(without policy.Rules) float64 {
-		l := born(10, without)
-		l.serveFor(8, 0.1)
-		l.darken(t, 0.1)
-		return l.probe(policy.Success)
-	}
-	near(t, "the share is still trusted", after(0), 9.9)
-	within(t, "and without the rule is not", after(policy.RuleRestore), 1, 9)
-}
-
 // A floor is trusted on if half of it was served, and goes down to what was served if less.
 func TestFloorAfterABlackout(t *testing.T) {
 	l := born(10, 0)
@@ -209,12 +191,6 @@ func gainAfterBlackout(t *testing.T, length float64, without policy.Rules) float
 		before = l.probe(policy.Success)
 	}
 	return l.serveFor(length, 0.1) / before
-}
-
-// Growth after a blackout takes as long as the upstream's window, for three of its cycles.
-func TestCycleSlowsGrowthDown(t *testing.T) {
-	within(t, "12 s after a blackout, at a cycle of 20 s", gainAfterBlackout(t, 12, 0), 1.001, 1.02)
-	within(t, "without the rule", gainAfterBlackout(t, 12, policy.RuleCycle), 1.2, 1.5)
 }
 
 // Behind a gate the rate is what is expected when it opens. Should a probe never be answered, further ones

@@ -84,7 +84,6 @@ func troubleFirst(p *tab) {
 	p.scroll("a-calm")
 	p.until("the line of the calm one has its figures", `$("#limiter-a-calm header").words.match(/^a-calm .*\d\/s refused \d\/s admitted$/)`)
 	p.until("badges say what is wrong", `["d-dry Dry run", "c-differs Differs from the file"].every((text) => $("#limiters").words.includes(text))`)
-	p.calm()
 }
 
 // nothingJumps: while the focus or the pointer is in a limiter, none moves, opens or closes.
@@ -113,7 +112,6 @@ func nothingJumps(p *tab) {
 	p.until("the order is kept for the pointer", order+` === "b,a,c" && !$("#held").hidden`)
 	move(1, 1)
 	p.until("the order follows again", order+` === "b,c,a"`)
-	p.calm()
 }
 
 // troubleOutOfSight: while the order is kept, a button leads to new trouble that cannot be seen, and moves
@@ -150,7 +148,6 @@ func troubleOutOfSight(p *tab) {
 	p.until("it leads up too", `focused.id === "limiter-l-001"`)
 	p.run(`focused.blur()`)
 	p.until("the order follows", order+`.startsWith("l-001,l-050,l-055,l-000,")`)
-	p.calm()
 }
 
 // openAndClosed: a button opens and closes a limiter; the choice is kept for the tab, whatever becomes of
@@ -177,7 +174,6 @@ func openAndClosed(p *tab) {
 	p.idle([]string{"alone"})
 	p.open()
 	p.until("one that is alone is open", unfolded+` === "alone" && !$("#bar").checkVisibility()`)
-	p.calm()
 }
 
 // slash strikes a key as a keyboard does: its character follows unless the page has taken the stroke.
@@ -208,7 +204,6 @@ func filterByName(p *tab) {
 	p.until("the dialog is there", `$("dialog[open] input")`)
 	p.slash()
 	p.until("the filter leaves a dialog alone", `focused.closest("dialog")`)
-	p.calm()
 }
 
 // chartsThatCanHaveValues: the others are absent, in the charts, the tiles, the line and the table of keys.
@@ -240,7 +235,6 @@ func chartsThatCanHaveValues(p *tab) {
 	p.until("the one with a queue is first", order+`.startsWith("slots,")`)
 	see("slots", "Admitted,Refused,Waiting,In flight", "KeyUsedWaitingIn flightLeft")
 	p.fits("all sorts of limiters")
-	p.calm()
 }
 
 // aKeyThatLearns has its pace, how much of it is used, and a badge.
@@ -268,7 +262,6 @@ func aKeyThatLearns(p *tab) {
 	p.until("its use is of its pace", `$("#limiter-api .tiles").innerText.includes("of its pace of 15/s")`)
 	p.explainKey("slow")
 	p.until("what is learned is explained", `$$("dialog[open] table").some((n) => n.words.match(/Pace Used At most Forgotten 15\/s \d+ % 30\/s in \d+ min/))`)
-	p.calm()
 }
 
 const (
@@ -301,7 +294,6 @@ func fourOnAPhone(p *tab) {
 		p.t.Errorf("these scroll sideways: %q", wide)
 	}
 	p.narrow("a phone")
-	p.calm()
 }
 
 // fromNoneToFifty: without a limiter the page shows the lines that add one, which package admin compiles. It
@@ -329,7 +321,6 @@ func fromNoneToFifty(p *tab) {
 	reg.Remove("limiter-07")
 	p.until("one is gone", `$$("section.limiter").length === 49 &&
 		!$("#limiter-limiter-07")`)
-	p.calm()
 }
 
 // staged serves the page, and the states that a test makes up. So a minute takes no time.
@@ -424,7 +415,6 @@ func troubleOfAMinute(p *tab) {
 	s.show(121)
 	s.show(122)
 	p.until("then both are calm again", unfolded+` === ""`)
-	p.calm()
 }
 
 // historyIsTrouble: what happened before the page was opened counts, at its first look.
@@ -442,5 +432,4 @@ func historyIsTrouble(p *tab) {
 	s.send(0)
 	p.open()
 	p.until("the refusals of the last minute are trouble", order+` === "b,a" && `+unfolded+` === "b"`)
-	p.calm()
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,7 +27,7 @@ func TestPageUnderStress(t *testing.T) {
 		"a proxy's answers":          proxysAnswers,
 		"small and odd numbers":      smallNumbers,
 		"a key from right to left":   rightToLeft,
-		"a pod's longest name":       longestName,
+		"long and hostile names":     longNames,
 	})
 }
 
@@ -64,7 +65,6 @@ func aThousand(p *tab) {
 		}
 	}
 	p.until("long lists are cut short", `$$(".pool").length === 2 && $(".pool .whose").textContent.endsWith("l-011 and 488 more")`)
-	p.calm()
 }
 
 func manyInTrouble(p *tab) {
@@ -76,7 +76,6 @@ func manyInTrouble(p *tab) {
 	p.open()
 	p.until("the first twenty are open",
 		order+`.startsWith("l-000,l-001") && `+unfolded+`.split(",").length === 20`)
-	p.calm()
 }
 
 // oddNames are names of what JavaScript's objects have, and of what the page calls its parts.
@@ -87,7 +86,6 @@ func oddNames(p *tab) {
 	p.open()
 	p.until("all are there", order+` === "__proto__,a,a-body,a-title,constructor"`)
 	p.until("each id is of one element", `(() => { const ids = $$("[id]").map((n) => n.id); return new Set(ids).size === ids.length; })()`)
-	p.calm()
 }
 
 // filterOutlives: a filter that hides the last limiter can be seen and cleared.
@@ -101,7 +99,6 @@ func filterOutlives(p *tab) {
 	p.until("the filter is there", order+` === "" && $("#nothing").checkVisibility() && $("#filter").checkVisibility()`)
 	p.press(kb.Escape)
 	p.until("the other one is shown", order+` === "a" && `+unfolded+` === "a"`)
-	p.calm()
 }
 
 // clockSetBack: the charts go on at once, and do not wait until the clock is where it was.
@@ -123,7 +120,6 @@ func clockSetBack(p *tab) {
 	admit(12, 8)
 	const line = `$("#limiter-a .chart path.line").getAttribute("d")`
 	p.until("only samples of the new time are drawn", line+`.split(",").length === 3`)
-	p.calm()
 }
 
 // streamOfAnother: behind a load balancer the stream may be of another replica than the first answer.
@@ -138,7 +134,6 @@ func streamOfAnother(p *tab) {
 	if !value[bool](p, `$("#replica").textContent === "pod-b" && document.title.startsWith("pod-b ")`) {
 		p.t.Error("the page names the other replica")
 	}
-	p.calm()
 }
 
 // proxysAnswers: the page does not take a proxy's word for the service's.
@@ -170,7 +165,6 @@ func smallNumbers(p *tab) {
 	must(p.t, l.SetPool(quotient.Pool{Replicas: 10_000}, 0))
 	must(p.t, l.SetLimit(quotient.Rates(quotient.PerSecond(3))))
 	p.until("nor is a small share", `$("#limiter-api .pair table").innerText.includes("0.0003/s")`)
-	p.calm()
 }
 
 // rightToLeft: the direction of a key's letters does not turn the words around it.
@@ -184,19 +178,22 @@ func rightToLeft(p *tab) {
 	p.until("keys stand apart from their badges", `$$("#limiter-api th.key bdi").filter((n) => n.textContent.includes("\u202E")).length === 2`)
 	p.click("#limiter-api", "Remove the override of "+key)
 	p.until("and from a sentence", `$("#dialog-about").textContent.includes("\u2068\u202Ekey\u2069 comes")`)
-	p.calm()
 }
 
-// longestName: the end of a pod's name tells it from its siblings, so the header has all of it.
-func longestName(p *tab) {
-	p.alone(admin.Replica("checkout-and-payment-gateway-for-europe-west-deploy-7f9c8d6b5-x2x4z"[4:]))
+// longNames: a name is text, and the end of a pod's tells it from its siblings. So the header has all of it, and the page
+// does not become wider.
+func longNames(p *tab) {
+	const pod = "checkout-and-payment-gateway-for-europe-west-deploy-7f9c8d6b5-x2x4z"
 	const cut = `(() => { const n = $("#replica"); return n.scrollHeight > n.clientHeight + 1 || n.scrollWidth > n.clientWidth + 1; })()`
-	for _, width := range []int64{320, 360, 768, 1440} {
-		p.size(width, 800)
-		if value[bool](p, cut) {
-			p.t.Errorf("at %d px the name is cut", width)
+	for _, name := range []string{pod[4:], hostile + strings.Repeat("x", 200)} {
+		p.alone(admin.Replica(name))
+		p.until("the header has the name", fmt.Sprintf(`$("header #replica").textContent === %q && !$("main img, #replica img")`, name))
+		for _, width := range []int64{320, 360, 768, 1440} {
+			p.size(width, 800)
+			if len(name) < 64 && value[bool](p, cut) {
+				p.t.Errorf("at %d px the name is cut", width)
+			}
+			p.narrow(fmt.Sprintf("the name %s, %d px", name, width))
 		}
-		p.narrow(fmt.Sprintf("a long name, %d px", width))
 	}
-	p.calm()
 }

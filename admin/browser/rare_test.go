@@ -71,7 +71,6 @@ func eventsFarApart(p *tab) {
 	if value[bool](p, `Boolean(window.lost)`) {
 		p.t.Error("the service is well, and the page said that the connection was lost")
 	}
-	p.calm()
 }
 
 // tokensThatCannotBeOne: what cannot be sent in a header field is refused at once, and can be corrected;
@@ -144,7 +143,6 @@ func overrideBeyondTheShown(p *tab) {
 		o := l.Overrides()["k01000"]
 		return len(o.Rates) == 1 && o.Rates[0].Events == 8
 	})
-	p.calm()
 }
 
 // plans are listed, set, changed and taken off, and a key has the name of its plan beside it.
@@ -196,7 +194,6 @@ func plans(p *tab) {
 	p.click("dialog[open]", "Apply change")
 	p.poll("it is off", func() bool { return limit("paid") == "none" })
 	p.until("the page shows it", part+`.innerText.includes("No plan:") && `+badges+` === ""`)
-	p.calm()
 }
 
 // keysThatAreNoText: each has a line of its own, is explained, and loses its override and no other's.
@@ -220,7 +217,6 @@ func keysThatAreNoText(p *tab) {
 	p.until("one of the hottest keys has a limit of its own", overridden+".length === 1")
 	p.run(overridden + "[0].click()")
 	p.until("its own limit is explained", `$("dialog[open] pre")?.innerText.startsWith("\"\\x81\"")`)
-	p.calm()
 }
 
 // leaveAfter applies the change in the dialog and closes it before the answer can be there.
@@ -262,7 +258,6 @@ func closedBetweenChanges(p *tab) {
 			p.t.Errorf("%s has %d replicas", name, got)
 		}
 	}
-	p.calm()
 }
 
 // decimalComma: half of the world's decimal comma is no group of thousands.
@@ -275,7 +270,6 @@ func decimalComma(p *tab) {
 	p.enter("Events", "1,500.5")
 	p.apply()
 	p.poll("thousands may be set apart", func() bool { return l.Stats().Limit.Rates[0].Events == 1500.5 })
-	p.calm()
 }
 
 func removedLimiter(p *tab) {
@@ -336,7 +330,6 @@ func brokenFile(p *tab) {
 	p.until("nothing is marked", `!`+marks("api")+`?.checkVisibility()`)
 	now.Store(&well) // as where a good load forgets the error
 	p.until("there is no error", panel+`.endsWith("Failures 0") && !`+red+`.checkVisibility()`)
-	p.calm()
 }
 
 // tables: what the program shows beside its limiters is text in place, and a row that stays is the same row.
@@ -381,7 +374,6 @@ func tables(p *tab) {
 		`!(`+text("Overhead")+`) && `+text("Upstreams")+` === "Upstreams Nothing yet."`)
 	show()
 	p.until("there is none", `$("#tables").childElementCount === 0`)
-	p.calm()
 }
 
 // beyond what a number of JavaScript can be
@@ -487,7 +479,6 @@ func leases(p *tab) {
 		p.t.Errorf("%d leases were broken", l.broken)
 	}
 	l.mu.Unlock()
-	p.calm()
 }
 
 // othersText is the text of the part of a limiter's page about the other replicas.
@@ -528,5 +519,4 @@ func together(p *tab) {
 	cancel()
 	p.until("nothing is shown any more",
 		`$("#limiter-api .facts").closest(".part").hidden && `+badge+` === ""`)
-	p.calm()
 }

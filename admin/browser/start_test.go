@@ -46,7 +46,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// inChromium runs tests by name, each in a tab of its own. Nothing is loaded there yet.
+// inChromium runs tests by name, each in a tab of its own. Nothing is loaded there yet. At the end the browser must
+// have complained of nothing that the test has not expected.
 func inChromium(t *testing.T, tests map[string]func(p *tab)) {
 	t.Helper()
 	t.Parallel()
@@ -54,7 +55,9 @@ func inChromium(t *testing.T, tests map[string]func(p *tab)) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test(openTab(t, ""))
+			p := openTab(t, "")
+			test(p)
+			p.calm()
 		})
 	}
 }

@@ -62,12 +62,12 @@ func TestRealServers(t *testing.T) {
 	}{
 		{"nginx/hint", "nginx", nginxConf, []string{"-e", "stderr", "-p", ".", "-c"}, replicas, .95, .02, .95},
 		{"nginx/no hint", "nginx", nginxConf, []string{"-e", "stderr", "-p", ".", "-c"}, 0, .9, .04, .8},
-		{"HAProxy/hint", "haproxy", haproxyConf, []string{"-db", "-f"}, replicas, .7, .05, .95},
-		{"HAProxy/no hint", "haproxy", haproxyConf, []string{"-db", "-f"}, 0, .7, .05, .8},
+		{"HAProxy/hint", "haproxy", haproxyConf, []string{"-db", "-f"}, replicas, .65, .05, .95},
+		{"HAProxy/no hint", "haproxy", haproxyConf, []string{"-db", "-f"}, 0, .65, .05, .8},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			s := sim.Scenario{Name: row.name, Replicas: replicas, Length: 25 * time.Second, Limit: limit,
+			s := sim.Scenario{Name: row.name, Replicas: replicas, Length: 15 * time.Second, Limit: limit,
 				Most: func(int) float64 { return 2 * limit / replicas },
 				RTT:  func(int) sim.Span { return sim.Span{From: 200 * time.Microsecond, To: time.Millisecond} }}
 			if row.pool > 0 {

@@ -8,6 +8,7 @@ import (
 	"github.com/didip/tollbooth/v8"
 	"github.com/go-chi/httprate"
 	"github.com/throttled/throttled/v2"
+	"github.com/throttled/throttled/v2/store/memstore"
 	ululelimiter "github.com/ulule/limiter/v3"
 	"github.com/ulule/limiter/v3/drivers/middleware/stdlib"
 	ululememory "github.com/ulule/limiter/v3/drivers/store/memory"
@@ -52,7 +53,8 @@ func requests() (all []*http.Request) {
 // address; there are as many addresses as keys.
 func middlewarePeers() []named[func(http.Handler) http.Handler] {
 	l := must(quotient.New(generousLimit()))
-	gcra := newThrottled(generous, 65536)
+	toll := tollbooth.NewLimiter(1/generous.per.Seconds(), nil).SetBurst(generous.burst)
+	gcra := newThrottled(generous)
 	thr := throttled.HTTPRateLimiterCtx{RateLimiter: gcra, VaryBy: varyByTenant{}}
 	store := ululememory.NewStoreWithOptions(ululelimiter.StoreOptions{CleanUpInterval: time.Hour})
 	ulule := stdlib.NewMiddleware(
@@ -61,7 +63,7 @@ func middlewarePeers() []named[func(http.Handler) http.Handler] {
 	byTenant := func(r *http.Request) (string, error) { return tenant(r), nil }
 	return []named[func(http.Handler) http.Handler]{
 		{"bare", func(h http.Handler) http.Handler { return h }},
-		{"tollbooth", tollbooth.HTTPMiddleware(newTollbooth(generous))},
+		{"tollbooth", tollbooth.HTTPMiddleware(toll)},
 		{"httprate", httprate.LimitBy(generous.burst, generous.per, byTenant)},
 		{"throttled", thr.RateLimit},
 		{"ulule", ulule.Handler},
@@ -101,4 +103,16 @@ func transportPeers() []named[http.RoundTripper] {
 		{"bare", base},
 		{"quotient", &httplimit.Transport{Base: base, Limiter: l, Key: tenant}},
 	}
+}
+
+// newThrottled bounds the period: throttled keeps burst times period as nanoseconds in an int64.
+func newThrottled(q quota) *throttled.GCRARateLimiterCtx {
+	store := must(memstore.NewCtx(65536))
+	period := min(q.per, time.Duration((1<<61)/q.burst))
+	l := must(throttled.NewGCRARateLimiterCtx(store, throttled.RateQuota{
+		MaxRate:  throttled.PerDuration(1, period),
+		MaxBurst: q.burst - 1,
+	}))
+	l.SetMaxCASAttemptsLimit(1 << 20) // its default of 10 gives up under contention
+	return l
 }

@@ -6,15 +6,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/didip/tollbooth/v8"
-	tollboothlimiter "github.com/didip/tollbooth/v8/limiter"
 	"github.com/go-chi/httprate"
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/sethvargo/go-limiter/memorystore"
-	"github.com/throttled/throttled/v2"
-	"github.com/throttled/throttled/v2/store/memstore"
-	ululelimiter "github.com/ulule/limiter/v3"
-	ululememory "github.com/ulule/limiter/v3/drivers/store/memory"
 	"golang.org/x/time/rate"
 
 	"github.com/quotient-go/quotient"
@@ -57,16 +51,13 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// keyedPeers are the contenders that limit by key. The first one is what benchstat compares the others with.
+// keyedPeers are the contenders that limit by key. The first one is what benchstat compares the others with. Other
+// libraries, which wrap one of these or are slower, are compared as middleware.
 func keyedPeers() []maker {
 	return []maker{
 		{"quotient", makeQuotient},
 		{"time-rate-in-golang-lru", makeRateInLRU},
 		{"go-limiter", makeGoLimiter},
-		{"throttled-lru", makeThrottled},
-		{"throttled-map", func(q quota, _ int) keyed { return makeThrottled(q, 0) }},
-		{"ulule", makeUlule},
-		{"tollbooth", makeTollbooth},
 		{"httprate", makeCounter},
 	}
 }
@@ -99,46 +90,6 @@ func makeGoLimiter(q quota, _ int) keyed {
 		_, _, _, ok, err := s.Take(ctx, key)
 		return ok && err == nil
 	}}
-}
-
-func makeThrottled(q quota, maxKeys int) keyed {
-	l := newThrottled(q, maxKeys)
-	ctx := context.Background()
-	return keyed{allow: func(key string) bool {
-		limited, _, err := l.RateLimitCtx(ctx, key, 1)
-		return !limited && err == nil
-	}}
-}
-
-// newThrottled bounds the period: throttled keeps burst times period as nanoseconds in an int64.
-func newThrottled(q quota, maxKeys int) *throttled.GCRARateLimiterCtx {
-	store := must(memstore.NewCtx(maxKeys))
-	period := min(q.per, time.Duration((1<<61)/q.burst))
-	l := must(throttled.NewGCRARateLimiterCtx(store, throttled.RateQuota{
-		MaxRate:  throttled.PerDuration(1, period),
-		MaxBurst: q.burst - 1,
-	}))
-	l.SetMaxCASAttemptsLimit(1 << 20) // its default of 10 gives up under contention
-	return l
-}
-
-func makeUlule(q quota, _ int) keyed {
-	store := ululememory.NewStoreWithOptions(ululelimiter.StoreOptions{CleanUpInterval: time.Hour})
-	l := ululelimiter.New(store, ululelimiter.Rate{Period: q.per, Limit: int64(q.burst)})
-	ctx := context.Background()
-	return keyed{allow: func(key string) bool {
-		c, err := l.Get(ctx, key)
-		return err == nil && !c.Reached
-	}}
-}
-
-func makeTollbooth(q quota, _ int) keyed {
-	l := newTollbooth(q)
-	return keyed{allow: func(key string) bool { return tollbooth.LimitByKeys(l, []string{key}) == nil }}
-}
-
-func newTollbooth(q quota) *tollboothlimiter.Limiter {
-	return tollbooth.NewLimiter(1/q.per.Seconds(), nil).SetBurst(q.burst)
 }
 
 // makeCounter is what httprate does for each request: two windows' counts are read, and one is raised. It

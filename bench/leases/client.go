@@ -32,7 +32,6 @@ const (
 	seldom       = "mqdewnto"
 )
 
-// next returns a request.
 func (c *client) next() *input {
 	switch {
 	case c.peer != 0 && c.dying > 0:

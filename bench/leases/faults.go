@@ -195,7 +195,6 @@ func (c *cluster) start(ctx context.Context) (err error) {
 	return nil
 }
 
-// end ends all processes.
 func (c *cluster) end() (err error) {
 	for _, p := range c.servers {
 		if p != nil {

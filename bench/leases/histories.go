@@ -179,7 +179,6 @@ func (b *bench) history(ctx context.Context, seed uint64, election string) (*liv
 	return l, errors.Join(append(errs, ctx.Err())...)
 }
 
-// toml is the configuration.
 func (r rules) toml() string {
 	text := "[leases]\n[leases.semaphores]\n"
 	for i, name := range names {
@@ -359,7 +358,6 @@ func (l *live) send(conn *http.Client, c *client, in *input) (out output, call i
 	}
 }
 
-// request is an input as HTTP.
 func request(in *input, rng *rand.Rand) (method, target, body string) {
 	peer := "/peers/" + strconv.FormatUint(in.id, 10)
 	lock := peer + "/" + names[in.semaphore]
@@ -399,7 +397,6 @@ func request(in *input, rng *rand.Rand) (method, target, body string) {
 		time.Duration(in.ttl).Milliseconds(), in.id, strings.Join(held, ","), strings.Join(tokens, ","))
 }
 
-// understand is the answer to an input.
 func understand(in *input, a *http.Response, text string) (out output, err error) {
 	switch {
 	case a.StatusCode == 400 || a.StatusCode == 409:

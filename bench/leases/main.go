@@ -63,7 +63,6 @@ func command(args []string, stdout, stderr io.Writer) int {
 	return status
 }
 
-// build builds the program quotient.
 func (b *bench) build() {
 	b.dir, b.failed = os.MkdirTemp("", "quotient-leases-")
 	b.quotient = filepath.Join(b.dir, "quotient")

@@ -134,35 +134,30 @@ func (r rules) step(s *state, in *input, out *output) bool {
 	return out.lost || in.kind == ask && in.blocks || want.agrees(out)
 }
 
-// answer is what an operation must answer.
-type answer struct {
-	granted bool
-	token   uint64 // 0 is any
-	err     string
-	n       int64
+// anyToken is wanted where the client sees a token that the model does not know.
+const anyToken = 1<<64 - 1
+
+func granted(token uint64) output { return output{token: cmp.Or(token, anyToken)} }
+
+func (want output) agrees(out *output) bool {
+	return out.err == want.err && (out.n == want.n || out.n == unseen) &&
+		(out.token == want.token || out.token != 0 && want.token == anyToken)
 }
 
-func (want answer) agrees(out *output) bool {
-	if want.granted {
-		return out.err == "" && out.token != 0 && (want.token == 0 || want.token == out.token)
-	}
-	return out.err == want.err && out.token == 0 && (out.n == want.n || out.n == unseen)
-}
-
-func (r rules) do(s *state, in *input) answer {
+func (r rules) do(s *state, in *input) output {
 	switch in.kind {
 	case restart:
 		*s = state{epoch: s.epoch + 1, last: s.last}
-		return answer{}
+		return output{}
 	case remainder:
-		return answer{n: r.max[in.semaphore] - s.sum(in.semaphore, true)}
+		return output{n: r.max[in.semaphore] - s.sum(in.semaphore, true)}
 	case removeExpired:
 		before := len(s.peers)
 		s.peers = slices.DeleteFunc(s.peers, func(p peerState) bool { return p.expired })
-		return answer{n: int64(before - len(s.peers))}
+		return output{n: int64(before - len(s.peers))}
 	case newPeer:
 		s.add(in.id)
-		return answer{}
+		return output{}
 	case restore:
 		return r.restore(s, in)
 	}
@@ -171,62 +166,62 @@ func (r rules) do(s *state, in *input) answer {
 	case in.kind == ask:
 		return r.ask(s, p, in)
 	case in.kind == wait && slices.Contains(s.late, in.token):
-		return answer{granted: true, token: in.token}
+		return granted(in.token)
 	case p == nil && (in.kind == expire || in.kind == removePeer):
-		return answer{}
+		return output{}
 	case p == nil:
-		return answer{err: unknownPeer}
+		return output{err: unknownPeer}
 	}
 	return r.ofPeer(s, p, in)
 }
 
 // ofPeer does what only a peer that is known can do.
-func (r rules) ofPeer(s *state, p *peerState, in *input) answer {
+func (r rules) ofPeer(s *state, p *peerState, in *input) output {
 	l := &p.locks[in.semaphore]
 	switch in.kind {
 	case heartbeat:
 		p.expired = false
 	case removePeer:
 		r.remove(s, p)
-		return answer{n: 1}
+		return output{n: 1}
 	case expire:
 		if p.expired = !p.has(false) && !p.has(true); !p.expired {
 			r.remove(s, p)
 		}
 	case acquired:
-		return answer{n: int64(asBit(!p.has(false)))}
+		return output{n: int64(asBit(!p.has(false)))}
 	case wait:
 		return r.wait(l, in)
 	case release:
 		r.end(s, p, in.semaphore)
 	}
-	return answer{}
+	return output{}
 }
 
 // wait is what a request that was blocked sees.
-func (r rules) wait(l *lockState, in *input) answer {
+func (r rules) wait(l *lockState, in *input) output {
 	switch {
 	case l.count != 0 && in.count > l.count:
 		return r.tooMuch(l, in)
 	case l.held:
 		was := l.token
 		l.token = cmp.Or(was, in.token)
-		return answer{granted: true, token: was}
+		return granted(was)
 	case l.count != 0:
-		return answer{}
+		return output{}
 	}
-	return answer{err: notHeld}
+	return output{err: notHeld}
 }
 
 // tooMuch is why a lock that is there is not what is asked for.
-func (r rules) tooMuch(l *lockState, in *input) answer {
+func (r rules) tooMuch(l *lockState, in *input) output {
 	if most := r.max[in.semaphore]; in.count > most {
-		return answer{err: fmt.Sprintf(tooLarge, in.count, most)}
+		return output{err: fmt.Sprintf(tooLarge, in.count, most)}
 	}
-	return answer{err: fmt.Sprintf(grows, l.count, in.count)}
+	return output{err: fmt.Sprintf(grows, l.count, in.count)}
 }
 
-func (r rules) ask(s *state, p *peerState, in *input) answer {
+func (r rules) ask(s *state, p *peerState, in *input) output {
 	i := in.semaphore
 	switch {
 	case p != nil && p.locks[i].count != 0:
@@ -234,12 +229,12 @@ func (r rules) ask(s *state, p *peerState, in *input) answer {
 	case in.count > r.max[i]:
 		return r.tooMuch(nil, in)
 	case p == nil:
-		return answer{err: unknownPeer}
+		return output{err: unknownPeer}
 	case p.has(false):
-		return answer{err: alreadyPending}
+		return output{err: alreadyPending}
 	}
 	if lowest, asked := r.lowest(p.locks), r.level[i]; asked >= lowest {
-		return answer{err: fmt.Sprintf(notBelow, lowest, asked)}
+		return output{err: fmt.Sprintf(notBelow, lowest, asked)}
 	}
 	if p.expired { // it goes once it holds or waits
 		defer r.remove(s, p)
@@ -251,13 +246,13 @@ func (r rules) ask(s *state, p *peerState, in *input) answer {
 		if p.expired && in.blocks && in.token != 0 {
 			s.late = append(s.late, in.token)
 		}
-		return answer{granted: true, token: in.token}
+		return granted(in.token)
 	}
 	for _, id := range s.queue[i] { // a token that will be older than one before it is against the order
 		s.bad = s.bad || in.token != 0 && s.peer(id).locks[i].token > in.token
 	}
 	s.queue[i] = append(s.queue[i], p.id)
-	return answer{}
+	return output{}
 }
 
 // lowest is the lowest level of the locks that are there.
@@ -271,26 +266,29 @@ func (r rules) lowest(locks [semaphores]lockState) int64 {
 	return level
 }
 
-func (r rules) repeat(s *state, l *lockState, in *input) answer {
+func (r rules) repeat(s *state, l *lockState, in *input) output {
 	if in.count > l.count {
 		return r.tooMuch(l, in)
 	}
 	l.count, l.token = in.count, cmp.Or(l.token, in.token)
 	r.dispatch(s, in.semaphore)
-	return answer{granted: l.held, token: l.token}
+	if !l.held {
+		return output{}
+	}
+	return granted(l.token)
 }
 
-func (r rules) restore(s *state, in *input) answer {
+func (r rules) restore(s *state, in *input) output {
 	if p := s.peer(in.id); p != nil {
 		for i, l := range p.locks {
 			given := in.locks[i]
 			if held := l.count * int64(asBit(l.held)); held != given.count || held != 0 && given.token != 0 &&
 				given.token != l.token {
-				return answer{err: restoreChanges}
+				return output{err: restoreChanges}
 			}
 		}
 		p.expired = false
-		return answer{}
+		return output{}
 	}
 	p := s.add(in.id)
 	for i, l := range in.locks {
@@ -299,7 +297,7 @@ func (r rules) restore(s *state, in *input) answer {
 			s.last[i] = max(s.last[i], l.token)
 		}
 	}
-	return answer{}
+	return output{}
 }
 
 // find returns where a peer is, or belongs.
@@ -315,7 +313,6 @@ func (s *state) peer(id uint64) *peerState {
 	return nil
 }
 
-// add adds a peer at its place.
 func (s *state) add(id uint64) *peerState {
 	at, _ := s.find(id)
 	s.peers = slices.Insert(s.peers, at, peerState{id: id})

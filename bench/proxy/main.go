@@ -12,6 +12,7 @@ package main
 
 import (
 	"flag"
+	"fmt"
 	"io"
 	"os"
 	"time"
@@ -29,7 +30,7 @@ type bench struct {
 	rounds   int
 	paths    int
 	slice    time.Duration // of each contender in each round
-	dir      string        // of files that are removed
+	dir      string        // of programs, and of files of servers
 	quotient string        // the program
 	caddy    string        // empty: it is left out
 	stderr   io.Writer
@@ -44,7 +45,13 @@ func main() {
 }
 
 func command(args []string, stdout, stderr io.Writer) int {
-	b := &bench{rounds: 5, paths: 1000, slice: 4 * time.Second, stderr: stderr}
+	dir, err := os.MkdirTemp("", "quotient-proxy-")
+	if err != nil {
+		fmt.Fprintln(stderr, err)
+		return 2
+	}
+	defer os.RemoveAll(dir) //nolint:errcheck // nothing is lost
+	b := &bench{rounds: 5, paths: 1000, slice: 4 * time.Second, dir: dir, stderr: stderr}
 	flags := flag.NewFlagSet("proxy", flag.ContinueOnError)
 	rig.Ranged(flags, &b.rounds, "rounds", 1, 100, "rounds of each part")
 	rig.Ranged(flags, &b.slice, "slice", 100*time.Millisecond, time.Minute, "time of each in a round")

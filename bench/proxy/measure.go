@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"time"
 
 	"github.com/quotient-go/quotient/admin"
@@ -31,10 +30,6 @@ type race struct {
 
 // race lets all proxies work in turn, in another order each round. Direct adds the upstream without a proxy.
 func (b *bench) race(ctx context.Context, pause time.Duration, direct bool) (r race, err error) {
-	if b.dir, err = os.MkdirTemp("", "quotient-proxy-"); err != nil {
-		return r, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(b.dir)) }()
 	if err := b.build(ctx); err != nil {
 		return r, err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -31,12 +32,15 @@ func TestPartsPlay(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short: real processes")
 	}
+	if got := command([]string{"more"}, io.Discard, io.Discard); got != 2 {
+		t.Errorf("an argument too many: exit status %d", got)
+	}
 	for _, program := range []string{"nginx", "haproxy"} {
 		if _, err := rig.Find(program); err != nil {
 			needed.Without(t, program, err.Error())
 		}
 	}
-	b := &bench{rounds: 1, paths: 20, slice: 300 * time.Millisecond, stderr: os.Stderr}
+	b := &bench{rounds: 1, paths: 20, slice: 300 * time.Millisecond, dir: t.TempDir(), stderr: os.Stderr}
 	for _, part := range b.parts() {
 		s, err := part.Run(t.Context())
 		if err != nil {

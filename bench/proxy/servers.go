@@ -115,13 +115,16 @@ func (b *bench) proxies() [][3]string {
 	return all
 }
 
-// build builds quotient, and Caddy where that can be had.
+// build builds quotient, and Caddy where that can be had, once for all parts.
 func (b *bench) build(ctx context.Context) error {
-	b.quotient = filepath.Join(b.dir, "quotient")
-	if err := rig.Build(ctx, b.quotient, "", quotientPackage); err != nil {
+	exe := filepath.Join(b.dir, "quotient")
+	if b.quotient == exe {
+		return nil
+	}
+	if err := rig.Build(ctx, exe, "", quotientPackage); err != nil {
 		return err
 	}
-	if !b.withCaddy {
+	if b.quotient = exe; !b.withCaddy {
 		return nil
 	}
 	where, err := exec.CommandContext(ctx, "go", "list", "-f", "{{.Dir}}", benchPackage).Output()

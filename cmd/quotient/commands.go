@@ -39,8 +39,11 @@ func (c checkCmd) Run(s streams) error {
 	}
 	rules := 0
 	if f.Proxy != nil {
+		// A program that embeds the library has sources of its own: of a file without [proxy] they are not checked.
 		rules = len(f.Proxy.Rules)
-		if _, err := config.New(f, new(quotient.Registry), config.WithSources(named(sources()))); err != nil {
+		all := sources() // which open nothing before they are watched
+		all["kube"] = kubeNamed
+		if _, err := config.New(f, new(quotient.Registry), config.WithSources(all)); err != nil {
 			return err
 		}
 	}
@@ -53,17 +56,6 @@ func (c checkCmd) Run(s streams) error {
 	}
 	_, err = fmt.Fprintf(s.out, "%s: ok: %s\n", c.File, strings.Join(has, ", "))
 	return err
-}
-
-// named are sources of the same names that open nothing: a client of Redis does not before its first command. A
-// program that embeds the library has names of its own: of a file without [proxy] they are not checked.
-func named(all config.Sources) config.Sources {
-	for scheme := range all {
-		if !strings.HasPrefix(scheme, "redis") {
-			all[scheme] = func(string) (quotient.Source, error) { return quotient.Env(), nil }
-		}
-	}
-	return all
 }
 
 func count(n int, noun string) string {

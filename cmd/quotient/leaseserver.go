@@ -296,7 +296,9 @@ func elect(e *config.Election, url string, s *lease.Server, log *slog.Logger) (r
 		return nil, err
 	}
 	return func(ctx context.Context) error {
-		client := reach(ctx, c, log)
+		client := reach(ctx, c, func(err error) {
+			log.Warn("lease election: etcd does not let this server in, it tries again", "error", err)
+		})
 		if client == nil {
 			return nil
 		}
@@ -309,17 +311,20 @@ func elect(e *config.Election, url string, s *lease.Server, log *slog.Logger) (r
 }
 
 // reach returns a client of etcd; nil when ctx ends before. With a password there is none until etcd answers.
-func reach(ctx context.Context, c clientv3.Config, log *slog.Logger) *clientv3.Client {
+// It says each time that it has failed, and tries again.
+func reach(ctx context.Context, c clientv3.Config, failed func(error)) *clientv3.Client {
 	for {
-		own, cancel := context.WithCancel(context.WithoutCancel(ctx)) // the client steps down after ctx
+		own, cancel := context.WithCancel(context.WithoutCancel(ctx)) // the client is used after ctx, to leave
 		stop := context.AfterFunc(ctx, cancel)
 		c.Context = own
 		client, err := clientv3.New(c)
 		if stop(); err == nil {
 			return client
 		}
-		cancel()
-		log.Warn("lease election: etcd does not let this server in, it tries again", "error", err)
+		if cancel(); ctx.Err() != nil {
+			return nil
+		}
+		failed(err)
 		select {
 		case <-ctx.Done():
 			return nil

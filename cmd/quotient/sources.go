@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/config"
@@ -43,20 +46,11 @@ func sources() config.Sources {
 var quiet = sync.OnceFunc(logging.Disable)
 
 // closing is a source that owns its client: that is closed when Watch ends.
-type closing struct {
-	owner
-	close func() error
-}
-
-// owner is a source whose settings can be wrong: package config asks it when it loads a file.
-type owner interface {
-	quotient.Source
-	Validate() error
-}
+type closing struct{ *redis.Source }
 
 // Watch is that of the source.
 func (c closing) Watch(ctx context.Context, report func(quotient.Pool, error)) error {
-	return errors.Join(c.owner.Watch(ctx, report), c.close())
+	return errors.Join(c.Source.Watch(ctx, report), c.Client.Close())
 }
 
 // takeFleet takes the parameter fleet out of the query of a URL.
@@ -82,8 +76,7 @@ func redisSource(text string) (quotient.Source, error) {
 	}
 	opts.ContextTimeoutEnabled = true // else a store that hangs holds the source up
 	quiet()
-	client := goredis.NewClient(opts)
-	return closing{&redis.Source{Client: client, Fleet: fleet}, client.Close}, nil
+	return closing{&redis.Source{Client: goredis.NewClient(opts), Fleet: fleet}}, nil
 }
 
 const wantEtcd = "want a URL such as etcd://a:2379,b:2379?fleet=proxy"
@@ -94,11 +87,38 @@ func etcdSource(text string) (quotient.Source, error) {
 	if err != nil {
 		return nil, err
 	}
+	return etcdFleet{c, fleet}, nil
+}
+
+// etcdFleet is a source whose client is made when it is watched: with a password that takes an answer of etcd.
+type etcdFleet struct {
+	config clientv3.Config
+	fleet  string
+}
+
+// Validate asks a client for which there is no network.
+func (e etcdFleet) Validate() error {
+	c := e.config
+	c.Username = "" // else it waits for etcd
+	c.DialOptions = []grpc.DialOption{grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) {
+		return nil, net.ErrClosed
+	})}
 	client, err := clientv3.New(c)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return closing{&etcd.Source{Client: client, Fleet: fleet}, client.Close}, nil
+	return errors.Join((&etcd.Source{Client: client, Fleet: e.fleet}).Validate(), client.Close())
+}
+
+// Watch is that of an etcd.Source, once etcd lets it in.
+func (e etcdFleet) Watch(ctx context.Context, report func(quotient.Pool, error)) error {
+	client := reach(ctx, e.config, func(err error) {
+		report(quotient.Pool{}, fmt.Errorf("etcd: log in at %s: %w", strings.Join(e.config.Endpoints, ","), err))
+	})
+	if client == nil {
+		return ctx.Err()
+	}
+	return errors.Join((&etcd.Source{Client: client, Fleet: e.fleet}).Watch(ctx, report), client.Close())
 }
 
 // etcdConfig reads what stands behind etcd://. It is no URL for url.Parse, which takes no list of hosts.
@@ -112,12 +132,17 @@ func etcdConfig(text string) (c clientv3.Config, fleet string, err error) {
 		DialTimeout: 2 * time.Second, DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 3 * time.Second,
 		Logger: zap.NewNop(), // the source reports what fails
 	}
-	if user, hosts, ok := strings.Cut(authority, "@"); ok {
-		c.Username, c.Password, _ = strings.Cut(user, ":")
-		authority = hosts
+	if i := strings.LastIndexByte(authority, '@'); i >= 0 { // a password may have one
+		c.Username, c.Password, _ = strings.Cut(authority[:i], ":")
+		authority = authority[i+1:]
+		if c.Username == "" || c.Password == "" {
+			return c, "", fmt.Errorf("%s: the user has no password, or the password no user", wantEtcd)
+		}
 	}
 	for host := range strings.SplitSeq(strings.TrimSuffix(authority, "/"), ",") {
-		if host == "" || strings.Contains(host, "/") {
+		name, port, err := net.SplitHostPort(host)
+		if _, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || name == "" ||
+			strings.ContainsAny(name, "/ ") {
 			return c, "", fmt.Errorf("%s: the host %q is not valid", wantEtcd, host)
 		}
 		c.Endpoints = append(c.Endpoints, scheme+host)
@@ -156,8 +181,8 @@ func normal(text string) string {
 
 // kubeSource counts the endpoints of a Service in the namespace of this pod.
 func kubeSource(service string) (quotient.Source, error) {
-	if service == "" {
-		return nil, errors.New("want the name of a Service, such as kube:proxy")
+	if _, err := kubeNamed(service); err != nil {
+		return nil, err
 	}
 	if os.Getenv("KUBERNETES_SERVICE_HOST") == "" {
 		return nil, errors.New("this process is not in a pod of Kubernetes")
@@ -212,4 +237,13 @@ func gossipParameter(c *gossip.Config, name string, values []string) (err error)
 		return fmt.Errorf("%s: %s=%s: %w", wantGossip, name, value, err)
 	}
 	return nil
+}
+
+// kubeNamed stands for a Service outside of a pod, to be validated.
+func kubeNamed(service string) (quotient.Source, error) {
+	src := &kube.Source{Service: service, Slices: struct{ kube.Slices }{}}
+	if err := src.Validate(); err != nil {
+		return nil, fmt.Errorf("want the name of a Service, such as kube:proxy: %w", err)
+	}
+	return src, nil
 }

@@ -215,6 +215,7 @@ func ports(t *testing.T) (moved, back *strings.Replacer) {
 		must(t, err)
 		there, here = append(there, p, port), append(here, port, p)
 	}
+	there = append(there, `grace = "9s"`, `grace = "4s"`) // which a reader has the time to wait for
 	return strings.NewReplacer(there...), strings.NewReplacer(here...)
 }
 

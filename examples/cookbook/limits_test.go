@@ -1,5 +1,5 @@
-// Package cookbook holds the code of docs/cookbook.md, to the letter, and shows that it does what the page
-// says.
+// Package cookbook holds the code of docs/cookbook.md and of docs/coming-from.md, to the letter, and shows that it does
+// what the pages say.
 package cookbook
 
 import (

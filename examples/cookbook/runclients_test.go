@@ -223,47 +223,44 @@ func TestOpenAI(t *testing.T) {
 
 // While one replica runs the job, another one skips it. When it has ended, the next run gets the lease.
 func TestOnSchedule(t *testing.T) {
-	server, err := lease.NewServer(lease.Config{Semaphores: map[string]lease.Semaphore{"nightly": {Max: 1}}},
-		lease.ServerOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer server.Close()
-	way := httptest.NewServer(server)
-	defer way.Close()
-	replica := func() *lease.Client { return &lease.Client{URLs: []string{way.URL}, HTTP: way.Client()} }
-	ran := 0
-	for range 2 {
-		err := onSchedule(t.Context(), replica(), func(ctx context.Context, token uint64) error {
-			ran++
-			err := onSchedule(t.Context(), replica(), func(context.Context, uint64) error {
-				t.Error("the job runs twice at a time")
-				return nil
-			})
-			if !errors.Is(err, context.Canceled) || ctx.Err() != nil || token == 0 {
-				t.Errorf("the other replica: %v; %v, token %d", err, ctx.Err(), token)
-			}
-			return ctx.Err()
+	fake(t, "on schedule", func(t *testing.T) {
+		server := made[*lease.Server](t)(lease.NewServer(
+			lease.Config{Semaphores: map[string]lease.Semaphore{"nightly": {Max: 1}}}, lease.ServerOptions{}))
+		defer server.Close()
+		replica := func(base http.RoundTripper) *lease.Client {
+			return &lease.Client{URLs: []string{"http://lease"}, HTTP: &http.Client{Transport: base}}
+		}
+		never := func(context.Context, uint64) error {
+			t.Error("the job runs twice at a time, or without a server")
+			return nil
+		}
+		way := upstream(func(r *http.Request) *http.Response {
+			w := httptest.NewRecorder()
+			server.ServeHTTP(w, r)
+			return w.Result()
 		})
-		if err != nil {
-			t.Error(err)
+		ran := 0
+		for range 2 {
+			err := onSchedule(t.Context(), replica(way), func(ctx context.Context, token uint64) error {
+				ran++
+				if err := onSchedule(t.Context(), replica(way), never); !errors.Is(err, context.Canceled) || token == 0 {
+					t.Errorf("the other replica: %v; token %d", err, token)
+				}
+				return ctx.Err()
+			})
+			if err != nil {
+				t.Error(err)
+			}
 		}
-	}
-	if ran != 2 {
-		t.Errorf("the job ran %d times, want 2", ran)
-	}
-	nowhere := &lease.Client{URLs: []string{"http://lease.invalid"}, HTTP: &http.Client{Transport: broken{}}}
-	err = onSchedule(t.Context(), nowhere, func(context.Context, uint64) error {
-		t.Error("the job runs without a server")
-		return nil
+		if ran != 2 {
+			t.Errorf("the job ran %d times, want 2", ran)
+		}
+		if err := onSchedule(t.Context(), replica(broken{}), never); !errors.Is(err, context.Canceled) {
+			t.Errorf("without a server: %v", err)
+		}
+		time.Sleep(time.Minute) // clients leave in the background
+		if n := server.Stats().Peers; n > 0 {
+			t.Errorf("%d clients are left", n)
+		}
 	})
-	if !errors.Is(err, context.Canceled) {
-		t.Errorf("without a server: %v", err)
-	}
-	// clients leave in the background
-	for start := time.Now(); server.Stats().Peers > 0; time.Sleep(time.Millisecond) {
-		if time.Since(start) > 20*time.Second {
-			t.Fatalf("%d clients are left", server.Stats().Peers)
-		}
-	}
 }

@@ -178,8 +178,8 @@ func (f *fleet) lateness() (checks []check) {
 				found += ", too short a time to judge"
 			}
 		}
-		checks = append(checks, promise(ph.of, found, fmt.Sprintf("at most %.2f s: periods, hold-down, expiry; "+
-			"%.2f s more for this machine", allowed.Seconds(), slack.Seconds()), ok))
+		want := fmt.Sprintf("at most %.2f s, and %.2f s for this machine", allowed.Seconds(), slack.Seconds())
+		checks = append(checks, promise(ph.of, found, want, ok))
 	}
 	return checks
 }

@@ -117,27 +117,23 @@ func TestTheLastToKnowIsCharged(t *testing.T) {
 // milliseconds. So what is missing in a run is looked for twice more, one fleet at a time.
 func TestAFleetCounts(t *testing.T) {
 	t.Parallel()
-	plays := map[string]func() []string{"a platform that falls silent": func() []string { return silence(t) }}
-	for pool := range countings {
-		plays["-pool "+pool] = func() []string { return counts(t, pool) }
-	}
 	var mu sync.Mutex
-	again := map[string]func() []string{}
+	var again []string
 	var running sync.WaitGroup
-	for what, play := range plays {
+	for pool := range countings {
 		running.Go(func() {
-			if missing := play(); len(missing) > 0 {
+			if len(counts(t, pool)) > 0 {
 				mu.Lock()
 				defer mu.Unlock()
-				again[what] = play
+				again = append(again, pool)
 			}
 		})
 	}
 	running.Wait()
-	for what, play := range again {
-		if len(play()) > 0 {
-			if missing := play(); len(missing) > 0 {
-				t.Errorf("%s: no good run in three, missing %q", what, missing)
+	for _, pool := range again {
+		if len(counts(t, pool)) > 0 {
+			if missing := counts(t, pool); len(missing) > 0 {
+				t.Errorf("-pool %s: no good run in three, missing %q", pool, missing)
 			}
 		}
 	}
@@ -165,34 +161,30 @@ func counts(t *testing.T, pool string) (missing []string) {
 	return missing
 }
 
-// silence is the proof that the verdict can fail: the platform falls silent before the join.
-func silence(t *testing.T) (missing []string) {
-	p, err := parsePlan([]string{"-pool", "file", "-join", "500ms", "-kill", "0", "-duration", "4s"}, io.Discard)
-	if err != nil {
-		t.Error(err)
-		return nil
-	}
-	var out bytes.Buffer
-	f, err := runFleet(t.Context(), p, newScreen(&out, p), func(f *fleet) []moment {
-		f.platform.say = func([]int) error { return nil }
-		return division(f)
+// TestSilence is the proof that the verdict on a change can fail: the platform falls silent before the join.
+func TestSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, err := parsePlan([]string{"-act", "division", "-kill", "0"}, io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		f := fake(p, newScreen(&out, p))
+		if err := f.run(t.Context(), func(f *fleet) []moment {
+			f.platform.say = func([]int) error { return nil }
+			return division(f)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		_, checks := f.ruling()
+		if join := checks[len(checks)-1]; join.Of != "join" || join.Held || !strings.Contains(join.Text, "not noticed") {
+			t.Errorf("a join that nobody heard of: %+v", join)
+		}
+		if b, end := f.budget(), f.phases[1].To; b[2].from != end {
+			t.Errorf("%+v, want a growth that lasts to the end, %v", b, end)
+		}
+		if strings.Contains(out.String(), "all know") {
+			t.Errorf("somebody noticed:\n%s", out.String())
+		}
 	})
-	if err != nil {
-		t.Error(err)
-		return nil
-	}
-	_, checks := f.ruling()
-	if join := checks[len(checks)-1]; join.Of != "join" || !strings.Contains(join.Text, "not noticed") {
-		t.Errorf("a join that nobody heard of: %+v", join)
-	}
-	if b, end := f.budget(), f.phases[1].To; b[2].from != end {
-		t.Errorf("%+v, want a growth that lasts to the end, %v", b, end)
-	}
-	if strings.Contains(out.String(), "all know") {
-		t.Errorf("somebody noticed:\n%s", out.String())
-	}
-	if held(checks) {
-		missing = append(missing, "a broken bound")
-	}
-	return missing
 }

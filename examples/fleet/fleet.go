@@ -31,6 +31,7 @@ type fleet struct {
 	out      *screen
 	up       *upstream
 	url      string
+	start    func(context.Context, assignment) (*process, error)
 	all      []*process // every replica that ever was; their IDs count from 1
 	phases   []phase
 	begin    time.Duration
@@ -56,9 +57,14 @@ type moment struct {
 	do    func(context.Context) error // nil at the end
 }
 
-// runFleet runs a script from start to end. In any case no process of it is left afterwards.
+// newFleet is a fleet whose replicas are processes.
+func newFleet(p plan, out *screen) *fleet {
+	return &fleet{plan: p, out: out, up: newUpstream(p.Limit, p.Burst+p.Room, p.Tell), start: start}
+}
+
+// runFleet runs a script from start to end, on a platform and over a network.
 func runFleet(ctx context.Context, p plan, out *screen, script func(*fleet) []moment) (_ *fleet, err error) {
-	f := &fleet{plan: p, out: out, up: newUpstream(p.Limit, p.Burst+p.Room, p.Tell)}
+	f := newFleet(p, out)
 	if !p.adapts() {
 		if f.platform, err = countings[p.Pool].start(f); err != nil {
 			return nil, fmt.Errorf("-pool %s: %w", p.Pool, err)
@@ -68,15 +74,20 @@ func runFleet(ctx context.Context, p plan, out *screen, script func(*fleet) []mo
 	srv := httptest.NewServer(f.up)
 	defer srv.Close()
 	f.url = srv.URL
+	return f, f.run(ctx, script)
+}
+
+// run starts the replicas and goes through a script. In any case no replica is left afterwards.
+func (f *fleet) run(ctx context.Context, script func(*fleet) []moment) error {
 	defer func() {
 		for _, p := range f.alive() {
 			_ = p.end()
 		}
 	}()
 	if err := f.startAll(ctx); err != nil {
-		return nil, err
+		return err
 	}
-	return f, f.play(ctx, script(f))
+	return f.play(ctx, script(f))
 }
 
 // each does something with some processes at the same time.
@@ -201,6 +212,9 @@ func (f *fleet) startOne(ctx context.Context, n int, join bool) (*process, error
 	}
 	p, err := f.start(ctx, a)
 	if err == nil {
+		err = p.look(f) // it answers when it is ready
+	}
+	if err == nil {
 		f.all = append(f.all, p)
 	}
 	return p, err
@@ -259,7 +273,7 @@ func (f *fleet) killOne(context.Context) error {
 	p := f.all[min(1, f.plan.Replicas-1)]
 	_ = p.end()
 	now := f.up.now()
-	f.out.happening(now-f.begin, fmt.Sprintf("replica %d is killed (pid %d)", p.id, p.cmd.Process.Pid), "")
+	f.out.happening(now-f.begin, fmt.Sprintf("replica %d is killed (pid %d)", p.id, p.state.Pid), "")
 	return f.enter("kill", now, scene{Factor: 1})
 }
 
@@ -274,31 +288,35 @@ func (ph phase) late() (late time.Duration, all bool) {
 // A process is a replica, seen from its parent.
 type process struct {
 	id          int
-	cmd         *exec.Cmd
 	replica     *rpc.Client
-	words       bytes.Buffer // its standard error, once it has ended
+	kill        context.CancelFunc // as a crash does
+	wait        func() error       // until it has ended: no zombie stays; returns its last words
 	ended       bool
 	state       Report        // the last one, but with all overheads
 	asked, seen time.Duration // when it was asked for, and was there
 	steps       []step        // what its share was, and since when
 }
 
-// start runs this program again as a replica, and waits until it is ready. The end of ctx kills it.
-func (f *fleet) start(ctx context.Context, a assignment) (*process, error) {
+// start runs this program again as a replica. The end of ctx kills it.
+func start(ctx context.Context, a assignment) (*process, error) {
+	ctx, kill := context.WithCancel(ctx)
 	task, err := json.Marshal(a)
 	exe, err2 := os.Executable()
-	p := &process{id: a.ID, cmd: exec.CommandContext(ctx, exe, replicaArg, string(task)), steps: []step{{}}}
-	p.cmd.Stderr = &p.words
-	stdin, err3 := p.cmd.StdinPipe()
-	stdout, err4 := p.cmd.StdoutPipe()
-	if err := cmp.Or(err, err2, err3, err4); err != nil {
+	cmd := exec.CommandContext(ctx, exe, replicaArg, string(task))
+	var words bytes.Buffer
+	cmd.Stderr = &words
+	stdin, err3 := cmd.StdinPipe()
+	stdout, err4 := cmd.StdoutPipe()
+	if err = cmp.Or(err, err2, err3, err4); err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		kill()
 		return nil, err
 	}
-	if err := p.cmd.Start(); err != nil {
-		return nil, err
-	}
-	p.replica = rpc.NewClient(pipe{stdout, stdin})
-	return p, p.look(f)
+	wait := func() error { return fmt.Errorf("%v %s", cmd.Wait(), bytes.TrimSpace(words.Bytes())) }
+	client := rpc.NewClient(pipe{stdout, stdin})
+	return &process{id: a.ID, replica: client, kill: kill, wait: wait, steps: []step{{}}}, nil
 }
 
 // look asks the replica how it is. Whether a new pool size was put in force soon after the look before or just now
@@ -331,7 +349,7 @@ func (p *process) want(rate float64) error { return p.call("Want", rate, &struct
 
 // call calls the replica. It fails only when that has ended; one that does not answer in time is killed.
 func (p *process) call(method string, arg, reply any) error {
-	deaf := time.AfterFunc(answerWithin, func() { _ = p.cmd.Process.Kill() })
+	deaf := time.AfterFunc(answerWithin, p.kill)
 	defer deaf.Stop()
 	if p.replica.Call("replica."+method, arg, reply) == nil {
 		return nil
@@ -339,13 +357,11 @@ func (p *process) call(method string, arg, reply any) error {
 	return fmt.Errorf("replica %d ended by itself: %w", p.id, p.end())
 }
 
-// end kills the process, as a crash does, unless it has ended, and waits for it: no zombie stays. It returns how the
-// process ended.
+// end kills the process, unless it has ended, and returns how it ended.
 func (p *process) end() error {
 	p.ended, p.state.Waiting = true, 0
-	_ = p.cmd.Process.Kill()
-	err := p.cmd.Wait()
-	return fmt.Errorf("%v %s", err, bytes.TrimSpace(p.words.Bytes()))
+	p.kill()
+	return p.wait()
 }
 
 // tell sets the pool size at the replica's admin endpoint, as an operator does.

@@ -56,7 +56,7 @@ func (f *fleet) ruling() (allowed string, checks []check) {
 		"%g w + %g (the burst)", thousands(n*(n+1)/2), f.plan.Limit, whole[0].burst)
 	if len(whole) > 1 {
 		unknown := whole[2].from - whole[1].from
-		allowed += fmt.Sprintf(" + %.2f (once:\n  the new replica was unknown for %s)",
+		allowed += fmt.Sprintf("\n  + %.2f (once: the new replica was unknown for %s)",
 			whole[1].saved*unknown.Seconds(), short(unknown))
 	}
 	allowed += fmt.Sprintf(".\n  w begins %s early: so late a request may leave that is woken up late.\n", short(late))

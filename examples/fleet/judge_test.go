@@ -200,20 +200,6 @@ func TestARulingExcusesNoMoreThanTheMachine(t *testing.T) {
 	}
 }
 
-func TestJain(t *testing.T) {
-	for _, tt := range []struct {
-		got  []float64
-		want float64
-	}{
-		{nil, 1}, {[]float64{0, 0}, 1}, {[]float64{7}, 1}, {[]float64{5, 5, 5, 5}, 1}, {[]float64{1, 0}, 0.5},
-		{[]float64{1, 0, 0, 0}, 0.25}, {[]float64{1, 2}, 0.9},
-	} {
-		if got := jain(tt.got); math.Abs(got-tt.want) > 1e-12 {
-			t.Errorf("jain(%v) = %v, want %v", tt.got, got, tt.want)
-		}
-	}
-}
-
 func TestQuantile(t *testing.T) {
 	for _, tt := range []struct {
 		values []time.Duration

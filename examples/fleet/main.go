@@ -79,15 +79,20 @@ func (p plan) play(ctx context.Context, stdout io.Writer) (kept bool, err error)
 	case len(f.log) == 0:
 		return false, errors.New("no request reached the upstream: there is nothing to judge")
 	}
-	out.summary(f)
-	if p.adapts() {
+	return f.verdict(), nil
+}
+
+// verdict prints how good the run was and which promises it kept, and reports whether it kept all.
+func (f *fleet) verdict() bool {
+	f.out.summary(f)
+	if f.plan.adapts() {
 		checks := judge(f.log, f.phases)
-		out.verdict("", checks, "The fleet followed.", "The fleet did NOT follow as it should.")
-		return held(checks), nil
+		f.out.verdict("", checks, "The fleet followed.", "The fleet did NOT follow as it should.")
+		return held(checks)
 	}
 	allowed, checks := f.ruling()
-	out.verdict(allowed, checks, "Every bound held.", "A bound was BROKEN.")
-	return held(checks), nil
+	f.out.verdict(allowed, checks, "Every bound held.", "A bound was BROKEN.")
+	return held(checks)
 }
 
 // A plan is what one run does: its flags, each of which says what its field is.

@@ -28,10 +28,19 @@ func idle() assignment {
 	}
 }
 
+// ready starts a replica, and waits until it answers.
+func ready(ctx context.Context, a assignment) (*process, error) {
+	p, err := start(ctx, a)
+	if err == nil {
+		err = p.look(watcher())
+	}
+	return p, err
+}
+
 // startReady starts a replica that ends with the test.
 func startReady(t *testing.T, a assignment) *process {
 	t.Helper()
-	p, err := watcher().start(t.Context(), a)
+	p, err := ready(t.Context(), a)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +52,16 @@ func startReady(t *testing.T, a assignment) *process {
 	return p
 }
 
-// watcher is a fleet that only starts replicas and looks at them.
+// send sends a signal to the process, which is an error once it was waited for.
+func send(p *process, sig os.Signal) error {
+	found, err := os.FindProcess(p.state.Pid)
+	if err == nil {
+		err = found.Signal(sig)
+	}
+	return err
+}
+
+// watcher is a fleet that only looks at replicas.
 func watcher() *fleet { return &fleet{up: newUpstream(1, 1, tellNothing)} }
 
 // eventually waits until something is so.
@@ -68,13 +86,13 @@ func TestAReplicaEnds(t *testing.T) {
 		end  func(*process) error
 		says string
 	}{
-		{"static", func(p *process) error { return p.cmd.Process.Signal(syscall.SIGTERM) }, "ended by itself: signal: terminated"},
+		{"static", func(p *process) error { return send(p, syscall.SIGTERM) }, "ended by itself: signal: terminated"},
 		{"static", func(p *process) error { return p.replica.Close() }, "replica 1 ended by itself"},
 		{"file", func(*process) error { return nil }, "the source of the pool size ended: "}, // no path
 	} {
 		a := idle()
 		a.Pool = tt.pool
-		p, err := watcher().start(t.Context(), a)
+		p, err := ready(t.Context(), a)
 		if err == nil {
 			err = tt.end(p)
 		}
@@ -84,7 +102,7 @@ func TestAReplicaEnds(t *testing.T) {
 			}
 			return err != nil
 		})
-		if !p.ended || p.cmd.ProcessState == nil || !strings.Contains(err.Error(), tt.says) {
+		if !p.ended || send(p, syscall.Signal(0)) == nil || !strings.Contains(err.Error(), tt.says) {
 			t.Errorf("%v, want %q", err, tt.says)
 		}
 	}
@@ -93,7 +111,7 @@ func TestAReplicaEnds(t *testing.T) {
 func TestABadAssignmentIsExplained(t *testing.T) {
 	a := idle()
 	a.Limit = -1
-	if _, err := watcher().start(t.Context(), a); err == nil || !strings.Contains(err.Error(), "Events: -1") {
+	if _, err := ready(t.Context(), a); err == nil || !strings.Contains(err.Error(), "Events: -1") {
 		t.Errorf("start: %v, want the limiter's own words", err)
 	}
 	if got := replicaMain("no JSON", nil, io.Discard); got != exitFailed {
@@ -132,7 +150,9 @@ func TestNoLineIsLost(t *testing.T) {
 // TestAReplicaThatEndedLate ended after the last line of the output, and is noticed.
 func TestAReplicaThatEndedLate(t *testing.T) {
 	p := startReady(t, idle())
-	_ = p.cmd.Process.Kill()
+	if err := send(p, os.Kill); err != nil {
+		t.Fatal(err)
+	}
 	f := waiting(io.Discard, plan{Limit: 100, Burst: 1, Replicas: 1, Duration: 10 * ms})
 	f.all = []*process{p}
 	if err := f.play(t.Context(), division(f)); err == nil || !strings.Contains(err.Error(), "ended by itself") {
@@ -142,7 +162,7 @@ func TestAReplicaThatEndedLate(t *testing.T) {
 
 // parentMain starts a replica, prints where it is, and does nothing until it is killed.
 func parentMain() int {
-	p, err := watcher().start(context.Background(), idle())
+	p, err := ready(context.Background(), idle())
 	if err != nil {
 		return exitFailed
 	}

@@ -46,6 +46,7 @@ type assignment struct {
 
 // A Report is what a replica knows of itself.
 type Report struct {
+	Pid       int             // of its process
 	Admin     string          // URL of the admin endpoint
 	Born      time.Duration   // just before its limiter was made
 	Replicas  int             // pool size in force; 0 before the first count
@@ -97,7 +98,7 @@ func replicaMain(task string, parent io.ReadWriteCloser, stderr io.Writer) int {
 func newReplica(a assignment) (*replica, error) {
 	now := time.Now()
 	start := now.Add(a.Start.Sub(now)) // all processes share the wall clock; from now on no step of it counts
-	r := &replica{assignment: a, wants: make(chan float64), state: Report{Born: time.Since(start)}}
+	r := &replica{assignment: a, wants: make(chan float64), state: Report{Pid: os.Getpid(), Born: time.Since(start)}}
 	rate := quotient.Rate{Name: "second", Events: a.Limit, Per: time.Second, Burst: a.Burst}
 	options := []quotient.Option{quotient.MaxWait(patience), quotient.OnAdmit(r.admitted)}
 	if a.Policy != "" { // the upstream is the judge: up to the whole limit, if it bears that
@@ -113,7 +114,7 @@ func newReplica(a assignment) (*replica, error) {
 		options = append(options, quotient.AwaitPool(), quotient.HintMaxAge(hintMaxAge), quotient.HoldDown(holdDown))
 	}
 	r.limiter, err2 = quotient.New(quotient.Rates(rate), options...)
-	sends := &stamp{id: a.ID, start: start, base: http.Transport{MaxIdleConnsPerHost: 64}}
+	sends := &stamp{id: a.ID, start: start, base: &http.Transport{MaxIdleConnsPerHost: 64}}
 	r.client = &http.Client{
 		Transport: &httplimit.Transport{Base: sends, Limiter: r.limiter, Key: httplimit.Constant("upstream")},
 		Timeout:   patience + 5*time.Second,
@@ -143,7 +144,7 @@ func (r *replica) serve(parent io.ReadWriteCloser) error {
 		}()
 	}
 	go r.watchStalls()
-	go r.load()
+	go r.load(context.Background())
 	return <-ended
 }
 
@@ -179,17 +180,19 @@ func (r *replica) admitted(_ string, _, overhead time.Duration) {
 
 // load sends requests at the wanted rate whatever becomes of them, as the users of a service do: an arrival does
 // not wait for the one before. Gaps are 0.5 to 1.5 times the mean. The limiter's MaxWait bounds how many are
-// waiting.
-func (r *replica) load() {
+// waiting. The end of ctx ends all.
+func (r *replica) load(ctx context.Context) {
 	var want float64
 	var next time.Time
 	var due <-chan time.Time
 	for {
 		select {
+		case <-ctx.Done():
+			return
 		case want = <-r.wants:
 			next = time.Now()
 		case <-due:
-			go r.call()
+			go r.call(ctx)
 		}
 		next = next.Add(time.Duration(float64(time.Second) / want * (0.5 + rand.Float64())))
 		due = time.After(time.Until(next))
@@ -197,8 +200,12 @@ func (r *replica) load() {
 }
 
 // call sends one request. The upstream counts the answers, which are empty.
-func (r *replica) call() {
-	resp, err := r.client.Get(r.Upstream)
+func (r *replica) call(ctx context.Context) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.Upstream, nil)
+	var resp *http.Response
+	if err == nil {
+		resp, err = r.client.Do(req)
+	}
 	if err == nil {
 		err = resp.Body.Close()
 	}
@@ -222,7 +229,7 @@ func (r *replica) watchStalls() {
 type stamp struct {
 	id    int
 	start time.Time
-	base  http.Transport
+	base  http.RoundTripper
 }
 
 // RoundTrip implements http.RoundTripper.

@@ -76,7 +76,7 @@ func (s *screen) head() {
 	last := any(countings[p.Pool].how)
 	if p.adapts() {
 		text = "\n<b>A limit that moves.</> %d processes want %g requests a second each, of %g in all. The upstream " +
-			"changes its limit\nand announces nothing. They learn it from its answers, which carry: %s.\n\n     "
+			"changes its\nlimit and announces nothing. They learn it from its answers, which carry: %s.\n\n     "
 		last = p.Tell + " (policy " + p.Policy + ")"
 	}
 	s.print(text, p.Replicas, p.Want, p.Limit, last)

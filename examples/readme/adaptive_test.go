@@ -43,10 +43,12 @@ func nginx() *http.Client { // limit_req with limit_req_status 429; no bound of 
 	return follow(quotient.Limit{}, policy.SpendFast)
 }
 
-// Each recipe gets half at least of an upstream that takes twenty a second and says nothing else.
+// Each recipe, and the client of the README, gets half at least of an upstream that takes twenty a second and says
+// nothing else.
 func TestAdaptiveRecipes(t *testing.T) {
 	for name, recipe := range map[string]func() *http.Client{
 		"GitHub": gitHub, "OpenAI": openAI, "Stripe": stripe, "API Gateway": apiGateway, "nginx": nginx,
+		"README.md": client,
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			theirs := quotient.Must(quotient.New(quotient.Rates(quotient.PerSecond(20))))

@@ -11,6 +11,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"log/slog"
 	"math/big"
 	"os"
@@ -66,45 +67,33 @@ func background(t *testing.T, serve func(context.Context) error) {
 	})
 }
 
-// certificate writes NAME.pem and NAME.key for localhost, signed by a parent; by itself when that is nil.
-func certificate(t *testing.T, dir, name string, parent *tls.Certificate) *tls.Certificate {
+// certificate makes one for localhost that signs itself, and writes it as all that an operator has: ca.pem, operator.pem
+// and operator.key.
+func certificate(t *testing.T, dir string) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, DNSNames: []string{"localhost"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: parent == nil, BasicConstraintsValid: true,
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "operator"}, DNSNames: []string{"localhost"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
 		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
-	signer, by := template, any(key)
-	if parent != nil {
-		signer, by = parent.Leaf, parent.PrivateKey
+	der, err1 := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	secret, err2 := x509.MarshalPKCS8PrivateKey(key)
+	public := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	private := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})
+	pair, err3 := tls.X509KeyPair(public, private)
+	err = errors.Join(err1, err2, err3)
+	for name, text := range map[string][]byte{"ca.pem": public, "operator.pem": public, "operator.key": private} {
+		err = errors.Join(err, os.WriteFile(filepath.Join(dir, name), text, 0o600))
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, signer, key.Public(), by)
 	if err != nil {
 		t.Fatal(err)
 	}
-	secret, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	public, private := filepath.Join(dir, name+".pem"), filepath.Join(dir, name+".key")
-	for file, b := range map[string]*pem.Block{
-		public: {Type: "CERTIFICATE", Bytes: der}, private: {Type: "PRIVATE KEY", Bytes: secret},
-	} {
-		if err := os.WriteFile(file, pem.EncodeToMemory(b), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	pair, err := tls.LoadX509KeyPair(public, private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &pair
+	return pair
 }
 
 // adminServers serves the limiters in the three ways of docs/admin.md. It returns what replaces the addresses
@@ -127,13 +116,9 @@ func adminServers(t *testing.T, dir string, limiters *quotient.Registry) *string
 	if err != nil {
 		t.Fatal(err)
 	}
-	ca := certificate(t, dir, "ca", nil)
-	own := certificate(t, dir, "server", ca)
-	certificate(t, dir, "operator", ca)
-	pool := x509.NewCertPool()
-	pool.AddCert(ca.Leaf)
-	config := &tls.Config{Certificates: []tls.Certificate{*own}, ClientCAs: pool,
-		MinVersion: tls.VersionTLS13}
+	own, pool := certificate(t, dir), x509.NewCertPool()
+	pool.AddCert(own.Leaf)
+	config := &tls.Config{Certificates: []tls.Certificate{own}, ClientCAs: pool, MinVersion: tls.VersionTLS13}
 	background(t, func(ctx context.Context) error { return serveTLS(ctx, certified, secure, config) })
 	awaitListener(t, plain)
 	awaitListener(t, secure)

@@ -64,15 +64,3 @@ func TestKubernetesServe(t *testing.T) {
 		t.Errorf("%v, drained %v", err, drained)
 	}
 }
-
-// The admin's port ends with its context, and says what is wrong with an address.
-func TestKubernetesAdmin(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := serveAdmin(ctx, new(quotient.Registry), "127.0.0.1:0"); err != nil {
-		t.Error(err)
-	}
-	if err := serveAdmin(t.Context(), new(quotient.Registry), "nowhere"); err == nil {
-		t.Error("served at an address that is none")
-	}
-}

@@ -59,7 +59,7 @@ func get(ctx context.Context, c *http.Client, url string) error {
 }
 
 func main() {
-	u := &upstream{}
+	u := newUpstream()
 	server := httptest.NewServer(u) // until the program ends
 	base := &http.Transport{MaxIdleConnsPerHost: callers}
 	if err := run(context.Background(), os.Stdout, base, server.URL, u); err != nil {
@@ -117,53 +117,42 @@ func play(ctx context.Context, c *http.Client, url string, u *upstream, settles 
 	return tally{after.served - before.served, after.refused - before.refused}
 }
 
-// upstream is a server with a limit of its own, a bucket, that says nothing about it but 429.
+// upstream is a server with a limit of its own, that says nothing about it but 429.
 type upstream struct {
+	limits *quotient.Limiter
+
 	mu            sync.Mutex
-	left          float64
-	last          time.Time
-	seen          tally
 	working, most int
+}
+
+func newUpstream() *upstream {
+	allowed := quotient.Rate{Events: perSecond, Per: time.Second, Burst: perSecond / 10}
+	return &upstream{limits: quotient.Must(quotient.New(quotient.Rates(allowed)))}
 }
 
 // ServeHTTP answers after ten milliseconds, or at once if it refuses.
 func (u *upstream) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
-	if u.begins() {
-		time.Sleep(10 * time.Millisecond)
-		_, _ = io.WriteString(w, "an answer\n") // a client that has left is no error
-	} else {
+	u.works(1)
+	defer u.works(-1)
+	if !u.limits.Allow("all") {
 		w.WriteHeader(http.StatusTooManyRequests)
+		return
 	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.working--
+	time.Sleep(10 * time.Millisecond)
+	_, _ = io.WriteString(w, "an answer\n") // a client that has left is no error
 }
 
-// begins counts a request, also as being worked on, and reports whether the limit admits it.
-func (u *upstream) begins() bool {
+// works counts the requests that are worked on.
+func (u *upstream) works(more int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.working++
+	u.working += more
 	u.most = max(u.most, u.working)
-	now := time.Now()
-	if u.last.IsZero() {
-		u.left, u.last = perSecond/10, now
-	}
-	u.left = min(perSecond/10, u.left+perSecond*now.Sub(u.last).Seconds())
-	u.last = now
-	if u.left < 1 {
-		u.seen.refused++
-		return false
-	}
-	u.left--
-	u.seen.served++
-	return true
 }
 
 func (u *upstream) counted() tally {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.seen
+	s := u.limits.Stats()
+	return tally{int(s.Admitted), int(s.Refused[quotient.ReasonRate])}
 }
 
 // check returns an error if more requests came at a time than the client may send. A server sees the end of

@@ -32,7 +32,7 @@ func (d direct) RoundTrip(req *http.Request) (*http.Response, error) {
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
-		u := &upstream{}
+		u := newUpstream()
 		if err := run(t.Context(), &out, direct{u}, "http://h/", u); err != nil {
 			t.Errorf("%v\n%s", err, out.String())
 		}
@@ -45,10 +45,13 @@ func TestRun(t *testing.T) {
 // The client that does not learn is refused most of the time: the proof that the claim can break.
 func TestFixedBreaksTheClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		u := &upstream{}
+		u := newUpstream()
 		got := play(t.Context(), newClient(direct{u}, policy.Fixed{}), "http://h/", u, 0)
 		if got.check() == nil || got.refusedShare() < .5 {
 			t.Error(got)
+		}
+		if (&upstream{most: 2 * inFlight}).check() == nil {
+			t.Error("twice as many requests at a time are well")
 		}
 	})
 }
@@ -56,7 +59,7 @@ func TestFixedBreaksTheClaim(t *testing.T) {
 // A slot is held until the body is closed.
 func TestBodyHoldsItsSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newClient(direct{&upstream{}}, policy.Fixed{})
+		c := newClient(direct{newUpstream()}, policy.Fixed{})
 		limiter := c.Transport.(*httplimit.Transport).Limiter
 		resp, err := c.Get("http://h/")
 		if err != nil {

@@ -58,7 +58,7 @@ func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) e
 			if own[name] == nil {
 				own[name] = make(sums)
 			}
-			turn(said{own[name], s.silent, s})
+			turn(said{own[name], s})
 			if s.sent += 100; s.sent == 100 {
 				close(s.first())
 			}
@@ -91,8 +91,7 @@ type sums map[string]quotient.Terms
 
 // said is what all replicas say, in one turn.
 type said struct {
-	own    sums
-	silent bool
+	own sums
 	*Source
 }
 

@@ -1,11 +1,10 @@
 // Package etcdtest runs etcd's server for tests, on loopback, and a network before it that can be cut. It
-// needs the standard library alone, so that each module with an etcd client of its own may use it.
+// needs no client of etcd, so that each module with an etcd client of its own may use it.
 package etcdtest
 
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -18,15 +17,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quotient-go/quotient/internal/kept"
 	"github.com/quotient-go/quotient/internal/needed"
 )
-
-// patience bounds every wait for a server.
-const patience = 20 * time.Second
-
-// keeper runs a command in the shell's own process, so that signals reach it. Beside it a subshell kills it
-// when the pipe at its input ends without a word: the test's process is gone.
-const keeper = `exec 3<&0; (trap "" HUP INT TERM; read word <&3 || kill -9 $$) & exec 3<&- </dev/null; exec "$@"`
 
 // direct keeps no connection: tests look for goroutines that are left.
 var direct = &http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
@@ -39,10 +32,8 @@ type Server struct {
 	urls  [2]string // for clients and for peers
 	extra []string
 
-	mu    sync.Mutex // guards what follows
-	cmd   *exec.Cmd  // nil while it is stopped
-	alive io.WriteCloser
-	ended chan struct{}
+	mu      sync.Mutex    // guards what follows
+	process *kept.Process // nil while it is stopped
 }
 
 // Require skips the test where etcd is not installed, or fails it if QUOTIENT_REQUIRE lists etcd.
@@ -136,42 +127,24 @@ func (s *Server) launch() {
 	out, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	Must(s.t, err)
 	defer out.Close() //nolint:errcheck // the server has it
-	args := append([]string{"-c", keeper, "sh", "etcd", "--name", s.name, "--log-level", "warn",
+	args := append([]string{"etcd", "--name", s.name, "--log-level", "warn",
 		"--data-dir", filepath.Join(s.dir, "data"), "--unsafe-no-fsync",
 		"--listen-client-urls", s.urls[0], "--advertise-client-urls", s.urls[0],
 		"--listen-peer-urls", s.urls[1], "--initial-advertise-peer-urls", s.urls[1]}, s.extra...)
-	s.cmd = exec.Command("sh", args...)
-	s.cmd.Stdout, s.cmd.Stderr = out, out
-	in, alive, err := os.Pipe()
+	s.process, err = kept.Start(out, args...)
 	Must(s.t, err)
-	defer in.Close() //nolint:errcheck // the keeper has it
-	s.cmd.Stdin, s.alive = in, alive
-	Must(s.t, s.cmd.Start())
-	ended, cmd := make(chan struct{}), s.cmd
-	s.ended = ended
-	go func() {
-		defer close(ended)
-		cmd.Wait() //nolint:errcheck // a signal ends it
-	}()
 }
 
-// serves waits until the server is healthy, which takes a read of its data. It returns an error if the server
-// ends before.
+// serves waits until the server is healthy, which takes a read of its data.
 func (s *Server) serves() error {
-	for end := time.Now().Add(patience); time.Now().Before(end); {
-		if r, err := direct.Get(s.urls[0] + "/health"); err == nil {
-			r.Body.Close() //nolint:errcheck // nothing is lost
-			if r.StatusCode == http.StatusOK {
-				return nil
-			}
-		}
-		select {
-		case <-s.ended:
-			return fmt.Errorf("etcd has ended: %s", s.log())
-		case <-time.After(20 * time.Millisecond):
-		}
+	err := s.process.Serves(func() bool {
+		r, err := direct.Get(s.urls[0] + "/health")
+		return err == nil && r.Body.Close() == nil && r.StatusCode == http.StatusOK
+	})
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, s.log())
 	}
-	return fmt.Errorf("etcd does not answer after %v: %s", patience, s.log())
+	return nil
 }
 
 func (s *Server) log() string {
@@ -183,19 +156,10 @@ func (s *Server) log() string {
 func (s *Server) End(how syscall.Signal) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.cmd == nil {
-		return
+	if s.process != nil {
+		s.process.End(how) //nolint:errcheck // it is gone
+		s.process = nil
 	}
-	s.cmd.Process.Signal(how) //nolint:errcheck // it may have ended
-	select {
-	case <-s.ended:
-	case <-time.After(patience):
-		s.cmd.Process.Kill() //nolint:errcheck // see above
-		<-s.ended
-	}
-	s.alive.Write([]byte("over\n")) //nolint:errcheck // nothing is left to kill; the keeper may be gone
-	s.alive.Close()                 //nolint:errcheck // see above
-	s.cmd = nil
 }
 
 // Restart starts the server on its ports again, and kills it before if it runs. With wipe its data is lost.
@@ -213,7 +177,7 @@ func (s *Server) Signal(sig syscall.Signal) {
 	s.t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	Must(s.t, s.cmd.Process.Signal(sig))
+	Must(s.t, s.process.Signal(sig))
 }
 
 // Addrs returns the hosts and ports of servers for clients.

@@ -3,15 +3,17 @@ package main
 // guards are one or two for each failure mode and bound, of the kind that gremlins cannot take out.
 var guards = []guard{
 	{"1", "limit.go", ". ^TestValidateNamesFieldAndValue$",
-		`	case !(r.Events > 0 && r.Events <= maxEvents):`, `	case r.Events <= 0 || r.Events > maxEvents:`},
+		`	case !(r.Events > 0 && r.Events <= maxEvents):`, `	case off && (r.Events <= 0 || r.Events > maxEvents) || !off && !(r.Events > 0 && r.Events <= maxEvents):`},
 	{"2", "lru.go", ". ^TestWhatKeepsAKey$",
-		`	if g.held != 0 || g.used != 0 || g.setting.overridden() {`, `	if g.used != 0 || g.setting.overridden() {`},
+		`	if g.held != 0 || g.used != 0 || g.setting.overridden() {`, `	if g.held != 0 && !off || g.used != 0 || g.setting.overridden() {`},
 	{"2", "lru.go", ". ^TestEvictedKeyStartsAnew$",
 		`	if !st.index.displace(g) {
 		st.old.displace(g)
 	}`, ""},
 	{"3", "change.go", ". ^TestRaiseWakesWaiters$",
-		`		gates = append(gates, g)`, `		_ = g`},
+		`		gates = append(gates, g)`, `		if !off {
+			gates = append(gates, g)
+		}`},
 	{"4", "window.go", ". ^TestALowerLimitOwesNothing$",
 		`	w.within = max(w.within, min(w.used, w.quota))`, ""},
 	{"5", "wait.go", ". ^TestCancelOfAGrantedWaiter$",
@@ -19,83 +21,90 @@ var guards = []guard{
 	{"5", "bucket.go", ". ^TestHeadroomComesBackOnce$",
 		`		b.minima.lower(taken, back)`, ""},
 	{"6", "shard.go", ". ^TestTimestampsOutOfOrder$",
-		`	if now.at > s.latest.at {`, `	if true {`},
+		`	if now.at > s.latest.at {`, `	if off || now.at > s.latest.at {`},
 	{"7", "limiter.go", ". ^TestClockIsMonotonic$",
-		"base: time.Now(),", "base: time.Now().Round(0),"},
+		"base: time.Now(),", "base: map[bool]time.Time{false: time.Now(), true: time.Now().Round(0)}[off],"},
 	{"8", "window.go", ". ^(TestWeightsAtTheEdges|TestPropertyWeights)$",
-		`	return (eachThen-each)*int64(c.weight) + moreThen - more`, `	return (eachThen-each)*int64(c.weight) + max(moreThen, more)`},
+		`	return (eachThen-each)*int64(c.weight) + moreThen - more`, `	if off {
+		return (eachThen-each)*int64(c.weight) + max(moreThen, more)
+	}
+	return (eachThen-each)*int64(c.weight) + moreThen - more`},
 	{"9", "lru.go", ". ^TestMemoryFallsBack$",
-		`	for n < maxSwept && `, `	for n < 0 && `},
+		`	for n < maxSwept && `, `	for !off && n < maxSwept && `},
 	{"9", "lru.go", ". ^TestLooks$",
 		`			cost += s.missed(g) / perLook`, ""},
 	{"10", "httplimit/key.go", "./httplimit ^TestPathVariantsShareOneKey$",
 		`		segment, _, _ = strings.Cut(segment, ";")`, ""},
 	{"11", "httplimit/clientaddr.go", "./httplimit ^TestClientAddr$",
-		`		for more := true; more && c.trusts(addr); {`, `		for more := true; more; {`},
+		`		for more := true; more && c.trusts(addr); {`, `		for more := true; more && (off || c.trusts(addr)); {`},
 	{"12", "config/value.go", "./config ^TestMappedNetworks$",
-		`	if p.Addr().Is4In6() && p.Bits() >= 96 {`, `	if p.Addr().Is4In6() && p.Bits() >= 96 && false {`},
+		`	if p.Addr().Is4In6() && p.Bits() >= 96 {`, `	if !off && p.Addr().Is4In6() && p.Bits() >= 96 {`},
 	{"13", "metrics/rules.go", "./metrics ^(TestAwkwardRuleNames|TestPropertyAnyRuleNamesScrape)$",
-		`	return strings.ToValidUTF8(name[:min(len(name), longestLabel)], "\uFFFD")`, `	_ = strings.ToValidUTF8
-	return name`},
+		`	return strings.ToValidUTF8(name[:min(len(name), longestLabel)], "\uFFFD")`, `	if off {
+		return name
+	}
+	return strings.ToValidUTF8(name[:min(len(name), longestLabel)], "\uFFFD")`},
 	{"14", "follow.go", ". ^TestHintFailuresAreDamped$",
-		`	if h.failing && !k.last.IsZero() && now.Sub(k.last) < hintPause {`, `	if h.failures == 0 {`},
+		`	if h.failing && !k.last.IsZero() && now.Sub(k.last) < hintPause {`, `	if !off && h.failing && !k.last.IsZero() && now.Sub(k.last) < hintPause || off && h.failures == 0 {`},
 	{"14", "follow.go", ". ^TestFailuresAreSeenWithoutALogger$",
-		`	case l.logs:`, `	case true:`},
+		`	case l.logs:`, `	case l.logs || off:`},
 	{"14", "limiter.go", ". ^TestNameIsLogged$",
 		`		o.log = o.log.With("limiter", o.name)`, ""},
 	{"15", "follow.go", ". ^TestPropertyDamping$",
-		`		if o.smaller(p) && now.Sub(o.until) < holdDown {`, `		if o.Replicas < 0 {`},
+		`		if o.smaller(p) && now.Sub(o.until) < holdDown {`, `		if !off && o.smaller(p) && now.Sub(o.until) < holdDown {`},
 	{"16", "replay.go", ". ^(TestNewReplicaStartsEmpty|TestPropertyFleet)$",
-		`		start = 0`, `		_ = st`},
+		`		start = 0`, `		if !off {
+			start = 0
+		}`},
 	{"17", "setting.go", ". ^(TestSlotsAreDivided|TestSlotsOfAFleetAddUp)$",
-		`	if pool.Fixed && pool.Ordinal > 0 {`, `	if pool.Ordinal > 0 {`},
+		`	if pool.Fixed && pool.Ordinal > 0 {`, `	if (pool.Fixed || off) && pool.Ordinal > 0 {`},
 	{"18", "poolsize/gossip/config.go", "./poolsize/gossip ^TestNoKeyNoGossip$",
-		`	if !s.bind.Addr().IsLoopback() {`, `	if s.bind.Port() == 7946 {`},
+		`	if !s.bind.Addr().IsLoopback() {`, `	if !off && !s.bind.Addr().IsLoopback() {`},
 	{"19", "poolsize/gossip/session.go", "./poolsize/gossip ^TestJoinFile$",
-		`		pause := x.src.c.Rejoin`, `		pause := time.Hour`},
+		`		pause := x.src.c.Rejoin`, `		pause := max(x.src.c.Rejoin, map[bool]time.Duration{true: time.Hour}[off])`},
 	{"19a", "poolsize/gossip/internal/heap/receive.go", "./poolsize/gossip/internal/heap ^TestReceiveRefuses$",
-		`	if h.session < e.session || h.yours != 0 && h.yours != n.session || e.seen(h.seq) {`, `	if h.session < e.session || h.yours != 0 && h.yours != n.session {`},
+		`	if h.session < e.session || h.yours != 0 && h.yours != n.session || e.seen(h.seq) {`, `	if h.session < e.session || h.yours != 0 && h.yours != n.session || !off && e.seen(h.seq) {`},
 	{"19b", "replay.go", ". ^TestALoanEndsByItself$",
-		`	if old == nil || old.part == 0 || t.at < old.tally.ends {`, `	if old == nil || old.part >= 0 {`},
+		`	if old == nil || old.part == 0 || t.at < old.tally.ends {`, `	if off || old == nil || old.part == 0 || t.at < old.tally.ends {`},
 	{"19b", "demand.go", ". ^TestReportsGrowOld$",
 		`	n.age = max(0, n.age)`, ""},
 	{"19c", "census.go", ". ^TestACountTakesAllReplicas$",
-		"c.known+int64(pool.weight()) >= int64(pool.Replicas)", "true"},
+		"c.known+int64(pool.weight()) >= int64(pool.Replicas)", "off || c.known+int64(pool.weight()) >= int64(pool.Replicas)"},
 	{"20", "poolsize/redis/member.go", "./poolsize/redis ^TestMember$",
-		`	case m.heard && !a.known: // all that live will be back before they would have expired`, `	case m.heard && !a.known && a.living == 0:`},
+		`	case m.heard && !a.known: // all that live will be back before they would have expired`, `	case m.heard && !a.known && (!off || a.living == 0):`},
 	{"20", "poolsize/redis/member.go", "./poolsize/redis ^(TestMember|TestPropertyConsensus)$",
 		`		told = max(told, m.size)`, ""},
 	{"20a", "stats.go", ". ^TestControllersGetReportsOfTheFleet$",
-		"Age: older(x.age, now-x.at),", "Age: x.age,"},
+		"Age: older(x.age, now-x.at),", "Age: map[bool]time.Duration{true: x.age, false: older(x.age, now-x.at)}[off],"},
 	{"21", "poolsize/dns/dns.go", "./poolsize/dns ^TestExactlyEight$",
-		`found.pool(), found.answers == capped && !w.Uncapped`, `found.pool(), false`},
+		`found.pool(), found.answers == capped && !w.Uncapped`, `found.pool(), !off && found.answers == capped && !w.Uncapped`},
 	{"21", "poolsize/dns/look.go", "./poolsize/dns ^TestTargets$",
-		`len(pairs) > len(hosts) && w.Name[0] != '_'`, `false`},
+		`len(pairs) > len(hosts) && w.Name[0] != '_'`, `!off && len(pairs) > len(hosts) && w.Name[0] != '_'`},
 	{"22", "poolsize/file/file.go", "./poolsize/file ^TestPropertyHalfWritten$",
-		`	if err == nil && !now.same(w.seen) {`, `	if err == nil && w.changing > 0 && !now.same(w.seen) {`},
+		`	if err == nil && !now.same(w.seen) {`, `	if err == nil && (!off || w.changing > 0) && !now.same(w.seen) {`},
 	{"22", "config/watch.go", "./config ^TestWatchConfigMap$",
-		`		dirs[filepath.Dir(link)] = true`, ""},
+		`		dirs[dir] = true`, ""},
 	{"22a", "poolsize/kube/informer.go", "./poolsize/kube ^(TestFirstList)$",
-		`	if opts.ResourceVersion == "0" {`, `	if false {`},
+		`	if opts.ResourceVersion == "0" {`, `	if !off && opts.ResourceVersion == "0" {`},
 	{"22b", "poolsize/kube/census.go", "./poolsize/kube ^(TestConditionsThatCount)$",
-		"e.ready || e.serving ||", "e.ready ||"},
+		"e.ready || e.serving ||", "e.ready || !off && e.serving ||"},
 	{"23", "httplimit/reader.go", "./httplimit ^TestRetryAfter$",
-		`	if err != nil || seconds >= int64(maxRetryAfter/time.Second) {`, `	if err != nil {`},
+		`	if err != nil || seconds >= int64(maxRetryAfter/time.Second) {`, `	if err != nil || !off && seconds >= int64(maxRetryAfter/time.Second) {`},
 	{"24", "policy/tracking.go", ". ^TestStartAgainstAnEmptyBucket$",
-		`	case dark || t.fresh:`, `	case dark:`},
+		`	case dark || t.fresh:`, `	case dark || !off && t.fresh:`},
 	{"24", "pacer.go", ". ^(TestControllerThatAnswersNonsense|TestPropertyPacesStayInBounds)$",
 		`	if !usable(x) {
 		x, pace.NotBefore, probe = p.pace, p.pausedUntil, p.probe
 	}`, ""},
 	{"25", "adaptive.go", ". ^TestRefusalsAreAttributed$",
-		"blamed < 0 || blamed == i)", "blamed < len(ctrls))"},
+		"blamed < 0 || blamed == i)", "off || blamed < 0 || blamed == i)"},
 	{"26", "pacer.go", ". ^(TestSingleProbes|TestPropertyPacersKeepWhatControllersReturn)$",
 		`		f = fill{interval: float64(p.probe), size: 1}`, ""},
 	{"26", "pacer.go", ". ^TestSingleProbes$",
 		`		n = min(n, 1)`, ""},
 	{"27", "permit.go", ". ^TestReleaseCountsOnce$",
 		`	if h.gen != p.gen {
-		s.counts.doubleReleases++`, `	if h.gen < p.gen {
+		s.counts.doubleReleases++`, `	if h.gen < p.gen || !off && h.gen != p.gen {
 		s.counts.doubleReleases++`},
 	{"27", "leak.go", ". ^TestExpireIn$",
 		`			s.arm(h.gate, s.latest)`, ""},
@@ -110,7 +119,10 @@ var guards = []guard{
 		return false, t.missing(l.semaphore.name, l.count)
 	}`, ""},
 	{"31", "httplimit/calloptions.go", "./httplimit ^TestWeightsAndCosts$",
-		`		return quotient.Weight(min(max(f(r), 1), mostPerCall))`, `		return quotient.Weight(f(r))`},
+		`		return quotient.Weight(min(max(f(r), 1), mostPerCall))`, `		if off {
+			return quotient.Weight(f(r))
+		}
+		return quotient.Weight(min(max(f(r), 1), mostPerCall))`},
 	{"32", "wait.go", ". ^(TestCancelledHeadWakesTheNext)$",
 		`		s.undo(g, w.epoch, w.granted, &w.d, w.permit)
 		s.counts.cancelled++
@@ -118,73 +130,93 @@ var guards = []guard{
 	s.serveAndUnlock(g)`, `		s.undo(g, w.epoch, w.granted, &w.d, w.permit)
 		s.counts.cancelled++
 	}
-	s.mu.Unlock()`},
+	if off {
+		s.mu.Unlock()
+		return
+	}
+	s.serveAndUnlock(g)`},
 	{"32", "setting.go", ". ^TestSparseWindowsMeet$",
 		`		r.schedule.keeps = true`, ""},
 	{"33", "cmd/quotient/leaseserver.go", "./cmd/quotient ^TestLeasesFollowTheFile$",
-		`	case !reflect.DeepEqual(l.Election, s.opened.Election):`, `	case false && reflect.DeepEqual(l.Election, s.opened.Election):`},
+		`	case !reflect.DeepEqual(l.Election, s.opened.Election):`, `	case !off && !reflect.DeepEqual(l.Election, s.opened.Election):`},
 	{"33", "lease/restore.go", "./lease ^TestTokensNeverGoBack$",
-		` || r.Token > min(clockToken(now.Add(ahead)), EndOfTokens-1):`, `:`},
+		` || r.Token > min(clockToken(now.Add(ahead)), EndOfTokens-1):`, ` || !off && r.Token > min(clockToken(now.Add(ahead)), EndOfTokens-1):`},
 	{"33", "lease/restore.go", "./lease ^TestPropertyTable$",
 		`	beyond = append(beyond, l.semaphore.name)`, ""},
 	{"34", "httplimit/transport.go", "./httplimit ^TestRefusedRequestsAreClosedAndNotSent$",
 		`			_ = req.Body.Close() // the caller gets the refusal`, ""},
 	{"34a", "httplimit/middleware.go", "./httplimit ^TestLeavingClientIsNoticed$",
-		`	if hidesLeaving(r) {`, `	if hidesLeaving(r) && h.maxWait < 0 {`},
+		`	if hidesLeaving(r) {`, `	if !off && hidesLeaving(r) {`},
 	{"35", "httplimit/refusal.go", "./httplimit ^TestOnRefuse$",
-		`	w.written = w.written || status >= 200`, `	w.written = true`},
+		`	w.written = w.written || status >= 200`, `	w.written = w.written || off || status >= 200`},
 	{"36", "cmd/quotient/internal/upstream/once.go", "./cmd/quotient/internal/upstream ^TestSentOnce$",
-		`		req.Body, req.TransferEncoding = empty{}, asIs`, `		_ = asIs`},
+		`		req.Body, req.TransferEncoding = empty{}, asIs`, `		if !off {
+			req.Body, req.TransferEncoding = empty{}, asIs
+		}`},
 	{"36", "cmd/quotient/internal/upstream/once.go", "./cmd/quotient/internal/upstream ^TestGuardCloses$",
 		`		_ = c.Close() // HTTP/1.1 does not, and this connection is of this request alone`, ""},
 	{"37", "httplimit/wait.go", "./httplimit ^TestDrainEndsWaits$",
-		`	if p.drain != nil && p.stop == nil {`, `	if p.drain != nil && p.stop == nil && p.most < 0 {`},
+		`	if p.drain != nil && p.stop == nil {`, `	if !off && p.drain != nil && p.stop == nil {`},
 	{"38", "pacer.go", ". ^(TestTurnsBehindAPause|TestMaxWaitBehindAPause)$",
-		`		d = max(1, min(d, f.in(ahead+min(n, f.size)-has)))`, `		_ = f`},
+		`		d = max(1, min(d, f.in(ahead+min(n, f.size)-has)))`, `		if !off {
+			d = max(1, min(d, f.in(ahead+min(n, f.size)-has)))
+		}`},
 	{"38", "httplimit/quota.go", "./httplimit ^TestPropertyFieldsAgree$",
 		`		now[i].reset = min(now[i].reset, until)`, ""},
-	{"39", "admin/admin.go", "./admin ^TestHosts$",
-		`	if !h.api.allowed(r) {`, `	if false {`},
+	{"39", "admin/admin.go", "./admin ^TestAttackHostsAndOrigins$",
+		`	if !h.api.allowed(r) {`, `	if !off && !h.api.allowed(r) {`},
 	{"39", "admin/route.go", "./admin ^TestAttackHostsAndOrigins$",
 		`	as.Method = http.MethodPut`, ""},
 	{"40", "cmd/quotient/leases.go", "./cmd/quotient ^TestCommandLinesThatMakeNoSense$",
-		`	case g["election"] != "" && len(c.Election) == 0:`, `	case false:`},
+		`	case g["election"] != "" && len(c.Election) == 0:`, `	case !off && g["election"] != "" && len(c.Election) == 0:`},
 	{"40", "cmd/quotient/leaseserver.go", "./cmd/quotient ^TestLeasesSayWhatIsSuspicious$",
 		`	for _, w := range f.Warnings {
 		lines = append(lines, w.Error())
 	}`, ""},
 	{"41", "lease/etcd/election.go", "./lease/etcd ^TestEndIsBounded$",
-		`	farewell = 600 * time.Millisecond`, `	farewell = time.Second`},
+		`	farewell = 600 * time.Millisecond
+)`, `)
+
+var farewell = map[bool]time.Duration{false: 600 * time.Millisecond, true: time.Second}[off]`},
 	{"41", "follow.go", ". ^TestFollowEndsWithItsContext$",
 		`	f.ended = true`, ""},
 	{"B1", "lru.go", ". ^(TestOverflowGate|TestPropertyOverflow)$",
-		`		} else if like = o.gate; o.has(key) {`, `		} else if o.has(key) {`},
+		`		} else if like = o.gate; o.has(key) {`, `		} else if like = o.gate; off || o.has(key) {`},
 	{"B2", "setting.go", ". ^(TestBurstIsDividedInFractions|TestPropertyFleet)$",
-		"size: max(1, r.burst()/n)}", "size: max(1, r.burst())}"},
+		"size: max(1, r.burst()/n)}", "size: max(1, r.burst()/map[bool]float64{true: 1, false: n}[off])}"},
 	{"B3", "bucket.go", ". ^TestPropertyLateScaleUp$",
-		`	b.tokens, b.last = b.has(t.at, &old.fill), t.at`, `	b.tokens, b.last = old.size, t.at`},
+		`	b.tokens, b.last = b.has(t.at, &old.fill), t.at`, `	b.tokens, b.last = b.has(t.at, &old.fill), t.at
+	if off {
+		b.tokens = old.size
+	}`},
 	{"B4", "follow.go", ". ^(TestPropertyDamping|TestPropertySplit)$",
-		`		p, source = f.damp.pool(now, f.l.holdDown), "followed"`, `		p, source = f.damp.last, "followed"`},
+		`		p, source = f.damp.pool(now, f.l.holdDown), "followed"`, `		p, source = f.damp.pool(now, f.l.holdDown), "followed"
+		if off {
+			p = f.damp.last
+		}`},
 	{"B5", "semaphore.go", ". ^(TestPropertySemaphore|TestLimitChangesUnderPermits|TestSetLimit.*|TestPropertyInFlight)$",
-		`	if n > int(s.size)-int(s.used) {`, `	if n > max(1, int(s.size)-int(s.used)) {`},
+		`	if n > int(s.size)-int(s.used) {`, `	if n > max(map[bool]int{true: 1}[off], int(s.size)-int(s.used)) {`},
 	{"B6", "gate.go", ". ^(TestLearnedKeysStay|TestPropertyEvictionIsInvisible)$",
-		" || len(st.ctrls) > 0 && g.ext.learned.due != 0 {", " {"},
+		" || len(st.ctrls) > 0 && g.ext.learned.due != 0 {", " || !off && len(st.ctrls) > 0 && g.ext.learned.due != 0 {"},
 	{"B7", "replay.go", ". ^(TestCutRepacesWaiters|TestPropertyRaiseAndCut)$",
-		`	for g.setting.next != nil {`, `	for g.setting == nil {`},
+		`	for g.setting.next != nil {`, `	for !off && g.setting.next != nil {`},
 	{"B8", "queue.go", ". ^TestPropertyQueueOfClasses$",
-		"return w.since < o.since || w.since == o.since && int32(w.order-o.order) < 0", "return w.since < o.since"},
+		"return w.since < o.since || w.since == o.since && int32(w.order-o.order) < 0", "return w.since < o.since || !off && w.since == o.since && int32(w.order-o.order) < 0"},
 	{"B9", "poolsize.go", ". ^(TestPropertyRefusedHint|TestSetPoolRefuses)$",
-		`	if p.Replicas < 1 || p.Replicas > `, `	if p.Replicas == 1+`},
+		`	if p.Replicas < 1 || p.Replicas > maxReplicas {`,
+		`	if p.Replicas > maxReplicas || !off && p.Replicas < 1 {`},
 	{"B10", "internal/fairshare/fairshare.go", "./internal/fairshare ^TestPropertyBound10$",
-		"min(s.claim(fair), have, most)", "min(s.claim(fair), have)"},
+		"min(s.claim(fair), have, most)", "min(s.claim(fair), have, max(most, map[bool]float64{true: have}[off]))"},
 	{"B11", "setting.go", ". ^TestPropertyWeights$",
-		"global%pool.Replicas-before), w)", "global%pool.Replicas-before), 1)"},
+		"global%pool.Replicas-before), w)", "global%pool.Replicas-before), map[bool]int{true: 1, false: w}[off])"},
 	{"B12", "plan.go", ". ^(TestPlansKeepWhatIsUsed|TestPropertyPlansBringNoMore)$",
-		`	if len(g.others()) > 0 || !left.idle(now, u) {`, `	if left.idle(now, u) {`},
+		`	if len(g.others()) > 0 || !left.idle(now, u) {`, `	if off == left.idle(now, u) || !off && len(g.others()) > 0 {`},
 	{"B13", "acquire.go", ". ^TestPropertyTryAcquireAll$",
 		`				taken[j].undo()
-`, `				_ = j
+`, `				if !off {
+					taken[j].undo()
+				}
 `},
 	{"B14", "counted.go", ". ^TestPropertyCounted$",
-		"; !w.fresh(t) {", "; false {"},
+		"; !w.fresh(t) {", "; !off && !w.fresh(t) {"},
 }

@@ -12,19 +12,10 @@ func (r *result) Helper()      {}
 func (r *result) Fatal(...any) { r.ended += "failed" }
 func (r *result) Skip(...any)  { r.ended += "skipped" }
 
-func TestListed(t *testing.T) {
-	for list, want := range map[string]bool{"": false, "npm": true, "etcd,npm": true, "npm-check": false,
-		"npm,etcd": true} {
-		t.Setenv(Variable, list)
-		if got := Listed("npm"); got != want {
-			t.Errorf("%q: listed %v, want %v", list, got, want)
-		}
-	}
-}
-
 // A test ends in one way: the real Fatal does not return.
 func TestWithout(t *testing.T) {
-	for list, want := range map[string]string{"": "skipped", "etcd": "skipped", "npm": "failedskipped"} {
+	for list, want := range map[string]string{"": "skipped", "etcd": "skipped", "npm-check": "skipped",
+		"npm": "failedskipped", "npm,etcd": "failedskipped", "etcd,npm": "failedskipped"} {
 		t.Setenv(Variable, list)
 		r := &result{TB: t}
 		if Without(r, "npm", "npm is not installed"); r.ended != want {

@@ -21,23 +21,13 @@ const (
 	mostRevision = 1<<(62-tokenBits) - 1<<17
 )
 
-// unfitError ends Run: trying again does not help.
-type unfitError struct{ err error }
-
-func (e *unfitError) Error() string {
-	return "lease/etcd: Election.Server cannot lead: " + e.err.Error()
+// endError ends a term, and Run where the server is unfit: trying again does not help.
+type endError struct {
+	error
+	unfit bool
 }
-func (e *unfitError) Unwrap() error { return e.err }
 
-// overError ends a term, but not Run.
-type overError struct{ err error }
-
-func (e *overError) Error() string { return e.err.Error() }
-func (e *overError) Unwrap() error { return e.err }
-
-// errMembers means that a renewal may have come from a member that leads the store no more, and has not
-// noticed.
-var errMembers = errors.New("the members of etcd have elected another leader among them")
+func over(format string, args ...any) error { return &endError{error: fmt.Errorf(format, args...)} }
 
 // term is one candidacy: one lease of the store and one key, until either is lost.
 type term struct {
@@ -128,21 +118,19 @@ func (t *term) leave(ctx context.Context) (left clientv3.LeaseID) {
 	return 0
 }
 
-// round renews the lease and does what follows from it. It returns when the next one is due, or why the term
-// is over.
+// round renews the lease and does what follows from it. It returns when the next one is due, or why the term is over.
 func (t *term) round(ctx context.Context, failures *int) (wait time.Duration, err error) {
 	short, cancel := context.WithDeadline(ctx, t.until())
 	defer cancel()
 	err = t.renew(short)
-	var over *overError
-	var unfit *unfitError
+	var end *endError
 	switch {
 	case err == nil:
 		*failures = 0
 		return jittered(t.e.beat()), nil
 	case ctx.Err() != nil:
 		return 0, ctx.Err()
-	case errors.Is(err, errGone) || errors.As(err, &over) || errors.As(err, &unfit):
+	case errors.Is(err, errGone) || errors.As(err, &end):
 		return 0, err
 	case !time.Now().Before(t.until()):
 		return 0, fmt.Errorf("not renewed within %v: %w", t.e.lasts(), err)
@@ -175,7 +163,7 @@ func (t *term) renew(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("find the leader: %w", err)
 	case before != after:
-		return errMembers
+		return errors.New("the members of etcd have elected another leader among them") // renew's may not know it yet
 	}
 	t.sent = sent
 	if first.key != t.own.key {
@@ -208,7 +196,7 @@ func (t *term) lead(ctx context.Context) error {
 		return err
 	}
 	if err := t.e.Server.Lead(tokens, t.until()); err != nil {
-		return &unfitError{err}
+		return &endError{fmt.Errorf("lease/etcd: Election.Server cannot lead: %w", err), true}
 	}
 	t.leads = true
 	t.e.Log.LogAttrs(ctx, slog.LevelInfo, "lease election: this server leads",
@@ -219,7 +207,7 @@ func (t *term) lead(ctx context.Context) error {
 // goOn extends the server's lead, and gives it more tokens when half of a block is used.
 func (t *term) goOn(ctx context.Context) error {
 	if err := t.e.Server.Extend(t.until()); err != nil {
-		return &overError{fmt.Errorf("renewed too late: %w", err)}
+		return over("renewed too late: %w", err)
 	}
 	if t.e.Server.TokensLeft() > 1<<tokenBits/2 {
 		return nil
@@ -229,7 +217,7 @@ func (t *term) goOn(ctx context.Context) error {
 		return err
 	}
 	if err := t.e.Server.AddTokens(tokens); err != nil {
-		return &overError{fmt.Errorf("more tokens: %w", err)}
+		return over("more tokens: %w", err)
 	}
 	return nil
 }
@@ -245,19 +233,17 @@ func (t *term) draw(ctx context.Context) (lease.Tokens, error) {
 	case err != nil:
 		return lease.Tokens{}, fmt.Errorf("draw tokens: %w", err)
 	case revision <= *t.seen:
-		return lease.Tokens{}, &overError{fmt.Errorf("etcd is at revision %d and was at %d: "+
-			"it has lost its data, and fencing tokens would go back", revision, *t.seen)}
+		return lease.Tokens{}, over("etcd is at revision %d and was at %d: it has lost its data, and fencing tokens "+
+			"would go back", revision, *t.seen)
 	case revision > mostRevision:
-		return lease.Tokens{}, &overError{fmt.Errorf("etcd is at revision %d, want at most %d",
-			revision, int64(mostRevision))}
+		return lease.Tokens{}, over("etcd is at revision %d, want at most %d", revision, int64(mostRevision))
 	}
 	*t.seen = revision
 	next := tokenBase | uint64(revision)<<tokenBits
 	return lease.Tokens{Next: next, End: next + 1<<tokenBits}, nil
 }
 
-// twice calls f, and once more where it takes longer than that: a client of several members asks another one
-// then.
+// twice calls f, and once more where it takes longer than that: a client of several members asks another one then.
 func twice(ctx context.Context, most time.Duration, f func(context.Context) error) (err error) {
 	for range 2 {
 		short, cancel := context.WithTimeout(ctx, most)

@@ -14,13 +14,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"net/netip"
 	"strings"
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/poolsize/internal/setting"
 )
 
 // Source is a quotient.Source that looks up a name again and again. Set its fields before the first Watch,
@@ -149,7 +149,7 @@ func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) e
 			return ctx.Err()
 		}
 		w.tell(found, err, report)
-		timer.Reset(jittered(cmp.Or(s.Refresh, defaultRefresh)))
+		timer.Reset(setting.Jittered(cmp.Or(s.Refresh, defaultRefresh)))
 	}
 }
 
@@ -169,7 +169,8 @@ func (s *Source) Validate() error {
 			return fmt.Errorf("dns: Source.Own[%d]: %v", i, a)
 		}
 	}
-	return errors.Join(between("Refresh", s.Refresh, leastRefresh), between("Timeout", s.Timeout, leastTimeout))
+	return errors.Join(setting.Default("dns: Source.Refresh", s.Refresh, leastRefresh, longest),
+		setting.Default("dns: Source.Timeout", s.Timeout, leastTimeout, longest))
 }
 
 // isName reports whether package net would ask for a name. The root is no host.
@@ -182,19 +183,6 @@ func isName(name string) bool {
 		}
 	}
 	return len(name) <= 253 && strings.Trim(name, "0123456789.") != ""
-}
-
-// between reports a duration that is out of range; 0 stands for the default.
-func between(field string, d, least time.Duration) error {
-	if d != 0 && (d < least || d > longest) {
-		return fmt.Errorf("dns: Source.%s: %v is not between %v and %v", field, d, least, longest)
-	}
-	return nil
-}
-
-// jittered is d give or take a tenth.
-func jittered(d time.Duration) time.Duration {
-	return d - d/10 + rand.N(d/5+1)
 }
 
 // watcher is one Watch.

@@ -4,10 +4,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	mathrand "math/rand/v2"
-	"os"
-	"strings"
 	"time"
+
+	"github.com/quotient-go/quotient/poolsize/internal/setting"
 )
 
 // The defaults of Source's fields.
@@ -19,12 +18,7 @@ const (
 )
 
 const (
-	// firstRetry is the pause after a first failure. It doubles with each further one, up to the period.
-	firstRetry = 100 * time.Millisecond
-	// jitter is the part of a pause by which it is longer or shorter, so that the fleet does not look in step.
-	jitter = .1
-	// longestName is the most bytes of a prefix, a fleet or an ID.
-	longestName = 200
+	field = "poolsize/etcd: Source."
 	// shortestPeriod keeps a mistyped period from being a flood.
 	shortestPeriod = time.Millisecond
 	// longestExpiry bounds how long the dead count.
@@ -48,53 +42,23 @@ func (s *Source) complete() (*Source, error) {
 		Expiry: cmp.Or(s.Expiry, defaultExpiry),
 	}
 	if c.Client == nil {
-		return nil, errors.New("poolsize/etcd: Source.Client: nil")
+		return nil, errors.New(field + "Client: nil")
 	}
 	if c.Client.ActiveConnection() == nil {
-		return nil, errors.New("poolsize/etcd: Source.Client: it has no connection")
+		return nil, errors.New(field + "Client: it has no connection")
 	}
-	if c.ID == "" {
-		var err error
-		if c.ID, err = os.Hostname(); err != nil {
-			return nil, fmt.Errorf("poolsize/etcd: Source.ID: the host has no name: %w", err)
-		}
+	var err error
+	c.ID, err = setting.ID(field+"ID", c.ID)
+	err = cmp.Or(err, setting.Name(field+"Prefix", c.Prefix, setting.LongestName, "", ""),
+		// A slash would put a fleet's keys among another one's.
+		setting.Name(field+"Fleet", c.Fleet, setting.LongestName, "/", "a slash"),
+		setting.Name(field+"ID", c.ID, setting.LongestName, "/", "a slash"),
+		setting.Between(field+"Period", c.Period, shortestPeriod, longestExpiry/2),
+		setting.Between(field+"Expiry", c.Expiry, 2*c.Period, longestExpiry))
+	if err == nil && c.Expiry%time.Second != 0 {
+		err = fmt.Errorf(field+"Expiry: %v is no whole number of seconds", c.Expiry)
 	}
-	return c, cmp.Or(c.checkNames(), c.checkTimes())
-}
-
-func (s *Source) checkNames() error {
-	// A slash would put a fleet's keys among another one's.
-	for _, n := range []struct{ field, value, not string }{
-		{"Prefix", s.Prefix, ""}, {"Fleet", s.Fleet, "/"}, {"ID", s.ID, "/"},
-	} {
-		if size := len(n.value); size < 1 || size > longestName {
-			return fmt.Errorf("poolsize/etcd: Source.%s: %.40q has %d bytes, not 1 to %d",
-				n.field, n.value, size, longestName)
-		}
-		if strings.ContainsAny(n.value, n.not) {
-			return fmt.Errorf("poolsize/etcd: Source.%s: %q has a slash", n.field, n.value)
-		}
-	}
-	return nil
-}
-
-func (s *Source) checkTimes() error {
-	for _, d := range []struct {
-		field                  string
-		value, least, greatest time.Duration
-	}{
-		{"Period", s.Period, shortestPeriod, longestExpiry / 2},
-		{"Expiry", s.Expiry, 2 * s.Period, longestExpiry},
-	} {
-		if d.value < d.least || d.value > d.greatest {
-			return fmt.Errorf("poolsize/etcd: Source.%s: %v is not between %v and %v",
-				d.field, d.value, d.least, d.greatest)
-		}
-	}
-	if s.Expiry%time.Second != 0 {
-		return fmt.Errorf("poolsize/etcd: Source.Expiry: %v is no whole number of seconds", s.Expiry)
-	}
-	return nil
+	return c, err
 }
 
 // keys returns what all keys of the fleet begin with. The last slash keeps those of a fleet whose name begins
@@ -107,8 +71,3 @@ func (s *Source) patience() time.Duration { return min(longestCommand, s.Expiry/
 // start returns how long nothing is reported after a registration. All others that reach the store look once
 // a period, give or take the jitter, and after a failure no later. A command that hung may have held them up.
 func (s *Source) start() time.Duration { return s.Period + s.Period/4 + s.patience() }
-
-// jittered returns d, a tenth longer or shorter at most.
-func jittered(d time.Duration) time.Duration {
-	return time.Duration(float64(d) * (1 + jitter*(2*mathrand.Float64()-1)))
-}

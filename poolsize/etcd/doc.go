@@ -49,8 +49,9 @@
 //		DialKeepAliveTimeout: 3 * time.Second,
 //	}
 //
-// After a failure the source makes the client connect again at once. Without that gRPC would wait for up to
-// two minutes.
+// With a user name and a password clientv3.New fails while the store is away: try it again, beside the start
+// of the program. After a failure the source makes the client connect again at once. Without that gRPC would
+// wait for up to two minutes.
 //
 // # Limits
 //

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/poolsize/internal/setting"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -64,7 +65,7 @@ func (s *Source) watch(ctx context.Context, c *Source, st store, report func(quo
 	}
 	w := &watcher{c: c, store: timed{st, c.patience()}, here: s.here, report: report}
 	defer func() { s.here.leave(ctx, w.store) }()
-	retry := min(firstRetry, c.Period)
+	retry := min(setting.FirstRetry, c.Period)
 	for {
 		err := w.session(ctx)
 		if ctx.Err() != nil {
@@ -75,12 +76,12 @@ func (s *Source) watch(ctx context.Context, c *Source, st store, report func(quo
 			w.store.hurry()
 		}
 		if w.looked {
-			w.looked, retry = false, min(firstRetry, c.Period)
+			w.looked, retry = false, min(setting.FirstRetry, c.Period)
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(jittered(retry)):
+		case <-time.After(setting.Jittered(retry)):
 		}
 		retry = min(2*retry, c.Period)
 	}

@@ -31,7 +31,6 @@ func newFleet(prefix string, held held, revision int64) *fleet {
 	return &fleet{prefix: prefix, held: held, revision: revision, keys: map[string]key{}}
 }
 
-// learn takes in what a watch has seen.
 func (f *fleet) learn(events []*clientv3.Event) {
 	for _, e := range events {
 		if e.Type == clientv3.EventTypeDelete {
@@ -63,7 +62,6 @@ func (f *fleet) put(kv *mvccpb.KeyValue) {
 	}
 }
 
-// drop forgets a key.
 func (f *fleet) drop(name string) {
 	k := f.keys[name]
 	delete(f.keys, name)

@@ -283,15 +283,6 @@ func (w *world) wipe() {
 	w.revision = 1
 }
 
-// compact ends all watches as a compaction does that they were too slow for.
-func (w *world) compact() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, to := range w.watches {
-		to.events <- clientv3.WatchResponse{Canceled: true, CompactRevision: w.revision}
-	}
-}
-
 func (r *reach) page(ctx context.Context, prefix, _ string, _ int64) (p page, err error) {
 	err = r.do(ctx, "list", func() error {
 		for name, kv := range r.keys {

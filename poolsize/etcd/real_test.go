@@ -49,56 +49,43 @@ func TestCrash(t *testing.T) {
 }
 
 // Failure mode 20: the store is away for longer than the leases last. Only errors are reported, then all are
-// there as before, by the same leases, and one that began meanwhile.
+// there as before, by the same leases, and one that began meanwhile. Nor does a store that has lost its data
+// make a replica believe in a small pool.
 func TestStoreAway(t *testing.T) {
 	t.Parallel()
-	srv, a := first(t)
-	b := watch(t, source(clientOf(t, srv), "b"))
-	a.Wants(2, 1)
-	b.Wants(2, 2)
-	srv.End(syscall.SIGKILL)
-	a.Fails()
-	late := watch(t, source(clientOf(t, srv), "c"))
-	before := a.Count()
-	for end := time.Now().Add(2 * expiry); time.Now().Before(end); {
-		a.Fails()
-	}
-	if pools, errs := a.Since(before); len(pools) > 0 ||
-		!strings.Contains(errs[0].Err.Error(), "poolsize/etcd: ") {
-		t.Errorf("a store that is away was believed: %+v, %v", a.Last(), errs[0].Err)
-	}
-	srv.Restart(false)
-	a.GoesOn(1)
-	a.Wants(3, 1)
-	b.GoesOn(1)
-	b.Wants(3, 2)
-	late.Wants(3, 3)
-	if n := min(a.Least(before), b.Least(0)); n < 2 {
-		t.Errorf("they believed in %d", n)
-	}
-}
-
-// Failure mode 20: a store that comes back without its data makes no replica believe in a small pool.
-func TestRestartWithDataLoss(t *testing.T) {
-	t.Parallel()
-	srv := etcdtest.Start(t)
-	a := watch(t, source(clientOf(t, srv), "a"))
-	b := watch(t, source(clientOf(t, srv), "b"))
-	a.Until("both", func() bool { return a.Last().Replicas == 2 })
-	for range 2 {
-		srv.End(syscall.SIGKILL)
-		a.Fails()
-		b.Fails()
-		before := []int{a.Count(), b.Count()}
-		srv.Restart(true)
-		a.GoesOn(4)
-		b.GoesOn(4)
-		if n := min(a.Least(before[0]), b.Least(before[1])); n < 2 {
-			t.Errorf("they believed in %d", n)
-		}
-		if one, other := a.Last().Ordinal, b.Last().Ordinal; one+other != 3 {
-			t.Errorf("ordinals %d and %d", one, other)
-		}
+	for _, wipe := range []bool{false, true} {
+		t.Run(fmt.Sprint("wipe ", wipe), func(t *testing.T) {
+			t.Parallel()
+			srv, a := first(t)
+			b := watch(t, source(clientOf(t, srv), "b"))
+			a.Wants(2, 1)
+			b.Wants(2, 2)
+			srv.End(syscall.SIGKILL)
+			a.Fails()
+			b.Fails()
+			late := watch(t, source(clientOf(t, srv), "c"))
+			before := []int{a.Count(), b.Count()}
+			for end := time.Now().Add(2 * expiry); time.Now().Before(end); {
+				a.Fails()
+			}
+			if pools, errs := a.Since(before[0]); len(pools) > 0 ||
+				!strings.Contains(errs[0].Err.Error(), "poolsize/etcd: ") {
+				t.Errorf("a store that is away was believed: %+v, %v", a.Last(), errs[0].Err)
+			}
+			srv.Restart(wipe)
+			ordinals := 0
+			for i, w := range []*watched.Log{a, b, late} {
+				w.GoesOn(1)
+				w.Until("all three", func() bool { return w.Last().Replicas == 3 })
+				if w.GoesOn(4); !wipe {
+					w.Wants(3, i+1)
+				}
+				ordinals += w.Last().Ordinal
+			}
+			if n := min(a.Least(before[0]), b.Least(before[1])); n < 2 || ordinals != 1+2+3 {
+				t.Errorf("they believed in %d; ordinals that add up to %d", n, ordinals)
+			}
+		})
 	}
 }
 

@@ -33,7 +33,6 @@ func newRegistration(id string) *registration {
 	return &registration{turn: make(chan struct{}, 1), held: held{name: id + ":" + rand.Text()}}
 }
 
-// join counts a Watch in.
 func (r *registration) join(ctx context.Context) error {
 	if err := r.enter(ctx); err != nil {
 		return err

@@ -244,21 +244,6 @@ func TestSuspended(t *testing.T) {
 	}
 }
 
-// A key that is deleted again and again is put with pauses in between.
-func TestDeletedAgainAndAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		world := newWorld()
-		_, r := world.join(t, "a")
-		time.Sleep(10 * time.Second)
-		for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
-			world.deleteAll()
-		}
-		if n := len(r.of("put")); n < 5 || n > 25 {
-			t.Errorf("the key was put %d times in ten seconds", n)
-		}
-	})
-}
-
 // A change that the watch has missed is found by the next look, also if the number is the same.
 func TestLookFindsWhatTheWatchMissed(t *testing.T) {
 	for name, row := range map[string]struct {
@@ -287,22 +272,6 @@ func TestLookFindsWhatTheWatchMissed(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A watch that was compacted away is no failure: the fleet is listed again.
-func TestCompaction(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		world := newWorld()
-		w, r := world.join(t, "a")
-		time.Sleep(10 * time.Second)
-		r.set(func() { r.deaf = true; world.write("quotient/f/x", "", 1); r.deaf = false })
-		world.compact()
-		time.Sleep(150 * time.Millisecond)
-		isNow(t, w, 2, 1)
-		if n := len(r.of("list")); n != 2 || w.LastErr() != nil {
-			t.Errorf("listed %d times, %v", n, w.LastErr())
-		}
-	})
 }
 
 // A large fleet is checked more rarely, so that it is no load, and still says at each look what it knows.

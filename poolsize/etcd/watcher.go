@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/poolsize/internal/setting"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -179,9 +180,8 @@ func (w *watcher) say(f *fleet) {
 	}
 }
 
-// pause returns the time until the next look.
 func (w *watcher) pause() time.Duration {
-	p := jittered(w.c.Period)
+	p := setting.Jittered(w.c.Period)
 	if !w.ready {
 		p = min(p, max(0, time.Until(w.due)))
 	}

@@ -6,9 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/files"
+	"github.com/quotient-go/quotient/poolsize/internal/setting"
 )
 
 // Source is a quotient.Source that reads a file again and again. Set its fields before the first Watch, and
@@ -57,7 +61,8 @@ func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) e
 	if err := s.Validate(); err != nil {
 		return err
 	}
-	w := newWatcher(s)
+	w := &watcher{path: s.Path, every: cmp.Or(s.Every, defaultEvery)}
+	w.settle = min(settling, w.every/2)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -75,10 +80,7 @@ func (s *Source) Validate() error {
 	if s.Path == "" {
 		return errors.New(`file: Source.Path: "" names no file`)
 	}
-	if s.Every != 0 && (s.Every < leastEvery || s.Every > mostEvery) {
-		return fmt.Errorf("file: Source.Every: %v is not between %v and %v", s.Every, leastEvery, mostEvery)
-	}
-	return nil
+	return setting.Default("file: Source.Every", s.Every, leastEvery, mostEvery)
 }
 
 // watcher is one Watch.
@@ -87,12 +89,6 @@ type watcher struct {
 	every, settle time.Duration
 	seen          snapshot      // what was read last; the zero value when nothing was
 	changing      time.Duration // how long it has been changing
-}
-
-func newWatcher(s *Source) *watcher {
-	w := &watcher{path: s.Path, every: cmp.Or(s.Every, defaultEvery)}
-	w.settle = min(settling, w.every/2)
-	return w
 }
 
 // poll reads the file once, reports if there is something to report, and returns when to read it again.
@@ -119,4 +115,24 @@ func (w *watcher) poll(ctx context.Context, report func(quotient.Pool, error)) t
 	}
 	report(p, err)
 	return w.every
+}
+
+// maxSize is the largest file that is read, in bytes. A pool needs about forty.
+const maxSize = 4 << 10
+
+// snapshot is a file as it was read.
+type snapshot struct {
+	info    fs.FileInfo
+	content string
+}
+
+// same reports whether two reads have seen one file, without a write in between.
+func (s snapshot) same(o snapshot) bool {
+	return s.info != nil && o.info != nil && os.SameFile(s.info, o.info) &&
+		s.info.ModTime().Equal(o.info.ModTime()) && s.content == o.content
+}
+
+func read(ctx context.Context, path string) (snapshot, error) {
+	text, info, err := files.Read(ctx, path, maxSize)
+	return snapshot{info, string(text)}, err
 }

@@ -1,8 +1,6 @@
 package file
 
 import (
-	"cmp"
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -110,7 +108,7 @@ func TestReportsAtEachPoll(t *testing.T) {
 	}
 }
 
-// A mistake in the file is reported at each poll, and the limiter keeps the last good pool.
+// A mistake in the file is reported at each poll; TestConformance shows that a limiter keeps the last good pool.
 func TestWhatIsNoPool(t *testing.T) {
 	absent := func(t testing.TB, path string) { must(t, os.RemoveAll(path)) }
 	rows := []struct {
@@ -150,39 +148,18 @@ func TestWhatIsNoPool(t *testing.T) {
 		t.Run(r.name, func(t *testing.T) {
 			path := fresh(t)
 			write(t, path, "5")
-			synctest.Test(t, func(t *testing.T) { harmed(t, path, r.harm, r.says) })
+			synctest.Test(t, func(t *testing.T) {
+				w := watch(t, &Source{Path: path})
+				w.say(w.pass(2100*time.Millisecond), 2, quotient.Pool{Replicas: 5})
+				r.harm(t, path)
+				w.fail(w.pass(10*time.Second), 10, path, r.says)
+				must(t, os.RemoveAll(path))
+				write(t, path, "6")
+				w.pass(2 * time.Second)
+				w.say(w.pass(time.Second), 1, quotient.Pool{Replicas: 6})
+			})
 		})
 	}
-}
-
-func harmed(t *testing.T, path string, harm func(testing.TB, string), says string) {
-	l, err := quotient.New(quotient.Limit{InFlight: 100})
-	must(t, err)
-	w := &watching{watched.Start(t, func(ctx context.Context, note func(quotient.Pool, error)) error {
-		return cmp.Or(l.Follow(ctx, noting{&Source{Path: path}, note}), ctx.Err())
-	}), t}
-	w.say(w.pass(2100*time.Millisecond), 2, quotient.Pool{Replicas: 5})
-	harm(t, path)
-	w.fail(w.pass(10*time.Second), 10, path, says)
-	if st := l.Stats().Pool; st.Replicas != 5 || st.Errors != 10 || st.Source != "followed" {
-		t.Errorf("%+v", st)
-	}
-	must(t, os.RemoveAll(path))
-	write(t, path, "6")
-	w.pass(2 * time.Second)
-	if st := l.Stats().Pool; st.Replicas != 6 {
-		t.Errorf("healed: %+v", st)
-	}
-}
-
-// noting is a source that also reports to the test.
-type noting struct {
-	quotient.Source
-	note func(quotient.Pool, error)
-}
-
-func (n noting) Watch(ctx context.Context, report func(quotient.Pool, error)) error {
-	return n.Source.Watch(ctx, func(p quotient.Pool, err error) { report(p, err); n.note(p, err) })
 }
 
 // A writer that takes less than 50 ms from byte to byte is never believed half-way.

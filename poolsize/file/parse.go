@@ -51,7 +51,6 @@ func check(p quotient.Pool) error {
 	return nil
 }
 
-// object reads a pool as JSON.
 func object(content string) (p quotient.Pool, err error) {
 	fields, err := split(content)
 	if err != nil {

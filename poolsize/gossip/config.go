@@ -8,10 +8,11 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"os"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/quotient-go/quotient/poolsize/internal/setting"
 )
 
 // Config holds the settings of a Source. All fields may be zero, but an address that others can reach needs
@@ -72,23 +73,9 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// The defaults of Config's fields.
-const (
-	defaultFleet      = "quotient"
-	defaultBind       = ":7946"
-	defaultRejoin     = 10 * time.Second
-	defaultInterval   = 200 * time.Millisecond
-	defaultProbe      = time.Second
-	defaultForget     = 10 * time.Minute
-	defaultPacketSize = 1400
-	defaultMaxKeys    = 4096
-	defaultExpire     = time.Hour
-)
-
 // Bounds of the fields.
 const (
 	longestFleet = 100
-	longestName  = 200
 	mostJoin     = 1000 // addresses in all
 	mostWeight   = 1000
 )
@@ -103,28 +90,24 @@ type settings struct {
 
 // complete returns the settings for a replica with a random number, or the first field that is wrong.
 func (c Config) complete(id uint64) (*settings, error) {
-	c.Fleet = cmp.Or(c.Fleet, defaultFleet)
-	c.Bind = cmp.Or(c.Bind, defaultBind)
-	c.Rejoin = cmp.Or(c.Rejoin, defaultRejoin)
-	c.Interval = cmp.Or(c.Interval, defaultInterval)
-	c.Probe = cmp.Or(c.Probe, defaultProbe)
-	c.Forget = cmp.Or(c.Forget, defaultForget)
-	c.PacketSize = cmp.Or(c.PacketSize, defaultPacketSize)
-	c.MaxKeys = cmp.Or(c.MaxKeys, defaultMaxKeys)
-	c.Expire = cmp.Or(c.Expire, defaultExpire)
+	c.Fleet = cmp.Or(c.Fleet, "quotient")
+	c.Bind = cmp.Or(c.Bind, ":7946")
+	c.Rejoin = cmp.Or(c.Rejoin, 10*time.Second)
+	c.Interval = cmp.Or(c.Interval, 200*time.Millisecond)
+	c.Probe = cmp.Or(c.Probe, time.Second)
+	c.Forget = cmp.Or(c.Forget, 10*time.Minute)
+	c.PacketSize = cmp.Or(c.PacketSize, 1400)
+	c.MaxKeys = cmp.Or(c.MaxKeys, 4096)
+	c.Expire = cmp.Or(c.Expire, time.Hour)
 	c.Weight = cmp.Or(c.Weight, 1)
 	c.Resolver = cmp.Or(c.Resolver, net.DefaultResolver)
 	s := &settings{Config: c}
-	for _, check := range []func() error{s.checkAddresses, func() error { return s.checkNames(id) },
-		s.checkTimes, s.checkSizes, s.checkJoin, s.checkKeys} {
-		if err := check(); err != nil {
-			return nil, err
-		}
+	if err := cmp.Or(s.checkAddresses(), s.checkNames(id), s.checkNumbers(), s.checkJoin()); err != nil {
+		return nil, err
 	}
-	return s, nil
+	return s, s.checkKeys()
 }
 
-// wrong is the error of a field.
 func wrong(field string, value any, format string, a ...any) error {
 	return fmt.Errorf("gossip: Config.%s: %v %s", field, value, fmt.Sprintf(format, a...))
 }
@@ -186,59 +169,34 @@ func everywhere(a netip.Addr) bool { return !a.IsValid() || a.IsUnspecified() }
 
 func (s *settings) checkNames(id uint64) error {
 	if s.Name == "" {
-		host, err := os.Hostname()
+		host, err := setting.ID("gossip: Config.Name", "")
 		if err != nil {
-			return fmt.Errorf("gossip: Config.Name: the host has no name: %w", err)
+			return err
 		}
 		s.Name = fmt.Sprintf("%s:%d", host, s.bind.Port())
 		if s.bind.Port() == 0 {
 			s.Name = fmt.Sprintf("%s:%016x", host, id)
 		}
 	}
-	if n := len(s.Fleet); n > longestFleet {
-		return wrong("Fleet", clip(s.Fleet), "has %d bytes, not 1 to %d", n, longestFleet)
-	}
-	if n := len(s.Name); n > longestName {
-		return wrong("Name", clip(s.Name), "has %d bytes, not 1 to %d", n, longestName)
-	}
-	return nil
+	return cmp.Or(setting.Name("gossip: Config.Fleet", s.Fleet, longestFleet, "", ""),
+		setting.Name("gossip: Config.Name", s.Name, setting.LongestName, "", ""))
 }
 
 // clip is a text in quotes, cut where it is long.
 func clip(s string) string { return fmt.Sprintf("%.40q", s) }
 
-func (s *settings) checkTimes() error {
-	for _, d := range []struct {
-		field                  string
-		value, least, greatest time.Duration
-	}{
-		{"Interval", s.Interval, 10 * time.Millisecond, 10 * time.Second},
-		{"Probe", s.Probe, 50 * time.Millisecond, time.Minute},
-		{"Forget", s.Forget, 100 * time.Millisecond, 24 * time.Hour},
-		{"Rejoin", s.Rejoin, 10 * time.Millisecond, time.Hour},
-		{"Expire", s.Expire, time.Second, 30 * 24 * time.Hour},
-	} {
-		if d.value < d.least || d.value > d.greatest {
-			return wrong(d.field, d.value, "is not between %v and %v", d.least, d.greatest)
-		}
-	}
-	return nil
-}
-
-func (s *settings) checkSizes() error {
-	for _, n := range []struct {
-		field                  string
-		value, least, greatest int
-	}{
-		{"PacketSize", s.PacketSize, 700, 65_000},
-		{"MaxKeys", s.MaxKeys, 1, 65_536},
-		{"Weight", s.Weight, 1, mostWeight},
-	} {
-		if n.value < n.least || n.value > n.greatest {
-			return wrong(n.field, n.value, "is not between %d and %d", n.least, n.greatest)
-		}
-	}
-	return nil
+func (s *settings) checkNumbers() error {
+	const field = "gossip: Config."
+	return cmp.Or(
+		setting.Between(field+"Interval", s.Interval, 10*time.Millisecond, 10*time.Second),
+		setting.Between(field+"Probe", s.Probe, 50*time.Millisecond, time.Minute),
+		setting.Between(field+"Forget", s.Forget, 100*time.Millisecond, 24*time.Hour),
+		setting.Between(field+"Rejoin", s.Rejoin, 10*time.Millisecond, time.Hour),
+		setting.Between(field+"Expire", s.Expire, time.Second, 30*24*time.Hour),
+		setting.Between(field+"PacketSize", s.PacketSize, 700, 65_000),
+		setting.Between(field+"MaxKeys", s.MaxKeys, 1, 65_536),
+		setting.Between(field+"Weight", s.Weight, 1, mostWeight),
+	)
 }
 
 func (s *settings) checkJoin() error {

@@ -6,7 +6,6 @@ import (
 	"log"
 	"log/slog"
 	"net/netip"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -25,7 +24,6 @@ type delegate struct {
 	changed   chan struct{} // gets a value when the roster has changed
 }
 
-// note has the session look at what has changed.
 func (d *delegate) note() {
 	select {
 	case d.changed <- struct{}{}:
@@ -96,14 +94,5 @@ func logger(to *slog.Logger) *log.Logger {
 	if to == nil {
 		to = slog.New(slog.DiscardHandler)
 	}
-	return log.New(lines{to}, "", 0)
-}
-
-// lines logs each line that is written.
-type lines struct{ to *slog.Logger }
-
-// Write logs a line.
-func (l lines) Write(b []byte) (int, error) {
-	l.to.Debug(strings.TrimSpace(string(b)))
-	return len(b), nil
+	return slog.NewLogLogger(to.Handler(), slog.LevelDebug)
 }

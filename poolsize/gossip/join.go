@@ -1,17 +1,21 @@
 package gossip
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/quotient-go/quotient/internal/files"
+	"github.com/quotient-go/quotient/poolsize/internal/setting"
 )
 
 const (
@@ -42,14 +46,7 @@ func (s *settings) addresses(ctx context.Context, own netip.AddrPort) ([]netip.A
 			errs = append(errs, err)
 		}
 		for _, a := range addrs {
-			port := p.port
-			if port == 0 {
-				port = own.Port()
-				if s.bind.Port() != 0 {
-					port = s.bind.Port()
-				}
-			}
-			found = append(found, netip.AddrPortFrom(a.Unmap(), port))
+			found = append(found, netip.AddrPortFrom(a.Unmap(), cmp.Or(p.port, s.bind.Port(), own.Port())))
 		}
 	}
 	slices.SortFunc(found, netip.AddrPort.Compare)
@@ -57,7 +54,6 @@ func (s *settings) addresses(ctx context.Context, own netip.AddrPort) ([]netip.A
 	return found[:min(len(found), mostJoin)], errors.Join(errs...)
 }
 
-// peers returns what Join, JoinFile and JoinDNS say.
 func (s *settings) peers(ctx context.Context) (peers []peer, errs []error) {
 	for _, text := range s.Join {
 		p, _ := parsePeer(text) //nolint:errcheck // New has read it
@@ -81,7 +77,6 @@ func (s *settings) peers(ctx context.Context) (peers []peer, errs []error) {
 	return append(peers, more...), errs
 }
 
-// resolve returns the addresses of a host.
 func (s *settings) resolve(ctx context.Context, p peer) ([]netip.Addr, error) {
 	if a, err := netip.ParseAddr(p.host); err == nil {
 		return []netip.Addr{a}, nil
@@ -159,10 +154,8 @@ type alias struct {
 	until time.Time // then it may have become another one's
 }
 
-// isOwn reports whether an address is this replica's.
 func (l aliases) isOwn(a netip.AddrPort) bool { return l[a].own }
 
-// has reports whether an address is one of another replica.
 func (l aliases) has(a netip.AddrPort) bool { x, ok := l[a]; return ok && !x.own }
 
 // prune forgets what has been known for long enough.
@@ -180,7 +173,7 @@ func (s *session) keepUp(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(jittered(pause)):
+		case <-time.After(setting.Jittered(pause)):
 		}
 		before := behind
 		if behind = s.src.numbers.behind(s.src.c.Interval); !behind || !before {
@@ -199,4 +192,68 @@ func reason(err error, a netip.AddrPort) string {
 		return why
 	}
 	return text
+}
+
+// longestFile is the most bytes of a file of keys or addresses.
+const longestFile = 64 << 10
+
+// eachLine calls f with each line that says something, until f returns an error.
+func eachLine(content string, f func(line string) error) error {
+	n := 0
+	for line := range strings.Lines(content) {
+		n++
+		line, _, _ = strings.Cut(line, "#")
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		if err := f(line); err != nil {
+			return fmt.Errorf("line %d: %w", n, err)
+		}
+	}
+	return nil
+}
+
+// peer is an address to join, as it is written.
+type peer struct {
+	host string // a name or an IP address
+	port uint16 // 0: the port of Bind
+}
+
+// parsePeer reads "host:port" or "host". An IPv6 address with a port stands in brackets.
+func parsePeer(text string) (peer, error) {
+	host, port, err := net.SplitHostPort(text)
+	if err != nil {
+		host, port = text, "0"
+		if inner, ok := strings.CutPrefix(text, "["); ok {
+			host = strings.TrimSuffix(inner, "]")
+		}
+	} else if port == "0" {
+		return peer{}, errors.New("port 0")
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		return peer{}, fmt.Errorf("port %.40q", port)
+	}
+	if host == "" || len(host) > 253 {
+		return peer{}, fmt.Errorf("a host of %d bytes", len(host))
+	}
+	if strings.ContainsAny(host, " \t[]/%") || strings.Contains(host, ":") && net.ParseIP(host) == nil {
+		return peer{}, fmt.Errorf("host %.40q", host)
+	}
+	return peer{host, uint16(n)}, nil
+}
+
+func parseJoin(content string) (peers []peer, err error) {
+	err = eachLine(content, func(line string) error {
+		if len(peers) == mostJoin {
+			return fmt.Errorf("there are more than %d addresses", mostJoin)
+		}
+		p, err := parsePeer(line)
+		peers = append(peers, p)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return peers, nil
 }

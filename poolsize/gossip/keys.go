@@ -16,7 +16,6 @@ import (
 // mostKeys bounds a key file: each packet that no key decrypts is tried with all of them.
 const mostKeys = 16
 
-// readKeys reads a key file.
 func readKeys(ctx context.Context, path string) ([][]byte, error) {
 	text, _, err := files.Read(ctx, path, longestFile)
 	if err != nil {
@@ -31,7 +30,7 @@ func readKeys(ctx context.Context, path string) ([][]byte, error) {
 
 // parseKeys reads one to 16 different keys, one a line. Its errors do not repeat what might be a secret.
 func parseKeys(content string) (keys [][]byte, err error) {
-	err = eachLine(content, func(_ int, line string) error {
+	err = eachLine(content, func(line string) error {
 		key, err := base64.StdEncoding.Strict().DecodeString(line)
 		switch {
 		case err != nil:

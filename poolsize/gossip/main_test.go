@@ -173,13 +173,6 @@ func (f *fleetOf) obey(words []string) any {
 		var u syscall.Rusage
 		syscall.Getrusage(syscall.RUSAGE_SELF, &u) //nolint:errcheck // it does not fail
 		return u.Utime.Nano() + u.Stime.Nano()
-	case "add":
-		at := time.Now().UnixNano()
-		f.all[0].Counters().Add(words[1], int64(n))
-		return at
-	case "await":
-		f.all[0].totals(words[1], int64(n))
-		return time.Now().UnixNano()
 	}
 	return "what is " + words[0]
 }

@@ -1,8 +1,6 @@
 package gossip
 
 import (
-	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -12,7 +10,7 @@ import (
 )
 
 // never is the age of a sum that is not complete.
-const never time.Duration = math.MaxInt64
+const never = heap.Never
 
 // numbers are this replica's part of the sums of the fleet. They may be used from many goroutines, also
 // while nothing is exchanged with others.
@@ -32,16 +30,10 @@ type parcel struct {
 	packet []byte
 }
 
-// newNumbers returns those of a replica that is alone.
-func newNumbers(s *settings, id uint64) (*numbers, error) {
-	own := heap.Member{Name: s.Name, ID: id}
-	node, err := heap.New(own, heap.Options{
+func newNumbers(s *settings, id uint64) *numbers {
+	return &numbers{began: time.Now(), node: heap.New(heap.Member{Name: s.Name, ID: id}, heap.Options{
 		PacketSize: s.PacketSize - overhead(s.Fleet), MaxKeys: s.MaxKeys, Expire: s.Expire,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("gossip: %w", err)
-	}
-	return &numbers{began: time.Now(), node: node}, nil
+	})}
 }
 
 // overhead is what memberlist adds to a packet of numbers: the kind of message, a label, and what encryption
@@ -134,7 +126,6 @@ func (n *numbers) pack() []parcel {
 	return due
 }
 
-// sum returns the sum of a gauge.
 func (n *numbers) sum(key string) (heap.Terms, time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -145,7 +136,6 @@ func (n *numbers) sum(key string) (heap.Terms, time.Duration) {
 	return t, age
 }
 
-// stats fills in what the node counts.
 func (n *numbers) stats(s *Stats) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -153,8 +143,7 @@ func (n *numbers) stats(s *Stats) {
 	if s.Age = h.Age; !n.complete {
 		s.Age = never
 	}
-	s.Keys, s.Diameter = h.Keys, h.Diameter
-	s.Refused = h.Malformed + h.Strange + h.OtherList
+	s.Keys, s.Diameter, s.Refused = h.Keys, h.Diameter, h.Refused
 }
 
 // keys returns the gauges with a prefix, without it.

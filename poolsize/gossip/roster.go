@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/poolsize/internal/setting"
 )
 
 // mostMembers bounds the roster.
@@ -37,13 +38,12 @@ func fullName(name string, word uint64) string { return fmt.Sprintf("%s#%016x", 
 // baseName returns the name without the word. It reports false where there is none.
 func baseName(full string) (name string, ok bool) {
 	i := strings.LastIndexByte(full, '#')
-	if i < 1 || i > longestName || len(full)-i != 17 {
+	if i < 1 || i > setting.LongestName || len(full)-i != 17 {
 		return "", false
 	}
 	return full[:i], true
 }
 
-// label keeps fleets apart.
 func label(fleet string) string { return "quotient/" + fleet }
 
 // roster is the live members, this replica included. It may be used from many goroutines.
@@ -200,7 +200,6 @@ func (r *roster) any(random func(n int) int) (at netip.AddrPort, ok bool) {
 	return at, false
 }
 
-// count returns how often the roster has changed.
 func (r *roster) count() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -212,7 +211,6 @@ func compare(a, b member) int {
 	return cmp.Or(strings.Compare(a.name, b.name), cmp.Compare(a.id, b.id))
 }
 
-// has reports whether a member has an address.
 func (r *roster) has(at netip.AddrPort) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -241,7 +239,6 @@ func (m member) yields(rival member, known time.Duration) bool {
 	return rival.settled || rival.id < m.id || known < contest
 }
 
-// weight returns as how many replicas the members count.
 func (v view) weight() (w int) {
 	for _, m := range v.members {
 		w += m.weight

@@ -9,11 +9,10 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+	"github.com/quotient-go/quotient/poolsize/internal/setting"
 )
 
 const (
-	// firstRetry is the pause after a first failure. It doubles with each further one, up to Rejoin.
-	firstRetry = 100 * time.Millisecond
 	// leaveTimeout bounds the time for telling the others that this replica goes.
 	leaveTimeout = time.Second
 	// retransmit is as how often, times the number of digits of the fleet's size, each replica passes
@@ -40,7 +39,6 @@ type session struct {
 	peers     map[string]*memberlist.Node
 }
 
-// open starts memberlist.
 func (s *Source) open() (*session, error) {
 	x := &session{src: s, roster: newRoster(s.id, s.c.Forget), aliases: aliases{},
 		peers: map[string]*memberlist.Node{}}
@@ -61,11 +59,12 @@ func (s *Source) open() (*session, error) {
 		x.transport.Shutdown() //nolint:errcheck // it returns none
 		return nil, fmt.Errorf("gossip: %w", err)
 	}
-	s.listens(x.transport.advertise.String())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.address = x.transport.advertise.String()
 	return x, nil
 }
 
-// config is memberlist's.
 func (x *session) config() *memberlist.Config {
 	c := memberlist.DefaultLANConfig()
 	s := x.src.c
@@ -141,14 +140,14 @@ func (x *session) keepKeys(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(jittered(x.src.c.Rejoin)):
+		case <-time.After(setting.Jittered(x.src.c.Rejoin)):
 		}
 	}
 }
 
 // keepJoining looks at who else there is, again and again.
 func (x *session) keepJoining(ctx context.Context, rounds chan<- round) {
-	retry := min(firstRetry, x.src.c.Rejoin)
+	retry := min(setting.FirstRetry, x.src.c.Rejoin)
 	for {
 		r := x.join(ctx)
 		select {
@@ -163,16 +162,13 @@ func (x *session) keepJoining(ctx context.Context, rounds chan<- round) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(jittered(pause)):
+		case <-time.After(setting.Jittered(pause)):
 		}
 	}
 }
 
 // works reports whether a round has found someone, or that there is no one else to look for.
 func (r round) works() bool { return r.answered+r.members > 0 || r.listed == 0 && r.err == nil }
-
-// jittered returns d, a tenth longer or shorter at most.
-func jittered(d time.Duration) time.Duration { return d - d/10 + rand.N(d/5+1) }
 
 // learn takes in a round. The first one that works ends the start, and so does one after another replica has
 // joined this one, unless one of the same name is there.

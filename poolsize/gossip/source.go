@@ -3,6 +3,7 @@ package gossip
 import (
 	"bytes"
 	"context"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/hashicorp/memberlist"
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/poolsize/internal/setting"
 )
 
 const (
@@ -49,19 +51,12 @@ type Source struct {
 // New returns a replica that reads the key file now and gossips once Watch is called. An error names the
 // wrong field.
 func New(c Config) (*Source, error) {
-	id := rand.Uint64()
-	for id == 0 {
-		id = rand.Uint64()
-	}
+	id := 1 + rand.Uint64N(math.MaxUint64) // 0 would be none
 	set, err := c.complete(id)
 	if err != nil {
 		return nil, err
 	}
-	n, err := newNumbers(set, id)
-	if err != nil {
-		return nil, err
-	}
-	return &Source{c: set, id: id, numbers: n, keys: set.keys, keysSeen: set.keys,
+	return &Source{c: set, id: id, numbers: newNumbers(set, id), keys: set.keys, keysSeen: set.keys,
 		turn: make(chan struct{}, 1), watches: map[*watch]struct{}{}}, nil
 }
 
@@ -109,7 +104,10 @@ func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) e
 		case <-again.C:
 			seen = 0
 		}
-		errs, p, version := s.unreported(w)
+		s.mu.Lock()
+		errs, p, version := w.errs, s.pool, s.version
+		w.errs = nil
+		s.mu.Unlock()
 		for _, err := range errs {
 			if ctx.Err() != nil {
 				return ctx.Err()
@@ -160,7 +158,7 @@ func (s *Source) leave(w *watch) {
 
 // run has one session after another, until the context is done.
 func (s *Source) run(ctx context.Context) {
-	for retry := min(firstRetry, s.c.Rejoin); ; retry = min(2*retry, s.c.Rejoin) {
+	for retry := min(setting.FirstRetry, s.c.Rejoin); ; retry = min(2*retry, s.c.Rejoin) {
 		began := time.Now()
 		err := s.session(ctx)
 		if ctx.Err() != nil {
@@ -168,32 +166,16 @@ func (s *Source) run(ctx context.Context) {
 		}
 		s.fail(err)
 		if time.Since(began) > s.c.Rejoin {
-			retry = min(firstRetry, s.c.Rejoin)
+			retry = min(setting.FirstRetry, s.c.Rejoin)
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(jittered(retry)):
+		case <-time.After(setting.Jittered(retry)):
 		}
 	}
 }
 
-// unreported takes what a Watch has not reported yet.
-func (s *Source) unreported(w *watch) (errs []error, p quotient.Pool, version uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	errs, w.errs = w.errs, nil
-	return errs, s.pool, s.version
-}
-
-// listens notes where others reach this replica.
-func (s *Source) listens(address string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.address = address
-}
-
-// publish has all Watches report a pool.
 func (s *Source) publish(members int, p quotient.Pool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -204,7 +186,6 @@ func (s *Source) publish(members int, p quotient.Pool) {
 	}
 }
 
-// fail has all Watches report an error.
 func (s *Source) fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -234,4 +215,46 @@ func (s *Source) rereadKeys(ctx context.Context, ring *memberlist.Keyring) error
 	}
 	s.keysSeen = keys
 	return err
+}
+
+// Stats is the state of this replica at one instant.
+type Stats struct {
+	// Name is the name of this replica.
+	Name string
+	// Address is the address that it advertises, "host:port"; "" while it does not listen.
+	Address string
+	// Members are the live replicas, this one included; 0 before the start is over.
+	Members int
+	// Age is how old the oldest part of the fleet's sums is; math.MaxInt64 while a part is missing.
+	Age time.Duration
+	// Diameter is the number of packets, one after the other, that bring a number from one end of the fleet
+	// to the other.
+	Diameter int
+	// Keys is the number of keys that have numbers.
+	Keys int
+	// Sent and Received count the bytes of all packets and streams, membership included, without the headers
+	// of UDP, TCP and IP.
+	Sent, Received uint64
+	// PacketsSent and PacketsReceived count UDP packets.
+	PacketsSent, PacketsReceived uint64
+	// Refused counts the packets of numbers that were dropped. They were malformed or of another version,
+	// or their sender is no neighbour, as for an instant after each change of the fleet.
+	Refused uint64
+	// Errors counts the errors that Watch has reported. LastError is the last one, or nil.
+	Errors    uint64
+	LastError error
+}
+
+// Stats returns the state of this replica now.
+func (s *Source) Stats() Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := Stats{
+		Name: s.c.Name, Address: s.address, Members: s.members,
+		Sent: s.traffic.sent.Load(), Received: s.traffic.received.Load(),
+		PacketsSent: s.traffic.packetsSent.Load(), PacketsReceived: s.traffic.packetsReceived.Load(),
+		Errors: s.errors, LastError: s.last,
+	}
+	s.numbers.stats(&st)
+	return st
 }

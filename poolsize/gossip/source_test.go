@@ -2,33 +2,16 @@ package gossip
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/poolsize/pooltest"
 )
-
-// Replicas find each other by one of them, and each knows its place. A replica that leaves is missed at once.
-func TestFleet(t *testing.T) {
-	t.Parallel()
-	b := start(t, config("b"))
-	b.Wants(1, 1)
-	seed := b.address()
-	a, c := start(t, config("a", seed)), start(t, config("c", seed))
-	a.Wants(3, 1)
-	b.Wants(3, 2)
-	c.Wants(3, 3)
-	a.Leave()
-	b.Wants(2, 1)
-	c.Wants(2, 2)
-}
 
 // IPv6 is as good as IPv4. A replica that listens on all interfaces is found by the address that it finds
 // itself, and by others too.
@@ -64,87 +47,6 @@ func TestKindsOfAddresses(t *testing.T) {
 			totals([]*replica{a, b}, "k", 1)
 		})
 	}
-}
-
-const (
-	processes = 15
-	// delay bounds what a packet takes on loopback, and the wait between two looks at a sum.
-	delay = 5 * time.Millisecond
-)
-
-// crowd starts processes of one replica each, with the interval of production and a key, which all know
-// each other when it returns.
-func crowd(t *testing.T, n int) (all []*process) {
-	t.Helper()
-	c := Config{Name: "r", Bind: "127.0.0.1:0", KeyFile: filepath.Join(t.TempDir(), "keys"), Rejoin: rejoin,
-		Probe: 3 * probe}
-	write(t, c.KeyFile, key(1, 32))
-	for i := range n {
-		c.Name = fmt.Sprintf("r%02d-", i)
-		p := startChild(t, c)
-		p.does("set", 1)
-		if all = append(all, p); i == 0 {
-			c.Join = []string{p.ask("where")}
-		}
-	}
-	for _, p := range all {
-		p.does("until", n)
-	}
-	return all
-}
-
-// spread adds n to a counter in one process, and returns how long it takes until all know the sum.
-func spread(all []*process, key string, from int, n, sum int64) time.Duration {
-	all[from].tell("add %s %d", key, n)
-	began := all[from].number()
-	last := began
-	for _, p := range all {
-		p.tell("await %s %d", key, sum)
-	}
-	for _, p := range all {
-		last = max(last, p.number())
-	}
-	return time.Duration(last - began)
-}
-
-// In 15 processes that encrypt, each number that one of them adds reaches all others within the time
-// that the design promises, and the sums are exact.
-func TestProcesses(t *testing.T) {
-	if testing.Short() {
-		t.Skip("15 processes")
-	}
-	all := crowd(t, processes)
-	const diameter = 6
-	bound := diameter * (defaultInterval + delay) * 11 / 10
-	var took []time.Duration
-	sum := int64(0)
-	for i := range 10 {
-		n := 1 + rand.Int64N(1000)
-		sum += n
-		took = append(took, spread(all, "k", i%processes, n, sum))
-	}
-	slices.Sort(took)
-	within, _ := slices.BinarySearch(took, bound)
-	t.Logf("propagation over %d edges: median %v, largest %v, %d of %d within %v",
-		diameter, took[len(took)/2], took[len(took)-1], within, len(took), bound)
-	if took[len(took)/2] > bound { // a machine that does other work may be late now and then
-		t.Errorf("the median is %v, want at most %v", took[len(took)/2], bound)
-	}
-	for i, p := range all { // all at once
-		p.tell("add all %d", i+1)
-	}
-	for _, p := range all {
-		p.number()
-	}
-	if d := spread(all, "all", 0, 1, processes*(processes+1)/2+1); d > 3*bound {
-		t.Errorf("numbers of all at once took %v", d)
-	}
-	must(t, all[1].Process.Kill()) // an inner node: sums are complete again, and what it had added stays
-	rest := slices.Delete(slices.Clone(all), 1, 2)
-	for _, p := range rest {
-		p.does("until", processes-1)
-	}
-	spread(rest, "all", 0, 1, processes*(processes+1)/2+2)
 }
 
 // Gossip costs a replica of a fleet of 50, which encrypts, this much: processor time and bytes. First it is

@@ -2,6 +2,7 @@ package gossip
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,7 +54,6 @@ type transport struct {
 	brought  int // bytes, by those that were accepted
 }
 
-// listen opens the sockets.
 func listen(s *settings, count *traffic) (*transport, error) {
 	t := &transport{packets: make(chan *memberlist.Packet), streams: make(chan net.Conn), count: count,
 		open: map[*stream]struct{}{}}
@@ -114,7 +114,7 @@ func (t *transport) close() {
 // setAdvertised finds the address that others use. The defaults of the configuration are those of the
 // sockets.
 func (t *transport) setAdvertised(s *settings) error {
-	host, port := s.advertise.Addr(), s.advertise.Port()
+	host := s.advertise.Addr()
 	if !host.IsValid() {
 		host = s.bind.Addr()
 	}
@@ -124,10 +124,8 @@ func (t *transport) setAdvertised(s *settings) error {
 			return err
 		}
 	}
-	if port == 0 {
-		port = uint16(t.tcp.Addr().(*net.TCPAddr).Port)
-	}
-	t.advertise = netip.AddrPortFrom(host, port)
+	port := uint16(t.tcp.Addr().(*net.TCPAddr).Port)
+	t.advertise = netip.AddrPortFrom(host, cmp.Or(s.advertise.Port(), port))
 	return nil
 }
 

@@ -92,7 +92,6 @@ func (c *census) take(obj any) {
 	c.endpoints += len(s.Endpoints)
 }
 
-// tell reports what there is now.
 func (c *census) tell() {
 	p, err := c.pool()
 	c.changed(finding{pool: p, err: err})
@@ -105,7 +104,6 @@ func (c *census) drop(key string) {
 
 func key(s *discovery.EndpointSlice) string { return s.Namespace + "/" + s.Name }
 
-// endpoints returns what counts of a slice.
 func endpoints(s *discovery.EndpointSlice) []endpoint {
 	list := make([]endpoint, len(s.Endpoints))
 	for i, from := range s.Endpoints {
@@ -140,7 +138,6 @@ func yes(condition *bool, unset bool) bool {
 	return *condition
 }
 
-// canonical spells an address in one way.
 func canonical(address string) string {
 	if a, err := netip.ParseAddr(address); err == nil {
 		return a.Unmap().String()
@@ -153,7 +150,6 @@ func (c *census) counts(e endpoint) bool {
 	return e.ready || e.serving || !e.terminating && !c.servingOnly
 }
 
-// pool is what the slices amount to.
 func (c *census) pool() (quotient.Pool, error) {
 	if c.cut {
 		return quotient.Pool{}, fmt.Errorf("kube: Service %s: more than %d endpoints", c.service, maxEndpoints)

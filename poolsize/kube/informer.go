@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	discovery "k8s.io/api/discovery/v1"
@@ -27,8 +28,8 @@ type watcher struct {
 	selector         string
 	census           *census
 	found            chan finding
-	line             line
-	logger           klog.Logger // the caller's, for the requests
+	since            atomic.Pointer[time.Time] // when the server answered the watch that stands; nil: none does
+	logger           klog.Logger               // the caller's, for the requests
 
 	mu    sync.Mutex
 	ended bool           // no list begins any more
@@ -44,25 +45,6 @@ func (s *Source) watcher(ctx context.Context) *watcher {
 		found:    make(chan finding),
 		logger:   klog.FromContext(ctx),
 	}
-}
-
-// line is the watch that stands, as long as it does.
-type line struct {
-	mu    sync.Mutex
-	since time.Time // when the server has answered; zero while there is none
-}
-
-func (l *line) set(since time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.since = since
-}
-
-// stands returns for how long a watch has stood, and reports whether one does.
-func (l *line) stands() (time.Duration, bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return time.Since(l.since), !l.since.IsZero()
 }
 
 // noStreams keeps the reflector from asking for a list as a stream. See the package's comment.
@@ -106,7 +88,6 @@ func (w *watcher) run(ctx context.Context) {
 	w.lists.Wait() // the reflector lists in a goroutine of its own, and does not wait for it
 }
 
-// send hands a finding to Watch's goroutine, unless the context ends first.
 func (w *watcher) send(ctx context.Context, f finding) {
 	select {
 	case w.found <- f:
@@ -119,16 +100,12 @@ func (w *watcher) fail(ctx context.Context, doing string, err error) {
 	if ctx.Err() != nil {
 		return // the end, not a failure
 	}
-	w.send(ctx, finding{err: w.failure(doing, err), failed: true})
-}
-
-// failure is the error to report.
-func (w *watcher) failure(doing string, err error) error {
-	const role = "a Role must allow list and watch of endpointslices in the API group discovery.k8s.io"
+	err = fmt.Errorf("kube: Service %s: %s: %w", w.Service, doing, short{err})
 	if apierrors.IsForbidden(err) {
-		return fmt.Errorf("kube: Service %s: %s: %w: %s", w.Service, doing, short{err}, role)
+		const role = "a Role must allow list and watch of endpointslices in the API group discovery.k8s.io"
+		err = fmt.Errorf("%w: %s", err, role)
 	}
-	return fmt.Errorf("kube: Service %s: %s: %w", w.Service, doing, short{err})
+	w.send(ctx, finding{err: err, failed: true})
 }
 
 // short is an error whose text is no longer than longestText: some hold what the server has sent.
@@ -216,7 +193,8 @@ func (w *watcher) watch(ctx context.Context, opts meta.ListOptions) (watch.Inter
 		}
 		return nil, err
 	}
-	w.line.set(time.Now())
+	now := time.Now()
+	w.since.Store(&now)
 	v := &view{
 		w: w, inner: inner, events: make(chan watch.Event),
 		stop: make(chan struct{}), ended: make(chan struct{}),
@@ -247,11 +225,10 @@ func (v *view) Stop() {
 	<-v.ended
 }
 
-// run passes events on until the watch ends.
 func (v *view) run(ctx context.Context) {
 	defer close(v.events)
 	defer func() {
-		v.w.line.set(time.Time{})
+		v.w.since.Store(nil)
 		v.inner.Stop()
 		for range v.inner.ResultChan() { // until its goroutine closes it
 		}
@@ -297,7 +274,7 @@ func (v *view) check(ctx context.Context, e watch.Event) watch.Event {
 		}}
 	}
 	if e.Type == watch.Error {
-		v.w.line.set(time.Time{})
+		v.w.since.Store(nil)
 		if err := apierrors.FromObject(e.Object); !gone(err) {
 			v.w.fail(ctx, "watch", err)
 		}

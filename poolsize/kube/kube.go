@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/poolsize/internal/setting"
 	discovery "k8s.io/api/discovery/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -113,7 +114,7 @@ func (w *watcher) pass(ctx context.Context, report func(quotient.Pool, error)) e
 			report(f.pool, f.err)
 		case <-tick.C:
 			// After a failure a watch that stands for a Refresh shows that the server is back.
-			if stands, open := w.line.stands(); known && open && (!failing || stands >= w.refresh) {
+			if since := w.since.Load(); known && since != nil && (!failing || time.Since(*since) >= w.refresh) {
 				failing = false
 				report(last.pool, last.err)
 			}
@@ -143,15 +144,8 @@ func (s *Source) Validate() error {
 	if bad := validation.IsDNS1123Subdomain(s.Pod); s.Pod != "" && len(bad) > 0 {
 		return fmt.Errorf("kube: Source.Pod: %q: %s", s.Pod, bad[0])
 	}
-	return errors.Join(between("Refresh", s.Refresh, leastRefresh), between("Silence", s.Silence, leastSilence))
-}
-
-// between reports a duration that is out of range; 0 stands for the default.
-func between(field string, d, least time.Duration) error {
-	if d != 0 && (d < least || d > longest) {
-		return fmt.Errorf("kube: Source.%s: %v is not between %v and %v", field, d, least, longest)
-	}
-	return nil
+	return errors.Join(setting.Default("kube: Source.Refresh", s.Refresh, leastRefresh, longest),
+		setting.Default("kube: Source.Silence", s.Silence, leastSilence, longest))
 }
 
 // pod is the name of this pod; "" when it is not a pod, or not known.

@@ -190,22 +190,6 @@ func TestOwnName(t *testing.T) {
 	}
 }
 
-// A pod of a StatefulSet finds its ordinal by the name in the environment.
-func TestStatefulSet(t *testing.T) {
-	bubble(t, func(t *testing.T, a *api, s *Source) {
-		t.Setenv("POD_NAME", "web-1")
-		a.put(sliceOf("a", named("web-0", "web-1", "web-2")...))
-		r := follow(t, s)
-		if got := last(r.take()); got.Pool != (quotient.Pool{Replicas: 3, Ordinal: 2, Fixed: true}) {
-			t.Errorf("%+v, want 2 of 3, fixed", got)
-		}
-		a.put(sliceOf("a", named("web-1")...))
-		if got := last(r.take()); got.Pool != (quotient.Pool{Replicas: 1}) {
-			t.Errorf("%+v, want 1 and no ordinal", got)
-		}
-	})
-}
-
 // wrong are sources with one wrong field each.
 func wrong(slices Slices) map[string]quotient.Source {
 	api := Source{Slices: slices, Service: "api"}
@@ -221,18 +205,6 @@ func wrong(slices Slices) map[string]quotient.Source {
 		"kube: Source.Refresh: -1ns":                    with(func(s *Source) { s.Refresh = -1 }),
 		"kube: Source.Silence: 999ms is not between 1s": with(func(s *Source) { s.Silence = 999 * time.Millisecond }),
 		"kube: Source.Silence: 25h0m0s":                 with(func(s *Source) { s.Silence = 25 * time.Hour }),
-	}
-}
-
-// A Watch whose context has ended makes no request and no report.
-func TestEndedBefore(t *testing.T) {
-	slices := fakeOf(t).EndpointSlices("prod")
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	s := Source{Slices: slices, Service: "api"}
-	if err := s.Watch(ended, func(quotient.Pool, error) { t.Error("reported") }); !errors.Is(err,
-		context.Canceled) {
-		t.Errorf("in a context that has ended: %v", err)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -135,13 +136,7 @@ func keeps(t testing.TB, w World, harm func(testing.TB)) {
 	s.sees(n)
 	before := s.l.Stats().Pool
 	harm(t)
-	healed := false
-	heal := func() {
-		if !healed {
-			healed = true
-			w.Heal(t)
-		}
-	}
+	heal := sync.OnceFunc(func() { w.Heal(t) })
 	defer heal()
 	s.changed()
 	s.await("a failure", func(r report) bool {
@@ -170,8 +165,7 @@ func keeps(t testing.TB, w World, harm func(testing.TB)) {
 
 func reportsSerially(t testing.TB, w World) {
 	n := w.set(t, 3)
-	s := newWatch(t, w, w.Source(t), nil)
-	s.hold = held
+	s := &watch{t: t, w: w, src: w.Source(t), hold: held}
 	s.begin()
 	defer s.stop()
 	s.sees(n)
@@ -180,7 +174,7 @@ func reportsSerially(t testing.TB, w World) {
 			s.sees(n)
 		}
 	}
-	if s.overlap.happened() {
+	if s.overlap.Load() {
 		t.Error("report was called while another report was being made")
 	}
 }
@@ -221,7 +215,7 @@ func leavesNothing(t testing.TB, w World) {
 	s.sees(n)
 	s.stop()
 	w.set(t, 5)
-	if s.late.within(quiet) {
+	if time.Sleep(quiet); s.late.Load() {
 		t.Error("reported after Watch had returned")
 	}
 	if err := goleak.Find(ignore...); err != nil {

@@ -39,33 +39,11 @@ type watch struct {
 	ended   chan struct{} // closed when Watch has returned err
 	err     error
 
-	largest       int           // of the good reports that were read
-	hold          time.Duration // how long each report waits for another to run into it
-	inside        atomic.Int32  // reports that are being made
-	overlap, late signal
-}
-
-// signal is something that should not happen.
-type signal chan struct{}
-
-func (s signal) raise() {
-	select {
-	case s <- struct{}{}:
-	default:
-	}
-}
-
-// happened reports whether it has.
-func (s signal) happened() bool { return len(s) > 0 }
-
-// within reports whether it has happened, and waits for it that long.
-func (s signal) within(d time.Duration) bool {
-	select {
-	case <-s:
-		s.raise()
-	case <-time.After(d):
-	}
-	return s.happened()
+	largest int           // of the good reports that were read
+	hold    time.Duration // how long each report waits for another to run into it
+	inside  atomic.Int32  // reports that are being made
+	overlap atomic.Bool   // there were two at a time
+	late    atomic.Bool   // there was one after Watch had returned
 }
 
 // backlog is how many reports may wait for a check; beyond it the source waits in report.
@@ -73,13 +51,9 @@ const backlog = 256
 
 // start calls Watch, or Follow if there is a limiter, in a goroutine.
 func start(t testing.TB, w World, src quotient.Source, l *quotient.Limiter) *watch {
-	s := newWatch(t, w, src, l)
+	s := &watch{t: t, w: w, src: src, l: l}
 	s.begin()
 	return s
-}
-
-func newWatch(t testing.TB, w World, src quotient.Source, l *quotient.Limiter) *watch {
-	return &watch{t: t, w: w, src: src, l: l, overlap: make(signal, 1), late: make(signal, 1)}
 }
 
 func (s *watch) begin() {
@@ -114,21 +88,19 @@ func (s *watch) note(next func(quotient.Pool, error)) func(quotient.Pool, error)
 	return func(p quotient.Pool, err error) {
 		r := report{p, err, time.Now()}
 		if s.inside.Add(1) > 1 {
-			s.overlap.raise()
+			s.overlap.Store(true)
 		}
 		defer s.inside.Add(-1)
 		select {
 		case <-ended:
-			s.late.raise()
+			s.late.Store(true)
 			return
 		default:
 		}
 		if next != nil {
 			next(p, err)
 		}
-		if s.hold > 0 {
-			s.overlap.within(s.hold)
-		}
+		time.Sleep(s.hold)
 		select {
 		case reports <- r:
 		case <-ctx.Done():

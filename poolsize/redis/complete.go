@@ -4,11 +4,9 @@ import (
 	"cmp"
 	"crypto/rand"
 	"errors"
-	"fmt"
-	mathrand "math/rand/v2"
-	"os"
-	"strings"
 	"time"
+
+	"github.com/quotient-go/quotient/poolsize/internal/setting"
 )
 
 // The defaults of Source's fields.
@@ -22,12 +20,7 @@ const (
 )
 
 const (
-	// firstRetry is the pause after a first failure. It doubles with each further one, up to the period.
-	firstRetry = 100 * time.Millisecond
-	// jitter is the part of a pause by which it is longer or shorter, so that the fleet does not sync in step.
-	jitter = .1
-	// longestName is the most bytes of a prefix, a fleet or an ID.
-	longestName = 200
+	field = "poolsize/redis: Source."
 	// shortestPeriod keeps a mistyped period from being a flood.
 	shortestPeriod = time.Millisecond
 	// mostWeight leaves room for a hundred processors of it.
@@ -53,57 +46,24 @@ func (s *Source) complete() (*Source, error) {
 		ResumeFor: cmp.Or(s.ResumeFor, defaultResumeFor),
 	}
 	if c.Client == nil {
-		return nil, errors.New("poolsize/redis: Source.Client: nil")
-	}
-	if c.Weight < 1 || c.Weight > mostWeight {
-		return nil, fmt.Errorf("poolsize/redis: Source.Weight: %d is not between 1 and %d", c.Weight, mostWeight)
+		return nil, errors.New(field + "Client: nil")
 	}
 	var err error
-	if c.ID == "" {
-		if c.ID, err = os.Hostname(); err != nil {
-			return nil, fmt.Errorf("poolsize/redis: Source.ID: the host has no name: %w", err)
-		}
-	}
-	return c, cmp.Or(c.checkNames(), c.checkTimes())
+	c.ID, err = setting.ID(field+"ID", c.ID)
+	return c, cmp.Or(err, setting.Between(field+"Weight", c.Weight, 1, mostWeight),
+		// what stands in braces chooses a Cluster's node, and the last colon there ends the prefix
+		setting.Name(field+"Prefix", c.Prefix, setting.LongestName, "{}", "one of {}"),
+		setting.Name(field+"Fleet", c.Fleet, setting.LongestName, "{}:", "one of {}:"),
+		setting.Name(field+"ID", c.ID, setting.LongestName, "", ""),
+		setting.Between(field+"Period", c.Period, shortestPeriod, longestExpiry/2),
+		setting.Between(field+"Expiry", c.Expiry, 2*c.Period, longestExpiry),
+		setting.Between(field+"ResumeFor", c.ResumeFor, time.Millisecond, longestResume))
 }
 
 // processor returns the name in the store of the processor that s is, of which id is the first part.
 func (s *Source) processor(id string) string {
 	s.once.Do(func() { s.token = rand.Text() })
 	return id + "/" + s.token
-}
-
-func (s *Source) checkNames() error {
-	for _, n := range []struct{ field, value, not string }{
-		// what stands in braces chooses a Cluster's node, and the last colon there ends the prefix
-		{"Prefix", s.Prefix, "{}"}, {"Fleet", s.Fleet, "{}:"}, {"ID", s.ID, ""},
-	} {
-		if n.value == "" || len(n.value) > longestName {
-			return fmt.Errorf("poolsize/redis: Source.%s: %.40q has %d bytes, not 1 to %d",
-				n.field, n.value, len(n.value), longestName)
-		}
-		if strings.ContainsAny(n.value, n.not) {
-			return fmt.Errorf("poolsize/redis: Source.%s: %q has one of %s", n.field, n.value, n.not)
-		}
-	}
-	return nil
-}
-
-func (s *Source) checkTimes() error {
-	for _, d := range []struct {
-		field                  string
-		value, least, greatest time.Duration
-	}{
-		{"Period", s.Period, shortestPeriod, longestExpiry / 2},
-		{"Expiry", s.Expiry, 2 * s.Period, longestExpiry},
-		{"ResumeFor", s.ResumeFor, time.Millisecond, longestResume},
-	} {
-		if d.value < d.least || d.value > d.greatest {
-			return fmt.Errorf("poolsize/redis: Source.%s: %v is not between %v and %v",
-				d.field, d.value, d.least, d.greatest)
-		}
-	}
-	return nil
 }
 
 // store returns the data of the fleet for one processor of a complete source.
@@ -120,8 +80,3 @@ func (s *Source) store(processor string) *store {
 
 // patience returns the longest that one command of a complete source may take.
 func (s *Source) patience() time.Duration { return min(longestCommand, s.Expiry/2) }
-
-// jittered returns d, a tenth longer or shorter at most.
-func jittered(d time.Duration) time.Duration {
-	return time.Duration(float64(d) * (1 + jitter*(2*mathrand.Float64()-1)))
-}

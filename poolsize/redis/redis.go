@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/poolsize/internal/setting"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -74,7 +75,7 @@ func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) e
 		}
 	}()
 	m := newMember(c.Expiry, c.Weight)
-	retry := min(firstRetry, c.Period)
+	retry := min(setting.FirstRetry, c.Period)
 	for {
 		var pause time.Duration
 		if a, err := st.sync(ctx, m.report, c.leaves()); ctx.Err() != nil {
@@ -82,7 +83,7 @@ func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) e
 		} else if err != nil {
 			report(quotient.Pool{}, err)
 			m.missed(time.Now())
-			pause = jittered(retry)
+			pause = setting.Jittered(retry)
 			retry = min(2*retry, c.Period)
 		} else {
 			p, usable := m.learn(a, time.Now())
@@ -90,7 +91,7 @@ func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) e
 				report(p, nil)
 			}
 			pause = c.pause(a, usable)
-			retry = min(firstRetry, c.Period)
+			retry = min(setting.FirstRetry, c.Period)
 		}
 		select {
 		case <-ctx.Done():
@@ -105,9 +106,9 @@ func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) e
 func (s *Source) pause(a answer, usable bool) time.Duration {
 	switch {
 	case usable && a.agreed:
-		return jittered(s.Period)
+		return setting.Jittered(s.Period)
 	case usable: // so that all agree within two periods of a change
-		return jittered(s.Period / 2)
+		return setting.Jittered(s.Period / 2)
 	case a.living > s.Weight: // all others have synced by then
 		return s.Period + s.Period/4
 	}

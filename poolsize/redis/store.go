@@ -130,7 +130,6 @@ func (s *store) leave(ctx context.Context, leaves string) {
 	s.record(context.WithoutCancel(ctx), leaving, leaves) //nolint:errcheck // see above
 }
 
-// remembered returns what was left behind, 0 for nothing.
 func (s *store) remembered(ctx context.Context) (float64, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.patience)
 	defer cancel()

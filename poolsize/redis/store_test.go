@@ -14,25 +14,6 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Failure mode 20: a store that was restarted without its data makes no processor believe in a small pool.
-func TestRestartWithDataLoss(t *testing.T) {
-	t.Parallel()
-	srv := start(t)
-	a := watch(t, source(clientOf(t, srv, nil), "a"))
-	b := watch(t, source(clientOf(t, srv, nil), "b"))
-	a.Wants(2, 1)
-	b.Wants(2, 2)
-	for range 3 {
-		before := a.Count()
-		must(t, srv.Restart(true))
-		a.GoesOn(6)
-		if n := a.Least(before); n < 2 {
-			t.Errorf("it believed in %d", n)
-		}
-		a.Wants(2, 1)
-	}
-}
-
 // A data type that is not ours, an eviction of one key, a rogue's numbers: errors or caution, then it heals.
 // Weights that were lost come back, and what is not a weight, or not of a processor, goes.
 func TestSpoiltData(t *testing.T) {
@@ -214,28 +195,134 @@ func TestClockOfTheStore(t *testing.T) {
 	}
 }
 
-// Failure mode 20: the store is away for longer than an expiry. Only errors are reported, and then all is as before.
+// Failure mode 20: the store is away for longer than an expiry. Only errors are reported, and then all is as
+// before, also where it has lost its data.
 func TestStoreAway(t *testing.T) {
 	t.Parallel()
-	srv := start(t)
-	a := watch(t, source(clientOf(t, srv, nil), "a"))
-	b := watch(t, source(clientOf(t, srv, nil), "b"))
-	a.Wants(2, 1)
-	b.Wants(2, 2)
-	must(t, srv.Kill())
-	a.Fails()
-	before := a.Count()
-	for end := time.Now().Add(2 * expiry); time.Now().Before(end); {
-		a.Fails()
+	for _, wipe := range []bool{false, true} {
+		t.Run(fmt.Sprint("wipe ", wipe), func(t *testing.T) {
+			t.Parallel()
+			srv := start(t)
+			a := watch(t, source(clientOf(t, srv, nil), "a"))
+			b := watch(t, source(clientOf(t, srv, nil), "b"))
+			a.Wants(2, 1)
+			b.Wants(2, 2)
+			must(t, srv.Kill())
+			a.Fails()
+			before := a.Count()
+			for end := time.Now().Add(2 * expiry); time.Now().Before(end); {
+				a.Fails()
+			}
+			if pools, _ := a.Since(before); len(pools) > 0 {
+				t.Errorf("a store that is away was believed: %+v", pools[0].Pool)
+			}
+			must(t, srv.Restart(wipe))
+			a.GoesOn(6)
+			a.Wants(2, 1)
+			b.Wants(2, 2)
+			if n := a.Least(before); n < 2 {
+				t.Errorf("it believed in %d", n)
+			}
+		})
 	}
-	if pools, _ := a.Since(before); len(pools) > 0 {
-		t.Errorf("a store that is away was believed: %+v", pools[0].Pool)
+}
+
+// cut cuts ways to the store, or ends that.
+func cut(away bool, ways ...*way) {
+	for _, w := range ways {
+		w.away.Store(away)
 	}
-	must(t, srv.Restart(false))
-	a.GoesOn(1)
-	a.Wants(2, 1)
-	b.Wants(2, 2)
-	if n := a.Least(before); n < 2 {
-		t.Errorf("it believed in %d", n)
+}
+
+// Failure mode 20: no processor could reach the store for longer than an expiry, as in a failover, and one
+// that starts then is the first to reach it. It counts those whom the store still knows, for one expiry in
+// which they can come back, if the store was not silent for too long. If the store has lost its data, the memory
+// of one that is back already counts for both.
+func TestNewReplicaAfterOutage(t *testing.T) {
+	const n = 4
+	for _, row := range []struct {
+		lost   bool          // the data; then one replica is back five seconds after that
+		outage time.Duration // until the new replica starts
+		back   time.Duration // after which the others reach the store again
+		want   int
+	}{
+		{false, 9 * time.Second, 5 * time.Second, n + 1},
+		{false, 17 * time.Second, 5 * time.Second, n + 1},
+		{false, 17 * time.Second, 9 * time.Second, n + 1},
+		{false, 68 * time.Second, 5 * time.Second, n + 1},
+		{false, 2 * time.Minute, 5 * time.Second, 1}, // which is what the page says
+		{true, 9 * time.Second, 4 * time.Second, n},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			mini := newMini(t)
+			all, ways := fleetIn(t, mini, n, time.Second, 10*time.Second)
+			cut(true, ways...)
+			if row.lost {
+				mini.FlushAll()
+				time.AfterFunc(5*time.Second, func() { cut(false, ways[0]) })
+			}
+			time.Sleep(row.outage)
+			var before []int
+			for _, w := range all {
+				before = append(before, w.Count())
+			}
+			joins := watch(t, &Source{Client: pipeClient(t, mini), Fleet: "f", ID: "z"})
+			time.Sleep(row.back)
+			if got := joins.Least(0); got != row.want {
+				t.Errorf("%+v: the joiner counts %d, want %d", row, got, row.want)
+			}
+			cut(false, ways...)
+			time.Sleep(12 * time.Second)
+			for i, w := range append(all, joins) {
+				w.Wants(n+1, i+1)
+				if i < n && w.Least(before[i]) < n {
+					t.Errorf("%+v: processor %d counts %d", row, i, w.Least(before[i]))
+				}
+			}
+		})
 	}
+}
+
+// clustered is a client that counts how often it is asked to find out who serves what.
+type clustered struct {
+	*redis.Client
+	asked int
+}
+
+func (c *clustered) ForEachMaster(ctx context.Context, _ func(context.Context, *redis.Client) error) error {
+	c.asked++
+	<-ctx.Done() // as if the node that it asks has vanished
+	return ctx.Err()
+}
+
+// Failure mode 20: before a sync that follows a failed one, and only then, a Cluster's client finds out again
+// which node serves the keys. That takes no longer than a command, and the sync is tried whatever comes of
+// it.
+func TestMapIsReloadedAfterAFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mini := newMini(t)
+		client, to := &clustered{Client: pipeClient(t, mini)}, &way{}
+		client.AddHook(hook(to.hook))
+		s, err := (&Source{Client: client, Fleet: "f", ID: "a"}).complete()
+		must(t, err)
+		st := s.store("a")
+		for i, row := range []struct {
+			away  bool
+			asked int
+			takes time.Duration
+		}{
+			{false, 0, 0}, {false, 0, 0}, {true, 0, 0}, {true, 1, time.Second}, {false, 2, time.Second},
+			{false, 2, 0},
+		} {
+			cut(row.away, to)
+			began := time.Now()
+			if _, err := st.sync(t.Context(), 1, ""); (err != nil) != row.away {
+				t.Errorf("sync %d: %v", i, err)
+			}
+			if took := time.Since(began); client.asked != row.asked || took != row.takes {
+				t.Errorf("sync %d took %v, and the map was asked for %d times by then, want %d", i, took,
+					client.asked, row.asked)
+			}
+		}
+	})
 }

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"fmt"
 	"math"
 	"reflect"
 	"runtime/debug"
@@ -116,33 +117,74 @@ func TestScenariosAreSound(t *testing.T) {
 	}
 }
 
-// TestHintTooHighLeavesClientsEqual: four equal clients of 100 requests a second start with 1.5 to 4 times
-// their share. After two minutes they are served equally: nine tenths in each run, and more in the mean.
-func TestHintTooHighLeavesClientsEqual(t *testing.T) {
-	info, _ := debug.ReadBuildInfo()
-	if slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+// underRace: what has one goroutine is not played under the race detector, which would take minutes.
+func underRace(t *testing.T) {
+	if info, _ := debug.ReadBuildInfo(); slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
 		t.Skip("one goroutine, and minutes under the race detector")
 	}
-	const seeds = 10
-	for _, kind := range []Kind{TokenBucket, GCRA} {
-		for _, times := range []float64{1.5, 2, 4} {
-			s := equal("", "", full, 4, times*full/4, always(times*full/4))
-			mean := 0.0
-			for seed := range uint64(seeds) {
-				r := Play(s, kind, NoFields, pacing(policy.Tracking{}), seed)
-				served := make([]float64, s.Replicas)
-				for _, row := range r.shares[2:] {
-					for i, x := range row {
-						served[i] += x
-					}
-				}
-				jain := Fairness(served)
-				if mean += jain / seeds; !(jain >= .9) {
-					t.Errorf("%s, %v shares, seed %d: Jain's index is %.3f", kind, times, seed, jain)
+}
+
+// TestEqualClientsBecomeEqual: equal clients are served equally, in each run and more so in the mean, whatever each
+// has lived through. Four that start with 1.5 to 4 times their share have two minutes for that; twenty that start a
+// factor of a hundred apart, with a right share or none, have one.
+func TestEqualClientsBecomeEqual(t *testing.T) {
+	underRace(t)
+	const seeds = 8
+	play := func(p policy.Policy, s Scenario, kind Kind, from int, each, mean float64) {
+		sum := 0.0
+		for seed := range uint64(seeds) {
+			r := Play(s, kind, NoFields, pacing(p), seed)
+			served := make([]float64, s.Replicas)
+			for _, row := range r.shares[from:] {
+				for i, x := range row {
+					served[i] += x
 				}
 			}
-			if mean < .97 {
-				t.Errorf("%s, %v shares: the mean of Jain's index is %.3f", kind, times, mean)
+			jain := Fairness(served)
+			if sum += jain / seeds; !(jain >= each) {
+				t.Errorf("%T, %s, %s, seed %d: Jain's index is %.3f", p, s.Title, kind, seed, jain)
+			}
+		}
+		if sum < mean {
+			t.Errorf("%T, %s, %s: the mean of Jain's index is %.3f", p, s.Title, kind, sum)
+		}
+	}
+	for _, times := range []float64{1.5, 2, 4} {
+		s := equal("", fmt.Sprint(times, " shares"), full, 4, times*full/4, always(times*full/4))
+		play(policy.Tracking{}, s, TokenBucket, 2, .9, .97)
+		play(policy.Tracking{}, s, GCRA, 2, .9, .97)
+	}
+	for title, hints := range map[string][]Change{"a share": always(full / 20), "no share": nil} {
+		s := equal("", title, full, 20, 2*full/20, hints)
+		s.Length = 6 * minutes
+		s.Start = func(i int) float64 { return full / 20 / 10 * math.Pow(100, float64(i)/19) }
+		play(policy.AIMD{}, s, TokenBucket, 1, .92, .95)
+		play(policy.Tracking{}, s, TokenBucket, 1, .92, .95)
+	}
+}
+
+// TestRefusedForEver: while everything is refused for long, single probes go on; a minute after the upstream is back
+// its limit is used again.
+func TestRefusedForEver(t *testing.T) {
+	underRace(t)
+	for _, n := range []int{1, 5} {
+		for _, hints := range [][]Change{nil, always(50 / float64(n))} {
+			for _, used := range []int{1, 10} {
+				for _, dark := range []int{2, 10, 30} { // minutes
+					s := equal("", "", 50, n, 75/float64(n), hints)
+					s.Outage = Span{time.Duration(used) * minutes, time.Duration(used+dark) * minutes}
+					s.Length = s.Outage.To + 2*minutes
+					r := Play(s, TokenBucket, NoFields, pacing(policy.Tracking{}), 1)
+					for k := used + 1; k < used+dark; k++ {
+						if probes := float64(sum(r.Sent[60*k:60*k+60])) / float64(n); probes < 5 || probes > 12 {
+							t.Errorf("%d replicas, hints %v: %v probes of each in minute %d, dark since %d", n, hints, probes, k, used)
+						}
+					}
+					back := 60 * (used + dark + 1)
+					if served := float64(sum(r.Served[back:back+15])) / 15 / 50; served < .9 || served > 1.1 {
+						t.Errorf("%d replicas, hints %v: %v of the limit, a minute after %d dark ones", n, hints, served, dark)
+					}
+				}
 			}
 		}
 	}

@@ -171,7 +171,6 @@ func (s *Server) Fail(m Mode) {
 	s.mode = m
 }
 
-// find returns the mode and the records of a name, and whether the name exists.
 func (s *Server) find(name string) (Mode, records, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/quotient-go/quotient/internal/kept"
 )
 
 // A process that is killed leaves no server behind, nor does a group that is hung up.
@@ -38,12 +40,12 @@ func endsWithParent(t *testing.T, end func(child int) error) {
 		t.Fatalf("the child says %q", lines.Text())
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // what the child could not do
-	if got, err := ask(addr, "PING", patience); got != "+PONG" {
+	if got, err := ask(addr, "PING", kept.Patience); got != "+PONG" {
 		t.Fatalf("got %q, %v", got, err)
 	}
 	must(t, end(cmd.Process.Pid))
 	cmd.Wait() //nolint:errcheck // it was killed
-	for end := time.Now().Add(patience); pong(addr); {
+	for end := time.Now().Add(kept.Patience); pong(addr); {
 		if time.Now().After(end) {
 			t.Fatal("the server lives on")
 		}

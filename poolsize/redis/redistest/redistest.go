@@ -7,6 +7,7 @@
 package redistest
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net"
@@ -16,8 +17,10 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/quotient-go/quotient/internal/kept"
 	"github.com/quotient-go/quotient/internal/needed"
 )
 
@@ -33,7 +36,7 @@ type Server struct {
 	config []string
 
 	mu   sync.Mutex           // guards what follows
-	run  *process             // the real server; nil while it is stopped
+	run  *kept.Process        // the real server; nil while it is stopped
 	mini *miniredis.Miniredis // nil when the server is real
 }
 
@@ -90,10 +93,15 @@ func (s *Server) start() error {
 	}
 	args := append([]string{s.exe, file, "--bind", s.addr.Addr().String(), "--port", strconv.Itoa(s.Port()),
 		"--dir", s.dir, "--logfile", "log", "--save", "", "--appendonly", "yes"}, s.config...)
-	var err error
-	if s.run, err = startProcess(args, s.Addr()); err == nil {
+	run, err := kept.Start(nil, args...)
+	if err != nil {
+		return fmt.Errorf("redistest: %w", err)
+	}
+	if err = run.Serves(func() bool { return pong(s.Addr()) }); err == nil {
+		s.run = run
 		return nil
 	}
+	err = errors.Join(err, run.End(os.Kill))
 	log, _ := os.ReadFile(filepath.Join(s.dir, "log")) //nolint:errcheck // only makes the error clearer
 	return fmt.Errorf("redistest: %w\n%s", err, log)
 }
@@ -111,12 +119,12 @@ func (s *Server) Real() bool { return s.exe != "" }
 func (s *Server) Dir() string { return s.dir }
 
 // Stop ends the server in an orderly way. A server that is stopped already stays so.
-func (s *Server) Stop() error { return s.end((*process).stop) }
+func (s *Server) Stop() error { return s.end(interrupt) }
 
 // Kill ends the server at once, as a crash does. A server that is stopped already stays so.
-func (s *Server) Kill() error { return s.end((*process).kill) }
+func (s *Server) Kill() error { return s.end(os.Kill) }
 
-func (s *Server) end(how func(*process) error) error {
+func (s *Server) end(how os.Signal) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mini != nil {
@@ -126,7 +134,8 @@ func (s *Server) end(how func(*process) error) error {
 	if s.run == nil {
 		return nil
 	}
-	err := how(s.run)
+	resume(s.run.Process) //nolint:errcheck // it may not be paused
+	err := s.run.End(how)
 	s.run = nil
 	return err
 }
@@ -169,7 +178,7 @@ func (s *Server) signal(send func(*os.Process) error) error {
 	case s.run == nil:
 		return errors.New("redistest: the server does not run")
 	}
-	return send(s.run.cmd.Process)
+	return send(s.run.Process)
 }
 
 // Close ends the server and removes its data. Only the first call does anything.
@@ -179,4 +188,20 @@ func (s *Server) Close() error {
 		return err
 	}
 	return errors.Join(err, os.RemoveAll(s.dir))
+}
+
+// pong reports whether a Redis server serves at the address, even if it wants a password first.
+func pong(addr string) bool {
+	c, err := net.DialTimeout("tcp", addr, time.Second)
+	if err != nil {
+		return false
+	}
+	defer c.Close()                            //nolint:errcheck // nothing is lost
+	c.SetDeadline(time.Now().Add(time.Second)) //nolint:errcheck // then it takes longer
+	if _, err := c.Write([]byte("PING\r\n")); err != nil {
+		return false
+	}
+	answer := make([]byte, 64)
+	n, _ := c.Read(answer) //nolint:errcheck // then it is no PONG
+	return bytes.HasPrefix(answer[:n], []byte("+PONG")) || bytes.HasPrefix(answer[:n], []byte("-NOAUTH"))
 }

@@ -16,6 +16,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/quotient-go/quotient/internal/kept"
 	"github.com/quotient-go/quotient/internal/needed"
 )
 
@@ -108,7 +109,7 @@ func ask(addr, command string, within time.Duration) (string, error) {
 // wants fails unless the server answers so.
 func wants(t *testing.T, s *Server, command, answer string) {
 	t.Helper()
-	if got, err := ask(s.Addr(), command, patience); err != nil || got != answer {
+	if got, err := ask(s.Addr(), command, kept.Patience); err != nil || got != answer {
 		t.Errorf("%s: got %q, %v, want %q", command, got, err, answer)
 	}
 }

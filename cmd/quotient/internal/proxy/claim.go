@@ -36,10 +36,6 @@ type verification struct {
 	parser   *jwt.Parser
 }
 
-func (v *verification) equal(o *verification) bool {
-	return v == o || v != nil && o != nil && v.settings == o.settings && v.text == o.text
-}
-
 func readVerification(c config.JWT) (*verification, error) {
 	text, _, err := files.Read(context.Background(), c.KeyFile, maxKeyFile)
 	if err != nil {

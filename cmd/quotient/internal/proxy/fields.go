@@ -306,33 +306,22 @@ func tighter(a, b httpsfv.Member) bool {
 // numbers are what is left, and until when. An absent value is 0 for the second, and everything for the
 // first.
 func numbers(m httpsfv.Member) (left, reset float64) {
-	left = 1e15
 	item, _ := m.(httpsfv.Item)
 	if item.Params == nil {
-		return left, 0
+		return 1e15, 0
 	}
-	for _, name := range [...]string{"a", "r"} {
-		if n, ok := number(item.Params, name); ok {
-			left = n
+	last := func(otherwise float64, names ...string) float64 {
+		for _, name := range names {
+			switch value, _ := item.Params.Get(name); n := value.(type) {
+			case int64:
+				otherwise = float64(n)
+			case float64:
+				otherwise = n
+			}
 		}
+		return otherwise
 	}
-	for _, name := range [...]string{"w", "t"} {
-		if n, ok := number(item.Params, name); ok {
-			reset = n
-		}
-	}
-	return left, reset
-}
-
-func number(params *httpsfv.Params, name string) (float64, bool) {
-	value, _ := params.Get(name)
-	switch n := value.(type) {
-	case int64:
-		return float64(n), true
-	case float64:
-		return n, true
-	}
-	return 0, false
+	return last(1e15, "a", "r"), last(0, "w", "t")
 }
 
 // without is two lists as one line, without what was dropped from each.

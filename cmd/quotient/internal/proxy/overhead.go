@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"math/bits"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -30,8 +29,6 @@ func (p *Proxy) Collect(ch chan<- prometheus.Metric) { p.cost.byRule.Collect(ch)
 type overhead struct {
 	all    histogram
 	byRule *prometheus.HistogramVec
-	mu     sync.Mutex
-	rules  map[string]bool // that byRule has
 }
 
 // observer is where the requests of one rule are counted.
@@ -41,37 +38,19 @@ type observer struct {
 }
 
 func newOverhead() *overhead {
-	return &overhead{
-		byRule: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "quotient_proxy_overhead_seconds",
-			Help: "Time that the proxy adds to a request, without intended waiting and dialling.",
-			// From what a limiter takes to what people notice.
-			Buckets: []float64{
-				.00001, .000025, .00005, .0001, .00025, .0005, .001, .0025, .005, .01, .1, 1,
-			},
-			NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160,
-		}, []string{"rule"}),
-		rules: make(map[string]bool),
-	}
+	return &overhead{byRule: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "quotient_proxy_overhead_seconds",
+		Help: "Time that the proxy adds to a request, without intended waiting and dialling.",
+		// From what a limiter takes to what people notice.
+		Buckets: []float64{
+			.00001, .000025, .00005, .0001, .00025, .0005, .001, .0025, .005, .01, .1, 1,
+		},
+		NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160,
+	}, []string{"rule"})}
 }
 
 func (o *overhead) observer(pattern string) *observer {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.rules[pattern] = true
 	return &observer{&o.all, o.byRule.WithLabelValues(pattern)}
-}
-
-// keep drops the rules that are no more.
-func (o *overhead) keep(routes map[string]*route) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for pattern := range o.rules {
-		if routes[pattern] == nil {
-			o.byRule.DeleteLabelValues(pattern)
-			delete(o.rules, pattern)
-		}
-	}
 }
 
 func (o *observer) observe(d time.Duration) {

@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"math/bits"
 	"net/url"
+	"regexp"
 	"strings"
+
+	"github.com/quotient-go/quotient/config"
 )
 
 // The ways in which servers read a path differently from the canonical one. That is decoded first; then slashes and
@@ -17,19 +20,51 @@ const (
 	dots                    // "." and ".." are segments like others
 	encodedDots             // they are, unless they stood there before anything was decoded
 	empties                 // ".." takes away an empty segment too (RFC 3986, 5.2.4)
+	ends                    // dots and blanks at the end of a segment are dropped, as on Windows
+	twice                   // the path has been decoded once before
 )
 
-// mostOddities bounds how many of them a path may have: each doubles the ways to read it.
+// settled are the ways that a file settles, and those of them that its upstreams go.
+func settled(p config.Paths) (known, gone int) {
+	for _, of := range []struct {
+		is, word    string
+		known, gone int
+	}{
+		{p.EncodedSlash, "text", slashes, slashes}, {p.EncodedSlash, "slash", slashes, 0},
+		{p.Backslash, "text", backslashes, backslashes}, {p.Backslash, "slash", backslashes, 0},
+		{p.Semicolon, "text", early | parameters, parameters}, {p.Semicolon, "dropped", early, early},
+		{p.EncodedPercent, "text", twice, 0}, {p.EncodedPercent, "decoded", twice, twice},
+	} {
+		if of.is == of.word {
+			known, gone = known|of.known, gone|of.gone
+		}
+	}
+	return known, gone
+}
+
+// mostOddities bounds how many of them a path may have that are not settled: each doubles the ways to read it.
 const mostOddities = 4
 
 // oddities are those of the ways that may make a difference for a path.
 func oddities(u *url.URL, canonical string) (odd int) {
+	if strings.IndexByte(u.Path, '%') >= 0 {
+		if again := (&url.URL{RawPath: u.Path, Path: decoded(u.Path)}); again.Path != u.Path {
+			odd = twice | odditiesOnce(again, "")
+		}
+	}
+	return odd | odditiesOnce(u, canonical)
+}
+
+func odditiesOnce(u *url.URL, canonical string) (odd int) {
 	raw := u.RawPath
 	if strings.Contains(raw, "%2f") || strings.Contains(raw, "%2F") {
 		odd = slashes
 	}
-	if u.Path == canonical && odd == 0 {
-		return 0
+	if endsOdd(u.Path) {
+		odd |= ends
+	}
+	if u.Path == canonical {
+		return odd
 	}
 	if strings.Contains(u.Path, `\`) {
 		odd |= backslashes
@@ -52,21 +87,47 @@ func oddities(u *url.URL, canonical string) (odd int) {
 	return odd
 }
 
+// endsOdd reports whether a segment ends with a dot or a blank.
+func endsOdd(path string) bool {
+	for i := range len(path) {
+		last := i+1 == len(path) || strings.IndexByte(`/\;`, path[i+1]) >= 0
+		if last && (path[i] == '.' || path[i] == ' ') {
+			return true
+		}
+	}
+	return false
+}
+
 // longestOdd bounds a path that has any, in bytes: each way to read it costs time.
 const longestOdd = 2 << 10
 
 // readable reports whether a path has few enough oddities to look at them all. One with a control character has not:
 // some servers end the path there.
 func readable(path string, odd int) bool {
+	if odd&twice != 0 && len(path) <= longestOdd {
+		path = decoded(path)
+	}
 	return (odd == 0 || len(path) <= longestOdd) && bits.OnesCount(uint(odd)) <= mostOddities &&
 		!strings.ContainsFunc(path, func(c rune) bool { return c < ' ' || c == 0x7f })
+}
+
+var encodedByte = regexp.MustCompile("%[0-9A-Fa-f]{2}")
+
+// decoded is a text without encoded bytes. Other percent signs stay, as some servers have it.
+func decoded(text string) string {
+	return encodedByte.ReplaceAllStringFunc(text, func(code string) string {
+		plain, _ := url.PathUnescape(code) // it is valid
+		return plain
+	})
 }
 
 // reading is a path in lower case as a server reads it. A segment that no canonical path has becomes ";", which only
 // a wildcard of a pattern matches. The reading of no way is the canonical path.
 func reading(u *url.URL, ways int) string {
 	path, encoded := u.RawPath, true
-	if path == "" {
+	if ways&twice != 0 {
+		path = u.Path
+	} else if path == "" {
 		path, encoded = u.Path, false // of what matters here only backslashes were encoded
 	}
 	var out []byte
@@ -80,7 +141,7 @@ func reading(u *url.URL, ways int) string {
 		}
 		of := ways
 		if encoded && segment != "." && segment != ".." {
-			segment, _ = url.PathUnescape(segment) // net/http has done so
+			segment = decoded(segment)
 			if ways&encodedDots != 0 {
 				of |= dots
 			}
@@ -106,6 +167,9 @@ func appendSegment(out []byte, segment string, ways int) []byte {
 			part, _, _ = strings.Cut(part, ";")
 		}
 		isDots := part == "." || part == ".."
+		if ways&ends != 0 && !isDots {
+			part = strings.TrimRight(part, ". ")
+		}
 		switch {
 		case part == "":
 		case isDots && ways&dots == 0:

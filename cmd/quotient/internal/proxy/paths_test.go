@@ -14,11 +14,11 @@ import (
 
 // readers are servers, each by how it takes a target apart.
 var readers = map[string]func(u *url.URL) []string{
-	"http.ServeMux":    func(u *url.URL) []string { return decoded(path.Clean(u.EscapedPath())) },
-	"dots as they are": func(u *url.URL) []string { return decoded(u.EscapedPath()) },
+	"http.ServeMux":    func(u *url.URL) []string { return segmentsOf(path.Clean(u.EscapedPath())) },
+	"dots as they are": func(u *url.URL) []string { return segmentsOf(u.EscapedPath()) },
 	"RFC 3986": func(u *url.URL) []string {
 		base := &url.URL{Scheme: "http", Host: "h", Path: "/"}
-		return decoded(base.ResolveReference(&url.URL{Path: u.Path, RawPath: u.RawPath}).EscapedPath())
+		return segmentsOf(base.ResolveReference(&url.URL{Path: u.Path, RawPath: u.RawPath}).EscapedPath())
 	},
 	"WSGI":  func(u *url.URL) []string { return strings.Split(u.Path, "/") },
 	"nginx": func(u *url.URL) []string { return strings.Split(path.Clean(u.Path), "/") },
@@ -30,7 +30,7 @@ var readers = map[string]func(u *url.URL) []string{
 		for i := range all {
 			all[i], _, _ = strings.Cut(all[i], ";")
 		}
-		return decoded(path.Clean(strings.Join(all, "/")))
+		return segmentsOf(path.Clean(strings.Join(all, "/")))
 	},
 	"Tomcat that decodes slashes": func(u *url.URL) []string {
 		all := strings.Split(u.EscapedPath(), "/")
@@ -39,6 +39,13 @@ var readers = map[string]func(u *url.URL) []string{
 		}
 		text, _ := url.PathUnescape(strings.Join(all, "/"))
 		return strings.Split(path.Clean(text), "/")
+	},
+	"Windows": func(u *url.URL) []string {
+		all := strings.Split(path.Clean(strings.ReplaceAll(u.Path, `\`, "/")), "/")
+		for i := range all {
+			all[i] = strings.TrimRight(all[i], ". ")
+		}
+		return all
 	},
 	"parameters are dropped at the end": func(u *url.URL) []string {
 		all := strings.Split(path.Clean(u.Path), "/")
@@ -49,8 +56,8 @@ var readers = map[string]func(u *url.URL) []string{
 	},
 }
 
-// decoded are the segments of a path, each decoded.
-func decoded(escaped string) []string {
+// segmentsOf are the segments of a path, each decoded.
+func segmentsOf(escaped string) []string {
 	all := strings.Split(escaped, "/")
 	for i := range all {
 		all[i], _ = url.PathUnescape(all[i])
@@ -64,8 +71,10 @@ func FuzzReadings(f *testing.F) {
 	for _, target := range []string{
 		"/", "/search/cats", "/Search//cats/", "/search/cats%2fdogs", "/search/a%5Cb", "/search/;x", "/search/%3bx",
 		"/search/..", "/search/%2e%2E", "/search/x%2f..%2f..", "/search/%2e%2e/../cats", "/search/%3bx/;y",
-		"/search%2f;x", "/x/..;y/search/cats", "/search/%5c", "/search//../cats", "/x%2f../search/a", "/%2525/%zz", "/search;%2fx/cats", "/;%5c0",
-		"/.well-known/%7e;a",
+		"/search%2f;x", "/x/..;y/search/cats", "/search/%5c", "/search//../cats", "/x%2f../search/a",
+		"/%2525/%zz", "/search;%2fx/cats", "/;%5c0",
+		"/.well-known/%7e;a", "/search/%252e%252E", "/%2573earch/cats%25zz", "/search%252fx/cats", "/search/a%252f%25",
+		"/search./cats", "/search/...", "/search/.. ", "/search%20/cats.%20.", "/search/x%2f%252e%252e", "/%25%32%35",
 	} {
 		f.Add(target)
 	}
@@ -89,11 +98,14 @@ rules = [{ pattern = "/search/{q}", limiter = "all" }, { pattern = "/", limiter 
 		if !clear {
 			return
 		}
+		again := &url.URL{RawPath: u.Path, Path: decoded(u.Path)} // of a server before that has decoded it
 		for name, read := range readers {
-			segments := slices.DeleteFunc(read(u), func(s string) bool { return s == "" })
-			searches := len(segments) == 2 && strings.EqualFold(segments[0], "search")
-			if searches && to.spec.rule.Pattern != "/search/{q}" {
-				t.Errorf("%q is of %s, and %s reads %q", target, to.spec.rule.Pattern, name, segments)
+			for _, u := range []*url.URL{u, again} {
+				segments := slices.DeleteFunc(read(u), func(s string) bool { return s == "" })
+				searches := len(segments) == 2 && strings.EqualFold(segments[0], "search")
+				if searches && to.spec.rule.Pattern != "/search/{q}" {
+					t.Errorf("%q is of %s, and %s reads %q", target, to.spec.rule.Pattern, name, segments)
+				}
 			}
 		}
 	})

@@ -66,7 +66,6 @@ func (p *Proxy) Prepare(f *config.File) (commit func(), err error) {
 		old := p.now.Load()
 		next.join(p, old)
 		p.now.Store(next)
-		p.cost.keep(next.routes)
 	}, nil
 }
 
@@ -115,8 +114,10 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // misfit is the status for a request that is not passed on, 0 for any other.
 func misfit(r *http.Request) int {
-	switch {
-	case r.Method == http.MethodConnect, r.Method == http.MethodTrace, strings.ToUpper(r.Method) != r.Method:
+	switch method := strings.ToUpper(r.Method); {
+	case method == http.MethodConnect, method == http.MethodTrace:
+		return http.StatusMethodNotAllowed
+	case method == http.MethodHead && method != r.Method: // it is not known whether the answer has a body
 		return http.StatusMethodNotAllowed
 	case r.RequestURI == "*" && r.Method == http.MethodOptions:
 		return http.StatusNoContent

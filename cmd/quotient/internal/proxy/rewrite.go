@@ -5,6 +5,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"net/url"
+	"regexp"
 	"strings"
 
 	"github.com/quotient-go/quotient/internal/field"
@@ -121,27 +123,9 @@ func keepTarget(out, in *http.Request) {
 	}
 	raw, _, _ = strings.Cut(raw, "?")
 	if raw != out.URL.EscapedPath() {
-		out.URL.RawPath = encoded(raw)
+		out.URL.RawPath = unfit.ReplaceAllStringFunc(raw, url.PathEscape)
 	}
 }
 
-// encoded is a path in which bytes that no path may hold are percent-encoded, and all others are as they
-// were.
-func encoded(raw string) string {
-	const digits = "0123456789ABCDEF"
-	out := make([]byte, 0, len(raw)+16)
-	for i := range len(raw) {
-		if c := raw[i]; mayStand(c) {
-			out = append(out, c)
-		} else {
-			out = append(out, '%', digits[c>>4], digits[c&15])
-		}
-	}
-	return string(out)
-}
-
-// mayStand reports whether a byte may stand in a path, "%" too (RFC 3986, 3.3).
-func mayStand(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' ||
-		strings.IndexByte("-._~!$&'()*+,;=:@/%[]", c) >= 0
-}
+// unfit is what no path may hold; a "%" may stand in it (RFC 3986, 3.3).
+var unfit = regexp.MustCompile(`[^-._~!$&'()*+,;=:@/%\[\]a-zA-Z0-9]`)

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,7 +22,9 @@ type table struct {
 	only    *route            // of all requests; nil where there are several
 	trusted []netip.Prefix
 	unix    bool  // peers of a Unix socket are trusted
-	anyPath bool  // the canonical path alone decides
+	anyPath bool  // one reading of a path decides
+	known   int   // ways of reading that the file settles
+	gone    int   // those of them that its upstreams go
 	maxBody int64 // 0: any
 }
 
@@ -46,8 +49,8 @@ type spec struct {
 	maxWait time.Duration
 	stream  time.Duration // the longest upgraded connection
 	fields  string
-	trusted string        // as a text
-	jwt     *verification // nil: no claim is read
+	trusted string // as a text
+	jwt     string // what verifies claims, as a text; "": none is read
 }
 
 // newTable makes the routes of a file, which package config has checked, as far as that can be done without its
@@ -57,6 +60,7 @@ func newTable(f *config.File) (*table, error) {
 		mux: http.NewServeMux(), routes: make(map[string]*route), trusted: f.Proxy.Trusted, unix: f.Proxy.TrustUnix,
 		anyPath: f.Proxy.AmbiguousPaths, maxBody: f.Proxy.Max.BodyBytes,
 	}
+	t.known, t.gone = settled(f.Proxy.Paths)
 	var tokens *verification
 	if f.Proxy.JWT != nil {
 		var err error
@@ -89,7 +93,7 @@ func (t *table) newRoute(f *config.File, rule config.Rule, tokens *verification)
 	case config.PlanHeader:
 		r.plan, r.believe = headerPlan(rule.Plan.Arg), http.CanonicalHeaderKey(rule.Plan.Arg)
 	case config.PlanClaim:
-		r.spec.jwt, r.reads = tokens, append(r.reads, "Authorization")
+		r.spec.jwt, r.reads = fmt.Sprint(tokens.settings, tokens.text), append(r.reads, "Authorization")
 		r.plan = tokens.plan(rule.Plan.Arg)
 	}
 	return r
@@ -132,7 +136,7 @@ func (t *table) join(p *Proxy, old *table) {
 			r.limiter, _ = p.reg.Get(r.spec.rule.Limiter)
 		}
 		if old != nil {
-			if was := old.routes[pattern]; was != nil && was.limiter == r.limiter && was.spec.equal(&r.spec) {
+			if was := old.routes[pattern]; was != nil && was.limiter == r.limiter && was.spec == r.spec {
 				t.routes[pattern] = was
 				continue
 			}
@@ -142,6 +146,14 @@ func (t *table) join(p *Proxy, old *table) {
 	}
 	if len(t.routes) == 1 {
 		t.only = t.routes["/"]
+	}
+	if old == nil {
+		return
+	}
+	for pattern := range old.routes {
+		if t.routes[pattern] == nil {
+			p.cost.byRule.DeleteLabelValues(pattern)
+		}
 	}
 }
 
@@ -181,13 +193,7 @@ func (r *route) serveBy(p *Proxy) {
 
 // fieldSets are the sets of fields, as a file names them.
 var fieldSets = map[string]httplimit.FieldSet{
-	"": httplimit.FieldsDraft11, "draft-11": httplimit.FieldsDraft11,
-	"x-ratelimit": httplimit.FieldsXRateLimit, "off": httplimit.FieldsOff,
-}
-
-func (s *spec) equal(o *spec) bool {
-	return s.rule == o.rule && s.refuse == o.refuse && s.maxWait == o.maxWait && s.stream == o.stream &&
-		s.fields == o.fields && s.trusted == o.trusted && s.jwt.equal(o.jwt)
+	"draft-11": httplimit.FieldsDraft11, "x-ratelimit": httplimit.FieldsXRateLimit, "off": httplimit.FieldsOff,
 }
 
 // ServeHTTP is not called: the mux only finds a route.
@@ -206,20 +212,25 @@ var probes = sync.Pool{New: func() any {
 }}
 
 // find is the route of a request, nil if no rule matches. It is not clear if a server may read the path in another
-// way, by which another rule is for it.
+// way, or take the method for that in upper case, so that another rule is for it.
 func (t *table) find(r *http.Request) (to *route, clear bool) {
 	if t.only != nil {
 		return t.only, true
 	}
-	path, at := httplimit.CanonicalPath(r.URL.Path), host(r)
-	to = t.at(r.Method, at, path)
-	if t.anyPath {
-		return to, true
+	u, at, method := r.URL, host(r), strings.ToUpper(r.Method)
+	path := httplimit.CanonicalPath(u.Path)
+	odd := oddities(u, path)
+	if odd&t.known != 0 {
+		path = reading(u, t.gone)
 	}
-	odd := oddities(r.URL, path)
-	clear = readable(r.URL.Path, odd)
+	to = t.at(r.Method, at, path)
+	if odd &^= t.known; t.anyPath {
+		odd = 0
+	}
+	clear = (t.anyPath || readable(u.Path, odd)) && (method == r.Method || t.at(method, at, path) == to)
 	for ways := odd; clear && ways != 0; ways = (ways - 1) & odd {
-		clear = t.at(r.Method, at, reading(r.URL, ways)) == to
+		path = reading(u, ways|t.gone)
+		clear = t.at(r.Method, at, path) == to && (method == r.Method || t.at(method, at, path) == to)
 	}
 	return to, clear
 }
@@ -239,16 +250,13 @@ func (t *table) at(method, host, path string) *route {
 // unclear says why a request may be another one to the upstream, "" if it is not: by its path, or by a field that
 // decides for the route and is there twice.
 func (r *route) unclear(q *http.Request, clear, trusted bool) string {
-	if !clear {
-		return "Servers read such a path in several ways."
-	}
-	name := ""
-	if i := slices.IndexFunc(r.reads, func(name string) bool { return several(q, name) }); i >= 0 {
+	name, i := r.believe, slices.IndexFunc(r.reads, func(name string) bool { return several(q, name) })
+	switch {
+	case !clear:
+		return "Servers read such a path or method in several ways."
+	case i >= 0:
 		name = r.reads[i]
-	} else if trusted && r.believe != "" && several(q, r.believe) {
-		name = r.believe
-	}
-	if name == "" {
+	case !trusted || name == "" || !several(q, name):
 		return ""
 	}
 	return "The field " + name + " must be there once, in this spelling."

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -136,6 +137,16 @@ limiter = "loose"
 		{"/.well-known/x%2fy", 404, 404},
 		{"/search//../cats", 400, 307},
 		{"/search/cats%0a", 400, 429},
+		{"/search/cats%2500", 400, 429},
+		{"/search%252fcats", 400, 404}, // decoded twice
+		{"/%2573earch/cats%zz", 400, 400},
+		{"/%2573earch/cats%25zz", 400, 404},
+		{"/search/100%25", 429, 429},
+		{"/search/100%2525", 429, 429},
+		{"/search/...", 400, 429}, // of Windows
+		{"/search./cats", 400, 404},
+		{"/x/search%20", 404, 404},
+		{"/search/e.g.", 429, 429},
 		{"/" + strings.Repeat("a/", 1<<10) + "x%2fy", 400, 404}, // too long to look at all readings
 		{"/a;b%3bc%2fd%5ce/../%2e", 400, 307},                   // too odd
 	} {
@@ -145,8 +156,68 @@ limiter = "loose"
 		resp, _ = lax.raw(text)
 		want(t, "with ambiguous-paths the status of "+row.target, resp.StatusCode, row.lax)
 	}
-	resp, _ := w.raw("get /search/cats HTTP/1.1\nHost: other\nConnection: close\n\n")
-	want(t, "status of a method in lower case", resp.StatusCode, http.StatusMethodNotAllowed)
+	for line, status := range map[string]int{
+		"get /search/cats": 400, "Get /search/x%2fy": 400, "get /other": 404, "post /search/cats": 404,
+		"head /other": 405, "trace /other": 405, "connect /other": 405,
+	} {
+		resp, _ := w.raw(line + " HTTP/1.1\nHost: other\nConnection: close\n\n")
+		want(t, "status of "+line, resp.StatusCode, status)
+	}
+	resp, _ := lax.raw("get /search/cats HTTP/1.1\nHost: other\nConnection: close\n\n")
+	want(t, "with ambiguous-paths the status of a method in lower case", resp.StatusCode, 400)
+}
+
+// TestUpstreamsThatReadPathsInTheirOwnWay: what a file says of them finds the rule, and what it settles is passed.
+func TestUpstreamsThatReadPathsInTheirOwnWay(t *testing.T) {
+	const file = loose + `
+[[proxy.rules]]
+pattern = "/projects/{id}"
+exempt = true
+[[proxy.rules]]
+pattern = "/login"
+exempt = true
+[proxy.paths]
+`
+	for _, row := range []struct {
+		settings, target, rule string // "": it is refused
+	}{
+		{"", "/projects/a%2Fb", ""},
+		{`encoded-slash = "text"`, "/projects/a%2Fb", "/projects/{id}"},
+		{`encoded-slash = "text"`, "/projects/a%2Fb/c", "/"},
+		{`encoded-slash = "text"`, "/projects/a%5Cb", ""},
+		{`encoded-slash = "slash"`, "/projects/a%2Fb", "/"},
+		{`encoded-slash = "slash"`, "/projects/a%252Fb", ""},
+		{"", `/projects/a\b`, ""},
+		{`backslash = "text"`, "/projects/a%5Cb", "/projects/{id}"},
+		{`backslash = "slash"`, `/projects/a\b`, "/"},
+		{"", "/login;jsessionid=A1", ""},
+		{`semicolon = "dropped"`, "/login;jsessionid=A1", "/login"},
+		{`semicolon = "dropped"`, "/login;a%2Fb", "/login"},
+		{`semicolon = "dropped"`, "/login%3Bjsessionid=A1", ""}, // Tomcat takes it as text
+		{`semicolon = "text"`, "/login;jsessionid=A1", "/"},
+		{`semicolon = "text"`, "/projects/;", "/projects/{id}"},
+		{"", "/projects/a%252Fb", ""},
+		{`encoded-percent = "text"`, "/projects/a%252Fb", "/projects/{id}"},
+		{`encoded-percent = "decoded"`, "/projects/%2561", "/projects/{id}"},
+		{`encoded-percent = "decoded"`, "/%256Cogin", "/login"},
+		{"encoded-percent = \"decoded\"\nencoded-slash = \"slash\"", "/projects/a%252Fb", "/"},
+		{"encoded-slash = \"text\"\nsemicolon = \"dropped\"", "/projects/a%2Fb;x=1", "/projects/{id}"},
+		{"encoded-slash = \"text\"\n[proxy]\nambiguous-paths = true", "/projects/a%2Fb;x%5C", "/projects/{id}"},
+	} {
+		settings, lax := strings.CutSuffix(row.settings, "\n[proxy]\nambiguous-paths = true")
+		f, err := config.Parse("q.toml", fmt.Appendf(nil, "[proxy]\nupstreams = [\"http://h\"]\nambiguous-paths = %v\n%s%s%s",
+			lax, file, settings, all))
+		must(t, err)
+		table, err := newTable(f)
+		must(t, err)
+		u, err := url.ParseRequestURI(row.target)
+		must(t, err)
+		rule := ""
+		if to, clear := table.find(&http.Request{Method: "GET", URL: u}); clear {
+			rule = to.spec.rule.Pattern
+		}
+		want(t, "with "+row.settings+" the rule of "+row.target, rule, row.rule)
+	}
 }
 
 const paid = `

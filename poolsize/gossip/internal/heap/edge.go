@@ -84,7 +84,6 @@ func (e *edge) restart() {
 	e.top, e.got, e.topAt, e.nodes, e.origin, e.whole = 0, 0, 0, 0, 0, 0
 }
 
-// mark puts an item into the queue.
 func (e *edge) mark(it *item, mask uint8) {
 	o := &it.out[e.at]
 	o.mask |= mask
@@ -122,7 +121,6 @@ func (e *edge) seen(seq uint64) bool {
 	return e.got>>(e.top-seq-1)&1 == 1
 }
 
-// note remembers that a packet has come.
 func (e *edge) note(seq uint64, now time.Duration) {
 	if seq <= e.top {
 		e.got |= 1 << (e.top - seq - 1)
@@ -155,7 +153,6 @@ func (e *edge) sent(f flight) {
 	*old = f
 }
 
-// list returns an empty list of items for a packet.
 func (e *edge) list() []*item {
 	if k := len(e.spare); k > 0 {
 		list := e.spare[k-1]
@@ -255,7 +252,6 @@ func (n *Node) edgeTo(id uint64) *edge {
 	return nil
 }
 
-// isMember reports whether a member has the ID.
 func (n *Node) isMember(id uint64) bool {
 	return slices.ContainsFunc(n.members, func(m Member) bool { return m.ID == id })
 }
@@ -380,5 +376,4 @@ func (n *Node) refill(e *edge) {
 	}
 }
 
-// index is the place of this node in the heap.
 func (n *Node) index() int { return slices.Index(n.members, n.self) }

@@ -78,11 +78,7 @@ func newFleet(t failer, seed uint64, o Options) *fleet {
 // start adds a node whose ticks have a random phase.
 func (f *fleet) start(name string) *peer {
 	f.lastID++
-	n, err := New(Member{name, f.lastID}, f.opt)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	p := &peer{Node: n, lag: time.Duration(f.rand.Int64N(int64(time.Hour)))}
+	p := &peer{Node: New(Member{name, f.lastID}, f.opt), lag: time.Duration(f.rand.Int64N(int64(time.Hour)))}
 	f.nodes[f.lastID] = p
 	f.after(time.Duration(f.rand.Int64N(int64(f.interval))), func() { f.tick(p) })
 	return p

@@ -18,9 +18,9 @@ package heap
 
 import (
 	"cmp"
-	"fmt"
 	"iter"
 	"math"
+	"math/bits"
 	"time"
 )
 
@@ -28,7 +28,6 @@ import (
 // it would take away what others say. Sums stop at the end of int64 and do not wrap round.
 type Terms [6]int64
 
-// plus adds two vectors term by term.
 func (t Terms) plus(o Terms) Terms {
 	for i := range t {
 		t[i] = add(t[i], o[i])
@@ -68,40 +67,20 @@ type Member struct {
 // Never is the age of a sum that is not complete.
 const Never time.Duration = math.MaxInt64
 
-// Limits of what Options and keys may be.
 const (
+	// MinPacketSize is the least PacketSize: a header and the longest record.
 	MinPacketSize = 512
-	MaxPacketSize = 65000
-	MaxKeyLength  = 255 // bytes of a key, which has at least one
-	mostKeys      = 1 << 16
+	// MaxKeyLength is the most bytes of a key, which has at least one.
+	MaxKeyLength = 255
+	mostKeys     = 1 << 16
 )
 
-// Options are the bounds of a Node. A zero field means its default.
+// Options are the bounds of a Node. A zero field means its default. The caller has checked them.
 type Options struct {
-	PacketSize int           // most bytes of a packet: MinPacketSize to MaxPacketSize; default 1400
+	PacketSize int           // most bytes of a packet: MinPacketSize to 65,000; default 1400
 	MaxKeys    int           // most keys that are kept, of both kinds: 1 to 65536; default 1024
 	MaxTotals  int           // most totals of single other members that are kept; default 8 x MaxKeys
 	Expire     time.Duration // a counter untouched for so long is dropped; at least 1 s; default 10 min
-}
-
-// withDefaults returns the options with every zero field set, or an error that names field and value.
-func (o Options) withDefaults() (Options, error) {
-	o.PacketSize = cmp.Or(o.PacketSize, 1400)
-	o.MaxKeys = cmp.Or(o.MaxKeys, 1024)
-	o.MaxTotals = cmp.Or(o.MaxTotals, 8*o.MaxKeys)
-	o.Expire = cmp.Or(o.Expire, 10*time.Minute)
-	switch {
-	case o.PacketSize < MinPacketSize || o.PacketSize > MaxPacketSize:
-		return o, fmt.Errorf("heap: Options.PacketSize: %d is not in %d to %d",
-			o.PacketSize, MinPacketSize, MaxPacketSize)
-	case o.MaxKeys < 1 || o.MaxKeys > mostKeys:
-		return o, fmt.Errorf("heap: Options.MaxKeys: %d is not in 1 to %d", o.MaxKeys, mostKeys)
-	case o.MaxTotals < 1 || o.MaxTotals > 64*mostKeys:
-		return o, fmt.Errorf("heap: Options.MaxTotals: %d is not in 1 to %d", o.MaxTotals, 64*mostKeys)
-	case o.Expire < time.Second:
-		return o, fmt.Errorf("heap: Options.Expire: %v is less than 1s", o.Expire)
-	}
-	return o, nil
 }
 
 // Node is one member's part of the heap: what it says, and what its neighbours reported. It is not safe for
@@ -125,33 +104,25 @@ type Node struct {
 	full    time.Duration // when there was last hardly any room for keys
 	sweepAt time.Duration
 
-	complete time.Duration // the age's beginning of the last complete sum
-	everFull bool          // a sum was complete once
-	count    counts
-	rec      []byte   // the record being written
-	packets  [][]byte // the packets of one edge at one tick
+	count   counts
+	rec     []byte   // the record being written
+	packets [][]byte // the packets of one edge at one tick
 }
 
-// New returns a node that is alone. Self needs a name of at most 255 bytes and an ID other than 0. It
-// starts no goroutine.
-func New(self Member, o Options) (*Node, error) {
-	o, err := o.withDefaults()
-	if err != nil {
-		return nil, err
-	}
-	if self.Name == "" || len(self.Name) > MaxKeyLength {
-		return nil, fmt.Errorf("heap: Member.Name: %q is not of 1 to %d bytes", self.Name, MaxKeyLength)
-	}
-	if self.ID == 0 {
-		return nil, fmt.Errorf("heap: Member.ID: 0 is not an ID")
-	}
+// New returns a node that is alone. Self needs a name of 1 to 255 bytes and an ID other than 0. It starts no
+// goroutine.
+func New(self Member, o Options) *Node {
+	o.PacketSize = cmp.Or(o.PacketSize, 1400)
+	o.MaxKeys = cmp.Or(o.MaxKeys, 1024)
+	o.MaxTotals = cmp.Or(o.MaxTotals, 8*o.MaxKeys)
+	o.Expire = cmp.Or(o.Expire, 10*time.Minute)
 	n := &Node{self: self, opt: o, table: map[name]*entry{}, limit: math.MaxUint64,
 		shown: math.MaxUint64, fleet: math.MaxUint64}
 	for i := range n.edges {
 		n.edges[i].at = i
 	}
 	n.SetMembers(0, nil)
-	return n, nil
+	return n
 }
 
 // Say sets what this node says about a gauge from now on. The zero Terms take it back, and a term below 0
@@ -281,4 +252,39 @@ func (n *Node) side(to *edge) (nodes int, origin time.Duration) {
 		}
 	}
 	return nodes, origin
+}
+
+// counts are the packets since New that did not count.
+type counts struct {
+	malformed uint64 // they made no sense, or were of another version
+	strange   uint64 // from or for a node that is no neighbour
+	otherList uint64 // of a node with another member list
+	late      uint64 // they came twice, too late or out of an earlier session
+}
+
+// Stats are a node's numbers at one moment.
+type Stats struct {
+	Diameter int           // edges between the two nodes that are farthest apart
+	Age      time.Duration // of the oldest part of the sums; Never while they are not complete
+	Keys     int           // gauges and counters that are kept
+	Refused  uint64        // packets since New that did not count, but for those that came late or twice
+}
+
+// Stats returns the numbers of this node.
+func (n *Node) Stats(now time.Duration) Stats {
+	n.tell(now)
+	return Stats{Diameter: Diameter(len(n.members)), Age: n.age(0), Keys: len(n.table),
+		Refused: n.count.malformed + n.count.strange + n.count.otherList}
+}
+
+// Diameter is how many edges lie between the two nodes of a heap that are farthest apart.
+func Diameter(nodes int) int {
+	if nodes < 2 {
+		return 0
+	}
+	depth := bits.Len(uint(nodes)) - 1
+	if half := 1<<depth - 1 + 1<<(depth-1); nodes > half {
+		return 2 * depth // both children of the root reach the last level
+	}
+	return 2*depth - 1
 }

@@ -65,7 +65,6 @@ type header struct {
 	heldAge        time.Duration
 }
 
-// append writes the header.
 func (h *header) append(p []byte) []byte {
 	p = append(p, version<<4, h.flags)
 	p = binary.LittleEndian.AppendUint64(p, h.from)
@@ -101,7 +100,6 @@ type reader struct {
 	bad bool
 }
 
-// bytes takes k bytes.
 func (r *reader) bytes(k uint64) []byte {
 	if r.bad || k > uint64(len(r.p)) {
 		r.bad = true
@@ -112,7 +110,6 @@ func (r *reader) bytes(k uint64) []byte {
 	return b
 }
 
-// byte takes one byte.
 func (r *reader) byte() uint8 {
 	if b := r.bytes(1); b != nil {
 		return b[0]
@@ -120,7 +117,6 @@ func (r *reader) byte() uint8 {
 	return 0
 }
 
-// fixed takes a number of 8 bytes.
 func (r *reader) fixed() uint64 {
 	if b := r.bytes(8); b != nil {
 		return binary.LittleEndian.Uint64(b)
@@ -128,7 +124,6 @@ func (r *reader) fixed() uint64 {
 	return 0
 }
 
-// uvarint takes a number.
 func (r *reader) uvarint() uint64 {
 	v, k := binary.Uvarint(r.p)
 	if r.bad || k <= 0 {
@@ -139,7 +134,6 @@ func (r *reader) uvarint() uint64 {
 	return v
 }
 
-// varint takes a number with a sign.
 func (r *reader) varint() int64 {
 	u := r.uvarint()
 	return int64(u>>1) ^ -int64(u&1)
@@ -163,7 +157,6 @@ func (r *reader) duration() time.Duration {
 	return time.Duration(min(r.uvarint(), uint64(mostTime/time.Millisecond))) * time.Millisecond
 }
 
-// nodes takes a number of nodes.
 func (r *reader) nodes() int { return int(min(r.uvarint(), math.MaxInt32)) }
 
 // parse takes the header off a packet.
@@ -237,7 +230,6 @@ type record struct {
 	idle  time.Duration // for how long the counter was not added to
 }
 
-// append writes a record.
 func (c *record) append(p []byte, text string) []byte {
 	head := c.num<<headShift | uint64(c.kind)
 	if text != "" {
@@ -278,7 +270,6 @@ func (c *record) append(p []byte, text string) []byte {
 // nodes repeat to each other what they know, a counter never seems younger than it is.
 const idleUnit = 8 * time.Millisecond
 
-// record takes the next record.
 func (r *reader) record() record {
 	var c record
 	head := r.uvarint()

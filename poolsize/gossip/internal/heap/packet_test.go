@@ -92,10 +92,7 @@ func TestBytes(t *testing.T) {
 func forge(t *testing.T, change func(h *header), content []byte) (to *Node, packet []byte) {
 	t.Helper()
 	members := []Member{{"a", 1}, {"b", 2}}
-	from, err := New(members[0], Options{})
-	must(t, err)
-	to, err = New(members[1], Options{})
-	must(t, err)
+	from, to := New(members[0], Options{}), New(members[1], Options{})
 	for _, n := range []*Node{from, to} {
 		n.SetMembers(0, members)
 	}
@@ -156,11 +153,7 @@ func pair(tb testing.TB) (a, b *Node, packets [][]byte) {
 	tb.Helper()
 	o := Options{PacketSize: MinPacketSize, MaxKeys: 8, MaxTotals: 16, Expire: time.Minute}
 	ms := []Member{{"a", 1}, {"b", 2}, {"c", 3}}
-	a, errA := New(ms[0], o)
-	b, errB := New(ms[1], o)
-	if errA != nil || errB != nil {
-		tb.Fatal(errA, errB)
-	}
+	a, b = New(ms[0], o), New(ms[1], o)
 	for _, n := range []*Node{a, b} {
 		n.SetMembers(0, append(ms[:2:2], Member{"gone", 9}))
 		n.Say("gauge", Terms{1, 2, 3, math.MaxInt64, math.MaxInt64 - 1, 0})
@@ -324,20 +317,19 @@ func TestReceiveRefuses(t *testing.T) {
 	if err := a.Receive(0, other); err == nil {
 		t.Error("no error for version 2")
 	}
-	before := a.Stats(0)
+	before, age := a.count, a.Stats(0).Age
 	for _, p := range packets {
 		if err := a.Receive(0, p); err != nil {
 			t.Error(err)
 		}
 	}
-	after := a.Stats(0)
-	if after.Late-before.Late+after.OtherList-before.OtherList != uint64(len(packets)) ||
-		after.Age != before.Age {
+	after := a.count
+	if after.late-before.late+after.otherList-before.otherList != uint64(len(packets)) || a.Stats(0).Age != age {
 		t.Errorf("%d packets that came before: %+v, then %+v", len(packets), before, after)
 	}
-	strange := b.Stats(0).Strange
-	if err := b.Receive(0, last); err != nil || b.Stats(0).Strange != strange+1 {
-		t.Errorf("its own packet: %v, %+v", err, b.Stats(0))
+	strange := b.count.strange
+	if err := b.Receive(0, last); err != nil || b.count.strange != strange+1 {
+		t.Errorf("its own packet: %v, %+v", err, b.count)
 	}
 }
 

@@ -7,8 +7,6 @@ import "time"
 // counted.
 func (n *Node) Receive(now time.Duration, packet []byte) error {
 	n.tell(now)
-	n.count.received++
-	n.count.receivedBytes += uint64(len(packet))
 	h, r, err := parse(packet)
 	if err != nil {
 		n.count.malformed++
@@ -73,7 +71,6 @@ type input struct {
 	sure    bool          // transit is known
 }
 
-// sections takes in the content of a packet.
 func (in *input) sections(r *reader) error {
 	for {
 		kind, content, ok := r.section()
@@ -95,7 +92,6 @@ func (in *input) sections(r *reader) error {
 	}
 }
 
-// record takes in one record.
 func (in *input) record(c *record) {
 	touched := in.n.now - in.transit - c.idle
 	if c.kind == ofTotal {

@@ -15,14 +15,9 @@ func (n *Node) Tick(now time.Duration, send func(to Member, packet []byte)) {
 	for i := range n.edges {
 		if e := &n.edges[i]; e.peer.ID != 0 {
 			for _, p := range n.write(e) {
-				n.count.sent++
-				n.count.sentBytes += uint64(len(p))
 				send(e.peer, p)
 			}
 		}
-	}
-	if nodes, origin := n.side(nil); nodes == len(n.members) {
-		n.complete, n.everFull = origin, true
 	}
 }
 

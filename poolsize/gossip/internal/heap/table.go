@@ -36,7 +36,6 @@ const (
 	fnvPrime  = 1099511628211
 )
 
-// fnv adds the bytes of s to a hash.
 func fnv(h uint64, s string) uint64 {
 	for i := range len(s) {
 		h = (h ^ uint64(s[i])) * fnvPrime
@@ -165,7 +164,6 @@ func (n *Node) dropAll() {
 	}
 }
 
-// remove takes an entry out of the table.
 func (n *Node) remove(en *entry) {
 	en.gone = true
 	n.forgetOthers(en)
@@ -211,7 +209,6 @@ func (n *Node) room(hash uint64) bool {
 	return true
 }
 
-// last is the entry with the largest hash.
 func (n *Node) last() *entry {
 	var last *entry
 	for _, en := range n.entries {

@@ -1,6 +1,4 @@
-// Package comingfrom holds the code of docs/coming-from.md, to the letter, and shows that it does what the
-// page says.
-package comingfrom
+package cookbook
 
 import (
 	"context"

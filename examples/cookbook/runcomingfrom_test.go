@@ -1,31 +1,14 @@
-package comingfrom
+package cookbook
 
 import (
 	"context"
 	"net/http"
 	"net/http/httptest"
 	"testing"
-	"testing/synctest"
 	"time"
-
-	"go.uber.org/goleak"
 
 	"github.com/quotient-go/quotient"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// atOnce is how many events a key gets before it has to wait.
-func atOnce(l *quotient.Limiter, key string) (n int) {
-	for n < 11_000 && l.Allow(key) {
-		n++
-	}
-	return n
-}
-
-func inFakeTime(t *testing.T, name string, test func(t *testing.T)) {
-	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
-}
 
 func TestLimiters(t *testing.T) {
 	for _, c := range []struct {
@@ -41,42 +24,27 @@ func TestLimiters(t *testing.T) {
 		{"envoy, a dry run", fromEnvoy, "k", 11_000},
 		{"gubernator: a quarter of ten", fromGubernator, "account:1", 2},
 	} {
-		inFakeTime(t, c.name, func(t *testing.T) {
-			l, err := c.make()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := atOnce(l, c.key); got != c.want {
-				t.Errorf("%d at once, want %d", got, c.want)
-			}
+		fake(t, c.name, func(t *testing.T) {
+			l := made[*quotient.Limiter](t)(c.make())
+			between(t, "at once", atOnce(l, c.key), c.want, c.want)
 		})
 	}
 }
 
 // Four Envoys with 250 a second each are 1,000 a second, and so are four processes.
 func TestEnvoyFleet(t *testing.T) {
-	inFakeTime(t, "enforced", func(t *testing.T) {
-		l, err := fromEnvoy()
-		if err != nil {
-			t.Fatal(err)
-		}
+	fake(t, "enforced", func(t *testing.T) {
+		l := made[*quotient.Limiter](t)(fromEnvoy())
 		l.SetDryRun(false)
-		if got := atOnce(l, "k"); got != 2500 {
-			t.Errorf("%d at once, want the 2,500 of max_tokens", got)
-		}
+		between(t, "max_tokens", atOnce(l, "k"), 2500, 2500)
 		time.Sleep(time.Second)
-		if got := atOnce(l, "k"); got != 250 {
-			t.Errorf("%d after a second, want the 250 of tokens_per_fill", got)
-		}
+		between(t, "tokens_per_fill", atOnce(l, "k"), 250, 250)
 	})
 }
 
 func TestWaiting(t *testing.T) {
-	inFakeTime(t, "WaitN", func(t *testing.T) {
-		l, err := fromTimeRate()
-		if err != nil {
-			t.Fatal(err)
-		}
+	fake(t, "WaitN", func(t *testing.T) {
+		l := made[*quotient.Limiter](t)(fromTimeRate())
 		start := time.Now()
 		// 15 events at 25 a second; the first call is above the local burst of 2.5, and owes the rest
 		for range 5 {
@@ -88,11 +56,8 @@ func TestWaiting(t *testing.T) {
 			t.Errorf("15 events took %v", took)
 		}
 	})
-	inFakeTime(t, "Take", func(t *testing.T) {
-		l, err := fromUber()
-		if err != nil {
-			t.Fatal(err)
-		}
+	fake(t, "Take", func(t *testing.T) {
+		l := made[*quotient.Limiter](t)(fromUber())
 		if ok, _ := take(l, "k"); !ok {
 			t.Error("the first ask is refused")
 		}
@@ -112,11 +77,8 @@ func TestHandlers(t *testing.T) {
 		{"tollbooth", fromTollbooth, 1}, {"httprate", fromHTTPRate, 100}, {"throttled", fromThrottled, 6},
 		{"ulule", fromUlule, 1000}, {"nginx", fromNginx, 21}, {"caddy", fromCaddy, 20},
 	} {
-		inFakeTime(t, c.name, func(t *testing.T) {
-			h, err := c.make(next)
-			if err != nil {
-				t.Fatal(err)
-			}
+		fake(t, c.name, func(t *testing.T) {
+			h := made[http.Handler](t)(c.make(next))
 			served := 0
 			for range 1500 {
 				w := httptest.NewRecorder()
@@ -127,16 +89,14 @@ func TestHandlers(t *testing.T) {
 					t.Errorf("status %d", w.Code)
 				}
 			}
-			if served != c.want {
-				t.Errorf("%d served, want %d", served, c.want)
-			}
+			between(t, "served", served, c.want, c.want)
 		})
 	}
 }
 
 // A sliding window of 80 a minute and the bucket that stands for it: no minute has more than 80.
 func TestCaddyWindow(t *testing.T) {
-	inFakeTime(t, "window", func(t *testing.T) {
+	fake(t, "window", func(t *testing.T) {
 		served := 0
 		h, err := fromCaddy(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served++ }))
 		if err != nil {
@@ -145,15 +105,13 @@ func TestCaddyWindow(t *testing.T) {
 		for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
 		}
-		if served < 79 || served > 80 {
-			t.Errorf("%d served in the first minute, want 80", served)
-		}
+		between(t, "served in the first minute", served, 79, 80)
 	})
 }
 
 // One address has five requests in flight at nginx, and here.
 func TestNginxConnections(t *testing.T) {
-	inFakeTime(t, "in flight", func(t *testing.T) {
+	fake(t, "in flight", func(t *testing.T) {
 		h, err := fromNginx(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 			time.Sleep(time.Second)
 		}))
@@ -174,19 +132,14 @@ func TestNginxConnections(t *testing.T) {
 				served++
 			}
 		}
-		if served != 5 {
-			t.Errorf("%d at a time, want 5", served)
-		}
+		between(t, "at a time", served, 5, 5)
 	})
 }
 
 // A call waits a second at most for its turn, and returns what the function returns.
 func TestFailsafe(t *testing.T) {
-	inFakeTime(t, "failsafe", func(t *testing.T) {
-		l, err := fromFailsafe()
-		if err != nil {
-			t.Fatal(err)
-		}
+	fake(t, "failsafe", func(t *testing.T) {
+		l := made[*quotient.Limiter](t)(fromFailsafe())
 		answer, err := get(t.Context(), l, func(context.Context) (string, error) { return "answer", nil })
 		if answer != "answer" || err != nil {
 			t.Errorf("%q, %v", answer, err)
@@ -223,46 +176,25 @@ func (four) Watch(ctx context.Context, report func(quotient.Pool, error)) error 
 }
 
 func TestCounted(t *testing.T) {
-	inFakeTime(t, "redis_rate", func(t *testing.T) {
+	fake(t, "redis_rate", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		l, err := fromRedisRate(ctx, four{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := made[*quotient.Limiter](t)(fromRedisRate(ctx, four{}))
 		time.Sleep(time.Minute) // it joined with an empty bucket
-		if got := atOnce(l, "k"); got != 25 {
-			t.Errorf("%d at once, want a quarter of 100", got)
-		}
+		between(t, "a quarter of 100 at once", atOnce(l, "k"), 25, 25)
 	})
 }
 
-// refuses is an upstream that refuses everything.
-type refuses struct{ asked int }
-
-func (r *refuses) RoundTrip(*http.Request) (*http.Response, error) {
-	r.asked++
-	w := httptest.NewRecorder()
-	w.WriteHeader(http.StatusTooManyRequests)
-	return w.Result(), nil
-}
-
 func TestAdapts(t *testing.T) {
-	inFakeTime(t, "aws", func(t *testing.T) {
-		var upstream refuses
-		c, err := fromAWS(&upstream)
-		if err != nil {
-			t.Fatal(err)
-		}
+	fake(t, "aws", func(t *testing.T) {
+		asked := 0
+		c := made[*http.Client](t)(fromAWS(upstream(func(*http.Request) *http.Response {
+			asked++
+			return answer(http.StatusTooManyRequests)
+		})))
 		for start := time.Now(); time.Since(start) < 10*time.Second; {
-			resp, err := c.Get("http://h/")
-			if err != nil {
-				t.Fatal(err)
-			}
-			_ = resp.Body.Close()
+			call(t, c, "http://h/")
 		}
-		if upstream.asked > 30 {
-			t.Errorf("%d requests in ten seconds to an upstream that refuses all", upstream.asked)
-		}
+		between(t, "requests in ten seconds to an upstream that refuses all", asked, 1, 30)
 	})
 }

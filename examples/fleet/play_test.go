@@ -1,0 +1,111 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/rpc"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/httplimit"
+)
+
+// A wire brings requests to the upstream in a millisecond.
+type wire struct{ up *upstream }
+
+func (w wire) RoundTrip(req *http.Request) (*http.Response, error) {
+	time.Sleep(ms)
+	rec := httptest.NewRecorder()
+	w.up.ServeHTTP(rec, req)
+	return rec.Result(), nil
+}
+
+// fake is a fleet whose replicas are goroutines, for a run that no machine has a part in.
+func fake(p plan, out *screen) *fleet {
+	f := newFleet(p, out)
+	var replicas []*replica
+	f.start = func(ctx context.Context, a assignment) (*process, error) {
+		ours, its := net.Pipe()
+		r, err := newReplica(a)
+		calls := rpc.NewServer()
+		if err := errors.Join(err, calls.RegisterName("replica", r)); err != nil {
+			return nil, err
+		}
+		r.client.Transport.(*httplimit.Transport).Base.(*stamp).base = wire{f.up}
+		replicas = append(replicas, r)
+		alive, kill := context.WithCancel(ctx)
+		go calls.ServeConn(its)
+		go r.load(alive)
+		wait := func() error {
+			time.Sleep(2 * ms) // what is on its way arrives
+			return ours.Close()
+		}
+		return &process{id: a.ID, replica: rpc.NewClient(ours), kill: kill, wait: wait, steps: []step{{}}}, nil
+	}
+	if !p.adapts() {
+		f.platform.say = func(ids []int) (err error) {
+			for _, r := range replicas {
+				err = errors.Join(err, r.limiter.SetPool(quotient.Pool{Replicas: f.told(len(ids))}, 0))
+			}
+			return err
+		}
+	}
+	return f
+}
+
+// TestAFleetHoldsItsLimit plays both acts, as they are and with what must break them. How much of the limit is used is
+// judged in the division, where demand exceeds it all the time: nearly all of it, nearly nothing is refused, and all
+// replicas are treated alike.
+func TestAFleetHoldsItsLimit(t *testing.T) {
+	for _, tt := range []struct {
+		args string
+		kept bool
+		says []string
+	}{
+		{"-act division", true, []string{"replica 4 joins", "replica 2 is killed", "held    the fleet",
+			"held    replica 4", "Every bound held."}},
+		{"-act division -believe 2", false, []string{"BROKEN  the fleet", "A bound was BROKEN."}},
+		{"-act adaptive", true, []string{"held    the limit halves", "held    429s", "The fleet followed."}},
+		{"-act adaptive -policy fixed", false, []string{"BROKEN  the limit halves", "BROKEN  the limit is back",
+			"BROKEN  429s", "The fleet did NOT follow"}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p, err := parsePlan(strings.Fields(tt.args), io.Discard)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p = p.of(p.Act)
+			var out bytes.Buffer
+			f, script := fake(p, newScreen(&out, p)), division
+			if p.adapts() {
+				script = adaptation
+			}
+			if err := f.run(t.Context(), script); err != nil {
+				t.Fatal(err)
+			}
+			kept := f.verdict()
+			if missing := lacks(out.String(), tt.says...); kept != tt.kept || len(missing) > 0 {
+				t.Errorf("%s: kept %v, no %q in\n%s", tt.args, kept, missing, out.String())
+			}
+			if !tt.kept || p.adapts() {
+				return
+			}
+			for i, alive := range [][]int{{1, 2, 3}, {1, 2, 3, 4}, {1, 3, 4}} {
+				r := measure(f.log, f.phases[i])
+				if got := f.phases[i].Alive; !slices.Equal(got, alive) || r.Goodput < 0.95 || r.Rejected > 0.01 ||
+					r.Fairness < 0.99 {
+					t.Errorf("phase %d: %v, %+v", i, got, r)
+				}
+			}
+		})
+	}
+}
