@@ -39,12 +39,11 @@ func (h *Handler) Listen(ctx context.Context, network, addr string) (net.Listene
 	if h.api == nil {
 		return nil, errZero
 	}
-	var config net.ListenConfig
-	listen := config.Listen
+	listens := new(net.ListenConfig).Listen
 	if network == "unix" {
-		listen = listenUnix
+		listens = func(ctx context.Context, _, path string) (net.Listener, error) { return listen.Unix(ctx, path, true) }
 	}
-	l, err := listen(ctx, network, addr)
+	l, err := listens(ctx, network, addr)
 	if err != nil {
 		return nil, fmt.Errorf("admin: Listen: %w", err)
 	}

@@ -78,7 +78,7 @@ func (c *leasesCmd) Run(ctx context.Context, k *kong.Context, s streams) error {
 	ctx, stop := untilSignal(ctx)
 	defer stop()
 	most := func() time.Duration { return leaseFront("").Timeouts.Shutdown }
-	return cutOff(ctx, most, func() error {
+	return cutOff(ctx, most, func(ctx context.Context) error {
 		hangups := make(chan os.Signal, 1)
 		signal.Notify(hangups, syscall.SIGHUP) // Windows sends none
 		defer signal.Stop(hangups)

@@ -5,7 +5,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -225,38 +224,6 @@ func lockA(t *testing.T, expires time.Duration, urls ...string) *lease.Lease {
 	return held
 }
 
-// TestLeasesAreRestored kills the server, and its clients find what they hold at the next one.
-func TestLeasesAreRestored(t *testing.T) {
-	t.Parallel()
-	path := semaphores(t, "A = 1\n")
-	p := startLeases(t, "-c", path)
-	held := lockA(t, 6*time.Second, p.url)
-	p.signal(syscall.SIGKILL)
-	p.wait()
-	_, port, _ := net.SplitHostPort(strings.TrimPrefix(p.url, "http://"))
-	again := startLeases(t, "-c", path, "--port", port, "--grace", patience.String())
-	if again.url != p.url {
-		t.Fatalf("it serves at %s, want %s", again.url, p.url)
-	}
-	await(t, "the lock is restored", func() bool {
-		return strings.Contains(get(t, again.url+"/metrics").body, "\nthrottle_acquired{semaphore=\"A\"} 1\n")
-	})
-	if err := held.Err(); err != nil {
-		t.Errorf("the holder has lost it: %v", err)
-	}
-	again.wants(again.peer()+"/A", 1, http.StatusAccepted)
-	must(t, held.Unlock(t.Context()))
-}
-
-// TestLeasesOfAFileOfOurs starts from a file with both sections, and serves its leases alone.
-func TestLeasesOfAFileOfOurs(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "quotient.toml")
-	written(t, path, "http://127.0.0.1:1", 1, "[leases]\nlisten = \"127.0.0.1:0\"\nsemaphores.A = 1\n")
-	p := launch(t, "leases", "--log", "json", "-c", path)
-	p.url = p.logged("leases are served")["url"].(string)
-	p.wants(p.peer()+"/A", 1, http.StatusOK)
-}
-
 // TestLeasesForOperators breaks a lease on the operator's page. The log has a line for that at any level.
 func TestLeasesForOperators(t *testing.T) {
 	p := startLeases(t, "-s", "A=1", "--admin", "127.0.0.1:0")
@@ -349,28 +316,14 @@ func TestLeasesOfFlagsAndFile(t *testing.T) {
 			g[name] = "--" + name
 		}
 		must(t, c.complete(g, none))
-		f := &config.File{Leases: &config.Leases{Listen: "10.0.0.7:80",
+		f := &config.File{Proxy: &config.Proxy{}, Leases: &config.Leases{Listen: "10.0.0.7:80",
 			Semaphores: map[string]lease.Semaphore{"A": {Max: 1, Level: 3}}}}
-		must(t, c.adjust(f))
+		if must(t, c.adjust(f)); f.Proxy != nil {
+			t.Error("it would serve more than the leases of a file")
+		}
 		equal(t, flags+": it listens at", f.Leases.Listen, want)
 		equal(t, "A", f.Leases.Semaphores["A"], lease.Semaphore{Max: 5, Level: 3})
 	}
-}
-
-func TestLevelsOfTheLog(t *testing.T) {
-	level := func(text string) (slog.Level, error) {
-		return levelOf(func(string) (string, bool) { return text, true })
-	}
-	for text, want := range map[string]slog.Level{
-		"": slog.LevelWarn, "error": slog.LevelError, "WARN": slog.LevelWarn, "INFO": slog.LevelInfo,
-		"TRACE": slog.LevelDebug,
-	} {
-		got, err := level(text)
-		must(t, err)
-		equal(t, text, got, want)
-	}
-	_, err := level("loud")
-	fails(t, err, "loud")
 }
 
 // TestLeasesOfTwoProcesses elects one of two, and kills it: the other serves what was held, with newer
@@ -470,31 +423,23 @@ func TestElectionConfig(t *testing.T) {
 	fails(t, err, "nosuch")
 }
 
-// adminOf is a lease server with one semaphore, A of 2, and the client of its operators.
-func adminOf(t *testing.T, log io.Writer) (
-	*lease.Server, *admin.Client, func(method, path, body string) answer,
-) {
-	t.Helper()
-	semaphores := map[string]lease.Semaphore{"A": {Max: 2, Level: 1}}
-	s, err := lease.NewServer(lease.Config{Semaphores: semaphores}, lease.ServerOptions{})
+// TestOperatorBreaksALease: of a hundred operators who break one lease one does. The next in the queue has it
+// then, and its old holder finds out at its heartbeat.
+func TestOperatorBreaksALease(t *testing.T) {
+	var log bytes.Buffer
+	s, err := lease.NewServer(lease.Config{Semaphores: map[string]lease.Semaphore{"A": {Max: 2, Level: 1}}},
+		lease.ServerOptions{})
 	must(t, err)
 	t.Cleanup(s.Close)
 	page, err := admin.New(new(quotient.Registry), admin.WithLeases(leaseAdmin{s}),
-		admin.Logger(slog.New(slog.NewTextHandler(log, nil))))
+		admin.Logger(slog.New(slog.NewTextHandler(&log, nil))))
 	must(t, err)
 	operators, clients := httptest.NewServer(page), httptest.NewServer(s)
 	t.Cleanup(operators.Close)
 	t.Cleanup(clients.Close)
 	c, err := admin.NewClient(operators.URL, admin.HTTPClient(operators.Client()))
 	must(t, err)
-	return s, c, func(method, path, body string) answer { return ask(t, method, clients.URL+path, body) }
-}
-
-// TestOperatorBreaksALease: of a hundred operators who break one lease one does. The next in the queue has it
-// then, and its old holder finds out at its heartbeat.
-func TestOperatorBreaksALease(t *testing.T) {
-	var log bytes.Buffer
-	_, c, ask := adminOf(t, &log)
+	ask := func(method, path, body string) answer { return ask(t, method, clients.URL+path, body) }
 	holder := ask("POST", "/new_peer", `{"expires_in":"5m"}`).body
 	waiter := ask("POST", "/new_peer", `{"expires_in":"5m"}`).body
 	ask("PUT", "/peers/"+holder+"/A", "2")
@@ -539,32 +484,24 @@ func TestOperatorBreaksALease(t *testing.T) {
 	if a := ask("PUT", "/peers/"+holder, `{"expires_in":"5m"}`); a.header.Get("Lease-Broken") != "A" {
 		t.Errorf("heartbeat of the old holder: %v", a)
 	}
-}
-
-// TestLeaseAdminErrors: what a server refuses is a refusal that operators know.
-func TestLeaseAdminErrors(t *testing.T) {
-	s, c, ask := adminOf(t, io.Discard)
-	ctx := t.Context()
-	var peer uint64
-	must(t, json.Unmarshal([]byte(ask("POST", "/new_peer", `{"expires_in":"5m"}`).body), &peer))
-	status := func(err error) int {
-		if p := (*admin.Problem)(nil); errors.As(err, &p) {
-			return p.Status
+	// What a server refuses is a refusal that operators know.
+	refused := func(what string, err error, want int) {
+		t.Helper()
+		if p := (*admin.Problem)(nil); !errors.As(err, &p) || p.Status != want {
+			t.Errorf("%s: %v, want %d", what, err, want)
 		}
-		t.Errorf("no problem: %v", err)
-		return 0
 	}
-	_, unknown := c.LeaseLocks(ctx, "B", 1)
-	_, idle := c.BreakLease(ctx, "A", peer, 1)
-	_, stranger := c.BreakLease(ctx, "A", peer+1, 1)
+	_, err = c.LeaseLocks(ctx, "B", 1)
+	refused("unknown semaphore", err, 404)
+	_, err = c.BreakLease(ctx, "A", old.Peer, 1)
+	refused("holds nothing", err, 412)
+	_, err = c.BreakLease(ctx, "A", old.Peer+1<<40, 1)
+	refused("unknown peer", err, 412)
 	s.StandBy("http://10.0.0.7:8000")
-	_, list := c.LeaseLocks(ctx, "A", 1)
-	_, late := c.BreakLease(ctx, "A", peer, 1)
-	equal(t, "unknown semaphore", status(unknown), 404)
-	equal(t, "holds nothing", status(idle), 412)
-	equal(t, "unknown peer", status(stranger), 412)
-	equal(t, "list on stand-by", status(list), 503)
-	equal(t, "break on stand-by", status(late), 503)
+	_, err = c.LeaseLocks(ctx, "A", 1)
+	refused("list on stand-by", err, 503)
+	_, err = c.BreakLease(ctx, "A", old.Peer, 1)
+	refused("break on stand-by", err, 503)
 	if state, err := c.Leases(ctx, 1); err != nil || state.Leads || state.Leader != "http://10.0.0.7:8000" ||
 		len(state.Semaphores) != 0 {
 		t.Errorf("on stand-by %+v, %v", state, err)

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"net/http"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -16,10 +18,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/admin"
 	"github.com/quotient-go/quotient/cmd/quotient/internal/front"
 	"github.com/quotient-go/quotient/config"
+	"github.com/quotient-go/quotient/internal/files"
 	"github.com/quotient-go/quotient/lease"
+	"github.com/quotient-go/quotient/lease/etcd"
 	"github.com/quotient-go/quotient/metrics"
 )
 
@@ -185,4 +193,186 @@ func (noLeases) Prepare(f *config.File) (commit func(), err error) {
 		return nil, errors.New("leases: the section is new: adding it requires a restart")
 	}
 	return nil, nil
+}
+
+// leaseService is quotient leases: a lease server with its file, and its operator.
+type leaseService struct {
+	*leaseServer
+	conf     *config.Config
+	operator operator
+	always   *slog.Logger // shows what must be seen at any level: what operators do
+}
+
+// open makes the service that the flags and the file ask for, and opens its listeners.
+func (c *leasesCmd) open(ctx context.Context, log, always *slog.Logger) (_ *leaseService, err error) {
+	file, err := config.ReadThrottle(c.Configuration)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.adjust(file); err != nil {
+		return nil, err
+	}
+	reg := new(quotient.Registry)
+	// The file is checked once with the flags before anything is opened, and again by the Config in force.
+	if _, err := config.New(file, reg, config.Adjust(c.adjust)); err != nil {
+		return nil, c.named(err)
+	}
+	s := &leaseService{always: always}
+	if s.leaseServer, err = openLeases(ctx, file.Leases, log); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.close())
+		}
+	}()
+	s.conf, err = config.New(file, reg, config.Logger(log), config.Adjust(c.adjust), config.With(s.leaseServer))
+	if err != nil {
+		return nil, err
+	}
+	s.registry.MustRegister(metrics.File(func() metrics.FileState { return metrics.FileState(s.conf.State()) }))
+	s.operator, err = s.newOperator(ctx, reg, config.Admin{Listen: c.Admin, TokenFile: c.AdminTokenFile})
+	return s, err
+}
+
+// newOperator opens the listener for operators, unless it is off.
+func (s *leaseService) newOperator(ctx context.Context, reg *quotient.Registry, a config.Admin) (
+	operator, error,
+) {
+	return openOperator(ctx, a, "admin", reg, s.always, admin.Logger(s.always), admin.WithLeases(leaseAdmin{s.leases}),
+		admin.File(func() admin.FileState { return admin.FileState(s.conf.State()) }),
+		admin.Mount("/metrics", promhttp.HandlerFor(prometheus.Gatherer(s.registry), promhttp.HandlerOpts{})),
+		admin.MountOpen("/health", http.HandlerFunc(alive)),
+		admin.MountOpen("/ready", http.HandlerFunc(s.answerReady)))
+}
+
+// answerReady answers /ready for operators: a stand-by is alive, and not ready.
+func (s *leaseService) answerReady(w http.ResponseWriter, _ *http.Request) {
+	if leads, leader := s.leases.Leads(); !leads {
+		http.Error(w, "on stand-by "+leader, http.StatusServiceUnavailable)
+		return
+	}
+	fmt.Fprintln(w, "ready")
+}
+
+// run serves until ctx ends, and returns nil; or an error when a part fails.
+func (s *leaseService) run(ctx context.Context, hangups <-chan os.Signal) error {
+	start := s.always
+	if !s.log.Enabled(ctx, slog.LevelWarn) { // only errors are wanted
+		start = s.log
+	}
+	s.report(start, s.conf.File())
+	if s.operator.l != nil {
+		start.Info("operator's page", "url", s.operator.url)
+	}
+	reload := func(ctx context.Context) error {
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-hangups:
+				_ = s.conf.Reload() // it logs
+			}
+		}
+	}
+	return together(ctx, s.serve, s.conf.Watch, s.operator.serve, reload)
+}
+
+// farewell bounds how long a leader takes to step down at the end. Without it others wait for the election's
+// TTL.
+const farewell = 500 * time.Millisecond
+
+// elect returns what takes part in an election until its context ends. Without one it does nothing. Clients
+// reach s at url, unless e says another.
+func elect(e *config.Election, url string, s *lease.Server, log *slog.Logger) (runs, error) {
+	if e == nil {
+		return func(context.Context) error { return nil }, nil
+	}
+	if e.URL != "" {
+		url = e.URL
+	}
+	c, err := electionConfig(e)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) error {
+		client := reach(ctx, c, func(err error) {
+			log.Warn("lease election: etcd does not let this server in, it tries again", "error", err)
+		})
+		if client == nil {
+			return nil
+		}
+		err := stand(ctx, &etcd.Election{Client: client, Server: s, URL: url, Name: e.Name, TTL: e.TTL, Log: log})
+		if err != nil {
+			return fmt.Errorf("leases.election: %w", err)
+		}
+		return nil
+	}, nil
+}
+
+// reach returns a client of etcd; nil when ctx ends before. With a password there is none until etcd answers.
+// It says each time that it has failed, and tries again.
+func reach(ctx context.Context, c clientv3.Config, failed func(error)) *clientv3.Client {
+	for {
+		own, cancel := context.WithCancel(context.WithoutCancel(ctx)) // the client is used after ctx, to leave
+		stop := context.AfterFunc(ctx, cancel)
+		c.Context = own
+		client, err := clientv3.New(c)
+		if stop(); err == nil {
+			return client
+		}
+		if cancel(); ctx.Err() != nil {
+			return nil
+		}
+		failed(err)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(c.DialTimeout):
+		}
+	}
+}
+
+// stand stands for an election until ctx ends, and closes its client. It returns an error that came before.
+func stand(ctx context.Context, e *etcd.Election) error {
+	ended := make(chan error, 1)
+	go func() { ended <- e.Run(ctx) }()
+	select {
+	case err := <-ended:
+		_ = e.Client.Close()
+		if ctx.Err() == nil {
+			return err
+		}
+		return nil
+	case <-ctx.Done():
+	}
+	late := time.AfterFunc(farewell, func() { _ = e.Client.Close() })
+	<-ended
+	if late.Stop() {
+		_ = e.Client.Close()
+	}
+	return nil
+}
+
+// electionConfig is how etcd is reached.
+func electionConfig(e *config.Election) (clientv3.Config, error) {
+	c := clientv3.Config{
+		DialTimeout: 2 * time.Second, DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 3 * time.Second,
+		Username: e.User, Logger: zap.NewNop(), // the election reports what fails
+	}
+	for _, endpoint := range e.Endpoints {
+		if !strings.Contains(endpoint, "://") {
+			endpoint = "http://" + endpoint
+		}
+		c.Endpoints = append(c.Endpoints, strings.TrimSuffix(endpoint, "/"))
+	}
+	if e.PasswordFile == "" {
+		return c, nil
+	}
+	text, _, err := files.Read(context.Background(), e.PasswordFile, maxTokens)
+	if err != nil {
+		return c, fmt.Errorf("password-file: %w", err)
+	}
+	c.Password = strings.TrimSpace(string(text))
+	return c, nil
 }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"slices"
@@ -10,6 +12,9 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
+	"github.com/pelletier/go-toml/v2"
+
+	"github.com/quotient-go/quotient/config"
 )
 
 // proxyCmd is quotient proxy. Its flags are turned into the text of a configuration file: there is one way
@@ -200,3 +205,124 @@ func (c *proxyCmd) completeFile(g given) error {
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// limiterName is what the limiter of the flags is called.
+const limiterName = "path"
+
+// How long a source may say nothing before --replicas counts. Without that flag the last answer counts for as
+// long as a file can say: a source that is down must not make this proxy one of one.
+const (
+	silence = "1m"
+	longest = "8760h"
+)
+
+// fileLine is a line of a file, or a key with its value.
+type fileLine struct {
+	given bool
+	line  string
+	value any // nil: there is none
+}
+
+// lines are those of the file that equals the flags.
+func (c *proxyCmd) lines() []fileLine {
+	mode, maxAge := "wait", longest
+	if c.Refuse {
+		mode = "refuse"
+	}
+	if c.Replicas != 0 {
+		maxAge = silence
+	}
+	minute := fmt.Sprintf("rates = [{name = 'minute', events = %d, per = '1m', aligned = true}]", c.RPM)
+	return []fileLine{
+		{true, "[pool]", nil},
+		{c.Pool != "", "source", c.Pool},
+		{c.Replicas != 0, "replicas", c.Replicas},
+		{c.Ordinal != 0, "ordinal", c.Ordinal},
+		{c.Pool != "", "await", true},
+		{c.Pool != "", "max-age", maxAge},
+		{true, "\n[limiters]\n[limiters." + limiterName + "]", nil},
+		{c.RPM != 0, minute, nil},
+		{c.Inflight != 0, "in-flight", c.Inflight},
+		{true, "mode", mode},
+		{c.MaxWait > 0, "max-wait", c.MaxWait.String()},
+		{true, "max-keys", c.MaxKeys},
+		{true, "policy", c.Policy},
+		{true, "\n[proxy]", nil},
+		{true, "listen", c.Listen},
+		{true, "upstreams", c.Upstreams},
+		{true, "\n[[proxy.rules]]\npattern = '/'\nlimiter = '" + limiterName + "'\nkey = 'path'", nil},
+		{true, "\n[proxy.admin]", nil},
+		{true, "listen", c.Admin},
+	}
+}
+
+// text returns the configuration file that equals the flags.
+func (c *proxyCmd) text() ([]byte, error) {
+	text := []byte("# The file that equals the flags of: quotient proxy\n")
+	for _, l := range c.lines() {
+		switch {
+		case !l.given:
+		case l.value == nil:
+			text = append(text, l.line+"\n"...)
+		default:
+			line, err := toml.Marshal(map[string]any{l.line: l.value})
+			if err != nil {
+				return nil, fmt.Errorf("flags: %w", err)
+			}
+			text = append(text, line...)
+		}
+	}
+	return text, nil
+}
+
+// parse returns the configuration that the flags make.
+func (c *proxyCmd) parse() (*config.File, error) {
+	text, err := c.text()
+	if err != nil {
+		return nil, err
+	}
+	file, err := config.Parse("flags", text)
+	return file, c.named(err)
+}
+
+// named is an error with the names of flags, where there is no file.
+func (c *proxyCmd) named(err error) error {
+	var wrong config.Errors
+	if c.Config == "" && errors.As(err, &wrong) {
+		return ofFlags(wrong)
+	}
+	return err
+}
+
+// flagOf names the flag that a field of the file comes from.
+var flagOf = map[string]string{
+	"pool.source":                            "--pool",
+	"pool.replicas":                          "--replicas",
+	"pool.ordinal":                           "--ordinal",
+	"limiters." + limiterName + ".rates":     "--rpm",
+	"limiters." + limiterName + ".in-flight": "--inflight",
+	"limiters." + limiterName + ".max-wait":  "--max-wait",
+	"limiters." + limiterName + ".max-keys":  "--max-keys",
+	"limiters." + limiterName + ".policy":    "--policy",
+	"proxy.listen":                           "--listen",
+	"proxy.upstreams":                        "UPSTREAM",
+	"proxy.admin.listen":                     "--admin",
+}
+
+// ofFlags is what is wrong with the flags: fields go by the names of their flags, and positions are left out.
+func ofFlags(wrong config.Errors) error {
+	var lines []string
+	for _, e := range wrong {
+		line := e.Field + ": " + e.Text
+		for field, flag := range flagOf {
+			if rest, ok := strings.CutPrefix(e.Field, field); ok && (rest == "" || rest[0] == '[' || rest[0] == '.') {
+				line = flag + ": " + e.Text
+			}
+		}
+		if e.Hint != "" {
+			line += " (" + e.Hint + ")"
+		}
+		lines = append(lines, line)
+	}
+	return usagef("%s", strings.Join(lines, "\n"))
+}

@@ -166,42 +166,38 @@ var (
 		"1 while the upstream receives requests, else 0.", []string{"upstream"}, nil)
 	inFlightDesc = prometheus.NewDesc("quotient_upstream_in_flight",
 		"Requests sent to the upstream whose responses are not complete.", []string{"upstream"}, nil)
-	openDesc = prometheus.NewDesc("quotient_proxy_connections",
-		"Open client connections.", nil, nil)
-	evictedDesc = prometheus.NewDesc("quotient_proxy_connections_evicted_total",
-		"Idle client connections closed to make room for others.", nil, nil)
-	refusedDesc = prometheus.NewDesc("quotient_proxy_connections_refused_total",
-		"Client connections refused because there was no room.", nil, nil)
-	heldDesc = prometheus.NewDesc("quotient_proxy_held_bytes",
-		"Memory that requests hold beyond what each connection may.", nil, nil)
-	shedDesc = prometheus.NewDesc("quotient_proxy_shed_total",
-		"Requests refused, in whole or in part, because too much memory was held.", nil, nil)
 )
 
-// Describe sends each metric.
-func (parts) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{upDesc, inFlightDesc, openDesc, evictedDesc, refusedDesc, heldDesc, shedDesc} {
-		ch <- d
-	}
-}
+// Describe sends each metric: there is always an upstream.
+func (p parts) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(p, ch) }
 
 // Collect reads the state of the upstreams and of the connections.
 func (p parts) Collect(ch chan<- prometheus.Metric) {
-	send := func(d *prometheus.Desc, kind prometheus.ValueType, value float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, kind, value, labels...)
-	}
 	for _, u := range p.s.ups.State() {
 		up := 0.
 		if u.Healthy && !u.Leaving {
 			up = 1
 		}
-		send(upDesc, prometheus.GaugeValue, up, u.URL)
-		send(inFlightDesc, prometheus.GaugeValue, float64(u.InFlight), u.URL)
+		ch <- prometheus.MustNewConstMetric(upDesc, prometheus.GaugeValue, up, u.URL)
+		ch <- prometheus.MustNewConstMetric(inFlightDesc, prometheus.GaugeValue, float64(u.InFlight), u.URL)
 	}
 	c := p.s.front.State()
-	send(openDesc, prometheus.GaugeValue, float64(c.Connections))
-	send(evictedDesc, prometheus.CounterValue, float64(c.Evicted))
-	send(refusedDesc, prometheus.CounterValue, float64(c.Refused))
-	send(heldDesc, prometheus.GaugeValue, float64(c.Held))
-	send(shedDesc, prometheus.CounterValue, float64(c.Shed))
+	for _, m := range []struct {
+		kind       prometheus.ValueType
+		value      float64
+		name, help string
+	}{
+		{prometheus.GaugeValue, float64(c.Connections), "connections", "Open client connections."},
+		{prometheus.CounterValue, float64(c.Evicted), "connections_evicted_total",
+			"Idle client connections closed to make room for others."},
+		{prometheus.CounterValue, float64(c.Refused), "connections_refused_total",
+			"Client connections refused because there was no room."},
+		{prometheus.GaugeValue, float64(c.Held), "held_bytes",
+			"Memory that requests hold beyond what each connection may."},
+		{prometheus.CounterValue, float64(c.Shed), "shed_total",
+			"Requests refused, in whole or in part, because too much memory was held."},
+	} {
+		desc := prometheus.NewDesc("quotient_proxy_"+m.name, m.help, nil, nil)
+		ch <- prometheus.MustNewConstMetric(desc, m.kind, m.value)
+	}
 }

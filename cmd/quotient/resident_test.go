@@ -123,6 +123,25 @@ func overHTTP2(many, head, body int, ends bool) func(net.Conn) {
 // TestResidentMemory has strangers hold as much as they can, at a program with the settings of docs/proxy.md for a
 // container of 256 MiB. It looks at what the kernel says, not at what we count.
 func TestResidentMemory(t *testing.T) {
+	measured(t)
+	for _, row := range residents() {
+		t.Run(row.name, func(t *testing.T) {
+			p := startResident(t, row.tls)
+			for _, c := range row.come(t, strings.TrimPrefix(strings.TrimPrefix(p.url, "http://"), "https://")) {
+				defer c.Close()
+			}
+			most, now := settle(t, p)
+			t.Logf("resident: %d MiB, %d at most", now, most)
+			if most > residentMiB {
+				t.Errorf("it had %d MiB in memory, want %d", most, residentMiB)
+			}
+		})
+	}
+}
+
+// measured skips a test where the kernel does not say how much memory a process has, or too many have some.
+func measured(t *testing.T) {
+	t.Helper()
 	if testing.Short() {
 		t.Skip("-short: it opens thousands of connections")
 	}
@@ -137,19 +156,6 @@ func TestResidentMemory(t *testing.T) {
 	must(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files))
 	if need := uint64(2*residentConns + 500); files.Max < need {
 		t.Skipf("a process may open %d files, and this opens %d (ulimit -Hn)", files.Max, need)
-	}
-	for _, row := range residents() {
-		t.Run(row.name, func(t *testing.T) {
-			p := startResident(t, row.tls)
-			for _, c := range row.come(t, strings.TrimPrefix(strings.TrimPrefix(p.url, "http://"), "https://")) {
-				defer c.Close()
-			}
-			most, now := settle(t, p)
-			t.Logf("resident: %d MiB, %d at most", now, most)
-			if most > residentMiB {
-				t.Errorf("it had %d MiB in memory, want %d", most, residentMiB)
-			}
-		})
 	}
 }
 
@@ -267,4 +273,71 @@ rules = [
 	p := launch(t, "proxy", "--log", "json", "--config", path)
 	p.url = p.logged("proxy listens")["url"].(string)
 	return p
+}
+
+func withBody(line string, length int, body []byte) []byte {
+	const head = "%s HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
+	return fmt.Appendf(nil, head, line, length, body)
+}
+
+// TestLeasesHoldLittleForStrangers has 300 strangers let a server keep as much as it will, and measures that.
+func TestLeasesHoldLittleForStrangers(t *testing.T) {
+	measured(t)
+	const many, mostMiB, body = 304, 100, 2 << 20
+	blanks := bytes.Repeat([]byte(" "), body)
+	var names bytes.Buffer
+	names.WriteString(`{"expires_in":"5m","peer_id":1,"acquired":{`)
+	for i := 0; names.Len() < body-64; i++ {
+		fmt.Fprintf(&names, `"%x":1,`, i)
+	}
+	names.WriteString(`"A":1}}`)
+	chunk := []byte("POST /restore HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n" +
+		"Transfer-Encoding: chunked\r\n\r\n1fffff\r\n" + string(blanks[1:]))
+	var semaphores []string
+	for i := range 300 {
+		semaphores = append(semaphores, "-s", fmt.Sprintf("%s-%d=1", strings.Repeat("n", 40), i))
+	}
+	for name, row := range map[string]struct {
+		args  []string
+		peers int
+		sent  []byte
+	}{
+		"restores that lack a byte":    {nil, 0, withBody("POST /restore", body, blanks[1:])},
+		"counts that lack a byte":      {nil, 0, withBody("PUT /peers/1/A", body, blanks[1:])},
+		"heartbeats that lack a byte":  {nil, 0, withBody("PUT /peers/1", body, blanks[1:])},
+		"restores without a length":    {nil, 0, chunk},
+		"restores of many names":       {nil, 0, withBody("POST /restore", names.Len(), names.Bytes())},
+		"lists that nobody reads":      {nil, 99_000, []byte("GET /peers/ HTTP/1.1\r\nHost: a\r\n\r\n")},
+		"metrics that nobody reads":    {semaphores, 0, []byte("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n")},
+		"heads of the greatest length": {nil, 0, []byte("GET / HTTP/1.1\r\nHost: a\r\nA: " + strings.Repeat("a", 60_000))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := startLeases(t, append(row.args, "-s", "A=1")...)
+			p.fill(row.peers)
+			before, _ := settle(t, p)
+			all := strangers{many: many, attack: func(c net.Conn) { _, _ = c.Write(row.sent) }}
+			for _, c := range all.come(t, strings.TrimPrefix(p.url, "http://")) {
+				defer c.Close()
+			}
+			p.wants(p.peer()+"/A", 1, http.StatusOK)
+			after, _ := settle(t, p)
+			t.Logf("%d MiB, and %d MiB before", after, before)
+			if after-before > mostMiB {
+				t.Errorf("%d strangers take %d MiB, want at most %d", many, after-before, mostMiB)
+			}
+		})
+	}
+}
+
+// fill makes so many peers, all by one connection.
+func (p *process) fill(peers int) {
+	p.t.Helper()
+	c, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
+	must(p.t, err)
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(patience))
+	one := withBody("POST /new_peer", 19, []byte(`{"expires_in":"5m"}`))
+	go func() { _, _ = c.Write(bytes.Repeat(one, peers)); _ = c.(*net.TCPConn).CloseWrite() }()
+	_, err = io.Copy(io.Discard, c)
+	must(p.t, err)
 }

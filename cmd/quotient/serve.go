@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -20,6 +19,7 @@ import (
 	"github.com/quotient-go/quotient/cmd/quotient/internal/proxy"
 	"github.com/quotient-go/quotient/cmd/quotient/internal/upstream"
 	"github.com/quotient-go/quotient/config"
+	"github.com/quotient-go/quotient/internal/listen"
 	"github.com/quotient-go/quotient/metrics"
 )
 
@@ -34,7 +34,7 @@ func (c *proxyCmd) serve(ctx context.Context, s streams) error {
 		}
 		return longestStart
 	}
-	return cutOff(ctx, most, func() error {
+	return cutOff(ctx, most, func(ctx context.Context) error {
 		if c.Demo {
 			return c.demo(ctx, s)
 		}
@@ -163,20 +163,13 @@ func (s *service) listen(ctx context.Context) (err error) {
 func listenAt(ctx context.Context, address string) (net.Listener, error) {
 	var l net.ListenConfig
 	path, ok := strings.CutPrefix(address, "unix:")
-	if !ok {
+	switch {
+	case !ok:
 		return l.Listen(ctx, "tcp", address)
+	case strings.HasPrefix(path, "@"): // no file
+		return l.Listen(ctx, "unix", path)
 	}
-	if at, err := os.Lstat(path); err == nil && at.Mode().Type() == fs.ModeSocket {
-		var d net.Dialer
-		c, err := d.DialContext(ctx, "unix", path)
-		switch {
-		case err == nil:
-			return nil, errors.Join(fmt.Errorf("another process listens at %s", address), c.Close())
-		case errors.Is(err, syscall.ECONNREFUSED):
-			_ = os.Remove(path) // else Listen says why not
-		}
-	}
-	return l.Listen(ctx, "unix", path)
+	return listen.Unix(ctx, path, false)
 }
 
 // drain is called when the end begins: requests that wait are answered, and no new ones are wanted.
@@ -191,11 +184,17 @@ const overtime = 6 * time.Second
 // errLate is the end of a program that did not end in time.
 var errLate = errors.New("a part of the program did not end in time: it was cut off")
 
-// cutOff runs f until overtime after the time that its end takes, most, which counts from the end of ctx. What hangs
-// then, such as a file system or a log that nobody reads, does not hold up the end of the process.
-func cutOff(ctx context.Context, most func() time.Duration, f func() error) error {
+// endKey is that of a context's function that begins the end of the program.
+type endKey struct{}
+
+// cutOff runs f until overtime after the time that its end takes, most, which counts from the end of ctx, or of a part
+// that together runs. What hangs then, such as a file system or a log that nobody reads, does not hold up the end of
+// the process.
+func cutOff(ctx context.Context, most func() time.Duration, f runs) error {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
 	ended := make(chan error, 1)
-	go func() { ended <- f() }()
+	go func() { ended <- f(context.WithValue(ctx, endKey{}, end)) }()
 	select {
 	case err := <-ended:
 		return err
@@ -207,6 +206,9 @@ func cutOff(ctx context.Context, most func() time.Duration, f func() error) erro
 	case err := <-ended:
 		return err
 	case <-late.C:
+		if cause := context.Cause(ctx); cause != context.Canceled && cause != context.DeadlineExceeded {
+			return errors.Join(cause, errLate)
+		}
 		return errLate
 	}
 }
@@ -215,9 +217,7 @@ func cutOff(ctx context.Context, most func() time.Duration, f func() error) erro
 func (s *service) run(ctx context.Context, hangups <-chan os.Signal) error {
 	defer s.ups.Close()
 	s.reportStart()
-	ctx, end := context.WithCancel(ctx)
-	defer end()
-	reload := func(ctx context.Context) error { return s.reloads(ctx, end, hangups) }
+	reload := func(ctx context.Context) error { return s.reloads(ctx, hangups) }
 	others := []runs{s.conf.Watch, s.ups.Watch, s.operator.serve, reload}
 	if s.leases != nil {
 		others = append(others, s.leases.serve)
@@ -228,15 +228,14 @@ func (s *service) run(ctx context.Context, hangups <-chan os.Signal) error {
 }
 
 // reloads reads the file again at each hangup. Without a file a hangup is the end, as for most programs.
-func (s *service) reloads(ctx context.Context, end func(), hangups <-chan os.Signal) error {
+func (s *service) reloads(ctx context.Context, hangups <-chan os.Signal) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-hangups:
 			if s.conf.State().Path == "" {
-				end()
-				continue
+				return nil
 			}
 			if err := s.conf.Reload(); err == nil { // config has logged the error
 				s.log.Info("file read", "path", s.conf.State().Path)
@@ -248,24 +247,28 @@ func (s *service) reloads(ctx context.Context, end func(), hangups <-chan os.Sig
 // runs is a part of the program that ends with its context.
 type runs = func(context.Context) error
 
-// together runs first until ctx ends, and the others for as long: they end after it. If one of them fails,
-// all end.
+// together runs first until ctx ends, and the others for as long: they end after it. If one of them fails, or ends by
+// itself, all end, and the program does if this is a part of it.
 func together(ctx context.Context, first runs, others ...runs) error {
 	behind, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	ctx, fail := context.WithCancel(ctx)
-	defer fail()
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	if end, ok := ctx.Value(endKey{}).(context.CancelCauseFunc); ok {
+		defer context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })()
+	}
 	ended := make(chan error, len(others))
 	for _, f := range others {
 		go func() {
 			err := f(behind)
 			if behind.Err() == nil { // it ended by itself
-				fail()
+				fail(err)
 			}
 			ended <- err
 		}()
 	}
 	errs := []error{first(ctx)}
+	fail(errs[0])
 	stop()
 	for range others {
 		errs = append(errs, <-ended)

@@ -3,11 +3,14 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -15,6 +18,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -24,9 +28,12 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/admin"
+	"github.com/quotient-go/quotient/config"
 )
 
 func TestItServesWithNoConfiguration(t *testing.T) {
@@ -273,26 +280,65 @@ func TestWhatHangsIsCutOff(t *testing.T) {
 	}
 }
 
+// TestTheEndHasItsTime: it counts from whatever begins the end, while another part hangs.
+func TestTheEndHasItsTime(t *testing.T) {
+	var hangs chan struct{}
+	hang := func(context.Context) error { <-hangs; return nil }
+	broken := errors.New("a part broke")
+	for name, row := range map[string]struct {
+		ends func(context.Context) error // after a minute
+		want error
+	}{
+		"a part fails":          {func(context.Context) error { return broken }, broken},
+		"a demo is over":        {hang, errLate},
+		"a part ends by itself": {func(context.Context) error { return nil }, errLate},
+		"a part of a part fails": {func(ctx context.Context) error {
+			return together(ctx, hang, func(context.Context) error { return broken })
+		}, broken},
+		"a hangup without a file": {func(ctx context.Context) error {
+			file, err := config.Parse("flags", []byte("limiters.a.in-flight = 1"))
+			must(t, err)
+			conf, err := config.New(file, new(quotient.Registry))
+			must(t, err)
+			hangups := make(chan os.Signal, 1)
+			hangups <- syscall.SIGHUP
+			return (&service{conf: conf}).reloads(ctx, hangups)
+		}, errLate},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				hangs = make(chan struct{})
+				defer close(hangs)
+				began := time.Now()
+				most := func() time.Duration { return time.Hour }
+				err := cutOff(t.Context(), most, func(ctx context.Context) error {
+					if name == "a demo is over" {
+						over, cancel := context.WithTimeout(ctx, time.Minute)
+						defer cancel()
+						ctx = over
+					}
+					return together(ctx, hang, func(ctx context.Context) error { time.Sleep(time.Minute); return row.ends(ctx) })
+				})
+				if took := time.Since(began); took != time.Minute+time.Hour+overtime ||
+					!errors.Is(err, row.want) || !errors.Is(err, errLate) {
+					t.Errorf("it ended after %v with %v", took, err)
+				}
+			})
+		})
+	}
+}
+
 func TestReadyTurnsWithTheUpstream(t *testing.T) {
 	up := hold(t)
 	path := filepath.Join(t.TempDir(), "quotient.toml")
 	written(t, path, up.URL, 1, "[proxy.health]\nevery = \"20ms\"\nunhealthy = 1\n")
 	p := start(t, "--config", path)
 	await(t, "ready", func() bool { return get(t, p.page+"ready").status == http.StatusOK })
-	addr := up.Listener.Addr().String()
 	up.Close()
 	await(t, "not ready", func() bool { return get(t, p.page+"ready").body == "no upstream is healthy\n" })
 	if a := get(t, p.url+"/x"); a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") == "" {
 		t.Errorf("without an upstream: %v", a)
 	}
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		t.Skipf("the port is taken: %v", err)
-	}
-	back := &http.Server{Handler: http.NotFoundHandler()}
-	go func() { _ = back.Serve(l) }()
-	defer back.Close()
-	await(t, "ready again", func() bool { return get(t, p.page+"ready").status == http.StatusOK })
 }
 
 // TestWhatIsSuspiciousIsSaid: at the start, and of an upstream that is not there.
@@ -418,6 +464,9 @@ admin.listen = "off"
 		}
 		if _, err := (&proxyCmd{Config: path}).open(t.Context(), slog.New(slog.DiscardHandler)); err == nil {
 			t.Error("two listen at one socket")
+		}
+		if _, err := os.Stat("s.lock"); err != nil {
+			t.Errorf("another that starts now could remove the socket: %v", err)
 		}
 		stop()
 	}
@@ -619,93 +668,64 @@ func TestHostilePaths(t *testing.T) {
 	}
 }
 
-// gate is an upstream that holds requests while it is closed, and notes their queries by path.
-type gate struct {
-	mu    sync.Mutex
-	open  chan struct{}
-	order map[string][]string
-}
-
-func (g *gate) shut() { g.open, g.order = make(chan struct{}), map[string][]string{} }
-
-func (g *gate) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
-	g.mu.Lock()
-	g.order[r.URL.Path] = append(g.order[r.URL.Path], r.URL.RawQuery)
-	open := g.open
-	g.mu.Unlock()
-	<-open
-}
-
-// arrived is how many requests have come. Those of a path must have come in order.
-func (g *gate) arrived(t *testing.T) (n int) {
-	t.Helper()
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for path, order := range g.order {
-		if n += len(order); !slices.IsSorted(order) {
-			t.Errorf("%s: the order is %v", path, order)
-		}
-	}
-	return n
-}
-
-// TestBlockedRequests checks that requests that wait cost little, are answered in the order of their arrival,
-// and are forgotten when their clients go.
+// TestBlockedRequests checks that requests that wait cost little, are answered in the order of their arrival, and are
+// forgotten when their clients go.
 func TestBlockedRequests(t *testing.T) {
 	const paths, waves, most = 10, 41, 40 << 10 // bytes of one, with its client
-	g := &gate{}
-	g.shut()
-	upstream := httptest.NewServer(g)
+	var mu sync.Mutex
+	arrived, order, open := 0, map[string][]string{}, make(chan struct{})
+	upstream := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		arrived++
+		order[r.URL.Path] = append(order[r.URL.Path], r.URL.RawQuery)
+		mu.Unlock()
+		<-open
+	}))
 	defer upstream.Close()
 	s, stop := serving(t, limited(t, upstream.URL, "in-flight = 1"))
+	defer stop()
 	l, _ := s.reg.Get("all")
-	queue := func() (all []net.Conn) { // the next wave comes when the one before waits
-		for wave := range waves {
-			for path := range paths {
-				c, err := net.Dial("tcp", s.listener.Addr().String())
-				must(t, err)
-				_, err = fmt.Fprintf(c, "GET /%d?%02d HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", path, wave)
-				must(t, err)
-				all = append(all, c)
-			}
-			await(t, "they wait", func() bool {
-				return g.arrived(t) == paths && l.Stats().Waiting == wave*paths
-			})
-		}
-		return all
-	}
-	answers := func(all []net.Conn) {
-		for _, c := range all {
-			text, err := io.ReadAll(c)
-			must(t, err)
-			contains(t, string(text), "HTTP/1.1 200 OK")
-			must(t, c.Close())
-		}
-	}
 	before, goroutines, _ := held()
-	all := queue()
+	var all []net.Conn
+	for wave := range waves { // the next one comes when the one before waits
+		for path := range paths {
+			c, err := net.Dial("tcp", s.listener.Addr().String())
+			must(t, err)
+			_, err = fmt.Fprintf(c, "GET /%d?%02d HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", path, wave)
+			must(t, err)
+			all = append(all, c)
+		}
+		await(t, "they wait", func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return arrived == paths && l.Stats().Waiting == wave*paths
+		})
+	}
 	full, _, _ := held()
 	if each := (int64(full) - int64(before)) / int64(len(all)); each > most {
 		t.Errorf("a blocked request takes %d bytes, want at most %d", each, most)
 	}
-	close(g.open)
-	answers(all)
-	equal(t, "requests at the upstream", g.arrived(t), paths*waves)
-
-	g.shut()
-	all = queue()
-	for _, c := range all[paths:] {
+	for _, c := range all[len(all)/2:] {
 		must(t, c.Close())
 	}
-	await(t, "nothing waits", func() bool { return l.Stats().Waiting == 0 })
-	close(g.open)
-	answers(all[:paths])
-	equal(t, "requests at the upstream, without those whose clients had gone", g.arrived(t), paths)
+	await(t, "half of them wait", func() bool { return l.Stats().Waiting == len(all)/2-paths })
+	close(open)
+	for _, c := range all[:len(all)/2] {
+		text, err := io.ReadAll(c)
+		must(t, err)
+		contains(t, string(text), "HTTP/1.1 200 OK")
+		must(t, c.Close())
+	}
+	for path, queries := range order {
+		if !slices.IsSorted(queries) {
+			t.Errorf("%s: the order is %v", path, queries)
+		}
+	}
+	equal(t, "requests at the upstream, without those whose clients had gone", arrived, len(all)/2)
 	await(t, "goroutines have ended", func() bool { // but for those of idle connections to the upstream
 		_, n, _ := held()
 		return n <= goroutines+4*paths+8
 	})
-	stop()
 }
 
 // load is clients that call for /, /moving and /once in turn, one request after the other.
@@ -751,3 +771,192 @@ func statusOf(client *http.Client, url string) string {
 }
 
 func (l *load) end() { l.stop(); l.clients.Wait() }
+
+type process struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	url   string // of the proxy
+	page  string // of the operator; empty when it is off
+	ended chan struct{}
+
+	mu  sync.Mutex
+	log []map[string]any
+}
+
+// start runs quotient proxy on free ports and waits until it has said where it listens.
+func start(t *testing.T, args ...string) *process {
+	t.Helper()
+	p := launch(t, append([]string{"proxy", "--log", "json"}, args...)...)
+	p.url = p.logged("proxy listens")["url"].(string)
+	if page, ok := p.logged("operator's page")["url"]; ok {
+		p.page = page.(string)
+	}
+	return p
+}
+
+func launch(t *testing.T, args ...string) *process {
+	t.Helper()
+	p := &process{t: t, ended: make(chan struct{})}
+	p.cmd = program(t, args...)
+	p.cmd.Env = append(p.cmd.Env, asProgram+"="+endsWithInput)
+	_, err := p.cmd.StdinPipe()
+	must(t, err)
+	if args[0] == "leases" { // which ends within a second: the race detector would sleep as long
+		p.cmd.Env = append(p.cmd.Env, "GORACE=atexit_sleep_ms=0")
+	}
+	stderr, err := p.cmd.StderrPipe()
+	must(t, err)
+	must(t, p.cmd.Start())
+	go p.read(stderr)
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill()
+		<-p.ended
+		_ = p.cmd.Wait()
+		if t.Failed() {
+			t.Logf("log: %v", p.log)
+		}
+	})
+	return p
+}
+
+// anywhere are the flags of a proxy on free ports.
+func anywhere(args ...string) []string {
+	return append([]string{"--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)
+}
+
+func (p *process) read(stderr io.Reader) {
+	defer close(p.ended)
+	lines := bufio.NewScanner(stderr)
+	for lines.Scan() {
+		var line map[string]any
+		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
+			line = map[string]any{"msg": lines.Text()}
+		}
+		p.mu.Lock()
+		p.log = append(p.log, line)
+		p.mu.Unlock()
+	}
+}
+
+// logged waits for a line of the log whose message begins so.
+func (p *process) logged(msg string) (found map[string]any) {
+	p.t.Helper()
+	await(p.t, fmt.Sprintf("%q is logged", msg), func() (ended bool) {
+		select {
+		case <-p.ended:
+			ended = true
+		default:
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for _, line := range p.log {
+			if text, _ := line["msg"].(string); found == nil && strings.HasPrefix(text, msg) {
+				found = line
+			}
+		}
+		return ended || found != nil
+	})
+	if found == nil {
+		p.t.Fatalf("it ended before it logged %q", msg)
+	}
+	return found
+}
+
+func (p *process) signal(s syscall.Signal) {
+	p.t.Helper()
+	must(p.t, p.cmd.Process.Signal(s))
+}
+
+// wait waits for the end and returns the exit code, -1 for a signal.
+func (p *process) wait() int {
+	p.t.Helper()
+	select {
+	case <-p.ended:
+	case <-time.After(patience):
+		p.t.Fatal("it does not end")
+	}
+	_ = p.cmd.Wait()
+	return p.cmd.ProcessState.ExitCode()
+}
+
+func (p *process) ends(code int) {
+	p.t.Helper()
+	equal(p.t, "the exit code", p.wait(), code)
+}
+
+func (p *process) has(text string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return strings.Contains(fmt.Sprint(p.log), text)
+}
+
+// says requires an answer of the operator's page.
+func (p *process) says(path string, status int, body string) {
+	p.t.Helper()
+	if a := get(p.t, p.page+path); a.status != status || body != "" && a.body != body {
+		p.t.Errorf("/%s: %v, want %d %q", path, a, status, body)
+	}
+}
+
+func later(t *testing.T, url string) <-chan answer {
+	c := make(chan answer, 1)
+	go func() { c <- get(t, url) }()
+	return c
+}
+
+func (p *process) state() admin.State {
+	p.t.Helper()
+	var s admin.State
+	must(p.t, json.Unmarshal([]byte(get(p.t, p.page+"state").body), &s))
+	return s
+}
+
+func (p *process) until(what string, ok func(admin.State) bool) {
+	p.t.Helper()
+	await(p.t, what, func() bool { return ok(p.state()) })
+}
+
+// await asks until the answer is as it should be: a process is another one, and there is no event for it.
+func await(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not so: %s", what)
+		}
+	}
+}
+
+// holding is an upstream that holds each request for /held until release is called.
+type holding struct {
+	*httptest.Server
+	held    chan string // the path of each request that is held
+	release func()
+}
+
+func hold(t *testing.T) *holding {
+	t.Helper()
+	gate := make(chan struct{})
+	h := &holding{held: make(chan string, 1000), release: sync.OnceFunc(func() { close(gate) })}
+	h.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/held") {
+			h.held <- r.URL.Path
+			<-gate
+		}
+		_, _ = io.WriteString(w, "from upstream "+r.URL.Path)
+	}))
+	t.Cleanup(h.Close)
+	t.Cleanup(h.release)
+	return h
+}
+
+func (h *holding) arrived(t *testing.T) {
+	t.Helper()
+	select {
+	case <-h.held:
+	case <-time.After(patience):
+		t.Fatal("no request has arrived")
+	}
+}
+
+// nowhere is an address where nothing listens.
+const nowhere = "127.0.0.1:1"

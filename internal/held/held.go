@@ -4,9 +4,13 @@ package held
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 )
+
+// ErrNoRoom is why something is refused that would have to be kept.
+var ErrNoRoom = errors.New("there is no room for the request now (max.held-bytes)")
 
 // Room is what all clients together may have kept. The zero value has no room.
 type Room struct {

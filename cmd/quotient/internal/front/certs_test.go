@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -59,23 +58,6 @@ func TestCertificatesAreReadWhole(t *testing.T) {
 			t.Errorf("%s: %d lines, want %d:\n%s", step.name, n, step.lines, log.String())
 		}
 	}
-}
-
-// TestCertificateChangesUnderway checks that handshakes use what was written a moment ago.
-func TestCertificateChangesUnderway(t *testing.T) {
-	p := &sectionOf{Proxy: section(), kind: "h2"}
-	s := p.serve(t, ok)
-	named := func() string {
-		c, err := tls.Dial("tcp", s.addr, trusting("h2"))
-		must(t, err)
-		defer c.Close()
-		return c.ConnectionState().PeerCertificates[0].Subject.CommonName
-	}
-	if name := named(); name != "first" {
-		t.Errorf("the certificate is of %s", name)
-	}
-	writePair(t, filepath.Dir(p.TLS.Cert), "second")
-	waitFor(t, "the second certificate", func() bool { return named() == "second" })
 }
 
 func TestTLS(t *testing.T) {

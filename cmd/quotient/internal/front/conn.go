@@ -41,7 +41,7 @@ type conn struct {
 	records  *records  // below it
 	framing  framing
 	share    held.Share // what its requests hold
-	streams  atomic.Int32
+	streams  streams
 
 	secure *tls.ConnectionState // after the handshake, which the first Read does
 
@@ -53,17 +53,18 @@ type conn struct {
 	reads   deadline
 	writes  deadline
 	life    *time.Timer // of an upgraded one
-	uploads int64       // what bodies over HTTP/2 may hold each
 
-	inBody atomic.Bool // the next bytes are of a request's body
-	broken atomic.Bool // it is not known where the last one ends
-	slow   atomic.Bool // a part of a body took too long
+	inBody atomic.Bool  // the next bytes are of a request's body
+	broken atomic.Bool  // it is not known where the last one ends
+	fault  atomic.Int32 // the status for a body that did not come; 0: it is malformed
 }
 
 func newConn(s *Server, raw net.Conn) *conn {
 	c := &conn{Conn: raw, raw: raw, server: s}
 	c.share.Room, c.share.Free = &s.room, step
-	c.framing.share, c.framing.block = &c.share, byteCost*int64(s.proxy.Max.HeaderBytes)
+	c.streams.share, c.streams.block = &c.share, byteCost*int64(s.proxy.Max.HeaderBytes)
+	c.streams.most = s.proxy.Max.Streams
+	c.framing.share, c.framing.streams = &c.share, &c.streams
 	c.framing.h2 = s.proxy.H2C
 	if t := s.tlsConfig(); t != nil {
 		c.records = &records{Conn: raw, share: &c.share}
@@ -123,7 +124,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	if err != nil && ours {
 		c.broken.Store(true)
 		if errors.Is(err, os.ErrDeadlineExceeded) && !c.readIsOver() {
-			c.slow.Store(true)
+			c.fault.Store(http.StatusRequestTimeout)
 			err = ErrSlowBody
 		}
 	}
@@ -148,7 +149,10 @@ func (c *conn) refused(p []byte) error {
 	case errNoRoom:
 		status, retry = http.StatusServiceUnavailable, "Retry-After: 1\r\n"
 	}
-	if status == 0 || c.framing.state > inFields || c.framing.frames != nil {
+	if status == http.StatusServiceUnavailable && c.framing.state == inTrailer {
+		c.fault.Store(int32(status)) // there is a handler that answers
+	}
+	if status == 0 || c.framing.state > inFields || c.framing.off {
 		return c.framing.err
 	}
 	_, _ = io.WriteString(c, fmt.Sprintf("HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\n"+
@@ -266,4 +270,170 @@ type connKey struct{}
 func connOf(r *http.Request) *conn {
 	c, _ := r.Context().Value(connKey{}).(*conn)
 	return c
+}
+
+// recordBytes is more than a record has (RFC 8446, 5.2), which is all that a connection keeps of data.
+const recordBytes = 20 << 10
+
+// records is what TLS reads. Package crypto/tls puts the messages of a handshake together, and can be sent one at
+// any time.
+type records struct {
+	net.Conn
+	share *held.Share
+	read  int   // since the last data
+	taken int64 // for it
+}
+
+// Read takes room for what is more than one record without data in it.
+func (r *records) Read(p []byte) (int, error) {
+	if free := recordBytes - r.read; free > 0 {
+		p = p[:min(len(p), free)] // crypto/tls reads ahead of its record
+	}
+	n, err := r.Conn.Read(p)
+	if r.read += n; r.read > recordBytes {
+		if !r.share.Take(byteCost * int64(n)) {
+			return 0, errNoRoom
+		}
+		r.taken += byteCost * int64(n)
+	}
+	return n, err
+}
+
+// rest gives it back: there is data, or the end.
+func (r *records) rest() {
+	r.share.Give(r.taken)
+	r.read, r.taken = 0, 0
+}
+
+// deadline is that of the reads or the writes of a connection. To set one takes a timer of the runtime, and
+// net/http sets that of reads six times a request. So it is set only where the one that is armed comes later
+// than what is wanted, or has passed. A deadline that comes too early ends nothing: the call goes on until
+// the wanted deadline.
+type deadline struct {
+	armed time.Time // at the connection; zero: none
+	spent bool      // it has passed
+	waits bool      // a call is at work
+}
+
+// begin arms what a call that begins wants.
+func (d *deadline) begin(want time.Time, set func(time.Time) error) {
+	d.waits = true
+	if d.spent || sooner(want, d.armed) {
+		d.put(want, set)
+	}
+}
+
+// change arms what is wanted from now on, if a call is at work: others have begin.
+func (d *deadline) change(want time.Time, set func(time.Time) error) (err error) {
+	if d.waits && sooner(want, d.armed) {
+		err = d.put(want, set)
+	}
+	return err
+}
+
+// early arms what is wanted after a call was ended at the deadline, and reports whether it has to go on.
+func (d *deadline) early(want time.Time, set func(time.Time) error) bool {
+	if !sooner(d.armed, want) || time.Now().Before(d.armed) { // the latter was not ours
+		d.spent = true
+		return false
+	}
+	_ = d.put(want, set)
+	return true
+}
+
+func (d *deadline) put(want time.Time, set func(time.Time) error) error {
+	d.armed, d.spent = want, false
+	return set(want)
+}
+
+// sooner reports whether a ends a call that b would not have ended yet; zero means no deadline.
+func sooner(a, b time.Time) bool { return !a.IsZero() && (b.IsZero() || a.Before(b)) }
+
+// earlier is the first of two deadlines; zero means no deadline.
+func earlier(a, b time.Time) time.Time {
+	if sooner(b, a) {
+		return b
+	}
+	return a
+}
+
+// readBefore reads until the earliest of by and what else ends a read.
+func (c *conn) readBefore(p []byte, by time.Time) (int, error) {
+	c.mu.Lock()
+	c.partBy = by
+	c.reads.begin(c.readEnd(), c.Conn.SetReadDeadline)
+	c.mu.Unlock()
+	for {
+		n, err := c.Conn.Read(p)
+		c.mu.Lock()
+		if n == 0 && err != nil && errors.Is(err, os.ErrDeadlineExceeded) &&
+			c.reads.early(c.readEnd(), c.Conn.SetReadDeadline) {
+			c.mu.Unlock()
+			continue
+		}
+		c.reads.waits = false
+		c.mu.Unlock()
+		if c.records != nil {
+			c.records.rest()
+		}
+		return n, err
+	}
+}
+
+// readEnd is when a read has to end. The caller holds c.mu.
+func (c *conn) readEnd() time.Time { return earlier(earlier(c.partBy, c.readBy), c.lastBy) }
+
+// writeInTime writes a part of an answer within its time. TLS cannot go on after a write that a deadline has ended.
+func (c *conn) writeInTime(part []byte) (n int, err error) {
+	c.mu.Lock()
+	end := time.Now().Add(c.server.now.Load().write)
+	c.writes.spent = c.writes.spent || c.tls != nil
+	c.writes.begin(earlier(end, c.writeBy), c.Conn.SetWriteDeadline)
+	c.mu.Unlock()
+	for {
+		m, err := c.Conn.Write(part[n:])
+		n += m
+		c.mu.Lock()
+		if err != nil && errors.Is(err, os.ErrDeadlineExceeded) && c.tls == nil &&
+			c.writes.early(earlier(end, c.writeBy), c.Conn.SetWriteDeadline) {
+			c.mu.Unlock()
+			continue
+		}
+		c.writes.waits = false
+		c.mu.Unlock()
+		return n, err
+	}
+}
+
+// disarmWrite is for TLS, which also writes while it reads.
+func (c *conn) disarmWrite() {
+	if c.tls != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		_ = c.writes.put(c.writeBy, c.Conn.SetWriteDeadline)
+	}
+}
+
+// SetReadDeadline sets when reads end.
+func (c *conn) SetReadDeadline(t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.readBy = t
+	return c.reads.change(c.readEnd(), c.Conn.SetReadDeadline)
+}
+
+// SetWriteDeadline sets when writes end.
+func (c *conn) SetWriteDeadline(t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.writeBy = t
+	if c.tls != nil {
+		return c.writes.put(t, c.Conn.SetWriteDeadline)
+	}
+	return c.writes.change(t, c.Conn.SetWriteDeadline)
+}
+
+// SetDeadline sets both.
+func (c *conn) SetDeadline(t time.Time) error {
+	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
 }

@@ -3,6 +3,7 @@ package front
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -24,11 +25,13 @@ type framing struct {
 	off    bool // the rest is none of our business: HTTP/2, upgraded, or net/http will end it
 	err    error
 
-	share  *held.Share // of the connection
-	cost   int64       // of the heads and trailers since rest
-	taken  int64       // of it, from share
-	frames *frames     // of HTTP/2
-	block  int64       // what one of its heads holds at most
+	share   *held.Share // of the connection
+	streams *streams    // of it, for HTTP/2
+	frames  *frames     // nil before
+	cost    int64       // of the head and the trailer of the request that is being read
+	before  int64       // of those that were read before, of which some are at work
+	whole   int         // that were read to their ends and are not over
+	taken   int64       // of both, from share
 
 	state state
 	left  uint64 // of a body or a chunk, in bytes
@@ -87,10 +90,8 @@ var (
 	errTrailer   = errors.New("front: a field that must not stand in a trailer")
 	errLong      = errors.New("front: a line that is too long where it has to be short")
 	errMany      = errors.New("front: too many fields")
-	errNoRoom    = errors.New("front: " + noRoom)
+	errNoRoom    = fmt.Errorf("front: %w", held.ErrNoRoom)
 )
-
-const noRoom = "there is no room for the request now (max.held-bytes)"
 
 // preface is the first line of HTTP/2, and prefaceRest the others.
 const (
@@ -192,7 +193,7 @@ func (f *framing) holds(part []byte) bool {
 		}
 	}
 	f.cost += byteCost * int64(len(part))
-	more := (f.cost/step)*step - f.taken
+	more := (f.before+f.cost)/step*step - f.taken
 	if more > 0 && !f.share.Take(more) {
 		return false
 	}
@@ -200,10 +201,24 @@ func (f *framing) holds(part []byte) bool {
 	return true
 }
 
-// rest gives the room back that a request had, when it is over.
+// ends notes the end of a request. What follows with its last bytes is of another one.
+func (f *framing) ends() {
+	f.state = atStart
+	f.before += f.cost
+	f.cost = 0
+	f.whole++
+}
+
+// rest gives the room back that requests had, when they are over. Some may be in what net/http has read of the one
+// before: at most 4 KiB, so that all have their turn before the next are read.
 func (f *framing) rest() {
-	f.share.Give(f.taken)
-	f.cost, f.taken = 0, 0
+	if f.whole--; f.whole > 0 {
+		return
+	}
+	f.before = 0
+	kept := f.cost / step * step
+	f.share.Give(f.taken - kept)
+	f.taken = kept
 }
 
 func (f *framing) refuse(n *int, passed int, err error) error {
@@ -216,7 +231,7 @@ func (f *framing) dataEnds() {
 		f.state = afterData
 		return
 	}
-	f.state = atStart
+	f.ends()
 }
 
 func (f *framing) read(line []byte) error {
@@ -244,7 +259,7 @@ func (f *framing) read(line []byte) error {
 
 func (f *framing) requestLine(line, text []byte) error {
 	if f.h2 && !f.later && string(line) == preface {
-		f.off, f.frames = true, &frames{share: f.share, most: f.block, left: len(prefaceRest)}
+		f.off, f.frames = true, &frames{streams: f.streams, left: len(prefaceRest)}
 		return nil
 	}
 	if f.onlyH2 {
@@ -371,7 +386,7 @@ func (f *framing) headEnds() error {
 	case h.length > 0:
 		f.state, f.left = inBody, h.length
 	default:
-		f.state = atStart
+		f.ends()
 	}
 	return nil
 }
@@ -406,7 +421,7 @@ func (f *framing) chunk(text []byte) error {
 // trailers to the head would believe it.
 func (f *framing) trailer(text []byte) error {
 	if len(text) == 0 {
-		f.state = atStart
+		f.ends()
 		return nil
 	}
 	name, _, err := f.split(text)

@@ -1,11 +1,14 @@
 package front
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,7 +23,13 @@ func narrow(t *testing.T, kind string) (s *running, release chan struct{}) {
 	p := &sectionOf{section(), kind}
 	p.Max.HeldBytes = 1 << 20
 	return p.serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/wait" {
+		switch r.URL.Path {
+		case "/read":
+			if _, err := io.Copy(io.Discard, r.Body); errors.Is(err, held.ErrNoRoom) {
+				w.Header().Set("X-Error", err.Error())
+			}
+			return
+		case "/wait":
 			select {
 			case <-r.Context().Done():
 			case <-release:
@@ -53,6 +62,7 @@ func TestRoomForHeads(t *testing.T) {
 		"an unfinished request line": "GET /" + strings.Repeat("x", big),
 		"unfinished fields":          wait + strings.Repeat("x: y\r\n", maxFields-1),
 		"a head that waits":          wait + "X: " + strings.Repeat("x", big) + "\r\n\r\n",
+		"fields behind a request":    crlf(get+"~") + wait + strings.Repeat("x:\r\n", maxFields-1),
 		"fields that wait":           wait + strings.Repeat("x: y\r\n", maxFields-1) + "\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -75,7 +85,7 @@ func TestRoomForHeads(t *testing.T) {
 				_ = c.SetReadDeadline(time.Now().Add(time.Second / 5))
 				said, _ := io.ReadAll(c)
 				conns = append(conns, c)
-				return strings.HasPrefix(string(said), "HTTP/1.1 503 ") &&
+				return strings.Contains(string(said), "HTTP/1.1 503 ") &&
 					strings.Contains(string(said), "Retry-After: 1\r\n")
 			})
 			if strings.HasSuffix(text, "\r\n\r\n") {
@@ -92,32 +102,58 @@ func TestRoomForHeads(t *testing.T) {
 
 func TestRoomForHTTP2(t *testing.T) {
 	big := []string{"x", strings.Repeat("0", 24_000)}
-	for name, row := range map[string]struct {
-		open func(c *raw2, stream uint32) error
-		want string // becomes of the last stream
-	}{
-		"heads": {func(c *raw2, i uint32) error {
-			return c.request(i, true, append(head2("GET", "/wait"), big...)...)
-		}, "503"},
-		"small heads": {func(c *raw2, i uint32) error { return c.request(i, true, head2("GET", "/wait")...) }, "503"},
-	} {
+	for name, fields := range map[string][]string{"heads": big, "small heads": nil} {
 		t.Run(name, func(t *testing.T) {
 			s, release := narrow(t, "h2c")
 			beside := behave(t, s.addr)
 			c := dial2(t, s)
 			const last = 2*60 + 1
 			for i := uint32(1); i <= last; i += 2 {
-				must(t, row.open(c, i))
+				must(t, c.request(i, true, head2("GET", "/wait", fields...)...))
 			}
-			if got := c.result(last); got != row.want {
-				t.Errorf("the last stream ended with %s, want %s", got, row.want)
+			if got := c.result(last); got != "503" {
+				t.Errorf("the last stream ended with %s, want 503", got)
 			}
 			s.holds(t, "there is no room", func(st State) bool { return st.Shed > 10 && st.Held > 1<<18 })
+			if n := s.State().Held; n > 1<<19 {
+				t.Errorf("one connection holds %d bytes, and leaves others less than half", n)
+			}
+			another := dial2(t, s)
+			must(t, another.request(1, true, head2("GET", "/", big...)...))
+			if got := another.result(1); got != "200" {
+				t.Errorf("a large head of another connection ended with %s", got)
+			}
 			beside.more(t, 10)
 			close(release)
 			s.holds(t, "all is given back with the answers", nothing)
 		})
 	}
+}
+
+// TestRoomForHTTP2ThatIsReset counts requests that net/http lets wait until the handlers of others, which were reset,
+// have returned. It says nothing of those that it drops.
+func TestRoomForHTTP2ThatIsReset(t *testing.T) {
+	p, release := section(), make(chan struct{})
+	p.H2C, p.Max.Streams = true, 4
+	var atWork atomic.Int64
+	s := serve(t, p, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { atWork.Add(1); <-release }))
+	c := dial2(t, s)
+	all := uint32(2*p.Max.Streams*3 + 1)
+	for i := uint32(1); i < all; i += 2 {
+		must(t, c.request(i, true, head2("GET", "/")...))
+		must(t, c.WriteRSTStream(i, http2.ErrCodeCancel))
+		if i == uint32(2*p.Max.Streams-1) {
+			waitFor(t, "they are at work", func() bool { return atWork.Load() == int64(p.Max.Streams) })
+		}
+	}
+	want := 2 * int64(p.Max.Streams) * byteCost * int64(p.Max.HeaderBytes)
+	waitFor(t, "those that wait are counted", func() bool { return s.State().Held >= want })
+	close(release)
+	must(t, c.request(all, true, head2("GET", "/")...))
+	if got := c.result(all); got != "200" {
+		t.Errorf("the last stream ended with %s", got)
+	}
+	waitFor(t, "all is given back", func() bool { return s.State().Held == 0 })
 }
 
 // TestRoomForUploads checks that all bodies of a connection take the room of one buffer, where it is not known how
@@ -132,59 +168,68 @@ func TestRoomForUploads(t *testing.T) {
 	want := int64(streamBuffer + 4*streamCost - step)
 	s.holds(t, "one buffer is counted", func(st State) bool { return st.Held >= want && st.Held < want+20_000 })
 	d := dial2(t, s)
-	must(t, d.request(1, false, append(post, "content-length", "65536")...))
-	want += uploadBuffer - step
-	s.holds(t, "a length is counted", func(st State) bool { return st.Held >= want && st.Held < want+20_000 })
+	must(t, d.request(1, false, append(post, "content-length", "65536", "trailer", "x")...))
+	want += uploadBuffer - step + byteCost*int64(s.proxy.Max.HeaderBytes)
+	s.holds(t, "a length, and an announced trailer", func(st State) bool { return st.Held >= want && st.Held < want+20_000 })
 	close(release)
 	s.holds(t, "all is given back", nothing)
 }
 
-// TestRoomForHeadsWithoutAnEnd counts the heads that net/http puts together frame by frame.
-func TestRoomForHeadsWithoutAnEnd(t *testing.T) {
-	s, _ := narrow(t, "h2c")
-	beside := behave(t, s.addr)
-	var all []*raw2
-	for range 20 {
-		c := dial2(t, s)
-		_ = c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: c.headers(head2("GET", "/")...)})
-		all = append(all, c)
-		if len(all) == 1 {
-			s.holds(t, "the first is counted", func(st State) bool { return st.Held > 100_000 })
-		}
+// TestRoomWithoutAnEnd counts what net/http and crypto/tls put together: heads frame by frame, and messages of TLS.
+func TestRoomWithoutAnEnd(t *testing.T) {
+	for kind, begin := range map[string]func(*raw2){
+		"h2c": func(c *raw2) {
+			c.hello()
+			_ = c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: c.headers(head2("GET", "/")...)})
+		},
+		"h2": func(c *raw2) {
+			message := append([]byte{1, 0, 0xff, 0}, make([]byte, 60_000)...)
+			for part := range slices.Chunk(message, 16_000) {
+				_, _ = c.conn.Write(append([]byte{22, 3, 1, byte(len(part) >> 8), byte(len(part))}, part...))
+			}
+		},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			s, _ := narrow(t, kind)
+			var all []*raw2
+			for range 30 {
+				all = append(all, newRaw2(t, s))
+				begin(all[len(all)-1])
+				if len(all) == 1 {
+					s.holds(t, "the first is counted", func(st State) bool { return st.Held > 100_000 })
+				}
+			}
+			s.holds(t, "there is no room", func(st State) bool { return st.Shed > 10 && st.Held > 1<<19 })
+			if kind == "h2c" {
+				behave(t, s.addr).more(t, 10)
+				must(t, all[0].WriteContinuation(1, true, nil))
+				if got := all[0].result(1); got != "200" {
+					t.Errorf("the first ended with %s", got)
+				}
+			}
+			for _, c := range all {
+				c.conn.Close()
+			}
+			s.holds(t, "all is given back", nothing)
+		})
 	}
-	s.holds(t, "there is no room", func(st State) bool { return st.Shed > 10 && st.Held > 1<<19 })
-	beside.more(t, 10)
-	must(t, all[0].WriteContinuation(1, true, nil))
-	if got := all[0].result(1); got != "200" {
-		t.Errorf("the first ended with %s", got)
-	}
-	for _, c := range all {
-		c.conn.Close()
-	}
-	s.holds(t, "all is given back", nothing)
 }
 
-// TestRoomForHandshakes counts messages of TLS that do not end.
-func TestRoomForHandshakes(t *testing.T) {
-	s, _ := narrow(t, "h2")
-	var all []net.Conn
-	for range 30 {
-		c := dial(t, s.addr)
-		part := make([]byte, 16_000)
-		for i := range 4 {
-			if i == 0 {
-				part[0], part[2] = 1, 0xff
-			}
-			_, _ = c.Write(append([]byte{22, 3, 1, byte(len(part) >> 8), byte(len(part) & 0xff)}, part...))
-			part[0], part[2] = 0, 0
+// TestOneRecordIsRead checks that TLS has no more than a record at a time, where there is no room for more.
+func TestOneRecordIsRead(t *testing.T) {
+	ours, theirs := net.Pipe()
+	defer ours.Close()
+	go func() { _, _ = theirs.Write(make([]byte, 9*recordBytes)) }()
+	r := &records{Conn: ours, share: &held.Share{Room: new(held.Room)}}
+	for i, want := range []int{recordBytes, recordBytes, 0} {
+		n, err := r.Read(make([]byte, 2*recordBytes))
+		if n != want || (err == errNoRoom) != (n == 0) {
+			t.Errorf("%d: %d bytes, %v, want %d", i, n, err, want)
 		}
-		all = append(all, c)
+		if i == 0 {
+			r.rest() // it had data
+		}
 	}
-	s.holds(t, "there is no room", func(st State) bool { return st.Shed > 10 && st.Held > 1<<19 })
-	for _, c := range all {
-		c.Close()
-	}
-	s.holds(t, "all is given back", nothing)
 }
 
 // TestLongLinesAreNotKept checks that a line takes no more memory as it grows, and is read as if it did.
@@ -235,19 +280,22 @@ func TestLongLinesAreNotKept(t *testing.T) {
 	}
 }
 
-// TestRoomIsChangedByAReload checks that it is among what needs no restart.
+// TestRoomIsChangedByAReload checks that it is among what needs no restart, and that what finds none is told so, in a
+// trailer as in a head.
 func TestRoomIsChangedByAReload(t *testing.T) {
 	s, _ := narrow(t, "HTTP/1.1")
-	c := dial(t, s.addr)
-	send(t, c, "GET /"+strings.Repeat("x", 50_000))
+	big := "GET /" + strings.Repeat("x", 50_000)
+	send(t, dial(t, s.addr), big)
 	s.holds(t, "it is held", func(st State) bool { return st.Held > 100_000 })
 	p := s.proxy
-	p.Max.HeldBytes = 50_000
+	p.Max.HeldBytes = 150_000
 	s.put(&p)
-	d := dial(t, s.addr)
-	_, _ = io.WriteString(d, "GET /"+strings.Repeat("x", 50_000))
-	_ = d.SetReadDeadline(time.Now().Add(patience))
-	if said, _ := io.ReadAll(d); !strings.HasPrefix(string(said), "HTTP/1.1 503 ") {
-		t.Errorf("the answer is %q", said)
+	trailer := crlf(strings.Replace(chunked, "/a", "/read", 1)+"1~x~0~") + strings.Repeat("x: y\r\n", maxFields-1)
+	for text, more := range map[string]string{big: "", trailer: "X-Error: " + errNoRoom.Error()} {
+		said := s.said(t, text)
+		if !strings.HasPrefix(said, "HTTP/1.1 503 ") || !strings.Contains(said, "Retry-After: 1\r\n") ||
+			!strings.Contains(said, more) {
+			t.Errorf("the answer is %q", said)
+		}
 	}
 }

@@ -7,7 +7,11 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
+	"slices"
 	"time"
+
+	"github.com/pires/go-proxyproto"
 
 	"github.com/quotient-go/quotient/internal/held"
 )
@@ -153,7 +157,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		a := &answer{ResponseWriter: w}
 		s.hand(a, r)
 		if body.failed.Load() {
-			a.blame(c.slow.Load())
+			a.blame(int(c.fault.Load()))
 		}
 	}
 }
@@ -162,12 +166,11 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 	sw := newStreamWriter(s, w)
 	defer sw.end()
-	leave, ok := connOf(r).enter(r)
+	leave, ok := connOf(r).streams.enter(r)
 	defer leave()
 	defer r.Body.Close() // or net/http keeps what is left of it with the connection
 	if !ok {
-		sw.Header().Set("Retry-After", "1")
-		say(sw, http.StatusServiceUnavailable, noRoom)
+		say(sw, http.StatusServiceUnavailable, held.ErrNoRoom.Error())
 		return
 	}
 	if r.Body == http.NoBody {
@@ -178,8 +181,8 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 	defer body.pace.end()
 	r.Body = body
 	s.hand(sw, r)
-	if body.failed.Load() {
-		sw.blame(body.pace.wasLate())
+	if status := body.fault.Load(); status != 0 {
+		sw.blame(int(status))
 	}
 }
 
@@ -190,4 +193,43 @@ func (s *Server) hand(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.handler.ServeHTTP(w, r)
+}
+
+var errFamily = errors.New("front: the PROXY protocol names an address that is not one of TCP")
+
+// peers has trusted peers say by the PROXY protocol whose connection it is: they must. The first bytes of
+// other peers are not read as that, and are a malformed request.
+func (s *Server) peers(l net.Listener) net.Listener {
+	if !s.proxy.ProxyProtocol {
+		return l
+	}
+	return &proxyproto.Listener{
+		Listener:          l,
+		ReadHeaderTimeout: s.proxy.Timeouts.ReadHeader,
+		ConnPolicy: func(o proxyproto.ConnPolicyOptions) (proxyproto.Policy, error) {
+			if s.trusts(o.Upstream) {
+				return proxyproto.REQUIRE, nil
+			}
+			return proxyproto.SKIP, nil
+		},
+		ValidateHeader: func(h *proxyproto.Header) error {
+			family := h.TransportProtocol
+			if h.Command.IsLocal() || family.IsUnspec() || family.IsStream() && (family.IsIPv4() || family.IsIPv6()) {
+				return nil
+			}
+			return errFamily
+		},
+	}
+}
+
+func (s *Server) trusts(a net.Addr) bool {
+	if a.Network() == "unix" {
+		return s.now.Load().unix
+	}
+	tcp, ok := a.(*net.TCPAddr)
+	if !ok {
+		return false
+	}
+	addr := tcp.AddrPort().Addr().Unmap().WithZone("")
+	return slices.ContainsFunc(s.now.Load().trusted, func(p netip.Prefix) bool { return p.Contains(addr) })
 }

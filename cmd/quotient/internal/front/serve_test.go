@@ -141,6 +141,15 @@ func TestUpgradedConnectionHasAnEnd(t *testing.T) {
 	}
 }
 
+// TestNothingIsSaidToAnUpgradedConnection sends behind an upgrade what would be refused as a request.
+func TestNothingIsSaidToAnUpgradedConnection(t *testing.T) {
+	s, _ := upgraded(t, section())
+	long := "GET " + strings.Repeat("x", maxKept) + " HTTP/1.1~"
+	if text := s.said(t, crlf(get+"Connection: Upgrade~Upgrade: echo~~"+long)); strings.Contains(text, "431") {
+		t.Errorf("it is told %q", text)
+	}
+}
+
 // TestServeOnce checks that a second call closes its listener and returns an error. A broken listener is an
 // error too.
 func TestServeOnce(t *testing.T) {

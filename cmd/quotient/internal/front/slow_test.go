@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -25,7 +26,6 @@ import (
 // Sizes of the attacks, and how long a good client beside them may wait at most.
 const (
 	drippers  = 200
-	flooders  = 1000
 	goodBound = 5 * time.Second
 
 	resets        = 5_000
@@ -84,6 +84,9 @@ func TestSlowHeads(t *testing.T) {
 	for i := range conns {
 		conns[i] = dial(t, s.addr)
 		_, _ = io.WriteString(conns[i], crlf(get))
+		if n := s.State().Connections; n > p.Max.Connections {
+			t.Fatalf("%d connections are open", n)
+		}
 		if i%(drippers/10) == 0 { // less than there is room for come while a good one sends its head
 			beside.more(t, 1)
 		}
@@ -106,35 +109,20 @@ func TestSlowHeads(t *testing.T) {
 	}
 }
 
-func TestManyConnections(t *testing.T) {
-	p := section()
-	p.Max.Connections = 300
-	s := serve(t, p, ok)
-	beside := behave(t, s.addr)
-	for i := range flooders {
-		c, err := net.Dial("tcp", s.addr)
-		must(t, err)
-		defer c.Close()
-		if i%100 == 0 {
-			beside.more(t, 1)
-		}
-		if n := s.State().Connections; n > 300 {
-			t.Fatalf("%d connections are open", n)
-		}
-	}
-	beside.more(t, 20)
-}
-
-// TestSlowBody checks that a body whose next part does not come ends in ErrSlowBody. The client learns it
-// even if the handler, whose context has ended, thinks that it has gone.
+// TestSlowBody checks that a body may take longer than the time between two of its parts, and that one whose next part
+// does not come ends in ErrSlowBody. The client learns it even if the handler, whose context has ended, thinks that it
+// has gone.
 func TestSlowBody(t *testing.T) {
-	short := func(p *config.Proxy) { p.Timeouts.ReadBody = 200 * time.Millisecond }
-	each(t, short, func(t *testing.T, p *sectionOf) {
+	const between = time.Second
+	each(t, func(p *config.Proxy) { p.Timeouts.ReadBody = between }, func(t *testing.T, p *sectionOf) {
+		t.Parallel()
+		var n int64
 		got := make(chan error, 1)
 		s := p.serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			_ = http.NewResponseController(w).EnableFullDuplex()
 			w.WriteHeader(http.StatusEarlyHints)
-			_, err := io.Copy(io.Discard, r.Body)
+			var err error
+			n, err = io.Copy(io.Discard, r.Body)
 			got <- err
 		}))
 		body, feed := io.Pipe()
@@ -144,34 +132,16 @@ func TestSlowBody(t *testing.T) {
 			got, _ := fetch(p.client(t), "POST", p.url(s)+"/", body)
 			status <- got
 		}()
-		send(t, feed, "part")
-		if err := <-got; !errors.Is(err, ErrSlowBody) || !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("the body ended with %v", err)
+		sent := int64(0)
+		for start := time.Now(); time.Since(start) < 3*between/2; <-time.After(between / 20) {
+			send(t, feed, "x")
+			sent++
+		}
+		if err := <-got; n != sent || !errors.Is(err, ErrSlowBody) || !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("the body ended after %d of %d bytes with %v", n, sent, err)
 		}
 		if text := <-status; text != "408 Request Timeout" {
 			t.Errorf("the answer is %s", text)
-		}
-	})
-}
-
-// TestLongBody checks that a body may take longer than the time between two of its parts.
-func TestLongBody(t *testing.T) {
-	const between = time.Second
-	each(t, func(p *config.Proxy) { p.Timeouts.ReadBody = between }, func(t *testing.T, p *sectionOf) {
-		t.Parallel()
-		s := p.serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			n, err := io.Copy(io.Discard, r.Body)
-			fmt.Fprint(w, n, err)
-		}))
-		body, feed := io.Pipe()
-		go func() {
-			defer feed.Close()
-			for start := time.Now(); time.Since(start) < 3*between/2; <-time.After(between / 20) {
-				_, _ = io.WriteString(feed, "x")
-			}
-		}()
-		if _, text := fetch(p.client(t), "POST", p.url(s)+"/", body); !strings.HasSuffix(text, "<nil>") {
-			t.Errorf("the body ended with %s", text)
 		}
 	})
 }
@@ -292,13 +262,23 @@ type raw2 struct {
 
 func dial2(t *testing.T, s *running) *raw2 {
 	t.Helper()
+	c := newRaw2(t, s)
+	c.hello()
+	return c
+}
+
+func newRaw2(t *testing.T, s *running) *raw2 {
+	t.Helper()
 	c := &raw2{conn: dial(t, s.addr)}
-	send(t, c.conn, http2.ClientPreface)
 	c.Framer = http2.NewFramer(c.conn, c.conn)
 	c.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	c.pack = hpack.NewEncoder(&c.text)
-	must(t, c.WriteSettings())
 	return c
+}
+
+func (c *raw2) hello() {
+	_, _ = io.WriteString(c.conn, http2.ClientPreface)
+	_ = c.WriteSettings()
 }
 
 // headers makes a header block of pairs of names and values.
@@ -415,4 +395,141 @@ func TestFloodsOfHTTP2(t *testing.T) {
 			beside.more(t, 1)
 		})
 	}
+}
+
+// counted counts how often deadlines are set.
+type counted struct {
+	net.Conn
+	reads, writes int
+}
+
+func (c *counted) SetReadDeadline(t time.Time) error {
+	c.reads++
+	return c.Conn.SetReadDeadline(t)
+}
+
+func (c *counted) SetWriteDeadline(t time.Time) error {
+	c.writes++
+	return c.Conn.SetWriteDeadline(t)
+}
+
+// piped is a connection whose parts have a second each, beyond its head, and its client.
+func piped(t *testing.T) (*conn, *counted, net.Conn) {
+	t.Helper()
+	ours, theirs := net.Pipe()
+	t.Cleanup(func() { _, _ = ours.Close(), theirs.Close() })
+	s := &Server{}
+	s.now.Store(&settings{readBody: time.Second, write: time.Second})
+	raw := &counted{Conn: ours}
+	c := newConn(s, raw)
+	c.framing.off = true
+	return c, raw, theirs
+}
+
+// ended wants a call to end at a deadline, so long after began.
+func ended(t *testing.T, what string, err error, began time.Time, after time.Duration) {
+	t.Helper()
+	if took := time.Since(began); !errors.Is(err, os.ErrDeadlineExceeded) || took != after {
+		t.Errorf("%s: it ended after %v with %v, want %v and a deadline", what, took, err, after)
+	}
+}
+
+func TestReadsEndInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _, client := piped(t)
+		one := make([]byte, 8)
+		_ = c.SetReadDeadline(time.Now().Add(time.Second))
+		go func() { _, _ = client.Write([]byte("x")) }()
+		if n, err := c.Read(one); n != 1 || err != nil {
+			t.Fatalf("%d bytes, %v", n, err)
+		}
+		began := time.Now()
+		_ = c.SetReadDeadline(time.Now().Add(5 * time.Second)) // one second is armed
+		_, err := c.Read(one)
+		ended(t, "later than armed", err, began, 5*time.Second)
+
+		began = time.Now()
+		_ = c.SetReadDeadline(time.Now().Add(time.Second)) // what is armed has passed
+		_, err = c.Read(one)
+		ended(t, "after the end of another", err, began, time.Second)
+
+		_ = c.SetReadDeadline(time.Time{})
+		began = time.Now()
+		time.AfterFunc(time.Minute, func() { _ = c.SetReadDeadline(longAgo()) })
+		_, err = c.Read(one)
+		ended(t, "broken off", err, began, time.Minute)
+
+		_ = c.SetReadDeadline(time.Time{})
+		began = time.Now()
+		time.AfterFunc(time.Minute, func() { _, _ = client.Write([]byte("x")) })
+		if n, err := c.Read(one); n != 1 || err != nil || time.Since(began) != time.Minute {
+			t.Errorf("without a deadline: %d bytes, %v after %v", n, err, time.Since(began))
+		}
+	})
+}
+
+func TestWritesEndInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _, client := piped(t)
+		part := []byte("part")
+		take := func(after time.Duration) {
+			time.AfterFunc(after, func() { _, _ = io.ReadFull(client, make([]byte, len(part))) })
+		}
+		for _, row := range []struct {
+			name          string
+			silent, taken time.Duration
+		}{
+			{"at once", 0, 0},
+			{"while one is armed that comes too early", 600 * time.Millisecond, 900 * time.Millisecond},
+			{"after a silence", time.Hour, 900 * time.Millisecond},
+		} {
+			time.Sleep(row.silent)
+			take(row.taken)
+			if n, err := c.Write(part); n != len(part) || err != nil {
+				t.Errorf("%s: %d bytes, %v", row.name, n, err)
+			}
+		}
+		began := time.Now()
+		_, err := c.Write(part)
+		ended(t, "not taken", err, began, time.Second)
+		began = time.Now()
+		_ = c.SetWriteDeadline(time.Now().Add(time.Second / 2))
+		_, err = c.Write(part)
+		ended(t, "a handler's deadline", err, began, time.Second/2)
+	})
+}
+
+// TestFewDeadlinesAreSet goes through what net/http sets for each request.
+func TestFewDeadlinesAreSet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, raw, client := piped(t)
+		head := make([]byte, 8)
+		const requests = 100
+		for range requests {
+			_ = c.SetReadDeadline(time.Now().Add(time.Minute)) // idle
+			go func() { _, _ = client.Write([]byte("head")) }()
+			if _, err := c.Read(head); err != nil {
+				t.Fatal(err)
+			}
+			_ = c.SetReadDeadline(time.Time{})
+			_ = c.SetReadDeadline(time.Now().Add(time.Second)) // head
+			_ = c.SetReadDeadline(time.Time{})
+			read := make(chan error)
+			go func() { _, err := c.Read(head[:1]); read <- err }() // until the client goes
+			synctest.Wait()
+			go func() { _, _ = io.ReadFull(client, make([]byte, 4)) }()
+			if _, err := c.Write([]byte("said")); err != nil {
+				t.Fatal(err)
+			}
+			_ = c.SetReadDeadline(longAgo())
+			if err := <-read; !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Fatal(err)
+			}
+			_ = c.SetReadDeadline(time.Time{})
+		}
+		if raw.reads > 2*requests || raw.writes > 1 {
+			t.Errorf("%d deadlines of reads and %d of writes were set for %d requests", raw.reads,
+				raw.writes, requests)
+		}
+	})
 }

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/quotient-go/quotient/internal/held"
 )
 
 // pace ends something that takes too long, whenever it is armed. It is armed while the client is waited for only.
@@ -42,12 +44,6 @@ func (p *pace) fire() {
 		p.late = true
 		p.cut()
 	}
-}
-
-func (p *pace) wasLate() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.late
 }
 
 // disarm reports whether it was too late.
@@ -100,11 +96,13 @@ func (w *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 func (w *answer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // blame answers for a handler that has not, since the body did not come, or not as it should.
-func (w *answer) blame(slow bool) {
+func (w *answer) blame(status int) {
 	switch {
 	case w.given:
-	case slow:
-		refuse(w, http.StatusRequestTimeout, ErrSlowBody.Error())
+	case status == http.StatusRequestTimeout:
+		refuse(w, status, ErrSlowBody.Error())
+	case status == http.StatusServiceUnavailable:
+		refuse(w, status, held.ErrNoRoom.Error())
 	default:
 		refuse(w, http.StatusBadRequest, "the body is malformed, or has no end")
 	}
@@ -129,6 +127,9 @@ func (b *earlyBody) Read(p []byte) (int, error) {
 	case err != nil:
 		b.failed.Store(true)
 		b.conn.broken.Store(true)
+		if b.conn.fault.Load() == http.StatusServiceUnavailable {
+			err = errNoRoom // net/http has another for a trailer
+		}
 	}
 	return n, err
 }
@@ -138,7 +139,7 @@ type streamBody struct {
 	io.ReadCloser
 	server *Server
 	pace   pace
-	failed atomic.Bool
+	fault  atomic.Int32 // the status for a body that did not come; 0: none
 }
 
 func newStreamBody(s *Server, w http.ResponseWriter, body io.ReadCloser) *streamBody {
@@ -153,54 +154,13 @@ func (b *streamBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	late := b.pace.disarm()
 	if err != nil && err != io.EOF {
-		b.failed.Store(true)
+		b.fault.Store(http.StatusBadRequest)
 		if late {
+			b.fault.Store(http.StatusRequestTimeout)
 			err = ErrSlowBody
 		}
 	}
 	return n, err
-}
-
-// enter takes room for a request over HTTP/2, which leave gives back.
-func (c *conn) enter(r *http.Request) (leave func(), ok bool) {
-	cost := byteCost * int64(len(r.RequestURI)+len(r.Host))
-	for name, values := range r.Header {
-		for _, v := range values {
-			cost += fieldCost + byteCost*int64(len(name)+len(v))
-		}
-	}
-	if c.streams.Add(1) > 1 {
-		cost += streamCost
-	}
-	upload := int64(0)
-	if r.Body != http.NoBody {
-		upload = uploadBuffer
-		if r.ContentLength >= 0 {
-			upload = min(r.ContentLength, uploadBuffer)
-		}
-	}
-	if !c.share.Take(cost) {
-		return func() { c.streams.Add(-1) }, false
-	}
-	ok = c.upload(upload)
-	return func() {
-		c.streams.Add(-1)
-		c.share.Give(cost)
-		if ok {
-			c.upload(-upload)
-		}
-	}, ok
-}
-
-// upload takes room for a body over HTTP/2. All of a connection have streamBuffer together.
-func (c *conn) upload(n int64) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.share.Take(min(c.uploads+n, streamBuffer) - min(c.uploads, streamBuffer)) {
-		return false
-	}
-	c.uploads += n
-	return true
 }
 
 type streamWriter struct {

@@ -159,6 +159,9 @@ func say(w http.ResponseWriter, status int, why string) {
 	}{http.StatusText(status), status, why})
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.Header().Set("Cache-Control", "no-store")
+	if status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "1")
+	}
 	w.WriteHeader(status)
 	_, _ = w.Write(text)
 }

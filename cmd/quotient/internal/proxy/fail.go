@@ -13,6 +13,7 @@ import (
 
 	"github.com/quotient-go/quotient/cmd/quotient/internal/upstream"
 	"github.com/quotient-go/quotient/httplimit"
+	"github.com/quotient-go/quotient/internal/held"
 )
 
 // details are what a client reads beside the status. They name nothing of ours.
@@ -121,6 +122,9 @@ func statusOf(err error) (status int, after time.Duration) {
 	case upstream.Body:
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			return http.StatusRequestTimeout, 0
+		}
+		if errors.Is(err, held.ErrNoRoom) { // for its trailer
+			return http.StatusServiceUnavailable, time.Second
 		}
 		return http.StatusBadRequest, 0
 	case upstream.Unavailable:

@@ -20,6 +20,7 @@ import (
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/cmd/quotient/internal/upstream"
+	"github.com/quotient-go/quotient/internal/held"
 	"github.com/quotient-go/quotient/policy"
 )
 
@@ -117,7 +118,8 @@ func TestFailuresAreLoggedOnceASecond(t *testing.T) {
 func TestNoEmptyAnswer(t *testing.T) {
 	w := newWorld(t, loose+all, ok)
 	for _, err := range []error{context.Canceled,
-		&upstream.Error{Kind: upstream.Gone, Err: context.Canceled}} {
+		&upstream.Error{Kind: upstream.Gone, Err: context.Canceled},
+		&upstream.Error{Kind: upstream.Body, Err: held.ErrNoRoom}} {
 		w.proxy.ups = failing{err}
 		resp, body := w.get("/")
 		wantProblem(t, "given up", resp, body, http.StatusServiceUnavailable)

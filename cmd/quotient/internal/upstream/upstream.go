@@ -1,10 +1,35 @@
+// Package upstream sends the requests of the proxy to the servers behind it.
+//
+// A Pool picks the healthy upstream with the fewest requests in flight, and sends a request to it once. It
+// never sends one twice, not to another upstream, and not over another connection to the same one.
+// http.Transport does that with a request without a body when a connection that was idle breaks. A limit that
+// an upstream relies on holds only if every request that was admitted arrives once. The price is a 502 when
+// an upstream closes an idle connection at the very moment of a request. Idle connections are closed after
+// 4 s, sooner than most servers close them. Give a server that closes sooner a longer keep-alive.
+//
+// A WebSocket is opened over HTTP/1.1, also where an https upstream speaks HTTP/2. An upgrade to another
+// protocol fails there, and any upgrade does at an h2c upstream, which has no HTTP/1.1.
+//
+// Upstreams are dialled by name. A name that has changed is followed as connections are dialled again. A
+// connection that has been idle for 4 s is closed, and a busy one stays until the server closes it.
+//
+// An upstream is taken out after Unhealthy failures in a row of its checks, or of the connections that
+// requests open, and comes back after Healthy successes of its checks. An upstream that fails its very first
+// check is out at once. An answer to a request, also 500, is no failure. While Watch does not run nothing is
+// taken out, as nothing would bring it back. When all are out a request fails at once with Unavailable, for
+// which the client gets 503 and a Retry-After. There is one exception: a single upstream whose checks only
+// open connections is always tried. The request's own attempt to connect finds out as much as a check, and a
+// refusal by a check that is seconds old would be worse.
 package upstream
 
 import (
 	"context"
 	"crypto/tls"
+	"io"
 	"net"
 	"net/http"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -98,4 +123,52 @@ func bareTransport(t target, l limits) *http.Transport {
 		tr.Protocols.SetUnencryptedHTTP2(true)
 	}
 	return tr
+}
+
+// A copy from one connection to another has a buffer while it waits for either. A few are as large as that of io.Copy,
+// which is fastest. When there are many copies, most of them wait for a peer, and are given small ones.
+const (
+	largeBuffer = 32 << 10
+	smallBuffer = 4 << 10
+	mostLarge   = 256
+)
+
+var (
+	inUse atomic.Int64 // large ones
+	large = sync.Pool{New: func() any { return new([largeBuffer]byte) }}
+	small = sync.Pool{New: func() any { return new([smallBuffer]byte) }}
+)
+
+// Buffers is a pool of buffers to copy with, for httputil.ReverseProxy.
+type Buffers struct{}
+
+// Get returns a buffer.
+func (Buffers) Get() []byte {
+	if inUse.Add(1) <= mostLarge {
+		return large.Get().(*[largeBuffer]byte)[:]
+	}
+	inUse.Add(-1)
+	return small.Get().(*[smallBuffer]byte)[:]
+}
+
+// Put takes one back that Get has returned.
+func (Buffers) Put(b []byte) {
+	if len(b) == largeBuffer {
+		inUse.Add(-1)
+		large.Put((*[largeBuffer]byte)(b))
+		return
+	}
+	small.Put((*[smallBuffer]byte)(b))
+}
+
+// WriteTo copies what the upstream says on an upgraded connection.
+func (s *stream) WriteTo(w io.Writer) (int64, error) { return copyTo(w, s.ReadWriteCloser) }
+
+// ReadFrom copies what the client says.
+func (s *stream) ReadFrom(r io.Reader) (int64, error) { return copyTo(s.ReadWriteCloser, r) }
+
+func copyTo(w io.Writer, r io.Reader) (int64, error) {
+	b := Buffers{}.Get()
+	defer Buffers{}.Put(b)
+	return io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{r}, b)
 }

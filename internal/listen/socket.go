@@ -1,4 +1,4 @@
-package admin
+package listen
 
 import (
 	"context"
@@ -20,9 +20,11 @@ type socket struct {
 // Close ends the listening, and removes the socket and its lock.
 func (s *socket) Close() error { return s.close() }
 
-// listenUnix listens at a socket while it holds the lock of its path. To look who listens, to remove a dead
-// socket and to make one are three steps, and another process may take them at the same time.
-func listenUnix(ctx context.Context, _, path string) (net.Listener, error) {
+// Unix listens at a socket while it holds the lock of its path: a file beside it, whose name has ".lock" more. To look
+// who listens, to remove a dead socket and to make one are three steps, and another process may take them at the same
+// time. With private only the owner may connect, else who the umask lets. Close removes both, the socket only if it is
+// still that of the listener.
+func Unix(ctx context.Context, path string, private bool) (net.Listener, error) {
 	if path == "" || path[0] == '@' {
 		return nil, fmt.Errorf("address: %q is not the path of a Unix socket", path)
 	}
@@ -30,7 +32,7 @@ func listenUnix(ctx context.Context, _, path string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, own, err := listenLocked(ctx, path)
+	l, own, err := listenLocked(ctx, path, private)
 	if err != nil {
 		return nil, errors.Join(err, unlock())
 	}
@@ -39,16 +41,21 @@ func listenUnix(ctx context.Context, _, path string) (net.Listener, error) {
 }
 
 // listenLocked listens at a path that is locked. It also returns what the socket is, to know it by.
-func listenLocked(ctx context.Context, path string) (net.Listener, fs.FileInfo, error) {
+func listenLocked(ctx context.Context, path string, private bool) (net.Listener, fs.FileInfo, error) {
 	if err := removeDead(ctx, path); err != nil {
 		return nil, nil, err
 	}
-	config := net.ListenConfig{Control: ownerOnly}
+	var config net.ListenConfig
+	if private {
+		config.Control = ownerOnly
+	}
 	l, err := config.Listen(ctx, "unix", path)
 	if err != nil {
 		return nil, nil, err
 	}
-	err = os.Chmod(path, 0o600) // where ownerOnly could not
+	if private {
+		err = os.Chmod(path, 0o600) // where ownerOnly could not
+	}
 	own, lost := os.Lstat(path)
 	if err := errors.Join(err, lost); err != nil {
 		return nil, nil, errors.Join(err, l.Close())

@@ -1,57 +1,24 @@
 //go:build darwin || dragonfly || freebsd || illumos || linux || netbsd || openbsd
 
-package admin
+package listen
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 )
 
-// racer is another process.
-type racer struct {
-	in  io.WriteCloser
-	out *bufio.Reader
-}
-
-func startRacer(t *testing.T) racer {
+func must(t *testing.T, err error) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), racerEnv+"=1")
-	in, err := cmd.StdinPipe()
-	must(t, err)
-	out, err := cmd.StdoutPipe()
-	must(t, err)
-	must(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = in.Close()
-		_ = cmd.Wait()
-	})
-	return racer{in, bufio.NewReader(out)}
-}
-
-// say sends a line to both, at once, and reads a line of each.
-func say(t *testing.T, racers []racer, line string) (answers []string) {
-	t.Helper()
-	for _, r := range racers {
-		if _, err := fmt.Fprintln(r.in, line); err != nil {
-			t.Fatal(err)
-		}
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, r := range racers {
-		answer, err := r.out.ReadString('\n')
-		must(t, err)
-		answers = append(answers, strings.TrimSpace(answer))
-	}
-	return answers
 }
 
 // dieAt leaves a socket without a listener behind.
@@ -74,25 +41,32 @@ func reachable(t *testing.T, path string) {
 	_ = conn.Close()
 }
 
-// TestTwoProcessesAtOneSocket: of two that start at one dead socket one listens, and the other gets the
-// reason why it does not.
-func TestTwoProcessesAtOneSocket(t *testing.T) {
-	racers := []racer{startRacer(t), startRacer(t)}
+// TestTwoAtOneSocket: of two that start at one dead socket one listens, and the other gets the reason why it does not.
+// The lock is that of an open file, and so holds between two of one process too.
+func TestTwoAtOneSocket(t *testing.T) {
 	dir := t.TempDir()
 	for i := range 300 {
 		path := filepath.Join(dir, fmt.Sprint(i, ".sock"))
 		if i%3 > 0 { // else there is none
 			dieAt(t, path)
 		}
-		answers := say(t, racers, path)
-		if answers[0] == "listens" {
-			answers[0], answers[1] = answers[1], answers[0]
+		var listeners [2]net.Listener
+		var errs [2]error
+		var both sync.WaitGroup
+		for k := range listeners {
+			both.Go(func() { listeners[k], errs[k] = Unix(t.Context(), path, i%2 > 0) })
 		}
-		if answers[1] != "listens" || !strings.Contains(answers[0], "another process listens at "+path) {
-			t.Fatalf("round %d: %q", i, answers)
+		both.Wait()
+		first := 0
+		if listeners[0] == nil {
+			first = 1
+		}
+		if err := errs[1-first]; errs[first] != nil || err == nil ||
+			!strings.Contains(err.Error(), "another process listens at "+path) {
+			t.Fatalf("round %d: %v", i, errs)
 		}
 		reachable(t, path)
-		say(t, racers, "")
+		must(t, listeners[first].Close())
 		if left, err := filepath.Glob(path + "*"); err != nil || len(left) > 0 {
 			t.Fatalf("round %d: %v is left, %v", i, left, err)
 		}
@@ -101,9 +75,8 @@ func TestTwoProcessesAtOneSocket(t *testing.T) {
 
 // TestSocketOfAnotherStays: what stands at the path when a listener ends is removed only if it is its own.
 func TestSocketOfAnotherStays(t *testing.T) {
-	h, _, _ := two(t)
 	path := filepath.Join(t.TempDir(), "q.sock")
-	l, err := h.Listen(t.Context(), "unix", path)
+	l, err := Unix(t.Context(), path, true)
 	must(t, err)
 	must(t, os.Remove(path))
 	other, err := net.Listen("unix", path)
@@ -115,7 +88,7 @@ func TestSocketOfAnotherStays(t *testing.T) {
 	reachable(t, path)
 	_ = l.Close() // a second time
 	reachable(t, path)
-	if _, err := h.Listen(t.Context(), "unix", path); err == nil ||
+	if _, err := Unix(t.Context(), path, true); err == nil ||
 		!strings.Contains(err.Error(), "another process listens at "+path) {
 		t.Errorf("Listen where another program listens: %v", err)
 	}
@@ -147,11 +120,10 @@ func TestLockThatWasRemoved(t *testing.T) {
 // TestLockOfTheDead: a lock file that a process left behind when it died holds up none that come later, and
 // what is no lock file is not touched.
 func TestLockOfTheDead(t *testing.T) {
-	h, _, _ := two(t)
 	path := filepath.Join(t.TempDir(), "q.sock")
 	dieAt(t, path)
 	must(t, os.WriteFile(path+".lock", nil, 0o600))
-	l, err := h.Listen(t.Context(), "unix", path)
+	l, err := Unix(t.Context(), path, true)
 	must(t, err)
 	if info, err := os.Stat(path + ".lock"); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the lock file: %v, %v", info, err)
@@ -164,7 +136,7 @@ func TestLockOfTheDead(t *testing.T) {
 	}
 	elsewhere := filepath.Join(t.TempDir(), "precious")
 	must(t, os.Symlink(elsewhere, path+".lock"))
-	if l, err := h.Listen(t.Context(), "unix", path); err == nil {
+	if l, err := Unix(t.Context(), path, true); err == nil {
 		_ = l.Close()
 		t.Error("a symbolic link is followed")
 	}
@@ -173,14 +145,14 @@ func TestLockOfTheDead(t *testing.T) {
 	}
 	must(t, os.Remove(path+".lock"))
 	must(t, os.WriteFile(path, []byte("keep me"), 0o600))
-	if _, err := h.Listen(t.Context(), "unix", path); err == nil {
+	if _, err := Unix(t.Context(), path, true); err == nil {
 		t.Error("a file is taken for a socket")
 	}
 	if text, err := os.ReadFile(path); err != nil || string(text) != "keep me" {
 		t.Errorf("the file is %q, %v", text, err)
 	}
 	for _, bad := range []string{"", "@abstract"} {
-		if l, err := h.Listen(t.Context(), "unix", bad); err == nil ||
+		if l, err := Unix(t.Context(), bad, true); err == nil ||
 			!strings.Contains(err.Error(), "address") {
 			t.Errorf("%q: %v, %v", bad, l, err)
 		}
