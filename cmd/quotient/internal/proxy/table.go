@@ -93,7 +93,7 @@ func (t *table) newRoute(f *config.File, rule config.Rule, tokens *verification)
 	case config.PlanHeader:
 		r.plan, r.believe = headerPlan(rule.Plan.Arg), http.CanonicalHeaderKey(rule.Plan.Arg)
 	case config.PlanClaim:
-		r.spec.jwt, r.reads = fmt.Sprint(tokens.settings, tokens.text), append(r.reads, "Authorization")
+		r.spec.jwt, r.reads = fmt.Sprintf("%q %q", tokens.settings, tokens.text), append(r.reads, "Authorization")
 		r.plan = tokens.plan(rule.Plan.Arg)
 	}
 	return r
