@@ -37,7 +37,7 @@ func (p Pool) checkSource(r *report) {
 		}
 		return
 	case !ok:
-		r.hinted("pool.source", `as "dns:NAME", "file:PATH" or "env:"`, "%s has no scheme", clip(p.Source))
+		r.hinted("pool.source", `as "dns:NAME", "file:PATH" or "env:"`, "%s has no scheme", clip(p.Redacted()))
 	case (scheme == "dns" || scheme == "file") && arg == "":
 		r.field("pool.source", "%s has nothing behind the colon", clip(p.Source))
 	}

@@ -74,7 +74,7 @@ func (f *File) checkProxy(r *report) {
 		}
 		place := strings.ToLower(strings.TrimSuffix(u.String(), "/"))
 		if checkUpstream(r, at, u); seen[place] {
-			r.field(at, "%s is in the list twice", clip(u.Redacted()))
+			r.field(at, "%s is in the list twice", clip(redacted(u.String())))
 		}
 		seen[place] = true
 	}
@@ -179,14 +179,14 @@ func checkSocket(r *report, field, address string) bool {
 func checkListen(r *report, path, address string) bool {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
-		r.hinted(path, `as "127.0.0.1:4040" or ":4040"`, "%s is no host:port", clip(address))
+		r.hinted(path, `as "127.0.0.1:4040" or ":4040"`, "%s is no host:port", clip(redacted(address)))
 		return false
 	}
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || strconv.FormatUint(n, 10) != port {
-		r.field(path, "the port %s is not between 0 and 65535", clip(port))
+		r.field(path, "the port %s is not between 0 and 65535", clip(redacted(port)))
 	}
 	if _, err := netip.ParseAddr(host); err != nil && (len(host) > 253 || !isOf(host, "-._")) {
-		r.field(path, "%s is no host", clip(host))
+		r.field(path, "%s is no host", clip(redacted(host)))
 	}
 	return true
 }
@@ -214,11 +214,11 @@ func checkUpstream(r *report, path string, u *url.URL) {
 	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
 		what = "a query"
 	case u.Hostname() == "":
-		r.field(path, "%s has no host", clip(u.Redacted()))
+		r.field(path, "%s has no host", clip(redacted(u.String())))
 		return
 	}
 	if what != "" {
-		r.field(path, "%s has %s: an upstream is a scheme, a host and a port", clip(u.Redacted()), what)
+		r.field(path, "%s has %s: an upstream is a scheme, a host and a port", clip(redacted(u.String())), what)
 		return
 	}
 	if port := u.Port(); port != "" {

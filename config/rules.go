@@ -245,15 +245,16 @@ func (f *File) checkOrder(r *report) {
 	for _, rule := range f.Proxy.Rules {
 		depth = max(depth, strings.Count(rule.Pattern, "/")+2)
 	}
-	var before []*http.ServeMux
-	var rules, anyHost []int // those of before, and of them those without a host
+	var before []string           // the patterns in all
+	first := make(map[string]int) // the rules that they are from
+	var anyHost []int
 	for i, rule := range f.Proxy.Rules {
 		at := inner(element("proxy.rules", i), "pattern")
 		if checkPattern(rule.Pattern) != nil {
 			continue
 		}
-		if behind := covers(before, rule.Pattern, depth); len(behind) > 0 {
-			by := f.rule(rules[behind[0]]) + " which matches"
+		if behind := covers(all, before, rule.Pattern, depth); len(behind) > 0 {
+			by := f.rule(first[behind[0]]) + " which matches"
 			if len(behind) > 1 {
 				by = "others, which match"
 			}
@@ -266,7 +267,7 @@ func (f *File) checkOrder(r *report) {
 				clip(rule.Pattern), f.rule(f.conflict(i)))
 			continue
 		}
-		before, rules = append(before, alone(rule.Pattern)), append(rules, i)
+		before, first[rule.Pattern] = append(before, rule.Pattern), i
 		if _, host, _ := split(rule.Pattern); host == "" {
 			anyHost = append(anyHost, i)
 		} else {
@@ -281,9 +282,10 @@ func (f *File) checkHost(r *report, at string, i int, anyHost []int, depth int) 
 	pattern := f.Proxy.Rules[i].Pattern
 	_, host, _ := split(pattern)
 	bare := strings.Replace(pattern, host, "", 1)
+	mux := alone(bare)
 	for _, j := range anyHost {
 		other := f.Proxy.Rules[j].Pattern
-		if len(covers([]*http.ServeMux{alone(bare)}, other, depth)) > 0 || register(alone(other), bare) != nil {
+		if len(covers(mux, []string{bare}, other, depth)) > 0 || register(alone(other), bare) != nil {
 			r.hinted(at, "put the one with the host first", "%s overlaps with %s which has no host",
 				clip(pattern), f.rule(j))
 			return
@@ -315,10 +317,10 @@ func alone(pattern string) *http.ServeMux {
 
 var wildcard = regexp.MustCompile(`\{[^}]*\}`)
 
-// covers returns which of some muxes of one pattern together match all that another pattern does; none if there are
-// no such. It is asked with names that no pattern has. A pattern that matches any number of segments is tried with
-// each number up to depth, which is more than any other has.
-func covers(by []*http.ServeMux, pattern string, depth int) (found []int) {
+// covers returns which of the patterns by, all of which are in a mux, together match all that another pattern does;
+// none if there are no such. It is asked with names that no pattern has. A pattern that matches any number of segments
+// is tried with each number up to depth, which is more than any other has.
+func covers(all *http.ServeMux, by []string, pattern string, depth int) (found []string) {
 	method, host, path := split(pattern)
 	paths, end := []string{strings.TrimSuffix(path, "{$}")}, strings.LastIndexByte(path, '/')+1
 	if last := path[end:]; last == "" || strings.HasSuffix(last, "...}") {
@@ -330,17 +332,29 @@ func covers(by []*http.ServeMux, pattern string, depth int) (found []int) {
 	for _, path := range paths {
 		path, _ = url.PathUnescape(wildcard.ReplaceAllString(path, "X"))
 		asked := &http.Request{Method: cmp.Or(method, "x"), Host: cmp.Or(host, "X"), URL: &url.URL{Path: path}}
-		i := slices.IndexFunc(by, func(mux *http.ServeMux) bool {
-			h, pattern := mux.Handler(asked)
-			_, ours := h.(http.HandlerFunc) // else it redirects to the subtree
-			return ours && pattern != ""
-		})
-		if i < 0 {
+		one, redirects := matched(all, asked)
+		if redirects { // to a subtree, whose pattern is not the one that matches the path itself
+			does := func(pattern string) bool { m, to := matched(alone(pattern), asked); return m != "" && !to }
+			both := slices.Concat(found, by) // the one before is most often that of this path too
+			if i := slices.IndexFunc(both, does); i >= 0 {
+				one = both[i]
+			} else {
+				one = ""
+			}
+		}
+		if one == "" {
 			return nil
 		}
-		if !slices.Contains(found, i) {
-			found = append(found, i)
+		if !slices.Contains(found, one) {
+			found = append(found, one)
 		}
 	}
 	return found
+}
+
+// matched is the pattern of a mux for a request; it redirects if that matches only with a slash behind.
+func matched(mux *http.ServeMux, r *http.Request) (pattern string, redirects bool) {
+	h, pattern := mux.Handler(r)
+	_, ours := h.(http.HandlerFunc)
+	return pattern, !ours
 }

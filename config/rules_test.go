@@ -191,3 +191,27 @@ rules = [{ pattern = "/", limiter = "all" }]
 		t.Errorf("%s, want %s", got, want)
 	}
 }
+
+// TestManyRules: a file of the largest size is checked at once, also where many rules together match all that each of
+// many others does. What is allocated is compared, since that is the same on a busy machine.
+func TestManyRules(t *testing.T) {
+	text := "[limiters.api]\ndeny = true\n[proxy]\nupstreams = [\"http://a\"]\n"
+	rule := func(pattern string) { text += fmt.Sprintf("[[proxy.rules]]\npattern = %q\nlimiter = \"api\"\n", pattern) }
+	for i := range 400 {
+		rule(fmt.Sprintf("/%d/x/y", i))
+	}
+	rule("/{$}")
+	for n := range 42 {
+		path := ""
+		for i := range n + 1 {
+			path += fmt.Sprintf("/{a%d}", i)
+		}
+		rule(path)
+	}
+	for i := range 500 {
+		rule(fmt.Sprintf("M%d /", i))
+	}
+	if n := testing.AllocsPerRun(1, func() { _, _ = config.Parse("q.toml", []byte(text)) }); n > 3e6 {
+		t.Errorf("%.0f allocations", n)
+	}
+}

@@ -33,7 +33,7 @@ func builtIn() Sources {
 				case "hosts":
 					src.Hosts = true
 				default:
-					return nil, fmt.Errorf("%s behind ?: it is neither uncapped nor hosts", clip(set))
+					return nil, fmt.Errorf("%s behind ?: it is neither uncapped nor hosts", clip(redacted(set)))
 				}
 			}
 			return src, nil
@@ -101,7 +101,8 @@ func (c *Config) source(f *File) (src quotient.Source, carries bool, err error) 
 		}
 	}
 	if err != nil {
-		return nil, false, f.fault("pool.source", "%v", err)
+		text := strings.ReplaceAll(err.Error(), arg, redacted(arg)) // a password may be in it
+		return nil, false, f.fault("pool.source", "%s", text)
 	}
 	_, carries = src.(quotient.Carrier)
 	if f.Pool.Ordinal > 0 {

@@ -177,6 +177,9 @@ func TestSchemes(t *testing.T) {
 		"dns:web.test.?hosts":   "q.toml:2:10: pool.source: dns: Source.Hosts: true without SRV: addresses have no ports",
 		"dns:10.0.0.1":          `q.toml:2:10: pool.source: dns: Source.Name: "10.0.0.1" is an address`,
 		"test:wrong":            "q.toml:2:10: pool.source: Fleet: empty",
+		"test:u:secret@h":       "q.toml:2:10: pool.source: there is no pool u:…@h",
+		"dns://u:secret@h":      `q.toml:2:10: pool.source: dns: Source.Name: "//u:…@h" names no host`,
+		"dns:h?u:secret@h":      `q.toml:2:10: pool.source: "u:…@h" behind ?: it is neither uncapped nor hosts`,
 		"env:x":                 `q.toml:2:10: pool.source: "x" behind env: it takes no argument`,
 		"tset:x":                `q.toml:2:10: pool.source: "tset" is not one of dns, env, file, test (did you mean test?)`,
 	} {

@@ -157,11 +157,11 @@ func holds[T any](into *T, want string) func(value) {
 func texts(most int, take func(v value, s string)) func(value) {
 	return func(v value) {
 		v.list(most, func(v value) {
-			if s, ok := v.is.(string); ok {
-				take(v, s)
-			} else {
+			s, ok := v.is.(string)
+			if !ok {
 				v.wrong("text")
 			}
+			take(v, s) // of what is no text too, so that each element has its place
 		})
 	}
 }
@@ -231,11 +231,12 @@ func addNetwork(to *[]netip.Prefix) func(value, string) {
 		if a, notAddress := netip.ParseAddr(s); notAddress == nil && a.Zone() == "" {
 			p, err = netip.PrefixFrom(a, a.BitLen()), nil
 		}
-		if err != nil {
+		switch _, ok := v.is.(string); {
+		case ok && err != nil:
 			v.r.hinted(v.path, `as "10.0.0.0/8" or "192.0.2.1"`, "%s is no network", clip(s))
-			return
+		case ok:
+			*to = append(*to, unmapped(p))
 		}
-		*to = append(*to, unmapped(p))
 	}
 }
 

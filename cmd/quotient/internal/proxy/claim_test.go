@@ -155,6 +155,13 @@ func TestPlanOfAClaim(t *testing.T) {
 	want(t, "status without a token", resp.StatusCode, 429)
 	resp, _ = w.get("/", "Authorization", token, "Authorization", token)
 	want(t, "status with two tokens", resp.StatusCode, 400)
+	for _, jwt := range []config.JWT{{Issuer: "us a", Audience: "b"}, {Issuer: "us", Audience: "a b"}} {
+		jwt.KeyFile = name
+		w.conf.File().Proxy.JWT = &jwt
+		before := w.proxy.now.Load().routes["/"]
+		w.reload(w.conf.File())
+		want(t, "the rule stays with "+jwt.Issuer, w.proxy.now.Load().routes["/"] == before, false)
+	}
 }
 
 // TestKeyFiles: which keys verify tokens.

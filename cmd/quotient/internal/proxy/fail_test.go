@@ -216,3 +216,16 @@ func TestOutcomes(t *testing.T) {
 		want(t, "outcome of "+row.path, event(t, noted), row.want)
 	}
 }
+
+// TestFixedLearnsNothing: whatever the upstream says, unless the file has the policy that tracks it.
+func TestFixedLearnsNothing(t *testing.T) {
+	for policy, open := range map[string]bool{"fixed": true, "tracking": false} {
+		text := hundred + "policy = \"" + policy + "\"\n" + all
+		w := newWorld(t, text, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", "30")
+			w.WriteHeader(http.StatusTooManyRequests)
+		})
+		w.get("/")
+		want(t, policy+": the next may go", w.limiter().Check("/").OK, open)
+	}
+}

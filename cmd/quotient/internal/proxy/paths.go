@@ -21,7 +21,8 @@ const (
 	encodedDots             // they are, unless they stood there before anything was decoded
 	empties                 // ".." takes away an empty segment too (RFC 3986, 5.2.4)
 	ends                    // dots and blanks at the end of a segment are dropped, as on Windows
-	twice                   // the path has been decoded once before
+	twice                   // all is decoded twice, after segments were divided and parameters dropped
+	before                  // with twice: the path has been decoded as a whole before anything else
 )
 
 // settled are the ways that a file settles, and those of them that its upstreams go.
@@ -33,7 +34,7 @@ func settled(p config.Paths) (known, gone int) {
 		{p.EncodedSlash, "text", slashes, slashes}, {p.EncodedSlash, "slash", slashes, 0},
 		{p.Backslash, "text", backslashes, backslashes}, {p.Backslash, "slash", backslashes, 0},
 		{p.Semicolon, "text", early | parameters, parameters}, {p.Semicolon, "dropped", early, early},
-		{p.EncodedPercent, "text", twice, 0}, {p.EncodedPercent, "decoded", twice, twice},
+		{p.EncodedPercent, "text", twice | before, 0}, {p.EncodedPercent, "decoded", twice | before, twice},
 	} {
 		if of.is == of.word {
 			known, gone = known|of.known, gone|of.gone
@@ -49,7 +50,7 @@ const mostOddities = 4
 func oddities(u *url.URL, canonical string) (odd int) {
 	if strings.IndexByte(u.Path, '%') >= 0 {
 		if again := (&url.URL{RawPath: u.Path, Path: decoded(u.Path)}); again.Path != u.Path {
-			odd = twice | odditiesOnce(again, "")
+			odd = twice | before | odditiesOnce(again, "")
 		}
 	}
 	return odd | odditiesOnce(u, canonical)
@@ -103,11 +104,14 @@ const longestOdd = 2 << 10
 
 // readable reports whether a path has few enough oddities to look at them all. One with a control character has not:
 // some servers end the path there.
-func readable(path string, odd int) bool {
-	if odd&twice != 0 && len(path) <= longestOdd {
+func readable(path string, odd, gone int) bool {
+	if odd != 0 && len(path) > longestOdd {
+		return false
+	}
+	if (odd|gone)&twice != 0 {
 		path = decoded(path)
 	}
-	return (odd == 0 || len(path) <= longestOdd) && bits.OnesCount(uint(odd)) <= mostOddities &&
+	return bits.OnesCount(uint(odd)) <= mostOddities &&
 		!strings.ContainsFunc(path, func(c rune) bool { return c < ' ' || c == 0x7f })
 }
 
@@ -124,11 +128,12 @@ func decoded(text string) string {
 // reading is a path in lower case as a server reads it. A segment that no canonical path has becomes ";", which only
 // a wildcard of a pattern matches. The reading of no way is the canonical path.
 func reading(u *url.URL, ways int) string {
-	path, encoded := u.RawPath, true
+	path, times := u.RawPath, 1
 	if ways&twice != 0 {
-		path = u.Path
-	} else if path == "" {
-		path, encoded = u.Path, false // of what matters here only backslashes were encoded
+		times = 2
+	}
+	if path == "" || times == 2 && ways&before != 0 {
+		path, times = u.Path, times-1 // without RawPath, of what matters here only \ and % were encoded
 	}
 	var out []byte
 	for segment := range strings.SplitSeq(strings.TrimPrefix(path, "/"), "/") {
@@ -140,8 +145,10 @@ func reading(u *url.URL, ways int) string {
 			segment, _, _ = strings.Cut(segment, ";")
 		}
 		of := ways
-		if encoded && segment != "." && segment != ".." {
-			segment = decoded(segment)
+		if times > 0 && segment != "." && segment != ".." {
+			for range times {
+				segment = decoded(segment)
+			}
 			if ways&encodedDots != 0 {
 				of |= dots
 			}

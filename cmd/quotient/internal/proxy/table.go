@@ -93,7 +93,7 @@ func (t *table) newRoute(f *config.File, rule config.Rule, tokens *verification)
 	case config.PlanHeader:
 		r.plan, r.believe = headerPlan(rule.Plan.Arg), http.CanonicalHeaderKey(rule.Plan.Arg)
 	case config.PlanClaim:
-		r.spec.jwt, r.reads = fmt.Sprint(tokens.settings, tokens.text), append(r.reads, "Authorization")
+		r.spec.jwt, r.reads = fmt.Sprintf("%q %q", tokens.settings, tokens.text), append(r.reads, "Authorization")
 		r.plan = tokens.plan(rule.Plan.Arg)
 	}
 	return r
@@ -227,7 +227,7 @@ func (t *table) find(r *http.Request) (to *route, clear bool) {
 	if odd &^= t.known; t.anyPath {
 		odd = 0
 	}
-	clear = (t.anyPath || readable(u.Path, odd)) && (method == r.Method || t.at(method, at, path) == to)
+	clear = (t.anyPath || readable(u.Path, odd, t.gone)) && (method == r.Method || t.at(method, at, path) == to)
 	for ways := odd; clear && ways != 0; ways = (ways - 1) & odd {
 		path = reading(u, ways|t.gone)
 		clear = t.at(r.Method, at, path) == to && (method == r.Method || t.at(method, at, path) == to)

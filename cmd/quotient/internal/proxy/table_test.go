@@ -140,6 +140,8 @@ limiter = "loose"
 		{"/search/cats%2500", 400, 429},
 		{"/search%252fcats", 400, 404}, // decoded twice
 		{"/%2573earch/cats%zz", 400, 400},
+		{"/%2573earch/a%2fb", 400, 404},
+		{"/%2573earch;/%3bx", 400, 404},
 		{"/%2573earch/cats%25zz", 400, 404},
 		{"/search/100%25", 429, 429},
 		{"/search/100%2525", 429, 429},
@@ -201,6 +203,11 @@ exempt = true
 		{`encoded-percent = "decoded"`, "/projects/%2561", "/projects/{id}"},
 		{`encoded-percent = "decoded"`, "/%256Cogin", "/login"},
 		{"encoded-percent = \"decoded\"\nencoded-slash = \"slash\"", "/projects/a%252Fb", "/"},
+		{"encoded-percent = \"decoded\"\nencoded-slash = \"text\"", "/projects/a%2Fb", "/projects/{id}"},
+		{"encoded-percent = \"decoded\"\nencoded-slash = \"text\"", "/projects/a%252Fb", "/projects/{id}"},
+		{"encoded-percent = \"decoded\"\nsemicolon = \"dropped\"", "/projects/%3Bx", ""},
+		{"encoded-percent = \"decoded\"\nsemicolon = \"dropped\"", "/%256Cogin;x", "/login"},
+		{`encoded-percent = "decoded"`, "/login%2500", ""}, // some servers end it there
 		{"encoded-slash = \"text\"\nsemicolon = \"dropped\"", "/projects/a%2Fb;x=1", "/projects/{id}"},
 		{"encoded-slash = \"text\"\n[proxy]\nambiguous-paths = true", "/projects/a%2Fb;x%5C", "/projects/{id}"},
 	} {
