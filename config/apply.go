@@ -140,10 +140,11 @@ func (f *File) bring(path string, l *quotient.Limiter, next Limiter) error {
 	if err := f.each(inner(path, "plans"), l.SetPlan, now.Plans, next.Plans); err != nil {
 		return err
 	}
-	if now.DryRun != next.DryRun {
+	err := f.each(inner(path, "overrides"), l.Override, now.Overrides, next.Overrides)
+	if err == nil && now.DryRun != next.DryRun { // last, since a dry run admits all, also of a file that is taken back
 		l.SetDryRun(next.DryRun)
 	}
-	return f.each(inner(path, "overrides"), l.Override, now.Overrides, next.Overrides)
+	return err
 }
 
 // each brings named limits from one state to another: what goes makes room for what comes.
