@@ -188,7 +188,7 @@ func TestRoomForUploads(t *testing.T) {
 	d := dial2(t, s)
 	must(t, d.request(1, false, append(post, "content-length", "65536", "trailer", "x")...))
 	want += uploadBuffer - step + byteCost*int64(s.proxy.Max.HeaderBytes)
-	s.holds(t, "a length, and an announced trailer", func(st State) bool { return st.Held >= want && st.Held < want+20_000 })
+	s.holds(t, "a length, and an announced trailer", func(st State) bool { return st.Held >= want && st.Held < want+2e4 })
 	close(release)
 	s.holds(t, "all is given back", nothing)
 }
