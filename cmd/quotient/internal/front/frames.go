@@ -20,11 +20,12 @@ type streams struct {
 	uploads int64 // what bodies may hold each
 }
 
-// come takes room for a head that has to wait in net/http, as long as it may be.
+// come takes room for a head that has to wait in net/http, as long as it may be. No more than four times as many wait
+// as have handlers: net/http then ends the connection. What comes beyond is refused there.
 func (s *streams) come() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.atWork < s.most {
+	if s.atWork < s.most || s.waiting > 4*s.most {
 		return true
 	}
 	if !s.share.Take(s.block) {

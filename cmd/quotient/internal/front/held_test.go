@@ -156,6 +156,24 @@ func TestRoomForHTTP2ThatIsReset(t *testing.T) {
 	waitFor(t, "all is given back", func() bool { return s.State().Held == 0 })
 }
 
+// TestRoomForHTTP2ThatIsRefused: net/http keeps nothing of what it refuses, so it takes no more than what may wait.
+func TestRoomForHTTP2ThatIsRefused(t *testing.T) {
+	p, release := section(), make(chan struct{})
+	p.H2C, p.Max.Streams = true, 4
+	s := serve(t, p, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
+	c := dial2(t, s)
+	const last = 2*100 + 1
+	for i := uint32(1); i <= last; i += 2 {
+		must(t, c.request(i, true, head2("GET", "/")...))
+	}
+	c.result(last)
+	if n, most := s.State().Held, 18*byteCost*int64(p.Max.HeaderBytes); n > most {
+		t.Errorf("%d bytes are held for what was refused, want at most %d", n, most)
+	}
+	close(release)
+	waitFor(t, "all is given back", func() bool { return s.State().Held == 0 })
+}
+
 // TestRoomForUploads checks that all bodies of a connection take the room of one buffer, where it is not known how
 // long they are, and what they are long where it is.
 func TestRoomForUploads(t *testing.T) {
@@ -170,7 +188,7 @@ func TestRoomForUploads(t *testing.T) {
 	d := dial2(t, s)
 	must(t, d.request(1, false, append(post, "content-length", "65536", "trailer", "x")...))
 	want += uploadBuffer - step + byteCost*int64(s.proxy.Max.HeaderBytes)
-	s.holds(t, "a length, and an announced trailer", func(st State) bool { return st.Held >= want && st.Held < want+20_000 })
+	s.holds(t, "a length, and an announced trailer", func(st State) bool { return st.Held >= want && st.Held < want+2e4 })
 	close(release)
 	s.holds(t, "all is given back", nothing)
 }

@@ -78,7 +78,7 @@ func (p *Pool) apply(section *config.Proxy) {
 }
 
 // Close ends the use of the Pool. Requests fail from now on, and those in flight are finished. Connections
-// are closed when they are idle, as those of an upstream that goes.
+// are closed as those of an upstream that goes.
 func (p *Pool) Close() error {
 	p.mu.Lock()
 	p.closed = true
@@ -103,19 +103,21 @@ func (p *Pool) swap(urls []*url.URL) (idle []*http.Transport) {
 		if u == nil {
 			u = newUpstream(p, t, p.limits)
 		} else if u.limits != p.limits {
-			idle = append(idle, u.transport)
-			u.limits, u.transport = p.limits, newTransport(t, p.limits, u)
+			if u.by.inFlight == 0 {
+				idle = append(idle, u.by.Transport)
+			}
+			u.limits, u.by = p.limits, newSender(t, p.limits, u)
 		}
 		p.ups = append(p.ups, u)
 		delete(old, t)
 	}
 	for _, u := range known {
-		if old[u.target] == nil {
-			continue // it stays
-		}
-		idle = append(idle, u.transport)
-		if u.inFlight > 0 {
+		switch {
+		case old[u.target] == nil: // it stays
+		case u.inFlight > 0:
 			p.leaving = append(p.leaving, u)
+		default:
+			idle = append(idle, u.by.Transport)
 		}
 	}
 	close(p.changed)
@@ -130,7 +132,7 @@ func closeIdle(all []*http.Transport) {
 }
 
 // take picks the upstream for a request and counts it there. Each that is taken is given back.
-func (p *Pool) take() (*upstream, *http.Transport, error) {
+func (p *Pool) take() (*upstream, *sender, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	best := -1
@@ -147,7 +149,8 @@ func (p *Pool) take() (*upstream, *http.Transport, error) {
 	p.next = (best + 1) % len(p.ups)
 	u := p.ups[best]
 	u.inFlight++
-	return u, u.transport, nil
+	u.by.inFlight++
+	return u, u.by, nil
 }
 
 // usable reports whether an upstream gets requests. The caller holds p.mu.
@@ -165,25 +168,28 @@ func (p *Pool) none() error {
 	return &Error{Kind: Unavailable, After: after, Err: cause}
 }
 
-// give takes a request off the count of its upstream, which sent it by t.
-func (p *Pool) give(u *upstream, t *http.Transport) {
+// give takes a request off the counts of its upstream and of what sent it. What gets no other one is closed after the
+// last: http.Transport takes a connection for idle before it hands an answer without a body on, and loses the answer
+// if it closes that connection.
+func (p *Pool) give(u *upstream, by *sender) {
+	var idle []*http.Transport
 	p.mu.Lock()
-	u.inFlight--
-	last := u.inFlight == 0 && slices.Contains(p.leaving, u)
-	if last {
+	by.inFlight--
+	if by.inFlight == 0 && by != u.by {
+		idle = append(idle, by.Transport)
+	}
+	if u.inFlight--; u.inFlight == 0 && slices.Contains(p.leaving, u) {
 		p.leaving = slices.DeleteFunc(p.leaving, func(o *upstream) bool { return o == u })
+		idle = append(idle, u.by.Transport)
 	}
-	last = last || t != u.transport
 	p.mu.Unlock()
-	if last {
-		t.CloseIdleConnections()
-	}
+	closeIdle(idle)
 }
 
 // Prepare is the first half of a reload. commit puts what the file says of upstreams in force. Upstreams that
 // stay keep their health and what they have in flight, and their connections unless a time-out or their number
 // has changed. Upstreams that go finish what they have in flight. Their connections close then, those of HTTP/2
-// at most 4 s later. Package config has checked the file.
+// at most 4 s later, or when they have been idle for 4 s. Package config has checked the file.
 func (p *Pool) Prepare(f *config.File) (commit func(), err error) {
 	if f.Proxy == nil {
 		return nil, errors.New("upstream: the file has no section [proxy]")

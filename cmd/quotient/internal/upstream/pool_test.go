@@ -134,8 +134,8 @@ func TestPropertyPick(t *testing.T) {
 			}
 			p.apply(s)
 			for _, u := range p.ups {
-				if u.transport.MaxConnsPerHost != s.Max.Upstream {
-					t.Fatalf("%v has %d connections at most, want %d", u.target, u.transport.MaxConnsPerHost, s.Max.Upstream)
+				if u.by.MaxConnsPerHost != s.Max.Upstream {
+					t.Fatalf("%v has %d connections at most, want %d", u.target, u.by.MaxConnsPerHost, s.Max.Upstream)
 				}
 			}
 		}
@@ -243,7 +243,7 @@ func TestReloadKeepsHealth(t *testing.T) {
 	next.Max.Upstream = 7
 	p.apply(next)
 	want(t, "the state", p.State()[1], before)
-	want(t, "MaxConns", p.ups[1].transport.MaxConnsPerHost, 7)
+	want(t, "MaxConns", p.ups[1].by.MaxConnsPerHost, 7)
 }
 
 // picked is a request for which f is called when its upstream is picked, and nothing was done there yet.
@@ -640,4 +640,53 @@ func TestStress(t *testing.T) {
 		}
 	}
 	stop()
+}
+
+// idled is a request for which f is called when its connection is idle: an answer without a body has been read, and
+// RoundTrip has not returned it.
+func idled(t testing.TB, f func()) *http.Request {
+	t.Helper()
+	req := ask(t, http.MethodGet, "/", "")
+	trace := &httptrace.ClientTrace{PutIdleConn: func(error) { f() }}
+	return req.WithContext(httptrace.WithClientTrace(req.Context(), trace))
+}
+
+// Connections that get no other request are closed when all are at their ends, and no sooner: an answer would be lost.
+func TestNothingIsClosedUnderARequest(t *testing.T) {
+	s, _, closed := counting(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/long" {
+			_, _ = io.WriteString(w, "long")
+		}
+	})
+	settings := func(conns int, urls ...string) *config.Proxy {
+		next := section(t, urls...)
+		next.Max.Upstream = conns
+		return next
+	}
+	for name, leave := range map[string]func(*Pool, *http.Response){
+		"removed": func(p *Pool, _ *http.Response) { p.apply(section(t, "http://b")) },
+		"comes back": func(p *Pool, _ *http.Response) {
+			p.apply(section(t, "http://b"))
+			p.apply(settings(2, s.URL))
+		},
+		"closed":         func(p *Pool, _ *http.Response) { must(t, p.Close()) },
+		"other settings": func(p *Pool, _ *http.Response) { p.apply(settings(2, s.URL)) },
+		"another request ends then": func(p *Pool, long *http.Response) {
+			p.apply(settings(2, s.URL))
+			want(t, "the other answer", read(t, long), "long")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := poolOf(t, nil, s.URL)
+			long, err := p.RoundTrip(ask(t, http.MethodGet, "/long", ""))
+			must(t, err)
+			resp, err := p.RoundTrip(idled(t, func() { leave(p, long); time.Sleep(10 * time.Millisecond) }))
+			must(t, err)
+			want(t, "the answer", read(t, resp), "")
+			_ = long.Body.Close()
+			for range 2 {
+				soon(t, closed)
+			}
+		})
+	}
 }

@@ -16,14 +16,14 @@ import (
 // counts as in flight until the answer's body is at its end, fails or is closed; that of 101 Switching
 // Protocols until it is closed. Errors are of type *Error.
 func (p *Pool) RoundTrip(req *http.Request) (*http.Response, error) {
-	u, tr, err := p.take()
+	u, by, err := p.take()
 	if err != nil {
 		if req.Body != nil {
 			_ = req.Body.Close() // as http.RoundTripper promises
 		}
 		return nil, err
 	}
-	held := &held{pool: p, up: u, by: tr}
+	held := &held{pool: p, up: u, by: by}
 	answered := false
 	defer func() {
 		if !answered { // an error, or a panic of a trace
@@ -34,7 +34,7 @@ func (p *Pool) RoundTrip(req *http.Request) (*http.Response, error) {
 	if g != nil {
 		held.guard = g.cancel
 	}
-	resp, err := tr.RoundTrip(req)
+	resp, err := by.RoundTrip(req)
 	if err != nil {
 		return nil, failure(req, u.target, g, err)
 	}
@@ -79,7 +79,7 @@ type held struct {
 	io.ReadCloser
 	pool  *Pool
 	up    *upstream
-	by    *http.Transport
+	by    *sender
 	guard context.CancelCauseFunc // nil without a guard
 	over  atomic.Bool
 }

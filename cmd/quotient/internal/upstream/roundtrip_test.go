@@ -42,7 +42,7 @@ func TestProtocols(t *testing.T) {
 		{onlyHTTP1.URL, "HTTP/1.1"},
 	} {
 		p := poolTo(t, roots, section(t, row.url))
-		want(t, "there is a proxy", p.ups[0].transport.Proxy != nil, false)
+		want(t, "there is a proxy", p.ups[0].by.Proxy != nil, false)
 		for _, body := range []string{"", "body"} {
 			resp, err := p.RoundTrip(ask(t, http.MethodPost, "/a%2Fb?q=%20", body))
 			must(t, err)

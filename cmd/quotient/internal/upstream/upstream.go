@@ -54,17 +54,23 @@ const (
 
 // upstream is one server. Pool.mu guards its fields.
 type upstream struct {
-	target    target
-	limits    limits
-	transport *http.Transport // of these limits
-	inFlight  int
+	target   target
+	limits   limits
+	by       *sender // of these limits
+	inFlight int     // by this one and those before
 	record
+}
+
+// sender sends requests to an upstream, over connections of its own. Pool.mu guards inFlight.
+type sender struct {
+	*http.Transport
+	inFlight int
 }
 
 // newUpstream returns an upstream that is taken to be healthy until it fails.
 func newUpstream(p *Pool, t target, l limits) *upstream {
 	u := &upstream{target: t, limits: l, record: record{pool: p, healthy: true, since: time.Now()}}
-	u.transport = newTransport(t, l, u)
+	u.by = newSender(t, l, u)
 	return u
 }
 
@@ -81,8 +87,8 @@ func (t target) urlScheme() string {
 	return t.scheme
 }
 
-// newTransport returns the transport of one upstream. It tries each request once; see once.go.
-func newTransport(t target, l limits, u *upstream) *http.Transport {
+// newSender returns what sends each request to one upstream once; see once.go.
+func newSender(t target, l limits, u *upstream) *sender {
 	tr := bareTransport(t, l)
 	tr.MaxIdleConnsPerHost = maxIdle
 	tr.MaxConnsPerHost = l.conns
@@ -97,7 +103,7 @@ func newTransport(t target, l limits, u *upstream) *http.Transport {
 		}
 		return conn, nil
 	}
-	return tr
+	return &sender{Transport: tr}
 }
 
 // bareTransport returns a transport for requests and checks of an upstream.
