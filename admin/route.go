@@ -182,8 +182,10 @@ func MountOpen(path string, what http.Handler) Option { return mounted(path, wha
 
 func mounted(path string, what http.Handler, open bool) Option {
 	return func(h *handler) {
-		wrong := h.unfit(path, what)
-		h.mustBe(wrong == "", "Mount: path %q: %s", shorten(path, maxValue), wrong)
+		if wrong := h.unfit(path, what); wrong != "" { // it is not in the way of others
+			h.mustBe(false, "Mount: path %q: %s", shorten(path, maxValue), wrong)
+			return
+		}
 		serve := func(_ *handler, w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Security-Policy", "sandbox")
 			what.ServeHTTP(w, r)

@@ -451,6 +451,13 @@ func TestBodiesShareARoom(t *testing.T) {
 		if used, _ := s.bodies.State(); used != 0 {
 			t.Errorf("%d bytes are still counted", used)
 		}
+		s.bodies.SetMost(0)
+		for size, want := range map[int]int{freeBody - 1: http.StatusOK, freeBody + 1: http.StatusServiceUnavailable} {
+			body := fmt.Sprintf("%*s", size, `{"expires_in":"5m"}`)
+			if w := asks(s, "POST", "/new_peer", strings.NewReader(body)); w.Code != want {
+				t.Errorf("%d bytes without any room: %d %s, want %d", size, w.Code, w.Body, want)
+			}
+		}
 		s.lists.SetMost(8 * 5)
 		w := asks(s, "GET", "/peers/", nil)
 		if used, _ := s.lists.State(); w.Code != http.StatusServiceUnavailable || used != 0 {
@@ -467,8 +474,8 @@ func TestLargeBodyHasItsTime(t *testing.T) {
 		status int
 		after  time.Duration
 	}{
-		"POST /restore":                 {2 * freeBody, 10 * time.Second, http.StatusRequestTimeout, maxBodyTime},
-		"PUT /peers/2/A?block_for=30m":  {2 * freeBody, 0, http.StatusOK, 10 * time.Minute},
+		"POST /restore":                 {freeBody, 10 * time.Second, http.StatusRequestTimeout, maxBodyTime},
+		"PUT /peers/2/A?block_for=30m":  {freeBody, 0, http.StatusOK, 10 * time.Minute},
 		"PUT /peers/2/A?block_for=300s": {100, 0, http.StatusAccepted, 5 * time.Minute},
 	} {
 		inServer(t, "A=1", func(t *testing.T, s *Server) {

@@ -139,6 +139,25 @@ func TestTokensAreBounded(t *testing.T) {
 	}
 }
 
+// TestTokensAboveAllRestored restores tokens that are ahead of the clock, the newest first.
+func TestTokensAboveAllRestored(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	table, err := NewTable(settings(t, "A=9 B=9 C=9"), ClockTokens(now), now)
+	must(t, err)
+	must(t, table.AddPeer(1, time.Hour, now))
+	newest := clockToken(now.Add(ahead))
+	_, err = table.Restore(2, time.Hour, []Restored{{"A", 1, newest}, {"B", 1, newest - 7}, {"C", 1, 0}}, now)
+	must(t, err)
+	for _, row := range []struct {
+		after time.Duration
+		want  uint64
+	}{{ahead, 0}, {ahead + 1, newest + 1}} {
+		if token, err := table.Acquire(1, "A", 1, now.Add(row.after)); err != nil || token != row.want {
+			t.Errorf("after %v: token %d, %v, want %d", row.after, token, err, row.want)
+		}
+	}
+}
+
 // TestTokensNeverGoBack restarts a lone server while its clock goes on, and restores tokens that no server has given,
 // and locks without a token, which get one.
 func TestTokensNeverGoBack(t *testing.T) {

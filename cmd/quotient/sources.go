@@ -66,26 +66,33 @@ func takeFleet(u *url.URL) string {
 // parameters are those of go-redis.
 func redisSource(text string) (quotient.Source, error) {
 	u, err := url.Parse(normal(text))
-	if err != nil {
+	if err != nil || u.Fragment != "" {
 		return nil, errors.New("not a URL such as redis://host:6379/0?fleet=proxy") // err may hold the password
 	}
 	fleet := takeFleet(u)
 	opts, err := goredis.ParseURL(u.String())
 	if err != nil {
-		return nil, fmt.Errorf("want a URL such as redis://host:6379/0?fleet=proxy: %w", err)
+		return nil, unread("want a URL such as redis://host:6379/0?fleet=proxy", text, err)
 	}
 	opts.ContextTimeoutEnabled = true // else a store that hangs holds the source up
 	quiet()
 	return closing{&redis.Source{Client: goredis.NewClient(opts), Fleet: fleet}}, nil
 }
 
-const wantEtcd = "want a URL such as etcd://a:2379,b:2379?fleet=proxy"
+// unread is the error of a URL. A password with a / or ? ends there for its reader, whose error may hold the rest.
+func unread(want, text string, err error) error {
+	text = strings.TrimPrefix(text[strings.IndexByte(text, ':')+1:], "//")
+	if end := strings.IndexAny(text, "/?"); end >= 0 && strings.Contains(text[end:], "@") {
+		err = errors.New("a / or ? stands before an @")
+	}
+	return fmt.Errorf("%s: %w", want, err)
+}
 
 // etcdSource counts in etcd: etcd://user:password@host:port,host:port?fleet=proxy&tls=true.
 func etcdSource(text string) (quotient.Source, error) {
 	c, fleet, err := etcdConfig(strings.TrimPrefix(normal(text), "etcd://"))
 	if err != nil {
-		return nil, err
+		return nil, unread("want a URL such as etcd://a:2379,b:2379?fleet=proxy", text, err)
 	}
 	return etcdFleet{c, fleet}, nil
 }
@@ -136,14 +143,14 @@ func etcdConfig(text string) (c clientv3.Config, fleet string, err error) {
 		c.Username, c.Password, _ = strings.Cut(authority[:i], ":")
 		authority = authority[i+1:]
 		if c.Username == "" || c.Password == "" {
-			return c, "", fmt.Errorf("%s: the user has no password, or the password no user", wantEtcd)
+			return c, "", errors.New("the user has no password, or the password no user")
 		}
 	}
 	for host := range strings.SplitSeq(strings.TrimSuffix(authority, "/"), ",") {
 		name, port, err := net.SplitHostPort(host)
 		if _, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || name == "" ||
 			strings.ContainsAny(name, "/ ") {
-			return c, "", fmt.Errorf("%s: the host %q is not valid", wantEtcd, host)
+			return c, "", fmt.Errorf("the host %q is not valid", host)
 		}
 		c.Endpoints = append(c.Endpoints, scheme+host)
 	}
@@ -154,7 +161,7 @@ func etcdConfig(text string) (c clientv3.Config, fleet string, err error) {
 func etcdQuery(query string) (scheme, fleet string, err error) {
 	q, err := url.ParseQuery(query)
 	if err != nil {
-		return "", "", fmt.Errorf("%s: %w", wantEtcd, err)
+		return "", "", err
 	}
 	scheme = "http://"
 	for _, name := range sortedKeys(q) {
@@ -164,7 +171,7 @@ func etcdQuery(query string) (scheme, fleet string, err error) {
 			scheme = "https://"
 		case name == "tls" && value == "false":
 		default:
-			return "", "", fmt.Errorf("%s: %s=%s is neither fleet nor tls=true", wantEtcd, name, value)
+			return "", "", fmt.Errorf("%s=%s is neither fleet nor tls=true", name, value)
 		}
 	}
 	return scheme, cmp.Or(q.Get("fleet"), defaultFleet), nil

@@ -147,12 +147,14 @@ func TestEtcdSource(t *testing.T) {
 
 func TestSecretsOfSourcesAreNotShown(t *testing.T) {
 	const secret = "opensesame"
-	for scheme, arg := range map[string]string{
-		"redis": "//u:" + secret + "@h:port/0", "rediss": "//u:" + secret + "@h:1/zero",
-		"etcd": "//u:" + secret + "@a:1/x",
+	for _, text := range []string{
+		"redis://u:" + secret + "@h:port/0", "rediss://u:" + secret + "@h:1/zero", "etcd://u:" + secret + "@a:1/x",
+		"redis://u:1/" + secret + "@h:1/0", "redis:u:1?" + secret + "@h:1", "redis://u:1/2?" + secret + "=@h:1",
+		"redis://u:1#" + secret + "@h:1/0", "etcd://u:1?" + secret + "@a:1", "etcd:u:" + secret + "?@a:1",
 	} {
+		scheme, arg, _ := strings.Cut(text, ":")
 		if _, err := sources()[scheme](arg); err == nil || strings.Contains(err.Error(), secret) {
-			t.Errorf("%s: got %v", scheme, err)
+			t.Errorf("%s: got %v", text, err)
 		}
 	}
 }

@@ -397,3 +397,13 @@ func TestVersions(t *testing.T) {
 	mute()
 	other()
 }
+
+// An address to join that has no port has that of Bind, which is another one than others use behind a translation.
+func TestPortToJoin(t *testing.T) {
+	s, err := Config{Bind: "127.0.0.1:7", Advertise: "127.0.0.1:8", Join: []string{"127.0.0.2", "127.0.0.3:9"}}.complete(1)
+	must(t, err)
+	at, err := s.addresses(t.Context(), s.advertise)
+	if got := fmt.Sprint(at); err != nil || got != "[127.0.0.2:7 127.0.0.3:9]" {
+		t.Errorf("%s, %v", got, err)
+	}
+}
