@@ -109,8 +109,11 @@ func (p unknownPlan) Error() string {
 
 // of returns the events that d takes from a rate that counts the unit (0: requests).
 func (d *demand) of(unit int) int {
-	if unit == 0 {
+	switch {
+	case unit == 0:
 		return d.weight
+	case unit == noUnit:
+		return 0
 	}
 	return d.costs[unit-1]
 }

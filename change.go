@@ -70,8 +70,11 @@ func (l Limit) counts(unit string) bool {
 // counts reports whether the limit of a setting but for number i counts the unit, or that of a single key. Call
 // with l.mu held.
 func (l *Limiter) counts(unit string, i int) bool {
-	for j, st := range l.settings() {
-		if j != i && st.limit.counts(unit) {
+	if i != 0 && l.newest().limit.counts(unit) {
+		return true
+	}
+	for j, p := range l.plans { // one that is off has no limit
+		if j+1 != i && p.limit.counts(unit) {
 			return true
 		}
 	}
@@ -169,7 +172,7 @@ func (st *setting) joined(old, other *setting) *setting {
 		st.after(other)
 	} else if st.limit.Deny { // the ended plan's rules stay too
 		rules := slices.Clone(st.rules)
-		for _, r := range other.rules {
+		for _, r := range st.kept(other) {
 			if r.role == roleRate && st.find(r.id) == nil {
 				rules = append(rules, r)
 			}

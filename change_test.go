@@ -120,6 +120,30 @@ func TestUnitsTakePlaces(t *testing.T) {
 		setLimit(t, l, *deny)
 		must(t, l.SetPlan("q", ptr(inUnits("f"))))
 	})
+	row(t, "those of a plan that is off", func(t *testing.T) {
+		l := mustNew(t, inUnits("a", "b", "c"), Plans(map[string]Limit{"p": {}}))
+		must(t, l.SetPlan("p", nil))
+		setLimit(t, l, inUnits("d", "e", "f"))
+	})
+	// Rules that are kept under a limit that denies go on counting their units, wherever those are.
+	row(t, "and is counted in another place", func(t *testing.T) {
+		for _, ended := range []bool{false, true} {
+			l := mustNew(t, inUnits("a", "b", "c"), Plans(map[string]Limit{"q": inUnits("a", "b", "c")}))
+			if ended {
+				l.mostPlans = 1 // so that the limiter's own limit keeps the rules of this one
+			}
+			first := took(t, l, "k", Cost("c", 1), Plan(map[bool]string{true: "q"}[ended]))
+			setLimit(t, l, *deny)
+			must(t, l.SetPlan("q", nil))
+			must(t, l.SetPlan("p", ptr(inUnits("d"))))
+			says(t, refusal("k", refusedFor(t, l, ReasonBadRequest, "k", Cost("a", 1))), `"a"`)
+			must(t, first.Correct("d", 5))
+			must(t, l.SetPlan("p", ptr(inUnits("d", "a"))))
+			took(t, l, "k", Plan("p"), Cost("a", 5))
+			setLimit(t, l, inUnits("a"))
+			refusedFor(t, l, ReasonRate, "k", Cost("a", 1))
+		}
+	})
 	row(t, "nor what is asked for and taken of the old one", func(t *testing.T) {
 		l := mustNew(t, inUnits("a", "b", "c"))
 		p := took(t, l, "k", Cost("a", 5))

@@ -59,7 +59,8 @@ var rooms = []room{
 	{"internal/adaptertest", adapter, "", ""},
 	{"internal/guards", "", "", ""}, // it runs the go command, and must build when nothing else does
 	{"internal/needed", "", "", ""},
-	{"internal/etcdtest", "internal/needed", "", ""},
+	{"internal/kept", "", "", ""}, // processes of tests
+	{"internal/etcdtest", "internal/kept internal/needed", "", ""},
 
 	{"admin/browser", ". policy admin httplimit", "github.com/chromedp", "internal/carried internal/needed"},
 	{"admin/...", ". admin internal/listen internal/trial internal/shown", "github.com/go-json-experiment/json",
@@ -74,9 +75,10 @@ var rooms = []room{
 	// A source needs the Source interface, and the client of what it reads.
 	{"poolsize/dns/...", ". poolsize", "golang.org/x/net/dns/dnsmessage", ""},
 	{"poolsize/file", ". poolsize internal/files", "", "poolsize/internal/watched"},
+	{"poolsize/internal/setting", "", "", ""},
 	{"poolsize/internal/watched", ".", "", ""},
 	{"poolsize/pooltest", ".", "go.uber.org/goleak", ""},
-	{"poolsize/redis/...", ". policy poolsize internal/needed",
+	{"poolsize/redis/...", ". policy poolsize internal/kept internal/needed",
 		"github.com/redis/go-redis/v9 github.com/alicebob/miniredis/v2", ""},
 	{"poolsize/etcd", ". poolsize", etcd, "internal/etcdtest"},
 	{"poolsize/kube/...", ". poolsize internal/files", "k8s.io", ""},

@@ -419,9 +419,8 @@ func (m *model) slots(atLeastOne bool) int {
 	return max(s, m.lentSlots())
 }
 
-// keepWindow carries a window over a change: what the limit has gained counts at once, but an event that was
-// kept brings no more than the new share. A share that has grown because the pool shrank counts from the next
-// window on.
+// keepWindow carries a window over a change: what the limit has gained counts at once, up to whole events for each
+// ordinal. A share that has grown because the pool shrank counts from the next window on.
 func (r *ruleLevel) keepWindow(o *ruleLevel, m *model) {
 	o.mark(m)
 	r.index, r.used, r.quota, r.credit, r.within = o.index, o.used, o.quota, o.credit, o.within
@@ -430,7 +429,11 @@ func (r *ruleLevel) keepWindow(o *ruleLevel, m *model) {
 	k := m.windowAt(r)
 	q := r.quotaOf(k, m.phase)
 	if r.rate.Events > o.rate.Events {
-		r.quota = max(r.quota, min(q, r.quota+q-o.quotaOf(k, m.phase)))
+		most := q
+		if each := math.Floor(r.rate.Events/float64(r.of) + 1e-9); each > 0 {
+			most = each * float64(r.weight)
+		}
+		r.quota = max(r.quota, min(most, r.quota+q-o.quotaOf(k, m.phase)))
 		return
 	}
 	if m.generous && r.sparse {

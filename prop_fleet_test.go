@@ -300,6 +300,48 @@ func (p Pool) singles() (all []Pool) {
 	return all
 }
 
+// Whatever limits a fleet has had in a window, it admits no more than the largest, or one event for each replica.
+func TestPropertyRaisedWindows(t *testing.T) {
+	property(t, func(rt *rapid.T) {
+		replicas, unit := rapid.IntRange(1, 7).Draw(rt, "replicas"), rapid.SampledFrom([]float64{1, .25}).Draw(rt, "unit")
+		rate := func(name string, per time.Duration) Rate {
+			return named(name, aligned(unit*float64(rapid.IntRange(1, 25).Draw(rt, "events")), per))
+		}
+		long := rapid.Bool().Draw(rt, "long")
+		limit := func() Limit {
+			if long {
+				return Rates(rate("w", time.Second), rate("long", 7*time.Second))
+			}
+			return Rates(rate("w", time.Second))
+		}
+		now, fleet := limit(), []*Limiter(nil)
+		for i := range replicas {
+			p := Pool{Replicas: replicas, Ordinal: (i + 1) * rapid.IntRange(0, 1).Draw(rt, "ordinal")}
+			fleet = append(fleet, mustNew(rt, now, StartPool(p), WithPhase(int64(i)), few))
+		}
+		for range rapid.IntRange(1, 12).Draw(rt, "windows") {
+			time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
+			sum, most := 0, max(math.Ceil(now.Rates[0].Events), float64(replicas))
+			for range rapid.IntRange(1, 8).Draw(rt, "steps") {
+				if rapid.IntRange(0, 2).Draw(rt, "step") > 0 {
+					l := rapid.SampledFrom(fleet).Draw(rt, "replica")
+					_, n := l.TryAcquireUpTo("k", rapid.IntRange(1, 25).Draw(rt, "calls"))
+					sum += n
+					continue
+				}
+				now = limit()
+				most = max(most, math.Ceil(now.Rates[0].Events))
+				for _, l := range fleet {
+					must(rt, l.SetLimit(now))
+				}
+			}
+			if float64(sum) > most {
+				rt.Fatalf("%d replicas have admitted %d of %v", replicas, sum, most)
+			}
+		}
+	})
+}
+
 // without is the pool without its ordinal.
 func (p Pool) without() Pool { return Pool{Replicas: p.Replicas, Weight: p.Weight} }
 

@@ -52,7 +52,7 @@ type setting struct {
 // of a key: that is the key's resource.
 type rule struct {
 	id
-	unitID int // of what it takes from a demand; 0: requests
+	unitID int // of what it takes from a demand; 0: requests; noUnit: nothing
 	index  int // in setting.rules
 	kind   kind
 	place  place
@@ -120,6 +120,9 @@ const (
 )
 
 const noController = -1
+
+// noUnit is the unitID of a rule that is kept under a limit that denies, and whose unit has no place any more.
+const noUnit = -1
 
 // The names of the rules that are no rates.
 const (
@@ -190,10 +193,24 @@ func (st *setting) lapsed() bool { return st.own != nil && st.own.lapsed }
 // forgotten. Where the gates begin there is nothing to keep.
 func (st *setting) after(old *setting) {
 	if st.limit.Deny && !st.begins {
-		st.rules, st.order, st.ctrls = old.rules, old.order, old.ctrls
+		st.rules, st.order, st.ctrls = st.kept(old), nil, nil
+		st.arrange()
 		st.clock, st.timesHolds = old.clock, old.timesHolds
 	}
 	st.reshaped = st.begins || !sameShape(old, st)
+}
+
+// kept returns the rules of another setting, with the places that their units have in st.
+func (st *setting) kept(old *setting) []rule {
+	rules := slices.Clone(old.rules)
+	for i := range rules {
+		if r := &rules[i]; r.unitID != 0 {
+			if r.unitID = 1 + slices.Index(st.units, r.unit); r.unitID == 0 {
+				r.unitID, r.lends = noUnit, false
+			}
+		}
+	}
+	return rules
 }
 
 // resolve works out a setting. The limit and the pool are valid. A part of the limit above 0 is what this

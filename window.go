@@ -264,9 +264,9 @@ func (w *window) state(t instant, r *rule) state {
 }
 
 // follow puts the window under another schedule; under an equal one it stays as it is. Events that the limit
-// has gained count at once. A share that grew because the pool shrank counts from the next window on, since
-// the replicas that left have used their part of this one. After a cut the windows that follow owe nothing of
-// what the old quota had let through: it was within the limit.
+// has gained count at once, but for fractions. A share that grew because the pool shrank counts from the next
+// window on, since the replicas that left have used their part of this one. After a cut the windows that follow
+// owe nothing of what the old quota had let through: it was within the limit.
 func (w *window) follow(t instant, old, r *rule) {
 	w.roll(t, old.schedule)
 	if r.counted == 0 {
@@ -285,7 +285,7 @@ func (w *window) follow(t instant, old, r *rule) {
 func (w *window) requota(old, c *schedule, k int64) {
 	q := c.quota(k)
 	if c.events > old.events { // the limit, then, and not the pool
-		w.quota = max(w.quota, min(q, w.quota+q-old.quota(k))) // beside an event that was kept, no more than q
+		w.quota = max(w.quota, min(c.atOnce(q), w.quota+q-old.quota(k)))
 		return
 	}
 	if c.keeps {
@@ -293,6 +293,15 @@ func (w *window) requota(old, c *schedule, k int64) {
 	}
 	w.within = max(w.within, min(w.used, w.quota))
 	w.quota = min(w.quota, q)
+}
+
+// atOnce is what a raised limit allows in a window of the quota that has begun: whole events for each ordinal. The
+// fractions may be others' under the old limit and have been used, or an event may have been kept.
+func (c *schedule) atOnce(quota int64) int64 {
+	if each := int64(c.events / (c.replicas * milli)); each > 0 {
+		return each * int64(c.weight)
+	}
+	return quota
 }
 
 func (w *window) clone() stored {
