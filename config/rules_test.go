@@ -196,7 +196,9 @@ rules = [{ pattern = "/", limiter = "all" }]
 // many others does. What is allocated is compared, since that is the same on a busy machine.
 func TestManyRules(t *testing.T) {
 	text := "[limiters.api]\ndeny = true\n[proxy]\nupstreams = [\"http://a\"]\n"
-	rule := func(pattern string) { text += fmt.Sprintf("[[proxy.rules]]\npattern = %q\nlimiter = \"api\"\n", pattern) }
+	rule := func(pattern string) {
+		text += fmt.Sprintf("[[proxy.rules]]\npattern = %q\nlimiter = \"api\"\n", pattern)
+	}
 	for i := range 400 {
 		rule(fmt.Sprintf("/%d/x/y", i))
 	}
