@@ -168,6 +168,22 @@ func TestPropertySayIsSound(t *testing.T) {
 	})
 }
 
+// Replicas that claim to want all, and to have nothing, leave a controller the equal part of what it was
+// served.
+func TestLiesLeaveAFloor(t *testing.T) {
+	g := newGroup(policy.Bounds{Ceiling: math.Inf(1)}, 50)
+	g.run(20 * time.Second)
+	lie, least := g.bounds, math.Inf(1)
+	for i := range 100 {
+		g.now += 200 * time.Millisecond
+		lie.Fleet = &policy.Fleet{Weight: 10, Wanting: 10, Rate: float64(i) / 1e6}
+		least = min(least, g.ctrls[0].Next(policy.Sample{Now: g.now, Sent: g.now}, lie).Rate)
+	}
+	if least < 50/10*.8 || least > 10 {
+		t.Errorf("nine liars bring a controller that was served 50 a second down to %.2f", least)
+	}
+}
+
 // When reports end, an idle replica gets back what it gave away.
 func TestReportsThatEndGiveBack(t *testing.T) {
 	b := policy.Bounds{Ceiling: 40}
