@@ -143,7 +143,7 @@ func TestBusyReplicas(t *testing.T) {
 		hammer(2500*time.Millisecond, ls[:2]...)
 		within(t, "no news", 248, 251, hammer(time.Second, ls[:2]...)...)
 	})
-	// A key that nobody has wanted for a while is said no more.
+	// A key that has not been wanted for a while is reported no longer.
 	row(t, "a key that is idle is not said", func(t *testing.T) {
 		h, ls := pooled(t, 2, Rates(PerSecond(10)))
 		hammer(2*time.Second, ls...)

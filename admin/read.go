@@ -222,7 +222,8 @@ func (c *call) top(of string, usual int) int {
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || n > mostTop {
 		c.wrong(Problem{
-			Detail: "not a number of " + of, Field: "top", Value: text, Range: fmt.Sprintf("a whole number from 1 to %d", mostTop),
+			Detail: "not a number of " + of, Field: "top", Value: text,
+			Range: fmt.Sprintf("a whole number from 1 to %d", mostTop),
 		})
 	}
 	return n

@@ -28,7 +28,8 @@ type change struct {
 	all   bool   // it is for all limiters when none is named
 	show  func(l *quotient.Limiter) slog.Value
 	apply func(l *quotient.Limiter) error
-	try   func(l *quotient.Limiter) error // returns what apply would, and sets nothing, though it may evict an idle key; nil: no error
+	// try returns the error that apply would, and sets nothing, though it may evict an idle key. Nil: there is none.
+	try func(l *quotient.Limiter) error
 }
 
 // putter is the route that writes what parse makes of a body.
