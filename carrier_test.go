@@ -144,7 +144,7 @@ func TestBusyReplicas(t *testing.T) {
 		within(t, "no news", 248, 251, hammer(time.Second, ls[:2]...)...)
 	})
 	// A key that has not been wanted for a while is reported no longer.
-	row(t, "a key that is idle is not said", func(t *testing.T) {
+	row(t, "a key that is idle is not reported", func(t *testing.T) {
 		h, ls := pooled(t, 2, Rates(PerSecond(10)))
 		hammer(2*time.Second, ls...)
 		time.Sleep(2 * askedFor)
