@@ -140,7 +140,7 @@ func (h *handler) admitBySeveral(
 		s.claims[i+1].Key = bound(o.key(r))
 	}
 	permits, refused, d := quotient.TryAcquireAll(s.permits[:0], s.claims...)
-	if d.Reason == quotient.ReasonBadRequest && h.unplan(opts) {
+	if d.Reason == quotient.ReasonBadRequest && h.plan != nil && unplan(opts) {
 		permits, refused, d = quotient.TryAcquireAll(s.permits[:0], s.claims...)
 	}
 	if h.sender != nil {

@@ -34,8 +34,14 @@ func PriorityBy(f func(*http.Request) quotient.Priority) Option {
 func WeightBy(f func(*http.Request) int) Option {
 	mustBe(f != nil, "WeightBy: the function is nil")
 	return perCall("weight", func(r *http.Request) quotient.CallOption {
-		return quotient.Weight(min(max(f(r), 1), mostPerCall))
+		return weight(f(r))
 	})
+}
+
+func weight(n int) quotient.CallOption { return quotient.Weight(min(max(n, 1), mostPerCall)) }
+
+func costIn(unit string, n int) quotient.CallOption {
+	return quotient.Cost(unit, min(max(n, 0), mostPerCall))
 }
 
 // CostBy makes each request cost the number of events that f returns for it, in all rates that count the
@@ -54,7 +60,7 @@ func CostBy(unit string, f func(*http.Request) int) Option {
 	return func(m *middleware) {
 		m.priced = true
 		perCall("cost of "+unit, func(r *http.Request) quotient.CallOption {
-			return quotient.Cost(unit, min(max(f(r), 0), mostPerCall))
+			return costIn(unit, f(r))
 		})(m)
 		d := m.limiter.Check("", quotient.Cost(unit, 0))
 		mustBe(d.Reason != quotient.ReasonBadRequest, "CostBy(%q): %v", unit, d)
@@ -74,10 +80,10 @@ func PlanBy(f func(*http.Request) string) Option {
 	return func(m *middleware) { m.plan = f }
 }
 
-// unplan takes an unknown plan off opts, and reports whether there was one.
-func (m *middleware) unplan(opts []quotient.CallOption) bool {
-	last := len(opts) - 1 // see limitCall
-	if m.plan == nil || opts[last] == (quotient.CallOption{}) {
+// unplan takes an unknown plan off opts, where it is the last, and reports whether there was one.
+func unplan(opts []quotient.CallOption) bool {
+	last := len(opts) - 1
+	if opts[last] == (quotient.CallOption{}) {
 		return false
 	}
 	opts[last] = quotient.CallOption{}
@@ -97,13 +103,13 @@ func (m *middleware) check(key string, opts []quotient.CallOption) quotient.Deci
 	return m.limiter.Check(key, opts...)
 }
 
-// acquire is Limiter.Acquire, for calls of any plan.
-func (m *middleware) acquire(
-	ctx context.Context, key string, opts []quotient.CallOption,
+// acquire is Limiter.Acquire, for calls of any plan if the last of opts is one.
+func acquire(
+	ctx context.Context, l *quotient.Limiter, key string, opts []quotient.CallOption, planned bool,
 ) (quotient.Permit, error) {
-	permit, err := m.limiter.Acquire(ctx, key, opts...)
-	if err != nil && m.plan != nil && !errors.Is(err, quotient.ErrLimited) && ctx.Err() == nil && m.unplan(opts) {
-		return m.limiter.Acquire(ctx, key, opts...)
+	permit, err := l.Acquire(ctx, key, opts...)
+	if err != nil && planned && !errors.Is(err, quotient.ErrLimited) && ctx.Err() == nil && unplan(opts) {
+		return l.Acquire(ctx, key, opts...)
 	}
 	return permit, err
 }

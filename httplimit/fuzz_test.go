@@ -58,32 +58,41 @@ func FuzzCanonicalPath(f *testing.F) {
 	})
 }
 
-// FuzzRetryAfter compares numbers with exact arithmetic, and holds the range of
-// everything else.
+// FuzzRetryAfter compares numbers with exact arithmetic, in each field, and holds the range of everything else. A
+// further line never makes the wait shorter.
 func FuzzRetryAfter(f *testing.F) {
 	const date = "Sun, 06 Nov 1994 08:49:37 GMT"
-	for _, v := range []string{"", "0", "120", " 7\t", "2.5", "2.", "1.0000000001", "0.0000000001", "1.9999999999",
-		"86400.1", "-1", "+1", "-0", "9223372037", "9223372036854775808", "1e9", "1, 2", "१२", "soon",
+	for i, v := range []string{"", "0", "120", " 7\t", "2.5", "2.", "1.0000000001", "0.0000000001", "1.9999999999",
+		"86400.1", "-1", "+1", "-0", "9223372037", "9223372036854775808", "1e9", "1, 2", "१२", "soon", "NaN", "1m30s",
+		"1000000000", "784111777000", "2562047h47m16.9s", "1994-11-06T08:51:07Z", "00:00:00.033", "1500",
 		"Sun, 06 Nov 1994 08:51:07 GMT", "Sunday, 06-Nov-94 08:51:07 GMT", "Sun Nov  6 08:51:07 1994",
 		"Sun, 06 Nov 1994 08:51:07 +0100", "Fri, 31 Dec 9999 23:59:59 GMT", "Mon, 01 Jan 0001 00:00:00 GMT"} {
-		f.Add(v, date, "")
-		f.Add(v, "", "0")
+		f.Add(uint8(0), v, date, "", "2")
+		f.Add(uint8(i), v, "", "0", "soon")
 	}
-	f.Add("1", "", "7")
-	f.Add("1", date, "-7")
-	f.Add("soon", "tomorrow", "old")
-	f.Fuzz(func(t *testing.T, value, date, age string) {
-		h := http.Header{"Retry-After": {value}, "Date": {date}, "Age": {age}}
+	f.Add(uint8(0), "1", "", "7", "")
+	f.Add(uint8(7), "1", date, "-7", "9")
+	f.Add(uint8(8), "soon", "tomorrow", "old", "-1")
+	f.Fuzz(func(t *testing.T, field uint8, value, date, age, other string) {
+		w := waits[int(field)%len(waits)]
+		h := http.Header{w.name: {value}, "Date": {date}, "Age": {age}}
 		d, ok := RetryAfter(h, time.Unix(784111777, 0))
 		if d < 0 || d > maxRetryAfter || !ok && d != 0 {
 			t.Fatalf("%q: %v, %v", value, d, ok)
+		}
+		h[w.name] = []string{other, value}
+		if more, still := RetryAfter(h, time.Unix(784111777, 0)); more < d || ok && !still {
+			t.Fatalf("%q: %v, and %v beside %q", value, d, more, other)
 		}
 		value = strings.Trim(value, " \t")
 		if !ok || strings.Trim(value, "0123456789.") != "" {
 			return
 		}
 		want, _ := new(big.Rat).SetString("0" + value)
-		want.Mul(want, big.NewRat(int64(time.Second), 1))
+		if w.unit == time.Second && want.Cmp(big.NewRat(firstInstant, 1)) >= 0 {
+			return // an instant
+		}
+		want.Mul(want, big.NewRat(int64(w.unit), 1))
 		if most := new(big.Rat).SetInt64(int64(maxRetryAfter)); want.Cmp(most) > 0 {
 			want = most
 		}
@@ -307,7 +316,7 @@ func sound(t *testing.T, f policy.Feedback) {
 // time and beside other fields, and that one from a cache says nothing of its own.
 func FuzzFeedback(f *testing.F) {
 	for _, e := range zoo(f) {
-		f.Add(e.host, e.status, lines(e.header))
+		f.Add(e.host, e.status, lines(e.header), e.body)
 	}
 	for _, text := range []string{
 		"Age: 7\nRetry-After: 5\n", "Date: \xff\nX-Ratelimit-Reset: 1795276830\n", "Ratelimit: \"a\\\"b\n",
@@ -317,9 +326,10 @@ func FuzzFeedback(f *testing.F) {
 		"X-Ratelimit-Remaining: 0\nX-Ratelimit-Reset: Fri, 31 Dec 9999 23:59:59 GMT\n" +
 			"Date: Mon, 01 Jan 0001 00:00:00 GMT\n",
 	} {
-		f.Add("h", 429, text)
+		f.Add("h", 429, text, "")
+		f.Add("telegram.org", 429, text, `"retry_after": 9223372037`)
 	}
-	f.Fuzz(func(t *testing.T, host string, status int, text string) {
+	f.Fuzz(func(t *testing.T, host string, status int, text, body string) {
 		p, h := ProfileFor(host), headerOf(text)
 		before := lines(h)
 		got, garbage := p.Feedback(status, h, zooTime)
@@ -333,6 +343,12 @@ func FuzzFeedback(f *testing.F) {
 		h.Set("X-Other", "5")
 		if again, n := p.Feedback(status, h, zooTime); again != got || n != garbage {
 			t.Fatalf("%+v, garbage %d, and then %+v, garbage %d", got, garbage, again, n)
+		}
+		resp := &http.Response{StatusCode: status, Header: h, Body: newBody(body)}
+		whole, n := p.FeedbackOf(resp)
+		sound(t, whole)
+		if left := readAll(t, resp.Body); left != body || n != garbage {
+			t.Fatalf("the body became %q, garbage %d and then %d", left, garbage, n)
 		}
 		h.Set("Age", "1")
 		stale, n := p.Feedback(status, h, zooTime)

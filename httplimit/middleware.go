@@ -194,7 +194,7 @@ func (h *handler) decide(
 // admitNow takes a permit for a request at once, or refuses it. One of an unknown plan asks without a plan.
 func (h *handler) admitNow(key string, opts []quotient.CallOption) (quotient.Permit, *refusal) {
 	permit, d := h.limiter.TryAcquire(key, opts...)
-	if d.Reason == quotient.ReasonBadRequest && h.unplan(opts) {
+	if d.Reason == quotient.ReasonBadRequest && h.plan != nil && unplan(opts) {
 		permit, d = h.limiter.TryAcquire(key, opts...)
 	}
 	if !d.OK {

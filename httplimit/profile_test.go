@@ -180,6 +180,7 @@ type exhibit struct {
 	place, host string
 	status      int
 	header      http.Header
+	body        string
 	want        policy.Feedback
 	garbage     int
 }
@@ -231,7 +232,11 @@ func parseExhibit(line string) (e exhibit, err error) {
 		if !ok {
 			return e, fmt.Errorf("no field in %q", part)
 		}
-		e.header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
+		if name, value = strings.TrimSpace(name), strings.TrimSpace(value); name == "body" {
+			e.body = value
+		} else {
+			e.header.Add(name, value)
+		}
 	}
 	e.want, e.garbage, err = parseWant(want)
 	return e, err
@@ -296,18 +301,28 @@ func parseQuota(unit, text string) (q policy.Quota, err error) {
 const leastZoo = 300
 
 func TestZoo(t *testing.T) {
-	all := zoo(t)
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(zooTime))
+		visit(t, zoo(t))
+	})
+}
+
+func visit(t *testing.T, all []exhibit) {
 	if len(all) < leastZoo {
 		t.Errorf("%d exhibits, want at least %d", len(all), leastZoo)
 	}
 	seen := map[string]string{}
 	for _, e := range all {
-		got, garbage := ProfileFor(e.host).Feedback(e.status, e.header, zooTime)
+		resp := &http.Response{StatusCode: e.status, Header: e.header, Body: newBody(e.body)}
+		got, garbage := ProfileFor(e.host).FeedbackOf(resp)
+		if text := readAll(t, resp.Body); text != e.body {
+			t.Errorf("%s: the body is now %q", e.place, text)
+		}
 		if got != e.want || garbage != e.garbage {
 			t.Errorf("%s: %s %d %v:\n got %+v, garbage %d\nwant %+v, garbage %d", e.place, e.host, e.status,
 				e.header, got, garbage, e.want, e.garbage)
 		}
-		what := fmt.Sprint(e.host, e.status, e.header)
+		what := fmt.Sprint(e.host, e.status, e.header, e.body)
 		if before, twice := seen[what]; twice {
 			t.Errorf("%s is the same as %s", e.place, before)
 		}
@@ -322,41 +337,55 @@ func TestRetryAfter(t *testing.T) {
 		bad   = -1                              // reported as unreadable
 		day   = 24 * time.Hour
 	)
-	now := time.Date(1994, 11, 6, 8, 50, 37, 0, time.UTC) // 30 s before later
-	check := func(value, date, age string, want time.Duration) {
+	now := time.Date(2026, 11, 6, 8, 50, 37, 0, time.UTC)
+	check := func(want time.Duration, said ...string) {
 		t.Helper()
-		h := http.Header{"Retry-After": {value}, "Date": {date}, "Age": {age}}
+		h := fields(said...)
 		if got, ok := RetryAfter(h, now); ok != (want != bad) || ok && got != want || !ok && got != 0 {
-			t.Errorf("Retry-After %q, Date %q, Age %q: %v, %v; want %v", value, date, age, got, ok, want)
+			t.Errorf("%v: %v, %v; want %v", h, got, ok, want)
 		}
 	}
 	for value, want := range map[string]time.Duration{
 		"": bad, "0": 0, "1": time.Second, "120": 2 * time.Minute, " 007 ": 7 * time.Second, "2.0": 2 * time.Second,
 		"2.5": 2500 * time.Millisecond, "2.": 2 * time.Second, "0.000000001": 1, "0.0000000001": 1, "0.0000000000": 0,
 		"1.9999999999": 2 * time.Second, "86400": day, "86399.5": day - 500*time.Millisecond, "86401": day,
-		"9223372037": day, "9223372036854775808": day, "99999999999999999999999": day, "-1": bad, "-0": bad,
-		"+1": bad, "1e3": bad, "0x10": bad, ".5": bad, "1.-5": bad, "1.2.3": bad, "1, 2": bad, "NaN": bad, "Inf": bad,
-		"soon": bad, "१": bad, later: 30 * time.Second,
+		"999999999": day, "1000000000": 0, "1793955067": 30 * time.Second, "1793955067.5": 30500 * time.Millisecond,
+		"1793955067000": 30 * time.Second, "9223372037": day, "9223372036854775808": day,
+		"99999999999999999999999": day, strings.Repeat("9", maxValue+1): day, "-1": bad, "-0": bad, "+1": bad,
+		"1e3": bad, "0x10": bad, ".5": bad, "1.-5": bad, "1.2.3": bad, "1, 2": bad, "1;2": bad, "NaN": bad, "Inf": bad,
+		"soon": bad, "१": bad, "1m30s": 90 * time.Second, "250ms": 250 * time.Millisecond, "-1s": bad, "1d": bad,
+		"99999h": day, "9999999h": bad, strings.Repeat("0s", maxValue/2+1): bad,
+		"Fri, 06 Nov 2026 08:51:07 GMT": 30 * time.Second, "2026-11-06T08:51:07.25Z": 30250 * time.Millisecond,
 	} {
-		check(value, "", "", want)
+		check(want, "Retry-After", value)
 	}
 	for value, want := range map[string]time.Duration{
 		later: 90 * time.Second, "Sunday, 06-Nov-94 08:51:07 GMT": 90 * time.Second,
 		"Sun Nov  6 08:51:07 1994": 90 * time.Second, "Fri, 31 Dec 9999 23:59:59 GMT": day,
 		"Mon, 01 Jan 0001 00:00:00 GMT": 0, "Sun, 06 Nov 1994 08:51:07 +0100": bad,
 	} {
-		check(value, date, "", want)
+		check(want, "Retry-After", value, "Date", date)
 	}
-	check(later, "yesterday", "", 30*time.Second)
-	check(date, later, "", 0)
+	check(0, "Retry-After", date, "Date", later)
+	check(30*time.Second, "Retry-After", "Fri, 06 Nov 2026 08:51:07 GMT", "Date", "yesterday")
 	for age, want := range map[string]time.Duration{
 		"0": time.Second, "00": time.Second, "-5": time.Second, "old": time.Second, "5": bad,
 		"99999999999999999999999": bad,
 	} {
-		check("1", "", age, want)
+		check(want, "Retry-After", "1", "Age", age)
 	}
-	check(later, date, "1", bad)
-	if d, ok := RetryAfter(nil, now); d != 0 || ok {
-		t.Errorf("no header at all: %v, %v; want 0, false", d, ok)
+	check(bad, "Retry-After", later, "Date", date, "Age", "1")
+	check(bad)
+	// Of several fields, and lines of one, the longest counts, and those that say nothing do not.
+	check(5*time.Second, "Retry-After", "3", "Retry-After", "5", "Retry-After", "4")
+	check(3*time.Second, "Retry-After", "soon", "Retry-After", "", "Retry-After", "3", "X-Retry-After", "-9")
+	for _, f := range waits {
+		check(1500*f.unit, f.name, "1500")
+		check(f.unit/2, f.name, "0.5")
+		check(day, f.name, "99999999999999999999999")
+		check(2*time.Second, f.name, "2s", "Retry-After", "1")
+		check(bad, f.name, "-1500")
+		check(bad, f.name, "NaN")
+		check(bad, f.name, "00:00:00.033")
 	}
 }
