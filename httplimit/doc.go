@@ -16,7 +16,8 @@
 // with whom; each one documents what a client can vary in it.
 //
 // A policy that learns reads an answer's fields: Retry-After, RateLimit, and those that GitHub, OpenAI and
-// others send in its place. ProfileFor lists the hosts that are known, and a Profile describes one more.
+// others send in its place. ProfileFor lists the hosts that are known, and a Profile describes one more. Its
+// Judge may look into bodies.
 //
 // With SendFields, Middleware sends its own clients their limits in RateLimit fields. WeightBy and CostBy
 // set what a request counts as, and PlanBy its plan. Also adds further limiters that must admit it. OnRefuse

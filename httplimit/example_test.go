@@ -1,15 +1,18 @@
 package httplimit_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/httplimit"
+	"github.com/quotient-go/quotient/policy"
 )
 
 // A server admits ten requests a second for each API key, a client sends at most five a second to each host.
@@ -284,4 +287,41 @@ func ExampleProfile() {
 	q := f.Quotas[0]
 	fmt.Println(f.Outcome, q.Unit, q.Remaining, q.Limit, q.Reset)
 	// Output: throttled credits 300 1000 1m30s
+}
+
+// Shopify's GraphQL API refuses with 200, and says in the body how many points are missing. A refusal is short;
+// what PeekBody cuts off is no JSON.
+func ExampleProfile_judge() {
+	graphQL := &httplimit.Profile{Judge: func(resp *http.Response) (policy.Feedback, bool) {
+		var said struct {
+			Errors     []struct{ Extensions struct{ Code string } }
+			Extensions struct {
+				Cost struct {
+					RequestedQueryCost float64
+					ThrottleStatus     struct{ CurrentlyAvailable, RestoreRate float64 }
+				}
+			}
+		}
+		text := httplimit.PeekBody(resp, 2048)
+		if json.Unmarshal(text, &said) != nil || len(said.Errors) == 0 || said.Errors[0].Extensions.Code != "THROTTLED" {
+			return policy.Feedback{}, false
+		}
+		cost := said.Extensions.Cost
+		wait := (cost.RequestedQueryCost - cost.ThrottleStatus.CurrentlyAvailable) / max(cost.ThrottleStatus.RestoreRate, 1)
+		return policy.Feedback{
+			Outcome: policy.Throttled, RetryAfter: time.Duration(wait * float64(time.Second)),
+		}, true
+	}}
+
+	const refusal = `{"errors": [{"message": "Throttled", "extensions": {"code": "THROTTLED"}}], "extensions": {"cost": {
+		"requestedQueryCost": 752, "throttleStatus": {"currentlyAvailable": 666, "restoreRate": 50.0}}}}`
+	for _, text := range []string{refusal, `{"data": {"shop": {"name": "acme"}}}`} {
+		resp := &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(text))}
+		f, _ := graphQL.FeedbackOf(resp)
+		left, _ := io.ReadAll(resp.Body)
+		fmt.Println(f.Outcome, f.RetryAfter, string(left) == text)
+	}
+	// Output:
+	// throttled 1.72s true
+	// success 0s true
 }

@@ -45,9 +45,9 @@ import (
 // wrapper with Unwrap. The wrapper implements http.Flusher, http.Hijacker, http.Pusher and io.ReaderFrom
 // exactly if the original does; http.ResponseController works as before.
 //
-// With the wrapper a policy learns from the handler's own 429 and 503, and from the Retry-After and
-// RateLimit fields of its answers, when the handler has returned. They are read as ProfileFor reads those
-// of an unknown host (see CountGarbage). A panic before any answer counts as policy.Failed. A hijacked
+// With the wrapper a policy learns from the handler's own refusals, and from the Retry-After and RateLimit
+// fields of its answers, when the handler has returned. They are read as ProfileFor reads those of an
+// unknown host, without their bodies (see CountGarbage). A panic before any answer counts as policy.Failed. A hijacked
 // connection counts as policy.Success. It holds its permit until it is closed, or for StreamLifetime at
 // most.
 //

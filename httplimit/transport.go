@@ -33,11 +33,12 @@ const defaultBodyTimeout = 5 * time.Minute
 // only when the upstream's work is done. A body that is neither read nor closed releases its permit after
 // BodyTimeout.
 //
-// A policy that learns gets every answer as soon as its head has arrived. 429 is policy.Throttled and 503
-// policy.Unavailable, both with Retry-After. Every other answer is policy.Success, even if its body fails
-// later. All of them include the quotas in the answer's fields. Profile.Feedback documents how they are
-// read, and ProfileFor the differences between hosts. A request without an answer, such as a cancelled one,
-// is policy.Failed.
+// A policy that learns gets every answer as soon as its head has arrived, or what the host's Profile.Judge
+// reads of its body. 429 is policy.Throttled and 503 policy.Unavailable, both with Retry-After. Profile
+// lists what else is no success. Every other answer is policy.Success, even if its body fails later. All of
+// them include the quotas in the answer's fields. Profile.Feedback documents how they are read, and
+// ProfileFor the differences between hosts. A request without an answer, such as a cancelled one, is
+// policy.Failed.
 //
 // If the upstream enforces the limit, give the limiter such a policy and quotient.BeyondShare. If the
 // upstream counts windows, a rate without Burst exceeds the limit: a full bucket and its refill are up to

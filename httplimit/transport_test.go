@@ -459,6 +459,40 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// A policy slows down for a refusal in whatever form it comes. The upstream admits 20 a second.
+func TestEachFormOfRefusalSlowsDown(t *testing.T) {
+	for host, no := range map[string]struct {
+		status            int
+		name, value, body string
+	}{
+		"api.example":        {400, "X-Amzn-Errortype", "ThrottlingException", ""},
+		"ddb.amazonaws.com":  {400, "", "", `{"__type":"com.amazon#ThrottlingException"}`},
+		"www.googleapis.com": {403, "", "", `{"reason": "userRateLimitExceeded"}`},
+		"q.windows.example":  {503, "X-Ms-Error-Code", "ServerBusy", ""},
+		"own.example":        {403, "Retry-After-Ms", "100", ""},
+	} {
+		bubble(t, host, func(t *testing.T) {
+			most := quotient.Rates(quotient.PerSecond(1000))
+			l := limiter(t, most, quotient.Policy(policy.Tracking{}), quotient.BeyondShare())
+			served, refused, start := 0, 0, time.Now()
+			tr := &Transport{Limiter: l, Base: base(func(r *http.Request) (*http.Response, error) {
+				if float64(served) > 20*time.Since(start).Seconds() {
+					refused++
+					return answers(no.status, newBody(no.body), no.name, no.value)(r)
+				}
+				served++
+				return newNoBase().RoundTrip(r)
+			})}
+			for time.Since(start) < time.Minute {
+				roundTrip(t, tr, request(t, "http://"+host, nil))
+			}
+			if served < 900 || refused > served/10 {
+				t.Errorf("%d served and %d refused in a minute, want 1,200 and few", served, refused)
+			}
+		})
+	}
+}
+
 // What PeekBody has read comes again, before the rest or the error behind it. It holds 64 KiB at most, and
 // takes no part of a connection.
 func TestPeekBody(t *testing.T) {
