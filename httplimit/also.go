@@ -51,21 +51,16 @@ func (a admission) Release() {
 }
 
 // Report tells the policies of all limiters.
-func (a admission) Report(f policy.Feedback) {
-	a.own.Report(f)
-	if a.also != nil {
-		for _, p := range a.also.permits[1:] {
-			p.Report(f)
-		}
-	}
-}
+func (a admission) Report(f policy.Feedback) { a.each(func(p quotient.Permit) { p.Report(f) }) }
 
 // ExpireIn is that of all permits.
-func (a admission) ExpireIn(d time.Duration) {
-	a.own.ExpireIn(d)
+func (a admission) ExpireIn(d time.Duration) { a.each(func(p quotient.Permit) { p.ExpireIn(d) }) }
+
+func (a admission) each(do func(quotient.Permit)) {
+	do(a.own)
 	if a.also != nil {
 		for _, p := range a.also.permits[1:] {
-			p.ExpireIn(d)
+			do(p)
 		}
 	}
 }

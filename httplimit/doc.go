@@ -25,8 +25,5 @@
 // for frameworks whose handlers are no http.Handler. The modules ginlimit, echolimit (v5), echolimit-v4 and
 // grpclimit are for gin, echo and gRPC.
 //
-// A request holds its slot until the handler has returned. What gives up a handler that still works, as
-// http.TimeoutHandler does, belongs around Middleware and not behind it.
-//
 // Nothing here starts a goroutine, and nothing retries.
 package httplimit

@@ -187,15 +187,6 @@ func ExampleHost() {
 	// Output: api.example.com
 }
 
-// A tenant that a server in front has written has a quota of its own.
-func ExampleHeader() {
-	key := httplimit.Header("X-Tenant")
-	r := httptest.NewRequest("GET", "/", nil)
-	r.Header.Set("X-Tenant", "ann")
-	fmt.Println(key(r))
-	// Output: ann
-}
-
 // A token has a quota of its own, and is not shown. Check it before the limiter sees it: a client can invent
 // others.
 func ExampleCredential() {
@@ -207,16 +198,6 @@ func ExampleCredential() {
 	// Output:
 	// credential:46e38e9ce4c432c3ca84636e27ba6242
 	// credential:46e38e9ce4c432c3ca84636e27ba6242
-}
-
-// All requests share one quota.
-func ExampleConstant() {
-	key := httplimit.Constant("upstream")
-	fmt.Println(key(httptest.NewRequest("GET", "/a", nil)))
-	fmt.Println(key(httptest.NewRequest("POST", "/b", nil)))
-	// Output:
-	// upstream
-	// upstream
 }
 
 // Each method of a route has a quota of its own.

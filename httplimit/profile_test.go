@@ -123,24 +123,6 @@ func TestFieldsThatDoNotCount(t *testing.T) {
 	}
 }
 
-// A zero now is the present.
-func TestFeedbackReadsTheClock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		at := time.Now().Add(90 * time.Second)
-		for _, h := range []http.Header{
-			fields("X-RateLimit-Limit", "10", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset",
-				at.Format(time.RFC3339)),
-			fields("X-RateLimit-Limit", "10", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset",
-				at.Format(time.RFC3339), "Retry-After", at.UTC().Format(http.TimeFormat)),
-		} {
-			want := gives(policy.Throttled, 90*time.Second, policy.Quota{Limit: 10, Reset: 90 * time.Second})
-			if got, _ := anyUpstream.Feedback(429, h, time.Time{}); got != want {
-				t.Errorf("%v: %+v, want %+v", h, got, want)
-			}
-		}
-	})
-}
-
 func TestProfileIsSafeForManyGoroutines(t *testing.T) {
 	p := &Profile{Quotas: []Fields{family("x-any")}}
 	want := gives(policy.Success, 0, policy.Quota{Limit: 10, Remaining: 5})
@@ -300,6 +282,7 @@ func parseQuota(unit, text string) (q policy.Quota, err error) {
 // leastZoo is how many exhibits there must be: fewer would mean that some were not read.
 const leastZoo = 300
 
+// A zero now is the present.
 func TestZoo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Until(zooTime))
@@ -330,14 +313,31 @@ func visit(t *testing.T, all []exhibit) {
 	}
 }
 
+const (
+	bad = -1 // reported as unreadable
+	day = maxRetryAfter
+)
+
+// saidWaits are values of Retry-After, and what they mean.
+var saidWaits = map[string]time.Duration{
+	"": bad, "0": 0, "1": time.Second, "120": 2 * time.Minute, " 007 ": 7 * time.Second, "2.0": 2 * time.Second,
+	"2.5": 2500 * time.Millisecond, "2.": 2 * time.Second, "0.000000001": 1, "0.0000000001": 1, "0.0000000000": 0,
+	"1.9999999999": 2 * time.Second, "86400": day, "86399.5": day - 500*time.Millisecond, "86401": day,
+	"999999999": day, "1000000000": 0, "1793955067": 30 * time.Second, "1793955067.5": 30500 * time.Millisecond,
+	"1793955067000": 30 * time.Second, "9223372037": day, "9223372036854775808": day,
+	"99999999999999999999999": day, strings.Repeat("9", maxValue+1): day, "-1": bad, "-0": bad, "+1": bad,
+	"1e3": bad, "0x10": bad, ".5": bad, "1.-5": bad, "1.2.3": bad, "1, 2": bad, "1;2": bad, "NaN": bad, "Inf": bad,
+	"soon": bad, "१": bad, "1m30s": 90 * time.Second, "250ms": 250 * time.Millisecond, "-1s": bad, "1d": bad,
+	"99999h": day, "9999999h": bad, strings.Repeat("0s", maxValue/2+1): bad,
+	"Fri, 06 Nov 2026 08:51:07 GMT": 30 * time.Second, "2026-11-06T08:51:07.25Z": 30250 * time.Millisecond,
+}
+
 func TestRetryAfter(t *testing.T) {
 	const (
 		date  = "Sun, 06 Nov 1994 08:49:37 GMT"
 		later = "Sun, 06 Nov 1994 08:51:07 GMT" // 90 s later
-		bad   = -1                              // reported as unreadable
-		day   = 24 * time.Hour
 	)
-	now := time.Date(2026, 11, 6, 8, 50, 37, 0, time.UTC)
+	now := time.Date(2026, 11, 6, 8, 50, 37, 0, time.UTC) // 30 s before the instants of saidWaits
 	check := func(want time.Duration, said ...string) {
 		t.Helper()
 		h := fields(said...)
@@ -345,18 +345,7 @@ func TestRetryAfter(t *testing.T) {
 			t.Errorf("%v: %v, %v; want %v", h, got, ok, want)
 		}
 	}
-	for value, want := range map[string]time.Duration{
-		"": bad, "0": 0, "1": time.Second, "120": 2 * time.Minute, " 007 ": 7 * time.Second, "2.0": 2 * time.Second,
-		"2.5": 2500 * time.Millisecond, "2.": 2 * time.Second, "0.000000001": 1, "0.0000000001": 1, "0.0000000000": 0,
-		"1.9999999999": 2 * time.Second, "86400": day, "86399.5": day - 500*time.Millisecond, "86401": day,
-		"999999999": day, "1000000000": 0, "1793955067": 30 * time.Second, "1793955067.5": 30500 * time.Millisecond,
-		"1793955067000": 30 * time.Second, "9223372037": day, "9223372036854775808": day,
-		"99999999999999999999999": day, strings.Repeat("9", maxValue+1): day, "-1": bad, "-0": bad, "+1": bad,
-		"1e3": bad, "0x10": bad, ".5": bad, "1.-5": bad, "1.2.3": bad, "1, 2": bad, "1;2": bad, "NaN": bad, "Inf": bad,
-		"soon": bad, "१": bad, "1m30s": 90 * time.Second, "250ms": 250 * time.Millisecond, "-1s": bad, "1d": bad,
-		"99999h": day, "9999999h": bad, strings.Repeat("0s", maxValue/2+1): bad,
-		"Fri, 06 Nov 2026 08:51:07 GMT": 30 * time.Second, "2026-11-06T08:51:07.25Z": 30250 * time.Millisecond,
-	} {
+	for value, want := range saidWaits {
 		check(want, "Retry-After", value)
 	}
 	for value, want := range map[string]time.Duration{

@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -247,14 +248,10 @@ func (t *Transport) holdFor(resp *http.Response, permit quotient.Permit, feedbac
 
 // lifetime is how long an answer may hold its permit.
 func (t *Transport) lifetime(resp *http.Response) time.Duration {
-	given, otherwise := t.BodyTimeout, defaultBodyTimeout
 	if isStream(resp) {
-		given, otherwise = t.StreamLifetime, defaultStreamLifetime
+		return cmp.Or(t.StreamLifetime, defaultStreamLifetime)
 	}
-	if given == 0 {
-		return otherwise
-	}
-	return given
+	return cmp.Or(t.BodyTimeout, defaultBodyTimeout)
 }
 
 // isStream reports whether an answer is meant to last.
