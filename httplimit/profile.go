@@ -180,11 +180,11 @@ var vendors = []struct {
 }{
 	{"github.com", github}, {"ghe.com", github},
 	{"gitlab.com", gitlab},
-	{"discord.com", discord}, {"discordapp.com", discord},
-	{"reddit.com", reddit},
+	{"discord.com", xRateLimit}, {"discordapp.com", xRateLimit},
+	{"reddit.com", xRateLimit},
 	{"openai.com", openAI}, {"openai.azure.com", openAI},
 	{"anthropic.com", anthropic},
-	{"atlassian.com", atlassian}, {"atlassian.net", atlassian}, {"bitbucket.org", atlassian},
+	{"atlassian.com", xRateLimit}, {"atlassian.net", xRateLimit}, {"bitbucket.org", xRateLimit},
 	{"myshopify.com", shopify},
 	{"slack.com", retryAfterAlone}, {"stripe.com", retryAfterAlone},
 	{"amazonaws.com", aws}, {"amazonaws.com.cn", aws}, {"api.aws", aws},
@@ -198,10 +198,8 @@ var (
 	github = judgedByBody(&Profile{Suspect: []int{403}, Quotas: []Fields{family("X-RateLimit")}},
 		`secondary rate limit|abuse detection`, ``, time.Minute, 200, 403, 429)
 	gitlab = &Profile{Quotas: []Fields{family("RateLimit")}} // Reset is epoch seconds
-	// Reset is an instant with decimals; Reset-After does not depend on clocks.
-	discord = &Profile{Quotas: []Fields{family("X-RateLimit")}}
-	// Reset is seconds from now, and the limit is Used + Remaining.
-	reddit = &Profile{Quotas: []Fields{family("X-RateLimit")}}
+	// Reset is an instant with decimals (Discord), seconds from now (Reddit), or has no seconds (Atlassian).
+	xRateLimit = &Profile{Quotas: []Fields{family("X-RateLimit")}}
 	// Reset is a Go duration; -1 and 0 stand for what is not known.
 	openAI = &Profile{Quotas: []Fields{
 		perUnit("", "requests"), perUnit("tokens", "tokens"),
@@ -209,7 +207,6 @@ var (
 	}}
 	// Reset is RFC 3339; 529 is an upstream that is overloaded.
 	anthropic       = &Profile{Unavailable: []int{529}, Quotas: anthropicFields}
-	atlassian       = &Profile{Quotas: []Fields{family("X-RateLimit")}} // Reset has no seconds
 	shopify         = &Profile{Quotas: []Fields{{Used: "X-Shopify-Shop-Api-Call-Limit"}}}
 	retryAfterAlone = &Profile{}
 	anyUpstream     = &Profile{Quotas: everyField()}

@@ -43,6 +43,7 @@ func TestProfileOfYourOwn(t *testing.T) {
 	}
 	credits := []string{"X-Credits", "100", "X-Credits-Left", "60"}
 	success, throttled, unavailable := policy.Success, policy.Throttled, policy.Unavailable
+	var readers sync.WaitGroup // any number of them may read
 	for _, tt := range []struct {
 		status int
 		fields []string
@@ -61,8 +62,11 @@ func TestProfileOfYourOwn(t *testing.T) {
 		{529, []string{"Retry-After", "1"}, gives(unavailable, time.Second)},
 		{530, nil, gives(unavailable, 0)}, {503, nil, gives(unavailable, 0)},
 	} {
-		feedback(t, p, tt.status, fields(tt.fields...), tt.want, 0)
+		for range 2 {
+			readers.Go(func() { feedback(t, p, tt.status, fields(tt.fields...), tt.want, 0) })
+		}
 	}
+	readers.Wait()
 	if p.Quotas[0].Limit != "x-credits" {
 		t.Errorf("the profile was changed: %+v", p.Quotas[0])
 	}
@@ -123,25 +127,15 @@ func TestFieldsThatDoNotCount(t *testing.T) {
 	}
 }
 
-func TestProfileIsSafeForManyGoroutines(t *testing.T) {
-	p := &Profile{Quotas: []Fields{family("x-any")}}
-	want := gives(policy.Success, 0, policy.Quota{Limit: 10, Remaining: 5})
-	var readers sync.WaitGroup
-	for range 8 {
-		readers.Go(func() {
-			feedback(t, p, 200, fields("X-Any-Limit", "10", "X-Any-Remaining", "5"), want, 0)
-		})
-	}
-	readers.Wait()
-}
-
 func TestProfileFor(t *testing.T) {
 	for want, hosts := range map[*Profile]string{
 		github: "github.com api.github.com API.GITHUB.COM api.github.com:443 api.github.com:8443 api.github.com. " +
 			"acme.ghe.com .github.com",
-		gitlab: "gitlab.com", discord: "discord.com discordapp.com", reddit: "oauth.reddit.com",
+		gitlab: "gitlab.com", xRateLimit: "discord.com discordapp.com oauth.reddit.com " +
+			"api.atlassian.com acme.atlassian.net api.bitbucket.org",
 		openAI: "api.openai.com acme.openai.azure.com", anthropic: "api.anthropic.com",
-		atlassian: "api.atlassian.com acme.atlassian.net api.bitbucket.org", shopify: "acme.myshopify.com",
+		shopify: "acme.myshopify.com", aws: "iam.amazonaws.com s3.cn-north-1.amazonaws.com.cn ec2.us-east-1.api.aws",
+		google: "www.googleapis.com", telegram: "api.telegram.org",
 		retryAfterAlone: "slack.com api.stripe.com",
 		anyUpstream: " example.com notgithub.com github.com.example.com com [::1]:443 127.0.0.1 azure.com " +
 			"github.community",
