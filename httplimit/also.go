@@ -135,7 +135,8 @@ func (h *handler) admitBySeveral(
 		s.claims[i+1].Key = bound(o.key(r))
 	}
 	permits, refused, d := quotient.TryAcquireAll(s.permits[:0], s.claims...)
-	if d.Reason == quotient.ReasonBadRequest && h.plan != nil && unplan(opts) {
+	if d.Reason == quotient.ReasonBadRequest && h.plan != nil {
+		s.claims[0].Options = planless(opts)
 		permits, refused, d = quotient.TryAcquireAll(s.permits[:0], s.claims...)
 	}
 	if h.sender != nil {

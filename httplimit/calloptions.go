@@ -80,27 +80,16 @@ func PlanBy(f func(*http.Request) string) Option {
 	return func(m *middleware) { m.plan = f }
 }
 
-// unplan takes an unknown plan off opts, where it is the last, and reports whether there was one.
-func unplan(opts []quotient.CallOption) bool {
-	last := len(opts) - 1
-	if opts[last] == (quotient.CallOption{}) {
-		return false
-	}
-	opts[last] = quotient.CallOption{}
-	return true
-}
+// planless is opts without the plan, which is the last, for one that the limiter does not have.
+func planless(opts []quotient.CallOption) []quotient.CallOption { return opts[:len(opts)-1] }
 
 // check is Limiter.Check, for calls of any plan.
 func (m *middleware) check(key string, opts []quotient.CallOption) quotient.Decision {
 	d := m.limiter.Check(key, opts...)
-	if d.Reason != quotient.ReasonBadRequest || m.plan == nil {
-		return d
+	if d.Reason == quotient.ReasonBadRequest && m.plan != nil {
+		return m.limiter.Check(key, planless(opts)...)
 	}
-	plan := &opts[len(opts)-1]
-	unknown := *plan
-	defer func() { *plan = unknown }() // for the call itself, which counts
-	*plan = quotient.CallOption{}
-	return m.limiter.Check(key, opts...)
+	return d
 }
 
 // acquire is Limiter.Acquire, for calls of any plan if the last of opts is one.
@@ -108,8 +97,8 @@ func acquire(
 	ctx context.Context, l *quotient.Limiter, key string, opts []quotient.CallOption, planned bool,
 ) (quotient.Permit, error) {
 	permit, err := l.Acquire(ctx, key, opts...)
-	if err != nil && planned && !errors.Is(err, quotient.ErrLimited) && ctx.Err() == nil && unplan(opts) {
-		return l.Acquire(ctx, key, opts...)
+	if err != nil && planned && !errors.Is(err, quotient.ErrLimited) && ctx.Err() == nil {
+		return l.Acquire(ctx, key, planless(opts)...)
 	}
 	return permit, err
 }

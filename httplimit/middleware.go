@@ -164,7 +164,7 @@ func (h *handler) limitCall(w http.ResponseWriter, r *http.Request, key string) 
 		opts = append(opts, h.perCall[i].of(r))
 	}
 	if h.plan != nil {
-		opts = append(opts, quotient.Plan(h.plan(r))) // the last: see unplan
+		opts = append(opts, quotient.Plan(h.plan(r))) // the last: see planless
 	}
 	if len(h.also) > 0 {
 		held, no := h.admitBySeveral(r, key, opts, at)
@@ -194,8 +194,8 @@ func (h *handler) decide(
 // admitNow takes a permit for a request at once, or refuses it. One of an unknown plan asks without a plan.
 func (h *handler) admitNow(key string, opts []quotient.CallOption) (quotient.Permit, *refusal) {
 	permit, d := h.limiter.TryAcquire(key, opts...)
-	if d.Reason == quotient.ReasonBadRequest && h.plan != nil && unplan(opts) {
-		permit, d = h.limiter.TryAcquire(key, opts...)
+	if d.Reason == quotient.ReasonBadRequest && h.plan != nil {
+		permit, d = h.limiter.TryAcquire(key, planless(opts)...)
 	}
 	if !d.OK {
 		return permit, refusalOf(d)

@@ -175,7 +175,7 @@ func (t *Transport) acquire(req *http.Request, key string) (quotient.Permit, err
 		opts = append(opts, costIn(unit, cost(req)))
 	}
 	if t.Plan != nil {
-		opts = append(opts, quotient.Plan(t.Plan(req))) // the last: see unplan
+		opts = append(opts, quotient.Plan(t.Plan(req))) // the last: see planless
 	}
 	return acquire(req.Context(), t.Limiter, key, opts, t.Plan != nil)
 }
