@@ -33,9 +33,7 @@ func PriorityBy(f func(*http.Request) quotient.Priority) Option {
 // bound a weight that a client may choose. WeightBy panics if f is nil.
 func WeightBy(f func(*http.Request) int) Option {
 	mustBe(f != nil, "WeightBy: the function is nil")
-	return perCall("weight", func(r *http.Request) quotient.CallOption {
-		return weight(f(r))
-	})
+	return perCall("weight", func(r *http.Request) quotient.CallOption { return weight(f(r)) })
 }
 
 func weight(n int) quotient.CallOption { return quotient.Weight(min(max(n, 1), mostPerCall)) }
