@@ -24,13 +24,9 @@ type base func(*http.Request) (*http.Response, error)
 func (b base) RoundTrip(r *http.Request) (*http.Response, error) { return b(r) }
 
 // answers is a base that always answers so, with fields in pairs.
-func answers(status int, b io.ReadCloser, fields ...string) base {
+func answers(status int, b io.ReadCloser, pairs ...string) base {
 	return func(*http.Request) (*http.Response, error) {
-		resp := &http.Response{StatusCode: status, Header: http.Header{}, Body: b}
-		for i := 0; i < len(fields); i += 2 {
-			resp.Header.Set(fields[i], fields[i+1])
-		}
-		return resp, nil
+		return &http.Response{StatusCode: status, Header: fields(pairs...), Body: b}, nil
 	}
 }
 
