@@ -51,21 +51,16 @@ func (a admission) Release() {
 }
 
 // Report tells the policies of all limiters.
-func (a admission) Report(f policy.Feedback) {
-	a.own.Report(f)
-	if a.also != nil {
-		for _, p := range a.also.permits[1:] {
-			p.Report(f)
-		}
-	}
-}
+func (a admission) Report(f policy.Feedback) { a.each(func(p quotient.Permit) { p.Report(f) }) }
 
 // ExpireIn is that of all permits.
-func (a admission) ExpireIn(d time.Duration) {
-	a.own.ExpireIn(d)
+func (a admission) ExpireIn(d time.Duration) { a.each(func(p quotient.Permit) { p.ExpireIn(d) }) }
+
+func (a admission) each(do func(quotient.Permit)) {
+	do(a.own)
 	if a.also != nil {
 		for _, p := range a.also.permits[1:] {
-			p.ExpireIn(d)
+			do(p)
 		}
 	}
 }
@@ -140,7 +135,8 @@ func (h *handler) admitBySeveral(
 		s.claims[i+1].Key = bound(o.key(r))
 	}
 	permits, refused, d := quotient.TryAcquireAll(s.permits[:0], s.claims...)
-	if d.Reason == quotient.ReasonBadRequest && h.unplan(opts) {
+	if d.Reason == quotient.ReasonBadRequest && h.plan != nil {
+		s.claims[0].Options = planless(opts)
 		permits, refused, d = quotient.TryAcquireAll(s.permits[:0], s.claims...)
 	}
 	if h.sender != nil {

@@ -65,8 +65,8 @@ func amongUsual(h http.Header) http.Header {
 
 func TestFeedbackDoesNotAllocate(t *testing.T) {
 	for _, tt := range usual {
-		h := amongUsual(tt.fields)
-		read := func() { ProfileFor(tt.host).Feedback(tt.status, h, time.Time{}) }
+		resp := &http.Response{StatusCode: tt.status, Header: amongUsual(tt.fields)}
+		read := func() { ProfileFor(tt.host).FeedbackOf(resp) }
 		if n := testing.AllocsPerRun(100, read); n != 0 {
 			t.Errorf("%s: %v allocations, want 0", tt.name, n)
 		}

@@ -33,9 +33,13 @@ func PriorityBy(f func(*http.Request) quotient.Priority) Option {
 // bound a weight that a client may choose. WeightBy panics if f is nil.
 func WeightBy(f func(*http.Request) int) Option {
 	mustBe(f != nil, "WeightBy: the function is nil")
-	return perCall("weight", func(r *http.Request) quotient.CallOption {
-		return quotient.Weight(min(max(f(r), 1), mostPerCall))
-	})
+	return perCall("weight", func(r *http.Request) quotient.CallOption { return weight(f(r)) })
+}
+
+func weight(n int) quotient.CallOption { return quotient.Weight(min(max(n, 1), mostPerCall)) }
+
+func costIn(unit string, n int) quotient.CallOption {
+	return quotient.Cost(unit, min(max(n, 0), mostPerCall))
 }
 
 // CostBy makes each request cost the number of events that f returns for it, in all rates that count the
@@ -54,7 +58,7 @@ func CostBy(unit string, f func(*http.Request) int) Option {
 	return func(m *middleware) {
 		m.priced = true
 		perCall("cost of "+unit, func(r *http.Request) quotient.CallOption {
-			return quotient.Cost(unit, min(max(f(r), 0), mostPerCall))
+			return costIn(unit, f(r))
 		})(m)
 		d := m.limiter.Check("", quotient.Cost(unit, 0))
 		mustBe(d.Reason != quotient.ReasonBadRequest, "CostBy(%q): %v", unit, d)
@@ -74,36 +78,25 @@ func PlanBy(f func(*http.Request) string) Option {
 	return func(m *middleware) { m.plan = f }
 }
 
-// unplan takes an unknown plan off opts, and reports whether there was one.
-func (m *middleware) unplan(opts []quotient.CallOption) bool {
-	last := len(opts) - 1 // see limitCall
-	if m.plan == nil || opts[last] == (quotient.CallOption{}) {
-		return false
-	}
-	opts[last] = quotient.CallOption{}
-	return true
-}
+// planless is opts without the plan, which is the last, for one that the limiter does not have.
+func planless(opts []quotient.CallOption) []quotient.CallOption { return opts[:len(opts)-1] }
 
 // check is Limiter.Check, for calls of any plan.
 func (m *middleware) check(key string, opts []quotient.CallOption) quotient.Decision {
 	d := m.limiter.Check(key, opts...)
-	if d.Reason != quotient.ReasonBadRequest || m.plan == nil {
-		return d
+	if d.Reason == quotient.ReasonBadRequest && m.plan != nil {
+		return m.limiter.Check(key, planless(opts)...)
 	}
-	plan := &opts[len(opts)-1]
-	unknown := *plan
-	defer func() { *plan = unknown }() // for the call itself, which counts
-	*plan = quotient.CallOption{}
-	return m.limiter.Check(key, opts...)
+	return d
 }
 
-// acquire is Limiter.Acquire, for calls of any plan.
-func (m *middleware) acquire(
-	ctx context.Context, key string, opts []quotient.CallOption,
+// acquire is Limiter.Acquire, for calls of any plan if the last of opts is one.
+func acquire(
+	ctx context.Context, l *quotient.Limiter, key string, opts []quotient.CallOption, planned bool,
 ) (quotient.Permit, error) {
-	permit, err := m.limiter.Acquire(ctx, key, opts...)
-	if err != nil && m.plan != nil && !errors.Is(err, quotient.ErrLimited) && ctx.Err() == nil && m.unplan(opts) {
-		return m.limiter.Acquire(ctx, key, opts...)
+	permit, err := l.Acquire(ctx, key, opts...)
+	if err != nil && planned && !errors.Is(err, quotient.ErrLimited) && ctx.Err() == nil {
+		return l.Acquire(ctx, key, planless(opts)...)
 	}
 	return permit, err
 }

@@ -1,6 +1,8 @@
 package httplimit
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -66,6 +68,41 @@ func TestWeightsAndCosts(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// Transport asks the same of its own requests, once for each RoundTrip.
+func TestWeightsAndCostsOfTransport(t *testing.T) {
+	for _, tt := range []struct {
+		query  string
+		during [4]float64 // what the base sees is left
+		reason quotient.Reason
+	}{
+		{"", [4]float64{19, 100, 1000, 7}, quotient.ReasonNone},
+		{"weight=5&tokens=60&bytes=7", [4]float64{15, 40, 993, 3}, quotient.ReasonNone},
+		{"weight=-3&tokens=-60", [4]float64{19, 100, 1000, 7}, quotient.ReasonNone},
+		{"weight=9", [4]float64{}, quotient.ReasonTooLarge}, {"tokens=101", [4]float64{}, quotient.ReasonTooLarge},
+		{"bytes=9000000000000000000", [4]float64{}, quotient.ReasonTooLarge},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l, during, asked := limiter(t, priced), [4]float64{}, 0
+			tr := &Transport{Limiter: l, Weight: number("weight"), Plan: query("plan"),
+				Cost: map[string]func(*http.Request) int{"bytes": number("bytes"), "tokens": func(r *http.Request) int {
+					asked++
+					return number("tokens")(r)
+				}}}
+			tr.Base = base(func(*http.Request) (*http.Response, error) {
+				during = left(l, "h")
+				return &http.Response{Body: http.NoBody}, nil
+			})
+			_, err := tr.RoundTrip(request(t, "http://h/?"+tt.query, nil))
+			var limited *quotient.LimitedError
+			if errors.As(err, &limited) != (tt.reason != quotient.ReasonNone) || limited != nil && limited.Reason != tt.reason ||
+				during != tt.during || asked != 1 {
+				t.Errorf("%s: %v, %v left, asked %d times; want %v, %v", tt.query, err, during, asked, tt.reason, tt.during)
+			}
+			idle(t, l)
+		})
 	}
 }
 
@@ -150,6 +187,15 @@ func TestPlanBy(t *testing.T) {
 							} else if w.Code != 204 || i == 0 && fieldsOf(w.Header()) != fields {
 								t.Errorf("%q: request %d: status %d, fields\n%s\nwant\n%s", tt.plan, i+1, w.Code,
 									fieldsOf(w.Header()), fields)
+							}
+						}
+						tr := &Transport{Base: newNoBase(), Limiter: l, Plan: query("plan"),
+							Priority: func(*http.Request) quotient.Priority { return quotient.PriorityHigh }}
+						for i := range tt.served + 1 {
+							ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+							_, err := tr.RoundTrip(request(t, "http://h/?plan="+tt.plan, nil).WithContext(ctx))
+							if cancel(); (err == nil) != (i < tt.served) || err != nil && !errors.Is(err, quotient.ErrLimited) {
+								t.Errorf("%q: request %d of a Transport: %v", tt.plan, i+1, err)
 							}
 						}
 						asks := l.Stats().Refused[quotient.ReasonBadRequest]

@@ -16,16 +16,14 @@
 // with whom; each one documents what a client can vary in it.
 //
 // A policy that learns reads an answer's fields: Retry-After, RateLimit, and those that GitHub, OpenAI and
-// others send in its place. ProfileFor lists the hosts that are known, and a Profile describes one more.
+// others send in its place. ProfileFor lists the hosts that are known, and a Profile describes one more. Its
+// Judge may look into bodies.
 //
 // With SendFields, Middleware sends its own clients their limits in RateLimit fields. WeightBy and CostBy
 // set what a request counts as, and PlanBy its plan. Also adds further limiters that must admit it. OnRefuse
 // writes, logs or counts refusals, and Drain ends the waits when a server shuts down. Around is Middleware
 // for frameworks whose handlers are no http.Handler. The modules ginlimit, echolimit (v5), echolimit-v4 and
 // grpclimit are for gin, echo and gRPC.
-//
-// A request holds its slot until the handler has returned. What gives up a handler that still works, as
-// http.TimeoutHandler does, belongs around Middleware and not behind it.
 //
 // Nothing here starts a goroutine, and nothing retries.
 package httplimit

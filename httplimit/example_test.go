@@ -1,15 +1,18 @@
 package httplimit_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/httplimit"
+	"github.com/quotient-go/quotient/policy"
 )
 
 // A server admits ten requests a second for each API key, a client sends at most five a second to each host.
@@ -184,15 +187,6 @@ func ExampleHost() {
 	// Output: api.example.com
 }
 
-// A tenant that a server in front has written has a quota of its own.
-func ExampleHeader() {
-	key := httplimit.Header("X-Tenant")
-	r := httptest.NewRequest("GET", "/", nil)
-	r.Header.Set("X-Tenant", "ann")
-	fmt.Println(key(r))
-	// Output: ann
-}
-
 // A token has a quota of its own, and is not shown. Check it before the limiter sees it: a client can invent
 // others.
 func ExampleCredential() {
@@ -204,16 +198,6 @@ func ExampleCredential() {
 	// Output:
 	// credential:46e38e9ce4c432c3ca84636e27ba6242
 	// credential:46e38e9ce4c432c3ca84636e27ba6242
-}
-
-// All requests share one quota.
-func ExampleConstant() {
-	key := httplimit.Constant("upstream")
-	fmt.Println(key(httptest.NewRequest("GET", "/a", nil)))
-	fmt.Println(key(httptest.NewRequest("POST", "/b", nil)))
-	// Output:
-	// upstream
-	// upstream
 }
 
 // Each method of a route has a quota of its own.
@@ -284,4 +268,41 @@ func ExampleProfile() {
 	q := f.Quotas[0]
 	fmt.Println(f.Outcome, q.Unit, q.Remaining, q.Limit, q.Reset)
 	// Output: throttled credits 300 1000 1m30s
+}
+
+// Shopify's GraphQL API refuses with 200, and says in the body how many points are missing. A refusal is short;
+// what PeekBody cuts off is no JSON.
+func ExampleProfile_judge() {
+	graphQL := &httplimit.Profile{Judge: func(resp *http.Response) (policy.Feedback, bool) {
+		var said struct {
+			Errors     []struct{ Extensions struct{ Code string } }
+			Extensions struct {
+				Cost struct {
+					RequestedQueryCost float64
+					ThrottleStatus     struct{ CurrentlyAvailable, RestoreRate float64 }
+				}
+			}
+		}
+		text := httplimit.PeekBody(resp, 2048)
+		if json.Unmarshal(text, &said) != nil || len(said.Errors) == 0 || said.Errors[0].Extensions.Code != "THROTTLED" {
+			return policy.Feedback{}, false
+		}
+		cost := said.Extensions.Cost
+		wait := (cost.RequestedQueryCost - cost.ThrottleStatus.CurrentlyAvailable) / max(cost.ThrottleStatus.RestoreRate, 1)
+		return policy.Feedback{
+			Outcome: policy.Throttled, RetryAfter: time.Duration(wait * float64(time.Second)),
+		}, true
+	}}
+
+	const refusal = `{"errors": [{"message": "Throttled", "extensions": {"code": "THROTTLED"}}], "extensions": {"cost": {
+		"requestedQueryCost": 752, "throttleStatus": {"currentlyAvailable": 666, "restoreRate": 50.0}}}}`
+	for _, text := range []string{refusal, `{"data": {"shop": {"name": "acme"}}}`} {
+		resp := &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(text))}
+		f, _ := graphQL.FeedbackOf(resp)
+		left, _ := io.ReadAll(resp.Body)
+		fmt.Println(f.Outcome, f.RetryAfter, string(left) == text)
+	}
+	// Output:
+	// throttled 1.72s true
+	// success 0s true
 }

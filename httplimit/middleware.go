@@ -45,9 +45,9 @@ import (
 // wrapper with Unwrap. The wrapper implements http.Flusher, http.Hijacker, http.Pusher and io.ReaderFrom
 // exactly if the original does; http.ResponseController works as before.
 //
-// With the wrapper a policy learns from the handler's own 429 and 503, and from the Retry-After and
-// RateLimit fields of its answers, when the handler has returned. They are read as ProfileFor reads those
-// of an unknown host (see CountGarbage). A panic before any answer counts as policy.Failed. A hijacked
+// With the wrapper a policy learns from the handler's own refusals, and from the Retry-After and RateLimit
+// fields of its answers, when the handler has returned. They are read as ProfileFor reads those of an
+// unknown host, without their bodies (see CountGarbage). A panic before any answer counts as policy.Failed. A hijacked
 // connection counts as policy.Success. It holds its permit until it is closed, or for StreamLifetime at
 // most.
 //
@@ -164,7 +164,7 @@ func (h *handler) limitCall(w http.ResponseWriter, r *http.Request, key string) 
 		opts = append(opts, h.perCall[i].of(r))
 	}
 	if h.plan != nil {
-		opts = append(opts, quotient.Plan(h.plan(r))) // the last: see unplan
+		opts = append(opts, quotient.Plan(h.plan(r))) // the last: see planless
 	}
 	if len(h.also) > 0 {
 		held, no := h.admitBySeveral(r, key, opts, at)
@@ -194,8 +194,8 @@ func (h *handler) decide(
 // admitNow takes a permit for a request at once, or refuses it. One of an unknown plan asks without a plan.
 func (h *handler) admitNow(key string, opts []quotient.CallOption) (quotient.Permit, *refusal) {
 	permit, d := h.limiter.TryAcquire(key, opts...)
-	if d.Reason == quotient.ReasonBadRequest && h.unplan(opts) {
-		permit, d = h.limiter.TryAcquire(key, opts...)
+	if d.Reason == quotient.ReasonBadRequest && h.plan != nil {
+		permit, d = h.limiter.TryAcquire(key, planless(opts)...)
 	}
 	if !d.OK {
 		return permit, refusalOf(d)

@@ -135,8 +135,6 @@ func TestHandlersAnswerIsFeedback(t *testing.T) {
 	}{
 		"nothing":                 {say(), success},
 		"body":                    {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "x") }, success},
-		"not found":               {say(404), success},
-		"server error":            {say(500), success},
 		"429":                     {say(429), throttled},
 		"429 with a time":         {with(429, "Retry-After", "7"), gives(policy.Throttled, 7*time.Second)},
 		"503 with a time":         {with(503, "Retry-After", "1.5"), gives(policy.Unavailable, 1500*time.Millisecond)},

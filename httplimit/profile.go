@@ -32,18 +32,23 @@ type Fields struct {
 	ResetAfter string
 }
 
-// Profile describes how one upstream reports its limits: the statuses that refuse a request for the rate,
-// and the fields that hold quotas. All profiles read 429 as policy.Throttled, 503 as policy.Unavailable,
-// and Retry-After (see RetryAfter). They also read the fields RateLimit and RateLimit-Policy of the IETF's
-// httpapi draft, versions 07 to 11, with the parameters r or a, and t or w.
+// Profile describes how one upstream reports its limits: the answers that refuse a request for the rate, and
+// the fields that hold quotas. All profiles read
+//
+//   - 429 as policy.Throttled, and so 403, 413 and 418 that demand a wait (see RetryAfter);
+//   - 400 and above as policy.Throttled if X-Amzn-Errortype, X-Amzn-Query-Error or X-Ms-Error-Code names a
+//     throttling error (ThrottlingException, ServerBusy), or if X-Envoy-RateLimited is there;
+//   - 503 as policy.Unavailable, and so 500 and above that demand a wait;
+//   - the wait that these demand, and the fields RateLimit and RateLimit-Policy of the IETF's httpapi draft,
+//     versions 07 to 11, with the parameters r or a, and t or w.
 //
 // The zero value is ready and reads only these. A Profile is safe for use by many goroutines. Do not change
 // or copy it once it is used.
 type Profile struct {
 	// Throttled are statuses that refuse a request for the rate, besides 429.
 	Throttled []int
-	// Suspect are statuses that refuse for the rate only with a Retry-After or with a spent quota. GitHub's
-	// 403 is one.
+	// Suspect are statuses that refuse for the rate only if they demand a wait, or with a spent quota.
+	// GitHub's 403 is one.
 	Suspect []int
 	// Unavailable are statuses of an upstream that cannot serve now, besides 503.
 	Unavailable []int
@@ -52,6 +57,17 @@ type Profile struct {
 	// the first in this list. The members of RateLimit count too, as if they were at the front of the list.
 	// Units beyond the first policy.MaxQuotas are dropped.
 	Quotas []Fields
+	// Judge may look at the whole answer. If it returns true, its feedback counts in place of all that the
+	// fields above say, with a RetryAfter within 0 and 24 hours. Feedback for another status is a good start:
+	// p.Feedback(429, resp.Header, time.Time{}). With false the other fields of the profile judge. It is
+	// called by Transport, for a policy that learns, and by FeedbackOf; not by Feedback, nor by Middleware,
+	// and not for an answer from a cache.
+	//
+	// It may read the body with PeekBody, and must leave it as it was. The request's caller waits meanwhile,
+	// and its permit is held. So it must read few bytes, and only of answers that end soon: an error has its
+	// reason in the first 4 KiB, and a stream may never have so many. It must not close the body, and not
+	// keep the answer. It is called from many goroutines at a time. Should it panic, the answer is closed.
+	Judge func(*http.Response) (policy.Feedback, bool)
 
 	once sync.Once
 	rows []Fields // Quotas with canonical names
@@ -61,9 +77,9 @@ type Profile struct {
 // the number of its fields and parameters that could not be read. They are ignored, and the rest of the
 // answer counts.
 //
-// A refusal's RetryAfter comes from Retry-After. Without that field it is the time until all spent quotas
-// are renewed, those of RateLimit before all others. A time without a number of remaining requests counts
-// if no quota is spent. RetryAfter is at most 24 hours. Answers that are no refusals have none.
+// A refusal's RetryAfter is that of the function RetryAfter. If that has none, it is the time until all spent
+// quotas are renewed, those of RateLimit before all others. A time without a number of remaining requests
+// counts if no quota is spent. RetryAfter is at most 24 hours. Answers that are no refusals have none.
 //
 // If an answer comes from a cache (Age above 0), only the status counts. A zero now means the present.
 func (p *Profile) Feedback(status int, h http.Header, now time.Time) (f policy.Feedback, garbage int) {
@@ -71,16 +87,23 @@ func (p *Profile) Feedback(status int, h http.Header, now time.Time) (f policy.F
 	if cached(h) {
 		return f, 0
 	}
+	if f.Outcome != policy.Throttled && status >= http.StatusBadRequest && namesThrottling(h) {
+		f.Outcome = policy.Throttled
+	}
 	r := reader{header: h, now: now}
 	r.read(p.canonical(), f.Outcome == policy.Throttled)
 	f.Quotas = r.quotas
-	suspect := f.Outcome == policy.Success && slices.Contains(p.Suspect, status)
-	if f.Outcome == policy.Success && !suspect {
+	success := f.Outcome == policy.Success
+	suspect, told := slices.Contains(p.Suspect, status), ifToldToWait(status)
+	if success && !suspect && told == policy.Success {
 		return f, r.garbage
 	}
-	pause, said := r.retryAfter()
-	if suspect && (said || r.spent) {
+	pause, said := r.wait()
+	switch {
+	case success && suspect && (said || r.spent):
 		f.Outcome = policy.Throttled
+	case success && said:
+		f.Outcome = told
 	}
 	if !said && f.Outcome == policy.Throttled {
 		pause = r.pause()
@@ -117,7 +140,7 @@ func (p *Profile) canonical() []Fields {
 // ProfileFor returns the profile of the upstream with this host, in any spelling, with or without a port.
 // It knows these hosts and their subdomains:
 //
-//	github.com, ghe.com                        403 may be a refusal
+//	github.com, ghe.com                        403 may be a refusal, by its body too
 //	gitlab.com
 //	discord.com, discordapp.com
 //	reddit.com
@@ -127,6 +150,9 @@ func (p *Profile) canonical() []Fields {
 //	myshopify.com
 //	slack.com
 //	stripe.com
+//	amazonaws.com, amazonaws.com.cn, api.aws   400 and 503 may be refusals by their body, as 509 is
+//	googleapis.com                             403 may be a refusal by its body; retryDelay
+//	telegram.org                               retry_after in the body
 //
 // Every other host gets a profile that reads all the families of fields of the hosts above except
 // Shopify's. It reads them also with the X-Rate-Limit spelling and for several windows
@@ -155,24 +181,26 @@ var vendors = []struct {
 }{
 	{"github.com", github}, {"ghe.com", github},
 	{"gitlab.com", gitlab},
-	{"discord.com", discord}, {"discordapp.com", discord},
-	{"reddit.com", reddit},
+	{"discord.com", xRateLimit}, {"discordapp.com", xRateLimit},
+	{"reddit.com", xRateLimit},
 	{"openai.com", openAI}, {"openai.azure.com", openAI},
 	{"anthropic.com", anthropic},
-	{"atlassian.com", atlassian}, {"atlassian.net", atlassian}, {"bitbucket.org", atlassian},
+	{"atlassian.com", xRateLimit}, {"atlassian.net", xRateLimit}, {"bitbucket.org", xRateLimit},
 	{"myshopify.com", shopify},
 	{"slack.com", retryAfterAlone}, {"stripe.com", retryAfterAlone},
+	{"amazonaws.com", aws}, {"amazonaws.com.cn", aws}, {"api.aws", aws},
+	{"googleapis.com", google}, {"telegram.org", telegram},
 }
 
 // The profiles, each with the fields that its vendor is known for.
 var (
-	// A first limit is refused with 403 or 429 and nothing left, a secondary one with Retry-After.
-	github = &Profile{Suspect: []int{403}, Quotas: []Fields{family("X-RateLimit")}}
+	// A first limit is refused with 403 or 429 and nothing left, a secondary one with Retry-After, also with
+	// 200, or with a sentence alone. Then a minute is to be waited.
+	github = judgedByBody(&Profile{Suspect: []int{403}, Quotas: []Fields{family("X-RateLimit")}},
+		`secondary rate limit|abuse detection`, ``, time.Minute, 200, 403, 429)
 	gitlab = &Profile{Quotas: []Fields{family("RateLimit")}} // Reset is epoch seconds
-	// Reset is an instant with decimals; Reset-After does not depend on clocks.
-	discord = &Profile{Quotas: []Fields{family("X-RateLimit")}}
-	// Reset is seconds from now, and the limit is Used + Remaining.
-	reddit = &Profile{Quotas: []Fields{family("X-RateLimit")}}
+	// Reset is an instant with decimals (Discord), seconds from now (Reddit), or has no seconds (Atlassian).
+	xRateLimit = &Profile{Quotas: []Fields{family("X-RateLimit")}}
 	// Reset is a Go duration; -1 and 0 stand for what is not known.
 	openAI = &Profile{Quotas: []Fields{
 		perUnit("", "requests"), perUnit("tokens", "tokens"),
@@ -180,10 +208,17 @@ var (
 	}}
 	// Reset is RFC 3339; 529 is an upstream that is overloaded.
 	anthropic       = &Profile{Unavailable: []int{529}, Quotas: anthropicFields}
-	atlassian       = &Profile{Quotas: []Fields{family("X-RateLimit")}} // Reset has no seconds
 	shopify         = &Profile{Quotas: []Fields{{Used: "X-Shopify-Shop-Api-Call-Limit"}}}
 	retryAfterAlone = &Profile{}
 	anyUpstream     = &Profile{Quotas: everyField()}
+	// DynamoDB and others name the error in JSON, EC2, S3, IAM and others in XML. Some hosts are a customer's.
+	aws = judgedByBody(&Profile{Throttled: []int{509}, Quotas: everyField()},
+		`(?:<Code>|"(?:__type|[Cc]ode)"\s*:\s*"(?:[^"#]*#)?)(?:`+strings.Join(throttlingCodes, "|")+`)[<"]`,
+		``, 0, 400, 503)
+	google = judgedByBody(&Profile{},
+		`"(?:(?:user|sharing)?[rR]ateLimitExceeded|dailyLimitExceeded|quotaExceeded|RATE_LIMIT_EXCEEDED)"`,
+		`"retryDelay"\s*:\s*"([0-9.]+s)"`, 0, 403, 429)
+	telegram = judgedByBody(&Profile{}, ``, `"retry_after"\s*:\s*([0-9.]+)`, 0, 429)
 )
 
 // anthropicFields put the unit before what they say of it.

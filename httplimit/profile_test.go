@@ -43,6 +43,7 @@ func TestProfileOfYourOwn(t *testing.T) {
 	}
 	credits := []string{"X-Credits", "100", "X-Credits-Left", "60"}
 	success, throttled, unavailable := policy.Success, policy.Throttled, policy.Unavailable
+	var readers sync.WaitGroup // any number of them may read
 	for _, tt := range []struct {
 		status int
 		fields []string
@@ -61,8 +62,11 @@ func TestProfileOfYourOwn(t *testing.T) {
 		{529, []string{"Retry-After", "1"}, gives(unavailable, time.Second)},
 		{530, nil, gives(unavailable, 0)}, {503, nil, gives(unavailable, 0)},
 	} {
-		feedback(t, p, tt.status, fields(tt.fields...), tt.want, 0)
+		for range 2 {
+			readers.Go(func() { feedback(t, p, tt.status, fields(tt.fields...), tt.want, 0) })
+		}
 	}
+	readers.Wait()
 	if p.Quotas[0].Limit != "x-credits" {
 		t.Errorf("the profile was changed: %+v", p.Quotas[0])
 	}
@@ -123,43 +127,15 @@ func TestFieldsThatDoNotCount(t *testing.T) {
 	}
 }
 
-// A zero now is the present.
-func TestFeedbackReadsTheClock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		at := time.Now().Add(90 * time.Second)
-		for _, h := range []http.Header{
-			fields("X-RateLimit-Limit", "10", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset",
-				at.Format(time.RFC3339)),
-			fields("X-RateLimit-Limit", "10", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset",
-				at.Format(time.RFC3339), "Retry-After", at.UTC().Format(http.TimeFormat)),
-		} {
-			want := gives(policy.Throttled, 90*time.Second, policy.Quota{Limit: 10, Reset: 90 * time.Second})
-			if got, _ := anyUpstream.Feedback(429, h, time.Time{}); got != want {
-				t.Errorf("%v: %+v, want %+v", h, got, want)
-			}
-		}
-	})
-}
-
-func TestProfileIsSafeForManyGoroutines(t *testing.T) {
-	p := &Profile{Quotas: []Fields{family("x-any")}}
-	want := gives(policy.Success, 0, policy.Quota{Limit: 10, Remaining: 5})
-	var readers sync.WaitGroup
-	for range 8 {
-		readers.Go(func() {
-			feedback(t, p, 200, fields("X-Any-Limit", "10", "X-Any-Remaining", "5"), want, 0)
-		})
-	}
-	readers.Wait()
-}
-
 func TestProfileFor(t *testing.T) {
 	for want, hosts := range map[*Profile]string{
 		github: "github.com api.github.com API.GITHUB.COM api.github.com:443 api.github.com:8443 api.github.com. " +
 			"acme.ghe.com .github.com",
-		gitlab: "gitlab.com", discord: "discord.com discordapp.com", reddit: "oauth.reddit.com",
+		gitlab: "gitlab.com", xRateLimit: "discord.com discordapp.com oauth.reddit.com " +
+			"api.atlassian.com acme.atlassian.net api.bitbucket.org",
 		openAI: "api.openai.com acme.openai.azure.com", anthropic: "api.anthropic.com",
-		atlassian: "api.atlassian.com acme.atlassian.net api.bitbucket.org", shopify: "acme.myshopify.com",
+		shopify: "acme.myshopify.com", aws: "iam.amazonaws.com s3.cn-north-1.amazonaws.com.cn ec2.us-east-1.api.aws",
+		google: "www.googleapis.com", telegram: "api.telegram.org",
 		retryAfterAlone: "slack.com api.stripe.com",
 		anyUpstream: " example.com notgithub.com github.com.example.com com [::1]:443 127.0.0.1 azure.com " +
 			"github.community",
@@ -180,6 +156,7 @@ type exhibit struct {
 	place, host string
 	status      int
 	header      http.Header
+	body        string
 	want        policy.Feedback
 	garbage     int
 }
@@ -231,7 +208,11 @@ func parseExhibit(line string) (e exhibit, err error) {
 		if !ok {
 			return e, fmt.Errorf("no field in %q", part)
 		}
-		e.header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
+		if name, value = strings.TrimSpace(name), strings.TrimSpace(value); name == "body" {
+			e.body = value
+		} else {
+			e.header.Add(name, value)
+		}
 	}
 	e.want, e.garbage, err = parseWant(want)
 	return e, err
@@ -295,19 +276,30 @@ func parseQuota(unit, text string) (q policy.Quota, err error) {
 // leastZoo is how many exhibits there must be: fewer would mean that some were not read.
 const leastZoo = 300
 
+// A zero now is the present.
 func TestZoo(t *testing.T) {
-	all := zoo(t)
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(zooTime))
+		visit(t, zoo(t))
+	})
+}
+
+func visit(t *testing.T, all []exhibit) {
 	if len(all) < leastZoo {
 		t.Errorf("%d exhibits, want at least %d", len(all), leastZoo)
 	}
 	seen := map[string]string{}
 	for _, e := range all {
-		got, garbage := ProfileFor(e.host).Feedback(e.status, e.header, zooTime)
+		resp := &http.Response{StatusCode: e.status, Header: e.header, Body: newBody(e.body)}
+		got, garbage := ProfileFor(e.host).FeedbackOf(resp)
+		if text := readAll(t, resp.Body); text != e.body {
+			t.Errorf("%s: the body is now %q", e.place, text)
+		}
 		if got != e.want || garbage != e.garbage {
 			t.Errorf("%s: %s %d %v:\n got %+v, garbage %d\nwant %+v, garbage %d", e.place, e.host, e.status,
 				e.header, got, garbage, e.want, e.garbage)
 		}
-		what := fmt.Sprint(e.host, e.status, e.header)
+		what := fmt.Sprint(e.host, e.status, e.header, e.body)
 		if before, twice := seen[what]; twice {
 			t.Errorf("%s is the same as %s", e.place, before)
 		}
@@ -315,48 +307,68 @@ func TestZoo(t *testing.T) {
 	}
 }
 
+const (
+	bad = -1 // reported as unreadable
+	day = maxRetryAfter
+)
+
+// saidWaits are values of Retry-After, and what they mean.
+var saidWaits = map[string]time.Duration{
+	"": bad, "0": 0, "1": time.Second, "120": 2 * time.Minute, " 007 ": 7 * time.Second, "2.0": 2 * time.Second,
+	"2.5": 2500 * time.Millisecond, "2.": 2 * time.Second, "0.000000001": 1, "0.0000000001": 1, "0.0000000000": 0,
+	"1.9999999999": 2 * time.Second, "86400": day, "86399.5": day - 500*time.Millisecond, "86401": day,
+	"999999999": day, "1000000000": 0, "1793955067": 30 * time.Second, "1793955067.5": 30500 * time.Millisecond,
+	"1793955067000": 30 * time.Second, "9223372037": day, "9223372036854775808": day,
+	"99999999999999999999999": day, strings.Repeat("9", maxValue+1): day, "-1": bad, "-0": bad, "+1": bad,
+	"1e3": bad, "0x10": bad, ".5": bad, "1.-5": bad, "1.2.3": bad, "1, 2": bad, "1;2": bad, "NaN": bad, "Inf": bad,
+	"soon": bad, "१": bad, "1m30s": 90 * time.Second, "250ms": 250 * time.Millisecond, "-1s": bad, "1d": bad,
+	"99999h": day, "9999999h": bad, strings.Repeat("0s", maxValue/2+1): bad,
+	"Fri, 06 Nov 2026 08:51:07 GMT": 30 * time.Second, "2026-11-06T08:51:07.25Z": 30250 * time.Millisecond,
+}
+
 func TestRetryAfter(t *testing.T) {
 	const (
 		date  = "Sun, 06 Nov 1994 08:49:37 GMT"
 		later = "Sun, 06 Nov 1994 08:51:07 GMT" // 90 s later
-		bad   = -1                              // reported as unreadable
-		day   = 24 * time.Hour
 	)
-	now := time.Date(1994, 11, 6, 8, 50, 37, 0, time.UTC) // 30 s before later
-	check := func(value, date, age string, want time.Duration) {
+	now := time.Date(2026, 11, 6, 8, 50, 37, 0, time.UTC) // 30 s before the instants of saidWaits
+	check := func(want time.Duration, said ...string) {
 		t.Helper()
-		h := http.Header{"Retry-After": {value}, "Date": {date}, "Age": {age}}
+		h := fields(said...)
 		if got, ok := RetryAfter(h, now); ok != (want != bad) || ok && got != want || !ok && got != 0 {
-			t.Errorf("Retry-After %q, Date %q, Age %q: %v, %v; want %v", value, date, age, got, ok, want)
+			t.Errorf("%v: %v, %v; want %v", h, got, ok, want)
 		}
 	}
-	for value, want := range map[string]time.Duration{
-		"": bad, "0": 0, "1": time.Second, "120": 2 * time.Minute, " 007 ": 7 * time.Second, "2.0": 2 * time.Second,
-		"2.5": 2500 * time.Millisecond, "2.": 2 * time.Second, "0.000000001": 1, "0.0000000001": 1, "0.0000000000": 0,
-		"1.9999999999": 2 * time.Second, "86400": day, "86399.5": day - 500*time.Millisecond, "86401": day,
-		"9223372037": day, "9223372036854775808": day, "99999999999999999999999": day, "-1": bad, "-0": bad,
-		"+1": bad, "1e3": bad, "0x10": bad, ".5": bad, "1.-5": bad, "1.2.3": bad, "1, 2": bad, "NaN": bad, "Inf": bad,
-		"soon": bad, "१": bad, later: 30 * time.Second,
-	} {
-		check(value, "", "", want)
+	for value, want := range saidWaits {
+		check(want, "Retry-After", value)
 	}
 	for value, want := range map[string]time.Duration{
 		later: 90 * time.Second, "Sunday, 06-Nov-94 08:51:07 GMT": 90 * time.Second,
 		"Sun Nov  6 08:51:07 1994": 90 * time.Second, "Fri, 31 Dec 9999 23:59:59 GMT": day,
 		"Mon, 01 Jan 0001 00:00:00 GMT": 0, "Sun, 06 Nov 1994 08:51:07 +0100": bad,
 	} {
-		check(value, date, "", want)
+		check(want, "Retry-After", value, "Date", date)
 	}
-	check(later, "yesterday", "", 30*time.Second)
-	check(date, later, "", 0)
+	check(0, "Retry-After", date, "Date", later)
+	check(30*time.Second, "Retry-After", "Fri, 06 Nov 2026 08:51:07 GMT", "Date", "yesterday")
 	for age, want := range map[string]time.Duration{
 		"0": time.Second, "00": time.Second, "-5": time.Second, "old": time.Second, "5": bad,
 		"99999999999999999999999": bad,
 	} {
-		check("1", "", age, want)
+		check(want, "Retry-After", "1", "Age", age)
 	}
-	check(later, date, "1", bad)
-	if d, ok := RetryAfter(nil, now); d != 0 || ok {
-		t.Errorf("no header at all: %v, %v; want 0, false", d, ok)
+	check(bad, "Retry-After", later, "Date", date, "Age", "1")
+	check(bad)
+	// Of several fields, and lines of one, the longest counts, and those that say nothing do not.
+	check(5*time.Second, "Retry-After", "3", "Retry-After", "5", "Retry-After", "4")
+	check(3*time.Second, "Retry-After", "soon", "Retry-After", "", "Retry-After", "3", "X-Retry-After", "-9")
+	for _, f := range waits {
+		check(1500*f.unit, f.name, "1500")
+		check(f.unit/2, f.name, "0.5")
+		check(day, f.name, "99999999999999999999999")
+		check(2*time.Second, f.name, "2s", "Retry-After", "1")
+		check(bad, f.name, "-1500")
+		check(bad, f.name, "NaN")
+		check(bad, f.name, "00:00:00.033")
 	}
 }

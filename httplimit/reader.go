@@ -98,16 +98,49 @@ func (r *reader) pause() time.Duration {
 	return min(r.hint, maxRetryAfter)
 }
 
-// retryAfter is RetryAfter that counts garbage.
-func (r *reader) retryAfter() (time.Duration, bool) {
-	if !r.has("Retry-After") {
-		return 0, false
+// waits are the fields that RetryAfter documents, and the units of their numbers. Clients know them from
+// Azure, AWS, Docker, Smoobu, Bucket4j, Traefik, tower_governor and Django REST framework.
+var waits = [...]struct {
+	name string
+	unit time.Duration
+}{
+	{"Retry-After", time.Second}, {"X-Retry-After", time.Second}, {"X-Ratelimit-Retry-After", time.Second},
+	{"X-Rate-Limit-Retry-After-Seconds", time.Second}, {"X-Ratelimit-After", time.Second},
+	{"X-Throttle-Wait-Seconds", time.Second}, {"X-Retry-In", time.Second},
+	{"Retry-After-Ms", time.Millisecond}, {"X-Ms-Retry-After-Ms", time.Millisecond},
+	{"X-Amz-Retry-After", time.Millisecond},
+}
+
+// wait is RetryAfter that counts garbage.
+func (r *reader) wait() (longest time.Duration, said bool) {
+	for i := range waits {
+		for _, line := range r.header[waits[i].name] {
+			if line = strings.Trim(line, " \t"); line == "" {
+				continue
+			}
+			d, ok := r.waitIn(line, waits[i].unit)
+			if !ok {
+				r.garbage++
+				continue
+			}
+			longest, said = max(longest, d), true
+		}
 	}
-	d, ok := RetryAfter(r.header, r.clock())
-	if !ok {
-		r.garbage++
+	return longest, said
+}
+
+// waitIn reads one value. So many seconds that they are more than thirty years are an instant: see firstInstant.
+func (r *reader) waitIn(value string, unit time.Duration) (time.Duration, bool) {
+	d, ok := parseUnits(value, unit)
+	n, starts := parseNumber(firstMember(value))
+	if ok && (unit != time.Second || n < firstInstant) {
+		return d, true
 	}
-	return d, ok
+	if len(value) > maxValue || starts && !ok { // a list
+		return d, ok
+	}
+	d, ok = r.until(value)
+	return min(max(d, 0), maxRetryAfter), ok
 }
 
 // clock is the instant of the answer, by the upstream's own clock if it tells.
@@ -258,33 +291,30 @@ func parseNumber(s string) (float64, bool) {
 // attack, and would stop a key for good.
 const maxRetryAfter = 24 * time.Hour
 
-// RetryAfter reads the Retry-After field of an answer: the wait that the server demands. It understands
+// RetryAfter reads how long the server of an answer demands to wait. It says so in Retry-After, or in one of
+// X-Retry-After, X-RateLimit-Retry-After, X-RateLimit-After, X-Rate-Limit-Retry-After-Seconds,
+// X-Throttle-Wait-Seconds and X-Retry-In. The same in milliseconds stands in Retry-After-Ms,
+// X-Ms-Retry-After-Ms and X-Amz-Retry-After. The longest wait of all lines of all of them counts. It
+// understands
 //
-//   - seconds, whole or decimal ("120", "2.5"); a fraction below a nanosecond is rounded up, so that the
-//     result is never shorter than the field;
-//   - the three forms of an HTTP date (RFC 9110, 5.6.7). A date is relative to the answer's own Date field,
-//     so that the two clocks need not agree, and to now when that field is missing or wrong. A date in the
-//     past is 0.
+//   - numbers, whole or decimal ("120", "2.5"); a fraction below a nanosecond is rounded up, so that the
+//     result is never shorter than the field. From 1e9 on a number of seconds is an instant, in seconds since
+//     1970, and above 1e11 in milliseconds;
+//   - the three forms of an HTTP date (RFC 9110, 5.6.7), and times of RFC 3339;
+//   - Go durations ("1m30s").
 //
-// More than 24 hours count as 24 hours. It reports false for no field, for a negative number and for
-// anything else it cannot read. It also does so for an answer from a cache (Age above 0), which is not about
-// the present. Only the first line of a repeated field counts.
+// Instants are relative to the answer's own Date field, so that the two clocks need not agree, and to now when
+// that field is missing or wrong. A zero now means the present. What is past is 0.
+//
+// More than 24 hours count as 24 hours. Negative numbers and anything else that it cannot read are ignored. It
+// reports false if nothing is left, and for an answer from a cache (Age above 0), which is not about the
+// present.
 func RetryAfter(h http.Header, now time.Time) (time.Duration, bool) {
-	value := strings.Trim(h.Get("Retry-After"), " \t")
-	if value == "" || cached(h) {
+	if cached(h) {
 		return 0, false
 	}
-	if d, ok := parseSeconds(value); ok {
-		return d, true
-	}
-	date, err := http.ParseTime(value)
-	if err != nil {
-		return 0, false
-	}
-	if sent, err := http.ParseTime(h.Get("Date")); err == nil {
-		now = sent
-	}
-	return min(max(date.Sub(now), 0), maxRetryAfter), true
+	r := reader{header: h, now: now}
+	return r.wait()
 }
 
 // cached reports whether an answer has been stored on its way: an Age above 0.
@@ -297,33 +327,31 @@ func cached(h http.Header) bool {
 	return isDigits(age) && strings.Trim(age, "0") != ""
 }
 
-// parseSeconds reads a decimal number, rounded up to a nanosecond and capped at maxRetryAfter. It takes no float
-// on the way, which would round.
-func parseSeconds(s string) (time.Duration, bool) {
+// parseUnits reads a decimal number of units, rounded up to a nanosecond and capped at maxRetryAfter. It takes
+// no float on the way, which would round.
+func parseUnits(s string, unit time.Duration) (time.Duration, bool) {
 	whole, fraction, ok := decimal(s)
 	if !ok {
 		return 0, false
 	}
-	seconds, err := strconv.ParseInt(whole, 10, 64)
-	if err != nil || seconds >= int64(maxRetryAfter/time.Second) {
+	n, err := strconv.ParseInt(whole, 10, 64)
+	if err != nil || n >= int64(maxRetryAfter/unit) {
 		return maxRetryAfter, true // only too many digits can fail
 	}
-	return time.Duration(seconds)*time.Second + nanoseconds(fraction), true
+	return time.Duration(n)*unit + nanoseconds(fraction, unit), true
 }
 
-// nanoseconds is the decimal fraction of a second given by its digits, rounded
-// up.
-func nanoseconds(digits string) time.Duration {
-	n, scale := time.Duration(0), time.Second
+// nanoseconds is the decimal fraction of a unit given by its digits, rounded up.
+func nanoseconds(digits string, unit time.Duration) (n time.Duration) {
 	for i := range digits {
-		if scale == 1 {
+		if unit == 1 {
 			if strings.Trim(digits[i:], "0") != "" {
 				n++
 			}
 			break
 		}
-		scale /= 10
-		n += time.Duration(digits[i]-'0') * scale
+		unit /= 10
+		n += time.Duration(digits[i]-'0') * unit
 	}
 	return n
 }

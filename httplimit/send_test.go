@@ -510,6 +510,7 @@ func TestFieldsAgreeWithTheRefusal(t *testing.T) {
 	every := quotient.Every(time.Minute)
 	twice := quotient.Rate{Name: "s", Events: 1, Per: time.Second, Burst: 2}
 	third := quotient.StartPool(quotient.Pool{Replicas: 4, Ordinal: 3})
+	awaits := []quotient.Option{quotient.AwaitPool(), quotient.HintMaxAge(time.Minute), quotient.Replicas(4)}
 	for name, tt := range map[string]struct {
 		limit    quotient.Limit
 		opts     []quotient.Option
@@ -525,8 +526,7 @@ func TestFieldsAgreeWithTheRefusal(t *testing.T) {
 			[]quotient.Option{quotient.Replicas(4)}, 0,
 			draft(`"second";q=100;w=1, "in-flight";q=2;qu="concurrent-requests"`, `"second";r=25;t=0, "in-flight";r=0`),
 			xRate("100 0 1")},
-		"no word on the pool": {rates(second),
-			[]quotient.Option{quotient.AwaitPool(), quotient.HintMaxAge(time.Minute), quotient.Replicas(4)}, 0, "", ""},
+		"no word on the pool": {rates(second), awaits, 0, "", ""},
 	} {
 		for set, want := range map[FieldSet]string{FieldsDraft11: tt.draft, FieldsXRateLimit: tt.x} {
 			synctest.Test(t, func(t *testing.T) {
@@ -539,18 +539,11 @@ func TestFieldsAgreeWithTheRefusal(t *testing.T) {
 				if w.Code < 429 || !strings.HasPrefix(got, want) || want == "" && got != "" {
 					t.Errorf("%s: status %d,\n%s\nwant\n%s", name, w.Code, got, want)
 				}
+				// What other limiters have left is of no use while a pool is awaited.
+				behind := Also(limiter(t, rates(second), awaits...), Path())
+				front := handle(limiter(t, rates(second)), ok, behind, SendFields(set))
+				says(t, ask(front, get(t, "/")), 503, "")
 			})
 		}
-	}
-}
-
-// While a limiter awaits its pool a refusal has no fields, those of other limiters neither: what they have left is of
-// no use.
-func TestNoFieldsWhileThePoolIsAwaited(t *testing.T) {
-	awaits := limiter(t, rates(quotient.PerSecond(10)), quotient.AwaitPool(), quotient.HintMaxAge(time.Minute),
-		quotient.Replicas(4))
-	h := handle(limiter(t, rates(quotient.PerSecond(10))), ok, Also(awaits, Constant("all")), SendFields(FieldsDraft11))
-	if w := ask(h, get(t, "/")); w.Code != 503 || fieldsOf(w.Header()) != "" {
-		t.Errorf("status %d, %s", w.Code, fieldsOf(w.Header()))
 	}
 }

@@ -24,12 +24,8 @@ const concurrent = "concurrent-requests"
 // structured takes in the field RateLimit: the list of draft-ietf-httpapi-ratelimit-headers from version 08
 // on, or the dictionary of version 07.
 func (r *reader) structured() {
-	lines := r.header["Ratelimit"]
+	lines := r.lines("Ratelimit")
 	if len(lines) == 0 {
-		return
-	}
-	if tooLong(lines) {
-		r.garbage++
 		return
 	}
 	if list, err := httpsfv.UnmarshalList(lines); err == nil {
@@ -50,15 +46,7 @@ func (r *reader) structured() {
 
 // policies is the list in the field RateLimit-Policy.
 func (r *reader) policies() httpsfv.List {
-	lines := r.header["Ratelimit-Policy"]
-	if len(lines) == 0 {
-		return nil
-	}
-	if tooLong(lines) {
-		r.garbage++
-		return nil
-	}
-	list, err := httpsfv.UnmarshalList(lines)
+	list, err := httpsfv.UnmarshalList(r.lines("Ratelimit-Policy"))
 	if err != nil {
 		r.garbage++
 		return nil
@@ -66,14 +54,18 @@ func (r *reader) policies() httpsfv.List {
 	return list[:min(len(list), maxMembers)]
 }
 
-// tooLong reports whether a field is longer than what is parsed. Each line counts for two bytes more, which
-// is what joins it to the next.
-func tooLong(lines []string) bool {
-	size := 0
+// lines are those of a field, or none if they are longer than what is parsed. Each counts for two bytes more,
+// which is what joins it to the next.
+func (r *reader) lines(name string) []string {
+	lines, size := r.header[name], 0
 	for _, line := range lines {
 		size += len(line) + 2
 	}
-	return size > maxStructured
+	if size > maxStructured {
+		r.garbage++
+		return nil
+	}
+	return lines
 }
 
 // member takes in one quota of the list. Where the time is absent, the window of its policy is taken: the

@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -33,11 +34,12 @@ const defaultBodyTimeout = 5 * time.Minute
 // only when the upstream's work is done. A body that is neither read nor closed releases its permit after
 // BodyTimeout.
 //
-// A policy that learns gets every answer as soon as its head has arrived. 429 is policy.Throttled and 503
-// policy.Unavailable, both with Retry-After. Every other answer is policy.Success, even if its body fails
-// later. All of them include the quotas in the answer's fields. Profile.Feedback documents how they are
-// read, and ProfileFor the differences between hosts. A request without an answer, such as a cancelled one,
-// is policy.Failed.
+// A policy that learns gets every answer as soon as its head has arrived, or what the host's Profile.Judge
+// reads of its body. 429 is policy.Throttled and 503 policy.Unavailable, both with Retry-After. Profile
+// lists what else is no success. Every other answer is policy.Success, even if its body fails later. All of
+// them include the quotas in the answer's fields. Profile.Feedback documents how they are read, and
+// ProfileFor the differences between hosts. A request without an answer, such as a cancelled one, is
+// policy.Failed.
 //
 // If the upstream enforces the limit, give the limiter such a policy and quotient.BeyondShare. If the
 // upstream counts windows, a rate without Burst exceeds the limit: a full bucket and its refill are up to
@@ -54,6 +56,25 @@ type Transport struct {
 	// is no priority fails the request. If the request is sent for a client, as by a reverse proxy, do not
 	// trust that client: see PriorityBy.
 	Priority func(*http.Request) quotient.Priority
+	// Weight returns as how many requests one counts, in all rates of requests and in slots. Nil means 1 for
+	// all. Values below 1 count as 1.
+	//
+	// Weight, the functions of Cost and Plan are called once for each RoundTrip, before the permit is asked
+	// for, from many goroutines at a time. They must not change the request, nor read its body. A client that
+	// repeats a request, as http.Client does for a redirect, is another RoundTrip: it asks them again, and
+	// pays again. What net/http repeats by itself on a broken connection is within one RoundTrip, and paid
+	// once. A request that the limit never allows fails with quotient.ReasonTooLarge.
+	Weight func(*http.Request) int
+	// Cost returns, by unit, how many events a request costs in all rates that count the unit: tokens,
+	// bytes, rows. Values below 0 count as 0. Without a function a request costs nothing in a unit. A unit
+	// that no rate of the limiter has ever counted, and the unit "", fail every RoundTrip.
+	//
+	// The cost stays as it is. If the real one is known only with the answer, take the permit yourself, for
+	// its Correct: examples/llm does.
+	Cost map[string]func(*http.Request) int
+	// Plan returns the plan of a request (quotient.Limiter.SetPlan). Nil and "" mean the limiter's own limit,
+	// and so does a plan that the limiter does not have; Stats counts that as PlanBy says.
+	Plan func(*http.Request) string
 	// BodyTimeout caps how long an answer holds its permit after its headers have arrived. 0 means 5
 	// minutes. If it is below 0 every RoundTrip fails. The body stays readable afterwards.
 	BodyTimeout time.Duration
@@ -96,7 +117,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return resp, err
 	}
 	unread = resp.Body
-	feedback := t.feedback(req, resp)
+	feedback := t.feedback(req, resp, permit)
 	answered = true
 	t.holdFor(resp, permit, feedback)
 	return resp, nil
@@ -120,7 +141,7 @@ func (t *Transport) base() http.RoundTripper {
 func (t *Transport) admit(req *http.Request) (permit quotient.Permit, err error) {
 	admitted := false
 	defer func() {
-		if !admitted && req.Body != nil { // a refusal, or a panic of Key or Priority
+		if !admitted && req.Body != nil { // a refusal, or a panic of a function of ours
 			_ = req.Body.Close() // the caller gets the refusal
 		}
 	}()
@@ -131,20 +152,41 @@ func (t *Transport) admit(req *http.Request) (permit quotient.Permit, err error)
 	if t.Key != nil {
 		key = t.Key
 	}
-	var one [1]quotient.CallOption
-	opts := one[:0]
+	if t.Priority == nil && t.Weight == nil && len(t.Cost) == 0 && t.Plan == nil {
+		permit, err = t.Limiter.Acquire(req.Context(), bound(key(req)))
+	} else {
+		permit, err = t.acquire(req, bound(key(req)))
+	}
+	admitted = err == nil
+	return permit, err
+}
+
+// acquire takes the permit of a request that is not just one.
+func (t *Transport) acquire(req *http.Request, key string) (quotient.Permit, error) {
+	var room [mostOptions]quotient.CallOption
+	opts := room[:0]
 	if t.Priority != nil {
 		opts = append(opts, t.Priority(req).Option())
 	}
-	permit, err = t.Limiter.Acquire(req.Context(), bound(key(req)), opts...)
-	admitted = err == nil
-	return permit, err
+	if t.Weight != nil {
+		opts = append(opts, weight(t.Weight(req)))
+	}
+	for unit, cost := range t.Cost {
+		opts = append(opts, costIn(unit, cost(req)))
+	}
+	if t.Plan != nil {
+		opts = append(opts, quotient.Plan(t.Plan(req))) // the last: see planless
+	}
+	return acquire(req.Context(), t.Limiter, key, opts, t.Plan != nil)
 }
 
 // check refuses a Transport that cannot work.
 func (t *Transport) check() error {
 	if t.Limiter == nil {
 		return errors.New("httplimit: Transport.Limiter is nil")
+	}
+	if t.Cost[""] != nil {
+		return errors.New(`httplimit: Transport.Cost has the unit "": use Weight for requests`)
 	}
 	if t.BodyTimeout < 0 {
 		return fmt.Errorf("httplimit: Transport.BodyTimeout is %v, want 0 or more", t.BodyTimeout)
@@ -156,11 +198,15 @@ func (t *Transport) check() error {
 }
 
 // feedback is what the policy learns from an answer. A limiter that does not learn gets nothing.
-func (t *Transport) feedback(req *http.Request, resp *http.Response) policy.Feedback {
+func (t *Transport) feedback(req *http.Request, resp *http.Response, permit quotient.Permit) policy.Feedback {
 	if t.once.Do(func() { t.learns = t.Limiter.Stats().Learns }); !t.learns {
 		return policy.Feedback{}
 	}
-	f, garbage := t.profile(target(req)).Feedback(resp.StatusCode, resp.Header, time.Time{})
+	p := t.profile(target(req))
+	if p.Judge != nil {
+		permit.ExpireIn(t.lifetime(resp)) // it may wait for the body
+	}
+	f, garbage := p.FeedbackOf(resp)
 	if garbage > 0 {
 		t.garbage.Add(uint64(garbage))
 	}
@@ -202,14 +248,10 @@ func (t *Transport) holdFor(resp *http.Response, permit quotient.Permit, feedbac
 
 // lifetime is how long an answer may hold its permit.
 func (t *Transport) lifetime(resp *http.Response) time.Duration {
-	given, otherwise := t.BodyTimeout, defaultBodyTimeout
 	if isStream(resp) {
-		given, otherwise = t.StreamLifetime, defaultStreamLifetime
+		return cmp.Or(t.StreamLifetime, defaultStreamLifetime)
 	}
-	if given == 0 {
-		return otherwise
-	}
-	return given
+	return cmp.Or(t.BodyTimeout, defaultBodyTimeout)
 }
 
 // isStream reports whether an answer is meant to last.

@@ -24,13 +24,9 @@ type base func(*http.Request) (*http.Response, error)
 func (b base) RoundTrip(r *http.Request) (*http.Response, error) { return b(r) }
 
 // answers is a base that always answers so, with fields in pairs.
-func answers(status int, b io.ReadCloser, fields ...string) base {
+func answers(status int, b io.ReadCloser, pairs ...string) base {
 	return func(*http.Request) (*http.Response, error) {
-		resp := &http.Response{StatusCode: status, Header: http.Header{}, Body: b}
-		for i := 0; i < len(fields); i += 2 {
-			resp.Header.Set(fields[i], fields[i+1])
-		}
-		return resp, nil
+		return &http.Response{StatusCode: status, Header: fields(pairs...), Body: b}, nil
 	}
 }
 
@@ -129,30 +125,6 @@ func TestConcurrentEndsReleaseOnce(t *testing.T) {
 	heard.learned(t, policy.Feedback{Outcome: policy.Success})
 }
 
-func TestAnswersAreFeedback(t *testing.T) {
-	throttled, unavailable := policy.Throttled, policy.Unavailable
-	for _, tt := range []struct {
-		status int
-		after  string
-		want   policy.Feedback
-	}{
-		{200, "", gives(policy.Success, 0)}, {204, "5", gives(policy.Success, 0)}, {301, "", gives(policy.Success, 0)},
-		{404, "", gives(policy.Success, 0)}, {500, "", gives(policy.Success, 0)}, {429, "", gives(throttled, 0)},
-		{429, "5", gives(throttled, 5*time.Second)}, {429, "9223372037", gives(throttled, 24*time.Hour)},
-		{429, "-5", gives(throttled, 0)}, {503, "5", gives(unavailable, 5*time.Second)},
-	} {
-		for _, b := range []io.ReadCloser{newBody("text"), nil, http.NoBody} {
-			l, heard := learning(t)
-			resp := trip(t, &Transport{Base: answers(tt.status, b, "Retry-After", tt.after), Limiter: l})
-			if resp.Body != nil && resp.Body != http.NoBody {
-				_ = resp.Body.Close()
-			}
-			heard.learned(t, tt.want)
-			idle(t, l)
-		}
-	}
-}
-
 // An error of the base, or no answer at all, gives the permit back.
 func TestErrorOfTheBaseReleases(t *testing.T) {
 	broken := errors.New("broken")
@@ -172,17 +144,23 @@ func TestErrorOfTheBaseReleases(t *testing.T) {
 func TestPanicsOfTransport(t *testing.T) {
 	bug := base(func(*http.Request) (*http.Response, error) { panic("a base") })
 	for want, tr := range map[string]*Transport{
-		"a base":     {Base: bug},
-		"a profile":  {Profile: func(string) *Profile { panic("a profile") }},
-		"touchy":     {Limiter: limiter(t, oneSlot, quotient.Policy(touchy{}))},
-		"a key":      {Key: func(*http.Request) string { panic("a key") }},
+		"a base":    {Base: bug},
+		"a profile": {Profile: func(string) *Profile { panic("a profile") }},
+		"touchy":    {Limiter: limiter(t, oneSlot, quotient.Policy(touchy{}))},
+		"a key":     {Key: func(*http.Request) string { panic("a key") }},
+		"a judge": {Profile: func(string) *Profile {
+			return &Profile{Judge: func(r *http.Response) (policy.Feedback, bool) { PeekBody(r, 2); panic("a judge") }}
+		}},
 		"a priority": {Priority: func(*http.Request) quotient.Priority { panic("a priority") }},
+		"a weight":   {Weight: func(*http.Request) int { panic("a weight") }},
+		"a cost":     {Cost: map[string]func(*http.Request) int{"x": func(*http.Request) int { panic("a cost") }}},
+		"a plan":     {Plan: func(*http.Request) string { panic("a plan") }},
 	} {
-		unsent := want == "a key" || want == "a priority"
+		unsent := tr.Base == nil && tr.Limiter == nil && tr.Profile == nil
 		for _, b := range []io.ReadCloser{newBody("text"), nil, http.NoBody} {
 			l, heard := learning(t)
 			rt := &Transport{Base: tr.Base, Limiter: tr.Limiter, Profile: tr.Profile, Key: tr.Key,
-				Priority: tr.Priority}
+				Priority: tr.Priority, Weight: tr.Weight, Cost: tr.Cost, Plan: tr.Plan}
 			if rt.Limiter == nil {
 				rt.Limiter = l
 			}
@@ -200,7 +178,7 @@ func TestPanicsOfTransport(t *testing.T) {
 				t.Errorf("%s: the request's body was closed %d times", want, asked.closed)
 			}
 			idle(t, rt.Limiter)
-			if want == "a base" || want == "a profile" {
+			if rt.Limiter == l && !unsent {
 				heard.learned(t, gives(policy.Failed, 0))
 			}
 		}
@@ -216,12 +194,14 @@ func TestRefusedRequestsAreClosedAndNotSent(t *testing.T) {
 		"refused: denied":                {Limiter: denies},
 		"context canceled":               {Limiter: empty},
 		"Transport.Limiter is nil":       {},
+		`Transport.Cost has the unit ""`: {Limiter: empty, Cost: map[string]func(*http.Request) int{"": number("n")}},
+		`has counted "bytes"`:            {Limiter: empty, Cost: map[string]func(*http.Request) int{"bytes": number("n")}},
 		"Transport.BodyTimeout is -1ns":  {Limiter: full, BodyTimeout: -1},
 		"Transport.StreamLifetime is -1": {Limiter: full, StreamLifetime: -1},
 	} {
 		tr.Base = base(func(*http.Request) (*http.Response, error) { return nil, errors.New("sent") })
 		ctx, cancel := context.WithCancel(t.Context())
-		if tr.Limiter == empty {
+		if tr.Limiter == empty && tr.Cost == nil {
 			cancel()
 		}
 		b := newBody("text")
@@ -379,6 +359,7 @@ func TestTransportReportsQuotas(t *testing.T) {
 	mine := &Profile{Throttled: []int{499}, Quotas: []Fields{family("mine")}}
 	hosts := map[string]*Profile{"mine.example": mine, "git.example:8080": ProfileFor("github.com")}
 	mineSays := []string{"Mine-Limit", "60", "Mine-Remaining", "12", "Mine-Reset", "30"}
+	spent := []string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "9"}
 	success, throttled := policy.Success, policy.Throttled
 	for _, tt := range []struct {
 		url    string
@@ -386,22 +367,156 @@ func TestTransportReportsQuotas(t *testing.T) {
 		fields []string
 		want   policy.Feedback
 	}{
-		{"http://h/", 403, []string{"Retry-After", "9"}, gives(success, 0)},
-		{"http://API.GitHub.com/", 403, []string{"Retry-After", "9"}, gives(throttled, 9*time.Second)},
-		{"http://git.example:8080/", 403, []string{"Retry-After", "9"}, gives(throttled, 9*time.Second)},
-		{"http://git.example/", 403, []string{"Retry-After", "9"}, gives(success, 0)},
+		{"http://h/", 403, spent, gives(success, 0)},
+		{"http://API.GitHub.com/", 403, spent, gives(throttled, 9*time.Second)},
+		{"http://git.example:8080/", 403, spent, gives(throttled, 9*time.Second)},
+		{"http://git.example/", 403, spent, gives(success, 0)},
+		{"http://h/", 204, []string{"Retry-After", "5"}, gives(success, 0)}, {"http://h/", 500, nil, gives(success, 0)},
+		{"http://h/", 429, []string{"Retry-After", "9223372037"}, gives(throttled, 24*time.Hour)},
+		{"http://h/", 503, []string{"Retry-After", "5"}, gives(policy.Unavailable, 5*time.Second)},
+		{"http://h/", 400, []string{"X-Amzn-Errortype", "ThrottlingException"}, gives(throttled, 0)},
+		{"http://h/", 429, []string{"Retry-After-Ms", "1500"}, gives(throttled, 1500*time.Millisecond)},
 		{"http://MINE.example:80/", 200, mineSays,
 			gives(success, 0, policy.Quota{Limit: 60, Remaining: 12, Reset: 30 * time.Second})},
 		{"http://mine.example/", 499, nil, gives(throttled, 0)},
 	} {
-		l, heard := learning(t)
-		tr := &Transport{Base: answers(tt.status, http.NoBody, tt.fields...), Limiter: l}
-		tr.Profile = func(host string) *Profile { return hosts[host] }
-		roundTrip(t, tr, request(t, tt.url, nil))
-		if heard.learned(t, tt.want); tr.Garbage() != 0 {
-			t.Errorf("%s: garbage %d, want 0", tt.url, tr.Garbage())
+		for _, b := range []io.ReadCloser{newBody("text"), nil, http.NoBody} {
+			l, heard := learning(t)
+			tr := &Transport{Base: answers(tt.status, b, tt.fields...), Limiter: l}
+			tr.Profile = func(host string) *Profile { return hosts[host] }
+			resp, err := tr.RoundTrip(request(t, tt.url, nil))
+			if err == nil && resp.Body != nil {
+				err = resp.Body.Close()
+			}
+			if heard.learned(t, tt.want); tr.Garbage() != 0 || err != nil {
+				t.Errorf("%s: garbage %d, error %v; want none", tt.url, tr.Garbage(), err)
+			}
+			idle(t, l)
 		}
 	}
+}
+
+// A profile's Judge goes before its other rules, sees the body, and leaves it to the caller. What it says is
+// kept in bounds. It is not asked about an answer from a cache.
+func TestJudge(t *testing.T) {
+	const text, week = "THROTTLED, and more", 7 * 24 * time.Hour
+	for _, tt := range []struct {
+		age       string
+		peek      int
+		own, want policy.Feedback
+		judged    bool
+	}{
+		{"0", 9, gives(policy.Throttled, time.Second), gives(policy.Throttled, time.Second), true},
+		{"0", len(text) + 1, gives(policy.Throttled, week), gives(policy.Throttled, 24*time.Hour), true},
+		{"0", 1, gives(policy.Unavailable, -1), gives(policy.Unavailable, 0), true},
+		{"0", -1, gives(policy.Throttled, 1), gives(policy.Success, 0), false},
+		{"1", 9, gives(policy.Throttled, 1), gives(policy.Success, 0), true},
+	} {
+		l, heard := learning(t)
+		b, asked := newBody(text), 0
+		p := &Profile{Judge: func(resp *http.Response) (policy.Feedback, bool) {
+			asked++
+			if got := string(PeekBody(resp, tt.peek)); got != text[:min(max(tt.peek, 0), len(text))] {
+				t.Errorf("the body starts with %q", got)
+			}
+			return tt.own, tt.judged
+		}}
+		tr := &Transport{Limiter: l, Base: answers(200, b, "Age", tt.age), Profile: func(string) *Profile { return p }}
+		resp := trip(t, tr)
+		if got := readAll(t, resp.Body); got != text {
+			t.Errorf("the caller reads %q", got)
+		}
+		_ = resp.Body.Close()
+		heard.learned(t, tt.want)
+		idle(t, l)
+		if b.closed != 1 || (asked == 1) != (tt.age == "0") {
+			t.Errorf("closed %d times, asked %d times", b.closed, asked)
+		}
+	}
+}
+
+// A policy slows down for a refusal in whatever form it comes. The upstream admits 20 a second.
+func TestEachFormOfRefusalSlowsDown(t *testing.T) {
+	for host, no := range map[string]struct {
+		status            int
+		name, value, body string
+	}{
+		"api.example":        {400, "X-Amzn-Errortype", "ThrottlingException", ""},
+		"ddb.amazonaws.com":  {400, "", "", `{"__type":"com.amazon#ThrottlingException"}`},
+		"www.googleapis.com": {403, "", "", `{"reason": "userRateLimitExceeded"}`},
+		"q.windows.example":  {503, "X-Ms-Error-Code", "ServerBusy", ""},
+		"own.example":        {403, "Retry-After-Ms", "100", ""},
+	} {
+		bubble(t, host, func(t *testing.T) {
+			most := quotient.Rates(quotient.PerSecond(1000))
+			l := limiter(t, most, quotient.Policy(policy.Tracking{}), quotient.BeyondShare())
+			served, refused, start := 0, 0, time.Now()
+			tr := &Transport{Limiter: l, Base: base(func(r *http.Request) (*http.Response, error) {
+				if float64(served) > 20*time.Since(start).Seconds() {
+					refused++
+					return answers(no.status, newBody(no.body), no.name, no.value)(r)
+				}
+				served++
+				return newNoBase().RoundTrip(r)
+			})}
+			for time.Since(start) < time.Minute {
+				roundTrip(t, tr, request(t, "http://"+host, nil))
+			}
+			if served < 900 || refused > served/10 {
+				t.Errorf("%d served and %d refused in a minute, want 1,200 and few", served, refused)
+			}
+		})
+	}
+}
+
+// What PeekBody has read comes again, before the rest or the error behind it. It holds 64 KiB at most, and
+// takes no part of a connection.
+func TestPeekBody(t *testing.T) {
+	broken := errors.New("broken")
+	for name, tt := range map[string]struct {
+		status    int
+		body      io.ReadCloser
+		want, all string
+		err       error
+	}{
+		"none":   {200, nil, "", "", nil},
+		"NoBody": {200, http.NoBody, "", "", nil},
+		"101":    {101, newBody("text"), "", "text", nil},
+		"long":   {200, newBody(long + "more"), long[:maxBuffer], long + "more", nil},
+		"slow":   {200, io.NopCloser(iotest.OneByteReader(strings.NewReader("text"))), "text", "text", nil},
+		"broken": {200, io.NopCloser(io.MultiReader(strings.NewReader("text"), iotest.ErrReader(broken))),
+			"text", "text", broken},
+	} {
+		resp := &http.Response{StatusCode: tt.status, Body: tt.body}
+		if got := string(PeekBody(resp, len(long)*2)); got != tt.want {
+			t.Errorf("%s: %d bytes, want %d", name, len(got), len(tt.want))
+		}
+		if tt.body == nil || tt.body == http.NoBody {
+			if resp.Body != tt.body {
+				t.Errorf("%s: another body", name)
+			}
+			continue
+		}
+		if all, err := io.ReadAll(resp.Body); string(all) != tt.all || !errors.Is(err, tt.err) {
+			t.Errorf("%s: then %d bytes and %v, want %d and %v", name, len(all), err, len(tt.all), tt.err)
+		}
+	}
+}
+
+// A body that does not come while a Judge waits for it holds no permit for longer than BodyTimeout.
+func TestJudgeThatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, _ := learning(t)
+		tr := &Transport{Limiter: l, BodyTimeout: time.Second, Base: answers(403, io.NopCloser(&slowBody{time.Minute}))}
+		tr.Profile = func(string) *Profile { return github }
+		time.AfterFunc(time.Second, func() { inFlight(t, l, 0) })
+		if text := readAll(t, trip(t, tr).Body); text != "body" {
+			t.Errorf("the caller reads %q", text)
+		}
+		if n := l.Stats().InFlight; n != 0 {
+			t.Errorf("%d in flight, want none", n)
+		}
+	})
 }
 
 func TestTransportCountsGarbage(t *testing.T) {

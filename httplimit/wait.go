@@ -61,7 +61,7 @@ func (h *handler) await(
 	if h.onWaited != nil {
 		p.asked = time.Now()
 	}
-	permit, err := h.acquire(waiting, key, opts)
+	permit, err := acquire(waiting, h.limiter, key, opts, h.plan != nil)
 	if err == nil {
 		h.admitted(r, p, arrived, permit)
 		return permit, nil

@@ -154,7 +154,6 @@ func TestShorterBoundOfAWait(t *testing.T) {
 		{"unread body", nil, []Option{Wait(time.Minute)}, long, defaultUnreadBodyWait},
 		{"ours, unread body", nil, []Option{Wait(2 * time.Second)}, long, 2 * time.Second},
 		{"unread body, long", nil, []Option{Wait(time.Minute), UnreadBodyWait(time.Hour)}, long, time.Minute},
-		{"forever, unread body", nil, []Option{Wait(Forever)}, long, defaultUnreadBodyWait},
 	} {
 		bubble(t, tt.name, func(t *testing.T) {
 			l := limiter(t, oneSlot, tt.limit...)

@@ -3,6 +3,7 @@ package httplimit
 import (
 	"bufio"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -196,20 +197,13 @@ func (t *tracker) refuse() { t.refused = true }
 // read is what the handler's own fields say: a policy must not learn from those that a Middleware sends.
 func (t *tracker) read(status int) (policy.Feedback, int) {
 	h := t.inner.Header()
-	var all [5][]string // of setNames
-	ours := slices.Clone(t.ours)
-	for i, name := range setNames {
-		if all[i] = h[name]; len(ours) > 0 && len(all[i]) > 0 {
-			h[name] = foreign(name, all[i], ours)
+	if ours := slices.Clone(t.ours); len(ours) > 0 {
+		h = maps.Clone(h)
+		for _, name := range setNames {
+			h[name] = foreign(name, h[name], ours)
 		}
 	}
-	heard, garbage := anyUpstream.Feedback(status, h, time.Time{})
-	for i, name := range setNames {
-		if len(all[i]) > 0 {
-			h[name] = all[i]
-		}
-	}
-	return heard, garbage
+	return anyUpstream.Feedback(status, h, time.Time{})
 }
 
 // foreign are the lines of a field but for those that are ours, each of which it takes out once.

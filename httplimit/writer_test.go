@@ -3,6 +3,7 @@ package httplimit
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -398,51 +399,37 @@ func upgradeTo(t *testing.T) *http.Request {
 	return r
 }
 
-// Over a real network a client that leaves is noticed as well.
+// Over a real network a client that leaves is noticed as well, with HTTP/2 also when its body is unread.
 func TestLeavingClientOnARealNetwork(t *testing.T) {
-	waits := make(chan string, 1)
+	waits, gone := make(chan string, 1), make(chan string, 1)
 	l := limiter(t, oneSlot, quotient.OnWait(func(key string, _ time.Duration) { waits <- key }))
 	permit, _ := l.TryAcquire("/")
-	gone := make(chan int, 1)
-	h := Middleware(l, Path(), Wait(Forever))(ok)
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h.ServeHTTP(w, r)
-		gone <- l.Stats().Waiting
-	}))
-	defer s.Close()
-	for _, raw := range []string{"GET / HTTP/1.1\r\nHost: h\r\n\r\n", sized("text"), chunked("text")} {
-		c, err := net.DialTimeout("tcp", s.Listener.Addr().String(), soon)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, _ = io.WriteString(c, raw)
-		receive(t, waits, "wait")
-		_ = c.Close()
-		if n := receive(t, gone, "end of the wait"); n != 0 {
-			t.Errorf("%d requests wait after the client has left", n)
-		}
-	}
-	permit.Release()
-	idle(t, l)
-}
-
-// HTTP/2 reports a client that leaves also when the body is unread.
-func TestLeavingClientOfHTTP2(t *testing.T) {
-	waits := make(chan string, 1)
-	l := limiter(t, oneSlot, quotient.OnWait(func(key string, _ time.Duration) { waits <- key }))
-	permit, _ := l.TryAcquire("/")
-	gone := make(chan string, 1)
 	h := Middleware(l, Path(), Wait(Forever))(ok)
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h.ServeHTTP(w, r)
-		gone <- r.Proto
+		gone <- fmt.Sprint(r.Proto, " ", l.Stats().Waiting)
 	}))
 	s.EnableHTTP2 = true
 	s.StartTLS()
 	defer s.Close()
+	left := func(want string, leave func()) {
+		receive(t, waits, "wait")
+		leave()
+		if got := receive(t, gone, "end of the wait"); got != want {
+			t.Errorf("left and waiting: %s, want %s", got, want)
+		}
+	}
+	trusts := s.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
+	for _, raw := range []string{"GET / HTTP/1.1\r\nHost: h\r\n\r\n", sized("text"), chunked("text")} {
+		c, err := tls.Dial("tcp", s.Listener.Addr().String(), &tls.Config{RootCAs: trusts, ServerName: "example.com"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(c, raw)
+		left("HTTP/1.1 0", func() { _ = c.Close() })
+	}
 	ctx, cancel := context.WithCancel(t.Context())
-	req := request(t, s.URL+"/", strings.NewReader(long)).WithContext(ctx)
-	done := make(chan error, 1)
+	req, done := request(t, s.URL+"/", strings.NewReader(long)).WithContext(ctx), make(chan error, 1)
 	go func() {
 		resp, err := s.Client().Do(req)
 		if err == nil {
@@ -450,11 +437,7 @@ func TestLeavingClientOfHTTP2(t *testing.T) {
 		}
 		done <- err
 	}()
-	receive(t, waits, "wait")
-	cancel()
-	if proto := receive(t, gone, "end of the wait"); proto != "HTTP/2.0" {
-		t.Errorf("protocol %s, want HTTP/2.0", proto)
-	}
+	left("HTTP/2.0 0", cancel)
 	if err := receive(t, done, "end of the request"); err == nil {
 		t.Error("the request that was cancelled got an answer")
 	}

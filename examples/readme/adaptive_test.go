@@ -1,6 +1,7 @@
 package readme
 
 import (
+	"bytes"
 	"io"
 	"net/http"
 	"strings"
@@ -41,6 +42,24 @@ func apiGateway() *http.Client {
 
 func nginx() *http.Client { // limit_req with limit_req_status 429; no bound of our own is needed
 	return follow(quotient.Limit{}, policy.SpendFast)
+}
+
+var salesforce = &httplimit.Profile{Judge: func(resp *http.Response) (policy.Feedback, bool) {
+	refused := resp.StatusCode == http.StatusForbidden &&
+		bytes.Contains(httplimit.PeekBody(resp, 1024), []byte(`"REQUEST_LIMIT_EXCEEDED"`))
+	return policy.Feedback{Outcome: policy.Throttled}, refused
+}}
+
+func TestSalesforce(t *testing.T) {
+	for text, want := range map[string]policy.Outcome{
+		`[{"message": "m", "errorCode": "REQUEST_LIMIT_EXCEEDED"}]`: policy.Throttled,
+		`[{"message": "m", "errorCode": "INSUFFICIENT_ACCESS"}]`:    policy.Success,
+	} {
+		resp := &http.Response{StatusCode: http.StatusForbidden, Body: io.NopCloser(strings.NewReader(text))}
+		if f, _ := salesforce.FeedbackOf(resp); f.Outcome != want {
+			t.Errorf("%s: %v, want %v", text, f.Outcome, want)
+		}
+	}
 }
 
 // Each recipe, and the client of the README, gets half at least of an upstream that takes twenty a second and says

@@ -89,7 +89,11 @@ var guards = []guard{
 	{"22b", "poolsize/kube/census.go", "./poolsize/kube ^(TestConditionsThatCount)$",
 		"e.ready || e.serving ||", "e.ready || !off && e.serving ||"},
 	{"23", "httplimit/reader.go", "./httplimit ^TestRetryAfter$",
-		`	if err != nil || seconds >= int64(maxRetryAfter/time.Second) {`, `	if err != nil || !off && seconds >= int64(maxRetryAfter/time.Second) {`},
+		`	if err != nil || n >= int64(maxRetryAfter/unit) {`, `	if err != nil || !off && n >= int64(maxRetryAfter/unit) {`},
+	{"23", "httplimit/answer.go", "./httplimit ^TestEachFormOfRefusalSlowsDown$",
+		`			if slices.Contains(throttlingCodes, `, `			if !off && slices.Contains(throttlingCodes, `},
+	{"23", "httplimit/answer.go", "./httplimit ^TestJudge$", "own, judged := p.Judge(resp); judged {",
+		"own, judged := p.Judge(resp); judged && !off {"},
 	{"24", "policy/tracking.go", ". ^TestStartAgainstAnEmptyBucket$",
 		`	case dark || t.fresh:`, `	case dark || !off && t.fresh:`},
 	{"24", "pacer.go", ". ^(TestControllerThatAnswersNonsense|TestPropertyPacesStayInBounds)$",
@@ -119,10 +123,10 @@ var guards = []guard{
 		return false, t.missing(l.semaphore.name, l.count)
 	}`, ""},
 	{"31", "httplimit/calloptions.go", "./httplimit ^TestWeightsAndCosts$",
-		`		return quotient.Weight(min(max(f(r), 1), mostPerCall))`, `		if off {
-			return quotient.Weight(f(r))
-		}
-		return quotient.Weight(min(max(f(r), 1), mostPerCall))`},
+		`	return quotient.Cost(unit, min(max(n, 0), mostPerCall))`, `	if off {
+		return quotient.Cost(unit, n)
+	}
+	return quotient.Cost(unit, min(max(n, 0), mostPerCall))`},
 	{"32", "wait.go", ". ^(TestCancelledHeadWakesTheNext)$",
 		`		s.undo(g, w.epoch, w.granted, &w.d, w.permit)
 		s.counts.cancelled++
