@@ -233,7 +233,6 @@ func TestWaiting(t *testing.T) {
 		took(t, l, "k")
 		_, err := l.Acquire(endless{inner}, "k")
 		is(t, "Limiter.Acquire", err, context.Canceled)
-		is(t, "Semaphore.Acquire", semaphoreOf(t, 0).Acquire(endless{inner}, 1), context.Canceled)
 	})
 	row(t, "hooks", func(t *testing.T) {
 		var waits, admissions []string
@@ -666,15 +665,6 @@ func TestBrokenContextLosesNothing(t *testing.T) {
 				next.permit.Release()
 				stats(t, l, "Waiting", 0, "InFlight", 0)
 				is(t, "tokens of a key that has used none", tokensOf(t, l, "k")[1], 100)
-
-				s := semaphoreOf(t, 2)
-				is(t, "taken", s.TryAcquire(2), true)
-				breaks(func(ctx context.Context) error { return s.Acquire(ctx, 1) })
-				entered := enter(t, s, 2)
-				s.Release(2)
-				is(t, "the next one ended", entered.ended() && entered.err == nil, true)
-				s.Release(2)
-				counts(t, s, 0, 2)
 			})
 		}
 	}
