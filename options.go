@@ -20,8 +20,6 @@ type options struct {
 	maxWait              time.Duration
 	perKey, total        int // waiting
 	maxHold              time.Duration
-	leakCheck            func(Leak)
-	watches              bool // permits have an end or a report
 	policy               policy.Policy
 	learns               bool
 	beyond               bool // controllers may go past the share
@@ -100,22 +98,9 @@ func MaxWaiting(perKey, total int) Option {
 }
 
 // MaxHold gives a permit back that was not released after d, and counts it. The slot is free when the next
-// call needs it. 0, the default, is for ever.
+// call needs it. The Logger gets a line with the key, at most once a second. 0, the default, is for ever.
 func MaxHold(d time.Duration) Option {
 	return func(o *options) error { o.maxHold = d; return atLeast("MaxHold", d, 0) }
-}
-
-// LeakCheck reports each permit that MaxHold or ExpireIn gave back, with the stack of the call that took it.
-// Taking that stack costs about a microsecond a call. Each report comes in a goroutine of its own.
-func LeakCheck(report func(Leak)) Option {
-	return func(o *options) error { o.leakCheck = report; return nil }
-}
-
-// Leak is a permit that was given back by time instead of by its holder.
-type Leak struct {
-	Key   string
-	Held  time.Duration
-	Stack string // of the call that took it, one function a line
 }
 
 // Policy sets the controllers of the keys. The default is policy.Fixed, which is always at this replica's

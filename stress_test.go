@@ -231,7 +231,7 @@ func (x *stress) check(t *testing.T) {
 		for _, b := range s.permits.blocks {
 			for j := range b {
 				b[j].charged.epoch = 0 // each taking sets it
-				if b[j].out() || b[j].end != 0 || b[j].named || b[j].key != "" || b[j].stack != nil ||
+				if b[j].out() || b[j].end != 0 || b[j].key != "" ||
 					b[j].costs != [maxUnits]int{} || b[j].charged != (charged{}) {
 					t.Errorf("a holding is out: %+v", b[j])
 				}
@@ -262,7 +262,7 @@ func stresses() map[string]*stress {
 	hold, four, two := MaxHold(3*ms), Limit{InFlight: 4}, Limit{InFlight: 2}
 	return map[string]*stress{
 		"all": {keys: 50, expire: true, limits: fastLimits(), opts: []Option{hold, Policy(policy.AIMD{}),
-			MaxWait(2 * ms), LeakCheck(func(Leak) {})}},
+			MaxWait(2 * ms)}},
 		"nolaw": {keys: 50, expire: true, limits: fastLimits(), opts: []Option{hold}},
 		"ceiling": {keys: 50, limits: fastLimits(), opts: []Option{Policy(policy.AIMD{}), BeyondShare(),
 			Replicas(2), StartEmpty()}},

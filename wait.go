@@ -30,9 +30,6 @@ func (s *shard) line(
 	}
 	w := newWaiter(d)
 	w.key, w.since = key, now.at
-	if s.l.leakCheck != nil {
-		w.stack = callers()
-	}
 	s.enqueue(g, w, now)
 	if out != nil && out.queued {
 		s.preempt(g, out, s.fullReason(g), now)
@@ -190,9 +187,6 @@ func (s *shard) grant(g *gate, w *waiter, now instant) {
 	w.slotEnds, w.epoch = g.setting.slotEnd(w), g.epoch
 	g.ext.ready.given = true
 	w.permit = s.hold(g, w.key, &w.d, now)
-	if h := w.permit.h; h != nil && w.stack != nil {
-		h.stack = w.stack
-	}
 	g.ext.queue.served(w)
 	s.dequeue(g, w)
 	w.ready <- struct{}{}
@@ -344,7 +338,7 @@ func (s *shard) requeueAndUnlock(w *waiter) (*gate, *waiter) {
 	}
 	s.counts.expired++
 	n := newWaiter(w.d)
-	n.key, n.stack, n.since, n.order = w.key, w.stack, w.since, w.order
+	n.key, n.since, n.order = w.key, w.since, w.order
 	n.lostTurns, n.firstDue = w.lostTurns+1, cmp.Or(w.firstDue, w.due)
 	s.l.waiting.Add(1)
 	s.enqueue(g, n, now)

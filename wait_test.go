@@ -510,8 +510,7 @@ func TestLateCallersComeFirst(t *testing.T) {
 func TestLostTurnGivesItsSlotsBack(t *testing.T) {
 	for _, maxHold := range []time.Duration{0, 200 * ms} {
 		row(t, maxHold, func(t *testing.T) {
-			l := mustNew(t, Limit{Rates: []Rate{Every(time.Second)}, InFlight: 1}, MaxHold(maxHold),
-				LeakCheck(func(Leak) {}))
+			l := mustNew(t, Limit{Rates: []Rate{Every(time.Second)}, InFlight: 1}, MaxHold(maxHold))
 			took(t, l, "k").Release()
 			c := sleeping(t, l, "k", naps(1500*ms))
 			time.Sleep(1100 * ms)

@@ -106,7 +106,7 @@ var guards = []guard{
 		`	if h.gen != p.gen {
 		s.counts.doubleReleases++`, `	if h.gen < p.gen || !off && h.gen != p.gen {
 		s.counts.doubleReleases++`},
-	{"27", "leak.go", ". ^TestExpireIn$",
+	{"27", "permit.go", ". ^TestExpireIn$",
 		`			s.arm(h.gate, s.latest)`, ""},
 	{"28", "httplimit/transport.go", "./httplimit ^TestPermitIsHeldUntilTheBodyEnds$",
 		`	if err != nil {
