@@ -3,6 +3,7 @@ package quotient
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/quotient-go/quotient/internal/waited"
@@ -55,11 +56,14 @@ func (l *Limiter) Acquire(ctx context.Context, key string, opts ...CallOption) (
 
 // tell is gate.tell after a wait.
 func (l *Limiter) tell(opts []CallOption, key string) {
-	for _, a := range opts {
-		if a.into != nil {
-			*a.into = l.AppendState((*a.into)[:0], key)
-		}
+	if !slices.ContainsFunc(opts, func(a CallOption) bool { return a.into != nil }) {
+		return
 	}
+	now := l.arrival()
+	s, h := l.lock(key)
+	defer s.mu.Unlock()
+	now = s.tick(now)
+	s.peek(h, key, now).tell(opts, now)
 }
 
 // Allow takes one request's events from every rate of the key if all have room, and reports whether it did. A

@@ -29,7 +29,7 @@
 //   - A limit may have 16 rates. A [Rate] is a token bucket, paced, or a counter of aligned windows. [Plans]
 //     are classes of keys with a limit each. [Demand] lends unused shares between replicas.
 //   - [Limiter.SetLimit], [Limiter.SetPlan], [Limiter.SetPool], [Limiter.Override], [Limiter.Reset] and
-//     [Limiter.SetDryRun] change a running limiter. [Limiter.Stats], [Limiter.Explain] and [Limiter.Top]
+//     [Limiter.SetDryRun] change a running limiter. [Limiter.Stats], [Limiter.Explain] and [Limiter.Keys]
 //     show its state.
 //
 // # What is promised

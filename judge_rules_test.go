@@ -908,10 +908,13 @@ func (w *world) finish() {
 		for plan := range r.plans {
 			w.setPlan(r, plan, quotient.Limit{})
 		}
-		for key := range r.l.Overrides() {
-			if err := r.l.Override(key, nil); err != nil {
+		for k := range r.l.Keys() {
+			if err := r.l.Override(k.Key, nil); err != nil {
 				w.Fatal(err)
 			}
+		}
+		if n := r.l.Stats().Overrides; n != 0 {
+			w.broken("replica %d: %d overrides are left", r.id, n)
 		}
 		synctest.Wait()
 		r.drain()

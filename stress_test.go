@@ -154,8 +154,8 @@ func (x user) changes(key string, what int) {
 	case 93:
 		_ = l.Override(key, &limit)
 	case 94:
-		for key := range l.Overrides() {
-			_ = l.Override(key, nil)
+		for k := range l.Keys() {
+			_ = l.Override(k.Key, nil)
 		}
 	case 95:
 		l.Reset(key)
@@ -202,8 +202,8 @@ func (x *stress) run(t *testing.T, d time.Duration, workers int, seed uint64) {
 
 // drain puts all keys under one limit, under which nobody waits for ever.
 func (x *stress) drain(t *testing.T) {
-	for key := range x.l.Overrides() {
-		override(t, x.l, key, nil)
+	for k := range x.l.Keys() {
+		override(t, x.l, k.Key, nil)
 	}
 	setLimit(t, x.l, x.limits[0])
 }

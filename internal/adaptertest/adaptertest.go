@@ -296,7 +296,7 @@ func permit(t *testing.T, a Adapter) {
 	if w := Ask(h, "GET", "/"); w.Code != 204 {
 		t.Errorf("status %d", w.Code)
 	}
-	if left := l.AppendState(nil, "abc")[0].Left; left < 85 || left > 86 {
+	if left := l.Explain("abc").Rules[0].Left; left < 85 || left > 86 {
 		t.Errorf("%v tokens are left, want 85", left)
 	}
 }
