@@ -218,7 +218,9 @@ func ExamplePolicy() {
 
 // A registry makes each limiter once, with the options that all share.
 func ExampleRegistry() {
-	limiters := &quotient.Registry{Options: []quotient.Option{quotient.Replicas(4)}}
+	limiters := &quotient.Registry{Options: func(string) []quotient.Option {
+		return []quotient.Option{quotient.Replicas(4)}
+	}}
 	for range 2 { // two places of a program name the same limiter
 		l, err := limiters.Limiter("login", quotient.Rates(quotient.PerMinute(20)))
 		if err != nil {

@@ -251,17 +251,6 @@ func Plans(plans map[string]Limit) Option {
 	return func(o *options) error { o.plans = maps.Clone(plans); return nil }
 }
 
-// Named is the option that f returns for the name of the limiter. It is for Registry.Options and
-// Registry.Limiter: New has no name, and refuses it.
-func Named(f func(name string) Option) Option {
-	return func(o *options) error {
-		if o.name == "" {
-			return errors.New("quotient: Named: New gives no name: let Registry.Limiter make the limiter")
-		}
-		return f(o.name)(o)
-	}
-}
-
 // called gives the limiter a name.
 func called(name string) Option {
 	return func(o *options) error { o.name = name; return nil }

@@ -33,7 +33,7 @@ func value(t interface{ Fatalf(string, ...any) }, c *metrics.Collector, part, bo
 func observed(limit quotient.Limit, opts ...quotient.Option) (*metrics.Collector, *quotient.Limiter) {
 	var reg quotient.Registry
 	c := metrics.New(&reg)
-	return c, must(reg.Limiter("api", limit, append(opts, c.Observe())...))
+	return c, must(reg.Limiter("api", limit, append(opts, c.Observe("api"))...))
 }
 
 // TestObserve holds what requests have waited, and what of that was overhead: in fake time every timer is in time.
@@ -179,8 +179,8 @@ func drawTime(t *rapid.T, name string) time.Duration {
 func TestHistogramsEndWithTheirLimiter(t *testing.T) {
 	var reg quotient.Registry
 	c := metrics.New(&reg)
-	must(reg.Limiter("other", perSecond("x", 10), c.Observe())).Allow("k")
-	l := must(reg.Limiter("api", perSecond("x", 10), c.Observe()))
+	must(reg.Limiter("other", perSecond("x", 10), c.Observe("other"))).Allow("k")
+	l := must(reg.Limiter("api", perSecond("x", 10), c.Observe("api")))
 	l.Allow("k")
 	reg.Remove("api")
 	runtime.GC()
@@ -193,7 +193,7 @@ func TestHistogramsEndWithTheirLimiter(t *testing.T) {
 	}
 	reg.Remove("api")
 	runtime.GC()
-	must(reg.Limiter("api", perSecond("x", 10), c.Observe()))
+	must(reg.Limiter("api", perSecond("x", 10), c.Observe("api")))
 	if n := value(t, c, "wait_seconds_count", ""); n != 0 {
 		t.Errorf("the new limiter begins with %v waits", n)
 	}

@@ -133,7 +133,7 @@ func TestPage(t *testing.T) {
 		meter := sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("test")
 		must(otel.Register(meter, &reg))
 		prom := metrics.New(&reg)
-		history(t, &reg, prom.Observe(), must(otel.Observe(meter)))
+		history(t, &reg, prom.Observe("api"), must(otel.Observe(meter))("api"))
 
 		live, want := collect(t, reader), gather(prom)
 		if over := want["quotient_overhead_seconds"].points; strings.HasSuffix(fmt.Sprint(over), " 0]") {
@@ -303,7 +303,7 @@ func second(_ any, err error) error { return err }
 func TestRecordingAllocatesNothing(t *testing.T) {
 	observe := must(otel.Observe(sdk.NewMeterProvider(sdk.WithReader(sdk.NewManualReader())).Meter("test")))
 	l := must(new(quotient.Registry).Limiter("api",
-		quotient.Rates(quotient.Rate{Events: 1e9, Per: time.Second}), observe))
+		quotient.Rates(quotient.Rate{Events: 1e9, Per: time.Second}), observe("api")))
 	if n := testing.AllocsPerRun(1000, func() { l.Allow("k") }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
@@ -325,7 +325,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	api, err := limiters.Limiter("api", quotient.Rates(quotient.PerMinute(100)), observe)
+	api, err := limiters.Limiter("api", quotient.Rates(quotient.PerMinute(100)), observe("api"))
 	fmt.Println(api.Allow("alice"), err)
 	// Output: true <nil>
 }
