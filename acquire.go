@@ -333,16 +333,13 @@ func (s *shard) waitAndUnlock(
 		s.l.admitted(key, arrived.at, arrived.at, p)
 		return p, nil
 	}
-	w, turn, err := s.line(ctx, g, key, d, now)
+	w, err := s.line(ctx, g, key, d, now)
 	if err != nil {
 		return Permit{}, err
 	}
 	locked = false
 	s.mu.Unlock()
 	c := caller{s, g, w}
-	if s.l.onWait != nil {
-		c.announce(turn)
-	}
 	if err = c.await(ctx); err != nil {
 		return Permit{}, err
 	}
@@ -424,14 +421,6 @@ func (c *caller) countAdmitted() {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
 	c.s.admitDry(c.w.dry)
-}
-
-// announce calls the OnWait hook. Should it panic, the caller's place in the queue is given up.
-func (c *caller) announce(turn time.Duration) {
-	if turn == never {
-		turn = 0
-	}
-	orElse(func() { c.s.l.onWait(c.w.key, turn) }, c.cancel)
 }
 
 // wokeLate reports whether the waiter was admitted, and its caller has woken too late.

@@ -315,7 +315,7 @@ func (w *world) sleep(d time.Duration) {
 // guarded calls f, and reports whether a hook has panicked in it.
 func guarded(f func()) (p any) {
 	defer func() {
-		if p = recover(); p != nil && p != "OnAdmit" && p != "OnWait" {
+		if p = recover(); p != nil && p != "OnAdmit" && p != "wait" {
 			panic(p)
 		}
 	}()
@@ -449,6 +449,9 @@ func (w *world) acquire(r *replica) {
 	if w.chance(3, "deadline") {
 		ctx, cancel = context.WithTimeout(ctx,
 			time.Duration(pick(w.T, 1, 9000, "deadline ms"))*time.Millisecond+11)
+	}
+	if r.conf.hooked {
+		ctx = &hookedContext{Context: ctx, r: r}
 	}
 	w.seq++
 	c := &call{began: time.Now(), key: key, n: n, class: class, cancel: cancel, seq: w.seq,

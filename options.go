@@ -25,7 +25,6 @@ type options struct {
 	beyond               bool // controllers may go past the share
 	log                  *slog.Logger
 	logs                 bool // there is a Logger
-	onWait               func(string, time.Duration)
 	onAdmit              func(string, time.Duration, time.Duration)
 	pool                 Pool
 	sized                bool // the pool was configured
@@ -148,12 +147,6 @@ func Logger(l *slog.Logger) Option {
 		o.log, o.logs = l, true
 		return nil
 	}
-}
-
-// OnWait is called by Acquire just before it blocks, with the time until the caller's turn, 0 where it is not
-// known. It runs on the caller's goroutine, without a lock. The last such option counts.
-func OnWait(f func(key string, wait time.Duration)) Option {
-	return func(o *options) error { o.onWait = f; return nil }
 }
 
 // OnAdmit is called when a call was admitted, with the time since the call and the overhead in it: the time

@@ -100,9 +100,9 @@ func TestCancelledUnderAnotherLimit(t *testing.T) {
 			for range 20 { // Acquire may come for its admission first
 				inFakeTime(t, func(t *testing.T) {
 					hold := make(chan struct{})
-					l := mustNew(t, c.before, OnWait(func(string, time.Duration) { <-hold }))
+					l := mustNew(t, c.before)
 					first, _ := l.TryAcquireUpTo("k", 9)
-					w := asking(t, l, "k", Weight(9)) // it stands in the hook
+					w := hooking(t, l, func() { <-hold }, Weight(9))
 					must(t, first.Correct("", 0))
 					first.Release()
 					time.Sleep(20 * ms)

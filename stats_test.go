@@ -95,16 +95,14 @@ func TestStates(t *testing.T) {
 	})
 	// A waiter that is refused while its context ends is one call, and counted once.
 	row(t, "refused and cancelled is one call", func(t *testing.T) {
-		var l *Limiter
-		l = mustNew(t, Limit{InFlight: 1}, OnWait(func(string, time.Duration) {
-			setLimit(t, l, Limit{Deny: true}) // refuses the waiter whose hook this is
-			panic("hook")
-		}))
+		l := mustNew(t, Limit{InFlight: 1})
 		took(t, l, "k")
-		func() {
-			defer func() { _ = recover() }()
-			_, _ = l.Acquire(t.Context(), "k")
-		}()
+		panics(t, func() {
+			_, _ = l.Acquire(&hooked{t.Context(), func() {
+				setLimit(t, l, Limit{Deny: true}) // refuses the waiter whose context this is
+				panic("hook")
+			}}, "k")
+		})
 		s := l.Stats()
 		n := s.Admitted + s.Cancelled
 		for _, r := range s.Refused {

@@ -173,7 +173,7 @@ func (x user) changes(key string, what int) {
 // begin makes the limiter.
 func (x *stress) begin(t *testing.T) {
 	x.l = mustNew(t, x.limits[0], append([]Option{MaxKeys(20), MaxWaiting(50, 200),
-		Logger(slog.New(slog.NewTextHandler(io.Discard, nil))), OnWait(func(string, time.Duration) {}),
+		Logger(slog.New(slog.NewTextHandler(io.Discard, nil))),
 		OnAdmit(func(string, time.Duration, time.Duration) {})}, x.opts...)...)
 	x.held, x.unit = make([]atomic.Int64, x.keys), max(x.unit, time.Microsecond)
 }

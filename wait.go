@@ -18,15 +18,15 @@ func (s *shard) waitDry(g *gate, key string, d *demand, now instant) Permit {
 	return dryPermit
 }
 
-// line queues d, unless it must not wait, and returns how long it waits as far as that is known.
+// line queues d, unless it must not wait, and returns its place.
 func (s *shard) line(
 	ctx context.Context, g *gate, key string, d demand, now instant,
-) (*waiter, time.Duration, error) {
+) (*waiter, error) {
 	turn := g.waitBehind(now, &d)
 	out, v := s.mayWait(ctx, g, &d, now, turn)
 	if v.reason != ReasonNone {
 		s.counts.refused[v.reason]++
-		return nil, 0, &LimitedError{key, g.decision(s.latest, v)}
+		return nil, &LimitedError{key, g.decision(s.latest, v)}
 	}
 	w := newWaiter(d)
 	w.key, w.since = key, now.at
@@ -35,7 +35,7 @@ func (s *shard) line(
 		s.preempt(g, out, s.fullReason(g), now)
 		s.ask(g, now)
 	}
-	return w, turn.wait, nil
+	return w, nil
 }
 
 // mayWait returns why d must not be queued, if so. Otherwise it has counted d as waiting, and returns the

@@ -182,6 +182,14 @@ func labelsOf(page string) map[string][]string {
 	return all
 }
 
+// late is a context whose caller begins to wait two seconds too late.
+type late struct{ context.Context }
+
+func (c late) Done() <-chan struct{} {
+	time.Sleep(2 * time.Second)
+	return c.Context.Done()
+}
+
 // history gives every figure a value, most of them above 0.
 func history(t *testing.T, reg *quotient.Registry, opts ...quotient.Option) {
 	t.Helper()
@@ -191,9 +199,8 @@ func history(t *testing.T, reg *quotient.Registry, opts ...quotient.Option) {
 		{Name: "tokens", Unit: "tokens", Events: 100, Per: time.Second},
 	}}
 	plans := map[string]quotient.Limit{"free": {Deny: true}, "paid": {InFlight: 9, Rates: limit.Rates[:2]}}
-	late := quotient.OnWait(func(string, time.Duration) { time.Sleep(2 * time.Second) })
 	opts = append(opts, quotient.Policy(policy.AIMD{}), quotient.MaxHold(time.Minute), quotient.Plans(plans),
-		quotient.Demand(10, time.Hour), late)
+		quotient.Demand(10, time.Hour))
 	l := must(reg.Limiter("api", limit, opts...))
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(func() { cancel(); synctest.Wait() })
@@ -206,7 +213,7 @@ func history(t *testing.T, reg *quotient.Registry, opts ...quotient.Option) {
 	}
 	_ = l.SetPool(quotient.Pool{}, 0)
 	for _, key := range []string{"k", "k", "k", "k", "k", "other"} {
-		p := must(l.Acquire(t.Context(), key))
+		p := must(l.Acquire(late{t.Context()}, key))
 		p.Done(policy.Feedback{Outcome: policy.Throttled})
 		p.Release()
 	}
