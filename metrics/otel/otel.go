@@ -98,8 +98,9 @@ var (
 )
 
 // Observe returns the option that records waiting and overhead of the limiter of a name: use it in
-// Registry.Options, or in a call of Registry.Limiter. Admissions are recorded, refusals are not. A nil meter is an error, and so is one that refuses an
-// instrument. The SDK keeps what a limiter has recorded after the limiter is gone.
+// Registry.Options, or in a call of Registry.Limiter. Admissions are recorded, refusals are not. A nil meter
+// is an error, and so is one that refuses an instrument. The SDK keeps what a limiter has recorded after the
+// limiter is gone.
 func Observe(meter metric.Meter) (func(name string) quotient.Option, error) {
 	if meter == nil {
 		return nil, errors.New("otel: Observe: meter: nil")
