@@ -3,6 +3,7 @@ package quotient
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/quotient-go/quotient/internal/waited"
@@ -55,11 +56,14 @@ func (l *Limiter) Acquire(ctx context.Context, key string, opts ...CallOption) (
 
 // tell is gate.tell after a wait.
 func (l *Limiter) tell(opts []CallOption, key string) {
-	for _, a := range opts {
-		if a.into != nil {
-			*a.into = l.AppendState((*a.into)[:0], key)
-		}
+	if !slices.ContainsFunc(opts, func(a CallOption) bool { return a.into != nil }) {
+		return
 	}
+	now := l.arrival()
+	s, h := l.lock(key)
+	defer s.mu.Unlock()
+	now = s.tick(now)
+	s.peek(h, key, now).tell(opts, now)
 }
 
 // Allow takes one request's events from every rate of the key if all have room, and reports whether it did. A
@@ -329,16 +333,13 @@ func (s *shard) waitAndUnlock(
 		s.l.admitted(key, arrived.at, arrived.at, p)
 		return p, nil
 	}
-	w, turn, err := s.line(ctx, g, key, d, now)
+	w, err := s.line(ctx, g, key, d, now)
 	if err != nil {
 		return Permit{}, err
 	}
 	locked = false
 	s.mu.Unlock()
 	c := caller{s, g, w}
-	if s.l.onWait != nil {
-		c.announce(turn)
-	}
 	if err = c.await(ctx); err != nil {
 		return Permit{}, err
 	}
@@ -420,14 +421,6 @@ func (c *caller) countAdmitted() {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
 	c.s.admitDry(c.w.dry)
-}
-
-// announce calls the OnWait hook. Should it panic, the caller's place in the queue is given up.
-func (c *caller) announce(turn time.Duration) {
-	if turn == never {
-		turn = 0
-	}
-	orElse(func() { c.s.l.onWait(c.w.key, turn) }, c.cancel)
 }
 
 // wokeLate reports whether the waiter was admitted, and its caller has woken too late.

@@ -347,17 +347,6 @@ func (l *learned) takeNow(at time.Duration, b *bucket, f *fill, n float64) bool 
 	return true
 }
 
-// resize sets the number of slots by the last controller, if that is one of slots. It is one above the whole
-// slots of the pace: the controller's bucket keeps the mean below that, and a slot that waits for its round
-// trip is not missing.
-func (l *learned) resize(st *setting) {
-	if !st.timesHolds {
-		return
-	}
-	last := len(st.ctrls) - 1
-	l.slots = int(min(st.ctrls[last].bounds.Ceiling, math.Floor(min(l.pacers[last].pace, maxInFlight))+1))
-}
-
 // copyFrom gives l the tokens of another key's pacers, and nothing that they have learned. Requests that are
 // paused there may pass here from now on, one by one.
 func (l *learned) copyFrom(o *learned, at time.Duration, st *setting, seed uint64) {

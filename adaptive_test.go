@@ -173,7 +173,7 @@ func TestFeedbackOfAKey(t *testing.T) {
 		sends(t, l, "k", throttled) // a pace of 5, of which one may come at once
 		time.Sleep(time.Second)
 		for _, want := range []float64{0, 1} {
-			k := l.Top(1)[0]
+			k := stateOf(t, l, "k")
 			if ctrl := k.Rules[1]; k.Used != want || ctrl.Burst != 1 || ctrl.Left != 1-want {
 				t.Errorf("used %v, want %v; the pace has %v left of %v", k.Used, want, ctrl.Left, ctrl.Burst)
 			}

@@ -84,10 +84,10 @@ func TestCounts(t *testing.T) {
 		_, ls := counting(t, 4, Rates(counted400))
 		within(t, "most of it", 390, 390, hammerUpTo(3*time.Second, 390, ls[0]))
 		time.Sleep(time.Second)
-		if r := ls[1].AppendState(nil, "k")[0]; r.Share != 10 || r.Left != 10 || r.Limit != 400 {
+		if r := ls[1].Explain("k").Rules[0]; r.Share != 10 || r.Left != 10 || r.Limit != 400 {
 			t.Errorf("another one stands at %+v", r)
 		}
-		if r := ls[0].AppendState(nil, "k")[0]; r.Share != 400 || r.Left != 10 {
+		if r := ls[0].Explain("k").Rules[0]; r.Share != 400 || r.Left != 10 {
 			t.Errorf("the busy one stands at %+v", r)
 		}
 		_, d := ls[1].TryAcquire("k", Weight(11))

@@ -369,15 +369,15 @@ func TestDryRun(t *testing.T) {
 	})
 	// A waiter that a dry run let go and whose context ended is taken off Admitted, but not off DryRunAdmitted.
 	row(t, "cancelled dry admission is not counted", func(t *testing.T) {
-		var l *Limiter
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		l = mustNew(t, Limit{InFlight: 1}, OnWait(func(string, time.Duration) {
+		l := mustNew(t, Limit{InFlight: 1})
+		took(t, l, "k")
+		hook := func() {
 			l.SetDryRun(true)
 			panic("hook")
-		}))
-		took(t, l, "k")
-		panics(t, func() { _, _ = l.Acquire(ctx, "k") })
+		}
+		panics(t, func() { _, _ = l.Acquire(&hooked{ctx, hook}, "k") })
 		stats(t, l, "Admitted", 1, "Cancelled", 1)
 		is(t, "let go by the dry run", len(l.Stats().DryRunAdmitted), 0)
 	})

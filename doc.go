@@ -29,7 +29,7 @@
 //   - A limit may have 16 rates. A [Rate] is a token bucket, paced, or a counter of aligned windows. [Plans]
 //     are classes of keys with a limit each. [Demand] lends unused shares between replicas.
 //   - [Limiter.SetLimit], [Limiter.SetPlan], [Limiter.SetPool], [Limiter.Override], [Limiter.Reset] and
-//     [Limiter.SetDryRun] change a running limiter. [Limiter.Stats], [Limiter.Explain] and [Limiter.Top]
+//     [Limiter.SetDryRun] change a running limiter. [Limiter.Stats], [Limiter.Explain] and [Limiter.Keys]
 //     show its state.
 //
 // # What is promised
@@ -39,6 +39,6 @@
 // that makes no difference. A raised limit admits waiters at once, a lowered one paces those that wait
 // already. A waiter whose context ends leaves no trace. docs/bounds.md has all promises and their tests.
 //
-// A Limiter needs no closing and starts no goroutine, except for a report of LeakCheck and for a line in the
-// log of a dry run. It uses one timer per key with waiters, one per Follow and one per SetPool with a ttl.
+// A Limiter needs no closing and starts no goroutine, except for a line in the log that a call causes. It
+// uses one timer per key with waiters, one per Follow and one per SetPool with a ttl.
 package quotient

@@ -216,26 +216,11 @@ func ExamplePolicy() {
 	// Output: api.example.com 5 a second
 }
 
-func ExampleSemaphore() {
-	var s quotient.Semaphore
-	if err := s.Resize(3); err != nil {
-		fmt.Println(err)
-		return
-	}
-	fmt.Println(s.TryAcquire(2), s.TryAcquire(2))
-	s.Resize(1) //nolint:errcheck // in range; no slot is revoked
-	fmt.Println(s.Slots())
-	s.Release(2)
-	fmt.Println(s.Slots())
-	// Output:
-	// true false
-	// 2 1
-	// 0 1
-}
-
 // A registry makes each limiter once, with the options that all share.
 func ExampleRegistry() {
-	limiters := &quotient.Registry{Options: []quotient.Option{quotient.Replicas(4)}}
+	limiters := &quotient.Registry{Options: func(string) []quotient.Option {
+		return []quotient.Option{quotient.Replicas(4)}
+	}}
 	for range 2 { // two places of a program name the same limiter
 		l, err := limiters.Limiter("login", quotient.Rates(quotient.PerMinute(20)))
 		if err != nil {

@@ -359,54 +359,6 @@ func (g *gate) idle(t instant, u *gate) bool {
 	return true
 }
 
-// keySlots is the resource of an in-flight rule: the slots that are not in use. When their number falls below
-// what is taken, nothing is revoked: the debt drains with the releases.
-type keySlots gate
-
-func (s *keySlots) until(_ instant, r *rule, _ time.Duration, _, n float64) time.Duration {
-	if n > float64(r.here-int(s.used)) {
-		return never
-	}
-	return 0
-}
-
-func (s *keySlots) take(_ instant, _ *rule, n float64) { s.used += int32(n) }
-func (s *keySlots) upTo(_ instant, r *rule, n int) int { return min(n, r.here-int(s.used)) }
-
-func (s *keySlots) left(_ instant, r *rule) (events, of float64, full time.Duration) {
-	return float64(r.here - int(s.used)), float64(r.here), 0
-}
-
-func (s *keySlots) refund(instant, time.Duration, *rule, float64) {} // a permit gives them back
-func (s *keySlots) age(instant, *rule) time.Duration              { return never }
-func (s *keySlots) state(instant, *rule) state                    { return state{used: int64(s.used)} }
-func (s *keySlots) follow(instant, *rule, *rule)                  {}
-
-// keyControllerSlots bounds slots by the whole ones that a controller has learned. When nothing is in flight
-// more may be taken, or a call might wait for ever.
-type keyControllerSlots gate
-
-func (s *keyControllerSlots) until(_ instant, _ *rule, _ time.Duration, _, n float64) time.Duration {
-	if s.used > 0 && n > float64(s.ext.learned.slots-int(s.used)) {
-		return never
-	}
-	return 0
-}
-
-func (s *keyControllerSlots) upTo(_ instant, _ *rule, n int) int {
-	return min(n, s.ext.learned.slots-int(s.used))
-}
-
-func (s *keyControllerSlots) left(instant, *rule) (events, of float64, full time.Duration) {
-	return float64(s.ext.learned.slots - int(s.used)), float64(s.ext.learned.slots), 0
-}
-
-func (s *keyControllerSlots) take(instant, *rule, float64)                  {} // slots take
-func (s *keyControllerSlots) refund(instant, time.Duration, *rule, float64) {}
-func (s *keyControllerSlots) age(instant, *rule) time.Duration              { return never }
-func (s *keyControllerSlots) state(instant, *rule) state                    { return state{} }
-func (s *keyControllerSlots) follow(instant, *rule, *rule)                  {}
-
 // ahead returns how much of a unit the waiters of a class and above want.
 func (b *backlog) ahead(unit int, class Priority) (sum float64) {
 	for c := class; c <= PriorityCritical; c++ {

@@ -315,7 +315,7 @@ func (w *world) sleep(d time.Duration) {
 // guarded calls f, and reports whether a hook has panicked in it.
 func guarded(f func()) (p any) {
 	defer func() {
-		if p = recover(); p != nil && p != "OnAdmit" && p != "OnWait" {
+		if p = recover(); p != nil && p != "OnAdmit" && p != "wait" {
 			panic(p)
 		}
 	}()
@@ -362,8 +362,7 @@ func (w *world) tryFor(r *replica, key string, opts []quotient.CallOption, n amo
 		looks = append(looks, r.l.Check(nameOf(key), opts...), r.l.Explain(nameOf(key), opts...).Next)
 	}
 	said := []quotient.RuleState{{Name: "nothing yet"}}
-	// AppendState is of the plan that a key is in, if it is remembered, and what makes room serves waiters
-	// too.
+	// What makes room serves waiters too.
 	if !w.plans && len(r.calls) == 0 && w.chance(4, "state") {
 		opts = append(opts, quotient.StateInto(&said))
 	}
@@ -371,8 +370,8 @@ func (w *world) tryFor(r *replica, key string, opts []quotient.CallOption, n amo
 	w.tell("replica %d %s: TryAcquire %v class %v: %v %v", r.id, key, n, class, d, panicked)
 	if told := len(said) == 0 || said[0].Name != "nothing yet"; told && panicked == nil &&
 		r.hook() == (hook{}) {
-		if now := r.l.AppendState(nil, nameOf(key)); !slices.Equal(now, said) {
-			w.broken("replica %d %s: StateInto said %+v, AppendState %+v", r.id, key, said, now)
+		if now := r.state(key); !slices.Equal(now, said) {
+			w.broken("replica %d %s: StateInto said %+v, and a look %+v", r.id, key, said, now)
 		}
 	}
 	for _, look := range looks {
@@ -396,13 +395,19 @@ func (w *world) tryFor(r *replica, key string, opts []quotient.CallOption, n amo
 	return d
 }
 
+// state looks at where a key stands under each rule.
+func (r *replica) state(key string) (rules []quotient.RuleState) {
+	r.l.Check(nameOf(key), quotient.StateInto(&rules))
+	return rules
+}
+
 // returns holds what a controller gives as the time to come back. That is the rest of its pause and what is
 // missing at its pace, and never the time between two probes.
 func (r *replica) returns(key string, n amounts, d quotient.Decision) {
 	if d.Rule != "adaptive" || d.Reason != quotient.ReasonRate || len(r.calls) > 0 || planOf(key) != "" {
 		return
 	}
-	for _, x := range r.l.AppendState(nil, nameOf(key)) {
+	for _, x := range r.state(key) {
 		if x.Name != d.Rule || x.Unit != d.Unit || x.Pace == 0 {
 			continue
 		}
@@ -444,6 +449,9 @@ func (w *world) acquire(r *replica) {
 	if w.chance(3, "deadline") {
 		ctx, cancel = context.WithTimeout(ctx,
 			time.Duration(pick(w.T, 1, 9000, "deadline ms"))*time.Millisecond+11)
+	}
+	if r.conf.hooked {
+		ctx = &hookedContext{Context: ctx, r: r}
 	}
 	w.seq++
 	c := &call{began: time.Now(), key: key, n: n, class: class, cancel: cancel, seq: w.seq,
@@ -595,8 +603,7 @@ func (w *world) look(r *replica) {
 	name, opts := nameOf(key), inPlan(key, opts)
 	before := r.l.Check(name, opts...)
 	r.l.Explain(name, opts...)
-	r.l.AppendState(nil, name)
-	r.l.Top(3)
+	r.state(key)
 	for range r.l.Keys() {
 	}
 	if after := r.l.Check(name, opts...); !r.conf.learns && quotient.CountsOf(r.l).Overflowed == 0 &&

@@ -292,12 +292,23 @@ func (r *replica) hook() hook {
 
 func (r *replica) hang(h hook) { r.hooks.Store(&h) }
 
-func (r *replica) onWait(string, time.Duration) {
-	h := r.hook()
-	if h.panicOnWait {
-		panic("OnWait")
+// hookedContext runs the replica's hook before the first wait of a call.
+type hookedContext struct {
+	context.Context
+	r    *replica
+	over bool
+}
+
+func (c *hookedContext) Done() <-chan struct{} {
+	if !c.over {
+		c.over = true
+		h := c.r.hook()
+		if h.panicOnWait {
+			panic("wait")
+		}
+		time.Sleep(h.sleepOnWait)
 	}
-	time.Sleep(h.sleepOnWait)
+	return c.Context.Done()
 }
 
 func (r *replica) onAdmit(string, time.Duration, time.Duration) {
@@ -329,7 +340,7 @@ func (r *replica) returned(c *call) {
 	w.tell("replica %d %s: Acquire of %v in class %v ended at %v: %v %v", r.id, c.key, c.n, c.class,
 		c.at.Format("04:05.000000000"), c.err, c.panic)
 	switch {
-	case c.panic == "OnWait":
+	case c.panic == "wait":
 		r.counts.cancelled++
 	case c.panic != nil:
 		r.admitted(c.key, c.n, quotient.Permit{}, c.date(), true, c.slow)
@@ -908,10 +919,13 @@ func (w *world) finish() {
 		for plan := range r.plans {
 			w.setPlan(r, plan, quotient.Limit{})
 		}
-		for key := range r.l.Overrides() {
-			if err := r.l.Override(key, nil); err != nil {
+		for k := range r.l.Keys() {
+			if err := r.l.Override(k.Key, nil); err != nil {
 				w.Fatal(err)
 			}
+		}
+		if n := r.l.Stats().Overrides; n != 0 {
+			w.broken("replica %d: %d overrides are left", r.id, n)
 		}
 		synctest.Wait()
 		r.drain()

@@ -227,7 +227,7 @@ func (w *world) start(limit quotient.Limit, c config, p quotient.Pool, joins boo
 		}
 	}
 	if c.hooked {
-		opts = append(opts, quotient.OnWait(r.onWait), quotient.OnAdmit(r.onAdmit))
+		opts = append(opts, quotient.OnAdmit(r.onAdmit))
 	}
 	l, err := quotient.New(limit, opts...)
 	if err != nil {

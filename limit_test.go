@@ -341,7 +341,7 @@ func sane(t *testing.T, l *Limiter) {
 	for _, x := range e.ctrls() {
 		positive("pace and ceiling", x.Pace, x.Limit)
 	}
-	for _, q := range l.AppendState(nil, "k") {
+	for _, q := range l.Explain("k").Rules {
 		if q.Left != q.Left || q.Reset < 0 {
 			t.Errorf("quota: left %v, full in %v", q.Left, q.Reset)
 		}

@@ -58,7 +58,6 @@ func build(limit Limit, opts []Option) (*Limiter, error) {
 	if o.name != "" {
 		o.log = o.log.With("limiter", o.name)
 	}
-	o.watches = o.maxHold > 0 || o.leakCheck != nil
 	if o.awaits && o.hintMaxAge == 0 {
 		return nil, errors.New("quotient: AwaitPool: it requires a HintMaxAge above 0. " +
 			"The pool of Replicas or StartPool counts after that time without a hint. " +
@@ -66,8 +65,8 @@ func build(limit Limit, opts []Option) (*Limiter, error) {
 	}
 	l := &Limiter{
 		options: o, base: time.Now(), seed: maphash.MakeSeed(), dryLog: rate.Sometimes{Interval: time.Second},
-		planLog: rate.Sometimes{Interval: time.Second},
-		shards:  makeShards(shardCount(o.maxKeys)), belief: belief{o.pool, o.sized, o.awaits},
+		planLog: rate.Sometimes{Interval: time.Second}, leakLog: rate.Sometimes{Interval: time.Second},
+		shards: makeShards(shardCount(o.maxKeys)), belief: belief{o.pool, o.sized, o.awaits},
 	}
 	units, err := l.learnUnits(limit, -1)
 	if err != nil {

@@ -152,6 +152,27 @@ func calling(ctx context.Context, cancel func(), l *Limiter, key string, opts ..
 	return c
 }
 
+// hooked is a context that calls f before the first wait of the call that has it.
+type hooked struct {
+	context.Context
+	f func()
+}
+
+func (c *hooked) Done() <-chan struct{} {
+	if f := c.f; f != nil {
+		c.f = nil
+		f()
+	}
+	return c.Context.Done()
+}
+
+// hooking is asking for "k" with a hook.
+func hooking(t *testing.T, l *Limiter, f func(), opts ...CallOption) *call {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	return calling(&hooked{ctx, f}, cancel, l, "k", opts...)
+}
+
 // waits fails unless the call is still waiting.
 func (c *call) waits(t *testing.T) {
 	t.Helper()

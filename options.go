@@ -20,14 +20,11 @@ type options struct {
 	maxWait              time.Duration
 	perKey, total        int // waiting
 	maxHold              time.Duration
-	leakCheck            func(Leak)
-	watches              bool // permits have an end or a report
 	policy               policy.Policy
 	learns               bool
 	beyond               bool // controllers may go past the share
 	log                  *slog.Logger
 	logs                 bool // there is a Logger
-	onWait               func(string, time.Duration)
 	onAdmit              func(string, time.Duration, time.Duration)
 	pool                 Pool
 	sized                bool // the pool was configured
@@ -100,22 +97,9 @@ func MaxWaiting(perKey, total int) Option {
 }
 
 // MaxHold gives a permit back that was not released after d, and counts it. The slot is free when the next
-// call needs it. 0, the default, is for ever.
+// call needs it. The Logger gets a line with the key, at most once a second. 0, the default, is for ever.
 func MaxHold(d time.Duration) Option {
 	return func(o *options) error { o.maxHold = d; return atLeast("MaxHold", d, 0) }
-}
-
-// LeakCheck reports each permit that MaxHold or ExpireIn gave back, with the stack of the call that took it.
-// Taking that stack costs about a microsecond a call. Each report comes in a goroutine of its own.
-func LeakCheck(report func(Leak)) Option {
-	return func(o *options) error { o.leakCheck = report; return nil }
-}
-
-// Leak is a permit that was given back by time instead of by its holder.
-type Leak struct {
-	Key   string
-	Held  time.Duration
-	Stack string // of the call that took it, one function a line
 }
 
 // Policy sets the controllers of the keys. The default is policy.Fixed, which is always at this replica's
@@ -163,12 +147,6 @@ func Logger(l *slog.Logger) Option {
 		o.log, o.logs = l, true
 		return nil
 	}
-}
-
-// OnWait is called by Acquire just before it blocks, with the time until the caller's turn, 0 where it is not
-// known. It runs on the caller's goroutine, without a lock. The last such option counts.
-func OnWait(f func(key string, wait time.Duration)) Option {
-	return func(o *options) error { o.onWait = f; return nil }
 }
 
 // OnAdmit is called when a call was admitted, with the time since the call and the overhead in it: the time
@@ -264,17 +242,6 @@ func AtLeastOne() Option {
 // Plans are the plans that the limiter has from the start, by name: see SetPlan.
 func Plans(plans map[string]Limit) Option {
 	return func(o *options) error { o.plans = maps.Clone(plans); return nil }
-}
-
-// Named is the option that f returns for the name of the limiter. It is for Registry.Options and
-// Registry.Limiter: New has no name, and refuses it.
-func Named(f func(name string) Option) Option {
-	return func(o *options) error {
-		if o.name == "" {
-			return errors.New("quotient: Named: New gives no name: let Registry.Limiter make the limiter")
-		}
-		return f(o.name)(o)
-	}
 }
 
 // called gives the limiter a name.

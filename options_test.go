@@ -34,7 +34,7 @@ func TestOptionsRefuseBadValues(t *testing.T) {
 }
 
 func TestOptionsThatAreNone(t *testing.T) {
-	l := mustNew(t, Limit{InFlight: 1}, OnWait(nil), OnAdmit(nil), LeakCheck(nil), MaxHold(0), MaxWait(0),
+	l := mustNew(t, Limit{InFlight: 1}, OnAdmit(nil), MaxHold(0), MaxWait(0),
 		HintMaxAge(0))
 	p, err := l.Acquire(t.Context(), "k")
 	must(t, err)

@@ -1,6 +1,7 @@
 package quotient
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -27,14 +28,12 @@ type holding struct {
 	gen   uint64 // odd while a permit holds this; never used again for another permit: 32 bits would wrap
 	slots int32  // in flight; 0 when they were not limited
 	place int32  // in gate.ext.expiring, while end is set
-	named bool   // key is set, and counted if the gate is the overflow gate
 	plan  planID // that it was asked for in
 	usage
 	charged
-	end   time.Duration // when it is given back by time; 0: never
-	key   string
-	stack *[16]uintptr // of the caller that took it, for LeakCheck
-	next  *holding     // the next that is free
+	end  time.Duration // when it is given back by time; 0: never
+	key  string        // of a permit that the overflow gate counts by its name
+	next *holding      // the next that is free
 }
 
 // Release gives the permit's slots back. It never blocks for long.
@@ -158,24 +157,71 @@ func (s *shard) hold(g *gate, key string, d *demand, now instant) Permit {
 	}
 	g.held++
 	s.counts.inFlight += int64(h.weight)
-	if s.l.watches || s.overflow.is(g) {
-		s.watch(h, key)
-	}
-	return Permit{h, h.gen}
-}
-
-// watch notes what only some permits need: a name in the overflow gate, an end, a stack.
-func (s *shard) watch(h *holding, key string) {
-	h.key, h.named = key, true
-	if s.overflow.is(h.gate) {
+	if s.overflow.is(g) {
+		h.key = key
 		s.overflow.enter(key)
 	}
 	if s.l.maxHold > 0 {
 		s.expire(h, after(h.since, s.l.maxHold))
 	}
-	if s.l.leakCheck != nil {
-		h.stack = callers()
+	return Permit{h, h.gen}
+}
+
+// expire has the holding given back by time at end.
+func (s *shard) expire(h *holding, end time.Duration) {
+	m := h.gate.extend()
+	h.end, h.place = end, int32(len(m.expiring))
+	m.expiring = append(m.expiring, h)
+	if len(m.expiring) == 1 || end < m.nextEnd {
+		m.nextEnd = end
+		if m.queue.head != nil {
+			s.arm(h.gate, s.latest) // the callers that wait for slots may have these
+		}
 	}
+}
+
+// unexpire takes the holding off its gate's list; nextEnd stays, at worst too early.
+func (s *shard) unexpire(h *holding) {
+	m := h.gate.ext
+	last := m.expiring[len(m.expiring)-1]
+	m.expiring[h.place] = last
+	last.place = h.place
+	m.expiring[len(m.expiring)-1] = nil
+	m.expiring = m.expiring[:len(m.expiring)-1]
+	h.end = 0
+}
+
+// reclaim gives back the gate's permits whose time is over. It looks only when the
+// earliest end has come, so that its cost is shared by the permits that have one.
+func (s *shard) reclaim(g *gate, now instant) {
+	if g.ext == nil || len(g.ext.expiring) == 0 || now.at < g.ext.nextEnd {
+		return
+	}
+	var over []*holding
+	next := never
+	for _, h := range g.ext.expiring {
+		if h.end <= now.at {
+			over = append(over, h)
+		} else if h.end < next {
+			next = h.end
+		}
+	}
+	g.ext.nextEnd = next
+	for _, h := range over {
+		s.leaked(h)
+		s.free(h)
+	}
+}
+
+// leaked counts a permit that is given back by time, and logs now and then that there are such.
+func (s *shard) leaked(h *holding) {
+	s.counts.reclaimed++
+	key, l := cmp.Or(h.gate.name, h.key), s.l
+	l.leakLog.Do(func() {
+		time.AfterFunc(0, func() { // a lock is held here
+			l.log.Warn("a permit was not released in time", "key", clip(key))
+		})
+	})
 }
 
 // free takes the holding off its gate, and puts it away.
@@ -191,11 +237,9 @@ func (s *shard) free(h *holding) {
 	if h.costs != [maxUnits]int{} || h.asked != [1 + maxUnits]int{} || h.addedAt != 0 {
 		h.costs, h.charged = [maxUnits]int{}, charged{}
 	}
-	if h.named {
-		if s.overflow.is(g) {
-			s.overflow.leave(h.key)
-		}
-		h.key, h.named, h.stack = "", false, nil
+	if s.overflow.is(g) {
+		s.overflow.leave(h.key)
+		h.key = ""
 	}
 	h.gate = nil // or it would keep alive all settings since
 	h.gen++

@@ -2,7 +2,11 @@ package quotient
 
 import (
 	"fmt"
+	"log/slog"
+	"math"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/quotient-go/quotient/policy"
@@ -120,4 +124,145 @@ func TestSettingsAreGarbage(t *testing.T) {
 			}
 		}
 	}
+}
+
+func TestMaxHoldGivesBack(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := mustNew(t, Limit{InFlight: 2}, MaxHold(time.Minute))
+		lost := took(t, l, "k")
+		time.Sleep(30 * time.Second)
+		took(t, l, "k")
+		refusedFor(t, l, ReasonInFlight, "k")
+		time.Sleep(30*time.Second - 1)
+		refusedFor(t, l, ReasonInFlight, "k")
+		time.Sleep(time.Nanosecond)
+		took(t, l, "k")
+		refusedFor(t, l, ReasonInFlight, "k")
+		lost.Release() // too late: counted, nothing else
+		stats(t, l, "InFlight", 2, "Reclaimed", 1, "DoubleReleases", 1)
+		time.Sleep(time.Hour)
+		inFlight(t, l, 0) // reading statistics gives back, too
+	})
+}
+
+// Who forgets permits sees which keys they were of, one line a second at most, however many they are and
+// however long their names.
+func TestReclaimedPermitsAreLogged(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		log := recording()
+		l := mustNew(t, Limit{InFlight: 2}, MaxHold(time.Minute), Logger(slog.New(log)))
+		for _, key := range []string{"k", "k", strings.Repeat("x", 1<<20)} {
+			took(t, l, key)
+			time.Sleep(time.Minute + 30*time.Second)
+			l.Stats()
+			took(t, l, key).ExpireIn(time.Millisecond)
+			time.Sleep(time.Millisecond)
+			l.Stats()
+			synctest.Wait()
+		}
+		var all []string
+		for _, line := range log.take() {
+			if len(line) > 200 {
+				t.Errorf("a line of %d bytes", len(line))
+			}
+			all = append(all, line[:min(len(line), 78)])
+		}
+		is(t, "lines", strings.Join(all, "\n"), `1m30s WARN a permit was not released in time key=k
+3m0.001s WARN a permit was not released in time key=k
+4m30.002s WARN a permit was not released in time key=`+strings.Repeat("x", 25))
+		stats(t, l, "Reclaimed", 6)
+	})
+}
+
+// The end that a permit has last counts, also for a caller that waits already.
+func TestExpireIn(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		maxHold time.Duration
+		set     []time.Duration
+		free    time.Duration // after so long; 0: not within an hour
+	}{
+		{"MaxHold alone", time.Minute, nil, time.Minute},
+		{"in place of nothing", 0, []time.Duration{10 * time.Second}, 10 * time.Second},
+		{"later than MaxHold", time.Second, []time.Duration{10 * time.Second}, 10 * time.Second},
+		{"sooner than MaxHold", time.Minute, []time.Duration{10 * time.Second}, 10 * time.Second},
+		{"the last one", 0, []time.Duration{time.Second, time.Minute, 10 * time.Second}, 10 * time.Second},
+		{"0 takes the end off", time.Minute, []time.Duration{time.Second, 0}, 0},
+		{"so does less", 0, []time.Duration{time.Second, -time.Second}, 0},
+	} {
+		for _, waits := range []bool{false, true} { // when the end is set
+			row(t, []any{c.name, waits}, func(t *testing.T) {
+				l := mustNew(t, Limit{InFlight: 1}, MaxHold(c.maxHold))
+				p := took(t, l, "k")
+				var waiter *call
+				if waits {
+					waiter = asking(t, l, "k")
+				}
+				for _, d := range c.set {
+					p.ExpireIn(d)
+				}
+				if !waits {
+					waiter = asking(t, l, "k")
+				}
+				if c.free == 0 {
+					time.Sleep(time.Hour)
+					waiter.waits(t)
+					waiter.cancel()
+					return
+				}
+				time.Sleep(c.free)
+				waiter.admittedAfter(t, c.free)
+			})
+		}
+	}
+}
+
+// Failure mode 8: the longest Duration is as good as for ever.
+func TestLongestHold(t *testing.T) {
+	for _, maxHold := range []time.Duration{math.MaxInt64, 0} {
+		row(t, maxHold, func(t *testing.T) {
+			l := mustNew(t, Limit{InFlight: 1}, MaxHold(maxHold))
+			time.Sleep(time.Second)
+			if p := took(t, l, "k"); maxHold == 0 {
+				p.ExpireIn(math.MaxInt64)
+			}
+			inFlight(t, l, 1)
+		})
+	}
+}
+
+func TestMaxHold(t *testing.T) {
+	// While a waiter waits for a rate, the end of a permit's time must not make its timer fire without end: here
+	// the turn is so far away that it counts as unknown. Nothing may wait for the fake clock while the timer may
+	// be busy.
+	row(t, "expired permit and a turn that is unknown", func(t *testing.T) {
+		hardlyEver := Rate{Events: 0.001, Per: math.MaxInt64}
+		l := mustNew(t, Limit{Rates: []Rate{hardlyEver}, InFlight: 5}, MaxHold(time.Minute))
+		took(t, l, "k")
+		c := asking(t, l, "k")
+		time.Sleep(time.Minute)
+		g, s := gateOf(l, "k"), l.shard("k")
+		s.mu.Lock()
+		now := s.now()
+		s.serve(g, now)
+		m := g.ext
+		if len(m.expiring) > 0 && m.nextEnd <= now.at && m.blocked == ReasonInFlight {
+			t.Error("the timer is set to an instant that is past: it fires without end")
+		}
+		s.mu.Unlock()
+		c.cancel()
+	})
+	// MaxHold must bound what is remembered of permits that are never released, also if Stats is never called.
+	row(t, "max hold bounds memory", func(t *testing.T) {
+		l := mustNew(t, tokenLimit(1000, 1000), MaxHold(time.Second))
+		for range 100 {
+			for range 1000 {
+				took(t, l, "k", Cost("tokens", 1))
+			}
+			time.Sleep(time.Second)
+		}
+		if n := len(l.shard("k").permits.blocks) * permitBlock; n > 3000 {
+			t.Errorf("%d holdings, though no more than 2000 are within MaxHold", n)
+		}
+	})
 }

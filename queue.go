@@ -10,8 +10,7 @@ type waiter struct {
 	key        string
 	d          demand
 	permit     Permit
-	refused    Decision     // why it was refused; zero when admitted
-	stack      *[16]uintptr // of the caller, for LeakCheck
+	refused    Decision // why it was refused; zero when admitted
 	// Each an instant.at: when it was queued, could have been admitted, and was.
 	since, due, granted time.Duration
 	epoch               uint16        // of the gate when it was admitted

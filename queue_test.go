@@ -57,7 +57,7 @@ func TestHigherClassesGoFirst(t *testing.T) {
 	}
 }
 
-// The turn that OnWait gets is that behind the waiters of the class and above, and no later.
+// The turn of a call is that behind the waiters of the class and above, and no later.
 func TestTurnsByClass(t *testing.T) {
 	for _, c := range []struct {
 		queue string
@@ -226,12 +226,12 @@ func TestFullQueue(t *testing.T) {
 		}
 	})
 	row(t, "names the rule of its time, whatever has changed when it wakes", func(t *testing.T) {
-		slow := func(string, time.Duration) { time.Sleep(time.Second) }
+		slow := func() { time.Sleep(time.Second) }
 		a, b := Rate{Name: "a", Events: 100, Per: time.Second}, Rate{Name: "b", Events: 7, Per: time.Second}
-		l := mustNew(t, Limit{Rates: []Rate{a}, InFlight: 1}, MaxWaiting(1, 9), OnWait(slow))
+		l := mustNew(t, Limit{Rates: []Rate{a}, InFlight: 1}, MaxWaiting(1, 9))
 		p := took(t, l, "k")
-		low := asking(t, l, "k", PriorityLow.Option())
-		high := asking(t, l, "k")
+		low := hooking(t, l, slow, PriorityLow.Option())
+		high := hooking(t, l, slow)
 		c := b
 		c.Name = "c"
 		setLimit(t, l, Limit{Rates: []Rate{a, b, c}, InFlight: 1})

@@ -100,9 +100,9 @@ func TestCancelledUnderAnotherLimit(t *testing.T) {
 			for range 20 { // Acquire may come for its admission first
 				inFakeTime(t, func(t *testing.T) {
 					hold := make(chan struct{})
-					l := mustNew(t, c.before, OnWait(func(string, time.Duration) { <-hold }))
+					l := mustNew(t, c.before)
 					first, _ := l.TryAcquireUpTo("k", 9)
-					w := asking(t, l, "k", Weight(9)) // it stands in the hook
+					w := hooking(t, l, func() { <-hold }, Weight(9))
 					must(t, first.Correct("", 0))
 					first.Release()
 					time.Sleep(20 * ms)
@@ -295,7 +295,7 @@ func TestPropertyCorrectIsReplay(t *testing.T) {
 			if len(all) == 0 {
 				continue
 			}
-			got, want := l.AppendState(nil, "k")[0].Left, replay()
+			got, want := l.Explain("k").Rules[0].Left, replay()
 			if math.Abs(got-want) > 0.002*float64(ops+1) {
 				rt.Fatalf("%v tokens, %v as if what came back had never been taken", got, want)
 			}

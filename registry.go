@@ -15,8 +15,9 @@ import (
 // registry; there is no global one. The zero value is empty and ready; do not copy it after its first use.
 // All methods are safe for concurrent use.
 type Registry struct {
-	// Options are those of each limiter that Registry.Limiter makes, before its own. Set them first.
-	Options []Option
+	// Options returns what each limiter that Registry.Limiter makes has before its own options, by its name;
+	// nil is for none. Set it first. It is called with the registry's lock held.
+	Options func(name string) []Option
 
 	mu        sync.RWMutex
 	limiters  map[string]registered
@@ -88,7 +89,11 @@ func (r *Registry) limiter(name string, limit Limit, opts []Option) (l *Limiter,
 		}
 		return e.limiter, false, nil
 	}
-	l, err = build(limit, slices.Concat([]Option{called(name)}, r.Options, opts)) // add checks the name
+	all := []Option{called(name)} // add checks the name
+	if r.Options != nil {
+		all = append(all, r.Options(name)...)
+	}
+	l, err = build(limit, append(all, opts...))
 	if err == nil {
 		err = r.add(name, registered{l, limit.clone()})
 	}

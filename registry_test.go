@@ -137,27 +137,28 @@ func TestRegistryReady(t *testing.T) {
 // The options of a registry come before those of a call, and may go by the name.
 func TestRegistryOptions(t *testing.T) {
 	var seen []string
-	r := Registry{Options: []Option{
-		Replicas(4), MaxKeys(7),
-		Named(func(name string) Option { seen = append(seen, name); return MaxWait(time.Second) }),
+	r := Registry{Options: func(name string) []Option {
+		seen = append(seen, name)
+		return []Option{Replicas(4), MaxKeys(7), MaxWait(time.Second)}
 	}}
 	a, b := limiterIn(t, &r, "a"), limiterIn(t, &r, "b", MaxKeys(9))
 	is(t, "keys of both, and the wait", fmt.Sprint(a.maxKeys, b.maxKeys, a.maxWait), "7 9 1s")
 	counted(t, a, 4)
 	counted(t, b, 4)
 	is(t, "names", fmt.Sprint(seen), "[a b]")
-	_, err := New(Limit{}, Named(func(string) Option { return MaxKeys(1) }))
-	says(t, err, "Named", "name", "Registry.Limiter")
-	r.Options = append(r.Options, MaxKeys(0))
-	_, err = r.Limiter("c", Limit{})
+	r.Options = func(string) []Option { return []Option{MaxKeys(0)} }
+	_, err := r.Limiter("c", Limit{})
 	says(t, err, "MaxKeys")
 }
+
+// shared are options that do not go by the name of a limiter.
+func shared(opts ...Option) func(string) []Option { return func(string) []Option { return opts } }
 
 // One source counts in all limiters: those that are there, and those that come later.
 func TestRegistryFollow(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		log := recording()
-		r := Registry{Options: []Option{Logger(slog.New(log)), Replicas(9), HintMaxAge(time.Minute)}}
+		r := Registry{Options: shared(Logger(slog.New(log)), Replicas(9), HintMaxAge(time.Minute))}
 		a := limiterIn(t, &r, "a")
 		src := following(t, &r)
 		b := limiterIn(t, &r, "b")
@@ -210,7 +211,7 @@ func TestRegistryFollow(t *testing.T) {
 func TestRegistryFollows(t *testing.T) {
 	// A limiter that waits for its pool has it from the start when the registry knows it.
 	row(t, "follow ends the wait", func(t *testing.T) {
-		r := Registry{Options: []Option{AwaitPool(), Replicas(9), HintMaxAge(time.Minute)}}
+		r := Registry{Options: shared(AwaitPool(), Replicas(9), HintMaxAge(time.Minute))}
 		src := following(t, &r)
 		a := limiterIn(t, &r, "a")
 		refusedFor(t, a, ReasonPool, "k")
@@ -224,7 +225,7 @@ func TestRegistryFollows(t *testing.T) {
 	// When a source breaks each limiter logs that, and another source may be followed.
 	row(t, "follow breaks", func(t *testing.T) {
 		log := recording()
-		r := Registry{Options: []Option{Logger(slog.New(log))}}
+		r := Registry{Options: shared(Logger(slog.New(log)))}
 		a, b := limiterIn(t, &r, "a"), limiterIn(t, &r, "b")
 		for _, panics := range []bool{true, false} {
 			func() {
@@ -239,7 +240,7 @@ func TestRegistryFollows(t *testing.T) {
 	})
 	// Limiters that come and go while a source reports end with its last report.
 	row(t, "follow at once", func(t *testing.T) {
-		r := Registry{Options: []Option{few, HoldDown(0)}}
+		r := Registry{Options: shared(few, HoldDown(0))}
 		src := following(t, &r)
 		var wg sync.WaitGroup
 		for i := range 8 {
@@ -268,7 +269,7 @@ func TestRegistryFollows(t *testing.T) {
 	// A handler of the log may ask the registry, whatever is logged.
 	row(t, "logs without a lock", func(t *testing.T) {
 		var r Registry
-		r.Options = []Option{Logger(slog.New(nosy{slog.DiscardHandler, &r})), HintMaxAge(time.Second)}
+		r.Options = shared(Logger(slog.New(nosy{slog.DiscardHandler, &r})), HintMaxAge(time.Second))
 		needless := Limit{Rates: []Rate{PerSecond(10), {Name: "b", Events: 99, Per: time.Second}}}
 		l, err := r.Limiter("a", needless)
 		must(t, err)

@@ -230,11 +230,7 @@ func (o *options) resolve(limit Limit, b belief, units []string, part float64) *
 	st.meet()
 	if limit.InFlight > 0 {
 		st.slots = o.slots(limit.InFlight, divisor)
-		st.rules = append(st.rules, rule{
-			id: id{name: inFlightRule, role: roleSlots}, kind: kindSlots, reason: ReasonInFlight,
-			ctrl: noController, limit: float64(limit.InFlight), share: float64(st.slots),
-			most: limit.InFlight, here: st.slots,
-		})
+		st.rules = append(st.rules, slotRule(limit.InFlight, st.slots))
 	}
 	st.lendable()
 	st.lend(part)
@@ -401,21 +397,6 @@ func (o *options) rate(r Rate, i int, pool Pool, units []string) rule {
 
 // mostOf returns how many events a rate admits at once, over the fleet.
 func mostOf(r Rate) int { return int(min(r.burst(), maxAmount)) }
-
-// slots divides the in-flight limit. The remainder goes to the lowest ordinals, one each,
-// and only when the ordinals are fixed: two replicas that hold the same one would exceed the limit.
-// Without one a replica has what the highest ordinals have, which is the least.
-func (o *options) slots(global int, pool Pool) int {
-	w, before := pool.weight(), pool.Replicas-pool.weight()
-	if pool.Fixed && pool.Ordinal > 0 {
-		before = pool.Ordinal - 1
-	}
-	share := global/pool.Replicas*w + min(max(0, global%pool.Replicas-before), w)
-	if share == 0 && o.atLeastOne {
-		share = 1
-	}
-	return share
-}
 
 // stricter reports whether st may refuse for good what old did not.
 func (st *setting) stricter(old *setting) bool {

@@ -26,6 +26,7 @@ type Limiter struct {
 	dry        atomic.Bool   // no call is stopped
 	dryLog     rate.Sometimes
 	planLog    rate.Sometimes
+	leakLog    rate.Sometimes
 
 	mu        sync.Mutex // guards what follows; taken before any shard's lock
 	belief    belief
@@ -128,7 +129,7 @@ func (l *Limiter) arrival() instant {
 
 // clockFor returns which clock calls need under st.
 func (o *options) clockFor(st *setting) uint32 {
-	if st.clock == clockNone && (o.maxHold > 0 || o.leakCheck != nil || o.onAdmit != nil) {
+	if st.clock == clockNone && (o.maxHold > 0 || o.onAdmit != nil) {
 		return clockMonotonic
 	}
 	return st.clock

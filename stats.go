@@ -224,12 +224,17 @@ type KeyState struct {
 }
 
 // Keys iterates over the keys that are remembered, in no order. It lists the keys of one shard at a time and
-// looks at each on its own, while the limiter goes on. Keys that come or go meanwhile may be missing.
+// looks at each on its own, while the limiter goes on. Keys that come or go meanwhile may be missing. A
+// million keys take less than a second.
 func (l *Limiter) Keys() iter.Seq[KeyState] {
 	return func(yield func(KeyState) bool) {
 		for i := range l.shards {
-			for k := range l.wanted(&l.shards[i], func(KeyState) bool { return true }) {
-				if !yield(k) {
+			s := &l.shards[i]
+			s.mu.Lock()
+			gates := s.order.Keys()
+			s.mu.Unlock()
+			for _, g := range gates {
+				if k, ok := s.keyState(g); ok && !yield(k) {
 					return
 				}
 			}
@@ -237,53 +242,10 @@ func (l *Limiter) Keys() iter.Seq[KeyState] {
 	}
 }
 
-// Top returns the n hottest keys of this replica: those with the most callers waiting first, then those that
-// have used the most of a rule, then by name. It looks at all keys as Keys does, a million in a third of a
-// second. An n below 1 returns none.
-func (l *Limiter) Top(n int) []KeyState {
-	if n < 1 {
-		return nil
-	}
-	var top []KeyState
-	least := KeyState{Waiting: -1} // of the n hottest so far
-	cut := func() {
-		slices.SortFunc(top, func(a, b KeyState) int { return -a.compare(b) })
-		if len(top) >= n {
-			clear(top[n:])
-			top, least = top[:n], top[n-1]
-		}
-	}
-	for i := range l.shards {
-		for k := range l.wanted(&l.shards[i], func(k KeyState) bool { return k.compare(least) > 0 }) {
-			if top = append(top, k); len(top)/2 >= n {
-				cut()
-			}
-		}
-	}
-	cut()
-	return top
-}
-
-// wanted iterates over the shard's keys that are wanted: a look at one that is not allocates nothing. The
-// state that wanted gets has no Rules yet.
-func (l *Limiter) wanted(s *shard, wanted func(KeyState) bool) iter.Seq[KeyState] {
-	return func(yield func(KeyState) bool) {
-		s.mu.Lock()
-		gates := s.order.Keys()
-		s.mu.Unlock()
-		for _, g := range gates {
-			s.mu.Lock()
-			k, ok := s.keyState(g, wanted)
-			s.mu.Unlock()
-			if ok && !yield(k) {
-				return
-			}
-		}
-	}
-}
-
-// keyState is where a key stands, if it is still remembered and wanted.
-func (s *shard) keyState(g *gate, wanted func(KeyState) bool) (k KeyState, ok bool) {
+// keyState is where a key stands, if it is still remembered. It takes the lock.
+func (s *shard) keyState(g *gate) (k KeyState, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if !s.order.Contains(g) {
 		return KeyState{}, false
 	}
@@ -291,10 +253,8 @@ func (s *shard) keyState(g *gate, wanted func(KeyState) bool) (k KeyState, ok bo
 	s.touch(g, now)
 	s.reclaim(g, now)
 	k = g.keyState(g.name, now)
-	if ok = wanted(k); ok {
-		k.Rules = g.state(nil, now)
-	}
-	return k, ok
+	k.Rules = g.state(nil, now)
+	return k, true
 }
 
 // keyState is where the gate's key stands, but for its rules.
@@ -314,9 +274,4 @@ func (g *gate) use(now instant) float64 {
 		most = max(most, 1-left/max(of, 1))
 	}
 	return min(max(most, 0), 1)
-}
-
-// compare reports which key is hotter: above 0 when k is.
-func (k KeyState) compare(o KeyState) int {
-	return cmp.Or(cmp.Compare(k.Waiting, o.Waiting), cmp.Compare(k.Used, o.Used), cmp.Compare(o.Key, k.Key))
 }

@@ -33,25 +33,6 @@ func TestStates(t *testing.T) {
 		is(t, "in flight and waiting", fmt.Sprint(got), "map[a:1 0 b:0 1]")
 		c.cancel()
 	})
-	row(t, "of the busiest keys come first", func(t *testing.T) {
-		l := mustNew(t, Limit{Rates: []Rate{perSecond(1, 10)}, InFlight: 10})
-		for i := range 9 {
-			for range i {
-				took(t, l, key(i)).Release()
-			}
-		}
-		took(t, l, "slots", Weight(10))
-		waiter := asking(t, l, "slots")
-		got := ""
-		for _, u := range l.Top(3) {
-			got += fmt.Sprintf("%s %.1f %d ", u.Key, u.Used, u.Waiting)
-		}
-		is(t, "the top", got, "slots 1.0 1 key-8 0.8 0 key-7 0.7 0 ")
-		is(t, "all", len(l.Top(100)), 9) // key-0 was never asked for
-		is(t, "none", l.Top(0) == nil && l.Top(-1) == nil, true)
-		l.SetDryRun(true)
-		waiter.admittedAfter(t, 0)
-	})
 	row(t, "of one key", func(t *testing.T) {
 		l := mustNew(t, Limit{Rates: []Rate{perSecond(10, 20), aligned(60, time.Minute)}, InFlight: 4},
 			Replicas(2))
@@ -63,27 +44,26 @@ func TestStates(t *testing.T) {
 			{Name: "w", Limit: 60, Share: 30, Window: time.Minute, Left: 28, Reset: 45 * time.Second},
 			{Name: "in-flight", Limit: 4, Share: 2, Left: 1},
 		}
-		is(t, "a key", fmt.Sprint(l.AppendState(nil, "k")), fmt.Sprint(want))
-		got := l.AppendState(nil, "new")
+		is(t, "a key", fmt.Sprint(l.Explain("k").Rules), fmt.Sprint(want))
+		got := l.Explain("new").Rules
 		is(t, "left of a new key", fmt.Sprint(got[0].Left, got[1].Left, got[2].Left), "10 30 2")
 		buf := make([]RuleState, 0, 4)
-		is(t, "allocations", testing.AllocsPerRun(10, func() { l.AppendState(buf, "k") }), 0)
+		is(t, "allocations", testing.AllocsPerRun(10, func() { l.Check("k", StateInto(&buf)) }), 0)
 		setLimit(t, l, Limit{Deny: true})
-		is(t, "under a limit that denies", len(l.AppendState(nil, "k")), 0)
+		is(t, "under a limit that denies", len(l.Explain("k").Rules), 0)
 	})
 	row(t, "of one key are not known without a pool", func(t *testing.T) {
 		l := mustNew(t, Rates(perSecond(10, 20)), AwaitPool(), HintMaxAge(time.Minute), Replicas(4))
 		into := []RuleState{{Name: "old"}}
 		refusedFor(t, l, ReasonPool, "k", StateInto(&into))
 		is(t, "StateInto", len(into), 0)
-		is(t, "AppendState", len(l.AppendState(nil, "k")), 0)
 		is(t, "Stats", len(l.Stats().Rules), 1)
 	})
 	row(t, "count no permit whose time is over, like Check", func(t *testing.T) {
 		l := mustNew(t, Limit{InFlight: 1}, MaxHold(time.Second))
 		took(t, l, "k")
 		time.Sleep(2 * time.Second)
-		is(t, "left", l.AppendState(nil, "k")[0].Left, 1)
+		is(t, "left", l.Explain("k").Rules[0].Left, 1)
 		is(t, "Check", l.Check("k").OK, true)
 	})
 	row(t, "of one key come with the decision, after a wait too", func(t *testing.T) {
@@ -96,7 +76,7 @@ func TestStates(t *testing.T) {
 		} {
 			into := []RuleState{{Name: "old"}}
 			ask(StateInto(&into))
-			is(t, "StateInto", fmt.Sprint(into), fmt.Sprint(l.AppendState(nil, "k")))
+			is(t, "StateInto", fmt.Sprint(into), fmt.Sprint(l.Explain("k").Rules))
 			is(t, "rules", len(into), 4)
 		}
 	})
@@ -115,16 +95,14 @@ func TestStates(t *testing.T) {
 	})
 	// A waiter that is refused while its context ends is one call, and counted once.
 	row(t, "refused and cancelled is one call", func(t *testing.T) {
-		var l *Limiter
-		l = mustNew(t, Limit{InFlight: 1}, OnWait(func(string, time.Duration) {
-			setLimit(t, l, Limit{Deny: true}) // refuses the waiter whose hook this is
-			panic("hook")
-		}))
+		l := mustNew(t, Limit{InFlight: 1})
 		took(t, l, "k")
-		func() {
-			defer func() { _ = recover() }()
-			_, _ = l.Acquire(t.Context(), "k")
-		}()
+		panics(t, func() {
+			_, _ = l.Acquire(&hooked{t.Context(), func() {
+				setLimit(t, l, Limit{Deny: true}) // refuses the waiter whose context this is
+				panic("hook")
+			}}, "k")
+		})
 		s := l.Stats()
 		n := s.Admitted + s.Cancelled
 		for _, r := range s.Refused {

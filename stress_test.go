@@ -154,8 +154,8 @@ func (x user) changes(key string, what int) {
 	case 93:
 		_ = l.Override(key, &limit)
 	case 94:
-		for key := range l.Overrides() {
-			_ = l.Override(key, nil)
+		for k := range l.Keys() {
+			_ = l.Override(k.Key, nil)
 		}
 	case 95:
 		l.Reset(key)
@@ -173,7 +173,7 @@ func (x user) changes(key string, what int) {
 // begin makes the limiter.
 func (x *stress) begin(t *testing.T) {
 	x.l = mustNew(t, x.limits[0], append([]Option{MaxKeys(20), MaxWaiting(50, 200),
-		Logger(slog.New(slog.NewTextHandler(io.Discard, nil))), OnWait(func(string, time.Duration) {}),
+		Logger(slog.New(slog.NewTextHandler(io.Discard, nil))),
 		OnAdmit(func(string, time.Duration, time.Duration) {})}, x.opts...)...)
 	x.held, x.unit = make([]atomic.Int64, x.keys), max(x.unit, time.Microsecond)
 }
@@ -202,8 +202,8 @@ func (x *stress) run(t *testing.T, d time.Duration, workers int, seed uint64) {
 
 // drain puts all keys under one limit, under which nobody waits for ever.
 func (x *stress) drain(t *testing.T) {
-	for key := range x.l.Overrides() {
-		override(t, x.l, key, nil)
+	for k := range x.l.Keys() {
+		override(t, x.l, k.Key, nil)
 	}
 	setLimit(t, x.l, x.limits[0])
 }
@@ -231,7 +231,7 @@ func (x *stress) check(t *testing.T) {
 		for _, b := range s.permits.blocks {
 			for j := range b {
 				b[j].charged.epoch = 0 // each taking sets it
-				if b[j].out() || b[j].end != 0 || b[j].named || b[j].key != "" || b[j].stack != nil ||
+				if b[j].out() || b[j].end != 0 || b[j].key != "" ||
 					b[j].costs != [maxUnits]int{} || b[j].charged != (charged{}) {
 					t.Errorf("a holding is out: %+v", b[j])
 				}
@@ -262,7 +262,7 @@ func stresses() map[string]*stress {
 	hold, four, two := MaxHold(3*ms), Limit{InFlight: 4}, Limit{InFlight: 2}
 	return map[string]*stress{
 		"all": {keys: 50, expire: true, limits: fastLimits(), opts: []Option{hold, Policy(policy.AIMD{}),
-			MaxWait(2 * ms), LeakCheck(func(Leak) {})}},
+			MaxWait(2 * ms)}},
 		"nolaw": {keys: 50, expire: true, limits: fastLimits(), opts: []Option{hold}},
 		"ceiling": {keys: 50, limits: fastLimits(), opts: []Option{Policy(policy.AIMD{}), BeyondShare(),
 			Replicas(2), StartEmpty()}},

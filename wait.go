@@ -18,27 +18,24 @@ func (s *shard) waitDry(g *gate, key string, d *demand, now instant) Permit {
 	return dryPermit
 }
 
-// line queues d, unless it must not wait, and returns how long it waits as far as that is known.
+// line queues d, unless it must not wait, and returns its place.
 func (s *shard) line(
 	ctx context.Context, g *gate, key string, d demand, now instant,
-) (*waiter, time.Duration, error) {
+) (*waiter, error) {
 	turn := g.waitBehind(now, &d)
 	out, v := s.mayWait(ctx, g, &d, now, turn)
 	if v.reason != ReasonNone {
 		s.counts.refused[v.reason]++
-		return nil, 0, &LimitedError{key, g.decision(s.latest, v)}
+		return nil, &LimitedError{key, g.decision(s.latest, v)}
 	}
 	w := newWaiter(d)
 	w.key, w.since = key, now.at
-	if s.l.leakCheck != nil {
-		w.stack = callers()
-	}
 	s.enqueue(g, w, now)
 	if out != nil && out.queued {
 		s.preempt(g, out, s.fullReason(g), now)
 		s.ask(g, now)
 	}
-	return w, turn.wait, nil
+	return w, nil
 }
 
 // mayWait returns why d must not be queued, if so. Otherwise it has counted d as waiting, and returns the
@@ -190,9 +187,6 @@ func (s *shard) grant(g *gate, w *waiter, now instant) {
 	w.slotEnds, w.epoch = g.setting.slotEnd(w), g.epoch
 	g.ext.ready.given = true
 	w.permit = s.hold(g, w.key, &w.d, now)
-	if h := w.permit.h; h != nil && w.stack != nil {
-		h.stack = w.stack
-	}
 	g.ext.queue.served(w)
 	s.dequeue(g, w)
 	w.ready <- struct{}{}
@@ -344,7 +338,7 @@ func (s *shard) requeueAndUnlock(w *waiter) (*gate, *waiter) {
 	}
 	s.counts.expired++
 	n := newWaiter(w.d)
-	n.key, n.stack, n.since, n.order = w.key, w.stack, w.since, w.order
+	n.key, n.since, n.order = w.key, w.since, w.order
 	n.lostTurns, n.firstDue = w.lostTurns+1, cmp.Or(w.firstDue, w.due)
 	s.l.waiting.Add(1)
 	s.enqueue(g, n, now)

@@ -118,7 +118,7 @@ func TestWindowsOfALimiter(t *testing.T) {
 	row(t, "another rate changes no window", func(t *testing.T) {
 		for phase := range 2 { // of the sparse windows of three replicas every second one is ours
 			l := mustNew(t, Rates(aligned(1, time.Second)), WithPhase(int64(phase)))
-			left := func() float64 { return l.AppendState(nil, "k")[0].Left }
+			left := func() float64 { return l.Explain("k").Rules[0].Left }
 			l.Allow("k")
 			time.Sleep(time.Second)
 			left()

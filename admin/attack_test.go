@@ -175,13 +175,13 @@ type configuration struct {
 	limit     quotient.Limit
 	pool      quotient.Pool
 	plans     []quotient.PlanStats
-	overrides map[string]quotient.Limit
+	overrides []OverrideState
 	dryRun    bool
 }
 
 func configurationOf(l *quotient.Limiter) configuration {
 	return configuration{l.Stats().Version, l.Stats().Limit, l.Stats().Pool.Pool, l.Stats().Plans,
-		l.Overrides(), l.Stats().DryRun}
+		overridesOf(l), l.Stats().DryRun}
 }
 
 func TestAttackBodies(t *testing.T) {

@@ -113,7 +113,7 @@ func everyMethod(t *testing.T, c *Client, api *quotient.Limiter) {
 	}
 	deny := quotient.Limit{Deny: true}
 	if next, err = c.Override(ctx, "api", "K", &deny, IfMatch(next.ETag)); err != nil ||
-		!api.Overrides()["K"].Deny {
+		!api.Explain("K").Limit.Deny {
 		t.Errorf("Override: %+v, %v", next, err)
 	}
 	if next, err = c.SetDryRun(ctx, "api", true, IfMatch(next.ETag)); err != nil || !api.Stats().DryRun {
@@ -133,7 +133,7 @@ func everyMethod(t *testing.T, c *Client, api *quotient.Limiter) {
 	if now, err := c.Reset(ctx, "api", "K"); err != nil || now.Version != version+1 {
 		t.Errorf("Reset: %+v, %v", now, err)
 	}
-	if _, err = c.Override(ctx, "api", "K", nil); err != nil || len(api.Overrides()) != 0 {
+	if _, err = c.Override(ctx, "api", "K", nil); err != nil || api.Stats().Overrides != 0 {
 		t.Errorf("Override off: %v", err)
 	}
 	var p *Problem
@@ -279,7 +279,7 @@ func TestClientOfBinaryKeys(t *testing.T) {
 	for i, key := range keys {
 		api.Allow(key)
 		s, err := c.Override(t.Context(), "api", key, &deny)
-		if _, has := api.Overrides()[key]; err != nil || !has || len(s.Overrides) != i+1 ||
+		if err != nil || !api.Explain(key).Overridden || len(s.Overrides) != i+1 ||
 			s.OverrideCount != i+1 {
 			t.Errorf("%q: %+v, %v", key, s, err)
 		}
@@ -307,7 +307,7 @@ func TestClientOfBinaryKeys(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if n := len(api.Overrides()); n != 0 {
+	if n := api.Stats().Overrides; n != 0 {
 		t.Errorf("%d are left after all were taken off", n)
 	}
 }

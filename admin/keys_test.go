@@ -41,6 +41,33 @@ func TestKeysHaveTheirPace(t *testing.T) {
 	}
 }
 
+// TestHottest: callers that wait count first, then what is used, then the name, of however many keys.
+func TestHottest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limit := quotient.Rates(quotient.Rate{Events: 1, Per: time.Hour, Burst: 100})
+		limit.InFlight = 10
+		l := quotient.Must(quotient.New(limit))
+		for _, key := range []string{"b", "a", "c", "c"} {
+			l.Allow(key)
+		}
+		l.TryAcquire("slots", quotient.Weight(10))
+		ctx, stop := context.WithCancel(t.Context())
+		go l.Acquire(ctx, "slots") //nolint:errcheck // it waits until the end
+		synctest.Wait()
+		for i := range 3000 { // of the same use as a and b, and behind them by name
+			l.Allow(fmt.Sprint("key", i))
+		}
+		got := ""
+		for _, k := range hottest(l, 4) {
+			got += fmt.Sprintf("%s %.2f %d ", k.Key, k.Used, k.Waiting)
+		}
+		if got != "slots 1.00 1 c 0.02 0 a 0.01 0 b 0.01 0 " || len(hottest(l, 10000)) != 3004 {
+			t.Error(got)
+		}
+		stop()
+	})
+}
+
 // TestScansAreShared: within a second all who ask the same get the same answer, and only then is there
 // another look.
 func TestScansAreShared(t *testing.T) {

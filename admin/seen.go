@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"hash/maphash"
@@ -57,26 +58,39 @@ func (s *seen) number(l *quotient.Limiter) uint64 {
 	return s.at(l).number
 }
 
-// overridesOf returns the first overrides of l by key, and how many there are. It looks at all of them only
-// when the configuration has changed. The version was read before: a change in between makes the list newer
-// than its version, and it is read again. The caller must not change the list.
-func (s *seen) overridesOf(l *quotient.Limiter, version uint64) ([]OverrideState, int) {
+// overridesOf returns the first overrides of l by key, and how many there are. It looks at all keys only when
+// the configuration has changed, and there are any. The version was read before: a change in between makes the
+// list newer than its version, and it is read again. The caller must not change the list.
+func (s *seen) overridesOf(l *quotient.Limiter, version uint64, any bool) ([]OverrideState, int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	known := s.at(l)
 	if !known.read || known.version != version {
-		all := l.Overrides()
-		known.overrides, known.count, known.version, known.read = firstOverrides(all), len(all), version, true
+		var keys []string
+		if any {
+			keys = overridden(l)
+		}
+		known.overrides, known.count, known.version, known.read = firstOverrides(l, keys), len(keys), version, true
 	}
 	return known.overrides, known.count
 }
 
-func firstOverrides(all map[string]quotient.Limit) []OverrideState {
-	keys := slices.Sorted(maps.Keys(all))
+// overridden returns the keys that have a limit of their own, in order.
+func overridden(l *quotient.Limiter) (keys []string) {
+	for k := range l.Keys() {
+		if k.Overridden {
+			keys = append(keys, k.Key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+func firstOverrides(l *quotient.Limiter, keys []string) []OverrideState {
 	keys = keys[:min(len(keys), mostOverrides)]
 	list := make([]OverrideState, 0, len(keys))
 	for _, key := range keys {
-		list = append(list, OverrideState{Key: key, KeyBase64: inBase64(key), Limit: newLimitState(all[key])})
+		list = append(list, OverrideState{key, inBase64(key), newLimitState(l.Explain(key).Limit)})
 	}
 	return list
 }
@@ -135,7 +149,7 @@ type found struct {
 
 func newScans() scans { return scans{make(chan struct{}, 1), make(map[scan]found)} }
 
-// top is l.Top(n), not older than scanFresh. It fails only with the context, while it waits for another scan.
+// top is hottest(l, n), not older than scanFresh. It fails only with the context, while it waits for another scan.
 // The caller must not change the list.
 func (s *scans) top(ctx context.Context, number uint64, l *quotient.Limiter, n int) ([]quotient.KeyState, error) {
 	select {
@@ -150,11 +164,31 @@ func (s *scans) top(ctx context.Context, number uint64, l *quotient.Limiter, n i
 	if f, ok := s.done[what]; ok && time.Since(f.at) < scanFresh {
 		return f.keys, nil
 	}
-	keys := l.Top(n)
+	keys := hottest(l, n)
 	maps.DeleteFunc(s.done, func(_ scan, f found) bool { return time.Since(f.at) >= scanFresh })
 	if len(s.done) >= mostScans {
 		clear(s.done)
 	}
 	s.done[what] = found{time.Now(), keys}
 	return keys, nil
+}
+
+// hottest returns the n keys with the most callers waiting, then those that have used the most of a rule, then
+// by name.
+func hottest(l *quotient.Limiter, n int) (top []quotient.KeyState) {
+	hotter := func(a, b quotient.KeyState) int {
+		return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), cmp.Compare(b.Used, a.Used), cmp.Compare(a.Key, b.Key))
+	}
+	cut := func() {
+		slices.SortFunc(top, hotter)
+		clear(top[min(n, len(top)):])
+		top = top[:min(n, len(top))]
+	}
+	for k := range l.Keys() {
+		if top = append(top, k); len(top) >= 2*n+1000 {
+			cut()
+		}
+	}
+	cut()
+	return top
 }

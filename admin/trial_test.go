@@ -3,7 +3,6 @@ package admin
 import (
 	"fmt"
 	"log/slog"
-	"maps"
 	"net/http"
 	"reflect"
 	"slices"
@@ -148,10 +147,10 @@ func tryAndChange(t *testing.T, l *quotient.Limiter, path, body, tag string) int
 	}
 	type sight struct {
 		stats     quotient.Stats
-		overrides map[string]quotient.Limit
+		overrides []OverrideState
 		k         quotient.Explanation
 	}
-	look := func() sight { return sight{l.Stats(), maps.Clone(l.Overrides()), l.Explain("k")} }
+	look := func() sight { return sight{l.Stats(), overridesOf(l), l.Explain("k")} }
 	before := look()
 	status, bad := send(path + "?validate=1")
 	if after := look(); !reflect.DeepEqual(after, before) {

@@ -22,7 +22,7 @@ func calls(name string, n int) quotient.Limit {
 }
 
 // leftOf is how much is left of the first rule of a key, in whole events.
-func leftOf(l *quotient.Limiter, key string) int { return int(l.AppendState(nil, key)[0].Left + .001) }
+func leftOf(l *quotient.Limiter, key string) int { return int(l.Explain(key).Rules[0].Left + .001) }
 
 // A call takes of a tenant's rate and of a method's slots, or of neither. It holds the slots until it is
 // over, and the refusal is that of the limiter that refuses.

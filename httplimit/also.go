@@ -156,13 +156,15 @@ func (h *handler) admitBySeveral(
 // join puts together where the keys of a request stand, in all limiters. The state that limiters before the
 // refusing one reported is over, and those behind it were not called.
 func (at *scratch) join(s *several, refused int) {
-	s.rules[0] = at.rules
 	for i := range s.claims {
 		if refused >= 0 && i != refused {
-			s.rules[i] = s.claims[i].Limiter.AppendState(s.rules[i][:0], s.claims[i].Key)
+			c := &s.claims[i]
+			c.Limiter.Check(c.Key, c.Options...) // which says again where the key stands
 		}
 	}
-	at.rules = ofLimit(s.rules[0])
+	if at.rules = ofLimit(at.rules); refused == 0 {
+		at.refusing.to = len(at.rules)
+	}
 	for i := range s.claims[1:] {
 		from := len(at.rules)
 		at.rules = append(at.rules, ofLimit(s.rules[i+1])...)
@@ -170,10 +172,6 @@ func (at *scratch) join(s *several, refused int) {
 			at.refusing = span{from, len(at.rules)}
 		}
 	}
-	if refused == 0 {
-		at.refusing.to = len(ofLimit(s.rules[0]))
-	}
-	s.rules[0] = nil
 }
 
 // span is a part of the rules in the fields, from one to before another.

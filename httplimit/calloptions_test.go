@@ -23,7 +23,7 @@ var priced = quotient.Limit{InFlight: 8, Rates: []quotient.Rate{
 
 // left is what is left of each rule of a key.
 func left(l *quotient.Limiter, key string) (out [4]float64) {
-	for i, r := range l.AppendState(nil, key) {
+	for i, r := range l.Explain(key).Rules {
 		out[i] = r.Left
 	}
 	return out

@@ -76,7 +76,9 @@ func inFlight(t testing.TB, l *quotient.Limiter, n int) {
 }
 
 // leftOf is how much is left of the first rule of a key.
-func leftOf(l *quotient.Limiter, key string) float64 { return l.AppendState(nil, key)[0].Left }
+func leftOf(l *quotient.Limiter, key string) float64 {
+	return l.Explain(key).Rules[0].Left
+}
 
 // spy is a policy that writes down its samples of requests, which no rate of these tests bounds.
 type spy struct {

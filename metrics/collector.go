@@ -2,8 +2,7 @@
 //
 //	var limiters quotient.Registry
 //	collector := metrics.New(&limiters)
-//	limiters.Options = []quotient.Option{collector.Observe()}
-//	api, err := limiters.Limiter("api", limit)
+//	api, err := limiters.Limiter("api", limit, collector.Observe("api"))
 //	prometheus.MustRegister(collector)
 //
 // A scrape reads Limiter.Stats. A limiter that is never scraped has no cost. The histograms of waiting and

@@ -70,7 +70,7 @@ func everything(t testing.TB) []prometheus.Collector {
 	c := metrics.New(&reg)
 	limit := perSecond("second", 10)
 	limit.InFlight = 2
-	l := must(reg.Limiter("api", limit, c.Observe(), quotient.Policy(policy.AIMD{}),
+	l := must(reg.Limiter("api", limit, c.Observe("api"), quotient.Policy(policy.AIMD{}),
 		quotient.Demand(10, time.Minute)))
 	follow(t, l, &carried.Source{Replicas: 2, Every: time.Second, Others: quotient.Terms{1}})
 	err := errors.Join(l.SetPool(quotient.Pool{Replicas: 2, Ordinal: 1}, 0), l.SetPlan("paid", &limit))
@@ -305,7 +305,7 @@ func TestSeriesCount(t *testing.T) {
 		Rates: []quotient.Rate{quotient.PerSecond(10), quotient.PerMinute(100)}}
 	var reg quotient.Registry
 	c := metrics.New(&reg)
-	l := must(reg.Limiter("api", limit, c.Observe()))
+	l := must(reg.Limiter("api", limit, c.Observe("api")))
 	all := about(scrape(t, c), "api")
 	counters := about(slices.DeleteFunc(scrape(t, c), histogramLine.MatchString), "api")
 	set := l.SetPlan("paid", &limit)
@@ -339,9 +339,9 @@ func TestLimitersComeAndGo(t *testing.T) {
 		}
 	}
 	expect(0, 0)
-	must(reg.Limiter("a", perSecond("x", 1), c.Observe())).Allow("k")
+	must(reg.Limiter("a", perSecond("x", 1), c.Observe("a"))).Allow("k")
 	a := about(scrape(t, c), "a")
-	must(reg.Limiter("b", perSecond("x", 1), c.Observe()))
+	must(reg.Limiter("b", perSecond("x", 1), c.Observe("b")))
 	expect(a, a)
 	reg.Remove("a")
 	expect(0, a)
@@ -352,7 +352,7 @@ func TestLimitersComeAndGo(t *testing.T) {
 func TestTrafficAddsNoSeries(t *testing.T) {
 	var reg quotient.Registry
 	c := metrics.New(&reg)
-	l := must(reg.Limiter("api", perSecond("x", 1e-3), c.Observe(), quotient.MaxKeys(900),
+	l := must(reg.Limiter("api", perSecond("x", 1e-3), c.Observe("api"), quotient.MaxKeys(900),
 		quotient.Policy(policy.AIMD{})))
 	l.Allow("first") // the least rate over keys wants a key
 	before := len(scrape(t, c))
@@ -412,7 +412,7 @@ func TestScrapesWhileAllMoves(t *testing.T) {
 		wg.Go(func() {
 			for n := range 100 {
 				name := fmt.Sprintf("l%d", n%3)
-				if l, err := reg.Limiter(name, perSecond("x", 1e6), c.Observe()); err == nil {
+				if l, err := reg.Limiter(name, perSecond("x", 1e6), c.Observe(name)); err == nil {
 					_, _ = l.Acquire(context.Background(), fmt.Sprint(i))
 				}
 				reg.Remove(name)

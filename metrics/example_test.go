@@ -19,7 +19,7 @@ func Example() {
 	var limiters quotient.Registry
 	collector := metrics.New(&limiters)
 	limit := quotient.Rates(quotient.PerMinute(2))
-	api, err := limiters.Limiter("api", limit, collector.Observe())
+	api, err := limiters.Limiter("api", limit, collector.Observe("api"))
 	if err != nil {
 		fmt.Println(err)
 		return

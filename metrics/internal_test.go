@@ -24,7 +24,9 @@ func TestSourceIsOneOfAFewWords(t *testing.T) {
 func TestNamesThatComeAndGoLeaveNothing(t *testing.T) {
 	var reg quotient.Registry
 	c := New(new(quotient.Registry)) // a scrape would keep what reg has
-	reg.Options = []quotient.Option{quotient.MaxKeys(1), c.Observe()}
+	reg.Options = func(name string) []quotient.Option {
+		return []quotient.Option{quotient.MaxKeys(1), c.Observe(name)}
+	}
 	observed := func(name string) *quotient.Limiter {
 		l, err := reg.Limiter(name, quotient.Limit{InFlight: 1})
 		if err != nil {

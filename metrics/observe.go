@@ -41,19 +41,16 @@ var (
 	overheadDesc = prometheus.NewDesc(overheadName, overheadHelp, []string{"limiter"}, nil)
 )
 
-// Observe returns an option that records waiting and overhead of each limiter that is made with it. The
-// option needs the limiter's name: put it into Registry.Options, or into a call of Registry.Limiter.
-// quotient.New returns an error for it. Admissions are observed, refusals are not. An observation takes 0.1
-// to 0.2 microseconds and allocates nothing.
+// Observe returns an option that records waiting and overhead of the limiter of that name: use it in
+// Registry.Options, or in a call of Registry.Limiter. Admissions are observed, refusals are not. An
+// observation takes 0.1 to 0.2 microseconds and allocates nothing.
 //
 // Limiters of one name share the histograms while any of them is in use. After that the next one begins at 0.
-func (c *Collector) Observe() quotient.Option {
-	return quotient.Named(func(name string) quotient.Option {
-		h := c.hists.of(name)
-		return quotient.OnAdmit(func(_ string, waited, overhead time.Duration) {
-			h.wait.Observe(waited.Seconds())
-			h.overhead.Observe(overhead.Seconds())
-		})
+func (c *Collector) Observe(name string) quotient.Option {
+	h := c.hists.of(name)
+	return quotient.OnAdmit(func(_ string, waited, overhead time.Duration) {
+		h.wait.Observe(waited.Seconds())
+		h.overhead.Observe(overhead.Seconds())
 	})
 }
 

@@ -33,7 +33,15 @@ func value(t interface{ Fatalf(string, ...any) }, c *metrics.Collector, part, bo
 func observed(limit quotient.Limit, opts ...quotient.Option) (*metrics.Collector, *quotient.Limiter) {
 	var reg quotient.Registry
 	c := metrics.New(&reg)
-	return c, must(reg.Limiter("api", limit, append(opts, c.Observe())...))
+	return c, must(reg.Limiter("api", limit, append(opts, c.Observe("api"))...))
+}
+
+// late is a context whose caller begins to wait seven seconds too late.
+type late struct{ context.Context }
+
+func (c late) Done() <-chan struct{} {
+	time.Sleep(7 * time.Second)
+	return c.Context.Done()
 }
 
 // TestObserve holds what requests have waited, and what of that was overhead: in fake time every timer is in time.
@@ -43,20 +51,18 @@ func TestObserve(t *testing.T) {
 	}
 	// a turn of a paced limit would be lost
 	unpaced := quotient.Rates(quotient.Rate{Events: 1, Per: 5 * time.Second, Burst: 2})
-	late := quotient.OnWait(func(string, time.Duration) { time.Sleep(7 * time.Second) })
 	everyFive := quotient.Rates(quotient.Rate{Name: "slow", Events: 1, Per: 5 * time.Second})
 	tenfold := quotient.Rates(quotient.Rate{Name: "x", Events: 1, Per: time.Second, Burst: 10})
 	for _, tt := range []struct {
 		name           string
 		limit          quotient.Limit
-		opts           []quotient.Option
 		ask            func(t *testing.T, l *quotient.Limiter)
 		count          int
 		wait, overhead float64
 	}{
-		{"within the limit", perSecond("x", 10), nil,
+		{"within the limit", perSecond("x", 10),
 			func(t *testing.T, l *quotient.Limiter) { acquire(t, l) }, 1, 0, 0},
-		{"every verb, and no refusal", perSecond("x", 10), nil, func(t *testing.T, l *quotient.Limiter) {
+		{"every verb, and no refusal", perSecond("x", 10), func(t *testing.T, l *quotient.Limiter) {
 			l.Allow("k")
 			_, _ = l.TryAcquire("k")
 			_, _ = l.TryAcquireUpTo("k", 3)
@@ -65,20 +71,23 @@ func TestObserve(t *testing.T) {
 				l.Allow("k") // refused after four more
 			}
 		}, 8, 0, 0},
-		{"intended waiting", everyFive, nil,
+		{"intended waiting", everyFive,
 			func(t *testing.T, l *quotient.Limiter) { acquire(t, l); acquire(t, l) }, 2, 5, 0},
-		{"a token after five seconds, a look after seven", unpaced, []quotient.Option{late},
-			func(t *testing.T, l *quotient.Limiter) { acquire(t, l, quotient.Weight(2)); acquire(t, l) }, 2, 7, 2},
-		{"until a slot is free", quotient.Limit{InFlight: 1}, nil, func(t *testing.T, l *quotient.Limiter) {
+		{"a token after five seconds, a look after seven", unpaced,
+			func(t *testing.T, l *quotient.Limiter) {
+				acquire(t, l, quotient.Weight(2))
+				must(l.Acquire(late{t.Context()}, "k"))
+			}, 2, 7, 2},
+		{"until a slot is free", quotient.Limit{InFlight: 1}, func(t *testing.T, l *quotient.Limiter) {
 			time.AfterFunc(3*time.Second, acquire(t, l).Release)
 			acquire(t, l).Release()
 		}, 2, 3, 0},
-		{"until a limit has room", everyFive, nil, func(t *testing.T, l *quotient.Limiter) {
+		{"until a limit has room", everyFive, func(t *testing.T, l *quotient.Limiter) {
 			acquire(t, l)
 			time.AfterFunc(time.Second, func() { _ = l.SetLimit(quotient.Limit{InFlight: 8}) })
 			acquire(t, l)
 		}, 2, 1, 0},
-		{"the next one after a head that has left", tenfold, nil, func(t *testing.T, l *quotient.Limiter) {
+		{"the next one after a head that has left", tenfold, func(t *testing.T, l *quotient.Limiter) {
 			acquire(t, l, quotient.Weight(10))
 			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 			left := make(chan error)
@@ -88,7 +97,7 @@ func TestObserve(t *testing.T) {
 			acquire(t, l, quotient.Weight(2))
 			<-left
 		}, 2, 4, 0},
-		{"a crowd in turn", quotient.Rates(quotient.Every(time.Second)), nil, func(t *testing.T, l *quotient.Limiter) {
+		{"a crowd in turn", quotient.Rates(quotient.Every(time.Second)), func(t *testing.T, l *quotient.Limiter) {
 			var all sync.WaitGroup
 			for range 11 {
 				all.Go(func() { acquire(t, l) })
@@ -98,7 +107,7 @@ func TestObserve(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, l := observed(tt.limit, tt.opts...)
+				c, l := observed(tt.limit)
 				tt.ask(t, l)
 				for name, want := range map[string]float64{"wait": tt.wait, "overhead": tt.overhead} {
 					sum, count := value(t, c, name+"_seconds_sum", ""), value(t, c, name+"_seconds_count", "")
@@ -179,8 +188,8 @@ func drawTime(t *rapid.T, name string) time.Duration {
 func TestHistogramsEndWithTheirLimiter(t *testing.T) {
 	var reg quotient.Registry
 	c := metrics.New(&reg)
-	must(reg.Limiter("other", perSecond("x", 10), c.Observe())).Allow("k")
-	l := must(reg.Limiter("api", perSecond("x", 10), c.Observe()))
+	must(reg.Limiter("other", perSecond("x", 10), c.Observe("other"))).Allow("k")
+	l := must(reg.Limiter("api", perSecond("x", 10), c.Observe("api")))
 	l.Allow("k")
 	reg.Remove("api")
 	runtime.GC()
@@ -193,7 +202,7 @@ func TestHistogramsEndWithTheirLimiter(t *testing.T) {
 	}
 	reg.Remove("api")
 	runtime.GC()
-	must(reg.Limiter("api", perSecond("x", 10), c.Observe()))
+	must(reg.Limiter("api", perSecond("x", 10), c.Observe("api")))
 	if n := value(t, c, "wait_seconds_count", ""); n != 0 {
 		t.Errorf("the new limiter begins with %v waits", n)
 	}

@@ -165,7 +165,7 @@ func changeLimit(p *tab, s *service) {
 }
 
 func changeOverride(p *tab, s *service) {
-	own := func(key string) (quotient.Limit, bool) { l, ok := s.api.Overrides()[key]; return l, ok }
+	own := func(key string) (quotient.Limit, bool) { e := s.api.Explain(key); return e.Limit, e.Overridden }
 	p.click("#limiter-api", "Override a key")
 	p.enter("Key", hostile, "Events", "12")
 	p.apply()

@@ -140,7 +140,7 @@ func overrideBeyondTheShown(p *tab) {
 	p.until("the old limit is shown again", compared+`?.includes("7 / s → second: 8 / s")`)
 	p.click("dialog[open]", "Apply change")
 	p.poll("it is set", func() bool {
-		o := l.Overrides()["k01000"]
+		o := l.Explain("k01000").Limit
 		return len(o.Rates) == 1 && o.Rates[0].Events == 8
 	})
 }
@@ -209,8 +209,8 @@ func keysThatAreNoText(p *tab) {
 	p.click("#limiter-api", "Remove the override of \uFFFD")
 	p.until("the old limit is shown", compared+`?.includes("deny everything → the limiter's own")`)
 	p.click("dialog[open]", "Apply change")
-	p.poll("the first is gone", func() bool { _, has := l.Overrides()["\x80"]; return !has })
-	if _, has := l.Overrides()["\x81"]; !has {
+	p.poll("the first is gone", func() bool { return !l.Explain("\x80").Overridden })
+	if !l.Explain("\x81").Overridden {
 		p.t.Error("the other one is gone too")
 	}
 	const overridden = `$$('#limiter-api button[aria-label^="Explain "]').filter((b) => b.closest("tr").innerText.includes("override"))`

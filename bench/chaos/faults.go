@@ -65,10 +65,6 @@ var sourceLanes = []lane{
 		{"redis: kill -9 of the master", 3 * sec, 5 * sec, (*fleet).failover},
 		{"redis: all data lost", 0, 0, (*fleet).flush},
 	}},
-	{20, []fault{
-		steps("wall clock of one forward", false, 1), steps("wall clock of one back", false, -1),
-		steps("wall clock of all forward", true, 1), steps("wall clock of all back", true, -1),
-	}},
 }
 
 // Each of these divides a storm: ten minutes are thirty.
@@ -189,27 +185,6 @@ func fileIs(what, text string) fault {
 		}
 		return replace(w.pool, text)
 	}, func(w *world) error { w.fileDown = false; return w.writePool() })
-}
-
-// steps steps the wall clock of one process, or of all that run, by a second to an hour, and steps it back.
-func steps(name string, all bool, sign float64) fault {
-	return fault{name, 9 * sec, 14 * sec, func(f *fleet, until time.Duration) (err error) {
-		list := f.running()
-		if !all {
-			list = []*process{f.victim()}
-		}
-		step := func(by time.Duration) {
-			for _, p := range list {
-				if p.Died == never {
-					err = errors.Join(err, p.Tell(order{by, true}))
-				}
-			}
-		}
-		step(time.Duration(sign * float64(sec) * math.Pow(float64(time.Hour/sec), f.rng.Float64())))
-		f.rest(until)
-		step(0)
-		return err
-	}}
 }
 
 // split parts the mesh in two. Nothing comes through; oneWay: the second part receives what the first one sends. A

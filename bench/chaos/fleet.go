@@ -26,19 +26,18 @@ const (
 // A fleet is one run. What processes say is noted in their lives.
 type fleet struct {
 	record
-	out     io.Writer
-	start   time.Time
-	rng     *rand.Rand
-	dir     string
-	stepped string // the program whose wall clock can be stepped; "": this one
-	world   *world // nil: it gossips
-	mesh    *mesh  // nil: it does not
-	seats   int    // of the mesh, that there were
-	busy    bool   // those that are new are busy
-	all     []*process
-	begin   time.Duration
-	ctx     context.Context // of the faults
-	turn    sync.Mutex      // a fault that does something has it, and none that rests
+	out   io.Writer
+	start time.Time
+	rng   *rand.Rand
+	dir   string
+	world *world // nil: it gossips
+	mesh  *mesh  // nil: it does not
+	seats int    // of the mesh, that there were
+	busy  bool   // those that are new are busy
+	all   []*process
+	begin time.Duration
+	ctx   context.Context // of the faults
+	turn  sync.Mutex      // a fault that does something has it, and none that rests
 }
 
 // A process is a replica, seen from its parent. All but its life is owned by the fleet.
@@ -75,18 +74,14 @@ func play(ctx context.Context, c config, out io.Writer) (_ record, err error) {
 	return f.record, nil
 }
 
-// prepare makes the world or the mesh, and meanwhile the program with a wall clock that can be stepped.
+// prepare makes the world or the mesh.
 func (f *fleet) prepare(ctx context.Context) (err error) {
 	if f.Gossip {
 		f.mesh, err = newMesh()
-		return err
+	} else {
+		f.world, err = newWorld(ctx, f.dir)
 	}
-	var err1, err2 error
-	var both sync.WaitGroup
-	both.Go(func() { f.stepped, err1 = buildStepped(ctx, f.dir) })
-	both.Go(func() { f.world, err2 = newWorld(ctx, f.dir) })
-	both.Wait()
-	return errors.Join(err1, err2)
+	return err
 }
 
 // close ends all processes that are still there, all at the same time, and then what they have used.
@@ -173,10 +168,6 @@ func (f *fleet) add(s *seat) (err error) {
 		p.addr = netip.AddrFrom4([4]byte{127, byte(1 + f.rng.IntN(250)), byte(n / 250), byte(1 + n%250)})
 		a.Address, a.File, a.DNS, a.Steady, a.Cluster = p.addr, w.pool, w.dns.Addr(), w.steady.Addr(), w.cluster.addrs()
 	}
-	args := []string{replicaArg}
-	if f.stepped != "" {
-		args = append(args, f.stepped)
-	}
 	p.Process, err = rig.Again(func(out io.Reader) {
 		for in := json.NewDecoder(out); ; {
 			var n note
@@ -185,7 +176,7 @@ func (f *fleet) add(s *seat) (err error) {
 			}
 			p.take(n)
 		}
-	}, args...)
+	}, replicaArg)
 	if err != nil {
 		return err
 	}

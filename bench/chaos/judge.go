@@ -89,8 +89,8 @@ func (r record) one(p path, _ []state) (f finding) {
 // ceiling is what a replica may do by what it believes: nothing before it knows. With lending it may have all.
 //
 // Any span touches as many aligned windows as fit in, and two more. The quotas of windows that follow each other are
-// the mean, E/n, and less than one event more, in all. Where the sequence of windows breaks, by another pool or a
-// step, there is one such fraction more, and one window, which the step has opened or which was open.
+// the mean, E/n, and less than one event more, in all. Where the sequence of windows breaks, by another pool,
+// there is one such fraction more, and one window, which was open.
 func (r record) ceiling(l *life, p path) budget {
 	limit, paces, breaks := r.limits[p], []pace{{}}, []growth{}
 	if p.gossips() {
@@ -113,11 +113,6 @@ func (r record) ceiling(l *life, p path) budget {
 	}
 	for _, f := range l.Places[p] {
 		split(f.span, 1)
-	}
-	for _, s := range l.Steps {
-		if n := l.pool(p, s.From); n > 0 {
-			split(s.span, float64(limit.window)/float64(n)+1)
-		}
 	}
 	return budget{paces, breaks}
 }
@@ -213,9 +208,9 @@ func (r record) exact(p path, states []state) (f finding) {
 	most, windows := r.limits[p].window, 0
 	worst := window{Allowed: float64(most)}
 	for _, st := range states {
-		ahead, ok := r.clocksAgree(p, st.From)
+		ok := r.placesAgree(p, st.From)
 		from := st.From + windowPer + lateness
-		from += windowPer - (time.Duration(r.Epoch)+from+ahead)%windowPer
+		from += windowPer - (time.Duration(r.Epoch)+from)%windowPer
 		for ; ok && from+windowPer <= st.To-lateness; from += windowPer {
 			w := window{span{from, from + windowPer}, 0, float64(most)}
 			for _, l := range r.Lives {
@@ -229,26 +224,23 @@ func (r record) exact(p path, states []state) (f finding) {
 		}
 	}
 	if worst.broken() {
-		f.breaks("%s, where all agree and no clock was stepped", worst)
+		f.breaks("%s, where all agree", worst)
 	}
 	f.bound, f.seen = fmt.Sprint(most), fmt.Sprintf("%d in one of %d windows in which nothing changed", worst.Sent, windows)
 	return f
 }
 
-// clocksAgree reports whether all replicas that run believe in as many, each with an ordinal of its own, and whether
-// their wall clocks agree, and by how much these are ahead.
-func (r record) clocksAgree(p path, t time.Duration) (ahead time.Duration, ok bool) {
-	places, pools, clocks := map[int]bool{}, map[int]bool{}, map[int]bool{}
+// placesAgree reports whether all replicas that run believe in as many, each with an ordinal of its own.
+func (r record) placesAgree(p path, t time.Duration) bool {
+	places, pools := map[int]bool{}, map[int]bool{}
 	running := 0
 	for _, l := range r.Lives {
 		if l.runs(p, t) {
 			running++
-			step := at(l.Steps, t)
-			places[at(l.Places[p], t)], pools[l.pool(p, t)], clocks[step] = true, true, true
-			ahead = time.Duration(step)
+			places[at(l.Places[p], t)], pools[l.pool(p, t)] = true, true
 		}
 	}
-	return ahead, pools[running] && len(pools) == 1 && len(places) == running && !places[0] && len(clocks) == 1
+	return pools[running] && len(pools) == 1 && len(places) == running && !places[0]
 }
 
 // windows judges bound 14, of windows whose limit is E. A replica that has used up its share may go on only while two
@@ -354,8 +346,7 @@ func (r record) goesOn(p path, _ []state) (f finding) {
 			last = d.To
 			nothing := l.own(gap) - l.stood(gap)
 			if longest = max(longest, nothing); nothing > stuckAfter {
-				f.breaks("replica %d got nothing from %.3f s to %.3f s, its clock is ahead by %v",
-					l.ID, gap.From.Seconds(), gap.To.Seconds(), time.Duration(at(l.Steps, gap.To)))
+				f.breaks("replica %d got nothing from %.3f s to %.3f s", l.ID, gap.From.Seconds(), gap.To.Seconds())
 			}
 		}
 	}

@@ -12,8 +12,7 @@
 // and parts. Of each 20 s the last 8 are without faults, and one replica has all that there is.
 //
 // faults.go lists what breaks. judge.go has one function for each bound of docs/bounds.md, which judges what processes
-// note, by a clock that is never stepped. It takes redis-server, and for wall clocks that step the go command and a
-// checkout: no seam of the library steps them, so the program is built once more, with an overlay of the root package.
+// note. It takes redis-server.
 //
 // The exit status is 0 when all of it held, 1 when something did not, and 2 when the run did not come to its end.
 // -believe 4 lets the file and DNS lie, and the verdict fails.
@@ -32,7 +31,7 @@ import (
 
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == replicaArg {
-		os.Exit(replicaMain(os.Args[2:], os.Stdin, os.Stdout, os.Stderr))
+		os.Exit(replicaMain(os.Stdin, os.Stdout, os.Stderr))
 	}
 	os.Exit(command(os.Args[1:], os.Stdout, os.Stderr))
 }

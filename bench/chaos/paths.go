@@ -22,8 +22,8 @@ const (
 	fromDNS
 	fromRedis // a Cluster
 	onSlots   // permits in flight
-	onWindows // aligned; the wall clock may be stepped
-	onTurns   // a paced rate; the wall clock may be stepped
+	onWindows // aligned
+	onTurns   // a paced rate
 	onLent    // replicas lend what they do not use
 	onLentSlots
 	onCounted // windows that the fleet's count decides

@@ -24,7 +24,6 @@ const (
 	isAdmitted what = "admit" // there was room at From, and the limiter returned at To; slots: held from, to
 	isPool     what = "pool"  // N replicas count, since an instant between From and To
 	isPlace    what = "place" // the same of an ordinal; 0: none
-	isStepped  what = "step"  // the wall clock is N ns ahead of what it was at the start
 	isStalled  what = "stall" // the process did not get to run
 	isEnd      what = "end"   // of an orderly life; Text is what went wrong
 )
@@ -80,7 +79,6 @@ type life struct {
 	Admitted [paths][]span
 	Pools    [paths][]fact
 	Places   [paths][]fact
-	Steps    []fact // of its wall clock, in ns
 	Ended    bool   // in order
 	Text     string // what went wrong, as it says
 }
@@ -98,8 +96,6 @@ func (l *life) take(n note) {
 		l.believes(n.Path, f)
 	case isPlace:
 		l.Places[n.Path] = append(l.Places[n.Path], f)
-	case isStepped:
-		l.Steps = append(l.Steps, f)
 	case isStalled:
 		l.Stalls = append(l.Stalls, f.span)
 	case isEnd:

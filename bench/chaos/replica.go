@@ -14,7 +14,6 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -63,15 +62,8 @@ type assignment struct {
 
 // An order is one further line.
 type order struct {
-	Step time.Duration // the wall clock is to be ahead by so much, or behind
-	Busy bool          // callers ask
+	Busy bool // callers ask
 }
-
-// stepped lets a limiter's wall clock be ahead by wallStep; nil where the program has none to set.
-var (
-	stepped  quotient.Option
-	wallStep atomic.Int64 // ns
-)
 
 type replica struct {
 	assignment
@@ -91,11 +83,7 @@ type throttle struct {
 	said    map[what]int  // what was noted
 }
 
-func replicaMain(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	if len(args) > 0 && stepped == nil {
-		fmt.Fprintln(stderr, syscall.Exec(args[0], []string{args[0], replicaArg}, os.Environ()))
-		return 2
-	}
+func replicaMain(stdin io.Reader, stdout, stderr io.Writer) int {
 	in, r := json.NewDecoder(stdin), &replica{out: json.NewEncoder(stdout)}
 	err := in.Decode(&r.assignment)
 	r.start = beginOf(r.Epoch)
@@ -129,9 +117,6 @@ func replicaMain(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 func newThrottle(p path) (t *throttle, err error) {
 	t = &throttle{path: p, said: map[what]int{}}
 	options := []quotient.Option{quotient.HoldDown(holdDown), quotient.AwaitPool(), quotient.HintMaxAge(time.Hour)}
-	if stepped != nil {
-		options = append(options, stepped)
-	}
 	if p.gossips() {
 		options = append(options, quotient.Demand(10, newsMaxAge))
 	}
@@ -147,9 +132,6 @@ func newThrottle(p path) (t *throttle, err error) {
 func (r *replica) obey(in *json.Decoder) {
 	for o := r.order; ; {
 		r.busy.Store(o.Busy)
-		if from := r.now(); wallStep.Swap(int64(o.Step)) != int64(o.Step) {
-			r.note(note{What: isStepped, From: from, To: r.now(), N: int(o.Step)})
-		}
 		o = order{}
 		if in.Decode(&o) != nil {
 			return

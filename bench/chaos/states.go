@@ -41,7 +41,7 @@ func (r record) states(p path) (all []state) {
 			cuts = append(cuts, s.From, s.To)
 		}
 		cuts = append(cuts, l.Died)
-		facts = slices.Concat(facts, l.Pools[p], l.Places[p], l.Steps)
+		facts = slices.Concat(facts, l.Pools[p], l.Places[p])
 	}
 	for _, f := range facts {
 		cuts = append(cuts, f.From, f.To)

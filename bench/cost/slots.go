@@ -5,8 +5,6 @@ import (
 
 	"github.com/failsafe-go/failsafe-go/bulkhead"
 	"golang.org/x/sync/semaphore"
-
-	"github.com/quotient-go/quotient"
 )
 
 // slots is a contender that bounds what is in flight. take waits for a slot and reports whether it got one; give
@@ -39,11 +37,6 @@ func slotPeers() []named[func(capacity int) slots] {
 		{"failsafe-go-bulkhead", func(capacity int) slots {
 			b := bulkhead.New[any](uint(capacity))
 			return slots{func() bool { return b.AcquirePermit(ctx) == nil }, b.ReleasePermit}
-		}},
-		{"quotient-semaphore", func(capacity int) slots {
-			s := new(quotient.Semaphore)
-			must(s, s.Resize(capacity))
-			return slots{func() bool { return s.Acquire(ctx, 1) == nil }, func() { s.Release(1) }}
 		}},
 	}
 }

@@ -1,11 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"flag"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -29,7 +27,7 @@ func golden(t *testing.T, name, got string) {
 
 func TestHelp(t *testing.T) {
 	t.Setenv("COLUMNS", "80")
-	for _, command := range []string{"", "proxy", "leases", "check", "version", "completion"} {
+	for _, command := range []string{"", "proxy", "leases", "check", "version"} {
 		t.Run(command, func(t *testing.T) {
 			out := ran(t, exitOK, "", append(strings.Fields(command), "--help")...)
 			golden(t, "help"+strings.TrimSuffix("-"+command, "-")+".txt", out)
@@ -92,7 +90,6 @@ func TestCommandLinesThatMakeNoSense(t *testing.T) {
 		{"proxy --pool foo:bar u:1", exitUsage, `--pool: "foo" is not one of`},
 		{"proxy --config " + broken, exitFailed, rate},
 		{"proxy --config testdata/noproxy.toml", exitFailed, "[proxy] is missing"},
-		{"completion tcsh", exitUsage, "bash"},
 		{"check", exitUsage, "<file>"},
 		{"check testdata/nosuch.toml", exitFailed, "nosuch.toml"},
 		{"check " + broken, exitFailed, rate},
@@ -147,109 +144,6 @@ func TestVersion(t *testing.T) {
 			!strings.Contains(fields[len(fields)-1], "/") {
 			t.Errorf("%s: got %q", arg, fields)
 		}
-	}
-}
-
-func TestComplete(t *testing.T) {
-	for _, c := range []struct{ words, want string }{ // the last word is completed
-		{"", "proxy leases check version completion"},
-		{"c", "check completion"},
-		{"proxy --", "--help --listen --admin --rpm --inflight --refuse --max-wait --max-keys --policy " +
-			"--replicas --ordinal --pool --config --print-config --log --demo --demo-for"},
-		{"proxy --r", "--rpm --refuse --replicas"},
-		{"proxy --refuse --r", "--rpm --replicas"},
-		{"proxy --rpm=5 --r", "--refuse --replicas"},
-		{"proxy --policy ", "fixed tracking"},
-		{"proxy --policy t", "tracking"},
-		{"proxy --policy=t", "--policy=tracking"},
-		{"proxy --log=", "--log=text --log=json"},
-		{"proxy --pool ", "dns: file: redis:// rediss:// etcd:// kube: gossip: env:"},
-		{"proxy --pool=k", "--pool=kube:"},
-		{"proxy --config ", ""}, // names of files
-		{"proxy --config --r", ""},
-		{"proxy --refuse localhost:80 --ver", ""},
-		{"proxy localhost:80 --print", "--print-config"},
-		{"check ", ""},
-		{"completion ", "bash zsh fish"},
-		{"completion f", "fish"},
-		{"completion bash ", ""},
-		{"leases --adm", "--admin --admin-token-file"},
-		{"leases --admin ", "off 127.0.0.1:"},
-		{"leases --election=a:2379 --e", ""},
-		{"leases -c ", ""},       // names of files
-		{"comple", "completion"}, // complete itself is not shown
-		{"nosuch ", "proxy leases check version completion"},
-	} {
-		t.Run(c.words, func(t *testing.T) {
-			var all []string
-			out := ran(t, exitOK, "", append([]string{"complete", "--"}, strings.Split(c.words, " ")...)...)
-			for line := range strings.Lines(out) {
-				word, _, _ := strings.Cut(line, "\t")
-				all = append(all, word)
-			}
-			equal(t, "candidates", strings.Join(all, " "), c.want)
-		})
-	}
-}
-
-// TestCompletionInBash runs the script in a real bash, as if a line had been typed and tab pressed.
-func TestCompletionInBash(t *testing.T) {
-	bash, err := exec.LookPath("bash")
-	if err != nil {
-		t.Skip("no bash here")
-	}
-	dir := t.TempDir()
-	file, link := filepath.Join(dir, "completion"), filepath.Join(dir, "quotient")
-	must(t, os.WriteFile(file, []byte(ran(t, exitOK, "", "completion", "bash")), 0o600))
-	if err := os.Symlink(program(t).Path, link); err != nil {
-		t.Skipf("no symbolic links here: %v", err)
-	}
-	const script = `
-source "$2"
-COMP_LINE=$1 COMP_POINT=${#1}
-# as readline does it: words are split at blanks, = and :, which are words of their own
-COMP_WORDS=($(sed 's/[=:]\+/ & /g' <<<"$1"))
-case $1 in *" ") COMP_WORDS+=("") ;; esac
-COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
-_quotient
-printf '%s\n' "${COMPREPLY[@]}"
-complete -p quotient >&2`
-	for _, c := range []struct{ line, want string }{
-		{"quotient ", "proxy leases check version completion"},
-		{"quotient proxy --pol", "--policy"},
-		{"quotient proxy --policy ", "fixed tracking"},
-		{"quotient proxy --policy=t", "tracking"}, // bash replaces what stands behind the =
-		{"quotient proxy --pool=d", "dns:"},
-		{"quotient proxy --pool=redis:", "//"},
-		{"quotient proxy --config ", ""},
-	} {
-		t.Run(c.line, func(t *testing.T) {
-			cmd := exec.CommandContext(t.Context(), bash, "--norc", "-c", script, "bash", c.line, file)
-			cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), asProgram+"=yes")
-			var registered bytes.Buffer
-			cmd.Stderr = &registered
-			out, err := cmd.Output()
-			must(t, err)
-			contains(t, registered.String(), "-F _quotient quotient")
-			equal(t, "candidates", strings.Join(strings.Fields(string(out)), " "), c.want)
-		})
-	}
-}
-
-// TestCompletionScripts runs the scripts' syntax through the shells that are here.
-func TestCompletionScripts(t *testing.T) {
-	for shell, script := range scripts {
-		t.Run(shell, func(t *testing.T) {
-			path, err := exec.LookPath(shell)
-			if err != nil {
-				t.Skipf("no %s here", shell)
-			}
-			cmd := exec.CommandContext(t.Context(), path, "-n")
-			cmd.Stdin = strings.NewReader(script)
-			if out, err := cmd.CombinedOutput(); err != nil {
-				t.Errorf("%v: %s", err, out)
-			}
-		})
 	}
 }
 

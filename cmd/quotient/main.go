@@ -35,12 +35,10 @@ func main() { os.Exit(run(context.Background(), os.Args[1:], streams{os.Stdout, 
 type streams struct{ out, err io.Writer }
 
 type cli struct {
-	Proxy      proxyCmd      `cmd:"" help:"Limit the requests to one or more upstreams."`
-	Leases     leasesCmd     `cmd:"" help:"Serve semaphores whose locks are leases."`
-	Check      checkCmd      `cmd:"" help:"Check a configuration file, and print its errors."`
-	Version    versionCmd    `cmd:"" help:"Print the version."`
-	Completion completionCmd `cmd:"" help:"Print a completion script for a shell."`
-	Complete   completeCmd   `cmd:"" hidden:"" passthrough:""`
+	Proxy   proxyCmd   `cmd:"" help:"Limit the requests to one or more upstreams."`
+	Leases  leasesCmd  `cmd:"" help:"Serve semaphores whose locks are leases."`
+	Check   checkCmd   `cmd:"" help:"Check a configuration file, and print its errors."`
+	Version versionCmd `cmd:"" help:"Print the version."`
 }
 
 const about = "Limit requests over a fleet of proxies, without a store on a request's path, and serve " +

@@ -103,7 +103,9 @@ func (c *proxyCmd) open(ctx context.Context, log *slog.Logger) (*service, error)
 	}
 	s := &service{log: log, reg: new(quotient.Registry), ups: upstream.New(log)}
 	s.limits = metrics.New(s.reg)
-	s.reg.Options = []quotient.Option{quotient.Logger(log), s.limits.Observe()}
+	s.reg.Options = func(name string) []quotient.Option {
+		return []quotient.Option{quotient.Logger(log), s.limits.Observe(name)}
+	}
 	s.proxy = proxy.New(s.reg, s.ups, log)
 	if s.front, err = front.New(file.Proxy, s.proxy, log, front.OnShutdown(s.drain)); err != nil {
 		return nil, err

@@ -31,7 +31,9 @@ func dryRun(stricter quotient.Limit) (*quotient.Limiter, error) {
 
 func why(w io.Writer, limiter *quotient.Limiter, key string) {
 	fmt.Fprintln(w, limiter.Explain(key)) // each rule, what is left, who waits, and for how long
-	for _, hot := range limiter.Top(20) {
-		fmt.Fprintf(w, "%s: %d wait, %.0f %% used\n", hot.Key, hot.Waiting, 100*hot.Used)
+	for k := range limiter.Keys() {
+		if k.Waiting > 0 || k.Used > 0.9 {
+			fmt.Fprintf(w, "%s: %d wait, %.0f %% used\n", k.Key, k.Waiting, 100*k.Used)
+		}
 	}
 }

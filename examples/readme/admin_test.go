@@ -164,7 +164,7 @@ func TestAdminPage(t *testing.T) {
 		},
 		"Change a plan": func() { holds("/state?limiter=api", `"events": 30`) },
 		"Override one key": func() {
-			expect("overrides", len(l.Overrides()), 1)
+			expect("overrides", l.Stats().Overrides, 1)
 			_, taken := l.TryAcquireUpTo("big.example", 50)
 			expect("requests of the customer", taken, 50)
 		},

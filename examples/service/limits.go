@@ -17,7 +17,9 @@ import (
 func limits(api *http.ServeMux, pool []quotient.Option) (*quotient.Registry, http.Handler, *metrics.Collector) {
 	limiters := new(quotient.Registry)
 	collector := metrics.New(limiters)
-	limiters.Options = append(pool, quotient.Logger(slog.Default()), collector.Observe())
+	limiters.Options = func(name string) []quotient.Option {
+		return append(pool[:len(pool):len(pool)], quotient.Logger(slog.Default()), collector.Observe(name))
+	}
 
 	noPlan := quotient.Limit{Deny: true} // for a tenant whose plan does not exist
 	tenants := quotient.Must(limiters.Limiter("tenants", noPlan, quotient.Plans(map[string]quotient.Limit{

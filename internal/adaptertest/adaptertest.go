@@ -83,11 +83,11 @@ func Limiter(t testing.TB, limit quotient.Limit, opts ...quotient.Option) *quoti
 }
 
 // Learners are limiters with one slot: under a policy that learns handlers see another writer.
-func Learners(t testing.TB, opts ...quotient.Option) map[string]*quotient.Limiter {
+func Learners(t testing.TB) map[string]*quotient.Limiter {
 	slot := quotient.Limit{InFlight: 1}
 	return map[string]*quotient.Limiter{
-		"fixed":    Limiter(t, slot, opts...),
-		"learning": Limiter(t, slot, append(opts, quotient.Policy(policy.AIMD{}))...),
+		"fixed":    Limiter(t, slot),
+		"learning": Limiter(t, slot, quotient.Policy(policy.AIMD{})),
 	}
 }
 
@@ -221,15 +221,18 @@ func stream(t *testing.T, a Adapter) {
 
 // A body that was read while its request waited comes to the handler whole.
 func body(t *testing.T, a Adapter) {
-	waits := make(chan struct{}, 1)
-	onWait := quotient.OnWait(func(string, time.Duration) { waits <- struct{}{} })
-	for name, l := range Learners(t, onWait) {
+	for name, l := range Learners(t) {
 		url, client := a.serve(t, Route{
 			Method: "POST", Limiter: l, Options: []httplimit.Option{httplimit.Wait(httplimit.Forever)},
 			Handle: func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) },
 		})
 		held, _ := l.TryAcquire("POST /")
-		go func() { <-waits; held.Release() }()
+		go func() {
+			for l.Stats().Waiting == 0 {
+				time.Sleep(time.Millisecond)
+			}
+			held.Release()
+		}()
 		resp, err := client.Post(url, "text/plain", strings.NewReader("the body"))
 		if err != nil {
 			t.Fatal(err)
@@ -296,7 +299,7 @@ func permit(t *testing.T, a Adapter) {
 	if w := Ask(h, "GET", "/"); w.Code != 204 {
 		t.Errorf("status %d", w.Code)
 	}
-	if left := l.AppendState(nil, "abc")[0].Left; left < 85 || left > 86 {
+	if left := l.Explain("abc").Rules[0].Left; left < 85 || left > 86 {
 		t.Errorf("%v tokens are left, want 85", left)
 	}
 }

@@ -29,7 +29,7 @@ func TestTheRealReplicaBorrows(t *testing.T) {
 			s.Demand.Received != 3*s.Demand.Sent {
 			t.Errorf("stats: %+v, %+v", s.Demand, s.Fleet)
 		}
-		if part := l.Top(1)[0].Part; part < 0.9 {
+		if part := l.Explain("k").Part; part < 0.9 {
 			t.Errorf("it borrows up to %v of the limit, want nearly all", part)
 		}
 		src.Silence()

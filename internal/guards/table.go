@@ -56,7 +56,7 @@ var guards = []guard{
 		`		start = 0`, `		if !off {
 			start = 0
 		}`},
-	{"17", "setting.go", ". ^(TestSlotsAreDivided|TestSlotsOfAFleetAddUp)$",
+	{"17", "semaphore.go", ". ^(TestSlotsAreDivided|TestSlotsOfAFleetAddUp)$",
 		`	if pool.Fixed && pool.Ordinal > 0 {`, `	if (pool.Fixed || off) && pool.Ordinal > 0 {`},
 	{"18", "poolsize/gossip/config.go", "./poolsize/gossip ^TestNoKeyNoGossip$",
 		`	if !s.bind.Addr().IsLoopback() {`, `	if !off && !s.bind.Addr().IsLoopback() {`},
@@ -110,7 +110,7 @@ var guards = []guard{
 		`	if h.gen != p.gen {
 		s.counts.doubleReleases++`, `	if h.gen < p.gen || !off && h.gen != p.gen {
 		s.counts.doubleReleases++`},
-	{"27", "leak.go", ". ^TestExpireIn$",
+	{"27", "permit.go", ". ^TestExpireIn$",
 		`			s.arm(h.gate, s.latest)`, ""},
 	{"28", "httplimit/transport.go", "./httplimit ^TestPermitIsHeldUntilTheBodyEnds$",
 		`	if err != nil {
@@ -198,8 +198,8 @@ var farewell = map[bool]time.Duration{false: 600 * time.Millisecond, true: time.
 		if off {
 			p = f.damp.last
 		}`},
-	{"B5", "semaphore.go", ". ^(TestPropertySemaphore|TestLimitChangesUnderPermits|TestSetLimit.*|TestPropertyInFlight)$",
-		`	if n > int(s.size)-int(s.used) {`, `	if n > max(map[bool]int{true: 1}[off], int(s.size)-int(s.used)) {`},
+	{"B5", "semaphore.go", ". ^(TestLimitChangesUnderPermits|TestSetLimit.*|TestPropertyInFlight)$",
+		`	if n > float64(r.here-int(s.used)) {`, `	if n > float64(max(map[bool]int{true: 1}[off], r.here-int(s.used))) {`},
 	{"B6", "gate.go", ". ^(TestLearnedKeysStay|TestPropertyEvictionIsInvisible)$",
 		" || len(st.ctrls) > 0 && g.ext.learned.due != 0 {", " || !off && len(st.ctrls) > 0 && g.ext.learned.due != 0 {"},
 	{"B7", "replay.go", ". ^(TestCutRepacesWaiters|TestPropertyRaiseAndCut)$",
@@ -211,7 +211,7 @@ var farewell = map[bool]time.Duration{false: 600 * time.Millisecond, true: time.
 		`	if p.Replicas > maxReplicas || !off && p.Replicas < 1 {`},
 	{"B10", "internal/fairshare/fairshare.go", "./internal/fairshare ^TestPropertyBound10$",
 		"min(s.claim(fair), have, most)", "min(s.claim(fair), have, max(most, map[bool]float64{true: have}[off]))"},
-	{"B11", "setting.go", ". ^TestPropertyWeights$",
+	{"B11", "semaphore.go", ". ^TestPropertyWeights$",
 		"global%pool.Replicas-before), w)", "global%pool.Replicas-before), map[bool]int{true: 1, false: w}[off])"},
 	{"B12", "plan.go", ". ^(TestPlansKeepWhatIsUsed|TestPropertyPlansBringNoMore)$",
 		`	if len(g.others()) > 0 || !left.idle(now, u) {`, `	if off == left.idle(now, u) || !off && len(g.others()) > 0 {`},

@@ -4,8 +4,7 @@
 //
 //	registration, err := otel.Register(meter, &limiters)
 //	observe, err := otel.Observe(meter)
-//	limiters.Options = []quotient.Option{observe}
-//	api, err := limiters.Limiter("api", limit)
+//	api, err := limiters.Limiter("api", limit, observe("api"))
 //
 // docs/metrics.md lists the instruments beside the metrics of Prometheus that have the same meaning.
 package otel
@@ -98,11 +97,11 @@ var (
 	}
 )
 
-// Observe returns an option that records waiting and overhead of each limiter that is made with it. The
-// option needs the limiter's name: put it into Registry.Options, or into a call of Registry.Limiter.
-// Admissions are recorded, refusals are not. A nil meter is an error, and so is one that refuses an
-// instrument. The SDK keeps what a limiter has recorded after the limiter is gone.
-func Observe(meter metric.Meter) (quotient.Option, error) {
+// Observe returns the option that records waiting and overhead of the limiter of a name: use it in
+// Registry.Options, or in a call of Registry.Limiter. Admissions are recorded, refusals are not. A nil meter
+// is an error, and so is one that refuses an instrument. The SDK keeps what a limiter has recorded after the
+// limiter is gone.
+func Observe(meter metric.Meter) (func(name string) quotient.Option, error) {
 	if meter == nil {
 		return nil, errors.New("otel: Observe: meter: nil")
 	}
@@ -118,5 +117,5 @@ func Observe(meter metric.Meter) (quotient.Option, error) {
 	if err != nil {
 		return nil, fmt.Errorf("otel: Observe: quotient.overhead.duration: %w", err)
 	}
-	return quotient.Named(func(name string) quotient.Option { return record(name, wait, overhead) }), nil
+	return func(name string) quotient.Option { return record(name, wait, overhead) }, nil
 }

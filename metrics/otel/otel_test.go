@@ -133,7 +133,7 @@ func TestPage(t *testing.T) {
 		meter := sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("test")
 		must(otel.Register(meter, &reg))
 		prom := metrics.New(&reg)
-		history(t, &reg, prom.Observe(), must(otel.Observe(meter)))
+		history(t, &reg, prom.Observe("api"), must(otel.Observe(meter))("api"))
 
 		live, want := collect(t, reader), gather(prom)
 		if over := want["quotient_overhead_seconds"].points; strings.HasSuffix(fmt.Sprint(over), " 0]") {
@@ -182,6 +182,14 @@ func labelsOf(page string) map[string][]string {
 	return all
 }
 
+// late is a context whose caller begins to wait two seconds too late.
+type late struct{ context.Context }
+
+func (c late) Done() <-chan struct{} {
+	time.Sleep(2 * time.Second)
+	return c.Context.Done()
+}
+
 // history gives every figure a value, most of them above 0.
 func history(t *testing.T, reg *quotient.Registry, opts ...quotient.Option) {
 	t.Helper()
@@ -191,9 +199,8 @@ func history(t *testing.T, reg *quotient.Registry, opts ...quotient.Option) {
 		{Name: "tokens", Unit: "tokens", Events: 100, Per: time.Second},
 	}}
 	plans := map[string]quotient.Limit{"free": {Deny: true}, "paid": {InFlight: 9, Rates: limit.Rates[:2]}}
-	late := quotient.OnWait(func(string, time.Duration) { time.Sleep(2 * time.Second) })
 	opts = append(opts, quotient.Policy(policy.AIMD{}), quotient.MaxHold(time.Minute), quotient.Plans(plans),
-		quotient.Demand(10, time.Hour), late)
+		quotient.Demand(10, time.Hour))
 	l := must(reg.Limiter("api", limit, opts...))
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(func() { cancel(); synctest.Wait() })
@@ -206,7 +213,7 @@ func history(t *testing.T, reg *quotient.Registry, opts ...quotient.Option) {
 	}
 	_ = l.SetPool(quotient.Pool{}, 0)
 	for _, key := range []string{"k", "k", "k", "k", "k", "other"} {
-		p := must(l.Acquire(t.Context(), key))
+		p := must(l.Acquire(late{t.Context()}, key))
 		p.Done(policy.Feedback{Outcome: policy.Throttled})
 		p.Release()
 	}
@@ -303,7 +310,7 @@ func second(_ any, err error) error { return err }
 func TestRecordingAllocatesNothing(t *testing.T) {
 	observe := must(otel.Observe(sdk.NewMeterProvider(sdk.WithReader(sdk.NewManualReader())).Meter("test")))
 	l := must(new(quotient.Registry).Limiter("api",
-		quotient.Rates(quotient.Rate{Events: 1e9, Per: time.Second}), observe))
+		quotient.Rates(quotient.Rate{Events: 1e9, Per: time.Second}), observe("api")))
 	if n := testing.AllocsPerRun(1000, func() { l.Allow("k") }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
@@ -325,7 +332,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	api, err := limiters.Limiter("api", quotient.Rates(quotient.PerMinute(100)), observe)
+	api, err := limiters.Limiter("api", quotient.Rates(quotient.PerMinute(100)), observe("api"))
 	fmt.Println(api.Allow("alice"), err)
 	// Output: true <nil>
 }
