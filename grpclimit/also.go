@@ -47,7 +47,7 @@ func (a admission) Done(f policy.Feedback) {
 }
 
 // takeAll takes a permit of each limiter, or of none.
-func (g guard) takeAll(c Call, key string, class quotient.Priority) (admission, error) {
+func (g *guard) takeAll(c Call, key string, class quotient.Priority) (admission, error) {
 	if err := c.Context.Err(); err != nil {
 		return admission{}, err // the client has left
 	}

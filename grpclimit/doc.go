@@ -31,5 +31,10 @@
 // Unavailable is policy.Unavailable, both with the status's RetryInfo (24 hours at most). Canceled,
 // DeadlineExceeded and a panic are policy.Failed, and every other answer is policy.Success.
 //
-// Nothing here retries.
+// Nothing here retries, but gRPC does, and no interceptor of a client sees it: by the retryPolicy of a service
+// config, and without one if a server has not looked at a request. With Client each attempt that is sent takes
+// its own permit, waits as the call did, and has its outcome told to the policy. Where it is refused the call
+// ends, with an error that wraps that of the attempt before. UnaryClient and StreamClient alone count a call
+// once, however often gRPC sends it: pass grpc.WithDisableRetry too. Calls are then sent twice at most, the
+// second time if the server has not looked at the first. A server's interceptors see each attempt.
 package grpclimit

@@ -82,7 +82,7 @@ func ExampleClient() {
 	}
 	options := grpclimit.Client(l, grpclimit.Target())
 	fmt.Println(len(options), "options for grpc.NewClient")
-	// Output: 2 options for grpc.NewClient
+	// Output: 4 options for grpc.NewClient
 }
 
 // Each method has a quota of its own.
