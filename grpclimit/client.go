@@ -9,7 +9,6 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/quotient-go/quotient"
-	"github.com/quotient-go/quotient/policy"
 )
 
 // Client returns the options that make all calls and streams of a client wait for l, as UnaryClient and
@@ -59,7 +58,7 @@ func (g *guard) unaryClient(
 	if err != nil {
 		return err
 	}
-	heard := policy.Feedback{Outcome: policy.Failed} // a panic
+	heard := failed // a panic
 	defer func() { call.end(heard) }()
 	err = invoke(ctx, method, req, reply, cc, opts...)
 	heard = feedbackOf(err)
@@ -90,7 +89,7 @@ func (g *guard) streamClient(
 	s := &stream{call: call, once: !desc.ServerStreams}
 	defer func() {
 		if s.ClientStream == nil { // an error or a panic
-			call.end(policy.Feedback{Outcome: policy.Failed})
+			call.end(failed)
 		}
 	}()
 	opened, err := open(ctx, desc, cc, method, opts...)
@@ -99,7 +98,7 @@ func (g *guard) streamClient(
 		return nil, err
 	}
 	s.ClientStream = opened
-	s.unwatch = context.AfterFunc(ctx, func() { call.end(policy.Feedback{Outcome: policy.Failed}) })
+	s.unwatch = context.AfterFunc(ctx, func() { call.end(failed) })
 	return s, nil
 }
 
@@ -114,11 +113,13 @@ type stream struct {
 // finish ends the stream with the error of its last call.
 func (s *stream) finish(err error) {
 	s.unwatch()
-	defer s.call.end(policy.Feedback{Outcome: policy.Failed}) // if the error's own methods panic
-	if errors.Is(err, io.EOF) {
-		err = nil // the server's good end
+	defer s.call.end(failed) // if the error's own methods panic
+	switch {
+	case err == io.EOF:
+		s.call.end(feedbackOf(nil)) // the server's good end
+	case !errors.Is(err, io.EOF): // else of the sending, after gRPC's last attempt
+		s.call.end(feedbackOf(err))
 	}
-	s.call.end(feedbackOf(err))
 }
 
 // RecvMsg reads an answer. Its error, and the answer if there is only one, end the stream.

@@ -8,7 +8,6 @@ import (
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/httplimit"
 	"github.com/quotient-go/quotient/internal/overdue"
-	"github.com/quotient-go/quotient/policy"
 )
 
 // guard is a limiter with what it is asked for each call.
@@ -119,7 +118,7 @@ func (g *guard) around(c Call, f func() error) error {
 	if err != nil {
 		return err
 	}
-	heard := policy.Feedback{Outcome: policy.Failed} // a panic
+	heard := failed // a panic
 	defer func() { held.Done(heard) }()
 	err = f()
 	heard = feedbackOf(err)
