@@ -18,8 +18,7 @@ import (
 // functions of the options are called for each. That costs a call some 2 µs.
 //
 // A call that waits nearly until its deadline is sent too late for an answer. So set Wait well below the
-// timeouts of the calls, as UnaryClient explains. Client panics if l or key is nil, or if Wait is combined
-// with Also.
+// timeouts of the calls, as UnaryClient explains.
 func Client(l *quotient.Limiter, key KeyFunc, opts ...Option) []grpc.DialOption {
 	g := newGuard("Client", l, key, Forever, opts)
 	g.counts = true
@@ -43,9 +42,6 @@ func Client(l *quotient.Limiter, key KeyFunc, opts ...Option) []grpc.DialOption 
 // for a timeout of 300 ms.
 //
 // What gRPC itself sends again is not limited: use Client, or pass grpc.WithDisableRetry.
-//
-// It is safe for use by many goroutines. UnaryClient panics if l or key is nil, or if Wait is combined with
-// Also.
 func UnaryClient(l *quotient.Limiter, key KeyFunc, opts ...Option) grpc.UnaryClientInterceptor {
 	return newGuard("UnaryClient", l, key, Forever, opts).unaryClient
 }
@@ -71,9 +67,6 @@ func (g *guard) unaryClient(
 // the reason. A method that does not stream answers is over when its only answer has arrived. gRPC itself
 // requires each stream to end in one of these ways. quotient.MaxHold reclaims the permits of forgotten
 // streams.
-//
-// It is safe for use by many goroutines. StreamClient panics if l or key is nil, or if Wait is combined
-// with Also.
 func StreamClient(l *quotient.Limiter, key KeyFunc, opts ...Option) grpc.StreamClientInterceptor {
 	return newGuard("StreamClient", l, key, Forever, opts).streamClient
 }

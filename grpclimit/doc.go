@@ -8,6 +8,9 @@
 // or panicked, until a client has its answer, or until the end of a stream. Except lets calls pass without
 // a permit, such as those of a health service.
 //
+// The functions that take a limiter panic if it or the key is nil, or if Wait is combined with Also. Their
+// interceptors are safe for use by many goroutines.
+//
 // Interceptors that are passed to gRPC before those of this package run outside the limit. Interceptors
 // that are passed after them run inside it. So if a key depends on a login, pass the check of the login first.
 //

@@ -34,25 +34,6 @@ func ExampleServer() {
 	// Output: 2 options for grpc.NewServer
 }
 
-func ExampleUnaryServer() {
-	l, err := quotient.New(quotient.Rates(quotient.Every(time.Minute)))
-	if err != nil {
-		panic(err)
-	}
-	limit := grpclimit.UnaryServer(l, grpclimit.FullMethod())
-
-	// gRPC does this with a call:
-	info := &grpc.UnaryServerInfo{FullMethod: "/shop.Items/Get"}
-	handler := func(context.Context, any) (any, error) { return "item", nil }
-	for range 2 {
-		_, err := limit(context.Background(), nil, info, handler)
-		fmt.Println(status.Code(err))
-	}
-	// Output:
-	// OK
-	// ResourceExhausted
-}
-
 func ExampleRefused() {
 	l := quotient.Must(
 		quotient.New(quotient.Rates(quotient.Rate{Name: "tenant", Events: 8, Per: time.Hour, Burst: 1})))
@@ -83,23 +64,6 @@ func ExampleClient() {
 	options := grpclimit.Client(l, grpclimit.Target())
 	fmt.Println(len(options), "options for grpc.NewClient")
 	// Output: 4 options for grpc.NewClient
-}
-
-// Each method has a quota of its own.
-func ExampleFullMethod() {
-	key := grpclimit.FullMethod()
-	fmt.Println(key(grpclimit.Call{Context: context.Background(), Method: "/shop.Items/Get"}))
-	// Output: /shop.Items/Get
-}
-
-// A client of several servers has a quota for each connection's target.
-func ExampleTarget() {
-	key := grpclimit.Target()
-	call := grpclimit.Call{
-		Context: context.Background(), Method: "/shop.Items/Get", Target: "dns:///items.example:443",
-	}
-	fmt.Println(key(call))
-	// Output: dns:///items.example:443
 }
 
 // On a server each tenant has a quota of its own. Check the field before the limiter sees it: a client can
