@@ -3,8 +3,6 @@ package grpclimit_test
 import (
 	"context"
 	"fmt"
-	"net"
-	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -14,7 +12,6 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	pb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/quotient-go/quotient"
@@ -64,28 +61,6 @@ func ExampleClient() {
 	options := grpclimit.Client(l, grpclimit.Target())
 	fmt.Println(len(options), "options for grpc.NewClient")
 	// Output: 4 options for grpc.NewClient
-}
-
-// On a server each tenant has a quota of its own. Check the field before the limiter sees it: a client can
-// invent others.
-func ExampleMetadata() {
-	key := grpclimit.Metadata("x-tenant")
-	ctx := metadata.NewIncomingContext(context.Background(), metadata.Pairs("X-Tenant", "acme"))
-	fmt.Println(key(grpclimit.Call{Context: ctx, Method: "/shop.Items/Get"}))
-	// Output: acme
-}
-
-// All addresses of an IPv6 network of 64 bits share one quota.
-func ExamplePeer() {
-	key := grpclimit.Peer()
-	for _, addr := range []string{"[2001:db8::1]:5000", "[2001:db8::2]:5001"} {
-		from := net.TCPAddrFromAddrPort(netip.MustParseAddrPort(addr))
-		ctx := peer.NewContext(context.Background(), &peer.Peer{Addr: from})
-		fmt.Println(key(grpclimit.Call{Context: ctx, Method: "/shop.Items/Get"}))
-	}
-	// Output:
-	// 2001:db8::/64
-	// 2001:db8::/64
 }
 
 // The snippet of docs/cookbook.md.
