@@ -40,9 +40,10 @@ func (c *Config) fixed(old, f *File) error {
 			check("pool.replicas", f.Pool.Replicas == c.limiters[name].replicas)
 		}
 	}
-	beyond := slices.ContainsFunc(slices.Collect(maps.Values(f.Limiters)), func(l Limiter) bool { return l.BeyondShare })
-	if beyond && old.Pool.counted() && !f.Pool.counted() {
-		r.hinted("pool.replicas", "restart to do without a count", `it is missing beside ceiling = "limit"`)
+	for _, l := range f.Limiters {
+		if l.BeyondShare && old.Pool.counted() && !f.Pool.counted() {
+			r.hinted("pool.replicas", "restart to do without a count", `it is missing beside ceiling = "limit"`)
+		}
 	}
 	if kept {
 		check("pool.hold-down", f.Pool.HoldDown == old.Pool.HoldDown)
