@@ -646,6 +646,10 @@ func TestShareIsUnknownUntilThePoolIsReported(t *testing.T) {
 				is(t, "bounds", l.newest().ctrls[0].bounds, policy.Bounds{Share: want, Ceiling: 20})
 			}
 			share(c.before)
+			must(t, l.SetPool(Pool{Replicas: 4}, time.Minute))
+			share(5)
+			time.Sleep(time.Minute) // what was said for a time is no word after it
+			share(c.before)
 			src := following(t, l)
 			share(c.before)
 			src.says(1)

@@ -40,6 +40,11 @@ func (c *Config) fixed(old, f *File) error {
 			check("pool.replicas", f.Pool.Replicas == c.limiters[name].replicas)
 		}
 	}
+	for _, l := range f.Limiters {
+		if l.BeyondShare && old.Pool.counted() && !f.Pool.counted() {
+			r.hinted("pool.replicas", "restart to do without a count", `it is missing beside ceiling = "limit"`)
+		}
+	}
 	if kept {
 		check("pool.hold-down", f.Pool.HoldDown == old.Pool.HoldDown)
 		check("pool.max-age", f.Pool.MaxAge == old.Pool.MaxAge)

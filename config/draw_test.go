@@ -73,7 +73,7 @@ func drawLeases(t *rapid.T) *config.Leases {
 }
 
 func drawPool(t *rapid.T) config.Pool {
-	p := config.Pool{Replicas: count(t, 1, 50), Weight: 1, HoldDown: span(t, 0, time.Hour)}
+	p := config.Pool{Replicas: count(t, 0, 50), Weight: 1, HoldDown: span(t, 0, time.Hour)}
 	if flip(t) {
 		p.Source = pick(t, "dns:web.test.", "file:replicas.json", "env:", "redis:redis://a/0")
 		p.Replicas *= count(t, 0, 1)
@@ -81,8 +81,8 @@ func drawPool(t *rapid.T) config.Pool {
 		p.Ordinal = count(t, 0, 9)
 		return p
 	}
-	p.Weight = count(t, 1, min(p.Replicas, 5))
-	p.Ordinal = count(t, 0, p.Replicas-p.Weight+1)
+	p.Weight = count(t, 1, min(max(p.Replicas, 1), 5))
+	p.Ordinal = count(t, 0, max(p.Replicas, 1)-p.Weight+1)
 	return p
 }
 
@@ -259,6 +259,10 @@ func table(of any) map[string]any {
 	case config.File:
 		delete(all, "path")
 		delete(all, "warnings")
+	case config.Pool:
+		if !counted(of) {
+			delete(all, "replicas") // not known
+		}
 	case config.Limiter:
 		maps.Copy(all, table(of.Limit))
 		all["mode"] = map[bool]string{true: "refuse", false: "wait"}[of.Refuse]

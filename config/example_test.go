@@ -36,16 +36,3 @@ func Example() {
 	// true
 	// []
 }
-
-// A mistake has its place, and a hint.
-func ExampleParse() {
-	_, err := config.Parse("q.toml", []byte(`
-[limiters.api]
-rates = [{ events = 9, per = "1 minute" }]
-max-wiat = "5s"
-`))
-	fmt.Println(err)
-	// Output:
-	// q.toml:3:30: limiters.api.rates[0].per: "1 minute" is no duration (with a unit: "30s", "1m30s", "1h")
-	// q.toml:4:1: limiters.api.max-wiat: unknown field (did you mean max-wait?)
-}

@@ -32,13 +32,13 @@ type Pool struct {
 	// argument. Empty means no source: Replicas is the size then.
 	Source string
 	// Replicas is the size until the source has reported, and again once it has been silent for MaxAge: 1 to
-	// 1,000,000. Without a source the default is 1. With a source the default is 0, which means no such size;
-	// MaxAge then needs Await.
+	// 1,000,000. 0, the default, means that nobody has said it: see quotient.StartPool. Limits are then those of
+	// one replica, and a policy beyond the share gets no hint. With a source MaxAge then needs Await.
 	Replicas int
 	// Ordinal is the fixed number of this replica, from 1. 0, the default, means that it is not known.
 	Ordinal int
-	// Weight is the number of replicas that this one counts as; 1 by default. With a source it is always 1,
-	// since the source reports the weight.
+	// Weight is the number of replicas that this one counts as, 1 by default and Replicas at most. With a
+	// source it is always 1, since the source reports the weight.
 	Weight int
 	// HoldDown is quotient.HoldDown; 1 minute by default.
 	HoldDown time.Duration

@@ -169,12 +169,12 @@ func (l *Leases) checkElection(r *report) {
 	for i, endpoint := range e.Endpoints {
 		if place := element(at("endpoints"), i); !strings.Contains(endpoint, "://") {
 			checkListen(r, place, endpoint)
-		} else if what := notPlain(endpoint); what != "" {
+		} else if what := notServer(endpoint); what != "" {
 			r.field(place, "%s %s", clip(redacted(endpoint)), what)
 		}
 	}
 	if e.URL != "" {
-		if what := notPlain(e.URL); what != "" {
+		if what := notServer(e.URL); what != "" {
 			r.hinted(at("url"), `as "http://10.0.0.7:8000"`, "%s %s", clip(redacted(e.URL)), what)
 		}
 	} else if host, _, err := net.SplitHostPort(l.Listen); err == nil && isAny(host) {
@@ -201,18 +201,11 @@ func isAny(host string) bool {
 	return host == "" || ip != nil && ip.IsUnspecified()
 }
 
-// notPlain is what keeps a text from being a URL of a scheme, a host and a port; "" for nothing.
-func notPlain(text string) string {
+// notServer is what keeps a text from being the URL of a server; "" for nothing.
+func notServer(text string) string {
 	u, err := url.Parse(text)
-	switch {
-	case err != nil || u.Scheme != "http" && u.Scheme != "https":
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" {
 		return "is no URL of http or https"
-	case u.Hostname() == "":
-		return "has no host"
-	case u.User != nil:
-		return "has a user"
-	case strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
-		return "has more than a scheme, a host and a port"
 	}
-	return ""
+	return notPlain(u)
 }

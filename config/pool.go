@@ -11,21 +11,24 @@ func defaultPool() Pool { return Pool{Weight: 1, HoldDown: time.Minute} }
 
 func (f *File) checkPool(r *report) {
 	p := f.Pool
-	least := 1
-	if p.Source != "" {
-		least = 0
+	least, heaviest, last := 0, 1000, maxReplicas
+	if p.Source == "" {
+		if r.places != nil && r.places.has("pool.replicas") { // none is a mistake, such as of a template
+			least = 1
+		}
+		heaviest = min(heaviest, p.size().Replicas)
+		last = max(p.size().Replicas-p.Weight+1, 0)
 	}
 	between(r, "pool.replicas", p.Replicas, least, maxReplicas)
-	between(r, "pool.weight", p.Weight, 1, 1000)
-	most := maxReplicas
-	if p.Source == "" {
-		most = max(p.Replicas-p.Weight+1, 0)
-	}
-	between(r, "pool.ordinal", p.Ordinal, 0, most)
+	between(r, "pool.weight", p.Weight, 1, heaviest)
+	between(r, "pool.ordinal", p.Ordinal, 0, last)
 	between(r, "pool.hold-down", p.HoldDown, 0, longest)
 	between(r, "pool.max-age", p.MaxAge, 0, longest)
 	p.checkSource(r)
 }
+
+// counted reports whether somebody says how many replicas there are.
+func (p Pool) counted() bool { return p.Replicas > 0 || p.Source != "" }
 
 func (p Pool) checkSource(r *report) {
 	switch scheme, arg, ok := strings.Cut(p.Source, ":"); {

@@ -78,14 +78,22 @@ type state struct {
 	overrides map[string]string
 	dryRun    bool
 	pool      quotient.Pool
+	hints     []float64 // the shares that the policy has for hints; 0 without a count
 }
+
+func counted(p config.Pool) bool { return p.Replicas > 0 || p.Source != "" }
 
 // states are what the limiters of a registry are set to.
 func states(reg *quotient.Registry, keys []string) map[string]state {
 	all := make(map[string]state)
 	for name, l := range reg.All() {
 		now := l.Stats()
-		s := state{now.Limit.String(), map[string]string{}, map[string]string{}, now.DryRun, now.Pool.Pool}
+		s := state{now.Limit.String(), map[string]string{}, map[string]string{}, now.DryRun, now.Pool.Pool, nil}
+		for _, r := range l.AppendState(nil, "k") {
+			if r.Name == "adaptive" {
+				s.hints = append(s.hints, r.Share)
+			}
+		}
 		for _, p := range now.Plans {
 			s.plans[p.Name] = p.Limit.String()
 		}
@@ -165,6 +173,8 @@ func FuzzReload(f *testing.F) {
 		{a + "in-flight = 1\n", a + "rates = [{events=1,per=\"1s\"}]\n"},
 		{a + "max-keys=4\noverrides.x.deny=true\noverrides.y.deny=true\n",
 			a + "max-keys=4\noverrides.z.in-flight=1\noverrides.y.in-flight=2\n"},
+		{a + "policy=\"tracking\"\nceiling=\"limit\"", "pool.replicas=1\n" + a + "policy=\"tracking\"\nceiling=\"limit\""},
+		{"pool.replicas=3\n" + a + "in-flight = 6", a + "in-flight = 7"},
 		{a + "plans.a.deny=true\nplans.b.in-flight=1\n", a + "plans.b.in-flight=2\nplans.c.deny=true\n"},
 		{"[pool]\nreplicas=5\nordinal=2\n" + a + "deny=true\n",
 			"[pool]\nreplicas=7\nweight=2\n" + a + "deny=true\n[limiters.b]\nin-flight=3\n"},

@@ -201,29 +201,29 @@ func isLoopback(address string) bool {
 // checkUpstream notes what makes a URL none of an upstream.
 func checkUpstream(r *report, path string, u *url.URL) {
 	known := []string{"http", "https", "h2c"}
-	what := ""
-	switch {
+	what, port := notPlain(u), u.Port()
+	switch n, err := strconv.ParseUint(port, 10, 16); {
 	case !slices.Contains(known, u.Scheme):
 		r.hinted(path, cmp.Or(didYouMean(u.Scheme, known), `as "http://127.0.0.1:8080"`),
 			"the scheme %s is not one of %s", clip(u.Scheme), joined(known))
-		return
+	case what != "":
+		r.field(path, "%s %s: an upstream is a scheme, a host and a port", clip(redacted(u.String())), what)
+	case port != "" && (err != nil || n == 0):
+		r.field(path, "the port %s is not between 1 and 65535", clip(port))
+	}
+}
+
+// notPlain is what a URL has that is not of a scheme, a host and a port; "" for nothing.
+func notPlain(u *url.URL) string {
+	switch {
 	case u.User != nil:
-		what = "a user"
+		return "has a user"
 	case strings.Trim(u.Path, "/") != "" || u.Opaque != "":
-		what = "a path"
+		return "has a path"
 	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
-		what = "a query"
+		return "has a query"
 	case u.Hostname() == "":
-		r.field(path, "%s has no host", clip(redacted(u.String())))
-		return
+		return "has no host"
 	}
-	if what != "" {
-		r.field(path, "%s has %s: an upstream is a scheme, a host and a port", clip(redacted(u.String())), what)
-		return
-	}
-	if port := u.Port(); port != "" {
-		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-			r.field(path, "the port %s is not between 1 and 65535", clip(port))
-		}
-	}
+	return ""
 }

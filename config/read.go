@@ -57,9 +57,6 @@ func parseBy(read func(*File, value), r *report, text []byte) (*File, error) {
 	if len(r.errs) == 0 { // else it is no TOML
 		read(f, value{r, "", all})
 		f.locate(filepath.Dir(r.name))
-		if _, said := r.places.keys["pool.replicas"]; !said && f.Pool.Source == "" {
-			f.Pool.Replicas = 1
-		}
 		r.kinds = len(r.errs)
 		f.check(r)
 	}

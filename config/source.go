@@ -48,11 +48,12 @@ func builtIn() Sources {
 	}
 }
 
-// size is what the pool is without a source.
+// size is what the pool is without a source. Without a count it is that of a limiter with which none is configured.
 func (p Pool) size() quotient.Pool {
-	return quotient.Pool{
-		Replicas: max(p.Replicas, 1), Ordinal: p.Ordinal, Fixed: p.Ordinal > 0, Weight: p.Weight,
+	if p.Replicas == 0 {
+		return quotient.Pool{Replicas: 1}
 	}
+	return quotient.Pool{Replicas: p.Replicas, Ordinal: p.Ordinal, Fixed: p.Ordinal > 0, Weight: p.Weight}
 }
 
 // sameSource reports whether two sections name the same source.
@@ -136,7 +137,8 @@ func (c *Config) setPool(old, f *File, src quotient.Source) {
 	followed := old == nil || c.watching && old.Pool.Source != "" // then Watch sets the size when it has ended that
 	c.mu.Unlock()
 	discard(unused)
-	if f.Pool.Source == "" && !followed && old.Pool.size() != f.Pool.size() {
+	if f.Pool.Source == "" && !followed &&
+		(old.Pool.size() != f.Pool.size() || old.Pool.Replicas != f.Pool.Replicas) { // a count of one is one
 		c.resize(f.Pool.size())
 	}
 }

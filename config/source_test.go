@@ -265,3 +265,34 @@ func TestDemandWantsACarrier(t *testing.T) {
 	fails(t, start(t, base, gossips()).change(t, late+"[limiters.late]\nin-flight = 1\ndemand = {}\n"),
 		"limiters.late"+text)
 }
+
+// TestNoCountIsNoHint: a policy takes a count for a hint only where somebody has given one.
+func TestNoCountIsNoHint(t *testing.T) {
+	const api = "[limiters.api]\nrates = [{ events = 60, per = \"1s\" }]\npolicy = \"tracking\"\nceiling = \"limit\"\n"
+	share := func(t *testing.T, s started, want float64) {
+		t.Helper()
+		for _, r := range s.limiter(t, "api").AppendState(nil, "k") {
+			if r.Name == "adaptive" && r.Share != want {
+				t.Errorf("the share is %v, want %v", r.Share, want)
+			}
+		}
+	}
+	counts := config.Adjust(func(f *config.File) error { f.Pool.Replicas = 3; return nil })
+	for pool, hint := range map[string]float64{
+		"": 0, "[pool]\n": 0, "[pool]\nordinal = 1\n": 0, "[pool]\nreplicas = 1\n": 60, "[pool]\nreplicas = 2\n": 30,
+		"[pool]\nsource = \"env:\"\n": 0, "[pool]\nsource = \"env:\"\nreplicas = 1\n": 60,
+	} {
+		s := start(t, pool+api)
+		share(t, s, hint)
+		want(t, "differs", s.State().Differs, []string(nil))
+		share(t, start(t, pool+api, counts), 20)
+	}
+	s := start(t, api)
+	must(t, s.change(t, "[pool]\nreplicas = 1\n"+api))
+	share(t, s, 60)
+	for _, pool := range []string{"", "[pool]\nordinal = 1\n"} {
+		fails(t, s.change(t, pool+api), `pool.replicas: it is missing beside ceiling = "limit"`)
+		share(t, s, 60)
+	}
+	must(t, s.change(t, "[limiters.other]\nin-flight = 1\n"))
+}

@@ -14,8 +14,7 @@ import (
 // the permits of all limiters until it is over, and all policies that learn get its feedback. PriorityBy
 // applies to the interceptor's own limiter.
 //
-// Calls do not wait: a client's call too is refused at once. The function that takes the options panics if
-// Wait is combined with Also. Also panics if l or key is nil.
+// Calls do not wait: a client's call too is refused at once. Also panics if l or key is nil.
 func Also(l *quotient.Limiter, key KeyFunc) Option {
 	mustBe(l != nil, "Also: the limiter is nil")
 	mustBe(key != nil, "Also: the key function is nil")
@@ -47,7 +46,7 @@ func (a admission) Done(f policy.Feedback) {
 }
 
 // takeAll takes a permit of each limiter, or of none.
-func (g guard) takeAll(c Call, key string, class quotient.Priority) (admission, error) {
+func (g *guard) takeAll(c Call, key string, class quotient.Priority) (admission, error) {
 	if err := c.Context.Err(); err != nil {
 		return admission{}, err // the client has left
 	}

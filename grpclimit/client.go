@@ -4,26 +4,29 @@ import (
 	"context"
 	"errors"
 	"io"
-	"sync/atomic"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/quotient-go/quotient"
-	"github.com/quotient-go/quotient/policy"
 )
 
 // Client returns the options that make all calls and streams of a client wait for l, as UnaryClient and
-// StreamClient do. Both interceptors are chained behind the existing ones. Interceptors that are passed to
-// grpc.NewClient before them run outside the limit, and later ones inside it.
+// StreamClient do, and also whatever gRPC sends again for them. Both interceptors are chained behind the
+// existing ones. Interceptors that are passed to grpc.NewClient before them run outside the limit, and later
+// ones inside it. A stats.Handler and per-RPC credentials, without a secret, see gRPC's own attempts; the
+// functions of the options are called for each. That costs a call some 2 µs.
 //
 // A call that waits nearly until its deadline is sent too late for an answer. So set Wait well below the
-// timeouts of the calls, as UnaryClient explains. Client panics if l or key is nil, or if Wait is combined
-// with Also.
+// timeouts of the calls, as UnaryClient explains.
 func Client(l *quotient.Limiter, key KeyFunc, opts ...Option) []grpc.DialOption {
+	g := newGuard("Client", l, key, Forever, opts)
+	g.counts = true
 	return []grpc.DialOption{
-		grpc.WithChainUnaryInterceptor(UnaryClient(l, key, opts...)),
-		grpc.WithChainStreamInterceptor(StreamClient(l, key, opts...)),
+		grpc.WithChainUnaryInterceptor(g.unaryClient),
+		grpc.WithChainStreamInterceptor(g.streamClient),
+		grpc.WithStatsHandler(attempts{g}),
+		grpc.WithPerRPCCredentials(attempts{g}),
 	}
 }
 
@@ -38,18 +41,24 @@ func Client(l *quotient.Limiter, key KeyFunc, opts ...Option) []grpc.DialOption 
 // So set Wait below the timeouts of the calls, by the time that an answer takes: Wait(200*time.Millisecond)
 // for a timeout of 300 ms.
 //
-// It is safe for use by many goroutines. UnaryClient panics if l or key is nil, or if Wait is combined with
-// Also.
+// What gRPC itself sends again is not limited: use Client, or pass grpc.WithDisableRetry.
 func UnaryClient(l *quotient.Limiter, key KeyFunc, opts ...Option) grpc.UnaryClientInterceptor {
-	g := newGuard("UnaryClient", l, key, Forever, opts)
-	return func(
-		ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
-		invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
-	) error {
-		return g.around(Call{ctx, method, cc.Target()}, func() error {
-			return invoke(ctx, method, req, reply, cc, opts...)
-		})
+	return newGuard("UnaryClient", l, key, Forever, opts).unaryClient
+}
+
+func (g *guard) unaryClient(
+	ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+	invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+) error {
+	ctx, call, err := g.begin(Call{ctx, method, cc.Target()})
+	if err != nil {
+		return err
 	}
+	heard := failed // a panic
+	defer func() { call.end(heard) }()
+	err = invoke(ctx, method, req, reply, cc, opts...)
+	heard = feedbackOf(err)
+	return err
 }
 
 // StreamClient returns an interceptor that makes a client's streams wait for l before they are opened, as
@@ -58,60 +67,52 @@ func UnaryClient(l *quotient.Limiter, key KeyFunc, opts ...Option) grpc.UnaryCli
 // the reason. A method that does not stream answers is over when its only answer has arrived. gRPC itself
 // requires each stream to end in one of these ways. quotient.MaxHold reclaims the permits of forgotten
 // streams.
-//
-// It is safe for use by many goroutines. StreamClient panics if l or key is nil, or if Wait is combined
-// with Also.
 func StreamClient(l *quotient.Limiter, key KeyFunc, opts ...Option) grpc.StreamClientInterceptor {
-	g := newGuard("StreamClient", l, key, Forever, opts)
-	return func(
-		ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer,
-		opts ...grpc.CallOption,
-	) (grpc.ClientStream, error) {
-		held, err := g.admit(Call{ctx, method, cc.Target()})
-		if err != nil {
-			return nil, err
-		}
-		s := &stream{held: held, once: !desc.ServerStreams}
-		defer func() {
-			if s.ClientStream == nil { // an error or a panic
-				s.end(policy.Feedback{Outcome: policy.Failed})
-			}
-		}()
-		opened, err := open(ctx, desc, cc, method, opts...)
-		if err != nil {
-			s.end(feedbackOf(err))
-			return nil, err
-		}
-		s.ClientStream = opened
-		s.unwatch = context.AfterFunc(ctx, func() { s.end(policy.Feedback{Outcome: policy.Failed}) })
-		return s, nil
+	return newGuard("StreamClient", l, key, Forever, opts).streamClient
+}
+
+func (g *guard) streamClient(
+	ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer,
+	opts ...grpc.CallOption,
+) (grpc.ClientStream, error) {
+	ctx, call, err := g.begin(Call{ctx, method, cc.Target()})
+	if err != nil {
+		return nil, err
 	}
+	s := &stream{call: call, once: !desc.ServerStreams}
+	defer func() {
+		if s.ClientStream == nil { // an error or a panic
+			call.end(failed)
+		}
+	}()
+	opened, err := open(ctx, desc, cc, method, opts...)
+	if err != nil {
+		call.end(feedbackOf(err))
+		return nil, err
+	}
+	s.ClientStream = opened
+	s.unwatch = context.AfterFunc(ctx, func() { call.end(failed) })
+	return s, nil
 }
 
 // stream is a client's stream that holds its permits.
 type stream struct {
 	grpc.ClientStream
-	held    admission
-	once    bool // there is one answer
-	over    atomic.Bool
+	call    *clientCall
+	once    bool        // there is one answer
 	unwatch func() bool // stops waiting for the end of the context
-}
-
-// end tells the policies and gives the permits back, once.
-func (s *stream) end(f policy.Feedback) {
-	if s.over.CompareAndSwap(false, true) {
-		s.held.Done(f)
-	}
 }
 
 // finish ends the stream with the error of its last call.
 func (s *stream) finish(err error) {
 	s.unwatch()
-	defer s.end(policy.Feedback{Outcome: policy.Failed}) // if the error's own methods panic
-	if errors.Is(err, io.EOF) {
-		err = nil // the server's good end
+	defer s.call.end(failed) // if the error's own methods panic
+	switch {
+	case err == io.EOF:
+		s.call.end(feedbackOf(nil)) // the server's good end
+	case !errors.Is(err, io.EOF): // else of the sending, after gRPC's last attempt
+		s.call.end(feedbackOf(err))
 	}
-	s.end(feedbackOf(err))
 }
 
 // RecvMsg reads an answer. Its error, and the answer if there is only one, end the stream.

@@ -14,40 +14,10 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/policy"
 )
 
-// A refusal by our server is what our client's policy learns from.
-func TestRefusalsAreFeedback(t *testing.T) {
-	server := limiter(t, hourly)
-	l, heard := learning(t)
-	client := connect(t, &service{}, Server(server, FullMethod()), Client(l, Target())...)
-	if err := unary(deadline(t), client); err != nil {
-		t.Fatal(err)
-	}
-	heard.learned(t, policy.Feedback{Outcome: policy.Success})
-	err := unary(deadline(t), client)
-	_, wait := detailsOf(err)
-	if status.Code(err) != exhausted || wait <= 0 {
-		t.Errorf("%v, to be tried again in %v", err, wait)
-	}
-	heard.learned(t, policy.Feedback{Outcome: policy.Throttled, RetryAfter: wait})
-	idle(t, l)
-}
-
-// A call that the client's own limiter refuses is not sent.
-func TestClientRefuses(t *testing.T) {
-	l := limiter(t, quotient.Limit{Deny: true})
-	client := connect(t, &service{unary: func(context.Context) error { panic("sent") }}, nil,
-		Client(l, Target())...)
-	for kind, ask := range kinds {
-		if err := ask(deadline(t), client); status.Code(err) != exhausted || !errors.Is(err, quotient.ErrLimited) {
-			t.Errorf("%s: %v", kind, err)
-		}
-	}
-}
-
+// A stream of a client holds its permit until it is over, and its outcome is heard.
 func TestClientStreamsHoldTheirPermit(t *testing.T) {
 	type duplexClient = pb.TestService_FullDuplexCallClient
 	readOn := func(s duplexClient, _ func()) {

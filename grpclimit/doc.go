@@ -8,6 +8,9 @@
 // or panicked, until a client has its answer, or until the end of a stream. Except lets calls pass without
 // a permit, such as those of a health service.
 //
+// The functions that take a limiter panic if it or the key is nil, or if Wait is combined with Also. Their
+// interceptors are safe for use by many goroutines.
+//
 // Interceptors that are passed to gRPC before those of this package run outside the limit. Interceptors
 // that are passed after them run inside it. So if a key depends on a login, pass the check of the login first.
 //
@@ -31,5 +34,10 @@
 // Unavailable is policy.Unavailable, both with the status's RetryInfo (24 hours at most). Canceled,
 // DeadlineExceeded and a panic are policy.Failed, and every other answer is policy.Success.
 //
-// Nothing here retries.
+// Nothing here retries, but gRPC does, and no interceptor of a client sees it: by the retryPolicy of a service
+// config, and without one if a server has not looked at a request. With Client each attempt that is sent takes
+// its own permit, waits as the call did, and has its outcome told to the policy. Where it is refused the call
+// ends, with an error that wraps that of the attempt before. UnaryClient and StreamClient alone count a call
+// once, however often gRPC sends it: pass grpc.WithDisableRetry too. Calls are then sent twice at most, the
+// second time if the server has not looked at the first. A server's interceptors see each attempt.
 package grpclimit

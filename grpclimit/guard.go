@@ -8,7 +8,6 @@ import (
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/httplimit"
 	"github.com/quotient-go/quotient/internal/overdue"
-	"github.com/quotient-go/quotient/policy"
 )
 
 // guard is a limiter with what it is asked for each call.
@@ -19,16 +18,17 @@ type guard struct {
 	priority func(Call) quotient.Priority // nil: all are normal
 	also     []other                      // limiters beside limiter
 	except   []func(Call) bool            // calls that no limiter is used for
+	counts   bool                         // each attempt of a client's call
 }
 
 // newGuard returns a guard whose calls wait for maxWait unless an option says otherwise. Calls of several
 // limiters do not wait.
-func newGuard(name string, l *quotient.Limiter, key KeyFunc, maxWait time.Duration, opts []Option) guard {
+func newGuard(name string, l *quotient.Limiter, key KeyFunc, maxWait time.Duration, opts []Option) *guard {
 	mustBe(l != nil, name+": the limiter is nil")
 	mustBe(key != nil, name+": the key function is nil")
-	g := guard{limiter: l, key: key}
+	g := &guard{limiter: l, key: key}
 	for _, opt := range opts {
-		opt(&g)
+		opt(g)
 	}
 	mustBe(g.maxWait == 0 || len(g.also) == 0,
 		name+": Wait and Also exclude each other: calls of several limiters do not wait")
@@ -42,7 +42,7 @@ func newGuard(name string, l *quotient.Limiter, key KeyFunc, maxWait time.Durati
 func bound(key string) string { return httplimit.Constant(key)(nil) }
 
 // admit takes what a call holds. Its error is a status.
-func (g guard) admit(c Call) (a admission, err error) {
+func (g *guard) admit(c Call) (a admission, err error) {
 	for _, passes := range g.except {
 		if passes(c) {
 			return admission{}, nil
@@ -64,7 +64,7 @@ func (g guard) admit(c Call) (a admission, err error) {
 }
 
 // take takes a permit, and waits for it if calls may.
-func (g guard) take(ctx context.Context, key string, opt quotient.CallOption) (quotient.Permit, error) {
+func (g *guard) take(ctx context.Context, key string, opt quotient.CallOption) (quotient.Permit, error) {
 	switch g.maxWait {
 	case Forever:
 		return g.limiter.Acquire(ctx, key, opt)
@@ -83,7 +83,7 @@ func (g guard) take(ctx context.Context, key string, opt quotient.CallOption) (q
 
 // wait waits for a permit for maxWait at most. If that ends first, it is not the call's time that is short:
 // the refusal names what is.
-func (g guard) wait(ctx context.Context, key string, opt quotient.CallOption) (quotient.Permit, error) {
+func (g *guard) wait(ctx context.Context, key string, opt quotient.CallOption) (quotient.Permit, error) {
 	bounded, cancel := context.WithTimeout(ctx, g.maxWait)
 	defer cancel()
 	permit, err := g.limiter.Acquire(bounded, key, opt)
@@ -108,17 +108,17 @@ func sooner(a, b context.Context) bool {
 
 // overdue is the decision against a call that has waited for maxWait, or whose turn, if it is known, comes
 // later than that.
-func (g guard) overdue(key string, opt quotient.CallOption, turn quotient.Decision) quotient.Decision {
+func (g *guard) overdue(key string, opt quotient.CallOption, turn quotient.Decision) quotient.Decision {
 	return overdue.Decision(g.limiter.Check(key, opt), turn)
 }
 
 // around calls f with what it holds, and tells the policy what became of it.
-func (g guard) around(c Call, f func() error) error {
+func (g *guard) around(c Call, f func() error) error {
 	held, err := g.admit(c)
 	if err != nil {
 		return err
 	}
-	heard := policy.Feedback{Outcome: policy.Failed} // a panic
+	heard := failed // a panic
 	defer func() { held.Done(heard) }()
 	err = f()
 	heard = feedbackOf(err)

@@ -138,7 +138,10 @@ func connect(t testing.TB, s *service, server []grpc.ServerOption,
 type Dialer func(target string, options ...grpc.DialOption) (*grpc.ClientConn, error)
 
 // Serve runs a server in memory, and returns a connection to it.
-func Serve(t testing.TB, srv *grpc.Server, dial Dialer, options ...grpc.DialOption) *grpc.ClientConn {
+func Serve(t testing.TB, srv interface {
+	Serve(net.Listener) error
+	Stop()
+}, dial Dialer, options ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
 	l := bufconn.Listen(1 << 16)
 	done := make(chan struct{})

@@ -11,8 +11,6 @@ import (
 // Server returns the options that put l in front of all methods of a server, unary and streaming. Both
 // interceptors are chained behind the existing ones. Interceptors that are passed to grpc.NewServer before
 // them run outside the limit, and later ones inside it. Except lets single methods pass.
-//
-// Server panics if l or key is nil, or if Wait is combined with Also.
 func Server(l *quotient.Limiter, key KeyFunc, opts ...Option) []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(UnaryServer(l, key, opts...)),
@@ -20,8 +18,7 @@ func Server(l *quotient.Limiter, key KeyFunc, opts ...Option) []grpc.ServerOptio
 	}
 }
 
-// UnaryServer returns an interceptor that puts l in front of a server's unary methods. It is safe for use
-// by many goroutines. UnaryServer panics if l or key is nil, or if Wait is combined with Also.
+// UnaryServer returns an interceptor that puts l in front of a server's unary methods.
 func UnaryServer(l *quotient.Limiter, key KeyFunc, opts ...Option) grpc.UnaryServerInterceptor {
 	g := newGuard("UnaryServer", l, key, 0, opts)
 	return func(
@@ -36,8 +33,7 @@ func UnaryServer(l *quotient.Limiter, key KeyFunc, opts ...Option) grpc.UnarySer
 }
 
 // StreamServer returns an interceptor that puts l in front of a server's streaming methods. A stream takes
-// one permit, whatever is sent over it. It is safe for use by many goroutines. StreamServer panics if l or
-// key is nil, or if Wait is combined with Also.
+// one permit, whatever is sent over it.
 func StreamServer(l *quotient.Limiter, key KeyFunc, opts ...Option) grpc.StreamServerInterceptor {
 	g := newGuard("StreamServer", l, key, 0, opts)
 	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {

@@ -93,11 +93,14 @@ func waitOf(limited *quotient.LimitedError) time.Duration {
 	return limited.RetryAfter
 }
 
+// failed is what proves nothing about the upstream.
+var failed = policy.Feedback{Outcome: policy.Failed}
+
 // feedbackOf is what the end of a call tells a policy. A refusal by a limiter behind this one proves nothing
 // about the upstream, which was not called.
 func feedbackOf(err error) policy.Feedback {
 	if errors.Is(err, quotient.ErrLimited) {
-		return policy.Feedback{Outcome: policy.Failed}
+		return failed
 	}
 	s, ok := status.FromError(err)
 	if !ok {
@@ -112,7 +115,7 @@ func feedbackOf(err error) policy.Feedback {
 	case codes.Unavailable:
 		return policy.Feedback{Outcome: policy.Unavailable, RetryAfter: retryAfter(s)}
 	case codes.Canceled, codes.DeadlineExceeded:
-		return policy.Feedback{Outcome: policy.Failed}
+		return failed
 	}
 	return policy.Feedback{Outcome: policy.Success}
 }

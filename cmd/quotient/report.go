@@ -44,7 +44,7 @@ func (s *service) reportStart() {
 	}
 	replicas := strconv.Itoa(f.Pool.Replicas)
 	if f.Pool.Replicas == 0 {
-		replicas = "not known yet"
+		replicas = "not known"
 	}
 	s.log.Info("pool", "replicas", replicas, "ordinal", f.Pool.Ordinal, "source", f.Pool.Redacted())
 	for _, w := range suspicious(f) {
