@@ -105,7 +105,7 @@ func (l *Limiter) TryAcquire(key string, opts ...CallOption) (Permit, Decision) 
 		g.tell(opts, now)
 		s.recheck(g)
 	} else if g.tell(opts, now); s.stops(v) {
-		dec := s.decide(g, v)
+		dec := s.refusal(g, &d, v)
 		s.mu.Unlock()
 		return Permit{}, dec
 	} else {
@@ -216,7 +216,7 @@ func (c *claimed) try(opts []CallOption) Decision {
 	}
 	g.tell(opts, now)
 	s.counts.refused[v.reason]++
-	return s.decide(g, v)
+	return s.refusal(g, &c.d, v)
 }
 
 // undo gives back what was taken, unless its gate has been dropped: then all had come back.
@@ -258,7 +258,7 @@ func (l *Limiter) Check(key string, opts ...CallOption) Decision {
 	}
 	g := s.within(s.peek(h, key, now), d.plan, now)
 	g.tell(opts, now)
-	return s.decide(g, g.probe(now, &d))
+	return s.decide(g, &d, g.probe(now, &d))
 }
 
 // TryAcquireUpTo admits as many of n requests as there is room for now, as one permit of that weight, and

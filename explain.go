@@ -144,7 +144,7 @@ func (l *Limiter) Explain(key string, opts ...CallOption) Explanation {
 		e.Next = Decision{Reason: ReasonBadRequest, bad: err}
 		return e
 	}
-	e.Next = s.decide(g, g.probe(now, &d))
+	e.Next = s.decide(g, &d, g.probe(now, &d))
 	return e
 }
 

@@ -400,12 +400,13 @@ func (s *shard) peek(hash uint64, key string, now instant) *gate {
 }
 
 // decide puts a verdict into words. A refusal by the overflow gate has the reason ReasonKeys.
-func (s *shard) decide(g *gate, v verdict) Decision {
+func (s *shard) decide(g *gate, d *demand, v verdict) Decision {
 	if v.reason == ReasonNone {
 		return Decision{OK: true}
 	}
 	if s.overflow.is(g) && !v.final() {
 		v.reason = ReasonKeys
 	}
-	return g.decision(s.latest, v)
+	dec, _ := s.decision(g, d, v)
+	return dec
 }
