@@ -256,9 +256,10 @@ func (l *Limiter) Check(key string, opts ...CallOption) Decision {
 	if err != nil {
 		return Decision{Reason: ReasonBadRequest, bad: err}
 	}
-	g := s.within(s.peek(h, key, now), d.plan, now)
+	own := s.peek(h, key, now)
+	g := s.within(own, d.plan, now)
 	g.tell(opts, now)
-	return s.decide(g, &d, g.probe(now, &d))
+	return s.answer(g, own, &d)
 }
 
 // TryAcquireUpTo admits as many of n requests as there is room for now, as one permit of that weight, and

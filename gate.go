@@ -431,9 +431,10 @@ func (g *gate) ruleOf(v verdict) *rule {
 	return nil
 }
 
-// decision puts a verdict on a call into words. It also returns how far the next turn is from that of the call,
-// or 0 if that is not known. The share of a counted rule is what its window allows now.
-func (s *shard) decision(g *gate, asks *demand, v verdict) (d Decision, apart time.Duration) {
+// decision puts a verdict on a call into words, behind what has been promised. It also returns how far the next
+// turn is from that of the call, or 0 if that is not known. The share of a counted rule is what its window allows
+// now.
+func (g *gate) decision(t instant, asks *demand, v verdict, p promises) (d Decision, apart time.Duration) {
 	d.Reason = v.reason
 	if v.wait < never {
 		d.RetryAfter = v.wait
@@ -441,10 +442,10 @@ func (s *shard) decision(g *gate, asks *demand, v verdict) (d Decision, apart ti
 	if r := g.ruleOf(v); r != nil {
 		d.Rule, d.Unit, d.Limit, d.Share, d.Window = r.name, r.unit, r.limit, r.share, r.window
 		if r.counted != 0 {
-			_, d.Share, _ = g.resource(r).left(s.latest, r)
+			_, d.Share, _ = g.resource(r).left(t, r)
 		}
 		if d.RetryAfter > 0 {
-			d.RetryAfter, apart = s.told(g, r, asks, d.RetryAfter)
+			d.RetryAfter, apart = g.told(t, r, asks, d.RetryAfter, p)
 		}
 	}
 	return d, apart

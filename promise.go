@@ -17,15 +17,20 @@ type promises [1 + maxUnits]time.Duration
 // times for each answer, and one of ten times as many six times.
 const mostPromised = 100
 
-// told returns when a caller is told to come again that a rule has wait: then, or behind what has been promised.
-// It also returns the time to the next one's turn.
-func (s *shard) told(g *gate, r *rule, d *demand, wait time.Duration) (in, apart time.Duration) {
-	behind := s.promises[g][r.unitID] - s.latest.at
-	apart = g.apart(s.latest, r, d, max(0, behind-wait))
-	if behind <= wait || float64(behind-wait) > mostPromised*float64(apart) {
+// told returns when a caller is told to come again that a rule has wait: then, or behind what has been promised,
+// where its turn comes if no other does. It also returns the time from there to the next one's turn.
+func (g *gate) told(t instant, by *rule, d *demand, wait time.Duration, p promises) (in, apart time.Duration) {
+	in = p[by.unitID] - t.at
+	apart = g.apart(t, by, d, max(0, in-wait))
+	if in <= wait || float64(in-wait) > mostPromised*float64(apart) {
 		return wait, apart
 	}
-	return behind, apart
+	for _, r := range g.setting.order {
+		if n := d.of(r.unitID); r.timed && n > 0 {
+			in = max(in, g.resource(r).until(t, r, in, 0, float64(n)))
+		}
+	}
+	return min(in, never/2), apart
 }
 
 // apart returns how long the events that a call takes of a rule need to come. Other rules count that have no
@@ -57,7 +62,7 @@ func (g *gate) interval(t instant, r *rule) float64 {
 
 // refusal is the decision against a caller that is refused. It promises what it tells.
 func (s *shard) refusal(g *gate, d *demand, v verdict) Decision {
-	dec, apart := s.decision(g, d, v)
+	dec, apart := g.decision(s.latest, d, v, s.promises[g])
 	if apart > 0 {
 		if s.promises == nil {
 			s.promises = make(map[*gate]promises)

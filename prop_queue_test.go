@@ -139,6 +139,8 @@ func TestPropertyCancelLeavesNoTrace(t *testing.T) {
 		if _, d := twin.TryAcquire("k", Weight(mostWeight)); d.OK {
 			return
 		}
+		forgetPromises(l)
+		forgetPromises(twin)
 		ctx, cancel := context.WithCancel(context.Background())
 		q := newTurns(l)
 		q.ask(ctx, mostWeight)
