@@ -135,7 +135,7 @@ func shortages() []shortage {
 		{"slots, and the rate has room", renewed, 0, slots, time.Minute, served},
 		{"slots behind waiters", short(2, oneSlot), 0, slots, time.Minute, served},
 		{"share", short(0, oneSlot, quotient.Replicas(2)), 0, share, 0, reduced},
-		{"keys, known", crowded(hourly), 0, reason(quotient.ReasonKeys, "hour", time.Hour), 0, reduced},
+		{"keys, known", crowded(hourly), 0, reason(quotient.ReasonKeys, "hour", 2*time.Hour), 0, reduced},
 		{"keys", crowded(oneSlot), 0, reason(quotient.ReasonKeys, "in-flight", 0), time.Minute, reduced},
 		{"the request's own deadline", short(0, hourly), time.Second,
 			reason(quotient.ReasonDeadline, "hour", time.Hour), 0, tooLate},
