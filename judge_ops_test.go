@@ -392,6 +392,7 @@ func (w *world) tryFor(r *replica, key string, opts []quotient.CallOption, n amo
 		r.counts.refused++
 		r.refused(key, n, &quotient.LimitedError{Key: key, Decision: d})
 		r.returns(key, n, d)
+		r.tells(key, n, d)
 	}
 	return d
 }
@@ -411,6 +412,37 @@ func (r *replica) returns(key string, n amounts, d quotient.Decision) {
 			r.w.broken("replica %d %s: a rate of %v a second that pauses for %v gives %v", r.id, key, x.Pace,
 				x.Reset, d.RetryAfter)
 		}
+	}
+}
+
+// tells holds bound 15: who is refused is told an instant at which there is room if nothing else is taken, and that
+// is at most a hundred calls like its own, and a turn, behind an instant at which there is.
+func (r *replica) tells(key string, n amounts, d quotient.Decision) {
+	if !r.exact || r.stepped || r.dry || d.Reason != quotient.ReasonRate || d.RetryAfter <= 0 ||
+		len(r.calls) > 0 || quotient.CountsOf(r.l).Overflowed > 0 || r.inOtherPlans(key) {
+		return
+	}
+	hi, lo := r.key(key).upToNow()
+	if hi.lent || hi.counts() || lo.turns() {
+		return // the next windows may be its own alone, and of turns the models know nothing
+	}
+	at := func(m *model, in time.Duration) string {
+		then := *m
+		then.rules = slices.Clone(m.rules)
+		then.advance(time.Now().Add(in))
+		return then.lacks(n)
+	}
+	if rule := at(hi, d.RetryAfter); rule != "" {
+		r.w.broken("bound 15: replica %d %s: %v told %v, and %s has no room then: %+v", r.id, key, n, d, rule, hi.rules)
+	}
+	calls, turn := 0.0, 0.0
+	for i := range lo.rules {
+		x := &lo.rules[i]
+		each := n[unitIndex(x.rate.Unit)] / x.perSecond
+		calls, turn = max(calls, 100*each), max(turn, x.rate.Per.Seconds()*(2+x.n), each)
+	}
+	if in := d.RetryAfter - time.Duration((calls+turn)*1e9); in > 0 && at(lo, in) == "" {
+		r.w.broken("bound 15: replica %d %s: %v told %v, and there is room after %v: %+v", r.id, key, n, d, in, lo.rules)
 	}
 }
 
