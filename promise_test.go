@@ -112,3 +112,75 @@ func TestHerdIsSpread(t *testing.T) {
 		})
 	}
 }
+
+// One client that asks a thousand times a second, and obeys nothing, keeps an obedient one away for at most a
+// hundred turns. An hour after it has gone nothing is left of that.
+func TestHammerPromisesLittle(t *testing.T) {
+	for name, c := range map[string]struct {
+		rate Rate
+		most time.Duration // the first turn, and a hundred behind it
+	}{
+		"window": {Rate{Events: 10, Per: time.Minute, Aligned: true}, 11 * time.Minute},
+		"bucket": {Rate{Events: 10, Per: time.Minute}, 10*time.Minute + 6*time.Second},
+		"fast":   {Rate{Events: 100, Per: time.Second}, 1010 * ms},
+	} {
+		row(t, name, func(t *testing.T) {
+			l, longest := mustNew(t, Rates(c.rate)), time.Duration(0)
+			for range 300_000 {
+				l.TryAcquire("k")
+				longest = max(longest, l.Check("k").RetryAfter)
+				time.Sleep(ms)
+			}
+			if longest > c.most {
+				t.Errorf("an obedient client is told %v, want at most %v", longest, c.most)
+			}
+			time.Sleep(time.Hour)
+			wants(t, l, "k", int(c.rate.Events))
+			if d := refusedFor(t, l, ReasonRate, "k"); d.RetryAfter > time.Minute {
+				t.Errorf("an hour later: %v", d)
+			}
+		})
+	}
+}
+
+// Who is not told when to come is promised nothing: a look, Allow, a batch. A key's promises are for those who
+// take the same unit of it, and go when it is forgiven or dropped.
+func TestPromises(t *testing.T) {
+	minute := Rate{Events: 1, Per: time.Minute, Burst: 1}
+	tries := func(l *Limiter, opts ...CallOption) { l.TryAcquire("k", opts...) }
+	for name, c := range map[string]struct {
+		then func(l *Limiter)
+		want time.Duration
+	}{
+		"nothing":      {func(*Limiter) {}, time.Minute},
+		"a refusal":    {func(l *Limiter) { tries(l) }, 2 * time.Minute},
+		"two refusals": {func(l *Limiter) { tries(l); tries(l) }, 3 * time.Minute},
+		"of a claim":   {func(l *Limiter) { TryAcquireAll(nil, Claim{Limiter: l, Key: "k"}) }, 2 * time.Minute},
+		"looks": {func(l *Limiter) {
+			l.Check("k")
+			l.Explain("k")
+			l.AppendState(nil, "k")
+		}, time.Minute},
+		"Allow":               {func(l *Limiter) { l.Allow("k") }, time.Minute},
+		"a batch":             {func(l *Limiter) { l.TryAcquireUpTo("k", 5) }, time.Minute},
+		"a dry run":           {func(l *Limiter) { l.SetDryRun(true); tries(l); l.SetDryRun(false) }, time.Minute},
+		"another key":         {func(l *Limiter) { l.TryAcquire("a"); l.TryAcquire("a") }, time.Minute},
+		"another unit":        {func(l *Limiter) { tries(l, Cost("tokens", 10)) }, time.Minute},
+		"half a minute later": {func(l *Limiter) { tries(l); time.Sleep(30 * time.Second) }, 90 * time.Second},
+		"a reset":             {func(l *Limiter) { tries(l); l.Reset("k"); l.Allow("k") }, time.Minute},
+		"a dropped key": {func(l *Limiter) {
+			tries(l)
+			time.Sleep(61 * time.Second)
+			l.Allow("a") // there is room for one key
+			time.Sleep(61 * time.Second)
+			l.Allow("k")
+		}, time.Minute},
+	} {
+		row(t, name, func(t *testing.T) {
+			l := mustNew(t, Rates(minute, tokensPerMinute(.1, 10)), MaxKeys(1))
+			took(t, l, "k", Cost("tokens", 10)).Release()
+			c.then(l)
+			is(t, "the next is told", l.Check("k").RetryAfter, c.want)
+		})
+	}
+}
