@@ -170,9 +170,9 @@ func TestPromises(t *testing.T) {
 		"a reset":             {func(l *Limiter) { tries(l); l.Reset("k"); l.Allow("k") }, time.Minute},
 		"a dropped key": {func(l *Limiter) {
 			tries(l)
-			time.Sleep(61 * time.Second)
+			time.Sleep(2 * time.Hour)
 			l.Allow("a") // there is room for one key
-			time.Sleep(61 * time.Second)
+			time.Sleep(2 * time.Hour)
 			l.Allow("k")
 		}, time.Minute},
 	} {
@@ -181,6 +181,11 @@ func TestPromises(t *testing.T) {
 			took(t, l, "k", Cost("tokens", 10)).Release()
 			c.then(l)
 			is(t, "the next is told", l.Check("k").RetryAfter, c.want)
+			for g := range l.shards[0].promises {
+				if gateOf(l, g.name) != g && !l.shards[0].overflow.is(g) {
+					t.Errorf("the gate of %q was dropped, and is kept for a promise", g.name)
+				}
+			}
 		})
 	}
 }
