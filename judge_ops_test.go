@@ -393,14 +393,18 @@ func (w *world) tryFor(r *replica, key string, opts []quotient.CallOption, n amo
 		r.refused(key, n, &quotient.LimitedError{Key: key, Decision: d})
 		r.returns(key, n, d)
 		r.tells(key, n, d)
+		if k := r.key(key); d.RetryAfter > 0 {
+			k.told = time.Now().Add(d.RetryAfter + time.Minute)
+		}
 	}
 	return d
 }
 
 // returns holds what a controller gives as the time to come back. That is the rest of its pause and what is
-// missing at its pace, and never the time between two probes.
+// missing at its pace, and never the time between two probes. Behind others that have been told a time it may be more.
 func (r *replica) returns(key string, n amounts, d quotient.Decision) {
-	if d.Rule != "adaptive" || d.Reason != quotient.ReasonRate || len(r.calls) > 0 || planOf(key) != "" {
+	if d.Rule != "adaptive" || d.Reason != quotient.ReasonRate || len(r.calls) > 0 || planOf(key) != "" ||
+		time.Now().Before(r.key(key).told) {
 		return
 	}
 	for _, x := range r.l.AppendState(nil, nameOf(key)) {

@@ -106,6 +106,7 @@ type report struct {
 }
 
 type keyState struct {
+	told    time.Time // some time after the latest instant that a refused caller was told
 	items   []item
 	hi, lo  model
 	fed     int // items that hi has played
