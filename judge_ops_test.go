@@ -390,12 +390,9 @@ func (w *world) tryFor(r *replica, key string, opts []quotient.CallOption, n amo
 		r.keep(r.admitted(key, n, p, time.Now(), false, false))
 	default:
 		r.counts.refused++
-		r.refused(key, n, &quotient.LimitedError{Key: key, Decision: d})
 		r.returns(key, n, d)
 		r.tells(key, n, d)
-		if k := r.key(key); d.RetryAfter > 0 {
-			k.told = time.Now().Add(d.RetryAfter + time.Minute)
-		}
+		r.refused(key, n, &quotient.LimitedError{Key: key, Decision: d})
 	}
 	return d
 }

@@ -525,6 +525,9 @@ func (r *replica) refused(key string, n amounts, err error) {
 	if !errors.As(err, &limited) {
 		return
 	}
+	if k := r.key(nameOf(key)); limited.RetryAfter > 0 { // whatever its plan
+		k.told = time.Now().Add(limited.RetryAfter + time.Minute)
+	}
 	switch limited.Reason {
 	case quotient.ReasonTooLarge, quotient.ReasonShare, quotient.ReasonDenied, quotient.ReasonPool,
 		quotient.ReasonBadRequest:
