@@ -109,7 +109,7 @@ func (l *Limiter) TryAcquire(key string, opts ...CallOption) (Permit, Decision) 
 		g.tell(opts, now)
 		s.recheck(g)
 	} else if g.tell(opts, now); s.stops(v) {
-		dec := s.decide(g, v)
+		dec := s.refusal(g, &d, v)
 		s.mu.Unlock()
 		return Permit{}, dec
 	} else {
@@ -220,7 +220,7 @@ func (c *claimed) try(opts []CallOption) Decision {
 	}
 	g.tell(opts, now)
 	s.counts.refused[v.reason]++
-	return s.decide(g, v)
+	return s.refusal(g, &c.d, v)
 }
 
 // undo gives back what was taken, unless its gate has been dropped: then all had come back.
@@ -260,9 +260,10 @@ func (l *Limiter) Check(key string, opts ...CallOption) Decision {
 	if err != nil {
 		return Decision{Reason: ReasonBadRequest, bad: err}
 	}
-	g := s.within(s.peek(h, key, now), d.plan, now)
+	own := s.peek(h, key, now)
+	g := s.within(own, d.plan, now)
 	g.tell(opts, now)
-	return s.decide(g, g.probe(now, &d))
+	return s.answer(g, own, &d)
 }
 
 // TryAcquireUpTo admits as many of n requests as there is room for now, as one permit of that weight, and

@@ -356,6 +356,7 @@ func TestTurnsBehindAPause(t *testing.T) {
 				}
 				late := askingUntil(t, l, c.turn-time.Millisecond, "k", opts...)
 				refused := late.refusedAfter(t, 0, ReasonDeadline).Decision
+				forgetPromises(l)
 				for _, d := range []Decision{refused, l.Check("k", opts...), l.Explain("k", opts...).Next} {
 					if d.OK || d.RetryAfter != c.turn {
 						t.Errorf("%v, want a retry after %v", d, c.turn)

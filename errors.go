@@ -45,13 +45,17 @@ func (r Reason) String() string {
 }
 
 // Decision is the answer to a call that does not wait. It allocates nothing.
+//
+// RetryAfter is no sooner than the call would have its turn if no other came. Each caller that is refused is told a
+// turn of its own, behind those that others were told, so that they do not all come again at once. It is at most a
+// hundred turns of calls like its own later. It holds nothing back: the first that comes is admitted.
 type Decision struct {
 	OK           bool
 	Reason       Reason        // ReasonNone when OK
 	Rule, Unit   string        // as RuleState.Name and Unit; "" where no single rule refused
 	Limit, Share float64       // of that rule, over the fleet and here: events in each Window, or slots
 	Window       time.Duration // of that rule: a rate's Per; a second for a controller of events, 0 for slots
-	RetryAfter   time.Duration // when the call would have its turn if no other came; 0 is "unknown"
+	RetryAfter   time.Duration // when to come again; 0 is "unknown"
 
 	bad error // of ReasonBadRequest
 }

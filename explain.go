@@ -117,7 +117,8 @@ func (l *Limiter) Explain(key string, opts ...CallOption) Explanation {
 	s, h := l.lock(key)
 	defer s.mu.Unlock()
 	now = s.tick(now)
-	g := s.peek(h, key, now)
+	own := s.peek(h, key, now)
+	g := own
 	d, err := newDemand(opts, s.setting.units, *s.plans)
 	if slices.ContainsFunc(opts, func(a CallOption) bool { return a.kind == optionPlan }) {
 		g = s.within(g, d.plan, now)
@@ -134,7 +135,7 @@ func (l *Limiter) Explain(key string, opts ...CallOption) Explanation {
 		e.Next = Decision{Reason: ReasonBadRequest, bad: err}
 		return e
 	}
-	e.Next = s.decide(g, g.probe(now, &d))
+	e.Next = s.answer(g, own, &d)
 	return e
 }
 

@@ -375,18 +375,30 @@ func (b *backlog) add(d *demand, sign int) {
 	}
 }
 
-// decision puts a verdict into words. The share of a counted rule is what its window allows now.
-func (g *gate) decision(t instant, v verdict) Decision {
-	d, st := Decision{Reason: v.reason}, g.setting
+// ruleOf returns the rule that a verdict is of; nil for no single one.
+func (g *gate) ruleOf(v verdict) *rule {
+	if i := int(v.rule); i != ruleNone && i < len(g.setting.rules) {
+		return &g.setting.rules[i]
+	}
+	return nil
+}
+
+// decision puts a verdict on a call into words, behind what has been promised. It also returns how far the next
+// turn is from that of the call, or 0 if that is not known. The share of a counted rule is what its window allows
+// now.
+func (g *gate) decision(t instant, asks *demand, v verdict, p promises) (d Decision, apart time.Duration) {
+	d.Reason = v.reason
 	if v.wait < never {
 		d.RetryAfter = v.wait
 	}
-	if i := int(v.rule); i != ruleNone && i < len(st.rules) {
-		r := &st.rules[i]
+	if r := g.ruleOf(v); r != nil {
 		d.Rule, d.Unit, d.Limit, d.Share, d.Window = r.name, r.unit, r.limit, r.share, r.window
 		if r.counted != 0 {
 			_, d.Share, _ = g.resource(r).left(t, r)
 		}
+		if d.RetryAfter > 0 {
+			d.RetryAfter, apart = g.told(t, r, asks, d.RetryAfter, p)
+		}
 	}
-	return d
+	return d, apart
 }

@@ -389,8 +389,9 @@ func (w *world) tryFor(r *replica, key string, opts []quotient.CallOption, n amo
 		r.keep(r.admitted(key, n, p, time.Now(), false, false))
 	default:
 		r.counts.refused++
-		r.refused(key, n, &quotient.LimitedError{Key: key, Decision: d})
 		r.returns(key, n, d)
+		r.tells(key, n, d)
+		r.refused(key, n, &quotient.LimitedError{Key: key, Decision: d})
 	}
 	return d
 }
@@ -402,9 +403,10 @@ func (r *replica) state(key string) (rules []quotient.RuleState) {
 }
 
 // returns holds what a controller gives as the time to come back. That is the rest of its pause and what is
-// missing at its pace, and never the time between two probes.
+// missing at its pace, and never the time between two probes. Behind others that have been told a time it may be more.
 func (r *replica) returns(key string, n amounts, d quotient.Decision) {
-	if d.Rule != "adaptive" || d.Reason != quotient.ReasonRate || len(r.calls) > 0 || planOf(key) != "" {
+	if d.Rule != "adaptive" || d.Reason != quotient.ReasonRate || len(r.calls) > 0 || planOf(key) != "" ||
+		time.Now().Before(r.key(key).told) {
 		return
 	}
 	for _, x := range r.state(key) {
@@ -416,6 +418,37 @@ func (r *replica) returns(key string, n amounts, d quotient.Decision) {
 			r.w.broken("replica %d %s: a rate of %v a second that pauses for %v gives %v", r.id, key, x.Pace,
 				x.Reset, d.RetryAfter)
 		}
+	}
+}
+
+// tells holds bound 15: who is refused is told an instant at which there is room if nothing else is taken, and that
+// is at most a hundred calls like its own, and a turn, behind an instant at which there is.
+func (r *replica) tells(key string, n amounts, d quotient.Decision) {
+	if !r.exact || r.stepped || r.dry || d.Reason != quotient.ReasonRate || d.RetryAfter <= 0 ||
+		len(r.calls) > 0 || quotient.CountsOf(r.l).Overflowed > 0 || r.inOtherPlans(key) {
+		return
+	}
+	hi, lo := r.key(key).upToNow()
+	if hi.lent || hi.counts() || lo.turns() {
+		return // the next windows may be its own alone, and of turns the models know nothing
+	}
+	at := func(m *model, in time.Duration) string {
+		then := *m
+		then.rules = slices.Clone(m.rules)
+		then.advance(time.Now().Add(in))
+		return then.lacks(n)
+	}
+	if rule := at(hi, d.RetryAfter); rule != "" {
+		r.w.broken("bound 15: replica %d %s: %v told %v, and %s has no room then: %+v", r.id, key, n, d, rule, hi.rules)
+	}
+	calls, turn := 0.0, 0.0
+	for i := range lo.rules {
+		x := &lo.rules[i]
+		each := n[unitIndex(x.rate.Unit)] / x.perSecond
+		calls, turn = max(calls, 100*each), max(turn, x.rate.Per.Seconds()*(2+x.n), each)
+	}
+	if in := d.RetryAfter - time.Duration((calls+turn)*1e9); in > 0 && at(lo, in) == "" {
+		r.w.broken("bound 15: replica %d %s: %v told %v, and there is room after %v: %+v", r.id, key, n, d, in, lo.rules)
 	}
 }
 

@@ -106,6 +106,7 @@ type report struct {
 }
 
 type keyState struct {
+	told    time.Time // some time after the latest instant that a refused caller was told
 	items   []item
 	hi, lo  model
 	fed     int // items that hi has played
@@ -534,6 +535,9 @@ func (r *replica) refused(key string, n amounts, err error) {
 	var limited *quotient.LimitedError
 	if !errors.As(err, &limited) {
 		return
+	}
+	if k := r.key(nameOf(key)); limited.RetryAfter > 0 { // whatever its plan
+		k.told = time.Now().Add(limited.RetryAfter + time.Minute)
 	}
 	switch limited.Reason {
 	case quotient.ReasonTooLarge, quotient.ReasonShare, quotient.ReasonDenied, quotient.ReasonPool,

@@ -24,7 +24,7 @@ import (
 var onlyProfile = flag.String("judge.profile", "", "play only this profile of TestPropertyEverything")
 
 // TestPropertyEverything plays histories that mix all calls of a limiter, on a fleet in fake time. After each
-// step it holds bounds 1, 2, 5, 6, 7, 8, 11 and 14 by models of its own (judge_model_test.go). It counts what
+// step it holds bounds 1, 2, 5, 6, 7, 8, 11, 14 and 15 by models of its own (judge_model_test.go). It counts what
 // counters and queues should show. No caller waits for ever, and no timer fires without work.
 func TestPropertyEverything(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {

@@ -14,15 +14,16 @@ import (
 // would touch three more cache lines: it marks the gate as seen. The search for a key to drop moves seen
 // gates to the front, and so gives them a second chance.
 type store struct {
-	order *simplelru.LRU[*gate, struct{}]
-	max   int
-	peak  int    // gates since the store was last rebuilt
-	pause uint32 // calls from one sweep to the next
-	saved int    // looks for an idle key that calls have paid for and that were not used; see earn
-	vain  int    // looks since one was found
-	old   index  // has the gates that are not in index yet
-	moved int    // lines of old that have been moved
-	index index
+	order    *simplelru.LRU[*gate, struct{}]
+	max      int
+	peak     int                // gates since the store was last rebuilt
+	pause    uint32             // calls from one sweep to the next
+	moved    uint32             // lines of old that have been moved
+	promises map[*gate]promises // to callers of keys that were refused; nil while there are none
+	saved    int                // looks for an idle key that calls have paid for and that were not used; see earn
+	vain     int                // looks since one was found
+	old      index              // has the gates that are not in index yet
+	index    index
 }
 
 // maxOverrides is how many keys may have a limit of their own beside so many keys.
@@ -55,7 +56,7 @@ func (st *store) renew() {
 	if err != nil {
 		panic(err) // only for a size below 1, which New has refused
 	}
-	st.order, st.peak, st.old, st.index = order, 0, nil, make(index, 1)
+	st.order, st.peak, st.old, st.index, st.promises = order, 0, nil, make(index, 1), nil
 }
 
 // find returns the gate of a key by its hash, or nil.
@@ -84,7 +85,7 @@ func (st *store) move() {
 		return
 	}
 	st.old[st.moved].moveTo(st.index)
-	if st.moved++; st.moved == len(st.old) {
+	if st.moved++; int(st.moved) == len(st.old) {
 		st.old = nil
 	}
 }
@@ -92,6 +93,7 @@ func (st *store) move() {
 // remove takes a gate out.
 func (st *store) remove(g *gate) {
 	st.order.Remove(g)
+	delete(st.promises, g)
 	if !st.index.displace(g) {
 		st.old.displace(g)
 	}
@@ -319,6 +321,7 @@ func (s *shard) newKey(hash uint64, key string, now instant) *gate {
 	like := s.untouched
 	if o := &s.overflow; o.gate != nil {
 		if s.spare(o.gate, now) {
+			delete(s.promises, o.gate)
 			*o = overflow{}
 		} else if like = o.gate; o.has(key) {
 			return s.overflowed()

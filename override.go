@@ -259,6 +259,7 @@ func (l *Limiter) reset(key string) bool {
 		g.join(s.setting, now)
 	}
 	g.reset(now, s.unseen(g.setting.plan), h)
+	delete(s.promises, g)
 	s.serveAndUnlock(g)
 	return true
 }

@@ -90,6 +90,8 @@ func twins(t *testing.T, lazy bool) {
 			w.few.shards[0].evictNothing()
 		}
 		touch := func() {
+			forgetPromises(w.few) // they go with a key
+			forgetPromises(w.all)
 			if lazy {
 				for range w.few.Keys() {
 				}
@@ -279,6 +281,8 @@ func TestPropertyOverride(t *testing.T) {
 				opt := Weight(rapid.IntRange(1, 4).Draw(rt, "weight"))
 				p, a := over.TryAcquire(key, opt)
 				q, b := twin.TryAcquire(key, opt)
+				forgetPromises(over) // they go with a key
+				forgetPromises(twin)
 				alike(rt, a, b)
 				permits = append(permits, [2]Permit{p, q})
 			}
@@ -470,6 +474,8 @@ func TestPropertyPlanIsALimit(t *testing.T) {
 			default:
 				p, x := plans.TryAcquire("k", Plan("a"), weight)
 				q, y := alone.TryAcquire("k", weight)
+				forgetPromises(plans) // they go with a key
+				forgetPromises(alone)
 				alike(rt, x, y)
 				if rapid.Bool().Draw(rt, "release") {
 					p.Release()
@@ -509,6 +515,8 @@ func TestPropertyResetIsANewName(t *testing.T) {
 				opt := Weight(rapid.IntRange(1, 4).Draw(rt, "weight"))
 				p, a := l.TryAcquire("k", opt)
 				q, b := twin.TryAcquire(key(name), opt)
+				forgetPromises(l) // they go with a key
+				forgetPromises(twin)
 				alike(rt, a, b)
 				p.Release()
 				q.Release()

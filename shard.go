@@ -400,13 +400,16 @@ func (s *shard) peek(hash uint64, key string, now instant) *gate {
 	return g
 }
 
-// decide puts a verdict into words. A refusal by the overflow gate has the reason ReasonKeys.
-func (s *shard) decide(g *gate, v verdict) Decision {
+// answer returns what a call would be answered now at the gate of its key, or at one like it in another plan. A
+// refusal by the overflow gate has the reason ReasonKeys.
+func (s *shard) answer(g, own *gate, d *demand) Decision {
+	v := g.probe(s.latest, d)
 	if v.reason == ReasonNone {
 		return Decision{OK: true}
 	}
 	if s.overflow.is(g) && !v.final() {
 		v.reason = ReasonKeys
 	}
-	return g.decision(s.latest, v)
+	dec, _ := g.decision(s.latest, d, v, s.promises[own])
+	return dec
 }

@@ -53,8 +53,10 @@ func (l *Limiter) persist(ctx context.Context, key string) (Permit, error) {
 			limited.Reason != ReasonQueue && limited.Reason != ReasonKeys {
 			return p, err
 		}
-		// Full jitter above the time that is known to be needed breaks up callers in step.
-		pause := limited.RetryAfter + time.Duration(rand.Int64N(int64(backOff))) + 1
+		pause := limited.RetryAfter // a turn of its own
+		if pause == 0 {             // full jitter breaks up callers in step
+			pause = time.Duration(rand.Int64N(int64(backOff))) + 1
+		}
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():

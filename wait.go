@@ -26,7 +26,7 @@ func (s *shard) line(
 	out, v := s.mayWait(ctx, g, &d, now, turn)
 	if v.reason != ReasonNone {
 		s.counts.refused[v.reason]++
-		return nil, &LimitedError{key, g.decision(s.latest, v)}
+		return nil, &LimitedError{key, s.refusal(g, &d, v)}
 	}
 	w := newWaiter(d)
 	w.key, w.since = key, now.at
@@ -210,7 +210,7 @@ func (s *shard) dueAt(g *gate, w *waiter, now instant) time.Duration {
 
 func (s *shard) refuse(g *gate, w *waiter, v verdict) {
 	s.counts.refused[v.reason]++
-	w.refused = g.decision(s.latest, v)
+	w.refused = s.refusal(g, &w.d, v)
 	s.dequeue(g, w)
 	w.ready <- struct{}{}
 }
@@ -221,7 +221,7 @@ func (s *shard) preempt(g *gate, w *waiter, r Reason, now instant) {
 	v := g.waitBehind(now, &w.d)
 	v.reason = r
 	s.counts.refused[r]++
-	w.refused = g.decision(s.latest, v)
+	w.refused = s.refusal(g, &w.d, v)
 	w.ready <- struct{}{}
 }
 

@@ -89,7 +89,7 @@ func states(reg *quotient.Registry, keys []string) map[string]state {
 	for name, l := range reg.All() {
 		now := l.Stats()
 		s := state{now.Limit.String(), map[string]string{}, map[string]string{}, now.DryRun, now.Pool.Pool, nil}
-		for _, r := range l.AppendState(nil, "k") {
+		for _, r := range l.Explain("k").Rules {
 			if r.Name == "adaptive" {
 				s.hints = append(s.hints, r.Share)
 			}

@@ -271,7 +271,7 @@ func TestNoCountIsNoHint(t *testing.T) {
 	const api = "[limiters.api]\nrates = [{ events = 60, per = \"1s\" }]\npolicy = \"tracking\"\nceiling = \"limit\"\n"
 	share := func(t *testing.T, s started, want float64) {
 		t.Helper()
-		for _, r := range s.limiter(t, "api").AppendState(nil, "k") {
+		for _, r := range s.limiter(t, "api").Explain("k").Rules {
 			if r.Name == "adaptive" && r.Share != want {
 				t.Errorf("the share is %v, want %v", r.Share, want)
 			}

@@ -24,10 +24,11 @@ import (
 //   - 503 if the request's context, or that of Drain, ends while the request waits;
 //   - 413 if the request is larger than the limit ever allows (WeightBy, CostBy).
 //
-// A refusal has Retry-After in whole seconds, at least 1, unless waiting does not help (413,
-// quotient.Limit.Deny). It has Cache-Control: no-store and a body of type application/problem+json (RFC
-// 9457). The detail is a sentence for a person, violated-policies names the rule, and retry-after-seconds
-// repeats Retry-After. It does not contain the key. OnRefuse can replace the body.
+// A refusal has Retry-After in whole seconds, at least 1, which spreads the clients that obey
+// (quotient.Decision), unless waiting does not help (413, quotient.Limit.Deny). It has Cache-Control: no-store
+// and a body of type application/problem+json (RFC 9457). The detail is a sentence for a person,
+// violated-policies names the rule, and retry-after-seconds repeats Retry-After. It does not contain the key.
+// OnRefuse can replace the body.
 //
 // PriorityBy, WeightBy, CostBy and PlanBy set the options of a request's call. With Also other limiters
 // must admit it too: either all admit it, or none takes anything.

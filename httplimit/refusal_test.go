@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -135,7 +136,7 @@ func shortages() []shortage {
 		{"slots, and the rate has room", renewed, 0, slots, time.Minute, served},
 		{"slots behind waiters", short(2, oneSlot), 0, slots, time.Minute, served},
 		{"share", short(0, oneSlot, quotient.Replicas(2)), 0, share, 0, reduced},
-		{"keys, known", crowded(hourly), 0, reason(quotient.ReasonKeys, "hour", time.Hour), 0, reduced},
+		{"keys, known", crowded(hourly), 0, reason(quotient.ReasonKeys, "hour", 2*time.Hour), 0, reduced},
 		{"keys", crowded(oneSlot), 0, reason(quotient.ReasonKeys, "in-flight", 0), time.Minute, reduced},
 		{"the request's own deadline", short(0, hourly), time.Second,
 			reason(quotient.ReasonDeadline, "hour", time.Hour), 0, tooLate},
@@ -297,5 +298,41 @@ func TestDetailOfEveryReason(t *testing.T) {
 		if text := refusalOf(d).detail(); strings.Contains(text, `""`) || strings.Contains(text, "1 seconds") {
 			t.Errorf("%v: %s", reason, text)
 		}
+	}
+}
+
+// Clients that obey Retry-After, in whole seconds, do not all come again at once.
+func TestHerdIsSpread(t *testing.T) {
+	aligned := quotient.Rate{Events: 10, Per: time.Minute, Aligned: true}
+	bucket := quotient.Rate{Events: 7, Per: time.Minute}
+	fast := quotient.Rate{Events: 20, Per: time.Second}
+	for name, limit := range map[string]quotient.Limit{
+		"a window": rates(aligned), "a bucket": rates(bucket), "fast": rates(fast), "both": rates(aligned, bucket),
+	} {
+		bubble(t, name, func(t *testing.T) {
+			l := limiter(t, limit)
+			h, start := handle(l, ok, SendFields(FieldsDraft11)), time.Now()
+			requests, atOnce, due := 0, map[time.Duration]int{}, make([]time.Time, 200)
+			for len(due) > 0 {
+				slices.SortFunc(due, time.Time.Compare)
+				time.Sleep(time.Until(due[0]))
+				earliest := l.Check("/").RetryAfter
+				requests++
+				atOnce[time.Since(start)]++
+				w := ask(h, get(t, "/"))
+				if w.Code != http.StatusTooManyRequests {
+					due = due[1:]
+					continue
+				}
+				after, _ := RetryAfter(w.Header(), time.Now())
+				if due[0] = time.Now().Add(after); after < earliest {
+					t.Fatalf("Retry-After %v, and there is room after %v", after, earliest)
+				}
+			}
+			atOnce[0] = 0
+			if most := slices.Max(slices.Collect(maps.Values(atOnce))); requests > 600 || most > 40 {
+				t.Errorf("%d requests for 200 answers, %d of them at one instant", requests, most)
+			}
+		})
 	}
 }

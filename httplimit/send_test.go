@@ -290,13 +290,13 @@ func TestFieldsAreNoFeedback(t *testing.T) {
 // The fields of a Middleware in front about its own limit last no longer than the refusal of one behind it.
 func TestFieldsInFrontAgreeWithARefusalBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		behind := limiter(t, rates(quotient.Every(5*time.Second)))
-		behind.Allow("/")
 		for set, want := range map[FieldSet]string{
 			FieldsDraft11: draft(`"hour";q=100;w=3600`, `"hour";r=99;t=5`), FieldsXRateLimit: xRate("100 99 5"),
 		} {
 			hour := quotient.Rate{Name: "hour", Events: 100, Per: time.Hour, Burst: 100}
 			front := Middleware(limiter(t, rates(hour)), Path(), SendFields(set))
+			behind := limiter(t, rates(quotient.Every(5*time.Second)))
+			behind.Allow("/")
 			says(t, ask(front(handle(behind, ok)), get(t, "/")), 429, want)
 			w := ask(front(handle(behind, ok, SendFields(set))), get(t, "/"))
 			if left := w.Header().Get("X-RateLimit-Remaining"); set == FieldsXRateLimit && left != "0" {

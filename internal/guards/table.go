@@ -165,6 +165,10 @@ var guards = []guard{
 		`		d = max(1, min(d, f.in(ahead+min(n, f.size)-has)))`, `		if !off {
 			d = max(1, min(d, f.in(ahead+min(n, f.size)-has)))
 		}`},
+	{"38", "promise.go", ". ^(TestHerdIsSpread|TestHammerPromisesLittle)$",
+		`	if in <= wait || float64`, `	if off || in <= wait || float64`},
+	{"38", "lru.go", ". ^TestPromises$",
+		`	delete(st.promises, g)`, ""},
 	{"38", "httplimit/quota.go", "./httplimit ^TestPropertyFieldsAgree$",
 		`		now[i].reset = min(now[i].reset, until)`, ""},
 	{"39", "admin/admin.go", "./admin ^TestAttackHostsAndOrigins$",
