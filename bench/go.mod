@@ -60,6 +60,7 @@ require (
 
 replace (
 	github.com/quotient-go/quotient => ../
+	github.com/quotient-go/quotient/examples/fleet => ../examples/fleet
 	github.com/quotient-go/quotient/poolsize/redis => ../poolsize/redis
 )
 

@@ -27,17 +27,17 @@ const (
 
 // A fleet is one run: the upstream, the replicas, and what happened. It is for one goroutine.
 type fleet struct {
-	plan   plan
-	out    *screen
-	up     *upstream
-	url    string
-	start  func(context.Context, assignment) (*process, error)
-	all    []*process // every replica that ever was; their IDs count from 1
-	phases []phase
-	begin  time.Duration
-	say    func() error  // tells the replicas how many they are; nil in the adaptive act
-	stood  time.Duration // the longest that this process, or a replica that it asked, stood still
-	log    []arrival     // of the upstream, when the run is over
+	plan     plan
+	out      *screen
+	up       *upstream
+	url      string
+	start    func(context.Context, assignment) (*process, error)
+	all      []*process // every replica that ever was; their IDs count from 1
+	phases   []phase
+	begin    time.Duration
+	platform platform      // how the replicas learn how many they are, in the act of division
+	stood    time.Duration // the longest that this process, or a replica that it asked, stood still
+	log      []arrival     // of the upstream, when the run is over
 }
 
 // A phase is a time in which the same replicas lived, under the same limit.
@@ -47,7 +47,7 @@ type phase struct {
 	Limit    float64               // requests a second
 	Alive    []int                 // IDs
 	of       string                // what began it: join, kill, or nothing that a replica has to notice
-	said     time.Duration         // when all had been told how many they are
+	said     time.Duration         // when the platform had made known who is alive
 	knew     map[int]time.Duration // by ID, how long after From a replica had put that in force
 }
 
@@ -59,16 +59,18 @@ type moment struct {
 
 // newFleet is a fleet whose replicas are processes.
 func newFleet(p plan, out *screen) *fleet {
-	f := &fleet{plan: p, out: out, up: newUpstream(p.Limit, p.Burst+p.Room, p.Tell), start: start}
-	if !p.adapts() {
-		f.say = f.tellAll
-	}
-	return f
+	return &fleet{plan: p, out: out, up: newUpstream(p.Limit, p.Burst+p.Room, p.Tell), start: start}
 }
 
-// runFleet runs a script from start to end, over a network.
-func runFleet(ctx context.Context, p plan, out *screen, script func(*fleet) []moment) (*fleet, error) {
+// runFleet runs a script from start to end, on a platform and over a network.
+func runFleet(ctx context.Context, p plan, out *screen, script func(*fleet) []moment) (_ *fleet, err error) {
 	f := newFleet(p, out)
+	if !p.adapts() {
+		if f.platform, err = countings[p.Pool].start(f); err != nil {
+			return nil, fmt.Errorf("-pool %s: %w", p.Pool, err)
+		}
+		defer func() { err = errors.Join(err, f.platform.close()) }()
+	}
 	srv := httptest.NewServer(f.up)
 	defer srv.Close()
 	f.url = srv.URL
@@ -171,22 +173,42 @@ func (f *fleet) startAll(ctx context.Context) error {
 		}
 	}
 	first := scene{Factor: 1}
-	what := fmt.Sprintf("%d replicas know how many they are, from their configuration", len(f.all))
+	what := fmt.Sprintf("%d replicas know how many they are, from %s", len(f.all), f.platform.name)
 	if f.plan.adapts() {
 		first, what = f.plan.scenes()[0], f.plan.scenes()[0].Title
 	}
 	err := f.enter("", f.up.now(), first)
+	if err == nil && !f.plan.adapts() {
+		err = f.gather(ctx)
+	}
 	f.begin = f.up.now()
 	f.last().From = f.begin
 	f.out.happening(0, what, "")
 	return errors.Join(err, each(f.all, func(p *process) error { return p.want(f.plan.Want) }))
 }
 
-// startOne starts the next replica as one of n.
+// gather waits until the first replicas know of each other.
+func (f *fleet) gather(ctx context.Context) error {
+	for ph := f.last(); len(ph.knew) < len(ph.Alive); {
+		if err := f.look(ctx); err != nil {
+			return err
+		}
+		if f.up.now() > ph.From+answerWithin {
+			return errors.New("the replicas did not find each other")
+		}
+	}
+	return nil
+}
+
+// startOne starts the next replica as one of n. One that counts gets a configured size which is the same for all
+// and counts only if the platform falls silent: as many as there will ever be.
 func (f *fleet) startOne(ctx context.Context, n int, join bool) (*process, error) {
 	a := assignment{
 		ID: len(f.all) + 1, Upstream: f.url, Start: f.up.start, Limit: f.plan.Limit, Burst: f.plan.Burst,
-		Replicas: f.told(n), Join: join, Policy: f.plan.Policy,
+		Replicas: f.told(n), Join: join, Pool: f.plan.Pool, At: f.platform.at, Policy: f.plan.Policy,
+	}
+	if countings[a.Pool].period > 0 {
+		a.Replicas = f.plan.Replicas + 1
 	}
 	p, err := f.start(ctx, a)
 	if err == nil {
@@ -204,7 +226,7 @@ func (f *fleet) alive() []*process {
 	return slices.DeleteFunc(slices.Clone(f.all), func(p *process) bool { return p.ended })
 }
 
-// enter ends the current phase and begins the next with those that are alive, and tells them how many they are.
+// enter ends the current phase and begins the next with those that are alive, and has the platform make them known.
 func (f *fleet) enter(of string, at time.Duration, s scene) (err error) {
 	if len(f.phases) > 0 {
 		f.last().To = at
@@ -215,18 +237,12 @@ func (f *fleet) enter(of string, at time.Duration, s scene) (err error) {
 		ph.Alive = append(ph.Alive, p.id)
 	}
 	ph.Title = cmp.Or(s.Title, fmt.Sprintf("%d replicas", len(ph.Alive)))
-	f.phases = append(f.phases, ph)
-	if f.say != nil {
-		err = f.say()
+	if f.platform.say != nil {
+		err = f.platform.say(ph.Alive)
 	}
-	f.last().said = f.up.now()
+	ph.said = f.up.now()
+	f.phases = append(f.phases, ph)
 	return err
-}
-
-// tellAll tells each replica how many there are, or what -believe says, as an operator does.
-func (f *fleet) tellAll() error {
-	alive := f.alive()
-	return each(alive, func(p *process) error { return p.tell(f.told(len(alive))) })
 }
 
 // division is the script in which one replica joins and one is killed.

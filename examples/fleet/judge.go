@@ -63,34 +63,6 @@ func (f *fleet) ruling() (allowed string, checks []check) {
 	return allowed, append(checks, f.lateness()...)
 }
 
-// machine is what a look, a round trip and a wake-up may take when nothing stands still.
-const machine = 250 * time.Millisecond
-
-// lateness judges how late each change was noticed: at once. Four times the longest stall are forgiven: the replica that
-// looks, the answering server, the replica that puts it in force and the observer may all have stood still. A
-// change that was not noticed when the next one came, although there was time yet, stays open.
-func (f *fleet) lateness() (checks []check) {
-	slack := machine + 4*max(f.total().Stall, f.stood)
-	for _, ph := range f.phases {
-		if ph.of == "" {
-			continue
-		}
-		late, all := ph.late()
-		took := max(0, ph.From+late-ph.said)
-		ok := took <= slack
-		found := fmt.Sprintf("noticed by all in %.2f s", took.Seconds())
-		if !all {
-			found = fmt.Sprintf("not noticed by all in %.2f s", took.Seconds())
-			if ok {
-				found += ", too short a time to judge"
-			}
-		}
-		want := fmt.Sprintf("at most %.2f s, for this machine", slack.Seconds())
-		checks = append(checks, promise(ph.of, found, want, ok))
-	}
-	return checks
-}
-
 // departures are when a replica's requests in the log left it, or all of them for 0, in order.
 func departures(log []arrival, replica int) (sent []time.Duration) {
 	for _, a := range log {

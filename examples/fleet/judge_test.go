@@ -1,13 +1,9 @@
 package main
 
 import (
-	"bytes"
-	"io"
 	"math"
 	"slices"
-	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
@@ -239,88 +235,4 @@ func TestMeasure(t *testing.T) {
 			t.Errorf("%+v: %+v", tt, got)
 		}
 	}
-}
-
-// counted is a fleet that has run: two replicas, and a third that joined after a second and was killed after
-// three. The last of them noticed a time after each, or, when that is longer than the phase, not at all.
-func counted(join, kill time.Duration) *fleet {
-	const second = time.Second
-	knew := map[int]time.Duration{1: 5 * ms, 3: 5 * ms}
-	f := &fleet{plan: plan{Limit: 100, Burst: 10, Replicas: 2}, phases: []phase{
-		{To: second, Alive: []int{1, 2}},
-		{of: "join", From: second, said: second + 20*ms, To: 3 * second, Alive: []int{1, 2, 3}, knew: knew},
-		{of: "kill", From: 3 * second, said: 3 * second, To: 8 * second, Alive: []int{2}, knew: map[int]time.Duration{}},
-	}}
-	for i, late := range []time.Duration{join, kill} {
-		if ph := f.phases[i+1]; late < ph.To-ph.From {
-			ph.knew[2] = late
-		}
-	}
-	return f
-}
-
-func TestLateness(t *testing.T) {
-	for _, tt := range []struct {
-		join, kill time.Duration
-		stall      time.Duration
-		broken     string // or, with a question mark, left open
-	}{
-		{270 * ms, 250 * ms, 0, ""}, // it was said after 20 ms; 250 ms are the machine's
-		{271 * ms, 251 * ms, 0, "join kill"},
-		{274 * ms, 254 * ms, ms, ""},
-		{time.Minute, 250 * ms, 432 * ms, "join"}, // there were 1.98 s
-		{time.Minute, 250 * ms, 433 * ms, "join?"},
-	} {
-		f := counted(tt.join, tt.kill)
-		f.stood = tt.stall
-		var broken []string
-		for _, c := range f.lateness() {
-			switch {
-			case strings.Contains(c.Text, "too short a time"):
-				broken = append(broken, c.Of+"?")
-			case !c.Held:
-				broken = append(broken, c.Of)
-			}
-		}
-		if got := strings.Join(broken, " "); got != tt.broken {
-			t.Errorf("%v and %v late, stall %v: broken %q, want %q", tt.join, tt.kill, tt.stall, got, tt.broken)
-		}
-	}
-}
-
-// TestTheLastToKnowIsCharged: the growth lasts until the last replica knew, by bound 3.
-func TestTheLastToKnowIsCharged(t *testing.T) {
-	got := counted(400*ms, 2200*ms).budget()
-	want := budget{{0, 100, 10, 0}, {time.Second, 150, 10, 50}, {1400 * ms, 100, 10, 0}} // 100/s x 0.4 s x (3/2 - 1)
-	if !slices.Equal(got, want) {
-		t.Errorf("%+v, want %+v", got, want)
-	}
-}
-
-// TestSilence is the proof that the verdict on a change can fail: nobody tells of the join.
-func TestSilence(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p, err := parsePlan([]string{"-act", "division", "-kill", "0"}, io.Discard)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var out bytes.Buffer
-		f := fake(p, newScreen(&out, p))
-		if err := f.run(t.Context(), func(f *fleet) []moment {
-			f.say = nil
-			return division(f)
-		}); err != nil {
-			t.Fatal(err)
-		}
-		_, checks := f.ruling()
-		if join := checks[len(checks)-1]; join.Of != "join" || join.Held || !strings.Contains(join.Text, "not noticed") {
-			t.Errorf("a join that nobody heard of: %+v", join)
-		}
-		if b, end := f.budget(), f.phases[1].To; b[2].from != end {
-			t.Errorf("%+v, want a growth that lasts to the end, %v", b, end)
-		}
-		if strings.Contains(out.String(), "all know") {
-			t.Errorf("somebody noticed:\n%s", out.String())
-		}
-	})
 }

@@ -47,6 +47,8 @@ func TestBadFlagsAreNamed(t *testing.T) {
 		{"-replicas 1 -join 0", "-kill: 6s leaves no replica"},
 		{"-act third", `"third" for flag -act: it is none of both, division, adaptive`},
 		{"-tell lies", "-tell"},
+		{"-pool file -believe 2", "-believe: 2"},
+		{"-pool file -act adaptive", "-pool: in the adaptive act"},
 		{"more", `unexpected argument "more"`},
 		{"-unknown", "not defined: -unknown"},
 	} {
@@ -66,25 +68,6 @@ func play(args ...string) (status int, said string) {
 // lacks is what is not said.
 func lacks(said string, wanted ...string) []string {
 	return slices.DeleteFunc(wanted, func(want string) bool { return strings.Contains(said, want) })
-}
-
-// TestProcessesHoldTheLimit runs the command with processes. One that loses the processor between two readings of a
-// clock is blamed for some milliseconds, so that one run in three is enough.
-func TestProcessesHoldTheLimit(t *testing.T) {
-	t.Parallel()
-	for tries := 1; ; tries++ {
-		status, said := play("-act", "division", "-join", "500ms", "-kill", "2500ms", "-duration", "5s",
-			"-limit", "50", "-burst", "6", "-want", "30")
-		missing := lacks(said, "3 replicas know how many they are", "replica 4 joins, its bucket empty",
-			"all know of the join: ", "replica 2 is killed", "all know of the kill: ", "held    the fleet",
-			"held    replica 4", "held    join", "held    kill", "Every bound held.")
-		if status == exitHeld && len(missing) == 0 {
-			return
-		}
-		if tries == 3 {
-			t.Fatalf("exit status %d, no %q in\n%s", status, missing, said)
-		}
-	}
 }
 
 // TestAWrongPoolSizeIsCaught: replicas that each believe to be alone exceed the limit, and the

@@ -52,9 +52,9 @@ func fake(p plan, out *screen) *fleet {
 		return &process{id: a.ID, replica: rpc.NewClient(ours), kill: kill, wait: wait, steps: []step{{}}}, nil
 	}
 	if !p.adapts() {
-		f.say = func() (err error) {
+		f.platform.say = func(ids []int) (err error) {
 			for _, r := range replicas {
-				err = errors.Join(err, r.limiter.SetPool(quotient.Pool{Replicas: f.told(len(f.alive()))}, 0))
+				err = errors.Join(err, r.limiter.SetPool(quotient.Pool{Replicas: f.told(len(ids))}, 0))
 			}
 			return err
 		}

@@ -7,15 +7,15 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/rpc"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/quotient-go/quotient"
 )
 
 // soon is the deadline of what must happen without help.
@@ -24,7 +24,7 @@ const soon = 10 * time.Second
 // idle is an assignment without an upstream to mention.
 func idle() assignment {
 	return assignment{
-		ID: 1, Upstream: "http://127.0.0.1:1/", Limit: 100, Burst: 10, Replicas: 3,
+		ID: 1, Upstream: "http://127.0.0.1:1/", Limit: 100, Burst: 10, Replicas: 3, Pool: "static",
 	}
 }
 
@@ -82,13 +82,17 @@ func eventually(t *testing.T, what string, so func() bool) {
 func TestAReplicaEnds(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
+		pool string
 		end  func(*process) error
 		says string
 	}{
-		{func(p *process) error { return send(p, syscall.SIGTERM) }, "ended by itself: signal: terminated"},
-		{func(p *process) error { return p.replica.Close() }, "replica 1 ended by itself"},
+		{"static", func(p *process) error { return send(p, syscall.SIGTERM) }, "ended by itself: signal: terminated"},
+		{"static", func(p *process) error { return p.replica.Close() }, "replica 1 ended by itself"},
+		{"file", func(*process) error { return nil }, "the source of the pool size ended: "}, // no path
 	} {
-		p, err := ready(t.Context(), idle())
+		a := idle()
+		a.Pool = tt.pool
+		p, err := ready(t.Context(), a)
 		if err == nil {
 			err = tt.end(p)
 		}
@@ -194,50 +198,22 @@ func TestAReplicaDoesNotOutliveItsParent(t *testing.T) {
 	eventually(t, "the replica ends with its parent", func() bool { return !answers() })
 }
 
-// A replica that joins starts with an empty bucket.
+// A replica that joins starts with an empty bucket, also where it counts the others first.
 func TestANewReplicaStartsEmpty(t *testing.T) {
-	for _, joins := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			r, err := newReplica(assignment{Join: joins, Limit: 50, Burst: 6, Replicas: 4})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if full := r.limiter.Allow("upstream"); full == joins {
-				t.Errorf("joins %v: the first request is admitted: %v", joins, full)
-			}
-		})
+	for _, pool := range []string{"", "file"} {
+		for _, joins := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				r, err := newReplica(assignment{Pool: pool, Join: joins, Limit: 50, Burst: 6, Replicas: 4})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := r.limiter.SetPool(quotient.Pool{Replicas: 4}, 0); err != nil {
+					t.Fatal(err)
+				}
+				if full := r.limiter.Allow("upstream"); full == joins {
+					t.Errorf("pool %q, joins %v: the first request is admitted: %v", pool, joins, full)
+				}
+			})
+		}
 	}
-}
-
-// A teller is a replica that reports one pool size after the other.
-type teller []int
-
-func (s *teller) Report(_ struct{}, known *Report) error {
-	known.Replicas, *s = (*s)[0], (*s)[1:]
-	return nil
-}
-
-// TestEntitled: nothing before the first hint, and between two looks the larger share.
-func TestEntitled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ours, its := net.Pipe()
-		server := rpc.NewServer()
-		if err := server.RegisterName("replica", &teller{0, 3, 3, 4, 2, 0}); err != nil {
-			t.Fatal(err)
-		}
-		go server.ServeConn(its)
-		p := &process{replica: rpc.NewClient(ours), steps: []step{{}}}
-		f := &fleet{plan: plan{Limit: 120, Burst: 12}, up: newUpstream(120, 12, tellNothing), all: []*process{p}}
-		for range 5 {
-			if err := p.look(f); err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(10 * ms)
-		}
-		want := []step{{}, {0, 40, 4, 0}, {30 * ms, 30, 3, 0}, {30 * ms, 60, 6, 0}}
-		if !slices.Equal(p.steps, want) {
-			t.Errorf("%+v, want %+v", p.steps, want)
-		}
-		_ = p.replica.Close()
-	})
 }

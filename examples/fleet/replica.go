@@ -40,6 +40,7 @@ type assignment struct {
 	Burst    int       // over the fleet
 	Replicas int       // the configured pool size
 	Join     bool      // others are using the limit already
+	Pool, At string    // one of countings, and where
 	Policy   string    // one of policies, up to the whole limit
 }
 
@@ -48,7 +49,7 @@ type Report struct {
 	Pid       int             // of its process
 	Admin     string          // URL of the admin endpoint
 	Born      time.Duration   // just before its limiter was made
-	Replicas  int             // pool size in force
+	Replicas  int             // pool size in force; 0 before the first count
 	Waiting   int             // requests that wait now
 	Failed    int             // requests that got no answer
 	LastError string          // of the last one
@@ -66,6 +67,7 @@ type pipe struct {
 type replica struct {
 	assignment
 	wants   chan float64 // new orders for load
+	source  quotient.Source
 	limiter *quotient.Limiter
 	client  *http.Client
 
@@ -107,17 +109,20 @@ func newReplica(a assignment) (*replica, error) {
 	if a.Join {
 		options = append(options, quotient.StartEmpty())
 	}
-	var err error
-	r.limiter, err = quotient.New(quotient.Rates(rate), options...)
+	var err, err2 error
+	if r.source, err = a.source(); r.source != nil { // until it has counted it sends nothing
+		options = append(options, quotient.AwaitPool(), quotient.HintMaxAge(hintMaxAge), quotient.HoldDown(holdDown))
+	}
+	r.limiter, err2 = quotient.New(quotient.Rates(rate), options...)
 	sends := &stamp{id: a.ID, start: start, base: &http.Transport{MaxIdleConnsPerHost: 64}}
 	r.client = &http.Client{
 		Transport: &httplimit.Transport{Base: sends, Limiter: r.limiter, Key: httplimit.Constant("upstream")},
 		Timeout:   patience + 5*time.Second,
 	}
-	return r, err
+	return r, errors.Join(err, err2)
 }
 
-// serve runs the replica until its parent is gone.
+// serve runs the replica until its parent is gone, or it cannot work.
 func (r *replica) serve(parent io.ReadWriteCloser) error {
 	var limiters quotient.Registry
 	err := limiters.Add("fleet", r.limiter)
@@ -127,10 +132,20 @@ func (r *replica) serve(parent io.ReadWriteCloser) error {
 		return err
 	}
 	r.state.Admin = httptest.NewServer(operator).URL
+	ended := make(chan error, 2)
+	go func() {
+		calls.ServeConn(parent)
+		ended <- nil
+	}()
+	if r.source != nil {
+		go func() { // a source that ends cannot work at all
+			err := r.limiter.Follow(context.Background(), r.source)
+			ended <- fmt.Errorf("the source of the pool size ended: %w", err)
+		}()
+	}
 	go r.watchStalls()
 	go r.load(context.Background())
-	calls.ServeConn(parent)
-	return nil
+	return <-ended
 }
 
 // Want has the replica send so many requests a second from now on.
@@ -145,7 +160,10 @@ func (r *replica) Report(_ struct{}, known *Report) error {
 	r.count(func(state *Report) {
 		*known, state.Overheads = *state, nil
 	})
-	known.Waiting, known.Replicas = stats.Waiting, stats.Pool.Replicas
+	known.Waiting = stats.Waiting
+	if stats.Pool.Source != "awaited" {
+		known.Replicas = stats.Pool.Replicas
+	}
 	return nil
 }
 

@@ -72,14 +72,14 @@ func (s *screen) print(format string, args ...any) {
 func (s *screen) head() {
 	p := s.plan
 	text := "\n<b>One limit, and no request waits for a store.</> %d processes want %g requests a second each, " +
-		"of %g in all.\nEach decides alone, by limit / replicas; how many they are it is told.\n\n     "
-	args := []any{p.Replicas, p.Want, p.Limit}
+		"of %g in all.\nEach decides alone, by limit / replicas; how many they are it %s.\n\n     "
+	last := any(countings[p.Pool].how)
 	if p.adapts() {
 		text = "\n<b>A limit that moves.</> %d processes want %g requests a second each, of %g in all. The upstream " +
-			"changes its\nlimit and announces nothing. They learn it from its answers, which carry: %s (policy %s).\n\n     "
-		args = append(args, p.Tell, p.Policy)
+			"changes its\nlimit and announces nothing. They learn it from its answers, which carry: %s.\n\n     "
+		last = p.Tell + " (policy " + p.Policy + ")"
 	}
-	s.print(text, args...)
+	s.print(text, p.Replicas, p.Want, p.Limit, last)
 	for i := range s.columns {
 		s.print("  <%d>{%[1]d} replica %-3d</>", i, i+1)
 	}

@@ -9,7 +9,7 @@ import (
 
 func testScreen(color string) (*screen, *bytes.Buffer) {
 	out := &bytes.Buffer{}
-	return newScreen(out, plan{Limit: 100, Want: 60, Replicas: 2, Join: time.Second, Color: color}), out
+	return newScreen(out, plan{Limit: 100, Want: 60, Replicas: 2, Join: time.Second, Pool: "static", Color: color}), out
 }
 
 // TestColumnsAlign: every line of the table has its parts where the head says.
