@@ -104,3 +104,36 @@ func commitOf(settings []debug.BuildSetting) string {
 	}
 	return commit + changed
 }
+
+type completionCmd struct {
+	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
+}
+
+// Help shows an example for each shell.
+func (completionCmd) Help() string {
+	return `The script calls the program for each completion, so it stays valid after an update.
+
+Examples:
+
+    source <(quotient completion bash)             # in ~/.bashrc
+    source <(quotient completion zsh)              # in ~/.zshrc, after compinit
+    quotient completion fish | source              # in ~/.config/fish/config.fish`
+}
+
+// Run prints the script.
+func (c completionCmd) Run(s streams) error {
+	_, err := fmt.Fprint(s.out, scripts[c.Shell])
+	return err
+}
+
+// scripts have the shell run quotient with the line in COMP_LINE, which kongplete answers. Where nothing is printed,
+// all three go on with the names of files.
+var scripts = map[string]string{
+	"bash": "complete -o default -C quotient quotient\n",
+	"zsh":  "autoload -U +X bashcompinit && bashcompinit\ncomplete -o default -C quotient quotient\n",
+	"fish": `function __quotient
+    COMP_LINE=(commandline -cp | string collect) quotient
+end
+complete -c quotient -a '(__quotient)'
+`,
+}

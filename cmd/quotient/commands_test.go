@@ -4,6 +4,7 @@ import (
 	"flag"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -27,7 +28,7 @@ func golden(t *testing.T, name, got string) {
 
 func TestHelp(t *testing.T) {
 	t.Setenv("COLUMNS", "80")
-	for _, command := range []string{"", "proxy", "leases", "check", "version"} {
+	for _, command := range []string{"", "proxy", "leases", "check", "version", "completion"} {
 		t.Run(command, func(t *testing.T) {
 			out := ran(t, exitOK, "", append(strings.Fields(command), "--help")...)
 			golden(t, "help"+strings.TrimSuffix("-"+command, "-")+".txt", out)
@@ -90,6 +91,7 @@ func TestCommandLinesThatMakeNoSense(t *testing.T) {
 		{"proxy --pool foo:bar u:1", exitUsage, `--pool: "foo" is not one of`},
 		{"proxy --config " + broken, exitFailed, rate},
 		{"proxy --config testdata/noproxy.toml", exitFailed, "[proxy] is missing"},
+		{"completion tcsh", exitUsage, "bash"},
 		{"check", exitUsage, "<file>"},
 		{"check testdata/nosuch.toml", exitFailed, "nosuch.toml"},
 		{"check " + broken, exitFailed, rate},
@@ -144,6 +146,62 @@ func TestVersion(t *testing.T) {
 			!strings.Contains(fields[len(fields)-1], "/") {
 			t.Errorf("%s: got %q", arg, fields)
 		}
+	}
+}
+
+// TestCompletionInBash runs the script in a real bash, and what it registers as bash does when tab is pressed.
+func TestCompletionInBash(t *testing.T) {
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("no bash here")
+	}
+	dir := t.TempDir()
+	file := filepath.Join(dir, "completion")
+	must(t, os.WriteFile(file, []byte(ran(t, exitOK, "", "completion", "bash")), 0o600))
+	if err := os.Symlink(program(t).Path, filepath.Join(dir, "quotient")); err != nil {
+		t.Skipf("no symbolic links here: %v", err)
+	}
+	const script = `
+source "$2"
+export COMP_LINE=$1 COMP_POINT=${#1}
+eval "set -- $(complete -p quotient)"  # complete -o default -C quotient quotient
+"$5" quotient "${COMP_LINE##* }" | LC_ALL=C sort`
+	for _, c := range []struct{ line, want string }{
+		{"quotient ", "check completion leases proxy version"},
+		{"quotient c", "check completion"},
+		{"quotient proxy --r", "--refuse --replicas --rpm"},
+		{"quotient proxy --rpm 5 --pol", "--policy"},
+		{"quotient proxy --policy ", "fixed tracking"},
+		{"quotient proxy --policy=t", "tracking"}, // bash replaces what stands behind the =
+		{"quotient proxy --config ", ""},          // names of files
+		{"quotient proxy --refuse localhost:80 --ver", ""},
+		{"quotient leases --adm", "--admin --admin-token-file"},
+		{"quotient completion ", "bash fish zsh"},
+	} {
+		t.Run(c.line, func(t *testing.T) {
+			cmd := exec.CommandContext(t.Context(), bash, "--norc", "-c", script, "bash", c.line, file)
+			cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), asProgram+"=yes")
+			out, err := cmd.Output()
+			must(t, err)
+			equal(t, "candidates", strings.Join(strings.Fields(string(out)), " "), c.want)
+		})
+	}
+}
+
+// TestCompletionScripts runs the scripts' syntax through the shells that are here.
+func TestCompletionScripts(t *testing.T) {
+	for shell, script := range scripts {
+		t.Run(shell, func(t *testing.T) {
+			path, err := exec.LookPath(shell)
+			if err != nil {
+				t.Skipf("no %s here", shell)
+			}
+			cmd := exec.CommandContext(t.Context(), path, "-n")
+			cmd.Stdin = strings.NewReader(script)
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%v: %s", err, out)
+			}
+		})
 	}
 }
 

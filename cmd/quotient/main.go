@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
+	"github.com/willabides/kongplete"
 
 	"github.com/quotient-go/quotient/config"
 	"github.com/quotient-go/quotient/internal/shown"
@@ -35,10 +36,11 @@ func main() { os.Exit(run(context.Background(), os.Args[1:], streams{os.Stdout, 
 type streams struct{ out, err io.Writer }
 
 type cli struct {
-	Proxy   proxyCmd   `cmd:"" help:"Limit the requests to one or more upstreams."`
-	Leases  leasesCmd  `cmd:"" help:"Serve semaphores whose locks are leases."`
-	Check   checkCmd   `cmd:"" help:"Check a configuration file, and print its errors."`
-	Version versionCmd `cmd:"" help:"Print the version."`
+	Proxy      proxyCmd      `cmd:"" help:"Limit the requests to one or more upstreams."`
+	Leases     leasesCmd     `cmd:"" help:"Serve semaphores whose locks are leases."`
+	Check      checkCmd      `cmd:"" help:"Check a configuration file, and print its errors."`
+	Version    versionCmd    `cmd:"" help:"Print the version."`
+	Completion completionCmd `cmd:"" help:"Print a completion script for a shell."`
 }
 
 const about = "Limit requests over a fleet of proxies, without a store on a request's path, and serve " +
@@ -66,6 +68,7 @@ func run(ctx context.Context, args []string, s streams) (code int) {
 	if err != nil {
 		return fail(s, exitFailed, err)
 	}
+	kongplete.Complete(parser) // ends here where a shell asks
 	if slices.Equal(args, []string{"--version"}) {
 		args = []string{"version"}
 	}
