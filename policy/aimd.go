@@ -10,13 +10,15 @@ import (
 const (
 	defaultDecrease = 0.5
 	defaultStep     = 1.0 / 20
-	startUnknown    = 5.0  // events per second to start at when no share is known
-	floorShare      = 0.02 // a rate never falls below this part of the share: probes of a controller must go on
-	floorUnknown    = 0.1  // events per second, the floor when no share is known
+	startUnknown    = 5.0 // events per second to start at when no share is known
+	// A rate never falls below this part of the share, since probes must go on, nor stays above floorMost events
+	// a second for it: a share may be far too high.
+	floorShare, floorMost = 0.02, 0.1
 )
 
 // AIMD grows by a constant number of events per second each second and is cut by a factor when the upstream
-// refuses. It is the plain textbook controller, here for teaching and for comparison.
+// refuses. It is the plain textbook controller, here for teaching and for comparison. A pause that is announced
+// is waited out, up to ten minutes.
 //
 // The zero value is ready to use.
 type AIMD struct {
@@ -35,7 +37,7 @@ func (p AIMD) New(uint64) Controller {
 	if !(p.Increase > 0) || math.IsInf(p.Increase, 1) {
 		p.Increase = 0
 	}
-	return &aimd{AIMD: p, cut: math.MinInt64}
+	return &aimd{AIMD: p, cut: math.MinInt64, end: math.MinInt64}
 }
 
 type aimd struct {
@@ -43,6 +45,7 @@ type aimd struct {
 	rate float64
 	last time.Duration // of the last sample
 	cut  time.Duration // of the last cut
+	end  time.Duration // of the pauses that were announced
 }
 
 // Next cuts at most once for each round of feedback: a refusal of a request that was sent
@@ -53,7 +56,7 @@ func (a *aimd) Next(s Sample, b Bounds) Pace {
 	}
 	dt := min(max((s.Now-a.last).Seconds(), 0), longestStep)
 	if s.Now < a.last { // the clock has gone back, and the last cut with it
-		a.cut = min(a.cut, s.Now)
+		a.cut, a.end = min(a.cut, s.Now), s.Now
 	}
 	a.last = s.Now
 	switch s.Outcome {
@@ -67,8 +70,15 @@ func (a *aimd) Next(s Sample, b Bounds) Pace {
 			a.rate += dt * a.step(b)
 		}
 	}
+	if s.RetryAfter > 0 && s.Outcome != Success {
+		a.end = max(a.end, min(s.Now, farAway)+min(s.RetryAfter, longestPause))
+	}
 	a.rate = clamp(a.rate, b)
-	return Pace{Rate: a.rate}
+	p := Pace{Rate: a.rate}
+	if a.end > s.Now {
+		p.NotBefore = a.end
+	}
+	return p
 }
 
 func (a *aimd) step(b Bounds) float64 {
@@ -96,9 +106,9 @@ func start(b Bounds) float64 {
 
 // clamp keeps a rate finite, above the floor and at most at the ceiling.
 func clamp(rate float64, b Bounds) float64 {
-	floor := floorUnknown
+	floor := floorMost
 	if known(b.Share) {
-		floor = floorShare * b.Share
+		floor = min(floor, floorShare*b.Share)
 	}
 	if math.IsNaN(rate) {
 		rate = floor

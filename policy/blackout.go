@@ -17,15 +17,17 @@ const (
 	// more seldom than that when all is well does so now, too, up to half an hour.
 	probeFirst, probeMost = 0.5, 10.0
 	// probeIll takes the place of probeMost in an outage: less than one probe a second, and back soon.
-	probeIll      = 2.0
-	mostDoublings = 6 // more would overflow, some day
+	probeIll = 2.0
+	// longestInterval bounds, in seconds, how seldom a key probes that is seldom used when all is well.
+	longestInterval = 1800.0
+	mostDoublings   = 6 // more would overflow, some day
 	// retryJitter spreads those that got the same Retry-After: later only.
 	retryJitter = 0.1
 	// cyclesKept is how many cycles the length of the last one is remembered.
 	cyclesKept = 3
 	// cycleAlike bounds how unlike two cycles in a row may be that show a window. The first may have begun in
 	// its middle.
-	cycleAlike = 2.0
+	cycleAlike = 4.0
 	// longestWindow is the longest time for which the end of a window refuses everything: a minute, and what
 	// the last probe comes late. A longer time is an incident: the rest of it proves nothing about the
 	// limit, and growth after it must not be slow. When the upstream says "at once" for ever, that must not
@@ -45,13 +47,11 @@ type blackout struct {
 	firstBad time.Duration // of the refusals since the last success
 	bad      bool          // there are any
 	refused  int           // so many
-	before   struct {
-		rate, top, quiet float64
-		share            share
-	}
+	before   float64       // the rate at the first of them
 
 	dark   bool
 	ill    bool          // of requests that failed and were not refused: they say nothing about the limit
+	paused bool          // of announced pauses that are obeyed: these say nothing about it either
 	until  time.Duration // no request before it
 	proven time.Duration // what is waited beyond it proves nothing: it was announced, but not confirmed
 	probes int
@@ -74,7 +74,7 @@ func (b *blackout) cycleAt(now time.Duration) float64 {
 
 // failure is a request that was not refused and not served: nothing but these is a blackout too, an outage.
 func (b *blackout) failure(t *tracking, s *Sample) bool {
-	if b.bad && !b.ill && !b.dark {
+	if b.bad && !b.ill && !b.dark && !t.retry.obeys(s, false) {
 		return false // refusals say more
 	}
 	b.ill = b.ill || !b.dark
@@ -87,24 +87,26 @@ func (b *blackout) refusal(t *tracking, s *Sample) bool {
 		b.bad, b.ill = false, false // a run of refusals begins
 	}
 	if b.dark {
+		if b.paused && t.retry.obeys(s, true) && s.Now+s.RetryAfter > b.until { // another names a later end
+			b.wait(t, s)
+		}
 		b.missed(t, s)
 		return true
 	}
 	if !b.bad {
 		b.bad, b.firstBad, b.refused = true, s.Now, 0
-		b.before.rate, b.before.top, b.before.quiet, b.before.share = t.rate, t.plateau.top, t.plateau.quiet, t.share
+		b.before = t.rate
 	}
 	b.refused++
+	if t.has(RuleBlackout) && t.retry.obeys(s, b.refused > 1 && s.Sent >= b.firstBad) {
+		b.dark, b.paused, b.probes = true, true, 0
+		b.wait(t, s)
+		return true
+	}
 	dark := (s.Now - b.firstBad).Seconds()
 	if !t.has(RuleBlackout) || b.refused < darkRefusals ||
-		dark <= max(darkAfter, darkIntervals/t.perSecond(b.before.rate)) || s.Sent < b.firstBad {
+		dark <= max(darkAfter, darkIntervals/t.perSecond(b.before)) || s.Sent < b.firstBad {
 		return false
-	}
-	if t.has(RuleRestore) {
-		t.rate, t.plateau.top, t.plateau.quiet = b.before.rate, b.before.top, b.before.quiet
-		if b.before.share.given == t.share.given {
-			t.share = b.before.share
-		}
 	}
 	b.dark, b.probes = true, 0
 	b.wait(t, s)
@@ -116,6 +118,9 @@ func (b *blackout) refusal(t *tracking, s *Sample) bool {
 func (b *blackout) missed(t *tracking, s *Sample) {
 	if b.dark && s.Sent >= b.until && s.Sent < s.Now { // else it is no answer, but a change of the bounds
 		b.ill = b.ill && s.Outcome != Throttled
+		if b.paused && s.Outcome == Throttled && !t.retry.obeys(s, true) { // from now on it is a blackout
+			b.paused, b.began, b.firstBad = false, b.began+s.Now-b.firstBad, s.Now
+		}
 		t.retry.confirmed(s)
 		b.wait(t, s)
 	}
@@ -124,7 +129,7 @@ func (b *blackout) missed(t *tracking, s *Sample) {
 // wait sets the instant of the next probe: a longer Retry-After counts as far as it is believed, a shorter
 // one unless this is an incident.
 func (b *blackout) wait(t *tracking, s *Sample) {
-	interval := min(1/t.perSecond(t.rate), believedMost)
+	interval := min(1/t.perSecond(t.rate), longestInterval)
 	doublings := math.Ldexp(1, b.probes)
 	most := probeMost
 	if b.ill {
@@ -171,18 +176,18 @@ func (b *blackout) end(t *tracking, s *Sample) {
 	case t.fresh: // nothing was served: there is nothing to learn from
 		*b = blackout{began: s.Now, firstBad: s.Now}
 		return
-	case b.ill:
+	case b.ill || b.paused:
 		*b = blackout{began: s.Now, firstBad: s.Now, cycle: b.cycle, cycled: b.cycled + s.Now - b.firstBad}
 		return
 	}
 	took := b.lasted(s.Now)
 	t.rate = b.served / took
 	if b.held < heldLeast*(b.firstBad-b.began).Seconds() { // little was asked for: it proves little
-		t.rate = max(t.rate, b.before.rate*(1-slowCutPart))
+		t.rate = max(t.rate, b.before*(1-slowCutPart))
 	}
 	if f := t.share.floor(); t.rate < f && t.has(RuleFloor) {
 		if t.rate < floorKept*f && t.share.since < b.began {
-			t.share.refute(true)
+			t.share.refute()
 		} else {
 			t.rate = f
 		}
@@ -195,4 +200,93 @@ func (b *blackout) end(t *tracking, s *Sample) {
 		b.cycle = took
 		b.cycled = s.Now + time.Duration(cyclesKept*b.cycle*float64(time.Second))
 	}
+}
+
+const (
+	// longestPause is how much of an announced pause is waited out unless Retry says otherwise: ten minutes.
+	longestPause = 10 * time.Minute
+	// testAfter is how many seconds of a pause are waited out before the first test, once an upstream's pauses
+	// have been refuted. A pause that is announced for no longer than that needs no test.
+	testAfter = 10.0
+	// rounding is how far apart two announcements of the same end may be, and how early an honest one may
+	// end. Each is rounded up to whole seconds, and read up to a second late.
+	rounding = 2 * time.Second
+	// rounded is the longest pause that does not stop a key by itself, but only the second time in a row: it is
+	// mostly a wait of milliseconds in whole seconds. The first is answered by a cut.
+	rounded = time.Second
+)
+
+// Retry is how a pause is taken that an upstream announces, in Retry-After or the like. The zero value obeys:
+// the first announcement stops new requests of the key until the pause has ended, and what is in flight ends. A
+// pause of a second or less, which may be a rounded-up millisecond, does so the second time in a row.
+type Retry struct {
+	// Longest is how much of a pause is waited out; then a single request tests whether it is meant. 0 or less
+	// means ten minutes.
+	Longest time.Duration
+	// Test is for an upstream that is known to announce pauses that it does not mean. They are tested after ten
+	// seconds from the beginning, and not only after one of them was refuted: served a request before its end.
+	Test bool
+}
+
+// longest is Longest or its default.
+func (r Retry) longest() time.Duration {
+	if r.Longest <= 0 {
+		return longestPause
+	}
+	return min(r.Longest, farAway)
+}
+
+// retry is what the controller makes of Retry-After. An announced pause is a prediction: nothing is served
+// before its end. A request that is served all the same, although it was sent after the refusal, refutes it.
+// A refused probe that was sent before the end, and is given the same end, confirms it.
+type retry struct {
+	most     float64       // seconds of a pause that are ever waited out
+	believed float64       // seconds that are waited out before a test; most as long as no pause was refuted
+	at, end  time.Duration // of the pause that was announced last; equal when it was judged
+}
+
+// judged reports whether no announced pause waits for the success that refutes it.
+func (r *retry) judged() bool { return r.end <= r.at }
+
+// announced notes a pause that a refusal announces.
+func (r *retry) announced(s *Sample) {
+	if s.RetryAfter > 0 {
+		r.at, r.end = s.Now, s.Now+min(s.RetryAfter, farAway)
+	}
+}
+
+// confirmed notes that a probe was refused. Called before its own announcement is noted.
+func (r *retry) confirmed(s *Sample) {
+	moved := s.Now + min(s.RetryAfter, farAway) - r.end
+	if s.RetryAfter > 0 && s.Sent < r.end-rounding && max(moved, -moved) <= rounding {
+		r.believed = min(2*r.believed, r.most)
+	}
+}
+
+// served compares a success with the pause that stands. One that was waited out proves nothing.
+func (r *retry) served(s *Sample) {
+	if s.Sent < r.at || r.judged() {
+		return
+	}
+	if s.Now < r.end-rounding {
+		r.believed = max(min(r.believed/2, testAfter), probeFirst)
+	}
+	r.end = r.at
+}
+
+// obeys reports whether a refusal stops the key by itself: it announces a pause, and none was refuted. Again is
+// whether it is another one.
+func (r *retry) obeys(s *Sample, again bool) bool {
+	return r.believed >= r.most && (s.RetryAfter > rounded || again && s.RetryAfter > 0)
+}
+
+// wait is how many seconds of an announced pause are waited out.
+func (r *retry) wait(announced float64) float64 { return min(announced, r.believed) }
+
+// meant reports whether the time until the announced end counts as time in which nothing is served.
+// It does when it is short, when a test has confirmed the last one, or when the fields name the same end.
+func (r *retry) meant(s *Sample) bool {
+	off := s.Quota.Reset - s.RetryAfter
+	agrees := s.Quota.Known() && max(off, -off) <= rounding
+	return agrees || r.believed > testAfter || (r.end-r.at).Seconds() <= testAfter
 }

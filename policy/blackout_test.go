@@ -297,26 +297,27 @@ func until(end float64) func(float64) time.Duration {
 	return func(now float64) time.Duration { return seconds(math.Ceil(end - now)) }
 }
 
-// A Retry-After counts in a blackout alone, and is waited out up to a minute; up to a tenth later, never
-// earlier. A Retry-After that proves true is waited out up to half an hour.
+// An announced pause stops the key at once, and is waited out up to Retry.Longest; up to a tenth later, never
+// earlier. Where pauses are to be tested that is so after ten seconds of each, until tests confirm it.
 func TestRetryAfter(t *testing.T) {
-	if l := born(10, 0); l.paused(1, 0.95, time.Minute) > 0 {
-		t.Error("one refusal shuts the gate")
-	}
+	obey, test := policy.Retry{}, policy.Retry{Test: true}
 	for _, c := range []struct {
 		name  string
+		retry policy.Retry
 		pause func(float64) time.Duration
 		waits []float64
 	}{
-		{"2 s", always(2 * time.Second), []float64{2, 2, 2, 2, 2}},
-		{"29 s", always(29 * time.Second), []float64{29, 29, 29}},
-		{"a minute", always(time.Minute), []float64{60, 60, 60}},
-		{"100 s, always anew", always(100 * time.Second), []float64{60, 60, 60}},
-		{"a year, always anew", always(365 * 24 * time.Hour), []float64{60, 60, 60, 60}},
-		{"for ever", always(math.MaxInt64), []float64{60, 60}},
-		{"a day, always the same end", until(86400), []float64{60, 120, 240, 480, 960, 1800, 1800}},
+		{"2 s", obey, always(2 * time.Second), []float64{2, 2, 2, 2, 2}},
+		{"29 s", test, always(29 * time.Second), []float64{10, 10, 10}},
+		{"100 s, always anew", obey, always(100 * time.Second), []float64{100, 100, 100}},
+		{"100 s, at most a minute", policy.Retry{Longest: time.Minute}, always(100 * time.Second), []float64{60, 60, 60}},
+		{"a year, always anew", obey, always(365 * 24 * time.Hour), []float64{600, 600, 600, 600}},
+		{"for ever", obey, always(math.MaxInt64), []float64{600, 600}},
+		{"a day, always the same end", obey, until(86400), []float64{600, 600, 600}},
+		{"a day, tested", test, until(86400), []float64{10, 20, 40, 80, 160, 320, 600, 600}},
+		{"a second", obey, always(time.Second), []float64{1, 1, 1}},
 	} {
-		l, latest := born(10, 0).darkenUntil(c.pause), 0.0
+		l, latest := lives(policy.Tracking{Retry: c.retry}, 10).darkenUntil(c.pause), 0.0
 		for i, wait := range c.waits {
 			within(t, fmt.Sprintf("Retry-After %s, probe %d", c.name, i), l.gate(), wait, wait*1.1)
 			latest = max(latest, l.gate()/wait)
@@ -333,36 +334,71 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
+// The second refusal in a row stops the key for a pause of a second, which may be a rounded-up millisecond. A
+// refusal that was on its way when the first one came is none.
+func TestShortPauses(t *testing.T) {
+	for _, c := range []struct {
+		pause, sent float64
+		stops       [2]bool
+	}{
+		{1, 1.1, [2]bool{false, true}}, {1, 0.95, [2]bool{false, false}}, {1.5, 1.1, [2]bool{true, true}},
+		{60, 0.95, [2]bool{true, true}},
+	} {
+		l := born(10, 0)
+		l.serve(0.5)
+		first := l.paused(1, 0.95, seconds(c.pause)) > 0
+		if got := [2]bool{first, l.paused(1.2, c.sent, seconds(c.pause)) > 0}; got != c.stops {
+			t.Errorf("%+v: it stops %v", c, got)
+		}
+	}
+}
+
+// What is in flight when a pause is announced may name a later end, or the pause that a 503 demands. Neither
+// costs more of the rate than the first refusal.
+func TestPausesAtOnce(t *testing.T) {
+	l := born(10, 0)
+	l.serveFor(5, 0.1)
+	within(t, "the first pause", l.paused(5.1, 5, 20*time.Second), 20, 22)
+	rate := l.Rate
+	within(t, "an earlier end is none", l.paused(5.2, 5, 5*time.Second), 19, 22)
+	within(t, "a later end counts", l.paused(5.3, 5, time.Minute), 60, 66)
+	near(t, "the rate", l.probe(policy.Success), rate)
+	l = born(10, 0)
+	l.tell(policy.Sample{Outcome: policy.Unavailable, Now: seconds(1), Sent: seconds(.9), RetryAfter: time.Minute})
+	within(t, "a 503 that demands a minute", l.gate(), 60, 66)
+	near(t, "its rate", l.probe(policy.Success), 10)
+}
+
 // blackouts returns how long the first wait of each blackout is. Each announces a pause, and is over after
 // the first probe.
-func blackouts(n int, pause func(now float64) time.Duration, between func(l *life)) (waits []float64) {
-	l := born(10, 0)
+func blackouts(p policy.Retry, n int, pause func(now float64) time.Duration) (waits []float64) {
+	l := lives(policy.Tracking{Retry: p}, 10)
 	l.serveFor(5, 0.1)
 	for range n {
 		l.darkenUntil(pause)
 		waits = append(waits, l.gate())
 		l.probe(policy.Success)
-		between(l)
+		l.serveFor(5, 0.1)
 	}
 	return waits
 }
 
 // A pause that is served before its end was not meant, and the next is believed less: at last the controller
-// probes as if nothing were announced. A Retry-After that was waited out proves nothing, so the next is
-// tested in the middle.
+// probes as if nothing were announced. A Retry-After that was waited out proves nothing.
 func TestRefutedPauses(t *testing.T) {
-	served := func(l *life) { l.serveFor(5, 0.1) }
 	for _, c := range []struct {
-		name  string
+		retry policy.Retry
 		pause time.Duration
 		waits []float64 // at least; a tenth more at most
 	}{
-		{"an hour", time.Hour, []float64{60, 15, 10, 7.5, 3.75, 1.875, 0.94}},
-		{"a minute", time.Minute, []float64{60, 30, 15, 10, 7.5}},
-		{"eight seconds", 8 * time.Second, []float64{8, 8, 8, 8}},
+		{policy.Retry{}, time.Hour, []float64{600, 10, 5, 2.5, 1.25}},
+		{policy.Retry{Test: true}, time.Hour, []float64{10, 5, 2.5, 1.25}},
+		{policy.Retry{Longest: 5 * time.Second}, time.Hour, []float64{5, 2.5, 1.25}},
+		{policy.Retry{}, time.Minute, []float64{60, 60, 60, 60}},
+		{policy.Retry{Test: true}, 8 * time.Second, []float64{8, 8, 8, 8}},
 	} {
-		for i, got := range blackouts(len(c.waits), always(c.pause), served) {
-			within(t, fmt.Sprintf("%s, blackout %d", c.name, i), got, c.waits[i], c.waits[i]*1.1)
+		for i, got := range blackouts(c.retry, len(c.waits), always(c.pause)) {
+			within(t, fmt.Sprintf("%+v, %v, blackout %d", c.retry, c.pause, i), got, c.waits[i], c.waits[i]*1.1)
 		}
 	}
 }
@@ -370,7 +406,7 @@ func TestRefutedPauses(t *testing.T) {
 // Requests served between refusals, before the announced time has ended, refute it before the first
 // blackout.
 func TestPausesRefutedWithoutABlackout(t *testing.T) {
-	l := born(10, 0)
+	l := lives(policy.Tracking{Retry: policy.Retry{Test: true}}, 10)
 	for range 10 {
 		l.paused(l.now+0.1, l.now+0.1-rtt, time.Minute)
 		l.serveFor(3, 0.1)
@@ -378,24 +414,27 @@ func TestPausesRefutedWithoutABlackout(t *testing.T) {
 	within(t, "the first blackout after ten of them", l.darkenUntil(always(time.Minute)).gate(), 0.3, 1)
 }
 
-// A test that is refused, and names the same end, confirms it: the controller waits for that end.
+// Tests that are refused, and name the same end, confirm pauses: at last the controller obeys again.
 func TestConfirmedPause(t *testing.T) {
 	l := born(10, 0)
 	l.serveFor(5, 0.1)
-	l.darkenUntil(always(time.Minute)).probe(policy.Success)
+	l.darkenUntil(always(time.Hour)).probe(policy.Success)
 	l.serveFor(5, 0.1)
-	end := l.now + 50
-	l.darkenUntil(until(end))
-	within(t, "the second pause is tested in the middle", l.NotBefore.Seconds(), end-26, end-20)
-	l.refused(until(end))
-	within(t, "and waited out when confirmed", l.NotBefore.Seconds(), end-0.1, end+4)
+	end := l.now + 2000
+	within(t, "a pause after one that was refuted", l.darkenUntil(until(end)).gate(), 10, 11)
+	for l.NotBefore.Seconds() < end-3 {
+		l.refused(until(end))
+	}
+	l.probe(policy.Success)
+	l.serveFor(5, 0.1)
+	within(t, "one refusal, after tests of a longer one", l.paused(l.now+0.1, l.now, time.Minute), 60, 66)
 }
 
-// A wait beyond the controller's own does not count against the rate, unless the pause is meant. It is when
-// it is short, or when the fields name the same end.
+// A pause that is obeyed costs no rate but one cut. Where pauses are tested, a wait beyond the controller's own
+// does not count against the rate, unless the pause is meant: it is short, or the fields name the same end.
 func TestLongPauseCostsNoRate(t *testing.T) {
-	after := func(pause, reset time.Duration) float64 {
-		l := born(10, policy.RuleFloor)
+	after := func(test bool, pause, reset time.Duration) float64 {
+		l := lives(policy.Tracking{Without: policy.RuleFloor, Retry: policy.Retry{Test: test}}, 10)
 		l.serveFor(10, 0.1)
 		q := policy.Quota{Limit: 600, Reset: reset}
 		for at := 0.0; l.gate() <= 0 && at < 30; {
@@ -407,7 +446,8 @@ func TestLongPauseCostsNoRate(t *testing.T) {
 		}
 		return l.probe(policy.Success)
 	}
-	within(t, "after a minute that proves nothing", after(time.Minute, time.Hour), 7, 10)
-	within(t, "after a minute that the fields confirm", after(time.Minute, time.Minute), 1.2, 1.6)
-	within(t, "after nine seconds", after(9*time.Second, time.Hour), 4.5, 5.5)
+	within(t, "after a minute that is obeyed", after(false, time.Minute, time.Minute), 8.5, 10)
+	within(t, "after a minute that proves nothing", after(true, time.Minute, time.Hour), 7, 10)
+	within(t, "after a minute that the fields confirm", after(true, time.Minute, time.Minute), 4.5, 5.5)
+	within(t, "after nine seconds", after(true, 9*time.Second, time.Hour), 4.5, 5.5)
 }

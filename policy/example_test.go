@@ -38,7 +38,7 @@ func ExampleTracking() {
 	// 16.5s  throttled  one request in 600ms
 	// 17.2s  throttled  one request in 1.1s
 	//   20s  success    9.9 requests a second
-	//   24s  success    10.0 requests a second
+	//   24s  success    9.9 requests a second
 }
 
 // Without a limit or a hint a controller finds the rate by itself.

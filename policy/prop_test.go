@@ -231,7 +231,7 @@ type contract struct {
 var contracts = []contract{
 	{"AIMD", policy.AIMD{}, func(b policy.Bounds) float64 {
 		if b.Share > 0 {
-			return b.Share / 50
+			return min(.1, b.Share/50)
 		}
 		return 0.1
 	}},
@@ -313,7 +313,7 @@ func sane(b policy.Bounds) bool {
 
 // learn notes what a request costs. A controller may count in requests, and its rate then follows the cost.
 func (w *witness) learn(cost float64) {
-	if cost > 0 {
+	if cost > 0 && cost <= 1e12 {
 		w.varies = w.varies || w.cost > 0 && cost != w.cost
 		w.cost = cost
 	}
@@ -497,7 +497,11 @@ func seconds(s float64) time.Duration { return time.Duration(math.Round(s * floa
 
 // born starts a controller without some rules, at a share or, if that is 0, without one.
 func born(share float64, without policy.Rules) *life {
-	l := &life{ctrl: policy.Tracking{Without: without}.New(1),
+	return lives(policy.Tracking{Without: without}, share)
+}
+
+func lives(p policy.Tracking, share float64) *life {
+	l := &life{ctrl: p.New(1),
 		bounds: policy.Bounds{Share: share, Ceiling: math.Inf(1)}}
 	l.Pace = l.ctrl.Next(policy.Sample{}, l.bounds)
 	return l
@@ -608,5 +612,50 @@ func TestAnIncidentIsNotHammered(t *testing.T) {
 			within(t, fmt.Sprintf("requests a second at a share of %v and a Retry-After of %v", share,
 				retryAfter), got, 0.01, min(0.105, share*1.1))
 		}
+	}
+}
+
+// Whatever has been refused, failed or announced: half an hour in which an upstream refuses nothing brings the
+// rate to the ceiling, and to the share before.
+func TestPropertySuccessBringsTheCeiling(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		share := rapid.OneOf(rapid.Just(0.), rapid.Float64Range(.1, 1000))
+		room := rapid.Float64Range(1, 100).Draw(t, "room")
+		l := &life{ctrl: policy.Tracking{}.New(rapid.Uint64().Draw(t, "seed"))}
+		l.bounds = policy.Bounds{Share: share.Draw(t, "share"), Ceiling: 1000}
+		l.Pace = l.ctrl.Next(policy.Sample{}, l.bounds)
+		for range rapid.IntRange(0, 6).Draw(t, "phases") {
+			if rapid.IntRange(0, 3).Draw(t, "rebound") == 0 {
+				l.bounds.Share = share.Draw(t, "share")
+			}
+			if l.bounds.Share > 0 {
+				l.bounds.Ceiling = room * l.bounds.Share
+			}
+			bad := policy.Outcome(rapid.IntRange(2, 4).Draw(t, "bad"))
+			every, pause := rapid.IntRange(1, 20).Draw(t, "one in"), rapid.IntRange(0, 90).Draw(t, "pause")
+			l.phase(rapid.Float64Range(0, 200).Draw(t, "seconds"), func(i int) policy.Sample {
+				if i%every == 0 {
+					return policy.Sample{Outcome: bad, RetryAfter: time.Duration(pause) * time.Second}
+				}
+				return policy.Sample{Outcome: policy.Success}
+			})
+		}
+		l.phase(1800, func(int) policy.Sample { return policy.Sample{Outcome: policy.Success} })
+		if l.Rate < .99*l.bounds.Ceiling {
+			t.Fatalf("under %+v a rate of %v after half an hour of success", l.bounds, l.Rate)
+		}
+	})
+}
+
+// phase answers requests as fast as the pace lets them pass, up to twenty a second.
+func (l *life) phase(length float64, answer func(i int) policy.Sample) {
+	for i, end := 0, l.now+length; l.now < end; i++ {
+		sent := max(l.now+max(.05, min(1/l.Rate, 100)), l.NotBefore.Seconds())
+		if p := l.Probe().Seconds(); p > 0 {
+			sent = max(l.now+.05, l.NotBefore.Seconds())
+		}
+		s := answer(i)
+		s.Now, s.Sent, s.Cost, s.Paced = seconds(sent+rtt), seconds(sent), 1, true
+		l.tell(s)
 	}
 }

@@ -5,17 +5,16 @@ import "time"
 const (
 	// floorOfShare is a hair below the share, so that equal replicas at their floors do not hit the limit.
 	floorOfShare = 0.99
-	// aboveFrom and aboveTo bound, in shares, what counts as a probe of the share. Beyond, others leave more, and the
-	// share is no longer believed.
-	aboveFrom, aboveTo = 0.95, 2.0
+	// aboveFrom and aboveTo bound, in shares, what counts as a probe of the share. Beyond, others leave more.
+	aboveFrom = 0.95
 	// Each probe that fails makes the next come that much later, up to the limit.
-	patienceGrowth, patienceMost = 1.5, 8.0
+	patienceGrowth, patienceMost = 1.5, 4.0
 	// atFloor is the highest rate, in floors, at which a refusal says something about the floor: above, it
 	// may be the controller's own probe. 1.01 leaves one of four clients at three shares for minutes.
 	atFloor = 1.03
-	// doubtMost refusals at the floor refute the share, beyond one in 1/doubtPaid answers, which probes of others and
-	// chance explain.
-	doubtMost, doubtPaid = 4.0, 0.05
+	// doubtMost refusals at the floor refute the share, beyond doubtPaid in each probing period and doubtServed for
+	// each answer, which the probes of others and chance explain.
+	doubtMost, doubtPaid, doubtServed = 4.0, 0.25, 0.02
 	// flapping is the shortest time between two changes of a source that is believed.
 	flapping = 15 * time.Second
 	// A source is not believed any more after wrongMost shares that were not right, until it has been at rest
@@ -66,19 +65,16 @@ func (h *share) lending() float64 { return h.hint * (1 + h.lent) }
 // floor is the rate that few refusals do not cut; 0 without a share that is believed.
 func (h *share) floor() float64 { return floorOfShare * h.lending() }
 
-// refute stops believing the share. It may have been too high, or too low.
-func (h *share) refute(high bool) {
+// refute stops believing the share: it is too high.
+func (h *share) refute() {
 	if h.hint == 0 {
 		return
 	}
-	if high {
-		h.tooHigh = h.hint
-	}
-	h.hint, h.patience, h.wrong = 0, 1, min(h.wrong+1, wrongMost)
+	h.tooHigh, h.hint, h.patience, h.wrong = h.hint, 0, 1, min(h.wrong+1, wrongMost)
 }
 
-// weigh adds to the doubt what an answer to a request that was sent at a rate is worth. Refusals at the floor
-// are evidence against it: each is worth 1. Each success is worth -doubtPaid.
+// weigh adds to the doubt, as long as the rate is at the floor. A refusal there is evidence against it and worth
+// 1; a probing period is worth -doubtPaid, and a success -doubtServed.
 func (h *share) weigh(rate, evidence float64) {
 	if rate <= atFloor*h.floor() { // else there is none, or it may be a probe
 		h.doubt = min(max(h.doubt+evidence, 0), doubtMost)
@@ -92,13 +88,13 @@ func (h *share) hold(from, to float64) float64 {
 	if h.doubt < doubtMost || to >= low {
 		return max(to, min(from, low))
 	}
-	h.refute(true)
+	h.refute()
 	return to
 }
 
 // above reports whether a rate probes the share.
 func (h *share) above(rate float64) bool {
-	return h.hint > 0 && rate >= aboveFrom*h.lending() && rate < aboveTo*h.lending()
+	return h.hint > 0 && rate >= aboveFrom*h.lending()
 }
 
 // probed notes a refusal of a probe.
@@ -108,11 +104,8 @@ func (h *share) probed(t *tracking) {
 	}
 }
 
-// risen notes a rate that others leave: the share was too low, or it is not too high any more.
+// risen notes a rate that others leave: a share that was too high is not any more.
 func (h *share) risen(rate float64) {
-	if rate >= aboveTo*h.lending() {
-		h.refute(false)
-	}
 	if rate >= h.tooHigh {
 		h.tooHigh = 0
 	}

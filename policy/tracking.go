@@ -10,18 +10,20 @@ import (
 // by the answers, and needs neither the limit nor the number of clients. Clients that share a limit and all
 // use it settle at equal rates without talking to each other.
 //
-// A refusal cuts the rate by a tenth or so, once for each round trip (cut.go). Success lets it return to
-// just below where it was cut, rest there, and then grow ever faster (growth.go). While few of many are
-// refused it does not go below the share that was hinted (share.go). When only refusals come, single probes
-// find the end of them. The requests served since the last such time give the rate for the next
-// (blackout.go). RateLimit fields make growth faster or slower, as far as refusals confirm them
-// (headroom.go). docs/adaptive-controller.md has the whole picture and the figures, docs/adaptive.md what a
-// user needs.
+// A refusal cuts the rate by a tenth or so, once for each round trip. Success lets it return to just below
+// where it was cut, rest there, and then grow ever faster (growth.go). While few of many are refused it does
+// not go below the share that was hinted (share.go). A refusal that announces a pause stops the key until the
+// pause has ended. When only refusals come, single probes find the end of them, and the requests served since
+// the last such time give the rate for the next (blackout.go). RateLimit fields make growth faster or slower,
+// as far as refusals confirm them (headroom.go). docs/adaptive-controller.md has the whole picture and the
+// figures, docs/adaptive.md what a user needs.
 //
 // The zero value is ready to use.
 type Tracking struct {
 	// Spend is how a quota is used whose reset is more than five minutes away, as an hour's or a day's.
 	Spend Spend
+	// Retry is how announced pauses are taken. The zero value obeys them.
+	Retry Retry
 	// Without switches rules off, to see what each is worth (docs/adaptive-controller.md). 0 is all rules.
 	Without Rules
 }
@@ -54,8 +56,6 @@ const (
 	RuleReturn
 	// RuleBlackout stops when nothing but refusals comes, and learns the rate from what was served.
 	RuleBlackout
-	// RuleRestore takes back the cuts that a blackout has begun with.
-	RuleRestore
 	// RuleCycle slows growth down to the length of the upstream's window, three minutes at most, once a
 	// blackout of no more than a minute or so has shown it.
 	RuleCycle
@@ -70,21 +70,24 @@ const (
 	RuleRecover
 	// RuleServed does not cut far below what was served.
 	RuleServed
-	// RuleFutile takes back cuts that do not make refusals rarer.
-	RuleFutile
 )
 
 // New returns a controller that starts at the share, or at 5 requests per second when none is known, and in
 // both cases at most at the ceiling.
 func (p Tracking) New(seed uint64) Controller {
 	t := &tracking{without: p.Without, spend: p.Spend}
+	t.retry.most = p.Retry.longest().Seconds()
+	t.retry.believed = t.retry.most
+	if p.Retry.Test {
+		t.retry.believed = min(t.retry.most, testAfter)
+	}
 	t.random = *rand.NewPCG(seed, 0x9e3779b97f4a7c15) // any constant: the stream is chosen by the seed
 	return t
 }
 
-// The greatest rate, and the least: 20 requests in 1000 seconds, or a fiftieth of the share or of the level.
-// A controller that goes lower gets too few answers; one that stays higher makes half of the requests of a
-// thousand clients refusals.
+// The greatest rate, and the least: 20 requests in 1000 seconds, or a fiftieth of the share that is believed or
+// of the level. A controller that goes lower gets too few answers; one that stays higher makes half of the
+// requests of a thousand clients refusals. Both parts yield: refusals end the belief, and wear the level down.
 const (
 	greatestRate = 1e12
 	leastRate    = 0.02 // requests per second
@@ -127,7 +130,6 @@ type tracking struct {
 	share    share
 	plateau  plateau
 	level    level
-	trial    trial
 	cuts     cuts
 	blackout blackout
 	fields   headroom
@@ -171,8 +173,7 @@ func (t *tracking) step(s Sample, b Bounds) {
 	t.hint(min(b.Share, greatestRate))
 	t.answers.age(elapsed, t.memory())
 	t.answers.answers += t.counted
-	t.share.weigh(t.rate, -doubtPaid*t.counted)
-	t.trial.count(t.counted, 0)
+	t.share.weigh(t.rate, -doubtPaid*dt/t.period(t.slowness())-doubtServed*t.counted)
 	t.blackout.served += t.counted * t.cost
 	s.Paced, t.counted, t.paced = s.Paced || t.paced, 0, false
 	if s.Paced {
@@ -182,13 +183,11 @@ func (t *tracking) step(s Sample, b Bounds) {
 	switch s.Outcome {
 	case Success:
 		t.answers.served()
-		t.trial.count(1, 0)
 		t.success(&s, dt)
 		t.fresh = false
 	case Throttled:
 		t.answers.refused()
 		t.company.refuse(now)
-		t.trial.count(1, 1)
 		t.throttled(&s)
 	case Unavailable, Failed:
 		if was := t.blackout.dark; t.blackout.failure(t, &s) && !was {
@@ -206,7 +205,7 @@ func (t *tracking) step(s Sample, b Bounds) {
 func (t *tracking) longest() float64 { return max(longestStep, 0.5/t.perSecond(t.rate)) }
 
 func (t *tracking) begin(s Sample, b Bounds) {
-	t.cost, t.now, t.fresh, t.fields.trust, t.retry.believed = 1, s.Now, true, 1, believedFirst
+	t.cost, t.now, t.fresh, t.fields.trust = 1, s.Now, true, 1
 	t.hint(min(b.Share, greatestRate))
 	t.share.since = -farAway // the first change is no flapping
 	if h := t.share.hint; h > 0 {
@@ -228,7 +227,6 @@ func (t *tracking) rebase(by time.Duration) {
 	} {
 		*at = max(*at+by, -farAway)
 	}
-	t.trial = trial{}
 }
 
 // has reports whether a rule is in force.
@@ -248,7 +246,7 @@ func (t *tracking) bounded(x float64, b Bounds) float64 {
 
 // least is the rate at which cuts end.
 func (t *tracking) least() float64 {
-	return max(leastRate*t.cost, leastOfShare*max(t.share.given, t.level.held))
+	return max(leastRate*t.cost, leastOfShare*max(t.share.hint, t.level.held))
 }
 
 // pace is what the state allows.
@@ -287,12 +285,12 @@ func (t *tracking) fraction() float64 { return float64(t.random.Uint64()>>11) / 
 
 // success is an answer that does not complain.
 func (t *tracking) success(s *Sample, dt float64) {
-	t.retry.served(s, t.blackout.dark)
+	t.retry.served(s)
 	t.blackout.count(t, s)
 	if s.Sent < t.cuts.last {
 		return // it was sent at the rate before the cut, and says nothing about this one
 	}
-	t.share.weigh(t.rate, -doubtPaid)
+	t.share.weigh(t.rate, -doubtServed)
 	if t.blackout.dark {
 		t.blackout.end(t, s)
 		return
@@ -315,11 +313,11 @@ func (t *tracking) throttled(s *Sample) {
 		t.retry.announced(s)
 	}
 	switch dark := t.blackout.refusal(t, s); {
-	case dark && !was:
+	case dark && !was && !t.blackout.paused:
 		t.fields.judge(t)
 		t.cuts.last = s.Now // what was sent before says nothing more
 	case s.Sent < t.cuts.last: // of a congestion that has been answered already
-	case dark || t.fresh: // a limit that others had used up when the controller began says nothing about the rate
+	case was || t.fresh: // a limit that others had used up when the controller began says nothing about the rate
 		t.cuts.last = s.Now
 	default:
 		t.fields.judge(t)
