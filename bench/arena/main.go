@@ -96,5 +96,8 @@ func choose[T any](flag, names string, all []T, is func(T, string) bool) ([]T, e
 	return slices.DeleteFunc(slices.Clone(all), none), nil
 }
 
-// family is a scenario's name without the letter that tells its variants apart: S9 for S9a.
-func family(name string) string { return strings.TrimRight(name, "abc") }
+// family is a scenario's name without what tells its variants apart: S9 for S9a, H1 for H1b/10.
+func family(name string) string {
+	name, _, _ = strings.Cut(name, "/")
+	return strings.TrimRight(name, "abc")
+}

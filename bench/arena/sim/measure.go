@@ -19,6 +19,7 @@ const (
 	Overshoot        // the most sent in a second, against the limit, after that fell and a second had passed
 	Wait99           // 99th percentile of the seconds that sent requests had waited
 	Score            // the figure by which controllers are compared: 1 is best
+	Pressed          // how many requests were sent in a pause that was announced to the replica, and not refuted
 	Steady           // Refused over seconds in which nothing has changed for twenty seconds
 	Figures          // how many there are
 )
