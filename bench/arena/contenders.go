@@ -5,17 +5,11 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// The contenders that the goals are about.
-const (
-	ours    = "quotient"
-	gossips = ours + " + gossip"
-	tests   = ours + " + tests"
-)
+const ours, gossips, tests = "quotient", "quotient + gossip", "quotient + tests" // which the goals are about
 
 // contenders returns all contenders, best informed first:
 //
-//   - oracle: all replicas draw from one bucket that is filled at the upstream's limit of that instant (see
-//     sim.Contender). Its losses are due to round trips and to windows that shrink.
+//   - oracle: no controller (see sim.Contender). Its losses are due to round trips and to windows that shrink.
 //   - quotient: the adaptive controller of this library, policy.Tracking.
 //   - quotient + tests: the same, but it tests announced pauses before anything has shown them wrong.
 //   - quotient + gossip: the first with reports of the other replicas.

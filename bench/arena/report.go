@@ -61,8 +61,8 @@ refused for no reason, then with it.`}
 	row("own scenarios", sim.Score, cell.own)
 	row("ranges", sim.Score, func(c cell) bool { return !c.given() && !c.own() })
 	row("429 %, given", sim.Refused, cell.given)
-	row("steady 429 % with fields", sim.Steady, func(c cell) bool { return c.given() && c.calm() })
-	row("steady 429 %, S12 included", sim.Steady, func(c cell) bool { return c.given() && c.told() })
+	row("steady 429 % with fields", sim.Steady, cell.calm)
+	row("steady 429 %, S12 included", sim.Steady, cell.told)
 	for at := range g.scenarios {
 		row(g.scenarios[at].Name, sim.Score, func(c cell) bool { return c.scenario == &g.scenarios[at] })
 	}
@@ -78,7 +78,7 @@ refused for no reason, then with it.`}
 // details are all figures of ours.
 func (g *grid) details() *rig.Section {
 	t := &rig.Section{Title: "Figures of " + ours, Note: `
-Convergence, fall, rise and overshoot are only measured where a scenario has a change to follow. Waits end after
+Convergence, fall and overshoot are only measured where a scenario has a change to follow. Waits end after
 5 s, so p99 is that long where demand exceeds the limit. In pauses: how many requests a run sends in announced pauses
 of more than a second, up to ten minutes, while no request served in one has shown the replica that they are not meant.`, Table: rig.Table{Header: []string{"scenario", ""}}}
 	for _, m := range measures[:sim.Steady] {

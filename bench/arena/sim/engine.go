@@ -30,12 +30,9 @@ type Contender struct {
 }
 
 const (
-	maxWait  = 5 * time.Second // then a waiter gives up
-	maxQueue = 10_000
-	// slotsPace is the best of .88 to 1.1, on the tuning seeds: .882. Round trips jitter, so that at more than
-	// nine tenths of the slots too many requests arrive while all are taken. A cap on what is in flight, on top
-	// of it or in its place, is no better.
-	slotsPace = 0.9
+	maxWait   = 5 * time.Second // then a waiter gives up
+	maxQueue  = 10_000
+	slotsPace = 0.9 // the best: round trips jitter, so that at more too many requests arrive while all are taken
 )
 
 // event is what happens at an instant, to a replica or a request.
@@ -194,7 +191,7 @@ func (r *Run) reach(k int) {
 		delay += serviceTime
 		r.push(r.now+serviceTime, func(r *Run, _ int) { r.up.Release() }, 0)
 	}
-	noise := at(r.s.Noise, r.s.Noises, r.now)
+	noise := at(0, r.s.Noise, r.now)
 	said := ok && !(noise > 0 && r.rng.Float64() < noise)
 	q.reached, q.Feedback = r.now, r.up.Answer(r.now, said)
 	if r.s.Lie != nil {
@@ -247,10 +244,10 @@ func (r *Run) change(int) {
 	if r.shared.rate = max(r.s.limitAt(r.now), 1e-3); r.up.kind == Concurrency {
 		r.shared.rate *= slotsPace
 	}
-	if r.whisper != nil {
-		r.whisper.parts = r.s.partsAt(r.now)
-	}
 	h := r.s.shareAt(r.now)
+	if r.whisper != nil {
+		r.whisper.rehint(h, r.s, r.now)
+	}
 	for i := range r.replicas {
 		p := &r.replicas[i]
 		if !p.live || h == p.bounds.Share {

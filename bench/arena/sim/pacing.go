@@ -32,21 +32,16 @@ type pause struct {
 	refuted   bool          // a request was served in one: then none has to be waited out any more
 }
 
-const (
-	shortPause   = time.Second
-	longestPause = 10 * time.Minute
-)
-
 // heed takes note of an answer, which arrives now.
 func (p *pause) heed(q *request, now time.Duration) {
 	switch {
 	case q.Outcome == policy.Success:
-		p.refuted = p.refuted || p.made < q.reached && q.reached < p.end-shortPause
-	case q.RetryAfter > shortPause:
+		p.refuted = p.refuted || p.made < q.reached && q.reached < p.end-time.Second
+	case q.RetryAfter > time.Second:
 		if now >= p.end {
 			p.made = q.reached
 		}
-		p.end = max(p.end, now+min(q.RetryAfter, longestPause))
+		p.end = max(p.end, now+min(q.RetryAfter, 10*time.Minute))
 	}
 }
 

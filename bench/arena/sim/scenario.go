@@ -29,9 +29,8 @@ type Scenario struct {
 	Start func(i int) float64
 	// Ceiling is the highest rate that a replica may try; 0: any.
 	Ceiling float64
-	// Noise is the part of the answers that are 429 for no reason; Noises are its changes.
-	Noise  float64
-	Noises []Change
+	// Noise is the part of the answers that are 429 for no reason; nil: none.
+	Noise []Change
 	// Stranger takes that much of the limit for a time.
 	Stranger float64
 	Strange  Span
@@ -143,7 +142,7 @@ func ranges() (list []Scenario) {
 	}
 	for _, percent := range []float64{5, 15, 30, 60} {
 		refuse := func(s *Scenario) {
-			s.Noises = []Change{{minutes, percent / 100}, {2 * minutes, 0}}
+			s.Noise = []Change{{minutes, percent / 100}, {2 * minutes, 0}}
 			s.Changes, s.Kinds = []time.Duration{2 * minutes}, []Kind{TokenBucket}
 		}
 		add("H2a", "%g %% are refused for a minute, no hint", percent, 10, 2*share, 0, refuse)
@@ -185,7 +184,7 @@ func after(changes ...time.Duration) trait { return func(s *Scenario) { s.Change
 func goals(wanted ...float64) trait        { return func(s *Scenario) { s.Goals = wanted } }
 func limits(changes ...Change) trait       { return func(s *Scenario) { s.Limits = changes } }
 func against(kind Kind) trait              { return func(s *Scenario) { s.Kinds = []Kind{kind} } }
-func noise(s *Scenario)                    { s.Noise, s.Unmeant = .02, true }
+func noise(s *Scenario)                    { s.Noise, s.Unmeant = always(.02), true }
 func unmeant(s *Scenario)                  { s.Unmeant = true }
 func stranger(s *Scenario)                 { s.Stranger, s.Strange = .4*full, Span{minutes, 3 * minutes} }
 

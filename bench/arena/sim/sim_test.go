@@ -87,7 +87,7 @@ func TestMeter(t *testing.T) {
 	got := m.result().Of
 	for what, x := range map[string][2]float64{
 		"goodput": {got[Goodput], 14500. / 15000}, "refused": {got[Refused], 210. / 14710}, "Jain": {got[Jain], .8},
-		"steady": {got[Steady], 10. / 6010}, "fell": {got[Fell], 4}, "rose": {got[Rose], 10}, "both": {got[Converged], 7},
+		"steady": {got[Steady], 10. / 6010}, "fell": {got[Fell], 4}, "both": {got[Converged], 7},
 		"overshoot": {got[Overshoot], 2}, "wait": {got[Wait99], 178}, "score": {got[Score], score(29./30, 21./1471, .8)},
 		"best score": {score(1.1, 0, 1), 1}, "a bad score": {score(.5, .5, 0), .1},
 	} {
