@@ -79,8 +79,8 @@ refused for no reason, then with it.`}
 func (g *grid) details() *rig.Section {
 	t := &rig.Section{Title: "Figures of " + ours, Note: `
 Convergence, fall and overshoot are only measured where a scenario has a change to follow. Waits end after
-5 s, so p99 is that long where demand exceeds the limit. In pauses: how many requests a run sends in announced pauses
-of more than a second, up to ten minutes, while no request served in one has shown the replica that they are not meant.`, Table: rig.Table{Header: []string{"scenario", ""}}}
+5 s, so p99 is that long where demand exceeds the limit. In pauses: requests of a run in
+announced pauses of more than a second, up to ten minutes, before one was served in such a pause.`, Table: rig.Table{Header: []string{"scenario", ""}}}
 	for _, m := range measures[:sim.Steady] {
 		t.Header = append(t.Header, m.name)
 	}
