@@ -80,7 +80,8 @@ func (g *grid) details() *rig.Section {
 	t := &rig.Section{Title: "Figures of " + ours, Note: `
 Convergence, fall and overshoot are only measured where a scenario has a change to follow. Waits end after
 5 s, so p99 is that long where demand exceeds the limit. In pauses: requests of a run in
-announced pauses of more than a second, up to ten minutes, before one was served in such a pause.`, Table: rig.Table{Header: []string{"scenario", ""}}}
+announced pauses of more than a second, up to ten minutes, before one was served in such a pause.`}
+	t.Header = []string{"scenario", ""}
 	for _, m := range measures[:sim.Steady] {
 		t.Header = append(t.Header, m.name)
 	}
