@@ -22,6 +22,7 @@ func contenders() []sim.Contender {
 	return []sim.Contender{
 		{Name: "oracle", Shared: true, Deaf: true},
 		{Name: ours, Policy: the(policy.Tracking{})},
+		{Name: tests, Policy: the(policy.Tracking{Retry: policy.Retry{Test: true}})},
 		{Name: gossips, Policy: the(policy.Tracking{}), Gossip: true},
 		{Name: "aimd", Policy: the(policy.AIMD{}), Deaf: true},
 		{Name: "static", Policy: func(s *sim.Scenario) policy.Policy { return static(s.Whole()) }, Deaf: true},

@@ -41,15 +41,16 @@ var recipes = []struct {
 // An upstream judges a request that costs so many tokens, and says for how long it holds a slot.
 type judge func(now time.Duration, cost int) (f policy.Feedback, held time.Duration)
 
-// limited are the upstreams, what they allow in a second, how many of the processes call them, and how a user tells
-// a limit.
-var limited = []struct {
+// kitchen is an upstream: what it allows in a second, how many processes call it, and how a user tells a limit.
+type kitchen struct {
 	name  string
 	limit float64
 	busy  int
 	tell  func(limit float64) quotient.Limit
 	judge func(limit float64) judge
-}{
+}
+
+var kitchens = []kitchen{
 	{"bans for 5 s", 30, processes, rate("", time.Second), bans},
 	{"bucket", 30, processes, rate("", time.Second), counts(sim.TokenBucket)},
 	{"bucket, one is busy", 30, 1, rate("", time.Second), counts(sim.TokenBucket)},
@@ -123,19 +124,20 @@ func TestRecipes(t *testing.T) {
 	}
 	page := file(t, "../../docs/adaptive.md")
 	table := rig.Table{Header: []string{"served %, refused %"}}
-	for _, up := range limited {
+	for _, up := range kitchens {
 		table.Header = append(table.Header, up.name)
 	}
 	for _, r := range recipes {
 		cells, told := []any{r.name}, row(t, page, r.name)
-		for k := range limited {
-			var served, refused float64
-			synctest.Test(t, func(t *testing.T) { served, refused = cook(t, k, r.told, r.options) })
+		for k := range kitchens {
+			var d dish
+			synctest.Test(t, func(t *testing.T) { d = kitchens[k].cook(t, r.told, r.options) })
+			served, refused := d.percents()
 			cells = append(cells, fmt.Sprintf("%.0f, %.1f", served, refused))
 			var s, x float64 // near these: the controllers draw other seeds each time
 			_, err := fmt.Sscanf(told[k], "%f, %f", &s, &x)
 			if err != nil || math.Abs(s-served) > 4 || math.Abs(x-refused) > max(1.5, x/3) {
-				t.Errorf("%s, %s: %v, the page has %s", r.name, limited[k].name, cells[k+1], told[k])
+				t.Errorf("%s, %s: %v, the page has %s", r.name, kitchens[k].name, cells[k+1], told[k])
 			}
 		}
 		table.Add(cells...)
@@ -143,15 +145,31 @@ func TestRecipes(t *testing.T) {
 	t.Log("\n" + table.String())
 }
 
-// cook plays one recipe against one upstream. It returns percents.
-func cook(t *testing.T, kind int, told float64, options []quotient.Option) (served, refused float64) {
-	u := &limited[kind]
+// dish is what came of it.
+type dish struct {
+	most          float64   // that could be served
+	served, late  []float64 // by process; in the last minute
+	sent, refused float64
+	pressed       int // requests within a pause of more than a second that was announced to the process
+}
+
+func (d dish) percents() (served, refused float64) {
+	for _, x := range d.served {
+		served += x
+	}
+	return 100 * served / d.most, 100 * d.refused / d.sent
+}
+
+// cook plays one recipe against one upstream.
+func (u kitchen) cook(t *testing.T, told float64, options []quotient.Option) dish {
 	ctx, stop := context.WithTimeout(t.Context(), recipeTime)
 	defer stop()
 	var mu sync.Mutex
 	var work sync.WaitGroup
-	rng, begin, up, all := rand.New(rand.NewPCG(1, 1)), time.Now(), u.judge(u.limit), 0.0
-	call := func(l *quotient.Limiter) {
+	rng, begin, up := rand.New(rand.NewPCG(1, 1)), time.Now(), u.judge(u.limit)
+	d := dish{most: u.limit * recipeTime.Seconds(), served: make([]float64, u.busy), late: make([]float64, u.busy)}
+	paused := make([]time.Duration, u.busy)
+	call := func(i int, l *quotient.Limiter) {
 		mu.Lock()
 		cost, way := 1, time.Duration(10+rng.IntN(30))*time.Millisecond // there, and back
 		var of []quotient.CallOption
@@ -165,19 +183,32 @@ func cook(t *testing.T, kind int, told float64, options []quotient.Option) (serv
 			<-ctx.Done()
 			return
 		}
+		mu.Lock()
+		if time.Since(begin) < paused[i] {
+			d.pressed++
+		}
+		mu.Unlock()
 		time.Sleep(way)
 		mu.Lock()
 		f, held := up(time.Since(begin), cost)
-		if all++; f.Outcome == policy.Success {
-			served += float64(cost)
+		if d.sent++; f.Outcome == policy.Success {
+			d.served[i] += float64(cost)
+			if time.Since(begin) > recipeTime-time.Minute {
+				d.late[i]++
+			}
 		} else {
-			refused++
+			d.refused++
 		}
 		mu.Unlock()
 		time.Sleep(held + way)
 		p.Done(f)
+		mu.Lock()
+		if f.RetryAfter > time.Second {
+			paused[i] = max(paused[i], time.Since(begin)+f.RetryAfter)
+		}
+		mu.Unlock()
 	}
-	for range u.busy {
+	for i := range u.busy {
 		l, err := quotient.New(u.tell(told*u.limit), options...)
 		if err != nil {
 			t.Fatal(err)
@@ -185,11 +216,47 @@ func cook(t *testing.T, kind int, told float64, options []quotient.Option) (serv
 		for range callers {
 			work.Go(func() {
 				for ctx.Err() == nil {
-					call(l)
+					call(i, l)
 				}
 			})
 		}
 	}
 	work.Wait()
-	return 100 * served / u.limit / recipeTime.Seconds(), 100 * refused / all
+	return d
+}
+
+// TestNoHarm: a ceiling far above the limit, an upstream that bans, windows of a minute and counts that are wrong
+// cost few refusals and leave equal processes equal in the end; nothing is sent in an announced pause.
+func TestNoHarm(t *testing.T) {
+	if underRace() {
+		t.Skip("seconds, and a minute under the race detector")
+	}
+	for _, x := range []struct {
+		kitchen
+		told    float64
+		count   int
+		refused float64 // percent at most
+		jain    float64 // of the last minute, at least
+	}{
+		{kitchen{"a ceiling of 250 times the limit, and a true count", 20, 1, rate("", time.Second), counts(sim.GCRA)}, 250, 1, 8, 1},
+		{kitchen{"a ban", 30, 1, rate("", time.Second), bans}, 10, 0, 2, 1},
+		{kitchen{"bans", 30, 6, rate("", time.Second), bans}, 10, 0, 5, .9},
+		{kitchen{"windows of a minute, a true count", 10, 10, rate("", time.Minute), counts(sim.Window60)}, 1, 10, 2, .98},
+		{kitchen{"windows of a minute, no count", 10, 10, rate("", time.Minute), counts(sim.Window60)}, 1, 0, 5, .85},
+		{kitchen{"a hint that is twice too high", 50, 4, rate("", time.Second), counts(sim.GCRA)}, 1, 2, 3, .85},
+		{kitchen{"a hint that is four times too high", 50, 4, rate("", time.Second), counts(sim.GCRA)}, 1, 1, 3, .85},
+	} {
+		options := []quotient.Option{quotient.Policy(policy.Tracking{}), quotient.BeyondShare()}
+		if x.count > 0 {
+			options = append(options, quotient.Replicas(x.count))
+		}
+		var d dish
+		synctest.Test(t, func(t *testing.T) { d = x.cook(t, x.told, options) })
+		served, refused := d.percents()
+		jain := sim.Fairness(d.late)
+		t.Logf("%s: %.0f %% served, %.1f %% refused, Jain %.3f, %d in pauses", x.name, served, refused, jain, d.pressed)
+		if d.pressed > 0 || refused > x.refused || jain < x.jain {
+			t.Errorf("want at most %v %% refused, Jain %v", x.refused, x.jain)
+		}
+	}
 }
