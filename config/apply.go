@@ -35,6 +35,7 @@ func (c *Config) fixed(old, f *File) error {
 		check(inner(path, "queue-per-key"), l.QueuePerKey == was.QueuePerKey)
 		check(inner(path, "policy"), l.Policy == was.Policy)
 		check(inner(path, "ceiling"), l.BeyondShare == was.BeyondShare)
+		check(inner(path, "longest-pause"), l.LongestPause == was.LongestPause)
 		check(inner(path, "demand"), reflect.DeepEqual(l.Demand, was.Demand))
 		if f.Pool.Source != "" {
 			check("pool.replicas", f.Pool.Replicas == c.limiters[name].replicas)
@@ -115,7 +116,7 @@ func (l Limiter) options(p Pool) []quotient.Option {
 		opts = append(opts, quotient.AwaitPool())
 	}
 	if l.Policy == policyTracking {
-		opts = append(opts, quotient.Policy(policy.Tracking{}))
+		opts = append(opts, quotient.Policy(policy.Tracking{Retry: policy.Retry{Longest: l.LongestPause}}))
 	}
 	if l.BeyondShare {
 		opts = append(opts, quotient.BeyondShare())

@@ -16,6 +16,7 @@ import (
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/config"
+	"github.com/quotient-go/quotient/policy"
 	"go.uber.org/goleak"
 )
 
@@ -298,6 +299,7 @@ func TestFixedSettings(t *testing.T) {
 		"limiters.other.queue":         base + "queue = 5\n",
 		"limiters.other.queue-per-key": base + "queue-per-key = 5\n",
 		"limiters.other.policy":        base + "policy = \"tracking\"\n",
+		"limiters.other.longest-pause": base + "policy = \"tracking\"\nlongest-pause = \"5s\"\n",
 		"pool.hold-down":               pool("replicas = 4\nhold-down = \"1s\""),
 		"pool.max-age":                 pool("replicas = 4\nsource = \"env:\"\nmax-age = \"1s\""),
 		"pool.replicas":                pool("replicas = 5\nsource = \"env:\""),
@@ -312,6 +314,20 @@ func TestFixedSettings(t *testing.T) {
 	must(t, s.change(t, base+"mode = \"refuse\"\n[limiters.new]\nmax-keys = 5\nin-flight = 1\n"))
 	if l := s.File().Limiters; !l["other"].Refuse || s.limiter(t, "new").Stats().MaxKeys != 5 {
 		t.Errorf("%+v", l)
+	}
+}
+
+// TestLongestPause: a pause that the upstream announces is waited out as far as the file says.
+func TestLongestPause(t *testing.T) {
+	for text, want := range map[string]time.Duration{"": 10 * time.Minute, "longest-pause = \"1m\"\n": time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			l := start(t, "[limiters.api]\nin-flight = 1\npolicy = \"tracking\"\n"+text).limiter(t, "api")
+			permit, _ := l.TryAcquire("k")
+			permit.Done(policy.Feedback{Outcome: policy.Throttled, RetryAfter: time.Hour})
+			if _, d := l.TryAcquire("k"); d.OK || d.RetryAfter < want || d.RetryAfter > want*5/4 { // spread
+				t.Errorf("%q: %v, want a pause of %v", text, d, want)
+			}
+		})
 	}
 }
 

@@ -28,6 +28,7 @@
 //	max-keys = 65_536
 //	policy = "fixed"               # or "tracking": follow the upstream's answers
 //	ceiling = "share"              # or "limit": tracking may go up to the whole limit
+//	longest-pause = "0s"           # of the upstream's announced pauses, that tracking waits out; 0s: ten minutes
 //	dry-run = false
 //	demand = { keys = 100, max-age = "2s" } # lend shares; needs a source that carries reports between replicas
 //
@@ -79,5 +80,6 @@
 // difference. A limiter that is no longer in the file leaves the registry.
 //
 // Some settings of a limiter in force cannot change: the sizes of its queues, its number of keys, policy,
-// ceiling, demand, hold-down, max-age and await. A file that changes one of them is refused; restart instead.
+// ceiling, longest-pause, demand, hold-down, max-age and await. A file that changes one of them is refused;
+// restart instead.
 package config

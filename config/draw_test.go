@@ -96,7 +96,7 @@ func drawLimiter(t *rapid.T) config.Limiter {
 		l.MaxWait = span(t, 1, time.Hour)
 	}
 	if flip(t) {
-		l.Policy, l.BeyondShare = "tracking", flip(t)
+		l.Policy, l.BeyondShare, l.LongestPause = "tracking", flip(t), span(t, 0, time.Hour)
 	}
 	return l
 }

@@ -193,9 +193,11 @@ func (l Limiter) check(r *report, path string) {
 	case l.MaxWait > 0 && l.Refuse:
 		r.field(at, `%v beside mode = "refuse": nothing waits`, l.MaxWait)
 	}
-	if l.BeyondShare && l.Policy == policyFixed {
-		r.hinted(inner(path, "ceiling"), `set policy = "tracking"`,
-			`"limit" beside a policy that learns nothing`)
+	between(r, inner(path, "longest-pause"), l.LongestPause, 0, longest)
+	for name, set := range map[string]bool{"ceiling": l.BeyondShare, "longest-pause": l.LongestPause > 0} {
+		if set && l.Policy == policyFixed {
+			r.hinted(inner(path, name), `set policy = "tracking"`, "it is set beside a policy that learns nothing")
+		}
 	}
 	nothing := l.Policy == policyFixed
 	l.limits(path, func(_ string, limit quotient.Limit) { nothing = nothing && unlimited(limit) })

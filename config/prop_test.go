@@ -124,7 +124,7 @@ func allowed(a, b *config.File) *config.File {
 	for name, l := range b.Limiters {
 		if was, ok := a.Limiters[name]; ok {
 			l.MaxKeys, l.Queue, l.QueuePerKey = was.MaxKeys, was.Queue, was.QueuePerKey
-			l.Policy, l.BeyondShare = was.Policy, was.BeyondShare
+			l.Policy, l.BeyondShare, l.LongestPause = was.Policy, was.BeyondShare, was.LongestPause
 			b.Limiters[name] = l
 		}
 	}
