@@ -37,7 +37,7 @@ func ExampleTracking() {
 	//   16s  throttled  16.7 requests a second
 	// 16.5s  throttled  one request in 600ms
 	// 17.2s  throttled  one request in 1.1s
-	//   20s  success    9.9 requests a second
+	//   20s  success    9.8 requests a second
 	//   24s  success    9.9 requests a second
 }
 

@@ -180,7 +180,7 @@ var rules = []struct {
 	{"floor", policy.RuleFloor, 0, func(_ *testing.T, without policy.Rules) bool {
 		l := born(10, without)
 		l.serveFor(4, 0.1)
-		return l.refuse(0.1) >= 9.9
+		return l.refuse(0.1) >= 9.65
 	}},
 	{"patience", policy.RulePatience, 0, func(_ *testing.T, without policy.Rules) bool {
 		l := born(10, without)

@@ -12,6 +12,9 @@ const (
 	// atFloor is the highest rate, in floors, at which a refusal says something about the floor: above, it
 	// may be the controller's own probe. 1.01 leaves one of four clients at three shares for minutes.
 	atFloor = 1.03
+	// doubtYields is the part by which the floor yields to each refusal until it is paid. Then clients that all have
+	// the right share soon leave each other room, and are not refused on.
+	doubtYields = 0.02
 	// doubtMost refusals at the floor refute the share, beyond doubtPaid in each probing period and doubtServed for
 	// each answer, which the probes of others and chance explain.
 	doubtMost, doubtPaid, doubtServed = 4.0, 0.25, 0.02
@@ -63,7 +66,7 @@ func (t *tracking) hint(given float64) {
 func (h *share) lending() float64 { return h.hint * (1 + h.lent) }
 
 // floor is the rate that few refusals do not cut; 0 without a share that is believed.
-func (h *share) floor() float64 { return floorOfShare * h.lending() }
+func (h *share) floor() float64 { return floorOfShare * h.lending() * (1 - doubtYields*h.doubt) }
 
 // refute stops believing the share: it is too high.
 func (h *share) refute() {

@@ -109,10 +109,10 @@ func TestFloorHolds(t *testing.T) {
 		from, to, doubt, want, hint, tooHigh float64
 	}{
 		{12, 11, 0, 11, 10, 0}, {12, 9, 0, low, 10, 0}, {low, 9, 0, low, 10, 0}, {8, 7, 0, 8, 10, 0},
-		{12, 9, 3.95, low, 10, 0}, {12, 11, 4, 11, 10, 0}, {12, 9.8, 4, 9.8, 0, 10}, {8, 7, 4, 7, 0, 10},
+		{12, 9, 2.5, low * .95, 10, 0}, {12, 11, 4, 11, 10, 0}, {12, 9, 4, 9, 0, 10}, {8, 7, 4, 7, 0, 10},
 	} {
 		f := share{given: 10, hint: 10, doubt: c.doubt}
-		if got := f.hold(c.from, c.to); got != c.want || f.hint != c.hint || f.tooHigh != c.tooHigh {
+		if got := f.hold(c.from, c.to); !about(got, c.want) || f.hint != c.hint || f.tooHigh != c.tooHigh {
 			t.Errorf("%+v: got %v, and %+v", c, got, f)
 		}
 	}
@@ -177,10 +177,10 @@ func TestCountedSuccessesWeigh(t *testing.T) {
 // Refusals at the floor are evidence against it, as far as they are more than one in four periods.
 func TestDoubtIsEarned(t *testing.T) {
 	f := share{given: 10, hint: 10, patience: 1}
-	for _, c := range []struct{ rate, every, most float64 }{{10.5, .1, 0}, {9.9, 4.1, 1}, {9.9, 1, doubtMost}} {
+	for _, c := range []struct{ rate, every, most float64 }{{10.5, .1, 0}, {9, 4.1, 1}, {9, 1, doubtMost}} {
 		for range 20 {
 			f.weigh(c.rate, 1)
-			f.weigh(9.9, -doubtPaid*c.every)
+			f.weigh(9, -doubtPaid*c.every)
 		}
 		if f.doubt > c.most || f.doubt < c.most-1 {
 			t.Errorf("20 refusals at %v, one in %v periods, leave a doubt of %v", c.rate, c.every, f.doubt)
