@@ -41,8 +41,8 @@ type measure struct {
 }
 
 var measures = [sim.Figures]measure{{"goodput", 1, 3, true}, {"429 %", 100, 1, false}, {"Jain", 1, 2, true},
-	{"convergence s", 1, 1, false}, {"fall s", 1, 1, false}, {"rise s", 1, 1, false}, {"overshoot", 1, 2, false},
-	{"p99 wait s", 1, 2, false}, {"score", 1, 3, true}, {"steady 429 %", 100, 2, false}}
+	{"convergence s", 1, 1, false}, {"fall s", 1, 1, false}, {"overshoot", 1, 2, false},
+	{"p99 wait s", 1, 2, false}, {"score", 1, 3, true}, {"in pauses", 1, 2, false}, {"steady 429 %", 100, 2, false}}
 
 func (m measure) show(v float64) string { return strconv.FormatFloat(v*m.scale, 'f', m.digits, 64) }
 
@@ -138,9 +138,10 @@ func (g *grid) mean(figure int, fits func(cell) bool) float64 {
 
 func (c cell) ours() bool { return c.contender.Name == ours }
 
-// given tells the scenarios that have goals from our own.
+// given scenarios have goals, own ones break controllers.
 func (c cell) given() bool { return c.scenario.Goals != nil }
+func (c cell) own() bool   { return c.scenario.Name[0] == 'O' }
 
-// told is with all fields, and calm without meaningless 429s, too.
-func (c cell) told() bool { return c.fields == sim.AllFields }
-func (c cell) calm() bool { return c.told() && c.scenario.Noise == 0 }
+// told are given ones with all fields, calm ones have no meaningless 429s, too.
+func (c cell) told() bool { return c.given() && c.fields == sim.AllFields }
+func (c cell) calm() bool { return c.told() && c.scenario.Noise == nil }

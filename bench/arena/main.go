@@ -70,18 +70,16 @@ func parse(args []string, stderr io.Writer) (c config, err error) {
 	for i := range n {
 		c.seeds = append(c.seeds, uint64(first+i))
 	}
-	c.scenarios, err = choose("scenario", *scenarios, sim.Scenarios,
-		func(s sim.Scenario, name string) bool { return s.Name == name || family(s.Name) == name })
-	if err != nil {
-		return c, err
+	c.scenarios, err = choose("scenario", *scenarios, sim.Scenarios, func(s sim.Scenario) string { return s.Name })
+	if err == nil {
+		c.contenders, err = choose("contender", *chosen, contenders(), func(l sim.Contender) string { return l.Name })
 	}
-	c.contenders, err = choose("contender", *chosen, contenders(),
-		func(l sim.Contender, name string) bool { return l.Name == name })
 	return c, err
 }
 
-// choose returns the elements that the names mean, in the order of all; no names mean all.
-func choose[T any](flag, names string, all []T, is func(T, string) bool) ([]T, error) {
+// choose returns the elements that the names mean, or those of their family, in the order of all; no names mean all.
+func choose[T any](flag, names string, all []T, name func(T) string) ([]T, error) {
+	is := func(e T, what string) bool { return name(e) == what || family(name(e)) == what }
 	if names == "" {
 		return all, nil
 	}
@@ -96,5 +94,8 @@ func choose[T any](flag, names string, all []T, is func(T, string) bool) ([]T, e
 	return slices.DeleteFunc(slices.Clone(all), none), nil
 }
 
-// family is a scenario's name without the letter that tells its variants apart: S9 for S9a.
-func family(name string) string { return strings.TrimRight(name, "abc") }
+// family is a scenario's name without what tells its variants apart: S9 for S9a, H1 for H1b/10.
+func family(name string) string {
+	name, _, _ = strings.Cut(name, "/")
+	return strings.TrimRight(name, "abc")
+}

@@ -13,8 +13,8 @@ import (
 const preface = `# Arena
 
 Many replicas, each deciding alone, against an upstream that enforces a limit: %d runs in virtual time, seeds
-%s. The contender quotient is policy.Tracking. Controllers are tuned on the seeds 1 to 4; what is
-reported is played on 101 to 104.
+%s. The contender quotient is policy.Tracking, which obeys announced pauses; with tests it tests them before
+anything has shown them wrong. Controllers are tuned on the seeds 1 to 4; what is reported is played on 101 to 104.
 
 The contender oracle is no controller, but the best known use of full knowledge. It is one bucket for all
 replicas, filled at the limit that the upstream has at that instant, and at .9 of it where slots are limited.
@@ -40,7 +40,8 @@ func (g *grid) report() string {
 func (g *grid) scores() *rig.Section {
 	s := &rig.Section{Title: "Score", Table: rig.Table{Header: []string{""}}, Note: `
 score = min(goodput, 1) x (1 - 429 share)^2 x (0.8 + 0.2 Jain). Scenarios named S and N have goals. Those named O
-are our own, made to break controllers. In the means each weighs the same, S9a and S9b together as one. Steady:
+are our own, made to break controllers; those named H go over a range of ceilings, of random refusals, of wrong hints,
+and of windows of a minute. In the means each weighs the same, S9a and S9b together as one. Steady:
 later than a minute, and not within twenty seconds of a change; first without the noise of S12, where 2 % are
 refused for no reason, then with it.`}
 	for _, l := range g.contenders {
@@ -57,10 +58,11 @@ refused for no reason, then with it.`}
 		}
 	}
 	row("given scenarios", sim.Score, cell.given)
-	row("own scenarios", sim.Score, func(c cell) bool { return !c.given() })
+	row("own scenarios", sim.Score, cell.own)
+	row("ranges", sim.Score, func(c cell) bool { return !c.given() && !c.own() })
 	row("429 %, given", sim.Refused, cell.given)
-	row("steady 429 % with fields", sim.Steady, func(c cell) bool { return c.given() && c.calm() })
-	row("steady 429 %, S12 included", sim.Steady, func(c cell) bool { return c.given() && c.told() })
+	row("steady 429 % with fields", sim.Steady, cell.calm)
+	row("steady 429 %, S12 included", sim.Steady, cell.told)
 	for at := range g.scenarios {
 		row(g.scenarios[at].Name, sim.Score, func(c cell) bool { return c.scenario == &g.scenarios[at] })
 	}
@@ -76,8 +78,10 @@ refused for no reason, then with it.`}
 // details are all figures of ours.
 func (g *grid) details() *rig.Section {
 	t := &rig.Section{Title: "Figures of " + ours, Note: `
-Convergence, fall, rise and overshoot are only measured where a scenario has a change to follow. Waits end after
-5 s, so p99 is that long where demand exceeds the limit.`, Table: rig.Table{Header: []string{"scenario", ""}}}
+Convergence, fall and overshoot are only measured where a scenario has a change to follow. Waits end after
+5 s, so p99 is that long where demand exceeds the limit. In pauses: requests of a run in
+announced pauses of more than a second, up to ten minutes, before one was served in such a pause.`}
+	t.Header = []string{"scenario", ""}
 	for _, m := range measures[:sim.Steady] {
 		t.Header = append(t.Header, m.name)
 	}

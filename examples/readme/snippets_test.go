@@ -25,8 +25,8 @@ import (
 // The README's functions, to the letter.
 
 func client() *http.Client {
-	most := quotient.Rates(quotient.PerSecond(100)) // for each host; more is never tried
-	limiter := quotient.Must(quotient.New(most, quotient.Policy(policy.Tracking{}), quotient.BeyondShare()))
+	limit := quotient.Rates(quotient.PerSecond(100)) // the API's, for each host
+	limiter := quotient.Must(quotient.New(limit, quotient.Policy(policy.Tracking{}), quotient.Replicas(4)))
 	return &http.Client{Transport: &httplimit.Transport{Limiter: limiter}}
 }
 

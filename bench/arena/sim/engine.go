@@ -23,9 +23,6 @@ type Contender struct {
 	// at slotsPace of it where slots are limited. No better way to use this knowledge is known. It knows
 	// neither how long a round trip will take nor how much is used up of a window that shrinks.
 	Shared bool
-	// Coordinate returns the rates of all replicas once a second, from what each wants. It governs rates against
-	// an upstream that limits slots in flight, too.
-	Coordinate func(limit float64, wants []float64) (rates []float64)
 	// Deaf: it reads neither Retry-After nor RateLimit fields, so a run is the same whatever the upstream tells.
 	Deaf bool
 	// Gossip passes the words of controllers that speak on; without it each is alone.
@@ -33,12 +30,9 @@ type Contender struct {
 }
 
 const (
-	maxWait  = 5 * time.Second // then a waiter gives up
-	maxQueue = 10_000
-	// slotsPace is the best of .88 to 1.1, on the tuning seeds: .882. Round trips jitter, so that at more than
-	// nine tenths of the slots too many requests arrive while all are taken. A cap on what is in flight, on top
-	// of it or in its place, is no better.
-	slotsPace = 0.9
+	maxWait   = 5 * time.Second // then a waiter gives up
+	maxQueue  = 10_000
+	slotsPace = 0.9 // the best: round trips jitter, so that at more too many requests arrive while all are taken
 )
 
 // event is what happens at an instant, to a replica or a request.
@@ -49,8 +43,8 @@ type event struct {
 }
 
 type request struct {
-	who       int
-	sent, rtt time.Duration
+	who                int
+	sent, rtt, reached time.Duration
 	policy.Feedback
 }
 
@@ -80,7 +74,7 @@ func Play(s Scenario, kind Kind, fields Fields, c Contender, seed uint64) Result
 	r := &Run{s: &s, c: &c, rng: rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15)), m: newMeter(&s)}
 	r.up = NewUpstream(kind, fields, s.Limit, time.Duration(r.rng.Int64N(int64(minutes))))
 	r.clock = r.up.phase + minutes + time.Duration(r.rng.Int64N(int64(time.Second))) - time.Second/2
-	r.slots = kind == Concurrency && c.Coordinate == nil
+	r.slots = kind == Concurrency
 	r.replicas = make([]replica, s.Replicas)
 	if c.Gossip {
 		r.whisper = newWhisper(s.Replicas, seed)
@@ -101,9 +95,6 @@ func Play(s Scenario, kind Kind, fields Fields, c Contender, seed uint64) Result
 	if s.Stranger > 0 {
 		r.push(s.Strange.From, (*Run).intrude, 0)
 	}
-	if c.Coordinate != nil {
-		r.push(0, (*Run).coordinate, 0)
-	}
 	for len(r.events) > 0 && r.events[0].at < s.Length {
 		e := r.events.pop()
 		r.now = e.at
@@ -120,6 +111,9 @@ func (r *Run) join(i int) {
 	p := &r.replicas[i]
 	p.live, p.last = true, r.now
 	p.bounds = policy.Bounds{Share: r.s.shareAt(r.now), Ceiling: math.Inf(1)}
+	if r.s.Ceiling > 0 {
+		p.bounds.Ceiling = r.s.Ceiling
+	}
 	if r.c.Policy != nil {
 		p.ctrl = r.c.Policy(r.s).New(r.rng.Uint64())
 		if r.s.Start != nil {
@@ -127,9 +121,6 @@ func (r *Run) join(i int) {
 		}
 		r.obey(p, p.ctrl.Next(r.nothing(), p.bounds))
 		p.tokens = r.rng.Float64() * p.size()
-	}
-	if r.c.Coordinate != nil {
-		p.rate = p.bounds.Share + .01
 	}
 	r.await(i)
 	r.relist()
@@ -156,7 +147,6 @@ func (r *Run) arrive(i int) {
 		return
 	}
 	if r.rng.Float64()*r.s.Most(i) < r.s.demand(i, r.now) {
-		p.wanted++
 		r.m.arrived[r.now/time.Second]++
 		if len(p.queue) < maxQueue {
 			p.queue = append(p.queue, r.now)
@@ -170,6 +160,9 @@ func (r *Run) arrive(i int) {
 func (r *Run) send(i int) {
 	p := &r.replicas[i]
 	r.m.sent(r.now, r.now-p.queue[0])
+	if p.pause.runs(r.now) {
+		r.m.Of[Pressed]++
+	}
 	p.queue = p.queue[1:]
 	p.flying++
 	way := Span{20 * time.Millisecond, 80 * time.Millisecond}
@@ -198,8 +191,9 @@ func (r *Run) reach(k int) {
 		delay += serviceTime
 		r.push(r.now+serviceTime, func(r *Run, _ int) { r.up.Release() }, 0)
 	}
-	said := ok && !(r.s.Noise > 0 && r.rng.Float64() < r.s.Noise)
-	q.Feedback = r.up.Answer(r.now, said)
+	noise := at(0, r.s.Noise, r.now)
+	said := ok && !(noise > 0 && r.rng.Float64() < noise)
+	q.reached, q.Feedback = r.now, r.up.Answer(r.now, said)
 	if r.s.Lie != nil {
 		r.s.Lie(r.now, &q.Feedback)
 	}
@@ -215,6 +209,7 @@ func (r *Run) answer(k int) {
 	if !p.live {
 		return
 	}
+	p.pause.heed(&q, r.now)
 	if p.ctrl != nil {
 		s := policy.Sample{
 			Outcome: q.Outcome, RetryAfter: q.RetryAfter, Quota: q.Quotas[0],
@@ -249,10 +244,10 @@ func (r *Run) change(int) {
 	if r.shared.rate = max(r.s.limitAt(r.now), 1e-3); r.up.kind == Concurrency {
 		r.shared.rate *= slotsPace
 	}
-	if r.whisper != nil {
-		r.whisper.parts = r.s.partsAt(r.now)
-	}
 	h := r.s.shareAt(r.now)
+	if r.whisper != nil {
+		r.whisper.rehint(h, r.s, r.now)
+	}
 	for i := range r.replicas {
 		p := &r.replicas[i]
 		if !p.live || h == p.bounds.Share {
@@ -264,26 +259,6 @@ func (r *Run) change(int) {
 		}
 		r.serve(i)
 	}
-}
-
-// coordinate lets the reference divide the limit, which it was configured with, by what each replica wants.
-func (r *Run) coordinate(int) {
-	wants := make([]float64, len(r.replicas))
-	for i := range r.replicas {
-		p := &r.replicas[i]
-		if p.live {
-			wants[i] = p.wanted + 1e-3 + float64(len(p.queue))
-		}
-		p.wanted = 0
-	}
-	for i, rate := range r.c.Coordinate(r.s.Limit, wants) {
-		if p := &r.replicas[i]; p.live {
-			p.settle(r.now)
-			p.rate = max(rate, 1e-3)
-			r.serve(i)
-		}
-	}
-	r.push(r.now+time.Second, (*Run).coordinate, 0)
 }
 
 // heap is a binary heap of events by time.

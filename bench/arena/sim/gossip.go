@@ -64,7 +64,8 @@ type whisper struct {
 	nodes   []node
 	version int     // of the list
 	live    []int   // the list; replaced, never changed
-	parts   float64 // that the hint in force was computed with
+	hint    float64 // that is in force
+	parts   float64 // that it was computed with: the replicas that ran then
 }
 
 func newWhisper(replicas int, seed uint64) *whisper {
@@ -167,6 +168,19 @@ func (r *Run) receive(k int) {
 	}
 }
 
+// rehint notes a hint, from an instant on.
+func (w *whisper) rehint(hint float64, s *Scenario, now time.Duration) {
+	if hint == w.hint {
+		return
+	}
+	w.hint, w.parts = hint, 0
+	for i := range s.Replicas {
+		if s.Live(i, now) {
+			w.parts++
+		}
+	}
+}
+
 // inform hands a controller the reports, if they have changed; none while they are not complete and fresh.
 func (r *Run) inform(p *replica, all words, replicas int) {
 	var f *policy.Fleet
@@ -180,21 +194,4 @@ func (r *Run) inform(p *replica, all words, replicas int) {
 	}
 	p.bounds.Fleet = f
 	r.obey(p, p.ctrl.Next(r.nothing(), p.bounds))
-}
-
-// partsAt is how many parts the hint in force at t was computed with: the replicas that ran when it last
-// changed.
-func (s *Scenario) partsAt(t time.Duration) (parts float64) {
-	var when time.Duration
-	for _, c := range s.Hints {
-		if c.At <= t {
-			when = c.At
-		}
-	}
-	for i := range s.Replicas {
-		if s.Live(i, when) {
-			parts++
-		}
-	}
-	return parts
 }

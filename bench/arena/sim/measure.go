@@ -15,10 +15,10 @@ const (
 	Jain             // fairness over replicas with equal demand: mean over minutes
 	Converged        // mean seconds after a change until what is sent stays within a tenth of what could be served
 	Fell             // the same over changes at which the limit fell; 0 when there are none
-	Rose             // the same over changes at which it rose
 	Overshoot        // the most sent in a second, against the limit, after that fell and a second had passed
 	Wait99           // 99th percentile of the seconds that sent requests had waited
 	Score            // the figure by which controllers are compared: 1 is best
+	Pressed          // how many requests were sent in a pause that was announced to the replica, and not refuted
 	Steady           // Refused over seconds in which nothing has changed for twenty seconds
 	Figures          // how many there are
 )
@@ -155,7 +155,7 @@ func Fairness(row []float64) float64 {
 
 // follow measures convergence and overshoot after each change.
 func (m *meter) follow() {
-	var all, fell, rose []float64
+	var all, fell []float64
 	for k, c := range m.s.Changes {
 		end := m.s.Length
 		if k+1 < len(m.s.Changes) {
@@ -164,17 +164,13 @@ func (m *meter) follow() {
 		from, to := int(c/time.Second), int(end/time.Second)-3
 		took := m.took(from, to)
 		all = append(all, took)
-		switch before, now := m.s.limitAt(c-1), m.s.limitAt(c); {
-		case c == 0:
-		case now > before:
-			rose = append(rose, took)
-		case now < before:
+		if now := m.s.limitAt(c); c > 0 && now < m.s.limitAt(c-1) {
 			fell = append(fell, took)
 			most := slices.Max(m.Sent[from+1 : min(from+20, to)]) // its first second apart
 			m.Of[Overshoot] = max(m.Of[Overshoot], float64(most)/now)
 		}
 	}
-	m.Of[Converged], m.Of[Fell], m.Of[Rose] = mean(all), mean(fell), mean(rose)
+	m.Of[Converged], m.Of[Fell] = mean(all), mean(fell)
 }
 
 // took is how many seconds after from two windows of three seconds in a row are near what could be served.

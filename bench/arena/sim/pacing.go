@@ -22,8 +22,31 @@ type replica struct {
 	queue   []time.Duration // when those that wait have come
 	wakeAt  time.Duration   // later ones are void
 	flying  int
-	wanted  float64 // since the last coordination
+	pause   pause
 }
+
+// pause is what refusals have announced to a replica. An upstream may mean nothing by a pause of a second, up to
+// which a millisecond is rounded; and no more than ten minutes are asked of a client.
+type pause struct {
+	made, end time.Duration // when it was announced, by the upstream's clock, and until when
+	refuted   bool          // a request was served in one: then none has to be waited out any more
+}
+
+// heed takes note of an answer, which arrives now.
+func (p *pause) heed(q *request, now time.Duration) {
+	switch {
+	case q.Outcome == policy.Success:
+		p.refuted = p.refuted || p.made < q.reached && q.reached < p.end-time.Second
+	case q.RetryAfter > time.Second:
+		if now >= p.end {
+			p.made = q.reached
+		}
+		p.end = max(p.end, now+min(q.RetryAfter, 10*time.Minute))
+	}
+}
+
+// runs reports whether nothing may be sent.
+func (p *pause) runs(now time.Duration) bool { return now < p.end && !p.refuted }
 
 const burst = 0.1 // seconds that a pacing bucket holds, at least one event; as in the library
 

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"fmt"
 	"math"
 	"time"
 
@@ -26,8 +27,10 @@ type Scenario struct {
 	// Start is a share that replica i gets when it joins, and that is taken back at once: where it comes
 	// from; nil: nothing.
 	Start func(i int) float64
-	// Noise is the part of the answers that are 429 for no reason.
-	Noise float64
+	// Ceiling is the highest rate that a replica may try; 0: any.
+	Ceiling float64
+	// Noise is the part of the answers that are 429 for no reason; nil: none.
+	Noise []Change
 	// Stranger takes that much of the limit for a time.
 	Stranger float64
 	Strange  Span
@@ -35,6 +38,8 @@ type Scenario struct {
 	RTT func(i int) Span
 	// Lie falsifies what the answers report; nil: they report the truth.
 	Lie func(t time.Duration, a *policy.Feedback)
+	// Unmeant: pauses of more than a second are announced that are not meant. Who obeys is judged by courtesy there.
+	Unmeant bool
 	// Outage is a time in which all is refused, whatever the limit is.
 	Outage Span
 	// Changes are the instants after which convergence is measured.
@@ -69,8 +74,8 @@ const (
 )
 
 // Scenarios are all. Those named S and N have goals. Those named O break controllers which hold in the others:
-// upstreams that lie, incidents, restarts. Each says what it hurts.
-var Scenarios = []Scenario{
+// upstreams that lie, incidents, restarts. Each says what it hurts. Those named H go over ranges.
+var Scenarios = append([]Scenario{
 	ten("S1", "equal demand, right hint", always(share), after(0), goals(.99, .01, .99, 0)),
 	ten("S2", "one replica wants 0.9 of the limit", always(share), after(0), skew, goals(.985, .005, .99, 6)),
 	equal("S3", "5 -> 20 join at 60 s, hint 30 s late", full, 20, 2*full/5, []Change{{0, full / 5}, {late, full / 20}},
@@ -98,7 +103,7 @@ var Scenarios = []Scenario{
 	// A controller that restores its trust in the hint at each change: discovery sees half of the pool every
 	// other time.
 	ten("O1", "the hint flaps between 2x and 1/2x every 7 s", nil, flap),
-	ten("O2", "Retry-After lies: a minute, none, a year, negative", always(share), lies(aboutRetryAfter)),
+	ten("O2", "Retry-After lies: a minute, none, a year, negative", always(share), lies(aboutRetryAfter), unmeant),
 	ten("O3a", "fields lie: always half is left", always(share), lies(constantly)),
 	ten("O3b", "fields lie: they are about another quota", always(share), lies(aboutAnotherQuota)),
 	ten("O3c", "fields lie: off by two", always(share), lies(byTwo)),
@@ -122,6 +127,35 @@ var Scenarios = []Scenario{
 	equal("O9", "20 replicas start a factor of 100 apart, no hint", full, 20, full/2, nil, func(s *Scenario) {
 		s.Start = func(i int) float64 { return full / 20 / 10 * math.Pow(100, float64(i)/19) }
 	}),
+}, ranges()...)
+
+// ranges are the scenarios named H: each is played over a range of one figure, which its name ends with.
+func ranges() (list []Scenario) {
+	add := func(name, title string, x float64, n int, d, share float64, traits ...trait) {
+		name, title = fmt.Sprint(name, "/", x), fmt.Sprintf(title, x)
+		list = append(list, equal(name, title, full, n, d, always(share), traits...))
+	}
+	for _, times := range []float64{1, 10, 100, 1000} { // a ceiling is the most that is ever tried
+		most := func(s *Scenario) { s.Ceiling, s.Kinds = times*full, []Kind{TokenBucket, GCRA} }
+		add("H1a", "one process, no count, ceiling %g times the limit", times, 1, 2*full, 0, most)
+		add("H1b", "one process that knows it, ceiling %g times the limit", times, 1, 2*full, times*full, most)
+	}
+	for _, percent := range []float64{5, 15, 30, 60} {
+		refuse := func(s *Scenario) {
+			s.Noise = []Change{{minutes, percent / 100}, {2 * minutes, 0}}
+			s.Changes, s.Kinds = []time.Duration{2 * minutes}, []Kind{TokenBucket}
+		}
+		add("H2a", "%g %% are refused for a minute, no hint", percent, 10, 2*share, 0, refuse)
+		add("H2b", "%g %% are refused for a minute, right hint", percent, 10, 2*share, share, refuse)
+	}
+	for _, times := range []float64{1.5, 2, 3, .67, .5, .33} {
+		add("H3", "four replicas, hint %g times what is right", times, 4, full/2, times*full/4, against(GCRA))
+	}
+	for _, known := range []float64{0, 1} {
+		ten := func(s *Scenario) { s.Limit, s.Length, s.Kinds = 10, 10*minutes, []Kind{Window60} }
+		add("H4", "600 a minute, each wants 3/s, hint %g", known, 10, 3, known, ten)
+	}
+	return list
 }
 
 // A trait changes a scenario.
@@ -150,7 +184,8 @@ func after(changes ...time.Duration) trait { return func(s *Scenario) { s.Change
 func goals(wanted ...float64) trait        { return func(s *Scenario) { s.Goals = wanted } }
 func limits(changes ...Change) trait       { return func(s *Scenario) { s.Limits = changes } }
 func against(kind Kind) trait              { return func(s *Scenario) { s.Kinds = []Kind{kind} } }
-func noise(s *Scenario)                    { s.Noise = .02 }
+func noise(s *Scenario)                    { s.Noise, s.Unmeant = always(.02), true }
+func unmeant(s *Scenario)                  { s.Unmeant = true }
 func stranger(s *Scenario)                 { s.Stranger, s.Strange = .4*full, Span{minutes, 3 * minutes} }
 
 func lies(lie func(time.Duration, *policy.Feedback)) trait { return func(s *Scenario) { s.Lie = lie } }

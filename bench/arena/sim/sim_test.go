@@ -87,12 +87,42 @@ func TestMeter(t *testing.T) {
 	got := m.result().Of
 	for what, x := range map[string][2]float64{
 		"goodput": {got[Goodput], 14500. / 15000}, "refused": {got[Refused], 210. / 14710}, "Jain": {got[Jain], .8},
-		"steady": {got[Steady], 10. / 6010}, "fell": {got[Fell], 4}, "rose": {got[Rose], 10}, "both": {got[Converged], 7},
+		"steady": {got[Steady], 10. / 6010}, "fell": {got[Fell], 4}, "both": {got[Converged], 7},
 		"overshoot": {got[Overshoot], 2}, "wait": {got[Wait99], 178}, "score": {got[Score], score(29./30, 21./1471, .8)},
 		"best score": {score(1.1, 0, 1), 1}, "a bad score": {score(.5, .5, 0), .1},
 	} {
 		if math.Abs(x[0]-x[1]) > 1e-9 {
 			t.Errorf("%s: %v, want %v", what, x[0], x[1])
+		}
+	}
+}
+
+// TestPauses: a pause of more than a second runs for as long as it was announced, ten minutes at most, and ends with
+// the first request that is served in it. No later one has to be waited out.
+func TestPauses(t *testing.T) {
+	const second = time.Second
+	refused := func(after time.Duration) policy.Feedback {
+		return policy.Feedback{Outcome: policy.Throttled, RetryAfter: after}
+	}
+	served := policy.Feedback{Outcome: policy.Success}
+	p := pause{}
+	for i, x := range []struct {
+		reached time.Duration
+		policy.Feedback
+		runs, ends time.Duration // the last instant at which it runs; 0: it does not
+	}{
+		{10 * second, refused(second), 0, 10 * second},
+		{20 * second, refused(5 * second), 25 * second, 26 * second},
+		{19 * second, served, 25 * second, 26 * second}, // it came before the refusal
+		{21 * second, refused(2 * second), 25 * second, 26 * second},
+		{25 * second, served, 25 * second, 26 * second}, // an end may be rounded up
+		{1000 * second, refused(365 * 24 * 3600 * second), 1600 * second, 1601 * second},
+		{1500 * second, served, 0, 1500 * second},
+		{1700 * second, refused(60 * second), 0, 1701 * second},
+	} {
+		p.heed(&request{reached: x.reached, Feedback: x.Feedback}, x.reached+second/2)
+		if x.runs > 0 && !p.runs(x.runs) || p.runs(x.ends) {
+			t.Errorf("answer %d: %+v", i, p)
 		}
 	}
 }

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/bench/arena/sim"
+	"github.com/quotient-go/quotient/bench/rig"
+	"github.com/quotient-go/quotient/policy"
+)
+
+// Six processes of eight callers each, which never rest, share an upstream for five minutes.
+const (
+	processes, callers = 6, 8
+	recipeTime         = 5 * time.Minute
+)
+
+// recipes are the ways to make a limiter that docs/adaptive.md compares. A limit that is not known is told as ten
+// times what it is.
+var recipes = []struct {
+	name    string
+	told    float64
+	options []quotient.Option
+}{
+	{"`Tracking`, `BeyondShare`", 10, []quotient.Option{quotient.Policy(policy.Tracking{}), quotient.BeyondShare()}},
+	{"... and the limit", 1, []quotient.Option{quotient.Policy(policy.Tracking{}), quotient.BeyondShare()}},
+	{"... and `Replicas`", 1,
+		[]quotient.Option{quotient.Policy(policy.Tracking{}), quotient.BeyondShare(), quotient.Replicas(processes)}},
+	{"`Tracking`, `Replicas`", 1, []quotient.Option{quotient.Policy(policy.Tracking{}), quotient.Replicas(processes)}},
+	{"`Fixed`, `Replicas`", 1, []quotient.Option{quotient.Replicas(processes)}},
+	{"`AIMD`, `BeyondShare`", 10, []quotient.Option{quotient.Policy(policy.AIMD{}), quotient.BeyondShare()}},
+}
+
+// An upstream judges a request that costs so many tokens, and says for how long it holds a slot.
+type judge func(now time.Duration, cost int) (f policy.Feedback, held time.Duration)
+
+// limited are the upstreams, what they allow in a second, how many of the processes call them, and how a user tells
+// a limit.
+var limited = []struct {
+	name  string
+	limit float64
+	busy  int
+	tell  func(limit float64) quotient.Limit
+	judge func(limit float64) judge
+}{
+	{"bans for 5 s", 30, processes, rate("", time.Second), bans},
+	{"bucket", 30, processes, rate("", time.Second), counts(sim.TokenBucket)},
+	{"bucket, one is busy", 30, 1, rate("", time.Second), counts(sim.TokenBucket)},
+	{"windows of a minute", 10, processes, rate("", time.Minute), counts(sim.Window60)},
+	{"tokens", 10 * meanCost, processes, rate("tokens", time.Minute), tokens},
+	{"slots", 120, processes, func(l float64) quotient.Limit { return quotient.Limit{InFlight: int(l / 5)} },
+		counts(sim.Concurrency)},
+}
+
+const meanCost = 1000 // tokens of a request
+
+func rate(unit string, per time.Duration) func(limit float64) quotient.Limit {
+	return func(limit float64) quotient.Limit {
+		return quotient.Rates(quotient.Rate{Unit: unit, Events: limit * per.Seconds(), Per: per})
+	}
+}
+
+func counts(kind sim.Kind) func(float64) judge {
+	return func(limit float64) judge {
+		up, taken := sim.NewUpstream(kind, sim.RetryAfter, limit, 0), []time.Duration{}
+		return func(now time.Duration, _ int) (policy.Feedback, time.Duration) {
+			for len(taken) > 0 && taken[0] <= now {
+				up.Release()
+				taken = taken[1:]
+			}
+			ok, held := up.Admit(now), time.Duration(0)
+			if ok && kind == sim.Concurrency {
+				held, taken = 200*time.Millisecond, append(taken, now+200*time.Millisecond)
+			}
+			return up.Answer(now, ok), held
+		}
+	}
+}
+
+func refuse(wait time.Duration) policy.Feedback {
+	return policy.Feedback{Outcome: policy.Throttled, RetryAfter: (wait + time.Second - 1).Truncate(time.Second)}
+}
+
+// bans refuses everything for five seconds after each excess.
+func bans(limit float64) judge {
+	up, until := counts(sim.TokenBucket)(limit), time.Duration(0)
+	return func(now time.Duration, cost int) (policy.Feedback, time.Duration) {
+		if now >= until {
+			if f, _ := up(now, cost); f.Outcome == policy.Success {
+				return f, 0
+			}
+			until = now + 5*time.Second
+		}
+		return refuse(until - now), 0
+	}
+}
+
+// tokens has a bucket that holds what flows in within ten seconds.
+func tokens(limit float64) judge {
+	left, last := 10*limit, time.Duration(0)
+	return func(now time.Duration, cost int) (policy.Feedback, time.Duration) {
+		left, last = min(10*limit, left+limit*(now-last).Seconds()), now
+		if missing := float64(cost) - left; missing > 0 {
+			return refuse(time.Duration(missing / limit * float64(time.Second))), 0
+		}
+		left -= float64(cost)
+		return policy.Feedback{Outcome: policy.Success}, 0
+	}
+}
+
+// TestRecipes prints the table of recipes, what was served as a part of the limit and which part was refused, and
+// holds docs/adaptive.md to it.
+func TestRecipes(t *testing.T) {
+	if underRace() {
+		t.Skip("seconds, and a minute under the race detector")
+	}
+	page := file(t, "../../docs/adaptive.md")
+	table := rig.Table{Header: []string{"served %, refused %"}}
+	for _, up := range limited {
+		table.Header = append(table.Header, up.name)
+	}
+	for _, r := range recipes {
+		cells, told := []any{r.name}, row(t, page, r.name)
+		for k := range limited {
+			var served, refused float64
+			synctest.Test(t, func(t *testing.T) { served, refused = cook(t, k, r.told, r.options) })
+			cells = append(cells, fmt.Sprintf("%.0f, %.1f", served, refused))
+			var s, x float64 // near these: the controllers draw other seeds each time
+			_, err := fmt.Sscanf(told[k], "%f, %f", &s, &x)
+			if err != nil || math.Abs(s-served) > 4 || math.Abs(x-refused) > max(1.5, x/3) {
+				t.Errorf("%s, %s: %v, the page has %s", r.name, limited[k].name, cells[k+1], told[k])
+			}
+		}
+		table.Add(cells...)
+	}
+	t.Log("\n" + table.String())
+}
+
+// cook plays one recipe against one upstream. It returns percents.
+func cook(t *testing.T, kind int, told float64, options []quotient.Option) (served, refused float64) {
+	u := &limited[kind]
+	ctx, stop := context.WithTimeout(t.Context(), recipeTime)
+	defer stop()
+	var mu sync.Mutex
+	var work sync.WaitGroup
+	rng, begin, up, all := rand.New(rand.NewPCG(1, 1)), time.Now(), u.judge(u.limit), 0.0
+	call := func(l *quotient.Limiter) {
+		mu.Lock()
+		cost, way := 1, time.Duration(10+rng.IntN(30))*time.Millisecond // there, and back
+		var of []quotient.CallOption
+		if u.limit > meanCost {
+			cost = meanCost/2 + rng.IntN(meanCost)
+			of = []quotient.CallOption{quotient.Cost("tokens", cost)}
+		}
+		mu.Unlock()
+		p, err := l.Acquire(ctx, "upstream", of...)
+		if err != nil { // there is no turn before the end
+			<-ctx.Done()
+			return
+		}
+		time.Sleep(way)
+		mu.Lock()
+		f, held := up(time.Since(begin), cost)
+		if all++; f.Outcome == policy.Success {
+			served += float64(cost)
+		} else {
+			refused++
+		}
+		mu.Unlock()
+		time.Sleep(held + way)
+		p.Done(f)
+	}
+	for range u.busy {
+		l, err := quotient.New(u.tell(told*u.limit), options...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range callers {
+			work.Go(func() {
+				for ctx.Err() == nil {
+					call(l)
+				}
+			})
+		}
+	}
+	work.Wait()
+	return 100 * served / u.limit / recipeTime.Seconds(), 100 * refused / all
+}
