@@ -179,8 +179,8 @@ func (w *world) drawPolicy() policy.Policy {
 	ramp := policy.Ramp{Mode: policy.RampMode(pick(w.T, 0, 3, "ramp")), Start: .2, Over: 5 * time.Second,
 		CoolDown: 2 * time.Second}
 	return among(w.T, []policy.Policy{policy.AIMD{}, policy.Tracking{},
-		policy.Tracking{Spend: policy.SpendEvenly}, ramp, quotient.Adversary{Seed: 7, Calm: true},
-		quotient.Adversary{Seed: 8, Expires: true}}, "policy")
+		policy.Tracking{Spend: policy.SpendEvenly, Retry: policy.Retry{Longest: time.Minute, Test: true}}, ramp,
+		quotient.Adversary{Seed: 7, Calm: true}, quotient.Adversary{Seed: 8, Expires: true}}, "policy")
 }
 
 // start adds a replica to the fleet.
