@@ -74,21 +74,25 @@ func (b *blackout) cycleAt(now time.Duration) float64 {
 
 // failure is a request that was not refused and not served: nothing but these is a blackout too, an outage.
 func (b *blackout) failure(t *tracking, s *Sample) bool {
-	if b.bad && !b.ill && !b.dark && !t.retry.obeys(s, false) {
+	if b.bad && !b.ill && !b.dark && !t.retry.obeys(s, b.again(s)) {
 		return false // refusals say more
 	}
 	b.ill = b.ill || !b.dark
 	return b.refusal(t, s)
 }
 
+// again reports whether a request was sent after the one before it was known to be refused.
+func (b *blackout) again(s *Sample) bool { return b.bad && s.Sent >= b.firstBad }
+
 // refusal looks for a blackout, and reports whether there is one.
 func (b *blackout) refusal(t *tracking, s *Sample) bool {
+	again := b.again(s)
 	if s.Outcome == Throttled && b.ill && !b.dark {
 		b.bad, b.ill = false, false // a run of refusals begins
 	}
 	if b.dark {
-		if b.paused && t.retry.obeys(s, true) && s.Now+s.RetryAfter > b.until { // another names a later end
-			b.wait(t, s)
+		if s.Sent < b.until && t.retry.obeys(s, true) && s.RetryAfter > b.until-s.Now {
+			b.wait(t, s) // what is in flight names a later end
 		}
 		b.missed(t, s)
 		return true
@@ -98,7 +102,7 @@ func (b *blackout) refusal(t *tracking, s *Sample) bool {
 		b.before = t.rate
 	}
 	b.refused++
-	if t.has(RuleBlackout) && t.retry.obeys(s, b.refused > 1 && s.Sent >= b.firstBad) {
+	if t.has(RuleBlackout) && t.retry.obeys(s, again) {
 		b.dark, b.paused, b.probes = true, true, 0
 		b.wait(t, s)
 		return true
@@ -122,6 +126,7 @@ func (b *blackout) missed(t *tracking, s *Sample) {
 			b.paused, b.began, b.firstBad = false, b.began+s.Now-b.firstBad, s.Now
 		}
 		t.retry.confirmed(s)
+		b.probes = min(b.probes+1, mostDoublings)
 		b.wait(t, s)
 	}
 }
@@ -144,7 +149,6 @@ func (b *blackout) wait(t *tracking, s *Sample) {
 	if announced := s.RetryAfter.Seconds(); announced > wait || announced > 0 && !b.incident(s.Now) {
 		wait = max(min(wait, announced), t.retry.wait(announced)) * (1 + retryJitter*t.fraction())
 	}
-	b.probes = min(b.probes+1, mostDoublings)
 	b.until = s.Now + time.Duration(wait*float64(time.Second))
 }
 
@@ -204,7 +208,8 @@ func (b *blackout) end(t *tracking, s *Sample) {
 
 const (
 	// longestPause is how much of an announced pause is waited out unless Retry says otherwise: ten minutes.
-	longestPause = 10 * time.Minute
+	// A limiter stops a key for mostPause at most (Pace.NotBefore).
+	longestPause, mostPause = 10 * time.Minute, time.Hour
 	// testAfter is how many seconds of a pause are waited out before the first test, once an upstream's pauses
 	// have been refuted. A pause that is announced for no longer than that needs no test.
 	testAfter = 10.0
@@ -221,10 +226,11 @@ const (
 // pause of a second or less, which may be a rounded-up millisecond, does so the second time in a row.
 type Retry struct {
 	// Longest is how much of a pause is waited out; then a single request tests whether it is meant. 0 or less
-	// means ten minutes.
+	// means ten minutes, and more than an hour an hour.
 	Longest time.Duration
-	// Test is for an upstream that is known to announce pauses that it does not mean. They are tested after ten
-	// seconds from the beginning, and not only after one of them was refuted: served a request before its end.
+	// Test is for an upstream that is known to announce pauses that it does not mean: they are taken from the
+	// beginning as otherwise once one was refuted, since a request was served before its end. A pause then stops
+	// the key only when nothing is served any more, and is tested after ten seconds.
 	Test bool
 }
 
@@ -233,7 +239,7 @@ func (r Retry) longest() time.Duration {
 	if r.Longest <= 0 {
 		return longestPause
 	}
-	return min(r.Longest, farAway)
+	return min(r.Longest, mostPause)
 }
 
 // retry is what the controller makes of Retry-After. An announced pause is a prediction: nothing is served

@@ -265,11 +265,7 @@ func TestOutageThatBecomesABlackout(t *testing.T) {
 
 // paused is a refusal that announces a pause, of a request that was sent at an instant.
 func (l *life) paused(at, sent float64, pause time.Duration) float64 {
-	l.tell(policy.Sample{
-		Outcome: policy.Throttled, Now: seconds(at), Sent: seconds(sent), Cost: 1, Paced: true,
-		RetryAfter: pause,
-	})
-	return l.gate()
+	return l.say(policy.Throttled, sent, at, pause)
 }
 
 // darkenUntil refuses everything until the controller stops, and announces what it is given of the instant.
@@ -313,6 +309,7 @@ func TestRetryAfter(t *testing.T) {
 		{"100 s, at most a minute", policy.Retry{Longest: time.Minute}, always(100 * time.Second), []float64{60, 60, 60}},
 		{"a year, always anew", obey, always(365 * 24 * time.Hour), []float64{600, 600, 600, 600}},
 		{"for ever", obey, always(math.MaxInt64), []float64{600, 600}},
+		{"for ever, at most a day", policy.Retry{Longest: 24 * time.Hour}, always(math.MaxInt64), []float64{3600, 3600}},
 		{"a day, always the same end", obey, until(86400), []float64{600, 600, 600}},
 		{"a day, tested", test, until(86400), []float64{10, 20, 40, 80, 160, 320, 600, 600}},
 		{"a second", obey, always(time.Second), []float64{1, 1, 1}},
@@ -364,9 +361,54 @@ func TestPausesAtOnce(t *testing.T) {
 	within(t, "a later end counts", l.paused(5.3, 5, time.Minute), 60, 66)
 	near(t, "the rate", l.probe(policy.Success), rate)
 	l = born(10, 0)
-	l.tell(policy.Sample{Outcome: policy.Unavailable, Now: seconds(1), Sent: seconds(.9), RetryAfter: time.Minute})
-	within(t, "a 503 that demands a minute", l.gate(), 60, 66)
+	within(t, "a 503 that demands a minute", l.say(policy.Unavailable, .9, 1, time.Minute), 60, 66)
 	near(t, "its rate", l.probe(policy.Success), 10)
+}
+
+// say is an answer to a request that was sent at an instant, with the pause that it announces. It returns how long
+// the controller waits then.
+func (l *life) say(o policy.Outcome, sent, at float64, pause time.Duration) float64 {
+	l.tell(policy.Sample{Outcome: o, Now: seconds(at), Sent: seconds(sent), Cost: 1, Paced: true, RetryAfter: pause})
+	return l.gate()
+}
+
+// Whatever came before, an announced pause is obeyed, and nothing that was sent before it was announced ends it.
+func TestPausesInAnyState(t *testing.T) {
+	const refused, failed, served = policy.Throttled, policy.Unavailable, policy.Success
+	type answer struct {
+		policy.Outcome
+		sent, at float64
+		pause    time.Duration
+	}
+	for what, c := range map[string]struct {
+		wait float64
+		said []answer
+	}{
+		"a success from between a cut and the pause": {59.5,
+			[]answer{{refused, 9.9, 10, 0}, {refused, 9.95, 10.01, time.Minute}, {served, 10.005, 10.05, 0}}},
+		"a success of one probe after another's 503": {59.5,
+			[]answer{{refused, 9.9, 10, 2 * time.Second}, {failed, 12.3, 12.35, time.Minute}, {served, 12.29, 12.4, 0}}},
+		"in a blackout that began without one": {60, []answer{{refused, 10, 10.1, 0}, {refused, 10.11, 10.3, 0},
+			{refused, 10.2, 10.6, 0}, {refused, 10.5, 10.65, time.Minute}}},
+		"in an outage that began without one": {60, []answer{{failed, 10, 10.1, 0}, {failed, 10.11, 10.3, 0},
+			{failed, 10.2, 10.6, 0}, {failed, 10.5, 10.65, time.Minute}}},
+		"in flight, for ever":          {600, []answer{{refused, 9.9, 10, 5 * time.Second}, {refused, 9.9, 10.1, math.MaxInt64}}},
+		"a second, by a 429 and a 503": {1, []answer{{refused, 9.9, 10, time.Second}, {failed, 10.1, 10.2, time.Second}}},
+		"a second, by a 503 and a 429": {1, []answer{{failed, 9.9, 10, time.Second}, {refused, 10.1, 10.2, time.Second}}},
+		"a probe that fails, after many later ends": {.7, []answer{{refused, 9.9, 10, 2 * time.Second},
+			{refused, 9.9, 11, 2 * time.Second}, {refused, 9.9, 12, 2 * time.Second}, {refused, 9.9, 13, 2 * time.Second},
+			{failed, 15.3, 15.4, 0}}},
+	} {
+		for _, share := range []float64{0, 20} {
+			l := born(share, 0)
+			l.serveFor(5, 0.1)
+			wait := 0.0
+			for _, a := range c.said {
+				wait = l.say(a.Outcome, a.sent, a.at, a.pause)
+			}
+			within(t, fmt.Sprintf("%s, a share of %v", what, share), wait, c.wait, max(1.1*c.wait, 1.3))
+		}
+	}
 }
 
 // blackouts returns how long the first wait of each blackout is. Each announces a pause, and is over after

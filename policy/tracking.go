@@ -287,8 +287,8 @@ func (t *tracking) fraction() float64 { return float64(t.random.Uint64()>>11) / 
 func (t *tracking) success(s *Sample, dt float64) {
 	t.retry.served(s)
 	t.blackout.count(t, s)
-	if s.Sent < t.cuts.last {
-		return // it was sent at the rate before the cut, and says nothing about this one
+	if s.Sent < t.cuts.last || t.blackout.dark && !t.retry.judged() {
+		return // it was sent before the cut, or before the pause was announced, and says nothing about the time since
 	}
 	t.share.weigh(t.rate, -doubtServed)
 	if t.blackout.dark {
