@@ -196,6 +196,7 @@ var beside = map[string]file{
 	"pool.max-age":                {"pool.source": `"env:"`, "pool.replicas": "3"},
 	"pool.await":                  {"pool.source": `"env:"`, "pool.max-age": `"1m"`, "pool.replicas": "3"},
 	"limiters.api.ceiling":        {"limiters.api.policy": `"tracking"`},
+	"limiters.api.longest-pause":  {"limiters.api.policy": `"tracking"`},
 	"limiters.api.demand.keys":    {"pool.source": `"gossip:"`, "limiters.api.demand.max-age": `"2s"`},
 	"limiters.api.demand.max-age": {"pool.source": `"gossip:"`, "limiters.api.demand.keys": "100"},
 	"limiters.api.rates.counted":  {"limiters.api.rates.aligned": "true"},
