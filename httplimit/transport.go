@@ -205,21 +205,19 @@ func (t *Transport) feedback(req *http.Request, resp *http.Response) policy.Feed
 	if t.once.Do(func() { t.learns = t.Limiter.Stats().Learns }); !t.learns {
 		return policy.Feedback{}
 	}
-	f, garbage := t.profile(target(req)).FeedbackOf(resp)
+	var p *Profile
+	host := target(req)
+	if t.Profile != nil {
+		p = t.Profile(host)
+	}
+	if p == nil {
+		p = profileOf(host)
+	}
+	f, garbage := p.FeedbackOf(resp)
 	if garbage > 0 {
 		t.garbage.Add(uint64(garbage))
 	}
 	return f
-}
-
-// profile is how the answers of a host are read.
-func (t *Transport) profile(host string) *Profile {
-	if t.Profile != nil {
-		if p := t.Profile(host); p != nil {
-			return p
-		}
-	}
-	return profileOf(host)
 }
 
 // holdFor lets the answer's body hold the permit. An answer without a body is at
