@@ -85,7 +85,11 @@ func TestFieldsOfSeveralLimiters(t *testing.T) {
 				// The fourth limiter's minute is one too many for the draft. So nothing is left of any rate
 				// of requests.
 				{"a=4&b=6", 429, "r=0;t=15", "r=0;t=15", "r=0;t=15", "r=9", "4 0 15"},
+				{"a=5&b=7", 429, "r=0;t=7", "r=2;t=0", "r=2;t=0", "r=9", "9 0 7"}, // by the first
 			} {
+				if tt.user == "a=5&b=7" {
+					first.TryAcquireUpTo("k", 9)
+				}
 				const current = `"minute";%s, "minute/calls";r=60;t=0, "hour";%s, "minute/";%s, "in-flight";%s`
 				want := draft(policies, fmt.Sprintf(current, tt.minute, tt.hour, tt.other, tt.slots))
 				if set == FieldsXRateLimit {

@@ -85,23 +85,32 @@ func namesThrottling(h http.Header) bool {
 const maxPeek = 4096
 
 // judgedByBody completes a profile whose upstream says in the bodies of answers with these statuses that it
-// refuses, or for how long. 429 refuses without a word, and 200 with Retry-After. A refusal that names no wait
-// has the least one.
+// refuses, or for how long. 429 refuses without a word, and 200 with Retry-After. A body is waited for only if the
+// head leaves something open: a policy should hear of a refusal soon. One that names no wait has the least one.
 func judgedByBody(p *Profile, refusal, wait string, least time.Duration, statuses ...int) *Profile {
 	refuses, waits := regexp.MustCompile(refusal), regexp.MustCompile(wait)
 	p.Judge = func(resp *http.Response) (policy.Feedback, bool) {
-		status := resp.StatusCode
-		if !slices.Contains(statuses, status) || status == http.StatusOK && len(resp.Header["Retry-After"]) == 0 {
+		ok := resp.StatusCode == http.StatusOK
+		if !slices.Contains(statuses, resp.StatusCode) || ok && len(resp.Header["Retry-After"]) == 0 {
 			return policy.Feedback{}, false
 		}
-		var text []byte
-		if status != http.StatusOK {
-			text = PeekBody(resp, maxPeek)
-			if status != http.StatusTooManyRequests && !refuses.Match(text) {
-				return policy.Feedback{}, false
-			}
-		}
+		head, _ := p.Feedback(resp.StatusCode, resp.Header, time.Time{})
 		f, _ := p.Feedback(http.StatusTooManyRequests, resp.Header, time.Time{})
+		if ok {
+			demanded, _ := RetryAfter(resp.Header, time.Time{})
+			return f, demanded > 0
+		}
+		refused := head.Outcome == policy.Throttled
+		if refused && head.RetryAfter > 0 {
+			return head, true
+		}
+		var text []byte
+		if !refused || wait != "" {
+			text = PeekBody(resp, maxPeek)
+		}
+		if !refused && !refuses.Match(text) {
+			return policy.Feedback{}, false
+		}
 		if said := waits.FindSubmatch(text); len(said) > 1 {
 			d, _ := new(reader).waitIn(string(said[1]), time.Second)
 			f.RetryAfter = max(f.RetryAfter, d)

@@ -47,6 +47,7 @@ func TestWeightsAndCosts(t *testing.T) {
 		{"weight=9", 413, all, "in-flight"}, {"tokens=101", 413, all, "minute"},
 		{"weight=9000000000000000000", 413, all, "in-flight"}, {"bytes=9000000000000000000", 413, all, "hour"},
 	} {
+		synctest.Test(t, func(t *testing.T) { transportCounts(t, tt.query, tt.during, tt.status == 413) })
 		for _, wait := range [][]Option{nil, {Wait(Forever)}} {
 			for _, change := range []func(*http.Request){func(*http.Request) {}, unread} {
 				synctest.Test(t, func(t *testing.T) {
@@ -71,39 +72,24 @@ func TestWeightsAndCosts(t *testing.T) {
 	}
 }
 
-// Transport asks the same of its own requests, once for each RoundTrip.
-func TestWeightsAndCostsOfTransport(t *testing.T) {
-	for _, tt := range []struct {
-		query  string
-		during [4]float64 // what the base sees is left
-		reason quotient.Reason
-	}{
-		{"", [4]float64{19, 100, 1000, 7}, quotient.ReasonNone},
-		{"weight=5&tokens=60&bytes=7", [4]float64{15, 40, 993, 3}, quotient.ReasonNone},
-		{"weight=-3&tokens=-60", [4]float64{19, 100, 1000, 7}, quotient.ReasonNone},
-		{"weight=9", [4]float64{}, quotient.ReasonTooLarge}, {"tokens=101", [4]float64{}, quotient.ReasonTooLarge},
-		{"bytes=9000000000000000000", [4]float64{}, quotient.ReasonTooLarge},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			l, during, asked := limiter(t, priced), [4]float64{}, 0
-			tr := &Transport{Limiter: l, Weight: number("weight"), Plan: query("plan"),
-				Cost: map[string]func(*http.Request) int{"bytes": number("bytes"), "tokens": func(r *http.Request) int {
-					asked++
-					return number("tokens")(r)
-				}}}
-			tr.Base = base(func(*http.Request) (*http.Response, error) {
-				during = left(l, "h")
-				return &http.Response{Body: http.NoBody}, nil
-			})
-			_, err := tr.RoundTrip(request(t, "http://h/?"+tt.query, nil))
-			var limited *quotient.LimitedError
-			if errors.As(err, &limited) != (tt.reason != quotient.ReasonNone) || limited != nil && limited.Reason != tt.reason ||
-				during != tt.during || asked != 1 {
-				t.Errorf("%s: %v, %v left, asked %d times; want %v, %v", tt.query, err, during, asked, tt.reason, tt.during)
-			}
-			idle(t, l)
-		})
+// transportCounts fails unless a Transport counts a request as a Middleware does, and asks once for each RoundTrip.
+func transportCounts(t *testing.T, ask string, during [4]float64, tooLarge bool) {
+	l, seen, asked := limiter(t, priced), left(limiter(t, priced), "h"), 0
+	tr := &Transport{Limiter: l, Weight: number("weight"), Plan: query("plan"),
+		Cost: map[string]func(*http.Request) int{"bytes": number("bytes"), "tokens": func(r *http.Request) int {
+			asked++
+			return number("tokens")(r)
+		}}}
+	tr.Base = base(func(*http.Request) (*http.Response, error) {
+		seen = left(l, "h")
+		return &http.Response{Body: http.NoBody}, nil
+	})
+	_, err := tr.RoundTrip(request(t, "http://h/?"+ask, nil))
+	limited, refused := errors.AsType[*quotient.LimitedError](err)
+	if refused != tooLarge || refused && limited.Reason != quotient.ReasonTooLarge || seen != during || asked != 1 {
+		t.Errorf("%s: %v, %v left, asked %d times; want %v", ask, err, seen, asked, during)
 	}
+	idle(t, l)
 }
 
 // The fields say which unit refuses, of two rules that share a name too.

@@ -140,7 +140,7 @@ func (p *Profile) canonical() []Fields {
 // ProfileFor returns the profile of the upstream with this host, in any spelling, with or without a port.
 // It knows these hosts and their subdomains:
 //
-//	github.com, ghe.com                        403 may be a refusal, by its body too
+//	github.com, ghe.com                        403 may be a refusal, by its body too; so may 200
 //	gitlab.com
 //	discord.com, discordapp.com
 //	reddit.com

@@ -316,7 +316,7 @@ const (
 var saidWaits = map[string]time.Duration{
 	"": bad, "0": 0, "1": time.Second, "120": 2 * time.Minute, " 007 ": 7 * time.Second, "2.0": 2 * time.Second,
 	"2.5": 2500 * time.Millisecond, "2.": 2 * time.Second, "0.000000001": 1, "0.0000000001": 1, "0.0000000000": 0,
-	"1.9999999999": 2 * time.Second, "86400": day, "86399.5": day - 500*time.Millisecond, "86401": day,
+	"1.9999999999": 2 * time.Second, "86400": day, "86399.5": day - 500*time.Millisecond, "86400.1": day,
 	"999999999": day, "1000000000": 0, "1793955067": 30 * time.Second, "1793955067.5": 30500 * time.Millisecond,
 	"1793955067000": 30 * time.Second, "9223372037": day, "9223372036854775808": day,
 	"99999999999999999999999": day, strings.Repeat("9", maxValue+1): day, "-1": bad, "-0": bad, "+1": bad,
@@ -367,6 +367,9 @@ func TestRetryAfter(t *testing.T) {
 		check(f.unit/2, f.name, "0.5")
 		check(day, f.name, "99999999999999999999999")
 		check(2*time.Second, f.name, "2s", "Retry-After", "1")
+		if f.unit != time.Second {
+			check(day, f.name, "1000000000") // no instant
+		}
 		check(bad, f.name, "-1500")
 		check(bad, f.name, "NaN")
 		check(bad, f.name, "00:00:00.033")

@@ -67,7 +67,7 @@ type Transport struct {
 	Weight func(*http.Request) int
 	// Cost returns, by unit, how many events a request costs in all rates that count the unit: tokens,
 	// bytes, rows. Values below 0 count as 0. Without a function a request costs nothing in a unit. A unit
-	// that no rate of the limiter has ever counted, and the unit "", fail every RoundTrip.
+	// that no rate of the limiter has ever counted, the unit "" and a nil function fail every RoundTrip.
 	//
 	// The cost stays as it is. If the real one is known only with the answer, take the permit yourself, for
 	// its Correct: examples/llm does.
@@ -116,8 +116,10 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil || resp == nil {
 		return resp, err
 	}
-	unread = resp.Body
-	feedback := t.feedback(req, resp, permit)
+	if unread = resp.Body; unread != nil && unread != http.NoBody {
+		permit.ExpireIn(t.lifetime(resp)) // from now on: a Judge may wait for the body
+	}
+	feedback := t.feedback(req, resp)
 	answered = true
 	t.holdFor(resp, permit, feedback)
 	return resp, nil
@@ -172,6 +174,10 @@ func (t *Transport) acquire(req *http.Request, key string) (quotient.Permit, err
 		opts = append(opts, weight(t.Weight(req)))
 	}
 	for unit, cost := range t.Cost {
+		if unit == "" || cost == nil {
+			return quotient.Permit{}, fmt.Errorf(
+				"httplimit: Transport.Cost[%q]: want a unit and a function; Weight is for requests", unit)
+		}
 		opts = append(opts, costIn(unit, cost(req)))
 	}
 	if t.Plan != nil {
@@ -185,9 +191,6 @@ func (t *Transport) check() error {
 	if t.Limiter == nil {
 		return errors.New("httplimit: Transport.Limiter is nil")
 	}
-	if t.Cost[""] != nil {
-		return errors.New(`httplimit: Transport.Cost has the unit "": use Weight for requests`)
-	}
 	if t.BodyTimeout < 0 {
 		return fmt.Errorf("httplimit: Transport.BodyTimeout is %v, want 0 or more", t.BodyTimeout)
 	}
@@ -198,29 +201,23 @@ func (t *Transport) check() error {
 }
 
 // feedback is what the policy learns from an answer. A limiter that does not learn gets nothing.
-func (t *Transport) feedback(req *http.Request, resp *http.Response, permit quotient.Permit) policy.Feedback {
+func (t *Transport) feedback(req *http.Request, resp *http.Response) policy.Feedback {
 	if t.once.Do(func() { t.learns = t.Limiter.Stats().Learns }); !t.learns {
 		return policy.Feedback{}
 	}
-	p := t.profile(target(req))
-	if p.Judge != nil {
-		permit.ExpireIn(t.lifetime(resp)) // it may wait for the body
+	var p *Profile
+	host := target(req)
+	if t.Profile != nil {
+		p = t.Profile(host)
+	}
+	if p == nil {
+		p = profileOf(host)
 	}
 	f, garbage := p.FeedbackOf(resp)
 	if garbage > 0 {
 		t.garbage.Add(uint64(garbage))
 	}
 	return f
-}
-
-// profile is how the answers of a host are read.
-func (t *Transport) profile(host string) *Profile {
-	if t.Profile != nil {
-		if p := t.Profile(host); p != nil {
-			return p
-		}
-	}
-	return profileOf(host)
 }
 
 // holdFor lets the answer's body hold the permit. An answer without a body is at
@@ -239,7 +236,6 @@ func (t *Transport) holdFor(resp *http.Response, permit quotient.Permit, feedbac
 	}()
 	permit.Report(feedback) // now: the body may take its time
 	told = true
-	permit.ExpireIn(t.lifetime(resp))
 	resp.Body = body
 	if stream, ok := body.ReadCloser.(io.Writer); ok && resp.StatusCode == http.StatusSwitchingProtocols {
 		resp.Body = holdStream(body, stream)
