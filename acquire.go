@@ -263,7 +263,7 @@ func (l *Limiter) Check(key string, opts ...CallOption) Decision {
 	own := s.peek(h, key, now)
 	g := s.within(own, d.plan, now)
 	g.tell(opts, now)
-	return s.answer(g, own, &d)
+	return s.answer(g, &d, s.promises[own])
 }
 
 // TryAcquireUpTo admits as many of n requests as there is room for now, as one permit of that weight, and

@@ -105,7 +105,7 @@ type Explanation struct {
 	DryRun     bool     // all calls are admitted
 	Limit      Limit    // that holds for the key, over the fleet
 	First      Reason   // why the first waiter of the key waits; ReasonNone when there is none
-	Next       Decision // what Check returns
+	Next       Decision // what Check returns, but RetryAfter is that of a call for which no other was told a turn
 
 	belief belief // of the pool that the limit is divided by
 }
@@ -117,8 +117,7 @@ func (l *Limiter) Explain(key string, opts ...CallOption) Explanation {
 	s, h := l.lock(key)
 	defer s.mu.Unlock()
 	now = s.tick(now)
-	own := s.peek(h, key, now)
-	g := own
+	g := s.peek(h, key, now)
 	d, err := newDemand(opts, s.setting.units, *s.plans)
 	if slices.ContainsFunc(opts, func(a CallOption) bool { return a.kind == optionPlan }) {
 		g = s.within(g, d.plan, now)
@@ -135,7 +134,7 @@ func (l *Limiter) Explain(key string, opts ...CallOption) Explanation {
 		e.Next = Decision{Reason: ReasonBadRequest, bad: err}
 		return e
 	}
-	e.Next = s.answer(g, own, &d)
+	e.Next = s.answer(g, &d, promises{})
 	return e
 }
 

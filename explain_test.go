@@ -52,6 +52,10 @@ func TestExplain(t *testing.T) {
 			t.Errorf("%+v", e)
 		}
 		explained(t, e, "has to wait (rate, rule second) for 600ms, until 00:00:00")
+		l.TryAcquire("k", Weight(10))
+		if e.Next != l.Explain("k", Weight(3)).Next {
+			t.Error("what others were told is no wait")
+		}
 		if e := l.Explain("k", Weight(0)); e.Next.Reason != ReasonBadRequest ||
 			!strings.Contains(refusal("k", e.Next).Error(), "Weight") {
 			t.Errorf("%+v", e)

@@ -396,7 +396,7 @@ func (g *gate) decision(t instant, asks *demand, v verdict, p promises) (d Decis
 		if r.counted != 0 {
 			_, d.Share, _ = g.resource(r).left(t, r)
 		}
-		if d.RetryAfter > 0 {
+		if d.RetryAfter > time.Microsecond { // else its turn has come: waits are cut to whole nanoseconds
 			d.RetryAfter, apart = g.told(t, r, asks, d.RetryAfter, p)
 		}
 	}

@@ -359,7 +359,11 @@ func (w *world) tryFor(r *replica, key string, opts []quotient.CallOption, n amo
 	before, opts := quotient.CountsOf(r.l).Dry, inPlan(key, opts)
 	var looks []quotient.Decision
 	if !r.conf.learns && !r.dry && w.chance(4, "look first") {
-		looks = append(looks, r.l.Check(nameOf(key), opts...), r.l.Explain(nameOf(key), opts...).Next)
+		check, next := r.l.Check(nameOf(key), opts...), r.l.Explain(nameOf(key), opts...).Next
+		if next.RetryAfter > 0 { // it knows of no promises
+			next.RetryAfter = max(next.RetryAfter, check.RetryAfter)
+		}
+		looks = append(looks, check, next)
 	}
 	said := []quotient.RuleState{{Name: "nothing yet"}}
 	// What makes room serves waiters too.

@@ -189,10 +189,13 @@ func TestExpireIn(t *testing.T) {
 		{"the last one", 0, []time.Duration{time.Second, time.Minute, 10 * time.Second}, 10 * time.Second},
 		{"0 takes the end off", time.Minute, []time.Duration{time.Second, 0}, 0},
 		{"so does less", 0, []time.Duration{time.Second, -time.Second}, 0},
+		{"the longest, of MaxHold", math.MaxInt64, nil, 0},
+		{"the longest", 0, []time.Duration{math.MaxInt64}, 0},
 	} {
 		for _, waits := range []bool{false, true} { // when the end is set
 			row(t, []any{c.name, waits}, func(t *testing.T) {
 				l := mustNew(t, Limit{InFlight: 1}, MaxHold(c.maxHold))
+				time.Sleep(time.Second)
 				p := took(t, l, "k")
 				var waiter *call
 				if waits {
@@ -214,20 +217,6 @@ func TestExpireIn(t *testing.T) {
 				waiter.admittedAfter(t, c.free)
 			})
 		}
-	}
-}
-
-// Failure mode 8: the longest Duration is as good as for ever.
-func TestLongestHold(t *testing.T) {
-	for _, maxHold := range []time.Duration{math.MaxInt64, 0} {
-		row(t, maxHold, func(t *testing.T) {
-			l := mustNew(t, Limit{InFlight: 1}, MaxHold(maxHold))
-			time.Sleep(time.Second)
-			if p := took(t, l, "k"); maxHold == 0 {
-				p.ExpireIn(math.MaxInt64)
-			}
-			inFlight(t, l, 1)
-		})
 	}
 }
 

@@ -8,7 +8,7 @@ import "time"
 // Were all told when the next has its turn, all would come at that instant, and all but one in vain. So each is
 // told a turn of its own, behind the others' and as far from them as its events take to come. In a window that
 // is a part of the window. A promise holds nothing back: who comes first is admitted first. So one that is
-// forgotten, with a key that is dropped or a limit that changes, costs a request in vain and no more.
+// forgotten, with a key that is dropped or with the maps of a store that shrinks, costs a request in vain and no more.
 type promises [1 + maxUnits]time.Duration
 
 // mostPromised is how many turns are promised before they are promised once more from the first on. Nobody is

@@ -162,6 +162,7 @@ func TestPromises(t *testing.T) {
 		"a dry run":           {func(l *Limiter) { l.SetDryRun(true); tries(l); l.SetDryRun(false) }, time.Minute},
 		"another key":         {func(l *Limiter) { l.TryAcquire("a"); l.TryAcquire("a") }, time.Minute},
 		"another unit":        {func(l *Limiter) { tries(l, Cost("tokens", 10)) }, time.Minute},
+		"too early by little": {func(l *Limiter) { tries(l); time.Sleep(time.Minute - 1) }, 1},
 		"half a minute later": {func(l *Limiter) { tries(l); time.Sleep(30 * time.Second) }, 90 * time.Second},
 		"a reset":             {func(l *Limiter) { tries(l); l.Reset("k"); l.Allow("k") }, time.Minute},
 		"a dropped key": {func(l *Limiter) {

@@ -400,9 +400,9 @@ func (s *shard) peek(hash uint64, key string, now instant) *gate {
 	return g
 }
 
-// answer returns what a call would be answered now at the gate of its key, or at one like it in another plan. A
-// refusal by the overflow gate has the reason ReasonKeys.
-func (s *shard) answer(g, own *gate, d *demand) Decision {
+// answer returns what a call would be answered now, behind what has been promised. A refusal by the overflow gate has
+// the reason ReasonKeys.
+func (s *shard) answer(g *gate, d *demand, p promises) Decision {
 	v := g.probe(s.latest, d)
 	if v.reason == ReasonNone {
 		return Decision{OK: true}
@@ -410,6 +410,6 @@ func (s *shard) answer(g, own *gate, d *demand) Decision {
 	if s.overflow.is(g) && !v.final() {
 		v.reason = ReasonKeys
 	}
-	dec, _ := g.decision(s.latest, d, v, s.promises[own])
+	dec, _ := g.decision(s.latest, d, v, p)
 	return dec
 }

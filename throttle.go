@@ -1,6 +1,7 @@
 package quotient
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -10,10 +11,10 @@ import (
 )
 
 // Do runs fn when the key's turn has come, and returns what it returns. It waits and fails as Acquire does;
-// fn is then not called. With MaxWaiting(0, …) it tries again, with jittered back-off, until it is admitted
-// or the context ends. The permit is released also when fn panics. For the policy a nil error is
-// policy.Success, and any other error policy.Failed, unless an error in its chain has a method Feedback()
-// policy.Feedback.
+// fn is then not called. With MaxWaiting(0, …) it tries again, when it is told to or with jittered back-off,
+// until it is admitted or the context ends. The permit is released also when fn panics. For the policy a nil
+// error is policy.Success, and any other error policy.Failed, unless an error in its chain has a method
+// Feedback() policy.Feedback.
 func Do[T any](ctx context.Context, l *Limiter, key string, fn func(context.Context) (T, error)) (T, error) {
 	p, err := l.persist(ctx, key)
 	if err != nil {
@@ -53,9 +54,10 @@ func (l *Limiter) persist(ctx context.Context, key string) (Permit, error) {
 			limited.Reason != ReasonQueue && limited.Reason != ReasonKeys {
 			return p, err
 		}
-		pause := limited.RetryAfter // a turn of its own
-		if pause == 0 {             // full jitter breaks up callers in step
-			pause = time.Duration(rand.Int64N(int64(backOff))) + 1
+		jitter := time.Duration(rand.Int64N(int64(backOff))) + 1 // it breaks up callers in step
+		pause := cmp.Or(limited.RetryAfter, jitter)              // a turn of its own, if there are turns
+		if end, ok := ctx.Deadline(); ok && pause > time.Until(end) {
+			pause = l.Explain(key).Next.RetryAfter + jitter // too late for it: it comes when there is room
 		}
 		select {
 		case <-time.After(pause):

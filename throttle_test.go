@@ -126,6 +126,15 @@ func TestPessimisticCallers(t *testing.T) {
 			stats(t, l, "Waiting", 0)
 		}
 	})
+	row(t, "that have no time for the turn that they are told", func(t *testing.T) {
+		l := mustNew(t, Rates(Every(3*time.Second)), MaxWaiting(0, 0))
+		for range 50 {
+			l.TryAcquire("k") // and obeys nothing
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		must(t, does(ctx, l, "k"))
+	})
 	// It is the same for a key that shares a gate because too many keys are busy.
 	for name, key := range map[string]string{"of a slot": "k", "of the overflow gate": "later"} {
 		row(t, name, func(t *testing.T) {

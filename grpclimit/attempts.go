@@ -79,10 +79,13 @@ func (c *clientCall) attempt(ctx context.Context) error {
 		return err
 	}
 	c.mu.Lock()
-	late := c.use == callOver
+	other, use := c.permit, c.use
 	c.permit, c.use, c.heard = permit, permitTaken, failed
 	c.mu.Unlock()
-	if late {
+	if use < permitGone { // another attempt has got it while this one waited
+		other.Done(failed)
+	}
+	if use == callOver {
 		c.end(failed)
 	}
 	return nil

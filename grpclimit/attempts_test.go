@@ -134,6 +134,35 @@ func TestAttemptsNotSent(t *testing.T) {
 	}
 }
 
+// Attempts that an interceptor within the limit makes at one time each take from the rate, and leave no slot taken.
+func TestAttemptsAtOneTime(t *testing.T) {
+	const together = 5
+	var calls atomic.Int32
+	l := limiter(t, quotient.Limit{InFlight: together, Rates: []quotient.Rate{{Events: 1, Per: time.Millisecond, Burst: 1}}})
+	hedge := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker,
+		opts ...grpc.CallOption) error {
+		errs := make(chan error, together)
+		for range together {
+			go func() { errs <- invoke(ctx, method, req, new(pb.SimpleResponse), cc, opts...) }()
+		}
+		var err error
+		for range together {
+			err = errors.Join(err, <-errs)
+		}
+		return err
+	}
+	client := connect(t, failing(&calls), nil, append(Client(l, Target()), grpc.WithChainUnaryInterceptor(hedge))...)
+	for range 10 {
+		if err := unary(deadline(t), client); err != nil {
+			t.Fatal(err)
+		}
+	}
+	idle(t, l)
+	if n := l.Stats().Admitted; n != 10*together || calls.Load() != 10*together {
+		t.Errorf("%d admitted, %d calls reached the server; want %d", n, calls.Load(), 10*together)
+	}
+}
+
 // refuser is a server that says of each request that it has not looked at it: REFUSED_STREAM.
 type refuser struct{ streams atomic.Int32 }
 

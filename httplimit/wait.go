@@ -31,7 +31,7 @@ func (h *handler) limitUnread(
 	most := min(h.maxWait, h.unreadBodyWait)
 	body := buffer{room: &h.bodies, share: held.From(r.Context()), key: key}
 	defer body.free()
-	if passes(decision.Reason) && decision.RetryAfter <= h.maxWait && !h.draining() {
+	if h.mayCome(key, opts, decision) && !h.draining() {
 		body.read(w, r, arrived.Add(most), h.drain)
 	}
 	if body.late {
@@ -43,6 +43,15 @@ func (h *handler) limitUnread(
 	}
 	permit, no := h.await(r, key, opts, arrived, most)
 	h.answer(w, r, at, admission{own: permit}, no)
+}
+
+// mayCome reports whether the turn of a request that may not pass now may come while it waits. What others were told
+// delays no turn: it is when a refused client should come again.
+func (h *handler) mayCome(key string, opts []quotient.CallOption, d quotient.Decision) bool {
+	if d.RetryAfter > h.maxWait {
+		d = h.limiter.Explain(key, opts...).Next
+	}
+	return passes(d.Reason) && d.RetryAfter <= h.maxWait
 }
 
 // await waits for a permit, from the arrival of a request on and for most at most.

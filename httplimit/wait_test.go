@@ -174,6 +174,21 @@ func TestShorterBoundOfAWait(t *testing.T) {
 	}
 }
 
+// A turn within max is waited for, whatever clients were told that were refused before.
+func TestTurnsOfOthersDelayNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter(t, quotient.Rates(quotient.Every(2*defaultUnreadBodyWait)))
+		for range 50 {
+			l.TryAcquire("/")
+		}
+		start := time.Now()
+		if w := ask(handle(l, ok, Wait(time.Minute)), post(t, newBody("text"))); w.Code != 204 {
+			t.Errorf("status %d, want 204", w.Code)
+		}
+		elapsed(t, start, 2*defaultUnreadBodyWait)
+	})
+}
+
 // The time for a body is a part of every bound, and a body that does not come within it is not waited for.
 func TestMaxCountsFromTheArrival(t *testing.T) {
 	for _, tt := range []struct {
