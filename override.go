@@ -2,6 +2,7 @@ package quotient
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -229,6 +230,17 @@ func (s *shard) resident(hash uint64, key string, now instant) *gate {
 	}
 	s.l.keys.Add(1)
 	return s.newGate(hash, key, like, now)
+}
+
+// Overrides returns the limits that single keys have.
+func (l *Limiter) Overrides() map[string]Limit {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := maps.Clone(l.overrides.limits)
+	for key, limit := range all {
+		all[key] = limit.clone()
+	}
+	return all
 }
 
 // Reset forgives a key, and reports whether it is remembered: it becomes as one never seen, without debts

@@ -175,13 +175,13 @@ type configuration struct {
 	limit     quotient.Limit
 	pool      quotient.Pool
 	plans     []quotient.PlanStats
-	overrides []OverrideState
+	overrides map[string]quotient.Limit
 	dryRun    bool
 }
 
 func configurationOf(l *quotient.Limiter) configuration {
 	return configuration{l.Stats().Version, l.Stats().Limit, l.Stats().Pool.Pool, l.Stats().Plans,
-		overridesOf(l), l.Stats().DryRun}
+		l.Overrides(), l.Stats().DryRun}
 }
 
 func TestAttackBodies(t *testing.T) {

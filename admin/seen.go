@@ -58,39 +58,26 @@ func (s *seen) number(l *quotient.Limiter) uint64 {
 	return s.at(l).number
 }
 
-// overridesOf returns the first overrides of l by key, and how many there are. It looks at all keys only when
-// the configuration has changed, and there are any. The version was read before: a change in between makes the
-// list newer than its version, and it is read again. The caller must not change the list.
-func (s *seen) overridesOf(l *quotient.Limiter, version uint64, any bool) ([]OverrideState, int) {
+// overridesOf returns the first overrides of l by key, and how many there are. It looks at all of them only
+// when the configuration has changed. The version was read before: a change in between makes the list newer
+// than its version, and it is read again. The caller must not change the list.
+func (s *seen) overridesOf(l *quotient.Limiter, version uint64) ([]OverrideState, int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	known := s.at(l)
 	if !known.read || known.version != version {
-		var keys []string
-		if any {
-			keys = overridden(l)
-		}
-		known.overrides, known.count, known.version, known.read = firstOverrides(l, keys), len(keys), version, true
+		all := l.Overrides()
+		known.overrides, known.count, known.version, known.read = firstOverrides(all), len(all), version, true
 	}
 	return known.overrides, known.count
 }
 
-// overridden returns the keys that have a limit of their own, in order.
-func overridden(l *quotient.Limiter) (keys []string) {
-	for k := range l.Keys() {
-		if k.Overridden {
-			keys = append(keys, k.Key)
-		}
-	}
-	slices.Sort(keys)
-	return keys
-}
-
-func firstOverrides(l *quotient.Limiter, keys []string) []OverrideState {
+func firstOverrides(all map[string]quotient.Limit) []OverrideState {
+	keys := slices.Sorted(maps.Keys(all))
 	keys = keys[:min(len(keys), mostOverrides)]
 	list := make([]OverrideState, 0, len(keys))
 	for _, key := range keys {
-		list = append(list, OverrideState{key, inBase64(key), newLimitState(l.Explain(key).Limit)})
+		list = append(list, OverrideState{key, inBase64(key), newLimitState(all[key])})
 	}
 	return list
 }

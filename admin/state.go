@@ -156,10 +156,9 @@ func (h *handler) newState(limiters map[string]*quotient.Limiter) State {
 // stateOfLimiter reads the overrides last: a change in between makes the tag older than they are, and a write
 // that relies on it fails.
 func (h *handler) stateOfLimiter(name string, l *quotient.Limiter) LimiterState {
-	st := l.Stats()
-	s := newLimiterState(st)
+	s := newLimiterState(l.Stats())
 	s.ETag = h.etag(name, l, s.Version)
-	s.Overrides, s.OverrideCount = h.seen.overridesOf(l, s.Version, st.Overrides > 0)
+	s.Overrides, s.OverrideCount = h.seen.overridesOf(l, s.Version)
 	return s
 }
 

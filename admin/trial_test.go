@@ -147,10 +147,10 @@ func tryAndChange(t *testing.T, l *quotient.Limiter, path, body, tag string) int
 	}
 	type sight struct {
 		stats     quotient.Stats
-		overrides []OverrideState
+		overrides map[string]quotient.Limit
 		k         quotient.Explanation
 	}
-	look := func() sight { return sight{l.Stats(), overridesOf(l), l.Explain("k")} }
+	look := func() sight { return sight{l.Stats(), l.Overrides(), l.Explain("k")} }
 	before := look()
 	status, bad := send(path + "?validate=1")
 	if after := look(); !reflect.DeepEqual(after, before) {

@@ -64,14 +64,14 @@ func TestChangesTakeEffect(t *testing.T) {
 		t.Error("deny")
 	}
 	s = put("/override?limiter=api", `{"key":"\ud83d\ude00","limit":{"rates":[],"in_flight":2}}`)
-	if o := overridesOf(api); len(o) != 1 || api.Explain("😀").Limit.InFlight != 2 || s.Limiters["api"].OverrideCount != 1 ||
+	if o := api.Overrides(); len(o) != 1 || o["😀"].InFlight != 2 || s.Limiters["api"].OverrideCount != 1 ||
 		s.Limiters["api"].Overrides[0].Key != "😀" || s.Limiters["api"].Overrides[0].Limit.InFlight != 2 {
 		t.Errorf("overrides %+v, answer %+v", o, s)
 	}
 	put("/override?limiter=api", `{"key":"😀","limit":null}`)
 	if put("/dry-run?limiter=api", `{"dry_run":true}`); api.Stats().Overrides != 0 || !api.Stats().DryRun ||
 		tenants.Stats().DryRun {
-		t.Errorf("overrides %v, dry run %v %v", overridesOf(api), api.Stats().DryRun, tenants.Stats().DryRun)
+		t.Errorf("overrides %v, dry run %v %v", api.Overrides(), api.Stats().DryRun, tenants.Stats().DryRun)
 	}
 	if s = put("/replicas", `{"replicas":5}`); len(s.Limiters) != 2 || api.Stats().Pool.Replicas != 5 ||
 		tenants.Stats().Pool.Replicas != 5 {

@@ -19,7 +19,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	rig.Keep()
 	_ = flag.Set("test.parallel", "8") // fleets wait for time, not for processors; a flag still goes before
 	goleak.VerifyTestMain(m)
 }

@@ -24,7 +24,6 @@ var shared = &bench{
 }
 
 func TestMain(m *testing.M) {
-	rig.Keep()
 	var err error
 	if pictures, err = os.MkdirTemp("", "quotient-leases-"); err != nil {
 		panic(err)

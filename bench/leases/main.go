@@ -38,7 +38,6 @@ type bench struct {
 }
 
 func main() {
-	rig.Keep()
 	os.Exit(command(os.Args[1:], os.Stdout, os.Stderr))
 }
 

@@ -39,7 +39,6 @@ type bench struct {
 }
 
 func main() {
-	rig.Keep()
 	bare()
 	os.Exit(command(os.Args[1:], os.Stdout, os.Stderr))
 }

@@ -16,9 +16,8 @@ import (
 	"github.com/quotient-go/quotient/internal/needed"
 )
 
-// TestMain lets the test program be what it starts: a keeper, or a bare proxy.
+// TestMain lets the test program be what it starts: a bare proxy.
 func TestMain(m *testing.M) {
-	rig.Keep()
 	bare()
 	const fasthttp = "github.com/valyala/fasthttp." // ends what it has started some time later
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(fasthttp+"(*HostClient).connsCleaner"),

@@ -3,7 +3,6 @@
 package rig
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -15,82 +14,38 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"strconv"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/quotient-go/quotient/internal/kept"
 )
 
 const (
 	startWithin = 20 * time.Second // from the start of a server until it accepts connections
 	stopWithin  = 30 * time.Second // from the order to end until the end
-	keeperArg   = "keep-a-server"  // first argument of a keeper
-	kept        = 64 << 10         // bytes of what a process says
+	mostSaid    = 64 << 10         // bytes of what a process says
 )
-
-// Keep makes this process a keeper if Start has started it as one; else it returns at once. Call it first in
-// main and in TestMain.
-func Keep() {
-	if len(os.Args) > 3 && os.Args[1] == keeperArg {
-		os.Exit(keep(os.Args[2], os.Args[3:], os.Stdin, os.Stdout, os.Stderr))
-	}
-}
-
-// keep runs a server until the input ends, and then ends it: with SIGTERM, or with SIGKILL when that takes
-// too long. It prints the server's process id first.
-func keep(dir string, server []string, in io.Reader, stdout, stderr io.Writer) int {
-	cmd := exec.Command(server[0], server[1:]...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, stderr, stderr
-	if err := cmd.Start(); err != nil {
-		fmt.Fprintln(stderr, err)
-		return 1
-	}
-	fmt.Fprintln(stdout, cmd.Process.Pid)
-	var ordered atomic.Bool
-	go func() {
-		_, _ = io.Copy(io.Discard, in)
-		ordered.Store(true)
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		time.AfterFunc(stopWithin, func() { _ = cmd.Process.Kill() })
-	}()
-	if err := cmd.Wait(); err != nil && !ordered.Load() {
-		fmt.Fprintln(stderr, err)
-		return 1
-	}
-	return 0
-}
 
 // A Process is a server that ends with this program, however that ends: its input ends then.
 type Process struct {
 	PID  int
 	cmd  *exec.Cmd
-	in   io.WriteCloser
+	in   *os.File // its end is the order to end; a server of others is killed then
+	kept bool     // a server of others, which may be ordered to end by SIGTERM
 	said tail
 	done chan struct{}
 	err  error // how it ended; read it once done is closed
 }
 
-// Start starts a server of others in a folder, under a keeper.
+// Start starts a server of others in a folder.
 func Start(dir string, args ...string) (*Process, error) {
-	var line string
-	begun := make(chan error, 1)
-	p, err := Again(func(r io.Reader) {
-		var err error
-		line, err = bufio.NewReader(r).ReadString('\n')
-		begun <- err
-	}, append([]string{keeperArg, dir}, args...)...)
-	if err != nil {
+	if _, err := exec.LookPath(args[0]); err != nil {
 		return nil, err
 	}
-	if err = <-begun; err == nil {
-		p.PID, err = strconv.Atoi(strings.TrimSpace(line))
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", args[0], errors.Join(err, p.Stop()))
-	}
-	return p, nil
+	p := &Process{cmd: kept.Command(args...), kept: true}
+	p.cmd.Dir = dir
+	return p.start(func(out io.Reader) { _, _ = io.Copy(&p.said, out) })
 }
 
 // Again starts this program again, with these arguments. It must end when its input ends. What it prints is
@@ -100,17 +55,23 @@ func Again(read func(io.Reader), args ...string) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Process{cmd: exec.Command(exe, args...), done: make(chan struct{})}
-	p.cmd.Stderr, p.cmd.WaitDelay = &p.said, time.Second
+	p := &Process{cmd: exec.Command(exe, args...)}
+	return p.start(read)
+}
+
+func (p *Process) start(read func(io.Reader)) (*Process, error) {
+	p.done, p.cmd.Stderr, p.cmd.WaitDelay = make(chan struct{}), &p.said, time.Second
 	out, err1 := p.cmd.StdoutPipe()
-	in, err2 := p.cmd.StdinPipe()
+	in, ours, err2 := os.Pipe()
 	if err := errors.Join(err1, err2); err != nil {
 		return nil, err
 	}
+	defer in.Close() //nolint:errcheck // the process has it
+	p.cmd.Stdin, p.in = in, ours
 	if err := p.cmd.Start(); err != nil {
-		return nil, err
+		return nil, errors.Join(err, ours.Close())
 	}
-	p.in, p.PID = in, p.cmd.Process.Pid
+	p.PID = p.cmd.Process.Pid
 	go p.attend(out, read)
 	return p, nil
 }
@@ -125,6 +86,8 @@ func (p *Process) attend(out io.Reader, read func(io.Reader)) {
 	if p.err = p.cmd.Wait(); p.err != nil {
 		p.err = fmt.Errorf("the process has ended: %w: %s", p.err, p.Said())
 	}
+	_, _ = p.in.WriteString("over\n") // nothing is left to kill
+	_ = p.in.Close()
 }
 
 // Tell writes one line of JSON to the input of a process that Again started.
@@ -165,9 +128,15 @@ func (p *Process) Kill() error {
 
 // Stop ends the process in order and waits for it. The error is how it ended, if that was not in order.
 func (p *Process) Stop() error {
-	_ = p.in.Close() // it may have ended already
+	ordered := p.kept && p.Signal(syscall.SIGTERM) == nil
+	if !p.kept {
+		_ = p.in.Close() // it may have ended already
+	}
 	select {
 	case <-p.done:
+		if ordered {
+			return nil // whatever it makes of the signal
+		}
 		return p.err
 	case <-time.After(stopWithin + 5*time.Second):
 		_ = p.cmd.Process.Kill()
@@ -229,7 +198,7 @@ func (t *tail) Write(b []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n, err := t.buf.Write(b)
-	t.buf.Next(max(0, t.buf.Len()-kept))
+	t.buf.Next(max(0, t.buf.Len()-mostSaid))
 	return n, err
 }
 

@@ -126,13 +126,14 @@ func (c completionCmd) Run(s streams) error {
 	return err
 }
 
-// scripts have the shell run quotient with the line in COMP_LINE, which kongplete answers. Where nothing is printed,
-// all three go on with the names of files.
+// scripts have the shell run quotient complete with the line in COMP_LINE, which kongplete answers. Other
+// commands do not look at it: a completion of another program may run them. Where nothing is printed, all three go on
+// with the names of files.
 var scripts = map[string]string{
-	"bash": "complete -o default -C quotient quotient\n",
-	"zsh":  "autoload -U +X bashcompinit && bashcompinit\ncomplete -o default -C quotient quotient\n",
+	"bash": "complete -o default -C 'quotient complete' quotient\n",
+	"zsh":  "autoload -U +X bashcompinit && bashcompinit\ncomplete -o default -C 'quotient complete' quotient\n",
 	"fish": `function __quotient
-    COMP_LINE=(commandline -cp | string collect) quotient
+    COMP_LINE=(commandline -cp | string collect) quotient complete
 end
 complete -c quotient -a '(__quotient)'
 `,

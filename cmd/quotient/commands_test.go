@@ -100,6 +100,8 @@ func TestCommandLinesThatMakeNoSense(t *testing.T) {
 		{"leases -c " + broken, exitFailed, rate},
 		{"leases -c testdata/noproxy.toml", exitFailed, "noproxy.toml: the section [leases] is missing"},
 		{"leases -c testdata", exitFailed, "it is no regular file"},
+		{"COMP_LINE=check check testdata/none", exitFailed, "no such file"}, // only the scripts of completion ask
+		{"complete", exitUsage, "unexpected argument complete"},
 		{"check \x1b[2J", exitFailed, `quotient: config: \x1b[2J: no such file`},
 		{"THROTTLE_LOG=loud leases", exitUsage, `THROTTLE_LOG is "loud", want ERROR`},
 		{"leases --port 65536", exitUsage, "--port is 65536, want 0 to 65535"},
@@ -164,8 +166,8 @@ func TestCompletionInBash(t *testing.T) {
 	const script = `
 source "$2"
 export COMP_LINE=$1 COMP_POINT=${#1}
-eval "set -- $(complete -p quotient)"  # complete -o default -C quotient quotient
-"$5" quotient "${COMP_LINE##* }" | LC_ALL=C sort`
+eval "set -- $(complete -p quotient)"  # complete -o default -C 'quotient complete' quotient
+$5 quotient "${COMP_LINE##* }" | LC_ALL=C sort`
 	for _, c := range []struct{ line, want string }{
 		{"quotient ", "check completion leases proxy version"},
 		{"quotient c", "check completion"},

@@ -68,7 +68,9 @@ func run(ctx context.Context, args []string, s streams) (code int) {
 	if err != nil {
 		return fail(s, exitFailed, err)
 	}
-	kongplete.Complete(parser) // ends here where a shell asks
+	if slices.Equal(args[:min(1, len(args))], []string{"complete"}) {
+		kongplete.Complete(parser) // ends here where a shell has put the line into COMP_LINE
+	}
 	if slices.Equal(args, []string{"--version"}) {
 		args = []string{"version"}
 	}

@@ -1,4 +1,4 @@
-// Package kept runs servers for tests. They end with the test's process, whatever ends that.
+// Package kept runs servers for tests and benchmarks. They end with the process that runs them, whatever ends that.
 package kept
 
 import (
@@ -16,7 +16,7 @@ const Patience = 20 * time.Second
 // keeper runs a command in the shell's own process, so that signals reach it. Beside it a subshell kills it
 // when the pipe at its input ends without a word: its parent is gone. A hang-up reaches the whole group, but
 // some servers ignore it, so the subshell must too.
-const keeper = `exec 3<&0; (trap "" HUP INT TERM; read word <&3 || kill -9 $$) & exec 3<&- </dev/null; exec "$@"`
+const keeper = `exec 3<&0; (trap "" HUP INT TERM; read word <&3 || kill -9 $$) >/dev/null 2>&1 & exec 3<&- </dev/null; exec "$@"`
 
 // Process is one run of a server.
 type Process struct {
@@ -26,9 +26,14 @@ type Process struct {
 	ended chan struct{}  // closed when the process has ended
 }
 
+// Command is a process that is killed when its input, which must be a pipe, ends without a word.
+func Command(args ...string) *exec.Cmd {
+	return exec.Command("sh", append([]string{"-c", keeper, "sh"}, args...)...)
+}
+
 // Start runs a command. It writes to out, unless that is nil.
 func Start(out *os.File, args ...string) (*Process, error) {
-	cmd := exec.Command("sh", append([]string{"-c", keeper, "sh"}, args...)...)
+	cmd := Command(args...)
 	in, alive, err := os.Pipe()
 	if err != nil {
 		return nil, err
