@@ -193,7 +193,7 @@ func (l Limiter) check(r *report, path string) {
 	case l.MaxWait > 0 && l.Refuse:
 		r.field(at, `%v beside mode = "refuse": nothing waits`, l.MaxWait)
 	}
-	between(r, inner(path, "longest-pause"), l.LongestPause, 0, longest)
+	between(r, inner(path, "longest-pause"), l.LongestPause, 0, time.Hour)
 	for name, set := range map[string]bool{"ceiling": l.BeyondShare, "longest-pause": l.LongestPause > 0} {
 		if set && l.Policy == policyFixed {
 			r.hinted(inner(path, name), `set policy = "tracking"`, "it is set beside a policy that learns nothing")
