@@ -68,7 +68,7 @@ type Limiter struct {
 	// BeyondShare is quotient.BeyondShare: ceiling = "limit". The default is ceiling = "share".
 	BeyondShare bool
 	// LongestPause is policy.Retry.Longest: how much of a pause that the upstream announces is waited out. 0, the
-	// default, is 10 minutes. Only with policy = "tracking".
+	// default, is 10 minutes, and an hour the most. Only with policy = "tracking".
 	LongestPause time.Duration
 	// Demand is [limiters.NAME.demand]: replicas lend each other unused shares. Nil means that they do not.
 	Demand *Demand

@@ -268,9 +268,6 @@ func (e *evidence) age(dt, memory float64) {
 
 func (e *evidence) served() { e.answers++ }
 
-// part is the part of the answers that were refusals.
-func (e *evidence) part() float64 { return e.refusals / max(e.answers, 1) }
-
 // memory is for how long answers are remembered, in seconds.
 func (t *tracking) memory() float64 { return max(2, 20/t.perSecond(t.rate)) }
 
