@@ -158,7 +158,7 @@ func (f *fleet) rest(until time.Duration) {
 func (f *fleet) add(s *seat) (err error) {
 	n := len(f.all) + 1
 	p := &process{life: &life{ID: n, Died: never}, seat: s, busy: f.busy}
-	a := assignment{config: f.config, ID: n, Epoch: f.Epoch, order: order{Busy: f.busy || !f.Gossip}}
+	a := assignment{config: f.config, ID: n, Epoch: f.Epoch, Busy: f.busy || !f.Gossip}
 	if f.Gossip {
 		if err = f.sit(p, &a); err != nil {
 			return err
@@ -241,7 +241,7 @@ func (f *fleet) setBusy(list []*process) (err error) {
 		if p.busy = busy; busy {
 			f.Onsets = append(f.Onsets, onset{At: f.now()})
 		}
-		err = errors.Join(err, p.Tell(order{Busy: busy}))
+		err = errors.Join(err, p.Tell(busy))
 	}
 	return err
 }

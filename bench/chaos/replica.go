@@ -44,12 +44,12 @@ const (
 	sipEvery  = 20 * ms // of those that take their fill of a counted window
 )
 
-// An assignment tells a replica what to do: one line of JSON on its standard input. Orders follow, and the end of
-// the input is its own.
+// An assignment tells a replica what to do: one line of JSON on its standard input. Further lines are other values of
+// Busy, and the end of the input is its own.
 type assignment struct {
 	config
-	order
-	ID      int // 1, 2, …: never used twice
+	Busy    bool // callers ask
+	ID      int  // 1, 2, …: never used twice
 	Epoch   int64
 	Address netip.Addr // its own, in DNS
 	File    string
@@ -58,11 +58,6 @@ type assignment struct {
 	Cluster []string
 
 	Bind, Advertise, JoinFile string // of one that gossips
-}
-
-// An order is one further line.
-type order struct {
-	Busy bool // callers ask
 }
 
 type replica struct {
@@ -130,10 +125,9 @@ func newThrottle(p path) (t *throttle, err error) {
 
 // obey does what the parent says, until there is no more of it.
 func (r *replica) obey(in *json.Decoder) {
-	for o := r.order; ; {
-		r.busy.Store(o.Busy)
-		o = order{}
-		if in.Decode(&o) != nil {
+	for busy := r.Busy; ; {
+		r.busy.Store(busy)
+		if in.Decode(&busy) != nil {
 			return
 		}
 	}

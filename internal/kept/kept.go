@@ -16,7 +16,9 @@ const Patience = 20 * time.Second
 // keeper runs a command in the shell's own process, so that signals reach it. Beside it a subshell kills it
 // when the pipe at its input ends without a word: its parent is gone. A hang-up reaches the whole group, but
 // some servers ignore it, so the subshell must too.
-const keeper = `exec 3<&0; (trap "" HUP INT TERM; read word <&3 || kill -9 $$) >/dev/null 2>&1 & exec 3<&- </dev/null; exec "$@"`
+const keeper = `exec 3<&0
+(trap "" HUP INT TERM; read word <&3 || kill -9 $$) >/dev/null 2>&1 &
+exec 3<&- </dev/null; exec "$@"`
 
 // Process is one run of a server.
 type Process struct {
