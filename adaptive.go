@@ -199,14 +199,14 @@ func (l *learned) observe(f *policy.Feedback, u *usage, p policy.Policy, ctrls [
 }
 
 // observe hands the controller its sample. The sample has no outcome where the feedback does not concern the
-// controller.
+// controller, but the pause that it announces, which is for the whole key.
 func (p *pacer) observe(f *policy.Feedback, u *usage, at time.Duration, r *rule, concerned bool) {
-	s := policy.Sample{Now: at, Sent: u.since, Cost: r.cost(u, at), Paced: p.heldBack}
+	s := policy.Sample{RetryAfter: f.RetryAfter, Now: at, Sent: u.since, Cost: r.cost(u, at), Paced: p.heldBack}
 	if q := r.quota(f); q != nil {
 		s.Quota = *q
 	}
 	if concerned {
-		s.Outcome, s.RetryAfter = f.Outcome, f.RetryAfter
+		s.Outcome = f.Outcome
 	}
 	switch taken := p.takenSince(); {
 	case !r.ofSlots():

@@ -386,9 +386,9 @@ func TestRefusalsAreAttributed(t *testing.T) {
 				Outcome: policy.Throttled, RetryAfter: time.Second, Quotas: c.quotas,
 			})
 			for _, name := range []string{requests, tokens, inFlight8} {
-				s, want := p.last(t, name), policy.Sample{}
+				s, want := p.last(t, name), policy.Sample{RetryAfter: time.Second} // a pause is the whole key's
 				if name == c.want {
-					want.Outcome, want.RetryAfter = policy.Throttled, time.Second
+					want.Outcome = policy.Throttled
 				}
 				if s.Outcome != want.Outcome || s.RetryAfter != want.RetryAfter || s.Now != since(l) {
 					t.Errorf("%s got %+v, want %v", name, s, want.Outcome)
@@ -397,6 +397,21 @@ func TestRefusalsAreAttributed(t *testing.T) {
 			stats(t, l, "Throttled", 1)
 		})
 	}
+}
+
+// A pause is announced to a client, and stops its key whatever was refused: also calls that take none of it.
+func TestPauseIsTheKeys(t *testing.T) {
+	row(t, "tokens", func(t *testing.T) {
+		tokens := Rate{Unit: "tokens", Events: 1000, Per: time.Second}
+		l := mustNew(t, Limit{Rates: []Rate{perSecond(100, 100), tokens}, InFlight: 5}, Policy(policy.Tracking{}))
+		took(t, l, "k", Cost("tokens", 1)).Done(policy.Feedback{Outcome: policy.Throttled, RetryAfter: time.Minute,
+			Quotas: [policy.MaxQuotas]policy.Quota{{Unit: "tokens", Limit: 1000}}})
+		if _, d := l.TryAcquire("k"); d.OK || d.RetryAfter < time.Minute {
+			t.Errorf("a call without tokens: %+v", d)
+		}
+		time.Sleep(67 * time.Second)
+		took(t, l, "k").Done(success)
+	})
 }
 
 // Paced is each controller's own, and ends when the controller has got it.

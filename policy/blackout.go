@@ -91,9 +91,6 @@ func (b *blackout) refusal(t *tracking, s *Sample) bool {
 		b.bad, b.ill = false, false // a run of refusals begins
 	}
 	if b.dark {
-		if s.Sent < b.until && t.retry.obeys(s, true) && s.RetryAfter > b.until-s.Now {
-			b.wait(t, s) // what is in flight names a later end
-		}
 		b.missed(t, s)
 		return true
 	}
@@ -117,9 +114,23 @@ func (b *blackout) refusal(t *tracking, s *Sample) bool {
 	return true
 }
 
-// missed is a probe that has not succeeded, whatever became of it; also one whose refusal another controller
-// answers for.
+// elsewhere is an answer that another controller of the key is told. A pause that it announces is the key's.
+func (b *blackout) elsewhere(t *tracking, s *Sample) {
+	if !b.dark && t.has(RuleBlackout) && t.retry.obeys(s, false) {
+		b.bad, b.firstBad, b.before, b.refused = true, s.Now, t.rate, 0
+		b.dark, b.paused, b.probes = true, true, 0
+		b.wait(t, s)
+		return
+	}
+	b.missed(t, s)
+}
+
+// missed is an answer in a blackout: a probe that has not succeeded, whatever became of it, also one whose refusal
+// another controller answers for, or what was in flight and names a later end.
 func (b *blackout) missed(t *tracking, s *Sample) {
+	if b.dark && s.Sent < b.until && t.retry.obeys(s, true) && s.RetryAfter > b.until-s.Now {
+		b.wait(t, s)
+	}
 	if b.dark && s.Sent >= b.until && s.Sent < s.Now { // else it is no answer, but a change of the bounds
 		b.ill = b.ill && s.Outcome != Throttled
 		if b.paused && s.Outcome == Throttled && !t.retry.obeys(s, true) { // from now on it is a blackout

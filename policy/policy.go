@@ -70,7 +70,9 @@ type Feedback struct {
 // Sample is one piece of feedback as a controller sees it. A controller governs one resource: the events of
 // one unit, or the slots in flight.
 type Sample struct {
-	Outcome    Outcome
+	Outcome Outcome
+	// RetryAfter is the wait that the upstream demands. With the outcome Unknown it comes from a refusal that
+	// another controller of the key answers for.
 	RetryAfter time.Duration
 	// Quota is what the answer reported about the unit that the controller governs.
 	Quota Quota

@@ -194,7 +194,7 @@ func (t *tracking) step(s Sample, b Bounds) {
 			t.cuts.last = now // what was sent before says nothing more
 		}
 	default:
-		t.blackout.missed(t, &s)
+		t.blackout.elsewhere(t, &s)
 	}
 	t.level.follow(t, elapsed)
 	t.rate = t.bounded(t.rate, b)
