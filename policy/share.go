@@ -5,7 +5,7 @@ import "time"
 const (
 	// floorOfShare is a hair below the share, so that equal replicas at their floors do not hit the limit.
 	floorOfShare = 0.99
-	// aboveFrom and aboveTo bound, in shares, what counts as a probe of the share. Beyond, others leave more.
+	// aboveFrom is the rate, in shares, from which on growth probes the share.
 	aboveFrom = 0.95
 	// Each probe that fails makes the next come that much later, up to the limit.
 	patienceGrowth, patienceMost = 1.5, 4.0
