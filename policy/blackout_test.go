@@ -360,6 +360,7 @@ func TestPausesAtOnce(t *testing.T) {
 	within(t, "an earlier end is none", l.paused(5.2, 5, 5*time.Second), 19, 22)
 	within(t, "a later end counts", l.paused(5.3, 5, time.Minute), 60, 66)
 	near(t, "the rate", l.probe(policy.Success), rate)
+	near(t, "the floor yields to it as to three refusals", rate, 9.9*(1-.02*3))
 	l = born(10, 0)
 	within(t, "a 503 that demands a minute", l.say(policy.Unavailable, .9, 1, time.Minute), 60, 66)
 	near(t, "its rate", l.probe(policy.Success), 10)

@@ -18,6 +18,9 @@ const (
 	// doubtMost refusals at the floor refute the share, beyond doubtPaid in each probing period and doubtServed for
 	// each answer, which the probes of others and chance explain.
 	doubtMost, doubtPaid, doubtServed = 4.0, 0.25, 0.02
+	// doubtPaused is what a refusal is worth that stops the key. An upstream that punishes an excess is seldom seen to
+	// refuse, and a share that is a hair too high costs a pause each time.
+	doubtPaused = 3.0
 	// flapping is the shortest time between two changes of a source that is believed.
 	flapping = 15 * time.Second
 	// A source is not believed any more after wrongMost shares that were not right, until it has been at rest
@@ -77,7 +80,7 @@ func (h *share) refute() {
 }
 
 // weigh adds to the doubt, as long as the rate is at the floor. A refusal there is evidence against it and worth
-// 1; a probing period is worth -doubtPaid, and a success -doubtServed.
+// 1, or doubtPaused; a probing period is worth -doubtPaid, and a success -doubtServed.
 func (h *share) weigh(rate, evidence float64) {
 	if rate <= atFloor*h.floor() { // else there is none, or it may be a probe
 		h.doubt = min(max(h.doubt+evidence, 0), doubtMost)

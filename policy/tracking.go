@@ -305,14 +305,18 @@ func (t *tracking) success(s *Sample, dt float64) {
 
 // throttled is a refusal.
 func (t *tracking) throttled(s *Sample) {
-	if s.Sent >= t.cuts.last && !t.fresh {
-		t.share.weigh(t.rate, 1)
-	}
 	was := t.blackout.dark
 	if !was {
 		t.retry.announced(s)
 	}
-	switch dark := t.blackout.refusal(t, s); {
+	dark, worth := t.blackout.refusal(t, s), 1.0
+	if dark && !was && t.blackout.paused {
+		worth = doubtPaused
+	}
+	if s.Sent >= t.cuts.last && !t.fresh {
+		t.share.weigh(t.rate, worth)
+	}
+	switch {
 	case dark && !was && !t.blackout.paused:
 		t.fields.judge(t)
 		t.cuts.last = s.Now // what was sent before says nothing more
