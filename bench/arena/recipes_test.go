@@ -246,20 +246,25 @@ func TestNoHarm(t *testing.T) {
 		{kitchen{"a ban", 30, 1, rate("", time.Second), bans}, 10, 0, 2, 1},
 		{kitchen{"bans", 30, 6, rate("", time.Second), bans}, 10, 0, 5, .9},
 		{kitchen{"windows of a minute, a true count", 10, 10, rate("", time.Minute), counts(sim.Window60)}, 1, 10, 2, .98},
-		{kitchen{"windows of a minute, no count", 10, 10, rate("", time.Minute), counts(sim.Window60)}, 1, 0, 5, .85},
-		{kitchen{"a hint that is twice too high", 50, 4, rate("", time.Second), counts(sim.GCRA)}, 1, 2, 3, .85},
-		{kitchen{"a hint that is four times too high", 50, 4, rate("", time.Second), counts(sim.GCRA)}, 1, 1, 3, .85},
+		{kitchen{"windows of a minute, no count", 10, 10, rate("", time.Minute), counts(sim.Window60)}, 1, 0, 5, .9},
+		{kitchen{"a hint that is twice too high", 50, 4, rate("", time.Second), counts(sim.GCRA)}, 1, 2, 3, .9},
+		{kitchen{"a hint that is four times too high", 50, 4, rate("", time.Second), counts(sim.GCRA)}, 1, 1, 3, .9},
 	} {
 		options := []quotient.Option{quotient.Policy(policy.Tracking{}), quotient.BeyondShare()}
 		if x.count > 0 {
 			options = append(options, quotient.Replicas(x.count))
 		}
-		var d dish
-		synctest.Test(t, func(t *testing.T) { d = x.cook(t, x.told, options) })
-		served, refused := d.percents()
-		jain := sim.Fairness(d.late)
-		t.Logf("%s: %.0f %% served, %.1f %% refused, Jain %.3f, %d in pauses", x.name, served, refused, jain, d.pressed)
-		if d.pressed > 0 || refused > x.refused || jain < x.jain {
+		served, refused, jain, pressed := 0., 0., 0., 0 // in the mean of three plays, since the controllers draw other seeds
+		for range 3 {
+			synctest.Test(t, func(t *testing.T) {
+				d := x.cook(t, x.told, options)
+				s, r := d.percents()
+				served, refused, jain = served+s/3, refused+r/3, jain+sim.Fairness(d.late)/3
+				pressed += d.pressed
+			})
+		}
+		t.Logf("%s: %.0f %% served, %.1f %% refused, Jain %.3f, %d in pauses", x.name, served, refused, jain, pressed)
+		if pressed > 0 || refused > x.refused || jain < x.jain-1e-9 {
 			t.Errorf("want at most %v %% refused, Jain %v", x.refused, x.jain)
 		}
 	}
