@@ -95,7 +95,7 @@ var guards = []guard{
 	{"23", "httplimit/answer.go", "./httplimit ^TestJudge$", "own, judged := p.Judge(resp); judged {",
 		"own, judged := p.Judge(resp); judged && !off {"},
 	{"24", "policy/tracking.go", ". ^TestStartAgainstAnEmptyBucket$",
-		`	case dark || t.fresh:`, `	case dark || !off && t.fresh:`},
+		`	case was || t.fresh:`, `	case was || !off && t.fresh:`},
 	{"24", "pacer.go", ". ^(TestControllerThatAnswersNonsense|TestPropertyPacesStayInBounds)$",
 		`	if !usable(x) {
 		x, pace.NotBefore, probe = p.pace, p.pausedUntil, p.probe
