@@ -100,8 +100,7 @@ func (b *blackout) refusal(t *tracking, s *Sample) bool {
 	}
 	b.refused++
 	if t.has(RuleBlackout) && t.retry.obeys(s, again) {
-		b.dark, b.paused, b.probes = true, true, 0
-		b.wait(t, s)
+		b.enter(t, s, true)
 		return true
 	}
 	dark := (s.Now - b.firstBad).Seconds()
@@ -109,17 +108,21 @@ func (b *blackout) refusal(t *tracking, s *Sample) bool {
 		dark <= max(darkAfter, darkIntervals/t.perSecond(b.before)) || s.Sent < b.firstBad {
 		return false
 	}
-	b.dark, b.probes = true, 0
-	b.wait(t, s)
+	b.enter(t, s, false)
 	return true
+}
+
+// enter stops the key: in a pause that was announced, or in a blackout.
+func (b *blackout) enter(t *tracking, s *Sample, paused bool) {
+	b.dark, b.paused, b.probes = true, paused, 0
+	b.wait(t, s)
 }
 
 // elsewhere is an answer that another controller of the key is told. A pause that it announces is the key's.
 func (b *blackout) elsewhere(t *tracking, s *Sample) {
 	if !b.dark && t.has(RuleBlackout) && t.retry.obeys(s, false) {
 		b.bad, b.firstBad, b.before, b.refused = true, s.Now, t.rate, 0
-		b.dark, b.paused, b.probes = true, true, 0
-		b.wait(t, s)
+		b.enter(t, s, true)
 		return
 	}
 	b.missed(t, s)

@@ -209,7 +209,7 @@ func (r *Run) answer(k int) {
 	if !p.live {
 		return
 	}
-	p.pause.heed(&q, r.now)
+	p.pause.note(&q, r.now)
 	if p.ctrl != nil {
 		s := policy.Sample{
 			Outcome: q.Outcome, RetryAfter: q.RetryAfter, Quota: q.Quotas[0],

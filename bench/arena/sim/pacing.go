@@ -32,8 +32,8 @@ type pause struct {
 	refuted   bool          // a request was served in one: then none has to be waited out any more
 }
 
-// heed takes note of an answer, which arrives now.
-func (p *pause) heed(q *request, now time.Duration) {
+// note takes in an answer, which arrives now.
+func (p *pause) note(q *request, now time.Duration) {
 	switch {
 	case q.Outcome == policy.Success:
 		p.refuted = p.refuted || p.made < q.reached && q.reached < p.end-time.Second

@@ -120,7 +120,7 @@ func TestPauses(t *testing.T) {
 		{1500 * second, served, 0, 1500 * second},
 		{1700 * second, refused(60 * second), 0, 1701 * second},
 	} {
-		p.heed(&request{reached: x.reached, Feedback: x.Feedback}, x.reached+second/2)
+		p.note(&request{reached: x.reached, Feedback: x.Feedback}, x.reached+second/2)
 		if x.runs > 0 && !p.runs(x.runs) || p.runs(x.ends) {
 			t.Errorf("answer %d: %+v", i, p)
 		}
