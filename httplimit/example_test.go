@@ -239,10 +239,10 @@ func ExampleProfile_Feedback() {
 
 	f, garbage := httplimit.ProfileFor("api.openai.com").Feedback(http.StatusTooManyRequests, h, time.Now())
 	fmt.Println(f.Outcome, f.RetryAfter, garbage)
-	q := f.Quotas[0]
+	q := f.Quotas[0] // all of it is there again in six minutes, and the first token much sooner
 	fmt.Println(q.Unit, q.Remaining, q.Limit, q.Reset) // permit.Done(f) tells the policy
 	// Output:
-	// throttled 6m0s 0
+	// throttled 2.4ms 0
 	// tokens 0 150000 6m0s
 }
 

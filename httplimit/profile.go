@@ -30,6 +30,9 @@ type Fields struct {
 	Reset string
 	// ResetAfter is the same in seconds from now. It takes precedence over Reset.
 	ResetAfter string
+	// Fills is true for a quota that comes back bit by bit, as a bucket does: Reset is when all of it is there again,
+	// and the first of it is there after Reset/Limit, so that a refusal stops nobody until Reset.
+	Fills bool
 }
 
 // Profile describes how one upstream reports its limits: the answers that refuse a request for the rate, and
@@ -78,7 +81,7 @@ type Profile struct {
 // answer counts.
 //
 // A refusal's RetryAfter is that of the function RetryAfter. If that has none, it is the time until all spent
-// quotas are renewed, those of RateLimit before all others. A time without a number of remaining requests
+// quotas are renewed, or begin to be (Fields.Fills), those of RateLimit before all others. A time without a number of remaining requests
 // counts if no quota is spent. RetryAfter is at most 24 hours. Answers that are no refusals have none.
 //
 // If an answer comes from a cache (Age above 0), only the status counts. A zero now means the present.
@@ -203,8 +206,8 @@ var (
 	xRateLimit = &Profile{Quotas: []Fields{family("X-RateLimit")}}
 	// Reset is a Go duration; -1 and 0 stand for what is not known.
 	openAI = &Profile{Quotas: []Fields{
-		perUnit("", "requests"), perUnit("tokens", "tokens"),
-		perUnit("tokens", "tokens_usage_based"), perUnit("tokens", "project-tokens"),
+		filled("", "requests"), filled("tokens", "tokens"),
+		filled("tokens", "tokens_usage_based"), filled("tokens", "project-tokens"),
 	}}
 	// Reset is RFC 3339; 529 is an upstream that is overloaded.
 	anthropic       = &Profile{Unavailable: []int{529}, Quotas: anthropicFields}
@@ -231,7 +234,7 @@ var anthropicFields = []Fields{
 func everyField() []Fields {
 	all := []Fields{
 		family("RateLimit"), family("X-RateLimit"), family("X-Rate-Limit"),
-		perUnit("", "requests"), perUnit("tokens", "tokens"),
+		filled("", "requests"), filled("tokens", "tokens"),
 	}
 	for _, window := range []string{"second", "minute", "hour", "day", "month"} { // as Kong names them
 		all = append(all, perUnit("", window))
@@ -250,7 +253,14 @@ func family(prefix string) Fields {
 	}
 }
 
-// perUnit is a quota as OpenAI names it.
+// filled is a quota as OpenAI names it, whose reset is "the time until the rate limit resets to its initial state".
+func filled(unit, name string) Fields {
+	f := perUnit(unit, name)
+	f.Fills = true
+	return f
+}
+
+// perUnit is a quota named by what it counts.
 func perUnit(unit, name string) Fields {
 	return Fields{
 		Unit: unit, Limit: "X-RateLimit-Limit-" + name,
@@ -258,8 +268,9 @@ func perUnit(unit, name string) Fields {
 	}
 }
 
-// unitFirst is a quota as Anthropic names it.
+// unitFirst is a quota as Anthropic names it. Its reset is when it "will be fully replenished".
 func unitFirst(unit, name string) Fields {
 	prefix := "Anthropic-RateLimit-" + name
-	return Fields{Unit: unit, Limit: prefix + "-Limit", Remaining: prefix + "-Remaining", Reset: prefix + "-Reset"}
+	return Fields{Unit: unit, Fills: true,
+		Limit: prefix + "-Limit", Remaining: prefix + "-Remaining", Reset: prefix + "-Reset"}
 }

@@ -48,7 +48,12 @@ func (r *reader) read(rows []Fields, refused bool) {
 		f := &rows[i]
 		if r.has(f.Remaining) || r.has(f.Used) || refused && (r.has(f.Reset) || r.has(f.ResetAfter)) {
 			limit, left := r.levels(f)
-			r.add(policy.Quota{Unit: f.Unit, Limit: limit, Remaining: left, Reset: r.reset(f)})
+			q := policy.Quota{Unit: f.Unit, Limit: limit, Remaining: left, Reset: r.reset(f)}
+			pause := q.Reset
+			if f.Fills && limit > 1 {
+				pause = time.Duration(float64(pause) / limit)
+			}
+			r.add(q, pause)
 		}
 	}
 	if first > 0 {
@@ -56,13 +61,14 @@ func (r *reader) read(rows []Fields, refused bool) {
 	}
 }
 
-// add takes in one quota. Limit and Remaining are notSaid where they are not, and so is a limit of 0.
-func (r *reader) add(q policy.Quota) {
+// add takes in one quota, and how long a refusal pauses when it is spent. Limit and Remaining are notSaid where they
+// are not, and so is a limit of 0.
+func (r *reader) add(q policy.Quota, pause time.Duration) {
 	switch {
 	case q.Limit == 0:
 		return
 	case q.Remaining == 0:
-		r.spent, r.longest = true, max(r.longest, q.Reset)
+		r.spent, r.longest = true, max(r.longest, pause)
 	case q.Remaining < 0:
 		r.hint = max(r.hint, q.Reset)
 	}

@@ -41,7 +41,7 @@ func (r *reader) structured() {
 		return
 	}
 	limit, left, reset := r.entry(dictionary, "limit"), r.entry(dictionary, "remaining"), r.entry(dictionary, "reset")
-	r.add(policy.Quota{Limit: limit, Remaining: left, Reset: inSeconds(reset)})
+	r.add(policy.Quota{Limit: limit, Remaining: left, Reset: inSeconds(reset)}, inSeconds(reset))
 }
 
 // policies is the list in the field RateLimit-Policy.
@@ -94,7 +94,7 @@ func (r *reader) member(m httpsfv.Member, policies httpsfv.List) {
 		break
 	}
 	q.Reset = inSeconds(reset)
-	r.add(q)
+	r.add(q, q.Reset)
 }
 
 // unit is what a policy counts: requests if it does not say, and nothing of ours if it counts what

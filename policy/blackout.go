@@ -74,7 +74,7 @@ func (b *blackout) cycleAt(now time.Duration) float64 {
 
 // failure is a request that was not refused and not served: nothing but these is a blackout too, an outage.
 func (b *blackout) failure(t *tracking, s *Sample) bool {
-	if b.bad && !b.ill && !b.dark && !t.retry.obeys(s, b.again(s)) {
+	if b.bad && !b.ill && !b.dark && !t.obeys(s, b.again(s)) {
 		return false // refusals say more
 	}
 	b.ill = b.ill || !b.dark
@@ -99,7 +99,7 @@ func (b *blackout) refusal(t *tracking, s *Sample) bool {
 		b.before = t.rate
 	}
 	b.refused++
-	if t.has(RuleBlackout) && t.retry.obeys(s, again) {
+	if t.has(RuleBlackout) && t.obeys(s, again) {
 		b.enter(t, s, true)
 		return true
 	}
@@ -120,7 +120,7 @@ func (b *blackout) enter(t *tracking, s *Sample, paused bool) {
 
 // elsewhere is an answer that another controller of the key is told. A pause that it announces is the key's.
 func (b *blackout) elsewhere(t *tracking, s *Sample) {
-	if !b.dark && t.has(RuleBlackout) && t.retry.obeys(s, false) {
+	if !b.dark && t.has(RuleBlackout) && t.obeys(s, false) {
 		b.bad, b.firstBad, b.before, b.refused = true, s.Now, t.rate, 0
 		b.enter(t, s, true)
 		return
@@ -131,12 +131,12 @@ func (b *blackout) elsewhere(t *tracking, s *Sample) {
 // missed is an answer in a blackout: a probe that has not succeeded, whatever became of it, also one whose refusal
 // another controller answers for, or what was in flight and names a later end.
 func (b *blackout) missed(t *tracking, s *Sample) {
-	if b.dark && s.Sent < b.until && t.retry.obeys(s, true) && s.RetryAfter > b.until-s.Now {
+	if b.dark && s.Sent < b.until && t.obeys(s, true) && s.RetryAfter > b.until-s.Now {
 		b.wait(t, s)
 	}
 	if b.dark && s.Sent >= b.until && s.Sent < s.Now { // else it is no answer, but a change of the bounds
 		b.ill = b.ill && s.Outcome != Throttled
-		if b.paused && s.Outcome == Throttled && !t.retry.obeys(s, true) { // from now on it is a blackout
+		if b.paused && s.Outcome == Throttled && !t.obeys(s, true) { // from now on it is a blackout
 			b.paused, b.began, b.firstBad = false, b.began+s.Now-b.firstBad, s.Now
 		}
 		t.retry.confirmed(s)
@@ -294,10 +294,11 @@ func (r *retry) served(s *Sample) {
 	r.end = r.at
 }
 
-// obeys reports whether a refusal stops the key by itself: it announces a pause, and none was refuted. Again is
-// whether it is another one.
-func (r *retry) obeys(s *Sample, again bool) bool {
-	return r.believed >= r.most && (s.RetryAfter > rounded || again && s.RetryAfter > 0)
+// obeys reports whether a refusal stops the key by itself: it announces a pause, none was refuted, and the pace alone
+// does not keep it. Again is whether it is another one.
+func (t *tracking) obeys(s *Sample, again bool) bool {
+	short := again && s.RetryAfter.Seconds() > 1/t.perSecond(t.rate)
+	return t.retry.believed >= t.retry.most && (s.RetryAfter > rounded || short)
 }
 
 // wait is how many seconds of an announced pause are waited out.

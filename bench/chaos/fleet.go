@@ -118,8 +118,10 @@ func (f *fleet) run(ctx context.Context) (err error) {
 	f.begin = f.now()
 	var failed context.CancelCauseFunc
 	f.ctx, failed = context.WithCancelCause(ctx)
+	var faults, watching sync.WaitGroup
+	watching.Go(f.watch)
+	defer watching.Wait()
 	defer failed(nil)
-	var faults sync.WaitGroup
 	for _, x := range schedule(f.config) {
 		faults.Go(func() {
 			if err := f.strike(x); err != nil {
@@ -131,6 +133,17 @@ func (f *fleet) run(ctx context.Context) (err error) {
 	rig.Pause(f.ctx, f.begin+f.Duration-f.now())
 	f.Length = f.now()
 	return context.Cause(f.ctx)
+}
+
+// watch notes when the run did not get to go on.
+func (f *fleet) watch() {
+	for last := f.now(); f.ctx.Err() == nil; rig.Pause(f.ctx, watchEvery) {
+		now := f.now()
+		if now-last > watchEvery+leastStall {
+			f.Stalls = append(f.Stalls, span{last, now})
+		}
+		last = now
+	}
 }
 
 // strike lets a fault happen when it is due.

@@ -170,6 +170,7 @@ type record struct {
 	Changes [paths][]change // in order
 	Faults  [paths][]span   // in which the source could not be queried, or lied; by their ends
 	Onsets  []onset
+	Stalls  []span         // in which the run did not get to go on, and with it DNS and the file
 	Calms   []fact         // times without faults, in which replica N alone is busy
 	Struck  map[string]int // how often a fault did
 }

@@ -157,10 +157,11 @@ func (r record) excuses(p path) (all []excuse) {
 	return all
 }
 
-// slack is what the machine may add to the time after a change: twice the longest time that a process stood still.
+// slack is what the machine may add to the time after a change: twice the longest time that a process stood still, be
+// it a replica or the run.
 func (r record) slack(p path, at time.Duration) time.Duration {
 	longest, in := time.Duration(0), span{at, at + p.allowed()}
-	for _, l := range r.Lives {
+	for _, l := range slices.Concat(r.Lives, []*life{{Stalls: r.Stalls}}) {
 		for _, stall := range l.Stalls {
 			if stall.overlap(in) > 0 {
 				longest = max(longest, l.own(stall))
