@@ -3,6 +3,8 @@ package quotient
 import (
 	"cmp"
 	"context"
+	"errors"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -433,4 +435,182 @@ func (c *caller) wokeLate() bool {
 func (c *caller) cancel() {
 	c.s.mu.Lock()
 	c.s.cancelAndUnlock(c.g, c.w)
+}
+
+// Do runs fn when the key's turn has come, and returns what it returns. It waits and fails as Acquire does;
+// fn is then not called. With MaxWaiting(0, …) it tries again, when it is told to or with jittered back-off,
+// until it is admitted or the context ends. The permit is released also when fn panics. For the policy a nil
+// error is policy.Success, and any other error policy.Failed, unless an error in its chain has a method
+// Feedback() policy.Feedback.
+func Do[T any](ctx context.Context, l *Limiter, key string, fn func(context.Context) (T, error)) (T, error) {
+	p, err := l.persist(ctx, key)
+	if err != nil {
+		var none T
+		return none, err
+	}
+	f := policy.Feedback{Outcome: policy.Failed} // should fn panic
+	defer func() { p.Done(f) }()
+	v, err := fn(ctx)
+	f = feedbackOf(err)
+	return v, err
+}
+
+func feedbackOf(err error) policy.Feedback {
+	var carrier interface{ Feedback() policy.Feedback }
+	switch {
+	case err == nil:
+		return policy.Feedback{Outcome: policy.Success}
+	case errors.As(err, &carrier):
+		return carrier.Feedback()
+	}
+	return policy.Feedback{Outcome: policy.Failed}
+}
+
+// Back-off of a caller that may not queue: it starts at about a timer's accuracy and doubles, as is usual.
+const (
+	firstBackOff = 2 * time.Millisecond
+	lastBackOff  = time.Second
+)
+
+// persist is Acquire, and where no caller may queue it tries again and again.
+func (l *Limiter) persist(ctx context.Context, key string) (Permit, error) {
+	for backOff := firstBackOff; ; backOff = min(2*backOff, lastBackOff) {
+		p, err := l.Acquire(ctx, key)
+		var limited *LimitedError
+		if l.perKey > 0 || !errors.As(err, &limited) ||
+			limited.Reason != ReasonQueue && limited.Reason != ReasonKeys {
+			return p, err
+		}
+		jitter := time.Duration(rand.Int64N(int64(backOff))) + 1 // it breaks up callers in step
+		pause := cmp.Or(limited.RetryAfter, jitter)              // a turn of its own, if there are turns
+		if end, ok := ctx.Deadline(); ok && pause > time.Until(end) {
+			pause = l.Explain(key).Next.RetryAfter + jitter // too late for it: it comes when there is room
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return Permit{}, ctx.Err()
+		}
+	}
+}
+
+// touch brings a gate up to now: first the settings, then the controllers. It starts no controller, and
+// takes no permit back: reclaim comes behind it.
+func (s *shard) touch(g *gate, now instant) {
+	g.sync()
+	g.advance(now, nil)
+}
+
+// admit is gate.admit, but takes back first what was held for too long.
+func (s *shard) admit(g *gate, now instant, d *demand) verdict {
+	fast := !d.priced
+	if g.ext != nil {
+		s.reclaim(g, now) // or a hot key that is never short of slots would pile up what is never released
+		fast = fast && len(g.ext.plans) == 0
+	}
+	if fast && g.admitNow(now, d.weight) {
+		return verdict{}
+	}
+	g.advance(now, s.l.policy)
+	v := g.admit(now, d)
+	if v.reason == ReasonInFlight && g.ext != nil && len(g.ext.expiring) > 0 {
+		now = s.now() // slots alone are decided on without a clock
+		s.reclaim(g, now)
+		v = g.admit(now, d)
+	}
+	if v.reason == ReasonNone {
+		g.spread(now, d)
+	} else if v.rule != ruleNone {
+		g.noteHeldBack(&g.setting.rules[v.rule])
+		s.noteWanted(g, &g.setting.rules[v.rule])
+	}
+	if g.setting.census {
+		s.noteCounted(g, v)
+	}
+	return v
+}
+
+// try admits d if all has room and it must not queue behind others. The caller counts a refusal, with stops.
+func (s *shard) try(g *gate, now instant, d *demand) verdict {
+	var v verdict
+	if !g.mustQueue(d.class) {
+		v = s.admit(g, now, d)
+	} else {
+		v = g.probe(now, d)
+	}
+	if v.reason == ReasonNone {
+		s.countAdmission(g)
+		return v
+	}
+	if s.overflow.is(g) && !v.final() {
+		v.reason = ReasonKeys
+	}
+	return v
+}
+
+// countAdmission counts a call that g has admitted, past those that wait if there are any.
+func (s *shard) countAdmission(g *gate) {
+	s.counts.admitted++
+	if g.waited() {
+		g.ext.queue.passed++
+	}
+}
+
+// stops counts a call that has been refused, and reports whether it stays refused: a dry run admits it all
+// the same.
+func (s *shard) stops(v verdict) bool {
+	if s.l.dry.Load() {
+		s.admitDry(v.reason)
+		return false
+	}
+	s.counts.refused[v.reason]++
+	return true
+}
+
+// refuseAsk counts a call that is not valid, and logs now and then that there are such of an unknown plan.
+func (s *shard) refuseAsk(err error) {
+	s.counts.refused[ReasonBadRequest]++
+	plan, ok := err.(unknownPlan)
+	if l := s.l; ok {
+		l.planLog.Do(func() {
+			time.AfterFunc(0, func() { // a lock is held here
+				l.log.Warn("a call names a plan that the limiter does not have", "plan", string(plan))
+			})
+		})
+	}
+}
+
+// dryPermit is that of a call which only a dry run has admitted: there is nothing to give back, and nothing
+// to correct.
+var dryPermit = Permit{gen: 2}
+
+// admitDry counts a call that only a dry run admits, and logs now and then that there are such.
+func (s *shard) admitDry(r Reason) {
+	s.counts.admitted++
+	s.counts.dryRun[r]++
+	l := s.l
+	l.dryLog.Do(func() {
+		time.AfterFunc(0, func() { // a lock is held here
+			l.log.Info("dry run: admitted what would have been stopped",
+				"reason", r, "so_far", l.Stats().DryRunAdmitted)
+		})
+	})
+}
+
+// peek returns the gate of a key for a mere look, in the plan that it is in. A key that is not remembered has
+// the gate it would start with.
+func (s *shard) peek(hash uint64, key string, now instant) *gate {
+	g := s.find(hash)
+	switch {
+	case g != nil && (!g.setting.overridden() || g.name == key):
+	case s.overflow.gate != nil && !s.spare(s.overflow.gate, now):
+		if g = s.overflow.gate; !s.overflow.has(key) && s.hasRoom(now) {
+			g = newGate(key, g, now, 0)
+		}
+	default:
+		g = s.untouched
+	}
+	s.touch(g, now)
+	s.reclaim(g, now)
+	return g
 }

@@ -2,9 +2,9 @@ package quotient
 
 import (
 	"fmt"
+	"math"
 	"runtime"
 	"slices"
-	"strings"
 )
 
 // SetLimit changes the limit, over the fleet, at once. Waiters that the new limit admits go at once, the
@@ -247,76 +247,6 @@ func (s *shard) forgetUnit(u int) {
 	}
 }
 
-// SetPlan gives the plan of that name a limit over the fleet, for each of its keys. Names follow the rules
-// of Registry.Add. It applies at once; nil removes the plan, and its keys come under the limiter's own
-// limit. A limiter can have 64 plans at a time. On an error nothing changes.
-//
-// A plan is a class of keys. A call names it with Plan, and a key is in the plan of its latest call. A key
-// that changes its plan keeps what it has used: what it takes in one counts in the others that it was in. So
-// it gets no more by changing between plans than under the largest alone. Slots in flight are counted once.
-// Events taken in another plan are not refunded. A limit of its own (Override) goes before any plan.
-func (l *Limiter) SetPlan(name string, limit *Limit) error {
-	old, err := l.setPlan(name, limit, false)
-	if err == nil { // and without a lock: a handler may ask for Stats
-		l.log.Info("plan set", "plan", name, "old", old, "new", limit)
-		if limit != nil {
-			limit.warn(l.log.With("plan", name))
-			l.warnOfSlots()
-		}
-	}
-	return err
-}
-
-// setPlan is SetPlan without its log. With try it only returns the error.
-func (l *Limiter) setPlan(name string, limit *Limit, try bool) (old *Limit, err error) {
-	if !isName(name) {
-		return nil, fmt.Errorf("quotient: SetPlan: name: %q is not %s", clip(name), namesAre)
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	i := slices.IndexFunc(l.plans, func(p namedLimit) bool { return p.name == name })
-	if i >= 0 && !l.plans[i].off {
-		old = &l.plans[i].limit
-	}
-	id, i := l.placeFor(i)
-	p, units := namedLimit{id: id, name: strings.Clone(name), off: limit == nil}, l.units
-	switch {
-	case limit == nil && old == nil:
-		return nil, nil
-	case i < 0:
-		return nil, fmt.Errorf("quotient: SetPlan: %q would be one more than %d plans", name, l.mostPlans)
-	case limit != nil:
-		if units, err = l.learnUnits(*limit, i+1); err != nil {
-			return nil, fmt.Errorf("quotient: SetPlan: %w", err)
-		}
-		p.limit = limit.clone()
-	}
-	if try {
-		return nil, nil
-	}
-	plans := append(slices.Clone(l.plans), p)[:max(i+1, len(l.plans))] // old points into the list
-	plans[i] = p
-	l.plans, l.units = plans, units
-	l.version++
-	l.publish(l.newest().limit)
-	return old, nil
-}
-
-// placeFor returns the id of a plan in place i and that place. If i is below 0 it is a free place: one that
-// none has had, else that of a plan that was taken off. It is below 0 without one.
-func (l *Limiter) placeFor(i int) (planID, int) {
-	switch n := len(l.plans); {
-	case i >= 0:
-		return l.plans[i].id, i
-	case n < l.mostPlans:
-		return planID(n + 1), n
-	}
-	if i = slices.IndexFunc(l.plans, func(p namedLimit) bool { return p.off }); i < 0 {
-		return 0, i
-	}
-	return l.plans[i].id.next(), i
-}
-
 // wake asks the heads of all queues again. Under a stricter setting it first looks for waiters that it
 // refuses.
 func (l *Limiter) wake(s *shard, stricter bool) {
@@ -407,44 +337,222 @@ func (l *Limiter) SetDryRun(on bool) {
 	}
 }
 
-// logPool logs a change, without a lock: a handler may ask for Stats.
-func (l *Limiter) logPool(old, v belief, source string) {
-	switch {
-	case v.awaits && !old.awaits:
-		l.alarm().Warn("pool not known: nothing is admitted", "last", old.pool, "source", "awaited")
-	case old.awaits && !v.awaits:
-		l.log.Info("pool changed", "old", "not known", "new", v.pool, "source", source)
-	case v.pool != old.pool:
-		l.log.Info("pool changed", "old", old.pool, "new", v.pool, "source", source)
+// sync brings the gate up to the newest setting, replaying each that it has missed.
+func (g *gate) sync() {
+	was, plan, joined := g.setting, g.setting.plan, false
+	for g.setting.own != nil && g.setting.base.next != nil {
+		base := g.setting.base.next
+		if g.endLoan(base.at); g.setting.lapsed() && !base.limit.Deny {
+			g.join(base, base.at)
+			joined = true
+			continue
+		}
+		g.apply(g.setting.own.beside(base, g.setting, base.begins))
 	}
-	if v != old {
-		l.warnOfSlots()
+	for g.setting.next != nil {
+		g.apply(g.setting.next)
+	}
+	united := joined || plan != g.setting.plan
+	for _, other := range g.others() {
+		plan = other.setting.plan
+		other.sync()
+		united = united || plan != other.setting.plan
+	}
+	if united && g.ext != nil {
+		g.unite()
+	}
+	if g.setting != was {
+		for _, other := range g.others() {
+			g.countAs(g.setting.at, other)
+		}
 	}
 }
 
-// warnOfSlots logs each limit that has fewer slots than replicas, and none here.
-func (l *Limiter) warnOfSlots() {
-	for _, short := range l.withoutSlots() {
-		log := l.log
-		if short.name != "" {
-			log = log.With("plan", short.name)
+// apply puts the gate under st, which follows the setting that it is under, at the instant st came into
+// force.
+func (g *gate) apply(st *setting) {
+	g.advance(st.at, nil)
+	if st.begins {
+		g.setting = new(setting)
+	}
+	old := g.setting
+	if st.reshaped {
+		g.reshape(old, st)
+	}
+	g.setting = st
+	if !st.lendsAfter(old) { // else what was taken may still be refunded: see rule.fastest
+		g.epoch++
+	}
+	for i := range st.rules {
+		r := &st.rules[i]
+		if o := old.before(i, st); o != nil {
+			g.resource(r).follow(st.at, o, r)
 		}
-		log.Warn("no slot here: what asks under this limit is refused", "in_flight", short.limit.InFlight)
+	}
+	if len(st.ctrls) == 0 {
+		return
+	}
+	l := g.ext.learned
+	l.latest = st.at.at
+	for i := range l.pacers {
+		if p := &l.pacers[i]; p.ctrl != nil {
+			l.due = max(l.due, p.pausedUntil+forgetAfter)
+		}
+	}
+	l.resize(st)
+}
+
+// before returns the rule of st that stands for rule i of next, which follows st, or nil.
+func (st *setting) before(i int, next *setting) *rule {
+	if next.reshaped {
+		return st.find(next.rules[i].id)
+	}
+	return &st.rules[i]
+}
+
+// begin puts an empty gate under its first setting: full, or empty on a replica that joins a pool which
+// others use already. An empty window opens with the next one.
+func (g *gate) begin(st *setting) {
+	g.setting = new(setting)
+	g.apply(st)
+}
+
+// reset has the gate start fresh, as u, the gate of a key never seen. Under a limit of its own it is full.
+// Slots, permits and waiters stay. The epoch is another one, so that nothing taken before comes back.
+func (g *gate) reset(t instant, u *gate, seed uint64) {
+	if g.setting.overridden() {
+		full := *g.setting
+		full.at, full.startEmpty, full.joins, full.reshaped = t, false, false, true
+		u = new(gate)
+		u.begin(&full)
+	}
+	fresh := newGate("", u, t, seed)
+	if st := *g.setting; st.own != nil && !st.overridden() { // slots that are lent may have a controller
+		st.at, st.begins, st.reshaped = t, false, !sameShape(fresh.setting, &st)
+		fresh.apply(&st)
+	}
+	g.first = fresh.first
+	g.epoch++
+	if fresh.ext != nil {
+		x := g.extend()
+		x.rest, x.learned = fresh.ext.rest, fresh.ext.learned
+		g.noteLatest(t)
+	}
+	if g.ext != nil {
+		g.ext.plans = nil
 	}
 }
 
-// withoutSlots are the limits, the limiter's own and those of its plans, that have slots and none of them
-// here.
-func (l *Limiter) withoutSlots() (short []namedLimit) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.belief.awaits {
-		return nil
-	}
-	for _, st := range l.settings() {
-		if st.limit.InFlight > 0 && st.slots == 0 && (st.plan == 0 || st.planName != "") {
-			short = append(short, namedLimit{name: st.planName, limit: st.limit})
+// reshape makes what is left of st's rules out of what was left of old's. A rule that stays keeps its state,
+// wherever it stands. A new one starts with the least that the old ones of its unit would still admit, so
+// that renaming brings no tokens. Where the old ones are full, it starts full.
+func (g *gate) reshape(old, st *setting) {
+	var first bucket
+	var rest []stored
+	for i := range st.rules {
+		r := &st.rules[i]
+		switch r.place {
+		case placeFirst:
+			first = g.bucketFor(old, st, r)
+		case placeRest:
+			rest = append(rest, g.storedFor(old, st, r))
 		}
 	}
-	return short
+	if len(rest) > 0 || g.ext != nil {
+		g.extend().rest = rest
+	}
+	if len(st.ctrls) > 0 {
+		x := g.extend()
+		if x.learned == nil {
+			x.learned = new(learned)
+		}
+		before := x.learned.pacers
+		x.learned.pacers = make([]pacer, len(st.ctrls))
+		x.learned.start(before, old, st)
+	}
+	g.first = first
+}
+
+// storedFor returns what a gate keeps behind a pointer for r.
+func (g *gate) storedFor(old, st *setting, r *rule) stored {
+	switch r.kind {
+	case kindWindow:
+		w := g.windowFor(old, st, r)
+		return &w
+	case kindCost:
+		return &costBucket{bucket: g.bucketFor(old, st, r)}
+	case kindTurn:
+		b := &turnBucket{costBucket: costBucket{bucket: g.bucketFor(old, st, r)}}
+		if o := old.find(r.id); o != nil {
+			if was, ok := g.resource(o).(*turnBucket); ok {
+				b.closed = was.closed
+			}
+		}
+		return b
+	}
+	b := g.bucketFor(old, st, r)
+	return &b
+}
+
+func (g *gate) windowFor(old, st *setting, r *rule) window {
+	if o := old.find(r.id); o != nil {
+		return *g.resource(o).(*window)
+	}
+	w := openWindow(st.at, r.schedule)
+	if left, used := g.least(old, r.unit, st.at); used {
+		w.used = max(0, w.quota-int64(math.Floor(left+roundOff)))
+	} else if st.joins && !old.counts(r.unit) {
+		w.quota = 0
+	}
+	return w
+}
+
+func (g *gate) bucketFor(old, st *setting, r *rule) bucket {
+	if o := old.find(r.id); o != nil {
+		switch b := g.resource(o).(type) {
+		case *costBucket:
+			return b.bucket
+		case *turnBucket:
+			return b.bucket
+		case *bucket:
+			return *b
+		}
+	}
+	start := r.size
+	if left, used := g.least(old, r.unit, st.at); used {
+		start = min(start, left)
+	} else if st.startEmpty && !old.counts(r.unit) {
+		start = 0
+	}
+	return bucket{tokens: start, last: st.at.at}
+}
+
+// roundOff is how far a full bucket may seem not to be, in events.
+const roundOff = 1e-6
+
+// least returns the least that the rules of a unit would admit now, negative for a debt. It reports whether
+// any of them still misses something that it has admitted, or knows that others have. Where everything was
+// denied, and no rule has ever counted the unit, those of the other plans of the key tell.
+func (g *gate) least(old *setting, unit string, t instant) (left float64, used bool) {
+	left = maxAmount
+	for i := range old.rules {
+		r := &old.rules[i]
+		if r.role != roleRate || r.unit != unit {
+			continue
+		}
+		has, _, _ := g.resource(r).left(t, r)
+		if r.kind == kindWindow {
+			st := g.resource(r).state(t, r)
+			left, used = min(left, has), used || st.used > 0 || st.has < 0
+			continue
+		}
+		left, used = min(left, has), used || has+roundOff < r.size
+	}
+	if old.limit.Deny && !old.counts(unit) {
+		for _, other := range g.others() {
+			least, some := other.copy().least(other.setting, unit, t) // which may be behind
+			left, used = min(left, least), used || some
+		}
+	}
+	return left, used
 }

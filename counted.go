@@ -140,3 +140,6 @@ func (st *setting) counting(rule uint64) *rule {
 	}
 	return nil
 }
+
+// windowOf returns the window of a counted rule.
+func (g *gate) windowOf(r *rule) *window { return g.resource(r).(*window) }

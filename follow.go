@@ -464,3 +464,62 @@ func (h *hintLog) usable(now time.Time) hintLine {
 	lasted := h.well.Sub(h.began)
 	return hintLine{slog.LevelInfo, "pool hints are back", []any{"failures", h.failures, "lasted", lasted}}
 }
+
+// standing is the pool by the configuration and the source. It counts again when a SetPool with a ttl ends.
+// Limiter.mu guards it.
+type standing struct {
+	belief belief
+	source string
+	until  time.Time   // when a SetPool with a ttl ends; zero: none is in force
+	timer  *time.Timer // ends it
+}
+
+// hints counts the reports about the pool. Limiter.mu guards it.
+type hints struct {
+	source                    string
+	began                     time.Time // when the wait for the first usable report did
+	last                      time.Time // when the last usable report came
+	reports, errors, rejected uint64
+	lastError                 string
+	log                       hintLog
+}
+
+// hintKind is what was wrong with a hint.
+type hintKind int
+
+// The kinds, which have lines of their own.
+const (
+	hintFailed  hintKind = iota // the source has failed
+	hintRefused                 // the source has reported what is no pool
+	hintKinds
+)
+
+var hintTexts = [hintKinds]string{hintFailed: "pool hint failed", hintRefused: "pool hint refused"}
+
+// hintLog is a run of failures of a source, and what was logged of it. Limiter.mu guards it.
+type hintLog struct {
+	began, last time.Time // the first and the last failure
+	failures    uint64
+	kinds       [hintKinds]struct {
+		last     time.Time // when there was a line; zero: there was none
+		unlogged uint64    // failures since
+	}
+	well    time.Time // the first usable report since the last failure; zero: there was none
+	mixed   bool      // a failure has come after a usable report
+	failing bool      // the last line is of a failure
+}
+
+// logPool logs a change, without a lock: a handler may ask for Stats.
+func (l *Limiter) logPool(old, v belief, source string) {
+	switch {
+	case v.awaits && !old.awaits:
+		l.alarm().Warn("pool not known: nothing is admitted", "last", old.pool, "source", "awaited")
+	case old.awaits && !v.awaits:
+		l.log.Info("pool changed", "old", "not known", "new", v.pool, "source", source)
+	case v.pool != old.pool:
+		l.log.Info("pool changed", "old", old.pool, "new", v.pool, "source", source)
+	}
+	if v != old {
+		l.warnOfSlots()
+	}
+}

@@ -25,7 +25,7 @@ type gate struct {
 // extension is the part of a gate that is rarely used.
 type extension struct {
 	rest     []stored // of the rates that first is not of
-	plans    []*gate  // what is left of the key's limit in the other plans that it was in: see plan.go
+	plans    []*gate  // what is left of the key's limit in the other plans that it was in: see override.go
 	learned  *learned // nil under a policy that never learns
 	queue    queue
 	backlog  *backlog    // what the queue asks for; nil while it is empty

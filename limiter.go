@@ -7,6 +7,8 @@ import (
 	"math/bits"
 	"runtime"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -126,4 +128,204 @@ func shardCount(maxKeys int) int {
 		return 1
 	}
 	return 1 << (bits.Len(uint(n)) - 1)
+}
+
+// Limiter holds one limit for each key, over all replicas of a pool, by enforcing this replica's share of it.
+// All methods are safe for concurrent use; none waits for the network.
+type Limiter struct {
+	options
+	base       time.Time // the origin of instants
+	seed       maphash.Seed
+	mask       uint64
+	shards     []shard
+	keys       atomic.Int64
+	broom      atomic.Uint64 // the shard that was swept last for another one
+	waiting    atomic.Int64
+	collected  atomic.Uint64 // waiters that were admitted and have returned to their callers
+	overridden atomic.Int64  // keys that have a limit of their own
+	clock      atomic.Uint32 // which clock a call reads: one of the below
+	dry        atomic.Bool   // no call is stopped
+	dryLog     rate.Sometimes
+	planLog    rate.Sometimes
+	leakLog    rate.Sometimes
+
+	mu        sync.Mutex // guards what follows; taken before any shard's lock
+	belief    belief
+	known     bool // the pool was known once
+	units     []string
+	plans     []namedLimit
+	changes   uint
+	version   uint64 // counts what operators change
+	overrides overrides
+	hints     hints
+	standing  standing
+
+	exchange exchange
+}
+
+// now reads the clock.
+func (l *Limiter) now() instant {
+	if l.clock.Load() == clockWall {
+		return l.wallNow()
+	}
+	return instant{at: time.Since(l.base)}
+}
+
+// wallNow reads both clocks.
+func (l *Limiter) wallNow() instant {
+	t := time.Now()
+	if l.wall != nil {
+		return instant{t.Sub(l.base), l.wall(t)}
+	}
+	return instant{t.Sub(l.base), t.UnixNano()}
+}
+
+// arrival is now for a call that has come, or the zero instant, which is before every instant of a shard,
+// where no clock is needed.
+func (l *Limiter) arrival() instant {
+	if l.clock.Load() == clockNone {
+		return instant{}
+	}
+	return l.now()
+}
+
+// clockFor returns which clock calls need under st.
+func (o *options) clockFor(st *setting) uint32 {
+	if st.clock == clockNone && (o.maxHold > 0 || o.onAdmit != nil) {
+		return clockMonotonic
+	}
+	return st.clock
+}
+
+// shard is a part of the keys under one lock: their gates, the store that finds and drops them, and their
+// permits.
+//
+// All methods of a shard, and of the gates, queues, resources and stores in it, are called with its lock
+// held. Those whose name ends in AndUnlock give it back. Methods of Limiter, Permit and caller take it
+// themselves.
+type shard struct {
+	l         *Limiter
+	setting   *setting // the newest
+	untouched *gate    // what a key never seen is equal to
+	overflow  overflow
+	waiting   map[*gate]struct{} // gates with a queue
+
+	// A call for a known key touches one cache line of a shard, which cores take from each other. It begins
+	// with the last field of the store and ends with the first of the counters.
+	store
+	mu     sync.Mutex
+	left   uint32  // calls until the next sweep
+	latest instant // that was acted on
+	counts counters
+
+	permits permits
+	plans   *plans
+	wanted  *mentions // nil without Demand; a shard ends where a cache line does
+}
+
+// counters is what a shard counts, under its lock.
+type counters struct {
+	admitted                               uint64
+	inFlight                               int64
+	waited, cancelled, evicted, overflowed uint64
+	doubleReleases, reclaimed, throttled   uint64
+	expired, fired                         uint64
+	refused, dryRun                        [numReasons]uint64
+}
+
+// newest returns the setting in force.
+func (l *Limiter) newest() *setting {
+	s := &l.shards[0]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.setting
+}
+
+// waitsForPool reports whether the pool has to be known before a limit here or of a plan admits. Under Deny
+// keys may have limits of their own (Override).
+func (l *Limiter) waitsForPool() bool {
+	s := &l.shards[0]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	waits := s.setting.awaiting || s.setting.limit.Deny
+	for _, p := range *s.plans {
+		waits = waits || p.setting.awaiting
+	}
+	return waits && s.setting.belief.awaits
+}
+
+// hash returns the hash of a key. A collision of the 56 bits that count errs on the safe side: two keys then
+// share one gate.
+func (l *Limiter) hash(key string) uint64 {
+	if l.hashKey != nil {
+		return l.hashKey(key)
+	}
+	return maphash.String(l.seed, key)
+}
+
+func (l *Limiter) shardOf(hash uint64) *shard { return &l.shards[hash&l.mask] }
+
+// lock returns the key's shard, locked, and its hash.
+func (l *Limiter) lock(key string) (*shard, uint64) {
+	h := l.hash(key)
+	s := l.shardOf(h)
+	s.mu.Lock()
+	return s, h
+}
+
+// tick returns now, or the latest instant that the shard has acted on if that is later: a caller may have
+// read the clock long before it got the lock. Time never goes back here. The time by the wall clock is
+// carried on where it was not read.
+func (s *shard) tick(now instant) instant {
+	if now.at > s.latest.at {
+		if now.wall == 0 {
+			now.wall = s.latest.wall + int64(now.at-s.latest.at)
+		}
+		s.latest = now
+	}
+	return s.latest
+}
+
+// tickWall is tick for an instant after which the wall clock matters: its time so far may have been carried
+// on.
+func (s *shard) tickWall(now instant) instant {
+	if late := s.latest.at - now.at; late > 0 {
+		now.at, now.wall = s.latest.at, now.wall+int64(late)
+	}
+	s.latest = now
+	return now
+}
+
+// now reads the clock for the shard.
+func (s *shard) now() instant { return s.tick(s.l.now()) }
+
+// gate returns the key's gate under the newest setting of a plan, and makes it if there is none.
+func (s *shard) gate(hash uint64, key string, now instant, plan planID) *gate {
+	if s.left--; s.left == 0 {
+		s.sweep() // before the look-up: it may drop the very key
+	}
+	g := s.find(hash)
+	if g == nil {
+		g = s.newKey(hash, key, now)
+	}
+	if st := g.setting; st.next != nil || st.special {
+		g = s.current(g, key, plan)
+	}
+	g.seen = ticksAt(s.latest)
+	return g
+}
+
+// current brings the gate up to the newest setting of a plan. A key whose hash is that of one with a limit of
+// its own shares the overflow gate instead.
+func (s *shard) current(g *gate, key string, plan planID) *gate {
+	g.sync()
+	if g.part() > 0 {
+		g.endLoan(s.now()) // slots alone need no clock otherwise
+	}
+	if g.setting.overridden() && g.name != key {
+		g = s.overflowed()
+		g.sync()
+	}
+	s.enter(g, plan, s.latest)
+	return g
 }

@@ -1,9 +1,12 @@
 package quotient
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/quotient-go/quotient/policy"
@@ -256,6 +259,526 @@ func TestWhatWasTakenIsKeptUnderDeny(t *testing.T) {
 				is(t, "then", ask(l, row.to), 0)
 				time.Sleep(time.Minute)
 				is(t, "a minute later", ask(l, row.to), 3)
+			})
+		})
+	}
+}
+
+// admits fails unless so many calls of a plan are admitted at once, and no more.
+func admits(t *testing.T, l *Limiter, key, plan string, n int) {
+	t.Helper()
+	for i := range n {
+		if _, d := l.TryAcquire(key, Plan(plan)); !d.OK {
+			t.Fatalf("%s in %q: refused after %d of %d: %+v", key, plan, i, n, d)
+		}
+	}
+	refuses(t, l, key, Plan(plan))
+}
+
+// ofPlans is a limiter of 5 with plans of 10 and 100, each in as many seconds.
+func ofPlans(t *testing.T, opts ...Option) *Limiter {
+	t.Helper()
+	plans := map[string]Limit{"free": Rates(perSecond(1, 10)), "paid": Rates(perSecond(1, 100))}
+	return mustNew(t, Rates(perSecond(1, 5)), append([]Option{Plans(plans)}, opts...)...)
+}
+
+// Each call comes under the limit of its plan, and without one under the limiter's own.
+func TestPlans(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := ofPlans(t)
+		admits(t, l, "a", "free", 10)
+		admits(t, l, "b", "paid", 100)
+		admits(t, l, "c", "", 5)
+		upTo(t, l, "d", 99, 10, Plan("free"))
+		upTo(t, l, "e", 99, 5)
+		for k := range l.Keys() {
+			is(t, k.Key, k.Plan, map[string]string{"a": "free", "b": "paid", "d": "free"}[k.Key])
+		}
+		if e := l.Explain("b"); e.Plan != "paid" || e.Next.OK || e.Limit.Rates[0].Burst != 100 {
+			t.Errorf("%+v", e)
+		}
+		if e := l.Explain("b", Plan("")); e.Plan != "" || e.Limit.Rates[0].Burst != 5 {
+			t.Errorf("%+v", e)
+		}
+		free := Plan("free")
+		is(t, "allocations", testing.AllocsPerRun(1000, func() { l.TryAcquire("k", free) }), 0)
+	})
+}
+
+func TestSetPlan(t *testing.T) {
+	// A plan's limit changes at once for all its keys, and for those that wait. A plan that is taken off leaves
+	// the limiter's own limit.
+	row(t, "set plan", func(t *testing.T) {
+		l := ofPlans(t)
+		admits(t, l, "a", "free", 10)
+		free := asking(t, l, "a", Plan("free"), Weight(6))
+		paid := asking(t, l, "a", Plan("paid"), Weight(95))
+		must(t, l.SetPlan("free", &Limit{}))
+		free.admittedAfter(t, 0)
+		paid.waits(t)
+		must(t, l.SetPlan("paid", &Limit{Deny: true}))
+		paid.refusedAfter(t, 0, ReasonDenied)
+		limit := Rates(perSecond(1, 7))
+		must(t, l.SetPlan("free", &limit))
+		admits(t, l, "b", "free", 7)
+		must(t, l.SetPlan("free", nil))
+		says(t, refusal("b", refusedFor(t, l, ReasonBadRequest, "b", Plan("free"))), "Plan", `"free"`)
+		must(t, l.SetPlan("free", nil))
+		must(t, l.SetPlan("none", nil))
+		must(t, l.SetPlan("free", &limit))
+		time.Sleep(2 * time.Second) // it was of 5 meanwhile
+		admits(t, l, "c", "free", 7)
+	})
+	// Callers that wait in a plan that is taken off come under the limiter's own limit.
+	row(t, "plan taken off while callers wait", func(t *testing.T) {
+		l := mustNew(t, Rates(perSecond(1, 5)), Plans(map[string]Limit{"slow": {InFlight: 1}}))
+		p := took(t, l, "k", Plan("slow"))
+		var calls []*call
+		for range 6 {
+			calls = append(calls, asking(t, l, "k", Plan("slow")))
+		}
+		must(t, l.SetPlan("slow", nil))
+		time.Sleep(time.Second)
+		for i, c := range calls {
+			c.admittedAfter(t, time.Duration(i/5)*time.Second)
+		}
+		p.Release()
+		inFlight(t, l, 0)
+	})
+	// Where the limiter denies, a key whose own limit was removed goes when it is as good as new.
+	row(t, "lapsed limits make room", func(t *testing.T) {
+		limit := Rates(Rate{Events: 5, Per: time.Second})
+		l := mustNew(t, Limit{Deny: true}, Plans(map[string]Limit{"p": limit}), MaxKeys(100))
+		for i := range 300 {
+			key := fmt.Sprint(i)
+			must(t, l.Override(key, &limit))
+			l.Allow(key)
+			must(t, l.Override(key, nil))
+			time.Sleep(time.Hour)
+			for j := range 20 {
+				l.TryAcquire(fmt.Sprint("other", j), Plan("p"))
+			}
+		}
+	})
+}
+
+// Keys of a plan that was taken off are in none until it is back, also where its limit was the limiter's own.
+func TestKeysOfAPlanThatIsOff(t *testing.T) {
+	own := Rates(perSecond(1, 5))
+	l := mustNew(t, own, Plans(map[string]Limit{"same": own, "other": Rates(perSecond(1, 9))}))
+	for _, name := range []string{"same", "other"} {
+		took(t, l, "k", Plan(name))
+		explained(t, l.Explain("k"), "(plan "+name+")")
+		must(t, l.SetPlan(name, nil))
+		is(t, "a plan that is off", strings.Contains(l.Explain("k").String(), "plan"), false)
+		is(t, "the plan that the key is in", l.Explain("k").Plan, "")
+		must(t, l.SetPlan(name, &own))
+		is(t, "the plan that is back", l.Explain("k").Plan, name)
+	}
+}
+
+func TestSetPlanRefuses(t *testing.T) {
+	l := ofPlans(t)
+	before := fmt.Sprint(l.Stats().Plans)
+	for _, name := range []string{"", "Paid", strings.Repeat("a", 65)} {
+		says(t, l.SetPlan(name, &Limit{}), "SetPlan", "name", "a-z")
+	}
+	says(t, l.SetPlan("free", &Limit{InFlight: -1}), "SetPlan", "InFlight", "-1")
+	limit := Rates(perSecond(1, 10))
+	must(t, l.SetPlan("free", &limit))
+	is(t, "plans", fmt.Sprint(l.Stats().Plans), before)
+	stats(t, l, "Version", 1)
+	for i := range maxPlans - 2 {
+		must(t, l.SetPlan(fmt.Sprint("p", i), &limit))
+	}
+	says(t, l.SetPlan("more", &limit), "SetPlan", `"more"`, "64")
+	_, err := New(Limit{}, Plans(map[string]Limit{"Bad": {}}))
+	says(t, err, "name", `"Bad"`)
+	_, err = New(Limit{}, Plans(map[string]Limit{"bad": {InFlight: -1}}))
+	says(t, err, "InFlight")
+}
+
+// A plan that is taken off gives up its place when another one needs it. Whoever is in it then comes under the
+// limiter's own limit, with what is used.
+func TestPlansTakePlaces(t *testing.T) {
+	hourly, fast := Rates(Rate{Events: 5, Per: time.Hour}), Rates(perSecond(1000, 1000))
+	renames := func(t *testing.T, l *Limiter, old, name string, limit Limit) {
+		must(t, l.SetPlan(old, nil))
+		must(t, l.SetPlan(name, &limit))
+	}
+	only := func(t *testing.T, own, a Limit) *Limiter {
+		return mustNew(t, own, Plans(map[string]Limit{"a": a}), WithMostPlans(1))
+	}
+	row(t, "again and again", func(t *testing.T) {
+		l := mustNew(t, fast, Plans(map[string]Limit{"p0": hourly}))
+		upTo(t, l, "k", 5, 5, Plan("p0"))
+		for i := range 3 * maxPlans {
+			name := fmt.Sprint("p", i+1)
+			renames(t, l, fmt.Sprint("p", i), name, hourly)
+			upTo(t, l, "k", 9, 0, Plan(name))
+			upTo(t, l, name, 9, 5, Plan(name))
+		}
+		s, h := l.lock("k")
+		is(t, "that the key was in", len(s.find(h).ext.plans) <= maxPlans, true)
+		s.mu.Unlock()
+	})
+	for _, own := range []Limit{hourly, {Deny: true}} {
+		row(t, "a key that is in it, beside "+own.String(), func(t *testing.T) {
+			l := only(t, own, hourly)
+			upTo(t, l, "k", 5, 5, Plan("a"))
+			renames(t, l, "a", "b", fast)
+			is(t, "the plan of the key", l.Explain("k").Plan, "")
+			time.Sleep(time.Minute)
+			setLimit(t, l, hourly)
+			upTo(t, l, "k", 9, 0)
+			renames(t, l, "b", "c", hourly)
+			upTo(t, l, "k", 9, 0, Plan("c"))
+		})
+	}
+	row(t, "a key that was in it, and in none", func(t *testing.T) {
+		for _, last := range []string{"", "a", "z"} {
+			two := Rates(Rate{Events: 2, Per: time.Hour})
+			l := mustNew(t, hourly, Plans(map[string]Limit{"a": two, "z": fast}), WithMostPlans(2))
+			upTo(t, l, "k", 1, 1)
+			upTo(t, l, "k", 2, 2, Plan("a"))
+			l.TryAcquire("k", Plan(last))
+			renames(t, l, "a", "b", fast)
+			upTo(t, l, "k", 9, 0)
+			time.Sleep(12 * time.Minute)
+			upTo(t, l, "k", 9, 1)
+		}
+	})
+	row(t, "callers that wait", func(t *testing.T) {
+		l := only(t, hourly, hourly)
+		upTo(t, l, "k", 5, 5, Plan("a"))
+		waiter, large := asking(t, l, "k", Plan("a")), asking(t, l, "k", Plan("a"), Weight(5))
+		renames(t, l, "a", "b", fast)
+		time.Sleep(time.Hour + 12*time.Minute)
+		waiter.admittedAfter(t, 12*time.Minute)
+		large.admittedAfter(t, time.Hour+12*time.Minute)
+	})
+	row(t, "a permit that is corrected", func(t *testing.T) {
+		l := only(t, tokenLimit(1, 10), tokenLimit(1, 100))
+		p := took(t, l, "k", Plan("a"), Cost("tokens", 1))
+		renames(t, l, "a", "b", tokenLimit(1, 100))
+		must(t, p.Correct("tokens", 11))
+		is(t, "the plan of the key", l.Explain("k").Plan, "")
+		is(t, "room", l.Check("k", Cost("tokens", 1)).OK, false)
+	})
+}
+
+// A key that changes its plan keeps what it has used.
+func TestPlansKeepWhatIsUsed(t *testing.T) {
+	type play = func(t *testing.T, l *Limiter)
+	rates := [2]Limit{Rates(perSecond(1, 10)), Rates(perSecond(1, 100))}
+	tokens := [2]Limit{tokenLimit(1, 10), tokenLimit(1, 100)}
+	paid := func(n int) play { return func(t *testing.T, l *Limiter) { upTo(t, l, "k", n, n, Plan("paid")) } }
+	priced := func(t *testing.T, l *Limiter, plan string, cost, used int) {
+		p := took(t, l, "k", Plan(plan), Cost("tokens", cost))
+		must(t, p.Correct("tokens", used))
+	}
+	free := func(l *Limiter, n int) Decision { return l.Check("k", Plan("free"), Cost("tokens", n)) }
+	for _, c := range []struct {
+		name        string
+		plans       [2]Limit // free and paid
+		play        play
+		free, more  int // that are left in free, and in paid then
+		least, none int // tokens that free has, and has not; 0: not looked at
+	}{
+		{"a downgrade with much left", rates, paid(50), 10, 40, 0, 0},
+		{"a downgrade with little left", rates, paid(96), 4, 0, 0, 0},
+		{"an upgrade", rates, func(t *testing.T, l *Limiter) { upTo(t, l, "k", 10, 10, Plan("free")) },
+			0, 90, 0, 0},
+		{"there and back", rates, func(t *testing.T, l *Limiter) {
+			upTo(t, l, "k", 10, 10, Plan("free"))
+			upTo(t, l, "k", 40, 40, Plan("paid"))
+		}, 0, 50, 0, 0},
+		{"other names", [2]Limit{Rates(PerMinute(10)), Rates(PerHour(1000))}, func(t *testing.T, l *Limiter) {
+			upTo(t, l, "k", 999, 999, Plan("paid")).Release()
+			upTo(t, l, "k", 1, 1, Plan("free")).Release()
+			time.Sleep(time.Minute) // free is full by now, and paid has got 16 back
+			for range 9999 {
+				l.Allow("other") // so that free would be forgotten
+			}
+		}, 10, 6, 0, 0},
+		{"slots", [2]Limit{{InFlight: 3}, {InFlight: 5}}, paid(2), 1, 2, 0, 0},
+		{"windows", [2]Limit{Rates(aligned(10, time.Minute)), Rates(aligned(100, time.Minute))}, paid(95),
+			5, 0, 0, 0},
+		{"a correction", tokens, func(t *testing.T, l *Limiter) { priced(t, l, "paid", 1, 95) },
+			99, 99, 5, 6},
+		{"a correction that counts in both", tokens, func(t *testing.T, l *Limiter) {
+			took(t, l, "k", Plan("free"), Cost("tokens", 1))
+			priced(t, l, "paid", 1, 97)
+		}, 99, 99, 0, 3},
+		{"a correction in another plan", [2]Limit{tokens[0], Rates(perSecond(1, 5))},
+			func(t *testing.T, l *Limiter) {
+				p := took(t, l, "k", Plan("free"), Cost("tokens", 0))
+				took(t, l, "k", Plan("paid")) // which counts no tokens
+				must(t, p.Correct("tokens", 9))
+			}, 99, 4, 0, 2},
+		{"more than there is", tokens, func(t *testing.T, l *Limiter) {
+			priced(t, l, "paid", 1, 120)
+			time.Sleep(10 * time.Second)
+			is(t, "retry after", free(l, 1).RetryAfter, 11*time.Second)
+		}, 99, 99, 0, 1},
+	} {
+		row(t, c.name, func(t *testing.T) {
+			plans := Plans(map[string]Limit{"free": c.plans[0], "paid": c.plans[1]})
+			l := mustNew(t, Rates(perSecond(1, 1)), plans, few)
+			if c.play(t, l); c.none > 0 {
+				is(t, "no room in free", free(l, c.none).OK, false)
+				is(t, "room in free", c.least == 0 || free(l, c.least).OK, true)
+			}
+			upTo(t, l, "k", 99, c.free, Plan("free"))
+			upTo(t, l, "k", 99, c.more, Plan("paid"))
+		})
+	}
+}
+
+func TestPlansCount(t *testing.T) {
+	row(t, "all that the key was in, when a plan is new to it", func(t *testing.T) {
+		l := mustNew(t, Rates(perSecond(1, 3)),
+			Plans(map[string]Limit{"a": Rates(perSecond(1, 2)), "b": Rates(perSecond(1, 3))}))
+		upTo(t, l, "k", 1, 1)
+		upTo(t, l, "k", 1, 1, Plan("a"))
+		upTo(t, l, "k", 9, 1, Plan("b"))
+		upTo(t, l, "k", 9, 0)
+	})
+	// Though another plan still misses it.
+	row(t, "nothing again that has come back", func(t *testing.T) {
+		l := mustNew(t, Rates(perSecond(1, 1)), Plans(map[string]Limit{
+			"fast":  Rates(perSecond(10, 5)),
+			"daily": Rates(Rate{Events: 5, Per: 24 * time.Hour}),
+		}))
+		for range 5 {
+			upTo(t, l, "k", 9, 5, Plan("fast"))
+			upTo(t, l, "k", 9, 0, Plan("daily"))
+			time.Sleep(time.Second)
+			l.TryAcquire("k", Plan("fast"), Weight(9)) // is in the plan, and takes nothing
+			upTo(t, l, "k", 9, 0, Plan("daily"))
+		}
+	})
+}
+
+func TestPlansAnd(t *testing.T) {
+	// It goes before any plan, and is counted in the plans that the key was in.
+	row(t, "a limit of its own", func(t *testing.T) {
+		l := ofPlans(t)
+		upTo(t, l, "k", 90, 90, Plan("paid"))
+		override(t, l, "k", ptr(Rates(Rate{Name: "own", Events: 1, Per: time.Hour, Burst: 1000})))
+		upTo(t, l, "k", 20, 10, Plan("free"))
+		if e := l.Explain("k", Plan("paid")); !e.Overridden || e.Plan != "" ||
+			e.Limit.Rates[0].Name != "own" {
+			t.Errorf("%+v", e)
+		}
+		override(t, l, "k", nil)
+		upTo(t, l, "k", 99, 0, Plan("paid"))
+		upTo(t, l, "k", 99, 0)
+		time.Sleep(3 * time.Second)
+		upTo(t, l, "k", 99, 3, Plan("free"))
+		upTo(t, l, "k", 99, 0, Plan("paid"))
+		override(t, l, "k", deny)
+		is(t, "denied", l.Check("k", Plan("paid")).Reason, ReasonDenied)
+	})
+	row(t, "a key that is forgiven, in all plans", func(t *testing.T) {
+		l := ofPlans(t)
+		upTo(t, l, "k", 99, 99, Plan("paid"))
+		upTo(t, l, "k", 9, 1, Plan("free"))
+		resets(t, l, "k")
+		upTo(t, l, "k", 10, 10, Plan("free"))
+		upTo(t, l, "k", 99, 90, Plan("paid"))
+	})
+	row(t, "a dry run, which counts what a plan would refuse", func(t *testing.T) {
+		l := ofPlans(t)
+		l.SetDryRun(true)
+		for range 15 {
+			took(t, l, "k", Plan("free"))
+		}
+		is(t, "asks beyond the limit", l.Stats().DryRunAdmitted[ReasonRate], 5)
+		l.SetDryRun(false)
+		upTo(t, l, "k", 999, 90, Plan("paid"))
+	})
+	row(t, "the overflow gate, whose rest a key starts with in all plans", func(t *testing.T) {
+		l := ofPlans(t, MaxKeys(1))
+		upTo(t, l, "busy", 1, 1, Plan("paid")).Release()
+		upTo(t, l, "k", 100, 100, Plan("paid")).Release()
+		upTo(t, l, "k", 9, 0, Plan("free"))
+		time.Sleep(2 * time.Second)
+		upTo(t, l, "k", 100, 2, Plan("paid"))
+		stats(t, l, "Overflowed", 2, "Evicted", 1)
+	})
+	row(t, "a queue, where each comes under its own plan, in order", func(t *testing.T) {
+		l := ofPlans(t)
+		upTo(t, l, "k", 10, 10, Plan("free"))
+		var calls []*call
+		for _, plan := range []string{"free", "paid", "paid"} {
+			calls = append(calls, asking(t, l, "k", Plan(plan)))
+		}
+		time.Sleep(time.Second / 2)
+		setLimit(t, l, Rates(perSecond(1, 6))) // the queue is looked at again
+		time.Sleep(time.Second / 2)
+		for _, c := range calls {
+			c.admittedAfter(t, time.Second)
+		}
+	})
+	row(t, "a clock, which nothing else needs", func(t *testing.T) {
+		l := mustNew(t, Limit{InFlight: 2})
+		must(t, l.SetPlan("window", ptr(Rates(aligned(3, time.Minute)))))
+		for range 3 {
+			admits(t, l, "k", "window", 3)
+			time.Sleep(time.Minute)
+		}
+	})
+	// Looks in another plan change nothing.
+	row(t, "a controller's knowledge, which stays", func(t *testing.T) {
+		l := ofPlans(t, Policy(policy.AIMD{}))
+		for range 3 {
+			took(t, l, "k", Plan("paid")).Done(policy.Feedback{Outcome: policy.Throttled})
+			time.Sleep(time.Minute)
+		}
+		took(t, l, "k", Plan("paid"))
+		waiter := asking(t, l, "k", Plan("paid"), Weight(100))
+		before := fmt.Sprintf("%+v", l.Explain("k"))
+		for _, plan := range []string{"free", "", "paid"} {
+			l.Check("k", Plan(plan))
+			l.Explain("k", Plan(plan))
+		}
+		is(t, "after a look", fmt.Sprintf("%+v", l.Explain("k")), before)
+		waiter.gaveUp(t)
+		a, b := l.Explain("k", Plan("paid")).Rules[1], l.Explain("k", Plan("free")).Rules[1]
+		if a.ForgottenIn == 0 || a.ForgottenIn != b.ForgottenIn || a.Pace != b.Pace || a.Pace >= 1 {
+			t.Errorf("%+v in one plan, %+v in the other", a, b)
+		}
+	})
+	row(t, "statistics, by name, with where a key never seen stands", func(t *testing.T) {
+		log := recording()
+		l := ofPlans(t, Logger(slog.New(log)), Replicas(2))
+		log.wrote(t)
+		list := l.Stats().Plans
+		if len(list) != 2 || list[0].Name != "free" || list[1].Name != "paid" ||
+			list[1].Rules[0].Left != 50 || list[0].Limit.Rates[0].Burst != 10 {
+			t.Errorf("%+v", list)
+		}
+		stats(t, l, "Version", 0)
+		must(t, l.SetPlan("paid", nil))
+		if list = l.Stats().Plans; len(list) != 1 || list[0].Name != "free" {
+			t.Errorf("%+v", list)
+		}
+		logged(t, log, "plan set plan=paid")
+	})
+}
+
+// A call that names an unknown plan is warned of, whichever verb asks, and at most once a second. Other
+// calls that are not valid are not, nor are mere looks.
+func TestUnknownPlanIsWarnedOf(t *testing.T) {
+	long := strings.Repeat("x", 65)
+	for name, ask := range map[string]func(*Limiter, ...CallOption){
+		"Acquire": func(l *Limiter, opts ...CallOption) {
+			_ = l.acquiring("k", opts...)(context.Background())
+		},
+		"TryAcquire":     func(l *Limiter, opts ...CallOption) { l.TryAcquire("k", opts...) },
+		"TryAcquireAll":  func(l *Limiter, opts ...CallOption) { TryAcquireAll(nil, Claim{l, "k", opts}) },
+		"TryAcquireUpTo": func(l *Limiter, opts ...CallOption) { l.TryAcquireUpTo("k", 1, opts...) },
+	} {
+		row(t, name, func(t *testing.T) {
+			var r Registry
+			log := recording()
+			l := limiterIn(t, &r, "api", Logger(slog.New(log)))
+			must(t, l.SetPlan("paid", &Limit{}))
+			ask(l, Plan("paid"))
+			ask(l, Plan(""))
+			ask(l, Cost("nothing", 1), Weight(1))
+			l.Check("k", Plan("gold"))
+			l.Explain("k", Plan("gold"))
+			synctest.Wait()
+			logged(t, log, "plan set limiter=api")
+			must(t, l.SetPlan("paid", nil))
+			log.take()
+			for _, plan := range []string{"gold", "silver", "paid", long} {
+				ask(l, Plan(plan), Weight(1))
+			}
+			time.Sleep(999 * ms)
+			ask(l, Plan("silver"), Weight(1))
+			time.Sleep(ms)
+			ask(l, Plan(long), Weight(1))
+			synctest.Wait()
+			const text = "WARN a call names a plan that the limiter does not have limiter=api plan="
+			log.wrote(t, "0s "+text+"gold", "1s "+text+long[:64]+"…")
+			is(t, "refused", l.Stats().Refused[ReasonBadRequest], 7)
+		})
+	}
+}
+
+// admitted is how many of 20 calls are admitted.
+func admitted(l *Limiter, key string, opts ...CallOption) (n int) {
+	for range 20 {
+		if _, d := l.TryAcquire(key, opts...); d.OK {
+			n++
+		}
+	}
+	return n
+}
+
+// TestNothingIsForgottenOnTheWay: what a key took counts after plans, limits of its own and a limiter that denies.
+func TestNothingIsForgottenOnTheWay(t *testing.T) {
+	hourly := func(unit string, n float64) Limit {
+		return Rates(Rate{Name: "r" + unit, Unit: unit, Events: n, Per: time.Hour})
+	}
+	deny, slow, fast := Limit{Deny: true}, hourly("", 5), Rates(Rate{Name: "r", Events: 5, Per: time.Second})
+	for name, more := range map[string]func(t *testing.T) int{
+		"a lapsed limit, and a plan that has ended": func(t *testing.T) int {
+			l := mustNew(t, deny, Plans(map[string]Limit{"q": fast, "p": slow}), WithMostPlans(2))
+			admitted(l, "k", Plan("q"))
+			must(t, l.Override("k", &slow))
+			time.Sleep(2 * time.Hour)
+			admitted(l, "k")
+			must(t, l.SetPlan("q", nil))
+			must(t, l.Override("k", nil))
+			must(t, l.SetPlan("z", &slow))
+			admitted(l, "k")
+			time.Sleep(time.Second)
+			must(t, l.SetLimit(slow))
+			admitted(l, "k", Plan("p"))
+			return admitted(l, "k")
+		},
+		"the place of a plan that ended under Deny is taken": func(t *testing.T) int {
+			x := hourly("x", 3)
+			l := mustNew(t, hourly("", 10), Plans(map[string]Limit{"p": x}), WithMostPlans(1))
+			must(t, l.SetLimit(deny))
+			admitted(l, "k", Plan("p"), Cost("x", 1))
+			must(t, l.SetPlan("p", nil))
+			must(t, l.SetPlan("z", &x))
+			must(t, l.SetLimit(x))
+			return admitted(l, "k", Cost("x", 1))
+		},
+		"a limit of its own that denies, removed under Deny": func(t *testing.T) int {
+			l := mustNew(t, slow, Plans(map[string]Limit{"p": deny}))
+			admitted(l, "k")
+			l.TryAcquire("k", Plan("p"))
+			must(t, l.Override("k", &deny))
+			must(t, l.SetLimit(deny))
+			must(t, l.Override("k", nil))
+			must(t, l.SetLimit(slow))
+			return admitted(l, "k")
+		},
+		"a plan begins to count": func(t *testing.T) int {
+			c := Rate{Name: "w", Events: 10, Per: time.Minute, Aligned: true, Counted: true}
+			counted := Rates(c)
+			l := mustNew(t, Limit{}, Replicas(2), Demand(5, time.Hour), Plans(map[string]Limit{"p": deny, "c": counted}))
+			l.TryAcquire("k", Plan("c"))
+			Report(l, "k", c, 0, time.Hour)
+			admitted(l, "k", Plan("c"))
+			l.TryAcquire("k", Plan("p"))
+			must(t, l.SetPlan("p", &counted))
+			Report(l, "k", c, 0, time.Hour)
+			return admitted(l, "k", Plan("p"))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inFakeTime(t, func(t *testing.T) {
+				if n := more(t); n != 0 {
+					t.Errorf("%d more are admitted", n)
+				}
 			})
 		})
 	}

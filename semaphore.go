@@ -90,3 +90,44 @@ func (l *learned) resize(st *setting) {
 	last := len(st.ctrls) - 1
 	l.slots = int(min(st.ctrls[last].bounds.Ceiling, math.Floor(min(l.pacers[last].pace, maxInFlight))+1))
 }
+
+// warnOfSlots logs each limit that has fewer slots than replicas, and none here.
+func (l *Limiter) warnOfSlots() {
+	for _, short := range l.withoutSlots() {
+		log := l.log
+		if short.name != "" {
+			log = log.With("plan", short.name)
+		}
+		log.Warn("no slot here: what asks under this limit is refused", "in_flight", short.limit.InFlight)
+	}
+}
+
+// withoutSlots are the limits, the limiter's own and those of its plans, that have slots and none of them
+// here.
+func (l *Limiter) withoutSlots() (short []namedLimit) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.belief.awaits {
+		return nil
+	}
+	for _, st := range l.settings() {
+		if st.limit.InFlight > 0 && st.slots == 0 && (st.plan == 0 || st.planName != "") {
+			short = append(short, namedLimit{name: st.planName, limit: st.limit})
+		}
+	}
+	return short
+}
+
+// slotEnd returns the instant.at after which w has lost the turn that it was just given; 0: never.
+func (st *setting) slotEnd(w *waiter) time.Duration {
+	grace := never
+	for i := range st.rules {
+		if r := &st.rules[i]; r.grace > 0 && w.d.of(r.unitID) > 0 {
+			grace = min(grace, r.grace)
+		}
+	}
+	if w.lostTurns >= maxLost || grace == never {
+		return 0
+	}
+	return w.granted + grace
+}

@@ -356,3 +356,267 @@ func (g *gate) pacerOf(v verdict) *pacer {
 	}
 	return &g.ext.learned.pacers[g.setting.rules[v.rule].ctrl]
 }
+
+// waiter is one caller that waits in a queue. Everything but ready is guarded by the shard's lock until ready
+// has been sent to; from then on it is the caller's.
+type waiter struct {
+	next, prev *waiter
+	ready      chan struct{} // holds one: sent to exactly once, when admitted or refused
+	key        string
+	d          demand
+	permit     Permit
+	refused    Decision // why it was refused; zero when admitted
+	// Each an instant.at: when it was queued, could have been admitted, and was.
+	since, due, granted time.Duration
+	epoch               uint16        // of the gate when it was admitted
+	firstDue            time.Duration // due of the first turn that it has lost; 0: it has lost none
+	slotEnds            time.Duration // a caller that wakes after it has lost the turn; 0: it cannot
+	queued              bool
+	dry                 Reason // what stood in its way, when only a dry run has admitted it
+	lostTurns           uint8
+	order               uint32 // among those of one instant, going round
+}
+
+func newWaiter(d demand) *waiter {
+	return &waiter{d: d, ready: make(chan struct{}, 1)}
+}
+
+// older reports whether w came before o.
+func (w *waiter) older(o *waiter) bool {
+	return w.since < o.since || w.since == o.since && int32(w.order-o.order) < 0
+}
+
+// rejectBatch is how many waiters are looked at in one hold of a lock for those that cannot be admitted any
+// more, and wakeBatch how many are served or refused.
+const (
+	rejectBatch = 512
+	wakeBatch   = 64
+)
+
+// hopeless looks at some waiters from one on, or from the head if that one waits no more. It returns those
+// that can never be admitted, and the waiter to go on with, nil at the end.
+func (q *queue) hopeless(from *waiter, refuses func(*waiter) verdict) (ws []*waiter, next *waiter) {
+	if from == nil || !from.queued {
+		from = q.head
+	}
+	w := from
+	for n := 0; w != nil && n < rejectBatch && len(ws) < wakeBatch; n++ {
+		if v := refuses(w); v.reason != ReasonNone {
+			ws = append(ws, w)
+		}
+		w = w.next
+	}
+	return ws, w
+}
+
+// trickle is the number of admissions of which at least one goes to the waiter that has waited longest.
+const trickle = 8
+
+// queue is a FIFO of waiters for each class, in one list: higher classes first. Every operation is O(1), also
+// a removal from the middle. The zero value is empty.
+type queue struct {
+	head   *waiter
+	last   [numClasses]*waiter // of each class, the lowest first
+	len    int
+	passed uint8 // admissions past an older waiter, since the oldest had its turn; see next
+}
+
+// push queues w behind all of its class.
+func (q *queue) push(w *waiter) { q.insert(w, q.before(w.d.class)) }
+
+// before returns the last of those that stand before one of a class that comes now; nil for none.
+func (q *queue) before(class Priority) *waiter {
+	for c := class; c <= PriorityCritical; c++ {
+		if w := q.last[c-PriorityLow]; w != nil {
+			return w
+		}
+	}
+	return nil
+}
+
+// insert puts w behind another one, or to the front.
+func (q *queue) insert(w, behind *waiter) {
+	next := q.head
+	if behind != nil {
+		next = behind.next
+		behind.next = w
+	} else {
+		q.head = w
+	}
+	w.prev, w.next, w.queued = behind, next, true
+	if next != nil {
+		next.prev = w
+	}
+	if next == nil || next.d.class != w.d.class {
+		q.last[w.d.class-PriorityLow] = w
+	}
+	q.len++
+}
+
+func (q *queue) remove(w *waiter) {
+	if last := &q.last[w.d.class-PriorityLow]; *last == w {
+		*last = nil
+		if w.prev != nil && w.prev.d.class == w.d.class {
+			*last = w.prev
+		}
+	}
+	if w.prev != nil {
+		w.prev.next = w.next
+	} else {
+		q.head = w.next
+	}
+	if w.next != nil {
+		w.next.prev = w.prev
+	}
+	w.next, w.prev, w.queued = nil, nil, false
+	if q.len--; q.len == 0 {
+		q.passed = 0
+	}
+}
+
+// next returns the waiter that is served next: the first of the highest class, or, when seven admissions have
+// gone past an older one, the oldest of all. None overtakes it because it asks for more, or the large ones
+// would starve.
+func (q *queue) next() *waiter {
+	if q.passed < trickle-1 {
+		return q.head
+	}
+	return q.oldest()
+}
+
+// oldest returns the waiter that has waited longest; nil in an empty queue. It is the first of its class.
+func (q *queue) oldest() *waiter {
+	oldest := q.head
+	for w := oldest; w != nil; w = q.last[w.d.class-PriorityLow].next {
+		if w.older(oldest) {
+			oldest = w
+		}
+	}
+	return oldest
+}
+
+// served counts an admission of w, before it leaves the queue.
+func (q *queue) served(w *waiter) {
+	if q.oldest() == w {
+		q.passed = 0
+	} else {
+		q.passed++
+	}
+}
+
+// canOvertake reports whether all who wait are of a lower class, and none of them has its turn for having
+// waited long.
+func (q *queue) canOvertake(class Priority) bool {
+	return q.head.d.class < class && q.passed < trickle-1
+}
+
+// victim returns the waiter that gives up its place to one of a class when the queue is full: the youngest of
+// the lowest class below; nil for none.
+func (q *queue) victim(class Priority) *waiter {
+	for c := PriorityLow; c < class; c++ {
+		if w := q.last[c-PriorityLow]; w != nil {
+			return w
+		}
+	}
+	return nil
+}
+
+// requeue queues w, which has lost its turn, before all of its class but those that came before it and have
+// lost theirs too.
+func (q *queue) requeue(w *waiter) {
+	var behind *waiter
+	if w.d.class < PriorityCritical {
+		behind = q.before(w.d.class + 1)
+	}
+	next := q.head
+	if behind != nil {
+		next = behind.next
+	}
+	for next != nil && next.d.class == w.d.class && next.older(w) {
+		behind, next = next, next.next
+	}
+	q.insert(w, behind)
+}
+
+// maxLost is how many turns one caller loses. The next one is taken however late, or a slow machine would
+// never act.
+//
+// Permits of slow paced rates expire: the scheduler, the process or the machine may be stopped, so that a
+// caller wakes long after its turn. If it acted then, its event would come close to that of the next turn:
+// two events where the rate allows one. So it loses the turn, whose instant is gone, and is queued again
+// before all others of its class. The tolerance is a tenth of the interval, which is how long a replica's
+// turn lasts (turn.go). No scheduler can be held to less than a tenth of a second, so shorter intervals are
+// left alone.
+const maxLost = 3
+
+// promises is what callers of a key that were refused have been told: for requests and for each unit, the
+// instant.at from which on the key's rates are nobody's yet.
+//
+// Were all told when the next has its turn, all would come at that instant, and all but one in vain. So each is
+// told a turn of its own, behind the others' and as far from them as its events take to come. In a window that
+// is a part of the window. A promise holds nothing back: who comes first is admitted first. So one that is
+// forgotten, with a key that is dropped or with the maps of a store that shrinks, costs a request in vain and no more.
+type promises [1 + maxUnits]time.Duration
+
+// mostPromised is how many turns are promised before they are promised once more from the first on. Nobody is
+// told to wait longer than behind so many calls like its own, or whoever asks without end, and obeys nothing,
+// could send the others away for hours. It is large enough that a herd of twice as many calls two and a half
+// times for each answer, and one of ten times as many six times.
+const mostPromised = 100
+
+// told returns when a caller is told to come again that a rule has wait: then, or behind what has been promised,
+// where its turn comes if no other does. It also returns the time from there to the next one's turn.
+func (g *gate) told(t instant, by *rule, d *demand, wait time.Duration, p promises) (in, apart time.Duration) {
+	in = p[by.unitID] - t.at
+	apart = g.apart(t, by, d, max(0, in-wait))
+	if in <= wait || float64(in-wait) > mostPromised*float64(apart) {
+		return wait, apart
+	}
+	for _, r := range g.setting.order {
+		if n := d.of(r.unitID); r.timed && n > 0 {
+			in = max(in, g.resource(r).until(t, r, in, 0, float64(n)))
+		}
+	}
+	return min(in, never/2), apart
+}
+
+// apart returns how long the events that a call takes of a rule need to come. Other rules count that have no
+// room for all who have their turn ahead of it, within so long a time.
+func (g *gate) apart(t instant, by *rule, d *demand, ahead time.Duration) time.Duration {
+	longest := g.interval(t, by) * float64(d.of(by.unitID))
+	calls := 1 + float64(ahead)/longest
+	for _, r := range g.setting.order {
+		if n := float64(d.of(r.unitID)); r.timed && r != by && n > 0 {
+			if left, _, _ := g.resource(r).left(t, r); left < n*calls {
+				longest = max(longest, n*g.interval(t, r))
+			}
+		}
+	}
+	return saturated(longest)
+}
+
+// interval returns the time from one event to the next, in nanoseconds, at the rate of a rule.
+func (g *gate) interval(t instant, r *rule) float64 {
+	switch {
+	case r.ctrl != noController:
+		return g.ext.learned.pacers[r.ctrl].paced().interval
+	case r.counted != 0: // the next windows are expected to allow as much as this one
+		_, may, _ := g.resource(r).left(t, r)
+		return float64(r.window) / max(may, r.share)
+	}
+	return r.interval
+}
+
+// refusal is the decision against a caller that is refused. It promises what it tells.
+func (s *shard) refusal(g *gate, d *demand, v verdict) Decision {
+	dec, apart := g.decision(s.latest, d, v, s.promises[g])
+	if apart > 0 {
+		if s.promises == nil {
+			s.promises = make(map[*gate]promises)
+		}
+		p := s.promises[g]
+		p[g.ruleOf(v).unitID] = after(s.latest.at, after(dec.RetryAfter, apart))
+		s.promises[g] = p
+	}
+	return dec
+}

@@ -239,7 +239,7 @@ func ExampleProfile_Feedback() {
 
 	f, garbage := httplimit.ProfileFor("api.openai.com").Feedback(http.StatusTooManyRequests, h, time.Now())
 	fmt.Println(f.Outcome, f.RetryAfter, garbage)
-	q := f.Quotas[0] // all of it is there again in six minutes, and the first token much sooner
+	q := f.Quotas[0]                                   // all of it is there again in six minutes, and the first token much sooner
 	fmt.Println(q.Unit, q.Remaining, q.Limit, q.Reset) // permit.Done(f) tells the policy
 	// Output:
 	// throttled 2.4ms 0
