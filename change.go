@@ -300,7 +300,7 @@ const replayBatch = 4
 // gate that no call touches.
 func (l *Limiter) replayAll(s *shard) {
 	s.mu.Lock()
-	all := s.order.Keys()
+	all := s.gates()
 	if s.overflow.gate != nil {
 		all = append(all, s.overflow.gate)
 	}

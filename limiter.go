@@ -104,7 +104,7 @@ func (l *Limiter) setPlans(plans map[string]Limit) error {
 func (s *shard) start(l *Limiter, st *setting) {
 	s.l, s.latest, s.setting, s.untouched, s.plans = l, st.at, st, new(gate), new(plans)
 	s.untouched.begin(st)
-	s.store, s.left = newStore(l.maxKeys), shortPause
+	s.store, s.left = newStore(), shortPause
 	s.waiting = make(map[*gate]struct{})
 	if l.spokenKeys > 0 {
 		s.wanted = new(mentions)

@@ -117,6 +117,7 @@ func BenchmarkMemory(b *testing.B) {
 			}
 			b.StopTimer()
 			b.ReportMetric((heap()-before)/float64(b.N), "bytes/key")
+			b.ReportMetric(collection().Seconds()*1000, "ms/collection")
 			if k.allow(makeKey("tenant-", b.N-1)) {
 				b.Fatal("a drained key was admitted again: it was not live")
 			}
