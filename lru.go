@@ -13,10 +13,11 @@ import (
 // a key never seen, so no caller can tell.
 //
 // simplelru keeps their order, page by page: an entry of its own for each gate would take more bytes than the
-// gate, and a collection would follow seven pointers more. Its Add would drop the oldest entry by itself. So it
-// is made larger than it may ever become, and room is made before adding. A look-up does not move the gate to
-// the front, which would touch three more cache lines: it marks the gate as seen. The search for a key to drop
-// moves seen gates to the front, and so gives them a second chance.
+// gate, and a collection would follow seven pointers more. Its Add would drop the oldest page by itself. So it
+// is made larger than it may ever become, and room is made before adding. A look-up moves nothing to the front,
+// which would touch three more cache lines: it marks the gate as seen. The search for a key to drop looks at the
+// gates of the oldest page one by one. Then it moves the page with those that stay to the front, and so gives
+// them a second chance.
 type store struct {
 	order    *simplelru.LRU[*page, struct{}]
 	newest   *page              // nil while there is none
@@ -31,10 +32,10 @@ type store struct {
 	index    index
 }
 
-// page is a part of a store's order: gates that came, or were moved to the front, one after another.
+// page is some gates of a store, most of which came one after another.
 type page struct {
-	first, end int // of those that are still here
-	gates      [pageGates]*gate
+	hand, end int // the next to be looked at, and how many there are
+	gates     [pageGates]*gate
 }
 
 const pageGates = 62 // with them a page has 512 bytes
@@ -73,16 +74,19 @@ func (st *store) renew() {
 	st.old, st.index, st.promises = nil, make(index, 1), nil
 }
 
-// gates returns all, the oldest first.
+// gates returns all, in the order in which they are looked at.
 func (st *store) gates() []*gate {
 	all := make([]*gate, 0, st.n)
 	for _, p := range st.order.Keys() {
-		all = append(all, p.gates[p.first:p.end]...)
+		all = append(all, p.gates[p.hand:p.end]...)
+	}
+	if p, _, ok := st.order.GetOldest(); ok {
+		all = append(all, p.gates[:p.hand]...)
 	}
 	return all
 }
 
-// push puts a gate to the front of the order.
+// push puts a gate into the newest page.
 func (st *store) push(g *gate) {
 	if p := st.newest; p == nil || p.end == pageGates {
 		st.newest = new(page)
@@ -93,19 +97,35 @@ func (st *store) push(g *gate) {
 	st.n++
 }
 
-// pull takes the gate at a place of a page out of the order.
+// pull takes a gate off its page.
 func (st *store) pull(p *page, at int) {
-	copy(p.gates[p.first+1:at+1], p.gates[p.first:at])
-	p.gates[p.first] = nil // or it would be kept alive
-	p.first++
+	p.end--
+	copy(p.gates[at:], p.gates[at+1:p.end+1])
+	p.gates[p.end] = nil // or it would be kept alive
 	st.n--
-	if p.first < p.end {
+}
+
+// oldest returns the page with the gate that is looked at next. There must be one.
+func (st *store) oldest() *page {
+	for {
+		p, _, _ := st.order.GetOldest()
+		if p.hand < p.end {
+			return p
+		}
+		st.turn(p)
+	}
+}
+
+// turn makes a page that has been looked at the newest, or puts its gates into that if they fit.
+func (st *store) turn(p *page) {
+	p.hand = 0
+	if to := st.newest; to != p && to.end+p.end <= pageGates {
+		to.end += copy(to.gates[to.end:], p.gates[:p.end])
+		st.order.Remove(p)
 		return
 	}
-	st.order.Remove(p)
-	if p == st.newest {
-		st.newest = nil
-	}
+	st.order.Get(p)
+	st.newest = p
 }
 
 // find returns the gate of a key by its hash, or nil.
@@ -149,8 +169,11 @@ func (st *store) move() {
 // remove takes a gate out, wherever it stands.
 func (st *store) remove(g *gate) {
 	for _, p := range st.order.Keys() {
-		if i := slices.Index(p.gates[p.first:p.end], g); i >= 0 {
-			st.pull(p, p.first+i)
+		if at := slices.Index(p.gates[:p.end], g); at >= 0 {
+			if p.hand > at {
+				p.hand--
+			}
+			st.pull(p, at)
 			break
 		}
 	}
@@ -168,19 +191,17 @@ func (st *store) forget(g *gate) {
 	}
 }
 
-// evictOne drops one of the oldest keys that may go, and reports whether it found one.
-// It looks at so many and turns those that stay to the front.
+// evictOne drops one of the oldest keys that may go, and reports whether it found one. It looks at so many.
 func (st *store) evictOne(looks int, mayGo func(*gate) bool) bool {
 	for range min(looks, int(st.n)) {
-		p, _, _ := st.order.GetOldest()
-		g := p.gates[p.first]
-		goes := mayGo(g)
-		st.pull(p, p.first)
-		if goes {
+		p := st.oldest()
+		g := p.gates[p.hand]
+		if mayGo(g) {
+			st.pull(p, p.hand)
 			st.forget(g)
 			return true
 		}
-		st.push(g)
+		p.hand++
 	}
 	return false
 }
