@@ -345,15 +345,17 @@ func (s *shard) waitAndUnlock(
 	s.mu.Unlock()
 	c := caller{s, g, w}
 	if err = c.await(ctx); err != nil {
+		s.l.recycle(c.w)
 		return Permit{}, err
 	}
 	c.countAdmitted()
-	due := cmp.Or(c.w.firstDue, c.w.due)
-	s.l.admitted(key, arrived.At, due, c.w.permit)
+	p, due := c.w.permit, cmp.Or(c.w.firstDue, c.w.due)
+	s.l.recycle(c.w)
+	s.l.admitted(key, arrived.At, due, p)
 	if f, ok := ctx.Value(waited.Key{}).(waited.Hook); ok {
-		s.l.hook(f, arrived.At, due, c.w.permit)
+		s.l.hook(f, cmp.Or(arrived.At, now.At), due, p)
 	}
-	return c.w.permit, nil
+	return p, nil
 }
 
 // admitted calls the OnAdmit hook, if there is one, with how long a caller waited and how much of that was

@@ -143,6 +143,7 @@ type Limiter struct {
 	keys       atomic.Int64
 	broom      atomic.Uint64 // the shard that was swept last for another one
 	waiting    atomic.Int64
+	waiters    sync.Pool     // that do not wait any more: of this limiter, as a channel belongs to one synctest bubble
 	collected  atomic.Uint64 // waiters that were admitted and have returned to their callers
 	overridden atomic.Int64  // keys that have a limit of their own
 	clock      atomic.Uint32 // which clock a call reads: one of the below

@@ -30,7 +30,7 @@ func (s *shard) line(
 		s.counts.refused[v.reason]++
 		return nil, &LimitedError{key, s.refusal(g, &d, v)}
 	}
-	w := newWaiter(d)
+	w := s.l.newWaiter(d)
 	w.key, w.since = key, now.At
 	s.enqueue(g, w, now)
 	if out != nil && out.queued {
@@ -339,7 +339,7 @@ func (s *shard) requeueAndUnlock(w *waiter) (*gate, *waiter) {
 		s.free(h)
 	}
 	s.counts.expired++
-	n := newWaiter(w.d)
+	n := s.l.newWaiter(w.d)
 	n.key, n.since, n.order = w.key, w.since, w.order
 	n.lostTurns, n.firstDue = w.lostTurns+1, cmp.Or(w.firstDue, w.due)
 	s.l.waiting.Add(1)
@@ -348,6 +348,7 @@ func (s *shard) requeueAndUnlock(w *waiter) (*gate, *waiter) {
 		s.refuse(g, n, v)
 	}
 	s.serveAndUnlock(g)
+	s.l.recycle(w)
 	return g, n
 }
 
@@ -373,14 +374,37 @@ type waiter struct {
 	epoch               uint16        // of the gate when it was admitted
 	firstDue            time.Duration // due of the first turn that it has lost; 0: it has lost none
 	slotEnds            time.Duration // a caller that wakes after it has lost the turn; 0: it cannot
-	queued              bool
-	dry                 Reason // what stood in its way, when only a dry run has admitted it
+	queued, walked      bool          // in a queue; rejectIf may come back to it
+	dry                 Reason        // what stood in its way, when only a dry run has admitted it
 	lostTurns           uint8
 	order               uint32 // among those of one instant, going round
 }
 
 func newWaiter(d demand) *waiter {
 	return &waiter{d: d, ready: make(chan struct{}, 1)}
+}
+
+// newWaiter returns one that has been put away, or a new one.
+func (l *Limiter) newWaiter(d demand) *waiter {
+	w, ok := l.waiters.Get().(*waiter)
+	if !ok {
+		return newWaiter(d)
+	}
+	w.d = d
+	return w
+}
+
+// recycle keeps a waiter for another caller. It is in no queue, and its own caller has done with it.
+func (l *Limiter) recycle(w *waiter) {
+	if w.walked {
+		return
+	}
+	select {
+	case <-w.ready: // its caller has given up when it had just been admitted or refused
+	default:
+	}
+	*w = waiter{ready: w.ready}
+	l.waiters.Put(w)
 }
 
 // older reports whether w came before o.

@@ -201,7 +201,7 @@ func BenchmarkInFlight(b *testing.B) {
 		hold              func()
 	}{{"free=yes", 1024, 1, func() {}}, {"free=no", 8, 64, runtime.Gosched}} {
 		b.Run(c.name, func(b *testing.B) {
-			for _, p := range slotPeers() {
+			for _, p := range slotPeers(b.Context()) {
 				b.Run("who="+p.name, func(b *testing.B) {
 					s := p.it(c.capacity)
 					b.SetParallelism(c.callers)
