@@ -329,7 +329,8 @@ func (s *shard) waitAndUnlock(
 			s.mu.Unlock()
 		}
 	}()
-	now := s.now()
+	hook, timed := ctx.Value(waited.Key{}).(waited.Hook)
+	now := s.waitNow(g, timed)
 	if s.l.dry.Load() {
 		p := s.waitDry(g, key, &d, now)
 		locked = false
@@ -340,6 +341,9 @@ func (s *shard) waitAndUnlock(
 	w, err := s.line(ctx, g, key, d, now)
 	if err != nil {
 		return Permit{}, err
+	}
+	if timed && w.queued {
+		g.ext.timed = true
 	}
 	locked = false
 	s.mu.Unlock()
@@ -352,8 +356,8 @@ func (s *shard) waitAndUnlock(
 	p, due := c.w.permit, cmp.Or(c.w.firstDue, c.w.due)
 	s.l.recycle(c.w)
 	s.l.admitted(key, arrived.At, due, p)
-	if f, ok := ctx.Value(waited.Key{}).(waited.Hook); ok {
-		s.l.hook(f, cmp.Or(arrived.At, now.At), due, p)
+	if timed {
+		s.l.hook(hook, cmp.Or(arrived.At, now.At), due, p)
 	}
 	return p, nil
 }

@@ -147,7 +147,7 @@ func (s *shard) dequeue(g *gate, w *waiter) {
 	if m.timer != nil {
 		m.timer.Stop()
 	}
-	m.timer, m.backlog, m.ready = nil, nil, ready{}
+	m.timer, m.backlog, m.ready, m.timed = nil, nil, ready{}, false
 	if m.rests() {
 		g.ext = nil
 	}
@@ -284,11 +284,20 @@ func (s *shard) arm(g *gate, now meter.Instant) {
 	}
 }
 
+// waitNow is now for a gate with a queue. The clock is a tenth of what a wait for a slot costs, so it is read
+// only where a rule, the callers' patience or one who asks (timed) counts time.
+func (s *shard) waitNow(g *gate, timed bool) meter.Instant {
+	if st := g.setting; st.slotsOnly && !st.special && !timed && s.l.maxWait == 0 && s.l.clock.Load() == clockNone {
+		return s.latest
+	}
+	return s.now()
+}
+
 // serveAndUnlock asks the next again after something has changed, and gives the lock back,
 // now and then also in between, so that no caller waits for it long.
 func (s *shard) serveAndUnlock(g *gate) {
 	for g.waited() {
-		now := s.now()
+		now := s.waitNow(g, g.ext.timed)
 		s.touch(g, now)
 		if !s.serve(g, now) {
 			break
