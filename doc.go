@@ -9,27 +9,17 @@
 // # The names to know first
 //
 //   - [New] makes a limiter. [Replicas] is the number of processes that share its limit.
-//
 //   - [Limit] joins rates and slots in flight. [PerSecond], [PerMinute], [PerHour] and [Every] make rates.
-//
 //   - [Limiter.Allow] reports whether the rates of a key admit one request now.
-//
 //   - [Limiter.TryAcquire] never waits. It returns a [Permit], or the reason for the refusal.
-//
 //   - [Limiter.Acquire] waits for its turn, first in, first out. Its refusal is a [LimitedError].
-//
 //   - [Permit.Release] frees the slot. A slot that is never released is lost, unless [MaxHold] is set.
-//
 //   - [Limiter.Follow] reads the number of replicas from a [Source]: DNS, a file, Redis and more, under
 //     poolsize. By default no request stops when the source fails.
-//
 //   - [Policy] sets a policy that adapts to the answers of an upstream.
-//
 //   - [Registry] holds the limiters of a process by name, for the packages admin and metrics.
-//
 //   - Package httplimit has a Middleware for servers, which refuses with 429, and a Transport for clients,
 //     which waits.
-//
 //   - [Limiter.SetLimit], [Limiter.SetPool] and others change a running limiter. [Limiter.Stats],
 //     [Limiter.Explain] and [Limiter.Keys] show its state.
 //
