@@ -410,8 +410,8 @@ func (c *caller) await(ctx context.Context) error {
 		case <-ctx.Done():
 			return endOf(ctx)
 		}
-		if done = c.w.refused.Reason != ReasonNone; done {
-			return &LimitedError{c.w.key, c.w.refused}
+		if done = c.w.refused != nil; done {
+			return c.w.refused
 		}
 		if done = !c.wokeLate(); done {
 			return nil

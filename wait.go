@@ -166,7 +166,9 @@ func (s *shard) serve(g *gate, now meter.Instant) bool {
 		now = s.latest // admit may have read the clock again
 		switch {
 		case v.reason == ReasonNone:
-			s.grant(g, w, now)
+			if s.grant(g, w, now); s.full(g) {
+				return false
+			}
 		case s.l.dry.Load():
 			s.releaseDry(g, w, v)
 		case v.final():
@@ -212,7 +214,7 @@ func (s *shard) dueAt(g *gate, w *waiter, now meter.Instant) time.Duration {
 
 func (s *shard) refuse(g *gate, w *waiter, v verdict) {
 	s.counts.refused[v.reason]++
-	w.refused = s.refusal(g, &w.d, v)
+	w.refused = &LimitedError{w.key, s.refusal(g, &w.d, v)}
 	s.dequeue(g, w)
 	w.ready <- struct{}{}
 }
@@ -223,7 +225,7 @@ func (s *shard) preempt(g *gate, w *waiter, r Reason, now meter.Instant) {
 	v := g.waitBehind(now, &w.d)
 	v.reason = r
 	s.counts.refused[r]++
-	w.refused = s.refusal(g, &w.d, v)
+	w.refused = &LimitedError{w.key, s.refusal(g, &w.d, v)}
 	w.ready <- struct{}{}
 }
 
@@ -284,10 +286,22 @@ func (s *shard) arm(g *gate, now meter.Instant) {
 	}
 }
 
-// waitNow is now for a gate with a queue. The clock is a tenth of what a wait for a slot costs, so it is read
-// only where a rule, the callers' patience or one who asks (timed) counts time.
+// slotsAlone reports whether slots alone decide on a gate's queue, and no rule, no patience and none of those
+// that wait (timed) counts time. Then no clock is read for a wait: it is a tenth of what the wait costs.
+func (s *shard) slotsAlone(g *gate, timed bool) bool {
+	st := g.setting
+	return st.slotsOnly && !st.special && !timed && s.l.maxWait == 0 && s.l.clock.Load() == clockNone
+}
+
+// full reports whether the next waits for a release, as the one before it had to: no look at it is needed.
+func (s *shard) full(g *gate) bool {
+	return g.waited() && g.ext.blocked == ReasonInFlight && int(g.used) >= g.setting.slots &&
+		s.slotsAlone(g, g.ext.timed) && len(g.ext.expiring) == 0 && s.wanted == nil && !s.l.dry.Load()
+}
+
+// waitNow is now for a gate with a queue.
 func (s *shard) waitNow(g *gate, timed bool) meter.Instant {
-	if st := g.setting; st.slotsOnly && !st.special && !timed && s.l.maxWait == 0 && s.l.clock.Load() == clockNone {
+	if s.slotsAlone(g, timed) {
 		return s.latest
 	}
 	return s.now()
@@ -315,9 +329,13 @@ func (s *shard) cancelAndUnlock(g *gate, w *waiter) {
 	case w.queued:
 		s.dequeue(g, w)
 		s.counts.cancelled++
-	case w.refused.Reason == ReasonNone:
+	case w.refused == nil:
 		s.undo(g, w.epoch, w.granted, &w.d, w.permit)
 		s.counts.cancelled++
+	}
+	select {
+	case <-w.ready: // it has just been admitted or refused
+	default:
 	}
 	s.serveAndUnlock(g)
 }
@@ -377,7 +395,7 @@ type waiter struct {
 	key        string
 	d          demand
 	permit     Permit
-	refused    Decision // why it was refused; zero when admitted
+	refused    *LimitedError // why it was refused; nil when admitted
 	// Each an instant.at: when it was queued, could have been admitted, and was.
 	since, due, granted time.Duration
 	epoch               uint16        // of the gate when it was admitted
@@ -407,10 +425,6 @@ func (l *Limiter) newWaiter(d demand) *waiter {
 func (l *Limiter) recycle(w *waiter) {
 	if w.walked {
 		return
-	}
-	select {
-	case <-w.ready: // its caller has given up when it had just been admitted or refused
-	default:
 	}
 	*w = waiter{ready: w.ready}
 	l.waiters.Put(w)
