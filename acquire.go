@@ -52,7 +52,9 @@ func (l *Limiter) Acquire(ctx context.Context, key string, opts ...CallOption) (
 	if len(opts) > 0 {
 		g.tell(opts, now) // first: the callers that wait may be of other plans
 	}
-	s.recheck(g)
+	if g.ext != nil {
+		s.recheck(g)
+	}
 	s.mu.Unlock()
 	l.admitted(key, arrived.At, arrived.At, p)
 	return p, nil
@@ -366,8 +368,12 @@ func (s *shard) waitAndUnlock(
 // overhead.
 func (l *Limiter) admitted(key string, arrived, due time.Duration, p Permit) {
 	if l.onAdmit != nil {
-		l.hook(func(waited, overhead time.Duration) { l.onAdmit(key, waited, overhead) }, arrived, due, p)
+		l.tellAdmitted(key, arrived, due, p)
 	}
+}
+
+func (l *Limiter) tellAdmitted(key string, arrived, due time.Duration, p Permit) {
+	l.hook(func(waited, overhead time.Duration) { l.onAdmit(key, waited, overhead) }, arrived, due, p)
 }
 
 // hook calls f for an admission. Should that panic, the permit is released: no other caller can.
