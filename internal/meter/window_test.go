@@ -373,7 +373,8 @@ func (p *plain) reads(rt *rapid.T, w *Window, r *Rule, now Instant) {
 	if got, want := w.UpTo(now, r, 5), min(5, quota-p.used); int64(got) != want {
 		rt.Fatalf("%+v: up to %d of 5, want %d", p, got, want)
 	}
-	if got, want := w.State(now, r), (State{float64(quota), p.k, p.used}); got != want || w.Clone().State(now, r) != want {
+	want := State{float64(quota), p.k, p.used}
+	if got := w.State(now, r); got != want || w.Clone().State(now, r) != want {
 		rt.Fatalf("%+v: %+v, want %+v", p, got, want)
 	}
 }
