@@ -56,7 +56,9 @@ func (l *Limiter) Acquire(ctx context.Context, key string, opts ...CallOption) (
 		s.recheck(g)
 	}
 	s.mu.Unlock()
-	l.admitted(key, arrived.At, arrived.At, p)
+	if l.onAdmit != nil {
+		l.admitted(key, arrived.At, arrived.At, p)
+	}
 	return p, nil
 }
 

@@ -254,6 +254,9 @@ func (l *Limiter) sweepNext(but *shard) int {
 
 // dropCold drops the oldest keys that are cold, a few at most, and returns how many.
 func (s *shard) dropCold() int {
+	if s.n == 0 {
+		return 0
+	}
 	now, n := s.now(), 0
 	for n < maxSwept && s.evictOne(1, func(g *gate) bool { return s.cold(g, now) }) {
 		n, s.vain = n+1, 0

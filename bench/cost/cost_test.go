@@ -217,12 +217,12 @@ func BenchmarkInFlight(b *testing.B) {
 					})
 				})
 			}
-			l := quotient.Must(quotient.New(quotient.Limit{InFlight: c.capacity}))
+			l, ctx := quotient.Must(quotient.New(quotient.Limit{InFlight: c.capacity})), b.Context()
 			b.Run("who=quotient-limiter", func(b *testing.B) {
 				b.SetParallelism(c.callers)
 				parallel(b, func(next func() bool) (refused int) {
 					for next() {
-						permit, err := l.Acquire(b.Context(), "tenant")
+						permit, err := l.Acquire(ctx, "tenant")
 						if err != nil {
 							refused++
 						}
