@@ -364,6 +364,13 @@ func TestPropertyStore(t *testing.T) {
 			if got := st.find(h); got != held[h] {
 				rt.Fatalf("%x: %p, want %p", h, got, held[h])
 			}
+			if looks := rapid.IntRange(0, 3).Draw(rt, "looks"); looks > 0 { // in the order of gates, and at all in turn
+				order, looked := st.gates(), []*gate(nil)
+				st.evictOne(looks, func(g *gate) bool { looked = append(looked, g); return false })
+				if n := min(looks, len(order)); !slices.Equal(looked, order[:n]) || len(st.gates()) != len(order) {
+					rt.Fatalf("looked at %p, want %p", looked, order[:n])
+				}
+			}
 		}
 		for h, g := range held {
 			if st.find(h) != g {

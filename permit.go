@@ -233,6 +233,7 @@ func (s *shard) free(h *holding) {
 	g.used -= h.slots
 	g.held--
 	s.counts.inFlight -= int64(h.weight)
+	h.asked[0] = 0
 	if h.priced {
 		h.priced, h.costs, h.charged = false, [maxUnits]int{}, charged{}
 	}
