@@ -133,7 +133,8 @@ func shardCount(maxKeys int) int {
 }
 
 // Limiter holds one limit for each key, over all replicas of a pool, by enforcing this replica's share of it.
-// All methods are safe for concurrent use; none waits for the network.
+// All methods are safe for concurrent use; none waits for the network. In a testing/synctest bubble use one that was
+// made there, as waiters use their channels again.
 type Limiter struct {
 	options
 	base       time.Time // the origin of instants
