@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient/bench/rig"
+	"github.com/quotient-go/quotient/internal/kept"
 )
 
 const (
@@ -42,7 +43,7 @@ type fleet struct {
 
 // A process is a replica, seen from its parent. All but its life is owned by the fleet.
 type process struct {
-	*rig.Process
+	*kept.Process
 	*life
 	addr netip.Addr // in DNS
 	seat *seat      // in the mesh
@@ -181,7 +182,7 @@ func (f *fleet) add(s *seat) (err error) {
 		p.addr = netip.AddrFrom4([4]byte{127, byte(1 + f.rng.IntN(250)), byte(n / 250), byte(1 + n%250)})
 		a.Address, a.File, a.DNS, a.Steady, a.Cluster = p.addr, w.pool, w.dns.Addr(), w.steady.Addr(), w.cluster.addrs()
 	}
-	p.Process, err = rig.Again(func(out io.Reader) {
+	p.Process, err = kept.Again(func(out io.Reader) {
 		for in := json.NewDecoder(out); ; {
 			var n note
 			if in.Decode(&n) != nil {

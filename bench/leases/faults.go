@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient/bench/rig"
+	"github.com/quotient-go/quotient/internal/kept"
 	"github.com/quotient-go/quotient/lease"
 )
 
@@ -29,7 +30,7 @@ const (
 
 // etcd is one etcd, which keeps its data when it is started again.
 type etcd struct {
-	*rig.Process
+	*kept.Process
 	dir   string
 	ports [2]int
 }
@@ -46,13 +47,13 @@ func (e *etcd) start(ctx context.Context) (err error) {
 		}
 	}
 	url, peers := "http://"+rig.At(e.ports[0]), "http://"+rig.At(e.ports[1])
-	e.Process, err = rig.Start(e.dir, "etcd", "--name", "one", "--data-dir", filepath.Join(e.dir, "data"),
+	e.Process, err = kept.Start(e.dir, "etcd", "--name", "one", "--data-dir", filepath.Join(e.dir, "data"),
 		"--listen-client-urls", url, "--advertise-client-urls", url, "--listen-peer-urls", peers,
 		"--initial-advertise-peer-urls", peers, "--initial-cluster", "one="+peers, "--log-level", "error")
 	if err != nil {
 		return err
 	}
-	return e.Serves(ctx, rig.At(e.ports[0]))
+	return e.Serves(ctx, rig.Dials(rig.At(e.ports[0])))
 }
 
 func (e *etcd) end() (err error) {
@@ -73,7 +74,7 @@ type cluster struct {
 	etcd    etcd
 	file    string
 	ports   [servers]int
-	servers [servers]*rig.Process
+	servers [servers]*kept.Process
 }
 
 // faults are those after which another server leads. Each returns what mends it.

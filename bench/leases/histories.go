@@ -21,6 +21,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/quotient-go/quotient/bench/rig"
+	"github.com/quotient-go/quotient/internal/kept"
 )
 
 const (
@@ -188,7 +189,7 @@ func (r rules) toml() string {
 }
 
 // next starts a server, waits until it leads, and sends the clients to it.
-func (b *bench) next(l *live) (*rig.Process, error) {
+func (b *bench) next(l *live) (*kept.Process, error) {
 	port, err := rig.FreePort()
 	if err != nil {
 		return nil, err
@@ -221,7 +222,7 @@ func ready(url string) error {
 }
 
 // strike kills the server up to three times while the clients work, and starts another. It returns the last.
-func (b *bench) strike(l *live, p *rig.Process, rng *rand.Rand) (*rig.Process, error) {
+func (b *bench) strike(l *live, p *kept.Process, rng *rand.Rand) (*kept.Process, error) {
 	all := int64(b.clients * b.requests)
 	kills := 1 + rng.Int64N(3)
 	for i := range kills {

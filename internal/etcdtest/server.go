@@ -3,7 +3,9 @@
 package etcdtest
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -50,15 +52,15 @@ func Require(t testing.TB) {
 func Start(t testing.TB) *Server {
 	t.Helper()
 	Require(t)
-	s := newServer(t, "one")
+	s, err := newServer(t, "one"), error(nil)
 	for range 3 { // another process may take a port meanwhile
 		s.urls = [2]string{"http://" + freeAddr(t), "http://" + freeAddr(t)}
 		s.extra = []string{"--initial-cluster", s.name + "=" + s.urls[1]}
-		if s.run() == nil {
+		if err = s.run(); err == nil {
 			return s
 		}
 	}
-	t.Fatalf("etcd does not start: %s", s.log())
+	t.Fatal(err)
 	return nil
 }
 
@@ -89,7 +91,7 @@ func Cluster(t testing.TB, n int) (all []*Server) {
 // newServer returns a server without addresses that does not run yet.
 func newServer(t testing.TB, name string) *Server {
 	s := &Server{t: t, name: name, dir: t.TempDir()}
-	t.Cleanup(func() { s.End(syscall.SIGKILL) })
+	t.Cleanup(s.Kill)
 	return s
 }
 
@@ -124,40 +126,37 @@ func (s *Server) run() error {
 func (s *Server) launch() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	Must(s.t, err)
-	defer out.Close() //nolint:errcheck // the server has it
 	args := append([]string{"etcd", "--name", s.name, "--log-level", "warn",
 		"--data-dir", filepath.Join(s.dir, "data"), "--unsafe-no-fsync",
 		"--listen-client-urls", s.urls[0], "--advertise-client-urls", s.urls[0],
 		"--listen-peer-urls", s.urls[1], "--initial-advertise-peer-urls", s.urls[1]}, s.extra...)
-	s.process, err = kept.Start(out, args...)
+	var err error
+	s.process, err = kept.Start("", args...)
 	Must(s.t, err)
 }
 
 // serves waits until the server is healthy, which takes a read of its data.
 func (s *Server) serves() error {
-	err := s.process.Serves(func() bool {
+	return s.process.Serves(context.Background(), func() error {
 		r, err := direct.Get(s.urls[0] + "/health")
-		return err == nil && r.Body.Close() == nil && r.StatusCode == http.StatusOK
+		if err == nil && r.Body.Close() == nil && r.StatusCode != http.StatusOK {
+			err = errors.New(r.Status)
+		}
+		return err
 	})
-	if err != nil {
-		return fmt.Errorf("%w: %s", err, s.log())
-	}
-	return nil
 }
 
-func (s *Server) log() string {
-	text, _ := os.ReadFile(filepath.Join(s.dir, "log")) //nolint:errcheck // only makes an error clearer
-	return string(text[max(0, len(text)-2000):])
-}
+// Kill ends the process as a crash does, if it runs.
+func (s *Server) Kill() { s.end((*kept.Process).Kill) }
 
-// End ends the process by a signal, if it runs.
-func (s *Server) End(how syscall.Signal) {
+// Stop ends the process in order, if it runs.
+func (s *Server) Stop() { s.end((*kept.Process).Stop) }
+
+func (s *Server) end(how func(*kept.Process) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.process != nil {
-		s.process.End(how) //nolint:errcheck // it is gone
+		_ = how(s.process) // it is gone
 		s.process = nil
 	}
 }
@@ -165,7 +164,7 @@ func (s *Server) End(how syscall.Signal) {
 // Restart starts the server on its ports again, and kills it before if it runs. With wipe its data is lost.
 func (s *Server) Restart(wipe bool) {
 	s.t.Helper()
-	s.End(syscall.SIGKILL)
+	s.Kill()
 	if wipe {
 		Must(s.t, os.RemoveAll(filepath.Join(s.dir, "data")))
 	}
