@@ -47,12 +47,13 @@ var rooms = []room{
 		"github.com/dunglas/httpsfv", ""},
 
 	{"internal/meter", "", "golang.org/x/time/rate", ""}, // what is left of a rule is a pure function of state, rule and instant
-	{"internal/fairshare", "", "", ""}, // how replicas divide a limit is a pure function
+	{"internal/fairshare", "", "", ""},                   // how replicas divide a limit is a pure function
 	{"internal/carried", ". internal/fairshare", "", ""},
 	{"internal/shown", "", "", ""},
 	{"internal/field", "", "", ""}, // which header fields can be a key
 	{"internal/waited", "", "", ""},
 	{"internal/held", "", "", ""},
+	{"internal/rest", "", "", ""},
 	{"internal/trial", "", "", ""},
 	{"internal/overdue", ".", "", ""},
 	{"internal/listen", "", "", ""},
@@ -80,21 +81,22 @@ var rooms = []room{
 	{"poolsize/internal/setting", "", "", ""},
 	{"poolsize/internal/watched", ".", "", ""},
 	{"poolsize/pooltest", ".", "go.uber.org/goleak", ""},
-	{"poolsize/redis/...", ". policy poolsize internal/kept internal/needed",
+	{"poolsize/redis/...", ". policy poolsize internal/kept internal/needed internal/rest",
 		"github.com/redis/go-redis/v9 github.com/alicebob/miniredis/v2", ""},
-	{"poolsize/etcd", ". poolsize", etcd, "internal/etcdtest"},
-	{"poolsize/kube/...", ". poolsize internal/files", "k8s.io", ""},
-	{"poolsize/gossip/...", ". poolsize internal/files", "github.com/hashicorp/memberlist", ""},
+	{"poolsize/etcd", ". poolsize internal/rest", etcd, "internal/etcdtest"},
+	{"poolsize/kube/...", ". poolsize internal/files internal/rest", "k8s.io", ""},
+	{"poolsize/gossip/...", ". poolsize internal/files internal/rest", "github.com/hashicorp/memberlist", ""},
 	// Leases are a service and its client; they know no limiter.
-	{"lease", "lease internal/held", "github.com/go-json-experiment/json", ""},
-	{"lease/etcd", "lease", etcd, "internal/etcdtest"},
+	{"lease", "lease internal/held internal/rest", "github.com/go-json-experiment/json", ""},
+	{"lease/etcd", "lease internal/rest", etcd, "internal/etcdtest"},
 
 	// A parser of files; heavy sources are handed to it.
 	{"config/...", ". policy httplimit lease poolsize/dns poolsize/file internal/field internal/files internal/shown",
 		"github.com/pelletier/go-toml/v2 github.com/fsnotify/fsnotify", "internal/carried"},
 	{"deploy/proxy", ". config lease", "k8s.io sigs.k8s.io github.com/prometheus-operator",
 		"internal/needed"},
-	{"cmd/quotient/...", "... internal/field internal/files internal/held internal/listen internal/shown", "...",
+	{"cmd/quotient/...",
+		"... internal/field internal/files internal/held internal/listen internal/rest internal/shown", "...",
 		"internal/etcdtest"},
 }
 

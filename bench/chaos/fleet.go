@@ -17,6 +17,7 @@ import (
 
 	"github.com/quotient-go/quotient/bench/rig"
 	"github.com/quotient-go/quotient/internal/kept"
+	"github.com/quotient-go/quotient/internal/rest"
 )
 
 const (
@@ -131,14 +132,14 @@ func (f *fleet) run(ctx context.Context) (err error) {
 		})
 	}
 	faults.Wait()
-	rig.Pause(f.ctx, f.begin+f.Duration-f.now())
+	rest.For(f.ctx, f.begin+f.Duration-f.now())
 	f.Length = f.now()
 	return context.Cause(f.ctx)
 }
 
 // watch notes when the run did not get to go on.
 func (f *fleet) watch() {
-	for last := f.now(); f.ctx.Err() == nil; rig.Pause(f.ctx, watchEvery) {
+	for last := f.now(); f.ctx.Err() == nil; rest.For(f.ctx, watchEvery) {
 		now := f.now()
 		if now-last > watchEvery+leastStall {
 			f.Stalls = append(f.Stalls, span{last, now})
@@ -150,7 +151,7 @@ func (f *fleet) watch() {
 // strike lets a fault happen when it is due.
 func (f *fleet) strike(x strike) error {
 	at := f.begin + x.at
-	rig.Pause(f.ctx, at-f.now())
+	rest.For(f.ctx, at-f.now())
 	f.turn.Lock()
 	defer f.turn.Unlock()
 	if f.ctx.Err() != nil {
@@ -164,7 +165,7 @@ func (f *fleet) strike(x strike) error {
 // rest lets other faults happen until an instant, or to the end of a run that fails.
 func (f *fleet) rest(until time.Duration) {
 	f.turn.Unlock()
-	rig.Pause(f.ctx, until-f.now())
+	rest.For(f.ctx, until-f.now())
 	f.turn.Lock()
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/quotient-go/quotient/bench/rig"
 	"github.com/quotient-go/quotient/internal/kept"
+	"github.com/quotient-go/quotient/internal/rest"
 	"github.com/quotient-go/quotient/lease"
 )
 
@@ -147,13 +148,13 @@ begins beyond the maximum, and tokens rise.`, b.kills, killGrace, killExpires)}
 	rng, before := rand.New(rand.NewPCG(uint64(b.seed), 17)), 0
 	beyond := func() int { return before + strings.Count(p.Said(), "restored beyond the maximum") }
 	strike := func(int) (time.Time, error) {
-		rig.Pause(ctx, killGrace+time.Duration(rng.Int64N(int64(killGrace))))
+		rest.For(ctx, killGrace+time.Duration(rng.Int64N(int64(killGrace))))
 		at := time.Now()
 		if err := p.Kill(); err != nil {
 			return at, err
 		}
 		if rng.IntN(10) == 0 {
-			rig.Pause(ctx, killGrace) // the holders lose their leases
+			rest.For(ctx, killGrace) // the holders lose their leases
 		}
 		next, err := b.leases(ctx, port, flags...)
 		if err == nil {
@@ -226,7 +227,7 @@ func (c *cluster) failover(ctx context.Context, i int) (struck time.Time, gap ti
 	_, err = c.granting(ctx, within+c.b.grace, leader)
 	gap = time.Since(from)
 	err = errors.Join(err, mend())
-	rig.Pause(ctx, tolerance) // one that goes on may not grant
+	rest.For(ctx, tolerance) // one that goes on may not grant
 	return struck, gap, err
 }
 

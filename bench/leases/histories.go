@@ -22,6 +22,7 @@ import (
 
 	"github.com/quotient-go/quotient/bench/rig"
 	"github.com/quotient-go/quotient/internal/kept"
+	"github.com/quotient-go/quotient/internal/rest"
 )
 
 const (
@@ -226,7 +227,7 @@ func (b *bench) strike(l *live, p *kept.Process, rng *rand.Rand) (*kept.Process,
 	all := int64(b.clients * b.requests)
 	kills := 1 + rng.Int64N(3)
 	for i := range kills {
-		for at := all * (i + 1) / (kills + 1); l.done.Load() < at; rig.Pause(l.over, time.Millisecond) {
+		for at := all * (i + 1) / (kills + 1); l.done.Load() < at; rest.For(l.over, time.Millisecond) {
 			if l.over.Err() != nil {
 				return p, nil
 			}
@@ -355,7 +356,7 @@ func (l *live) send(conn *http.Client, c *client, in *input) (out output, call i
 		case dial == nil || dial.Op != "dial": // it may have been carried out
 			return output{lost: true}, call, nil
 		}
-		rig.Pause(l.over, time.Millisecond)
+		rest.For(l.over, time.Millisecond)
 	}
 }
 

@@ -24,14 +24,6 @@ func Dials(addr string) func() error {
 	}
 }
 
-// Pause waits for a while, or until ctx ends.
-func Pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
-}
-
 // Until calls f every 5 ms until it returns no error, and returns its last one when the time is over.
 func Until(ctx context.Context, within time.Duration, f func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
