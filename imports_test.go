@@ -61,8 +61,9 @@ var rooms = []room{
 	{"internal/adaptertest", adapter, "", ""},
 	{"internal/guards", "", "", ""}, // it runs the go command, and must build when nothing else does
 	{"internal/needed", "", "", ""},
-	{"internal/kept", "", "", ""}, // processes of tests
-	{"internal/etcdtest", "internal/kept internal/needed", "", ""},
+	{"internal/kept", "", "", ""},   // processes of tests
+	{"internal/tested", "", "", ""}, // what tests share
+	{"internal/etcdtest", "internal/kept internal/needed internal/tested", "", ""},
 
 	{"admin/browser", ". policy admin httplimit", "github.com/chromedp", "internal/carried internal/needed"},
 	{"admin/...", ". admin internal/listen internal/trial internal/shown", "github.com/go-json-experiment/json",
@@ -100,8 +101,11 @@ var rooms = []room{
 		"internal/etcdtest"},
 }
 
-// testOutside is what any test may import besides.
-const testOutside = "pgregory.net/rapid go.uber.org/goleak"
+// testOutside and testOwn are what any test may import besides, of others and of ours.
+const (
+	testOutside = "pgregory.net/rapid go.uber.org/goleak"
+	testOwn     = "internal/tested"
+)
 
 // within reports whether the slash-separated path p is dir or lies below it.
 func within(p, dir string) bool {
@@ -141,7 +145,7 @@ func (r room) allows(dir, imported string, test bool) bool {
 // allowsOwn is allows for a package of ours; p is relative to the module.
 func (r room) allowsOwn(dir, p string, test bool) bool {
 	itself := p == dir // an external test imports the package that it tests
-	if test && (itself || isIn(p, r.tests)) {
+	if test && (itself || isIn(p, testOwn) || isIn(p, r.tests)) {
 		return true
 	}
 	named, all := strings.CutPrefix(r.own, "...")

@@ -21,6 +21,7 @@ import (
 
 	"github.com/quotient-go/quotient/internal/kept"
 	"github.com/quotient-go/quotient/internal/needed"
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 // direct keeps no connection: tests look for goroutines that are left.
@@ -104,7 +105,7 @@ func freeAddr(t testing.TB) string {
 	for range 100 {
 		l, err := net.Listen("tcp", fmt.Sprint(host, ":", 10_000+rand.IntN(20_000)))
 		if err == nil {
-			Must(t, l.Close())
+			tested.Must(t, l.Close())
 			return l.Addr().String()
 		}
 		host = "127.0.0.1"
@@ -132,7 +133,7 @@ func (s *Server) launch() {
 		"--listen-peer-urls", s.urls[1], "--initial-advertise-peer-urls", s.urls[1]}, s.extra...)
 	var err error
 	s.process, err = kept.Start("", args...)
-	Must(s.t, err)
+	tested.Must(s.t, err)
 }
 
 // serves waits until the server is healthy, which takes a read of its data.
@@ -166,9 +167,9 @@ func (s *Server) Restart(wipe bool) {
 	s.t.Helper()
 	s.Kill()
 	if wipe {
-		Must(s.t, os.RemoveAll(filepath.Join(s.dir, "data")))
+		tested.Must(s.t, os.RemoveAll(filepath.Join(s.dir, "data")))
 	}
-	Must(s.t, s.run())
+	tested.Must(s.t, s.run())
 }
 
 // Signal sends a signal to the server, which goes on.
@@ -176,7 +177,7 @@ func (s *Server) Signal(sig syscall.Signal) {
 	s.t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	Must(s.t, s.process.Signal(sig))
+	tested.Must(s.t, s.process.Signal(sig))
 }
 
 // Addrs returns the hosts and ports of servers for clients.
@@ -192,29 +193,21 @@ func Leader(t testing.TB, members []*Server) *Server {
 	t.Helper()
 	for _, s := range members {
 		r, err := direct.Post(s.urls[0]+"/v3/maintenance/status", "application/json", strings.NewReader("{}"))
-		Must(t, err)
+		tested.Must(t, err)
 		var is struct {
 			Header struct {
 				Member string `json:"member_id"`
 			}
 			Leader string
 		}
-		Must(t, json.NewDecoder(r.Body).Decode(&is))
-		Must(t, r.Body.Close())
+		tested.Must(t, json.NewDecoder(r.Body).Decode(&is))
+		tested.Must(t, r.Body.Close())
 		if is.Leader == is.Header.Member {
 			return s
 		}
 	}
 	t.Fatal("no member leads")
 	return nil
-}
-
-// Must fails the test on an error.
-func Must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // Relay is a network between a client and a server that can be stalled, and cut. It is safe for concurrent
@@ -234,7 +227,7 @@ type Relay struct {
 func NewRelay(t testing.TB, to string) *Relay {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	Must(t, err)
+	tested.Must(t, err)
 	p := &Relay{t: t, l: l, to: to, conns: map[net.Conn]bool{}}
 	var all sync.WaitGroup
 	all.Go(func() {

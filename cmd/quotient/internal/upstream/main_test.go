@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/quotient-go/quotient/config"
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -67,12 +68,7 @@ func poolTo(t testing.TB, roots *x509.CertPool, to *config.Proxy) *Pool {
 	return p
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = tested.Must
 
 func serve(t testing.TB, h http.HandlerFunc) *httptest.Server {
 	t.Helper()
@@ -141,17 +137,6 @@ func want[T comparable](t testing.TB, what string, got, wanted T) {
 	}
 }
 
-func event[T any](t testing.TB, c <-chan T) T {
-	t.Helper()
-	select {
-	case v := <-c:
-		return v
-	case <-time.After(patience):
-		t.Fatal("no event")
-	}
-	panic("unreachable")
-}
-
 // events is a log whose lines are events: message, url and whether an upstream that is out is tried.
 func events() (*slog.Logger, <-chan string) {
 	c := make(chan string, 1000)
@@ -185,7 +170,7 @@ func watch(t testing.TB, p *Pool) (stop func()) {
 		cancel()
 		if !ended {
 			ended = true
-			must(t, event(t, done))
+			must(t, tested.Event(t, done))
 		}
 	}
 	t.Cleanup(stop)
