@@ -6,8 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -55,7 +53,7 @@ func Start(t testing.TB) *Server {
 	Require(t)
 	s, err := newServer(t, "one"), error(nil)
 	for range 3 { // another process may take a port meanwhile
-		s.urls = [2]string{"http://" + freeAddr(t), "http://" + freeAddr(t)}
+		s.urls = [2]string{"http://" + tested.FreeAddr(t), "http://" + tested.FreeAddr(t)}
 		s.extra = []string{"--initial-cluster", s.name + "=" + s.urls[1]}
 		if err = s.run(); err == nil {
 			return s
@@ -72,7 +70,7 @@ func Cluster(t testing.TB, n int) (all []*Server) {
 	var peers []string
 	for i := range n {
 		s := newServer(t, string(rune('a'+i)))
-		s.urls = [2]string{"http://" + freeAddr(t), "http://" + freeAddr(t)}
+		s.urls = [2]string{"http://" + tested.FreeAddr(t), "http://" + tested.FreeAddr(t)}
 		all, peers = append(all, s), append(peers, s.name+"="+s.urls[1])
 	}
 	var starting sync.WaitGroup
@@ -94,24 +92,6 @@ func newServer(t testing.TB, name string) *Server {
 	s := &Server{t: t, name: name, dir: t.TempDir()}
 	t.Cleanup(s.Kill)
 	return s
-}
-
-// freeAddr returns an address on loopback without a listener. Its port is below those that connections get,
-// and its host is one of 16 million where the system has them, or another server may take it while this one is
-// stopped.
-func freeAddr(t testing.TB) string {
-	t.Helper()
-	host := fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254))
-	for range 100 {
-		l, err := net.Listen("tcp", fmt.Sprint(host, ":", 10_000+rand.IntN(20_000)))
-		if err == nil {
-			tested.Must(t, l.Close())
-			return l.Addr().String()
-		}
-		host = "127.0.0.1"
-	}
-	t.Fatal("no port is free")
-	return ""
 }
 
 // Addr returns the host and port for clients.

@@ -8,7 +8,9 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"fmt"
 	"math/big"
+	mathrand "math/rand/v2"
 	"net"
 	"testing"
 	"time"
@@ -44,6 +46,24 @@ func Event[T any](t testing.TB, c <-chan T) (v T) {
 		t.Fatal("no event")
 	}
 	return v
+}
+
+// FreeAddr returns an address on loopback without a listener. Its port is below those that connections get,
+// and its host is one of 16 million where the system has them, or another server may take it while this one is
+// stopped.
+func FreeAddr(t testing.TB) string {
+	t.Helper()
+	host := fmt.Sprintf("127.%d.%d.%d", 1+mathrand.IntN(254), mathrand.IntN(256), 1+mathrand.IntN(254))
+	for range 100 {
+		l, err := net.Listen("tcp", fmt.Sprint(host, ":", 10_000+mathrand.IntN(20_000)))
+		if err == nil {
+			Must(t, l.Close())
+			return l.Addr().String()
+		}
+		host = "127.0.0.1"
+	}
+	t.Fatal("no port is free")
+	return ""
 }
 
 // Certificate returns a certificate of its own for a name and for loopback, good for both ends, and its key.

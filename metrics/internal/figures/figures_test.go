@@ -1,6 +1,7 @@
 package figures
 
 import (
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -48,6 +49,26 @@ func TestFiguresAreTheirFields(t *testing.T) {
 	}
 	if len(want) > 0 {
 		t.Errorf("no figure has %v", want)
+	}
+}
+
+// TestWhatIsUnknownIsAbsent: without a report of the pool, and without those of other replicas, nothing is said of them.
+func TestWhatIsUnknownIsAbsent(t *testing.T) {
+	late := counted
+	late.Fleet.Age = math.MaxInt64
+	late.Pool.Reports = 0
+	for _, r := range []quotient.Stats{{}, late} {
+		for _, f := range All {
+			name := strings.TrimPrefix(f.Prometheus, "quotient_")
+			aged := name == "pool_age_seconds" || name == "demand_age_seconds" ||
+				strings.HasPrefix(name, "fleet_") && name != "fleet_replicas"
+			carried := strings.HasPrefix(name, "demand_") || strings.HasPrefix(name, "fleet_")
+			f.Read(&Reading{Stats: r}, func(float64, ...string) {
+				if aged || carried && r.Demand.MaxAge == 0 {
+					t.Errorf("%s is said", name)
+				}
+			})
+		}
 	}
 }
 

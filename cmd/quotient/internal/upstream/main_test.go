@@ -3,10 +3,8 @@ package upstream
 import (
 	"context"
 	"crypto/x509"
-	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -177,20 +175,8 @@ func watch(t testing.TB, p *Pool) (stop func()) {
 	return stop
 }
 
-// nowhere is an address at which no server listens. Its port is below those that the system hands out, so
-// that a test can listen there later.
-func nowhere(t testing.TB) string {
-	t.Helper()
-	for range 100 {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(10_000)))
-		if err == nil {
-			must(t, l.Close())
-			return l.Addr().String()
-		}
-	}
-	t.Fatal("no port is free")
-	return ""
-}
+// nowhere is an address at which no server listens, so that a test can listen there later.
+var nowhere = tested.FreeAddr
 
 func listen(t testing.TB) net.Listener {
 	t.Helper()
