@@ -26,7 +26,7 @@ const (
 	streamTimeout = 5 * time.Second
 	// bindTries is how often a port is looked for that is free for both UDP and TCP.
 	bindTries = 10
-	// receivePause is the pause after a read or an accept that failed: a failure that lasts must not use a processor up.
+	// receivePause is the pause after a read or an accept that failed: one that lasts must not use a processor up.
 	receivePause = 10 * time.Millisecond
 )
 
