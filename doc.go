@@ -26,7 +26,7 @@
 //   - One call may have a [Plan], a [Weight], a [Cost] in a unit of your own and a [Priority].
 //     [Limiter.TryAcquireUpTo] takes what a batch has room for. [TryAcquireAll] takes from several limiters
 //     or from none. [Do] throttles a function.
-//   - A limit may have 16 rates. A [Rate] is a token bucket, paced, or a counter of aligned windows. [Plans]
+//   - A limit may have 16 rates. A [Rate] is a token bucket, paced, or a counter of windows (see [Kind]). [Plans]
 //     are classes of keys with a limit each. [Demand] lends unused shares between replicas.
 //   - [Limiter.SetLimit], [Limiter.SetPlan], [Limiter.SetPool], [Limiter.Override], [Limiter.Reset] and
 //     [Limiter.SetDryRun] change a running limiter. [Limiter.Stats], [Limiter.Explain] and [Limiter.Keys]

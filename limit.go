@@ -1,7 +1,6 @@
 package quotient
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -24,8 +23,7 @@ type Limit struct {
 	Deny bool
 }
 
-// Rate is a number of events per period: a token bucket of Burst events that fills at Events per Per. When
-// Aligned it is a counter that starts at 0 with each window.
+// Rate is a number of events per period, over the fleet. Its Kind says when in the period they may come.
 type Rate struct {
 	// Name is the rule's name in errors, statistics and metrics; empty is "rate 1", "rate 2" … by position.
 	// A changed limit keeps the state of the rates whose Name and Unit stay.
@@ -33,37 +31,67 @@ type Rate struct {
 	// Unit is what is counted: "" are requests (see Weight), anything else is asked for with Cost.
 	// A Limiter can count three units besides requests at a time.
 	Unit string
-	// Events per Per, over the fleet: above 0 and at most 1e12, also a second. The least is 0.001 if
-	// Aligned, otherwise 0.001 in the longest Duration, 292 years.
+	// Events per Per: above 0 and at most 1e12, also a second. The least is 0.001 in a window, otherwise
+	// 0.001 in the longest Duration, 292 years.
 	Events float64
-	// Per is the period, 1 ns or longer.
-	Per time.Duration
-	// Burst is how many events may come at once, over the fleet: 0 to 1<<40, or the largest int where that has
-	// 32 bits. 0 means Events, at least 1. An aligned rate has none. A full bucket admits the burst and its
-	// refill in its first Per: that may be twice Events. Against an upstream that counts windows, set a
-	// smaller Burst, or use Aligned.
-	//
-	// 1 makes the rate paced. Replicas that know their ordinal then take turns, so that the fleet's events
-	// are evenly spaced too. Let I be the interval between events. Replica i of N admits one at each instant
-	// N k I + (i-1) I by the wall clock, or up to I/10 later. A call that misses its turn waits for the next
-	// one. Two events are at least .9 I apart, less what the clocks differ, if all replicas believe in the
-	// same pool. Only the slowest of several paced rates uses turns. There are no turns beside an aligned
-	// rate, below 50 ms, which is too short for timers and clocks, or under a policy that learns.
+	// Per is the period, 1 ns or longer; that of a window is 1 ms or longer.
+	Per  time.Duration
+	Kind Kind
+	// Burst is how many events a full Bucket admits at once: 0 to 1<<40, or the largest int where that has 32
+	// bits. 0 means Events, at least 1. A Paced rate has always 1, which may be written, and a window has none.
 	Burst int
-	// NoTurns switches turns off: each replica of a paced rate keeps its own interval, N I, and events of
-	// different replicas may coincide.
+	// NoTurns keeps replicas of a Paced rate from taking turns. Each then has an interval of its own, N times
+	// as long, so that events of different replicas may coincide.
 	NoTurns bool
-	// Aligned counts windows of Per, at least 1 ms, by the wall clock from the Unix epoch: a minute starts
-	// at the full minute. A replica with less than one event a window has room in some windows only. All
-	// such rates but the one with the longest Per keep an event until it is used.
-	Aligned bool
-	// Counted lets the fleet's count decide in place of the share, if Demand has a Carrier that sums it up.
-	// It requires Aligned. The Events of a window then belong to all replicas together: the first calls take
-	// them, on any replica. A key waits for the next window when the events known here have reached the
-	// limit. At the start of a window, and without reports of all replicas, the share decides. See bound 14
-	// of docs/bounds.md.
-	Counted bool
 }
+
+// Kind is when the events of a Rate may come. The zero value is Bucket.
+type Kind uint8
+
+// A Bucket suits most servers, and Paced an upstream that takes offence at two requests together. A window is for
+// a quota that is counted by the clock, since nothing else admits all of it whenever the callers come.
+const (
+	// Bucket fills at Events per Per and holds up to Burst, so that what a pause has left is not lost. A full
+	// one admits its burst and then what fills in, which may be twice Events in the first Per. Where the
+	// upstream counts windows that is too much, unless Burst is small: use Window there.
+	Bucket Kind = iota
+	// Paced saves nothing up: two events are at least the interval I = Per/Events apart. N replicas that each
+	// wait N I could still send at one instant, so those that know their ordinal take turns: replica i admits
+	// one event at N k I + (i-1) I by the wall clock, or up to I/10 later, and who misses a turn waits for the
+	// next. So events of the fleet are at least .9 I apart, less what the clocks differ, as long as all
+	// replicas believe in the same pool. From I = 1 s on, a turn also expires if its caller wakes too late
+	// for it (see Acquire).
+	//
+	// Turns of two rates, or a turn and a window, might never be open together. So only the slowest of several
+	// Paced rates has turns, and none has them beside a window. Nor are there any below 50 ms, which is too
+	// short for timers and clocks, or under a policy that learns.
+	Paced
+	// Window begins again at 0 with each Per of the wall clock since the Unix epoch: a minute starts at the
+	// full minute. What is not used by then is lost, and the end of one window and the start of the next may
+	// together bring twice Events. A replica whose share is less than one event has room in some windows only.
+	// If several rates are so sparse, all but the one with the longest Per keep an event until it is used,
+	// since otherwise their windows might never be open together.
+	Window
+	// CountedWindow is a Window whose Events belong to all replicas together, if Demand has a Carrier that
+	// sums up what they admit: the first calls take them, on any replica, until the events that are known here
+	// have reached the limit. The share decides where there is no sum to go by, at the start of a window and
+	// while a replica does not report, so that the fleet stays near the limit (bound 14 of docs/bounds.md).
+	CountedWindow
+)
+
+// kindNames are the kinds as files, logs and the admin API spell them.
+var kindNames = [...]string{Bucket: "bucket", Paced: "paced", Window: "window", CountedWindow: "counted-window"}
+
+// String is the kind as files and the admin API spell it: bucket, paced, window or counted-window.
+func (k Kind) String() string {
+	if int(k) < len(kindNames) {
+		return kindNames[k]
+	}
+	return fmt.Sprintf("Kind(%d)", uint8(k))
+}
+
+// windowed reports whether the rate counts windows of the wall clock.
+func (r Rate) windowed() bool { return r.Kind == Window || r.Kind == CountedWindow }
 
 // Bounds of what a Limit may hold, so that thousandths of events and nanoseconds stay exact in a float64 and
 // in range of an int64.
@@ -101,18 +129,23 @@ func PerHour(events float64) Rate {
 	return Rate{Name: "hour", Events: events, Per: time.Hour}
 }
 
-// Every is a paced rate: at most one request in every interval, none saved up (see Rate.Burst).
+// Every is a Paced rate: at most one request in every interval, none saved up. Its name is "interval".
 func Every(interval time.Duration) Rate {
-	return Rate{Name: "interval", Events: 1, Per: interval, Burst: 1}
+	return Rate{Name: "interval", Events: 1, Per: interval, Kind: Paced}
 }
 
 // FromRate is the rate of a rate.Limiter of x/time/rate, now for the whole fleet: limit events a second,
-// with a burst. New refuses limits that are rate.Inf, 0 or below, and bursts below 1.
+// with a burst. It is Paced if the burst is 1, since that is how one paces there, otherwise a Bucket. New
+// refuses limits that are rate.Inf, 0 or below, and bursts below 1.
 func FromRate(limit rate.Limit, burst int) Rate {
-	if burst == 0 {
-		burst = -1 // it admits nothing there, and would be Events here
+	r := Rate{Name: "second", Events: float64(limit), Per: time.Second, Burst: burst}
+	switch burst {
+	case 0:
+		r.Burst = -1 // it admits nothing there, and would be Events here
+	case 1:
+		r.Kind = Paced
 	}
-	return Rate{Name: "second", Events: float64(limit), Per: time.Second, Burst: burst}
+	return r
 }
 
 // Validate returns an error that names the first field out of range, or nil.
@@ -150,14 +183,16 @@ func (r Rate) validate() error {
 		return fmt.Errorf("Per: %v is not above 0", r.Per)
 	case r.Burst < 0 || r.Burst > maxAmount:
 		return fmt.Errorf("Burst: %d is not between 0 and %d", r.Burst, maxAmount)
-	case r.Aligned && r.Burst != 0:
-		return fmt.Errorf("Burst: %d on an aligned rate, whose windows have no burst", r.Burst)
-	case r.Counted && !r.Aligned:
-		return errors.New("Counted: true on a rate that is not aligned")
-	case r.Aligned && r.Events < 1.0/milli:
-		return fmt.Errorf("Events: %v on an aligned rate is below a thousandth", r.Events)
-	case r.Aligned && r.Per < minWindow:
-		return fmt.Errorf("Per: %v is shorter than %v, the shortest aligned window", r.Per, minWindow)
+	case int(r.Kind) >= len(kindNames):
+		return fmt.Errorf("Kind: %v is none of %v", r.Kind, kindNames)
+	case r.Kind == Paced && r.Burst > 1:
+		return fmt.Errorf("Burst: %d on a paced rate, whose burst is 1", r.Burst)
+	case r.windowed() && r.Burst != 0:
+		return fmt.Errorf("Burst: %d on a %v, which has no burst", r.Burst, r.Kind)
+	case r.windowed() && r.Events < 1.0/milli:
+		return fmt.Errorf("Events: %v in a %v is below a thousandth", r.Events, r.Kind)
+	case r.windowed() && r.Per < minWindow:
+		return fmt.Errorf("Per: %v is shorter than %v, the shortest %v", r.Per, minWindow, r.Kind)
 	case r.perSecond() > maxEvents:
 		return fmt.Errorf("Events: %v per %v are more than %g a second", r.Events, r.Per, float64(maxEvents))
 	case r.perSecond() < minRate:
@@ -172,8 +207,10 @@ func (r Rate) perSecond() float64 { return r.Events / r.Per.Seconds() }
 // burst is the global burst in events.
 func (r Rate) burst() float64 {
 	switch {
-	case r.Aligned:
+	case r.windowed():
 		return math.Ceil(r.Events) // fractions add up to one more event in some windows
+	case r.Kind == Paced:
+		return 1
 	case r.Burst > 0:
 		return float64(r.Burst)
 	}
@@ -183,15 +220,15 @@ func (r Rate) burst() float64 {
 // needless reports whether r never decides beside o: o never admits more than r would.
 func (r Rate) needless(o Rate) bool {
 	most, speed := o.burst(), o.perSecond() // o admits most, and speed a second, in any time
-	if o.Aligned {
+	if o.windowed() {
 		most *= 2 // the end of a window and the start of the next
 	}
 	switch {
-	case r.Unit != o.Unit:
+	case r.Unit != o.Unit, r.Kind == Paced && (o.Kind != Paced || o.NoTurns && !r.NoTurns): // it has turns, or they expire
 		return false
-	case !r.Aligned:
+	case !r.windowed():
 		return most <= r.burst() && speed <= r.perSecond()
-	case o.Aligned && r.Per%o.Per == 0:
+	case o.windowed() && r.Per%o.Per == 0:
 		most = 0 // no window of o is in two of r
 	}
 	return most+speed*r.Per.Seconds() <= math.Floor(r.Events)
@@ -224,9 +261,16 @@ func (l Limit) clone() Limit {
 	return l
 }
 
-// equal reports whether both limits are the same in every field.
+// equal reports whether both limits are the same in every field, whether or not the burst of a paced rate is
+// written.
 func (l Limit) equal(m Limit) bool {
-	return l.InFlight == m.InFlight && l.Deny == m.Deny && slices.Equal(l.Rates, m.Rates)
+	same := func(r, o Rate) bool {
+		if r.Kind == Paced {
+			r.Burst, o.Burst = 0, 0
+		}
+		return r == o
+	}
+	return l.InFlight == m.InFlight && l.Deny == m.Deny && slices.EqualFunc(l.Rates, m.Rates, same)
 }
 
 // String is the limit in words, for logs: "second: 100 per 1s, in flight: 10".
@@ -251,10 +295,8 @@ func (l Limit) String() string {
 func (r Rate) words() string {
 	s := exact(r.Events) + inUnit(r.Unit, r.Per)
 	switch {
-	case r.Counted:
-		s += ", counted"
-	case r.Aligned:
-		s += ", aligned"
+	case r.Kind != Bucket:
+		s += ", " + r.Kind.String()
 	case r.Burst > 0:
 		s += fmt.Sprintf(", burst %d", r.Burst)
 	}

@@ -411,7 +411,7 @@ func weighsSlots(rt *rapid.T, fleet []Pool) {
 
 func weighsWindows(rt *rapid.T, fleet []Pool) {
 	rate := Rate{Events: float64(rapid.IntRange(1, 40_000).Draw(rt, "thousandths")) / 1000, Per: time.Second,
-		Aligned: true}
+		Kind: Window}
 	k := rapid.OneOf(rapid.Int64Range(-5000, 5000), rapid.Int64Range(1<<40, 1<<41)).Draw(rt, "window")
 	exact, least := int64(0), int64(0)
 	for _, p := range fleet {
@@ -460,7 +460,7 @@ func TestWeightsAtTheEdges(t *testing.T) {
 		{Replicas: 999_983, Ordinal: 1, Weight: 2}, {Replicas: 7, Ordinal: 3, Weight: 4},
 	} {
 		for _, events := range []float64{maxEvents, 999_999_999_999.999, 1, .001, 1e6 + .5} {
-			c := ruleOf(Rate{Events: events, Per: time.Hour, Aligned: true}, p).schedule
+			c := ruleOf(Rate{Events: events, Per: time.Hour, Kind: Window}, p).schedule
 			upTo := func(k int64) *big.Int { // the sum over its ordinals of floor((kE + j)/N), in thousandths
 				sum := new(big.Int)
 				for _, j := range []int{p.Ordinal - 2, p.Ordinal + p.Weight - 2} {
@@ -483,7 +483,7 @@ func TestWeightsAtTheEdges(t *testing.T) {
 			if math.Abs(got/want-1) > 1e-12 {
 				t.Errorf("%+v, %v events: %v in a cycle, want %v", p, events, got, want)
 			}
-			c = ruleOf(Rate{Events: events, Per: time.Hour, Aligned: true}, p.without()).schedule
+			c = ruleOf(Rate{Events: events, Per: time.Hour, Kind: Window}, p.without()).schedule
 			if q, mean := float64(c.quota(5)), c.mean(); q < 0 || q > max(1, mean*(1+1e-12)) ||
 				q < mean*(1-1e-12)-1 {
 				t.Errorf("%+v, %v events: %v without an ordinal, mean %v", p, events, q, c.mean())

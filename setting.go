@@ -378,17 +378,17 @@ func (o *options) rate(r Rate, i int, pool Pool, units []string) rule {
 	if x.unitID > 0 {
 		x.kind = kindCost
 	}
-	if r.Burst == 1 && !r.NoTurns && !o.learns {
+	if r.Kind == Paced && !r.NoTurns && !o.learns {
 		x.turn = newTurn(r, pool)
 	}
-	if r.Aligned {
+	if r.windowed() {
 		x.kind, x.per, x.burst = kindWindow, int64(r.Per), 0
 		x.schedule = &schedule{
 			per: x.per, events: thousandths(r.Events),
 			replicas: uint64(pool.Replicas), ordinal: uint64(pool.Ordinal), weight: uint64(pool.weight()),
 			phase: o.phase,
 		}
-		if r.Counted {
+		if r.Kind == CountedWindow {
 			x.counted = countedID(x.id)
 		}
 	}

@@ -123,7 +123,7 @@ const minExpiring = time.Second
 // graceOf returns how late the caller of a rate may wake; 0 is as late as it likes.
 func graceOf(r Rate) time.Duration {
 	interval := float64(r.Per) / r.Events
-	if r.Burst != 1 || r.Aligned || interval < float64(minExpiring) {
+	if r.Kind != Paced || interval < float64(minExpiring) {
 		return 0
 	}
 	return time.Duration(min(interval*turnPart, float64(longWait)))

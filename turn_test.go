@@ -104,7 +104,8 @@ func TestNoTurns(t *testing.T) {
 		want bool
 	}{
 		"paced":       {Every(time.Second), second, true},
-		"burst 1":     {Rate{Events: 20, Per: time.Second, Burst: 1}, second, true},
+		"several":     {Rate{Events: 20, Per: time.Second, Burst: 1, Kind: Paced}, second, true},
+		"a bucket":    {perSecond(1, 1), second, false},
 		"no ordinal":  {Every(time.Second), Pool{Replicas: 3}, false},
 		"alone":       {Every(time.Second), Pool{Replicas: 1, Ordinal: 1}, false},
 		"no turns":    {noTurns, second, false},
@@ -346,7 +347,7 @@ func TestTurnsThatNeverMeet(t *testing.T) {
 		pool  Pool
 		step  time.Duration // a hundred of them are long enough
 	}{
-		"two paced rates": {[]Rate{perSecond(1, 1), {Name: "minute", Events: 30, Per: time.Minute, Burst: 1}},
+		"two paced rates": {[]Rate{Every(time.Second), {Name: "minute", Events: 30, Per: time.Minute, Kind: Paced}},
 			Pool{Replicas: 3, Ordinal: 2}, time.Second},
 		"beside windows": {[]Rate{Every(100 * ms), aligned(10, time.Second)}, Pool{Replicas: 20, Ordinal: 1},
 			time.Second},
@@ -370,7 +371,7 @@ func TestTurnsThatNeverMeet(t *testing.T) {
 
 func TestTurnIsTakenOnce(t *testing.T) {
 	row(t, "a correction does not bring back what has come back by itself", func(t *testing.T) {
-		l := mustNew(t, tokenLimit(1, 1), StartPool(Pool{Replicas: 2, Ordinal: 1}))
+		l := mustNew(t, Rates(Rate{Unit: "tokens", Events: 1, Per: time.Second, Kind: Paced}), StartPool(Pool{Replicas: 2, Ordinal: 1}))
 		a := took(t, l, "k", Cost("tokens", 1))
 		time.Sleep(2 * time.Second)
 		took(t, l, "k", Cost("tokens", 1))
@@ -396,7 +397,7 @@ func TestTurnIsTakenOnce(t *testing.T) {
 // A turn is promised for an instant at which the other rates have room, and not for the one at which it
 // closes.
 func TestTurnThatClosesWhenOthersHaveRoom(t *testing.T) {
-	paced := Rate{Name: "paced", Unit: "tokens", Events: 1, Per: 10 * time.Second, Burst: 1}
+	paced := Rate{Name: "paced", Unit: "tokens", Events: 1, Per: 10 * time.Second, Kind: Paced}
 	for name, limit := range map[string]Limit{
 		"first": Rates(paced, perSecond(2, 2)), "last": Rates(perSecond(2, 2), paced),
 	} {
@@ -427,7 +428,7 @@ func TestTurnBehindOthers(t *testing.T) {
 	})
 	// A caller that waits while a turn is open takes that turn. The one behind it gets the start of the next.
 	row(t, "in an open turn", func(t *testing.T) {
-		paced := Rate{Name: "paced", Unit: "tokens", Events: 1, Per: 5 * time.Second, Burst: 1}
+		paced := Rate{Name: "paced", Unit: "tokens", Events: 1, Per: 5 * time.Second, Kind: Paced}
 		l := mustNew(t, Rates(paced, perSecond(10, 2)), pool)
 		time.Sleep(100 * ms)
 		took(t, l, "k") // the bucket has another request in 200 ms

@@ -108,7 +108,7 @@ func TestWindowsOfALimiter(t *testing.T) {
 		is(t, "events in 100 windows of 2.5", sum, 250)
 	})
 	row(t, "a correction does not reach into the next window", func(t *testing.T) {
-		l := mustNew(t, Rates(Rate{Unit: "tokens", Events: 100, Per: time.Minute, Aligned: true}))
+		l := mustNew(t, Rates(Rate{Unit: "tokens", Events: 100, Per: time.Minute, Kind: Window}))
 		early := took(t, l, "k", Cost("tokens", 100))
 		time.Sleep(time.Minute)
 		took(t, l, "k", Cost("tokens", 100))
@@ -151,7 +151,7 @@ func TestWindowsOfALimiter(t *testing.T) {
 			}
 			return n
 		}
-		other := Rate{Name: "b", Unit: "tok", Events: 0.2, Per: 5 * time.Second, Aligned: true}
+		other := Rate{Name: "b", Unit: "tok", Events: 0.2, Per: 5 * time.Second, Kind: Window}
 		for i := range 4 {
 			fleet = append(fleet, mustNew(t, Rates(other, aligned(1, 5*time.Second)),
 				StartPool(Pool{Replicas: 4, Ordinal: i + 1})))
@@ -166,7 +166,7 @@ func TestWindowsOfALimiter(t *testing.T) {
 	})
 	row(t, "one waits for the next window where that has the event which this one keeps", func(t *testing.T) {
 		limit := Rates(aligned(2, time.Second),
-			Rate{Name: "b", Unit: "tok", Events: 0.2, Per: 5 * time.Second, Aligned: true})
+			Rate{Name: "b", Unit: "tok", Events: 0.2, Per: 5 * time.Second, Kind: Window})
 		l := mustNew(t, limit, StartPool(Pool{Replicas: 5, Ordinal: 2, Weight: 2, Fixed: true}))
 		time.Sleep(time.Second) // the next window has two of its own, the one behind it none
 		took(t, l, "k")
@@ -319,11 +319,11 @@ func TestSparseWindowAfterAStepBack(t *testing.T) {
 // Two sparse windows of different lengths, or of different numbers of events, are open at one instant before
 // long: also for the replica whose own windows never coincide. One alone keeps its fleet's total exact.
 func TestSparseWindowsMeet(t *testing.T) {
-	second := Rate{Name: "second", Events: 1, Per: time.Second, Aligned: true}
+	second := Rate{Name: "second", Events: 1, Per: time.Second, Kind: Window}
 	for name, other := range map[string]Rate{
-		"another length": {Unit: "tokens", Events: 1, Per: 10 * time.Second, Aligned: true},
-		"another number": {Unit: "tokens", Events: 2, Per: time.Second, Aligned: true},
-		"half a window":  {Unit: "tokens", Events: .5, Per: 7 * time.Second, Aligned: true},
+		"another length": {Unit: "tokens", Events: 1, Per: 10 * time.Second, Kind: Window},
+		"another number": {Unit: "tokens", Events: 2, Per: time.Second, Kind: Window},
+		"half a window":  {Unit: "tokens", Events: .5, Per: 7 * time.Second, Kind: Window},
 	} {
 		row(t, name, func(t *testing.T) {
 			cycle := time.Duration(60 / other.Events * float64(other.Per))

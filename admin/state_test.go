@@ -13,7 +13,7 @@ func TestStateHasStableNames(t *testing.T) {
 	full := quotient.Stats{
 		Limit: quotient.Limit{
 			Rates: []quotient.Rate{{Name: "minute", Unit: "tokens", Events: 90, Per: time.Minute, Burst: 9,
-				Aligned: true, Counted: true, NoTurns: true}},
+				Kind: quotient.CountedWindow, NoTurns: true}},
 			InFlight: 8,
 		},
 		Rules: []quotient.RuleState{{Name: "minute", Unit: "tokens", Limit: 90, Share: 30,

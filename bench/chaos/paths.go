@@ -109,9 +109,9 @@ func (p path) whole() quotient.Limit {
 	case onSlots, onLentSlots:
 		return quotient.Limit{InFlight: l.slots}
 	case onWindows:
-		rate = quotient.Rate{Name: "window", Events: float64(l.window), Per: windowPer, Aligned: true}
+		rate = quotient.Rate{Name: "window", Events: float64(l.window), Per: windowPer, Kind: quotient.Window}
 	case onCounted:
-		rate = quotient.Rate{Name: "counted", Events: float64(l.window), Per: countedPer, Aligned: true, Counted: true}
+		rate = quotient.Rate{Name: "counted", Events: float64(l.window), Per: countedPer, Kind: quotient.CountedWindow}
 	}
 	return quotient.Rates(rate)
 }
