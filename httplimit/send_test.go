@@ -364,9 +364,9 @@ func drawFleetLimit(t *rapid.T) quotient.Limit {
 		case 0:
 			r.Burst = rapid.SampledFrom([]int{1, 3, 10, 250}).Draw(t, "burst")
 		case 1:
-			r.Aligned = true
+			r.Kind = quotient.Window
 		case 2:
-			r.Burst = 1
+			r.Kind = quotient.Paced
 		}
 		limit.Rates = append(limit.Rates, r)
 	}

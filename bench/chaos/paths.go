@@ -106,6 +106,8 @@ func (p path) whole() quotient.Limit {
 	l := usual[p]
 	rate := quotient.Rate{Name: "rate", Events: l.rate, Per: time.Second, Burst: l.burst}
 	switch p {
+	case onTurns:
+		rate.Kind = quotient.Paced
 	case onSlots, onLentSlots:
 		return quotient.Limit{InFlight: l.slots}
 	case onWindows:
