@@ -48,7 +48,7 @@ func (o *options) divisor(b belief) Pool {
 }
 
 // oneTurn leaves only the turns of the slowest paced rate, since those of two rates might never be open at
-// one instant. Nor might a turn and an aligned window, so there are no turns beside a window.
+// one instant. Nor might a turn and a window, so there are no turns beside a window.
 func (st *setting) oneTurn() {
 	var slowest *rule
 	windows := false

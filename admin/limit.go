@@ -36,8 +36,8 @@ var ranges = map[string]string{
 	"per_seconds": "a number of seconds from 1e-9 to 9.2e9; at least 0.001 of a window",
 	"burst":       fmt.Sprintf("a whole number from 0 to %d; at most 1 if paced, 0 of a window", mostBurst),
 	"kind":        strings.Join(kinds.Names, ", "),
-	"aligned":     "true of a window, else false; or only kind",
-	"counted":     "true of a counted window, which is aligned, else false; or only kind",
+	"aligned":     "true of a window, else false, or left out beside kind",
+	"counted":     "true of a counted window, which is aligned, else false, or left out beside kind",
 }
 
 func parseLimit(body []byte) (change, *Problem) {
