@@ -21,9 +21,6 @@ import (
 // passed, a changed limit refuses the call, or a higher Priority takes its place. When the context ends it
 // fails with ctx.Err() and takes nothing. A call that is not valid fails with an error that names the option
 // and its value.
-//
-// On paced rates of one event per second or slower, a turn expires if its caller wakes more than a tenth of
-// the interval late. The caller is requeued at the head of its class, at most three times (Stats.Expired).
 func (l *Limiter) Acquire(ctx context.Context, key string, opts ...CallOption) (Permit, error) {
 	if err := ctx.Err(); err != nil {
 		return Permit{}, err

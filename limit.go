@@ -30,61 +30,50 @@ type Rate struct {
 	// Name is the rule's name in errors, statistics and metrics; empty is "rate 1", "rate 2" … by position.
 	// A changed limit keeps the state of the rates whose Name and Unit stay.
 	Name string
-	// Unit is what is counted: "" are requests (see Weight), anything else is asked for with Cost.
-	// A Limiter can count three units besides requests at a time.
+	// Unit is what is counted: "" are requests (see Weight), others, at most three of a Limiter, are asked for by Cost.
 	Unit string
-	// Events per Per: above 0 and at most 1e12, also a second. The least is 0.001 in a window, otherwise
-	// 0.001 in the longest Duration, 292 years.
+	// Events per Per: at most 1e12, also a second, and at least 0.001 in a window, or else in the longest Duration.
 	Events float64
-	// Per is the period, 1 ns or longer; that of a window is 1 ms or longer.
+	// Per is the period, 1 ns or longer; a window's is 1 ms or longer.
 	Per  time.Duration
 	Kind Kind
-	// Burst is how many events a full Bucket admits at once: 0 to 1<<40, or the largest int where that has 32
-	// bits. 0 means Events, at least 1. A Paced rate has always 1, which may be written, and a window has none.
+	// Burst is how many events a full Bucket admits at once: 0 to 1<<40, or to the largest int where that has 32
+	// bits. 0 means Events, at least 1. Paced may say 1, which it always is, and a window has none.
 	Burst int
-	// NoTurns keeps replicas of a Paced rate from taking turns. Each then has an interval of its own, N times
-	// as long, so that events of different replicas may coincide.
+	// NoTurns has each replica of a Paced rate keep an interval of its own, so that events of several may coincide.
 	NoTurns bool
 }
 
-// Kind is when the events of a Rate may come. The zero value is Bucket.
+// Kind is when the events of a Rate may come.
 type Kind uint8
 
-// A Bucket suits most servers, and Paced an upstream that takes offence at two requests together. A window is for
-// a quota that is counted by the clock, since nothing else admits all of it whenever the callers come.
 const (
-	// Bucket fills at Events per Per and holds up to Burst, so that what a pause has left is not lost. A full
-	// one admits its burst and then what fills in, which may be twice Events in the first Per. Where the
-	// upstream counts windows that is too much, unless Burst is small: use Window there.
+	// Bucket fills at Events per Per up to Burst, so that a pause is not lost. A full one admits its burst and then what
+	// fills in, so an upstream that counts windows may see twice Events in the first Per, unless Burst is small.
 	Bucket Kind = iota
-	// Paced saves nothing up: two events are at least the interval I = Per/Events apart. N replicas that each
-	// wait N I could still send at one instant, so those that know their ordinal take turns: replica i admits
-	// one event at N k I + (i-1) I by the wall clock, or up to I/10 later, and who misses a turn waits for the
-	// next. So events of the fleet are at least .9 I apart, less what the clocks differ, as long as all
-	// replicas believe in the same pool. From I = 1 s on, a turn also expires if its caller wakes too late
-	// for it (see Acquire).
-	//
-	// Turns of two rates, or a turn and a window, might never be open together. So only the slowest of several
-	// Paced rates has turns, and none has them beside a window. Nor are there any below 50 ms, which is too
-	// short for timers and clocks, or under a policy that learns.
+	// Paced saves nothing up: two events are the interval I = Per/Events apart. N replicas that each wait N I might
+	// still act at one instant, so those that know their ordinal take turns: replica i admits one event at N k I +
+	// (i-1) I by the wall clock, or up to I/10 later. So the fleet's are at least .9 I apart, less what the clocks
+	// differ, if all replicas believe in the same pool. There are no turns under a policy that learns or below 50 ms,
+	// which is too short for timers, nor beside a window or a slower Paced rate, since the two might never be open
+	// together. From I = 1 s on, a caller of Acquire that wakes more than I/10 late would come too close to the next
+	// one, so it is queued again at the head of its class, at most three times (Stats.Expired).
 	Paced
-	// Window begins again at 0 with each Per of the wall clock since the Unix epoch: a minute starts at the
-	// full minute. What is not used by then is lost, and the end of one window and the start of the next may
-	// together bring twice Events. A replica whose share is less than one event has room in some windows only.
-	// If several rates are so sparse, all but the one with the longest Per keep an event until it is used,
-	// since otherwise their windows might never be open together.
+	// Window counts from 0 in each Per of the wall clock since the Unix epoch, such as a full minute, so that the end
+	// of one and the start of the next may bring twice Events. A replica whose share is less than one event has room
+	// in some windows only. Of several such rates all but the one with the longest Per keep an event until it is
+	// used, since their windows might never be open together.
 	Window
-	// CountedWindow is a Window whose Events belong to all replicas together, if Demand has a Carrier that
-	// sums up what they admit: the first calls take them, on any replica, until the events that are known here
-	// have reached the limit. The share decides where there is no sum to go by, at the start of a window and
-	// while a replica does not report, so that the fleet stays near the limit (bound 14 of docs/bounds.md).
+	// CountedWindow is a Window whose Events belong to all replicas together, if Demand has a Carrier that sums up
+	// what they admit: the first calls take them, on any replica. Where no such sum is known, at the start of a
+	// window and while a replica does not report, the share decides. See bound 14 of docs/bounds.md.
 	CountedWindow
 )
 
 // kindNames are the kinds as files, logs and the admin API spell them.
 var kindNames = [...]string{Bucket: "bucket", Paced: "paced", Window: "window", CountedWindow: "counted-window"}
 
-// String is the kind as files and the admin API spell it: bucket, paced, window or counted-window.
+// String is bucket, paced, window or counted-window, as in files and the admin API.
 func (k Kind) String() string {
 	if int(k) < len(kindNames) {
 		return kindNames[k]
@@ -112,18 +101,17 @@ var minRate = Rate{Events: 1.0 / meter.Milli, Per: meter.Never}.perSecond()
 // Rates is the limit of these rates.
 func Rates(rates ...Rate) Limit { return Limit{Rates: rates} }
 
-// PerSecond is a rate of so many requests a second, all of which may come at once. With the refill
-// meanwhile, the first second may have up to twice as many (see Rate.Burst). Its name is "second".
+// PerSecond is a Bucket of so many requests a second, all of which may come at once. Its name is "second".
 func PerSecond(events float64) Rate {
 	return Rate{Name: "second", Events: events, Per: time.Second}
 }
 
-// PerMinute is PerSecond for a minute, with that name: a minute's requests may come at once.
+// PerMinute is PerSecond for a minute, and has that name.
 func PerMinute(events float64) Rate {
 	return Rate{Name: "minute", Events: events, Per: time.Minute}
 }
 
-// PerHour is PerSecond for an hour, with that name: an hour's requests may come at once.
+// PerHour is PerSecond for an hour, and has that name.
 func PerHour(events float64) Rate {
 	return Rate{Name: "hour", Events: events, Per: time.Hour}
 }
@@ -133,9 +121,8 @@ func Every(interval time.Duration) Rate {
 	return Rate{Name: "interval", Events: 1, Per: interval, Kind: Paced}
 }
 
-// FromRate is the rate of a rate.Limiter of x/time/rate, now for the whole fleet: limit events a second,
-// with a burst. It is Paced if the burst is 1, since that is how one paces there, otherwise a Bucket. New
-// refuses limits that are rate.Inf, 0 or below, and bursts below 1.
+// FromRate is the rate of a rate.Limiter of x/time/rate, now for the whole fleet. A burst of 1 makes it Paced,
+// as it does there. New refuses limits that are rate.Inf, 0 or below, and bursts below 1.
 func FromRate(limit rate.Limit, burst int) Rate {
 	r := Rate{Name: "second", Events: float64(limit), Per: time.Second, Burst: burst}
 	switch burst {
