@@ -210,8 +210,10 @@ func (r Rate) needless(o Rate) bool {
 		most *= 2 // the end of a window and the start of the next
 	}
 	switch {
-	case r.Unit != o.Unit, r.Kind == Paced && (o.Kind != Paced || o.NoTurns && !r.NoTurns): // it has turns, or they expire
+	case r.Unit != o.Unit:
 		return false
+	case r.Kind == Paced && (o.Kind != Paced || o.NoTurns && !r.NoTurns):
+		return false // only r has turns, or turns that expire
 	case !r.windowed():
 		return most <= r.burst() && speed <= r.perSecond()
 	case o.windowed() && r.Per%o.Per == 0:
