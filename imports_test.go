@@ -47,7 +47,7 @@ var rooms = []room{
 		"github.com/dunglas/httpsfv", ""},
 
 	{"internal/meter", "", "golang.org/x/time/rate", ""}, // what is left of a rule is a pure function of state, rule and instant
-	{"internal/fairshare", "", "", ""}, // how replicas divide a limit is a pure function
+	{"internal/fairshare", "", "", ""},                   // how replicas divide a limit is a pure function
 	{"internal/carried", ". internal/fairshare", "", ""},
 	{"internal/shown", "", "", ""},
 	{"internal/kinds", ".", "", ""},
