@@ -40,7 +40,7 @@ type Rate struct {
 	// Burst is how many events a full Bucket admits at once: 0 to 1<<40, or to the largest int where that has 32
 	// bits. 0 means Events, at least 1. Paced may say 1, which it always is, and a window has none.
 	Burst int
-	// NoTurns has each replica of a Paced rate keep an interval of its own, so that events of several may coincide.
+	// NoTurns has each replica of a Paced rate keep an interval of its own, so events of several may coincide.
 	NoTurns bool
 }
 
