@@ -64,9 +64,9 @@ const (
 	// in some windows only. Of several such rates all but the one with the longest Per keep an event until it is
 	// used, since their windows might never be open together.
 	Window
-	// CountedWindow is a Window whose Events belong to all replicas together, if Demand has a Carrier that sums up
-	// what they admit: the first calls take them, on any replica. Where no such sum is known, at the start of a
-	// window and while a replica does not report, the share decides. See bound 14 of docs/bounds.md.
+	// CountedWindow is a Window whose Events belong to all replicas together, if there is Demand and a source that
+	// sums up what they admit, as poolsize/gossip does: the first calls take them, on any replica. Where no such sum is
+	// known, at the start of a window and while a replica does not report, the share decides (bound 14, docs/bounds.md).
 	CountedWindow
 )
 
