@@ -11,14 +11,10 @@ import (
 	"testing"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = tested.Must
 
 // newLimiter is a limiter of 100 a second that believes it is alone.
 func newLimiter(t testing.TB, opts ...quotient.Option) *quotient.Limiter {
@@ -144,7 +140,7 @@ func TestRefusals(t *testing.T) {
 		{"burst", limit(`{"rates":[{"events":1,"per_seconds":1,"burst":0.5}]}`), 400,
 			Problem{Field: "rates[0].burst", Range: ranges["burst"]}},
 		{"counted", limit(`{"rates":[{"events":1,"per_seconds":1,"counted":true}]}`), 400,
-			Problem{Field: "rates[0].counted", Range: "true when aligned, else false"}},
+			Problem{Field: "rates[0].counted", Range: ranges["counted"]}},
 		{"form", typed("application/x-www-form-urlencoded"), 415,
 			Problem{Field: "Content-Type", Value: "application/x-www-form-urlencoded", Range: "application/json"}},
 		{"bad type", typed(";"), 415, Problem{Field: "Content-Type", Value: ";"}},
