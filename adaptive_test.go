@@ -1197,7 +1197,7 @@ func TestTurnsBehindAPause(t *testing.T) {
 				}
 				late := askingUntil(t, l, c.turn-time.Millisecond, "k", opts...)
 				refused := late.refusedAfter(t, 0, ReasonDeadline).Decision
-				forgetPromises(l)
+				l.forgetPromises()
 				for _, d := range []Decision{refused, l.Check("k", opts...), l.Explain("k", opts...).Next} {
 					if d.OK || d.RetryAfter != c.turn {
 						t.Errorf("%v, want a retry after %v", d, c.turn)
@@ -1242,10 +1242,10 @@ func TestSingleProbes(t *testing.T) {
 			a, b, c := asking(t, l, "k", opts...), asking(t, l, "k", opts...), asking(t, l, "k", opts...)
 			time.Sleep(5 * time.Second)
 			a.admittedAfter(t, 5*time.Second)
-			fired := CountsOf(l).Fired
+			fired := l.counted().Fired
 			time.Sleep(49 * time.Second)
 			b.waits(t)
-			if n := CountsOf(l).Fired - fired; n > 0 {
+			if n := l.counted().Fired - fired; n > 0 {
 				t.Errorf("timers have fired %d times for nothing", n)
 			}
 			upTo(t, l, "other", 1, 1, opts...)

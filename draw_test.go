@@ -2,11 +2,11 @@ package quotient
 
 import (
 	"math"
-	"math/rand/v2"
 	"time"
 
 	"pgregory.net/rapid"
 
+	"github.com/quotient-go/quotient/internal/adversary"
 	"github.com/quotient-go/quotient/policy"
 )
 
@@ -90,59 +90,8 @@ func drawRamp(rt *rapid.T) policy.Ramp {
 	return policy.Ramp{Mode: mode, Start: .2, Over: 5 * time.Second, CoolDown: 2 * time.Second}
 }
 
-// Adversary is a policy whose controllers answer anything, and the same to the same seed. If it is calm they
-// start at 5.
-type Adversary struct {
-	Seed    uint64
-	Calm    bool
-	Expires bool // some of its paces do
-}
-
-// New is policy.Policy's.
-
-func (a Adversary) New(seed uint64) policy.Controller {
-	return &adversaryController{rand.New(rand.NewPCG(a.Seed, seed)), a.Calm, a.Expires}
-}
-
-type adversaryController struct {
-	*rand.Rand
-	calm, expires bool
-}
-
-func (l *adversaryController) Next(s policy.Sample, b policy.Bounds) policy.Pace {
-	if l.calm {
-		l.calm = false
-		return policy.Pace{Rate: min(b.Ceiling, 5)}
-	}
-	odd := []float64{
-		math.NaN(), math.Inf(1), math.Inf(-1), -1, 0, math.MaxFloat64, math.SmallestNonzeroFloat64, 1e-9,
-		b.Ceiling, b.Share, 1e6,
-	}
-	p := policy.Pace{Rate: odd[l.IntN(len(odd))]}
-	if l.IntN(2) == 0 {
-		p.Rate = b.Ceiling * math.Exp(2-6*l.Float64())
-	}
-	switch l.IntN(12) {
-	case 0:
-		p.NotBefore = s.Now + time.Duration(math.Exp(math.Log(1e10)*l.Float64())) // up to ten seconds
-	case 1:
-		p.NotBefore = []time.Duration{math.MinInt64, -1, s.Now, s.Now - 1, math.MaxInt64}[l.IntN(5)]
-	}
-	if l.expires && l.IntN(8) == 0 {
-		p.Until = s.Now + time.Duration(l.IntN(3000))*time.Millisecond
-	}
-	switch l.IntN(6) {
-	case 0:
-		p = p.Probing(time.Microsecond + time.Duration(math.Exp(math.Log(1e10)*l.Float64())))
-	case 1:
-		p = p.Probing([]time.Duration{math.MinInt64, -1, time.Microsecond, time.Hour,
-			math.MaxInt64}[l.IntN(5)])
-	}
-	return p
-}
-
-func drawAdversary(t *rapid.T) Adversary {
-	return Adversary{Seed: rapid.Uint64().Draw(t, "adversary"), Calm: rapid.Bool().Draw(t, "calm")}
+func drawAdversary(t *rapid.T) adversary.Policy {
+	return adversary.Policy{Seed: rapid.Uint64().Draw(t, "adversary"), Calm: rapid.Bool().Draw(t, "calm")}
 }
 
 // drawPolicy is Fixed, or a controller that answers anything under withinShare. The bounds of the fleet hold

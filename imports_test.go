@@ -33,8 +33,8 @@ const (
 // may know, and why. A module of its own (see its go.mod) carries what only its users need.
 var rooms = []room{
 	// Whoever imports the limiter gets the token maths and the LRU list, and no client.
-	{".", "policy internal/fairshare internal/waited internal/trial",
-		"golang.org/x/time/rate github.com/hashicorp/golang-lru/v2/simplelru", ""},
+	{".", "policy internal/fairshare internal/inside internal/waited",
+		"golang.org/x/time/rate github.com/hashicorp/golang-lru/v2/simplelru", "internal/adversary"},
 	{"policy", "", "", ""}, // a controller is a pure function of feedback; it knows no clock, lock or caller
 
 	{"ginlimit", adapter, "github.com/gin-gonic/gin", "internal/adaptertest"},
@@ -52,7 +52,9 @@ var rooms = []room{
 	{"internal/field", "", "", ""}, // which header fields can be a key
 	{"internal/waited", "", "", ""},
 	{"internal/held", "", "", ""},
-	{"internal/trial", "", "", ""},
+	{"internal/inside", "", "", ""},
+	{"internal/adversary", "policy", "", ""},
+	{"internal/judge", ". policy internal/adversary internal/inside", "", ""}, // what it proves it shares no code with
 	{"internal/overdue", ".", "", ""},
 	{"internal/listen", "", "", ""},
 	{"internal/files", "", "", ""}, // whatever reads a file while it runs reads it so
@@ -63,7 +65,7 @@ var rooms = []room{
 	{"internal/etcdtest", "internal/kept internal/needed", "", ""},
 
 	{"admin/browser", ". policy admin httplimit", "github.com/chromedp", "internal/carried internal/needed"},
-	{"admin/...", ". admin internal/listen internal/trial internal/shown", "github.com/go-json-experiment/json",
+	{"admin/...", ". admin internal/inside internal/listen internal/shown", "github.com/go-json-experiment/json",
 		"internal/carried"},
 	{"examples/fleet/...", "...", "github.com/redis/go-redis/v9", ""},
 	{"examples/service", "...", "github.com/prometheus/client_golang", ""},
@@ -201,7 +203,7 @@ func TestRoomAllows(t *testing.T) {
 		{"examples/fleet", module + "/bench/arena", false, false}, {"examples/llm", redis, false, false},
 		{"bench/arena", redis, false, true}, {"cmd/quotient", module + "/bench", false, false},
 		{"cmd/quotient", module + "/internal/listen", false, true},
-		{"cmd/quotient", module + "/internal/trial", false, false},
+		{"cmd/quotient", module + "/internal/inside", false, false},
 	} {
 		r, ok := roomOf(c.dir)
 		if got := r.allows(c.dir, c.imported, c.test); !ok || got != c.want {

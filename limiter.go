@@ -12,7 +12,15 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/quotient-go/quotient/internal/inside"
 )
+
+func init() {
+	inside.SetLimit, inside.SetPlan, inside.Override = (*Limiter).setLimit, (*Limiter).setPlan, (*Limiter).override
+	inside.Fix, inside.Count, inside.ForgetPromises = fix, (*Limiter).counted, (*Limiter).forgetPromises
+	inside.Lend, inside.Report = (*Limiter).lendKey, (*Limiter).reportKey
+}
 
 const (
 	keysPerShard = 1024
@@ -104,7 +112,7 @@ func (l *Limiter) setPlans(plans map[string]Limit) error {
 func (s *shard) start(l *Limiter, st *setting) {
 	s.l, s.latest, s.setting, s.untouched, s.plans = l, st.at, st, new(gate), new(plans)
 	s.untouched.begin(st)
-	s.store, s.left = newStore(l.maxKeys), shortPause
+	s.store, s.left = newStore(l.maxKeys), l.chance.Unswept
 	s.waiting = make(map[*gate]struct{})
 	if l.spokenKeys > 0 {
 		s.wanted = new(mentions)
@@ -174,8 +182,8 @@ func (l *Limiter) now() instant {
 // wallNow reads both clocks.
 func (l *Limiter) wallNow() instant {
 	t := time.Now()
-	if l.wall != nil {
-		return instant{t.Sub(l.base), l.wall(t)}
+	if wall := l.chance.Wall; wall != nil {
+		return instant{t.Sub(l.base), wall(t)}
 	}
 	return instant{t.Sub(l.base), t.UnixNano()}
 }
@@ -257,8 +265,8 @@ func (l *Limiter) waitsForPool() bool {
 // hash returns the hash of a key. A collision of the 56 bits that count errs on the safe side: two keys then
 // share one gate.
 func (l *Limiter) hash(key string) uint64 {
-	if l.hashKey != nil {
-		return l.hashKey(key)
+	if l.chance.Hash != nil {
+		return l.chance.Hash(key)
 	}
 	return maphash.String(l.seed, key)
 }

@@ -67,21 +67,11 @@ func took(t *testing.T, l *Limiter, key string, opts ...CallOption) Permit {
 	return p
 }
 
-// forgetPromises has a limiter tell the next that is refused when there is room, whatever it has told others.
-func forgetPromises(l *Limiter) {
-	for i := range l.shards {
-		s := &l.shards[i]
-		s.mu.Lock()
-		s.promises = nil
-		s.mu.Unlock()
-	}
-}
-
 // refusedFor fails unless the call is refused now, for the reason. It leaves no promise.
 func refusedFor(t *testing.T, l *Limiter, reason Reason, key string, opts ...CallOption) Decision {
 	t.Helper()
 	_, d := l.TryAcquire(key, opts...)
-	forgetPromises(l)
+	l.forgetPromises()
 	if d.OK || d.Reason != reason {
 		t.Errorf("key %q: got OK %v, reason %v, want a refusal for %v", key, d.OK, d.Reason, reason)
 	}

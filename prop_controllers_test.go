@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/quotient-go/quotient/internal/adversary"
 	"github.com/quotient-go/quotient/policy"
 )
 
@@ -78,7 +79,7 @@ func boundedPaces(rt *rapid.T, l *Limiter, g *gate) {
 // diary is an adversary whose controllers, which it tells apart by their ceilings, note what they have
 // answered last.
 type diary struct {
-	Adversary
+	adversary.Policy
 	answers map[float64]*answer
 }
 
@@ -94,7 +95,7 @@ type diaryController struct {
 }
 
 func (d diary) New(seed uint64) policy.Controller {
-	return diaryController{d.Adversary.New(seed), d.answers}
+	return diaryController{d.Policy.New(seed), d.answers}
 }
 
 func (l diaryController) Next(s policy.Sample, b policy.Bounds) policy.Pace {

@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/quotient-go/quotient/internal/adversary"
 	"github.com/quotient-go/quotient/policy"
 )
 
@@ -72,7 +73,7 @@ func twins(t *testing.T, lazy bool) {
 		ramp := drawRamp(rt)
 		ctrl := rapid.SampledFrom([]Option{
 			Policy(policy.Fixed{}), Policy(ramp), policyOf(ramp, beyondShare), Policy(policy.AIMD{}),
-			Policy(Adversary{Seed: 1, Calm: true}), policyOf(Adversary{Seed: 2, Calm: true}, beyondShare),
+			Policy(adversary.Policy{Seed: 1, Calm: true}), policyOf(adversary.Policy{Seed: 2, Calm: true}, beyondShare),
 		}).Draw(rt, "policy")
 		n := 3
 		if lazy {
@@ -90,8 +91,8 @@ func twins(t *testing.T, lazy bool) {
 			w.few.shards[0].evictNothing()
 		}
 		touch := func() {
-			forgetPromises(w.few) // they go with a key
-			forgetPromises(w.all)
+			w.few.forgetPromises() // they go with a key
+			w.all.forgetPromises()
 			if lazy {
 				for range w.few.Keys() {
 				}
@@ -281,8 +282,8 @@ func TestPropertyOverride(t *testing.T) {
 				opt := Weight(rapid.IntRange(1, 4).Draw(rt, "weight"))
 				p, a := over.TryAcquire(key, opt)
 				q, b := twin.TryAcquire(key, opt)
-				forgetPromises(over) // they go with a key
-				forgetPromises(twin)
+				over.forgetPromises() // they go with a key
+				twin.forgetPromises()
 				alike(rt, a, b)
 				permits = append(permits, [2]Permit{p, q})
 			}
@@ -474,8 +475,8 @@ func TestPropertyPlanIsALimit(t *testing.T) {
 			default:
 				p, x := plans.TryAcquire("k", Plan("a"), weight)
 				q, y := alone.TryAcquire("k", weight)
-				forgetPromises(plans) // they go with a key
-				forgetPromises(alone)
+				plans.forgetPromises() // they go with a key
+				alone.forgetPromises()
 				alike(rt, x, y)
 				if rapid.Bool().Draw(rt, "release") {
 					p.Release()
@@ -515,8 +516,8 @@ func TestPropertyResetIsANewName(t *testing.T) {
 				opt := Weight(rapid.IntRange(1, 4).Draw(rt, "weight"))
 				p, a := l.TryAcquire("k", opt)
 				q, b := twin.TryAcquire(key(name), opt)
-				forgetPromises(l) // they go with a key
-				forgetPromises(twin)
+				l.forgetPromises() // they go with a key
+				twin.forgetPromises()
 				alike(rt, a, b)
 				p.Release()
 				q.Release()

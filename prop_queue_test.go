@@ -155,8 +155,8 @@ func TestPropertyCancelLeavesNoTrace(t *testing.T) {
 			rt.Fatalf("%d waiting after all were cancelled", s.Waiting)
 		}
 		for range 10 {
-			forgetPromises(l) // they go with a key
-			forgetPromises(twin)
+			l.forgetPromises() // they go with a key
+			twin.forgetPromises()
 			w := Weight(rapid.IntRange(1, mostWeight).Draw(rt, "weight"))
 			_, a := l.TryAcquire("k", w)
 			_, b := twin.TryAcquire("k", w)

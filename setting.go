@@ -386,7 +386,7 @@ func (o *options) rate(r Rate, i int, pool Pool, units []string) rule {
 		x.schedule = &schedule{
 			per: x.per, events: thousandths(r.Events),
 			replicas: uint64(pool.Replicas), ordinal: uint64(pool.Ordinal), weight: uint64(pool.weight()),
-			phase: o.phase,
+			phase: o.chance.Phase,
 		}
 		if r.Counted {
 			x.counted = countedID(x.id)

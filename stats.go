@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/quotient-go/quotient/internal/inside"
 )
 
 // Stats are a limiter's counts since it was made, and its present state. The numbers of different shards are
@@ -139,6 +141,22 @@ func (l *Limiter) poolStats() PoolStats {
 		out.Age = time.Since(h.last)
 	}
 	return out
+}
+
+// counted is for tests: see inside.Count.
+func (l *Limiter) counted() (n inside.Counts) {
+	for i := range l.shards {
+		s := &l.shards[i]
+		s.mu.Lock()
+		n.Fired += s.counts.fired
+		n.Overflowed += s.counts.overflowed
+		n.Expired += s.counts.expired
+		for _, dry := range s.counts.dryRun {
+			n.Dry += dry
+		}
+		s.mu.Unlock()
+	}
+	return n
 }
 
 func (out *Stats) add(c *counters) {

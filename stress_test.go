@@ -17,6 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/quotient-go/quotient/internal/adversary"
 	"github.com/quotient-go/quotient/policy"
 )
 
@@ -267,7 +268,7 @@ func stresses() map[string]*stress {
 		"ceiling": {keys: 50, limits: fastLimits(), opts: []Option{Policy(policy.AIMD{}), BeyondShare(),
 			Replicas(2), StartEmpty()}},
 		"adversary": {keys: 50, limits: fastLimits(),
-			opts: []Option{Policy(Adversary{Seed: 7, Calm: true}), BeyondShare()}},
+			opts: []Option{Policy(adversary.Policy{Seed: 7, Calm: true}), BeyondShare()}},
 		"fixed":     {keys: 50, limits: fixedLimits(4), fixed: 4},
 		"slots":     {keys: 50, limits: []Limit{four}, fixed: 4},
 		"slotsexp":  {keys: 50, expire: true, limits: []Limit{four, two}, opts: []Option{hold}},
@@ -496,7 +497,7 @@ func TestStateAfterEveryStep(t *testing.T) {
 		runOracle(t, seed, 600, policyOf(policy.Tracking{}, beyond))
 		runOracle(t, seed, 600, MaxHold(2*time.Second), Policy(policy.AIMD{}))
 		runOracle(t, seed, 600, Policy(policy.AIMD{Decrease: 0.1}), BeyondShare(), MaxWait(20*time.Second))
-		runOracle(t, seed, 600, policyOf(Adversary{Seed: seed, Calm: true}, beyond), MaxHold(5*time.Second))
+		runOracle(t, seed, 600, policyOf(adversary.Policy{Seed: seed, Calm: true}, beyond), MaxHold(5*time.Second))
 		if t.Failed() {
 			return
 		}

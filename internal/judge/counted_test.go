@@ -1,7 +1,8 @@
-package quotient_test
+package judge
 
 import (
 	"context"
+	"iter"
 	"maps"
 	"math"
 	"slices"
@@ -24,14 +25,14 @@ const (
 
 // line is a replica's end of the judge's network.
 type line struct {
-	quotient.Wire
+	wire
 	turn func(quotient.Sums)
 	mail []letter
 	late time.Duration
 }
 
 type letter struct {
-	quotient.Heard
+	heard
 	from int
 	due  time.Time
 }
@@ -69,7 +70,7 @@ type attendance struct {
 
 // joinTogether has a replica take part in the exchange.
 func (w *world) joinTogether(r *replica) {
-	n := &line{Wire: quotient.Wire{Own: map[string]quotient.Terms{}, Heard: make([]quotient.Heard, len(w.fleet)-1)}}
+	n := &line{wire: wire{own: map[string]quotient.Terms{}, heard: make([]heard, len(w.fleet)-1)}}
 	n.late = time.Duration(pick(w.T, 0, int(latest/time.Millisecond), "late")) * time.Millisecond
 	ctx, cancel := context.WithCancel(context.Background())
 	r.source = &source{cancel: cancel, ended: make(chan error, 1), line: n}
@@ -88,7 +89,7 @@ func (w *world) exchange() {
 				at--
 			}
 			if !m.due.After(time.Now()) {
-				n.Heard[at] = m.Heard
+				n.heard[at] = m.heard
 			}
 		}
 		n.mail = slices.DeleteFunc(n.mail, func(m letter) bool { return !m.due.After(time.Now()) })
@@ -97,7 +98,7 @@ func (w *world) exchange() {
 		for j, o := range w.fleet {
 			if j != i {
 				o.source.line.mail = append(o.source.line.mail,
-					letter{quotient.Heard{Sent: time.Now(), Said: maps.Clone(n.Own)}, i, time.Now().Add(n.late)})
+					letter{heard{sent: time.Now(), said: maps.Clone(n.own)}, i, time.Now().Add(n.late)})
 			}
 		}
 	}
@@ -169,3 +170,48 @@ func (w *world) countedRight(r *replica, key string, limit quotient.Limit, t *ta
 		mine.took = append(mine.took, t)
 	}
 }
+
+// wire is a replica's end of a network: what it says of keys, and what it has heard of each of the others.
+type wire struct {
+	own   map[string]quotient.Terms
+	heard []heard
+}
+
+// heard is what a replica has said, as of an instant; the zero instant for nothing.
+type heard struct {
+	sent time.Time
+	said map[string]quotient.Terms
+}
+
+// Say is quotient.Sums'.
+func (w *wire) Say(key string, own quotient.Terms) {
+	if w.own[key] = own; own == (quotient.Terms{}) {
+		delete(w.own, key)
+	}
+}
+
+// Keys is quotient.Sums'.
+func (w *wire) Keys() iter.Seq[string] {
+	all := maps.Clone(w.own)
+	for _, h := range w.heard {
+		maps.Copy(all, h.said)
+	}
+	return maps.Keys(all)
+}
+
+// Sum is quotient.Sums'.
+func (w *wire) Sum(key string) (sum quotient.Terms, age time.Duration) {
+	sum = w.own[key]
+	for _, h := range w.heard {
+		for i, n := range h.said[key] {
+			sum[i] += n
+		}
+		if age = max(age, time.Since(h.sent)); h.sent.IsZero() {
+			age = math.MaxInt64
+		}
+	}
+	return sum, age
+}
+
+// Bytes is quotient.Sums'.
+func (w *wire) Bytes() (sent, received uint64) { return 0, 0 }

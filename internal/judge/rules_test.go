@@ -1,4 +1,4 @@
-package quotient_test
+package judge
 
 import (
 	"cmp"
@@ -192,7 +192,7 @@ func (h listener) Handle(_ context.Context, rec slog.Record) error {
 	}[rec.Message]
 	rec.Attrs(func(a slog.Attr) bool {
 		if a.Key == news {
-			h.r.pooled(a.Value.Any().(quotient.Pool))
+			h.r.pooled(a.Value.Any().(quotient.Pool), news == "last")
 		}
 		return true
 	})
@@ -200,11 +200,11 @@ func (h listener) Handle(_ context.Context, rec slog.Record) error {
 }
 
 // pooled notes a pool that has come into force.
-func (r *replica) pooled(p quotient.Pool) {
+func (r *replica) pooled(p quotient.Pool, awaiting bool) {
 	r.w.tell("replica %d believes %+v", r.id, p)
 	r.w.mu.Lock()
 	defer r.w.mu.Unlock()
-	r.pool, r.awaiting = p, quotient.Awaits(r.l)
+	r.pool, r.awaiting = p, awaiting
 	r.poolings++
 	r.note(item{at: time.Now(), pool: &p, awaiting: r.awaiting})
 	r.w.changes()
@@ -349,7 +349,7 @@ func (r *replica) returned(c *call) {
 	case c.err == nil:
 		h := r.admitted(c.key, c.n, c.permit, c.date(), true, c.slow)
 		r.inOrder(c)
-		if c.permit != (quotient.Permit{}) && !quotient.IsDry(c.permit) {
+		if c.permit != (quotient.Permit{}) && !isDry(c.permit) {
 			r.kept = append(r.kept, h)
 		}
 	case errors.Is(c.err, quotient.ErrLimited):
@@ -374,7 +374,7 @@ func (r *replica) admitted(key string, n amounts, p quotient.Permit, at time.Tim
 	if h.seq = r.w.seq; waited && !at.After(r.w.since) {
 		h.seq = 0 // it was admitted before the last change, or may have been, and returned after it
 	}
-	if quotient.IsDry(p) {
+	if isDry(p) {
 		r.counts.dry++
 		return h
 	}
@@ -397,7 +397,7 @@ func (r *replica) admitted(key string, n amounts, p quotient.Permit, at time.Tim
 		w.broken("%s", why)
 	}
 	h.t = &taking{at: at, net: n, gross: n}
-	if r.conf.maxHold > 0 && quotient.IsKept(p) {
+	if r.conf.maxHold > 0 && isKept(p) {
 		h.ends = at.Add(r.conf.maxHold)
 	}
 	if slow { // so it is counted as little as it may be
@@ -468,7 +468,7 @@ func (r *replica) drain() {
 
 // inOrder holds bound 8: no older waiter of the same class is left behind.
 func (r *replica) inOrder(c *call) {
-	if quotient.IsDry(c.permit) || r.conf.hooked {
+	if isDry(c.permit) || r.conf.hooked {
 		return
 	}
 	for _, o := range r.calls {
@@ -578,7 +578,7 @@ func (r *replica) inOtherPlans(key string) bool {
 
 // certain reports whether there is room for n for certain.
 func (r *replica) certain(key string, n amounts) bool {
-	if n := quotient.CountsOf(r.l); !r.exact || r.stepped || r.dry || r.awaiting ||
+	if n := countsOf(r.l); !r.exact || r.stepped || r.dry || r.awaiting ||
 		n.Overflowed+n.Expired > 0 {
 		return false
 	}
@@ -693,7 +693,7 @@ func (r *replica) ordinal(now time.Time, other bool) int {
 // spinsNot checks that timers fire for something: for a waiter, and else now and then, since the windows of
 // a sparse rate are looked at some at a time. Controllers want to be called as often as every millisecond.
 func (r *replica) spinsNot() {
-	n := quotient.CountsOf(r.l).Fired
+	n := countsOf(r.l).Fired
 	passed := time.Since(r.judged)
 	most := 64 + 8*uint64(r.served+len(r.calls)) + uint64(passed/time.Second)
 	if r.conf.learns {
@@ -918,7 +918,7 @@ func (w *world) finish() {
 				w.broken("replica %d %s: what was learned hours ago is not forgotten: %+v", r.id, k.Key, k.Rules)
 			}
 		}
-		r.fired = quotient.CountsOf(r.l).Fired
+		r.fired = countsOf(r.l).Fired
 		w.setLimit(r, quotient.Limit{})
 		for plan := range r.plans {
 			w.setPlan(r, plan, quotient.Limit{})
