@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"pgregory.net/rapid"
 
+	"github.com/quotient-go/quotient/internal/inside"
 	"github.com/quotient-go/quotient/policy"
 )
 
@@ -326,3 +328,47 @@ func gateOf(l *Limiter, key string) *gate {
 	defer s.mu.Unlock()
 	return s.find(l.hash(key))
 }
+
+// property checks prop on many histories, each in a bubble of its own with fake time.
+func property(t *testing.T, prop func(*rapid.T)) {
+	t.Helper()
+	rapid.Check(t, func(rt *rapid.T) { rapid.SyncTest(rt, prop) })
+}
+
+// few keys make a limiter of one shard, cheap to make.
+var few = MaxKeys(8)
+
+func mustNew(t interface{ Fatal(...any) }, limit Limit, opts ...Option) *Limiter {
+	l, err := New(limit, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func must(t interface{ Fatal(...any) }, err error) {
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func key(i int) string { return fmt.Sprintf("key-%d", i) }
+
+// WithPhase fixes which sparse windows are a replica's own while it knows no ordinal.
+func WithPhase(phase int64) Option { return fix(func(c *inside.Chance) { c.Phase = phase }) }
+
+// WithWallClock sets the wall clock of a limiter, and nothing else of its time.
+func WithWallClock(wall func(time.Time) int64) Option {
+	return fix(func(c *inside.Chance) { c.Wall = wall })
+}
+
+// WithMostPlans bounds how many plans a limiter can have at a time.
+func WithMostPlans(n int) Option { return fix(func(c *inside.Chance) { c.Plans = n }) }
+
+// WithHash fixes the hash of keys: with it their shards, and the seeds of their controllers.
+func WithHash(hash func(key string) uint64) Option {
+	return fix(func(c *inside.Chance) { c.Hash = hash })
+}
+
+// shard returns the shard of a key.
+func (l *Limiter) shard(key string) *shard { return l.shardOf(l.hash(key)) }

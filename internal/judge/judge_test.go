@@ -73,8 +73,8 @@ func playProfile(rt *rapid.T, profile string) {
 			fmt.Fprintln(os.Stderr, strings.Join(w.story, "\n"))
 		}
 		buf := make([]byte, 1<<20)
-		fmt.Fprintf(os.Stderr, "a history of profile %s takes over %v: a timer fires again and again, or a lock is held\n%s\n",
-			profile, patience, buf[:runtime.Stack(buf, true)])
+		fmt.Fprintf(os.Stderr, "a history of profile %s takes over %v: a timer fires again and again, or a lock is "+
+			"held\n%s\n", profile, patience, buf[:runtime.Stack(buf, true)])
 		os.Exit(2)
 	})
 	defer dog.Stop()

@@ -915,10 +915,7 @@ func (w *world) truth(r *replica) quotient.Pool {
 // hint has a replica's source say something. A replica that has none follows one from now on.
 func (w *world) hint(o op, r *replica) {
 	if r.source == nil {
-		ctx, cancel := context.WithCancel(context.Background())
-		r.source = &source{cancel: cancel, ended: make(chan error, 1)}
-		go func(s *source) { s.ended <- r.l.Follow(ctx, s) }(r.source)
-		synctest.Wait()
+		r.source = following(r.l, nil)
 	}
 	switch o {
 	case opTell:

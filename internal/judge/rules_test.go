@@ -158,18 +158,33 @@ type hook struct {
 	panicOnWait, panicOnAdmit bool
 }
 
+// source is what a limiter follows. It says what a test wants, and carries reports if it has a line.
 type source struct {
 	report func(quotient.Pool, error)
 	cancel context.CancelFunc
-	ended  chan error
 	line   *line
 }
 
-// Watch is that of a source that says what the judge wants.
+// following returns a source that a limiter follows until it is cancelled.
+func following(l *quotient.Limiter, n *line) *source {
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &source{cancel: cancel, line: n}
+	go func() { _ = l.Follow(ctx, s) }()
+	synctest.Wait()
+	return s
+}
+
+// Watch is quotient.Source's.
 func (s *source) Watch(ctx context.Context, report func(quotient.Pool, error)) error {
 	s.report = report
 	<-ctx.Done()
 	return ctx.Err()
+}
+
+// says reports a pool of n.
+func (s *source) says(n int) {
+	s.report(quotient.Pool{Replicas: n}, nil)
+	synctest.Wait()
 }
 
 // listener learns when a replica's pool changes: a timer may do that in the middle of a sleep.

@@ -1,4 +1,4 @@
-package quotient
+package judge
 
 import (
 	"errors"
@@ -9,18 +9,20 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/quotient-go/quotient"
 )
 
 // fleet is limiters of one limit, and what all of them admit.
 type fleet struct {
 	*rapid.T
 	ledger
-	limit Limit
-	opts  []Option
-	ls    []*Limiter
+	limit quotient.Limit
+	opts  []quotient.Option
+	ls    []*quotient.Limiter
 }
 
-func (f *fleet) add(n int, opts ...Option) {
+func (f *fleet) add(n int, opts ...quotient.Option) {
 	for range n {
 		f.ls = append(f.ls, mustNew(f, f.limit, slices.Concat(f.opts, opts)...))
 	}
@@ -29,7 +31,7 @@ func (f *fleet) add(n int, opts ...Option) {
 // believes has all replicas believe in n without ordinals.
 func (f *fleet) believes(n int) {
 	for _, l := range f.ls {
-		must(f, l.SetPool(Pool{Replicas: n}, 0))
+		must(f, l.SetPool(quotient.Pool{Replicas: n}, 0))
 	}
 }
 
@@ -53,9 +55,9 @@ func TestPropertyFleet(t *testing.T) {
 		rate := drawRate(rt, "r")
 		n := rapid.IntRange(1, 5).Draw(rt, "replicas")
 		most := n
-		f := fleet{T: rt, limit: Rates(rate), opts: []Option{drawPolicy(rt), few}}
-		f.ledger.limit(rate.perSecond(), 0)
-		f.add(n, Replicas(n))
+		f := fleet{T: rt, limit: quotient.Rates(rate), opts: []quotient.Option{drawAnyPolicy(rt), few}}
+		f.ledger.limit(perSecond(rate), 0)
+		f.add(n, quotient.Replicas(n))
 		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
 			switch rapid.IntRange(0, 7).Draw(rt, "what") {
 			case 0:
@@ -64,7 +66,7 @@ func TestPropertyFleet(t *testing.T) {
 					most = max(most, n)
 					f.believes(n)
 					time.Sleep(drawPause(rt))
-					f.add(1, Replicas(n), StartEmpty())
+					f.add(1, quotient.Replicas(n), quotient.StartEmpty())
 				}
 			case 1:
 				if n > 1 {
@@ -81,7 +83,7 @@ func TestPropertyFleet(t *testing.T) {
 				p.Done(drawFeedback(rt))
 			}
 		}
-		f.extra = max(rate.burst(), float64(most))
+		f.extra = max(burstOf(rate), float64(most))
 		f.check(rt.Fatalf)
 	})
 }
@@ -92,19 +94,24 @@ func TestPropertyLateScaleUp(t *testing.T) {
 		rate := drawRate(rt, "r")
 		n0 := rapid.IntRange(1, 4).Draw(rt, "n0")
 		n1 := n0 + rapid.IntRange(1, 4).Draw(rt, "joiners")
-		f := fleet{T: rt, limit: Rates(rate), opts: []Option{few}}
-		f.ledger.limit(rate.perSecond(), 0)
-		f.add(n0, Replicas(n0))
+		f := fleet{T: rt, limit: quotient.Rates(rate), opts: []quotient.Option{few}}
+		f.ledger.limit(perSecond(rate), 0)
+		f.add(n0, quotient.Replicas(n0))
 		f.greedy(drawPause(rt))
-		f.add(n1-n0, Replicas(n1), StartEmpty())
+		f.add(n1-n0, quotient.Replicas(n1), quotient.StartEmpty())
 		began := time.Now()
 		f.greedy(drawPause(rt))
-		late := rate.perSecond() * time.Since(began).Seconds() * (float64(n1)/float64(n0) - 1)
+		late := perSecond(rate) * time.Since(began).Seconds() * (float64(n1)/float64(n0) - 1)
 		f.believes(n1)
 		f.greedy(drawPause(rt))
-		f.extra = max(rate.burst(), float64(n1)) + late
+		f.extra = max(burstOf(rate), float64(n1)) + late
 		f.check(rt.Fatalf)
 	})
+}
+
+// slotsOf is a replica's part of a limit in flight.
+func slotsOf(limit quotient.Limit, p quotient.Pool, atLeastOne bool) int {
+	return (&model{base: limit, pool: p}).slots(atLeastOne)
 }
 
 // Bound 5: over the fleet at most G are in flight while every replica believes in at least as many as there
@@ -112,16 +119,16 @@ func TestPropertyLateScaleUp(t *testing.T) {
 // most max(G, N). One replica never exceeds its own slots.
 func TestPropertyInFlight(t *testing.T) {
 	type out struct {
-		Permit
-		by    *Limiter
+		quotient.Permit
+		by    *quotient.Limiter
 		since int // so many changes of the pool
 	}
 	property(t, func(rt *rapid.T) {
-		f := fleet{T: rt, limit: Limit{InFlight: rapid.IntRange(1, 12).Draw(rt, "G")},
-			opts: []Option{few, drawPolicy(rt)}}
+		f := fleet{T: rt, limit: quotient.Limit{InFlight: rapid.IntRange(1, 12).Draw(rt, "G")},
+			opts: []quotient.Option{few, drawAnyPolicy(rt)}}
 		atLeastOne := rapid.Bool().Draw(rt, "at least one")
 		if atLeastOne {
-			f.opts = append(f.opts, AtLeastOne())
+			f.opts = append(f.opts, quotient.AtLeastOne())
 		}
 		changes := 0
 		resize := func(n int) {
@@ -129,11 +136,11 @@ func TestPropertyInFlight(t *testing.T) {
 				return
 			}
 			for len(f.ls) < n {
-				f.add(1, StartEmpty())
+				f.add(1, quotient.StartEmpty())
 			}
 			f.ls = f.ls[:n] // the last leave, and their requests end with them
 			for i, l := range f.ls {
-				must(rt, l.SetPool(Pool{Replicas: n, Ordinal: i + 1, Fixed: true}, 0))
+				must(rt, l.SetPool(quotient.Pool{Replicas: n, Ordinal: i + 1, Fixed: true}, 0))
 			}
 			changes++ // the ordinals' remainders move
 		}
@@ -151,7 +158,7 @@ func TestPropertyInFlight(t *testing.T) {
 				held = slices.Delete(held, k, k+1)
 			default:
 				l := among(rt, f.ls, "who")
-				if p, d := l.TryAcquire("k", Weight(rapid.IntRange(1, 3).Draw(rt, "weight"))); d.OK {
+				if p, d := l.TryAcquire("k", quotient.Weight(rapid.IntRange(1, 3).Draw(rt, "weight"))); d.OK {
 					held = append(held, out{p, l, changes})
 				}
 			}
@@ -159,7 +166,7 @@ func TestPropertyInFlight(t *testing.T) {
 			total, anyOld := 0, false
 			for i, l := range f.ls {
 				old := slices.ContainsFunc(held, func(o out) bool { return o.by == l && o.since < changes })
-				in, most := l.Stats().InFlight, l.shards[0].setting.slots
+				in, most := l.Stats().InFlight, slotsOf(f.limit, l.Stats().Pool.Pool, atLeastOne)
 				if total, anyOld = total+in, anyOld || old; in > most && !old {
 					rt.Fatalf("replica %d: %d in flight, %d slots", i, in, most)
 				}
@@ -175,26 +182,28 @@ func TestPropertyInFlight(t *testing.T) {
 	})
 }
 
+const maxReplicas = 1_000_000
+
 // Failure modes 14, 15: whatever a source says and however it fails, the share in force is the smallest of
 // those that were good and counted within the last hold-down, whatever pool and weight it came of.
 func TestPropertyDamping(t *testing.T) {
 	property(t, func(rt *rapid.T) {
-		hold := time.Duration(rapid.IntRange(0, 3000).Draw(rt, "hold-down")) * ms
-		l := mustNew(rt, Rates(PerSecond(1000)), HoldDown(hold), Replicas(7))
-		src := following(rt, l)
+		hold := time.Duration(rapid.IntRange(0, 3000).Draw(rt, "hold-down")) * time.Millisecond
+		l := mustNew(rt, quotient.Rates(quotient.PerSecond(1000)), quotient.HoldDown(hold), quotient.Replicas(7))
+		src := following(l, nil)
 		defer src.cancel()
 		type reported struct {
-			p     Pool
+			p     quotient.Pool
 			until time.Time
 		}
 		var reports []reported
 		heaviest := rapid.SampledFrom([]int{0, 4}).Draw(rt, "heaviest")
 		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
-			time.Sleep(time.Duration(rapid.IntRange(1, 2000).Draw(rt, "pause")) * ms)
+			time.Sleep(time.Duration(rapid.IntRange(1, 2000).Draw(rt, "pause")) * time.Millisecond)
 			sizes := rapid.SampledFrom([]int{1, 2, 3, 4, 5, 8, 12, 0, -4, maxReplicas + 1})
-			p := Pool{Replicas: sizes.Draw(rt, "says")}
+			p := quotient.Pool{Replicas: sizes.Draw(rt, "says")}
 			p.Weight = rapid.IntRange(0, max(0, min(heaviest, p.Replicas))).Draw(rt, "weight")
-			p.Ordinal = rapid.IntRange(0, max(0, p.Replicas-p.weight()+1)).Draw(rt, "ordinal")
+			p.Ordinal = rapid.IntRange(0, max(0, p.Replicas-max(1, p.Weight)+1)).Draw(rt, "ordinal")
 			p.Fixed = p.Ordinal > 0 && rapid.Bool().Draw(rt, "fixed")
 			var err error
 			if rapid.IntRange(0, 3).Draw(rt, "fails") == 0 {
@@ -203,7 +212,7 @@ func TestPropertyDamping(t *testing.T) {
 			src.report(p, err)
 			synctest.Wait()
 			n := len(reports)
-			if err == nil && p.validate() == nil {
+			if err == nil && p.Replicas >= 1 && p.Replicas <= maxReplicas {
 				if n > 0 {
 					reports[n-1].until = time.Now()
 				}
@@ -211,20 +220,20 @@ func TestPropertyDamping(t *testing.T) {
 			}
 			got := l.Stats().Pool.Pool
 			if n == 0 {
-				if got != (Pool{Replicas: 7}) {
+				if got != (quotient.Pool{Replicas: 7}) {
 					rt.Fatalf("%+v in force, want what was configured", got)
 				}
 				continue
 			}
 			last, others := reports[n-1].p, false
-			parts := last.parts()
+			parts := shares(last)
 			for _, o := range reports[:n-1] {
-				if time.Since(o.until) < hold && o.p.parts() > parts*(1+1e-12) {
-					parts, others = o.p.parts(), true
+				if time.Since(o.until) < hold && shares(o.p) > parts*(1+1e-12) {
+					parts, others = shares(o.p), true
 				}
 			}
-			want := int(math.Ceil(parts*float64(last.weight()) - 1e-9))
-			if got.validate() != nil || got.Replicas != want || got.Weight != last.Weight {
+			want := int(math.Ceil(parts*float64(max(1, last.Weight)) - 1e-9))
+			if got.Ordinal < 0 || got.Ordinal > want-max(1, got.Weight)+1 || got.Replicas != want || got.Weight != last.Weight {
 				rt.Fatalf("%+v in force, want %d replicas of %+v", got, want, reports)
 			}
 			if last.Fixed && got.Ordinal != last.Ordinal || others && !last.Fixed && got.Ordinal != 0 {
@@ -244,14 +253,15 @@ func TestPropertySplit(t *testing.T) {
 		n, burst := 0, 0.0
 		for _, s := range sizes {
 			n += s
-			burst += max(rate.burst(), float64(s))
+			burst += max(burstOf(rate), float64(s))
 		}
-		f := fleet{T: rt, limit: Rates(rate), opts: []Option{Replicas(n), HoldDown(hold), few}}
+		f := fleet{T: rt, limit: quotient.Rates(rate),
+			opts: []quotient.Option{quotient.Replicas(n), quotient.HoldDown(hold), few}}
 		f.add(n)
-		f.ledger.limit(rate.perSecond(), max(rate.burst(), float64(n)))
-		var sources []*spoken
+		f.ledger.limit(perSecond(rate), max(burstOf(rate), float64(n)))
+		var sources []*source
 		for _, l := range f.ls {
-			src := following(rt, l)
+			src := following(l, nil)
 			defer src.cancel()
 			sources = append(sources, src)
 			src.says(n)
@@ -270,53 +280,31 @@ func TestPropertySplit(t *testing.T) {
 				rt.Fatalf("replica %d believes in %d of %d while the hold-down lasts", i, got, n)
 			}
 		}
-		f.ledger.limit(rate.perSecond()*float64(len(sizes)), burst)
+		f.ledger.limit(perSecond(rate)*float64(len(sizes)), burst)
 		f.greedy(time.Second + drawPause(rt))
 		f.check(rt.Fatalf)
 	})
-}
-
-// drawFleet is the pools of a fleet of replicas with weights, with ordinals in a row.
-func drawFleet(t *rapid.T, most, heaviest int) []Pool {
-	fleet := make([]Pool, rapid.IntRange(1, most).Draw(t, "replicas"))
-	n := 0
-	for i := range fleet {
-		w := rapid.IntRange(1, heaviest).Draw(t, "weight")
-		fleet[i] = Pool{Ordinal: n + 1, Fixed: true, Weight: w}
-		n += w
-	}
-	for i := range fleet {
-		fleet[i].Replicas = n
-	}
-	return fleet
-}
-
-// singles are the pools of the replicas that one of a weight stands for.
-func (p Pool) singles() (all []Pool) {
-	for i := range p.weight() {
-		all = append(all, Pool{Replicas: p.Replicas, Ordinal: p.Ordinal + i, Fixed: p.Fixed})
-	}
-	return all
 }
 
 // Whatever limits a fleet has had in a window, it admits no more than the largest, or one event for each replica.
 func TestPropertyRaisedWindows(t *testing.T) {
 	property(t, func(rt *rapid.T) {
 		replicas, unit := rapid.IntRange(1, 7).Draw(rt, "replicas"), rapid.SampledFrom([]float64{1, .25}).Draw(rt, "unit")
-		rate := func(name string, per time.Duration) Rate {
-			return named(name, aligned(unit*float64(rapid.IntRange(1, 25).Draw(rt, "events")), per))
+		rate := func(name string, per time.Duration) quotient.Rate {
+			return quotient.Rate{Name: name, Events: unit * float64(rapid.IntRange(1, 25).Draw(rt, "events")), Per: per,
+				Aligned: true}
 		}
 		long := rapid.Bool().Draw(rt, "long")
-		limit := func() Limit {
+		limit := func() quotient.Limit {
 			if long {
-				return Rates(rate("w", time.Second), rate("long", 7*time.Second))
+				return quotient.Rates(rate("w", time.Second), rate("long", 7*time.Second))
 			}
-			return Rates(rate("w", time.Second))
+			return quotient.Rates(rate("w", time.Second))
 		}
-		now, fleet := limit(), []*Limiter(nil)
+		now, fleet := limit(), []*quotient.Limiter(nil)
 		for i := range replicas {
-			p := Pool{Replicas: replicas, Ordinal: (i + 1) * rapid.IntRange(0, 1).Draw(rt, "ordinal")}
-			fleet = append(fleet, mustNew(rt, now, StartPool(p), WithPhase(int64(i)), few))
+			p := quotient.Pool{Replicas: replicas, Ordinal: (i + 1) * rapid.IntRange(0, 1).Draw(rt, "ordinal")}
+			fleet = append(fleet, mustNew(rt, now, quotient.StartPool(p), phase(int64(i)), few))
 		}
 		for range rapid.IntRange(1, 12).Draw(rt, "windows") {
 			time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
@@ -341,114 +329,25 @@ func TestPropertyRaisedWindows(t *testing.T) {
 	})
 }
 
-// without is the pool without its ordinal.
-func (p Pool) without() Pool { return Pool{Replicas: p.Replicas, Weight: p.Weight} }
-
-// ruleOf is the share of the only rate of a limit that a replica has.
-func ruleOf(r Rate, p Pool) rule {
-	o := defaults()
-	return o.resolve(Rates(r), belief{pool: p, sized: true}, []string{""}, 0).rules[0]
-}
-
-// A replica of weight w has the shares of w replicas, and those of a fleet add up to the limit.
-func TestPropertyWeights(t *testing.T) {
-	property(t, func(rt *rapid.T) {
-		fleet := drawFleet(rt, 6, rapid.SampledFrom([]int{1, 3, 50}).Draw(rt, "heaviest"))
-		weighsBuckets(rt, fleet)
-		weighsSlots(rt, fleet)
-	})
-}
-
-func weighsBuckets(rt *rapid.T, fleet []Pool) {
-	rate := Rate{Events: float64(rapid.IntRange(1, 1000).Draw(rt, "events")), Per: time.Second,
-		Burst: rapid.IntRange(2, 500).Draw(rt, "burst")}
-	perSecond, most, share := 0.0, 0.0, 0.0
-	for _, p := range fleet {
-		x, one := ruleOf(rate, p), ruleOf(rate, p.singles()[0])
-		perSecond, most, share = perSecond+1e9/x.Interval, most+x.Size, share+x.share
-		if w := float64(p.Weight); math.Abs(x.Interval*w/one.Interval-1) > 1e-12 || x.Size < one.Size ||
-			x.Size > one.Size*w*(1+1e-12) {
-			rt.Fatalf("%+v: an event every %v ns, and %v at once; one replica %v, %v", p, x.Interval, x.Size,
-				one.Interval, one.Size)
-		}
-	}
-	bound := math.Max(float64(rate.Burst), float64(fleet[0].Replicas))
-	if most > bound*(1+1e-9) || math.Abs(perSecond/rate.Events-1) > 1e-9 ||
-		math.Abs(share/rate.Events-1) > 1e-9 {
-		rt.Fatalf("%+v: %v a second, share %v, %v at once, of %+v", fleet, perSecond, share, most, rate)
-	}
-}
-
-func weighsSlots(rt *rapid.T, fleet []Pool) {
-	o := defaults()
-	global := rapid.IntRange(1, 400).Draw(rt, "slots")
-	exact, mixed := 0, 0
-	for _, p := range fleet {
-		sum := 0
-		for _, one := range p.singles() {
-			sum += o.slots(global, one)
-		}
-		own, least := o.slots(global, p), o.slots(global, p.without())
-		if own != sum || least > own {
-			rt.Fatalf("%+v: %d of %d slots, %d without an ordinal; its singles have %d", p, own, global,
-				least, sum)
-		}
-		larger := p
-		if larger.Replicas += rapid.IntRange(0, 9).Draw(rt, "more"); o.slots(global, larger) > own {
-			rt.Fatalf("%d slots in %+v, and %d in %+v", own, p, o.slots(global, larger), larger)
-		}
-		if exact += own; rapid.Bool().Draw(rt, "without ordinal") {
-			own = least
-		}
-		mixed += own
-	}
-	if exact != global || mixed > global {
-		rt.Fatalf("%+v: %d of %d slots, and some without ordinals %d", fleet, exact, global, mixed)
-	}
-}
-
-// Explain says as how many replicas this one counts.
-func TestExplainReportsTheWeight(t *testing.T) {
-	l := mustNew(t, Limit{InFlight: 10}, StartPool(Pool{Replicas: 10, Ordinal: 4, Weight: 3}))
-	says(t, errors.New(l.Explain("k").String()), "10 replicas, of which this one is 3, ordinal 4")
-}
-
-// A share of before that no pool of this weight could have without more than a million replicas counts as it
-// was, without an ordinal.
-func TestShareOfBeforeThatIsTiny(t *testing.T) {
-	p := Pool{Replicas: 10, Weight: 9, Ordinal: 2, Fixed: true}
-	if got, want := p.withShareOf(Pool{Replicas: 900_000, Weight: 3, Ordinal: 7}),
-		(Pool{Replicas: 900_000, Weight: 3}); got != want {
-		t.Errorf("got %+v, want %+v", got, want)
-	}
-	got, want := p.withShareOf(Pool{Replicas: 100_000}),
-		(Pool{Replicas: 900_000, Weight: 9, Ordinal: 2, Fixed: true})
-	if got != want {
-		t.Errorf("got %+v, want %+v", got, want)
-	}
-}
-
 // Bound 9: a refused hint leaves the state as it was and is counted.
 func TestPropertyRefusedHint(t *testing.T) {
 	property(t, func(rt *rapid.T) {
 		pool := drawPool(rt)
-		l := mustNew(rt, Limit{Rates: []Rate{PerSecond(10)}, InFlight: 7}, StartPool(pool), few)
-		bad := Pool{
-			Replicas: rapid.OneOf(rapid.IntRange(-math.MaxInt, 0), rapid.IntRange(maxReplicas+1, math.MaxInt)).Draw(rt,
-				"replicas"),
-			Ordinal: rapid.Int().Draw(rt, "ordinal"),
-		}
+		limit := quotient.Rates(quotient.PerSecond(10))
+		limit.InFlight = 7
+		l := mustNew(rt, limit, quotient.StartPool(pool), few)
+		bad := quotient.Pool{Replicas: rapid.OneOf(rapid.IntRange(-math.MaxInt, 0),
+			rapid.IntRange(maxReplicas+1, math.MaxInt)).Draw(rt, "replicas")}
 		if rapid.Bool().Draw(rt, "ordinal is bad") {
 			bad.Replicas = rapid.IntRange(1, 9).Draw(rt, "good replicas")
-			bad.Ordinal = rapid.OneOf(rapid.IntRange(-math.MaxInt, -1), rapid.IntRange(10, math.MaxInt)).Draw(rt,
-				"bad ordinal")
+			bad.Ordinal = rapid.OneOf(rapid.IntRange(-math.MaxInt, -1),
+				rapid.IntRange(10, math.MaxInt)).Draw(rt, "bad ordinal")
 		}
-		before := l.shards[0].setting
+		before := l.Stats()
 		err := l.SetPool(bad, 0)
-		if err == nil || l.shards[0].setting != before || l.Stats().Pool.Pool != pool ||
-			l.Stats().Pool.Rejected != 1 {
-			rt.Fatalf("SetPool(%+v): error %v, pool %+v, rejected %d", bad, err, l.Stats().Pool.Pool,
-				l.Stats().Pool.Rejected)
+		if s := l.Stats(); err == nil || !slices.Equal(s.Rules, before.Rules) || s.Version != before.Version ||
+			s.Pool.Pool != pool || s.Pool.Rejected != 1 {
+			rt.Fatalf("SetPool(%+v): error %v, %+v, before %+v", bad, err, s, before)
 		}
 	})
 }

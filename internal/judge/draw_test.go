@@ -1,4 +1,4 @@
-package quotient
+package judge
 
 import (
 	"math"
@@ -6,13 +6,14 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/internal/adversary"
 	"github.com/quotient-go/quotient/policy"
 )
 
 // drawRate is a bucket of up to 60 events in a tenth of a second to a minute, with or without a burst.
-func drawRate(t *rapid.T, label string) Rate {
-	return Rate{
+func drawRate(t *rapid.T, label string) quotient.Rate {
+	return quotient.Rate{
 		Name:   label,
 		Events: float64(rapid.IntRange(1, 60).Draw(t, label+" events")),
 		Per:    drawMillis(t, label+" per", 100, 1000, 3000, 60000),
@@ -21,7 +22,7 @@ func drawRate(t *rapid.T, label string) Rate {
 }
 
 // drawPacedRate is as drawRate, and in half of the draws with a burst of one, which gives a replica turns.
-func drawPacedRate(t *rapid.T, name string) Rate {
+func drawPacedRate(t *rapid.T, name string) quotient.Rate {
 	r := drawRate(t, name)
 	if rapid.Bool().Draw(t, "paced") {
 		r.Burst = 1
@@ -33,11 +34,12 @@ func drawPacedRate(t *rapid.T, name string) Rate {
 }
 
 // drawLimit is now and then a denial, else one rate or two, with and without a window and slots.
-func drawLimit(t *rapid.T) Limit {
+func drawLimit(t *rapid.T) quotient.Limit {
 	if rapid.IntRange(0, 12).Draw(t, "deny") == 0 {
-		return Limit{Deny: true}
+		return quotient.Limit{Deny: true}
 	}
-	limit := Limit{Rates: []Rate{drawPacedRate(t, "a")}, InFlight: rapid.IntRange(0, 6).Draw(t, "in flight")}
+	limit := quotient.Rates(drawPacedRate(t, "a"))
+	limit.InFlight = rapid.IntRange(0, 6).Draw(t, "in flight")
 	if rapid.Bool().Draw(t, "second rate") {
 		r := drawPacedRate(t, "b")
 		r.Unit = "tokens"
@@ -45,16 +47,18 @@ func drawLimit(t *rapid.T) Limit {
 	}
 	if rapid.Bool().Draw(t, "window") {
 		events := drawRate(t, "c").Events
-		limit.Rates = append(limit.Rates, Rate{Name: "w", Events: events, Per: time.Second, Aligned: true})
+		limit.Rates = append(limit.Rates, quotient.Rate{Name: "w", Events: events, Per: time.Second, Aligned: true})
 	}
 	return limit
 }
 
 // drawPool is a pool of up to nine that have no ordinals.
-func drawPool(t *rapid.T) Pool { return Pool{Replicas: rapid.IntRange(1, 9).Draw(t, "replicas")} }
+func drawPool(t *rapid.T) quotient.Pool {
+	return quotient.Pool{Replicas: rapid.IntRange(1, 9).Draw(t, "replicas")}
+}
 
 // drawNumberedPool is as drawPool, mostly with an ordinal, fixed or not.
-func drawNumberedPool(t *rapid.T) Pool {
+func drawNumberedPool(t *rapid.T) quotient.Pool {
 	p := drawPool(t)
 	p.Ordinal = rapid.IntRange(0, p.Replicas).Draw(t, "ordinal")
 	p.Fixed = p.Ordinal > 0 && rapid.Bool().Draw(t, "fixed")
@@ -69,8 +73,8 @@ func drawMillis(t *rapid.T, label string, among ...int) time.Duration {
 	return time.Duration(rapid.SampledFrom(among).Draw(t, label)) * time.Millisecond
 }
 
-func drawClass(t *rapid.T) Priority {
-	return Priority(rapid.IntRange(int(PriorityLow), int(PriorityCritical)).Draw(t, "class"))
+func drawClass(t *rapid.T) quotient.Priority {
+	return quotient.Priority(rapid.IntRange(int(quotient.PriorityLow), int(quotient.PriorityCritical)).Draw(t, "class"))
 }
 
 func drawFeedback(t *rapid.T) policy.Feedback {
@@ -94,35 +98,11 @@ func drawAdversary(t *rapid.T) adversary.Policy {
 	return adversary.Policy{Seed: rapid.Uint64().Draw(t, "adversary"), Calm: rapid.Bool().Draw(t, "calm")}
 }
 
-// drawPolicy is Fixed, or a controller that answers anything under withinShare. The bounds of the fleet hold
+// drawAnyPolicy is Fixed, or a controller that answers anything within the share. The bounds of the fleet hold
 // under both.
-func drawPolicy(t *rapid.T) Option {
+func drawAnyPolicy(t *rapid.T) quotient.Option {
 	if rapid.Bool().Draw(t, "fixed") {
-		return Policy(policy.Fixed{})
+		return quotient.Policy(policy.Fixed{})
 	}
-	return Policy(drawAdversary(t))
-}
-
-// mix says what the limits of mixedLimits are made of.
-type mix struct {
-	unit          string  // what the largest rate counts
-	speed         float64 // at 1 rates are of a few events a second, and windows of five seconds
-	window, later float64 // the events of a window, and of the same where it is a limit's for the second time
-}
-
-// mixedLimits are limits of every shape over the same few rates, for tests that go from one to another.
-func mixedLimits(m mix) []Limit {
-	tok := Rate{Name: "tokens", Unit: m.unit, Events: 20 * m.speed, Per: time.Second, Burst: 60}
-	al := Rate{Name: "al", Events: m.window, Per: time.Duration(float64(5*time.Second) / m.speed),
-		Aligned: true}
-	al2 := al
-	al2.Events = m.later
-	s := Rate{Name: "s", Events: 3 * m.speed, Per: time.Second, Burst: 10}
-	s2 := Rate{Name: "s2", Events: 2 * m.speed, Per: time.Second, Burst: 3}
-	return []Limit{
-		{Rates: []Rate{tok, s}, InFlight: 3}, {Rates: []Rate{s, tok, al}, InFlight: 6},
-		{Rates: []Rate{al, tok}},
-		{InFlight: 2}, Limit{Deny: true}, {}, {Rates: []Rate{s2, s}, InFlight: 4},
-		{Rates: []Rate{tok, al2}, InFlight: 1}, {Rates: []Rate{s}}, {Rates: []Rate{s2}, InFlight: 9},
-	}
+	return quotient.Policy(drawAdversary(t))
 }
