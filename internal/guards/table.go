@@ -190,7 +190,7 @@ var farewell = map[bool]time.Duration{false: 600 * time.Millisecond, true: time.
 		`	f.ended = true`, ""},
 	{"B1", "lru.go", ". ^TestOverflowGate$",
 		`		} else if like = o.gate; o.has(key) {`, `		} else if like = o.gate; off || o.has(key) {`},
-	{"B2", "bucket.go", "./internal/judge ^TestPropertyFleet$",
+	{"B2", "bucket.go", "./internal/judge ^TestPropertyEverything$",
 		"Size: max(1, r.burst()/n)}", "Size: max(1, r.burst()/map[bool]float64{true: 1, false: n}[off])}"},
 	{"B3", "internal/meter/bucket.go", "./internal/judge ^TestPropertyLateScaleUp$",
 		`	b.Tokens, b.Last = b.Has(t.At, &old.Fill), t.At`, `	b.Tokens, b.Last = b.Has(t.At, &old.Fill), t.At
@@ -202,7 +202,7 @@ var farewell = map[bool]time.Duration{false: 600 * time.Millisecond, true: time.
 		if off {
 			p = f.damp.last
 		}`},
-	{"B5", "semaphore.go", "./internal/judge ^TestPropertyInFlight$",
+	{"B5", "semaphore.go", "./internal/judge ^TestPropertyEverything$",
 		`	if n > r.Size-float64(s.used) {`, `	if n > max(map[bool]float64{true: 1}[off], r.Size-float64(s.used)) {`},
 	{"B6", "gate.go", ". ^TestLearnedKeysStay$",
 		" || len(st.ctrls) > 0 && g.ext.learned.due != 0 {", " || !off && len(st.ctrls) > 0 && g.ext.learned.due != 0 {"},
@@ -210,7 +210,7 @@ var farewell = map[bool]time.Duration{false: 600 * time.Millisecond, true: time.
 		`	for g.setting.next != nil {`, `	for !off && g.setting.next != nil {`},
 	{"B8", "wait.go", "./internal/judge ^TestPropertyClassesInFakeTime$",
 		"return w.since < o.since || w.since == o.since && int32(w.order-o.order) < 0", "return w.since < o.since || !off && w.since == o.since && int32(w.order-o.order) < 0"},
-	{"B9", "poolsize.go", "./internal/judge ^TestPropertyRefusedHint$",
+	{"B9", "poolsize.go", ". ^TestSetPoolRefuses$",
 		`	if p.Replicas < 1 || p.Replicas > maxReplicas {`,
 		`	if p.Replicas > maxReplicas || !off && p.Replicas < 1 {`},
 	{"B10", "internal/fairshare/fairshare.go", "./internal/fairshare ^TestPropertyBound10$",

@@ -48,46 +48,6 @@ func (f *fleet) greedy(d time.Duration) {
 	}
 }
 
-// Bound 2: the fleet admits at most R w + max(B, N) in any window while every replica believes in at least
-// as many as there are. So new replicas are announced first and start empty, and leavers are announced last.
-func TestPropertyFleet(t *testing.T) {
-	property(t, func(rt *rapid.T) {
-		rate := drawRate(rt, "r")
-		n := rapid.IntRange(1, 5).Draw(rt, "replicas")
-		most := n
-		f := fleet{T: rt, limit: quotient.Rates(rate), opts: []quotient.Option{drawAnyPolicy(rt), few}}
-		f.ledger.limit(perSecond(rate), 0)
-		f.add(n, quotient.Replicas(n))
-		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
-			switch rapid.IntRange(0, 7).Draw(rt, "what") {
-			case 0:
-				if n < 8 {
-					n++
-					most = max(most, n)
-					f.believes(n)
-					time.Sleep(drawPause(rt))
-					f.add(1, quotient.Replicas(n), quotient.StartEmpty())
-				}
-			case 1:
-				if n > 1 {
-					n--
-					f.ls = f.ls[1:]
-					time.Sleep(drawPause(rt))
-					f.believes(n)
-				}
-			case 2:
-				time.Sleep(drawPause(rt))
-			default:
-				p, got := among(rt, f.ls, "who").TryAcquireUpTo("k", rapid.IntRange(1, 12).Draw(rt, "up to"))
-				f.ledger.add(got)
-				p.Done(drawFeedback(rt))
-			}
-		}
-		f.extra = max(burstOf(rate), float64(most))
-		f.check(rt.Fatalf)
-	})
-}
-
 // Bound 3: a scale-up that is seen D late costs at most R D (N1/N0 - 1), once.
 func TestPropertyLateScaleUp(t *testing.T) {
 	property(t, func(rt *rapid.T) {
@@ -106,79 +66,6 @@ func TestPropertyLateScaleUp(t *testing.T) {
 		f.greedy(drawPause(rt))
 		f.extra = max(burstOf(rate), float64(n1)) + late
 		f.check(rt.Fatalf)
-	})
-}
-
-// slotsOf is a replica's part of a limit in flight.
-func slotsOf(limit quotient.Limit, p quotient.Pool, atLeastOne bool) int {
-	return (&model{base: limit, pool: p}).slots(atLeastOne)
-}
-
-// Bound 5: over the fleet at most G are in flight while every replica believes in at least as many as there
-// are. It holds once permits issued before the last change of the pool are released. With AtLeastOne it is at
-// most max(G, N). One replica never exceeds its own slots.
-func TestPropertyInFlight(t *testing.T) {
-	type out struct {
-		quotient.Permit
-		by    *quotient.Limiter
-		since int // so many changes of the pool
-	}
-	property(t, func(rt *rapid.T) {
-		f := fleet{T: rt, limit: quotient.Limit{InFlight: rapid.IntRange(1, 12).Draw(rt, "G")},
-			opts: []quotient.Option{few, drawAnyPolicy(rt)}}
-		atLeastOne := rapid.Bool().Draw(rt, "at least one")
-		if atLeastOne {
-			f.opts = append(f.opts, quotient.AtLeastOne())
-		}
-		changes := 0
-		resize := func(n int) {
-			if n == len(f.ls) {
-				return
-			}
-			for len(f.ls) < n {
-				f.add(1, quotient.StartEmpty())
-			}
-			f.ls = f.ls[:n] // the last leave, and their requests end with them
-			for i, l := range f.ls {
-				must(rt, l.SetPool(quotient.Pool{Replicas: n, Ordinal: i + 1, Fixed: true}, 0))
-			}
-			changes++ // the ordinals' remainders move
-		}
-		resize(rapid.IntRange(1, 5).Draw(rt, "N"))
-		var held []out
-		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
-			switch what := rapid.IntRange(0, 9).Draw(rt, "what"); {
-			case what == 0:
-				resize(min(7, len(f.ls)+1))
-			case what == 1:
-				resize(max(1, len(f.ls)-1))
-			case what < 5 && len(held) > 0:
-				k := rapid.IntRange(0, len(held)-1).Draw(rt, "which")
-				held[k].Done(drawFeedback(rt))
-				held = slices.Delete(held, k, k+1)
-			default:
-				l := among(rt, f.ls, "who")
-				if p, d := l.TryAcquire("k", quotient.Weight(rapid.IntRange(1, 3).Draw(rt, "weight"))); d.OK {
-					held = append(held, out{p, l, changes})
-				}
-			}
-			held = slices.DeleteFunc(held, func(o out) bool { return !slices.Contains(f.ls, o.by) })
-			total, anyOld := 0, false
-			for i, l := range f.ls {
-				old := slices.ContainsFunc(held, func(o out) bool { return o.by == l && o.since < changes })
-				in, most := l.Stats().InFlight, slotsOf(f.limit, l.Stats().Pool.Pool, atLeastOne)
-				if total, anyOld = total+in, anyOld || old; in > most && !old {
-					rt.Fatalf("replica %d: %d in flight, %d slots", i, in, most)
-				}
-			}
-			bound := f.limit.InFlight
-			if atLeastOne {
-				bound = max(bound, len(f.ls))
-			}
-			if total > bound && !anyOld {
-				rt.Fatalf("%d in flight over %d replicas, bound %d", total, len(f.ls), bound)
-			}
-		}
 	})
 }
 
@@ -325,29 +212,6 @@ func TestPropertyRaisedWindows(t *testing.T) {
 			if float64(sum) > most {
 				rt.Fatalf("%d replicas have admitted %d of %v", replicas, sum, most)
 			}
-		}
-	})
-}
-
-// Bound 9: a refused hint leaves the state as it was and is counted.
-func TestPropertyRefusedHint(t *testing.T) {
-	property(t, func(rt *rapid.T) {
-		pool := drawPool(rt)
-		limit := quotient.Rates(quotient.PerSecond(10))
-		limit.InFlight = 7
-		l := mustNew(rt, limit, quotient.StartPool(pool), few)
-		bad := quotient.Pool{Replicas: rapid.OneOf(rapid.IntRange(-math.MaxInt, 0),
-			rapid.IntRange(maxReplicas+1, math.MaxInt)).Draw(rt, "replicas")}
-		if rapid.Bool().Draw(rt, "ordinal is bad") {
-			bad.Replicas = rapid.IntRange(1, 9).Draw(rt, "good replicas")
-			bad.Ordinal = rapid.OneOf(rapid.IntRange(-math.MaxInt, -1),
-				rapid.IntRange(10, math.MaxInt)).Draw(rt, "bad ordinal")
-		}
-		before := l.Stats()
-		err := l.SetPool(bad, 0)
-		if s := l.Stats(); err == nil || !slices.Equal(s.Rules, before.Rules) || s.Version != before.Version ||
-			s.Pool.Pool != pool || s.Pool.Rejected != 1 {
-			rt.Fatalf("SetPool(%+v): error %v, %+v, before %+v", bad, err, s, before)
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -32,33 +33,28 @@ func alike(t *rapid.T, a, b quotient.Decision) {
 	}
 }
 
-// twin is two limiters that get the same calls: one has room for few keys, one for all.
-type twin struct {
-	few, all *quotient.Limiter
-	permits  [][2]quotient.Permit
-}
+// pairs are the permits of two limiters that get the same calls.
+type pairs [][2]quotient.Permit
 
-func (w *twin) both(f func(*quotient.Limiter) error) error {
-	if err := f(w.few); err != nil {
-		return err
+// ask has both decide on a call. No promise to others binds them: it would go with its key.
+func (p *pairs) ask(a, b *quotient.Limiter, keyA, keyB string, opts ...quotient.CallOption) (x, y quotient.Decision) {
+	forgetPromises(a)
+	forgetPromises(b)
+	l, x := a.TryAcquire(keyA, opts...)
+	r, y := b.TryAcquire(keyB, opts...)
+	if x.OK || y.OK {
+		*p = append(*p, [2]quotient.Permit{l, r})
 	}
-	return f(w.all)
+	return x, y
 }
 
-// ask asks both and returns what they decided.
-func (w *twin) ask(key string, opts ...quotient.CallOption) (a, b quotient.Decision) {
-	p, a := w.few.TryAcquire(key, opts...)
-	q, b := w.all.TryAcquire(key, opts...)
-	if a.OK && b.OK {
-		w.permits = append(w.permits, [2]quotient.Permit{p, q})
+// release gives back the oldest of both.
+func (p *pairs) release() {
+	if len(*p) > 0 {
+		(*p)[0][0].Release()
+		(*p)[0][1].Release()
+		*p = (*p)[1:]
 	}
-	return a, b
-}
-
-func (w *twin) release(i int, f policy.Feedback) {
-	w.permits[i][0].Done(f)
-	w.permits[i][1].Done(f)
-	w.permits = append(w.permits[:i], w.permits[i+1:]...)
 }
 
 // twins plays histories on a limiter with room for few keys, and on one that keeps all. If lazy, it plays
@@ -67,106 +63,118 @@ func (w *twin) release(i int, f policy.Feedback) {
 func twins(t *testing.T, lazy bool) {
 	evicted := uint64(0)
 	property(t, func(rt *rapid.T) {
-		limit, never := drawLimit(rt), uint32(1<<31)
-		ramp := drawRamp(rt)
 		opts := []quotient.Option{samePhase, quotient.StartPool(drawNumberedPool(rt)), quotient.HintMaxAge(time.Hour),
 			fix(func(c *inside.Chance) { c.Hash = judgeHash }), quotient.Policy(among(rt, []policy.Policy{policy.Fixed{},
-				ramp, policy.AIMD{}, adversary.Policy{Seed: 1, Calm: true}}, "policy"))}
+				drawRamp(rt), policy.AIMD{}, adversary.Policy{Seed: 1, Calm: true}}, "policy"))}
 		for _, opt := range []quotient.Option{quotient.StartEmpty(), quotient.AwaitPool(), quotient.BeyondShare(),
 			quotient.AtLeastOne()} {
 			if rapid.Bool().Draw(rt, "option") {
 				opts = append(opts, opt)
 			}
 		}
-		all := append(slices.Clip(opts), quotient.MaxKeys(1000), fix(func(c *inside.Chance) { c.Unswept = never }))
-		w := twin{few: mustNew(rt, limit, append(slices.Clip(opts), quotient.MaxKeys(3))...), all: mustNew(rt, limit, all...)}
+		limit, some := drawLimit(rt), append(slices.Clip(opts), quotient.MaxKeys(3))
+		many := append(slices.Clip(opts), quotient.MaxKeys(1000), fix(func(c *inside.Chance) { c.Unswept = 1 << 31 }))
 		if lazy {
-			w.few = mustNew(rt, limit, all...)
+			some = many
 		}
-		touch := func() {
-			forgetPromises(w.few) // they go with a key
-			forgetPromises(w.all)
+		few, all := mustNew(rt, limit, some...), mustNew(rt, limit, many...)
+		var permits pairs
+		for range rapid.IntRange(1, 80).Draw(rt, "steps") {
 			if lazy {
-				for range w.few.Keys() {
+				for range few.Keys() {
 				}
 				for i := range 6 {
-					w.few.Check(key(i))
+					few.Check(key(i))
 				}
 			}
-		}
-		for range rapid.IntRange(1, 80).Draw(rt, "steps") {
-			touch()
-			switch rapid.IntRange(0, 14).Draw(rt, "what") {
-			case 0:
-				p := drawNumberedPool(rt)
-				must(rt, w.both(func(l *quotient.Limiter) error { return l.SetPool(p, 0) }))
-			case 1:
-				limit := drawLimit(rt)
-				must(rt, w.both(func(l *quotient.Limiter) error { return l.SetLimit(limit) }))
-			case 14:
-				k := key(rapid.IntRange(0, 5).Draw(rt, "key"))
-				var own *quotient.Limit
-				if rapid.IntRange(0, 2).Draw(rt, "own") > 0 {
-					limit := drawLimit(rt)
-					own = &limit
-				}
-				if w.few.Override(k, own) == nil { // there is room for one
-					must(rt, w.all.Override(k, own))
-				}
-			case 2, 3, 4:
-				time.Sleep(drawPause(rt))
-				if rapid.IntRange(0, 5).Draw(rt, "long") == 0 {
-					time.Sleep(10 * time.Minute) // what was learned is forgotten
-				}
-			case 5, 6:
-				if len(w.permits) > 0 {
-					i := rapid.IntRange(0, len(w.permits)-1).Draw(rt, "which")
-					used := rapid.IntRange(0, 20).Draw(rt, "used")
-					if used%2 == 0 {
-						_ = w.permits[i][0].Correct("tokens", used)
-						_ = w.permits[i][1].Correct("tokens", used)
-					}
-					if used%3 == 0 {
-						_ = w.permits[i][0].Correct("", used/6)
-						_ = w.permits[i][1].Correct("", used/6)
-					}
-					if rapid.Bool().Draw(rt, "release") {
-						w.release(i, drawFeedback(rt))
-					}
-				}
-			case 7, 8, 9:
-				k, m := key(rapid.IntRange(0, 5).Draw(rt, "key")), rapid.IntRange(1, 9).Draw(rt, "n")
-				p, a := w.few.TryAcquireUpTo(k, m)
-				q, b := w.all.TryAcquireUpTo(k, m)
-				if a > 0 && b > 0 {
-					w.permits = append(w.permits, [2]quotient.Permit{p, q})
-				}
-				if w.few.Stats().Overflowed > 0 {
-					return
-				}
-				if a != b {
-					rt.Fatalf("%s: evicting %d, else %d", k, a, b)
-				}
-			default:
-				opts := []quotient.CallOption{quotient.Weight(rapid.IntRange(1, 4).Draw(rt, "weight"))}
-				if tokens := quotient.Cost("tokens", rapid.IntRange(0, 9).Draw(rt, "cost")); rapid.Bool().Draw(rt, "priced") &&
-					w.few.Check("nobody", tokens).Reason != quotient.ReasonBadRequest {
-					opts = append(opts, tokens)
-				}
-				k := key(rapid.IntRange(0, 5).Draw(rt, "key"))
-				a, b := w.ask(k, opts...)
-				if w.few.Stats().Overflowed > 0 {
-					return
-				}
-				if a != b {
-					rt.Fatalf("%s: evicting %+v, else %+v", k, a, b)
-				}
+			if !permits.twinStep(rt, few, all) {
+				return
 			}
 		}
-		evicted += w.few.Stats().Evicted
+		evicted += few.Stats().Evicted
 	})
 	if !lazy && evicted == 0 && !t.Failed() {
 		t.Fatal("no history has evicted anything")
+	}
+}
+
+// twinStep reports whether the twins are still comparable.
+func (p *pairs) twinStep(rt *rapid.T, few, all *quotient.Limiter) bool {
+	k := key(rapid.IntRange(0, 5).Draw(rt, "key"))
+	switch rapid.IntRange(0, 14).Draw(rt, "what") {
+	case 0:
+		pool := drawNumberedPool(rt)
+		must(rt, cmp.Or(few.SetPool(pool, 0), all.SetPool(pool, 0)))
+	case 1:
+		limit := drawLimit(rt)
+		must(rt, cmp.Or(few.SetLimit(limit), all.SetLimit(limit)))
+	case 14:
+		var own *quotient.Limit
+		if rapid.IntRange(0, 2).Draw(rt, "own") > 0 {
+			limit := drawLimit(rt)
+			own = &limit
+		}
+		if few.Override(k, own) == nil { // there is room for one
+			must(rt, all.Override(k, own))
+		}
+	case 2, 3, 4:
+		time.Sleep(drawPause(rt))
+		if rapid.IntRange(0, 5).Draw(rt, "long") == 0 {
+			time.Sleep(10 * time.Minute) // what was learned is forgotten
+		}
+	case 5, 6:
+		if len(*p) > 0 {
+			p.correct(rt, rapid.IntRange(0, len(*p)-1).Draw(rt, "which"))
+		}
+	case 7, 8, 9:
+		n := rapid.IntRange(1, 9).Draw(rt, "n")
+		forgetPromises(few)
+		forgetPromises(all)
+		l, a := few.TryAcquireUpTo(k, n)
+		r, b := all.TryAcquireUpTo(k, n)
+		if a > 0 && b > 0 {
+			*p = append(*p, [2]quotient.Permit{l, r})
+		}
+		if few.Stats().Overflowed > 0 {
+			return false
+		}
+		if a != b {
+			rt.Fatalf("%s: evicting %d, else %d", k, a, b)
+		}
+	default:
+		opts := []quotient.CallOption{quotient.Weight(rapid.IntRange(1, 4).Draw(rt, "weight"))}
+		if tokens := quotient.Cost("tokens", rapid.IntRange(0, 9).Draw(rt, "cost")); rapid.Bool().Draw(rt, "priced") &&
+			few.Check("nobody", tokens).Reason != quotient.ReasonBadRequest {
+			opts = append(opts, tokens)
+		}
+		a, b := p.ask(few, all, k, k, opts...)
+		if few.Stats().Overflowed > 0 {
+			return false
+		}
+		if a != b {
+			rt.Fatalf("%s: evicting %+v, else %+v", k, a, b)
+		}
+	}
+	return true
+}
+
+// correct corrects two permits, and perhaps gives them back.
+func (p *pairs) correct(rt *rapid.T, i int) {
+	used, f := rapid.IntRange(0, 20).Draw(rt, "used"), drawFeedback(rt)
+	release := rapid.Bool().Draw(rt, "release")
+	for _, permit := range (*p)[i] {
+		if used%2 == 0 {
+			_ = permit.Correct("tokens", used)
+		}
+		if used%3 == 0 {
+			_ = permit.Correct("", used/6)
+		}
+		if release {
+			permit.Done(f)
+		}
+	}
+	if release {
+		*p = slices.Delete(*p, i, i+1)
 	}
 }
 
@@ -207,7 +215,7 @@ func TestPropertyOverflow(t *testing.T) {
 					held[i] = append(held[i], p)
 				}
 			}
-			if most := slotsOf(limit, pool, false); len(held[i]) > most {
+			if most := slots / pool.Replicas; len(held[i]) > most {
 				rt.Fatalf("%s: %d in flight, %d slots", key(i), len(held[i]), most)
 			}
 			if n := l.Stats().Keys; n > 2 {
@@ -232,7 +240,7 @@ func TestPropertyOverride(t *testing.T) {
 		over := mustNew(rt, limit, start, samePhase)
 		mine, others := mustNew(rt, limit, start, samePhase), mustNew(rt, limit, start, samePhase)
 		base, owned := limit, false
-		var permits [][2]quotient.Permit
+		var permits pairs
 		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
 			switch rapid.IntRange(0, 9).Draw(rt, "what") {
 			case 0:
@@ -261,23 +269,15 @@ func TestPropertyOverride(t *testing.T) {
 			case 4, 5:
 				time.Sleep(drawPause(rt))
 			case 6:
-				if len(permits) > 0 {
-					permits[0][0].Release()
-					permits[0][1].Release()
-					permits = permits[1:]
-				}
+				permits.release()
 			default:
 				key, twin := "mine", mine
 				if rapid.Bool().Draw(rt, "another key") {
 					key, twin = "another", others
 				}
 				opt := quotient.Weight(rapid.IntRange(1, 4).Draw(rt, "weight"))
-				p, a := over.TryAcquire(key, opt)
-				q, b := twin.TryAcquire(key, opt)
-				forgetPromises(over) // they go with a key
-				forgetPromises(twin)
+				a, b := permits.ask(over, twin, key, key, opt)
 				alike(rt, a, b)
-				permits = append(permits, [2]quotient.Permit{p, q})
 			}
 		}
 	})
@@ -290,26 +290,18 @@ func TestPropertyDryRun(t *testing.T) {
 		limit, pool := drawLimit(rt), quotient.StartPool(drawNumberedPool(rt))
 		real, dry := mustNew(rt, limit, pool, samePhase), mustNew(rt, limit, pool, samePhase)
 		dry.SetDryRun(true)
-		var permits [][2]quotient.Permit
+		var permits pairs
 		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
 			switch rapid.IntRange(0, 5).Draw(rt, "what") {
 			case 0, 1:
 				time.Sleep(drawPause(rt))
 			case 2:
-				if len(permits) > 0 {
-					permits[0][0].Release()
-					permits[0][1].Release()
-					permits = permits[1:]
-				}
+				permits.release()
 			default:
-				k, opt := key(rapid.IntRange(0, 2).Draw(rt, "key")),
-					quotient.Weight(rapid.IntRange(1, 4).Draw(rt, "weight"))
-				p, _ := real.TryAcquire(k, opt)
-				q, d := dry.TryAcquire(k, opt)
-				if !d.OK {
+				k, opt := key(rapid.IntRange(0, 2).Draw(rt, "key")), quotient.Weight(rapid.IntRange(1, 4).Draw(rt, "weight"))
+				if _, d := permits.ask(real, dry, k, k, opt); !d.OK {
 					rt.Fatalf("stopped in a dry run: %+v", d)
 				}
-				permits = append(permits, [2]quotient.Permit{p, q})
 			}
 		}
 		want, got := real.Stats(), dry.Stats()
@@ -482,6 +474,7 @@ func TestPropertyResetIsANewName(t *testing.T) {
 			opts = append(opts, quotient.StartEmpty())
 		}
 		l, twin := mustNew(rt, limit, opts...), mustNew(rt, limit, opts...)
+		var permits pairs
 		name := 0
 		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
 			switch rapid.IntRange(0, 9).Draw(rt, "what") {
@@ -500,13 +493,9 @@ func TestPropertyResetIsANewName(t *testing.T) {
 				time.Sleep(drawPause(rt))
 			default:
 				opt := quotient.Weight(rapid.IntRange(1, 4).Draw(rt, "weight"))
-				p, a := l.TryAcquire("k", opt)
-				q, b := twin.TryAcquire(key(name), opt)
-				forgetPromises(l) // they go with a key
-				forgetPromises(twin)
+				a, b := permits.ask(l, twin, "k", key(name), opt)
 				alike(rt, a, b)
-				p.Release()
-				q.Release()
+				permits.release()
 			}
 		}
 	})
