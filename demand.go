@@ -409,34 +409,6 @@ func (s *shard) lend(
 	return said
 }
 
-// lendKey and reportKey are for tests: see inside.Lend and inside.Report.
-func (l *Limiter) lendKey(key string, part float64, lasts time.Duration) bool {
-	s, hash := l.lock(key)
-	g, now := s.ownGate(hash, key), s.now()
-	if g == nil {
-		s.mu.Unlock()
-		return false
-	}
-	if s.touch(g, now); g.tally() == nil {
-		s.speak(g, &tally{since: now.At}, 0)
-	}
-	g.tally().ends = now.At + lasts
-	s.speak(g, g.tally(), part)
-	s.serveAndUnlock(g)
-	return true
-}
-
-func (l *Limiter) reportKey(key string, rate Rate, others int64, lasts time.Duration) bool {
-	s, g, r, w := l.countedGate(countKey{countedID(id{name: rate.Name, unit: rate.Unit, per: int64(rate.Per)}), key})
-	if r == nil {
-		s.mu.Unlock()
-		return false
-	}
-	w.Learn(s.latest, r.Schedule, others, s.latest.At+lasts)
-	s.serveAndUnlock(g)
-	return true
-}
-
 // speakOfController hands a gate's controller the reports, and returns what this replica says of what the
 // controller governs.
 func (s *shard) speakOfController(

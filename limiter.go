@@ -17,12 +17,6 @@ import (
 	"github.com/quotient-go/quotient/internal/meter"
 )
 
-func init() {
-	inside.SetLimit, inside.SetPlan, inside.Override = (*Limiter).setLimit, (*Limiter).setPlan, (*Limiter).override
-	inside.Fix, inside.Count, inside.ForgetPromises = fix, (*Limiter).counted, (*Limiter).forgetPromises
-	inside.Lend, inside.Report = (*Limiter).lendKey, (*Limiter).reportKey
-}
-
 const (
 	keysPerShard = 1024
 	maxShards    = 256
@@ -346,3 +340,65 @@ const (
 	clockWall
 	clockNone
 )
+
+// What other packages of this module may do to a limiter: see package inside.
+func init() {
+	inside.SetLimit, inside.SetPlan, inside.Override = (*Limiter).setLimit, (*Limiter).setPlan, (*Limiter).override
+	inside.Fix, inside.Count, inside.ForgetPromises = fix, (*Limiter).counted, (*Limiter).forgetPromises
+	inside.Lend, inside.Report = (*Limiter).lendKey, (*Limiter).reportKey
+}
+
+func fix(f func(*inside.Chance)) Option {
+	return func(o *options) error { f(&o.chance); return nil }
+}
+
+func (l *Limiter) counted() (n inside.Counts) {
+	for i := range l.shards {
+		s := &l.shards[i]
+		s.mu.Lock()
+		n.Fired += s.counts.fired
+		n.Overflowed += s.counts.overflowed
+		n.Expired += s.counts.expired
+		for _, dry := range s.counts.dryRun {
+			n.Dry += dry
+		}
+		s.mu.Unlock()
+	}
+	return n
+}
+
+func (l *Limiter) forgetPromises() {
+	for i := range l.shards {
+		s := &l.shards[i]
+		s.mu.Lock()
+		s.promises = nil
+		s.mu.Unlock()
+	}
+}
+
+func (l *Limiter) lendKey(key string, part float64, lasts time.Duration) bool {
+	s, hash := l.lock(key)
+	g, now := s.ownGate(hash, key), s.now()
+	if g == nil {
+		s.mu.Unlock()
+		return false
+	}
+	if s.touch(g, now); g.tally() == nil {
+		s.speak(g, &tally{since: now.At}, 0)
+	}
+	g.tally().ends = now.At + lasts
+	s.speak(g, g.tally(), part)
+	s.serveAndUnlock(g)
+	return true
+}
+
+func (l *Limiter) reportKey(key string, rate Rate, others int64, lasts time.Duration) bool {
+	s, g, r, w := l.countedGate(countKey{countedID(id{name: rate.Name, unit: rate.Unit, per: int64(rate.Per)}), key})
+	if r == nil {
+		s.mu.Unlock()
+		return false
+	}
+	w.Learn(s.latest, r.Schedule, others, s.latest.At+lasts)
+	s.serveAndUnlock(g)
+	return true
+}

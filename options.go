@@ -244,11 +244,6 @@ func Plans(plans map[string]Limit) Option {
 	return func(o *options) error { o.plans = maps.Clone(plans); return nil }
 }
 
-// fix has a test fix what is left to chance.
-func fix(f func(*inside.Chance)) Option {
-	return func(o *options) error { f(&o.chance); return nil }
-}
-
 // called gives the limiter a name.
 func called(name string) Option {
 	return func(o *options) error { o.name = name; return nil }

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/quotient-go/quotient/internal/inside"
 	"github.com/quotient-go/quotient/internal/meter"
 )
 
@@ -142,22 +141,6 @@ func (l *Limiter) poolStats() PoolStats {
 		out.Age = time.Since(h.last)
 	}
 	return out
-}
-
-// counted is for tests: see inside.Count.
-func (l *Limiter) counted() (n inside.Counts) {
-	for i := range l.shards {
-		s := &l.shards[i]
-		s.mu.Lock()
-		n.Fired += s.counts.fired
-		n.Overflowed += s.counts.overflowed
-		n.Expired += s.counts.expired
-		for _, dry := range s.counts.dryRun {
-			n.Dry += dry
-		}
-		s.mu.Unlock()
-	}
-	return n
 }
 
 func (out *Stats) add(c *counters) {

@@ -609,16 +609,6 @@ func (g *gate) interval(t meter.Instant, r *rule) float64 {
 	return r.Interval
 }
 
-// forgetPromises is for tests: see inside.ForgetPromises.
-func (l *Limiter) forgetPromises() {
-	for i := range l.shards {
-		s := &l.shards[i]
-		s.mu.Lock()
-		s.promises = nil
-		s.mu.Unlock()
-	}
-}
-
 // refusal is the decision against a caller that is refused. It promises what it tells.
 func (s *shard) refusal(g *gate, d *demand, v verdict) Decision {
 	dec, apart := g.decision(s.latest, d, v, s.promises[g])
