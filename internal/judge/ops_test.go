@@ -617,6 +617,7 @@ func (w *world) all(r *replica) {
 	}
 	r.counts.refused++
 	r.counts.cancelled += uint64(refused)
+	r.promised(keys[refused], d.RetryAfter)
 	alone := true
 	for i, key := range keys[:refused] {
 		alone = alone && nameOf(key) != nameOf(keys[refused])

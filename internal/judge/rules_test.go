@@ -551,9 +551,7 @@ func (r *replica) refused(key string, n amounts, err error) {
 	if !errors.As(err, &limited) {
 		return
 	}
-	if k := r.key(nameOf(key)); limited.RetryAfter > 0 { // whatever its plan
-		k.told = time.Now().Add(limited.RetryAfter + time.Minute)
-	}
+	r.promised(key, limited.RetryAfter)
 	switch limited.Reason {
 	case quotient.ReasonTooLarge, quotient.ReasonShare, quotient.ReasonDenied, quotient.ReasonPool,
 		quotient.ReasonBadRequest:
@@ -567,6 +565,13 @@ func (r *replica) refused(key string, n amounts, err error) {
 	if r.certain(key, n) {
 		r.w.broken("replica %d %s: %v refused though there is room: %v: %+v", r.id, key, n, err,
 			r.key(key).lo.rules)
+	}
+}
+
+// promised notes what a refused caller was told, whatever the plan.
+func (r *replica) promised(key string, in time.Duration) {
+	if k := r.key(nameOf(key)); in > 0 {
+		k.told = time.Now().Add(in + time.Minute)
 	}
 }
 
