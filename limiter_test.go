@@ -52,7 +52,7 @@ func refuses(t testing.TB, l *Limiter, key string, opts ...CallOption) {
 
 // Time that is measured must not follow the wall clock's steps.
 func TestClockIsMonotonic(t *testing.T) {
-	for _, r := range []Rate{PerSecond(1), {Events: 1, Per: time.Minute, Aligned: true}} {
+	for _, r := range []Rate{PerSecond(1), {Events: 1, Per: time.Minute, Kind: Window}} {
 		if base := mustNew(t, Rates(r)).base.String(); !strings.Contains(base, " m=") {
 			t.Errorf("%+v: %s has no monotonic reading", r, base)
 		}
@@ -295,7 +295,7 @@ func (x *stress) check(t *testing.T) {
 // mixedLimits are limits of every shape over the same few rates. At a speed of 1 those are of a few events a second.
 func mixedLimits(speed, window float64) []Limit {
 	tok := Rate{Name: "tokens", Unit: "tokens", Events: 20 * speed, Per: time.Second, Burst: 60}
-	al := Rate{Name: "al", Events: window, Per: time.Duration(float64(5*time.Second) / speed), Aligned: true}
+	al := Rate{Name: "al", Events: window, Per: time.Duration(float64(5*time.Second) / speed), Kind: Window}
 	s := Rate{Name: "s", Events: 3 * speed, Per: time.Second, Burst: 10}
 	s2 := Rate{Name: "s2", Events: 2 * speed, Per: time.Second, Burst: 3}
 	return []Limit{

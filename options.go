@@ -185,7 +185,7 @@ func StartEmpty() Option {
 }
 
 // AwaitPool admits nothing until SetPool or Follow brings a pool. Callers wait as they do for a slot, or are
-// refused with ReasonPool. Then each key begins with its share of that pool, and aligned windows open with
+// refused with ReasonPool. Then each key begins with its share of that pool, and windows open with
 // the next one. When nothing usable has come for HintMaxAge since the first Follow began, the configured
 // pool counts while one runs. Without a configured pool nothing is admitted until a hint comes, nor while
 // the last one is older than HintMaxAge. A replica that a network split cuts off from its source then stops.

@@ -134,7 +134,7 @@ func (o *overrides) count(limit Limit, sign int) {
 // clocks reports whether calls under the limit need a clock, and whether they need the wall clock.
 func (l Limit) clocks() (clock, wall bool) {
 	for _, r := range l.Rates {
-		wall = wall || r.Aligned || r.Burst == 1
+		wall = wall || r.Kind != Bucket
 	}
 	return len(l.Rates) > 0, wall
 }

@@ -21,11 +21,11 @@ func drawRate(t *rapid.T, label string) quotient.Rate {
 	}
 }
 
-// drawPacedRate is as drawRate, and in half of the draws with a burst of one, which gives a replica turns.
+// drawPacedRate is as drawRate, and paced in half of the draws, which gives a replica turns.
 func drawPacedRate(t *rapid.T, name string) quotient.Rate {
 	r := drawRate(t, name)
 	if rapid.Bool().Draw(t, "paced") {
-		r.Burst = 1
+		r.Kind, r.Burst = quotient.Paced, 1
 		if r.Per/time.Duration(r.Events) < 50*time.Millisecond {
 			r.Per = time.Minute
 		}
@@ -47,7 +47,7 @@ func drawLimit(t *rapid.T) quotient.Limit {
 	}
 	if rapid.Bool().Draw(t, "window") {
 		events := drawRate(t, "c").Events
-		limit.Rates = append(limit.Rates, quotient.Rate{Name: "w", Events: events, Per: time.Second, Aligned: true})
+		limit.Rates = append(limit.Rates, quotient.Rate{Name: "w", Events: events, Per: time.Second, Kind: quotient.Window})
 	}
 	return limit
 }

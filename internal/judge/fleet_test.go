@@ -179,7 +179,7 @@ func TestPropertyRaisedWindows(t *testing.T) {
 		replicas, unit := rapid.IntRange(1, 7).Draw(rt, "replicas"), rapid.SampledFrom([]float64{1, .25}).Draw(rt, "unit")
 		rate := func(name string, per time.Duration) quotient.Rate {
 			return quotient.Rate{Name: name, Events: unit * float64(rapid.IntRange(1, 25).Draw(rt, "events")), Per: per,
-				Aligned: true}
+				Kind: quotient.Window}
 		}
 		long := rapid.Bool().Draw(rt, "long")
 		limit := func() quotient.Limit {

@@ -201,7 +201,7 @@ func TestPropertyCounted(t *testing.T) {
 		}
 		f.rate = quotient.Rate{
 			Name: "w", Per: time.Duration(rapid.IntRange(2, 10).Draw(rt, "seconds")) * time.Second,
-			Events: float64(rapid.IntRange(1, 60).Draw(rt, "events")), Aligned: true, Counted: true,
+			Events: float64(rapid.IntRange(1, 60).Draw(rt, "events")), Kind: quotient.CountedWindow,
 		}
 		f.ends = make([]*countedEnd, rapid.IntRange(2, 5).Draw(rt, "replicas"))
 		for i := range f.ends {
