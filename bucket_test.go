@@ -11,6 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/quotient-go/quotient/internal/inside"
 	"github.com/quotient-go/quotient/internal/meter"
 )
 
@@ -507,7 +508,7 @@ func TestWindowsOfALimiter(t *testing.T) {
 	})
 	row(t, "another rate changes no window", func(t *testing.T) {
 		for phase := range 2 { // of the sparse windows of three replicas every second one is ours
-			l := mustNew(t, Rates(aligned(1, time.Second)), WithPhase(int64(phase)))
+			l := mustNew(t, Rates(aligned(1, time.Second)), fix(func(c *inside.Chance) { c.Phase = int64(phase) }))
 			left := func() float64 { return l.Explain("k").Rules[0].Left }
 			l.Allow("k")
 			time.Sleep(time.Second)
@@ -610,7 +611,7 @@ func TestFirstAlignedRateReadsTheWallClock(t *testing.T) {
 		row(t, step, func(t *testing.T) {
 			wrong := step // the wall clock is wrong by so much
 			wall := func(t time.Time) int64 { return t.Add(wrong).UnixNano() }
-			l := mustNew(t, Rates(perSecond(1, 5)), WithWallClock(wall))
+			l := mustNew(t, Rates(perSecond(1, 5)), fix(func(c *inside.Chance) { c.Wall = wall }))
 			r := aligned(5, 10*time.Hour)
 			wants(t, l, "k", 5)
 			wrong = 0

@@ -354,14 +354,6 @@ func must(t interface{ Fatal(...any) }, err error) {
 
 func key(i int) string { return fmt.Sprintf("key-%d", i) }
 
-// WithPhase fixes which sparse windows are a replica's own while it knows no ordinal.
-func WithPhase(phase int64) Option { return fix(func(c *inside.Chance) { c.Phase = phase }) }
-
-// WithWallClock sets the wall clock of a limiter, and nothing else of its time.
-func WithWallClock(wall func(time.Time) int64) Option {
-	return fix(func(c *inside.Chance) { c.Wall = wall })
-}
-
 // WithMostPlans bounds how many plans a limiter can have at a time.
 func WithMostPlans(n int) Option { return fix(func(c *inside.Chance) { c.Plans = n }) }
 
