@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quotient-go/quotient/internal/carry"
 	"github.com/quotient-go/quotient/internal/fairshare"
 	"github.com/quotient-go/quotient/policy"
 )
@@ -27,7 +28,7 @@ type exchange struct {
 	counts   map[countKey]*census
 	counting int // of counts: those that this replica names
 
-	fleet          Terms // what the limiters of this name have done together
+	fleet          carry.Terms // what the limiters of this name have done together
 	fleetAge       time.Duration
 	sent, received uint64 // bytes of the source
 }
@@ -54,12 +55,12 @@ const (
 
 // sumNews is a sum, and the age of its oldest part at an instant.
 type sumNews struct {
-	sum     Terms
+	sum     carry.Terms
 	age, at time.Duration
 }
 
 // sum asks for one. The instant is before that, since the goroutine may be held up on the way.
-func (l *Limiter) sum(sums Sums, text string) (n sumNews) {
+func (l *Limiter) sum(sums carry.Sums, text string) (n sumNews) {
 	n.at = time.Since(l.base)
 	n.sum, n.age = sums.Sum(text)
 	n.age = max(0, n.age)
@@ -73,8 +74,8 @@ func (n *sumNews) ageAt(at time.Duration) time.Duration { return older(n.age, ma
 func older(age, by time.Duration) time.Duration { return age + min(by, math.MaxInt64-age) }
 
 // totals is what this limiter has done, and of what weight it is.
-func (l *Limiter) totals(weight int) Terms {
-	t := Terms{
+func (l *Limiter) totals(weight int) carry.Terms {
+	t := carry.Terms{
 		totalReplicas: int64(weight), totalWaiting: l.waiting.Load(),
 		totalAdmitted: int64(l.collected.Load()),
 	}
@@ -94,7 +95,7 @@ func (l *Limiter) totals(weight int) Terms {
 // exchanged is a key that is named.
 type exchanged struct {
 	share fairshare.Share
-	said  Terms
+	said  carry.Terms
 	at    time.Duration // instant.at: of the latest turn
 	last  time.Duration // instant.at: when this replica has held it back
 	asked bool          // this replica names it
@@ -248,7 +249,7 @@ func (f *follower) carry(src Source, name string) error {
 	if n, ok := src.(numbered); ok {
 		src = n.src
 	}
-	c, ok := src.(Carrier)
+	c, ok := src.(carry.Carrier)
 	if f.l.spokenKeys == 0 || !ok || !f.carries(func() {}) {
 		return nil
 	}
@@ -298,13 +299,13 @@ func (l *Limiter) endExchange() {
 	for key := range x.keys {
 		l.forgetSpoken(key)
 	}
-	x.keys, x.asked, x.lent, x.fleet = nil, 0, 0, Terms{}
+	x.keys, x.asked, x.lent, x.fleet = nil, 0, 0, carry.Terms{}
 	x.counts, x.counting = nil, 0
 }
 
 // turn says what this replica uses and wants of each key that is named, and puts in force what follows from
 // what the others say.
-func (l *Limiter) turn(sums Sums) {
+func (l *Limiter) turn(sums carry.Sums) {
 	x := &l.exchange
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -355,7 +356,7 @@ func (l *Limiter) nameKeys(wanted []candidate, now time.Duration) {
 }
 
 // exchangeKey is a turn of one key.
-func (l *Limiter) exchangeKey(sums Sums, key string, k *exchanged, pool fairshare.Pool) {
+func (l *Limiter) exchangeKey(sums carry.Sums, key string, k *exchanged, pool fairshare.Pool) {
 	x := &l.exchange
 	asked := l.sum(sums, textKey+key)
 	s, hash := l.lock(key)
@@ -368,19 +369,19 @@ func (l *Limiter) exchangeKey(sums Sums, key string, k *exchanged, pool fairshar
 	if others := sum[fairshare.Asked] - k.said[fairshare.Asked]; !k.asked && others <= 0 {
 		s.mu.Unlock()
 		l.forgetSpoken(key)
-		sums.Say(textKey+key, Terms{})
+		sums.Say(textKey+key, carry.Terms{})
 		delete(x.keys, key)
 		return
 	}
 	x.age = max(x.age, age)
-	news := fairshare.Reports{Sum: fairshare.Numbers(sum), Age: age}
-	var said fairshare.Numbers
+	news := fairshare.Reports{Sum: sum, Age: age}
+	var said carry.Terms
 	if fresh := now.at + max(0, l.newsMaxAge-age); l.learns && l.beyond {
 		said = s.speakOfController(g, news, pool, fresh)
 	} else {
 		said = s.lend(g, k, seen, news, pool, fresh)
 	}
-	if k.said = Terms(said); k.asked {
+	if k.said = said; k.asked {
 		k.said[fairshare.Asked] = 1
 	}
 	if k.lent {
@@ -399,7 +400,7 @@ func (l *Limiter) exchangeKey(sums Sums, key string, k *exchanged, pool fairshar
 func (s *shard) lend(
 	g *gate, k *exchanged, seen fairshare.Seen, news fairshare.Reports, pool fairshare.Pool,
 	fresh time.Duration,
-) fairshare.Numbers {
+) carry.Terms {
 	said, part := k.share.Next(k.at, seen, news, pool, s.l.newsMaxAge)
 	if k.lent = part > 0; g != nil {
 		g.tally().ends = fresh
@@ -412,7 +413,7 @@ func (s *shard) lend(
 // controller governs.
 func (s *shard) speakOfController(
 	g *gate, news fairshare.Reports, pool fairshare.Pool, fresh time.Duration,
-) (said fairshare.Numbers) {
+) (said carry.Terms) {
 	said[fairshare.Known] = int64(pool.Weight)
 	if g == nil || len(g.setting.ctrls) == 0 {
 		return said
@@ -434,7 +435,7 @@ func (s *shard) speakOfController(
 }
 
 // fleet puts the sum into the words of a controller.
-func (r *rule) fleet(sum fairshare.Numbers, pool fairshare.Pool) *policy.Fleet {
+func (r *rule) fleet(sum carry.Terms, pool fairshare.Pool) *policy.Fleet {
 	weight := float64(pool.Weight)
 	return &policy.Fleet{
 		Weight: float64(sum[fairshare.Known]) / weight, Wanting: float64(sum[fairshare.Wanting]) / weight,
@@ -445,7 +446,7 @@ func (r *rule) fleet(sum fairshare.Numbers, pool fairshare.Pool) *policy.Fleet {
 }
 
 // inThousandths adds a controller's word to what a replica says.
-func inThousandths(said fairshare.Numbers, w policy.Report) fairshare.Numbers {
+func inThousandths(said carry.Terms, w policy.Report) carry.Terms {
 	count := func(x float64) int64 {
 		if !(x > 0) { // a NaN does not count either
 			return 0
@@ -492,9 +493,9 @@ func (l *Limiter) forgetSpoken(key string) {
 
 // census is a key whose events the replicas count together under one rule.
 type census struct {
-	window int64  // that is counted
-	text   string // under which it is summed; "" before the first
-	said   Terms  // under that text
+	window int64       // that is counted
+	text   string      // under which it is summed; "" before the first
+	said   carry.Terms // under that text
 	others taken
 	known  int64 // weight of the other replicas that counted it, by the latest complete sum
 
@@ -548,7 +549,7 @@ func readCount(text string) (k countKey, window int64, ok bool) {
 type taken struct{ events, back, lost int64 }
 
 // see returns the number for a sum. When a replica joins, what was lost may be in it again.
-func (t *taken) see(sum Terms, joined bool) int64 {
+func (t *taken) see(sum carry.Terms, joined bool) int64 {
 	events, back := sum[countEvents]-t.events, sum[countBack]-t.back
 	if events < 0 {
 		t.lost = min(t.lost+max(0, -events-max(0, -back)), mostCounted)
@@ -571,7 +572,7 @@ func (x *exchange) count(k countKey, now time.Duration) *census {
 
 // learnOf has this replica count a key that another one names. A key that is only counted is about to go: if
 // replicas learned of it from each other, it would never be forgotten.
-func (l *Limiter) learnOf(sums Sums, text string, k countKey, now time.Duration) {
+func (l *Limiter) learnOf(sums carry.Sums, text string, k countKey, now time.Duration) {
 	x := &l.exchange
 	if x.counts[k] != nil || len(x.counts)-x.counting >= maxLearned*l.spokenKeys {
 		return
@@ -666,7 +667,7 @@ func (x *exchange) giveWay() bool {
 func (c *census) most() float64 { return max(c.used, c.usedBefore) }
 
 // exchangeCount is a turn of one counted key.
-func (l *Limiter) exchangeCount(sums Sums, k countKey, c *census, pool Pool) {
+func (l *Limiter) exchangeCount(sums carry.Sums, k countKey, c *census, pool Pool) {
 	x := &l.exchange
 	s, _, r, is := l.countedGate(k)
 	if r == nil {
@@ -700,7 +701,7 @@ func (l *Limiter) exchangeCount(sums Sums, k countKey, c *census, pool Pool) {
 }
 
 // othersSay returns what the other replicas say of a window.
-func (l *Limiter) othersSay(sums Sums, c *census) sumNews {
+func (l *Limiter) othersSay(sums carry.Sums, c *census) sumNews {
 	n := l.sum(sums, c.text)
 	for i := range n.sum {
 		n.sum[i] = min(max(0, n.sum[i]-c.said[i]), mostCounted)
@@ -709,7 +710,7 @@ func (l *Limiter) othersSay(sums Sums, c *census) sumNews {
 }
 
 // learnCount puts the reports in force, unless the window is over. It returns what this replica has to say.
-func (l *Limiter) learnCount(k countKey, c *census, news sumNews, pool Pool) (said Terms) {
+func (l *Limiter) learnCount(k countKey, c *census, news sumNews, pool Pool) (said carry.Terms) {
 	s, g, r, w := l.countedGate(k)
 	if r == nil {
 		s.mu.Unlock()
@@ -769,11 +770,11 @@ func (l *Limiter) countedGate(k countKey) (*shard, *gate, *rule, *window) {
 // enterWindow begins to count a window, unless it is counted already. The text of the one before stays for a
 // grace: at replicas whose clocks are behind that window still goes on.
 func (x *exchange) enterWindow(
-	sums Sums, k countKey, c *census, index int64, now, grace time.Duration,
+	sums carry.Sums, k countKey, c *census, index int64, now, grace time.Duration,
 ) {
 	enters := c.text == "" || c.window != index
 	if c.before != "" && (enters || now >= c.until) {
-		sums.Say(c.before, Terms{})
+		sums.Say(c.before, carry.Terms{})
 		c.before = ""
 	}
 	if !enters {
@@ -783,7 +784,7 @@ func (x *exchange) enterWindow(
 		sums.Say(c.before, c.said)
 	}
 	c.window, c.text = index, countText(k, index)
-	c.said, c.others, c.known = Terms{}, taken{}, 0
+	c.said, c.others, c.known = carry.Terms{}, taken{}, 0
 	if !c.busy {
 		x.unname(c)
 	}
@@ -791,11 +792,11 @@ func (x *exchange) enterWindow(
 }
 
 // forgetCount has a key divided again.
-func (l *Limiter) forgetCount(sums Sums, k countKey, c *census) {
+func (l *Limiter) forgetCount(sums carry.Sums, k countKey, c *census) {
 	x := &l.exchange
 	for _, text := range []string{c.before, c.text} {
 		if text != "" {
-			sums.Say(text, Terms{})
+			sums.Say(text, carry.Terms{})
 		}
 	}
 	x.unname(c)

@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/quotient-go/quotient/internal/carry"
 	"github.com/quotient-go/quotient/internal/fairshare"
 	"github.com/quotient-go/quotient/policy"
 )
@@ -23,8 +24,8 @@ import (
 type hub struct {
 	mu    sync.Mutex
 	turns time.Duration
-	said  []map[string]Terms // by replica
-	cut   bool               // nothing is carried any more
+	said  []map[string]carry.Terms // by replica
+	cut   bool                     // nothing is carried any more
 }
 
 // cutOff ends all news.
@@ -38,7 +39,7 @@ func (h *hub) cutOff() {
 type hubEnd struct {
 	*hub
 	replica int
-	turn    func(Sums)
+	turn    func(carry.Sums)
 }
 
 func (e *hubEnd) Watch(ctx context.Context, report func(Pool, error)) error {
@@ -57,16 +58,16 @@ func (e *hubEnd) Watch(ctx context.Context, report func(Pool, error)) error {
 	}
 }
 
-func (e *hubEnd) Carry(_ string, turn func(Sums)) (func(), error) {
+func (e *hubEnd) Carry(_ string, turn func(carry.Sums)) (func(), error) {
 	e.turn = turn
 	return func() {}, nil
 }
 
-func (e *hubEnd) Say(key string, own Terms) {
+func (e *hubEnd) Say(key string, own carry.Terms) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.said[e.replica][key] = own
-	if own == (Terms{}) {
+	if own == (carry.Terms{}) {
 		delete(e.said[e.replica], key)
 	}
 }
@@ -74,14 +75,14 @@ func (e *hubEnd) Say(key string, own Terms) {
 func (e *hubEnd) Keys() iter.Seq[string] {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	keys := map[string]Terms{}
+	keys := map[string]carry.Terms{}
 	for _, m := range e.said {
 		maps.Copy(keys, m)
 	}
 	return maps.Keys(keys)
 }
 
-func (e *hubEnd) Sum(key string) (sum Terms, age time.Duration) {
+func (e *hubEnd) Sum(key string) (sum carry.Terms, age time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, m := range e.said {
@@ -99,12 +100,12 @@ func (e *hubEnd) Bytes() (sent, received uint64) { return 1, 2 }
 
 // pooled runs limiters that share a pool and say to each other what they want, within a synctest bubble.
 func pooled(t *testing.T, n int, limit Limit, opts ...Option) (*hub, []*Limiter) {
-	h := &hub{turns: 200 * time.Millisecond, said: make([]map[string]Terms, n)}
+	h := &hub{turns: 200 * time.Millisecond, said: make([]map[string]carry.Terms, n)}
 	var ls []*Limiter
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(func() { cancel(); synctest.Wait() })
 	for i := range n {
-		h.said[i] = map[string]Terms{}
+		h.said[i] = map[string]carry.Terms{}
 	}
 	for i := range n {
 		l := Must(New(limit, append(opts, Replicas(n), Demand(10, 2*time.Second))...))
@@ -470,7 +471,7 @@ func TestWhatIsKnownOfAWindowStays(t *testing.T) {
 		}},
 		{"the other has ended", "", func(_ *testing.T, h *hub, _ *Limiter) {
 			h.mu.Lock()
-			h.said[0] = map[string]Terms{}
+			h.said[0] = map[string]carry.Terms{}
 			h.mu.Unlock()
 			time.Sleep(2 * askedFor)
 		}},
@@ -528,7 +529,7 @@ func TestWhatIsLostOfACount(t *testing.T) {
 		var got int64
 		var n taken
 		for i, s := range row.sums {
-			got = n.see(Terms{countEvents: s[0], countBack: s[1]}, row.joined && i == len(row.sums)-1)
+			got = n.see(carry.Terms{countEvents: s[0], countBack: s[1]}, row.joined && i == len(row.sums)-1)
 		}
 		is(t, row.name, got, row.want)
 	}
@@ -830,12 +831,12 @@ func TestWhatIsLent(t *testing.T) {
 // refusing is a Carrier that carries nothing.
 type refusing struct{ hubEnd }
 
-func (refusing) Carry(string, func(Sums)) (func(), error) { return nil, errors.New("not today") }
+func (refusing) Carry(string, func(carry.Sums)) (func(), error) { return nil, errors.New("not today") }
 
 func TestCarriersOfLimiters(t *testing.T) {
 	row(t, "a carrier that refuses", func(t *testing.T) {
 		l := mustNew(t, Rates(PerSecond(10)), Demand(1, time.Second))
-		h := &hub{turns: time.Second, said: []map[string]Terms{{}}}
+		h := &hub{turns: time.Second, said: []map[string]carry.Terms{{}}}
 		err := l.Follow(t.Context(), &refusing{hubEnd{hub: h}})
 		is(t, "Follow", fmt.Sprint(err), "quotient: Follow: source: not today")
 		ctx, cancel := context.WithCancel(t.Context())
@@ -852,7 +853,7 @@ func TestCarriersOfLimiters(t *testing.T) {
 	})
 	// A loan ends with the Follow that brought it, and the next Follow may bring another.
 	row(t, "follow ends and begins again", func(t *testing.T) {
-		h := &hub{turns: 200 * time.Millisecond, said: []map[string]Terms{{}, {}}}
+		h := &hub{turns: 200 * time.Millisecond, said: []map[string]carry.Terms{{}, {}}}
 		l := mustNew(t, Rates(aThousand(40)), Replicas(2), Demand(4, 2*time.Second))
 		other := mustNew(t, Rates(aThousand(40)), Replicas(2), Demand(4, 2*time.Second))
 		go func() { _ = other.Follow(t.Context(), &hubEnd{hub: h, replica: 1}) }()
@@ -871,7 +872,7 @@ func TestCarriersOfLimiters(t *testing.T) {
 		rate := Rate{Events: 400, Per: time.Minute, Aligned: true, Counted: true}
 		ends, ls := make([]*farEnd, 2), make([]*Limiter, 2)
 		for i := range ends {
-			ends[i] = &farEnd{Wire: Wire{Own: map[string]Terms{}}, other: make([]map[string]Terms, late),
+			ends[i] = &farEnd{Wire: Wire{Own: map[string]carry.Terms{}}, other: make([]map[string]carry.Terms, late),
 				late: late * turns}
 			ls[i] = mustNew(t, Rates(rate), Replicas(2), Demand(10, 2*time.Second))
 			ls[i].beginExchange()
@@ -895,7 +896,7 @@ func TestCarriersOfLimiters(t *testing.T) {
 	})
 	row(t, "a registry lends each of its limiters", func(t *testing.T) {
 		var r Registry
-		s := &shelf{turns: map[string]func(Sums){}}
+		s := &shelf{turns: map[string]func(carry.Sums){}}
 		go func() { _ = r.Follow(t.Context(), s) }()
 		synctest.Wait()
 		for _, name := range []string{"a", "b"} {
@@ -916,7 +917,7 @@ func TestCarriersOfLimiters(t *testing.T) {
 // farEnd is a replica of two. The report of the other one comes late.
 type farEnd struct {
 	Wire
-	other []map[string]Terms // oldest first
+	other []map[string]carry.Terms // oldest first
 	late  time.Duration
 	pause time.Duration // after each sum
 }
@@ -927,7 +928,7 @@ func (e *farEnd) Keys() iter.Seq[string] {
 	return maps.Keys(all)
 }
 
-func (e *farEnd) Sum(key string) (sum Terms, age time.Duration) {
+func (e *farEnd) Sum(key string) (sum carry.Terms, age time.Duration) {
 	sum = e.Own[key]
 	for i, n := range e.other[0][key] {
 		sum[i] += n
@@ -943,8 +944,8 @@ func TestReportsGrowOld(t *testing.T) {
 		l := mustNew(t, Limit{InFlight: 4}, Replicas(2), Demand(1, time.Second))
 		l.beginExchange()
 		is(t, "the share", l.admitAll(4), 2)
-		said := map[string]Terms{textKey + "k": {1, 1}}
-		return l, &farEnd{Wire: Wire{Own: map[string]Terms{}}, other: []map[string]Terms{said}}
+		said := map[string]carry.Terms{textKey + "k": {1, 1}}
+		return l, &farEnd{Wire: Wire{Own: map[string]carry.Terms{}}, other: []map[string]carry.Terms{said}}
 	}
 	row(t, "of the future", func(t *testing.T) {
 		l, e := start(t)
@@ -976,7 +977,7 @@ func TestReportsGrowOld(t *testing.T) {
 // shelf is a Carrier that carries for several limiters, each under its name, in a pool of two.
 type shelf struct {
 	mu    sync.Mutex
-	turns map[string]func(Sums)
+	turns map[string]func(carry.Sums)
 }
 
 func (s *shelf) Watch(ctx context.Context, report func(Pool, error)) error {
@@ -986,7 +987,7 @@ func (s *shelf) Watch(ctx context.Context, report func(Pool, error)) error {
 		report(Pool{Replicas: 2}, nil)
 		s.mu.Lock()
 		for _, turn := range s.turns {
-			turn(&idle{farEnd{Wire: Wire{Own: map[string]Terms{}}, other: []map[string]Terms{{}}}})
+			turn(&idle{farEnd{Wire: Wire{Own: map[string]carry.Terms{}}, other: []map[string]carry.Terms{{}}}})
 		}
 		s.mu.Unlock()
 		select {
@@ -997,7 +998,7 @@ func (s *shelf) Watch(ctx context.Context, report func(Pool, error)) error {
 	}
 }
 
-func (s *shelf) Carry(name string, turn func(Sums)) (func(), error) {
+func (s *shelf) Carry(name string, turn func(carry.Sums)) (func(), error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.turns[name] = turn
@@ -1007,7 +1008,9 @@ func (s *shelf) Carry(name string, turn func(Sums)) (func(), error) {
 // idle are sums with a replica that uses nothing of any key.
 type idle struct{ farEnd }
 
-func (*idle) Sum(string) (Terms, time.Duration) { return Terms{2, 1}, 200 * time.Millisecond }
+func (*idle) Sum(string) (carry.Terms, time.Duration) {
+	return carry.Terms{2, 1}, 200 * time.Millisecond
+}
 
 // oneLock is a Carrier that holds its lock while it reports.
 type oneLock struct {
@@ -1023,7 +1026,7 @@ func (o *oneLock) wait() {
 	defer o.mu.Unlock()
 }
 
-func (o *oneLock) Carry(string, func(Sums)) (func(), error) { o.wait(); return o.wait, nil }
+func (o *oneLock) Carry(string, func(carry.Sums)) (func(), error) { o.wait(); return o.wait, nil }
 
 func TestAFollowerStopsDuringAReport(t *testing.T) {
 	l := mustNew(t, Limit{InFlight: 4}, Demand(1, time.Second))
@@ -1054,7 +1057,7 @@ func TestAFollowerStopsDuringAReport(t *testing.T) {
 // Turns, calls, changes and looks at once, for the race detector and for deadlocks. At the end the counts
 // must add up.
 func TestTurnsAgainstEverything(t *testing.T) {
-	h := &hub{turns: time.Millisecond, said: []map[string]Terms{{}, {}}}
+	h := &hub{turns: time.Millisecond, said: []map[string]carry.Terms{{}, {}}}
 	limit := Limit{InFlight: 20, Rates: []Rate{{Events: 1e6, Per: time.Second, Burst: 100}}}
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()

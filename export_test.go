@@ -5,6 +5,8 @@ import (
 	"maps"
 	"math"
 	"time"
+
+	"github.com/quotient-go/quotient/internal/carry"
 )
 
 // TestPropertyEverything, which is outside the package, needs to see or to set these.
@@ -123,19 +125,19 @@ func Lend(l *Limiter, key string, part float64, lasts time.Duration) bool {
 // Wire is a replica's end of a network that a test makes: what it says of keys, and what it has heard of each of
 // the others.
 type Wire struct {
-	Own   map[string]Terms
+	Own   map[string]carry.Terms
 	Heard []Heard
 }
 
 // Heard is what a replica has said, as of an instant; the zero instant for nothing.
 type Heard struct {
 	Sent time.Time
-	Said map[string]Terms
+	Said map[string]carry.Terms
 }
 
 // Say, Keys, Sum and Bytes are those of Sums.
-func (w *Wire) Say(key string, own Terms) {
-	if w.Own[key] = own; own == (Terms{}) {
+func (w *Wire) Say(key string, own carry.Terms) {
+	if w.Own[key] = own; own == (carry.Terms{}) {
 		delete(w.Own, key)
 	}
 }
@@ -148,7 +150,7 @@ func (w *Wire) Keys() iter.Seq[string] {
 	return maps.Keys(all)
 }
 
-func (w *Wire) Sum(key string) (sum Terms, age time.Duration) {
+func (w *Wire) Sum(key string) (sum carry.Terms, age time.Duration) {
 	sum = w.Own[key]
 	for _, h := range w.Heard {
 		for i, n := range h.Said[key] {

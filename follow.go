@@ -29,7 +29,8 @@ func (h *hints) failed(err error) { h.errors++; h.lastError = err.Error() }
 // refuse all without a word. Logger(slog.New(slog.DiscardHandler)) ends it. A source that neither reports nor
 // fails logs nothing: Stats().Pool tells, and Registry.Ready.
 //
-// If the limiter has Demand, a Carrier also carries the replicas' reports on their keys.
+// If the limiter has Demand, a source that sums up numbers over the pool, as poolsize/gossip does, also carries the
+// replicas' reports on their keys. FixedOrdinal may be around it.
 func (l *Limiter) Follow(ctx context.Context, src Source) error {
 	if src == nil {
 		return errors.New("quotient: Follow: source: nil")

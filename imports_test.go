@@ -33,7 +33,7 @@ const (
 // may know, and why. A module of its own (see its go.mod) carries what only its users need.
 var rooms = []room{
 	// Whoever imports the limiter gets the token maths and the LRU list, and no client.
-	{".", "policy internal/fairshare internal/waited internal/trial",
+	{".", "policy internal/carry internal/fairshare internal/waited internal/trial",
 		"golang.org/x/time/rate github.com/hashicorp/golang-lru/v2/simplelru", ""},
 	{"policy", "", "", ""}, // a controller is a pure function of feedback; it knows no clock, lock or caller
 
@@ -46,8 +46,9 @@ var rooms = []room{
 	{"httplimit/...", adapter + " internal/field internal/held internal/overdue internal/waited",
 		"github.com/dunglas/httpsfv", ""},
 
-	{"internal/fairshare", "", "", ""}, // how replicas divide a limit is a pure function
-	{"internal/carried", ". internal/fairshare", "", ""},
+	{"internal/carry", "", "", ""},                   // types alone
+	{"internal/fairshare", "internal/carry", "", ""}, // how replicas divide a limit is a pure function
+	{"internal/carried", ". internal/carry internal/fairshare", "", ""},
 	{"internal/shown", "", "", ""},
 	{"internal/field", "", "", ""}, // which header fields can be a key
 	{"internal/waited", "", "", ""},
@@ -82,13 +83,14 @@ var rooms = []room{
 		"github.com/redis/go-redis/v9 github.com/alicebob/miniredis/v2", ""},
 	{"poolsize/etcd", ". poolsize", etcd, "internal/etcdtest"},
 	{"poolsize/kube/...", ". poolsize internal/files", "k8s.io", ""},
-	{"poolsize/gossip/...", ". poolsize internal/files", "github.com/hashicorp/memberlist", ""},
+	{"poolsize/gossip/...", ". poolsize internal/carry internal/files", "github.com/hashicorp/memberlist", ""},
 	// Leases are a service and its client; they know no limiter.
 	{"lease", "lease internal/held", "github.com/go-json-experiment/json", ""},
 	{"lease/etcd", "lease", etcd, "internal/etcdtest"},
 
 	// A parser of files; heavy sources are handed to it.
-	{"config/...", ". policy httplimit lease poolsize/dns poolsize/file internal/field internal/files internal/shown",
+	{"config/...", ". policy httplimit lease poolsize/dns poolsize/file internal/carry internal/field internal/files " +
+		"internal/shown",
 		"github.com/pelletier/go-toml/v2 github.com/fsnotify/fsnotify", "internal/carried"},
 	{"deploy/proxy", ". config lease", "k8s.io sigs.k8s.io github.com/prometheus-operator",
 		"internal/needed"},

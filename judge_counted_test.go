@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/carry"
 )
 
 // The judge's reading of bound 14, for a fleet that counts together. It carries the replicas' reports, which
@@ -25,7 +26,7 @@ const (
 // line is a replica's end of the judge's network.
 type line struct {
 	quotient.Wire
-	turn func(quotient.Sums)
+	turn func(carry.Sums)
 	mail []letter
 	late time.Duration
 }
@@ -36,8 +37,8 @@ type letter struct {
 	due  time.Time
 }
 
-// Carry is quotient.Carrier's.
-func (s *source) Carry(_ string, turn func(quotient.Sums)) (stop func(), err error) {
+// Carry is carry.Carrier's.
+func (s *source) Carry(_ string, turn func(carry.Sums)) (stop func(), err error) {
 	s.line.turn = turn
 	return func() { s.line.turn = nil }, nil
 }
@@ -69,7 +70,7 @@ type attendance struct {
 
 // joinTogether has a replica take part in the exchange.
 func (w *world) joinTogether(r *replica) {
-	n := &line{Wire: quotient.Wire{Own: map[string]quotient.Terms{}, Heard: make([]quotient.Heard, len(w.fleet)-1)}}
+	n := &line{Wire: quotient.Wire{Own: map[string]carry.Terms{}, Heard: make([]quotient.Heard, len(w.fleet)-1)}}
 	n.late = time.Duration(pick(w.T, 0, int(latest/time.Millisecond), "late")) * time.Millisecond
 	ctx, cancel := context.WithCancel(context.Background())
 	r.source = &source{cancel: cancel, ended: make(chan error, 1), line: n}

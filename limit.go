@@ -57,7 +57,8 @@ type Rate struct {
 	// at the full minute. A replica with less than one event a window has room in some windows only. All
 	// such rates but the one with the longest Per keep an event until it is used.
 	Aligned bool
-	// Counted lets the fleet's count decide in place of the share, if Demand has a Carrier that sums it up.
+	// Counted lets the fleet's count decide in place of the share, if there is Demand and a source that sums it
+	// up, as poolsize/gossip does.
 	// It requires Aligned. The Events of a window then belong to all replicas together: the first calls take
 	// them, on any replica. A key waits for the next window when the events known here have reached the
 	// limit. At the start of a window, and without reports of all replicas, the share decides. See bound 14

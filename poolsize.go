@@ -3,10 +3,8 @@ package quotient
 import (
 	"context"
 	"fmt"
-	"iter"
 	"os"
 	"strconv"
-	"time"
 )
 
 // Pool is what a replica knows about the pool that shares its limits.
@@ -81,33 +79,6 @@ func (p Pool) withShareOf(q Pool) Pool {
 type Source interface {
 	Watch(ctx context.Context, report func(Pool, error)) error
 }
-
-// Carrier is a Source that also sums up, over the pool, the replicas' reports on their keys. Follow uses it
-// so for a limiter with Demand.
-type Carrier interface {
-	Source
-	// Carry calls turn once in each interval while Watch runs, from one goroutine at a time, until stop is
-	// called. Stop returns when no call runs, and takes back all Terms. The name tells the limiters of a
-	// process apart. A name in use is an error.
-	Carry(name string, turn func(Sums)) (stop func(), err error)
-}
-
-// Sums are the reports of a pool's replicas on the keys of a limiter. They are valid during one call of
-// turn.
-type Sums interface {
-	// Say sets this replica's report on a key from now on. The zero Terms withdraw it.
-	Say(key string, own Terms)
-	// Keys iterates over the keys that any replica reports on, as far as is known here.
-	Keys() iter.Seq[string]
-	// Sum returns the sum over all replicas, this one included, and the age of the oldest part of it. That is
-	// math.MaxInt64 while a part is missing.
-	Sum(key string) (sum Terms, age time.Duration)
-	// Bytes returns what the source has sent and received since it was made.
-	Bytes() (sent, received uint64)
-}
-
-// Terms are what a replica adds to the sum for a key. The limiter decides what they mean. None is below 0.
-type Terms [6]int64
 
 // Env is the source that reads the environment once: QUOTIENT_REPLICAS, and, if set, QUOTIENT_WEIGHT and
 // QUOTIENT_ORDINAL, a StatefulSet's pod index, which counts from 0. Such ordinals are fixed.

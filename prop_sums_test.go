@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/quotient-go/quotient/internal/carry"
 )
 
 // borrowers are limiters of one pool whose callers come and go. They say to each other what they want.
@@ -24,9 +26,9 @@ type borrowers struct {
 func newBorrowers(t *rapid.T, limit Limit) *borrowers {
 	n := rapid.IntRange(1, 5).Draw(t, "replicas")
 	b := &borrowers{T: t, asks: make([]int, n), held: make([][]Permit, n)}
-	b.hub = &hub{turns: 100 * time.Millisecond, said: make([]map[string]Terms, n)}
+	b.hub = &hub{turns: 100 * time.Millisecond, said: make([]map[string]carry.Terms, n)}
 	for i := range n {
-		b.said[i] = map[string]Terms{}
+		b.said[i] = map[string]carry.Terms{}
 		l := mustNew(t, limit, few, Replicas(n), Demand(3, time.Second))
 		b.ls = append(b.ls, l)
 		l.beginExchange()
@@ -236,7 +238,7 @@ func (e *countedEnd) turn() {
 // start begins a life of the replica.
 func (e *countedEnd) start() {
 	e.life++
-	e.Wire, e.mail = Wire{map[string]Terms{}, make([]Heard, len(e.fleet.ends))}, nil
+	e.Wire, e.mail = Wire{map[string]carry.Terms{}, make([]Heard, len(e.fleet.ends))}, nil
 	wall := WithWallClock(func(t time.Time) int64 { return t.Add(e.offset).UnixNano() })
 	e.l = mustNew(e.fleet.rt, Rates(e.fleet.rate), Replicas(len(e.fleet.ends)), Demand(4, e.fleet.maxAge),
 		few, wall)

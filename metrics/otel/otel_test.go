@@ -205,7 +205,7 @@ func history(t *testing.T, reg *quotient.Registry, opts ...quotient.Option) {
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(func() { cancel(); synctest.Wait() })
 	src := &carried.Source{Replicas: 4, Every: time.Second, Age: time.Second,
-		Others: quotient.Terms{3, 1000, 7, 5, 9}}
+		Others: [6]int64{3, 1000, 7, 5, 9}}
 	go func() { _ = l.Follow(ctx, src) }()
 	<-src.Turned()
 	if err := l.SetPool(quotient.Pool{Replicas: 2, Ordinal: 1}, time.Hour); err != nil {
