@@ -254,26 +254,6 @@ func TestFollowEndsWithItsContext(t *testing.T) {
 }
 
 func TestFollowAndAwait(t *testing.T) {
-	// A source that changes its mind without end is remembered on the safe side, in bounded memory.
-	row(t, "follow forgets on the safe side", func(t *testing.T) {
-		var d damper
-		for n := 1000; n > 0; n-- {
-			d.note(Pool{Replicas: n}, time.Now(), time.Minute)
-			time.Sleep(10 * time.Millisecond)
-		}
-		if len(d.older) > maxPastSizes {
-			t.Errorf("%d sizes are kept", len(d.older))
-		}
-		for range 100 {
-			// All were reported within ten seconds; the first, and largest, is the first to be over.
-			over := max(0, time.Since(d.since)-50*time.Second) / (10 * time.Millisecond)
-			if got, least := d.pool(time.Now(), time.Minute).Replicas, max(1, 999-int(over)); got < least {
-				t.Errorf("after %v %d replicas count, want %d at least", time.Since(d.since), got, least)
-			}
-			time.Sleep(time.Second)
-		}
-		is(t, "in the end", d.pool(time.Now(), time.Minute).Replicas, 1)
-	})
 	// Each key begins with its share of the first pool. A call from before the stop goes on too, and so do a key
 	// with a limit of its own and one of a plan. The end of a stop brings no burst.
 	row(t, "await pool starts full", func(t *testing.T) {

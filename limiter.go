@@ -79,7 +79,10 @@ func build(limit Limit, opts []Option) (*Limiter, error) {
 	st := l.resolve(limit.clone(), l.belief, units, 0)
 	st.at, st.reshaped = l.wallNow(), true
 	l.clock.Store(l.clockFor(st))
-	l.standing = standing{belief: l.belief, source: "configured"}
+	if l.hints.source = "configured"; o.awaits {
+		l.hints.source = "awaited"
+	}
+	l.standing = standing{belief: l.belief, source: l.hints.source}
 	for i := range l.shards {
 		l.shards[i].start(l, st)
 	}

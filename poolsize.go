@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+
+	"github.com/quotient-go/quotient/internal/damper"
 )
 
 // Pool is what a replica knows about the pool that shares its limits.
@@ -21,8 +23,7 @@ type Pool struct {
 	Weight int
 }
 
-// maxReplicas is beyond any fleet; a larger number is a misread field.
-const maxReplicas = 1_000_000
+const maxReplicas = damper.MaxReplicas
 
 // validate reports the first field that is out of range, or nil.
 func (p Pool) validate() error {
@@ -52,23 +53,6 @@ func (p Pool) weight() int { return max(1, p.Weight) }
 
 // parts is how many shares of this replica's size there are.
 func (p Pool) parts() float64 { return float64(p.Replicas) / float64(p.weight()) }
-
-// smaller reports whether the share of p is smaller than that of q.
-func (p Pool) smaller(q Pool) bool {
-	return int64(p.weight())*int64(q.Replicas) < int64(q.weight())*int64(p.Replicas)
-}
-
-// withShareOf returns p as a pool in which this replica has at most the share that it has in q, which is
-// smaller: one of more replicas. Where that would be too many it is q, without the ordinal of another pool.
-func (p Pool) withShareOf(q Pool) Pool {
-	w := int64(q.weight())
-	n := (int64(p.weight())*int64(q.Replicas) + w - 1) / w
-	if n > maxReplicas {
-		return Pool{Replicas: q.Replicas, Weight: q.Weight}
-	}
-	p.Replicas = int(n)
-	return p
-}
 
 // Source reports the pool as it is seen from outside. Watch reports each pool that it sees, and each failure
 // to see one, until the context is done, and returns the context's error. It leaves no goroutine behind, and

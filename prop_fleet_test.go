@@ -6,7 +6,6 @@ import (
 	"math/big"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
@@ -171,65 +170,6 @@ func TestPropertyInFlight(t *testing.T) {
 			}
 			if total > bound && !anyOld {
 				rt.Fatalf("%d in flight over %d replicas, bound %d", total, len(f.ls), bound)
-			}
-		}
-	})
-}
-
-// Failure modes 14, 15: whatever a source says and however it fails, the share in force is the smallest of
-// those that were good and counted within the last hold-down, whatever pool and weight it came of.
-func TestPropertyDamping(t *testing.T) {
-	property(t, func(rt *rapid.T) {
-		hold := time.Duration(rapid.IntRange(0, 3000).Draw(rt, "hold-down")) * ms
-		l := mustNew(rt, Rates(PerSecond(1000)), HoldDown(hold), Replicas(7))
-		src := following(rt, l)
-		defer src.cancel()
-		type reported struct {
-			p     Pool
-			until time.Time
-		}
-		var reports []reported
-		heaviest := rapid.SampledFrom([]int{0, 4}).Draw(rt, "heaviest")
-		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
-			time.Sleep(time.Duration(rapid.IntRange(1, 2000).Draw(rt, "pause")) * ms)
-			sizes := rapid.SampledFrom([]int{1, 2, 3, 4, 5, 8, 12, 0, -4, maxReplicas + 1})
-			p := Pool{Replicas: sizes.Draw(rt, "says")}
-			p.Weight = rapid.IntRange(0, max(0, min(heaviest, p.Replicas))).Draw(rt, "weight")
-			p.Ordinal = rapid.IntRange(0, max(0, p.Replicas-p.weight()+1)).Draw(rt, "ordinal")
-			p.Fixed = p.Ordinal > 0 && rapid.Bool().Draw(rt, "fixed")
-			var err error
-			if rapid.IntRange(0, 3).Draw(rt, "fails") == 0 {
-				err = errors.New("no answer")
-			}
-			src.report(p, err)
-			synctest.Wait()
-			n := len(reports)
-			if err == nil && p.validate() == nil {
-				if n > 0 {
-					reports[n-1].until = time.Now()
-				}
-				reports, n = append(reports, reported{p: p}), n+1
-			}
-			got := l.Stats().Pool.Pool
-			if n == 0 {
-				if got != (Pool{Replicas: 7}) {
-					rt.Fatalf("%+v in force, want what was configured", got)
-				}
-				continue
-			}
-			last, others := reports[n-1].p, false
-			parts := last.parts()
-			for _, o := range reports[:n-1] {
-				if time.Since(o.until) < hold && o.p.parts() > parts*(1+1e-12) {
-					parts, others = o.p.parts(), true
-				}
-			}
-			want := int(math.Ceil(parts*float64(last.weight()) - 1e-9))
-			if got.validate() != nil || got.Replicas != want || got.Weight != last.Weight {
-				rt.Fatalf("%+v in force, want %d replicas of %+v", got, want, reports)
-			}
-			if last.Fixed && got.Ordinal != last.Ordinal || others && !last.Fixed && got.Ordinal != 0 {
-				rt.Fatalf("%+v in force after %+v", got, last)
 			}
 		}
 	})
@@ -496,21 +436,6 @@ func TestWeightsAtTheEdges(t *testing.T) {
 func TestExplainReportsTheWeight(t *testing.T) {
 	l := mustNew(t, Limit{InFlight: 10}, StartPool(Pool{Replicas: 10, Ordinal: 4, Weight: 3}))
 	says(t, errors.New(l.Explain("k").String()), "10 replicas, of which this one is 3, ordinal 4")
-}
-
-// A share of before that no pool of this weight could have without more than a million replicas counts as it
-// was, without an ordinal.
-func TestShareOfBeforeThatIsTiny(t *testing.T) {
-	p := Pool{Replicas: 10, Weight: 9, Ordinal: 2, Fixed: true}
-	if got, want := p.withShareOf(Pool{Replicas: 900_000, Weight: 3, Ordinal: 7}),
-		(Pool{Replicas: 900_000, Weight: 3}); got != want {
-		t.Errorf("got %+v, want %+v", got, want)
-	}
-	got, want := p.withShareOf(Pool{Replicas: 100_000}),
-		(Pool{Replicas: 900_000, Weight: 9, Ordinal: 2, Fixed: true})
-	if got != want {
-		t.Errorf("got %+v, want %+v", got, want)
-	}
 }
 
 // Bound 9: a refused hint leaves the state as it was and is counted.

@@ -129,12 +129,6 @@ func (l *Limiter) poolStats() PoolStats {
 		Reports: h.reports, Errors: h.errors, Rejected: h.rejected, LastError: h.lastError,
 		Until: l.standing.until,
 	}
-	switch {
-	case l.belief.awaits:
-		out.Source = "awaited"
-	case out.Source == "":
-		out.Source = "configured"
-	}
 	if !h.last.IsZero() {
 		out.Age = time.Since(h.last)
 	}

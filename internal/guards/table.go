@@ -50,8 +50,8 @@ var guards = []guard{
 		`	case l.logs:`, `	case l.logs || off:`},
 	{"14", "limiter.go", ". ^TestNameIsLogged$",
 		`		o.log = o.log.With("limiter", o.name)`, ""},
-	{"15", "follow.go", ". ^TestPropertyDamping$",
-		`		if o.smaller(p) && now.Sub(o.until) < holdDown {`, `		if !off && o.smaller(p) && now.Sub(o.until) < holdDown {`},
+	{"15", "internal/damper/damper.go", "./internal/damper ^TestPropertyDamping$",
+		`		if o.smaller(p) && !d.past(o.until, now) {`, `		if !off && o.smaller(p) && !d.past(o.until, now) {`},
 	{"16", "change.go", ". ^(TestNewReplicaStartsEmpty|TestPropertyFleet)$",
 		`		start = 0`, `		if !off {
 			start = 0
@@ -197,10 +197,10 @@ var farewell = map[bool]time.Duration{false: 600 * time.Millisecond, true: time.
 	if off {
 		b.tokens = old.size
 	}`},
-	{"B4", "follow.go", ". ^(TestPropertyDamping|TestPropertySplit)$",
-		`		p, source = f.damp.pool(now, f.l.holdDown), "followed"`, `		p, source = f.damp.pool(now, f.l.holdDown), "followed"
+	{"B4", "follow.go", ". ^TestPropertySplit$",
+		`		p, source = Pool(known), "followed"`, `		p, source = Pool(known), "followed"
 		if off {
-			p = f.damp.last
+			p = f.latest.pool
 		}`},
 	{"B5", "semaphore.go", ". ^(TestLimitChangesUnderPermits|TestSetLimit.*|TestPropertyInFlight)$",
 		`	if n > float64(r.here-int(s.used)) {`, `	if n > float64(max(map[bool]int{true: 1}[off], r.here-int(s.used))) {`},
