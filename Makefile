@@ -9,7 +9,7 @@ SOAK_TIMEOUT ?= 0
 SOAK_DONE    ?=
 SEED         ?= 0
 PROPERTIES   ?= ^TestProperty
-COVER        ?= . ./admin ./config ./httplimit ./lease ./metrics ./policy ./poolsize/dns ./poolsize/file
+COVER        ?= . ./internal/meter ./admin ./config ./httplimit ./lease ./metrics ./policy ./poolsize/dns ./poolsize/file
 COVER_MIN    ?= 90
 RACE         ?= work
 ONLY         ?=
@@ -43,7 +43,7 @@ race: ## run all tests in random order under the race detector
 	@go test -race -shuffle=on -vet=off $(RACE)
 
 test-ints: ## run the tests of arithmetic, but for properties, where an int has 32 bits
-	GOARCH=386 go test -vet=off -run='^Test[^P]' . ./policy ./internal/fairshare ./internal/damper ./internal/held \
+	GOARCH=386 go test -vet=off -run='^Test[^P]' . ./policy ./internal/meter ./internal/fairshare ./internal/damper ./internal/held \
 	  ./admin ./config ./httplimit ./lease ./poolsize/gossip/internal/heap
 
 lint: ## check format, go vet, the linters of tools/go.mod, types for other systems, and that the modules are tidy

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quotient-go/quotient/internal/meter"
 	"github.com/quotient-go/quotient/internal/waited"
 	"github.com/quotient-go/quotient/policy"
 )
@@ -52,7 +53,7 @@ func (l *Limiter) Acquire(ctx context.Context, key string, opts ...CallOption) (
 	}
 	s.recheck(g)
 	s.mu.Unlock()
-	l.admitted(key, arrived.at, arrived.at, p)
+	l.admitted(key, arrived.At, arrived.At, p)
 	return p, nil
 }
 
@@ -83,7 +84,7 @@ func (l *Limiter) Allow(key string) bool {
 	s.recheck(g)
 	s.mu.Unlock()
 	if ok {
-		l.admitted(key, arrived.at, arrived.at, Permit{})
+		l.admitted(key, arrived.At, arrived.At, Permit{})
 	}
 	return ok
 }
@@ -118,7 +119,7 @@ func (l *Limiter) TryAcquire(key string, opts ...CallOption) (Permit, Decision) 
 		p = dryPermit
 	}
 	s.mu.Unlock()
-	l.admitted(key, arrived.at, arrived.at, p)
+	l.admitted(key, arrived.At, arrived.At, p)
 	return p, Decision{OK: true}
 }
 
@@ -196,7 +197,7 @@ type claimed struct {
 // try takes what is claimed. A refusal counts, an admission not yet.
 func (c *claimed) try(opts []CallOption) Decision {
 	arrived := c.l.arrival()
-	c.arrived = arrived.at
+	c.arrived = arrived.At
 	s, hash := c.l.lock(c.key)
 	defer s.mu.Unlock()
 	now := s.tick(arrived)
@@ -207,7 +208,7 @@ func (c *claimed) try(opts []CallOption) Decision {
 	}
 	g := s.gate(hash, c.key, now, c.d.plan)
 	v := s.try(g, now, &c.d)
-	c.s, c.hash, c.g, c.at, c.dry = s, hash, g, s.latest.at, v.reason
+	c.s, c.hash, c.g, c.at, c.dry = s, hash, g, s.latest.At, v.reason
 	switch {
 	case v.reason == ReasonNone:
 		s.counts.admitted-- // it is not, until all are
@@ -282,7 +283,7 @@ func (l *Limiter) TryAcquireUpTo(key string, n int, opts ...CallOption) (Permit,
 	p, taken := s.upTo(h, key, n, opts)
 	s.mu.Unlock()
 	if taken > 0 {
-		l.admitted(key, arrived.at, arrived.at, p)
+		l.admitted(key, arrived.At, arrived.At, p)
 	}
 	return p, taken
 }
@@ -320,7 +321,7 @@ func (s *shard) upTo(hash uint64, key string, n int, opts []CallOption) (Permit,
 
 // waitAndUnlock queues d behind the waiters, and returns when it is admitted, refused or given up.
 func (s *shard) waitAndUnlock(
-	ctx context.Context, g *gate, key string, d demand, arrived instant,
+	ctx context.Context, g *gate, key string, d demand, arrived meter.Instant,
 ) (Permit, error) {
 	locked := true
 	defer func() {
@@ -333,7 +334,7 @@ func (s *shard) waitAndUnlock(
 		p := s.waitDry(g, key, &d, now)
 		locked = false
 		s.mu.Unlock()
-		s.l.admitted(key, arrived.at, arrived.at, p)
+		s.l.admitted(key, arrived.At, arrived.At, p)
 		return p, nil
 	}
 	w, err := s.line(ctx, g, key, d, now)
@@ -348,9 +349,9 @@ func (s *shard) waitAndUnlock(
 	}
 	c.countAdmitted()
 	due := cmp.Or(c.w.firstDue, c.w.due)
-	s.l.admitted(key, arrived.at, due, c.w.permit)
+	s.l.admitted(key, arrived.At, due, c.w.permit)
 	if f, ok := ctx.Value(waited.Key{}).(waited.Hook); ok {
-		s.l.hook(f, arrived.at, due, c.w.permit)
+		s.l.hook(f, arrived.At, due, c.w.permit)
 	}
 	return c.w.permit, nil
 }
@@ -365,7 +366,7 @@ func (l *Limiter) admitted(key string, arrived, due time.Duration, p Permit) {
 
 // hook calls f for an admission. Should that panic, the permit is released: no other caller can.
 func (l *Limiter) hook(f func(waited, overhead time.Duration), arrived, due time.Duration, p Permit) {
-	now := l.now().at
+	now := l.now().At
 	orElse(func() { f(now-arrived, now-due) }, p.Release)
 }
 
@@ -496,13 +497,13 @@ func (l *Limiter) persist(ctx context.Context, key string) (Permit, error) {
 
 // touch brings a gate up to now: first the settings, then the controllers. It starts no controller, and
 // takes no permit back: reclaim comes behind it.
-func (s *shard) touch(g *gate, now instant) {
+func (s *shard) touch(g *gate, now meter.Instant) {
 	g.sync()
 	g.advance(now, nil)
 }
 
 // admit is gate.admit, but takes back first what was held for too long.
-func (s *shard) admit(g *gate, now instant, d *demand) verdict {
+func (s *shard) admit(g *gate, now meter.Instant, d *demand) verdict {
 	fast := !d.priced
 	if g.ext != nil {
 		s.reclaim(g, now) // or a hot key that is never short of slots would pile up what is never released
@@ -531,7 +532,7 @@ func (s *shard) admit(g *gate, now instant, d *demand) verdict {
 }
 
 // try admits d if all has room and it must not queue behind others. The caller counts a refusal, with stops.
-func (s *shard) try(g *gate, now instant, d *demand) verdict {
+func (s *shard) try(g *gate, now meter.Instant, d *demand) verdict {
 	var v verdict
 	if !g.mustQueue(d.class) {
 		v = s.admit(g, now, d)
@@ -599,7 +600,7 @@ func (s *shard) admitDry(r Reason) {
 
 // peek returns the gate of a key for a mere look, in the plan that it is in. A key that is not remembered has
 // the gate it would start with.
-func (s *shard) peek(hash uint64, key string, now instant) *gate {
+func (s *shard) peek(hash uint64, key string, now meter.Instant) *gate {
 	g := s.find(hash)
 	switch {
 	case g != nil && (!g.setting.overridden() || g.name == key):

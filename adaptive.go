@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/quotient-go/quotient/internal/meter"
 	"github.com/quotient-go/quotient/policy"
 )
 
@@ -324,23 +325,23 @@ func (l *learned) forget(ctrls []*rule) {
 // takeNow takes n requests from the first bucket and from those of the controllers, and reports whether it
 // did. All must have them, no controller may pause, no pace may have expired, and nothing may be due to be
 // forgotten.
-func (l *learned) takeNow(at time.Duration, b *bucket, f *fill, n float64) bool {
+func (l *learned) takeNow(at time.Duration, b *meter.Bucket, f *meter.Fill, n float64) bool {
 	if l.over(at) {
 		return false
 	}
 	var has [slotsID + 1]float64
 	for i := range l.pacers {
 		p := &l.pacers[i]
-		if has[i] = p.has(at, &p.fill); has[i] < n || p.pausedUntil != 0 || p.expired(at) {
+		if has[i] = p.Has(at, &p.Fill); has[i] < n || p.pausedUntil != 0 || p.expired(at) {
 			return false
 		}
 	}
-	if !b.takeNow(at, f, n) {
+	if !b.TakeNow(at, f, n) {
 		return false
 	}
 	for i := range l.pacers {
 		p := &l.pacers[i]
-		p.tokens, p.last = has[i]-n, at
+		p.Tokens, p.Last = has[i]-n, at
 		p.taken += n
 	}
 	l.latest = at
@@ -368,7 +369,7 @@ func (l *learned) start(old []pacer, was *setting, st *setting) {
 	for i, r := range st.ctrls {
 		o := was.find(r.id)
 		if o == nil {
-			l.pacers[i] = r.startPacer(st.at.at, !st.startEmpty)
+			l.pacers[i] = r.startPacer(st.at.At, !st.startEmpty)
 			continue
 		}
 		if l.pacers[i] = old[o.ctrl]; o.ctrl == last {
@@ -398,8 +399,8 @@ const minPace = time.Millisecond
 // events of one unit, or slots, each of which is taken for as long as a request holds it. See
 // docs/decisions.md, 20.
 type pacer struct {
-	bucket
-	fill                          // of the bucket: what the pace makes of it
+	meter.Bucket
+	meter.Fill                    // of the bucket: what the pace makes of it
 	ctrl        policy.Controller // nil until the first feedback: the pace is then where a controller starts
 	pace        float64           // what the controller allows: events per second, or slots
 	held        float64           // seconds that a request holds a slot, smoothed; 0: unknown; 1 for events
@@ -418,10 +419,10 @@ type pacer struct {
 
 // startPacer returns the pacer of a key never seen.
 func (r *rule) startPacer(at time.Duration, full bool) pacer {
-	p := pacer{fill: fill{interval: math.Inf(1)}, saved: r.saved, expires: r.expires, held: r.held}
+	p := pacer{Fill: meter.Fill{Interval: math.Inf(1)}, saved: r.saved, expires: r.expires, held: r.held}
 	p.setPace(at, r.start)
 	if full || r.held == 0 { // slots are not saved up: none is in use
-		p.tokens = p.size
+		p.Tokens = p.Size
 	}
 	return p
 }
@@ -432,23 +433,23 @@ func (p *pacer) setPace(at time.Duration, pace float64) {
 	p.pace = pace
 	f := p.paced()
 	if p.probe > 0 {
-		f = fill{interval: float64(p.probe), size: 1}
+		f = meter.Fill{Interval: float64(p.probe), Size: 1}
 	}
-	if f == p.fill {
+	if f == p.Fill {
 		return
 	}
-	p.tokens, p.last = p.has(at, &p.fill), at
-	if f.interval > p.interval || f.size < p.size {
+	p.Tokens, p.Last = p.Has(at, &p.Fill), at
+	if f.Interval > p.Interval || f.Size < p.Size {
 		p.cut = at
 	}
-	p.fill = f
+	p.Fill = f
 }
 
 // paced is how the bucket fills at the pace. While the time that slots are held is unknown, only their number
 // counts.
-func (p *pacer) paced() fill {
+func (p *pacer) paced() meter.Fill {
 	size := max(1, min(p.pace/p.held, maxEvents)*p.saved)
-	return fill{max(float64(time.Second)*p.held/p.pace, float64(time.Second)/maxEvents), size}
+	return meter.Fill{Interval: max(float64(time.Second)*p.held/p.pace, float64(time.Second)/maxEvents), Size: size}
 }
 
 // observeHeld notes for how long a request that succeeded has held its slots.
@@ -461,76 +462,78 @@ func (p *pacer) observeHeld(seconds float64) {
 
 // until computes a turn behind a probe by the pace that is expected then: nothing is known of when the probe
 // is answered. Only the next probe passes before that.
-func (p *pacer) until(t instant, _ *rule, from time.Duration, ahead, n float64) time.Duration {
-	paused, has := p.paused(t.at), 1.0
+func (p *pacer) Until(t meter.Instant, _ *meter.Rule, from time.Duration, ahead, n float64) time.Duration {
+	paused, has := p.paused(t.At), 1.0
 	if paused == 0 {
-		has = p.has(t.at, &p.fill)
+		has = p.Has(t.At, &p.Fill)
 	}
-	d := p.in(ahead + min(n, p.size) - has)
+	d := p.In(ahead + min(n, p.Size) - has)
 	if p.probe > 0 && d > 0 {
 		f := p.paced()
-		d = max(1, min(d, f.in(ahead+min(n, f.size)-has)))
+		d = max(1, min(d, f.In(ahead+min(n, f.Size)-has)))
 	}
-	return max(from, after(paused, d))
+	return max(from, meter.After(paused, d))
 }
 
 // wakes returns in what time the next waiter looks again, whose turn comes after so long as far as is known.
 // A probe's answer wakes it sooner. Nil is no controller.
 func (p *pacer) wakes(at, turn time.Duration) time.Duration {
 	if p != nil && p.probe > 0 && p.paused(at) == 0 {
-		return p.untilHas(at, &p.fill, 1)
+		return p.UntilHas(at, &p.Fill, 1)
 	}
 	return turn
 }
 
 // take takes n. A probe is a single request, whatever it costs.
-func (p *pacer) take(t instant, _ *rule, n float64) {
-	p.endPause(t.at)
+func (p *pacer) Take(t meter.Instant, _ *meter.Rule, n float64) {
+	p.endPause(t.At)
 	p.taken += n
 	if p.probe > 0 {
 		n = min(n, 1)
 	}
-	p.spend(t.at, &p.fill, n)
+	p.Spend(t.At, &p.Fill, n)
 }
 
 // refund gives back what cannot have been refilled since, unless the bucket was made smaller or slower. At
 // least it sets what has come back against what is owed.
-func (p *pacer) refund(t instant, taken time.Duration, _ *rule, n float64) {
+func (p *pacer) Refund(t meter.Instant, taken time.Duration, _ *meter.Rule, n float64) {
 	p.taken -= n
-	p.endPause(t.at)
-	back := min(n, -p.has(t.at, &p.fill))
+	p.endPause(t.At)
+	back := min(n, -p.Has(t.At, &p.Fill))
 	if taken >= p.cut {
-		back = max(back, n-float64(t.at-taken)/p.interval)
+		back = max(back, n-float64(t.At-taken)/p.Interval)
 	}
-	p.spend(t.at, &p.fill, -max(0, back))
+	p.Spend(t.At, &p.Fill, -max(0, back))
 }
 
-func (p *pacer) upTo(t instant, _ *rule, n int) int {
-	if p.paused(t.at) > 0 {
+func (p *pacer) UpTo(t meter.Instant, _ *meter.Rule, n int) int {
+	if p.paused(t.At) > 0 {
 		return 0
 	}
-	return p.whole(t.at, &p.fill, n)
+	return p.Whole(t.At, &p.Fill, n)
 }
 
-func (p *pacer) left(t instant, _ *rule) (events, of float64, full time.Duration) {
-	paused := p.paused(t.at) // first: the end of a pause sets what is left
-	return p.has(t.at, &p.fill), p.size, paused
+func (p *pacer) Left(t meter.Instant, _ *meter.Rule) (events, of float64, full time.Duration) {
+	paused := p.paused(t.At) // first: the end of a pause sets what is left
+	return p.Has(t.At, &p.Fill), p.Size, paused
 }
 
-func (p *pacer) age(t instant, _ *rule) time.Duration {
-	return saturated(p.has(t.at, &p.fill) * p.interval)
+func (p *pacer) Age(t meter.Instant, _ *meter.Rule) time.Duration {
+	return meter.Saturated(p.Has(t.At, &p.Fill) * p.Interval)
 }
 
-func (p *pacer) state(t instant, _ *rule) state { return state{has: p.has(t.at, &p.fill)} }
+func (p *pacer) State(t meter.Instant, _ *meter.Rule) meter.State {
+	return meter.State{Has: p.Has(t.At, &p.Fill)}
+}
 
 // follow hands the controller its new bounds, or starts where a controller does under them.
-func (p *pacer) follow(t instant, _, r *rule) {
+func (p *pacer) follow(t meter.Instant, r *rule) {
 	if p.ctrl == nil {
 		p.saved, p.expires = r.saved, r.expires
-		p.setPace(t.at, r.start)
+		p.setPace(t.At, r.start)
 		return
 	}
-	p.guard(t.at, r, func() { p.ask(policy.Sample{Now: t.at, Sent: t.at}, r) })
+	p.guard(t.At, r, func() { p.ask(policy.Sample{Now: t.At, Sent: t.At}, r) })
 }
 
 // paused returns for how long nothing passes.
@@ -547,11 +550,11 @@ func (p *pacer) endPause(at time.Duration) {
 }
 
 // resume ends a pause at an instant: one event may pass at it, whatever there was before.
-func (p *pacer) resume(at time.Duration) { p.pausedUntil, p.tokens, p.last, p.cut = 0, 1, at, at }
+func (p *pacer) resume(at time.Duration) { p.pausedUntil, p.Tokens, p.Last, p.cut = 0, 1, at, at }
 
 // apply puts a pace in force. One whose rate is nonsense counts for nothing, but the bounds do.
 func (p *pacer) apply(at time.Duration, pace policy.Pace, r *rule) {
-	at = max(at, p.last) // a success may be dated before the last look at the bucket
+	at = max(at, p.Last) // a success may be dated before the last look at the bucket
 	p.endPause(at)
 	x, probe := pace.Rate, pace.Probe()
 	if !usable(x) {
@@ -578,11 +581,11 @@ func (p *pacer) apply(at time.Duration, pace policy.Pace, r *rule) {
 // second that begins, not of the one before.
 func (p *pacer) renew(at time.Duration, r *rule, fresh policy.Policy, seed uint64) {
 	p.guard(at, r, func() {
-		full := p.ctrl != nil && p.untilHas(at, &p.fill, p.size) == 0
+		full := p.ctrl != nil && p.UntilHas(at, &p.Fill, p.Size) == 0
 		if p.ctrl != nil || p.begin(fresh.New(seed), at, at, r) {
 			p.ask(policy.Sample{Now: at, Sent: at, Paced: p.heldBack}, r)
 			if p.heldBack = false; full && p.pausedUntil == 0 {
-				p.tokens, p.last = p.size, at
+				p.Tokens, p.Last = p.Size, at
 			}
 			return
 		}

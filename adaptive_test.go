@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/quotient-go/quotient/internal/meter"
 	"github.com/quotient-go/quotient/policy"
 )
 
@@ -932,8 +933,8 @@ func TestHeldSlots(t *testing.T) {
 			}
 			paced := func(slots float64) {
 				t.Helper()
-				if want := min(slots/c.want, maxEvents); math.Abs(1e9/pc.interval-want) > 1e-9*want {
-					t.Errorf("%v slots a second, want %v", 1e9/pc.interval, want)
+				if want := min(slots/c.want, maxEvents); math.Abs(1e9/pc.Interval-want) > 1e-9*want {
+					t.Errorf("%v slots a second, want %v", 1e9/pc.Interval, want)
 				}
 			}
 			paced(8)
@@ -942,7 +943,7 @@ func TestHeldSlots(t *testing.T) {
 			paced(0.25)
 			time.Sleep(forgetAfter)
 			took(t, l, "k").Release()
-			if pc.held != 0 || 1e9/pc.interval != maxEvents || pc.pace != 8 {
+			if pc.held != 0 || 1e9/pc.Interval != maxEvents || pc.pace != 8 {
 				t.Errorf("not forgotten: %+v", pc)
 			}
 		})
@@ -1138,8 +1139,8 @@ func TestUpToNotesTheControllerThatHeldBack(t *testing.T) {
 			took(t, l, "k").Done(success) // it has learned something
 			x := gateOf(l, "k").ext.learned
 			for i, room := range []float64{c.requests, 100} {
-				x.pacers[i].bucket = bucket{tokens: room, last: since(l)}
-				x.pacers[i].fill = fill{interval: 1e9, size: room}
+				x.pacers[i].Bucket = meter.Bucket{Tokens: room, Last: since(l)}
+				x.pacers[i].Fill = meter.Fill{Interval: 1e9, Size: room}
 				x.pacers[i].heldBack = false
 			}
 			x.slots = c.slots
@@ -1772,9 +1773,9 @@ func TestWhatIsLearned(t *testing.T) {
 
 // The end of a pause counts at the first look at what is left, and not at the second.
 func TestLeftAfterAPause(t *testing.T) {
-	p := pacer{fill: fill{interval: float64(time.Hour), size: 1}, pausedUntil: time.Second}
+	p := pacer{Fill: meter.Fill{Interval: float64(time.Hour), Size: 1}, pausedUntil: time.Second}
 	for range 2 {
-		left, of, paused := p.left(instant{at: 2 * time.Second}, nil)
+		left, of, paused := p.Left(meter.Instant{At: 2 * time.Second}, nil)
 		if left < 1 || of != 1 || paused != 0 {
 			t.Errorf("left %v of %v, paused for %v", left, of, paused)
 		}

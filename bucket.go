@@ -1,192 +1,114 @@
 package quotient
 
 import (
-	"cmp"
-	"math"
+	"encoding/binary"
+	"hash/fnv"
+	"slices"
 	"time"
+
+	"github.com/quotient-go/quotient/internal/meter"
 )
 
-// bucket is a token bucket: the tokens that it holds, in events, and when they were counted. How fast it
-// fills and how many it holds is the rule's (fill), so that a key keeps two words for it. The shard's lock
-// guards it, and instants never go back. The zero value is empty.
-//
-// Its arithmetic is that of golang.org/x/time/rate, in events: see docs/decisions.md, 37.
-type bucket struct {
-	tokens float64       // at the instant last; negative: owed
-	last   time.Duration // instant.at
-}
-
-// fill is how a bucket fills.
-type fill struct {
-	interval float64 // nanoseconds from one event to the next
-	size     float64 // events that it holds
-}
-
-// has returns what the bucket holds; negative when it is in debt.
-func (b *bucket) has(at time.Duration, f *fill) float64 {
-	return min(f.size, b.tokens+float64(at-b.last)/f.interval)
-}
-
-// takeNow takes n if they are there, and reports whether they were. A deficit shorter than a nanosecond
-// counts as no deficit.
-func (b *bucket) takeNow(at time.Duration, f *fill, n float64) bool {
-	has := b.has(at, f)
-	if (n-has)*f.interval >= 1 {
-		return false
+// rate is this replica's part of a rate: a bucket, a window, or a bucket whose replicas take turns.
+func (o *options) rate(r Rate, i int, pool Pool, units []string) rule {
+	n, part := pool.parts(), meter.Part{Replicas: pool.Replicas, Ordinal: pool.Ordinal, Weight: pool.weight()}
+	x := rule{
+		id:     id{name: r.name(i), unit: r.Unit},
+		unitID: 1 + slices.Index(units, r.Unit), reason: ReasonRate, timed: true, ctrl: noController,
+		limit: r.Events, share: r.Events / n, window: r.Per,
+		Rule: meter.Rule{Fill: meter.Fill{Interval: float64(r.Per) * n / r.Events, Size: max(1, r.burst()/n)}},
+		most: mostOf(r), here: mostOf(r), // more than the share waits for a full bucket
+		grace: graceOf(r), burst: max(1, r.burst()/n),
 	}
-	b.tokens, b.last = has-n, at
-	return true
+	if x.unitID > 0 {
+		x.kind = kindCost
+	}
+	if r.Burst == 1 && !r.NoTurns && !o.learns {
+		x.Turn = meter.NewTurn(float64(r.Per)/r.Events, part)
+	}
+	if r.Aligned {
+		x.kind, x.per, x.burst = kindWindow, int64(r.Per), 0
+		x.Schedule = meter.NewSchedule(r.Per, r.Events, part, o.phase)
+		if r.Counted {
+			x.Counted, x.countID = true, countedID(x.id)
+		}
+	}
+	return x
 }
 
-// spend takes n tokens, there or not, or adds some, never above the size.
-func (b *bucket) spend(at time.Duration, f *fill, n float64) {
-	b.tokens, b.last = min(f.size, b.has(at, f)-n), at
+// mostOf returns how many events a rate admits at once, over the fleet.
+func mostOf(r Rate) int { return int(min(r.burst(), maxAmount)) }
+
+// divisor is the pool that limits are divided by: with BeyondShare only controllers go by the true one.
+func (o *options) divisor(b belief) Pool {
+	if o.beyond && o.learns && !b.awaits {
+		return Pool{Replicas: 1}
+	}
+	return b.pool
 }
 
-// untilHas returns how long until the bucket would hold n, were it large enough. It is cut to whole
-// nanoseconds.
-func (b *bucket) untilHas(at time.Duration, f *fill, n float64) time.Duration {
-	return f.in(n - b.has(at, f))
+// oneTurn leaves only the turns of the slowest paced rate, since those of two rates might never be open at
+// one instant. Nor might a turn and an aligned window, so there are no turns beside a window.
+func (st *setting) oneTurn() {
+	var slowest *rule
+	windows := false
+	for i := range st.rules {
+		r := &st.rules[i]
+		windows = windows || r.Schedule != nil
+		if r.Turn != nil && (slowest == nil || r.Turn.Cycle > slowest.Turn.Cycle) {
+			slowest = r
+		}
+	}
+	for i := range st.rules {
+		switch r := &st.rules[i]; {
+		case r.Turn == nil:
+		case windows || r != slowest:
+			r.Turn = nil
+		default:
+			r.kind, r.strict, r.Size = kindTurn, true, r.Turn.Size
+		}
+	}
 }
 
-// in returns how long n tokens take to come, cut to whole nanoseconds.
-func (f *fill) in(n float64) time.Duration {
-	if n <= 0 {
+// meet makes sure that the windows of several rates are open together at some instant. Those of two sparse
+// rates might never be. So of the sparse ones only that with the longest period is strict. The others keep
+// the event of a window until it is used.
+func (st *setting) meet() {
+	var strict *rule
+	for i := range st.rules {
+		r := &st.rules[i]
+		if r.Schedule == nil || !r.Schedule.Sparse() {
+			continue
+		}
+		r.Schedule.Keeps = true
+		if strict == nil || r.Schedule.Per > strict.Schedule.Per {
+			strict = r
+		}
+	}
+	if strict != nil {
+		strict.strict, strict.Schedule.Keeps = true, false
+	}
+}
+
+// countedID tells the counted rules of a fleet apart by 64 bits. It is never 0.
+func countedID(x id) uint64 {
+	h := fnv.New64a()
+	var text []byte
+	for _, s := range []string{x.name, x.unit} {
+		text = append(binary.AppendUvarint(text, uint64(len(s))), s...)
+	}
+	_, _ = h.Write(binary.AppendVarint(text, x.per)) // it never fails
+	return h.Sum64() | 1
+}
+
+// minExpiring is the shortest interval of a paced rate whose permits expire: see wait.go.
+const minExpiring = time.Second
+
+// graceOf returns how late the caller of a rate may wake; 0 is as late as it likes.
+func graceOf(r Rate) time.Duration {
+	interval := float64(r.Per) / r.Events
+	if r.Burst != 1 || r.Aligned || interval < float64(minExpiring) {
 		return 0
 	}
-	if d := n * f.interval; d < float64(never) {
-		return time.Duration(d)
-	}
-	return never
-}
-
-func (b *bucket) until(t instant, r *rule, from time.Duration, ahead, n float64) time.Duration {
-	return max(from, b.untilHas(t.at, &r.fill, ahead+min(n, r.size)))
-}
-
-func (b *bucket) take(t instant, r *rule, n float64) { b.spend(t.at, &r.fill, n) }
-
-// refund gives back what cannot have been refilled since, whatever was lent meanwhile. The headroom was no
-// less than that at any instant since, so that nothing comes back twice.
-func (b *bucket) refund(t instant, taken time.Duration, r *rule, n float64) {
-	b.spend(t.at, &r.fill, -max(0, n-float64(t.at-taken)/cmp.Or(r.fastest, r.interval)))
-}
-
-func (b *bucket) upTo(t instant, r *rule, n int) int {
-	return b.whole(t.at, &r.fill, n)
-}
-
-// whole returns how many of n events may be taken now one by one.
-func (b *bucket) whole(at time.Duration, f *fill, n int) int {
-	most := math.Floor(max(0, b.has(at, f)))
-	if b.untilHas(at, f, most+1) == 0 {
-		most++ // a deficit shorter than a nanosecond counts as none
-	}
-	return int(min(float64(n), most))
-}
-
-func (b *bucket) left(t instant, r *rule) (events, of float64, full time.Duration) {
-	has := b.has(t.at, &r.fill)
-	return has, r.size, saturated((r.size - has) * r.interval)
-}
-
-func (b *bucket) age(t instant, r *rule) time.Duration {
-	return saturated(b.has(t.at, &r.fill) * r.interval)
-}
-
-func (b *bucket) state(t instant, r *rule) state { return state{has: b.has(t.at, &r.fill)} }
-
-// follow keeps the tokens that are there, up to the new size. A raise brings none at once: they come at the
-// rate.
-func (b *bucket) follow(t instant, old, _ *rule) {
-	b.tokens, b.last = b.has(t.at, &old.fill), t.at
-}
-
-func (b *bucket) clone() stored { c := *b; return &c }
-
-// costBucket is the bucket of a unit. Its events are costs, which may be corrected later, and then the exact
-// part comes back. Had n events not been taken, the bucket would hold up to n more now, but not what it
-// would have lost by being full meanwhile. That is min(n, the least headroom since they were taken), where
-// headroom is size less tokens. The bucket is a reflected process, and a refund must not bring back its
-// reflection. Events taken under another limit or pool are never refunded.
-type costBucket struct {
-	bucket
-	minima minima // of the headroom
-}
-
-func (b *costBucket) take(t instant, r *rule, n float64) {
-	b.minima.note(t.at, b.headroom(t, r)) // it is lowest just before something is taken
-	b.bucket.take(t, r, n)
-}
-
-// refund lowers each headroom since by what comes back, so that the same one is not given back twice.
-func (b *costBucket) refund(t instant, taken time.Duration, r *rule, n float64) {
-	if back := min(n, b.headroom(t, r), b.minima.since(taken)); back > 0 {
-		b.spend(t.at, &r.fill, -back)
-		b.minima.lower(taken, back)
-	}
-}
-
-// headroom returns what is missing to a full bucket.
-func (b *costBucket) headroom(t instant, r *rule) float64 { return r.size - b.has(t.at, &r.fill) }
-
-func (b *costBucket) follow(t instant, old, r *rule) {
-	b.bucket.follow(t, old, r)
-	if r.fastest == 0 || old.fastest == 0 || old.size != r.size { // else the part that is lent is another
-		b.minima = nil
-	}
-}
-
-func (b *costBucket) clone() stored { return &costBucket{bucket: b.bucket} }
-
-// minima are the suffix minima of a headroom: for each instant the least that was noted after it. The oldest
-// comes first and is the lowest.
-type minima []minimum
-
-type minimum struct {
-	at   time.Duration
-	room float64 // the least since the minimum before this one
-}
-
-// maxMinima bounds the list. The oldest is merged into the next, at the lower of both: the safe side.
-const maxMinima = 32
-
-// note adds a headroom.
-func (m *minima) note(at time.Duration, room float64) {
-	s := *m
-	for len(s) > 0 && s[len(s)-1].room >= room {
-		s = s[:len(s)-1]
-	}
-	if len(s) == maxMinima {
-		s[1].room = s[0].room
-		s = append(s[:0], s[1:]...)
-	}
-	*m = append(s, minimum{at, room})
-}
-
-// since returns the least headroom that was noted after an instant. A note of that very instant was made
-// before the take, or is no less than it.
-func (m minima) since(taken time.Duration) float64 {
-	for _, v := range m {
-		if v.at > taken {
-			return v.room
-		}
-	}
-	return math.Inf(1)
-}
-
-// lower takes a refund off all that was noted after an instant. A minimum that is then no less than a later
-// one is dropped.
-func (m *minima) lower(taken time.Duration, refund float64) {
-	kept := (*m)[:0]
-	for _, v := range *m {
-		if v.at > taken {
-			v.room = max(0, v.room-refund)
-		}
-		for len(kept) > 0 && kept[len(kept)-1].room >= v.room {
-			kept = kept[:len(kept)-1]
-		}
-		kept = append(kept, v)
-	}
-	*m = kept
+	return time.Duration(min(interval*meter.TurnPart, float64(meter.LongWait)))
 }

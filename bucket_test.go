@@ -1,157 +1,21 @@
 package quotient
 
 import (
+	"context"
+	"fmt"
 	"math"
+	"slices"
+	"sync"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/quotient-go/quotient/internal/meter"
 )
 
-// dawn is an instant from which tests count seconds.
-var dawn = sec(0)
-
-// sec is so many seconds after dawn.
-func sec(s float64) instant {
-	wall := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).UnixNano()
-	return instant{time.Hour, wall}.later(time.Duration(s * float64(time.Second)))
-}
-
-// fills is the rule of a bucket of so many events that fills at perSecond.
-func fills(perSecond, burst float64) *rule {
-	return &rule{fill: fill{interval: float64(time.Second) / perSecond, size: burst}}
-}
-
-// fullBucket returns a bucket that is full at dawn.
-func fullBucket(r *rule) *bucket { return &bucket{tokens: r.size, last: dawn.at} }
-
-// takes takes n as a gate does, and reports whether they pass, at once or at the instant of until.
-func (b *bucket) takes(t *testing.T, now instant, r *rule, n float64) bool {
-	t.Helper()
-	wait := b.until(now, r, 0, 0, n)
-	if b.takeNow(now.at, &r.fill, n) {
-		is(t, []any{"until for", n, "events that are taken now"}, wait, 0)
-		return true
-	}
-	if wait > 0 {
-		return false
-	}
-	if n <= r.size {
-		t.Errorf("%v events of %v are not taken now, and until says that they are there", n, r.size)
-	}
-	b.take(now, r, n)
-	return true
-}
-
-// Behind others the wait is that for theirs too, and never shorter than from.
-func TestBucketUntilBehindOthers(t *testing.T) {
-	r := fills(10, 4)
-	for _, c := range []struct {
-		from     time.Duration
-		ahead, n float64
-		want     time.Duration
-	}{
-		{0, 0, 1, 0}, {0, 3, 1, 0}, {0, 4, 1, 100 * time.Millisecond}, {0, 40, 1, 3700 * time.Millisecond},
-		{0, 4, 9, 400 * time.Millisecond}, // more than the size waits for a full bucket
-		{time.Second, 0, 1, time.Second}, {time.Second, 40, 1, 3700 * time.Millisecond},
-		{time.Second, 4, 1, time.Second},
-	} {
-		if d := fullBucket(r).until(dawn, r, c.from, c.ahead, c.n); d < c.want-1 || d > c.want {
-			t.Errorf("%+v: %v", c, d)
-		}
-	}
-}
-
-func TestBucketUntilNever(t *testing.T) {
-	for name, r := range map[string]*rule{
-		"it does not fill": fills(0, 2), "longer than any Duration": fills(1e-12, 2),
-	} {
-		b := fullBucket(r)
-		b.take(dawn, r, 2)
-		is(t, name, b.until(dawn, r, 0, 0, 1), never)
-		is(t, []any{name, "for nothing"}, b.until(dawn, r, 0, 0, 0), 0)
-	}
-	is(t, "the zero value, which is empty", new(bucket).until(instant{}, fills(1, 5), 0, 0, 3), 3*time.Second)
-}
-
-func TestBucketUpTo(t *testing.T) {
-	for _, c := range []struct {
-		perSecond, burst, owed float64
-		n, want                int
-	}{
-		{1, 3, 0, 9, 3}, {1, 3, 0, 2, 2}, {1, 3.999, 0, 9, 3}, {1, 3, 0.001, 9, 2},
-		{1, 3, 2.5, 9, 0}, {1, 3, 9, 9, 0},
-		{1e6, 3, 0.0009, 9, 3}, {1e6, 3, 0.0011, 9, 2}, // a deficit shorter than a nanosecond counts as none
-	} {
-		r := fills(c.perSecond, c.burst)
-		b := fullBucket(r)
-		b.take(dawn, r, c.owed)
-		got := b.upTo(dawn, r, c.n)
-		is(t, c, got, c.want)
-		for i := range c.want {
-			if !b.takes(t, dawn, r, 1) {
-				t.Errorf("%+v: refused the event %d of %d that upTo has found", c, i+1, got)
-			}
-		}
-		if c.n > c.want && b.takes(t, dawn, r, 1) {
-			t.Errorf("%+v: one more than the %d that upTo has found", c, got)
-		}
-	}
-}
-
-// The time until all is there, and for how long what was just taken had been there.
-func TestBucketTimes(t *testing.T) {
-	for _, c := range []struct {
-		perSecond, burst, taken float64
-		full, age               time.Duration
-	}{
-		{1, 5, 0, 0, 5 * time.Second}, {1, 5, 2, 2 * time.Second, 3 * time.Second},
-		{1, 5, 9, 9 * time.Second, 0},
-		{1e-13, 5, 5, 1 << 62, 0}, {1e-13, 5, 0, 0, 1 << 62}, // longer than any Duration
-		{0, 5, 5, 1 << 62, 0}, {0, 5, 0, 0, 1 << 62}, // it does not fill
-	} {
-		r := fills(c.perSecond, c.burst)
-		b := fullBucket(r)
-		b.take(dawn, r, c.taken)
-		_, _, full := b.left(dawn, r)
-		is(t, []any{c, "full in"}, full, c.full)
-		is(t, []any{c, "there for"}, b.age(dawn, r), c.age)
-	}
-}
-
-func TestBucketCloneIsEqualAndApart(t *testing.T) {
-	r := fills(3, 7)
-	r.turn = newTurn(Every(time.Second), Pool{Replicas: 3, Ordinal: 2})
-	for name, b := range map[string]stored{
-		"bucket": fullBucket(r), "cost": &costBucket{bucket: *fullBucket(r)},
-		"turn": &turnBucket{costBucket: costBucket{bucket: *fullBucket(r)}},
-	} {
-		b.take(sec(0.123), r, 4)
-		c := b.clone()
-		for _, at := range []float64{0.2, 0.5, 9} {
-			is(t, []any{name, at}, c.state(sec(at), r), b.state(sec(at), r))
-		}
-		c.take(sec(0.2), r, 1)
-		was, _, _ := b.left(sec(0.2), r)
-		is, _, _ := c.left(sec(0.2), r)
-		if math.Abs(was-is-1) > 1e-9 {
-			t.Errorf("%s: the copy is not apart: %v and %v", name, was, is)
-		}
-	}
-}
-
-func TestThousandths(t *testing.T) {
-	for _, c := range []struct {
-		events float64
-		want   uint64
-	}{
-		{0, 0}, {1, 1000}, {6.6669, 6666}, {0.0009, 0},
-		{1e300, math.MaxInt64 / 4}, {math.Inf(1), math.MaxInt64 / 4},
-	} {
-		is(t, c.events, thousandths(c.events), c.want)
-	}
-}
-
 // allowedAt is Allow of a caller that has read the clocks at an instant.
-func allowedAt(l *Limiter, key string, now instant) bool {
+func allowedAt(l *Limiter, key string, now meter.Instant) bool {
 	s, hash := l.lock(key)
 	defer s.mu.Unlock()
 	now = s.tick(now)
@@ -161,17 +25,17 @@ func allowedAt(l *Limiter, key string, now instant) bool {
 // Failure mode 6: callers that come to the lock in another order than to the clock.
 func TestTimestampsOutOfOrder(t *testing.T) {
 	l := mustNew(t, Rates(perSecond(10, 20)))
-	early, late := instant{at: time.Second}, instant{at: 3 * time.Second}
+	early, late := meter.Instant{At: time.Second}, meter.Instant{At: 3 * time.Second}
 	admitted := 0
 	for range 1000 {
-		for _, now := range []instant{late, early} {
+		for _, now := range []meter.Instant{late, early} {
 			if allowedAt(l, "k", now) {
 				admitted++
 			}
 		}
 	}
 	is(t, "admitted at two instants in turn, the burst", admitted, 20)
-	if later := (instant{at: 10 * time.Second}); !allowedAt(l, "k", later) {
+	if later := (meter.Instant{At: 10 * time.Second}); !allowedAt(l, "k", later) {
 		t.Error("refused with a full bucket")
 	}
 	for n := range 20 { // what was there at the latest instant is there for all
@@ -201,4 +65,591 @@ func TestBurstIsDividedInFractions(t *testing.T) {
 		time.Sleep(2 * time.Millisecond)
 		wants(t, l, "k", 1)
 	})
+}
+
+// ordinals is a fleet of one limit, each replica with its weight and its ordinals, whose clocks are wrong by
+// the skews.
+func ordinals(t rapid.TB, limit Limit, weights []int, skews ...time.Duration) (fleet []*Limiter) {
+	t.Helper()
+	p := Pool{Ordinal: 1, Fixed: true}
+	for _, w := range weights {
+		p.Replicas += w
+	}
+	for i, w := range weights {
+		p.Weight = w
+		l := mustNew(t, limit, StartPool(p))
+		if turn := l.shards[0].setting.rules[0].Turn; turn != nil && len(skews) > 0 {
+			turn.Start -= int64(skews[i%len(skews)]) // a clock that is fast sees its turn earlier
+		}
+		fleet, p.Ordinal = append(fleet, l), p.Ordinal+w
+	}
+	return fleet
+}
+
+// ones are the weights of n replicas.
+func ones(n int) []int { return slices.Repeat([]int{1}, n) }
+
+// gaps are the times between the instants, in order.
+func gaps(at []time.Time) []time.Duration {
+	slices.SortFunc(at, time.Time.Compare)
+	var d []time.Duration
+	for i := range at[1:] {
+		d = append(d, at[i+1].Sub(at[i]))
+	}
+	return d
+}
+
+// saturate has so many callers of each of the fleet ask one after the other for a while, and returns when
+// they were admitted.
+func saturate(fleet []*Limiter, callers int, life time.Duration) []time.Time {
+	ctx, cancel := context.WithTimeout(context.Background(), life)
+	defer cancel()
+	got := make(chan []time.Time)
+	for i := range len(fleet) * callers {
+		go func() {
+			var at []time.Time
+			for {
+				if _, err := fleet[i%len(fleet)].Acquire(ctx, "k"); err != nil {
+					got <- at
+					return
+				}
+				at = append(at, time.Now())
+			}
+		}()
+	}
+	var all []time.Time
+	for range len(fleet) * callers {
+		all = append(all, <-got...)
+	}
+	return all
+}
+
+// Replicas whose clocks differ by 20 ms: the fleet's requests are at least .9 of the interval apart, less
+// those 20 ms, and as many as the limit allows. Replicas of weights take all turns of theirs, and none that
+// is another's.
+func TestTurnsSpaceTheFleet(t *testing.T) {
+	const interval, skew, rounds = 100 * ms, 20 * ms, 60
+	for _, weights := range [][]int{ones(10), {1, 3, 2, 4}} {
+		row(t, weights, func(t *testing.T) {
+			var skews []time.Duration
+			for i := range 10 {
+				skews = append(skews, time.Duration(i*7%10)*skew/9-skew/2)
+			}
+			fleet := ordinals(t, Rates(Every(interval)), weights, skews...)
+			at := saturate(fleet, 3, rounds*10*interval)
+			if least := slices.Min(gaps(at)); least < interval*9/10-skew {
+				t.Errorf("two requests %v apart", least)
+			}
+			within(t, "requests", 10*rounds-1, 10*rounds+1, len(at))
+			for i, l := range fleet {
+				w := weights[i] * rounds
+				within(t, "requests of one", w-1, w+1, int(l.Stats().Admitted))
+			}
+		})
+	}
+}
+
+// Without ordinals, with NoTurns, for intervals too short, alone, and under a policy that learns no caller
+// waits for a turn.
+func TestNoTurns(t *testing.T) {
+	noTurns, second := Every(time.Second), Pool{Replicas: 3, Ordinal: 2}
+	noTurns.NoTurns = true
+	for name, c := range map[string]struct {
+		rate Rate
+		pool Pool
+		want bool
+	}{
+		"paced":       {Every(time.Second), second, true},
+		"burst 1":     {Rate{Events: 20, Per: time.Second, Burst: 1}, second, true},
+		"no ordinal":  {Every(time.Second), Pool{Replicas: 3}, false},
+		"alone":       {Every(time.Second), Pool{Replicas: 1, Ordinal: 1}, false},
+		"no turns":    {noTurns, second, false},
+		"short":       {Every(49 * ms), second, false},
+		"not paced":   {PerMinute(30), second, false},
+		"for ever":    {Every(1 << 60), Pool{Replicas: 1000, Ordinal: 2}, false},
+		"with bursts": {Rate{Events: 1, Per: time.Second, Burst: 2}, second, false},
+	} {
+		l := mustNew(t, Rates(c.rate), StartPool(c.pool))
+		is(t, name, l.shards[0].setting.rules[0].Turn != nil, c.want)
+	}
+}
+
+// A queue tells each caller its turn, and keeps the promise.
+func TestTurnsArePromised(t *testing.T) {
+	row(t, "one in a cycle", func(t *testing.T) {
+		fleet := ordinals(t, Rates(Every(time.Second)), ones(4)) // fake time begins at a full hour
+		for i, l := range fleet {
+			d := l.Check("k")
+			is(t, i, fmt.Sprint(d.OK, d.RetryAfter), fmt.Sprint(i == 0, time.Duration(i)*time.Second))
+		}
+		time.Sleep(3*time.Second + 40*ms) // the turn of the last is open
+		last := fleet[3]
+		upTo(t, last, "k", 3, 1)
+		a, b := asking(t, last, "k"), asking(t, last, "k")
+		is(t, "behind two", last.Check("k").RetryAfter, 12*time.Second-40*ms)
+		time.Sleep(9 * time.Second)
+		a.admittedAfter(t, 4*time.Second-40*ms)
+		b.admittedAfter(t, 8*time.Second-40*ms)
+		time.Sleep(3 * time.Second)
+		is(t, "at 15.04 s, in its turn", last.Allow("k"), true)
+		time.Sleep(4*time.Second + 61*ms)
+		is(t, "at 19.101 s, after its turn", last.Allow("k"), false)
+	})
+	row(t, "two in a row", func(t *testing.T) {
+		l := mustNew(t, Rates(Every(time.Second)), StartPool(Pool{Replicas: 5, Ordinal: 2, Weight: 2}))
+		var calls []*call
+		for range 5 {
+			calls = append(calls, asking(t, l, "k"))
+		}
+		// the second turn of the third cycle
+		is(t, "behind five", l.Check("k").RetryAfter, 12*time.Second)
+		if left := l.Stats().Rules[0].Left; left > 1 {
+			t.Errorf("%v events may come at once", left)
+		}
+		time.Sleep(time.Minute)
+		for i, want := range []time.Duration{1, 2, 6, 7, 11} {
+			calls[i].admittedAfter(t, want*time.Second)
+		}
+	})
+}
+
+func TestTurnsThatMove(t *testing.T) {
+	// A replica that gets an ordinal, loses it, or sees the pool change keeps to its own interval meanwhile.
+	row(t, "turns through pool changes", func(t *testing.T) {
+		l := mustNew(t, Rates(Every(time.Second)), Replicas(4))
+		var changing sync.WaitGroup
+		defer changing.Wait()
+		changing.Go(func() {
+			for i := range 600 {
+				time.Sleep(time.Duration(700+i*131%900) * ms)
+				must(t, l.SetPool([]Pool{{Replicas: 4, Ordinal: 3}, {Replicas: 4, Ordinal: 1}, {Replicas: 4},
+					{Replicas: 5, Ordinal: 2}, {Replicas: 4, Ordinal: 4}}[i%5], 0))
+			}
+		})
+		if least := slices.Min(gaps(saturate([]*Limiter{l}, 1, 10*time.Minute))); least < 3900*ms {
+			t.Errorf("two requests %v apart", least)
+		}
+	})
+	// A clock that steps to the begin of a turn again and again opens one each time at most. In all it opens no
+	// more than the share and what the turns of one cycle take.
+	row(t, "turns of a weight and a clock that steps", func(t *testing.T) {
+		l := mustNew(t, Rates(Every(time.Second)), StartPool(Pool{Replicas: 10, Ordinal: 1, Weight: 3}))
+		turn, all := l.shards[0].setting.rules[0].Turn, 0
+		for i := range 200 {
+			turn.Start = time.Now().UnixNano() % turn.Cycle
+			n := 0
+			for l.Allow("k") {
+				n++
+			}
+			all += n
+			if most := 2.5 + .3*float64(i)/10; n > 1 || float64(all) > most {
+				t.Fatalf("after %d tenths of a second: %d at once, %d in all, at most %v", i, n, all, most)
+			}
+			time.Sleep(100 * ms)
+		}
+		if all < 7 {
+			t.Errorf("%d in 20 s", all)
+		}
+	})
+}
+
+// spacedByTurns holds bound 2 for paced rates with ordinals, however busy the replicas are and however late
+// their callers. Two requests of the fleet are at least .9 of the interval apart, less the skew of the
+// clocks. In a cycle no replica admits more than its weight, but for a tenth of an interval's events.
+func spacedByTurns(rt *rapid.T, most, heaviest int) {
+	interval := time.Duration(rapid.IntRange(50, 5000).Draw(rt, "interval")) * ms
+	drawn := func(most time.Duration, what string) time.Duration {
+		return time.Duration(rapid.Int64Range(0, int64(most)).Draw(rt, what))
+	}
+	weights := rapid.SliceOfN(rapid.IntRange(1, heaviest), 2, most).Draw(rt, "weights")
+	skew, n := drawn(interval/2, "skew"), 0
+	var skews []time.Duration
+	for _, w := range weights {
+		skews, n = append(skews, drawn(skew, "skew of one")), n+w
+	}
+	fleet := ordinals(rt, Rates(Every(interval)), weights, skews...)
+	var all []time.Time
+	own := make([][]time.Time, len(fleet))
+	for range rapid.IntRange(1, 80).Draw(rt, "steps") {
+		who := rapid.IntRange(0, len(fleet)-1).Draw(rt, "who")
+		if p, d := fleet[who].TryAcquire("k"); d.OK {
+			p.Release()
+			all, own[who] = append(all, time.Now()), append(own[who], time.Now())
+		} else if rapid.Bool().Draw(rt, "waits") {
+			time.Sleep(d.RetryAfter + drawn(interval/8, "late"))
+		}
+		time.Sleep(drawn(interval, "pause"))
+	}
+	if len(all) > 1 && slices.Min(gaps(all)) < interval*9/10-skew-1 {
+		rt.Fatalf("two requests %v apart", slices.Min(gaps(all)))
+	}
+	slack := time.Duration(min(heaviest, 2)) // of rounding
+	for i, at := range own {
+		for j := weights[i]; j < len(at); j++ {
+			if d := at[j].Sub(at[j-weights[i]]); d < time.Duration(n)*interval-interval/10-slack {
+				rt.Fatalf("replica %d of %v: %v for more than its turns", i+1, weights, d)
+			}
+		}
+	}
+}
+
+func TestPropertyTurns(t *testing.T) {
+	property(t, func(rt *rapid.T) { spacedByTurns(rt, 8, 1) })
+}
+
+func TestPropertyTurnsOfWeights(t *testing.T) {
+	property(t, func(rt *rapid.T) { spacedByTurns(rt, 6, 4) })
+}
+
+// A replica that is served late in each of its turns, but not too late, misses none, and has none twice.
+func TestPropertyNoTurnIsLost(t *testing.T) {
+	property(t, func(rt *rapid.T) {
+		interval := time.Duration(rapid.IntRange(50, 5000).Draw(rt, "interval")) * ms
+		n := rapid.OneOf(rapid.IntRange(2, 60), rapid.IntRange(2, 2000)).Draw(rt, "replicas")
+		p := Pool{Replicas: n, Weight: rapid.IntRange(1, min(n-1, 20)).Draw(rt, "weight"), Fixed: true}
+		p.Ordinal = rapid.IntRange(1, n-p.Weight+1).Draw(rt, "ordinal")
+		l := mustNew(rt, Rates(Every(interval)), StartPool(p))
+		cycle := time.Duration(n) * interval
+		// cycles count from the Unix epoch
+		start := time.Now().Add(-time.Duration(time.Now().UnixNano()) % cycle)
+		start = start.Add(time.Duration(p.Ordinal-1) * interval)
+		for start.Before(time.Now()) {
+			start = start.Add(cycle)
+		}
+		for k := range rapid.IntRange(2, 60).Draw(rt, "turns") {
+			if rapid.IntRange(0, 9).Draw(rt, "idle") == 0 {
+				continue
+			}
+			turn := start.Add(time.Duration(k/p.Weight)*cycle + time.Duration(k%p.Weight)*interval)
+			late := 1 + time.Duration(rapid.Int64Range(0, int64(interval)/10-2).Draw(rt, "late"))
+			time.Sleep(time.Until(turn.Add(late)))
+			if !l.Allow("k") {
+				rt.Fatalf("turn %d is lost: %+v", k, l.Check("k"))
+			}
+			if l.Allow("k") {
+				rt.Fatalf("turn %d is there twice", k)
+			}
+		}
+	})
+}
+
+// Bound 11: a clock that steps, forwards or back, opens one turn at most, and none before the replica's own
+// interval has passed.
+func TestTurnsAndAClockThatSteps(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := ordinals(t, Rates(Every(time.Second)), ones(4))[0]
+		turn := l.shards[0].setting.rules[0].Turn
+		steps := func() { turn.Start = time.Now().UnixNano() % turn.Cycle } // to the begin of a turn
+		is(t, "in its turn", l.Allow("k"), true)
+		for i := range 5 {
+			time.Sleep(500 * ms)
+			steps()
+			is(t, i, l.Allow("k"), false)
+		}
+		time.Sleep(1400 * ms) // 3.9 s since the first: from a turn's end to the next one's start
+		steps()
+		is(t, "in its next turn", l.Allow("k"), true)
+	})
+}
+
+// Turns of two paced rates, or of one beside windows, may never be open at one instant: a caller would wait
+// for ever.
+func TestTurnsThatNeverMeet(t *testing.T) {
+	for name, c := range map[string]struct {
+		rates []Rate
+		pool  Pool
+		step  time.Duration // a hundred of them are long enough
+	}{
+		"two paced rates": {[]Rate{perSecond(1, 1), {Name: "minute", Events: 30, Per: time.Minute, Burst: 1}},
+			Pool{Replicas: 3, Ordinal: 2}, time.Second},
+		"beside windows": {[]Rate{Every(100 * ms), aligned(10, time.Second)}, Pool{Replicas: 20, Ordinal: 1},
+			time.Second},
+		"for decades": {[]Rate{Every(year)}, Pool{Replicas: 40, Ordinal: 1}, year},
+	} {
+		row(t, name, func(t *testing.T) {
+			l := mustNew(t, Limit{Rates: c.rates}, StartPool(c.pool), StartEmpty())
+			call := asking(t, l, "k")
+			for range 100 { // a century takes several sleeps
+				if time.Sleep(c.step); call.ended() {
+					break
+				}
+			}
+			if !call.ended() || call.err != nil {
+				t.Errorf("not served: %v", l.Check("k"))
+				call.cancel()
+			}
+		})
+	}
+}
+
+func TestTurnIsTakenOnce(t *testing.T) {
+	row(t, "a correction does not bring back what has come back by itself", func(t *testing.T) {
+		l := mustNew(t, tokenLimit(1, 1), StartPool(Pool{Replicas: 2, Ordinal: 1}))
+		a := took(t, l, "k", Cost("tokens", 1))
+		time.Sleep(2 * time.Second)
+		took(t, l, "k", Cost("tokens", 1))
+		corrects(t, a, 0)
+		refuses(t, l, "k", Cost("tokens", 1))
+	})
+	// A caller that gives up in its turn leaves it to the next one.
+	row(t, "a rate that gets another name keeps the turn closed that was taken", func(t *testing.T) {
+		paced := Every(time.Second)
+		l := mustNew(t, Rates(paced), StartPool(Pool{Replicas: 10, Ordinal: 1, Weight: 3}))
+		wants(t, l, "k", 1)
+		time.Sleep(50 * ms)
+		setLimit(t, l, Rates(PerHour(1e6), paced))
+		wants(t, l, "k", 0)
+		time.Sleep(950 * ms)
+		p, _ := l.TryAcquireUpTo("k", 1)
+		wants(t, l, "k", 0)
+		correct(t, p, 0)
+		wants(t, l, "k", 1)
+	})
+}
+
+// A turn is promised for an instant at which the other rates have room, and not for the one at which it
+// closes.
+func TestTurnThatClosesWhenOthersHaveRoom(t *testing.T) {
+	paced := Rate{Name: "paced", Unit: "tokens", Events: 1, Per: 10 * time.Second, Burst: 1}
+	for name, limit := range map[string]Limit{
+		"first": Rates(paced, perSecond(2, 2)), "last": Rates(perSecond(2, 2), paced),
+	} {
+		row(t, name, func(t *testing.T) {
+			l := mustNew(t, limit, StartPool(Pool{Replicas: 2, Ordinal: 1, Fixed: true}))
+			took(t, l, "k") // the bucket is full again in a second, when the turn of a second closes
+			d := l.Check("k", Cost("tokens", 1))
+			is(t, "the next turn", fmt.Sprint(d.RetryAfter, " ", d.Rule), "20s paced")
+			time.Sleep(20 * time.Second)
+			took(t, l, "k", Cost("tokens", 1))
+		})
+	}
+}
+
+func TestTurnBehindOthers(t *testing.T) {
+	pool := StartPool(Pool{Replicas: 2, Ordinal: 1, Fixed: true})
+	// Callers take their turns while they wait for a slower rate: the two waits do not add up.
+	row(t, "for a slower rate", func(t *testing.T) {
+		slower := Rate{Name: "slower", Events: 1, Per: 10 * time.Second, Burst: 2}
+		l := mustNew(t, Rates(Every(5*time.Second), slower), pool)
+		took(t, l, "k")
+		for i := range time.Duration(4) {
+			turn := (i + 1) * 20 * time.Second
+			is(t, i, l.Check("k").RetryAfter, turn)
+			defer askingUntil(t, l, turn+time.Second, "k").admittedAfter(t, turn)
+		}
+		time.Sleep(80 * time.Second)
+	})
+	// A caller that waits while a turn is open takes that turn. The one behind it gets the start of the next.
+	row(t, "in an open turn", func(t *testing.T) {
+		paced := Rate{Name: "paced", Unit: "tokens", Events: 1, Per: 5 * time.Second, Burst: 1}
+		l := mustNew(t, Rates(paced, perSecond(10, 2)), pool)
+		time.Sleep(100 * ms)
+		took(t, l, "k") // the bucket has another request in 200 ms
+		first := asking(t, l, "k", Cost("tokens", 1))
+		is(t, "the start of the next turn", l.Check("k", Cost("tokens", 1)).RetryAfter, 9900*ms)
+		second := asking(t, l, "k", Cost("tokens", 1))
+		time.Sleep(10 * time.Second)
+		first.admittedAfter(t, 200*ms)
+		second.admittedAfter(t, 9900*ms)
+	})
+}
+
+// The largest and smallest numbers that Validate lets through must not overflow anywhere.
+func TestScheduleAtTheEdges(t *testing.T) {
+	for _, c := range []struct {
+		events float64
+		per    time.Duration
+		pool   Pool
+	}{
+		{maxEvents, time.Second, Pool{Replicas: 1, Ordinal: 1}},
+		{maxEvents, time.Second, Pool{Replicas: maxReplicas, Ordinal: maxReplicas}},
+		{maxEvents, math.MaxInt64, Pool{Replicas: maxReplicas}},
+		{1, math.MaxInt64, Pool{Replicas: maxReplicas, Ordinal: 1}},
+		{1, math.MaxInt64, Pool{Replicas: maxReplicas}}, {1, ms, Pool{Replicas: maxReplicas}},
+		{0.001, ms, Pool{Replicas: maxReplicas}},
+		{0.001, ms, Pool{Replicas: maxReplicas, Ordinal: maxReplicas}}, {2.5, year, Pool{Replicas: 2}},
+	} {
+		row(t, c, func(t *testing.T) {
+			r := aligned(c.events, c.per)
+			l := mustNew(t, Rates(r), StartPool(c.pool))
+			l.TryAcquire("k", Weight(mostOf(r)))
+			time.Sleep(150 * year)
+			_, d := l.TryAcquire("k", Weight(mostOf(r)))
+			if d.RetryAfter < 0 || !d.OK && d.Reason != ReasonRate {
+				t.Errorf("got %+v", d)
+			}
+			l.TryAcquireUpTo("k", math.MaxInt)
+			l.Stats()
+			asking(t, l, "k").cancel()
+		})
+	}
+}
+
+func TestWindowsOfALimiter(t *testing.T) {
+	row(t, "a batch gets also what has been carried over", func(t *testing.T) {
+		l := mustNew(t, Rates(aligned(2.5, time.Second)), StartPool(Pool{Replicas: 1, Ordinal: 1}))
+		sum := 0
+		for range 100 {
+			_, n := l.TryAcquireUpTo("k", 10)
+			sum += n
+			time.Sleep(time.Second)
+		}
+		is(t, "events in 100 windows of 2.5", sum, 250)
+	})
+	row(t, "a correction does not reach into the next window", func(t *testing.T) {
+		l := mustNew(t, Rates(Rate{Unit: "tokens", Events: 100, Per: time.Minute, Aligned: true}))
+		early := took(t, l, "k", Cost("tokens", 100))
+		time.Sleep(time.Minute)
+		took(t, l, "k", Cost("tokens", 100))
+		corrects(t, early, 0)
+		refuses(t, l, "k", Cost("tokens", 100))
+	})
+	row(t, "another rate changes no window", func(t *testing.T) {
+		for phase := range 2 { // of the sparse windows of three replicas every second one is ours
+			l := mustNew(t, Rates(aligned(1, time.Second)), WithPhase(int64(phase)))
+			left := func() float64 { return l.Explain("k").Rules[0].Left }
+			l.Allow("k")
+			time.Sleep(time.Second)
+			left()
+			setLimit(t, l, Limit{Deny: true})
+			setReplicas(t, l, 3)
+			setLimit(t, l, Rates(aligned(2, time.Second)))
+			is(t, "left", left(), 1)
+			setLimit(t, l, Rates(aligned(2, time.Second), PerMinute(100)))
+			is(t, "left after the change of another rate", left(), 1)
+			time.Sleep(time.Second) // the other phase's window
+		}
+	})
+	// It may have done so just before a first aligned rate was set.
+	row(t, "windows go on for a caller that has read the monotonic clock alone", func(t *testing.T) {
+		l := mustNew(t, Rates(aligned(5, time.Hour)))
+		for i := range 3 {
+			wants(t, l, "k", 5)
+			now := meter.Instant{At: l.shard("k").latest.At + time.Hour}
+			for n := range 6 {
+				is(t, []any{i, n}, allowedAt(l, "k", now), n < 5)
+			}
+			time.Sleep(2 * time.Hour)
+		}
+	})
+	row(t, "a raised limit brings each replica whole events, beside those that were kept", func(t *testing.T) {
+		var fleet []*Limiter
+		sum := func() (n int) {
+			for _, l := range fleet {
+				n += admitted(l, "k")
+			}
+			return n
+		}
+		other := Rate{Name: "b", Unit: "tok", Events: 0.2, Per: 5 * time.Second, Aligned: true}
+		for i := range 4 {
+			fleet = append(fleet, mustNew(t, Rates(other, aligned(1, 5*time.Second)),
+				StartPool(Pool{Replicas: 4, Ordinal: i + 1})))
+		}
+		sum()
+		time.Sleep(20 * time.Second)
+		is(t, "kept", sum(), 4)
+		for _, l := range fleet {
+			setLimit(t, l, Rates(other, aligned(10, 5*time.Second)))
+		}
+		is(t, "more", sum(), 4)
+	})
+	row(t, "one waits for the next window where that has the event which this one keeps", func(t *testing.T) {
+		limit := Rates(aligned(2, time.Second),
+			Rate{Name: "b", Unit: "tok", Events: 0.2, Per: 5 * time.Second, Aligned: true})
+		l := mustNew(t, limit, StartPool(Pool{Replicas: 5, Ordinal: 2, Weight: 2, Fixed: true}))
+		time.Sleep(time.Second) // the next window has two of its own, the one behind it none
+		took(t, l, "k")
+		c := asking(t, l, "k", Weight(2))
+		time.Sleep(time.Second)
+		c.admittedAfter(t, time.Second)
+	})
+}
+
+// A call above what a window has for this replica is let in by the next window that is unused, in a fleet of
+// any size. Its debt of many windows is waited for to its end, and not longer.
+func TestLargeCallWaitsForOneWindowOnly(t *testing.T) {
+	for _, weight := range []int{2, 50, 63, 64, 65, 70, 100} {
+		row(t, weight, func(t *testing.T) {
+			l := mustNew(t, Rates(aligned(100, time.Minute)), Replicas(100))
+			wants(t, l, "k", 1)
+			is(t, "retry after", refusedFor(t, l, ReasonRate, "k", Weight(weight)).RetryAfter, time.Minute)
+			c := asking(t, l, "k", Weight(weight))
+			time.Sleep(time.Minute)
+			c.admittedAfter(t, time.Minute)
+			owed := time.Duration(weight) * time.Minute
+			is(t, "owed", refusedFor(t, l, ReasonRate, "k").RetryAfter, owed)
+			next := asking(t, l, "k")
+			time.Sleep(owed)
+			next.admittedAfter(t, owed)
+		})
+	}
+}
+
+// What an aligned rate has let through is not owed after a cut of limit or share.
+func TestALowerLimitOwesNothing(t *testing.T) {
+	for name, lower := range map[string]func(l *Limiter) error{
+		"limit": func(l *Limiter) error { return l.SetLimit(Rates(aligned(10, time.Minute))) },
+		"pool":  func(l *Limiter) error { return l.SetPool(Pool{Replicas: 10}, 0) },
+	} {
+		row(t, name, func(t *testing.T) {
+			l := mustNew(t, Rates(aligned(100, time.Minute)))
+			wants(t, l, "k", 100)
+			must(t, lower(l))
+			wants(t, l, "k", 0)
+			time.Sleep(time.Minute)
+			wants(t, l, "k", 10) // the window is new
+		})
+	}
+}
+
+// A limit that gets its first aligned rate long after the start goes by the wall clock of then. The clock may
+// have been set since the limiter was made, and calls have not read it.
+func TestFirstAlignedRateReadsTheWallClock(t *testing.T) {
+	for _, step := range []time.Duration{1000 * time.Hour, -1000 * time.Hour} {
+		row(t, step, func(t *testing.T) {
+			wrong := step // the wall clock is wrong by so much
+			wall := func(t time.Time) int64 { return t.Add(wrong).UnixNano() }
+			l := mustNew(t, Rates(perSecond(1, 5)), WithWallClock(wall))
+			r := aligned(5, 10*time.Hour)
+			wants(t, l, "k", 5)
+			wrong = 0
+			time.Sleep(time.Hour)
+			l.Allow("other") // at the instant of the change
+			setLimit(t, l, Rates(r))
+			wants(t, l, "k", 5) // of a window that the key has taken nothing of
+			for name, g := range map[string]*gate{
+				"a key never seen": l.shard("k").untouched, "a key": gateOf(l, "k"),
+			} {
+				is(t, name, g.ext.rest[0].(*meter.Window).Index, time.Now().UnixNano()/int64(r.Per))
+			}
+		})
+	}
+}
+
+// Two sparse windows of different lengths, or of different numbers of events, are open at one instant before
+// long: also for the replica whose own windows never coincide. One alone keeps its fleet's total exact.
+func TestSparseWindowsMeet(t *testing.T) {
+	second := Rate{Name: "second", Events: 1, Per: time.Second, Aligned: true}
+	for name, other := range map[string]Rate{
+		"another length": {Unit: "tokens", Events: 1, Per: 10 * time.Second, Aligned: true},
+		"another number": {Unit: "tokens", Events: 2, Per: time.Second, Aligned: true},
+		"half a window":  {Unit: "tokens", Events: .5, Per: 7 * time.Second, Aligned: true},
+	} {
+		row(t, name, func(t *testing.T) {
+			cycle := time.Duration(60 / other.Events * float64(other.Per))
+			var calls []*call
+			for i := range 60 {
+				l := mustNew(t, Rates(second, other), StartPool(Pool{Replicas: 60, Ordinal: i + 1}),
+					StartEmpty())
+				calls = append(calls, asking(t, l, "k", Cost("tokens", 1)))
+			}
+			time.Sleep(2 * max(cycle, time.Minute))
+			for i, c := range calls {
+				if !c.ended() || c.err != nil {
+					t.Errorf("replica %d waits after two cycles", i+1)
+					c.cancel()
+				}
+			}
+		})
+	}
 }

@@ -5,6 +5,8 @@ import (
 	"math"
 	"runtime"
 	"slices"
+
+	"github.com/quotient-go/quotient/internal/meter"
 )
 
 // SetLimit changes the limit, over the fleet, at once. Waiters that the new limit admits go at once, the
@@ -202,7 +204,7 @@ func (l *Limiter) successor(old *setting, p namedLimit) *setting {
 }
 
 // follow puts the shard under settings, one for each plan: nil where there is none.
-func (s *shard) follow(next []*setting, limits []namedLimit, at instant) {
+func (s *shard) follow(next []*setting, limits []namedLimit, at meter.Instant) {
 	if s.latest = at; next[0] != nil {
 		for u, unit := range s.setting.units {
 			if unit != next[0].units[u] {
@@ -386,14 +388,19 @@ func (g *gate) apply(st *setting) {
 	for i := range st.rules {
 		r := &st.rules[i]
 		if o := old.before(i, st); o != nil {
-			g.resource(r).follow(st.at, o, r)
+			switch x := g.resource(r).(type) { // slots follow by themselves
+			case *pacer:
+				x.follow(st.at, r)
+			case meter.Stored:
+				x.Follow(st.at, &o.Rule, &r.Rule)
+			}
 		}
 	}
 	if len(st.ctrls) == 0 {
 		return
 	}
 	l := g.ext.learned
-	l.latest = st.at.at
+	l.latest = st.at.At
 	for i := range l.pacers {
 		if p := &l.pacers[i]; p.ctrl != nil {
 			l.due = max(l.due, p.pausedUntil+forgetAfter)
@@ -419,7 +426,7 @@ func (g *gate) begin(st *setting) {
 
 // reset has the gate start fresh, as u, the gate of a key never seen. Under a limit of its own it is full.
 // Slots, permits and waiters stay. The epoch is another one, so that nothing taken before comes back.
-func (g *gate) reset(t instant, u *gate, seed uint64) {
+func (g *gate) reset(t meter.Instant, u *gate, seed uint64) {
 	if g.setting.overridden() {
 		full := *g.setting
 		full.at, full.startEmpty, full.joins, full.reshaped = t, false, false, true
@@ -447,8 +454,8 @@ func (g *gate) reset(t instant, u *gate, seed uint64) {
 // wherever it stands. A new one starts with the least that the old ones of its unit would still admit, so
 // that renaming brings no tokens. Where the old ones are full, it starts full.
 func (g *gate) reshape(old, st *setting) {
-	var first bucket
-	var rest []stored
+	var first meter.Bucket
+	var rest []meter.Stored
 	for i := range st.rules {
 		r := &st.rules[i]
 		switch r.place {
@@ -474,18 +481,18 @@ func (g *gate) reshape(old, st *setting) {
 }
 
 // storedFor returns what a gate keeps behind a pointer for r.
-func (g *gate) storedFor(old, st *setting, r *rule) stored {
+func (g *gate) storedFor(old, st *setting, r *rule) meter.Stored {
 	switch r.kind {
 	case kindWindow:
 		w := g.windowFor(old, st, r)
 		return &w
 	case kindCost:
-		return &costBucket{bucket: g.bucketFor(old, st, r)}
+		return &meter.CostBucket{Bucket: g.bucketFor(old, st, r)}
 	case kindTurn:
-		b := &turnBucket{costBucket: costBucket{bucket: g.bucketFor(old, st, r)}}
+		b := &meter.TurnBucket{CostBucket: meter.CostBucket{Bucket: g.bucketFor(old, st, r)}}
 		if o := old.find(r.id); o != nil {
-			if was, ok := g.resource(o).(*turnBucket); ok {
-				b.closed = was.closed
+			if was, ok := g.resource(o).(*meter.TurnBucket); ok {
+				b.Closed = was.Closed
 			}
 		}
 		return b
@@ -494,37 +501,37 @@ func (g *gate) storedFor(old, st *setting, r *rule) stored {
 	return &b
 }
 
-func (g *gate) windowFor(old, st *setting, r *rule) window {
+func (g *gate) windowFor(old, st *setting, r *rule) meter.Window {
 	if o := old.find(r.id); o != nil {
-		return *g.resource(o).(*window)
+		return *g.resource(o).(*meter.Window)
 	}
-	w := openWindow(st.at, r.schedule)
+	w := meter.OpenWindow(st.at, r.Schedule)
 	if left, used := g.least(old, r.unit, st.at); used {
-		w.used = max(0, w.quota-int64(math.Floor(left+roundOff)))
+		w.Used = max(0, w.Quota-int64(math.Floor(left+roundOff)))
 	} else if st.joins && !old.counts(r.unit) {
-		w.quota = 0
+		w.Quota = 0
 	}
 	return w
 }
 
-func (g *gate) bucketFor(old, st *setting, r *rule) bucket {
+func (g *gate) bucketFor(old, st *setting, r *rule) meter.Bucket {
 	if o := old.find(r.id); o != nil {
 		switch b := g.resource(o).(type) {
-		case *costBucket:
-			return b.bucket
-		case *turnBucket:
-			return b.bucket
-		case *bucket:
+		case *meter.CostBucket:
+			return b.Bucket
+		case *meter.TurnBucket:
+			return b.Bucket
+		case *meter.Bucket:
 			return *b
 		}
 	}
-	start := r.size
+	start := r.Size
 	if left, used := g.least(old, r.unit, st.at); used {
 		start = min(start, left)
 	} else if st.startEmpty && !old.counts(r.unit) {
 		start = 0
 	}
-	return bucket{tokens: start, last: st.at.at}
+	return meter.Bucket{Tokens: start, Last: st.at.At}
 }
 
 // roundOff is how far a full bucket may seem not to be, in events.
@@ -533,20 +540,20 @@ const roundOff = 1e-6
 // least returns the least that the rules of a unit would admit now, negative for a debt. It reports whether
 // any of them still misses something that it has admitted, or knows that others have. Where everything was
 // denied, and no rule has ever counted the unit, those of the other plans of the key tell.
-func (g *gate) least(old *setting, unit string, t instant) (left float64, used bool) {
+func (g *gate) least(old *setting, unit string, t meter.Instant) (left float64, used bool) {
 	left = maxAmount
 	for i := range old.rules {
 		r := &old.rules[i]
 		if r.role != roleRate || r.unit != unit {
 			continue
 		}
-		has, _, _ := g.resource(r).left(t, r)
+		has, _, _ := g.resource(r).Left(t, &r.Rule)
 		if r.kind == kindWindow {
-			st := g.resource(r).state(t, r)
-			left, used = min(left, has), used || st.used > 0 || st.has < 0
+			st := g.resource(r).State(t, &r.Rule)
+			left, used = min(left, has), used || st.Used > 0 || st.Has < 0
 			continue
 		}
-		left, used = min(left, has), used || has+roundOff < r.size
+		left, used = min(left, has), used || has+roundOff < r.Size
 	}
 	if old.limit.Deny && !old.counts(unit) {
 		for _, other := range g.others() {

@@ -522,7 +522,7 @@ func TestResetAndWaitersThatGiveUp(t *testing.T) {
 			s := l.shard("k")
 			s.mu.Lock()
 			g, w := s.find(l.hash("k")), newWaiter(oneRequest)
-			w.key, w.since = "k", s.now().at
+			w.key, w.since = "k", s.now().At
 			l.waiting.Add(1)
 			s.enqueue(g, w, s.latest)
 			s.mu.Unlock()

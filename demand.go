@@ -13,6 +13,7 @@ import (
 
 	"github.com/quotient-go/quotient/internal/carry"
 	"github.com/quotient-go/quotient/internal/fairshare"
+	"github.com/quotient-go/quotient/internal/meter"
 	"github.com/quotient-go/quotient/policy"
 )
 
@@ -193,16 +194,16 @@ func (s *shard) shares(hash uint64) bool { return s.find(hash) != nil || s.overf
 
 // seen returns what a gate has seen since it was last asked. Without one nothing was used, unless the key
 // shares another one: then nothing is known.
-func (s *shard) seen(g *gate, hash uint64, now instant, since time.Duration) fairshare.Seen {
+func (s *shard) seen(g *gate, hash uint64, now meter.Instant, since time.Duration) fairshare.Seen {
 	switch {
 	case g == nil && s.shares(hash):
 		return fairshare.Seen{}
 	case g == nil:
-		return fairshare.Seen{Span: now.at - since}
+		return fairshare.Seen{Span: now.At - since}
 	}
 	s.touch(g, now)
 	if g.tally() == nil {
-		s.speak(g, &tally{since: now.at}, 0)
+		s.speak(g, &tally{since: now.At}, 0)
 		return fairshare.Seen{}
 	}
 	return g.usage(now)
@@ -210,9 +211,9 @@ func (s *shard) seen(g *gate, hash uint64, now instant, since time.Duration) fai
 
 // usage returns the part of its limit that the key has used since it was last asked. It also reports whether
 // the key wants more: it was held back, and has used most of what it may. It starts the count again.
-func (g *gate) usage(now instant) fairshare.Seen {
+func (g *gate) usage(now meter.Instant) fairshare.Seen {
 	p := g.tally()
-	seen := fairshare.Seen{Span: now.at - p.since}
+	seen := fairshare.Seen{Span: now.At - p.since}
 	span, busy := float64(seen.Span), g.waited() && g.ext.blocked != ReasonPool
 	for i := range g.setting.rules {
 		r := &g.setting.rules[i]
@@ -225,14 +226,14 @@ func (g *gate) usage(now instant) fairshare.Seen {
 			seen.Held = float64(g.used) / r.limit
 			seen.Used, busy = max(seen.Used, float64(n)/r.limit), busy || p.wants && int(n) >= r.here
 		case span > 0:
-			n, full := p.taken[r.unitID], span/r.interval
+			n, full := p.taken[r.unitID], span/r.Interval
 			seen.Used = max(seen.Used, n/r.limit*float64(r.window)/span)
-			seen.Spaced = max(seen.Spaced, saturated(r.interval))
+			seen.Spaced = max(seen.Spaced, meter.Saturated(r.Interval))
 			busy = busy || p.wants && n+fewEvents >= mostPart*full
 		}
 	}
 	seen.Wants = busy
-	*p = tally{ends: p.ends, fleet: p.fleet, since: now.at}
+	*p = tally{ends: p.ends, fleet: p.fleet, since: now.At}
 	return seen
 }
 
@@ -361,10 +362,10 @@ func (l *Limiter) exchangeKey(sums carry.Sums, key string, k *exchanged, pool fa
 	asked := l.sum(sums, textKey+key)
 	s, hash := l.lock(key)
 	now := s.now()
-	sum, age := asked.sum, asked.ageAt(now.at)
+	sum, age := asked.sum, asked.ageAt(now.At)
 	g := s.ownGate(hash, key)
 	seen := s.seen(g, hash, now, k.at)
-	k.at = now.at
+	k.at = now.At
 	l.note(k, seen.Wants)
 	if others := sum[fairshare.Asked] - k.said[fairshare.Asked]; !k.asked && others <= 0 {
 		s.mu.Unlock()
@@ -376,7 +377,7 @@ func (l *Limiter) exchangeKey(sums carry.Sums, key string, k *exchanged, pool fa
 	x.age = max(x.age, age)
 	news := fairshare.Reports{Sum: sum, Age: age}
 	var said carry.Terms
-	if fresh := now.at + max(0, l.newsMaxAge-age); l.learns && l.beyond {
+	if fresh := now.At + max(0, l.newsMaxAge-age); l.learns && l.beyond {
 		said = s.speakOfController(g, news, pool, fresh)
 	} else {
 		said = s.lend(g, k, seen, news, pool, fresh)
@@ -424,10 +425,10 @@ func (s *shard) speakOfController(
 	if news.Age <= s.l.newsMaxAge && news.Sum[fairshare.Known] >= int64(pool.Replicas) {
 		t.fleet = r.fleet(news.Sum, pool)
 	}
-	p.guard(now.at, r, func() {
+	p.guard(now.At, r, func() {
 		if ctrl, ok := p.ctrl.(policy.Reporter); ok {
-			p.ask(policy.Sample{Now: now.at, Sent: now.at}, r)
-			said = inThousandths(said, ctrl.Report(now.at))
+			p.ask(policy.Sample{Now: now.At, Sent: now.At}, r)
+			said = inThousandths(said, ctrl.Report(now.At))
 		}
 	})
 	g.ext.learned.resize(g.setting)
@@ -440,8 +441,8 @@ func (r *rule) fleet(sum carry.Terms, pool fairshare.Pool) *policy.Fleet {
 	return &policy.Fleet{
 		Weight: float64(sum[fairshare.Known]) / weight, Wanting: float64(sum[fairshare.Wanting]) / weight,
 		Limit: r.bounds.Share * float64(pool.Replicas) / weight,
-		Rate:  float64(sum[fairshare.Rate]) / milli, Used: float64(sum[fairshare.Claim]) / milli,
-		Refused: float64(sum[fairshare.Refused]) / milli,
+		Rate:  float64(sum[fairshare.Rate]) / meter.Milli, Used: float64(sum[fairshare.Claim]) / meter.Milli,
+		Refused: float64(sum[fairshare.Refused]) / meter.Milli,
 	}
 }
 
@@ -451,7 +452,7 @@ func inThousandths(said carry.Terms, w policy.Report) carry.Terms {
 		if !(x > 0) { // a NaN does not count either
 			return 0
 		}
-		return int64(min(x, maxEvents) * milli)
+		return int64(min(x, maxEvents) * meter.Milli)
 	}
 	if said[fairshare.Refused] = count(w.Refused); w.Wanting {
 		said[fairshare.Wanting], said[fairshare.Rate] = said[fairshare.Known], count(w.Rate)
@@ -590,11 +591,11 @@ func (s *shard) noteCounted(g *gate, v verdict) {
 	}
 	for i := range g.setting.rules {
 		r := &g.setting.rules[i]
-		if r.counted == 0 {
+		if r.countID == 0 {
 			continue
 		}
 		w, held := g.windowOf(r), v.reason != ReasonNone && int(v.rule) == i
-		if !w.fresh(s.latest) && (held || w.busy()) {
+		if !w.Fresh(s.latest) && (held || w.Busy()) {
 			s.wanted.counted.note(g)
 			return
 		}
@@ -641,8 +642,8 @@ func (l *Limiter) countedRules(key string) (rules []uint64) {
 	}
 	g.sync()
 	for i := range g.setting.rules {
-		if r := &g.setting.rules[i]; r.counted != 0 {
-			rules = append(rules, r.counted)
+		if r := &g.setting.rules[i]; r.Counted {
+			rules = append(rules, r.countID)
 		}
 	}
 	return rules
@@ -676,11 +677,11 @@ func (l *Limiter) exchangeCount(sums carry.Sums, k countKey, c *census, pool Poo
 		return
 	}
 	now, w := s.latest, *is
-	if f := w.fleet; f != nil && f.index == c.window && f.index != w.index {
-		c.said[countEvents], c.said[countBack] = f.total, f.back
+	if f := w.Fleet; f != nil && f.Index == c.window && f.Index != w.Index {
+		c.said[countEvents], c.said[countBack] = f.Total, f.Back
 	}
 	s.mu.Unlock()
-	x.enterWindow(sums, k, c, w.index, now.at, l.newsMaxAge)
+	x.enterWindow(sums, k, c, w.Index, now.At, l.newsMaxAge)
 	news := l.othersSay(sums, c)
 	said := l.learnCount(k, c, news, pool)
 	if c.busy {
@@ -690,9 +691,9 @@ func (l *Limiter) exchangeCount(sums carry.Sums, k countKey, c *census, pool Poo
 		said[countAsked] = 1
 	}
 	if c.asked || news.sum[countAsked] > 0 {
-		c.last = now.at
+		c.last = now.At
 	}
-	if now.at-c.last >= askedFor && c.before == "" {
+	if now.At-c.last >= askedFor && c.before == "" {
 		l.forgetCount(sums, k, c)
 		return
 	}
@@ -716,10 +717,10 @@ func (l *Limiter) learnCount(k countKey, c *census, news sumNews, pool Pool) (sa
 		s.mu.Unlock()
 		return said
 	}
-	if w.index == c.window {
+	if w.Index == c.window {
 		c.learn(w, r, s.latest, news, pool, l.newsMaxAge)
-		c.busy, c.used = c.busy || w.busy(), float64(w.used)/r.limit
-		said[countEvents], said[countBack] = w.used+w.fleet.back, w.fleet.back
+		c.busy, c.used = c.busy || w.Busy(), float64(w.Used)/r.limit
+		said[countEvents], said[countBack] = w.Used+w.Fleet.Back, w.Fleet.Back
 		said[countKnown] = int64(pool.weight())
 	}
 	s.serveAndUnlock(g)
@@ -730,26 +731,26 @@ func (l *Limiter) learnCount(k countKey, c *census, news sumNews, pool Pool) (sa
 const mostCounted = 1 << 60
 
 // learn puts in force what the others have admitted. A sum that lacks a part may be too small.
-func (c *census) learn(w *window, r *rule, t instant, news sumNews, pool Pool, maxAge time.Duration) {
-	sum, age, ends := news.sum, news.ageAt(t.at), time.Duration(0)
+func (c *census) learn(w *meter.Window, r *rule, t meter.Instant, news sumNews, pool Pool, maxAge time.Duration) {
+	sum, age, ends := news.sum, news.ageAt(t.At), time.Duration(0)
 	others := sum[countEvents] - sum[countBack]
-	if w.counts() {
-		others, ends = max(others, w.fleet.others), w.fleet.ends
+	if w.Counts() {
+		others, ends = max(others, w.Fleet.Others), w.Fleet.Ends
 	}
 	if age <= maxAge {
 		joined := sum[countKnown] > c.known
 		c.known = sum[countKnown]
 		n := c.others.see(sum, joined)
 		if others = max(others, n); c.known+int64(pool.weight()) >= int64(pool.Replicas) {
-			others, ends = n, t.at+maxAge-age
+			others, ends = n, t.At+maxAge-age
 		}
 	}
-	w.learn(t, r.schedule, max(0, others), ends)
+	w.Learn(t, r.Schedule, max(0, others), ends)
 }
 
 // countedGate returns the gate of a counted key, and its window under the rule, brought up to now. The rule is
 // nil when there is none, or no room for the key. The shard is locked.
-func (l *Limiter) countedGate(k countKey) (*shard, *gate, *rule, *window) {
+func (l *Limiter) countedGate(k countKey) (*shard, *gate, *rule, *meter.Window) {
 	s, hash := l.lock(k.key)
 	now := s.now()
 	g := s.find(hash)
@@ -762,7 +763,7 @@ func (l *Limiter) countedGate(k countKey) (*shard, *gate, *rule, *window) {
 	s.touch(g, now)
 	r, w := g.counting(k.rule)
 	if r != nil {
-		w.roll(now, r.schedule)
+		w.Roll(now, r.Schedule)
 	}
 	return s, g, r, w
 }
@@ -808,8 +809,8 @@ func (l *Limiter) forgetCount(sums carry.Sums, k countKey, c *census) {
 		return
 	}
 	s.touch(g, s.now())
-	if _, w := g.counting(k.rule); w != nil && w.fleet != nil {
-		w.fleet.ends = 0 // what the others had left by then is no more now
+	if _, w := g.counting(k.rule); w != nil && w.Fleet != nil {
+		w.Fleet.Ends = 0 // what the others had left by then is no more now
 	}
 }
 
@@ -834,9 +835,9 @@ func (st *setting) lend(part float64) {
 		case !r.lends || lent <= r.share:
 		case r.role == roleSlots:
 			r.here = max(r.here, int(lent))
-			r.share, st.slots = float64(r.here), r.here
+			r.share, r.Size, st.slots = float64(r.here), float64(r.here), r.here
 		default:
-			r.share, r.interval = lent, float64(r.window)/lent
+			r.share, r.Interval = lent, float64(r.window)/lent
 		}
 	}
 }
@@ -849,7 +850,7 @@ func (st *setting) mayLend(w *own) {
 	}
 	for i := range st.rules {
 		if r := &st.rules[i]; r.lends && r.timed {
-			r.fastest = min(r.interval, float64(r.window)/r.limit)
+			r.Fastest = min(r.Interval, float64(r.window)/r.limit)
 		}
 	}
 	if w.o.beyond && len(st.ctrls) > 0 {
@@ -888,14 +889,54 @@ func (g *gate) part() float64 {
 }
 
 // endLoan puts a gate back under its share, as of the instant at which its part has ended, if it has.
-func (g *gate) endLoan(t instant) {
+func (g *gate) endLoan(t meter.Instant) {
 	old := g.setting.own
-	if old == nil || old.part == 0 || t.at < old.tally.ends {
+	if old == nil || old.part == 0 || t.At < old.tally.ends {
 		return
 	}
 	w, ends := *old, old.tally.ends
-	w.part, w.tally.ends = 0, never // it ends once
+	w.part, w.tally.ends = 0, meter.Never // it ends once
 	st := w.beside(g.setting.base, g.setting, false)
-	st.at = instant{ends, t.wall - int64(t.at-ends)}
+	st.at = meter.Instant{At: ends, Wall: t.Wall - int64(t.At-ends)}
 	g.apply(st)
 }
+
+// counting returns the counted rule of that countedID, and the key's window, in the plan that the key is in. If
+// that has none, it is of the plan that was left last: the fleet counts on. They are nil if there is none.
+func (g *gate) counting(rule uint64) (r *rule, w *meter.Window) {
+	for _, other := range append(slices.Clip(g.others()), g) {
+		if o := other.setting.counting(rule); o != nil {
+			r, w = o, other.windowOf(o)
+		}
+	}
+	return r, w
+}
+
+// countAs has the gate count on from another one of its key, of another plan: a counted rule has one count in
+// all of them.
+func (g *gate) countAs(t meter.Instant, other *gate) {
+	for i := range g.setting.rules {
+		r := &g.setting.rules[i]
+		if r.countID == 0 {
+			continue
+		}
+		if o := other.setting.counting(r.countID); o != nil {
+			w := other.windowOf(o)
+			w.Roll(t, o.Schedule)
+			g.windowOf(r).CountAs(t, r.Schedule, w)
+		}
+	}
+}
+
+// counting returns the counted rule of that countedID, or nil.
+func (st *setting) counting(rule uint64) *rule {
+	for i := range st.rules {
+		if r := &st.rules[i]; r.countID == rule {
+			return r
+		}
+	}
+	return nil
+}
+
+// windowOf returns the window of a counted rule.
+func (g *gate) windowOf(r *rule) *meter.Window { return g.resource(r).(*meter.Window) }

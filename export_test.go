@@ -89,7 +89,7 @@ func Report(l *Limiter, key string, r Rate, others int64, lasts time.Duration) b
 		s.mu.Unlock()
 		return false
 	}
-	w.learn(s.latest, x.schedule, others, s.latest.at+lasts)
+	w.Learn(s.latest, x.Schedule, others, s.latest.At+lasts)
 	s.serveAndUnlock(g)
 	return true
 }
@@ -114,9 +114,9 @@ func Lend(l *Limiter, key string, part float64, lasts time.Duration) bool {
 	now := s.now()
 	s.touch(g, now)
 	if g.tally() == nil {
-		s.speak(g, &tally{since: now.at}, 0)
+		s.speak(g, &tally{since: now.At}, 0)
 	}
-	g.tally().ends = now.at + lasts
+	g.tally().ends = now.At + lasts
 	s.speak(g, g.tally(), part)
 	s.serveAndUnlock(g)
 	return true

@@ -3,6 +3,7 @@ package quotient
 import (
 	"time"
 
+	"github.com/quotient-go/quotient/internal/meter"
 	"github.com/quotient-go/quotient/policy"
 )
 
@@ -10,12 +11,12 @@ import (
 // shard's lock guards it. A key with one rate and no queue needs these 64 bytes. The parts that most keys
 // never need are behind one pointer.
 type gate struct {
-	first   bucket     // of the first rate that counts requests
-	setting *setting   // the newest that has been applied
-	ext     *extension // nil for a key with one rate that was never waited for
-	used    int32      // slots in flight
-	held    int32      // permits that point here
-	half    uint32     // of the hash of the key: see mark
+	first   meter.Bucket // of the first rate that counts requests
+	setting *setting     // the newest that has been applied
+	ext     *extension   // nil for a key with one rate that was never waited for
+	used    int32        // slots in flight
+	held    int32        // permits that point here
+	half    uint32       // of the hash of the key: see mark
 	eighth  uint8
 	seen    uint8  // when it was last asked, by ticksAt; it wraps
 	epoch   uint16 // counts the settings applied: what was taken in one may be given back in it; it wraps
@@ -24,9 +25,9 @@ type gate struct {
 
 // extension is the part of a gate that is rarely used.
 type extension struct {
-	rest     []stored // of the rates that first is not of
-	plans    []*gate  // what is left of the key's limit in the other plans that it was in: see override.go
-	learned  *learned // nil under a policy that never learns
+	rest     []meter.Stored // of the rates that first is not of
+	plans    []*gate        // what is left of the key's limit in the other plans that it was in: see override.go
+	learned  *learned       // nil under a policy that never learns
 	queue    queue
 	backlog  *backlog    // what the queue asks for; nil while it is empty
 	timer    *time.Timer // serves the next; the only timer a gate has
@@ -65,7 +66,7 @@ func (r *rule) verdict(wait time.Duration) verdict { return verdict{r.reason, in
 
 // newGate returns a gate for a key with what is left of another one, and nothing else of it. The seed is
 // that of its controllers.
-func newGate(name string, like *gate, t instant, seed uint64) *gate {
+func newGate(name string, like *gate, t meter.Instant, seed uint64) *gate {
 	g := &gate{name: name, setting: like.setting, first: like.first}
 	x := like.ext
 	if x == nil {
@@ -73,12 +74,12 @@ func newGate(name string, like *gate, t instant, seed uint64) *gate {
 	}
 	if x.learned != nil {
 		g.ext = extensionFor(len(x.learned.pacers))
-		g.ext.learned.copyFrom(x.learned, t.at, like.setting, seed)
+		g.ext.learned.copyFrom(x.learned, t.At, like.setting, seed)
 	}
 	if len(x.rest) > 0 {
-		rest := make([]stored, len(x.rest))
+		rest := make([]meter.Stored, len(x.rest))
 		for i, r := range x.rest {
-			rest[i] = r.clone()
+			rest[i] = r.Clone()
 		}
 		g.extend().rest = rest
 	}
@@ -136,7 +137,7 @@ func (g *gate) waiters() int {
 }
 
 // resource returns what is left of a rule of the gate's setting.
-func (g *gate) resource(r *rule) resource {
+func (g *gate) resource(r *rule) meter.Meter {
 	switch r.place {
 	case placeRest:
 		return g.ext.rest[r.at]
@@ -152,7 +153,7 @@ func (g *gate) resource(r *rule) resource {
 
 // admitNow takes n requests where the slots and a single bucket, with controllers or without, decide, and
 // have room. It is admit for most calls in most limiters, and nothing that admit would refuse.
-func (g *gate) admitNow(t instant, n int) bool {
+func (g *gate) admitNow(t meter.Instant, n int) bool {
 	st := g.setting
 	slots := st.limit.InFlight > 0
 	switch {
@@ -161,10 +162,10 @@ func (g *gate) admitNow(t instant, n int) bool {
 	case st.slotsOnly:
 	case len(st.ctrls) > 0:
 		l := g.ext.learned
-		if slots && n > l.slots-int(g.used) || !l.takeNow(t.at, &g.first, &st.first, float64(n)) {
+		if slots && n > l.slots-int(g.used) || !l.takeNow(t.At, &g.first, &st.first, float64(n)) {
 			return false
 		}
-	case !g.first.takeNow(t.at, &st.first, float64(n)):
+	case !g.first.TakeNow(t.At, &st.first, float64(n)):
 		return false
 	}
 	if slots {
@@ -177,7 +178,7 @@ func (g *gate) admitNow(t instant, n int) bool {
 }
 
 // admit takes all that d asks for, or nothing.
-func (g *gate) admit(t instant, d *demand) verdict {
+func (g *gate) admit(t meter.Instant, d *demand) verdict {
 	v := g.look(t, d)
 	if v.reason == ReasonNone {
 		g.take(t, d)
@@ -186,12 +187,12 @@ func (g *gate) admit(t instant, d *demand) verdict {
 }
 
 // look returns what stands between d and its admission, and takes nothing.
-func (g *gate) look(t instant, d *demand) verdict {
+func (g *gate) look(t meter.Instant, d *demand) verdict {
 	if v := g.setting.refuses(d); v.reason != ReasonNone {
 		return v
 	}
 	if g.setting.awaiting {
-		return verdict{ReasonPool, ruleNone, never}
+		return verdict{ReasonPool, ruleNone, meter.Never}
 	}
 	return g.longest(t, d, nil)
 }
@@ -199,10 +200,10 @@ func (g *gate) look(t instant, d *demand) verdict {
 // waitBehind returns when d's turn would come behind all that wait in its class and above, as far as time
 // alone decides. Some waiters of lower classes may come first too; a later call goes before none of the
 // others. Rates give a lower bound. When slots that are taken come free is unknown.
-func (g *gate) waitBehind(t instant, d *demand) verdict {
+func (g *gate) waitBehind(t meter.Instant, d *demand) verdict {
 	st := g.setting
 	if st.awaiting {
-		return verdict{ReasonPool, ruleNone, never}
+		return verdict{ReasonPool, ruleNone, meter.Never}
 	}
 	b := new(backlog)
 	if g.ext != nil && g.ext.backlog != nil {
@@ -213,17 +214,17 @@ func (g *gate) waitBehind(t instant, d *demand) verdict {
 	case v.wait > 0:
 		return v
 	case st.limit.InFlight > 0:
-		return st.order[0].verdict(never) // slots are tried first
+		return st.order[0].verdict(meter.Never) // slots are tried first
 	}
 	return verdict{ReasonRate, ruleNone, 0}
 }
 
 // longest returns the rule that makes d wait the longest, behind a backlog unless that is nil. Behind one,
 // rules that time alone does not refill are left out.
-func (g *gate) longest(t instant, d *demand, b *backlog) (worst verdict) {
+func (g *gate) longest(t meter.Instant, d *demand, b *backlog) (worst verdict) {
 	for _, r := range g.setting.order {
 		n := d.of(r.unitID)
-		if n == 0 || b != nil && !r.timed || r.strict && worst.wait > longWait {
+		if n == 0 || b != nil && !r.timed || r.strict && worst.wait > meter.LongWait {
 			continue
 		}
 		from, ahead := time.Duration(0), 0.0
@@ -233,7 +234,7 @@ func (g *gate) longest(t instant, d *demand, b *backlog) (worst verdict) {
 		if r.strict && worst.wait > 0 {
 			from = worst.wait + time.Microsecond // a turn that closes at that very instant would be missed
 		}
-		if w := g.resource(r).until(t, r, from, ahead, float64(n)); w > max(worst.wait, from) {
+		if w := g.resource(r).Until(t, &r.Rule, from, ahead, float64(n)); w > max(worst.wait, from) {
 			worst = r.verdict(w)
 		}
 	}
@@ -243,24 +244,24 @@ func (g *gate) longest(t instant, d *demand, b *backlog) (worst verdict) {
 // refuses returns why d can never be admitted under st.
 func (st *setting) refuses(d *demand) verdict {
 	if st.limit.Deny {
-		return verdict{ReasonDenied, ruleNone, never}
+		return verdict{ReasonDenied, ruleNone, meter.Never}
 	}
 	for _, r := range st.order {
 		switch n := d.of(r.unitID); {
 		case n > r.most:
-			return verdict{ReasonTooLarge, int16(r.index), never}
+			return verdict{ReasonTooLarge, int16(r.index), meter.Never}
 		case n > r.here && !st.awaiting:
-			return verdict{ReasonShare, int16(r.index), never}
+			return verdict{ReasonShare, int16(r.index), meter.Never}
 		}
 	}
 	return verdict{}
 }
 
 // take takes what look has found room for.
-func (g *gate) take(t instant, d *demand) {
+func (g *gate) take(t meter.Instant, d *demand) {
 	for _, r := range g.setting.order {
 		if n := d.of(r.unitID); n > 0 {
-			g.resource(r).take(t, r, float64(n))
+			g.resource(r).Take(t, &r.Rule, float64(n))
 		}
 	}
 	if p := g.tally(); p != nil {
@@ -270,11 +271,11 @@ func (g *gate) take(t instant, d *demand) {
 }
 
 // age returns for how long what d has taken had been there, as far as no bucket was full.
-func (g *gate) age(t instant, d *demand) time.Duration {
-	least := never
+func (g *gate) age(t meter.Instant, d *demand) time.Duration {
+	least := meter.Never
 	for _, r := range g.setting.order {
 		if d.of(r.unitID) > 0 {
-			least = min(least, g.resource(r).age(t, r))
+			least = min(least, g.resource(r).Age(t, &r.Rule))
 		}
 	}
 	return least
@@ -287,10 +288,10 @@ func (g *gate) mustQueue(class Priority) bool {
 }
 
 // giveBack undoes a take, at the instant taken, of what was never used. Slots come back by their release.
-func (g *gate) giveBack(t instant, taken time.Duration, d *demand) {
+func (g *gate) giveBack(t meter.Instant, taken time.Duration, d *demand) {
 	for _, r := range g.setting.order {
 		if n := d.of(r.unitID); n > 0 && r.timed {
-			g.resource(r).refund(t, taken, r, float64(n))
+			g.resource(r).Refund(t, taken, &r.Rule, float64(n))
 		}
 	}
 	if p := g.tally(); p != nil {
@@ -300,17 +301,17 @@ func (g *gate) giveBack(t instant, taken time.Duration, d *demand) {
 }
 
 // noteLatest dates what comes next for the controllers.
-func (g *gate) noteLatest(t instant) {
+func (g *gate) noteLatest(t meter.Instant) {
 	if len(g.setting.ctrls) > 0 {
-		g.ext.learned.latest = t.at
+		g.ext.learned.latest = t.At
 	}
 }
 
 // advance ends what is lent, and brings the controllers up to now; p is nil where no call may start one.
-func (g *gate) advance(t instant, p policy.Policy) {
+func (g *gate) advance(t meter.Instant, p policy.Policy) {
 	g.endLoan(t)
 	if len(g.setting.ctrls) > 0 {
-		g.ext.learned.advance(t.at, g.setting, p)
+		g.ext.learned.advance(t.At, g.setting, p)
 	}
 }
 
@@ -323,7 +324,7 @@ func (g *gate) noteHeldBack(r *rule) {
 }
 
 // upTo returns the largest weight, at most n, for which there is room now, and the rule that allows no more.
-func (g *gate) upTo(t instant, n int) (most int, by *rule) {
+func (g *gate) upTo(t meter.Instant, n int) (most int, by *rule) {
 	st := g.setting
 	if st.limit.Deny || st.awaiting {
 		return 0, nil
@@ -332,7 +333,7 @@ func (g *gate) upTo(t instant, n int) (most int, by *rule) {
 		if r.unitID != 0 {
 			continue
 		}
-		if most := g.resource(r).upTo(t, r, n); most < n {
+		if most := g.resource(r).UpTo(t, &r.Rule, n); most < n {
 			n, by = most, r
 			g.noteHeldBack(r)
 		}
@@ -342,7 +343,7 @@ func (g *gate) upTo(t instant, n int) (most int, by *rule) {
 
 // idle reports whether a gate without permits and slots in use is as good as absent: equal to u, the gate of
 // a key never seen.
-func (g *gate) idle(t instant, u *gate) bool {
+func (g *gate) idle(t meter.Instant, u *gate) bool {
 	st := g.setting
 	if g.waited() || len(st.ctrls) > 0 && g.ext.learned.due != 0 {
 		return false
@@ -352,7 +353,7 @@ func (g *gate) idle(t instant, u *gate) bool {
 	}
 	for i := range st.rules {
 		r := &st.rules[i]
-		if g.resource(r).state(t, r) != u.resource(r).state(t, r) {
+		if g.resource(r).State(t, &r.Rule) != u.resource(r).State(t, &r.Rule) {
 			return false // less; or more, after a limit of its own
 		}
 	}
@@ -386,15 +387,15 @@ func (g *gate) ruleOf(v verdict) *rule {
 // decision puts a verdict on a call into words, behind what has been promised. It also returns how far the next
 // turn is from that of the call, or 0 if that is not known. The share of a counted rule is what its window allows
 // now.
-func (g *gate) decision(t instant, asks *demand, v verdict, p promises) (d Decision, apart time.Duration) {
+func (g *gate) decision(t meter.Instant, asks *demand, v verdict, p promises) (d Decision, apart time.Duration) {
 	d.Reason = v.reason
-	if v.wait < never {
+	if v.wait < meter.Never {
 		d.RetryAfter = v.wait
 	}
 	if r := g.ruleOf(v); r != nil {
 		d.Rule, d.Unit, d.Limit, d.Share, d.Window = r.name, r.unit, r.limit, r.share, r.window
-		if r.counted != 0 {
-			_, d.Share, _ = g.resource(r).left(t, r)
+		if r.Counted {
+			_, d.Share, _ = g.resource(r).Left(t, &r.Rule)
 		}
 		if d.RetryAfter > time.Microsecond { // else its turn has come: waits are cut to whole nanoseconds
 			d.RetryAfter, apart = g.told(t, r, asks, d.RetryAfter, p)

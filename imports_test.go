@@ -33,7 +33,7 @@ const (
 // may know, and why. A module of its own (see its go.mod) carries what only its users need.
 var rooms = []room{
 	// Whoever imports the limiter gets the token maths and the LRU list, and no client.
-	{".", "policy internal/carry internal/damper internal/fairshare internal/waited internal/trial",
+	{".", "policy internal/carry internal/damper internal/fairshare internal/meter internal/waited internal/trial",
 		"golang.org/x/time/rate github.com/hashicorp/golang-lru/v2/simplelru", ""},
 	{"policy", "", "", ""}, // a controller is a pure function of feedback; it knows no clock, lock or caller
 
@@ -46,9 +46,10 @@ var rooms = []room{
 	{"httplimit/...", adapter + " internal/field internal/held internal/overdue internal/waited",
 		"github.com/dunglas/httpsfv", ""},
 
-	{"internal/damper", "", "", ""},                  // what reports of a pool come to is a pure function
-	{"internal/carry", "", "", ""},                   // types alone
-	{"internal/fairshare", "internal/carry", "", ""}, // how replicas divide a limit is a pure function
+	{"internal/meter", "", "golang.org/x/time/rate", ""}, // what is left of a rule is a pure function too
+	{"internal/damper", "", "", ""},                      // what reports of a pool come to is a pure function
+	{"internal/carry", "", "", ""},                       // types alone
+	{"internal/fairshare", "internal/carry", "", ""},     // how replicas divide a limit is a pure function
 	{"internal/carried", ". internal/carry internal/fairshare", "", ""},
 	{"internal/shown", "", "", ""},
 	{"internal/field", "", "", ""}, // which header fields can be a key

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/quotient-go/quotient/internal/meter"
 )
 
 // Limit is what one key may do over the whole fleet, and its zero value limits nothing. Every replica enforces
@@ -78,13 +80,10 @@ const (
 
 // minRate is the slowest rate, in events a second: one thousandth, the least that is counted, in the
 // longest Duration.
-var minRate = Rate{Events: 1.0 / milli, Per: never}.perSecond()
+var minRate = Rate{Events: 1.0 / meter.Milli, Per: meter.Never}.perSecond()
 
 // Rates is the limit of these rates.
 func Rates(rates ...Rate) Limit { return Limit{Rates: rates} }
-
-// milli is the number of parts that an event has in a schedule, so that its arithmetic is exact.
-const milli = 1000
 
 // PerSecond is a rate of so many requests a second, all of which may come at once. With the refill
 // meanwhile, the first second may have up to twice as many (see Rate.Burst). Its name is "second".
@@ -155,7 +154,7 @@ func (r Rate) validate() error {
 		return fmt.Errorf("Burst: %d on an aligned rate, whose windows have no burst", r.Burst)
 	case r.Counted && !r.Aligned:
 		return errors.New("Counted: true on a rate that is not aligned")
-	case r.Aligned && r.Events < 1.0/milli:
+	case r.Aligned && r.Events < 1.0/meter.Milli:
 		return fmt.Errorf("Events: %v on an aligned rate is below a thousandth", r.Events)
 	case r.Aligned && r.Per < minWindow:
 		return fmt.Errorf("Per: %v is shorter than %v, the shortest aligned window", r.Per, minWindow)
@@ -163,7 +162,7 @@ func (r Rate) validate() error {
 		return fmt.Errorf("Events: %v per %v are more than %g a second", r.Events, r.Per, float64(maxEvents))
 	case r.perSecond() < minRate:
 		return fmt.Errorf("Events: %v per %v are less than %.3g a second, a thousandth of an event in %v",
-			r.Events, r.Per, minRate, never)
+			r.Events, r.Per, minRate, meter.Never)
 	}
 	return nil
 }
@@ -309,6 +308,3 @@ func short(d time.Duration) time.Duration {
 	}
 	return d.Round(unit)
 }
-
-// never is a wait that does not end by itself.
-const never = time.Duration(math.MaxInt64)

@@ -330,11 +330,11 @@ func sane(t *testing.T, l *Limiter) {
 		if r.role != roleRate {
 			continue
 		}
-		positive("the interval", r.interval)
-		positive("the time of a full bucket", float64(r.in(r.size)))
-		positive("the time of a burst", float64(r.in(float64(r.most))))
-		if r.schedule != nil {
-			positive("the windows' mean", r.schedule.mean())
+		positive("the interval", r.Interval)
+		positive("the time of a full bucket", float64(r.In(r.Size)))
+		positive("the time of a burst", float64(r.In(float64(r.most))))
+		if r.Schedule != nil {
+			positive("the windows' events", float64(r.limit))
 		}
 	}
 	e := l.Explain("k")

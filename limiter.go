@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/quotient-go/quotient/internal/meter"
 )
 
 const (
@@ -167,27 +169,27 @@ type Limiter struct {
 }
 
 // now reads the clock.
-func (l *Limiter) now() instant {
+func (l *Limiter) now() meter.Instant {
 	if l.clock.Load() == clockWall {
 		return l.wallNow()
 	}
-	return instant{at: time.Since(l.base)}
+	return meter.Instant{At: time.Since(l.base)}
 }
 
 // wallNow reads both clocks.
-func (l *Limiter) wallNow() instant {
+func (l *Limiter) wallNow() meter.Instant {
 	t := time.Now()
 	if l.wall != nil {
-		return instant{t.Sub(l.base), l.wall(t)}
+		return meter.Instant{At: t.Sub(l.base), Wall: l.wall(t)}
 	}
-	return instant{t.Sub(l.base), t.UnixNano()}
+	return meter.Instant{At: t.Sub(l.base), Wall: t.UnixNano()}
 }
 
 // arrival is now for a call that has come, or the zero instant, which is before every instant of a shard,
 // where no clock is needed.
-func (l *Limiter) arrival() instant {
+func (l *Limiter) arrival() meter.Instant {
 	if l.clock.Load() == clockNone {
-		return instant{}
+		return meter.Instant{}
 	}
 	return l.now()
 }
@@ -217,8 +219,8 @@ type shard struct {
 	// with the last field of the store and ends with the first of the counters.
 	store
 	mu     sync.Mutex
-	left   uint32  // calls until the next sweep
-	latest instant // that was acted on
+	left   uint32        // calls until the next sweep
+	latest meter.Instant // that was acted on
 	counts counters
 
 	permits permits
@@ -279,10 +281,10 @@ func (l *Limiter) lock(key string) (*shard, uint64) {
 // tick returns now, or the latest instant that the shard has acted on if that is later: a caller may have
 // read the clock long before it got the lock. Time never goes back here. The time by the wall clock is
 // carried on where it was not read.
-func (s *shard) tick(now instant) instant {
-	if now.at > s.latest.at {
-		if now.wall == 0 {
-			now.wall = s.latest.wall + int64(now.at-s.latest.at)
+func (s *shard) tick(now meter.Instant) meter.Instant {
+	if now.At > s.latest.At {
+		if now.Wall == 0 {
+			now.Wall = s.latest.Wall + int64(now.At-s.latest.At)
 		}
 		s.latest = now
 	}
@@ -291,19 +293,19 @@ func (s *shard) tick(now instant) instant {
 
 // tickWall is tick for an instant after which the wall clock matters: its time so far may have been carried
 // on.
-func (s *shard) tickWall(now instant) instant {
-	if late := s.latest.at - now.at; late > 0 {
-		now.at, now.wall = s.latest.at, now.wall+int64(late)
+func (s *shard) tickWall(now meter.Instant) meter.Instant {
+	if late := s.latest.At - now.At; late > 0 {
+		now.At, now.Wall = s.latest.At, now.Wall+int64(late)
 	}
 	s.latest = now
 	return now
 }
 
 // now reads the clock for the shard.
-func (s *shard) now() instant { return s.tick(s.l.now()) }
+func (s *shard) now() meter.Instant { return s.tick(s.l.now()) }
 
 // gate returns the key's gate under the newest setting of a plan, and makes it if there is none.
-func (s *shard) gate(hash uint64, key string, now instant, plan planID) *gate {
+func (s *shard) gate(hash uint64, key string, now meter.Instant, plan planID) *gate {
 	if s.left--; s.left == 0 {
 		s.sweep() // before the look-up: it may drop the very key
 	}
@@ -332,3 +334,11 @@ func (s *shard) current(g *gate, key string, plan planID) *gate {
 	s.enter(g, plan, s.latest)
 	return g
 }
+
+// The clocks that calls read. Without an aligned rate the monotonic clock is enough, at little more than half
+// the price of both. Slots alone need no clock at all unless a caller has to wait.
+const (
+	clockMonotonic uint32 = iota
+	clockWall
+	clockNone
+)

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
+
+	"github.com/quotient-go/quotient/internal/meter"
 )
 
 // store holds the gates of one shard. Idle gates are dropped, others never. An idle gate is equal to that of
@@ -180,16 +182,16 @@ func (s *shard) dropCold() int {
 
 // ticksAt returns a coarse clock for gate.seen, in 2^31 ns. It wraps after nine minutes: then a cold gate
 // counts as recently used, for ten seconds.
-func ticksAt(t instant) uint8 { return uint8(t.at >> 31) }
+func ticksAt(t meter.Instant) uint8 { return uint8(t.At >> 31) }
 
 // cold reports whether the gate is idle and has not been used lately.
-func (s *shard) cold(g *gate, now instant) bool {
+func (s *shard) cold(g *gate, now meter.Instant) bool {
 	return ticksAt(now)-g.seen >= coldTicks && s.spare(g, now)
 }
 
 // spare reports whether the gate may be dropped at any time. A busy one forgets nothing: a permit that is out
 // may bring feedback that is dated before now.
-func (s *shard) spare(g *gate, now instant) bool {
+func (s *shard) spare(g *gate, now meter.Instant) bool {
 	g.sync()
 	s.reclaim(g, now)
 	if g.setting.lapsed() && g.held == 0 && g.used == 0 && g.rested(now) {
@@ -203,7 +205,7 @@ func (s *shard) spare(g *gate, now instant) bool {
 }
 
 // rested reports whether all rules of a gate are as for a key never seen.
-func (g *gate) rested(now instant) bool {
+func (g *gate) rested(now meter.Instant) bool {
 	full := *g.setting
 	full.at, full.startEmpty, full.joins, full.reshaped = now, false, false, true
 	u := new(gate)
@@ -220,7 +222,7 @@ func (s *shard) evicted(n int) {
 }
 
 // hasRoom reports whether makeRoom would find room, as far as a few keys tell, and drops none.
-func (s *shard) hasRoom(now instant) bool {
+func (s *shard) hasRoom(now meter.Instant) bool {
 	if s.l.keys.Load() < int64(s.l.maxKeys)+s.l.overridden.Load() {
 		return true
 	}
@@ -234,7 +236,7 @@ func (s *shard) hasRoom(now instant) bool {
 
 // makeRoom reserves room for one more key and reports whether there is: below MaxKeys, or in
 // place of an idle key of this shard or another one.
-func (s *shard) makeRoom(now instant) bool {
+func (s *shard) makeRoom(now meter.Instant) bool {
 	if s.l.keys.Add(1) <= int64(s.l.maxKeys)+s.l.overridden.Load() {
 		s.earn(1)
 		return true
@@ -259,7 +261,7 @@ func (s *shard) earn(looks int) {
 }
 
 // evictIdle drops an idle key, of this shard or else of another one, and reports whether it found one.
-func (s *shard) evictIdle(now instant) bool {
+func (s *shard) evictIdle(now meter.Instant) bool {
 	if _, found := s.look(now, maxLooks); found {
 		return true
 	}
@@ -272,7 +274,7 @@ func (s *shard) evictIdle(now instant) bool {
 
 // look drops the first idle key that it finds within so many looks, as far as they are saved, and returns how
 // many are left. Each goes on where the last one has ended.
-func (s *shard) look(now instant, most int) (left int, found bool) {
+func (s *shard) look(now meter.Instant, most int) (left int, found bool) {
 	for s.saved > 0 && most > 0 && !found {
 		cost := 1
 		found = s.evictOne(1, func(g *gate) bool {
@@ -320,7 +322,7 @@ func (l *Limiter) lookNext(but *shard, most int) (left int, found bool) {
 // A key that still waits or holds permits through the overflow gate stays there. While the overflow gate is
 // not idle, any other new key starts with what that gate has left. The key may have been admitted there, and
 // must not get a second burst.
-func (s *shard) newKey(hash uint64, key string, now instant) *gate {
+func (s *shard) newKey(hash uint64, key string, now meter.Instant) *gate {
 	like := s.untouched
 	if o := &s.overflow; o.gate != nil {
 		if s.spare(o.gate, now) {
@@ -338,7 +340,7 @@ func (s *shard) newKey(hash uint64, key string, now instant) *gate {
 
 // newGate adds a gate for a key, like another one. The key is copied, so that it keeps nothing else alive.
 // Its hash seeds its controllers: another one on each replica.
-func (s *shard) newGate(hash uint64, key string, like *gate, now instant) *gate {
+func (s *shard) newGate(hash uint64, key string, like *gate, now meter.Instant) *gate {
 	g := newGate(strings.Clone(key), like, now, hash)
 	s.add(hash, g)
 	return g

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/quotient-go/quotient/internal/meter"
 	"github.com/quotient-go/quotient/internal/trial"
 )
 
@@ -102,7 +103,7 @@ func (l *Limiter) roomFor(key string) bool {
 }
 
 // hasRoomBeyond drops an idle key, and reports whether it found one.
-func (s *shard) hasRoomBeyond(now instant) bool {
+func (s *shard) hasRoomBeyond(now meter.Instant) bool {
 	if s.earn(maxLooks); !s.evictIdle(now) {
 		return false
 	}
@@ -213,7 +214,7 @@ func (s *shard) denyOverflowing(key string) {
 	}
 	s.rejectIf(g, func(w *waiter) verdict {
 		if w.key == key {
-			return verdict{ReasonDenied, ruleNone, never}
+			return verdict{ReasonDenied, ruleNone, meter.Never}
 		}
 		return verdict{}
 	})
@@ -221,7 +222,7 @@ func (s *shard) denyOverflowing(key string) {
 }
 
 // resident returns the key's own gate, made if there is none, also beyond MaxKeys.
-func (s *shard) resident(hash uint64, key string, now instant) *gate {
+func (s *shard) resident(hash uint64, key string, now meter.Instant) *gate {
 	if g := s.find(hash); g != nil {
 		return g
 	}
@@ -357,7 +358,7 @@ func (s *shard) unseen(id planID) *gate {
 
 // enter brings a gate into a plan. A key with a limit of its own is in none. One that has lost it comes back
 // where something is admitted.
-func (s *shard) enter(g *gate, id planID, now instant) {
+func (s *shard) enter(g *gate, id planID, now meter.Instant) {
 	switch st := g.setting; {
 	case st.lapsed():
 		if !s.newest(id).limit.Deny {
@@ -369,7 +370,7 @@ func (s *shard) enter(g *gate, id planID, now instant) {
 }
 
 // change brings a gate into another plan.
-func (s *shard) change(g *gate, to planID, now instant) {
+func (s *shard) change(g *gate, to planID, now meter.Instant) {
 	s.touch(g, now)
 	s.putAway(g, now)
 	next := s.leftIn(g, to, now)
@@ -383,7 +384,7 @@ func (s *shard) change(g *gate, to planID, now instant) {
 }
 
 // join puts a gate under a setting that is in force for other keys, as of now.
-func (g *gate) join(to *setting, now instant) {
+func (g *gate) join(to *setting, now meter.Instant) {
 	g.advance(now, nil) // a loan that ends has another shape
 	st := *to
 	st.at, st.reshaped, st.begins = now, !sameShape(g.setting, to), false
@@ -393,7 +394,7 @@ func (g *gate) join(to *setting, now instant) {
 
 // comeBack puts a gate whose key loses its own limit under that of a plan. Where that denies everything the
 // key keeps its rules, as all others do, until something is admitted.
-func (s *shard) comeBack(g *gate, plan planID, now instant) {
+func (s *shard) comeBack(g *gate, plan planID, now meter.Instant) {
 	to := s.newest(plan)
 	if to.limit.Deny {
 		w := own{o: &s.l.options, limit: &to.limit, lapsed: true}
@@ -423,7 +424,7 @@ func (g *gate) others() []*gate {
 // putAway keeps what is left of the plan that a gate is in, unless the gate is idle in all its plans. While
 // it misses something in one, all are kept: else what has come back in another would be taken off it again. A
 // plan that has always denied everything is as if the key had not been there.
-func (s *shard) putAway(g *gate, now instant) {
+func (s *shard) putAway(g *gate, now meter.Instant) {
 	if st := g.setting; st.limit.Deny && len(st.rules) == 0 {
 		return
 	}
@@ -431,7 +432,7 @@ func (s *shard) putAway(g *gate, now instant) {
 	left := newGate(g.name, u, now, 0)
 	if left.first = g.first; left.ext != nil {
 		for i, r := range g.ext.rest {
-			left.ext.rest[i] = r.clone()
+			left.ext.rest[i] = r.Clone()
 		}
 	}
 	if len(g.others()) > 0 || !left.idle(now, u) {
@@ -452,7 +453,7 @@ func (g *gate) takeOut(plan planID) *gate {
 
 // leftIn returns what is left for a gate in a plan that it is not in. In one that is new to it that is as for
 // a key never seen, less the most that the key misses in any other.
-func (s *shard) leftIn(g *gate, plan planID, now instant) *gate {
+func (s *shard) leftIn(g *gate, plan planID, now meter.Instant) *gate {
 	next := s.unseen(plan)
 	if old := g.takeOut(next.setting.plan); old != nil {
 		return old
@@ -470,19 +471,19 @@ func (s *shard) leftIn(g *gate, plan planID, now instant) *gate {
 
 // missing returns how much less the gate has than u, one never seen. It is asked for a rule of another plan,
 // and goes by its own rule of that id, or else by the most of those of the unit.
-func (g *gate) missing(u *gate, of *rule, now instant) (most float64) {
+func (g *gate) missing(u *gate, of *rule, now meter.Instant) (most float64) {
 	for i := range g.setting.rules {
 		r := &g.setting.rules[i]
 		if r.role != roleRate || r.unit != of.unit {
 			continue
 		}
-		has, _, _ := g.resource(r).left(now, r)
-		all, _, _ := u.resource(r).left(now, r)
+		has, _, _ := g.resource(r).Left(now, &r.Rule)
+		all, _, _ := u.resource(r).Left(now, &r.Rule)
 		misses := all - has
-		if w, ok := g.resource(r).(*window); ok && w.counts() {
-			misses = float64(w.used) // and not what others have admitted
-			if o, ok := u.resource(r).(*window); ok && o.counts() {
-				misses -= float64(o.used) // a gate of the same key: see unite
+		if w, ok := g.resource(r).(*meter.Window); ok && w.Counts() {
+			misses = float64(w.Used) // and not what others have admitted
+			if o, ok := u.resource(r).(*meter.Window); ok && o.Counts() {
+				misses -= float64(o.Used) // a gate of the same key: see unite
 			}
 		}
 		if r.id == of.id {
@@ -494,7 +495,7 @@ func (g *gate) missing(u *gate, of *rule, now instant) (most float64) {
 }
 
 // spread counts what a gate has just taken in the other plans that its key was in.
-func (g *gate) spread(now instant, d *demand) {
+func (g *gate) spread(now meter.Instant, d *demand) {
 	for _, other := range g.others() {
 		other.deduct(now, g, func(r *rule) float64 { return float64(d.of(r.unitID)) })
 	}
@@ -502,16 +503,16 @@ func (g *gate) spread(now instant, d *demand) {
 
 // deduct takes from each rate, but leaves as much as the gate that the key is in has left. So a small plan
 // owes nothing for what a large one has let through.
-func (g *gate) deduct(now instant, in *gate, amount func(*rule) float64) {
+func (g *gate) deduct(now meter.Instant, in *gate, amount func(*rule) float64) {
 	for i := range g.setting.rules {
 		r := &g.setting.rules[i]
 		if r.role != roleRate {
 			continue
 		}
 		least, _ := in.least(in.setting, r.unit, now)
-		has, _, _ := g.resource(r).left(now, r)
+		has, _, _ := g.resource(r).Left(now, &r.Rule)
 		if n := math.Ceil(min(amount(r), has-least)); n > 0 {
-			g.resource(r).take(now, r, n)
+			g.resource(r).Take(now, &r.Rule, n)
 		}
 	}
 }
@@ -541,7 +542,7 @@ func (g *gate) unite() {
 }
 
 // idleElsewhere reports whether a gate is as good as absent in the other plans.
-func (s *shard) idleElsewhere(g *gate, now instant) bool {
+func (s *shard) idleElsewhere(g *gate, now meter.Instant) bool {
 	for _, other := range g.others() {
 		if other.advance(now, nil); !other.idle(now, s.unseen(other.setting.plan)) {
 			return false
@@ -551,7 +552,7 @@ func (s *shard) idleElsewhere(g *gate, now instant) bool {
 }
 
 // within returns a gate for a mere look in a plan: a copy, unless it is in that plan.
-func (s *shard) within(g *gate, plan planID, now instant) *gate {
+func (s *shard) within(g *gate, plan planID, now meter.Instant) *gate {
 	if st := g.setting; st.plan == plan || st.overridden() && !st.lapsed() {
 		return g
 	}
@@ -569,7 +570,7 @@ func (g *gate) copy() *gate {
 	x := *g.ext
 	x.rest, x.plans = slices.Clone(x.rest), slices.Clone(x.plans)
 	for i, r := range x.rest {
-		x.rest[i] = r.clone()
+		x.rest[i] = r.Clone()
 	}
 	for i, p := range x.plans {
 		x.plans[i] = p.copy()

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quotient-go/quotient/internal/meter"
 	"github.com/quotient-go/quotient/policy"
 )
 
@@ -102,7 +103,7 @@ func (p Permit) ExpireIn(d time.Duration) {
 		s.unexpire(h)
 	}
 	if d > 0 {
-		s.expire(h, after(s.now().at, d))
+		s.expire(h, meter.After(s.now().At, d))
 	}
 }
 
@@ -141,12 +142,12 @@ func (h *holding) out() bool { return h.gen%2 == 1 }
 
 // hold makes the permit of a call that g has admitted. Only what can be given back or corrected, or is to be
 // learned from, is remembered.
-func (s *shard) hold(g *gate, key string, d *demand, now instant) Permit {
+func (s *shard) hold(g *gate, key string, d *demand, now meter.Instant) Permit {
 	if !g.setting.holds && !d.priced && !d.kept {
 		return Permit{}
 	}
 	h := s.takeHolding()
-	h.gate, h.weight, h.since, h.slots = g, d.weight, now.at, 0
+	h.gate, h.weight, h.since, h.slots = g, d.weight, now.At, 0
 	h.epoch, h.asked[0], h.plan = g.epoch, d.weight, d.plan
 	if g.setting.limit.InFlight > 0 {
 		h.slots = int32(d.weight)
@@ -162,7 +163,7 @@ func (s *shard) hold(g *gate, key string, d *demand, now instant) Permit {
 		s.overflow.enter(key)
 	}
 	if s.l.maxHold > 0 {
-		s.expire(h, after(h.since, s.l.maxHold))
+		s.expire(h, meter.After(h.since, s.l.maxHold))
 	}
 	return Permit{h, h.gen}
 }
@@ -193,14 +194,14 @@ func (s *shard) unexpire(h *holding) {
 
 // reclaim gives back the gate's permits whose time is over. It looks only when the
 // earliest end has come, so that its cost is shared by the permits that have one.
-func (s *shard) reclaim(g *gate, now instant) {
-	if g.ext == nil || len(g.ext.expiring) == 0 || now.at < g.ext.nextEnd {
+func (s *shard) reclaim(g *gate, now meter.Instant) {
+	if g.ext == nil || len(g.ext.expiring) == 0 || now.At < g.ext.nextEnd {
 		return
 	}
 	var over []*holding
-	next := never
+	next := meter.Never
 	for _, h := range g.ext.expiring {
-		if h.end <= now.at {
+		if h.end <= now.At {
 			over = append(over, h)
 		} else if h.end < next {
 			next = h.end
@@ -303,7 +304,7 @@ func (s *shard) feed(g *gate, h *holding, f *policy.Feedback) {
 	if !plain || st.timesHolds || l.firstExpiry() > 0 { // the clock is half the price of a success
 		now := s.now()
 		g.endLoan(now)
-		at, st = now.at, g.setting
+		at, st = now.At, g.setting
 	}
 	l.advance(at, st, nil)
 	l.latest = at
@@ -394,12 +395,12 @@ func (c *charged) sync(g *gate) {
 }
 
 // charge takes n more events of a unit, whether they are there or not.
-func (g *gate) charge(t instant, c *charged, unit, n int) {
+func (g *gate) charge(t meter.Instant, c *charged, unit, n int) {
 	counted := false
 	for _, r := range g.setting.order {
 		if r.unitID == unit {
 			counted = true
-			g.resource(r).take(t, r, float64(n))
+			g.resource(r).Take(t, &r.Rule, float64(n))
 		}
 	}
 	if p := g.tally(); p != nil {
@@ -407,7 +408,7 @@ func (g *gate) charge(t instant, c *charged, unit, n int) {
 	}
 	if counted {
 		if c.added == [1 + maxUnits]int{} {
-			c.addedAt = t.at
+			c.addedAt = t.At
 		}
 		c.added[unit] += n
 	}
@@ -415,7 +416,7 @@ func (g *gate) charge(t instant, c *charged, unit, n int) {
 
 // discharge gives back n events of a unit that were asked for at an instant. It gives back no more than was
 // taken under the present limit and pool, and has not come back by itself. The latest takes go back first.
-func (g *gate) discharge(t instant, since time.Duration, c *charged, unit, n int) {
+func (g *gate) discharge(t meter.Instant, since time.Duration, c *charged, unit, n int) {
 	late := min(n, c.added[unit])
 	early := min(n-late, c.asked[unit])
 	c.added[unit] -= late
@@ -425,8 +426,8 @@ func (g *gate) discharge(t instant, since time.Duration, c *charged, unit, n int
 	}
 	for _, r := range g.setting.order {
 		if r.unitID == unit && r.timed {
-			g.resource(r).refund(t, c.addedAt, r, float64(late))
-			g.resource(r).refund(t, since, r, float64(early))
+			g.resource(r).Refund(t, c.addedAt, &r.Rule, float64(late))
+			g.resource(r).Refund(t, since, &r.Rule, float64(early))
 		}
 	}
 }

@@ -238,7 +238,7 @@ func TestMaxHold(t *testing.T) {
 		now := s.now()
 		s.serve(g, now)
 		m := g.ext
-		if len(m.expiring) > 0 && m.nextEnd <= now.at && m.blocked == ReasonInFlight {
+		if len(m.expiring) > 0 && m.nextEnd <= now.At && m.blocked == ReasonInFlight {
 			t.Error("the timer is set to an instant that is past: it fires without end")
 		}
 		s.mu.Unlock()
@@ -533,7 +533,7 @@ func TestPropertyCorrectIsReplay(t *testing.T) {
 					all = append(all, taking{time.Now(), n, p})
 				}
 			default:
-				if len(all) == 0 || len(all) >= maxMinima {
+				if len(all) == 0 || len(all) >= 32 {
 					continue
 				}
 				e := &all[rapid.IntRange(0, len(all)-1).Draw(rt, "which")]

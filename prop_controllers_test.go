@@ -66,8 +66,8 @@ func boundedPaces(rt *rapid.T, l *Limiter, g *gate) {
 		if !(p.pace > 0 && p.pace <= most && p.pace <= maxEvents) {
 			rt.Fatalf("controller %d: a pace of %v, ceiling %v", i, p.pace, most)
 		}
-		if has := p.has(since(l), &p.fill); has > p.size || math.IsNaN(has) || math.IsInf(has, -1) {
-			rt.Fatalf("controller %d: %v events in a bucket of %v", i, has, p.size)
+		if has := p.Has(since(l), &p.Fill); has > p.Size || math.IsNaN(has) || math.IsInf(has, -1) {
+			rt.Fatalf("controller %d: %v events in a bucket of %v", i, has, p.Size)
 		}
 		if p.pausedUntil > since(l)+time.Hour || p.pausedUntil != 0 && m.due < p.pausedUntil {
 			rt.Fatalf("controller %d: paused until %v, now is %v", i, p.pausedUntil, since(l))
@@ -105,7 +105,7 @@ func (l diaryController) Next(s policy.Sample, b policy.Bounds) policy.Pace {
 
 // promise is what one controller has said, worked out from its answers alone, and what was admitted since.
 type promise struct {
-	meter
+	ledger
 	ceiling     float64
 	slots       bool
 	pace        float64
@@ -187,7 +187,7 @@ func (p *promise) check(rt *rapid.T) {
 		}
 		return n
 	}
-	p.meter.check(func(format string, args ...any) {
+	p.ledger.check(func(format string, args ...any) {
 		rt.Fatalf("ceiling %v, "+format, append([]any{p.ceiling}, args...)...)
 	})
 }

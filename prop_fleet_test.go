@@ -3,7 +3,6 @@ package quotient
 import (
 	"errors"
 	"math"
-	"math/big"
 	"slices"
 	"testing"
 	"time"
@@ -14,7 +13,7 @@ import (
 // fleet is limiters of one limit, and what all of them admit.
 type fleet struct {
 	*rapid.T
-	meter
+	ledger
 	limit Limit
 	opts  []Option
 	ls    []*Limiter
@@ -38,7 +37,7 @@ func (f *fleet) greedy(d time.Duration) {
 	for end := time.Now().Add(d); ; time.Sleep(max(d/8, time.Millisecond)) {
 		for _, l := range f.ls {
 			_, got := l.TryAcquireUpTo("k", 100)
-			f.meter.add(got)
+			f.ledger.add(got)
 		}
 		if !time.Now().Before(end) {
 			return
@@ -54,7 +53,7 @@ func TestPropertyFleet(t *testing.T) {
 		n := rapid.IntRange(1, 5).Draw(rt, "replicas")
 		most := n
 		f := fleet{T: rt, limit: Rates(rate), opts: []Option{drawPolicy(rt), few}}
-		f.meter.limit(rate.perSecond(), 0)
+		f.ledger.limit(rate.perSecond(), 0)
 		f.add(n, Replicas(n))
 		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
 			switch rapid.IntRange(0, 7).Draw(rt, "what") {
@@ -77,7 +76,7 @@ func TestPropertyFleet(t *testing.T) {
 				time.Sleep(drawPause(rt))
 			default:
 				p, got := among(rt, f.ls, "who").TryAcquireUpTo("k", rapid.IntRange(1, 12).Draw(rt, "up to"))
-				f.meter.add(got)
+				f.ledger.add(got)
 				p.Done(drawFeedback(rt))
 			}
 		}
@@ -93,7 +92,7 @@ func TestPropertyLateScaleUp(t *testing.T) {
 		n0 := rapid.IntRange(1, 4).Draw(rt, "n0")
 		n1 := n0 + rapid.IntRange(1, 4).Draw(rt, "joiners")
 		f := fleet{T: rt, limit: Rates(rate), opts: []Option{few}}
-		f.meter.limit(rate.perSecond(), 0)
+		f.ledger.limit(rate.perSecond(), 0)
 		f.add(n0, Replicas(n0))
 		f.greedy(drawPause(rt))
 		f.add(n1-n0, Replicas(n1), StartEmpty())
@@ -189,7 +188,7 @@ func TestPropertySplit(t *testing.T) {
 		}
 		f := fleet{T: rt, limit: Rates(rate), opts: []Option{Replicas(n), HoldDown(hold), few}}
 		f.add(n)
-		f.meter.limit(rate.perSecond(), max(rate.burst(), float64(n)))
+		f.ledger.limit(rate.perSecond(), max(rate.burst(), float64(n)))
 		var sources []*spoken
 		for _, l := range f.ls {
 			src := following(rt, l)
@@ -211,7 +210,7 @@ func TestPropertySplit(t *testing.T) {
 				rt.Fatalf("replica %d believes in %d of %d while the hold-down lasts", i, got, n)
 			}
 		}
-		f.meter.limit(rate.perSecond()*float64(len(sizes)), burst)
+		f.ledger.limit(rate.perSecond()*float64(len(sizes)), burst)
 		f.greedy(time.Second + drawPause(rt))
 		f.check(rt.Fatalf)
 	})
@@ -297,7 +296,6 @@ func TestPropertyWeights(t *testing.T) {
 		fleet := drawFleet(rt, 6, rapid.SampledFrom([]int{1, 3, 50}).Draw(rt, "heaviest"))
 		weighsBuckets(rt, fleet)
 		weighsSlots(rt, fleet)
-		weighsWindows(rt, fleet)
 	})
 }
 
@@ -307,11 +305,11 @@ func weighsBuckets(rt *rapid.T, fleet []Pool) {
 	perSecond, most, share := 0.0, 0.0, 0.0
 	for _, p := range fleet {
 		x, one := ruleOf(rate, p), ruleOf(rate, p.singles()[0])
-		perSecond, most, share = perSecond+1e9/x.interval, most+x.size, share+x.share
-		if w := float64(p.Weight); math.Abs(x.interval*w/one.interval-1) > 1e-12 || x.size < one.size ||
-			x.size > one.size*w*(1+1e-12) {
-			rt.Fatalf("%+v: an event every %v ns, and %v at once; one replica %v, %v", p, x.interval, x.size,
-				one.interval, one.size)
+		perSecond, most, share = perSecond+1e9/x.Interval, most+x.Size, share+x.share
+		if w := float64(p.Weight); math.Abs(x.Interval*w/one.Interval-1) > 1e-12 || x.Size < one.Size ||
+			x.Size > one.Size*w*(1+1e-12) {
+			rt.Fatalf("%+v: an event every %v ns, and %v at once; one replica %v, %v", p, x.Interval, x.Size,
+				one.Interval, one.Size)
 		}
 	}
 	bound := math.Max(float64(rate.Burst), float64(fleet[0].Replicas))
@@ -346,89 +344,6 @@ func weighsSlots(rt *rapid.T, fleet []Pool) {
 	}
 	if exact != global || mixed > global {
 		rt.Fatalf("%+v: %d of %d slots, and some without ordinals %d", fleet, exact, global, mixed)
-	}
-}
-
-func weighsWindows(rt *rapid.T, fleet []Pool) {
-	rate := Rate{Events: float64(rapid.IntRange(1, 40_000).Draw(rt, "thousandths")) / 1000, Per: time.Second,
-		Aligned: true}
-	k := rapid.OneOf(rapid.Int64Range(-5000, 5000), rapid.Int64Range(1<<40, 1<<41)).Draw(rt, "window")
-	exact, least := int64(0), int64(0)
-	for _, p := range fleet {
-		c := ruleOf(rate, p).schedule
-		sum, mean := int64(0), 0.0
-		for _, one := range p.singles() {
-			single := ruleOf(rate, one).schedule
-			sum, mean = sum+single.quota(k), mean+single.mean()
-		}
-		if got := c.quota(k); got != sum || math.Abs(c.mean()/mean-1) > 1e-9 || got == 0 && !c.sparse() {
-			rt.Fatalf("%+v: %d in window %d, mean %v, sparse %v; its singles have %d, %v", p, got, k,
-				c.mean(), c.sparse(), sum, mean)
-		}
-		exact += sum
-		n := rapid.Int64Range(0, 60).Draw(rt, "windows")
-		without := ruleOf(rate, p.without()).schedule
-		least += without.quota(k)
-		for _, s := range []*schedule{c, without} {
-			all, none := 0.0, false
-			for i := range n {
-				q := s.quota(k + i)
-				all, none = all+float64(q), none || q == 0
-			}
-			if got := s.sum(k, k+n); got != all || none && !s.sparse() {
-				rt.Fatalf("%+v: %v from window %d on in %d, want %v; sparse %v", s, got, k, n, all,
-					s.sparse())
-			}
-		}
-	}
-	if want := total(thousandths(rate.Events), k); exact != want {
-		rt.Fatalf("%+v: %d in window %d, want %d", fleet, exact, k, want)
-	}
-	if most := max(rate.Events, float64(fleet[0].Replicas)); float64(least) > most {
-		rt.Fatalf("%+v: %d in window %d without ordinals, at most %v", fleet, least, k, most)
-	}
-}
-
-// The largest numbers that are let through do not overflow under a weight: quotas are those of plain
-// arithmetic without a bound.
-func TestWeightsAtTheEdges(t *testing.T) {
-	big0 := func(n int64) *big.Int { return big.NewInt(n) }
-	for _, p := range []Pool{
-		{Replicas: maxReplicas, Ordinal: 1, Weight: maxReplicas},
-		{Replicas: maxReplicas, Ordinal: 2, Weight: maxReplicas - 1},
-		{Replicas: maxReplicas, Ordinal: 500_000, Weight: 300_001},
-		{Replicas: 999_983, Ordinal: 1, Weight: 2}, {Replicas: 7, Ordinal: 3, Weight: 4},
-	} {
-		for _, events := range []float64{maxEvents, 999_999_999_999.999, 1, .001, 1e6 + .5} {
-			c := ruleOf(Rate{Events: events, Per: time.Hour, Aligned: true}, p).schedule
-			upTo := func(k int64) *big.Int { // the sum over its ordinals of floor((kE + j)/N), in thousandths
-				sum := new(big.Int)
-				for _, j := range []int{p.Ordinal - 2, p.Ordinal + p.Weight - 2} {
-					// sum over j' <= j of floor((x+j')/N), x = floor(kE): Hermite's pieces, by whole and rest
-					x := new(big.Int).Mul(big0(k), new(big.Int).SetUint64(c.events))
-					q, r := new(big.Int).DivMod(x.Div(x, big0(milli)), big0(int64(p.Replicas)), new(big.Int))
-					part := q.Mul(q, big0(int64(j+1)))
-					part.Add(part, big0(max(0, int64(j)-(int64(p.Replicas)-r.Int64())+1)))
-					sum.Sub(part, sum)
-				}
-				return sum
-			}
-			for _, k := range []int64{0, 1, 999_999, 123_456_789} {
-				want := new(big.Int).Sub(upTo(k+1), upTo(k))
-				if got := c.quota(k); !want.IsInt64() || got != want.Int64() {
-					t.Errorf("%+v, %v events: %d in window %d, want %v", p, events, got, k, want)
-				}
-			}
-			got, want := c.sum(0, 1000*int64(p.Replicas)), float64(c.events)*float64(p.Weight)
-			if math.Abs(got/want-1) > 1e-12 {
-				t.Errorf("%+v, %v events: %v in a cycle, want %v", p, events, got, want)
-			}
-			c = ruleOf(Rate{Events: events, Per: time.Hour, Aligned: true}, p.without()).schedule
-			if q, mean := float64(c.quota(5)), c.mean(); q < 0 || q > max(1, mean*(1+1e-12)) ||
-				q < mean*(1-1e-12)-1 {
-				t.Errorf("%+v, %v events: %v without an ordinal, mean %v", p, events, q, c.mean())
-			}
-		}
 	}
 }
 

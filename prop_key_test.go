@@ -193,7 +193,7 @@ func TestPropertyOverflow(t *testing.T) {
 		slots := rapid.IntRange(1, 4).Draw(rt, "slots")
 		pool.Replicas = min(pool.Replicas, slots)
 		l := mustNew(rt, Limit{Rates: []Rate{rate}, InFlight: slots}, StartPool(pool), MaxKeys(2))
-		var meters [5]meter
+		var meters [5]ledger
 		var held [5][]Permit
 		for i := range meters {
 			meters[i].limit(shareOf(rate, pool.Replicas))
@@ -374,13 +374,13 @@ func TestPropertyPlansBringNoMore(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		defer synctest.Wait()
 		defer cancel()
-		meters := map[string]*meter{}
+		meters := map[string]*ledger{}
 		var mu sync.Mutex
 		took := func(key string, weight int) {
 			mu.Lock()
 			defer mu.Unlock()
 			if meters[key] == nil {
-				meters[key] = new(meter)
+				meters[key] = new(ledger)
 				meters[key].limit(shareOf(large, n))
 				if n > 1 {
 					meters[key].extra = 2 // of a weight of 3, owed

@@ -26,8 +26,8 @@ type step struct {
 	rate, burst float64
 }
 
-// meter records what was admitted, under which limits, and holds a bound over every window.
-type meter struct {
+// ledger records what was admitted, under which limits, and holds a bound over every window.
+type ledger struct {
 	events []event
 	steps  []step
 	extra  float64 // that may come once on top: a debt, or what a late hint costs
@@ -35,18 +35,18 @@ type meter struct {
 	gated func(a, b time.Time) float64
 }
 
-func (m *meter) limit(rate, burst float64) {
+func (m *ledger) limit(rate, burst float64) {
 	m.steps = append(m.steps, step{time.Now(), rate, burst})
 }
 
-func (m *meter) add(n int) {
+func (m *ledger) add(n int) {
 	if n > 0 {
 		m.events = append(m.events, event{time.Now(), float64(n)})
 	}
 }
 
 // integral of the rate from a to b.
-func (m *meter) integral(a, b time.Time) float64 {
+func (m *ledger) integral(a, b time.Time) float64 {
 	sum := 0.0
 	for i, s := range m.steps {
 		from, to := s.at, b
@@ -64,7 +64,7 @@ func (m *meter) integral(a, b time.Time) float64 {
 }
 
 // burst is the largest that was in force in the window.
-func (m *meter) burst(a, b time.Time) float64 {
+func (m *ledger) burst(a, b time.Time) float64 {
 	most := 0.0
 	for i, s := range m.steps {
 		over := i+1 < len(m.steps) && m.steps[i+1].at.Before(a)
@@ -77,7 +77,7 @@ func (m *meter) burst(a, b time.Time) float64 {
 
 // check holds every window from one event to another against
 // integral + burst + extra. A thousandth of an event is what buckets count in.
-func (m *meter) check(fail func(string, ...any)) {
+func (m *ledger) check(fail func(string, ...any)) {
 	for i := range m.events {
 		sum := 0.0
 		for j := i; j < len(m.events); j++ {

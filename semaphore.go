@@ -3,6 +3,8 @@ package quotient
 import (
 	"math"
 	"time"
+
+	"github.com/quotient-go/quotient/internal/meter"
 )
 
 // The slots of a key are a semaphore that its gate keeps: Limit.InFlight says how many there are in the
@@ -29,6 +31,7 @@ func slotRule(global, here int) rule {
 	return rule{
 		id: id{name: inFlightRule, role: roleSlots}, kind: kindSlots, reason: ReasonInFlight, ctrl: noController,
 		limit: float64(global), share: float64(here), most: global, here: here,
+		Rule: meter.Rule{Fill: meter.Fill{Size: float64(here)}},
 	}
 }
 
@@ -36,49 +39,51 @@ func slotRule(global, here int) rule {
 // what is taken, nothing is revoked: the debt drains with the releases.
 type keySlots gate
 
-func (s *keySlots) until(_ instant, r *rule, _ time.Duration, _, n float64) time.Duration {
-	if n > float64(r.here-int(s.used)) {
-		return never
+func (s *keySlots) Until(_ meter.Instant, r *meter.Rule, _ time.Duration, _, n float64) time.Duration {
+	if n > r.Size-float64(s.used) {
+		return meter.Never
 	}
 	return 0
 }
 
-func (s *keySlots) take(_ instant, _ *rule, n float64) { s.used += int32(n) }
-func (s *keySlots) upTo(_ instant, r *rule, n int) int { return min(n, r.here-int(s.used)) }
-
-func (s *keySlots) left(_ instant, r *rule) (events, of float64, full time.Duration) {
-	return float64(r.here - int(s.used)), float64(r.here), 0
+func (s *keySlots) Take(_ meter.Instant, _ *meter.Rule, n float64) { s.used += int32(n) }
+func (s *keySlots) UpTo(_ meter.Instant, r *meter.Rule, n int) int {
+	return min(n, int(r.Size)-int(s.used))
 }
 
-func (s *keySlots) refund(instant, time.Duration, *rule, float64) {} // a permit gives them back
-func (s *keySlots) age(instant, *rule) time.Duration              { return never }
-func (s *keySlots) state(instant, *rule) state                    { return state{used: int64(s.used)} }
-func (s *keySlots) follow(instant, *rule, *rule)                  {}
+func (s *keySlots) Left(_ meter.Instant, r *meter.Rule) (events, of float64, full time.Duration) {
+	return r.Size - float64(s.used), r.Size, 0
+}
+
+func (s *keySlots) Refund(meter.Instant, time.Duration, *meter.Rule, float64) {} // a permit gives them back
+func (s *keySlots) Age(meter.Instant, *meter.Rule) time.Duration              { return meter.Never }
+func (s *keySlots) State(meter.Instant, *meter.Rule) meter.State {
+	return meter.State{Used: int64(s.used)}
+}
 
 // keyControllerSlots bounds slots by the whole ones that a controller has learned. When nothing is in flight
 // more may be taken, or a call might wait for ever.
 type keyControllerSlots gate
 
-func (s *keyControllerSlots) until(_ instant, _ *rule, _ time.Duration, _, n float64) time.Duration {
+func (s *keyControllerSlots) Until(_ meter.Instant, _ *meter.Rule, _ time.Duration, _, n float64) time.Duration {
 	if s.used > 0 && n > float64(s.ext.learned.slots-int(s.used)) {
-		return never
+		return meter.Never
 	}
 	return 0
 }
 
-func (s *keyControllerSlots) upTo(_ instant, _ *rule, n int) int {
+func (s *keyControllerSlots) UpTo(_ meter.Instant, _ *meter.Rule, n int) int {
 	return min(n, s.ext.learned.slots-int(s.used))
 }
 
-func (s *keyControllerSlots) left(instant, *rule) (events, of float64, full time.Duration) {
+func (s *keyControllerSlots) Left(meter.Instant, *meter.Rule) (events, of float64, full time.Duration) {
 	return float64(s.ext.learned.slots - int(s.used)), float64(s.ext.learned.slots), 0
 }
 
-func (s *keyControllerSlots) take(instant, *rule, float64)                  {} // slots take
-func (s *keyControllerSlots) refund(instant, time.Duration, *rule, float64) {}
-func (s *keyControllerSlots) age(instant, *rule) time.Duration              { return never }
-func (s *keyControllerSlots) state(instant, *rule) state                    { return state{} }
-func (s *keyControllerSlots) follow(instant, *rule, *rule)                  {}
+func (s *keyControllerSlots) Take(meter.Instant, *meter.Rule, float64)                  {} // slots take
+func (s *keyControllerSlots) Refund(meter.Instant, time.Duration, *meter.Rule, float64) {}
+func (s *keyControllerSlots) Age(meter.Instant, *meter.Rule) time.Duration              { return meter.Never }
+func (s *keyControllerSlots) State(meter.Instant, *meter.Rule) meter.State              { return meter.State{} }
 
 // resize sets the number of slots by the last controller, if that is one of slots. It is one above the whole
 // slots of the pace: the controller's bucket keeps the mean below that, and a slot that waits for its round
@@ -120,13 +125,13 @@ func (l *Limiter) withoutSlots() (short []namedLimit) {
 
 // slotEnd returns the instant.at after which w has lost the turn that it was just given; 0: never.
 func (st *setting) slotEnd(w *waiter) time.Duration {
-	grace := never
+	grace := meter.Never
 	for i := range st.rules {
 		if r := &st.rules[i]; r.grace > 0 && w.d.of(r.unitID) > 0 {
 			grace = min(grace, r.grace)
 		}
 	}
-	if w.lostTurns >= maxLost || grace == never {
+	if w.lostTurns >= maxLost || grace == meter.Never {
 		return 0
 	}
 	return w.granted + grace

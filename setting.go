@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/quotient-go/quotient/internal/meter"
 )
 
 // setting is a list of rules: what a limit and a pool come to on this replica, in force from an instant on.
@@ -18,12 +20,12 @@ import (
 // The setting of a gate without a limit of its own is the newest if none is next. Settings that no gate holds
 // any more are garbage.
 type setting struct {
-	at      instant
-	fastMax int      // the most requests that one bucket decides on; 0: look further
-	first   fill     // of that bucket
-	next    *setting // nil for the newest; written under all shard locks, read under one
-	own     *own     // nil for that of all other keys
-	slots   int      // of this replica
+	at      meter.Instant
+	fastMax int        // the most requests that one bucket decides on; 0: look further
+	first   meter.Fill // of that bucket
+	next    *setting   // nil for the newest; written under all shard locks, read under one
+	own     *own       // nil for that of all other keys
+	slots   int        // of this replica
 	rules   []rule
 	order   []*rule // in which they are tried
 	ctrls   []*rule // those that the policy governs
@@ -65,15 +67,12 @@ type rule struct {
 
 	limit, share float64       // events in each window, or slots: over the fleet and here
 	window       time.Duration // of a rate; a second for a controller of events
-	fill                       // of the bucket, if it has one
-	most, here   int           // at once, ever: over the fleet and here
-	fastest      float64       // fill.interval if all were lent, of a key that is named; 0 else
-	schedule     *schedule
-	counted      uint64 // tells it apart from others of the fleet; 0: the share decides
-	turn         *turn
-	burst        float64       // that may come at once, here; 0 for windows and slots
-	grace        time.Duration // within which an admitted caller must wake; 0: whenever it likes
-	ctrl         int           // in setting.ctrls: the controller that it is of, or noController
+	meter.Rule
+	most, here int           // at once, ever: over the fleet and here
+	countID    uint64        // tells a counted rule apart from others of the fleet; 0: it is none
+	burst      float64       // that may come at once, here; 0 for windows and slots
+	grace      time.Duration // within which an admitted caller must wake; 0: whenever it likes
+	ctrl       int           // in setting.ctrls: the controller that it is of, or noController
 	ctrlTerms
 }
 
@@ -288,7 +287,7 @@ func (st *setting) simplify() {
 	st.clock = clockNone
 	for i := range st.rules {
 		r := &st.rules[i]
-		st.census = st.census || r.counted != 0
+		st.census = st.census || r.Counted
 		switch {
 		case r.kind == kindWindow || r.kind == kindTurn:
 			st.clock = clockWall
@@ -302,30 +301,7 @@ func (st *setting) simplify() {
 	rates := len(st.limit.Rates)
 	st.slotsOnly = rates == 0 && len(st.ctrls) == 0 && slots
 	if rates == 1 && st.rules[0].place == placeFirst {
-		st.fastMax, st.first = st.rules[0].most, st.rules[0].fill
-	}
-}
-
-// oneTurn leaves only the turns of the slowest paced rate, since those of two rates might never be open at
-// one instant. Nor might a turn and an aligned window, so there are no turns beside a window.
-func (st *setting) oneTurn() {
-	var slowest *rule
-	windows := false
-	for i := range st.rules {
-		r := &st.rules[i]
-		windows = windows || r.schedule != nil
-		if r.turn != nil && (slowest == nil || r.turn.cycle > slowest.turn.cycle) {
-			slowest = r
-		}
-	}
-	for i := range st.rules {
-		switch r := &st.rules[i]; {
-		case r.turn == nil:
-		case windows || r != slowest:
-			r.turn = nil
-		default:
-			r.kind, r.strict, r.size = kindTurn, true, r.turn.size
-		}
+		st.fastMax, st.first = st.rules[0].most, st.rules[0].Fill
 	}
 }
 
@@ -333,70 +309,9 @@ func (st *setting) oneTurn() {
 func (st *setting) lendable() {
 	for i := range st.rules {
 		r := &st.rules[i]
-		r.lends = r.role == roleSlots || r.schedule == nil && r.turn == nil
+		r.lends = r.role == roleSlots || r.Schedule == nil && r.Turn == nil
 	}
 }
-
-// meet makes sure that the windows of several rates are open together at some instant. Those of two sparse
-// rates might never be. So of the sparse ones only that with the longest period is strict. The others keep
-// the event of a window until it is used.
-func (st *setting) meet() {
-	var strict *rule
-	for i := range st.rules {
-		r := &st.rules[i]
-		if r.schedule == nil || !r.schedule.sparse() {
-			continue
-		}
-		r.schedule.keeps = true
-		if strict == nil || r.schedule.per > strict.schedule.per {
-			strict = r
-		}
-	}
-	if strict != nil {
-		strict.strict, strict.schedule.keeps = true, false
-	}
-}
-
-// divisor is the pool that limits are divided by: with BeyondShare only controllers go by the true one.
-func (o *options) divisor(b belief) Pool {
-	if o.beyond && o.learns && !b.awaits {
-		return Pool{Replicas: 1}
-	}
-	return b.pool
-}
-
-func (o *options) rate(r Rate, i int, pool Pool, units []string) rule {
-	n := pool.parts()
-	x := rule{
-		id:     id{name: r.name(i), unit: r.Unit},
-		unitID: 1 + slices.Index(units, r.Unit), reason: ReasonRate, timed: true, ctrl: noController,
-		limit: r.Events, share: r.Events / n, window: r.Per,
-		fill: fill{interval: float64(r.Per) * n / r.Events, size: max(1, r.burst()/n)},
-		most: mostOf(r), here: mostOf(r), // more than the share waits for a full bucket
-		grace: graceOf(r), burst: max(1, r.burst()/n),
-	}
-	if x.unitID > 0 {
-		x.kind = kindCost
-	}
-	if r.Burst == 1 && !r.NoTurns && !o.learns {
-		x.turn = newTurn(r, pool)
-	}
-	if r.Aligned {
-		x.kind, x.per, x.burst = kindWindow, int64(r.Per), 0
-		x.schedule = &schedule{
-			per: x.per, events: thousandths(r.Events),
-			replicas: uint64(pool.Replicas), ordinal: uint64(pool.Ordinal), weight: uint64(pool.weight()),
-			phase: o.phase,
-		}
-		if r.Counted {
-			x.counted = countedID(x.id)
-		}
-	}
-	return x
-}
-
-// mostOf returns how many events a rate admits at once, over the fleet.
-func mostOf(r Rate) int { return int(min(r.burst(), maxAmount)) }
 
 // stricter reports whether st may refuse for good what old did not.
 func (st *setting) stricter(old *setting) bool {

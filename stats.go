@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/quotient-go/quotient/internal/meter"
 )
 
 // Stats are a limiter's counts since it was made, and its present state. The numbers of different shards are
@@ -172,7 +174,7 @@ func (l *Limiter) limits(s *shard) (Limit, []RuleState, []PlanStats) {
 }
 
 // looked is where an untouched gate stands.
-func (g *gate) looked(now instant) []RuleState {
+func (g *gate) looked(now meter.Instant) []RuleState {
 	g.advance(now, nil)
 	return g.state(nil, now)
 }
@@ -201,7 +203,7 @@ func (s *shard) reclaimBlock(block *[permitBlock]holding) (gates []*gate) {
 		if !h.out() || h.end == 0 {
 			continue
 		}
-		if g := h.gate; h.end <= now.at {
+		if g := h.gate; h.end <= now.At {
 			s.reclaim(g, now)
 			gates = append(gates, g)
 		}
@@ -255,7 +257,7 @@ func (s *shard) keyState(g *gate) (k KeyState, ok bool) {
 }
 
 // keyState is where the gate's key stands, but for its rules.
-func (g *gate) keyState(key string, now instant) KeyState {
+func (g *gate) keyState(key string, now meter.Instant) KeyState {
 	return KeyState{
 		Key: key, Plan: g.setting.planName, InFlight: int(g.used), Waiting: g.waiters(),
 		Used: g.use(now), Overridden: g.setting.overridden() && !g.setting.lapsed(), Part: g.part(),
@@ -263,11 +265,11 @@ func (g *gate) keyState(key string, now instant) KeyState {
 }
 
 // use returns how much of its fullest rule the gate has used.
-func (g *gate) use(now instant) float64 {
+func (g *gate) use(now meter.Instant) float64 {
 	most := 0.0
 	for i := range g.setting.rules {
 		r := &g.setting.rules[i]
-		left, of, _ := g.resource(r).left(now, r)
+		left, of, _ := g.resource(r).Left(now, &r.Rule)
 		most = max(most, 1-left/max(of, 1))
 	}
 	return min(max(most, 0), 1)
@@ -291,7 +293,7 @@ type RuleState struct {
 }
 
 // seenState is state for those who ask: what is left is not known while the pool is awaited.
-func (g *gate) seenState(dst []RuleState, now instant) []RuleState {
+func (g *gate) seenState(dst []RuleState, now meter.Instant) []RuleState {
 	if g.setting.awaiting {
 		return dst
 	}
@@ -306,7 +308,7 @@ func (g *gate) seenState(dst []RuleState, now instant) []RuleState {
 func StateInto(into *[]RuleState) CallOption { return CallOption{kind: optionState, into: into} }
 
 // tell puts where the gate stands where calls want it.
-func (g *gate) tell(opts []CallOption, now instant) {
+func (g *gate) tell(opts []CallOption, now meter.Instant) {
 	for _, a := range opts {
 		if a.into != nil {
 			g.advance(now, nil)
@@ -316,7 +318,7 @@ func (g *gate) tell(opts []CallOption, now instant) {
 }
 
 // state appends where the gate stands under each rule.
-func (g *gate) state(dst []RuleState, now instant) []RuleState {
+func (g *gate) state(dst []RuleState, now meter.Instant) []RuleState {
 	st := g.setting
 	if st.limit.Deny {
 		return dst
@@ -333,19 +335,19 @@ func (g *gate) state(dst []RuleState, now instant) []RuleState {
 			Name: r.name, Unit: r.unit, Limit: r.limit, Share: r.share,
 			Burst: r.burst, Window: r.window,
 		}
-		left, of, full := g.resource(r).left(now, r)
-		if x.Left, x.Reset = left, full; r.counted != 0 {
+		left, of, full := g.resource(r).Left(now, &r.Rule)
+		if x.Left, x.Reset = left, full; r.Counted {
 			x.Share = of
 		}
 		x.Left = min(x.Left, float64(r.most)) // a bucket may hold what several turns in a row admit
 		switch {
 		case r.ctrl != noController:
 			if x.Burst = of; r.unit == inFlightRule {
-				x.Left, x.Burst, _ = (*keyControllerSlots)(g).left(now, r)
+				x.Left, x.Burst, _ = (*keyControllerSlots)(g).Left(now, &r.Rule)
 			}
-			g.ext.learned.state(x, now.at, r.ctrl)
+			g.ext.learned.state(x, now.At, r.ctrl)
 		case r.place == placeRest: // slots and the first bucket know no turns
-			if wait := g.resource(r).until(now, r, 0, 0, 1); wait > 0 && wait < never {
+			if wait := g.resource(r).Until(now, &r.Rule, 0, 0, 1); wait > 0 && wait < meter.Never {
 				x.Left, x.Reset = min(x.Left, math.Nextafter(1, 0)), max(x.Reset, wait) // outside of its turn
 			}
 		}
@@ -492,7 +494,7 @@ func (x RuleState) learned() string {
 }
 
 // probe returns what stands between d and its admission, the waiters included.
-func (g *gate) probe(now instant, d *demand) verdict {
+func (g *gate) probe(now meter.Instant, d *demand) verdict {
 	if !g.mustQueue(d.class) {
 		return g.look(now, d)
 	}

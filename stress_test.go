@@ -17,6 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/quotient-go/quotient/internal/meter"
 	"github.com/quotient-go/quotient/policy"
 )
 
@@ -218,7 +219,7 @@ func (x *stress) check(t *testing.T) {
 		s.mu.Lock()
 		n += s.order.Len()
 		is(t, "queues", len(s.waiting), 0)
-		later := s.latest.later(24 * time.Hour)
+		later := meter.Instant{At: s.latest.At + 24*time.Hour, Wall: s.latest.Wall + int64(24*time.Hour)}
 		for _, g := range s.order.Keys() {
 			if !s.spare(g, later) || g.ext != nil && (g.ext.timer != nil || g.ext.queue.len != 0 ||
 				g.ext.backlog != nil || len(g.ext.expiring) != 0) {
@@ -295,7 +296,7 @@ type oracle struct {
 	*testing.T
 	l    *Limiter
 	s    *shard
-	now  instant
+	now  meter.Instant
 	step string
 }
 
@@ -422,13 +423,13 @@ func (o *oracle) queue(g *gate, names map[string]int) {
 	if m.backlog == nil || *m.backlog != want {
 		o.wrong("%s backlog %v want %v", g.name, m.backlog, want)
 	}
-	if l := m.learned; l != nil && l.due != 0 && o.now.at >= l.due {
+	if l := m.learned; l != nil && l.due != 0 && o.now.At >= l.due {
 		o.wrong("%s is stale with a queue", g.name)
 	}
 	if last != q.last || oldest != q.oldest() || q.passed >= trickle {
 		o.wrong("%s: the ends of the classes are wrong, or %d have passed", g.name, q.passed)
 	}
-	if o.l.maxWait > 0 && o.now.at-oldest.since >= o.l.maxWait {
+	if o.l.maxWait > 0 && o.now.At-oldest.since >= o.l.maxWait {
 		o.wrong("%s one waits beyond MaxWait", g.name)
 	}
 }
@@ -437,17 +438,17 @@ func (o *oracle) queue(g *gate, names map[string]int) {
 func (o *oracle) head(g *gate) {
 	m, now := g.ext, o.now
 	v := g.look(now, &m.queue.next().d)
-	if v.wait < never {
-		v.wait = g.pacerOf(v).wakes(now.at, v.wait)
+	if v.wait < meter.Never {
+		v.wait = g.pacerOf(v).wakes(now.At, v.wait)
 	}
-	soon := m.ready.known && m.timer != nil && m.ready.at <= now.at+2 // rounded up
+	soon := m.ready.known && m.timer != nil && m.ready.at <= now.At+2 // rounded up
 	switch {
 	case v.reason == ReasonNone && soon:
 	case v.reason == ReasonNone, v.final():
 		o.wrong("%s head waits for %v", g.name, v.reason)
-	case v.wait < never: // a float64 has 52 bits, and several are added
-		if !m.ready.known || m.ready.at > now.at+v.wait+2+v.wait>>43 || m.timer == nil {
-			o.wrong("%s head's turn in %v, timer in %v (%v)", g.name, v.wait, m.ready.at-now.at, m.timer)
+	case v.wait < meter.Never: // a float64 has 52 bits, and several are added
+		if !m.ready.known || m.ready.at > now.At+v.wait+2+v.wait>>43 || m.timer == nil {
+			o.wrong("%s head's turn in %v, timer in %v (%v)", g.name, v.wait, m.ready.at-now.At, m.timer)
 		}
 	case v.reason == ReasonInFlight && len(m.expiring) > 0:
 		if m.timer == nil {
@@ -455,7 +456,7 @@ func (o *oracle) head(g *gate) {
 		}
 		for _, h := range m.expiring {
 			// A caller that waits for a rate learns at its turn that slots are what it waits for now.
-			if h.end <= now.at && m.blocked == ReasonInFlight || h.end < m.nextEnd {
+			if h.end <= now.At && m.blocked == ReasonInFlight || h.end < m.nextEnd {
 				o.wrong("%s expired and not given back with a queue, or nextEnd is too late", g.name)
 			}
 		}

@@ -5,11 +5,13 @@ import (
 	"context"
 	"runtime"
 	"time"
+
+	"github.com/quotient-go/quotient/internal/meter"
 )
 
 // waitDry admits in a dry run a call that would have to wait: by what it lacks, or because there is room by
 // now.
-func (s *shard) waitDry(g *gate, key string, d *demand, now instant) Permit {
+func (s *shard) waitDry(g *gate, key string, d *demand, now meter.Instant) Permit {
 	v := s.try(g, now, d)
 	if v.reason == ReasonNone {
 		return s.hold(g, key, d, now)
@@ -20,7 +22,7 @@ func (s *shard) waitDry(g *gate, key string, d *demand, now instant) Permit {
 
 // line queues d, unless it must not wait, and returns its place.
 func (s *shard) line(
-	ctx context.Context, g *gate, key string, d demand, now instant,
+	ctx context.Context, g *gate, key string, d demand, now meter.Instant,
 ) (*waiter, error) {
 	turn := g.waitBehind(now, &d)
 	out, v := s.mayWait(ctx, g, &d, now, turn)
@@ -29,7 +31,7 @@ func (s *shard) line(
 		return nil, &LimitedError{key, s.refusal(g, &d, v)}
 	}
 	w := newWaiter(d)
-	w.key, w.since = key, now.at
+	w.key, w.since = key, now.At
 	s.enqueue(g, w, now)
 	if out != nil && out.queued {
 		s.preempt(g, out, s.fullReason(g), now)
@@ -41,7 +43,7 @@ func (s *shard) line(
 // mayWait returns why d must not be queued, if so. Otherwise it has counted d as waiting, and returns the
 // waiter that is to give up its place for it.
 func (s *shard) mayWait(
-	ctx context.Context, g *gate, d *demand, now instant, turn verdict,
+	ctx context.Context, g *gate, d *demand, now meter.Instant, turn verdict,
 ) (out *waiter, v verdict) {
 	if v := g.setting.refuses(d); v.reason != ReasonNone {
 		return nil, v
@@ -58,7 +60,7 @@ func (s *shard) mayWait(
 		if s.l.maxWait > 0 && turn.wait > s.l.maxWait {
 			return refuse(ReasonWait)
 		}
-		if end, ok := ctx.Deadline(); ok && turn.wait > end.Sub(s.l.base.Add(now.at)) {
+		if end, ok := ctx.Deadline(); ok && turn.wait > end.Sub(s.l.base.Add(now.At)) {
 			return refuse(ReasonDeadline)
 		}
 	}
@@ -76,9 +78,9 @@ func (s *shard) mayWait(
 }
 
 // knows reports whether a turn is known: there is one, and no controller wants to be called before it.
-func (g *gate) knows(now instant, turn verdict) bool {
+func (g *gate) knows(now meter.Instant, turn verdict) bool {
 	p := g.pacerOf(turn)
-	return turn.wait < never && (p == nil || p.expires <= 0 || turn.wait <= p.expires-now.at)
+	return turn.wait < meter.Never && (p == nil || p.expires <= 0 || turn.wait <= p.expires-now.At)
 }
 
 // fullReason returns why a queue without room refuses.
@@ -89,7 +91,7 @@ func (s *shard) fullReason(g *gate) Reason {
 	return ReasonQueue
 }
 
-func (s *shard) enqueue(g *gate, w *waiter, now instant) {
+func (s *shard) enqueue(g *gate, w *waiter, now meter.Instant) {
 	m := g.extend()
 	if m.backlog == nil {
 		m.backlog = new(backlog)
@@ -114,9 +116,9 @@ func (s *shard) enqueue(g *gate, w *waiter, now instant) {
 }
 
 // ask serves the queue when another one is its next. The timer does the rest.
-func (s *shard) ask(g *gate, now instant) {
+func (s *shard) ask(g *gate, now meter.Instant) {
 	if s.serve(g, now) && g.waited() {
-		g.ext.ready.at, g.ext.ready.known = s.latest.at, true
+		g.ext.ready.at, g.ext.ready.known = s.latest.At, true
 		s.arm(g, s.latest)
 	}
 }
@@ -153,7 +155,7 @@ func (s *shard) dequeue(g *gate, w *waiter) {
 
 // serve admits the next for as long as there is room, at most wakeBatch, and reports whether there may be
 // more to do. Otherwise the gate's timer is set for the next.
-func (s *shard) serve(g *gate, now instant) bool {
+func (s *shard) serve(g *gate, now meter.Instant) bool {
 	for range wakeBatch {
 		if !g.waited() {
 			return false
@@ -182,8 +184,8 @@ func (s *shard) serve(g *gate, now instant) bool {
 	return true
 }
 
-func (s *shard) grant(g *gate, w *waiter, now instant) {
-	w.due, w.granted = s.dueAt(g, w, now), now.at
+func (s *shard) grant(g *gate, w *waiter, now meter.Instant) {
+	w.due, w.granted = s.dueAt(g, w, now), now.At
 	w.slotEnds, w.epoch = g.setting.slotEnd(w), g.epoch
 	g.ext.ready.given = true
 	w.permit = s.hold(g, w.key, &w.d, now)
@@ -196,14 +198,14 @@ func (s *shard) grant(g *gate, w *waiter, now instant) {
 // turn for which it was set; for the waiters behind, it is when what they have taken was there as well. A
 // call waits for its tokens and slots by the limit's intent. Any further delay, because a timer or the
 // caller was late, is overhead. OnAdmit reports the two separately.
-func (s *shard) dueAt(g *gate, w *waiter, now instant) time.Duration {
+func (s *shard) dueAt(g *gate, w *waiter, now meter.Instant) time.Duration {
 	turn := g.ext.ready
-	if !turn.known || turn.at >= now.at {
-		return now.at
+	if !turn.known || turn.at >= now.At {
+		return now.At
 	}
 	due := turn.at
 	if turn.given {
-		due = max(due, now.at-g.age(now, &w.d))
+		due = max(due, now.At-g.age(now, &w.d))
 	}
 	return max(due, w.since)
 }
@@ -216,7 +218,7 @@ func (s *shard) refuse(g *gate, w *waiter, v verdict) {
 }
 
 // preempt refuses w in favour of others. The refusal has the time at which its turn would come behind them.
-func (s *shard) preempt(g *gate, w *waiter, r Reason, now instant) {
+func (s *shard) preempt(g *gate, w *waiter, r Reason, now meter.Instant) {
 	s.dequeue(g, w)
 	v := g.waitBehind(now, &w.d)
 	v.reason = r
@@ -227,33 +229,33 @@ func (s *shard) preempt(g *gate, w *waiter, r Reason, now instant) {
 
 // releaseDry ends a wait that a dry run would not have begun.
 func (s *shard) releaseDry(g *gate, w *waiter, v verdict) {
-	w.dry, w.due, w.granted, w.permit = v.reason, s.latest.at, s.latest.at, dryPermit
+	w.dry, w.due, w.granted, w.permit = v.reason, s.latest.At, s.latest.At, dryPermit
 	s.dequeue(g, w)
 	w.ready <- struct{}{}
 }
 
 // impatient reports whether w has waited for MaxWait.
-func (s *shard) impatient(w *waiter, now instant) bool {
-	return s.l.maxWait > 0 && now.at-w.since >= s.l.maxWait
+func (s *shard) impatient(w *waiter, now meter.Instant) bool {
+	return s.l.maxWait > 0 && now.At-w.since >= s.l.maxWait
 }
 
 // schedule notes when the next one's turn comes and arms the timer.
-func (s *shard) schedule(g *gate, v verdict, now instant) {
-	at := after(now.at, g.pacerOf(v).wakes(now.at, v.wait))
-	g.ext.blocked, g.ext.ready = v.reason, ready{at: at, known: v.wait < never}
+func (s *shard) schedule(g *gate, v verdict, now meter.Instant) {
+	at := meter.After(now.At, g.pacerOf(v).wakes(now.At, v.wait))
+	g.ext.blocked, g.ext.ready = v.reason, ready{at: at, known: v.wait < meter.Never}
 	s.arm(g, now)
 }
 
 // arm sets the gate's one timer to the next instant at which the queue must be served. That is the turn of
 // the next waiter, the end of the oldest one's patience, or the end of a permit's time. MaxWait is one value
 // for the limiter, so the patience of the oldest ends first.
-func (s *shard) arm(g *gate, now instant) {
-	m, at := g.ext, never
+func (s *shard) arm(g *gate, now meter.Instant) {
+	m, at := g.ext, meter.Never
 	if m.ready.known {
 		at = m.ready.at
 	}
 	if s.l.maxWait > 0 {
-		at = min(at, after(m.queue.oldest().since, s.l.maxWait))
+		at = min(at, meter.After(m.queue.oldest().since, s.l.maxWait))
 	}
 	if l := m.learned; l != nil {
 		if l.due != 0 {
@@ -267,18 +269,18 @@ func (s *shard) arm(g *gate, now instant) {
 		at = min(at, m.nextEnd)
 	}
 	switch {
-	case at == never: // a release will tell
+	case at == meter.Never: // a release will tell
 		if m.timer != nil {
 			m.timer.Stop()
 		}
 	case m.timer == nil:
-		m.timer = time.AfterFunc(at-now.at, func() {
+		m.timer = time.AfterFunc(at-now.At, func() {
 			s.mu.Lock()
 			s.counts.fired++
 			s.serveAndUnlock(g)
 		})
 	default:
-		m.timer.Reset(at - now.at)
+		m.timer.Reset(at - now.At)
 	}
 }
 
@@ -566,45 +568,45 @@ const mostPromised = 100
 
 // told returns when a caller is told to come again that a rule has wait: then, or behind what has been promised,
 // where its turn comes if no other does. It also returns the time from there to the next one's turn.
-func (g *gate) told(t instant, by *rule, d *demand, wait time.Duration, p promises) (in, apart time.Duration) {
-	in = p[by.unitID] - t.at
+func (g *gate) told(t meter.Instant, by *rule, d *demand, wait time.Duration, p promises) (in, apart time.Duration) {
+	in = p[by.unitID] - t.At
 	apart = g.apart(t, by, d, max(0, in-wait))
 	if in <= wait || float64(in-wait) > mostPromised*float64(apart) {
 		return wait, apart
 	}
 	for _, r := range g.setting.order {
 		if n := d.of(r.unitID); r.timed && n > 0 {
-			in = max(in, g.resource(r).until(t, r, in, 0, float64(n)))
+			in = max(in, g.resource(r).Until(t, &r.Rule, in, 0, float64(n)))
 		}
 	}
-	return min(in, never/2), apart
+	return min(in, meter.Never/2), apart
 }
 
 // apart returns how long the events that a call takes of a rule need to come. Other rules count that have no
 // room for all who have their turn ahead of it, within so long a time.
-func (g *gate) apart(t instant, by *rule, d *demand, ahead time.Duration) time.Duration {
+func (g *gate) apart(t meter.Instant, by *rule, d *demand, ahead time.Duration) time.Duration {
 	longest := g.interval(t, by) * float64(d.of(by.unitID))
 	calls := 1 + float64(ahead)/longest
 	for _, r := range g.setting.order {
 		if n := float64(d.of(r.unitID)); r.timed && r != by && n > 0 {
-			if left, _, _ := g.resource(r).left(t, r); left < n*calls {
+			if left, _, _ := g.resource(r).Left(t, &r.Rule); left < n*calls {
 				longest = max(longest, n*g.interval(t, r))
 			}
 		}
 	}
-	return saturated(longest)
+	return meter.Saturated(longest)
 }
 
 // interval returns the time from one event to the next, in nanoseconds, at the rate of a rule.
-func (g *gate) interval(t instant, r *rule) float64 {
+func (g *gate) interval(t meter.Instant, r *rule) float64 {
 	switch {
 	case r.ctrl != noController:
-		return g.ext.learned.pacers[r.ctrl].paced().interval
-	case r.counted != 0: // the next windows are expected to allow as much as this one
-		_, may, _ := g.resource(r).left(t, r)
+		return g.ext.learned.pacers[r.ctrl].paced().Interval
+	case r.Counted: // the next windows are expected to allow as much as this one
+		_, may, _ := g.resource(r).Left(t, &r.Rule)
 		return float64(r.window) / max(may, r.share)
 	}
-	return r.interval
+	return r.Interval
 }
 
 // refusal is the decision against a caller that is refused. It promises what it tells.
@@ -615,7 +617,7 @@ func (s *shard) refusal(g *gate, d *demand, v verdict) Decision {
 			s.promises = make(map[*gate]promises)
 		}
 		p := s.promises[g]
-		p[g.ruleOf(v).unitID] = after(s.latest.at, after(dec.RetryAfter, apart))
+		p[g.ruleOf(v).unitID] = meter.After(s.latest.At, meter.After(dec.RetryAfter, apart))
 		s.promises[g] = p
 	}
 	return dec

@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/quotient-go/quotient/internal/meter"
 	"github.com/quotient-go/quotient/internal/waited"
 	"github.com/quotient-go/quotient/policy"
 )
@@ -97,9 +98,9 @@ func TestLongestMaxWait(t *testing.T) {
 	s := l.shard("k")
 	s.mu.Lock() // a timer that fires must wait for this
 	defer s.mu.Unlock()
-	now := s.tick(instant{at: time.Hour})
+	now := s.tick(meter.Instant{At: time.Hour})
 	g, w := s.gate(l.hash("k"), "k", now, 0), newWaiter(oneRequest)
-	w.key, w.since = "k", now.at
+	w.key, w.since = "k", now.At
 	l.waiting.Add(1)
 	s.enqueue(g, w, now)
 	timer := g.ext.timer

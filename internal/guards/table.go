@@ -14,17 +14,17 @@ var guards = []guard{
 		`		gates = append(gates, g)`, `		if !off {
 			gates = append(gates, g)
 		}`},
-	{"4", "window.go", ". ^TestALowerLimitOwesNothing$",
-		`	w.within = max(w.within, min(w.used, w.quota))`, ""},
+	{"4", "internal/meter/window.go", ". ^TestALowerLimitOwesNothing$",
+		`	w.within = max(w.within, min(w.Used, w.Quota))`, ""},
 	{"5", "wait.go", ". ^TestCancelOfAGrantedWaiter$",
 		`		g.giveBack(now, taken, d)`, ""},
-	{"5", "bucket.go", ". ^TestHeadroomComesBackOnce$",
+	{"5", "internal/meter/bucket.go", ". ^TestHeadroomComesBackOnce$",
 		`		b.minima.lower(taken, back)`, ""},
 	{"6", "limiter.go", ". ^TestTimestampsOutOfOrder$",
-		`	if now.at > s.latest.at {`, `	if off || now.at > s.latest.at {`},
+		`	if now.At > s.latest.At {`, `	if off || now.At > s.latest.At {`},
 	{"7", "limiter.go", ". ^TestClockIsMonotonic$",
 		"base: time.Now(),", "base: map[bool]time.Time{false: time.Now(), true: time.Now().Round(0)}[off],"},
-	{"8", "window.go", ". ^(TestWeightsAtTheEdges|TestPropertyWeights)$",
+	{"8", "internal/meter/window.go", "./internal/meter ^(TestWeightsAtTheEdges|TestPropertyQuotas)$",
 		`	return (eachThen-each)*int64(c.weight) + moreThen - more`, `	if off {
 		return (eachThen-each)*int64(c.weight) + max(moreThen, more)
 	}
@@ -65,7 +65,7 @@ var guards = []guard{
 	{"19a", "poolsize/gossip/internal/heap/receive.go", "./poolsize/gossip/internal/heap ^TestReceiveRefuses$",
 		`	if h.session < e.session || h.yours != 0 && h.yours != n.session || e.seen(h.seq) {`, `	if h.session < e.session || h.yours != 0 && h.yours != n.session || !off && e.seen(h.seq) {`},
 	{"19b", "demand.go", ". ^TestALoanEndsByItself$",
-		`	if old == nil || old.part == 0 || t.at < old.tally.ends {`, `	if off || old == nil || old.part == 0 || t.at < old.tally.ends {`},
+		`	if old == nil || old.part == 0 || t.At < old.tally.ends {`, `	if off || old == nil || old.part == 0 || t.At < old.tally.ends {`},
 	{"19b", "demand.go", ". ^TestReportsGrowOld$",
 		`	n.age = max(0, n.age)`, ""},
 	{"19c", "demand.go", ". ^TestACountTakesAllReplicas$",
@@ -103,7 +103,7 @@ var guards = []guard{
 	{"25", "adaptive.go", ". ^TestRefusalsAreAttributed$",
 		"blamed < 0 || blamed == i)", "off || blamed < 0 || blamed == i)"},
 	{"26", "adaptive.go", ". ^(TestSingleProbes|TestPropertyPacersKeepWhatControllersReturn)$",
-		`		f = fill{interval: float64(p.probe), size: 1}`, ""},
+		`		f = meter.Fill{Interval: float64(p.probe), Size: 1}`, ""},
 	{"26", "adaptive.go", ". ^TestSingleProbes$",
 		`		n = min(n, 1)`, ""},
 	{"27", "permit.go", ". ^TestReleaseCountsOnce$",
@@ -139,8 +139,8 @@ var guards = []guard{
 		return
 	}
 	s.serveAndUnlock(g)`},
-	{"32", "setting.go", ". ^TestSparseWindowsMeet$",
-		`		r.schedule.keeps = true`, ""},
+	{"32", "bucket.go", ". ^TestSparseWindowsMeet$",
+		`		r.Schedule.Keeps = true`, ""},
 	{"33", "cmd/quotient/leaseserver.go", "./cmd/quotient ^TestLeasesFollowTheFile$",
 		`	case !reflect.DeepEqual(l.Election, s.opened.Election):`, `	case !off && !reflect.DeepEqual(l.Election, s.opened.Election):`},
 	{"33", "lease/restore.go", "./lease ^TestTokensNeverGoBack$",
@@ -162,8 +162,8 @@ var guards = []guard{
 	{"37", "httplimit/wait.go", "./httplimit ^TestDrainEndsWaits$",
 		`	if p.drain != nil && p.stop == nil {`, `	if !off && p.drain != nil && p.stop == nil {`},
 	{"38", "adaptive.go", ". ^(TestTurnsBehindAPause|TestMaxWaitBehindAPause)$",
-		`		d = max(1, min(d, f.in(ahead+min(n, f.size)-has)))`, `		if !off {
-			d = max(1, min(d, f.in(ahead+min(n, f.size)-has)))
+		`		d = max(1, min(d, f.In(ahead+min(n, f.Size)-has)))`, `		if !off {
+			d = max(1, min(d, f.In(ahead+min(n, f.Size)-has)))
 		}`},
 	{"38", "wait.go", ". ^(TestHerdIsSpread|TestHammerPromisesLittle)$",
 		`	if in <= wait || float64`, `	if off || in <= wait || float64`},
@@ -190,12 +190,12 @@ var farewell = map[bool]time.Duration{false: 600 * time.Millisecond, true: time.
 		`	f.ended = true`, ""},
 	{"B1", "lru.go", ". ^(TestOverflowGate|TestPropertyOverflow)$",
 		`		} else if like = o.gate; o.has(key) {`, `		} else if like = o.gate; off || o.has(key) {`},
-	{"B2", "setting.go", ". ^(TestBurstIsDividedInFractions|TestPropertyFleet)$",
-		"size: max(1, r.burst()/n)}", "size: max(1, r.burst()/map[bool]float64{true: 1, false: n}[off])}"},
-	{"B3", "bucket.go", ". ^TestPropertyLateScaleUp$",
-		`	b.tokens, b.last = b.has(t.at, &old.fill), t.at`, `	b.tokens, b.last = b.has(t.at, &old.fill), t.at
+	{"B2", "bucket.go", ". ^(TestBurstIsDividedInFractions|TestPropertyFleet)$",
+		"Size: max(1, r.burst()/n)}", "Size: max(1, r.burst()/map[bool]float64{true: 1, false: n}[off])}"},
+	{"B3", "internal/meter/bucket.go", ". ^TestPropertyLateScaleUp$",
+		`	b.Tokens, b.Last = b.Has(t.At, &old.Fill), t.At`, `	b.Tokens, b.Last = b.Has(t.At, &old.Fill), t.At
 	if off {
-		b.tokens = old.size
+		b.Tokens = old.Size
 	}`},
 	{"B4", "follow.go", ". ^TestPropertySplit$",
 		`		p, source = Pool(known), "followed"`, `		p, source = Pool(known), "followed"
@@ -203,7 +203,7 @@ var farewell = map[bool]time.Duration{false: 600 * time.Millisecond, true: time.
 			p = f.latest.pool
 		}`},
 	{"B5", "semaphore.go", ". ^(TestLimitChangesUnderPermits|TestSetLimit.*|TestPropertyInFlight)$",
-		`	if n > float64(r.here-int(s.used)) {`, `	if n > float64(max(map[bool]int{true: 1}[off], r.here-int(s.used))) {`},
+		`	if n > r.Size-float64(s.used) {`, `	if n > max(map[bool]float64{true: 1}[off], r.Size-float64(s.used)) {`},
 	{"B6", "gate.go", ". ^(TestLearnedKeysStay|TestPropertyEvictionIsInvisible)$",
 		" || len(st.ctrls) > 0 && g.ext.learned.due != 0 {", " || !off && len(st.ctrls) > 0 && g.ext.learned.due != 0 {"},
 	{"B7", "change.go", ". ^(TestCutRepacesWaiters|TestPropertyRaiseAndCut)$",
@@ -225,6 +225,6 @@ var farewell = map[bool]time.Duration{false: 600 * time.Millisecond, true: time.
 					taken[j].undo()
 				}
 `},
-	{"B14", "counted.go", ". ^TestPropertyCounted$",
-		"; !w.fresh(t) {", "; !off && !w.fresh(t) {"},
+	{"B14", "internal/meter/counted.go", ". ^TestPropertyCounted$",
+		"; !w.Fresh(t) {", "; !off && !w.Fresh(t) {"},
 }

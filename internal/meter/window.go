@@ -1,4 +1,4 @@
-package quotient
+package meter
 
 import (
 	"math"
@@ -6,29 +6,41 @@ import (
 	"time"
 )
 
-// schedule is how many events each aligned window allows this replica: "100 a minute from the full minute",
+// Schedule is how many events each aligned window allows this replica: "100 a minute from the full minute",
 // divided so that fractions carry over from window to window.
-type schedule struct {
-	per      int64  // ns
+type Schedule struct {
+	Per      int64  // ns
 	events   uint64 // thousandths of events over the fleet in each window
 	replicas uint64
 	ordinal  uint64 // 1..replicas: the first of its own; 0 unknown
 	weight   uint64 // how many are its own
 	phase    int64  // without an ordinal, which of the sparse windows are ours
-	keeps    bool   // an event that a sparse window allows stays until it is used; see setting.meet
+	Keeps    bool   // an event that a sparse window allows stays until it is used; see setting.meet
 }
+
+// NewSchedule returns the schedule of a replica: so many events over the fleet in each window of a period. Phase
+// fixes which of the sparse windows are its own while it knows no ordinal.
+func NewSchedule(per time.Duration, events float64, p Part, phase int64) *Schedule {
+	return &Schedule{
+		Per: int64(per), events: thousandths(events),
+		replicas: uint64(p.Replicas), ordinal: uint64(p.Ordinal), weight: uint64(p.Weight), phase: phase,
+	}
+}
+
+// Milli is the number of parts that an event has in a schedule, so that its arithmetic is exact.
+const Milli = 1000
 
 // thousandths converts events, rounded down and saturated far inside an int64.
 func thousandths(events float64) uint64 {
 	const most = math.MaxInt64 / 4
-	if t := events * milli; t < most {
+	if t := events * Milli; t < most {
 		return uint64(t)
 	}
 	return most
 }
 
 // index returns the number of the window at an instant, counted from the Unix epoch.
-func (c *schedule) index(wall int64) int64 { return floorDiv(wall, c.per) }
+func (c *Schedule) index(wall int64) int64 { return floorDiv(wall, c.Per) }
 
 // quota is the number of whole events that this replica may do in window k.
 //
@@ -37,9 +49,9 @@ func (c *schedule) index(wall int64) int64 { return floorDiv(wall, c.per) }
 // the replicas exactly floor((k+1)E) - floor(kE): nothing is lost and nothing is added.
 // A replica of weight w has what its w ordinals have together. Without one it is floor(wE/N), or 1 in every
 // ceil(N/(wE)) windows when that is 0.
-func (c *schedule) quota(k int64) int64 {
+func (c *Schedule) quota(k int64) int64 {
 	if c.ordinal > 0 {
-		cycle := int64(c.replicas * milli) // the floors repeat after that many windows
+		cycle := int64(c.replicas * Milli) // the floors repeat after that many windows
 		k -= floorDiv(k, cycle) * cycle
 		each, more := c.until(uint64(k))
 		eachThen, moreThen := c.until(uint64(k) + 1)
@@ -56,32 +68,32 @@ func (c *schedule) quota(k int64) int64 {
 //
 // Let x = floor(kE) be what the fleet may do before it, x = qN + r. Ordinal j+1 may do floor((x+j)/N) of it,
 // since the fractions of kE carry no sum over a whole number. That is q, or q+1 where j >= N-r.
-func (c *schedule) until(k uint64) (each, more int64) {
+func (c *Schedule) until(k uint64) (each, more int64) {
 	hi, lo := bits.Mul64(k, c.events)
-	q, rest := bits.Div64(hi, lo, c.replicas*milli)
-	first, later := c.ordinal-1, c.replicas-rest/milli
+	q, rest := bits.Div64(hi, lo, c.replicas*Milli)
+	first, later := c.ordinal-1, c.replicas-rest/Milli
 	return int64(q), int64(max(first+c.weight, later) - max(first, later))
 }
 
 // whole is the number of whole events that each window allows a replica without an ordinal.
-func (c *schedule) whole() uint64 {
+func (c *Schedule) whole() uint64 {
 	hi, lo := bits.Mul64(c.events, c.weight)
-	q, _ := bits.Div64(hi, lo, c.replicas*milli)
+	q, _ := bits.Div64(hi, lo, c.replicas*Milli)
 	return q
 }
 
 // parts is how many shares of this replica's size there are.
-func (c *schedule) parts() float64 { return float64(c.replicas) / float64(c.weight) }
+func (c *Schedule) parts() float64 { return float64(c.replicas) / float64(c.weight) }
 
 // mean is the average quota.
-func (c *schedule) mean() float64 {
-	return float64(c.events) * float64(c.weight) / milli / float64(c.replicas)
+func (c *Schedule) mean() float64 {
+	return float64(c.events) * float64(c.weight) / Milli / float64(c.replicas)
 }
 
 // sum is what the windows from k on and before end allow together.
-func (c *schedule) sum(k, end int64) float64 {
+func (c *Schedule) sum(k, end int64) float64 {
 	if c.ordinal > 0 {
-		cycle := int64(c.replicas * milli)
+		cycle := int64(c.replicas * Milli)
 		rounds := floorDiv(end, cycle) - floorDiv(k, cycle)
 		eachLast, moreLast := c.until(uint64(end - floorDiv(end, cycle)*cycle))
 		each, more := c.until(uint64(k - floorDiv(k, cycle)*cycle))
@@ -97,16 +109,16 @@ func (c *schedule) sum(k, end int64) float64 {
 
 // every is how many windows apart those are that an ordinal-less replica with less than
 // one event a window has for its own.
-func (c *schedule) every() int64 {
+func (c *Schedule) every() int64 {
 	own := c.events * c.weight // thousandths of the fleet's windows: few, since whole is checked
-	return int64((milli*c.replicas + own - 1) / own)
+	return int64((Milli*c.replicas + own - 1) / own)
 }
 
-// sparse reports whether some windows allow this replica nothing. The ordinals that have one event more than
+// Sparse reports whether some windows allow this replica nothing. The ordinals that have one event more than
 // the others in a window are in a row too, and may all be others'.
-func (c *schedule) sparse() bool {
+func (c *Schedule) Sparse() bool {
 	if c.ordinal > 0 {
-		return c.events/milli+c.weight <= c.replicas
+		return c.events/Milli+c.weight <= c.replicas
 	}
 	return c.whole() == 0
 }
@@ -119,82 +131,82 @@ func floorDiv(a, b int64) int64 {
 	return q
 }
 
-// window counts the events of one key in the present window of an aligned rate.
+// Window counts the events of one key in the present window of an aligned rate.
 //
 // It follows the wall clock, and a step of the clock opens one window at most. A step forward opens the
 // window that it leads to. After a step back a window that is in use goes on until its period has passed by
 // the monotonic clock, and then the window by the wall clock follows. So the quota of a sparse window is not
 // there again in each period until the wall clock has caught up.
-type window struct {
-	index  int64
-	quota  int64
-	used   int64         // may exceed quota
+type Window struct {
+	Index  int64
+	Quota  int64
+	Used   int64         // may exceed quota
 	within int64         // of used, what was within the quota of its time: that is not owed after a cut
-	opened time.Duration // instant.at at which the window was opened here
-	fleet  *count        // of this window or one before; nil while nothing is known
+	opened time.Duration // Instant.At at which the window was opened here
+	Fleet  *Count        // of this window or one before; nil while nothing is known
 }
 
-// openWindow returns a fresh window.
-func openWindow(t instant, c *schedule) window {
-	k := c.index(t.wall)
-	return window{index: k, quota: c.quota(k), opened: t.at}
+// OpenWindow returns a fresh window.
+func OpenWindow(t Instant, c *Schedule) Window {
+	k := c.index(t.Wall)
+	return Window{Index: k, Quota: c.quota(k), opened: t.At}
 }
 
-// roll opens the window that now lies in, if it is another one.
-func (w *window) roll(t instant, c *schedule) {
-	k := c.index(t.wall)
-	if k == w.index || k < w.index && w.used > 0 && t.at-w.opened < time.Duration(c.per) {
+// Roll opens the window that now lies in, if it is another one.
+func (w *Window) Roll(t Instant, c *Schedule) {
+	k := c.index(t.Wall)
+	if k == w.Index || k < w.Index && w.Used > 0 && t.At-w.opened < time.Duration(c.Per) {
 		w.recount(t, c)
 		return
 	}
 	owed, spare := w.carry(t, k, c)
 	quota := c.quota(k)
-	if c.keeps && spare {
+	if c.Keeps && spare {
 		quota = max(quota, 1)
 	}
-	*w = window{index: k, quota: quota, used: owed, opened: t.at, fleet: w.close()}
+	*w = Window{Index: k, Quota: quota, Used: owed, opened: t.At, Fleet: w.close()}
 }
 
 // room is how many events are left. A negative rest is owed by the windows that follow. That is what was
 // used above the largest quota that the window has had: by a large call, or a cost that was corrected.
-func (w *window) room() int64 {
+func (w *Window) room() int64 {
 	may := w.allows()
-	if w.used <= may {
-		return may - w.used
+	if w.Used <= may {
+		return may - w.Used
 	}
-	return min(0, max(may, w.within)-w.used)
+	return min(0, max(may, w.within)-w.Used)
 }
 
 // carry returns what is taken over into window k: what was used above the quotas of the windows before it,
 // or whether they have left an event. If a step of the clock has skipped windows, only as many of them count
 // as time has passed for.
-func (w *window) carry(t instant, k int64, c *schedule) (owed int64, spare bool) {
-	skipped := min(max(0, k-w.index-1), int64(t.at-w.opened)/c.per)
+func (w *Window) carry(t Instant, k int64, c *Schedule) (owed int64, spare bool) {
+	skipped := min(max(0, k-w.Index-1), int64(t.At-w.opened)/c.Per)
 	if w.room() == 0 && skipped == 0 {
 		return 0, false
 	}
-	left := float64(min(w.room(), max(0, w.quota-w.used))) // the fleet's events are not kept
+	left := float64(min(w.room(), max(0, w.Quota-w.Used))) // the fleet's events are not kept
 	if skipped > 0 {
 		left += c.sum(k-skipped, k)
 	}
 	return int64(max(0, -left)), left >= 1
 }
 
-// until lets a call above the quota of a fresh window in, which then owes.
-func (w *window) until(t instant, r *rule, from time.Duration, ahead, n float64) time.Duration {
-	c, before, wanted := r.schedule, int64(ahead), int64(n)
-	w.roll(t, c)
-	k := c.index(t.wall)
-	j := c.index(t.wall+int64(from)) - k
-	if j == 0 && (wanted <= w.room()-before || !w.counts() && fits(w.used+before, wanted, w.quota)) {
+// Until lets a call above the quota of a fresh window in, which then owes.
+func (w *Window) Until(t Instant, r *Rule, from time.Duration, ahead, n float64) time.Duration {
+	c, before, wanted := r.Schedule, int64(ahead), int64(n)
+	w.Roll(t, c)
+	k := c.index(t.Wall)
+	j := c.index(t.Wall+int64(from)) - k
+	if j == 0 && (wanted <= w.room()-before || !w.Counts() && fits(w.Used+before, wanted, w.Quota)) {
 		return from
 	}
-	if c.keeps && w.quota-w.used-before >= 1 { // the next window has an event of this one
-		return max(from, c.startsIn(t.wall, k, max(j, 1)))
+	if c.Keeps && w.Quota-w.Used-before >= 1 { // the next window has an event of this one
+		return max(from, c.startsIn(t.Wall, k, max(j, 1)))
 	}
 	const looked = 64 // windows; beyond them the caller asks again when they have passed
 	all := *c
-	if w.counts() {
+	if w.Counts() {
 		all = c.fleet() // at the soonest
 	}
 	owed := float64(before - w.room())
@@ -208,7 +220,7 @@ func (w *window) until(t instant, r *rule, from time.Duration, ahead, n float64)
 		owed = max(0, owed-float64(q))
 		j++
 	}
-	return max(from, c.startsIn(t.wall, k, j))
+	return max(from, c.startsIn(t.Wall, k, j))
 }
 
 // fits reports whether a window of the quota has room for n more events.
@@ -217,98 +229,98 @@ func fits(used, n, quota int64) bool {
 }
 
 // startsIn returns the time to the start of the window that comes ahead windows after k.
-func (c *schedule) startsIn(wall, k, ahead int64) time.Duration {
-	if ahead > math.MaxInt64/c.per {
-		return never
+func (c *Schedule) startsIn(wall, k, ahead int64) time.Duration {
+	if ahead > math.MaxInt64/c.Per {
+		return Never
 	}
-	return time.Duration(max(ahead*c.per-(wall-k*c.per), 1))
+	return time.Duration(max(ahead*c.Per-(wall-k*c.Per), 1))
 }
 
-func (w *window) take(t instant, r *rule, n float64) {
-	w.roll(t, r.schedule)
-	w.used += int64(n)
+func (w *Window) Take(t Instant, r *Rule, n float64) {
+	w.Roll(t, r.Schedule)
+	w.Used += int64(n)
 }
 
-// refund gives back what was admitted in this window. Admissions of an earlier window do not come back.
-func (w *window) refund(t instant, taken time.Duration, r *rule, n float64) {
-	if w.roll(t, r.schedule); taken >= w.opened {
-		back := min(w.used, int64(n))
-		w.used -= back
-		w.within = min(w.within, w.used)
-		if w.counts() {
-			w.fleet.back += back
+// Refund gives back what was admitted in this window. Admissions of an earlier window do not come back.
+func (w *Window) Refund(t Instant, taken time.Duration, r *Rule, n float64) {
+	if w.Roll(t, r.Schedule); taken >= w.opened {
+		back := min(w.Used, int64(n))
+		w.Used -= back
+		w.within = min(w.within, w.Used)
+		if w.Counts() {
+			w.Fleet.Back += back
 		}
 	}
 }
 
-func (w *window) upTo(t instant, r *rule, n int) int {
-	w.roll(t, r.schedule)
+func (w *Window) UpTo(t Instant, r *Rule, n int) int {
+	w.Roll(t, r.Schedule)
 	return int(min(int64(n), w.room()))
 }
 
-// left counts the time to the end of the window.
-func (w *window) left(t instant, r *rule) (events, of float64, full time.Duration) {
-	w.roll(t, r.schedule)
-	per := r.schedule.per
-	full = time.Duration((r.schedule.index(t.wall)+1)*per - t.wall)
+// Left counts the time to the end of the window.
+func (w *Window) Left(t Instant, r *Rule) (events, of float64, full time.Duration) {
+	w.Roll(t, r.Schedule)
+	per := r.Schedule.Per
+	full = time.Duration((r.Schedule.index(t.Wall)+1)*per - t.Wall)
 	return float64(w.room()), float64(w.allows()), full
 }
 
-func (w *window) age(instant, *rule) time.Duration { return never }
+func (w *Window) Age(Instant, *Rule) time.Duration { return Never }
 
-func (w *window) state(t instant, r *rule) state {
-	if w.roll(t, r.schedule); w.counts() {
-		return state{has: -1, index: w.index, used: w.used} // a key never seen knows nothing
+func (w *Window) State(t Instant, r *Rule) State {
+	if w.Roll(t, r.Schedule); w.Counts() {
+		return State{Has: -1, index: w.Index, Used: w.Used} // a key never seen knows nothing
 	}
-	return state{has: float64(w.quota), index: w.index, used: w.used}
+	return State{Has: float64(w.Quota), index: w.Index, Used: w.Used}
 }
 
-// follow puts the window under another schedule; under an equal one it stays as it is. Events that the limit
+// Follow puts the window under another schedule; under an equal one it stays as it is. Events that the limit
 // has gained count at once, but for fractions. A share that grew because the pool shrank counts from the next
 // window on, since the replicas that left have used their part of this one. After a cut the windows that follow
 // owe nothing of what the old quota had let through: it was within the limit.
-func (w *window) follow(t instant, old, r *rule) {
-	w.roll(t, old.schedule)
-	if r.counted == 0 {
-		w.quota, w.fleet = min(w.quota, w.allows()), nil // no more than the others have left
+func (w *Window) Follow(t Instant, old, r *Rule) {
+	w.Roll(t, old.Schedule)
+	if !r.Counted {
+		w.Quota, w.Fleet = min(w.Quota, w.allows()), nil // no more than the others have left
 	}
-	if *r.schedule == *old.schedule {
+	if *r.Schedule == *old.Schedule {
 		return
 	}
-	w.requota(old.schedule, r.schedule, r.schedule.index(t.wall))
-	if w.fleet != nil && r.schedule.parts() != old.schedule.parts() {
-		w.fleet.ends = 0 // the reports are not of this pool
+	w.requota(old.Schedule, r.Schedule, r.Schedule.index(t.Wall))
+	if w.Fleet != nil && r.Schedule.parts() != old.Schedule.parts() {
+		w.Fleet.Ends = 0 // the reports are not of this pool
 	}
-	w.recount(t, r.schedule)
+	w.recount(t, r.Schedule)
 }
 
-func (w *window) requota(old, c *schedule, k int64) {
+func (w *Window) requota(old, c *Schedule, k int64) {
 	q := c.quota(k)
 	if c.events > old.events { // the limit, then, and not the pool
-		w.quota = max(w.quota, min(c.atOnce(q), w.quota+q-old.quota(k)))
+		w.Quota = max(w.Quota, min(c.atOnce(q), w.Quota+q-old.quota(k)))
 		return
 	}
-	if c.keeps {
+	if c.Keeps {
 		q = max(q, 1)
 	}
-	w.within = max(w.within, min(w.used, w.quota))
-	w.quota = min(w.quota, q)
+	w.within = max(w.within, min(w.Used, w.Quota))
+	w.Quota = min(w.Quota, q)
 }
 
 // atOnce is what a raised limit allows in a window of the quota that has begun: whole events for each ordinal. The
 // fractions may be others' under the old limit and have been used, or an event may have been kept.
-func (c *schedule) atOnce(quota int64) int64 {
-	if each := int64(c.events / (c.replicas * milli)); each > 0 {
+func (c *Schedule) atOnce(quota int64) int64 {
+	if each := int64(c.events / (c.replicas * Milli)); each > 0 {
 		return each * int64(c.weight)
 	}
 	return quota
 }
 
-func (w *window) clone() stored {
+func (w *Window) Clone() Stored {
 	c := *w
-	if w.fleet != nil {
-		f := *w.fleet
-		c.fleet = &f
+	if w.Fleet != nil {
+		f := *w.Fleet
+		c.Fleet = &f
 	}
 	return &c
 }

@@ -1,0 +1,48 @@
+package meter
+
+import (
+	"testing"
+	"time"
+)
+
+// The turn behind others is counted from the begin of a turn, and that of a caller alone ends when it ends.
+func TestTurnBucketUntil(t *testing.T) {
+	const s = time.Second
+	const every = float64(time.Second) // ten seconds from one turn to the next, of which 100 ms are open
+	r := fills(.1, 1)
+	r.Turn = NewTurn(every, Part{10, 3, 1})
+	begin := Instant{At: time.Hour, Wall: 1000*int64(time.Second) + r.Turn.Start}
+	for _, c := range []struct {
+		now    time.Duration // since the begin of a turn
+		owed   float64       // of the one event
+		from   time.Duration
+		ahead  float64
+		want   time.Duration
+		within time.Duration // of rounding
+	}{
+		{now: 0, want: 0}, {now: 40 * ms, want: 0}, {now: 100 * ms, want: 0},
+		{now: 101 * ms, want: 9899 * ms}, {now: 9 * s, want: s},
+		{now: 0, ahead: 1, want: 10 * s}, {now: 40 * ms, ahead: 2, want: 20*s - 40*ms},
+		{now: 5 * s, ahead: 2, want: 25 * s},
+		{now: 0, owed: 1, want: 10 * s}, // .99 of an event are there in 9.9 s
+		{now: 99 * ms, owed: 1, want: 9901 * ms},
+		{now: 0, owed: 1.005, want: 10 * s}, // it is there within the next turn
+		{now: 0, owed: 1.001, want: 10 * s},
+		{now: 5 * s, owed: .5, ahead: 1, want: 15 * s},
+		{now: 5 * s, owed: .515, want: 5050 * ms, within: 1}, // while a turn is open
+		{now: 5 * s, owed: .515, ahead: 1, want: 15 * s},
+		{now: 5 * s, owed: .52, want: 5100 * ms, within: 1},
+		{now: 5 * s, owed: .5201, want: 15 * s},
+		{now: 0, from: 50 * ms, want: 50 * ms}, {now: 0, from: 150 * ms, want: 10 * s},
+		{now: 0, owed: 2e8, want: Never}, {now: 0, ahead: 1e12, want: Never},
+	} {
+		b := &TurnBucket{CostBucket: CostBucket{Bucket: Bucket{Tokens: 1 - c.owed, Last: begin.At + c.now}}}
+		now := begin.later(c.now)
+		if d := b.Until(now, r, c.from, c.ahead, 1); d < c.want-c.within || d > c.want+c.within {
+			t.Errorf("%+v: %v", c, d)
+		}
+		if n := b.UpTo(now, r, 5); c.from == 0 && c.ahead == 0 && (n == 1) != (c.want == 0) {
+			t.Errorf("%+v: up to %d of five", c, n)
+		}
+	}
+}
