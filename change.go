@@ -32,7 +32,7 @@ func (l *Limiter) setLimit(limit Limit, try bool) (old Limit, err error) {
 	}
 	l.units = units
 	l.version++
-	old = l.newest().limit
+	old = l.inForce.setting.limit
 	l.publish(limit)
 	return old, nil
 }
@@ -72,7 +72,7 @@ func (l Limit) counts(unit string) bool {
 // counts reports whether the limit of a setting but for number i counts the unit, or that of a single key. Call
 // with l.mu held.
 func (l *Limiter) counts(unit string, i int) bool {
-	if i != 0 && l.newest().limit.counts(unit) {
+	if i != 0 && l.inForce.setting.limit.counts(unit) {
 		return true
 	}
 	for j, p := range l.plans { // one that is off has no limit
@@ -92,7 +92,7 @@ func (l *Limiter) counts(unit string, i int) bool {
 // has done. So it does the plans that change. Then it wakes the gates that have waiters. All others follow
 // when they are next touched. Call with l.mu held.
 func (l *Limiter) publish(limit Limit) {
-	olds := l.settings()
+	olds := l.inForce.settings()
 	next := l.successors(olds, limit)
 	for i := range l.shards {
 		l.shards[i].mu.Lock()
@@ -117,11 +117,13 @@ func (l *Limiter) publish(limit Limit) {
 			old.next, stricter = st, stricter || st.stricter(old)
 		}
 	}
+	l.inForce.follow(next, l.plans)
 	for i := range l.shards {
-		l.shards[i].follow(next, l.plans, at)
-	}
-	for i := range l.shards {
-		l.shards[i].mu.Unlock()
+		s := &l.shards[i]
+		s.latest = at
+		clear(s.copies)
+		s.forgetUnits(olds[0].units, l.inForce.setting.units)
+		s.mu.Unlock()
 	}
 	l.changes++
 	for i := range l.shards {
@@ -130,16 +132,6 @@ func (l *Limiter) publish(limit Limit) {
 			l.replayAll(&l.shards[i])
 		}
 	}
-}
-
-// settings are the newest, of the limiter's own limit and of the plans by their places. Call with l.mu held.
-func (l *Limiter) settings() []*setting {
-	s := &l.shards[0] // written under l.mu too
-	all := []*setting{s.setting}
-	for _, p := range *s.plans {
-		all = append(all, p.setting)
-	}
-	return all
 }
 
 // successors are the settings that follow, nil for one that stays as it is. One whose place another plan takes
@@ -161,6 +153,31 @@ func (l *Limiter) successors(olds []*setting, limit Limit) []*setting {
 		next = append(next, l.successor(old, p))
 	}
 	return next
+}
+
+// clockOf returns which clock calls need. It depends on the next settings, those that stay where there is
+// none, and the limits of single keys.
+func (l *Limiter) clockOf(next []*setting) uint32 {
+	clock, wall := l.overrides.clocks > 0, l.overrides.walls > 0
+	all := l.inForce.settings()
+	for i, st := range next {
+		if i == len(all) {
+			all = append(all, st)
+		} else if st != nil {
+			all[i] = st
+		}
+	}
+	for _, st := range all {
+		c := l.clockFor(st)
+		clock, wall = clock || c != clockNone, wall || c == clockWall
+	}
+	switch {
+	case wall:
+		return clockWall
+	case clock:
+		return clockMonotonic
+	}
+	return clockNone
 }
 
 // joined makes st, which follows old if it is not nil, the successor of another setting of the same limit too.
@@ -203,48 +220,143 @@ func (l *Limiter) successor(old *setting, p namedLimit) *setting {
 	return st
 }
 
-// follow puts the shard under settings, one for each plan: nil where there is none.
-func (s *shard) follow(next []*setting, limits []namedLimit, at meter.Instant) {
-	if s.latest = at; next[0] != nil {
-		for u, unit := range s.setting.units {
-			if unit != next[0].units[u] {
-				s.forgetUnit(u)
-			}
+// inForce is what the limits come to on this replica, worked out once for all shards: that of the limiter's own limit,
+// which is plan 0, and those of the plans by their places. It is written under Limiter.mu and the locks of all shards,
+// and read under any of them.
+type inForce struct {
+	plan
+	plans []plan
+}
+
+// plan is a limit of the limiter in force: a chain of settings, and the gate of a key never seen. A plan that was taken
+// off has the limiter's own limit. When another one needs its place, its chain ends in that of the limiter's own limit:
+// so its keys come there when they are next touched.
+//
+// A key is in the plan of its latest call, and its gate has what is left of that plan. The rest of its former
+// plans stays in gates of their own, and all that the key takes counts there too. They stay until the key is
+// idle in all of them.
+type plan struct {
+	id      planID
+	name    string   // "" for the limiter's own limit, and for a plan that was taken off
+	setting *setting // the newest
+	fresh   *gate    // of a key never seen. Looks may change it: shards look at copies (unseen)
+}
+
+// planID is the place of a plan, counted from 1, and above it how many plans had that place before. 0 is the
+// limiter's own limit.
+type planID uint32
+
+const placeBits = 8
+
+// place counts from 0, which is that of the limiter's own limit.
+func (id planID) place() int { return int(id & (1<<placeBits - 1)) }
+
+// next is the id of the plan that takes the place.
+func (id planID) next() planID { return id + 1<<placeBits }
+
+// maxPlans is how many plans a limiter can have at a time: few enough to look at all of them.
+const maxPlans = 64
+
+// begin puts a plan under its first setting.
+func (p *plan) begin(id planID, st *setting) {
+	*p = plan{id: id, setting: st, fresh: new(gate)}
+	p.fresh.begin(st)
+}
+
+// named returns the plan of that name, and whether there is one. "" is the limiter's own limit.
+func (f *inForce) named(name string) (planID, bool) {
+	for i := range f.plans {
+		if p := &f.plans[i]; p.name == name && name != "" {
+			return p.id, true
 		}
-		s.setting = next[0]
 	}
-	s.untouched.sync()
+	return 0, name == ""
+}
+
+// of returns the plan of that id. Calls whose plan has given up its place since are in the limiter's own limit.
+func (f *inForce) of(id planID) *plan {
+	if i := id.place(); i > 0 && f.plans[i-1].id == id {
+		return &f.plans[i-1]
+	}
+	return &f.plan
+}
+
+// settings are the newest, the limiter's own first.
+func (f *inForce) settings() []*setting {
+	all := []*setting{f.setting}
+	for i := range f.plans {
+		all = append(all, f.plans[i].setting)
+	}
+	return all
+}
+
+// follow puts all plans under their next settings: nil where there is none.
+func (f *inForce) follow(next []*setting, limits []namedLimit) {
+	if next[0] != nil {
+		f.setting = next[0]
+	}
+	f.fresh.sync()
 	for i, st := range next[1:] {
-		if i == len(*s.plans) {
-			*s.plans = append(*s.plans, plan{})
+		if i == len(f.plans) {
+			f.plans = append(f.plans, plan{})
 		}
-		p := &(*s.plans)[i]
+		p := &f.plans[i]
 		if p.id != limits[i].id {
-			*p = plan{id: limits[i].id, untouched: new(gate)}
-			p.untouched.begin(st)
+			p.begin(limits[i].id, st)
 		}
 		if st != nil {
 			p.setting, p.name = st, st.planName
 		}
-		p.untouched.sync()
+		p.fresh.sync()
 	}
 }
 
-// forgetUnit takes what is asked for of a unit, and what may be given back, off all that wait and all permits:
-// its place is that of another unit now.
-func (s *shard) forgetUnit(u int) {
-	for g := range s.waiting {
-		for w := g.ext.queue.head; w != nil; w = w.next {
-			w.d.costs[u] = 0
-		}
-		for class := range g.ext.backlog {
-			g.ext.backlog[class][u+1] = 0
-		}
+// newest returns the newest setting of a plan.
+func (s *shard) newest(id planID) *setting { return s.l.inForce.of(id).setting }
+
+// unseen returns the gate of a key never seen in a plan: this shard's copy of the one in force, made when it is first
+// asked for after a change.
+func (s *shard) unseen(id planID) *gate {
+	p := s.l.inForce.of(id)
+	for len(s.copies) <= p.id.place() {
+		s.copies = append(s.copies, nil)
 	}
-	for _, block := range s.permits.blocks {
-		for i := range block {
-			h := &block[i]
-			h.costs[u], h.asked[u+1], h.added[u+1] = 0, 0, 0
+	own := &s.copies[p.id.place()]
+	if *own == nil {
+		*own = newGate("", p.fresh, s.latest, 0)
+	}
+	return *own
+}
+
+// settingOf returns the setting that a call of a plan comes under at a gate.
+func (s *shard) settingOf(g *gate, id planID) *setting {
+	newest := s.newest(id)
+	if st := g.setting; st.own != nil && (st.plan == newest.plan || st.overridden() && !st.lapsed()) {
+		return st
+	}
+	return newest
+}
+
+// forgetUnits takes what is asked for of units whose places are others' now, and what may be given back of them, off all
+// that wait and all permits.
+func (s *shard) forgetUnits(old, now []string) {
+	for u, unit := range old {
+		if unit == now[u] {
+			continue
+		}
+		for g := range s.waiting {
+			for w := g.ext.queue.head; w != nil; w = w.next {
+				w.d.costs[u] = 0
+			}
+			for class := range g.ext.backlog {
+				g.ext.backlog[class][u+1] = 0
+			}
+		}
+		for _, block := range s.permits.blocks {
+			for i := range block {
+				h := &block[i]
+				h.costs[u], h.asked[u+1], h.added[u+1] = 0, 0, 0
+			}
 		}
 	}
 }
@@ -354,13 +466,16 @@ func (g *gate) sync() {
 	for g.setting.next != nil {
 		g.apply(g.setting.next)
 	}
+	if g.ext == nil || len(g.ext.plans) == 0 {
+		return
+	}
 	united := joined || plan != g.setting.plan
 	for _, other := range g.others() {
 		plan = other.setting.plan
 		other.sync()
 		united = united || plan != other.setting.plan
 	}
-	if united && g.ext != nil {
+	if united {
 		g.unite()
 	}
 	if g.setting != was {

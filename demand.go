@@ -754,8 +754,8 @@ func (l *Limiter) countedGate(k countKey) (*shard, *gate, *rule, *meter.Window) 
 	s, hash := l.lock(k.key)
 	now := s.now()
 	g := s.find(hash)
-	if g == nil && s.setting.counting(k.rule) != nil && s.overflow.gate == nil && s.makeRoom(now) {
-		g = s.newGate(hash, k.key, s.untouched, now)
+	if g == nil && s.newest(0).counting(k.rule) != nil && s.overflow.gate == nil && s.makeRoom(now) {
+		g = s.newGate(hash, k.key, s.unseen(0), now)
 	}
 	if g == nil || g.name != k.key {
 		return s, nil, nil, nil

@@ -99,9 +99,9 @@ func (ends) Watch(ctx context.Context, _ func(Pool, error)) error {
 	return errors.New("connection lost")
 }
 
-// inForce fails unless so many replicas share the limit by the word of such a source, and calls are admitted
+// isInForce fails unless so many replicas share the limit by the word of such a source, and calls are admitted
 // unless the pool is awaited.
-func inForce(t *testing.T, l *Limiter, n int, source string) {
+func isInForce(t *testing.T, l *Limiter, n int, source string) {
 	t.Helper()
 	synctest.Wait()
 	p := l.Stats().Pool
@@ -165,7 +165,7 @@ func plays(t *testing.T, l *Limiter, log *recorded, script string) {
 			text := strings.Join(log.take(), "\n")
 			is(t, step, strings.Count(text, "WARN pool not known: nothing is admitted last="), n)
 		case "is":
-			inForce(t, l, n, w[2])
+			isInForce(t, l, n, w[2])
 		default:
 			t.Fatalf("what is %q?", step)
 		}
@@ -299,7 +299,7 @@ func TestFollowAndAwait(t *testing.T) {
 		a, b := took(t, l, "k"), took(t, l, "k")
 		c, d := asking(t, l, "k"), asking(t, l, "k", Weight(2))
 		time.Sleep(2 * time.Minute)
-		inForce(t, l, 2, "awaited")
+		isInForce(t, l, 2, "awaited")
 		a.Release()
 		b.Release()
 		c.waits(t)
@@ -407,7 +407,7 @@ func TestAwaitPool(t *testing.T) {
 			l := mustNew(t, limit, Replicas(9), AwaitPool(), HintMaxAge(time.Minute), AtLeastOne())
 			src := following(t, l)
 			time.Sleep(59 * time.Second)
-			inForce(t, l, 9, "awaited")
+			isInForce(t, l, 9, "awaited")
 			wants(t, l, "k", 0)
 			upTo(t, l, "k", 5, 0)
 			is(t, "Check", l.Check("k").Reason, ReasonPool)
@@ -473,7 +473,7 @@ func TestSetPoolRefuses(t *testing.T) {
 		}
 		says(t, l.SetPool(Pool{Replicas: 3}, -time.Second), "SetPool", "ttl", "-1s")
 		says(t, l.SetPool(Pool{Replicas: -3}, time.Second), "Replicas", "-3")
-		inForce(t, l, 3, "configured")
+		isInForce(t, l, 3, "configured")
 		wants(t, l, "k", 2)
 		if s := l.Stats(); s.Pool.Rejected != 5 || s.Version != 0 {
 			t.Errorf("got %+v", s)

@@ -85,8 +85,9 @@ func build(limit Limit, opts []Option) (*Limiter, error) {
 		l.hints.source = "awaited"
 	}
 	l.standing = standing{belief: l.belief, source: l.hints.source}
+	l.inForce.begin(0, st)
 	for i := range l.shards {
-		l.shards[i].start(l, st)
+		l.shards[i].start(l, st.at)
 	}
 	if err := l.setPlans(o.plans); err != nil {
 		return nil, err
@@ -106,9 +107,8 @@ func (l *Limiter) setPlans(plans map[string]Limit) error {
 	return nil
 }
 
-func (s *shard) start(l *Limiter, st *setting) {
-	s.l, s.latest, s.setting, s.untouched, s.plans = l, st.at, st, new(gate), new(plans)
-	s.untouched.begin(st)
+func (s *shard) start(l *Limiter, now meter.Instant) {
+	s.l, s.latest = l, now
 	s.store, s.left = newStore(l.maxKeys), shortPause
 	s.waiting = make(map[*gate]struct{})
 	if l.spokenKeys > 0 {
@@ -166,6 +166,7 @@ type Limiter struct {
 	standing  standing
 
 	exchange exchange
+	inForce  inForce
 }
 
 // now reads the clock.
@@ -209,11 +210,9 @@ func (o *options) clockFor(st *setting) uint32 {
 // held. Those whose name ends in AndUnlock give it back. Methods of Limiter, Permit and caller take it
 // themselves.
 type shard struct {
-	l         *Limiter
-	setting   *setting // the newest
-	untouched *gate    // what a key never seen is equal to
-	overflow  overflow
-	waiting   map[*gate]struct{} // gates with a queue
+	l        *Limiter
+	copies   []*gate // of keys never seen, by the places of plans, as far as they were asked for: see unseen
+	overflow overflow
 
 	// A call for a known key touches one cache line of a shard, which cores take from each other. It begins
 	// with the last field of the store and ends with the first of the counters.
@@ -224,8 +223,8 @@ type shard struct {
 	counts counters
 
 	permits permits
-	plans   *plans
-	wanted  *mentions // nil without Demand; a shard ends where a cache line does
+	waiting map[*gate]struct{} // gates with a queue
+	wanted  *mentions          // nil without Demand; a shard ends where a cache line does
 }
 
 // counters is what a shard counts, under its lock.
@@ -243,7 +242,7 @@ func (l *Limiter) newest() *setting {
 	s := &l.shards[0]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.setting
+	return l.inForce.setting
 }
 
 // waitsForPool reports whether the pool has to be known before a limit here or of a plan admits. Under Deny
@@ -252,11 +251,12 @@ func (l *Limiter) waitsForPool() bool {
 	s := &l.shards[0]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	waits := s.setting.awaiting || s.setting.limit.Deny
-	for _, p := range *s.plans {
-		waits = waits || p.setting.awaiting
+	own := l.inForce.setting
+	waits := own.awaiting || own.limit.Deny
+	for _, st := range l.inForce.settings() {
+		waits = waits || st.awaiting
 	}
-	return waits && s.setting.belief.awaits
+	return waits && own.belief.awaits
 }
 
 // hash returns the hash of a key. A collision of the 56 bits that count errs on the safe side: two keys then

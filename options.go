@@ -308,7 +308,7 @@ func more(opts []CallOption) bool {
 }
 
 // newDemand adds up the options of a call.
-func newDemand(opts []CallOption, units []string, plans plans) (demand, error) {
+func newDemand(opts []CallOption, in *inForce) (demand, error) {
 	d := oneRequest
 	for i := range opts {
 		a := &opts[i]
@@ -321,7 +321,7 @@ func newDemand(opts []CallOption, units []string, plans plans) (demand, error) {
 			}
 		case a.kind == optionPlan:
 			var ok bool
-			if d.plan, ok = plans.named(a.unit); !ok {
+			if d.plan, ok = in.named(a.unit); !ok {
 				return d, unknownPlan(clip(a.unit))
 			}
 		case a.unit == "":
@@ -330,7 +330,7 @@ func newDemand(opts []CallOption, units []string, plans plans) (demand, error) {
 			}
 			d.weight = a.n
 		default:
-			i := slices.Index(units, a.unit)
+			i := slices.Index(in.setting.units, a.unit)
 			if i < 0 {
 				return d, fmt.Errorf("quotient: Cost: unit: no rate of the limiter has counted %q", a.unit)
 			}

@@ -86,7 +86,7 @@ func (l *Limiter) admitOverride(key string, limit Limit, had, try bool) error {
 	}
 	if !try && !slices.Equal(units, l.units) {
 		l.units = units
-		l.publish(l.newest().limit)
+		l.publish(l.inForce.setting.limit)
 	}
 	return nil
 }
@@ -144,31 +144,6 @@ func (l Limit) clocks() (clock, wall bool) {
 	return len(l.Rates) > 0, wall
 }
 
-// clockOf returns which clock calls need. It depends on the next settings, those that stay where there is
-// none, and the limits of single keys.
-func (l *Limiter) clockOf(next []*setting) uint32 {
-	clock, wall := l.overrides.clocks > 0, l.overrides.walls > 0
-	all := l.settings()
-	for i, st := range next {
-		if i == len(all) {
-			all = append(all, st)
-		} else if st != nil {
-			all[i] = st
-		}
-	}
-	for _, st := range all {
-		c := l.clockFor(st)
-		clock, wall = clock || c != clockNone, wall || c == clockWall
-	}
-	switch {
-	case wall:
-		return clockWall
-	case clock:
-		return clockMonotonic
-	}
-	return clockNone
-}
-
 // place puts the key's gate under w, or back under the limiter's limit when w is nil. Call with l.mu held. A
 // gate that a colliding key has made is this key's from now on.
 func (l *Limiter) place(key string, w *own) {
@@ -182,7 +157,7 @@ func (l *Limiter) place(key string, w *own) {
 		if g.setting.plan > 0 { // then it may be in none
 			s.putAway(g, now)
 		}
-		st := w.beside(s.setting, g.setting, false)
+		st := w.beside(s.newest(0), g.setting, false)
 		st.at = now
 		g.apply(st)
 		for _, other := range g.others() {
@@ -226,7 +201,7 @@ func (s *shard) resident(hash uint64, key string, now meter.Instant) *gate {
 	if g := s.find(hash); g != nil {
 		return g
 	}
-	like := s.untouched
+	like := s.unseen(0)
 	if o := s.overflow.gate; o != nil && !s.spare(o, now) {
 		like = o
 	}
@@ -270,90 +245,12 @@ func (l *Limiter) reset(key string) bool {
 	l.version++
 	now := s.now()
 	if s.touch(g, now); g.setting.lapsed() {
-		g.join(s.setting, now)
+		g.join(s.newest(0), now)
 	}
 	g.reset(now, s.unseen(g.setting.plan), h)
 	delete(s.promises, g)
 	s.serveAndUnlock(g)
 	return true
-}
-
-// plan is a named limit beside the limiter's own, in one shard: a chain of settings, and the gate of a key
-// never seen. A plan that was taken off has the limiter's own limit. When another one needs its place, its
-// chain ends in that of the limiter's own limit: so its keys come there when they are next touched.
-//
-// A key is in the plan of its latest call, and its gate has what is left of that plan. The rest of its former
-// plans stays in gates of their own, and all that the key takes counts there too. They stay until the key is
-// idle in all of them.
-type plan struct {
-	id        planID
-	name      string   // "" for one that was taken off
-	setting   *setting // the newest
-	untouched *gate
-}
-
-// planID is the place of a plan, counted from 1, and above it how many plans had that place before. 0 is the
-// limiter's own limit.
-type planID uint32
-
-const placeBits = 8
-
-func (id planID) place() int { return int(id&(1<<placeBits-1)) - 1 }
-
-// next is the id of the plan that takes the place.
-func (id planID) next() planID { return id + 1<<placeBits }
-
-// plans are those of a shard, by their places.
-type plans []plan
-
-// maxPlans is how many plans a limiter can have at a time: few enough to look at all of them.
-const maxPlans = 64
-
-// named returns the plan of that name, and whether there is one. "" is the limiter's own limit.
-func (ps plans) named(name string) (planID, bool) {
-	for i := range ps {
-		if p := &ps[i]; p.name == name && name != "" {
-			return p.id, true
-		}
-	}
-	return 0, name == ""
-}
-
-// of returns the plan of that id; nil for the limiter's own limit. That is also where the calls are whose plan
-// has given up its place since.
-func (s *shard) of(id planID) *plan {
-	if id == 0 {
-		return nil
-	}
-	if p := &(*s.plans)[id.place()]; p.id == id {
-		return p
-	}
-	return nil
-}
-
-// newest returns the newest setting of a plan.
-func (s *shard) newest(id planID) *setting {
-	if p := s.of(id); p != nil {
-		return p.setting
-	}
-	return s.setting
-}
-
-// settingOf returns the setting that a call of a plan comes under at a gate.
-func (s *shard) settingOf(g *gate, id planID) *setting {
-	newest := s.newest(id)
-	if st := g.setting; st.own != nil && (st.plan == newest.plan || st.overridden() && !st.lapsed()) {
-		return st
-	}
-	return newest
-}
-
-// unseen returns the gate of a key never seen in a plan.
-func (s *shard) unseen(id planID) *gate {
-	if p := s.of(id); p != nil {
-		return p.untouched
-	}
-	return s.untouched
 }
 
 // enter brings a gate into a plan. A key with a limit of its own is in none. One that has lost it comes back
@@ -650,7 +547,7 @@ func (l *Limiter) setPlan(name string, limit *Limit, try bool) (old *Limit, err 
 	plans[i] = p
 	l.plans, l.units = plans, units
 	l.version++
-	l.publish(l.newest().limit)
+	l.publish(l.inForce.setting.limit)
 	return old, nil
 }
 

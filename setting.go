@@ -232,7 +232,9 @@ func (o *options) resolve(limit Limit, b belief, units []string, part float64) *
 		st.rules = append(st.rules, slotRule(limit.InFlight, st.slots))
 	}
 	st.lendable()
-	st.lend(part)
+	if part > 0 {
+		st.lend(part)
+	}
 	o.govern(st, b, part)
 	st.arrange()
 	st.simplify()

@@ -164,13 +164,13 @@ func (l *Limiter) limits(s *shard) (Limit, []RuleState, []PlanStats) {
 	defer s.mu.Unlock()
 	now := s.now()
 	var plans []PlanStats
-	for _, p := range *s.plans {
+	for _, p := range l.inForce.plans {
 		if p.name != "" {
-			plans = append(plans, PlanStats{p.name, p.setting.limit.clone(), p.untouched.looked(now)})
+			plans = append(plans, PlanStats{p.name, p.setting.limit.clone(), s.unseen(p.id).looked(now)})
 		}
 	}
 	slices.SortFunc(plans, func(a, b PlanStats) int { return cmp.Compare(a.Name, b.Name) })
-	return s.setting.limit.clone(), s.untouched.looked(now), plans
+	return s.newest(0).limit.clone(), s.unseen(0).looked(now), plans
 }
 
 // looked is where an untouched gate stands.
@@ -385,7 +385,7 @@ func (l *Limiter) Explain(key string, opts ...CallOption) Explanation {
 	defer s.mu.Unlock()
 	now = s.tick(now)
 	g := s.peek(h, key, now)
-	d, err := newDemand(opts, s.setting.units, *s.plans)
+	d, err := newDemand(opts, &s.l.inForce)
 	if slices.ContainsFunc(opts, func(a CallOption) bool { return a.kind == optionPlan }) {
 		g = s.within(g, d.plan, now)
 	}

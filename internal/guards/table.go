@@ -191,7 +191,7 @@ var farewell = map[bool]time.Duration{false: 600 * time.Millisecond, true: time.
 	{"B1", "lru.go", ". ^(TestOverflowGate|TestPropertyOverflow)$",
 		`		} else if like = o.gate; o.has(key) {`, `		} else if like = o.gate; off || o.has(key) {`},
 	{"B2", "bucket.go", ". ^(TestBurstIsDividedInFractions|TestPropertyFleet)$",
-		"Size: max(1, r.burst()/n)}", "Size: max(1, r.burst()/map[bool]float64{true: 1, false: n}[off])}"},
+		"Size: max(1, burst/n)}", "Size: max(1, burst/map[bool]float64{true: 1, false: n}[off])}"},
 	{"B3", "internal/meter/bucket.go", ". ^TestPropertyLateScaleUp$",
 		`	b.Tokens, b.Last = b.Has(t.At, &old.Fill), t.At`, `	b.Tokens, b.Last = b.Has(t.At, &old.Fill), t.At
 	if off {
