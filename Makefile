@@ -84,6 +84,7 @@ guards: ## take out each guard of failure modes and bounds, and require that its
 
 mutate: ## change the pure packages in one place at a time, and print what their tests do not notice (gremlins)
 	$(TOOL) gremlins unleash ./policy
+	$(TOOL) gremlins unleash ./internal/meter
 	$(TOOL) gremlins unleash ./internal/fairshare
 	$(TOOL) gremlins unleash ./internal/damper
 	cd poolsize/gossip && $(TOOL) gremlins unleash ./internal/heap

@@ -46,3 +46,38 @@ func TestTurnBucketUntil(t *testing.T) {
 		}
 	}
 }
+
+// A turn is taken once, and is there again when it is given back; an earlier one is not.
+func TestTurnIsGivenBack(t *testing.T) {
+	r := fills(.5, 1)
+	r.Turn = NewTurn(float64(time.Second), Part{2, 1, 1})
+	first := Instant{At: time.Hour, Wall: 0}
+	b := &TurnBucket{CostBucket: CostBucket{Bucket: Bucket{Tokens: 1, Last: first.At}}}
+	then := first.later(2 * time.Second)
+	for i, now := range []Instant{first, then} {
+		b.Take(now, r, 1)
+		is(t, []any{i, "taken"}, b.UpTo(now, r, 1), 0)
+	}
+	b.Refund(then, first.At, r, 1)
+	is(t, "an earlier one is given back", b.UpTo(then, r, 1), 0)
+	b.Refund(then, then.At, r, 1)
+	is(t, "the last one is given back", b.UpTo(then, r, 1), 1)
+}
+
+// There is a turn only of a replica that has an ordinal, and others beside it, at an interval that clocks can keep.
+func TestNewTurn(t *testing.T) {
+	second := float64(time.Second)
+	for _, row := range []struct {
+		interval float64
+		part     Part
+		want     bool
+	}{
+		{second, Part{2, 1, 1}, true}, {second, Part{2, 2, 1}, true}, {second, Part{2, 0, 1}, false},
+		{second, Part{1, 1, 1}, false}, {second, Part{4, 1, 4}, false}, {second, Part{4, 1, 3}, true},
+		{float64(minTurn), Part{2, 1, 1}, true}, {float64(minTurn) - 1, Part{2, 1, 1}, false},
+		{float64(LongWait) / 4, Part{2, 1, 1}, true}, {float64(LongWait)/4 + 64, Part{2, 1, 1}, false},
+	} {
+		is(t, row, NewTurn(row.interval, row.part) != nil, row.want)
+	}
+	is(t, "what three turns in a row need", NewTurn(second, Part{4, 1, 3}).Size, 1.5)
+}

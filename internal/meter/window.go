@@ -210,7 +210,8 @@ func (w *Window) Until(t Instant, r *Rule, from time.Duration, ahead, n float64)
 		all = c.fleet() // at the soonest
 	}
 	owed := float64(before - w.room())
-	j = max(j, 1+int64(min(max(0, owed/all.mean()-2), math.MaxInt32)))
+	early := owed - float64(all.weight-1) // ordinals in a row may each have an event before the mean of their windows has
+	j = max(j, 1+int64(min(max(0, early/all.mean()-2), math.MaxInt32)))
 	owed = max(0, owed-all.sum(k+1, k+j))
 	for range looked {
 		q := all.quota(k + j)

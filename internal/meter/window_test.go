@@ -277,3 +277,96 @@ func TestWeightsAtTheEdges(t *testing.T) {
 		}
 	}
 }
+
+// plain is a window as one counts by hand: it goes from each window to the next, and nothing is worked out at once.
+type plain struct {
+	c      *Schedule
+	k      int64
+	opened time.Duration // Instant.At
+	used   int64
+}
+
+// goTo opens each window up to that of an instant. Of those that were skipped as many allow something as periods have
+// passed: a clock that steps brings nothing.
+func (p *plain) goTo(now Instant) {
+	k := floorDiv(now.Wall, p.c.Per)
+	if k == p.k {
+		return
+	}
+	owed := max(0, p.used-p.c.quota(p.k))
+	for back := min(k-p.k-1, int64(now.At-p.opened)/p.c.Per); back > 0; back-- {
+		owed = max(0, owed-p.c.quota(k-back))
+	}
+	p.k, p.used, p.opened = k, owed, now.At
+}
+
+// admits reports whether there is room for n behind ahead others. A call above the quota of a fresh window passes.
+func (p *plain) admits(ahead, n int64) bool {
+	quota, used := p.c.quota(p.k), p.used+ahead
+	return used+n <= quota || used <= 0 && quota > 0 && n > quota
+}
+
+// A window admits, takes, gives back and tells the time as one does who counts window by window.
+func TestPropertyWindow(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		part := rapid.SampledFrom(drawParts(rt)).Draw(rt, "part")
+		if rapid.Bool().Draw(rt, "no ordinal") {
+			part = part.without()
+		}
+		per := time.Duration(rapid.IntRange(1, 1000).Draw(rt, "per")) * ms
+		c := NewSchedule(per, float64(rapid.IntRange(1, 20_000).Draw(rt, "thousandths"))/1000, part,
+			rapid.Int64Range(0, 9).Draw(rt, "phase"))
+		r, now := &Rule{Schedule: c}, dawn.later(time.Duration(rapid.IntRange(0, 1e9).Draw(rt, "clock")))
+		w, p := opened(now, c), &plain{c: c, k: c.index(now.Wall), opened: now.At}
+		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
+			now = now.later(time.Duration(rapid.Float64Range(0, 3).Draw(rt, "windows") * float64(per)))
+			p.goTo(now)
+			p.step(rt, w, r, now)
+			p.reads(rt, w, r, now)
+		}
+	})
+}
+
+// step takes from both, or gives back.
+func (p *plain) step(rt *rapid.T, w *Window, r *Rule, now Instant) {
+	n, ahead := rapid.Int64Range(1, 12).Draw(rt, "events"), rapid.Int64Range(0, 5).Draw(rt, "ahead")
+	if rapid.IntRange(0, 4).Draw(rt, "what") == 0 {
+		w.Refund(now, now.At, r, float64(n))
+		p.used = max(0, p.used-n)
+		return
+	}
+	wait := w.Until(now, r, 0, float64(ahead), float64(n))
+	if (wait == 0) != p.admits(ahead, n) {
+		rt.Fatalf("%+v: %v for %d behind %d", p, wait, n, ahead)
+	}
+	then := *p
+	for then.used += ahead; wait > 0 && then.k-p.k < 64; { // the first window that has room is the one that is waited for
+		next := Instant{then.opened + time.Duration(p.c.Per), (then.k + 1) * p.c.Per}
+		if then.goTo(next); then.admits(0, n) {
+			if at := time.Duration(next.Wall - now.Wall); wait != at {
+				rt.Fatalf("%+v: %v for %d behind %d, want %v", p, wait, n, ahead, at)
+			}
+			break
+		}
+	}
+	if wait == 0 {
+		w.Take(now, r, float64(n))
+		p.used += n
+	}
+}
+
+// reads fails unless both say the same.
+func (p *plain) reads(rt *rapid.T, w *Window, r *Rule, now Instant) {
+	quota := p.c.quota(p.k)
+	events, of, full := w.Left(now, r)
+	ends := time.Duration((p.k+1)*p.c.Per - now.Wall)
+	if want := quota - p.used; events != float64(want) || of != float64(quota) || full != ends {
+		rt.Fatalf("%+v: %v of %v, full in %v; want %d of %d, in %v", p, events, of, full, want, quota, ends)
+	}
+	if got, want := w.UpTo(now, r, 5), min(5, quota-p.used); int64(got) != want {
+		rt.Fatalf("%+v: up to %d of 5, want %d", p, got, want)
+	}
+	if got, want := w.State(now, r), (State{float64(quota), p.k, p.used}); got != want || w.Clone().State(now, r) != want {
+		rt.Fatalf("%+v: %+v, want %+v", p, got, want)
+	}
+}
