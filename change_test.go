@@ -353,7 +353,7 @@ func TestDryRun(t *testing.T) {
 		wants(t, l, "k", 1)
 	})
 	row(t, "dry run while pool is awaited", func(t *testing.T) {
-		l := mustNew(t, Rates(perSecond(1, 1)), AwaitPool(), HintMaxAge(time.Minute), Replicas(2))
+		l := mustNew(t, Rates(perSecond(1, 1)), AwaitPool(time.Minute), Replicas(2))
 		refusedFor(t, l, ReasonPool, "k")
 		l.SetDryRun(true)
 		took(t, l, "k")

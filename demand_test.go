@@ -822,7 +822,7 @@ func TestWhatIsLent(t *testing.T) {
 		within(t, "the third second", 970, 1000, got)
 	})
 	row(t, "an awaited pool, once it is known", func(t *testing.T) {
-		_, ls := pooled(t, 2, Rates(aThousand(40)), AwaitPool(), HintMaxAge(time.Hour))
+		_, ls := pooled(t, 2, Rates(aThousand(40)), AwaitPool(time.Hour))
 		takeFor(2*time.Second, ls[0])
 		within(t, "one of two", 970, 1000, takeFor(time.Second, ls[0]))
 	})

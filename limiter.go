@@ -63,9 +63,7 @@ func build(limit Limit, opts []Option) (*Limiter, error) {
 		o.log = o.log.With("limiter", o.name)
 	}
 	if o.awaits && o.hintMaxAge == 0 {
-		return nil, errors.New("quotient: AwaitPool: it requires a HintMaxAge above 0. " +
-			"The pool of Replicas or StartPool counts after that time without a hint. " +
-			"Without such a pool, nothing is admitted then")
+		return nil, errors.New("quotient: HintMaxAge: 0 after AwaitPool, whose wait must have an end")
 	}
 	l := &Limiter{
 		options: o, base: time.Now(), seed: maphash.MakeSeed(), dryLog: rate.Sometimes{Interval: time.Second},

@@ -188,12 +188,17 @@ func StartEmpty() Option {
 
 // AwaitPool admits nothing until SetPool or Follow brings a pool. Callers wait as they do for a slot, or are
 // refused with ReasonPool. Then each key begins with its share of that pool, and aligned windows open with
-// the next one. When nothing usable has come for HintMaxAge since the first Follow began, the configured
-// pool counts while one runs. Without a configured pool nothing is admitted until a hint comes, nor while
-// the last one is older than HintMaxAge. A replica that a network split cuts off from its source then stops.
-// New requires a HintMaxAge.
-func AwaitPool() Option {
-	return func(o *options) error { o.awaits = true; return nil }
+// the next one.
+//
+// When nothing usable has come for maxAge, above 0, since the first Follow began, the configured pool counts while one
+// runs. Without a configured pool nothing is admitted until a hint comes, nor while the last one is older than maxAge,
+// also when Follow has ended: a replica that a network split cuts off from its source then stops. HintMaxAge is not
+// needed beside it. If both are there, the last one counts.
+func AwaitPool(maxAge time.Duration) Option {
+	return func(o *options) error {
+		o.awaits, o.hintMaxAge = true, maxAge
+		return atLeast("AwaitPool: maxAge", maxAge, 1)
+	}
 }
 
 // HoldDown is how long a followed pool must have been smaller before it counts as smaller; 30 s by default, 0
@@ -202,10 +207,9 @@ func HoldDown(d time.Duration) Option {
 	return func(o *options) error { o.holdDown = d; return atLeast("HoldDown", d, 0) }
 }
 
-// HintMaxAge returns to the configured pool when a followed source has reported nothing usable for d. Under
-// AwaitPool without a configured pool nothing is admitted then, also when Follow has ended. 0, the default,
-// keeps the last good pool for ever. A Limiter with neither a configured pool nor AwaitPool keeps it too:
-// one replica would be the whole limit. Give it to sources that report repeatedly, or Env.
+// HintMaxAge returns to the configured pool when a followed source has reported nothing usable for d. 0, the default,
+// keeps the last good pool for ever. A Limiter without a configured pool keeps it too: one replica would be the whole
+// limit. Give it to sources that report repeatedly, or Env.
 func HintMaxAge(d time.Duration) Option {
 	return func(o *options) error { o.hintMaxAge = d; return atLeast("HintMaxAge", d, 0) }
 }

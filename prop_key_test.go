@@ -67,7 +67,7 @@ func twins(t *testing.T, lazy bool) {
 		}
 		await := func(*options) error { return nil }
 		if rapid.Bool().Draw(rt, "awaits") {
-			await = AwaitPool()
+			await = AwaitPool(time.Hour)
 		}
 		ramp := drawRamp(rt)
 		ctrl := rapid.SampledFrom([]Option{

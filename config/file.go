@@ -44,7 +44,7 @@ type Pool struct {
 	HoldDown time.Duration
 	// MaxAge is quotient.HintMaxAge; 0, the default, keeps the last size for ever.
 	MaxAge time.Duration
-	// Await is quotient.AwaitPool: nothing is admitted until the source has reported. It needs a MaxAge.
+	// Await is quotient.AwaitPool(MaxAge): nothing is admitted until the source has reported. It needs a MaxAge.
 	Await bool
 }
 
