@@ -388,3 +388,44 @@ func TestPropertyMinimaAreThoseOfAllHeadrooms(t *testing.T) {
 		}
 	})
 }
+
+// A bucket gets back what cannot have come back by itself, at the rate at which it may have been filled.
+func TestBucketRefund(t *testing.T) {
+	for _, row := range []struct {
+		fastest     float64 // ns from one event to the next, if others lend
+		after, back float64 // seconds, events
+		want        float64
+	}{
+		{0, 0, 3, 7}, {0, .2, 3, 7}, {0, .2, 1, 6}, {0, .4, 3, 8}, {0, 9, 3, 10}, {5e7, .1, 3, 6}, {5e7, .2, 3, 6},
+	} {
+		r := fills(10, 10)
+		r.Fastest = row.fastest
+		b, now := fullBucket(r), sec(row.after)
+		b.Take(dawn, r, 6)
+		b.Refund(now, dawn.At, r, row.back)
+		if has, _, _ := b.Left(now, r); math.Abs(has-row.want) > 1e-6 {
+			t.Errorf("%+v: %v", row, has)
+		}
+	}
+}
+
+// What is noted of the headroom is of a rule, and stays where only the part that is lent is another.
+func TestCostBucketFollows(t *testing.T) {
+	lent := func(size, fastest float64) *Rule {
+		r := fills(1, size)
+		r.Fastest = fastest
+		return r
+	}
+	for name, row := range map[string]struct {
+		old, new *Rule
+		want     int
+	}{
+		"another part is lent": {lent(10, 1e8), lent(10, 1e8), 1}, "lent no more": {lent(10, 1e8), lent(10, 0), 0},
+		"lent from now on": {lent(10, 0), lent(10, 1e8), 0}, "another size": {lent(10, 1e8), lent(12, 1e8), 0},
+	} {
+		b := &CostBucket{Bucket: *fullBucket(row.old)}
+		b.Take(dawn, row.old, 4)
+		b.Follow(dawn, row.old, row.new)
+		is(t, name, len(b.minima), row.want)
+	}
+}

@@ -64,6 +64,9 @@ func TestCountAs(t *testing.T) {
 		}
 		return w
 	}
+	late, old := used(sec(-60), 0, 60), used(sec(-60), 0, 60)
+	late.Roll(now, c)
+	old.Roll(now, c)
 	for name, row := range map[string]struct {
 		w, from  *Window
 		has, all float64
@@ -72,6 +75,9 @@ func TestCountAs(t *testing.T) {
 		"it has used more":           {used(now, 21, 0), used(now, 20, 0), 4, 25},
 		"what was let through":       {used(now, 0, 0), used(now, 40, 30), 30, 70},
 		"it has heard more":          {used(now, 0, 60), used(now, 9, 30), 31, 40},
+		"only it has heard":          {used(now, 3, 30), used(now, 9, 0), 61, 70},
+		"of another window":          {late, used(now, 9, 30), 61, 70},
+		"of the last window":         {used(now, 0, 30), old, 70, 70},
 		"the other one is too early": {used(now, 3, 0), used(sec(-60), 20, 30), 22, 25},
 		"the other one is ahead":     {used(now, 3, 0), used(sec(60), 20, 0), 5, 25},
 	} {
