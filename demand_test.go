@@ -8,7 +8,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -156,7 +155,7 @@ func TestBusyReplicas(t *testing.T) {
 		hammer(2*time.Second, ls...)
 		time.Sleep(2 * askedFor)
 		h.mu.Lock()
-		_, said := h.said[0][textKey+"k"]
+		_, said := h.said[0][carry.KeyText("k")]
 		h.mu.Unlock()
 		if n := ls[0].Stats().Demand.Named; said || n > 0 {
 			t.Errorf("said %v, %d are named", said, n)
@@ -273,21 +272,7 @@ func TestACountThatIsCutOff(t *testing.T) {
 	})
 }
 
-func TestCountText(t *testing.T) {
-	for _, window := range []int64{0, 1, -1, 1 << 40, -1 << 62} {
-		for _, key := range []string{"", "k", "c", string(make([]byte, 300))} {
-			want := countKey{countedID(id{name: "minute", per: 60}), key}
-			text := countText(want, window)
-			if k, w, ok := readCount(text); !ok || k != want || w != window {
-				t.Errorf("%q of window %d reads as %v of %d, %v", key, window, k, w, ok)
-			}
-			for n := range min(len(text), 9) {
-				if _, _, ok := readCount(text[:n]); ok {
-					t.Errorf("%q reads as a count", text[:n])
-				}
-			}
-		}
-	}
+func TestCountedRulesHaveIDs(t *testing.T) {
 	ids := []uint64{
 		countedID(id{name: "a", unit: "b"}), countedID(id{name: "ab"}), countedID(id{unit: "ab"}),
 		countedID(id{name: "a", unit: "b", per: 1}),
@@ -405,7 +390,7 @@ func TestCounts(t *testing.T) {
 			l.exchange.mu.Unlock()
 			h.mu.Lock()
 			for text := range h.said[i] {
-				if text[:1] == textCount {
+				if isCount(text) {
 					t.Errorf("replica %d still says %q", i, text)
 				}
 			}
@@ -421,11 +406,11 @@ func TestCounts(t *testing.T) {
 		time.Sleep(300 * time.Millisecond)
 		x := &ls[0].exchange
 		x.mu.Lock()
-		before := x.counts[countKey{countedID(id{name: "w", per: int64(time.Minute)}), "k"}].before
+		before := x.counts[carry.Count{Rule: countedID(id{name: "w", per: int64(time.Minute)}), Key: "k"}].before
 		x.mu.Unlock()
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		is(t, "said of the window before", h.said[0][before][countEvents], 300)
+		is(t, "said of the window before", h.said[0][before][carry.CountEvents], 300)
 	})
 }
 
@@ -499,39 +484,16 @@ func TestWhatIsKnownOfAWindowStays(t *testing.T) {
 
 // If there are more keys than may be named, those that have used the least are dropped.
 func TestTheLeastCountedGiveWay(t *testing.T) {
-	x := &exchange{counts: map[countKey]*census{}}
+	x := &exchange{counts: map[carry.Count]*census{}}
 	for i, name := range []string{"a", "b", "c"} {
-		c := x.count(countKey{1, name}, 0)
+		c := x.count(carry.Count{Rule: 1, Key: name}, 0)
 		c.busy, c.used, c.usedBefore = i == 0, float64(i)/10, float64(i)/20
 		x.name(c, 3)
 	}
-	x.name(x.count(countKey{1, "d"}, 0), 3)
-	if x.counting != 3 || !x.giveWay() || x.counts[countKey{1, "b"}].asked || !x.giveWay() || x.giveWay() ||
+	x.name(x.count(carry.Count{Rule: 1, Key: "d"}, 0), 3)
+	if x.counting != 3 || !x.giveWay() || x.counts[carry.Count{Rule: 1, Key: "b"}].asked || !x.giveWay() || x.giveWay() ||
 		x.counting != 1 {
 		t.Errorf("%d are named", x.counting)
-	}
-}
-
-// Events that a replica gave back in its earlier life are not taken off its takes in the next.
-func TestWhatIsLostOfACount(t *testing.T) {
-	for _, row := range []struct {
-		name   string
-		sums   [][2]int64 // taken and given back
-		joined bool       // at the last
-		want   int64
-	}{
-		{"nothing", [][2]int64{{10, 2}, {12, 3}}, false, 9},
-		{"a replica is gone", [][2]int64{{10, 2}, {6, 1}}, false, 8},
-		{"and comes back", [][2]int64{{10, 2}, {6, 1}, {10, 2}}, true, 8},
-		{"it takes as much as before", [][2]int64{{2, 1}, {2, 0}}, false, 2},
-		{"it gives all back", [][2]int64{{10, 9}, {6, 0}}, false, 6},
-	} {
-		var got int64
-		var n taken
-		for i, s := range row.sums {
-			got = n.see(carry.Terms{countEvents: s[0], countBack: s[1]}, row.joined && i == len(row.sums)-1)
-		}
-		is(t, row.name, got, row.want)
 	}
 }
 
@@ -888,7 +850,7 @@ func TestCarriersOfLimiters(t *testing.T) {
 		}
 		for i, e := range ends {
 			for text := range e.Own {
-				if strings.HasPrefix(text, textCount) {
+				if isCount(text) {
 					t.Errorf("replica %d still counts %q", i, text)
 				}
 			}
@@ -944,7 +906,7 @@ func TestReportsGrowOld(t *testing.T) {
 		l := mustNew(t, Limit{InFlight: 4}, Replicas(2), Demand(1, time.Second))
 		l.beginExchange()
 		is(t, "the share", l.admitAll(4), 2)
-		said := map[string]carry.Terms{textKey + "k": {1, 1}}
+		said := map[string]carry.Terms{carry.KeyText("k"): {1, 1}}
 		return l, &farEnd{Wire: Wire{Own: map[string]carry.Terms{}}, other: []map[string]carry.Terms{said}}
 	}
 	row(t, "of the future", func(t *testing.T) {
@@ -1104,4 +1066,10 @@ func changeSomething(t *testing.T, l *Limiter, limit Limit, i int) {
 		l.Stats()
 		l.Explain(key(i % 9))
 	}
+}
+
+// isCount reports whether a text is of a key that replicas count together.
+func isCount(text string) bool {
+	_, _, ok := carry.ReadCount(text)
+	return ok
 }

@@ -84,7 +84,7 @@ func IsOut(p Permit) bool {
 // sums would. The reports are fresh for a while. It returns false when there is no such rule, or no room for
 // the key.
 func Report(l *Limiter, key string, r Rate, others int64, lasts time.Duration) bool {
-	s, g, x, w := l.countedGate(countKey{countedID(id{name: r.Name, unit: r.Unit, per: int64(r.Per)}), key})
+	s, g, x, w := l.countedGate(carry.Count{Rule: countedID(id{name: r.Name, unit: r.Unit, per: int64(r.Per)}), Key: key})
 	if x == nil {
 		s.mu.Unlock()
 		return false

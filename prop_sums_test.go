@@ -40,9 +40,9 @@ func newBorrowers(t *rapid.T, limit Limit) *borrowers {
 func (b *borrowers) step(i int) {
 	for j, l := range b.ls {
 		if (i+3*j)%10 == 0 {
-			before := b.said[j][textKey+"k"]
+			before := b.said[j][carry.KeyText("k")]
 			l.turn(&hubEnd{hub: b.hub, replica: j})
-			if now := b.said[j][textKey+"k"]; before[2] == 0 && now[2] > 0 { // it wants more
+			if now := b.said[j][carry.KeyText("k")]; before[2] == 0 && now[2] > 0 { // it wants more
 				b.onsets = append(b.onsets, time.Now())
 			}
 		}

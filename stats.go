@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quotient-go/quotient/internal/carry"
 	"github.com/quotient-go/quotient/internal/meter"
 )
 
@@ -117,9 +118,9 @@ func (x *exchange) stats(now, maxAge time.Duration) (d DemandStats, f FleetStats
 		Sent: x.sent, Received: x.received,
 	}
 	return d, FleetStats{
-		Replicas: int(x.fleet[totalReplicas]), Age: older(x.fleetAge, now-x.at),
-		Admitted: uint64(x.fleet[totalAdmitted]), Refused: uint64(x.fleet[totalRefused]),
-		Waiting: int(x.fleet[totalWaiting]), InFlight: int(x.fleet[totalInFlight]),
+		Replicas: int(x.fleet[carry.TotalReplicas]), Age: older(x.fleetAge, now-x.at),
+		Admitted: uint64(x.fleet[carry.TotalAdmitted]), Refused: uint64(x.fleet[carry.TotalRefused]),
+		Waiting: int(x.fleet[carry.TotalWaiting]), InFlight: int(x.fleet[carry.TotalInFlight]),
 	}
 }
 

@@ -109,7 +109,7 @@ func (t said) Keys() iter.Seq[string] { return slices.Values(slices.Collect(maps
 // Sum is that of carry.Sums. The totals are the text that is not of a key.
 func (t said) Sum(text string) (sum carry.Terms, age time.Duration) {
 	others := carry.Terms{fairshare.Known: int64(t.Replicas - 1)}
-	if text == "t" {
+	if text == carry.Totals {
 		others = t.Others
 	}
 	for i, n := range t.own[text] {
