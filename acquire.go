@@ -13,17 +13,18 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// Acquire admits the call, waiting for its turn if it must. Waiters of a key are served first in, first out
-// within their Priority, by the limit and pool in force when their turn comes.
+// Acquire admits the call, and waits for its turn if it must. Waiters of a key are served first in, first out within
+// their Priority, by the limit and pool in force when their turn comes.
 //
-// A refusal is a *LimitedError. It comes at once when the queue is full, when the turn would come after
-// MaxWait or the context's deadline, or when the call can never be admitted. It comes later when MaxWait has
-// passed, a changed limit refuses the call, or a higher Priority takes its place. When the context ends it
-// fails with ctx.Err() and takes nothing. A call that is not valid fails with an error that names the option
-// and its value.
+// A refusal is a *LimitedError. It comes at once where waiting cannot help: the queue is full, the turn would come
+// after MaxWait or the context's deadline, or the call can never be admitted. It comes later if the wait turns out to
+// be vain, because MaxWait has passed, a new limit refuses the call, or a higher Priority takes its place. When the
+// context ends, Acquire fails with ctx.Err() and has taken nothing. A call that is not valid fails with an error that
+// names the option and its value.
 //
-// On paced rates of one event per second or slower, a turn expires if its caller wakes more than a tenth of
-// the interval late. The caller is requeued at the head of its class, at most three times (Stats.Expired).
+// On paced rates of one event per second or slower a turn expires if its caller wakes more than a tenth of the
+// interval late, because the next replica's turn is near. The caller goes back to the head of its class, at most three
+// times (Stats.Expired).
 func (l *Limiter) Acquire(ctx context.Context, key string, opts ...CallOption) (Permit, error) {
 	if err := ctx.Err(); err != nil {
 		return Permit{}, err
@@ -147,11 +148,10 @@ func (ps Permits) Done(f policy.Feedback) {
 	}
 }
 
-// TryAcquireAll admits all claims now, or none of them: a tenant's rate and a route's slots, for one
-// request. If all are admitted, it appends the permits to dst, in order, and returns -1 with a Decision that
-// is OK. Otherwise it returns dst, the index of the first refused claim, and why. Everything that the claims
-// before it took goes back, as for a waiter that gives up, and they count as Cancelled. The claims behind it
-// are not tried.
+// TryAcquireAll admits all claims now, or none of them: a tenant's rate and a route's slots, for one request. If all
+// are admitted, it appends the permits to dst, in order, and returns -1 with a Decision that is OK. Otherwise it
+// returns dst, the index of the first refused claim, and why: what the claims before it took goes back, and they count
+// as Cancelled.
 func TryAcquireAll(dst Permits, claims ...Claim) (ps Permits, refused int, d Decision) {
 	var room [4]claimed
 	taken := room[:0]
@@ -438,11 +438,10 @@ func (c *caller) cancel() {
 	c.s.cancelAndUnlock(c.g, c.w)
 }
 
-// Do runs fn when the key's turn has come, and returns what it returns. It waits and fails as Acquire does;
-// fn is then not called. With MaxWaiting(0, …) it tries again, when it is told to or with jittered back-off,
-// until it is admitted or the context ends. The permit is released also when fn panics. For the policy a nil
-// error is policy.Success, and any other error policy.Failed, unless an error in its chain has a method
-// Feedback() policy.Feedback.
+// Do runs fn when the key's turn has come, and returns what it returns. It waits and fails as Acquire does; fn is then
+// not called. With MaxWaiting(0, …) it tries again, when it is told to or with jittered back-off, until it is admitted
+// or the context ends. The permit is released also when fn panics. For the policy a nil error is policy.Success, and
+// any other one policy.Failed, unless an error in its chain has a method Feedback() policy.Feedback.
 func Do[T any](ctx context.Context, l *Limiter, key string, fn func(context.Context) (T, error)) (T, error) {
 	p, err := l.persist(ctx, key)
 	if err != nil {

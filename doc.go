@@ -20,17 +20,8 @@
 //   - [Registry] holds the limiters of a process by name, for the packages admin and metrics.
 //   - Package httplimit has a Middleware for servers, which refuses with 429, and a Transport for clients,
 //     which waits.
-//
-// # More
-//
-//   - One call may have a [Plan], a [Weight], a [Cost] in a unit of your own and a [Priority].
-//     [Limiter.TryAcquireUpTo] takes what a batch has room for. [TryAcquireAll] takes from several limiters
-//     or from none. [Do] throttles a function.
-//   - A limit may have 16 rates. A [Rate] is a token bucket, paced, or a counter of aligned windows. [Plans]
-//     are classes of keys with a limit each. [Demand] lends unused shares between replicas.
-//   - [Limiter.SetLimit], [Limiter.SetPlan], [Limiter.SetPool], [Limiter.Override], [Limiter.Reset] and
-//     [Limiter.SetDryRun] change a running limiter. [Limiter.Stats], [Limiter.Explain] and [Limiter.Keys]
-//     show its state.
+//   - [Limiter.SetLimit], [Limiter.SetPool] and others change a running limiter. [Limiter.Stats],
+//     [Limiter.Explain] and [Limiter.Keys] show its state.
 //
 // # What is promised
 //

@@ -46,9 +46,9 @@ func (r Reason) String() string {
 
 // Decision is the answer to a call that does not wait. It allocates nothing.
 //
-// RetryAfter is no sooner than the call would have its turn if no other came. Each caller that is refused is told a
-// turn of its own, behind those that others were told, so that they do not all come again at once. It is at most a
-// hundred turns of calls like its own later. It holds nothing back: the first that comes is admitted.
+// RetryAfter is no sooner than the call would have its turn if no other came. If all refused callers were told the
+// same instant they would all come again then, so each is told a turn of its own behind the others', at most a hundred
+// turns later. It holds nothing back: the first that comes is admitted.
 type Decision struct {
 	OK           bool
 	Reason       Reason        // ReasonNone when OK
@@ -83,9 +83,8 @@ func (d Decision) String() string {
 	return s
 }
 
-// LimitedError is a refusal: a Decision that is not OK, for a key. errors.Is(err, ErrLimited) is true for
-// all reasons but ReasonBadRequest. For ReasonDeadline errors.Is(err, context.DeadlineExceeded) is true as
-// well.
+// LimitedError is a refusal of a key: a Decision that is not OK. It is ErrLimited, unless the reason is
+// ReasonBadRequest, and for ReasonDeadline context.DeadlineExceeded as well.
 type LimitedError struct {
 	Key string
 	Decision
@@ -99,7 +98,7 @@ func (e *LimitedError) Error() string {
 	return fmt.Sprintf("quotient: %q %s", e.Key, e.Decision)
 }
 
-// Is matches ErrLimited, and context.DeadlineExceeded for ReasonDeadline.
+// Is is for errors.Is.
 func (e *LimitedError) Is(target error) bool {
 	return target == ErrLimited && e.Reason != ReasonBadRequest ||
 		e.Reason == ReasonDeadline && target == context.DeadlineExceeded

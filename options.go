@@ -104,16 +104,15 @@ func MaxHold(d time.Duration) Option {
 	return func(o *options) error { o.maxHold = d; return atLeast("MaxHold", d, 0) }
 }
 
-// Policy sets the controllers of the keys. The default is policy.Fixed, which is always at this replica's
-// share. Without BeyondShare no other policy goes past the share either. A method Validate() error of the
-// policy is called.
+// Policy sets the controllers of the keys. The default is policy.Fixed, which is always at this replica's share;
+// unless BeyondShare is set no other policy goes past the share either. A method Validate() error of the policy is
+// called.
 //
-// Under a policy that learns, a key has one controller for its requests and one for each other Unit that
-// rates count, each bounded by the tightest of them. With Limit.InFlight it has one for the slots. A refusal
-// is attributed to one controller that the request took from: the one whose reported quota is closest to
-// exhaustion, otherwise the one that most recently delayed a request. All controllers get all other
-// feedback. A key forgets ten minutes after its last feedback, or after a controller's pause of up to an
-// hour; a success counts from the latest admission. The policy's New is called for many keys at once. A
+// Under a policy that learns, a key has one controller for its requests, one for each other Unit that rates count,
+// each bounded by the tightest of them, and with Limit.InFlight one for the slots. A refusal does not say which of
+// them was too fast, so one that the request took from answers for it: the one whose reported quota is closest to
+// exhaustion, or else the one that delayed a request last. All other feedback goes to all. A key forgets ten minutes
+// after its last feedback, or after a pause of its controllers. New of the policy is called for many keys at once. A
 // controller that panics at feedback panics in Done and Report; one that panics otherwise is dropped.
 func Policy(p policy.Policy) Option {
 	return func(o *options) error {
@@ -279,10 +278,9 @@ const (
 // that has 32 bits. The last Weight of a call counts.
 func Weight(n int) CallOption { return CallOption{n: n, kind: optionEvents} }
 
-// Cost makes a call take n events, 0 to the most of Weight, from the rates that count unit: tokens, bytes,
-// rows. n may be an estimate; Permit.Correct puts it right. Costs of the same unit add up; Cost("", n) is
-// Weight(n). A unit that no rate of the limiter has ever counted is an error, and so is one that none counts any
-// more if another has its place since: a limiter has three.
+// Cost makes a call take n events, 0 to the most of Weight, from the rates that count unit: tokens, bytes, rows. n may
+// be an estimate, since Permit.Correct puts it right. Costs of the same unit add up; Cost("", n) is Weight(n). A unit
+// that no rate of the limiter counts is an error, unless one has counted it before and no other unit has its place.
 func Cost(unit string, n int) CallOption { return CallOption{unit: unit, n: n, kind: optionEvents} }
 
 // Plan puts a call under the plan of that name: see Limiter.SetPlan. "", the default, is the limiter's own
@@ -367,13 +365,13 @@ func (d *demand) of(unit int) int {
 	return d.costs[unit-1]
 }
 
-// Priority is the class of a call. It matters where callers wait: Acquire's queues serve higher classes
-// first, and first in, first out within a class. The zero value, PriorityNormal, is the default.
+// Priority is the class of a call. It matters where callers wait: Acquire serves higher classes first, and first in,
+// first out within a class. The zero value, PriorityNormal, is the default.
 //
-// No waiter starves. At least one of any eight admissions of a key while callers wait goes to the oldest
-// waiter, and all others wait behind it until there is room for it. In a full queue (MaxWaiting) a call
-// takes the place of the youngest waiter of the lowest class, if that is lower. That waiter is refused with
-// ReasonQueue. A call of a higher class than all waiters is admitted at once where there is room for it.
+// No waiter starves, because at least one of any eight admissions of a key goes to the oldest waiter, and all others
+// wait behind it until there is room. In a full queue (MaxWaiting) a call takes the place of the youngest waiter of
+// the lowest class, if that is lower; that one is refused with ReasonQueue. Where there is room, a call of a higher
+// class than all waiters is admitted at once.
 type Priority int8
 
 // The classes, lowest first.

@@ -44,9 +44,9 @@ func (p Permit) Release() {
 	}
 }
 
-// Done gives the upstream's feedback to the key's policy, and releases the permit. Under policy.Fixed it is
-// Release. A success has the time of the key's latest admission or feedback. The clock is read for other
-// outcomes, for feedback with a time to wait or a quota, and where a controller governs slots.
+// Done gives the upstream's feedback to the key's policy, and releases the permit. Under policy.Fixed it is Release. A
+// success counts as of the key's latest admission or feedback, because reading the clock would cost more than it
+// tells.
 func (p Permit) Done(f policy.Feedback) {
 	switch {
 	case p.h == nil:
@@ -57,24 +57,22 @@ func (p Permit) Done(f policy.Feedback) {
 	}
 }
 
-// Report gives the upstream's feedback to the key's policy, and keeps the permit: an answer's head comes
-// before its body. The controller counts each Report, and a Done after it, as one more answer: end with
-// Release.
+// Report gives the upstream's feedback to the key's policy, and keeps the permit, since an answer's head comes before
+// its body. Each Report counts as one answer, and so does a Done after it: end with Release.
 func (p Permit) Report(f policy.Feedback) {
 	if p.h != nil && p.h.s.l.learns {
 		p.report(&f, false)
 	}
 }
 
-// Correct replaces the estimate that Cost gave by what the call has really cost in a unit. A higher cost is
-// owed, and repaid before the next admission. If the cost is lower, the rest is given back at once, as far
-// as the bucket has not been full since. Nothing comes back after the window has ended, or after a change of
-// the limit or the pool. It may be called until the permit is released, each time with the whole cost. It
-// fails, and changes nothing, for a negative cost, an unknown unit and a released permit.
+// Correct replaces the estimate that Cost gave by what the call has really cost in a unit. More is owed, and repaid
+// before the next admission. Less comes back at once, but only what the bucket could still hold had it not been taken,
+// and nothing once the window has ended or the limit or pool has changed, because others may have it by then. It may
+// be called until the permit is released, each time with the whole cost. It fails, and changes nothing, for a negative
+// cost, an unknown unit and a released permit.
 //
-// The unit "" stands for the requests of the permit, which can only become fewer, and their slots. It
-// requires a permit that is remembered: one of TryAcquireUpTo, or any under an in-flight limit or a policy
-// that learns.
+// The unit "" stands for the requests of the permit, which can only become fewer, and their slots. It requires a
+// permit that is remembered: one of TryAcquireUpTo, or any under an in-flight limit or a policy that learns.
 func (p Permit) Correct(unit string, used int) error {
 	if p == dryPermit {
 		return nil

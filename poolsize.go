@@ -54,12 +54,12 @@ func (p Pool) weight() int { return max(1, p.Weight) }
 // parts is how many shares of this replica's size there are.
 func (p Pool) parts() float64 { return float64(p.Replicas) / float64(p.weight()) }
 
-// Source reports the pool as it is seen from outside. Watch reports each pool that it sees, and each failure
-// to see one, until the context is done, and returns the context's error. It leaves no goroutine behind, and
-// calls report from one goroutine at a time.
+// Source reports the pool as it is seen from outside. Watch reports each pool that it sees, and each failure to see
+// one, from one goroutine at a time, until the context is done. It returns the context's error, and leaves no
+// goroutine behind.
 //
-// A Source whose settings can be wrong should have a method Validate() error. A program calls it before it
-// starts, and package config when it loads a file. Watch returns the same error at once, and reports nothing.
+// A Source whose settings can be wrong should have a method Validate() error, which a program can call before it
+// starts, as package config does. Watch returns the same error at once, and reports nothing.
 type Source interface {
 	Watch(ctx context.Context, report func(Pool, error)) error
 }

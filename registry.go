@@ -10,10 +10,9 @@ import (
 	"time"
 )
 
-// Registry holds the limiters of one process under names, for one admin handler and one metrics collector.
-// Two places that request the same name share one limiter, and not twice the limit. The caller owns the
-// registry; there is no global one. The zero value is empty and ready; do not copy it after its first use.
-// All methods are safe for concurrent use.
+// Registry holds the limiters of one process under names, for one admin handler and one metrics collector. Two places
+// that request the same name share one limiter, and so do not have twice the limit. The zero value is empty and ready;
+// do not copy it after its first use. All methods are safe for concurrent use. There is no global one.
 type Registry struct {
 	// Options returns what each limiter that Registry.Limiter makes has before its own options, by its name;
 	// nil is for none. Set it first. It is called with the registry's lock held.
@@ -65,10 +64,9 @@ func (r *Registry) add(name string, e registered) error {
 	return nil
 }
 
-// Limiter returns the limiter of that name if it was made with an equal limit, whatever SetLimit has done
-// since. Otherwise it makes one as New does, with the Options and opts. A name in use with another limit is
-// an error. The opts of the first caller count. The log of the limiter has the name as the attribute
-// limiter.
+// Limiter returns the limiter of that name if it was made with an equal limit, whatever SetLimit has done since, and
+// then opts do not count. Otherwise it makes one as New does, with the Options and opts, whose log has the name as the
+// attribute limiter. A name in use with another limit is an error.
 func (r *Registry) Limiter(name string, limit Limit, opts ...Option) (*Limiter, error) {
 	l, made, err := r.limiter(name, limit, opts)
 	if made && err == nil { // and without the lock: a handler of the log may ask the registry
@@ -103,10 +101,9 @@ func (r *Registry) limiter(name string, limit Limit, opts []Option) (l *Limiter,
 	return l, true, nil
 }
 
-// Follow applies a source's reports to every limiter, as Limiter.Follow does to one, until the context is
-// done. It returns nil then, and the source's error if the source ends before. A limiter that comes later
-// begins with the latest usable report. Run it in a goroutine of your own; one Follow at a time, here and of
-// each limiter.
+// Follow applies a source's reports to every limiter, as Limiter.Follow does to one, until the context is done. A
+// limiter that comes later begins with the latest usable report. Run it in a goroutine of your own; one Follow at a
+// time, here and of each limiter.
 func (r *Registry) Follow(ctx context.Context, src Source) error {
 	r.mu.Lock()
 	if src == nil || r.source != nil {
@@ -214,9 +211,8 @@ func (r *Registry) All() iter.Seq2[string, *Limiter] {
 	}
 }
 
-// Ready is for a readiness probe. It returns an error that names a limiter which refuses requests because it
-// waits for its replica count (AwaitPool). It returns nil if there is none. A limiter in a dry run refuses
-// none.
+// Ready is for a readiness probe: an error that names a limiter which refuses requests because it waits for its
+// replica count (AwaitPool), or nil. A limiter in a dry run refuses none.
 func (r *Registry) Ready() error {
 	for name, l := range r.All() {
 		if l.waitsForPool() && !l.dry.Load() {
@@ -226,8 +222,8 @@ func (r *Registry) Ready() error {
 	return nil
 }
 
-// Remove takes a limiter out of the registry. A caller that has it may go on using it, with its present
-// pool. A name that is not there is no error.
+// Remove takes a limiter out of the registry, if it is there. A caller that has it may go on using it, with its
+// present pool.
 func (r *Registry) Remove(name string) {
 	r.mu.Lock()
 	l := r.limiters[name].limiter

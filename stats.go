@@ -276,11 +276,10 @@ func (g *gate) use(now meter.Instant) float64 {
 	return min(max(most, 0), 1)
 }
 
-// RuleState is the state of a key under one rule, on this replica. A rate has a Window, a controller of the
-// policy has a Pace, and slots have neither. The Limit of a controller is the most that it may allow, +Inf
-// without a rate. Its Share is the limit divided by the pool, 0 when the size of the pool is unknown. The
-// Share of a counted rate is what this replica may take of the present window. Burst and Left of a
-// controller are those of its pace: events that may come at once, or slots.
+// RuleState is the state of a key under one rule, on this replica. A rate has a Window, a controller of the policy has
+// a Pace, and slots have neither. The Limit of a controller is the most that it may allow, +Inf without a rate, and
+// its Share that divided by the pool, 0 when the size of the pool is unknown; Burst and Left are those of its pace.
+// The Share of a counted rate is what this replica may take of the present window.
 type RuleState struct {
 	Name         string        // of the rate; "in-flight" for slots, "adaptive" for a controller
 	Unit         string        // of the events, "" for requests; "in-flight" for a controller of slots
