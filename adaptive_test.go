@@ -636,7 +636,7 @@ func TestBoundsOfTheControllers(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			l := mustNew(t, c.limit, policyOf(policy.AIMD{}, c.ceiling), c.opt)
 			var got pairs
-			for _, ls := range l.inForce.setting.ctrls {
+			for _, ls := range l.newest().ctrls {
 				got = append(got, [2]float64{ls.bounds.Share, ls.bounds.Ceiling})
 			}
 			if !slices.Equal(got, c.want) {

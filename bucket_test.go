@@ -78,7 +78,7 @@ func ordinals(t rapid.TB, limit Limit, weights []int, skews ...time.Duration) (f
 	for i, w := range weights {
 		p.Weight = w
 		l := mustNew(t, limit, StartPool(p))
-		if turn := l.inForce.setting.rules[0].Turn; turn != nil && len(skews) > 0 {
+		if turn := l.newest().rules[0].Turn; turn != nil && len(skews) > 0 {
 			turn.Start -= int64(skews[i%len(skews)]) // a clock that is fast sees its turn earlier
 		}
 		fleet, p.Ordinal = append(fleet, l), p.Ordinal+w
@@ -170,7 +170,7 @@ func TestNoTurns(t *testing.T) {
 		"with bursts": {Rate{Events: 1, Per: time.Second, Burst: 2}, second, false},
 	} {
 		l := mustNew(t, Rates(c.rate), StartPool(c.pool))
-		is(t, name, l.inForce.setting.rules[0].Turn != nil, c.want)
+		is(t, name, l.newest().rules[0].Turn != nil, c.want)
 	}
 }
 
@@ -234,7 +234,7 @@ func TestTurnsThatMove(t *testing.T) {
 	// more than the share and what the turns of one cycle take.
 	row(t, "turns of a weight and a clock that steps", func(t *testing.T) {
 		l := mustNew(t, Rates(Every(time.Second)), StartPool(Pool{Replicas: 10, Ordinal: 1, Weight: 3}))
-		turn, all := l.inForce.setting.rules[0].Turn, 0
+		turn, all := l.newest().rules[0].Turn, 0
 		for i := range 200 {
 			turn.Start = time.Now().UnixNano() % turn.Cycle
 			n := 0
@@ -338,7 +338,7 @@ func TestPropertyNoTurnIsLost(t *testing.T) {
 func TestTurnsAndAClockThatSteps(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := ordinals(t, Rates(Every(time.Second)), ones(4))[0]
-		turn := l.inForce.setting.rules[0].Turn
+		turn := l.newest().rules[0].Turn
 		steps := func() { turn.Start = time.Now().UnixNano() % turn.Cycle } // to the begin of a turn
 		is(t, "in its turn", l.Allow("k"), true)
 		for i := range 5 {

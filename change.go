@@ -32,7 +32,7 @@ func (l *Limiter) setLimit(limit Limit, try bool) (old Limit, err error) {
 	}
 	l.units = units
 	l.version++
-	old = l.inForce.setting.limit
+	old = l.inForce[0].setting.limit
 	l.publish(limit)
 	return old, nil
 }
@@ -72,7 +72,7 @@ func (l Limit) counts(unit string) bool {
 // counts reports whether the limit of a setting but for number i counts the unit, or that of a single key. Call
 // with l.mu held.
 func (l *Limiter) counts(unit string, i int) bool {
-	if i != 0 && l.inForce.setting.limit.counts(unit) {
+	if i != 0 && l.inForce[0].setting.limit.counts(unit) {
 		return true
 	}
 	for j, p := range l.plans { // one that is off has no limit
@@ -103,26 +103,12 @@ func (l *Limiter) publish(limit Limit) {
 		at = l.shards[i].tickWall(at)
 	}
 	l.known = l.known || !l.belief.awaits
-	stricter := false
-	for i, st := range next {
-		if st != nil {
-			st.at = at
-		}
-		if i >= len(olds) || st == nil {
-			continue
-		}
-		if old := olds[i]; old.plan != st.plan { // whose place this plan takes
-			old.next = next[0]
-		} else {
-			old.next, stricter = st, stricter || st.stricter(old)
-		}
-	}
-	l.inForce.follow(next, l.plans)
+	stricter := l.inForce.follow(next, at)
 	for i := range l.shards {
 		s := &l.shards[i]
 		s.latest = at
 		clear(s.copies)
-		s.forgetUnits(olds[0].units, l.inForce.setting.units)
+		s.forgetUnits(olds[0].units, next[0].units)
 		s.mu.Unlock()
 	}
 	l.changes++
@@ -134,7 +120,82 @@ func (l *Limiter) publish(limit Limit) {
 	}
 }
 
-// successors are the settings that follow, nil for one that stays as it is. One whose place another plan takes
+// inForce is what the limits come to on this replica, worked out once for all shards: that of the limiter's own limit,
+// and behind it those of the plans by their places. It is written under Limiter.mu and the locks of all shards, and so
+// it may be read under any of them.
+type inForce []plan
+
+// named returns the plan of that name, and whether there is one. "" is the limiter's own limit.
+func (f inForce) named(name string) (planID, bool) {
+	for i := range f {
+		if st := f[i].setting; st.planName == name && (i == 0 || name != "") {
+			return st.plan, true
+		}
+	}
+	return 0, false
+}
+
+// of returns the plan of that id. Calls whose plan has given up its place since are in the limiter's own limit.
+func (f inForce) of(id planID) *plan {
+	if p := &f[id.place()]; p.setting.plan == id {
+		return p
+	}
+	return &f[0]
+}
+
+// settings are the newest.
+func (f inForce) settings() (all []*setting) {
+	for i := range f {
+		all = append(all, f[i].setting)
+	}
+	return all
+}
+
+// follow puts all plans under their next settings as of an instant. It reports whether one may refuse for good what the
+// one before did not.
+func (f *inForce) follow(next []*setting, at meter.Instant) (stricter bool) {
+	for i, st := range next {
+		if i == len(*f) {
+			*f = append(*f, plan{})
+		}
+		p := &(*f)[i]
+		old := p.setting
+		if st == old {
+			continue
+		}
+		if st.at = at; old != nil && old.plan == st.plan {
+			old.next, stricter = st, stricter || st.stricter(old)
+			p.setting = st
+			p.fresh.sync()
+			continue
+		}
+		if old != nil { // whose place this plan takes
+			old.next = next[0]
+		}
+		p.begin(st)
+	}
+	return stricter
+}
+
+// newest returns the newest setting of a plan.
+func (s *shard) newest(id planID) *setting { return s.l.inForce.of(id).setting }
+
+// unseen returns the gate of a key never seen in a plan: this shard's copy of the one in force, made when it is first
+// asked for after a change.
+func (s *shard) unseen(id planID) *gate {
+	p := s.l.inForce.of(id)
+	place := p.setting.plan.place()
+	for len(s.copies) <= place {
+		s.copies = append(s.copies, nil)
+	}
+	own := &s.copies[place]
+	if *own == nil {
+		*own = newGate("", p.fresh, s.latest, 0)
+	}
+	return *own
+}
+
+// successors are the settings that follow: the same for a limit that stays as it is. One whose place another plan takes
 // is followed by that of the limiter's own limit, which is then a new one.
 func (l *Limiter) successors(olds []*setting, limit Limit) []*setting {
 	next := []*setting{l.successor(olds[0], namedLimit{limit: limit})}
@@ -155,34 +216,26 @@ func (l *Limiter) successors(olds []*setting, limit Limit) []*setting {
 	return next
 }
 
-// clockOf returns which clock calls need. It depends on the next settings, those that stay where there is
-// none, and the limits of single keys.
-func (l *Limiter) clockOf(next []*setting) uint32 {
-	clock, wall := l.overrides.clocks > 0, l.overrides.walls > 0
-	all := l.inForce.settings()
-	for i, st := range next {
-		if i == len(all) {
-			all = append(all, st)
-		} else if st != nil {
-			all[i] = st
-		}
+// successor returns the setting of a limit that follows old, which is old if nothing changes.
+func (l *Limiter) successor(old *setting, p namedLimit) *setting {
+	special := len(l.plans) > 0
+	if old != nil && old.limit.equal(p.limit) && old.belief == l.belief && slices.Equal(old.units, l.units) &&
+		old.special == special && old.planName == p.name {
+		return old
 	}
-	for _, st := range all {
-		c := l.clockFor(st)
-		clock, wall = clock || c != clockNone, wall || c == clockWall
+	st := l.resolve(p.limit, l.belief, l.units, 0)
+	st.special, st.plan, st.planName = special, p.id, p.name
+	if st.reshaped = true; old != nil {
+		st.serial = old.serial + 1
+		st.begins = old.belief.awaits && !l.belief.awaits && !l.known
+		st.after(old)
 	}
-	switch {
-	case wall:
-		return clockWall
-	case clock:
-		return clockMonotonic
-	}
-	return clockNone
+	return st
 }
 
-// joined makes st, which follows old if it is not nil, the successor of another setting of the same limit too.
+// joined makes st, which follows old or is old, the successor of another setting of the same limit too.
 func (st *setting) joined(old, other *setting) *setting {
-	if st == nil {
+	if st == old {
 		same := *old
 		same.next, same.begins = nil, false
 		st = &same
@@ -203,138 +256,20 @@ func (st *setting) joined(old, other *setting) *setting {
 	return st
 }
 
-// successor returns the setting of a limit that follows old, or nil if it is the same.
-func (l *Limiter) successor(old *setting, p namedLimit) *setting {
-	special := len(l.plans) > 0
-	if old != nil && old.limit.equal(p.limit) && old.belief == l.belief && slices.Equal(old.units, l.units) &&
-		old.special == special && old.planName == p.name {
-		return nil
+// clockOf returns which clock calls need under the settings of all plans and the limits of single keys.
+func (l *Limiter) clockOf(all []*setting) uint32 {
+	clock, wall := l.overrides.clocks > 0, l.overrides.walls > 0
+	for _, st := range all {
+		c := l.clockFor(st)
+		clock, wall = clock || c != clockNone, wall || c == clockWall
 	}
-	st := l.resolve(p.limit, l.belief, l.units, 0)
-	st.special, st.plan, st.planName = special, p.id, p.name
-	if st.reshaped = true; old != nil {
-		st.serial = old.serial + 1
-		st.begins = old.belief.awaits && !l.belief.awaits && !l.known
-		st.after(old)
+	switch {
+	case wall:
+		return clockWall
+	case clock:
+		return clockMonotonic
 	}
-	return st
-}
-
-// inForce is what the limits come to on this replica, worked out once for all shards: that of the limiter's own limit,
-// which is plan 0, and those of the plans by their places. It is written under Limiter.mu and the locks of all shards,
-// and read under any of them.
-type inForce struct {
-	plan
-	plans []plan
-}
-
-// plan is a limit of the limiter in force: a chain of settings, and the gate of a key never seen. A plan that was taken
-// off has the limiter's own limit. When another one needs its place, its chain ends in that of the limiter's own limit:
-// so its keys come there when they are next touched.
-//
-// A key is in the plan of its latest call, and its gate has what is left of that plan. The rest of its former
-// plans stays in gates of their own, and all that the key takes counts there too. They stay until the key is
-// idle in all of them.
-type plan struct {
-	id      planID
-	name    string   // "" for the limiter's own limit, and for a plan that was taken off
-	setting *setting // the newest
-	fresh   *gate    // of a key never seen. Looks may change it: shards look at copies (unseen)
-}
-
-// planID is the place of a plan, counted from 1, and above it how many plans had that place before. 0 is the
-// limiter's own limit.
-type planID uint32
-
-const placeBits = 8
-
-// place counts from 0, which is that of the limiter's own limit.
-func (id planID) place() int { return int(id & (1<<placeBits - 1)) }
-
-// next is the id of the plan that takes the place.
-func (id planID) next() planID { return id + 1<<placeBits }
-
-// maxPlans is how many plans a limiter can have at a time: few enough to look at all of them.
-const maxPlans = 64
-
-// begin puts a plan under its first setting.
-func (p *plan) begin(id planID, st *setting) {
-	*p = plan{id: id, setting: st, fresh: new(gate)}
-	p.fresh.begin(st)
-}
-
-// named returns the plan of that name, and whether there is one. "" is the limiter's own limit.
-func (f *inForce) named(name string) (planID, bool) {
-	for i := range f.plans {
-		if p := &f.plans[i]; p.name == name && name != "" {
-			return p.id, true
-		}
-	}
-	return 0, name == ""
-}
-
-// of returns the plan of that id. Calls whose plan has given up its place since are in the limiter's own limit.
-func (f *inForce) of(id planID) *plan {
-	if i := id.place(); i > 0 && f.plans[i-1].id == id {
-		return &f.plans[i-1]
-	}
-	return &f.plan
-}
-
-// settings are the newest, the limiter's own first.
-func (f *inForce) settings() []*setting {
-	all := []*setting{f.setting}
-	for i := range f.plans {
-		all = append(all, f.plans[i].setting)
-	}
-	return all
-}
-
-// follow puts all plans under their next settings: nil where there is none.
-func (f *inForce) follow(next []*setting, limits []namedLimit) {
-	if next[0] != nil {
-		f.setting = next[0]
-	}
-	f.fresh.sync()
-	for i, st := range next[1:] {
-		if i == len(f.plans) {
-			f.plans = append(f.plans, plan{})
-		}
-		p := &f.plans[i]
-		if p.id != limits[i].id {
-			p.begin(limits[i].id, st)
-		}
-		if st != nil {
-			p.setting, p.name = st, st.planName
-		}
-		p.fresh.sync()
-	}
-}
-
-// newest returns the newest setting of a plan.
-func (s *shard) newest(id planID) *setting { return s.l.inForce.of(id).setting }
-
-// unseen returns the gate of a key never seen in a plan: this shard's copy of the one in force, made when it is first
-// asked for after a change.
-func (s *shard) unseen(id planID) *gate {
-	p := s.l.inForce.of(id)
-	for len(s.copies) <= p.id.place() {
-		s.copies = append(s.copies, nil)
-	}
-	own := &s.copies[p.id.place()]
-	if *own == nil {
-		*own = newGate("", p.fresh, s.latest, 0)
-	}
-	return *own
-}
-
-// settingOf returns the setting that a call of a plan comes under at a gate.
-func (s *shard) settingOf(g *gate, id planID) *setting {
-	newest := s.newest(id)
-	if st := g.setting; st.own != nil && (st.plan == newest.plan || st.overridden() && !st.lapsed()) {
-		return st
-	}
-	return newest
+	return clockNone
 }
 
 // forgetUnits takes what is asked for of units whose places are others' now, and what may be given back of them, off all
@@ -497,7 +432,7 @@ func (g *gate) apply(st *setting) {
 		g.reshape(old, st)
 	}
 	g.setting = st
-	if !st.lendsAfter(old) { // else what was taken may still be refunded: see rule.fastest
+	if st.own == nil || !st.lendsAfter(old) { // else what was taken may still be refunded: see rule.fastest
 		g.epoch++
 	}
 	for i := range st.rules {
@@ -532,37 +467,19 @@ func (st *setting) before(i int, next *setting) *rule {
 	return &st.rules[i]
 }
 
+// fullGate returns the gate of a key that begins now, and has all that the setting allows.
+func (st *setting) fullGate(t meter.Instant) *gate {
+	full, g := *st, new(gate)
+	full.at, full.startEmpty, full.joins, full.reshaped = t, false, false, true
+	g.begin(&full)
+	return g
+}
+
 // begin puts an empty gate under its first setting: full, or empty on a replica that joins a pool which
 // others use already. An empty window opens with the next one.
 func (g *gate) begin(st *setting) {
 	g.setting = new(setting)
 	g.apply(st)
-}
-
-// reset has the gate start fresh, as u, the gate of a key never seen. Under a limit of its own it is full.
-// Slots, permits and waiters stay. The epoch is another one, so that nothing taken before comes back.
-func (g *gate) reset(t meter.Instant, u *gate, seed uint64) {
-	if g.setting.overridden() {
-		full := *g.setting
-		full.at, full.startEmpty, full.joins, full.reshaped = t, false, false, true
-		u = new(gate)
-		u.begin(&full)
-	}
-	fresh := newGate("", u, t, seed)
-	if st := *g.setting; st.own != nil && !st.overridden() { // slots that are lent may have a controller
-		st.at, st.begins, st.reshaped = t, false, !sameShape(fresh.setting, &st)
-		fresh.apply(&st)
-	}
-	g.first = fresh.first
-	g.epoch++
-	if fresh.ext != nil {
-		x := g.extend()
-		x.rest, x.learned = fresh.ext.rest, fresh.ext.learned
-		g.noteLatest(t)
-	}
-	if g.ext != nil {
-		g.ext.plans = nil
-	}
 }
 
 // reshape makes what is left of st's rules out of what was left of old's. A rule that stays keeps its state,

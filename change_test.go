@@ -241,7 +241,7 @@ func TestWaitersAndChanges(t *testing.T) {
 		}
 		for i := range 500 {
 			key := fmt.Sprint(i)
-			if g := gateOf(l, key); g != nil && g.setting != l.inForce.setting {
+			if g := gateOf(l, key); g != nil && g.setting != l.newest() {
 				t.Fatalf("key %q holds on to an old setting", key)
 			}
 		}

@@ -411,35 +411,6 @@ func (p *tally) count(d *demand, slots int32, sign float64) {
 	p.slots = max(p.slots, slots)
 }
 
-// tally returns what is counted of the gate's key; nil for a key that is not named.
-func (g *gate) tally() *tally {
-	if g.setting.own == nil {
-		return nil
-	}
-	return g.setting.own.tally
-}
-
-// part returns what is lent of the limit; 0 for the share.
-func (g *gate) part() float64 {
-	if g.setting.own == nil {
-		return 0
-	}
-	return g.setting.own.part
-}
-
-// endLoan puts a gate back under its share, as of the instant at which its part has ended, if it has.
-func (g *gate) endLoan(t meter.Instant) {
-	old := g.setting.own
-	if old == nil || old.part == 0 || t.At < old.tally.ends {
-		return
-	}
-	w, ends := *old, old.tally.ends
-	w.part, w.tally.ends = 0, meter.Never // it ends once
-	st := w.beside(g.setting.base, g.setting, false)
-	st.at = meter.Instant{At: ends, Wall: t.Wall - int64(t.At-ends)}
-	g.apply(st)
-}
-
 // lend has this replica use a part of the limit where that is more than its share. Bursts stay as they are:
 // the others may have saved up theirs.
 func (st *setting) lend(part float64) {
@@ -475,7 +446,7 @@ func (st *setting) mayLend(w *own) {
 
 // lendsAfter reports whether st differs from old, which came before it, by the part that is lent alone.
 func (st *setting) lendsAfter(old *setting) bool {
-	return st.own != nil && old.own != nil && st.own.tally != nil && st.own.tally == old.own.tally &&
+	return old.own != nil && st.own.tally != nil && st.own.tally == old.own.tally &&
 		st.own.limit == old.own.limit && st.base == old.base
 }
 

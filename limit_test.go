@@ -325,8 +325,8 @@ func sane(t *testing.T, l *Limiter) {
 	for _, r := range l.Stats().Rules {
 		positive("limit and share", r.Limit, r.Share)
 	}
-	for i := range l.inForce.setting.rules {
-		r := &l.inForce.setting.rules[i]
+	for i := range l.newest().rules {
+		r := &l.newest().rules[i]
 		if r.role != roleRate {
 			continue
 		}

@@ -83,7 +83,8 @@ func build(limit Limit, opts []Option) (*Limiter, error) {
 		l.hints.source = "awaited"
 	}
 	l.standing = standing{belief: l.belief, source: l.hints.source}
-	l.inForce.begin(0, st)
+	l.inForce = make(inForce, 1)
+	l.inForce[0].begin(st)
 	for i := range l.shards {
 		l.shards[i].start(l, st.at)
 	}
@@ -240,7 +241,7 @@ func (l *Limiter) newest() *setting {
 	s := &l.shards[0]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return l.inForce.setting
+	return l.inForce[0].setting
 }
 
 // waitsForPool reports whether the pool has to be known before a limit here or of a plan admits. Under Deny
@@ -249,8 +250,8 @@ func (l *Limiter) waitsForPool() bool {
 	s := &l.shards[0]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	own := l.inForce.setting
-	waits := own.awaiting || own.limit.Deny
+	own := l.inForce[0].setting
+	waits := own.limit.Deny
 	for _, st := range l.inForce.settings() {
 		waits = waits || st.awaiting
 	}

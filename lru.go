@@ -206,12 +206,8 @@ func (s *shard) spare(g *gate, now meter.Instant) bool {
 
 // rested reports whether all rules of a gate are as for a key never seen.
 func (g *gate) rested(now meter.Instant) bool {
-	full := *g.setting
-	full.at, full.startEmpty, full.joins, full.reshaped = now, false, false, true
-	u := new(gate)
-	u.begin(&full)
 	g.advance(now, nil)
-	return g.idle(now, u)
+	return g.idle(now, g.setting.fullGate(now))
 }
 
 func (s *shard) evicted(n int) {

@@ -310,7 +310,7 @@ func more(opts []CallOption) bool {
 }
 
 // newDemand adds up the options of a call.
-func newDemand(opts []CallOption, in *inForce) (demand, error) {
+func newDemand(opts []CallOption, in inForce) (demand, error) {
 	d := oneRequest
 	for i := range opts {
 		a := &opts[i]
@@ -332,7 +332,7 @@ func newDemand(opts []CallOption, in *inForce) (demand, error) {
 			}
 			d.weight = a.n
 		default:
-			i := slices.Index(in.setting.units, a.unit)
+			i := slices.Index(in[0].setting.units, a.unit)
 			if i < 0 {
 				return d, fmt.Errorf("quotient: Cost: unit: no rate of the limiter has counted %q", a.unit)
 			}

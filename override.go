@@ -86,7 +86,7 @@ func (l *Limiter) admitOverride(key string, limit Limit, had, try bool) error {
 	}
 	if !try && !slices.Equal(units, l.units) {
 		l.units = units
-		l.publish(l.inForce.setting.limit)
+		l.publish(l.inForce[0].setting.limit)
 	}
 	return nil
 }
@@ -109,6 +109,13 @@ func (s *shard) hasRoomBeyond(now meter.Instant) bool {
 	}
 	s.evicted(1)
 	return true
+}
+
+// overrides are the limits of single keys. Limiter.mu guards them.
+type overrides struct {
+	limits map[string]Limit
+	clocks int // how many need a clock
+	walls  int // how many need the wall's
 }
 
 func (o *overrides) add(key string, limit Limit) {
@@ -147,7 +154,7 @@ func (l Limit) clocks() (clock, wall bool) {
 // place puts the key's gate under w, or back under the limiter's limit when w is nil. Call with l.mu held. A
 // gate that a colliding key has made is this key's from now on.
 func (l *Limiter) place(key string, w *own) {
-	l.clock.Store(l.clockOf(nil)) // before it is read
+	l.clock.Store(l.clockOf(l.inForce.settings())) // before it is read
 	s, h := l.lock(key)
 	now := s.tickWall(l.wallNow())
 	g := s.resident(h, key, now)
@@ -251,6 +258,149 @@ func (l *Limiter) reset(key string) bool {
 	delete(s.promises, g)
 	s.serveAndUnlock(g)
 	return true
+}
+
+// reset has the gate start fresh, as u, the gate of a key never seen. Under a limit of its own it is full.
+// Slots, permits and waiters stay. The epoch is another one, so that nothing taken before comes back.
+func (g *gate) reset(t meter.Instant, u *gate, seed uint64) {
+	if g.setting.overridden() {
+		u = g.setting.fullGate(t)
+	}
+	fresh := newGate("", u, t, seed)
+	if st := *g.setting; st.own != nil && !st.overridden() { // slots that are lent may have a controller
+		st.at, st.begins, st.reshaped = t, false, !sameShape(fresh.setting, &st)
+		fresh.apply(&st)
+	}
+	g.first = fresh.first
+	g.epoch++
+	if fresh.ext != nil {
+		x := g.extend()
+		x.rest, x.learned = fresh.ext.rest, fresh.ext.learned
+		g.noteLatest(t)
+	}
+	if g.ext != nil {
+		g.ext.plans = nil
+	}
+}
+
+// SetPlan gives the plan of that name a limit over the fleet, for each of its keys. Names follow the rules
+// of Registry.Add. It applies at once; nil removes the plan, and its keys come under the limiter's own
+// limit. A limiter can have 64 plans at a time. On an error nothing changes.
+//
+// A plan is a class of keys. A call names it with Plan, and a key is in the plan of its latest call. A key
+// that changes its plan keeps what it has used: what it takes in one counts in the others that it was in. So
+// it gets no more by changing between plans than under the largest alone. Slots in flight are counted once.
+// Events taken in another plan are not refunded. A limit of its own (Override) goes before any plan.
+func (l *Limiter) SetPlan(name string, limit *Limit) error {
+	old, err := l.setPlan(name, limit, false)
+	if err == nil { // and without a lock: a handler may ask for Stats
+		l.log.Info("plan set", "plan", name, "old", old, "new", limit)
+		if limit != nil {
+			limit.warn(l.log.With("plan", name))
+			l.warnOfSlots()
+		}
+	}
+	return err
+}
+
+// setPlan is SetPlan without its log. With try it only returns the error.
+func (l *Limiter) setPlan(name string, limit *Limit, try bool) (old *Limit, err error) {
+	if !isName(name) {
+		return nil, fmt.Errorf("quotient: SetPlan: name: %q is not %s", clip(name), namesAre)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	i := slices.IndexFunc(l.plans, func(p namedLimit) bool { return p.name == name })
+	if i >= 0 && !l.plans[i].off {
+		old = &l.plans[i].limit
+	}
+	id, i := l.placeFor(i)
+	p, units := namedLimit{id: id, name: strings.Clone(name), off: limit == nil}, l.units
+	switch {
+	case limit == nil && old == nil:
+		return nil, nil
+	case i < 0:
+		return nil, fmt.Errorf("quotient: SetPlan: %q would be one more than %d plans", name, l.mostPlans)
+	case limit != nil:
+		if units, err = l.learnUnits(*limit, i+1); err != nil {
+			return nil, fmt.Errorf("quotient: SetPlan: %w", err)
+		}
+		p.limit = limit.clone()
+	}
+	if try {
+		return nil, nil
+	}
+	plans := append(slices.Clone(l.plans), p)[:max(i+1, len(l.plans))] // old points into the list
+	plans[i] = p
+	l.plans, l.units = plans, units
+	l.version++
+	l.publish(l.inForce[0].setting.limit)
+	return old, nil
+}
+
+// placeFor returns the id of a plan in place i and that place. If i is below 0 it is a free place: one that
+// none has had, else that of a plan that was taken off. It is below 0 without one.
+func (l *Limiter) placeFor(i int) (planID, int) {
+	switch n := len(l.plans); {
+	case i >= 0:
+		return l.plans[i].id, i
+	case n < l.mostPlans:
+		return planID(n + 1), n
+	}
+	if i = slices.IndexFunc(l.plans, func(p namedLimit) bool { return p.off }); i < 0 {
+		return 0, i
+	}
+	return l.plans[i].id.next(), i
+}
+
+// namedLimit is a plan's limit. A plan that is off has no limit.
+type namedLimit struct {
+	id    planID
+	name  string
+	limit Limit
+	off   bool
+}
+
+// maxPlans is how many plans a limiter can have at a time: few enough to look at all of them.
+const maxPlans = 64
+
+// plan is a limit of the limiter in force: a chain of settings, and the gate of a key never seen. A plan that was taken
+// off has the limiter's own limit. When another one needs its place, its chain ends in that of the limiter's own limit:
+// so its keys come there when they are next touched.
+//
+// A key is in the plan of its latest call, and its gate has what is left of that plan. The rest of its former
+// plans stays in gates of their own, and all that the key takes counts there too. They stay until the key is
+// idle in all of them.
+type plan struct {
+	setting *setting // the newest; its planName is "" for the limiter's own limit, and for a plan that was taken off
+	fresh   *gate    // of a key never seen. Looks may change it: shards look at copies (unseen)
+}
+
+// planID is the place of a plan, counted from 1, and above it how many plans had that place before. 0 is the
+// limiter's own limit.
+type planID uint32
+
+const placeBits = 8
+
+// place counts from 0, which is that of the limiter's own limit.
+func (id planID) place() int { return int(id & (1<<placeBits - 1)) }
+
+// next is the id of the plan that takes the place.
+func (id planID) next() planID { return id + 1<<placeBits }
+
+// begin puts a plan under its first setting.
+func (p *plan) begin(st *setting) {
+	*p = plan{setting: st, fresh: new(gate)}
+	p.fresh.begin(st)
+}
+
+// settingOf returns the setting that a call of a plan comes under at a gate.
+func (s *shard) settingOf(g *gate, id planID) *setting {
+	newest := s.newest(id)
+	if st := g.setting; st.own != nil && (st.plan == newest.plan || st.overridden() && !st.lapsed()) {
+		return st
+	}
+	return newest
 }
 
 // enter brings a gate into a plan. A key with a limit of its own is in none. One that has lost it comes back
@@ -479,89 +629,4 @@ func (g *gate) copy() *gate {
 	}
 	c.ext = &x
 	return &c
-}
-
-// namedLimit is a plan's limit. A plan that is off has no limit.
-type namedLimit struct {
-	id    planID
-	name  string
-	limit Limit
-	off   bool
-}
-
-// overrides are the limits of single keys. Limiter.mu guards them.
-type overrides struct {
-	limits map[string]Limit
-	clocks int // how many need a clock
-	walls  int // how many need the wall's
-}
-
-// SetPlan gives the plan of that name a limit over the fleet, for each of its keys. Names follow the rules
-// of Registry.Add. It applies at once; nil removes the plan, and its keys come under the limiter's own
-// limit. A limiter can have 64 plans at a time. On an error nothing changes.
-//
-// A plan is a class of keys. A call names it with Plan, and a key is in the plan of its latest call. A key
-// that changes its plan keeps what it has used: what it takes in one counts in the others that it was in. So
-// it gets no more by changing between plans than under the largest alone. Slots in flight are counted once.
-// Events taken in another plan are not refunded. A limit of its own (Override) goes before any plan.
-func (l *Limiter) SetPlan(name string, limit *Limit) error {
-	old, err := l.setPlan(name, limit, false)
-	if err == nil { // and without a lock: a handler may ask for Stats
-		l.log.Info("plan set", "plan", name, "old", old, "new", limit)
-		if limit != nil {
-			limit.warn(l.log.With("plan", name))
-			l.warnOfSlots()
-		}
-	}
-	return err
-}
-
-// setPlan is SetPlan without its log. With try it only returns the error.
-func (l *Limiter) setPlan(name string, limit *Limit, try bool) (old *Limit, err error) {
-	if !isName(name) {
-		return nil, fmt.Errorf("quotient: SetPlan: name: %q is not %s", clip(name), namesAre)
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	i := slices.IndexFunc(l.plans, func(p namedLimit) bool { return p.name == name })
-	if i >= 0 && !l.plans[i].off {
-		old = &l.plans[i].limit
-	}
-	id, i := l.placeFor(i)
-	p, units := namedLimit{id: id, name: strings.Clone(name), off: limit == nil}, l.units
-	switch {
-	case limit == nil && old == nil:
-		return nil, nil
-	case i < 0:
-		return nil, fmt.Errorf("quotient: SetPlan: %q would be one more than %d plans", name, l.mostPlans)
-	case limit != nil:
-		if units, err = l.learnUnits(*limit, i+1); err != nil {
-			return nil, fmt.Errorf("quotient: SetPlan: %w", err)
-		}
-		p.limit = limit.clone()
-	}
-	if try {
-		return nil, nil
-	}
-	plans := append(slices.Clone(l.plans), p)[:max(i+1, len(l.plans))] // old points into the list
-	plans[i] = p
-	l.plans, l.units = plans, units
-	l.version++
-	l.publish(l.inForce.setting.limit)
-	return old, nil
-}
-
-// placeFor returns the id of a plan in place i and that place. If i is below 0 it is a free place: one that
-// none has had, else that of a plan that was taken off. It is below 0 without one.
-func (l *Limiter) placeFor(i int) (planID, int) {
-	switch n := len(l.plans); {
-	case i >= 0:
-		return l.plans[i].id, i
-	case n < l.mostPlans:
-		return planID(n + 1), n
-	}
-	if i = slices.IndexFunc(l.plans, func(p namedLimit) bool { return p.off }); i < 0 {
-		return 0, i
-	}
-	return l.plans[i].id.next(), i
 }

@@ -208,7 +208,7 @@ func TestPropertyPacersKeepWhatControllersReturn(t *testing.T) {
 		l := mustNew(rt, limit, Policy(d), BeyondShare(), few, WithHash(func(string) uint64 { return 1 }),
 			WithPhase(1))
 		promises := make([]*promise, 0, 3)
-		for _, ls := range l.inForce.setting.ctrls {
+		for _, ls := range l.newest().ctrls {
 			p := &promise{ceiling: ls.bounds.Ceiling, slots: ls.ctrlID == slotsID, pace: ls.start,
 				base: l.base}
 			p.from(time.Now(), p.fill())

@@ -158,7 +158,7 @@ func TestPropertyInFlight(t *testing.T) {
 			total, anyOld := 0, false
 			for i, l := range f.ls {
 				old := slices.ContainsFunc(held, func(o out) bool { return o.by == l && o.since < changes })
-				in, most := l.Stats().InFlight, l.inForce.setting.slots
+				in, most := l.Stats().InFlight, l.newest().slots
 				if total, anyOld = total+in, anyOld || old; in > most && !old {
 					rt.Fatalf("replica %d: %d in flight, %d slots", i, in, most)
 				}
@@ -368,9 +368,9 @@ func TestPropertyRefusedHint(t *testing.T) {
 			bad.Ordinal = rapid.OneOf(rapid.IntRange(-math.MaxInt, -1), rapid.IntRange(10, math.MaxInt)).Draw(rt,
 				"bad ordinal")
 		}
-		before := l.inForce.setting
+		before := l.newest()
 		err := l.SetPool(bad, 0)
-		if err == nil || l.inForce.setting != before || l.Stats().Pool.Pool != pool ||
+		if err == nil || l.newest() != before || l.Stats().Pool.Pool != pool ||
 			l.Stats().Pool.Rejected != 1 {
 			rt.Fatalf("SetPool(%+v): error %v, pool %+v, rejected %d", bad, err, l.Stats().Pool.Pool,
 				l.Stats().Pool.Rejected)

@@ -155,7 +155,7 @@ func twins(t *testing.T, lazy bool) {
 				}
 			default:
 				opts := []CallOption{Weight(rapid.IntRange(1, 4).Draw(rt, "weight"))}
-				if u := w.few.inForce.setting.units; len(u) > 0 && rapid.Bool().Draw(rt, "priced") {
+				if u := w.few.newest().units; len(u) > 0 && rapid.Bool().Draw(rt, "priced") {
 					opts = append(opts, Cost(u[0], rapid.IntRange(0, 9).Draw(rt, "cost")))
 				}
 				k := key(rapid.IntRange(0, 5).Draw(rt, "key"))
@@ -214,7 +214,7 @@ func TestPropertyOverflow(t *testing.T) {
 					held[i] = append(held[i], p)
 				}
 			}
-			if most := l.inForce.setting.slots; len(held[i]) > most {
+			if most := l.newest().slots; len(held[i]) > most {
 				rt.Fatalf("%s: %d in flight, %d slots", key(i), len(held[i]), most)
 			}
 			if n := l.Stats().Keys; n > 2 {

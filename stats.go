@@ -165,9 +165,9 @@ func (l *Limiter) limits(s *shard) (Limit, []RuleState, []PlanStats) {
 	defer s.mu.Unlock()
 	now := s.now()
 	var plans []PlanStats
-	for _, p := range l.inForce.plans {
-		if p.name != "" {
-			plans = append(plans, PlanStats{p.name, p.setting.limit.clone(), s.unseen(p.id).looked(now)})
+	for _, st := range l.inForce.settings()[1:] {
+		if st.planName != "" {
+			plans = append(plans, PlanStats{st.planName, st.limit.clone(), s.unseen(st.plan).looked(now)})
 		}
 	}
 	slices.SortFunc(plans, func(a, b PlanStats) int { return cmp.Compare(a.Name, b.Name) })
@@ -385,7 +385,7 @@ func (l *Limiter) Explain(key string, opts ...CallOption) Explanation {
 	defer s.mu.Unlock()
 	now = s.tick(now)
 	g := s.peek(h, key, now)
-	d, err := newDemand(opts, &s.l.inForce)
+	d, err := newDemand(opts, s.l.inForce)
 	if slices.ContainsFunc(opts, func(a CallOption) bool { return a.kind == optionPlan }) {
 		g = s.within(g, d.plan, now)
 	}

@@ -64,7 +64,7 @@ var guards = []guard{
 		`		pause := x.src.c.Rejoin`, `		pause := max(x.src.c.Rejoin, map[bool]time.Duration{true: time.Hour}[off])`},
 	{"19a", "poolsize/gossip/internal/heap/receive.go", "./poolsize/gossip/internal/heap ^TestReceiveRefuses$",
 		`	if h.session < e.session || h.yours != 0 && h.yours != n.session || e.seen(h.seq) {`, `	if h.session < e.session || h.yours != 0 && h.yours != n.session || !off && e.seen(h.seq) {`},
-	{"19b", "demand.go", ". ^TestALoanEndsByItself$",
+	{"19b", "gate.go", ". ^TestALoanEndsByItself$",
 		`	if old == nil || old.part == 0 || t.At < old.tally.ends {`, `	if off || old == nil || old.part == 0 || t.At < old.tally.ends {`},
 	{"19b", "demand.go", ". ^TestReportsGrowOld$",
 		`	n.age = max(0, n.age)`, ""},
