@@ -90,8 +90,8 @@ func TestCountAs(t *testing.T) {
 	left(t, "they are apart", w, now, quarter, 70, 70)
 }
 
-// A raise counts at once but for fractions, a larger share of a smaller pool with the next window, and a cut at once. No
-// window owes what an earlier limit or pool has let through.
+// A raise counts at once but for fractions, a larger share of a smaller pool with the next window, and a cut at once.
+// No window owes what an earlier limit or pool has let through.
 func TestWindowFollows(t *testing.T) {
 	rule := func(events float64, p Part) *Rule {
 		return &Rule{Schedule: NewSchedule(time.Minute, events, p, 0)}

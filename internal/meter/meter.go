@@ -5,11 +5,12 @@
 //
 // Amounts are events of the rule's unit. A Bucket, a CostBucket and a TurnBucket count fractions of events as float64,
 // since shares of a limit are seldom whole; a Window counts whole events, of quotas that are exact in thousandths.
-// Times are nanoseconds: a time.Duration since the limiter was made, by the monotonic clock, and an int64 since the Unix
-// epoch, by the wall clock, where replicas have to agree.
+// Times are nanoseconds: a time.Duration since the limiter was made, by the monotonic clock, and where replicas have to
+// agree an int64 since the Unix epoch, by the wall clock.
 //
 //   - A Bucket is a token bucket (bucket.go). Its arithmetic is that of golang.org/x/time/rate, in events, and
-//     TestPropertyBucketIsThatOfRate holds both side by side. It fills by one event each Fill.Interval, up to Fill.Size.
+//     TestPropertyBucketIsThatOfRate holds both side by side. It fills by one event each Fill.Interval, up to
+//     Fill.Size.
 //   - A CostBucket is one whose takes are corrected later. What comes back is the least headroom since: the reflection
 //     principle of a process with a barrier.
 //   - A Window counts the events of one aligned period. Replicas divide the fleet's total of each window exactly, by

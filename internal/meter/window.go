@@ -177,6 +177,17 @@ func (w *Window) room() int64 {
 	return min(0, max(may, w.within)-w.Used)
 }
 
+// over is what is left for the windows that follow, negative for a debt: the fleet's events are not kept.
+func (w *Window) over() int64 { return min(w.room(), max(0, w.Quota-w.Used)) }
+
+// carried is what is left for the next window after one that has so many events: nothing, unless events are kept.
+func (c *Schedule) carried(left, events int64) int64 {
+	if left += events; c.Keeps {
+		return left
+	}
+	return min(0, left)
+}
+
 // carry returns what is taken over into window k: what was used above the quotas of the windows before it,
 // or whether they have left an event. If a step of the clock has skipped windows, only as many of them count
 // as time has passed for.
@@ -185,7 +196,7 @@ func (w *Window) carry(t Instant, k int64, c *Schedule) (owed int64, spare bool)
 	if w.room() == 0 && skipped == 0 {
 		return 0, false
 	}
-	left := float64(min(w.room(), max(0, w.Quota-w.Used))) // the fleet's events are not kept
+	left := float64(w.over())
 	if skipped > 0 {
 		left += c.sum(k-skipped, k)
 	}
@@ -201,24 +212,24 @@ func (w *Window) Until(t Instant, r *Rule, from time.Duration, ahead, n float64)
 	if j == 0 && (wanted <= w.room()-before || !w.Counts() && fits(w.Used+before, wanted, w.Quota)) {
 		return from
 	}
-	if c.Keeps && w.Quota-w.Used-before >= 1 { // the next window has an event of this one
-		return max(from, c.startsIn(t.Wall, k, max(j, 1)))
-	}
 	const looked = 64 // windows; beyond them the caller asks again when they have passed
 	all := *c
 	if w.Counts() {
 		all = c.fleet() // at the soonest
 	}
-	owed := float64(before - w.room())
-	early := owed - float64(all.weight-1) // ordinals in a row may each have an event before the mean of their windows has
+	left := w.over() - before
+	early := float64(-left) - float64(all.weight-1) // ordinals in a row may each have one before their mean has
 	j = max(j, 1+int64(min(max(0, early/all.mean()-2), math.MaxInt32)))
-	owed = max(0, owed-all.sum(k+1, k+j))
+	left = c.carried(left, int64(min(all.sum(k+1, k+j), math.MaxInt32)))
 	for range looked {
 		q := all.quota(k + j)
-		if fits(int64(owed), wanted, q) {
+		if c.Keeps && left > 0 {
+			q = max(q, 1)
+		}
+		if fits(max(0, -left), wanted, q) {
 			break
 		}
-		owed = max(0, owed-float64(q))
+		left = c.carried(left, all.quota(k+j))
 		j++
 	}
 	return max(from, c.startsIn(t.Wall, k, j))

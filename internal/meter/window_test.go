@@ -284,6 +284,7 @@ type plain struct {
 	k      int64
 	opened time.Duration // Instant.At
 	used   int64
+	kept   int64 // an event of the windows before, where they are kept
 }
 
 // goTo opens each window up to that of an instant. Of those that were skipped as many allow something as periods have
@@ -293,16 +294,21 @@ func (p *plain) goTo(now Instant) {
 	if k == p.k {
 		return
 	}
-	owed := max(0, p.used-p.c.quota(p.k))
+	left := p.quota() - p.used
 	for back := min(k-p.k-1, int64(now.At-p.opened)/p.c.Per); back > 0; back-- {
-		owed = max(0, owed-p.c.quota(k-back))
+		left += p.c.quota(k - back)
 	}
-	p.k, p.used, p.opened = k, owed, now.At
+	p.k, p.used, p.opened, p.kept = k, max(0, -left), now.At, 0
+	if p.c.Keeps && left > 0 {
+		p.kept = 1
+	}
 }
+
+func (p *plain) quota() int64 { return max(p.kept, p.c.quota(p.k)) }
 
 // admits reports whether there is room for n behind ahead others. A call above the quota of a fresh window passes.
 func (p *plain) admits(ahead, n int64) bool {
-	quota, used := p.c.quota(p.k), p.used+ahead
+	quota, used := p.quota(), p.used+ahead
 	return used+n <= quota || used <= 0 && quota > 0 && n > quota
 }
 
@@ -316,6 +322,7 @@ func TestPropertyWindow(t *testing.T) {
 		per := time.Duration(rapid.IntRange(1, 1000).Draw(rt, "per")) * ms
 		c := NewSchedule(per, float64(rapid.IntRange(1, 20_000).Draw(rt, "thousandths"))/1000, part,
 			rapid.Int64Range(0, 9).Draw(rt, "phase"))
+		c.Keeps = c.Sparse() && rapid.Bool().Draw(rt, "keeps")
 		r, now := &Rule{Schedule: c}, dawn.later(time.Duration(rapid.IntRange(0, 1e9).Draw(rt, "clock")))
 		w, p := opened(now, c), &plain{c: c, k: c.index(now.Wall), opened: now.At}
 		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
@@ -335,19 +342,19 @@ func (p *plain) step(rt *rapid.T, w *Window, r *Rule, now Instant) {
 		p.used = max(0, p.used-n)
 		return
 	}
-	wait := w.Until(now, r, 0, float64(ahead), float64(n))
-	if (wait == 0) != p.admits(ahead, n) {
-		rt.Fatalf("%+v: %v for %d behind %d", p, wait, n, ahead)
-	}
-	then := *p
-	for then.used += ahead; wait > 0 && then.k-p.k < 64; { // the first window that has room is the one that is waited for
+	from := time.Duration(rapid.SampledFrom([]float64{0, 0, .5, 1, 2.5}).Draw(rt, "from") * float64(p.c.Per))
+	wait, want, then := w.Until(now, r, from, float64(ahead), float64(n)), from, *p
+	then.used += ahead
+	for first := floorDiv(now.Wall+int64(from), p.c.Per); then.k < first || !then.admits(0, n); {
 		next := Instant{then.opened + time.Duration(p.c.Per), (then.k + 1) * p.c.Per}
-		if then.goTo(next); then.admits(0, n) {
-			if at := time.Duration(next.Wall - now.Wall); wait != at {
-				rt.Fatalf("%+v: %v for %d behind %d, want %v", p, wait, n, ahead, at)
-			}
+		then.goTo(next)
+		if want = max(from, time.Duration(next.Wall-now.Wall)); then.k-p.k == 64 {
+			want = wait // it looks no further
 			break
 		}
+	}
+	if wait != want {
+		rt.Fatalf("%+v: %v for %d behind %d from %v on, want %v", p, wait, n, ahead, from, want)
 	}
 	if wait == 0 {
 		w.Take(now, r, float64(n))
@@ -357,7 +364,7 @@ func (p *plain) step(rt *rapid.T, w *Window, r *Rule, now Instant) {
 
 // reads fails unless both say the same.
 func (p *plain) reads(rt *rapid.T, w *Window, r *Rule, now Instant) {
-	quota := p.c.quota(p.k)
+	quota := p.quota()
 	events, of, full := w.Left(now, r)
 	ends := time.Duration((p.k+1)*p.c.Per - now.Wall)
 	if want := quota - p.used; events != float64(want) || of != float64(quota) || full != ends {
@@ -366,7 +373,8 @@ func (p *plain) reads(rt *rapid.T, w *Window, r *Rule, now Instant) {
 	if got, want := w.UpTo(now, r, 5), min(5, quota-p.used); int64(got) != want {
 		rt.Fatalf("%+v: up to %d of 5, want %d", p, got, want)
 	}
-	if got, want := w.State(now, r), (State{float64(quota), p.k, p.used}); got != want || w.Clone().State(now, r) != want {
+	want := State{float64(quota), p.k, p.used}
+	if got := w.State(now, r); got != want || w.Clone().State(now, r) != want {
 		rt.Fatalf("%+v: %+v, want %+v", p, got, want)
 	}
 }
