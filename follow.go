@@ -14,19 +14,20 @@ import (
 // Follow applies a source's reports on the pool, until the context is done. It returns nil then, and the
 // source's error if the source ends before. Run it in a goroutine of your own; one Follow at a time.
 //
-// Every report is checked. A failure, or a pool that is out of range, is counted, and the last good pool
-// stays. A larger pool counts at once, a smaller one when no larger one was reported within HoldDown. After
-// HintMaxAge without a usable report the configured pool counts again, or nothing is admitted. An ordinal
-// counts when it is Fixed, or when one HoldDown brought no other report than it and the size. A report that
-// is not repeated for a HoldDown counts no more.
+// Every report is checked, because a source may be wrong: a failure, or a pool that is out of range, is counted, and the
+// last good pool stays. A larger pool counts at once. A smaller one counts when no larger one was reported within
+// HoldDown, so that a source which loses sight of replicas for a while raises no share. An ordinal counts when it is
+// Fixed, or when one HoldDown brought no other report than it and the size, and no more when it is not repeated for a
+// HoldDown. After HintMaxAge without a usable report the configured pool counts again, or under AwaitPool nothing is
+// admitted.
 //
-// The log says when the source fails, is refused or ends, and when nothing is admitted any more. Without a
-// Logger that goes to slog.Default, since Follow's error is often dropped: under AwaitPool a limiter would
-// refuse all without a word. Logger(slog.New(slog.DiscardHandler)) ends it. A source that neither reports nor
-// fails logs nothing: Stats().Pool tells, and Registry.Ready.
+// The log says when the source fails, is refused or ends, and when nothing is admitted any more. Without a Logger that
+// goes to slog.Default, because Follow's error is often dropped, and under AwaitPool a limiter would refuse all without
+// a word; Logger(slog.New(slog.DiscardHandler)) ends it. A source that neither reports nor fails logs nothing:
+// Stats().Pool tells, and Registry.Ready.
 //
-// If the limiter has Demand, a source that sums up numbers over the pool, as poolsize/gossip does, also carries the
-// replicas' reports on their keys. FixedOrdinal may be around it.
+// If the limiter has Demand, a source that sums up numbers over the pool, as poolsize/gossip's does, also carries the
+// replicas' reports on their keys, also within FixedOrdinal.
 func (l *Limiter) Follow(ctx context.Context, src Source) error {
 	if src == nil {
 		return errors.New("quotient: Follow: source: nil")
@@ -303,7 +304,7 @@ func (h *hints) reject(err error) { h.rejected++; h.lastError = err.Error() }
 // noteReport counts a report, logs what is new about it, and reports whether it is usable.
 func (l *Limiter) noteReport(p Pool, err error, now time.Time) bool {
 	bad := p.validate()
-	var line hintLine
+	var line func(*slog.Logger)
 	l.mu.Lock()
 	h := &l.hints
 	switch {
@@ -320,7 +321,9 @@ func (l *Limiter) noteReport(p Pool, err error, now time.Time) bool {
 		line = h.log.usable(now)
 	}
 	l.mu.Unlock()
-	line.write(l.alarm())
+	if line != nil { // and without a lock: a handler may ask for Stats
+		line(l.alarm())
+	}
 	return err == nil && bad == nil
 }
 
@@ -364,24 +367,10 @@ var hintTexts = [hintKinds]string{hintFailed: "pool hint failed", hintRefused: "
 // now bad must be good for as long before a line calls it good.
 const hintPause = time.Minute
 
-// hintLine is a line for the log; the zero value writes nothing.
-type hintLine struct {
-	level slog.Level
-	text  string
-	args  []any
-}
-
-// write logs the line. Call without a lock: a handler may ask for Stats.
-func (h hintLine) write(log *slog.Logger) {
-	if h.text != "" {
-		log.Log(context.Background(), h.level, h.text, h.args...)
-	}
-}
-
 // failed takes note of a failure. The first failure of a run is logged at once. The first one
 // after the log has called the source good, and the first one of the other kind, are logged at once too. All
-// others are counted, for one line a minute of each kind.
-func (h *hintLog) failed(kind hintKind, err error, now time.Time) hintLine {
+// others are counted, for one line a minute of each kind. It returns what writes the line, nil for none.
+func (h *hintLog) failed(kind hintKind, err error, now time.Time) func(*slog.Logger) {
 	if !h.failing && now.Sub(h.last) >= hintPause {
 		*h = hintLog{began: now}
 	}
@@ -391,23 +380,23 @@ func (h *hintLog) failed(kind hintKind, err error, now time.Time) hintLine {
 	k := &h.kinds[kind]
 	k.unlogged++
 	if h.failing && !k.last.IsZero() && now.Sub(k.last) < hintPause {
-		return hintLine{}
+		return nil
 	}
 	n := k.unlogged
 	k.last, k.unlogged, h.failing = now, 0, true
-	return hintLine{slog.LevelWarn, hintTexts[kind], []any{"error", err, "failures", n}}
+	return func(log *slog.Logger) { log.Warn(hintTexts[kind], "error", err, "failures", n) }
 }
 
 // usable takes note of a usable report. The first one after failures is logged at once. But a source that has
 // also failed between usable reports must have gone for a minute without a failure.
-func (h *hintLog) usable(now time.Time) hintLine {
+func (h *hintLog) usable(now time.Time) func(*slog.Logger) {
 	if h.well.IsZero() {
 		h.well = now
 	}
 	if !h.failing || h.mixed && now.Sub(h.last) < hintPause {
-		return hintLine{}
+		return nil
 	}
 	h.failing = false
-	lasted := h.well.Sub(h.began)
-	return hintLine{slog.LevelInfo, "pool hints are back", []any{"failures", h.failures, "lasted", lasted}}
+	n, lasted := h.failures, h.well.Sub(h.began)
+	return func(log *slog.Logger) { log.Info("pool hints are back", "failures", n, "lasted", lasted) }
 }
