@@ -33,7 +33,7 @@ func (l *Limiter) setLimit(limit Limit, try bool) (old Limit, err error) {
 	l.units = units
 	l.version++
 	old = l.inForce[0].setting.limit
-	l.publish(limit)
+	l.publish(&namedLimit{limit: limit})
 	return old, nil
 }
 
@@ -69,14 +69,11 @@ func (l Limit) counts(unit string) bool {
 	return slices.ContainsFunc(l.Rates, func(r Rate) bool { return r.Unit == unit })
 }
 
-// counts reports whether the limit of a setting but for number i counts the unit, or that of a single key. Call
-// with l.mu held.
+// counts reports whether a limit in force but for number i counts the unit, or that of a single key. Call with l.mu
+// held.
 func (l *Limiter) counts(unit string, i int) bool {
-	if i != 0 && l.inForce[0].setting.limit.counts(unit) {
-		return true
-	}
-	for j, p := range l.plans { // one that is off has no limit
-		if j+1 != i && p.limit.counts(unit) {
+	for j, st := range l.inForce.settings() {
+		if j != i && (j == 0 || st.planName != "") && st.limit.counts(unit) { // a plan that is off has none
 			return true
 		}
 	}
@@ -88,12 +85,12 @@ func (l *Limiter) counts(unit string, i int) bool {
 	return false
 }
 
-// publish puts the limit in force in all shards at one instant, which is not before anything that any of them
-// has done. So it does the plans that change. Then it wakes the gates that have waiters. All others follow
-// when they are next touched. Call with l.mu held.
-func (l *Limiter) publish(limit Limit) {
+// publish puts a limit in force, unless it is nil, and with it what the pool and the units have come to. All shards
+// change at one instant, which is not before anything that any of them has done. Then it wakes the gates that have
+// waiters. All others follow when they are next touched. Call with l.mu held.
+func (l *Limiter) publish(to *namedLimit) {
 	olds := l.inForce.settings()
-	next := l.successors(olds, limit)
+	next := l.successors(olds, to)
 	for i := range l.shards {
 		l.shards[i].mu.Lock()
 	}
@@ -165,7 +162,9 @@ func (f *inForce) follow(next []*setting, at meter.Instant) (stricter bool) {
 		}
 		if st.at = at; old != nil && old.plan == st.plan {
 			old.next, stricter = st, stricter || st.stricter(old)
-			p.setting = st
+			if p.setting = st; st.planName != "" {
+				p.name = st.planName
+			}
 			p.fresh.sync()
 			continue
 		}
@@ -195,30 +194,43 @@ func (s *shard) unseen(id planID) *gate {
 	return *own
 }
 
+// namedLimit is a limit, of a plan by its name. A plan without a name is off, and has the limiter's own limit.
+type namedLimit struct {
+	id    planID
+	name  string
+	limit Limit
+}
+
 // successors are the settings that follow: the same for a limit that stays as it is. One whose place another plan takes
 // is followed by that of the limiter's own limit, which is then a new one.
-func (l *Limiter) successors(olds []*setting, limit Limit) []*setting {
-	next := []*setting{l.successor(olds[0], namedLimit{limit: limit})}
-	for i, p := range l.plans {
-		if p.off {
-			p.name, p.limit = "", limit
+func (l *Limiter) successors(olds []*setting, to *namedLimit) (next []*setting) {
+	var all []namedLimit
+	for _, st := range olds {
+		all = append(all, namedLimit{st.plan, st.planName, st.limit})
+	}
+	if to != nil {
+		all = append(all, *to)[:max(len(all), to.id.place()+1)]
+		all[to.id.place()] = *to
+	}
+	for i, p := range all {
+		if p.name == "" {
+			p.limit = all[0].limit
 		}
 		var old *setting
-		if i+1 < len(olds) {
-			old = olds[i+1]
+		if i < len(olds) {
+			old = olds[i]
 		}
 		if old != nil && old.plan != p.id {
 			next[0] = next[0].joined(olds[0], old)
 			old = nil
 		}
-		next = append(next, l.successor(old, p))
+		next = append(next, l.successor(old, p, len(all) > 1))
 	}
 	return next
 }
 
-// successor returns the setting of a limit that follows old, which is old if nothing changes.
-func (l *Limiter) successor(old *setting, p namedLimit) *setting {
-	special := len(l.plans) > 0
+// successor returns the setting of a limit that follows old, which is old if nothing changes. It is special beside plans.
+func (l *Limiter) successor(old *setting, p namedLimit, special bool) *setting {
 	if old != nil && old.limit.equal(p.limit) && old.belief == l.belief && slices.Equal(old.units, l.units) &&
 		old.special == special && old.planName == p.name {
 		return old

@@ -273,7 +273,7 @@ func (l *Limiter) enforceAndUnlock(v belief, source string) {
 	old := l.belief
 	l.hints.source, l.belief = source, v
 	if v.pool != old.pool || l.learns && v.sized != old.sized || v.awaits != old.awaits {
-		l.publish(l.inForce[0].setting.limit)
+		l.publish(nil)
 	}
 	l.mu.Unlock()
 	switch {

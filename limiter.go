@@ -157,7 +157,6 @@ type Limiter struct {
 	belief    belief
 	known     bool // the pool was known once
 	units     []string
-	plans     []namedLimit
 	changes   uint
 	version   uint64 // counts what operators change
 	overrides overrides

@@ -86,7 +86,7 @@ func (l *Limiter) admitOverride(key string, limit Limit, had, try bool) error {
 	}
 	if !try && !slices.Equal(units, l.units) {
 		l.units = units
-		l.publish(l.inForce[0].setting.limit)
+		l.publish(nil)
 	}
 	return nil
 }
@@ -310,55 +310,47 @@ func (l *Limiter) setPlan(name string, limit *Limit, try bool) (old *Limit, err 
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	i := slices.IndexFunc(l.plans, func(p namedLimit) bool { return p.name == name })
-	if i >= 0 && !l.plans[i].off {
-		old = &l.plans[i].limit
+	i := slices.IndexFunc(l.inForce[1:], func(p plan) bool { return p.name == name }) + 1
+	if st := l.inForce[i].setting; st.planName == name {
+		old = &st.limit
 	}
-	id, i := l.placeFor(i)
-	p, units := namedLimit{id: id, name: strings.Clone(name), off: limit == nil}, l.units
+	id, units := l.placeFor(i), l.units
+	to := namedLimit{id: id}
 	switch {
 	case limit == nil && old == nil:
 		return nil, nil
-	case i < 0:
+	case id == 0:
 		return nil, fmt.Errorf("quotient: SetPlan: %q would be one more than %d plans", name, l.mostPlans)
 	case limit != nil:
-		if units, err = l.learnUnits(*limit, i+1); err != nil {
+		if units, err = l.learnUnits(*limit, id.place()); err != nil {
 			return nil, fmt.Errorf("quotient: SetPlan: %w", err)
 		}
-		p.limit = limit.clone()
+		to.name, to.limit = strings.Clone(name), limit.clone()
 	}
 	if try {
 		return nil, nil
 	}
-	plans := append(slices.Clone(l.plans), p)[:max(i+1, len(l.plans))] // old points into the list
-	plans[i] = p
-	l.plans, l.units = plans, units
+	l.units = units
 	l.version++
-	l.publish(l.inForce[0].setting.limit)
+	l.publish(&to)
 	return old, nil
 }
 
-// placeFor returns the id of a plan in place i and that place. If i is below 0 it is a free place: one that
-// none has had, else that of a plan that was taken off. It is below 0 without one.
-func (l *Limiter) placeFor(i int) (planID, int) {
-	switch n := len(l.plans); {
-	case i >= 0:
-		return l.plans[i].id, i
-	case n < l.mostPlans:
-		return planID(n + 1), n
+// placeFor returns the id of the plan in place i. For place 0 it is that of a free place: one that none has had, else
+// that of a plan that was taken off; 0 without one.
+func (l *Limiter) placeFor(i int) planID {
+	if n := len(l.inForce); i == 0 && n <= l.mostPlans {
+		return planID(n)
 	}
-	if i = slices.IndexFunc(l.plans, func(p namedLimit) bool { return p.off }); i < 0 {
-		return 0, i
+	if i > 0 {
+		return l.inForce[i].setting.plan
 	}
-	return l.plans[i].id.next(), i
-}
-
-// namedLimit is a plan's limit. A plan that is off has no limit.
-type namedLimit struct {
-	id    planID
-	name  string
-	limit Limit
-	off   bool
+	for _, st := range l.inForce.settings()[1:] {
+		if st.planName == "" {
+			return st.plan.next()
+		}
+	}
+	return 0
 }
 
 // maxPlans is how many plans a limiter can have at a time: few enough to look at all of them.
@@ -372,6 +364,7 @@ const maxPlans = 64
 // plans stays in gates of their own, and all that the key takes counts there too. They stay until the key is
 // idle in all of them.
 type plan struct {
+	name    string   // also of a plan that was taken off, as long as no other needs its place
 	setting *setting // the newest; its planName is "" for the limiter's own limit, and for a plan that was taken off
 	fresh   *gate    // of a key never seen. Looks may change it: shards look at copies (unseen)
 }
@@ -390,7 +383,7 @@ func (id planID) next() planID { return id + 1<<placeBits }
 
 // begin puts a plan under its first setting.
 func (p *plan) begin(st *setting) {
-	*p = plan{setting: st, fresh: new(gate)}
+	*p = plan{name: st.planName, setting: st, fresh: new(gate)}
 	p.fresh.begin(st)
 }
 
