@@ -269,19 +269,16 @@ func (st *setting) joined(old, other *setting) *setting {
 }
 
 // clockOf returns which clock calls need under the settings of all plans and the limits of single keys.
-func (l *Limiter) clockOf(all []*setting) uint32 {
-	clock, wall := l.overrides.clocks > 0, l.overrides.walls > 0
+func (l *Limiter) clockOf(all []*setting) (clock uint32) {
 	for _, st := range all {
-		c := l.clockFor(st)
-		clock, wall = clock || c != clockNone, wall || c == clockWall
+		clock = max(clock, l.clockFor(st))
 	}
-	switch {
-	case wall:
-		return clockWall
-	case clock:
-		return clockMonotonic
+	for c, keys := range l.overrides.clocks {
+		if keys > 0 {
+			clock = max(clock, uint32(c))
+		}
 	}
-	return clockNone
+	return clock
 }
 
 // forgetUnits takes what is asked for of units whose places are others' now, and what may be given back of them, off all

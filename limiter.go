@@ -336,7 +336,8 @@ func (s *shard) current(g *gate, key string, plan planID) *gate {
 // The clocks that calls read. Without an aligned rate the monotonic clock is enough, at little more than half
 // the price of both. Slots alone need no clock at all unless a caller has to wait.
 const (
-	clockMonotonic uint32 = iota
+	clockNone uint32 = iota
+	clockMonotonic
 	clockWall
-	clockNone
+	numClocks
 )

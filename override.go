@@ -42,23 +42,20 @@ func (l *Limiter) override(key string, limit *Limit, try bool) (old *Limit, err 
 	if had {
 		old = &was
 	}
-	switch {
-	case limit == nil && (try || !had):
+	if limit == nil && (try || !had) {
 		return nil, nil
-	case limit == nil:
-		l.overrides.remove(key)
-		l.overridden.Store(int64(len(l.overrides.limits)))
-		l.place(key, nil)
-	default:
+	}
+	var w *own
+	if limit != nil {
 		mine := limit.clone()
 		if err := l.admitOverride(key, mine, had, try); err != nil || try {
 			return nil, err
 		}
-		l.overrides.remove(key)
-		l.overrides.add(strings.Clone(key), mine)
-		l.overridden.Store(int64(len(l.overrides.limits)))
-		l.place(key, &own{o: &l.options, limit: &mine})
+		w, limit = &own{o: &l.options, limit: &mine}, &mine
 	}
+	l.overrides.set(key, limit)
+	l.overridden.Store(int64(len(l.overrides.limits)))
+	l.place(key, w)
 	l.version++
 	return old, nil
 }
@@ -114,41 +111,33 @@ func (s *shard) hasRoomBeyond(now meter.Instant) bool {
 // overrides are the limits of single keys. Limiter.mu guards them.
 type overrides struct {
 	limits map[string]Limit
-	clocks int // how many need a clock
-	walls  int // how many need the wall's
+	clocks [numClocks]int // how many need each of the clocks
 }
 
-func (o *overrides) add(key string, limit Limit) {
+// set gives a key a limit in place of the one that it has, if any; nil for none.
+func (o *overrides) set(key string, limit *Limit) {
+	if old, ok := o.limits[key]; ok {
+		delete(o.limits, key)
+		o.clocks[old.clock()]--
+	}
+	if limit == nil {
+		return
+	}
 	if o.limits == nil {
 		o.limits = make(map[string]Limit)
 	}
-	o.limits[key] = limit
-	o.count(limit, 1)
+	o.limits[strings.Clone(key)] = *limit
+	o.clocks[limit.clock()]++
 }
 
-func (o *overrides) remove(key string) {
-	if limit, ok := o.limits[key]; ok {
-		delete(o.limits, key)
-		o.count(limit, -1)
-	}
-}
-
-func (o *overrides) count(limit Limit, sign int) {
-	clock, wall := limit.clocks()
-	if clock {
-		o.clocks += sign
-	}
-	if wall {
-		o.walls += sign
-	}
-}
-
-// clocks reports whether calls under the limit need a clock, and whether they need the wall clock.
-func (l Limit) clocks() (clock, wall bool) {
+// clock returns which clock calls under the limit need.
+func (l Limit) clock() (clock uint32) {
 	for _, r := range l.Rates {
-		wall = wall || r.Aligned || r.Burst == 1
+		if clock = max(clock, clockMonotonic); r.Aligned || r.Burst == 1 {
+			clock = clockWall
+		}
 	}
-	return len(l.Rates) > 0, wall
+	return clock
 }
 
 // place puts the key's gate under w, or back under the limiter's limit when w is nil. Call with l.mu held. A
