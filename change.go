@@ -229,7 +229,8 @@ func (l *Limiter) successors(olds []*setting, to *namedLimit) (next []*setting) 
 	return next
 }
 
-// successor returns the setting of a limit that follows old, which is old if nothing changes. It is special beside plans.
+// successor returns the setting of a limit that follows old, which is old if nothing changes. It is special beside
+// plans.
 func (l *Limiter) successor(old *setting, p namedLimit, special bool) *setting {
 	if old != nil && old.limit.equal(p.limit) && old.belief == l.belief && slices.Equal(old.units, l.units) &&
 		old.special == special && old.planName == p.name {
@@ -281,8 +282,8 @@ func (l *Limiter) clockOf(all []*setting) (clock uint32) {
 	return clock
 }
 
-// forgetUnits takes what is asked for of units whose places are others' now, and what may be given back of them, off all
-// that wait and all permits.
+// forgetUnits takes what is asked for of units whose places are others' now, and what may be given back of them, off
+// all that wait and all permits.
 func (s *shard) forgetUnits(old, now []string) {
 	for u, unit := range old {
 		if unit == now[u] {

@@ -14,8 +14,8 @@ import (
 // Follow applies a source's reports on the pool, until the context is done. It returns nil then, and the
 // source's error if the source ends before. Run it in a goroutine of your own; one Follow at a time.
 //
-// Every report is checked, because a source may be wrong: a failure, or a pool that is out of range, is counted, and the
-// last good pool stays. A larger pool counts at once. A smaller one counts when no larger one was reported within
+// Every report is checked, because a source may be wrong: a failure, or a pool that is out of range, is counted, and
+// the last good pool stays. A larger pool counts at once. A smaller one counts when no larger one was reported within
 // HoldDown, so that a source which loses sight of replicas for a while raises no share. An ordinal counts when it is
 // Fixed, or when one HoldDown brought no other report than it and the size, and no more when it is not repeated for a
 // HoldDown. After HintMaxAge without a usable report the configured pool counts again, or under AwaitPool nothing is

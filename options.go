@@ -220,10 +220,10 @@ const (
 	maxLearned = 4
 )
 
-// Demand lets the limits of busy keys follow the demand of the replicas, if the source of Follow sums
-// up numbers over the pool, as poolsize/gossip does. A replica borrows what the others do not use of their shares, in rates and slots. It has its own
-// share at any time. It names at most that many keys, 1 to 10,000, at once: those that it holds back the
-// most. Windows, turns and bursts are divided evenly as always.
+// Demand lets the limits of busy keys follow the demand of the replicas, if the source of Follow sums up numbers over
+// the pool, as poolsize/gossip does. A replica borrows what the others do not use of their shares, in rates and slots.
+// It has its own share at any time. It names at most that many keys, 1 to 10,000, at once: those that it holds back
+// the most. Windows, turns and bursts are divided evenly as always.
 //
 // Reports older than maxAge do not count, and then the shares hold: see bound 10 of docs/bounds.md. A second
 // or two is right for most; a large fleet needs as long as its reports take.

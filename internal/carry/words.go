@@ -65,8 +65,8 @@ func ReadCount(text string) (c Count, window int64, ok bool) {
 // MostCounted bounds what is believed of the sum of a Count.
 const MostCounted = 1 << 60
 
-// Taken is what the others have taken of a window, net of what they have given back. Both sums only grow.
-// When a replica is gone, or has started again, they fall. Its takes still count. The zero value is a window that begins.
+// Taken is what the others have taken of a window, net of what they have given back. Both sums only grow. When a
+// replica is gone, or has started again, they fall. Its takes still count. The zero value is a window that begins.
 type Taken struct{ events, back, lost int64 }
 
 // See returns the number for a sum. When a replica joins, what was lost may be in it again.

@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// Busiest are about the keys that were held back the most of late. Each has one of a few places by its hash. A key that
-// takes the place of another must have been held back more often, as in the majority vote of Boyer and Moore (1981). The
-// zero value has none.
+// Busiest are about the keys that were held back the most of late. Each has one of a few places by its hash. A key
+// that takes the place of another must have been held back more often, as in the majority vote of Boyer and Moore
+// (1981). The zero value has none.
 type Busiest [8]Held
 
 // Held is a key, and by how much more often than others it was held back.

@@ -16,9 +16,10 @@ import (
 // with it.
 const longestCarrier = 64
 
-// Carry is for Limiter.Follow, which calls it for a limiter with Demand; a program has no need to. It calls turn once in
-// each Config.Interval while a Watch runs and its start is over, until stop. The name has at most 64 bytes without a zero byte. The name and a key have at
-// most 254 bytes together: terms of a longer key are not summed. turn must not call stop.
+// Carry is for Limiter.Follow, which calls it for a limiter with Demand; a program has no need to. It calls turn once
+// in each Config.Interval while a Watch runs and its start is over, until stop. The name has at most 64 bytes without
+// a zero byte. The name and a key have at most 254 bytes together: terms of a longer key are not summed. turn must not
+// call stop.
 func (s *Source) Carry(name string, turn func(carry.Sums)) (stop func(), err error) {
 	if len(name) > longestCarrier || strings.Contains(name, "\x00") {
 		return nil, fmt.Errorf("gossip: Carry: name: %.40q has %d bytes, not at most %d, or a zero byte",
