@@ -81,8 +81,9 @@ type Profile struct {
 // answer counts.
 //
 // A refusal's RetryAfter is that of the function RetryAfter. If that has none, it is the time until all spent
-// quotas are renewed, or begin to be (Fields.Fills), those of RateLimit before all others. A time without a number of remaining requests
-// counts if no quota is spent. RetryAfter is at most 24 hours. Answers that are no refusals have none.
+// quotas are renewed, or begin to be (Fields.Fills), those of RateLimit before all others. A time without a
+// number of remaining requests counts if no quota is spent. RetryAfter is at most 24 hours. Answers that are
+// no refusals have none.
 //
 // If an answer comes from a cache (Age above 0), only the status counts. A zero now means the present.
 func (p *Profile) Feedback(status int, h http.Header, now time.Time) (f policy.Feedback, garbage int) {

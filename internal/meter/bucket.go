@@ -60,10 +60,12 @@ func (f *Fill) In(n float64) time.Duration {
 	return Never
 }
 
+// Until counts those ahead, and a full bucket for more than it holds.
 func (b *Bucket) Until(t Instant, r *Rule, from time.Duration, ahead, n float64) time.Duration {
 	return max(from, b.UntilHas(t.At, &r.Fill, ahead+min(n, r.Size)))
 }
 
+// Take may leave the bucket in debt.
 func (b *Bucket) Take(t Instant, r *Rule, n float64) { b.Spend(t.At, &r.Fill, n) }
 
 // Refund gives back what cannot have been refilled since, whatever was lent meanwhile. The headroom was no
@@ -72,6 +74,7 @@ func (b *Bucket) Refund(t Instant, taken time.Duration, r *Rule, n float64) {
 	b.Spend(t.At, &r.Fill, -max(0, n-float64(t.At-taken)/cmp.Or(r.Fastest, r.Interval)))
 }
 
+// UpTo counts a deficit shorter than a nanosecond as none.
 func (b *Bucket) UpTo(t Instant, r *Rule, n int) int {
 	return b.Whole(t.At, &r.Fill, n)
 }
@@ -85,15 +88,18 @@ func (b *Bucket) Whole(at time.Duration, f *Fill, n int) int {
 	return int(min(float64(n), most))
 }
 
+// Left is what the bucket holds, of its size.
 func (b *Bucket) Left(t Instant, r *Rule) (events, of float64, full time.Duration) {
 	has := b.Has(t.At, &r.Fill)
 	return has, r.Size, Saturated((r.Size - has) * r.Interval)
 }
 
+// Age is how long what is there took to fill in.
 func (b *Bucket) Age(t Instant, r *Rule) time.Duration {
 	return Saturated(b.Has(t.At, &r.Fill) * r.Interval)
 }
 
+// State is what the bucket holds.
 func (b *Bucket) State(t Instant, r *Rule) State { return State{Has: b.Has(t.At, &r.Fill)} }
 
 // Follow keeps the tokens that are there, up to the new size. A raise brings none at once: they come at the
@@ -102,6 +108,7 @@ func (b *Bucket) Follow(t Instant, old, _ *Rule) {
 	b.Tokens, b.Last = b.Has(t.At, &old.Fill), t.At
 }
 
+// Clone is a copy.
 func (b *Bucket) Clone() Stored { c := *b; return &c }
 
 // CostBucket is the bucket of a unit. Its events are costs, which may be corrected later, and then the exact
@@ -114,6 +121,7 @@ type CostBucket struct {
 	minima minima // of the headroom
 }
 
+// Take notes the headroom before it takes.
 func (b *CostBucket) Take(t Instant, r *Rule, n float64) {
 	b.minima.note(t.At, b.headroom(t, r)) // it is lowest just before something is taken
 	b.Bucket.Take(t, r, n)
@@ -130,6 +138,7 @@ func (b *CostBucket) Refund(t Instant, taken time.Duration, r *Rule, n float64) 
 // headroom returns what is missing to a full bucket.
 func (b *CostBucket) headroom(t Instant, r *Rule) float64 { return r.Size - b.Has(t.At, &r.Fill) }
 
+// Follow forgets the headroom, unless only the part that is lent is another.
 func (b *CostBucket) Follow(t Instant, old, r *Rule) {
 	b.Bucket.Follow(t, old, r)
 	if r.Fastest == 0 || old.Fastest == 0 || old.Size != r.Size { // else the part that is lent is another
@@ -137,6 +146,7 @@ func (b *CostBucket) Follow(t Instant, old, r *Rule) {
 	}
 }
 
+// Clone has the tokens, and nothing to give back.
 func (b *CostBucket) Clone() Stored { return &CostBucket{Bucket: b.Bucket} }
 
 // minima are the suffix minima of a headroom: for each instant the least that was noted after it. The oldest

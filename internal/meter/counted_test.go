@@ -101,14 +101,16 @@ func TestWindowFollows(t *testing.T) {
 		used           float64
 		now, next, all float64
 	}{
-		"a raise":                  {rule(100, Part{2, 1, 1}), rule(300, Part{2, 1, 1}), 50, 100, 150, 150},
-		"a raise by less than one": {rule(2, Part{4, 1, 1}), rule(3, Part{4, 1, 1}), 0, 0, 1, 0},
-		"a cut":                    {rule(100, Part{2, 1, 1}), rule(20, Part{2, 1, 1}), 30, 0, 10, 10},
-		"a cut, less was used":     {rule(100, Part{2, 1, 1}), rule(20, Part{2, 1, 1}), 7, 3, 10, 10},
-		"a smaller pool":           {rule(100, Part{2, 1, 1}), rule(100, Part{1, 1, 1}), 30, 20, 100, 50},
-		"a larger pool":            {rule(100, Part{1, 1, 1}), rule(100, Part{4, 1, 1}), 60, 0, 25, 25},
-		"the same":                 {rule(100, Part{2, 1, 1}), rule(100, Part{2, 1, 1}), 60, -10, 40, 50},
-		"counted no more":          {quarter, rule(100, Part{4, 1, 1}), 30, 0, 25, 25},
+		"a raise":                     {rule(100, Part{2, 1, 1}), rule(300, Part{2, 1, 1}), 50, 100, 150, 150},
+		"a raise by less than one":    {rule(2, Part{4, 1, 1}), rule(3, Part{4, 1, 1}), 0, 0, 1, 0},
+		"a cut":                       {rule(100, Part{2, 1, 1}), rule(20, Part{2, 1, 1}), 30, 0, 10, 10},
+		"a cut, less was used":        {rule(100, Part{2, 1, 1}), rule(20, Part{2, 1, 1}), 7, 3, 10, 10},
+		"a smaller pool":              {rule(100, Part{2, 1, 1}), rule(100, Part{1, 1, 1}), 30, 20, 100, 50},
+		"a larger pool":               {rule(100, Part{1, 1, 1}), rule(100, Part{4, 1, 1}), 60, 0, 25, 25},
+		"the same":                    {rule(100, Part{2, 1, 1}), rule(100, Part{2, 1, 1}), 60, -10, 40, 50},
+		"several ordinals are raised": {rule(8, Part{4, 1, 3}), rule(16, Part{4, 1, 3}), 6, 6, 12, 12},
+		"a pool that just has grown":  {rule(100, Part{1, 1, 1}), rule(100, Part{2, 1, 1}), 100, 0, 50, 50},
+		"counted no more":             {quarter, rule(100, Part{4, 1, 1}), 30, 0, 25, 25},
 	} {
 		w := opened(sec(0), row.old.Schedule)
 		if row.old.Counted {

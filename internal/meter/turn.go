@@ -109,6 +109,7 @@ func (u *Turn) after(i, n int64) time.Duration {
 	return time.Duration(begin(i+n) - begin(i))
 }
 
+// UpTo is one event at most, while the turn is open.
 func (b *TurnBucket) UpTo(t Instant, r *Rule, n int) int {
 	if b.Until(t, r, 0, 0, 1) > 0 {
 		return 0
@@ -116,4 +117,5 @@ func (b *TurnBucket) UpTo(t Instant, r *Rule, n int) int {
 	return min(n, 1)
 }
 
+// Clone has the tokens, the turn, and nothing to give back.
 func (b *TurnBucket) Clone() Stored { return &TurnBucket{CostBucket{Bucket: b.Bucket}, b.Closed} }

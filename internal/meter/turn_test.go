@@ -1,8 +1,11 @@
 package meter
 
 import (
+	"slices"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 )
 
 // The turn behind others is counted from the begin of a turn, and that of a caller alone ends when it ends.
@@ -80,4 +83,53 @@ func TestNewTurn(t *testing.T) {
 		is(t, row, NewTurn(row.interval, row.part) != nil, row.want)
 	}
 	is(t, "what three turns in a row need", NewTurn(second, Part{4, 1, 3}).Size, 1.5)
+}
+
+// A replica's turns are those of its ordinals, one interval apart, and begin with the first of a cycle at the epoch. Who
+// waits behind others has the turn that follows so many.
+func TestPropertyTurnsOfAPart(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		interval := int64(rapid.IntRange(50, 2000).Draw(rt, "interval")) * int64(ms)
+		part := rapid.SampledFrom(drawParts(rt)).Draw(rt, "part")
+		if part.Weight == part.Replicas {
+			return
+		}
+		r := &Rule{Fill: Fill{Interval: float64(interval), Size: 2}, Turn: NewTurn(float64(interval), part)}
+		lasts := int64(float64(interval) * TurnPart)
+		into := rapid.SampledFrom([]int64{0, lasts / 2, lasts, lasts + 1, interval - 1}).Draw(rt, "into an interval")
+		nth := rapid.Int64Range(-300, 300).Draw(rt, "interval since the epoch")
+		if rapid.Bool().Draw(rt, "its own") {
+			nth = nth*int64(part.Replicas) + int64(part.Ordinal-1)
+		}
+		now := Instant{At: time.Hour, Wall: nth*interval + into}
+		from := time.Duration(rapid.SampledFrom([]int64{0, 1, 3 * int64(part.Replicas)}).Draw(rt, "from") * interval / 2)
+		ahead := rapid.IntRange(0, part.Weight).Draw(rt, "ahead")
+		var begins []int64
+		cycle := interval * int64(part.Replicas)
+		for at := floorDiv(now.Wall, cycle)*cycle - cycle; at < now.Wall+9*cycle; at += cycle {
+			for i := range part.Weight {
+				begins = append(begins, at+interval*int64(part.Ordinal-1+i))
+			}
+		}
+		firstAt := func(d time.Duration) int {
+			return slices.IndexFunc(begins, func(begin int64) bool { return begin+lasts >= now.Wall+int64(d) })
+		}
+		want := max(from, time.Duration(begins[firstAt(from)]-now.Wall))
+		if ahead > 0 {
+			turn := time.Duration(begins[firstAt(0)+ahead] - now.Wall)
+			want = max(from, turn, time.Duration(begins[firstAt(max(from, turn))]-now.Wall))
+		}
+		b := &TurnBucket{CostBucket: CostBucket{Bucket: Bucket{Tokens: 2, Last: now.At}}}
+		if got := b.Until(now, r, from, float64(ahead), 1); got != want {
+			rt.Fatalf("%v from %v on, want %v", got, from, want)
+		}
+		if want > 0 {
+			return
+		}
+		b.Take(now, r, 1)
+		next := time.Duration(begins[firstAt(0)+1] - now.Wall)
+		if got := b.Until(now, r, 0, 0, 1); got != next {
+			rt.Fatalf("%v after a turn was taken, want %v", got, next)
+		}
+	})
 }

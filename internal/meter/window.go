@@ -248,6 +248,7 @@ func (c *Schedule) startsIn(wall, k, ahead int64) time.Duration {
 	return time.Duration(max(ahead*c.Per-(wall-k*c.Per), 1))
 }
 
+// Take may take more than there is: the windows that follow owe it.
 func (w *Window) Take(t Instant, r *Rule, n float64) {
 	w.Roll(t, r.Schedule)
 	w.Used += int64(n)
@@ -265,6 +266,7 @@ func (w *Window) Refund(t Instant, taken time.Duration, r *Rule, n float64) {
 	}
 }
 
+// UpTo is what the window has left.
 func (w *Window) UpTo(t Instant, r *Rule, n int) int {
 	w.Roll(t, r.Schedule)
 	return int(min(int64(n), w.room()))
@@ -278,11 +280,13 @@ func (w *Window) Left(t Instant, r *Rule) (events, of float64, full time.Duratio
 	return float64(w.room()), float64(w.allows()), full
 }
 
+// Age is Never: a window saves nothing up.
 func (w *Window) Age(Instant, *Rule) time.Duration { return Never }
 
+// State has -1 where something is known of the others, since a key never seen knows nothing.
 func (w *Window) State(t Instant, r *Rule) State {
 	if w.Roll(t, r.Schedule); w.Counts() {
-		return State{Has: -1, index: w.Index, Used: w.Used} // a key never seen knows nothing
+		return State{Has: -1, index: w.Index, Used: w.Used}
 	}
 	return State{Has: float64(w.Quota), index: w.Index, Used: w.Used}
 }
@@ -328,6 +332,7 @@ func (c *Schedule) atOnce(quota int64) int64 {
 	return quota
 }
 
+// Clone copies what is known of the others, too.
 func (w *Window) Clone() Stored {
 	c := *w
 	if w.Fleet != nil {
