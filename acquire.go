@@ -21,10 +21,6 @@ import (
 // be vain, because MaxWait has passed, a new limit refuses the call, or a higher Priority takes its place. When the
 // context ends, Acquire fails with ctx.Err() and has taken nothing. A call that is not valid fails with an error that
 // names the option and its value.
-//
-// On paced rates of one event per second or slower a turn expires if its caller wakes more than a tenth of the
-// interval late, because the next replica's turn is near. The caller goes back to the head of its class, at most three
-// times (Stats.Expired).
 func (l *Limiter) Acquire(ctx context.Context, key string, opts ...CallOption) (Permit, error) {
 	if err := ctx.Err(); err != nil {
 		return Permit{}, err

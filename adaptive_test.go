@@ -608,7 +608,7 @@ func TestRefusalOfWhatWasTaken(t *testing.T) {
 func TestBoundsOfTheControllers(t *testing.T) {
 	limit := Limit{InFlight: 9, Rates: []Rate{
 		perSecond(20, 40), {Name: "hour", Events: 3600, Per: time.Hour},
-		{Name: "window", Unit: "tokens", Events: 600, Per: time.Minute, Aligned: true},
+		{Name: "window", Unit: "tokens", Events: 600, Per: time.Minute, Kind: Window},
 		{Name: "bytes", Unit: "bytes", Events: 500, Per: time.Second},
 		{Name: "more bytes", Unit: "bytes", Events: 100, Per: time.Second},
 	}}

@@ -24,13 +24,13 @@ func (o *options) rate(r Rate, i int, pool Pool, units []string) rule {
 	if x.unitID > 0 {
 		x.kind = kindCost
 	}
-	if r.Burst == 1 && !r.NoTurns && !o.learns {
+	if r.Kind == Paced && !r.NoTurns && !o.learns {
 		x.Turn = meter.NewTurn(float64(r.Per)/r.Events, part)
 	}
-	if r.Aligned {
+	if r.windowed() {
 		x.kind, x.per, x.burst = kindWindow, int64(r.Per), 0
 		x.Schedule = meter.NewSchedule(r.Per, r.Events, part, o.phase)
-		if r.Counted {
+		if r.Kind == CountedWindow {
 			x.Counted, x.countID = true, countedID(x.id)
 		}
 	}
@@ -49,7 +49,7 @@ func (o *options) divisor(b belief) Pool {
 }
 
 // oneTurn leaves only the turns of the slowest paced rate, since those of two rates might never be open at
-// one instant. Nor might a turn and an aligned window, so there are no turns beside a window.
+// one instant. Nor might a turn and a window, so there are no turns beside a window.
 func (st *setting) oneTurn() {
 	var slowest *rule
 	windows := false
@@ -108,7 +108,7 @@ const minExpiring = time.Second
 // graceOf returns how late the caller of a rate may wake; 0 is as late as it likes.
 func graceOf(r Rate) time.Duration {
 	interval := float64(r.Per) / r.Events
-	if r.Burst != 1 || r.Aligned || interval < float64(minExpiring) {
+	if r.Kind != Paced || interval < float64(minExpiring) {
 		return 0
 	}
 	return time.Duration(min(interval*meter.TurnPart, float64(meter.LongWait)))

@@ -160,7 +160,8 @@ func TestNoTurns(t *testing.T) {
 		want bool
 	}{
 		"paced":       {Every(time.Second), second, true},
-		"burst 1":     {Rate{Events: 20, Per: time.Second, Burst: 1}, second, true},
+		"several":     {Rate{Events: 20, Per: time.Second, Burst: 1, Kind: Paced}, second, true},
+		"a bucket":    {perSecond(1, 1), second, false},
 		"no ordinal":  {Every(time.Second), Pool{Replicas: 3}, false},
 		"alone":       {Every(time.Second), Pool{Replicas: 1, Ordinal: 1}, false},
 		"no turns":    {noTurns, second, false},
@@ -360,7 +361,7 @@ func TestTurnsThatNeverMeet(t *testing.T) {
 		pool  Pool
 		step  time.Duration // a hundred of them are long enough
 	}{
-		"two paced rates": {[]Rate{perSecond(1, 1), {Name: "minute", Events: 30, Per: time.Minute, Burst: 1}},
+		"two paced rates": {[]Rate{Every(time.Second), {Name: "minute", Events: 30, Per: time.Minute, Kind: Paced}},
 			Pool{Replicas: 3, Ordinal: 2}, time.Second},
 		"beside windows": {[]Rate{Every(100 * ms), aligned(10, time.Second)}, Pool{Replicas: 20, Ordinal: 1},
 			time.Second},
@@ -384,7 +385,7 @@ func TestTurnsThatNeverMeet(t *testing.T) {
 
 func TestTurnIsTakenOnce(t *testing.T) {
 	row(t, "a correction does not bring back what has come back by itself", func(t *testing.T) {
-		l := mustNew(t, tokenLimit(1, 1), StartPool(Pool{Replicas: 2, Ordinal: 1}))
+		l := mustNew(t, Rates(Rate{Unit: "tokens", Events: 1, Per: time.Second, Kind: Paced}), StartPool(Pool{Replicas: 2, Ordinal: 1}))
 		a := took(t, l, "k", Cost("tokens", 1))
 		time.Sleep(2 * time.Second)
 		took(t, l, "k", Cost("tokens", 1))
@@ -410,7 +411,7 @@ func TestTurnIsTakenOnce(t *testing.T) {
 // A turn is promised for an instant at which the other rates have room, and not for the one at which it
 // closes.
 func TestTurnThatClosesWhenOthersHaveRoom(t *testing.T) {
-	paced := Rate{Name: "paced", Unit: "tokens", Events: 1, Per: 10 * time.Second, Burst: 1}
+	paced := Rate{Name: "paced", Unit: "tokens", Events: 1, Per: 10 * time.Second, Kind: Paced}
 	for name, limit := range map[string]Limit{
 		"first": Rates(paced, perSecond(2, 2)), "last": Rates(perSecond(2, 2), paced),
 	} {
@@ -441,7 +442,7 @@ func TestTurnBehindOthers(t *testing.T) {
 	})
 	// A caller that waits while a turn is open takes that turn. The one behind it gets the start of the next.
 	row(t, "in an open turn", func(t *testing.T) {
-		paced := Rate{Name: "paced", Unit: "tokens", Events: 1, Per: 5 * time.Second, Burst: 1}
+		paced := Rate{Name: "paced", Unit: "tokens", Events: 1, Per: 5 * time.Second, Kind: Paced}
 		l := mustNew(t, Rates(paced, perSecond(10, 2)), pool)
 		time.Sleep(100 * ms)
 		took(t, l, "k") // the bucket has another request in 200 ms
@@ -497,7 +498,7 @@ func TestWindowsOfALimiter(t *testing.T) {
 		is(t, "events in 100 windows of 2.5", sum, 250)
 	})
 	row(t, "a correction does not reach into the next window", func(t *testing.T) {
-		l := mustNew(t, Rates(Rate{Unit: "tokens", Events: 100, Per: time.Minute, Aligned: true}))
+		l := mustNew(t, Rates(Rate{Unit: "tokens", Events: 100, Per: time.Minute, Kind: Window}))
 		early := took(t, l, "k", Cost("tokens", 100))
 		time.Sleep(time.Minute)
 		took(t, l, "k", Cost("tokens", 100))
@@ -540,7 +541,7 @@ func TestWindowsOfALimiter(t *testing.T) {
 			}
 			return n
 		}
-		other := Rate{Name: "b", Unit: "tok", Events: 0.2, Per: 5 * time.Second, Aligned: true}
+		other := Rate{Name: "b", Unit: "tok", Events: 0.2, Per: 5 * time.Second, Kind: Window}
 		for i := range 4 {
 			fleet = append(fleet, mustNew(t, Rates(other, aligned(1, 5*time.Second)),
 				StartPool(Pool{Replicas: 4, Ordinal: i + 1})))
@@ -555,7 +556,7 @@ func TestWindowsOfALimiter(t *testing.T) {
 	})
 	row(t, "one waits for the next window where that has the event which this one keeps", func(t *testing.T) {
 		limit := Rates(aligned(2, time.Second),
-			Rate{Name: "b", Unit: "tok", Events: 0.2, Per: 5 * time.Second, Aligned: true})
+			Rate{Name: "b", Unit: "tok", Events: 0.2, Per: 5 * time.Second, Kind: Window})
 		l := mustNew(t, limit, StartPool(Pool{Replicas: 5, Ordinal: 2, Weight: 2, Fixed: true}))
 		time.Sleep(time.Second) // the next window has two of its own, the one behind it none
 		took(t, l, "k")
@@ -629,11 +630,11 @@ func TestFirstAlignedRateReadsTheWallClock(t *testing.T) {
 // Two sparse windows of different lengths, or of different numbers of events, are open at one instant before
 // long: also for the replica whose own windows never coincide. One alone keeps its fleet's total exact.
 func TestSparseWindowsMeet(t *testing.T) {
-	second := Rate{Name: "second", Events: 1, Per: time.Second, Aligned: true}
+	second := Rate{Name: "second", Events: 1, Per: time.Second, Kind: Window}
 	for name, other := range map[string]Rate{
-		"another length": {Unit: "tokens", Events: 1, Per: 10 * time.Second, Aligned: true},
-		"another number": {Unit: "tokens", Events: 2, Per: time.Second, Aligned: true},
-		"half a window":  {Unit: "tokens", Events: .5, Per: 7 * time.Second, Aligned: true},
+		"another length": {Unit: "tokens", Events: 1, Per: 10 * time.Second, Kind: Window},
+		"another number": {Unit: "tokens", Events: 2, Per: time.Second, Kind: Window},
+		"half a window":  {Unit: "tokens", Events: .5, Per: 7 * time.Second, Kind: Window},
 	} {
 		row(t, name, func(t *testing.T) {
 			cycle := time.Duration(60 / other.Events * float64(other.Per))

@@ -94,7 +94,7 @@ func (l *Limiter) publish(to *namedLimit) {
 	for i := range l.shards {
 		l.shards[i].mu.Lock()
 	}
-	l.clock.Store(l.clockOf(next)) // before it is read: a first aligned rate needs the wall clock's time
+	l.clock.Store(l.clockOf(next)) // before it is read: a first window needs the wall clock's time
 	at := l.wallNow()
 	for i := range l.shards {
 		at = l.shards[i].tickWall(at)

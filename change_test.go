@@ -18,7 +18,7 @@ func named(name string, r Rate) Rate {
 }
 
 func aligned(events float64, per time.Duration) Rate {
-	return Rate{Name: "w", Events: events, Per: per, Aligned: true}
+	return Rate{Name: "w", Events: events, Per: per, Kind: Window}
 }
 
 // A key takes everything, the limit changes once or more in the same instant, and the key asks again. Bound 1
@@ -64,7 +64,7 @@ func TestChangesBringNoTokens(t *testing.T) {
 // A debt stays what it is under another name, and where a bucket becomes a window or a window a bucket.
 func TestRenamedRateKeepsItsDebt(t *testing.T) {
 	bucket := tokensPerMinute(100, 100)
-	window := Rate{Name: "w", Unit: "tokens", Events: 100, Per: time.Minute, Aligned: true}
+	window := Rate{Name: "w", Unit: "tokens", Events: 100, Per: time.Minute, Kind: Window}
 	for name, c := range map[string][2]Rate{
 		"a bucket": {bucket, named("new", bucket)}, "a window": {window, named("new", window)},
 		"a window, then a bucket": {window, named("new", bucket)},
@@ -166,7 +166,7 @@ func TestUnitsTakePlaces(t *testing.T) {
 // stands still.
 func TestRulesThatMoveKeepTheirState(t *testing.T) {
 	bucket := Rate{Name: "bucket", Events: 10, Per: time.Hour, Burst: 10}
-	window := Rate{Name: "window", Events: 20, Per: time.Hour, Aligned: true}
+	window := Rate{Name: "window", Events: 20, Per: time.Hour, Kind: Window}
 	other := Rate{Name: "other", Events: 5, Per: time.Hour, Burst: 5}
 	larger, wider := bucket, window
 	larger.Burst, wider.Events = 15, 30
@@ -188,8 +188,8 @@ func TestRulesThatMoveKeepTheirState(t *testing.T) {
 		{"a new window beside a larger bucket", []Rate{bucket}, []Rate{bucket, aligned(5, time.Minute)},
 			[]float64{7, 5}},
 		{"two windows change places",
-			[]Rate{window, {Name: "day", Events: 8, Per: 24 * time.Hour, Aligned: true}},
-			[]Rate{{Name: "day", Events: 9, Per: 24 * time.Hour, Aligned: true}, wider}, []float64{6, 27}},
+			[]Rate{window, {Name: "day", Events: 8, Per: 24 * time.Hour, Kind: Window}},
+			[]Rate{{Name: "day", Events: 9, Per: 24 * time.Hour, Kind: Window}, wider}, []float64{6, 27}},
 	} {
 		row(t, c.name, func(t *testing.T) {
 			l := mustNew(t, Rates(c.before...))

@@ -248,7 +248,7 @@ func atWindow(per time.Duration) {
 }
 
 // counted400 is a rate that the whole fleet counts.
-var counted400 = Rate{Name: "w", Events: 400, Per: time.Minute, Aligned: true, Counted: true}
+var counted400 = Rate{Name: "w", Events: 400, Per: time.Minute, Kind: CountedWindow}
 
 // counting is a fleet as a window of a minute opens.
 func counting(t *testing.T, n int, limit Limit, opts ...Option) (*hub, []*Limiter) {
@@ -417,9 +417,9 @@ func TestCounts(t *testing.T) {
 // One replica takes all ten of a window. Another one knows that, and whatever its key comes under then admits
 // nothing more.
 func TestWhatIsKnownOfAWindowStays(t *testing.T) {
-	ten := Rate{Name: "w", Events: 10, Per: time.Minute, Aligned: true, Counted: true}
+	ten := Rate{Name: "w", Events: 10, Per: time.Minute, Kind: CountedWindow}
 	renamed, divided := ten, ten
-	renamed.Name, divided.Counted = "another", false
+	renamed.Name, divided.Kind = "another", Window
 	fast := Rates(Rate{Name: "fast", Events: 1000, Per: time.Second})
 	ask := func(l *Limiter, plan string) (n int) {
 		for range 10 {
@@ -759,11 +759,11 @@ func TestLoans(t *testing.T) {
 // are the clock's. Asks for as many as there is room for are held back too.
 func TestWhatIsLent(t *testing.T) {
 	row(t, "paced", func(t *testing.T) {
-		_, ls := pooled(t, 4, Rates(Rate{Events: 100, Per: time.Second, Burst: 1, NoTurns: true}))
+		_, ls := pooled(t, 4, Rates(Rate{Events: 100, Per: time.Second, Kind: Paced, NoTurns: true}))
 		takeFor(2*time.Second, ls[0])
 		within(t, "paced", 96, 100, takeFor(time.Second, ls[0]))
 	})
-	for _, r := range []Rate{aligned(100, time.Second), {Events: 10, Per: time.Second, Burst: 1}} {
+	for _, r := range []Rate{aligned(100, time.Second), {Events: 10, Per: time.Second, Kind: Paced}} {
 		row(t, r, func(t *testing.T) {
 			l := mustNew(t, Rates(r), StartPool(Pool{Replicas: 4, Ordinal: 1, Fixed: true}))
 			l.Allow("k")
@@ -831,7 +831,7 @@ func TestCarriersOfLimiters(t *testing.T) {
 	})
 	row(t, "counted keys are forgotten", func(t *testing.T) {
 		const turns, late = 200 * time.Millisecond, 3
-		rate := Rate{Events: 400, Per: time.Minute, Aligned: true, Counted: true}
+		rate := Rate{Events: 400, Per: time.Minute, Kind: CountedWindow}
 		ends, ls := make([]*farEnd, 2), make([]*Limiter, 2)
 		for i := range ends {
 			ends[i] = &farEnd{Wire: Wire{Own: map[string]carry.Terms{}}, other: make([]map[string]carry.Terms, late),

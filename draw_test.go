@@ -20,11 +20,11 @@ func drawRate(t *rapid.T, label string) Rate {
 	}
 }
 
-// drawPacedRate is as drawRate, and in half of the draws with a burst of one, which gives a replica turns.
+// drawPacedRate is as drawRate, and paced in half of the draws, which gives a replica turns.
 func drawPacedRate(t *rapid.T, name string) Rate {
 	r := drawRate(t, name)
 	if rapid.Bool().Draw(t, "paced") {
-		r.Burst = 1
+		r.Kind, r.Burst = Paced, 1
 		if r.Per/time.Duration(r.Events) < 50*time.Millisecond {
 			r.Per = time.Minute
 		}
@@ -45,7 +45,7 @@ func drawLimit(t *rapid.T) Limit {
 	}
 	if rapid.Bool().Draw(t, "window") {
 		events := drawRate(t, "c").Events
-		limit.Rates = append(limit.Rates, Rate{Name: "w", Events: events, Per: time.Second, Aligned: true})
+		limit.Rates = append(limit.Rates, Rate{Name: "w", Events: events, Per: time.Second, Kind: Window})
 	}
 	return limit
 }
@@ -165,7 +165,7 @@ type mix struct {
 func mixedLimits(m mix) []Limit {
 	tok := Rate{Name: "tokens", Unit: m.unit, Events: 20 * m.speed, Per: time.Second, Burst: 60}
 	al := Rate{Name: "al", Events: m.window, Per: time.Duration(float64(5*time.Second) / m.speed),
-		Aligned: true}
+		Kind: Window}
 	al2 := al
 	al2.Events = m.later
 	s := Rate{Name: "s", Events: 3 * m.speed, Per: time.Second, Burst: 10}

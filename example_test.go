@@ -153,7 +153,7 @@ func ExampleEvery() {
 
 // A quota that an upstream counts by the wall clock: 1,000 in each day, from midnight UTC.
 func ExampleRate_aligned() {
-	l := limited(quotient.Rates(quotient.Rate{Name: "day", Events: 1000, Per: 24 * time.Hour, Aligned: true}),
+	l := limited(quotient.Rates(quotient.Rate{Name: "day", Events: 1000, Per: 24 * time.Hour, Kind: quotient.Window}),
 		quotient.StartPool(quotient.Pool{Replicas: 3, Ordinal: 2, Fixed: true}))
 	_, n := l.TryAcquireUpTo("partner", 10_000)
 	fmt.Println(n == 333 || n == 334) // over the three replicas exactly 1,000 a day

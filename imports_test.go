@@ -52,6 +52,7 @@ var rooms = []room{
 	{"internal/fairshare", "internal/carry", "", ""},     // how replicas divide a limit is a pure function
 	{"internal/carried", ". internal/carry internal/fairshare", "", ""},
 	{"internal/shown", "", "", ""},
+	{"internal/kinds", ".", "", ""},
 	{"internal/field", "", "", ""}, // which header fields can be a key
 	{"internal/waited", "", "", ""},
 	{"internal/held", "", "", ""},
@@ -66,7 +67,7 @@ var rooms = []room{
 	{"internal/etcdtest", "internal/kept internal/needed", "", ""},
 
 	{"admin/browser", ". policy admin httplimit", "github.com/chromedp", "internal/carried internal/needed"},
-	{"admin/...", ". admin internal/listen internal/trial internal/shown", "github.com/go-json-experiment/json",
+	{"admin/...", ". admin internal/kinds internal/listen internal/trial internal/shown", "github.com/go-json-experiment/json",
 		"internal/carried"},
 	{"examples/fleet/...", "...", "github.com/redis/go-redis/v9", ""},
 	{"examples/service", "...", "github.com/prometheus/client_golang", ""},
@@ -91,8 +92,8 @@ var rooms = []room{
 	{"lease/etcd", "lease", etcd, "internal/etcdtest"},
 
 	// A parser of files; heavy sources are handed to it.
-	{"config/...", ". policy httplimit lease poolsize/dns poolsize/file internal/carry internal/field internal/files " +
-		"internal/shown",
+	{"config/...", ". policy httplimit lease poolsize/dns poolsize/file " +
+		"internal/carry internal/field internal/files internal/kinds internal/shown",
 		"github.com/pelletier/go-toml/v2 github.com/fsnotify/fsnotify", "internal/carried"},
 	{"deploy/proxy", ". config lease", "k8s.io sigs.k8s.io github.com/prometheus-operator",
 		"internal/needed"},

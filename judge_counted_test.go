@@ -57,7 +57,7 @@ func windowOf(key string, r quotient.Rate, at time.Time) window {
 // in reports whether a limit has the window's rule, or keeps what there is.
 func (x window) in(limit quotient.Limit) bool {
 	return limit.Deny || slices.ContainsFunc(limit.Rates, func(r quotient.Rate) bool {
-		return r.Counted && r.Name == x.name && r.Unit == x.unit && r.Per == x.per
+		return r.Kind == quotient.CountedWindow && r.Name == x.name && r.Unit == x.unit && r.Per == x.per
 	})
 }
 
@@ -149,7 +149,7 @@ func (a *attendance) of(u int, by time.Time) (sum, large float64) {
 // countedRight holds an admission against the law, and notes it.
 func (w *world) countedRight(r *replica, key string, limit quotient.Limit, t *taking) {
 	for _, rate := range limit.Rates {
-		if !rate.Counted {
+		if rate.Kind != quotient.CountedWindow {
 			continue
 		}
 		x, u := windowOf(key, rate, t.at), unitIndex(rate.Unit)

@@ -148,7 +148,7 @@ func (m *model) forgive(never []item) {
 		r := &m.rules[i]
 		r.tokens, r.raw, r.used, r.credit, r.within = r.size, r.size, 0, 0, 0
 		r.count, r.gross = count{}, 0
-		if r.rate.Aligned {
+		if windowed(r.rate) {
 			r.index = m.windowAt(r)
 			r.quota = r.quotaOf(r.index, m.phase)
 		}
@@ -162,7 +162,7 @@ func (m *model) take(t *taking) {
 	}
 	for i := range m.rules {
 		r := &m.rules[i]
-		if r.rate.Aligned {
+		if windowed(r.rate) {
 			r.used += n[unitIndex(r.rate.Unit)]
 			extra := min(r.credit, max(0, r.used-r.allows(m.at)))
 			r.used, r.credit = r.used-extra, r.credit-extra
@@ -203,7 +203,7 @@ func (m *model) resolve() {
 		}
 		j := slices.IndexFunc(old, func(o ruleLevel) bool { return o.same(&r) })
 		switch {
-		case j >= 0 && rate.Aligned:
+		case j >= 0 && windowed(rate):
 			r.keepWindow(&old[j], m)
 		case j >= 0:
 			r.tokens = min(old[j].tokens, r.size)
@@ -253,15 +253,23 @@ func (m *model) share(rate quotient.Rate, i int) ruleLevel {
 		r.size = max(1, math.Floor(burst/r.n*1000)/1000)
 	}
 	if r.ordinal > 0 { // those that have an event may all be others'
-		r.sparse = rate.Aligned && int(rate.Events+1e-9) <= r.of-r.weight
+		r.sparse = windowed(rate) && int(rate.Events+1e-9) <= r.of-r.weight
 	} else {
-		r.sparse = rate.Aligned && rate.Events < r.n
+		r.sparse = windowed(rate) && rate.Events < r.n
 	}
 	return r
 }
 
+// windowed reports whether a rate counts windows, for all or with the fleet.
+func windowed(r quotient.Rate) bool {
+	return r.Kind == quotient.Window || r.Kind == quotient.CountedWindow
+}
+
 // burstOf is that of a rate over the fleet.
 func burstOf(rate quotient.Rate) float64 {
+	if rate.Kind == quotient.Paced {
+		return 1
+	}
 	if rate.Burst == 0 {
 		return max(1, rate.Events)
 	}
@@ -278,10 +286,10 @@ func (m *model) turnsAt(rates []quotient.Rate, i int) bool {
 	slowest := -1
 	every := func(r quotient.Rate) float64 { return r.Per.Seconds() / r.Events }
 	for j, r := range rates {
-		if r.Aligned {
+		if windowed(r) {
 			return false
 		}
-		if r.Burst == 1 && !r.NoTurns && every(r) > .04999 &&
+		if r.Kind == quotient.Paced && !r.NoTurns && every(r) > .04999 &&
 			(slowest < 0 || every(r) > every(rates[slowest])) {
 			slowest = j
 		}
@@ -291,8 +299,8 @@ func (m *model) turnsAt(rates []quotient.Rate, i int) bool {
 
 // same reports whether two rules are one, so that its state stays.
 func (r *ruleLevel) same(o *ruleLevel) bool {
-	return r.name == o.name && r.rate.Unit == o.rate.Unit && r.rate.Aligned == o.rate.Aligned &&
-		(!r.rate.Aligned || r.rate.Per == o.rate.Per)
+	return r.name == o.name && r.rate.Unit == o.rate.Unit && windowed(r.rate) == windowed(o.rate) &&
+		(!windowed(r.rate) || r.rate.Per == o.rate.Per)
 }
 
 // start is how a new rule starts: with the least that the rules of its unit would still admit, and full where
@@ -305,10 +313,10 @@ func (m *model) start(r *ruleLevel, old []ruleLevel) {
 			continue
 		}
 		counted = true
-		if o.rate.Aligned && m.generous && o.credit > 0 {
+		if windowed(o.rate) && m.generous && o.credit > 0 {
 			continue // a step may have opened a window in which nothing was used
 		}
-		if o.rate.Aligned {
+		if windowed(o.rate) {
 			left, used = min(left, o.windowLeft(m.at)), used || o.used > 0 || o.count.known
 			continue
 		}
@@ -318,8 +326,8 @@ func (m *model) start(r *ruleLevel, old []ruleLevel) {
 		}
 		left, used = min(left, o.tokens+1e-6), used || o.tokens < full
 	}
-	empty := (m.joins || r.rate.Aligned && m.awaits) && !counted
-	if r.rate.Aligned {
+	empty := (m.joins || windowed(r.rate) && m.awaits) && !counted
+	if windowed(r.rate) {
 		r.index = m.windowAt(r)
 		r.quota = r.quotaOf(r.index, m.phase)
 		switch {
@@ -345,7 +353,7 @@ func (m *model) pass(to time.Time) {
 	m.at = to
 	for i := range m.rules {
 		r := &m.rules[i]
-		if !r.rate.Aligned {
+		if !windowed(r.rate) {
 			r.raw += passed * r.perSecond
 			r.tokens = min(r.size, r.tokens+passed*r.perSecond)
 			continue
@@ -369,7 +377,7 @@ func (m *model) lacks(n amounts) string {
 		if want == 0 {
 			continue
 		}
-		if r.rate.Aligned {
+		if windowed(r.rate) {
 			room, fresh := r.allows(m.at)+r.credit, r.used <= 0 && !r.count.known
 			if r.used+want > room+1e-6 && !((fresh || r.credit > 0) && room > 0 && want > r.quota) {
 				return r.name
@@ -507,14 +515,14 @@ func (m *model) stepClock(offset time.Duration) {
 	m.step = offset
 	for i := range m.rules {
 		r := &m.rules[i]
-		if !r.rate.Aligned {
+		if !windowed(r.rate) {
 			continue
 		}
 		if k := m.windowAt(r); k != r.index || m.lent {
 			r.used, r.within = r.quota-min(r.quota, r.windowLeft(m.at)), 0 // only what is owed is taken over
 			r.index, r.quota, r.gross = k, max(r.quota, r.quotaOf(k, m.phase)), r.used
 			r.credit += 2 * float64(r.weight) * math.Ceil(r.rate.Events/float64(r.of))
-			if r.count = (count{}); r.rate.Counted { // both windows may be known to be the replica's alone
+			if r.count = (count{}); r.rate.Kind == quotient.CountedWindow { // both windows may be known to be the replica's alone
 				r.credit += 2 * math.Ceil(r.rate.Events)
 			}
 		}
@@ -561,7 +569,7 @@ func (r *ruleLevel) mark(m *model) {
 	if m.generous {
 		used = r.gross
 	}
-	if r.rate.Counted || r.count.known {
+	if r.rate.Kind == quotient.CountedWindow || r.count.known {
 		r.within = max(r.within, min(used, r.allows(m.at)))
 	}
 }
@@ -570,7 +578,7 @@ func (r *ruleLevel) mark(m *model) {
 func (m *model) report(n count) {
 	for i := range m.rules {
 		r := &m.rules[i]
-		if r.rate.Counted && r.name == n.rule.Name && r.rate.Unit == n.rule.Unit && r.rate.Per == n.rule.Per {
+		if r.rate.Kind == quotient.CountedWindow && r.name == n.rule.Name && r.rate.Unit == n.rule.Unit && r.rate.Per == n.rule.Per {
 			n.known = true
 			r.mark(m)
 			r.count = n
@@ -583,7 +591,7 @@ func (m *model) report(n count) {
 // all known to count.
 func (r *ruleLevel) keepCount(o *ruleLevel, at time.Time) {
 	r.gross = o.gross
-	if r.rate.Counted {
+	if r.rate.Kind == quotient.CountedWindow {
 		r.count = o.count
 	} else {
 		r.quota = min(r.quota, o.allows(at)) // no more than the others have left
@@ -614,14 +622,22 @@ func (r *replica) inAllPlans(key string) (all []*keyState) {
 func (w *world) otherWindows(limit quotient.Limit) quotient.Limit {
 	limit.Rates = slices.Clone(limit.Rates)
 	for i := range limit.Rates {
-		if r := &limit.Rates[i]; r.Aligned {
-			r.Counted = pick(w.T, 0, 9, "counted") < w.counted
+		if r := &limit.Rates[i]; windowed(*r) {
+			r.Kind = w.drawWindow("counted")
 			if coin(w.T, "other events") {
 				r.Events = w.drawEvents("other")
 			}
 		}
 	}
 	return limit
+}
+
+// drawWindow is the kind of a window.
+func (w *world) drawWindow(label string) quotient.Kind {
+	if w.counted > 0 && pick(w.T, 0, 9, label) < w.counted {
+		return quotient.CountedWindow
+	}
+	return quotient.Window
 }
 
 // drawEvents are those of a window.
@@ -634,7 +650,7 @@ func (w *world) count(r *replica) {
 	key := w.drawKey()
 	hi, _ := r.key(key).upToNow()
 	limit := hi.limit()
-	rates := slices.DeleteFunc(slices.Clone(limit.Rates), func(x quotient.Rate) bool { return !x.Counted })
+	rates := slices.DeleteFunc(slices.Clone(limit.Rates), func(x quotient.Rate) bool { return x.Kind != quotient.CountedWindow })
 	if len(rates) == 0 {
 		return
 	}
@@ -671,7 +687,7 @@ func (m *model) lend() {
 	}
 	for i := range m.rules {
 		r := &m.rules[i]
-		if r.perSecond = r.own; m.loan.holds(m.at) && !r.rate.Aligned && r.loose == 0 {
+		if r.perSecond = r.own; m.loan.holds(m.at) && !windowed(r.rate) && r.loose == 0 {
 			r.perSecond = max(r.own, m.loan.part*r.rate.Events/r.rate.Per.Seconds())
 		}
 	}

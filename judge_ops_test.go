@@ -358,8 +358,10 @@ func (w *world) tryFor(r *replica, key string, opts []quotient.CallOption, n amo
 	var d quotient.Decision
 	before, opts := quotient.CountsOf(r.l).Dry, inPlan(key, opts)
 	var looks []quotient.Decision
+	var fresh quotient.Decision // for a key that stands so may be dropped, with all that its callers were promised
 	if !r.conf.learns && !r.dry && w.chance(4, "look first") {
 		check, next := r.l.Check(nameOf(key), opts...), r.l.Explain(nameOf(key), opts...).Next
+		fresh = r.l.Explain("nobody", opts...).Next
 		if next.RetryAfter > 0 { // it knows of no promises
 			next.RetryAfter = max(next.RetryAfter, check.RetryAfter)
 		}
@@ -379,7 +381,8 @@ func (w *world) tryFor(r *replica, key string, opts []quotient.CallOption, n amo
 		}
 	}
 	for _, look := range looks {
-		if panicked == nil && look.String() != d.String() && quotient.CountsOf(r.l).Overflowed == 0 {
+		if panicked == nil && look.String() != d.String() && fresh.String() != d.String() &&
+			quotient.CountsOf(r.l).Overflowed == 0 {
 			w.broken("replica %d %s: TryAcquire %v, and a look before it %v", r.id, key, d, look)
 		}
 	}
@@ -693,24 +696,26 @@ func (w *world) drawRate(label string) quotient.Rate {
 	kind := pick(t, 0, 9, label+" kind")
 	switch {
 	case w.counts:
-		r = quotient.Rate{Name: "a", Per: 20 * time.Second, Aligned: true, Counted: true, Unit: r.Unit}
+		r = quotient.Rate{Name: "a", Per: 20 * time.Second, Kind: quotient.CountedWindow, Unit: r.Unit}
 		if w.chance(5, "another") {
 			r.Name, r.Per = "b", 5*time.Second
 		}
 		r.Events = w.together[r.Name]
 	case kind < w.windows:
-		r.Aligned = true
 		r.Events = w.drawEvents(label)
 		r.Per = time.Duration(among(t, []int{1, 5, 10, 60}, label+" per")) * time.Second
-		r.Counted = w.counted > 0 && pick(t, 0, 9, label+" counted") < w.counted
+		r.Kind = w.drawWindow(label + " counted")
 	case kind < w.windows+w.paced:
-		r.Events, r.Burst = 1, 1
+		r.Events, r.Burst = 1, 1 // a bucket of one has neither turns nor grace
+		r.Kind = among(t, []quotient.Kind{quotient.Paced, quotient.Paced, quotient.Bucket}, label+" turns")
 		r.Per = time.Duration(among(t, []int{30, 100, 1000, 5000}, label+" per")) * time.Millisecond
 		r.NoTurns = w.chance(3, label+" no turns")
 	default:
 		r.Events = float64(pick(t, 1, 20, label+" events"))
 		r.Per = time.Duration(among(t, w.pers, label+" per")) * time.Millisecond
-		r.Burst = among(t, w.bursts, label+" burst")
+		if r.Burst = among(t, w.bursts, label+" burst"); r.Burst == 1 && coin(t, label+" paced") {
+			r.Kind, r.Burst = quotient.Paced, 0
+		}
 	}
 	return r
 }

@@ -412,7 +412,7 @@ func (r *replica) admitted(key string, n amounts, p quotient.Permit, at time.Tim
 	due := amounts{}
 	for i := range hi.rules {
 		u := unitIndex(hi.rules[i].rate.Unit)
-		if o := n[u] - hi.rules[i].size; !hi.rules[i].rate.Aligned {
+		if o := n[u] - hi.rules[i].size; !windowed(hi.rules[i].rate) {
 			due[u] = max(due[u], o)
 		}
 	}
@@ -565,7 +565,7 @@ func (r *replica) inOtherPlans(key string) bool {
 			continue
 		}
 		_, lo := k.upToNow()
-		took := slices.ContainsFunc(lo.rules, func(x ruleLevel) bool { return x.rate.Counted })
+		took := slices.ContainsFunc(lo.rules, func(x ruleLevel) bool { return x.rate.Kind == quotient.CountedWindow })
 		for i := range k.items {
 			took = took && k.items[i].never == nil || k.items[i].took != nil
 		}
@@ -592,7 +592,7 @@ func (r *replica) certain(key string, n amounts) bool {
 	}
 	for _, rate := range limit.Rates {
 		most := burstOf(rate)
-		if rate.Aligned {
+		if windowed(rate) {
 			most = rate.Events
 		}
 		if n[unitIndex(rate.Unit)] > most-1e-9 && n[unitIndex(rate.Unit)] != most {
@@ -842,7 +842,7 @@ func (w *world) fleetAdmitted(r *replica, key string, t *taking, n, due amounts)
 	}
 	w.events = slices.Insert(w.events, place, e)
 	for _, rate := range limit.Rates {
-		if !rate.Aligned {
+		if !windowed(rate) {
 			w.holdFleet(key, rate, place)
 		}
 	}

@@ -1,7 +1,6 @@
 package quotient
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -26,47 +25,64 @@ type Limit struct {
 	Deny bool
 }
 
-// Rate is a number of events per period: a token bucket of Burst events that fills at Events per Per. When
-// Aligned it is a counter that starts at 0 with each window.
+// Rate is a number of events per period, over the fleet. Its Kind says when in the period they may come.
 type Rate struct {
 	// Name is the rule's name in errors, statistics and metrics; empty is "rate 1", "rate 2" … by position.
 	// A changed limit keeps the state of the rates whose Name and Unit stay.
 	Name string
-	// Unit is what is counted: "" are requests (see Weight), anything else is asked for with Cost.
-	// A Limiter can count three units besides requests at a time.
+	// Unit is what is counted: "" are requests (see Weight), others, at most three of a Limiter, are asked for by Cost.
 	Unit string
-	// Events per Per, over the fleet: above 0 and at most 1e12, also a second. The least is 0.001 if
-	// Aligned, otherwise 0.001 in the longest Duration, 292 years.
+	// Events per Per: at most 1e12, also a second, and at least 0.001 in a window, or else in the longest Duration.
 	Events float64
-	// Per is the period, 1 ns or longer.
-	Per time.Duration
-	// Burst is how many events may come at once, over the fleet: 0 to 1<<40, or the largest int where that has
-	// 32 bits. 0 means Events, at least 1. An aligned rate has none. A full bucket admits the burst and its
-	// refill in its first Per: that may be twice Events. Against an upstream that counts windows, set a
-	// smaller Burst, or use Aligned.
-	//
-	// 1 makes the rate paced. Replicas that know their ordinal then take turns, so that the fleet's events
-	// are evenly spaced too. Let I be the interval between events. Replica i of N admits one at each instant
-	// N k I + (i-1) I by the wall clock, or up to I/10 later. A call that misses its turn waits for the next
-	// one. Two events are at least .9 I apart, less what the clocks differ, if all replicas believe in the
-	// same pool. Only the slowest of several paced rates uses turns. There are no turns beside an aligned
-	// rate, below 50 ms, which is too short for timers and clocks, or under a policy that learns.
+	// Per is the period, 1 ns or longer; a window's is 1 ms or longer.
+	Per  time.Duration
+	Kind Kind
+	// Burst is how many events a full Bucket admits at once: 0 to 1<<40, or to the largest int where that has 32
+	// bits. 0 means Events, at least 1. Paced may say 1, which it always is, and a window has none.
 	Burst int
-	// NoTurns switches turns off: each replica of a paced rate keeps its own interval, N I, and events of
-	// different replicas may coincide.
+	// NoTurns has each replica of a Paced rate keep an interval of its own, so events of several may coincide.
 	NoTurns bool
-	// Aligned counts windows of Per, at least 1 ms, by the wall clock from the Unix epoch: a minute starts
-	// at the full minute. A replica with less than one event a window has room in some windows only. All
-	// such rates but the one with the longest Per keep an event until it is used.
-	Aligned bool
-	// Counted lets the fleet's count decide in place of the share, if there is Demand and a source that sums it
-	// up, as poolsize/gossip does.
-	// It requires Aligned. The Events of a window then belong to all replicas together: the first calls take
-	// them, on any replica. A key waits for the next window when the events known here have reached the
-	// limit. At the start of a window, and without reports of all replicas, the share decides. See bound 14
-	// of docs/bounds.md.
-	Counted bool
 }
+
+// Kind is when the events of a Rate may come.
+type Kind uint8
+
+const (
+	// Bucket fills at Events per Per up to Burst, so that a pause is not lost. A full one admits its burst and then what
+	// fills in, so an upstream that counts windows may see twice Events in the first Per, unless Burst is small.
+	Bucket Kind = iota
+	// Paced saves nothing up: two events are the interval I = Per/Events apart. N replicas that each wait N I might
+	// still act at one instant, so those that know their ordinal take turns: replica i admits one event at N k I +
+	// (i-1) I by the wall clock, or up to I/10 later. So the fleet's are at least .9 I apart, less what the clocks
+	// differ, if all replicas believe in the same pool. There are no turns under a policy that learns or below 50 ms,
+	// which is too short for timers, nor beside a window or a slower Paced rate, since the two might never be open
+	// together. From I = 1 s on, a caller of Acquire that wakes more than I/10 late would come too close to the next
+	// one, so it is queued again at the head of its class, at most three times (Stats.Expired).
+	Paced
+	// Window counts from 0 in each Per of the wall clock since the Unix epoch, such as a full minute, so that the end
+	// of one and the start of the next may bring twice Events. A replica whose share is less than one event has room
+	// in some windows only. Of several such rates all but the one with the longest Per keep an event until it is
+	// used, since their windows might never be open together.
+	Window
+	// CountedWindow is a Window whose Events belong to all replicas together, if there is Demand and a source that
+	// sums up what they admit, as poolsize/gossip does: the first calls take them, on any replica. Where no such sum is
+	// known, at the start of a window and while a replica does not report, the share decides (bound 14, docs/bounds.md).
+	CountedWindow
+)
+
+// kindNames are the kinds as files, logs and the admin API spell them.
+var kindNames = [...]string{Bucket: "bucket", Paced: "paced", Window: "window", CountedWindow: "counted-window"}
+
+// String is bucket, paced, window or counted-window, as in files and the admin API.
+func (k Kind) String() string {
+	if int(k) < len(kindNames) {
+		return kindNames[k]
+	}
+	return fmt.Sprintf("Kind(%d)", uint8(k))
+}
+
+// windowed reports whether the rate counts windows of the wall clock.
+func (r Rate) windowed() bool { return r.Kind == Window || r.Kind == CountedWindow }
 
 // Bounds of what a Limit may hold, so that thousandths of events and nanoseconds stay exact in a float64 and
 // in range of an int64.
@@ -85,34 +101,37 @@ var minRate = Rate{Events: 1.0 / meter.Milli, Per: meter.Never}.perSecond()
 // Rates is the limit of these rates.
 func Rates(rates ...Rate) Limit { return Limit{Rates: rates} }
 
-// PerSecond is a rate of so many requests a second, all of which may come at once. With the refill
-// meanwhile, the first second may have up to twice as many (see Rate.Burst). Its name is "second".
+// PerSecond is a Bucket of so many requests a second, all of which may come at once. Its name is "second".
 func PerSecond(events float64) Rate {
 	return Rate{Name: "second", Events: events, Per: time.Second}
 }
 
-// PerMinute is PerSecond for a minute, with that name: a minute's requests may come at once.
+// PerMinute is PerSecond for a minute, and has that name.
 func PerMinute(events float64) Rate {
 	return Rate{Name: "minute", Events: events, Per: time.Minute}
 }
 
-// PerHour is PerSecond for an hour, with that name: an hour's requests may come at once.
+// PerHour is PerSecond for an hour, and has that name.
 func PerHour(events float64) Rate {
 	return Rate{Name: "hour", Events: events, Per: time.Hour}
 }
 
-// Every is a paced rate: at most one request in every interval, none saved up (see Rate.Burst).
+// Every is a Paced rate: at most one request in every interval, none saved up. Its name is "interval".
 func Every(interval time.Duration) Rate {
-	return Rate{Name: "interval", Events: 1, Per: interval, Burst: 1}
+	return Rate{Name: "interval", Events: 1, Per: interval, Kind: Paced}
 }
 
-// FromRate is the rate of a rate.Limiter of x/time/rate, now for the whole fleet: limit events a second,
-// with a burst. New refuses limits that are rate.Inf, 0 or below, and bursts below 1.
+// FromRate is the rate of a rate.Limiter of x/time/rate, now for the whole fleet. A burst of 1 makes it Paced,
+// as it does there. New refuses limits that are rate.Inf, 0 or below, and bursts below 1.
 func FromRate(limit rate.Limit, burst int) Rate {
-	if burst == 0 {
-		burst = -1 // it admits nothing there, and would be Events here
+	r := Rate{Name: "second", Events: float64(limit), Per: time.Second, Burst: burst}
+	switch burst {
+	case 0:
+		r.Burst = -1 // it admits nothing there, and would be Events here
+	case 1:
+		r.Kind = Paced
 	}
-	return Rate{Name: "second", Events: float64(limit), Per: time.Second, Burst: burst}
+	return r
 }
 
 // Validate returns an error that names the first field out of range, or nil.
@@ -150,14 +169,16 @@ func (r Rate) validate() error {
 		return fmt.Errorf("Per: %v is not above 0", r.Per)
 	case r.Burst < 0 || r.Burst > maxAmount:
 		return fmt.Errorf("Burst: %d is not between 0 and %d", r.Burst, maxAmount)
-	case r.Aligned && r.Burst != 0:
-		return fmt.Errorf("Burst: %d on an aligned rate, whose windows have no burst", r.Burst)
-	case r.Counted && !r.Aligned:
-		return errors.New("Counted: true on a rate that is not aligned")
-	case r.Aligned && r.Events < 1.0/meter.Milli:
-		return fmt.Errorf("Events: %v on an aligned rate is below a thousandth", r.Events)
-	case r.Aligned && r.Per < minWindow:
-		return fmt.Errorf("Per: %v is shorter than %v, the shortest aligned window", r.Per, minWindow)
+	case int(r.Kind) >= len(kindNames):
+		return fmt.Errorf("Kind: %v is none of %v", r.Kind, kindNames)
+	case r.Kind == Paced && r.Burst > 1:
+		return fmt.Errorf("Burst: %d on a paced rate, whose burst is 1", r.Burst)
+	case r.windowed() && r.Burst != 0:
+		return fmt.Errorf("Burst: %d on a %v, which has no burst", r.Burst, r.Kind)
+	case r.windowed() && r.Events < 1.0/meter.Milli:
+		return fmt.Errorf("Events: %v in a %v is below a thousandth", r.Events, r.Kind)
+	case r.windowed() && r.Per < minWindow:
+		return fmt.Errorf("Per: %v is shorter than %v, the shortest %v", r.Per, minWindow, r.Kind)
 	case r.perSecond() > maxEvents:
 		return fmt.Errorf("Events: %v per %v are more than %g a second", r.Events, r.Per, float64(maxEvents))
 	case r.perSecond() < minRate:
@@ -172,8 +193,10 @@ func (r Rate) perSecond() float64 { return r.Events / r.Per.Seconds() }
 // burst is the global burst in events.
 func (r Rate) burst() float64 {
 	switch {
-	case r.Aligned:
+	case r.windowed():
 		return math.Ceil(r.Events) // fractions add up to one more event in some windows
+	case r.Kind == Paced:
+		return 1
 	case r.Burst > 0:
 		return float64(r.Burst)
 	}
@@ -183,15 +206,17 @@ func (r Rate) burst() float64 {
 // needless reports whether r never decides beside o: o never admits more than r would.
 func (r Rate) needless(o Rate) bool {
 	most, speed := o.burst(), o.perSecond() // o admits most, and speed a second, in any time
-	if o.Aligned {
+	if o.windowed() {
 		most *= 2 // the end of a window and the start of the next
 	}
 	switch {
 	case r.Unit != o.Unit:
 		return false
-	case !r.Aligned:
+	case r.Kind == Paced && (o.Kind != Paced || o.NoTurns && !r.NoTurns):
+		return false // only r has turns, or turns that expire
+	case !r.windowed():
 		return most <= r.burst() && speed <= r.perSecond()
-	case o.Aligned && r.Per%o.Per == 0:
+	case o.windowed() && r.Per%o.Per == 0:
 		most = 0 // no window of o is in two of r
 	}
 	return most+speed*r.Per.Seconds() <= math.Floor(r.Events)
@@ -224,9 +249,16 @@ func (l Limit) clone() Limit {
 	return l
 }
 
-// equal reports whether both limits are the same in every field.
+// equal reports whether both limits are the same in every field, whether or not the burst of a paced rate is
+// written.
 func (l Limit) equal(m Limit) bool {
-	return l.InFlight == m.InFlight && l.Deny == m.Deny && slices.Equal(l.Rates, m.Rates)
+	same := func(r, o Rate) bool {
+		if r.Kind == Paced {
+			r.Burst, o.Burst = 0, 0
+		}
+		return r == o
+	}
+	return l.InFlight == m.InFlight && l.Deny == m.Deny && slices.EqualFunc(l.Rates, m.Rates, same)
 }
 
 // String is the limit in words, for logs: "second: 100 per 1s, in flight: 10".
@@ -251,10 +283,8 @@ func (l Limit) String() string {
 func (r Rate) words() string {
 	s := exact(r.Events) + inUnit(r.Unit, r.Per)
 	switch {
-	case r.Counted:
-		s += ", counted"
-	case r.Aligned:
-		s += ", aligned"
+	case r.Kind != Bucket:
+		s += ", " + r.Kind.String()
 	case r.Burst > 0:
 		s += fmt.Sprintf(", burst %d", r.Burst)
 	}

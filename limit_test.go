@@ -27,12 +27,12 @@ func TestValidateAccepts(t *testing.T) {
 		Rates(Rate{Events: 1, Per: 3650 * 24 * time.Hour}),
 		Rates(Rate{Events: 1, Per: math.MaxInt64}),
 		Rates(Rate{Events: 0.001, Per: math.MaxInt64}),
-		Rates(Rate{Events: 0.001, Per: math.MaxInt64, Aligned: true}),
+		Rates(Rate{Events: 0.001, Per: math.MaxInt64, Kind: Window}),
 		Rates(Rate{Events: 1.1e-13, Per: time.Second}),
 		Rates(Rate{Events: 1e9, Per: time.Second}),
 		Rates(Rate{Events: maxEvents, Per: time.Second}),
 		Rates(Rate{Events: 1, Per: time.Second, Burst: maxAmount}),
-		Rates(Rate{Events: 1, Per: time.Millisecond, Aligned: true}),
+		Rates(Rate{Events: 1, Per: time.Millisecond, Kind: Window}),
 		Rates(Rate{Events: 1, Per: time.Second}, Rate{Events: 1, Per: time.Second}),
 		Rates(Rate{Name: "a", Events: 1, Per: time.Second},
 			Rate{Name: "a", Unit: "tokens", Events: 1, Per: time.Second}),
@@ -63,10 +63,11 @@ var badLimits = []struct {
 	{Rates(Every(-time.Second)), "Rates[0].Per", "-1s"},
 	{Rates(Every(math.MinInt64)), "Rates[0].Per", "-2562047h"},
 	{Rates(perSecond(1, -2)), "Rates[0].Burst", "-2"},
-	{Rates(Rate{Events: 5, Per: time.Second, Burst: 3, Aligned: true}), "Rates[0].Burst", "3"},
-	{Rates(Rate{Events: 0.0009, Per: time.Second, Aligned: true}), "Rates[0].Events", "0.0009"},
-	{Rates(Rate{Events: 5, Per: time.Second, Counted: true}), "Rates[0].Counted", "true"},
-	{Rates(Rate{Events: 5, Per: time.Microsecond, Aligned: true}), "Rates[0].Per", "1µs"},
+	{Rates(Rate{Events: 5, Per: time.Second, Burst: 3, Kind: Window}), "Rates[0].Burst", "3"},
+	{Rates(Rate{Events: 0.0009, Per: time.Second, Kind: Window}), "Rates[0].Events", "0.0009"},
+	{Rates(Rate{Events: 5, Per: time.Second, Burst: 2, Kind: Paced}), "Rates[0].Burst", "2 on a paced rate"},
+	{Rates(Rate{Events: 5, Per: time.Second, Kind: 4}), "Rates[0].Kind", "Kind(4)"},
+	{Rates(Rate{Events: 5, Per: time.Microsecond, Kind: Window}), "Rates[0].Per", "1µs"},
 	{Rates(Rate{Events: 1e12, Per: time.Millisecond}), "Rates[0].Events", "1e+12 per 1ms"},
 	{Rates(PerSecond(5e-324)), "Rates[0].Events", "5e-324 per 1s"}, // a millionth of it underflows to 0
 	{Rates(Rate{Events: 5e-324, Per: math.MaxInt64}), "Rates[0].Events", "5e-324 per 2562047h47m16.8"},
@@ -180,7 +181,16 @@ func TestFromRate(t *testing.T) {
 		r := l.Stats().Rules[0]
 		is(t, c, [3]float64{r.Limit, r.Burst, r.Left},
 			[3]float64{float64(c.limit), float64(c.burst), float64(c.burst)})
+		is(t, c, l.Stats().Limit.Rates[0].Kind == Paced, c.burst == 1)
 	}
+}
+
+func TestLimitInWords(t *testing.T) {
+	is(t, "all kinds", Limit{Rates: []Rate{
+		PerSecond(10), {Unit: "tokens", Events: 0.5, Per: time.Hour, Burst: 7}, Every(time.Minute),
+		aligned(3, time.Second), {Events: 4, Per: 90 * time.Minute, Kind: CountedWindow},
+	}, InFlight: 2}.String(), "second: 10 per 1s, rate 2: 0.5 tokens per 1h, burst 7, interval: 1 per 1m, paced, "+
+		"w: 3 per 1s, window, rate 5: 4 per 1h30m, counted-window, in flight: 2")
 }
 
 // A rate that never decides is warned of once, where a limit is set, and is no error.
@@ -190,7 +200,10 @@ func TestWarnsOfNeedlessRates(t *testing.T) {
 		return Rate{Name: name, Events: events, Per: per, Burst: burst}
 	}
 	window := func(name string, events float64, per time.Duration) Rate {
-		return Rate{Name: name, Events: events, Per: per, Aligned: true}
+		return Rate{Name: name, Events: events, Per: per, Kind: Window}
+	}
+	paced := func(name string, events float64, noTurns bool) Rate {
+		return Rate{Name: name, Events: events, Per: time.Second, Kind: Paced, NoTurns: noTurns}
 	}
 	tok := Rate{Name: "free", Unit: "tok", Events: 1000, Per: time.Second}
 	for _, c := range []struct {
@@ -207,6 +220,10 @@ func TestWarnsOfNeedlessRates(t *testing.T) {
 		{"", []Rate{second, named("small burst", 599, time.Minute, 11)}},
 		{"", []Rate{second, tok}},
 		{"second", []Rate{second, Every(100 * ms)}},
+		{"one", []Rate{Every(100 * ms), named("one", 10, time.Second, 1)}}, // a bucket of one brings no turns
+		{"one", []Rate{named("one", 10, time.Second, 1), Every(100 * ms)}},
+		{"interval", []Rate{Every(100 * ms), paced("slower", 5, false)}},
+		{"", []Rate{Every(100 * ms), paced("slower", 5, true)}},
 		{"", []Rate{second, window("window", 609, time.Minute)}},
 		{"window", []Rate{second, window("window", 610, time.Minute)}},
 		{"window", []Rate{second, window("window", 610.5, time.Minute), tok}},
@@ -279,10 +296,10 @@ func TestRatesAtTheEdges(t *testing.T) {
 func TestSlowestRates(t *testing.T) {
 	const longest = math.MaxInt64
 	for _, r := range []Rate{
-		{Events: 0.001, Per: longest}, {Events: 0.001, Per: longest, Aligned: true},
-		{Events: 0.001, Per: longest, Burst: 1}, {Events: 0.001, Per: longest, Burst: 2},
-		{Events: 0.001, Per: longest, Burst: maxAmount}, {Events: 1, Per: longest, Burst: 1},
-		{Events: 1.1e-13, Per: time.Second}, {Events: 0.001, Per: time.Hour, Aligned: true},
+		{Events: 0.001, Per: longest}, {Events: 0.001, Per: longest, Kind: Window},
+		{Events: 0.001, Per: longest, Kind: Paced}, {Events: 0.001, Per: longest, Burst: 2},
+		{Events: 0.001, Per: longest, Burst: maxAmount}, {Events: 1, Per: longest, Kind: Paced},
+		{Events: 1.1e-13, Per: time.Second}, {Events: 0.001, Per: time.Hour, Kind: Window},
 		{Events: 1.1e-22, Per: time.Nanosecond},
 	} {
 		for _, pool := range []Pool{

@@ -333,7 +333,7 @@ func (s *shard) current(g *gate, key string, plan planID) *gate {
 	return g
 }
 
-// The clocks that calls read. Without an aligned rate the monotonic clock is enough, at little more than half
+// The clocks that calls read. Without a window the monotonic clock is enough, at little more than half
 // the price of both. Slots alone need no clock at all unless a caller has to wait.
 const (
 	clockNone uint32 = iota

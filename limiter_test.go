@@ -36,7 +36,7 @@ func refuses(t testing.TB, l *Limiter, key string, opts ...CallOption) {
 
 // Time that is measured must not follow the wall clock's steps.
 func TestClockIsMonotonic(t *testing.T) {
-	for _, r := range []Rate{PerSecond(1), {Events: 1, Per: time.Minute, Aligned: true}} {
+	for _, r := range []Rate{PerSecond(1), {Events: 1, Per: time.Minute, Kind: Window}} {
 		if base := mustNew(t, Rates(r)).base.String(); !strings.Contains(base, " m=") {
 			t.Errorf("%+v: %s has no monotonic reading", r, base)
 		}

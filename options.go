@@ -186,7 +186,7 @@ func StartEmpty() Option {
 }
 
 // AwaitPool admits nothing until SetPool or Follow brings a pool. Callers wait as they do for a slot, or are
-// refused with ReasonPool. Then each key begins with its share of that pool, and aligned windows open with
+// refused with ReasonPool. Then each key begins with its share of that pool, and windows open with
 // the next one.
 //
 // When nothing usable has come for maxAge, above 0, since the first Follow began, the configured pool counts while one

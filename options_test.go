@@ -147,8 +147,8 @@ func TestOptionsOfACallAddUp(t *testing.T) {
 func TestDebtOfAnotherUnit(t *testing.T) {
 	for _, r := range []Rate{
 		tokensPerMinute(60, 60),
-		{Name: "tokens", Unit: "tokens", Events: 60, Per: time.Minute, Aligned: true},
-		{Name: "tokens", Unit: "tokens", Events: 1, Per: time.Minute, Burst: 1},
+		{Name: "tokens", Unit: "tokens", Events: 60, Per: time.Minute, Kind: Window},
+		{Name: "tokens", Unit: "tokens", Events: 1, Per: time.Minute, Kind: Paced},
 	} {
 		row(t, r, func(t *testing.T) {
 			l := mustNew(t, Rates(perSecond(10, 10), r))

@@ -133,7 +133,7 @@ func (o *overrides) set(key string, limit *Limit) {
 // clock returns which clock calls under the limit need.
 func (l Limit) clock() (clock uint32) {
 	for _, r := range l.Rates {
-		if clock = max(clock, clockMonotonic); r.Aligned || r.Burst == 1 {
+		if clock = max(clock, clockMonotonic); r.Kind != Bucket {
 			clock = clockWall
 		}
 	}

@@ -179,7 +179,7 @@ func TestOverrideWhileAllKeysAreBusy(t *testing.T) {
 
 // However often keys come and go, no more than MaxKeys and half of it are remembered.
 func TestOverridesThatComeAndGo(t *testing.T) {
-	l := mustNew(t, Rates(Rate{Events: 1, Per: time.Hour, Burst: 1, NoTurns: true}), MaxKeys(10))
+	l := mustNew(t, Rates(Rate{Events: 1, Per: time.Hour}), MaxKeys(10))
 	refused := 0
 	for i := range 100 {
 		k := key(i)
@@ -762,7 +762,7 @@ func TestNothingIsForgottenOnTheWay(t *testing.T) {
 			return admitted(l, "k")
 		},
 		"a plan begins to count": func(t *testing.T) int {
-			c := Rate{Name: "w", Events: 10, Per: time.Minute, Aligned: true, Counted: true}
+			c := Rate{Name: "w", Events: 10, Per: time.Minute, Kind: CountedWindow}
 			counted := Rates(c)
 			l := mustNew(t, Limit{}, Replicas(2), Demand(5, time.Hour), Plans(map[string]Limit{"p": deny, "c": counted}))
 			l.TryAcquire("k", Plan("c"))

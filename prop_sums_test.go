@@ -376,7 +376,7 @@ func TestPropertyCounted(t *testing.T) {
 		}
 		f.rate = Rate{
 			Name: "w", Per: time.Duration(rapid.IntRange(2, 10).Draw(rt, "seconds")) * time.Second,
-			Events: float64(rapid.IntRange(1, 60).Draw(rt, "events")), Aligned: true, Counted: true,
+			Events: float64(rapid.IntRange(1, 60).Draw(rt, "events")), Kind: CountedWindow,
 		}
 		f.ends = make([]*countedEnd, rapid.IntRange(2, 5).Draw(rt, "replicas"))
 		for i := range f.ends {

@@ -151,7 +151,7 @@ func explained(t *testing.T, e Explanation, words ...string) {
 func TestExplain(t *testing.T) {
 	row(t, "explain", func(t *testing.T) {
 		l := mustNew(t,
-			Limit{Rates: []Rate{perSecond(10, 10), {Name: "w", Events: 100, Per: time.Minute, Aligned: true}},
+			Limit{Rates: []Rate{perSecond(10, 10), {Name: "w", Events: 100, Per: time.Minute, Kind: Window}},
 				InFlight: 8},
 			StartPool(Pool{Replicas: 2, Ordinal: 1, Fixed: true}))
 		e := l.Explain("k")

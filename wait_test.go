@@ -392,9 +392,9 @@ func naps(d ...time.Duration) []time.Duration { return d }
 // waits for the next. Nothing but the limiter's or the processor's lateness has made it wait longer than its
 // first turn: that is overhead.
 func TestLateCallersLoseTheirTurn(t *testing.T) {
-	second, two := Every(time.Second), Rate{Events: 1, Per: 2 * time.Second, Burst: 1}
-	jobs := Rate{Name: "jobs", Unit: "jobs", Events: 1, Per: time.Second, Burst: 1}
-	noTurns := Rate{Events: 1, Per: time.Second, Burst: 1, NoTurns: true}
+	second, two := Every(time.Second), Rate{Events: 1, Per: 2 * time.Second, Kind: Paced}
+	jobs := Rate{Name: "jobs", Unit: "jobs", Events: 1, Per: time.Second, Kind: Paced}
+	noTurns := Rate{Events: 1, Per: time.Second, Kind: Paced, NoTurns: true}
 	for _, c := range []struct {
 		name      string
 		limit     Limit
@@ -409,6 +409,7 @@ func TestLateCallersLoseTheirTurn(t *testing.T) {
 		{"a long interval, in time", Rates(Every(4 * time.Second)), 1, 4400 * ms, 4400 * ms, 0, 0},
 		{"a long interval, late", Rates(Every(4 * time.Second)), 1, 4400*ms + 1, 8000 * ms, 4000 * ms, 1},
 		{"a short interval", Rates(Every(time.Second - 1)), 1, 1900 * ms, 1900 * ms, 0, 0},
+		{"a bucket", Rates(perSecond(1, 1)), 1, 1900 * ms, 1900 * ms, 0, 0},
 		{"a burst", Rates(perSecond(1, 2)), 2, 2900 * ms, 2900 * ms, 0, 0},
 		{"a window", Rates(aligned(1, time.Second)), 1, 1900 * ms, 1900 * ms, 0, 0},
 		{"without turns", Rates(noTurns), 1, 1200 * ms, 2000 * ms, 1000 * ms, 1},
@@ -531,7 +532,7 @@ func TestLostTurnGivesItsSlotsBack(t *testing.T) {
 
 // All that happens to a waiter meanwhile happens to one that has lost its turn.
 func TestLateCallersAreWaiters(t *testing.T) {
-	jobs := Limit{Rates: []Rate{{Name: "jobs", Unit: "jobs", Events: 1, Per: 2 * time.Second, Burst: 1}},
+	jobs := Limit{Rates: []Rate{{Name: "jobs", Unit: "jobs", Events: 1, Per: 2 * time.Second, Kind: Paced}},
 		InFlight: 4}
 	to := func(limit Limit) func(*testing.T, *Limiter, *call) {
 		return func(t *testing.T, l *Limiter, _ *call) { setLimit(t, l, limit) }
@@ -1136,7 +1137,7 @@ func (h *herd) try() Decision {
 
 func TestHerdIsSpread(t *testing.T) {
 	minute := Rate{Events: 10, Per: time.Minute}
-	aligned := Rate{Events: 10, Per: time.Minute, Aligned: true}
+	aligned := Rate{Events: 10, Per: time.Minute, Kind: Window}
 	with := func(r Rate, change func(*Rate)) Rate { change(&r); return r }
 	tokens := func(r *Rate) { r.Name, r.Unit, r.Events = "tokens", "tokens", 5*r.Events }
 	fifth := []CallOption{Cost("tokens", 5)}
@@ -1148,19 +1149,19 @@ func TestHerdIsSpread(t *testing.T) {
 		setup Option
 	}{
 		"bucket":  {limit: Rates(minute)},
-		"paced":   {limit: Rates(with(minute, func(r *Rate) { r.Burst = 1 }))},
+		"paced":   {limit: Rates(with(minute, func(r *Rate) { r.Kind = Paced }))},
 		"aligned": {limit: Rates(aligned)},
 		"an hour": {limit: Rates(with(aligned, func(r *Rate) { r.Per = time.Hour })), most: 20 * time.Hour},
 		"fast":    {limit: Rates(with(minute, func(r *Rate) { r.Per = 100 * ms })), most: 2 * time.Second},
-		"counted": {limit: Rates(with(aligned, func(r *Rate) { r.Counted = true }))},
+		"counted": {limit: Rates(with(aligned, func(r *Rate) { r.Kind = CountedWindow }))},
 		"a part of a window": {limit: Rates(with(aligned, func(r *Rate) { r.Events = 35 })),
 			pool: Pool{Replicas: 4, Ordinal: 2}, most: 24 * time.Minute},
 		"sparse windows": {limit: Rates(aligned), pool: Pool{Replicas: 25, Ordinal: 2}, most: 501 * time.Minute},
-		"turns": {limit: Rates(with(minute, func(r *Rate) { r.Burst = 1 })),
+		"turns": {limit: Rates(with(minute, func(r *Rate) { r.Kind = Paced })),
 			pool: Pool{Replicas: 4, Ordinal: 2}, most: 81 * time.Minute},
-		"two rates": {limit: Rates(aligned, Rate{Name: "fast", Events: 1, Per: 2 * time.Second, Burst: 1})},
+		"two rates": {limit: Rates(aligned, Rate{Name: "fast", Events: 1, Per: 2 * time.Second, Kind: Paced})},
 		"a long and a short window": {limit: Rates(with(aligned, func(r *Rate) { r.Events = 40 }),
-			Rate{Name: "fast", Events: 1, Per: 5 * time.Second, Aligned: true})},
+			Rate{Name: "fast", Events: 1, Per: 5 * time.Second, Kind: Window})},
 		"costs":            {limit: Rates(with(minute, tokens)), opts: fifth},
 		"costs of windows": {limit: Rates(with(aligned, tokens)), opts: fifth},
 		"a weight":         {limit: Rates(with(aligned, func(r *Rate) { r.Events = 20 })), opts: []CallOption{Weight(2)}},
@@ -1191,7 +1192,7 @@ func TestHammerPromisesLittle(t *testing.T) {
 		rate Rate
 		most time.Duration // the first turn, and a hundred behind it
 	}{
-		"window": {Rate{Events: 10, Per: time.Minute, Aligned: true}, 11 * time.Minute},
+		"window": {Rate{Events: 10, Per: time.Minute, Kind: Window}, 11 * time.Minute},
 		"bucket": {Rate{Events: 10, Per: time.Minute}, 10*time.Minute + 6*time.Second},
 		"fast":   {Rate{Events: 100, Per: time.Second}, 1010 * ms},
 	} {

@@ -144,7 +144,7 @@ func TestRefusals(t *testing.T) {
 		{"burst", limit(`{"rates":[{"events":1,"per_seconds":1,"burst":0.5}]}`), 400,
 			Problem{Field: "rates[0].burst", Range: ranges["burst"]}},
 		{"counted", limit(`{"rates":[{"events":1,"per_seconds":1,"counted":true}]}`), 400,
-			Problem{Field: "rates[0].counted", Range: "true when aligned, else false"}},
+			Problem{Field: "rates[0].counted", Range: ranges["counted"]}},
 		{"form", typed("application/x-www-form-urlencoded"), 415,
 			Problem{Field: "Content-Type", Value: "application/x-www-form-urlencoded", Range: "application/json"}},
 		{"bad type", typed(";"), 415, Problem{Field: "Content-Type", Value: ";"}},

@@ -6,11 +6,13 @@ import (
 	"log/slog"
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/kinds"
 )
 
 // Bounds of a limit that the limiter itself does not set.
@@ -22,7 +24,7 @@ const (
 
 var (
 	limitFields = []string{"rates", "in_flight", "deny"}
-	rateFields  = []string{"name", "unit", "events", "per_seconds", "burst", "aligned", "counted", "no_turns"}
+	rateFields  = []string{"name", "unit", "events", "per_seconds", "burst", "kind", "aligned", "counted", "no_turns"}
 )
 
 // ranges says what Limit.Validate wants, by the JSON name of the field.
@@ -30,10 +32,12 @@ var ranges = map[string]string{
 	"rates":       "a list of at most 16, each with a name of its own within its unit",
 	"in_flight":   "a whole number from 0 to 1073741824",
 	"name":        "a string of at most 128 bytes that no other rate of the unit has",
-	"events":      "a number above 0 and at most 1e12, a second from 1.1e-13 to 1e12; at least 0.001 when aligned",
-	"per_seconds": "a number of seconds from 1e-9 to 9.2e9; at least 0.001 when aligned",
-	"burst":       fmt.Sprintf("a whole number from 0 to %d; 0 when aligned", mostBurst),
-	"counted":     "true when aligned, else false",
+	"events":      "a number above 0 and at most 1e12, a second from 1.1e-13 to 1e12; at least 0.001 in a window",
+	"per_seconds": "a number of seconds from 1e-9 to 9.2e9; at least 0.001 of a window",
+	"burst":       fmt.Sprintf("a whole number from 0 to %d; at most 1 if paced, 0 of a window", mostBurst),
+	"kind":        strings.Join(kinds.Names, ", "),
+	"aligned":     "true of a window, else false, or left out beside kind",
+	"counted":     "true of a counted window, which is aligned, else false, or left out beside kind",
 }
 
 func parseLimit(body []byte) (change, *Problem) {
@@ -80,12 +84,23 @@ func readLimit(f *form) quotient.Limit {
 // readRate reads one rate. The limiter finds values that are out of range.
 func readRate(f *form) quotient.Rate {
 	text := func(name string) string { return f.text(name, longestName) }
-	return quotient.Rate{
+	r := quotient.Rate{
 		Events: f.number("events", ranges["events"]), Per: readPer(f),
 		Name: optional(f, "name", text), Unit: optional(f, "unit", text), Burst: optional(f, "burst", f.anyWhole),
-		Aligned: optional(f, "aligned", f.truth), Counted: optional(f, "counted", f.truth),
 		NoTurns: optional(f, "no_turns", f.truth),
 	}
+	kind, older := optional(f, "kind", text), make(map[string]bool)
+	for _, name := range []string{"aligned", "counted"} {
+		if f.has(name) {
+			older[name] = f.truth(name)
+		}
+	}
+	if f.has("kind") && !slices.Contains(kinds.Names, kind) {
+		f.wrong("kind", "there is no such kind", ranges["kind"])
+	} else if field, fault := kinds.Set(&r, kind, older); field != "" {
+		f.wrong(field, fault, ranges[field])
+	}
+	return r
 }
 
 func readPer(f *form) time.Duration {
@@ -101,10 +116,10 @@ func readPer(f *form) time.Duration {
 func toDuration(seconds float64) time.Duration { return time.Duration(math.Round(seconds * 1e9)) }
 
 // place is the start of an error of Limit.Validate: which field of which rate.
-var place = regexp.MustCompile(`^quotient: Limit\.(InFlight|Rates)(?:\[(\d+)\]\.(Events|Per|Burst|Counted|Name|Unit))?: `)
+var place = regexp.MustCompile(`^quotient: Limit\.(InFlight|Rates)(?:\[(\d+)\]\.(Events|Per|Burst|Name|Unit))?: `)
 
 var jsonNames = map[string]string{
-	"InFlight": "in_flight", "Rates": "rates", "Events": "events", "Per": "per_seconds", "Burst": "burst", "Counted": "counted", "Name": "name", "Unit": "unit",
+	"InFlight": "in_flight", "Rates": "rates", "Events": "events", "Per": "per_seconds", "Burst": "burst", "Name": "name", "Unit": "unit",
 }
 
 // blame notes an error of Limit.Validate under the JSON name of its field, with what was sent there.

@@ -97,7 +97,8 @@ type RateState struct {
 	Unit       string  `json:"unit"` // "" for requests
 	Events     float64 `json:"events"`
 	PerSeconds float64 `json:"per_seconds"`
-	Burst      int     `json:"burst"` // 0 for Events
+	Burst      int     `json:"burst"` // 0 for Events; 1 if paced
+	Kind       string  `json:"kind"`  // bucket, paced, window or counted-window; the next two say as much as they can
 	Aligned    bool    `json:"aligned"`
 	Counted    bool    `json:"counted"` // the fleet's count decides
 	NoTurns    bool    `json:"no_turns"`
@@ -179,9 +180,14 @@ func newLimiterState(s quotient.Stats) LimiterState {
 func newLimitState(limit quotient.Limit) LimitState {
 	rates := make([]RateState, 0, len(limit.Rates))
 	for _, r := range limit.Rates {
+		burst := r.Burst
+		if r.Kind == quotient.Paced {
+			burst = 1 // which is how one says so to those who do not know of the kind
+		}
 		rates = append(rates, RateState{
-			Name: r.Name, Unit: r.Unit, Events: finite(r.Events), PerSeconds: r.Per.Seconds(), Burst: r.Burst,
-			Aligned: r.Aligned, Counted: r.Counted, NoTurns: r.NoTurns,
+			Name: r.Name, Unit: r.Unit, Events: finite(r.Events), PerSeconds: r.Per.Seconds(), Burst: burst,
+			Kind: r.Kind.String(), Aligned: r.Kind == quotient.Window || r.Kind == quotient.CountedWindow,
+			Counted: r.Kind == quotient.CountedWindow, NoTurns: r.NoTurns,
 		})
 	}
 	return LimitState{Rates: rates, InFlight: limit.InFlight, Denies: limit.Deny}

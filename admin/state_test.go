@@ -13,7 +13,7 @@ func TestStateHasStableNames(t *testing.T) {
 	full := quotient.Stats{
 		Limit: quotient.Limit{
 			Rates: []quotient.Rate{{Name: "minute", Unit: "tokens", Events: 90, Per: time.Minute, Burst: 9,
-				Aligned: true, Counted: true, NoTurns: true}},
+				Kind: quotient.CountedWindow, NoTurns: true}},
 			InFlight: 8,
 		},
 		Rules: []quotient.RuleState{{Name: "minute", Unit: "tokens", Limit: 90, Share: 30,
@@ -39,7 +39,7 @@ func TestStateHasStableNames(t *testing.T) {
 		Fleet: quotient.FleetStats{Replicas: 4, Admitted: 9, Refused: 8, Waiting: 7, InFlight: 6,
 			Age: 300 * time.Millisecond},
 	}
-	const want = `{"limit":{"rates":[{"name":"minute","unit":"tokens","events":90,"per_seconds":60,"burst":9,"aligned":true,"counted":true,"no_turns":true}],"in_flight":8,"denies":false},` +
+	const want = `{"limit":{"rates":[{"name":"minute","unit":"tokens","events":90,"per_seconds":60,"burst":9,"kind":"counted-window","aligned":true,"counted":true,"no_turns":true}],"in_flight":8,"denies":false},` +
 		`"rules":[{"name":"minute","unit":"tokens","limit":1.5,"share":0.5,"burst":3,"events":90,"window_seconds":60}],` +
 		`"plans":[{"name":"free","limit":{"rates":[],"in_flight":18,"denies":false},"rules":[{"name":"in-flight","unit":"","limit":18,"share":6,"burst":0,"events":0,"window_seconds":0}]}],` +
 		`"pool":{"replicas":3,"weight":1,"ordinal":2,"fixed":true,"source":"file","age_seconds":1.5,"reports":4,"errors":5,"rejected":6,"last_error":"no such file","until":"2001-09-09T01:46:40Z"},` +

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"reflect"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -251,7 +253,7 @@ func TestEveryChangeIsLogged(t *testing.T) {
 	var out bytes.Buffer
 	h := mount(t, newLimiter(t), Token(secret), Logger(slog.New(slog.NewTextHandler(&out, nil))))
 	tests := []struct{ path, body, want string }{
-		{"/limit", `{"rates":[],"in_flight":3}`, `old="{\"rates\":[{\"name\":\"second\",\"unit\":\"\",\"events\":100,\"per_seconds\":1,\"burst\":10,\"aligned\":false,\"counted\":false,\"no_turns\":false}],\"in_flight\":0,\"denies\":false}" new="{\"rates\":[],\"in_flight\":3,\"denies\":false}"`},
+		{"/limit", `{"rates":[],"in_flight":3}`, `old="{\"rates\":[{\"name\":\"second\",\"unit\":\"\",\"events\":100,\"per_seconds\":1,\"burst\":10,\"kind\":\"bucket\",\"aligned\":false,\"counted\":false,\"no_turns\":false}],\"in_flight\":0,\"denies\":false}" new="{\"rates\":[],\"in_flight\":3,\"denies\":false}"`},
 		{"/plan", `{"plan":"paid","limit":{"rates":[],"in_flight":4}}`, `old.plan=paid old.limit=none new.plan=paid new.limit="{\"rates\":[],\"in_flight\":4,\"denies\":false}"`},
 		{"/plan", `{"plan":"paid","limit":null}`, `old.plan=paid old.limit="{\"rates\":[],\"in_flight\":4,\"denies\":false}" new.plan=paid new.limit=none`},
 		{"/override", `{"key":"K\n<","limit":{"deny":true}}`, `old.key="\"K\\n<\"" old.limit=none new.key="\"K\\n<\"" new.limit="{\"rates\":[],\"in_flight\":0,\"denies\":true}"`},
@@ -439,5 +441,38 @@ func TestOneChangeAtATime(t *testing.T) {
 	r := &call{Request: overLoopback(httptest.NewRequest("PUT", "/dry-run", nil))}
 	if h.on(r, c, false); r.bad != nil || looks != 3 {
 		t.Errorf("%v after %d looks", r.bad, looks)
+	}
+}
+
+// Who sends back what GET has answered changes nothing. Nor does who knows of no kind and leaves it out, unless
+// there was no way to say it: such a one takes a bucket of one event for a paced rate, which admits no more.
+func TestWhatWasReadCanBeSentBack(t *testing.T) {
+	for _, r := range []quotient.Rate{
+		{Events: 10}, {Events: 10, Burst: 3}, {Events: 10, Burst: 1}, {Events: 10, Kind: quotient.Paced},
+		{Events: 10, Kind: quotient.Paced, Burst: 1, NoTurns: true}, {Events: 10, Kind: quotient.Window},
+		{Events: 10, Kind: quotient.CountedWindow},
+	} {
+		r.Name, r.Per = "r", time.Second
+		l, err := quotient.New(quotient.Rates(r))
+		must(t, err)
+		h := quiet(t, l)
+		back := func(without string) quotient.Rate {
+			rates, err := json.Marshal(decode[State](t, get("/state").send(t, h)).Limiters["api"].Limit.Rates)
+			must(t, err)
+			rates = regexp.MustCompile(without).ReplaceAll(rates, nil)
+			if rec := putting("/limit", fmt.Sprintf(`{"rates":%s}`, rates)).send(t, h); rec.Code != 200 {
+				t.Errorf("%s: %d %s", rates, rec.Code, rec.Body)
+			}
+			return l.Stats().Limit.Rates[0]
+		}
+		if got := back(`^$`); got != r {
+			t.Errorf("%+v became %+v", r, got)
+		}
+		if r.Kind == quotient.Bucket && r.Burst == 1 {
+			r.Kind, r.Burst = quotient.Paced, 0
+		}
+		if got := back(`"kind":"[a-z-]+",`); got != r {
+			t.Errorf("%+v became %+v without its kind", r, got)
+		}
 	}
 }

@@ -15,9 +15,9 @@
 //
 //	[limiters.api]
 //	rates = [                      # all hold at once, over the fleet
-//	  { name = "minute", events = 100, per = "1m", aligned = true },
+//	  { name = "minute", events = 100, per = "1m", kind = "window" }, # or "counted-window"
 //	  { name = "second", events = 20, per = "1s", burst = 40 },
-//	  { name = "pace", events = 10, per = "1s", paced = true, no-turns = true },
+//	  { name = "pace", events = 10, per = "1s", kind = "paced", no-turns = true },
 //	  { name = "tokens", unit = "tokens", events = 90_000, per = "1m" }, # not for a proxy
 //	]
 //	in-flight = 100

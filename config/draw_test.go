@@ -131,12 +131,12 @@ func drawLimit(t *rapid.T) (l quotient.Limit) {
 func drawRate(t *rapid.T, i int) quotient.Rate {
 	r := quotient.Rate{
 		Events: rapid.Float64Range(0.001, 1e6).Draw(t, "events"), Per: span(t, time.Second, time.Hour),
-		Aligned: flip(t), NoTurns: flip(t), Name: pick(t, "", fmt.Sprintf("rate \"%d\"", i+10)),
+		Kind: quotient.Kind(count(t, 0, 3)), NoTurns: flip(t), Name: pick(t, "", fmt.Sprintf("rate \"%d\"", i+10)),
 	}
 	if flip(t) {
 		r.Events = float64(count(t, 1, 1000))
 	}
-	if r.Counted = r.Aligned && flip(t); !r.Aligned {
+	if r.Kind == quotient.Bucket {
 		r.Burst = count(t, 0, 3)
 	}
 	return r
@@ -269,11 +269,6 @@ func table(of any) map[string]any {
 		all["ceiling"] = map[bool]string{true: "limit", false: "share"}[of.BeyondShare]
 		for _, name := range []string{"limit", "refuse", "beyond-share"} {
 			delete(all, name)
-		}
-	case quotient.Rate:
-		if of.Burst == 1 {
-			all["paced"] = true
-			delete(all, "burst")
 		}
 	case config.Rule:
 		if delete(all, "line"); of.Exempt {

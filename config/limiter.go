@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/kinds"
 )
 
 // Bounds and defaults of limiters.
@@ -123,20 +124,30 @@ func readLimits(v value) map[string]quotient.Limit {
 }
 
 func readRate(v value) (rate quotient.Rate) {
-	var paced bool
-	v.table(fieldsOf(&rate, fields{"paced": holds(&paced, "true or false")}))
+	kind, older := "", make(map[string]bool)
+	known := fields{"kind": func(v value) {
+		text(&kind)(v)
+		if _, ok := v.is.(string); ok {
+			oneOf(v.r, v.path, kind, kinds.Names...)
+		}
+	}}
+	for _, name := range kinds.Older {
+		known[name] = func(v value) {
+			var is bool
+			holds(&is, "true or false")(v)
+			older[name] = is
+		}
+	}
+	v.table(fieldsOf(&rate, known))
 	for _, name := range []string{"events", "per"} {
 		if _, ok := v.is.(map[string]any); ok && !v.has(name) {
 			v.r.field(inner(v.path, name), "it is missing")
 		}
 	}
-	switch at := inner(v.path, "paced"); {
-	case paced && rate.Aligned:
-		v.r.field(at, "true beside aligned: a window has no pace")
-	case paced && v.has("burst") && rate.Burst != 1:
-		v.r.field(at, "true beside a burst of %d: a paced rate has a burst of 1", rate.Burst)
-	case paced:
-		rate.Burst = 1
+	if slices.Contains(kinds.Names, kind) || !v.has("kind") {
+		if field, fault := kinds.Set(&rate, kind, older); field != "" {
+			v.r.field(inner(v.path, field), "%s", fault)
+		}
 	}
 	return rate
 }

@@ -42,7 +42,7 @@ func limiter(t testing.TB, limit quotient.Limit, opts ...quotient.Option) *quoti
 // hourly is a limit of one call an hour.
 var (
 	oneSlot = quotient.Limit{InFlight: 1}
-	hourly  = quotient.Rates(quotient.Rate{Name: "hour", Events: 1, Per: time.Hour, Burst: 1})
+	hourly  = quotient.Rates(quotient.PerHour(1))
 )
 
 // inFlight waits until n permits are out, and fails if that does not come or if one was given back twice: a client

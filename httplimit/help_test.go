@@ -38,7 +38,7 @@ func limiter(t testing.TB, limit quotient.Limit, opts ...quotient.Option) *quoti
 var oneSlot = quotient.Limit{InFlight: 1}
 
 // hourly is a limit of one request an hour.
-var hourly = quotient.Rates(quotient.Rate{Name: "hour", Events: 1, Per: time.Hour, Burst: 1})
+var hourly = quotient.Rates(quotient.PerHour(1))
 
 // both is a limit of a rate and of slots.
 var both = quotient.Limit{Rates: hourly.Rates, InFlight: 1}

@@ -303,7 +303,7 @@ func TestDetailOfEveryReason(t *testing.T) {
 
 // Clients that obey Retry-After, in whole seconds, do not all come again at once.
 func TestHerdIsSpread(t *testing.T) {
-	aligned := quotient.Rate{Events: 10, Per: time.Minute, Aligned: true}
+	aligned := quotient.Rate{Events: 10, Per: time.Minute, Kind: quotient.Window}
 	bucket := quotient.Rate{Events: 7, Per: time.Minute}
 	fast := quotient.Rate{Events: 20, Per: time.Second}
 	for name, limit := range map[string]quotient.Limit{

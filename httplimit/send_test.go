@@ -56,7 +56,7 @@ func TestFields(t *testing.T) {
 	large := quotient.Rate{Name: "minute", Events: 100, Per: time.Minute, Burst: 250}
 	hour := quotient.Rate{Name: "hour", Events: 1000, Per: time.Hour, Burst: 1000}
 	tokens := quotient.Rate{Name: "minute", Unit: "tokens", Events: 500, Per: time.Minute, Burst: 500}
-	aligned := quotient.Rate{Name: "a", Events: 10, Per: 90 * time.Second, Aligned: true}
+	aligned := quotient.Rate{Name: "a", Events: 10, Per: 90 * time.Second, Kind: quotient.Window}
 	named := func(name string) quotient.Rate { return quotient.Rate{Name: name, Events: 2, Per: time.Second} }
 	both := func(slots int, r ...quotient.Rate) quotient.Limit { return quotient.Limit{Rates: r, InFlight: slots} }
 	const q100, r49, x49 = `"minute";q=100;w=60`, `"minute";r=49;t=1`, "100 49 1"
@@ -176,7 +176,7 @@ func TestFieldsOfAPause(t *testing.T) {
 func TestXRateLimitSendsTheFewestRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, rates(quotient.PerMinute(6000),
-			quotient.Rate{Name: "hour", Events: 1000, Per: time.Hour, Aligned: true}))
+			quotient.Rate{Name: "hour", Events: 1000, Per: time.Hour, Kind: quotient.Window}))
 		h := Middleware(l, Path(), SendFields(FieldsXRateLimit))(ok)
 		for range 979 {
 			ask(h, get(t, "/"))
@@ -364,9 +364,9 @@ func drawFleetLimit(t *rapid.T) quotient.Limit {
 		case 0:
 			r.Burst = rapid.SampledFrom([]int{1, 3, 10, 250}).Draw(t, "burst")
 		case 1:
-			r.Aligned = true
+			r.Kind = quotient.Window
 		case 2:
-			r.Burst = 1
+			r.Kind = quotient.Paced
 		}
 		limit.Rates = append(limit.Rates, r)
 	}

@@ -43,7 +43,7 @@ const defaultBodyTimeout = 5 * time.Minute
 //
 // If the upstream enforces the limit, give the limiter such a policy and quotient.BeyondShare. If the
 // upstream counts windows, a rate without Burst exceeds the limit: a full bucket and its refill are up to
-// twice the limit in the first period. Set a smaller Burst, or Aligned.
+// twice the limit in the first period. Set a smaller Burst, or make it a Window.
 type Transport struct {
 	// Base sends the requests that were admitted. Nil is http.DefaultTransport.
 	Base http.RoundTripper

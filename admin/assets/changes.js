@@ -298,39 +298,51 @@ function limitEditor(old, options, chosen) {
   return { nodes: [radios, details], value };
 }
 
-// rateEditor makes the fields of one rate.
+const rateKinds = [
+  ["bucket", "Token bucket"],
+  ["paced", "Paced: evenly spaced"],
+  ["window", "Window of the wall clock"],
+  ["counted-window", "Window, counted over all replicas"],
+];
+
+// rateEditor makes the fields of one rate. Those that its kind does not have are out of sight.
 function rateEditor(old, onRemove) {
   const controls = {
     events: numeric(old.events, { above: 0, high: 1e12 }),
     per_seconds: numeric(old.per_seconds, { low: 1e-9, high: 9.2e9 }),
-    burst: numeric(old.burst || "", { whole: true, low: 0, high: 2 ** 40, optional: true }),
+    kind: select(rateKinds, old.kind),
+    burst: numeric((old.kind === "bucket" && old.burst) || "", { whole: true, low: 0, high: 2 ** 40, optional: true }),
     name: textual(old.name, atMost(longestName)),
     unit: textual(old.unit, atMost(longestName)),
   };
-  const aligned = checkbox("aligned", "Aligned to the wall clock", old.aligned);
-  const counted = checkbox("counted", "Counted over all replicas (aligned only)", old.counted);
   const turns = checkbox("no_turns", "No turns between replicas", old.no_turns);
   const legend = el("legend");
   const removeButton = el("button", { type: "button", class: "quiet", text: "Remove", onclick: onRemove });
-  const labels = { events: "Events", per_seconds: "Per seconds", burst: "Burst", name: "Name", unit: "Unit" };
+  const labels = { events: "Events", per_seconds: "Per seconds", kind: "Kind", burst: "Burst", name: "Name", unit: "Unit" };
   const fields = Object.entries(controls).map(([name, control]) => field(name, labels[name], control));
-  const node = el("fieldset", { class: "rate" }, legend, el("div", { class: "grid" }, ...fields), aligned.node, counted.node, turns.node, removeButton);
+  const onlyOf = (kind, node) => (node.hidden = controls.kind.value !== kind);
+  const suit = () => {
+    onlyOf("bucket", controls.burst.closest(".field"));
+    onlyOf("paced", turns.node);
+  };
+  controls.kind.addEventListener("change", suit);
+  suit();
+  const node = el("fieldset", { class: "rate" }, legend, el("div", { class: "grid" }, ...fields), turns.node, removeButton);
   return {
     node,
     focus: () => controls.events.focus(),
     number(i) {
       legend.textContent = `Rate ${i + 1}`;
       removeButton.setAttribute("aria-label", `Remove rate ${i + 1}`);
-      for (const [name, control] of Object.entries({ ...controls, aligned: aligned.input, counted: counted.input, no_turns: turns.input })) control.dataset.field = `rates[${i}].${name}`;
+      for (const [name, control] of Object.entries({ ...controls, no_turns: turns.input })) control.dataset.field = `rates[${i}].${name}`;
     },
     value: () => ({
       name: controls.name.value,
       unit: controls.unit.value,
       events: numberOf(controls.events),
       per_seconds: numberOf(controls.per_seconds),
-      burst: numberOf(controls.burst) ?? 0,
-      aligned: aligned.input.checked,
-      counted: counted.input.checked,
+      kind: controls.kind.value,
+      burst: (controls.kind.value === "bucket" && numberOf(controls.burst)) || 0,
       no_turns: turns.input.checked,
     }),
   };

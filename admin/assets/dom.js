@@ -85,9 +85,8 @@ export function period(seconds) {
 export function rateText(rate) {
   const unit = rate.unit ? ` ${rate.unit}` : "";
   const more = [];
-  if (rate.burst) more.push(`burst ${exact(rate.burst)}`);
-  if (rate.counted) more.push("counted");
-  else if (rate.aligned) more.push("aligned");
+  if (rate.kind !== "bucket") more.push(rate.kind.replace("-", " "));
+  else if (rate.burst) more.push(`burst ${exact(rate.burst)}`);
   if (rate.no_turns) more.push("no turns");
   return `${exact(rate.events)}${unit} / ${period(rate.per_seconds)}${more.length ? ` (${more.join(", ")})` : ""}`;
 }

@@ -54,7 +54,7 @@ func (p *tab) choose(label, option string) {
 	list := fmt.Sprintf(`$$("dialog[open] label").find((l) => l.textContent === %q)?.control`, label)
 	p.until("there is a list "+label, list)
 	p.run(fmt.Sprintf("{ const list = %s; list.selectedIndex = "+
-		"[...list.options].findIndex((o) => o.textContent === %q); }", list, option))
+		"[...list.options].findIndex((o) => o.textContent === %q); list.dispatchEvent(new Event('change')); }", list, option))
 }
 
 // pick picks the radio button with that label.

@@ -156,11 +156,14 @@ func changeLimit(p *tab, s *service) {
 	})
 	p.until("the page shows it", `$("#limiter-api table").innerText.includes("450/s")`)
 	p.click("#limiter-search", "Change limit")
+	p.choose("Kind", "Window of the wall clock")
+	p.until("a window has no burst", `!`+fieldOf("Burst")+`.checkVisibility()`)
 	p.click("dialog[open]", "Add a rate")
 	p.do(chromedp.KeyEvent("2000"))
 	p.apply()
-	p.poll("there is another rate", func() bool {
-		return len(s.search.Stats().Limit.Rates) == 2 && s.search.Stats().Limit.Rates[1].Events == 2000
+	p.poll("there are a window and another rate", func() bool {
+		rates := s.search.Stats().Limit.Rates
+		return len(rates) == 2 && rates[0].Kind == quotient.Window && rates[1].Events == 2000
 	})
 }
 

@@ -106,12 +106,14 @@ func (p path) whole() quotient.Limit {
 	l := usual[p]
 	rate := quotient.Rate{Name: "rate", Events: l.rate, Per: time.Second, Burst: l.burst}
 	switch p {
+	case onTurns:
+		rate.Kind = quotient.Paced
 	case onSlots, onLentSlots:
 		return quotient.Limit{InFlight: l.slots}
 	case onWindows:
-		rate = quotient.Rate{Name: "window", Events: float64(l.window), Per: windowPer, Aligned: true}
+		rate = quotient.Rate{Name: "window", Events: float64(l.window), Per: windowPer, Kind: quotient.Window}
 	case onCounted:
-		rate = quotient.Rate{Name: "counted", Events: float64(l.window), Per: countedPer, Aligned: true, Counted: true}
+		rate = quotient.Rate{Name: "counted", Events: float64(l.window), Per: countedPer, Kind: quotient.CountedWindow}
 	}
 	return quotient.Rates(rate)
 }

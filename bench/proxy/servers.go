@@ -32,7 +32,7 @@ listen = "ADMIN"
 pattern = "/"
 limiter = "paths"
 [limiters.paths]
-rates = [{ events = 10000000, per = "1m", aligned = true }]
+rates = [{ events = 10000000, per = "1m", kind = "window" }]
 in-flight = 100000
 `
 	nginxFile = `

@@ -231,13 +231,13 @@ func TestFlagsMakeAFile(t *testing.T) {
 		has       []string // "key = value"; a key alone must be absent
 	}{
 		{"", "u:1", []string{
-			"rates = [{name = 'minute', events = 100, per = '1m', aligned = true}]", "in-flight = 100",
+			"rates = [{name = 'minute', events = 100, per = '1m', kind = 'window'}]", "in-flight = 100",
 			"mode = 'wait'", "max-wait", "max-keys = 65536", "policy = 'fixed'", "ceiling",
 			"listen = '127.0.0.1:4040'", "listen = '127.0.0.1:4041'", "upstreams = ['http://u:1']",
 			"pattern = '/'", "limiter = 'path'", "key = 'path'", "replicas", "source", "ordinal",
 		}},
 		{"", "u:1 https://v h2c://w:2", []string{"upstreams = ['http://u:1', 'https://v', 'h2c://w:2']"}},
-		{"", "--rpm 7 u:1", []string{"rates = [{name = 'minute', events = 7, per = '1m', aligned = true}]"}},
+		{"", "--rpm 7 u:1", []string{"rates = [{name = 'minute', events = 7, per = '1m', kind = 'window'}]"}},
 		{"", "--rpm 0 u:1", []string{"rates"}},
 		{"", "--inflight 7 u:1", []string{"in-flight = 7"}},
 		{"", "--inflight 0 u:1", []string{"in-flight"}},

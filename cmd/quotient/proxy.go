@@ -232,7 +232,7 @@ func (c *proxyCmd) lines() []fileLine {
 	if c.Replicas != 0 {
 		maxAge = silence
 	}
-	minute := fmt.Sprintf("rates = [{name = 'minute', events = %d, per = '1m', aligned = true}]", c.RPM)
+	minute := fmt.Sprintf("rates = [{name = 'minute', events = %d, per = '1m', kind = 'window'}]", c.RPM)
 	return []fileLine{
 		{true, "[pool]", nil},
 		{c.Pool != "", "source", c.Pool},

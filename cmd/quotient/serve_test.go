@@ -632,7 +632,7 @@ func TestHostilePaths(t *testing.T) {
 	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer upstream.Close()
 	s, stop := serving(t, limited(t, upstream.URL, fmt.Sprintf(
-		`mode = "refuse", max-keys = %d, rates = [{ events = %d, per = "1000h", aligned = true }]`, most, limit)))
+		`mode = "refuse", max-keys = %d, rates = [{ events = %d, per = "1000h", kind = "window" }]`, most, limit)))
 	defer stop()
 	target := "http://" + s.listener.Addr().String()
 	equal(t, "the first good request", get(t, target+"/good").status, http.StatusOK)

@@ -19,7 +19,7 @@ func oneEveryThreeSeconds() (*quotient.Limiter, error) {
 }
 
 func fromTheFullMinute() (*quotient.Limiter, error) {
-	return quotient.New(quotient.Rates(quotient.Rate{Events: 100, Per: time.Minute, Aligned: true}))
+	return quotient.New(quotient.Rates(quotient.Rate{Events: 100, Per: time.Minute, Kind: quotient.Window}))
 }
 
 func twentyInFlight() (*quotient.Limiter, error) {
