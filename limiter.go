@@ -325,7 +325,7 @@ func (s *shard) current(g *gate, key string, plan planID) *gate {
 	if g.part() > 0 {
 		g.endLoan(s.now()) // slots alone need no clock otherwise
 	}
-	if g.setting.overridden() && g.name != key {
+	if g.name != key && g.setting.overridden() {
 		g = s.overflowed()
 		g.sync()
 	}
