@@ -56,6 +56,7 @@ var rooms = []room{
 	{"internal/field", "", "", ""}, // which header fields can be a key
 	{"internal/waited", "", "", ""},
 	{"internal/held", "", "", ""},
+	{"internal/rest", "", "", ""},
 	{"internal/trial", "", "", ""},
 	{"internal/overdue", ".", "", ""},
 	{"internal/listen", "", "", ""},
@@ -63,8 +64,9 @@ var rooms = []room{
 	{"internal/adaptertest", adapter, "", ""},
 	{"internal/guards", "", "", ""}, // it runs the go command, and must build when nothing else does
 	{"internal/needed", "", "", ""},
-	{"internal/kept", "", "", ""}, // processes of tests
-	{"internal/etcdtest", "internal/kept internal/needed", "", ""},
+	{"internal/kept", "", "", ""},   // processes of tests
+	{"internal/tested", "", "", ""}, // what tests share
+	{"internal/etcdtest", "internal/kept internal/needed internal/tested", "", ""},
 
 	{"admin/browser", ". policy admin httplimit", "github.com/chromedp", "internal/carried internal/needed"},
 	{"admin/...", ". admin internal/kinds internal/listen internal/trial internal/shown", "github.com/go-json-experiment/json",
@@ -74,7 +76,8 @@ var rooms = []room{
 	{"examples/...", "...", "", ""}, // to copy it, a reader needs nothing but quotient
 	{"bench/...", "... bench internal", "...", ""},
 	{"metrics/otel", ". policy metrics", "go.opentelemetry.io/otel github.com/prometheus", "internal/carried"},
-	{"metrics", ". policy lease", "github.com/prometheus", "internal/carried internal/needed"},
+	{"metrics/internal/figures", ".", "", ""}, // it knows no way to show them
+	{"metrics", ". policy lease metrics", "github.com/prometheus", "internal/carried internal/needed"},
 
 	// A source needs the Source interface, and the client of what it reads.
 	{"poolsize/dns/...", ". poolsize", "golang.org/x/net/dns/dnsmessage", ""},
@@ -82,14 +85,14 @@ var rooms = []room{
 	{"poolsize/internal/setting", "", "", ""},
 	{"poolsize/internal/watched", ".", "", ""},
 	{"poolsize/pooltest", ".", "go.uber.org/goleak", ""},
-	{"poolsize/redis/...", ". policy poolsize internal/kept internal/needed",
+	{"poolsize/redis/...", ". policy poolsize internal/kept internal/needed internal/rest",
 		"github.com/redis/go-redis/v9 github.com/alicebob/miniredis/v2", ""},
-	{"poolsize/etcd", ". poolsize", etcd, "internal/etcdtest"},
-	{"poolsize/kube/...", ". poolsize internal/files", "k8s.io", ""},
-	{"poolsize/gossip/...", ". poolsize internal/carry internal/files", "github.com/hashicorp/memberlist", ""},
+	{"poolsize/etcd", ". poolsize internal/rest", etcd, "internal/etcdtest"},
+	{"poolsize/kube/...", ". poolsize internal/files internal/rest", "k8s.io", ""},
+	{"poolsize/gossip/...", ". poolsize internal/carry internal/files internal/rest", "github.com/hashicorp/memberlist", ""},
 	// Leases are a service and its client; they know no limiter.
-	{"lease", "lease internal/held", "github.com/go-json-experiment/json", ""},
-	{"lease/etcd", "lease", etcd, "internal/etcdtest"},
+	{"lease", "lease internal/held internal/rest", "github.com/go-json-experiment/json", ""},
+	{"lease/etcd", "lease internal/rest", etcd, "internal/etcdtest"},
 
 	// A parser of files; heavy sources are handed to it.
 	{"config/...", ". policy httplimit lease poolsize/dns poolsize/file " +
@@ -97,12 +100,16 @@ var rooms = []room{
 		"github.com/pelletier/go-toml/v2 github.com/fsnotify/fsnotify", "internal/carried"},
 	{"deploy/proxy", ". config lease", "k8s.io sigs.k8s.io github.com/prometheus-operator",
 		"internal/needed"},
-	{"cmd/quotient/...", "... internal/field internal/files internal/held internal/listen internal/shown", "...",
+	{"cmd/quotient/...",
+		"... internal/field internal/files internal/held internal/listen internal/rest internal/shown", "...",
 		"internal/etcdtest"},
 }
 
-// testOutside is what any test may import besides.
-const testOutside = "pgregory.net/rapid go.uber.org/goleak"
+// testOutside and testOwn are what any test may import besides, of others and of ours.
+const (
+	testOutside = "pgregory.net/rapid go.uber.org/goleak"
+	testOwn     = "internal/tested"
+)
 
 // within reports whether the slash-separated path p is dir or lies below it.
 func within(p, dir string) bool {
@@ -142,7 +149,7 @@ func (r room) allows(dir, imported string, test bool) bool {
 // allowsOwn is allows for a package of ours; p is relative to the module.
 func (r room) allowsOwn(dir, p string, test bool) bool {
 	itself := p == dir // an external test imports the package that it tests
-	if test && (itself || isIn(p, r.tests)) {
+	if test && (itself || isIn(p, testOwn) || isIn(p, r.tests)) {
 		return true
 	}
 	named, all := strings.CutPrefix(r.own, "...")

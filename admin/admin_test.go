@@ -11,14 +11,10 @@ import (
 	"testing"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = tested.Must
 
 // newLimiter is a limiter of 100 a second that believes it is alone.
 func newLimiter(t testing.TB, opts ...quotient.Option) *quotient.Limiter {

@@ -166,15 +166,3 @@ func (b *backoff) next(c *Client) time.Duration {
 	b.failures++
 	return c.jitter(min(first<<min(b.failures-1, 10), most), .5)
 }
-
-// sleep waits for d. It reports false if ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}

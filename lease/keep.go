@@ -7,6 +7,8 @@ import (
 	"maps"
 	"net/http"
 	"time"
+
+	"github.com/quotient-go/quotient/internal/rest"
 )
 
 // expiry is the body of a new peer and of a heartbeat.
@@ -208,7 +210,7 @@ func (s *session) remove() error {
 		if err == nil || !temporary(err) {
 			return err
 		}
-		if ctx.Err() != nil || !sleep(ctx, pause.next(s.client)) {
+		if ctx.Err() != nil || !rest.For(ctx, pause.next(s.client)) {
 			s.client.log().Warn("lease: a lock was not given back", "peer", s.id, "err", err)
 			return fmt.Errorf("not confirmed, it ends within %v: %w", s.client.expiresIn(), err)
 		}

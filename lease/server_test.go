@@ -17,6 +17,8 @@ import (
 	"unsafe"
 
 	"go.uber.org/goleak"
+
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -40,12 +42,7 @@ func withPeers(t *testing.T, s *Server) {
 	}
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = tested.Must
 
 // takes fails unless the peer gets the lock at once.
 func takes(t *testing.T, s *Server, id uint64, name string, count int64) uint64 {

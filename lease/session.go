@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/quotient-go/quotient/internal/rest"
 )
 
 // sessionKey finds a Client's session in a Lease's context.
@@ -65,7 +67,7 @@ func (c *Client) open(ctx context.Context, name string) (*session, error) {
 		if ctx.Err() == nil && !temporary(err) {
 			return nil, err
 		}
-		if ctx.Err() != nil || !sleep(ctx, pause.next(c)) {
+		if ctx.Err() != nil || !rest.For(ctx, pause.next(c)) {
 			return nil, cancelled(ctx, err)
 		}
 		c.log().Warn("lease: requests to all servers failed, trying again", "err", err)
@@ -291,7 +293,7 @@ func (s *session) wait(ctx context.Context, name string, count int64) (*Lease, e
 			return nil, err
 		}
 		before = err
-		if !sleep(ctx, pause.next(s.client)) {
+		if !rest.For(ctx, pause.next(s.client)) {
 			return nil, cancelled(ctx, before)
 		}
 	}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/metrics/internal/figures"
 )
 
 // Collector is a prometheus.Collector over the limiters that a registry has at each scrape. The series of a
@@ -31,10 +32,16 @@ type Collector struct {
 }
 
 var (
-	limitersDesc = prometheus.NewDesc("quotient_limiters", "Limiters that the collector shows.", nil, nil)
+	limitersDesc = prometheus.NewDesc("quotient_limiters", figures.LimitersText, nil, nil)
 	buildDesc    = prometheus.NewDesc("quotient_build_info",
 		"1, labelled with the versions of quotient and Go in this program.",
 		[]string{"version", "go_version"}, nil)
+	descs = func() (all []*prometheus.Desc) { // of figures.All
+		for _, f := range figures.All {
+			all = append(all, prometheus.NewDesc(f.Prometheus, f.Text, append([]string{"limiter"}, f.Labels...), nil))
+		}
+		return all
+	}()
 )
 
 // New returns a collector over reg. Register it once. Limiters may be added to reg before and after. It
@@ -61,8 +68,8 @@ func Of(name string, l *quotient.Limiter) (*Collector, error) {
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- limitersDesc
 	ch <- buildDesc
-	for i := range families {
-		ch <- families[i].desc
+	for _, desc := range descs {
+		ch <- desc
 	}
 	ch <- waitDesc
 	ch <- overheadDesc
@@ -74,14 +81,24 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	n := 0
 	for name, l := range c.limiters.All() {
 		n++
-		r := reading{Stats: l.Stats(), limiter: l}
-		for i := range families {
-			families[i].collect(ch, name, &r)
-		}
+		collect(ch, name, figures.Of(l))
 		c.hists.collect(ch, name)
 	}
 	ch <- prometheus.MustNewConstMetric(limitersDesc, prometheus.GaugeValue, float64(n))
 	ch <- prometheus.MustNewConstMetric(buildDesc, prometheus.GaugeValue, 1, version(), runtime.Version())
+}
+
+// collect sends the figures of one limiter.
+func collect(ch chan<- prometheus.Metric, name string, r *figures.Reading) {
+	for i, f := range figures.All {
+		kind := prometheus.GaugeValue
+		if f.Kind == figures.Counts {
+			kind = prometheus.CounterValue
+		}
+		f.Read(r, func(v float64, labels ...string) {
+			ch <- prometheus.MustNewConstMetric(descs[i], kind, v, append([]string{name}, labels...)...)
+		})
+	}
 }
 
 // module is the path under which the program's build information knows quotient.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/quotient-go/quotient/metrics/internal/figures"
 )
 
 // FileState is the state of a configuration file of limits. The State of package config converts to it.
@@ -58,8 +59,8 @@ func (f file) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(desc *prometheus.Desc, v float64) {
 		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v)
 	}
-	gauge(fileWellDesc, bit(s.Error == "" || s.ErrorAt.Before(s.Loaded)))
-	gauge(fileLoadedDesc, epoch(s.Loaded))
+	gauge(fileWellDesc, figures.Bit(s.Error == "" || s.ErrorAt.Before(s.Loaded)))
+	gauge(fileLoadedDesc, figures.Epoch(s.Loaded))
 	gauge(fileDiffersDesc, float64(limitersOf(s.Differs)))
 	for outcome, n := range map[string]uint64{"applied": s.Reloads, "failed": s.Failures} {
 		ch <- prometheus.MustNewConstMetric(fileReloadsDesc, prometheus.CounterValue, float64(n), outcome)

@@ -8,17 +8,6 @@ import (
 	"github.com/quotient-go/quotient"
 )
 
-func TestSourceIsOneOfAFewWords(t *testing.T) {
-	for s, want := range map[string]string{
-		"configured": "configured", "set": "set", "followed": "followed", "awaited": "awaited", "": "other",
-		"10.0.0.1:6379": "other",
-	} {
-		if got := source(s); got != want {
-			t.Errorf("%q: got %q, want %q", s, got, want)
-		}
-	}
-}
-
 // TestNamesThatComeAndGoLeaveNothing: a process that makes limiters under ever new names keeps the histograms
 // of those that live.
 func TestNamesThatComeAndGoLeaveNothing(t *testing.T) {

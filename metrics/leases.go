@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/quotient-go/quotient/lease"
+	"github.com/quotient-go/quotient/metrics/internal/figures"
 )
 
 // NewLeases returns a collector of a lease service; pass the Stats of a lease.Server. It calls stats once a
@@ -100,7 +101,7 @@ func (l leases) Collect(ch chan<- prometheus.Metric) {
 	}
 	ch <- prometheus.MustNewConstMetric(leaseMissingDesc, prometheus.CounterValue, float64(st.Missing))
 	gauge(leasePeersDesc, float64(st.Peers))
-	gauge(leaseLeadsDesc, bit(st.Leads))
+	gauge(leaseLeadsDesc, figures.Bit(st.Leads))
 	gauge(leaseGraceDesc, max(0, st.Grace.Seconds()))
 	for i := range st.Semaphores {
 		s := &st.Semaphores[i]

@@ -7,25 +7,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/metrics/internal/figures"
 )
 
 const (
 	waitName     = "quotient_wait_seconds"
-	waitHelp     = "Time from a request to its admission: intended waiting and overhead together."
 	overheadName = "quotient_overhead_seconds"
-	overheadHelp = "Time an admitted request spent in the limiter although its tokens and slots were free."
-)
-
-// Bounds of the classic buckets, in seconds. A request within its limits takes a tenth of a microsecond. So
-// the buckets of overhead begin at a microsecond, and those of waiting at what a user would notice.
-var (
-	overheadBuckets = []float64{
-		1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3,
-		0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10,
-	}
-	waitBuckets = []float64{
-		1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300,
-	}
 )
 
 // The native buckets: eight for each power of two, and half as many once there are more than 160. A time
@@ -37,8 +24,8 @@ const (
 )
 
 var (
-	waitDesc     = prometheus.NewDesc(waitName, waitHelp, []string{"limiter"}, nil)
-	overheadDesc = prometheus.NewDesc(overheadName, overheadHelp, []string{"limiter"}, nil)
+	waitDesc     = prometheus.NewDesc(waitName, figures.WaitText, []string{"limiter"}, nil)
+	overheadDesc = prometheus.NewDesc(overheadName, figures.OverheadText, []string{"limiter"}, nil)
 )
 
 // Observe returns an option that records waiting and overhead of the limiter of that name: use it in
@@ -73,8 +60,8 @@ func newTimes(name string) *times {
 		}, []string{"limiter"}).WithLabelValues(name).(prometheus.Histogram)
 	}
 	return &times{
-		wait:     made(waitName, waitHelp, waitBuckets),
-		overhead: made(overheadName, overheadHelp, overheadBuckets),
+		wait:     made(waitName, figures.WaitText, figures.WaitBuckets),
+		overhead: made(overheadName, figures.OverheadText, figures.OverheadBuckets),
 	}
 }
 

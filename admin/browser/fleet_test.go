@@ -16,6 +16,7 @@ import (
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/admin"
+	"github.com/quotient-go/quotient/internal/tested"
 	"github.com/quotient-go/quotient/policy"
 )
 
@@ -74,12 +75,7 @@ func named(name string, rate quotient.Rate, burst int) quotient.Rate {
 	return rate
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = tested.Must
 
 // load asks the limiters until the test ends.
 func (s *service) load(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/quotient-go/quotient/bench/arena/sim"
 	"github.com/quotient-go/quotient/bench/rig"
+	"github.com/quotient-go/quotient/internal/kept"
 	"github.com/quotient-go/quotient/internal/needed"
 )
 
@@ -130,12 +131,12 @@ func serve(t *testing.T, name, conf string, args []string) (url string) {
 			t.Fatal(err)
 		}
 	}
-	p, err := rig.Start(dir, slices.Concat([]string{exe}, args, []string{"conf"})...)
+	p, err := kept.Start(dir, slices.Concat([]string{exe}, args, []string{"conf"})...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = p.Kill() })
-	if err := p.Serves(t.Context(), rig.At(port)); err != nil {
+	if err := p.Serves(t.Context(), rig.Dials(rig.At(port))); err != nil {
 		t.Fatal(err)
 	}
 	return "http://" + rig.At(port) + "/ok"

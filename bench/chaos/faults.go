@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/quotient-go/quotient/bench/rig"
+	"github.com/quotient-go/quotient/internal/kept"
 	"github.com/quotient-go/quotient/poolsize/dns/dnstest"
 )
 
@@ -83,7 +83,7 @@ var gossipLanes = []lane{
 		{"SIGSTOP, short", 200 * ms, 400 * ms, (*fleet).freeze},
 		{"SIGSTOP, long", 3 * sec, 5 * sec, (*fleet).freeze},
 	}},
-	{30, []fault{{"one leaves in order", 300 * ms, 2 * sec, ends((*rig.Process).Stop, false)}}},
+	{30, []fault{{"one leaves in order", 300 * ms, 2 * sec, ends((*kept.Process).Stop, false)}}},
 	{120, []fault{
 		{"all are busy", 0, 0, load(math.MaxInt)}, {"one is busy", 0, 0, load(1)},
 		{"two are busy", 0, 0, load(2)}, {"none is busy", 0, 0, load(0)},
@@ -132,7 +132,7 @@ func schedule(c config) (all []strike) {
 
 // ends lets a process end, as in a crash or in order, and starts another after a while: with gossip at its seat or a
 // new one. Those who count themselves may notice. The others have to be informed.
-func ends(how func(*rig.Process) error, again bool) func(*fleet, time.Duration) error {
+func ends(how func(*kept.Process) error, again bool) func(*fleet, time.Duration) error {
 	return func(f *fleet, until time.Duration) error {
 		p := f.victim()
 		err := how(p.Process)
@@ -147,7 +147,7 @@ func ends(how func(*rig.Process) error, again bool) func(*fleet, time.Duration) 
 	}
 }
 
-func kill(again bool) func(*fleet, time.Duration) error { return ends((*rig.Process).Kill, again) }
+func kill(again bool) func(*fleet, time.Duration) error { return ends((*kept.Process).Kill, again) }
 
 // freeze stops a process, and lets it go on after a while: it does not know, and keeps its connections.
 func (f *fleet) freeze(until time.Duration) error {

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient/bench/rig"
+	"github.com/quotient-go/quotient/internal/kept"
+	"github.com/quotient-go/quotient/internal/rest"
 )
 
 const (
@@ -42,7 +44,7 @@ type fleet struct {
 
 // A process is a replica, seen from its parent. All but its life is owned by the fleet.
 type process struct {
-	*rig.Process
+	*kept.Process
 	*life
 	addr netip.Addr // in DNS
 	seat *seat      // in the mesh
@@ -130,14 +132,14 @@ func (f *fleet) run(ctx context.Context) (err error) {
 		})
 	}
 	faults.Wait()
-	rig.Pause(f.ctx, f.begin+f.Duration-f.now())
+	rest.For(f.ctx, f.begin+f.Duration-f.now())
 	f.Length = f.now()
 	return context.Cause(f.ctx)
 }
 
 // watch notes when the run did not get to go on.
 func (f *fleet) watch() {
-	for last := f.now(); f.ctx.Err() == nil; rig.Pause(f.ctx, watchEvery) {
+	for last := f.now(); f.ctx.Err() == nil; rest.For(f.ctx, watchEvery) {
 		now := f.now()
 		if now-last > watchEvery+leastStall {
 			f.Stalls = append(f.Stalls, span{last, now})
@@ -149,7 +151,7 @@ func (f *fleet) watch() {
 // strike lets a fault happen when it is due.
 func (f *fleet) strike(x strike) error {
 	at := f.begin + x.at
-	rig.Pause(f.ctx, at-f.now())
+	rest.For(f.ctx, at-f.now())
 	f.turn.Lock()
 	defer f.turn.Unlock()
 	if f.ctx.Err() != nil {
@@ -163,7 +165,7 @@ func (f *fleet) strike(x strike) error {
 // rest lets other faults happen until an instant, or to the end of a run that fails.
 func (f *fleet) rest(until time.Duration) {
 	f.turn.Unlock()
-	rig.Pause(f.ctx, until-f.now())
+	rest.For(f.ctx, until-f.now())
 	f.turn.Lock()
 }
 
@@ -181,7 +183,7 @@ func (f *fleet) add(s *seat) (err error) {
 		p.addr = netip.AddrFrom4([4]byte{127, byte(1 + f.rng.IntN(250)), byte(n / 250), byte(1 + n%250)})
 		a.Address, a.File, a.DNS, a.Steady, a.Cluster = p.addr, w.pool, w.dns.Addr(), w.steady.Addr(), w.cluster.addrs()
 	}
-	p.Process, err = rig.Again(func(out io.Reader) {
+	p.Process, err = kept.Again(func(out io.Reader) {
 		for in := json.NewDecoder(out); ; {
 			var n note
 			if in.Decode(&n) != nil {

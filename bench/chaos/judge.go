@@ -315,11 +315,12 @@ type admission struct {
 	*life
 }
 
-// agree judges whether a replica was wrong for longer than is allowed.
+// agree judges whether a replica was wrong for longer than is allowed. A pool counts from the look before it was seen,
+// which may have been before there was a truth.
 func (r record) agree(p path, states []state) (f finding) {
 	wrong, since := time.Duration(0), never
 	for i, st := range states {
-		bad := !st.Right && !st.Excused
+		bad := !st.Right && !st.Excused && at(r.Truth[p], st.From) > 0
 		if !st.Right {
 			wrong += st.length()
 		}

@@ -159,6 +159,7 @@ func TestJudge(t *testing.T) {
 		{"no last words", false, func(r *record) { r.Lives[1].Ended = false },
 			[]string{"processes end in order, file: replica 2 did not say"}},
 
+		{"seen as of a look before there was a truth", false, func(r *record) { r.Truth[fromFile][0].From += 10 * ms }, nil},
 		{"a join seen late", false, func(r *record) { r.joins(fromFile, 400*ms) }, nil},
 		{"a join seen later than allowed", false, func(r *record) { r.joins(fromFile, 4*sec) }, []string{many, few}},
 		{"fewer, out of nowhere", false, func(r *record) { r.believes(fromFile, 3, 3, 5*sec) }, []string{few + "5.000 s to 20.000 s not all of 4"}},

@@ -21,7 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/quotient-go/quotient"
-	"github.com/quotient-go/quotient/bench/rig"
+	"github.com/quotient-go/quotient/internal/rest"
 	"github.com/quotient-go/quotient/poolsize/dns"
 	"github.com/quotient-go/quotient/poolsize/file"
 	"github.com/quotient-go/quotient/poolsize/gossip"
@@ -212,7 +212,7 @@ func (r *replica) ask(ctx context.Context, t *throttle, work *sync.WaitGroup) {
 		work.Go(func() {
 			for ctx.Err() == nil {
 				if !r.busy.Load() {
-					rig.Pause(ctx, watchEvery)
+					rest.For(ctx, watchEvery)
 				} else if err := r.once(ctx, t, every); err != nil {
 					r.fail(ctx, err)
 					return
@@ -232,7 +232,7 @@ func (r *replica) once(ctx context.Context, t *throttle, every time.Duration) er
 			r.note(n)
 		}
 		if !d.OK || t.path == onCounted {
-			rig.Pause(ctx, every)
+			rest.For(ctx, every)
 		}
 		return nil
 	}
@@ -243,7 +243,7 @@ func (r *replica) once(ctx context.Context, t *throttle, every time.Duration) er
 	n.From, n.To = n.From+t.waited, r.now()
 	if usual[t.path].slots > 0 {
 		n.From = n.To
-		rig.Pause(ctx, leastHold+rand.N(mostHold-leastHold))
+		rest.For(ctx, leastHold+rand.N(mostHold-leastHold))
 		n.To = r.now()
 	}
 	permit.Release()
@@ -270,7 +270,7 @@ func (r *replica) fail(ctx context.Context, err error) {
 
 // watch notes which pool is in force, as soon as it changes, and when the process did not get to run.
 func (r *replica) watch(ctx context.Context, last time.Duration) {
-	for ; ctx.Err() == nil; rig.Pause(ctx, watchEvery) {
+	for ; ctx.Err() == nil; rest.For(ctx, watchEvery) {
 		now := r.now()
 		if now-last > watchEvery+leastStall {
 			r.note(note{What: isStalled, From: last, To: now})

@@ -15,6 +15,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/quotient-go/quotient/bench/rig"
+	"github.com/quotient-go/quotient/internal/rest"
 	"github.com/quotient-go/quotient/lease"
 )
 
@@ -105,7 +106,7 @@ func (c *crew) work(ctx context.Context, i int, client *lease.Client, rng *rand.
 		if rng.IntN(8) == 0 {
 			d = c.long
 		}
-		rig.Pause(held.Context(), d)
+		rest.For(held.Context(), d)
 		h.token, h.to, h.lost = held.Token(), c.now(), held.Err() != nil
 		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()

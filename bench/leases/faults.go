@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient/bench/rig"
+	"github.com/quotient-go/quotient/internal/kept"
+	"github.com/quotient-go/quotient/internal/rest"
 	"github.com/quotient-go/quotient/lease"
 )
 
@@ -29,7 +31,7 @@ const (
 
 // etcd is one etcd, which keeps its data when it is started again.
 type etcd struct {
-	*rig.Process
+	*kept.Process
 	dir   string
 	ports [2]int
 }
@@ -46,13 +48,13 @@ func (e *etcd) start(ctx context.Context) (err error) {
 		}
 	}
 	url, peers := "http://"+rig.At(e.ports[0]), "http://"+rig.At(e.ports[1])
-	e.Process, err = rig.Start(e.dir, "etcd", "--name", "one", "--data-dir", filepath.Join(e.dir, "data"),
+	e.Process, err = kept.Start(e.dir, "etcd", "--name", "one", "--data-dir", filepath.Join(e.dir, "data"),
 		"--listen-client-urls", url, "--advertise-client-urls", url, "--listen-peer-urls", peers,
 		"--initial-advertise-peer-urls", peers, "--initial-cluster", "one="+peers, "--log-level", "error")
 	if err != nil {
 		return err
 	}
-	return e.Serves(ctx, rig.At(e.ports[0]))
+	return e.Serves(ctx, rig.Dials(rig.At(e.ports[0])))
 }
 
 func (e *etcd) end() (err error) {
@@ -73,7 +75,7 @@ type cluster struct {
 	etcd    etcd
 	file    string
 	ports   [servers]int
-	servers [servers]*rig.Process
+	servers [servers]*kept.Process
 }
 
 // faults are those after which another server leads. Each returns what mends it.
@@ -146,13 +148,13 @@ begins beyond the maximum, and tokens rise.`, b.kills, killGrace, killExpires)}
 	rng, before := rand.New(rand.NewPCG(uint64(b.seed), 17)), 0
 	beyond := func() int { return before + strings.Count(p.Said(), "restored beyond the maximum") }
 	strike := func(int) (time.Time, error) {
-		rig.Pause(ctx, killGrace+time.Duration(rng.Int64N(int64(killGrace))))
+		rest.For(ctx, killGrace+time.Duration(rng.Int64N(int64(killGrace))))
 		at := time.Now()
 		if err := p.Kill(); err != nil {
 			return at, err
 		}
 		if rng.IntN(10) == 0 {
-			rig.Pause(ctx, killGrace) // the holders lose their leases
+			rest.For(ctx, killGrace) // the holders lose their leases
 		}
 		next, err := b.leases(ctx, port, flags...)
 		if err == nil {
@@ -225,7 +227,7 @@ func (c *cluster) failover(ctx context.Context, i int) (struck time.Time, gap ti
 	_, err = c.granting(ctx, within+c.b.grace, leader)
 	gap = time.Since(from)
 	err = errors.Join(err, mend())
-	rig.Pause(ctx, tolerance) // one that goes on may not grant
+	rest.For(ctx, tolerance) // one that goes on may not grant
 	return struck, gap, err
 }
 

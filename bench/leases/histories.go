@@ -21,6 +21,8 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/quotient-go/quotient/bench/rig"
+	"github.com/quotient-go/quotient/internal/kept"
+	"github.com/quotient-go/quotient/internal/rest"
 )
 
 const (
@@ -188,7 +190,7 @@ func (r rules) toml() string {
 }
 
 // next starts a server, waits until it leads, and sends the clients to it.
-func (b *bench) next(l *live) (*rig.Process, error) {
+func (b *bench) next(l *live) (*kept.Process, error) {
 	port, err := rig.FreePort()
 	if err != nil {
 		return nil, err
@@ -221,11 +223,11 @@ func ready(url string) error {
 }
 
 // strike kills the server up to three times while the clients work, and starts another. It returns the last.
-func (b *bench) strike(l *live, p *rig.Process, rng *rand.Rand) (*rig.Process, error) {
+func (b *bench) strike(l *live, p *kept.Process, rng *rand.Rand) (*kept.Process, error) {
 	all := int64(b.clients * b.requests)
 	kills := 1 + rng.Int64N(3)
 	for i := range kills {
-		for at := all * (i + 1) / (kills + 1); l.done.Load() < at; rig.Pause(l.over, time.Millisecond) {
+		for at := all * (i + 1) / (kills + 1); l.done.Load() < at; rest.For(l.over, time.Millisecond) {
 			if l.over.Err() != nil {
 				return p, nil
 			}
@@ -354,7 +356,7 @@ func (l *live) send(conn *http.Client, c *client, in *input) (out output, call i
 		case dial == nil || dial.Op != "dial": // it may have been carried out
 			return output{lost: true}, call, nil
 		}
-		rig.Pause(l.over, time.Millisecond)
+		rest.For(l.over, time.Millisecond)
 	}
 }
 

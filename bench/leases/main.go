@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient/bench/rig"
+	"github.com/quotient-go/quotient/internal/kept"
 )
 
 // bench is how much to check.
@@ -72,16 +73,16 @@ func (b *bench) build() {
 }
 
 // leases starts quotient leases at a port, and waits until it accepts connections. The first call builds it.
-func (b *bench) leases(ctx context.Context, port int, more ...string) (*rig.Process, error) {
+func (b *bench) leases(ctx context.Context, port int, more ...string) (*kept.Process, error) {
 	if b.once.Do(b.build); b.failed != nil {
 		return nil, b.failed
 	}
 	args := append([]string{b.quotient, "leases", "--port", strconv.Itoa(port)}, more...)
-	p, err := rig.Start(b.dir, args...)
+	p, err := kept.Start(b.dir, args...)
 	if err != nil {
 		return nil, err
 	}
-	if err := p.Serves(ctx, rig.At(port)); err != nil {
+	if err := p.Serves(ctx, rig.Dials(rig.At(port))); err != nil {
 		return nil, errors.Join(fmt.Errorf("quotient leases: %w", err), p.Stop())
 	}
 	return p, nil

@@ -16,6 +16,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/quotient-go/quotient/bench/rig"
+	"github.com/quotient-go/quotient/internal/rest"
 )
 
 // An upstream is what all proxies stand before. It counts requests, and does as little else as it can.
@@ -94,10 +95,7 @@ func (c crowd) one(ctx context.Context, i int) (took []float64, err error) {
 			return took, fmt.Errorf("answered with status %d: %.200s", resp.StatusCode(), resp.Body())
 		}
 		if c.pause > 0 {
-			select {
-			case <-ctx.Done():
-			case <-time.After(c.pause):
-			}
+			rest.For(ctx, c.pause)
 		}
 	}
 	return took, nil

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient/bench/rig"
+	"github.com/quotient-go/quotient/internal/kept"
 )
 
 // The files of the proxies. Each has a limit for each path that is out of reach; what is in capitals is
@@ -142,7 +143,7 @@ func (b *bench) build(ctx context.Context) error {
 
 // A server is a process that listens on an address; none, where clients ask the upstream itself.
 type server struct {
-	*rig.Process
+	*kept.Process
 	name, addr, admin string
 	dir               string // with its file
 }
@@ -168,10 +169,10 @@ func (b *bench) launch(ctx context.Context, u *upstream, proxy [3]string) (*serv
 	if args[0], err = rig.Find(args[0]); err != nil {
 		return nil, err
 	}
-	if s.Process, err = rig.Start(dir, args...); err != nil {
+	if s.Process, err = kept.Start(dir, args...); err != nil {
 		return nil, err
 	}
-	if err := s.Serves(ctx, s.addr); err != nil {
+	if err := s.Serves(ctx, rig.Dials(s.addr)); err != nil {
 		return nil, errors.Join(err, s.Stop())
 	}
 	return s, nil

@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"text/tabwriter"
 	"time"
+
+	"github.com/quotient-go/quotient/internal/rest"
 )
 
 // visitors are the load of the demo: for each path so many clients, one after the other request, each with a
@@ -91,25 +93,13 @@ func visit(ctx context.Context, target string, tallies []tally) {
 	for i, v := range visitors {
 		for range v.clients {
 			all.Go(func() {
-				for pause(ctx, v.pause) {
+				for rest.For(ctx, v.pause) {
 					tallies[i].ask(ctx, client, target+v.path)
 				}
 			})
 		}
 	}
 	all.Wait()
-}
-
-// pause waits, and reports whether ctx goes on.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 func (n *tally) ask(ctx context.Context, client *http.Client, target string) {
@@ -149,7 +139,7 @@ func openDemoUpstream(ctx context.Context) (l net.Listener, serve runs, err erro
 		return nil, nil, err
 	}
 	hello := func(w http.ResponseWriter, r *http.Request) {
-		pause(r.Context(), 20*time.Millisecond)
+		rest.For(r.Context(), 20*time.Millisecond)
 		fmt.Fprintf(w, "The demo's upstream answers %q, process %d.\n", r.URL.Path, os.Getpid())
 	}
 	srv := &http.Server{Handler: http.HandlerFunc(hello), ReadHeaderTimeout: 5 * time.Second}

@@ -26,6 +26,7 @@ import (
 	"github.com/quotient-go/quotient/cmd/quotient/internal/front"
 	"github.com/quotient-go/quotient/config"
 	"github.com/quotient-go/quotient/internal/files"
+	"github.com/quotient-go/quotient/internal/rest"
 	"github.com/quotient-go/quotient/lease"
 	"github.com/quotient-go/quotient/lease/etcd"
 	"github.com/quotient-go/quotient/metrics"
@@ -325,10 +326,8 @@ func reach(ctx context.Context, c clientv3.Config, failed func(error)) *clientv3
 			return nil
 		}
 		failed(err)
-		select {
-		case <-ctx.Done():
+		if !rest.For(ctx, c.DialTimeout) {
 			return nil
-		case <-time.After(c.DialTimeout):
 		}
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 // asProgram is the environment variable that makes a test's binary the program itself. So what is tested has
@@ -40,12 +42,7 @@ func TestMain(m *testing.M) {
 	main()
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = tested.Must
 
 func fails(t *testing.T, err error, text string) {
 	t.Helper()

@@ -2,14 +2,8 @@ package main
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"log/slog"
-	"math/big"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -19,6 +13,7 @@ import (
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/config"
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 func TestReadTokens(t *testing.T) {
@@ -56,20 +51,10 @@ func TestAccess(t *testing.T) {
 // pair writes a certificate of its own for a name.
 func pair(t *testing.T, dir, name string) *config.TLS {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(t, err)
-	c := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{name},
-		NotAfter: time.Now().Add(time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
-	must(t, err)
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	must(t, err)
+	cert, key := tested.Certificate(t, name)
 	files := &config.TLS{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}
-	for path, block := range map[string]*pem.Block{
-		files.Cert: {Type: "CERTIFICATE", Bytes: der}, files.Key: {Type: "PRIVATE KEY", Bytes: private},
-	} {
-		must(t, os.WriteFile(path, pem.EncodeToMemory(block), 0o600))
-	}
+	must(t, os.WriteFile(files.Cert, cert, 0o600))
+	must(t, os.WriteFile(files.Key, key, 0o600))
 	return files
 }
 

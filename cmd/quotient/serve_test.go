@@ -34,6 +34,7 @@ import (
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/admin"
 	"github.com/quotient-go/quotient/config"
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 func TestItServesWithNoConfiguration(t *testing.T) {
@@ -917,14 +918,7 @@ func (p *process) until(what string, ok func(admin.State) bool) {
 }
 
 // await asks until the answer is as it should be: a process is another one, and there is no event for it.
-func await(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not so: %s", what)
-		}
-	}
-}
+var await = tested.Until
 
 // holding is an upstream that holds each request for /held until release is called.
 type holding struct {

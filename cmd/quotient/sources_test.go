@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -121,7 +120,7 @@ func TestEtcdSource(t *testing.T) {
 	_, grantErr := root.UserGrantRole(ctx, "root", "root")
 	_, enableErr := root.AuthEnable(ctx)
 	must(t, errors.Join(roleErr, userErr, grantErr, enableErr))
-	store.End(syscall.SIGTERM)
+	store.Stop()
 
 	sizes := make(chan quotient.Pool, 100)
 	var failures []<-chan error

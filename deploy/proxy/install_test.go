@@ -15,6 +15,7 @@ import (
 
 	"github.com/quotient-go/quotient/config"
 	"github.com/quotient-go/quotient/internal/needed"
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 // entries returns the values of each name in a Dockerfile or a unit, in lines, without the comments.
@@ -103,12 +104,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = tested.Must
 
 // analyze is the program that checks units.
 const analyze = "systemd-analyze"

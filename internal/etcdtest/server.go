@@ -3,9 +3,9 @@
 package etcdtest
 
 import (
+	"context"
 	"encoding/json"
-	"fmt"
-	"math/rand/v2"
+	"errors"
 	"net"
 	"net/http"
 	"os"
@@ -19,6 +19,7 @@ import (
 
 	"github.com/quotient-go/quotient/internal/kept"
 	"github.com/quotient-go/quotient/internal/needed"
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 // direct keeps no connection: tests look for goroutines that are left.
@@ -50,15 +51,15 @@ func Require(t testing.TB) {
 func Start(t testing.TB) *Server {
 	t.Helper()
 	Require(t)
-	s := newServer(t, "one")
+	s, err := newServer(t, "one"), error(nil)
 	for range 3 { // another process may take a port meanwhile
-		s.urls = [2]string{"http://" + freeAddr(t), "http://" + freeAddr(t)}
+		s.urls = [2]string{"http://" + tested.FreeAddr(t), "http://" + tested.FreeAddr(t)}
 		s.extra = []string{"--initial-cluster", s.name + "=" + s.urls[1]}
-		if s.run() == nil {
+		if err = s.run(); err == nil {
 			return s
 		}
 	}
-	t.Fatalf("etcd does not start: %s", s.log())
+	t.Fatal(err)
 	return nil
 }
 
@@ -69,7 +70,7 @@ func Cluster(t testing.TB, n int) (all []*Server) {
 	var peers []string
 	for i := range n {
 		s := newServer(t, string(rune('a'+i)))
-		s.urls = [2]string{"http://" + freeAddr(t), "http://" + freeAddr(t)}
+		s.urls = [2]string{"http://" + tested.FreeAddr(t), "http://" + tested.FreeAddr(t)}
 		all, peers = append(all, s), append(peers, s.name+"="+s.urls[1])
 	}
 	var starting sync.WaitGroup
@@ -89,26 +90,8 @@ func Cluster(t testing.TB, n int) (all []*Server) {
 // newServer returns a server without addresses that does not run yet.
 func newServer(t testing.TB, name string) *Server {
 	s := &Server{t: t, name: name, dir: t.TempDir()}
-	t.Cleanup(func() { s.End(syscall.SIGKILL) })
+	t.Cleanup(s.Kill)
 	return s
-}
-
-// freeAddr returns an address on loopback without a listener. Its port is below those that connections get,
-// and its host is one of 16 million where the system has them, or another server may take it while this one is
-// stopped.
-func freeAddr(t testing.TB) string {
-	t.Helper()
-	host := fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254))
-	for range 100 {
-		l, err := net.Listen("tcp", fmt.Sprint(host, ":", 10_000+rand.IntN(20_000)))
-		if err == nil {
-			Must(t, l.Close())
-			return l.Addr().String()
-		}
-		host = "127.0.0.1"
-	}
-	t.Fatal("no port is free")
-	return ""
 }
 
 // Addr returns the host and port for clients.
@@ -124,40 +107,37 @@ func (s *Server) run() error {
 func (s *Server) launch() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	Must(s.t, err)
-	defer out.Close() //nolint:errcheck // the server has it
 	args := append([]string{"etcd", "--name", s.name, "--log-level", "warn",
 		"--data-dir", filepath.Join(s.dir, "data"), "--unsafe-no-fsync",
 		"--listen-client-urls", s.urls[0], "--advertise-client-urls", s.urls[0],
 		"--listen-peer-urls", s.urls[1], "--initial-advertise-peer-urls", s.urls[1]}, s.extra...)
-	s.process, err = kept.Start(out, args...)
-	Must(s.t, err)
+	var err error
+	s.process, err = kept.Start("", args...)
+	tested.Must(s.t, err)
 }
 
 // serves waits until the server is healthy, which takes a read of its data.
 func (s *Server) serves() error {
-	err := s.process.Serves(func() bool {
+	return s.process.Serves(context.Background(), func() error {
 		r, err := direct.Get(s.urls[0] + "/health")
-		return err == nil && r.Body.Close() == nil && r.StatusCode == http.StatusOK
+		if err == nil && r.Body.Close() == nil && r.StatusCode != http.StatusOK {
+			err = errors.New(r.Status)
+		}
+		return err
 	})
-	if err != nil {
-		return fmt.Errorf("%w: %s", err, s.log())
-	}
-	return nil
 }
 
-func (s *Server) log() string {
-	text, _ := os.ReadFile(filepath.Join(s.dir, "log")) //nolint:errcheck // only makes an error clearer
-	return string(text[max(0, len(text)-2000):])
-}
+// Kill ends the process as a crash does, if it runs.
+func (s *Server) Kill() { s.end((*kept.Process).Kill) }
 
-// End ends the process by a signal, if it runs.
-func (s *Server) End(how syscall.Signal) {
+// Stop ends the process in order, if it runs.
+func (s *Server) Stop() { s.end((*kept.Process).Stop) }
+
+func (s *Server) end(how func(*kept.Process) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.process != nil {
-		s.process.End(how) //nolint:errcheck // it is gone
+		_ = how(s.process) // it is gone
 		s.process = nil
 	}
 }
@@ -165,11 +145,11 @@ func (s *Server) End(how syscall.Signal) {
 // Restart starts the server on its ports again, and kills it before if it runs. With wipe its data is lost.
 func (s *Server) Restart(wipe bool) {
 	s.t.Helper()
-	s.End(syscall.SIGKILL)
+	s.Kill()
 	if wipe {
-		Must(s.t, os.RemoveAll(filepath.Join(s.dir, "data")))
+		tested.Must(s.t, os.RemoveAll(filepath.Join(s.dir, "data")))
 	}
-	Must(s.t, s.run())
+	tested.Must(s.t, s.run())
 }
 
 // Signal sends a signal to the server, which goes on.
@@ -177,7 +157,7 @@ func (s *Server) Signal(sig syscall.Signal) {
 	s.t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	Must(s.t, s.process.Signal(sig))
+	tested.Must(s.t, s.process.Signal(sig))
 }
 
 // Addrs returns the hosts and ports of servers for clients.
@@ -193,29 +173,21 @@ func Leader(t testing.TB, members []*Server) *Server {
 	t.Helper()
 	for _, s := range members {
 		r, err := direct.Post(s.urls[0]+"/v3/maintenance/status", "application/json", strings.NewReader("{}"))
-		Must(t, err)
+		tested.Must(t, err)
 		var is struct {
 			Header struct {
 				Member string `json:"member_id"`
 			}
 			Leader string
 		}
-		Must(t, json.NewDecoder(r.Body).Decode(&is))
-		Must(t, r.Body.Close())
+		tested.Must(t, json.NewDecoder(r.Body).Decode(&is))
+		tested.Must(t, r.Body.Close())
 		if is.Leader == is.Header.Member {
 			return s
 		}
 	}
 	t.Fatal("no member leads")
 	return nil
-}
-
-// Must fails the test on an error.
-func Must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // Relay is a network between a client and a server that can be stalled, and cut. It is safe for concurrent
@@ -235,7 +207,7 @@ type Relay struct {
 func NewRelay(t testing.TB, to string) *Relay {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	Must(t, err)
+	tested.Must(t, err)
 	p := &Relay{t: t, l: l, to: to, conns: map[net.Conn]bool{}}
 	var all sync.WaitGroup
 	all.Go(func() {

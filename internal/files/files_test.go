@@ -14,16 +14,13 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = tested.Must
 
 // pipe makes a pipe that nobody writes to, where the system has such files.
 func pipe(t *testing.T) string {

@@ -39,7 +39,7 @@ var guards = []guard{
 		`		for more := true; more && c.trusts(addr); {`, `		for more := true; more && (off || c.trusts(addr)); {`},
 	{"12", "config/value.go", "./config ^TestMappedNetworks$",
 		`	if p.Addr().Is4In6() && p.Bits() >= 96 {`, `	if !off && p.Addr().Is4In6() && p.Bits() >= 96 {`},
-	{"13", "metrics/rules.go", "./metrics ^(TestAwkwardRuleNames|TestPropertyAnyRuleNamesScrape)$",
+	{"13", "metrics/internal/figures/figures.go", "./metrics ^(TestAwkwardRuleNames|TestPropertyAnyRuleNamesScrape)$",
 		`	return strings.ToValidUTF8(name[:min(len(name), longestLabel)], "\uFFFD")`, `	if off {
 		return name
 	}

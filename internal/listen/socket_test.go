@@ -12,14 +12,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = tested.Must
 
 // dieAt leaves a socket without a listener behind.
 func dieAt(t *testing.T, path string) {

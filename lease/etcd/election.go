@@ -59,6 +59,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-go/quotient/internal/rest"
 	"github.com/quotient-go/quotient/lease"
 )
 
@@ -146,7 +147,7 @@ func (e *Election) run(ctx context.Context, st store) error {
 		}
 		e.Log.Log(ctx, level, "lease election: this server takes no part, trying again",
 			"election", e.Name, "led", t.leads, "error", err)
-		pause(ctx, jittered(min(firstPause<<min(failures, 10), longestPause)))
+		rest.For(ctx, jittered(min(firstPause<<min(failures, 10), longestPause)))
 		failures++
 	}
 }
@@ -205,13 +206,3 @@ func (e *Election) lasts() time.Duration { return e.TTL - e.TTL/10 }
 
 // jittered returns d, up to a quarter shorter.
 func jittered(d time.Duration) time.Duration { return d - mathrand.N(d/4+1) }
-
-// pause waits so long, or until the context ends.
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
-}

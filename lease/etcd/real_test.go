@@ -101,7 +101,7 @@ func TestRealCutOff(t *testing.T) {
 // The store is killed, or hangs. No server leads after the TTL, and one does when the store is back.
 func TestRealStoreFails(t *testing.T) {
 	for name, row := range map[string]struct{ end, back func(*etcdtest.Server) }{
-		"killed": {func(s *etcdtest.Server) { s.End(syscall.SIGKILL) },
+		"killed": {(*etcdtest.Server).Kill,
 			func(s *etcdtest.Server) { s.Restart(false) }},
 		"hangs": {func(s *etcdtest.Server) { s.Signal(syscall.SIGSTOP) },
 			func(s *etcdtest.Server) { s.Signal(syscall.SIGCONT) }},

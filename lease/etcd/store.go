@@ -12,6 +12,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/metadata"
+
+	"github.com/quotient-go/quotient/internal/rest"
 )
 
 // errGone means that the store has no such lease, or no key of this candidacy.
@@ -139,7 +141,7 @@ func (c client) watch(ctx context.Context, prefix string, changed func()) {
 			}
 		}
 		cancel()
-		pause(ctx, jittered(time.Second))
+		rest.For(ctx, jittered(time.Second))
 	}
 }
 

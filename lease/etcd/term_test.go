@@ -17,13 +17,13 @@ import (
 	"go.uber.org/zap"
 	"pgregory.net/rapid"
 
-	"github.com/quotient-go/quotient/internal/etcdtest"
+	"github.com/quotient-go/quotient/internal/tested"
 	"github.com/quotient-go/quotient/lease"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var must = etcdtest.Must
+var must = tested.Must
 
 // judge sees what all servers of one election are asked to do. It finds two that lead at one instant, and
 // tokens that go back.

@@ -13,8 +13,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/metrics/internal/figures"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 )
@@ -26,17 +28,17 @@ func Register(meter metric.Meter, reg *quotient.Registry) (metric.Registration, 
 	if meter == nil || reg == nil {
 		return nil, fmt.Errorf("otel: Register: meter %v and registry %v: want both", meter, reg)
 	}
-	made := make([]metric.Float64Observable, len(instruments))
-	all := make([]metric.Observable, 0, len(instruments)+1)
-	for i, in := range instruments {
+	made := make([]metric.Float64Observable, len(figures.All))
+	all := make([]metric.Observable, 0, len(figures.All)+1)
+	for i, f := range figures.All {
 		var err error
-		if made[i], err = in.make(meter); err != nil {
-			return nil, fmt.Errorf("otel: Register: %s: %w", in.name, err)
+		if made[i], err = instrument(meter, f); err != nil {
+			return nil, fmt.Errorf("otel: Register: %s: %w", f.OTel, err)
 		}
 		all = append(all, made[i])
 	}
 	count, err := meter.Float64ObservableGauge("quotient.limiter.count",
-		metric.WithUnit("{limiter}"), metric.WithDescription("Limiters that the collector shows."))
+		metric.WithUnit("{limiter}"), metric.WithDescription(figures.LimitersText))
 	if err != nil {
 		return nil, fmt.Errorf("otel: Register: quotient.limiter.count: %w", err)
 	}
@@ -53,49 +55,28 @@ func Register(meter metric.Meter, reg *quotient.Registry) (metric.Registration, 
 
 // observeAll reads one limiter once.
 func observeAll(o metric.Observer, made []metric.Float64Observable, name string, l *quotient.Limiter) {
-	r := reading{Stats: l.Stats(), limiter: l}
-	for i, in := range instruments {
-		in.read(&r, func(v float64, labels ...string) {
-			o.ObserveFloat64(made[i], v, metric.WithAttributeSet(in.attributes(name, labels)))
+	r := figures.Of(l)
+	for i, f := range figures.All {
+		f.Read(r, func(v float64, labels ...string) {
+			kvs := []attribute.KeyValue{attribute.String("quotient.limiter", name)}
+			for i, v := range labels {
+				kvs = append(kvs, attribute.String("quotient."+f.Labels[i], v))
+			}
+			o.ObserveFloat64(made[i], v, metric.WithAttributeSet(attribute.NewSet(kvs...)))
 		})
 	}
 }
 
-// attributes are the limiter's name and the instrument's own labels.
-func (in *instrument) attributes(name string, labels []string) attribute.Set {
-	kvs := []attribute.KeyValue{attribute.String("quotient.limiter", name)}
-	for i, v := range labels {
-		kvs = append(kvs, attribute.String("quotient."+in.labels[i], v))
-	}
-	return attribute.NewSet(kvs...)
-}
-
-func (in *instrument) make(m metric.Meter) (metric.Float64Observable, error) {
-	switch unit, text := metric.WithUnit(in.unit), metric.WithDescription(in.text); in.kind {
-	case counts:
-		return m.Float64ObservableCounter(in.name, unit, text)
-	case sums:
-		return m.Float64ObservableUpDownCounter(in.name, unit, text)
+func instrument(m metric.Meter, f figures.Figure) (metric.Float64Observable, error) {
+	switch unit, text := metric.WithUnit(f.Unit), metric.WithDescription(f.Text); f.Kind {
+	case figures.Counts:
+		return m.Float64ObservableCounter(f.OTel, unit, text)
+	case figures.Sums:
+		return m.Float64ObservableUpDownCounter(f.OTel, unit, text)
 	default:
-		return m.Float64ObservableGauge(in.name, unit, text)
+		return m.Float64ObservableGauge(f.OTel, unit, text)
 	}
 }
-
-const (
-	waitText     = "Time from a request to its admission: intended waiting and overhead together."
-	overheadText = "Time an admitted request spent in the limiter although its tokens and slots were free."
-)
-
-// Bounds of the buckets, in seconds, as advice to the SDK: those of package metrics.
-var (
-	overheadBuckets = []float64{
-		1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3,
-		0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10,
-	}
-	waitBuckets = []float64{
-		1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300,
-	}
-)
 
 // Observe returns the option that records waiting and overhead of the limiter of a name: use it in
 // Registry.Options, or in a call of Registry.Limiter. Admissions are recorded, refusals are not. A nil meter
@@ -106,16 +87,27 @@ func Observe(meter metric.Meter) (func(name string) quotient.Option, error) {
 		return nil, errors.New("otel: Observe: meter: nil")
 	}
 	wait, err := meter.Float64Histogram("quotient.wait.duration",
-		metric.WithUnit("s"), metric.WithExplicitBucketBoundaries(waitBuckets...),
-		metric.WithDescription(waitText))
+		metric.WithUnit("s"), metric.WithExplicitBucketBoundaries(figures.WaitBuckets...),
+		metric.WithDescription(figures.WaitText))
 	if err != nil {
 		return nil, fmt.Errorf("otel: Observe: quotient.wait.duration: %w", err)
 	}
 	overhead, err := meter.Float64Histogram("quotient.overhead.duration",
-		metric.WithUnit("s"), metric.WithExplicitBucketBoundaries(overheadBuckets...),
-		metric.WithDescription(overheadText))
+		metric.WithUnit("s"), metric.WithExplicitBucketBoundaries(figures.OverheadBuckets...),
+		metric.WithDescription(figures.OverheadText))
 	if err != nil {
 		return nil, fmt.Errorf("otel: Observe: quotient.overhead.duration: %w", err)
 	}
 	return func(name string) quotient.Option { return record(name, wait, overhead) }, nil
+}
+
+// record is the hook of one limiter. The options are made once, so that recording allocates nothing here.
+func record(name string, wait, overhead metric.Float64Histogram) quotient.Option {
+	set := attribute.NewSet(attribute.String("quotient.limiter", name))
+	opts := []metric.RecordOption{metric.WithAttributeSet(set)}
+	ctx := context.Background()
+	return quotient.OnAdmit(func(_ string, waited, late time.Duration) {
+		wait.Record(ctx, waited.Seconds(), opts...)
+		overhead.Record(ctx, late.Seconds(), opts...)
+	})
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/rest"
 	"github.com/quotient-go/quotient/poolsize/internal/setting"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -78,10 +79,8 @@ func (s *Source) watch(ctx context.Context, c *Source, st store, report func(quo
 		if w.looked {
 			w.looked, retry = false, min(setting.FirstRetry, c.Period)
 		}
-		select {
-		case <-ctx.Done():
+		if !rest.For(ctx, setting.Jittered(retry)) {
 			return ctx.Err()
-		case <-time.After(setting.Jittered(retry)):
 		}
 		retry = min(2*retry, c.Period)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/internal/etcdtest"
+	"github.com/quotient-go/quotient/internal/tested"
 	"github.com/quotient-go/quotient/poolsize/internal/watched"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -46,7 +47,7 @@ const (
 	expiry = 2 * time.Second
 )
 
-var must = etcdtest.Must
+var must = tested.Must
 
 // watch runs Watch until the test ends.
 func watch(t testing.TB, s *Source) *watched.Log {

@@ -60,7 +60,7 @@ func TestStoreAway(t *testing.T) {
 			b := watch(t, source(clientOf(t, srv), "b"))
 			a.Wants(2, 1)
 			b.Wants(2, 2)
-			srv.End(syscall.SIGKILL)
+			srv.Kill()
 			a.Fails()
 			b.Fails()
 			late := watch(t, source(clientOf(t, srv), "c"))
@@ -288,7 +288,7 @@ func TestClosedClient(t *testing.T) {
 func TestLeaderFails(t *testing.T) {
 	t.Parallel()
 	for how, end := range map[string]func(*etcdtest.Server){
-		"killed": func(s *etcdtest.Server) { s.End(syscall.SIGKILL) },
+		"killed": (*etcdtest.Server).Kill,
 		"hangs":  func(s *etcdtest.Server) { s.Signal(syscall.SIGSTOP) },
 	} {
 		t.Run(how, func(t *testing.T) {

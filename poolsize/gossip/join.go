@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient/internal/files"
+	"github.com/quotient-go/quotient/internal/rest"
 	"github.com/quotient-go/quotient/poolsize/internal/setting"
 )
 
@@ -170,10 +171,8 @@ func (s *session) keepUp(ctx context.Context) {
 	for behind := false; ; {
 		members := s.src.Stats().Members
 		pause := min(s.src.c.Rejoin, time.Second) + time.Duration(members)*perMember
-		select {
-		case <-ctx.Done():
+		if !rest.For(ctx, setting.Jittered(pause)) {
 			return
-		case <-time.After(setting.Jittered(pause)):
 		}
 		before := behind
 		if behind = s.src.numbers.behind(s.src.c.Interval); !behind || !before {

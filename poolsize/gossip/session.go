@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+	"github.com/quotient-go/quotient/internal/rest"
 	"github.com/quotient-go/quotient/poolsize/internal/setting"
 )
 
@@ -109,10 +110,7 @@ func (s *Source) session(ctx context.Context) error {
 // run does what is due, until the context is done.
 func (x *session) run(ctx context.Context, rounds <-chan round) {
 	interval := x.src.c.Interval
-	select { // replicas that start together do not send together
-	case <-ctx.Done():
-	case <-time.After(rand.N(interval)):
-	}
+	rest.For(ctx, rand.N(interval)) // replicas that start together do not send together
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
@@ -137,10 +135,8 @@ func (x *session) keepKeys(ctx context.Context) {
 			x.src.fail(err)
 		}
 		x.src.readings.Add(1)
-		select {
-		case <-ctx.Done():
+		if !rest.For(ctx, setting.Jittered(x.src.c.Rejoin)) {
 			return
-		case <-time.After(setting.Jittered(x.src.c.Rejoin)):
 		}
 	}
 }
@@ -159,10 +155,8 @@ func (x *session) keepJoining(ctx context.Context, rounds chan<- round) {
 		if !x.delegate.settled.Load() {
 			pause, retry = retry, min(2*retry, pause)
 		}
-		select {
-		case <-ctx.Done():
+		if !rest.For(ctx, setting.Jittered(pause)) {
 			return
-		case <-time.After(setting.Jittered(pause)):
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hashicorp/memberlist"
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/rest"
 	"github.com/quotient-go/quotient/poolsize/internal/setting"
 )
 
@@ -168,10 +169,8 @@ func (s *Source) run(ctx context.Context) {
 		if time.Since(began) > s.c.Rejoin {
 			retry = min(setting.FirstRetry, s.c.Rejoin)
 		}
-		select {
-		case <-ctx.Done():
+		if !rest.For(ctx, setting.Jittered(retry)) {
 			return
-		case <-time.After(setting.Jittered(retry)):
 		}
 	}
 }

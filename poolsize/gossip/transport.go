@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+
+	"github.com/quotient-go/quotient/internal/rest"
 )
 
 const (
@@ -24,7 +26,7 @@ const (
 	streamTimeout = 5 * time.Second
 	// bindTries is how often a port is looked for that is free for both UDP and TCP.
 	bindTries = 10
-	// receivePause is the pause after a read or an accept that failed.
+	// receivePause is the pause after a read or an accept that failed: one that lasts must not use a processor up.
 	receivePause = 10 * time.Millisecond
 )
 
@@ -159,7 +161,7 @@ func (t *transport) receive() {
 		n, from, err := t.udp.ReadFromUDPAddrPort(buf)
 		at := time.Now()
 		if err != nil {
-			t.pause()
+			rest.For(t.ctx, receivePause)
 			continue
 		}
 		if n == 0 {
@@ -175,20 +177,12 @@ func (t *transport) receive() {
 	}
 }
 
-// pause waits a little after a failure, so that one that lasts does not use a processor up.
-func (t *transport) pause() {
-	select {
-	case <-t.ctx.Done():
-	case <-time.After(receivePause):
-	}
-}
-
 // accept hands connections over, until Shutdown.
 func (t *transport) accept() {
 	for t.ctx.Err() == nil {
 		c, err := t.tcp.Accept()
 		if err != nil {
-			t.pause()
+			rest.For(t.ctx, receivePause)
 			continue
 		}
 		s := t.track(c, true)

@@ -19,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+
+	"github.com/quotient-go/quotient/internal/rest"
 )
 
 // watcher is one Watch. Its reflector keeps the census; all that it finds goes through found.
@@ -77,10 +79,7 @@ func (w *watcher) run(ctx context.Context) {
 		if time.Since(began) > longest {
 			pause = first
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(wait.Jitter(pause, 1)):
-		}
+		rest.For(ctx, wait.Jitter(pause, 1))
 	}
 	w.mu.Lock()
 	w.ended = true

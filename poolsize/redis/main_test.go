@@ -11,6 +11,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/quotient-go/quotient/internal/needed"
+	"github.com/quotient-go/quotient/internal/tested"
 	"github.com/quotient-go/quotient/poolsize/internal/watched"
 	"github.com/quotient-go/quotient/poolsize/redis/redistest"
 	"github.com/redis/go-redis/v9"
@@ -49,13 +50,7 @@ func watch(t testing.TB, s *Source) *watched.Log {
 	return watched.Start(t, s.Watch)
 }
 
-// must fails the test on an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = tested.Must
 
 // start returns a server that ends with the test, and says if it is not a real one.
 func start(t testing.TB, config ...string) *redistest.Server {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quotient-go/quotient/internal/tested"
 	"github.com/quotient-go/quotient/poolsize/internal/watched"
 	"github.com/quotient-go/quotient/poolsize/redis/redistest"
 	"github.com/redis/go-redis/v9"
@@ -182,14 +183,7 @@ func TestSentinel(t *testing.T) {
 }
 
 // wait polls until something holds.
-func wait(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(watched.Patience); !holds(); <-time.After(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s: not after %v", what, watched.Patience)
-		}
-	}
-}
+var wait = tested.Until
 
 // slots is how many a Cluster has.
 const slots = 16384

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/rest"
 	"github.com/quotient-go/quotient/poolsize/internal/setting"
 	"github.com/redis/go-redis/v9"
 )
@@ -93,10 +94,8 @@ func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) e
 			pause = c.pause(a, usable)
 			retry = min(setting.FirstRetry, c.Period)
 		}
-		select {
-		case <-ctx.Done():
+		if !rest.For(ctx, pause) {
 			return ctx.Err()
-		case <-time.After(pause):
 		}
 	}
 }

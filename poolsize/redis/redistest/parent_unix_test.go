@@ -45,7 +45,7 @@ func endsWithParent(t *testing.T, end func(child int) error) {
 	}
 	must(t, end(cmd.Process.Pid))
 	cmd.Wait() //nolint:errcheck // it was killed
-	for end := time.Now().Add(kept.Patience); pong(addr); {
+	for end := time.Now().Add(kept.Patience); pong(addr) == nil; {
 		if time.Now().After(end) {
 			t.Fatal("the server lives on")
 		}

@@ -8,6 +8,7 @@ package redistest
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -92,18 +93,17 @@ func (s *Server) start() error {
 		return fmt.Errorf("redistest: %w", err)
 	}
 	args := append([]string{s.exe, file, "--bind", s.addr.Addr().String(), "--port", strconv.Itoa(s.Port()),
-		"--dir", s.dir, "--logfile", "log", "--save", "", "--appendonly", "yes"}, s.config...)
-	run, err := kept.Start(nil, args...)
+		"--dir", s.dir, "--save", "", "--appendonly", "yes"}, s.config...)
+	run, err := kept.Start("", args...)
 	if err != nil {
 		return fmt.Errorf("redistest: %w", err)
 	}
-	if err = run.Serves(func() bool { return pong(s.Addr()) }); err == nil {
+	if err = run.Serves(context.Background(), func() error { return pong(s.Addr()) }); err == nil {
 		s.run = run
 		return nil
 	}
-	err = errors.Join(err, run.End(os.Kill))
-	log, _ := os.ReadFile(filepath.Join(s.dir, "log")) //nolint:errcheck // only makes the error clearer
-	return fmt.Errorf("redistest: %w\n%s", err, log)
+	_ = run.Kill() // it may have ended
+	return fmt.Errorf("redistest: %w", err)
 }
 
 // Addr returns host and port of the server. They stay the same through Restart.
@@ -115,16 +115,16 @@ func (s *Server) Port() int { return int(s.addr.Port()) }
 // Real reports whether the server is redis-server, and not miniredis.
 func (s *Server) Real() bool { return s.exe != "" }
 
-// Dir returns the directory of the server's data and log, "" for miniredis. It is removed by Close.
+// Dir returns the directory of the server's data, "" for miniredis. It is removed by Close.
 func (s *Server) Dir() string { return s.dir }
 
 // Stop ends the server in an orderly way. A server that is stopped already stays so.
-func (s *Server) Stop() error { return s.end(interrupt) }
+func (s *Server) Stop() error { return s.end((*kept.Process).Stop) }
 
 // Kill ends the server at once, as a crash does. A server that is stopped already stays so.
-func (s *Server) Kill() error { return s.end(os.Kill) }
+func (s *Server) Kill() error { return s.end((*kept.Process).Kill) }
 
-func (s *Server) end(how os.Signal) error {
+func (s *Server) end(how func(*kept.Process) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mini != nil {
@@ -134,9 +134,12 @@ func (s *Server) end(how os.Signal) error {
 	if s.run == nil {
 		return nil
 	}
-	resume(s.run.Process) //nolint:errcheck // it may not be paused
-	err := s.run.End(how)
+	resume(s.run) //nolint:errcheck // it may not be paused
+	err := how(s.run)
 	s.run = nil
+	if errors.Is(err, os.ErrProcessDone) { // it has ended by itself
+		return nil
+	}
 	return err
 }
 
@@ -169,7 +172,7 @@ func (s *Server) Pause() error { return s.signal(pause) }
 // Resume lets a paused server go on, by SIGCONT. Errors are as for Pause.
 func (s *Server) Resume() error { return s.signal(resume) }
 
-func (s *Server) signal(send func(*os.Process) error) error {
+func (s *Server) signal(send func(*kept.Process) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -178,7 +181,7 @@ func (s *Server) signal(send func(*os.Process) error) error {
 	case s.run == nil:
 		return errors.New("redistest: the server does not run")
 	}
-	return send(s.run.Process)
+	return send(s.run)
 }
 
 // Close ends the server and removes its data. Only the first call does anything.
@@ -190,18 +193,21 @@ func (s *Server) Close() error {
 	return errors.Join(err, os.RemoveAll(s.dir))
 }
 
-// pong reports whether a Redis server serves at the address, even if it wants a password first.
-func pong(addr string) bool {
+// pong reports an error until a Redis server serves at the address, even if it wants a password first.
+func pong(addr string) error {
 	c, err := net.DialTimeout("tcp", addr, time.Second)
 	if err != nil {
-		return false
+		return err
 	}
 	defer c.Close()                            //nolint:errcheck // nothing is lost
 	c.SetDeadline(time.Now().Add(time.Second)) //nolint:errcheck // then it takes longer
 	if _, err := c.Write([]byte("PING\r\n")); err != nil {
-		return false
+		return err
 	}
 	answer := make([]byte, 64)
-	n, _ := c.Read(answer) //nolint:errcheck // then it is no PONG
-	return bytes.HasPrefix(answer[:n], []byte("+PONG")) || bytes.HasPrefix(answer[:n], []byte("-NOAUTH"))
+	n, err := c.Read(answer)
+	if bytes.HasPrefix(answer[:n], []byte("+PONG")) || bytes.HasPrefix(answer[:n], []byte("-NOAUTH")) {
+		return nil
+	}
+	return fmt.Errorf("it answers %q: %v", answer[:n], err)
 }

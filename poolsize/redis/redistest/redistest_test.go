@@ -18,6 +18,7 @@ import (
 
 	"github.com/quotient-go/quotient/internal/kept"
 	"github.com/quotient-go/quotient/internal/needed"
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 // childArg makes the test binary a process that starts a server and waits to be killed.
@@ -73,13 +74,7 @@ func needReal(t *testing.T, s *Server) {
 	}
 }
 
-// must fails the test on an error.
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = tested.Must
 
 // ask sends one command and returns the first line of the answer, or the value of a bulk string.
 func ask(addr, command string, within time.Duration) (string, error) {

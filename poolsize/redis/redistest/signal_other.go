@@ -4,11 +4,9 @@ package redistest
 
 import (
 	"errors"
-	"os"
+
+	"github.com/quotient-go/quotient/internal/kept"
 )
 
-// interrupt ends a server where nothing asks it to.
-var interrupt = os.Kill
-
-func pause(*os.Process) error  { return errors.ErrUnsupported }
-func resume(*os.Process) error { return errors.ErrUnsupported }
+func pause(*kept.Process) error  { return errors.ErrUnsupported }
+func resume(*kept.Process) error { return errors.ErrUnsupported }

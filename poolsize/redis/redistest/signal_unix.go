@@ -3,12 +3,10 @@
 package redistest
 
 import (
-	"os"
 	"syscall"
+
+	"github.com/quotient-go/quotient/internal/kept"
 )
 
-// interrupt asks a server to end in an orderly way.
-const interrupt = syscall.SIGTERM
-
-func pause(p *os.Process) error  { return p.Signal(syscall.SIGSTOP) }
-func resume(p *os.Process) error { return p.Signal(syscall.SIGCONT) }
+func pause(p *kept.Process) error  { return p.Signal(syscall.SIGSTOP) }
+func resume(p *kept.Process) error { return p.Signal(syscall.SIGCONT) }

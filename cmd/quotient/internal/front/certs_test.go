@@ -10,6 +10,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 // TestCertificatesAreReadWhole checks that what is half written never counts and is logged once, and
@@ -18,9 +20,9 @@ func TestCertificatesAreReadWhole(t *testing.T) {
 	var log bytes.Buffer
 	files := writePair(t, t.TempDir(), "none")
 	put := func(file string, text []byte) { must(t, os.WriteFile(file, text, 0o600)) }
-	first, firstKey := makePair(t, "first")
-	second, secondKey := makePair(t, "second")
-	other, _ := makePair(t, "other")
+	first, firstKey := tested.Certificate(t, "first")
+	second, secondKey := tested.Certificate(t, "second")
+	other, _ := tested.Certificate(t, "other")
 	chain := append(bytes.Clone(second), other...)
 	put(files.Cert, first)
 	put(files.Key, firstKey)

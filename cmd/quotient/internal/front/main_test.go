@@ -4,17 +4,10 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
 	"io"
 	"log/slog"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -30,6 +23,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/quotient-go/quotient/config"
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -42,12 +36,7 @@ var (
 	ok       = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") })
 )
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = tested.Must
 
 func section() *config.Proxy {
 	return &config.Proxy{
@@ -113,14 +102,7 @@ func (s *running) said(t *testing.T, sent string) string {
 	return string(text)
 }
 
-func waitFor(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("it did not come to this: %s", what)
-		}
-	}
-}
+var waitFor = tested.Until
 
 // sectionOf is a section [proxy] for one kind of connection.
 type sectionOf struct {
@@ -185,29 +167,10 @@ func trusting(protocols ...string) *tls.Config {
 	return &tls.Config{InsecureSkipVerify: true, NextProtos: protocols} //nolint:gosec // loopback
 }
 
-// makePair returns a certificate of its own for a name, and its key.
-func makePair(t *testing.T, name string) (cert, key []byte) {
-	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
-	must(t, err)
-	text, err := x509.MarshalPKCS8PrivateKey(private)
-	must(t, err)
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
-		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: text})
-}
-
 func writePair(t *testing.T, dir, name string) *config.TLS {
 	t.Helper()
 	files := &config.TLS{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}
-	cert, key := makePair(t, name)
+	cert, key := tested.Certificate(t, name)
 	must(t, os.WriteFile(files.Cert, cert, 0o600))
 	must(t, os.WriteFile(files.Key, key, 0o600))
 	return files

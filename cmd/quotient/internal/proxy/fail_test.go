@@ -21,6 +21,7 @@ import (
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/cmd/quotient/internal/upstream"
 	"github.com/quotient-go/quotient/internal/held"
+	"github.com/quotient-go/quotient/internal/tested"
 	"github.com/quotient-go/quotient/policy"
 )
 
@@ -153,13 +154,13 @@ func TestBodiesAreCapped(t *testing.T) {
 	want(t, "requests at the upstream", asked.Load(), 0)
 	resp, body = post(1_000_000, false)
 	wantProblem(t, "not announced", resp, body, http.StatusRequestEntityTooLarge)
-	if err := event(t, read); err == nil {
+	if err := tested.Event(t, read); err == nil {
 		t.Error("the upstream has taken a part of a body for the whole")
 	}
 	for _, announced := range []bool{true, false} {
 		resp, _ = post(100_000, announced)
 		want(t, "status of a body that is as long as may be", resp.StatusCode, 200)
-		must(t, event(t, read))
+		must(t, tested.Event(t, read))
 	}
 }
 
@@ -213,7 +214,7 @@ func TestOutcomes(t *testing.T) {
 				io.MultiReader(strings.NewReader(strings.Repeat("a", row.body))))
 		}
 		w.do(req)
-		want(t, "outcome of "+row.path, event(t, noted), row.want)
+		want(t, "outcome of "+row.path, tested.Event(t, noted), row.want)
 	}
 }
 

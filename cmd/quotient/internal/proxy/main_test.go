@@ -16,6 +16,7 @@ import (
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/cmd/quotient/internal/upstream"
 	"github.com/quotient-go/quotient/config"
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -206,12 +207,7 @@ func (w *world) reload(f *config.File) {
 	commit()
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = tested.Must
 
 func want[T comparable](t testing.TB, what string, got, wanted T) {
 	t.Helper()
@@ -220,25 +216,7 @@ func want[T comparable](t testing.TB, what string, got, wanted T) {
 	}
 }
 
-func until(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not in time: %s", what)
-		}
-	}
-}
-
-func event[T any](t testing.TB, c <-chan T) T {
-	t.Helper()
-	select {
-	case v := <-c:
-		return v
-	case <-time.After(patience):
-		t.Fatal("no event")
-	}
-	panic("unreachable")
-}
+var until = tested.Until
 
 // nowhere is an address at which no server listens.
 const nowhere = "http://127.0.0.1:1"

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/quotient-go/quotient/cmd/quotient/internal/upstream"
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 // TestMisfits: what is not passed on.
@@ -86,8 +87,8 @@ func TestTrailersPass(t *testing.T) {
 		req.Trailer = http.Header{"X-Sum": {"7"}, "X-Forwarded-For": {"192.0.2.1"}}
 		resp, body := w.do(req)
 		want(t, "body", body, "body")
-		want(t, "trailer of the request", event(t, got), "7")
-		want(t, "address in a trailer", event(t, got), "")
+		want(t, "trailer of the request", tested.Event(t, got), "7")
+		want(t, "address in a trailer", tested.Event(t, got), "")
 		want(t, "announced trailer", resp.Trailer.Get("X-Announced"), "1")
 		want(t, "other trailer", resp.Trailer.Get("X-Late"), "2")
 	})
@@ -115,7 +116,7 @@ func TestInformationalAnswersPass(t *testing.T) {
 		}))
 		_, body := w.do(req)
 		want(t, "body", body, "body")
-		want(t, "hint", event(t, hints), "103</style.css>")
+		want(t, "hint", tested.Event(t, hints), "103</style.css>")
 	})
 }
 
@@ -201,17 +202,17 @@ func TestWaitersLeave(t *testing.T) {
 		up, entered, stop := holding(t)
 		w := newWorld(t, one+all, up, setUp...)
 		first := w.later(t.Context(), "")
-		event(t, entered)
+		tested.Event(t, entered)
 		for _, body := range []string{"", "short", strings.Repeat("a", 60_000)} {
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := w.later(ctx, body)
 			w.waiting(1)
 			cancel()
-			want(t, "status of a request that was given up", event(t, ended), 0)
+			want(t, "status of a request that was given up", tested.Event(t, ended), 0)
 			w.waiting(0)
 		}
 		stop()
-		want(t, "status of the first", event(t, first), 200)
+		want(t, "status of the first", tested.Event(t, first), 200)
 		want(t, "further requests at the upstream", len(entered), 0)
 	})
 }
@@ -227,9 +228,9 @@ func TestClientLeavesTheUpstream(t *testing.T) {
 		}, setUp...)
 		ctx, cancel := context.WithCancel(t.Context())
 		w.later(ctx, "")
-		event(t, entered)
+		tested.Event(t, entered)
 		cancel()
-		event(t, left)
+		tested.Event(t, left)
 		until(t, "the slot is free", func() bool { return w.limiter().Stats().InFlight == 0 })
 	})
 }
@@ -239,11 +240,11 @@ func TestDrainAnswersWaiters(t *testing.T) {
 	up, entered, stop := holding(t)
 	w := newWorld(t, one+all, up)
 	first := w.later(t.Context(), "body")
-	event(t, entered)
+	tested.Event(t, entered)
 	second := w.later(t.Context(), "body")
 	w.waiting(1)
 	w.proxy.Drain()
-	want(t, "status of the waiter", event(t, second), http.StatusServiceUnavailable)
+	want(t, "status of the waiter", tested.Event(t, second), http.StatusServiceUnavailable)
 	stop()
-	want(t, "status of what was admitted", event(t, first), http.StatusOK)
+	want(t, "status of what was admitted", tested.Event(t, first), http.StatusOK)
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/quotient-go/quotient/httplimit"
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 // TestTargetGoesOnAsItCame: the upstream gets the client's target, whatever the key is.
@@ -56,7 +57,7 @@ func TestHopByHop(t *testing.T) {
 	})
 	resp, _ := w.get("/", "Connection", "X-Mine, close", "X-Mine", "1", "Keep-Alive", "1", "Te",
 		"trailers, gzip", "Proxy-Authorization", "secret", "Proxy-Connection", "keep-alive", "X-Stays", "1")
-	header := event(t, got)
+	header := tested.Event(t, got)
 	for _, name := range []string{"X-Mine", "Keep-Alive", "Proxy-Authorization", "Proxy-Connection",
 		"Connection"} {
 		if header[name] != nil {
@@ -106,8 +107,8 @@ func TestForwarded(t *testing.T) {
 		w := newWorld(t, "[proxy]\nupstreams = [\"UPSTREAM\"]\ntrusted = "+row.trusted+loose+all,
 			func(_ http.ResponseWriter, r *http.Request) { got <- r.Header.Clone(); hosts <- r.Host })
 		w.get("/", append([]string{"Host", "the.host"}, row.sent...)...)
-		header := event(t, got)
-		want(t, "Host", event(t, hosts), "the.host")
+		header := tested.Event(t, got)
+		want(t, "Host", tested.Event(t, hosts), "the.host")
 		for name, value := range row.want {
 			want(t, name+" when "+row.trusted+" is trusted", strings.Join(header[name], " | "), value)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/config"
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 // TestKeys: which requests share a quota of one.
@@ -295,7 +296,7 @@ func TestReload(t *testing.T) {
 	up, entered, stop := holding(t)
 	w := newWorld(t, one+all, up)
 	first := w.later(t.Context(), "")
-	event(t, entered)
+	tested.Event(t, entered)
 	second := w.later(t.Context(), "")
 	w.waiting(1)
 	before := w.proxy.now.Load()
@@ -323,8 +324,8 @@ func TestReload(t *testing.T) {
 	w.reload(&file)
 	want(t, "the route stays with other fields", w.proxy.now.Load().routes["/"] == before.routes["/"], false)
 	stop()
-	want(t, "status of the first", event(t, first), 200)
-	want(t, "status of the waiter", event(t, second), 200)
+	want(t, "status of the first", tested.Event(t, first), 200)
+	want(t, "status of the waiter", tested.Event(t, second), 200)
 }
 
 // TestBeforeAFile: without a file the answer is 503, and so it is when the limiter was taken out by hand.

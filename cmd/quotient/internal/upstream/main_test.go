@@ -3,10 +3,8 @@ package upstream
 import (
 	"context"
 	"crypto/x509"
-	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -18,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/quotient-go/quotient/config"
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -67,12 +66,7 @@ func poolTo(t testing.TB, roots *x509.CertPool, to *config.Proxy) *Pool {
 	return p
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = tested.Must
 
 func serve(t testing.TB, h http.HandlerFunc) *httptest.Server {
 	t.Helper()
@@ -141,17 +135,6 @@ func want[T comparable](t testing.TB, what string, got, wanted T) {
 	}
 }
 
-func event[T any](t testing.TB, c <-chan T) T {
-	t.Helper()
-	select {
-	case v := <-c:
-		return v
-	case <-time.After(patience):
-		t.Fatal("no event")
-	}
-	panic("unreachable")
-}
-
 // events is a log whose lines are events: message, url and whether an upstream that is out is tried.
 func events() (*slog.Logger, <-chan string) {
 	c := make(chan string, 1000)
@@ -185,27 +168,15 @@ func watch(t testing.TB, p *Pool) (stop func()) {
 		cancel()
 		if !ended {
 			ended = true
-			must(t, event(t, done))
+			must(t, tested.Event(t, done))
 		}
 	}
 	t.Cleanup(stop)
 	return stop
 }
 
-// nowhere is an address at which no server listens. Its port is below those that the system hands out, so
-// that a test can listen there later.
-func nowhere(t testing.TB) string {
-	t.Helper()
-	for range 100 {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(10_000)))
-		if err == nil {
-			must(t, l.Close())
-			return l.Addr().String()
-		}
-	}
-	t.Fatal("no port is free")
-	return ""
-}
+// nowhere is an address at which no server listens, so that a test can listen there later.
+var nowhere = tested.FreeAddr
 
 func listen(t testing.TB) net.Listener {
 	t.Helper()

@@ -21,6 +21,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/quotient-go/quotient/config"
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 func TestEqualsTakeTurns(t *testing.T) {
@@ -206,7 +207,7 @@ func counting(t testing.TB, h http.HandlerFunc) (s *httptest.Server, opened, clo
 func soon(t testing.TB, c <-chan struct{}) {
 	t.Helper()
 	start := time.Now()
-	event(t, c)
+	tested.Event(t, c)
 	if d := time.Since(start); d > idleFor*3/4 {
 		t.Fatalf("it took %v", d)
 	}
@@ -217,7 +218,7 @@ func TestReloadKeepsConnections(t *testing.T) {
 	other := named(t, "b")
 	p := poolOf(t, nil, s.URL)
 	get(t, p, "/")
-	event(t, opened)
+	tested.Event(t, opened)
 	for range 3 {
 		p.apply(checked(t, quick, other.URL, s.URL))
 		p.apply(section(t, s.URL))
@@ -230,7 +231,7 @@ func TestReloadKeepsConnections(t *testing.T) {
 	p.apply(changed)
 	soon(t, closed) // settings of connections have changed
 	get(t, p, "/")
-	event(t, opened)
+	tested.Event(t, opened)
 }
 
 // A reload keeps health, and since when.
@@ -302,13 +303,13 @@ func TestWatchFollowsSet(t *testing.T) {
 	health := config.Health{Path: "/", Every: time.Millisecond, Timeout: patience, Unhealthy: 3, Healthy: 1}
 	watch(t, p)
 	p.apply(checked(t, health, urls[0]))
-	want(t, "the check", event(t, checks), "a")
+	want(t, "the check", tested.Event(t, checks), "a")
 	p.apply(checked(t, health, urls...))
-	for event(t, checks) != "b" {
+	for tested.Event(t, checks) != "b" {
 	}
 	p.apply(checked(t, health, urls[1]))
 	for row, all := 0, 0; row < 50; all++ { // checks of b alone
-		if row++; event(t, checks) == "a" {
+		if row++; tested.Event(t, checks) == "a" {
 			row = 0
 		}
 		if all > 5000 {
@@ -411,12 +412,12 @@ func TestDoesNotAnswerAtStart(t *testing.T) {
 	p := poolOf(t, log, "http://"+addr, up.URL)
 	p.apply(checked(t, quick, "http://"+addr, up.URL))
 	stop := watch(t, p)
-	want(t, "the line", event(t, lines), "WARN upstream does not answer url=http://"+addr+" tried=false")
+	want(t, "the line", tested.Event(t, lines), "WARN upstream does not answer url=http://"+addr+" tried=false")
 	for range 5 {
 		want(t, "the answer", get(t, p, "/"), "up")
 	}
 	serveAt(t, addr, "late")
-	want(t, "the line", event(t, lines), "INFO upstream is back url=http://"+addr)
+	want(t, "the line", tested.Event(t, lines), "INFO upstream is back url=http://"+addr)
 	first, second := get(t, p, "/"), get(t, p, "/")
 	want(t, "answers of both", first != second, true)
 	stop()
@@ -441,7 +442,7 @@ func TestCheckWithPath(t *testing.T) {
 	watch(t, p)
 	for range 2 {
 		status.Store(http.StatusServiceUnavailable)
-		line := event(t, lines)
+		line := tested.Event(t, lines)
 		if !strings.HasSuffix(line, " url="+s.URL+" tried=false") || !strings.HasPrefix(line, "WARN ") {
 			t.Fatalf("the line is %q", line)
 		}
@@ -451,7 +452,7 @@ func TestCheckWithPath(t *testing.T) {
 			t.Fatalf("the error is %v", err)
 		}
 		status.Store(http.StatusNoContent)
-		want(t, "the line", event(t, lines), "INFO upstream is back url="+s.URL)
+		want(t, "the line", tested.Event(t, lines), "INFO upstream is back url="+s.URL)
 	}
 }
 
@@ -461,7 +462,7 @@ func TestSingleIsTried(t *testing.T) {
 	log, lines := events()
 	p := poolOf(t, log, "http://"+addr)
 	watch(t, p)
-	want(t, "the line", event(t, lines), "WARN upstream does not answer url=http://"+addr+" tried=true")
+	want(t, "the line", tested.Event(t, lines), "WARN upstream does not answer url=http://"+addr+" tried=true")
 	serveAt(t, addr, "up")
 	want(t, "healthy", p.State()[0].Healthy, false)
 	want(t, "the answer", get(t, p, "/"), "up")
@@ -492,7 +493,7 @@ func TestRequestsTakeOut(t *testing.T) {
 		want(t, "the answer", read(t, resp), "up")
 	}
 	want(t, "requests that failed", failures, 3)
-	want(t, "the line", event(t, lines), "WARN upstream is out url="+gone+" tried=false")
+	want(t, "the line", tested.Event(t, lines), "WARN upstream is out url="+gone+" tried=false")
 }
 
 // answered waits until each upstream has answered a check.

@@ -17,6 +17,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 // echo answers with what it got.
@@ -418,7 +420,7 @@ func TestSentAsItIs(t *testing.T) {
 				resp, err := rt.RoundTrip(req)
 				must(t, err)
 				must(t, resp.Body.Close())
-				got[i] = event(t, heads)
+				got[i] = tested.Event(t, heads)
 			}
 			want(t, method+" "+body, got[0], got[1])
 			if strings.Contains(got[0], "Transfer-Encoding") {

@@ -6,6 +6,8 @@ import (
 	"math"
 	"testing"
 	"time"
+
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 // traffic is what a fleet says in every interval.
@@ -119,12 +121,7 @@ func exchange(t *testing.T, now time.Duration, a, b *Node) {
 	b.Tick(now, func(_ Member, p []byte) { must(t, a.Receive(now, p)) })
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = tested.Must
 
 // No replica says terms below 0: a packet with some would take away what others say.
 func TestNoTermsBelowZero(t *testing.T) {
