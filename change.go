@@ -342,6 +342,7 @@ func (s *shard) rejectIf(g *gate, refuses func(*waiter) verdict) {
 		if next == nil {
 			return
 		}
+		next.walked = true
 		s.mu.Unlock()
 		runtime.Gosched()
 		s.mu.Lock()
@@ -359,7 +360,7 @@ const replayBatch = 4
 // gate that no call touches.
 func (l *Limiter) replayAll(s *shard) {
 	s.mu.Lock()
-	all := s.order.Keys()
+	all := s.gates()
 	if s.overflow.gate != nil {
 		all = append(all, s.overflow.gate)
 	}
