@@ -237,7 +237,8 @@ const (
 
 // Retry is how a pause is taken that an upstream announces, in Retry-After or the like. The zero value obeys:
 // the first announcement stops new requests of the key until the pause has ended, and what is in flight ends. A
-// pause of a second or less, which may be a rounded-up millisecond, does so the second time in a row.
+// pause of a second or less, which may be a rounded-up millisecond, does so the second time in a row, unless it is over
+// before the pace allows the next request.
 type Retry struct {
 	// Longest is how much of a pause is waited out; then a single request tests whether it is meant. 0 or less
 	// means ten minutes, and more than an hour an hour.
@@ -294,8 +295,8 @@ func (r *retry) served(s *Sample) {
 	r.end = r.at
 }
 
-// obeys reports whether a refusal stops the key by itself: it announces a pause, none was refuted, and the pace alone
-// does not keep it. Again is whether it is another one.
+// obeys reports whether a refusal stops the key by itself: it announces a pause, none was refuted, and for one of a
+// second or less, it is another one (again), and the pace alone does not keep it.
 func (t *tracking) obeys(s *Sample, again bool) bool {
 	short := again && s.RetryAfter.Seconds() > 1/t.perSecond(t.rate)
 	return t.retry.believed >= t.retry.most && (s.RetryAfter > rounded || short)

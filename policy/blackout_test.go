@@ -332,16 +332,17 @@ func TestRetryAfter(t *testing.T) {
 }
 
 // The second refusal in a row stops the key for a pause of a second, which may be a rounded-up millisecond. A
-// refusal that was on its way when the first one came is none.
+// refusal that was on its way when the first one came is none, and a pause shorter than the interval stops nothing.
 func TestShortPauses(t *testing.T) {
 	for _, c := range []struct {
-		pause, sent float64
-		stops       [2]bool
+		share, pause, sent float64
+		stops              [2]bool
 	}{
-		{1, 1.1, [2]bool{false, true}}, {1, 0.95, [2]bool{false, false}}, {1.5, 1.1, [2]bool{true, true}},
-		{60, 0.95, [2]bool{true, true}},
+		{10, 1, 1.1, [2]bool{false, true}}, {10, 1, 0.95, [2]bool{false, false}}, {10, 1.5, 1.1, [2]bool{true, true}},
+		{10, 60, 0.95, [2]bool{true, true}}, {10, 0.05, 1.1, [2]bool{}}, {0.5, 1, 1.1, [2]bool{}},
+		{0.5, 1.5, 1.1, [2]bool{true, true}},
 	} {
-		l := born(10, 0)
+		l := born(c.share, 0)
 		l.serve(0.5)
 		first := l.paused(1, 0.95, seconds(c.pause)) > 0
 		if got := [2]bool{first, l.paused(1.2, c.sent, seconds(c.pause)) > 0}; got != c.stops {
