@@ -36,7 +36,7 @@ type reader struct {
 	units   int           // how many of quotas are used
 	spent   bool          // some quota has nothing left
 	longest time.Duration // until all those quotas are renewed
-	hint    time.Duration // the longest reset that came without what is left
+	hint    time.Duration // the longest pause of those that came without what is left
 }
 
 // read takes in the quotas: those that tell what is left, or what is used, and for the pause of a refusal also
@@ -70,7 +70,7 @@ func (r *reader) add(q policy.Quota, pause time.Duration) {
 	case q.Remaining == 0:
 		r.spent, r.longest = true, max(r.longest, pause)
 	case q.Remaining < 0:
-		r.hint = max(r.hint, q.Reset)
+		r.hint = max(r.hint, pause)
 	}
 	q.Remaining = min(q.Remaining, q.Limit)
 	if q.Remaining < 0 {
