@@ -309,7 +309,8 @@ func TestTrafficAddsNoSeries(t *testing.T) {
 // TestLearnedRate checks that the rates of keys are added up, and left out where that would be dear.
 func TestLearnedRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := must(quotient.New(perSecond("x", 100), quotient.Policy(policy.AIMD{}), quotient.MaxKeys(5000)))
+		l := must(quotient.New(quotient.Limit{InFlight: 9, Rates: perSecond("x", 100).Rates},
+			quotient.Policy(policy.AIMD{}), quotient.MaxKeys(5000)))
 		c := must(metrics.Of("up", l))
 		if has(scrape(t, c), `quotient_adaptive_requests_per_second{limiter="up",over_keys="min"`) {
 			t.Error("the least of no keys")
@@ -320,7 +321,7 @@ func TestLearnedRate(t *testing.T) {
 			p.Done(policy.Feedback{Outcome: policy.Throttled})
 		}
 		for k := range l.Keys() {
-			want, least = want+k.Rules[1].Pace, min(least, k.Rules[1].Pace)
+			want, least = want+k.Rules[2].Pace, min(least, k.Rules[2].Pace) // but not that of the slots
 		}
 		for over, v := range map[string]float64{"sum": want, "min": least} {
 			line := fmt.Sprintf(`quotient_adaptive_requests_per_second{limiter="up",over_keys=%q} %v`, over, v)

@@ -1,7 +1,9 @@
 package figures
 
 import (
+	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -52,7 +54,29 @@ func TestFiguresAreTheirFields(t *testing.T) {
 	}
 }
 
-// TestWhatIsUnknownIsAbsent: without a report of the pool, and without those of other replicas, nothing is said of them.
+// TestRatesOfALimit: rates are a second's, and names that become one label are told apart, each cut at 64 bytes.
+func TestRatesOfALimit(t *testing.T) {
+	long := strings.Repeat("x", 63)
+	rules := []quotient.RuleState{{Name: "in-flight", Limit: 6, Share: 3}}
+	for _, name := range []string{"\xff", "\uFFFD #4", "\xfe", long + "é"} {
+		rules = append(rules, quotient.RuleState{Name: name, Limit: 120, Share: 60, Window: time.Minute})
+	}
+	rules = append(rules, quotient.RuleState{Name: "\xff", Unit: "tokens", Limit: 120, Share: 60, Window: time.Minute})
+	var got []string
+	sendRates(&Reading{Stats: quotient.Stats{Rules: rules}}, func(v float64, labels ...string) {
+		got = append(got, fmt.Sprint(v, labels[1:]))
+	})
+	var want []string
+	for _, id := range []string{"\uFFFD requests", "\uFFFD #4 requests", "\uFFFD #4 #4 requests",
+		long + "\uFFFD requests", "\uFFFD tokens"} {
+		want = append(want, "2 ["+id+" global]", "1 ["+id+" share]")
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestWhatIsUnknownIsAbsent: without a report of the pool, and of other replicas, nothing is said of them.
 func TestWhatIsUnknownIsAbsent(t *testing.T) {
 	late := counted
 	late.Fleet.Age = math.MaxInt64
