@@ -18,8 +18,8 @@ import (
 // the last good pool stays. A larger pool counts at once. A smaller one counts when no larger one was reported within
 // HoldDown, so that a source which loses sight of replicas for a while raises no share. An ordinal counts when it is
 // Fixed, or when one HoldDown brought no other report than it and the size, and no more when it is not repeated for a
-// HoldDown. After HintMaxAge without a usable report the configured pool counts again, or under AwaitPool nothing is
-// admitted.
+// HoldDown. After HintMaxAge, or the age of AwaitPool, without a usable report the configured pool counts again. Where
+// there is none, nothing is admitted under AwaitPool.
 //
 // The log says when the source fails, is refused or ends, and when nothing is admitted any more. Without a Logger that
 // goes to slog.Default, because Follow's error is often dropped, and under AwaitPool a limiter would refuse all without
@@ -193,7 +193,7 @@ func unstopped(ctx context.Context, err error) error {
 
 // SetPool sets the pool, at once and undamped, as an operator wants it. If ttl is above 0, it overrides all
 // hints until ttl expires. Then the followed pool applies again, or else the configured one. If ttl is 0, it
-// applies until Follow has a change: another report, the end of a hold-down, HintMaxAge. The next SetPool
+// applies until Follow has a change: another report, the end of a hold-down, too old a count. The next SetPool
 // replaces it in any case. On an error nothing changes, and a pool that is out of range is counted as a
 // rejected hint. The timer of a ttl keeps the limiter alive until then.
 func (l *Limiter) SetPool(p Pool, ttl time.Duration) error {

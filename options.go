@@ -173,7 +173,7 @@ func OnAdmit(f func(key string, waited, overhead time.Duration)) Option {
 func Replicas(n int) Option { return StartPool(Pool{Replicas: n}) }
 
 // StartPool sets the configured pool. It counts until SetPool or Follow brings another, and again when hints
-// have grown older than HintMaxAge. The default is one replica, which BeyondShare treats as an unknown pool.
+// have grown older than HintMaxAge or AwaitPool says. The default is one replica, which BeyondShare treats as unknown.
 func StartPool(p Pool) Option {
 	return func(o *options) error { o.pool, o.sized = p, true; return p.validate() }
 }
@@ -185,8 +185,7 @@ func StartEmpty() Option {
 }
 
 // AwaitPool admits nothing until SetPool or Follow brings a pool. Callers wait as they do for a slot, or are
-// refused with ReasonPool. Then each key begins with its share of that pool, and windows open with
-// the next one.
+// refused with ReasonPool. Then each key begins with its share of that pool, and windows open with the next one.
 //
 // When nothing usable has come for maxAge, above 0, since the first Follow began, the configured pool counts while one
 // runs. Without a configured pool nothing is admitted until a hint comes, nor while the last one is older than maxAge,

@@ -98,7 +98,7 @@ type RateState struct {
 	Events     float64 `json:"events"`
 	PerSeconds float64 `json:"per_seconds"`
 	Burst      int     `json:"burst"` // 0 for Events; 1 if paced
-	Kind       string  `json:"kind"`  // bucket, paced, window or counted-window; the next two say as much as they can
+	Kind       string  `json:"kind"`  // bucket, paced, window or counted-window; the next two are for those who do not know of it
 	Aligned    bool    `json:"aligned"`
 	Counted    bool    `json:"counted"` // the fleet's count decides
 	NoTurns    bool    `json:"no_turns"`

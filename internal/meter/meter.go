@@ -13,7 +13,7 @@
 //     Fill.Size.
 //   - A CostBucket is one whose takes are corrected later. What comes back is the least headroom since: the reflection
 //     principle of a process with a barrier.
-//   - A Window counts the events of one aligned period. Replicas divide the fleet's total of each window exactly, by
+//   - A Window counts the events of one period of the clock. Replicas divide the fleet's total of each exactly, by
 //     Hermite's identity (window.go), or count together what is left of it (counted.go).
 //   - A TurnBucket admits an event only while its replica's turn is open, so that the events of a fleet are evenly
 //     spaced (turn.go).
@@ -24,9 +24,9 @@ import (
 	"time"
 )
 
-// Instant is a moment under a shard's lock. It never goes back.
+// Instant is a moment by both clocks.
 type Instant struct {
-	At   time.Duration // since the limiter was made, by the monotonic clock
+	At   time.Duration // since the limiter was made, by the monotonic clock; it never goes back
 	Wall int64         // nanoseconds since the Unix epoch, by the wall clock; it may step
 }
 

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Schedule is how many events each aligned window allows this replica: "100 a minute from the full minute",
+// Schedule is how many events each window allows this replica: "100 a minute from the full minute",
 // divided so that fractions carry over from window to window.
 type Schedule struct {
 	Per      int64  // ns
@@ -131,7 +131,7 @@ func floorDiv(a, b int64) int64 {
 	return q
 }
 
-// Window counts the events of one key in the present window of an aligned rate.
+// Window counts the events of one key in the present window of a rate.
 //
 // It follows the wall clock, and a step of the clock opens one window at most. A step forward opens the
 // window that it leads to. After a step back a window that is in use goes on until its period has passed by
