@@ -46,6 +46,10 @@ func TestRegistry(t *testing.T) {
 	is(t, "the same rule", limiterIn(t, &r, "api", MaxKeys(7)), a)
 	setLimit(t, a, Rates(perSecond(20, 20)))
 	is(t, "the same rule after SetLimit", limiterIn(t, &r, "api"), a)
+	var paced Registry
+	one, _ := paced.Limiter("one", Rates(Every(time.Second)), few)
+	same, _ := paced.Limiter("one", Rates(Rate{Name: "interval", Events: 1, Per: time.Second, Burst: 1, Kind: Paced}))
+	is(t, "a paced rate whose burst is written", same, one)
 	_, err := r.Limiter("api", Rates(perSecond(11, 10)))
 	says(t, err, `"api"`, "another limit", "100 per 1s", "11 per 1s")
 	_, err = r.Limiter("new", Limit{InFlight: -1})
