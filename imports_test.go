@@ -69,7 +69,6 @@ var rooms = []room{
 	{"admin/browser", ". policy admin httplimit", "github.com/chromedp", "internal/carried internal/needed"},
 	{"admin/...", ". admin internal/kinds internal/listen internal/trial internal/shown", "github.com/go-json-experiment/json",
 		"internal/carried"},
-	{"examples/fleet/...", "...", "github.com/redis/go-redis/v9", ""},
 	{"examples/service", "...", "github.com/prometheus/client_golang", ""},
 	{"examples/...", "...", "", ""}, // to copy it, a reader needs nothing but quotient
 	{"bench/...", "... bench internal", "...", ""},

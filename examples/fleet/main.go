@@ -4,9 +4,9 @@
 //
 // An upstream allows 100 requests a second and answers 429 beyond that. Three replicas, each a process of its own,
 // want 60 a second each and share the 100 by division: no replica talks to another, and none calls a store. A
-// fourth one joins, and one is killed. The others get the new replica count through their admin endpoints; with
-// -pool file, dns, redis or gossip each counts for itself. The verdict comes from the upstream's log, not from the
-// limiters: no window between any two requests may hold more than the limit promises.
+// fourth one joins, and one is killed. The others get the new replica count through their admin endpoints. The verdict
+// comes from the upstream's log, not from the limiters: no window between any two requests may hold more than the
+// limit promises.
 //
 // In the second half three new replicas know neither the replica count nor the limit, which the upstream halves and
 // later restores without notice. Then one replica wants more than the whole limit while the others want almost
@@ -68,11 +68,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 // play plays one act, and prints what is to be seen, and the verdict.
 func (p plan) play(ctx context.Context, stdout io.Writer) (kept bool, err error) {
-	out, script := newScreen(stdout, p), division
-	if out.head(); p.adapts() {
-		script = adaptation
-	}
-	f, err := runFleet(ctx, p, out, script)
+	out := newScreen(stdout, p, colored(stdout))
+	out.head()
+	f, err := runFleet(ctx, p, out)
 	switch {
 	case err != nil:
 		return false, err
@@ -100,14 +98,13 @@ type plan struct {
 	Limit, Want                    float64
 	Burst, Room, Replicas, Believe int
 	Join, Kill, Duration           time.Duration
-	Act, Pool, Tell, Policy, Color string
+	Act, Tell, Policy              string
 }
 
-// of is the plan of one act. In the adaptive one no replica joins, none is killed, none is told how many they are,
-// and all follow a policy.
+// of is the plan of one act. In the adaptive one no replica joins, none is killed, and all follow a policy.
 func (p plan) of(act string) plan {
 	if p.Act = act; p.adapts() {
-		p.Join, p.Kill, p.Pool = 0, 0, ""
+		p.Join, p.Kill = 0, 0
 	} else {
 		p.Policy = ""
 	}
@@ -155,11 +152,8 @@ func (p *plan) flags(flags *flag.FlagSet) {
 	flags.DurationVar(&p.Join, "join", 3*time.Second, "one more replica joins after this `time`; 0 is never")
 	flags.DurationVar(&p.Kill, "kill", 6*time.Second, "one replica is killed after this `time`; 0 is never")
 	flags.DurationVar(&p.Duration, "duration", 12*time.Second, "`time` that the act of division takes")
-	flags.IntVar(&p.Believe, "believe", 0, "set this number of `replicas` on each replica, right or wrong, "+
-		"with -pool static; with 2 the verdict on the division fails (0: the right number)")
-	oneOf(&p.Pool, "pool", []string{"static", "file", "dns", "redis", "gossip"},
-		"`how` the replicas learn the replica count in the act of division: "+
-			"static (it is set), file, dns, redis, gossip (they count)")
+	flags.IntVar(&p.Believe, "believe", 0, "set this number of `replicas` on each replica, right or wrong; "+
+		"with 2 the verdict on the division fails (0: the right number)")
 	oneOf(&p.Act, "act", []string{"both", "division", "adaptive"},
 		"`which` act to play: division, adaptive, or both, one after the other")
 	oneOf(&p.Tell, "tell", []string{tellFields, tellRetry, tellNothing},
@@ -167,8 +161,6 @@ func (p *plan) flags(flags *flag.FlagSet) {
 			"nothing (a bare 429), retry-after, fields (also RateLimit in every answer)")
 	oneOf(&p.Policy, "policy", []string{"tracking", "aimd", "fixed"}, "`policy` of the adaptive act: "+
 		"tracking, aimd or fixed; with fixed, which learns nothing, the verdict fails")
-	oneOf(&p.Color, "color", []string{"auto", "always", "never"},
-		"`when` to use colour: auto (on a terminal, unless NO_COLOR is set), always, never")
 }
 
 // validate refuses what would run for ever, load the machine, or not show anything.
@@ -179,7 +171,6 @@ func (p plan) validate() error {
 		}
 		return nil
 	}
-	counts := p.Pool != "static"
 	return cmp.Or(
 		between("limit", p.Limit, 1, 5000), between("burst", p.Burst, 1, 5000), between("room", p.Room, 0, 5000),
 		between("want", p.Want, 1, 5000), between("replicas", p.Replicas, 1, 6),
@@ -188,11 +179,7 @@ func (p plan) validate() error {
 		between("join", p.Join, 0, p.Duration-time.Millisecond),
 		between("kill", p.Kill, 0, p.Duration-time.Millisecond),
 		refuse(p.Kill > 0 && p.Kill <= p.Join, "-kill: %v is not after -join (%v)", p.Kill, p.Join),
-		refuse(p.Kill > 0 && p.Join == 0 && p.Replicas == 1, "-kill: %v leaves no replica alive", p.Kill),
-		refuse(counts && p.Believe > 0, "-believe: %d, but under -pool %s the replicas count themselves",
-			p.Believe, p.Pool),
-		refuse(counts && p.adapts(),
-			"-pool: in the adaptive act the replicas do not count: they do not know how many they are"))
+		refuse(p.Kill > 0 && p.Join == 0 && p.Replicas == 1, "-kill: %v leaves no replica alive", p.Kill))
 }
 
 // between refuses a number outside of a range; NaN is outside of any.

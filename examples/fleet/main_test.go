@@ -47,8 +47,6 @@ func TestBadFlagsAreNamed(t *testing.T) {
 		{"-replicas 1 -join 0", "-kill: 6s leaves no replica"},
 		{"-act third", `"third" for flag -act: it is none of both, division, adaptive`},
 		{"-tell lies", "-tell"},
-		{"-pool file -believe 2", "-believe: 2"},
-		{"-pool file -act adaptive", "-pool: in the adaptive act"},
 		{"more", `unexpected argument "more"`},
 		{"-unknown", "not defined: -unknown"},
 	} {
@@ -70,15 +68,32 @@ func lacks(said string, wanted ...string) []string {
 	return slices.DeleteFunc(wanted, func(want string) bool { return strings.Contains(said, want) })
 }
 
-// TestAWrongPoolSizeIsCaught: replicas that each believe to be alone exceed the limit, and the
-// verdict reports it. This is the proof that the verdict can fail.
-func TestAWrongPoolSizeIsCaught(t *testing.T) {
+// TestProcessesDivideALimit: the verdict on processes can be good; and bad, when each believes to be alone. A replica
+// that loses the processor between two readings of a clock may be blamed for some milliseconds, so one run of three
+// has to be as it should.
+func TestProcessesDivideALimit(t *testing.T) {
 	t.Parallel()
-	status, said := play("-act", "division", "-duration", "3500ms", "-join", "1s", "-kill", "2s",
-		"-believe", "1", "-want", "200")
-	missing := lacks(said, "BROKEN  the fleet", "A bound was BROKEN.")
-	if status != exitBroken || len(missing) > 0 {
-		t.Errorf("exit status %d, want %d, no %q in\n%s", status, exitBroken, missing, said)
+	for _, tt := range []struct {
+		believe string
+		status  int
+		says    []string
+	}{
+		{"0", exitHeld, []string{"3 replicas know how many they are", "replica 4 joins, its bucket empty",
+			"all know of that after ", "replica 2 is killed", "held    the fleet", "held    replica 4", "Every bound held."}},
+		{"1", exitBroken, []string{"BROKEN  the fleet", "A bound was BROKEN."}},
+	} {
+		for left := 2; ; left-- {
+			status, said := play("-act", "division", "-duration", "3500ms", "-join", "1s", "-kill", "2s",
+				"-want", "200", "-believe", tt.believe)
+			missing := lacks(said, slices.Clone(tt.says)...)
+			if status == tt.status && len(missing) == 0 {
+				break
+			}
+			t.Logf("-believe %s: exit status %d, no %q in\n%s", tt.believe, status, missing, said)
+			if left == 0 {
+				t.Fatal("no run of three was as it should be")
+			}
+		}
 	}
 }
 

@@ -40,21 +40,18 @@ type assignment struct {
 	Burst    int       // over the fleet
 	Replicas int       // the configured pool size
 	Join     bool      // others are using the limit already
-	Pool, At string    // one of countings, and where
 	Policy   string    // one of policies, up to the whole limit
 }
 
 // A Report is what a replica knows of itself.
 type Report struct {
-	Pid       int             // of its process
-	Admin     string          // URL of the admin endpoint
-	Born      time.Duration   // just before its limiter was made
-	Replicas  int             // pool size in force; 0 before the first count
-	Waiting   int             // requests that wait now
-	Failed    int             // requests that got no answer
-	LastError string          // of the last one
-	Stall     time.Duration   // longest time in which the process did not get to run
-	Overheads []time.Duration // of the limiter, by request, since the report before
+	Pid       int           // of its process
+	Admin     string        // URL of the admin endpoint
+	Born      time.Duration // just before its limiter was made
+	Waiting   int           // requests that wait now
+	Failed    int           // requests that got no answer
+	LastError string        // of the last one
+	Stall     time.Duration // longest time in which the process did not get to run
 }
 
 // A pipe joins the two ends of a process that its parent holds, or the other two.
@@ -67,7 +64,6 @@ type pipe struct {
 type replica struct {
 	assignment
 	wants   chan float64 // new orders for load
-	source  quotient.Source
 	limiter *quotient.Limiter
 	client  *http.Client
 
@@ -100,7 +96,7 @@ func newReplica(a assignment) (*replica, error) {
 	start := now.Add(a.Start.Sub(now)) // all processes share the wall clock; from now on no step of it counts
 	r := &replica{assignment: a, wants: make(chan float64), state: Report{Pid: os.Getpid(), Born: time.Since(start)}}
 	rate := quotient.Rate{Name: "second", Events: a.Limit, Per: time.Second, Burst: a.Burst}
-	options := []quotient.Option{quotient.MaxWait(patience), quotient.OnAdmit(r.admitted)}
+	options := []quotient.Option{quotient.MaxWait(patience)}
 	if a.Policy != "" { // the upstream is the judge: up to the whole limit, if it bears that
 		options = append(options, quotient.Policy(policies[a.Policy]), quotient.BeyondShare())
 	} else {
@@ -109,20 +105,17 @@ func newReplica(a assignment) (*replica, error) {
 	if a.Join {
 		options = append(options, quotient.StartEmpty())
 	}
-	var err, err2 error
-	if r.source, err = a.source(); r.source != nil { // until it has counted it sends nothing
-		options = append(options, quotient.AwaitPool(), quotient.HintMaxAge(hintMaxAge), quotient.HoldDown(holdDown))
-	}
-	r.limiter, err2 = quotient.New(quotient.Rates(rate), options...)
+	var err error
+	r.limiter, err = quotient.New(quotient.Rates(rate), options...)
 	sends := &stamp{id: a.ID, start: start, base: &http.Transport{MaxIdleConnsPerHost: 64}}
 	r.client = &http.Client{
 		Transport: &httplimit.Transport{Base: sends, Limiter: r.limiter, Key: httplimit.Constant("upstream")},
 		Timeout:   patience + 5*time.Second,
 	}
-	return r, errors.Join(err, err2)
+	return r, err
 }
 
-// serve runs the replica until its parent is gone, or it cannot work.
+// serve runs the replica until its parent is gone.
 func (r *replica) serve(parent io.ReadWriteCloser) error {
 	var limiters quotient.Registry
 	err := limiters.Add("fleet", r.limiter)
@@ -132,20 +125,10 @@ func (r *replica) serve(parent io.ReadWriteCloser) error {
 		return err
 	}
 	r.state.Admin = httptest.NewServer(operator).URL
-	ended := make(chan error, 2)
-	go func() {
-		calls.ServeConn(parent)
-		ended <- nil
-	}()
-	if r.source != nil {
-		go func() { // a source that ends cannot work at all
-			err := r.limiter.Follow(context.Background(), r.source)
-			ended <- fmt.Errorf("the source of the pool size ended: %w", err)
-		}()
-	}
 	go r.watchStalls()
 	go r.load(context.Background())
-	return <-ended
+	calls.ServeConn(parent)
+	return nil
 }
 
 // Want has the replica send so many requests a second from now on.
@@ -156,14 +139,8 @@ func (r *replica) Want(rate float64, _ *struct{}) error {
 
 // Report tells what is known.
 func (r *replica) Report(_ struct{}, known *Report) error {
-	stats := r.limiter.Stats()
-	r.count(func(state *Report) {
-		*known, state.Overheads = *state, nil
-	})
-	known.Waiting = stats.Waiting
-	if stats.Pool.Source != "awaited" {
-		known.Replicas = stats.Pool.Replicas
-	}
+	r.count(func(state *Report) { *known = *state })
+	known.Waiting = r.limiter.Stats().Waiting
 	return nil
 }
 
@@ -171,11 +148,6 @@ func (r *replica) count(change func(*Report)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	change(&r.state)
-}
-
-// admitted is the limiter's OnAdmit.
-func (r *replica) admitted(_ string, _, overhead time.Duration) {
-	r.count(func(state *Report) { state.Overheads = append(state.Overheads, overhead) })
 }
 
 // load sends requests at the wanted rate whatever becomes of them, as the users of a service do: an arrival does

@@ -36,15 +36,20 @@ type screen struct {
 	styles  *strings.Replacer
 }
 
-func newScreen(w io.Writer, p plan) *screen {
+// colored reports whether w is a terminal that is to have colours.
+func colored(w io.Writer) bool {
+	file, ok := w.(*os.File)
+	if !ok || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
+		return false
+	}
+	info, err := file.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+func newScreen(w io.Writer, p plan, color bool) *screen {
 	s := &screen{w: w, plan: p, columns: p.Replicas}
 	if p.Join > 0 {
 		s.columns++
-	}
-	color := p.Color == "always"
-	if file, ok := w.(*os.File); ok && p.Color == "auto" && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" {
-		info, err := file.Stat()
-		color = err == nil && info.Mode()&os.ModeCharDevice != 0
 	}
 	var marks []string
 	for i, glyph := range glyphs {
@@ -72,14 +77,14 @@ func (s *screen) print(format string, args ...any) {
 func (s *screen) head() {
 	p := s.plan
 	text := "\n<b>One limit, and no request waits for a store.</> %d processes want %g requests a second each, " +
-		"of %g in all.\nEach decides alone, by limit / replicas; how many they are it %s.\n\n     "
-	last := any(countings[p.Pool].how)
+		"of %g in all.\nEach decides alone, by limit / replicas; how many they are it is told.\n\n     "
+	args := []any{p.Replicas, p.Want, p.Limit}
 	if p.adapts() {
 		text = "\n<b>A limit that moves.</> %d processes want %g requests a second each, of %g in all. The upstream " +
-			"changes its\nlimit and announces nothing. They learn it from its answers, which carry: %s.\n\n     "
-		last = p.Tell + " (policy " + p.Policy + ")"
+			"changes its\nlimit and announces nothing. They learn it from its answers, which carry: %s (policy %s).\n\n     "
+		args = append(args, p.Tell, p.Policy)
 	}
-	s.print(text, p.Replicas, p.Want, p.Limit, last)
+	s.print(text, args...)
 	for i := range s.columns {
 		s.print("  <%d>{%[1]d} replica %-3d</>", i, i+1)
 	}
@@ -135,17 +140,8 @@ func (s *screen) bar(cells []cell, limit float64) string {
 	return strings.Join(slices.Insert(drawn, mark, "│"), "")
 }
 
-// noticed prints how long it took each replica to know of a change of the pool.
-func (s *screen) noticed(at time.Duration, ph phase) {
-	var after []string
-	for _, id := range ph.Alive {
-		after = append(after, fmt.Sprintf("%d after %s", id, short(ph.knew[id])))
-	}
-	s.happening(at, "all know of the "+ph.of, ": "+strings.Join(after, ", "))
-}
-
-func (s *screen) happening(at time.Duration, what, more string) {
-	s.print("<b>── %.1f s  %s</>%s\n", at.Seconds(), what, more)
+func (s *screen) happening(at time.Duration, what string) {
+	s.print("<b>── %.1f s  %s</>\n", at.Seconds(), what)
 }
 
 // summary prints how good the run was, not whether it kept its promises.
@@ -162,15 +158,7 @@ func (s *screen) summary(f *fleet) {
 	}
 	s.print("<dim>  goodput: accepted, of the limit.  fairness: Jain's index over the replicas of that time.\n" +
 		"  overshoot: the most in any second, against the limit, from one second on.</>\n\n")
-	var network []time.Duration // from leaving a replica to reaching the upstream
-	for _, a := range f.log {
-		network = append(network, a.Arrived-a.Sent)
-	}
 	all := f.total()
-	s.print("  overhead of the limiter   p50 %-8s p99 %-8s over %d admitted requests, timers included\n",
-		short(quantile(all.Overheads, 0.50)), short(quantile(all.Overheads, 0.99)), len(all.Overheads))
-	s.print("  way to the upstream       p50 %-8s p99 %-8s max %s\n",
-		short(quantile(network, 0.50)), short(quantile(network, 0.99)), short(quantile(network, 1)))
 	if all.Failed > 0 {
 		s.print("  <red>%d requests got no answer, the last one: %s</>\n", all.Failed, all.LastError)
 	}
@@ -204,12 +192,4 @@ func short(d time.Duration) string {
 	for ; d >= 1000*unit; unit *= 10 {
 	}
 	return d.Round(unit).String()
-}
-
-func thousands(n int) string {
-	text := fmt.Sprint(n)
-	for i := len(text) - 3; i > 0; i -= 3 {
-		text = text[:i] + "," + text[i:]
-	}
-	return text
 }
