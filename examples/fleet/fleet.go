@@ -51,9 +51,12 @@ type moment struct {
 	do    func(context.Context) error
 }
 
+// room is the burst that the upstream allows beyond the fleet's: requests that leave evenly may arrive together.
+const room = 10
+
 // newFleet is a fleet whose replicas are processes.
 func newFleet(p plan, out *screen) *fleet {
-	return &fleet{plan: p, out: out, up: newUpstream(p.Limit, p.Burst+p.Room, p.Tell), start: start, tell: (*process).tell}
+	return &fleet{plan: p, out: out, up: newUpstream(p.Limit, p.Burst+room, p.Tell), start: start, tell: (*process).tell}
 }
 
 // runFleet plays one act over a network.
@@ -167,10 +170,14 @@ func (f *fleet) startAll(ctx context.Context) error {
 
 // startOne starts the next replica as one of n.
 func (f *fleet) startOne(ctx context.Context, n int, join bool) (*process, error) {
-	p, err := f.start(ctx, assignment{
+	a := assignment{
 		ID: len(f.all) + 1, Upstream: f.url, Start: f.up.start, Limit: f.plan.Limit, Burst: f.plan.Burst,
-		Replicas: f.told(n), Join: join, Policy: f.plan.Policy,
-	})
+		Replicas: f.told(n), Join: join,
+	}
+	if f.plan.adapts() {
+		a.Policy = f.plan.Policy
+	}
+	p, err := f.start(ctx, a)
 	if err == nil {
 		err = p.look() // it answers when it is ready
 	}
@@ -202,15 +209,9 @@ func (f *fleet) enter(at time.Duration, what string, s scene) {
 }
 
 // division is the script in which one replica joins and one is killed.
-func (f *fleet) division() (script []moment) {
-	p := f.plan
-	if p.Join > 0 {
-		script = append(script, moment{p.Join, f.join})
-	}
-	if p.Kill > 0 {
-		script = append(script, moment{p.Kill - p.Join, f.killOne})
-	}
-	return append(script, moment{p.Duration - max(p.Join, p.Kill), f.finish})
+func (f *fleet) division() []moment {
+	quarter := f.plan.Duration / 4
+	return []moment{{quarter, f.join}, {quarter, f.killOne}, {2 * quarter, f.finish}}
 }
 
 // join starts one more replica, with an empty bucket. It sends requests while the others do not know of it yet:

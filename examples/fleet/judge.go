@@ -259,7 +259,7 @@ func (f *fleet) adaptation() (script []moment) {
 // change begins a scene. The replicas get their demand, but neither the limit nor how many they are.
 func (f *fleet) change(s scene) error {
 	p, now := f.plan, f.up.now()
-	f.up.set(s.Factor*p.Limit, max(1, int(s.Factor*float64(p.Burst+p.Room))))
+	f.up.set(s.Factor*p.Limit, max(1, int(s.Factor*float64(p.Burst+room))))
 	f.enter(now, s.Title, s)
 	return each(f.all, func(r *process) error {
 		switch {

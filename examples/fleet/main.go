@@ -49,13 +49,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if errors.Is(err, flag.ErrHelp) {
 		return exitHeld
 	}
-	status := exitHeld
-	for _, act := range []string{"division", "adaptive"} {
-		if err != nil || p.Act != "both" && p.Act != act {
-			continue
+	status, acts := exitHeld, []string{p.Act}
+	if p.Act == "both" {
+		acts = []string{"division", "adaptive"}
+	}
+	for _, p.Act = range acts {
+		held := false
+		if err == nil {
+			held, err = p.play(ctx, stdout)
 		}
-		var held bool
-		if held, err = p.of(act).play(ctx, stdout); !held {
+		if !held {
 			status = exitBroken
 		}
 	}
@@ -95,20 +98,10 @@ func (f *fleet) verdict() bool {
 
 // A plan is what one run does: its flags, each of which says what its field is.
 type plan struct {
-	Limit, Want                    float64
-	Burst, Room, Replicas, Believe int
-	Join, Kill, Duration           time.Duration
-	Act, Tell, Policy              string
-}
-
-// of is the plan of one act. In the adaptive one no replica joins, none is killed, and all follow a policy.
-func (p plan) of(act string) plan {
-	if p.Act = act; p.adapts() {
-		p.Join, p.Kill = 0, 0
-	} else {
-		p.Policy = ""
-	}
-	return p
+	Limit, Want              float64
+	Burst, Replicas, Believe int
+	Duration                 time.Duration
+	Act, Tell, Policy        string
 }
 
 func (p plan) adapts() bool { return p.Act == "adaptive" }
@@ -145,13 +138,10 @@ func (p *plan) flags(flags *flag.FlagSet) {
 	flags.Float64Var(&p.Limit, "limit", 100, "`requests` a second that the fleet may send; "+
 		"the upstream enforces the same limit, and changes it in the adaptive act")
 	flags.IntVar(&p.Burst, "burst", 10, "`requests` that the fleet may send at once")
-	flags.IntVar(&p.Room, "room", 10, "`requests` of burst that the upstream allows beyond -burst: "+
-		"requests that leave evenly may arrive together")
 	flags.Float64Var(&p.Want, "want", 60, "`requests` a second that each replica wants to send")
 	flags.IntVar(&p.Replicas, "replicas", 3, "`processes` at the start, 1 to 6")
-	flags.DurationVar(&p.Join, "join", 3*time.Second, "one more replica joins after this `time`; 0 is never")
-	flags.DurationVar(&p.Kill, "kill", 6*time.Second, "one replica is killed after this `time`; 0 is never")
-	flags.DurationVar(&p.Duration, "duration", 12*time.Second, "`time` that the act of division takes")
+	flags.DurationVar(&p.Duration, "duration", 12*time.Second, "`time` that the act of division takes: "+
+		"after a quarter of it one more replica joins, after half of it one is killed")
 	flags.IntVar(&p.Believe, "believe", 0, "set this number of `replicas` on each replica, right or wrong; "+
 		"with 2 the verdict on the division fails (0: the right number)")
 	oneOf(&p.Act, "act", []string{"both", "division", "adaptive"},
@@ -165,21 +155,10 @@ func (p *plan) flags(flags *flag.FlagSet) {
 
 // validate refuses what would run for ever, load the machine, or not show anything.
 func (p plan) validate() error {
-	refuse := func(bad bool, format string, args ...any) error {
-		if bad {
-			return fmt.Errorf(format, args...)
-		}
-		return nil
-	}
 	return cmp.Or(
-		between("limit", p.Limit, 1, 5000), between("burst", p.Burst, 1, 5000), between("room", p.Room, 0, 5000),
-		between("want", p.Want, 1, 5000), between("replicas", p.Replicas, 1, 6),
-		between("believe", p.Believe, 0, 100),
-		between("duration", p.Duration, time.Second, 10*time.Minute),
-		between("join", p.Join, 0, p.Duration-time.Millisecond),
-		between("kill", p.Kill, 0, p.Duration-time.Millisecond),
-		refuse(p.Kill > 0 && p.Kill <= p.Join, "-kill: %v is not after -join (%v)", p.Kill, p.Join),
-		refuse(p.Kill > 0 && p.Join == 0 && p.Replicas == 1, "-kill: %v leaves no replica alive", p.Kill))
+		between("limit", p.Limit, 1, 5000), between("burst", p.Burst, 1, 5000), between("want", p.Want, 1, 5000),
+		between("replicas", p.Replicas, 1, 6), between("believe", p.Believe, 0, 100),
+		between("duration", p.Duration, time.Second, 10*time.Minute))
 }
 
 // between refuses a number outside of a range; NaN is outside of any.

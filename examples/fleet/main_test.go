@@ -25,26 +25,22 @@ func TestMain(m *testing.M) {
 	case parentArg:
 		os.Exit(parentMain())
 	case programArg:
-		os.Args = []string{"fleet", "-join", "0", "-kill", "0"}
+		os.Args = []string{"fleet"}
 		main()
 	}
 	goleak.VerifyTestMain(m)
 }
 
 func TestBadFlagsAreNamed(t *testing.T) {
-	if got, said := play("-h"); got != exitHeld || !strings.Contains(said, "  -room ") {
+	if got, said := play("-h"); got != exitHeld || !strings.Contains(said, "  -burst ") {
 		t.Errorf("-h: exit status %d, %s", got, said)
 	}
 	for _, tt := range []struct{ args, want string }{
 		{"-limit 0", "-limit: 0"},
 		{"-limit NaN", "-limit: NaN"},
-		{"-room -1", "-room: -1"},
 		{"-replicas 7", "-replicas: 7"},
 		{"-duration 10ms", "-duration: 10ms"},
-		{"-join 12s", "-join: 12s"},
-		{"-kill 12s", "-kill: 12s"},
-		{"-kill 2s", "-kill: 2s"},
-		{"-replicas 1 -join 0", "-kill: 6s leaves no replica"},
+		{"-believe -1", "-believe: -1"},
 		{"-act third", `"third" for flag -act: it is none of both, division, adaptive`},
 		{"-tell lies", "-tell"},
 		{"more", `unexpected argument "more"`},
@@ -83,8 +79,8 @@ func TestProcessesDivideALimit(t *testing.T) {
 		{"1", exitBroken, []string{"BROKEN  the fleet", "A bound was BROKEN."}},
 	} {
 		for left := 2; ; left-- {
-			status, said := play("-act", "division", "-duration", "3500ms", "-join", "1s", "-kill", "2s",
-				"-want", "200", "-believe", tt.believe)
+			status, said := play("-act", "division", "-duration", "4s", "-want", "200",
+				"-believe", tt.believe)
 			missing := lacks(said, slices.Clone(tt.says)...)
 			if status == tt.status && len(missing) == 0 {
 				break

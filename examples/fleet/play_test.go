@@ -78,7 +78,6 @@ func TestAFleetHoldsItsLimit(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p = p.of(p.Act)
 			var out bytes.Buffer
 			f := fake(p, newScreen(&out, p, false))
 			if err := f.run(t.Context()); err != nil {

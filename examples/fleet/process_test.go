@@ -138,8 +138,8 @@ func waiting(out io.Writer, p plan) *fleet {
 // TestNoLineIsLost: all seconds that have passed are printed.
 func TestNoLineIsLost(t *testing.T) {
 	var out bytes.Buffer
-	f := waiting(&out, plan{Limit: 100, Burst: 1, Replicas: 1, Duration: 10 * ms})
-	if err := f.play(t.Context(), f.division()); err != nil || strings.Count(out.String(), "\n") != 60 {
+	f := waiting(&out, plan{Limit: 100, Burst: 1, Replicas: 1})
+	if err := f.play(t.Context(), []moment{{0, f.finish}}); err != nil || strings.Count(out.String(), "\n") != 60 {
 		t.Errorf("%v after\n%s", err, out.String())
 	}
 }
@@ -150,9 +150,9 @@ func TestAReplicaThatEndedLate(t *testing.T) {
 	if err := send(p, os.Kill); err != nil {
 		t.Fatal(err)
 	}
-	f := waiting(io.Discard, plan{Limit: 100, Burst: 1, Replicas: 1, Duration: 10 * ms})
+	f := waiting(io.Discard, plan{Limit: 100, Burst: 1, Replicas: 1})
 	f.all = []*process{p}
-	if err := f.play(t.Context(), f.division()); err == nil || !strings.Contains(err.Error(), "ended by itself") {
+	if err := f.play(t.Context(), []moment{{0, f.finish}}); err == nil || !strings.Contains(err.Error(), "ended by itself") {
 		t.Errorf("play: %v", err)
 	}
 }

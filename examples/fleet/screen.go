@@ -48,7 +48,7 @@ func colored(w io.Writer) bool {
 
 func newScreen(w io.Writer, p plan, color bool) *screen {
 	s := &screen{w: w, plan: p, columns: p.Replicas}
-	if p.Join > 0 {
+	if !p.adapts() {
 		s.columns++
 	}
 	var marks []string

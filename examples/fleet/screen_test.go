@@ -9,7 +9,7 @@ import (
 
 func testScreen(color bool) (*screen, *bytes.Buffer) {
 	out := &bytes.Buffer{}
-	return newScreen(out, plan{Limit: 100, Want: 60, Replicas: 2, Join: time.Second}, color), out
+	return newScreen(out, plan{Limit: 100, Want: 60, Replicas: 2}, color), out
 }
 
 // TestColumnsAlign: every line of the table has its parts where the head says.
