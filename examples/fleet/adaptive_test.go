@@ -66,7 +66,7 @@ func TestFollowed(t *testing.T) {
 // phasesOf are the phases of the adaptive act, from 0 on.
 func phasesOf(p plan) (all []phase) {
 	at := time.Duration(0)
-	for _, s := range p.scenes() {
+	for _, s := range scenes {
 		all = append(all, phase{scene: s, From: at, To: at + s.Length, Limit: s.Factor * p.Limit, Alive: []int{1, 2}})
 		at += s.Length
 	}
@@ -75,7 +75,7 @@ func phasesOf(p plan) (all []phase) {
 
 // TestScenesFitTheirBounds: a scene is long enough to show that its bound does not hold.
 func TestScenesFitTheirBounds(t *testing.T) {
-	for _, s := range (plan{Tell: tellFields}).scenes() {
+	for _, s := range scenes {
 		if s.Within > 0 && s.Length < s.Within+time.Second+followWindow {
 			t.Errorf("%s: %v is too short for a bound of %v", s.Title, s.Length, s.Within)
 		}
@@ -106,7 +106,7 @@ func TestEveryCheckCanFail(t *testing.T) {
 			"fairness"},
 		{"nothing at all", nil, "the limit halves, the limit is back, the busy one, goodput"},
 	} {
-		checks := judge(row.log, phasesOf(plan{Limit: 100, Tell: tellFields}))
+		checks := judge(row.log, phasesOf(plan{Limit: 100}))
 		var broken []string
 		for _, c := range checks {
 			if !c.Held {

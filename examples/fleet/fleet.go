@@ -7,12 +7,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http/httptest"
-	"net/rpc"
 	"os"
 	"os/exec"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/quotient-go/quotient"
@@ -56,7 +55,7 @@ const room = 10
 
 // newFleet is a fleet whose replicas are processes.
 func newFleet(p plan, out *screen) *fleet {
-	return &fleet{plan: p, out: out, up: newUpstream(p.Limit, p.Burst+room, p.Tell), start: start, tell: (*process).tell}
+	return &fleet{plan: p, out: out, up: newUpstream(p.Limit, p.Burst+room), start: start, tell: (*process).tell}
 }
 
 // runFleet plays one act over a network.
@@ -84,15 +83,12 @@ func (f *fleet) run(ctx context.Context) error {
 	return f.play(ctx, f.division())
 }
 
-// each does something with some processes at the same time.
-func each(all []*process, do func(p *process) error) error {
-	errs := make([]error, len(all))
-	var doing sync.WaitGroup
-	for i, p := range all {
-		doing.Go(func() { errs[i] = do(p) })
+// each does something with each process.
+func each(all []*process, do func(p *process) error) (err error) {
+	for _, p := range all {
+		err = errors.Join(err, do(p))
 	}
-	doing.Wait()
-	return errors.Join(errs...)
+	return err
 }
 
 // play goes through a script, and prints a line a second. Lines that are late, as a replica was started meanwhile,
@@ -123,7 +119,7 @@ func (f *fleet) look(ctx context.Context, at time.Duration) error {
 	case <-ctx.Done():
 	case <-time.After(at - f.up.now()):
 	}
-	err := each(f.alive(), (*process).look)
+	err := each(f.alive(), func(p *process) error { return p.order(0) })
 	if ctx.Err() != nil {
 		return errors.New("interrupted")
 	}
@@ -160,12 +156,11 @@ func (f *fleet) startAll(ctx context.Context) error {
 	first := scene{Factor: 1}
 	what := fmt.Sprintf("%d replicas know how many they are, from their configuration", len(f.all))
 	if f.plan.adapts() {
-		first = f.plan.scenes()[0]
-		what = first.Title
+		first, what = scenes[0], scenes[0].Title
 	}
 	f.begin = f.up.now()
 	f.enter(f.begin, what, first)
-	return each(f.all, func(p *process) error { return p.want(f.plan.Want) })
+	return each(f.all, func(p *process) error { return p.order(f.plan.Want) })
 }
 
 // startOne starts the next replica as one of n.
@@ -179,7 +174,7 @@ func (f *fleet) startOne(ctx context.Context, n int, join bool) (*process, error
 	}
 	p, err := f.start(ctx, a)
 	if err == nil {
-		err = p.look() // it answers when it is ready
+		err = p.order(0) // it answers when it is ready
 	}
 	if err == nil {
 		p.steps = []step{f.share(0, f.told(n))}
@@ -222,7 +217,7 @@ func (f *fleet) join(ctx context.Context) error {
 		return err
 	}
 	f.enter(p.state.Born, fmt.Sprintf("replica %d joins, its bucket empty", p.id), scene{Factor: 1})
-	err = errors.Join(p.want(f.plan.Want), f.tellAll())
+	err = errors.Join(p.order(f.plan.Want), f.tellAll())
 	f.last().Unknown = f.up.now() - p.state.Born
 	return err
 }
@@ -259,12 +254,17 @@ func (f *fleet) tellAll() error {
 // A process is a replica, seen from its parent.
 type process struct {
 	id      int
-	replica *rpc.Client
+	orders  *json.Encoder
+	reports *json.Decoder
 	kill    context.CancelFunc // as a crash does
 	wait    func() error       // until it has ended: no zombie stays; returns its last words
 	ended   bool
 	state   Report // the last one
 	steps   []step // what its share was, and since when
+}
+
+func newProcess(id int, orders io.Writer, reports io.Reader, kill func(), wait func() error) *process {
+	return &process{id: id, orders: json.NewEncoder(orders), reports: json.NewDecoder(reports), kill: kill, wait: wait}
 }
 
 // start runs this program again as a replica. The end of ctx kills it.
@@ -285,35 +285,25 @@ func start(ctx context.Context, a assignment) (*process, error) {
 		return nil, err
 	}
 	wait := func() error { return fmt.Errorf("%v %s", cmd.Wait(), bytes.TrimSpace(words.Bytes())) }
-	client := rpc.NewClient(pipe{stdout, stdin})
-	return &process{id: a.ID, replica: client, kill: kill, wait: wait}, nil
+	return newProcess(a.ID, stdin, stdout, kill, wait), nil
 }
 
-// look asks the replica how it is.
-func (p *process) look() error {
+// order has the replica send so many requests a second from now on, or as many as before for 0, and takes its report.
+// It fails only when the replica has ended; one that does not answer in time is killed.
+func (p *process) order(want float64) error {
+	deaf := time.AfterFunc(answerWithin, p.kill)
+	defer deaf.Stop()
 	var now Report
-	err := p.call("Report", struct{}{}, &now)
-	if err == nil {
-		p.state = now
+	if p.orders.Encode(want) != nil || p.reports.Decode(&now) != nil {
+		return fmt.Errorf("replica %d ended by itself: %w", p.id, p.end())
 	}
-	return err
+	p.state = now
+	return nil
 }
 
 // share is what one of n replicas may do from an instant on: the quotient, and no bucket smaller than one request.
 func (f *fleet) share(from time.Duration, n int) step {
 	return step{from: from, rate: f.plan.Limit / float64(n), burst: max(1, float64(f.plan.Burst)/float64(n))}
-}
-
-func (p *process) want(rate float64) error { return p.call("Want", rate, &struct{}{}) }
-
-// call calls the replica. It fails only when that has ended; one that does not answer in time is killed.
-func (p *process) call(method string, arg, reply any) error {
-	deaf := time.AfterFunc(answerWithin, p.kill)
-	defer deaf.Stop()
-	if p.replica.Call("replica."+method, arg, reply) == nil {
-		return nil
-	}
-	return fmt.Errorf("replica %d ended by itself: %w", p.id, p.end())
 }
 
 // end kills the process, unless it has ended, and returns how it ended.

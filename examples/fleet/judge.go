@@ -232,28 +232,21 @@ type scene struct {
 // The scenes whose figures are judged by themselves.
 const sceneHalf, sceneBusy = 1, 3
 
-// scenes are those of the adaptive act. They take longer where the upstream does not say what is left.
-func (p plan) scenes() []scene {
-	unit := time.Second
-	if p.Tell != tellFields {
-		unit *= 2
-	}
-	return []scene{
-		{"all want more than there is", 4 * unit, 1, 0, false},
-		{"the limit halves", 6 * unit, 0.5, 3 * unit, false},
-		{"the limit is back", 9 * unit, 1, 6 * unit, false},
-		{"replica 1 is busy, the others idle", 8 * unit, 1, 0, true},
-		{"all want the same again", 3 * unit, 1, 0, false},
-	}
+// scenes are those of the adaptive act.
+var scenes = []scene{
+	{"all want more than there is", 4 * time.Second, 1, 0, false},
+	{"the limit halves", 6 * time.Second, 0.5, 3 * time.Second, false},
+	{"the limit is back", 9 * time.Second, 1, 6 * time.Second, false},
+	{"replica 1 is busy, the others idle", 8 * time.Second, 1, 0, true},
+	{"all want the same again", 3 * time.Second, 1, 0, false},
 }
 
 // adaptation is the script that changes from one scene to the next.
 func (f *fleet) adaptation() (script []moment) {
-	all := f.plan.scenes()
-	for i, s := range all[1:] {
-		script = append(script, moment{all[i].Length, func(context.Context) error { return f.change(s) }})
+	for i, s := range scenes[1:] {
+		script = append(script, moment{scenes[i].Length, func(context.Context) error { return f.change(s) }})
 	}
-	return append(script, moment{all[len(all)-1].Length, f.finish})
+	return append(script, moment{scenes[len(scenes)-1].Length, f.finish})
 }
 
 // change begins a scene. The replicas get their demand, but neither the limit nor how many they are.
@@ -264,11 +257,11 @@ func (f *fleet) change(s scene) error {
 	return each(f.all, func(r *process) error {
 		switch {
 		case !s.Busy:
-			return r.want(p.Want)
+			return r.order(p.Want)
 		case r.id == 1:
-			return r.want(1.2 * p.Limit)
+			return r.order(1.2 * p.Limit)
 		}
-		return r.want(0.02 * p.Limit)
+		return r.order(0.02 * p.Limit)
 	})
 }
 

@@ -36,7 +36,7 @@ const exitHeld, exitBroken, exitFailed = 0, 1, 2
 
 func main() {
 	if len(os.Args) == 3 && os.Args[1] == replicaArg {
-		os.Exit(replicaMain(os.Args[2], pipe{os.Stdin, os.Stdout}, os.Stderr))
+		os.Exit(replicaMain(os.Args[2], os.Stdin, os.Stdout, os.Stderr))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	status := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
@@ -101,7 +101,7 @@ type plan struct {
 	Limit, Want              float64
 	Burst, Replicas, Believe int
 	Duration                 time.Duration
-	Act, Tell, Policy        string
+	Act, Policy              string
 }
 
 func (p plan) adapts() bool { return p.Act == "adaptive" }
@@ -146,9 +146,6 @@ func (p *plan) flags(flags *flag.FlagSet) {
 		"with 2 the verdict on the division fails (0: the right number)")
 	oneOf(&p.Act, "act", []string{"both", "division", "adaptive"},
 		"`which` act to play: division, adaptive, or both, one after the other")
-	oneOf(&p.Tell, "tell", []string{tellFields, tellRetry, tellNothing},
-		"`what` the upstream reports about its limit: "+
-			"nothing (a bare 429), retry-after, fields (also RateLimit in every answer)")
 	oneOf(&p.Policy, "policy", []string{"tracking", "aimd", "fixed"}, "`policy` of the adaptive act: "+
 		"tracking, aimd or fixed; with fixed, which learns nothing, the verdict fails")
 }

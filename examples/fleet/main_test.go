@@ -42,7 +42,7 @@ func TestBadFlagsAreNamed(t *testing.T) {
 		{"-duration 10ms", "-duration: 10ms"},
 		{"-believe -1", "-believe: -1"},
 		{"-act third", `"third" for flag -act: it is none of both, division, adaptive`},
-		{"-tell lies", "-tell"},
+		{"-policy lies", "-policy"},
 		{"more", `unexpected argument "more"`},
 		{"-unknown", "not defined: -unknown"},
 	} {

@@ -3,12 +3,9 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/rpc"
 	"slices"
 	"strings"
 	"testing"
@@ -34,22 +31,22 @@ func fake(p plan, out *screen) *fleet {
 	f := newFleet(p, out)
 	limiters := map[int]*quotient.Limiter{}
 	f.start = func(ctx context.Context, a assignment) (*process, error) {
-		ours, its := net.Pipe()
 		r, err := newReplica(a)
-		calls := rpc.NewServer()
-		if err := errors.Join(err, calls.RegisterName("replica", r)); err != nil {
+		if err != nil {
 			return nil, err
 		}
 		r.client.Transport.(*httplimit.Transport).Base.(*stamp).base = wire{f.up}
 		limiters[a.ID] = r.limiter
 		alive, kill := context.WithCancel(ctx)
-		go calls.ServeConn(its)
+		itsIn, orders := io.Pipe()
+		reports, itsOut := io.Pipe()
+		go r.answer(itsIn, itsOut)
 		go r.load(alive)
 		wait := func() error {
 			time.Sleep(2 * ms) // what is on its way arrives
-			return ours.Close()
+			return orders.Close()
 		}
-		return &process{id: a.ID, replica: rpc.NewClient(ours), kill: kill, wait: wait}, nil
+		return newProcess(a.ID, orders, reports, kill, wait), nil
 	}
 	f.tell = func(p *process, replicas int) error {
 		return limiters[p.id].SetPool(quotient.Pool{Replicas: replicas}, 0)

@@ -32,7 +32,7 @@ func idle() assignment {
 func ready(ctx context.Context, a assignment) (*process, error) {
 	p, err := start(ctx, a)
 	if err == nil {
-		err = p.look()
+		err = p.order(0)
 	}
 	return p, err
 }
@@ -83,7 +83,7 @@ func TestAReplicaEnds(t *testing.T) {
 		says string
 	}{
 		{func(p *process) error { return send(p, syscall.SIGTERM) }, "ended by itself: signal: terminated"},
-		{func(p *process) error { return p.replica.Close() }, "replica 1 ended by itself"},
+		{func(p *process) error { return send(p, os.Kill) }, "replica 1 ended by itself: signal: killed"},
 	} {
 		p, err := ready(t.Context(), idle())
 		if err == nil {
@@ -91,7 +91,7 @@ func TestAReplicaEnds(t *testing.T) {
 		}
 		eventually(t, tt.says, func() bool {
 			if err == nil {
-				err = p.look()
+				err = p.order(0)
 			}
 			return err != nil
 		})
@@ -107,7 +107,7 @@ func TestABadAssignmentIsExplained(t *testing.T) {
 	if _, err := ready(t.Context(), a); err == nil || !strings.Contains(err.Error(), "Events: -1") {
 		t.Errorf("start: %v, want the limiter's own words", err)
 	}
-	if got := replicaMain("no JSON", nil, io.Discard); got != exitFailed {
+	if got := replicaMain("no JSON", nil, nil, io.Discard); got != exitFailed {
 		t.Errorf("exit status %d", got)
 	}
 }
@@ -131,7 +131,7 @@ func TestTellSetsThePool(t *testing.T) {
 
 // waiting is a fleet that is not started, and began a minute ago.
 func waiting(out io.Writer, p plan) *fleet {
-	return &fleet{plan: p, out: newScreen(out, p, false), up: newUpstream(p.Limit, p.Burst, p.Tell), begin: -time.Minute,
+	return &fleet{plan: p, out: newScreen(out, p, false), up: newUpstream(p.Limit, p.Burst), begin: -time.Minute,
 		phases: []phase{{Limit: 100}}}
 }
 

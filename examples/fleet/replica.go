@@ -10,7 +10,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"net/rpc"
 	"os"
 	"os/signal"
 	"sync"
@@ -54,13 +53,7 @@ type Report struct {
 	Stall     time.Duration // longest time in which the process did not get to run
 }
 
-// A pipe joins the two ends of a process that its parent holds, or the other two.
-type pipe struct {
-	io.Reader
-	io.WriteCloser
-}
-
-// A replica is what its parent calls by net/rpc, over its standard input and output: Want and Report.
+// A replica sends requests, and reports to its parent.
 type replica struct {
 	assignment
 	wants   chan float64 // new orders for load
@@ -73,14 +66,14 @@ type replica struct {
 
 // replicaMain is a replica's whole life: it serves the admin endpoint and sends requests until its parent ends, or
 // kills it. It returns the exit status.
-func replicaMain(task string, parent io.ReadWriteCloser, stderr io.Writer) int {
+func replicaMain(task string, orders io.Reader, reports, stderr io.Writer) int {
 	signal.Ignore(os.Interrupt) // Ctrl-C reaches the whole process group; the parent ends us
 	var a assignment
 	err := json.Unmarshal([]byte(task), &a)
 	if err == nil {
 		var r *replica
 		if r, err = newReplica(a); err == nil {
-			err = r.serve(parent)
+			err = r.serve(orders, reports)
 		}
 	}
 	if err != nil {
@@ -116,32 +109,39 @@ func newReplica(a assignment) (*replica, error) {
 }
 
 // serve runs the replica until its parent is gone.
-func (r *replica) serve(parent io.ReadWriteCloser) error {
+func (r *replica) serve(orders io.Reader, reports io.Writer) error {
 	var limiters quotient.Registry
 	err := limiters.Add("fleet", r.limiter)
 	operator, err2 := admin.New(&limiters, admin.Logger(slog.New(slog.DiscardHandler)))
-	calls := rpc.NewServer()
-	if err := errors.Join(err, err2, calls.RegisterName("replica", r)); err != nil {
+	if err := errors.Join(err, err2); err != nil {
 		return err
 	}
 	r.state.Admin = httptest.NewServer(operator).URL
 	go r.watchStalls()
 	go r.load(context.Background())
-	calls.ServeConn(parent)
+	r.answer(orders, reports)
 	return nil
 }
 
-// Want has the replica send so many requests a second from now on.
-func (r *replica) Want(rate float64, _ *struct{}) error {
-	r.wants <- rate
-	return nil
-}
-
-// Report tells what is known.
-func (r *replica) Report(_ struct{}, known *Report) error {
-	r.count(func(state *Report) { *known = *state })
-	known.Waiting = r.limiter.Stats().Waiting
-	return nil
+// answer answers each order with a report, until the parent is gone. An order is how many requests a second are to be
+// sent from now on, or 0 to go on as before.
+func (r *replica) answer(orders io.Reader, reports io.Writer) {
+	in, out := json.NewDecoder(orders), json.NewEncoder(reports)
+	for {
+		var want float64
+		if in.Decode(&want) != nil {
+			return
+		}
+		if want > 0 {
+			r.wants <- want
+		}
+		var known Report
+		r.count(func(state *Report) { known = *state })
+		known.Waiting = r.limiter.Stats().Waiting
+		if out.Encode(known) != nil {
+			return
+		}
+	}
 }
 
 func (r *replica) count(change func(*Report)) {

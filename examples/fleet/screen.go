@@ -81,8 +81,8 @@ func (s *screen) head() {
 	args := []any{p.Replicas, p.Want, p.Limit}
 	if p.adapts() {
 		text = "\n<b>A limit that moves.</> %d processes want %g requests a second each, of %g in all. The upstream " +
-			"changes its\nlimit and announces nothing. They learn it from its answers, which carry: %s (policy %s).\n\n     "
-		args = append(args, p.Tell, p.Policy)
+			"changes its\nlimit and announces nothing. They learn it from its answers, which carry 429s and RateLimit fields (policy %s).\n\n     "
+		args = append(args, p.Policy)
 	}
 	s.print(text, args...)
 	for i := range s.columns {

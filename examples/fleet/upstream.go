@@ -8,9 +8,6 @@ import (
 	"time"
 )
 
-// What an upstream says about its limit: as -tell documents it.
-const tellNothing, tellRetry, tellFields = "nothing", "retry-after", "fields"
-
 // header is the field of a request that says which replica sent it, and when in nanoseconds.
 const header = "Fleet-Departure"
 
@@ -25,15 +22,14 @@ type arrival struct {
 // An upstream is an API with a limit that may change while it runs, and the log of all that reached it.
 type upstream struct {
 	start time.Time
-	tell  string
 
 	mu     sync.Mutex
 	bucket bucket
 	log    []arrival
 }
 
-func newUpstream(limit float64, burst int, tell string) *upstream {
-	return &upstream{start: time.Now(), tell: tell, bucket: bucket{limit, float64(burst), float64(burst), 0}}
+func newUpstream(limit float64, burst int) *upstream {
+	return &upstream{start: time.Now(), bucket: bucket{limit, float64(burst), float64(burst), 0}}
 }
 
 // set changes the limit now, without notice. Tokens that are there stay, up to the new burst.
@@ -63,15 +59,10 @@ func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h, b, status := w.Header(), u.bucket, http.StatusNoContent
 	if !a.Accepted {
 		status = http.StatusTooManyRequests
-		if u.tell != tellNothing {
-			h.Set("Retry-After", fmt.Sprint(max(1, math.Ceil(b.wait(1).Seconds()))))
-		}
+		h.Set("Retry-After", fmt.Sprint(max(1, math.Ceil(b.wait(1).Seconds()))))
 	}
-	if u.tell == tellFields {
-		h.Set("RateLimit-Policy", fmt.Sprintf(`"all";q=%.0f;w=%.0f`, b.burst, math.Ceil(b.burst/b.rate)))
-		full := math.Ceil(b.wait(b.burst).Seconds())
-		h.Set("RateLimit", fmt.Sprintf(`"all";r=%.0f;t=%.0f`, math.Floor(b.tokens), full))
-	}
+	h.Set("RateLimit-Policy", fmt.Sprintf(`"all";q=%.0f;w=%.0f`, b.burst, math.Ceil(b.burst/b.rate)))
+	h.Set("RateLimit", fmt.Sprintf(`"all";r=%.0f;t=%.0f`, math.Floor(b.tokens), math.Ceil(b.wait(b.burst).Seconds())))
 	w.WriteHeader(status)
 }
 
