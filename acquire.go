@@ -48,9 +48,13 @@ func (l *Limiter) Acquire(ctx context.Context, key string, opts ...CallOption) (
 	if len(opts) > 0 {
 		g.tell(opts, now) // first: the callers that wait may be of other plans
 	}
-	s.recheck(g)
+	if g.ext != nil {
+		s.recheck(g)
+	}
 	s.mu.Unlock()
-	l.admitted(key, arrived.At, arrived.At, p)
+	if l.onAdmit != nil {
+		l.admitted(key, arrived.At, arrived.At, p)
+	}
 	return p, nil
 }
 
@@ -325,7 +329,8 @@ func (s *shard) waitAndUnlock(
 			s.mu.Unlock()
 		}
 	}()
-	now := s.now()
+	hook, timed := ctx.Value(waited.Key{}).(waited.Hook)
+	now := s.waitNow(g, timed)
 	if s.l.dry.Load() {
 		p := s.waitDry(g, key, &d, now)
 		locked = false
@@ -337,27 +342,36 @@ func (s *shard) waitAndUnlock(
 	if err != nil {
 		return Permit{}, err
 	}
+	if timed && w.queued {
+		g.ext.timed = true
+	}
 	locked = false
 	s.mu.Unlock()
 	c := caller{s, g, w}
 	if err = c.await(ctx); err != nil {
+		s.l.recycle(c.w)
 		return Permit{}, err
 	}
 	c.countAdmitted()
-	due := cmp.Or(c.w.firstDue, c.w.due)
-	s.l.admitted(key, arrived.At, due, c.w.permit)
-	if f, ok := ctx.Value(waited.Key{}).(waited.Hook); ok {
-		s.l.hook(f, arrived.At, due, c.w.permit)
+	p, due := c.w.permit, cmp.Or(c.w.firstDue, c.w.due)
+	s.l.recycle(c.w)
+	s.l.admitted(key, arrived.At, due, p)
+	if timed {
+		s.l.hook(hook, cmp.Or(arrived.At, now.At), due, p)
 	}
-	return c.w.permit, nil
+	return p, nil
 }
 
 // admitted calls the OnAdmit hook, if there is one, with how long a caller waited and how much of that was
 // overhead.
 func (l *Limiter) admitted(key string, arrived, due time.Duration, p Permit) {
 	if l.onAdmit != nil {
-		l.hook(func(waited, overhead time.Duration) { l.onAdmit(key, waited, overhead) }, arrived, due, p)
+		l.tellAdmitted(key, arrived, due, p)
 	}
+}
+
+func (l *Limiter) tellAdmitted(key string, arrived, due time.Duration, p Permit) {
+	l.hook(func(waited, overhead time.Duration) { l.onAdmit(key, waited, overhead) }, arrived, due, p)
 }
 
 // hook calls f for an admission. Should that panic, the permit is released: no other caller can.
@@ -400,8 +414,8 @@ func (c *caller) await(ctx context.Context) error {
 		case <-ctx.Done():
 			return endOf(ctx)
 		}
-		if done = c.w.refused.Reason != ReasonNone; done {
-			return &LimitedError{c.w.key, c.w.refused}
+		if done = c.w.refused != nil; done {
+			return c.w.refused
 		}
 		if done = !c.wokeLate(); done {
 			return nil

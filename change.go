@@ -285,6 +285,7 @@ func (s *shard) rejectIf(g *gate, refuses func(*waiter) verdict) {
 		if next == nil {
 			return
 		}
+		next.walked = true
 		s.mu.Unlock()
 		runtime.Gosched()
 		s.mu.Lock()
@@ -302,7 +303,7 @@ const replayBatch = 4
 // gate that no call touches.
 func (l *Limiter) replayAll(s *shard) {
 	s.mu.Lock()
-	all := s.order.Keys()
+	all := s.gates()
 	if s.overflow.gate != nil {
 		all = append(all, s.overflow.gate)
 	}

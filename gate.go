@@ -32,6 +32,7 @@ type extension struct {
 	backlog  *backlog    // what the queue asks for; nil while it is empty
 	timer    *time.Timer // serves the next; the only timer a gate has
 	ready    ready
+	timed    bool   // one of the queue asks how long it has waited
 	blocked  Reason // what the next waits for
 	expiring []*holding
 	nextEnd  time.Duration // the earliest of their ends: instant.at

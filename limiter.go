@@ -106,7 +106,7 @@ func (l *Limiter) setPlans(plans map[string]Limit) error {
 func (s *shard) start(l *Limiter, st *setting) {
 	s.l, s.latest, s.setting, s.untouched, s.plans = l, st.at, st, new(gate), new(plans)
 	s.untouched.begin(st)
-	s.store, s.left = newStore(l.maxKeys), shortPause
+	s.store, s.left = newStore(), shortPause
 	s.waiting = make(map[*gate]struct{})
 	if l.spokenKeys > 0 {
 		s.wanted = new(mentions)
@@ -133,7 +133,8 @@ func shardCount(maxKeys int) int {
 }
 
 // Limiter holds one limit for each key, over all replicas of a pool, by enforcing this replica's share of it.
-// All methods are safe for concurrent use; none waits for the network.
+// All methods are safe for concurrent use; none waits for the network. In a testing/synctest bubble use one that was
+// made there, as waiters use their channels again.
 type Limiter struct {
 	options
 	base       time.Time // the origin of instants
@@ -143,6 +144,7 @@ type Limiter struct {
 	keys       atomic.Int64
 	broom      atomic.Uint64 // the shard that was swept last for another one
 	waiting    atomic.Int64
+	waiters    sync.Pool     // that do not wait any more: of this limiter, as a channel belongs to one synctest bubble
 	collected  atomic.Uint64 // waiters that were admitted and have returned to their callers
 	overridden atomic.Int64  // keys that have a limit of their own
 	clock      atomic.Uint32 // which clock a call reads: one of the below

@@ -14,14 +14,17 @@ import (
 // store holds the gates of one shard. Idle gates are dropped, others never. An idle gate is equal to that of
 // a key never seen, so no caller can tell.
 //
-// simplelru keeps their order. Its Add would drop the oldest entry by itself. So it is made larger than it
-// may ever become, and room is made before adding. A look-up does not move the gate to the front, which
-// would touch three more cache lines: it marks the gate as seen. The search for a key to drop moves seen
-// gates to the front, and so gives them a second chance.
+// simplelru keeps their order, page by page: an entry of its own for each gate would take more bytes than the
+// gate, and a collection would follow seven pointers more. Its Add would drop the oldest page by itself. So it
+// is made larger than it may ever become, and room is made before adding. A look-up moves nothing to the front,
+// which would touch three more cache lines: it marks the gate as seen. The search for a key to drop looks at the
+// gates of the oldest page one by one. Then it moves the page with those that stay to the front, and so gives
+// them a second chance.
 type store struct {
-	order    *simplelru.LRU[*gate, struct{}]
-	max      int
-	peak     int                // gates since the store was last rebuilt
+	order    *simplelru.LRU[*page, struct{}]
+	newest   *page              // nil while there is none
+	n        int32              // gates
+	peak     int32              // of them, since the store was last rebuilt
 	pause    uint32             // calls from one sweep to the next
 	moved    uint32             // lines of old that have been moved
 	promises map[*gate]promises // to callers of keys that were refused; nil while there are none
@@ -30,6 +33,14 @@ type store struct {
 	old      index              // has the gates that are not in index yet
 	index    index
 }
+
+// page is some gates of a store, most of which came one after another.
+type page struct {
+	hand, end int // the next to be looked at, and how many there are
+	gates     [pageGates]*gate
+}
+
+const pageGates = 62 // with them a page has 512 bytes
 
 // maxOverrides is how many keys may have a limit of their own beside so many keys.
 func maxOverrides(maxKeys int) int { return max(1, maxKeys/2) }
@@ -49,19 +60,74 @@ const (
 	rebuildAt  = 256 // a store that never held more is not worth rebuilding
 )
 
-func newStore(maxKeys int) store {
-	st := store{max: maxKeys, pause: shortPause}
+func newStore() store {
+	st := store{pause: shortPause}
 	st.renew()
 	return st
 }
 
 // renew starts from nothing: Go's maps keep their memory when they empty.
 func (st *store) renew() {
-	order, err := simplelru.NewLRU[*gate, struct{}](st.max+maxOverrides(st.max)+1, nil)
+	order, err := simplelru.NewLRU[*page, struct{}](math.MaxInt, nil)
 	if err != nil {
-		panic(err) // only for a size below 1, which New has refused
+		panic(err) // only for a size below 1
 	}
-	st.order, st.peak, st.old, st.index, st.promises = order, 0, nil, make(index, 1), nil
+	st.order, st.newest, st.n, st.peak = order, nil, 0, 0
+	st.old, st.index, st.promises = nil, make(index, 1), nil
+}
+
+// gates returns all, in the order in which they are looked at.
+func (st *store) gates() []*gate {
+	all := make([]*gate, 0, st.n)
+	for _, p := range st.order.Keys() {
+		all = append(all, p.gates[p.hand:p.end]...)
+	}
+	if p, _, ok := st.order.GetOldest(); ok {
+		all = append(all, p.gates[:p.hand]...)
+	}
+	return all
+}
+
+// push puts a gate into the newest page.
+func (st *store) push(g *gate) {
+	if p := st.newest; p == nil || p.end == pageGates {
+		st.newest = new(page)
+		st.order.Add(st.newest, struct{}{})
+	}
+	st.newest.gates[st.newest.end] = g
+	st.newest.end++
+	st.n++
+}
+
+// pull takes a gate off its page.
+func (st *store) pull(p *page, at int) {
+	p.end--
+	copy(p.gates[at:], p.gates[at+1:p.end+1])
+	p.gates[p.end] = nil // or it would be kept alive
+	st.n--
+}
+
+// oldest returns the page with the gate that is looked at next. There must be one.
+func (st *store) oldest() *page {
+	for {
+		p, _, _ := st.order.GetOldest()
+		if p.hand < p.end {
+			return p
+		}
+		st.turn(p)
+	}
+}
+
+// turn makes a page that has been looked at the newest, or puts its gates into that if they fit.
+func (st *store) turn(p *page) {
+	p.hand = 0
+	if to := st.newest; to != p && to.end+p.end <= pageGates {
+		to.end += copy(to.gates[to.end:], p.gates[:p.end])
+		st.order.Remove(p)
+		return
+	}
+	st.order.Get(p)
+	st.newest = p
 }
 
 // find returns the gate of a key by its hash, or nil.
@@ -72,11 +138,18 @@ func (st *store) find(hash uint64) *gate {
 	return st.old.find(hash)
 }
 
+// has reports whether a gate is there.
+func (st *store) has(g *gate) bool {
+	_, now := st.index.has(g)
+	_, before := st.old.has(g)
+	return now || before
+}
+
 // add puts the gate of a key in that is not there.
 func (st *store) add(hash uint64, g *gate) {
-	st.order.Add(g, struct{}{})
-	st.peak = max(st.peak, st.order.Len())
-	if st.order.Len() > lineFull*len(st.index) {
+	st.push(g)
+	st.peak = max(st.peak, st.n)
+	if int(st.n) > lineFull*len(st.index) {
 		st.old, st.moved, st.index = st.index, 0, make(index, 2*len(st.index))
 	}
 	g.mark(hash)
@@ -95,47 +168,56 @@ func (st *store) move() {
 	}
 }
 
-// remove takes a gate out.
+// remove takes a gate out, wherever it stands.
 func (st *store) remove(g *gate) {
-	st.order.Remove(g)
+	for _, p := range st.order.Keys() {
+		if at := slices.Index(p.gates[:p.end], g); at >= 0 {
+			if p.hand > at {
+				p.hand--
+			}
+			st.pull(p, at)
+			break
+		}
+	}
+	st.forget(g)
+}
+
+// forget takes a gate out that is in the order no more, and rebuilds a store that has become too large.
+func (st *store) forget(g *gate) {
 	delete(st.promises, g)
 	if !st.index.displace(g) {
 		st.old.displace(g)
 	}
-}
-
-// evictOne drops one of the oldest keys that may go, and reports whether it found one.
-// It looks at so many and turns those that stay to the front.
-func (st *store) evictOne(looks int, mayGo func(*gate) bool) bool {
-	for range min(looks, st.order.Len()) {
-		g, _, _ := st.order.GetOldest()
-		if mayGo(g) {
-			st.drop(g)
-			return true
-		}
-		st.order.Get(g)
-	}
-	return false
-}
-
-// drop removes a gate, and rebuilds a store that has become too large.
-func (st *store) drop(g *gate) {
-	st.remove(g)
-	if st.peak > rebuildAt && st.order.Len() < st.peak/4 {
+	if st.peak > rebuildAt && st.n < st.peak/4 {
 		st.rebuild()
 	}
+}
+
+// evictOne drops one of the oldest keys that may go, and reports whether it found one. It looks at so many.
+func (st *store) evictOne(looks int, mayGo func(*gate) bool) bool {
+	for range min(looks, int(st.n)) {
+		p := st.oldest()
+		g := p.gates[p.hand]
+		if mayGo(g) {
+			st.pull(p, p.hand)
+			st.forget(g)
+			return true
+		}
+		p.hand++
+	}
+	return false
 }
 
 // rebuild moves the gates that are left into smaller maps.
 func (st *store) rebuild() {
 	was := *st
 	st.renew()
-	for _, g := range was.order.Keys() {
-		st.order.Add(g, struct{}{})
+	for _, g := range was.gates() {
+		st.push(g)
 	}
-	st.peak = st.order.Len()
+	st.peak = st.n
 	n := 1
-	for n*lineFull < st.peak {
+	for n*lineFull < int(st.peak) {
 		n *= 2
 	}
 	st.index = make(index, n)
@@ -172,6 +254,9 @@ func (l *Limiter) sweepNext(but *shard) int {
 
 // dropCold drops the oldest keys that are cold, a few at most, and returns how many.
 func (s *shard) dropCold() int {
+	if s.n == 0 {
+		return 0
+	}
 	now, n := s.now(), 0
 	for n < maxSwept && s.evictOne(1, func(g *gate) bool { return s.cold(g, now) }) {
 		n, s.vain = n+1, 0
@@ -253,7 +338,7 @@ func (s *shard) makeRoom(now meter.Instant) bool {
 // earn saves looks, up to one for each key. When as many have been in vain, all are busy, and another look at
 // them would be work for nothing. So nothing is saved then until a key is found.
 func (s *shard) earn(looks int) {
-	most := s.order.Len()
+	most := int(s.n)
 	if s.vain > most {
 		most = 0
 	}
@@ -470,21 +555,30 @@ func (ix index) place(g *gate, tag uint8) {
 	}
 }
 
-// displace undoes place, and reports whether the gate was there.
-func (ix index) displace(g *gate) bool {
+// has reports whether a gate is there, behind how many lines that it has passed.
+func (ix index) has(g *gate) (behind int, ok bool) {
 	for i := range ix {
 		ln := ix.line(g.half, i)
-		if ln.swap(g, nil, 0) {
-			for j := range i {
-				ix.line(g.half, j).pass(-1)
-			}
-			return true
+		if slices.Contains(ln.gates[:], g) {
+			return i, true
 		}
 		if ln.passed() == 0 {
 			break
 		}
 	}
-	return false
+	return 0, false
+}
+
+// displace undoes place, and reports whether the gate was there.
+func (ix index) displace(g *gate) bool {
+	behind, ok := ix.has(g)
+	if ok {
+		ix.line(g.half, behind).swap(g, nil, 0)
+		for i := range behind {
+			ix.line(g.half, i).pass(-1)
+		}
+	}
+	return ok
 }
 
 // moveTo moves the gates of a line to another index.

@@ -150,7 +150,7 @@ func TestMemoryFallsBack(t *testing.T) {
 			t.Errorf("%d keys are remembered a minute later", got)
 		}
 		for i := range l.shards {
-			if peak, n := l.shards[i].peak, l.shards[i].order.Len(); peak > max(4*n, rebuildAt) {
+			if peak, n := l.shards[i].peak, l.shards[i].n; peak > max(4*n, rebuildAt) {
 				t.Errorf("shard %d: a map that held %d keys was not rebuilt for %d", i, peak, n)
 			}
 		}
@@ -158,13 +158,13 @@ func TestMemoryFallsBack(t *testing.T) {
 }
 
 func TestRebuildKeepsKeysAndOrder(t *testing.T) {
-	st := newStore(2000)
+	st := newStore()
 	seed := maphash.MakeSeed()
 	hash := func(key string) uint64 { return maphash.String(seed, key) }
 	for i := range 2000 {
 		st.add(hash(key(i)), &gate{name: key(i)})
 	}
-	for st.order.Len() > 90 {
+	for st.n > 90 {
 		if !st.evictOne(1, func(*gate) bool { return true }) {
 			t.Fatal("nothing was dropped")
 		}
@@ -172,7 +172,7 @@ func TestRebuildKeepsKeysAndOrder(t *testing.T) {
 	if st.peak > 4*90 || len(st.index)*lineFull > 2*4*90 {
 		t.Errorf("peak %d, %d lines: the store was not rebuilt", st.peak, len(st.index))
 	}
-	for i, g := range st.order.Keys() {
+	for i, g := range st.gates() {
 		if want := key(1910 + i); g.name != want || st.find(hash(want)) != g {
 			t.Fatalf("place %d holds %s, want %s", i, g.name, want)
 		}
@@ -251,10 +251,10 @@ func TestLooks(t *testing.T) {
 		const keys, asks = 1000, 3000
 		l := crowdedBy(t, keys, 100)
 		s, all := l.shard(""), 0
-		before := s.order.Keys()
+		before := s.gates()
 		for i := range asks {
 			l.Allow(fmt.Sprint("new ", i))
-			after := s.order.Keys()
+			after := s.gates()
 			looks := slices.Index(before, after[0]) // so many have been turned to the front
 			if all += looks; looks > maxLooks+1 {
 				t.Fatalf("ask %d looked at %d keys", i, looks)
@@ -274,10 +274,10 @@ func TestLooks(t *testing.T) {
 			setLimit(t, l, limit)
 		}
 		s := l.shard("")
-		before := s.order.Keys()
+		before := s.gates()
 		l.Allow("new")
 		stats(t, l, "Overflowed", 1)
-		looks := slices.Index(before, s.order.Keys()[0])
+		looks := slices.Index(before, s.gates()[0])
 		within(t, "keys that were looked at", maxLooks/100, maxLooks/50+2, looks)
 	})
 	row(t, "are not saved in vain, until there is an idle key", func(t *testing.T) {
@@ -347,7 +347,7 @@ func TestPropertyStore(t *testing.T) {
 		}).Draw(rt, "bits of the hash")
 		keys, less := rapid.IntRange(1, 900).Draw(rt, "keys"),
 			rapid.SliceOfN(rapid.IntRange(0, 9), 3, 3).Draw(rt, "tenths dropped")
-		st, held := newStore(1000), map[uint64]*gate{}
+		st, held := newStore(), map[uint64]*gate{}
 		steps := rapid.IntRange(1, 1500).Draw(rt, "steps")
 		for step := range steps {
 			h := uint64(rapid.IntRange(0, keys).Draw(rt, "key")) * 0x9e3779b97f4a7c15 & bits &^ 0xffff
@@ -356,7 +356,7 @@ func TestPropertyStore(t *testing.T) {
 				held[h] = new(gate)
 				st.add(h, held[h])
 			case rapid.IntRange(0, 9).Draw(rt, "drop") < less[3*step/steps]:
-				st.drop(g)
+				st.remove(g)
 				delete(held, h)
 			default:
 				st.move()
@@ -364,14 +364,21 @@ func TestPropertyStore(t *testing.T) {
 			if got := st.find(h); got != held[h] {
 				rt.Fatalf("%x: %p, want %p", h, got, held[h])
 			}
+			if looks := rapid.IntRange(0, 3).Draw(rt, "looks"); looks > 0 { // in the order of gates, and at all in turn
+				order, looked := st.gates(), []*gate(nil)
+				st.evictOne(looks, func(g *gate) bool { looked = append(looked, g); return false })
+				if n := min(looks, len(order)); !slices.Equal(looked, order[:n]) || len(st.gates()) != len(order) {
+					rt.Fatalf("looked at %p, want %p", looked, order[:n])
+				}
+			}
 		}
 		for h, g := range held {
 			if st.find(h) != g {
 				rt.Fatalf("%x is not found", h)
 			}
 		}
-		if n := st.index.gates(rt, true) + st.old.gates(rt, false); n != len(held) || st.order.Len() != n {
-			rt.Fatalf("%d gates in lines, %d in order, want %d", n, st.order.Len(), len(held))
+		if n := st.index.gates(rt, true) + st.old.gates(rt, false); n != len(held) || int(st.n) != n {
+			rt.Fatalf("%d gates in lines, %d in order, want %d", n, st.n, len(held))
 		}
 	})
 }
@@ -419,7 +426,7 @@ func TestOldIndexGoes(t *testing.T) {
 
 // A line that more gates had to pass than it can count leads on for ever.
 func TestLineThatManyHadToPass(t *testing.T) {
-	st := newStore(1000)
+	st := newStore()
 	gates := make([]gate, 600)
 	for i := range gates {
 		st.add(0, &gates[i])

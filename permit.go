@@ -24,17 +24,18 @@ type Permit struct {
 // holding is what a shard remembers of a permit until it is released. The shard's lock guards
 // all but s, which never changes.
 type holding struct {
-	s     *shard
-	gate  *gate
-	gen   uint64 // odd while a permit holds this; never used again for another permit: 32 bits would wrap
-	slots int32  // in flight; 0 when they were not limited
-	place int32  // in gate.ext.expiring, while end is set
-	plan  planID // that it was asked for in
+	s      *shard
+	gate   *gate
+	gen    uint64        // odd while a permit holds this; never used again for another permit: 32 bits would wrap
+	next   *holding      // the next that is free
+	slots  int32         // in flight; 0 when they were not limited
+	place  int32         // in gate.ext.expiring, while end is set
+	plan   planID        // that it was asked for in
+	priced bool          // there is a cost: usage and charged have more than the requests
+	end    time.Duration // when it is given back by time; 0: never
 	usage
 	charged
-	end  time.Duration // when it is given back by time; 0: never
-	key  string        // of a permit that the overflow gate counts by its name
-	next *holding      // the next that is free
+	key string // of a permit that the overflow gate counts by its name
 }
 
 // Release gives the permit's slots back. It never blocks for long.
@@ -151,7 +152,7 @@ func (s *shard) hold(g *gate, key string, d *demand, now meter.Instant) Permit {
 		h.slots = int32(d.weight)
 	}
 	if d.priced {
-		h.costs = d.costs
+		h.priced, h.costs = true, d.costs
 		copy(h.asked[1:], d.costs[:])
 	}
 	g.held++
@@ -233,8 +234,8 @@ func (s *shard) free(h *holding) {
 	g.held--
 	s.counts.inFlight -= int64(h.weight)
 	h.asked[0] = 0
-	if h.costs != [maxUnits]int{} || h.asked != [1 + maxUnits]int{} || h.addedAt != 0 {
-		h.costs, h.charged = [maxUnits]int{}, charged{}
+	if h.priced {
+		h.priced, h.costs, h.charged = false, [maxUnits]int{}, charged{}
 	}
 	if s.overflow.is(g) {
 		s.overflow.leave(h.key)
@@ -336,6 +337,7 @@ func (p Permit) correct(unit string, used int) error {
 		s.enter(g, h.plan, now)
 	}
 	h.charged.sync(g)
+	h.priced = true
 	if h.costs[u] = used; more > 0 {
 		g.charge(now, &h.charged, u+1, more)
 		var d demand

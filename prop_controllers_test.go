@@ -46,7 +46,7 @@ func TestPropertyPacesStayInBounds(t *testing.T) {
 			}
 			for range l.Keys() { // brings all up to date
 			}
-			for _, g := range l.shards[0].order.Keys() {
+			for _, g := range l.shards[0].gates() {
 				boundedPaces(rt, l, g)
 			}
 		}

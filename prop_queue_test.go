@@ -190,7 +190,7 @@ func TestPropertyCancelStorm(t *testing.T) {
 			got.permit.Release()
 		}
 		synctest.Wait()
-		if s := l.Stats(); s.Waiting != 0 || s.InFlight != 0 || l.shards[0].order.Len() > 1 {
+		if s := l.Stats(); s.Waiting != 0 || s.InFlight != 0 || l.shards[0].n > 1 {
 			rt.Fatalf("left behind: %d waiting, %d in flight", s.Waiting, s.InFlight)
 		}
 		if _, d := l.TryAcquire("k", Weight(slots)); !d.OK {

@@ -92,7 +92,7 @@ func (l *Limiter) Stats() Stats {
 		l.reclaimAll(s)
 		s.mu.Lock()
 		out.add(&s.counts)
-		out.Keys += s.order.Len()
+		out.Keys += int(s.n)
 		s.mu.Unlock()
 	}
 	out.Admitted += l.collected.Load()
@@ -236,7 +236,7 @@ func (l *Limiter) Keys() iter.Seq[KeyState] {
 		for i := range l.shards {
 			s := &l.shards[i]
 			s.mu.Lock()
-			gates := s.order.Keys()
+			gates := s.gates()
 			s.mu.Unlock()
 			for _, g := range gates {
 				if k, ok := s.keyState(g); ok && !yield(k) {
@@ -251,7 +251,7 @@ func (l *Limiter) Keys() iter.Seq[KeyState] {
 func (s *shard) keyState(g *gate) (k KeyState, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.order.Contains(g) {
+	if !s.has(g) {
 		return KeyState{}, false
 	}
 	now := s.now()

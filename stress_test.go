@@ -217,10 +217,10 @@ func (x *stress) check(t *testing.T) {
 	for i := range l.shards {
 		s := &l.shards[i]
 		s.mu.Lock()
-		n += s.order.Len()
+		n += int(s.n)
 		is(t, "queues", len(s.waiting), 0)
 		later := meter.Instant{At: s.latest.At + 24*time.Hour, Wall: s.latest.Wall + int64(24*time.Hour)}
-		for _, g := range s.order.Keys() {
+		for _, g := range s.gates() {
 			if !s.spare(g, later) || g.ext != nil && (g.ext.timer != nil || g.ext.queue.len != 0 ||
 				g.ext.backlog != nil || len(g.ext.expiring) != 0) {
 				t.Errorf("%s is not idle: held %d used %d more %+v", g.name, g.held, g.used, g.ext)
@@ -341,15 +341,15 @@ func (o *oracle) inspect() {
 	if s.overflow.gate != nil && !maps.Equal(names, s.overflow.callers) {
 		o.wrong("callers %v want %v", s.overflow.callers, names)
 	}
-	if int(o.l.keys.Load()) != s.order.Len() {
-		o.wrong("keys %d %d", o.l.keys.Load(), s.order.Len())
+	if o.l.keys.Load() != int64(s.n) {
+		o.wrong("keys %d %d", o.l.keys.Load(), s.n)
 	}
 }
 
 // gates are those of the map, which finds each of them and nothing else, and the overflow gate.
 func (o *oracle) gates() map[*gate]string {
 	gates := map[*gate]string{}
-	for _, g := range o.s.order.Keys() {
+	for _, g := range o.s.gates() {
 		gates[g] = g.name
 		if o.s.find(o.l.hash(g.name)) != g {
 			o.wrong("%s is not found by its hash", g.name)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -269,6 +270,7 @@ func TestWaiting(t *testing.T) {
 		l := mustNew(t, Limit{InFlight: 1})
 		with := func(f waited.Hook) context.Context { return context.WithValue(t.Context(), waited.Key{}, f) }
 		ctx := with(func(w, o time.Duration) { got = append(got, fmt.Sprint(w, " ", o)) })
+		time.Sleep(time.Minute)       // a wait counts from when the caller came, also where no clock was read then
 		p, err := l.Acquire(ctx, "k") // does not wait
 		must(t, err)
 		time.AfterFunc(3*time.Second, p.Release)
@@ -832,17 +834,71 @@ func TestPriorityOfACall(t *testing.T) {
 	}
 }
 
-func TestPriorityAllocatesNothing(t *testing.T) {
-	l, ctx := mustNew(t, Limit{Rates: []Rate{perSecond(1e6, 1e6)}, InFlight: 4}), context.Background()
-	is(t, "allocations", testing.AllocsPerRun(1000, func() {
-		p, err := l.Acquire(ctx, "k", PriorityHigh.Option())
-		q, d := l.TryAcquire("k", Weight(2), PriorityLow.Option())
-		if err != nil || !d.OK {
-			t.Fatal(err, d)
+func TestAcquireAllocatesNothing(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	t.Run("for a priority", func(t *testing.T) {
+		l := mustNew(t, Limit{Rates: []Rate{perSecond(1e6, 1e6)}, InFlight: 4})
+		is(t, "allocations", testing.AllocsPerRun(1000, func() {
+			p, err := l.Acquire(ctx, "k", PriorityHigh.Option())
+			q, d := l.TryAcquire("k", Weight(2), PriorityLow.Option())
+			if err != nil || !d.OK {
+				t.Fatal(err, d)
+			}
+			p.Release()
+			q.Release()
+		}), 0)
+	})
+	l := mustNew(t, Limit{InFlight: 1})
+	use := func() {
+		p, err := l.Acquire(ctx, "k")
+		if runtime.Gosched(); err == nil {
+			p.Release()
 		}
-		p.Release()
-		q.Release()
-	}), 0)
+	}
+	t.Run("for a slot that is free", func(t *testing.T) {
+		is(t, "allocations", testing.AllocsPerRun(1000, use), 0)
+	})
+	t.Run("for a slot that others wait for", func(t *testing.T) {
+		if info, _ := debug.ReadBuildInfo(); slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+			t.Skip("under the race detector a sync.Pool forgets at random")
+		}
+		var others sync.WaitGroup
+		for range 8 {
+			others.Go(func() {
+				for ctx.Err() == nil {
+					use()
+				}
+			})
+		}
+		is(t, "allocations of all nine", testing.AllocsPerRun(1000, use), 0)
+		if w := l.Stats().Waited; w < 8000 {
+			t.Errorf("only %d have waited", w)
+		}
+		cancel()
+		others.Wait()
+	})
+}
+
+// A walk through a queue goes on, after others had the lock, with a waiter that must not be in another queue then.
+func TestWaiterOfAWalkIsNotUsedAgain(t *testing.T) {
+	l := mustNew(t, Limit{InFlight: 1})
+	s, h := l.lock("k")
+	defer s.mu.Unlock()
+	g := s.gate(h, "k", s.now(), 0)
+	g.used = 1
+	for range rejectBatch + 1 {
+		s.enqueue(g, newWaiter(oneRequest), s.latest)
+	}
+	s.rejectIf(g, func(*waiter) verdict { return verdict{} })
+	last := g.ext.queue.last[-PriorityLow]
+	s.dequeue(g, last)
+	l.recycle(last)
+	for range 10 {
+		if l.newWaiter(oneRequest) == last {
+			t.Fatal("it is used again")
+		}
+	}
 }
 
 // A look for waiters that can never be admitted ends after some, and says where to go on: a lock is held

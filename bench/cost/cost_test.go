@@ -117,6 +117,7 @@ func BenchmarkMemory(b *testing.B) {
 			}
 			b.StopTimer()
 			b.ReportMetric((heap()-before)/float64(b.N), "bytes/key")
+			b.ReportMetric(collection().Seconds()*1000, "ms/collection")
 			if k.allow(makeKey("tenant-", b.N-1)) {
 				b.Fatal("a drained key was admitted again: it was not live")
 			}
@@ -200,7 +201,7 @@ func BenchmarkInFlight(b *testing.B) {
 		hold              func()
 	}{{"free=yes", 1024, 1, func() {}}, {"free=no", 8, 64, runtime.Gosched}} {
 		b.Run(c.name, func(b *testing.B) {
-			for _, p := range slotPeers() {
+			for _, p := range slotPeers(b.Context()) {
 				b.Run("who="+p.name, func(b *testing.B) {
 					s := p.it(c.capacity)
 					b.SetParallelism(c.callers)
@@ -216,12 +217,12 @@ func BenchmarkInFlight(b *testing.B) {
 					})
 				})
 			}
-			l := quotient.Must(quotient.New(quotient.Limit{InFlight: c.capacity}))
+			l, ctx := quotient.Must(quotient.New(quotient.Limit{InFlight: c.capacity})), b.Context()
 			b.Run("who=quotient-limiter", func(b *testing.B) {
 				b.SetParallelism(c.callers)
 				parallel(b, func(next func() bool) (refused int) {
 					for next() {
-						permit, err := l.Acquire(b.Context(), "tenant")
+						permit, err := l.Acquire(ctx, "tenant")
 						if err != nil {
 							refused++
 						}

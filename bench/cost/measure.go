@@ -46,6 +46,17 @@ func heap() float64 {
 	return float64(m.HeapAlloc)
 }
 
+// collection returns how long a full collection takes: the shortest of several, as others use the processors too.
+func collection() time.Duration {
+	shortest := time.Hour
+	for range 10 {
+		start := time.Now()
+		runtime.GC()
+		shortest = min(shortest, time.Since(start))
+	}
+	return shortest
+}
+
 // timeQuantile returns the wait that a call arriving at a random moment exceeds with probability beyond. A prober
 // that is stuck sends no further probes, so a wait of d stands for all arrivals within d. The waits are sorted.
 func timeQuantile(waits []time.Duration, beyond float64) time.Duration {

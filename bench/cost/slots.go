@@ -15,8 +15,8 @@ type slots struct {
 }
 
 // slotPeers bound what is in flight. The first one is what benchstat compares the others with.
-func slotPeers() []named[func(capacity int) slots] {
-	ctx := context.Background()
+// A caller gives up with the context, as that of a request ends.
+func slotPeers(ctx context.Context) []named[func(capacity int) slots] {
 	return []named[func(int) slots]{
 		{"x-sync-semaphore", func(capacity int) slots {
 			s := semaphore.NewWeighted(int64(capacity))
