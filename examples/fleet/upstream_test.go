@@ -7,40 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/quotient-go/quotient/httplimit"
 	"github.com/quotient-go/quotient/policy"
 )
-
-// TestPropertyBucket: the admitted requests stay within its limit in every window, and it refuses no client
-// that waited for the given time.
-func TestPropertyBucket(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		rate := rapid.Float64Range(1, 200).Draw(t, "rate")
-		burst := rapid.IntRange(1, 30).Draw(t, "burst")
-		b := &bucket{rate, float64(burst), float64(burst), 0}
-		var accepted []time.Duration
-		for now := time.Duration(0); now < 5*time.Second; now += time.Duration(rapid.IntRange(0, 200).Draw(t, "gap")) * ms {
-			if !b.take(now) {
-				wait := b.wait(1)
-				now += wait + time.Microsecond
-				if !b.take(now) {
-					t.Fatalf("refused at %v after the wait of %v that it asked for", now, wait)
-				}
-			}
-			accepted = append(accepted, now)
-		}
-		for i := range accepted {
-			for j := i; j < len(accepted); j++ {
-				allowed := (accepted[j]-accepted[i]).Seconds()*rate + float64(burst)
-				if float64(j-i+1) > allowed+1e-6 {
-					t.Fatalf("%d from %v to %v, %v allowed", j-i+1, accepted[i], accepted[j], allowed)
-				}
-			}
-		}
-	})
-}
 
 // ask sends one request to u and returns the answer.
 func ask(u *upstream, departure string) *httptest.ResponseRecorder {
