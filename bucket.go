@@ -28,7 +28,7 @@ func (o *options) rate(r Rate, i int, pool Pool, units []string) rule {
 	}
 	if r.windowed() {
 		x.kind, x.per, x.burst = kindWindow, int64(r.Per), 0
-		x.Schedule = meter.NewSchedule(r.Per, r.Events, part, o.phase)
+		x.Schedule = meter.NewSchedule(r.Per, r.Events, part, o.chance.Phase)
 		if r.Kind == CountedWindow {
 			x.Counted, x.countID = true, countedID(x.id)
 		}

@@ -133,7 +133,7 @@ func TestUnitsTakePlaces(t *testing.T) {
 		for _, ended := range []bool{false, true} {
 			l := mustNew(t, inUnits("a", "b", "c"), Plans(map[string]Limit{"q": inUnits("a", "b", "c")}))
 			if ended {
-				l.mostPlans = 1 // so that the limiter's own limit keeps the rules of this one
+				l.chance.Plans = 1 // so that the limiter's own limit keeps the rules of this one
 			}
 			first := took(t, l, "k", Cost("c", 1), Plan(map[bool]string{true: "q"}[ended]))
 			setLimit(t, l, *deny)

@@ -15,6 +15,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"github.com/quotient-go/quotient/internal/fairshare"
 	"github.com/quotient-go/quotient/policy"
 )
@@ -596,9 +598,9 @@ func TestWaitersGoAtOnceWhereMoreIsLent(t *testing.T) {
 		took(t, l, "k")
 		admitted := waiting(l, 3)
 		is(t, "under the share", admitted(), 0)
-		Lend(l, "k", .75, time.Second)
+		l.lendKey("k", .75, time.Second)
 		is(t, "of four slots three are lent", admitted(), 2)
-		Lend(l, "k", 1, time.Second)
+		l.lendKey("k", 1, time.Second)
 		is(t, "all are lent", admitted(), 3)
 	})
 	row(t, "a rate", func(t *testing.T) {
@@ -606,13 +608,13 @@ func TestWaitersGoAtOnceWhereMoreIsLent(t *testing.T) {
 		l.Allow("k")
 		admitted := waiting(l, 20)
 		time.Sleep(20 * time.Millisecond)
-		Lend(l, "k", 1, time.Second)
+		l.lendKey("k", 1, time.Second)
 		is(t, "half of the first interval has passed", admitted(), 0)
 		time.Sleep(5 * time.Millisecond)
 		is(t, "the rest passes four times as fast", admitted(), 1)
 		time.Sleep(100 * time.Millisecond)
 		is(t, "at the whole rate", admitted(), 11)
-		Lend(l, "k", 0, time.Second)
+		l.lendKey("k", 0, time.Second)
 		time.Sleep(80 * time.Millisecond)
 		is(t, "back under the share", admitted(), 13)
 		time.Sleep(time.Second)
@@ -632,7 +634,7 @@ func TestALoanEndsByItself(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := mustNew(t, Limit{InFlight: 4}, Replicas(4))
 		p := took(t, l, "k")
-		Lend(l, "k", 1, time.Second)
+		l.lendKey("k", 1, time.Second)
 		time.Sleep(999 * time.Millisecond)
 		is(t, "all but one slot", l.admitAll(2), 2)
 		time.Sleep(time.Millisecond)
@@ -641,10 +643,10 @@ func TestALoanEndsByItself(t *testing.T) {
 
 		r := mustNew(t, Rates(aHundred(400)), Replicas(4))
 		is(t, "its part of the burst", r.admitAll(500), 100)
-		Lend(r, "k", 1, time.Second)
+		r.lendKey("k", 1, time.Second)
 		time.Sleep(3 * time.Second)
 		is(t, "a second of all, and two of the share", r.admitAll(500), 100)
-		Lend(r, "k", .5, 200*time.Millisecond)
+		r.lendKey("k", .5, 200*time.Millisecond)
 		time.Sleep(time.Second)
 		is(t, "a fifth of a second of half", r.admitAll(500), 30)
 	})
@@ -655,9 +657,9 @@ func TestRefundsUnderAPart(t *testing.T) {
 	row(t, "what was charged too much comes back under another part", func(t *testing.T) {
 		l := mustNew(t, Rates(tok), Replicas(4))
 		took(t, l, "k")
-		Lend(l, "k", .5, time.Minute)
+		l.lendKey("k", .5, time.Minute)
 		p := took(t, l, "k", Cost("tok", 100))
-		Lend(l, "k", .25, time.Minute)
+		l.lendKey("k", .25, time.Minute)
 		must(t, p.Correct("tok", 40))
 		refuses(t, l, "k", Cost("tok", 61))
 		took(t, l, "k", Cost("tok", 60))
@@ -670,23 +672,23 @@ func TestRefundsUnderAPart(t *testing.T) {
 	row(t, "events that have come back by themselves do not come back again", func(t *testing.T) {
 		l := mustNew(t, Rates(tok), Replicas(4))
 		took(t, l, "k")
-		Lend(l, "k", .5, time.Minute)
+		l.lendKey("k", .5, time.Minute)
 		p := took(t, l, "k", Cost("tok", 60))
 		time.Sleep(10 * time.Second)
 		took(t, l, "k", Cost("tok", 70))
-		Lend(l, "k", .25, time.Minute)
+		l.lendKey("k", .25, time.Minute)
 		must(t, p.Correct("tok", 0))
 		refuses(t, l, "k", Cost("tok", 31))
 	})
 	row(t, "a request brings no more than the fastest refill may have left of it", func(t *testing.T) {
 		l := mustNew(t, Rates(aHundred(400)), Replicas(4))
 		took(t, l, "k")
-		Lend(l, "k", 1, time.Minute)
+		l.lendKey("k", 1, time.Minute)
 		time.Sleep(time.Second)
 		p := upTo(t, l, "k", 100, 100)
 		time.Sleep(500 * time.Millisecond)
 		is(t, "half has come by itself", l.admitAll(500), 50)
-		Lend(l, "k", 0, time.Minute)
+		l.lendKey("k", 0, time.Minute)
 		correct(t, p, 0)
 		within(t, "half comes back", 49, 50, l.admitAll(500))
 	})
@@ -711,7 +713,7 @@ func TestLoans(t *testing.T) {
 	row(t, "keep a key, which would be back under its share", func(t *testing.T) {
 		l := mustNew(t, Rates(aHundred(4)), Replicas(4), MaxKeys(1))
 		l.Allow("k")
-		Lend(l, "k", 1, time.Minute)
+		l.lendKey("k", 1, time.Minute)
 		time.Sleep(30 * time.Second)
 		l.Allow("other")
 		stats(t, l, "Evicted", 0)
@@ -725,7 +727,7 @@ func TestLoans(t *testing.T) {
 		l := mustNew(t, Rates(rate), Replicas(4), Policy(policy.Tracking{}))
 		l.Allow("k")
 		must(t, l.SetLimit(Limit{InFlight: 2, Rates: []Rate{rate}}))
-		Lend(l, "k", 1, time.Second)
+		l.lendKey("k", 1, time.Second)
 		l.Reset("k")
 		l.Explain("k")
 		within(t, "slots, as many as the controller dares", 1, 2, l.admitAll(5))
@@ -784,7 +786,7 @@ func TestLoans(t *testing.T) {
 		l := mustNew(t, Rates(aHundred(40)), Replicas(4), Policy(policy.Tracking{}))
 		p := took(t, l, "k")
 		ceiling := func() float64 { return gateOf(l, "k").setting.ctrls[0].bounds.Ceiling }
-		Lend(l, "k", .5, time.Second)
+		l.lendKey("k", .5, time.Second)
 		is(t, "the ceiling of a part", ceiling(), 50)
 		time.Sleep(2 * time.Second)
 		p.Done(policy.Feedback{Outcome: policy.Throttled})
@@ -804,7 +806,7 @@ func TestWhatIsLent(t *testing.T) {
 		row(t, r, func(t *testing.T) {
 			l := mustNew(t, Rates(r), StartPool(Pool{Replicas: 4, Ordinal: 1, Fixed: true}))
 			l.Allow("k")
-			Lend(l, "k", 1, time.Minute)
+			l.lendKey("k", 1, time.Minute)
 			most := int(r.Events) / 4
 			within(t, "divided by the clock", most-1, most+1, takeFor(time.Second, l))
 		})
@@ -871,7 +873,7 @@ func TestCarriersOfLimiters(t *testing.T) {
 		rate := Rate{Events: 400, Per: time.Minute, Kind: CountedWindow}
 		ends, ls := make([]*farEnd, 2), make([]*Limiter, 2)
 		for i := range ends {
-			ends[i] = &farEnd{Wire: Wire{Own: map[string]Terms{}}, other: make([]map[string]Terms, late),
+			ends[i] = &farEnd{own: map[string]Terms{}, other: make([]map[string]Terms, late),
 				late: late * turns}
 			ls[i] = mustNew(t, Rates(rate), Replicas(2), Demand(10, 2*time.Second))
 			ls[i].beginExchange()
@@ -881,12 +883,12 @@ func TestCarriersOfLimiters(t *testing.T) {
 		for range 4 * time.Minute / turns {
 			for i, l := range ls {
 				l.turn(ends[i])
-				ends[i].other = append(ends[i].other[1:], maps.Clone(ends[1-i].Own))
+				ends[i].other = append(ends[i].other[1:], maps.Clone(ends[1-i].own))
 			}
 			time.Sleep(turns)
 		}
 		for i, e := range ends {
-			for text := range e.Own {
+			for text := range e.own {
 				if strings.HasPrefix(text, textCount) {
 					t.Errorf("replica %d still counts %q", i, text)
 				}
@@ -915,20 +917,28 @@ func TestCarriersOfLimiters(t *testing.T) {
 
 // farEnd is a replica of two. The report of the other one comes late.
 type farEnd struct {
-	Wire
+	own   map[string]Terms
 	other []map[string]Terms // oldest first
 	late  time.Duration
 	pause time.Duration // after each sum
 }
 
+func (e *farEnd) Say(key string, own Terms) {
+	if e.own[key] = own; own == (Terms{}) {
+		delete(e.own, key)
+	}
+}
+
+func (e *farEnd) Bytes() (sent, received uint64) { return 0, 0 }
+
 func (e *farEnd) Keys() iter.Seq[string] {
-	all := maps.Clone(e.Own)
+	all := maps.Clone(e.own)
 	maps.Copy(all, e.other[0])
 	return maps.Keys(all)
 }
 
 func (e *farEnd) Sum(key string) (sum Terms, age time.Duration) {
-	sum = e.Own[key]
+	sum = e.own[key]
 	for i, n := range e.other[0][key] {
 		sum[i] += n
 	}
@@ -944,7 +954,7 @@ func TestReportsGrowOld(t *testing.T) {
 		l.beginExchange()
 		is(t, "the share", l.admitAll(4), 2)
 		said := map[string]Terms{textKey + "k": {1, 1}}
-		return l, &farEnd{Wire: Wire{Own: map[string]Terms{}}, other: []map[string]Terms{said}}
+		return l, &farEnd{own: map[string]Terms{}, other: []map[string]Terms{said}}
 	}
 	row(t, "of the future", func(t *testing.T) {
 		l, e := start(t)
@@ -986,7 +996,7 @@ func (s *shelf) Watch(ctx context.Context, report func(Pool, error)) error {
 		report(Pool{Replicas: 2}, nil)
 		s.mu.Lock()
 		for _, turn := range s.turns {
-			turn(&idle{farEnd{Wire: Wire{Own: map[string]Terms{}}, other: []map[string]Terms{{}}}})
+			turn(&idle{farEnd{own: map[string]Terms{}, other: []map[string]Terms{{}}}})
 		}
 		s.mu.Unlock()
 		select {
@@ -1100,5 +1110,161 @@ func changeSomething(t *testing.T, l *Limiter, limit Limit, i int) {
 	default:
 		l.Stats()
 		l.Explain(key(i % 9))
+	}
+}
+
+// borrowers are limiters of one pool whose callers come and go. They say to each other what they want.
+type borrowers struct {
+	*rapid.T
+	*hub
+	ls     []*Limiter
+	asks   []int // of each limiter: in a step of 10 ms
+	onsets []time.Time
+	events []time.Time
+	held   [][]Permit
+}
+
+func newBorrowers(t *rapid.T, limit Limit) *borrowers {
+	n := rapid.IntRange(1, 5).Draw(t, "replicas")
+	b := &borrowers{T: t, asks: make([]int, n), held: make([][]Permit, n)}
+	b.hub = &hub{turns: 100 * time.Millisecond, said: make([]map[string]Terms, n)}
+	for i := range n {
+		b.said[i] = map[string]Terms{}
+		l := mustNew(t, limit, few, Replicas(n), Demand(3, time.Second))
+		b.ls = append(b.ls, l)
+		l.beginExchange()
+	}
+	return b
+}
+
+// step plays 10 ms. A replica takes its turn every tenth of them, each at another one.
+func (b *borrowers) step(i int) {
+	for j, l := range b.ls {
+		if (i+3*j)%10 == 0 {
+			before := b.said[j][textKey+"k"]
+			l.turn(&hubEnd{hub: b.hub, replica: j})
+			if now := b.said[j][textKey+"k"]; before[2] == 0 && now[2] > 0 { // it wants more
+				b.onsets = append(b.onsets, time.Now())
+			}
+		}
+		for range b.asks[j] {
+			if p, d := l.TryAcquire("k"); d.OK {
+				b.events = append(b.events, time.Now())
+				b.held[j] = append(b.held[j], p)
+			}
+		}
+	}
+	time.Sleep(10 * time.Millisecond)
+}
+
+// phase has the callers of one replica come, go, or become more.
+func (b *borrowers) phase(most int) {
+	i := rapid.IntRange(0, len(b.ls)-1).Draw(b.T, "replica")
+	was := b.asks[i]
+	if b.asks[i] = rapid.SampledFrom([]int{0, 0, 1, most / 4, most}).Draw(b.T, "asks"); b.asks[i] > was {
+		b.onsets = append(b.onsets, time.Now())
+	}
+}
+
+// Bound 10 of a rate. A rate above the limit lasts no longer than reports take, from each onset on. It is no
+// more than the shares of all others.
+func TestPropertyBorrowedRate(t *testing.T) {
+	property(t, func(t *rapid.T) {
+		const perSecond, burst = 400, 20
+		b := newBorrowers(t, Rates(Rate{Events: perSecond, Per: time.Second, Burst: burst}))
+		i := 0
+		for range rapid.IntRange(1, 8).Draw(t, "phases") {
+			b.phase(8)
+			for range rapid.IntRange(1, 300).Draw(t, "steps") {
+				b.step(i)
+				i++
+			}
+		}
+		b.check(perSecond, max(burst, float64(len(b.ls))), 400*time.Millisecond)
+	})
+}
+
+// check holds every window against its rate, its burst, and what onsets bring in it. Those that overlap count
+// once.
+func (b *borrowers) check(perSecond, burst float64, lasts time.Duration) {
+	extra := perSecond * (1 - 1/float64(len(b.ls)))
+	sum, last, until := 0.0, time.Time{}, time.Time{}
+	for _, e := range b.events {
+		passed := e.Sub(last).Seconds()
+		for len(b.onsets) > 0 && !b.onsets[0].After(e) {
+			until = b.onsets[0].Add(lasts)
+			b.onsets = b.onsets[1:]
+		}
+		sum = max(0, sum-perSecond*passed)
+		if over := min(passed, max(0, until.Sub(last).Seconds())); over > 0 {
+			sum = max(0, sum-extra*over)
+		}
+		if sum, last = sum+1, e; sum > burst+1+.01*perSecond {
+			b.Fatalf("%v above the rate of %v, with a burst of %v", sum, perSecond, burst)
+		}
+	}
+}
+
+// Bound 10 of slots. Beside the limit no more are in flight than the shares of the others. It is the limit
+// alone when none has begun to want more for as long as reports takes, and permits from before are back.
+func TestPropertyBorrowedSlots(t *testing.T) {
+	property(t, func(t *rapid.T) {
+		limit := rapid.IntRange(1, 60).Draw(t, "limit")
+		b := newBorrowers(t, Limit{InFlight: limit})
+		i := 0
+		for range rapid.IntRange(1, 8).Draw(t, "phases") {
+			b.phase(limit)
+			keep := rapid.SampledFrom([]int{0, 1, 10, 1000}).Draw(t, "keep")
+			began := i
+			for range rapid.IntRange(1, 150).Draw(t, "steps") {
+				b.step(i)
+				i++
+				if n, most := b.inFlight(), limit+limit*(len(b.ls)-1)/len(b.ls); n > most {
+					t.Fatalf("%d in flight of %d", n, limit)
+				}
+				b.release(i, keep)
+			}
+			if n := b.inFlight(); keep <= 1 && i-began > 60 && n > limit {
+				t.Fatalf("%d in flight of %d, long after the last onset", n, limit)
+			}
+		}
+	})
+}
+
+func (b *borrowers) inFlight() (n int) {
+	for _, l := range b.ls {
+		n += int(l.Stats().InFlight)
+	}
+	return n
+}
+
+// release gives back the oldest permits of all replicas, every so many steps; 0: all of them at each.
+func (b *borrowers) release(i, every int) {
+	for j, held := range b.held {
+		n := len(held)
+		if every > 0 {
+			if n = min(n, 1); i%every != 0 {
+				n = 0
+			}
+		}
+		for _, p := range held[:n] {
+			p.Release()
+		}
+		b.held[j] = held[n:]
+	}
+}
+
+// All replicas are busy at once: none has more than its share at any time, so that the surge costs nothing.
+func TestASurgeOfAll(t *testing.T) {
+	for n := 1; n <= 5; n++ {
+		synctest.Test(t, func(t *testing.T) {
+			_, ls := pooled(t, n, Rates(Rate{Events: 1000, Per: time.Second, Burst: 40}))
+			time.Sleep(time.Second)
+			sum := 0
+			for _, got := range hammer(5*time.Second, ls...) {
+				sum += got
+			}
+			within(t, fmt.Sprint(n, " replicas"), 4900, 5040, sum)
+		})
 	}
 }

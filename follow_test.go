@@ -477,7 +477,7 @@ func TestNoTimerSpinsWhileThePoolIsAwaited(t *testing.T) {
 			took(t, l, "k")
 			c := asking(t, l, "k")
 			time.Sleep(time.Minute) // the pool is awaited again
-			if n := CountsOf(l).Fired; n > 100 {
+			if n := l.counted().Fired; n > 100 {
 				t.Errorf("the timer has gone off %d times in a minute", n)
 			}
 			c.gaveUp(t)

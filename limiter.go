@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/quotient-go/quotient/internal/inside"
 	"github.com/quotient-go/quotient/internal/meter"
 )
 
@@ -106,7 +107,7 @@ func (l *Limiter) setPlans(plans map[string]Limit) error {
 func (s *shard) start(l *Limiter, st *setting) {
 	s.l, s.latest, s.setting, s.untouched, s.plans = l, st.at, st, new(gate), new(plans)
 	s.untouched.begin(st)
-	s.store, s.left = newStore(), shortPause
+	s.store, s.left = newStore(), l.chance.Unswept
 	s.waiting = make(map[*gate]struct{})
 	if l.spokenKeys > 0 {
 		s.wanted = new(mentions)
@@ -178,8 +179,8 @@ func (l *Limiter) now() meter.Instant {
 // wallNow reads both clocks.
 func (l *Limiter) wallNow() meter.Instant {
 	t := time.Now()
-	if l.wall != nil {
-		return meter.Instant{At: t.Sub(l.base), Wall: l.wall(t)}
+	if wall := l.chance.Wall; wall != nil {
+		return meter.Instant{At: t.Sub(l.base), Wall: wall(t)}
 	}
 	return meter.Instant{At: t.Sub(l.base), Wall: t.UnixNano()}
 }
@@ -261,8 +262,8 @@ func (l *Limiter) waitsForPool() bool {
 // hash returns the hash of a key. A collision of the 56 bits that count errs on the safe side: two keys then
 // share one gate.
 func (l *Limiter) hash(key string) uint64 {
-	if l.hashKey != nil {
-		return l.hashKey(key)
+	if l.chance.Hash != nil {
+		return l.chance.Hash(key)
 	}
 	return maphash.String(l.seed, key)
 }
@@ -341,3 +342,65 @@ const (
 	clockWall
 	clockNone
 )
+
+// What other packages of this module may do to a limiter: see package inside.
+func init() {
+	inside.SetLimit, inside.SetPlan, inside.Override = (*Limiter).setLimit, (*Limiter).setPlan, (*Limiter).override
+	inside.Fix, inside.Count, inside.ForgetPromises = fix, (*Limiter).counted, (*Limiter).forgetPromises
+	inside.Lend, inside.Report = (*Limiter).lendKey, (*Limiter).reportKey
+}
+
+func fix(f func(*inside.Chance)) Option {
+	return func(o *options) error { f(&o.chance); return nil }
+}
+
+func (l *Limiter) counted() (n inside.Counts) {
+	for i := range l.shards {
+		s := &l.shards[i]
+		s.mu.Lock()
+		n.Fired += s.counts.fired
+		n.Overflowed += s.counts.overflowed
+		n.Expired += s.counts.expired
+		for _, dry := range s.counts.dryRun {
+			n.Dry += dry
+		}
+		s.mu.Unlock()
+	}
+	return n
+}
+
+func (l *Limiter) forgetPromises() {
+	for i := range l.shards {
+		s := &l.shards[i]
+		s.mu.Lock()
+		s.promises = nil
+		s.mu.Unlock()
+	}
+}
+
+func (l *Limiter) lendKey(key string, part float64, lasts time.Duration) bool {
+	s, hash := l.lock(key)
+	g, now := s.ownGate(hash, key), s.now()
+	if g == nil {
+		s.mu.Unlock()
+		return false
+	}
+	if s.touch(g, now); g.tally() == nil {
+		s.speak(g, &tally{since: now.At}, 0)
+	}
+	g.tally().ends = now.At + lasts
+	s.speak(g, g.tally(), part)
+	s.serveAndUnlock(g)
+	return true
+}
+
+func (l *Limiter) reportKey(key string, rate Rate, others int64, lasts time.Duration) bool {
+	s, g, r, w := l.countedGate(countKey{countedID(id{name: rate.Name, unit: rate.Unit, per: int64(rate.Per)}), key})
+	if r == nil {
+		s.mu.Unlock()
+		return false
+	}
+	w.Learn(s.latest, r.Schedule, others, s.latest.At+lasts)
+	s.serveAndUnlock(g)
+	return true
+}

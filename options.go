@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quotient-go/quotient/internal/inside"
 	"github.com/quotient-go/quotient/policy"
 )
 
@@ -35,12 +36,9 @@ type options struct {
 	holdDown, hintMaxAge time.Duration
 	atLeastOne           bool
 	plans                map[string]Limit
-	mostPlans            int                   // at a time
-	spokenKeys           int                   // keys of which this replica has others speak; 0: none
-	newsMaxAge           time.Duration         // of what they say
-	phase                int64                 // which sparse windows are ours while no ordinal is known
-	wall                 func(time.Time) int64 // of tests of clock steps; nil for the wall clock
-	hashKey              func(string) uint64   // of tests; nil for a hash of its own
+	spokenKeys           int           // keys of which this replica has others speak; 0: none
+	newsMaxAge           time.Duration // of what they say
+	chance               inside.Chance
 }
 
 // Defaults, where the zero value is not one. 65,536 keys take about 20 MB; 10,000 callers wait
@@ -55,9 +53,10 @@ const (
 
 func defaults() options {
 	return options{
-		maxKeys: defaultMaxKeys, perKey: defaultPerKey, total: defaultTotal, mostPlans: maxPlans,
+		maxKeys: defaultMaxKeys, perKey: defaultPerKey, total: defaultTotal,
 		policy: policy.Fixed{}, log: slog.New(slog.DiscardHandler),
-		pool: Pool{Replicas: 1}, holdDown: defaultHoldDown, phase: rand.Int64N(1 << 32),
+		pool: Pool{Replicas: 1}, holdDown: defaultHoldDown,
+		chance: inside.Chance{Phase: rand.Int64N(1 << 32), Plans: maxPlans, Unswept: shortPause},
 	}
 }
 

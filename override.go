@@ -8,12 +8,7 @@ import (
 	"strings"
 
 	"github.com/quotient-go/quotient/internal/meter"
-	"github.com/quotient-go/quotient/internal/trial"
 )
-
-func init() {
-	trial.Limit, trial.Plan, trial.Override = (*Limiter).setLimit, (*Limiter).setPlan, (*Limiter).override
-}
 
 // Override gives one key a limit of its own, over the fleet, in place of the limiter's; nil removes it. It
 // applies at once, and like SetLimit it brings no tokens. It applies to this replica only. On an error
@@ -636,7 +631,7 @@ func (l *Limiter) setPlan(name string, limit *Limit, try bool) (old *Limit, err 
 	case limit == nil && old == nil:
 		return nil, nil
 	case i < 0:
-		return nil, fmt.Errorf("quotient: SetPlan: %q would be one more than %d plans", name, l.mostPlans)
+		return nil, fmt.Errorf("quotient: SetPlan: %q would be one more than %d plans", name, l.chance.Plans)
 	case limit != nil:
 		if units, err = l.learnUnits(*limit, i+1); err != nil {
 			return nil, fmt.Errorf("quotient: SetPlan: %w", err)
@@ -660,7 +655,7 @@ func (l *Limiter) placeFor(i int) (planID, int) {
 	switch n := len(l.plans); {
 	case i >= 0:
 		return l.plans[i].id, i
-	case n < l.mostPlans:
+	case n < l.chance.Plans:
 		return planID(n + 1), n
 	}
 	if i = slices.IndexFunc(l.plans, func(p namedLimit) bool { return p.off }); i < 0 {

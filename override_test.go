@@ -133,7 +133,7 @@ func TestAfterAnOverride(t *testing.T) {
 	row(t, "an override after a loan", func(t *testing.T) {
 		l := mustNew(t, Limit{InFlight: 1}, Replicas(2), Policy(policy.AIMD{}))
 		l.Allow("k")
-		is(t, "is lent", Lend(l, "k", 1, time.Second), true)
+		is(t, "is lent", l.lendKey("k", 1, time.Second), true)
 		time.Sleep(2 * time.Second)
 		must(t, l.Override("k", &Limit{InFlight: 4}))
 		is(t, "admits", l.Allow("k"), true)
@@ -766,11 +766,11 @@ func TestNothingIsForgottenOnTheWay(t *testing.T) {
 			counted := Rates(c)
 			l := mustNew(t, Limit{}, Replicas(2), Demand(5, time.Hour), Plans(map[string]Limit{"p": deny, "c": counted}))
 			l.TryAcquire("k", Plan("c"))
-			Report(l, "k", c, 0, time.Hour)
+			l.reportKey("k", c, 0, time.Hour)
 			admitted(l, "k", Plan("c"))
 			l.TryAcquire("k", Plan("p"))
 			must(t, l.SetPlan("p", &counted))
-			Report(l, "k", c, 0, time.Hour)
+			l.reportKey("k", c, 0, time.Hour)
 			return admitted(l, "k", Plan("p"))
 		},
 	} {

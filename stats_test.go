@@ -1,6 +1,7 @@
 package quotient
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -230,4 +231,10 @@ func TestExplain(t *testing.T) {
 		}
 		explained(t, e, "and nothing for 7s", "for 7s, until 00:00:07")
 	})
+}
+
+// Explain says as how many replicas this one counts.
+func TestExplainReportsTheWeight(t *testing.T) {
+	l := mustNew(t, Limit{InFlight: 10}, StartPool(Pool{Replicas: 10, Ordinal: 4, Weight: 3}))
+	says(t, errors.New(l.Explain("k").String()), "10 replicas, of which this one is 3, ordinal 4")
 }
