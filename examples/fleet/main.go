@@ -71,7 +71,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 // play plays one act, and prints what is to be seen, and the verdict.
 func (p plan) play(ctx context.Context, stdout io.Writer) (kept bool, err error) {
-	out := newScreen(stdout, p, colored(stdout))
+	out := newScreen(stdout, p)
 	out.head()
 	f, err := runFleet(ctx, p, out)
 	switch {

@@ -76,7 +76,7 @@ func TestAFleetHoldsItsLimit(t *testing.T) {
 				t.Fatal(err)
 			}
 			var out bytes.Buffer
-			f := fake(p, newScreen(&out, p, false))
+			f := fake(p, newScreen(&out, p))
 			if err := f.run(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -101,7 +101,7 @@ func TestAFleetHoldsItsLimit(t *testing.T) {
 // TestTheLargerShareCounts while a replica is told; and until all were told of a new one, all may send as before, once.
 func TestTheLargerShareCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(plan{Limit: 120, Burst: 12, Replicas: 3}, newScreen(io.Discard, plan{}, false))
+		f := newFleet(plan{Limit: 120, Burst: 12, Replicas: 3}, newScreen(io.Discard, plan{}))
 		f.tell = func(*process, int) error {
 			time.Sleep(10 * ms)
 			return nil

@@ -131,7 +131,7 @@ func TestTellSetsThePool(t *testing.T) {
 
 // waiting is a fleet that is not started, and began a minute ago.
 func waiting(out io.Writer, p plan) *fleet {
-	return &fleet{plan: p, out: newScreen(out, p, false), up: newUpstream(p.Limit, p.Burst), begin: -time.Minute,
+	return &fleet{plan: p, out: newScreen(out, p), up: newUpstream(p.Limit, p.Burst), begin: -time.Minute,
 		phases: []phase{{Limit: 100}}}
 }
 
