@@ -130,15 +130,16 @@ func TestTellSetsThePool(t *testing.T) {
 }
 
 // waiting is a fleet that is not started, and began a minute ago.
-func waiting(out io.Writer, p plan) *fleet {
-	return &fleet{plan: p, out: newScreen(out, p), up: newUpstream(p.Limit, p.Burst), begin: -time.Minute,
-		phases: []phase{{Limit: 100}}}
+func waiting(out io.Writer) *fleet {
+	f := newFleet(plan{Limit: 100, Burst: 1, Replicas: 1}, newScreen(out, plan{Limit: 100}))
+	f.begin, f.phases = -time.Minute, []phase{{Limit: 100}}
+	return f
 }
 
 // TestNoLineIsLost: all seconds that have passed are printed.
 func TestNoLineIsLost(t *testing.T) {
 	var out bytes.Buffer
-	f := waiting(&out, plan{Limit: 100, Burst: 1, Replicas: 1})
+	f := waiting(&out)
 	if err := f.play(t.Context(), []moment{{0, f.finish}}); err != nil || strings.Count(out.String(), "\n") != 60 {
 		t.Errorf("%v after\n%s", err, out.String())
 	}
@@ -150,9 +151,10 @@ func TestAReplicaThatEndedLate(t *testing.T) {
 	if err := send(p, os.Kill); err != nil {
 		t.Fatal(err)
 	}
-	f := waiting(io.Discard, plan{Limit: 100, Burst: 1, Replicas: 1})
+	f := waiting(io.Discard)
 	f.all = []*process{p}
-	if err := f.play(t.Context(), []moment{{0, f.finish}}); err == nil || !strings.Contains(err.Error(), "ended by itself") {
+	err := f.play(t.Context(), []moment{{0, f.finish}})
+	if err == nil || !strings.Contains(err.Error(), "ended by itself") {
 		t.Errorf("play: %v", err)
 	}
 }
