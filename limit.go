@@ -48,8 +48,8 @@ type Rate struct {
 type Kind uint8
 
 const (
-	// Bucket fills at Events per Per up to Burst, so that a pause is not lost. A full one admits its burst and then what
-	// fills in, so an upstream that counts windows may see twice Events in the first Per, unless Burst is small.
+	// Bucket fills at Events per Per up to Burst, so that a pause is not lost. A full one admits its burst and then
+	// what fills in, so an upstream that counts windows may see twice Events in the first Per, unless Burst is small.
 	Bucket Kind = iota
 	// Paced saves nothing up: two events are the interval I = Per/Events apart. N replicas that each wait N I might
 	// still act at one instant, so those that know their ordinal take turns: replica i admits one event at N k I +
@@ -64,9 +64,9 @@ const (
 	// in some windows only. Of several such rates all but the one with the longest Per keep an event until it is
 	// used, since their windows might never be open together.
 	Window
-	// CountedWindow is a Window whose Events belong to all replicas together, if there is Demand and a source that
-	// sums up what they admit, as poolsize/gossip does: the first calls take them, on any replica. Where no such sum is
-	// known, at the start of a window and while a replica does not report, the share decides (bound 14, docs/bounds.md).
+	// CountedWindow is a Window whose Events belong to all replicas together, if there is Demand and a source that sums
+	// up what they admit, as poolsize/gossip does: the first calls take them, on any replica. Where no such sum is known,
+	// at the start of a window and while a replica does not report, the share decides (bound 14 of docs/bounds.md).
 	CountedWindow
 )
 
