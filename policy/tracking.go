@@ -56,22 +56,18 @@ func (p Tracking) New(seed uint64) Controller {
 	return t
 }
 
-const greatestRate = 1e12
-
-// probeUnanswered is how many seconds a probe has at least before the next one: an upstream that does not
-// answer gets no more than one a second.
-const probeUnanswered = 1.0
-
-// coarse is the shortest time between two steps of a controller. Successes in between are only counted: at a
-// thousand requests a second nine of ten cost next to nothing, and growth over seconds does not notice.
-const coarse = 10 * time.Millisecond
-
-// farAway bounds instants, so that no sum of three of them wraps around.
-const farAway = time.Duration(math.MaxInt64 / 4)
-
-// longestStep is the longest time, in seconds, that one sample accounts for, or half an interval between requests if
-// that is longer: a key that rests does not grow meanwhile.
-const longestStep = 1.0
+const (
+	greatestRate    = 1e12
+	probeUnanswered = 1.0 // seconds: an upstream that does not answer gets no more than one probe in each
+	// coarse is the shortest time between two steps of a controller. Successes in between are only counted: at a
+	// thousand requests a second nine of ten cost next to nothing, and growth over seconds does not notice.
+	coarse = 10 * time.Millisecond
+	// farAway bounds instants, so that no sum of three of them wraps around.
+	farAway = time.Duration(math.MaxInt64 / 4)
+	// longestStep is the longest time, in seconds, that one sample accounts for, or half an interval between
+	// requests if that is longer: a key that rests does not grow meanwhile.
+	longestStep = 1.0
+)
 
 // tracking is one controller. Rates are in units per second (or slots), times in seconds unless they are a
 // time.Duration.
