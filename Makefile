@@ -9,6 +9,7 @@ SOAK_TIMEOUT ?= 0
 SOAK_DONE    ?=
 SEED         ?= 0
 PROPERTIES   ?= ^TestProperty
+PROVEN       ?= . ./internal/judge ./internal/meter
 COVER        ?= . ./internal/meter ./admin ./config ./httplimit ./lease ./metrics ./policy ./poolsize/dns ./poolsize/file
 COVER_MIN    ?= 90
 RACE         ?= work
@@ -43,7 +44,7 @@ race: ## run all tests in random order under the race detector
 	@go test -race -shuffle=on -vet=off $(RACE)
 
 test-ints: ## run the tests of arithmetic, but for properties, where an int has 32 bits
-	GOARCH=386 go test -vet=off -run='^Test[^P]' . ./policy ./internal/meter ./internal/fairshare ./internal/held \
+	GOARCH=386 go test -vet=off -run='^Test[^P]' . ./policy ./internal/judge ./internal/meter ./internal/fairshare ./internal/damper ./internal/held \
 	  ./admin ./config ./httplimit ./lease ./poolsize/gossip/internal/heap
 
 lint: ## check format, go vet, the linters of tools/go.mod, types for other systems, and that the modules are tidy
@@ -71,12 +72,12 @@ fuzz: ## fuzz each target for FUZZTIME (30s)
 	done
 
 soak: ## run the properties with RAPID_CHECKS (1000000) checks each (SEED=1 PART=3/20 SOAK_DONE=soak.txt)
-	@found=$$(go test -list='$(PROPERTIES)' .); [[ $$found == Test* ]] || { echo "no property matches $(PROPERTIES)"; exit 1; }
+	@found=$$(go test -list='$(PROPERTIES)' $(PROVEN)); [[ $$found == Test* ]] || { echo "no property matches $(PROPERTIES)"; exit 1; }
 	@part='$(PART)'; k=$${part%/*} n=$${part#*/}; checks=$$(( $(RAPID_CHECKS) / n )); seed=$$(( $(SEED) * n + k )); \
 	line="$(PROPERTIES) part $$part of $(RAPID_CHECKS), seed $(SEED), commit $$(git rev-parse --short HEAD)"; \
 	if [ -n '$(SOAK_DONE)' ] && grep -qsF "$$line" '$(SOAK_DONE)'; then echo "done before: $$line"; exit 0; fi; \
 	[ '$(SEED)' = 0 ] || seeded="-rapid.seed=$$seed"; \
-	go test -run='$(PROPERTIES)' -timeout=$(SOAK_TIMEOUT) . -rapid.checks=$$checks $${seeded:-}; \
+	go test -run='$(PROPERTIES)' -timeout=$(SOAK_TIMEOUT) $(PROVEN) -rapid.checks=$$checks $${seeded:-}; \
 	[ -z '$(SOAK_DONE)' ] || echo "$$line: ok, $$checks checks each" >> '$(SOAK_DONE)'
 
 guards: ## take out each guard of failure modes and bounds, and require that its test fails (ONLY=3,34a,B2)
@@ -86,6 +87,7 @@ mutate: ## change the pure packages in one place at a time, and print what their
 	$(TOOL) gremlins unleash ./policy
 	$(TOOL) gremlins unleash ./internal/meter
 	$(TOOL) gremlins unleash ./internal/fairshare
+	$(TOOL) gremlins unleash ./internal/damper
 	cd poolsize/gossip && $(TOOL) gremlins unleash ./internal/heap
 
 bench: ## measure the cost beside other limiters, ROUNDS (6) times in turn, about five minutes; benchstat compares

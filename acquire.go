@@ -31,7 +31,7 @@ func (l *Limiter) Acquire(ctx context.Context, key string, opts ...CallOption) (
 	d := oneRequest
 	if more(opts) {
 		var err error
-		if d, err = newDemand(opts, s.setting.units, *s.plans); err != nil {
+		if d, err = newDemand(opts, s.l.inForce); err != nil {
 			s.refuseAsk(err)
 			s.mu.Unlock()
 			return Permit{}, err
@@ -99,7 +99,7 @@ func (l *Limiter) TryAcquire(key string, opts ...CallOption) (Permit, Decision) 
 	d := oneRequest
 	if more(opts) {
 		var err error
-		if d, err = newDemand(opts, s.setting.units, *s.plans); err != nil {
+		if d, err = newDemand(opts, s.l.inForce); err != nil {
 			s.refuseAsk(err)
 			s.mu.Unlock()
 			return Permit{}, Decision{Reason: ReasonBadRequest, bad: err}
@@ -202,7 +202,7 @@ func (c *claimed) try(opts []CallOption) Decision {
 	defer s.mu.Unlock()
 	now := s.tick(arrived)
 	var err error
-	if c.d, err = newDemand(opts, s.setting.units, *s.plans); err != nil {
+	if c.d, err = newDemand(opts, s.l.inForce); err != nil {
 		s.refuseAsk(err)
 		return Decision{Reason: ReasonBadRequest, bad: err}
 	}
@@ -259,7 +259,7 @@ func (l *Limiter) Check(key string, opts ...CallOption) Decision {
 	s, h := l.lock(key)
 	defer s.mu.Unlock()
 	now = s.tick(now)
-	d, err := newDemand(opts, s.setting.units, *s.plans)
+	d, err := newDemand(opts, s.l.inForce)
 	if err != nil {
 		return Decision{Reason: ReasonBadRequest, bad: err}
 	}
@@ -290,7 +290,7 @@ func (l *Limiter) TryAcquireUpTo(key string, n int, opts ...CallOption) (Permit,
 
 // upTo admits as many of n requests as there is room for.
 func (s *shard) upTo(hash uint64, key string, n int, opts []CallOption) (Permit, int) {
-	d, err := newDemand(opts, s.setting.units, *s.plans)
+	d, err := newDemand(opts, s.l.inForce)
 	if err != nil {
 		s.refuseAsk(err)
 		return Permit{}, 0
@@ -618,7 +618,7 @@ func (s *shard) peek(hash uint64, key string, now meter.Instant) *gate {
 			g = newGate(key, g, now, 0)
 		}
 	default:
-		g = s.untouched
+		g = s.unseen(0)
 	}
 	s.touch(g, now)
 	s.reclaim(g, now)

@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"testing"
 	"time"
-
-	"pgregory.net/rapid"
 
 	"github.com/quotient-go/quotient/policy"
 )
@@ -200,60 +197,6 @@ func TestTryAcquireAllAllocatesNothing(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
-}
-
-// All claims or none: as if each limiter were looked at first, and asked only when all have room.
-func TestPropertyTryAcquireAll(t *testing.T) {
-	property(t, func(rt *rapid.T) {
-		var all, twins []*Limiter
-		for range rapid.IntRange(1, 3).Draw(rt, "limiters") {
-			limit, replicas := drawLimit(rt), Replicas(rapid.IntRange(1, 2).Draw(rt, "replicas"))
-			all = append(all, mustNew(rt, limit, replicas, few, WithPhase(3)))
-			twins = append(twins, mustNew(rt, limit, replicas, few, WithPhase(3)))
-		}
-		for range rapid.IntRange(1, 50).Draw(rt, "steps") {
-			time.Sleep(drawPause(rt))
-			var claims, twin []Claim
-			for i := range all {
-				opts := []CallOption{Weight(rapid.IntRange(1, 3).Draw(rt, "weight"))}
-				key := rapid.SampledFrom([]string{"a", "b"}).Draw(rt, "key")
-				claims, twin = append(claims, Claim{all[i], key, opts}),
-					append(twin, Claim{twins[i], key, opts})
-			}
-			want := -1
-			for i, c := range twin {
-				if want < 0 && !c.Limiter.Check(c.Key, c.Options...).OK {
-					want = i
-				}
-			}
-			ps, refused, d := TryAcquireAll(nil, claims...)
-			if refused != want || d.OK != (want < 0) {
-				rt.Fatalf("claim %d was refused, want %d: %+v", refused, want, d)
-			}
-			if d.OK {
-				for i, c := range twin {
-					p, d := c.Limiter.TryAcquire(c.Key, c.Options...)
-					if !d.OK {
-						rt.Fatal(d)
-					}
-					if rapid.Bool().Draw(rt, "release") {
-						p.Release()
-						ps[i].Release()
-					}
-				}
-			}
-			for i, c := range twin {
-				x, y := all[i].Explain(c.Key), twins[i].Explain(c.Key)
-				same := x.InFlight == y.InFlight && len(x.Rules) == len(y.Rules)
-				for i := range x.Rules {
-					same = same && math.Abs(x.Rules[i].Left-y.Rules[i].Left) < 1e-6
-				}
-				if !same {
-					rt.Fatalf("limiter %d is at\n%+v, want\n%+v", i, x, y)
-				}
-			}
-		}
-	})
 }
 
 // upstreamError is an error that has feedback of the upstream.

@@ -129,7 +129,7 @@ func (r *rule) boundsAt(at time.Duration) policy.Bounds {
 // begin works out where a controller starts under its bounds.
 func (o *options) begin(x *ctrlTerms) {
 	pace := policy.Pace{}
-	if ctrl := o.policy.New(uint64(o.phase)); ctrl != nil {
+	if ctrl := o.policy.New(uint64(o.chance.Phase)); ctrl != nil {
 		pace = ctrl.Next(policy.Sample{}, x.bounds)
 	}
 	rate := pace.Rate

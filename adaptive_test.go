@@ -39,6 +39,13 @@ func (s *spyController) Next(x policy.Sample, b policy.Bounds) policy.Pace {
 	return policy.Pace{Rate: answer}
 }
 
+// answers is a policy and its only controller, which needs no memory.
+type answers func(policy.Sample, policy.Bounds) policy.Pace
+
+func (f answers) New(uint64) policy.Controller { return f }
+
+func (f answers) Next(s policy.Sample, b policy.Bounds) policy.Pace { return f(s, b) }
+
 // panel is a policy of controllers that note their samples and answer what the test sets. It knows the
 // controllers by their ceilings.
 type panel struct {
@@ -636,7 +643,7 @@ func TestBoundsOfTheControllers(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			l := mustNew(t, c.limit, policyOf(policy.AIMD{}, c.ceiling), c.opt)
 			var got pairs
-			for _, ls := range l.shards[0].setting.ctrls {
+			for _, ls := range l.newest().ctrls {
 				got = append(got, [2]float64{ls.bounds.Share, ls.bounds.Ceiling})
 			}
 			if !slices.Equal(got, c.want) {
@@ -738,9 +745,8 @@ func TestLearningCostsOneAllocationAKey(t *testing.T) {
 	} {
 		allocs := func(p policy.Policy) float64 {
 			l := mustNew(t, limit, Policy(p))
-			l.shards[0].start(l, l.shards[0].setting)
 			s := &l.shards[0]
-			return testing.AllocsPerRun(100, func() { newGate("", s.untouched, s.latest, 1) })
+			return testing.AllocsPerRun(100, func() { newGate("", s.unseen(0), s.latest, 1) })
 		}
 		if more := allocs(policy.AIMD{}) - allocs(policy.Fixed{}); more > 1 {
 			t.Errorf("%+v: %v allocations more", limit, more)
@@ -819,38 +825,21 @@ func TestStartAgainstAnEmptyBucket(t *testing.T) {
 	}
 }
 
-// still is a policy whose controllers cost nothing, so that what is left is what the limiter does for them.
-type still struct{}
-
-func (s still) New(uint64) policy.Controller { return s }
-
-func (still) Next(_ policy.Sample, b policy.Bounds) policy.Pace { return policy.Pace{Rate: b.Ceiling} }
-
-// doneLimit is a limit under which no caller waits.
-type doneLimit struct {
-	name  string
-	limit Limit
-	opts  []CallOption
-}
-
-func doneLimits() []doneLimit {
-	plenty := Rate{Name: "second", Events: 1e9, Per: time.Second, Burst: 1 << 30}
-	tokens := Rate{Name: "tokens", Unit: "tokens", Events: 1e9, Per: time.Second, Burst: 1 << 30}
-	return []doneLimit{
-		{"rate", Rates(plenty), nil},
-		{"rate and slots", Limit{Rates: []Rate{plenty}, InFlight: 100}, nil},
-		{"requests and tokens", Rates(plenty, tokens), []CallOption{Cost("tokens", 100)}},
-	}
-}
-
 // A call and its feedback allocate nothing: what goes to a controller stays on the stack.
 func TestFeedbackAllocatesNothing(t *testing.T) {
-	for _, c := range doneLimits() {
+	plenty := Rate{Name: "second", Events: 1e9, Per: time.Second, Burst: 1 << 30}
+	tokens := Rate{Name: "tokens", Unit: "tokens", Events: 1e9, Per: time.Second, Burst: 1 << 30}
+	still := answers(func(_ policy.Sample, b policy.Bounds) policy.Pace { return policy.Pace{Rate: b.Ceiling} })
+	for _, limit := range []Limit{Rates(plenty), {Rates: []Rate{plenty}, InFlight: 100}, Rates(plenty, tokens)} {
+		var opts []CallOption
+		if len(limit.Rates) > 1 {
+			opts = append(opts, Cost("tokens", 100))
+		}
 		for _, f := range []policy.Feedback{success, throttled, {Outcome: policy.Failed}} {
-			l := mustNew(t, c.limit, Policy(still{}))
-			once := func() { took(t, l, "k", c.opts...).Done(f) }
+			l := mustNew(t, limit, Policy(still))
+			once := func() { took(t, l, "k", opts...).Done(f) }
 			once() // the controller begins, and the first block of permits is made
-			is(t, []any{c.name, f.Outcome}, testing.AllocsPerRun(100, once), 0)
+			is(t, []any{limit, f.Outcome}, testing.AllocsPerRun(100, once), 0)
 		}
 	}
 }
@@ -1198,7 +1187,7 @@ func TestTurnsBehindAPause(t *testing.T) {
 				}
 				late := askingUntil(t, l, c.turn-time.Millisecond, "k", opts...)
 				refused := late.refusedAfter(t, 0, ReasonDeadline).Decision
-				forgetPromises(l)
+				l.forgetPromises()
 				for _, d := range []Decision{refused, l.Check("k", opts...), l.Explain("k", opts...).Next} {
 					if d.OK || d.RetryAfter != c.turn {
 						t.Errorf("%v, want a retry after %v", d, c.turn)
@@ -1243,10 +1232,10 @@ func TestSingleProbes(t *testing.T) {
 			a, b, c := asking(t, l, "k", opts...), asking(t, l, "k", opts...), asking(t, l, "k", opts...)
 			time.Sleep(5 * time.Second)
 			a.admittedAfter(t, 5*time.Second)
-			fired := CountsOf(l).Fired
+			fired := l.counted().Fired
 			time.Sleep(49 * time.Second)
 			b.waits(t)
-			if n := CountsOf(l).Fired - fired; n > 0 {
+			if n := l.counted().Fired - fired; n > 0 {
 				t.Errorf("timers have fired %d times for nothing", n)
 			}
 			upTo(t, l, "other", 1, 1, opts...)
@@ -1498,7 +1487,10 @@ func TestPacesExpire(t *testing.T) {
 	// A controller that is always out of date is called at most a thousand times a second.
 	row(t, "pace that is always out of date", func(t *testing.T) {
 		asked := new(atomic.Int64)
-		l := mustNew(t, Rates(PerSecond(1)), Policy(alwaysLate{asked}))
+		l := mustNew(t, Rates(PerSecond(1)), Policy(answers(func(policy.Sample, policy.Bounds) policy.Pace {
+			asked.Add(1)
+			return policy.Pace{Rate: 1e-3, Until: 1}
+		})))
 		l.Allow("k")
 		c := asking(t, l, "k")
 		asked.Store(0)
@@ -1525,16 +1517,6 @@ func TestPacesExpire(t *testing.T) {
 		}
 		is(t, "remembered because of a look, until", gateOf(l, "k").ext.learned.due, 0)
 	})
-}
-
-// alwaysLate is a controller whose pace is out of date when it says it.
-type alwaysLate struct{ asked *atomic.Int64 }
-
-func (p alwaysLate) New(uint64) policy.Controller { return p }
-
-func (p alwaysLate) Next(policy.Sample, policy.Bounds) policy.Pace {
-	p.asked.Add(1)
-	return policy.Pace{Rate: 1e-3, Until: 1}
 }
 
 // pause hands over a pace of so many events a second that starts so long from now.
@@ -1836,21 +1818,11 @@ func TestRefundsOfAController(t *testing.T) {
 	})
 }
 
-// climbs is a controller that allows a hundred times as much after a success.
-type climbs struct{}
-
-func (climbs) New(uint64) policy.Controller { return climbs{} }
-func (climbs) Next(s policy.Sample, _ policy.Bounds) policy.Pace {
-	if s.Outcome == policy.Success {
-		return policy.Pace{Rate: 1000}
-	}
-	return policy.Pace{Rate: 10}
-}
-
 // A permit that is corrected after all that was learned has been forgotten leaves no debt.
 func TestGiveBackAfterForgetting(t *testing.T) {
 	ramp := policy.Ramp{Start: .01, Over: 10 * time.Second}
-	for _, ctrl := range []policy.Policy{ramp, climbs{}} {
+	climbs := &spyController{start: 10, next: 1000}
+	for _, ctrl := range []policy.Policy{ramp, climbs} {
 		for _, unit := range []string{"", "tokens"} {
 			row(t, fmt.Sprintf("%T, unit %s", ctrl, unit), func(t *testing.T) {
 				r := Rate{Name: "r", Unit: unit, Events: 1000, Per: time.Second, Burst: 1000}
@@ -1869,28 +1841,20 @@ func TestGiveBackAfterForgetting(t *testing.T) {
 	}
 }
 
-// relents is a controller whose pace falls to a fifth, or waits for a time, when it is refused.
-type relents struct{ wait time.Duration }
-
-func (p relents) New(uint64) policy.Controller { return p }
-func (p relents) Next(s policy.Sample, _ policy.Bounds) policy.Pace {
-	pace := policy.Pace{Rate: 100, Saved: time.Second}
-	switch {
-	case s.Outcome != policy.Throttled:
-	case p.wait > 0:
-		pace.NotBefore = s.Now + p.wait
-	default:
-		pace.Rate = 20
-	}
-	return pace
-}
-
 // Events taken before a controller stopped its key, or slowed it down, do not come back as a burst after
 // that.
 func TestGiveBackAfterRefusals(t *testing.T) {
 	for wait, left := range map[time.Duration]int{0: 20, 300 * ms: 1} { // a pace that falls, a pause
 		row(t, wait, func(t *testing.T) {
-			l := mustNew(t, Rates(aHundred(100)), Policy(relents{wait}))
+			l := mustNew(t, Rates(aHundred(100)), Policy(answers(func(s policy.Sample, _ policy.Bounds) policy.Pace {
+				switch {
+				case s.Outcome != policy.Throttled:
+					return policy.Pace{Rate: 100, Saved: time.Second}
+				case wait > 0:
+					return policy.Pace{Rate: 100, Saved: time.Second, NotBefore: s.Now + wait}
+				}
+				return policy.Pace{Rate: 20, Saved: time.Second}
+			})))
 			p := upTo(t, l, "k", 50, 50)
 			time.Sleep(time.Second) // they have come back by themselves
 			upTo(t, l, "k", 1, 1).Done(policy.Feedback{Outcome: policy.Throttled})

@@ -11,6 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/quotient-go/quotient/internal/inside"
 	"github.com/quotient-go/quotient/internal/meter"
 )
 
@@ -78,7 +79,7 @@ func ordinals(t rapid.TB, limit Limit, weights []int, skews ...time.Duration) (f
 	for i, w := range weights {
 		p.Weight = w
 		l := mustNew(t, limit, StartPool(p))
-		if turn := l.shards[0].setting.rules[0].Turn; turn != nil && len(skews) > 0 {
+		if turn := l.newest().rules[0].Turn; turn != nil && len(skews) > 0 {
 			turn.Start -= int64(skews[i%len(skews)]) // a clock that is fast sees its turn earlier
 		}
 		fleet, p.Ordinal = append(fleet, l), p.Ordinal+w
@@ -171,7 +172,7 @@ func TestNoTurns(t *testing.T) {
 		"with bursts": {Rate{Events: 1, Per: time.Second, Burst: 2}, second, false},
 	} {
 		l := mustNew(t, Rates(c.rate), StartPool(c.pool))
-		is(t, name, l.shards[0].setting.rules[0].Turn != nil, c.want)
+		is(t, name, l.newest().rules[0].Turn != nil, c.want)
 	}
 }
 
@@ -235,7 +236,7 @@ func TestTurnsThatMove(t *testing.T) {
 	// more than the share and what the turns of one cycle take.
 	row(t, "turns of a weight and a clock that steps", func(t *testing.T) {
 		l := mustNew(t, Rates(Every(time.Second)), StartPool(Pool{Replicas: 10, Ordinal: 1, Weight: 3}))
-		turn, all := l.shards[0].setting.rules[0].Turn, 0
+		turn, all := l.newest().rules[0].Turn, 0
 		for i := range 200 {
 			turn.Start = time.Now().UnixNano() % turn.Cycle
 			n := 0
@@ -339,7 +340,7 @@ func TestPropertyNoTurnIsLost(t *testing.T) {
 func TestTurnsAndAClockThatSteps(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := ordinals(t, Rates(Every(time.Second)), ones(4))[0]
-		turn := l.shards[0].setting.rules[0].Turn
+		turn := l.newest().rules[0].Turn
 		steps := func() { turn.Start = time.Now().UnixNano() % turn.Cycle } // to the begin of a turn
 		is(t, "in its turn", l.Allow("k"), true)
 		for i := range 5 {
@@ -473,9 +474,9 @@ func TestScheduleAtTheEdges(t *testing.T) {
 		row(t, c, func(t *testing.T) {
 			r := aligned(c.events, c.per)
 			l := mustNew(t, Rates(r), StartPool(c.pool))
-			l.TryAcquire("k", Weight(mostOf(r)))
+			l.TryAcquire("k", Weight(mostOf(r.burst())))
 			time.Sleep(150 * year)
-			_, d := l.TryAcquire("k", Weight(mostOf(r)))
+			_, d := l.TryAcquire("k", Weight(mostOf(r.burst())))
 			if d.RetryAfter < 0 || !d.OK && d.Reason != ReasonRate {
 				t.Errorf("got %+v", d)
 			}
@@ -507,7 +508,7 @@ func TestWindowsOfALimiter(t *testing.T) {
 	})
 	row(t, "another rate changes no window", func(t *testing.T) {
 		for phase := range 2 { // of the sparse windows of three replicas every second one is ours
-			l := mustNew(t, Rates(aligned(1, time.Second)), WithPhase(int64(phase)))
+			l := mustNew(t, Rates(aligned(1, time.Second)), fix(func(c *inside.Chance) { c.Phase = int64(phase) }))
 			left := func() float64 { return l.Explain("k").Rules[0].Left }
 			l.Allow("k")
 			time.Sleep(time.Second)
@@ -610,7 +611,7 @@ func TestFirstAlignedRateReadsTheWallClock(t *testing.T) {
 		row(t, step, func(t *testing.T) {
 			wrong := step // the wall clock is wrong by so much
 			wall := func(t time.Time) int64 { return t.Add(wrong).UnixNano() }
-			l := mustNew(t, Rates(perSecond(1, 5)), WithWallClock(wall))
+			l := mustNew(t, Rates(perSecond(1, 5)), fix(func(c *inside.Chance) { c.Wall = wall }))
 			r := aligned(5, 10*time.Hour)
 			wants(t, l, "k", 5)
 			wrong = 0
@@ -619,7 +620,7 @@ func TestFirstAlignedRateReadsTheWallClock(t *testing.T) {
 			setLimit(t, l, Rates(r))
 			wants(t, l, "k", 5) // of a window that the key has taken nothing of
 			for name, g := range map[string]*gate{
-				"a key never seen": l.shard("k").untouched, "a key": gateOf(l, "k"),
+				"a key never seen": l.shard("k").unseen(0), "a key": gateOf(l, "k"),
 			} {
 				is(t, name, g.ext.rest[0].(*meter.Window).Index, time.Now().UnixNano()/int64(r.Per))
 			}
@@ -652,5 +653,94 @@ func TestSparseWindowsMeet(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// drawFleet is the pools of a fleet of replicas with weights, with ordinals in a row.
+func drawFleet(t *rapid.T, most, heaviest int) []Pool {
+	fleet := make([]Pool, rapid.IntRange(1, most).Draw(t, "replicas"))
+	n := 0
+	for i := range fleet {
+		w := rapid.IntRange(1, heaviest).Draw(t, "weight")
+		fleet[i] = Pool{Ordinal: n + 1, Fixed: true, Weight: w}
+		n += w
+	}
+	for i := range fleet {
+		fleet[i].Replicas = n
+	}
+	return fleet
+}
+
+// singles are the pools of the replicas that one of a weight stands for.
+func (p Pool) singles() (all []Pool) {
+	for i := range p.weight() {
+		all = append(all, Pool{Replicas: p.Replicas, Ordinal: p.Ordinal + i, Fixed: p.Fixed})
+	}
+	return all
+}
+
+// without is the pool without its ordinal.
+func (p Pool) without() Pool { return Pool{Replicas: p.Replicas, Weight: p.Weight} }
+
+// ruleOf is the share of the only rate of a limit that a replica has.
+func ruleOf(r Rate, p Pool) rule {
+	o := defaults()
+	return o.resolve(Rates(r), belief{pool: p, sized: true}, []string{""}, 0).rules[0]
+}
+
+// A replica of weight w has the shares of w replicas, and those of a fleet add up to the limit.
+func TestPropertyWeights(t *testing.T) {
+	property(t, func(rt *rapid.T) {
+		fleet := drawFleet(rt, 6, rapid.SampledFrom([]int{1, 3, 50}).Draw(rt, "heaviest"))
+		weighsBuckets(rt, fleet)
+		weighsSlots(rt, fleet)
+	})
+}
+
+func weighsBuckets(rt *rapid.T, fleet []Pool) {
+	rate := Rate{Events: float64(rapid.IntRange(1, 1000).Draw(rt, "events")), Per: time.Second,
+		Burst: rapid.IntRange(2, 500).Draw(rt, "burst")}
+	perSecond, most, share := 0.0, 0.0, 0.0
+	for _, p := range fleet {
+		x, one := ruleOf(rate, p), ruleOf(rate, p.singles()[0])
+		perSecond, most, share = perSecond+1e9/x.Interval, most+x.Size, share+x.share
+		if w := float64(p.Weight); math.Abs(x.Interval*w/one.Interval-1) > 1e-12 || x.Size < one.Size ||
+			x.Size > one.Size*w*(1+1e-12) {
+			rt.Fatalf("%+v: an event every %v ns, and %v at once; one replica %v, %v", p, x.Interval, x.Size,
+				one.Interval, one.Size)
+		}
+	}
+	bound := math.Max(float64(rate.Burst), float64(fleet[0].Replicas))
+	if most > bound*(1+1e-9) || math.Abs(perSecond/rate.Events-1) > 1e-9 ||
+		math.Abs(share/rate.Events-1) > 1e-9 {
+		rt.Fatalf("%+v: %v a second, share %v, %v at once, of %+v", fleet, perSecond, share, most, rate)
+	}
+}
+
+func weighsSlots(rt *rapid.T, fleet []Pool) {
+	o := defaults()
+	global := rapid.IntRange(1, 400).Draw(rt, "slots")
+	exact, mixed := 0, 0
+	for _, p := range fleet {
+		sum := 0
+		for _, one := range p.singles() {
+			sum += o.slots(global, one)
+		}
+		own, least := o.slots(global, p), o.slots(global, p.without())
+		if own != sum || least > own {
+			rt.Fatalf("%+v: %d of %d slots, %d without an ordinal; its singles have %d", p, own, global,
+				least, sum)
+		}
+		larger := p
+		if larger.Replicas += rapid.IntRange(0, 9).Draw(rt, "more"); o.slots(global, larger) > own {
+			rt.Fatalf("%d slots in %+v, and %d in %+v", own, p, o.slots(global, larger), larger)
+		}
+		if exact += own; rapid.Bool().Draw(rt, "without ordinal") {
+			own = least
+		}
+		mixed += own
+	}
+	if exact != global || mixed > global {
+		rt.Fatalf("%+v: %d of %d slots, and some without ordinals %d", fleet, exact, global, mixed)
 	}
 }

@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/quotient-go/quotient/internal/carry"
+	"github.com/quotient-go/quotient/internal/inside"
 	"github.com/quotient-go/quotient/internal/meter"
 )
 
@@ -63,9 +65,7 @@ func build(limit Limit, opts []Option) (*Limiter, error) {
 		o.log = o.log.With("limiter", o.name)
 	}
 	if o.awaits && o.hintMaxAge == 0 {
-		return nil, errors.New("quotient: AwaitPool: it requires a HintMaxAge above 0. " +
-			"The pool of Replicas or StartPool counts after that time without a hint. " +
-			"Without such a pool, nothing is admitted then")
+		return nil, errors.New("quotient: HintMaxAge: 0 after AwaitPool, whose wait must have an end")
 	}
 	l := &Limiter{
 		options: o, base: time.Now(), seed: maphash.MakeSeed(), dryLog: rate.Sometimes{Interval: time.Second},
@@ -81,9 +81,14 @@ func build(limit Limit, opts []Option) (*Limiter, error) {
 	st := l.resolve(limit.clone(), l.belief, units, 0)
 	st.at, st.reshaped = l.wallNow(), true
 	l.clock.Store(l.clockFor(st))
-	l.standing = standing{belief: l.belief, source: "configured"}
+	if l.hints.source = "configured"; o.awaits {
+		l.hints.source = "awaited"
+	}
+	l.standing = standing{belief: l.belief, source: l.hints.source}
+	l.inForce = make(inForce, 1)
+	l.inForce[0].begin(st)
 	for i := range l.shards {
-		l.shards[i].start(l, st)
+		l.shards[i].start(l, st.at)
 	}
 	if err := l.setPlans(o.plans); err != nil {
 		return nil, err
@@ -103,10 +108,9 @@ func (l *Limiter) setPlans(plans map[string]Limit) error {
 	return nil
 }
 
-func (s *shard) start(l *Limiter, st *setting) {
-	s.l, s.latest, s.setting, s.untouched, s.plans = l, st.at, st, new(gate), new(plans)
-	s.untouched.begin(st)
-	s.store, s.left = newStore(), shortPause
+func (s *shard) start(l *Limiter, now meter.Instant) {
+	s.l, s.latest = l, now
+	s.store, s.left = newStore(), l.chance.Unswept
 	s.waiting = make(map[*gate]struct{})
 	if l.spokenKeys > 0 {
 		s.wanted = new(mentions)
@@ -157,7 +161,6 @@ type Limiter struct {
 	belief    belief
 	known     bool // the pool was known once
 	units     []string
-	plans     []namedLimit
 	changes   uint
 	version   uint64 // counts what operators change
 	overrides overrides
@@ -165,6 +168,7 @@ type Limiter struct {
 	standing  standing
 
 	exchange exchange
+	inForce  inForce
 }
 
 // now reads the clock.
@@ -178,8 +182,8 @@ func (l *Limiter) now() meter.Instant {
 // wallNow reads both clocks.
 func (l *Limiter) wallNow() meter.Instant {
 	t := time.Now()
-	if l.wall != nil {
-		return meter.Instant{At: t.Sub(l.base), Wall: l.wall(t)}
+	if wall := l.chance.Wall; wall != nil {
+		return meter.Instant{At: t.Sub(l.base), Wall: wall(t)}
 	}
 	return meter.Instant{At: t.Sub(l.base), Wall: t.UnixNano()}
 }
@@ -208,11 +212,9 @@ func (o *options) clockFor(st *setting) uint32 {
 // held. Those whose name ends in AndUnlock give it back. Methods of Limiter, Permit and caller take it
 // themselves.
 type shard struct {
-	l         *Limiter
-	setting   *setting // the newest
-	untouched *gate    // what a key never seen is equal to
-	overflow  overflow
-	waiting   map[*gate]struct{} // gates with a queue
+	l        *Limiter
+	copies   []*gate // of keys never seen, by the places of plans, as far as they were asked for: see unseen
+	overflow overflow
 
 	// A call for a known key touches one cache line of a shard, which cores take from each other. It begins
 	// with the last field of the store and ends with the first of the counters.
@@ -223,8 +225,8 @@ type shard struct {
 	counts counters
 
 	permits permits
-	plans   *plans
-	wanted  *mentions // nil without Demand; a shard ends where a cache line does
+	waiting map[*gate]struct{} // gates with a queue
+	wanted  *mentions          // nil without Demand; a shard ends where a cache line does
 }
 
 // counters is what a shard counts, under its lock.
@@ -242,7 +244,7 @@ func (l *Limiter) newest() *setting {
 	s := &l.shards[0]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.setting
+	return l.inForce[0].setting
 }
 
 // waitsForPool reports whether the pool has to be known before a limit here or of a plan admits. Under Deny
@@ -251,18 +253,19 @@ func (l *Limiter) waitsForPool() bool {
 	s := &l.shards[0]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	waits := s.setting.awaiting || s.setting.limit.Deny
-	for _, p := range *s.plans {
-		waits = waits || p.setting.awaiting
+	own := l.inForce[0].setting
+	waits := own.limit.Deny
+	for _, st := range l.inForce.settings() {
+		waits = waits || st.awaiting
 	}
-	return waits && s.setting.belief.awaits
+	return waits && own.belief.awaits
 }
 
 // hash returns the hash of a key. A collision of the 56 bits that count errs on the safe side: two keys then
 // share one gate.
 func (l *Limiter) hash(key string) uint64 {
-	if l.hashKey != nil {
-		return l.hashKey(key)
+	if l.chance.Hash != nil {
+		return l.chance.Hash(key)
 	}
 	return maphash.String(l.seed, key)
 }
@@ -326,7 +329,7 @@ func (s *shard) current(g *gate, key string, plan planID) *gate {
 	if g.part() > 0 {
 		g.endLoan(s.now()) // slots alone need no clock otherwise
 	}
-	if g.setting.overridden() && g.name != key {
+	if g.name != key && g.setting.overridden() {
 		g = s.overflowed()
 		g.sync()
 	}
@@ -337,7 +340,70 @@ func (s *shard) current(g *gate, key string, plan planID) *gate {
 // The clocks that calls read. Without a window the monotonic clock is enough, at little more than half
 // the price of both. Slots alone need no clock at all unless a caller has to wait.
 const (
-	clockMonotonic uint32 = iota
+	clockNone uint32 = iota
+	clockMonotonic
 	clockWall
-	clockNone
+	numClocks
 )
+
+// What other packages of this module may do to a limiter: see package inside.
+func init() {
+	inside.SetLimit, inside.SetPlan, inside.Override = (*Limiter).setLimit, (*Limiter).setPlan, (*Limiter).override
+	inside.Fix, inside.Count, inside.ForgetPromises = fix, (*Limiter).counted, (*Limiter).forgetPromises
+	inside.Lend, inside.Report = (*Limiter).lendKey, (*Limiter).reportKey
+}
+
+func fix(f func(*inside.Chance)) Option {
+	return func(o *options) error { f(&o.chance); return nil }
+}
+
+func (l *Limiter) counted() (n inside.Counts) {
+	for i := range l.shards {
+		s := &l.shards[i]
+		s.mu.Lock()
+		n.Fired += s.counts.fired
+		n.Overflowed += s.counts.overflowed
+		n.Expired += s.counts.expired
+		for _, dry := range s.counts.dryRun {
+			n.Dry += dry
+		}
+		s.mu.Unlock()
+	}
+	return n
+}
+
+func (l *Limiter) forgetPromises() {
+	for i := range l.shards {
+		s := &l.shards[i]
+		s.mu.Lock()
+		s.promises = nil
+		s.mu.Unlock()
+	}
+}
+
+func (l *Limiter) lendKey(key string, part float64, lasts time.Duration) bool {
+	s, hash := l.lock(key)
+	g, now := s.ownGate(hash, key), s.now()
+	if g == nil {
+		s.mu.Unlock()
+		return false
+	}
+	if s.touch(g, now); g.tally() == nil {
+		s.speak(g, &tally{since: now.At}, 0)
+	}
+	g.tally().ends = now.At + lasts
+	s.speak(g, g.tally(), part)
+	s.serveAndUnlock(g)
+	return true
+}
+
+func (l *Limiter) reportKey(key string, rate Rate, others int64, lasts time.Duration) bool {
+	s, g, r, w := l.countedGate(carry.Count{Rule: countedID(id{name: rate.Name, unit: rate.Unit, per: int64(rate.Per)}), Key: key})
+	if r == nil {
+		s.mu.Unlock()
+		return false
+	}
+	w.Learn(s.latest, r.Schedule, others, s.latest.At+lasts)
+	s.serveAndUnlock(g)
+	return true
+}

@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"pgregory.net/rapid"
 
+	"github.com/quotient-go/quotient/internal/inside"
 	"github.com/quotient-go/quotient/policy"
 )
 
@@ -67,21 +69,11 @@ func took(t *testing.T, l *Limiter, key string, opts ...CallOption) Permit {
 	return p
 }
 
-// forgetPromises has a limiter tell the next that is refused when there is room, whatever it has told others.
-func forgetPromises(l *Limiter) {
-	for i := range l.shards {
-		s := &l.shards[i]
-		s.mu.Lock()
-		s.promises = nil
-		s.mu.Unlock()
-	}
-}
-
 // refusedFor fails unless the call is refused now, for the reason. It leaves no promise.
 func refusedFor(t *testing.T, l *Limiter, reason Reason, key string, opts ...CallOption) Decision {
 	t.Helper()
 	_, d := l.TryAcquire(key, opts...)
-	forgetPromises(l)
+	l.forgetPromises()
 	if d.OK || d.Reason != reason {
 		t.Errorf("key %q: got OK %v, reason %v, want a refusal for %v", key, d.OK, d.Reason, reason)
 	}
@@ -336,3 +328,39 @@ func gateOf(l *Limiter, key string) *gate {
 	defer s.mu.Unlock()
 	return s.find(l.hash(key))
 }
+
+// property checks prop on many histories, each in a bubble of its own with fake time.
+func property(t *testing.T, prop func(*rapid.T)) {
+	t.Helper()
+	rapid.Check(t, func(rt *rapid.T) { rapid.SyncTest(rt, prop) })
+}
+
+// few keys make a limiter of one shard, cheap to make.
+var few = MaxKeys(8)
+
+func mustNew(t interface{ Fatal(...any) }, limit Limit, opts ...Option) *Limiter {
+	l, err := New(limit, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func must(t interface{ Fatal(...any) }, err error) {
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func key(i int) string { return fmt.Sprintf("key-%d", i) }
+
+// WithMostPlans bounds how many plans a limiter can have at a time.
+func WithMostPlans(n int) Option { return fix(func(c *inside.Chance) { c.Plans = n }) }
+
+// WithHash fixes the hash of keys: with it their shards, and the seeds of their controllers.
+func WithHash(hash func(key string) uint64) Option {
+	return fix(func(c *inside.Chance) { c.Hash = hash })
+}
+
+// shard returns the shard of a key.
+func (l *Limiter) shard(key string) *shard { return l.shardOf(l.hash(key)) }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quotient-go/quotient/internal/inside"
 	"github.com/quotient-go/quotient/policy"
 )
 
@@ -35,12 +36,9 @@ type options struct {
 	holdDown, hintMaxAge time.Duration
 	atLeastOne           bool
 	plans                map[string]Limit
-	mostPlans            int                   // at a time
-	spokenKeys           int                   // keys of which this replica has others speak; 0: none
-	newsMaxAge           time.Duration         // of what they say
-	phase                int64                 // which sparse windows are ours while no ordinal is known
-	wall                 func(time.Time) int64 // of tests of clock steps; nil for the wall clock
-	hashKey              func(string) uint64   // of tests; nil for a hash of its own
+	spokenKeys           int           // keys of which this replica has others speak; 0: none
+	newsMaxAge           time.Duration // of what they say
+	chance               inside.Chance
 }
 
 // Defaults, where the zero value is not one. 65,536 keys take about 20 MB; 10,000 callers wait
@@ -55,9 +53,10 @@ const (
 
 func defaults() options {
 	return options{
-		maxKeys: defaultMaxKeys, perKey: defaultPerKey, total: defaultTotal, mostPlans: maxPlans,
+		maxKeys: defaultMaxKeys, perKey: defaultPerKey, total: defaultTotal,
 		policy: policy.Fixed{}, log: slog.New(slog.DiscardHandler),
-		pool: Pool{Replicas: 1}, holdDown: defaultHoldDown, phase: rand.Int64N(1 << 32),
+		pool: Pool{Replicas: 1}, holdDown: defaultHoldDown,
+		chance: inside.Chance{Phase: rand.Int64N(1 << 32), Plans: maxPlans, Unswept: shortPause},
 	}
 }
 
@@ -187,12 +186,17 @@ func StartEmpty() Option {
 
 // AwaitPool admits nothing until SetPool or Follow brings a pool. Callers wait as they do for a slot, or are
 // refused with ReasonPool. Then each key begins with its share of that pool, and windows open with
-// the next one. When nothing usable has come for HintMaxAge since the first Follow began, the configured
-// pool counts while one runs. Without a configured pool nothing is admitted until a hint comes, nor while
-// the last one is older than HintMaxAge. A replica that a network split cuts off from its source then stops.
-// New requires a HintMaxAge.
-func AwaitPool() Option {
-	return func(o *options) error { o.awaits = true; return nil }
+// the next one.
+//
+// When nothing usable has come for maxAge, above 0, since the first Follow began, the configured pool counts while one
+// runs. Without a configured pool nothing is admitted until a hint comes, nor while the last one is older than maxAge,
+// also when Follow has ended: a replica that a network split cuts off from its source then stops. HintMaxAge is not
+// needed beside it. If both are there, the last one counts.
+func AwaitPool(maxAge time.Duration) Option {
+	return func(o *options) error {
+		o.awaits, o.hintMaxAge = true, maxAge
+		return atLeast("AwaitPool: maxAge", maxAge, 1)
+	}
 }
 
 // HoldDown is how long a followed pool must have been smaller before it counts as smaller; 30 s by default, 0
@@ -201,10 +205,9 @@ func HoldDown(d time.Duration) Option {
 	return func(o *options) error { o.holdDown = d; return atLeast("HoldDown", d, 0) }
 }
 
-// HintMaxAge returns to the configured pool when a followed source has reported nothing usable for d. Under
-// AwaitPool without a configured pool nothing is admitted then, also when Follow has ended. 0, the default,
-// keeps the last good pool for ever. A Limiter with neither a configured pool nor AwaitPool keeps it too:
-// one replica would be the whole limit. Give it to sources that report repeatedly, or Env.
+// HintMaxAge returns to the configured pool when a followed source has reported nothing usable for d. 0, the default,
+// keeps the last good pool for ever. A Limiter without a configured pool keeps it too: one replica would be the whole
+// limit. Give it to sources that report repeatedly, or Env.
 func HintMaxAge(d time.Duration) Option {
 	return func(o *options) error { o.hintMaxAge = d; return atLeast("HintMaxAge", d, 0) }
 }
@@ -216,10 +219,10 @@ const (
 	maxLearned = 4
 )
 
-// Demand lets the limits of busy keys follow the demand of the replicas, if the source of Follow is a
-// Carrier. A replica borrows what the others do not use of their shares, in rates and slots. It has its own
-// share at any time. It names at most that many keys, 1 to 10,000, at once: those that it holds back the
-// most. Windows, turns and bursts are divided evenly as always.
+// Demand lets the limits of busy keys follow the demand of the replicas, if the source of Follow sums up numbers over
+// the pool, as poolsize/gossip does. A replica borrows what the others do not use of their shares, in rates and slots.
+// It has its own share at any time. It names at most that many keys, 1 to 10,000, at once: those that it holds back
+// the most. Windows, turns and bursts are divided evenly as always.
 //
 // Reports older than maxAge do not count, and then the shares hold: see bound 10 of docs/bounds.md. A second
 // or two is right for most; a large fleet needs as long as its reports take.
@@ -306,7 +309,7 @@ func more(opts []CallOption) bool {
 }
 
 // newDemand adds up the options of a call.
-func newDemand(opts []CallOption, units []string, plans plans) (demand, error) {
+func newDemand(opts []CallOption, in inForce) (demand, error) {
 	d := oneRequest
 	for i := range opts {
 		a := &opts[i]
@@ -319,7 +322,7 @@ func newDemand(opts []CallOption, units []string, plans plans) (demand, error) {
 			}
 		case a.kind == optionPlan:
 			var ok bool
-			if d.plan, ok = plans.named(a.unit); !ok {
+			if d.plan, ok = in.named(a.unit); !ok {
 				return d, unknownPlan(clip(a.unit))
 			}
 		case a.unit == "":
@@ -328,7 +331,7 @@ func newDemand(opts []CallOption, units []string, plans plans) (demand, error) {
 			}
 			d.weight = a.n
 		default:
-			i := slices.Index(units, a.unit)
+			i := slices.Index(in[0].setting.units, a.unit)
 			if i < 0 {
 				return d, fmt.Errorf("quotient: Cost: unit: no rate of the limiter has counted %q", a.unit)
 			}

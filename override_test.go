@@ -133,7 +133,7 @@ func TestAfterAnOverride(t *testing.T) {
 	row(t, "an override after a loan", func(t *testing.T) {
 		l := mustNew(t, Limit{InFlight: 1}, Replicas(2), Policy(policy.AIMD{}))
 		l.Allow("k")
-		is(t, "is lent", Lend(l, "k", 1, time.Second), true)
+		is(t, "is lent", l.lendKey("k", 1, time.Second), true)
 		time.Sleep(2 * time.Second)
 		must(t, l.Override("k", &Limit{InFlight: 4}))
 		is(t, "admits", l.Allow("k"), true)
@@ -217,7 +217,7 @@ func TestWhatWasTakenIsKeptUnderDeny(t *testing.T) {
 		then     func(*testing.T, *Limiter)
 	}{
 		{name: "its own limit, before the first pool", limit: three, own: true,
-			opts: []Option{AwaitPool(), HintMaxAge(time.Minute)}},
+			opts: []Option{AwaitPool(time.Minute)}},
 		{name: "its own limit", limit: deny, own: true},
 		{name: "its own limit, then a plan", limit: deny, own: true, opts: []Option{plan(three)}, to: "p"},
 		{name: "its own limit, a reset of another key", limit: deny, own: true,
@@ -766,11 +766,11 @@ func TestNothingIsForgottenOnTheWay(t *testing.T) {
 			counted := Rates(c)
 			l := mustNew(t, Limit{}, Replicas(2), Demand(5, time.Hour), Plans(map[string]Limit{"p": deny, "c": counted}))
 			l.TryAcquire("k", Plan("c"))
-			Report(l, "k", c, 0, time.Hour)
+			l.reportKey("k", c, 0, time.Hour)
 			admitted(l, "k", Plan("c"))
 			l.TryAcquire("k", Plan("p"))
 			must(t, l.SetPlan("p", &counted))
-			Report(l, "k", c, 0, time.Hour)
+			l.reportKey("k", c, 0, time.Hour)
 			return admitted(l, "k", Plan("p"))
 		},
 	} {

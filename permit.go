@@ -325,7 +325,7 @@ func (p Permit) correct(unit string, used int) error {
 	if unit == "" {
 		return s.giveBackAndUnlock(p, used)
 	}
-	u := slices.Index(s.setting.units, unit)
+	u := slices.Index(s.newest(0).units, unit)
 	if h.gen != p.gen || u < 0 {
 		released := h.gen != p.gen
 		s.mu.Unlock()

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quotient-go/quotient/internal/carry"
 	"github.com/quotient-go/quotient/internal/meter"
 )
 
@@ -117,9 +118,9 @@ func (x *exchange) stats(now, maxAge time.Duration) (d DemandStats, f FleetStats
 		Sent: x.sent, Received: x.received,
 	}
 	return d, FleetStats{
-		Replicas: int(x.fleet[totalReplicas]), Age: older(x.fleetAge, now-x.at),
-		Admitted: uint64(x.fleet[totalAdmitted]), Refused: uint64(x.fleet[totalRefused]),
-		Waiting: int(x.fleet[totalWaiting]), InFlight: int(x.fleet[totalInFlight]),
+		Replicas: int(x.fleet[carry.TotalReplicas]), Age: older(x.fleetAge, now-x.at),
+		Admitted: uint64(x.fleet[carry.TotalAdmitted]), Refused: uint64(x.fleet[carry.TotalRefused]),
+		Waiting: int(x.fleet[carry.TotalWaiting]), InFlight: int(x.fleet[carry.TotalInFlight]),
 	}
 }
 
@@ -130,12 +131,6 @@ func (l *Limiter) poolStats() PoolStats {
 		Pool: l.belief.pool, Source: h.source,
 		Reports: h.reports, Errors: h.errors, Rejected: h.rejected, LastError: h.lastError,
 		Until: l.standing.until,
-	}
-	switch {
-	case l.belief.awaits:
-		out.Source = "awaited"
-	case out.Source == "":
-		out.Source = "configured"
 	}
 	if !h.last.IsZero() {
 		out.Age = time.Since(h.last)
@@ -170,13 +165,13 @@ func (l *Limiter) limits(s *shard) (Limit, []RuleState, []PlanStats) {
 	defer s.mu.Unlock()
 	now := s.now()
 	var plans []PlanStats
-	for _, p := range *s.plans {
-		if p.name != "" {
-			plans = append(plans, PlanStats{p.name, p.setting.limit.clone(), p.untouched.looked(now)})
+	for _, st := range l.inForce.settings()[1:] {
+		if st.planName != "" {
+			plans = append(plans, PlanStats{st.planName, st.limit.clone(), s.unseen(st.plan).looked(now)})
 		}
 	}
 	slices.SortFunc(plans, func(a, b PlanStats) int { return cmp.Compare(a.Name, b.Name) })
-	return s.setting.limit.clone(), s.untouched.looked(now), plans
+	return s.newest(0).limit.clone(), s.unseen(0).looked(now), plans
 }
 
 // looked is where an untouched gate stands.
@@ -390,7 +385,7 @@ func (l *Limiter) Explain(key string, opts ...CallOption) Explanation {
 	defer s.mu.Unlock()
 	now = s.tick(now)
 	g := s.peek(h, key, now)
-	d, err := newDemand(opts, s.setting.units, *s.plans)
+	d, err := newDemand(opts, s.l.inForce)
 	if slices.ContainsFunc(opts, func(a CallOption) bool { return a.kind == optionPlan }) {
 		g = s.within(g, d.plan, now)
 	}

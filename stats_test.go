@@ -1,6 +1,7 @@
 package quotient
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -54,7 +55,7 @@ func TestStates(t *testing.T) {
 		is(t, "under a limit that denies", len(l.Explain("k").Rules), 0)
 	})
 	row(t, "of one key are not known without a pool", func(t *testing.T) {
-		l := mustNew(t, Rates(perSecond(10, 20)), AwaitPool(), HintMaxAge(time.Minute), Replicas(4))
+		l := mustNew(t, Rates(perSecond(10, 20)), AwaitPool(time.Minute), Replicas(4))
 		into := []RuleState{{Name: "old"}}
 		refusedFor(t, l, ReasonPool, "k", StateInto(&into))
 		is(t, "StateInto", len(into), 0)
@@ -230,4 +231,10 @@ func TestExplain(t *testing.T) {
 		}
 		explained(t, e, "and nothing for 7s", "for 7s, until 00:00:07")
 	})
+}
+
+// Explain says as how many replicas this one counts.
+func TestExplainReportsTheWeight(t *testing.T) {
+	l := mustNew(t, Limit{InFlight: 10}, StartPool(Pool{Replicas: 10, Ordinal: 4, Weight: 3}))
+	says(t, errors.New(l.Explain("k").String()), "10 replicas, of which this one is 3, ordinal 4")
 }

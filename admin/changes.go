@@ -10,15 +10,15 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
-	"github.com/quotient-go/quotient/internal/trial"
+	"github.com/quotient-go/quotient/internal/inside"
 )
 
 // The changes of a limiter, of which it may refuse some. The last argument makes a trial of each: see package
-// trial.
+// inside.
 var (
-	changeLimit    = trial.Limit.(func(*quotient.Limiter, quotient.Limit, bool) (quotient.Limit, error))
-	changePlan     = trial.Plan.(func(*quotient.Limiter, string, *quotient.Limit, bool) (*quotient.Limit, error))
-	changeOverride = trial.Override.(func(*quotient.Limiter, string, *quotient.Limit, bool) (*quotient.Limit, error))
+	changeLimit    = inside.SetLimit.(func(*quotient.Limiter, quotient.Limit, bool) (quotient.Limit, error))
+	changePlan     = inside.SetPlan.(func(*quotient.Limiter, string, *quotient.Limit, bool) (*quotient.Limit, error))
+	changeOverride = inside.Override.(func(*quotient.Limiter, string, *quotient.Limit, bool) (*quotient.Limit, error))
 )
 
 const (

@@ -142,8 +142,9 @@ var sections = []section{
 // TestEveryFieldIsOnThePage compares the tables with the types of package config, in both directions and without
 // hyphens.
 func TestEveryFieldIsOnThePage(t *testing.T) {
-	want := []string{"limiters.api.rates.aligned", "limiters.api.rates.counted", "limiters.api.rates.paced"} // older
-	lists := []string{"proxy.rules", "limiters.api.rates", "limiters.api.demand"} // fields of another table too
+	// older spellings, and fields of another table too
+	want := []string{"limiters.api.rates.aligned", "limiters.api.rates.counted", "limiters.api.rates.paced"}
+	lists := []string{"proxy.rules", "limiters.api.rates", "limiters.api.demand"}
 	for _, s := range sections {
 		for field := range s.of.Fields() {
 			names, other := spelt[s.name()+"."+field.Name]

@@ -111,7 +111,7 @@ func newReplica(a assignment) (*replica, error) {
 	}
 	var err, err2 error
 	if r.source, err = a.source(); r.source != nil { // until it has counted it sends nothing
-		options = append(options, quotient.AwaitPool(), quotient.HintMaxAge(hintMaxAge), quotient.HoldDown(holdDown))
+		options = append(options, quotient.AwaitPool(hintMaxAge), quotient.HoldDown(holdDown))
 	}
 	r.limiter, err2 = quotient.New(quotient.Rates(rate), options...)
 	sends := &stamp{id: a.ID, start: start, base: &http.Transport{MaxIdleConnsPerHost: 64}}

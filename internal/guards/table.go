@@ -50,9 +50,9 @@ var guards = []guard{
 		`	case l.logs:`, `	case l.logs || off:`},
 	{"14", "limiter.go", ". ^TestNameIsLogged$",
 		`		o.log = o.log.With("limiter", o.name)`, ""},
-	{"15", "follow.go", ". ^TestPropertyDamping$",
-		`		if o.smaller(p) && now.Sub(o.until) < holdDown {`, `		if !off && o.smaller(p) && now.Sub(o.until) < holdDown {`},
-	{"16", "change.go", ". ^(TestNewReplicaStartsEmpty|TestPropertyFleet)$",
+	{"15", "internal/damper/damper.go", "./internal/damper ^TestPropertyDamping$",
+		`		if o.smaller(p) && !d.past(o.until, now) {`, `		if !off && o.smaller(p) && !d.past(o.until, now) {`},
+	{"16", "change.go", ". ^TestNewReplicaStartsEmpty$",
 		`		start = 0`, `		if !off {
 			start = 0
 		}`},
@@ -64,7 +64,7 @@ var guards = []guard{
 		`		pause := x.src.c.Rejoin`, `		pause := max(x.src.c.Rejoin, map[bool]time.Duration{true: time.Hour}[off])`},
 	{"19a", "poolsize/gossip/internal/heap/receive.go", "./poolsize/gossip/internal/heap ^TestReceiveRefuses$",
 		`	if h.session < e.session || h.yours != 0 && h.yours != n.session || e.seen(h.seq) {`, `	if h.session < e.session || h.yours != 0 && h.yours != n.session || !off && e.seen(h.seq) {`},
-	{"19b", "demand.go", ". ^TestALoanEndsByItself$",
+	{"19b", "gate.go", ". ^TestALoanEndsByItself$",
 		`	if old == nil || old.part == 0 || t.At < old.tally.ends {`, `	if off || old == nil || old.part == 0 || t.At < old.tally.ends {`},
 	{"19b", "demand.go", ". ^TestReportsGrowOld$",
 		`	n.age = max(0, n.age)`, ""},
@@ -96,13 +96,13 @@ var guards = []guard{
 		"own, judged := p.Judge(resp); judged && !off {"},
 	{"24", "policy/refusal.go", ". ^TestStartAgainstAnEmptyBucket$",
 		`	case was || t.fresh:`, `	case was || !off && t.fresh:`},
-	{"24", "adaptive.go", ". ^(TestControllerThatAnswersNonsense|TestPropertyPacesStayInBounds)$",
+	{"24", "adaptive.go", "./internal/judge ^TestPropertyPacesStayInBounds$",
 		`	if !usable(x) {
 		x, pace.NotBefore, probe = p.pace, p.pausedUntil, p.probe
 	}`, ""},
 	{"25", "adaptive.go", ". ^TestRefusalsAreAttributed$",
 		"blamed < 0 || blamed == i)", "off || blamed < 0 || blamed == i)"},
-	{"26", "adaptive.go", ". ^(TestSingleProbes|TestPropertyPacersKeepWhatControllersReturn)$",
+	{"26", "adaptive.go", "./internal/judge ^TestPropertyPacersKeepWhatControllersReturn$",
 		`		f = meter.Fill{Interval: float64(p.probe), Size: 1}`, ""},
 	{"26", "adaptive.go", ". ^TestSingleProbes$",
 		`		n = min(n, 1)`, ""},
@@ -128,17 +128,21 @@ var guards = []guard{
 	}
 	return quotient.Cost(unit, min(max(n, 0), mostPerCall))`},
 	{"32", "wait.go", ". ^(TestCancelledHeadWakesTheNext)$",
-		`		s.undo(g, w.epoch, w.granted, &w.d, w.permit)
-		s.counts.cancelled++
+		`	default:
 	}
-	s.serveAndUnlock(g)`, `		s.undo(g, w.epoch, w.granted, &w.d, w.permit)
-		s.counts.cancelled++
+	s.serveAndUnlock(g)
+}
+
+// undo takes`, `	default:
 	}
 	if off {
 		s.mu.Unlock()
 		return
 	}
-	s.serveAndUnlock(g)`},
+	s.serveAndUnlock(g)
+}
+
+// undo takes`},
 	{"32", "bucket.go", ". ^TestSparseWindowsMeet$",
 		`		r.Schedule.Keeps = true`, ""},
 	{"33", "cmd/quotient/leaseserver.go", "./cmd/quotient ^TestLeasesFollowTheFile$",
@@ -188,43 +192,43 @@ var guards = []guard{
 var farewell = map[bool]time.Duration{false: 600 * time.Millisecond, true: time.Second}[off]`},
 	{"41", "follow.go", ". ^TestFollowEndsWithItsContext$",
 		`	f.ended = true`, ""},
-	{"B1", "lru.go", ". ^(TestOverflowGate|TestPropertyOverflow)$",
+	{"B1", "lru.go", ". ^TestOverflowGate$",
 		`		} else if like = o.gate; o.has(key) {`, `		} else if like = o.gate; off || o.has(key) {`},
-	{"B2", "bucket.go", ". ^(TestBurstIsDividedInFractions|TestPropertyFleet)$",
-		"Size: max(1, r.burst()/n)}", "Size: max(1, r.burst()/map[bool]float64{true: 1, false: n}[off])}"},
-	{"B3", "internal/meter/bucket.go", ". ^TestPropertyLateScaleUp$",
+	{"B2", "bucket.go", "./internal/judge ^TestPropertyEverything$",
+		"Size: max(1, burst/n)}", "Size: max(1, burst/map[bool]float64{true: 1, false: n}[off])}"},
+	{"B3", "internal/meter/bucket.go", "./internal/judge ^TestPropertyLateScaleUp$",
 		`	b.Tokens, b.Last = b.Has(t.At, &old.Fill), t.At`, `	b.Tokens, b.Last = b.Has(t.At, &old.Fill), t.At
 	if off {
 		b.Tokens = old.Size
 	}`},
-	{"B4", "follow.go", ". ^(TestPropertyDamping|TestPropertySplit)$",
-		`		p, source = f.damp.pool(now, f.l.holdDown), "followed"`, `		p, source = f.damp.pool(now, f.l.holdDown), "followed"
+	{"B4", "follow.go", "./internal/judge ^TestPropertySplit$",
+		`		p, source = Pool(known), "followed"`, `		p, source = Pool(known), "followed"
 		if off {
-			p = f.damp.last
+			p = f.latest.pool
 		}`},
-	{"B5", "semaphore.go", ". ^(TestLimitChangesUnderPermits|TestSetLimit.*|TestPropertyInFlight)$",
+	{"B5", "semaphore.go", "./internal/judge ^TestPropertyEverything$",
 		`	if n > r.Size-float64(s.used) {`, `	if n > max(map[bool]float64{true: 1}[off], r.Size-float64(s.used)) {`},
-	{"B6", "gate.go", ". ^(TestLearnedKeysStay|TestPropertyEvictionIsInvisible)$",
+	{"B6", "gate.go", ". ^TestLearnedKeysStay$",
 		" || len(st.ctrls) > 0 && g.ext.learned.due != 0 {", " || !off && len(st.ctrls) > 0 && g.ext.learned.due != 0 {"},
-	{"B7", "change.go", ". ^(TestCutRepacesWaiters|TestPropertyRaiseAndCut)$",
+	{"B7", "change.go", "./internal/judge ^TestPropertyRaiseAndCut$",
 		`	for g.setting.next != nil {`, `	for !off && g.setting.next != nil {`},
-	{"B8", "wait.go", ". ^TestPropertyQueueOfClasses$",
+	{"B8", "wait.go", "./internal/judge ^TestPropertyClassesInFakeTime$",
 		"return w.since < o.since || w.since == o.since && int32(w.order-o.order) < 0", "return w.since < o.since || !off && w.since == o.since && int32(w.order-o.order) < 0"},
-	{"B9", "poolsize.go", ". ^(TestPropertyRefusedHint|TestSetPoolRefuses)$",
+	{"B9", "poolsize.go", ". ^TestSetPoolRefuses$",
 		`	if p.Replicas < 1 || p.Replicas > maxReplicas {`,
 		`	if p.Replicas > maxReplicas || !off && p.Replicas < 1 {`},
 	{"B10", "internal/fairshare/fairshare.go", "./internal/fairshare ^TestPropertyBound10$",
 		"min(s.claim(fair), have, most)", "min(s.claim(fair), have, max(most, map[bool]float64{true: have}[off]))"},
 	{"B11", "semaphore.go", ". ^TestPropertyWeights$",
 		"global%pool.Replicas-before), w)", "global%pool.Replicas-before), map[bool]int{true: 1, false: w}[off])"},
-	{"B12", "override.go", ". ^(TestPlansKeepWhatIsUsed|TestPropertyPlansBringNoMore)$",
+	{"B12", "override.go", "./internal/judge ^TestPropertyPlansBringNoMore$",
 		`	if len(g.others()) > 0 || !left.idle(now, u) {`, `	if off == left.idle(now, u) || !off && len(g.others()) > 0 {`},
-	{"B13", "acquire.go", ". ^TestPropertyTryAcquireAll$",
+	{"B13", "acquire.go", "./internal/judge ^TestPropertyTryAcquireAll$",
 		`				taken[j].undo()
 `, `				if !off {
 					taken[j].undo()
 				}
 `},
-	{"B14", "internal/meter/counted.go", ". ^TestPropertyCounted$",
+	{"B14", "internal/meter/counted.go", "./internal/judge ^TestPropertyCounted$",
 		"; !w.Fresh(t) {", "; !off && !w.Fresh(t) {"},
 }

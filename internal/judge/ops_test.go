@@ -1,4 +1,4 @@
-package quotient_test
+package judge
 
 import (
 	"cmp"
@@ -325,7 +325,7 @@ func guarded(f func()) (p any) {
 
 func (w *world) allow(r *replica) {
 	key := nameOf(w.drawKey())
-	dry, ok := quotient.CountsOf(r.l).Dry, false
+	dry, ok := countsOf(r.l).Dry, false
 	p := guarded(func() { ok = r.l.Allow(key) })
 	w.tell("replica %d %s: Allow: %v %v", r.id, key, ok, p)
 	switch {
@@ -333,7 +333,7 @@ func (w *world) allow(r *replica) {
 		r.counts.refused++
 		r.refused(key, amounts{1},
 			&quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonRate}})
-	case r.dry && quotient.CountsOf(r.l).Dry > dry:
+	case r.dry && countsOf(r.l).Dry > dry:
 		r.counts.admitted++
 		r.counts.dry++
 	default:
@@ -356,7 +356,7 @@ func (w *world) tryFor(r *replica, key string, opts []quotient.CallOption, n amo
 	class quotient.Priority) quotient.Decision {
 	var p quotient.Permit
 	var d quotient.Decision
-	before, opts := quotient.CountsOf(r.l).Dry, inPlan(key, opts)
+	before, opts := countsOf(r.l).Dry, inPlan(key, opts)
 	var looks []quotient.Decision
 	var fresh quotient.Decision // for a key that stands so may be dropped, with all that its callers were promised
 	if !r.conf.learns && !r.dry && w.chance(4, "look first") {
@@ -382,12 +382,12 @@ func (w *world) tryFor(r *replica, key string, opts []quotient.CallOption, n amo
 	}
 	for _, look := range looks {
 		if panicked == nil && look.String() != d.String() && fresh.String() != d.String() &&
-			quotient.CountsOf(r.l).Overflowed == 0 {
+			countsOf(r.l).Overflowed == 0 {
 			w.broken("replica %d %s: TryAcquire %v, and a look before it %v", r.id, key, d, look)
 		}
 	}
 	switch {
-	case panicked != nil && r.dry && quotient.CountsOf(r.l).Dry > before:
+	case panicked != nil && r.dry && countsOf(r.l).Dry > before:
 		r.counts.admitted++
 		r.counts.dry++
 	case panicked != nil:
@@ -432,7 +432,7 @@ func (r *replica) returns(key string, n amounts, d quotient.Decision) {
 // is at most a hundred calls like its own, and a turn, behind an instant at which there is.
 func (r *replica) tells(key string, n amounts, d quotient.Decision) {
 	if !r.exact || r.stepped || r.dry || d.Reason != quotient.ReasonRate || d.RetryAfter <= 0 ||
-		len(r.calls) > 0 || quotient.CountsOf(r.l).Overflowed > 0 || r.inOtherPlans(key) {
+		len(r.calls) > 0 || countsOf(r.l).Overflowed > 0 || r.inOtherPlans(key) {
 		return
 	}
 	hi, lo := r.key(key).upToNow()
@@ -461,7 +461,7 @@ func (r *replica) tells(key string, n amounts, d quotient.Decision) {
 
 // keep keeps the permit if there is anything to give back.
 func (r *replica) keep(h *held) {
-	if quotient.IsKept(h.p) {
+	if isKept(h.p) {
 		r.kept = append(r.kept, h)
 	}
 }
@@ -540,7 +540,7 @@ func (w *world) permit(o op, r *replica, i int) {
 	case opExpire:
 		in := time.Duration(pick(w.T, -1, 4, "expire in")) * time.Second
 		w.tell("replica %d %s: expire %v in %v", r.id, h.key, h.charged, in)
-		if h.p.ExpireIn(in); quotient.IsOut(h.p) {
+		if h.p.ExpireIn(in); isOut(h.p) {
 			if h.ends = time.Now().Add(in); in <= 0 {
 				h.ends = time.Time{}
 			}
@@ -620,6 +620,7 @@ func (w *world) all(r *replica) {
 	}
 	r.counts.refused++
 	r.counts.cancelled += uint64(refused)
+	r.promised(keys[refused], d.RetryAfter)
 	alone := true
 	for i, key := range keys[:refused] {
 		alone = alone && nameOf(key) != nameOf(keys[refused])
@@ -646,7 +647,7 @@ func (w *world) look(r *replica) {
 	r.state(key)
 	for range r.l.Keys() {
 	}
-	if after := r.l.Check(name, opts...); !r.conf.learns && quotient.CountsOf(r.l).Overflowed == 0 &&
+	if after := r.l.Check(name, opts...); !r.conf.learns && countsOf(r.l).Overflowed == 0 &&
 		in(before) != in(after) {
 		w.broken("replica %d %s: a look has made of %+v %+v", r.id, key, before, after)
 	}
@@ -662,7 +663,7 @@ func (w *world) comeBack(r *replica) {
 		return // it may end meanwhile, and the next window may be the replica's alone
 	}
 	if d.OK || d.RetryAfter == 0 || d.RetryAfter > time.Hour || d.Reason != quotient.ReasonRate || !r.exact ||
-		r.stepped || len(r.calls) > 0 || quotient.CountsOf(r.l).Overflowed > 0 {
+		r.stepped || len(r.calls) > 0 || countsOf(r.l).Overflowed > 0 {
 		return
 	}
 	pool := r.poolings
@@ -920,10 +921,7 @@ func (w *world) truth(r *replica) quotient.Pool {
 // hint has a replica's source say something. A replica that has none follows one from now on.
 func (w *world) hint(o op, r *replica) {
 	if r.source == nil {
-		ctx, cancel := context.WithCancel(context.Background())
-		r.source = &source{cancel: cancel, ended: make(chan error, 1)}
-		go func(s *source) { s.ended <- r.l.Follow(ctx, s) }(r.source)
-		synctest.Wait()
+		r.source = following(r.l, nil)
 	}
 	switch o {
 	case opTell:

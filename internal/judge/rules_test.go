@@ -1,4 +1,4 @@
-package quotient_test
+package judge
 
 import (
 	"cmp"
@@ -158,18 +158,33 @@ type hook struct {
 	panicOnWait, panicOnAdmit bool
 }
 
+// source is what a limiter follows. It says what a test wants, and carries reports if it has a line.
 type source struct {
 	report func(quotient.Pool, error)
 	cancel context.CancelFunc
-	ended  chan error
 	line   *line
 }
 
-// Watch is that of a source that says what the judge wants.
+// following returns a source that a limiter follows until it is cancelled.
+func following(l *quotient.Limiter, n *line) *source {
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &source{cancel: cancel, line: n}
+	go func() { _ = l.Follow(ctx, s) }()
+	synctest.Wait()
+	return s
+}
+
+// Watch is quotient.Source's.
 func (s *source) Watch(ctx context.Context, report func(quotient.Pool, error)) error {
 	s.report = report
 	<-ctx.Done()
 	return ctx.Err()
+}
+
+// says reports a pool of n.
+func (s *source) says(n int) {
+	s.report(quotient.Pool{Replicas: n}, nil)
+	synctest.Wait()
 }
 
 // listener learns when a replica's pool changes: a timer may do that in the middle of a sleep.
@@ -192,7 +207,7 @@ func (h listener) Handle(_ context.Context, rec slog.Record) error {
 	}[rec.Message]
 	rec.Attrs(func(a slog.Attr) bool {
 		if a.Key == news {
-			h.r.pooled(a.Value.Any().(quotient.Pool))
+			h.r.pooled(a.Value.Any().(quotient.Pool), news == "last")
 		}
 		return true
 	})
@@ -200,11 +215,11 @@ func (h listener) Handle(_ context.Context, rec slog.Record) error {
 }
 
 // pooled notes a pool that has come into force.
-func (r *replica) pooled(p quotient.Pool) {
+func (r *replica) pooled(p quotient.Pool, awaiting bool) {
 	r.w.tell("replica %d believes %+v", r.id, p)
 	r.w.mu.Lock()
 	defer r.w.mu.Unlock()
-	r.pool, r.awaiting = p, quotient.Awaits(r.l)
+	r.pool, r.awaiting = p, awaiting
 	r.poolings++
 	r.note(item{at: time.Now(), pool: &p, awaiting: r.awaiting})
 	r.w.changes()
@@ -349,7 +364,7 @@ func (r *replica) returned(c *call) {
 	case c.err == nil:
 		h := r.admitted(c.key, c.n, c.permit, c.date(), true, c.slow)
 		r.inOrder(c)
-		if c.permit != (quotient.Permit{}) && !quotient.IsDry(c.permit) {
+		if c.permit != (quotient.Permit{}) && !isDry(c.permit) {
 			r.kept = append(r.kept, h)
 		}
 	case errors.Is(c.err, quotient.ErrLimited):
@@ -374,7 +389,7 @@ func (r *replica) admitted(key string, n amounts, p quotient.Permit, at time.Tim
 	if h.seq = r.w.seq; waited && !at.After(r.w.since) {
 		h.seq = 0 // it was admitted before the last change, or may have been, and returned after it
 	}
-	if quotient.IsDry(p) {
+	if isDry(p) {
 		r.counts.dry++
 		return h
 	}
@@ -397,7 +412,7 @@ func (r *replica) admitted(key string, n amounts, p quotient.Permit, at time.Tim
 		w.broken("%s", why)
 	}
 	h.t = &taking{at: at, net: n, gross: n}
-	if r.conf.maxHold > 0 && quotient.IsKept(p) {
+	if r.conf.maxHold > 0 && isKept(p) {
 		h.ends = at.Add(r.conf.maxHold)
 	}
 	if slow { // so it is counted as little as it may be
@@ -468,7 +483,7 @@ func (r *replica) drain() {
 
 // inOrder holds bound 8: no older waiter of the same class is left behind.
 func (r *replica) inOrder(c *call) {
-	if quotient.IsDry(c.permit) || r.conf.hooked {
+	if isDry(c.permit) || r.conf.hooked {
 		return
 	}
 	for _, o := range r.calls {
@@ -536,9 +551,7 @@ func (r *replica) refused(key string, n amounts, err error) {
 	if !errors.As(err, &limited) {
 		return
 	}
-	if k := r.key(nameOf(key)); limited.RetryAfter > 0 { // whatever its plan
-		k.told = time.Now().Add(limited.RetryAfter + time.Minute)
-	}
+	r.promised(key, limited.RetryAfter)
 	switch limited.Reason {
 	case quotient.ReasonTooLarge, quotient.ReasonShare, quotient.ReasonDenied, quotient.ReasonPool,
 		quotient.ReasonBadRequest:
@@ -552,6 +565,13 @@ func (r *replica) refused(key string, n amounts, err error) {
 	if r.certain(key, n) {
 		r.w.broken("replica %d %s: %v refused though there is room: %v: %+v", r.id, key, n, err,
 			r.key(key).lo.rules)
+	}
+}
+
+// promised notes what a refused caller was told, whatever the plan.
+func (r *replica) promised(key string, in time.Duration) {
+	if k := r.key(nameOf(key)); in > 0 {
+		k.told = time.Now().Add(in + time.Minute)
 	}
 }
 
@@ -578,7 +598,7 @@ func (r *replica) inOtherPlans(key string) bool {
 
 // certain reports whether there is room for n for certain.
 func (r *replica) certain(key string, n amounts) bool {
-	if n := quotient.CountsOf(r.l); !r.exact || r.stepped || r.dry || r.awaiting ||
+	if n := countsOf(r.l); !r.exact || r.stepped || r.dry || r.awaiting ||
 		n.Overflowed+n.Expired > 0 {
 		return false
 	}
@@ -693,7 +713,7 @@ func (r *replica) ordinal(now time.Time, other bool) int {
 // spinsNot checks that timers fire for something: for a waiter, and else now and then, since the windows of
 // a sparse rate are looked at some at a time. Controllers want to be called as often as every millisecond.
 func (r *replica) spinsNot() {
-	n := quotient.CountsOf(r.l).Fired
+	n := countsOf(r.l).Fired
 	passed := time.Since(r.judged)
 	most := 64 + 8*uint64(r.served+len(r.calls)) + uint64(passed/time.Second)
 	if r.conf.learns {
@@ -918,7 +938,7 @@ func (w *world) finish() {
 				w.broken("replica %d %s: what was learned hours ago is not forgotten: %+v", r.id, k.Key, k.Rules)
 			}
 		}
-		r.fired = quotient.CountsOf(r.l).Fired
+		r.fired = countsOf(r.l).Fired
 		w.setLimit(r, quotient.Limit{})
 		for plan := range r.plans {
 			w.setPlan(r, plan, quotient.Limit{})

@@ -1,4 +1,4 @@
-package quotient_test
+package judge
 
 import (
 	"math"
@@ -658,7 +658,7 @@ func (w *world) count(r *replica) {
 	others := pick(w.T, 0, int(n.rule.Events)+2, "others")
 	lasts := time.Duration(among(w.T, []int{1, 300, 1000, 4000, 20_000, 90_000}, "count")) * time.Millisecond
 	n.others, n.ends = float64(others), time.Now().Add(lasts)
-	if !quotient.Report(r.l, nameOf(key), n.rule, int64(others), lasts) {
+	if !reportKey(r.l, nameOf(key), n.rule, int64(others), lasts) {
 		return
 	}
 	until := n.ends.Format("04:05.000000000")
@@ -722,7 +722,7 @@ func (w *world) lend(r *replica) {
 	n := loan{part: float64(pick(w.T, 0, 64, "part")) / 64}
 	lasts := time.Duration(pick(w.T, 1, 5000, "loan")) * time.Millisecond
 	n.ends = time.Now().Add(lasts)
-	if !quotient.Lend(r.l, key, n.part, lasts) {
+	if !lendKey(r.l, key, n.part, lasts) {
 		return
 	}
 	w.tell("replica %d %s: %v is lent until %v", r.id, key, n.part, n.ends.Format("04:05.000000000"))

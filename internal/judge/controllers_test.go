@@ -1,4 +1,4 @@
-package quotient
+package judge
 
 import (
 	"math"
@@ -7,6 +7,9 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/adversary"
+	"github.com/quotient-go/quotient/internal/inside"
 	"github.com/quotient-go/quotient/policy"
 )
 
@@ -15,13 +18,15 @@ import (
 // at most.
 func TestPropertyPacesStayInBounds(t *testing.T) {
 	property(t, func(rt *rapid.T) {
-		c := rapid.SampledFrom([]bool{withinShare, beyondShare}).Draw(rt, "ceiling")
-		opts := []Option{policyOf(drawAdversary(rt), c), few}
+		opts := []quotient.Option{quotient.Policy(drawAdversary(rt)), few}
+		if rapid.Bool().Draw(rt, "beyond the share") {
+			opts = append(opts, quotient.BeyondShare())
+		}
 		if rapid.Bool().Draw(rt, "pool is set") {
-			opts = append(opts, StartPool(drawPool(rt)))
+			opts = append(opts, quotient.StartPool(drawPool(rt)))
 		}
 		l := mustNew(rt, drawLimit(rt), opts...)
-		var permits []Permit
+		var permits []quotient.Permit
 		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
 			switch rapid.IntRange(0, 11).Draw(rt, "what") {
 			case 0:
@@ -29,7 +34,7 @@ func TestPropertyPacesStayInBounds(t *testing.T) {
 			case 1:
 				must(rt, l.SetLimit(drawLimit(rt)))
 			case 2:
-				must(rt, l.SetLimit(Limit{Deny: true}))
+				must(rt, l.SetLimit(quotient.Limit{Deny: true}))
 				must(rt, l.SetLimit(drawLimit(rt)))
 			case 3, 4:
 				time.Sleep(drawPause(rt))
@@ -40,37 +45,37 @@ func TestPropertyPacesStayInBounds(t *testing.T) {
 				}
 			default:
 				if p, d := l.TryAcquire(key(rapid.IntRange(0, 2).Draw(rt, "key")),
-					Weight(rapid.IntRange(1, 3).Draw(rt, "weight"))); d.OK {
+					quotient.Weight(rapid.IntRange(1, 3).Draw(rt, "weight"))); d.OK {
 					permits = append(permits, p)
 				}
 			}
-			for range l.Keys() { // brings all up to date
-			}
-			for _, g := range l.shards[0].gates() {
-				boundedPaces(rt, l, g)
+			for k := range l.Keys() {
+				boundedPaces(rt, k.Rules)
 			}
 		}
 	})
 }
 
-func boundedPaces(rt *rapid.T, l *Limiter, g *gate) {
-	st, m := g.setting, g.ext.learned
-	if len(m.pacers) != len(st.ctrls) {
-		rt.Fatalf("%d pacers, %d controllers", len(m.pacers), len(st.ctrls))
-	}
-	if st.limit.InFlight > 0 && st.slots > 0 && (m.slots > st.slots || m.slots < 1) {
-		rt.Fatalf("%d slots of %d", m.slots, st.slots)
-	}
-	for i := range m.pacers {
-		p, most := &m.pacers[i], st.ctrls[i].bounds.Ceiling
-		if !(p.pace > 0 && p.pace <= most && p.pace <= maxEvents) {
-			rt.Fatalf("controller %d: a pace of %v, ceiling %v", i, p.pace, most)
+func boundedPaces(rt *rapid.T, rules []quotient.RuleState) {
+	slots := math.Inf(1)
+	for _, x := range rules {
+		if x.Name == "in-flight" {
+			slots = x.Share
 		}
-		if has := p.Has(since(l), &p.Fill); has > p.Size || math.IsNaN(has) || math.IsInf(has, -1) {
-			rt.Fatalf("controller %d: %v events in a bucket of %v", i, has, p.Size)
+		if x.Name != "adaptive" {
+			continue
 		}
-		if p.pausedUntil > since(l)+time.Hour || p.pausedUntil != 0 && m.due < p.pausedUntil {
-			rt.Fatalf("controller %d: paused until %v, now is %v", i, p.pausedUntil, since(l))
+		if x.Unit == "in-flight" && (x.Burst > max(1, slots) || x.Burst < 1) {
+			rt.Fatalf("%v slots of %v", x.Burst, slots)
+		}
+		if !(x.Pace > 0 && x.Pace <= x.Limit && x.Pace <= 1e12) {
+			rt.Fatalf("a pace out of bounds: %+v", x)
+		}
+		if x.Left > x.Burst || math.IsNaN(x.Left) || math.IsInf(x.Left, -1) {
+			rt.Fatalf("a bucket that holds what it cannot: %+v", x)
+		}
+		if x.Reset > time.Hour || x.Reset > 0 && x.ForgottenIn < x.Reset {
+			rt.Fatalf("a pause of more than an hour, or that is forgotten before its end: %+v", x)
 		}
 	}
 }
@@ -78,7 +83,7 @@ func boundedPaces(rt *rapid.T, l *Limiter, g *gate) {
 // diary is an adversary whose controllers, which it tells apart by their ceilings, note what they have
 // answered last.
 type diary struct {
-	Adversary
+	adversary.Policy
 	answers map[float64]*answer
 }
 
@@ -94,7 +99,7 @@ type diaryController struct {
 }
 
 func (d diary) New(seed uint64) policy.Controller {
-	return diaryController{d.Adversary.New(seed), d.answers}
+	return diaryController{d.Policy.New(seed), d.answers}
 }
 
 func (l diaryController) Next(s policy.Sample, b policy.Bounds) policy.Pace {
@@ -136,9 +141,9 @@ func (p *promise) fill() float64 {
 	case !p.slots:
 		return p.pace
 	case p.held == 0:
-		return maxEvents
+		return 1e12
 	}
-	return min(p.pace/p.held, maxEvents)
+	return min(p.pace/p.held, 1e12)
 }
 
 // answered notes what a controller's answer comes to.
@@ -198,21 +203,23 @@ func (p *promise) check(rt *rapid.T) {
 func TestPropertyPacersKeepWhatControllersReturn(t *testing.T) {
 	property(t, func(rt *rapid.T) {
 		d := diary{drawAdversary(rt), map[float64]*answer{}}
-		limit := Limit{InFlight: rapid.SampledFrom([]int{0, 3, 12}).Draw(rt, "slots"), Rates: []Rate{
+		limit := quotient.Limit{InFlight: rapid.SampledFrom([]int{0, 3, 12}).Draw(rt, "slots"), Rates: []quotient.Rate{
 			{Name: "r", Events: 40, Per: time.Second, Burst: 1e6},
 			{Name: "t", Unit: "tokens", Events: 100, Per: time.Second, Burst: 1e6},
 		}}
 		if rapid.Bool().Draw(rt, "requests alone") {
 			limit.Rates = limit.Rates[:1]
 		}
-		l := mustNew(rt, limit, Policy(d), BeyondShare(), few, WithHash(func(string) uint64 { return 1 }),
-			WithPhase(1))
+		l := mustNew(rt, limit, quotient.Policy(d), quotient.BeyondShare(), few, fix(func(c *inside.Chance) {
+			c.Phase, c.Hash = 1, func(string) uint64 { return 1 }
+		}))
 		promises := make([]*promise, 0, 3)
-		for _, ls := range l.shards[0].setting.ctrls {
-			p := &promise{ceiling: ls.bounds.Ceiling, slots: ls.ctrlID == slotsID, pace: ls.start,
-				base: l.base}
-			p.from(time.Now(), p.fill())
-			promises = append(promises, p)
+		for _, x := range l.Stats().Rules {
+			if x.Pace > 0 {
+				p := &promise{ceiling: x.Limit, slots: x.Unit == "in-flight", pace: x.Pace, base: time.Now()}
+				p.from(time.Now(), p.fill())
+				promises = append(promises, p)
+			}
 		}
 		keptPromises(rt, l, d, promises)
 		for _, p := range promises {
@@ -222,12 +229,12 @@ func TestPropertyPacersKeepWhatControllersReturn(t *testing.T) {
 }
 
 type sent struct {
-	Permit
+	quotient.Permit
 	weight int
 	at     time.Time
 }
 
-func keptPromises(rt *rapid.T, l *Limiter, d diary, promises []*promise) {
+func keptPromises(rt *rapid.T, l *quotient.Limiter, d diary, promises []*promise) {
 	var out []sent
 	used := 0
 	for range rapid.IntRange(1, 80).Draw(rt, "steps") {
@@ -243,10 +250,10 @@ func keptPromises(rt *rapid.T, l *Limiter, d diary, promises []*promise) {
 			}
 		default:
 			weight, cost := rapid.IntRange(1, 2).Draw(rt, "weight"), 0
-			opts := []CallOption{Weight(weight)}
+			opts := []quotient.CallOption{quotient.Weight(weight)}
 			if len(l.Stats().Limit.Rates) > 1 {
 				cost = rapid.IntRange(0, 3).Draw(rt, "cost")
-				opts = append(opts, Cost("tokens", cost))
+				opts = append(opts, quotient.Cost("tokens", cost))
 			}
 			for range rapid.IntRange(1, 30).Draw(rt, "asks") {
 				permit, dec := l.TryAcquire("k", opts...)

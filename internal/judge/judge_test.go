@@ -1,4 +1,4 @@
-package quotient_test
+package judge
 
 import (
 	"flag"
@@ -8,8 +8,7 @@ import (
 	"math/bits"
 	"os"
 	"runtime"
-	"runtime/debug"
-	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -18,13 +17,42 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/adversary"
+	"github.com/quotient-go/quotient/internal/inside"
 	"github.com/quotient-go/quotient/policy"
 )
+
+// What a limiter has for the judge: see package inside.
+var (
+	fix            = inside.Fix.(func(func(*inside.Chance)) quotient.Option)
+	countsOf       = inside.Count.(func(*quotient.Limiter) inside.Counts)
+	lendKey        = inside.Lend.(func(*quotient.Limiter, string, float64, time.Duration) bool)
+	reportKey      = inside.Report.(func(*quotient.Limiter, string, quotient.Rate, int64, time.Duration) bool)
+	forgetPromises = inside.ForgetPromises.(func(*quotient.Limiter))
+)
+
+// dryPermit is what a call gets that only a dry run has admitted.
+var dryPermit = func() quotient.Permit {
+	l := quotient.Must(quotient.New(quotient.Limit{Deny: true}))
+	l.SetDryRun(true)
+	p, _ := l.TryAcquire("k")
+	return p
+}()
+
+func isDry(p quotient.Permit) bool { return p == dryPermit }
+
+// isKept reports whether the permit is remembered until it is released.
+func isKept(p quotient.Permit) bool { return p != dryPermit && p != (quotient.Permit{}) }
+
+// isOut reports whether a permit that is kept was neither released nor given back by time.
+func isOut(p quotient.Permit) bool {
+	return !strings.Contains(p.Correct("a unit of nobody", 0).Error(), "is released")
+}
 
 var onlyProfile = flag.String("judge.profile", "", "play only this profile of TestPropertyEverything")
 
 // TestPropertyEverything plays histories that mix all calls of a limiter, on a fleet in fake time. After each
-// step it holds bounds 1, 2, 5, 6, 7, 8, 11, 14 and 15 by models of its own (judge_model_test.go). It counts what
+// step it holds bounds 1, 2, 5, 6, 7, 8, 11, 14 and 15 by models of its own (model_test.go). It counts what
 // counters and queues should show. No caller waits for ever, and no timer fires without work.
 func TestPropertyEverything(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
@@ -37,22 +65,24 @@ func TestPropertyEverything(t *testing.T) {
 }
 
 func playProfile(rt *rapid.T, profile string) {
-	done := watchdog(profile)
-	defer done()
-	rapid.SyncTest(rt, func(rt *rapid.T) { newWorld(rt, profiles[profile]).play() })
-}
-
-// watchdog ends the test when a history takes so long that a timer must be spinning: in fake time nothing
-// else takes long.
-func watchdog(profile string) (done func()) {
+	var w *world
+	// In fake time nothing takes long, unless a timer spins or a panic has left a lock.
 	const patience = 20 * time.Second
-	t := time.AfterFunc(patience, func() {
+	dog := time.AfterFunc(patience, func() {
+		if w != nil {
+			fmt.Fprintln(os.Stderr, strings.Join(w.story, "\n"))
+		}
 		buf := make([]byte, 1<<20)
-		fmt.Fprintf(os.Stderr, "a history of profile %s takes over %v: a timer fires again and again\n%s\n",
-			profile, patience, buf[:runtime.Stack(buf, true)])
+		fmt.Fprintf(os.Stderr, "a history of profile %s takes over %v: a timer fires again and again, or a lock is "+
+			"held\n%s\n", profile, patience, buf[:runtime.Stack(buf, true)])
 		os.Exit(2)
 	})
-	return func() { t.Stop() }
+	defer dog.Stop()
+	rapid.SyncTest(rt, func(rt *rapid.T) {
+		w = newWorld(rt, profiles[profile])
+		defer w.close()
+		w.play()
+	})
 }
 
 // world is a fleet, and what the judge knows of it.
@@ -180,7 +210,7 @@ func (w *world) drawPolicy() policy.Policy {
 		CoolDown: 2 * time.Second}
 	return among(w.T, []policy.Policy{policy.AIMD{}, policy.Tracking{},
 		policy.Tracking{Spend: policy.SpendEvenly, Retry: policy.Retry{Longest: time.Minute, Test: true}}, ramp,
-		quotient.Adversary{Seed: 7, Calm: true}, quotient.Adversary{Seed: 8, Expires: true}}, "policy")
+		adversary.Policy{Seed: 7, Calm: true}, adversary.Policy{Seed: 8, Expires: true}}, "policy")
 }
 
 // start adds a replica to the fleet.
@@ -192,9 +222,8 @@ func (w *world) start(limit quotient.Limit, c config, p quotient.Pool, joins boo
 	opts := []quotient.Option{
 		quotient.MaxKeys(c.maxKeys), quotient.MaxWait(c.maxWait), quotient.MaxWaiting(c.perKey, c.total),
 		quotient.MaxHold(c.maxHold),
-		quotient.HoldDown(c.holdDown), quotient.HintMaxAge(c.hintMaxAge), quotient.WithPhase(3),
-		quotient.WithHash(judgeHash),
-		quotient.WithWallClock(r.clock.at),
+		quotient.HoldDown(c.holdDown), quotient.HintMaxAge(c.hintMaxAge),
+		fix(func(c *inside.Chance) { c.Phase, c.Hash, c.Wall, c.Plans = 3, judgeHash, r.clock.at, len(planNames) }),
 		quotient.Logger(slog.New(listener{slog.DiscardHandler, r})),
 	}
 	if w.counts {
@@ -209,13 +238,13 @@ func (w *world) start(limit quotient.Limit, c config, p quotient.Pool, joins boo
 		for _, name := range planNames[1:] {
 			r.plans[name] = w.drawLimit(name)
 		}
-		opts = append(opts, quotient.Plans(r.plans), quotient.WithMostPlans(len(planNames)))
+		opts = append(opts, quotient.Plans(r.plans))
 	}
 	if c.joins {
 		opts = append(opts, quotient.StartEmpty())
 	}
 	if c.awaits {
-		opts = append(opts, quotient.AwaitPool())
+		opts = append(opts, quotient.AwaitPool(c.hintMaxAge))
 	}
 	if c.atLeastOne {
 		opts = append(opts, quotient.AtLeastOne())
@@ -271,17 +300,6 @@ func (w *world) changes() {
 
 // play plays a history, and the end of it.
 func (w *world) play() {
-	defer func() {
-		if !w.stuck() {
-			w.close()
-			return
-		}
-		for _, line := range w.story {
-			fmt.Fprintln(os.Stderr, line)
-		}
-		fmt.Fprintf(os.Stderr, "a lock is held after %v\n%s\n", recover(), debug.Stack())
-		os.Exit(2) // or whoever waits for that lock would do so for ever
-	}()
 	sum := 0
 	for _, n := range w.weights {
 		sum += n
@@ -314,17 +332,6 @@ func (w *world) begin(r *replica) {
 	if w.counts {
 		w.joinTogether(r)
 	}
-}
-
-// stuck reports whether a lock of a limiter is not given back: the library has panicked.
-func (w *world) stuck() bool {
-	for range 1000 {
-		if !slices.ContainsFunc(w.fleet, func(r *replica) bool { return quotient.IsLocked(r.l) }) {
-			return false
-		}
-		runtime.Gosched()
-	}
-	return true
 }
 
 func (w *world) close() {

@@ -1,4 +1,4 @@
-package quotient
+package judge
 
 import (
 	"fmt"
@@ -6,6 +6,9 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/inside"
 )
 
 // property checks prop on many histories, each in a bubble of its own with fake time.
@@ -95,10 +98,10 @@ func (m *ledger) check(fail func(string, ...any)) {
 }
 
 // few keys make a limiter of one shard, cheap to make.
-var few = MaxKeys(8)
+var few = quotient.MaxKeys(8)
 
-func mustNew(t interface{ Fatal(...any) }, limit Limit, opts ...Option) *Limiter {
-	l, err := New(limit, opts...)
+func mustNew(t interface{ Fatal(...any) }, limit quotient.Limit, opts ...quotient.Option) *quotient.Limiter {
+	l, err := quotient.New(limit, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,10 +114,16 @@ func must(t interface{ Fatal(...any) }, err error) {
 	}
 }
 
+// phase fixes which sparse windows are a replica's own.
+func phase(n int64) quotient.Option { return fix(func(c *inside.Chance) { c.Phase = n }) }
+
 func key(i int) string { return fmt.Sprintf("key-%d", i) }
 
-// shareOf is what division allows: the oracle beside setting.resolve.
-func shareOf(r Rate, replicas int) (rate, burst float64) {
+// perSecond is how many events a rate has in a second.
+func perSecond(r quotient.Rate) float64 { return r.Events / r.Per.Seconds() }
+
+// shareOf is what division allows.
+func shareOf(r quotient.Rate, replicas int) (rate, burst float64) {
 	n := float64(replicas)
-	return r.perSecond() / n, max(1, r.burst()/n)
+	return perSecond(r) / n, max(1, burstOf(r)/n)
 }

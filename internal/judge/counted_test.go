@@ -1,14 +1,14 @@
-package quotient_test
+package judge
 
 import (
-	"context"
+	"iter"
 	"maps"
 	"math"
 	"slices"
-	"testing/synctest"
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/carry"
 )
 
 // The judge's reading of bound 14, for a fleet that counts together. It carries the replicas' reports, which
@@ -22,22 +22,48 @@ const (
 	newsAge  = 3 * time.Second
 )
 
-// line is a replica's end of the judge's network.
+// line is a replica's end of a network: what it says of keys, and what it has heard of each replica, its own place
+// included.
 type line struct {
-	quotient.Wire
-	turn func(quotient.Sums)
-	mail []letter
-	late time.Duration
+	own   map[string]carry.Terms
+	heard []heard
+	turn  func(carry.Sums)
+	mail  []letter
+	late  time.Duration
+}
+
+// heard is what a replica has said, as of an instant; the zero instant for nothing.
+type heard struct {
+	sent time.Time
+	said map[string]carry.Terms
 }
 
 type letter struct {
-	quotient.Heard
+	heard
 	from int
 	due  time.Time
 }
 
-// Carry is quotient.Carrier's.
-func (s *source) Carry(_ string, turn func(quotient.Sums)) (stop func(), err error) {
+func newLine(replicas int) *line {
+	return &line{own: map[string]carry.Terms{}, heard: make([]heard, replicas)}
+}
+
+// takeTurn takes what is due out of the mail, unless it is lost there, and has replica id say what it has to.
+func (n *line) takeTurn(id int, lost bool) heard {
+	n.mail = slices.DeleteFunc(n.mail, func(m letter) bool {
+		due := !m.due.After(time.Now())
+		if due && !lost && m.sent.After(n.heard[m.from].sent) {
+			n.heard[m.from] = m.heard
+		}
+		return due
+	})
+	n.heard[id].sent = time.Now()
+	n.turn(n)
+	return heard{time.Now(), maps.Clone(n.own)}
+}
+
+// Carry is carry.Carrier's.
+func (s *source) Carry(_ string, turn func(carry.Sums)) (stop func(), err error) {
 	s.line.turn = turn
 	return func() { s.line.turn = nil }, nil
 }
@@ -69,12 +95,9 @@ type attendance struct {
 
 // joinTogether has a replica take part in the exchange.
 func (w *world) joinTogether(r *replica) {
-	n := &line{Wire: quotient.Wire{Own: map[string]quotient.Terms{}, Heard: make([]quotient.Heard, len(w.fleet)-1)}}
+	n := newLine(len(w.fleet))
 	n.late = time.Duration(pick(w.T, 0, int(latest/time.Millisecond), "late")) * time.Millisecond
-	ctx, cancel := context.WithCancel(context.Background())
-	r.source = &source{cancel: cancel, ended: make(chan error, 1), line: n}
-	go func(s *source) { s.ended <- r.l.Follow(ctx, s) }(r.source)
-	synctest.Wait()
+	r.source = following(r.l, n)
 	r.attends = map[window]*attendance{}
 }
 
@@ -82,22 +105,11 @@ func (w *world) joinTogether(r *replica) {
 func (w *world) exchange() {
 	for i, r := range w.fleet {
 		n := r.source.line
-		for _, m := range n.mail {
-			at := m.from
-			if m.from > i {
-				at--
-			}
-			if !m.due.After(time.Now()) {
-				n.Heard[at] = m.Heard
-			}
-		}
-		n.mail = slices.DeleteFunc(n.mail, func(m letter) bool { return !m.due.After(time.Now()) })
-		n.turn(n)
+		said := n.takeTurn(i, false)
 		w.attend(r)
 		for j, o := range w.fleet {
 			if j != i {
-				o.source.line.mail = append(o.source.line.mail,
-					letter{quotient.Heard{Sent: time.Now(), Said: maps.Clone(n.Own)}, i, time.Now().Add(n.late)})
+				o.source.line.mail = append(o.source.line.mail, letter{said, i, time.Now().Add(n.late)})
 			}
 		}
 	}
@@ -169,3 +181,36 @@ func (w *world) countedRight(r *replica, key string, limit quotient.Limit, t *ta
 		mine.took = append(mine.took, t)
 	}
 }
+
+// Say is carry.Sums'.
+func (n *line) Say(key string, own carry.Terms) {
+	if n.own[key] = own; own == (carry.Terms{}) {
+		delete(n.own, key)
+	}
+}
+
+// Keys is carry.Sums'.
+func (n *line) Keys() iter.Seq[string] {
+	all := maps.Clone(n.own)
+	for _, h := range n.heard {
+		maps.Copy(all, h.said)
+	}
+	return maps.Keys(all)
+}
+
+// Sum is carry.Sums'.
+func (n *line) Sum(key string) (sum carry.Terms, age time.Duration) {
+	sum = n.own[key]
+	for _, h := range n.heard {
+		for i, x := range h.said[key] {
+			sum[i] += x
+		}
+		if age = max(age, time.Since(h.sent)); h.sent.IsZero() {
+			age = math.MaxInt64
+		}
+	}
+	return sum, age
+}
+
+// Bytes is carry.Sums'.
+func (n *line) Bytes() (sent, received uint64) { return 0, 0 }

@@ -1,4 +1,4 @@
-package quotient
+package judge
 
 import (
 	"context"
@@ -10,11 +10,13 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/quotient-go/quotient"
 )
 
 // turns collects who was admitted when. Waiters are numbered in the order they asked.
 type turns struct {
-	l    *Limiter
+	l    *quotient.Limiter
 	done chan served
 	sent int
 }
@@ -22,18 +24,18 @@ type turns struct {
 type served struct {
 	who    int
 	at     time.Time
-	permit Permit
+	permit quotient.Permit
 	err    error
 }
 
-func newTurns(l *Limiter) *turns { return &turns{l: l, done: make(chan served, 1000)} }
+func newTurns(l *quotient.Limiter) *turns { return &turns{l: l, done: make(chan served, 1000)} }
 
 // ask starts a waiter and returns when it is admitted or stands in the queue.
 func (q *turns) ask(ctx context.Context, weight int) {
 	who := q.sent
 	q.sent++
 	go func() {
-		p, err := q.l.Acquire(ctx, "k", Weight(weight))
+		p, err := q.l.Acquire(ctx, "k", quotient.Weight(weight))
 		q.done <- served{who, time.Now(), p, err}
 	}()
 	synctest.Wait()
@@ -54,7 +56,7 @@ func TestPropertyFIFO(t *testing.T) {
 	property(t, func(rt *rapid.T) {
 		rate := drawRate(rt, "r")
 		rate.Burst = rapid.IntRange(1, 9).Draw(rt, "burst")
-		l := mustNew(rt, Rates(rate), few)
+		l := mustNew(rt, quotient.Rates(rate), few)
 		q := newTurns(l)
 		began, asked, weights := time.Now(), []time.Time{}, []int{}
 		for range rapid.IntRange(1, 12).Draw(rt, "asks") {
@@ -72,9 +74,9 @@ func TestPropertyFIFO(t *testing.T) {
 			if asked[i].After(at) {
 				at = asked[i]
 			}
-			tokens = min(float64(rate.Burst), tokens+at.Sub(last).Seconds()*rate.perSecond())
+			tokens = min(float64(rate.Burst), tokens+at.Sub(last).Seconds()*perSecond(rate))
 			if need := float64(weights[i]) - tokens; need > 1e-9 {
-				d := time.Duration(need / rate.perSecond() * float64(time.Second))
+				d := time.Duration(need / perSecond(rate) * float64(time.Second))
 				at, tokens = at.Add(d), tokens+need
 			}
 			tokens, last = tokens-float64(weights[i]), at
@@ -89,12 +91,12 @@ func TestPropertyFIFO(t *testing.T) {
 // what the bucket then holds, as if the waiters had always waited under it.
 func TestPropertyRaiseAndCut(t *testing.T) {
 	property(t, func(rt *rapid.T) {
-		before := Rate{Name: "r", Events: float64(rapid.IntRange(1, 50).Draw(rt, "before")),
+		before := quotient.Rate{Name: "r", Events: float64(rapid.IntRange(1, 50).Draw(rt, "before")),
 			Per: time.Second, Burst: 1}
-		after := Rate{Name: "r", Events: float64(rapid.IntRange(1, 100000).Draw(rt, "after")),
+		after := quotient.Rate{Name: "r", Events: float64(rapid.IntRange(1, 100000).Draw(rt, "after")),
 			Per: time.Second, Burst: 1}
 		n := rapid.IntRange(1, 30).Draw(rt, "waiters")
-		l := mustNew(rt, Rates(before), few)
+		l := mustNew(rt, quotient.Rates(before), few)
 		q := newTurns(l)
 		began := time.Now()
 		for range n {
@@ -102,8 +104,8 @@ func TestPropertyRaiseAndCut(t *testing.T) {
 		}
 		time.Sleep(time.Duration(rapid.IntRange(0, 900).Draw(rt, "ms")) * time.Millisecond)
 		changed := time.Now()
-		must(rt, l.SetLimit(Rates(after)))
-		was, is := before.perSecond(), after.perSecond()
+		must(rt, l.SetLimit(quotient.Rates(after)))
+		was, is := perSecond(before), perSecond(after)
 		for i, got := range q.all() {
 			want := began.Add(seconds(float64(i) / was))
 			if passed := changed.Sub(began).Seconds() * was; float64(i) > passed {
@@ -121,14 +123,15 @@ func seconds(s float64) time.Duration { return time.Duration(math.Ceil(s * float
 // Bound 7, cancels: a waiter that was given up leaves the limiter as if it had never called.
 func TestPropertyCancelLeavesNoTrace(t *testing.T) {
 	property(t, func(rt *rapid.T) {
-		limit := Limit{Rates: []Rate{drawRate(rt, "r")}, InFlight: rapid.IntRange(0, 3).Draw(rt, "in flight")}
+		limit := quotient.Rates(drawRate(rt, "r"))
+		limit.InFlight = rapid.IntRange(0, 3).Draw(rt, "in flight")
 		l, twin := mustNew(rt, limit, few), mustNew(rt, limit, few)
-		mostWeight := int(limit.Rates[0].burst())
+		mostWeight := int(burstOf(limit.Rates[0]))
 		if limit.InFlight > 0 {
 			mostWeight = min(mostWeight, limit.InFlight)
 		}
 		for range rapid.IntRange(0, 5).Draw(rt, "before") {
-			w := Weight(rapid.IntRange(1, mostWeight).Draw(rt, "weight"))
+			w := quotient.Weight(rapid.IntRange(1, mostWeight).Draw(rt, "weight"))
 			_, a := l.TryAcquire("k", w)
 			_, b := twin.TryAcquire("k", w)
 			if a != b {
@@ -136,7 +139,7 @@ func TestPropertyCancelLeavesNoTrace(t *testing.T) {
 			}
 		}
 		// While the head cannot be admitted no waiter behind it can: all of these are cancelled.
-		if _, d := twin.TryAcquire("k", Weight(mostWeight)); d.OK {
+		if _, d := twin.TryAcquire("k", quotient.Weight(mostWeight)); d.OK {
 			return
 		}
 		ctx, cancel := context.WithCancel(context.Background())
@@ -157,7 +160,7 @@ func TestPropertyCancelLeavesNoTrace(t *testing.T) {
 		for range 10 {
 			forgetPromises(l) // they go with a key
 			forgetPromises(twin)
-			w := Weight(rapid.IntRange(1, mostWeight).Draw(rt, "weight"))
+			w := quotient.Weight(rapid.IntRange(1, mostWeight).Draw(rt, "weight"))
 			_, a := l.TryAcquire("k", w)
 			_, b := twin.TryAcquire("k", w)
 			if a != b {
@@ -172,7 +175,7 @@ func TestPropertyCancelLeavesNoTrace(t *testing.T) {
 func TestPropertyCancelStorm(t *testing.T) {
 	property(t, func(rt *rapid.T) {
 		slots := rapid.IntRange(1, 3).Draw(rt, "slots")
-		l := mustNew(rt, Limit{InFlight: slots}, few)
+		l := mustNew(rt, quotient.Limit{InFlight: slots}, few)
 		q := newTurns(l)
 		var cancels []context.CancelFunc
 		for range rapid.IntRange(1, 20).Draw(rt, "asks") {
@@ -190,10 +193,10 @@ func TestPropertyCancelStorm(t *testing.T) {
 			got.permit.Release()
 		}
 		synctest.Wait()
-		if s := l.Stats(); s.Waiting != 0 || s.InFlight != 0 || l.shards[0].n > 1 {
+		if s := l.Stats(); s.Waiting != 0 || s.InFlight != 0 || s.Keys > 1 {
 			rt.Fatalf("left behind: %d waiting, %d in flight", s.Waiting, s.InFlight)
 		}
-		if _, d := l.TryAcquire("k", Weight(slots)); !d.OK {
+		if _, d := l.TryAcquire("k", quotient.Weight(slots)); !d.OK {
 			rt.Fatalf("slots lost: %+v", d)
 		}
 	})
@@ -202,7 +205,7 @@ func TestPropertyCancelStorm(t *testing.T) {
 // lined is one that waits, as the reference sees it.
 type lined struct {
 	who    int
-	class  Priority
+	class  quotient.Priority
 	cancel context.CancelFunc
 }
 
@@ -224,7 +227,7 @@ func (r *reference) next() int {
 }
 
 // gives returns the caller that has to go for one of a class; -1 for none.
-func (r *reference) gives(class Priority) int {
+func (r *reference) gives(class quotient.Priority) int {
 	out := -1
 	for i, w := range r.waiting {
 		if w.class < class && (out < 0 || w.class <= r.waiting[out].class) {
@@ -247,50 +250,6 @@ func (r *reference) remove(i int) {
 	}
 }
 
-// Against the reference: the next caller, the one that is pushed out, and what is left. FIFO within a class
-// follows from it, and that one of any eight admissions is of the caller that has waited longest.
-func TestPropertyQueueOfClasses(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
-		var q queue
-		var ref reference
-		byID := map[int]*waiter{}
-		for id := range rapid.IntRange(1, 120).Draw(rt, "steps") {
-			switch what := rapid.IntRange(0, 9).Draw(rt, "what"); {
-			case what < 5:
-				w := newWaiter(demand{weight: 1, class: drawClass(rt)})
-				w.since, w.order = time.Duration(id/3), uint32(id) // three at a time come at one instant
-				byID[id] = w
-				q.push(w)
-				ref.waiting = append(ref.waiting, lined{who: id, class: w.d.class})
-			case len(ref.waiting) == 0:
-			case what < 8:
-				i := ref.next()
-				w := q.next()
-				if w != byID[ref.waiting[i].who] {
-					rt.Fatalf("the next is of class %v, want %+v", w.d.class, ref.waiting[i])
-				}
-				q.served(w)
-				q.remove(w)
-				ref.serve(i)
-			case what == 8:
-				i := rapid.IntRange(0, len(ref.waiting)-1).Draw(rt, "who")
-				q.remove(byID[ref.waiting[i].who])
-				ref.remove(i)
-			default:
-				class := drawClass(rt)
-				i, w := ref.gives(class), q.victim(class)
-				if (i < 0) != (w == nil) || i >= 0 && w != byID[ref.waiting[i].who] {
-					rt.Fatalf("for one of class %v %d has to go", class, i)
-				}
-			}
-			if q.len != len(ref.waiting) || int(q.passed) != ref.passed {
-				rt.Fatalf("%d wait and %d have passed, want %d and %d", q.len, q.passed, len(ref.waiting),
-					ref.passed)
-			}
-		}
-	})
-}
-
 // arrivals is a history of callers with classes and the reference that it is held against.
 type arrivals struct {
 	*rapid.T
@@ -299,7 +258,7 @@ type arrivals struct {
 	most int // that may wait
 }
 
-func (a *arrivals) comes(class Priority) {
+func (a *arrivals) comes(class quotient.Priority) {
 	who := a.sent
 	a.sent++
 	ctx, cancel := context.WithCancel(context.Background())
@@ -325,8 +284,8 @@ func (a *arrivals) comes(class Priority) {
 func (a *arrivals) refused(who int) {
 	select {
 	case got := <-a.done:
-		var limited *LimitedError
-		if got.who != who || !errors.As(got.err, &limited) || limited.Reason != ReasonQueue {
+		var limited *quotient.LimitedError
+		if got.who != who || !errors.As(got.err, &limited) || limited.Reason != quotient.ReasonQueue {
 			a.Fatalf("%d ended with %v, want %d to be refused", got.who, got.err, who)
 		}
 	default:
@@ -371,7 +330,8 @@ func (a *arrivals) leaves(i int) {
 func TestPropertyClassesInFakeTime(t *testing.T) {
 	property(t, func(rt *rapid.T) {
 		a := arrivals{T: rt, most: rapid.IntRange(1, 12).Draw(rt, "most")}
-		a.turns = *newTurns(mustNew(rt, Rates(Every(100*time.Millisecond)), few, MaxWaiting(a.most, 100)))
+		paced := quotient.Rates(quotient.Every(100 * time.Millisecond))
+		a.turns = *newTurns(mustNew(rt, paced, few, quotient.MaxWaiting(a.most, 100)))
 		wantsNow(rt, a.l)
 		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
 			switch what := rapid.IntRange(0, 9).Draw(rt, "what"); {
@@ -398,7 +358,7 @@ func TestPropertyClassesInFakeTime(t *testing.T) {
 }
 
 // wantsNow takes the one event of a paced rate, which may be there or not.
-func wantsNow(t *rapid.T, l *Limiter) {
+func wantsNow(t *rapid.T, l *quotient.Limiter) {
 	l.Allow("k")
 	if l.Allow("k") {
 		t.Fatalf("two events at one instant")
@@ -410,35 +370,35 @@ func wantsNow(t *rapid.T, l *Limiter) {
 func TestPropertyLowIsNotStarved(t *testing.T) {
 	property(t, func(rt *rapid.T) {
 		burst := rapid.IntRange(1, 10).Draw(rt, "burst")
-		l := mustNew(rt, Rates(Rate{Events: 1, Per: 100 * time.Millisecond, Burst: burst}), few)
-		if _, d := l.TryAcquire("k", Weight(burst)); !d.OK {
+		l := mustNew(rt, quotient.Rates(quotient.Rate{Events: 1, Per: 100 * time.Millisecond, Burst: burst}), few)
+		if _, d := l.TryAcquire("k", quotient.Weight(burst)); !d.OK {
 			rt.Fatal("not full")
 		}
 		q := newTurns(l)
-		ask := func(class Priority) {
+		ask := func(class quotient.Priority) {
 			w := rapid.IntRange(1, burst).Draw(rt, "weight")
 			q.sent++
 			go func() {
-				_, err := l.Acquire(context.Background(), "k", Weight(w), class.Option())
-				q.done <- served{int(class), time.Now(), Permit{}, err}
+				_, err := l.Acquire(context.Background(), "k", quotient.Weight(w), class.Option())
+				q.done <- served{int(class), time.Now(), quotient.Permit{}, err}
 			}()
 			synctest.Wait()
 		}
 		older := rapid.IntRange(0, 4).Draw(rt, "older")
 		for range older {
-			ask(max(PriorityNormal, drawClass(rt)))
+			ask(max(quotient.PriorityNormal, drawClass(rt)))
 		}
 		before := l.Stats().Admitted
-		ask(PriorityLow)
+		ask(quotient.PriorityLow)
 		for {
 			switch rapid.IntRange(0, 3).Draw(rt, "what") {
 			case 0:
-				l.TryAcquire("k", Weight(rapid.IntRange(1, burst).Draw(rt, "weight")),
-					PriorityCritical.Option())
+				l.TryAcquire("k", quotient.Weight(rapid.IntRange(1, burst).Draw(rt, "weight")),
+					quotient.PriorityCritical.Option())
 			case 1:
 				l.Allow("k")
 			case 2:
-				ask(max(PriorityNormal, drawClass(rt)))
+				ask(max(quotient.PriorityNormal, drawClass(rt)))
 			default:
 				time.Sleep(100 * time.Millisecond)
 			}
@@ -448,7 +408,7 @@ func TestPropertyLowIsNotStarved(t *testing.T) {
 				rt.Fatalf("%d were admitted before a low one behind %d", admitted, older)
 			}
 			for len(q.done) > 0 {
-				if q.sent--; (<-q.done).who == int(PriorityLow) {
+				if q.sent--; (<-q.done).who == int(quotient.PriorityLow) {
 					time.Sleep(time.Hour)
 					q.all()
 					return

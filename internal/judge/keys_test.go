@@ -1,8 +1,12 @@
-package quotient
+package judge
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"math"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -10,14 +14,17 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/adversary"
+	"github.com/quotient-go/quotient/internal/inside"
 	"github.com/quotient-go/quotient/policy"
 )
 
 // samePhase gives limiters the same sparse windows.
-var samePhase = WithPhase(7)
+var samePhase = phase(7)
 
 // alike fails unless two limiters decide alike. A change more or less rounds once more or less.
-func alike(t *rapid.T, a, b Decision) {
+func alike(t *rapid.T, a, b quotient.Decision) {
 	if (a.RetryAfter - b.RetryAfter).Abs() < time.Microsecond {
 		a.RetryAfter = b.RetryAfter
 	}
@@ -26,33 +33,28 @@ func alike(t *rapid.T, a, b Decision) {
 	}
 }
 
-// twin is two limiters that get the same calls: one has room for few keys, one for all.
-type twin struct {
-	few, all *Limiter
-	permits  [][2]Permit
-}
+// pairs are the permits of two limiters that get the same calls.
+type pairs [][2]quotient.Permit
 
-func (w *twin) both(f func(*Limiter) error) error {
-	if err := f(w.few); err != nil {
-		return err
+// ask has both decide on a call. No promise to others binds them: it would go with its key.
+func (p *pairs) ask(a, b *quotient.Limiter, keyA, keyB string, opts ...quotient.CallOption) (x, y quotient.Decision) {
+	forgetPromises(a)
+	forgetPromises(b)
+	l, x := a.TryAcquire(keyA, opts...)
+	r, y := b.TryAcquire(keyB, opts...)
+	if x.OK || y.OK {
+		*p = append(*p, [2]quotient.Permit{l, r})
 	}
-	return f(w.all)
+	return x, y
 }
 
-// ask asks both and returns what they decided.
-func (w *twin) ask(key string, opts ...CallOption) (a, b Decision) {
-	p, a := w.few.TryAcquire(key, opts...)
-	q, b := w.all.TryAcquire(key, opts...)
-	if a.OK && b.OK {
-		w.permits = append(w.permits, [2]Permit{p, q})
+// release gives back the oldest of both.
+func (p *pairs) release() {
+	if len(*p) > 0 {
+		(*p)[0][0].Release()
+		(*p)[0][1].Release()
+		*p = (*p)[1:]
 	}
-	return a, b
-}
-
-func (w *twin) release(i int, f policy.Feedback) {
-	w.permits[i][0].Done(f)
-	w.permits[i][1].Done(f)
-	w.permits = append(w.permits[:i], w.permits[i+1:]...)
 }
 
 // twins plays histories on a limiter with room for few keys, and on one that keeps all. If lazy, it plays
@@ -61,117 +63,118 @@ func (w *twin) release(i int, f policy.Feedback) {
 func twins(t *testing.T, lazy bool) {
 	evicted := uint64(0)
 	property(t, func(rt *rapid.T) {
-		limit, start := drawLimit(rt), StartPool(drawNumberedPool(rt))
-		if rapid.Bool().Draw(rt, "joins") {
-			start = together(StartPool(drawNumberedPool(rt)), StartEmpty())
+		opts := []quotient.Option{samePhase, quotient.StartPool(drawNumberedPool(rt)), quotient.HintMaxAge(time.Hour),
+			fix(func(c *inside.Chance) { c.Hash = judgeHash }), quotient.Policy(among(rt, []policy.Policy{policy.Fixed{},
+				drawRamp(rt), policy.AIMD{}, adversary.Policy{Seed: 1, Calm: true}}, "policy"))}
+		for _, opt := range []quotient.Option{quotient.StartEmpty(), quotient.AwaitPool(time.Hour), quotient.BeyondShare(),
+			quotient.AtLeastOne()} {
+			if rapid.Bool().Draw(rt, "option") {
+				opts = append(opts, opt)
+			}
 		}
-		await := func(*options) error { return nil }
-		if rapid.Bool().Draw(rt, "awaits") {
-			await = AwaitPool()
-		}
-		ramp := drawRamp(rt)
-		ctrl := rapid.SampledFrom([]Option{
-			Policy(policy.Fixed{}), Policy(ramp), policyOf(ramp, beyondShare), Policy(policy.AIMD{}),
-			Policy(Adversary{Seed: 1, Calm: true}), policyOf(Adversary{Seed: 2, Calm: true}, beyondShare),
-		}).Draw(rt, "policy")
-		n := 3
+		limit, some := drawLimit(rt), append(slices.Clip(opts), quotient.MaxKeys(3))
+		many := append(slices.Clip(opts), quotient.MaxKeys(1000), fix(func(c *inside.Chance) { c.Unswept = 1 << 31 }))
 		if lazy {
-			n = 1000
+			some = many
 		}
-		opts := []Option{start, samePhase, ctrl, await, HintMaxAge(time.Hour)}
-		if rapid.Bool().Draw(rt, "one") {
-			opts = append(opts, AtLeastOne())
-		}
-		w := twin{few: mustNew(rt, limit, append(opts, MaxKeys(n))...),
-			all: mustNew(rt, limit, append(opts, MaxKeys(1000))...)}
-		w.all.seed = w.few.seed
-		w.all.shards[0].evictNothing()
-		if lazy {
-			w.few.shards[0].evictNothing()
-		}
-		touch := func() {
-			forgetPromises(w.few) // they go with a key
-			forgetPromises(w.all)
+		few, all := mustNew(rt, limit, some...), mustNew(rt, limit, many...)
+		var permits pairs
+		for range rapid.IntRange(1, 80).Draw(rt, "steps") {
 			if lazy {
-				for range w.few.Keys() {
+				for range few.Keys() {
 				}
 				for i := range 6 {
-					w.few.Check(key(i))
+					few.Check(key(i))
 				}
 			}
-		}
-		for range rapid.IntRange(1, 80).Draw(rt, "steps") {
-			touch()
-			switch rapid.IntRange(0, 14).Draw(rt, "what") {
-			case 0:
-				p := drawNumberedPool(rt)
-				must(rt, w.both(func(l *Limiter) error { return l.SetPool(p, 0) }))
-			case 1:
-				limit := drawLimit(rt)
-				must(rt, w.both(func(l *Limiter) error { return l.SetLimit(limit) }))
-			case 14:
-				k := key(rapid.IntRange(0, 5).Draw(rt, "key"))
-				var own *Limit
-				if rapid.IntRange(0, 2).Draw(rt, "own") > 0 {
-					limit := drawLimit(rt)
-					own = &limit
-				}
-				if w.few.Override(k, own) == nil { // there is room for one
-					must(rt, w.all.Override(k, own))
-				}
-			case 2, 3, 4:
-				time.Sleep(drawPause(rt))
-				if rapid.IntRange(0, 5).Draw(rt, "long") == 0 {
-					time.Sleep(forgetAfter)
-				}
-			case 5, 6:
-				if len(w.permits) > 0 {
-					i := rapid.IntRange(0, len(w.permits)-1).Draw(rt, "which")
-					used := rapid.IntRange(0, 20).Draw(rt, "used")
-					if used%2 == 0 {
-						_ = w.permits[i][0].Correct("tokens", used)
-						_ = w.permits[i][1].Correct("tokens", used)
-					}
-					if used%3 == 0 {
-						_ = w.permits[i][0].Correct("", used/6)
-						_ = w.permits[i][1].Correct("", used/6)
-					}
-					if rapid.Bool().Draw(rt, "release") {
-						w.release(i, drawFeedback(rt))
-					}
-				}
-			case 7, 8, 9:
-				k, m := key(rapid.IntRange(0, 5).Draw(rt, "key")), rapid.IntRange(1, 9).Draw(rt, "n")
-				p, a := w.few.TryAcquireUpTo(k, m)
-				q, b := w.all.TryAcquireUpTo(k, m)
-				if a > 0 && b > 0 {
-					w.permits = append(w.permits, [2]Permit{p, q})
-				}
-				if w.few.Stats().Overflowed > 0 {
-					return
-				}
-				if a != b {
-					rt.Fatalf("%s: evicting %d, else %d", k, a, b)
-				}
-			default:
-				opts := []CallOption{Weight(rapid.IntRange(1, 4).Draw(rt, "weight"))}
-				if u := w.few.shards[0].setting.units; len(u) > 0 && rapid.Bool().Draw(rt, "priced") {
-					opts = append(opts, Cost(u[0], rapid.IntRange(0, 9).Draw(rt, "cost")))
-				}
-				k := key(rapid.IntRange(0, 5).Draw(rt, "key"))
-				a, b := w.ask(k, opts...)
-				if w.few.Stats().Overflowed > 0 {
-					return
-				}
-				if a != b {
-					rt.Fatalf("%s: evicting %+v, else %+v", k, a, b)
-				}
+			if !permits.twinStep(rt, few, all) {
+				return
 			}
 		}
-		evicted += w.few.Stats().Evicted
+		evicted += few.Stats().Evicted
 	})
 	if !lazy && evicted == 0 && !t.Failed() {
 		t.Fatal("no history has evicted anything")
+	}
+}
+
+// twinStep reports whether the twins are still comparable.
+func (p *pairs) twinStep(rt *rapid.T, few, all *quotient.Limiter) bool {
+	k := key(rapid.IntRange(0, 5).Draw(rt, "key"))
+	switch rapid.IntRange(0, 14).Draw(rt, "what") {
+	case 0:
+		pool := drawNumberedPool(rt)
+		must(rt, cmp.Or(few.SetPool(pool, 0), all.SetPool(pool, 0)))
+	case 1:
+		limit := drawLimit(rt)
+		must(rt, cmp.Or(few.SetLimit(limit), all.SetLimit(limit)))
+	case 14:
+		var own *quotient.Limit
+		if rapid.IntRange(0, 2).Draw(rt, "own") > 0 {
+			limit := drawLimit(rt)
+			own = &limit
+		}
+		if few.Override(k, own) == nil { // there is room for one
+			must(rt, all.Override(k, own))
+		}
+	case 2, 3, 4:
+		time.Sleep(drawPause(rt))
+		if rapid.IntRange(0, 5).Draw(rt, "long") == 0 {
+			time.Sleep(10 * time.Minute) // what was learned is forgotten
+		}
+	case 5, 6:
+		if len(*p) > 0 {
+			p.correct(rt, rapid.IntRange(0, len(*p)-1).Draw(rt, "which"))
+		}
+	case 7, 8, 9:
+		n := rapid.IntRange(1, 9).Draw(rt, "n")
+		forgetPromises(few)
+		forgetPromises(all)
+		l, a := few.TryAcquireUpTo(k, n)
+		r, b := all.TryAcquireUpTo(k, n)
+		if a > 0 && b > 0 {
+			*p = append(*p, [2]quotient.Permit{l, r})
+		}
+		if few.Stats().Overflowed > 0 {
+			return false
+		}
+		if a != b {
+			rt.Fatalf("%s: evicting %d, else %d", k, a, b)
+		}
+	default:
+		opts := []quotient.CallOption{quotient.Weight(rapid.IntRange(1, 4).Draw(rt, "weight"))}
+		if tokens := quotient.Cost("tokens", rapid.IntRange(0, 9).Draw(rt, "cost")); rapid.Bool().Draw(rt, "priced") &&
+			few.Check("nobody", tokens).Reason != quotient.ReasonBadRequest {
+			opts = append(opts, tokens)
+		}
+		a, b := p.ask(few, all, k, k, opts...)
+		if few.Stats().Overflowed > 0 {
+			return false
+		}
+		if a != b {
+			rt.Fatalf("%s: evicting %+v, else %+v", k, a, b)
+		}
+	}
+	return true
+}
+
+// correct corrects two permits, and perhaps gives them back.
+func (p *pairs) correct(rt *rapid.T, i int) {
+	used, f := rapid.IntRange(0, 20).Draw(rt, "used"), drawFeedback(rt)
+	release := rapid.Bool().Draw(rt, "release")
+	for _, permit := range (*p)[i] {
+		if used%2 == 0 {
+			_ = permit.Correct("tokens", used)
+		}
+		if used%3 == 0 {
+			_ = permit.Correct("", used/6)
+		}
+		if release {
+			permit.Done(f)
+		}
+	}
+	if release {
+		*p = slices.Delete(*p, i, i+1)
 	}
 }
 
@@ -181,9 +184,6 @@ func TestPropertyEvictionIsInvisible(t *testing.T) { twins(t, false) }
 // Changes of limit and pool reach a key without calls as if it had been touched at each of them.
 func TestPropertyLazyIsEager(t *testing.T) { twins(t, true) }
 
-// evictNothing makes the shard keep every key.
-func (s *shard) evictNothing() { s.left = 1 << 31 }
-
 // With all of the map busy, keys share an overflow gate. Bound 1 still holds for each key, and so does its
 // number of slots, however keys move between the overflow gate and the map.
 func TestPropertyOverflow(t *testing.T) {
@@ -192,9 +192,10 @@ func TestPropertyOverflow(t *testing.T) {
 		rate, pool := drawRate(rt, "r"), drawPool(rt)
 		slots := rapid.IntRange(1, 4).Draw(rt, "slots")
 		pool.Replicas = min(pool.Replicas, slots)
-		l := mustNew(rt, Limit{Rates: []Rate{rate}, InFlight: slots}, StartPool(pool), MaxKeys(2))
+		limit := quotient.Limit{Rates: []quotient.Rate{rate}, InFlight: slots}
+		l := mustNew(rt, limit, quotient.StartPool(pool), quotient.MaxKeys(2))
 		var meters [5]ledger
-		var held [5][]Permit
+		var held [5][]quotient.Permit
 		for i := range meters {
 			meters[i].limit(shareOf(rate, pool.Replicas))
 		}
@@ -214,7 +215,7 @@ func TestPropertyOverflow(t *testing.T) {
 					held[i] = append(held[i], p)
 				}
 			}
-			if most := l.shards[0].setting.slots; len(held[i]) > most {
+			if most := slots / pool.Replicas; len(held[i]) > most {
 				rt.Fatalf("%s: %d in flight, %d slots", key(i), len(held[i]), most)
 			}
 			if n := l.Stats().Keys; n > 2 {
@@ -235,11 +236,11 @@ func TestPropertyOverflow(t *testing.T) {
 // and every other key as in one without the override.
 func TestPropertyOverride(t *testing.T) {
 	property(t, func(rt *rapid.T) {
-		limit, start := drawLimit(rt), StartPool(drawNumberedPool(rt))
+		limit, start := drawLimit(rt), quotient.StartPool(drawNumberedPool(rt))
 		over := mustNew(rt, limit, start, samePhase)
 		mine, others := mustNew(rt, limit, start, samePhase), mustNew(rt, limit, start, samePhase)
 		base, owned := limit, false
-		var permits [][2]Permit
+		var permits pairs
 		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
 			switch rapid.IntRange(0, 9).Draw(rt, "what") {
 			case 0:
@@ -262,29 +263,21 @@ func TestPropertyOverride(t *testing.T) {
 				}
 			case 3:
 				p := drawNumberedPool(rt)
-				for _, l := range []*Limiter{over, mine, others} {
+				for _, l := range []*quotient.Limiter{over, mine, others} {
 					must(rt, l.SetPool(p, 0))
 				}
 			case 4, 5:
 				time.Sleep(drawPause(rt))
 			case 6:
-				if len(permits) > 0 {
-					permits[0][0].Release()
-					permits[0][1].Release()
-					permits = permits[1:]
-				}
+				permits.release()
 			default:
 				key, twin := "mine", mine
 				if rapid.Bool().Draw(rt, "another key") {
 					key, twin = "another", others
 				}
-				opt := Weight(rapid.IntRange(1, 4).Draw(rt, "weight"))
-				p, a := over.TryAcquire(key, opt)
-				q, b := twin.TryAcquire(key, opt)
-				forgetPromises(over) // they go with a key
-				forgetPromises(twin)
+				opt := quotient.Weight(rapid.IntRange(1, 4).Draw(rt, "weight"))
+				a, b := permits.ask(over, twin, key, key, opt)
 				alike(rt, a, b)
-				permits = append(permits, [2]Permit{p, q})
 			}
 		}
 	})
@@ -294,37 +287,27 @@ func TestPropertyOverride(t *testing.T) {
 // them.
 func TestPropertyDryRun(t *testing.T) {
 	property(t, func(rt *rapid.T) {
-		limit, pool := drawLimit(rt), StartPool(drawNumberedPool(rt))
+		limit, pool := drawLimit(rt), quotient.StartPool(drawNumberedPool(rt))
 		real, dry := mustNew(rt, limit, pool, samePhase), mustNew(rt, limit, pool, samePhase)
 		dry.SetDryRun(true)
-		var permits [][2]Permit
+		var permits pairs
 		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
 			switch rapid.IntRange(0, 5).Draw(rt, "what") {
 			case 0, 1:
 				time.Sleep(drawPause(rt))
 			case 2:
-				if len(permits) > 0 {
-					permits[0][0].Release()
-					permits[0][1].Release()
-					permits = permits[1:]
-				}
+				permits.release()
 			default:
-				k, opt := key(rapid.IntRange(0, 2).Draw(rt, "key")),
-					Weight(rapid.IntRange(1, 4).Draw(rt, "weight"))
-				p, _ := real.TryAcquire(k, opt)
-				q, d := dry.TryAcquire(k, opt)
-				if !d.OK {
+				k, opt := key(rapid.IntRange(0, 2).Draw(rt, "key")), quotient.Weight(rapid.IntRange(1, 4).Draw(rt, "weight"))
+				if _, d := permits.ask(real, dry, k, k, opt); !d.OK {
 					rt.Fatalf("stopped in a dry run: %+v", d)
 				}
-				permits = append(permits, [2]Permit{p, q})
 			}
 		}
 		want, got := real.Stats(), dry.Stats()
-		for r := range numReasons {
-			if want.Refused[r] != got.DryRunAdmitted[r] || got.Refused[r] != 0 {
-				rt.Fatalf("%v: %d refused, but %d counted and %d refused in a dry run", r, want.Refused[r],
-					got.DryRunAdmitted[r], got.Refused[r])
-			}
+		if !maps.Equal(want.Refused, got.DryRunAdmitted) || len(got.Refused) > 0 {
+			rt.Fatalf("%v refused, but %v counted and %v refused in a dry run", want.Refused, got.DryRunAdmitted,
+				got.Refused)
 		}
 		if want.InFlight != got.InFlight {
 			rt.Fatalf("%d in flight, %d in a dry run", want.InFlight, got.InFlight)
@@ -333,18 +316,13 @@ func TestPropertyDryRun(t *testing.T) {
 }
 
 // smaller is a rate that never lets more through than r: at most as fast, with at most the burst.
-func smaller(t *rapid.T, r Rate, label string) Rate {
+func smaller(t *rapid.T, r quotient.Rate, label string) quotient.Rate {
 	part := rapid.Float64Range(.05, 1)
-	s := Rate{Name: among(t, []string{r.Name, label}, label+" name"), Unit: r.Unit}
+	s := quotient.Rate{Name: among(t, []string{r.Name, label}, label+" name"), Unit: r.Unit}
 	s.Per = time.Duration(float64(r.Per) * part.Draw(t, label+" per"))
-	s.Events = max(.001, r.perSecond()*s.Per.Seconds()*part.Draw(t, label+" speed"))
-	s.Burst = max(2, int(r.burst()*part.Draw(t, label+" burst")))
+	s.Events = max(.001, perSecond(r)*s.Per.Seconds()*part.Draw(t, label+" speed"))
+	s.Burst = max(2, int(burstOf(r)*part.Draw(t, label+" burst")))
 	return s
-}
-
-// among is one of a list.
-func among[T any](t *rapid.T, list []T, label string) T {
-	return rapid.SampledFrom(list).Draw(t, label)
 }
 
 // Alternating between plans never brings more than the largest alone. Asks name any plan, wait, and share the
@@ -354,22 +332,22 @@ func TestPropertyPlansBringNoMore(t *testing.T) {
 	property(t, func(rt *rapid.T) {
 		large := drawRate(rt, "large")
 		large.Burst = rapid.IntRange(2, 40).Draw(rt, "large burst")
-		plans, names := map[string]Limit{"large": Rates(large)}, []string{"", "large"}
+		plans, names := map[string]quotient.Limit{"large": quotient.Rates(large)}, []string{"", "large"}
 		changes := rapid.Bool().Draw(rt, "changes") // which forget what was taken beyond a smaller burst
-		small := func(label string) Limit {
+		small := func(label string) quotient.Limit {
 			r := smaller(rt, large, label)
 			if changes {
 				r.Burst = large.Burst
 			}
-			return Rates(r)
+			return quotient.Rates(r)
 		}
 		for i := range rapid.IntRange(1, 3).Draw(rt, "plans") {
 			name := fmt.Sprint("small", i)
 			plans[name], names = small(name), append(names, name)
 		}
 		n := rapid.IntRange(1, 3).Draw(rt, "replicas")
-		opts := []Option{Plans(plans), WithMostPlans(len(plans)), Replicas(n), MaxKeys(rapid.IntRange(1, 3).Draw(rt, "keys")),
-			drawPolicy(rt)}
+		opts := []quotient.Option{quotient.Plans(plans), fix(func(c *inside.Chance) { c.Plans = len(plans) }),
+			quotient.Replicas(n), quotient.MaxKeys(rapid.IntRange(1, 3).Draw(rt, "keys")), drawAnyPolicy(rt)}
 		l := mustNew(rt, small("own"), opts...)
 		ctx, cancel := context.WithCancel(context.Background())
 		defer synctest.Wait()
@@ -390,7 +368,7 @@ func TestPropertyPlansBringNoMore(t *testing.T) {
 		}
 		for step := range rapid.IntRange(1, 60).Draw(rt, "steps") {
 			key, plan := among(rt, []string{"a", "a", "a", "b", "c", "d"}, "key"),
-				Plan(among(rt, names, "plan"))
+				quotient.Plan(among(rt, names, "plan"))
 			what := rapid.IntRange(0, 10).Draw(rt, "what")
 			if !changes {
 				what = min(what, 8) % 6
@@ -398,7 +376,7 @@ func TestPropertyPlansBringNoMore(t *testing.T) {
 			switch what {
 			case 0, 1:
 				weight := rapid.IntRange(1, 3).Draw(rt, "weight")
-				if _, d := l.TryAcquire(key, plan, Weight(weight)); d.OK {
+				if _, d := l.TryAcquire(key, plan, quotient.Weight(weight)); d.OK {
 					took(key, weight)
 				}
 			case 2:
@@ -448,11 +426,12 @@ func TestPropertyPlansBringNoMore(t *testing.T) {
 func TestPropertyPlanIsALimit(t *testing.T) {
 	property(t, func(rt *rapid.T) {
 		limit, other := drawLimit(rt), drawLimit(rt)
-		opts := []Option{Replicas(rapid.IntRange(1, 3).Draw(rt, "replicas")), few, WithPhase(3)}
-		plans := mustNew(rt, other, append(opts, Plans(map[string]Limit{"a": limit, "b": drawLimit(rt)}))...)
+		opts := []quotient.Option{quotient.Replicas(rapid.IntRange(1, 3).Draw(rt, "replicas")), few, samePhase}
+		both := quotient.Plans(map[string]quotient.Limit{"a": limit, "b": drawLimit(rt)})
+		plans := mustNew(rt, other, append(opts, both)...)
 		alone := mustNew(rt, limit, opts...)
 		for range rapid.IntRange(1, 50).Draw(rt, "steps") {
-			weight := Weight(rapid.IntRange(1, 3).Draw(rt, "weight"))
+			weight := quotient.Weight(rapid.IntRange(1, 3).Draw(rt, "weight"))
 			switch rapid.IntRange(0, 8).Draw(rt, "what") {
 			case 0:
 				limit = drawLimit(rt)
@@ -464,15 +443,15 @@ func TestPropertyPlanIsALimit(t *testing.T) {
 			case 2:
 				must(rt, plans.SetLimit(drawLimit(rt)))
 			case 3:
-				pool := Pool{Replicas: rapid.IntRange(1, 3).Draw(rt, "pool")}
+				pool := quotient.Pool{Replicas: rapid.IntRange(1, 3).Draw(rt, "pool")}
 				must(rt, plans.SetPool(pool, 0))
 				must(rt, alone.SetPool(pool, 0))
 			case 4:
-				plans.TryAcquire("other", Plan(among(rt, []string{"", "a", "b"}, "plan")), weight)
+				plans.TryAcquire("other", quotient.Plan(among(rt, []string{"", "a", "b"}, "plan")), weight)
 			case 5:
 				time.Sleep(drawPause(rt))
 			default:
-				p, x := plans.TryAcquire("k", Plan("a"), weight)
+				p, x := plans.TryAcquire("k", quotient.Plan("a"), weight)
 				q, y := alone.TryAcquire("k", weight)
 				forgetPromises(plans) // they go with a key
 				forgetPromises(alone)
@@ -489,12 +468,13 @@ func TestPropertyPlanIsALimit(t *testing.T) {
 // A reset is as if the key's callers came under a name never seen. Slots apart: none is out here.
 func TestPropertyResetIsANewName(t *testing.T) {
 	property(t, func(rt *rapid.T) {
-		limit, start := drawLimit(rt), StartPool(drawNumberedPool(rt))
-		opts := []Option{start, samePhase}
+		limit, start := drawLimit(rt), quotient.StartPool(drawNumberedPool(rt))
+		opts := []quotient.Option{start, samePhase}
 		if rapid.Bool().Draw(rt, "joins") {
-			opts = append(opts, StartEmpty())
+			opts = append(opts, quotient.StartEmpty())
 		}
 		l, twin := mustNew(rt, limit, opts...), mustNew(rt, limit, opts...)
+		var permits pairs
 		name := 0
 		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
 			switch rapid.IntRange(0, 9).Draw(rt, "what") {
@@ -512,14 +492,64 @@ func TestPropertyResetIsANewName(t *testing.T) {
 			case 4, 5:
 				time.Sleep(drawPause(rt))
 			default:
-				opt := Weight(rapid.IntRange(1, 4).Draw(rt, "weight"))
-				p, a := l.TryAcquire("k", opt)
-				q, b := twin.TryAcquire(key(name), opt)
-				forgetPromises(l) // they go with a key
-				forgetPromises(twin)
+				opt := quotient.Weight(rapid.IntRange(1, 4).Draw(rt, "weight"))
+				a, b := permits.ask(l, twin, "k", key(name), opt)
 				alike(rt, a, b)
-				p.Release()
-				q.Release()
+				permits.release()
+			}
+		}
+	})
+}
+
+// All claims or none: as if each limiter were looked at first, and asked only when all have room.
+func TestPropertyTryAcquireAll(t *testing.T) {
+	property(t, func(rt *rapid.T) {
+		var all, twins []*quotient.Limiter
+		for range rapid.IntRange(1, 3).Draw(rt, "limiters") {
+			limit, replicas := drawLimit(rt), quotient.Replicas(rapid.IntRange(1, 2).Draw(rt, "replicas"))
+			all = append(all, mustNew(rt, limit, replicas, few, samePhase))
+			twins = append(twins, mustNew(rt, limit, replicas, few, samePhase))
+		}
+		for range rapid.IntRange(1, 50).Draw(rt, "steps") {
+			time.Sleep(drawPause(rt))
+			var claims, twin []quotient.Claim
+			for i := range all {
+				opts := []quotient.CallOption{quotient.Weight(rapid.IntRange(1, 3).Draw(rt, "weight"))}
+				key := rapid.SampledFrom([]string{"a", "b"}).Draw(rt, "key")
+				claims = append(claims, quotient.Claim{Limiter: all[i], Key: key, Options: opts})
+				twin = append(twin, quotient.Claim{Limiter: twins[i], Key: key, Options: opts})
+			}
+			want := -1
+			for i, c := range twin {
+				if want < 0 && !c.Limiter.Check(c.Key, c.Options...).OK {
+					want = i
+				}
+			}
+			ps, refused, d := quotient.TryAcquireAll(nil, claims...)
+			if refused != want || d.OK != (want < 0) {
+				rt.Fatalf("claim %d was refused, want %d: %+v", refused, want, d)
+			}
+			if d.OK {
+				for i, c := range twin {
+					p, d := c.Limiter.TryAcquire(c.Key, c.Options...)
+					if !d.OK {
+						rt.Fatal(d)
+					}
+					if rapid.Bool().Draw(rt, "release") {
+						p.Release()
+						ps[i].Release()
+					}
+				}
+			}
+			for i, c := range twin {
+				x, y := all[i].Explain(c.Key), twins[i].Explain(c.Key)
+				same := x.InFlight == y.InFlight && len(x.Rules) == len(y.Rules)
+				for i := range x.Rules {
+					same = same && math.Abs(x.Rules[i].Left-y.Rules[i].Left) < 1e-6
+				}
+				if !same {
+					rt.Fatalf("limiter %d is at\n%+v, want\n%+v", i, x, y)
+				}
 			}
 		}
 	})

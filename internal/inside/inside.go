@@ -1,0 +1,44 @@
+// Package inside is what other packages of this module may do to a limiter, and users may not. Package admin asks which
+// error a change would return, without the change. The judge and the properties of internal/judge fix what is chance
+// otherwise, count without a side effect, and lend or report as a turn of the replicas' exchange would.
+//
+// The names of the variables' types are those of package quotient, which sets them when it is initialized; nothing
+// changes them later. They are of type any because quotient imports this package.
+package inside
+
+import "time"
+
+// SetLimit, SetPlan and Override are the methods of a limiter. If the last argument is true they return the error that
+// the method would return now, and limits, units and plans stay as they are. To find out whether there is room for a
+// key, Override may evict an idle one, as the method would.
+var (
+	SetLimit any // func(*Limiter, Limit, bool) (Limit, error)
+	SetPlan  any // func(*Limiter, string, *Limit, bool) (*Limit, error)
+	Override any // func(*Limiter, string, *Limit, bool) (*Limit, error)
+)
+
+// What tests do to a limiter. They return whether the key is remembered, or is under the rule.
+var (
+	Fix            any // func(func(*Chance)) Option
+	Count          any // func(*Limiter) Counts
+	Lend           any // func(l *Limiter, key string, part float64, lasts time.Duration) bool; part 0 is the share
+	Report         any // func(l *Limiter, key string, counted Rate, others int64, lasts time.Duration) bool
+	ForgetPromises any // func(*Limiter): what callers who were refused have been told binds no other any more
+)
+
+// Chance is what is left to chance, or out of reach, unless a test fixes it.
+type Chance struct {
+	Phase   int64                 // which sparse windows are a replica's own while it knows no ordinal
+	Wall    func(time.Time) int64 // the wall clock; nil for the real one
+	Hash    func(string) uint64   // of keys: their shards, and the seeds of their controllers; nil for one of its own
+	Plans   int                   // how many there may be at a time
+	Unswept uint32                // so many calls of a shard come before it looks for idle keys to drop
+}
+
+// Counts is what a limiter has counted, without what Stats does before: to give back what was held for too long.
+type Counts struct {
+	Fired      uint64 // timers
+	Overflowed uint64 // as in Stats
+	Expired    uint64 // as in Stats
+	Dry        uint64 // admitted by a dry run alone
+}
