@@ -289,14 +289,18 @@ func (s *shard) feed(g *gate, h *holding, f *policy.Feedback) {
 	if f.Outcome == policy.Throttled {
 		s.counts.throttled++
 	}
-	g.sync()
+	if g.setting.next != nil || g.setting.special { // as for a call: else it is the newest
+		g.sync()
+	}
 	st, l := g.setting, g.ext.learned
 	at := l.latest
 	plain := f.Outcome == policy.Success && f.RetryAfter == 0 && f.Quotas[0].Limit == 0
 	if !plain || st.timesHolds || l.firstExpiry() > 0 { // the clock is half the price of a success
 		now := s.now()
-		g.endLoan(now)
-		at, st = now.At, g.setting
+		if at = now.At; st.special {
+			g.endLoan(now)
+			st = g.setting
+		}
 	}
 	l.advance(at, st, nil)
 	l.latest = at
