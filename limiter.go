@@ -397,7 +397,8 @@ func (l *Limiter) lendKey(key string, part float64, lasts time.Duration) bool {
 }
 
 func (l *Limiter) reportKey(key string, rate Rate, others int64, lasts time.Duration) bool {
-	s, g, r, w := l.countedGate(carry.Count{Rule: countedID(id{name: rate.Name, unit: rate.Unit, per: int64(rate.Per)}), Key: key})
+	rule := countedID(id{name: rate.Name, unit: rate.Unit, per: int64(rate.Per)})
+	s, g, r, w := l.countedGate(carry.Count{Rule: rule, Key: key})
 	if r == nil {
 		s.mu.Unlock()
 		return false

@@ -80,8 +80,8 @@ func MaxKeys(n int) Option {
 	}
 }
 
-// MaxWait bounds how long Acquire waits: a caller whose turn is known to come later is refused at once. 0, the
-// default, leaves it to the context.
+// MaxWait bounds how long Acquire waits; a caller whose turn is known to come later is refused at once. 0 is the
+// context's.
 func MaxWait(d time.Duration) Option {
 	return func(o *options) error { o.maxWait = d; return atLeast("MaxWait", d, 0) }
 }
@@ -96,8 +96,8 @@ func MaxWaiting(perKey, total int) Option {
 	}
 }
 
-// MaxHold gives a permit back that was not released after d, when the next call needs it, and counts it. The Logger
-// gets a line with the key, at most once a second. 0, the default, is for ever.
+// MaxHold gives a permit back that was not released after d, when the next call needs it, and counts and logs it. 0,
+// the default, is for ever.
 func MaxHold(d time.Duration) Option {
 	return func(o *options) error { o.maxHold = d; return atLeast("MaxHold", d, 0) }
 }
@@ -175,7 +175,7 @@ func StartPool(p Pool) Option {
 }
 
 // StartEmpty makes buckets start empty and fill at this replica's share, so that a new replica of a busy pool brings
-// no burst. A bucket of 1,000 an hour takes an hour to fill, unless its Burst is small.
+// no burst.
 func StartEmpty() Option {
 	return func(o *options) error { o.startEmpty = true; return nil }
 }
@@ -233,7 +233,7 @@ func AtLeastOne() Option {
 	return func(o *options) error { o.atLeastOne = true; return nil }
 }
 
-// Plans are the plans that the limiter has from the start: see Limiter.SetPlan.
+// Plans are those that the limiter has from the start: see Limiter.SetPlan.
 func Plans(plans map[string]Limit) Option {
 	return func(o *options) error { o.plans = maps.Clone(plans); return nil }
 }
@@ -262,8 +262,8 @@ const (
 	optionState
 )
 
-// Weight makes a call count as n requests and take n slots: 1 (the default) to 1<<40, or the largest int where that
-// has 32 bits. The last one counts.
+// Weight makes a call count as n requests and take n slots: 1 (the default) to 1<<40, or the largest int. The last one
+// counts.
 func Weight(n int) CallOption { return CallOption{n: n, kind: optionEvents} }
 
 // Cost makes a call take n events, 0 to the most of Weight, from the rates that count unit: tokens, bytes, rows. n may
@@ -271,8 +271,8 @@ func Weight(n int) CallOption { return CallOption{n: n, kind: optionEvents} }
 // rate counts, nor has counted lately, is an error.
 func Cost(unit string, n int) CallOption { return CallOption{unit: unit, n: n, kind: optionEvents} }
 
-// Plan puts a call under the plan of that name (Limiter.SetPlan); "", the default, is the limiter's own limit. The
-// last Plan of a call counts. A plan that the limiter does not have is an error, and a warning in the log.
+// Plan puts a call under a plan (Limiter.SetPlan); "", the default, is the limiter's own limit. The last Plan counts.
+// One that the limiter does not have is an error, and a warning in the log.
 func Plan(name string) CallOption { return CallOption{unit: name, kind: optionPlan} }
 
 // maxAmount bounds one weight, cost or burst so that its thousandths stay far from the edge of an int64.

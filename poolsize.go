@@ -59,7 +59,7 @@ type Source interface {
 }
 
 // Env is the source that reads the environment once: QUOTIENT_REPLICAS, and, if set, QUOTIENT_WEIGHT and
-// QUOTIENT_ORDINAL, a StatefulSet's pod index, which counts from 0 and is fixed.
+// QUOTIENT_ORDINAL, a pod index, which counts from 0 and is fixed.
 func Env() Source { return static{envPool} }
 
 // The variables that Env reads.

@@ -77,7 +77,7 @@ type FleetStats struct {
 	Age               time.Duration // of the oldest part; math.MaxInt64 while one is missing
 }
 
-// Stats returns the limiter's numbers, when permits whose time is over have been given back.
+// Stats returns the limiter's numbers, after a look for permits whose time is over.
 func (l *Limiter) Stats() Stats {
 	out := Stats{
 		MaxKeys: l.maxKeys, Waiting: int(l.waiting.Load()), Learns: l.learns,
@@ -218,7 +218,7 @@ type KeyState struct {
 	Part              float64 // of the limit, lent to this replica in place of its share; 0: the share
 }
 
-// Keys iterates over the keys that are remembered, in no order, while the limiter goes on: keys that come or go
+// Keys iterates over the keys that are remembered, in no order, while the limiter goes on: those that come or go
 // meanwhile may be missing. A million keys take less than a second.
 func (l *Limiter) Keys() iter.Seq[KeyState] {
 	return func(yield func(KeyState) bool) {
