@@ -95,10 +95,7 @@ func (l *Limiter) publish(to *namedLimit) {
 		l.shards[i].mu.Lock()
 	}
 	l.clock.Store(l.clockOf(next)) // before it is read: a first window needs the wall clock's time
-	at := l.wallNow()
-	for i := range l.shards {
-		at = l.shards[i].tickWall(at)
-	}
+	at := l.latest()
 	l.known = l.known || !l.belief.awaits
 	stricter := l.inForce.follow(next, at)
 	for i := range l.shards {

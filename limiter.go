@@ -302,6 +302,15 @@ func (s *shard) tickWall(now meter.Instant) meter.Instant {
 	return now
 }
 
+// latest is the present instant, and no earlier than that of any shard. All shards are locked.
+func (l *Limiter) latest() meter.Instant {
+	at := l.wallNow()
+	for i := range l.shards {
+		at = l.shards[i].tickWall(at)
+	}
+	return at
+}
+
 // now reads the clock for the shard.
 func (s *shard) now() meter.Instant { return s.tick(s.l.now()) }
 
