@@ -44,7 +44,7 @@ race: ## run all tests in random order under the race detector
 	@go test -race -shuffle=on -vet=off $(RACE)
 
 test-ints: ## run the tests of arithmetic, but for properties, where an int has 32 bits
-	GOARCH=386 go test -vet=off -run='^Test[^P]' . ./policy ./internal/judge ./internal/meter ./internal/fairshare ./internal/held \
+	GOARCH=386 go test -vet=off -run='^Test[^P]' . ./policy ./internal/judge ./internal/meter ./internal/fairshare ./internal/damper ./internal/held \
 	  ./admin ./config ./httplimit ./lease ./poolsize/gossip/internal/heap
 
 lint: ## check format, go vet, the linters of tools/go.mod, types for other systems, and that the modules are tidy
@@ -87,6 +87,7 @@ mutate: ## change the pure packages in one place at a time, and print what their
 	$(TOOL) gremlins unleash ./policy
 	$(TOOL) gremlins unleash ./internal/meter
 	$(TOOL) gremlins unleash ./internal/fairshare
+	$(TOOL) gremlins unleash ./internal/damper
 	cd poolsize/gossip && $(TOOL) gremlins unleash ./internal/heap
 
 bench: ## measure the cost beside other limiters, ROUNDS (6) times in turn, about five minutes; benchstat compares

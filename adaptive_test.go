@@ -643,7 +643,7 @@ func TestBoundsOfTheControllers(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			l := mustNew(t, c.limit, policyOf(policy.AIMD{}, c.ceiling), c.opt)
 			var got pairs
-			for _, ls := range l.shards[0].setting.ctrls {
+			for _, ls := range l.newest().ctrls {
 				got = append(got, [2]float64{ls.bounds.Share, ls.bounds.Ceiling})
 			}
 			if !slices.Equal(got, c.want) {
@@ -745,9 +745,8 @@ func TestLearningCostsOneAllocationAKey(t *testing.T) {
 	} {
 		allocs := func(p policy.Policy) float64 {
 			l := mustNew(t, limit, Policy(p))
-			l.shards[0].start(l, l.shards[0].setting)
 			s := &l.shards[0]
-			return testing.AllocsPerRun(100, func() { newGate("", s.untouched, s.latest, 1) })
+			return testing.AllocsPerRun(100, func() { newGate("", s.unseen(0), s.latest, 1) })
 		}
 		if more := allocs(policy.AIMD{}) - allocs(policy.Fixed{}); more > 1 {
 			t.Errorf("%+v: %v allocations more", limit, more)

@@ -12,13 +12,14 @@ import (
 // rate is this replica's part of a rate: a bucket, a window, or a bucket whose replicas take turns.
 func (o *options) rate(r Rate, i int, pool Pool, units []string) rule {
 	n, part := pool.parts(), meter.Part{Replicas: pool.Replicas, Ordinal: pool.Ordinal, Weight: pool.weight()}
+	burst := r.burst()
 	x := rule{
 		id:     id{name: r.name(i), unit: r.Unit},
 		unitID: 1 + slices.Index(units, r.Unit), reason: ReasonRate, timed: true, ctrl: noController,
 		limit: r.Events, share: r.Events / n, window: r.Per,
-		Rule: meter.Rule{Fill: meter.Fill{Interval: float64(r.Per) * n / r.Events, Size: max(1, r.burst()/n)}},
-		most: mostOf(r), here: mostOf(r), // more than the share waits for a full bucket
-		grace: graceOf(r), burst: max(1, r.burst()/n),
+		Rule: meter.Rule{Fill: meter.Fill{Interval: float64(r.Per) * n / r.Events, Size: max(1, burst/n)}},
+		most: mostOf(burst), here: mostOf(burst), // more than the share waits for a full bucket
+		grace: graceOf(r), burst: max(1, burst/n),
 	}
 	if x.unitID > 0 {
 		x.kind = kindCost
@@ -36,8 +37,8 @@ func (o *options) rate(r Rate, i int, pool Pool, units []string) rule {
 	return x
 }
 
-// mostOf returns how many events a rate admits at once, over the fleet.
-func mostOf(r Rate) int { return int(min(r.burst(), maxAmount)) }
+// mostOf returns how many events of a burst a call may ask for.
+func mostOf(burst float64) int { return int(min(burst, maxAmount)) }
 
 // divisor is the pool that limits are divided by: with BeyondShare only controllers go by the true one.
 func (o *options) divisor(b belief) Pool {

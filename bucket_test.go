@@ -79,7 +79,7 @@ func ordinals(t rapid.TB, limit Limit, weights []int, skews ...time.Duration) (f
 	for i, w := range weights {
 		p.Weight = w
 		l := mustNew(t, limit, StartPool(p))
-		if turn := l.shards[0].setting.rules[0].Turn; turn != nil && len(skews) > 0 {
+		if turn := l.newest().rules[0].Turn; turn != nil && len(skews) > 0 {
 			turn.Start -= int64(skews[i%len(skews)]) // a clock that is fast sees its turn earlier
 		}
 		fleet, p.Ordinal = append(fleet, l), p.Ordinal+w
@@ -172,7 +172,7 @@ func TestNoTurns(t *testing.T) {
 		"with bursts": {Rate{Events: 1, Per: time.Second, Burst: 2}, second, false},
 	} {
 		l := mustNew(t, Rates(c.rate), StartPool(c.pool))
-		is(t, name, l.shards[0].setting.rules[0].Turn != nil, c.want)
+		is(t, name, l.newest().rules[0].Turn != nil, c.want)
 	}
 }
 
@@ -236,7 +236,7 @@ func TestTurnsThatMove(t *testing.T) {
 	// more than the share and what the turns of one cycle take.
 	row(t, "turns of a weight and a clock that steps", func(t *testing.T) {
 		l := mustNew(t, Rates(Every(time.Second)), StartPool(Pool{Replicas: 10, Ordinal: 1, Weight: 3}))
-		turn, all := l.shards[0].setting.rules[0].Turn, 0
+		turn, all := l.newest().rules[0].Turn, 0
 		for i := range 200 {
 			turn.Start = time.Now().UnixNano() % turn.Cycle
 			n := 0
@@ -340,7 +340,7 @@ func TestPropertyNoTurnIsLost(t *testing.T) {
 func TestTurnsAndAClockThatSteps(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := ordinals(t, Rates(Every(time.Second)), ones(4))[0]
-		turn := l.shards[0].setting.rules[0].Turn
+		turn := l.newest().rules[0].Turn
 		steps := func() { turn.Start = time.Now().UnixNano() % turn.Cycle } // to the begin of a turn
 		is(t, "in its turn", l.Allow("k"), true)
 		for i := range 5 {
@@ -474,9 +474,9 @@ func TestScheduleAtTheEdges(t *testing.T) {
 		row(t, c, func(t *testing.T) {
 			r := aligned(c.events, c.per)
 			l := mustNew(t, Rates(r), StartPool(c.pool))
-			l.TryAcquire("k", Weight(mostOf(r)))
+			l.TryAcquire("k", Weight(mostOf(r.burst())))
 			time.Sleep(150 * year)
-			_, d := l.TryAcquire("k", Weight(mostOf(r)))
+			_, d := l.TryAcquire("k", Weight(mostOf(r.burst())))
 			if d.RetryAfter < 0 || !d.OK && d.Reason != ReasonRate {
 				t.Errorf("got %+v", d)
 			}
@@ -620,7 +620,7 @@ func TestFirstAlignedRateReadsTheWallClock(t *testing.T) {
 			setLimit(t, l, Rates(r))
 			wants(t, l, "k", 5) // of a window that the key has taken nothing of
 			for name, g := range map[string]*gate{
-				"a key never seen": l.shard("k").untouched, "a key": gateOf(l, "k"),
+				"a key never seen": l.shard("k").unseen(0), "a key": gateOf(l, "k"),
 			} {
 				is(t, name, g.ext.rest[0].(*meter.Window).Index, time.Now().UnixNano()/int64(r.Per))
 			}

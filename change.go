@@ -9,9 +9,9 @@ import (
 	"github.com/quotient-go/quotient/internal/meter"
 )
 
-// SetLimit changes the limit, over the fleet, at once. Waiters that the new limit admits go at once, the
-// others are paced by it; what was taken stays taken. Rates keep their state by Name and Unit, and a new one
-// starts with what the old ones would still admit: no change brings tokens. On an error nothing changes.
+// SetLimit changes the limit, over the fleet, at once. Waiters that the new limit admits go at once, the others are
+// paced by it. Rates keep their state by Name and Unit, and a new one starts with what the old ones would still admit,
+// so that no change brings tokens. On an error nothing changes.
 func (l *Limiter) SetLimit(limit Limit) error {
 	old, err := l.setLimit(limit.clone(), false)
 	if err == nil { // and without a lock: a handler may ask for Stats
@@ -32,8 +32,8 @@ func (l *Limiter) setLimit(limit Limit, try bool) (old Limit, err error) {
 	}
 	l.units = units
 	l.version++
-	old = l.newest().limit
-	l.publish(limit)
+	old = l.inForce[0].setting.limit
+	l.publish(&namedLimit{limit: limit})
 	return old, nil
 }
 
@@ -69,14 +69,11 @@ func (l Limit) counts(unit string) bool {
 	return slices.ContainsFunc(l.Rates, func(r Rate) bool { return r.Unit == unit })
 }
 
-// counts reports whether the limit of a setting but for number i counts the unit, or that of a single key. Call
-// with l.mu held.
+// counts reports whether a limit in force but for number i counts the unit, or that of a single key. Call with l.mu
+// held.
 func (l *Limiter) counts(unit string, i int) bool {
-	if i != 0 && l.newest().limit.counts(unit) {
-		return true
-	}
-	for j, p := range l.plans { // one that is off has no limit
-		if j+1 != i && p.limit.counts(unit) {
+	for j, st := range l.inForce.settings() {
+		if j != i && (j == 0 || st.planName != "") && st.limit.counts(unit) { // a plan that is off has none
 			return true
 		}
 	}
@@ -88,40 +85,25 @@ func (l *Limiter) counts(unit string, i int) bool {
 	return false
 }
 
-// publish puts the limit in force in all shards at one instant, which is not before anything that any of them
-// has done. So it does the plans that change. Then it wakes the gates that have waiters. All others follow
-// when they are next touched. Call with l.mu held.
-func (l *Limiter) publish(limit Limit) {
-	olds := l.settings()
-	next := l.successors(olds, limit)
+// publish puts a limit in force, unless it is nil, and with it what the pool and the units have come to. All shards
+// change at one instant, which is not before anything that any of them has done. Then it wakes the gates that have
+// waiters. All others follow when they are next touched. Call with l.mu held.
+func (l *Limiter) publish(to *namedLimit) {
+	olds := l.inForce.settings()
+	next := l.successors(olds, to)
 	for i := range l.shards {
 		l.shards[i].mu.Lock()
 	}
 	l.clock.Store(l.clockOf(next)) // before it is read: a first window needs the wall clock's time
-	at := l.wallNow()
-	for i := range l.shards {
-		at = l.shards[i].tickWall(at)
-	}
+	at := l.latest()
 	l.known = l.known || !l.belief.awaits
-	stricter := false
-	for i, st := range next {
-		if st != nil {
-			st.at = at
-		}
-		if i >= len(olds) || st == nil {
-			continue
-		}
-		if old := olds[i]; old.plan != st.plan { // whose place this plan takes
-			old.next = next[0]
-		} else {
-			old.next, stricter = st, stricter || st.stricter(old)
-		}
-	}
+	stricter := l.inForce.follow(next, at)
 	for i := range l.shards {
-		l.shards[i].follow(next, l.plans, at)
-	}
-	for i := range l.shards {
-		l.shards[i].mu.Unlock()
+		s := &l.shards[i]
+		s.latest = at
+		clear(s.copies)
+		s.forgetUnits(olds[0].units, next[0].units)
+		s.mu.Unlock()
 	}
 	l.changes++
 	for i := range l.shards {
@@ -132,40 +114,138 @@ func (l *Limiter) publish(limit Limit) {
 	}
 }
 
-// settings are the newest, of the limiter's own limit and of the plans by their places. Call with l.mu held.
-func (l *Limiter) settings() []*setting {
-	s := &l.shards[0] // written under l.mu too
-	all := []*setting{s.setting}
-	for _, p := range *s.plans {
-		all = append(all, p.setting)
+// inForce is what the limits come to on this replica, worked out once for all shards: that of the limiter's own limit,
+// and behind it those of the plans by their places. It is written under Limiter.mu and the locks of all shards, and so
+// it may be read under any of them.
+type inForce []plan
+
+// named returns the plan of that name, and whether there is one. "" is the limiter's own limit.
+func (f inForce) named(name string) (planID, bool) {
+	for i := range f {
+		if st := f[i].setting; st.planName == name && (i == 0 || name != "") {
+			return st.plan, true
+		}
+	}
+	return 0, false
+}
+
+// of returns the plan of that id. Calls whose plan has given up its place since are in the limiter's own limit.
+func (f inForce) of(id planID) *plan {
+	if p := &f[id.place()]; p.setting.plan == id {
+		return p
+	}
+	return &f[0]
+}
+
+// settings are the newest.
+func (f inForce) settings() (all []*setting) {
+	for i := range f {
+		all = append(all, f[i].setting)
 	}
 	return all
 }
 
-// successors are the settings that follow, nil for one that stays as it is. One whose place another plan takes
+// follow puts all plans under their next settings as of an instant. It reports whether one may refuse for good what the
+// one before did not.
+func (f *inForce) follow(next []*setting, at meter.Instant) (stricter bool) {
+	for i, st := range next {
+		if i == len(*f) {
+			*f = append(*f, plan{})
+		}
+		p := &(*f)[i]
+		old := p.setting
+		if st == old {
+			continue
+		}
+		if st.at = at; old != nil && old.plan == st.plan {
+			old.next, stricter = st, stricter || st.stricter(old)
+			if p.setting = st; st.planName != "" {
+				p.name = st.planName
+			}
+			p.fresh.sync()
+			continue
+		}
+		if old != nil { // whose place this plan takes
+			old.next = next[0]
+		}
+		p.begin(st)
+	}
+	return stricter
+}
+
+// newest returns the newest setting of a plan.
+func (s *shard) newest(id planID) *setting { return s.l.inForce.of(id).setting }
+
+// unseen returns the gate of a key never seen in a plan: this shard's copy of the one in force, made when it is first
+// asked for after a change.
+func (s *shard) unseen(id planID) *gate {
+	p := s.l.inForce.of(id)
+	place := p.setting.plan.place()
+	for len(s.copies) <= place {
+		s.copies = append(s.copies, nil)
+	}
+	own := &s.copies[place]
+	if *own == nil {
+		*own = newGate("", p.fresh, s.latest, 0)
+	}
+	return *own
+}
+
+// namedLimit is a limit, of a plan by its name. A plan without a name is off, and has the limiter's own limit.
+type namedLimit struct {
+	id    planID
+	name  string
+	limit Limit
+}
+
+// successors are the settings that follow: the same for a limit that stays as it is. One whose place another plan takes
 // is followed by that of the limiter's own limit, which is then a new one.
-func (l *Limiter) successors(olds []*setting, limit Limit) []*setting {
-	next := []*setting{l.successor(olds[0], namedLimit{limit: limit})}
-	for i, p := range l.plans {
-		if p.off {
-			p.name, p.limit = "", limit
+func (l *Limiter) successors(olds []*setting, to *namedLimit) (next []*setting) {
+	var all []namedLimit
+	for _, st := range olds {
+		all = append(all, namedLimit{st.plan, st.planName, st.limit})
+	}
+	if to != nil {
+		all = append(all, *to)[:max(len(all), to.id.place()+1)]
+		all[to.id.place()] = *to
+	}
+	for i, p := range all {
+		if p.name == "" {
+			p.limit = all[0].limit
 		}
 		var old *setting
-		if i+1 < len(olds) {
-			old = olds[i+1]
+		if i < len(olds) {
+			old = olds[i]
 		}
 		if old != nil && old.plan != p.id {
 			next[0] = next[0].joined(olds[0], old)
 			old = nil
 		}
-		next = append(next, l.successor(old, p))
+		next = append(next, l.successor(old, p, len(all) > 1))
 	}
 	return next
 }
 
-// joined makes st, which follows old if it is not nil, the successor of another setting of the same limit too.
+// successor returns the setting of a limit that follows old, which is old if nothing changes. It is special beside
+// plans.
+func (l *Limiter) successor(old *setting, p namedLimit, special bool) *setting {
+	if old != nil && old.limit.equal(p.limit) && old.belief == l.belief && slices.Equal(old.units, l.units) &&
+		old.special == special && old.planName == p.name {
+		return old
+	}
+	st := l.resolve(p.limit, l.belief, l.units, 0)
+	st.special, st.plan, st.planName = special, p.id, p.name
+	if st.reshaped = true; old != nil {
+		st.serial = old.serial + 1
+		st.begins = old.belief.awaits && !l.belief.awaits && !l.known
+		st.after(old)
+	}
+	return st
+}
+
+// joined makes st, which follows old or is old, the successor of another setting of the same limit too.
 func (st *setting) joined(old, other *setting) *setting {
-	if st == nil {
+	if st == old {
 		same := *old
 		same.next, same.begins = nil, false
 		st = &same
@@ -186,65 +266,39 @@ func (st *setting) joined(old, other *setting) *setting {
 	return st
 }
 
-// successor returns the setting of a limit that follows old, or nil if it is the same.
-func (l *Limiter) successor(old *setting, p namedLimit) *setting {
-	special := len(l.plans) > 0
-	if old != nil && old.limit.equal(p.limit) && old.belief == l.belief && slices.Equal(old.units, l.units) &&
-		old.special == special && old.planName == p.name {
-		return nil
+// clockOf returns which clock calls need under the settings of all plans and the limits of single keys.
+func (l *Limiter) clockOf(all []*setting) (clock uint32) {
+	for _, st := range all {
+		clock = max(clock, l.clockFor(st))
 	}
-	st := l.resolve(p.limit, l.belief, l.units, 0)
-	st.special, st.plan, st.planName = special, p.id, p.name
-	if st.reshaped = true; old != nil {
-		st.serial = old.serial + 1
-		st.begins = old.belief.awaits && !l.belief.awaits && !l.known
-		st.after(old)
+	for c, keys := range l.overrides.clocks {
+		if keys > 0 {
+			clock = max(clock, uint32(c))
+		}
 	}
-	return st
+	return clock
 }
 
-// follow puts the shard under settings, one for each plan: nil where there is none.
-func (s *shard) follow(next []*setting, limits []namedLimit, at meter.Instant) {
-	if s.latest = at; next[0] != nil {
-		for u, unit := range s.setting.units {
-			if unit != next[0].units[u] {
-				s.forgetUnit(u)
+// forgetUnits takes what is asked for of units whose places are others' now, and what may be given back of them, off
+// all that wait and all permits.
+func (s *shard) forgetUnits(old, now []string) {
+	for u, unit := range old {
+		if unit == now[u] {
+			continue
+		}
+		for g := range s.waiting {
+			for w := g.ext.queue.head; w != nil; w = w.next {
+				w.d.costs[u] = 0
+			}
+			for class := range g.ext.backlog {
+				g.ext.backlog[class][u+1] = 0
 			}
 		}
-		s.setting = next[0]
-	}
-	s.untouched.sync()
-	for i, st := range next[1:] {
-		if i == len(*s.plans) {
-			*s.plans = append(*s.plans, plan{})
-		}
-		p := &(*s.plans)[i]
-		if p.id != limits[i].id {
-			*p = plan{id: limits[i].id, untouched: new(gate)}
-			p.untouched.begin(st)
-		}
-		if st != nil {
-			p.setting, p.name = st, st.planName
-		}
-		p.untouched.sync()
-	}
-}
-
-// forgetUnit takes what is asked for of a unit, and what may be given back, off all that wait and all permits:
-// its place is that of another unit now.
-func (s *shard) forgetUnit(u int) {
-	for g := range s.waiting {
-		for w := g.ext.queue.head; w != nil; w = w.next {
-			w.d.costs[u] = 0
-		}
-		for class := range g.ext.backlog {
-			g.ext.backlog[class][u+1] = 0
-		}
-	}
-	for _, block := range s.permits.blocks {
-		for i := range block {
-			h := &block[i]
-			h.costs[u], h.asked[u+1], h.added[u+1] = 0, 0, 0
+		for _, block := range s.permits.blocks {
+			for i := range block {
+				h := &block[i]
+				h.costs[u], h.asked[u+1], h.added[u+1] = 0, 0, 0
+			}
 		}
 	}
 }
@@ -317,12 +371,10 @@ func (l *Limiter) replayAll(s *shard) {
 	}
 }
 
-// SetDryRun begins or ends a dry run, to see what a limit would do before it does it. The limiter decides as
-// always, and also admits calls that it would have refused or made to wait. Such a call takes nothing, and
-// no policy learns from it. Stats.DryRunAdmitted counts it by what stood in its way, and one line a second
-// at most is logged. Queues are not simulated: waiting callers go at once, and each call that would have
-// waited counts. Calls that are not valid are errors as always. TryAcquireUpTo takes what there is room for,
-// and all n only if there is room for none.
+// SetDryRun begins or ends a dry run, to see what a limit would do before it does it. The limiter decides as always,
+// and also admits what it would have refused or made to wait. Such a call takes nothing, no policy learns from it, and
+// Stats.DryRunAdmitted counts it by what stood in its way. TryAcquireUpTo takes what there is room for, and all n only
+// if there is room for none. Calls that are not valid are errors as always.
 func (l *Limiter) SetDryRun(on bool) {
 	l.mu.Lock()
 	old := l.dry.Swap(on)
@@ -355,13 +407,16 @@ func (g *gate) sync() {
 	for g.setting.next != nil {
 		g.apply(g.setting.next)
 	}
+	if g.ext == nil || len(g.ext.plans) == 0 {
+		return
+	}
 	united := joined || plan != g.setting.plan
 	for _, other := range g.others() {
 		plan = other.setting.plan
 		other.sync()
 		united = united || plan != other.setting.plan
 	}
-	if united && g.ext != nil {
+	if united {
 		g.unite()
 	}
 	if g.setting != was {
@@ -383,7 +438,7 @@ func (g *gate) apply(st *setting) {
 		g.reshape(old, st)
 	}
 	g.setting = st
-	if !st.lendsAfter(old) { // else what was taken may still be refunded: see rule.fastest
+	if st.own == nil || !st.lendsAfter(old) { // else what was taken may still be refunded: see rule.fastest
 		g.epoch++
 	}
 	for i := range st.rules {
@@ -418,37 +473,19 @@ func (st *setting) before(i int, next *setting) *rule {
 	return &st.rules[i]
 }
 
+// fullGate returns the gate of a key that begins now, and has all that the setting allows.
+func (st *setting) fullGate(t meter.Instant) *gate {
+	full, g := *st, new(gate)
+	full.at, full.startEmpty, full.joins, full.reshaped = t, false, false, true
+	g.begin(&full)
+	return g
+}
+
 // begin puts an empty gate under its first setting: full, or empty on a replica that joins a pool which
 // others use already. An empty window opens with the next one.
 func (g *gate) begin(st *setting) {
 	g.setting = new(setting)
 	g.apply(st)
-}
-
-// reset has the gate start fresh, as u, the gate of a key never seen. Under a limit of its own it is full.
-// Slots, permits and waiters stay. The epoch is another one, so that nothing taken before comes back.
-func (g *gate) reset(t meter.Instant, u *gate, seed uint64) {
-	if g.setting.overridden() {
-		full := *g.setting
-		full.at, full.startEmpty, full.joins, full.reshaped = t, false, false, true
-		u = new(gate)
-		u.begin(&full)
-	}
-	fresh := newGate("", u, t, seed)
-	if st := *g.setting; st.own != nil && !st.overridden() { // slots that are lent may have a controller
-		st.at, st.begins, st.reshaped = t, false, !sameShape(fresh.setting, &st)
-		fresh.apply(&st)
-	}
-	g.first = fresh.first
-	g.epoch++
-	if fresh.ext != nil {
-		x := g.extend()
-		x.rest, x.learned = fresh.ext.rest, fresh.ext.learned
-		g.noteLatest(t)
-	}
-	if g.ext != nil {
-		g.ext.plans = nil
-	}
 }
 
 // reshape makes what is left of st's rules out of what was left of old's. A rule that stays keeps its state,

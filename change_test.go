@@ -241,7 +241,7 @@ func TestWaitersAndChanges(t *testing.T) {
 		}
 		for i := range 500 {
 			key := fmt.Sprint(i)
-			if g := gateOf(l, key); g != nil && g.setting != l.shard(key).setting {
+			if g := gateOf(l, key); g != nil && g.setting != l.newest() {
 				t.Fatalf("key %q holds on to an old setting", key)
 			}
 		}
@@ -302,7 +302,7 @@ func TestManyChangesReachTheOverflowGate(t *testing.T) {
 	for i := range catchUp {
 		setLimit(t, l, Rates(PerHour(float64(1+i%2))))
 	}
-	if s := l.shard("late"); s.overflow.gate == nil || s.overflow.gate.setting != s.setting {
+	if s := l.shard("late"); s.overflow.gate == nil || s.overflow.gate.setting != s.newest(0) {
 		t.Error("the overflow gate holds on to an old setting")
 	}
 	wants(t, l, "late", 0)
@@ -353,7 +353,7 @@ func TestDryRun(t *testing.T) {
 		wants(t, l, "k", 1)
 	})
 	row(t, "dry run while pool is awaited", func(t *testing.T) {
-		l := mustNew(t, Rates(perSecond(1, 1)), AwaitPool(), HintMaxAge(time.Minute), Replicas(2))
+		l := mustNew(t, Rates(perSecond(1, 1)), AwaitPool(time.Minute), Replicas(2))
 		refusedFor(t, l, ReasonPool, "k")
 		l.SetDryRun(true)
 		took(t, l, "k")
@@ -590,4 +590,19 @@ func TestResetForgetsWhatWasLearned(t *testing.T) {
 		p.Release()
 		inFlight(t, l, 0)
 	})
+}
+
+// What a change comes to is the same for all shards: it is worked out once, however many there are.
+func TestAChangeIsWorkedOutOnce(t *testing.T) {
+	one, three := Rates(PerSecond(9)), Rates(PerSecond(9), PerMinute(99), tokensPerMinute(60, 60))
+	allocs := func(keys int) float64 {
+		l := mustNew(t, one, MaxKeys(keys))
+		return testing.AllocsPerRun(50, func() {
+			must(t, l.SetLimit(three))
+			must(t, l.SetPool(Pool{Replicas: 2}, 0))
+			must(t, l.SetLimit(one))
+			must(t, l.SetPool(Pool{Replicas: 3}, 0))
+		})
+	}
+	is(t, "allocations with 64 shards", allocs(defaultMaxKeys), allocs(keysPerShard))
 }

@@ -1,20 +1,53 @@
 package quotient
 
 import (
-	"cmp"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
+	"github.com/quotient-go/quotient/internal/carry"
 	"github.com/quotient-go/quotient/internal/fairshare"
 	"github.com/quotient-go/quotient/internal/meter"
 	"github.com/quotient-go/quotient/policy"
 )
+
+// carry has the source carry what replicas say of keys under a name, until the follower stops. The source may
+// hold a lock of its own while it reports, so it is called without the follower's.
+func (f *follower) carry(src Source, name string) error {
+	if n, ok := src.(numbered); ok {
+		src = n.src
+	}
+	c, ok := src.(carry.Carrier)
+	if f.l.spokenKeys == 0 || !ok || !f.carries(func() {}) {
+		return nil
+	}
+	if !f.l.beginExchange() {
+		return errors.New("quotient: Follow: source: another source already carries this limiter's reports")
+	}
+	end, err := c.Carry(name, f.l.turn)
+	if err != nil {
+		f.l.endExchange()
+		return fmt.Errorf("quotient: Follow: source: %w", err)
+	}
+	uncarry := func() { end(); f.l.endExchange() }
+	if !f.carries(uncarry) {
+		uncarry()
+	}
+	return nil
+}
+
+// carries notes what the end of the follower is to end, and reports whether that is still to come.
+func (f *follower) carries(uncarry func()) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.ended {
+		f.uncarry = uncarry
+	}
+	return !f.ended
+}
 
 // exchange is what a limiter and the others say of keys. Its lock is taken before all others of a limiter.
 type exchange struct {
@@ -25,42 +58,107 @@ type exchange struct {
 	age   time.Duration         // of the oldest reports of the latest turn
 	lent  int                   // of keys: those of which this replica has more than its share
 
-	counts   map[countKey]*census
+	counts   map[carry.Count]*census
 	counting int // of counts: those that this replica names
 
-	fleet          Terms // what the limiters of this name have done together
+	fleet          carry.Terms // what the limiters of this name have done together
 	fleetAge       time.Duration
 	sent, received uint64 // bytes of the source
 }
 
-// askedFor is for how long a key that was held back is named: a pause between two bursts is not the end.
-const askedFor = 10 * time.Second
+// beginExchange reports whether nothing is carried yet.
+func (l *Limiter) beginExchange() bool {
+	x := &l.exchange
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.keys != nil {
+		return false
+	}
+	x.keys, x.counts = make(map[string]*exchanged), make(map[carry.Count]*census)
+	x.at, x.age, x.fleetAge = time.Since(l.base), math.MaxInt64, math.MaxInt64
+	return true
+}
 
-// Sums have texts as names: a key behind its prefix, the totals of the limiters, and the counts that they
-// share.
-const (
-	textKey    = "k"
-	textTotals = "t"
-	textCount  = "c"
-)
+// endExchange puts all keys back under their shares.
+func (l *Limiter) endExchange() {
+	x := &l.exchange
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for key := range x.keys {
+		l.forgetSpoken(key)
+	}
+	x.keys, x.asked, x.lent, x.fleet = nil, 0, 0, carry.Terms{}
+	x.counts, x.counting = nil, 0
+}
 
-// These numbers are summed under textTotals.
-const (
-	totalReplicas = iota
-	totalAdmitted
-	totalRefused
-	totalWaiting
-	totalInFlight
-)
+// turn says what this replica uses and wants of each key that is named, and puts in force what follows from
+// what the others say.
+func (l *Limiter) turn(sums carry.Sums) {
+	x := &l.exchange
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.keys == nil {
+		return
+	}
+	now := time.Since(l.base)
+	lent, counted := l.mentioned()
+	l.nameKeys(lent, now)
+	l.nameCounts(counted, now)
+	for text := range sums.Keys() {
+		key, ok := carry.ReadKey(text)
+		if ok && x.keys[key] == nil && len(x.keys)-x.asked < maxLearned*l.spokenKeys {
+			x.keys[key] = &exchanged{at: now}
+		}
+		if count, _, ok := carry.ReadCount(text); ok {
+			l.learnOf(sums, text, count, now)
+		}
+	}
+	l.mu.Lock()
+	pool, awaits := l.belief.pool, l.belief.awaits
+	l.mu.Unlock()
+	if awaits {
+		pool.Replicas = maxReplicas
+	}
+	sums.Say(carry.Totals, l.totals(pool.weight()))
+	all := l.sum(sums, carry.Totals)
+	x.fleet, x.fleetAge = all.sum, all.ageAt(now)
+	x.sent, x.received = sums.Bytes()
+	x.at, x.age, x.lent = now, 0, 0
+	for key, k := range x.keys {
+		l.exchangeKey(sums, key, k, fairshare.Pool{Replicas: pool.Replicas, Weight: pool.weight()})
+	}
+	for key, c := range x.counts {
+		l.exchangeCount(sums, key, c, pool)
+	}
+}
+
+// totals is what this limiter has done, and of what weight it is.
+func (l *Limiter) totals(weight int) carry.Terms {
+	t := carry.Terms{
+		carry.TotalReplicas: int64(weight), carry.TotalWaiting: l.waiting.Load(),
+		carry.TotalAdmitted: int64(l.collected.Load()),
+	}
+	for i := range l.shards {
+		s := &l.shards[i]
+		s.mu.Lock()
+		t[carry.TotalAdmitted] += int64(s.counts.admitted)
+		t[carry.TotalInFlight] += s.counts.inFlight
+		for _, n := range s.counts.refused {
+			t[carry.TotalRefused] += int64(n)
+		}
+		s.mu.Unlock()
+	}
+	return t
+}
 
 // sumNews is a sum, and the age of its oldest part at an instant.
 type sumNews struct {
-	sum     Terms
+	sum     carry.Terms
 	age, at time.Duration
 }
 
 // sum asks for one. The instant is before that, since the goroutine may be held up on the way.
-func (l *Limiter) sum(sums Sums, text string) (n sumNews) {
+func (l *Limiter) sum(sums carry.Sums, text string) (n sumNews) {
 	n.at = time.Since(l.base)
 	n.sum, n.age = sums.Sum(text)
 	n.age = max(0, n.age)
@@ -73,77 +171,104 @@ func (n *sumNews) ageAt(at time.Duration) time.Duration { return older(n.age, ma
 // older is an age some time later.
 func older(age, by time.Duration) time.Duration { return age + min(by, math.MaxInt64-age) }
 
-// totals is what this limiter has done, and of what weight it is.
-func (l *Limiter) totals(weight int) Terms {
-	t := Terms{
-		totalReplicas: int64(weight), totalWaiting: l.waiting.Load(),
-		totalAdmitted: int64(l.collected.Load()),
-	}
+// mentions are the keys of a shard that this replica may name.
+type mentions struct{ lent, counted fairshare.Busiest }
+
+// mentioned takes them out of the shards, those that were held back the most first.
+func (l *Limiter) mentioned() (lent, counted []fairshare.Held) {
+	var all [2][]fairshare.Busiest
 	for i := range l.shards {
 		s := &l.shards[i]
 		s.mu.Lock()
-		t[totalAdmitted] += int64(s.counts.admitted)
-		t[totalInFlight] += s.counts.inFlight
-		for _, n := range s.counts.refused {
-			t[totalRefused] += int64(n)
-		}
+		all[0], all[1] = append(all[0], s.wanted.lent), append(all[1], s.wanted.counted)
+		*s.wanted = mentions{}
 		s.mu.Unlock()
 	}
-	return t
+	return fairshare.Most(all[0]...), fairshare.Most(all[1]...)
 }
 
 // exchanged is a key that is named.
 type exchanged struct {
 	share fairshare.Share
-	said  Terms
+	said  carry.Terms
 	at    time.Duration // instant.at: of the latest turn
 	last  time.Duration // instant.at: when this replica has held it back
 	asked bool          // this replica names it
 	lent  bool          // this replica has more than its share
 }
 
-// mentions are the keys of a shard that this replica may name.
-type mentions struct{ lent, counted candidates }
-
-// candidates are about the keys of a shard that were held back the most of late. Each has one of a few
-// places by its hash. A key that takes the place of another must have been held back more often.
-type candidates [8]candidate
-
-type candidate struct {
-	key string
-	n   int
-}
-
-// note counts that a key was held back.
-func (c *candidates) note(g *gate) {
-	switch p := &c[g.half%uint32(len(c))]; {
-	case p.n == 0:
-		*p = candidate{g.name, 1}
-	case p.key == g.name:
-		p.n++
-	default:
-		p.n--
+// nameKeys has the keys that were held back the most named, as far as there is room for more.
+func (l *Limiter) nameKeys(wanted []fairshare.Held, now time.Duration) {
+	x := &l.exchange
+	for _, c := range wanted {
+		if x.keys[c.Key] == nil && x.asked < l.spokenKeys {
+			x.keys[c.Key] = &exchanged{last: now, at: now, asked: true}
+			x.asked++
+		}
 	}
 }
 
-// mentioned takes all candidates out of the shards, those that were noted the most first.
-func (l *Limiter) mentioned() (lent, counted []candidate) {
-	for i := range l.shards {
-		s := &l.shards[i]
-		s.mu.Lock()
-		m := *s.wanted
-		*s.wanted = mentions{}
+// exchangeKey is a turn of one key.
+func (l *Limiter) exchangeKey(sums carry.Sums, key string, k *exchanged, pool fairshare.Pool) {
+	x := &l.exchange
+	asked := l.sum(sums, carry.KeyText(key))
+	s, hash := l.lock(key)
+	now := s.now()
+	sum, age := asked.sum, asked.ageAt(now.At)
+	g := s.ownGate(hash, key)
+	seen := s.seen(g, hash, now, k.at)
+	k.at = now.At
+	l.note(k, seen.Wants)
+	if others := sum[fairshare.Asked] - k.said[fairshare.Asked]; !k.asked && others <= 0 {
 		s.mu.Unlock()
-		lent, counted = append(lent, m.lent[:]...), append(counted, m.counted[:]...)
+		l.forgetSpoken(key)
+		sums.Say(carry.KeyText(key), carry.Terms{})
+		delete(x.keys, key)
+		return
 	}
-	return sorted(lent), sorted(counted)
+	x.age = max(x.age, age)
+	news := fairshare.Reports{Sum: sum, Age: age}
+	var said carry.Terms
+	if fresh := now.At + max(0, l.newsMaxAge-age); l.learns && l.beyond {
+		said = s.speakOfController(g, news, pool, fresh)
+	} else {
+		said = s.lend(g, k, seen, news, pool, fresh)
+	}
+	if k.said = said; k.asked {
+		k.said[fairshare.Asked] = 1
+	}
+	if k.lent {
+		x.lent++
+	}
+	s.serveAndUnlock(g)
+	sums.Say(carry.KeyText(key), k.said)
 }
 
-// sorted returns those that were noted at all, the most first.
-func sorted(list []candidate) []candidate {
-	list = slices.DeleteFunc(list, func(c candidate) bool { return c.n == 0 })
-	slices.SortFunc(list, func(a, b candidate) int { return cmp.Or(b.n-a.n, cmp.Compare(a.key, b.key)) })
-	return list
+// askedFor is for how long a key that was held back is named: a pause between two bursts is not the end.
+const askedFor = 10 * time.Second
+
+// note has a key named for as long as it is held back now and then.
+func (l *Limiter) note(k *exchanged, wants bool) {
+	x := &l.exchange
+	switch {
+	case wants:
+		if k.last = k.at; !k.asked && x.asked < l.spokenKeys {
+			k.asked = true
+			x.asked++
+		}
+	case k.asked && k.at-k.last >= askedFor:
+		k.asked = false
+		x.asked--
+	}
+}
+
+// forgetSpoken puts a key back under its share, and counts no more of it.
+func (l *Limiter) forgetSpoken(key string) {
+	s, g := l.lockGate(key)
+	if g != nil && g.tally() != nil {
+		s.speak(g, nil, 0)
+	}
+	s.serveAndUnlock(g)
 }
 
 // noteWanted notes that a rule has held a call back which this replica might have room for, did the others
@@ -156,27 +281,7 @@ func (s *shard) noteWanted(g *gate, r *rule) {
 		p.wants = true
 		return
 	}
-	s.wanted.lent.note(g)
-}
-
-// speak puts a gate under a part of its limit, which is 0 for its share, and counts what is taken. The part
-// ends at an instant. With p nil nothing is counted any more, and the share holds.
-func (s *shard) speak(g *gate, p *tally, part float64) {
-	old, base := g.setting, g.setting
-	w := own{o: &s.l.options}
-	if old.own != nil {
-		if base, w = old.base, *old.own; w.tally == p && w.part == part {
-			return
-		}
-	}
-	w.tally, w.part = p, part
-	if p != nil || w.limit != nil {
-		st := w.beside(base, old, false)
-		st.at = s.latest
-		g.apply(st)
-		return
-	}
-	g.join(base, s.latest)
+	s.wanted.lent.Note(g.name, g.half)
 }
 
 // ownGate returns the gate of a key; nil for a key that has none of its own.
@@ -185,6 +290,16 @@ func (s *shard) ownGate(hash uint64, key string) *gate {
 		return g
 	}
 	return nil
+}
+
+// lockGate returns the key's shard, locked, and its own gate, brought up to now; nil for a key that has none.
+func (l *Limiter) lockGate(key string) (*shard, *gate) {
+	s, hash := l.lock(key)
+	g := s.ownGate(hash, key)
+	if g != nil {
+		s.touch(g, s.now())
+	}
+	return s, g
 }
 
 // shares reports whether a key without a gate of its own may use another one: that of keys without room, or
@@ -243,164 +358,12 @@ const (
 	fewEvents = 2
 )
 
-// carry has the source carry what replicas say of keys under a name, until the follower stops. The source may
-// hold a lock of its own while it reports, so it is called without the follower's.
-func (f *follower) carry(src Source, name string) error {
-	if n, ok := src.(numbered); ok {
-		src = n.src
-	}
-	c, ok := src.(Carrier)
-	if f.l.spokenKeys == 0 || !ok || !f.carries(func() {}) {
-		return nil
-	}
-	if !f.l.beginExchange() {
-		return errors.New("quotient: Follow: source: another source already carries this limiter's reports")
-	}
-	end, err := c.Carry(name, f.l.turn)
-	if err != nil {
-		f.l.endExchange()
-		return fmt.Errorf("quotient: Follow: source: %w", err)
-	}
-	uncarry := func() { end(); f.l.endExchange() }
-	if !f.carries(uncarry) {
-		uncarry()
-	}
-	return nil
-}
-
-// carries notes what the end of the follower is to end, and reports whether that is still to come.
-func (f *follower) carries(uncarry func()) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if !f.ended {
-		f.uncarry = uncarry
-	}
-	return !f.ended
-}
-
-// beginExchange reports whether nothing is carried yet.
-func (l *Limiter) beginExchange() bool {
-	x := &l.exchange
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.keys != nil {
-		return false
-	}
-	x.keys, x.counts = make(map[string]*exchanged), make(map[countKey]*census)
-	x.at, x.age, x.fleetAge = time.Since(l.base), math.MaxInt64, math.MaxInt64
-	return true
-}
-
-// endExchange puts all keys back under their shares.
-func (l *Limiter) endExchange() {
-	x := &l.exchange
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for key := range x.keys {
-		l.forgetSpoken(key)
-	}
-	x.keys, x.asked, x.lent, x.fleet = nil, 0, 0, Terms{}
-	x.counts, x.counting = nil, 0
-}
-
-// turn says what this replica uses and wants of each key that is named, and puts in force what follows from
-// what the others say.
-func (l *Limiter) turn(sums Sums) {
-	x := &l.exchange
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.keys == nil {
-		return
-	}
-	now := time.Since(l.base)
-	lent, counted := l.mentioned()
-	l.nameKeys(lent, now)
-	l.nameCounts(counted, now)
-	for text := range sums.Keys() {
-		key, ok := strings.CutPrefix(text, textKey)
-		if ok && x.keys[key] == nil && len(x.keys)-x.asked < maxLearned*l.spokenKeys {
-			x.keys[key] = &exchanged{at: now}
-		}
-		if key, _, ok := readCount(text); ok {
-			l.learnOf(sums, text, key, now)
-		}
-	}
-	l.mu.Lock()
-	pool, awaits := l.belief.pool, l.belief.awaits
-	l.mu.Unlock()
-	if awaits {
-		pool.Replicas = maxReplicas
-	}
-	sums.Say(textTotals, l.totals(pool.weight()))
-	all := l.sum(sums, textTotals)
-	x.fleet, x.fleetAge = all.sum, all.ageAt(now)
-	x.sent, x.received = sums.Bytes()
-	x.at, x.age, x.lent = now, 0, 0
-	for key, k := range x.keys {
-		l.exchangeKey(sums, key, k, fairshare.Pool{Replicas: pool.Replicas, Weight: pool.weight()})
-	}
-	for key, c := range x.counts {
-		l.exchangeCount(sums, key, c, pool)
-	}
-}
-
-// nameKeys has the keys that were held back the most named, as far as there is room for more.
-func (l *Limiter) nameKeys(wanted []candidate, now time.Duration) {
-	x := &l.exchange
-	for _, c := range wanted {
-		if x.keys[c.key] == nil && x.asked < l.spokenKeys {
-			x.keys[c.key] = &exchanged{last: now, at: now, asked: true}
-			x.asked++
-		}
-	}
-}
-
-// exchangeKey is a turn of one key.
-func (l *Limiter) exchangeKey(sums Sums, key string, k *exchanged, pool fairshare.Pool) {
-	x := &l.exchange
-	asked := l.sum(sums, textKey+key)
-	s, hash := l.lock(key)
-	now := s.now()
-	sum, age := asked.sum, asked.ageAt(now.At)
-	g := s.ownGate(hash, key)
-	seen := s.seen(g, hash, now, k.at)
-	k.at = now.At
-	l.note(k, seen.Wants)
-	if others := sum[fairshare.Asked] - k.said[fairshare.Asked]; !k.asked && others <= 0 {
-		s.mu.Unlock()
-		l.forgetSpoken(key)
-		sums.Say(textKey+key, Terms{})
-		delete(x.keys, key)
-		return
-	}
-	x.age = max(x.age, age)
-	news := fairshare.Reports{Sum: fairshare.Numbers(sum), Age: age}
-	var said fairshare.Numbers
-	if fresh := now.At + max(0, l.newsMaxAge-age); l.learns && l.beyond {
-		said = s.speakOfController(g, news, pool, fresh)
-	} else {
-		said = s.lend(g, k, seen, news, pool, fresh)
-	}
-	if k.said = Terms(said); k.asked {
-		k.said[fairshare.Asked] = 1
-	}
-	if k.lent {
-		x.lent++
-	}
-	if g == nil {
-		s.mu.Unlock()
-	} else {
-		s.serveAndUnlock(g)
-	}
-	sums.Say(textKey+key, k.said)
-}
-
 // lend puts a gate, if there is one, under the part of its limit that follows from the reports, and returns
 // what this replica says. The reports are fresh until an instant.
 func (s *shard) lend(
 	g *gate, k *exchanged, seen fairshare.Seen, news fairshare.Reports, pool fairshare.Pool,
 	fresh time.Duration,
-) fairshare.Numbers {
+) carry.Terms {
 	said, part := k.share.Next(k.at, seen, news, pool, s.l.newsMaxAge)
 	if k.lent = part > 0; g != nil {
 		g.tally().ends = fresh
@@ -409,408 +372,24 @@ func (s *shard) lend(
 	return said
 }
 
-// speakOfController hands a gate's controller the reports, and returns what this replica says of what the
-// controller governs.
-func (s *shard) speakOfController(
-	g *gate, news fairshare.Reports, pool fairshare.Pool, fresh time.Duration,
-) (said fairshare.Numbers) {
-	said[fairshare.Known] = int64(pool.Weight)
-	if g == nil || len(g.setting.ctrls) == 0 {
-		return said
-	}
-	now, r := s.latest, g.setting.ctrls[0]
-	p, t := &g.ext.learned.pacers[0], g.tally()
-	t.ends, t.fleet = fresh, nil
-	if news.Age <= s.l.newsMaxAge && news.Sum[fairshare.Known] >= int64(pool.Replicas) {
-		t.fleet = r.fleet(news.Sum, pool)
-	}
-	p.guard(now.At, r, func() {
-		if ctrl, ok := p.ctrl.(policy.Reporter); ok {
-			p.ask(policy.Sample{Now: now.At, Sent: now.At}, r)
-			said = inThousandths(said, ctrl.Report(now.At))
-		}
-	})
-	g.ext.learned.resize(g.setting)
-	return said
-}
-
-// fleet puts the sum into the words of a controller.
-func (r *rule) fleet(sum fairshare.Numbers, pool fairshare.Pool) *policy.Fleet {
-	weight := float64(pool.Weight)
-	return &policy.Fleet{
-		Weight: float64(sum[fairshare.Known]) / weight, Wanting: float64(sum[fairshare.Wanting]) / weight,
-		Limit: r.bounds.Share * float64(pool.Replicas) / weight,
-		Rate:  float64(sum[fairshare.Rate]) / meter.Milli, Used: float64(sum[fairshare.Claim]) / meter.Milli,
-		Refused: float64(sum[fairshare.Refused]) / meter.Milli,
-	}
-}
-
-// inThousandths adds a controller's word to what a replica says.
-func inThousandths(said fairshare.Numbers, w policy.Report) fairshare.Numbers {
-	count := func(x float64) int64 {
-		if !(x > 0) { // a NaN does not count either
-			return 0
-		}
-		return int64(min(x, maxEvents) * meter.Milli)
-	}
-	if said[fairshare.Refused] = count(w.Refused); w.Wanting {
-		said[fairshare.Wanting], said[fairshare.Rate] = said[fairshare.Known], count(w.Rate)
-	} else {
-		said[fairshare.Claim] = count(w.Rate)
-	}
-	return said
-}
-
-// note has a key named for as long as it is held back now and then.
-func (l *Limiter) note(k *exchanged, wants bool) {
-	x := &l.exchange
-	switch {
-	case wants:
-		if k.last = k.at; !k.asked && x.asked < l.spokenKeys {
-			k.asked = true
-			x.asked++
-		}
-	case k.asked && k.at-k.last >= askedFor:
-		k.asked = false
-		x.asked--
-	}
-}
-
-// forgetSpoken puts a key back under its share, and counts no more of it.
-func (l *Limiter) forgetSpoken(key string) {
-	s, hash := l.lock(key)
-	g := s.ownGate(hash, key)
-	if g == nil {
-		s.mu.Unlock()
-		return
-	}
-	s.touch(g, s.now())
-	if g.tally() != nil {
-		s.speak(g, nil, 0)
-	}
-	s.serveAndUnlock(g)
-}
-
-// census is a key whose events the replicas count together under one rule.
-type census struct {
-	window int64  // that is counted
-	text   string // under which it is summed; "" before the first
-	said   Terms  // under that text
-	others taken
-	known  int64 // weight of the other replicas that counted it, by the latest complete sum
-
-	before string        // the text of the window before it, which stays for a while; "" for none
-	until  time.Duration // instant.at: until when it stays
-
-	asked bool          // this replica names it
-	busy  bool          // half of the share was used in this window, or a call was held back
-	last  time.Duration // instant.at: when any replica has named it
-
-	used, usedBefore float64 // parts of the limit that this replica used in this window and the one before
-}
-
-// These numbers are summed of a counted key. The first two only grow.
-const (
-	countEvents = iota // that were taken in the window
-	countBack          // of them, those that were given back
-	countKnown         // weight of the replicas that count it
-	countAsked         // how many of them name it
-)
-
-// countKey is a key under a counted rule.
-type countKey struct {
-	rule uint64 // countedID
-	key  string
-}
-
-// countText is what the events of a key are summed under in one window.
-func countText(k countKey, window int64) string {
-	b := binary.BigEndian.AppendUint64([]byte(textCount), k.rule)
-	return string(binary.AppendVarint(b, window)) + k.key
-}
-
-// readCount is the other direction.
-func readCount(text string) (k countKey, window int64, ok bool) {
-	rest, ok := strings.CutPrefix(text, textCount)
-	if !ok || len(rest) < 8 {
-		return countKey{}, 0, false
-	}
-	head := []byte(rest[:min(len(rest), 8+binary.MaxVarintLen64)])
-	window, n := binary.Varint(head[8:])
-	if n <= 0 {
-		return countKey{}, 0, false
-	}
-	k = countKey{binary.BigEndian.Uint64(head), rest[8+n:]}
-	return k, window, k.rule != 0 && countText(k, window) == text
-}
-
-// taken is what the others have taken of a window, net of what they have given back. Both sums only grow.
-// When a replica is gone, or has started again, they fall. Its takes still count.
-type taken struct{ events, back, lost int64 }
-
-// see returns the number for a sum. When a replica joins, what was lost may be in it again.
-func (t *taken) see(sum Terms, joined bool) int64 {
-	events, back := sum[countEvents]-t.events, sum[countBack]-t.back
-	if events < 0 {
-		t.lost = min(t.lost+max(0, -events-max(0, -back)), mostCounted)
-	} else if joined {
-		t.lost -= min(t.lost, max(0, events-max(0, back)))
-	}
-	t.events, t.back = sum[countEvents], sum[countBack]
-	return t.events - t.back + t.lost
-}
-
-// count returns the entry of a key, and makes it if there is none.
-func (x *exchange) count(k countKey, now time.Duration) *census {
-	c := x.counts[k]
-	if c == nil {
-		c = &census{last: now}
-		x.counts[k] = c
-	}
-	return c
-}
-
-// learnOf has this replica count a key that another one names. A key that is only counted is about to go: if
-// replicas learned of it from each other, it would never be forgotten.
-func (l *Limiter) learnOf(sums Sums, text string, k countKey, now time.Duration) {
-	x := &l.exchange
-	if x.counts[k] != nil || len(x.counts)-x.counting >= maxLearned*l.spokenKeys {
-		return
-	}
-	if sum, _ := sums.Sum(text); sum[countAsked] > 0 {
-		x.count(k, now)
-	}
-}
-
-// noteCounted notes a key whose events the fleet should count: half of the share of a window is used, or its
-// rule has held a call back.
-func (s *shard) noteCounted(g *gate, v verdict) {
-	if s.wanted == nil || s.overflow.is(g) {
-		return
-	}
-	for i := range g.setting.rules {
-		r := &g.setting.rules[i]
-		if r.countID == 0 {
-			continue
-		}
-		w, held := g.windowOf(r), v.reason != ReasonNone && int(v.rule) == i
-		if !w.Fresh(s.latest) && (held || w.Busy()) {
-			s.wanted.counted.note(g)
+// speak puts a gate under a part of its limit, which is 0 for its share, and counts what is taken. The part
+// ends at an instant. With p nil nothing is counted any more, and the share holds.
+func (s *shard) speak(g *gate, p *tally, part float64) {
+	old, base := g.setting, g.setting
+	w := own{o: &s.l.options}
+	if old.own != nil {
+		if base, w = old.base, *old.own; w.tally == p && w.part == part {
 			return
 		}
 	}
-}
-
-// nameCounts names the keys that were noted the most, as far as there is room for more.
-func (l *Limiter) nameCounts(wanted []candidate, now time.Duration) {
-	x := &l.exchange
-	for _, w := range wanted {
-		for _, rule := range l.countedRules(w.key) {
-			k := countKey{rule, w.key}
-			if c := x.counts[k]; c != nil || x.counting < l.spokenKeys || x.giveWay() {
-				x.count(k, now).busy = true
-				x.name(x.counts[k], l.spokenKeys)
-			}
-		}
-	}
-}
-
-// name has this replica name a key, if there is room for one more.
-func (x *exchange) name(c *census, most int) {
-	if !c.asked && x.counting < most {
-		c.asked = true
-		x.counting++
-	}
-}
-
-// unname has this replica name a key no more.
-func (x *exchange) unname(c *census) {
-	if c.asked {
-		c.asked = false
-		x.counting--
-	}
-}
-
-// countedRules returns the counted rules that a key is under.
-func (l *Limiter) countedRules(key string) (rules []uint64) {
-	s, hash := l.lock(key)
-	defer s.mu.Unlock()
-	g := s.ownGate(hash, key)
-	if g == nil {
-		return nil
-	}
-	g.sync()
-	for i := range g.setting.rules {
-		if r := &g.setting.rules[i]; r.Counted {
-			rules = append(rules, r.countID)
-		}
-	}
-	return rules
-}
-
-// giveWay has this replica name the key no more that has used the least, and reports whether there was one.
-// A busy key keeps its place.
-func (x *exchange) giveWay() bool {
-	var least *census
-	for _, c := range x.counts {
-		if c.asked && !c.busy && (least == nil || c.most() < least.most()) {
-			least = c
-		}
-	}
-	if least != nil {
-		x.unname(least)
-	}
-	return least != nil
-}
-
-// most is the larger part of the limit that this replica has used in this window and the one before.
-func (c *census) most() float64 { return max(c.used, c.usedBefore) }
-
-// exchangeCount is a turn of one counted key.
-func (l *Limiter) exchangeCount(sums Sums, k countKey, c *census, pool Pool) {
-	x := &l.exchange
-	s, _, r, is := l.countedGate(k)
-	if r == nil {
-		s.mu.Unlock()
-		l.forgetCount(sums, k, c)
+	w.tally, w.part = p, part
+	if p != nil || w.limit != nil {
+		st := w.beside(base, old, false)
+		st.at = s.latest
+		g.apply(st)
 		return
 	}
-	now, w := s.latest, *is
-	if f := w.Fleet; f != nil && f.Index == c.window && f.Index != w.Index {
-		c.said[countEvents], c.said[countBack] = f.Total, f.Back
-	}
-	s.mu.Unlock()
-	x.enterWindow(sums, k, c, w.Index, now.At, l.newsMaxAge)
-	news := l.othersSay(sums, c)
-	said := l.learnCount(k, c, news, pool)
-	if c.busy {
-		x.name(c, l.spokenKeys)
-	}
-	if c.asked {
-		said[countAsked] = 1
-	}
-	if c.asked || news.sum[countAsked] > 0 {
-		c.last = now.At
-	}
-	if now.At-c.last >= askedFor && c.before == "" {
-		l.forgetCount(sums, k, c)
-		return
-	}
-	c.said = said
-	sums.Say(c.text, said)
-}
-
-// othersSay returns what the other replicas say of a window.
-func (l *Limiter) othersSay(sums Sums, c *census) sumNews {
-	n := l.sum(sums, c.text)
-	for i := range n.sum {
-		n.sum[i] = min(max(0, n.sum[i]-c.said[i]), mostCounted)
-	}
-	return n
-}
-
-// learnCount puts the reports in force, unless the window is over. It returns what this replica has to say.
-func (l *Limiter) learnCount(k countKey, c *census, news sumNews, pool Pool) (said Terms) {
-	s, g, r, w := l.countedGate(k)
-	if r == nil {
-		s.mu.Unlock()
-		return said
-	}
-	if w.Index == c.window {
-		c.learn(w, r, s.latest, news, pool, l.newsMaxAge)
-		c.busy, c.used = c.busy || w.Busy(), float64(w.Used)/r.limit
-		said[countEvents], said[countBack] = w.Used+w.Fleet.Back, w.Fleet.Back
-		said[countKnown] = int64(pool.weight())
-	}
-	s.serveAndUnlock(g)
-	return said
-}
-
-// mostCounted bounds what is believed of a sum.
-const mostCounted = 1 << 60
-
-// learn puts in force what the others have admitted. A sum that lacks a part may be too small.
-func (c *census) learn(w *meter.Window, r *rule, t meter.Instant, news sumNews, pool Pool, maxAge time.Duration) {
-	sum, age, ends := news.sum, news.ageAt(t.At), time.Duration(0)
-	others := sum[countEvents] - sum[countBack]
-	if w.Counts() {
-		others, ends = max(others, w.Fleet.Others), w.Fleet.Ends
-	}
-	if age <= maxAge {
-		joined := sum[countKnown] > c.known
-		c.known = sum[countKnown]
-		n := c.others.see(sum, joined)
-		if others = max(others, n); c.known+int64(pool.weight()) >= int64(pool.Replicas) {
-			others, ends = n, t.At+maxAge-age
-		}
-	}
-	w.Learn(t, r.Schedule, max(0, others), ends)
-}
-
-// countedGate returns the gate of a counted key, and its window under the rule, brought up to now. The rule is
-// nil when there is none, or no room for the key. The shard is locked.
-func (l *Limiter) countedGate(k countKey) (*shard, *gate, *rule, *meter.Window) {
-	s, hash := l.lock(k.key)
-	now := s.now()
-	g := s.find(hash)
-	if g == nil && s.setting.counting(k.rule) != nil && s.overflow.gate == nil && s.makeRoom(now) {
-		g = s.newGate(hash, k.key, s.untouched, now)
-	}
-	if g == nil || g.name != k.key {
-		return s, nil, nil, nil
-	}
-	s.touch(g, now)
-	r, w := g.counting(k.rule)
-	if r != nil {
-		w.Roll(now, r.Schedule)
-	}
-	return s, g, r, w
-}
-
-// enterWindow begins to count a window, unless it is counted already. The text of the one before stays for a
-// grace: at replicas whose clocks are behind that window still goes on.
-func (x *exchange) enterWindow(
-	sums Sums, k countKey, c *census, index int64, now, grace time.Duration,
-) {
-	enters := c.text == "" || c.window != index
-	if c.before != "" && (enters || now >= c.until) {
-		sums.Say(c.before, Terms{})
-		c.before = ""
-	}
-	if !enters {
-		return
-	}
-	if c.before, c.until = c.text, now+grace; c.before != "" {
-		sums.Say(c.before, c.said)
-	}
-	c.window, c.text = index, countText(k, index)
-	c.said, c.others, c.known = Terms{}, taken{}, 0
-	if !c.busy {
-		x.unname(c)
-	}
-	c.busy, c.usedBefore, c.used = false, c.used, 0
-}
-
-// forgetCount has a key divided again.
-func (l *Limiter) forgetCount(sums Sums, k countKey, c *census) {
-	x := &l.exchange
-	for _, text := range []string{c.before, c.text} {
-		if text != "" {
-			sums.Say(text, Terms{})
-		}
-	}
-	x.unname(c)
-	delete(x.counts, k)
-	s, hash := l.lock(k.key)
-	defer s.mu.Unlock()
-	g := s.ownGate(hash, k.key)
-	if g == nil {
-		return
-	}
-	s.touch(g, s.now())
-	if _, w := g.counting(k.rule); w != nil && w.Fleet != nil {
-		w.Fleet.Ends = 0 // what the others had left by then is no more now
-	}
+	g.join(base, s.latest)
 }
 
 // tally is what a gate counts of a key that the replicas of a pool mention. It also bounds the time for
@@ -822,6 +401,14 @@ type tally struct {
 	taken [1 + maxUnits]float64 // requests, and events of each unit
 	slots int32                 // the most in use at once
 	wants bool                  // what can be lent, or a controller, has held a call back
+}
+
+// count adds what was taken of the key, or takes it off when sign is -1.
+func (p *tally) count(d *demand, slots int32, sign float64) {
+	for unit := range p.taken {
+		p.taken[unit] += sign * float64(d.of(unit))
+	}
+	p.slots = max(p.slots, slots)
 }
 
 // lend has this replica use a part of the limit where that is more than its share. Bursts stay as they are:
@@ -859,45 +446,324 @@ func (st *setting) mayLend(w *own) {
 
 // lendsAfter reports whether st differs from old, which came before it, by the part that is lent alone.
 func (st *setting) lendsAfter(old *setting) bool {
-	return st.own != nil && old.own != nil && st.own.tally != nil && st.own.tally == old.own.tally &&
+	return old.own != nil && st.own.tally != nil && st.own.tally == old.own.tally &&
 		st.own.limit == old.own.limit && st.base == old.base
 }
 
-// count adds what was taken of the key, or takes it off when sign is -1.
-func (p *tally) count(d *demand, slots int32, sign float64) {
-	for unit := range p.taken {
-		p.taken[unit] += sign * float64(d.of(unit))
+// speakOfController hands a gate's controller the reports, and returns what this replica says of what the
+// controller governs.
+func (s *shard) speakOfController(
+	g *gate, news fairshare.Reports, pool fairshare.Pool, fresh time.Duration,
+) (said carry.Terms) {
+	said[fairshare.Known] = int64(pool.Weight)
+	if g == nil || len(g.setting.ctrls) == 0 {
+		return said
 	}
-	p.slots = max(p.slots, slots)
+	now, r := s.latest, g.setting.ctrls[0]
+	p, t := &g.ext.learned.pacers[0], g.tally()
+	t.ends, t.fleet = fresh, nil
+	if news.Age <= s.l.newsMaxAge && news.Sum[fairshare.Known] >= int64(pool.Replicas) {
+		t.fleet = r.fleet(news.Sum, pool)
+	}
+	p.guard(now.At, r, func() {
+		if ctrl, ok := p.ctrl.(policy.Reporter); ok {
+			p.ask(policy.Sample{Now: now.At, Sent: now.At}, r)
+			said = inThousandths(said, ctrl.Report(now.At))
+		}
+	})
+	g.ext.learned.resize(g.setting)
+	return said
 }
 
-// tally returns what is counted of the gate's key; nil for a key that is not named.
-func (g *gate) tally() *tally {
-	if g.setting.own == nil {
-		return nil
+// fleet puts the sum into the words of a controller.
+func (r *rule) fleet(sum carry.Terms, pool fairshare.Pool) *policy.Fleet {
+	weight := float64(pool.Weight)
+	return &policy.Fleet{
+		Weight: float64(sum[fairshare.Known]) / weight, Wanting: float64(sum[fairshare.Wanting]) / weight,
+		Limit: r.bounds.Share * float64(pool.Replicas) / weight,
+		Rate:  float64(sum[fairshare.Rate]) / meter.Milli, Used: float64(sum[fairshare.Claim]) / meter.Milli,
+		Refused: float64(sum[fairshare.Refused]) / meter.Milli,
 	}
-	return g.setting.own.tally
 }
 
-// part returns what is lent of the limit; 0 for the share.
-func (g *gate) part() float64 {
-	if g.setting.own == nil {
-		return 0
+// inThousandths adds a controller's word to what a replica says.
+func inThousandths(said carry.Terms, w policy.Report) carry.Terms {
+	count := func(x float64) int64 {
+		if !(x > 0) { // a NaN does not count either
+			return 0
+		}
+		return int64(min(x, maxEvents) * meter.Milli)
 	}
-	return g.setting.own.part
+	if said[fairshare.Refused] = count(w.Refused); w.Wanting {
+		said[fairshare.Wanting], said[fairshare.Rate] = said[fairshare.Known], count(w.Rate)
+	} else {
+		said[fairshare.Claim] = count(w.Rate)
+	}
+	return said
 }
 
-// endLoan puts a gate back under its share, as of the instant at which its part has ended, if it has.
-func (g *gate) endLoan(t meter.Instant) {
-	old := g.setting.own
-	if old == nil || old.part == 0 || t.At < old.tally.ends {
+// census is a key whose events the replicas count together under one rule.
+type census struct {
+	window int64       // that is counted
+	text   string      // under which it is summed; "" before the first
+	said   carry.Terms // under that text
+	others carry.Taken
+	known  int64 // weight of the other replicas that counted it, by the latest complete sum
+
+	before string        // the text of the window before it, which stays for a while; "" for none
+	until  time.Duration // instant.at: until when it stays
+
+	asked bool          // this replica names it
+	busy  bool          // half of the share was used in this window, or a call was held back
+	last  time.Duration // instant.at: when any replica has named it
+
+	used, usedBefore float64 // parts of the limit that this replica used in this window and the one before
+}
+
+// count returns the entry of a key, and makes it if there is none.
+func (x *exchange) count(k carry.Count, now time.Duration) *census {
+	c := x.counts[k]
+	if c == nil {
+		c = &census{last: now}
+		x.counts[k] = c
+	}
+	return c
+}
+
+// learnOf has this replica count a key that another one names. A key that is only counted is about to go: if
+// replicas learned of it from each other, it would never be forgotten.
+func (l *Limiter) learnOf(sums carry.Sums, text string, k carry.Count, now time.Duration) {
+	x := &l.exchange
+	if x.counts[k] != nil || len(x.counts)-x.counting >= maxLearned*l.spokenKeys {
 		return
 	}
-	w, ends := *old, old.tally.ends
-	w.part, w.tally.ends = 0, meter.Never // it ends once
-	st := w.beside(g.setting.base, g.setting, false)
-	st.at = meter.Instant{At: ends, Wall: t.Wall - int64(t.At-ends)}
-	g.apply(st)
+	if sum, _ := sums.Sum(text); sum[carry.CountAsked] > 0 {
+		x.count(k, now)
+	}
+}
+
+// noteCounted notes a key whose events the fleet should count: half of the share of a window is used, or its
+// rule has held a call back.
+func (s *shard) noteCounted(g *gate, v verdict) {
+	if s.wanted == nil || s.overflow.is(g) {
+		return
+	}
+	for i := range g.setting.rules {
+		r := &g.setting.rules[i]
+		if r.countID == 0 {
+			continue
+		}
+		w, held := g.windowOf(r), v.reason != ReasonNone && int(v.rule) == i
+		if !w.Fresh(s.latest) && (held || w.Busy()) {
+			s.wanted.counted.Note(g.name, g.half)
+			return
+		}
+	}
+}
+
+// nameCounts names the keys that were noted the most, as far as there is room for more.
+func (l *Limiter) nameCounts(wanted []fairshare.Held, now time.Duration) {
+	x := &l.exchange
+	for _, w := range wanted {
+		for _, rule := range l.countedRules(w.Key) {
+			k := carry.Count{Rule: rule, Key: w.Key}
+			if c := x.counts[k]; c != nil || x.counting < l.spokenKeys || x.giveWay() {
+				x.count(k, now).busy = true
+				x.name(x.counts[k], l.spokenKeys)
+			}
+		}
+	}
+}
+
+// name has this replica name a key, if there is room for one more.
+func (x *exchange) name(c *census, most int) {
+	if !c.asked && x.counting < most {
+		c.asked = true
+		x.counting++
+	}
+}
+
+// unname has this replica name a key no more.
+func (x *exchange) unname(c *census) {
+	if c.asked {
+		c.asked = false
+		x.counting--
+	}
+}
+
+// countedRules returns the counted rules that a key is under.
+func (l *Limiter) countedRules(key string) (rules []uint64) {
+	s, g := l.lockGate(key)
+	defer s.mu.Unlock()
+	if g == nil {
+		return nil
+	}
+	for i := range g.setting.rules {
+		if r := &g.setting.rules[i]; r.Counted {
+			rules = append(rules, r.countID)
+		}
+	}
+	return rules
+}
+
+// giveWay has this replica name the key no more that has used the least, and reports whether there was one.
+// A busy key keeps its place.
+func (x *exchange) giveWay() bool {
+	var least *census
+	for _, c := range x.counts {
+		if c.asked && !c.busy && (least == nil || c.most() < least.most()) {
+			least = c
+		}
+	}
+	if least != nil {
+		x.unname(least)
+	}
+	return least != nil
+}
+
+// most is the larger part of the limit that this replica has used in this window and the one before.
+func (c *census) most() float64 { return max(c.used, c.usedBefore) }
+
+// exchangeCount is a turn of one counted key.
+func (l *Limiter) exchangeCount(sums carry.Sums, k carry.Count, c *census, pool Pool) {
+	x := &l.exchange
+	s, _, r, is := l.countedGate(k)
+	if r == nil {
+		s.mu.Unlock()
+		l.forgetCount(sums, k, c)
+		return
+	}
+	now, w := s.latest, *is
+	if f := w.Fleet; f != nil && f.Index == c.window && f.Index != w.Index {
+		c.said[carry.CountEvents], c.said[carry.CountBack] = f.Total, f.Back
+	}
+	s.mu.Unlock()
+	x.enterWindow(sums, k, c, w.Index, now.At, l.newsMaxAge)
+	news := l.othersSay(sums, c)
+	said := l.learnCount(k, c, news, pool)
+	if c.busy {
+		x.name(c, l.spokenKeys)
+	}
+	if c.asked {
+		said[carry.CountAsked] = 1
+	}
+	if c.asked || news.sum[carry.CountAsked] > 0 {
+		c.last = now.At
+	}
+	if now.At-c.last >= askedFor && c.before == "" {
+		l.forgetCount(sums, k, c)
+		return
+	}
+	c.said = said
+	sums.Say(c.text, said)
+}
+
+// enterWindow begins to count a window, unless it is counted already. The text of the one before stays for a
+// grace: at replicas whose clocks are behind that window still goes on.
+func (x *exchange) enterWindow(
+	sums carry.Sums, k carry.Count, c *census, index int64, now, grace time.Duration,
+) {
+	enters := c.text == "" || c.window != index
+	if c.before != "" && (enters || now >= c.until) {
+		sums.Say(c.before, carry.Terms{})
+		c.before = ""
+	}
+	if !enters {
+		return
+	}
+	if c.before, c.until = c.text, now+grace; c.before != "" {
+		sums.Say(c.before, c.said)
+	}
+	c.window, c.text = index, k.Text(index)
+	c.said, c.others, c.known = carry.Terms{}, carry.Taken{}, 0
+	if !c.busy {
+		x.unname(c)
+	}
+	c.busy, c.usedBefore, c.used = false, c.used, 0
+}
+
+// othersSay returns what the other replicas say of a window.
+func (l *Limiter) othersSay(sums carry.Sums, c *census) sumNews {
+	n := l.sum(sums, c.text)
+	for i := range n.sum {
+		n.sum[i] = min(max(0, n.sum[i]-c.said[i]), carry.MostCounted)
+	}
+	return n
+}
+
+// learnCount puts the reports in force, unless the window is over. It returns what this replica has to say.
+func (l *Limiter) learnCount(k carry.Count, c *census, news sumNews, pool Pool) (said carry.Terms) {
+	s, g, r, w := l.countedGate(k)
+	if r == nil {
+		s.mu.Unlock()
+		return said
+	}
+	if w.Index == c.window {
+		c.learn(w, r, s.latest, news, pool, l.newsMaxAge)
+		c.busy, c.used = c.busy || w.Busy(), float64(w.Used)/r.limit
+		said[carry.CountEvents], said[carry.CountBack] = w.Used+w.Fleet.Back, w.Fleet.Back
+		said[carry.CountKnown] = int64(pool.weight())
+	}
+	s.serveAndUnlock(g)
+	return said
+}
+
+// learn puts in force what the others have admitted. A sum that lacks a part may be too small.
+func (c *census) learn(w *meter.Window, r *rule, t meter.Instant, news sumNews, pool Pool, maxAge time.Duration) {
+	sum, age, ends := news.sum, news.ageAt(t.At), time.Duration(0)
+	others := sum[carry.CountEvents] - sum[carry.CountBack]
+	if w.Counts() {
+		others, ends = max(others, w.Fleet.Others), w.Fleet.Ends
+	}
+	if age <= maxAge {
+		joined := sum[carry.CountKnown] > c.known
+		c.known = sum[carry.CountKnown]
+		n := c.others.See(sum, joined)
+		if others = max(others, n); c.known+int64(pool.weight()) >= int64(pool.Replicas) {
+			others, ends = n, t.At+maxAge-age
+		}
+	}
+	w.Learn(t, r.Schedule, max(0, others), ends)
+}
+
+// countedGate returns the gate of a counted key, and its window under the rule, brought up to now. The rule is
+// nil when there is none, or no room for the key. The shard is locked.
+func (l *Limiter) countedGate(k carry.Count) (*shard, *gate, *rule, *meter.Window) {
+	s, hash := l.lock(k.Key)
+	now := s.now()
+	g := s.find(hash)
+	if g == nil && s.newest(0).counting(k.Rule) != nil && s.overflow.gate == nil && s.makeRoom(now) {
+		g = s.newGate(hash, k.Key, s.unseen(0), now)
+	}
+	if g == nil || g.name != k.Key {
+		return s, nil, nil, nil
+	}
+	s.touch(g, now)
+	r, w := g.counting(k.Rule)
+	if r != nil {
+		w.Roll(now, r.Schedule)
+	}
+	return s, g, r, w
+}
+
+// forgetCount has a key divided again.
+func (l *Limiter) forgetCount(sums carry.Sums, k carry.Count, c *census) {
+	x := &l.exchange
+	for _, text := range []string{c.before, c.text} {
+		if text != "" {
+			sums.Say(text, carry.Terms{})
+		}
+	}
+	x.unname(c)
+	delete(x.counts, k)
+	s, g := l.lockGate(k.Key)
+	defer s.mu.Unlock()
+	if g == nil {
+		return
+	}
+	if _, w := g.counting(k.Rule); w != nil && w.Fleet != nil {
+		w.Fleet.Ends = 0 // what the others had left by then is no more now
+	}
 }
 
 // counting returns the counted rule of that countedID, and the key's window, in the plan that the key is in. If

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,6 +16,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/quotient-go/quotient/internal/carry"
 	"github.com/quotient-go/quotient/internal/fairshare"
 	"github.com/quotient-go/quotient/policy"
 )
@@ -25,8 +25,8 @@ import (
 type hub struct {
 	mu    sync.Mutex
 	turns time.Duration
-	said  []map[string]Terms // by replica
-	cut   bool               // nothing is carried any more
+	said  []map[string]carry.Terms // by replica
+	cut   bool                     // nothing is carried any more
 }
 
 // cutOff ends all news.
@@ -40,7 +40,7 @@ func (h *hub) cutOff() {
 type hubEnd struct {
 	*hub
 	replica int
-	turn    func(Sums)
+	turn    func(carry.Sums)
 }
 
 func (e *hubEnd) Watch(ctx context.Context, report func(Pool, error)) error {
@@ -59,16 +59,16 @@ func (e *hubEnd) Watch(ctx context.Context, report func(Pool, error)) error {
 	}
 }
 
-func (e *hubEnd) Carry(_ string, turn func(Sums)) (func(), error) {
+func (e *hubEnd) Carry(_ string, turn func(carry.Sums)) (func(), error) {
 	e.turn = turn
 	return func() {}, nil
 }
 
-func (e *hubEnd) Say(key string, own Terms) {
+func (e *hubEnd) Say(key string, own carry.Terms) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.said[e.replica][key] = own
-	if own == (Terms{}) {
+	if own == (carry.Terms{}) {
 		delete(e.said[e.replica], key)
 	}
 }
@@ -76,14 +76,14 @@ func (e *hubEnd) Say(key string, own Terms) {
 func (e *hubEnd) Keys() iter.Seq[string] {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	keys := map[string]Terms{}
+	keys := map[string]carry.Terms{}
 	for _, m := range e.said {
 		maps.Copy(keys, m)
 	}
 	return maps.Keys(keys)
 }
 
-func (e *hubEnd) Sum(key string) (sum Terms, age time.Duration) {
+func (e *hubEnd) Sum(key string) (sum carry.Terms, age time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, m := range e.said {
@@ -101,12 +101,12 @@ func (e *hubEnd) Bytes() (sent, received uint64) { return 1, 2 }
 
 // pooled runs limiters that share a pool and say to each other what they want, within a synctest bubble.
 func pooled(t *testing.T, n int, limit Limit, opts ...Option) (*hub, []*Limiter) {
-	h := &hub{turns: 200 * time.Millisecond, said: make([]map[string]Terms, n)}
+	h := &hub{turns: 200 * time.Millisecond, said: make([]map[string]carry.Terms, n)}
 	var ls []*Limiter
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(func() { cancel(); synctest.Wait() })
 	for i := range n {
-		h.said[i] = map[string]Terms{}
+		h.said[i] = map[string]carry.Terms{}
 	}
 	for i := range n {
 		l := Must(New(limit, append(opts, Replicas(n), Demand(10, 2*time.Second))...))
@@ -157,7 +157,7 @@ func TestBusyReplicas(t *testing.T) {
 		hammer(2*time.Second, ls...)
 		time.Sleep(2 * askedFor)
 		h.mu.Lock()
-		_, said := h.said[0][textKey+"k"]
+		_, said := h.said[0][carry.KeyText("k")]
 		h.mu.Unlock()
 		if n := ls[0].Stats().Demand.Named; said || n > 0 {
 			t.Errorf("said %v, %d are named", said, n)
@@ -274,21 +274,7 @@ func TestACountThatIsCutOff(t *testing.T) {
 	})
 }
 
-func TestCountText(t *testing.T) {
-	for _, window := range []int64{0, 1, -1, 1 << 40, -1 << 62} {
-		for _, key := range []string{"", "k", "c", string(make([]byte, 300))} {
-			want := countKey{countedID(id{name: "minute", per: 60}), key}
-			text := countText(want, window)
-			if k, w, ok := readCount(text); !ok || k != want || w != window {
-				t.Errorf("%q of window %d reads as %v of %d, %v", key, window, k, w, ok)
-			}
-			for n := range min(len(text), 9) {
-				if _, _, ok := readCount(text[:n]); ok {
-					t.Errorf("%q reads as a count", text[:n])
-				}
-			}
-		}
-	}
+func TestCountedRulesHaveIDs(t *testing.T) {
 	ids := []uint64{
 		countedID(id{name: "a", unit: "b"}), countedID(id{name: "ab"}), countedID(id{unit: "ab"}),
 		countedID(id{name: "a", unit: "b", per: 1}),
@@ -406,7 +392,7 @@ func TestCounts(t *testing.T) {
 			l.exchange.mu.Unlock()
 			h.mu.Lock()
 			for text := range h.said[i] {
-				if text[:1] == textCount {
+				if isCount(text) {
 					t.Errorf("replica %d still says %q", i, text)
 				}
 			}
@@ -422,11 +408,11 @@ func TestCounts(t *testing.T) {
 		time.Sleep(300 * time.Millisecond)
 		x := &ls[0].exchange
 		x.mu.Lock()
-		before := x.counts[countKey{countedID(id{name: "w", per: int64(time.Minute)}), "k"}].before
+		before := x.counts[carry.Count{Rule: countedID(id{name: "w", per: int64(time.Minute)}), Key: "k"}].before
 		x.mu.Unlock()
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		is(t, "said of the window before", h.said[0][before][countEvents], 300)
+		is(t, "said of the window before", h.said[0][before][carry.CountEvents], 300)
 	})
 }
 
@@ -472,7 +458,7 @@ func TestWhatIsKnownOfAWindowStays(t *testing.T) {
 		}},
 		{"the other has ended", "", func(_ *testing.T, h *hub, _ *Limiter) {
 			h.mu.Lock()
-			h.said[0] = map[string]Terms{}
+			h.said[0] = map[string]carry.Terms{}
 			h.mu.Unlock()
 			time.Sleep(2 * askedFor)
 		}},
@@ -500,39 +486,16 @@ func TestWhatIsKnownOfAWindowStays(t *testing.T) {
 
 // If there are more keys than may be named, those that have used the least are dropped.
 func TestTheLeastCountedGiveWay(t *testing.T) {
-	x := &exchange{counts: map[countKey]*census{}}
+	x := &exchange{counts: map[carry.Count]*census{}}
 	for i, name := range []string{"a", "b", "c"} {
-		c := x.count(countKey{1, name}, 0)
+		c := x.count(carry.Count{Rule: 1, Key: name}, 0)
 		c.busy, c.used, c.usedBefore = i == 0, float64(i)/10, float64(i)/20
 		x.name(c, 3)
 	}
-	x.name(x.count(countKey{1, "d"}, 0), 3)
-	if x.counting != 3 || !x.giveWay() || x.counts[countKey{1, "b"}].asked || !x.giveWay() || x.giveWay() ||
+	x.name(x.count(carry.Count{Rule: 1, Key: "d"}, 0), 3)
+	if x.counting != 3 || !x.giveWay() || x.counts[carry.Count{Rule: 1, Key: "b"}].asked || !x.giveWay() || x.giveWay() ||
 		x.counting != 1 {
 		t.Errorf("%d are named", x.counting)
-	}
-}
-
-// Events that a replica gave back in its earlier life are not taken off its takes in the next.
-func TestWhatIsLostOfACount(t *testing.T) {
-	for _, row := range []struct {
-		name   string
-		sums   [][2]int64 // taken and given back
-		joined bool       // at the last
-		want   int64
-	}{
-		{"nothing", [][2]int64{{10, 2}, {12, 3}}, false, 9},
-		{"a replica is gone", [][2]int64{{10, 2}, {6, 1}}, false, 8},
-		{"and comes back", [][2]int64{{10, 2}, {6, 1}, {10, 2}}, true, 8},
-		{"it takes as much as before", [][2]int64{{2, 1}, {2, 0}}, false, 2},
-		{"it gives all back", [][2]int64{{10, 9}, {6, 0}}, false, 6},
-	} {
-		var got int64
-		var n taken
-		for i, s := range row.sums {
-			got = n.see(Terms{countEvents: s[0], countBack: s[1]}, row.joined && i == len(row.sums)-1)
-		}
-		is(t, row.name, got, row.want)
 	}
 }
 
@@ -823,7 +786,7 @@ func TestWhatIsLent(t *testing.T) {
 		within(t, "the third second", 970, 1000, got)
 	})
 	row(t, "an awaited pool, once it is known", func(t *testing.T) {
-		_, ls := pooled(t, 2, Rates(aThousand(40)), AwaitPool(), HintMaxAge(time.Hour))
+		_, ls := pooled(t, 2, Rates(aThousand(40)), AwaitPool(time.Hour))
 		takeFor(2*time.Second, ls[0])
 		within(t, "one of two", 970, 1000, takeFor(time.Second, ls[0]))
 	})
@@ -832,12 +795,12 @@ func TestWhatIsLent(t *testing.T) {
 // refusing is a Carrier that carries nothing.
 type refusing struct{ hubEnd }
 
-func (refusing) Carry(string, func(Sums)) (func(), error) { return nil, errors.New("not today") }
+func (refusing) Carry(string, func(carry.Sums)) (func(), error) { return nil, errors.New("not today") }
 
 func TestCarriersOfLimiters(t *testing.T) {
 	row(t, "a carrier that refuses", func(t *testing.T) {
 		l := mustNew(t, Rates(PerSecond(10)), Demand(1, time.Second))
-		h := &hub{turns: time.Second, said: []map[string]Terms{{}}}
+		h := &hub{turns: time.Second, said: []map[string]carry.Terms{{}}}
 		err := l.Follow(t.Context(), &refusing{hubEnd{hub: h}})
 		is(t, "Follow", fmt.Sprint(err), "quotient: Follow: source: not today")
 		ctx, cancel := context.WithCancel(t.Context())
@@ -854,7 +817,7 @@ func TestCarriersOfLimiters(t *testing.T) {
 	})
 	// A loan ends with the Follow that brought it, and the next Follow may bring another.
 	row(t, "follow ends and begins again", func(t *testing.T) {
-		h := &hub{turns: 200 * time.Millisecond, said: []map[string]Terms{{}, {}}}
+		h := &hub{turns: 200 * time.Millisecond, said: []map[string]carry.Terms{{}, {}}}
 		l := mustNew(t, Rates(aThousand(40)), Replicas(2), Demand(4, 2*time.Second))
 		other := mustNew(t, Rates(aThousand(40)), Replicas(2), Demand(4, 2*time.Second))
 		go func() { _ = other.Follow(t.Context(), &hubEnd{hub: h, replica: 1}) }()
@@ -873,7 +836,7 @@ func TestCarriersOfLimiters(t *testing.T) {
 		rate := Rate{Events: 400, Per: time.Minute, Kind: CountedWindow}
 		ends, ls := make([]*farEnd, 2), make([]*Limiter, 2)
 		for i := range ends {
-			ends[i] = &farEnd{own: map[string]Terms{}, other: make([]map[string]Terms, late),
+			ends[i] = &farEnd{own: map[string]carry.Terms{}, other: make([]map[string]carry.Terms, late),
 				late: late * turns}
 			ls[i] = mustNew(t, Rates(rate), Replicas(2), Demand(10, 2*time.Second))
 			ls[i].beginExchange()
@@ -889,7 +852,7 @@ func TestCarriersOfLimiters(t *testing.T) {
 		}
 		for i, e := range ends {
 			for text := range e.own {
-				if strings.HasPrefix(text, textCount) {
+				if isCount(text) {
 					t.Errorf("replica %d still counts %q", i, text)
 				}
 			}
@@ -897,7 +860,7 @@ func TestCarriersOfLimiters(t *testing.T) {
 	})
 	row(t, "a registry lends each of its limiters", func(t *testing.T) {
 		var r Registry
-		s := &shelf{turns: map[string]func(Sums){}}
+		s := &shelf{turns: map[string]func(carry.Sums){}}
 		go func() { _ = r.Follow(t.Context(), s) }()
 		synctest.Wait()
 		for _, name := range []string{"a", "b"} {
@@ -917,14 +880,14 @@ func TestCarriersOfLimiters(t *testing.T) {
 
 // farEnd is a replica of two. The report of the other one comes late.
 type farEnd struct {
-	own   map[string]Terms
-	other []map[string]Terms // oldest first
+	own   map[string]carry.Terms
+	other []map[string]carry.Terms // oldest first
 	late  time.Duration
 	pause time.Duration // after each sum
 }
 
-func (e *farEnd) Say(key string, own Terms) {
-	if e.own[key] = own; own == (Terms{}) {
+func (e *farEnd) Say(key string, own carry.Terms) {
+	if e.own[key] = own; own == (carry.Terms{}) {
 		delete(e.own, key)
 	}
 }
@@ -937,7 +900,7 @@ func (e *farEnd) Keys() iter.Seq[string] {
 	return maps.Keys(all)
 }
 
-func (e *farEnd) Sum(key string) (sum Terms, age time.Duration) {
+func (e *farEnd) Sum(key string) (sum carry.Terms, age time.Duration) {
 	sum = e.own[key]
 	for i, n := range e.other[0][key] {
 		sum[i] += n
@@ -953,8 +916,8 @@ func TestReportsGrowOld(t *testing.T) {
 		l := mustNew(t, Limit{InFlight: 4}, Replicas(2), Demand(1, time.Second))
 		l.beginExchange()
 		is(t, "the share", l.admitAll(4), 2)
-		said := map[string]Terms{textKey + "k": {1, 1}}
-		return l, &farEnd{own: map[string]Terms{}, other: []map[string]Terms{said}}
+		said := map[string]carry.Terms{carry.KeyText("k"): {1, 1}}
+		return l, &farEnd{own: map[string]carry.Terms{}, other: []map[string]carry.Terms{said}}
 	}
 	row(t, "of the future", func(t *testing.T) {
 		l, e := start(t)
@@ -986,7 +949,7 @@ func TestReportsGrowOld(t *testing.T) {
 // shelf is a Carrier that carries for several limiters, each under its name, in a pool of two.
 type shelf struct {
 	mu    sync.Mutex
-	turns map[string]func(Sums)
+	turns map[string]func(carry.Sums)
 }
 
 func (s *shelf) Watch(ctx context.Context, report func(Pool, error)) error {
@@ -996,7 +959,7 @@ func (s *shelf) Watch(ctx context.Context, report func(Pool, error)) error {
 		report(Pool{Replicas: 2}, nil)
 		s.mu.Lock()
 		for _, turn := range s.turns {
-			turn(&idle{farEnd{own: map[string]Terms{}, other: []map[string]Terms{{}}}})
+			turn(&idle{farEnd{own: map[string]carry.Terms{}, other: []map[string]carry.Terms{{}}}})
 		}
 		s.mu.Unlock()
 		select {
@@ -1007,7 +970,7 @@ func (s *shelf) Watch(ctx context.Context, report func(Pool, error)) error {
 	}
 }
 
-func (s *shelf) Carry(name string, turn func(Sums)) (func(), error) {
+func (s *shelf) Carry(name string, turn func(carry.Sums)) (func(), error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.turns[name] = turn
@@ -1017,7 +980,9 @@ func (s *shelf) Carry(name string, turn func(Sums)) (func(), error) {
 // idle are sums with a replica that uses nothing of any key.
 type idle struct{ farEnd }
 
-func (*idle) Sum(string) (Terms, time.Duration) { return Terms{2, 1}, 200 * time.Millisecond }
+func (*idle) Sum(string) (carry.Terms, time.Duration) {
+	return carry.Terms{2, 1}, 200 * time.Millisecond
+}
 
 // oneLock is a Carrier that holds its lock while it reports.
 type oneLock struct {
@@ -1033,7 +998,7 @@ func (o *oneLock) wait() {
 	defer o.mu.Unlock()
 }
 
-func (o *oneLock) Carry(string, func(Sums)) (func(), error) { o.wait(); return o.wait, nil }
+func (o *oneLock) Carry(string, func(carry.Sums)) (func(), error) { o.wait(); return o.wait, nil }
 
 func TestAFollowerStopsDuringAReport(t *testing.T) {
 	l := mustNew(t, Limit{InFlight: 4}, Demand(1, time.Second))
@@ -1064,7 +1029,7 @@ func TestAFollowerStopsDuringAReport(t *testing.T) {
 // Turns, calls, changes and looks at once, for the race detector and for deadlocks. At the end the counts
 // must add up.
 func TestTurnsAgainstEverything(t *testing.T) {
-	h := &hub{turns: time.Millisecond, said: []map[string]Terms{{}, {}}}
+	h := &hub{turns: time.Millisecond, said: []map[string]carry.Terms{{}, {}}}
 	limit := Limit{InFlight: 20, Rates: []Rate{{Events: 1e6, Per: time.Second, Burst: 100}}}
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
@@ -1113,6 +1078,12 @@ func changeSomething(t *testing.T, l *Limiter, limit Limit, i int) {
 	}
 }
 
+// isCount reports whether a text is of a key that replicas count together.
+func isCount(text string) bool {
+	_, _, ok := carry.ReadCount(text)
+	return ok
+}
+
 // borrowers are limiters of one pool whose callers come and go. They say to each other what they want.
 type borrowers struct {
 	*rapid.T
@@ -1127,9 +1098,9 @@ type borrowers struct {
 func newBorrowers(t *rapid.T, limit Limit) *borrowers {
 	n := rapid.IntRange(1, 5).Draw(t, "replicas")
 	b := &borrowers{T: t, asks: make([]int, n), held: make([][]Permit, n)}
-	b.hub = &hub{turns: 100 * time.Millisecond, said: make([]map[string]Terms, n)}
+	b.hub = &hub{turns: 100 * time.Millisecond, said: make([]map[string]carry.Terms, n)}
 	for i := range n {
-		b.said[i] = map[string]Terms{}
+		b.said[i] = map[string]carry.Terms{}
 		l := mustNew(t, limit, few, Replicas(n), Demand(3, time.Second))
 		b.ls = append(b.ls, l)
 		l.beginExchange()
@@ -1141,9 +1112,9 @@ func newBorrowers(t *rapid.T, limit Limit) *borrowers {
 func (b *borrowers) step(i int) {
 	for j, l := range b.ls {
 		if (i+3*j)%10 == 0 {
-			before := b.said[j][textKey+"k"]
+			before := b.said[j][carry.KeyText("k")]
 			l.turn(&hubEnd{hub: b.hub, replica: j})
-			if now := b.said[j][textKey+"k"]; before[2] == 0 && now[2] > 0 { // it wants more
+			if now := b.said[j][carry.KeyText("k")]; before[2] == 0 && now[2] > 0 { // it wants more
 				b.onsets = append(b.onsets, time.Now())
 			}
 		}

@@ -287,8 +287,7 @@ func (f fleet) Watch(ctx context.Context, report func(quotient.Pool, error)) err
 
 // A limiter follows a source of the replica count until the context ends.
 func ExampleLimiter_Follow() {
-	l := limited(quotient.Rates(quotient.PerSecond(100)), quotient.AwaitPool(),
-		quotient.HintMaxAge(time.Minute))
+	l := limited(quotient.Rates(quotient.PerSecond(100)), quotient.AwaitPool(time.Minute))
 	ctx, cancel := context.WithCancel(context.Background())
 	followed := make(chan error)
 	go func() { followed <- l.Follow(ctx, fleet(5)) }()

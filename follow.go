@@ -7,29 +7,21 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/quotient-go/quotient/internal/damper"
 )
 
-func (h *hints) reported(now time.Time) { h.reports++; h.last = now }
-
-func (h *hints) reject(err error) { h.rejected++; h.lastError = err.Error() }
-
-func (h *hints) failed(err error) { h.errors++; h.lastError = err.Error() }
-
-// Follow applies a source's reports on the pool, until the context is done. It returns nil then, and the
-// source's error if the source ends before. Run it in a goroutine of your own; one Follow at a time.
+// Follow applies a source's reports on the pool, until the context is done. It returns nil then, and the source's
+// error if the source ends before. Run it in a goroutine of your own; one Follow at a time.
 //
-// Every report is checked. A failure, or a pool that is out of range, is counted, and the last good pool
-// stays. A larger pool counts at once, a smaller one when no larger one was reported within HoldDown. After
-// HintMaxAge without a usable report the configured pool counts again, or nothing is admitted. An ordinal
-// counts when it is Fixed, or when one HoldDown brought no other report than it and the size. A report that
-// is not repeated for a HoldDown counts no more.
+// A source may be wrong, so a failure, or a pool that is out of range, is counted and logged, and the last good pool
+// stays. A larger pool counts at once. A smaller one counts when no larger one was reported within HoldDown, so that a
+// source which loses sight of replicas for a while raises no share. An ordinal counts when it is Fixed, or when one
+// HoldDown brought no other report than it and the size. After HintMaxAge without a usable report the configured pool
+// counts again, or under AwaitPool nothing is admitted.
 //
-// The log says when the source fails, is refused or ends, and when nothing is admitted any more. Without a
-// Logger that goes to slog.Default, since Follow's error is often dropped: under AwaitPool a limiter would
-// refuse all without a word. Logger(slog.New(slog.DiscardHandler)) ends it. A source that neither reports nor
-// fails logs nothing: Stats().Pool tells, and Registry.Ready.
-//
-// If the limiter has Demand, a Carrier also carries the replicas' reports on their keys.
+// Because Follow's error is often dropped, a source's log goes to slog.Default if there is no Logger. With Demand a
+// source that sums up numbers, as poolsize/gossip's does, also carries reports on keys.
 func (l *Limiter) Follow(ctx context.Context, src Source) error {
 	if src == nil {
 		return errors.New("quotient: Follow: source: nil")
@@ -46,96 +38,16 @@ func (l *Limiter) Follow(ctx context.Context, src Source) error {
 	return unstopped(ctx, err)
 }
 
-// unstopped is the error of a source that ends before it was stopped.
-func unstopped(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
-	}
-	return err
-}
-
-// follower returns a follower of a source, and reports whether another Follow has brought a pool.
-func (l *Limiter) follower(src Source) (f *follower, followed bool) {
-	f = &follower{l: l, began: l.follows(), steady: isSteady(src), uncarry: func() {}}
-	p, followed := l.followed()
-	if followed {
-		f.damp.note(p, time.Now(), l.holdDown) // a source that starts again does not end a hold-down
-	}
-	return f, followed
-}
-
-// begin puts in force what an earlier Follow has awaited in vain.
-func (f *follower) begin(followed bool) {
-	if !followed || !f.steady {
-		f.fire()
-	}
-}
-
-// ends logs that the source has ended by itself.
-func (f *follower) ends(ctx context.Context, err error) {
-	if ctx.Err() == nil {
-		f.l.alarm().Warn("source of pool hints ended", "error", err)
-	}
-}
-
-// alarm is the log of what keeps the pool from being known.
-func (l *Limiter) alarm() *slog.Logger {
-	switch {
-	case l.logs:
-		return l.log
-	case l.name != "":
-		return slog.Default().With("limiter", l.name)
-	}
-	return slog.Default()
-}
-
-// fallsBack reports whether there is something to fall back to when hints have grown old: a configured pool,
-// or a controller that does without one. The default of one replica is neither, and would be the whole
-// limit.
-func (o *options) fallsBack() bool { return o.sized || o.learns && o.beyond }
-
-// isSteady reports whether a source reports once, at the start. Such a report does not grow old.
-func isSteady(src Source) bool {
-	if n, ok := src.(numbered); ok {
-		src = n.src
-	}
-	_, ok := src.(static)
-	return ok
-}
-
-// stops reports whether nothing is admitted when hints have grown old.
-func (o *options) stops() bool { return o.awaits && !o.fallsBack() }
-
-// follows returns when the wait for a usable report has begun: with the last one, or with the first Follow.
-func (l *Limiter) follows() time.Time {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.hints.began.IsZero() {
-		l.hints.began = time.Now()
-	}
-	return l.hints.began
-}
-
-// followed returns the pool that an earlier Follow has brought, and reports whether there is one.
-func (l *Limiter) followed() (Pool, bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.standing.belief.pool, l.standing.source == "followed"
-}
-
-// follower damps one source.
+// follower hands one source's reports to a limiter, damped. It waits for what changes without a report.
 type follower struct {
-	l        *Limiter
-	steady   bool       // what the source has reported does not grow old
-	mu       sync.Mutex // guards what follows; taken before Limiter.mu
-	damp     damper
-	began    time.Time // when the wait for a usable report did
-	reported bool
-	inUse    PoolStats // what was last put in force: the pool and its source; the zero value at first
-	latest   *hint     // that was reported
-	timer    *time.Timer
-	ended    bool
-	uncarry  func() // ends what the source carries
+	l       *Limiter
+	mu      sync.Mutex // guards what follows; taken before Limiter.mu
+	damp    damper.Damper
+	inUse   PoolStats // what was last put in force: the pool and its source; the zero value at first
+	latest  *hint     // that was reported
+	timer   *time.Timer
+	ended   bool
+	uncarry func() // ends what the source carries
 }
 
 // hint is a report of a source.
@@ -146,90 +58,107 @@ type hint struct {
 	n    uint64 // counts those of a source that a Registry follows
 }
 
+// follower returns a follower of a source, and reports whether another Follow has brought a pool.
+func (l *Limiter) follower(src Source) (f *follower, followed bool) {
+	now := time.Now()
+	f = &follower{l: l, uncarry: func() {}}
+	f.damp = damper.Damper{HoldDown: l.holdDown, Once: isSteady(src)}
+	if l.awaits || l.fallsBack() { // else the last good pool stays: one replica would be the whole limit
+		f.damp.MaxAge = l.hintMaxAge
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.hints.began.IsZero() {
+		l.hints.began = now
+	}
+	f.damp.Began = l.hints.began
+	if followed = l.standing.source == "followed"; followed {
+		f.damp.Recall(damper.Pool(l.standing.belief.pool), now)
+	}
+	return f, followed
+}
+
+// isSteady reports whether a source reports once, at the start. Such a report does not grow old.
+func isSteady(src Source) bool {
+	if n, ok := src.(numbered); ok {
+		src = n.src
+	}
+	_, ok := src.(static)
+	return ok
+}
+
+// fallsBack reports whether there is something to fall back to when hints have grown old: a configured pool,
+// or a controller that does without one. The default of one replica is neither, and would be the whole
+// limit.
+func (o *options) fallsBack() bool { return o.sized || o.learns && o.beyond }
+
+// stops reports whether nothing is admitted when hints have grown old.
+func (o *options) stops() bool { return o.awaits && !o.fallsBack() }
+
+// begin puts in force what an earlier Follow has awaited in vain.
+func (f *follower) begin(followed bool) {
+	if !followed || !f.damp.Once {
+		f.fire()
+	}
+}
+
 func (f *follower) report(h *hint) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.ended || f.latest != nil && h.n < f.latest.n || f.latest == h {
 		return
 	}
-	if f.latest = h; !f.l.noteReport(h.pool, h.err, h.at) {
-		return
+	if f.latest = h; f.l.noteReport(h.pool, h.err, h.at) {
+		f.damp.Report(damper.Pool(h.pool), h.at)
+		f.apply(time.Now())
 	}
-	f.reported, f.began = true, h.at
-	f.damp.note(h.pool, h.at, f.l.holdDown)
-	f.apply(time.Now())
 }
 
-// noteReport counts a report, logs what is new about it, and reports whether it is usable.
-func (l *Limiter) noteReport(p Pool, err error, now time.Time) bool {
-	bad := p.validate()
-	var line hintLine
-	l.mu.Lock()
-	switch {
-	case err != nil:
-		l.hints.failed(err)
-		line = l.hints.log.failed(hintFailed, err, now)
-	case bad != nil:
-		l.hints.reject(bad)
-		line = l.hints.log.failed(hintRefused, bad, now)
-	default:
-		l.hints.reported(now)
-		l.hints.began = now
-		line = l.hints.log.usable(now)
+// fire is the timer's call.
+func (f *follower) fire() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.ended || f.isLatest() {
+		f.apply(time.Now())
 	}
-	l.mu.Unlock()
-	line.write(l.alarm())
-	return err == nil && bad == nil
+}
+
+// isLatest reports whether no other Follow has had a usable report since.
+func (f *follower) isLatest() bool {
+	f.l.mu.Lock()
+	defer f.l.mu.Unlock()
+	return f.l.hints.began.Equal(f.damp.Silent())
 }
 
 // apply puts in force what the damped source amounts to now, if that is new. It sets the timer for the next
 // instant at which that may change without a report.
 func (f *follower) apply(now time.Time) {
 	p, source := f.l.options.pool, "configured"
-	stale := f.grownOld(now)
+	known, ok := f.damp.Pool(now)
 	switch {
-	case f.reported && !stale:
-		p, source = f.damp.pool(now, f.l.holdDown), "followed"
+	case ok:
+		p, source = Pool(known), "followed"
 	case f.l.stops():
 		source = "awaited"
 	}
-	if u := &f.inUse; (p != u.Pool || source != u.Source) && (f.reported || stale) {
+	if u := &f.inUse; (p != u.Pool || source != u.Source) && (ok || f.damp.Old(now)) {
 		u.Pool, u.Source = p, source
 		f.l.applyHint(p, source)
 	}
-	f.arm(now)
-}
-
-// grownOld reports whether no usable report has come for HintMaxAge. A limiter that has nothing to go back to
-// keeps the last good pool: one replica would be the whole limit.
-func (f *follower) grownOld(now time.Time) bool {
-	o := &f.l.options
-	return o.hintMaxAge > 0 && now.Sub(f.began) >= o.hintMaxAge && (o.awaits || o.fallsBack()) &&
-		!(f.reported && f.steady)
-}
-
-// arm sets the one timer of the follower.
-func (f *follower) arm(now time.Time) {
-	next := f.damp.next(now, f.l.holdDown)
-	end := f.began.Add(f.l.hintMaxAge)
-	if f.l.hintMaxAge > 0 && end.After(now) && (next.IsZero() || end.Before(next)) {
-		next = end
-	}
-	if next.IsZero() {
-		return
-	}
-	if f.timer == nil {
+	next := f.damp.Next(now)
+	switch {
+	case next.IsZero():
+	case f.timer == nil:
 		f.timer = time.AfterFunc(next.Sub(now), f.fire)
-		return
+	default:
+		f.timer.Reset(next.Sub(now))
 	}
-	f.timer.Reset(next.Sub(now))
 }
 
-func (f *follower) fire() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if !f.ended || f.l.follows().Equal(f.began) { // else another Follow has had a usable report since
-		f.apply(time.Now())
+// ends logs that the source has ended by itself.
+func (f *follower) ends(ctx context.Context, err error) {
+	if ctx.Err() == nil {
+		f.l.alarm().Warn("source of pool hints ended", "error", err)
 	}
 }
 
@@ -243,109 +172,35 @@ func (f *follower) stop() {
 		return
 	}
 	f.timer.Stop()
-	if now := time.Now(); f.l.stops() && !f.grownOld(now) && !f.steady {
-		f.timer.Reset(f.began.Add(f.l.hintMaxAge).Sub(now))
+	if now := time.Now(); f.l.stops() && !f.damp.Old(now) && !f.damp.Once {
+		f.timer.Reset(f.damp.Silent().Add(f.damp.MaxAge).Sub(now))
 	}
 }
 
-// damper keeps what a source has reported within the hold-down. The smallest share of that counts: for a
-// replica whose weight does not change, that of the largest pool.
-type damper struct {
-	last      Pool
-	since     time.Time  // when the source began to report exactly last
-	confirmed time.Time  // when it last did
-	older     []pastSize // of smaller shares than last, smallest first; each ends later than the one before
+// unstopped is the error of a source that ends before it was stopped.
+func unstopped(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
 }
 
-// pastSize is a pool that a source held until an instant.
-type pastSize struct {
-	Pool
-	until time.Time
-}
-
-// maxPastSizes bounds the memory of a source that keeps changing its mind. The largest share is dropped, and
-// the next smaller one counts in its stead until then, which is the safe side.
-const maxPastSizes = 64
-
-// note takes note of a reported pool. It replaces larger shares, since a smaller one outlasts them.
-func (d *damper) note(p Pool, now time.Time, holdDown time.Duration) {
-	silent := now.Sub(d.confirmed) >= holdDown
-	if d.confirmed = now; p == d.last {
-		if silent {
-			d.since = now // meanwhile the ordinal may have been another replica's
-		}
-		return
-	}
-	if d.last.smaller(p) {
-		d.older = append(d.older, pastSize{d.last, now})
-	}
-	d.last, d.since = p, now
-	kept := d.older[:0]
-	for _, o := range d.older {
-		if o.smaller(p) && now.Sub(o.until) < holdDown {
-			kept = append(kept, o)
-		}
-	}
-	if d.older = kept; len(kept) > maxPastSizes {
-		d.older[len(kept)-2].until = d.older[len(kept)-1].until
-		d.older = kept[:len(kept)-1]
-	}
-}
-
-// pool returns what counts now. While a smaller share than the last counts, an ordinal counts only if the
-// source calls it fixed: any other belongs to the pool that the source sees now.
-func (d *damper) pool(now time.Time, holdDown time.Duration) Pool {
-	for _, o := range d.older {
-		if now.Sub(o.until) < holdDown {
-			p := d.last.withShareOf(o.Pool)
-			if !p.Fixed {
-				p.Ordinal = 0
-			}
-			return p
-		}
-	}
-	p := d.last
-	switch {
-	case p.Fixed:
-	case holdDown > 0 && now.Sub(d.confirmed) >= holdDown:
-		p.Ordinal = 0 // by now it may be another replica's
-	default:
-		p.Fixed = p.Ordinal > 0 && d.confirmed.Sub(d.since) >= holdDown
-	}
-	return p
-}
-
-// next returns when pool changes without a report; the zero time when it does not.
-func (d *damper) next(now time.Time, holdDown time.Duration) time.Time {
-	for _, o := range d.older {
-		if at := o.until.Add(holdDown); at.After(now) {
-			return at
-		}
-	}
-	if at := d.confirmed.Add(holdDown); d.last.Ordinal > 0 && !d.last.Fixed && at.After(now) {
-		return at
-	}
-	return time.Time{}
-}
-
-// SetPool sets the pool, at once and undamped, as an operator wants it. If ttl is above 0, it overrides all
-// hints until ttl expires. Then the followed pool applies again, or else the configured one. If ttl is 0, it
-// applies until Follow has a change: another report, the end of a hold-down, HintMaxAge. The next SetPool
-// replaces it in any case. On an error nothing changes, and a pool that is out of range is counted as a
-// rejected hint. The timer of a ttl keeps the limiter alive until then.
+// SetPool sets the pool, at once and undamped, as an operator wants it. With a ttl above 0 it overrides all hints
+// until that ends, and keeps the limiter alive until then. With 0 it applies until Follow has a change. The next
+// SetPool replaces it in any case. A pool that is out of range changes nothing, and counts as a rejected hint.
 func (l *Limiter) SetPool(p Pool, ttl time.Duration) error {
 	if ttl < 0 {
 		return fmt.Errorf("quotient: SetPool: ttl: %v is below 0", ttl)
 	}
-	if err := p.validate(); err != nil {
-		l.mu.Lock()
+	err := p.validate()
+	l.mu.Lock()
+	if err != nil {
 		defer l.mu.Unlock()
 		l.hints.reject(err)
 		return err
 	}
-	l.mu.Lock()
 	l.version++
-	l.hints.reported(time.Now())
+	l.hints.reports, l.hints.last = l.hints.reports+1, time.Now()
 	l.standing.end()
 	if ttl > 0 {
 		until := time.Now().Add(ttl)
@@ -356,10 +211,17 @@ func (l *Limiter) SetPool(p Pool, ttl time.Duration) error {
 	if ttl == 0 && (l.standing.belief.awaits || !l.standing.belief.sized) {
 		l.standing.belief, l.standing.source = v, "set" // no other pool has been reported
 	}
-	old := l.enforce(v, "set")
-	l.mu.Unlock()
-	l.logPool(old, v, "set")
+	l.enforceAndUnlock(v, "set")
 	return nil
+}
+
+// standing is the pool by the configuration and the source. It counts again when a SetPool with a ttl ends.
+// Limiter.mu guards it.
+type standing struct {
+	belief belief
+	source string
+	until  time.Time   // when a SetPool with a ttl ends; zero: none is in force
+	timer  *time.Timer // ends it
 }
 
 // end unpins the pool that SetPool has set with a ttl.
@@ -379,10 +241,7 @@ func (l *Limiter) ttlEnds(until time.Time) {
 	}
 	l.version++
 	l.standing.end()
-	v, source := l.standing.belief, l.standing.source
-	old := l.enforce(v, source)
-	l.mu.Unlock()
-	l.logPool(old, v, source)
+	l.enforceAndUnlock(l.standing.belief, l.standing.source)
 }
 
 // applyHint puts in force what a source reports, or what is configured, unless a pool that SetPool has pinned
@@ -398,80 +257,28 @@ func (l *Limiter) applyHint(p Pool, source string) {
 		l.mu.Unlock()
 		return
 	}
-	old := l.enforce(v, source)
-	l.mu.Unlock()
-	l.logPool(old, v, source)
+	l.enforceAndUnlock(v, source)
 }
 
-// enforce puts a belief in the pool in force, and returns the one before. Call with l.mu held.
-func (l *Limiter) enforce(v belief, source string) (old belief) {
-	old = l.belief
+// enforceAndUnlock puts a belief in the pool in force, and logs that without the lock: a handler may ask for Stats.
+func (l *Limiter) enforceAndUnlock(v belief, source string) {
+	old := l.belief
 	l.hints.source, l.belief = source, v
 	if v.pool != old.pool || l.learns && v.sized != old.sized || v.awaits != old.awaits {
-		l.publish(l.newest().limit)
+		l.publish(nil)
 	}
-	return old
-}
-
-// hintPause is the least time between two lines that say the same of a source. A source that was now good and
-// now bad must be good for as long before a line calls it good.
-const hintPause = time.Minute
-
-// hintLine is a line for the log; the zero value writes nothing.
-type hintLine struct {
-	level slog.Level
-	text  string
-	args  []any
-}
-
-// write logs the line. Call without a lock: a handler may ask for Stats.
-func (h hintLine) write(log *slog.Logger) {
-	if h.text != "" {
-		log.Log(context.Background(), h.level, h.text, h.args...)
+	l.mu.Unlock()
+	switch {
+	case v.awaits && !old.awaits:
+		l.alarm().Warn("pool not known: nothing is admitted", "last", old.pool, "source", "awaited")
+	case old.awaits && !v.awaits:
+		l.log.Info("pool changed", "old", "not known", "new", v.pool, "source", source)
+	case v.pool != old.pool:
+		l.log.Info("pool changed", "old", old.pool, "new", v.pool, "source", source)
 	}
-}
-
-// failed takes note of a failure. The first failure of a run is logged at once. The first one
-// after the log has called the source good, and the first one of the other kind, are logged at once too. All
-// others are counted, for one line a minute of each kind.
-func (h *hintLog) failed(kind hintKind, err error, now time.Time) hintLine {
-	if !h.failing && now.Sub(h.last) >= hintPause {
-		*h = hintLog{began: now}
+	if v != old {
+		l.warnOfSlots()
 	}
-	h.mixed = h.mixed || !h.well.IsZero()
-	h.last, h.well = now, time.Time{}
-	h.failures++
-	k := &h.kinds[kind]
-	k.unlogged++
-	if h.failing && !k.last.IsZero() && now.Sub(k.last) < hintPause {
-		return hintLine{}
-	}
-	n := k.unlogged
-	k.last, k.unlogged, h.failing = now, 0, true
-	return hintLine{slog.LevelWarn, hintTexts[kind], []any{"error", err, "failures", n}}
-}
-
-// usable takes note of a usable report. The first one after failures is logged at once. But a source that has
-// also failed between usable reports must have gone for a minute without a failure.
-func (h *hintLog) usable(now time.Time) hintLine {
-	if h.well.IsZero() {
-		h.well = now
-	}
-	if !h.failing || h.mixed && now.Sub(h.last) < hintPause {
-		return hintLine{}
-	}
-	h.failing = false
-	lasted := h.well.Sub(h.began)
-	return hintLine{slog.LevelInfo, "pool hints are back", []any{"failures", h.failures, "lasted", lasted}}
-}
-
-// standing is the pool by the configuration and the source. It counts again when a SetPool with a ttl ends.
-// Limiter.mu guards it.
-type standing struct {
-	belief belief
-	source string
-	until  time.Time   // when a SetPool with a ttl ends; zero: none is in force
-	timer  *time.Timer // ends it
 }
 
 // hints counts the reports about the pool. Limiter.mu guards it.
@@ -484,17 +291,44 @@ type hints struct {
 	log                       hintLog
 }
 
-// hintKind is what was wrong with a hint.
-type hintKind int
+func (h *hints) reject(err error) { h.rejected++; h.lastError = err.Error() }
 
-// The kinds, which have lines of their own.
-const (
-	hintFailed  hintKind = iota // the source has failed
-	hintRefused                 // the source has reported what is no pool
-	hintKinds
-)
+// noteReport counts a report, logs what is new about it, and reports whether it is usable.
+func (l *Limiter) noteReport(p Pool, err error, now time.Time) bool {
+	bad := p.validate()
+	var line func(*slog.Logger)
+	l.mu.Lock()
+	h := &l.hints
+	switch {
+	case err != nil:
+		h.errors++
+		h.lastError = err.Error()
+		line = h.log.failed(hintFailed, err, now)
+	case bad != nil:
+		h.reject(bad)
+		line = h.log.failed(hintRefused, bad, now)
+	default:
+		h.reports++
+		h.last, h.began = now, now
+		line = h.log.usable(now)
+	}
+	l.mu.Unlock()
+	if line != nil { // and without a lock: a handler may ask for Stats
+		line(l.alarm())
+	}
+	return err == nil && bad == nil
+}
 
-var hintTexts = [hintKinds]string{hintFailed: "pool hint failed", hintRefused: "pool hint refused"}
+// alarm is the log of what keeps the pool from being known.
+func (l *Limiter) alarm() *slog.Logger {
+	switch {
+	case l.logs:
+		return l.log
+	case l.name != "":
+		return slog.Default().With("limiter", l.name)
+	}
+	return slog.Default()
+}
 
 // hintLog is a run of failures of a source, and what was logged of it. Limiter.mu guards it.
 type hintLog struct {
@@ -509,17 +343,52 @@ type hintLog struct {
 	failing bool      // the last line is of a failure
 }
 
-// logPool logs a change, without a lock: a handler may ask for Stats.
-func (l *Limiter) logPool(old, v belief, source string) {
-	switch {
-	case v.awaits && !old.awaits:
-		l.alarm().Warn("pool not known: nothing is admitted", "last", old.pool, "source", "awaited")
-	case old.awaits && !v.awaits:
-		l.log.Info("pool changed", "old", "not known", "new", v.pool, "source", source)
-	case v.pool != old.pool:
-		l.log.Info("pool changed", "old", old.pool, "new", v.pool, "source", source)
+// hintKind is what was wrong with a hint.
+type hintKind int
+
+// The kinds, which have lines of their own.
+const (
+	hintFailed  hintKind = iota // the source has failed
+	hintRefused                 // the source has reported what is no pool
+	hintKinds
+)
+
+var hintTexts = [hintKinds]string{hintFailed: "pool hint failed", hintRefused: "pool hint refused"}
+
+// hintPause is the least time between two lines that say the same of a source. A source that was now good and
+// now bad must be good for as long before a line calls it good.
+const hintPause = time.Minute
+
+// failed takes note of a failure. The first failure of a run is logged at once. The first one
+// after the log has called the source good, and the first one of the other kind, are logged at once too. All
+// others are counted, for one line a minute of each kind. It returns what writes the line, nil for none.
+func (h *hintLog) failed(kind hintKind, err error, now time.Time) func(*slog.Logger) {
+	if !h.failing && now.Sub(h.last) >= hintPause {
+		*h = hintLog{began: now}
 	}
-	if v != old {
-		l.warnOfSlots()
+	h.mixed = h.mixed || !h.well.IsZero()
+	h.last, h.well = now, time.Time{}
+	h.failures++
+	k := &h.kinds[kind]
+	k.unlogged++
+	if h.failing && !k.last.IsZero() && now.Sub(k.last) < hintPause {
+		return nil
 	}
+	n := k.unlogged
+	k.last, k.unlogged, h.failing = now, 0, true
+	return func(log *slog.Logger) { log.Warn(hintTexts[kind], "error", err, "failures", n) }
+}
+
+// usable takes note of a usable report. The first one after failures is logged at once. But a source that has
+// also failed between usable reports must have gone for a minute without a failure.
+func (h *hintLog) usable(now time.Time) func(*slog.Logger) {
+	if h.well.IsZero() {
+		h.well = now
+	}
+	if !h.failing || h.mixed && now.Sub(h.last) < hintPause {
+		return nil
+	}
+	h.failing = false
+	n, lasted := h.failures, h.well.Sub(h.began)
+	return func(log *slog.Logger) { log.Info("pool hints are back", "failures", n, "lasted", lasted) }
 }

@@ -99,9 +99,9 @@ func (ends) Watch(ctx context.Context, _ func(Pool, error)) error {
 	return errors.New("connection lost")
 }
 
-// inForce fails unless so many replicas share the limit by the word of such a source, and calls are admitted
+// isInForce fails unless so many replicas share the limit by the word of such a source, and calls are admitted
 // unless the pool is awaited.
-func inForce(t *testing.T, l *Limiter, n int, source string) {
+func isInForce(t *testing.T, l *Limiter, n int, source string) {
 	t.Helper()
 	synctest.Wait()
 	p := l.Stats().Pool
@@ -165,7 +165,7 @@ func plays(t *testing.T, l *Limiter, log *recorded, script string) {
 			text := strings.Join(log.take(), "\n")
 			is(t, step, strings.Count(text, "WARN pool not known: nothing is admitted last="), n)
 		case "is":
-			inForce(t, l, n, w[2])
+			isInForce(t, l, n, w[2])
 		default:
 			t.Fatalf("what is %q?", step)
 		}
@@ -175,8 +175,8 @@ func plays(t *testing.T, l *Limiter, log *recorded, script string) {
 // What a source reports and what SetPool sets, for how long each counts, and when nothing is admitted.
 func TestPoolInForce(t *testing.T) {
 	configured := func(n int, opts ...Option) Option { return together(append(opts, Replicas(n))...) }
-	awaits := func(n int, d time.Duration) Option { return configured(n, AwaitPool(), HintMaxAge(d)) }
-	stops := together(AwaitPool(), HintMaxAge(time.Minute)) // it admits nothing while hints are old
+	awaits := func(n int, d time.Duration) Option { return configured(n, AwaitPool(d)) }
+	stops := AwaitPool(time.Minute) // it admits nothing while hints are old
 	old := HintMaxAge(time.Minute)
 	for _, c := range []struct {
 		name   string
@@ -254,30 +254,10 @@ func TestFollowEndsWithItsContext(t *testing.T) {
 }
 
 func TestFollowAndAwait(t *testing.T) {
-	// A source that changes its mind without end is remembered on the safe side, in bounded memory.
-	row(t, "follow forgets on the safe side", func(t *testing.T) {
-		var d damper
-		for n := 1000; n > 0; n-- {
-			d.note(Pool{Replicas: n}, time.Now(), time.Minute)
-			time.Sleep(10 * time.Millisecond)
-		}
-		if len(d.older) > maxPastSizes {
-			t.Errorf("%d sizes are kept", len(d.older))
-		}
-		for range 100 {
-			// All were reported within ten seconds; the first, and largest, is the first to be over.
-			over := max(0, time.Since(d.since)-50*time.Second) / (10 * time.Millisecond)
-			if got, least := d.pool(time.Now(), time.Minute).Replicas, max(1, 999-int(over)); got < least {
-				t.Errorf("after %v %d replicas count, want %d at least", time.Since(d.since), got, least)
-			}
-			time.Sleep(time.Second)
-		}
-		is(t, "in the end", d.pool(time.Now(), time.Minute).Replicas, 1)
-	})
 	// Each key begins with its share of the first pool. A call from before the stop goes on too, and so do a key
 	// with a limit of its own and one of a plan. The end of a stop brings no burst.
 	row(t, "await pool starts full", func(t *testing.T) {
-		l := mustNew(t, Rates(PerHour(1000)), AwaitPool(), HintMaxAge(time.Minute),
+		l := mustNew(t, Rates(PerHour(1000)), AwaitPool(time.Minute),
 			Plans(map[string]Limit{"paid": Rates(PerHour(5000))}))
 		own := Rates(PerHour(3000))
 		must(t, l.Override("own", &own))
@@ -302,7 +282,7 @@ func TestFollowAndAwait(t *testing.T) {
 	// rules of the limit that comes next.
 	row(t, "await pool denied", func(t *testing.T) {
 		limit := Rates(PerHour(1000))
-		l := mustNew(t, limit, AwaitPool(), HintMaxAge(time.Hour))
+		l := mustNew(t, limit, AwaitPool(time.Hour))
 		refusedFor(t, l, ReasonPool, "asked before")
 		must(t, l.SetLimit(Limit{Deny: true}))
 		setReplicas(t, l, 2)
@@ -313,13 +293,13 @@ func TestFollowAndAwait(t *testing.T) {
 	})
 	// Callers wait through a stop, and those that hold a slot keep it.
 	row(t, "waiters wait through a stop", func(t *testing.T) {
-		l := mustNew(t, Limit{InFlight: 4}, AwaitPool(), HintMaxAge(time.Minute))
+		l := mustNew(t, Limit{InFlight: 4}, AwaitPool(time.Minute))
 		src := following(t, l)
 		src.says(2)
 		a, b := took(t, l, "k"), took(t, l, "k")
 		c, d := asking(t, l, "k"), asking(t, l, "k", Weight(2))
 		time.Sleep(2 * time.Minute)
-		inForce(t, l, 2, "awaited")
+		isInForce(t, l, 2, "awaited")
 		a.Release()
 		b.Release()
 		c.waits(t)
@@ -385,7 +365,7 @@ func TestWhatDoesNotGrowOld(t *testing.T) {
 		"numbered": FixedOrdinal(2, steady(Pool{Replicas: 5})),
 	} {
 		row(t, name, func(t *testing.T) {
-			l := mustNew(t, Rates(PerSecond(100)), Replicas(9), AwaitPool(), HintMaxAge(time.Minute))
+			l := mustNew(t, Rates(PerSecond(100)), Replicas(9), AwaitPool(time.Minute))
 			for range 2 {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 				must(t, l.Follow(ctx, src))
@@ -399,15 +379,15 @@ func TestWhatDoesNotGrowOld(t *testing.T) {
 }
 
 func TestAwaitPoolNeedsAnEnd(t *testing.T) {
-	_, err := New(Rates(PerSecond(10)), AwaitPool())
-	says(t, err, "HintMaxAge")
-	_, err = New(Limit{}, AwaitPool(), Replicas(9))
-	says(t, err, "AwaitPool", "StartPool", "Replicas")
+	_, err := New(Rates(PerSecond(10)), AwaitPool(0))
+	says(t, err, "AwaitPool: maxAge", "0s")
+	_, err = New(Limit{}, AwaitPool(time.Minute), HintMaxAge(0))
+	says(t, err, "HintMaxAge", "AwaitPool")
 }
 
 // No caller waits where nothing is to be shared.
 func TestAwaitPoolWithoutLimit(t *testing.T) {
-	if !mustNew(t, Limit{}, Replicas(9), AwaitPool(), HintMaxAge(time.Minute)).Allow("k") {
+	if !mustNew(t, Limit{}, Replicas(9), AwaitPool(time.Minute)).Allow("k") {
 		t.Error("refused")
 	}
 }
@@ -424,10 +404,10 @@ func TestAwaitPool(t *testing.T) {
 		Rates(thousand, Rate{Unit: "tokens", Events: 1000, Per: time.Second}),
 	} {
 		row(t, limit, func(t *testing.T) {
-			l := mustNew(t, limit, Replicas(9), AwaitPool(), HintMaxAge(time.Minute), AtLeastOne())
+			l := mustNew(t, limit, Replicas(9), AwaitPool(time.Minute), AtLeastOne())
 			src := following(t, l)
 			time.Sleep(59 * time.Second)
-			inForce(t, l, 9, "awaited")
+			isInForce(t, l, 9, "awaited")
 			wants(t, l, "k", 0)
 			upTo(t, l, "k", 5, 0)
 			is(t, "Check", l.Check("k").Reason, ReasonPool)
@@ -444,7 +424,7 @@ func TestAwaitPool(t *testing.T) {
 // What was not admitted while the pool was awaited is not saved up.
 func TestAwaitPoolStartsEmpty(t *testing.T) {
 	row(t, "at the start", func(t *testing.T) {
-		l := mustNew(t, Rates(PerSecond(1000)), AwaitPool(), StartEmpty(), HintMaxAge(time.Hour))
+		l := mustNew(t, Rates(PerSecond(1000)), AwaitPool(time.Hour), StartEmpty())
 		time.Sleep(30 * time.Minute)
 		setReplicas(t, l, 4)
 		_, n := l.TryAcquireUpTo("k", 1000)
@@ -454,7 +434,7 @@ func TestAwaitPoolStartsEmpty(t *testing.T) {
 		within(t, "after .1 s at 250/s", 24, 27, n)
 	})
 	row(t, "in a stop", func(t *testing.T) {
-		l := mustNew(t, Rates(perSecond(100, 100)), AwaitPool(), HintMaxAge(time.Minute))
+		l := mustNew(t, Rates(perSecond(100, 100)), AwaitPool(time.Minute))
 		src := following(t, l)
 		src.says(1)
 		time.Sleep(time.Hour)
@@ -470,8 +450,7 @@ func TestNoTimerSpinsWhileThePoolIsAwaited(t *testing.T) {
 	for mode := range policy.RampGoBack + 1 {
 		row(t, mode, func(t *testing.T) {
 			ramp := policy.Ramp{Mode: mode, Start: .2, Over: 5 * time.Second, CoolDown: 2 * time.Second}
-			l := mustNew(t, Limit{InFlight: 1}, Policy(ramp), BeyondShare(), AwaitPool(),
-				HintMaxAge(time.Second), Replicas(2))
+			l := mustNew(t, Limit{InFlight: 1}, Policy(ramp), BeyondShare(), AwaitPool(time.Second), Replicas(2))
 			must(t, l.SetPool(Pool{Replicas: 1}, 10*time.Second))
 			time.Sleep(time.Second)
 			took(t, l, "k")
@@ -493,7 +472,7 @@ func TestSetPoolRefuses(t *testing.T) {
 		}
 		says(t, l.SetPool(Pool{Replicas: 3}, -time.Second), "SetPool", "ttl", "-1s")
 		says(t, l.SetPool(Pool{Replicas: -3}, time.Second), "Replicas", "-3")
-		inForce(t, l, 3, "configured")
+		isInForce(t, l, 3, "configured")
 		wants(t, l, "k", 2)
 		if s := l.Stats(); s.Pool.Rejected != 5 || s.Version != 0 {
 			t.Errorf("got %+v", s)
@@ -595,7 +574,7 @@ func TestFailuresAreSeenWithoutALogger(t *testing.T) {
 			log, before := recording(), slog.Default()
 			slog.SetDefault(slog.New(log))
 			defer slog.SetDefault(before)
-			l, err := build(Rates(PerHour(1)), append(opts, AwaitPool(), HintMaxAge(10*time.Second)))
+			l, err := build(Rates(PerHour(1)), append(opts, AwaitPool(10*time.Second)))
 			must(t, err)
 			src := following(t, l)
 			src.fails("SERVFAIL")
@@ -703,7 +682,7 @@ func TestLogsThatNoSlotIsLeft(t *testing.T) {
 	}
 	limit := func(l *Limiter) error { return l.SetLimit(few) }
 	setPlan := func(l *Limiter) error { return l.SetPlan("p", &few) }
-	await, many := together(AwaitPool(), HintMaxAge(time.Hour)), Replicas(21)
+	await, many := AwaitPool(time.Hour), Replicas(21)
 	for name, tt := range map[string]struct {
 		limit Limit
 		opt   Option

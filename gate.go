@@ -316,6 +316,35 @@ func (g *gate) advance(t meter.Instant, p policy.Policy) {
 	}
 }
 
+// tally returns what is counted of the gate's key; nil for a key that is not named.
+func (g *gate) tally() *tally {
+	if g.setting.own == nil {
+		return nil
+	}
+	return g.setting.own.tally
+}
+
+// part returns what is lent of the limit; 0 for the share.
+func (g *gate) part() float64 {
+	if g.setting.own == nil {
+		return 0
+	}
+	return g.setting.own.part
+}
+
+// endLoan puts a gate back under its share, as of the instant at which its part has ended, if it has.
+func (g *gate) endLoan(t meter.Instant) {
+	old := g.setting.own
+	if old == nil || old.part == 0 || t.At < old.tally.ends {
+		return
+	}
+	w, ends := *old, old.tally.ends
+	w.part, w.tally.ends = 0, meter.Never // it ends once
+	st := w.beside(g.setting.base, g.setting, false)
+	st.at = meter.Instant{At: ends, Wall: t.Wall - int64(t.At-ends)}
+	g.apply(st)
+}
+
 // noteHeldBack notes that a rule has held a call back, for its controller. For a key that has learned
 // nothing it notes nothing, or an idle key would differ from one never seen.
 func (g *gate) noteHeldBack(r *rule) {

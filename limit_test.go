@@ -342,8 +342,8 @@ func sane(t *testing.T, l *Limiter) {
 	for _, r := range l.Stats().Rules {
 		positive("limit and share", r.Limit, r.Share)
 	}
-	for i := range l.shards[0].setting.rules {
-		r := &l.shards[0].setting.rules[i]
+	for i := range l.newest().rules {
+		r := &l.newest().rules[i]
 		if r.role != roleRate {
 			continue
 		}

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/quotient-go/quotient/internal/carry"
 	"github.com/quotient-go/quotient/internal/inside"
 	"github.com/quotient-go/quotient/internal/meter"
 )
@@ -22,9 +23,9 @@ const (
 	maxShards    = 256
 )
 
-// New returns a limiter for limit, or an error that names the first field that is out of range. Limit{} is
-// valid: it admits every call, but for those under Plans, an Override or a policy that learns.
-// It starts no goroutine and needs no closing.
+// New returns a limiter, or an error that names the first field that is out of range. Limit{} is valid: it admits
+// every call, but for those under Plans, an Override or a policy that learns. It starts no goroutine and needs no
+// closing.
 func New(limit Limit, opts ...Option) (*Limiter, error) {
 	l, err := build(limit, opts)
 	if err == nil {
@@ -33,8 +34,7 @@ func New(limit Limit, opts ...Option) (*Limiter, error) {
 	return l, err
 }
 
-// Must returns l, and panics if err is not nil: Must(New(...)), or Must(registry.Limiter(...)). It is for
-// limits that are constants of the program, where an error is a bug.
+// Must returns l, and panics if err is not nil: Must(New(...)). It is for limits that are constants of the program.
 func Must(l *Limiter, err error) *Limiter {
 	if err != nil {
 		panic(err)
@@ -64,9 +64,7 @@ func build(limit Limit, opts []Option) (*Limiter, error) {
 		o.log = o.log.With("limiter", o.name)
 	}
 	if o.awaits && o.hintMaxAge == 0 {
-		return nil, errors.New("quotient: AwaitPool: it requires a HintMaxAge above 0. " +
-			"The pool of Replicas or StartPool counts after that time without a hint. " +
-			"Without such a pool, nothing is admitted then")
+		return nil, errors.New("quotient: HintMaxAge: 0 after AwaitPool, whose wait must have an end")
 	}
 	l := &Limiter{
 		options: o, base: time.Now(), seed: maphash.MakeSeed(), dryLog: rate.Sometimes{Interval: time.Second},
@@ -82,9 +80,14 @@ func build(limit Limit, opts []Option) (*Limiter, error) {
 	st := l.resolve(limit.clone(), l.belief, units, 0)
 	st.at, st.reshaped = l.wallNow(), true
 	l.clock.Store(l.clockFor(st))
-	l.standing = standing{belief: l.belief, source: "configured"}
+	if l.hints.source = "configured"; o.awaits {
+		l.hints.source = "awaited"
+	}
+	l.standing = standing{belief: l.belief, source: l.hints.source}
+	l.inForce = make(inForce, 1)
+	l.inForce[0].begin(st)
 	for i := range l.shards {
-		l.shards[i].start(l, st)
+		l.shards[i].start(l, st.at)
 	}
 	if err := l.setPlans(o.plans); err != nil {
 		return nil, err
@@ -104,9 +107,8 @@ func (l *Limiter) setPlans(plans map[string]Limit) error {
 	return nil
 }
 
-func (s *shard) start(l *Limiter, st *setting) {
-	s.l, s.latest, s.setting, s.untouched, s.plans = l, st.at, st, new(gate), new(plans)
-	s.untouched.begin(st)
+func (s *shard) start(l *Limiter, now meter.Instant) {
+	s.l, s.latest = l, now
 	s.store, s.left = newStore(), l.chance.Unswept
 	s.waiting = make(map[*gate]struct{})
 	if l.spokenKeys > 0 {
@@ -133,9 +135,9 @@ func shardCount(maxKeys int) int {
 	return 1 << (bits.Len(uint(n)) - 1)
 }
 
-// Limiter holds one limit for each key, over all replicas of a pool, by enforcing this replica's share of it.
-// All methods are safe for concurrent use; none waits for the network. In a testing/synctest bubble use one that was
-// made there, as waiters use their channels again.
+// Limiter holds one limit for each key, over all replicas of a pool, by enforcing this replica's share of it. All
+// methods are safe for concurrent use; none waits for the network. Use it in the testing/synctest bubble in which it
+// was made.
 type Limiter struct {
 	options
 	base       time.Time // the origin of instants
@@ -158,7 +160,6 @@ type Limiter struct {
 	belief    belief
 	known     bool // the pool was known once
 	units     []string
-	plans     []namedLimit
 	changes   uint
 	version   uint64 // counts what operators change
 	overrides overrides
@@ -166,6 +167,7 @@ type Limiter struct {
 	standing  standing
 
 	exchange exchange
+	inForce  inForce
 }
 
 // now reads the clock.
@@ -209,11 +211,9 @@ func (o *options) clockFor(st *setting) uint32 {
 // held. Those whose name ends in AndUnlock give it back. Methods of Limiter, Permit and caller take it
 // themselves.
 type shard struct {
-	l         *Limiter
-	setting   *setting // the newest
-	untouched *gate    // what a key never seen is equal to
-	overflow  overflow
-	waiting   map[*gate]struct{} // gates with a queue
+	l        *Limiter
+	copies   []*gate // of keys never seen, by the places of plans, as far as they were asked for: see unseen
+	overflow overflow
 
 	// A call for a known key touches one cache line of a shard, which cores take from each other. It begins
 	// with the last field of the store and ends with the first of the counters.
@@ -224,8 +224,8 @@ type shard struct {
 	counts counters
 
 	permits permits
-	plans   *plans
-	wanted  *mentions // nil without Demand; a shard ends where a cache line does
+	waiting map[*gate]struct{} // gates with a queue
+	wanted  *mentions          // nil without Demand; a shard ends where a cache line does
 }
 
 // counters is what a shard counts, under its lock.
@@ -243,7 +243,7 @@ func (l *Limiter) newest() *setting {
 	s := &l.shards[0]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.setting
+	return l.inForce[0].setting
 }
 
 // waitsForPool reports whether the pool has to be known before a limit here or of a plan admits. Under Deny
@@ -252,11 +252,12 @@ func (l *Limiter) waitsForPool() bool {
 	s := &l.shards[0]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	waits := s.setting.awaiting || s.setting.limit.Deny
-	for _, p := range *s.plans {
-		waits = waits || p.setting.awaiting
+	own := l.inForce[0].setting
+	waits := own.limit.Deny
+	for _, st := range l.inForce.settings() {
+		waits = waits || st.awaiting
 	}
-	return waits && s.setting.belief.awaits
+	return waits && own.belief.awaits
 }
 
 // hash returns the hash of a key. A collision of the 56 bits that count errs on the safe side: two keys then
@@ -301,6 +302,15 @@ func (s *shard) tickWall(now meter.Instant) meter.Instant {
 	return now
 }
 
+// latest is the present instant, and no earlier than that of any shard. All shards are locked.
+func (l *Limiter) latest() meter.Instant {
+	at := l.wallNow()
+	for i := range l.shards {
+		at = l.shards[i].tickWall(at)
+	}
+	return at
+}
+
 // now reads the clock for the shard.
 func (s *shard) now() meter.Instant { return s.tick(s.l.now()) }
 
@@ -327,7 +337,7 @@ func (s *shard) current(g *gate, key string, plan planID) *gate {
 	if g.part() > 0 {
 		g.endLoan(s.now()) // slots alone need no clock otherwise
 	}
-	if g.setting.overridden() && g.name != key {
+	if g.name != key && g.setting.overridden() {
 		g = s.overflowed()
 		g.sync()
 	}
@@ -338,9 +348,10 @@ func (s *shard) current(g *gate, key string, plan planID) *gate {
 // The clocks that calls read. Without a window the monotonic clock is enough, at little more than half
 // the price of both. Slots alone need no clock at all unless a caller has to wait.
 const (
-	clockMonotonic uint32 = iota
+	clockNone uint32 = iota
+	clockMonotonic
 	clockWall
-	clockNone
+	numClocks
 )
 
 // What other packages of this module may do to a limiter: see package inside.
@@ -395,7 +406,8 @@ func (l *Limiter) lendKey(key string, part float64, lasts time.Duration) bool {
 }
 
 func (l *Limiter) reportKey(key string, rate Rate, others int64, lasts time.Duration) bool {
-	s, g, r, w := l.countedGate(countKey{countedID(id{name: rate.Name, unit: rate.Unit, per: int64(rate.Per)}), key})
+	rule := countedID(id{name: rate.Name, unit: rate.Unit, per: int64(rate.Per)})
+	s, g, r, w := l.countedGate(carry.Count{Rule: rule, Key: key})
 	if r == nil {
 		s.mu.Unlock()
 		return false

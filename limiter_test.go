@@ -388,7 +388,7 @@ func (o *oracle) inspect() {
 		if _, ok := s.waiting[g]; ok != (q > 0) {
 			o.wrong("%s waiting %v queue %d", k, ok, q)
 		}
-		if q > 0 && g.setting != s.setting && !g.setting.overridden() {
+		if q > 0 && g.setting != s.newest(0) && !g.setting.overridden() {
 			o.wrong("%s stale setting with a queue", k)
 		} else if q > 0 {
 			o.queue(g, names)

@@ -280,7 +280,7 @@ func (s *shard) spare(g *gate, now meter.Instant) bool {
 	g.sync()
 	s.reclaim(g, now)
 	if g.setting.lapsed() && g.held == 0 && g.used == 0 && g.rested(now) {
-		g.join(s.setting, now)
+		g.join(s.newest(0), now)
 	}
 	if g.held != 0 || g.used != 0 || g.setting.overridden() {
 		return false
@@ -291,12 +291,8 @@ func (s *shard) spare(g *gate, now meter.Instant) bool {
 
 // rested reports whether all rules of a gate are as for a key never seen.
 func (g *gate) rested(now meter.Instant) bool {
-	full := *g.setting
-	full.at, full.startEmpty, full.joins, full.reshaped = now, false, false, true
-	u := new(gate)
-	u.begin(&full)
 	g.advance(now, nil)
-	return g.idle(now, u)
+	return g.idle(now, g.setting.fullGate(now))
 }
 
 func (s *shard) evicted(n int) {
@@ -408,7 +404,7 @@ func (l *Limiter) lookNext(but *shard, most int) (left int, found bool) {
 // not idle, any other new key starts with what that gate has left. The key may have been admitted there, and
 // must not get a second burst.
 func (s *shard) newKey(hash uint64, key string, now meter.Instant) *gate {
-	like := s.untouched
+	like := s.unseen(0)
 	if o := &s.overflow; o.gate != nil {
 		if s.spare(o.gate, now) {
 			delete(s.promises, o.gate)
@@ -458,7 +454,7 @@ func (o *overflow) leave(key string) {
 func (s *shard) overflowed() *gate {
 	s.counts.overflowed++
 	if s.overflow.gate == nil {
-		s.overflow = overflow{newGate("", s.untouched, s.latest, s.l.hash("")), make(map[string]int)}
+		s.overflow = overflow{newGate("", s.unseen(0), s.latest, s.l.hash("")), make(map[string]int)}
 	}
 	return s.overflow.gate
 }

@@ -10,13 +10,10 @@ import (
 	"github.com/quotient-go/quotient/internal/meter"
 )
 
-// Override gives one key a limit of its own, over the fleet, in place of the limiter's; nil removes it. It
-// applies at once, and like SetLimit it brings no tokens. It applies to this replica only. On an error
-// nothing changes.
-//
-// A key with a limit of its own is remembered until that is removed, and does not count against MaxKeys. If it
-// is removed while the limiter denies everything, the key keeps its rules until something is admitted.
-// There may be MaxKeys / 2 such keys, at least one. A key with waiters or permits in the overflow gate can
+// Override gives one key a limit of its own on this replica, over the fleet, in place of the limiter's; nil removes
+// it. Like SetLimit it brings no tokens, and changes nothing on an error. Such a key is remembered, and does not count
+// against MaxKeys; there may be MaxKeys / 2 of them, at least one. If its limit is removed while the limiter denies
+// everything, it keeps its rules until something is admitted. A key with waiters or permits in the overflow gate can
 // only be denied.
 func (l *Limiter) Override(key string, limit *Limit) error {
 	old, err := l.override(key, limit, false)
@@ -37,23 +34,20 @@ func (l *Limiter) override(key string, limit *Limit, try bool) (old *Limit, err 
 	if had {
 		old = &was
 	}
-	switch {
-	case limit == nil && (try || !had):
+	if limit == nil && (try || !had) {
 		return nil, nil
-	case limit == nil:
-		l.overrides.remove(key)
-		l.overridden.Store(int64(len(l.overrides.limits)))
-		l.place(key, nil)
-	default:
+	}
+	var w *own
+	if limit != nil {
 		mine := limit.clone()
 		if err := l.admitOverride(key, mine, had, try); err != nil || try {
 			return nil, err
 		}
-		l.overrides.remove(key)
-		l.overrides.add(strings.Clone(key), mine)
-		l.overridden.Store(int64(len(l.overrides.limits)))
-		l.place(key, &own{o: &l.options, limit: &mine})
+		w, limit = &own{o: &l.options, limit: &mine}, &mine
 	}
+	l.overrides.set(key, limit)
+	l.overridden.Store(int64(len(l.overrides.limits)))
+	l.place(key, w)
 	l.version++
 	return old, nil
 }
@@ -81,7 +75,7 @@ func (l *Limiter) admitOverride(key string, limit Limit, had, try bool) error {
 	}
 	if !try && !slices.Equal(units, l.units) {
 		l.units = units
-		l.publish(l.newest().limit)
+		l.publish(nil)
 	}
 	return nil
 }
@@ -106,68 +100,42 @@ func (s *shard) hasRoomBeyond(now meter.Instant) bool {
 	return true
 }
 
-func (o *overrides) add(key string, limit Limit) {
+// overrides are the limits of single keys. Limiter.mu guards them.
+type overrides struct {
+	limits map[string]Limit
+	clocks [numClocks]int // how many need each of the clocks
+}
+
+// set gives a key a limit in place of the one that it has, if any; nil for none.
+func (o *overrides) set(key string, limit *Limit) {
+	if old, ok := o.limits[key]; ok {
+		delete(o.limits, key)
+		o.clocks[old.clock()]--
+	}
+	if limit == nil {
+		return
+	}
 	if o.limits == nil {
 		o.limits = make(map[string]Limit)
 	}
-	o.limits[key] = limit
-	o.count(limit, 1)
+	o.limits[strings.Clone(key)] = *limit
+	o.clocks[limit.clock()]++
 }
 
-func (o *overrides) remove(key string) {
-	if limit, ok := o.limits[key]; ok {
-		delete(o.limits, key)
-		o.count(limit, -1)
-	}
-}
-
-func (o *overrides) count(limit Limit, sign int) {
-	clock, wall := limit.clocks()
-	if clock {
-		o.clocks += sign
-	}
-	if wall {
-		o.walls += sign
-	}
-}
-
-// clocks reports whether calls under the limit need a clock, and whether they need the wall clock.
-func (l Limit) clocks() (clock, wall bool) {
+// clock returns which clock calls under the limit need.
+func (l Limit) clock() (clock uint32) {
 	for _, r := range l.Rates {
-		wall = wall || r.Kind != Bucket
-	}
-	return len(l.Rates) > 0, wall
-}
-
-// clockOf returns which clock calls need. It depends on the next settings, those that stay where there is
-// none, and the limits of single keys.
-func (l *Limiter) clockOf(next []*setting) uint32 {
-	clock, wall := l.overrides.clocks > 0, l.overrides.walls > 0
-	all := l.settings()
-	for i, st := range next {
-		if i == len(all) {
-			all = append(all, st)
-		} else if st != nil {
-			all[i] = st
+		if clock = max(clock, clockMonotonic); r.Kind != Bucket {
+			clock = clockWall
 		}
 	}
-	for _, st := range all {
-		c := l.clockFor(st)
-		clock, wall = clock || c != clockNone, wall || c == clockWall
-	}
-	switch {
-	case wall:
-		return clockWall
-	case clock:
-		return clockMonotonic
-	}
-	return clockNone
+	return clock
 }
 
 // place puts the key's gate under w, or back under the limiter's limit when w is nil. Call with l.mu held. A
 // gate that a colliding key has made is this key's from now on.
 func (l *Limiter) place(key string, w *own) {
-	l.clock.Store(l.clockOf(nil)) // before it is read
+	l.clock.Store(l.clockOf(l.inForce.settings())) // before it is read
 	s, h := l.lock(key)
 	now := s.tickWall(l.wallNow())
 	g := s.resident(h, key, now)
@@ -177,7 +145,7 @@ func (l *Limiter) place(key string, w *own) {
 		if g.setting.plan > 0 { // then it may be in none
 			s.putAway(g, now)
 		}
-		st := w.beside(s.setting, g.setting, false)
+		st := w.beside(s.newest(0), g.setting, false)
 		st.at = now
 		g.apply(st)
 		for _, other := range g.others() {
@@ -221,7 +189,7 @@ func (s *shard) resident(hash uint64, key string, now meter.Instant) *gate {
 	if g := s.find(hash); g != nil {
 		return g
 	}
-	like := s.untouched
+	like := s.unseen(0)
 	if o := s.overflow.gate; o != nil && !s.spare(o, now) {
 		like = o
 	}
@@ -240,11 +208,9 @@ func (l *Limiter) Overrides() map[string]Limit {
 	return all
 }
 
-// Reset forgives a key, and reports whether it is remembered: it becomes as one never seen, without debts
-// and without what a policy has learned of it. A limit of its own stays, and is full. Permits that are out
-// keep their slots, and give back nothing else. Waiters stay in order, and go at once where there is room.
-// It applies to this replica only. A key that shares the overflow gate is not forgiven, because the others
-// of that gate would be too.
+// Reset forgives a key on this replica, and reports whether it is remembered: it becomes as one never seen, without
+// debts and without what a policy has learned of it. A limit of its own stays, and is full. Permits that are out keep
+// their slots, and waiters their order. A key that shares the overflow gate is not forgiven.
 func (l *Limiter) Reset(key string) bool {
 	known := l.reset(key)
 	if known { // and without a lock: a handler may ask for Stats
@@ -265,7 +231,7 @@ func (l *Limiter) reset(key string) bool {
 	l.version++
 	now := s.now()
 	if s.touch(g, now); g.setting.lapsed() {
-		g.join(s.setting, now)
+		g.join(s.newest(0), now)
 	}
 	g.reset(now, s.unseen(g.setting.plan), h)
 	delete(s.promises, g)
@@ -273,18 +239,110 @@ func (l *Limiter) reset(key string) bool {
 	return true
 }
 
-// plan is a named limit beside the limiter's own, in one shard: a chain of settings, and the gate of a key
-// never seen. A plan that was taken off has the limiter's own limit. When another one needs its place, its
-// chain ends in that of the limiter's own limit: so its keys come there when they are next touched.
+// reset has the gate start fresh, as u, the gate of a key never seen. Under a limit of its own it is full.
+// Slots, permits and waiters stay. The epoch is another one, so that nothing taken before comes back.
+func (g *gate) reset(t meter.Instant, u *gate, seed uint64) {
+	if g.setting.overridden() {
+		u = g.setting.fullGate(t)
+	}
+	fresh := newGate("", u, t, seed)
+	if st := *g.setting; st.own != nil && !st.overridden() { // slots that are lent may have a controller
+		st.at, st.begins, st.reshaped = t, false, !sameShape(fresh.setting, &st)
+		fresh.apply(&st)
+	}
+	g.first = fresh.first
+	g.epoch++
+	if fresh.ext != nil {
+		x := g.extend()
+		x.rest, x.learned = fresh.ext.rest, fresh.ext.learned
+		g.noteLatest(t)
+	}
+	if g.ext != nil {
+		g.ext.plans = nil
+	}
+}
+
+// SetPlan gives a plan, which is a class of keys, a limit over the fleet for each of its keys; nil removes it, and its
+// keys come under the limiter's own limit. Names follow the rules of Registry.Add, and there can be 64. On an error
+// nothing changes. A key is in the plan that its latest call named (Plan). What it takes in one plan counts in the
+// others that it was in, so that it gets no more by changing between plans than under the largest alone. An Override
+// goes before any plan.
+func (l *Limiter) SetPlan(name string, limit *Limit) error {
+	old, err := l.setPlan(name, limit, false)
+	if err == nil { // and without a lock: a handler may ask for Stats
+		l.log.Info("plan set", "plan", name, "old", old, "new", limit)
+		if limit != nil {
+			limit.warn(l.log.With("plan", name))
+			l.warnOfSlots()
+		}
+	}
+	return err
+}
+
+// setPlan is SetPlan without its log. With try it only returns the error.
+func (l *Limiter) setPlan(name string, limit *Limit, try bool) (old *Limit, err error) {
+	if !isName(name) {
+		return nil, fmt.Errorf("quotient: SetPlan: name: %q is not %s", clip(name), namesAre)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	i := slices.IndexFunc(l.inForce[1:], func(p plan) bool { return p.name == name }) + 1
+	if st := l.inForce[i].setting; st.planName == name {
+		old = &st.limit
+	}
+	id, units := l.placeFor(i), l.units
+	to := namedLimit{id: id}
+	switch {
+	case limit == nil && old == nil:
+		return nil, nil
+	case id == 0:
+		return nil, fmt.Errorf("quotient: SetPlan: %q would be one more than %d plans", name, l.chance.Plans)
+	case limit != nil:
+		if units, err = l.learnUnits(*limit, id.place()); err != nil {
+			return nil, fmt.Errorf("quotient: SetPlan: %w", err)
+		}
+		to.name, to.limit = strings.Clone(name), limit.clone()
+	}
+	if try {
+		return nil, nil
+	}
+	l.units = units
+	l.version++
+	l.publish(&to)
+	return old, nil
+}
+
+// placeFor returns the id of the plan in place i. For place 0 it is that of a free place: one that none has had, else
+// that of a plan that was taken off; 0 without one.
+func (l *Limiter) placeFor(i int) planID {
+	if n := len(l.inForce); i == 0 && n <= l.chance.Plans {
+		return planID(n)
+	}
+	if i > 0 {
+		return l.inForce[i].setting.plan
+	}
+	for _, st := range l.inForce.settings()[1:] {
+		if st.planName == "" {
+			return st.plan.next()
+		}
+	}
+	return 0
+}
+
+// maxPlans is how many plans a limiter can have at a time: few enough to look at all of them.
+const maxPlans = 64
+
+// plan is a limit of the limiter in force: a chain of settings, and the gate of a key never seen. A plan that was taken
+// off has the limiter's own limit. When another one needs its place, its chain ends in that of the limiter's own limit:
+// so its keys come there when they are next touched.
 //
 // A key is in the plan of its latest call, and its gate has what is left of that plan. The rest of its former
 // plans stays in gates of their own, and all that the key takes counts there too. They stay until the key is
 // idle in all of them.
 type plan struct {
-	id        planID
-	name      string   // "" for one that was taken off
-	setting   *setting // the newest
-	untouched *gate
+	name    string   // also of a plan that was taken off, as long as no other needs its place
+	setting *setting // the newest; its planName is "" for the limiter's own limit, and for a plan that was taken off
+	fresh   *gate    // of a key never seen. Looks may change it: shards look at copies (unseen)
 }
 
 // planID is the place of a plan, counted from 1, and above it how many plans had that place before. 0 is the
@@ -293,45 +351,16 @@ type planID uint32
 
 const placeBits = 8
 
-func (id planID) place() int { return int(id&(1<<placeBits-1)) - 1 }
+// place counts from 0, which is that of the limiter's own limit.
+func (id planID) place() int { return int(id & (1<<placeBits - 1)) }
 
 // next is the id of the plan that takes the place.
 func (id planID) next() planID { return id + 1<<placeBits }
 
-// plans are those of a shard, by their places.
-type plans []plan
-
-// maxPlans is how many plans a limiter can have at a time: few enough to look at all of them.
-const maxPlans = 64
-
-// named returns the plan of that name, and whether there is one. "" is the limiter's own limit.
-func (ps plans) named(name string) (planID, bool) {
-	for i := range ps {
-		if p := &ps[i]; p.name == name && name != "" {
-			return p.id, true
-		}
-	}
-	return 0, name == ""
-}
-
-// of returns the plan of that id; nil for the limiter's own limit. That is also where the calls are whose plan
-// has given up its place since.
-func (s *shard) of(id planID) *plan {
-	if id == 0 {
-		return nil
-	}
-	if p := &(*s.plans)[id.place()]; p.id == id {
-		return p
-	}
-	return nil
-}
-
-// newest returns the newest setting of a plan.
-func (s *shard) newest(id planID) *setting {
-	if p := s.of(id); p != nil {
-		return p.setting
-	}
-	return s.setting
+// begin puts a plan under its first setting.
+func (p *plan) begin(st *setting) {
+	*p = plan{name: st.planName, setting: st, fresh: new(gate)}
+	p.fresh.begin(st)
 }
 
 // settingOf returns the setting that a call of a plan comes under at a gate.
@@ -341,14 +370,6 @@ func (s *shard) settingOf(g *gate, id planID) *setting {
 		return st
 	}
 	return newest
-}
-
-// unseen returns the gate of a key never seen in a plan.
-func (s *shard) unseen(id planID) *gate {
-	if p := s.of(id); p != nil {
-		return p.untouched
-	}
-	return s.untouched
 }
 
 // enter brings a gate into a plan. A key with a limit of its own is in none. One that has lost it comes back
@@ -577,89 +598,4 @@ func (g *gate) copy() *gate {
 	}
 	c.ext = &x
 	return &c
-}
-
-// namedLimit is a plan's limit. A plan that is off has no limit.
-type namedLimit struct {
-	id    planID
-	name  string
-	limit Limit
-	off   bool
-}
-
-// overrides are the limits of single keys. Limiter.mu guards them.
-type overrides struct {
-	limits map[string]Limit
-	clocks int // how many need a clock
-	walls  int // how many need the wall's
-}
-
-// SetPlan gives the plan of that name a limit over the fleet, for each of its keys. Names follow the rules
-// of Registry.Add. It applies at once; nil removes the plan, and its keys come under the limiter's own
-// limit. A limiter can have 64 plans at a time. On an error nothing changes.
-//
-// A plan is a class of keys. A call names it with Plan, and a key is in the plan of its latest call. A key
-// that changes its plan keeps what it has used: what it takes in one counts in the others that it was in. So
-// it gets no more by changing between plans than under the largest alone. Slots in flight are counted once.
-// Events taken in another plan are not refunded. A limit of its own (Override) goes before any plan.
-func (l *Limiter) SetPlan(name string, limit *Limit) error {
-	old, err := l.setPlan(name, limit, false)
-	if err == nil { // and without a lock: a handler may ask for Stats
-		l.log.Info("plan set", "plan", name, "old", old, "new", limit)
-		if limit != nil {
-			limit.warn(l.log.With("plan", name))
-			l.warnOfSlots()
-		}
-	}
-	return err
-}
-
-// setPlan is SetPlan without its log. With try it only returns the error.
-func (l *Limiter) setPlan(name string, limit *Limit, try bool) (old *Limit, err error) {
-	if !isName(name) {
-		return nil, fmt.Errorf("quotient: SetPlan: name: %q is not %s", clip(name), namesAre)
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	i := slices.IndexFunc(l.plans, func(p namedLimit) bool { return p.name == name })
-	if i >= 0 && !l.plans[i].off {
-		old = &l.plans[i].limit
-	}
-	id, i := l.placeFor(i)
-	p, units := namedLimit{id: id, name: strings.Clone(name), off: limit == nil}, l.units
-	switch {
-	case limit == nil && old == nil:
-		return nil, nil
-	case i < 0:
-		return nil, fmt.Errorf("quotient: SetPlan: %q would be one more than %d plans", name, l.chance.Plans)
-	case limit != nil:
-		if units, err = l.learnUnits(*limit, i+1); err != nil {
-			return nil, fmt.Errorf("quotient: SetPlan: %w", err)
-		}
-		p.limit = limit.clone()
-	}
-	if try {
-		return nil, nil
-	}
-	plans := append(slices.Clone(l.plans), p)[:max(i+1, len(l.plans))] // old points into the list
-	plans[i] = p
-	l.plans, l.units = plans, units
-	l.version++
-	l.publish(l.newest().limit)
-	return old, nil
-}
-
-// placeFor returns the id of a plan in place i and that place. If i is below 0 it is a free place: one that
-// none has had, else that of a plan that was taken off. It is below 0 without one.
-func (l *Limiter) placeFor(i int) (planID, int) {
-	switch n := len(l.plans); {
-	case i >= 0:
-		return l.plans[i].id, i
-	case n < l.chance.Plans:
-		return planID(n + 1), n
-	}
-	if i = slices.IndexFunc(l.plans, func(p namedLimit) bool { return p.off }); i < 0 {
-		return 0, i
-	}
-	return l.plans[i].id.next(), i
 }

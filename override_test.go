@@ -217,7 +217,7 @@ func TestWhatWasTakenIsKeptUnderDeny(t *testing.T) {
 		then     func(*testing.T, *Limiter)
 	}{
 		{name: "its own limit, before the first pool", limit: three, own: true,
-			opts: []Option{AwaitPool(), HintMaxAge(time.Minute)}},
+			opts: []Option{AwaitPool(time.Minute)}},
 		{name: "its own limit", limit: deny, own: true},
 		{name: "its own limit, then a plan", limit: deny, own: true, opts: []Option{plan(three)}, to: "p"},
 		{name: "its own limit, a reset of another key", limit: deny, own: true,

@@ -3,28 +3,23 @@ package quotient
 import (
 	"context"
 	"fmt"
-	"iter"
 	"os"
 	"strconv"
-	"time"
+
+	"github.com/quotient-go/quotient/internal/damper"
 )
 
 // Pool is what a replica knows about the pool that shares its limits.
 type Pool struct {
-	// Replicas is the number of live replicas, or the sum of their weights: 1 to 1,000,000.
-	Replicas int
-	// Ordinal numbers the replicas from 1 to Replicas; 0 when it is not known. A replica of weight w has w
-	// numbers in a row, and this is the first.
-	Ordinal int
+	Replicas int // that live, or the sum of their weights: 1 to 1,000,000
+	Ordinal  int // from 1 to Replicas; 0 when it is not known. One of weight w has w in a row, and this is the first
 	// Fixed reports whether no two replicas can hold the same ordinal: it comes from a StatefulSet or the
 	// like. Only then is the remainder of a division of slots given out, to the lowest ordinals.
-	Fixed bool
-	// Weight is the number of shares that this replica gets, as if it were that many replicas. 0 means 1.
-	Weight int
+	Fixed  bool
+	Weight int // as how many replicas this one counts; 0 means 1
 }
 
-// maxReplicas is beyond any fleet; a larger number is a misread field.
-const maxReplicas = 1_000_000
+const maxReplicas = damper.MaxReplicas
 
 // validate reports the first field that is out of range, or nil.
 func (p Pool) validate() error {
@@ -55,62 +50,16 @@ func (p Pool) weight() int { return max(1, p.Weight) }
 // parts is how many shares of this replica's size there are.
 func (p Pool) parts() float64 { return float64(p.Replicas) / float64(p.weight()) }
 
-// smaller reports whether the share of p is smaller than that of q.
-func (p Pool) smaller(q Pool) bool {
-	return int64(p.weight())*int64(q.Replicas) < int64(q.weight())*int64(p.Replicas)
-}
-
-// withShareOf returns p as a pool in which this replica has at most the share that it has in q, which is
-// smaller: one of more replicas. Where that would be too many it is q, without the ordinal of another pool.
-func (p Pool) withShareOf(q Pool) Pool {
-	w := int64(q.weight())
-	n := (int64(p.weight())*int64(q.Replicas) + w - 1) / w
-	if n > maxReplicas {
-		return Pool{Replicas: q.Replicas, Weight: q.Weight}
-	}
-	p.Replicas = int(n)
-	return p
-}
-
 // Source reports the pool as it is seen from outside. Watch reports each pool that it sees, and each failure to see
 // one, from one goroutine at a time, until the context is done. It returns the context's error, and leaves no
-// goroutine behind.
-//
-// A Source whose settings can be wrong should have a method Validate() error, which a program can call before it
-// starts, as package config does. Watch returns the same error at once, and reports nothing.
+// goroutine behind. A Source whose settings can be wrong should have a method Validate() error, whose error Watch
+// returns at once.
 type Source interface {
 	Watch(ctx context.Context, report func(Pool, error)) error
 }
 
-// Carrier is a Source that also sums up, over the pool, the replicas' reports on their keys. Follow uses it
-// so for a limiter with Demand.
-type Carrier interface {
-	Source
-	// Carry calls turn once in each interval while Watch runs, from one goroutine at a time, until stop is
-	// called. Stop returns when no call runs, and takes back all Terms. The name tells the limiters of a
-	// process apart. A name in use is an error.
-	Carry(name string, turn func(Sums)) (stop func(), err error)
-}
-
-// Sums are the reports of a pool's replicas on the keys of a limiter. They are valid during one call of
-// turn.
-type Sums interface {
-	// Say sets this replica's report on a key from now on. The zero Terms withdraw it.
-	Say(key string, own Terms)
-	// Keys iterates over the keys that any replica reports on, as far as is known here.
-	Keys() iter.Seq[string]
-	// Sum returns the sum over all replicas, this one included, and the age of the oldest part of it. That is
-	// math.MaxInt64 while a part is missing.
-	Sum(key string) (sum Terms, age time.Duration)
-	// Bytes returns what the source has sent and received since it was made.
-	Bytes() (sent, received uint64)
-}
-
-// Terms are what a replica adds to the sum for a key. The limiter decides what they mean. None is below 0.
-type Terms [6]int64
-
 // Env is the source that reads the environment once: QUOTIENT_REPLICAS, and, if set, QUOTIENT_WEIGHT and
-// QUOTIENT_ORDINAL, a StatefulSet's pod index, which counts from 0. Such ordinals are fixed.
+// QUOTIENT_ORDINAL, a pod index, which counts from 0 and is fixed.
 func Env() Source { return static{envPool} }
 
 // The variables that Env reads.
@@ -151,10 +100,9 @@ func envPool() (Pool, error) {
 	return p, p.validate()
 }
 
-// FixedOrdinal is src, which counts the replicas, with the ordinal of this replica, 1 or more. No other
-// replica may ever have it: for example a StatefulSet's pod index plus one. If src reports a weight w, the
-// replica has w ordinals, and this is the first. Pools too small for the ordinal, as in a restart, are
-// reported without one.
+// FixedOrdinal is src, which counts the replicas, with the ordinal of this replica, 1 or more, that no other may ever
+// have: a StatefulSet's pod index plus one. If src reports a weight w, the replica has w ordinals, and this is the
+// first. Pools too small for it are reported without one.
 func FixedOrdinal(ordinal int, src Source) Source { return numbered{ordinal, src} }
 
 type numbered struct {

@@ -143,18 +143,3 @@ func TestEnv(t *testing.T) {
 		})
 	}
 }
-
-// A share of before that no pool of this weight could have without more than a million replicas counts as it
-// was, without an ordinal.
-func TestShareOfBeforeThatIsTiny(t *testing.T) {
-	p := Pool{Replicas: 10, Weight: 9, Ordinal: 2, Fixed: true}
-	if got, want := p.withShareOf(Pool{Replicas: 900_000, Weight: 3, Ordinal: 7}),
-		(Pool{Replicas: 900_000, Weight: 3}); got != want {
-		t.Errorf("got %+v, want %+v", got, want)
-	}
-	got, want := p.withShareOf(Pool{Replicas: 100_000}),
-		(Pool{Replicas: 900_000, Weight: 9, Ordinal: 2, Fixed: true})
-	if got != want {
-		t.Errorf("got %+v, want %+v", got, want)
-	}
-}

@@ -104,7 +104,7 @@ func TestRegistryAtOnce(t *testing.T) {
 // Ready names a limiter that waits for its pool, and is nil when none does.
 func TestRegistryReady(t *testing.T) {
 	var r Registry
-	await := together(AwaitPool(), HintMaxAge(time.Hour))
+	await := AwaitPool(time.Hour)
 	must(t, r.Ready())
 	limiterIn(t, &r, "knows")
 	must(t, r.Ready())
@@ -211,7 +211,7 @@ func TestRegistryFollow(t *testing.T) {
 func TestRegistryFollows(t *testing.T) {
 	// A limiter that waits for its pool has it from the start when the registry knows it.
 	row(t, "follow ends the wait", func(t *testing.T) {
-		r := Registry{Options: shared(AwaitPool(), Replicas(9), HintMaxAge(time.Minute))}
+		r := Registry{Options: shared(AwaitPool(time.Minute), Replicas(9))}
 		src := following(t, &r)
 		a := limiterIn(t, &r, "a")
 		refusedFor(t, a, ReasonPool, "k")

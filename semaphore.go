@@ -115,7 +115,7 @@ func (l *Limiter) withoutSlots() (short []namedLimit) {
 	if l.belief.awaits {
 		return nil
 	}
-	for _, st := range l.settings() {
+	for _, st := range l.inForce.settings() {
 		if st.limit.InFlight > 0 && st.slots == 0 && (st.plan == 0 || st.planName != "") {
 			short = append(short, namedLimit{name: st.planName, limit: st.limit})
 		}

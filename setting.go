@@ -232,7 +232,9 @@ func (o *options) resolve(limit Limit, b belief, units []string, part float64) *
 		st.rules = append(st.rules, slotRule(limit.InFlight, st.slots))
 	}
 	st.lendable()
-	st.lend(part)
+	if part > 0 {
+		st.lend(part)
+	}
 	o.govern(st, b, part)
 	st.arrange()
 	st.simplify()
@@ -284,15 +286,14 @@ func (st *setting) arrange() {
 func (st *setting) simplify() {
 	slots := st.limit.InFlight > 0
 	st.holds = slots || len(st.ctrls) > 0
-	st.clock = clockNone
 	for i := range st.rules {
 		r := &st.rules[i]
 		st.census = st.census || r.Counted
 		switch {
 		case r.kind == kindWindow || r.kind == kindTurn:
 			st.clock = clockWall
-		case r.timed && st.clock == clockNone:
-			st.clock = clockMonotonic
+		case r.timed:
+			st.clock = max(st.clock, clockMonotonic)
 		}
 	}
 	if st.awaiting || st.limit.Deny {

@@ -55,7 +55,7 @@ func TestStates(t *testing.T) {
 		is(t, "under a limit that denies", len(l.Explain("k").Rules), 0)
 	})
 	row(t, "of one key are not known without a pool", func(t *testing.T) {
-		l := mustNew(t, Rates(perSecond(10, 20)), AwaitPool(), HintMaxAge(time.Minute), Replicas(4))
+		l := mustNew(t, Rates(perSecond(10, 20)), AwaitPool(time.Minute), Replicas(4))
 		into := []RuleState{{Name: "old"}}
 		refusedFor(t, l, ReasonPool, "k", StateInto(&into))
 		is(t, "StateInto", len(into), 0)

@@ -308,9 +308,9 @@ func (s *shard) waitNow(g *gate, timed bool) meter.Instant {
 }
 
 // serveAndUnlock asks the next again after something has changed, and gives the lock back,
-// now and then also in between, so that no caller waits for it long.
+// now and then also in between, so that no caller waits for it long. The gate may be nil.
 func (s *shard) serveAndUnlock(g *gate) {
-	for g.waited() {
+	for g != nil && g.waited() {
 		now := s.waitNow(g, g.ext.timed)
 		s.touch(g, now)
 		if !s.serve(g, now) {

@@ -828,7 +828,7 @@ func TestPriorityOfACall(t *testing.T) {
 		_, err := l.Acquire(t.Context(), "k", p.Option())
 		says(t, err, "Priority", fmt.Sprint(int(p)))
 	}
-	d, err := newDemand([]CallOption{PriorityCritical.Option(), Weight(3), PriorityLow.Option()}, nil, nil)
+	d, err := newDemand([]CallOption{PriorityCritical.Option(), Weight(3), PriorityLow.Option()}, l.inForce)
 	if err != nil || d.class != PriorityLow || d.weight != 3 || d.priced {
 		t.Errorf("%+v, %v: the last class of a call counts, and nothing else changes", d, err)
 	}
@@ -1179,7 +1179,7 @@ func (h *herd) earliest(t *testing.T) time.Duration {
 	s, hash := h.l.lock("k")
 	defer s.mu.Unlock()
 	now = s.tick(now)
-	d, err := newDemand(h.opts, s.setting.units, *s.plans)
+	d, err := newDemand(h.opts, s.l.inForce)
 	must(t, err)
 	return s.peek(hash, "k", now).probe(now, &d).wait
 }

@@ -44,7 +44,7 @@ func TestKeysThatBorrowKeepToTheDocument(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, quotient.Replicas(4), quotient.Demand(10, time.Second))
 		h := quiet(t, l)
-		src := &carried.Source{Replicas: 4, Every: 100 * time.Millisecond, Others: quotient.Terms{3, 750}}
+		src := &carried.Source{Replicas: 4, Every: 100 * time.Millisecond, Others: [6]int64{3, 750}}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- l.Follow(ctx, src) }()

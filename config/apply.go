@@ -113,7 +113,7 @@ func (l Limiter) options(p Pool) []quotient.Option {
 		opts = append(opts, quotient.StartPool(p.size()))
 	}
 	if p.Await {
-		opts = append(opts, quotient.AwaitPool())
+		opts = append(opts, quotient.AwaitPool(p.MaxAge))
 	}
 	if l.Policy == policyTracking {
 		opts = append(opts, quotient.Policy(policy.Tracking{Retry: policy.Retry{Longest: l.LongestPause}}))

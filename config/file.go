@@ -44,7 +44,7 @@ type Pool struct {
 	HoldDown time.Duration
 	// MaxAge is quotient.HintMaxAge; 0, the default, keeps the last size for ever.
 	MaxAge time.Duration
-	// Await is quotient.AwaitPool: nothing is admitted until the source has reported. It needs a MaxAge.
+	// Await is quotient.AwaitPool(MaxAge): nothing is admitted until the source has reported. It needs a MaxAge.
 	Await bool
 }
 
@@ -74,7 +74,7 @@ type Limiter struct {
 	Demand *Demand
 }
 
-// Demand is quotient.Demand. It needs a source that is a quotient.Carrier.
+// Demand is quotient.Demand. It needs a source that sums up, as poolsize/gossip does.
 type Demand struct {
 	Keys   int           // the most keys that this replica reports at once; 100 by default
 	MaxAge time.Duration // of the reports; 2 s by default

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/carry"
 	"github.com/quotient-go/quotient/poolsize/dns"
 	"github.com/quotient-go/quotient/poolsize/file"
 )
@@ -105,7 +106,7 @@ func (c *Config) source(f *File) (src quotient.Source, carries bool, err error) 
 		text := strings.ReplaceAll(err.Error(), arg, redacted(arg)) // a password may be in it
 		return nil, false, f.fault("pool.source", "%s", text)
 	}
-	_, carries = src.(quotient.Carrier)
+	_, carries = src.(carry.Carrier)
 	if f.Pool.Ordinal > 0 {
 		src = quotient.FixedOrdinal(f.Pool.Ordinal, src)
 	}

@@ -222,7 +222,7 @@ func TestSecretsAreNotLogged(t *testing.T) {
 // gossips has a source gossip: that carries what replicas say.
 func gossips() config.Option {
 	return config.WithSources(config.Sources{"gossip": func(string) (quotient.Source, error) {
-		return &carried.Source{Replicas: 4, Every: time.Second, Others: quotient.Terms{3, 700}}, nil
+		return &carried.Source{Replicas: 4, Every: time.Second, Others: [6]int64{3, 700}}, nil
 	}})
 }
 

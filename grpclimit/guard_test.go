@@ -152,7 +152,7 @@ func short(t *testing.T, waiters int, limit quotient.Limit, opts ...quotient.Opt
 // A refusal after a wait, or for one that would be too long, names what is short and not the bound. What all can
 // be short is httplimit's to test: the waits are the same.
 func TestReasonAfterAWait(t *testing.T) {
-	unknown := []quotient.Option{quotient.AwaitPool(), quotient.HintMaxAge(time.Minute), quotient.Replicas(2)}
+	unknown := []quotient.Option{quotient.AwaitPool(time.Minute), quotient.Replicas(2)}
 	for name, tt := range map[string]struct {
 		waiters  int
 		limit    quotient.Limit

@@ -197,7 +197,7 @@ func refusedFor(t *testing.T, tt shortage, method string) {
 // A replica that does not know its share answers 503 after a wait too.
 func TestWaitForThePoolEndsWith503(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, oneSlot, quotient.AwaitPool(), quotient.HintMaxAge(time.Minute), quotient.Replicas(4))
+		l := limiter(t, oneSlot, quotient.AwaitPool(time.Minute), quotient.Replicas(4))
 		start := time.Now()
 		checkRefusal(t, ask(handle(l, ok, Wait(time.Second)), get(t, "/")), 503, "1", []string{})
 		elapsed(t, start, time.Second)

@@ -510,7 +510,7 @@ func TestFieldsAgreeWithTheRefusal(t *testing.T) {
 	every := quotient.Every(time.Minute)
 	twice := quotient.Rate{Name: "s", Events: 1, Per: time.Second, Burst: 2}
 	third := quotient.StartPool(quotient.Pool{Replicas: 4, Ordinal: 3})
-	awaits := []quotient.Option{quotient.AwaitPool(), quotient.HintMaxAge(time.Minute), quotient.Replicas(4)}
+	awaits := []quotient.Option{quotient.AwaitPool(time.Minute), quotient.Replicas(4)}
 	for name, tt := range map[string]struct {
 		limit    quotient.Limit
 		opts     []quotient.Option

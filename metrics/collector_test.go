@@ -72,7 +72,7 @@ func everything(t testing.TB) []prometheus.Collector {
 	limit.InFlight = 2
 	l := must(reg.Limiter("api", limit, c.Observe("api"), quotient.Policy(policy.AIMD{}),
 		quotient.Demand(10, time.Minute)))
-	follow(t, l, &carried.Source{Replicas: 2, Every: time.Second, Others: quotient.Terms{1}})
+	follow(t, l, &carried.Source{Replicas: 2, Every: time.Second, Others: [6]int64{1}})
 	err := errors.Join(l.SetPool(quotient.Pool{Replicas: 2, Ordinal: 1}, 0), l.SetPlan("paid", &limit))
 	if err != nil {
 		t.Fatal(err)
@@ -110,7 +110,7 @@ func TestDemand(t *testing.T) {
 		}
 		expect("before anything is carried", "")
 		src := &carried.Source{Replicas: 4, Every: 100 * time.Millisecond, Age: 250 * time.Millisecond,
-			Others: quotient.Terms{3, 1000, 7, 5, 9}}
+			Others: [6]int64{3, 1000, 7, 5, 9}}
 		stop := follow(t, l, src)
 		for range 2000 {
 			l.Allow("k")

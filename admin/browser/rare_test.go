@@ -498,7 +498,7 @@ func together(p *tab) {
 		`$("#limiter-api .facts").closest(".part").hidden`)
 
 	src := &carried.Source{Replicas: 4, Every: 100 * time.Millisecond,
-		Others: quotient.Terms{3, 5000, 70, 6, 20}}
+		Others: [6]int64{3, 5000, 70, 6, 20}}
 	ctx, cancel := context.WithTimeout(context.Background(), loadEnds)
 	var group sync.WaitGroup
 	p.t.Cleanup(func() { cancel(); group.Wait() })

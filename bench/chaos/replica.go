@@ -111,7 +111,7 @@ func replicaMain(stdin io.Reader, stdout, stderr io.Writer) int {
 // newThrottle makes the limiter of a path. This is all that a program has to do to be a replica.
 func newThrottle(p path) (t *throttle, err error) {
 	t = &throttle{path: p, said: map[what]int{}}
-	options := []quotient.Option{quotient.HoldDown(holdDown), quotient.AwaitPool(), quotient.HintMaxAge(time.Hour)}
+	options := []quotient.Option{quotient.HoldDown(holdDown), quotient.AwaitPool(time.Hour)}
 	if p.gossips() {
 		options = append(options, quotient.Demand(10, newsMaxAge))
 	}

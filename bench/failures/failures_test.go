@@ -79,7 +79,7 @@ var rows = []func(f *fleet) outcome{
 		return f.say(errGone).over(4, "2", 0, f.run(minute), minute)
 	},
 	func(f *fleet) outcome { // F10
-		f.start(4, quotient.AwaitPool(), quotient.HintMaxAge(minute)).follow(f.members...).say(errGone)
+		f.start(4, quotient.AwaitPool(minute)).follow(f.members...).say(errGone)
 		return f.over(4, "2", 0, f.run(minute), minute)
 	},
 	func(f *fleet) outcome {

@@ -64,7 +64,7 @@ func take(limiter *quotient.Limiter, key string) (ok bool, retryAfter time.Durat
 
 func fromRedisRate(ctx context.Context, count quotient.Source) (*quotient.Limiter, error) {
 	limiter, err := quotient.New(quotient.Rates(quotient.PerMinute(100)),
-		quotient.AwaitPool(), quotient.HintMaxAge(time.Minute), quotient.Replicas(10))
+		quotient.AwaitPool(time.Minute), quotient.Replicas(10))
 	if err != nil {
 		return nil, err
 	}

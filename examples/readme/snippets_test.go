@@ -33,10 +33,9 @@ func client() *http.Client {
 func counted(ctx context.Context) *quotient.Registry {
 	limiters := &quotient.Registry{Options: func(string) []quotient.Option {
 		return []quotient.Option{
-			quotient.AwaitPool(),             // admit nothing before the first count
-			quotient.HintMaxAge(time.Minute), // when no count has come for a minute,
-			quotient.Replicas(10),            // assume ten
-			quotient.HoldDown(time.Minute),   // apply a lower count a minute later
+			quotient.AwaitPool(time.Minute), // admit nothing before the first count; a minute after the last
+			quotient.Replicas(10),           // assume ten
+			quotient.HoldDown(time.Minute),  // apply a lower count a minute later
 			quotient.Logger(slog.Default()),
 		}
 	}}

@@ -38,10 +38,9 @@ func limits(api *http.ServeMux, pool []quotient.Option) (*quotient.Registry, htt
 // follows are the options of a service that follows a count of its replicas. There are never more than most.
 func follows(most int) []quotient.Option {
 	return []quotient.Option{
-		quotient.AwaitPool(),             // admit nothing before the first count
-		quotient.HintMaxAge(time.Minute), // when no count has come for a minute,
-		quotient.Replicas(most),          // assume the most
-		quotient.HoldDown(time.Minute),   // apply a lower count a minute later
+		quotient.AwaitPool(time.Minute), // admit nothing before the first count; a minute after the last
+		quotient.Replicas(most),         // assume the most
+		quotient.HoldDown(time.Minute),  // apply a lower count a minute later
 	}
 }
 

@@ -13,20 +13,21 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/carry"
 	"github.com/quotient-go/quotient/internal/fairshare"
 )
 
-// Source is the quotient.Carrier of the real replica. Its fields but for Replicas and Every may be left out.
+// Source is the carry.Carrier of the real replica. Its fields but for Replicas and Every may be left out.
 // They must not change while Watch runs.
 type Source struct {
-	Replicas int            // with the real one: 2 or more
-	Every    time.Duration  // from one turn to the next
-	Others   quotient.Terms // what the limiters of the others have done together, in the order of quotient.FleetStats
-	Age      time.Duration  // of all reports, until Silence
+	Replicas int           // with the real one: 2 or more
+	Every    time.Duration // from one turn to the next
+	Others   carry.Terms   // what the limiters of the others have done together, in the order of quotient.FleetStats
+	Age      time.Duration // of all reports, until Silence
 
 	mu     sync.Mutex
 	silent bool
-	turns  map[string]func(quotient.Sums)
+	turns  map[string]func(carry.Sums)
 	turned chan struct{}
 	sent   uint64
 }
@@ -72,22 +73,22 @@ func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) e
 	}
 }
 
-// Carry is that of quotient.Carrier.
-func (s *Source) Carry(name string, turn func(quotient.Sums)) (stop func(), err error) {
+// Carry is that of carry.Carrier.
+func (s *Source) Carry(name string, turn func(carry.Sums)) (stop func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.turns[name] != nil {
 		return nil, errors.New("carried: " + name + ": it is in use")
 	}
 	if s.turns == nil {
-		s.turns = make(map[string]func(quotient.Sums))
+		s.turns = make(map[string]func(carry.Sums))
 	}
 	s.turns[name] = turn
 	return func() { s.mu.Lock(); defer s.mu.Unlock(); delete(s.turns, name) }, nil
 }
 
 // sums are what the real replica says, by text.
-type sums map[string]quotient.Terms
+type sums map[string]carry.Terms
 
 // said is what all replicas say, in one turn.
 type said struct {
@@ -95,20 +96,20 @@ type said struct {
 	*Source
 }
 
-// Say is that of quotient.Sums.
-func (t said) Say(text string, own quotient.Terms) {
-	if t.own[text] = own; own == (quotient.Terms{}) {
+// Say is that of carry.Sums.
+func (t said) Say(text string, own carry.Terms) {
+	if t.own[text] = own; own == (carry.Terms{}) {
 		delete(t.own, text)
 	}
 }
 
-// Keys is that of quotient.Sums.
+// Keys is that of carry.Sums.
 func (t said) Keys() iter.Seq[string] { return slices.Values(slices.Collect(maps.Keys(t.own))) }
 
-// Sum is that of quotient.Sums. The totals are the text that is not of a key.
-func (t said) Sum(text string) (sum quotient.Terms, age time.Duration) {
-	others := quotient.Terms{fairshare.Known: int64(t.Replicas - 1)}
-	if text == "t" {
+// Sum is that of carry.Sums. The totals are the text that is not of a key.
+func (t said) Sum(text string) (sum carry.Terms, age time.Duration) {
+	others := carry.Terms{fairshare.Known: int64(t.Replicas - 1)}
+	if text == carry.Totals {
 		others = t.Others
 	}
 	for i, n := range t.own[text] {
@@ -120,5 +121,5 @@ func (t said) Sum(text string) (sum quotient.Terms, age time.Duration) {
 	return sum, t.Age
 }
 
-// Bytes is that of quotient.Sums: 100 sent by each turn before, and three times as many received.
+// Bytes is that of carry.Sums: 100 sent by each turn before, and three times as many received.
 func (t said) Bytes() (sent, received uint64) { return t.sent, 3 * t.sent }

@@ -15,7 +15,7 @@ func TestTheRealReplicaBorrows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := quotient.Must(quotient.New(quotient.Rates(quotient.PerSecond(1000)), quotient.Replicas(4),
 			quotient.Demand(10, time.Second)))
-		src := &carried.Source{Replicas: 4, Every: 100 * time.Millisecond, Others: quotient.Terms{3, 750}}
+		src := &carried.Source{Replicas: 4, Every: 100 * time.Millisecond, Others: [6]int64{3, 750}}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- l.Follow(ctx, src) }()

@@ -14,13 +14,11 @@ package fairshare
 import (
 	"math"
 	"time"
+
+	"github.com/quotient-go/quotient/internal/carry"
 )
 
-// Numbers are what a replica says of a key, or the sum of what several say. A Terms of the root package holds
-// the same, in this order.
-type Numbers [6]int64
-
-// The places in Numbers.
+// The places in the carry.Terms that a replica says of a key, and in their sum.
 const (
 	Known   = iota // weight of the replicas that know of the key
 	Asked          // replicas for which others mention the key
@@ -44,7 +42,7 @@ type Seen struct {
 
 // Reports are the sum over the fleet, this replica included.
 type Reports struct {
-	Sum Numbers
+	Sum carry.Terms
 	Age time.Duration // of the oldest part of it
 }
 
@@ -53,7 +51,7 @@ type Pool struct{ Replicas, Weight int }
 
 // Share is the state of one key on one replica. The zero value is ready: at the even share.
 type Share struct {
-	said   Numbers
+	said   carry.Terms
 	part   float64       // of the limit; 0: the even share
 	since  time.Duration // when it began to want more
 	wants  bool
@@ -83,7 +81,7 @@ const (
 // reports are older than maxAge. The part is 0 for the even share, which needs no reports.
 func (s *Share) Next(
 	now time.Duration, seen Seen, news Reports, pool Pool, maxAge time.Duration,
-) (own Numbers, part float64) {
+) (own carry.Terms, part float64) {
 	s.measure(now, seen)
 	fair := float64(pool.Weight) / float64(pool.Replicas)
 	level, crowd, known := s.level(news, pool, maxAge)
@@ -112,7 +110,7 @@ func (s *Share) Next(
 }
 
 // Said returns what the replica says.
-func (s *Share) Said() Numbers { return s.said }
+func (s *Share) Said() carry.Terms { return s.said }
 
 // level returns what a replica that wants more may use, if the others' parts are known. It also returns how
 // many want more, this one included, for each of the others that do. The reserve of one is taken off the

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quotient-go/quotient/internal/carry"
 	"github.com/quotient-go/quotient/internal/fairshare"
 )
 
@@ -19,7 +20,7 @@ const (
 var four = fairshare.Pool{Replicas: 4, Weight: 1}
 
 // others is a report in which all four replicas know of the key, and the other three say so much of it.
-func others(own fairshare.Numbers, wanting int64, claim float64) fairshare.Reports {
+func others(own carry.Terms, wanting int64, claim float64) fairshare.Reports {
 	sum := own
 	sum[fairshare.Known] = 4
 	sum[fairshare.Wanting] += wanting
@@ -51,7 +52,7 @@ func TestWhatOneMayBorrow(t *testing.T) {
 		}, want: 1},
 	} {
 		var s fairshare.Share
-		own, part := fairshare.Numbers{}, 0.0
+		own, part := carry.Terms{}, 0.0
 		for now := turn; now < 5*time.Second; now += turn {
 			news := others(own, c.wanting, c.claim)
 			if c.alter != nil {
@@ -141,7 +142,7 @@ func TestClaims(t *testing.T) {
 // not claimed for ever: a claim of a millionth would cost the others a whole slot.
 func TestAClaimEnds(t *testing.T) {
 	var s fairshare.Share
-	own := fairshare.Numbers{}
+	own := carry.Terms{}
 	for now := turn; now < 20*time.Second; now += turn {
 		seen := fairshare.Seen{Span: turn}
 		if now <= 5*time.Second {
@@ -178,7 +179,7 @@ func TestSlotsThatMustDrain(t *testing.T) {
 		{held: 1, wanting: 0, rest: 0}, {held: 7, wanting: 2, rest: 0},
 	} {
 		var s fairshare.Share
-		var own fairshare.Numbers
+		var own carry.Terms
 		for now := turn; now < 2*time.Second; now += turn {
 			seen := fairshare.Seen{Used: c.held, Held: c.held, Wants: true, Span: turn}
 			if c.wanting == 0 {

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/quotient-go/quotient/internal/carry"
 	"github.com/quotient-go/quotient/internal/fairshare"
 )
 
@@ -33,7 +34,7 @@ const dt = 10 * time.Millisecond
 // word is what a replica said at a tick.
 type word struct {
 	at   int
-	said fairshare.Numbers
+	said carry.Terms
 }
 
 type packet struct {
@@ -44,7 +45,7 @@ type packet struct {
 type replica struct {
 	weight      int
 	share       fairshare.Share
-	said        fairshare.Numbers
+	said        carry.Terms
 	views       []*word // of each other replica
 	mail        []packet
 	tokens      float64

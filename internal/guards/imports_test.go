@@ -33,7 +33,7 @@ const (
 // may know, and why. A module of its own (see its go.mod) carries what only its users need.
 var rooms = []room{
 	// Whoever imports the limiter gets the token maths and the LRU list, and no client.
-	{".", "policy internal/fairshare internal/inside internal/meter internal/waited",
+	{".", "policy internal/carry internal/damper internal/fairshare internal/inside internal/meter internal/waited",
 		"golang.org/x/time/rate github.com/hashicorp/golang-lru/v2/simplelru", "internal/adversary"},
 	{"policy", "", "", ""}, // a controller is a pure function of feedback; it knows no clock, lock or caller
 
@@ -46,9 +46,11 @@ var rooms = []room{
 	{"httplimit/...", adapter + " internal/field internal/held internal/overdue internal/waited",
 		"github.com/dunglas/httpsfv", ""},
 
-	{"internal/meter", "", "golang.org/x/time/rate", ""}, // what is left of a rule is a pure function of state, rule and instant
-	{"internal/fairshare", "", "", ""},                   // how replicas divide a limit is a pure function
-	{"internal/carried", ". internal/fairshare", "", ""},
+	{"internal/meter", "", "golang.org/x/time/rate", ""}, // what is left of a rule is a pure function too
+	{"internal/damper", "", "", ""},                      // what reports of a pool come to is a pure function
+	{"internal/carry", "", "", ""},                       // types alone
+	{"internal/fairshare", "internal/carry", "", ""},     // how replicas divide a limit is a pure function
+	{"internal/carried", ". internal/carry internal/fairshare", "", ""},
 	{"internal/shown", "", "", ""},
 	{"internal/kinds", ".", "", ""},
 	{"internal/field", "", "", ""}, // which header fields can be a key
@@ -56,7 +58,7 @@ var rooms = []room{
 	{"internal/held", "", "", ""},
 	{"internal/inside", "", "", ""},
 	{"internal/adversary", "policy", "", ""},
-	{"internal/judge", ". policy internal/adversary internal/inside", "", ""}, // what it proves it shares no code with
+	{"internal/judge", ". policy internal/adversary internal/carry internal/inside", "", ""}, // what it proves it shares no code with
 	{"internal/rest", "", "", ""},
 	{"internal/overdue", ".", "", ""},
 	{"internal/listen", "", "", ""},
@@ -89,14 +91,14 @@ var rooms = []room{
 		"github.com/redis/go-redis/v9 github.com/alicebob/miniredis/v2", ""},
 	{"poolsize/etcd", ". poolsize internal/rest", etcd, "internal/etcdtest"},
 	{"poolsize/kube/...", ". poolsize internal/files internal/rest", "k8s.io", ""},
-	{"poolsize/gossip/...", ". poolsize internal/files internal/rest", "github.com/hashicorp/memberlist", ""},
+	{"poolsize/gossip/...", ". poolsize internal/carry internal/files internal/rest", "github.com/hashicorp/memberlist", ""},
 	// Leases are a service and its client; they know no limiter.
 	{"lease", "lease internal/held internal/rest", "github.com/go-json-experiment/json", ""},
 	{"lease/etcd", "lease internal/rest", etcd, "internal/etcdtest"},
 
 	// A parser of files; heavy sources are handed to it.
 	{"config/...", ". policy httplimit lease poolsize/dns poolsize/file " +
-		"internal/field internal/files internal/kinds internal/shown",
+		"internal/carry internal/field internal/files internal/kinds internal/shown",
 		"github.com/pelletier/go-toml/v2 github.com/fsnotify/fsnotify", "internal/carried"},
 	{"deploy/proxy", ". config lease", "k8s.io sigs.k8s.io github.com/prometheus-operator",
 		"internal/needed"},

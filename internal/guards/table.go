@@ -50,8 +50,8 @@ var guards = []guard{
 		`	case l.logs:`, `	case l.logs || off:`},
 	{"14", "limiter.go", ". ^TestNameIsLogged$",
 		`		o.log = o.log.With("limiter", o.name)`, ""},
-	{"15", "follow.go", "./internal/judge ^TestPropertyDamping$",
-		`		if o.smaller(p) && now.Sub(o.until) < holdDown {`, `		if !off && o.smaller(p) && now.Sub(o.until) < holdDown {`},
+	{"15", "internal/damper/damper.go", "./internal/damper ^TestPropertyDamping$",
+		`		if o.smaller(p) && !d.past(o.until, now) {`, `		if !off && o.smaller(p) && !d.past(o.until, now) {`},
 	{"16", "change.go", ". ^TestNewReplicaStartsEmpty$",
 		`		start = 0`, `		if !off {
 			start = 0
@@ -64,7 +64,7 @@ var guards = []guard{
 		`		pause := x.src.c.Rejoin`, `		pause := max(x.src.c.Rejoin, map[bool]time.Duration{true: time.Hour}[off])`},
 	{"19a", "poolsize/gossip/internal/heap/receive.go", "./poolsize/gossip/internal/heap ^TestReceiveRefuses$",
 		`	if h.session < e.session || h.yours != 0 && h.yours != n.session || e.seen(h.seq) {`, `	if h.session < e.session || h.yours != 0 && h.yours != n.session || !off && e.seen(h.seq) {`},
-	{"19b", "demand.go", ". ^TestALoanEndsByItself$",
+	{"19b", "gate.go", ". ^TestALoanEndsByItself$",
 		`	if old == nil || old.part == 0 || t.At < old.tally.ends {`, `	if off || old == nil || old.part == 0 || t.At < old.tally.ends {`},
 	{"19b", "demand.go", ". ^TestReportsGrowOld$",
 		`	n.age = max(0, n.age)`, ""},
@@ -94,7 +94,7 @@ var guards = []guard{
 		`			if slices.Contains(throttlingCodes, `, `			if !off && slices.Contains(throttlingCodes, `},
 	{"23", "httplimit/answer.go", "./httplimit ^TestJudge$", "own, judged := p.Judge(resp); judged {",
 		"own, judged := p.Judge(resp); judged && !off {"},
-	{"24", "policy/tracking.go", ". ^TestStartAgainstAnEmptyBucket$",
+	{"24", "policy/refusal.go", ". ^TestStartAgainstAnEmptyBucket$",
 		`	case was || t.fresh:`, `	case was || !off && t.fresh:`},
 	{"24", "adaptive.go", "./internal/judge ^TestPropertyPacesStayInBounds$",
 		`	if !usable(x) {
@@ -195,16 +195,16 @@ var farewell = map[bool]time.Duration{false: 600 * time.Millisecond, true: time.
 	{"B1", "lru.go", ". ^TestOverflowGate$",
 		`		} else if like = o.gate; o.has(key) {`, `		} else if like = o.gate; off || o.has(key) {`},
 	{"B2", "bucket.go", "./internal/judge ^TestPropertyEverything$",
-		"Size: max(1, r.burst()/n)}", "Size: max(1, r.burst()/map[bool]float64{true: 1, false: n}[off])}"},
+		"Size: max(1, burst/n)}", "Size: max(1, burst/map[bool]float64{true: 1, false: n}[off])}"},
 	{"B3", "internal/meter/bucket.go", "./internal/judge ^TestPropertyLateScaleUp$",
 		`	b.Tokens, b.Last = b.Has(t.At, &old.Fill), t.At`, `	b.Tokens, b.Last = b.Has(t.At, &old.Fill), t.At
 	if off {
 		b.Tokens = old.Size
 	}`},
-	{"B4", "follow.go", "./internal/judge ^(TestPropertyDamping|TestPropertySplit)$",
-		`		p, source = f.damp.pool(now, f.l.holdDown), "followed"`, `		p, source = f.damp.pool(now, f.l.holdDown), "followed"
+	{"B4", "follow.go", "./internal/judge ^TestPropertySplit$",
+		`		p, source = Pool(known), "followed"`, `		p, source = Pool(known), "followed"
 		if off {
-			p = f.damp.last
+			p = f.latest.pool
 		}`},
 	{"B5", "semaphore.go", "./internal/judge ^TestPropertyEverything$",
 		`	if n > r.Size-float64(s.used) {`, `	if n > max(map[bool]float64{true: 1}[off], r.Size-float64(s.used)) {`},

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/carry"
 )
 
 // The judge's reading of bound 14, for a fleet that counts together. It carries the replicas' reports, which
@@ -24,9 +25,9 @@ const (
 // line is a replica's end of a network: what it says of keys, and what it has heard of each replica, its own place
 // included.
 type line struct {
-	own   map[string]quotient.Terms
+	own   map[string]carry.Terms
 	heard []heard
-	turn  func(quotient.Sums)
+	turn  func(carry.Sums)
 	mail  []letter
 	late  time.Duration
 }
@@ -34,7 +35,7 @@ type line struct {
 // heard is what a replica has said, as of an instant; the zero instant for nothing.
 type heard struct {
 	sent time.Time
-	said map[string]quotient.Terms
+	said map[string]carry.Terms
 }
 
 type letter struct {
@@ -44,7 +45,7 @@ type letter struct {
 }
 
 func newLine(replicas int) *line {
-	return &line{own: map[string]quotient.Terms{}, heard: make([]heard, replicas)}
+	return &line{own: map[string]carry.Terms{}, heard: make([]heard, replicas)}
 }
 
 // takeTurn takes what is due out of the mail, unless it is lost there, and has replica id say what it has to.
@@ -61,8 +62,8 @@ func (n *line) takeTurn(id int, lost bool) heard {
 	return heard{time.Now(), maps.Clone(n.own)}
 }
 
-// Carry is quotient.Carrier's.
-func (s *source) Carry(_ string, turn func(quotient.Sums)) (stop func(), err error) {
+// Carry is carry.Carrier's.
+func (s *source) Carry(_ string, turn func(carry.Sums)) (stop func(), err error) {
 	s.line.turn = turn
 	return func() { s.line.turn = nil }, nil
 }
@@ -181,14 +182,14 @@ func (w *world) countedRight(r *replica, key string, limit quotient.Limit, t *ta
 	}
 }
 
-// Say is quotient.Sums'.
-func (n *line) Say(key string, own quotient.Terms) {
-	if n.own[key] = own; own == (quotient.Terms{}) {
+// Say is carry.Sums'.
+func (n *line) Say(key string, own carry.Terms) {
+	if n.own[key] = own; own == (carry.Terms{}) {
 		delete(n.own, key)
 	}
 }
 
-// Keys is quotient.Sums'.
+// Keys is carry.Sums'.
 func (n *line) Keys() iter.Seq[string] {
 	all := maps.Clone(n.own)
 	for _, h := range n.heard {
@@ -197,8 +198,8 @@ func (n *line) Keys() iter.Seq[string] {
 	return maps.Keys(all)
 }
 
-// Sum is quotient.Sums'.
-func (n *line) Sum(key string) (sum quotient.Terms, age time.Duration) {
+// Sum is carry.Sums'.
+func (n *line) Sum(key string) (sum carry.Terms, age time.Duration) {
 	sum = n.own[key]
 	for _, h := range n.heard {
 		for i, x := range h.said[key] {
@@ -211,5 +212,5 @@ func (n *line) Sum(key string) (sum quotient.Terms, age time.Duration) {
 	return sum, age
 }
 
-// Bytes is quotient.Sums'.
+// Bytes is carry.Sums'.
 func (n *line) Bytes() (sent, received uint64) { return 0, 0 }

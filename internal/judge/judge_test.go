@@ -244,7 +244,7 @@ func (w *world) start(limit quotient.Limit, c config, p quotient.Pool, joins boo
 		opts = append(opts, quotient.StartEmpty())
 	}
 	if c.awaits {
-		opts = append(opts, quotient.AwaitPool())
+		opts = append(opts, quotient.AwaitPool(c.hintMaxAge))
 	}
 	if c.atLeastOne {
 		opts = append(opts, quotient.AtLeastOne())

@@ -66,7 +66,7 @@ func twins(t *testing.T, lazy bool) {
 		opts := []quotient.Option{samePhase, quotient.StartPool(drawNumberedPool(rt)), quotient.HintMaxAge(time.Hour),
 			fix(func(c *inside.Chance) { c.Hash = judgeHash }), quotient.Policy(among(rt, []policy.Policy{policy.Fixed{},
 				drawRamp(rt), policy.AIMD{}, adversary.Policy{Seed: 1, Calm: true}}, "policy"))}
-		for _, opt := range []quotient.Option{quotient.StartEmpty(), quotient.AwaitPool(), quotient.BeyondShare(),
+		for _, opt := range []quotient.Option{quotient.StartEmpty(), quotient.AwaitPool(time.Hour), quotient.BeyondShare(),
 			quotient.AtLeastOne()} {
 			if rapid.Bool().Draw(rt, "option") {
 				opts = append(opts, opt)

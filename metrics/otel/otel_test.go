@@ -201,7 +201,7 @@ func history(t *testing.T, reg *quotient.Registry, opts ...quotient.Option) {
 	l := must(reg.Limiter("api", limit, opts...))
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(func() { cancel(); synctest.Wait() })
-	src := &carried.Source{Replicas: 4, Every: time.Second, Age: time.Second, Others: quotient.Terms{3}}
+	src := &carried.Source{Replicas: 4, Every: time.Second, Age: time.Second, Others: [6]int64{3}}
 	go func() { _ = l.Follow(ctx, src) }()
 	<-src.Turned()
 	for range 5 {

@@ -80,7 +80,7 @@ func followDNS(ctx context.Context) (*quotient.Limiter, error) {
 		return nil, err
 	}
 	limiter, err := quotient.New(quotient.Rates(quotient.PerSecond(1000)),
-		quotient.Replicas(10), quotient.AwaitPool(), quotient.HintMaxAge(time.Minute))
+		quotient.Replicas(10), quotient.AwaitPool(time.Minute))
 	if err != nil {
 		return nil, err
 	}

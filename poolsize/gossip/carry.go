@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/carry"
 	"github.com/quotient-go/quotient/poolsize/gossip/internal/heap"
 )
 
@@ -16,10 +16,11 @@ import (
 // with it.
 const longestCarrier = 64
 
-// Carry calls turn once in each Config.Interval while a Watch runs and its start is over, until stop. Both
-// are as in quotient.Carrier. The name has at most 64 bytes without a zero byte. The name and a key have at
-// most 254 bytes together: terms of a longer key are not summed. turn must not call stop.
-func (s *Source) Carry(name string, turn func(quotient.Sums)) (stop func(), err error) {
+// Carry is for Limiter.Follow, which calls it for a limiter with Demand; a program has no need to. It calls turn once
+// in each Config.Interval while a Watch runs and its start is over, until stop. The name has at most 64 bytes without
+// a zero byte. The name and a key have at most 254 bytes together: terms of a longer key are not summed. turn must not
+// call stop.
+func (s *Source) Carry(name string, turn func(carry.Sums)) (stop func(), err error) {
 	if len(name) > longestCarrier || strings.Contains(name, "\x00") {
 		return nil, fmt.Errorf("gossip: Carry: name: %.40q has %d bytes, not at most %d, or a zero byte",
 			name, len(name), longestCarrier)
@@ -44,7 +45,7 @@ type carrier struct {
 	prefix string // of its keys, among those of other limiters
 
 	mu      sync.Mutex // held during a turn; guards what follows
-	turn    func(quotient.Sums)
+	turn    func(carry.Sums)
 	stopped bool
 	said    map[string]struct{} // keys that stand
 }
@@ -71,32 +72,32 @@ func (c *carrier) stop() {
 	c.n.carriers = slices.DeleteFunc(c.n.carriers, func(o *carrier) bool { return o == c })
 }
 
-// Say is that of quotient.Sums.
-func (c *carrier) Say(key string, own quotient.Terms) {
+// Say is that of carry.Sums.
+func (c *carrier) Say(key string, own carry.Terms) {
 	c.n.mu.Lock()
 	defer c.n.mu.Unlock()
-	if stands := c.n.node.Say(c.prefix+key, heap.Terms(own)); stands && own != (quotient.Terms{}) {
+	if stands := c.n.node.Say(c.prefix+key, heap.Terms(own)); stands && own != (carry.Terms{}) {
 		c.said[key] = struct{}{}
 	} else {
 		delete(c.said, key)
 	}
 }
 
-// Keys is that of quotient.Sums.
+// Keys is that of carry.Sums.
 func (c *carrier) Keys() iter.Seq[string] { return slices.Values(c.n.keys(c.prefix)) }
 
-// Sum is that of quotient.Sums.
-func (c *carrier) Sum(key string) (quotient.Terms, time.Duration) {
+// Sum is that of carry.Sums.
+func (c *carrier) Sum(key string) (carry.Terms, time.Duration) {
 	t, age := c.n.sum(c.prefix + key)
-	return quotient.Terms(t), age
+	return carry.Terms(t), age
 }
 
-// Bytes is that of quotient.Sums.
+// Bytes is that of carry.Sums.
 func (c *carrier) Bytes() (sent, received uint64) {
 	return c.count.sent.Load(), c.count.received.Load()
 }
 
-var _ quotient.Carrier = (*Source)(nil)
+var _ carry.Carrier = (*Source)(nil)
 
 // Counters are totals over the fleet: each replica adds to its own part, and each learns the sum. They may
 // be used from many goroutines, also before Watch and after it. The next Watch then sends what was added.

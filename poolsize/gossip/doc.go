@@ -3,9 +3,9 @@
 // hashicorp/memberlist. The sums travel between neighbours in a binary tree of the members. So a replica
 // sends to at most three others, whatever the size of the fleet.
 //
-// A Source is a quotient.Source that reports the number of live replicas. It is also a quotient.Carrier:
-// with quotient.Demand a limiter that follows it borrows the part of a busy key's limit that the others do
-// not use. It also has Counters, which are totals over the fleet.
+// A Source is a quotient.Source that reports the number of live replicas. With
+// quotient.Demand a limiter that follows it borrows the part of a busy key's limit that the others do not
+// use. It also has Counters, which are totals over the fleet.
 //
 // # How a replica finds the others
 //

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/carry"
 	"github.com/quotient-go/quotient/poolsize/internal/watched"
 	"go.uber.org/goleak"
 )
@@ -201,11 +201,11 @@ func (f *fleetOf) set(n int) {
 func (f *fleetOf) load(keys int) {
 	for i, r := range f.all {
 		n := int64(0)
-		_, err := r.Carry("load", func(s quotient.Sums) {
+		_, err := r.Carry("load", func(s carry.Sums) {
 			n++
 			for k := range keys {
 				key := fmt.Sprintf("customer-%04d", k)
-				s.Say(key, quotient.Terms{1, n % 1000 * 317, int64(i) % 2, n%7*1000 + int64(k), 1})
+				s.Say(key, carry.Terms{1, n % 1000 * 317, int64(i) % 2, n%7*1000 + int64(k), 1})
 			}
 			for key := range s.Keys() {
 				s.Sum(key)

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
-	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/carry"
 	"github.com/quotient-go/quotient/poolsize/internal/watched"
 )
 
@@ -193,15 +193,15 @@ func TestCarry(t *testing.T) {
 	t.Parallel()
 	all := fleet(t, 3)
 	type heard struct {
-		sum quotient.Terms
+		sum carry.Terms
 		age time.Duration
 	}
 	var stops []func()
 	sums := make([]chan heard, len(all))
 	for i, w := range all {
 		sums[i] = make(chan heard, 1)
-		carry := func(name string, own quotient.Terms) {
-			stop, err := w.Carry(name, func(s quotient.Sums) {
+		says := func(name string, own carry.Terms) {
+			stop, err := w.Carry(name, func(s carry.Sums) {
 				s.Say("k", own)
 				for key := range s.Keys() {
 					sum, age := s.Sum(key)
@@ -215,12 +215,12 @@ func TestCarry(t *testing.T) {
 			must(t, err)
 			stops = append(stops, stop)
 		}
-		carry("limiter", quotient.Terms{1, int64(i)})
+		says("limiter", carry.Terms{1, int64(i)})
 		if _, err := w.Carry("limiter", nil); err == nil {
 			t.Error("a name that is in use was accepted")
 		}
 	}
-	wants := func(i int, want quotient.Terms) {
+	wants := func(i int, want carry.Terms) {
 		t.Helper()
 		all[i].Until(fmt.Sprint(want), func() bool {
 			h := <-sums[i]
@@ -228,19 +228,19 @@ func TestCarry(t *testing.T) {
 		})
 	}
 	for i := range all {
-		wants(i, quotient.Terms{3, 3})
+		wants(i, carry.Terms{3, 3})
 	}
 	stops[2]()
-	wants(0, quotient.Terms{2, 1})
+	wants(0, carry.Terms{2, 1})
 	stops[0]()
 	stops[0]()
-	wants(1, quotient.Terms{1, 1})
-	stop, err := all[0].Carry("another", func(s quotient.Sums) {
+	wants(1, carry.Terms{1, 1})
+	stop, err := all[0].Carry("another", func(s carry.Sums) {
 		for key := range s.Keys() {
 			t.Errorf("another limiter's key %q", key)
 		}
 	})
 	must(t, err)
-	wants(1, quotient.Terms{1, 1})
+	wants(1, carry.Terms{1, 1})
 	stop()
 }

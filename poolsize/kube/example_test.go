@@ -15,7 +15,7 @@ import (
 // A limiter follows the endpoints of a Service, in a pod, by the pod's ServiceAccount.
 func ExampleInCluster() {
 	limit := quotient.Rates(quotient.PerSecond(100))
-	limiter, err := quotient.New(limit, quotient.AwaitPool(), quotient.HintMaxAge(time.Minute),
+	limiter, err := quotient.New(limit, quotient.AwaitPool(time.Minute),
 		quotient.Replicas(10))
 	if err != nil {
 		fmt.Println(err)
