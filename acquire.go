@@ -17,10 +17,9 @@ import (
 // their Priority, by the limit and pool in force when their turn comes.
 //
 // A refusal is a *LimitedError. It comes at once where waiting cannot help: the queue is full, the turn would come
-// after MaxWait or the context's deadline, or the call can never be admitted. It comes later if the wait turns out to
-// be vain, because MaxWait has passed, a new limit refuses the call, or a higher Priority takes its place. When the
-// context ends, Acquire fails with ctx.Err() and has taken nothing. A call that is not valid fails with an error that
-// names the option and its value.
+// after MaxWait or the context's deadline, or the call can never be admitted. When the context ends, Acquire fails
+// with ctx.Err() and has taken nothing. A call that is not valid fails with an error that names the option and its
+// value.
 func (l *Limiter) Acquire(ctx context.Context, key string, opts ...CallOption) (Permit, error) {
 	if err := ctx.Err(); err != nil {
 		return Permit{}, err
@@ -70,8 +69,8 @@ func (l *Limiter) tell(opts []CallOption, key string) {
 	s.peek(h, key, now).tell(opts, now)
 }
 
-// Allow takes one request's events from every rate of the key if all have room, and reports whether it did. A
-// slot in flight must be free, but is not held. It never waits.
+// Allow takes one request's events from every rate of the key, and reports whether all had room. A slot in flight must
+// be free, but is not held. It never waits.
 func (l *Limiter) Allow(key string) bool {
 	arrived := l.arrival()
 	s, h := l.lock(key)
@@ -90,8 +89,8 @@ func (l *Limiter) Allow(key string) bool {
 	return ok
 }
 
-// TryAcquire admits the call now or not at all: it never waits, and overtakes only a lower Priority. It
-// allocates nothing for a remembered key, except a block of 64 permits when more are out than ever before.
+// TryAcquire admits the call now or not at all: it never waits, and overtakes only a lower Priority. It allocates
+// nothing for a remembered key, except a block of 64 permits when more are out than ever before.
 func (l *Limiter) TryAcquire(key string, opts ...CallOption) (Permit, Decision) {
 	arrived := l.arrival()
 	s, hash := l.lock(key)
@@ -149,9 +148,8 @@ func (ps Permits) Done(f policy.Feedback) {
 }
 
 // TryAcquireAll admits all claims now, or none of them: a tenant's rate and a route's slots, for one request. If all
-// are admitted, it appends the permits to dst, in order, and returns -1 with a Decision that is OK. Otherwise it
-// returns dst, the index of the first refused claim, and why: what the claims before it took goes back, and they count
-// as Cancelled.
+// are admitted, it appends the permits to dst and returns -1 with a Decision that is OK. Otherwise it returns dst, the
+// index of the first refused claim, and why: what was taken before it goes back, and counts as Cancelled.
 func TryAcquireAll(dst Permits, claims ...Claim) (ps Permits, refused int, d Decision) {
 	var room [4]claimed
 	taken := room[:0]
@@ -252,8 +250,8 @@ func (c *claimed) settle() {
 	l.admitted(c.key, c.arrived, c.arrived, c.permit)
 }
 
-// Check returns what TryAcquire would answer now, dry run or not. It takes nothing, counts nothing and
-// remembers no key; permits of the key whose time is over are given back.
+// Check returns what TryAcquire would answer now, dry run or not. It takes nothing, counts nothing and remembers no
+// key.
 func (l *Limiter) Check(key string, opts ...CallOption) Decision {
 	now := l.now()
 	s, h := l.lock(key)
@@ -269,10 +267,9 @@ func (l *Limiter) Check(key string, opts ...CallOption) Decision {
 	return s.answer(g, &d, s.promises[own])
 }
 
-// TryAcquireUpTo admits as many of n requests as there is room for now, as one permit of that weight, and
-// returns how many: for readers of batches. It accepts a Plan, a Priority and Costs. It never waits. 0 comes
-// with the zero Permit, also if n is below 1 or the call is not valid. Permit.Correct("", used) gives back
-// what was not needed. Release the permit, also under rates alone.
+// TryAcquireUpTo admits as many of n requests as there is room for now, as one permit of that weight, and returns how
+// many: for readers of batches. 0 comes with the zero Permit, also if n is below 1 or the call is not valid.
+// Permit.Correct("", used) gives back what was not needed. Release the permit, also under rates alone.
 func (l *Limiter) TryAcquireUpTo(key string, n int, opts ...CallOption) (Permit, int) {
 	if n < 1 {
 		return Permit{}, 0
@@ -448,10 +445,10 @@ func (c *caller) cancel() {
 	c.s.cancelAndUnlock(c.g, c.w)
 }
 
-// Do runs fn when the key's turn has come, and returns what it returns. It waits and fails as Acquire does; fn is then
-// not called. With MaxWaiting(0, …) it tries again, when it is told to or with jittered back-off, until it is admitted
-// or the context ends. The permit is released also when fn panics. For the policy a nil error is policy.Success, and
-// any other one policy.Failed, unless an error in its chain has a method Feedback() policy.Feedback.
+// Do runs fn when the key's turn has come, and returns what it returns. It fails as Acquire does; with MaxWaiting(0,
+// …) it tries again until the context ends. The permit is released also when fn panics. For the policy a nil error is
+// policy.Success, and any other one policy.Failed, unless an error in its chain has a method Feedback()
+// policy.Feedback.
 func Do[T any](ctx context.Context, l *Limiter, key string, fn func(context.Context) (T, error)) (T, error) {
 	p, err := l.persist(ctx, key)
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 	"github.com/quotient-go/quotient/internal/meter"
 )
 
-// SetLimit changes the limit, over the fleet, at once. Waiters that the new limit admits go at once, the
-// others are paced by it; what was taken stays taken. Rates keep their state by Name and Unit, and a new one
-// starts with what the old ones would still admit: no change brings tokens. On an error nothing changes.
+// SetLimit changes the limit, over the fleet, at once. Waiters that the new limit admits go at once, the others are
+// paced by it. Rates keep their state by Name and Unit, and a new one starts with what the old ones would still admit,
+// so that no change brings tokens. On an error nothing changes.
 func (l *Limiter) SetLimit(limit Limit) error {
 	old, err := l.setLimit(limit.clone(), false)
 	if err == nil { // and without a lock: a handler may ask for Stats
@@ -95,10 +95,7 @@ func (l *Limiter) publish(to *namedLimit) {
 		l.shards[i].mu.Lock()
 	}
 	l.clock.Store(l.clockOf(next)) // before it is read: a first window needs the wall clock's time
-	at := l.wallNow()
-	for i := range l.shards {
-		at = l.shards[i].tickWall(at)
-	}
+	at := l.latest()
 	l.known = l.known || !l.belief.awaits
 	stricter := l.inForce.follow(next, at)
 	for i := range l.shards {
@@ -374,12 +371,10 @@ func (l *Limiter) replayAll(s *shard) {
 	}
 }
 
-// SetDryRun begins or ends a dry run, to see what a limit would do before it does it. The limiter decides as
-// always, and also admits calls that it would have refused or made to wait. Such a call takes nothing, and
-// no policy learns from it. Stats.DryRunAdmitted counts it by what stood in its way, and one line a second
-// at most is logged. Queues are not simulated: waiting callers go at once, and each call that would have
-// waited counts. Calls that are not valid are errors as always. TryAcquireUpTo takes what there is room for,
-// and all n only if there is room for none.
+// SetDryRun begins or ends a dry run, to see what a limit would do before it does it. The limiter decides as always,
+// and also admits what it would have refused or made to wait. Such a call takes nothing, no policy learns from it, and
+// Stats.DryRunAdmitted counts it by what stood in its way. TryAcquireUpTo takes what there is room for, and all n only
+// if there is room for none. Calls that are not valid are errors as always.
 func (l *Limiter) SetDryRun(on bool) {
 	l.mu.Lock()
 	old := l.dry.Swap(on)

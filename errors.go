@@ -44,11 +44,10 @@ func (r Reason) String() string {
 	return "invalid"
 }
 
-// Decision is the answer to a call that does not wait. It allocates nothing.
-//
-// RetryAfter is no sooner than the call would have its turn if no other came. If all refused callers were told the
-// same instant they would all come again then, so each is told a turn of its own behind the others', at most a hundred
-// turns later. It holds nothing back: the first that comes is admitted.
+// Decision is the answer to a call that does not wait. It allocates nothing. RetryAfter is no sooner than the call
+// would have its turn if no other came. If all refused callers were told the same instant they would all come again
+// then, so each is told a turn of its own behind the others', at most a hundred turns later. The first that comes is
+// admitted.
 type Decision struct {
 	OK           bool
 	Reason       Reason        // ReasonNone when OK
@@ -60,7 +59,7 @@ type Decision struct {
 	bad error // of ReasonBadRequest
 }
 
-// String is the decision in words: "refused: rate (minute: share 25 of 100 per 1m), retry after 1.2s".
+// String is in words: "refused: rate (minute: share 25 of 100 per 1m), retry after 1.2s".
 func (d Decision) String() string {
 	if d.OK {
 		return "admitted"
@@ -90,7 +89,7 @@ type LimitedError struct {
 	Decision
 }
 
-// Error names the key, the reason, the rule and the time to wait.
+// Error names the key, and says what the Decision says.
 func (e *LimitedError) Error() string {
 	if e.bad != nil {
 		return e.bad.Error()

@@ -11,23 +11,17 @@ import (
 	"github.com/quotient-go/quotient/internal/damper"
 )
 
-// Follow applies a source's reports on the pool, until the context is done. It returns nil then, and the
-// source's error if the source ends before. Run it in a goroutine of your own; one Follow at a time.
+// Follow applies a source's reports on the pool, until the context is done. It returns nil then, and the source's
+// error if the source ends before. Run it in a goroutine of your own; one Follow at a time.
 //
-// Every report is checked, because a source may be wrong: a failure, or a pool that is out of range, is counted, and
-// the last good pool stays. A larger pool counts at once. A smaller one counts when no larger one was reported within
-// HoldDown, so that a source which loses sight of replicas for a while raises no share. An ordinal counts when it is
-// Fixed, or when one HoldDown brought no other report than it and the size, and no more when it is not repeated for a
-// HoldDown. After HintMaxAge, or the age of AwaitPool, without a usable report the configured pool counts again. Where
-// there is none, nothing is admitted under AwaitPool.
+// A source may be wrong, so a failure, or a pool that is out of range, is counted and logged, and the last good pool
+// stays. A larger pool counts at once. A smaller one counts when no larger one was reported within HoldDown, so that a
+// source which loses sight of replicas for a while raises no share. An ordinal counts when it is Fixed, or when one
+// HoldDown brought no other report than it and the size. After HintMaxAge, or the age of AwaitPool, without a usable
+// report the configured pool counts again. Where there is none, nothing is admitted under AwaitPool.
 //
-// The log says when the source fails, is refused or ends, and when nothing is admitted any more. Without a Logger that
-// goes to slog.Default, because Follow's error is often dropped, and under AwaitPool a limiter would refuse all without
-// a word; Logger(slog.New(slog.DiscardHandler)) ends it. A source that neither reports nor fails logs nothing:
-// Stats().Pool tells, and Registry.Ready.
-//
-// If the limiter has Demand, a source that sums up numbers over the pool, as poolsize/gossip's does, also carries the
-// replicas' reports on their keys, also within FixedOrdinal.
+// Because Follow's error is often dropped, a source's log goes to slog.Default if there is no Logger. With Demand a
+// source that sums up numbers, as poolsize/gossip's does, also carries reports on keys.
 func (l *Limiter) Follow(ctx context.Context, src Source) error {
 	if src == nil {
 		return errors.New("quotient: Follow: source: nil")
@@ -191,11 +185,9 @@ func unstopped(ctx context.Context, err error) error {
 	return err
 }
 
-// SetPool sets the pool, at once and undamped, as an operator wants it. If ttl is above 0, it overrides all
-// hints until ttl expires. Then the followed pool applies again, or else the configured one. If ttl is 0, it
-// applies until Follow has a change: another report, the end of a hold-down, too old a count. The next SetPool
-// replaces it in any case. On an error nothing changes, and a pool that is out of range is counted as a
-// rejected hint. The timer of a ttl keeps the limiter alive until then.
+// SetPool sets the pool, at once and undamped, as an operator wants it. With a ttl above 0 it overrides all hints
+// until that ends, and keeps the limiter alive until then. With 0 it applies until Follow has a change. The next
+// SetPool replaces it in any case. A pool that is out of range changes nothing, and counts as a rejected hint.
 func (l *Limiter) SetPool(p Pool, ttl time.Duration) error {
 	if ttl < 0 {
 		return fmt.Errorf("quotient: SetPool: ttl: %v is below 0", ttl)

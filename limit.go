@@ -14,29 +14,23 @@ import (
 	"github.com/quotient-go/quotient/internal/meter"
 )
 
-// Limit is what one key may do over the whole fleet, and its zero value limits nothing. Every replica enforces
-// its share of it. All parts hold at once: a call is admitted when each has room, else it takes nothing.
+// Limit is what one key may do over the whole fleet, and its zero value limits nothing. Every replica enforces its
+// share. A call is admitted when all parts have room, else it takes nothing.
 type Limit struct {
-	// Rates are bounds on events per period, at most 16; none means no such bound.
-	Rates []Rate
-	// InFlight is the number of slots for admitted and unreleased calls, 0 to 1<<30; 0 means no such bound.
-	InFlight int
-	// Deny refuses everything. It excludes Rates and InFlight.
-	Deny bool
+	Rates    []Rate // at most 16; none means no such bound
+	InFlight int    // slots for admitted and unreleased calls, 0 to 1<<30; 0 means no such bound
+	Deny     bool   // refuses everything, and excludes Rates and InFlight
 }
 
 // Rate is a number of events per period, over the fleet. Its Kind says when in the period they may come.
 type Rate struct {
-	// Name is the rule's name in errors, statistics and metrics; empty is "rate 1", "rate 2" … by position.
-	// A changed limit keeps the state of the rates whose Name and Unit stay.
-	Name string
-	// Unit is what is counted: "" are requests (see Weight), others, at most three of a Limiter, are asked for by Cost.
-	Unit string
-	// Events per Per: at most 1e12, also a second, and at least 0.001 in a window, or else in the longest Duration.
-	Events float64
-	// Per is the period, 1 ns or longer; a window's is 1 ms or longer.
-	Per  time.Duration
-	Kind Kind
+	// Name is the rule's name; empty is "rate 1", "rate 2" … by position. A changed limit keeps the state of the
+	// rates whose Name and Unit stay. Unit is what is counted: "" are requests (see Weight), others, at most three
+	// of a Limiter, are asked for by Cost.
+	Name, Unit string
+	Events     float64       // per Per: at most 1e12, also a second; 0.001 or more in a window, or the longest Duration
+	Per        time.Duration // 1 ns or longer; a window's is 1 ms or longer
+	Kind       Kind
 	// Burst is how many events a full Bucket admits at once: 0 to 1<<40, or to the largest int where that has 32
 	// bits. 0 means Events, at least 1. Paced may say 1, which it always is, and a window has none.
 	Burst int
@@ -54,26 +48,24 @@ const (
 	// Paced saves nothing up: two events are the interval I = Per/Events apart. N replicas that each wait N I might
 	// still act at one instant, so those that know their ordinal take turns: replica i admits one event at N k I +
 	// (i-1) I by the wall clock, or up to I/10 later. So the fleet's are at least .9 I apart, less what the clocks
-	// differ, if all replicas believe in the same pool. There are no turns under a policy that learns or below 50 ms,
-	// which is too short for timers, nor beside a window or a slower Paced rate, since the two might never be open
-	// together. From I = 1 s on, a caller of Acquire that wakes more than I/10 late would come too close to the next
-	// one, so it is queued again at the head of its class, at most three times (Stats.Expired).
+	// differ, if all believe in the same pool. There are no turns under a policy that learns or below 50 ms, which is
+	// too short for timers, nor beside a window or a slower Paced rate, as the two might never be open together. From
+	// I = 1 s on a caller that wakes more than I/10 late is queued again at the head of its class, at most three times.
 	Paced
 	// Window counts from 0 in each Per of the wall clock since the Unix epoch, such as a full minute, so that the end
-	// of one and the start of the next may bring twice Events. A replica whose share is less than one event has room
-	// in some windows only. Of several such rates all but the one with the longest Per keep an event until it is
-	// used, since their windows might never be open together.
+	// of one and the start of the next may bring twice Events. A share of less than one event has room in some windows
+	// only, and all such rates of a limit but the one with the longest Per keep an event until it is used.
 	Window
-	// CountedWindow is a Window whose Events belong to all replicas together, if there is Demand and a source that sums
-	// up what they admit, as poolsize/gossip does: the first calls take them, on any replica. Where no such sum is known,
-	// at the start of a window and while a replica does not report, the share decides (bound 14 of docs/bounds.md).
+	// CountedWindow is a Window whose Events belong to all replicas together: the first calls take them, on any. It
+	// takes Demand and a source that sums up, as poolsize/gossip. At the start of a window, and where a replica does
+	// not report, the share decides (bound 14 of docs/bounds.md).
 	CountedWindow
 )
 
 // kindNames are the kinds as files, logs and the admin API spell them.
 var kindNames = [...]string{Bucket: "bucket", Paced: "paced", Window: "window", CountedWindow: "counted-window"}
 
-// String is bucket, paced, window or counted-window, as in files and the admin API.
+// String is bucket, paced, window or counted-window.
 func (k Kind) String() string {
 	if int(k) < len(kindNames) {
 		return kindNames[k]
@@ -261,7 +253,7 @@ func (l Limit) equal(m Limit) bool {
 	return l.InFlight == m.InFlight && l.Deny == m.Deny && slices.EqualFunc(l.Rates, m.Rates, same)
 }
 
-// String is the limit in words, for logs: "second: 100 per 1s, in flight: 10".
+// String is in words: "second: 100 per 1s, in flight: 10".
 func (l Limit) String() string {
 	if l.Deny {
 		return "deny"

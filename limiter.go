@@ -23,9 +23,9 @@ const (
 	maxShards    = 256
 )
 
-// New returns a limiter for limit, or an error that names the first field that is out of range. Limit{} is
-// valid: it admits every call, but for those under Plans, an Override or a policy that learns.
-// It starts no goroutine and needs no closing.
+// New returns a limiter, or an error that names the first field that is out of range. Limit{} is valid: it admits
+// every call, but for those under Plans, an Override or a policy that learns. It starts no goroutine and needs no
+// closing.
 func New(limit Limit, opts ...Option) (*Limiter, error) {
 	l, err := build(limit, opts)
 	if err == nil {
@@ -34,8 +34,7 @@ func New(limit Limit, opts ...Option) (*Limiter, error) {
 	return l, err
 }
 
-// Must returns l, and panics if err is not nil: Must(New(...)), or Must(registry.Limiter(...)). It is for
-// limits that are constants of the program, where an error is a bug.
+// Must returns l, and panics if err is not nil: Must(New(...)). It is for limits that are constants of the program.
 func Must(l *Limiter, err error) *Limiter {
 	if err != nil {
 		panic(err)
@@ -136,9 +135,9 @@ func shardCount(maxKeys int) int {
 	return 1 << (bits.Len(uint(n)) - 1)
 }
 
-// Limiter holds one limit for each key, over all replicas of a pool, by enforcing this replica's share of it.
-// All methods are safe for concurrent use; none waits for the network. In a testing/synctest bubble use one that was
-// made there, as waiters use their channels again.
+// Limiter holds one limit for each key, over all replicas of a pool, by enforcing this replica's share of it. All
+// methods are safe for concurrent use; none waits for the network. Use it in the testing/synctest bubble in which it
+// was made.
 type Limiter struct {
 	options
 	base       time.Time // the origin of instants
@@ -303,6 +302,15 @@ func (s *shard) tickWall(now meter.Instant) meter.Instant {
 	return now
 }
 
+// latest is the present instant, and no earlier than that of any shard. All shards are locked.
+func (l *Limiter) latest() meter.Instant {
+	at := l.wallNow()
+	for i := range l.shards {
+		at = l.shards[i].tickWall(at)
+	}
+	return at
+}
+
 // now reads the clock for the shard.
 func (s *shard) now() meter.Instant { return s.tick(s.l.now()) }
 
@@ -398,7 +406,8 @@ func (l *Limiter) lendKey(key string, part float64, lasts time.Duration) bool {
 }
 
 func (l *Limiter) reportKey(key string, rate Rate, others int64, lasts time.Duration) bool {
-	s, g, r, w := l.countedGate(carry.Count{Rule: countedID(id{name: rate.Name, unit: rate.Unit, per: int64(rate.Per)}), Key: key})
+	rule := countedID(id{name: rate.Name, unit: rate.Unit, per: int64(rate.Per)})
+	s, g, r, w := l.countedGate(carry.Count{Rule: rule, Key: key})
 	if r == nil {
 		s.mu.Unlock()
 		return false

@@ -67,9 +67,9 @@ func atLeast[T int | time.Duration](name string, v, least T) error {
 	return nil
 }
 
-// MaxKeys bounds the number of keys that are remembered, 1 to 1<<30; 65,536 by default. Idle keys make room
-// for others; under a policy that learns a key is idle ten minutes after its last call. While all are busy,
-// further keys share one gate for each shard: they get less than their limit, never more.
+// MaxKeys bounds the number of keys that are remembered, 1 to 1<<30; 65,536 by default. Idle keys make room for
+// others; under a policy that learns a key is idle ten minutes after its last call. While all are busy, further keys
+// share one gate for each shard, so that they get less than their limit, never more.
 func MaxKeys(n int) Option {
 	return func(o *options) error {
 		o.maxKeys = n
@@ -80,15 +80,14 @@ func MaxKeys(n int) Option {
 	}
 }
 
-// MaxWait bounds how long Acquire waits. A caller whose turn is known to come later is refused at once. 0,
-// the default, leaves it to the context.
+// MaxWait bounds how long Acquire waits; a caller whose turn is known to come later is refused at once. 0 is the
+// context's.
 func MaxWait(d time.Duration) Option {
 	return func(o *options) error { o.maxWait = d; return atLeast("MaxWait", d, 0) }
 }
 
-// MaxWaiting bounds how many callers wait, for one key and in total: 10,000 and 100,000 by default, each 0
-// or more. Others are refused at once, unless they displace a lower Priority. A caller whose turn expired
-// waits beyond this bound.
+// MaxWaiting bounds how many callers wait, for one key and in total: 10,000 and 100,000 by default, each 0 or more.
+// Others are refused at once, unless they displace a lower Priority.
 func MaxWaiting(perKey, total int) Option {
 	return func(o *options) error {
 		o.perKey, o.total = perKey, total
@@ -97,22 +96,21 @@ func MaxWaiting(perKey, total int) Option {
 	}
 }
 
-// MaxHold gives a permit back that was not released after d, and counts it. The slot is free when the next
-// call needs it. The Logger gets a line with the key, at most once a second. 0, the default, is for ever.
+// MaxHold gives a permit back that was not released after d, when the next call needs it, and counts and logs it. 0,
+// the default, is for ever.
 func MaxHold(d time.Duration) Option {
 	return func(o *options) error { o.maxHold = d; return atLeast("MaxHold", d, 0) }
 }
 
 // Policy sets the controllers of the keys. The default is policy.Fixed, which is always at this replica's share;
-// unless BeyondShare is set no other policy goes past the share either. A method Validate() error of the policy is
-// called.
+// unless BeyondShare is set no other policy goes past it either. A method Validate() error of the policy is called.
 //
 // Under a policy that learns, a key has one controller for its requests, one for each other Unit that rates count,
-// each bounded by the tightest of them, and with Limit.InFlight one for the slots. A refusal does not say which of
-// them was too fast, so one that the request took from answers for it: the one whose reported quota is closest to
-// exhaustion, or else the one that delayed a request last. All other feedback goes to all. A key forgets ten minutes
-// after its last feedback, or after a pause of its controllers. New of the policy is called for many keys at once. A
-// controller that panics at feedback panics in Done and Report; one that panics otherwise is dropped.
+// each bounded by the tightest of them, and with Limit.InFlight one for the slots. A refusal does not say which was
+// too fast, so one that the request took from answers for it: the one whose reported quota is closest to exhaustion,
+// or else the one that delayed a request last. All other feedback goes to all. A key forgets ten minutes after its
+// last feedback, or after a pause. A controller that panics at feedback panics in Done and Report; one that panics
+// otherwise is dropped.
 func Policy(p policy.Policy) Option {
 	return func(o *options) error {
 		if p == nil {
@@ -128,17 +126,15 @@ func Policy(p policy.Policy) Option {
 	}
 }
 
-// BeyondShare lets a Policy take a replica up to the whole global limit, in rates and in slots, once it has
-// learned that it may. A controller starts at the share, and cautiously while the pool is unknown. It is for
-// clients of an upstream that enforces a limit itself and answers 429.
+// BeyondShare lets a Policy take a replica up to the whole global limit once it has learned that it may: for clients
+// of an upstream that enforces a limit itself and answers 429. A controller starts at the share.
 func BeyondShare() Option {
 	return func(o *options) error { o.beyond = true; return nil }
 }
 
-// Logger receives what an operator should see: changes of limits and pool, refused hints, calls of unknown
-// plans. The default discards it, except that what ails a source goes to slog.Default: see Follow. Hints that
-// fail or are refused are one line at once and then one a minute, with their number, and one line when usable
-// hints are back. A limiter that Registry.Limiter makes adds its name as the attribute limiter.
+// Logger receives what an operator should see: changes of limits and pool, refused hints, calls of unknown plans. The
+// default discards it, except for what ails a source (see Follow). What goes on is one line at once and then one a
+// minute.
 func Logger(l *slog.Logger) Option {
 	return func(o *options) error {
 		if l == nil {
@@ -149,9 +145,9 @@ func Logger(l *slog.Logger) Option {
 	}
 }
 
-// OnAdmit is called when a call was admitted, with the time since the call and the overhead in it: the time
-// since its tokens and slots were free. It runs on the caller's goroutine, without a lock. Several hooks are
-// called in turn; nil is ignored.
+// OnAdmit is called when a call was admitted, with the time since the call and the part of it since its tokens and
+// slots were free. It runs on the caller's goroutine, without a lock. Several hooks are called in turn; nil is
+// ignored.
 func OnAdmit(f func(key string, waited, overhead time.Duration)) Option {
 	return func(o *options) error {
 		if f == nil {
@@ -172,25 +168,23 @@ func OnAdmit(f func(key string, waited, overhead time.Duration)) Option {
 // Replicas is StartPool for a pool of n, 1 to 1,000,000, without ordinals.
 func Replicas(n int) Option { return StartPool(Pool{Replicas: n}) }
 
-// StartPool sets the configured pool. It counts until SetPool or Follow brings another, and again when hints
-// have grown older than HintMaxAge or AwaitPool says. The default is one replica, which BeyondShare treats as unknown.
+// StartPool sets the configured pool. It counts until SetPool or Follow brings another, and again after HintMaxAge,
+// or the age of AwaitPool. The default is one replica, which BeyondShare treats as an unknown pool.
 func StartPool(p Pool) Option {
 	return func(o *options) error { o.pool, o.sized = p, true; return p.validate() }
 }
 
-// StartEmpty makes buckets start empty and fill at this replica's share, so that a new replica of a busy
-// pool brings no burst. A bucket of 1,000 an hour takes an hour to fill: give such a rate a small Burst.
+// StartEmpty makes buckets start empty and fill at this replica's share, so that a new replica of a busy pool brings
+// no burst.
 func StartEmpty() Option {
 	return func(o *options) error { o.startEmpty = true; return nil }
 }
 
-// AwaitPool admits nothing until SetPool or Follow brings a pool. Callers wait as they do for a slot, or are
-// refused with ReasonPool. Then each key begins with its share of that pool, and windows open with the next one.
-//
-// When nothing usable has come for maxAge, above 0, since the first Follow began, the configured pool counts while one
-// runs. Without a configured pool nothing is admitted until a hint comes, nor while the last one is older than maxAge,
-// also when Follow has ended: a replica that a network split cuts off from its source then stops. HintMaxAge is not
-// needed beside it. If both are there, the last one counts.
+// AwaitPool admits nothing until SetPool or Follow brings a pool: callers wait as they do for a slot, or are refused
+// with ReasonPool. Then each key begins with its share, and windows open with the next one. When a Follow has had
+// nothing usable for maxAge, above 0, the configured pool counts. Without one nothing is admitted, also when Follow
+// has ended, so a replica that a network split cuts off from its source stops. It sets HintMaxAge; the last of the two
+// counts.
 func AwaitPool(maxAge time.Duration) Option {
 	return func(o *options) error {
 		o.awaits, o.hintMaxAge = true, maxAge
@@ -205,8 +199,8 @@ func HoldDown(d time.Duration) Option {
 }
 
 // HintMaxAge returns to the configured pool when a followed source has reported nothing usable for d. 0, the default,
-// keeps the last good pool for ever. A Limiter without a configured pool keeps it too: one replica would be the whole
-// limit. Give it to sources that report repeatedly, or Env.
+// keeps the last good pool for ever, and so does a Limiter without a configured one. Give it to sources that report
+// repeatedly, or Env.
 func HintMaxAge(d time.Duration) Option {
 	return func(o *options) error { o.hintMaxAge = d; return atLeast("HintMaxAge", d, 0) }
 }
@@ -219,12 +213,10 @@ const (
 )
 
 // Demand lets the limits of busy keys follow the demand of the replicas, if the source of Follow sums up numbers over
-// the pool, as poolsize/gossip does. A replica borrows what the others do not use of their shares, in rates and slots.
-// It has its own share at any time. It names at most that many keys, 1 to 10,000, at once: those that it holds back
-// the most. Windows, turns and bursts are divided evenly as always.
-//
-// Reports older than maxAge do not count, and then the shares hold: see bound 10 of docs/bounds.md. A second
-// or two is right for most; a large fleet needs as long as its reports take.
+// the pool, as poolsize/gossip does. A replica borrows what the others do not use of their shares, in rates and slots,
+// and has its own share at any time; windows, turns and bursts stay divided evenly. It names at most that many keys, 1
+// to 10,000, those that it holds back the most. While reports are older than maxAge, a second or two for most fleets,
+// the shares hold.
 func Demand(keys int, maxAge time.Duration) Option {
 	return func(o *options) error {
 		if o.spokenKeys, o.newsMaxAge = keys, maxAge; keys > maxSpoken {
@@ -235,14 +227,13 @@ func Demand(keys int, maxAge time.Duration) Option {
 	}
 }
 
-// AtLeastOne gives every replica one slot when Limit.InFlight is smaller than the pool: the fleet may then
-// hold as many slots as it has replicas. By default the limit holds, and replicas without a slot refuse with
-// ReasonShare.
+// AtLeastOne gives every replica one slot when Limit.InFlight is smaller than the pool, so that the fleet may hold as
+// many as it has replicas. By default the limit holds, and replicas without a slot refuse with ReasonShare.
 func AtLeastOne() Option {
 	return func(o *options) error { o.atLeastOne = true; return nil }
 }
 
-// Plans are the plans that the limiter has from the start, by name: see SetPlan.
+// Plans are those that the limiter has from the start: see Limiter.SetPlan.
 func Plans(plans map[string]Limit) Option {
 	return func(o *options) error { o.plans = maps.Clone(plans); return nil }
 }
@@ -252,8 +243,7 @@ func called(name string) Option {
 	return func(o *options) error { o.name = name; return nil }
 }
 
-// CallOption changes what one call requests: its weight, its costs, its plan or its priority. It is a plain
-// value, and passing it allocates nothing. The zero value changes nothing.
+// CallOption changes what one call requests. It allocates nothing. The zero value changes nothing.
 type CallOption struct {
 	unit string
 	n    int
@@ -272,18 +262,17 @@ const (
 	optionState
 )
 
-// Weight makes a call count as n requests and take n slots: 1 (the default) to 1<<40, or the largest int where
-// that has 32 bits. The last Weight of a call counts.
+// Weight makes a call count as n requests and take n slots: 1 (the default) to 1<<40, or the largest int. The last one
+// counts.
 func Weight(n int) CallOption { return CallOption{n: n, kind: optionEvents} }
 
 // Cost makes a call take n events, 0 to the most of Weight, from the rates that count unit: tokens, bytes, rows. n may
-// be an estimate, since Permit.Correct puts it right. Costs of the same unit add up; Cost("", n) is Weight(n). A unit
-// that no rate of the limiter counts is an error, unless one has counted it before and no other unit has its place.
+// be an estimate, since Permit.Correct puts it right. Costs of a unit add up; Cost("", n) is Weight(n). A unit that no
+// rate counts, nor has counted lately, is an error.
 func Cost(unit string, n int) CallOption { return CallOption{unit: unit, n: n, kind: optionEvents} }
 
-// Plan puts a call under the plan of that name: see Limiter.SetPlan. "", the default, is the limiter's own
-// limit. The last Plan of a call counts. A plan that the limiter does not have is an error. It is also logged
-// as a warning, at most once a second.
+// Plan puts a call under a plan (Limiter.SetPlan); "", the default, is the limiter's own limit. The last Plan counts.
+// One that the limiter does not have is an error, and a warning in the log.
 func Plan(name string) CallOption { return CallOption{unit: name, kind: optionPlan} }
 
 // maxAmount bounds one weight, cost or burst so that its thousandths stay far from the edge of an int64.
@@ -368,8 +357,7 @@ func (d *demand) of(unit int) int {
 //
 // No waiter starves, because at least one of any eight admissions of a key goes to the oldest waiter, and all others
 // wait behind it until there is room. In a full queue (MaxWaiting) a call takes the place of the youngest waiter of
-// the lowest class, if that is lower; that one is refused with ReasonQueue. Where there is room, a call of a higher
-// class than all waiters is admitted at once.
+// the lowest class, if that is lower; that one is refused with ReasonQueue.
 type Priority int8
 
 // The classes, lowest first.
@@ -386,11 +374,10 @@ var priorityNames = [numClasses]string{"low", "normal", "high", "critical"}
 
 func (p Priority) valid() bool { return p >= PriorityLow && p <= PriorityCritical }
 
-// Option gives a call this class. The last class of a call counts. A value that is none of the four is an
-// error.
+// Option gives a call this class. The last one counts. A value that is none of the four is an error.
 func (p Priority) Option() CallOption { return CallOption{n: int(p), kind: optionClass} }
 
-// String returns low, normal, high or critical; invalid for anything else.
+// String is low, normal, high or critical.
 func (p Priority) String() string {
 	if !p.valid() {
 		return "invalid"

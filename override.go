@@ -10,13 +10,10 @@ import (
 	"github.com/quotient-go/quotient/internal/meter"
 )
 
-// Override gives one key a limit of its own, over the fleet, in place of the limiter's; nil removes it. It
-// applies at once, and like SetLimit it brings no tokens. It applies to this replica only. On an error
-// nothing changes.
-//
-// A key with a limit of its own is remembered until that is removed, and does not count against MaxKeys. If it
-// is removed while the limiter denies everything, the key keeps its rules until something is admitted.
-// There may be MaxKeys / 2 such keys, at least one. A key with waiters or permits in the overflow gate can
+// Override gives one key a limit of its own on this replica, over the fleet, in place of the limiter's; nil removes
+// it. Like SetLimit it brings no tokens, and changes nothing on an error. Such a key is remembered, and does not count
+// against MaxKeys; there may be MaxKeys / 2 of them, at least one. If its limit is removed while the limiter denies
+// everything, it keeps its rules until something is admitted. A key with waiters or permits in the overflow gate can
 // only be denied.
 func (l *Limiter) Override(key string, limit *Limit) error {
 	old, err := l.override(key, limit, false)
@@ -211,11 +208,9 @@ func (l *Limiter) Overrides() map[string]Limit {
 	return all
 }
 
-// Reset forgives a key, and reports whether it is remembered: it becomes as one never seen, without debts
-// and without what a policy has learned of it. A limit of its own stays, and is full. Permits that are out
-// keep their slots, and give back nothing else. Waiters stay in order, and go at once where there is room.
-// It applies to this replica only. A key that shares the overflow gate is not forgiven, because the others
-// of that gate would be too.
+// Reset forgives a key on this replica, and reports whether it is remembered: it becomes as one never seen, without
+// debts and without what a policy has learned of it. A limit of its own stays, and is full. Permits that are out keep
+// their slots, and waiters their order. A key that shares the overflow gate is not forgiven.
 func (l *Limiter) Reset(key string) bool {
 	known := l.reset(key)
 	if known { // and without a lock: a handler may ask for Stats
@@ -267,14 +262,11 @@ func (g *gate) reset(t meter.Instant, u *gate, seed uint64) {
 	}
 }
 
-// SetPlan gives the plan of that name a limit over the fleet, for each of its keys. Names follow the rules
-// of Registry.Add. It applies at once; nil removes the plan, and its keys come under the limiter's own
-// limit. A limiter can have 64 plans at a time. On an error nothing changes.
-//
-// A plan is a class of keys. A call names it with Plan, and a key is in the plan of its latest call. A key
-// that changes its plan keeps what it has used: what it takes in one counts in the others that it was in. So
-// it gets no more by changing between plans than under the largest alone. Slots in flight are counted once.
-// Events taken in another plan are not refunded. A limit of its own (Override) goes before any plan.
+// SetPlan gives a plan, which is a class of keys, a limit over the fleet for each of its keys; nil removes it, and its
+// keys come under the limiter's own limit. Names follow the rules of Registry.Add, and there can be 64. On an error
+// nothing changes. A key is in the plan that its latest call named (Plan). What it takes in one plan counts in the
+// others that it was in, so that it gets no more by changing between plans than under the largest alone. An Override
+// goes before any plan.
 func (l *Limiter) SetPlan(name string, limit *Limit) error {
 	old, err := l.setPlan(name, limit, false)
 	if err == nil { // and without a lock: a handler may ask for Stats

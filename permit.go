@@ -10,12 +10,10 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// Permit is one admission. It is a value of a few words: keep it, copy it, hand it to another goroutine.
-// Whichever copy is released first counts; Stats.DoubleReleases counts any further release, which does
-// nothing.
-//
-// A permit with nothing to give back is the zero value: no in-flight limit, no Cost, no policy that learns,
-// and not of TryAcquireUpTo. Its methods do nothing. Methods are safe for concurrent use.
+// Permit is one admission. It is a value of a few words: keep it, copy it, hand it to another goroutine. Whichever
+// copy is released first counts; any further release does nothing but count as one of Stats.DoubleReleases. The zero
+// value is a permit with nothing to give back: no in-flight limit, no Cost, no policy that learns, and not of
+// TryAcquireUpTo.
 type Permit struct {
 	h   *holding
 	gen uint64 // that of h while this holds it
@@ -45,9 +43,8 @@ func (p Permit) Release() {
 	}
 }
 
-// Done gives the upstream's feedback to the key's policy, and releases the permit. Under policy.Fixed it is Release. A
-// success counts as of the key's latest admission or feedback, because reading the clock would cost more than it
-// tells.
+// Done gives the upstream's feedback to the key's policy, and releases the permit. A success counts as of the key's
+// latest admission or feedback, because reading the clock would cost more than it tells.
 func (p Permit) Done(f policy.Feedback) {
 	switch {
 	case p.h == nil:
@@ -59,7 +56,7 @@ func (p Permit) Done(f policy.Feedback) {
 }
 
 // Report gives the upstream's feedback to the key's policy, and keeps the permit, since an answer's head comes before
-// its body. Each Report counts as one answer, and so does a Done after it: end with Release.
+// its body. Each counts as one answer, and so does a Done after it: end with Release.
 func (p Permit) Report(f policy.Feedback) {
 	if p.h != nil && p.h.s.l.learns {
 		p.report(&f, false)
@@ -69,11 +66,9 @@ func (p Permit) Report(f policy.Feedback) {
 // Correct replaces the estimate that Cost gave by what the call has really cost in a unit. More is owed, and repaid
 // before the next admission. Less comes back at once, but only what the bucket could still hold had it not been taken,
 // and nothing once the window has ended or the limit or pool has changed, because others may have it by then. It may
-// be called until the permit is released, each time with the whole cost. It fails, and changes nothing, for a negative
-// cost, an unknown unit and a released permit.
-//
-// The unit "" stands for the requests of the permit, which can only become fewer, and their slots. It requires a
-// permit that is remembered: one of TryAcquireUpTo, or any under an in-flight limit or a policy that learns.
+// be called until the permit is released, each time with the whole cost, and fails for a negative cost, an unknown
+// unit and a released permit. The unit "" stands for the requests of a permit that has something to release, which can
+// only become fewer, and their slots.
 func (p Permit) Correct(unit string, used int) error {
 	if p == dryPermit {
 		return nil
@@ -85,9 +80,7 @@ func (p Permit) Correct(unit string, used int) error {
 	return p.correct(unit, used)
 }
 
-// ExpireIn gives the permit back d from now at the latest, in place of MaxHold. Nothing runs at that
-// instant: it is given back when a call needs it, or Stats is called. If d is 0 or less, the permit does not
-// expire.
+// ExpireIn gives the permit back d from now at the latest, in place of MaxHold; if d is 0 or less, never.
 func (p Permit) ExpireIn(d time.Duration) {
 	if p.h == nil {
 		return
@@ -296,14 +289,18 @@ func (s *shard) feed(g *gate, h *holding, f *policy.Feedback) {
 	if f.Outcome == policy.Throttled {
 		s.counts.throttled++
 	}
-	g.sync()
+	if g.setting.next != nil || g.setting.special { // as for a call: else it is the newest
+		g.sync()
+	}
 	st, l := g.setting, g.ext.learned
 	at := l.latest
 	plain := f.Outcome == policy.Success && f.RetryAfter == 0 && f.Quotas[0].Limit == 0
 	if !plain || st.timesHolds || l.firstExpiry() > 0 { // the clock is half the price of a success
 		now := s.now()
-		g.endLoan(now)
-		at, st = now.At, g.setting
+		if at = now.At; st.special {
+			g.endLoan(now)
+			st = g.setting
+		}
 	}
 	l.advance(at, st, nil)
 	l.latest = at

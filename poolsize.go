@@ -11,16 +11,12 @@ import (
 
 // Pool is what a replica knows about the pool that shares its limits.
 type Pool struct {
-	// Replicas is the number of live replicas, or the sum of their weights: 1 to 1,000,000.
-	Replicas int
-	// Ordinal numbers the replicas from 1 to Replicas; 0 when it is not known. A replica of weight w has w
-	// numbers in a row, and this is the first.
-	Ordinal int
+	Replicas int // that live, or the sum of their weights: 1 to 1,000,000
+	Ordinal  int // from 1 to Replicas; 0 when it is not known. One of weight w has w in a row, and this is the first
 	// Fixed reports whether no two replicas can hold the same ordinal: it comes from a StatefulSet or the
 	// like. Only then is the remainder of a division of slots given out, to the lowest ordinals.
-	Fixed bool
-	// Weight is the number of shares that this replica gets, as if it were that many replicas. 0 means 1.
-	Weight int
+	Fixed  bool
+	Weight int // as how many replicas this one counts; 0 means 1
 }
 
 const maxReplicas = damper.MaxReplicas
@@ -56,16 +52,14 @@ func (p Pool) parts() float64 { return float64(p.Replicas) / float64(p.weight())
 
 // Source reports the pool as it is seen from outside. Watch reports each pool that it sees, and each failure to see
 // one, from one goroutine at a time, until the context is done. It returns the context's error, and leaves no
-// goroutine behind.
-//
-// A Source whose settings can be wrong should have a method Validate() error, which a program can call before it
-// starts, as package config does. Watch returns the same error at once, and reports nothing.
+// goroutine behind. A Source whose settings can be wrong should have a method Validate() error, whose error Watch
+// returns at once.
 type Source interface {
 	Watch(ctx context.Context, report func(Pool, error)) error
 }
 
 // Env is the source that reads the environment once: QUOTIENT_REPLICAS, and, if set, QUOTIENT_WEIGHT and
-// QUOTIENT_ORDINAL, a StatefulSet's pod index, which counts from 0. Such ordinals are fixed.
+// QUOTIENT_ORDINAL, a pod index, which counts from 0 and is fixed.
 func Env() Source { return static{envPool} }
 
 // The variables that Env reads.
@@ -106,10 +100,9 @@ func envPool() (Pool, error) {
 	return p, p.validate()
 }
 
-// FixedOrdinal is src, which counts the replicas, with the ordinal of this replica, 1 or more. No other
-// replica may ever have it: for example a StatefulSet's pod index plus one. If src reports a weight w, the
-// replica has w ordinals, and this is the first. Pools too small for the ordinal, as in a restart, are
-// reported without one.
+// FixedOrdinal is src, which counts the replicas, with the ordinal of this replica, 1 or more, that no other may ever
+// have: a StatefulSet's pod index plus one. If src reports a weight w, the replica has w ordinals, and this is the
+// first. Pools too small for it are reported without one.
 func FixedOrdinal(ordinal int, src Source) Source { return numbered{ordinal, src} }
 
 type numbered struct {

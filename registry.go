@@ -12,7 +12,7 @@ import (
 
 // Registry holds the limiters of one process under names, for one admin handler and one metrics collector. Two places
 // that request the same name share one limiter, and so do not have twice the limit. The zero value is empty and ready;
-// do not copy it after its first use. All methods are safe for concurrent use. There is no global one.
+// do not copy it after its first use. All methods are safe for concurrent use.
 type Registry struct {
 	// Options returns what each limiter that Registry.Limiter makes has before its own options, by its name;
 	// nil is for none. Set it first. It is called with the registry's lock held.
@@ -34,9 +34,8 @@ type registered struct {
 
 const maxLimiters = 1000 // far more than a process has, and few enough to be a label
 
-// Add puts l under a name of 1 to 64 of a-z, 0-9, '.', '_' and '-'. It fails, and changes nothing, for any
-// other name, one that is taken, a nil limiter, and when 1,000 limiters are there. The log of l does not
-// change.
+// Add puts l under a name of 1 to 64 of a-z, 0-9, '.', '_' and '-'. It fails, and changes nothing, for any other name,
+// one that is taken, a nil limiter, and when 1,000 limiters are there.
 func (r *Registry) Add(name string, l *Limiter) error {
 	if l == nil {
 		return fmt.Errorf("quotient: Registry.Add: limiter of %q: nil", clip(name))
@@ -64,9 +63,9 @@ func (r *Registry) add(name string, e registered) error {
 	return nil
 }
 
-// Limiter returns the limiter of that name if it was made with an equal limit, whatever SetLimit has done since, and
-// then opts do not count. Otherwise it makes one as New does, with the Options and opts, whose log has the name as the
-// attribute limiter. A name in use with another limit is an error.
+// Limiter returns the limiter of that name if it was made with an equal limit, whatever SetLimit has done since.
+// Otherwise it makes one as New does, with the Options and opts, whose log has the name. A name in use with another
+// limit is an error.
 func (r *Registry) Limiter(name string, limit Limit, opts ...Option) (*Limiter, error) {
 	l, made, err := r.limiter(name, limit, opts)
 	if made && err == nil { // and without the lock: a handler of the log may ask the registry
@@ -101,9 +100,8 @@ func (r *Registry) limiter(name string, limit Limit, opts []Option) (l *Limiter,
 	return l, true, nil
 }
 
-// Follow applies a source's reports to every limiter, as Limiter.Follow does to one, until the context is done. A
-// limiter that comes later begins with the latest usable report. Run it in a goroutine of your own; one Follow at a
-// time, here and of each limiter.
+// Follow is Limiter.Follow for every limiter; one that comes later begins with the latest usable report. Run it in a
+// goroutine of your own; one Follow at a time, here and of each limiter.
 func (r *Registry) Follow(ctx context.Context, src Source) error {
 	r.mu.Lock()
 	if src == nil || r.source != nil {
@@ -189,7 +187,7 @@ func (r *Registry) report(p Pool, err error) {
 	}
 }
 
-// Get returns the limiter of that name, and whether there is one.
+// Get returns the limiter of that name.
 func (r *Registry) Get(name string) (*Limiter, bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -211,8 +209,7 @@ func (r *Registry) All() iter.Seq2[string, *Limiter] {
 	}
 }
 
-// Ready is for a readiness probe: an error that names a limiter which refuses requests because it waits for its
-// replica count (AwaitPool), or nil. A limiter in a dry run refuses none.
+// Ready is an error that names a limiter which refuses requests because it waits for its replica count, or nil.
 func (r *Registry) Ready() error {
 	for name, l := range r.All() {
 		if l.waitsForPool() && !l.dry.Load() {
@@ -222,8 +219,7 @@ func (r *Registry) Ready() error {
 	return nil
 }
 
-// Remove takes a limiter out of the registry, if it is there. A caller that has it may go on using it, with its
-// present pool.
+// Remove takes a limiter out of the registry, if it is there. It goes on with its present pool.
 func (r *Registry) Remove(name string) {
 	r.mu.Lock()
 	l := r.limiters[name].limiter

@@ -13,8 +13,8 @@ import (
 	"github.com/quotient-go/quotient/internal/meter"
 )
 
-// Stats are a limiter's counts since it was made, and its present state. The numbers of different shards are
-// not of one instant.
+// Stats are a limiter's counts since it was made, and its present state. Those of different shards are not of one
+// instant.
 type Stats struct {
 	Version       uint64      // counts SetLimit, SetPlan, Override, Reset, SetDryRun, SetPool, its ends
 	DryRun        bool        // all calls are admitted
@@ -56,25 +56,20 @@ type PoolStats struct {
 	Source    string        // configured, set, followed; awaited: AwaitPool admits nothing
 	Age       time.Duration // since the last usable report or SetPool; 0 when there was none
 	Until     time.Time     // when the ttl of SetPool ends; zero: none is in force
-	Reports   uint64        // usable ones
-	Errors    uint64        // of the source
-	Rejected  uint64        // that were out of range
 	LastError string
+
+	Reports, Errors, Rejected uint64 // of the source: usable ones, failures, and pools out of range
 }
 
-// DemandStats describes the replicas' reports on keys: see Demand. It is zero while no source carries them.
+// DemandStats are the replicas' reports on keys (Demand), zero while no source carries them.
 type DemandStats struct {
-	Keys  int           // that any replica reports on
-	Named int           // of these, by this replica
-	Lent  int           // of these, with more than this replica's share
-	Age   time.Duration // of the oldest reports of them; math.MaxInt64 while some is missing
-
-	MaxAge         time.Duration // Demand's: the shares hold while reports are older
-	Sent, Received uint64        // bytes of the source that carries it, for all limiters
+	Keys, Named, Lent int           // that any replica reports on, of these by this one, and with more than its share
+	Age               time.Duration // of the oldest reports of them; math.MaxInt64 while some is missing
+	MaxAge            time.Duration // Demand's: the shares hold while reports are older
+	Sent, Received    uint64        // bytes of the source that carries it, for all limiters
 }
 
-// FleetStats are the sums over the limiters of this name on all live replicas. It is zero while no source
-// carries their reports.
+// FleetStats are the sums over the limiters of this name on all live replicas, zero while no source carries them.
 type FleetStats struct {
 	Replicas          int // that the sum is of, by weight
 	Admitted, Refused uint64
@@ -82,7 +77,7 @@ type FleetStats struct {
 	Age               time.Duration // of the oldest part; math.MaxInt64 while one is missing
 }
 
-// Stats returns the limiter's numbers. Permits whose time is over are given back first.
+// Stats returns the limiter's numbers, after a look for permits whose time is over.
 func (l *Limiter) Stats() Stats {
 	out := Stats{
 		MaxKeys: l.maxKeys, Waiting: int(l.waiting.Load()), Learns: l.learns,
@@ -223,9 +218,8 @@ type KeyState struct {
 	Part              float64 // of the limit, lent to this replica in place of its share; 0: the share
 }
 
-// Keys iterates over the keys that are remembered, in no order. It lists the keys of one shard at a time and
-// looks at each on its own, while the limiter goes on. Keys that come or go meanwhile may be missing. A
-// million keys take less than a second.
+// Keys iterates over the keys that are remembered, in no order, while the limiter goes on: those that come or go
+// meanwhile may be missing. A million keys take less than a second.
 func (l *Limiter) Keys() iter.Seq[KeyState] {
 	return func(yield func(KeyState) bool) {
 		for i := range l.shards {
@@ -277,9 +271,9 @@ func (g *gate) use(now meter.Instant) float64 {
 }
 
 // RuleState is the state of a key under one rule, on this replica. A rate has a Window, a controller of the policy has
-// a Pace, and slots have neither. The Limit of a controller is the most that it may allow, +Inf without a rate, and
-// its Share that divided by the pool, 0 when the size of the pool is unknown; Burst and Left are those of its pace.
-// The Share of a counted rate is what this replica may take of the present window.
+// a Pace, and slots have neither. The Limit of a controller is the most that it may allow, +Inf without a rate, its
+// Share that divided by the pool, 0 when the size of the pool is unknown, and its Burst and Left are those of its
+// pace.
 type RuleState struct {
 	Name         string        // of the rate; "in-flight" for slots, "adaptive" for a controller
 	Unit         string        // of the events, "" for requests; "in-flight" for a controller of slots
@@ -300,11 +294,10 @@ func (g *gate) seenState(dst []RuleState, now meter.Instant) []RuleState {
 	return g.state(dst, now)
 }
 
-// StateInto makes Acquire, TryAcquire or Check also return the state of the key on which the decision is
-// based: (*into)[:0] gets the key under each rule appended, the rates of its limit in order, the slots, the
-// controllers of the policy. It allocates nothing when there is room. A limit that denies has no rules, and
-// while AwaitPool waits for the size of the pool nothing is known. *into stays unchanged if the call is not
-// valid, or if the context had ended before.
+// StateInto makes Acquire, TryAcquire or Check also return the state on which the decision is based: (*into)[:0] gets
+// the key under each rule appended, first the rates, then the slots and the controllers. There are none under a limit
+// that denies or while AwaitPool waits. *into stays unchanged if the call is not valid, or if the context had ended
+// before.
 func StateInto(into *[]RuleState) CallOption { return CallOption{kind: optionState, into: into} }
 
 // tell puts where the gate stands where calls want it.
@@ -363,8 +356,7 @@ func (l *learned) state(x *RuleState, at time.Duration, ctrl int) {
 	}
 }
 
-// Explanation is why a call for a key would be admitted, wait or be refused now: all that the decision
-// depends on.
+// Explanation is why a call for a key would be admitted, wait or be refused now.
 type Explanation struct {
 	KeyState
 	Remembered bool     // false: a key that would start fresh
@@ -377,8 +369,7 @@ type Explanation struct {
 	belief belief // of the pool that the limit is divided by
 }
 
-// Explain returns how a call for the key would fare now, and why. Without a Plan it is one of the plan that
-// the key is in. Like Check it takes nothing and counts nothing.
+// Explain is Check with all that the decision depends on. Without a Plan it goes by the plan that the key is in.
 func (l *Limiter) Explain(key string, opts ...CallOption) Explanation {
 	now := l.now()
 	s, h := l.lock(key)
@@ -405,7 +396,7 @@ func (l *Limiter) Explain(key string, opts ...CallOption) Explanation {
 	return e
 }
 
-// String is the explanation for an operator, a few lines long.
+// String is for an operator, a few lines long.
 func (e Explanation) String() string {
 	var b strings.Builder
 	add := func(format string, args ...any) { fmt.Fprintf(&b, format, args...) }

@@ -60,7 +60,6 @@ require (
 
 replace (
 	github.com/quotient-go/quotient => ../
-	github.com/quotient-go/quotient/examples/fleet => ../examples/fleet
 	github.com/quotient-go/quotient/poolsize/redis => ../poolsize/redis
 )
 

@@ -52,7 +52,9 @@ type aimd struct {
 // before the last cut says nothing new.
 func (a *aimd) Next(s Sample, b Bounds) Pace {
 	if a.rate == 0 {
-		a.rate, a.last = start(b), s.Now
+		if a.rate, a.last = clamp(startUnknown, b), s.Now; known(b.Share) {
+			a.rate = b.Share
+		}
 	}
 	dt := min(max((s.Now-a.last).Seconds(), 0), longestStep)
 	if s.Now < a.last { // the clock has gone back, and the last cut with it
@@ -89,19 +91,6 @@ func (a *aimd) step(b Bounds) float64 {
 		return b.Share * defaultStep
 	}
 	return 1
-}
-
-// leastShare, one event in thirty years, is the smallest share that is told from none.
-const leastShare = 1e-9
-
-// known tells a usable share from none.
-func known(share float64) bool { return share >= leastShare && !math.IsInf(share, 1) }
-
-func start(b Bounds) float64 {
-	if known(b.Share) {
-		return b.Share
-	}
-	return clamp(startUnknown, b)
 }
 
 // clamp keeps a rate finite, above the floor and at most at the ceiling.

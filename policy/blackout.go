@@ -20,11 +20,9 @@ const (
 	probeIll = 2.0
 	// longestInterval bounds, in seconds, how seldom a key probes that is seldom used when all is well.
 	longestInterval = 1800.0
-	mostDoublings   = 6 // more would overflow, some day
-	// retryJitter spreads those that got the same Retry-After: later only.
-	retryJitter = 0.1
-	// cyclesKept is how many cycles the length of the last one is remembered.
-	cyclesKept = 3
+	mostDoublings   = 6   // more would overflow, some day
+	retryJitter     = 0.1 // spreads those that got the same Retry-After: later only
+	cyclesKept      = 3   // how many cycles the length of the last one is remembered
 	// cycleAlike bounds how unlike two cycles in a row may be that show a window. The first may have begun in
 	// its middle.
 	cycleAlike = 4.0
@@ -44,9 +42,8 @@ const (
 // The first success ends it: what was served since the end of the last one, by the time that took, is the
 // rate that would have lasted. No more than a window's part of an incident's time counts.
 type blackout struct {
-	firstBad time.Duration // of the refusals since the last success
-	bad      bool          // there are any
-	refused  int           // so many
+	refused  int           // so many since the last success
+	firstBad time.Duration // the first of them
 	before   float64       // the rate at the first of them
 
 	dark   bool
@@ -64,17 +61,9 @@ type blackout struct {
 	took   float64       // seconds from the end of the one before the last to its end
 }
 
-// cycleAt is the length of the upstream's window as far as it is known, else 0.
-func (b *blackout) cycleAt(now time.Duration) float64 {
-	if now < b.cycled {
-		return b.cycle
-	}
-	return 0
-}
-
 // failure is a request that was not refused and not served: nothing but these is a blackout too, an outage.
 func (b *blackout) failure(t *tracking, s *Sample) bool {
-	if b.bad && !b.ill && !b.dark && !t.obeys(s, b.again(s)) {
+	if b.refused > 0 && !b.ill && !b.dark && !t.obeys(s, b.again(s)) {
 		return false // refusals say more
 	}
 	b.ill = b.ill || !b.dark
@@ -82,29 +71,31 @@ func (b *blackout) failure(t *tracking, s *Sample) bool {
 }
 
 // again reports whether a request was sent after the one before it was known to be refused.
-func (b *blackout) again(s *Sample) bool { return b.bad && s.Sent >= b.firstBad }
+func (b *blackout) again(s *Sample) bool { return b.refused > 0 && s.Sent >= b.firstBad }
 
 // refusal looks for a blackout, and reports whether there is one.
 func (b *blackout) refusal(t *tracking, s *Sample) bool {
 	again := b.again(s)
-	if s.Outcome == Throttled && b.ill && !b.dark {
-		b.bad, b.ill = false, false // a run of refusals begins
-	}
 	if b.dark {
 		b.missed(t, s)
 		return true
 	}
-	if !b.bad {
-		b.bad, b.firstBad, b.refused = true, s.Now, 0
-		b.before = t.rate
+	if s.Outcome == Throttled {
+		t.retry.announced(s)
+		if b.ill {
+			b.refused, b.ill = 0, false // a run of refusals begins
+		}
+	}
+	if b.refused == 0 {
+		b.firstBad, b.before = s.Now, t.rate
 	}
 	b.refused++
-	if t.has(RuleBlackout) && t.obeys(s, again) {
+	if t.obeys(s, again) {
 		b.enter(t, s, true)
 		return true
 	}
 	dark := (s.Now - b.firstBad).Seconds()
-	if !t.has(RuleBlackout) || b.refused < darkRefusals ||
+	if b.refused < darkRefusals ||
 		dark <= max(darkAfter, darkIntervals/t.perSecond(b.before)) || s.Sent < b.firstBad {
 		return false
 	}
@@ -120,8 +111,8 @@ func (b *blackout) enter(t *tracking, s *Sample, paused bool) {
 
 // elsewhere is an answer that another controller of the key is told. A pause that it announces is the key's.
 func (b *blackout) elsewhere(t *tracking, s *Sample) {
-	if !b.dark && t.has(RuleBlackout) && t.obeys(s, false) {
-		b.bad, b.firstBad, b.before, b.refused = true, s.Now, t.rate, 0
+	if !b.dark && t.obeys(s, false) {
+		b.refused, b.firstBad, b.before = 1, s.Now, t.rate
 		b.enter(t, s, true)
 		return
 	}
@@ -161,7 +152,7 @@ func (b *blackout) wait(t *tracking, s *Sample) {
 		b.proven = s.Now + time.Duration(wait*float64(time.Second))
 	}
 	if announced := s.RetryAfter.Seconds(); announced > wait || announced > 0 && !b.incident(s.Now) {
-		wait = max(min(wait, announced), t.retry.wait(announced)) * (1 + retryJitter*t.fraction())
+		wait = max(min(wait, announced), min(announced, t.retry.believed)) * (1 + retryJitter*t.fraction())
 	}
 	b.until = s.Now + time.Duration(wait*float64(time.Second))
 }
@@ -173,14 +164,8 @@ func (b *blackout) incident(now time.Duration) bool { return now-b.firstBad > lo
 // first refusal do not count.
 func (b *blackout) clear(sent time.Duration) {
 	if sent >= b.firstBad {
-		b.bad = false
+		b.refused = 0
 	}
-}
-
-// count counts a success.
-func (b *blackout) count(t *tracking, s *Sample) {
-	b.clear(s.Sent)
-	b.served += t.cost
 }
 
 // lasted is how long what was served has to last, in seconds, if the blackout ends now.
@@ -190,11 +175,7 @@ func (b *blackout) lasted(now time.Duration) float64 {
 
 // end is the first success after a blackout.
 func (b *blackout) end(t *tracking, s *Sample) {
-	switch {
-	case t.fresh: // nothing was served: there is nothing to learn from
-		*b = blackout{began: s.Now, firstBad: s.Now}
-		return
-	case b.ill || b.paused:
+	if t.fresh || b.ill || b.paused { // there is nothing to learn from
 		*b = blackout{began: s.Now, firstBad: s.Now, cycle: b.cycle, cycled: b.cycled + s.Now - b.firstBad}
 		return
 	}
@@ -203,7 +184,7 @@ func (b *blackout) end(t *tracking, s *Sample) {
 	if b.held < heldLeast*(b.firstBad-b.began).Seconds() { // little was asked for: it proves little
 		t.rate = max(t.rate, b.before*(1-slowCutPart))
 	}
-	if f := t.share.floor(); t.rate < f && t.has(RuleFloor) {
+	if f := t.share.floor(); t.rate < f {
 		if t.rate < floorKept*f && t.share.since < b.began {
 			t.share.refute()
 		} else {
@@ -214,7 +195,7 @@ func (b *blackout) end(t *tracking, s *Sample) {
 	t.plateau.rest(t.rate)
 	window := took <= probeSlowest && !b.incident(s.Now) && took < cycleAlike*b.took && b.took < cycleAlike*took
 	*b = blackout{began: s.Now, firstBad: s.Now, took: took}
-	if window && t.has(RuleCycle) {
+	if window {
 		b.cycle = took
 		b.cycled = s.Now + time.Duration(cyclesKept*b.cycle*float64(time.Second))
 	}
@@ -247,14 +228,6 @@ type Retry struct {
 	// beginning as otherwise once one was refuted, since a request was served before its end. A pause then stops
 	// the key only when nothing is served any more, and is tested after ten seconds.
 	Test bool
-}
-
-// longest is Longest or its default.
-func (r Retry) longest() time.Duration {
-	if r.Longest <= 0 {
-		return longestPause
-	}
-	return min(r.Longest, mostPause)
 }
 
 // retry is what the controller makes of Retry-After. An announced pause is a prediction: nothing is served
@@ -301,9 +274,6 @@ func (t *tracking) obeys(s *Sample, again bool) bool {
 	short := again && s.RetryAfter.Seconds() > 1/t.perSecond(t.rate)
 	return t.retry.believed >= t.retry.most && (s.RetryAfter > rounded || short)
 }
-
-// wait is how many seconds of an announced pause are waited out.
-func (r *retry) wait(announced float64) float64 { return min(announced, r.believed) }
 
 // meant reports whether the time until the announced end counts as time in which nothing is served.
 // It does when it is short, when a test has confirmed the last one, or when the fields name the same end.

@@ -15,7 +15,7 @@ func TestBlackoutBegins(t *testing.T) {
 	for _, c := range []struct{ share, every, after float64 }{
 		{100, 0.1, 0.5}, {10, 0.1, 0.5}, {10, 0.4, 0.8}, {1, 0.5, 2.5}, {0.5, 1, 5}, {0.1, 4, 24},
 	} {
-		l := born(c.share, 0)
+		l := born(c.share)
 		first := l.now + c.every
 		l.darken(t, c.every)
 		near(t, fmt.Sprintf("at a share of %v, refused every %v s", c.share, c.every), l.now-first, c.after)
@@ -23,7 +23,7 @@ func TestBlackoutBegins(t *testing.T) {
 }
 
 func TestNoBlackout(t *testing.T) {
-	l := born(10, 0)
+	l := born(10)
 	l.refuse(0.1)
 	for range 100 { // sent before the first refusal, answered later and later
 		l.tell(policy.Sample{Outcome: policy.Throttled, Now: seconds(l.now + 0.1),
@@ -32,7 +32,7 @@ func TestNoBlackout(t *testing.T) {
 	if l.NotBefore != 0 {
 		t.Error("refusals of what was sent before the first are a blackout")
 	}
-	l = born(10, 0)
+	l = born(10)
 	for range 100 {
 		l.refuse(0.7)
 		l.serve(0.05)
@@ -45,7 +45,7 @@ func TestNoBlackout(t *testing.T) {
 // A late success of what was sent before the first refusal does not interrupt the refusals, and one of what
 // was sent before the last does not end the blackout.
 func TestLateSuccess(t *testing.T) {
-	l := born(10, 0)
+	l := born(10)
 	for range 12 {
 		l.refuse(0.1)
 		l.tell(policy.Sample{Outcome: policy.Success, Now: seconds(l.now), Sent: 0, Cost: 1, Paced: true})
@@ -68,7 +68,7 @@ func TestLateSuccess(t *testing.T) {
 // sooner or later.
 func TestProbes(t *testing.T) {
 	for _, outcome := range []policy.Outcome{policy.Throttled, policy.Unavailable, policy.Failed} {
-		l := born(10, 0)
+		l := born(10)
 		l.darken(t, 0.1)
 		least, most := math.Inf(1), 0.0
 		for k := range 60 {
@@ -87,7 +87,7 @@ func TestProbes(t *testing.T) {
 func TestSeedsSpreadProbes(t *testing.T) {
 	seen := map[float64]bool{}
 	for seed := range uint64(20) {
-		l := born(10, 0)
+		l := born(10)
 		l.ctrl = policy.Tracking{}.New(seed)
 		l.darken(t, 0.1)
 		seen[l.gate()] = true
@@ -99,7 +99,7 @@ func TestSeedsSpreadProbes(t *testing.T) {
 
 // A change of the bounds is no probe that failed.
 func TestNewBoundsAreNoProbe(t *testing.T) {
-	l := born(10, 0)
+	l := born(10)
 	l.darken(t, 0.1)
 	gated := l.NotBefore
 	l.tell(policy.Sample{Now: gated + 1, Sent: gated + 1})
@@ -110,7 +110,7 @@ func TestNewBoundsAreNoProbe(t *testing.T) {
 
 // Two refusals that are far apart prove nothing.
 func TestTwoRefusalsAreNoBlackout(t *testing.T) {
-	l := born(10, 0)
+	l := born(10)
 	l.refuse(0.1)
 	if l.refuse(5); l.gate() > 0 {
 		t.Error("two refusals are a blackout")
@@ -122,7 +122,7 @@ func TestTwoRefusalsAreNoBlackout(t *testing.T) {
 
 // A request sent before the gate opened proves nothing about the probe.
 func TestLateRefusalIsNoProbe(t *testing.T) {
-	l := born(10, 0)
+	l := born(10)
 	l.darken(t, 0.1)
 	for _, o := range []policy.Outcome{policy.Throttled, policy.Unavailable, policy.Failed} {
 		gated := l.NotBefore
@@ -136,7 +136,7 @@ func TestLateRefusalIsNoProbe(t *testing.T) {
 // The requests served since the last blackout, divided by the time that they took, are the rate after it.
 // With all that a window of ten seconds serves, one cycle is enough.
 func TestRateAfterABlackout(t *testing.T) {
-	l := born(10, policy.RuleFloor)
+	l := born(10)
 	l.serveFor(4, 0.1)
 	l.darken(t, 0.1)
 	for l.NotBefore < seconds(10) {
@@ -153,18 +153,18 @@ func TestRateAfterABlackout(t *testing.T) {
 // Where little was asked for, little was served: that proves little, and the controller goes by the rate
 // that it had.
 func TestLittleDemandProvesLittle(t *testing.T) {
-	l := born(10, policy.RuleFloor)
+	l := born(0)
 	for range 20 {
 		at := seconds(l.now + 1)
 		l.tell(policy.Sample{Outcome: policy.Success, Now: at, Sent: at - seconds(rtt), Cost: 1})
 	}
 	l.darken(t, 0.1)
-	near(t, "20 requests in 20 seconds, none held back", l.probe(policy.Success), 7)
+	near(t, "20 requests in 20 seconds, none held back", l.probe(policy.Success), 3.5)
 }
 
 // A floor is trusted on if half of it was served, and goes down to what was served if less.
 func TestFloorAfterABlackout(t *testing.T) {
-	l := born(10, 0)
+	l := born(10)
 	l.serveFor(2, 0.1)
 	l.darken(t, 0.1)
 	for l.NotBefore < seconds(20) {
@@ -175,12 +175,9 @@ func TestFloorAfterABlackout(t *testing.T) {
 	within(t, "and four seconds later", l.serveFor(4, 0.1), rate, rate*1.1)
 }
 
-// gainAfterBlackout is the growth in so many seconds after a second blackout that ended 20 seconds after the
-// first.
-func gainAfterBlackout(t *testing.T, length float64, without policy.Rules) float64 {
-	t.Helper()
-	l := born(0, without|policy.RuleSlowStart|policy.RuleServed)
-	before := 0.0
+// Two blackouts that end 20 seconds after each other show a window: growth is as slow as that.
+func TestGrowthAfterTwoBlackouts(t *testing.T) {
+	l, before := born(0), 0.0
 	for range 2 {
 		end := l.now + 20
 		l.serveFor(10, 0.1)
@@ -190,14 +187,14 @@ func gainAfterBlackout(t *testing.T, length float64, without policy.Rules) float
 		}
 		before = l.probe(policy.Success)
 	}
-	return l.serveFor(length, 0.1) / before
+	within(t, "the growth of 12 s", l.serveFor(12, 0.1)/before, 1, 1.03)
 }
 
 // Behind a gate the rate is what is expected when it opens. Should a probe never be answered, further ones
 // follow at the least rate.
 func TestRateBehindTheGate(t *testing.T) {
 	for _, c := range []struct{ share, least float64 }{{10, 0.2}, {0.1, 0.02}, {1000, 1}, {1e12, 1}} {
-		l := born(c.share, 0).darken(t, 1)
+		l := born(c.share).darken(t, 1)
 		near(t, "the rate behind a gate", l.Rate, c.share)
 		near(t, "probes a second", 1/l.Probe().Seconds(), c.least)
 	}
@@ -206,7 +203,7 @@ func TestRateBehindTheGate(t *testing.T) {
 // A controller counts units, and its probes are requests.
 func TestProbesAreRequests(t *testing.T) {
 	for _, cost := range []float64{1, 0.01, 500} {
-		l := born(0, 0)
+		l := born(0)
 		for range 20 {
 			at := seconds(l.now + 1)
 			l.tell(policy.Sample{Outcome: policy.Throttled, Now: at, Sent: at - seconds(rtt), Cost: cost,
@@ -220,7 +217,7 @@ func TestProbesAreRequests(t *testing.T) {
 // before after it.
 func TestOutage(t *testing.T) {
 	for _, o := range []policy.Outcome{policy.Unavailable, policy.Failed} {
-		l := born(10, 0)
+		l := born(10)
 		before := l.serveFor(5, 0.1)
 		for range 12 {
 			l.answer(0.1, o)
@@ -239,7 +236,7 @@ func TestOutage(t *testing.T) {
 
 // A few failures among successes change nothing, nor do failures during a run of refusals.
 func TestFailuresThatAreNoOutage(t *testing.T) {
-	l := born(10, 0)
+	l := born(10)
 	for i := range 200 {
 		o := policy.Failed
 		if i%10 == 0 {
@@ -253,7 +250,7 @@ func TestFailuresThatAreNoOutage(t *testing.T) {
 
 // A refusal in an outage turns it into a blackout, which probes more seldom.
 func TestOutageThatBecomesABlackout(t *testing.T) {
-	l := born(10, 0)
+	l := born(10)
 	for l.gate() <= 0 {
 		l.answer(0.1, policy.Unavailable)
 	}
@@ -325,7 +322,7 @@ func TestRetryAfter(t *testing.T) {
 		}
 	}
 	for _, none := range []time.Duration{0, -time.Second, math.MinInt64} {
-		l := born(10, 0)
+		l := born(10)
 		l.darken(t, 0.1)
 		within(t, "no Retry-After", l.refused(always(none)), 0.5, 1.5)
 	}
@@ -342,7 +339,7 @@ func TestShortPauses(t *testing.T) {
 		{10, 60, 0.95, [2]bool{true, true}}, {10, 0.05, 1.1, [2]bool{}}, {0.5, 1, 1.1, [2]bool{}},
 		{0.5, 1.5, 1.1, [2]bool{true, true}},
 	} {
-		l := born(c.share, 0)
+		l := born(c.share)
 		l.serve(0.5)
 		first := l.paused(1, 0.95, seconds(c.pause)) > 0
 		if got := [2]bool{first, l.paused(1.2, c.sent, seconds(c.pause)) > 0}; got != c.stops {
@@ -354,7 +351,7 @@ func TestShortPauses(t *testing.T) {
 // What is in flight when a pause is announced may name a later end, or the pause that a 503 demands. Neither
 // costs more of the rate than the first refusal.
 func TestPausesAtOnce(t *testing.T) {
-	l := born(10, 0)
+	l := born(10)
 	l.serveFor(5, 0.1)
 	within(t, "the first pause", l.paused(5.1, 5, 20*time.Second), 20, 22)
 	rate := l.Rate
@@ -362,7 +359,7 @@ func TestPausesAtOnce(t *testing.T) {
 	within(t, "a later end counts", l.paused(5.3, 5, time.Minute), 60, 66)
 	near(t, "the rate", l.probe(policy.Success), rate)
 	near(t, "the floor yields to it as to three refusals", rate, 9.9*(1-.02*3))
-	l = born(10, 0)
+	l = born(10)
 	within(t, "a 503 that demands a minute", l.say(policy.Unavailable, .9, 1, time.Minute), 60, 66)
 	near(t, "its rate", l.probe(policy.Success), 10)
 }
@@ -403,7 +400,7 @@ func TestPausesInAnyState(t *testing.T) {
 			{failed, 15.3, 15.4, 0}}},
 	} {
 		for _, share := range []float64{0, 20} {
-			l := born(share, 0)
+			l := born(share)
 			l.serveFor(5, 0.1)
 			wait := 0.0
 			for _, a := range c.said {
@@ -461,7 +458,7 @@ func TestPausesRefutedWithoutABlackout(t *testing.T) {
 
 // Tests that are refused, and name the same end, confirm pauses: at last the controller obeys again.
 func TestConfirmedPause(t *testing.T) {
-	l := born(10, 0)
+	l := born(10)
 	l.serveFor(5, 0.1)
 	l.darkenUntil(always(time.Hour)).probe(policy.Success)
 	l.serveFor(5, 0.1)
@@ -479,7 +476,7 @@ func TestConfirmedPause(t *testing.T) {
 // does not count against the rate, unless the pause is meant: it is short, or the fields name the same end.
 func TestLongPauseCostsNoRate(t *testing.T) {
 	after := func(test bool, pause, reset time.Duration) float64 {
-		l := lives(policy.Tracking{Without: policy.RuleFloor, Retry: policy.Retry{Test: test}}, 10)
+		l := grown(policy.Tracking{Retry: policy.Retry{Test: test}})
 		l.serveFor(10, 0.1)
 		q := policy.Quota{Limit: 600, Reset: reset}
 		for at := 0.0; l.gate() <= 0 && at < 30; {
@@ -491,7 +488,8 @@ func TestLongPauseCostsNoRate(t *testing.T) {
 		}
 		return l.probe(policy.Success)
 	}
-	within(t, "after a minute that is obeyed", after(false, time.Minute, time.Minute), 8.5, 10)
+	rate := grown(policy.Tracking{}).serveFor(10, 0.1)
+	within(t, "after a minute that is obeyed", after(false, time.Minute, time.Minute)/rate, 0.88, 1)
 	within(t, "after a minute that proves nothing", after(true, time.Minute, time.Hour), 7, 10)
 	within(t, "after a minute that the fields confirm", after(true, time.Minute, time.Minute), 4.5, 5.5)
 	within(t, "after nine seconds", after(true, 9*time.Second, time.Hour), 4.5, 5.5)

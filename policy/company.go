@@ -15,42 +15,26 @@ const (
 	// pullIn is the time, in seconds, in which a rate comes by a factor of e closer to the replica's part.
 	// lendIn is the same for a part of a hinted limit.
 	pullIn, lendIn = 1.0, 0.3
-	// keptOfUse is what stays, in rates of use, of a rate that is not used while others are wanting.
-	keptOfUse = 1.2
+	keptOfUse      = 1.2 // what stays, in rates of use, of a rate that is not used while others are wanting
 	// knownPart of the others, when that many are wanting, know the level. Then slow start ends.
 	knownPart = 0.3
 	// firstFaster is what remains of the first period while at least halfWant of all are wanting and none is
 	// refused. Then the share that all have may be too low.
 	firstFaster, halfWant = 0.5, 0.5
-	// lately is the memory, in seconds, of refusals that a replica reports.
-	lately = 1.0
 	// crowdPart of all requests, and a further one of them, is refused while the fleet is at its limit.
 	crowdPart = 0.005
-	// mostFor is how long, in seconds, a replica remembers most of what it was served.
-	mostFor = 120.0
+	mostFor   = 120.0 // how long, in seconds, a replica remembers most of what it was served
 )
 
-// company is what the controller makes of reports of the others. Each controller finds the level by its own
-// answers. Reports only move rates between replicas, keeping their sum, and show that the fleet has
-// reached its limit.
+// company is what the controller makes of reports of the others. Each controller finds the level by its own answers.
+// Reports only move rates between replicas, keeping their sum, and show that the fleet has reached its limit.
 type company struct {
 	on                           bool // there is a report, and it covers others too
 	weight                       float64
 	wanting, rate, used, refused float64 // of the others, as in Fleet
 	crowd                        bool    // the fleet is at its limit
 	chance                       chance
-	mine                         float64 // own refusals lately
-	mineAt                       time.Duration
 	most                         float64 // that was served in the last minute or so
-	spare                        float64 // seconds since the last answer, of which reports have interrupted growth
-}
-
-// refuse counts an own refusal.
-func (c *company) refuse(now time.Duration) { c.mine, c.mineAt = c.mineThen(now)+1, now }
-
-// mineThen is how many own refusals there were lately.
-func (c *company) mineThen(now time.Duration) float64 {
-	return c.mine * math.Exp(-max(0, (now-c.mineAt).Seconds())/lately)
 }
 
 // over reports whether a use is more than that of the others who are wanting.
@@ -59,7 +43,7 @@ func (c *company) over(use float64) bool {
 }
 
 // many reports whether so many are wanting that their share must be too low if none is refused.
-func (c *company) many() bool { return c.on && !c.crowd && c.wanting+1 >= halfWant*c.weight }
+func (c *company) many() bool { return !c.crowd && c.wanting+1 >= halfWant*c.weight }
 
 // Report implements Reporter.
 func (t *tracking) Report(now time.Duration) Report {
@@ -67,7 +51,7 @@ func (t *tracking) Report(now time.Duration) Report {
 		return Report{}
 	}
 	now = min(max(now, -farAway), farAway)
-	w := Report{Rate: t.use(now), Refused: t.company.mineThen(now) / lately * t.cost}
+	w := Report{Rate: t.use(now), Refused: t.answers.lately(now) * t.cost}
 	if t.plateau.slow || !t.wants(now) && !t.company.over(w.Rate) {
 		return w
 	}
@@ -90,7 +74,7 @@ func (t *tracking) wants(now time.Duration) bool {
 // use is what was served lately, in units per second. It fades.
 func (t *tracking) use(now time.Duration) float64 {
 	memory := t.memory()
-	return max(0, t.answers.delivered(t)) / (1 + max(0, (now-t.now).Seconds())/memory)
+	return max(0, t.delivered()) / (1 + max(0, (now-t.now).Seconds())/memory)
 }
 
 // learn takes in reports. The part of this replica is taken out: its own state is fresher.
@@ -101,7 +85,7 @@ func (t *tracking) learn(f *Fleet, now time.Duration) {
 			t.rate = max(t.rate, c.most)
 			t.plateau.top = max(t.plateau.top, t.rate)
 		}
-		*c, t.share.lent = company{chance: c.chance, mine: c.mine, mineAt: c.mineAt, spare: c.spare}, 0
+		*c, t.share.lent = company{chance: c.chance}, 0
 		return
 	}
 	if c.on && f == t.bounds.Fleet {
@@ -139,7 +123,7 @@ func (t *tracking) join(b *Bounds, now time.Duration, elapsed float64) {
 		}
 		t.plateau.slow = false
 	}
-	if !wants && part < t.rate {
+	if !wants {
 		part = max(part, min(t.rate, keptOfUse*use))
 	}
 	if !t.blackout.dark && t.pulls(part, in, wants) {
@@ -194,31 +178,15 @@ func (t *tracking) pull(part, elapsed, in float64, b Bounds) {
 	}
 }
 
-// growing is the time that growth accounts for: since the last answer, though reports have come in between.
-func (t *tracking) growing(s *Sample, b *Bounds, elapsed float64) float64 {
-	c := &t.company
-	dt := min(elapsed+c.spare, t.longest())
-	c.spare = 0
-	if s.Outcome == Unknown && b.Fleet.known() {
-		c.spare, dt = dt, 0
-	}
-	return dt
-}
-
 const (
-	// chanceOver is the length, in seconds, of the times that are compared.
-	chanceOver = 7.0
+	chanceOver = 7.0 // the length, in seconds, of the times that are compared
 	// chanceLeast and chanceMost bound the part that is refused by chance. Less does no harm; more is for
 	// each controller to judge.
 	chanceLeast, chanceMost = 0.008, 0.05
-	// chanceBelow is the part of the highest sum below which refusals that follow the rate would have ended.
-	chanceBelow = 0.95
-	// topKept is what stays of the highest sum from one time to the next.
-	topKept = 0.97
-	// chanceAlike bounds how unlike two parts in a row may be.
-	chanceAlike = 2.0
-	// chanceFor is how long it holds.
-	chanceFor = 5 * time.Minute
+	chanceBelow             = 0.95            // of the highest sum: below it refusals by the rate would have ended
+	topKept                 = 0.97            // what stays of the highest sum from one time to the next
+	chanceAlike             = 2.0             // how unlike two parts in a row may be
+	chanceFor               = 5 * time.Minute // how long it holds
 )
 
 // chance finds out whether refusals in the fleet follow its rate. Where they stay when all have become slower
@@ -275,13 +243,9 @@ func (c *chance) judge(part float64, slow bool, now time.Duration) (found bool) 
 // refusals turn out to be by chance the rate returns to where the fleet was.
 func (t *tracking) watch(sum float64, now time.Duration, elapsed float64) {
 	c := &t.company
-	if !(sum > 0) {
-		c.crowd = false
-		return
-	}
-	part := (c.refused + c.mineThen(now)/lately*t.cost) / sum
+	part := (c.refused + t.answers.lately(now)*t.cost) / sum
 	if c.chance.count(part, sum, min(elapsed, longestStep), now) {
 		t.plateau.top = max(t.plateau.top, t.rate*min(c.chance.top/sum, 1/chanceBelow/chanceBelow))
 	}
-	c.crowd = !c.chance.holds(now) && part > crowdPart+t.cost/(sum*lately)
+	c.crowd = !c.chance.holds(now) && part > crowdPart+t.cost/sum
 }

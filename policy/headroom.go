@@ -3,8 +3,7 @@ package policy
 import "time"
 
 const (
-	// Fields of fewer than quotaLeast units are too coarse, and resets beyond quotaLongest too far away to
-	// steer by.
+	// Fields of fewer than quotaLeast units are too coarse, and resets beyond quotaLongest too far away to steer by.
 	quotaLeast   = 5
 	quotaLongest = 24 * time.Hour
 	// A quota that renews within leakyReset seconds is judged by the least that was left; a longer one by how
@@ -14,8 +13,7 @@ const (
 	leastOver, leastShortest, leastLongest = 8.0, 1.0, 20.0
 	// drainOver is the shortest time, in seconds, and the fewest requests over which a drain is measured.
 	drainOver = 3.0
-	// leftOver is the part of a quota that is not counted on.
-	leftOver = 0.04
+	leftOver  = 0.04 // the part of a quota that is not counted on
 	// headroomGain is the growth a second when all is free, by the square of what is, on top of the
 	// controller's own; headroomLoss the decline when all is used.
 	headroomGain, headroomLoss = 0.4, 0.4
@@ -29,8 +27,7 @@ const (
 	// longReset makes a quota a long one. Short ones are at most a minute in practice, with a reset rounded
 	// up; long ones an hour.
 	longReset = 5 * time.Minute
-	// spendLeast is how many seconds a long quota that is used fast must last at least, or the clients slow
-	// down.
+	// spendLeast is how many seconds a long quota that is used fast must last at least, or the clients slow down.
 	spendLeast = 10.0
 )
 
@@ -110,9 +107,9 @@ func (h *headroom) drain(t *tracking, q Quota, now time.Duration) {
 
 // judge compares a refusal with the claim that stands. Room is contradicted, little or none confirmed; either
 // is worth a half.
-func (h *headroom) judge(t *tracking) {
+func (h *headroom) judge() {
 	switch {
-	case !h.claims() || !t.has(RuleDoubt):
+	case !h.claims():
 	case h.free > roomLeast:
 		h.trust /= 2
 	default:
@@ -122,8 +119,8 @@ func (h *headroom) judge(t *tracking) {
 
 // steer moves the rate by what is free, and by the controller's own growth as far as the fields leave it.
 func (h *headroom) steer(t *tracking, paced bool, dt float64) {
-	if h.free < fullBelow && t.has(RuleDoubt) {
-		h.trust = max(0, h.trust-dt/(fullFor*t.period(t.slowness())))
+	if h.free < fullBelow {
+		h.trust = max(0, h.trust-dt/(fullFor*t.period()))
 	}
 	trust, gain, least, room := h.trust, headroomGain, headroomKept*t.plateau.top, max(h.free, 0)
 	if h.even {

@@ -105,17 +105,21 @@ type Bounds struct {
 	Fleet *Fleet
 }
 
+// leastShare, one event in thirty years, is the smallest share that is told from none.
+const leastShare = 1e-9
+
+// known tells a usable share from none.
+func known(share float64) bool { return share >= leastShare && !math.IsInf(share, 1) }
+
 // Pace is what a controller allows from now on.
 type Pace struct {
-	// Rate is in events per second, or in slots: finite, positive, and at most Bounds.Ceiling. Behind
-	// NotBefore and probes it is what the controller expects to allow. The turns of callers that wait are
-	// computed by it.
+	// Rate is in events per second, or in slots: finite, positive, and at most Bounds.Ceiling. Behind NotBefore and
+	// probes it is what the controller expects to allow. The turns of callers that wait are computed by it.
 	Rate float64
-	// NotBefore is the instant before which nothing is admitted, on the clock of Sample.Now. At it the bucket
-	// holds one event, which lets one request for one event pass, and further ones follow at Rate, or as
-	// probes. For slots further ones follow at Rate over the seconds that requests which succeeded have held
-	// one, and at once while none has. An instant that has passed means now, and one more than an hour ahead
-	// means an hour.
+	// NotBefore is the instant before which nothing is admitted, on the clock of Sample.Now. At it the bucket holds
+	// one event, which lets one request for one event pass, and further ones follow at Rate, or as probes. For slots
+	// further ones follow at Rate over the seconds that requests which succeeded have held one, and at once while
+	// none has. An instant that has passed means now, and one more than an hour ahead means an hour.
 	NotBefore time.Duration
 	// Until is the instant from which on the pace is out of date, on the clock of Sample.Now. The first call
 	// at it or later makes the limiter call Next with the outcome Unknown. 0 means that only feedback
@@ -164,9 +168,8 @@ func (Fixed) New(uint64) Controller { return nil }
 // value means no report; a controller then uses its own answers alone. A controller gets a Fleet only while it
 // is complete and at most a few seconds old.
 //
-// Weights are in units of this replica's own: each of equal replicas counts 1. Rates are in the units of
-// Pace.Rate: events per second, or slots. They are plain sums over the replicas. A controller survives any
-// reports, true or not.
+// Weights are in units of this replica's own: each of equal replicas counts 1. Rates are in the units of Pace.Rate:
+// events per second, or slots. They are plain sums over the replicas. A controller survives any reports, true or not.
 type Fleet struct {
 	// Weight is of all known replicas, this one included: 1 or more, or 0 when there is no report.
 	Weight float64

@@ -498,9 +498,15 @@ const rtt = 0.05
 
 func seconds(s float64) time.Duration { return time.Duration(math.Round(s * float64(time.Second))) }
 
-// born starts a controller without some rules, at a share or, if that is 0, without one.
-func born(share float64, without policy.Rules) *life {
-	return lives(policy.Tracking{Without: without}, share)
+// born starts a controller at a share or, if that is 0, without one.
+func born(share float64) *life { return lives(policy.Tracking{}, share) }
+
+// grown is a controller without a share whose slow start a refusal has ended.
+func grown(p policy.Tracking) *life {
+	l := lives(p, 0)
+	l.serve(0.1)
+	l.refuse(0.1)
+	return l
 }
 
 func lives(p policy.Tracking, share float64) *life {
@@ -589,7 +595,7 @@ func within(t *testing.T, what string, got, least, most float64) {
 // askFor counts the requests of a single client in an hour of which the first five minutes do not count. Each
 // of them is refused with a Retry-After, and sent as soon as the pace allows.
 func askFor(share float64, retryAfter time.Duration) (asked int) {
-	l := born(share, 0)
+	l := born(share)
 	for l.now < 3600 {
 		next := l.now + 1/l.Rate
 		if l.NotBefore > 0 {

@@ -76,10 +76,9 @@ const rampSlack = 1e-9
 // Time counts in whole seconds since the controller's first call, which a limiter makes at the first call of
 // a key; a key that was forgotten starts again. Events that were given back do not count as used.
 //
-// A controller may also govern slots: the ceiling is then in slots, and what was taken in slot-seconds,
-// known when a request ends. Where requests last longer than a second RampScheduled and RampRelaxed suit
-// better than the modes that look at use. Where there is no ceiling (+Inf) there is nothing to open, and the
-// rate is 1e9 events a second.
+// A controller may also govern slots: the ceiling is then in slots, and what was taken in slot-seconds, known when a
+// request ends. Where requests last longer than a second RampScheduled and RampRelaxed suit better than the modes
+// that look at use. Where there is no ceiling (+Inf) there is nothing to open, and the rate is 1e9 events a second.
 //
 // The zero value is ready, and has no ramp: it is at the ceiling at once. Fields that are out of range have
 // their defaults in New; Validate names them.
@@ -90,9 +89,8 @@ type Ramp struct {
 	Start float64
 	// Over is how long the way from Start to the ceiling takes if every second counts. 0 means that there is no ramp.
 	Over time.Duration
-	// Threshold is the part of what was allowed in a second that has to be used, above 0 and at most 1; 0
-	// means 0.5. The allowance counts in whole events: below one event a second each second with a call
-	// counts as used.
+	// Threshold is the part of what was allowed in a second that has to be used, above 0 and at most 1; 0 means 0.5.
+	// The allowance counts in whole events: below one event a second each second with a call counts as used.
 	Threshold float64
 	// Back is how much of a second's rise RampGoBack loses for each second without a call past CoolDown, above 0 and
 	// at most 1; 0 means 0.5.

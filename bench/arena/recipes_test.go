@@ -130,13 +130,7 @@ func TestRecipes(t *testing.T) {
 	for _, r := range recipes {
 		cells, told := []any{r.name}, row(t, page, r.name)
 		for k := range kitchens {
-			served, refused := 0., 0. // in the mean of three plays, since the controllers draw other seeds each time
-			for range 3 {
-				synctest.Test(t, func(t *testing.T) {
-					s, r := kitchens[k].cook(t, r.told, r.options).percents()
-					served, refused = served+s/3, refused+r/3
-				})
-			}
+			served, refused, _, _ := kitchens[k].thrice(t, r.told, r.options)
 			cells = append(cells, fmt.Sprintf("%.0f, %.1f", served, refused))
 			var s, x float64
 			_, err := fmt.Sscanf(told[k], "%f, %f", &s, &x)
@@ -157,11 +151,21 @@ type dish struct {
 	pressed       int // requests within a pause of more than a second that was announced to the process
 }
 
-func (d dish) percents() (served, refused float64) {
-	for _, x := range d.served {
-		served += x
+// thrice is the mean of three plays, since the controllers draw other seeds each time: what was served and refused in
+// percent, Jain's index of the last minute, and how many requests were sent in pauses.
+func (u kitchen) thrice(t *testing.T, told float64, options []quotient.Option) (
+	served, refused, jain float64, pressed int) {
+	for range 3 {
+		synctest.Test(t, func(t *testing.T) {
+			d := u.cook(t, told, options)
+			for _, x := range d.served {
+				served += 100 * x / d.most / 3
+			}
+			refused, jain = refused+100*d.refused/d.sent/3, jain+sim.Fairness(d.late)/3
+			pressed += d.pressed
+		})
 	}
-	return 100 * served / d.most, 100 * d.refused / d.sent
+	return served, refused, jain, pressed
 }
 
 // cook plays one recipe against one upstream.
@@ -254,15 +258,7 @@ func TestNoHarm(t *testing.T) {
 		if x.count > 0 {
 			options = append(options, quotient.Replicas(x.count))
 		}
-		served, refused, jain, pressed := 0., 0., 0., 0 // in the mean of three plays, since the controllers draw other seeds
-		for range 3 {
-			synctest.Test(t, func(t *testing.T) {
-				d := x.cook(t, x.told, options)
-				s, r := d.percents()
-				served, refused, jain = served+s/3, refused+r/3, jain+sim.Fairness(d.late)/3
-				pressed += d.pressed
-			})
-		}
+		served, refused, jain, pressed := x.thrice(t, x.told, options)
 		t.Logf("%s: %.0f %% served, %.1f %% refused, Jain %.3f, %d in pauses", x.name, served, refused, jain, pressed)
 		if pressed > 0 || refused > x.refused || jain < x.jain-1e-9 {
 			t.Errorf("want at most %v %% refused, Jain %v", x.refused, x.jain)

@@ -7,78 +7,68 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
+	"io"
 	"net/http/httptest"
-	"net/rpc"
 	"os"
 	"os/exec"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/admin"
 )
 
-const (
-	answerWithin = 15 * time.Second      // a process that starts, also on a busy machine, or that is asked
-	lookEvery    = 10 * time.Millisecond // how often the fleet looks at its replicas
-)
+// answerWithin is for a process that starts, also on a busy machine, or that is asked.
+const answerWithin = 15 * time.Second
 
 // A fleet is one run: the upstream, the replicas, and what happened. It is for one goroutine.
 type fleet struct {
-	plan     plan
-	out      *screen
-	up       *upstream
-	url      string
-	start    func(context.Context, assignment) (*process, error)
-	all      []*process // every replica that ever was; their IDs count from 1
-	phases   []phase
-	begin    time.Duration
-	platform platform      // how the replicas learn how many they are, in the act of division
-	stood    time.Duration // the longest that this process, or a replica that it asked, stood still
-	log      []arrival     // of the upstream, when the run is over
+	plan   plan
+	out    *screen
+	up     *upstream
+	url    string
+	start  func(context.Context, assignment) (*process, error)
+	tell   func(p *process, replicas int) error // sets the pool size of a replica
+	all    []*process                           // every replica that ever was; their IDs count from 1
+	phases []phase
+	begin  time.Duration
+	log    []arrival // of the upstream, when the run is over
 }
 
 // A phase is a time in which the same replicas lived, under the same limit.
 type phase struct {
 	scene
-	From, To time.Duration         // by the upstream's clock; to the next phase, or the end of the run
-	Limit    float64               // requests a second
-	Alive    []int                 // IDs
-	of       string                // what began it: join, kill, or nothing that a replica has to notice
-	said     time.Duration         // when the platform had made known who is alive
-	knew     map[int]time.Duration // by ID, how long after From a replica had put that in force
+	From, To time.Duration // by the upstream's clock; to the next phase, or the end of the run
+	Limit    float64       // requests a second
+	Alive    []int         // IDs
+	Unknown  time.Duration // for so long at its begin not all replicas knew of a new one
 }
 
 // A moment is what happens a time after the last phase began.
 type moment struct {
 	after time.Duration
-	do    func(context.Context) error // nil at the end
+	do    func(context.Context) error
 }
+
+// room is the burst that the upstream allows beyond the fleet's: requests that leave evenly may arrive together.
+const room = 10
 
 // newFleet is a fleet whose replicas are processes.
 func newFleet(p plan, out *screen) *fleet {
-	return &fleet{plan: p, out: out, up: newUpstream(p.Limit, p.Burst+p.Room, p.Tell), start: start}
+	return &fleet{plan: p, out: out, up: newUpstream(p.Limit, p.Burst+room), start: start, tell: (*process).tell}
 }
 
-// runFleet runs a script from start to end, on a platform and over a network.
-func runFleet(ctx context.Context, p plan, out *screen, script func(*fleet) []moment) (_ *fleet, err error) {
+// runFleet plays one act over a network.
+func runFleet(ctx context.Context, p plan, out *screen) (*fleet, error) {
 	f := newFleet(p, out)
-	if !p.adapts() {
-		if f.platform, err = countings[p.Pool].start(f); err != nil {
-			return nil, fmt.Errorf("-pool %s: %w", p.Pool, err)
-		}
-		defer func() { err = errors.Join(err, f.platform.close()) }()
-	}
 	srv := httptest.NewServer(f.up)
 	defer srv.Close()
 	f.url = srv.URL
-	return f, f.run(ctx, script)
+	return f, f.run(ctx)
 }
 
-// run starts the replicas and goes through a script. In any case no replica is left afterwards.
-func (f *fleet) run(ctx context.Context, script func(*fleet) []moment) error {
+// run starts the replicas and goes through the script. In any case no replica is left afterwards.
+func (f *fleet) run(ctx context.Context) error {
 	defer func() {
 		for _, p := range f.alive() {
 			_ = p.end()
@@ -87,85 +77,76 @@ func (f *fleet) run(ctx context.Context, script func(*fleet) []moment) error {
 	if err := f.startAll(ctx); err != nil {
 		return err
 	}
-	return f.play(ctx, script(f))
-}
-
-// each does something with some processes at the same time.
-func each(all []*process, do func(p *process) error) error {
-	errs := make([]error, len(all))
-	var doing sync.WaitGroup
-	for i, p := range all {
-		doing.Go(func() { errs[i] = do(p) })
+	if f.plan.adapts() {
+		return f.play(ctx, f.adaptation())
 	}
-	doing.Wait()
-	return errors.Join(errs...)
+	return f.play(ctx, f.division())
 }
 
-// play goes through a script, one line a second, until its end.
+// each does something with each process.
+func each(all []*process, do func(p *process) error) (err error) {
+	for _, p := range all {
+		err = errors.Join(err, do(p))
+	}
+	return err
+}
+
+// play goes through a script, and prints a line a second. Lines that are late, as a replica was started meanwhile,
+// are not lost.
 func (f *fleet) play(ctx context.Context, script []moment) error {
-	for n := 1; ; {
-		if err := f.look(ctx); err != nil {
-			return err
-		}
-		n = f.catchUp(n)
-		next := script[0]
-		switch {
-		case f.up.now() < f.last().From+next.after:
-		case next.do != nil:
-			if err := next.do(ctx); err != nil {
+	n := 1
+	for _, next := range script {
+		until := f.last().From + next.after
+		for ; f.begin+time.Duration(n)*time.Second <= until; n++ {
+			if err := f.look(ctx, f.begin+time.Duration(n)*time.Second); err != nil {
 				return err
 			}
-			script = script[1:]
-		default:
-			f.last().To, f.log = f.up.now(), f.up.logged()
-			time.Sleep(lookEvery)
-			return f.look(ctx) // a replica that stood still has noticed it by now
+			f.line(n)
+		}
+		if err := f.look(ctx, until); err != nil {
+			return err
+		}
+		if err := next.do(ctx); err != nil {
+			return err
 		}
 	}
+	return nil
 }
 
-// look asks all replicas how they are, and waits a little. It notes which pool size each has put in force, and says
-// it when all know of a change.
-func (f *fleet) look(ctx context.Context) error {
-	began := time.Now()
-	err := each(f.alive(), func(p *process) error { return p.look(f) })
-	time.Sleep(lookEvery)
-	f.stood = max(f.stood, time.Since(began)-lookEvery)
+// look waits until an instant, and then asks all replicas how they are.
+func (f *fleet) look(ctx context.Context, at time.Duration) error {
+	select {
+	case <-ctx.Done():
+	case <-time.After(at - f.up.now()):
+	}
+	err := each(f.alive(), func(p *process) error { return p.order(0) })
 	if ctx.Err() != nil {
 		return errors.New("interrupted")
-	}
-	ph := f.last()
-	knew := len(ph.knew)
-	for _, p := range f.alive() {
-		if _, knows := ph.knew[p.id]; !knows && p.state.Replicas == f.told(len(ph.Alive)) {
-			ph.knew[p.id] = p.seen - ph.From
-		}
-	}
-	if ph.of != "" && knew < len(ph.knew) && len(ph.knew) == len(ph.Alive) {
-		f.out.noticed(f.up.now()-f.begin, *ph)
 	}
 	return err
 }
 
 func (f *fleet) last() *phase { return &f.phases[len(f.phases)-1] }
 
-// catchUp prints the lines from the n-th on that are due, more than one after a replica was started, and returns the
-// number of the next.
-func (f *fleet) catchUp(n int) int {
-	for passed := f.up.now() - f.begin; time.Duration(n)*time.Second <= passed; n++ {
-		to := f.begin + time.Duration(n)*time.Second
-		by := count(f.up.logged(), to-time.Second, to)
-		var cells []cell
-		for _, p := range f.all {
-			cells = append(cells, cell{by[p.id], p.state.Waiting, !p.ended})
-		}
-		f.out.line(n, cells, f.last().Limit)
+// line prints what happened in the n-th second.
+func (f *fleet) line(n int) {
+	to := f.begin + time.Duration(n)*time.Second
+	by := count(f.up.logged(), to-time.Second, to)
+	var cells []cell
+	for _, p := range f.all {
+		cells = append(cells, cell{by[p.id], p.state.Waiting, !p.ended})
 	}
-	return n
+	f.out.line(n, cells, f.last().Limit)
 }
 
-// startAll starts the first replicas. The run begins when all of them are there, and know how many they are; only
-// then they send: a service that starts is not ready before.
+// finish ends the run. A replica that stood still has noticed it a little later.
+func (f *fleet) finish(ctx context.Context) error {
+	now := f.up.now()
+	f.last().To, f.log = now, f.up.logged()
+	return f.look(ctx, now+2*wakeEvery)
+}
+
+// startAll starts the first replicas. The run begins when all of them are there; only then they send.
 func (f *fleet) startAll(ctx context.Context) error {
 	for range f.plan.Replicas {
 		if _, err := f.startOne(ctx, f.plan.Replicas, false); err != nil {
@@ -173,48 +154,30 @@ func (f *fleet) startAll(ctx context.Context) error {
 		}
 	}
 	first := scene{Factor: 1}
-	what := fmt.Sprintf("%d replicas know how many they are, from %s", len(f.all), f.platform.name)
+	what := fmt.Sprintf("%d replicas know how many they are, from their configuration", len(f.all))
 	if f.plan.adapts() {
-		first, what = f.plan.scenes()[0], f.plan.scenes()[0].Title
-	}
-	err := f.enter("", f.up.now(), first)
-	if err == nil && !f.plan.adapts() {
-		err = f.gather(ctx)
+		first, what = scenes[0], scenes[0].Title
 	}
 	f.begin = f.up.now()
-	f.last().From = f.begin
-	f.out.happening(0, what, "")
-	return errors.Join(err, each(f.all, func(p *process) error { return p.want(f.plan.Want) }))
+	f.enter(f.begin, what, first)
+	return each(f.all, func(p *process) error { return p.order(f.plan.Want) })
 }
 
-// gather waits until the first replicas know of each other.
-func (f *fleet) gather(ctx context.Context) error {
-	for ph := f.last(); len(ph.knew) < len(ph.Alive); {
-		if err := f.look(ctx); err != nil {
-			return err
-		}
-		if f.up.now() > ph.From+answerWithin {
-			return errors.New("the replicas did not find each other")
-		}
-	}
-	return nil
-}
-
-// startOne starts the next replica as one of n. One that counts gets a configured size which is the same for all
-// and counts only if the platform falls silent: as many as there will ever be.
+// startOne starts the next replica as one of n.
 func (f *fleet) startOne(ctx context.Context, n int, join bool) (*process, error) {
 	a := assignment{
 		ID: len(f.all) + 1, Upstream: f.url, Start: f.up.start, Limit: f.plan.Limit, Burst: f.plan.Burst,
-		Replicas: f.told(n), Join: join, Pool: f.plan.Pool, At: f.platform.at, Policy: f.plan.Policy,
+		Replicas: f.told(n), Join: join,
 	}
-	if countings[a.Pool].period > 0 {
-		a.Replicas = f.plan.Replicas + 1
+	if f.plan.adapts() {
+		a.Policy = f.plan.Policy
 	}
 	p, err := f.start(ctx, a)
 	if err == nil {
-		err = p.look(f) // it answers when it is ready
+		err = p.order(0) // it answers when it is ready
 	}
 	if err == nil {
+		p.steps = []step{f.share(0, f.told(n))}
 		f.all = append(f.all, p)
 	}
 	return p, err
@@ -226,35 +189,24 @@ func (f *fleet) alive() []*process {
 	return slices.DeleteFunc(slices.Clone(f.all), func(p *process) bool { return p.ended })
 }
 
-// enter ends the current phase and begins the next with those that are alive, and has the platform make them known.
-func (f *fleet) enter(of string, at time.Duration, s scene) (err error) {
+// enter ends the current phase, begins the next with those that are alive, and prints why.
+func (f *fleet) enter(at time.Duration, what string, s scene) {
 	if len(f.phases) > 0 {
 		f.last().To = at
 	}
-	ph := phase{scene: s, From: at, To: time.Hour, Limit: s.Factor * f.plan.Limit, of: of}
-	ph.knew = make(map[int]time.Duration)
+	ph := phase{scene: s, From: at, To: time.Hour, Limit: s.Factor * f.plan.Limit}
 	for _, p := range f.alive() {
 		ph.Alive = append(ph.Alive, p.id)
 	}
 	ph.Title = cmp.Or(s.Title, fmt.Sprintf("%d replicas", len(ph.Alive)))
-	if f.platform.say != nil {
-		err = f.platform.say(ph.Alive)
-	}
-	ph.said = f.up.now()
 	f.phases = append(f.phases, ph)
-	return err
+	f.out.happening(at-f.begin, what)
 }
 
 // division is the script in which one replica joins and one is killed.
-func division(f *fleet) (script []moment) {
-	p := f.plan
-	if p.Join > 0 {
-		script = append(script, moment{p.Join, f.join})
-	}
-	if p.Kill > 0 {
-		script = append(script, moment{p.Kill - p.Join, f.killOne})
-	}
-	return append(script, moment{p.Duration - max(p.Join, p.Kill), nil})
+func (f *fleet) division() []moment {
+	quarter := f.plan.Duration / 4
+	return []moment{{quarter, f.join}, {quarter, f.killOne}, {2 * quarter, f.finish}}
 }
 
 // join starts one more replica, with an empty bucket. It sends requests while the others do not know of it yet:
@@ -264,37 +216,55 @@ func (f *fleet) join(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	f.out.happening(p.state.Born-f.begin, fmt.Sprintf("replica %d joins, its bucket empty", p.id), "")
-	return errors.Join(p.want(f.plan.Want), f.enter("join", p.state.Born, scene{Factor: 1}))
+	f.enter(p.state.Born, fmt.Sprintf("replica %d joins, its bucket empty", p.id), scene{Factor: 1})
+	err = errors.Join(p.order(f.plan.Want), f.tellAll())
+	f.last().Unknown = f.up.now() - p.state.Born
+	return err
 }
 
 // killOne kills the second replica, or the only one of the start.
 func (f *fleet) killOne(context.Context) error {
 	p := f.all[min(1, f.plan.Replicas-1)]
 	_ = p.end()
-	now := f.up.now()
-	f.out.happening(now-f.begin, fmt.Sprintf("replica %d is killed (pid %d)", p.id, p.state.Pid), "")
-	return f.enter("kill", now, scene{Factor: 1})
+	f.enter(f.up.now(), fmt.Sprintf("replica %d is killed (pid %d)", p.id, p.state.Pid), scene{Factor: 1})
+	return f.tellAll()
 }
 
-// late is how long it took until the last replica knew of the change; as long as the phase when one never did.
-func (ph phase) late() (late time.Duration, all bool) {
-	if len(ph.knew) < len(ph.Alive) {
-		return ph.To - ph.From, false
+// tellAll tells the replicas how many they are, or what -believe says. When one of them puts that in force is not
+// known from outside, so its larger share counts while it is told.
+func (f *fleet) tellAll() error {
+	n := f.told(len(f.last().Alive))
+	err := each(f.alive(), func(p *process) error {
+		next := f.share(f.up.now(), n)
+		if err := f.tell(p, n); err != nil {
+			return err
+		}
+		if next.rate < p.steps[len(p.steps)-1].rate {
+			next.from = f.up.now()
+		}
+		p.steps = append(p.steps, next)
+		return nil
+	})
+	if now := f.up.now(); err == nil {
+		f.out.happening(now-f.begin, fmt.Sprintf("all know of that after %s", short(now-f.last().From)))
 	}
-	return slices.Max(slices.Collect(maps.Values(ph.knew))), true
+	return err
 }
 
 // A process is a replica, seen from its parent.
 type process struct {
-	id          int
-	replica     *rpc.Client
-	kill        context.CancelFunc // as a crash does
-	wait        func() error       // until it has ended: no zombie stays; returns its last words
-	ended       bool
-	state       Report        // the last one, but with all overheads
-	asked, seen time.Duration // when it was asked for, and was there
-	steps       []step        // what its share was, and since when
+	id      int
+	orders  *json.Encoder
+	reports *json.Decoder
+	kill    context.CancelFunc // as a crash does
+	wait    func() error       // until it has ended: no zombie stays; returns its last words
+	ended   bool
+	state   Report // the last one
+	steps   []step // what its share was, and since when
+}
+
+func newProcess(id int, orders io.Writer, reports io.Reader, kill func(), wait func() error) *process {
+	return &process{id: id, orders: json.NewEncoder(orders), reports: json.NewDecoder(reports), kill: kill, wait: wait}
 }
 
 // start runs this program again as a replica. The end of ctx kills it.
@@ -315,46 +285,25 @@ func start(ctx context.Context, a assignment) (*process, error) {
 		return nil, err
 	}
 	wait := func() error { return fmt.Errorf("%v %s", cmd.Wait(), bytes.TrimSpace(words.Bytes())) }
-	client := rpc.NewClient(pipe{stdout, stdin})
-	return &process{id: a.ID, replica: client, kill: kill, wait: wait, steps: []step{{}}}, nil
+	return newProcess(a.ID, stdin, stdout, kill, wait), nil
 }
 
-// look asks the replica how it is. Whether a new pool size was put in force soon after the look before or just now
-// is not known from outside, so the larger share counts.
-func (p *process) look(f *fleet) error {
-	asked := f.up.now()
+// order has the replica send so many requests a second from now on, or as many as before for 0, and takes its report.
+// It fails only when the replica has ended; one that does not answer in time is killed.
+func (p *process) order(want float64) error {
+	deaf := time.AfterFunc(answerWithin, p.kill)
+	defer deaf.Stop()
 	var now Report
-	if err := p.call("Report", struct{}{}, &now); err != nil {
-		return err
+	if p.orders.Encode(want) != nil || p.reports.Decode(&now) != nil {
+		return fmt.Errorf("replica %d ended by itself: %w", p.id, p.end())
 	}
-	p.seen = f.up.now()
-	if n := now.Replicas; n != p.state.Replicas {
-		next := f.share(p.seen, n)
-		if next.rate > p.steps[len(p.steps)-1].rate {
-			next.from = p.asked
-		}
-		p.steps = append(p.steps, next)
-	}
-	now.Overheads = append(p.state.Overheads, now.Overheads...)
-	p.state, p.asked = now, asked
+	p.state = now
 	return nil
 }
 
 // share is what one of n replicas may do from an instant on: the quotient, and no bucket smaller than one request.
 func (f *fleet) share(from time.Duration, n int) step {
 	return step{from: from, rate: f.plan.Limit / float64(n), burst: max(1, float64(f.plan.Burst)/float64(n))}
-}
-
-func (p *process) want(rate float64) error { return p.call("Want", rate, &struct{}{}) }
-
-// call calls the replica. It fails only when that has ended; one that does not answer in time is killed.
-func (p *process) call(method string, arg, reply any) error {
-	deaf := time.AfterFunc(answerWithin, p.kill)
-	defer deaf.Stop()
-	if p.replica.Call("replica."+method, arg, reply) == nil {
-		return nil
-	}
-	return fmt.Errorf("replica %d ended by itself: %w", p.id, p.end())
 }
 
 // end kills the process, unless it has ended, and returns how it ended.

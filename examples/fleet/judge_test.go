@@ -172,16 +172,6 @@ func TestPropertyCorrectFleet(t *testing.T) {
 	})
 }
 
-// TestAFirstHintFillsTheBucket although the window of the first request begins before it.
-func TestAFirstHintFillsTheBucket(t *testing.T) {
-	b := budget{{}, {0, 25, 2, 0}}
-	for n, broken := range map[int]bool{2: false, 3: true} {
-		if w := b.worst(slices.Repeat([]time.Duration{ms}, n), 10*ms); w.broken() != broken {
-			t.Errorf("%d at once: broken %v, want %v: %+v", n, w.broken(), broken, w)
-		}
-	}
-}
-
 // TestARulingExcusesNoMoreThanTheMachine: each replica of two may send 2 at once, and one more for 20 ms.
 func TestARulingExcusesNoMoreThanTheMachine(t *testing.T) {
 	for _, tt := range []struct {
@@ -189,28 +179,13 @@ func TestARulingExcusesNoMoreThanTheMachine(t *testing.T) {
 		stall  time.Duration
 		broken int
 	}{{2, 0, 0}, {3, 4 * ms, 2}, {3, 5 * ms, 1}, {3, 15 * ms, 0}, {4, 15 * ms, 1}, {5, 15 * ms, 2}} {
-		shares := []step{{}, {0, 25, 2, 0}}
+		shares := []step{{rate: 25, burst: 2}}
 		f := &fleet{plan: plan{Limit: 50, Burst: 2}, phases: []phase{{Alive: []int{1}}},
 			all: []*process{{id: 1, steps: shares, state: Report{Stall: tt.stall}}, {id: 2, steps: shares}}}
 		f.log = slices.Repeat([]arrival{{Replica: 1, Sent: time.Second}}, tt.n)
 		_, checks := f.ruling()
 		if broken := len(slices.DeleteFunc(checks, func(c check) bool { return c.Held })); broken != tt.broken {
 			t.Errorf("%d at once, stall %v: %d broken, want %d", tt.n, tt.stall, broken, tt.broken)
-		}
-	}
-}
-
-func TestQuantile(t *testing.T) {
-	for _, tt := range []struct {
-		values []time.Duration
-		q      float64
-		want   time.Duration
-	}{
-		{nil, 0.5, 0}, {[]time.Duration{3}, 0.5, 3}, {[]time.Duration{3, 1, 2}, 0, 1}, {[]time.Duration{3, 1, 2}, 0.5, 2},
-		{[]time.Duration{3, 1, 2}, 0.66, 2}, {[]time.Duration{3, 1, 2}, 0.67, 3}, {[]time.Duration{3, 1, 2}, 1, 3},
-	} {
-		if got := quantile(tt.values, tt.q); got != tt.want {
-			t.Errorf("quantile(%v, %v) = %v, want %v", tt.values, tt.q, got, tt.want)
 		}
 	}
 }

@@ -4,9 +4,9 @@
 //
 // An upstream allows 100 requests a second and answers 429 beyond that. Three replicas, each a process of its own,
 // want 60 a second each and share the 100 by division: no replica talks to another, and none calls a store. A
-// fourth one joins, and one is killed. The others get the new replica count through their admin endpoints; with
-// -pool file, dns, redis or gossip each counts for itself. The verdict comes from the upstream's log, not from the
-// limiters: no window between any two requests may hold more than the limit promises.
+// fourth one joins, and one is killed. The others get the new replica count through their admin endpoints. The verdict
+// comes from the upstream's log, not from the limiters: no window between any two requests may hold more than the
+// limit promises.
 //
 // In the second half three new replicas know neither the replica count nor the limit, which the upstream halves and
 // later restores without notice. Then one replica wants more than the whole limit while the others want almost
@@ -36,7 +36,7 @@ const exitHeld, exitBroken, exitFailed = 0, 1, 2
 
 func main() {
 	if len(os.Args) == 3 && os.Args[1] == replicaArg {
-		os.Exit(replicaMain(os.Args[2], pipe{os.Stdin, os.Stdout}, os.Stderr))
+		os.Exit(replicaMain(os.Args[2], os.Stdin, os.Stdout, os.Stderr))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	status := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
@@ -49,13 +49,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if errors.Is(err, flag.ErrHelp) {
 		return exitHeld
 	}
-	status := exitHeld
-	for _, act := range []string{"division", "adaptive"} {
-		if err != nil || p.Act != "both" && p.Act != act {
-			continue
+	status, acts := exitHeld, []string{p.Act}
+	if p.Act == "both" {
+		acts = []string{"division", "adaptive"}
+	}
+	for _, p.Act = range acts {
+		held := false
+		if err == nil {
+			held, err = p.play(ctx, stdout)
 		}
-		var held bool
-		if held, err = p.of(act).play(ctx, stdout); !held {
+		if !held {
 			status = exitBroken
 		}
 	}
@@ -68,11 +71,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 // play plays one act, and prints what is to be seen, and the verdict.
 func (p plan) play(ctx context.Context, stdout io.Writer) (kept bool, err error) {
-	out, script := newScreen(stdout, p), division
-	if out.head(); p.adapts() {
-		script = adaptation
-	}
-	f, err := runFleet(ctx, p, out, script)
+	out := newScreen(stdout, p)
+	out.head()
+	f, err := runFleet(ctx, p, out)
 	switch {
 	case err != nil:
 		return false, err
@@ -97,21 +98,10 @@ func (f *fleet) verdict() bool {
 
 // A plan is what one run does: its flags, each of which says what its field is.
 type plan struct {
-	Limit, Want                    float64
-	Burst, Room, Replicas, Believe int
-	Join, Kill, Duration           time.Duration
-	Act, Pool, Tell, Policy, Color string
-}
-
-// of is the plan of one act. In the adaptive one no replica joins, none is killed, none is told how many they are,
-// and all follow a policy.
-func (p plan) of(act string) plan {
-	if p.Act = act; p.adapts() {
-		p.Join, p.Kill, p.Pool = 0, 0, ""
-	} else {
-		p.Policy = ""
-	}
-	return p
+	Limit, Want              float64
+	Burst, Replicas, Believe int
+	Duration                 time.Duration
+	Act, Policy              string
 }
 
 func (p plan) adapts() bool { return p.Act == "adaptive" }
@@ -148,51 +138,24 @@ func (p *plan) flags(flags *flag.FlagSet) {
 	flags.Float64Var(&p.Limit, "limit", 100, "`requests` a second that the fleet may send; "+
 		"the upstream enforces the same limit, and changes it in the adaptive act")
 	flags.IntVar(&p.Burst, "burst", 10, "`requests` that the fleet may send at once")
-	flags.IntVar(&p.Room, "room", 10, "`requests` of burst that the upstream allows beyond -burst: "+
-		"requests that leave evenly may arrive together")
 	flags.Float64Var(&p.Want, "want", 60, "`requests` a second that each replica wants to send")
 	flags.IntVar(&p.Replicas, "replicas", 3, "`processes` at the start, 1 to 6")
-	flags.DurationVar(&p.Join, "join", 3*time.Second, "one more replica joins after this `time`; 0 is never")
-	flags.DurationVar(&p.Kill, "kill", 6*time.Second, "one replica is killed after this `time`; 0 is never")
-	flags.DurationVar(&p.Duration, "duration", 12*time.Second, "`time` that the act of division takes")
-	flags.IntVar(&p.Believe, "believe", 0, "set this number of `replicas` on each replica, right or wrong, "+
-		"with -pool static; with 2 the verdict on the division fails (0: the right number)")
-	oneOf(&p.Pool, "pool", []string{"static", "file", "dns", "redis", "gossip"},
-		"`how` the replicas learn the replica count in the act of division: "+
-			"static (it is set), file, dns, redis, gossip (they count)")
+	flags.DurationVar(&p.Duration, "duration", 12*time.Second, "`time` that the act of division takes: "+
+		"after a quarter of it one more replica joins, after half of it one is killed")
+	flags.IntVar(&p.Believe, "believe", 0, "set this number of `replicas` on each replica, right or wrong; "+
+		"with 2 the verdict on the division fails (0: the right number)")
 	oneOf(&p.Act, "act", []string{"both", "division", "adaptive"},
 		"`which` act to play: division, adaptive, or both, one after the other")
-	oneOf(&p.Tell, "tell", []string{tellFields, tellRetry, tellNothing},
-		"`what` the upstream reports about its limit: "+
-			"nothing (a bare 429), retry-after, fields (also RateLimit in every answer)")
 	oneOf(&p.Policy, "policy", []string{"tracking", "aimd", "fixed"}, "`policy` of the adaptive act: "+
 		"tracking, aimd or fixed; with fixed, which learns nothing, the verdict fails")
-	oneOf(&p.Color, "color", []string{"auto", "always", "never"},
-		"`when` to use colour: auto (on a terminal, unless NO_COLOR is set), always, never")
 }
 
 // validate refuses what would run for ever, load the machine, or not show anything.
 func (p plan) validate() error {
-	refuse := func(bad bool, format string, args ...any) error {
-		if bad {
-			return fmt.Errorf(format, args...)
-		}
-		return nil
-	}
-	counts := p.Pool != "static"
 	return cmp.Or(
-		between("limit", p.Limit, 1, 5000), between("burst", p.Burst, 1, 5000), between("room", p.Room, 0, 5000),
-		between("want", p.Want, 1, 5000), between("replicas", p.Replicas, 1, 6),
-		between("believe", p.Believe, 0, 100),
-		between("duration", p.Duration, time.Second, 10*time.Minute),
-		between("join", p.Join, 0, p.Duration-time.Millisecond),
-		between("kill", p.Kill, 0, p.Duration-time.Millisecond),
-		refuse(p.Kill > 0 && p.Kill <= p.Join, "-kill: %v is not after -join (%v)", p.Kill, p.Join),
-		refuse(p.Kill > 0 && p.Join == 0 && p.Replicas == 1, "-kill: %v leaves no replica alive", p.Kill),
-		refuse(counts && p.Believe > 0, "-believe: %d, but under -pool %s the replicas count themselves",
-			p.Believe, p.Pool),
-		refuse(counts && p.adapts(),
-			"-pool: in the adaptive act the replicas do not count: they do not know how many they are"))
+		between("limit", p.Limit, 1, 5000), between("burst", p.Burst, 1, 5000), between("want", p.Want, 1, 5000),
+		between("replicas", p.Replicas, 1, 6), between("believe", p.Believe, 0, 100),
+		between("duration", p.Duration, time.Second, 10*time.Minute))
 }
 
 // between refuses a number outside of a range; NaN is outside of any.

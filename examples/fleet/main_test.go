@@ -25,30 +25,24 @@ func TestMain(m *testing.M) {
 	case parentArg:
 		os.Exit(parentMain())
 	case programArg:
-		os.Args = []string{"fleet", "-join", "0", "-kill", "0"}
+		os.Args = []string{"fleet"}
 		main()
 	}
 	goleak.VerifyTestMain(m)
 }
 
 func TestBadFlagsAreNamed(t *testing.T) {
-	if got, said := play("-h"); got != exitHeld || !strings.Contains(said, "  -room ") {
+	if got, said := play("-h"); got != exitHeld || !strings.Contains(said, "  -burst ") {
 		t.Errorf("-h: exit status %d, %s", got, said)
 	}
 	for _, tt := range []struct{ args, want string }{
 		{"-limit 0", "-limit: 0"},
 		{"-limit NaN", "-limit: NaN"},
-		{"-room -1", "-room: -1"},
 		{"-replicas 7", "-replicas: 7"},
 		{"-duration 10ms", "-duration: 10ms"},
-		{"-join 12s", "-join: 12s"},
-		{"-kill 12s", "-kill: 12s"},
-		{"-kill 2s", "-kill: 2s"},
-		{"-replicas 1 -join 0", "-kill: 6s leaves no replica"},
+		{"-believe -1", "-believe: -1"},
 		{"-act third", `"third" for flag -act: it is none of both, division, adaptive`},
-		{"-tell lies", "-tell"},
-		{"-pool file -believe 2", "-believe: 2"},
-		{"-pool file -act adaptive", "-pool: in the adaptive act"},
+		{"-policy lies", "-policy"},
 		{"more", `unexpected argument "more"`},
 		{"-unknown", "not defined: -unknown"},
 	} {
@@ -70,15 +64,32 @@ func lacks(said string, wanted ...string) []string {
 	return slices.DeleteFunc(wanted, func(want string) bool { return strings.Contains(said, want) })
 }
 
-// TestAWrongPoolSizeIsCaught: replicas that each believe to be alone exceed the limit, and the
-// verdict reports it. This is the proof that the verdict can fail.
-func TestAWrongPoolSizeIsCaught(t *testing.T) {
+// TestProcessesDivideALimit: the verdict on processes can be good; and bad, when each believes to be alone. A replica
+// that loses the processor between two readings of a clock may be blamed for some milliseconds, so one run of three
+// has to be as it should.
+func TestProcessesDivideALimit(t *testing.T) {
 	t.Parallel()
-	status, said := play("-act", "division", "-duration", "3500ms", "-join", "1s", "-kill", "2s",
-		"-believe", "1", "-want", "200")
-	missing := lacks(said, "BROKEN  the fleet", "A bound was BROKEN.")
-	if status != exitBroken || len(missing) > 0 {
-		t.Errorf("exit status %d, want %d, no %q in\n%s", status, exitBroken, missing, said)
+	for _, tt := range []struct {
+		believe string
+		status  int
+		says    []string
+	}{
+		{"0", exitHeld, []string{"3 replicas know how many they are", "replica 4 joins, its bucket empty",
+			"all know of that after ", "replica 2 is killed", "held    the fleet", "held    replica 4", "Every bound held."}},
+		{"1", exitBroken, []string{"BROKEN  the fleet", "A bound was BROKEN."}},
+	} {
+		for left := 2; ; left-- {
+			status, said := play("-act", "division", "-duration", "4s", "-want", "200",
+				"-believe", tt.believe)
+			missing := lacks(said, slices.Clone(tt.says)...)
+			if status == tt.status && len(missing) == 0 {
+				break
+			}
+			t.Logf("-believe %s: exit status %d, no %q in\n%s", tt.believe, status, missing, said)
+			if left == 0 {
+				t.Fatal("no run of three was as it should be")
+			}
+		}
 	}
 }
 

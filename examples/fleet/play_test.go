@@ -3,12 +3,9 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/rpc"
 	"slices"
 	"strings"
 	"testing"
@@ -32,32 +29,27 @@ func (w wire) RoundTrip(req *http.Request) (*http.Response, error) {
 // fake is a fleet whose replicas are goroutines, for a run that no machine has a part in.
 func fake(p plan, out *screen) *fleet {
 	f := newFleet(p, out)
-	var replicas []*replica
+	limiters := map[int]*quotient.Limiter{}
 	f.start = func(ctx context.Context, a assignment) (*process, error) {
-		ours, its := net.Pipe()
 		r, err := newReplica(a)
-		calls := rpc.NewServer()
-		if err := errors.Join(err, calls.RegisterName("replica", r)); err != nil {
+		if err != nil {
 			return nil, err
 		}
 		r.client.Transport.(*httplimit.Transport).Base.(*stamp).base = wire{f.up}
-		replicas = append(replicas, r)
+		limiters[a.ID] = r.limiter
 		alive, kill := context.WithCancel(ctx)
-		go calls.ServeConn(its)
+		itsIn, orders := io.Pipe()
+		reports, itsOut := io.Pipe()
+		go r.answer(itsIn, itsOut)
 		go r.load(alive)
 		wait := func() error {
 			time.Sleep(2 * ms) // what is on its way arrives
-			return ours.Close()
+			return orders.Close()
 		}
-		return &process{id: a.ID, replica: rpc.NewClient(ours), kill: kill, wait: wait, steps: []step{{}}}, nil
+		return newProcess(a.ID, orders, reports, kill, wait), nil
 	}
-	if !p.adapts() {
-		f.platform.say = func(ids []int) (err error) {
-			for _, r := range replicas {
-				err = errors.Join(err, r.limiter.SetPool(quotient.Pool{Replicas: f.told(len(ids))}, 0))
-			}
-			return err
-		}
+	f.tell = func(p *process, replicas int) error {
+		return limiters[p.id].SetPool(quotient.Pool{Replicas: replicas}, 0)
 	}
 	return f
 }
@@ -83,13 +75,9 @@ func TestAFleetHoldsItsLimit(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p = p.of(p.Act)
 			var out bytes.Buffer
-			f, script := fake(p, newScreen(&out, p)), division
-			if p.adapts() {
-				script = adaptation
-			}
-			if err := f.run(t.Context(), script); err != nil {
+			f := fake(p, newScreen(&out, p))
+			if err := f.run(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			kept := f.verdict()
@@ -108,4 +96,32 @@ func TestAFleetHoldsItsLimit(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestTheLargerShareCounts while a replica is told; and until all were told of a new one, all may send as before, once.
+func TestTheLargerShareCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(plan{Limit: 120, Burst: 12, Replicas: 3}, newScreen(io.Discard, plan{}))
+		f.tell = func(*process, int) error {
+			time.Sleep(10 * ms)
+			return nil
+		}
+		p := &process{id: 1, steps: []step{f.share(0, 3)}}
+		f.all = []*process{p}
+		for _, n := range []int{4, 2, 2} {
+			f.phases = []phase{{Alive: make([]int, n)}}
+			if err := f.tellAll(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want := []step{{0, 40, 4, 0}, {10 * ms, 30, 3, 0}, {10 * ms, 60, 6, 0}, {20 * ms, 60, 6, 0}}
+		if !slices.Equal(p.steps, want) {
+			t.Errorf("%+v, want %+v", p.steps, want)
+		}
+		f.phases = []phase{{Alive: []int{1, 2}}, {From: time.Second, Unknown: 400 * ms, Alive: []int{1, 2, 3}}}
+		grown := budget{{0, 120, 12, 0}, {time.Second, 180, 12, 60}, {1400 * ms, 120, 12, 0}} // 120/s x (3/2 - 1)
+		if got := f.budget(); !slices.Equal(got, grown) {
+			t.Errorf("%+v, want %+v", got, grown)
+		}
+	})
 }

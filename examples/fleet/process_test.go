@@ -15,7 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/admin"
 )
 
 // soon is the deadline of what must happen without help.
@@ -24,7 +24,7 @@ const soon = 10 * time.Second
 // idle is an assignment without an upstream to mention.
 func idle() assignment {
 	return assignment{
-		ID: 1, Upstream: "http://127.0.0.1:1/", Limit: 100, Burst: 10, Replicas: 3, Pool: "static",
+		ID: 1, Upstream: "http://127.0.0.1:1/", Limit: 100, Burst: 10, Replicas: 3,
 	}
 }
 
@@ -32,7 +32,7 @@ func idle() assignment {
 func ready(ctx context.Context, a assignment) (*process, error) {
 	p, err := start(ctx, a)
 	if err == nil {
-		err = p.look(watcher())
+		err = p.order(0)
 	}
 	return p, err
 }
@@ -61,9 +61,6 @@ func send(p *process, sig os.Signal) error {
 	return err
 }
 
-// watcher is a fleet that only looks at replicas.
-func watcher() *fleet { return &fleet{up: newUpstream(1, 1, tellNothing)} }
-
 // eventually waits until something is so.
 func eventually(t *testing.T, what string, so func() bool) {
 	t.Helper()
@@ -78,27 +75,23 @@ func eventually(t *testing.T, what string, so func() bool) {
 	}
 }
 
-// TestAReplicaEnds by itself, with its own words, or because it does not answer; and is waited for.
+// TestAReplicaEnds by itself, or because it does not answer; and is waited for.
 func TestAReplicaEnds(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		pool string
 		end  func(*process) error
 		says string
 	}{
-		{"static", func(p *process) error { return send(p, syscall.SIGTERM) }, "ended by itself: signal: terminated"},
-		{"static", func(p *process) error { return p.replica.Close() }, "replica 1 ended by itself"},
-		{"file", func(*process) error { return nil }, "the source of the pool size ended: "}, // no path
+		{func(p *process) error { return send(p, syscall.SIGTERM) }, "ended by itself: signal: terminated"},
+		{func(p *process) error { return send(p, os.Kill) }, "replica 1 ended by itself: signal: killed"},
 	} {
-		a := idle()
-		a.Pool = tt.pool
-		p, err := ready(t.Context(), a)
+		p, err := ready(t.Context(), idle())
 		if err == nil {
 			err = tt.end(p)
 		}
 		eventually(t, tt.says, func() bool {
 			if err == nil {
-				err = p.look(watcher())
+				err = p.order(0)
 			}
 			return err != nil
 		})
@@ -114,7 +107,7 @@ func TestABadAssignmentIsExplained(t *testing.T) {
 	if _, err := ready(t.Context(), a); err == nil || !strings.Contains(err.Error(), "Events: -1") {
 		t.Errorf("start: %v, want the limiter's own words", err)
 	}
-	if got := replicaMain("no JSON", nil, io.Discard); got != exitFailed {
+	if got := replicaMain("no JSON", nil, nil, io.Discard); got != exitFailed {
 		t.Errorf("exit status %d", got)
 	}
 }
@@ -124,8 +117,12 @@ func TestTellSetsThePool(t *testing.T) {
 	if err := p.tell(4); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.look(watcher()); err != nil || p.state.Replicas != 4 {
-		t.Errorf("%+v, %v", p.state, err)
+	client, err := admin.NewClient(p.state.Admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if state, err := client.State(t.Context()); err != nil || state.Limiters["fleet"].Pool.Replicas != 4 {
+		t.Errorf("%+v, %v", state, err)
 	}
 	if err := p.tell(0); err == nil || !strings.Contains(err.Error(), "replicas") {
 		t.Errorf("a refusal is no error: %v", err)
@@ -133,17 +130,18 @@ func TestTellSetsThePool(t *testing.T) {
 }
 
 // waiting is a fleet that is not started, and began a minute ago.
-func waiting(out io.Writer, p plan) *fleet {
-	return &fleet{plan: p, out: newScreen(out, p), up: newUpstream(p.Limit, p.Burst, p.Tell), begin: -time.Minute,
-		phases: []phase{{Limit: 100}}}
+func waiting(out io.Writer) *fleet {
+	f := newFleet(plan{Limit: 100, Burst: 1, Replicas: 1}, newScreen(out, plan{Limit: 100}))
+	f.begin, f.phases = -time.Minute, []phase{{Limit: 100}}
+	return f
 }
 
 // TestNoLineIsLost: all seconds that have passed are printed.
 func TestNoLineIsLost(t *testing.T) {
 	var out bytes.Buffer
-	f := waiting(&out, plan{Limit: 100, Burst: 1, Replicas: 1})
-	if next := f.catchUp(59); next != 61 || strings.Count(out.String(), "\n") != 2 {
-		t.Errorf("the next line is %d after\n%s", next, out.String())
+	f := waiting(&out)
+	if err := f.play(t.Context(), []moment{{0, f.finish}}); err != nil || strings.Count(out.String(), "\n") != 60 {
+		t.Errorf("%v after\n%s", err, out.String())
 	}
 }
 
@@ -153,9 +151,10 @@ func TestAReplicaThatEndedLate(t *testing.T) {
 	if err := send(p, os.Kill); err != nil {
 		t.Fatal(err)
 	}
-	f := waiting(io.Discard, plan{Limit: 100, Burst: 1, Replicas: 1, Duration: 10 * ms})
+	f := waiting(io.Discard)
 	f.all = []*process{p}
-	if err := f.play(t.Context(), division(f)); err == nil || !strings.Contains(err.Error(), "ended by itself") {
+	err := f.play(t.Context(), []moment{{0, f.finish}})
+	if err == nil || !strings.Contains(err.Error(), "ended by itself") {
 		t.Errorf("play: %v", err)
 	}
 }
@@ -198,22 +197,17 @@ func TestAReplicaDoesNotOutliveItsParent(t *testing.T) {
 	eventually(t, "the replica ends with its parent", func() bool { return !answers() })
 }
 
-// A replica that joins starts with an empty bucket, also where it counts the others first.
+// A replica that joins starts with an empty bucket.
 func TestANewReplicaStartsEmpty(t *testing.T) {
-	for _, pool := range []string{"", "file"} {
-		for _, joins := range []bool{false, true} {
-			synctest.Test(t, func(t *testing.T) {
-				r, err := newReplica(assignment{Pool: pool, Join: joins, Limit: 50, Burst: 6, Replicas: 4})
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := r.limiter.SetPool(quotient.Pool{Replicas: 4}, 0); err != nil {
-					t.Fatal(err)
-				}
-				if full := r.limiter.Allow("upstream"); full == joins {
-					t.Errorf("pool %q, joins %v: the first request is admitted: %v", pool, joins, full)
-				}
-			})
-		}
+	for _, joins := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			r, err := newReplica(assignment{Join: joins, Limit: 50, Burst: 6, Replicas: 4})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if full := r.limiter.Allow("upstream"); full == joins {
+				t.Errorf("joins %v: the first request is admitted: %v", joins, full)
+			}
+		})
 	}
 }

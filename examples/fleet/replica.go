@@ -10,7 +10,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"net/rpc"
 	"os"
 	"os/signal"
 	"sync"
@@ -40,34 +39,24 @@ type assignment struct {
 	Burst    int       // over the fleet
 	Replicas int       // the configured pool size
 	Join     bool      // others are using the limit already
-	Pool, At string    // one of countings, and where
 	Policy   string    // one of policies, up to the whole limit
 }
 
 // A Report is what a replica knows of itself.
 type Report struct {
-	Pid       int             // of its process
-	Admin     string          // URL of the admin endpoint
-	Born      time.Duration   // just before its limiter was made
-	Replicas  int             // pool size in force; 0 before the first count
-	Waiting   int             // requests that wait now
-	Failed    int             // requests that got no answer
-	LastError string          // of the last one
-	Stall     time.Duration   // longest time in which the process did not get to run
-	Overheads []time.Duration // of the limiter, by request, since the report before
+	Pid       int           // of its process
+	Admin     string        // URL of the admin endpoint
+	Born      time.Duration // just before its limiter was made
+	Waiting   int           // requests that wait now
+	Failed    int           // requests that got no answer
+	LastError string        // of the last one
+	Stall     time.Duration // longest time in which the process did not get to run
 }
 
-// A pipe joins the two ends of a process that its parent holds, or the other two.
-type pipe struct {
-	io.Reader
-	io.WriteCloser
-}
-
-// A replica is what its parent calls by net/rpc, over its standard input and output: Want and Report.
+// A replica sends requests, and reports to its parent.
 type replica struct {
 	assignment
 	wants   chan float64 // new orders for load
-	source  quotient.Source
 	limiter *quotient.Limiter
 	client  *http.Client
 
@@ -77,14 +66,14 @@ type replica struct {
 
 // replicaMain is a replica's whole life: it serves the admin endpoint and sends requests until its parent ends, or
 // kills it. It returns the exit status.
-func replicaMain(task string, parent io.ReadWriteCloser, stderr io.Writer) int {
+func replicaMain(task string, orders io.Reader, reports, stderr io.Writer) int {
 	signal.Ignore(os.Interrupt) // Ctrl-C reaches the whole process group; the parent ends us
 	var a assignment
 	err := json.Unmarshal([]byte(task), &a)
 	if err == nil {
 		var r *replica
 		if r, err = newReplica(a); err == nil {
-			err = r.serve(parent)
+			err = r.serve(orders, reports)
 		}
 	}
 	if err != nil {
@@ -100,7 +89,7 @@ func newReplica(a assignment) (*replica, error) {
 	start := now.Add(a.Start.Sub(now)) // all processes share the wall clock; from now on no step of it counts
 	r := &replica{assignment: a, wants: make(chan float64), state: Report{Pid: os.Getpid(), Born: time.Since(start)}}
 	rate := quotient.Rate{Name: "second", Events: a.Limit, Per: time.Second, Burst: a.Burst}
-	options := []quotient.Option{quotient.MaxWait(patience), quotient.OnAdmit(r.admitted)}
+	options := []quotient.Option{quotient.MaxWait(patience)}
 	if a.Policy != "" { // the upstream is the judge: up to the whole limit, if it bears that
 		options = append(options, quotient.Policy(policies[a.Policy]), quotient.BeyondShare())
 	} else {
@@ -109,73 +98,56 @@ func newReplica(a assignment) (*replica, error) {
 	if a.Join {
 		options = append(options, quotient.StartEmpty())
 	}
-	var err, err2 error
-	if r.source, err = a.source(); r.source != nil { // until it has counted it sends nothing
-		options = append(options, quotient.AwaitPool(hintMaxAge), quotient.HoldDown(holdDown))
-	}
-	r.limiter, err2 = quotient.New(quotient.Rates(rate), options...)
+	var err error
+	r.limiter, err = quotient.New(quotient.Rates(rate), options...)
 	sends := &stamp{id: a.ID, start: start, base: &http.Transport{MaxIdleConnsPerHost: 64}}
 	r.client = &http.Client{
 		Transport: &httplimit.Transport{Base: sends, Limiter: r.limiter, Key: httplimit.Constant("upstream")},
 		Timeout:   patience + 5*time.Second,
 	}
-	return r, errors.Join(err, err2)
+	return r, err
 }
 
-// serve runs the replica until its parent is gone, or it cannot work.
-func (r *replica) serve(parent io.ReadWriteCloser) error {
+// serve runs the replica until its parent is gone.
+func (r *replica) serve(orders io.Reader, reports io.Writer) error {
 	var limiters quotient.Registry
 	err := limiters.Add("fleet", r.limiter)
 	operator, err2 := admin.New(&limiters, admin.Logger(slog.New(slog.DiscardHandler)))
-	calls := rpc.NewServer()
-	if err := errors.Join(err, err2, calls.RegisterName("replica", r)); err != nil {
+	if err := errors.Join(err, err2); err != nil {
 		return err
 	}
 	r.state.Admin = httptest.NewServer(operator).URL
-	ended := make(chan error, 2)
-	go func() {
-		calls.ServeConn(parent)
-		ended <- nil
-	}()
-	if r.source != nil {
-		go func() { // a source that ends cannot work at all
-			err := r.limiter.Follow(context.Background(), r.source)
-			ended <- fmt.Errorf("the source of the pool size ended: %w", err)
-		}()
-	}
 	go r.watchStalls()
 	go r.load(context.Background())
-	return <-ended
-}
-
-// Want has the replica send so many requests a second from now on.
-func (r *replica) Want(rate float64, _ *struct{}) error {
-	r.wants <- rate
+	r.answer(orders, reports)
 	return nil
 }
 
-// Report tells what is known.
-func (r *replica) Report(_ struct{}, known *Report) error {
-	stats := r.limiter.Stats()
-	r.count(func(state *Report) {
-		*known, state.Overheads = *state, nil
-	})
-	known.Waiting = stats.Waiting
-	if stats.Pool.Source != "awaited" {
-		known.Replicas = stats.Pool.Replicas
+// answer answers each order with a report, until the parent is gone. An order is how many requests a second are to be
+// sent from now on, or 0 to go on as before.
+func (r *replica) answer(orders io.Reader, reports io.Writer) {
+	in, out := json.NewDecoder(orders), json.NewEncoder(reports)
+	for {
+		var want float64
+		if in.Decode(&want) != nil {
+			return
+		}
+		if want > 0 {
+			r.wants <- want
+		}
+		var known Report
+		r.count(func(state *Report) { known = *state })
+		known.Waiting = r.limiter.Stats().Waiting
+		if out.Encode(known) != nil {
+			return
+		}
 	}
-	return nil
 }
 
 func (r *replica) count(change func(*Report)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	change(&r.state)
-}
-
-// admitted is the limiter's OnAdmit.
-func (r *replica) admitted(_ string, _, overhead time.Duration) {
-	r.count(func(state *Report) { state.Overheads = append(state.Overheads, overhead) })
 }
 
 // load sends requests at the wanted rate whatever becomes of them, as the users of a service do: an arrival does

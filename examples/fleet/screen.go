@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -18,73 +17,47 @@ const barCells = 20
 // limiter. In that time the fleet saves up as much as the default burst.
 const badStall = 100 * time.Millisecond
 
-// styles are what text is printed with: <0> is the colour of the first replica, {0} its glyph, </> the end of any
-// style. Where there are colours all glyphs are the same.
-var (
-	styles = map[string]string{
-		"<b>": "1", "<dim>": "2", "<red>": "1;31", "<ok>": "32", "<held>": "1;32", "<busy>": "33", "</>": "0",
-		"<0>": "36", "<1>": "33", "<2>": "35", "<3>": "32", "<4>": "34", "<5>": "31", "<6>": "37",
-	}
-	glyphs = []string{"█", "▒", "▓", "░", "▚", "▤", "▥"}
-)
+// glyphs are what the bars are drawn with, by replica.
+var glyphs = []string{"█", "▒", "▓", "░", "▚", "▤", "▥"}
 
 // A screen prints a run. It is for one goroutine.
 type screen struct {
 	w       io.Writer
 	plan    plan
 	columns int // replicas that there will ever be
-	styles  *strings.Replacer
 }
 
 func newScreen(w io.Writer, p plan) *screen {
 	s := &screen{w: w, plan: p, columns: p.Replicas}
-	if p.Join > 0 {
+	if !p.adapts() {
 		s.columns++
 	}
-	color := p.Color == "always"
-	if file, ok := w.(*os.File); ok && p.Color == "auto" && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" {
-		info, err := file.Stat()
-		color = err == nil && info.Mode()&os.ModeCharDevice != 0
-	}
-	var marks []string
-	for i, glyph := range glyphs {
-		if color {
-			glyph = glyphs[0]
-		}
-		marks = append(marks, fmt.Sprintf("{%d}", i), glyph)
-	}
-	for name, code := range styles {
-		if code = "\x1b[" + code + "m"; !color {
-			code = ""
-		}
-		marks = append(marks, name, code)
-	}
-	s.styles = strings.NewReplacer(marks...)
 	return s
 }
 
 // print writes text. A closed output does not end the run: its verdict is the exit status.
 func (s *screen) print(format string, args ...any) {
-	_, _ = s.styles.WriteString(s.w, fmt.Sprintf(format, args...))
+	_, _ = fmt.Fprintf(s.w, format, args...)
 }
 
 // head prints what is about to be seen, and what the columns are.
 func (s *screen) head() {
 	p := s.plan
-	text := "\n<b>One limit, and no request waits for a store.</> %d processes want %g requests a second each, " +
-		"of %g in all.\nEach decides alone, by limit / replicas; how many they are it %s.\n\n     "
-	last := any(countings[p.Pool].how)
+	text := "\nOne limit, and no request waits for a store. %d processes want %g requests a second each, " +
+		"of %g in all.\nEach decides alone, by limit / replicas; how many they are it is told.\n\n     "
+	args := []any{p.Replicas, p.Want, p.Limit}
 	if p.adapts() {
-		text = "\n<b>A limit that moves.</> %d processes want %g requests a second each, of %g in all. The upstream " +
-			"changes its\nlimit and announces nothing. They learn it from its answers, which carry: %s.\n\n     "
-		last = p.Tell + " (policy " + p.Policy + ")"
+		text = "\nA limit that moves. %d processes want %g requests a second each, of %g in all. The upstream " +
+			"changes its\nlimit and announces nothing. They learn it from its answers, by 429s and RateLimit fields " +
+			"(policy %s).\n\n     "
+		args = append(args, p.Policy)
 	}
-	s.print(text, p.Replicas, p.Want, p.Limit, last)
+	s.print(text, args...)
 	for i := range s.columns {
-		s.print("  <%d>{%[1]d} replica %-3d</>", i, i+1)
+		s.print("  %s replica %-3d", glyphs[i], i+1)
 	}
-	s.print("   <b>    fleet</>\n     %s", strings.Repeat("  <dim>sent wait 429</>", s.columns))
-	s.print("   <dim>sent  429</>  <dim>%*s</>\n", barCells, fmt.Sprintf("%g/s", p.Limit))
+	s.print("       fleet\n     %s", strings.Repeat("  sent wait 429", s.columns))
+	s.print("   sent  429  %*s\n", barCells, fmt.Sprintf("%g/s", p.Limit))
 }
 
 type cell struct {
@@ -98,23 +71,15 @@ func (s *screen) line(n int, cells []cell, limit float64) {
 	var total second
 	for i := range s.columns {
 		if i >= len(cells) || !cells[i].Alive && cells[i].Sent == 0 {
-			s.print("  <dim>    ·        </>")
+			s.print("      ·        ")
 			continue
 		}
 		c := cells[i]
-		s.print("  <%d>%4d</><dim>%5d</>%s%4d</>", i, c.Sent, c.Waiting, alarm(c.Rejected), c.Rejected)
+		s.print("  %4d%5d%4d", c.Sent, c.Waiting, c.Rejected)
 		total.Sent += c.Sent
 		total.Rejected += c.Rejected
 	}
-	s.print("   <b>%4d</>%s%5d</>  %s\n", total.Sent, alarm(total.Rejected), total.Rejected, s.bar(cells, limit))
-}
-
-// alarm is the style of a number of 429s, which only matters when it is not 0.
-func alarm(rejected int) string {
-	if rejected == 0 {
-		return "<dim>"
-	}
-	return "<red>"
+	s.print("   %4d%5d  %s\n", total.Sent, total.Rejected, s.bar(cells, limit))
 }
 
 // bar draws what each replica sent, one after the other, with a mark where the limit is.
@@ -126,7 +91,7 @@ func (s *screen) bar(cells []cell, limit float64) string {
 		sent += c.Sent
 		to := min(int(math.Round(float64(sent)/s.plan.Limit*barCells)), 2*barCells)
 		for len(drawn) < to {
-			drawn = append(drawn, fmt.Sprintf("<%d>{%[1]d}</>", i))
+			drawn = append(drawn, glyphs[i])
 		}
 	}
 	for len(drawn) < mark {
@@ -135,17 +100,8 @@ func (s *screen) bar(cells []cell, limit float64) string {
 	return strings.Join(slices.Insert(drawn, mark, "│"), "")
 }
 
-// noticed prints how long it took each replica to know of a change of the pool.
-func (s *screen) noticed(at time.Duration, ph phase) {
-	var after []string
-	for _, id := range ph.Alive {
-		after = append(after, fmt.Sprintf("%d after %s", id, short(ph.knew[id])))
-	}
-	s.happening(at, "all know of the "+ph.of, ": "+strings.Join(after, ", "))
-}
-
-func (s *screen) happening(at time.Duration, what, more string) {
-	s.print("<b>── %.1f s  %s</>%s\n", at.Seconds(), what, more)
+func (s *screen) happening(at time.Duration, what string) {
+	s.print("── %.1f s  %s\n", at.Seconds(), what)
 }
 
 // summary prints how good the run was, not whether it kept its promises.
@@ -160,42 +116,34 @@ func (s *screen) summary(f *fleet) {
 			(ph.From - f.begin).Seconds(), (ph.To - f.begin).Seconds(), ph.Limit,
 			100*r.Goodput, 100*r.Rejected, fair, overshoot(f.log, ph))
 	}
-	s.print("<dim>  goodput: accepted, of the limit.  fairness: Jain's index over the replicas of that time.\n" +
-		"  overshoot: the most in any second, against the limit, from one second on.</>\n\n")
-	var network []time.Duration // from leaving a replica to reaching the upstream
-	for _, a := range f.log {
-		network = append(network, a.Arrived-a.Sent)
-	}
+	s.print("  goodput: accepted, of the limit.  fairness: Jain's index over the replicas of that time.\n" +
+		"  overshoot: the most in any second, against the limit, from one second on.\n\n")
 	all := f.total()
-	s.print("  overhead of the limiter   p50 %-8s p99 %-8s over %d admitted requests, timers included\n",
-		short(quantile(all.Overheads, 0.50)), short(quantile(all.Overheads, 0.99)), len(all.Overheads))
-	s.print("  way to the upstream       p50 %-8s p99 %-8s max %s\n",
-		short(quantile(network, 0.50)), short(quantile(network, 0.99)), short(quantile(network, 1)))
 	if all.Failed > 0 {
-		s.print("  <red>%d requests got no answer, the last one: %s</>\n", all.Failed, all.LastError)
+		s.print("  %d requests got no answer, the last one: %s\n", all.Failed, all.LastError)
 	}
 	if all.Stall > badStall {
-		s.print("<busy>  This machine is busy: a replica stood still for %s. "+
-			"The figures suffer, the bounds of the division must not.</>\n", short(all.Stall))
+		s.print("  This machine is busy: a replica stood still for %s. "+
+			"The figures suffer, the bounds of the division must not.\n", short(all.Stall))
 	}
-	s.print("\n<b>Verdict</> from the upstream's log of %d requests\n", len(f.log))
+	s.print("\nVerdict from the upstream's log of %d requests\n", len(f.log))
 }
 
 // verdict prints what is allowed, what became of each promise, and of all.
 func (s *screen) verdict(allowed string, all []check, good, bad string) {
 	s.print("%s", allowed)
 	for _, c := range all {
-		state := "<ok>held  "
+		state := "held  "
 		if !c.Held {
-			state = "<red>BROKEN"
+			state = "BROKEN"
 		}
-		s.print("  %s</>  %-18s %s\n", state, c.Of, c.Text)
+		s.print("  %s  %-18s %s\n", state, c.Of, c.Text)
 	}
-	end := "<held>" + good
+	end := good
 	if !held(all) {
-		end = "<red>" + bad
+		end = bad
 	}
-	s.print("%s</>\n\n", end)
+	s.print("%s\n\n", end)
 }
 
 // short has three digits.
@@ -204,12 +152,4 @@ func short(d time.Duration) string {
 	for ; d >= 1000*unit; unit *= 10 {
 	}
 	return d.Round(unit).String()
-}
-
-func thousands(n int) string {
-	text := fmt.Sprint(n)
-	for i := len(text) - 3; i > 0; i -= 3 {
-		text = text[:i] + "," + text[i:]
-	}
-	return text
 }

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-func testScreen(color string) (*screen, *bytes.Buffer) {
+func testScreen() (*screen, *bytes.Buffer) {
 	out := &bytes.Buffer{}
-	return newScreen(out, plan{Limit: 100, Want: 60, Replicas: 2, Join: time.Second, Pool: "static", Color: color}), out
+	return newScreen(out, plan{Limit: 100, Want: 60, Replicas: 2}), out
 }
 
 // TestColumnsAlign: every line of the table has its parts where the head says.
 func TestColumnsAlign(t *testing.T) {
-	s, out := testScreen("auto")
+	s, out := testScreen()
 	s.head()
 	s.line(7, []cell{{second{50, 0}, 12, true}, {second{54, 3}, 9, true}}, 100)
 	s.line(10, []cell{{second{33, 0}, 17, true}, {}, {second{34, 1}, 16, true}}, 100)
@@ -31,7 +31,7 @@ func TestColumnsAlign(t *testing.T) {
 
 // TestBar: it stops at twice the limit, and keeps its scale when the limit moves.
 func TestBar(t *testing.T) {
-	s, _ := testScreen("never")
+	s, _ := testScreen()
 	half, blank := strings.Repeat("█", 10), strings.Repeat(" ", 10)
 	for _, tt := range []struct {
 		sent  int
@@ -43,25 +43,8 @@ func TestBar(t *testing.T) {
 		{0, 50, blank + "│"}, {25, 50, "█████     │"}, {50, 50, half + "│"}, {75, 50, half + "│█████"},
 	} {
 		bar := s.bar([]cell{{second: second{Sent: tt.sent}}}, tt.limit)
-		if got := s.styles.Replace(bar); got != tt.want {
-			t.Errorf("%d sent: %q, want %q", tt.sent, got, tt.want)
-		}
-	}
-}
-
-func TestColorOnlyOnDemand(t *testing.T) {
-	for _, tt := range []struct {
-		color string
-		want  bool
-	}{{"auto", false}, {"never", false}, {"always", true}} {
-		s, out := testScreen(tt.color)
-		s.head()
-		s.line(1, []cell{{second{50, 1}, 12, true}}, 100)
-		s.noticed(time.Second, phase{Alive: []int{1}})
-		s.summary(&fleet{all: []*process{{state: Report{Failed: 1, Stall: time.Second}}}, phases: []phase{{}}})
-		s.verdict("", []check{{Held: true}, {}}, "good", "bad")
-		if got := strings.Contains(out.String(), "\x1b["); got != tt.want {
-			t.Errorf("-color %s: colour %v, want %v", tt.color, got, tt.want)
+		if bar != tt.want {
+			t.Errorf("%d sent: %q, want %q", tt.sent, bar, tt.want)
 		}
 	}
 }
@@ -71,10 +54,12 @@ func TestRulingNamesTheBrokenWindow(t *testing.T) {
 	for i := range 100 {
 		f.log = append(f.log, arrival{Replica: 1, Sent: 3*time.Second + time.Duration(i)*ms})
 	}
-	s, out := testScreen("never")
+	s, out := testScreen()
 	allowed, checks := f.ruling()
+	s.summary(&fleet{all: []*process{{state: Report{Failed: 1, Stall: time.Second}}}, phases: []phase{{}}})
 	s.verdict(allowed, checks, "good", "bad")
-	for _, want := range []string{"5,050 windows", "100 w + 10 (the burst).", "begins 10ms early", "BROKEN  the fleet",
+	for _, want := range []string{"1 requests got no answer", "stood still for 1s",
+		"100 w + 10 (the burst).", "begins 10ms early", "BROKEN  the fleet",
 		"1.990 –   2.099 s:  100 sent, 20.9 allowed", "bad"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the ruling lacks %q:\n%s", want, out)

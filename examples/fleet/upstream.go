@@ -6,10 +6,9 @@ import (
 	"net/http"
 	"sync"
 	"time"
-)
 
-// What an upstream says about its limit: as -tell documents it.
-const tellNothing, tellRetry, tellFields = "nothing", "retry-after", "fields"
+	"golang.org/x/time/rate"
+)
 
 // header is the field of a request that says which replica sent it, and when in nanoseconds.
 const header = "Fleet-Departure"
@@ -22,27 +21,26 @@ type arrival struct {
 	Accepted bool // or else answered with 429
 }
 
-// An upstream is an API with a limit that may change while it runs, and the log of all that reached it.
+// An upstream is an API with a limit that may change while it runs, and the log of all that reached it. Its bucket
+// shares no code with those that it judges.
 type upstream struct {
-	start time.Time
-	tell  string
+	start  time.Time
+	bucket *rate.Limiter
 
-	mu     sync.Mutex
-	bucket bucket
-	log    []arrival
+	mu  sync.Mutex
+	log []arrival
 }
 
-func newUpstream(limit float64, burst int, tell string) *upstream {
-	return &upstream{start: time.Now(), tell: tell, bucket: bucket{limit, float64(burst), float64(burst), 0}}
+func newUpstream(limit float64, burst int) *upstream {
+	return &upstream{start: time.Now(), bucket: rate.NewLimiter(rate.Limit(limit), burst)}
 }
 
 // set changes the limit now, without notice. Tokens that are there stay, up to the new burst.
 func (u *upstream) set(limit float64, burst int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.bucket.fill(u.now())
-	u.bucket.rate, u.bucket.burst = limit, float64(burst)
-	u.bucket.tokens = min(u.bucket.tokens, u.bucket.burst)
+	u.bucket.SetLimit(rate.Limit(limit))
+	u.bucket.SetBurst(burst)
 }
 
 func (u *upstream) now() time.Duration { return time.Since(u.start) }
@@ -57,21 +55,18 @@ func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	a.Arrived = u.now()
-	a.Accepted = u.bucket.take(a.Arrived)
+	now := time.Now()
+	a.Arrived = now.Sub(u.start)
+	a.Accepted = u.bucket.AllowN(now, 1)
 	u.log = append(u.log, a)
-	h, b, status := w.Header(), u.bucket, http.StatusNoContent
+	tokens, limit, burst := u.bucket.TokensAt(now), float64(u.bucket.Limit()), float64(u.bucket.Burst())
+	h, status := w.Header(), http.StatusNoContent
 	if !a.Accepted {
 		status = http.StatusTooManyRequests
-		if u.tell != tellNothing {
-			h.Set("Retry-After", fmt.Sprint(max(1, math.Ceil(b.wait(1).Seconds()))))
-		}
+		h.Set("Retry-After", fmt.Sprint(max(1, math.Ceil((1-tokens)/limit))))
 	}
-	if u.tell == tellFields {
-		h.Set("RateLimit-Policy", fmt.Sprintf(`"all";q=%.0f;w=%.0f`, b.burst, math.Ceil(b.burst/b.rate)))
-		full := math.Ceil(b.wait(b.burst).Seconds())
-		h.Set("RateLimit", fmt.Sprintf(`"all";r=%.0f;t=%.0f`, math.Floor(b.tokens), full))
-	}
+	h.Set("RateLimit-Policy", fmt.Sprintf(`"all";q=%.0f;w=%.0f`, burst, math.Ceil(burst/limit)))
+	h.Set("RateLimit", fmt.Sprintf(`"all";r=%.0f;t=%.0f`, math.Floor(tokens), math.Ceil((burst-tokens)/limit)))
 	w.WriteHeader(status)
 }
 
@@ -80,33 +75,4 @@ func (u *upstream) logged() []arrival {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.log[:len(u.log):len(u.log)]
-}
-
-// A bucket is the upstream's own limit, written down a second time on purpose: the judge does not borrow the code
-// of those it judges. Rate is tokens a second, burst the most, tokens what is there.
-type bucket struct {
-	rate, burst, tokens float64
-	last                time.Duration
-}
-
-// fill fills the bucket up to now. Time does not go back.
-func (b *bucket) fill(now time.Duration) {
-	if now > b.last {
-		b.tokens, b.last = min(b.burst, b.tokens+(now-b.last).Seconds()*b.rate), now
-	}
-}
-
-// take takes a token at now if there is one.
-func (b *bucket) take(now time.Duration) bool {
-	b.fill(now)
-	if b.tokens < 1 {
-		return false
-	}
-	b.tokens--
-	return true
-}
-
-// wait is how long it is until there are n tokens, if none is taken; 0 if there are.
-func (b *bucket) wait(n float64) time.Duration {
-	return time.Duration(max(0, n-b.tokens) / b.rate * float64(time.Second))
 }

@@ -94,7 +94,7 @@ var guards = []guard{
 		`			if slices.Contains(throttlingCodes, `, `			if !off && slices.Contains(throttlingCodes, `},
 	{"23", "httplimit/answer.go", "./httplimit ^TestJudge$", "own, judged := p.Judge(resp); judged {",
 		"own, judged := p.Judge(resp); judged && !off {"},
-	{"24", "policy/tracking.go", ". ^TestStartAgainstAnEmptyBucket$",
+	{"24", "policy/refusal.go", ". ^TestStartAgainstAnEmptyBucket$",
 		`	case was || t.fresh:`, `	case was || !off && t.fresh:`},
 	{"24", "adaptive.go", "./internal/judge ^TestPropertyPacesStayInBounds$",
 		`	if !usable(x) {

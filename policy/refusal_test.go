@@ -25,11 +25,13 @@ func TestCycleIsKept(t *testing.T) {
 		b.took = max(c.took.Seconds(), probeFirst)
 		end := time.Hour + c.took
 		b.end(s, &Sample{Now: end})
-		if got := b.cycleAt(end); got != c.want {
-			t.Errorf("%v, of these %v dark: a cycle of %v s, want %v", c.took, c.dark, got, c.want)
+		if s.now = end; s.window() != c.want {
+			t.Errorf("%v, of these %v dark: a cycle of %v s, want %v", c.took, c.dark, s.window(), c.want)
 		}
 		until := end + time.Duration(3*c.want*float64(time.Second))
-		if b.cycleAt(until) != 0 || c.want > 0 && b.cycleAt(until-1) != c.want {
+		s.now = until
+		gone := s.window() == 0
+		if s.now--; !gone || c.want > 0 && s.window() != c.want {
 			t.Errorf("%v, of these %v dark: the cycle is not kept for three", c.took, c.dark)
 		}
 	}
@@ -44,8 +46,8 @@ func TestCycleIsSeenTwice(t *testing.T) {
 			1, c.before
 		end := time.Hour + 20*time.Second
 		b.end(s, &Sample{Now: end})
-		if got := b.cycleAt(end); got != c.want {
-			t.Errorf("20 s after one of %v s: a cycle of %v s, want %v", c.before, got, c.want)
+		if s.now = end; s.window() != c.want {
+			t.Errorf("20 s after one of %v s: a cycle of %v s, want %v", c.before, s.window(), c.want)
 		}
 	}
 }
@@ -75,9 +77,9 @@ func TestHeavy(t *testing.T) {
 		var e evidence
 		for i := range c.answers {
 			if i < c.refusals {
-				e.refused()
+				e.refused(0)
 			} else {
-				e.served()
+				e.answers++
 			}
 		}
 		if e.heavy() != c.heavy {
@@ -197,12 +199,12 @@ func TestDoubtIsEarned(t *testing.T) {
 func TestPatience(t *testing.T) {
 	s := at(10, 10, false)
 	for i, want := range []float64{1.5, 2.25, 3.375, 4, 4} {
-		if s.share.probed(s); s.share.patience != want {
+		if s.share.probed(s.rate); s.share.patience != want {
 			t.Errorf("after %d failed probes: %v, want %v", i+1, s.share.patience, want)
 		}
 	}
 	s.rate, s.share.patience = 9.4, 1
-	if s.share.probed(s); s.share.patience != 1 {
+	if s.share.probed(s.rate); s.share.patience != 1 {
 		t.Error("a refusal below a share is no failed probe of it")
 	}
 }
@@ -276,7 +278,7 @@ func TestTimeScale(t *testing.T) {
 		if got := s.reference(); !about(got, c.reference) {
 			t.Errorf("%+v: the reference is %v", c, got)
 		}
-		if got := s.period(s.slowness()); !about(got, c.period) {
+		if got := s.period(); !about(got, c.period) {
 			t.Errorf("%+v: the period is %v", c, got)
 		}
 	}
@@ -287,9 +289,9 @@ func TestPatienceIsForProbesOfTheShare(t *testing.T) {
 		rate, want float64
 	}{{9, 1}, {9.49, 1}, {9.5, 4}, {10, 4}, {20, 2}, {40, 1}, {80, 1}} {
 		s := at(c.rate, 10, false)
-		plain := s.period(s.slowness())
+		plain := s.period()
 		s.share.patience = 4
-		if got := s.period(s.slowness()) / plain; !about(got, c.want) {
+		if got := s.period() / plain; !about(got, c.want) {
 			t.Errorf("at %v under a share of 10 the period is %v times as long, want %v", c.rate, got, c.want)
 		}
 	}
@@ -300,8 +302,8 @@ func TestPatienceIsForProbesOfTheShare(t *testing.T) {
 func TestPeriodUntilRefused(t *testing.T) {
 	for _, c := range []struct{ hint, want float64 }{{40, 4}, {10, 8}, {2.5, 8}, {0.1, 72}} {
 		s := at(c.hint, c.hint, false)
-		s.cuts.last = -farAway
-		if got := s.period(s.slowness()); !about(got, c.want) {
+		s.cutAt = -farAway
+		if got := s.period(); !about(got, c.want) {
 			t.Errorf("under a share of %v the period is %v, want %v", c.hint, got, c.want)
 		}
 	}
@@ -311,7 +313,7 @@ func TestPeriodUntilRefused(t *testing.T) {
 func TestScaleCountsRequests(t *testing.T) {
 	s := at(1000, 1000, false)
 	s.cost = 100
-	if got := s.period(s.slowness()); !about(got, 8) {
+	if got := s.period(); !about(got, 8) {
 		t.Errorf("the period at ten requests of 100 a second is %v, want 8", got)
 	}
 }
@@ -326,10 +328,97 @@ func TestCutSize(t *testing.T) {
 		{10, 10, false, false, .12}, {1000, 1000, false, false, .012}, {2.5, 2.5, false, false, .24},
 		{.1, .1, false, false, .4}, {.1, .1, false, true, .4}, // at most
 		{10, 0, true, false, .016}, {10, 0, true, true, .12}, // few refusals mean little where growth is slow
+		{2.5, 2.5, true, false, .064},
 		{.1, .1, true, false, .4}, // a clock that is slower than the cycle anyway
 	} {
 		if got := at(c.rate, c.hint, c.cycled).cutSize(c.heavy); !about(got, c.want) {
 			t.Errorf("%+v: got %v", c, got)
+		}
+	}
+}
+
+// What lies just on the edge of a rule is on the side that its comment says.
+func TestEdges(t *testing.T) {
+	retry := func(end, believed float64) *retry {
+		return &retry{most: 600, believed: believed, end: time.Duration(end * float64(time.Second))}
+	}
+	for what, ok := range map[string]func() bool{
+		"a pause that ends two seconds early is served in time": func() bool {
+			r := retry(20, 600)
+			r.served(&Sample{Now: 18 * time.Second})
+			return r.believed == 600
+		},
+		"one that ends earlier is refuted": func() bool {
+			r := retry(20, 600)
+			r.served(&Sample{Now: 18*time.Second - 1})
+			return r.believed == testAfter
+		},
+		"a probe that is sent two seconds before the end tests nothing": func() bool {
+			r := retry(20, 10)
+			r.confirmed(&Sample{Sent: 18 * time.Second, Now: 19 * time.Second, RetryAfter: time.Second})
+			return r.believed == 10
+		},
+		"an end that moves by two seconds is the same": func() bool {
+			r := retry(20, 10)
+			r.confirmed(&Sample{Sent: 10 * time.Second, Now: 11 * time.Second, RetryAfter: 11 * time.Second})
+			return r.believed == 20
+		},
+		"a refusal without an end confirms none": func() bool {
+			r := retry(20, 10)
+			r.confirmed(&Sample{Sent: 10 * time.Second, Now: 18 * time.Second})
+			return r.believed == 10
+		},
+		"fields name the same end, two seconds apart": func() bool {
+			q := Quota{Limit: 1, Reset: 32 * time.Second}
+			return retry(30, 1).meant(&Sample{RetryAfter: 30 * time.Second, Quota: q})
+		},
+		"an interval is no short pause": func() bool {
+			s := at(2, 0, false)
+			return !s.obeys(&Sample{RetryAfter: time.Second / 2}, true) && !s.obeys(&Sample{RetryAfter: rounded}, false)
+		},
+		"a quota of which a fifth is free is no contradiction": func() bool {
+			h := headroom{measured: true, free: roomLeast, trust: .5}
+			h.judge()
+			return h.trust == .75
+		},
+		"a long quota that is just used up is a claim": func() bool {
+			h := headroom{measured: true, long: true}
+			return h.claims()
+		},
+		"a part of .8 % or of 5 % may be chance, and half or twice it is another": func() bool {
+			least, most, other := chance{before: chanceLeast}, chance{before: chanceMost}, chance{before: .02}
+			return least.judge(chanceLeast, true, 0) && most.judge(chanceMost, true, 0) &&
+				!other.judge(.01, true, 0) && !other.judge(.02, true, 0)
+		},
+		"who was held back a second ago is not wanting any more": func() bool {
+			s := at(1e6, 0, false)
+			s.wanted = true
+			return s.wants(time.Second-1) && !s.wants(time.Second)
+		},
+		"sums beyond what is sound are no report": func() bool {
+			f, g := Fleet{Weight: greatestRate, Rate: .75e12, Used: .25e12}, Fleet{Weight: 1, Rate: .75e12, Refused: .75e12}
+			h := Fleet{Weight: 1, Rate: .75e12, Used: .75e12}
+			return f.sound() && !g.sound() && !h.sound()
+		},
+		"the least share and the largest quota are some": func() bool {
+			return known(leastShare) && Quota{Limit: math.MaxFloat64, Remaining: math.MaxFloat64}.Known()
+		},
+		"a window is remembered for as long as an outage lasts longer": func() bool {
+			s := at(10, 0, true)
+			s.blackout.ill, s.blackout.firstBad = true, time.Minute
+			s.blackout.end(s, &Sample{Now: 3 * time.Minute})
+			return s.blackout.cycled == time.Hour+2*time.Minute
+		},
+		"AIMD waits out a pause, whatever comes in the same instant": func() bool {
+			a := AIMD{}.New(1)
+			a.Next(Sample{}, Bounds{Share: 1})
+			a.Next(Sample{Outcome: Throttled, RetryAfter: time.Second}, Bounds{Share: 1})
+			waits := a.Next(Sample{}, Bounds{Share: 1}).NotBefore == time.Second
+			return waits && a.Next(Sample{Now: time.Second}, Bounds{Share: 1}).NotBefore == 0
+		},
+	} {
+		if !ok() {
+			t.Error("not so: " + what)
 		}
 	}
 }
