@@ -339,7 +339,7 @@ func (s *shard) rejectIf(g *gate, refuses func(*waiter) verdict) {
 		if next == nil {
 			return
 		}
-		next.walked = true
+		next.pinned = true
 		s.mu.Unlock()
 		runtime.Gosched()
 		s.mu.Lock()

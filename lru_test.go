@@ -338,6 +338,20 @@ func TestLooks(t *testing.T) {
 	})
 }
 
+// A page takes as much memory for one key as for many.
+func TestPagesWithRoomAreJoined(t *testing.T) {
+	st, stays := newStore(), map[*gate]bool{}
+	for i := range uint64(4 * pageGates) { // too few for the store to be rebuilt
+		g := new(gate)
+		stays[g] = i%9 == 0
+		st.add(i<<32, g)
+	}
+	for range 2 * 4 * pageGates {
+		st.evictOne(1, func(g *gate) bool { return !stays[g] })
+	}
+	is(t, "pages", fmt.Sprint(st.order.Len(), " of ", st.n), "1 of 28")
+}
+
 // A store finds the gates that it holds, and no others: also where many have to pass full lines, and where
 // their hashes differ in few bits.
 func TestPropertyStore(t *testing.T) {
@@ -361,8 +375,11 @@ func TestPropertyStore(t *testing.T) {
 			default:
 				st.move()
 			}
-			if got := st.find(h); got != held[h] {
+			if got := st.find(h); got != held[h] || got != nil && !st.has(got) {
 				rt.Fatalf("%x: %p, want %p", h, got, held[h])
+			}
+			if ps := st.order.Keys(); st.newest != ps[len(ps)-1] {
+				rt.Fatal("the newest page is not the last to be looked at")
 			}
 			if looks := rapid.IntRange(0, 3).Draw(rt, "looks"); looks > 0 { // in the order of gates, and at all in turn
 				order, looked := st.gates(), []*gate(nil)

@@ -32,6 +32,9 @@ func (s *shard) line(
 	}
 	w := s.l.newWaiter(d)
 	w.key, w.since = key, now.At
+	if out != nil {
+		out.pinned = true // it may be admitted below, and then its caller goes on without the lock
+	}
 	s.enqueue(g, w, now)
 	if out != nil && out.queued {
 		s.preempt(g, out, s.fullReason(g), now)
@@ -401,7 +404,7 @@ type waiter struct {
 	epoch               uint16        // of the gate when it was admitted
 	firstDue            time.Duration // due of the first turn that it has lost; 0: it has lost none
 	slotEnds            time.Duration // a caller that wakes after it has lost the turn; 0: it cannot
-	queued, walked      bool          // in a queue; rejectIf may come back to it
+	queued, pinned      bool          // in a queue; a call that looks for others to refuse may come back to it
 	dry                 Reason        // what stood in its way, when only a dry run has admitted it
 	lostTurns           uint8
 	order               uint32 // among those of one instant, going round
@@ -423,7 +426,7 @@ func (l *Limiter) newWaiter(d demand) *waiter {
 
 // recycle keeps a waiter for another caller. It is in no queue, and its own caller has done with it.
 func (l *Limiter) recycle(w *waiter) {
-	if w.walked {
+	if w.pinned {
 		return
 	}
 	*w = waiter{ready: w.ready}

@@ -880,24 +880,44 @@ func TestAcquireAllocatesNothing(t *testing.T) {
 	})
 }
 
-// A walk through a queue goes on, after others had the lock, with a waiter that must not be in another queue then.
-func TestWaiterOfAWalkIsNotUsedAgain(t *testing.T) {
-	l := mustNew(t, Limit{InFlight: 1})
-	s, h := l.lock("k")
-	defer s.mu.Unlock()
-	g := s.gate(h, "k", s.now(), 0)
-	g.used = 1
-	for range rejectBatch + 1 {
-		s.enqueue(g, newWaiter(oneRequest), s.latest)
-	}
-	s.rejectIf(g, func(*waiter) verdict { return verdict{} })
-	last := g.ext.queue.last[-PriorityLow]
-	s.dequeue(g, last)
-	l.recycle(last)
-	for range 10 {
-		if l.newWaiter(oneRequest) == last {
-			t.Fatal("it is used again")
-		}
+// A walk through a queue goes on, after others had the lock, with a waiter that must not be in another queue then. A
+// call that is to take the place of one looks again whether that waits, and meanwhile both may have been admitted.
+func TestWaiterThatOthersComeBackToIsNotUsedAgain(t *testing.T) {
+	for name, leave := range map[string]func(*Limiter, *shard, *gate) *waiter{
+		"in a walk": func(l *Limiter, s *shard, g *gate) *waiter {
+			for range rejectBatch + 1 {
+				s.enqueue(g, newWaiter(oneRequest), s.latest)
+			}
+			s.rejectIf(g, func(*waiter) verdict { return verdict{} })
+			last := g.ext.queue.last[-PriorityLow]
+			s.dequeue(g, last)
+			return last
+		},
+		"in a full queue": func(l *Limiter, s *shard, g *gate) *waiter {
+			low := newWaiter(oneRequest)
+			s.enqueue(g, low, s.latest)
+			g.used = 0
+			w, err := s.line(t.Context(), g, "k", demand{weight: 1, class: PriorityHigh}, s.latest)
+			if err != nil || w.queued || low.queued || low.refused != nil {
+				t.Fatalf("%v, %+v, %+v: not both are admitted", err, w, low)
+			}
+			return low
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := mustNew(t, Limit{InFlight: 2}, MaxWaiting(1, 9))
+			s, h := l.lock("k")
+			defer s.mu.Unlock()
+			g := s.gate(h, "k", s.now(), 0)
+			g.used = 2
+			w := leave(l, s, g)
+			l.recycle(w)
+			for range 10 {
+				if l.newWaiter(oneRequest) == w {
+					t.Fatal("it is used again")
+				}
+			}
+		})
 	}
 }
 
