@@ -133,8 +133,7 @@ func BeyondShare() Option {
 }
 
 // Logger receives what an operator should see: changes of limits and pool, refused hints, calls of unknown plans. The
-// default discards it, except for what ails a source (see Follow). What goes on is one line at once and then one a
-// minute.
+// default discards it, except for what ails a source (see Follow).
 func Logger(l *slog.Logger) Option {
 	return func(o *options) error {
 		if l == nil {
@@ -272,7 +271,7 @@ func Weight(n int) CallOption { return CallOption{n: n, kind: optionEvents} }
 func Cost(unit string, n int) CallOption { return CallOption{unit: unit, n: n, kind: optionEvents} }
 
 // Plan puts a call under a plan (Limiter.SetPlan); "", the default, is the limiter's own limit. The last Plan counts.
-// One that the limiter does not have is an error, and a warning in the log.
+// One that the limiter does not have is an error, and is logged.
 func Plan(name string) CallOption { return CallOption{unit: name, kind: optionPlan} }
 
 // maxAmount bounds one weight, cost or burst so that its thousandths stay far from the edge of an int64.

@@ -218,8 +218,8 @@ type KeyState struct {
 	Part              float64 // of the limit, lent to this replica in place of its share; 0: the share
 }
 
-// Keys iterates over the keys that are remembered, in no order, while the limiter goes on: those that come or go
-// meanwhile may be missing. A million keys take less than a second.
+// Keys iterates over the keys that are remembered, in no order; those that come or go meanwhile may be missing. A
+// million keys take less than a second.
 func (l *Limiter) Keys() iter.Seq[KeyState] {
 	return func(yield func(KeyState) bool) {
 		for i := range l.shards {
