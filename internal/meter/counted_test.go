@@ -41,6 +41,15 @@ func TestCounted(t *testing.T) {
 	is(t, "a closed window counts", w.Counts(), false)
 }
 
+// A clock that goes back and forth comes into a window of which reports are known that have grown old.
+func TestCountedAfterSteps(t *testing.T) {
+	w := opened(sec(60), quarter.Schedule)
+	w.Learn(sec(60), quarter.Schedule, 10, sec(61).At)
+	left(t, "known", w, sec(60), quarter, 90, 90)
+	w.Roll(sec(60.5).stepped(-time.Minute), quarter.Schedule)
+	left(t, "back in it, when they are old", w, sec(62), quarter, 25, 25)
+}
+
 // Half of the share is used.
 func TestBusy(t *testing.T) {
 	w := opened(sec(0), quarter.Schedule)

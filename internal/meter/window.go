@@ -165,6 +165,7 @@ func (w *Window) Roll(t Instant, c *Schedule) {
 		quota = max(quota, 1)
 	}
 	*w = Window{Index: k, Quota: quota, Used: owed, opened: t.At, Fleet: w.close()}
+	w.recount(t, c) // a clock that has stepped may come back to a window of which something is known
 }
 
 // room is how many events are left. A negative rest is owed by the windows that follow. That is what was
