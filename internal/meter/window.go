@@ -15,7 +15,7 @@ type Schedule struct {
 	ordinal  uint64 // 1..replicas: the first of its own; 0 unknown
 	weight   uint64 // how many are its own
 	phase    int64  // without an ordinal, which of the sparse windows are ours
-	Keeps    bool   // an event that a sparse window allows stays until it is used; see setting.meet
+	Keeps    bool   // an event that a sparse window allows stays until it is used, so that it meets those of other rates
 }
 
 // NewSchedule returns the schedule of a replica: so many events over the fleet in each window of a period. Phase
@@ -221,7 +221,7 @@ func (w *Window) Until(t Instant, r *Rule, from time.Duration, ahead, n float64)
 	left := w.over() - before
 	early := float64(-left) - float64(all.weight-1) // ordinals in a row may each have one before their mean has
 	j = max(j, 1+int64(min(max(0, early/all.mean()-2), math.MaxInt32)))
-	left = c.carried(left, int64(min(all.sum(k+1, k+j), math.MaxInt32)))
+	left = c.carried(left, int64(min(all.sum(k+1, k+j), 1<<53)))
 	for range looked {
 		q := all.quota(k + j)
 		if c.Keeps && left > 0 {

@@ -378,3 +378,11 @@ func (p *plain) reads(rt *rapid.T, w *Window, r *Rule, now Instant) {
 		rt.Fatalf("%+v: %+v, want %+v", p, got, want)
 	}
 }
+
+// A debt of any size is waited for to its end, and not longer.
+func TestLargeDebt(t *testing.T) {
+	r := &Rule{Schedule: NewSchedule(time.Second, 1e9, Part{1, 1, 1}, 0)}
+	w := opened(dawn, r.Schedule)
+	w.Take(dawn, r, mostEvents)
+	is(t, "a thousand windows' events", w.Until(dawn, r, 0, 0, 1), 1000*time.Second)
+}
