@@ -15,7 +15,7 @@ type Schedule struct {
 	ordinal  uint64 // 1..replicas: the first of its own; 0 unknown
 	weight   uint64 // how many are its own
 	phase    int64  // without an ordinal, which of the sparse windows are ours
-	Keeps    bool   // an event that a sparse window allows stays until it is used, so that it meets those of other rates
+	Keeps    bool   // an event that a sparse window allows stays until it is used, so that it meets those of others
 }
 
 // NewSchedule returns the schedule of a replica: so many events over the fleet in each window of a period. Phase
