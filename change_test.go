@@ -211,7 +211,7 @@ func TestWaitersAndChanges(t *testing.T) {
 		first, second := asking(t, l, "k"), asking(t, l, "k")
 		setLimit(t, l, Rates(PerHour(7200), named("new", Every(10*time.Second))))
 		asking(t, l, "k").gaveUp(t)
-		if d := refusedFor(t, l, ReasonRate, "k"); d.Rule != "new" || d.RetryAfter != 30*time.Second {
+		if d := refusedFor(t, l, ReasonRate, "k"); d.Rule.Name != "new" || d.RetryAfter != 30*time.Second {
 			t.Errorf("got %+v, want the turn behind two waiters, 30 s", d)
 		}
 		time.Sleep(20 * time.Second)

@@ -270,20 +270,27 @@ func (g *gate) use(now meter.Instant) float64 {
 	return min(max(most, 0), 1)
 }
 
-// RuleState is the state of a key under one rule, on this replica. A rate has a Window, a controller of the policy has
-// a Pace, and slots have neither. The Limit of a controller is the most that it may allow, +Inf without a rate, its
-// Share that divided by the pool, 0 when the size of the pool is unknown, and its Burst and Left are those of its
-// pace.
-type RuleState struct {
+// Rule is a rate, the slots, or a controller of the policy. The Limit of a controller is the most that it may allow,
+// +Inf without a rate, and its Share that divided by the pool, 0 when the size of the pool is unknown.
+type Rule struct {
 	Name         string        // of the rate; "in-flight" for slots, "adaptive" for a controller
 	Unit         string        // of the events, "" for requests; "in-flight" for a controller of slots
 	Limit, Share float64       // fleet and here: events per Window, or slots; of a controller, per second
 	Window       time.Duration // of a rate, its Per
-	Burst        float64       // events that may come at once, here; 0 for windows and slots
-	Left         float64       // events, or slots, that are left here; negative: owed
-	Reset        time.Duration // until a rate is full, or a window has room; until a controller's pause ends
-	Pace         float64       // what a controller allows, or will after a pause: events per second, or slots
-	ForgottenIn  time.Duration // until a controller forgets if no feedback comes; 0: nothing has been learned
+}
+
+// exported is what is told of a rule.
+func (r *rule) exported() Rule { return Rule{r.name, r.unit, r.limit, r.share, r.window} }
+
+// RuleState is the state of a key under one rule, on this replica. A rate has a Window, a controller has a Pace, and
+// slots have neither. The Burst and Left of a controller are those of its pace.
+type RuleState struct {
+	Rule
+	Burst       float64       // events that may come at once, here; 0 for windows and slots
+	Left        float64       // events, or slots, that are left here; negative: owed
+	Reset       time.Duration // until a rate is full, or a window has room; until a controller's pause ends
+	Pace        float64       // what a controller allows, or will after a pause: events per second, or slots
+	ForgottenIn time.Duration // until a controller forgets if no feedback comes; 0: nothing has been learned
 }
 
 // seenState is state for those who ask: what is left is not known while the pool is awaited.
@@ -324,10 +331,7 @@ func (g *gate) state(dst []RuleState, now meter.Instant) []RuleState {
 		n := len(dst)
 		dst = slices.Grow(dst, 1)[:n+1]
 		x := &dst[n]
-		*x = RuleState{
-			Name: r.name, Unit: r.unit, Limit: r.limit, Share: r.share,
-			Burst: r.burst, Window: r.window,
-		}
+		*x = RuleState{Rule: r.exported(), Burst: r.burst}
 		left, of, full := g.resource(r).Left(now, &r.Rule)
 		if x.Left, x.Reset = left, full; r.Counted {
 			x.Share = of
@@ -438,8 +442,8 @@ func (e Explanation) verdict() string {
 		text = "the next request is refused"
 	}
 	text += " (" + n.Reason.String()
-	if n.Rule != "" {
-		text += ", rule " + n.Rule
+	if n.Rule.Name != "" {
+		text += ", rule " + n.Rule.Name
 	}
 	text += ")"
 	if n.RetryAfter > 0 {

@@ -158,7 +158,7 @@ func newRuleExplanation(r quotient.RuleState, inFlight int) RuleExplanation {
 
 func newDecision(d quotient.Decision) Decision {
 	return Decision{
-		OK: d.OK, Reason: d.Reason.String(), Rule: d.Rule, Unit: d.Unit, Limit: perSecond(d.Limit, d.Window),
+		OK: d.OK, Reason: d.Reason.String(), Rule: d.Rule.Name, Unit: d.Unit, Limit: perSecond(d.Limit, d.Window),
 		Share: perSecond(d.Share, d.Window), RetryAfterSeconds: d.RetryAfter.Seconds(), Text: d.String(),
 	}
 }

@@ -16,12 +16,12 @@ func TestStateHasStableNames(t *testing.T) {
 				Kind: quotient.CountedWindow, NoTurns: true}},
 			InFlight: 8,
 		},
-		Rules: []quotient.RuleState{{Name: "minute", Unit: "tokens", Limit: 90, Share: 30,
-			Window: time.Minute, Burst: 3}},
+		Rules: []quotient.RuleState{{Burst: 3,
+			Rule: quotient.Rule{Name: "minute", Unit: "tokens", Limit: 90, Share: 30, Window: time.Minute}}},
 		Plans: []quotient.PlanStats{{
 			Name: "free", Limit: quotient.Limit{InFlight: 18},
-			Rules: []quotient.RuleState{{Name: "in-flight", Limit: 18, Share: 6, Left: 6},
-				{Name: "adaptive", Pace: 4}},
+			Rules: []quotient.RuleState{{Rule: quotient.Rule{Name: "in-flight", Limit: 18, Share: 6}, Left: 6},
+				{Rule: quotient.Rule{Name: "adaptive"}, Pace: 4}},
 		}},
 		Pool: quotient.PoolStats{
 			Pool:   quotient.Pool{Replicas: 3, Ordinal: 2, Fixed: true},

@@ -288,19 +288,19 @@ func TestNoNumberIsBeyondJSON(t *testing.T) {
 			t.Errorf("finite(%v) = %v", x, got)
 		}
 	}
+	nan := quotient.Rule{Share: math.NaN(), Limit: math.Inf(1)}
 	e := newExplanation("api", quotient.Explanation{
 		KeyState: quotient.KeyState{Rules: []quotient.RuleState{
-			{Left: math.Inf(-1), Share: math.NaN()},
-			{Pace: math.Inf(1), Share: math.NaN(), Limit: math.Inf(1)},
+			{Left: math.Inf(-1), Rule: nan}, {Pace: math.Inf(1), Rule: nan},
 		}},
-		Next: quotient.Decision{Limit: math.Inf(1), Share: math.NaN()},
+		Next: quotient.Decision{Rule: nan},
 	}, quotient.PoolStats{})
 	if l := e.Learned[0]; l.Pace != math.MaxFloat64 || l.Share != 0 || l.Ceiling != math.MaxFloat64 ||
 		e.Rules[0].Tokens != -math.MaxFloat64 || e.Next.Share != 0 {
 		t.Errorf("%+v", e)
 	}
 	k := newKeys("api", []quotient.KeyState{{Used: math.NaN(), Rules: []quotient.RuleState{
-		{Window: 1, Left: math.Inf(-1)}, {Pace: math.Inf(1)},
+		{Rule: quotient.Rule{Window: 1}, Left: math.Inf(-1)}, {Pace: math.Inf(1)},
 	}}})
 	if u := k.Keys[0]; u.Used != 0 || u.Tokens[0] != -math.MaxFloat64 || u.Rate != math.MaxFloat64 {
 		t.Errorf("%+v", u)

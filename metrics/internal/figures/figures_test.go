@@ -57,11 +57,13 @@ func TestFiguresAreTheirFields(t *testing.T) {
 // TestRatesOfALimit: rates are a second's, and names that become one label are told apart, each cut at 64 bytes.
 func TestRatesOfALimit(t *testing.T) {
 	long := strings.Repeat("x", 63)
-	rules := []quotient.RuleState{{Name: "in-flight", Limit: 6, Share: 3}}
+	rules := []quotient.RuleState{{Rule: quotient.Rule{Name: "in-flight", Limit: 6, Share: 3}}}
 	for _, name := range []string{"\xff", "\uFFFD #4", "\xfe", long + "é"} {
-		rules = append(rules, quotient.RuleState{Name: name, Limit: 120, Share: 60, Window: time.Minute})
+		rules = append(rules, quotient.RuleState{
+			Rule: quotient.Rule{Name: name, Limit: 120, Share: 60, Window: time.Minute}})
 	}
-	rules = append(rules, quotient.RuleState{Name: "\xff", Unit: "tokens", Limit: 120, Share: 60, Window: time.Minute})
+	tokens := quotient.Rule{Name: "\xff", Unit: "tokens", Limit: 120, Share: 60, Window: time.Minute}
+	rules = append(rules, quotient.RuleState{Rule: tokens})
 	var got []string
 	sendRates(&Reading{Stats: quotient.Stats{Rules: rules}}, func(v float64, labels ...string) {
 		got = append(got, fmt.Sprint(v, labels[1:]))
