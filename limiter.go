@@ -46,9 +46,9 @@ func Must(l *Limiter, err error) *Limiter {
 func (l *Limiter) warn(limit Limit) {
 	l.warnOfSlots()
 	limit.warn(l.log)
-	_, _, plans := l.limits(&l.shards[0])
-	for _, p := range plans {
-		p.Limit.warn(l.log.With("plan", p.Name))
+	_, plans := l.limits(&l.shards[0])
+	for _, name := range slices.Sorted(maps.Keys(plans)) {
+		plans[name].Limit.warn(l.log.With("plan", name))
 	}
 }
 

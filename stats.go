@@ -1,7 +1,6 @@
 package quotient
 
 import (
-	"cmp"
 	"fmt"
 	"iter"
 	"math"
@@ -16,13 +15,12 @@ import (
 // Stats are a limiter's counts since it was made, and its present state. Those of different shards are not of one
 // instant.
 type Stats struct {
-	Version       uint64      // counts SetLimit, SetPlan, Override, Reset, SetDryRun, SetPool, its ends
-	DryRun        bool        // all calls are admitted
-	Learns        bool        // the policy learns: Permit.Done does more than Release
-	Overrides     int         // keys with a limit of their own
-	Limit         Limit       // over the fleet
-	Rules         []RuleState // of a key never seen; none under a limit that denies
-	Plans         []PlanStats // by name
+	Version       uint64 // counts SetLimit, SetPlan, Override, Reset, SetDryRun, SetPool, its ends
+	DryRun        bool   // all calls are admitted
+	Learns        bool   // the policy learns: Permit.Done does more than Release
+	Overrides     int    // keys with a limit of their own
+	PlanStats            // of the limiter's own limit
+	Plans         map[string]PlanStats
 	Pool          PoolStats
 	Demand        DemandStats
 	Fleet         FleetStats
@@ -43,9 +41,8 @@ type Stats struct {
 	Throttled      uint64            // feedback that was policy.Throttled; 0 under policy.Fixed
 }
 
-// PlanStats is a plan: see SetPlan.
+// PlanStats is a limit in force: the limiter's own, or that of a plan (SetPlan).
 type PlanStats struct {
-	Name  string
 	Limit Limit       // over the fleet
 	Rules []RuleState // of a key never seen; none under a limit that denies
 }
@@ -95,7 +92,7 @@ func (l *Limiter) Stats() Stats {
 	out.Demand, out.Fleet = l.exchange.stats(time.Since(l.base), l.newsMaxAge)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	out.Limit, out.Rules, out.Plans = l.limits(&l.shards[0])
+	out.PlanStats, out.Plans = l.limits(&l.shards[0])
 	out.Pool = l.poolStats()
 	out.Version, out.DryRun, out.Overrides = l.version, l.dry.Load(), len(l.overrides.limits)
 	return out
@@ -154,19 +151,18 @@ func (out *Stats) add(c *counters) {
 	}
 }
 
-// limits returns the limit in force, where a key never seen stands under it, and the same of the plans.
-func (l *Limiter) limits(s *shard) (Limit, []RuleState, []PlanStats) {
+// limits returns the limit in force, and those of the plans.
+func (l *Limiter) limits(s *shard) (own PlanStats, plans map[string]PlanStats) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
-	var plans []PlanStats
+	plans = make(map[string]PlanStats)
 	for _, st := range l.inForce.settings()[1:] {
 		if st.planName != "" {
-			plans = append(plans, PlanStats{st.planName, st.limit.clone(), s.unseen(st.plan).looked(now)})
+			plans[st.planName] = PlanStats{st.limit.clone(), s.unseen(st.plan).looked(now)}
 		}
 	}
-	slices.SortFunc(plans, func(a, b PlanStats) int { return cmp.Compare(a.Name, b.Name) })
-	return s.newest(0).limit.clone(), s.unseen(0).looked(now), plans
+	return PlanStats{s.newest(0).limit.clone(), s.unseen(0).looked(now)}, plans
 }
 
 // looked is where an untouched gate stands.

@@ -178,7 +178,7 @@ type configuration struct {
 	version   uint64
 	limit     quotient.Limit
 	pool      quotient.Pool
-	plans     []quotient.PlanStats
+	plans     map[string]quotient.PlanStats
 	overrides map[string]quotient.Limit
 	dryRun    bool
 }

@@ -119,10 +119,8 @@ func readPlan(body []byte) (namedPlan, *Problem) {
 // show is the plan for the log.
 func (v namedPlan) show(l *quotient.Limiter) slog.Value {
 	value := slog.StringValue("none")
-	for _, p := range l.Stats().Plans {
-		if p.Name == v.name {
-			value = limitValue(p.Limit)
-		}
+	if p, ok := l.Stats().Plans[v.name]; ok {
+		value = limitValue(p.Limit)
 	}
 	return slog.GroupValue(slog.String("plan", v.name), slog.Attr{Key: "limit", Value: value})
 }

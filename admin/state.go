@@ -1,9 +1,11 @@
 package admin
 
 import (
+	"maps"
 	"math"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -250,10 +252,11 @@ func finite(x float64) float64 {
 	return max(-math.MaxFloat64, min(x, math.MaxFloat64))
 }
 
-func newPlanStates(plans []quotient.PlanStats) []PlanState {
+func newPlanStates(plans map[string]quotient.PlanStats) []PlanState {
 	states := make([]PlanState, 0, len(plans))
-	for _, p := range plans {
-		states = append(states, PlanState{p.Name, newLimitState(p.Limit), newRuleStates(p.Rules)})
+	for _, name := range slices.Sorted(maps.Keys(plans)) {
+		p := plans[name]
+		states = append(states, PlanState{name, newLimitState(p.Limit), newRuleStates(p.Rules)})
 	}
 	return states
 }

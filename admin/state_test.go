@@ -11,15 +11,17 @@ import (
 
 func TestStateHasStableNames(t *testing.T) {
 	full := quotient.Stats{
-		Limit: quotient.Limit{
-			Rates: []quotient.Rate{{Name: "minute", Unit: "tokens", Events: 90, Per: time.Minute, Burst: 9,
-				Kind: quotient.CountedWindow, NoTurns: true}},
-			InFlight: 8,
+		PlanStats: quotient.PlanStats{
+			Limit: quotient.Limit{
+				Rates: []quotient.Rate{{Name: "minute", Unit: "tokens", Events: 90, Per: time.Minute, Burst: 9,
+					Kind: quotient.CountedWindow, NoTurns: true}},
+				InFlight: 8,
+			},
+			Rules: []quotient.RuleState{{Burst: 3,
+				Rule: quotient.Rule{Name: "minute", Unit: "tokens", Limit: 90, Share: 30, Window: time.Minute}}},
 		},
-		Rules: []quotient.RuleState{{Burst: 3,
-			Rule: quotient.Rule{Name: "minute", Unit: "tokens", Limit: 90, Share: 30, Window: time.Minute}}},
-		Plans: []quotient.PlanStats{{
-			Name: "free", Limit: quotient.Limit{InFlight: 18},
+		Plans: map[string]quotient.PlanStats{"free": {
+			Limit: quotient.Limit{InFlight: 18},
 			Rules: []quotient.RuleState{{Rule: quotient.Rule{Name: "in-flight", Limit: 18, Share: 6}, Left: 6},
 				{Rule: quotient.Rule{Name: "adaptive"}, Pace: 4}},
 		}},

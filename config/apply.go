@@ -184,8 +184,8 @@ func unlike(a, b limits) []string {
 
 func plans(now quotient.Stats) limits {
 	all := make(limits)
-	for _, p := range now.Plans {
-		all[p.Name] = p.Limit
+	for name, p := range now.Plans {
+		all[name] = p.Limit
 	}
 	return all
 }

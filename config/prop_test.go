@@ -94,8 +94,8 @@ func states(reg *quotient.Registry, keys []string) map[string]state {
 				s.hints = append(s.hints, r.Share)
 			}
 		}
-		for _, p := range now.Plans {
-			s.plans[p.Name] = p.Limit.String()
+		for name, p := range now.Plans {
+			s.plans[name] = p.Limit.String()
 		}
 		for _, key := range keys {
 			if e := l.Explain(key); e.Overridden {

@@ -153,10 +153,8 @@ func plans(p *tab) {
 		part+`.innerText.includes("No plan:") && !`+part+`.querySelector("table").checkVisibility()`)
 	p.until("they stand between rules and keys", `$$("#limiter-api h3").filter((n) => n.checkVisibility()).map((n) => n.textContent).join() === "Rules,Plans,Hottest keys,Overrides"`)
 	limit := func(name string) string {
-		for _, plan := range l.Stats().Plans {
-			if plan.Name == name {
-				return plan.Limit.String()
-			}
+		if plan, ok := l.Stats().Plans[name]; ok {
+			return plan.Limit.String()
 		}
 		return "none"
 	}

@@ -770,9 +770,9 @@ func (w *world) rename(r *replica) {
 		return // the rules of a plan that ends stay then, and a key that was never in it counts what they count
 	}
 	old, limit := fmt.Sprint("spare", w.seq), w.drawLimit("spare")
-	for _, p := range r.l.Stats().Plans {
-		if strings.HasPrefix(p.Name, "spare") {
-			old = p.Name
+	for name := range r.l.Stats().Plans {
+		if strings.HasPrefix(name, "spare") {
+			old = name
 		}
 	}
 	if known := r.known; !r.learn(limit) {

@@ -112,13 +112,13 @@ func sendDryRun(r *Reading, send func(float64, ...string)) {
 
 // plans iterates over the limits of a limiter: its own, which has no name, and those of its plans, each with
 // a name that a scrape can carry.
-func (r *Reading) plans() iter.Seq[quotient.PlanStats] {
-	return func(yield func(quotient.PlanStats) bool) {
-		if !yield(quotient.PlanStats{Limit: r.Limit, Rules: r.Rules}) {
+func (r *Reading) plans() iter.Seq2[string, quotient.PlanStats] {
+	return func(yield func(string, quotient.PlanStats) bool) {
+		if !yield("", r.PlanStats) {
 			return
 		}
-		for _, p := range r.Plans {
-			if p.Name = label(p.Name); !yield(p) {
+		for name, p := range r.Plans {
+			if !yield(label(name), p) {
 				return
 			}
 		}
@@ -126,17 +126,17 @@ func (r *Reading) plans() iter.Seq[quotient.PlanStats] {
 }
 
 func sendRates(r *Reading, send func(float64, ...string)) {
-	for p := range r.plans() {
-		sendRatesOf(p, send)
+	for plan, p := range r.plans() {
+		sendRatesOf(plan, p.Rules, send)
 	}
 }
 
 // sendRatesOf shows the rates of a limit in events per second, with labels that no other rate of the limit has. A
 // number tells two names apart that become the same label: one bad name must not cost the whole scrape, and an SDK
 // of OpenTelemetry adds up what has the same attributes.
-func sendRatesOf(p quotient.PlanStats, send func(float64, ...string)) {
-	taken := make(map[[2]string]bool, len(p.Rules))
-	for i, rate := range p.Rules {
+func sendRatesOf(plan string, rules []quotient.RuleState, send func(float64, ...string)) {
+	taken := make(map[[2]string]bool, len(rules))
+	for i, rate := range rules {
 		if rate.Window == 0 {
 			continue // the slots, or a policy
 		}
@@ -148,25 +148,25 @@ func sendRatesOf(p quotient.PlanStats, send func(float64, ...string)) {
 			id[0] = fmt.Sprintf("%s #%d", id[0], i+1)
 		}
 		taken[id] = true
-		send(rate.Limit/rate.Window.Seconds(), p.Name, id[0], id[1], "global")
-		send(rate.Share/rate.Window.Seconds(), p.Name, id[0], id[1], "share")
+		send(rate.Limit/rate.Window.Seconds(), plan, id[0], id[1], "global")
+		send(rate.Share/rate.Window.Seconds(), plan, id[0], id[1], "share")
 	}
 }
 
 func sendSlots(r *Reading, send func(float64, ...string)) {
-	for p := range r.plans() {
+	for plan, p := range r.plans() {
 		for _, rule := range p.Rules {
 			if rule.Window == 0 && rule.Pace == 0 {
-				send(rule.Limit, p.Name, "global")
-				send(rule.Share, p.Name, "share")
+				send(rule.Limit, plan, "global")
+				send(rule.Share, plan, "share")
 			}
 		}
 	}
 }
 
 func sendDenies(r *Reading, send func(float64, ...string)) {
-	for p := range r.plans() {
-		send(Bit(p.Limit.Deny), p.Name)
+	for plan, p := range r.plans() {
+		send(Bit(p.Limit.Deny), plan)
 	}
 }
 
