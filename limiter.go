@@ -358,6 +358,7 @@ const (
 func init() {
 	inside.SetLimit, inside.SetPlan, inside.Override = (*Limiter).setLimit, (*Limiter).setPlan, (*Limiter).override
 	inside.Fix, inside.Count, inside.ForgetPromises = fix, (*Limiter).counted, (*Limiter).forgetPromises
+	inside.MoreOf = func(s *Stats) *inside.More { return &s.more }
 	inside.Lend, inside.Report = (*Limiter).lendKey, (*Limiter).reportKey
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient/internal/carry"
+	"github.com/quotient-go/quotient/internal/inside"
 	"github.com/quotient-go/quotient/internal/meter"
 )
 
@@ -16,8 +17,6 @@ import (
 // instant.
 type Stats struct {
 	Version       uint64 // counts SetLimit, SetPlan, Override, Reset, SetDryRun, SetPool, its ends
-	DryRun        bool   // all calls are admitted
-	Learns        bool   // the policy learns: Permit.Done does more than Release
 	Overrides     int    // keys with a limit of their own
 	PlanStats            // of the limiter's own limit
 	Plans         map[string]PlanStats
@@ -39,6 +38,8 @@ type Stats struct {
 	Expired        uint64            // turns of a paced rate that were lost: the caller woke too late
 	DryRunAdmitted map[Reason]uint64 // calls that only a dry run has admitted, by what stood in the way
 	Throttled      uint64            // feedback that was policy.Throttled; 0 under policy.Fixed
+
+	more inside.More
 }
 
 // PlanStats is a limit in force: the limiter's own, or that of a plan (SetPlan).
@@ -77,7 +78,7 @@ type FleetStats struct {
 // Stats returns the limiter's numbers, after a look for permits whose time is over.
 func (l *Limiter) Stats() Stats {
 	out := Stats{
-		MaxKeys: l.maxKeys, Waiting: int(l.waiting.Load()), Learns: l.learns,
+		MaxKeys: l.maxKeys, Waiting: int(l.waiting.Load()),
 		Refused: make(map[Reason]uint64), DryRunAdmitted: make(map[Reason]uint64),
 	}
 	for i := range l.shards {
@@ -94,7 +95,8 @@ func (l *Limiter) Stats() Stats {
 	defer l.mu.Unlock()
 	out.PlanStats, out.Plans = l.limits(&l.shards[0])
 	out.Pool = l.poolStats()
-	out.Version, out.DryRun, out.Overrides = l.version, l.dry.Load(), len(l.overrides.limits)
+	out.Version, out.Overrides = l.version, len(l.overrides.limits)
+	out.more = inside.More{DryRun: l.dry.Load(), Learns: l.learns}
 	return out
 }
 
@@ -361,11 +363,11 @@ type Explanation struct {
 	KeyState
 	Remembered bool     // false: a key that would start fresh
 	Overflow   bool     // it shares the gate of the keys for which there is no room
-	DryRun     bool     // all calls are admitted
 	Limit      Limit    // that holds for the key, over the fleet
-	First      Reason   // why the first waiter of the key waits; ReasonNone when there is none
 	Next       Decision // what Check returns, but RetryAfter is that of a call for which no other was told a turn
 
+	dryRun bool
+	first  Reason // why the first waiter of the key waits; ReasonNone when there is none
 	belief belief // of the pool that the limit is divided by
 }
 
@@ -382,11 +384,11 @@ func (l *Limiter) Explain(key string, opts ...CallOption) Explanation {
 	}
 	e := Explanation{
 		KeyState: g.keyState(key, now), Remembered: s.find(h) != nil, Overflow: s.overflow.is(g),
-		DryRun: l.dry.Load(), Limit: g.setting.limit.clone(), belief: g.setting.belief,
+		dryRun: l.dry.Load(), Limit: g.setting.limit.clone(), belief: g.setting.belief,
 	}
 	e.Rules = g.state(nil, now)
 	if g.waited() {
-		e.First = g.ext.blocked
+		e.first = g.ext.blocked
 	}
 	if err != nil {
 		e.Next = Decision{Reason: ReasonBadRequest, bad: err}
@@ -413,8 +415,8 @@ func (e Explanation) String() string {
 		add("%s\n", r.words())
 	}
 	add("%d in flight, %d waiting", e.InFlight, e.Waiting)
-	if e.First != ReasonNone {
-		add(", the first of them for: %s", e.First)
+	if e.first != ReasonNone {
+		add(", the first of them for: %s", e.first)
 	}
 	b.WriteString(".")
 	switch {
@@ -446,7 +448,7 @@ func (e Explanation) verdict() string {
 		until := time.Now().Add(n.RetryAfter).Format(time.TimeOnly)
 		text += fmt.Sprintf(" for %v, until %s", short(n.RetryAfter), until)
 	}
-	if e.DryRun {
+	if e.dryRun {
 		text += "; this is a dry run, so it is admitted"
 	}
 	return text

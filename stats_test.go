@@ -131,7 +131,7 @@ func TestStatsAreOfTheirVersion(t *testing.T) {
 	}()
 	wrong := 0
 	for range 20000 {
-		if s := l.Stats(); s.DryRun != (s.Version%2 == 1) {
+		if s := l.Stats(); s.more.DryRun != (s.Version%2 == 1) {
 			wrong++
 		}
 	}
@@ -167,7 +167,7 @@ func TestExplain(t *testing.T) {
 		}
 		waiter := asking(t, l, "k")
 		e = l.Explain("k")
-		if e.First != ReasonInFlight || e.InFlight != 4 || e.Waiting != 1 || e.Rules[2].Left != 0 ||
+		if e.first != ReasonInFlight || e.InFlight != 4 || e.Waiting != 1 || e.Rules[2].Left != 0 ||
 			!e.Remembered || e.Next != l.Check("k") {
 			t.Errorf("%+v", e)
 		}
@@ -196,7 +196,7 @@ func TestExplain(t *testing.T) {
 		override(t, l, "k", ptr(Limit{Deny: true}))
 		l.SetDryRun(true)
 		e = l.Explain("k")
-		if !e.Overridden || !e.DryRun || !e.Limit.Deny {
+		if !e.Overridden || !e.dryRun || !e.Limit.Deny {
 			t.Errorf("%+v", e)
 		}
 		explained(t, e, "is refused (denied); this is a dry run", "deny (its own)")

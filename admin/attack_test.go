@@ -185,7 +185,7 @@ type configuration struct {
 
 func configurationOf(l *quotient.Limiter) configuration {
 	return configuration{l.Stats().Version, l.Stats().Limit, l.Stats().Pool.Pool, l.Stats().Plans,
-		l.Overrides(), l.Stats().DryRun}
+		l.Overrides(), l.DryRun()}
 }
 
 func TestAttackBodies(t *testing.T) {

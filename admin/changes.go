@@ -229,7 +229,7 @@ func parseDryRun(body []byte) (change, *Problem) {
 	on, bad := readDryRun(body)
 	return change{
 		what: "dry run set", field: "dry_run",
-		show:  func(l *quotient.Limiter) slog.Value { return slog.BoolValue(l.Stats().DryRun) },
+		show:  func(l *quotient.Limiter) slog.Value { return slog.BoolValue(l.DryRun()) },
 		apply: func(l *quotient.Limiter) error { l.SetDryRun(on); return nil },
 	}, bad
 }

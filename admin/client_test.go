@@ -103,8 +103,8 @@ func everyMethod(t *testing.T, c *Client, api *quotient.Limiter) {
 	if err != nil || !reflect.DeepEqual(api.Stats().Limit, limit) || next.ETag == seen.ETag {
 		t.Errorf("SetLimit: %+v, %v", next, err)
 	}
-	if _, err = c.SetDryRun(ctx, "api", true, ValidateOnly()); err != nil || api.Stats().DryRun {
-		t.Errorf("validated: %v, dry run %v", err, api.Stats().DryRun)
+	if _, err = c.SetDryRun(ctx, "api", true, ValidateOnly()); err != nil || api.DryRun() {
+		t.Errorf("validated: %v, dry run %v", err, api.DryRun())
 	}
 	paid := quotient.Limit{InFlight: 5}
 	if next, err = c.SetPlan(ctx, "api", "paid", &paid, IfMatch(next.ETag)); err != nil ||
@@ -116,7 +116,7 @@ func everyMethod(t *testing.T, c *Client, api *quotient.Limiter) {
 		!api.Explain("K").Limit.Deny {
 		t.Errorf("Override: %+v, %v", next, err)
 	}
-	if next, err = c.SetDryRun(ctx, "api", true, IfMatch(next.ETag)); err != nil || !api.Stats().DryRun {
+	if next, err = c.SetDryRun(ctx, "api", true, IfMatch(next.ETag)); err != nil || !api.DryRun() {
 		t.Errorf("SetDryRun: %+v, %v", next, err)
 	}
 	pool := quotient.Pool{Replicas: 4, Ordinal: 2, Weight: 3}

@@ -254,7 +254,7 @@ func (h *handler) getExplain(c *call) any {
 		c.wrong(bad)
 		return nil
 	}
-	return newExplanation(name, e, s.Pool)
+	return newExplanation(name, e, s)
 }
 
 // key reads exactly one of key and key_base64.

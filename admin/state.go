@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/inside"
 )
 
 // State is the answer of GET /state and of every PUT. The JSON names of it and of its parts are a promise:
@@ -165,14 +166,16 @@ func (h *handler) stateOfLimiter(name string, l *quotient.Limiter) LimiterState 
 	return s
 }
 
+var moreOf = inside.MoreOf.(func(*quotient.Stats) *inside.More)
+
 func newLimiterState(s quotient.Stats) LimiterState {
 	l := LimiterState{
 		Limit: newLimitState(s.Limit), Rules: newRuleStates(s.Rules), Plans: newPlanStates(s.Plans), Pool: newPoolState(s.Pool),
 		Keys: s.Keys, MaxKeys: s.MaxKeys, Waiting: s.Waiting, InFlight: s.InFlight,
 		Admitted: s.Admitted, Refused: byName(s.Refused), Waited: s.Waited,
 		Cancelled: s.Cancelled, Evicted: s.Evicted, Overflowed: s.Overflowed,
-		DoubleReleases: s.DoubleReleases, Reclaimed: s.Reclaimed, Throttled: s.Throttled, Learns: s.Learns,
-		Version: s.Version, DryRun: s.DryRun, DryRunAdmitted: byName(s.DryRunAdmitted), Expired: s.Expired,
+		DoubleReleases: s.DoubleReleases, Reclaimed: s.Reclaimed, Throttled: s.Throttled, Learns: moreOf(&s).Learns,
+		Version: s.Version, DryRun: moreOf(&s).DryRun, DryRunAdmitted: byName(s.DryRunAdmitted), Expired: s.Expired,
 		OverrideCount: s.Overrides, Overrides: []OverrideState{},
 	}
 	l.addDemand(s)

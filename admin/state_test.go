@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/inside"
 )
 
 func TestStateHasStableNames(t *testing.T) {
@@ -33,14 +34,15 @@ func TestStateHasStableNames(t *testing.T) {
 		Keys: 1, MaxKeys: 2, Waiting: 3, InFlight: 4, Admitted: 5,
 		Refused: map[quotient.Reason]uint64{quotient.ReasonRate: 6},
 		Waited:  7, Cancelled: 8, Evicted: 9, Overflowed: 10, DoubleReleases: 11, Reclaimed: 12,
-		Throttled: 13, Learns: true,
-		Version: 14, DryRun: true, DryRunAdmitted: map[quotient.Reason]uint64{quotient.ReasonRate: 15},
+		Throttled: 13,
+		Version:   14, DryRunAdmitted: map[quotient.Reason]uint64{quotient.ReasonRate: 15},
 		Expired: 16, Overrides: 17,
 		Demand: quotient.DemandStats{Keys: 5, Named: 4, Lent: 3, Age: 400 * time.Millisecond,
 			MaxAge: 2 * time.Second, Sent: 6, Received: 7},
 		Fleet: quotient.FleetStats{Replicas: 4, Admitted: 9, Refused: 8, Waiting: 7, InFlight: 6,
 			Age: 300 * time.Millisecond},
 	}
+	*moreOf(&full) = inside.More{DryRun: true, Learns: true}
 	const want = `{"limit":{"rates":[{"name":"minute","unit":"tokens","events":90,"per_seconds":60,"burst":9,"kind":"counted-window","aligned":true,"counted":true,"no_turns":true}],"in_flight":8,"denies":false},` +
 		`"rules":[{"name":"minute","unit":"tokens","limit":1.5,"share":0.5,"burst":3,"events":90,"window_seconds":60}],` +
 		`"plans":[{"name":"free","limit":{"rates":[],"in_flight":18,"denies":false},"rules":[{"name":"in-flight","unit":"","limit":18,"share":6,"burst":0,"events":0,"window_seconds":0}]}],` +

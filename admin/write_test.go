@@ -71,9 +71,9 @@ func TestChangesTakeEffect(t *testing.T) {
 		t.Errorf("overrides %+v, answer %+v", o, s)
 	}
 	put("/override?limiter=api", `{"key":"😀","limit":null}`)
-	if put("/dry-run?limiter=api", `{"dry_run":true}`); api.Stats().Overrides != 0 || !api.Stats().DryRun ||
-		tenants.Stats().DryRun {
-		t.Errorf("overrides %v, dry run %v %v", api.Overrides(), api.Stats().DryRun, tenants.Stats().DryRun)
+	if put("/dry-run?limiter=api", `{"dry_run":true}`); api.Stats().Overrides != 0 || !api.DryRun() ||
+		tenants.DryRun() {
+		t.Errorf("overrides %v, dry run %v %v", api.Overrides(), api.DryRun(), tenants.DryRun())
 	}
 	if s = put("/replicas", `{"replicas":5}`); len(s.Limiters) != 2 || api.Stats().Pool.Replicas != 5 ||
 		tenants.Stats().Pool.Replicas != 5 {
@@ -294,7 +294,7 @@ func TestNoNumberIsBeyondJSON(t *testing.T) {
 			{Left: math.Inf(-1), Rule: nan}, {Pace: math.Inf(1), Rule: nan},
 		}},
 		Next: quotient.Decision{Rule: nan},
-	}, quotient.PoolStats{})
+	}, quotient.Stats{})
 	if l := e.Learned[0]; l.Pace != math.MaxFloat64 || l.Share != 0 || l.Ceiling != math.MaxFloat64 ||
 		e.Rules[0].Tokens != -math.MaxFloat64 || e.Next.Share != 0 {
 		t.Errorf("%+v", e)

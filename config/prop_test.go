@@ -88,7 +88,7 @@ func states(reg *quotient.Registry, keys []string) map[string]state {
 	all := make(map[string]state)
 	for name, l := range reg.All() {
 		now := l.Stats()
-		s := state{now.Limit.String(), map[string]string{}, map[string]string{}, now.DryRun, now.Pool.Pool, nil}
+		s := state{now.Limit.String(), map[string]string{}, map[string]string{}, l.DryRun(), now.Pool.Pool, nil}
 		for _, r := range l.Explain("k").Rules {
 			if r.Name == "adaptive" {
 				s.hints = append(s.hints, r.Share)

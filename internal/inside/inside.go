@@ -1,5 +1,5 @@
 // Package inside is what other packages of this module may do to a limiter, and users may not. Package admin asks which
-// error a change would return, without the change. The judge and the properties of internal/judge fix what is chance
+// error a change would return, without the change, and shows with metrics More than users are told. The judge and the properties of internal/judge fix what is chance
 // otherwise, count without a side effect, and lend or report as a turn of the replicas' exchange would.
 //
 // The names of the variables' types are those of package quotient, which sets them when it is initialized; nothing
@@ -16,6 +16,14 @@ var (
 	SetPlan  any // func(*Limiter, string, *Limit, bool) (*Limit, error)
 	Override any // func(*Limiter, string, *Limit, bool) (*Limit, error)
 )
+
+// MoreOf is where More stands in a limiter's Stats.
+var MoreOf any // func(*Stats) *More
+
+// More is of the same instant as the Stats that it is in.
+type More struct {
+	DryRun, Learns bool // as the limiter's methods
+}
 
 // What tests do to a limiter. They return whether the key is remembered, or is under the rule.
 var (

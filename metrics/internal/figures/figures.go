@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/inside"
 )
 
 // Kind of a figure: values that only grow, values that may be added up over replicas, and values that may not.
@@ -33,11 +34,17 @@ type Figure struct {
 // Reading is one limiter as a scrape or a collection sees it.
 type Reading struct {
 	quotient.Stats
+	inside.More
 	limiter *quotient.Limiter
 }
 
+var moreOf = inside.MoreOf.(func(*quotient.Stats) *inside.More)
+
 // Of reads a limiter once.
-func Of(l *quotient.Limiter) *Reading { return &Reading{l.Stats(), l} }
+func Of(l *quotient.Limiter) *Reading {
+	s := l.Stats()
+	return &Reading{s, *moreOf(&s), l}
+}
 
 // single is a figure with one series a limiter.
 func single(k Kind, prometheus, otel, unit, text string, read func(*Reading) float64) Figure {

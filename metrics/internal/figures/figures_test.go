@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/inside"
 )
 
 // counted has another number in each field.
 var counted = quotient.Stats{
 	Admitted: 1, Cancelled: 2, Waited: 3, InFlight: 4, Waiting: 5, Keys: 6, MaxKeys: 7, Evicted: 8, Overflowed: 9,
-	Reclaimed: 10, DoubleReleases: 11, Expired: 12, Throttled: 13, Overrides: 14, DryRun: true, Version: 15,
+	Reclaimed: 10, DoubleReleases: 11, Expired: 12, Throttled: 13, Overrides: 14, Version: 15,
 	Refused:        map[quotient.Reason]uint64{quotient.ReasonRate: 16},
 	DryRunAdmitted: map[quotient.Reason]uint64{quotient.ReasonInFlight: 17},
 	Pool: quotient.PoolStats{
@@ -41,7 +42,7 @@ func TestFiguresAreTheirFields(t *testing.T) {
 		"fleet_waiting": 35, "fleet_in_flight": 36,
 	}
 	for _, f := range All {
-		f.Read(&Reading{Stats: counted}, func(v float64, labels ...string) {
+		f.Read(&Reading{Stats: counted, More: inside.More{DryRun: true}}, func(v float64, labels ...string) {
 			id := strings.Join(append([]string{strings.TrimPrefix(f.Prometheus, "quotient_")}, labels...), " ")
 			if v != want[id] || len(labels) != len(f.Labels) {
 				t.Errorf("%s: %v, want %v", id, v, want[id])
