@@ -21,7 +21,6 @@ type Stats struct {
 	PlanStats            // of the limiter's own limit
 	Plans         map[string]PlanStats
 	Pool          PoolStats
-	Demand        DemandStats
 	Fleet         FleetStats
 	Keys, MaxKeys int // remembered now, and at most
 	Waiting       int // callers in queues
@@ -59,14 +58,6 @@ type PoolStats struct {
 	Reports, Errors, Rejected uint64 // of the source: usable ones, failures, and pools out of range
 }
 
-// DemandStats are the replicas' reports on keys (Demand), zero while no source carries them.
-type DemandStats struct {
-	Keys, Named, Lent int           // that any replica reports on, of these by this one, and with more than its share
-	Age               time.Duration // of the oldest reports of them; math.MaxInt64 while some is missing
-	MaxAge            time.Duration // Demand's: the shares hold while reports are older
-	Sent, Received    uint64        // bytes of the source that carries it, for all limiters
-}
-
 // FleetStats are the sums over the limiters of this name on all live replicas, zero while no source carries them.
 type FleetStats struct {
 	Replicas          int // that the sum is of, by weight
@@ -90,24 +81,24 @@ func (l *Limiter) Stats() Stats {
 		s.mu.Unlock()
 	}
 	out.Admitted += l.collected.Load()
-	out.Demand, out.Fleet = l.exchange.stats(time.Since(l.base), l.newsMaxAge)
+	out.more.Demand, out.Fleet = l.exchange.stats(time.Since(l.base), l.newsMaxAge)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	out.PlanStats, out.Plans = l.limits(&l.shards[0])
 	out.Pool = l.poolStats()
 	out.Version, out.Overrides = l.version, len(l.overrides.limits)
-	out.more = inside.More{DryRun: l.dry.Load(), Learns: l.learns}
+	out.more.DryRun, out.more.Learns = l.dry.Load(), l.learns
 	return out
 }
 
 // stats returns the figures of the latest turn. reports have aged since then.
-func (x *exchange) stats(now, maxAge time.Duration) (d DemandStats, f FleetStats) {
+func (x *exchange) stats(now, maxAge time.Duration) (d inside.Demand, f FleetStats) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.keys == nil {
 		return d, f
 	}
-	d = DemandStats{
+	d = inside.Demand{
 		Keys: len(x.keys), Named: x.asked, Lent: x.lent, Age: older(x.age, now-x.at), MaxAge: maxAge,
 		Sent: x.sent, Received: x.received,
 	}

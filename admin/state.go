@@ -295,7 +295,7 @@ type FleetState struct {
 
 // addDemand adds what is carried between the replicas, if anything is.
 func (l *LimiterState) addDemand(s quotient.Stats) {
-	d, f := s.Demand, s.Fleet
+	d, f := moreOf(&s).Demand, s.Fleet
 	if d.MaxAge == 0 {
 		return
 	}

@@ -37,12 +37,11 @@ func TestStateHasStableNames(t *testing.T) {
 		Throttled: 13,
 		Version:   14, DryRunAdmitted: map[quotient.Reason]uint64{quotient.ReasonRate: 15},
 		Expired: 16, Overrides: 17,
-		Demand: quotient.DemandStats{Keys: 5, Named: 4, Lent: 3, Age: 400 * time.Millisecond,
-			MaxAge: 2 * time.Second, Sent: 6, Received: 7},
 		Fleet: quotient.FleetStats{Replicas: 4, Admitted: 9, Refused: 8, Waiting: 7, InFlight: 6,
 			Age: 300 * time.Millisecond},
 	}
-	*moreOf(&full) = inside.More{DryRun: true, Learns: true}
+	*moreOf(&full) = inside.More{DryRun: true, Learns: true, Demand: inside.Demand{
+		Keys: 5, Named: 4, Lent: 3, Age: 400 * time.Millisecond, MaxAge: 2 * time.Second, Sent: 6, Received: 7}}
 	const want = `{"limit":{"rates":[{"name":"minute","unit":"tokens","events":90,"per_seconds":60,"burst":9,"kind":"counted-window","aligned":true,"counted":true,"no_turns":true}],"in_flight":8,"denies":false},` +
 		`"rules":[{"name":"minute","unit":"tokens","limit":1.5,"share":0.5,"burst":3,"events":90,"window_seconds":60}],` +
 		`"plans":[{"name":"free","limit":{"rates":[],"in_flight":18,"denies":false},"rules":[{"name":"in-flight","unit":"","limit":18,"share":6,"burst":0,"events":0,"window_seconds":0}]}],` +

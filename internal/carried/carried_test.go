@@ -25,17 +25,17 @@ func TestTheRealReplicaBorrows(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		s := l.Stats()
-		if s.Demand.Lent != 1 || s.Fleet.Replicas != 4 || s.Fleet.Admitted <= 750 ||
-			s.Demand.Received != 3*s.Demand.Sent {
-			t.Errorf("stats: %+v, %+v", s.Demand, s.Fleet)
+		d := carried.DemandOf(s)
+		if d.Lent != 1 || s.Fleet.Replicas != 4 || s.Fleet.Admitted <= 750 || d.Received != 3*d.Sent {
+			t.Errorf("stats: %+v, %+v", d, s.Fleet)
 		}
 		if part := l.Explain("k").Part; part < 0.9 {
 			t.Errorf("it borrows up to %v of the limit, want nearly all", part)
 		}
 		src.Silence()
 		time.Sleep(time.Second)
-		if s := l.Stats(); s.Demand.Lent != 0 || s.Demand.Age <= s.Demand.MaxAge {
-			t.Errorf("without news: %+v", s.Demand)
+		if d = carried.DemandOf(l.Stats()); d.Lent != 0 || d.Age <= d.MaxAge {
+			t.Errorf("without news: %+v", d)
 		}
 		cancel()
 		<-ended

@@ -23,6 +23,15 @@ var MoreOf any // func(*Stats) *More
 // More is of the same instant as the Stats that it is in.
 type More struct {
 	DryRun, Learns bool // as the limiter's methods
+	Demand         Demand
+}
+
+// Demand is the replicas' reports on keys (quotient.Demand), zero while no source carries them.
+type Demand struct {
+	Keys, Named, Lent int           // that any replica reports on, of these by this one, and with more than its share
+	Age               time.Duration // of the oldest reports of them; math.MaxInt64 while some is missing
+	MaxAge            time.Duration // the option's: the shares hold while reports are older
+	Sent, Received    uint64        // bytes of the source that carries it, for all limiters
 }
 
 // What tests do to a limiter. They return whether the key is remembered, or is under the rule.

@@ -22,10 +22,11 @@ var counted = quotient.Stats{
 		Pool: quotient.Pool{Replicas: 18, Weight: 19, Ordinal: 20}, Source: "set", Age: 21 * time.Second,
 		Until: time.Unix(22, 0), Reports: 23, Errors: 24, Rejected: 25,
 	},
-	Demand: quotient.DemandStats{Keys: 26, Named: 27, Lent: 28, Age: 29 * time.Second, MaxAge: time.Minute, Sent: 30,
-		Received: 31},
 	Fleet: quotient.FleetStats{Replicas: 32, Admitted: 33, Refused: 34, Waiting: 35, InFlight: 36, Age: time.Second},
 }
+
+var more = inside.More{DryRun: true, Demand: inside.Demand{
+	Keys: 26, Named: 27, Lent: 28, Age: 29 * time.Second, MaxAge: time.Minute, Sent: 30, Received: 31}}
 
 // TestFiguresAreTheirFields: each figure is of its own field of Stats.
 func TestFiguresAreTheirFields(t *testing.T) {
@@ -42,7 +43,7 @@ func TestFiguresAreTheirFields(t *testing.T) {
 		"fleet_waiting": 35, "fleet_in_flight": 36,
 	}
 	for _, f := range All {
-		f.Read(&Reading{Stats: counted, More: inside.More{DryRun: true}}, func(v float64, labels ...string) {
+		f.Read(&Reading{Stats: counted, More: more}, func(v float64, labels ...string) {
 			id := strings.Join(append([]string{strings.TrimPrefix(f.Prometheus, "quotient_")}, labels...), " ")
 			if v != want[id] || len(labels) != len(f.Labels) {
 				t.Errorf("%s: %v, want %v", id, v, want[id])
@@ -84,13 +85,13 @@ func TestWhatIsUnknownIsAbsent(t *testing.T) {
 	late := counted
 	late.Fleet.Age = math.MaxInt64
 	late.Pool.Reports = 0
-	for _, r := range []quotient.Stats{{}, late} {
+	for _, r := range []*Reading{{}, {Stats: late, More: more}} {
 		for _, f := range All {
 			name := strings.TrimPrefix(f.Prometheus, "quotient_")
 			aged := name == "pool_age_seconds" || name == "demand_age_seconds" ||
 				strings.HasPrefix(name, "fleet_") && name != "fleet_replicas"
 			carried := strings.HasPrefix(name, "demand_") || strings.HasPrefix(name, "fleet_")
-			f.Read(&Reading{Stats: r}, func(float64, ...string) {
+			f.Read(r, func(float64, ...string) {
 				if aged || carried && r.Demand.MaxAge == 0 {
 					t.Errorf("%s is said", name)
 				}
