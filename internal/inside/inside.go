@@ -1,6 +1,7 @@
 // Package inside is what other packages of this module may do to a limiter, and users may not. Package admin asks which
-// error a change would return, without the change, and shows with metrics More than users are told. The judge and the properties of internal/judge fix what is chance
-// otherwise, count without a side effect, and lend or report as a turn of the replicas' exchange would.
+// error a change would return, without the change, and shows with package metrics More than users are told. The judge
+// and the properties of internal/judge fix what is chance otherwise, count without a side effect, and lend or report as
+// a turn of the replicas' exchange would.
 //
 // The names of the variables' types are those of package quotient, which sets them when it is initialized; nothing
 // changes them later. They are of type any because quotient imports this package.
