@@ -282,14 +282,6 @@ type RuleState struct {
 	ForgottenIn time.Duration // until a controller forgets if no feedback comes; 0: nothing has been learned
 }
 
-// seenState is state for those who ask: what is left is not known while the pool is awaited.
-func (g *gate) seenState(dst []RuleState, now meter.Instant) []RuleState {
-	if g.setting.awaiting {
-		return dst
-	}
-	return g.state(dst, now)
-}
-
 // StateInto makes Acquire, TryAcquire or Check also return the state on which the decision is based: (*into)[:0] gets
 // the key under each rule appended, first the rates, then the slots and the controllers. There are none under a limit
 // that denies or while AwaitPool waits. *into stays unchanged if the call is not valid, or if the context had ended
@@ -301,7 +293,9 @@ func (g *gate) tell(opts []CallOption, now meter.Instant) {
 	for _, a := range opts {
 		if a.into != nil {
 			g.advance(now, nil)
-			*a.into = g.seenState((*a.into)[:0], now)
+			if *a.into = (*a.into)[:0]; !g.setting.awaiting { // else nobody knows what is left
+				*a.into = g.state(*a.into, now)
+			}
 		}
 	}
 }

@@ -151,7 +151,6 @@ func TestStreamsKeepTheHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startStreaming(t, EventsEvery(time.Second))
 		f := s.dial()
-		f.first(t)
 		for range 540 { // nine minutes
 			if _, err := f.block(); err != nil {
 				t.Fatal(err)
