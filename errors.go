@@ -51,7 +51,7 @@ func (r Reason) String() string {
 type Decision struct {
 	OK         bool
 	Reason     Reason        // ReasonNone when OK
-	Rule                     // that refuses, a controller of events with a Window of a second; zero: no single one
+	Rule                     // the one that refuses; zero where no single one does
 	RetryAfter time.Duration // when to come again; 0 is "unknown"
 
 	bad error // of ReasonBadRequest

@@ -16,10 +16,10 @@ import (
 // Stats are a limiter's counts since it was made, and its present state. Those of different shards are not of one
 // instant.
 type Stats struct {
-	Version       uint64 // counts SetLimit, SetPlan, Override, Reset, SetDryRun, SetPool, its ends
-	Overrides     int    // keys with a limit of their own
-	PlanStats            // of the limiter's own limit
-	Plans         map[string]PlanStats
+	Version       uint64               // counts SetLimit, SetPlan, Override, Reset, SetDryRun, SetPool, its ends
+	Overrides     int                  // keys with a limit of their own
+	PlanStats                          // of the limiter's own limit
+	Plans         map[string]PlanStats // by name
 	Pool          PoolStats
 	Fleet         FleetStats
 	Keys, MaxKeys int // remembered now, and at most
@@ -259,13 +259,13 @@ func (g *gate) use(now meter.Instant) float64 {
 	return min(max(most, 0), 1)
 }
 
-// Rule is a rate, the slots, or a controller of the policy. The Limit of a controller is the most that it may allow,
-// +Inf without a rate, and its Share that divided by the pool, 0 when the size of the pool is unknown.
+// Rule is one part of a limit: a rate, the slots, or a controller of the policy. The Limit of a controller is the most
+// that it may allow, +Inf without a rate, and its Share that divided by the pool, 0 when the size of the pool is unknown.
 type Rule struct {
 	Name         string        // of the rate; "in-flight" for slots, "adaptive" for a controller
 	Unit         string        // of the events, "" for requests; "in-flight" for a controller of slots
 	Limit, Share float64       // fleet and here: events per Window, or slots; of a controller, per second
-	Window       time.Duration // of a rate, its Per
+	Window       time.Duration // of a rate, its Per; where a controller of events refuses (Decision), a second
 }
 
 // exported is what is told of a rule.
