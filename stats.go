@@ -260,7 +260,8 @@ func (g *gate) use(now meter.Instant) float64 {
 }
 
 // Rule is one part of a limit: a rate, the slots, or a controller of the policy. The Limit of a controller is the most
-// that it may allow, +Inf without a rate, and its Share that divided by the pool, 0 when the size of the pool is unknown.
+// that it may allow, +Inf without a rate, and its Share that divided by the pool, 0 when the size of the pool is
+// unknown.
 type Rule struct {
 	Name         string        // of the rate; "in-flight" for slots, "adaptive" for a controller
 	Unit         string        // of the events, "" for requests; "in-flight" for a controller of slots
