@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -18,6 +17,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 // serving runs Serve until the test ends.
@@ -327,24 +327,14 @@ func TestListenAndServe(t *testing.T) {
 			t.Errorf("%s: it has served", addr)
 		}
 	}
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	addr := free.Addr().String()
-	must(t, free.Close())
+	addr := tested.FreeAddr(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- h.ListenAndServe(ctx, addr) }()
 	c, err := NewClient("http://" + addr)
 	must(t, err)
 	defer c.Close()
-	for start := time.Now(); ; runtime.Gosched() {
-		if _, err = c.State(t.Context()); err == nil {
-			break
-		}
-		if time.Since(start) > 20*time.Second {
-			t.Fatal(err)
-		}
-	}
+	tested.Until(t, "it serves", func() bool { _, err := c.State(t.Context()); return err == nil })
 	samples := &h.api.samples
 	samples.mu.Lock()
 	if samples.serving != 1 {

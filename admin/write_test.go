@@ -129,8 +129,7 @@ func TestWhichLimiter(t *testing.T) {
 	if api.Stats().Version+tenants.Stats().Version != 0 {
 		t.Error("something was changed")
 	}
-	none := &Handler{api: &handler{reg: new(quotient.Registry), origin: http.NewCrossOriginProtection(),
-		log: slog.New(slog.DiscardHandler)}}
+	none := quietOf(t, new(quotient.Registry))
 	for _, req := range []request{
 		putReplicas(`{"replicas":3}`),
 		{method: "PUT", path: "/limit", body: `{"deny":true}`},

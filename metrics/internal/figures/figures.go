@@ -221,16 +221,7 @@ func label(name string) string {
 }
 
 func sendReplicas(r *Reading, send func(float64, ...string)) {
-	send(float64(r.Pool.Replicas), source(r.Pool.Source))
-}
-
-// source is one of the words that the root package uses; another would be a label that was not counted on.
-func source(s string) string {
-	switch s {
-	case "configured", "set", "followed", "awaited":
-		return s
-	}
-	return "other"
+	send(float64(r.Pool.Replicas), r.Pool.Source)
 }
 
 // Bit is 1 for true.

@@ -99,15 +99,3 @@ func TestWhatIsUnknownIsAbsent(t *testing.T) {
 		}
 	}
 }
-
-// TestSourceIsOneOfAFewWords keeps out what would be a label that was not counted on.
-func TestSourceIsOneOfAFewWords(t *testing.T) {
-	for s, want := range map[string]string{
-		"configured": "configured", "set": "set", "followed": "followed", "awaited": "awaited", "": "other",
-		"10.0.0.1:6379": "other",
-	} {
-		if got := source(s); got != want {
-			t.Errorf("%q: got %q, want %q", s, got, want)
-		}
-	}
-}
