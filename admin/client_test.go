@@ -269,11 +269,7 @@ func TestTokensFollowNoRedirection(t *testing.T) {
 // TestClientOfBinaryKeys: keys that are not UTF-8 arrive whole, both ways, and no two become one.
 func TestClientOfBinaryKeys(t *testing.T) {
 	h, api, _ := two(t)
-	srv := httptest.NewServer(h)
-	defer srv.Close()
-	c, err := NewClient(srv.URL)
-	must(t, err)
-	defer c.Close()
+	c := speaking(t, h)
 	deny := quotient.Limit{Deny: true}
 	keys := []string{"", "\uFFFD", "a\xff", "\x80", "\x81"}
 	for i, key := range keys {
