@@ -117,7 +117,8 @@ func newKeyUse(k quotient.KeyState) KeyUse {
 
 func newExplanation(limiter string, e quotient.Explanation, s quotient.Stats) Explanation {
 	out := Explanation{
-		Limiter: limiter, Key: e.Key, KeyBase64: inBase64(e.Key), Plan: e.Plan, Remembered: e.Remembered, Overridden: e.Overridden, Overflow: e.Overflow, DryRun: moreOf(&s).DryRun,
+		Limiter: limiter, Key: e.Key, KeyBase64: inBase64(e.Key), Plan: e.Plan,
+		Remembered: e.Remembered, Overridden: e.Overridden, Overflow: e.Overflow, DryRun: moreOf(&s).DryRun,
 		Limit: newLimitState(e.Limit), Pool: newPoolState(s.Pool), Rules: make([]RuleExplanation, 0, len(e.Rules)),
 		InFlight: e.InFlight, Waiting: e.Waiting, Next: newDecision(e.Next), WaitSeconds: e.Next.RetryAfter.Seconds(),
 		Learned: []Learned{}, Text: e.String(),

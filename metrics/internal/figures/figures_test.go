@@ -67,7 +67,9 @@ func TestRatesOfALimit(t *testing.T) {
 	tokens := quotient.Rule{Name: "\xff", Unit: "tokens", Limit: 120, Share: 60, Window: time.Minute}
 	rules = append(rules, quotient.RuleState{Rule: tokens})
 	var got []string
-	sendRates(&Reading{Stats: quotient.Stats{PlanStats: quotient.PlanStats{Rules: rules}}}, func(v float64, labels ...string) {
+	var r Reading
+	r.Rules = rules
+	sendRates(&r, func(v float64, labels ...string) {
 		got = append(got, fmt.Sprint(v, labels[1:]))
 	})
 	var want []string
