@@ -220,7 +220,8 @@ func New(reg *quotient.Registry, opts ...Option) (*Handler, error) {
 	}
 	h := &handler{
 		reg: reg, samples: recorder{reg: reg}, replica: hostname(), every: time.Second,
-		origin: http.NewCrossOriginProtection(), scans: newScans(), seed: maphash.MakeSeed(),
+		scans:  scans{make(chan struct{}, 1), make(map[scan]found)},
+		origin: http.NewCrossOriginProtection(), seed: maphash.MakeSeed(),
 	}
 	for i, opt := range opts {
 		if opt == nil {
@@ -228,7 +229,6 @@ func New(reg *quotient.Registry, opts ...Option) (*Handler, error) {
 		}
 		opt(h)
 	}
-	h.contradictions()
 	if err := errors.Join(h.errs...); err != nil {
 		return nil, err
 	}

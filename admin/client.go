@@ -165,20 +165,20 @@ func (c *Client) SetReplicas(ctx context.Context, limiter string, p quotient.Poo
 
 // SetLimit sets the limit of a limiter.
 func (c *Client) SetLimit(ctx context.Context, limiter string, limit quotient.Limit, opts ...PutOption) (LimiterState, error) {
-	return c.putOne(ctx, "limit", limiter, newLimitRequest(limit), opts)
+	return c.putOne(ctx, "limit", limiter, newLimitRequest(&limit), opts)
 }
 
 // SetPlan gives the plan a limit for each of its keys; nil removes the plan. It calls SetPlan of the
 // quotient.Limiter.
 func (c *Client) SetPlan(ctx context.Context, limiter, plan string, limit *quotient.Limit, opts ...PutOption) (LimiterState, error) {
-	body := map[string]any{"plan": plan, "limit": newLimitOrNull(limit)}
+	body := map[string]any{"plan": plan, "limit": newLimitRequest(limit)}
 	return c.putOne(ctx, "plan", limiter, body, opts)
 }
 
 // Override gives a key a limit of its own; nil removes it.
 func (c *Client) Override(ctx context.Context, limiter, key string, limit *quotient.Limit, opts ...PutOption) (LimiterState, error) {
 	body := keyRequest(key)
-	body["limit"] = newLimitOrNull(limit)
+	body["limit"] = newLimitRequest(limit)
 	return c.putOne(ctx, "override", limiter, body, opts)
 }
 
@@ -227,24 +227,19 @@ func (c *Client) BreakLease(ctx context.Context, semaphore string, peer, token u
 	return old, err
 }
 
-// limitRequest is a limit as PUT takes it.
+// limitRequest is a limit as PUT takes it, nil for none.
 type limitRequest struct {
 	Rates    []RateState `json:"rates"`
 	InFlight int         `json:"in_flight"`
 	Deny     bool        `json:"deny"`
 }
 
-func newLimitRequest(limit quotient.Limit) limitRequest {
-	s := newLimitState(limit)
-	return limitRequest{Rates: s.Rates, InFlight: s.InFlight, Deny: s.Denies}
-}
-
-func newLimitOrNull(limit *quotient.Limit) *limitRequest {
+func newLimitRequest(limit *quotient.Limit) *limitRequest {
 	if limit == nil {
 		return nil
 	}
-	l := newLimitRequest(*limit)
-	return &l
+	s := newLimitState(*limit)
+	return &limitRequest{Rates: s.Rates, InFlight: s.InFlight, Deny: s.Denies}
 }
 
 // one is the only limiter of an answer.

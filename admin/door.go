@@ -42,17 +42,12 @@ func tokens(readOnly bool, secrets []string) Option {
 			h.mustBe(len(secret) >= shortestToken, "Token: %s: %d bytes are fewer than %d", label, len(secret), shortestToken)
 			h.mustBe(strings.Trim(secret, tokenBytes) == "",
 				"Token: %s: it has other bytes than letters, digits and -._~+/=", label)
-			h.tokens = append(h.tokens, token{label, sha256.Sum256([]byte(secret)), readOnly})
-		}
-	}
-}
-
-// contradictions notes tokens that may both write and not write.
-func (h *handler) contradictions() {
-	for i, t := range h.tokens {
-		for _, u := range h.tokens[:i] {
-			h.mustBe(t.sum != u.sum || t.readOnly == u.readOnly,
-				"Token: %s and %s are the same, and one of them is for reading only", u.label, t.label)
+			sum := sha256.Sum256([]byte(secret))
+			for _, t := range h.tokens {
+				h.mustBe(t.sum != sum || t.readOnly == readOnly,
+					"Token: %s and %s are the same, and one of them is for reading only", t.label, label)
+			}
+			h.tokens = append(h.tokens, token{label, sum, readOnly})
 		}
 	}
 }

@@ -3,6 +3,7 @@ package admin
 import (
 	"bytes"
 	"compress/flate"
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -35,7 +36,7 @@ type streams struct {
 	packer  *flate.Writer // of the events; nil until a client wants them compressed, then about 1 MB
 	at      time.Time
 	id      uint64
-	closing map[*http.Server]chan struct{} // closed by its Shutdown
+	closing map[*http.Server]context.Context // ended by its Shutdown
 }
 
 // enter takes a place for one stream, if there is one.
@@ -101,25 +102,21 @@ func (s *streams) closed(r *http.Request) <-chan struct{} {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if ch, known := s.closing[srv]; known {
-		return ch
+	if ctx, known := s.closing[srv]; known {
+		return ctx.Done()
 	}
 	if s.closing == nil {
-		s.closing = make(map[*http.Server]chan struct{})
+		s.closing = make(map[*http.Server]context.Context)
 	}
-	ch := make(chan struct{})
-	s.closing[srv] = ch
-	srv.RegisterOnShutdown(func() { s.shutdown(srv) })
-	return ch
-}
-
-func (s *streams) shutdown(srv *http.Server) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if ch, known := s.closing[srv]; known {
-		close(ch)
+	ctx, end := context.WithCancel(context.Background())
+	s.closing[srv] = ctx
+	srv.RegisterOnShutdown(func() {
+		end()
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		delete(s.closing, srv)
-	}
+	})
+	return ctx.Done()
 }
 
 // events is a stream of server-sent events: the state, now and after each interval. It ends with the request,

@@ -181,10 +181,7 @@ func (r *recorder) history(now time.Time, names map[string]LimiterState) *Histor
 
 // first is the oldest sample to show.
 func (r *recorder) first(now time.Time) uint64 {
-	first := uint64(1)
-	if r.ticks > mostSamples {
-		first = r.ticks - mostSamples + 1
-	}
+	first := max(r.ticks, mostSamples) - mostSamples + 1
 	for first <= r.ticks && now.Sub(r.at[first%mostSamples]) > oldestShown {
 		first++
 	}

@@ -155,13 +155,14 @@ func (h *handler) choose(c *call) map[string]*quotient.Limiter {
 	return map[string]*quotient.Limiter{name: l}
 }
 
-// chooseOne is choose for a request about one limiter. A name may be left out when there is no choice.
-func (h *handler) chooseOne(c *call) map[string]*quotient.Limiter {
+// chooseSome is choose for a request about one limiter, or about all of them if all is set. There must be one. A name
+// may be left out when there is no choice.
+func (h *handler) chooseSome(c *call, all bool) map[string]*quotient.Limiter {
 	chosen := h.choose(c)
 	if len(chosen) == 0 {
 		h.noLimiter(c, http.StatusNotFound, "there is no limiter")
 	}
-	if len(chosen) > 1 {
+	if len(chosen) > 1 && !all {
 		h.noLimiter(c, http.StatusBadRequest, "there are several limiters, and none is named")
 	}
 	return chosen
@@ -201,7 +202,7 @@ const (
 // getKeys answers with the hottest keys.
 func (h *handler) getKeys(c *call) any {
 	top := c.top("keys", defaultTop)
-	name, l := only(h.chooseOne(c))
+	name, l := only(h.chooseSome(c, false))
 	if c.bad != nil {
 		return nil
 	}
@@ -232,7 +233,7 @@ func (c *call) top(of string, usual int) int {
 // getExplain answers with where one key stands, in a plan where one is named.
 func (h *handler) getExplain(c *call) any {
 	key := c.key()
-	name, l := only(h.chooseOne(c))
+	name, l := only(h.chooseSome(c, false))
 	if c.bad != nil {
 		return nil
 	}

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	_ "embed"
 	"fmt"
 	"net/http"
@@ -44,17 +45,9 @@ var routes = []route{
 	{path: "/leases/break", methods: []string{http.MethodPost}, serve: withLeases(answering((*handler).breakLease))},
 }
 
-// find chooses by the path as it was sent. A ServeMux would redirect other spellings, with a page of
+// find is a route of the API, or else one of the program's own, by the path as it was sent. A ServeMux would redirect other spellings, with a page of
 // HTML and to a path that lacks the prefix under which the handler is mounted.
-func find(path string) *route { return among(routes, path) }
-
-// find is a route of the API, or else one of the program's own.
-func (h *handler) find(path string) *route {
-	if rt := find(path); rt != nil {
-		return rt
-	}
-	return among(h.mounts, path)
-}
+func (h *handler) find(path string) *route { return cmp.Or(among(routes, path), among(h.mounts, path)) }
 
 func among(routes []route, path string) *route {
 	for i := range routes {

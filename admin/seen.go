@@ -134,8 +134,6 @@ type found struct {
 	keys []quotient.KeyState
 }
 
-func newScans() scans { return scans{make(chan struct{}, 1), make(map[scan]found)} }
-
 // top is hottest(l, n), not older than scanFresh. It fails only with the context, while it waits for another scan.
 // The caller must not change the list.
 func (s *scans) top(ctx context.Context, number uint64, l *quotient.Limiter, n int) ([]quotient.KeyState, error) {
