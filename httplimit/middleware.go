@@ -3,7 +3,6 @@ package httplimit
 import (
 	"context"
 	"net/http"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -141,8 +140,7 @@ type handler struct {
 }
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	key := bound(h.key(r))
-	h.limit(w, r, key)
+	h.limit(w, r, bound(h.key(r)))
 }
 
 // limit answers one request under its key.
@@ -151,11 +149,6 @@ func (h *handler) limit(w http.ResponseWriter, r *http.Request, key string) {
 		h.decide(w, r, key, nil, nil)
 		return
 	}
-	h.limitCall(w, r, key)
-}
-
-// limitCall is limit for a request that is not just one, or whose client wants to know where it stands.
-func (h *handler) limitCall(w http.ResponseWriter, r *http.Request, key string) {
 	at := newScratch()
 	opts := at.opts[1:1]
 	if h.sender != nil {
@@ -267,9 +260,4 @@ func (h *handler) tell(w http.ResponseWriter, at *scratch, no *refusal) {
 // another protocol.
 func asksUpgrade(r *http.Request) bool {
 	return r.Method == http.MethodConnect || len(r.Header["Upgrade"]) > 0
-}
-
-// expectsContinue reports whether the client sends its body only when asked to.
-func expectsContinue(r *http.Request) bool {
-	return strings.EqualFold(strings.TrimSpace(r.Header.Get("Expect")), "100-continue")
 }
