@@ -959,7 +959,7 @@ func (s *shelf) Watch(ctx context.Context, report func(Pool, error)) error {
 		report(Pool{Replicas: 2}, nil)
 		s.mu.Lock()
 		for _, turn := range s.turns {
-			turn(&idle{farEnd{own: map[string]carry.Terms{}, other: []map[string]carry.Terms{{}}}})
+			turn(newIdle())
 		}
 		s.mu.Unlock()
 		select {
@@ -979,6 +979,10 @@ func (s *shelf) Carry(name string, turn func(carry.Sums)) (func(), error) {
 
 // idle are sums with a replica that uses nothing of any key.
 type idle struct{ farEnd }
+
+func newIdle() *idle {
+	return &idle{farEnd{own: map[string]carry.Terms{}, other: []map[string]carry.Terms{{}}}}
+}
 
 func (*idle) Sum(string) (carry.Terms, time.Duration) {
 	return carry.Terms{2, 1}, 200 * time.Millisecond
@@ -1023,58 +1027,6 @@ func TestAFollowerStopsDuringAReport(t *testing.T) {
 		if <-done; l.exchange.keys != nil {
 			t.Error("what has ended is still carried")
 		}
-	}
-}
-
-// Turns, calls, changes and looks at once, for the race detector and for deadlocks. At the end the counts
-// must add up.
-func TestTurnsAgainstEverything(t *testing.T) {
-	h := &hub{turns: time.Millisecond, said: []map[string]carry.Terms{{}, {}}}
-	limit := Limit{InFlight: 20, Rates: []Rate{{Events: 1e6, Per: time.Second, Burst: 100}}}
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
-	var all sync.WaitGroup
-	var ls []*Limiter
-	for j := range 2 {
-		l := mustNew(t, limit, MaxKeys(6), Replicas(2), Demand(4, 50*time.Millisecond))
-		l.beginExchange()
-		ls = append(ls, l)
-		for _, f := range []func(i int){
-			func(int) { l.turn(&hubEnd{hub: h, replica: j}) },
-			func(i int) { p, _ := l.TryAcquire(key(i%9), Weight(1+i%3)); p.Release() },
-			func(i int) { p, _ := l.Acquire(ctx, key(i%3)); p.Release() },
-			func(i int) { changeSomething(t, l, limit, i); time.Sleep(50 * time.Microsecond) },
-		} {
-			all.Go(func() {
-				for i := 0; ctx.Err() == nil; i++ {
-					f(i)
-				}
-			})
-		}
-	}
-	all.Wait()
-	for _, l := range ls {
-		l.endExchange()
-		stats(t, l, "InFlight", 0, "Waiting", 0)
-		is(t, "keys that are said", l.Stats().Demand.Keys, 0)
-	}
-}
-
-func changeSomething(t *testing.T, l *Limiter, limit Limit, i int) {
-	switch i % 8 {
-	case 0:
-		must(t, l.SetLimit(Limit{InFlight: 10 + i%20, Rates: limit.Rates}))
-	case 1:
-		must(t, l.SetPool(Pool{Replicas: 2 + i%3}, 0))
-	case 2:
-		l.Reset(key(i % 9))
-	case 3:
-		_ = l.Override(key(i%2), &Limit{InFlight: 5})
-	case 4:
-		_ = l.Override(key((i+1)%2), nil)
-	default:
-		l.Stats()
-		l.Explain(key(i % 9))
 	}
 }
 

@@ -76,7 +76,8 @@ type stress struct {
 	unit   time.Duration // of all that passes; 0: a microsecond
 	expire bool
 	limits []Limit
-	fixed  int // > 0: InFlight is constant: check it
+	fixed  int  // > 0: InFlight is constant: check it
+	lends  bool // what another replica does not use
 	opts   []Option
 	held   []atomic.Int64
 	wrong  atomic.Int64
@@ -239,6 +240,14 @@ func (x *stress) run(t *testing.T, d time.Duration, workers int, seed uint64) {
 			}
 		})
 	}
+	if x.lends {
+		x.l.beginExchange()
+		wg.Go(func() {
+			for sums := newIdle(); time.Now().Before(end); {
+				x.l.turn(sums)
+			}
+		})
+	}
 	done := make(chan struct{})
 	go func() { wg.Wait(); close(done) }()
 	select {
@@ -246,6 +255,8 @@ func (x *stress) run(t *testing.T, d time.Duration, workers int, seed uint64) {
 	case <-time.After(d + 20*time.Second):
 		t.Fatal("hangs")
 	}
+	x.l.endExchange()
+	is(t, "keys that are said", x.l.Stats().Demand.Keys, 0)
 	x.drain(t)
 }
 
@@ -332,7 +343,9 @@ func stresses() map[string]*stress {
 		"slots":     {keys: 50, limits: []Limit{four}, fixed: 4},
 		"slotsexp":  {keys: 50, expire: true, limits: []Limit{four, two}, opts: []Option{hold}},
 		"slotsexp2": {keys: 50, limits: []Limit{four, two, {Deny: true}, {}}},
-		"shards":    {keys: 6000, expire: true, limits: fastLimits(), opts: []Option{hold, MaxKeys(4096)}},
+		"lent": {keys: 9, lends: true, limits: fastLimits(), opts: []Option{MaxKeys(6), Replicas(2),
+			Demand(4, 50*ms)}},
+		"shards": {keys: 6000, expire: true, limits: fastLimits(), opts: []Option{hold, MaxKeys(4096)}},
 	}
 }
 
