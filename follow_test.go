@@ -312,48 +312,6 @@ func TestFollowAndAwait(t *testing.T) {
 	})
 }
 
-// An ordinal that is not fixed by construction counts as fixed when it was reported for one hold-down, and as
-// none when it was not reported for as long.
-func TestOrdinalBecomesFixed(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := mustNew(t, Limit{InFlight: 8})
-		src, of3 := following(t, l), func(ordinal int) Pool { return Pool{Replicas: 3, Ordinal: ordinal} }
-		for _, c := range []struct {
-			after    time.Duration
-			reported Pool
-			fixed    bool
-			slots    int // of 8
-		}{
-			{0, of3(2), false, 2},
-			{29, of3(2), false, 2},
-			{1, Pool{}, false, 2}, // it takes a report, and not the time alone
-			{0, of3(2), true, 3},
-			{29, Pool{}, true, 3},
-			{1, Pool{}, false, 2}, // by now it may be another's
-			{0, of3(2), false, 2}, // and one word after a silence fixes nothing
-			{29, of3(2), false, 2},
-			{1, of3(2), true, 3},
-			{1, of3(3), false, 2},
-			{29, of3(2), false, 2}, // a change starts it again
-			{29, of3(2), false, 2},
-			{1, of3(2), true, 3},
-			{0, Pool{Replicas: 5, Ordinal: 1, Fixed: true}, true, 2}, // by construction: at once,
-			{1000, Pool{}, true, 2},                                  // and for good
-		} {
-			time.Sleep(c.after * time.Second)
-			if c.reported != (Pool{}) {
-				src.saysPool(c.reported)
-			}
-			synctest.Wait()
-			is(t, []any{c, "fixed"}, l.Stats().Pool.Fixed, c.fixed)
-			p, n := l.TryAcquireUpTo("k", 100)
-			if p.Release(); n != c.slots {
-				t.Errorf("%+v: %d slots", c, n)
-			}
-		}
-	})
-}
-
 // The only report of a source that reports once does not grow old, however often it is followed.
 func TestWhatDoesNotGrowOld(t *testing.T) {
 	says5 := Pool{Replicas: 5, Ordinal: 2, Fixed: true}

@@ -120,14 +120,17 @@ func TestAfterAnOverride(t *testing.T) {
 	// Events taken under one limit are not given back under another, also where the key has refilled in between
 	// and is back under the first: its era is the old one again.
 	row(t, "override gives nothing back that it did not take", func(t *testing.T) {
-		l := mustNew(t, Rates(perSecond(1, 100)))
-		p := upTo(t, l, "k", 100, 100)
-		override(t, l, "k", ptr(Rates(perSecond(1e6, 100))))
-		time.Sleep(ms)
-		override(t, l, "k", nil)
-		wants(t, l, "k", 100)
-		correct(t, p, 0)
-		wants(t, l, "k", 0)
+		for _, stays := range []bool{false, true} {
+			l := mustNew(t, Rates(perSecond(1, 100)))
+			p := upTo(t, l, "k", 100, 100)
+			override(t, l, "k", ptr(Rates(perSecond(1e6, 100))))
+			if time.Sleep(ms); !stays {
+				override(t, l, "k", nil)
+			}
+			wants(t, l, "k", 100)
+			correct(t, p, 0)
+			wants(t, l, "k", 0)
+		}
 	})
 	// A loan of slots has a controller, which the share, of no slot, has not.
 	row(t, "an override after a loan", func(t *testing.T) {

@@ -765,33 +765,6 @@ func TestHigherClassesGoFirst(t *testing.T) {
 	}
 }
 
-// The turn of a call is that behind the waiters of the class and above, and no later.
-func TestTurnsByClass(t *testing.T) {
-	for _, c := range []struct {
-		queue string
-		ask   rune
-		want  time.Duration
-	}{
-		{"NN", 'L', 3}, {"NN", 'N', 3}, {"NN", 'H', 1},
-		{"LNHC", 'L', 5}, {"LNHC", 'N', 4}, {"LNHC", 'H', 3}, {"LNHC", 'C', 2},
-	} {
-		for name, opts := range map[string][]Option{"fixed": nil, "controllers": {Policy(policy.AIMD{})}} {
-			row(t, fmt.Sprint(c.queue, string(c.ask), name), func(t *testing.T) {
-				want, class := c.want*time.Second, classOf(c.ask).Option()
-				l := mustNew(t, Rates(Every(time.Second)), opts...)
-				wants(t, l, "k", 1)
-				askingFor(t, l, "k", c.queue)
-				is(t, "TryAcquire", refusedFor(t, l, ReasonRate, "k", class).RetryAfter, want)
-				is(t, "Check", l.Check("k", class).RetryAfter, want)
-				askingUntil(t, l, want-1, "k", class).refusedAfter(t, 0, ReasonDeadline)
-				got := asking(t, l, "k", class)
-				time.Sleep(5 * time.Second)
-				got.admittedAfter(t, want)
-			})
-		}
-	}
-}
-
 // A turn comes behind those ahead of it in a rate's own unit, whatever they take of the others.
 func TestTurnsByUnit(t *testing.T) {
 	row(t, "of both", func(t *testing.T) {
@@ -1007,39 +980,9 @@ func TestFullQueue(t *testing.T) {
 			}
 		}
 	})
-	row(t, "names the rule of its time, whatever has changed when it wakes", func(t *testing.T) {
-		slow := func() { time.Sleep(time.Second) }
-		a, b := Rate{Name: "a", Events: 100, Per: time.Second}, Rate{Name: "b", Events: 7, Per: time.Second}
-		l := mustNew(t, Limit{Rates: []Rate{a}, InFlight: 1}, MaxWaiting(1, 9))
-		p := took(t, l, "k")
-		low := hooking(t, l, slow, PriorityLow.Option())
-		high := hooking(t, l, slow)
-		c := b
-		c.Name = "c"
-		setLimit(t, l, Limit{Rates: []Rate{a, b, c}, InFlight: 1})
-		time.Sleep(time.Second)
-		err := low.refusedAfter(t, time.Second, ReasonQueue)
-		is(t, "refused by", fmt.Sprint(err.Rule, " ", err.Limit), inFlightRule+" 1")
-		p.Release()
-		high.admittedAfter(t, time.Second)
-	})
 }
 
 func TestOvertakers(t *testing.T) {
-	row(t, "count anew when the queue was empty", func(t *testing.T) {
-		l := mustNew(t, Limit{Rates: []Rate{perSecond(1e6, 1e6), PerMinute(1e9)}, InFlight: 1})
-		p := took(t, l, "k")
-		for range 2 {
-			low := asking(t, l, "k", PriorityLow.Option())
-			for range 5 {
-				high := asking(t, l, "k", PriorityHigh.Option())
-				p.Release()
-				high.admittedAfter(t, 0)
-				p = high.permit
-			}
-			low.gaveUp(t)
-		}
-	})
 	// Failure mode 27.
 	row(t, "that never give back do not keep the others waiting", func(t *testing.T) {
 		l := mustNew(t, Limit{InFlight: 3}, MaxHold(5*time.Second))
@@ -1094,26 +1037,6 @@ func TestOvertakers(t *testing.T) {
 		took(t, l, "k", PriorityHigh.Option()).ExpireIn(time.Hour)
 		time.Sleep(30 * time.Minute)
 		is(t, "2 slots are free, and the waiter has ended", waiter.ended(), true)
-	})
-	// A call of a higher class than all who wait takes what is there, or becomes the next at once. One that asks
-	// for less does not overtake one of its class or above.
-	row(t, "higher class is next at once", func(t *testing.T) {
-		l := mustNew(t, Rates(perSecond(1, 5)))
-		took(t, l, "k", Weight(5))
-		low := asking(t, l, "k", Weight(5), PriorityLow.Option())
-		time.Sleep(3 * time.Second)
-		refusedFor(t, l, ReasonRate, "k", PriorityLow.Option())
-		is(t, "Check of a low one", l.Check("k", PriorityLow.Option()).OK, false)
-		asking(t, l, "k", Weight(2), PriorityHigh.Option()).admittedAfter(t, 0)
-		is(t, "Allow, which is normal, behind a low one", l.Allow("k"), true)
-		high := asking(t, l, "k", Weight(3), PriorityHigh.Option())
-		refusedFor(t, l, ReasonRate, "k") // normal, behind high
-		upTo(t, l, "k", 3, 0)
-		refusedFor(t, l, ReasonRate, "k", PriorityHigh.Option()) // and no call overtakes within a class
-		time.Sleep(3 * time.Second)
-		high.admittedAfter(t, 3*time.Second)
-		time.Sleep(5 * time.Second)
-		low.admittedAfter(t, 11*time.Second)
 	})
 }
 

@@ -251,22 +251,6 @@ func TestRampFollowsThePool(t *testing.T) {
 	near(t, "two of six were used", l.Rate, 60)
 }
 
-// Nothing that an upstream says changes anything.
-func TestRampHearsNoAnswers(t *testing.T) {
-	p := policy.Ramp{Mode: policy.RampGoBack, Over: 10 * time.Second, Start: 0.1}
-	deaf, l := rampOf(p, 10), rampOf(p, 10)
-	for i := range 40 {
-		for _, r := range []*ramped{deaf, l} {
-			r.second(float64(i%3), i%4 == 0)
-		}
-		l.tell(policy.Sample{Outcome: policy.Outcome(i % 5), RetryAfter: time.Minute, Cost: 3,
-			Quota: policy.Quota{Limit: 1, Reset: time.Hour}})
-		if l.Pace != deaf.Pace {
-			t.Fatalf("%+v, without feedback %+v", l.Pace, deaf.Pace)
-		}
-	}
-}
-
 // The takes of one second count in any order. More given back than was taken, as of earlier seconds, is
 // nothing.
 func TestRampAddsUpASecond(t *testing.T) {
@@ -416,7 +400,8 @@ func TestPropertyRampStaysOnItsSlope(t *testing.T) {
 	})
 }
 
-// Samples that say nothing change nothing later: the pace follows from what was taken in which second.
+// Samples that say nothing change nothing later, nor does what an upstream says: the pace follows from what was taken in
+// which second.
 func TestPropertyRampIsPureInTime(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := anyRamp(t)
@@ -424,7 +409,8 @@ func TestPropertyRampIsPureInTime(t *testing.T) {
 		for _, a := range acts(t) {
 			for i := range a.extra { // asked knows the end of each second, and more often
 				asked.now = plain.now + a.after*time.Duration(i+1)/4
-				asked.tell(policy.Sample{Taken: given(i == 0, a.taken), Paced: i == 0 && a.paced})
+				asked.tell(policy.Sample{Taken: given(i == 0, a.taken), Paced: i == 0 && a.paced, Cost: 3,
+					Outcome: policy.Outcome(i), RetryAfter: time.Minute, Quota: policy.Quota{Limit: 1, Reset: time.Hour}})
 			}
 			plain.now += a.after
 			asked.now = plain.now
