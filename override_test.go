@@ -120,13 +120,14 @@ func TestAfterAnOverride(t *testing.T) {
 	// Events taken under one limit are not given back under another, also where the key has refilled in between
 	// and is back under the first: its era is the old one again.
 	row(t, "override gives nothing back that it did not take", func(t *testing.T) {
-		for _, stays := range []bool{false, true} {
-			l := mustNew(t, Rates(perSecond(1, 100)))
+		slow, fast := Rates(perSecond(1, 100)), Rates(perSecond(1e6, 100))
+		for _, c := range [][3]*Limit{{&slow, &fast, nil}, {&fast, &slow, &slow}} { // at first, its own, and in the end
+			l := mustNew(t, *c[0])
 			p := upTo(t, l, "k", 100, 100)
-			override(t, l, "k", ptr(Rates(perSecond(1e6, 100))))
-			if time.Sleep(ms); !stays {
-				override(t, l, "k", nil)
-			}
+			time.Sleep(ms)
+			override(t, l, "k", c[1])
+			time.Sleep(ms)
+			override(t, l, "k", c[2])
 			wants(t, l, "k", 100)
 			correct(t, p, 0)
 			wants(t, l, "k", 0)
