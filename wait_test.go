@@ -734,37 +734,6 @@ func askingFor(t *testing.T, l *Limiter, key, letters string) []*call {
 	return calls
 }
 
-// Failure mode 32: in any eight admissions one is of the caller that has waited longest. It is the one that
-// came first, not the one of the lowest class.
-func TestHigherClassesGoFirst(t *testing.T) {
-	for queue, want := range map[string]string{
-		"NNNN":    "[0 1 2 3]",
-		"LNHC":    "[3 2 1 0]",
-		"LNLNHLH": "[4 6 1 3 0 2 5]",
-		// After seven that went past the oldest it has its turn.
-		"LHHHHHHHHH":   "[1 2 3 4 5 6 7 0 8 9]",
-		"NLHHHHHHHHHH": "[2 3 4 5 6 7 8 0 9 10 11 1]",
-		// The count for the highest class starts again whenever it is the oldest itself.
-		"HLHHHHHHHH": "[0 2 3 4 5 6 7 8 1 9]",
-	} {
-		row(t, queue, func(t *testing.T) {
-			l := mustNew(t, Rates(Every(time.Second)))
-			wants(t, l, "k", 1)
-			calls := askingFor(t, l, "k", queue)
-			var got []int
-			for range queue {
-				time.Sleep(time.Second)
-				for i, c := range calls {
-					if c.ended() && !slices.Contains(got, i) {
-						got = append(got, i)
-					}
-				}
-			}
-			is(t, "served", fmt.Sprint(got), want)
-		})
-	}
-}
-
 // A turn comes behind those ahead of it in a rate's own unit, whatever they take of the others.
 func TestTurnsByUnit(t *testing.T) {
 	row(t, "of both", func(t *testing.T) {

@@ -56,7 +56,7 @@ var guards = []guard{
 		`		start = 0`, `		if !off {
 			start = 0
 		}`},
-	{"17", "semaphore.go", ". ^(TestSlotsAreDivided|TestSlotsOfAFleetAddUp)$",
+	{"17", "semaphore.go", ". ^(TestSlotsAreDivided|TestPropertyWeights)$",
 		`	if pool.Fixed && pool.Ordinal > 0 {`, `	if (pool.Fixed || off) && pool.Ordinal > 0 {`},
 	{"18", "poolsize/gossip/config.go", "./poolsize/gossip ^TestNoKeyNoGossip$",
 		`	if !s.bind.Addr().IsLoopback() {`, `	if !off && !s.bind.Addr().IsLoopback() {`},

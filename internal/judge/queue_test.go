@@ -171,37 +171,6 @@ func TestPropertyCancelLeavesNoTrace(t *testing.T) {
 	})
 }
 
-// A cancel that meets its own admission gives all back: no caller is lost, slots and queue drain.
-func TestPropertyCancelStorm(t *testing.T) {
-	property(t, func(rt *rapid.T) {
-		slots := rapid.IntRange(1, 3).Draw(rt, "slots")
-		l := mustNew(rt, quotient.Limit{InFlight: slots}, few)
-		q := newTurns(l)
-		var cancels []context.CancelFunc
-		for range rapid.IntRange(1, 20).Draw(rt, "asks") {
-			ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
-			cancels = append(cancels, cancel)
-			q.ask(ctx, rapid.IntRange(1, slots).Draw(rt, "weight"))
-		}
-		cancels = rapid.Permutation(cancels).Draw(rt, "order")
-		go func() {
-			for _, cancel := range cancels {
-				cancel()
-			}
-		}()
-		for _, got := range q.all() {
-			got.permit.Release()
-		}
-		synctest.Wait()
-		if s := l.Stats(); s.Waiting != 0 || s.InFlight != 0 || s.Keys > 1 {
-			rt.Fatalf("left behind: %d waiting, %d in flight", s.Waiting, s.InFlight)
-		}
-		if _, d := l.TryAcquire("k", quotient.Weight(slots)); !d.OK {
-			rt.Fatalf("slots lost: %+v", d)
-		}
-	})
-}
-
 // lined is one that waits, as the reference sees it.
 type lined struct {
 	who    int
