@@ -1622,24 +1622,6 @@ func atAHundred(t *testing.T) *Limiter {
 // What comes back is set against a debt of the controller's bucket, and brings no burst: the bucket has
 // filled by itself meanwhile, or was paused.
 func TestRefundsOfAController(t *testing.T) {
-	row(t, "of many permits", func(t *testing.T) {
-		l := atAHundred(t)
-		var permits []Permit
-		for range 200 {
-			permits = append(permits, took(t, l, "k", Cost("tokens", 10)))
-			time.Sleep(200 * ms)
-		}
-		n := 0
-		for _, p := range permits {
-			corrects(t, p, 0)
-			if _, d := l.TryAcquire("k", Cost("tokens", 10)); d.OK {
-				n += 10
-			}
-		}
-		if n > 10 {
-			t.Errorf("%d tokens at one instant from a bucket of 10", n)
-		}
-	})
 	row(t, "into a debt", func(t *testing.T) {
 		l := atAHundred(t)
 		early := took(t, l, "k", Cost("tokens", 10)) // all that a tenth of a second brings

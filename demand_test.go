@@ -329,21 +329,6 @@ func TestCounts(t *testing.T) {
 		atWindow(time.Minute)
 		within(t, "nothing is owed", 400, 400, hammer(10*time.Second, ls[1])...)
 	})
-	// A key has one count in all plans.
-	row(t, "a count in two plans", func(t *testing.T) {
-		limit := Rates(counted400)
-		_, ls := counting(t, 2, limit, Plans(map[string]Limit{"p": limit}))
-		within(t, "most of it", 390, 390, hammerUpTo(3*time.Second, 390, ls[0]))
-		got := 0
-		for range 3000 {
-			if _, d := ls[0].TryAcquire("k", Plan("p")); d.OK {
-				got++
-			}
-			time.Sleep(time.Millisecond)
-		}
-		within(t, "in another plan", 10, 10, got)
-		within(t, "and back", 0, 0, hammer(time.Second, ls...)...)
-	})
 	// While a key is in a plan without the rule the fleet counts on, and what it takes later is reported.
 	row(t, "a count goes on in a plan without it", func(t *testing.T) {
 		fast := map[string]Limit{"fast": Rates(Rate{Name: "fast", Events: 1000, Per: time.Second})}
@@ -374,29 +359,6 @@ func TestCounts(t *testing.T) {
 		_, seven := ls[2].TryAcquire("k", Cost("tokens", 7))
 		if d.OK || !seven.OK {
 			t.Errorf("eight of seven: %v; seven: %v", d, seven)
-		}
-	})
-	// A key that is named no more is divided, and takes no place.
-	row(t, "a count ends", func(t *testing.T) {
-		h, ls := pooled(t, 4, Rates(counted400))
-		hammer(2*time.Second, ls[0])
-		for range 3 {
-			atWindow(time.Minute)
-			time.Sleep(20 * time.Second)
-		}
-		for i, l := range ls {
-			l.exchange.mu.Lock()
-			if n, m := len(l.exchange.counts), l.exchange.counting; n != 0 || m != 0 {
-				t.Errorf("replica %d counts %d keys, and names %d", i, n, m)
-			}
-			l.exchange.mu.Unlock()
-			h.mu.Lock()
-			for text := range h.said[i] {
-				if isCount(text) {
-					t.Errorf("replica %d still says %q", i, text)
-				}
-			}
-			h.mu.Unlock()
 		}
 	})
 	// Events taken at the end of a window are reported after it: at others that window may still go on.
@@ -556,16 +518,6 @@ func partIs(t *testing.T, what string, l *Limiter, part float64) {
 }
 
 func TestWaitersGoAtOnceWhereMoreIsLent(t *testing.T) {
-	row(t, "slots", func(t *testing.T) {
-		l := mustNew(t, Limit{InFlight: 4}, Replicas(4))
-		took(t, l, "k")
-		admitted := waiting(l, 3)
-		is(t, "under the share", admitted(), 0)
-		l.lendKey("k", .75, time.Second)
-		is(t, "of four slots three are lent", admitted(), 2)
-		l.lendKey("k", 1, time.Second)
-		is(t, "all are lent", admitted(), 3)
-	})
 	row(t, "a rate", func(t *testing.T) {
 		l := mustNew(t, Rates(aHundred(4)), Replicas(4))
 		l.Allow("k")
@@ -856,6 +808,8 @@ func TestCarriersOfLimiters(t *testing.T) {
 					t.Errorf("replica %d still counts %q", i, text)
 				}
 			}
+			x := &ls[i].exchange
+			is(t, "keys that are counted, and named", [2]int{len(x.counts), x.counting}, [2]int{})
 		}
 	})
 	row(t, "a registry lends each of its limiters", func(t *testing.T) {

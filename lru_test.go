@@ -118,16 +118,6 @@ func TestOverflowGate(t *testing.T) {
 			is(t, "queues that are left", len(l.shard(late).waiting), 0)
 		})
 	}
-	// A look at a key must not take the key that was looked up before for it.
-	row(t, "check after another key", func(t *testing.T) {
-		l := mustNew(t, Rates(perSecond(1, 1)))
-		for i := range 10 {
-			wants(t, l, key(i), 1)
-			for j := range 20 {
-				is(t, []any{i, j}, l.Check(key(j)).OK, j > i)
-			}
-		}
-	})
 }
 
 // After a flood the map holds the keys that are limited, not those that were ever seen, and gives memory

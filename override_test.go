@@ -592,16 +592,6 @@ func TestPlansAnd(t *testing.T) {
 		upTo(t, l, "k", 10, 10, Plan("free"))
 		upTo(t, l, "k", 99, 90, Plan("paid"))
 	})
-	row(t, "a dry run, which counts what a plan would refuse", func(t *testing.T) {
-		l := ofPlans(t)
-		l.SetDryRun(true)
-		for range 15 {
-			took(t, l, "k", Plan("free"))
-		}
-		is(t, "asks beyond the limit", l.Stats().DryRunAdmitted[ReasonRate], 5)
-		l.SetDryRun(false)
-		upTo(t, l, "k", 999, 90, Plan("paid"))
-	})
 	row(t, "the overflow gate, whose rest a key starts with in all plans", func(t *testing.T) {
 		l := ofPlans(t, MaxKeys(1))
 		upTo(t, l, "busy", 1, 1, Plan("paid")).Release()

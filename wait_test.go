@@ -638,54 +638,32 @@ func (c *brokenContext) under(t *testing.T, call callee) (brokeOff func()) {
 	}
 }
 
-// Failure mode 5: a context that fails at any call that a waiter makes of it takes the waiter out of the
-// queue, and nothing is lost.
+// Failure mode 5: a context that fails at any call that a waiter makes of it takes the waiter out of the queue, and
+// nothing is lost.
 func TestBrokenContextLosesNothing(t *testing.T) {
 	for _, how := range contextFailures {
 		for _, c := range []struct {
 			method string
 			nth    int
 			ends   bool // the context has ended by then
-		}{{"Err", 1, false}, {"Err", 2, true}, {"Done", 1, false}} {
+		}{{"Deadline", 1, false}, {"Err", 1, false}, {"Err", 2, true}, {"Done", 1, false}} {
 			row(t, []any{c.method, c.nth, how}, func(t *testing.T) {
-				breaks := func(call callee) {
-					ctx, cancel := context.WithCancel(t.Context())
-					defer cancel()
-					brokeOff := (&brokenContext{ctx, how, c.method, c.nth}).under(t, call)
-					if c.ends {
-						cancel()
-					}
-					brokeOff()
+				l := mustNew(t, Rates(perSecond(1, 1), tokensPerMinute(100, 100)), MaxWaiting(1, 1))
+				wants(t, l, "k", 1)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				brokeOff := (&brokenContext{ctx, how, c.method, c.nth}).under(t, l.acquiring("k", Cost("tokens", 2)))
+				if c.ends {
+					cancel()
 				}
-				l := mustNew(t, Limit{InFlight: 1, Rates: []Rate{PerHour(1e6), tokensPerMinute(100, 100)}})
-				held := took(t, l, "k")
-				breaks(l.acquiring("k", Cost("tokens", 2)))
-				stats(t, l, "Waiting", 0, "InFlight", 1)
-				next := asking(t, l, "k")
-				next.waits(t)
-				held.Release()
-				next.admittedAfter(t, 0)
-				next.permit.Release()
-				stats(t, l, "Waiting", 0, "InFlight", 0)
+				brokeOff()
+				stats(t, l, "Waiting", 0)
+				next := asking(t, l, "k") // there is one place, and one event in a second
+				time.Sleep(time.Second)
+				next.admittedAfter(t, time.Second)
 				is(t, "tokens of a key that has used none", tokensOf(t, l, "k")[1], 100)
 			})
 		}
-	}
-}
-
-// Contexts fail at other times too, and nothing is lost.
-func TestBrokenContextAtOtherTimes(t *testing.T) {
-	for _, how := range contextFailures {
-		// The deadline is asked for under the lock when the turn of a call is known.
-		row(t, "deadline "+how, func(t *testing.T) {
-			l := mustNew(t, Rates(perSecond(1, 1)), MaxWaiting(1, 1))
-			wants(t, l, "k", 1)
-			(&brokenContext{t.Context(), how, "Deadline", 1}).under(t, l.acquiring("k"))()
-			stats(t, l, "Waiting", 0, "Waited", 0)
-			next := asking(t, l, "k") // there is one place, and one event in a second
-			time.Sleep(time.Second)
-			next.admittedAfter(t, time.Second)
-		})
 		// A call that is admitted before its context fails gives back all it took.
 		row(t, "after the grant "+how, func(t *testing.T) {
 			l := mustNew(t, Limit{InFlight: 1, Rates: []Rate{tokensPerMinute(100, 100)}})

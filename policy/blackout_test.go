@@ -120,19 +120,6 @@ func TestTwoRefusalsAreNoBlackout(t *testing.T) {
 	}
 }
 
-// A request sent before the gate opened proves nothing about the probe.
-func TestLateRefusalIsNoProbe(t *testing.T) {
-	l := born(10)
-	l.darken(t, 0.1)
-	for _, o := range []policy.Outcome{policy.Throttled, policy.Unavailable, policy.Failed} {
-		gated := l.NotBefore
-		l.tell(policy.Sample{Outcome: o, Now: gated, Sent: gated - 1, Cost: 1})
-		if l.NotBefore != gated {
-			t.Errorf("a late %v moves the gate from %v to %v", o, gated, l.NotBefore)
-		}
-	}
-}
-
 // The requests served since the last blackout, divided by the time that they took, are the rate after it.
 // With all that a window of ten seconds serves, one cycle is enough.
 func TestRateAfterABlackout(t *testing.T) {
