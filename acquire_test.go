@@ -115,9 +115,7 @@ func TestAllOrNone(t *testing.T) {
 	row(t, "wakes waiters", func(t *testing.T) {
 		slots, denied := mustNew(t, Limit{InFlight: 1}), mustNew(t, Limit{Deny: true})
 		_, refused, d := TryAcquireAll(nil, Claim{slots, "k", nil}, Claim{denied, "k", nil})
-		if refused != 1 || d.Reason != ReasonDenied {
-			t.Errorf("%d %+v", refused, d)
-		}
+		wrong(t, refused != 1 || d.Reason != ReasonDenied, "%d %+v", refused, d)
 		c := claimed{l: slots, key: "k"}
 		c.try(nil)
 		waiter := asking(t, slots, "k")
@@ -130,9 +128,7 @@ func TestAllOrNone(t *testing.T) {
 		dry.SetDryRun(true)
 		for i := range 5 {
 			ps, _, d := TryAcquireAll(nil, Claim{dry, "k", nil}, Claim{real, "k", nil})
-			if d.OK != (i < 3) {
-				t.Errorf("ask %d: %+v", i, d)
-			}
+			wrong(t, d.OK != (i < 3), "ask %d: %+v", i, d)
 			defer ps.Release()
 		}
 		s := dry.Stats()
@@ -235,9 +231,7 @@ func TestDoDoesNotCallWhenRefused(t *testing.T) {
 				t.Error("called")
 				return 42, nil
 			})
-			if got != 0 || !errors.Is(err, c.want) {
-				t.Errorf("got %d, %v, want 0, %v", got, err, c.want)
-			}
+			wrong(t, got != 0 || !errors.Is(err, c.want), "got %d, %v, want 0, %v", got, err, c.want)
 		})
 	}
 }

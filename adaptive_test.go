@@ -289,9 +289,7 @@ func TestControllerThatAnswersNonsense(t *testing.T) {
 func TestPolicyIsValidated(t *testing.T) {
 	bad := errors.New("hourly.bad: true")
 	_, err := New(Limit{}, Policy(hourly{bad: bad}))
-	if !errors.Is(err, bad) {
-		t.Errorf("got %v", err)
-	}
+	wrong(t, !errors.Is(err, bad), "got %v", err)
 	_, err = New(Limit{}, Policy(policy.Ramp{Start: 2}))
 	says(t, err, "quotient: Policy", "Ramp.Start", "2")
 }
@@ -574,9 +572,7 @@ func TestBoundsOfTheControllers(t *testing.T) {
 			for _, ls := range l.newest().ctrls {
 				got = append(got, [2]float64{ls.bounds.Share, ls.bounds.Ceiling})
 			}
-			if !slices.Equal(got, c.want) {
-				t.Errorf("got %+v, want %+v", got, c.want)
-			}
+			wrong(t, !slices.Equal(got, c.want), "got %+v, want %+v", got, c.want)
 		})
 	}
 }
@@ -814,9 +810,7 @@ func TestHeldSlots(t *testing.T) {
 				}
 			}
 			pc := &gateOf(l, "k").ext.learned.pacers[2]
-			if math.Abs(pc.held-c.want) > 1e-12 {
-				t.Errorf("held for %v s, want %v", pc.held, c.want)
-			}
+			wrong(t, math.Abs(pc.held-c.want) > 1e-12, "held for %v s, want %v", pc.held, c.want)
 			paced := func(slots float64) {
 				t.Helper()
 				if want := min(slots/c.want, maxEvents); math.Abs(1e9/pc.Interval-want) > 1e-9*want {
@@ -829,9 +823,7 @@ func TestHeldSlots(t *testing.T) {
 			paced(0.25)
 			time.Sleep(forgetAfter)
 			took(t, l, "k").Release()
-			if pc.held != 0 || 1e9/pc.Interval != maxEvents || pc.pace != 8 {
-				t.Errorf("not forgotten: %+v", pc)
-			}
+			wrong(t, pc.held != 0 || 1e9/pc.Interval != maxEvents || pc.pace != 8, "not forgotten: %+v", pc)
 		})
 	}
 }
@@ -1002,9 +994,7 @@ func TestUpToNotesTheControllerThatHeldBack(t *testing.T) {
 			for i := range x.pacers {
 				paced = append(paced, x.pacers[i].heldBack)
 			}
-			if !slices.Equal(paced, c.paced) {
-				t.Errorf("the controllers held back: %v, want %v", paced, c.paced)
-			}
+			wrong(t, !slices.Equal(paced, c.paced), "the controllers held back: %v, want %v", paced, c.paced)
 		})
 	}
 }
@@ -1053,9 +1043,7 @@ func TestTurnsBehindAPause(t *testing.T) {
 				refused := late.refusedAfter(t, 0, ReasonDeadline).Decision
 				l.forgetPromises()
 				for _, d := range []Decision{refused, l.Check("k", opts...), l.Explain("k", opts...).Next} {
-					if d.OK || d.RetryAfter != c.turn {
-						t.Errorf("%v, want a retry after %v", d, c.turn)
-					}
+					wrong(t, d.OK || d.RetryAfter != c.turn, "%v, want a retry after %v", d, c.turn)
 				}
 				askingUntil(t, l, c.turn, "k", opts...).waits(t)
 			})
@@ -1260,9 +1248,7 @@ func TestRampOfAReaderOnceASecond(t *testing.T) {
 				want += max(1, float64(per)*min(1, .2+.8*float64(i)/5))
 				time.Sleep(time.Second)
 			}
-			if float64(got) < want-6 {
-				t.Errorf("%d a second: %d events in six seconds, want %.0f", per, got, want)
-			}
+			wrong(t, float64(got) < want-6, "%d a second: %d events in six seconds, want %.0f", per, got, want)
 		})
 	}
 }
@@ -1344,9 +1330,7 @@ func TestPacesExpire(t *testing.T) {
 		}
 		c := askingUntil(t, l, 10*time.Second, "k")
 		time.Sleep(5 * time.Second)
-		if !c.ended() || c.err != nil {
-			t.Errorf("ended %v: %v", c.ended(), c.err)
-		}
+		wrong(t, !c.ended() || c.err != nil, "ended %v: %v", c.ended(), c.err)
 	})
 	// A controller that is always out of date is called at most a thousand times a second.
 	row(t, "pace that is always out of date", func(t *testing.T) {
@@ -1604,9 +1588,7 @@ func TestLeftAfterAPause(t *testing.T) {
 	p := pacer{Fill: meter.Fill{Interval: float64(time.Hour), Size: 1}, pausedUntil: time.Second}
 	for range 2 {
 		left, of, paused := p.Left(meter.Instant{At: 2 * time.Second}, nil)
-		if left < 1 || of != 1 || paused != 0 {
-			t.Errorf("left %v of %v, paused for %v", left, of, paused)
-		}
+		wrong(t, left < 1 || of != 1 || paused != 0, "left %v of %v, paused for %v", left, of, paused)
 	}
 }
 

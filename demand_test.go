@@ -316,9 +316,7 @@ func TestCounts(t *testing.T) {
 		}
 		_, d := ls[1].TryAcquire("k", Weight(11))
 		_, last := ls[1].TryAcquire("k", Weight(10))
-		if d.OK || d.Share != 10 || !last.OK {
-			t.Errorf("eleven of ten: %v; ten: %v", d, last)
-		}
+		wrong(t, d.OK || d.Share != 10 || !last.OK, "eleven of ten: %v; ten: %v", d, last)
 		begun := time.Now()
 		if _, err := ls[1].Acquire(t.Context(), "k", Weight(300)); err != nil ||
 			time.Since(begun) < 50*time.Second {
@@ -357,9 +355,7 @@ func TestCounts(t *testing.T) {
 		time.Sleep(time.Second)
 		_, d := ls[2].TryAcquire("k", Cost("tokens", 8))
 		_, seven := ls[2].TryAcquire("k", Cost("tokens", 7))
-		if d.OK || !seven.OK {
-			t.Errorf("eight of seven: %v; seven: %v", d, seven)
-		}
+		wrong(t, d.OK || !seven.OK, "eight of seven: %v; seven: %v", d, seven)
 	})
 	// Events taken at the end of a window are reported after it: at others that window may still go on.
 	row(t, "the last of a window is counted", func(t *testing.T) {
@@ -804,9 +800,7 @@ func TestCarriersOfLimiters(t *testing.T) {
 		}
 		for i, e := range ends {
 			for text := range e.own {
-				if isCount(text) {
-					t.Errorf("replica %d still counts %q", i, text)
-				}
+				wrong(t, isCount(text), "replica %d still counts %q", i, text)
 			}
 			x := &ls[i].exchange
 			is(t, "keys that are counted, and named", [2]int{len(x.counts), x.counting}, [2]int{})

@@ -345,9 +345,7 @@ func TestAwaitPoolNeedsAnEnd(t *testing.T) {
 
 // No caller waits where nothing is to be shared.
 func TestAwaitPoolWithoutLimit(t *testing.T) {
-	if !mustNew(t, Limit{}, Replicas(9), AwaitPool(time.Minute)).Allow("k") {
-		t.Error("refused")
-	}
+	wrong(t, !mustNew(t, Limit{}, Replicas(9), AwaitPool(time.Minute)).Allow("k"), "refused")
 }
 
 // Nothing passes, whatever the limit is made of, before a source or SetPool brings the size of the pool.
@@ -486,9 +484,7 @@ func (r *recorded) take() []string {
 func (r *recorded) wrote(t *testing.T, want ...string) {
 	t.Helper()
 	got, wanted := strings.Join(r.take(), "\n"), strings.Join(want, "\n")
-	if got != wanted {
-		t.Errorf("the log says\n%s\nwant\n%s", got, wanted)
-	}
+	wrong(t, got != wanted, "the log says\n%s\nwant\n%s", got, wanted)
 }
 
 // Each line of a limiter that has a name says whose it is.
@@ -509,14 +505,10 @@ func TestNameIsLogged(t *testing.T) {
 		for want, l := range limiters {
 			saysEverything(t, l)
 			all := log.take()
-			if len(all) < 10 {
-				t.Errorf("%q: %d lines", want, len(all))
-			}
+			wrong(t, len(all) < 10, "%q: %d lines", want, len(all))
 			for _, line := range all {
 				names, right := strings.Count(line, " limiter="), strings.Count(line, " limiter="+want+" ")
-				if names != min(len(want), 1) || right != names {
-					t.Errorf("%q is not named: %s", want, line)
-				}
+				wrong(t, names != min(len(want), 1) || right != names, "%q is not named: %s", want, line)
 			}
 		}
 	})
@@ -575,9 +567,7 @@ func saysEverything(t *testing.T, l *Limiter) {
 	src.fails("SERVFAIL")
 	src.says(5)
 	must(t, src.cancelled())
-	if l.Follow(t.Context(), FixedOrdinal(0, steady(Pool{Replicas: 3}))) == nil {
-		t.Error("no error")
-	}
+	wrong(t, l.Follow(t.Context(), FixedOrdinal(0, steady(Pool{Replicas: 3}))) == nil, "no error")
 }
 
 // saying writes lines out: "60s F 59" is a failure, R a refusal, and "61s back 60 59s" the end of sixty.

@@ -32,6 +32,14 @@ func is[T comparable](t testing.TB, what any, got, want T) {
 	}
 }
 
+// wrong fails, and says so, if something is not as it should be.
+func wrong(t testing.TB, is bool, format string, args ...any) {
+	t.Helper()
+	if is {
+		t.Errorf(format, args...)
+	}
+}
+
 // stats fails unless the statistics of a limiter have these values: names of fields and numbers in turn.
 func stats(t testing.TB, l *Limiter, want ...any) {
 	t.Helper()

@@ -164,9 +164,7 @@ func TestReclaimedPermitsAreLogged(t *testing.T) {
 		}
 		var all []string
 		for _, line := range log.take() {
-			if len(line) > 200 {
-				t.Errorf("a line of %d bytes", len(line))
-			}
+			wrong(t, len(line) > 200, "a line of %d bytes", len(line))
 			all = append(all, line[:min(len(line), 78)])
 		}
 		is(t, "lines", strings.Join(all, "\n"), `1m30s WARN a permit was not released in time key=k

@@ -34,9 +34,7 @@ func logged(t *testing.T, log *recorded, want ...string) {
 		}
 		all = slices.Delete(all, i, i+1)
 	}
-	if len(all) > 0 {
-		t.Errorf("more lines: %q", all)
-	}
+	wrong(t, len(all) > 0, "more lines: %q", all)
 }
 
 func TestRegistry(t *testing.T) {

@@ -143,9 +143,7 @@ func TestStatsAreOfTheirVersion(t *testing.T) {
 func explained(t *testing.T, e Explanation, words ...string) {
 	t.Helper()
 	for _, w := range words {
-		if !strings.Contains(e.String(), w) {
-			t.Errorf("does not say %q:\n%s", w, e)
-		}
+		wrong(t, !strings.Contains(e.String(), w), "does not say %q:\n%s", w, e)
 	}
 }
 
@@ -180,14 +178,10 @@ func TestExplain(t *testing.T) {
 		waiter.admittedAfter(t, 0)
 		l.Allow("k")
 		e = l.Explain("k", Weight(3))
-		if e.Next.Reason != ReasonRate || e.Next.RetryAfter != 600*time.Millisecond {
-			t.Errorf("%+v", e)
-		}
+		wrong(t, e.Next.Reason != ReasonRate || e.Next.RetryAfter != 600*time.Millisecond, "%+v", e)
 		explained(t, e, "has to wait (rate, rule second) for 600ms, until 00:00:00")
 		l.TryAcquire("k", Weight(10))
-		if e.Next != l.Explain("k", Weight(3)).Next {
-			t.Error("what others were told is no wait")
-		}
+		wrong(t, e.Next != l.Explain("k", Weight(3)).Next, "what others were told is no wait")
 		if e := l.Explain("k", Weight(0)); e.Next.Reason != ReasonBadRequest ||
 			!strings.Contains(refusal("k", e.Next).Error(), "Weight") {
 			t.Errorf("%+v", e)
@@ -196,9 +190,7 @@ func TestExplain(t *testing.T) {
 		override(t, l, "k", ptr(Limit{Deny: true}))
 		l.SetDryRun(true)
 		e = l.Explain("k")
-		if !e.Overridden || !e.DryRun || !e.Limit.Deny {
-			t.Errorf("%+v", e)
-		}
+		wrong(t, !e.Overridden || !e.DryRun || !e.Limit.Deny, "%+v", e)
 		explained(t, e, "is refused (denied); this is a dry run", "deny (its own)")
 	})
 	row(t, "overflow", func(t *testing.T) {
@@ -206,9 +198,7 @@ func TestExplain(t *testing.T) {
 		wants(t, l, "a", 1)
 		wants(t, l, "b", 1)
 		e := l.Explain("c")
-		if !e.Overflow || e.Next.Reason != ReasonKeys {
-			t.Errorf("%+v", e)
-		}
+		wrong(t, !e.Overflow || e.Next.Reason != ReasonKeys, "%+v", e)
 		explained(t, e, "shares one limit with others", "(keys")
 	})
 	row(t, "what was learned", func(t *testing.T) {

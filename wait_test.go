@@ -1149,9 +1149,7 @@ func TestHammerPromisesLittle(t *testing.T) {
 				longest = max(longest, l.Check("k").RetryAfter)
 				time.Sleep(ms)
 			}
-			if longest > c.most {
-				t.Errorf("an obedient client is told %v, want at most %v", longest, c.most)
-			}
+			wrong(t, longest > c.most, "an obedient client is told %v, want at most %v", longest, c.most)
 			time.Sleep(time.Hour)
 			wants(t, l, "k", int(c.rate.Events))
 			if d := refusedFor(t, l, ReasonRate, "k"); d.RetryAfter > time.Minute {

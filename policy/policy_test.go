@@ -217,9 +217,7 @@ func TestAIMDUnderNewBounds(t *testing.T) {
 		{20, 20, 20}, {5, 5, 5}, {20, 20, 5}, {1000, 1000, 5},
 	} {
 		got := ctrl.Next(policy.Sample{}, policy.Bounds{Share: c.share, Ceiling: c.ceiling}).Rate
-		if got != c.want {
-			t.Errorf("%+v: got %v", c, got)
-		}
+		wrong(t, got != c.want, "%+v: got %v", c, got)
 	}
 }
 

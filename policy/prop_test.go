@@ -576,6 +576,14 @@ func (l *life) probe(o policy.Outcome) float64 {
 // gate is how long the controller waits from now on, in seconds.
 func (l *life) gate() float64 { return l.NotBefore.Seconds() - l.now }
 
+// wrong fails, and says so, if something is not as it should be.
+func wrong(t *testing.T, is bool, format string, args ...any) {
+	t.Helper()
+	if is {
+		t.Errorf(format, args...)
+	}
+}
+
 // near fails unless two rates are equal but for rounding.
 func near(t *testing.T, what string, got, want float64) {
 	t.Helper()

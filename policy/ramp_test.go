@@ -229,9 +229,7 @@ func TestRampIsConsultedAgain(t *testing.T) {
 			t.Errorf("at %v s: %+v, want until %v s", c.at, l.Pace, c.until)
 		}
 	}
-	if l.Rate != 10 {
-		t.Errorf("at the top the rate is %v", l.Rate)
-	}
+	wrong(t, l.Rate != 10, "at the top the rate is %v", l.Rate)
 }
 
 // A change of the pool moves the rate and leaves the part. The use is judged by the allowance of the time
@@ -303,9 +301,7 @@ func TestRampOddClocks(t *testing.T) {
 		l.tell(policy.Sample{Taken: 1})
 		near(t, "at the ends of time", l.Rate, []float64{13, 13, 14}[i])
 	}
-	if l.Until != math.MaxInt64 {
-		t.Errorf("asked again at %v", l.Until)
-	}
+	wrong(t, l.Until != math.MaxInt64, "asked again at %v", l.Until)
 }
 
 func TestRampAllocatesNothing(t *testing.T) {
