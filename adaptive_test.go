@@ -503,25 +503,6 @@ func TestSeveralControllers(t *testing.T) {
 		held[4].Done(success)
 		is(t, "it counts once", p.last(t, inFlight8).Paced, false)
 	})
-	row(t, "learned slots that grow wake waiters", func(t *testing.T) {
-		l, p := governing(t, Replicas(1))
-		p.gives(t, l, inFlight8, policy.Pace{Rate: 1})
-		a, b := took(t, l, "k"), took(t, l, "k")
-		c, d := asking(t, l, "k"), asking(t, l, "k")
-		c.waits(t)
-		p.says[inFlight8] = policy.Pace{Rate: 2}
-		a.Report(success)
-		c.admittedAfter(t, 0)
-		d.waits(t)
-		p.says[inFlight8] = policy.Pace{Rate: 0.5}
-		b.Done(success) // no permit loses a slot, and none is free before two are given back
-		d.waits(t)
-		a.Release()
-		d.waits(t)
-		c.permit.Release()
-		d.admittedAfter(t, 0)
-		is(t, "who waits for learned slots counts as held back", p.last(t, inFlight8).Paced, true)
-	})
 	// More than the learned slots, but not than the limit, passes when nothing is in flight: it would wait for
 	// ever else.
 	row(t, "call above the learned slots", func(t *testing.T) {
@@ -1100,48 +1081,6 @@ func TestSingleProbes(t *testing.T) {
 			a.permit.Release()
 			if name != tokens { // of which a batch takes none
 				upTo(t, l, "k", 5, 1)
-			}
-		})
-	}
-}
-
-// The answer to a probe ends it: callers that wait go on at the new pace at once, in their order. Or it moves
-// the next probe.
-func TestAnswerToAProbe(t *testing.T) {
-	const s = time.Second
-	for name, c := range map[string]struct {
-		next policy.Pace      // NotBefore counts from the probe's answer, a second after the end of the pause
-		want [4]time.Duration // in milliseconds
-	}{
-		"faster": {policy.Pace{Rate: 4}, [4]time.Duration{5000, 6245, 6495, 6745}},
-		"another pause": {policy.Pace{Rate: 2, NotBefore: 7 * s}.Probing(3 * s),
-			[4]time.Duration{5000, 13000, 16000, 19000}},
-		"paced again": {policy.Pace{Rate: 2, NotBefore: 7 * s}, [4]time.Duration{5000, 13000, 13500, 14000}},
-		"sooner":      {policy.Pace{Rate: 2}.Probing(2 * s), [4]time.Duration{5000, 7960, 9960, 11960}},
-	} {
-		row(t, name, func(t *testing.T) {
-			l, p := probing(t, requests)
-			var calls []*call
-			for range 4 {
-				calls = append(calls, asking(t, l, "k"))
-			}
-			time.Sleep(6 * s)
-			if c.next.NotBefore > 0 {
-				c.next.NotBefore += since(l)
-			}
-			p.says[requests] = c.next
-			calls[0].admittedAfter(t, 5*s)
-			calls[0].permit.Done(success)
-			time.Sleep(time.Minute)
-			for i, ms := range c.want {
-				want := ms * time.Millisecond
-				if !calls[i].ended() {
-					t.Fatalf("call %d waits, want it admitted after %v", i, want)
-				}
-				if d := calls[i].took - want; calls[i].err != nil || d < -s/50 || d > s/50 {
-					t.Errorf("call %d: %v after %v, want it admitted after %v", i, calls[i].err,
-						calls[i].took, want)
-				}
 			}
 		})
 	}

@@ -163,24 +163,6 @@ func TestBusyReplicas(t *testing.T) {
 			t.Errorf("said %v, %d are named", said, n)
 		}
 	})
-	row(t, "a busy replica borrows slots", func(t *testing.T) {
-		_, ls := pooled(t, 4, Limit{InFlight: 42})
-		var held []Permit
-		take := func(l *Limiter) (n int) {
-			for p, d := l.TryAcquire("k"); d.OK; p, d = l.TryAcquire("k") {
-				held = append(held, p)
-				n++
-			}
-			return n
-		}
-		within(t, "at first", 10, 10, take(ls[0]))
-		for range 10 {
-			time.Sleep(200 * time.Millisecond)
-			take(ls[0])
-		}
-		within(t, "then", 42, 42, len(held))
-		within(t, "another one", 10, 10, take(ls[1]))
-	})
 }
 
 // wordy is a controller that says something, and keeps the reports that it gets.

@@ -184,54 +184,6 @@ func TestPropertyEvictionIsInvisible(t *testing.T) { twins(t, false) }
 // Changes of limit and pool reach a key without calls as if it had been touched at each of them.
 func TestPropertyLazyIsEager(t *testing.T) { twins(t, true) }
 
-// With all of the map busy, keys share an overflow gate. Bound 1 still holds for each key, and so does its
-// number of slots, however keys move between the overflow gate and the map.
-func TestPropertyOverflow(t *testing.T) {
-	overflowed := uint64(0)
-	property(t, func(rt *rapid.T) {
-		rate, pool := drawRate(rt, "r"), drawPool(rt)
-		slots := rapid.IntRange(1, 4).Draw(rt, "slots")
-		pool.Replicas = min(pool.Replicas, slots)
-		limit := quotient.Limit{Rates: []quotient.Rate{rate}, InFlight: slots}
-		l := mustNew(rt, limit, quotient.StartPool(pool), quotient.MaxKeys(2))
-		var meters [5]ledger
-		var held [5][]quotient.Permit
-		for i := range meters {
-			meters[i].limit(shareOf(rate, pool.Replicas))
-		}
-		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
-			i := rapid.IntRange(0, 4).Draw(rt, "key")
-			switch rapid.IntRange(0, 7).Draw(rt, "what") {
-			case 0, 1:
-				time.Sleep(drawPause(rt))
-			case 2, 3:
-				if n := len(held[i]); n > 0 {
-					held[i][n-1].Release()
-					held[i] = held[i][:n-1]
-				}
-			default:
-				if p, d := l.TryAcquire(key(i)); d.OK {
-					meters[i].add(1)
-					held[i] = append(held[i], p)
-				}
-			}
-			if most := slots / pool.Replicas; len(held[i]) > most {
-				rt.Fatalf("%s: %d in flight, %d slots", key(i), len(held[i]), most)
-			}
-			if n := l.Stats().Keys; n > 2 {
-				rt.Fatalf("%d keys, bound 2", n)
-			}
-		}
-		for i := range meters {
-			meters[i].check(rt.Fatalf)
-		}
-		overflowed += l.Stats().Overflowed
-	})
-	if overflowed == 0 && !t.Failed() {
-		t.Fatal("no history has overflowed")
-	}
-}
-
 // An override is SetLimit for one key. The key always fares as in a limiter that has the limit as its own,
 // and every other key as in one without the override.
 func TestPropertyOverride(t *testing.T) {
