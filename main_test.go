@@ -165,13 +165,6 @@ func (c *hooked) Done() <-chan struct{} {
 	return c.Context.Done()
 }
 
-// hooking is asking for "k" with a hook.
-func hooking(t *testing.T, l *Limiter, f func(), opts ...CallOption) *call {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	return calling(&hooked{ctx, f}, cancel, l, "k", opts...)
-}
-
 // waits fails unless the call is still waiting.
 func (c *call) waits(t *testing.T) {
 	t.Helper()
