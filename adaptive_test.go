@@ -910,21 +910,6 @@ func TestFeedbackIsInOrder(t *testing.T) {
 		correct(t, probe, 0)
 		upTo(t, l, "k", 8, 0)
 	})
-	// A success is dated by what came before it. A correction that has asked the controllers again comes before
-	// it too.
-	row(t, "samples of a controller are in order", func(t *testing.T) {
-		var samples []policy.Sample
-		l := mustNew(t, Rates(perSecond(100, 100)), Policy(hourly{parts: 10, samples: &samples}))
-		time.Sleep(1500 * time.Millisecond)
-		p := upTo(t, l, "k", 4, 4)
-		time.Sleep(time.Second)
-		correct(t, p, 3)
-		p.Done(success)
-		if last := samples[len(samples)-1]; last.Outcome != policy.Success ||
-			last.Now != 2500*time.Millisecond {
-			t.Errorf("the success is dated %v, want the correction at 2.5s: %+v", last.Now, samples)
-		}
-	})
 }
 
 // The next call after ten minutes finds all forgotten, also where it is decided in the shortest way.
@@ -1520,15 +1505,6 @@ func TestWhatIsLearned(t *testing.T) {
 			t.Errorf("the key has a gate %+v, want one of its own that has learned nothing", g)
 		}
 	})
-}
-
-// The end of a pause counts at the first look at what is left, and not at the second.
-func TestLeftAfterAPause(t *testing.T) {
-	p := pacer{Fill: meter.Fill{Interval: float64(time.Hour), Size: 1}, pausedUntil: time.Second}
-	for range 2 {
-		left, of, paused := p.Left(meter.Instant{At: 2 * time.Second}, nil)
-		wrong(t, left < 1 || of != 1 || paused != 0, "left %v of %v, paused for %v", left, of, paused)
-	}
 }
 
 // atAHundred is a limiter of many tokens whose controller allows 100 a second: a bucket of 10.

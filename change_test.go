@@ -1,7 +1,6 @@
 package quotient
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"testing"
@@ -297,20 +296,6 @@ func TestDryRun(t *testing.T) {
 			l.Allow("k")
 		}
 		is(t, "stopped though the real limiter admits", l.Stats().DryRunAdmitted[ReasonRate], 0)
-	})
-	// A waiter that a dry run let go and whose context ended is taken off Admitted, but not off DryRunAdmitted.
-	row(t, "cancelled dry admission is not counted", func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		l := mustNew(t, Limit{InFlight: 1})
-		took(t, l, "k")
-		hook := func() {
-			l.SetDryRun(true)
-			panic("hook")
-		}
-		panics(t, func() { _, _ = l.Acquire(&hooked{ctx, hook}, "k") })
-		stats(t, l, "Admitted", 1, "Cancelled", 1)
-		is(t, "let go by the dry run", len(l.Stats().DryRunAdmitted), 0)
 	})
 }
 

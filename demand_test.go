@@ -496,22 +496,6 @@ func partIs(t *testing.T, what string, l *Limiter, part float64) {
 }
 
 func TestWaitersGoAtOnceWhereMoreIsLent(t *testing.T) {
-	row(t, "a rate", func(t *testing.T) {
-		l := mustNew(t, Rates(aHundred(4)), Replicas(4))
-		l.Allow("k")
-		admitted := waiting(l, 20)
-		time.Sleep(20 * time.Millisecond)
-		l.lendKey("k", 1, time.Second)
-		is(t, "half of the first interval has passed", admitted(), 0)
-		time.Sleep(5 * time.Millisecond)
-		is(t, "the rest passes four times as fast", admitted(), 1)
-		time.Sleep(100 * time.Millisecond)
-		is(t, "at the whole rate", admitted(), 11)
-		l.lendKey("k", 0, time.Second)
-		time.Sleep(80 * time.Millisecond)
-		is(t, "back under the share", admitted(), 13)
-		time.Sleep(time.Second)
-	})
 	row(t, "a turn", func(t *testing.T) {
 		_, ls := pooled(t, 4, Limit{InFlight: 42})
 		admitted := waiting(ls[0], 50)

@@ -232,23 +232,6 @@ func TestRampIsConsultedAgain(t *testing.T) {
 	wrong(t, l.Rate != 10, "at the top the rate is %v", l.Rate)
 }
 
-// A change of the pool moves the rate and leaves the part. The use is judged by the allowance of the time
-// when it was taken.
-func TestRampFollowsThePool(t *testing.T) {
-	l := rampOf(policy.Ramp{Mode: policy.RampOnlyIfUsed, Start: 0.5, Over: 10 * time.Second}, 20)
-	l.second(10, false)
-	near(t, "20 for this replica", l.Rate, 11)
-	l.bounds.Ceiling = 10
-	l.tell(policy.Sample{Taken: 6})
-	near(t, "10", l.Rate, 5.5)
-	l.second(0, false)
-	near(t, "six of eleven were used", l.Rate, 6)
-	l.bounds.Ceiling = 100
-	l.tell(policy.Sample{Taken: 2})
-	l.second(0, false)
-	near(t, "two of six were used", l.Rate, 60)
-}
-
 // The takes of one second count in any order. More given back than was taken, as of earlier seconds, is
 // nothing.
 func TestRampAddsUpASecond(t *testing.T) {

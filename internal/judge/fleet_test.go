@@ -146,9 +146,7 @@ func TestPropertyRaisedWindows(t *testing.T) {
 					must(rt, l.SetLimit(now))
 				}
 			}
-			if float64(sum) > most {
-				rt.Fatalf("%d replicas have admitted %d of %v", replicas, sum, most)
-			}
+			stop(rt, float64(sum) > most, "%d replicas have admitted %d of %v", replicas, sum, most)
 		}
 	})
 }

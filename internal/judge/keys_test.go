@@ -28,9 +28,7 @@ func alike(t *rapid.T, a, b quotient.Decision) {
 	if (a.RetryAfter - b.RetryAfter).Abs() < time.Microsecond {
 		a.RetryAfter = b.RetryAfter
 	}
-	if a != b {
-		t.Fatalf("%+v, but the other decides %+v", a, b)
-	}
+	stop(t, a != b, "%+v, but the other decides %+v", a, b)
 }
 
 // pairs are the permits of two limiters that get the same calls.
@@ -93,9 +91,7 @@ func twins(t *testing.T, lazy bool) {
 		}
 		evicted += few.Stats().Evicted
 	})
-	if !lazy && evicted == 0 && !t.Failed() {
-		t.Fatal("no history has evicted anything")
-	}
+	stop(t, !lazy && evicted == 0 && !t.Failed(), "no history has evicted anything")
 }
 
 // twinStep reports whether the twins are still comparable.
@@ -138,9 +134,7 @@ func (p *pairs) twinStep(rt *rapid.T, few, all *quotient.Limiter) bool {
 		if few.Stats().Overflowed > 0 {
 			return false
 		}
-		if a != b {
-			rt.Fatalf("%s: evicting %d, else %d", k, a, b)
-		}
+		stop(rt, a != b, "%s: evicting %d, else %d", k, a, b)
 	default:
 		opts := []quotient.CallOption{quotient.Weight(rapid.IntRange(1, 4).Draw(rt, "weight"))}
 		if tokens := quotient.Cost("tokens", rapid.IntRange(0, 9).Draw(rt, "cost")); rapid.Bool().Draw(rt, "priced") &&
@@ -151,9 +145,7 @@ func (p *pairs) twinStep(rt *rapid.T, few, all *quotient.Limiter) bool {
 		if few.Stats().Overflowed > 0 {
 			return false
 		}
-		if a != b {
-			rt.Fatalf("%s: evicting %+v, else %+v", k, a, b)
-		}
+		stop(rt, a != b, "%s: evicting %+v, else %+v", k, a, b)
 	}
 	return true
 }
@@ -261,9 +253,7 @@ func TestPropertyDryRun(t *testing.T) {
 			rt.Fatalf("%v refused, but %v counted and %v refused in a dry run", want.Refused, got.DryRunAdmitted,
 				got.Refused)
 		}
-		if want.InFlight != got.InFlight {
-			rt.Fatalf("%d in flight, %d in a dry run", want.InFlight, got.InFlight)
-		}
+		stop(rt, want.InFlight != got.InFlight, "%d in flight, %d in a dry run", want.InFlight, got.InFlight)
 	})
 }
 
@@ -499,9 +489,7 @@ func TestPropertyTryAcquireAll(t *testing.T) {
 				for i := range x.Rules {
 					same = same && math.Abs(x.Rules[i].Left-y.Rules[i].Left) < 1e-6
 				}
-				if !same {
-					rt.Fatalf("limiter %d is at\n%+v, want\n%+v", i, x, y)
-				}
+				stop(rt, !same, "limiter %d is at\n%+v, want\n%+v", i, x, y)
 			}
 		}
 	})

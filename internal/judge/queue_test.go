@@ -67,9 +67,7 @@ func TestPropertyFIFO(t *testing.T) {
 		}
 		tokens, last := float64(rate.Burst), began
 		for i, got := range q.all() {
-			if got.who != i || got.err != nil {
-				rt.Fatalf("turn %d went to %d, %v", i, got.who, got.err)
-			}
+			stop(rt, got.who != i || got.err != nil, "turn %d went to %d, %v", i, got.who, got.err)
 			at := last // the reference: a bucket served in order
 			if asked[i].After(at) {
 				at = asked[i]
@@ -134,9 +132,7 @@ func TestPropertyCancelLeavesNoTrace(t *testing.T) {
 			w := quotient.Weight(rapid.IntRange(1, mostWeight).Draw(rt, "weight"))
 			_, a := l.TryAcquire("k", w)
 			_, b := twin.TryAcquire("k", w)
-			if a != b {
-				rt.Fatalf("%+v and %+v before anything was cancelled", a, b)
-			}
+			stop(rt, a != b, "%+v and %+v before anything was cancelled", a, b)
 		}
 		// While the head cannot be admitted no waiter behind it can: all of these are cancelled.
 		if _, d := twin.TryAcquire("k", quotient.Weight(mostWeight)); d.OK {
@@ -150,9 +146,7 @@ func TestPropertyCancelLeavesNoTrace(t *testing.T) {
 		}
 		cancel()
 		for _, got := range q.all() {
-			if got.err == nil {
-				rt.Fatalf("waiter %d was admitted", got.who)
-			}
+			stop(rt, got.err == nil, "waiter %d was admitted", got.who)
 		}
 		if s := l.Stats(); s.Waiting != 0 {
 			rt.Fatalf("%d waiting after all were cancelled", s.Waiting)
@@ -163,9 +157,7 @@ func TestPropertyCancelLeavesNoTrace(t *testing.T) {
 			w := quotient.Weight(rapid.IntRange(1, mostWeight).Draw(rt, "weight"))
 			_, a := l.TryAcquire("k", w)
 			_, b := twin.TryAcquire("k", w)
-			if a != b {
-				rt.Fatalf("%+v after cancels, %+v without", a, b)
-			}
+			stop(rt, a != b, "%+v after cancels, %+v without", a, b)
 			time.Sleep(drawPause(rt))
 		}
 	})
@@ -329,9 +321,7 @@ func TestPropertyClassesInFakeTime(t *testing.T) {
 // wantsNow takes the one event of a paced rate, which may be there or not.
 func wantsNow(t *rapid.T, l *quotient.Limiter) {
 	l.Allow("k")
-	if l.Allow("k") {
-		t.Fatalf("two events at one instant")
-	}
+	stop(t, l.Allow("k"), "two events at one instant")
 }
 
 // No starvation, whatever the weights and the crowd that comes: a low one is admitted within eight admissions
@@ -373,9 +363,7 @@ func TestPropertyLowIsNotStarved(t *testing.T) {
 			}
 			synctest.Wait()
 			admitted := int(l.Stats().Admitted - before)
-			if admitted > 8*(older+1) {
-				rt.Fatalf("%d were admitted before a low one behind %d", admitted, older)
-			}
+			stop(rt, admitted > 8*(older+1), "%d were admitted before a low one behind %d", admitted, older)
 			for len(q.done) > 0 {
 				if q.sent--; (<-q.done).who == int(quotient.PriorityLow) {
 					time.Sleep(time.Hour)
