@@ -415,7 +415,7 @@ func TestRefusalsAreAttributed(t *testing.T) {
 
 // A pause is announced to a client, and stops its key whatever was refused: also calls that take none of it.
 func TestPauseIsTheKeys(t *testing.T) {
-	row(t, "tokens", func(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
 		tokens := Rate{Unit: "tokens", Events: 1000, Per: time.Second}
 		l := mustNew(t, Limit{Rates: []Rate{perSecond(100, 100), tokens}, InFlight: 5}, Policy(policy.Tracking{}))
 		took(t, l, "k", Cost("tokens", 1)).Done(policy.Feedback{Outcome: policy.Throttled, RetryAfter: time.Minute,

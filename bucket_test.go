@@ -153,7 +153,7 @@ func TestNoTurns(t *testing.T) {
 
 // A queue tells each caller its turn, and keeps the promise.
 func TestTurnsArePromised(t *testing.T) {
-	row(t, "one in a cycle", func(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
 		fleet := ordinals(t, Rates(Every(time.Second)), ones(4)) // fake time begins at a full hour
 		for i, l := range fleet {
 			d := l.Check("k")
@@ -324,12 +324,11 @@ func TestTurnThatClosesWhenOthersHaveRoom(t *testing.T) {
 	}
 }
 
+// A caller that waits while a turn is open takes that turn. The one behind it gets the start of the next.
 func TestTurnBehindOthers(t *testing.T) {
-	pool := StartPool(Pool{Replicas: 2, Ordinal: 1, Fixed: true})
-	// A caller that waits while a turn is open takes that turn. The one behind it gets the start of the next.
-	row(t, "in an open turn", func(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
 		paced := Rate{Name: "paced", Unit: "tokens", Events: 1, Per: 5 * time.Second, Kind: Paced}
-		l := mustNew(t, Rates(paced, perSecond(10, 2)), pool)
+		l := mustNew(t, Rates(paced, perSecond(10, 2)), StartPool(Pool{Replicas: 2, Ordinal: 1, Fixed: true}))
 		time.Sleep(100 * ms)
 		took(t, l, "k") // the bucket has another request in 200 ms
 		first := asking(t, l, "k", Cost("tokens", 1))

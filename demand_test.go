@@ -496,7 +496,7 @@ func partIs(t *testing.T, what string, l *Limiter, part float64) {
 }
 
 func TestWaitersGoAtOnceWhereMoreIsLent(t *testing.T) {
-	row(t, "a turn", func(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
 		_, ls := pooled(t, 4, Limit{InFlight: 42})
 		admitted := waiting(ls[0], 50)
 		is(t, "at first", admitted(), 10)

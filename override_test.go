@@ -615,14 +615,6 @@ func TestPlansAnd(t *testing.T) {
 			c.admittedAfter(t, time.Second)
 		}
 	})
-	row(t, "a clock, which nothing else needs", func(t *testing.T) {
-		l := mustNew(t, Limit{InFlight: 2})
-		must(t, l.SetPlan("window", ptr(Rates(aligned(3, time.Minute)))))
-		for range 3 {
-			admits(t, l, "k", "window", 3)
-			time.Sleep(time.Minute)
-		}
-	})
 	// Looks in another plan change nothing.
 	row(t, "a controller's knowledge, which stays", func(t *testing.T) {
 		l := ofPlans(t, Policy(policy.AIMD{}))

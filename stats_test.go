@@ -1,7 +1,6 @@
 package quotient
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -193,6 +192,10 @@ func TestExplain(t *testing.T) {
 		wrong(t, !e.Overridden || !e.DryRun || !e.Limit.Deny, "%+v", e)
 		explained(t, e, "is refused (denied); this is a dry run", "deny (its own)")
 	})
+	row(t, "as how many replicas this one counts", func(t *testing.T) {
+		l := mustNew(t, Limit{InFlight: 10}, StartPool(Pool{Replicas: 10, Ordinal: 4, Weight: 3}))
+		explained(t, l.Explain("k"), "10 replicas, of which this one is 3, ordinal 4")
+	})
 	row(t, "overflow", func(t *testing.T) {
 		l := mustNew(t, Rates(perSecond(1, 1)), MaxKeys(1))
 		wants(t, l, "a", 1)
@@ -221,10 +224,4 @@ func TestExplain(t *testing.T) {
 		}
 		explained(t, e, "and nothing for 7s", "for 7s, until 00:00:07")
 	})
-}
-
-// Explain says as how many replicas this one counts.
-func TestExplainReportsTheWeight(t *testing.T) {
-	l := mustNew(t, Limit{InFlight: 10}, StartPool(Pool{Replicas: 10, Ordinal: 4, Weight: 3}))
-	says(t, errors.New(l.Explain("k").String()), "10 replicas, of which this one is 3, ordinal 4")
 }

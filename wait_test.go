@@ -296,16 +296,6 @@ func TestGivingUp(t *testing.T) {
 		is(t, "retry after", refusedFor(t, l, ReasonRate, "k").RetryAfter, 2*time.Second)
 		stays.cancel()
 	})
-	row(t, "leaves nothing behind an empty queue", func(t *testing.T) {
-		l := mustNew(t, Rates(Every(time.Hour)))
-		wants(t, l, "k", 1)
-		c := asking(t, l, "k")
-		g, s := gateOf(l, "k"), l.shard("k")
-		timer := g.ext.timer
-		c.gaveUp(t)
-		is(t, "left", g.ext == nil && len(s.waiting) == 0, true)
-		is(t, "the timer goes on", timer.Stop(), false)
-	})
 	// The head's timer is late, a caller arrives after the head's turn, and the head leaves. The newcomer's
 	// overhead is not longer than its wait.
 	row(t, "serves one that came after the turn", func(t *testing.T) {
@@ -454,13 +444,6 @@ func TestLostTurns(t *testing.T) {
 		c.gaveUp(t)
 		has(t, l, "k", 0.6)
 		stats(t, l, "Expired", 1, "Cancelled", 1, "Waiting", 0, "Admitted", 1)
-	})
-	row(t, "of a replica that takes turns: the next is a cycle away", func(t *testing.T) {
-		l := mustNew(t, Rates(Every(time.Second)), StartPool(Pool{Replicas: 3, Ordinal: 1, Fixed: true}))
-		took(t, l, "k")
-		c := sleeping(t, l, "k", naps(3101*ms))
-		time.Sleep(time.Minute)
-		c.admittedAfter(t, 6*time.Second)
 	})
 	row(t, "are waited for also in a queue that is full", func(t *testing.T) {
 		l := mustNew(t, Rates(Every(time.Second)), MaxWaiting(1, 1))
@@ -712,21 +695,9 @@ func askingFor(t *testing.T, l *Limiter, key, letters string) []*call {
 	return calls
 }
 
-// A turn comes behind those ahead of it in a rate's own unit, whatever they take of the others.
+// A call that takes no tokens has no time to come back by behind a caller that waits for them.
 func TestTurnsByUnit(t *testing.T) {
-	row(t, "of both", func(t *testing.T) {
-		l := mustNew(t, Rates(perSecond(100, 100),
-			Rate{Name: "tokens", Unit: "tokens", Events: 1, Per: time.Second, Burst: 4}))
-		took(t, l, "k", Cost("tokens", 4))
-		asking(t, l, "k", Weight(50), Cost("tokens", 3))
-		asking(t, l, "k", Cost("tokens", 2)).waits(t)
-		d := l.Check("k", Cost("tokens", 1))
-		is(t, "tokens", fmt.Sprint(d.RetryAfter, " ", d.Rule), "6s tokens")
-		is(t, "requests", l.Check("k", Weight(50)).RetryAfter, 20*time.Millisecond)
-		time.Sleep(5 * time.Second)
-	})
-	// A call that takes no tokens has no time to come back by behind a caller that waits for them.
-	row(t, "of another", func(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
 		l := mustNew(t, tokenLimit(1, 1))
 		took(t, l, "k", Cost("tokens", 1))
 		first := asking(t, l, "k", Cost("tokens", 1))
