@@ -32,7 +32,7 @@ func is[T comparable](t testing.TB, what any, got, want T) {
 	}
 }
 
-// wrong fails, and says so, if something is not as it should be.
+// wrong fails, and says so, if something is not as it should be. What it says is worked out in any case.
 func wrong(t testing.TB, is bool, format string, args ...any) {
 	t.Helper()
 	if is {

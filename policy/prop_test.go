@@ -576,7 +576,7 @@ func (l *life) probe(o policy.Outcome) float64 {
 // gate is how long the controller waits from now on, in seconds.
 func (l *life) gate() float64 { return l.NotBefore.Seconds() - l.now }
 
-// wrong fails, and says so, if something is not as it should be.
+// wrong fails, and says so, if something is not as it should be. What it says is worked out in any case.
 func wrong(t *testing.T, is bool, format string, args ...any) {
 	t.Helper()
 	if is {
