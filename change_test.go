@@ -255,7 +255,8 @@ func TestDryRun(t *testing.T) {
 		took(t, l, "k")
 		asking(t, l, "k").admittedAfter(t, 0)
 		refusedFor(t, l, ReasonBadRequest, "k", Weight(-1))
-		stats(t, l, "DryRun", true, "Admitted", 15, "Refused", map[Reason]uint64{ReasonBadRequest: 1},
+		is(t, "dry run", l.DryRun(), true)
+		stats(t, l, "Admitted", 15, "Refused", map[Reason]uint64{ReasonBadRequest: 1},
 			"DryRunAdmitted", map[Reason]uint64{ReasonInFlight: 12, ReasonDenied: 2})
 		l.SetDryRun(false)
 		refusedFor(t, l, ReasonDenied, "k")

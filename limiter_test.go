@@ -264,7 +264,7 @@ func (x *stress) run(t *testing.T, d time.Duration, workers int, seed uint64) {
 		t.Fatal("hangs")
 	}
 	x.l.endExchange()
-	is(t, "keys that are said", x.l.Stats().Demand.Keys, 0)
+	is(t, "keys that are said", x.l.Stats().more.Demand.Keys, 0)
 	x.drain(t)
 }
 

@@ -39,8 +39,8 @@ func TestDeadline(t *testing.T) {
 		wants(t, l, "k", 1)
 		c := askingUntil(t, l, 19*time.Second, "k")
 		is(t, "the error", *c.refusedAfter(t, 0, ReasonDeadline), LimitedError{Key: "k",
-			Decision: Decision{Rule: "interval", Reason: ReasonDeadline, Limit: 1, Share: .5,
-				Window: 10 * time.Second, RetryAfter: 20 * time.Second}})
+			Decision: Decision{Reason: ReasonDeadline, RetryAfter: 20 * time.Second,
+				Rule: Rule{Name: "interval", Limit: 1, Share: .5, Window: 10 * time.Second}}})
 		if !errors.Is(c.err, context.DeadlineExceeded) || !errors.Is(c.err, ErrLimited) {
 			t.Errorf("%v is not what it should be", c.err)
 		}
