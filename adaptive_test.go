@@ -331,9 +331,7 @@ func TestControllerThatPanicsAtAChange(t *testing.T) {
 			setReplicas(t, l, 2)
 			ask(l)
 			paces(t, l, "k", 1) // where a new controller starts
-			if pc := &gateOf(l, "k").ext.learned.pacers[0]; pc.ctrl != nil {
-				t.Error("the controller is still there")
-			}
+			wrong(t, gateOf(l, "k").ext.learned.pacers[0].ctrl != nil, "the controller is still there")
 		})
 	}
 }

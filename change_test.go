@@ -279,6 +279,12 @@ func TestDryRun(t *testing.T) {
 		l.SetDryRun(false)
 		time.Sleep(time.Second)
 		wants(t, l, "k", 1)
+		l = mustNew(t, Limit{InFlight: 1}) // one whose context fails then has come and gone
+		took(t, l, "k")
+		panics(t, func() {
+			_, _ = l.Acquire(&hooked{t.Context(), func() { l.SetDryRun(true); panic("hook") }}, "k")
+		})
+		stats(t, l, "Admitted", 1, "Cancelled", 1, "DryRunAdmitted", map[Reason]uint64{})
 	})
 	row(t, "dry run while pool is awaited", func(t *testing.T) {
 		l := mustNew(t, Rates(perSecond(1, 1)), AwaitPool(time.Minute), Replicas(2))

@@ -575,9 +575,7 @@ func TestRefundsUnderAPart(t *testing.T) {
 // The use through a gate that keys share is not known, and so all of the share is claimed.
 func TestKeysWithoutAGateOfTheirOwn(t *testing.T) {
 	l := mustNew(t, Limit{InFlight: 4}, MaxKeys(1), Demand(1, time.Second))
-	if seen := l.seenOf("k"); seen.Span == 0 {
-		t.Error("a key that is not remembered was used for sure")
-	}
+	wrong(t, l.seenOf("k").Span == 0, "a key that is not remembered was used for sure")
 	took(t, l, "a")
 	took(t, l, "k")
 	is(t, "of a key in the gate of keys without room", l.seenOf("k"), fairshare.Seen{})
@@ -721,9 +719,7 @@ func TestCarriersOfLimiters(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { _ = l.Follow(ctx, FixedOrdinal(1, &hubEnd{hub: h})) }()
 		time.Sleep(3 * time.Second)
-		if err := l.Follow(t.Context(), &hubEnd{hub: h}); err == nil {
-			t.Error("two sources carry what one limiter says")
-		}
+		wrong(t, l.Follow(t.Context(), &hubEnd{hub: h}) == nil, "two sources carry what one limiter says")
 		is(t, "age behind FixedOrdinal", l.Stats().more.Demand.MaxAge, time.Second)
 		is(t, "fixed", l.Stats().Pool.Pool.Fixed, true)
 		cancel()

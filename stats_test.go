@@ -2,7 +2,6 @@ package quotient
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,9 +23,7 @@ func TestStates(t *testing.T) {
 			{Rule: Rule{Name: "w", Limit: 100, Share: 50, Window: time.Minute}, Left: 50, Reset: time.Minute},
 			{Rule: Rule{Name: "in-flight", Limit: 3, Share: 1}, Left: 1},
 		}
-		if got := l.Stats().Rules; !slices.Equal(got, want) {
-			t.Errorf("rules %+v, want %+v", got, want)
-		}
+		is(t, "rules", fmt.Sprint(l.Stats().Rules), fmt.Sprint(want))
 		got := map[string]string{}
 		for ks := range l.Keys() {
 			got[ks.Key] = fmt.Sprint(ks.InFlight, ks.Waiting)
