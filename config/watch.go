@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+
+	"github.com/quotient-go/quotient/internal/rest"
 )
 
 const (
@@ -65,10 +67,7 @@ func (c *Config) watchFile(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-w.fs.Events:
-			select {
-			case <-ctx.Done():
-			case <-time.After(c.settle): // what follows belongs to it
-			}
+			rest.For(ctx, c.settle) // what follows belongs to it
 		case <-w.fs.Errors: // such as events that were lost
 		case <-time.After(c.every):
 		}
@@ -171,11 +170,8 @@ func settled(ctx context.Context, path string, settle time.Duration) ([]byte, er
 		case time.Now().After(end):
 			return nil, fmt.Errorf("config: the file keeps changing: %s", path)
 		}
-		before, seen = string(text), err == nil
-		select {
-		case <-ctx.Done():
+		if before, seen = string(text), err == nil; !rest.For(ctx, settle) {
 			return nil, ctx.Err()
-		case <-time.After(settle):
 		}
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/rest"
 	"github.com/quotient-go/quotient/poolsize/internal/setting"
 )
 
@@ -136,20 +137,13 @@ func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) e
 		return err
 	}
 	w := watcher{Source: s, resolver: resolver(s.Resolver, cmp.Or(s.Timeout, defaultTimeout)/exchanges)}
-	timer := time.NewTimer(0)
-	defer timer.Stop()
 	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-timer.C:
-		}
 		found, err := w.look(ctx)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		w.tell(found, err, report)
-		timer.Reset(setting.Jittered(cmp.Or(s.Refresh, defaultRefresh)))
+		rest.For(ctx, setting.Jittered(cmp.Or(s.Refresh, defaultRefresh)))
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/internal/files"
+	"github.com/quotient-go/quotient/internal/rest"
 	"github.com/quotient-go/quotient/poolsize/internal/setting"
 )
 
@@ -63,16 +64,9 @@ func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) e
 	}
 	w := &watcher{path: s.Path, every: cmp.Or(s.Every, defaultEvery)}
 	w.settle = min(settling, w.every/2)
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-timer.C:
-		}
-		timer.Reset(w.poll(ctx, report))
+	for rest.For(ctx, w.poll(ctx, report)) {
 	}
+	return ctx.Err()
 }
 
 // Validate reports the first field that is wrong, as Watch does. It does not look at the file.

@@ -67,13 +67,6 @@ type watch struct {
 	errs []error       // not reported yet; guarded by Source.mu
 }
 
-func (w *watch) rouse() {
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
-}
-
 // Watch gossips, and reports the live members: at each change, and again every second. The ordinal is this
 // replica's position in the order of their names. When the context ends, Watch takes this replica out of
 // the fleet, which takes a second at most, and returns the context's error. A running probe of a member
@@ -125,7 +118,7 @@ func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) e
 // begin adds a Watch. The first one has the replica gossip.
 func (s *Source) begin() *watch {
 	w := &watch{wake: make(chan struct{}, 1)}
-	w.rouse()
+	rest.Wake(w.wake)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.watches[w] = struct{}{}; len(s.watches) == 1 {
@@ -181,7 +174,7 @@ func (s *Source) publish(members int, p quotient.Pool) {
 	s.members, s.pool = members, p
 	s.version++
 	for w := range s.watches {
-		w.rouse()
+		rest.Wake(w.wake)
 	}
 }
 
@@ -193,7 +186,7 @@ func (s *Source) fail(err error) {
 	for w := range s.watches {
 		w.errs = append(w.errs, err)
 		w.errs = w.errs[max(0, len(w.errs)-mostPending):]
-		w.rouse()
+		rest.Wake(w.wake)
 	}
 }
 
