@@ -240,7 +240,11 @@ func (c *Config) put(read *File) error {
 	for _, commit := range commits {
 		commit()
 	}
-	c.sweep(f)
+	for name := range c.limiters {
+		if _, ok := f.Limiters[name]; !ok {
+			c.remove(name)
+		}
+	}
 	c.setPool(old, f, src)
 	c.logChanges(old, f)
 	return nil

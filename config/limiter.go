@@ -31,15 +31,17 @@ const (
 	policyTracking = "tracking"
 )
 
-func defaultLimiter() Limiter {
-	return Limiter{QueuePerKey: 10_000, Queue: 100_000, MaxKeys: 1 << 16, Policy: policyFixed}
-}
-
 // read reads the tables of a file.
 func (f *File) read(v value) {
 	v.table(fields{
-		"pool":     func(v value) { v.table(fieldsOf(&f.Pool, nil)) },
-		"limiters": f.readLimiters,
+		"pool": func(v value) { v.table(fieldsOf(&f.Pool, nil)) },
+		"limiters": func(v value) {
+			v.each(func(name string, of value) {
+				l := Limiter{QueuePerKey: 10_000, Queue: 100_000, MaxKeys: 1 << 16, Policy: policyFixed}
+				l.read(of)
+				f.Limiters[name] = l
+			})
+		},
 		"proxy": func(v value) {
 			f.Proxy = defaultProxy()
 			v.table(fieldsOf(f.Proxy, fields{"rules": func(v value) { v.list(maxRules, f.Proxy.readRule) }}))
@@ -48,14 +50,6 @@ func (f *File) read(v value) {
 			f.Leases = defaultLeases()
 			f.Leases.read(v)
 		},
-	})
-}
-
-func (f *File) readLimiters(v value) {
-	v.each(func(name string, of value) {
-		l := defaultLimiter()
-		l.read(of)
-		f.Limiters[name] = l
 	})
 }
 

@@ -1,6 +1,7 @@
 package grpclimit
 
 import (
+	"cmp"
 	"errors"
 	"math"
 	"strings"
@@ -55,9 +56,7 @@ func decisionOf(s *status.Status) (d quotient.Decision, ok bool) {
 			}
 		case *errdetails.QuotaFailure:
 			for _, v := range m.GetViolations() {
-				if d.Rule == "" {
-					d.Rule = cut(v.GetSubject())
-				}
+				d.Rule = cmp.Or(d.Rule, cut(v.GetSubject()))
 			}
 		}
 	}

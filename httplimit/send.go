@@ -197,7 +197,7 @@ func set(w http.ResponseWriter, names, values []string, beside bool) {
 func tighterStands(h http.Header, own level) bool {
 	left, told := numberIn(h["X-Ratelimit-Remaining"])
 	reset, told2 := numberIn(h["X-Ratelimit-Reset"])
-	return told && told2 && (left < own.left || left == own.left && reset > own.reset)
+	return told && told2 && level{left, reset}.tighter(own)
 }
 
 // numberIn is the whole number in the first line of a field.

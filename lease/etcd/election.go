@@ -155,10 +155,7 @@ func (e *Election) run(ctx context.Context, st store) error {
 // complete returns an Election with all its fields set, or an error that names the first one that is wrong.
 func (e *Election) complete() (*Election, error) {
 	c := *e
-	c.TTL = cmp.Or(c.TTL, DefaultTTL)
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
+	c.TTL, c.Log = cmp.Or(c.TTL, DefaultTTL), cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	switch {
 	case c.Client == nil || c.Client.ActiveConnection() == nil:
 		return nil, errors.New("lease/etcd: Election.Client is nil, or has no connection")

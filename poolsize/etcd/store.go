@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -155,9 +156,7 @@ func list(ctx context.Context, st store, prefix string) (keys []*mvccpb.KeyValue
 		if err != nil {
 			return nil, 0, err
 		}
-		if revision == 0 {
-			revision = p.revision
-		}
+		revision = cmp.Or(revision, p.revision)
 		if n := int64(len(keys)) + p.all; n > mostKeys {
 			return nil, 0, tooMany(n)
 		}

@@ -3,8 +3,6 @@ package gossip
 import (
 	"errors"
 	"fmt"
-	"log"
-	"log/slog"
 	"net/netip"
 	"sync/atomic"
 	"time"
@@ -82,12 +80,4 @@ func (d *delegate) NotifyUpdate(n *memberlist.Node) { d.NotifyJoin(n) }
 func (d *delegate) NotifyLeave(n *memberlist.Node) {
 	d.roster.remove(n.Name, time.Now())
 	rest.Wake(d.changed)
-}
-
-// logger returns what memberlist logs to. Its lines are for those who look for a fault in it.
-func logger(to *slog.Logger) *log.Logger {
-	if to == nil {
-		to = slog.New(slog.DiscardHandler)
-	}
-	return slog.NewLogLogger(to.Handler(), slog.LevelDebug)
 }

@@ -165,7 +165,9 @@ func (r *roster) view(now time.Time) (v view) {
 		addresses[e.at], ids[e.id] = true, true
 		v.members = append(v.members, e.member)
 	}
-	slices.SortFunc(v.members, compare)
+	slices.SortFunc(v.members, func(a, b member) int { // by name, and those of one name by number
+		return cmp.Or(strings.Compare(a.name, b.name), cmp.Compare(a.id, b.id))
+	})
 	return v
 }
 
@@ -204,11 +206,6 @@ func (r *roster) count() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.changes
-}
-
-// compare orders members by name, and those of one name by number.
-func compare(a, b member) int {
-	return cmp.Or(strings.Compare(a.name, b.name), cmp.Compare(a.id, b.id))
 }
 
 func (r *roster) has(at netip.AddrPort) bool {

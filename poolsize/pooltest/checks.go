@@ -44,12 +44,6 @@ func (s *watch) sees(n int) report {
 	})
 }
 
-// seesAgain is sees after a failure, a report of which may still be on its way.
-func (s *watch) seesAgain(n int) report {
-	s.t.Helper()
-	return s.await(fmt.Sprintf("a pool of %d again", n), func(r report) bool { return s.is(r, n) })
-}
-
 // is reports whether a report is good and of n replicas, and fails if a good one has another weight.
 func (s *watch) is(r report, n int) bool {
 	s.t.Helper()
@@ -159,7 +153,7 @@ func keeps(t testing.TB, w World, harm func(testing.TB)) {
 	}
 	heal()
 	s.changed()
-	s.seesAgain(n)
+	s.await(fmt.Sprintf("a pool of %d again", n), func(r report) bool { return s.is(r, n) }) // one more may have failed
 	s.largestInForce("healed")
 }
 

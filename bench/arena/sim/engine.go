@@ -7,6 +7,7 @@
 package sim
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
 	"time"
@@ -77,7 +78,7 @@ func Play(s Scenario, kind Kind, fields Fields, c Contender, seed uint64) Result
 	r.slots = kind == Concurrency
 	r.replicas = make([]replica, s.Replicas)
 	if c.Gossip {
-		r.whisper = newWhisper(s.Replicas, seed)
+		r.whisper = &whisper{rng: rand.New(rand.NewPCG(seed, 0xbb67ae8584caa73b)), nodes: make([]node, s.Replicas)}
 	}
 	for i := range r.replicas {
 		life := s.life(i)
@@ -218,9 +219,7 @@ func (r *Run) answer(k int) {
 		if r.slots {
 			s.Cost = (r.now - q.sent).Seconds()
 			if q.Outcome == policy.Success {
-				if p.took == 0 {
-					p.took = s.Cost
-				}
+				p.took = cmp.Or(p.took, s.Cost)
 				p.took += (s.Cost - p.took) / 16
 			}
 		}

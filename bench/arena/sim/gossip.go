@@ -68,10 +68,6 @@ type whisper struct {
 	parts   float64 // that it was computed with: the replicas that ran then
 }
 
-func newWhisper(replicas int, seed uint64) *whisper {
-	return &whisper{rng: rand.New(rand.NewPCG(seed, 0xbb67ae8584caa73b)), nodes: make([]node, replicas)}
-}
-
 // relist makes the list of this instant, of which all replicas learn.
 func (r *Run) relist() {
 	w := r.whisper

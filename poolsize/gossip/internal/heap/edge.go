@@ -90,9 +90,7 @@ func (e *edge) mark(it *item, mask uint8) {
 	o.fresh[0] |= mask
 	o.fresh[1] |= mask
 	o.first = 0
-	if o.since == 0 {
-		o.since = e.tick + 1
-	}
+	o.since = cmp.Or(o.since, e.tick+1)
 	if !o.queued {
 		o.queued = true
 		e.queue = append(e.queue, it)

@@ -134,11 +134,6 @@ func (r *reader) uvarint() uint64 {
 	return v
 }
 
-func (r *reader) varint() int64 {
-	u := r.uvarint()
-	return int64(u>>1) ^ -int64(u&1)
-}
-
 // positive takes a number that must fit int64.
 func (r *reader) positive() int64 {
 	u := r.uvarint()
@@ -287,7 +282,8 @@ func (r *reader) record() record {
 		r.bad = r.bad || c.mask > allTerms
 		for i := range c.terms {
 			if c.mask>>i&1 == 1 {
-				c.terms[i] = r.varint()
+				u := r.uvarint()
+				c.terms[i] = int64(u>>1) ^ -int64(u&1) // as binary.Varint has it
 				r.bad = r.bad || c.terms[i] < 0
 			}
 		}

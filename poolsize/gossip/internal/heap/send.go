@@ -1,6 +1,7 @@
 package heap
 
 import (
+	"cmp"
 	"encoding/binary"
 	"math"
 	"time"
@@ -132,9 +133,7 @@ func (w *writer) put(it *item, rec []byte) bool {
 	w.packets[last] = append(p, rec...)
 	w.items = append(w.items, it)
 	o := &it.out[w.e.at]
-	if o.first == 0 {
-		o.first = w.e.seq
-	}
+	o.first = cmp.Or(o.first, w.e.seq)
 	o.last, o.fresh = [2]uint64{w.e.seq, o.last[0]}, [2]uint8{0, o.fresh[0]}
 	return true
 }
