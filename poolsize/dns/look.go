@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/poolsize/internal/setting"
 	"golang.org/x/net/dns/dnsmessage"
 )
 
@@ -80,8 +81,8 @@ func (w *watcher) addresses(ctx context.Context) (finding, error) {
 	}
 	own := w.Own
 	if own == nil {
-		if own, err = interfaces(); err != nil {
-			return finding{}, err
+		if own, err = setting.OwnAddrs(); err != nil {
+			return finding{}, fmt.Errorf("own addresses: %w", err)
 		}
 	}
 	listed := list(found)
@@ -121,21 +122,6 @@ func place(listed, own []netip.Addr) int {
 	return 1 + slices.IndexFunc(listed, func(a netip.Addr) bool {
 		return slices.ContainsFunc(own, func(o netip.Addr) bool { return o.Unmap() == a.Unmap() })
 	})
-}
-
-// interfaces are the addresses of this machine that no other has.
-func interfaces() ([]netip.Addr, error) {
-	nets, err := net.InterfaceAddrs()
-	if err != nil {
-		return nil, fmt.Errorf("own addresses: %w", err)
-	}
-	var own []netip.Addr
-	for _, n := range nets {
-		if p, err := netip.ParsePrefix(n.String()); err == nil && p.Addr().IsGlobalUnicast() {
-			own = append(own, p.Addr())
-		}
-	}
-	return own, nil
 }
 
 // resolver asks whom r asks, with Go's own resolver, since only that one can be ended. It is strict: when one

@@ -8,13 +8,14 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/quotient-go/quotient/poolsize/internal/setting"
 	"github.com/redis/go-redis/v9"
 )
 
 const (
 	// longestExpiry is the longest Expiry. If the store's clock goes back, the dead count for at most so
 	// much longer.
-	longestExpiry = 10 * time.Minute
+	longestExpiry = setting.LongestExpiry
 	// mostProcessors bounds the sets of one fleet.
 	mostProcessors = 100_000
 	// silence is how long the sets of a fleet without a sync are kept: longer than any expiry.
@@ -25,8 +26,6 @@ const (
 	longestOutage = time.Minute
 	// leaving is reported as a size by a processor that leaves.
 	leaving = 0
-	// longestCommand is the longest that one command may take.
-	longestCommand = time.Second
 )
 
 //go:embed sync.lua
