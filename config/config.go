@@ -192,23 +192,17 @@ func (c *Config) refuse(err error) error {
 	if err == nil {
 		return nil
 	}
-	text := firsts(err)
+	const most = 5 // lines of the text
+	text := err.Error()
+	if all, ok := errors.AsType[Errors](err); ok && len(all) > most {
+		text = fmt.Sprintf("%v\nand %d more", all[:most], len(all)-most)
+	}
 	c.mu.Lock()
 	c.state.Failures++
 	c.state.Error, c.state.ErrorAt = text, time.Now()
 	c.mu.Unlock()
 	c.log.Error("file refused: the old one stays in force", "path", c.path, "error", text)
 	return err
-}
-
-// firsts is an error in not many lines.
-func firsts(err error) string {
-	const most = 5
-	var all Errors
-	if !errors.As(err, &all) || len(all) <= most {
-		return err.Error()
-	}
-	return fmt.Sprintf("%v\nand %d more", all[:most], len(all)-most)
 }
 
 // put puts a file in force, whole or not at all. Call with c.turn held, but for New.

@@ -57,9 +57,12 @@ func (c *Config) Watch(ctx context.Context) error {
 }
 
 func (c *Config) watchFile(ctx context.Context) {
-	w := c.newWatcher()
-	if w.dirs != nil {
-		defer w.fs.Close()
+	w := &watcher{fs: &fsnotify.Watcher{}}
+	if fs, err := c.notify(); err != nil {
+		c.log.Warn("the system sends no file events: the file is read at intervals", "every", c.every, "error", err)
+	} else {
+		defer fs.Close()
+		w.fs, w.dirs = fs, make(map[string]bool)
 	}
 	for ctx.Err() == nil {
 		w.follow(c.path)
@@ -78,16 +81,6 @@ type watcher struct {
 	fs   *fsnotify.Watcher // the zero value, without events, where the system has none left
 	dirs map[string]bool   // that fs watches; nil where there are no events
 	said string            // the last error that was counted
-}
-
-// newWatcher returns a watcher that makes do without events if need be.
-func (c *Config) newWatcher() *watcher {
-	fs, err := c.notify()
-	if err != nil {
-		c.log.Warn("the system sends no file events: the file is read at intervals", "every", c.every, "error", err)
-		return &watcher{fs: &fsnotify.Watcher{}}
-	}
-	return &watcher{fs: fs, dirs: make(map[string]bool)}
 }
 
 // follow watches the folders that the path leads through, and no other. A folder is watched and not the file:

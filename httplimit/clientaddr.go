@@ -153,8 +153,9 @@ func (c clientAddr) behind(peer netip.Addr, r *http.Request) netip.Addr {
 func (c clientAddr) client(addr netip.Addr, forwarded []string) netip.Addr {
 	for _, line := range slices.Backward(forwarded) {
 		for more := true; more && c.trusts(addr); {
-			var entry string
-			line, entry, more = cutLast(line)
+			last := strings.LastIndexByte(line, ',')
+			entry := strings.Trim(line[last+1:], " \t")
+			line, more = line[:max(0, last)], last >= 0
 			if entry == "" {
 				continue // RFC 9110, 5.6.1: empty elements of a list do not count
 			}
@@ -176,16 +177,6 @@ func ofUnix(r *http.Request) bool {
 
 func (c clientAddr) trusts(addr netip.Addr) bool {
 	return !addr.IsValid() || slices.ContainsFunc(c.trusted, func(p netip.Prefix) bool { return p.Contains(addr) })
-}
-
-// cutLast splits a list at its last comma. The entry is trimmed; more reports
-// whether there was a comma.
-func cutLast(list string) (rest, entry string, more bool) {
-	i := strings.LastIndexByte(list, ',')
-	if i >= 0 {
-		rest, more = list[:i], true
-	}
-	return rest, strings.Trim(list[i+1:], " \t"), more
 }
 
 // parseAddr reads an address with or without brackets and port, and drops its

@@ -234,7 +234,11 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, at *scratch, hel
 	tracked := &tracker{of: h.middleware, inner: w, held: held}
 	tracked.heard.Outcome = policy.Failed // until something was answered
 	defer tracked.finish()
-	tracked.ours = standing(w.Header())
+	for _, name := range setNames { // what is there before the handler runs: another Middleware has sent it
+		for _, value := range w.Header()[name] {
+			tracked.ours = append(tracked.ours, line{name, value})
+		}
+	}
 	h.tell(tracked, at, nil)
 	if h.priced {
 		r = withPermit(r, held.own)

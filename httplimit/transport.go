@@ -244,19 +244,12 @@ func (t *Transport) holdFor(resp *http.Response, permit quotient.Permit, feedbac
 
 // lifetime is how long an answer may hold its permit.
 func (t *Transport) lifetime(resp *http.Response) time.Duration {
-	if isStream(resp) {
+	media, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
+	stream := strings.EqualFold(strings.TrimSpace(media), "text/event-stream")
+	if stream || resp.StatusCode == http.StatusSwitchingProtocols { // it is meant to last
 		return cmp.Or(t.StreamLifetime, defaultStreamLifetime)
 	}
 	return cmp.Or(t.BodyTimeout, defaultBodyTimeout)
-}
-
-// isStream reports whether an answer is meant to last.
-func isStream(resp *http.Response) bool {
-	if resp.StatusCode == http.StatusSwitchingProtocols {
-		return true
-	}
-	media, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
-	return strings.EqualFold(strings.TrimSpace(media), "text/event-stream")
 }
 
 // heldBody is the body of an answer; it holds the permit until its end.

@@ -158,17 +158,6 @@ func abilities(w http.ResponseWriter) (bits int) {
 // line is one line of a field.
 type line struct{ name, value string }
 
-// standing are the lines of the fields of all sets that are there before a handler runs: another Middleware
-// has sent them.
-func standing(h http.Header) (lines []line) {
-	for _, name := range setNames {
-		for _, value := range h[name] {
-			lines = append(lines, line{name, value})
-		}
-	}
-	return lines
-}
-
 // NoAnswer marks an answer that does not come from the upstream: policies count the request as
 // policy.Failed, and learn nothing from the answer. Call it in a handler that forwards requests and writes
 // its own error because no answer came, before WriteHeader. w is the writer that the handler got from a

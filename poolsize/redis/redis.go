@@ -2,6 +2,8 @@ package redis
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -124,7 +126,21 @@ func (s *Source) Left(ctx context.Context) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return c.store("").remembered(ctx)
+	st := c.store("")
+	ctx, cancel := context.WithTimeout(ctx, st.patience)
+	defer cancel()
+	text, err := st.client.Get(ctx, st.left).Result()
+	if errors.Is(err, redis.Nil) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("poolsize/redis: %s: %w", st.left, err)
+	}
+	part, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(part >= 0 && part <= 1) { // also NaN
+		return 0, fmt.Errorf("poolsize/redis: %s: %.40q is no number from 0 to 1", st.left, text)
+	}
+	return part, nil
 }
 
 // leaves returns what the store is to remember, "" for nothing.

@@ -3,9 +3,7 @@ package redis
 import (
 	"context"
 	_ "embed" // of the script
-	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/quotient-go/quotient/poolsize/internal/setting"
@@ -127,21 +125,4 @@ func (s *store) run(ctx context.Context, size int, leaves string) ([]int64, erro
 // processor expires.
 func (s *store) leave(ctx context.Context, leaves string) {
 	s.record(context.WithoutCancel(ctx), leaving, leaves) //nolint:errcheck // see above
-}
-
-func (s *store) remembered(ctx context.Context) (float64, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.patience)
-	defer cancel()
-	text, err := s.client.Get(ctx, s.left).Result()
-	if errors.Is(err, redis.Nil) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, fmt.Errorf("poolsize/redis: %s: %w", s.left, err)
-	}
-	part, err := strconv.ParseFloat(text, 64)
-	if err != nil || !(part >= 0 && part <= 1) { // also NaN
-		return 0, fmt.Errorf("poolsize/redis: %s: %.40q is no number from 0 to 1", s.left, text)
-	}
-	return part, nil
 }

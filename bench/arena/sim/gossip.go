@@ -29,16 +29,6 @@ type words struct {
 	version int // of the list
 }
 
-func (w words) plus(o words) words {
-	w.Weight += o.Weight
-	w.Wanting += o.Wanting
-	w.Rate += o.Rate
-	w.Used += o.Used
-	w.Refused += o.Refused
-	w.oldest = min(w.oldest, o.oldest)
-	return w
-}
-
 type node struct {
 	list    []int // of replicas that it knows
 	version int
@@ -145,8 +135,13 @@ func (r *Run) gossip(i int) {
 // sum adds what all edges but one last sent.
 func (n *node) sum(own words, but int) words {
 	for e := range n.edges {
-		if e != but && n.edges[e].got.Weight > 0 {
-			own = own.plus(n.edges[e].got)
+		if o := n.edges[e].got; e != but && o.Weight > 0 {
+			own.Weight += o.Weight
+			own.Wanting += o.Wanting
+			own.Rate += o.Rate
+			own.Used += o.Used
+			own.Refused += o.Refused
+			own.oldest = min(own.oldest, o.oldest)
 		}
 	}
 	return own
