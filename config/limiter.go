@@ -168,21 +168,16 @@ func (f *File) checkLimiters(r *report) {
 			r.add(r.places.key(path), path, "", "the name %s is not %s", clip(name), namesAre)
 		}
 		l.check(r, path)
-		f.checkDemand(r, inner(path, "demand"), l.Demand)
-	}
-}
-
-// maxSpoken is how many keys a replica may name.
-const maxSpoken = 10_000
-
-func (f *File) checkDemand(r *report, path string, d *Demand) {
-	if d == nil {
-		return
-	}
-	between(r, inner(path, "keys"), d.Keys, 1, maxSpoken)
-	between(r, inner(path, "max-age"), d.MaxAge, time.Millisecond, longest)
-	if f.Pool.Source == "" {
-		r.hinted(path, "such as gossip", "it needs a pool.source that carries reports between replicas")
+		d, at := l.Demand, inner(path, "demand")
+		if d == nil {
+			continue
+		}
+		const maxSpoken = 10_000 // keys that a replica may name
+		between(r, inner(at, "keys"), d.Keys, 1, maxSpoken)
+		between(r, inner(at, "max-age"), d.MaxAge, time.Millisecond, longest)
+		if f.Pool.Source == "" {
+			r.hinted(at, "such as gossip", "it needs a pool.source that carries reports between replicas")
+		}
 	}
 }
 

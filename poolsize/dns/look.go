@@ -143,8 +143,8 @@ func resolver(r *net.Resolver, part time.Duration) *net.Resolver {
 		// more.
 		context.AfterFunc(ctx, func() { cancel(); c.Close() })
 		fail := func(err error) error { return failure(ctx, "read", network, err) }
-		if p, ok := c.(net.PacketConn); ok {
-			return datagrams{c, p, fail}, nil
+		if p, ok := c.(packetConn); ok {
+			return datagrams{p, fail}, nil
 		}
 		return &stream{Conn: c, fail: fail}, nil
 	}
@@ -201,13 +201,17 @@ func (s *stream) receive() ([]byte, error) {
 // sends more than it was asked to has been cut there. Package net then asks again over TCP. Any other
 // incomplete answer becomes a failure of the server, once net has checked the sender.
 type datagrams struct {
+	packetConn // package net tells it from a stream by its methods
+	fail       func(error) error
+}
+
+type packetConn interface {
 	net.Conn
-	packets net.PacketConn
-	fail    func(error) error
+	net.PacketConn
 }
 
 func (d datagrams) Read(b []byte) (int, error) {
-	n, err := d.Conn.Read(b)
+	n, err := d.packetConn.Read(b)
 	if err != nil {
 		return 0, d.fail(err)
 	}
@@ -219,12 +223,6 @@ func (d datagrams) Read(b []byte) (int, error) {
 	}
 	return n, nil
 }
-
-// ReadFrom and WriteTo tell package net that this is no stream. It does not call them.
-func (d datagrams) ReadFrom(b []byte) (int, net.Addr, error) { return d.packets.ReadFrom(b) }
-
-// WriteTo stands beside ReadFrom.
-func (d datagrams) WriteTo(b []byte, to net.Addr) (int, error) { return d.packets.WriteTo(b, to) }
 
 // Offsets in a message, and bits of its fields (RFC 1035, 4.1), for what is changed in place.
 const (

@@ -334,16 +334,6 @@ func (n *Node) renew() {
 	n.dropAll()
 }
 
-// reopen begins one edge again, since its peer has forgotten it.
-func (n *Node) reopen(e *edge, session uint64) {
-	e.restart()
-	e.session, e.limit = session, math.MaxUint64
-	n.forgetEdge(e)
-	n.weigh()
-	n.refill(e)
-	n.dropAll()
-}
-
 // forgetEdge clears what entries know of an edge.
 func (n *Node) forgetEdge(e *edge) {
 	for _, en := range n.entries {

@@ -1,6 +1,9 @@
 package heap
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // Receive takes in a packet. It returns an error for one that makes no sense or is of another version. A
 // packet that comes twice or too late, from a stranger or from a node with another member list is only
@@ -53,13 +56,18 @@ func (n *Node) counts(e *edge, h *header) bool {
 	return true
 }
 
-// meet notes the peer's session. A peer that began again has forgotten all that this node sent.
+// meet notes the peer's session. A peer that began again has forgotten all that this node sent: their edge begins again.
 func (n *Node) meet(e *edge, session uint64) {
 	if e.session == 0 && e.top == 0 {
 		e.session = session // nothing but signs of life was sent
 		return
 	}
-	n.reopen(e, session)
+	e.restart()
+	e.session, e.limit = session, math.MaxUint64
+	n.forgetEdge(e)
+	n.weigh()
+	n.refill(e)
+	n.dropAll()
 }
 
 // input is a packet that counts.
