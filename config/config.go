@@ -110,10 +110,9 @@ type State struct {
 	Differs  []string  // settings that an operator has changed and that differ from the file, such as "api: limit"
 }
 
-// New makes the limiters of f in the registry. A name that the registry already has is an error. The
-// limiters have the options of the registry, then those of the file, then LimiterOptions. New checks f
-// again, since a program may make or change a File. If f has a Path, Watch follows that file. After an
-// error the registry is unchanged.
+// New makes the limiters of f in the registry. A name that the registry already has is an error. The limiters have
+// the options of the registry, then those of the file, then LimiterOptions. New checks f again, since a program may
+// make or change a File. If f has a Path, Watch follows that file. After an error the registry is unchanged.
 //
 // A limiter does not contain its mode and max-wait: the caller applies them, from File.
 func New(f *File, reg *quotient.Registry, opts ...Option) (*Config, error) {

@@ -24,14 +24,12 @@ const (
 	looks = 20
 )
 
-// Watch follows the file and the source of the pool's size until the context ends, and then returns nil. It
-// applies a changed file as a whole. If the file is refused, Watch logs and counts that, and the old file stays
-// in force.
+// Watch follows the file and the source of the pool's size until the context ends, and then returns nil. It applies a
+// changed file as a whole. If the file is refused, Watch logs and counts that, and the old file stays in force.
 //
-// A change counts once the file has stayed the same for 50 ms. A program that writes more slowly should write
-// another file and rename it. Watch follows the symbolic links that Kubernetes swaps. It also reads the file
-// every 10 s, since some systems send no events, such as network file systems. A second Watch at the same time
-// is an error.
+// A change counts once the file has stayed the same for 50 ms. A program that writes more slowly should write another
+// file and rename it. Watch follows the symbolic links that Kubernetes swaps. It also reads the file every 10 s,
+// since some systems send no events, such as network file systems. A second Watch at the same time is an error.
 func (c *Config) Watch(ctx context.Context) error {
 	c.mu.Lock()
 	if c.watching {

@@ -44,8 +44,7 @@ type withStatus interface {
 	GRPCStatus() *status.Status
 }
 
-// decisionOf is the decision in the status of a refusal, if it is one. A status that has come may hold
-// anything.
+// decisionOf is the decision in the status of a refusal, if it is one. A status that has come may hold anything.
 func decisionOf(s *status.Status) (d quotient.Decision, ok bool) {
 	var info *errdetails.ErrorInfo
 	for _, detail := range s.Details() {

@@ -192,8 +192,7 @@ func parseAddr(s string) (netip.Addr, bool) {
 	return addr.Unmap().WithZone(""), err == nil
 }
 
-// unmapAll copies prefixes and turns ::ffff:a.b.c.d/n into a.b.c.d/(n-96), since
-// addresses are compared unmapped.
+// unmapAll copies prefixes and turns ::ffff:a.b.c.d/n into a.b.c.d/(n-96), since addresses are compared unmapped.
 func unmapAll(prefixes []netip.Prefix) []netip.Prefix {
 	out := slices.Clone(prefixes)
 	for i, p := range out {

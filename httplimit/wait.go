@@ -13,8 +13,7 @@ import (
 	"github.com/quotient-go/quotient/internal/waited"
 )
 
-// limitUnread is limit for a request that may wait, and whose client's leaving would not be noticed
-// meanwhile.
+// limitUnread is limit for a request that may wait, and whose client's leaving would not be noticed meanwhile.
 func (h *handler) limitUnread(
 	w http.ResponseWriter, r *http.Request, key string, opts []quotient.CallOption, at *scratch,
 ) {

@@ -87,8 +87,7 @@ Examples:
 // beside names the flags that may stand beside --config.
 var beside = []string{"config", "ordinal", "replicas", "log"}
 
-// given is the flags of a command line that were given, by name, each as it was: "--listen" or
-// "QUOTIENT_LISTEN".
+// given is the flags of a command line that were given, by name, each as it was: "--listen" or "QUOTIENT_LISTEN".
 type given map[string]string
 
 // givenTo returns what was given to the command that k has parsed.

@@ -165,8 +165,7 @@ func Leader(t testing.TB, members []*Server) *Server {
 	return nil
 }
 
-// Relay is a network between a client and a server that can be stalled, and cut. It is safe for concurrent
-// use.
+// Relay is a network between a client and a server that can be stalled, and cut. It is safe for concurrent use.
 type Relay struct {
 	t  testing.TB
 	l  net.Listener

@@ -139,8 +139,7 @@ func resolver(r *net.Resolver, part time.Duration) *net.Resolver {
 			defer cancel()
 			return nil, failure(ctx, "dial", network, err)
 		}
-		// Package net waits for a silent server until its own time-out, though no caller waits for net any
-		// more.
+		// Package net waits for a silent server until its own time-out, though no caller waits for net any more.
 		context.AfterFunc(ctx, func() { cancel(); c.Close() })
 		fail := func(err error) error { return failure(ctx, "read", network, err) }
 		if p, ok := c.(packetConn); ok {

@@ -49,8 +49,7 @@ type Source struct {
 	hasEnded chan struct{}
 }
 
-// New returns a replica that reads the key file now and gossips once Watch is called. An error names the
-// wrong field.
+// New returns a replica that reads the key file now and gossips once Watch is called. An error names the wrong field.
 func New(c Config) (*Source, error) {
 	id := 1 + rand.Uint64N(math.MaxUint64) // 0 would be none
 	set, err := c.complete(id)
@@ -76,9 +75,8 @@ type watch struct {
 // answered, when another replica has joined this one, or when no address except its own is listed. Until
 // then each failed attempt is an error.
 //
-// Later errors are reported between the pools. Sockets cannot be opened, another replica has the name, a
-// file cannot be read, a host cannot be looked up, or none of the addresses answers. Watch tries again
-// after each of them.
+// Later errors are reported between the pools. Sockets cannot be opened, another replica has the name, a file cannot
+// be read, a host cannot be looked up, or none of the addresses answers. Watch tries again after each of them.
 func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) error {
 	select {
 	case <-ctx.Done():

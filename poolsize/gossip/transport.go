@@ -115,8 +115,7 @@ func (t *transport) close() {
 	t.tcp, t.udp = nil, nil
 }
 
-// setAdvertised finds the address that others use. The defaults of the configuration are those of the
-// sockets.
+// setAdvertised finds the address that others use. The defaults of the configuration are those of the sockets.
 func (t *transport) setAdvertised(s *settings) error {
 	host := s.advertise.Addr()
 	if !host.IsValid() {
@@ -187,8 +186,7 @@ func (t *transport) accept() {
 	}
 }
 
-// track remembers an open connection. It closes one that is too many, or comes after Shutdown, and returns
-// nil.
+// track remembers an open connection. It closes one that is too many, or comes after Shutdown, and returns nil.
 func (t *transport) track(c net.Conn, accepted bool) *stream {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -186,8 +186,7 @@ type tally struct {
 	listed    int
 }
 
-// add takes in an endpoint. A pod in several slices counts if any of them counts it: they change one after
-// the other.
+// add takes in an endpoint. A pod in several slices counts if any of them counts it: they change one after the other.
 func (t *tally) add(e endpoint, counts bool, own string) {
 	t.listed++
 	if e.target == "" {

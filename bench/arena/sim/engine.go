@@ -1,9 +1,8 @@
 // Package sim plays replicas of a client against an upstream that enforces a limit, in virtual time.
 //
-// A run is a list of events in the order of their instants. A request arrives, passes the replica's pacing
-// bucket, reaches the upstream and is answered, and the controller of the replica gets the answer. The
-// controllers are the real ones; the pacing buckets do what the library's do, and a test of the arena
-// compares both.
+// A run is a list of events in the order of their instants. A request arrives, passes the replica's pacing bucket,
+// reaches the upstream and is answered, and the controller of the replica gets the answer. The controllers are the
+// real ones; the pacing buckets do what the library's do, and a test of the arena compares both.
 package sim
 
 import (

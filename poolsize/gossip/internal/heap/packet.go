@@ -31,8 +31,7 @@ import (
 //	how many nodes the sums count
 //	their age in milliseconds
 //
-// Then comes what the flags promise. A section is a byte for its kind, two bytes for its length and its
-// content.
+// Then comes what the flags promise. A section is a byte for its kind, two bytes for its length and its content.
 const (
 	version    = 1
 	hasLimit   = 1 << 0 // 8 bytes: keys with a larger hash are not complete

@@ -5,9 +5,8 @@ import (
 	"time"
 )
 
-// Receive takes in a packet. It returns an error for one that makes no sense or is of another version. A
-// packet that comes twice or too late, from a stranger or from a node with another member list is only
-// counted.
+// Receive takes in a packet. It returns an error for one that makes no sense or is of another version. A packet that
+// comes twice or too late, from a stranger or from a node with another member list is only counted.
 func (n *Node) Receive(now time.Duration, packet []byte) error {
 	n.tell(now)
 	h, r, err := parse(packet)
@@ -36,8 +35,7 @@ func (n *Node) Receive(now time.Duration, packet []byte) error {
 	return nil
 }
 
-// counts reports whether a packet comes from a neighbour with the same list, for the first time and not too
-// late.
+// counts reports whether a packet comes from a neighbour with the same list, for the first time and not too late.
 func (n *Node) counts(e *edge, h *header) bool {
 	switch {
 	case h.to != n.self.ID || e == nil:

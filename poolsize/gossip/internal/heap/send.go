@@ -201,9 +201,8 @@ func (w *writer) record(it *item) []byte {
 	return w.n.rec
 }
 
-// values is the record of a key's sums, and the key where the peer may not know its number. It reports
-// false when there is nothing to send: of a key for which some node has no room, only the removal is of
-// use.
+// values is the record of a key's sums, and the key where the peer may not know its number. It reports false when
+// there is nothing to send: of a key for which some node has no room, only the removal is of use.
 func (w *writer) values(en *entry) (c record, text string, ok bool) {
 	o := &en.out[w.e.at]
 	c.terms = en.side(w.e, w.n)
