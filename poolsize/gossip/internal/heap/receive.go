@@ -54,7 +54,7 @@ func (n *Node) counts(e *edge, h *header) bool {
 	return true
 }
 
-// meet notes the peer's session. A peer that began again has forgotten all that this node sent: their edge begins again.
+// meet notes the peer's session. A peer that began again has forgotten all that this node sent: the edge begins again.
 func (n *Node) meet(e *edge, session uint64) {
 	if e.session == 0 && e.top == 0 {
 		e.session = session // nothing but signs of life was sent
