@@ -55,7 +55,7 @@ func decisionOf(s *status.Status) (d quotient.Decision, ok bool) {
 			}
 		case *errdetails.QuotaFailure:
 			for _, v := range m.GetViolations() {
-				d.Rule = cmp.Or(d.Rule, cut(v.GetSubject()))
+				d.Rule.Name = cmp.Or(d.Rule.Name, cut(v.GetSubject()))
 			}
 		}
 	}
