@@ -24,9 +24,7 @@ func TestOutcomeNames(t *testing.T) {
 }
 
 func TestFixedLearnsNothing(t *testing.T) {
-	if ctrl := (policy.Fixed{}).New(1); ctrl != nil {
-		t.Errorf("got the controller %v", ctrl)
-	}
+	wrong(t, (policy.Fixed{}).New(1) != nil, "got a controller")
 }
 
 // A pace has four words, which are returned in registers: a fifth costs each answer 22 ns.
