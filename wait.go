@@ -12,9 +12,9 @@ import (
 // waitDry admits in a dry run a call that would have to wait: by what it lacks, or because there is room by
 // now.
 func (s *shard) waitDry(g *gate, key string, d *demand, now meter.Instant) Permit {
-	v := s.try(g, now, d)
+	v := s.try(g, d)
 	if v.reason == ReasonNone {
-		return s.hold(g, key, d, now)
+		return s.hold(g, key, d)
 	}
 	s.admitDry(v.reason)
 	return dryPermit
@@ -165,7 +165,7 @@ func (s *shard) serve(g *gate, now meter.Instant) bool {
 		}
 		w := g.ext.queue.next()
 		s.enter(g, w.d.plan, now)
-		v := s.admit(g, now, &w.d)
+		v := s.admit(g, &w.d)
 		now = s.latest // admit may have read the clock again
 		switch {
 		case v.reason == ReasonNone:
@@ -193,7 +193,7 @@ func (s *shard) grant(g *gate, w *waiter, now meter.Instant) {
 	w.due, w.granted = s.dueAt(g, w, now), now.At
 	w.slotEnds, w.epoch = g.setting.slotEnd(w), g.epoch
 	g.ext.ready.given = true
-	w.permit = s.hold(g, w.key, &w.d, now)
+	w.permit = s.hold(g, w.key, &w.d)
 	g.ext.queue.served(w)
 	s.dequeue(g, w)
 	w.ready <- struct{}{}
@@ -363,7 +363,7 @@ func (s *shard) undo(g *gate, epoch uint16, taken time.Duration, d *demand, p Pe
 // long a time.
 func (s *shard) requeueAndUnlock(w *waiter) (*gate, *waiter) {
 	now := s.now()
-	g := s.gate(s.l.hash(w.key), w.key, now, w.d.plan)
+	g := s.gate(s.l.hash(w.key), w.key, w.d.plan)
 	if h := w.permit.h; h != nil && h.gen == w.permit.gen {
 		w.d.costs = h.costs // but for those of a unit that was forgotten meanwhile
 		s.free(h)
