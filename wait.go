@@ -169,9 +169,7 @@ func (s *shard) serve(g *gate, now meter.Instant) bool {
 		now = s.latest // admit may have read the clock again
 		switch {
 		case v.reason == ReasonNone:
-			if s.grant(g, w, now); s.full(g) {
-				return false
-			}
+			s.grant(g, w, now)
 		case s.l.dry.Load():
 			s.releaseDry(g, w, v)
 		case v.final():
@@ -296,10 +294,21 @@ func (s *shard) slotsAlone(g *gate, timed bool) bool {
 	return st.slotsOnly && !st.special && !timed && s.l.maxWait == 0 && s.l.clock.Load() == clockNone
 }
 
-// full reports whether the next waits for a release, as the one before it had to: no look at it is needed.
-func (s *shard) full(g *gate) bool {
-	return g.waited() && g.ext.blocked == ReasonInFlight && int(g.used) >= g.setting.slots &&
-		s.slotsAlone(g, g.ext.timed) && len(g.ext.expiring) == 0 && s.wanted == nil && !s.l.dry.Load()
+// passOn gives slots that have come free to the next, if nothing else stands between it and its turn. It reports
+// whether that is all: those behind it wait for a release too, as it had to, so no look at them is needed.
+func (s *shard) passOn(g *gate) bool {
+	x, st := g.ext, g.setting
+	if x.blocked != ReasonInFlight || st.next != nil || !s.slotsAlone(g, x.timed) || len(x.expiring) > 0 ||
+		s.wanted != nil || s.l.dry.Load() {
+		return false
+	}
+	w := x.queue.next()
+	if w.d.weight > st.slots-int(g.used) {
+		return false
+	}
+	g.used += int32(w.d.weight)
+	s.grant(g, w, s.latest)
+	return !g.waited() || int(g.used) >= st.slots
 }
 
 // waitNow is now for a gate with a queue.
@@ -313,7 +322,7 @@ func (s *shard) waitNow(g *gate, timed bool) meter.Instant {
 // serveAndUnlock asks the next again after something has changed, and gives the lock back,
 // now and then also in between, so that no caller waits for it long. The gate may be nil.
 func (s *shard) serveAndUnlock(g *gate) {
-	for g != nil && g.waited() {
+	for g != nil && g.waited() && !s.passOn(g) {
 		now := s.waitNow(g, g.ext.timed)
 		s.touch(g, now)
 		if !s.serve(g, now) {
