@@ -224,7 +224,10 @@ func planOf(key string) string { _, plan, _ := strings.Cut(key, "/"); return pla
 
 // inPlan adds the plan of a key to calls.
 func inPlan(key string, opts []quotient.CallOption) []quotient.CallOption {
-	return append(slices.Clip(opts), quotient.Plan(planOf(key)))
+	if plan := planOf(key); plan != "" {
+		opts = append(slices.Clip(opts), quotient.Plan(plan))
+	}
+	return opts
 }
 
 // drawAsks draws the options of a call, and their sum.
