@@ -58,9 +58,7 @@ func (l *Limiter) Acquire(ctx context.Context, key string, opts ...CallOption) (
 		s.recheck(g)
 	}
 	s.mu.Unlock()
-	if l.onAdmit != nil {
-		l.admitted(key, arrived.At, arrived.At, p)
-	}
+	l.admitted(key, arrived.At, arrived.At, p)
 	return p, nil
 }
 

@@ -19,7 +19,7 @@ import (
 func allowedAt(l *Limiter, key string, now meter.Instant) bool {
 	s, hash := l.lock(key)
 	defer s.mu.Unlock()
-	now = s.tick(now)
+	s.tick(now)
 	return s.try(s.gate(hash, key, 0), &oneRequest).reason == ReasonNone
 }
 

@@ -224,10 +224,7 @@ func planOf(key string) string { _, plan, _ := strings.Cut(key, "/"); return pla
 
 // inPlan adds the plan of a key to calls.
 func inPlan(key string, opts []quotient.CallOption) []quotient.CallOption {
-	if plan := planOf(key); plan != "" {
-		opts = append(slices.Clip(opts), quotient.Plan(plan))
-	}
-	return opts
+	return append(slices.Clip(opts), quotient.Plan(planOf(key)))
 }
 
 // drawAsks draws the options of a call, and their sum.
@@ -501,9 +498,12 @@ func (w *world) acquire(r *replica) {
 		slow: r.conf.hooked && r.hook() != hook{}}
 	r.calls = append(r.calls, c)
 	w.tell("replica %d %s: call %d: Acquire %v class %v", r.id, key, c.seq, n, class)
+	if planOf(key) != "" { // most calls have no option
+		opts = inPlan(key, opts)
+	}
 	go func() {
 		defer func() { r.done <- c }()
-		c.panic = guarded(func() { c.permit, c.err = r.l.Acquire(ctx, nameOf(key), inPlan(key, opts)...) })
+		c.panic = guarded(func() { c.permit, c.err = r.l.Acquire(ctx, nameOf(key), opts...) })
 		c.at = time.Now()
 	}()
 }
