@@ -54,11 +54,11 @@ func (l *Limiter) Acquire(ctx context.Context, key string, opts ...CallOption) (
 	if len(opts) > 0 {
 		g.tell(opts, s.latest) // first: the callers that wait may be of other plans
 	}
-	if g.ext != nil {
-		s.recheck(g)
-	}
+	s.recheck(g)
 	s.mu.Unlock()
-	l.admitted(key, arrived.At, arrived.At, p)
+	if l.onAdmit != nil {
+		l.admitted(key, arrived.At, arrived.At, p)
+	}
 	return p, nil
 }
 
