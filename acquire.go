@@ -62,7 +62,7 @@ func (l *Limiter) Acquire(ctx context.Context, key string, opts ...CallOption) (
 	return p, nil
 }
 
-// takeFree is gate, admit and hold in one piece, which takes a fifth less time, for one request of a key that is
+// takeFree is gate, admit and hold in one piece, which takes less time, for one request of a key that is
 // remembered, where slots alone decide and one is free. Calls need no clock, so there is no MaxHold and no OnAdmit.
 func (s *shard) takeFree(hash uint64) Permit {
 	g := s.home(hash)
