@@ -18,8 +18,8 @@ import (
 func allowedAt(l *Limiter, key string, now meter.Instant) bool {
 	s, hash := l.lock(key)
 	defer s.mu.Unlock()
-	now = s.tick(now)
-	return s.try(s.gate(hash, key, now, 0), now, &oneRequest).reason == ReasonNone
+	s.tick(now)
+	return s.try(s.gate(hash, key, 0), &oneRequest).reason == ReasonNone
 }
 
 // Failure mode 6: callers that come to the lock in another order than to the clock.

@@ -83,7 +83,7 @@ func TestCancelOfAGrantedWaiter(t *testing.T) {
 		s := l.shard("k")
 		s.mu.Lock()
 		now := s.now()
-		g := s.gate(l.hash("k"), "k", now, 0)
+		g := s.gate(l.hash("k"), "k", 0)
 		w := newWaiter(demand{weight: 1, costs: [maxUnits]int{60}})
 		w.key = "k"
 		l.waiting.Add(1)

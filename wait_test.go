@@ -100,7 +100,7 @@ func TestLongestMaxWait(t *testing.T) {
 	s.mu.Lock() // a timer that fires must wait for this
 	defer s.mu.Unlock()
 	now := s.tick(meter.Instant{At: time.Hour})
-	g, w := s.gate(l.hash("k"), "k", now, 0), newWaiter(oneRequest)
+	g, w := s.gate(l.hash("k"), "k", 0), newWaiter(oneRequest)
 	w.key, w.since = "k", now.At
 	l.waiting.Add(1)
 	s.enqueue(g, w, now)
@@ -799,7 +799,7 @@ func TestWaiterThatOthersComeBackToIsNotUsedAgain(t *testing.T) {
 			l := mustNew(t, Limit{InFlight: 2}, MaxWaiting(1, 9))
 			s, h := l.lock("k")
 			defer s.mu.Unlock()
-			g := s.gate(h, "k", s.now(), 0)
+			g := s.gate(h, "k", 0)
 			g.used = 2
 			w := leave(l, s, g)
 			l.recycle(w)
