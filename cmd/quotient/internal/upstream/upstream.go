@@ -1,11 +1,11 @@
 // Package upstream sends the requests of the proxy to the servers behind it.
 //
-// A Pool picks the healthy upstream with the fewest requests in flight, and sends a request to it once. It
-// never sends one twice, not to another upstream, and not over another connection to the same one.
-// http.Transport does that with a request without a body when a connection that was idle breaks. A limit that
-// an upstream relies on holds only if every request that was admitted arrives once. The price is a 502 when
-// an upstream closes an idle connection at the very moment of a request. Idle connections are closed after
-// 4 s, sooner than most servers close them. Give a server that closes sooner a longer keep-alive.
+// A Pool picks the healthy upstream with the fewest requests in flight, and sends a request to it once: a limit that an
+// upstream relies on holds only if every request that was admitted arrives once. It never goes to another upstream. A
+// GET, HEAD or OPTIONS without a body goes once more to the same one if the connection that it took was idle before and
+// broke before a byte of the answer came, for then the upstream has closed it without reading the request (RFC 9110,
+// 9.2.2; package wire). State counts these. Any other request gets 502 then. Idle connections are closed after 4 s,
+// sooner than most servers close them. Give a server that closes sooner a longer keep-alive.
 //
 // A WebSocket is opened over HTTP/1.1, also where an https upstream speaks HTTP/2. An upgrade to another
 // protocol fails there, and any upgrade does at an h2c upstream, which has no HTTP/1.1.
@@ -25,12 +25,16 @@ package upstream
 import (
 	"context"
 	"crypto/tls"
+	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/quotient-go/quotient/cmd/quotient/internal/wire"
 )
 
 // Settings of the connections to upstreams.
@@ -58,12 +62,15 @@ type upstream struct {
 	limits   limits
 	by       *sender // of these limits
 	inFlight int     // by this one and those before
+	resent   atomic.Uint64
 	record
 }
 
 // sender sends requests to an upstream, over connections of its own. Pool.mu guards inFlight.
 type sender struct {
-	*http.Transport
+	http1    *wire.Transport // nil: the upstream has only HTTP/2
+	http2    *http.Transport // nil: it has none
+	newer    atomic.Bool     // it has chosen HTTP/2
 	inFlight int
 }
 
@@ -77,7 +84,7 @@ func newUpstream(p *Pool, t target, l limits) *upstream {
 // state is how the upstream is doing. The caller holds Pool.mu.
 func (u *upstream) state(leaving bool) State {
 	return State{URL: u.target.String(), Healthy: u.healthy, Since: u.since, InFlight: u.inFlight,
-		Leaving: leaving, Error: u.err, ErrorAt: u.errAt}
+		Leaving: leaving, Resent: u.resent.Load(), Error: u.err, ErrorAt: u.errAt}
 }
 
 func (t target) urlScheme() string {
@@ -87,14 +94,12 @@ func (t target) urlScheme() string {
 	return t.scheme
 }
 
-// newSender returns what sends each request to one upstream once; see once.go.
+// newSender returns what sends each request to one upstream.
 func newSender(t target, l limits, u *upstream) *sender {
-	tr := bareTransport(t, l)
-	tr.MaxIdleConnsPerHost = maxIdle
-	tr.MaxConnsPerHost = l.conns
-	dial := tr.DialContext
-	tr.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := dial(ctx, network, addr)
+	s := &sender{}
+	bare := bareTransport(t, l)
+	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := bare.DialContext(ctx, network, addr)
 		if ctx.Err() == nil {
 			u.dialled(err)
 		}
@@ -103,7 +108,92 @@ func newSender(t target, l limits, u *upstream) *sender {
 		}
 		return conn, nil
 	}
-	return &sender{Transport: tr}
+	if t.scheme != "http" {
+		s.http2 = bareTransport(t, l)
+		s.http2.MaxIdleConnsPerHost, s.http2.MaxConnsPerHost = maxIdle, l.conns
+		s.http2.DialContext = dial
+	}
+	if t.scheme == "h2c" {
+		return s
+	}
+	s.http1 = &wire.Transport{
+		Head: l.head, Idle: idleFor, Conns: l.conns, MaxIdle: maxIdle, MaxHead: maxHead, Buffer: buffers,
+		Continue: continueFor, Again: func() { u.resent.Add(1) },
+		Dial: func(ctx context.Context) (net.Conn, error) { return dial(ctx, "tcp", t.addr()) },
+	}
+	if t.scheme == "https" {
+		s.chooses(t, l, dial)
+	}
+	return s
+}
+
+// chooses has each connection of TLS agree on a version of HTTP.
+func (s *sender) chooses(t target, l limits, dial func(context.Context, string, string) (net.Conn, error)) {
+	handshake := func(ctx context.Context, versions ...string) (*tls.Conn, error) {
+		conn, err := dial(ctx, "tcp", t.addr())
+		if err != nil {
+			return nil, err
+		}
+		c := tls.Client(conn, &tls.Config{RootCAs: l.roots, ServerName: t.hostname(), NextProtos: versions})
+		ctx, cancel := context.WithTimeout(ctx, l.dial)
+		defer cancel()
+		if err := c.HandshakeContext(ctx); err != nil {
+			_ = conn.Close()
+			return nil, fmt.Errorf("handshake of TLS: %w", err)
+		}
+		if chosen := c.ConnectionState().NegotiatedProtocol; len(versions) > 1 {
+			s.newer.Store(chosen == "h2")
+		}
+		return c, nil
+	}
+	s.http1.Dial = func(ctx context.Context) (net.Conn, error) {
+		if s.newer.Load() { // this is for an upgrade
+			return handshake(ctx, "http/1.1")
+		}
+		c, err := handshake(ctx, "h2", "http/1.1")
+		if err == nil && s.newer.Load() {
+			_ = c.Close()
+			return nil, wire.ErrElsewhere
+		}
+		return c, err
+	}
+	s.http2.DialTLSContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		c, err := handshake(ctx, "h2", "http/1.1")
+		if err == nil && !s.newer.Load() {
+			_ = c.Close()
+			return nil, &dialError{errOlder}
+		}
+		return c, err
+	}
+}
+
+// errOlder is why a request to an upstream that spoke HTTP/2 until now was not sent.
+var errOlder = errors.New("the server does not speak HTTP/2 any more")
+
+// send sends a request by the version that the upstream speaks. An upgrade takes HTTP/1.1, if there is that.
+func (s *sender) send(req *http.Request) (*http.Response, context.CancelCauseFunc, error) {
+	upgrade := s.http1 != nil && req.Header.Get("Upgrade") != ""
+	if s.http1 == nil || s.newer.Load() && !upgrade {
+		return s.byHTTP2(req)
+	}
+	resp, err := s.http1.RoundTrip(req)
+	if err == wire.ErrElsewhere && upgrade {
+		resp, err = s.http1.RoundTrip(req)
+	}
+	if err == wire.ErrElsewhere {
+		return s.byHTTP2(req)
+	}
+	return resp, nil, err
+}
+
+// retire closes the connections, which are idle.
+func (s *sender) retire() {
+	if s.http1 != nil {
+		s.http1.Retire()
+	}
+	if s.http2 != nil {
+		s.http2.CloseIdleConnections()
+	}
 }
 
 // bareTransport returns a transport for requests and checks of an upstream.

@@ -1,0 +1,284 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/quotient-go/quotient/cmd/quotient/internal/upstream"
+)
+
+var (
+	errUpgrade  = errors.New("the client asks for a protocol whose name is malformed")
+	errNotAsked = errors.New("the upstream switches to a protocol that was not asked for")
+	errReturned = errors.New("the body of a request is read after its answer")
+)
+
+// pass sends a request on, and its answer back.
+func (p *Proxy) pass(w http.ResponseWriter, r *http.Request) {
+	f := flightOf(r)
+	out, err := f.outgoing(r)
+	if err != nil {
+		p.fail(w, r, err)
+		return
+	}
+	defer f.body.returned.Store(true)
+	f.asked = time.Now()
+	res, err := p.ups.RoundTrip(out)
+	f.hasAnswer()
+	switch {
+	case err != nil:
+		p.fail(w, r, err)
+	case res.StatusCode == http.StatusSwitchingProtocols:
+		if err = f.tunnel(w, out, res); err != nil {
+			_ = res.Body.Close()
+			p.fail(w, r, err)
+		}
+	case res.StatusCode < http.StatusOK || res.StatusCode > 999: // net/http panics at such a status
+		_ = res.Body.Close()
+		p.fail(w, r, fmt.Errorf("the answer has the status %d", res.StatusCode))
+	default:
+		f.deliver(w, res)
+	}
+}
+
+// sentBody is the body of a request on its way. A transport may close and read it after the handler has returned,
+// when net/http has the connection back.
+type sentBody struct {
+	io.Reader
+	returned atomic.Bool
+}
+
+func (b *sentBody) Close() error { return nil }
+
+func (b *sentBody) Read(p []byte) (int, error) {
+	if b.returned.Load() {
+		return 0, errReturned
+	}
+	return b.Reader.Read(p)
+}
+
+// outgoing is the request for the upstream.
+func (f *flight) outgoing(in *http.Request) (*http.Request, error) {
+	protocol := upgradeOf(in.Header)
+	if !httpguts.ValidHeaderFieldValue(protocol) || strings.ContainsFunc(protocol, func(r rune) bool { return r >= 0x7f }) {
+		return nil, errUpgrade
+	}
+	f.out, f.url = *in, *in.URL
+	out := &f.out
+	out.URL, out.Close, out.Trailer = &f.url, false, nil
+	out.Header = endToEnd(in.Header)
+	if httpguts.HeaderValuesContainsToken(in.Header["Te"], "trailers") {
+		out.Header["Te"] = []string{"trailers"}
+	}
+	if protocol != "" {
+		out.Header["Connection"], out.Header["Upgrade"] = []string{"Upgrade"}, []string{protocol}
+	}
+	if _, ok := out.Header["User-Agent"]; !ok {
+		out.Header["User-Agent"] = noAgent
+	}
+	if out.Body = nil; in.ContentLength != 0 {
+		f.body.Reader = in.Body
+		out.Body = &f.body
+	}
+	rewrite(out, in, f)
+	return out, nil
+}
+
+// noAgent has net/http send no name of its own.
+var noAgent = []string{""}
+
+// hop reports whether a field is for the next server alone (RFC 9110, 7.6.1, and what others made of it).
+func hop(name string) bool {
+	switch name {
+	case "Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer",
+		"Transfer-Encoding", "Upgrade":
+		return true
+	}
+	return false
+}
+
+// endToEnd returns the fields of a header that are passed on.
+func endToEnd(in http.Header) http.Header {
+	out := make(http.Header, len(in)+4)
+	for name, lines := range in {
+		if !hop(name) {
+			out[name] = lines
+		}
+	}
+	for _, list := range in["Connection"] {
+		for name := range strings.SplitSeq(list, ",") {
+			out.Del(strings.Trim(name, " \t"))
+		}
+	}
+	return out
+}
+
+// Informed passes an answer of status 1xx on. HTTP/1.0 has none.
+func (f *flight) Informed(status int, h http.Header) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.answered || !f.request.ProtoAtLeast(1, 1) {
+		return
+	}
+	own := f.w.Header()
+	kept := maps.Clone(own)
+	clear(own)
+	maps.Copy(own, endToEnd(h))
+	f.w.WriteHeader(status)
+	clear(own)
+	maps.Copy(own, kept)
+}
+
+// hasAnswer ends what may be said before an answer.
+func (f *flight) hasAnswer() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.answered = true
+}
+
+// deliver sends an answer to the client.
+func (f *flight) deliver(w http.ResponseWriter, res *http.Response) {
+	res.Header = endToEnd(res.Header)
+	f.join(res.Header, false)
+	header := w.Header()
+	for name, lines := range res.Header {
+		there := header[name]
+		header[name] = append(there[:len(there):len(there)], lines...)
+	}
+	var announced []string
+	for name := range res.Trailer {
+		if httpguts.ValidTrailerHeader(name) {
+			announced = append(announced, name)
+		}
+	}
+	if len(announced) > 0 {
+		header["Trailer"] = []string{strings.Join(announced, ", ")}
+	}
+	w.WriteHeader(res.StatusCode)
+	err := copyBody(w, res)
+	_ = res.Body.Close()
+	if err != nil {
+		panic(http.ErrAbortHandler) // the client must see that the answer is not whole
+	}
+	if len(res.Trailer) > 0 {
+		_ = http.NewResponseController(w).Flush() // or net/http gives a short body a length, and drops them
+	}
+	for name, lines := range res.Trailer {
+		switch {
+		case !httpguts.ValidTrailerHeader(name): // it would say where a message ends, or for whom it is
+		case len(announced) > 0 && slices.Contains(announced, name):
+			header[name] = lines
+		default:
+			header[http.TrailerPrefix+name] = lines
+		}
+	}
+}
+
+// copyBody copies an answer's body. What comes in parts of unknown number is passed on as it comes.
+func copyBody(w http.ResponseWriter, res *http.Response) error {
+	if res.Body == http.NoBody {
+		return nil
+	}
+	flush := func() error { return nil }
+	if res.ContentLength < 0 || strings.HasPrefix(strings.ToLower(res.Header.Get("Content-Type")), "text/event-stream") {
+		control := http.NewResponseController(w)
+		ready, _ := res.Body.(interface{ Ready() bool })
+		flush = func() error {
+			if ready != nil && ready.Ready() { // more goes with it
+				return nil
+			}
+			return control.Flush()
+		}
+	}
+	buffer := upstream.Buffers{}.Get()
+	defer upstream.Buffers{}.Put(buffer)
+	if err := flush(); err != nil {
+		return err
+	}
+	for {
+		n, err := res.Body.Read(buffer)
+		if n > 0 {
+			if _, failed := w.Write(buffer[:n]); failed != nil {
+				return failed
+			}
+		}
+		switch {
+		case err == io.EOF:
+			return nil
+		case err != nil:
+			return err
+		}
+		if err := flush(); err != nil {
+			return err
+		}
+	}
+}
+
+// upgradeOf is the protocol that a header names to switch to, "" for none.
+func upgradeOf(h http.Header) string {
+	if !httpguts.HeaderValuesContainsToken(h["Connection"], "Upgrade") {
+		return ""
+	}
+	return h.Get("Upgrade")
+}
+
+// tunnel joins a client's connection with one whose upstream has switched to the protocol that the request asks for,
+// until both directions are at their ends, or one fails.
+func (f *flight) tunnel(w http.ResponseWriter, out *http.Request, res *http.Response) error {
+	asked, got := upgradeOf(out.Header), upgradeOf(res.Header)
+	back, ok := res.Body.(io.ReadWriteCloser)
+	if got == "" || len(got) != len(asked) || !strings.EqualFold(got, asked) || !ok { // asked is ASCII
+		return errNotAsked
+	}
+	conn, rw, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	defer back.Close()
+	defer context.AfterFunc(f, func() { _ = back.Close() })()
+	f.join(res.Header, true)
+	header := w.Header()
+	maps.Copy(header, res.Header)
+	res.Header, res.Body = header, nil
+	if err = res.Write(rw); err == nil {
+		err = rw.Flush()
+	}
+	if early := rw.Reader.Buffered(); err == nil && early > 0 {
+		_, err = io.CopyN(back, rw, int64(early))
+	}
+	ends := make(chan error, 2)
+	if err == nil {
+		go func() { ends <- oneWay(back, conn) }()
+		go func() { ends <- oneWay(conn, back) }()
+		err = <-ends
+	}
+	if err == nil {
+		<-ends
+	}
+	return nil // there is nobody to tell
+}
+
+// oneWay copies what one side says until it says no more, and tells the other.
+func oneWay(to io.Writer, from io.Reader) error {
+	if _, err := io.Copy(to, from); err != nil {
+		return err
+	}
+	if c, ok := to.(interface{ CloseWrite() error }); ok {
+		return c.CloseWrite()
+	}
+	return errHalf
+}
+
+// errHalf ends both directions of a connection that cannot end one.
+var errHalf = errors.New("one direction cannot be closed alone")
