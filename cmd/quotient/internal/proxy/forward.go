@@ -76,7 +76,8 @@ func (f *flight) outgoing(in *http.Request) (*http.Request, error) {
 	f.out, f.url = *in, *in.URL
 	out := &f.out
 	out.URL, out.Close, out.Trailer = &f.url, false, nil
-	out.Header = endToEnd(in.Header)
+	out.Header = make(http.Header, len(in.Header)+4)
+	moveEndToEnd(out.Header, in.Header)
 	if httpguts.HeaderValuesContainsToken(in.Header["Te"], "trailers") {
 		out.Header["Te"] = []string{"trailers"}
 	}
@@ -107,20 +108,29 @@ func hop(name string) bool {
 	return false
 }
 
-// endToEnd returns the fields of a header that are passed on.
-func endToEnd(in http.Header) http.Header {
-	out := make(http.Header, len(in)+4)
-	for name, lines := range in {
-		if !hop(name) {
-			out[name] = lines
+// moveEndToEnd puts the fields of a header that are passed on beside those of another one.
+func moveEndToEnd(to, from http.Header) {
+	for name, lines := range from {
+		if hop(name) || named(from, name) {
+			continue
+		}
+		if there := to[name]; len(there) > 0 {
+			lines = append(there[:len(there):len(there)], lines...)
+		}
+		to[name] = lines
+	}
+}
+
+// named reports whether the field Connection of a header names another one.
+func named(h http.Header, name string) bool {
+	for _, list := range h["Connection"] {
+		for token := range strings.SplitSeq(list, ",") {
+			if strings.EqualFold(strings.Trim(token, " \t"), name) {
+				return true
+			}
 		}
 	}
-	for _, list := range in["Connection"] {
-		for name := range strings.SplitSeq(list, ",") {
-			out.Del(strings.Trim(name, " \t"))
-		}
-	}
-	return out
+	return false
 }
 
 // Informed passes an answer of status 1xx on. HTTP/1.0 has none.
@@ -133,7 +143,7 @@ func (f *flight) Informed(status int, h http.Header) {
 	own := f.w.Header()
 	kept := maps.Clone(own)
 	clear(own)
-	maps.Copy(own, endToEnd(h))
+	moveEndToEnd(own, h)
 	f.w.WriteHeader(status)
 	clear(own)
 	maps.Copy(own, kept)
@@ -148,13 +158,9 @@ func (f *flight) hasAnswer() {
 
 // deliver sends an answer to the client.
 func (f *flight) deliver(w http.ResponseWriter, res *http.Response) {
-	res.Header = endToEnd(res.Header)
 	f.join(res.Header, false)
 	header := w.Header()
-	for name, lines := range res.Header {
-		there := header[name]
-		header[name] = append(there[:len(there):len(there)], lines...)
-	}
+	moveEndToEnd(header, res.Header)
 	var announced []string
 	for name := range res.Trailer {
 		if httpguts.ValidTrailerHeader(name) {

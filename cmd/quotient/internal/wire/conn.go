@@ -17,9 +17,11 @@ import (
 type conn struct {
 	t     *Transport
 	net   net.Conn
-	raw   net.Conn        // below TLS
-	tls   *tls.Conn       // nil without
-	peek  syscall.RawConn // of raw; nil where it cannot be looked at
+	raw   net.Conn         // below TLS
+	tls   *tls.Conn        // nil without
+	peek  syscall.RawConn  // of raw; nil where it cannot be looked at
+	look  func(fd uintptr) // has quiet say what peek sees, made once
+	quiet bool
 	r     *bufio.Reader
 	w     *bufio.Writer
 	cut   func() // closes it at once, made once
@@ -55,6 +57,7 @@ func newConn(t *Transport, nc net.Conn) *conn {
 	}
 	if s, ok := c.raw.(syscall.Conn); ok {
 		c.peek, _ = s.SyscallConn()
+		c.look = func(fd uintptr) { c.quiet = quiet(fd) }
 	}
 	c.cut = func() { _ = c.raw.Close() }
 	c.r = bufio.NewReaderSize((*reads)(c), t.Buffer)
@@ -69,7 +72,7 @@ func (c *conn) drop() {
 }
 
 // fit reports whether nothing has come on a connection that waits for a request: no byte, and no end.
-func (c *conn) fit() bool { return c.peek == nil || quiet(c.peek) }
+func (c *conn) fit() bool { return c.peek == nil || c.peek.Control(c.look) == nil && c.quiet }
 
 // clean reports whether nothing is left behind an answer in a buffer of ours.
 func (c *conn) clean() bool {
