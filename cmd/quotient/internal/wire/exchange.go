@@ -42,12 +42,14 @@ func (c *conn) do(req *http.Request, watch Watch) (*http.Response, error) {
 	}
 	c.left, c.read, c.headed, c.by, c.parts = c.t.MaxHead, 0, false, time.Time{}, 1
 	x.stop = context.AfterFunc(x.ctx, c.cut)
+	defer x.abandon() // a Watch may panic
 	err := x.send()
 	if err == nil {
 		err = x.answer()
 	}
 	if err != nil {
-		return nil, x.failed(err)
+		x.abandon()
+		return nil, x.cause(err)
 	}
 	x.body, x.resp.Body = x.resp.Body, x
 	switch {
@@ -122,13 +124,15 @@ func (x *exchange) answer() error {
 	}
 }
 
-// failed ends an exchange without an answer, and returns what went wrong first.
-func (x *exchange) failed(err error) error {
+// abandon ends an exchange that has no answer.
+func (x *exchange) abandon() {
+	if x.resp != nil {
+		return
+	}
 	x.finish(false)
 	if x.later != nil {
 		x.later.decide(false)
 	}
-	return x.cause(err)
 }
 
 // cause is why a read of the answer has failed.

@@ -114,8 +114,10 @@ func (t *Transport) use(ctx context.Context, c *conn, fresh bool) (*conn, error)
 // dial opens a connection in a place that is taken already, and leaves that if it cannot.
 func (t *Transport) dial(ctx context.Context) (*conn, error) {
 	nc, err := t.Dial(ctx)
-	if err == nil && ctx.Err() != nil {
-		_ = nc.Close()
+	if ctx.Err() != nil {
+		if err == nil {
+			_ = nc.Close()
+		}
 		err = ctx.Err()
 	}
 	if err != nil {
