@@ -80,7 +80,7 @@ func TestItServesWithNoConfiguration(t *testing.T) {
 	must(t, err)
 	_, section, _ := strings.Cut(string(page), "\n## Metrics\n")
 	section, _, _ = strings.Cut(section, "\n## ")
-	const own = `quotient_(?:proxy|upstream_up|upstream_in_flight)[a-z_]*`
+	const own = `quotient_(?:proxy|upstream_up|upstream_in_flight|upstream_resent)[a-z_]*`
 	want := names("(?m)^\\| `("+own+")`", section)
 	if equal(t, "/metrics", names(`(?m)^# TYPE (`+own+`) `, get(t, p.page+"metrics").body), want); want == nil {
 		t.Error("the page has no metrics")

@@ -235,7 +235,7 @@ var (
 	small = sync.Pool{New: func() any { return new([smallBuffer]byte) }}
 )
 
-// Buffers is a pool of buffers to copy with, for httputil.ReverseProxy.
+// Buffers is a pool of buffers to copy with, for the proxy.
 type Buffers struct{}
 
 // Get returns a buffer.
