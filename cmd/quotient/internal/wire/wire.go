@@ -9,7 +9,8 @@
 //	before an answer:   it speaks before it is asked, or while a connection is idle: the connection is closed, and
 //	                    what it said is nobody's answer
 //	instead of one:     no HTTP, another version, a status that is none, a head that has no end: an error
-//	in it:              a body that is too short is an error of the body; a body longer than its length is cut there
+//	in it:              a body that is too short is an error of the body; a body longer than its length is cut there.
+//	                    HTTP/1.0, where a body may have chunks that nobody reads, ends the connection
 //	after it:           bytes behind an answer, in the same packet or later: the connection is closed
 //	too early:          an answer before the request's end reaches the client at once. The connection is used again
 //	                    only if the rest of the request has been sent by then, or is
