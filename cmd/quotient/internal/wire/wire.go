@@ -209,7 +209,7 @@ func (t *Transport) sweep() {
 type Watch interface {
 	// Connected is called when there is a connection for the request. It was idle, or the request had to wait for it.
 	Connected(idle bool)
-	// Sent is called when the head of the request was written.
+	// Sent is called when the head of the request was written, for the first time.
 	Sent()
 	// Informed is called for each answer of status 1xx but 101, before RoundTrip returns.
 	Informed(status int, h http.Header)
@@ -244,8 +244,16 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if t.Again != nil {
 		t.Again()
 	}
+	if watch != nil {
+		watch = sent{watch}
+	}
 	return c.do(req, watch)
 }
+
+// sent is the Watch of a request that was sent before.
+type sent struct{ Watch }
+
+func (sent) Sent() {}
 
 // again reports whether a request may be sent a second time.
 func again(req *http.Request) bool {
