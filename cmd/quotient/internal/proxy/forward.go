@@ -32,6 +32,9 @@ func (p *Proxy) pass(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer f.body.returned.Store(true)
+	if out.Body != nil { // or an answer over HTTP/1 waits for what its client has yet to send
+		_ = http.NewResponseController(w).EnableFullDuplex()
+	}
 	f.asked = time.Now()
 	res, err := p.ups.RoundTrip(out)
 	f.hasAnswer()
