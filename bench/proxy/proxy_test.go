@@ -73,15 +73,15 @@ func TestJudge(t *testing.T) {
 		return r
 	}
 	for name, spoil := range map[string]func(*race){
-		"":                          func(*race) {},
-		"as many as were sent":      func(r *race) { r.arrived-- },
-		"quotient proxy received":   func(r *race) { r.admitted-- },
-		"remembers":                 func(r *race) { r.remembered = 1 },
-		"requests/s beside bare":    func(r *race) { r.all[1].rate = []float64{70, 81, 81} },
-		"requests/s beside nginx":   func(r *race) { r.all[2].rate = []float64{200, 209, 209} },
-		"requests/s beside Caddy":   func(r *race) { r.all[3].rate = []float64{50, 51, 51} },
-		"p99 beside the bare":       func(r *race) { r.all[0].p99 = []float64{201, 201, 90} },
-		"added to p50, beside":      func(r *race) { r.all[0].p50 = []float64{151, 151, 151} },
+		"":                        func(*race) {},
+		"as many as were sent":    func(r *race) { r.arrived-- },
+		"quotient proxy received": func(r *race) { r.admitted-- },
+		"remembers":               func(r *race) { r.remembered = 1 },
+		"requests/s beside bare":  func(r *race) { r.all[1].rate = []float64{70, 81, 81} },
+		"requests/s beside nginx": func(r *race) { r.all[2].rate = []float64{200, 209, 209} },
+		"requests/s beside Caddy": func(r *race) { r.all[3].rate = []float64{50, 51, 51} },
+		"p99 beside the bare":     func(r *race) { r.all[0].p99 = []float64{201, 201, 90} },
+		"added to p50, beside":    func(r *race) { r.all[0].p50 = []float64{151, 151, 151} },
 	} {
 		r := good()
 		spoil(&r)
