@@ -110,8 +110,9 @@ func hop(name string) bool {
 
 // moveEndToEnd puts the fields of a header that are passed on beside those of another one.
 func moveEndToEnd(to, from http.Header) {
+	dropped := named(from["Connection"])
 	for name, lines := range from {
-		if hop(name) || named(from, name) {
+		if hop(name) || dropped[name] {
 			continue
 		}
 		if there := to[name]; len(there) > 0 {
@@ -121,16 +122,22 @@ func moveEndToEnd(to, from http.Header) {
 	}
 }
 
-// named reports whether the field Connection of a header names another one.
-func named(h http.Header, name string) bool {
-	for _, list := range h["Connection"] {
+// named are the fields that lines of Connection name, beside those that are for the next server anyway. There may be
+// as many as a head has bytes, so that each is looked at once.
+func named(connection []string) (fields map[string]bool) {
+	for _, list := range connection {
 		for token := range strings.SplitSeq(list, ",") {
-			if strings.EqualFold(strings.Trim(token, " \t"), name) {
-				return true
+			switch token = strings.Trim(token, " \t"); strings.ToLower(token) {
+			case "", "close", "keep-alive", "upgrade":
+				continue
 			}
+			if fields == nil {
+				fields = make(map[string]bool)
+			}
+			fields[http.CanonicalHeaderKey(token)] = true
 		}
 	}
-	return false
+	return fields
 }
 
 // Informed passes an answer of status 1xx on. HTTP/1.0 has none.

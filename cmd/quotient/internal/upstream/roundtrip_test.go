@@ -8,12 +8,14 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -53,6 +55,49 @@ func TestProtocols(t *testing.T) {
 			ownContext := row.proto == "HTTP/2.0"
 			want(t, "the request's own context is over", resp.Request.Context().Err() != nil, ownContext)
 		}
+	}
+}
+
+// An upstream behind TLS may change its version of HTTP with each restart. Every request arrives.
+func TestChangesItsVersion(t *testing.T) {
+	s := httptest.NewUnstartedServer(http.HandlerFunc(echo))
+	s.EnableHTTP2 = true
+	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
+	var older atomic.Bool
+	s.TLS = &tls.Config{}
+	s.TLS.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		c := s.TLS.Clone()
+		if c.GetConfigForClient = nil; older.Load() {
+			c.NextProtos = []string{"http/1.1"}
+		}
+		return c, nil
+	}
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	p := poolTo(t, s.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs, section(t, s.URL))
+	for i := range 12 {
+		older.Store(i%4 > 1)
+		s.CloseClientConnections()
+		p.ups[0].by.http2.CloseIdleConnections() // it would find out later, with a request
+		var all sync.WaitGroup
+		for n := range 8 {
+			all.Go(func() {
+				body := []string{"", "body"}[n%2]
+				resp, err := p.RoundTrip(ask(t, http.MethodPost, "/", body))
+				if err != nil {
+					t.Errorf("older %v: %v", older.Load(), err)
+					return
+				}
+				text, _ := io.ReadAll(resp.Body)
+				_ = resp.Body.Close()
+				proto := map[bool]string{true: "HTTP/1.1", false: "HTTP/2.0"}[older.Load()]
+				if string(text) != proto+" the.host / "+body+" " {
+					t.Errorf("older %v: the answer is %q", older.Load(), text)
+				}
+			})
+		}
+		all.Wait()
+		want(t, "in flight", p.State()[0].InFlight, 0)
 	}
 }
 
@@ -291,7 +336,9 @@ func TestSentOnce(t *testing.T) {
 				if row.field != "" {
 					req.Header.Set(row.field, "1")
 				}
-				resp, err := p.RoundTrip(req)
+				sent := 0
+				resp, err := p.RoundTrip(watched(req, &watcher{sent: func() { sent++ }}))
+				want(t, "heads of which its watch was told", sent, 1)
 				kind, resent := Broken, uint64(0)
 				if row.body == "" && slices.Contains([]string{"GET", "HEAD", "OPTIONS"}, row.method) {
 					kind, resent = None, 1

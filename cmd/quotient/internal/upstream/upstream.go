@@ -147,11 +147,11 @@ func (s *sender) chooses(t target, l limits, dial func(context.Context, string, 
 		return c, nil
 	}
 	s.http1.Dial = func(ctx context.Context) (net.Conn, error) {
-		if s.newer.Load() { // this is for an upgrade
+		if ctx.Value(onlyHTTP1{}) != nil {
 			return handshake(ctx, "http/1.1")
 		}
 		c, err := handshake(ctx, "h2", "http/1.1")
-		if err == nil && s.newer.Load() {
+		if err == nil && c.ConnectionState().NegotiatedProtocol == "h2" {
 			_ = c.Close()
 			return nil, wire.ErrElsewhere
 		}
@@ -159,30 +159,45 @@ func (s *sender) chooses(t target, l limits, dial func(context.Context, string, 
 	}
 	s.http2.DialTLSContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 		c, err := handshake(ctx, "h2", "http/1.1")
-		if err == nil && !s.newer.Load() {
+		if err == nil && c.ConnectionState().NegotiatedProtocol != "h2" {
 			_ = c.Close()
-			return nil, &dialError{errOlder}
+			return nil, errOlder
 		}
 		return c, err
 	}
 }
 
+// onlyHTTP1 is the key of a context's value for a request that HTTP/2 is not good for.
+type onlyHTTP1 struct{}
+
 // errOlder is why a request to an upstream that spoke HTTP/2 until now was not sent.
 var errOlder = errors.New("the server does not speak HTTP/2 any more")
 
-// send sends a request by the version that the upstream speaks. An upgrade takes HTTP/1.1, if there is that.
+// send sends a request by the version that the upstream speaks, or has changed to. An upgrade takes HTTP/1.1, if there
+// is that.
 func (s *sender) send(req *http.Request) (*http.Response, context.CancelCauseFunc, error) {
-	upgrade := s.http1 != nil && req.Header.Get("Upgrade") != ""
-	if s.http1 == nil || s.newer.Load() && !upgrade {
+	if s.http1 == nil {
 		return s.byHTTP2(req)
 	}
-	resp, err := s.http1.RoundTrip(req)
-	if err == wire.ErrElsewhere && upgrade {
-		resp, err = s.http1.RoundTrip(req)
+	if s.http2 != nil && req.Header.Get("Upgrade") != "" {
+		return s.byHTTP1(req)
 	}
-	if err == wire.ErrElsewhere {
-		return s.byHTTP2(req)
+	if !s.newer.Load() {
+		resp, err := s.http1.RoundTrip(req)
+		if err != wire.ErrElsewhere {
+			return resp, nil, err
+		}
 	}
+	resp, cancel, err := s.byHTTP2(req)
+	if errors.Is(err, errOlder) { // nothing was sent, and a proxy's body can be read after its Close
+		return s.byHTTP1(req)
+	}
+	return resp, cancel, err
+}
+
+// byHTTP1 sends a request by HTTP/1.1, also where HTTP/2 could be had.
+func (s *sender) byHTTP1(req *http.Request) (*http.Response, context.CancelCauseFunc, error) {
+	resp, err := s.http1.RoundTrip(req.WithContext(context.WithValue(req.Context(), onlyHTTP1{}, true)))
 	return resp, nil, err
 }
 

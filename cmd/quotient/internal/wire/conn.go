@@ -82,10 +82,26 @@ func (c *conn) clean() bool {
 	if c.tls == nil {
 		return true
 	}
+	return c.mute(time.Unix(1, 0))
+}
+
+// silent reports whether nothing has come on a new connection. With TLS there may be what belongs to its handshake.
+func (c *conn) silent() bool {
+	quiet := c.fit()
+	switch {
+	case c.tls == nil:
+		return quiet
+	case quiet:
+		return c.clean()
+	}
+	return c.mute(time.Now().Add(time.Millisecond)) // what has come is read at once
+}
+
+// mute reports whether TLS has no data until then. It does not say what it holds, but gives that before it reads.
+func (c *conn) mute(until time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// crypto/tls does not say what it has, but gives it before it reads, which ends at once.
-	_ = c.raw.SetReadDeadline(time.Unix(1, 0))
+	_ = c.raw.SetReadDeadline(until)
 	n, err := c.tls.Read(make([]byte, 1))
 	c.armed = time.Time{}
 	return n == 0 && errors.Is(err, os.ErrDeadlineExceeded) && c.raw.SetReadDeadline(c.armed) == nil

@@ -35,7 +35,7 @@ var (
 // do sends a request and reads the head of its answer.
 func (c *conn) do(req *http.Request, watch Watch) (*http.Response, error) {
 	x := &exchange{conn: c, ctx: req.Context(), watch: watch, req: req}
-	if !c.used && c.tls == nil && !c.fit() { // with TLS there may be what belongs to its handshake
+	if !c.used && !c.silent() {
 		closeBody(req)
 		c.drop()
 		return nil, errSpoke
@@ -153,7 +153,7 @@ func (x *exchange) finish(well bool) {
 	if x.over.Swap(true) {
 		return
 	}
-	well = well && !x.resp.Close && !x.req.Close && x.clean()
+	well = well && !x.resp.Close && x.resp.ProtoAtLeast(1, 1) && !x.req.Close && x.clean()
 	if !well {
 		x.cut()
 	}

@@ -9,7 +9,8 @@
 //	before an answer:   it speaks before it is asked, or while a connection is idle: the connection is closed, and
 //	                    what it said is nobody's answer
 //	instead of one:     no HTTP, another version, a status that is none, a head that has no end: an error
-//	in it:              a body that is too short is an error of the body; a body longer than its length is cut there
+//	in it:              a body that is too short is an error of the body; a body longer than its length is cut there.
+//	                    HTTP/1.0, where a body may have chunks that nobody reads, ends the connection
 //	after it:           bytes behind an answer, in the same packet or later: the connection is closed
 //	too early:          an answer before the request's end reaches the client at once. The connection is used again
 //	                    only if the rest of the request has been sent by then, or is
@@ -208,7 +209,7 @@ func (t *Transport) sweep() {
 type Watch interface {
 	// Connected is called when there is a connection for the request. It was idle, or the request had to wait for it.
 	Connected(idle bool)
-	// Sent is called when the head of the request was written.
+	// Sent is called when the head of the request was written, for the first time.
 	Sent()
 	// Informed is called for each answer of status 1xx but 101, before RoundTrip returns.
 	Informed(status int, h http.Header)
@@ -243,8 +244,16 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if t.Again != nil {
 		t.Again()
 	}
+	if watch != nil {
+		watch = sent{watch}
+	}
 	return c.do(req, watch)
 }
+
+// sent is the Watch of a request that was sent before.
+type sent struct{ Watch }
+
+func (sent) Sent() {}
 
 // again reports whether a request may be sent a second time.
 func again(req *http.Request) bool {

@@ -161,6 +161,8 @@ func TestWhatFollowsAnAnswerIsNotOne(t *testing.T) {
 		{"a longer body", "GET", "HTTP/1.1 200 OK\nContent-Length: 0\n\n", stolen, 2},
 		{"an end that was announced", "GET", "HTTP/1.1 200 OK\nContent-Length: 4\nConnection: close\n\ngood", "", 2},
 		{"an old version", "GET", "HTTP/1.0 200 OK\nContent-Length: 4\n\ngood", "", 2},
+		{"an old version that knows no chunks", "GET", "HTTP/1.0 200 OK\nConnection: keep-alive\nContent-Length: 4\n" +
+			"Transfer-Encoding: chunked\n\n4\ng", "", 2},
 	} {
 		for _, later := range []bool{false, true} {
 			for _, secure := range []bool{false, true} {
@@ -231,26 +233,26 @@ func TestWhatIsNoAnswer(t *testing.T) {
 
 // A server that speaks before it is asked has not answered.
 func TestSpeaksFirst(t *testing.T) {
-	s := listen(t, false, func(_ int, c net.Conn, r *bufio.Reader) {
-		write(c, stolen)
-		head(r)
-	})
-	tr := s.transport(t)
-	dial := tr.Dial
-	tr.Dial = func(ctx context.Context) (net.Conn, error) {
-		c, err := dial(ctx)
-		if err == nil {
-			peek, _ := c.(*net.TCPConn).SyscallConn()
-			tested.Until(t, "it has spoken", func() (spoken bool) {
-				_ = peek.Control(func(fd uintptr) { spoken = !quiet(fd) })
-				return spoken
-			})
+	for _, secure := range []bool{false, true} {
+		spoken := make(chan struct{})
+		s := listen(t, secure, func(_ int, c net.Conn, r *bufio.Reader) {
+			write(c, stolen)
+			spoken <- struct{}{}
+			head(r)
+		})
+		tr := s.transport(t)
+		dial := tr.Dial
+		tr.Dial = func(ctx context.Context) (net.Conn, error) {
+			c, err := dial(ctx)
+			tested.Event(t, spoken)
+			return c, err
 		}
-		return c, err
+		for _, body := range []io.Reader{nil, strings.NewReader("body")} {
+			_, err := tr.RoundTrip(request(t, http.MethodPost, body))
+			want(t, fmt.Sprintf("the error, TLS %v", secure), err, errSpoke)
+			want(t, "idle connections", free(t, tr), 0)
+		}
 	}
-	_, err := tr.RoundTrip(request(t, http.MethodPost, strings.NewReader("body")))
-	want(t, "the error", err, errSpoke)
-	want(t, "idle connections", free(t, tr), 0)
 }
 
 // A body that ends too soon is an error at its end, and one that is not read to its end ends its connection.
