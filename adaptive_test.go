@@ -349,8 +349,8 @@ func holdsBack(t *testing.T, l *Limiter, p *panel, name string) {
 		keep = append(keep, took(t, l, "k", Cost("tokens", 1)))
 	}
 	d := refusedFor(t, l, l.Check("k", Cost("tokens", 1)).Reason, "k", Cost("tokens", 1))
-	if d.Rule != ctrlRule {
-		t.Fatalf("refused by %q, want the controller of %s", d.Rule, name)
+	if d.Rule.Name != ctrlRule {
+		t.Fatalf("refused by %q, want the controller of %s", d.Rule.Name, name)
 	}
 	for _, permit := range keep {
 		permit.Release()
@@ -448,8 +448,8 @@ func TestSeveralControllers(t *testing.T) {
 	row(t, "nothing is noted before the first feedback", func(t *testing.T) {
 		l, p := governing(t, Replicas(1))
 		permit := took(t, l, "k", Cost("tokens", 1000))
-		if d := refusedFor(t, l, ReasonRate, "k", Cost("tokens", 1000)); d.Rule != ctrlRule {
-			t.Fatalf("refused by %q, want a controller", d.Rule)
+		if d := refusedFor(t, l, ReasonRate, "k", Cost("tokens", 1000)); d.Rule.Name != ctrlRule {
+			t.Fatalf("refused by %q, want a controller", d.Rule.Name)
 		}
 		permit.Done(throttled)
 		is(t, requests, p.last(t, requests).Outcome, policy.Throttled)
@@ -508,7 +508,7 @@ func TestSeveralControllers(t *testing.T) {
 		held[2].Done(success)
 		is(t, "a look counts as an ask that was held back", p.last(t, inFlight8).Paced, false)
 		d := refusedFor(t, l, ReasonInFlight, "k")
-		if d.Rule != ctrlRule || d.Limit != 8 || d.Share != 8 {
+		if d.Rule.Name != ctrlRule || d.Limit != 8 || d.Share != 8 {
 			t.Errorf("got %+v, want the rule of a controller", d)
 		}
 		held[3].Done(success)
@@ -862,7 +862,7 @@ func TestSlotsArePaced(t *testing.T) {
 		time.Sleep(time.Second)
 		first := took(t, l, "k")
 		d := refusedFor(t, l, ReasonInFlight, "k")
-		if d.RetryAfter != 200*time.Millisecond || d.Rule != ctrlRule || d.Limit != 8 {
+		if d.RetryAfter != 200*time.Millisecond || d.Rule.Name != ctrlRule || d.Limit != 8 {
 			t.Errorf("refused with %+v, want to wait 200 ms for a controller", d)
 		}
 		is(t, "a look", l.Check("k", Cost("tokens", 1)).RetryAfter, 200*ms)
@@ -1533,7 +1533,7 @@ func waitsForController(t *testing.T, l *Limiter, reason Reason, d time.Duration
 	t.Helper()
 	got := refusedFor(t, l, reason, "k", opts...)
 	is(t, "retry after", got.RetryAfter, d)
-	is(t, "rule", got.Rule, ctrlRule)
+	is(t, "rule", got.Rule.Name, ctrlRule)
 }
 
 // Nothing passes before the instant that a controller names, one request at it, and more at its rate.

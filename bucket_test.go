@@ -420,7 +420,7 @@ func TestTurnThatClosesWhenOthersHaveRoom(t *testing.T) {
 			l := mustNew(t, limit, StartPool(Pool{Replicas: 2, Ordinal: 1, Fixed: true}))
 			took(t, l, "k") // the bucket is full again in a second, when the turn of a second closes
 			d := l.Check("k", Cost("tokens", 1))
-			is(t, "the next turn", fmt.Sprint(d.RetryAfter, " ", d.Rule), "20s paced")
+			is(t, "the next turn", fmt.Sprint(d.RetryAfter, " ", d.Rule.Name), "20s paced")
 			time.Sleep(20 * time.Second)
 			took(t, l, "k", Cost("tokens", 1))
 		})

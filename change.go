@@ -392,6 +392,9 @@ func (l *Limiter) SetDryRun(on bool) {
 	}
 }
 
+// DryRun reports whether a dry run is on: all calls are admitted.
+func (l *Limiter) DryRun() bool { return l.dry.Load() }
+
 // sync brings the gate up to the newest setting, replaying each that it has missed.
 func (g *gate) sync() {
 	was, plan, joined := g.setting, g.setting.plan, false

@@ -211,7 +211,7 @@ func TestWaitersAndChanges(t *testing.T) {
 		first, second := asking(t, l, "k"), asking(t, l, "k")
 		setLimit(t, l, Rates(PerHour(7200), named("new", Every(10*time.Second))))
 		asking(t, l, "k").gaveUp(t)
-		if d := refusedFor(t, l, ReasonRate, "k"); d.Rule != "new" || d.RetryAfter != 30*time.Second {
+		if d := refusedFor(t, l, ReasonRate, "k"); d.Rule.Name != "new" || d.RetryAfter != 30*time.Second {
 			t.Errorf("got %+v, want the turn behind two waiters, 30 s", d)
 		}
 		time.Sleep(20 * time.Second)
@@ -328,7 +328,8 @@ func TestDryRun(t *testing.T) {
 		took(t, l, "k")
 		asking(t, l, "k").admittedAfter(t, 0)
 		refusedFor(t, l, ReasonBadRequest, "k", Weight(-1))
-		stats(t, l, "DryRun", true, "Admitted", 15, "Refused", map[Reason]uint64{ReasonBadRequest: 1},
+		is(t, "dry run", l.DryRun(), true)
+		stats(t, l, "Admitted", 15, "Refused", map[Reason]uint64{ReasonBadRequest: 1},
 			"DryRunAdmitted", map[Reason]uint64{ReasonInFlight: 12, ReasonDenied: 2})
 		l.SetDryRun(false)
 		refusedFor(t, l, ReasonDenied, "k")

@@ -18,6 +18,7 @@ import (
 
 	"github.com/quotient-go/quotient/internal/carry"
 	"github.com/quotient-go/quotient/internal/fairshare"
+	"github.com/quotient-go/quotient/internal/inside"
 	"github.com/quotient-go/quotient/policy"
 )
 
@@ -159,7 +160,7 @@ func TestBusyReplicas(t *testing.T) {
 		h.mu.Lock()
 		_, said := h.said[0][carry.KeyText("k")]
 		h.mu.Unlock()
-		if n := ls[0].Stats().Demand.Named; said || n > 0 {
+		if n := ls[0].Stats().more.Demand.Named; said || n > 0 {
 			t.Errorf("said %v, %d are named", said, n)
 		}
 	})
@@ -227,8 +228,8 @@ func TestControllersGetReportsOfTheFleet(t *testing.T) {
 		}
 		time.Sleep(h.turns / 4) // the reports of the latest turn have aged by that
 		s, age := ls[0].Stats(), h.turns+h.turns/4
-		demand := DemandStats{Keys: 1, Named: 1, Age: age, MaxAge: 2 * time.Second, Sent: 1, Received: 2}
-		is(t, "stats", s.Demand, demand)
+		demand := inside.Demand{Keys: 1, Named: 1, Age: age, MaxAge: 2 * time.Second, Sent: 1, Received: 2}
+		is(t, "stats", s.more.Demand, demand)
 		if got := s.Fleet; got.Admitted < 2 || got.Replicas != 2 || got.Age != age {
 			t.Errorf("fleet: %+v", got)
 		}
@@ -238,8 +239,8 @@ func TestControllersGetReportsOfTheFleet(t *testing.T) {
 		for i, ctrl := range p.kept {
 			is(t, []any{"without news, controller", i}, ctrl.news, policy.Fleet{})
 		}
-		if s := ls[0].Stats(); s.Demand.Age != math.MaxInt64 || s.Fleet.Age != math.MaxInt64 {
-			t.Errorf("news that is missing: %+v, %+v", s.Demand, s.Fleet)
+		if s := ls[0].Stats(); s.more.Demand.Age != math.MaxInt64 || s.Fleet.Age != math.MaxInt64 {
+			t.Errorf("news that is missing: %+v, %+v", s.more.Demand, s.Fleet)
 		}
 	})
 }
@@ -809,11 +810,11 @@ func TestCarriersOfLimiters(t *testing.T) {
 		if err := l.Follow(t.Context(), &hubEnd{hub: h}); err == nil {
 			t.Error("two sources carry what one limiter says")
 		}
-		is(t, "age behind FixedOrdinal", l.Stats().Demand.MaxAge, time.Second)
+		is(t, "age behind FixedOrdinal", l.Stats().more.Demand.MaxAge, time.Second)
 		is(t, "fixed", l.Stats().Pool.Pool.Fixed, true)
 		cancel()
 		synctest.Wait()
-		is(t, "Follow has ended", l.Stats().Demand, DemandStats{})
+		is(t, "Follow has ended", l.Stats().more.Demand, inside.Demand{})
 	})
 	// A loan ends with the Follow that brought it, and the next Follow may bring another.
 	row(t, "follow ends and begins again", func(t *testing.T) {
@@ -1056,7 +1057,7 @@ func TestTurnsAgainstEverything(t *testing.T) {
 	for _, l := range ls {
 		l.endExchange()
 		stats(t, l, "InFlight", 0, "Waiting", 0)
-		is(t, "keys that are said", l.Stats().Demand.Keys, 0)
+		is(t, "keys that are said", l.Stats().more.Demand.Keys, 0)
 	}
 }
 

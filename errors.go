@@ -49,12 +49,10 @@ func (r Reason) String() string {
 // then, so each is told a turn of its own behind the others', at most a hundred turns later. The first that comes is
 // admitted.
 type Decision struct {
-	OK           bool
-	Reason       Reason        // ReasonNone when OK
-	Rule, Unit   string        // as RuleState.Name and Unit; "" where no single rule refused
-	Limit, Share float64       // of that rule, over the fleet and here: events in each Window, or slots
-	Window       time.Duration // of that rule: a rate's Per; a second for a controller of events, 0 for slots
-	RetryAfter   time.Duration // when to come again; 0 is "unknown"
+	OK         bool
+	Reason     Reason        // ReasonNone when OK
+	Rule                     // the one that refuses; zero where no single one does
+	RetryAfter time.Duration // when to come again; 0 is "unknown"
 
 	bad error // of ReasonBadRequest
 }
@@ -71,10 +69,10 @@ func (d Decision) String() string {
 	switch {
 	case d.bad != nil:
 		s += " (" + strings.TrimPrefix(d.bad.Error(), "quotient: ") + ")"
-	case d.Rule != "" && d.Limit == 0: // from a server, without numbers
-		s += " (" + d.Rule + ")"
-	case d.Rule != "":
-		s += " (" + d.Rule + ": " + shareWords(d.Share, d.Limit, d.Unit, d.Window) + ")"
+	case d.Name != "" && d.Limit == 0: // from a server, without numbers
+		s += " (" + d.Name + ")"
+	case d.Name != "":
+		s += " (" + d.Name + ": " + shareWords(d.Share, d.Limit, d.Unit, d.Window) + ")"
 	}
 	if d.RetryAfter > 0 {
 		s += ", retry after " + short(d.RetryAfter).String()

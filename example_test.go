@@ -67,7 +67,7 @@ func ExampleLimiter_TryAcquire() {
 	p, d := l.TryAcquire("report")
 	fmt.Println(d.OK)
 	_, d = l.TryAcquire("report")
-	fmt.Println(d.OK, d.Reason, d.Rule)
+	fmt.Println(d.OK, d.Reason, d.Rule.Name)
 	fmt.Println(errors.Is(&quotient.LimitedError{Key: "report", Decision: d}, quotient.ErrLimited))
 	p.Release()
 	// Output:
@@ -136,7 +136,7 @@ func ExampleLimit() {
 	})
 	for range 3 {
 		_, d := l.TryAcquire("api")
-		fmt.Printf("%v %q\n", d.OK, d.Rule)
+		fmt.Printf("%v %q\n", d.OK, d.Rule.Name)
 	}
 	// Output:
 	// true ""

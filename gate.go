@@ -423,7 +423,7 @@ func (g *gate) decision(t meter.Instant, asks *demand, v verdict, p promises) (d
 		d.RetryAfter = v.wait
 	}
 	if r := g.ruleOf(v); r != nil {
-		d.Rule, d.Unit, d.Limit, d.Share, d.Window = r.name, r.unit, r.limit, r.share, r.window
+		d.Rule = r.exported()
 		if r.Counted {
 			_, d.Share, _ = g.resource(r).Left(t, &r.Rule)
 		}

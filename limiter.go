@@ -46,9 +46,9 @@ func Must(l *Limiter, err error) *Limiter {
 func (l *Limiter) warn(limit Limit) {
 	l.warnOfSlots()
 	limit.warn(l.log)
-	_, _, plans := l.limits(&l.shards[0])
-	for _, p := range plans {
-		p.Limit.warn(l.log.With("plan", p.Name))
+	_, plans := l.limits(&l.shards[0])
+	for _, name := range slices.Sorted(maps.Keys(plans)) {
+		plans[name].Limit.warn(l.log.With("plan", name))
 	}
 }
 
@@ -358,6 +358,7 @@ const (
 func init() {
 	inside.SetLimit, inside.SetPlan, inside.Override = (*Limiter).setLimit, (*Limiter).setPlan, (*Limiter).override
 	inside.Fix, inside.Count, inside.ForgetPromises = fix, (*Limiter).counted, (*Limiter).forgetPromises
+	inside.MoreOf = func(s *Stats) *inside.More { return &s.more }
 	inside.Lend, inside.Report = (*Limiter).lendKey, (*Limiter).reportKey
 }
 

@@ -126,6 +126,9 @@ func Policy(p policy.Policy) Option {
 	}
 }
 
+// Learns reports whether the limiter's policy learns: then Permit.Done does more than Release.
+func (l *Limiter) Learns() bool { return l.learns }
+
 // BeyondShare lets a Policy take a replica up to the whole global limit once it has learned that it may: for clients
 // of an upstream that enforces a limit itself and answers 429. A controller starts at the share.
 func BeyondShare() Option {

@@ -1,7 +1,6 @@
 package quotient
 
 import (
-	"cmp"
 	"fmt"
 	"iter"
 	"math"
@@ -10,21 +9,18 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient/internal/carry"
+	"github.com/quotient-go/quotient/internal/inside"
 	"github.com/quotient-go/quotient/internal/meter"
 )
 
 // Stats are a limiter's counts since it was made, and its present state. Those of different shards are not of one
 // instant.
 type Stats struct {
-	Version       uint64      // counts SetLimit, SetPlan, Override, Reset, SetDryRun, SetPool, its ends
-	DryRun        bool        // all calls are admitted
-	Learns        bool        // the policy learns: Permit.Done does more than Release
-	Overrides     int         // keys with a limit of their own
-	Limit         Limit       // over the fleet
-	Rules         []RuleState // of a key never seen; none under a limit that denies
-	Plans         []PlanStats // by name
+	Version       uint64               // counts SetLimit, SetPlan, Override, Reset, SetDryRun, SetPool, its ends
+	Overrides     int                  // keys with a limit of their own
+	PlanStats                          // of the limiter's own limit
+	Plans         map[string]PlanStats // by name
 	Pool          PoolStats
-	Demand        DemandStats
 	Fleet         FleetStats
 	Keys, MaxKeys int // remembered now, and at most
 	Waiting       int // callers in queues
@@ -41,11 +37,12 @@ type Stats struct {
 	Expired        uint64            // turns of a paced rate that were lost: the caller woke too late
 	DryRunAdmitted map[Reason]uint64 // calls that only a dry run has admitted, by what stood in the way
 	Throttled      uint64            // feedback that was policy.Throttled; 0 under policy.Fixed
+
+	more inside.More
 }
 
-// PlanStats is a plan: see SetPlan.
+// PlanStats is a limit in force: the limiter's own, or that of a plan (SetPlan).
 type PlanStats struct {
-	Name  string
 	Limit Limit       // over the fleet
 	Rules []RuleState // of a key never seen; none under a limit that denies
 }
@@ -61,14 +58,6 @@ type PoolStats struct {
 	Reports, Errors, Rejected uint64 // of the source: usable ones, failures, and pools out of range
 }
 
-// DemandStats are the replicas' reports on keys (Demand), zero while no source carries them.
-type DemandStats struct {
-	Keys, Named, Lent int           // that any replica reports on, of these by this one, and with more than its share
-	Age               time.Duration // of the oldest reports of them; math.MaxInt64 while some is missing
-	MaxAge            time.Duration // Demand's: the shares hold while reports are older
-	Sent, Received    uint64        // bytes of the source that carries it, for all limiters
-}
-
 // FleetStats are the sums over the limiters of this name on all live replicas, zero while no source carries them.
 type FleetStats struct {
 	Replicas          int // that the sum is of, by weight
@@ -80,7 +69,7 @@ type FleetStats struct {
 // Stats returns the limiter's numbers, after a look for permits whose time is over.
 func (l *Limiter) Stats() Stats {
 	out := Stats{
-		MaxKeys: l.maxKeys, Waiting: int(l.waiting.Load()), Learns: l.learns,
+		MaxKeys: l.maxKeys, Waiting: int(l.waiting.Load()),
 		Refused: make(map[Reason]uint64), DryRunAdmitted: make(map[Reason]uint64),
 	}
 	for i := range l.shards {
@@ -92,23 +81,24 @@ func (l *Limiter) Stats() Stats {
 		s.mu.Unlock()
 	}
 	out.Admitted += l.collected.Load()
-	out.Demand, out.Fleet = l.exchange.stats(time.Since(l.base), l.newsMaxAge)
+	out.more.Demand, out.Fleet = l.exchange.stats(time.Since(l.base), l.newsMaxAge)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	out.Limit, out.Rules, out.Plans = l.limits(&l.shards[0])
+	out.PlanStats, out.Plans = l.limits(&l.shards[0])
 	out.Pool = l.poolStats()
-	out.Version, out.DryRun, out.Overrides = l.version, l.dry.Load(), len(l.overrides.limits)
+	out.Version, out.Overrides = l.version, len(l.overrides.limits)
+	out.more.DryRun, out.more.Learns = l.dry.Load(), l.learns
 	return out
 }
 
 // stats returns the figures of the latest turn. reports have aged since then.
-func (x *exchange) stats(now, maxAge time.Duration) (d DemandStats, f FleetStats) {
+func (x *exchange) stats(now, maxAge time.Duration) (d inside.Demand, f FleetStats) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.keys == nil {
 		return d, f
 	}
-	d = DemandStats{
+	d = inside.Demand{
 		Keys: len(x.keys), Named: x.asked, Lent: x.lent, Age: older(x.age, now-x.at), MaxAge: maxAge,
 		Sent: x.sent, Received: x.received,
 	}
@@ -154,19 +144,18 @@ func (out *Stats) add(c *counters) {
 	}
 }
 
-// limits returns the limit in force, where a key never seen stands under it, and the same of the plans.
-func (l *Limiter) limits(s *shard) (Limit, []RuleState, []PlanStats) {
+// limits returns the limit in force, and those of the plans.
+func (l *Limiter) limits(s *shard) (own PlanStats, plans map[string]PlanStats) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
-	var plans []PlanStats
+	plans = make(map[string]PlanStats)
 	for _, st := range l.inForce.settings()[1:] {
 		if st.planName != "" {
-			plans = append(plans, PlanStats{st.planName, st.limit.clone(), s.unseen(st.plan).looked(now)})
+			plans[st.planName] = PlanStats{st.limit.clone(), s.unseen(st.plan).looked(now)}
 		}
 	}
-	slices.SortFunc(plans, func(a, b PlanStats) int { return cmp.Compare(a.Name, b.Name) })
-	return s.newest(0).limit.clone(), s.unseen(0).looked(now), plans
+	return PlanStats{s.newest(0).limit.clone(), s.unseen(0).looked(now)}, plans
 }
 
 // looked is where an untouched gate stands.
@@ -270,28 +259,28 @@ func (g *gate) use(now meter.Instant) float64 {
 	return min(max(most, 0), 1)
 }
 
-// RuleState is the state of a key under one rule, on this replica. A rate has a Window, a controller of the policy has
-// a Pace, and slots have neither. The Limit of a controller is the most that it may allow, +Inf without a rate, its
-// Share that divided by the pool, 0 when the size of the pool is unknown, and its Burst and Left are those of its
-// pace.
-type RuleState struct {
+// Rule is one part of a limit: a rate, the slots, or a controller of the policy. The Limit of a controller is the most
+// that it may allow, +Inf without a rate, and its Share that divided by the pool, 0 when the size of the pool is
+// unknown.
+type Rule struct {
 	Name         string        // of the rate; "in-flight" for slots, "adaptive" for a controller
 	Unit         string        // of the events, "" for requests; "in-flight" for a controller of slots
 	Limit, Share float64       // fleet and here: events per Window, or slots; of a controller, per second
-	Window       time.Duration // of a rate, its Per
-	Burst        float64       // events that may come at once, here; 0 for windows and slots
-	Left         float64       // events, or slots, that are left here; negative: owed
-	Reset        time.Duration // until a rate is full, or a window has room; until a controller's pause ends
-	Pace         float64       // what a controller allows, or will after a pause: events per second, or slots
-	ForgottenIn  time.Duration // until a controller forgets if no feedback comes; 0: nothing has been learned
+	Window       time.Duration // of a rate, its Per; where a controller of events refuses (Decision), a second
 }
 
-// seenState is state for those who ask: what is left is not known while the pool is awaited.
-func (g *gate) seenState(dst []RuleState, now meter.Instant) []RuleState {
-	if g.setting.awaiting {
-		return dst
-	}
-	return g.state(dst, now)
+// exported is what is told of a rule.
+func (r *rule) exported() Rule { return Rule{r.name, r.unit, r.limit, r.share, r.window} }
+
+// RuleState is the state of a key under one rule, on this replica. A rate has a Window, a controller has a Pace, and
+// slots have neither. The Burst and Left of a controller are those of its pace.
+type RuleState struct {
+	Rule
+	Burst       float64       // events that may come at once, here; 0 for windows and slots
+	Left        float64       // events, or slots, that are left here; negative: owed
+	Reset       time.Duration // until a rate is full, or a window has room; until a controller's pause ends
+	Pace        float64       // what a controller allows, or will after a pause: events per second, or slots
+	ForgottenIn time.Duration // until a controller forgets if no feedback comes; 0: nothing has been learned
 }
 
 // StateInto makes Acquire, TryAcquire or Check also return the state on which the decision is based: (*into)[:0] gets
@@ -305,7 +294,9 @@ func (g *gate) tell(opts []CallOption, now meter.Instant) {
 	for _, a := range opts {
 		if a.into != nil {
 			g.advance(now, nil)
-			*a.into = g.seenState((*a.into)[:0], now)
+			if *a.into = (*a.into)[:0]; !g.setting.awaiting { // else nobody knows what is left
+				*a.into = g.state(*a.into, now)
+			}
 		}
 	}
 }
@@ -324,10 +315,7 @@ func (g *gate) state(dst []RuleState, now meter.Instant) []RuleState {
 		n := len(dst)
 		dst = slices.Grow(dst, 1)[:n+1]
 		x := &dst[n]
-		*x = RuleState{
-			Name: r.name, Unit: r.unit, Limit: r.limit, Share: r.share,
-			Burst: r.burst, Window: r.window,
-		}
+		*x = RuleState{Rule: r.exported(), Burst: r.burst}
 		left, of, full := g.resource(r).Left(now, &r.Rule)
 		if x.Left, x.Reset = left, full; r.Counted {
 			x.Share = of
@@ -361,11 +349,11 @@ type Explanation struct {
 	KeyState
 	Remembered bool     // false: a key that would start fresh
 	Overflow   bool     // it shares the gate of the keys for which there is no room
-	DryRun     bool     // all calls are admitted
 	Limit      Limit    // that holds for the key, over the fleet
-	First      Reason   // why the first waiter of the key waits; ReasonNone when there is none
 	Next       Decision // what Check returns, but RetryAfter is that of a call for which no other was told a turn
 
+	dryRun bool
+	first  Reason // why the first waiter of the key waits; ReasonNone when there is none
 	belief belief // of the pool that the limit is divided by
 }
 
@@ -382,11 +370,11 @@ func (l *Limiter) Explain(key string, opts ...CallOption) Explanation {
 	}
 	e := Explanation{
 		KeyState: g.keyState(key, now), Remembered: s.find(h) != nil, Overflow: s.overflow.is(g),
-		DryRun: l.dry.Load(), Limit: g.setting.limit.clone(), belief: g.setting.belief,
+		dryRun: l.dry.Load(), Limit: g.setting.limit.clone(), belief: g.setting.belief,
 	}
 	e.Rules = g.state(nil, now)
 	if g.waited() {
-		e.First = g.ext.blocked
+		e.first = g.ext.blocked
 	}
 	if err != nil {
 		e.Next = Decision{Reason: ReasonBadRequest, bad: err}
@@ -413,8 +401,8 @@ func (e Explanation) String() string {
 		add("%s\n", r.words())
 	}
 	add("%d in flight, %d waiting", e.InFlight, e.Waiting)
-	if e.First != ReasonNone {
-		add(", the first of them for: %s", e.First)
+	if e.first != ReasonNone {
+		add(", the first of them for: %s", e.first)
 	}
 	b.WriteString(".")
 	switch {
@@ -438,15 +426,15 @@ func (e Explanation) verdict() string {
 		text = "the next request is refused"
 	}
 	text += " (" + n.Reason.String()
-	if n.Rule != "" {
-		text += ", rule " + n.Rule
+	if n.Rule.Name != "" {
+		text += ", rule " + n.Rule.Name
 	}
 	text += ")"
 	if n.RetryAfter > 0 {
 		until := time.Now().Add(n.RetryAfter).Format(time.TimeOnly)
 		text += fmt.Sprintf(" for %v, until %s", short(n.RetryAfter), until)
 	}
-	if e.DryRun {
+	if e.dryRun {
 		text += "; this is a dry run, so it is admitted"
 	}
 	return text

@@ -21,9 +21,9 @@ func TestStates(t *testing.T) {
 		stats(t, l, "Admitted", 2, "Waited", 1, "Waiting", 1, "Keys", 2, "InFlight", 1,
 			"Refused", map[Reason]uint64{ReasonRate: 1})
 		want := []RuleState{
-			{Name: "second", Limit: 4, Share: 2, Window: time.Second, Burst: 1, Left: 1},
-			{Name: "w", Limit: 100, Share: 50, Window: time.Minute, Left: 50, Reset: time.Minute},
-			{Name: "in-flight", Limit: 3, Share: 1, Left: 1},
+			{Rule: Rule{Name: "second", Limit: 4, Share: 2, Window: time.Second}, Burst: 1, Left: 1},
+			{Rule: Rule{Name: "w", Limit: 100, Share: 50, Window: time.Minute}, Left: 50, Reset: time.Minute},
+			{Rule: Rule{Name: "in-flight", Limit: 3, Share: 1}, Left: 1},
 		}
 		if got := l.Stats().Rules; !slices.Equal(got, want) {
 			t.Errorf("rules %+v, want %+v", got, want)
@@ -42,9 +42,9 @@ func TestStates(t *testing.T) {
 		took(t, l, "k")
 		l.Allow("k")
 		want := []RuleState{
-			{Name: "second", Limit: 10, Share: 5, Window: time.Second, Burst: 10, Left: 8, Reset: 400 * ms},
-			{Name: "w", Limit: 60, Share: 30, Window: time.Minute, Left: 28, Reset: 45 * time.Second},
-			{Name: "in-flight", Limit: 4, Share: 2, Left: 1},
+			{Rule: Rule{Name: "second", Limit: 10, Share: 5, Window: time.Second}, Burst: 10, Left: 8, Reset: 400 * ms},
+			{Rule: Rule{Name: "w", Limit: 60, Share: 30, Window: time.Minute}, Left: 28, Reset: 45 * time.Second},
+			{Rule: Rule{Name: "in-flight", Limit: 4, Share: 2}, Left: 1},
 		}
 		is(t, "a key", fmt.Sprint(l.Explain("k").Rules), fmt.Sprint(want))
 		got := l.Explain("new").Rules
@@ -56,7 +56,7 @@ func TestStates(t *testing.T) {
 	})
 	row(t, "of one key are not known without a pool", func(t *testing.T) {
 		l := mustNew(t, Rates(perSecond(10, 20)), AwaitPool(time.Minute), Replicas(4))
-		into := []RuleState{{Name: "old"}}
+		into := []RuleState{{Rule: Rule{Name: "old"}}}
 		refusedFor(t, l, ReasonPool, "k", StateInto(&into))
 		is(t, "StateInto", len(into), 0)
 		is(t, "Stats", len(l.Stats().Rules), 1)
@@ -76,7 +76,7 @@ func TestStates(t *testing.T) {
 			func(into CallOption) { l.TryAcquire("k", into) },
 			func(into CallOption) { must(t, l.acquiring("k", into)(t.Context())) },
 		} {
-			into := []RuleState{{Name: "old"}}
+			into := []RuleState{{Rule: Rule{Name: "old"}}}
 			ask(StateInto(&into))
 			is(t, "StateInto", fmt.Sprint(into), fmt.Sprint(l.Explain("k").Rules))
 			is(t, "rules", len(into), 4)
@@ -131,7 +131,7 @@ func TestStatsAreOfTheirVersion(t *testing.T) {
 	}()
 	wrong := 0
 	for range 20000 {
-		if s := l.Stats(); s.DryRun != (s.Version%2 == 1) {
+		if s := l.Stats(); s.more.DryRun != (s.Version%2 == 1) {
 			wrong++
 		}
 	}
@@ -167,7 +167,7 @@ func TestExplain(t *testing.T) {
 		}
 		waiter := asking(t, l, "k")
 		e = l.Explain("k")
-		if e.First != ReasonInFlight || e.InFlight != 4 || e.Waiting != 1 || e.Rules[2].Left != 0 ||
+		if e.first != ReasonInFlight || e.InFlight != 4 || e.Waiting != 1 || e.Rules[2].Left != 0 ||
 			!e.Remembered || e.Next != l.Check("k") {
 			t.Errorf("%+v", e)
 		}
@@ -196,7 +196,7 @@ func TestExplain(t *testing.T) {
 		override(t, l, "k", ptr(Limit{Deny: true}))
 		l.SetDryRun(true)
 		e = l.Explain("k")
-		if !e.Overridden || !e.DryRun || !e.Limit.Deny {
+		if !e.Overridden || !e.dryRun || !e.Limit.Deny {
 			t.Errorf("%+v", e)
 		}
 		explained(t, e, "is refused (denied); this is a dry run", "deny (its own)")

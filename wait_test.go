@@ -39,8 +39,8 @@ func TestDeadline(t *testing.T) {
 		wants(t, l, "k", 1)
 		c := askingUntil(t, l, 19*time.Second, "k")
 		is(t, "the error", *c.refusedAfter(t, 0, ReasonDeadline), LimitedError{Key: "k",
-			Decision: Decision{Rule: "interval", Reason: ReasonDeadline, Limit: 1, Share: .5,
-				Window: 10 * time.Second, RetryAfter: 20 * time.Second}})
+			Decision: Decision{Reason: ReasonDeadline, RetryAfter: 20 * time.Second,
+				Rule: Rule{Name: "interval", Limit: 1, Share: .5, Window: 10 * time.Second}}})
 		if !errors.Is(c.err, context.DeadlineExceeded) || !errors.Is(c.err, ErrLimited) {
 			t.Errorf("%v is not what it should be", c.err)
 		}
@@ -801,7 +801,7 @@ func TestTurnsByUnit(t *testing.T) {
 		asking(t, l, "k", Weight(50), Cost("tokens", 3))
 		asking(t, l, "k", Cost("tokens", 2)).waits(t)
 		d := l.Check("k", Cost("tokens", 1))
-		is(t, "tokens", fmt.Sprint(d.RetryAfter, " ", d.Rule), "6s tokens")
+		is(t, "tokens", fmt.Sprint(d.RetryAfter, " ", d.Rule.Name), "6s tokens")
 		is(t, "requests", l.Check("k", Weight(50)).RetryAfter, 20*time.Millisecond)
 		time.Sleep(5 * time.Second)
 	})
@@ -1019,7 +1019,7 @@ func TestFullQueue(t *testing.T) {
 		setLimit(t, l, Limit{Rates: []Rate{a, b, c}, InFlight: 1})
 		time.Sleep(time.Second)
 		err := low.refusedAfter(t, time.Second, ReasonQueue)
-		is(t, "refused by", fmt.Sprint(err.Rule, " ", err.Limit), inFlightRule+" 1")
+		is(t, "refused by", fmt.Sprint(err.Name, " ", err.Limit), inFlightRule+" 1")
 		p.Release()
 		high.admittedAfter(t, time.Second)
 	})

@@ -178,14 +178,14 @@ type configuration struct {
 	version   uint64
 	limit     quotient.Limit
 	pool      quotient.Pool
-	plans     []quotient.PlanStats
+	plans     map[string]quotient.PlanStats
 	overrides map[string]quotient.Limit
 	dryRun    bool
 }
 
 func configurationOf(l *quotient.Limiter) configuration {
 	return configuration{l.Stats().Version, l.Stats().Limit, l.Stats().Pool.Pool, l.Stats().Plans,
-		l.Overrides(), l.Stats().DryRun}
+		l.Overrides(), l.DryRun()}
 }
 
 func TestAttackBodies(t *testing.T) {
@@ -285,6 +285,8 @@ func TestAttackQueries(t *testing.T) {
 		{"/state?limiter=%zz", "query", 400}, {"/state?a;b", "query", 400},
 		{"/state?limiter=", "limiter", 404}, {"/state?limiter=API", "limiter", 404},
 		{"/state?limiter=" + strings.Repeat("a", 9999), "limiter", 404},
+		{"/state?history=0", "history", 400}, {"/state?history=", "history", 400},
+		{"/state?history=true", "history", 400}, {"/state?history=1&history=1", "history", 400},
 		{"/keys?top=", "top", 400}, {"/keys?top=0", "top", 400}, {"/keys?top=-1", "top", 400},
 		{"/keys?top=1001", "top", 400}, {"/keys?top=1e2", "top", 400},
 		{"/keys?top=99999999999999999999", "top", 400}, {"/keys?top=1&top=2", "top", 400},

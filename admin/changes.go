@@ -119,10 +119,8 @@ func readPlan(body []byte) (namedPlan, *Problem) {
 // show is the plan for the log.
 func (v namedPlan) show(l *quotient.Limiter) slog.Value {
 	value := slog.StringValue("none")
-	for _, p := range l.Stats().Plans {
-		if p.Name == v.name {
-			value = limitValue(p.Limit)
-		}
+	if p, ok := l.Stats().Plans[v.name]; ok {
+		value = limitValue(p.Limit)
 	}
 	return slog.GroupValue(slog.String("plan", v.name), slog.Attr{Key: "limit", Value: value})
 }
@@ -189,55 +187,44 @@ func (v override) show(l *quotient.Limiter) slog.Value {
 	return slog.GroupValue(slog.String("key", strconv.QuoteToASCII(v.key)), slog.Attr{Key: "limit", Value: value})
 }
 
-// keyReset is what PUT /reset asks for: the key starts fresh.
-type keyReset struct{ key string }
-
+// parseReset reads {"key":"K"}; "key_base64" may stand in place of "key". The key starts fresh.
 func parseReset(body []byte) (change, *Problem) {
-	v, bad := readReset(body)
+	f := readForm(body, `{"key":"K"}`, "key", "key_base64")
+	key := readKey(&f)
 	// A key that is not remembered stays as it is, for it starts fresh when it comes. One that shares a gate does not.
 	try := func(l *quotient.Limiter) error {
-		if l.Explain(v.key).Overflow {
+		if l.Explain(key).Overflow {
 			return errShares
 		}
 		return nil
 	}
 	apply := func(l *quotient.Limiter) error {
-		if l.Reset(v.key) {
+		if l.Reset(key) {
 			return nil
 		}
 		return try(l)
 	}
-	return change{what: "key reset", field: "key", show: v.show, apply: apply, try: try}, bad
-}
-
-// readReset reads {"key":"K"}; "key_base64" may stand in place of "key".
-func readReset(body []byte) (keyReset, *Problem) {
-	f := readForm(body, `{"key":"K"}`, "key", "key_base64")
-	return result(f, keyReset{key: readKey(&f)})
+	show := func(l *quotient.Limiter) slog.Value { return standing(l.Explain(key)) }
+	return result(f, change{what: "key reset", field: "key", show: show, apply: apply, try: try})
 }
 
 var errShares = errors.New("MaxKeys keys are busy: the key shares one limit with others, " +
 	"which would start fresh with it")
 
-// show is where the key stands, for the log.
-func (v keyReset) show(l *quotient.Limiter) slog.Value {
-	e := l.Explain(v.key)
-	return slog.GroupValue(slog.String("key", strconv.QuoteToASCII(v.key)), slog.Bool("remembered", e.Remembered),
+// standing is where a key stands, for the log.
+func standing(e quotient.Explanation) slog.Value {
+	return slog.GroupValue(slog.String("key", strconv.QuoteToASCII(e.Key)), slog.Bool("remembered", e.Remembered),
 		slog.Float64("used", math.Round(1000*finite(e.Used))/1000),
 		slog.Int("waiting", e.Waiting), slog.Int("in_flight", e.InFlight))
 }
 
+// parseDryRun reads {"dry_run":true}.
 func parseDryRun(body []byte) (change, *Problem) {
-	on, bad := readDryRun(body)
-	return change{
-		what: "dry run set", field: "dry_run",
-		show:  func(l *quotient.Limiter) slog.Value { return slog.BoolValue(l.Stats().DryRun) },
-		apply: func(l *quotient.Limiter) error { l.SetDryRun(on); return nil },
-	}, bad
-}
-
-// readDryRun reads {"dry_run":true}.
-func readDryRun(body []byte) (bool, *Problem) {
 	f := readForm(body, `{"dry_run":true}`, "dry_run")
-	return result(f, f.truth("dry_run"))
+	on := f.truth("dry_run")
+	return result(f, change{
+		what: "dry run set", field: "dry_run",
+		show:  func(l *quotient.Limiter) slog.Value { return slog.BoolValue(l.DryRun()) },
+		apply: func(l *quotient.Limiter) error { l.SetDryRun(on); return nil },
+	})
 }

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -18,6 +17,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 // serving runs Serve until the test ends.
@@ -103,8 +103,8 @@ func everyMethod(t *testing.T, c *Client, api *quotient.Limiter) {
 	if err != nil || !reflect.DeepEqual(api.Stats().Limit, limit) || next.ETag == seen.ETag {
 		t.Errorf("SetLimit: %+v, %v", next, err)
 	}
-	if _, err = c.SetDryRun(ctx, "api", true, ValidateOnly()); err != nil || api.Stats().DryRun {
-		t.Errorf("validated: %v, dry run %v", err, api.Stats().DryRun)
+	if _, err = c.SetDryRun(ctx, "api", true, ValidateOnly()); err != nil || api.DryRun() {
+		t.Errorf("validated: %v, dry run %v", err, api.DryRun())
 	}
 	paid := quotient.Limit{InFlight: 5}
 	if next, err = c.SetPlan(ctx, "api", "paid", &paid, IfMatch(next.ETag)); err != nil ||
@@ -116,7 +116,7 @@ func everyMethod(t *testing.T, c *Client, api *quotient.Limiter) {
 		!api.Explain("K").Limit.Deny {
 		t.Errorf("Override: %+v, %v", next, err)
 	}
-	if next, err = c.SetDryRun(ctx, "api", true, IfMatch(next.ETag)); err != nil || !api.Stats().DryRun {
+	if next, err = c.SetDryRun(ctx, "api", true, IfMatch(next.ETag)); err != nil || !api.DryRun() {
 		t.Errorf("SetDryRun: %+v, %v", next, err)
 	}
 	pool := quotient.Pool{Replicas: 4, Ordinal: 2, Weight: 3}
@@ -269,11 +269,7 @@ func TestTokensFollowNoRedirection(t *testing.T) {
 // TestClientOfBinaryKeys: keys that are not UTF-8 arrive whole, both ways, and no two become one.
 func TestClientOfBinaryKeys(t *testing.T) {
 	h, api, _ := two(t)
-	srv := httptest.NewServer(h)
-	defer srv.Close()
-	c, err := NewClient(srv.URL)
-	must(t, err)
-	defer c.Close()
+	c := speaking(t, h)
 	deny := quotient.Limit{Deny: true}
 	keys := []string{"", "\uFFFD", "a\xff", "\x80", "\x81"}
 	for i, key := range keys {
@@ -327,24 +323,14 @@ func TestListenAndServe(t *testing.T) {
 			t.Errorf("%s: it has served", addr)
 		}
 	}
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	addr := free.Addr().String()
-	must(t, free.Close())
+	addr := tested.FreeAddr(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- h.ListenAndServe(ctx, addr) }()
 	c, err := NewClient("http://" + addr)
 	must(t, err)
 	defer c.Close()
-	for start := time.Now(); ; runtime.Gosched() {
-		if _, err = c.State(t.Context()); err == nil {
-			break
-		}
-		if time.Since(start) > 20*time.Second {
-			t.Fatal(err)
-		}
-	}
+	tested.Until(t, "it serves", func() bool { _, err := c.State(t.Context()); return err == nil })
 	samples := &h.api.samples
 	samples.mu.Lock()
 	if samples.serving != 1 {

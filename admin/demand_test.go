@@ -10,6 +10,7 @@ import (
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/internal/carried"
+	"github.com/quotient-go/quotient/internal/inside"
 )
 
 func TestReportsAreFreshOrNot(t *testing.T) {
@@ -27,10 +28,9 @@ func TestReportsAreFreshOrNot(t *testing.T) {
 		{never, second, 0, true, false},
 		{second, never, 0, true, false},
 	} {
-		l := newLimiterState(quotient.Stats{
-			Demand: quotient.DemandStats{Age: c.keys, MaxAge: 2 * second},
-			Fleet:  quotient.FleetStats{Age: c.totals},
-		})
+		s := quotient.Stats{Fleet: quotient.FleetStats{Age: c.totals}}
+		moreOf(&s).Demand = inside.Demand{Age: c.keys, MaxAge: 2 * second}
+		l := newLimiterState(s)
 		if d := l.Demand; d.AgeSeconds != c.seconds || d.Missing != c.missing || d.Fresh != c.fresh ||
 			l.Fleet.Missing != (c.totals == never) {
 			t.Errorf("%+v: got %+v, %+v", c, d, l.Fleet)

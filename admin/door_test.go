@@ -60,7 +60,7 @@ func TestTokens(t *testing.T) {
 			}
 		}
 		before := l.Stats().Version
-		rec := putting("/dry-run", fmt.Sprintf(`{"dry_run":%v}`, !l.Stats().DryRun)).headed(header).send(t, h)
+		rec := putting("/dry-run", fmt.Sprintf(`{"dry_run":%v}`, !l.DryRun())).headed(header).send(t, h)
 		if rec.Code != tt.write || (l.Stats().Version != before) != (tt.write == 200) {
 			t.Errorf("%q: PUT: %d with version %d after %d, want %d", tt.authorization, rec.Code,
 				l.Stats().Version, before, tt.write)
@@ -191,7 +191,7 @@ func TestForwardedRequests(t *testing.T) {
 		change := putting("/dry-run", `{"dry_run":true}`).headed(header)
 		l := newLimiter(t)
 		rec := change.send(t, quiet(t, l))
-		if rec.Code != 403 || l.Stats().DryRun {
+		if rec.Code != 403 || l.DryRun() {
 			t.Errorf("%s: PUT: %d", name, rec.Code)
 		}
 		if rec := change.send(t, quiet(t, l, BehindAuthentication())); rec.Code != 200 {

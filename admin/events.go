@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"bytes"
 	"compress/flate"
 	"errors"
 	"fmt"
@@ -31,7 +32,7 @@ type streams struct {
 	mu      sync.Mutex
 	open    int
 	frame   text          // the newest event, shared by all streams; empty for none
-	packer  *flate.Writer // of the events; nil until a client wants them compressed
+	packer  *flate.Writer // of the events; nil until a client wants them compressed, then about 1 MB
 	at      time.Time
 	id      uint64
 	closing map[*http.Server]chan struct{} // closed by its Shutdown
@@ -81,9 +82,13 @@ func (s *streams) next(fresh time.Duration, packed bool, encode func() ([]byte, 
 // compress packs t. Call it with s.mu held.
 func (s *streams) compress(t *text) {
 	if s.packer == nil {
-		s.packer = newDeflater()
+		s.packer, _ = flate.NewWriter(nil, flate.BestSpeed) // the level is valid
 	}
-	t.compress(s.packer)
+	var b bytes.Buffer
+	s.packer.Reset(&b)
+	_, _ = s.packer.Write(t.plain)
+	_ = s.packer.Flush()
+	t.packed = b.Bytes()
 }
 
 // closed returns a channel that is closed when the server that serves r begins to shut down. Shutdown waits
@@ -231,7 +236,7 @@ func (to *sink) end() {
 	}
 }
 
-func (to *sink) write(bytes []byte) error {
+func (to *sink) write(b []byte) error {
 	if err := ignoreUnsupported(to.out.SetWriteDeadline(time.Now().Add(writePatience))); err != nil {
 		return err
 	}
@@ -241,7 +246,7 @@ func (to *sink) write(bytes []byte) error {
 		}
 		to.head = ""
 	}
-	if _, err := to.w.Write(bytes); err != nil {
+	if _, err := to.w.Write(b); err != nil {
 		return err
 	}
 	return to.out.Flush()

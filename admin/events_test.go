@@ -72,7 +72,7 @@ type follower struct {
 	body   *bufio.Reader
 }
 
-// dial asks for the events and reads the head of the answer.
+// dial asks for the events and reads what comes before them.
 func (s *streaming) dial() *follower { return s.dialWith("") }
 
 // dialWith is dial with more header fields.
@@ -92,14 +92,19 @@ func (s *streaming) dialWith(fields string) *follower {
 		answer.Header.Get("Content-Type") != want {
 		s.t.Errorf("the events are %q, want %q", answer.Header.Get("Content-Type"), want)
 	}
-	if answer.Header.Get("Content-Encoding") == "" {
-		return &follower{here, answer.StatusCode, bufio.NewReader(answer.Body)}
+	f := &follower{here, answer.StatusCode, bufio.NewReader(answer.Body)}
+	if answer.Header.Get("Content-Encoding") != "" {
+		z, err := gzip.NewReader(answer.Body)
+		must(s.t, err)
+		f.body = bufio.NewReader(z)
 	}
-	z, err := gzip.NewReader(answer.Body)
-	if err != nil {
-		s.t.Fatal(err)
+	if f.status != http.StatusOK {
+		return f
 	}
-	return &follower{here, answer.StatusCode, bufio.NewReader(z)}
+	if lines, err := f.block(); err != nil || len(lines) != 1 || lines[0] != "retry: 2000" {
+		s.t.Fatalf("the stream begins with %q, %v", lines, err)
+	}
+	return f
 }
 
 // block reads up to an empty line.
@@ -146,14 +151,6 @@ func (f *follower) rest() {
 	}
 }
 
-// first reads what comes before the events.
-func (f *follower) first(t *testing.T) {
-	t.Helper()
-	if lines, err := f.block(); err != nil || len(lines) != 1 || lines[0] != "retry: 2000" {
-		t.Fatalf("the stream begins with %q, %v", lines, err)
-	}
-}
-
 func (s *streaming) open() int {
 	s.h.streams.mu.Lock()
 	defer s.h.streams.mu.Unlock()
@@ -169,7 +166,6 @@ func TestEventsComeInTime(t *testing.T) {
 				s := startStreaming(t, EventsEvery(every))
 				l, _ := s.h.reg.Get("api")
 				f := s.dial()
-				f.first(t)
 				for i := range 9 {
 					got := f.state(t, i+1)
 					if at := time.Since(s.begun); at != time.Duration(i)*every ||
@@ -192,7 +188,6 @@ func TestEventsAreTheState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startStreaming(t, File(brokenFile), Tables(func() []Table { return []Table{{Title: "T"}} }))
 		f := s.dial()
-		f.first(t)
 		event, err := json.Marshal(f.state(t, 1))
 		must(t, err)
 		state := decode[State](t, get("/state").send(t, &Handler{s.h}))
@@ -212,7 +207,6 @@ func TestEventsAreEncodedOnce(t *testing.T) {
 		all := make([]*follower, maxStreams)
 		for i := range all {
 			all[i] = s.dial()
-			all[i].first(t)
 		}
 		for id := 1; id <= 5; id++ {
 			for _, f := range all {
@@ -243,7 +237,6 @@ func TestEventsDoNotWaitForTheSlow(t *testing.T) {
 		s := startStreaming(t)
 		slow := s.dial()
 		fast := s.dial()
-		fast.first(t)
 		for i := range 10 {
 			fast.state(t, i+1)
 			if at := time.Since(s.begun); at != time.Duration(i)*time.Second {
@@ -284,7 +277,6 @@ func TestEventsEnd(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := startStreaming(t)
 				f := s.dial()
-				f.first(t)
 				f.state(t, 1)
 				if err := tt.end(s, f); err != nil && !errors.Is(err, net.ErrClosed) {
 					t.Error(err)
@@ -313,7 +305,6 @@ func TestEventsOfSeveralServers(t *testing.T) {
 		t.Cleanup(func() { _ = two.srv.Close() })
 		first, second := one.dial(), two.dial()
 		for _, f := range []*follower{first, second} {
-			f.first(t)
 			f.state(t, 1)
 		}
 		if err := one.srv.Shutdown(context.Background()); err != nil {
@@ -339,7 +330,6 @@ func TestEventsAreNeverSilent(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := startStreaming(t, EventsEvery(every))
 			f := s.dialWith(fields)
-			f.first(t)
 			f.state(t, 1)
 			for range 20 {
 				before := time.Now()

@@ -2,7 +2,6 @@ package admin
 
 import (
 	"bytes"
-	"compress/flate"
 	"compress/gzip"
 	"encoding/binary"
 	"hash/crc32"
@@ -44,21 +43,6 @@ func pack(w http.ResponseWriter, r *http.Request, body []byte) []byte {
 // A text is what a stream sends. All streams share it, and so they share its compression: packed refers to
 // nothing before it, and ends at the border of a byte.
 type text struct{ plain, packed []byte }
-
-// compress makes the packed form with z, which is reset.
-func (t *text) compress(z *flate.Writer) {
-	var b bytes.Buffer
-	z.Reset(&b)
-	_, _ = z.Write(t.plain)
-	_ = z.Flush()
-	t.packed = b.Bytes()
-}
-
-// newDeflater returns a compressor. It holds about 1 MB.
-func newDeflater() *flate.Writer {
-	z, _ := flate.NewWriter(nil, flate.BestSpeed) // the level is valid
-	return z
-}
 
 // gzipHead is the header of a gzip stream without a name and a time (RFC 1952).
 const gzipHead = "\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"

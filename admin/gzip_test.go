@@ -93,14 +93,10 @@ func TestEventsAreCompressed(t *testing.T) {
 		for id := 1; id <= 30; id++ {
 			if id == 20 { // the newest event is what it begins with
 				late := s.dialWith(accept)
-				late.first(t)
 				late.state(t, id-1)
 				streams = append(streams, late)
 			}
 			for i, f := range streams {
-				if id == 1 {
-					f.first(t)
-				}
 				if at := f.state(t, id).Time.Sub(s.begun); at != time.Duration(id-1)*time.Second ||
 					time.Since(s.begun) != at {
 					t.Fatalf("event %d of stream %d has the state of %v, after %v", id, i, at,
@@ -126,7 +122,6 @@ func TestEventsAreCompressed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startStreaming(t)
 		f := s.dialWith(accept)
-		f.first(t)
 		f.state(t, 1)
 		_ = s.srv.Close()
 		if _, err := io.ReadAll(f.body); !errors.Is(err, io.ErrUnexpectedEOF) {

@@ -70,14 +70,12 @@ func (r *recorder) serve() (end func()) {
 	defer r.mu.Unlock()
 	r.serving++
 	r.start()
-	return r.leave
-}
-
-func (r *recorder) leave() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.serving--; r.serving == 0 {
-		r.stop()
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.serving--; r.serving == 0 {
+			r.stop()
+		}
 	}
 }
 

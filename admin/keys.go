@@ -115,10 +115,11 @@ func newKeyUse(k quotient.KeyState) KeyUse {
 	return use
 }
 
-func newExplanation(limiter string, e quotient.Explanation, pool quotient.PoolStats) Explanation {
+func newExplanation(limiter string, e quotient.Explanation, s quotient.Stats) Explanation {
 	out := Explanation{
-		Limiter: limiter, Key: e.Key, KeyBase64: inBase64(e.Key), Plan: e.Plan, Remembered: e.Remembered, Overridden: e.Overridden, Overflow: e.Overflow, DryRun: e.DryRun,
-		Limit: newLimitState(e.Limit), Pool: newPoolState(pool), Rules: make([]RuleExplanation, 0, len(e.Rules)),
+		Limiter: limiter, Key: e.Key, KeyBase64: inBase64(e.Key), Plan: e.Plan,
+		Remembered: e.Remembered, Overridden: e.Overridden, Overflow: e.Overflow, DryRun: moreOf(&s).DryRun,
+		Limit: newLimitState(e.Limit), Pool: newPoolState(s.Pool), Rules: make([]RuleExplanation, 0, len(e.Rules)),
 		InFlight: e.InFlight, Waiting: e.Waiting, Next: newDecision(e.Next), WaitSeconds: e.Next.RetryAfter.Seconds(),
 		Learned: []Learned{}, Text: e.String(),
 	}
@@ -158,7 +159,7 @@ func newRuleExplanation(r quotient.RuleState, inFlight int) RuleExplanation {
 
 func newDecision(d quotient.Decision) Decision {
 	return Decision{
-		OK: d.OK, Reason: d.Reason.String(), Rule: d.Rule, Unit: d.Unit, Limit: perSecond(d.Limit, d.Window),
+		OK: d.OK, Reason: d.Reason.String(), Rule: d.Rule.Name, Unit: d.Unit, Limit: perSecond(d.Limit, d.Window),
 		Share: perSecond(d.Share, d.Window), RetryAfterSeconds: d.RetryAfter.Seconds(), Text: d.String(),
 	}
 }

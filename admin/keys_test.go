@@ -14,14 +14,15 @@ import (
 
 // A key of a policy that learns comes with its paces and how much of each is used; another key without.
 func TestKeysHaveTheirPace(t *testing.T) {
-	rate := quotient.RuleState{Name: "second", Limit: 10, Share: 5, Window: 1e9, Burst: 5, Left: 4}
+	rate := quotient.RuleState{
+		Rule: quotient.Rule{Name: "second", Limit: 10, Share: 5, Window: 1e9}, Burst: 5, Left: 4}
 	keys := newKeys("api", []quotient.KeyState{
 		{Key: "plain", Rules: []quotient.RuleState{rate}},
 		{Key: "learns", Rules: []quotient.RuleState{
 			rate,
-			{Name: "adaptive", Pace: 40, Share: 50, Limit: 100, Burst: 4, Left: 1},
-			{Name: "adaptive", Unit: "in-flight", Pace: 2.5, Share: 3, Limit: 9, Burst: 3, Left: -1},
-			{Name: "adaptive", Unit: "tokens", Pace: 0.5, Burst: 1, Left: 2},
+			{Rule: quotient.Rule{Name: "adaptive", Share: 50, Limit: 100}, Pace: 40, Burst: 4, Left: 1},
+			{Rule: quotient.Rule{Name: "adaptive", Unit: "in-flight", Share: 3, Limit: 9}, Pace: 2.5, Burst: 3, Left: -1},
+			{Rule: quotient.Rule{Name: "adaptive", Unit: "tokens"}, Pace: 0.5, Burst: 1, Left: 2},
 		}},
 	}).Keys
 	if keys[0].Learned != nil || keys[0].Rate != 0 {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strings"
@@ -266,10 +265,7 @@ func TestLeasesOnStandBy(t *testing.T) {
 // TestClientOfLeases calls every method of the client that is about leases.
 func TestClientOfLeases(t *testing.T) {
 	f := newLeases("a b&c")
-	srv := httptest.NewServer(quiet(t, newLimiter(t), WithLeases(f)))
-	defer srv.Close()
-	c, err := NewClient(srv.URL, HTTPClient(srv.Client()))
-	must(t, err)
+	c := speaking(t, quiet(t, newLimiter(t), WithLeases(f)))
 	ctx := t.Context()
 	if s, err := c.Leases(ctx, 10); err != nil || len(s.Semaphores) != 1 || s.Semaphores[0].Max != 3 {
 		t.Errorf("%+v, %v", s, err)

@@ -247,13 +247,14 @@ func (h *handler) getExplain(c *call) any {
 			Detail: "limiter " + name + " has no plan of that name", Field: "plan", Value: plan,
 			Range: "empty for the limiter's own limit",
 		}
-		for _, p := range s.Plans[:min(len(s.Plans), namesShown)] {
-			bad.Range += ", " + p.Name
+		names := slices.Sorted(maps.Keys(s.Plans))
+		for _, name := range names[:min(len(names), namesShown)] {
+			bad.Range += ", " + name
 		}
 		c.wrong(bad)
 		return nil
 	}
-	return newExplanation(name, e, s.Pool)
+	return newExplanation(name, e, s)
 }
 
 // key reads exactly one of key and key_base64.

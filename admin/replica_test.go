@@ -35,8 +35,7 @@ func TestStateNamesTheReplica(t *testing.T) {
 
 // TestStateListsWhatTheCallerMay: in answers to reads and to writes.
 func TestStateListsWhatTheCallerMay(t *testing.T) {
-	const reader = "reader-0123456789"
-	guarded := quiet(t, newLimiter(t), Token(secret), ReadOnlyToken(reader))
+	guarded := quiet(t, newLimiter(t), Token(secret), ReadOnlyToken(looker))
 	open := quiet(t, newLimiter(t))
 	both := []string{"read", "write"}
 	for _, tt := range []struct {
@@ -46,7 +45,7 @@ func TestStateListsWhatTheCallerMay(t *testing.T) {
 	}{
 		{"GET", "", "", open, both},
 		{"GET", "", secret, guarded, both},
-		{"GET", "", reader, guarded, []string{"read"}},
+		{"GET", "", looker, guarded, []string{"read"}},
 		{"PUT", `{"replicas":2}`, "", open, both},
 		{"PUT", `{"replicas":2}`, secret, guarded, both},
 	} {

@@ -1,13 +1,16 @@
 package admin
 
 import (
+	"maps"
 	"math"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"time"
 	"unicode/utf8"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/inside"
 )
 
 // State is the answer of GET /state and of every PUT. The JSON names of it and of its parts are a promise:
@@ -163,14 +166,16 @@ func (h *handler) stateOfLimiter(name string, l *quotient.Limiter) LimiterState 
 	return s
 }
 
+var moreOf = inside.MoreOf.(func(*quotient.Stats) *inside.More)
+
 func newLimiterState(s quotient.Stats) LimiterState {
 	l := LimiterState{
 		Limit: newLimitState(s.Limit), Rules: newRuleStates(s.Rules), Plans: newPlanStates(s.Plans), Pool: newPoolState(s.Pool),
 		Keys: s.Keys, MaxKeys: s.MaxKeys, Waiting: s.Waiting, InFlight: s.InFlight,
 		Admitted: s.Admitted, Refused: byName(s.Refused), Waited: s.Waited,
 		Cancelled: s.Cancelled, Evicted: s.Evicted, Overflowed: s.Overflowed,
-		DoubleReleases: s.DoubleReleases, Reclaimed: s.Reclaimed, Throttled: s.Throttled, Learns: s.Learns,
-		Version: s.Version, DryRun: s.DryRun, DryRunAdmitted: byName(s.DryRunAdmitted), Expired: s.Expired,
+		DoubleReleases: s.DoubleReleases, Reclaimed: s.Reclaimed, Throttled: s.Throttled, Learns: moreOf(&s).Learns,
+		Version: s.Version, DryRun: moreOf(&s).DryRun, DryRunAdmitted: byName(s.DryRunAdmitted), Expired: s.Expired,
 		OverrideCount: s.Overrides, Overrides: []OverrideState{},
 	}
 	l.addDemand(s)
@@ -250,10 +255,11 @@ func finite(x float64) float64 {
 	return max(-math.MaxFloat64, min(x, math.MaxFloat64))
 }
 
-func newPlanStates(plans []quotient.PlanStats) []PlanState {
+func newPlanStates(plans map[string]quotient.PlanStats) []PlanState {
 	states := make([]PlanState, 0, len(plans))
-	for _, p := range plans {
-		states = append(states, PlanState{p.Name, newLimitState(p.Limit), newRuleStates(p.Rules)})
+	for _, name := range slices.Sorted(maps.Keys(plans)) {
+		p := plans[name]
+		states = append(states, PlanState{name, newLimitState(p.Limit), newRuleStates(p.Rules)})
 	}
 	return states
 }
@@ -289,7 +295,7 @@ type FleetState struct {
 
 // addDemand adds what is carried between the replicas, if anything is.
 func (l *LimiterState) addDemand(s quotient.Stats) {
-	d, f := s.Demand, s.Fleet
+	d, f := moreOf(&s).Demand, s.Fleet
 	if d.MaxAge == 0 {
 		return
 	}

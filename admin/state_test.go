@@ -7,21 +7,24 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/inside"
 )
 
 func TestStateHasStableNames(t *testing.T) {
 	full := quotient.Stats{
-		Limit: quotient.Limit{
-			Rates: []quotient.Rate{{Name: "minute", Unit: "tokens", Events: 90, Per: time.Minute, Burst: 9,
-				Kind: quotient.CountedWindow, NoTurns: true}},
-			InFlight: 8,
+		PlanStats: quotient.PlanStats{
+			Limit: quotient.Limit{
+				Rates: []quotient.Rate{{Name: "minute", Unit: "tokens", Events: 90, Per: time.Minute, Burst: 9,
+					Kind: quotient.CountedWindow, NoTurns: true}},
+				InFlight: 8,
+			},
+			Rules: []quotient.RuleState{{Burst: 3,
+				Rule: quotient.Rule{Name: "minute", Unit: "tokens", Limit: 90, Share: 30, Window: time.Minute}}},
 		},
-		Rules: []quotient.RuleState{{Name: "minute", Unit: "tokens", Limit: 90, Share: 30,
-			Window: time.Minute, Burst: 3}},
-		Plans: []quotient.PlanStats{{
-			Name: "free", Limit: quotient.Limit{InFlight: 18},
-			Rules: []quotient.RuleState{{Name: "in-flight", Limit: 18, Share: 6, Left: 6},
-				{Name: "adaptive", Pace: 4}},
+		Plans: map[string]quotient.PlanStats{"free": {
+			Limit: quotient.Limit{InFlight: 18},
+			Rules: []quotient.RuleState{{Rule: quotient.Rule{Name: "in-flight", Limit: 18, Share: 6}, Left: 6},
+				{Rule: quotient.Rule{Name: "adaptive"}, Pace: 4}},
 		}},
 		Pool: quotient.PoolStats{
 			Pool:   quotient.Pool{Replicas: 3, Ordinal: 2, Fixed: true},
@@ -31,14 +34,14 @@ func TestStateHasStableNames(t *testing.T) {
 		Keys: 1, MaxKeys: 2, Waiting: 3, InFlight: 4, Admitted: 5,
 		Refused: map[quotient.Reason]uint64{quotient.ReasonRate: 6},
 		Waited:  7, Cancelled: 8, Evicted: 9, Overflowed: 10, DoubleReleases: 11, Reclaimed: 12,
-		Throttled: 13, Learns: true,
-		Version: 14, DryRun: true, DryRunAdmitted: map[quotient.Reason]uint64{quotient.ReasonRate: 15},
+		Throttled: 13,
+		Version:   14, DryRunAdmitted: map[quotient.Reason]uint64{quotient.ReasonRate: 15},
 		Expired: 16, Overrides: 17,
-		Demand: quotient.DemandStats{Keys: 5, Named: 4, Lent: 3, Age: 400 * time.Millisecond,
-			MaxAge: 2 * time.Second, Sent: 6, Received: 7},
 		Fleet: quotient.FleetStats{Replicas: 4, Admitted: 9, Refused: 8, Waiting: 7, InFlight: 6,
 			Age: 300 * time.Millisecond},
 	}
+	*moreOf(&full) = inside.More{DryRun: true, Learns: true, Demand: inside.Demand{
+		Keys: 5, Named: 4, Lent: 3, Age: 400 * time.Millisecond, MaxAge: 2 * time.Second, Sent: 6, Received: 7}}
 	const want = `{"limit":{"rates":[{"name":"minute","unit":"tokens","events":90,"per_seconds":60,"burst":9,"kind":"counted-window","aligned":true,"counted":true,"no_turns":true}],"in_flight":8,"denies":false},` +
 		`"rules":[{"name":"minute","unit":"tokens","limit":1.5,"share":0.5,"burst":3,"events":90,"window_seconds":60}],` +
 		`"plans":[{"name":"free","limit":{"rates":[],"in_flight":18,"denies":false},"rules":[{"name":"in-flight","unit":"","limit":18,"share":6,"burst":0,"events":0,"window_seconds":0}]}],` +

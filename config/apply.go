@@ -132,7 +132,7 @@ type limits = map[string]quotient.Limit
 // sectionOf is a limiter as a section would have it, whatever was changed by hand.
 func sectionOf(l *quotient.Limiter, named limits) Limiter {
 	now := l.Stats()
-	return Limiter{Limit: now.Limit, DryRun: now.DryRun, Plans: plans(now), Overrides: overrides(l, named)}
+	return Limiter{Limit: now.Limit, DryRun: l.DryRun(), Plans: plans(now), Overrides: overrides(l, named)}
 }
 
 // bring brings a limiter under a section, up to the first error.
@@ -184,8 +184,8 @@ func unlike(a, b limits) []string {
 
 func plans(now quotient.Stats) limits {
 	all := make(limits)
-	for _, p := range now.Plans {
-		all[p.Name] = p.Limit
+	for name, p := range now.Plans {
+		all[name] = p.Limit
 	}
 	return all
 }

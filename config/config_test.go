@@ -160,11 +160,11 @@ func TestNew(t *testing.T) {
 	s := start(t, base+"dry-run = true\nqueue = 7\nmax-keys = 99\n",
 		config.LimiterOptions(quotient.MaxKeys(50)))
 	api, other := s.limiter(t, "api").Stats(), s.limiter(t, "other").Stats()
-	if api.Pool.Replicas != 4 || api.Limit.String() != "second: 100 per 1s" || api.DryRun || api.MaxKeys != 50 ||
-		len(api.Plans) != 1 || !s.limiter(t, "api").Explain("/x").Limit.Deny {
+	if api.Pool.Replicas != 4 || api.Limit.String() != "second: 100 per 1s" || api.MaxKeys != 50 ||
+		s.limiter(t, "api").DryRun() || len(api.Plans) != 1 || !s.limiter(t, "api").Explain("/x").Limit.Deny {
 		t.Errorf("api: %+v", api)
 	}
-	if !other.DryRun || other.MaxKeys != 50 {
+	if !s.limiter(t, "other").DryRun() || other.MaxKeys != 50 {
 		t.Errorf("other: %+v", other)
 	}
 	st := s.State()
@@ -347,7 +347,7 @@ func TestOperatorsChange(t *testing.T) {
 	want(t, "differs, and the section has not changed", s.State().Differs, all)
 	want(t, "the version", api.Stats().Version, version)
 	must(t, s.change(t, strings.Replace(base, "events = 100", "events = 101", 1)))
-	if d := s.State().Differs; d != nil || api.Stats().DryRun || api.Stats().Overrides != 1 {
+	if d := s.State().Differs; d != nil || api.DryRun() || api.Stats().Overrides != 1 {
 		t.Errorf("%q: the section has changed", d)
 	}
 	s.reg.Remove("api")

@@ -211,7 +211,7 @@ func (l Limiter) differs(in *quotient.Limiter, p Pool) (what []string) {
 	if !sameLimit(now.Limit, l.Limit) {
 		what = append(what, "limit")
 	}
-	if now.DryRun != l.DryRun {
+	if in.DryRun() != l.DryRun {
 		what = append(what, "dry run")
 	}
 	what = append(what, named("plan", plans(now), l.Plans)...)

@@ -88,14 +88,14 @@ func states(reg *quotient.Registry, keys []string) map[string]state {
 	all := make(map[string]state)
 	for name, l := range reg.All() {
 		now := l.Stats()
-		s := state{now.Limit.String(), map[string]string{}, map[string]string{}, now.DryRun, now.Pool.Pool, nil}
+		s := state{now.Limit.String(), map[string]string{}, map[string]string{}, l.DryRun(), now.Pool.Pool, nil}
 		for _, r := range l.Explain("k").Rules {
 			if r.Name == "adaptive" {
 				s.hints = append(s.hints, r.Share)
 			}
 		}
-		for _, p := range now.Plans {
-			s.plans[p.Name] = p.Limit.String()
+		for name, p := range now.Plans {
+			s.plans[name] = p.Limit.String()
 		}
 		for _, key := range keys {
 			if e := l.Explain(key); e.Overridden {

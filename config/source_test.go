@@ -239,8 +239,8 @@ func TestDemand(t *testing.T) {
 			stop := a.watch(t)
 			for name, age := range map[string]time.Duration{"api": maxAge, "plain": 0} {
 				l, _ := a.reg.Get(name)
-				if s := l.Stats(); s.Demand.MaxAge != age || (s.Fleet.Admitted == 700) != (age > 0) {
-					t.Errorf("%s: %+v, %+v", name, s.Demand, s.Fleet)
+				if s := l.Stats(); carried.DemandOf(s).MaxAge != age || (s.Fleet.Admitted == 700) != (age > 0) {
+					t.Errorf("%s: %+v, %+v", name, carried.DemandOf(s), s.Fleet)
 				}
 			}
 			stop()

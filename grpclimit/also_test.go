@@ -87,7 +87,7 @@ func TestAlsoDoesNotWait(t *testing.T) {
 			if tt.rule == "" && err == nil {
 				continue
 			}
-			if !errors.As(err, &limited) || limited.Rule != tt.rule ||
+			if !errors.As(err, &limited) || limited.Rule.Name != tt.rule ||
 				!strings.HasPrefix(limited.Key, tt.want) || time.Since(start) != 0 {
 				t.Errorf("%v after %v, want a refusal of %q at once", err, time.Since(start), tt.want)
 			}

@@ -40,7 +40,7 @@ func ExampleRefused() {
 	for range 2 {
 		_, err := limit(context.Background(), nil, info, handler)
 		if d, ok := grpclimit.Refused(err); ok {
-			fmt.Printf("%v by the rule %q, again in %v\n", d.Reason, d.Rule, d.RetryAfter.Round(time.Second))
+			fmt.Printf("%v by the rule %q, again in %v\n", d.Reason, d.Rule.Name, d.RetryAfter.Round(time.Second))
 			fmt.Println(status.Convert(err).Message())
 		}
 	}
@@ -124,7 +124,7 @@ func TestRecipes(t *testing.T) {
 	var err error
 	for ; err == nil; _, err = client.EmptyCall(call, &pb.Empty{}) { // until the burst is used up
 	}
-	if d, ok := grpclimit.Refused(err); !ok || d.Rule != "tenant" || d.RetryAfter <= 0 {
+	if d, ok := grpclimit.Refused(err); !ok || d.Rule.Name != "tenant" || d.RetryAfter <= 0 {
 		t.Errorf("%v: %+v, %v", err, d, ok)
 	}
 	if why, want := whyRefused(err), "refused: rate (tenant), retry after "; !strings.HasPrefix(why, want) {

@@ -163,13 +163,13 @@ func TestReasonAfterAWait(t *testing.T) {
 		after    time.Duration
 	}{
 		"rate behind waiters": {2, hourly, nil, time.Hour, exhausted,
-			quotient.Decision{Reason: quotient.ReasonRate, Rule: "hour", RetryAfter: 3 * time.Hour}, 0},
+			quotient.Decision{Reason: quotient.ReasonRate, Rule: quotient.Rule{Name: "hour"}, RetryAfter: 3 * time.Hour}, 0},
 		"slots": {2, oneSlot, nil, time.Hour, exhausted,
-			quotient.Decision{Reason: quotient.ReasonInFlight, Rule: "in-flight"}, time.Minute},
+			quotient.Decision{Reason: quotient.ReasonInFlight, Rule: quotient.Rule{Name: "in-flight"}}, time.Minute},
 		"the call's own deadline": {0, hourly, nil, time.Second, exhausted,
-			quotient.Decision{Reason: quotient.ReasonDeadline, Rule: "hour", RetryAfter: time.Hour}, 0},
+			quotient.Decision{Reason: quotient.ReasonDeadline, Rule: quotient.Rule{Name: "hour"}, RetryAfter: time.Hour}, 0},
 		"the limiter's bound": {0, oneSlot, []quotient.Option{quotient.MaxWait(time.Second)}, time.Hour, exhausted,
-			quotient.Decision{Reason: quotient.ReasonWait, Rule: "in-flight"}, time.Second},
+			quotient.Decision{Reason: quotient.ReasonWait, Rule: quotient.Rule{Name: "in-flight"}}, time.Second},
 		"the pool": {0, oneSlot, unknown, time.Hour, codes.Unavailable,
 			quotient.Decision{Reason: quotient.ReasonPool}, time.Minute},
 	} {
@@ -182,10 +182,10 @@ func TestReasonAfterAWait(t *testing.T) {
 			if got.RetryAfter = got.RetryAfter.Round(time.Second); tt.want.RetryAfter == 0 {
 				tt.want.RetryAfter = unknownWait
 			}
-			if got.OK || (got.Limit == 0) == (got.Rule != "") {
+			if got.OK || (got.Limit == 0) == (got.Rule.Name != "") {
 				t.Errorf("%s: the numbers of the rule are missing: %+v", name, got)
 			}
-			got = quotient.Decision{Reason: got.Reason, Rule: got.Rule, RetryAfter: got.RetryAfter}
+			got = quotient.Decision{Reason: got.Reason, Rule: quotient.Rule{Name: got.Rule.Name}, RetryAfter: got.RetryAfter}
 			if got != tt.want || status.Code(err) != tt.code || time.Since(start) != tt.after {
 				t.Errorf("%s: %v, %+v after %v, want %+v after %v", name, err, got, time.Since(start), tt.want, tt.after)
 			}

@@ -55,8 +55,8 @@ func decisionOf(s *status.Status) (d quotient.Decision, ok bool) {
 			}
 		case *errdetails.QuotaFailure:
 			for _, v := range m.GetViolations() {
-				if d.Rule == "" {
-					d.Rule = cut(v.GetSubject())
+				if d.Rule.Name == "" {
+					d.Rule.Name = cut(v.GetSubject())
 				}
 			}
 		}

@@ -54,7 +54,7 @@ func errorOf(err error) error {
 
 // statusOf is the status of a refusal. It does not name the key, which may be another party's secret.
 func statusOf(limited *quotient.LimitedError) *status.Status {
-	reason, rule, what := limited.Reason.String(), valid(limited.Rule), "the limit"
+	reason, rule, what := limited.Reason.String(), valid(limited.Rule.Name), "the limit"
 	details := []protoadapt.MessageV1{
 		&errdetails.ErrorInfo{Reason: nameOf(limited.Reason), Domain: Domain},
 	}

@@ -60,11 +60,11 @@ func refusedBy(t *testing.T, err error, reason quotient.Reason, rule string) {
 // whether a limiter of this process refused or that of the server did.
 func TestStatusOfARefusal(t *testing.T) {
 	of := func(reason quotient.Reason, rule string, wait time.Duration) quotient.Decision {
-		return quotient.Decision{Reason: reason, Rule: rule, RetryAfter: wait}
+		return quotient.Decision{Reason: reason, Rule: quotient.Rule{Name: rule}, RetryAfter: wait}
 	}
-	rate := quotient.Decision{Reason: quotient.ReasonRate, Rule: "minute", Unit: "tokens", Limit: 100,
-		Share: 100. / 3, Window: time.Minute, RetryAfter: 1234567891}
-	slots := quotient.Decision{Reason: quotient.ReasonInFlight, Rule: "in-flight", Limit: 5, Share: 2}
+	rate := quotient.Decision{Reason: quotient.ReasonRate, RetryAfter: 1234567891, Rule: quotient.Rule{
+		Name: "minute", Unit: "tokens", Limit: 100, Share: 100. / 3, Window: time.Minute}}
+	slots := quotient.Decision{Reason: quotient.ReasonInFlight, Rule: quotient.Rule{Name: "in-flight", Limit: 5, Share: 2}}
 	for _, tt := range []struct {
 		d    quotient.Decision
 		code codes.Code
@@ -81,12 +81,13 @@ func TestStatusOfARefusal(t *testing.T) {
 		{of(quotient.ReasonShare, "in-flight", 0), codes.Unavailable, unknownWait},
 		{of(quotient.ReasonKeys, "minute", time.Hour), codes.Unavailable, time.Hour},
 		{of(quotient.ReasonPool, "", 0), codes.Unavailable, unknownWait},
-		{quotient.Decision{Reason: quotient.ReasonRate, Rule: "minute", Unit: "\xff", RetryAfter: 1}, exhausted, 1},
+		{quotient.Decision{Reason: quotient.ReasonRate, Rule: quotient.Rule{Name: "minute", Unit: "\xff"}, RetryAfter: 1},
+			exhausted, 1},
 		{of(quotient.ReasonRate, "not \xff UTF-8", time.Second), exhausted, time.Second},
 	} {
 		refused := &quotient.LimitedError{Key: "a secret", Decision: tt.d}
 		err := errorOf(fmt.Errorf("wrapped: %w", refused))
-		s, valid := status.Convert(err), strings.ToValidUTF8(tt.d.Rule, "\uFFFD")
+		s, valid := status.Convert(err), strings.ToValidUTF8(tt.d.Rule.Name, "\uFFFD")
 		rule, wait := detailsOf(err)
 		if s.Code() != tt.code || rule != valid || wait != tt.wait {
 			t.Errorf("%+v: %v with rule %q and a wait of %v; want %v, %v", tt.d, err, rule, wait, tt.code, tt.wait)
@@ -112,12 +113,12 @@ func TestStatusOfARefusal(t *testing.T) {
 		}
 		here := tt.d
 		here.RetryAfter = tt.wait
-		there := quotient.Decision{Reason: here.Reason, Rule: valid, RetryAfter: here.RetryAfter}
+		there := quotient.Decision{Reason: here.Reason, Rule: quotient.Rule{Name: valid}, RetryAfter: here.RetryAfter}
 		for err, want := range map[error]quotient.Decision{
 			err: here, fmt.Errorf("get: %w", err): here, s.Err(): there, fmt.Errorf("get: %w", s.Err()): there,
 		} {
 			if want == there {
-				want.Rule = cut(valid)
+				want.Rule.Name = cut(valid)
 			}
 			if got, ok := Refused(err); !ok || got != want {
 				t.Errorf("%v: %+v, %v\nwant %+v", err, got, ok, want)
@@ -201,7 +202,7 @@ type stranger struct {
 
 func strangers() map[string]stranger {
 	of := func(rule string, wait time.Duration) quotient.Decision {
-		return quotient.Decision{Reason: quotient.ReasonRate, Rule: rule, RetryAfter: wait}
+		return quotient.Decision{Reason: quotient.ReasonRate, Rule: quotient.Rule{Name: rule}, RetryAfter: wait}
 	}
 	rate, other := says("RATE"), &errdetails.ErrorInfo{Reason: "X", Domain: "googleapis.com"}
 	never := &errdetails.RetryInfo{RetryDelay: &durationpb.Duration{Seconds: 1 << 62}}
@@ -303,8 +304,8 @@ func FuzzRefused(f *testing.F) {
 			d.RetryAfter > 24*time.Hour || d.Reason.String() == "invalid" {
 			t.Fatalf("%+v", d)
 		}
-		if !utf8.ValidString(d.Rule) || len(d.Rule) > 128 || strings.ContainsFunc(d.Rule, unicode.IsControl) {
-			t.Fatalf("rule %q", d.Rule)
+		if !utf8.ValidString(d.Rule.Name) || len(d.Rule.Name) > 128 || strings.ContainsFunc(d.Rule.Name, unicode.IsControl) {
+			t.Fatalf("rule %q", d.Rule.Name)
 		}
 		_ = d.String()
 		d.RetryAfter = waitOf(&quotient.LimitedError{Decision: d})

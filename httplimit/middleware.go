@@ -42,7 +42,7 @@ import (
 // max of Wait bounds the wait of such a request.
 //
 // The handler gets the server's own http.ResponseWriter, unless the limiter's policy learns
-// (quotient.Stats.Learns) or the request asks for another protocol (Upgrade or CONNECT). Then it gets a
+// (quotient.Limiter.Learns) or the request asks for another protocol (Upgrade or CONNECT). Then it gets a
 // wrapper with Unwrap. The wrapper implements http.Flusher, http.Hijacker, http.Pusher and io.ReaderFrom
 // exactly if the original does; http.ResponseController works as before.
 //
@@ -94,7 +94,7 @@ func newMiddleware(name string, l *quotient.Limiter, opts []Option) *middleware 
 	mustBe(l != nil, "%s: the limiter is nil", name)
 	m := &middleware{
 		limiter:        l,
-		feedback:       l.Stats().Learns,
+		feedback:       l.Learns(),
 		streamLifetime: defaultStreamLifetime,
 		unreadBodyWait: defaultUnreadBodyWait,
 		garbage:        new(atomic.Uint64),
@@ -104,7 +104,7 @@ func newMiddleware(name string, l *quotient.Limiter, opts []Option) *middleware 
 	}
 	m.bare = len(m.perCall) == 0 && m.plan == nil && m.sender == nil && len(m.also) == 0
 	for _, o := range m.also {
-		m.feedback = m.feedback || o.limiter.Stats().Learns
+		m.feedback = m.feedback || o.limiter.Learns()
 	}
 	mustBe(m.maxWait == 0 || len(m.also) == 0,
 		"%s: Wait and Also exclude each other: requests of several limiters do not wait", name)

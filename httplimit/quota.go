@@ -58,12 +58,12 @@ func (t *ruleTexts) refuse(now []level, no *refusal, refusing span) {
 	told := false
 	for i := range t.quotas {
 		told = told || t.rules[i] != "" && refusing.holds(i) &&
-			t.quotas[i].Name == no.Rule && t.quotas[i].Unit == no.Unit
+			t.quotas[i].Name == no.Rule.Name && t.quotas[i].Unit == no.Unit
 	}
 	until := no.seconds()
 	for i := range t.quotas {
 		q := &t.quotas[i]
-		if told && q.Name == no.Rule && q.Unit == no.Unit && refusing.holds(i) ||
+		if told && q.Name == no.Rule.Name && q.Unit == no.Unit && refusing.holds(i) ||
 			!told && q.Window > 0 && q.Unit == "" {
 			now[i] = level{0, until}
 		}

@@ -29,7 +29,7 @@ func TestRulesInWhole(t *testing.T) {
 		{1e3, time.Nanosecond, 1e12 - 1, 1},
 		{1e-300, math.MaxInt64, 1, maxAmount}, {8, 0, 8, 0}, {1 << 30, 0, 1 << 30, 0},
 	} {
-		events, seconds := inWhole(&quotient.RuleState{Limit: tt.limit, Window: tt.window})
+		events, seconds := inWhole(&quotient.RuleState{Rule: quotient.Rule{Limit: tt.limit, Window: tt.window}})
 		if events != tt.events || seconds != tt.seconds {
 			t.Errorf("%v in %v: %d in %d s, want %d in %d s", tt.limit, tt.window, events, seconds, tt.events,
 				tt.seconds)
@@ -54,17 +54,14 @@ func TestFieldsAreStructured(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		quotas := make([]quotient.RuleState, rapid.IntRange(0, 17).Draw(t, "rules"))
 		for i := range quotas {
-			quotas[i] = quotient.RuleState{
-				Name: rapid.OneOf(rapid.String(),
-					rapid.SampledFrom([]string{"minute", "minute/tokens", "in-flight", `"\`, "é%\x00\xff",
-						strings.Repeat("%", 50)})).Draw(t, "name"),
-				Unit: rapid.SampledFrom([]string{"", "tokens", `"`, "ü", strings.Repeat("u", 100)}).Draw(t,
-					"unit"),
-				Limit:  rapid.Float64Range(1e-3, 1e12).Draw(t, "limit"),
-				Window: time.Duration(rapid.Int64Min(0).Draw(t, "window")),
-				Left:   rapid.Float64Range(0, math.MaxFloat64).Draw(t, "left"),
-				Reset:  time.Duration(rapid.Int64Min(0).Draw(t, "reset")),
-			}
+			q := &quotas[i]
+			q.Name = rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"minute", "minute/tokens", "in-flight",
+				`"\`, "é%\x00\xff", strings.Repeat("%", 50)})).Draw(t, "name")
+			q.Unit = rapid.SampledFrom([]string{"", "tokens", `"`, "ü", strings.Repeat("u", 100)}).Draw(t, "unit")
+			q.Limit = rapid.Float64Range(1e-3, 1e12).Draw(t, "limit")
+			q.Window = time.Duration(rapid.Int64Min(0).Draw(t, "window"))
+			q.Left = rapid.Float64Range(0, math.MaxFloat64).Draw(t, "left")
+			q.Reset = time.Duration(rapid.Int64Min(0).Draw(t, "reset"))
 		}
 		s := &sender{set: FieldsDraft11}
 		texts := s.textsOf(quotas)

@@ -101,8 +101,8 @@ func (no *refusal) body() []byte {
 	case no.Reason == quotient.ReasonDenied: // there is no quota
 		p.Type, p.Title = "about:blank", http.StatusText(no.status)
 	}
-	if no.Rule != "" {
-		p.Violated = append(p.Violated, no.Rule)
+	if no.Rule.Name != "" {
+		p.Violated = append(p.Violated, no.Rule.Name)
 	}
 	text, _ := json.Marshal(p) // strings and numbers cannot fail
 	return text
@@ -136,12 +136,12 @@ func (no *refusal) detail() string {
 // ruleName is what a client calls the rule.
 func (no *refusal) ruleName() string {
 	switch {
-	case no.Rule == "": // no single one
+	case no.Rule.Name == "": // no single one
 		return "the limit"
 	case no.Unit != "":
-		return fmt.Sprintf("the limit %q of %s", no.Rule, no.Unit)
+		return fmt.Sprintf("the limit %q of %s", no.Rule.Name, no.Unit)
 	}
-	return fmt.Sprintf("the limit %q", no.Rule)
+	return fmt.Sprintf("the limit %q", no.Rule.Name)
 }
 
 // refusalWriter is what OnRefuse writes to. The status is that of the refusal unless another one is written.

@@ -120,7 +120,7 @@ func renewed(t *testing.T) *quotient.Limiter {
 }
 
 func reason(r quotient.Reason, rule string, wait time.Duration) quotient.Decision {
-	return quotient.Decision{Reason: r, Rule: rule, RetryAfter: wait}
+	return quotient.Decision{Reason: r, Rule: quotient.Rule{Name: rule}, RetryAfter: wait}
 }
 
 // shortages are all that a request which may wait for a minute can be refused for.
@@ -172,20 +172,20 @@ func refusedFor(t *testing.T, tt shortage, method string) {
 	start := time.Now()
 	w := ask(handle(l, ok, Wait(time.Minute), SendFields(FieldsDraft11), noted), r)
 	elapsed(t, start, tt.after)
-	if got.Reason != tt.want.Reason || got.Rule != tt.want.Rule ||
+	if got.Reason != tt.want.Reason || got.Rule.Name != tt.want.Rule.Name ||
 		got.RetryAfter.Round(time.Second) != tt.want.RetryAfter {
 		t.Errorf("%+v\nwant %+v", got, tt.want)
 	}
 	after := max(int(tt.want.RetryAfter.Seconds()), 1)
 	detail := fmt.Sprintf(`%s Try again in %d seconds.`, tt.detail, after)
-	fields := fmt.Sprintf(`%q;r=0;t=%d`, tt.want.Rule, after)
+	fields := fmt.Sprintf(`%q;r=0;t=%d`, tt.want.Rule.Name, after)
 	if after == 1 {
 		detail = tt.detail + " Try again in 1 second."
 	}
-	if tt.want.Rule == "in-flight" {
+	if tt.want.Rule.Name == "in-flight" {
 		fields = `"in-flight";r=0`
 	}
-	checkRefusal(t, w, statusOf(tt.want.Reason), strconv.Itoa(after), []string{tt.want.Rule})
+	checkRefusal(t, w, statusOf(tt.want.Reason), strconv.Itoa(after), []string{tt.want.Rule.Name})
 	if text := strings.ReplaceAll(w.Body.String(), `\"`, `"`); !strings.Contains(text, `"detail":"`+detail+`"`) {
 		t.Errorf("the body is %s\nwant %s", text, detail)
 	}
@@ -281,8 +281,8 @@ func TestDetailOfEveryReason(t *testing.T) {
 		case quotient.ReasonShare, quotient.ReasonKeys, quotient.ReasonPool:
 			want = 503
 		}
-		d := quotient.Decision{Reason: reason, Rule: "minute", Unit: "tokens", Limit: 777, Share: 888,
-			Window: time.Minute, RetryAfter: 3 * time.Second}
+		d := quotient.Decision{Reason: reason, RetryAfter: 3 * time.Second, Rule: quotient.Rule{
+			Name: "minute", Unit: "tokens", Limit: 777, Share: 888, Window: time.Minute}}
 		no := refusalOf(d)
 		final := reason == quotient.ReasonDenied || reason == quotient.ReasonTooLarge
 		text := no.detail()
@@ -294,7 +294,7 @@ func TestDetailOfEveryReason(t *testing.T) {
 		if body := string(no.body()); strings.Contains(body, "quota-exceeded") != quota {
 			t.Errorf("%v: %s, want one of a quota: %v", reason, body, quota)
 		}
-		d.Rule, d.Unit, d.RetryAfter = "", "", 0 // another waiter is next, and its turn has just come
+		d.Rule.Name, d.Unit, d.RetryAfter = "", "", 0 // another waiter is next, and its turn has just come
 		if text := refusalOf(d).detail(); strings.Contains(text, `""`) || strings.Contains(text, "1 seconds") {
 			t.Errorf("%v: %s", reason, text)
 		}

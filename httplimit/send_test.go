@@ -108,7 +108,7 @@ func TestFields(t *testing.T) {
 // However many limits there are, few texts are kept, and all are right. As many as are kept are made once.
 func TestFieldsOfManyLimits(t *testing.T) {
 	of := func(limit int) []quotient.RuleState {
-		return []quotient.RuleState{{Name: "minute", Limit: float64(limit), Window: time.Minute}}
+		return []quotient.RuleState{{Rule: quotient.Rule{Name: "minute", Limit: float64(limit), Window: time.Minute}}}
 	}
 	for limits, once := range map[int]bool{10 * maxRuleTexts: false, maxRuleTexts: true} {
 		s, made := &sender{set: FieldsDraft11}, map[*ruleTexts]bool{}
@@ -496,7 +496,7 @@ func TestPropertyFieldsAgree(t *testing.T) {
 					d := l.Check(key)
 					w := httptest.NewRecorder()
 					handlers[FieldsDraft11].ServeHTTP(w, r)
-					w.Header().Set("Refused-By", d.Rule)
+					w.Header().Set("Refused-By", d.Rule.Name)
 					agrees(t, limit, pool.Replicas, w)
 				}
 			}

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -87,8 +86,6 @@ type Transport struct {
 	Profile func(host string) *Profile
 
 	garbage atomic.Uint64
-	once    sync.Once
-	learns  bool // the limiter's policy does; set by once
 }
 
 // Garbage returns the number of fields and parameters about limits that could not be read, in all answers
@@ -202,7 +199,7 @@ func (t *Transport) check() error {
 
 // feedback is what the policy learns from an answer. A limiter that does not learn gets nothing.
 func (t *Transport) feedback(req *http.Request, resp *http.Response) policy.Feedback {
-	if t.once.Do(func() { t.learns = t.Limiter.Stats().Learns }); !t.learns {
+	if !t.Limiter.Learns() {
 		return policy.Feedback{}
 	}
 	var p *Profile

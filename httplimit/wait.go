@@ -19,7 +19,7 @@ func (h *handler) limitUnread(
 	w http.ResponseWriter, r *http.Request, key string, opts []quotient.CallOption, at *scratch,
 ) {
 	decision := h.check(key, opts)
-	if decision.OK || h.limiter.Explain(key).DryRun { // in which no request waits
+	if decision.OK || h.limiter.DryRun() { // in which no request waits
 		permit, no := h.admitNow(key, opts)
 		if no == nil {
 			h.serve(w, r, at, admission{own: permit})

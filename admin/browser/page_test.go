@@ -216,7 +216,7 @@ func changeDryRun(p *tab, s *service) {
 		p.until("old and new are shown",
 			fmt.Sprintf(`$("dialog[open] strong")?.textContent.startsWith(%q)`, words[on]))
 		p.click("dialog[open]", "Apply change")
-		p.poll("dry run is "+words[on], func() bool { return s.api.Stats().DryRun == on })
+		p.poll("dry run is "+words[on], func() bool { return s.api.DryRun() == on })
 		p.until("the badge follows", fmt.Sprintf(`$("#limiter-api .dry").hidden !== %v`, on))
 	}
 }

@@ -101,7 +101,7 @@ func tokensThatCannotBeOne(p *tab) {
 	p.click("#limiter-api", "Turn dry run on")
 	p.click("dialog[open]", "Apply change")
 	l, _ := reg.Get("api")
-	p.poll("the token counts for changes", func() bool { return l.Stats().DryRun })
+	p.poll("the token counts for changes", func() bool { return l.DryRun() })
 	p.calm("answer 401", "network error: Failed to load resource")
 }
 
@@ -153,10 +153,8 @@ func plans(p *tab) {
 		part+`.innerText.includes("No plan:") && !`+part+`.querySelector("table").checkVisibility()`)
 	p.until("they stand between rules and keys", `$$("#limiter-api h3").filter((n) => n.checkVisibility()).map((n) => n.textContent).join() === "Rules,Plans,Hottest keys,Overrides"`)
 	limit := func(name string) string {
-		for _, plan := range l.Stats().Plans {
-			if plan.Name == name {
-				return plan.Limit.String()
-			}
+		if plan, ok := l.Stats().Plans[name]; ok {
+			return plan.Limit.String()
 		}
 		return "none"
 	}
@@ -237,7 +235,7 @@ func closedWhileSending(p *tab) {
 	must(p.t, l.Override("x", &deny)) // another client
 	p.leaveAfter()
 	p.until("the refusal is said", `$("#notice").innerText.match(/^Turn dry run on for api on this replica .*: failed\. .*Nothing was changed by you\.$/)`)
-	if l.Stats().DryRun {
+	if l.DryRun() {
 		p.t.Error("it was made")
 	}
 	p.calm("answer 412", "network error: Failed to load resource")

@@ -171,7 +171,7 @@ func TestAdminPage(t *testing.T) {
 		"Reset a key": func() {
 			expect("left", l.Explain("big.example").Rules[0].Left, 500.0)
 		},
-		"Try a limit without refusing (dry run)": func() { expect("dry run", l.Stats().DryRun, true) },
+		"Try a limit without refusing (dry run)": func() { expect("dry run", l.DryRun(), true) },
 		"Set the replica count for a while": func() {
 			expect("replicas", l.Stats().Pool.Replicas, 4)
 			expect("for some minutes", time.Until(l.Stats().Pool.Until).Round(time.Minute), 10*time.Minute)

@@ -15,7 +15,13 @@ import (
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/internal/carry"
 	"github.com/quotient-go/quotient/internal/fairshare"
+	"github.com/quotient-go/quotient/internal/inside"
 )
+
+// DemandOf is what a limiter's Stats tell admin and metrics of the reports on keys.
+func DemandOf(s quotient.Stats) inside.Demand {
+	return inside.MoreOf.(func(*quotient.Stats) *inside.More)(&s).Demand
+}
 
 // Source is the carry.Carrier of the real replica. Its fields but for Replicas and Every may be left out.
 // They must not change while Watch runs.

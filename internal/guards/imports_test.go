@@ -50,7 +50,7 @@ var rooms = []room{
 	{"internal/damper", "", "", ""},                      // what reports of a pool come to is a pure function
 	{"internal/carry", "", "", ""},                       // types alone
 	{"internal/fairshare", "internal/carry", "", ""},     // how replicas divide a limit is a pure function
-	{"internal/carried", ". internal/carry internal/fairshare", "", ""},
+	{"internal/carried", ". internal/carry internal/fairshare internal/inside", "", ""},
 	{"internal/shown", "", "", ""},
 	{"internal/kinds", ".", "", ""},
 	{"internal/field", "", "", ""}, // which header fields can be a key
@@ -78,7 +78,7 @@ var rooms = []room{
 	{"examples/...", "...", "", ""}, // to copy it, a reader needs nothing but quotient
 	{"bench/...", "... bench internal", "...", ""},
 	{"metrics/otel", ". policy metrics", "go.opentelemetry.io/otel github.com/prometheus", "internal/carried"},
-	{"metrics/internal/figures", ".", "", ""}, // it knows no way to show them
+	{"metrics/internal/figures", ". internal/inside", "", ""}, // it knows no way to show them
 	{"metrics", ". policy lease metrics", "github.com/prometheus", "internal/carried internal/needed"},
 
 	// A source needs the Source interface, and the client of what it reads.

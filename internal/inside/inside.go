@@ -1,6 +1,7 @@
 // Package inside is what other packages of this module may do to a limiter, and users may not. Package admin asks which
-// error a change would return, without the change. The judge and the properties of internal/judge fix what is chance
-// otherwise, count without a side effect, and lend or report as a turn of the replicas' exchange would.
+// error a change would return, without the change, and shows with package metrics More than users are told. The judge
+// and the properties of internal/judge fix what is chance otherwise, count without a side effect, and lend or report as
+// a turn of the replicas' exchange would.
 //
 // The names of the variables' types are those of package quotient, which sets them when it is initialized; nothing
 // changes them later. They are of type any because quotient imports this package.
@@ -16,6 +17,23 @@ var (
 	SetPlan  any // func(*Limiter, string, *Limit, bool) (*Limit, error)
 	Override any // func(*Limiter, string, *Limit, bool) (*Limit, error)
 )
+
+// MoreOf is where More stands in a limiter's Stats.
+var MoreOf any // func(*Stats) *More
+
+// More is of the same instant as the Stats that it is in.
+type More struct {
+	DryRun, Learns bool // as the limiter's methods
+	Demand         Demand
+}
+
+// Demand is the replicas' reports on keys (quotient.Demand), zero while no source carries them.
+type Demand struct {
+	Keys, Named, Lent int           // that any replica reports on, of these by this one, and with more than its share
+	Age               time.Duration // of the oldest reports of them; math.MaxInt64 while some is missing
+	MaxAge            time.Duration // the option's: the shares hold while reports are older
+	Sent, Received    uint64        // bytes of the source that carries it, for all limiters
+}
 
 // What tests do to a limiter. They return whether the key is remembered, or is under the rule.
 var (

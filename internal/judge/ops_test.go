@@ -367,7 +367,7 @@ func (w *world) tryFor(r *replica, key string, opts []quotient.CallOption, n amo
 		}
 		looks = append(looks, check, next)
 	}
-	said := []quotient.RuleState{{Name: "nothing yet"}}
+	said := []quotient.RuleState{{Rule: quotient.Rule{Name: "nothing yet"}}}
 	// What makes room serves waiters too.
 	if !w.plans && len(r.calls) == 0 && w.chance(4, "state") {
 		opts = append(opts, quotient.StateInto(&said))
@@ -412,12 +412,12 @@ func (r *replica) state(key string) (rules []quotient.RuleState) {
 // returns holds what a controller gives as the time to come back. That is the rest of its pause and what is
 // missing at its pace, and never the time between two probes. Behind others that have been told a time it may be more.
 func (r *replica) returns(key string, n amounts, d quotient.Decision) {
-	if d.Rule != "adaptive" || d.Reason != quotient.ReasonRate || len(r.calls) > 0 || planOf(key) != "" ||
+	if d.Rule.Name != "adaptive" || d.Reason != quotient.ReasonRate || len(r.calls) > 0 || planOf(key) != "" ||
 		time.Now().Before(r.key(key).told) {
 		return
 	}
 	for _, x := range r.state(key) {
-		if x.Name != d.Rule || x.Unit != d.Unit || x.Pace == 0 {
+		if x.Name != d.Rule.Name || x.Unit != d.Unit || x.Pace == 0 {
 			continue
 		}
 		owed := n[unitIndex(x.Unit)] + 40 // the most that one call takes
@@ -770,9 +770,9 @@ func (w *world) rename(r *replica) {
 		return // the rules of a plan that ends stay then, and a key that was never in it counts what they count
 	}
 	old, limit := fmt.Sprint("spare", w.seq), w.drawLimit("spare")
-	for _, p := range r.l.Stats().Plans {
-		if strings.HasPrefix(p.Name, "spare") {
-			old = p.Name
+	for name := range r.l.Stats().Plans {
+		if strings.HasPrefix(name, "spare") {
+			old = name
 		}
 	}
 	if known := r.known; !r.learn(limit) {

@@ -11,11 +11,11 @@ func Decision(now, turn quotient.Decision) quotient.Decision {
 	switch {
 	case now.OK: // since this instant
 		return quotient.Decision{Reason: quotient.ReasonWait}
-	case turn.Rule == "" || now.Reason != quotient.ReasonRate && now.Reason != quotient.ReasonInFlight:
+	case turn.Rule.Name == "" || now.Reason != quotient.ReasonRate && now.Reason != quotient.ReasonInFlight:
 		return now
 	}
 	turn.Reason = now.Reason
-	if turn.Rule != now.Rule || turn.Unit != now.Unit { // slots are tried first; their turns are not known
+	if turn.Name != now.Name || turn.Unit != now.Unit { // slots are tried first; their turns are not known
 		turn.Reason = quotient.ReasonRate
 	}
 	return turn

@@ -10,9 +10,9 @@ import (
 
 func TestDecision(t *testing.T) {
 	minute := func(reason quotient.Reason, wait time.Duration) quotient.Decision {
-		return quotient.Decision{Reason: reason, Rule: "minute", RetryAfter: wait}
+		return quotient.Decision{Reason: reason, Rule: quotient.Rule{Name: "minute"}, RetryAfter: wait}
 	}
-	slots := quotient.Decision{Reason: quotient.ReasonInFlight, Rule: "in-flight"}
+	slots := quotient.Decision{Reason: quotient.ReasonInFlight, Rule: quotient.Rule{Name: "in-flight"}}
 	pool := quotient.Decision{Reason: quotient.ReasonPool}
 	turn := minute(quotient.ReasonDeadline, time.Hour)
 	tokens := minute(quotient.ReasonRate, time.Second)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/inside"
 )
 
 // Kind of a figure: values that only grow, values that may be added up over replicas, and values that may not.
@@ -33,11 +34,17 @@ type Figure struct {
 // Reading is one limiter as a scrape or a collection sees it.
 type Reading struct {
 	quotient.Stats
+	inside.More
 	limiter *quotient.Limiter
 }
 
+var moreOf = inside.MoreOf.(func(*quotient.Stats) *inside.More)
+
 // Of reads a limiter once.
-func Of(l *quotient.Limiter) *Reading { return &Reading{l.Stats(), l} }
+func Of(l *quotient.Limiter) *Reading {
+	s := l.Stats()
+	return &Reading{s, *moreOf(&s), l}
+}
 
 // single is a figure with one series a limiter.
 func single(k Kind, prometheus, otel, unit, text string, read func(*Reading) float64) Figure {
@@ -112,13 +119,13 @@ func sendDryRun(r *Reading, send func(float64, ...string)) {
 
 // plans iterates over the limits of a limiter: its own, which has no name, and those of its plans, each with
 // a name that a scrape can carry.
-func (r *Reading) plans() iter.Seq[quotient.PlanStats] {
-	return func(yield func(quotient.PlanStats) bool) {
-		if !yield(quotient.PlanStats{Limit: r.Limit, Rules: r.Rules}) {
+func (r *Reading) plans() iter.Seq2[string, quotient.PlanStats] {
+	return func(yield func(string, quotient.PlanStats) bool) {
+		if !yield("", r.PlanStats) {
 			return
 		}
-		for _, p := range r.Plans {
-			if p.Name = label(p.Name); !yield(p) {
+		for name, p := range r.Plans {
+			if !yield(label(name), p) {
 				return
 			}
 		}
@@ -126,17 +133,17 @@ func (r *Reading) plans() iter.Seq[quotient.PlanStats] {
 }
 
 func sendRates(r *Reading, send func(float64, ...string)) {
-	for p := range r.plans() {
-		sendRatesOf(p, send)
+	for plan, p := range r.plans() {
+		sendRatesOf(plan, p.Rules, send)
 	}
 }
 
 // sendRatesOf shows the rates of a limit in events per second, with labels that no other rate of the limit has. A
 // number tells two names apart that become the same label: one bad name must not cost the whole scrape, and an SDK
 // of OpenTelemetry adds up what has the same attributes.
-func sendRatesOf(p quotient.PlanStats, send func(float64, ...string)) {
-	taken := make(map[[2]string]bool, len(p.Rules))
-	for i, rate := range p.Rules {
+func sendRatesOf(plan string, rules []quotient.RuleState, send func(float64, ...string)) {
+	taken := make(map[[2]string]bool, len(rules))
+	for i, rate := range rules {
 		if rate.Window == 0 {
 			continue // the slots, or a policy
 		}
@@ -148,25 +155,25 @@ func sendRatesOf(p quotient.PlanStats, send func(float64, ...string)) {
 			id[0] = fmt.Sprintf("%s #%d", id[0], i+1)
 		}
 		taken[id] = true
-		send(rate.Limit/rate.Window.Seconds(), p.Name, id[0], id[1], "global")
-		send(rate.Share/rate.Window.Seconds(), p.Name, id[0], id[1], "share")
+		send(rate.Limit/rate.Window.Seconds(), plan, id[0], id[1], "global")
+		send(rate.Share/rate.Window.Seconds(), plan, id[0], id[1], "share")
 	}
 }
 
 func sendSlots(r *Reading, send func(float64, ...string)) {
-	for p := range r.plans() {
+	for plan, p := range r.plans() {
 		for _, rule := range p.Rules {
 			if rule.Window == 0 && rule.Pace == 0 {
-				send(rule.Limit, p.Name, "global")
-				send(rule.Share, p.Name, "share")
+				send(rule.Limit, plan, "global")
+				send(rule.Share, plan, "share")
 			}
 		}
 	}
 }
 
 func sendDenies(r *Reading, send func(float64, ...string)) {
-	for p := range r.plans() {
-		send(Bit(p.Limit.Deny), p.Name)
+	for plan, p := range r.plans() {
+		send(Bit(p.Limit.Deny), plan)
 	}
 }
 
@@ -214,16 +221,7 @@ func label(name string) string {
 }
 
 func sendReplicas(r *Reading, send func(float64, ...string)) {
-	send(float64(r.Pool.Replicas), source(r.Pool.Source))
-}
-
-// source is one of the words that the root package uses; another would be a label that was not counted on.
-func source(s string) string {
-	switch s {
-	case "configured", "set", "followed", "awaited":
-		return s
-	}
-	return "other"
+	send(float64(r.Pool.Replicas), r.Pool.Source)
 }
 
 // Bit is 1 for true.

@@ -9,22 +9,24 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/inside"
 )
 
 // counted has another number in each field.
 var counted = quotient.Stats{
 	Admitted: 1, Cancelled: 2, Waited: 3, InFlight: 4, Waiting: 5, Keys: 6, MaxKeys: 7, Evicted: 8, Overflowed: 9,
-	Reclaimed: 10, DoubleReleases: 11, Expired: 12, Throttled: 13, Overrides: 14, DryRun: true, Version: 15,
+	Reclaimed: 10, DoubleReleases: 11, Expired: 12, Throttled: 13, Overrides: 14, Version: 15,
 	Refused:        map[quotient.Reason]uint64{quotient.ReasonRate: 16},
 	DryRunAdmitted: map[quotient.Reason]uint64{quotient.ReasonInFlight: 17},
 	Pool: quotient.PoolStats{
 		Pool: quotient.Pool{Replicas: 18, Weight: 19, Ordinal: 20}, Source: "set", Age: 21 * time.Second,
 		Until: time.Unix(22, 0), Reports: 23, Errors: 24, Rejected: 25,
 	},
-	Demand: quotient.DemandStats{Keys: 26, Named: 27, Lent: 28, Age: 29 * time.Second, MaxAge: time.Minute, Sent: 30,
-		Received: 31},
 	Fleet: quotient.FleetStats{Replicas: 32, Admitted: 33, Refused: 34, Waiting: 35, InFlight: 36, Age: time.Second},
 }
+
+var more = inside.More{DryRun: true, Demand: inside.Demand{
+	Keys: 26, Named: 27, Lent: 28, Age: 29 * time.Second, MaxAge: time.Minute, Sent: 30, Received: 31}}
 
 // TestFiguresAreTheirFields: each figure is of its own field of Stats.
 func TestFiguresAreTheirFields(t *testing.T) {
@@ -41,7 +43,7 @@ func TestFiguresAreTheirFields(t *testing.T) {
 		"fleet_waiting": 35, "fleet_in_flight": 36,
 	}
 	for _, f := range All {
-		f.Read(&Reading{Stats: counted}, func(v float64, labels ...string) {
+		f.Read(&Reading{Stats: counted, More: more}, func(v float64, labels ...string) {
 			id := strings.Join(append([]string{strings.TrimPrefix(f.Prometheus, "quotient_")}, labels...), " ")
 			if v != want[id] || len(labels) != len(f.Labels) {
 				t.Errorf("%s: %v, want %v", id, v, want[id])
@@ -57,13 +59,17 @@ func TestFiguresAreTheirFields(t *testing.T) {
 // TestRatesOfALimit: rates are a second's, and names that become one label are told apart, each cut at 64 bytes.
 func TestRatesOfALimit(t *testing.T) {
 	long := strings.Repeat("x", 63)
-	rules := []quotient.RuleState{{Name: "in-flight", Limit: 6, Share: 3}}
+	rules := []quotient.RuleState{{Rule: quotient.Rule{Name: "in-flight", Limit: 6, Share: 3}}}
 	for _, name := range []string{"\xff", "\uFFFD #4", "\xfe", long + "é"} {
-		rules = append(rules, quotient.RuleState{Name: name, Limit: 120, Share: 60, Window: time.Minute})
+		rules = append(rules, quotient.RuleState{
+			Rule: quotient.Rule{Name: name, Limit: 120, Share: 60, Window: time.Minute}})
 	}
-	rules = append(rules, quotient.RuleState{Name: "\xff", Unit: "tokens", Limit: 120, Share: 60, Window: time.Minute})
+	tokens := quotient.Rule{Name: "\xff", Unit: "tokens", Limit: 120, Share: 60, Window: time.Minute}
+	rules = append(rules, quotient.RuleState{Rule: tokens})
 	var got []string
-	sendRates(&Reading{Stats: quotient.Stats{Rules: rules}}, func(v float64, labels ...string) {
+	var r Reading
+	r.Rules = rules
+	sendRates(&r, func(v float64, labels ...string) {
 		got = append(got, fmt.Sprint(v, labels[1:]))
 	})
 	var want []string
@@ -81,29 +87,17 @@ func TestWhatIsUnknownIsAbsent(t *testing.T) {
 	late := counted
 	late.Fleet.Age = math.MaxInt64
 	late.Pool.Reports = 0
-	for _, r := range []quotient.Stats{{}, late} {
+	for _, r := range []*Reading{{}, {Stats: late, More: more}} {
 		for _, f := range All {
 			name := strings.TrimPrefix(f.Prometheus, "quotient_")
 			aged := name == "pool_age_seconds" || name == "demand_age_seconds" ||
 				strings.HasPrefix(name, "fleet_") && name != "fleet_replicas"
 			carried := strings.HasPrefix(name, "demand_") || strings.HasPrefix(name, "fleet_")
-			f.Read(&Reading{Stats: r}, func(float64, ...string) {
+			f.Read(r, func(float64, ...string) {
 				if aged || carried && r.Demand.MaxAge == 0 {
 					t.Errorf("%s is said", name)
 				}
 			})
-		}
-	}
-}
-
-// TestSourceIsOneOfAFewWords keeps out what would be a label that was not counted on.
-func TestSourceIsOneOfAFewWords(t *testing.T) {
-	for s, want := range map[string]string{
-		"configured": "configured", "set": "set", "followed": "followed", "awaited": "awaited", "": "other",
-		"10.0.0.1:6379": "other",
-	} {
-		if got := source(s); got != want {
-			t.Errorf("%q: got %q, want %q", s, got, want)
 		}
 	}
 }

@@ -13,8 +13,6 @@ import (
 	"time"
 
 	"golang.org/x/net/http/httpguts"
-
-	"github.com/quotient-go/quotient/cmd/quotient/internal/upstream"
 )
 
 var (
@@ -200,46 +198,6 @@ func (f *flight) deliver(w http.ResponseWriter, res *http.Response) {
 	}
 }
 
-// copyBody copies an answer's body. What comes in parts of unknown number is passed on as it comes.
-func copyBody(w http.ResponseWriter, res *http.Response) error {
-	if res.Body == http.NoBody {
-		return nil
-	}
-	flush := func() error { return nil }
-	if res.ContentLength < 0 || strings.HasPrefix(strings.ToLower(res.Header.Get("Content-Type")), "text/event-stream") {
-		control := http.NewResponseController(w)
-		ready, _ := res.Body.(interface{ Ready() bool })
-		flush = func() error {
-			if ready != nil && ready.Ready() { // more goes with it
-				return nil
-			}
-			return control.Flush()
-		}
-	}
-	buffer := upstream.Buffers{}.Get()
-	defer upstream.Buffers{}.Put(buffer)
-	if err := flush(); err != nil {
-		return err
-	}
-	for {
-		n, err := res.Body.Read(buffer)
-		if n > 0 {
-			if _, failed := w.Write(buffer[:n]); failed != nil {
-				return failed
-			}
-		}
-		switch {
-		case err == io.EOF:
-			return nil
-		case err != nil:
-			return err
-		}
-		if err := flush(); err != nil {
-			return err
-		}
-	}
-}
-
 // upgradeOf is the protocol that a header names to switch to, "" for none.
 func upgradeOf(h http.Header) string {
 	if !httpguts.HeaderValuesContainsToken(h["Connection"], "Upgrade") {
@@ -284,17 +242,3 @@ func (f *flight) tunnel(w http.ResponseWriter, out *http.Request, res *http.Resp
 	}
 	return nil // there is nobody to tell
 }
-
-// oneWay copies what one side says until it says no more, and tells the other.
-func oneWay(to io.Writer, from io.Reader) error {
-	if _, err := io.Copy(to, from); err != nil {
-		return err
-	}
-	if c, ok := to.(interface{ CloseWrite() error }); ok {
-		return c.CloseWrite()
-	}
-	return errHalf
-}
-
-// errHalf ends both directions of a connection that cannot end one.
-var errHalf = errors.New("one direction cannot be closed alone")

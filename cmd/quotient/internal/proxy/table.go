@@ -170,7 +170,7 @@ func (r *route) serveBy(p *Proxy) {
 		})
 		return
 	}
-	r.learns = r.limiter.Stats().Learns
+	r.learns = r.limiter.Learns()
 	opts := []httplimit.Option{httplimit.Drain(p.drain)}
 	if !r.spec.refuse {
 		most := httplimit.Forever

@@ -102,6 +102,12 @@ func (h *held) Close() error {
 	return h.ReadCloser.Close()
 }
 
+// Ready reports whether a read would find something that has come already.
+func (h *held) Ready() bool {
+	r, ok := h.ReadCloser.(interface{ Ready() bool })
+	return ok && r.Ready()
+}
+
 // end takes the request off the count, once.
 func (h *held) end() {
 	if !h.over.CompareAndSwap(false, true) {
