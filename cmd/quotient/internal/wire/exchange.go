@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -193,8 +194,18 @@ func (x *exchange) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Ready reports whether a read of the body would find something that has come already.
-func (x *exchange) Ready() bool { return !x.over.Load() && x.r.Buffered() > 0 }
+// Ready reports whether the next part of the body has come, so that a read does not wait. Of chunks that is known of
+// the last: net/http may wait for the end of a head of one, or of a chunk.
+func (x *exchange) Ready() bool {
+	if x.over.Load() {
+		return false
+	}
+	come, _ := x.r.Peek(x.r.Buffered())
+	if len(x.resp.TransferEncoding) > 0 {
+		return bytes.HasSuffix(come, []byte("0\r\n\r\n"))
+	}
+	return len(come) > 0
+}
 
 // Close ends the exchange. What is left of the answer is not read.
 func (x *exchange) Close() error {

@@ -287,6 +287,41 @@ func TestBodiesThatEndTooSoon(t *testing.T) {
 	}
 }
 
+// Whoever waits for more of a body has passed on what came: a read that would wait is known before.
+func TestReady(t *testing.T) {
+	const chunked = "HTTP/1.1 200 OK\nTransfer-Encoding: chunked\n\n"
+	for _, row := range []struct {
+		answer        string
+		before, after bool // the first four bytes are read
+	}{
+		{good, true, false},
+		{"HTTP/1.1 200 OK\n\ngood", true, false},
+		{"HTTP/1.1 200 OK\n\n", false, false},
+		{"HTTP/1.1 200 OK\n\ngoods", true, true},
+		{chunked, false, false},
+		{chunked + "4", false, false},
+		{chunked + "4\ngo", false, false},
+		{chunked + "4\ngood\n5", false, false},
+		{chunked + "4\ngood\n0\n\n", true, false},
+	} {
+		s := listen(t, false, func(_ int, c net.Conn, r *bufio.Reader) {
+			head(r)
+			write(c, row.answer)
+			head(r)
+		})
+		resp, err := s.transport(t).RoundTrip(request(t, http.MethodGet, nil))
+		must(t, err)
+		ready := resp.Body.(interface{ Ready() bool }).Ready
+		want(t, "ready at first with "+row.answer, ready(), row.before)
+		if strings.Contains(row.answer, "good") {
+			_, err = io.ReadFull(resp.Body, make([]byte, 4))
+			must(t, err)
+			want(t, "ready then with "+row.answer, ready(), row.after)
+		}
+		must(t, resp.Body.Close())
+	}
+}
+
 // endless is a body that comes to no end before it is closed.
 type endless struct{ closed chan struct{} }
 
