@@ -26,11 +26,14 @@ package wire
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/net/http/httpguts"
 )
 
 // Transport is an http.RoundTripper for one server. Set its fields before the first request and do not change them
@@ -223,6 +226,10 @@ type WatchKey struct{}
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx := req.Context()
 	watch, _ := ctx.Value(WatchKey{}).(Watch)
+	if !httpguts.ValidHeaderFieldName(req.Method) { // Request.Write would write a line and more
+		closeBody(req)
+		return nil, fmt.Errorf("the method is %.20q", req.Method)
+	}
 	c, err := t.take(ctx, false)
 	if err != nil {
 		if err != ErrElsewhere {

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -319,6 +320,63 @@ func TestReady(t *testing.T) {
 			want(t, "ready then with "+row.answer, ready(), row.after)
 		}
 		must(t, resp.Body.Close())
+	}
+}
+
+// Connections that have ended, as all do when a server is started again, are found before a request is sent on them. A
+// method that is none, with which a request could be two, is not sent.
+func TestNoRequestFindsAnEnd(t *testing.T) {
+	for _, secure := range []bool{false, true} {
+		const clients = 20
+		together, ended := make(chan struct{}), make(chan struct{})
+		var ends sync.WaitGroup
+		ends.Add(clients)
+		s := listen(t, secure, func(n int, c net.Conn, r *bufio.Reader) {
+			for n > clients && head(r) != "" {
+				write(c, good)
+			}
+			if n <= clients {
+				head(r)
+				<-together
+				write(c, good)
+				<-ended
+				_ = c.Close()
+				ends.Done()
+			}
+		})
+		tr := s.transport(t)
+		ask := func(method string) error {
+			req := request(t, http.MethodPost, nil)
+			req.Method = method
+			resp, err := tr.RoundTrip(req)
+			if err == nil {
+				_, _ = io.Copy(io.Discard, resp.Body)
+			}
+			return err
+		}
+		all := func(first bool) {
+			var group sync.WaitGroup
+			for range clients {
+				group.Go(func() {
+					if err := ask(http.MethodPost); err != nil {
+						t.Errorf("TLS %v: %v", secure, err)
+					}
+				})
+			}
+			if first {
+				tested.Until(t, "all are open", func() bool { return s.opened.Load() == clients })
+				close(together)
+			}
+			group.Wait()
+		}
+		all(true)
+		want(t, "idle connections", free(t, tr), clients)
+		close(ended)
+		ends.Wait()
+		all(false)
+		if err := ask("GET / HTTP/1.1\r\n\r\nGET"); err == nil {
+			t.Error("a method that is none was sent")
+		}
 	}
 }
 
