@@ -37,7 +37,7 @@ var lies = []string{
 
 // Whatever servers say behind their answers, and wherever their packets end: no client reads what is for another.
 func TestNothingCrosses(t *testing.T) {
-	each := 60
+	each := 30
 	if testing.Short() {
 		each = 20
 	}
