@@ -14,7 +14,8 @@ func copyBody(w http.ResponseWriter, res *http.Response) error {
 	if res.Body == http.NoBody {
 		return nil
 	}
-	if res.ContentLength >= 0 && !strings.HasPrefix(strings.ToLower(res.Header.Get("Content-Type")), "text/event-stream") {
+	events := strings.HasPrefix(strings.ToLower(res.Header.Get("Content-Type")), "text/event-stream")
+	if res.ContentLength >= 0 && !events {
 		return copyTo(w, res.Body, nil)
 	}
 	control := http.NewResponseController(w)

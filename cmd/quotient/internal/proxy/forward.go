@@ -71,7 +71,8 @@ func (b *sentBody) Read(p []byte) (int, error) {
 // outgoing is the request for the upstream.
 func (f *flight) outgoing(in *http.Request) (*http.Request, error) {
 	protocol := upgradeOf(in.Header)
-	if !httpguts.ValidHeaderFieldValue(protocol) || strings.ContainsFunc(protocol, func(r rune) bool { return r >= 0x7f }) {
+	beyond := func(r rune) bool { return r >= 0x7f } // ASCII
+	if !httpguts.ValidHeaderFieldValue(protocol) || strings.ContainsFunc(protocol, beyond) {
 		return nil, errUpgrade
 	}
 	f.out, f.url = *in, *in.URL
