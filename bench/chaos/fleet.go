@@ -58,7 +58,12 @@ func play(ctx context.Context, c config, out io.Writer) (_ record, err error) {
 	if f.dir, err = os.MkdirTemp("", "chaos"); err != nil {
 		return record{}, err
 	}
-	if err = f.prepare(ctx); err == nil {
+	if f.Gossip {
+		f.mesh, err = newMesh()
+	} else {
+		f.world, err = newWorld(ctx, f.dir)
+	}
+	if err == nil {
 		err = f.run(ctx)
 	}
 	if err = errors.Join(err, f.close()); ctx.Err() != nil {
@@ -74,16 +79,6 @@ func play(ctx context.Context, c config, out io.Writer) (_ record, err error) {
 		f.follows(p)
 	}
 	return f.record, nil
-}
-
-// prepare makes the world or the mesh.
-func (f *fleet) prepare(ctx context.Context) (err error) {
-	if f.Gossip {
-		f.mesh, err = newMesh()
-	} else {
-		f.world, err = newWorld(ctx, f.dir)
-	}
-	return err
 }
 
 // close ends all processes that are still there, all at the same time, and then what they have used.

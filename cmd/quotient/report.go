@@ -86,13 +86,6 @@ func suspicious(f *config.File) (lines []string) {
 	return lines
 }
 
-// reportEnd logs what the limits have cost the requests that were within them.
-func (s *service) reportEnd() {
-	o := s.proxy.Overhead()
-	s.log.Info("overhead of requests within their limits", "requests", o.Count, "p50", o.P50, "p90", o.P90,
-		"p99", o.P99, "p99.9", o.P999, "max", o.Max)
-}
-
 // tables are what the page shows beside the limiters.
 func (s *service) tables() []admin.Table {
 	o := s.proxy.Overhead()
@@ -164,6 +157,8 @@ type parts struct{ s *service }
 var (
 	upDesc = prometheus.NewDesc("quotient_upstream_up",
 		"1 while the upstream receives requests, else 0.", []string{"upstream"}, nil)
+	resentDesc = prometheus.NewDesc("quotient_upstream_resent_total",
+		"Requests sent once more because their connection had been closed.", []string{"upstream"}, nil)
 	inFlightDesc = prometheus.NewDesc("quotient_upstream_in_flight",
 		"Requests sent to the upstream whose responses are not complete.", []string{"upstream"}, nil)
 )
@@ -180,6 +175,7 @@ func (p parts) Collect(ch chan<- prometheus.Metric) {
 		}
 		ch <- prometheus.MustNewConstMetric(upDesc, prometheus.GaugeValue, up, u.URL)
 		ch <- prometheus.MustNewConstMetric(inFlightDesc, prometheus.GaugeValue, float64(u.InFlight), u.URL)
+		ch <- prometheus.MustNewConstMetric(resentDesc, prometheus.CounterValue, float64(u.Resent), u.URL)
 	}
 	c := p.s.front.State()
 	for _, m := range []struct {
