@@ -168,8 +168,7 @@ func (c *Client) SetLimit(ctx context.Context, limiter string, limit quotient.Li
 	return c.putOne(ctx, "limit", limiter, newLimitRequest(&limit), opts)
 }
 
-// SetPlan gives the plan a limit for each of its keys; nil removes the plan. It calls SetPlan of the
-// quotient.Limiter.
+// SetPlan gives the plan a limit for each of its keys; nil removes the plan. It calls SetPlan of the quotient.Limiter.
 func (c *Client) SetPlan(ctx context.Context, limiter, plan string, limit *quotient.Limit, opts ...PutOption) (LimiterState, error) {
 	body := map[string]any{"plan": plan, "limit": newLimitRequest(limit)}
 	return c.putOne(ctx, "plan", limiter, body, opts)
@@ -208,8 +207,7 @@ func (c *Client) Leases(ctx context.Context, top int) (LeaseState, error) {
 	return fetch[LeaseState](ctx, c, "leases", url.Values{"top": {strconv.Itoa(top)}})
 }
 
-// LeaseLocks returns the oldest locks of a semaphore: at most top held ones and top pending ones, 1 to
-// 1,000.
+// LeaseLocks returns the oldest locks of a semaphore: at most top held ones and top pending ones, 1 to 1,000.
 func (c *Client) LeaseLocks(ctx context.Context, semaphore string, top int) (LeaseLocks, error) {
 	query := url.Values{"semaphore": {semaphore}, "top": {strconv.Itoa(top)}}
 	return fetch[LeaseLocks](ctx, c, "leases", query)

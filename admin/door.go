@@ -16,8 +16,7 @@ import (
 // shortestToken is the least number of bytes of a token: 16 random ones are beyond guessing.
 const shortestToken = 16
 
-// token is a bearer token by its hash, so that neither its length nor its bytes show in how long a comparison
-// takes.
+// token is a bearer token by its hash, so that neither its length nor its bytes show in how long a comparison takes.
 type token struct {
 	label    string // for the log
 	sum      [sha256.Size]byte
@@ -61,9 +60,8 @@ func MutualTLS() Option {
 	return func(h *handler) { h.mutual = true }
 }
 
-// BehindAuthentication declares that a middleware or a proxy in front of the handler authenticates every
-// request. The handler then serves requests from any address, forwarded ones too. It checks Host and origin
-// as always.
+// BehindAuthentication declares that a middleware or a proxy in front of the handler authenticates every request. The
+// handler then serves requests from any address, forwarded ones too. It checks Host and origin as always.
 func BehindAuthentication() Option {
 	return func(h *handler) { h.inFront = true }
 }
@@ -198,8 +196,7 @@ type failures struct {
 	since int       // then
 }
 
-// add counts one, and returns how many there were since the last line when it is time for another one, else
-// 0.
+// add counts one, and returns how many there were since the last line when it is time for another one, else 0.
 func (f *failures) add(now time.Time) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -12,8 +12,7 @@ import (
 )
 
 const (
-	// maxStreams is how many event streams may be open at a time: some browsers for each operator of a large
-	// team.
+	// maxStreams is how many event streams may be open at a time: some browsers for each operator of a large team.
 	maxStreams = 64
 	// writePatience is how long one event may take to reach the client's kernel. A page that is behind by
 	// that much is not read any more.
@@ -92,9 +91,8 @@ func (s *streams) compress(t *text) {
 	t.packed = b.Bytes()
 }
 
-// closed returns a channel that is closed when the server that serves r begins to shut down. Shutdown waits
-// for requests but does not end them, so the streams ask to be notified. The channel is nil when there is no
-// such server.
+// closed returns a channel that is closed when the server that serves r begins to shut down. Shutdown waits for
+// requests but does not end them, so the streams ask to be notified. The channel is nil when there is no such server.
 func (s *streams) closed(r *http.Request) <-chan struct{} {
 	srv, ok := r.Context().Value(http.ServerContextKey).(*http.Server)
 	if !ok {

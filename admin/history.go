@@ -12,8 +12,7 @@ import (
 const (
 	sampleEvery = time.Second
 	mostSamples = 120 // of each limiter: two minutes
-	// sampleAfter is how long a handler that Serve does not serve goes on taking samples after the last
-	// reader.
+	// sampleAfter is how long a handler that Serve does not serve goes on taking samples after the last reader.
 	sampleAfter = 5 * time.Minute
 	oldestShown = (mostSamples + 5) * sampleEvery // a process that was suspended has older samples
 )

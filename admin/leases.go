@@ -19,9 +19,8 @@ type Leases interface {
 	// Locks returns the oldest locks of a semaphore, at most most held and most pending ones. It fails with
 	// ErrNoSemaphore. Any other error is answered with 503.
 	Locks(semaphore string, most int) (held, pending []LeaseLock, err error)
-	// Break takes a held lock away from its peer and returns it as it was. It fails with ErrNotHeld where the
-	// peer does not hold a lock of that token, and changes nothing then. Any other error is answered with
-	// 503.
+	// Break takes a held lock away from its peer and returns it as it was. It fails with ErrNotHeld where the peer does
+	// not hold a lock of that token, and changes nothing then. Any other error is answered with 503.
 	Break(peer uint64, semaphore string, token uint64) (LeaseLock, error)
 }
 
@@ -42,8 +41,7 @@ type LeaseState struct {
 	More         int         `json:"more,omitempty"` // semaphores that are left out here; the handler sets it
 }
 
-// Semaphore is one semaphore of a LeaseState. Acquired and Pending are sums of counts, Holders and Waiters
-// are locks.
+// Semaphore is one semaphore of a LeaseState. Acquired and Pending are sums of counts, Holders and Waiters are locks.
 type Semaphore struct {
 	Name                  string      `json:"name"`
 	Max                   int64       `json:"max"`

@@ -39,8 +39,7 @@ func (c *call) wrong(p Problem) {
 // A server serves a route.
 type server func(h *handler, w http.ResponseWriter, r *http.Request)
 
-// answering serves what serve returns, unless something was wrong with the call. With nil serve has answered
-// itself.
+// answering serves what serve returns, unless something was wrong with the call. With nil serve has answered itself.
 func answering(serve func(*handler, *call) any, params ...string) server {
 	return func(h *handler, w http.ResponseWriter, r *http.Request) {
 		c := &call{Request: r, w: w}

@@ -60,8 +60,7 @@ func among(routes []route, path string) *route {
 	return nil
 }
 
-// route asks who it is, where from and for what, in this order, and then serves. The route is nil where there
-// is none.
+// route asks who it is, where from and for what, in this order, and then serves. The route is nil where there is none.
 func (h *handler) route(w http.ResponseWriter, r *http.Request, rt *route) {
 	who, bad := h.identify(r, rt != nil && rt.public)
 	if bad != nil {
@@ -114,9 +113,8 @@ func (h *handler) crossOrigin(r *http.Request) *Problem {
 		return nil
 	}
 	return &Problem{
-		Status: http.StatusForbidden,
-		Detail: "a request must not come from a page of another origin",
-		Field:  field, Value: clip(strings.Join(r.Header.Values(field), ", ")),
+		Status: http.StatusForbidden, Detail: "a request must not come from a page of another origin",
+		Field: field, Value: clip(strings.Join(r.Header.Values(field), ", ")),
 	}
 }
 
@@ -124,17 +122,15 @@ func notAllowed(w http.ResponseWriter, r *http.Request, methods []string) {
 	allow := strings.Join(methods, ", ")
 	w.Header().Set("Allow", allow)
 	writeProblem(w, &Problem{
-		Status: http.StatusMethodNotAllowed,
-		Detail: "this resource does not have that method",
-		Field:  "method", Value: clip(r.Method), Range: allow,
+		Status: http.StatusMethodNotAllowed, Detail: "this resource does not have that method",
+		Field: "method", Value: clip(r.Method), Range: allow,
 	})
 }
 
 func notFound(w http.ResponseWriter, r *http.Request) {
 	writeProblem(w, &Problem{
-		Status: http.StatusNotFound,
-		Detail: "there is no such resource",
-		Field:  "path", Value: clip(r.URL.Path), Range: "/openapi.json lists what there is",
+		Status: http.StatusNotFound, Detail: "there is no such resource",
+		Field: "path", Value: clip(r.URL.Path), Range: "/openapi.json lists what there is",
 	})
 }
 
@@ -155,9 +151,8 @@ const (
 	longestPath = 256
 )
 
-// Mount serves a handler of the program's beside the API, for GET and HEAD: at path, or below it where path
-// ends in "/". The access rules are those of GET /state: Host, credentials, origin. So metrics need no
-// listener of their own:
+// Mount serves a handler of the program's beside the API, for GET and HEAD: at path, or below it where path ends in
+// "/". The access rules are those of GET /state: Host, credentials, origin. So metrics need no listener of their own:
 //
 //	admin.Mount("/metrics", promhttp.HandlerFor(prom, promhttp.HandlerOpts{}))
 //

@@ -70,12 +70,11 @@ func (h *Handler) fits(addr net.Addr) error {
 // within five seconds, closes l and returns nil. It refuses the listeners that Listen would refuse, and
 // sets all time-outs. While it runs it samples the limiters once a second, for [History].
 //
-// It serves at most 512 connections at a time, and at most 256 of unknown clients. A client is known once
-// its connection has served a request that needs access. Requests for the page's files, the OpenAPI
-// document and handlers of [MountOpen] do not count. An idle connection of an unknown client is closed
-// after five seconds. If there is no place for a new connection, one of an unknown client is closed: an
-// idle one first, otherwise the oldest. A connection of a known client keeps its place, and may be idle for
-// two minutes.
+// It serves at most 512 connections at a time, and at most 256 of unknown clients. A client is known once its
+// connection has served a request that needs access. Requests for the page's files, the OpenAPI document and handlers
+// of [MountOpen] do not count. An idle connection of an unknown client is closed after five seconds. If there is no
+// place for a new connection, one of an unknown client is closed: an idle one first, otherwise the oldest. A connection
+// of a known client keeps its place, and may be idle for two minutes.
 func (h *Handler) Serve(ctx context.Context, l net.Listener) error {
 	if err := h.fits(l.Addr()); err != nil {
 		return errors.Join(err, l.Close())

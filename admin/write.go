@@ -144,8 +144,7 @@ func readBody[T any](c *call, parse func(body []byte) (T, *Problem)) (v T) {
 func (c *call) tooLarge(sent string) {
 	c.w.Header().Set("Connection", "close")
 	c.fail(http.StatusRequestEntityTooLarge, Problem{
-		Detail: "the body is too large",
-		Field:  "body", Value: sent, Range: fmt.Sprintf("at most %d bytes", maxBody),
+		Detail: "the body is too large", Field: "body", Value: sent, Range: fmt.Sprintf("at most %d bytes", maxBody),
 	})
 }
 

@@ -69,10 +69,9 @@ var leaseFamilies = []leaseFamily{
 }
 
 var (
-	leaseMissingDesc = prometheus.NewDesc("throttle_num_404",
-		"Requests for an unknown path.", nil, nil)
-	leasePeersDesc = prometheus.NewDesc("quotient_lease_peers", "Peers that the service knows.", nil, nil)
-	leaseLeadsDesc = prometheus.NewDesc("quotient_lease_leads",
+	leaseMissingDesc = prometheus.NewDesc("throttle_num_404", "Requests for an unknown path.", nil, nil)
+	leasePeersDesc   = prometheus.NewDesc("quotient_lease_peers", "Peers that the service knows.", nil, nil)
+	leaseLeadsDesc   = prometheus.NewDesc("quotient_lease_leads",
 		"1 while this process grants locks, 0 on stand-by.", nil, nil)
 	leaseGraceDesc = prometheus.NewDesc("quotient_lease_grace_seconds",
 		"Rest of the grace time after the start: locks are restored then, and none is granted.", nil, nil)

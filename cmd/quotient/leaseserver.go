@@ -77,8 +77,7 @@ func openLeases(ctx context.Context, c *config.Leases, log *slog.Logger) (*lease
 	}
 	s.registry.MustRegister(metrics.NewLeases(s.leases.Stats), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	s.front, err = front.New(leaseFront(c.Listen), s.leases, log, front.AnyPath(),
-		front.OnShutdown(s.leases.Close))
+	s.front, err = front.New(leaseFront(c.Listen), s.leases, log, front.AnyPath(), front.OnShutdown(s.leases.Close))
 	if err != nil {
 		return nil, err
 	}

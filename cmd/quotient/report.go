@@ -30,8 +30,7 @@ func (s *service) reportStart() {
 	if strings.HasPrefix(f.Proxy.Listen, "unix:") {
 		url = f.Proxy.Listen
 	}
-	s.log.Info("proxy listens", "url", url, "upstreams", strings.Join(ups, " "),
-		"version", version())
+	s.log.Info("proxy listens", "url", url, "upstreams", strings.Join(ups, " "), "version", version())
 	if s.operator.l == nil {
 		s.log.Info("operator's page is off")
 	} else {

@@ -210,12 +210,10 @@ func sendLearned(r *Reading, send func(float64, ...string)) {
 	}
 }
 
-// longestLabel is the most bytes of a name that become a label. Operators choose the names of rules and
-// units.
+// longestLabel is the most bytes of a name that become a label. Operators choose the names of rules and units.
 const longestLabel = 64
 
-// label returns a name as a short label of valid UTF-8. U+FFFD replaces other bytes, and half a rune at the
-// cut.
+// label returns a name as a short label of valid UTF-8. U+FFFD replaces other bytes, and half a rune at the cut.
 func label(name string) string {
 	return strings.ToValidUTF8(name[:min(len(name), longestLabel)], "\uFFFD")
 }
