@@ -267,19 +267,13 @@ func (h *handler) allowed(r *http.Request) bool {
 		host = name
 	}
 	host = canonicalHost(host)
-	if host == "" {
-		return false
-	}
-	if ip := net.ParseIP(host); ip != nil && (ip.IsLoopback() || h.guarded() && cameTo(r, ip)) {
-		return true
+	if ip := net.ParseIP(host); ip != nil {
+		to, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+		if ip.IsLoopback() || h.guarded() && ok && to.IP.Equal(ip) {
+			return true
+		}
 	}
 	return host == "localhost" || slices.Contains(h.hosts, host)
-}
-
-// cameTo reports whether an address is the one of this machine that the connection of a request came to.
-func cameTo(r *http.Request, ip net.IP) bool {
-	at, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
-	return ok && at.IP.Equal(ip)
 }
 
 // canonicalHost drops what may differ between two spellings of one host.

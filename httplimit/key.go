@@ -253,7 +253,7 @@ func CanonicalPath(p string) string {
 		return p
 	}
 	out := make([]byte, 0, len(p)+1)
-	for segment := range strings.FieldsFuncSeq(p, isSlash) {
+	for segment := range strings.FieldsFuncSeq(p, func(c rune) bool { return c == '/' || c == '\\' }) {
 		segment, _, _ = strings.Cut(segment, ";")
 		switch segment {
 		case "", ".": // "" of nothing but parameters
@@ -268,8 +268,6 @@ func CanonicalPath(p string) string {
 	}
 	return strings.ToLower(string(out))
 }
-
-func isSlash(c rune) bool { return c == '/' || c == '\\' }
 
 // isCanonical reports whether CanonicalPath would return p as it is.
 func isCanonical(p string) bool {

@@ -56,9 +56,8 @@ import (
 // Middlewares may be nested. A policy does not learn from the answers of another Middleware: a request that
 // an inner one refused counts as policy.Failed.
 //
-// The returned handler is safe for use by many goroutines. Middleware panics if l or key is nil, if CostBy
-// names a unit that l does not know, and if Wait is combined with Also. The function that it returns panics
-// if the handler is nil.
+// The returned handler is safe for use by many goroutines. Middleware panics if l or key is nil, if CostBy names a unit
+// that l does not know, and if Wait is combined with Also. The function that it returns panics if the handler is nil.
 func Middleware(l *quotient.Limiter, key KeyFunc, opts ...Option) func(http.Handler) http.Handler {
 	m := newMiddleware("Middleware", l, opts)
 	mustBe(key != nil, "Middleware: the key function is nil")
@@ -206,16 +205,17 @@ func (h *handler) answer(
 
 // serve runs the handler with what was taken for the request.
 func (h *handler) serve(w http.ResponseWriter, r *http.Request, at *scratch, held admission) {
-	if !h.feedback && !asksUpgrade(r) {
+	if h.priced {
+		r = withPermit(r, held.own)
+	}
+	upgrades := r.Method == http.MethodConnect || len(r.Header["Upgrade"]) > 0 // it may take the connection over
+	if !h.feedback && !upgrades {
 		if held.also == nil {
 			defer held.own.Release()
 		} else {
 			defer held.also.release()
 		}
 		h.tell(w, at, nil)
-		if h.priced {
-			r = withPermit(r, held.own)
-		}
 		h.next.ServeHTTP(w, r)
 		return
 	}
@@ -229,9 +229,6 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, at *scratch, hel
 		}
 	}
 	h.tell(tracked, at, nil)
-	if h.priced {
-		r = withPermit(r, held.own)
-	}
 	h.next.ServeHTTP(wrap(tracked), r)
 	tracked.header(http.StatusOK) // what the server sends for a handler that wrote nothing
 }
@@ -254,9 +251,4 @@ func (h *handler) tell(w http.ResponseWriter, at *scratch, no *refusal) {
 	if at != nil {
 		at.free()
 	}
-}
-
-// asksUpgrade reports whether the handler may take the connection over to speak another protocol.
-func asksUpgrade(r *http.Request) bool {
-	return r.Method == http.MethodConnect || len(r.Header["Upgrade"]) > 0
 }

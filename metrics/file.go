@@ -61,18 +61,13 @@ func (f file) Collect(ch chan<- prometheus.Metric) {
 	}
 	gauge(fileWellDesc, figures.Bit(s.Error == "" || s.ErrorAt.Before(s.Loaded)))
 	gauge(fileLoadedDesc, figures.Epoch(s.Loaded))
-	gauge(fileDiffersDesc, float64(limitersOf(s.Differs)))
+	differs := make(map[string]bool) // the limiters that lines such as "api: limit" are about
+	for _, line := range s.Differs {
+		name, _, _ := strings.Cut(line, ":")
+		differs[name] = true
+	}
+	gauge(fileDiffersDesc, float64(len(differs)))
 	for outcome, n := range map[string]uint64{"applied": s.Reloads, "failed": s.Failures} {
 		ch <- prometheus.MustNewConstMetric(fileReloadsDesc, prometheus.CounterValue, float64(n), outcome)
 	}
-}
-
-// limitersOf counts the limiters that lines such as "api: limit" are about.
-func limitersOf(lines []string) int {
-	names := make(map[string]bool, len(lines))
-	for _, line := range lines {
-		name, _, _ := strings.Cut(line, ":")
-		names[name] = true
-	}
-	return len(names)
 }

@@ -132,31 +132,27 @@ func (r *Reading) plans() iter.Seq2[string, quotient.PlanStats] {
 	}
 }
 
-func sendRates(r *Reading, send func(float64, ...string)) {
-	for plan, p := range r.plans() {
-		sendRatesOf(plan, p.Rules, send)
-	}
-}
-
-// sendRatesOf shows the rates of a limit in events per second, with labels that no other rate of the limit has. A
+// sendRates shows the rates of each limit in events per second, with labels that no other rate of the limit has. A
 // number tells two names apart that become the same label: one bad name must not cost the whole scrape, and an SDK
 // of OpenTelemetry adds up what has the same attributes.
-func sendRatesOf(plan string, rules []quotient.RuleState, send func(float64, ...string)) {
-	taken := make(map[[2]string]bool, len(rules))
-	for i, rate := range rules {
-		if rate.Window == 0 {
-			continue // the slots, or a policy
+func sendRates(r *Reading, send func(float64, ...string)) {
+	for plan, p := range r.plans() {
+		taken := make(map[[2]string]bool, len(p.Rules))
+		for i, rate := range p.Rules {
+			if rate.Window == 0 {
+				continue // the slots, or a policy
+			}
+			id := [2]string{label(rate.Name), "requests"}
+			if rate.Unit != "" {
+				id[1] = label(rate.Unit)
+			}
+			for taken[id] {
+				id[0] = fmt.Sprintf("%s #%d", id[0], i+1)
+			}
+			taken[id] = true
+			send(rate.Limit/rate.Window.Seconds(), plan, id[0], id[1], "global")
+			send(rate.Share/rate.Window.Seconds(), plan, id[0], id[1], "share")
 		}
-		id := [2]string{label(rate.Name), "requests"}
-		if rate.Unit != "" {
-			id[1] = label(rate.Unit)
-		}
-		for taken[id] {
-			id[0] = fmt.Sprintf("%s #%d", id[0], i+1)
-		}
-		taken[id] = true
-		send(rate.Limit/rate.Window.Seconds(), plan, id[0], id[1], "global")
-		send(rate.Share/rate.Window.Seconds(), plan, id[0], id[1], "share")
 	}
 }
 
