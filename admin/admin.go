@@ -74,6 +74,7 @@
 package admin
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -225,9 +226,7 @@ func New(reg *quotient.Registry, opts ...Option) (*Handler, error) {
 	if err := errors.Join(h.errs...); err != nil {
 		return nil, err
 	}
-	if h.log == nil {
-		h.log = slog.Default()
-	}
+	h.log = cmp.Or(h.log, slog.Default())
 	return &Handler{api: h}, nil
 }
 

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -68,10 +69,7 @@ func NewClient(baseURL string, opts ...ClientOption) (*Client, error) {
 	default:
 		return nil, fmt.Errorf("admin: NewClient: URL: %q is not http://, https:// or, without HTTPClient, unix:///path", u.Redacted())
 	}
-	if c.http == nil {
-		c.http = &http.Client{Timeout: clientTimeout}
-	}
-	own := *c.http
+	own := *cmp.Or(c.http, &http.Client{Timeout: clientTimeout})
 	// The handler never redirects, and a token must not go elsewhere.
 	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	c.http = &own
@@ -221,8 +219,7 @@ func (c *Client) BreakLease(ctx context.Context, semaphore string, peer, token u
 	body := map[string]string{
 		"semaphore": semaphore, "peer": strconv.FormatUint(peer, 10), "token": strconv.FormatUint(token, 10),
 	}
-	err = c.change(ctx, http.MethodPost, "leases/break", url.Values{}, body, opts, &old)
-	return old, err
+	return send[LeaseLock](ctx, c, http.MethodPost, "leases/break", url.Values{}, body, opts)
 }
 
 // limitRequest is a limit as PUT takes it, nil for none.
@@ -264,13 +261,14 @@ func (c *Client) putOne(ctx context.Context, path, limiter string, body any, opt
 	return one(c.put(ctx, path, limiter, body, opts))
 }
 
-func (c *Client) put(ctx context.Context, path, limiter string, body any, opts []PutOption) (s State, err error) {
-	err = c.change(ctx, http.MethodPut, path, named(limiter), body, opts, &s)
-	return s, err
+func (c *Client) put(ctx context.Context, path, limiter string, body any, opts []PutOption) (State, error) {
+	return send[State](ctx, c, http.MethodPut, path, named(limiter), body, opts)
 }
 
-// change sends a change and reads its answer into v.
-func (c *Client) change(ctx context.Context, method, path string, query url.Values, body any, opts []PutOption, v any) error {
+// send sends a change and reads its answer.
+func send[T any](
+	ctx context.Context, c *Client, method, path string, query url.Values, body any, opts []PutOption,
+) (v T, err error) {
 	var p put
 	for _, opt := range opts {
 		opt(&p)
@@ -280,9 +278,10 @@ func (c *Client) change(ctx context.Context, method, path string, query url.Valu
 	}
 	text, err := json.Marshal(body)
 	if err != nil {
-		return fmt.Errorf("admin: Client: %w", err)
+		return v, fmt.Errorf("admin: Client: %w", err)
 	}
-	return c.do(ctx, method, path, query, text, p.ifMatch, v)
+	err = c.do(ctx, method, path, query, text, p.ifMatch, &v)
+	return v, err
 }
 
 func fetch[T any](ctx context.Context, c *Client, path string, query url.Values) (v T, err error) {

@@ -72,14 +72,6 @@ type caller struct {
 	readOnly bool
 }
 
-// may is what the caller may do here. The page does not know what a proxy in front forbids.
-func (c caller) may() []string {
-	if c.readOnly {
-		return []string{"read"}
-	}
-	return []string{"read", "write"}
-}
-
 // identify returns the caller, or a Problem if the caller may not send the request. Where there are tokens,
 // public resources are served to all.
 func (h *handler) identify(r *http.Request, public bool) (caller, *Problem) {
@@ -93,7 +85,11 @@ func (h *handler) identify(r *http.Request, public bool) (caller, *Problem) {
 	case known, public && len(h.tokens) > 0:
 		return who, nil
 	case h.guarded():
-		return who, h.unauthorized()
+		p := &Problem{Status: http.StatusUnauthorized, Detail: "credentials are missing or not the right ones"}
+		if p.Field, p.Range = "Authorization", "Bearer and a token"; len(h.tokens) == 0 {
+			p.Field, p.Range = "client certificate", "one that the server can verify"
+		}
+		return who, p
 	case h.inFront:
 		return who, nil
 	case local(r):
@@ -108,14 +104,6 @@ func (h *handler) identify(r *http.Request, public bool) (caller, *Problem) {
 
 // guarded reports whether the handler looks at credentials itself.
 func (h *handler) guarded() bool { return h.mutual || len(h.tokens) > 0 }
-
-func (h *handler) unauthorized() *Problem {
-	p := &Problem{Status: http.StatusUnauthorized, Detail: "credentials are missing or not the right ones", Field: "Authorization", Range: "Bearer and a token"}
-	if len(h.tokens) == 0 {
-		p.Field, p.Range = "client certificate", "one that the server can verify"
-	}
-	return p
-}
 
 // authenticate looks for a certificate or a token that counts. Every token is compared, whichever matches.
 func (h *handler) authenticate(r *http.Request) (caller, bool) {

@@ -48,9 +48,7 @@ var (
 
 // Describe sends every metric that Collect sends.
 func (f file) Describe(ch chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{fileWellDesc, fileLoadedDesc, fileReloadsDesc, fileDiffersDesc} {
-		ch <- desc
-	}
+	prometheus.DescribeByCollect(file(func() FileState { return FileState{} }), ch)
 }
 
 // Collect calls state once.

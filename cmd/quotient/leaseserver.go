@@ -69,7 +69,7 @@ func openLeases(ctx context.Context, c *config.Leases, log *slog.Logger) (*lease
 	s := &leaseServer{log: log, opened: *c, registry: prometheus.NewRegistry()}
 	var err error
 	s.leases, err = lease.NewServer(c.Config(), lease.ServerOptions{
-		StandBy: c.Election != nil, Version: release(), Log: log,
+		StandBy: c.Election != nil, Version: strings.Fields(version())[1], Log: log,
 		Metrics: promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{MaxRequestsInFlight: leaseScrapes}),
 	})
 	if err != nil {
@@ -185,9 +185,6 @@ func (s *leaseServer) report(log *slog.Logger, f *config.File) {
 			"address", a.String())
 	}
 }
-
-// release is the version of the program, in one word.
-func release() string { return strings.Fields(version())[1] }
 
 // leaseService is quotient leases: a lease server with its file, and its operator.
 type leaseService struct {

@@ -214,10 +214,6 @@ func label(name string) string {
 	return strings.ToValidUTF8(name[:min(len(name), longestLabel)], "\uFFFD")
 }
 
-func sendReplicas(r *Reading, send func(float64, ...string)) {
-	send(float64(r.Pool.Replicas), r.Pool.Source)
-}
-
 // Bit is 1 for true.
 func Bit(b bool) float64 {
 	if b {
