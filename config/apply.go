@@ -212,15 +212,6 @@ func overrides(l *quotient.Limiter, named limits) limits {
 	return found
 }
 
-// sweep takes the limiters out of the registry that are not in the file any more.
-func (c *Config) sweep(f *File) {
-	for name := range c.limiters {
-		if _, ok := f.Limiters[name]; !ok {
-			c.remove(name)
-		}
-	}
-}
-
 func (f *File) fault(path, format string, args ...any) error {
 	r := f.report()
 	r.field(path, format, args...)

@@ -110,10 +110,9 @@ type State struct {
 	Differs  []string  // settings that an operator has changed and that differ from the file, such as "api: limit"
 }
 
-// New makes the limiters of f in the registry. A name that the registry already has is an error. The
-// limiters have the options of the registry, then those of the file, then LimiterOptions. New checks f
-// again, since a program may make or change a File. If f has a Path, Watch follows that file. After an
-// error the registry is unchanged.
+// New makes the limiters of f in the registry. A name that the registry already has is an error. The limiters have
+// the options of the registry, then those of the file, then LimiterOptions. New checks f again, since a program may
+// make or change a File. If f has a Path, Watch follows that file. After an error the registry is unchanged.
 //
 // A limiter does not contain its mode and max-wait: the caller applies them, from File.
 func New(f *File, reg *quotient.Registry, opts ...Option) (*Config, error) {
@@ -192,23 +191,17 @@ func (c *Config) refuse(err error) error {
 	if err == nil {
 		return nil
 	}
-	text := firsts(err)
+	const most = 5 // lines of the text
+	text := err.Error()
+	if all, ok := errors.AsType[Errors](err); ok && len(all) > most {
+		text = fmt.Sprintf("%v\nand %d more", all[:most], len(all)-most)
+	}
 	c.mu.Lock()
 	c.state.Failures++
 	c.state.Error, c.state.ErrorAt = text, time.Now()
 	c.mu.Unlock()
 	c.log.Error("file refused: the old one stays in force", "path", c.path, "error", text)
 	return err
-}
-
-// firsts is an error in not many lines.
-func firsts(err error) string {
-	const most = 5
-	var all Errors
-	if !errors.As(err, &all) || len(all) <= most {
-		return err.Error()
-	}
-	return fmt.Sprintf("%v\nand %d more", all[:most], len(all)-most)
 }
 
 // put puts a file in force, whole or not at all. Call with c.turn held, but for New.
@@ -240,7 +233,11 @@ func (c *Config) put(read *File) error {
 	for _, commit := range commits {
 		commit()
 	}
-	c.sweep(f)
+	for name := range c.limiters {
+		if _, ok := f.Limiters[name]; !ok {
+			c.remove(name)
+		}
+	}
 	c.setPool(old, f, src)
 	c.logChanges(old, f)
 	return nil

@@ -53,24 +53,21 @@
 // The types Proxy, Rule and Leases describe the fields of [proxy] and [leases]; a file spells HeaderBytes
 // header-bytes. docs/proxy.md and docs/leases.md have all of them in tables.
 //
-// Durations are strings with units. In [leases] forms such as "1h 30m" and "2days" are valid too. Names of
-// files are relative to the file's folder. A rate without a name is named by its period: second, minute, hour,
-// day, 10s. A second rate of the same name and unit is named by its position, and loses its state when the
-// position changes.
+// Durations are strings with units. In [leases] forms such as "1h 30m" and "2days" are valid too. Names of files are
+// relative to the file's folder. A rate without a name is named by its period: second, minute, hour, day, 10s. A
+// second rate of the same name and unit is named by its position, and loses its state when the position changes.
 //
 // # The file throttle.toml
 //
 // ReadAny and ReadThrottle also read a throttle.toml, the file of the throttle service. Its semaphores are in
-// [semaphores], keep-idle is litter_collection_interval, and there is no listen. It may also have grace,
-// max_peers and [election] as above, with underscores. An unknown key, such as [logging], is one of
-// File.Warnings and no error.
+// [semaphores], keep-idle is litter_collection_interval, and there is no listen. It may also have grace, max_peers
+// and [election] as above, with underscores. An unknown key, such as [logging], is one of File.Warnings and no error.
 //
 // # Errors
 //
-// Each mistake is an error with its position and a hint: an unknown field, a value of another type, or a value
-// out of range. In [proxy] it is an error if a rule is never reached, if two rules overlap, or if no rule
-// matches a request. File.Warnings also names a limiter that no rule uses, and an override of a key that no
-// request can have.
+// Each mistake is an error with its position and a hint: an unknown field, a value of another type, or a value out of
+// range. In [proxy] it is an error if a rule is never reached, if two rules overlap, or if no rule matches a request.
+// File.Warnings also names a limiter that no rule uses, and an override of a key that no request can have.
 //
 // # Changes of the file
 //
@@ -79,7 +76,6 @@
 // limiter whose section has not changed keeps what an operator has changed by hand, and State names the
 // difference. A limiter that is no longer in the file leaves the registry.
 //
-// Some settings of a limiter in force cannot change: the sizes of its queues, its number of keys, policy,
-// ceiling, longest-pause, demand, hold-down, max-age and await. A file that changes one of them is refused;
-// restart instead.
+// Some settings of a limiter in force cannot change: the sizes of its queues, its number of keys, policy, ceiling,
+// longest-pause, demand, hold-down, max-age and await. A file that changes one of them is refused; restart instead.
 package config

@@ -58,8 +58,7 @@ type Limiter struct {
 	Refuse bool
 	// MaxWait bounds a wait; 0, the default, means as long as the client stays. Only with mode = "wait".
 	MaxWait time.Duration
-	// QueuePerKey and Queue bound how many requests wait, for one key and in all; 10,000 and 100,000 by
-	// default.
+	// QueuePerKey and Queue bound how many requests wait, for one key and in all; 10,000 and 100,000 by default.
 	QueuePerKey, Queue int
 	// MaxKeys is quotient.MaxKeys; 65,536 by default.
 	MaxKeys int

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"maps"
 	"net"
 	"net/url"
@@ -60,13 +61,10 @@ func defaultLeases() *Leases {
 
 // Config returns the configuration for a lease.Server.
 func (l *Leases) Config() lease.Config {
-	c := lease.Config{
-		Semaphores: maps.Clone(l.Semaphores), KeepIdle: l.KeepIdle, Grace: l.Grace, MaxPeers: l.MaxPeers,
+	return lease.Config{
+		Semaphores: maps.Clone(l.Semaphores), Grace: l.Grace, MaxPeers: l.MaxPeers,
+		KeepIdle: cmp.Or(l.KeepIdle, 1), // 0 would be the default
 	}
-	if c.KeepIdle == 0 {
-		c.KeepIdle = 1 // not the default
-	}
-	return c
 }
 
 // at is the path of a field. A throttle.toml has no section [leases], and spells fields with underscores.

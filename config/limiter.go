@@ -31,15 +31,17 @@ const (
 	policyTracking = "tracking"
 )
 
-func defaultLimiter() Limiter {
-	return Limiter{QueuePerKey: 10_000, Queue: 100_000, MaxKeys: 1 << 16, Policy: policyFixed}
-}
-
 // read reads the tables of a file.
 func (f *File) read(v value) {
 	v.table(fields{
-		"pool":     func(v value) { v.table(fieldsOf(&f.Pool, nil)) },
-		"limiters": f.readLimiters,
+		"pool": func(v value) { v.table(fieldsOf(&f.Pool, nil)) },
+		"limiters": func(v value) {
+			v.each(func(name string, of value) {
+				l := Limiter{QueuePerKey: 10_000, Queue: 100_000, MaxKeys: 1 << 16, Policy: policyFixed}
+				l.read(of)
+				f.Limiters[name] = l
+			})
+		},
 		"proxy": func(v value) {
 			f.Proxy = defaultProxy()
 			v.table(fieldsOf(f.Proxy, fields{"rules": func(v value) { v.list(maxRules, f.Proxy.readRule) }}))
@@ -48,14 +50,6 @@ func (f *File) read(v value) {
 			f.Leases = defaultLeases()
 			f.Leases.read(v)
 		},
-	})
-}
-
-func (f *File) readLimiters(v value) {
-	v.each(func(name string, of value) {
-		l := defaultLimiter()
-		l.read(of)
-		f.Limiters[name] = l
 	})
 }
 
@@ -174,21 +168,16 @@ func (f *File) checkLimiters(r *report) {
 			r.add(r.places.key(path), path, "", "the name %s is not %s", clip(name), namesAre)
 		}
 		l.check(r, path)
-		f.checkDemand(r, inner(path, "demand"), l.Demand)
-	}
-}
-
-// maxSpoken is how many keys a replica may name.
-const maxSpoken = 10_000
-
-func (f *File) checkDemand(r *report, path string, d *Demand) {
-	if d == nil {
-		return
-	}
-	between(r, inner(path, "keys"), d.Keys, 1, maxSpoken)
-	between(r, inner(path, "max-age"), d.MaxAge, time.Millisecond, longest)
-	if f.Pool.Source == "" {
-		r.hinted(path, "such as gossip", "it needs a pool.source that carries reports between replicas")
+		d, at := l.Demand, inner(path, "demand")
+		if d == nil {
+			continue
+		}
+		const maxSpoken = 10_000 // keys that a replica may name
+		between(r, inner(at, "keys"), d.Keys, 1, maxSpoken)
+		between(r, inner(at, "max-age"), d.MaxAge, time.Millisecond, longest)
+		if f.Pool.Source == "" {
+			r.hinted(at, "such as gossip", "it needs a pool.source that carries reports between replicas")
+		}
 	}
 }
 

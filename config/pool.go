@@ -2,12 +2,9 @@ package config
 
 import (
 	"strings"
-	"time"
 )
 
 const maxReplicas = 1_000_000
-
-func defaultPool() Pool { return Pool{Weight: 1, HoldDown: time.Minute} }
 
 func (f *File) checkPool(r *report) {
 	p := f.Pool

@@ -51,8 +51,8 @@ func Parse(name string, text []byte) (*File, error) {
 func parseBy(read func(*File, value), r *report, text []byte) (*File, error) {
 	all := toTables(r, bytes.Clone(text))
 	f := &File{
-		Pool: defaultPool(), Limiters: make(map[string]Limiter), places: r.places, name: r.name,
-		sum: sha256.Sum256(text),
+		Pool: Pool{Weight: 1, HoldDown: time.Minute}, Limiters: make(map[string]Limiter), places: r.places,
+		name: r.name, sum: sha256.Sum256(text),
 	}
 	if len(r.errs) == 0 { // else it is no TOML
 		read(f, value{r, "", all})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/internal/carry"
+	"github.com/quotient-go/quotient/internal/rest"
 	"github.com/quotient-go/quotient/poolsize/dns"
 	"github.com/quotient-go/quotient/poolsize/file"
 )
@@ -178,10 +179,7 @@ func (c *Config) followSource(ctx context.Context) {
 		had = src != nil || err != nil
 		if until.Err() == nil {
 			c.log.Error("the source of the pool's size has ended, or cannot be made", "error", err)
-			select {
-			case <-until.Done():
-			case <-time.After(sourcePause):
-			}
+			rest.For(until, sourcePause)
 		}
 		cancel()
 	}

@@ -6,8 +6,7 @@ import (
 	"slices"
 )
 
-// Names at the top of the two kinds of files. A file that has none of them is a throttle.toml if it is
-// empty.
+// Names at the top of the two kinds of files. A file that has none of them is a throttle.toml if it is empty.
 var (
 	ownTables      = []string{"leases", "limiters", "pool", "proxy"}
 	throttleTables = []string{

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+
+	"github.com/quotient-go/quotient/internal/rest"
 )
 
 const (
@@ -22,14 +24,12 @@ const (
 	looks = 20
 )
 
-// Watch follows the file and the source of the pool's size until the context ends, and then returns nil. It
-// applies a changed file as a whole. If the file is refused, Watch logs and counts that, and the old file stays
-// in force.
+// Watch follows the file and the source of the pool's size until the context ends, and then returns nil. It applies a
+// changed file as a whole. If the file is refused, Watch logs and counts that, and the old file stays in force.
 //
-// A change counts once the file has stayed the same for 50 ms. A program that writes more slowly should write
-// another file and rename it. Watch follows the symbolic links that Kubernetes swaps. It also reads the file
-// every 10 s, since some systems send no events, such as network file systems. A second Watch at the same time
-// is an error.
+// A change counts once the file has stayed the same for 50 ms. A program that writes more slowly should write another
+// file and rename it. Watch follows the symbolic links that Kubernetes swaps. It also reads the file every 10 s,
+// since some systems send no events, such as network file systems. A second Watch at the same time is an error.
 func (c *Config) Watch(ctx context.Context) error {
 	c.mu.Lock()
 	if c.watching {
@@ -55,9 +55,12 @@ func (c *Config) Watch(ctx context.Context) error {
 }
 
 func (c *Config) watchFile(ctx context.Context) {
-	w := c.newWatcher()
-	if w.dirs != nil {
-		defer w.fs.Close()
+	w := &watcher{fs: &fsnotify.Watcher{}}
+	if fs, err := c.notify(); err != nil {
+		c.log.Warn("the system sends no file events: the file is read at intervals", "every", c.every, "error", err)
+	} else {
+		defer fs.Close()
+		w.fs, w.dirs = fs, make(map[string]bool)
 	}
 	for ctx.Err() == nil {
 		w.follow(c.path)
@@ -65,10 +68,7 @@ func (c *Config) watchFile(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-w.fs.Events:
-			select {
-			case <-ctx.Done():
-			case <-time.After(c.settle): // what follows belongs to it
-			}
+			rest.For(ctx, c.settle) // what follows belongs to it
 		case <-w.fs.Errors: // such as events that were lost
 		case <-time.After(c.every):
 		}
@@ -79,16 +79,6 @@ type watcher struct {
 	fs   *fsnotify.Watcher // the zero value, without events, where the system has none left
 	dirs map[string]bool   // that fs watches; nil where there are no events
 	said string            // the last error that was counted
-}
-
-// newWatcher returns a watcher that makes do without events if need be.
-func (c *Config) newWatcher() *watcher {
-	fs, err := c.notify()
-	if err != nil {
-		c.log.Warn("the system sends no file events: the file is read at intervals", "every", c.every, "error", err)
-		return &watcher{fs: &fsnotify.Watcher{}}
-	}
-	return &watcher{fs: fs, dirs: make(map[string]bool)}
 }
 
 // follow watches the folders that the path leads through, and no other. A folder is watched and not the file:
@@ -171,11 +161,8 @@ func settled(ctx context.Context, path string, settle time.Duration) ([]byte, er
 		case time.Now().After(end):
 			return nil, fmt.Errorf("config: the file keeps changing: %s", path)
 		}
-		before, seen = string(text), err == nil
-		select {
-		case <-ctx.Done():
+		if before, seen = string(text), err == nil; !rest.For(ctx, settle) {
 			return nil, ctx.Err()
-		case <-time.After(settle):
 		}
 	}
 }

@@ -5,10 +5,9 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// Also requires that l admits each call too, under the key that key returns. For example, a tenant's rate
-// is the interceptor's own limiter, and a method's slots are l. All limiters admit a call or none takes
-// anything (quotient.TryAcquireAll). Several options add up; their limiters are called in order, after the
-// interceptor's own.
+// Also requires that l admits each call too, under the key that key returns. For example, a tenant's rate is the
+// interceptor's own limiter, and a method's slots are l. All limiters admit a call or none takes anything
+// (quotient.TryAcquireAll). Several options add up; their limiters are called in order, after the interceptor's own.
 //
 // A refusal is that of the first limiter that refuses: its reason, its rule and its RetryInfo. A call holds
 // the permits of all limiters until it is over, and all policies that learn get its feedback. PriorityBy

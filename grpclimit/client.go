@@ -30,16 +30,14 @@ func Client(l *quotient.Limiter, key KeyFunc, opts ...Option) []grpc.DialOption 
 	}
 }
 
-// UnaryClient returns an interceptor that makes a client's unary calls wait for l before they are sent,
-// until their contexts end or for the max of Wait. With Also they do not wait: a call that is over a limit
-// is refused at once. If the server enforces the limit, give l a policy that learns, and
-// quotient.BeyondShare.
+// UnaryClient returns an interceptor that makes a client's unary calls wait for l before they are sent, until their
+// contexts end or for the max of Wait. With Also they do not wait: a call that is over a limit is refused at once. If
+// the server enforces the limit, give l a policy that learns, and quotient.BeyondShare.
 //
 // A call whose turn is known to come after its deadline is refused at once: codes.ResourceExhausted, with
-// quotient.ReasonDeadline. A call whose turn comes just before its deadline is sent, and has no time left
-// for its answer. Many calls of a client that exceeds its limit end so, and each uses a part of the rate.
-// So set Wait below the timeouts of the calls, by the time that an answer takes: Wait(200*time.Millisecond)
-// for a timeout of 300 ms.
+// quotient.ReasonDeadline. A call whose turn comes just before its deadline is sent, and has no time left for its
+// answer. Many calls of a client that exceeds its limit end so, and each uses a part of the rate. So set Wait below
+// the timeouts of the calls, by the time that an answer takes: Wait(200*time.Millisecond) for a timeout of 300 ms.
 //
 // What gRPC itself sends again is not limited: use Client, or pass grpc.WithDisableRetry.
 func UnaryClient(l *quotient.Limiter, key KeyFunc, opts ...Option) grpc.UnaryClientInterceptor {
@@ -61,12 +59,11 @@ func (g *guard) unaryClient(
 	return err
 }
 
-// StreamClient returns an interceptor that makes a client's streams wait for l before they are opened, as
-// UnaryClient does. A stream holds its permit until it is over. That is so when Header, SendMsg or RecvMsg
-// has failed, or when the context has ended. io.EOF of SendMsg does not end it, since RecvMsg then returns
-// the reason. A method that does not stream answers is over when its only answer has arrived. gRPC itself
-// requires each stream to end in one of these ways. quotient.MaxHold reclaims the permits of forgotten
-// streams.
+// StreamClient returns an interceptor that makes a client's streams wait for l before they are opened, as UnaryClient
+// does. A stream holds its permit until it is over. That is so when Header, SendMsg or RecvMsg has failed, or when
+// the context has ended. io.EOF of SendMsg does not end it, since RecvMsg then returns the reason. A method that does
+// not stream answers is over when its only answer has arrived. gRPC itself requires each stream to end in one of
+// these ways. quotient.MaxHold reclaims the permits of forgotten streams.
 func StreamClient(l *quotient.Limiter, key KeyFunc, opts ...Option) grpc.StreamClientInterceptor {
 	return newGuard("StreamClient", l, key, Forever, opts).streamClient
 }

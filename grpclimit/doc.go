@@ -1,12 +1,10 @@
-// Package grpclimit limits the methods of a gRPC server, and the calls of a client, with a
-// quotient.Limiter.
+// Package grpclimit limits the methods of a gRPC server, and the calls of a client, with a quotient.Limiter.
 //
-// A server refuses a call that is over the limit at once. With the option Wait the call waits for its turn,
-// in order of arrival. A client's call waits until it is admitted or its context ends, as with
-// httplimit.Transport; Wait bounds that. With Also several limiters must admit a call, and calls of servers
-// and clients do not wait. A call holds its permit until it is over: until a server's handler has returned
-// or panicked, until a client has its answer, or until the end of a stream. Except lets calls pass without
-// a permit, such as those of a health service.
+// A server refuses a call that is over the limit at once. With the option Wait the call waits for its turn, in order
+// of arrival. A client's call waits until it is admitted or its context ends, as with httplimit.Transport; Wait
+// bounds that. With Also several limiters must admit a call, and calls of servers and clients do not wait. A call
+// holds its permit until it is over: until a server's handler has returned or panicked, until a client has its
+// answer, or until the end of a stream. Except lets calls pass without a permit, such as those of a health service.
 //
 // The functions that take a limiter panic if it or the key is nil, or if Wait is combined with Also. Their
 // interceptors are safe for use by many goroutines.
@@ -14,10 +12,9 @@
 // Interceptors that are passed to gRPC before those of this package run outside the limit. Interceptors
 // that are passed after them run inside it. So if a key depends on a login, pass the check of the login first.
 //
-// A refused call fails with codes.ResourceExhausted. It fails with codes.Unavailable if the reason is this
-// replica and not the rate: a share smaller than one request, no room for a new key, or an unknown pool. If
-// the context ends, before the call or while it waits, the code is codes.Canceled or
-// codes.DeadlineExceeded.
+// A refused call fails with codes.ResourceExhausted. It fails with codes.Unavailable if the reason is this replica
+// and not the rate: a share smaller than one request, no room for a new key, or an unknown pool. If the context ends,
+// before the call or while it waits, the code is codes.Canceled or codes.DeadlineExceeded.
 //
 // Refused reads a refusal of this process or of a server. The status of a refusal has these details:
 //

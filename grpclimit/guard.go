@@ -1,6 +1,7 @@
 package grpclimit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -32,9 +33,7 @@ func newGuard(name string, l *quotient.Limiter, key KeyFunc, maxWait time.Durati
 	}
 	mustBe(g.maxWait == 0 || len(g.also) == 0,
 		name+": Wait and Also exclude each other: calls of several limiters do not wait")
-	if g.maxWait == 0 {
-		g.maxWait = maxWait
-	}
+	g.maxWait = cmp.Or(g.maxWait, maxWait)
 	return g
 }
 

@@ -1,6 +1,7 @@
 package grpclimit
 
 import (
+	"cmp"
 	"errors"
 	"math"
 	"strings"
@@ -43,8 +44,7 @@ type withStatus interface {
 	GRPCStatus() *status.Status
 }
 
-// decisionOf is the decision in the status of a refusal, if it is one. A status that has come may hold
-// anything.
+// decisionOf is the decision in the status of a refusal, if it is one. A status that has come may hold anything.
 func decisionOf(s *status.Status) (d quotient.Decision, ok bool) {
 	var info *errdetails.ErrorInfo
 	for _, detail := range s.Details() {
@@ -55,9 +55,7 @@ func decisionOf(s *status.Status) (d quotient.Decision, ok bool) {
 			}
 		case *errdetails.QuotaFailure:
 			for _, v := range m.GetViolations() {
-				if d.Rule.Name == "" {
-					d.Rule.Name = cut(v.GetSubject())
-				}
+				d.Rule.Name = cmp.Or(d.Rule.Name, cut(v.GetSubject()))
 			}
 		}
 	}

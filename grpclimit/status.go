@@ -23,8 +23,7 @@ const (
 	// unknownWait is sent where a call may come again and it is not known when, as the least Retry-After of
 	// httplimit.
 	unknownWait = time.Second
-	// maxRetryAfter caps what a server's RetryInfo may ask for, as in httplimit: more is a mistake or an
-	// attack.
+	// maxRetryAfter caps what a server's RetryInfo may ask for, as in httplimit: more is a mistake or an attack.
 	maxRetryAfter = 24 * time.Hour
 )
 

@@ -11,10 +11,9 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// Also requires that l admits each request too, under the key that key returns: a tenant's rate is the
-// Middleware's own limiter, and a route's slots are l. All limiters admit a request or none takes anything
-// (quotient.TryAcquireAll). Several options add up; their limiters are called in order, behind the
-// Middleware's own.
+// Also requires that l admits each request too, under the key that key returns: a tenant's rate is the Middleware's
+// own limiter, and a route's slots are l. All limiters admit a request or none takes anything
+// (quotient.TryAcquireAll). Several options add up; their limiters are called in order, behind the Middleware's own.
 //
 // A refusal is that of the first limiter that refuses: its reason, its rule and its Retry-After. The
 // limiters before it take back their permits, and count the request as cancelled. SendFields sends the rules

@@ -2,6 +2,7 @@ package httplimit
 
 import (
 	"bytes"
+	"cmp"
 	"io"
 	"net/http"
 	"regexp"
@@ -115,9 +116,7 @@ func judgedByBody(p *Profile, refusal, wait string, least time.Duration, statuse
 			d, _ := new(reader).waitIn(string(said[1]), time.Second)
 			f.RetryAfter = max(f.RetryAfter, d)
 		}
-		if f.RetryAfter == 0 {
-			f.RetryAfter = least
-		}
+		f.RetryAfter = cmp.Or(f.RetryAfter, least)
 		return f, true
 	}
 	return p

@@ -64,10 +64,9 @@ type buffer struct {
 	late     bool // it did not come in time
 }
 
-// read reads the body of a request, so that net/http starts to watch the connection, and puts what was read
-// back in front of it. A body that has not come by the deadline, or before drain ends, is not waited for. It
-// reads nothing that is too long, or that the client sends only when asked to. free must be called when the
-// request is over.
+// read reads the body of a request, so that net/http starts to watch the connection, and puts what was read back in
+// front of it. A body that has not come by the deadline, or before drain ends, is not waited for. It reads nothing
+// that is too long, or that the client sends only when asked to. free must be called when the request is over.
 func (b *buffer) read(w http.ResponseWriter, r *http.Request, deadline time.Time, drain context.Context) {
 	size := maxBuffer
 	if r.ContentLength >= 0 {
@@ -133,10 +132,9 @@ func (b *buffer) free() {
 	}
 }
 
-// giveUpAt ends the reading of a body at an instant, and when drain ends unless that is nil. The connection's
-// own deadline is not touched before: it cannot be looked up, and the handler may need it. The function that
-// is returned must be called after the reading. It reports whether the reading was ended; then nothing can be
-// read any more.
+// giveUpAt ends the reading of a body at an instant, and when drain ends unless that is nil. The connection's own
+// deadline is not touched before: it cannot be looked up, and the handler may need it. The function that is returned
+// must be called after the reading. It reports whether the reading was ended; then nothing can be read any more.
 func giveUpAt(w http.ResponseWriter, deadline time.Time, drain context.Context) (over func() bool) {
 	done := make(chan struct{})
 	end := sync.OnceFunc(func() {

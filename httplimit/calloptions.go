@@ -42,10 +42,9 @@ func costIn(unit string, n int) quotient.CallOption {
 	return quotient.Cost(unit, min(max(n, 0), mostPerCall))
 }
 
-// CostBy makes each request cost the number of events that f returns for it, in all rates that count the
-// unit: tokens, bytes, rows. Values below 0 count as 0. Several options may name several units. f is called
-// as that of PriorityBy is. A request that costs more than the limit ever allows is answered with 413, as
-// with WeightBy.
+// CostBy makes each request cost the number of events that f returns for it, in all rates that count the unit:
+// tokens, bytes, rows. Values below 0 count as 0. Several options may name several units. f is called as that of
+// PriorityBy is. A request that costs more than the limit ever allows is answered with 413, as with WeightBy.
 //
 // The cost may be an estimate. A handler that learns the real cost calls Correct on the permit of
 // PermitFrom, before it returns.
@@ -65,10 +64,9 @@ func CostBy(unit string, f func(*http.Request) int) Option {
 	}
 }
 
-// PlanBy puts each request into the plan that f names (quotient.Limiter.SetPlan), for classes of keys such
-// as free and paid. "" means the limiter's own limit. f is called as that of PriorityBy is, and must not
-// trust clients either. SendFields reports the numbers of the plan. A key with a limit of its own
-// (Override) is in no plan.
+// PlanBy puts each request into the plan that f names (quotient.Limiter.SetPlan), for classes of keys such as free
+// and paid. "" means the limiter's own limit. f is called as that of PriorityBy is, and must not trust clients
+// either. SendFields reports the numbers of the plan. A key with a limit of its own (Override) is in no plan.
 //
 // A request of a plan that the limiter does not have, or no longer has, comes under the limiter's own
 // limit. Stats also counts it among Refused, with quotient.ReasonBadRequest, once or twice. So make the

@@ -153,8 +153,9 @@ func (c clientAddr) behind(peer netip.Addr, r *http.Request) netip.Addr {
 func (c clientAddr) client(addr netip.Addr, forwarded []string) netip.Addr {
 	for _, line := range slices.Backward(forwarded) {
 		for more := true; more && c.trusts(addr); {
-			var entry string
-			line, entry, more = cutLast(line)
+			last := strings.LastIndexByte(line, ',')
+			entry := strings.Trim(line[last+1:], " \t")
+			line, more = line[:max(0, last)], last >= 0
 			if entry == "" {
 				continue // RFC 9110, 5.6.1: empty elements of a list do not count
 			}
@@ -178,16 +179,6 @@ func (c clientAddr) trusts(addr netip.Addr) bool {
 	return !addr.IsValid() || slices.ContainsFunc(c.trusted, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
-// cutLast splits a list at its last comma. The entry is trimmed; more reports
-// whether there was a comma.
-func cutLast(list string) (rest, entry string, more bool) {
-	i := strings.LastIndexByte(list, ',')
-	if i >= 0 {
-		rest, more = list[:i], true
-	}
-	return rest, strings.Trim(list[i+1:], " \t"), more
-}
-
 // parseAddr reads an address with or without brackets and port, and drops its
 // zone. An IPv4 address comes back unmapped.
 func parseAddr(s string) (netip.Addr, bool) {
@@ -201,8 +192,7 @@ func parseAddr(s string) (netip.Addr, bool) {
 	return addr.Unmap().WithZone(""), err == nil
 }
 
-// unmapAll copies prefixes and turns ::ffff:a.b.c.d/n into a.b.c.d/(n-96), since
-// addresses are compared unmapped.
+// unmapAll copies prefixes and turns ::ffff:a.b.c.d/n into a.b.c.d/(n-96), since addresses are compared unmapped.
 func unmapAll(prefixes []netip.Prefix) []netip.Prefix {
 	out := slices.Clone(prefixes)
 	for i, p := range out {

@@ -36,10 +36,9 @@ func Credential(name string) KeyFunc {
 	}
 }
 
-// CredentialKey returns the key by which Credential limits a value, for Override, Explain and Reset of a
-// limiter, and for key functions that take the secret from elsewhere, such as a cookie. It is "credential:" and
-// the first 32 hexadecimal digits of the SHA-256 of the value in one form, so that other spellings have no quota of
-// their own:
+// CredentialKey returns the key by which Credential limits a value, for Override, Explain and Reset of a limiter, and
+// for key functions that take the secret from elsewhere, such as a cookie. It is "credential:" and the first 32
+// hexadecimal digits of the SHA-256 of the value in one form, so that other spellings have no quota of their own:
 //
 //   - bytes that are not printable ASCII divide words;
 //   - if there are several words, the first is a scheme: it is lowered, one blank and the second word follow,

@@ -23,9 +23,8 @@ import (
 // no key equals the hash of another key.
 type KeyFunc func(*http.Request) string
 
-// maxKey is the longest key, in bytes, that is kept as it is. A longer one is
-// hashed, so that no header or path of a client decides how much memory its
-// key takes. 256 bytes hold a full host name (253) and nearly every route.
+// maxKey is the longest key, in bytes, that is kept as it is. A longer one is hashed, so that no header or path of a
+// client decides how much memory its key takes. 256 bytes hold a full host name (253) and nearly every route.
 const maxKey = 256
 
 // unmatched is the key of all requests that no route takes. It holds no slash
@@ -44,9 +43,8 @@ func Constant(key string) KeyFunc {
 // on to a server that reads the last one, or takes X_Tenant for X-Tenant, such requests must be refused before.
 // Requests without the field share the key "" with those that send it empty.
 //
-// The client chooses the value. Use it behind something that has checked it,
-// or a client has as many quotas as it can invent values. Values of more than
-// 256 bytes are hashed.
+// The client chooses the value. Use it behind something that has checked it, or a client has as many quotas as it can
+// invent values. Values of more than 256 bytes are hashed.
 //
 // Header panics if no request can have a field of this name, as Host, which net/http keeps elsewhere, and if
 // its name is that of a secret, as Authorization, X-API-Key or Cookie: keys are shown, so use Credential.
@@ -83,14 +81,12 @@ func fieldName(of, name string) string {
 // are turned away before. Hosts of more than 256 bytes are hashed.
 func Host() KeyFunc { return host }
 
-// Pattern returns a KeyFunc that limits by the pattern that mux chooses for the
-// request, such as "GET /items/{id}", whatever stands in the wildcards. It asks
-// mux, because http.Request.Pattern is still empty in a middleware round a
-// ServeMux. All requests that mux has no route for share one key, and so do CONNECT
-// requests that it only redirects. Patterns of more than 256 bytes are hashed.
+// Pattern returns a KeyFunc that limits by the pattern that mux chooses for the request, such as "GET /items/{id}",
+// whatever stands in the wildcards. It asks mux, because http.Request.Pattern is still empty in a middleware round a
+// ServeMux. All requests that mux has no route for share one key, and so do CONNECT requests that it only redirects.
+// Patterns of more than 256 bytes are hashed.
 //
-// With a nil mux the key is http.Request.Pattern, for a middleware round single
-// routes, inside the ServeMux.
+// With a nil mux the key is http.Request.Pattern, for a middleware round single routes, inside the ServeMux.
 func Pattern(mux *http.ServeMux) KeyFunc {
 	return func(r *http.Request) string { return own(pattern(mux, r)) }
 }
@@ -123,10 +119,9 @@ func pattern(mux *http.ServeMux, r *http.Request) string {
 	return route
 }
 
-// addsSlash reports whether a route may be the path p with a slash added. A CONNECT
-// that a mux answers by such a redirect is reported with the path that it is sent
-// to, which the client chose, in place of a pattern. The path may have ended with
-// an encoded slash already.
+// addsSlash reports whether a route may be the path p with a slash added. A CONNECT that a mux answers by such a
+// redirect is reported with the path that it is sent to, which the client chose, in place of a pattern. The path may
+// have ended with an encoded slash already.
 func addsSlash(route, p string) bool {
 	return strings.HasSuffix(route, "/") && strings.TrimRight(route, "/") == strings.TrimRight(path.Clean("/"+p), "/")
 }
@@ -241,9 +236,8 @@ func hashed(key, form string) string {
 //   - letters are lowered, by Unicode's simple mapping; bytes that are not UTF-8
 //     become U+FFFD.
 //
-// The result starts with "/" and ends with one only when it is the root.
-// "/a/b", "//a/./b/", "/%61/b", "/a;x=1/b", "/x/../a/b" and "/A/b" are all
-// "/a/b". The query is no part of it.
+// The result starts with "/" and ends with one only when it is the root. "/a/b", "//a/./b/", "/%61/b", "/a;x=1/b",
+// "/x/../a/b" and "/A/b" are all "/a/b". The query is no part of it.
 //
 // The form is coarser than the paths of most servers: two resources whose paths differ in case alone share a
 // quota. It is meant for keys and for matching rules, not for serving files. A path that is canonical

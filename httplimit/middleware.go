@@ -24,33 +24,30 @@ import (
 //   - 503 if the request's context, or that of Drain, ends while the request waits;
 //   - 413 if the request is larger than the limit ever allows (WeightBy, CostBy).
 //
-// A refusal has Retry-After in whole seconds, at least 1, which spreads the clients that obey
-// (quotient.Decision), unless waiting does not help (413, quotient.Limit.Deny). It has Cache-Control: no-store
-// and a body of type application/problem+json (RFC 9457). The detail is a sentence for a person,
-// violated-policies names the rule, and retry-after-seconds repeats Retry-After. It does not contain the key.
-// OnRefuse can replace the body.
+// A refusal has Retry-After in whole seconds, at least 1, which spreads the clients that obey (quotient.Decision),
+// unless waiting does not help (413, quotient.Limit.Deny). It has Cache-Control: no-store and a body of type
+// application/problem+json (RFC 9457). The detail is a sentence for a person, violated-policies names the rule, and
+// retry-after-seconds repeats Retry-After. It does not contain the key. OnRefuse can replace the body.
 //
 // PriorityBy, WeightBy, CostBy and PlanBy set the options of a request's call. With Also other limiters
 // must admit it too: either all admit it, or none takes anything.
 //
-// Clients may leave while their requests wait. With HTTP/1, net/http notices that only after the request's
-// body has been read. So Middleware reads up to 64 KiB of the body before such a request waits, and the
-// handler reads those bytes later. See UnreadBodyWait for longer bodies, and for those that do not arrive.
-// Only bytes that have arrived count. One Middleware buffers at most 64 MiB. A key may buffer as much as it
-// leaves free: half, if it is the only key. The first 512 bytes of each body are not counted. Also,
-// net/http does not notice that a client has gone which has already sent its next request (pipelining). The
-// max of Wait bounds the wait of such a request.
+// Clients may leave while their requests wait. With HTTP/1, net/http notices that only after the request's body has
+// been read. So Middleware reads up to 64 KiB of the body before such a request waits, and the handler reads those
+// bytes later. See UnreadBodyWait for longer bodies, and for those that do not arrive. Only bytes that have arrived
+// count. One Middleware buffers at most 64 MiB. A key may buffer as much as it leaves free: half, if it is the only
+// key. The first 512 bytes of each body are not counted. Also, net/http does not notice that a client has gone which
+// has already sent its next request (pipelining). The max of Wait bounds the wait of such a request.
 //
 // The handler gets the server's own http.ResponseWriter, unless the limiter's policy learns
 // (quotient.Limiter.Learns) or the request asks for another protocol (Upgrade or CONNECT). Then it gets a
 // wrapper with Unwrap. The wrapper implements http.Flusher, http.Hijacker, http.Pusher and io.ReaderFrom
 // exactly if the original does; http.ResponseController works as before.
 //
-// With the wrapper a policy learns from the handler's own refusals, and from the Retry-After and RateLimit
-// fields of its answers, when the handler has returned. They are read as ProfileFor reads those of an
-// unknown host, without their bodies (see CountGarbage). A panic before any answer counts as policy.Failed. A hijacked
-// connection counts as policy.Success. It holds its permit until it is closed, or for StreamLifetime at
-// most.
+// With the wrapper a policy learns from the handler's own refusals, and from the Retry-After and RateLimit fields of
+// its answers, when the handler has returned. They are read as ProfileFor reads those of an unknown host, without
+// their bodies (see CountGarbage). A panic before any answer counts as policy.Failed. A hijacked connection counts as
+// policy.Success. It holds its permit until it is closed, or for StreamLifetime at most.
 //
 // Work that goes on when the handler has returned holds no permit. Behind Middleware, http.TimeoutHandler
 // returns while its handler still works, and the next request is admitted beside it. So put TimeoutHandler
@@ -73,10 +70,9 @@ func Middleware(l *quotient.Limiter, key KeyFunc, opts ...Option) func(http.Hand
 	}
 }
 
-// Around returns a function that does for one request what Middleware does, under a key that the caller
-// names: for frameworks whose handlers are no http.Handler. next is called at most once, and before the
-// function returns; if it was not called, the request has been answered with a refusal. A key of more than
-// 256 bytes is hashed.
+// Around returns a function that does for one request what Middleware does, under a key that the caller names: for
+// frameworks whose handlers are no http.Handler. next is called at most once, and before the function returns; if it
+// was not called, the request has been answered with a refusal. A key of more than 256 bytes is hashed.
 //
 // The returned function is safe for use by many goroutines. Make it once: each has its own bound on buffered
 // bodies. Around panics if l is nil.
@@ -234,7 +230,11 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, at *scratch, hel
 	tracked := &tracker{of: h.middleware, inner: w, held: held}
 	tracked.heard.Outcome = policy.Failed // until something was answered
 	defer tracked.finish()
-	tracked.ours = standing(w.Header())
+	for _, name := range setNames { // what is there before the handler runs: another Middleware has sent it
+		for _, value := range w.Header()[name] {
+			tracked.ours = append(tracked.ours, line{name, value})
+		}
+	}
 	h.tell(tracked, at, nil)
 	if h.priced {
 		r = withPermit(r, held.own)
@@ -263,8 +263,7 @@ func (h *handler) tell(w http.ResponseWriter, at *scratch, no *refusal) {
 	}
 }
 
-// asksUpgrade reports whether the handler may take the connection over to speak
-// another protocol.
+// asksUpgrade reports whether the handler may take the connection over to speak another protocol.
 func asksUpgrade(r *http.Request) bool {
 	return r.Method == http.MethodConnect || len(r.Header["Upgrade"]) > 0
 }

@@ -25,8 +25,7 @@ const defaultUnreadBodyWait = 10 * time.Second
 // Forever is for Wait: a request waits until it is admitted or its client leaves.
 const Forever time.Duration = math.MaxInt64
 
-// Wait makes a request that is over the limit wait for its turn, for max at most. Without Wait it is refused
-// at once.
+// Wait makes a request that is over the limit wait for its turn, for max at most. Without Wait it is refused at once.
 //
 // Requests wait in order of arrival, within their priority. One whose turn is known to come after max is
 // refused at once, with the time until that turn. A request that has waited for max is refused then: with
@@ -40,22 +39,19 @@ const Forever time.Duration = math.MaxInt64
 // A short max undoes the promise of quotient.Priority that none starves. One of eight admissions goes to the
 // request that has waited longest, and a low one may be at its max before that.
 //
-// The limiter's MaxWait and MaxWaiting bound all waits too; the shorter bound counts. A request whose context
-// has a deadline of its own is refused at once if its turn is known to come after that. These have
-// quotient.ReasonWait and ReasonDeadline. A request with a body may wait shorter, see UnreadBodyWait. Under
-// SetDryRun no request waits.
+// The limiter's MaxWait and MaxWaiting bound all waits too; the shorter bound counts. A request whose context has a
+// deadline of its own is refused at once if its turn is known to come after that. These have quotient.ReasonWait and
+// ReasonDeadline. A request with a body may wait shorter, see UnreadBodyWait. Under SetDryRun no request waits.
 //
-// Among what the limiter counts, a request that is refused at once because of max has
-// quotient.ReasonDeadline, and one that has waited for max is one of Stats.Cancelled. Wait panics if max is
-// not above 0.
+// Among what the limiter counts, a request that is refused at once because of max has quotient.ReasonDeadline, and
+// one that has waited for max is one of Stats.Cancelled. Wait panics if max is not above 0.
 func Wait(max time.Duration) Option {
 	mustBe(max > 0, "Wait is %v, want more than 0", max)
 	return func(m *middleware) { m.maxWait = max }
 }
 
-// StreamLifetime caps how long a hijacked connection holds its permit: d from
-// the hijack, 1 hour by default. The connection itself is not closed.
-// StreamLifetime panics if d is not above 0.
+// StreamLifetime caps how long a hijacked connection holds its permit: d from the hijack, 1 hour by default. The
+// connection itself is not closed. StreamLifetime panics if d is not above 0.
 func StreamLifetime(d time.Duration) Option {
 	mustBe(d > 0, "StreamLifetime is %v, want more than 0", d)
 	return func(m *middleware) { m.streamLifetime = d }
@@ -77,11 +73,10 @@ func UnreadBodyWait(d time.Duration) Option {
 	return func(m *middleware) { m.unreadBodyWait = d }
 }
 
-// Drain ends the waits of Wait when ctx ends, for the shutdown of a server. Waiting requests are then
-// answered with 503, and so are later ones that would have to wait: with Retry-After: 1 and a problem of
-// type temporary-reduced-capacity. Admitted requests continue. New requests for which there is room are
-// still served until http.Server.Shutdown: cancel ctx just before that. A request that a limit refuses at
-// once is refused as always.
+// Drain ends the waits of Wait when ctx ends, for the shutdown of a server. Waiting requests are then answered with
+// 503, and so are later ones that would have to wait: with Retry-After: 1 and a problem of type
+// temporary-reduced-capacity. Admitted requests continue. New requests for which there is room are still served until
+// http.Server.Shutdown: cancel ctx just before that. A request that a limit refuses at once is refused as always.
 //
 // Only requests that wait pay for it. It changes nothing without Wait. Drain panics if ctx is nil.
 func Drain(ctx context.Context) Option {
@@ -100,11 +95,10 @@ func OnWaited(f func(r *http.Request, waited, overhead time.Duration)) Option {
 
 // OnRefuse calls f for each request that is refused, to write another body, to log or to count.
 //
-// Retry-After, Cache-Control and the fields of SendFields are set before. The response has the status of
-// the refusal, 429, 503 or 413, unless f calls WriteHeader with another one. If f writes nothing, the
-// problem document follows as without f. The decision names the reason and the rule. Its Reason is
-// quotient.ReasonNone where no limit refuses: the client has left, or Drain has begun. The request's body
-// may have been read in part.
+// Retry-After, Cache-Control and the fields of SendFields are set before. The response has the status of the refusal,
+// 429, 503 or 413, unless f calls WriteHeader with another one. If f writes nothing, the problem document follows as
+// without f. The decision names the reason and the rule. Its Reason is quotient.ReasonNone where no limit refuses:
+// the client has left, or Drain has begun. The request's body may have been read in part.
 //
 // f is called from many goroutines at a time. It must neither keep the writer nor hijack the connection. If
 // it panics, so does Middleware; no permit is held. OnRefuse panics if f is nil.

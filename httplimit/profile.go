@@ -76,9 +76,8 @@ type Profile struct {
 	rows []Fields // Quotas with canonical names
 }
 
-// Feedback returns the feedback for a policy from an answer with this status and these fields. garbage is
-// the number of its fields and parameters that could not be read. They are ignored, and the rest of the
-// answer counts.
+// Feedback returns the feedback for a policy from an answer with this status and these fields. garbage is the number
+// of its fields and parameters that could not be read. They are ignored, and the rest of the answer counts.
 //
 // A refusal's RetryAfter is that of the function RetryAfter. If that has none, it is the time until all spent
 // quotas are renewed, or begin to be (Fields.Fills), those of RateLimit before all others. A time without a

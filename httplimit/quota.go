@@ -192,12 +192,15 @@ func (s *sender) make(quotas []quotient.RuleState) *ruleTexts {
 	n := len(quotas)
 	made := &ruleTexts{quotas: slices.Clone(quotas), rules: make([]string, n), most: make([]int64, n)}
 	for i := range quotas {
-		made.most[i], _ = inWhole(&quotas[i])
+		q := &quotas[i]
+		made.most[i], _ = inWhole(q)
+		if s.set != FieldsDraft11 && q.Unit == "" && q.Window > 0 {
+			made.rules[i] = strconv.FormatInt(made.most[i], 10)
+			made.policy = made.rules[i]
+		}
 	}
 	if s.set == FieldsDraft11 {
 		made.describe()
-	} else {
-		made.count()
 	}
 	return made
 }
@@ -215,16 +218,6 @@ func (t *ruleTexts) areOf(quotas []quotient.RuleState) bool {
 		}
 	}
 	return true
-}
-
-// count makes the texts of FieldsXRateLimit.
-func (t *ruleTexts) count() {
-	for i := range t.quotas {
-		if q := &t.quotas[i]; q.Unit == "" && q.Window > 0 {
-			t.rules[i] = strconv.FormatInt(t.most[i], 10)
-			t.policy = t.rules[i]
-		}
-	}
 }
 
 // describe makes the texts of FieldsDraft11.

@@ -292,16 +292,14 @@ func parseNumber(s string) (float64, bool) {
 	return min(n, maxAmount), true
 }
 
-// maxRetryAfter caps what RetryAfter returns. An upstream that is overloaded
-// says seconds or minutes, a daily quota at most a day; more is a mistake or an
-// attack, and would stop a key for good.
+// maxRetryAfter caps what RetryAfter returns. An upstream that is overloaded says seconds or minutes, a daily quota
+// at most a day; more is a mistake or an attack, and would stop a key for good.
 const maxRetryAfter = 24 * time.Hour
 
 // RetryAfter reads how long the server of an answer demands to wait. It says so in Retry-After, or in one of
 // X-Retry-After, X-RateLimit-Retry-After, X-RateLimit-After, X-Rate-Limit-Retry-After-Seconds,
-// X-Throttle-Wait-Seconds and X-Retry-In. The same in milliseconds stands in Retry-After-Ms,
-// X-Ms-Retry-After-Ms and X-Amz-Retry-After. The longest wait of all lines of all of them counts. It
-// understands
+// X-Throttle-Wait-Seconds and X-Retry-In. The same in milliseconds stands in Retry-After-Ms, X-Ms-Retry-After-Ms and
+// X-Amz-Retry-After. The longest wait of all lines of all of them counts. It understands
 //
 //   - numbers, whole or decimal ("120", "2.5"); a fraction below a nanosecond is rounded up, so that the
 //     result is never shorter than the field. From 1e9 on a number of seconds is an instant, in seconds since
@@ -313,8 +311,7 @@ const maxRetryAfter = 24 * time.Hour
 // that field is missing or wrong. A zero now means the present. What is past is 0.
 //
 // More than 24 hours count as 24 hours. Negative numbers and anything else that it cannot read are ignored. It
-// reports false if nothing is left, and for an answer from a cache (Age above 0), which is not about the
-// present.
+// reports false if nothing is left, and for an answer from a cache (Age above 0), which is not about the present.
 func RetryAfter(h http.Header, now time.Time) (time.Duration, bool) {
 	if cached(h) {
 		return 0, false

@@ -37,8 +37,7 @@ func (no *refusal) seconds() int64 {
 	return wholeSeconds(no.RetryAfter)
 }
 
-// statusOf is 503 when the reason lies in this replica, and 429 or 413 when it lies in what the client asks
-// for.
+// statusOf is 503 when the reason lies in this replica, and 429 or 413 when it lies in what the client asks for.
 func statusOf(reason quotient.Reason) int {
 	switch reason {
 	case quotient.ReasonShare, quotient.ReasonKeys, quotient.ReasonPool:

@@ -12,8 +12,7 @@ import (
 	"github.com/quotient-go/quotient"
 )
 
-// FieldSet selects the header fields in which Middleware sends a client its limit and the rest of it. See
-// SendFields.
+// FieldSet selects the header fields in which Middleware sends a client its limit and the rest of it. See SendFields.
 type FieldSet uint8
 
 const (
@@ -56,9 +55,8 @@ const (
 // No fields are sent while quotient.AwaitPool waits for the size of the pool, since the rest is not known.
 // The refusal of a client that is denied has none either, since other limiters' rules do not help it.
 //
-// If several Middlewares are nested, each sends its limits. FieldsDraft11 adds a line to each field.
-// FieldsXRateLimit keeps the limit with the fewest requests left, and among equals the one with the longest
-// reset.
+// If several Middlewares are nested, each sends its limits. FieldsDraft11 adds a line to each field. FieldsXRateLimit
+// keeps the limit with the fewest requests left, and among equals the one with the longest reset.
 //
 // A handler that forwards the fields of another server, as httputil.ReverseProxy does, adds them to these.
 func SendFields(set FieldSet) Option {
@@ -165,8 +163,7 @@ func (s *sender) send(w http.ResponseWriter, at *scratch, no *refusal) {
 	set(w, xNames, values, false)
 }
 
-// ofLimit leaves out the controllers of a policy, which come last: they are no rules that a client has to
-// keep.
+// ofLimit leaves out the controllers of a policy, which come last: they are no rules that a client has to keep.
 func ofLimit(rules []quotient.RuleState) []quotient.RuleState {
 	for n := len(rules); n > 0 && rules[n-1].Pace > 0; n-- {
 		rules = rules[:n-1]
@@ -197,7 +194,7 @@ func set(w http.ResponseWriter, names, values []string, beside bool) {
 func tighterStands(h http.Header, own level) bool {
 	left, told := numberIn(h["X-Ratelimit-Remaining"])
 	reset, told2 := numberIn(h["X-Ratelimit-Reset"])
-	return told && told2 && (left < own.left || left == own.left && reset > own.reset)
+	return told && told2 && level{left, reset}.tighter(own)
 }
 
 // numberIn is the whole number in the first line of a field.

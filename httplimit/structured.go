@@ -97,8 +97,7 @@ func (r *reader) member(m httpsfv.Member, policies httpsfv.List) {
 	r.add(q, q.Reset)
 }
 
-// unit is what a policy counts: requests if it does not say, and nothing of ours if it counts what
-// is in flight.
+// unit is what a policy counts: requests if it does not say, and nothing of ours if it counts what is in flight.
 func (r *reader) unit(params *httpsfv.Params) (name string, counts bool) {
 	value, told := params.Get("qu")
 	if !told {

@@ -29,16 +29,14 @@ const defaultBodyTimeout = 5 * time.Minute
 // Transport changes neither the request nor its headers, and never repeats a request. A caller that repeats
 // a request needs another permit, so that retries never go past the limit: examples/retry shows one.
 //
-// The permit is held until the answer's body is at its end, fails or is closed. So a slot in flight is free
-// only when the upstream's work is done. A body that is neither read nor closed releases its permit after
-// BodyTimeout.
+// The permit is held until the answer's body is at its end, fails or is closed. So a slot in flight is free only when
+// the upstream's work is done. A body that is neither read nor closed releases its permit after BodyTimeout.
 //
-// A policy that learns gets every answer as soon as its head has arrived, or what the host's Profile.Judge
-// reads of its body. 429 is policy.Throttled and 503 policy.Unavailable, both with Retry-After. Profile
-// lists what else is no success. Every other answer is policy.Success, even if its body fails later. All of
-// them include the quotas in the answer's fields. Profile.Feedback documents how they are read, and
-// ProfileFor the differences between hosts. A request without an answer, such as a cancelled one, is
-// policy.Failed.
+// A policy that learns gets every answer as soon as its head has arrived, or what the host's Profile.Judge reads of
+// its body. 429 is policy.Throttled and 503 policy.Unavailable, both with Retry-After. Profile lists what else is no
+// success. Every other answer is policy.Success, even if its body fails later. All of them include the quotas in the
+// answer's fields. Profile.Feedback documents how they are read, and ProfileFor the differences between hosts. A
+// request without an answer, such as a cancelled one, is policy.Failed.
 //
 // If the upstream enforces the limit, give the limiter such a policy and quotient.BeyondShare. If the
 // upstream counts windows, a rate without Burst exceeds the limit: a full bucket and its refill are up to
@@ -217,8 +215,7 @@ func (t *Transport) feedback(req *http.Request, resp *http.Response) policy.Feed
 	return f
 }
 
-// holdFor lets the answer's body hold the permit. An answer without a body is at
-// its end already.
+// holdFor lets the answer's body hold the permit. An answer without a body is at its end already.
 func (t *Transport) holdFor(resp *http.Response, permit quotient.Permit, feedback policy.Feedback) {
 	if resp.Body == nil || resp.Body == http.NoBody {
 		permit.Done(feedback)
@@ -241,19 +238,12 @@ func (t *Transport) holdFor(resp *http.Response, permit quotient.Permit, feedbac
 
 // lifetime is how long an answer may hold its permit.
 func (t *Transport) lifetime(resp *http.Response) time.Duration {
-	if isStream(resp) {
+	media, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
+	stream := strings.EqualFold(strings.TrimSpace(media), "text/event-stream")
+	if stream || resp.StatusCode == http.StatusSwitchingProtocols { // it is meant to last
 		return cmp.Or(t.StreamLifetime, defaultStreamLifetime)
 	}
 	return cmp.Or(t.BodyTimeout, defaultBodyTimeout)
-}
-
-// isStream reports whether an answer is meant to last.
-func isStream(resp *http.Response) bool {
-	if resp.StatusCode == http.StatusSwitchingProtocols {
-		return true
-	}
-	media, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
-	return strings.EqualFold(strings.TrimSpace(media), "text/event-stream")
 }
 
 // heldBody is the body of an answer; it holds the permit until its end.

@@ -13,8 +13,7 @@ import (
 	"github.com/quotient-go/quotient/internal/waited"
 )
 
-// limitUnread is limit for a request that may wait, and whose client's leaving would not be noticed
-// meanwhile.
+// limitUnread is limit for a request that may wait, and whose client's leaving would not be noticed meanwhile.
 func (h *handler) limitUnread(
 	w http.ResponseWriter, r *http.Request, key string, opts []quotient.CallOption, at *scratch,
 ) {
@@ -51,7 +50,11 @@ func (h *handler) mayCome(key string, opts []quotient.CallOption, d quotient.Dec
 	if d.RetryAfter > h.maxWait {
 		d = h.limiter.Explain(key, opts...).Next
 	}
-	return passes(d.Reason) && d.RetryAfter <= h.maxWait
+	switch d.Reason { // these do not pass with time: the request's body would be read for nothing
+	case quotient.ReasonDenied, quotient.ReasonTooLarge, quotient.ReasonBadRequest, quotient.ReasonShare:
+		return false
+	}
+	return d.RetryAfter <= h.maxWait
 }
 
 // await waits for a permit, from the arrival of a request on and for most at most.
@@ -223,16 +226,6 @@ func (p *patience) isTooShort(d quotient.Decision) bool {
 	}
 	end, ok := p.Context.Deadline()
 	return !ok || !end.Before(p.own())
-}
-
-// passes reports whether a refusal for this reason passes with time. The others
-// would only make the request's body be read for nothing.
-func passes(reason quotient.Reason) bool {
-	switch reason {
-	case quotient.ReasonDenied, quotient.ReasonTooLarge, quotient.ReasonBadRequest, quotient.ReasonShare:
-		return false
-	}
-	return true
 }
 
 // hidesLeaving reports whether net/http would not notice that the client leaves

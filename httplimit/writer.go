@@ -12,9 +12,8 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// tracker stands between a handler and its http.ResponseWriter: it learns the
-// status and whether the connection was taken over. It has only the methods that
-// every writer has; wrap adds those that this one has too.
+// tracker stands between a handler and its http.ResponseWriter: it learns the status and whether the connection was
+// taken over. It has only the methods that every writer has; wrap adds those that this one has too.
 type tracker struct {
 	of       *middleware
 	inner    http.ResponseWriter
@@ -73,8 +72,7 @@ func (t *tracker) hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return holdConn(conn, t.held), buffered, nil
 }
 
-// finish tells the policy, and releases the permit unless a connection has it, also when a controller
-// panics.
+// finish tells the policy, and releases the permit unless a connection has it, also when a controller panics.
 func (t *tracker) finish() {
 	if !t.hijacked {
 		defer t.held.Release()
@@ -102,8 +100,7 @@ type hijackOnly struct{ *tracker }
 func (h hijackOnly) Hijack() (net.Conn, *bufio.ReadWriter, error) { return h.hijack() }
 func (h hijackOnly) Unwrap() http.ResponseWriter                  { return h.inner }
 
-// The optional methods of a writer, one type each. They are only put together
-// for an inner writer that has them.
+// The optional methods of a writer, one type each. They are only put together for an inner writer that has them.
 type (
 	flusher    struct{ *tracker }
 	hijacker   struct{ *tracker }
@@ -157,17 +154,6 @@ func abilities(w http.ResponseWriter) (bits int) {
 
 // line is one line of a field.
 type line struct{ name, value string }
-
-// standing are the lines of the fields of all sets that are there before a handler runs: another Middleware
-// has sent them.
-func standing(h http.Header) (lines []line) {
-	for _, name := range setNames {
-		for _, value := range h[name] {
-			lines = append(lines, line{name, value})
-		}
-	}
-	return lines
-}
 
 // NoAnswer marks an answer that does not come from the upstream: policies count the request as
 // policy.Failed, and learn nothing from the answer. Call it in a handler that forwards requests and writes

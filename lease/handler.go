@@ -243,8 +243,18 @@ func (s *Server) postRemoveExpired(w http.ResponseWriter, _ *http.Request, _ pla
 	return s.answers(w, func(t *Table, now time.Time) (any, error) { return t.RemoveExpired(now), nil })
 }
 
-func (s *Server) putLock(w http.ResponseWriter, r *http.Request, p place) error {
-	a, err := s.readAsk(w, r, p)
+func (s *Server) putLock(w http.ResponseWriter, r *http.Request, p place) (err error) {
+	a := ask{peer: p.peer, semaphore: p.semaphore}
+	if a.blockFor, err = queryDuration(r, "block_for", 0); err != nil {
+		return err
+	}
+	if a.expiresIn, err = queryDuration(r, "expires_in", unchanged); err != nil {
+		return err
+	}
+	err = s.read(w, r, maxBody, func(body []byte) (err error) {
+		a.count, err = parseCount(body)
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -259,21 +269,6 @@ func (s *Server) putLock(w http.ResponseWriter, r *http.Request, p place) error 
 	}
 	answerJSON(w, status, strconv.FormatUint(a.peer, 10))
 	return nil
-}
-
-func (s *Server) readAsk(w http.ResponseWriter, r *http.Request, p place) (a ask, err error) {
-	a.peer, a.semaphore = p.peer, p.semaphore
-	if a.blockFor, err = queryDuration(r, "block_for", 0); err != nil {
-		return a, err
-	}
-	if a.expiresIn, err = queryDuration(r, "expires_in", unchanged); err != nil {
-		return a, err
-	}
-	err = s.read(w, r, maxBody, func(body []byte) (err error) {
-		a.count, err = parseCount(body)
-		return err
-	})
-	return a, err
 }
 
 func (s *Server) deleteLock(w http.ResponseWriter, _ *http.Request, p place) error {

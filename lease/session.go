@@ -141,14 +141,6 @@ func (s *session) broadcast() {
 	s.changed = make(chan struct{})
 }
 
-// wakeKeep makes keep look for what there is to do.
-func (s *session) wakeKeep() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
-
 // checkLocked loses the session if there was no contact for too long. The caller holds the lock.
 func (s *session) checkLocked() {
 	if s.err == nil && len(s.leases) > 0 && s.stale() {
@@ -232,7 +224,7 @@ func (s *session) giveBack(name string) *release {
 	}
 	s.owed[name] = r
 	s.settleLocked()
-	s.wakeKeep()
+	rest.Wake(s.wake)
 	return r
 }
 
@@ -353,7 +345,7 @@ func (s *session) renewal(ctx context.Context, q attempt) error {
 	s.mu.Lock()
 	if s.renewals == q.renewals {
 		s.beats.Store(true)
-		s.wakeKeep()
+		rest.Wake(s.wake)
 	}
 	s.mu.Unlock()
 	return s.await(ctx, func() bool { return s.renewals != q.renewals })

@@ -92,8 +92,10 @@ func replicaMain(stdin io.Reader, stdout, stderr io.Writer) int {
 	}
 	signal.Ignore(os.Interrupt) // Ctrl-C reaches the whole process group; the parent ends us in order
 	ctx, stop := context.WithCancel(context.Background())
-	go func() {
-		r.obey(in) // until the parent ends, or wants us to
+	go func() { // it obeys until the parent ends, or wants us to
+		for busy, err := r.Busy, error(nil); err == nil; err = in.Decode(&busy) {
+			r.busy.Store(busy)
+		}
 		stop()
 	}()
 	r.live(ctx)
@@ -121,16 +123,6 @@ func newThrottle(p path) (t *throttle, err error) {
 	}
 	t.limiter, err = quotient.New(p.whole(), options...)
 	return t, err
-}
-
-// obey does what the parent says, until there is no more of it.
-func (r *replica) obey(in *json.Decoder) {
-	for busy := r.Busy; ; {
-		r.busy.Store(busy)
-		if in.Decode(&busy) != nil {
-			return
-		}
-	}
 }
 
 // live follows the sources and asks until ctx ends. All that it has started has ended then.

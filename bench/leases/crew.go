@@ -282,10 +282,7 @@ func holders(most int) porcupine.Model {
 // operations is a lock as its holder believed in it: it was granted between the call of Lock and its return, and was
 // given back between the end of that belief and the answer to Unlock. Without that answer nobody knows when.
 func (h holding) operations(client int) []porcupine.Operation {
-	end := h.unlocked
-	if end == 0 {
-		end = math.MaxInt64
-	}
+	end := cmp.Or(h.unlocked, math.MaxInt64)
 	return []porcupine.Operation{
 		{ClientId: client, Input: holder{true, h.token}, Call: int64(h.called), Return: int64(h.from)},
 		{ClientId: client, Input: holder{}, Call: int64(h.to), Return: int64(end)},

@@ -110,13 +110,16 @@ func paths(n int) (all []string) {
 	return all
 }
 
-// cpuOf is the processor time that a process has used, and its children that run. Only Linux tells it so.
-func cpuOf(pid int) (sum time.Duration, err error) {
-	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+// used is the processor time of a server and its children so far. Only Linux tells it so.
+func (s *server) used() (sum time.Duration, err error) {
+	if s.Process == nil {
+		return 0, nil
+	}
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", s.PID))
 	if err != nil {
 		return 0, err
 	}
-	for _, one := range append(strings.Fields(string(children)), strconv.Itoa(pid)) {
+	for _, one := range append(strings.Fields(string(children)), strconv.Itoa(s.PID)) {
 		text, err := os.ReadFile("/proc/" + one + "/stat")
 		if err != nil {
 			return 0, err

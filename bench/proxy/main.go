@@ -1,6 +1,5 @@
-// Command proxy measures quotient proxy on the loopback interface, side by side with a bare
-// httputil.ReverseProxy, nginx, HAProxy and Caddy: real processes before one upstream. It prints tables with
-// verdicts.
+// Command proxy measures quotient proxy on the loopback interface, side by side with a bare httputil.ReverseProxy,
+// nginx, HAProxy and Caddy: real processes before one upstream. It prints tables with verdicts.
 //
 //	go run ./proxy                                     # about eight minutes, on an idle machine
 //	go run ./proxy -only overhead -rounds 3 -slice 2s

@@ -188,21 +188,14 @@ func (s *server) end() error {
 	return nil
 }
 
-// bare makes this process a bare proxy if it has been started as one.
+// bare makes this process a proxy without any limits if it has been started as one: httputil.ReverseProxy with the
+// transport of quotient proxy, whose settings are in cmd/quotient/internal/upstream.
 func bare() {
-	if at := slices.Index(os.Args, bareArg); at == 1 && len(os.Args) == 4 {
-		h := bareHandler(os.Args[3])
-		s := &http.Server{Addr: os.Args[2], Handler: h, ReadHeaderTimeout: 10 * time.Second}
-		fmt.Fprintln(os.Stderr, s.ListenAndServe())
-		os.Exit(1)
+	if at := slices.Index(os.Args, bareArg); at != 1 || len(os.Args) != 4 {
+		return
 	}
-}
-
-// bareHandler is a proxy without any limits: httputil.ReverseProxy with the transport of quotient proxy,
-// whose settings are in cmd/quotient/internal/upstream.
-func bareHandler(upstream string) *httputil.ReverseProxy {
-	to := &url.URL{Scheme: "http", Host: upstream}
-	return &httputil.ReverseProxy{
+	to := &url.URL{Scheme: "http", Host: os.Args[3]}
+	h := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(to)
 			r.SetXForwarded()
@@ -222,6 +215,9 @@ func bareHandler(upstream string) *httputil.ReverseProxy {
 		},
 		BufferPool: &buffers{sync.Pool{New: func() any { return new([32 << 10]byte) }}},
 	}
+	s := &http.Server{Addr: os.Args[2], Handler: h, ReadHeaderTimeout: 10 * time.Second}
+	fmt.Fprintln(os.Stderr, s.ListenAndServe())
+	os.Exit(1)
 }
 
 // buffers are those of bodies, used again and again.
@@ -232,11 +228,3 @@ func (p *buffers) Get() []byte { return p.Pool.Get().(*[32 << 10]byte)[:] }
 
 // Put takes it back.
 func (p *buffers) Put(b []byte) { p.Pool.Put((*[32 << 10]byte)(b)) }
-
-// used is the processor time of a server and its children so far.
-func (s *server) used() (time.Duration, error) {
-	if s.Process == nil {
-		return 0, nil
-	}
-	return cpuOf(s.PID)
-}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -78,31 +79,22 @@ func (versionCmd) Run(s streams) error {
 
 // version is the version of the program, the commit it was built from, Go's version and the platform.
 func version() string {
-	v, commit := "(devel)", ""
+	v, commit, changed := "(devel)", "", ""
 	if info, ok := debug.ReadBuildInfo(); ok {
-		if info.Main.Version != "" {
-			v = info.Main.Version
+		v = cmp.Or(info.Main.Version, v)
+		for _, s := range info.Settings {
+			switch {
+			case s.Key == "vcs.revision" && len(s.Value) >= 12:
+				commit = " " + s.Value[:12]
+			case s.Key == "vcs.modified" && s.Value == "true":
+				changed = "+changes" // files were, since
+			}
 		}
-		commit = commitOf(info.Settings)
+	}
+	if commit != "" {
+		commit += changed
 	}
 	return fmt.Sprintf("quotient %s%s %s %s/%s", v, commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-}
-
-// commitOf is the commit among the settings of a build, with a mark if files were changed since.
-func commitOf(settings []debug.BuildSetting) string {
-	commit, changed := "", ""
-	for _, s := range settings {
-		switch {
-		case s.Key == "vcs.revision" && len(s.Value) >= 12:
-			commit = " " + s.Value[:12]
-		case s.Key == "vcs.modified" && s.Value == "true":
-			changed = "+changes"
-		}
-	}
-	if commit == "" {
-		return ""
-	}
-	return commit + changed
 }
 
 type completionCmd struct {

@@ -279,8 +279,7 @@ func (s *leaseService) run(ctx context.Context, hangups <-chan os.Signal) error 
 	return together(ctx, s.serve, s.conf.Watch, s.operator.serve, reload)
 }
 
-// farewell bounds how long a leader takes to step down at the end. Without it others wait for the election's
-// TTL.
+// farewell bounds how long a leader takes to step down at the end. Without it others wait for the election's TTL.
 const farewell = 500 * time.Millisecond
 
 // elect returns what takes part in an election until its context ends. Without one it does nothing. Clients

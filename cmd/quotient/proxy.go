@@ -87,8 +87,7 @@ Examples:
 // beside names the flags that may stand beside --config.
 var beside = []string{"config", "ordinal", "replicas", "log"}
 
-// given is the flags of a command line that were given, by name, each as it was: "--listen" or
-// "QUOTIENT_LISTEN".
+// given is the flags of a command line that were given, by name, each as it was: "--listen" or "QUOTIENT_LISTEN".
 type given map[string]string
 
 // givenTo returns what was given to the command that k has parsed.
@@ -285,15 +284,6 @@ func (c *proxyCmd) parse() (*config.File, error) {
 	return file, c.named(err)
 }
 
-// named is an error with the names of flags, where there is no file.
-func (c *proxyCmd) named(err error) error {
-	var wrong config.Errors
-	if c.Config == "" && errors.As(err, &wrong) {
-		return ofFlags(wrong)
-	}
-	return err
-}
-
 // flagOf names the flag that a field of the file comes from.
 var flagOf = map[string]string{
 	"pool.source":                            "--pool",
@@ -309,8 +299,12 @@ var flagOf = map[string]string{
 	"proxy.admin.listen":                     "--admin",
 }
 
-// ofFlags is what is wrong with the flags: fields go by the names of their flags, and positions are left out.
-func ofFlags(wrong config.Errors) error {
+// named is an error where fields go by the names of their flags, and positions are left out, if there is no file.
+func (c *proxyCmd) named(err error) error {
+	var wrong config.Errors
+	if c.Config != "" || !errors.As(err, &wrong) {
+		return err
+	}
 	var lines []string
 	for _, e := range wrong {
 		line := e.Field + ": " + e.Text

@@ -86,13 +86,6 @@ func suspicious(f *config.File) (lines []string) {
 	return lines
 }
 
-// reportEnd logs what the limits have cost the requests that were within them.
-func (s *service) reportEnd() {
-	o := s.proxy.Overhead()
-	s.log.Info("overhead of requests within their limits", "requests", o.Count, "p50", o.P50, "p90", o.P90,
-		"p99", o.P99, "p99.9", o.P999, "max", o.Max)
-}
-
 // tables are what the page shows beside the limiters.
 func (s *service) tables() []admin.Table {
 	o := s.proxy.Overhead()

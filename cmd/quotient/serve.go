@@ -225,7 +225,9 @@ func (s *service) run(ctx context.Context, hangups <-chan os.Signal) error {
 		others = append(others, s.leases.serve)
 	}
 	err := together(ctx, func(ctx context.Context) error { return s.front.Serve(ctx, s.listener) }, others...)
-	s.reportEnd()
+	o := s.proxy.Overhead()
+	s.log.Info("overhead of requests within their limits", "requests", o.Count, "p50", o.P50, "p90", o.P90,
+		"p99", o.P99, "p99.9", o.P999, "max", o.Max)
 	return err
 }
 

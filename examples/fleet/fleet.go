@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"slices"
@@ -56,15 +55,6 @@ const room = 10
 // newFleet is a fleet whose replicas are processes.
 func newFleet(p plan, out *screen) *fleet {
 	return &fleet{plan: p, out: out, up: newUpstream(p.Limit, p.Burst+room), start: start, tell: (*process).tell}
-}
-
-// runFleet plays one act over a network.
-func runFleet(ctx context.Context, p plan, out *screen) (*fleet, error) {
-	f := newFleet(p, out)
-	srv := httptest.NewServer(f.up)
-	defer srv.Close()
-	f.url = srv.URL
-	return f, f.run(ctx)
 }
 
 // run starts the replicas and goes through the script. In any case no replica is left afterwards.

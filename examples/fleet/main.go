@@ -23,6 +23,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net/http/httptest"
 	"os"
 	"os/signal"
 	"slices"
@@ -73,8 +74,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 func (p plan) play(ctx context.Context, stdout io.Writer) (kept bool, err error) {
 	out := newScreen(stdout, p)
 	out.head()
-	f, err := runFleet(ctx, p, out)
-	switch {
+	f := newFleet(p, out)
+	srv := httptest.NewServer(f.up)
+	defer srv.Close()
+	f.url = srv.URL
+	switch err := f.run(ctx); {
 	case err != nil:
 		return false, err
 	case len(f.log) == 0:

@@ -9,6 +9,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -144,9 +145,7 @@ func (s *story) turn(ctx context.Context, c *client, meanwhile func(*lease.Lease
 	if err != nil {
 		return err
 	}
-	if s.first == 0 {
-		s.first = l.Token()
-	}
+	s.first = cmp.Or(s.first, l.Token())
 	s.say("%s holds the lock, with the first token + %d", c.name, l.Token()-s.first)
 	if err := meanwhile(l); err != nil {
 		return err

@@ -5,9 +5,8 @@
 //	curl -i -H 'X-API-Key: key-of-ann' localhost:8080/hello     # ten at once, then 429
 //	curl -s localhost:8080/metrics | grep quotient_requests
 //
-// The page is at http://localhost:9091. With -service NAME, a headless Service, the limits are those of all its
-// pods together; without it those of this process. It serves until it is interrupted. limits.go is the part to
-// copy.
+// The page is at http://localhost:9091. With -service NAME, a headless Service, the limits are those of all its pods
+// together; without it those of this process. It serves until it is interrupted. limits.go is the part to copy.
 package main
 
 import (

@@ -2,11 +2,10 @@
 //
 //	go run ./examples/tenants
 //
-// A plan is a class of tenants with one limit for each of them: free, paid, internal. A call names its plan
-// (Plan), and a plan's limit changes at once for all its tenants (SetPlan). A tenant that changes its plan
-// keeps what it has used. One customer has more than its plan (Override), and an abuser is refused (Deny).
-// Where tenants share a backend, paying ones go first, and no tenant starves (Priority). Explain shows why a
-// tenant waits.
+// A plan is a class of tenants with one limit for each of them: free, paid, internal. A call names its plan (Plan),
+// and a plan's limit changes at once for all its tenants (SetPlan). A tenant that changes its plan keeps what it has
+// used. One customer has more than its plan (Override), and an abuser is refused (Deny). Where tenants share a
+// backend, paying ones go first, and no tenant starves (Priority). Explain shows why a tenant waits.
 //
 // newTenants is the part to copy. The program ends by itself at once. The exit status is 1 when one of these
 // does not hold.
@@ -141,8 +140,7 @@ const (
 	internal = "internal" // jobs of our own
 )
 
-// Each tenant may do this much over the fleet: requests at once, and then in an hour; internal ones, in
-// flight.
+// Each tenant may do this much over the fleet: requests at once, and then in an hour; internal ones, in flight.
 const (
 	freeAtOnce       = 10
 	paidAtOnce       = 100

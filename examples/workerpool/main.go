@@ -2,11 +2,10 @@
 //
 //	go run ./examples/workerpool
 //
-// Two limits hold. The reader takes as much of a batch as there is room for (TryAcquireUpTo), and gives back
-// what the queue did not have (Correct). A worker takes the tokens that a message will probably cost, and
-// corrects them afterwards. A message with pictures has a weight of four. pool.go is the part to copy. The
-// program ends by itself in about two seconds. The exit status is 1 when a message was lost or a limit did
-// not hold.
+// Two limits hold. The reader takes as much of a batch as there is room for (TryAcquireUpTo), and gives back what the
+// queue did not have (Correct). A worker takes the tokens that a message will probably cost, and corrects them
+// afterwards. A message with pictures has a weight of four. pool.go is the part to copy. The program ends by itself
+// in about two seconds. The exit status is 1 when a message was lost or a limit did not hold.
 package main
 
 import (

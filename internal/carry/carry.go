@@ -19,8 +19,7 @@ type Carrier interface {
 	Carry(name string, turn func(Sums)) (stop func(), err error)
 }
 
-// Sums are the reports of a pool's replicas on the keys of a limiter. They are valid during one call of
-// turn.
+// Sums are the reports of a pool's replicas on the keys of a limiter. They are valid during one call of turn.
 type Sums interface {
 	// Say sets this replica's report on a key from now on. The zero Terms withdraw it.
 	Say(key string, own Terms)

@@ -50,17 +50,7 @@ func Require(t testing.TB) {
 // Start returns a server that serves, and ends with the test. It calls Require.
 func Start(t testing.TB) *Server {
 	t.Helper()
-	Require(t)
-	s, err := newServer(t, "one"), error(nil)
-	for range 3 { // another process may take a port meanwhile
-		s.urls = [2]string{"http://" + tested.FreeAddr(t), "http://" + tested.FreeAddr(t)}
-		s.extra = []string{"--initial-cluster", s.name + "=" + s.urls[1]}
-		if err = s.run(); err == nil {
-			return s
-		}
-	}
-	t.Fatal(err)
-	return nil
+	return Cluster(t, 1)[0]
 }
 
 // Cluster returns the n members of one store, which serve, and end with the test. It calls Require.
@@ -69,39 +59,23 @@ func Cluster(t testing.TB, n int) (all []*Server) {
 	Require(t)
 	var peers []string
 	for i := range n {
-		s := newServer(t, string(rune('a'+i)))
+		s := &Server{t: t, name: string(rune('a' + i)), dir: t.TempDir()}
+		t.Cleanup(s.Kill)
 		s.urls = [2]string{"http://" + tested.FreeAddr(t), "http://" + tested.FreeAddr(t)}
 		all, peers = append(all, s), append(peers, s.name+"="+s.urls[1])
 	}
-	var starting sync.WaitGroup
 	for _, s := range all {
 		s.extra = []string{"--initial-cluster", strings.Join(peers, ",")}
 		s.launch()
-		starting.Go(func() {
-			if err := s.serves(); err != nil {
-				t.Error(err)
-			}
-		})
 	}
-	starting.Wait()
+	for _, s := range all {
+		tested.Must(t, s.serves())
+	}
 	return all
-}
-
-// newServer returns a server without addresses that does not run yet.
-func newServer(t testing.TB, name string) *Server {
-	s := &Server{t: t, name: name, dir: t.TempDir()}
-	t.Cleanup(s.Kill)
-	return s
 }
 
 // Addr returns the host and port for clients.
 func (s *Server) Addr() string { return strings.TrimPrefix(s.urls[0], "http://") }
-
-// run starts the server and returns when it serves.
-func (s *Server) run() error {
-	s.launch()
-	return s.serves()
-}
 
 // launch starts the server's process.
 func (s *Server) launch() {
@@ -149,7 +123,8 @@ func (s *Server) Restart(wipe bool) {
 	if wipe {
 		tested.Must(s.t, os.RemoveAll(filepath.Join(s.dir, "data")))
 	}
-	tested.Must(s.t, s.run())
+	s.launch()
+	tested.Must(s.t, s.serves())
 }
 
 // Signal sends a signal to the server, which goes on.
@@ -190,8 +165,7 @@ func Leader(t testing.TB, members []*Server) *Server {
 	return nil
 }
 
-// Relay is a network between a client and a server that can be stalled, and cut. It is safe for concurrent
-// use.
+// Relay is a network between a client and a server that can be stalled, and cut. It is safe for concurrent use.
 type Relay struct {
 	t  testing.TB
 	l  net.Listener

@@ -61,7 +61,7 @@ var rooms = []room{
 	{"internal/judge", ". policy internal/adversary internal/carry internal/inside", "", ""}, // what it proves it shares no code with
 	{"internal/rest", "", "", ""},
 	{"internal/overdue", ".", "", ""},
-	{"internal/listen", "", "", ""},
+	{"internal/listen", "internal/rest", "", ""},
 	{"internal/files", "", "", ""}, // whatever reads a file while it runs reads it so
 	{"internal/adaptertest", adapter, "", ""},
 	{"internal/guards", "", "", ""}, // it runs the go command, and must build when nothing else does
@@ -82,10 +82,10 @@ var rooms = []room{
 	{"metrics", ". policy lease metrics", "github.com/prometheus", "internal/carried internal/needed"},
 
 	// A source needs the Source interface, and the client of what it reads.
-	{"poolsize/dns/...", ". poolsize", "golang.org/x/net/dns/dnsmessage", ""},
-	{"poolsize/file", ". poolsize internal/files", "", "poolsize/internal/watched"},
+	{"poolsize/dns/...", ". poolsize internal/rest", "golang.org/x/net/dns/dnsmessage", ""},
+	{"poolsize/file", ". poolsize internal/files internal/rest", "", "poolsize/internal/watched"},
 	{"poolsize/internal/setting", "", "", ""},
-	{"poolsize/internal/watched", ".", "", ""},
+	{"poolsize/internal/watched", ". internal/rest", "", ""},
 	{"poolsize/pooltest", ".", "go.uber.org/goleak", ""},
 	{"poolsize/redis/...", ". policy poolsize internal/kept internal/needed internal/rest",
 		"github.com/redis/go-redis/v9 github.com/alicebob/miniredis/v2", ""},
@@ -98,7 +98,7 @@ var rooms = []room{
 
 	// A parser of files; heavy sources are handed to it.
 	{"config/...", ". policy httplimit lease poolsize/dns poolsize/file " +
-		"internal/carry internal/field internal/files internal/kinds internal/shown",
+		"internal/carry internal/field internal/files internal/kinds internal/rest internal/shown",
 		"github.com/pelletier/go-toml/v2 github.com/fsnotify/fsnotify", "internal/carried"},
 	{"deploy/proxy", ". config lease", "k8s.io sigs.k8s.io github.com/prometheus-operator",
 		"internal/needed"},

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/quotient-go/quotient/internal/rest"
 )
 
 const (
@@ -271,7 +273,7 @@ func (p *Places) Follow(conn net.Conn, state http.ConnState) {
 		if !c.known { // the server's IdleTimeout is for the others
 			c.end = time.AfterFunc(StrangerIdle, func() { _ = cut(conn) })
 		}
-		p.change()
+		rest.Wake(p.changed)
 	case http.StateHijacked:
 		c.put(false)
 		c.upgraded = true
@@ -291,15 +293,7 @@ func (p *Places) Leave(conn net.Conn) {
 	if !c.gone {
 		c.vacate()
 	}
-	p.change()
-}
-
-// change lets an Accept that waits try again.
-func (p *Places) change() {
-	select {
-	case p.changed <- struct{}{}:
-	default: // it is known already that something has changed
-	}
+	rest.Wake(p.changed)
 }
 
 type placeKey struct{}

@@ -13,8 +13,7 @@ func ownerOnly(string, string, syscall.RawConn) error { return nil }
 // refusedConnection is false: what cannot be told from a socket in use stays.
 func refusedConnection(error) bool { return false }
 
-// lockPath locks nothing: no socket is removed that another process may have made, so one of two fails to
-// make it.
+// lockPath locks nothing: no socket is removed that another process may have made, so one of two fails to make it.
 func lockPath(context.Context, string) (unlock func() error, err error) {
 	return func() error { return nil }, nil
 }

@@ -43,8 +43,7 @@ func (b *Bucket) Spend(at time.Duration, f *Fill, n float64) {
 	b.Tokens, b.Last = min(f.Size, b.Has(at, f)-n), at
 }
 
-// UntilHas returns how long until the bucket would hold n, were it large enough. It is cut to whole
-// nanoseconds.
+// UntilHas returns how long until the bucket would hold n, were it large enough. It is cut to whole nanoseconds.
 func (b *Bucket) UntilHas(at time.Duration, f *Fill, n float64) time.Duration {
 	return f.In(n - b.Has(at, f))
 }
@@ -102,8 +101,7 @@ func (b *Bucket) Age(t Instant, r *Rule) time.Duration {
 // State is what the bucket holds.
 func (b *Bucket) State(t Instant, r *Rule) State { return State{Has: b.Has(t.At, &r.Fill)} }
 
-// Follow keeps the tokens that are there, up to the new size. A raise brings none at once: they come at the
-// rate.
+// Follow keeps the tokens that are there, up to the new size. A raise brings none at once: they come at the rate.
 func (b *Bucket) Follow(t Instant, old, _ *Rule) {
 	b.Tokens, b.Last = b.Has(t.At, &old.Fill), t.At
 }

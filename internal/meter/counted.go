@@ -38,9 +38,8 @@ func (w *Window) Learn(t Instant, c *Schedule, others int64, ends time.Duration)
 	w.recount(t, c)
 }
 
-// recount works out what the window allows now. With fresh reports that is what the others have left of the
-// limit. Without, it is the share, and no more than what they had left. Events used within it are not owed
-// when it shrinks.
+// recount works out what the window allows now. With fresh reports that is what the others have left of the limit.
+// Without, it is the share, and no more than what they had left. Events used within it are not owed when it shrinks.
 func (w *Window) recount(t Instant, c *Schedule) {
 	f := w.Fleet
 	if !w.Counts() {

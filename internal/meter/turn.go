@@ -22,9 +22,8 @@ type Turn struct {
 // the next replica.
 const TurnPart = 0.1
 
-// minTurn is the shortest interval in which replicas take turns. Clocks that NTP keeps differ by some
-// milliseconds, and timers on a busy machine are as late: a tenth of anything shorter would be missed too
-// often.
+// minTurn is the shortest interval in which replicas take turns. Clocks that NTP keeps differ by some milliseconds,
+// and timers on a busy machine are as late: a tenth of anything shorter would be missed too often.
 const minTurn = 50 * time.Millisecond
 
 // NewTurn returns the turn of a replica under a paced rate with so many nanoseconds from one event to the next, or nil

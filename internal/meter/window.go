@@ -44,11 +44,10 @@ func (c *Schedule) index(wall int64) int64 { return floorDiv(wall, c.Per) }
 
 // quota is the number of whole events that this replica may do in window k.
 //
-// With an ordinal it is floor((k+1)E/N + i/N) - floor(kE/N + i/N), i = ordinal-1. Hermite's
-// identity, floor(x) + floor(x+1/N) + … + floor(x+(N-1)/N) = floor(Nx), makes the sum over
-// the replicas exactly floor((k+1)E) - floor(kE): nothing is lost and nothing is added.
-// A replica of weight w has what its w ordinals have together. Without one it is floor(wE/N), or 1 in every
-// ceil(N/(wE)) windows when that is 0.
+// With an ordinal it is floor((k+1)E/N + i/N) - floor(kE/N + i/N), i = ordinal-1. Hermite's identity, floor(x) +
+// floor(x+1/N) + … + floor(x+(N-1)/N) = floor(Nx), makes the sum over the replicas exactly floor((k+1)E) - floor(kE):
+// nothing is lost and nothing is added. A replica of weight w has what its w ordinals have together. Without one it
+// is floor(wE/N), or 1 in every ceil(N/(wE)) windows when that is 0.
 func (c *Schedule) quota(k int64) int64 {
 	if c.ordinal > 0 {
 		cycle := int64(c.replicas * Milli) // the floors repeat after that many windows

@@ -16,8 +16,7 @@ func Listed(program string) bool {
 	return slices.Contains(strings.Split(os.Getenv(Variable), ","), program)
 }
 
-// Without skips a test that lacks the program, and prints the reason. It fails the test if the program is
-// listed.
+// Without skips a test that lacks the program, and prints the reason. It fails the test if the program is listed.
 func Without(t testing.TB, program, reason string) {
 	t.Helper()
 	if Listed(program) {

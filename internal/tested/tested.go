@@ -48,9 +48,8 @@ func Event[T any](t testing.TB, c <-chan T) (v T) {
 	return v
 }
 
-// FreeAddr returns an address on loopback without a listener. Its port is below those that connections get,
-// and its host is one of 16 million where the system has them, or another server may take it while this one is
-// stopped.
+// FreeAddr returns an address on loopback without a listener. Its port is below those that connections get, and its
+// host is one of 16 million where the system has them, or another server may take it while this one is stopped.
 func FreeAddr(t testing.TB) string {
 	t.Helper()
 	host := fmt.Sprintf("127.%d.%d.%d", 1+mathrand.IntN(254), mathrand.IntN(256), 1+mathrand.IntN(254))

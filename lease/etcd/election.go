@@ -15,11 +15,10 @@
 //
 // # What is not promised
 //
-// On Linux, the clock that counts a term stops while the whole machine is suspended. A lease.Server also
-// reads the time of day, and grants nothing once that is past its term. If the time of day stopped or was
-// set back as well, the server leads until its next call to the store, at most a quarter of the TTL later.
-// If only the process is stopped, both clocks run on. A holder may be suspended too: only fencing tokens
-// help there.
+// On Linux, the clock that counts a term stops while the whole machine is suspended. A lease.Server also reads the
+// time of day, and grants nothing once that is past its term. If the time of day stopped or was set back as well, the
+// server leads until its next call to the store, at most a quarter of the TTL later. If only the process is stopped,
+// both clocks run on. A holder may be suspended too: only fencing tokens help there.
 //
 // The clocks need not agree, but must run at one speed. A tenth of the TTL is the margin for differences.
 //
@@ -40,10 +39,9 @@
 //
 //	quotient-leases/locks/694d9a2c1f0e8a05    https://a.example:8000
 //
-// A key has the election's name, and the lease in etcd. Its value is the server's URL. The server with the
-// oldest key leads. The election package of etcd's own client uses such keys too, and so does etcdctl:
-// "etcdctl elect -l quotient-leases/locks" shows the leader. Every client that may write these keys is
-// trusted.
+// A key has the election's name, and the lease in etcd. Its value is the server's URL. The server with the oldest key
+// leads. The election package of etcd's own client uses such keys too, and so does etcdctl: "etcdctl elect -l
+// quotient-leases/locks" shows the leader. Every client that may write these keys is trusted.
 package etcd
 
 import (
@@ -155,10 +153,7 @@ func (e *Election) run(ctx context.Context, st store) error {
 // complete returns an Election with all its fields set, or an error that names the first one that is wrong.
 func (e *Election) complete() (*Election, error) {
 	c := *e
-	c.TTL = cmp.Or(c.TTL, DefaultTTL)
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
+	c.TTL, c.Log = cmp.Or(c.TTL, DefaultTTL), cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	switch {
 	case c.Client == nil || c.Client.ActiveConnection() == nil:
 		return nil, errors.New("lease/etcd: Election.Client is nil, or has no connection")

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quotient-go/quotient/internal/rest"
 	"github.com/quotient-go/quotient/lease"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -55,12 +56,7 @@ func (t *term) run(ctx context.Context) error {
 	changed := make(chan struct{}, 1)
 	var watching sync.WaitGroup
 	watching.Go(func() {
-		t.store.watch(ctx, t.e.keys(), func() {
-			select {
-			case changed <- struct{}{}:
-			default:
-			}
-		})
+		t.store.watch(ctx, t.e.keys(), func() { rest.Wake(changed) })
 	})
 	defer watching.Wait()
 	defer cancel()
@@ -109,7 +105,7 @@ func (t *term) leave(ctx context.Context) (left clientv3.LeaseID) {
 		return t.old
 	}
 	ctx = context.WithoutCancel(ctx)
-	err := twice(ctx, farewell/2, func(ctx context.Context) error { return t.store.revoke(ctx, t.lease) })
+	err := rest.Twice(ctx, farewell/2, func(ctx context.Context) error { return t.store.revoke(ctx, t.lease) })
 	if err != nil {
 		t.e.Log.DebugContext(ctx, "lease election: the candidacy stays until its lease ends",
 			"election", t.e.Name, "error", err)
@@ -147,7 +143,7 @@ func (t *term) renew(ctx context.Context) error {
 	var sent time.Time
 	var before, after uint64 // raft terms
 	var first candidate
-	err := twice(ctx, t.e.beat()/2, func(ctx context.Context) (err error) {
+	err := rest.Twice(ctx, t.e.beat()/2, func(ctx context.Context) (err error) {
 		sent = time.Now()
 		before, err = t.store.renew(ctx, t.lease)
 		return err
@@ -155,7 +151,7 @@ func (t *term) renew(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("renew the lease: %w", err)
 	}
-	err = twice(ctx, t.e.beat()/2, func(ctx context.Context) (err error) {
+	err = rest.Twice(ctx, t.e.beat()/2, func(ctx context.Context) (err error) {
 		first, after, err = t.store.first(ctx, t.e.keys(), t.own)
 		return err
 	})
@@ -225,7 +221,7 @@ func (t *term) goOn(ctx context.Context) error {
 // draw returns tokens that are newer than all before.
 func (t *term) draw(ctx context.Context) (lease.Tokens, error) {
 	var revision int64
-	err := twice(ctx, t.e.beat()/2, func(ctx context.Context) (err error) {
+	err := rest.Twice(ctx, t.e.beat()/2, func(ctx context.Context) (err error) {
 		revision, err = t.store.draw(ctx, t.own, t.lease)
 		return err
 	})
@@ -241,18 +237,4 @@ func (t *term) draw(ctx context.Context) (lease.Tokens, error) {
 	*t.seen = revision
 	next := tokenBase | uint64(revision)<<tokenBits
 	return lease.Tokens{Next: next, End: next + 1<<tokenBits}, nil
-}
-
-// twice calls f, and once more where it takes longer than that: a client of several members asks another one then.
-func twice(ctx context.Context, most time.Duration, f func(context.Context) error) (err error) {
-	for range 2 {
-		short, cancel := context.WithTimeout(ctx, most)
-		err = f(short)
-		late := err != nil && short.Err() != nil && ctx.Err() == nil
-		cancel()
-		if !late {
-			break
-		}
-	}
-	return err
 }

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/rest"
 	"github.com/quotient-go/quotient/poolsize/internal/setting"
 )
 
@@ -34,15 +35,13 @@ type Source struct {
 	// Name is a host name, or with SRV the full name of a service, such as
 	// _http._tcp.web.default.svc.cluster.local. (with the dot). An IP address is an error.
 	//
-	// Name should end with a dot. Without the dot the resolver tries the machine's search list. In
-	// Kubernetes it tries the list before the name itself if the name has fewer than five dots (ndots:5). A
-	// wildcard in one of the search domains may then answer with a list of one. A server that refuses one
-	// of the names fails the look-up.
+	// Name should end with a dot. Without the dot the resolver tries the machine's search list. In Kubernetes it
+	// tries the list before the name itself if the name has fewer than five dots (ndots:5). A wildcard in one of the
+	// search domains may then answer with a list of one. A server that refuses one of the names fails the look-up.
 	//
-	// The machine's hosts file comes before DNS: a container whose own host name is Name counts itself
-	// alone. With the dot the resolver skips an entry for a name of one part, such as "web.". It does not
-	// skip an entry for a name of more parts, such as "web.test.": remove such an entry. SRV does not read
-	// the hosts file.
+	// The machine's hosts file comes before DNS: a container whose own host name is Name counts itself alone. With
+	// the dot the resolver skips an entry for a name of one part, such as "web.". It does not skip an entry for a
+	// name of more parts, such as "web.test.": remove such an entry. SRV does not read the hosts file.
 	Name string
 	// SRV counts the distinct pairs of target and port in the SRV records of Name, so that replicas that
 	// share a host count each. There is no ordinal then. This replica is not added to the list, since the
@@ -76,22 +75,19 @@ type Source struct {
 	// loopback and link-local ones. The ordinal is the position of the first listed one in the sorted list,
 	// from 1. It is 0, not known, while none is listed.
 	//
-	// While none of them is listed, in either family, the count is one more than the list holds: this
-	// replica runs, and is not listed yet or no longer. If the listed address is not one of the
-	// interfaces', for example behind NAT, set it here. Otherwise the count stays one too high, which is
-	// safe and makes shares smaller.
+	// While none of them is listed, in either family, the count is one more than the list holds: this replica runs,
+	// and is not listed yet or no longer. If the listed address is not one of the interfaces', for example behind
+	// NAT, set it here. Otherwise the count stays one too high, which is safe and makes shares smaller.
 	//
 	// An empty slice, unlike nil, means that the address is not known. There is no ordinal then, and
 	// nothing is added to the list.
 	Own []netip.Addr
-	// Uncapped accepts a list of exactly eight. Set it where DNS lists every replica, as CoreDNS does in
-	// Kubernetes.
+	// Uncapped accepts a list of exactly eight. Set it where DNS lists every replica, as CoreDNS does in Kubernetes.
 	//
-	// Some resolvers return at most eight addresses, and so does AWS Cloud Map, which names ECS services.
-	// So without Uncapped a list of eight counts as one that was cut. The count is then eight (nine, if
-	// this replica is not in the list) or the last other count, whichever is larger. There is no ordinal,
-	// and each look-up also reports ErrEight. A fleet that shrinks to exactly eight keeps its earlier count
-	// for as long as it has eight.
+	// Some resolvers return at most eight addresses, and so does AWS Cloud Map, which names ECS services. So without
+	// Uncapped a list of eight counts as one that was cut. The count is then eight (nine, if this replica is not in
+	// the list) or the last other count, whichever is larger. There is no ordinal, and each look-up also reports
+	// ErrEight. A fleet that shrinks to exactly eight keeps its earlier count for as long as it has eight.
 	Uncapped bool
 }
 
@@ -136,20 +132,13 @@ func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) e
 		return err
 	}
 	w := watcher{Source: s, resolver: resolver(s.Resolver, cmp.Or(s.Timeout, defaultTimeout)/exchanges)}
-	timer := time.NewTimer(0)
-	defer timer.Stop()
 	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-timer.C:
-		}
 		found, err := w.look(ctx)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		w.tell(found, err, report)
-		timer.Reset(setting.Jittered(cmp.Or(s.Refresh, defaultRefresh)))
+		rest.For(ctx, setting.Jittered(cmp.Or(s.Refresh, defaultRefresh)))
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/poolsize/dns/dnstest"
+	"github.com/quotient-go/quotient/poolsize/internal/setting"
 	"github.com/quotient-go/quotient/poolsize/pooltest"
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
@@ -278,7 +279,7 @@ func TestNewReplicaCountsItself(t *testing.T) {
 
 // The addresses of this machine are found among those that are listed.
 func TestOwnAddressesAreThoseOfTheInterfaces(t *testing.T) {
-	own, err := interfaces()
+	own, err := setting.OwnAddrs()
 	if err != nil {
 		t.Fatal(err)
 	}

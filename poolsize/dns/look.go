@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/poolsize/internal/setting"
 	"golang.org/x/net/dns/dnsmessage"
 )
 
@@ -80,8 +81,8 @@ func (w *watcher) addresses(ctx context.Context) (finding, error) {
 	}
 	own := w.Own
 	if own == nil {
-		if own, err = interfaces(); err != nil {
-			return finding{}, err
+		if own, err = setting.OwnAddrs(); err != nil {
+			return finding{}, fmt.Errorf("own addresses: %w", err)
 		}
 	}
 	listed := list(found)
@@ -123,21 +124,6 @@ func place(listed, own []netip.Addr) int {
 	})
 }
 
-// interfaces are the addresses of this machine that no other has.
-func interfaces() ([]netip.Addr, error) {
-	nets, err := net.InterfaceAddrs()
-	if err != nil {
-		return nil, fmt.Errorf("own addresses: %w", err)
-	}
-	var own []netip.Addr
-	for _, n := range nets {
-		if p, err := netip.ParsePrefix(n.String()); err == nil && p.Addr().IsGlobalUnicast() {
-			own = append(own, p.Addr())
-		}
-	}
-	return own, nil
-}
-
 // resolver asks whom r asks, with Go's own resolver, since only that one can be ended. It is strict: when one
 // of the two families fails, the other's addresses are not all there are. Each server has its part of the
 // time, so that there is some for the next one: package net by itself waits 5 s for each.
@@ -153,12 +139,11 @@ func resolver(r *net.Resolver, part time.Duration) *net.Resolver {
 			defer cancel()
 			return nil, failure(ctx, "dial", network, err)
 		}
-		// Package net waits for a silent server until its own time-out, though no caller waits for net any
-		// more.
+		// Package net waits for a silent server until its own time-out, though no caller waits for net any more.
 		context.AfterFunc(ctx, func() { cancel(); c.Close() })
 		fail := func(err error) error { return failure(ctx, "read", network, err) }
-		if p, ok := c.(net.PacketConn); ok {
-			return datagrams{c, p, fail}, nil
+		if p, ok := c.(packetConn); ok {
+			return datagrams{p, fail}, nil
 		}
 		return &stream{Conn: c, fail: fail}, nil
 	}
@@ -215,13 +200,17 @@ func (s *stream) receive() ([]byte, error) {
 // sends more than it was asked to has been cut there. Package net then asks again over TCP. Any other
 // incomplete answer becomes a failure of the server, once net has checked the sender.
 type datagrams struct {
+	packetConn // package net tells it from a stream by its methods
+	fail       func(error) error
+}
+
+type packetConn interface {
 	net.Conn
-	packets net.PacketConn
-	fail    func(error) error
+	net.PacketConn
 }
 
 func (d datagrams) Read(b []byte) (int, error) {
-	n, err := d.Conn.Read(b)
+	n, err := d.packetConn.Read(b)
 	if err != nil {
 		return 0, d.fail(err)
 	}
@@ -233,12 +222,6 @@ func (d datagrams) Read(b []byte) (int, error) {
 	}
 	return n, nil
 }
-
-// ReadFrom and WriteTo tell package net that this is no stream. It does not call them.
-func (d datagrams) ReadFrom(b []byte) (int, net.Addr, error) { return d.packets.ReadFrom(b) }
-
-// WriteTo stands beside ReadFrom.
-func (d datagrams) WriteTo(b []byte, to net.Addr) (int, error) { return d.packets.WriteTo(b, to) }
 
 // Offsets in a message, and bits of its fields (RFC 1035, 4.1), for what is changed in place.
 const (

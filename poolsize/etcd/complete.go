@@ -9,23 +9,7 @@ import (
 	"github.com/quotient-go/quotient/poolsize/internal/setting"
 )
 
-// The defaults of Source's fields.
-const (
-	defaultPrefix = "quotient"
-	defaultPeriod = time.Second
-	// defaultExpiry is ten periods: nine lost looks in a row are not a death.
-	defaultExpiry = 10 * time.Second
-)
-
-const (
-	field = "poolsize/etcd: Source."
-	// shortestPeriod keeps a mistyped period from being a flood.
-	shortestPeriod = time.Millisecond
-	// longestExpiry bounds how long the dead count.
-	longestExpiry = 10 * time.Minute
-	// longestCommand is the longest that one command may take.
-	longestCommand = time.Second
-)
+const field = "poolsize/etcd: Source."
 
 // Validate reports the first field that is wrong, as Watch does. It does not ask the store.
 func (s *Source) Validate() error {
@@ -37,9 +21,9 @@ func (s *Source) Validate() error {
 func (s *Source) complete() (*Source, error) {
 	c := &Source{
 		Client: s.Client, Fleet: s.Fleet, ID: s.ID,
-		Prefix: cmp.Or(s.Prefix, defaultPrefix),
-		Period: cmp.Or(s.Period, defaultPeriod),
-		Expiry: cmp.Or(s.Expiry, defaultExpiry),
+		Prefix: cmp.Or(s.Prefix, setting.Prefix),
+		Period: cmp.Or(s.Period, setting.Period),
+		Expiry: cmp.Or(s.Expiry, setting.Expiry),
 	}
 	if c.Client == nil {
 		return nil, errors.New(field + "Client: nil")
@@ -53,8 +37,8 @@ func (s *Source) complete() (*Source, error) {
 		// A slash would put a fleet's keys among another one's.
 		setting.Name(field+"Fleet", c.Fleet, setting.LongestName, "/", "a slash"),
 		setting.Name(field+"ID", c.ID, setting.LongestName, "/", "a slash"),
-		setting.Between(field+"Period", c.Period, shortestPeriod, longestExpiry/2),
-		setting.Between(field+"Expiry", c.Expiry, 2*c.Period, longestExpiry))
+		setting.Between(field+"Period", c.Period, setting.ShortestPeriod, setting.LongestExpiry/2),
+		setting.Between(field+"Expiry", c.Expiry, 2*c.Period, setting.LongestExpiry))
 	if err == nil && c.Expiry%time.Second != 0 {
 		err = fmt.Errorf(field+"Expiry: %v is no whole number of seconds", c.Expiry)
 	}
@@ -66,7 +50,7 @@ func (s *Source) complete() (*Source, error) {
 func (s *Source) keys() string { return s.Prefix + "/" + s.Fleet + "/" }
 
 // patience returns the longest that one command of a complete source may take.
-func (s *Source) patience() time.Duration { return min(longestCommand, s.Expiry/2) }
+func (s *Source) patience() time.Duration { return min(setting.LongestCommand, s.Expiry/2) }
 
 // start returns how long nothing is reported after a registration. All others that reach the store look once
 // a period, give or take the jitter, and after a failure no later. A command that hung may have held them up.

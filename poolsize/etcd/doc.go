@@ -1,13 +1,11 @@
-// Package etcd counts the replicas of a fleet in etcd. A Source gives its replica a lease and one key, and
-// watches the keys of the others. It deletes its own key at the end. Nothing on the request path waits for
-// the store. The tests run with etcd 3.4.23, the version in Debian 12, and client 3.6; client 3.7.3 has
-// passed them too.
+// Package etcd counts the replicas of a fleet in etcd. A Source gives its replica a lease and one key, and watches
+// the keys of the others. It deletes its own key at the end. Nothing on the request path waits for the store. The
+// tests run with etcd 3.4.23, the version in Debian 12, and client 3.6; client 3.7.3 has passed them too.
 //
 // # How a fleet is counted
 //
-// Each process puts one key under the fleet's prefix, with a lease of Expiry. It lists the prefix, and
-// watches it from the revision of the list. So every start and every end of a replica reaches all others
-// within milliseconds.
+// Each process puts one key under the fleet's prefix, with a lease of Expiry. It lists the prefix, and watches it
+// from the revision of the list. So every start and every end of a replica reaches all others within milliseconds.
 //
 // Once a Period each replica renews its lease and checks the store: it reads the number of keys and the
 // newest revision among them. If these do not match the result of the watch, as with a watch that hangs, it
@@ -55,28 +53,25 @@
 //
 // # Limits
 //
-// A replica that can reach its upstream, and not the store, is dropped by the others when its lease ends.
-// Until its next check it uses the share that it had, so the fleet uses one share too many for as long as
-// that lasts. quotient.HintMaxAge ends it. If all lose the store for longer than an Expiry, each keeps its
-// last good pool.
+// A replica that can reach its upstream, and not the store, is dropped by the others when its lease ends. Until its
+// next check it uses the share that it had, so the fleet uses one share too many for as long as that lasts.
+// quotient.HintMaxAge ends it. If all lose the store for longer than an Expiry, each keeps its last good pool.
 //
 // A new replica that finds an empty store counts those that are back by the end of its start. Others may
 // take longer: DialKeepAliveTime bounds how long a connection can be dead without notice.
 //
-// The store does the work of one check for each replica in each Period, which takes about a microsecond a
-// key. So fleets of more than 1,000 check less often, by the square of their size: one of 10,000 checks
-// once in 100 periods. Every new replica causes one event at each other replica. A fleet of more than
-// 1,000,000 keys is an error.
+// The store does the work of one check for each replica in each Period, which takes about a microsecond a key. So
+// fleets of more than 1,000 check less often, by the square of their size: one of 10,000 checks once in 100 periods.
+// Every new replica causes one event at each other replica. A fleet of more than 1,000,000 keys is an error.
 //
 // # Keys
 //
 //	quotient/web/web-0:2NCPNFJHJGJYWBAJBP3CXSGDYU    {"version":1}
 //
-// A key has the prefix, the fleet, and the ID with a random word. The slash after the fleet separates "app"
-// from "app2". A key counts as one replica if it has a lease and a name without a further slash. Its value
-// is ignored: a later version may add fields, such as a weight, and such a replica counts as one here. A
-// key without a lease would never expire, so it does not count. Every client that may write these keys is
-// trusted.
+// A key has the prefix, the fleet, and the ID with a random word. The slash after the fleet separates "app" from
+// "app2". A key counts as one replica if it has a lease and a name without a further slash. Its value is ignored: a
+// later version may add fields, such as a weight, and such a replica counts as one here. A key without a lease would
+// never expire, so it does not count. Every client that may write these keys is trusted.
 //
 // Where the store has users, this role is enough:
 //

@@ -29,9 +29,8 @@ type Source struct {
 	// Period is the time from one check of the store to the next, give or take a tenth: a millisecond or
 	// more; 0 means 1 s. Changes arrive in between, without a check.
 	Period time.Duration
-	// Expiry is how long this replica counts after the last renewal of its lease: two periods to ten
-	// minutes, in whole seconds; 0 means 10 s. The store raises an Expiry below its own minimum, which is 2
-	// s by default.
+	// Expiry is how long this replica counts after the last renewal of its lease: two periods to ten minutes, in
+	// whole seconds; 0 means 10 s. The store raises an Expiry below its own minimum, which is 2 s by default.
 	Expiry time.Duration
 
 	once sync.Once
@@ -46,10 +45,9 @@ type Source struct {
 // Every failed command is reported as an error, and so is a registration that the store has lost. Watch
 // then tries again after 100 ms. The pause doubles with each further failure, up to Period.
 //
-// Nothing is reported before the start is over. The start takes one and a quarter periods and the longest
-// time of a command, which is a second, or half an Expiry if that is less. By then all others that reach
-// the store have checked it again, and are back if the store had lost them. A replica that the store has
-// lost starts again.
+// Nothing is reported before the start is over. The start takes one and a quarter periods and the longest time of a
+// command, which is a second, or half an Expiry if that is less. By then all others that reach the store have checked
+// it again, and are back if the store had lost them. A replica that the store has lost starts again.
 func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) error {
 	c, err := s.complete()
 	if err != nil {

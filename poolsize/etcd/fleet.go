@@ -55,8 +55,12 @@ func (f *fleet) put(kv *mvccpb.KeyValue) {
 	}
 	f.replicas++
 	if name == f.held.name {
-		f.own = k
-		f.older = f.countOlder()
+		f.own, f.older = k, 0
+		for other, o := range f.keys {
+			if o.replica && f.before(other, o) {
+				f.older++
+			}
+		}
 	} else if f.before(name, k) {
 		f.older++
 	}
@@ -80,15 +84,6 @@ func (f *fleet) drop(name string) {
 // revision.
 func (f *fleet) before(name string, k key) bool {
 	return cmp.Or(cmp.Compare(k.created, f.own.created), cmp.Compare(name, f.held.name)) < 0
-}
-
-func (f *fleet) countOlder() (n int) {
-	for name, k := range f.keys {
-		if k.replica && f.before(name, k) {
-			n++
-		}
-	}
-	return n
 }
 
 // present reports whether this replica is in the fleet, by the lease that it renews.

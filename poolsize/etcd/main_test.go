@@ -15,6 +15,7 @@ import (
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/internal/etcdtest"
 	"github.com/quotient-go/quotient/internal/tested"
+	"github.com/quotient-go/quotient/poolsize/internal/setting"
 	"github.com/quotient-go/quotient/poolsize/internal/watched"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -329,7 +330,7 @@ func (r *reach) hurry() { r.set(func() { r.calls = append(r.calls, call{"hurry",
 
 // replica returns a Source of the fleet f with default times, and how it reaches the world.
 func (w *world) replica(id string) (*Source, *reach) {
-	s := &Source{Fleet: "f", ID: id, Prefix: defaultPrefix, Period: defaultPeriod, Expiry: defaultExpiry}
+	s := &Source{Fleet: "f", ID: id, Prefix: setting.Prefix, Period: setting.Period, Expiry: setting.Expiry}
 	return s, &reach{world: w}
 }
 

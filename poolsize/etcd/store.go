@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -14,6 +15,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
+
+	"github.com/quotient-go/quotient/internal/rest"
 )
 
 const (
@@ -153,9 +156,7 @@ func list(ctx context.Context, st store, prefix string) (keys []*mvccpb.KeyValue
 		if err != nil {
 			return nil, 0, err
 		}
-		if revision == 0 {
-			revision = p.revision
-		}
+		revision = cmp.Or(revision, p.revision)
 		if n := int64(len(keys)) + p.all; n > mostKeys {
 			return nil, 0, tooMany(n)
 		}
@@ -196,48 +197,36 @@ type timed struct {
 	patience time.Duration
 }
 
-// try calls f, and once more if it has taken too long.
-func try[T any](ctx context.Context, t timed, f func(context.Context) (T, error)) (v T, err error) {
-	for range 2 {
-		short, cancel := context.WithTimeout(ctx, t.patience/2)
-		v, err = f(short)
-		late := err != nil && short.Err() != nil && ctx.Err() == nil
-		cancel()
-		if !late {
-			break
-		}
-	}
-	return v, err
-}
-
-func (t timed) grant(ctx context.Context, seconds int64) (clientv3.LeaseID, error) {
-	return try(ctx, t, func(ctx context.Context) (clientv3.LeaseID, error) { return t.store.grant(ctx, seconds) })
+func (t timed) grant(ctx context.Context, seconds int64) (id clientv3.LeaseID, err error) {
+	err = rest.Twice(ctx, t.patience/2, func(ctx context.Context) (err error) {
+		id, err = t.store.grant(ctx, seconds)
+		return err
+	})
+	return id, err
 }
 
 func (t timed) renew(ctx context.Context, lease clientv3.LeaseID) error {
-	return t.only(ctx, func(ctx context.Context) error { return t.store.renew(ctx, lease) })
+	return rest.Twice(ctx, t.patience/2, func(ctx context.Context) error { return t.store.renew(ctx, lease) })
 }
 
 func (t timed) revoke(ctx context.Context, lease clientv3.LeaseID) error {
-	return t.only(ctx, func(ctx context.Context) error { return t.store.revoke(ctx, lease) })
+	return rest.Twice(ctx, t.patience/2, func(ctx context.Context) error { return t.store.revoke(ctx, lease) })
 }
 
 func (t timed) put(ctx context.Context, key, value string, lease clientv3.LeaseID) error {
-	return t.only(ctx, func(ctx context.Context) error { return t.store.put(ctx, key, value, lease) })
+	return rest.Twice(ctx, t.patience/2, func(ctx context.Context) error { return t.store.put(ctx, key, value, lease) })
 }
 
-func (t timed) page(ctx context.Context, prefix, from string, revision int64) (page, error) {
-	return try(ctx, t, func(ctx context.Context) (page, error) { return t.store.page(ctx, prefix, from, revision) })
-}
-
-// only is try of a command that has no outcome.
-func (t timed) only(ctx context.Context, f func(context.Context) error) error {
-	_, err := try(ctx, t, func(ctx context.Context) (struct{}, error) { return struct{}{}, f(ctx) })
-	return err
+func (t timed) page(ctx context.Context, prefix, from string, revision int64) (p page, err error) {
+	err = rest.Twice(ctx, t.patience/2, func(ctx context.Context) (err error) {
+		p, err = t.store.page(ctx, prefix, from, revision)
+		return err
+	})
+	return p, err
 }
 
 func (t timed) newest(ctx context.Context, prefix string) (keys, revision int64, err error) {
-	err = t.only(ctx, func(ctx context.Context) (err error) {
+	err = rest.Twice(ctx, t.patience/2, func(ctx context.Context) (err error) {
 		keys, revision, err = t.store.newest(ctx, prefix)
 		return err
 	})

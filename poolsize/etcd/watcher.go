@@ -34,9 +34,8 @@ type watcher struct {
 	blind   int       // looks since the last check of what is known
 }
 
-// manyKeys is a fleet of which a check costs the store about a millisecond. A check a second by each replica
-// then takes about one of its processors. Both grow with the fleet, so larger ones check more rarely, by the
-// square.
+// manyKeys is a fleet of which a check costs the store about a millisecond. A check a second by each replica then
+// takes about one of its processors. Both grow with the fleet, so larger ones check more rarely, by the square.
 const manyKeys = 1000
 
 // session registers the replica if need be, lists the fleet, and follows it until something fails.

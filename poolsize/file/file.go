@@ -12,6 +12,7 @@ import (
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/internal/files"
+	"github.com/quotient-go/quotient/internal/rest"
 	"github.com/quotient-go/quotient/poolsize/internal/setting"
 )
 
@@ -29,11 +30,10 @@ import (
 // Anything else is an error, and nothing of the file counts: more than 4 KiB, a sign, a leading zero, an
 // unknown or repeated field, or text after the end.
 //
-// A content counts once two reads in a row have found it in the same file. The reads are at least 50 ms
-// apart, or half of Every if that is less. So a file that is half-written for no longer than that does not
-// count. A program that writes more slowly should write JSON, which is an error until it is complete, or
-// write another file and rename it. Renaming is always safe, and so are the symbolic links that Kubernetes
-// swaps.
+// A content counts once two reads in a row have found it in the same file. The reads are at least 50 ms apart, or
+// half of Every if that is less. So a file that is half-written for no longer than that does not count. A program
+// that writes more slowly should write JSON, which is an error until it is complete, or write another file and rename
+// it. Renaming is always safe, and so are the symbolic links that Kubernetes swaps.
 type Source struct {
 	// Path names a regular file, or a symbolic link to one. Anything else is an error. Watch does not read
 	// beyond the size that the file system reports. So pseudo-files of the kernel, such as those in /proc,
@@ -52,27 +52,19 @@ const (
 	settling     = 50 * time.Millisecond
 )
 
-// Watch reads the file at once and then at each Every, and reports the pool that it holds at each read. A
-// file that is absent, unreadable, incomplete or out of range, or that keeps changing for as long as Every,
-// is never a pool. Watch reports an error that names the file, once each Every. It returns the context's
-// error when the context ends. If a field is out of range, Watch reports nothing and returns an error that
-// names the field.
+// Watch reads the file at once and then at each Every, and reports the pool that it holds at each read. A file that
+// is absent, unreadable, incomplete or out of range, or that keeps changing for as long as Every, is never a pool.
+// Watch reports an error that names the file, once each Every. It returns the context's error when the context ends.
+// If a field is out of range, Watch reports nothing and returns an error that names the field.
 func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) error {
 	if err := s.Validate(); err != nil {
 		return err
 	}
 	w := &watcher{path: s.Path, every: cmp.Or(s.Every, defaultEvery)}
 	w.settle = min(settling, w.every/2)
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-timer.C:
-		}
-		timer.Reset(w.poll(ctx, report))
+	for rest.For(ctx, w.poll(ctx, report)) {
 	}
+	return ctx.Err()
 }
 
 // Validate reports the first field that is wrong, as Watch does. It does not look at the file.

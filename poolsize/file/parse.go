@@ -67,7 +67,9 @@ func object(content string) (p quotient.Pool, err error) {
 				err = errors.New("weight: 0 is below 1")
 			}
 		case "fixed":
-			p.Fixed, err = truth(name, value)
+			if p.Fixed = value == "true"; !p.Fixed && value != "false" {
+				err = fmt.Errorf("fixed: %q is neither true nor false", clip(value))
+			}
 		default:
 			err = fmt.Errorf("%q is no field: replicas, ordinal, weight and fixed are", clip(name))
 		}
@@ -130,13 +132,6 @@ func whole(what, value string) (int, error) {
 		return 0, fmt.Errorf("%s: %q is no whole number", what, clip(value))
 	}
 	return n, nil
-}
-
-func truth(what, value string) (bool, error) {
-	if value != "true" && value != "false" {
-		return false, fmt.Errorf("%s: %q is neither true nor false", what, clip(value))
-	}
-	return value == "true", nil
 }
 
 // maxQuoted is how much of a value an error repeats, in bytes.

@@ -12,8 +12,7 @@ import (
 	"github.com/quotient-go/quotient/poolsize/gossip/internal/heap"
 )
 
-// longestCarrier is the most bytes of a carrier's name. The keys share the rest of heap.MaxKeyLength
-// with it.
+// longestCarrier is the most bytes of a carrier's name. The keys share the rest of heap.MaxKeyLength with it.
 const longestCarrier = 64
 
 // Carry is for Limiter.Follow, which calls it for a limiter with Demand; a program has no need to. It calls turn once

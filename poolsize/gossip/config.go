@@ -21,9 +21,8 @@ type Config struct {
 	// Fleet names the replicas that share the limits, in at most 100 bytes; "" means quotient. Replicas of
 	// other fleets are refused, even with the same key. The name is not secret.
 	Fleet string
-	// Name is this replica's name, in at most 200 bytes. It must be unique in the fleet. The order of the
-	// names gives the ordinals. "" means the host's name and the port of Bind, or a random word in place of
-	// port 0.
+	// Name is this replica's name, in at most 200 bytes. It must be unique in the fleet. The order of the names gives
+	// the ordinals. "" means the host's name and the port of Bind, or a random word in place of port 0.
 	Name string
 	// Bind is the address to listen on, "host:port", for both UDP and TCP. The host is an IP address or
 	// localhost; without a host it means all interfaces. "" means ":7946". With port 0 the kernel chooses a
@@ -35,18 +34,15 @@ type Config struct {
 	// Join lists replicas to contact first, "host:port" or "host" with the port of Bind: names or IP
 	// addresses. One live replica among them is enough. The own address may be in the list.
 	Join []string
-	// JoinFile names a file of such addresses, one a line, up to 64 KiB. The rest of a line after a # is a
-	// comment.
+	// JoinFile names a file of such addresses, one a line, up to 64 KiB. The rest of a line after a # is a comment.
 	JoinFile string
-	// JoinDNS is a name whose addresses are those of replicas, "name:port" or "name", as of a headless
-	// Service.
+	// JoinDNS is a name whose addresses are those of replicas, "name:port" or "name", as of a headless Service.
 	JoinDNS string
 	// Resolver looks names up; nil: net.DefaultResolver.
 	Resolver *net.Resolver
-	// Rejoin is the pause between two reads of Join, JoinFile, JoinDNS and KeyFile, give or take a tenth:
-	// 10 ms to an hour; 0 means 10 s. The reads continue for as long as Watch runs, and each one contacts
-	// the addresses that are not members. So new replicas are found, and two halves of a fleet that lost
-	// each other meet again.
+	// Rejoin is the pause between two reads of Join, JoinFile, JoinDNS and KeyFile, give or take a tenth: 10 ms to an
+	// hour; 0 means 10 s. The reads continue for as long as Watch runs, and each one contacts the addresses that are
+	// not members. So new replicas are found, and two halves of a fleet that lost each other meet again.
 	Rejoin time.Duration
 	// KeyFile names a file of one to 16 keys in base64, one a line, each of 16, 24 or 32 bytes. The rest of
 	// a line after a # is a comment. The first key encrypts, and all decrypt. Without a file nothing is
@@ -57,9 +53,8 @@ type Config struct {
 	// Probe is the time between two probes of this replica, each of one member: 50 ms to a minute; 0 means
 	// 1 s. A replica that dies without leaving is noticed after some five to ten probes.
 	Probe time.Duration
-	// Forget is how long replicas that died without leaving count, if the living are no more than they are:
-	// 100 ms to a day; 0 means 10 min. Otherwise a replica that has lost the network to the others would
-	// take the whole limit.
+	// Forget is how long replicas that died without leaving count, if the living are no more than they are: 100 ms to
+	// a day; 0 means 10 min. Otherwise a replica that has lost the network to the others would take the whole limit.
 	Forget time.Duration
 	// PacketSize bounds a datagram, in bytes without its UDP and IP headers: 700 to 65,000; 0 means 1400.
 	PacketSize int

@@ -3,13 +3,13 @@ package gossip
 import (
 	"errors"
 	"fmt"
-	"log"
-	"log/slog"
 	"net/netip"
 	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/memberlist"
+
+	"github.com/quotient-go/quotient/internal/rest"
 )
 
 // delegate is what memberlist calls. It calls under its own locks, so nothing here waits or calls it back.
@@ -22,13 +22,6 @@ type delegate struct {
 	roster    *roster
 	receive   func(packet []byte)
 	changed   chan struct{} // gets a value when the roster has changed
-}
-
-func (d *delegate) note() {
-	select {
-	case d.changed <- struct{}{}:
-	default:
-	}
 }
 
 // NodeMeta returns what this replica says of itself.
@@ -77,7 +70,7 @@ func (d *delegate) NotifyJoin(n *memberlist.Node) {
 	}
 	a, _ := netip.AddrFromSlice(n.Addr)
 	d.roster.put(n.Name, member{name: name, at: netip.AddrPortFrom(a.Unmap(), n.Port), meta: m})
-	d.note()
+	rest.Wake(d.changed)
 }
 
 // NotifyUpdate is NotifyJoin: the start of a replica is over.
@@ -86,13 +79,5 @@ func (d *delegate) NotifyUpdate(n *memberlist.Node) { d.NotifyJoin(n) }
 // NotifyLeave takes a member off the roster.
 func (d *delegate) NotifyLeave(n *memberlist.Node) {
 	d.roster.remove(n.Name, time.Now())
-	d.note()
-}
-
-// logger returns what memberlist logs to. Its lines are for those who look for a fault in it.
-func logger(to *slog.Logger) *log.Logger {
-	if to == nil {
-		to = slog.New(slog.DiscardHandler)
-	}
-	return slog.NewLogLogger(to.Handler(), slog.LevelDebug)
+	rest.Wake(d.changed)
 }

@@ -34,10 +34,9 @@
 //   - Members of another version count, and the fields that they add are skipped. The sums are incomplete
 //     while a member's numbers cannot be read, or while two started members have one name.
 //
-// The order of the names gives the ordinals. A new replica raises the ordinals of all behind it by one, and
-// each replica learns of that at its own time. So Pool.Fixed is never set: quotient.Follow uses an ordinal
-// for slots once it has not changed for a hold-down. With the pods of a StatefulSet use
-// quotient.FixedOrdinal.
+// The order of the names gives the ordinals. A new replica raises the ordinals of all behind it by one, and each
+// replica learns of that at its own time. So Pool.Fixed is never set: quotient.Follow uses an ordinal for slots once
+// it has not changed for a hold-down. With the pods of a StatefulSet use quotient.FixedOrdinal.
 //
 // # Sums
 //
@@ -71,8 +70,7 @@
 // divide the whole limit among the larger part of the fleet. So the fleet exceeds the limit by one share
 // for each replica that is cut off.
 //
-// A new replica takes the place of a dead one. If half of a fleet dies within Config.Forget and is not
-// replaced, the rest keeps its smaller shares for as long. If one replica of two is killed and does not
-// restart, the survivor has half the limit for ten minutes. Set Forget to less where replicas are often
-// killed and never cut off.
+// A new replica takes the place of a dead one. If half of a fleet dies within Config.Forget and is not replaced, the
+// rest keeps its smaller shares for as long. If one replica of two is killed and does not restart, the survivor has
+// half the limit for ten minutes. Set Forget to less where replicas are often killed and never cut off.
 package gossip

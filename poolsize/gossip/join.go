@@ -28,13 +28,11 @@ const (
 	perMember = 2 * time.Millisecond
 	// aliasFor is after how many rounds an address is tried again that a member has not advertised.
 	aliasFor = 6
-	// enough is how many that answer end a round: each of them knows all the others of its part of the
-	// fleet.
+	// enough is how many that answer end a round: each of them knows all the others of its part of the fleet.
 	enough = 3
 )
 
-// addresses returns all that are written down, but the own one, each once. Errors come beside what was
-// found.
+// addresses returns all that are written down, but the own one, each once. Errors come beside what was found.
 func (s *settings) addresses(ctx context.Context, own netip.AddrPort) ([]netip.AddrPort, error) {
 	peers, errs := s.peers(ctx)
 	var found []netip.AddrPort

@@ -117,8 +117,7 @@ func (r *roster) forgetOldest() {
 	delete(r.lost, first)
 }
 
-// remove takes a member off. It is lost, unless it has announced that it leaves, or is back under another
-// word.
+// remove takes a member off. It is lost, unless it has announced that it leaves, or is back under another word.
 func (r *roster) remove(full string, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -140,9 +139,8 @@ type view struct {
 	until   time.Time // when the next of them is forgotten
 }
 
-// view returns the members, without those that leave, and forgets those that were lost long ago. If several
-// members have one address, or one number, all but the last have been restarted since, although their death
-// is not known yet.
+// view returns the members, without those that leave, and forgets those that were lost long ago. If several members
+// have one address, or one number, all but the last have been restarted since, although their death is not known yet.
 func (r *roster) view(now time.Time) (v view) {
 	r.mu.Lock()
 	entries := slices.Collect(maps.Values(r.entries))
@@ -165,7 +163,9 @@ func (r *roster) view(now time.Time) (v view) {
 		addresses[e.at], ids[e.id] = true, true
 		v.members = append(v.members, e.member)
 	}
-	slices.SortFunc(v.members, compare)
+	slices.SortFunc(v.members, func(a, b member) int { // by name, and those of one name by number
+		return cmp.Or(strings.Compare(a.name, b.name), cmp.Compare(a.id, b.id))
+	})
 	return v
 }
 
@@ -204,11 +204,6 @@ func (r *roster) count() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.changes
-}
-
-// compare orders members by name, and those of one name by number.
-func compare(a, b member) int {
-	return cmp.Or(strings.Compare(a.name, b.name), cmp.Compare(a.id, b.id))
 }
 
 func (r *roster) has(at netip.AddrPort) bool {
@@ -250,9 +245,8 @@ func (v view) weight() (w int) {
 // no more than the lost.
 func (v view) cut() bool { return v.lost >= v.weight() }
 
-// pool returns what a replica reports: each member counts by its weight. In a part of the fleet that is
-// cut off the lost count too, and there is no ordinal. It reports false while the replica is not among
-// the members.
+// pool returns what a replica reports: each member counts by its weight. In a part of the fleet that is cut off the
+// lost count too, and there is no ordinal. It reports false while the replica is not among the members.
 func (v view) pool(name string, id uint64) (p quotient.Pool, ok bool) {
 	for _, m := range v.members {
 		if m.name == name && m.id == id {

@@ -1,8 +1,10 @@
 package gossip
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -83,7 +85,8 @@ func (x *session) config() *memberlist.Config {
 	c.UDPBufferSize = s.PacketSize
 	c.Keyring = x.ring
 	c.Delegate, c.Events, c.Alive = x.delegate, x.delegate, x.delegate
-	c.Logger = logger(s.Logger)
+	log := cmp.Or(s.Logger, slog.New(slog.DiscardHandler)) // its lines are for those who look for a fault in memberlist
+	c.Logger = slog.NewLogLogger(log.Handler(), slog.LevelDebug)
 	return c
 }
 

@@ -49,8 +49,7 @@ type Source struct {
 	hasEnded chan struct{}
 }
 
-// New returns a replica that reads the key file now and gossips once Watch is called. An error names the
-// wrong field.
+// New returns a replica that reads the key file now and gossips once Watch is called. An error names the wrong field.
 func New(c Config) (*Source, error) {
 	id := 1 + rand.Uint64N(math.MaxUint64) // 0 would be none
 	set, err := c.complete(id)
@@ -67,13 +66,6 @@ type watch struct {
 	errs []error       // not reported yet; guarded by Source.mu
 }
 
-func (w *watch) rouse() {
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
-}
-
 // Watch gossips, and reports the live members: at each change, and again every second. The ordinal is this
 // replica's position in the order of their names. When the context ends, Watch takes this replica out of
 // the fleet, which takes a second at most, and returns the context's error. A running probe of a member
@@ -83,9 +75,8 @@ func (w *watch) rouse() {
 // answered, when another replica has joined this one, or when no address except its own is listed. Until
 // then each failed attempt is an error.
 //
-// Later errors are reported between the pools. Sockets cannot be opened, another replica has the name, a
-// file cannot be read, a host cannot be looked up, or none of the addresses answers. Watch tries again
-// after each of them.
+// Later errors are reported between the pools. Sockets cannot be opened, another replica has the name, a file cannot
+// be read, a host cannot be looked up, or none of the addresses answers. Watch tries again after each of them.
 func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) error {
 	select {
 	case <-ctx.Done():
@@ -125,7 +116,7 @@ func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) e
 // begin adds a Watch. The first one has the replica gossip.
 func (s *Source) begin() *watch {
 	w := &watch{wake: make(chan struct{}, 1)}
-	w.rouse()
+	rest.Wake(w.wake)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.watches[w] = struct{}{}; len(s.watches) == 1 {
@@ -181,7 +172,7 @@ func (s *Source) publish(members int, p quotient.Pool) {
 	s.members, s.pool = members, p
 	s.version++
 	for w := range s.watches {
-		w.rouse()
+		rest.Wake(w.wake)
 	}
 }
 
@@ -193,7 +184,7 @@ func (s *Source) fail(err error) {
 	for w := range s.watches {
 		w.errs = append(w.errs, err)
 		w.errs = w.errs[max(0, len(w.errs)-mostPending):]
-		w.rouse()
+		rest.Wake(w.wake)
 	}
 }
 

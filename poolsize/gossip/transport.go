@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/hashicorp/memberlist"
 
 	"github.com/quotient-go/quotient/internal/rest"
+	"github.com/quotient-go/quotient/poolsize/internal/setting"
 )
 
 const (
@@ -113,8 +115,7 @@ func (t *transport) close() {
 	t.tcp, t.udp = nil, nil
 }
 
-// setAdvertised finds the address that others use. The defaults of the configuration are those of the
-// sockets.
+// setAdvertised finds the address that others use. The defaults of the configuration are those of the sockets.
 func (t *transport) setAdvertised(s *settings) error {
 	host := s.advertise.Addr()
 	if !host.IsValid() {
@@ -132,26 +133,15 @@ func (t *transport) setAdvertised(s *settings) error {
 }
 
 // ownAddress returns the first address of this host that other hosts can reach, IPv4 before IPv6.
-func ownAddress() (first netip.Addr, err error) {
-	nets, err := net.InterfaceAddrs()
-	if err != nil {
-		return first, err
-	}
-	for _, n := range nets {
-		p, err := netip.ParsePrefix(n.String())
-		if err != nil || !p.Addr().Unmap().IsGlobalUnicast() {
-			continue
-		}
-		if a := p.Addr().Unmap(); a.Is4() {
-			return a, nil
-		} else if !first.IsValid() {
-			first = a
-		}
-	}
-	if !first.IsValid() {
+func ownAddress() (netip.Addr, error) {
+	own, err := setting.OwnAddrs()
+	if err == nil && len(own) == 0 {
 		err = errors.New("this host has no address that others can reach: set Config.Advertise")
 	}
-	return first, err
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	return own[max(0, slices.IndexFunc(own, netip.Addr.Is4))], nil
 }
 
 // receive hands datagrams over, until Shutdown.
@@ -196,8 +186,7 @@ func (t *transport) accept() {
 	}
 }
 
-// track remembers an open connection. It closes one that is too many, or comes after Shutdown, and returns
-// nil.
+// track remembers an open connection. It closes one that is too many, or comes after Shutdown, and returns nil.
 func (t *transport) track(c net.Conn, accepted bool) *stream {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -109,7 +109,10 @@ func endpoints(s *discovery.EndpointSlice) []endpoint {
 	for i, from := range s.Endpoints {
 		e := endpoint{family: s.AddressType}
 		if len(from.Addresses) > 0 {
-			e.address = canonical(from.Addresses[0]) // the others mean nothing, says the API
+			e.address = from.Addresses[0] // the others mean nothing, says the API
+			if a, err := netip.ParseAddr(e.address); err == nil {
+				e.address = a.Unmap().String()
+			}
 		}
 		if t := from.TargetRef; t != nil {
 			switch {
@@ -136,13 +139,6 @@ func yes(condition *bool, unset bool) bool {
 		return unset
 	}
 	return *condition
-}
-
-func canonical(address string) string {
-	if a, err := netip.ParseAddr(address); err == nil {
-		return a.Unmap().String()
-	}
-	return address
 }
 
 // counts reports whether an endpoint counts for all replicas. See the table in the package's comment.
@@ -190,8 +186,7 @@ type tally struct {
 	listed    int
 }
 
-// add takes in an endpoint. A pod in several slices counts if any of them counts it: they change one after
-// the other.
+// add takes in an endpoint. A pod in several slices counts if any of them counts it: they change one after the other.
 func (t *tally) add(e endpoint, counts bool, own string) {
 	t.listed++
 	if e.target == "" {

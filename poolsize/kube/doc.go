@@ -1,7 +1,6 @@
-// Package kube counts the replicas of a Kubernetes Service from its EndpointSlices. A Source lists the
-// slices once and then watches them, with the list and watch that client-go's informers use. A change
-// counts as soon as the API server sends it. DNS would add the time between look-ups and the time for which
-// resolvers cache an answer.
+// Package kube counts the replicas of a Kubernetes Service from its EndpointSlices. A Source lists the slices once
+// and then watches them, with the list and watch that client-go's informers use. A change counts as soon as the API
+// server sends it. DNS would add the time between look-ups and the time for which resolvers cache an answer.
 //
 // # Which endpoints count
 //
@@ -13,11 +12,10 @@
 //	no     no       no           counts: a pod that starts, or fails its probe, may send requests already
 //	no     no       yes          does not count: its last requests fall within the hold-down
 //
-// A condition that is not set has the default of Kubernetes: ready, serving, not terminating. A count that
-// is too low lets the fleet exceed the limit. A count that is too high only makes shares smaller. So a pod
-// that is not ready counts, although the Service sends it no requests. Source.ServingOnly leaves such pods
-// out. A pod without an address is in no slice: see Source.Pod for how this replica counts itself until it
-// has one.
+// A condition that is not set has the default of Kubernetes: ready, serving, not terminating. A count that is too low
+// lets the fleet exceed the limit. A count that is too high only makes shares smaller. So a pod that is not ready
+// counts, although the Service sends it no requests. Source.ServingOnly leaves such pods out. A pod without an
+// address is in no slice: see Source.Pod for how this replica counts itself until it has one.
 //
 // An endpoint may be in several slices: for both families of addresses, for several sets of ports, or while
 // it moves between slices. It counts once. Endpoints of one pod have the same UID in their targetRef.
@@ -37,11 +35,10 @@
 //
 // # Failures
 //
-// A refusal, a missing answer and an answer that is not an EndpointSlice are errors, and give no count. The
-// source then lists again, or continues from where the watch ended. So a broken connection loses no change.
-// An empty list is an error, as it is in poolsize/dns. The source repeats the pool every Refresh while the
-// watch is open, also when nothing has changed. So quotient.HintMaxAge measures how long the API server has
-// been away.
+// A refusal, a missing answer and an answer that is not an EndpointSlice are errors, and give no count. The source
+// then lists again, or continues from where the watch ended. So a broken connection loses no change. An empty list is
+// an error, as it is in poolsize/dns. The source repeats the pool every Refresh while the watch is open, also when
+// nothing has changed. So quotient.HintMaxAge measures how long the API server has been away.
 //
 // # Permissions
 //
@@ -51,10 +48,9 @@
 //
 // # Costs
 //
-// Each replica keeps one watch open. Each change brings it the whole slice that changed: with 100 pods 17
-// KB in protobuf, 30 KB in JSON. A rollout that replaces all of them changes the slice up to 400 times.
-// docs/pool-size.md has the figures. InCluster uses protobuf, and so does a clientset whose configuration
-// names no content type.
+// Each replica keeps one watch open. Each change brings it the whole slice that changed: with 100 pods 17 KB in
+// protobuf, 30 KB in JSON. A rollout that replaces all of them changes the slice up to 400 times. docs/pool-size.md
+// has the figures. InCluster uses protobuf, and so does a clientset whose configuration names no content type.
 //
 // # Lists, not streams
 //

@@ -76,9 +76,8 @@ const (
 // list has arrived, and then the pool after each change and every Refresh. A list or a watch that fails is
 // an error, and so is a Service without an endpoint that counts.
 //
-// When the context ends, Watch returns the context's error as soon as its running requests have ended. It
-// leaves no goroutine of its own. If a field is out of range, Watch reports nothing and returns an error
-// that names the field.
+// When the context ends, Watch returns the context's error as soon as its running requests have ended. It leaves no
+// goroutine of its own. If a field is out of range, Watch reports nothing and returns an error that names the field.
 //
 // An error for lack of permission names the verbs that the Role must allow. Errors wrap those of client-go,
 // for k8s.io/apimachinery/pkg/api/errors.

@@ -44,12 +44,6 @@ func (s *watch) sees(n int) report {
 	})
 }
 
-// seesAgain is sees after a failure, a report of which may still be on its way.
-func (s *watch) seesAgain(n int) report {
-	s.t.Helper()
-	return s.await(fmt.Sprintf("a pool of %d again", n), func(r report) bool { return s.is(r, n) })
-}
-
 // is reports whether a report is good and of n replicas, and fails if a good one has another weight.
 func (s *watch) is(r report, n int) bool {
 	s.t.Helper()
@@ -68,18 +62,24 @@ func (s *watch) largestInForce(when string) {
 	}
 }
 
-func reportsSize(t testing.TB, w World) {
-	n := w.set(t, 3)
-	s := start(t, w, w.Source(t), nil)
-	defer s.stop()
+// sized makes the world one of so many replicas if that can be done, and starts a watch that sees how many there are.
+func sized(t testing.TB, w World, want int, l *quotient.Limiter) (s *watch, n int) {
+	t.Helper()
+	n = w.set(t, want)
+	s = start(t, w, w.Source(t), l)
+	t.Cleanup(func() { s.cancel() }) // if it sees nothing
 	s.sees(n)
+	return s, n
+}
+
+func reportsSize(t testing.TB, w World) {
+	s, _ := sized(t, w, 3, nil)
+	s.stop()
 }
 
 func followsSize(t testing.TB, w World) {
-	w.set(t, 3)
-	s := start(t, w, w.Source(t), nil)
+	s, _ := sized(t, w, 3, nil)
 	defer s.stop()
-	s.sees(3)
 	for _, n := range []int{7, 2, 5} {
 		w.set(t, n)
 		s.changed()
@@ -88,10 +88,8 @@ func followsSize(t testing.TB, w World) {
 }
 
 func damps(t testing.TB, w World) {
-	w.set(t, 3)
-	s := start(t, w, w.Source(t), limiter(t, never))
+	s, _ := sized(t, w, 3, limiter(t, never))
 	defer s.stop()
-	s.sees(3)
 	s.largestInForce("first")
 	for _, n := range []int{7, 2} {
 		w.set(t, n)
@@ -102,10 +100,8 @@ func damps(t testing.TB, w World) {
 }
 
 func holdsDown(t testing.TB, w World) {
-	w.set(t, 5)
-	s := start(t, w, w.Source(t), limiter(t, holdDown))
+	s, _ := sized(t, w, 5, limiter(t, holdDown))
 	defer s.stop()
-	s.sees(5)
 	w.set(t, 2)
 	s.changed()
 	first := s.sees(2).at
@@ -130,10 +126,8 @@ func keepsWhenGarbage(t testing.TB, w World) { keeps(t, w, w.Garbage) }
 // keeps harms the world. The first bad report shows that the source has noticed; from there on all must be
 // bad until the world is healed.
 func keeps(t testing.TB, w World, harm func(testing.TB)) {
-	n := w.set(t, 5)
-	s := start(t, w, w.Source(t), limiter(t, never))
+	s, n := sized(t, w, 5, limiter(t, never))
 	defer s.stop()
-	s.sees(n)
 	before := s.l.Stats().Pool
 	harm(t)
 	heal := sync.OnceFunc(func() { w.Heal(t) })
@@ -159,7 +153,7 @@ func keeps(t testing.TB, w World, harm func(testing.TB)) {
 	}
 	heal()
 	s.changed()
-	s.seesAgain(n)
+	s.await(fmt.Sprintf("a pool of %d again", n), func(r report) bool { return s.is(r, n) }) // one more may have failed
 	s.largestInForce("healed")
 }
 
@@ -180,10 +174,7 @@ func reportsSerially(t testing.TB, w World) {
 }
 
 func endsWithContext(t testing.TB, w World) {
-	n := w.set(t, 3)
-	src := w.Source(t)
-	s := start(t, w, src, nil)
-	s.sees(n)
+	s, _ := sized(t, w, 3, nil)
 	s.stop()
 	s.ctx, s.cancel = context.WithDeadline(context.Background(), time.Now().Add(held))
 	s.run()
@@ -194,9 +185,7 @@ func endsWithContext(t testing.TB, w World) {
 }
 
 func endsWhenBroken(t testing.TB, w World) {
-	n := w.set(t, 3)
-	s := start(t, w, w.Source(t), nil)
-	s.sees(n)
+	s, _ := sized(t, w, 3, nil)
 	w.Break(t)
 	defer w.Heal(t)
 	s.changed()
@@ -205,10 +194,7 @@ func endsWhenBroken(t testing.TB, w World) {
 }
 
 func leavesNothing(t testing.TB, w World) {
-	n := w.set(t, 3)
-	src := w.Source(t)
-	s := start(t, w, src, nil) // what the first Watch starts for good is not a leak of each Watch
-	s.sees(n)
+	s, n := sized(t, w, 3, nil) // what the first Watch starts for good is not a leak of each Watch
 	s.stop()
 	ignore := append([]goleak.Option{goleak.IgnoreCurrent()}, w.Ignore...)
 	s.begin()
@@ -224,9 +210,7 @@ func leavesNothing(t testing.TB, w World) {
 }
 
 func watchesAgain(t testing.TB, w World) {
-	n := w.set(t, 3)
-	s := start(t, w, w.Source(t), nil)
-	s.sees(n)
+	s, n := sized(t, w, 3, nil)
 	s.stop()
 	s.begin()
 	defer s.stop()

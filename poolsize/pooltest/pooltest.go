@@ -1,6 +1,5 @@
-// Package pooltest is a conformance test for any quotient.Source. It watches the source alone, and through
-// a Limiter that follows it. Meanwhile the test changes and breaks what the source reads, such as a file or
-// a store: its world.
+// Package pooltest is a conformance test for any quotient.Source. It watches the source alone, and through a Limiter
+// that follows it. Meanwhile the test changes and breaks what the source reads, such as a file or a store: its world.
 package pooltest
 
 import (
@@ -22,8 +21,7 @@ type World struct {
 	// Set sets the number of live replicas to n, 2 to 7, this one included, each counted by its weight. Nil
 	// means that the world always has Size replicas.
 	Set func(t testing.TB, n int)
-	// Weight is the number of replicas that this one counts as, 1 or 2, which the source must report. 0
-	// means 1.
+	// Weight is the number of replicas that this one counts as, 1 or 2, which the source must report. 0 means 1.
 	Weight int
 	// Size is the number of replicas of a world without Set.
 	Size int

@@ -9,20 +9,10 @@ import (
 	"github.com/quotient-go/quotient/poolsize/internal/setting"
 )
 
-// The defaults of Source's fields.
-const (
-	defaultPrefix = "quotient"
-	defaultPeriod = time.Second
-	// defaultExpiry is ten periods: nine lost syncs in a row are not a death.
-	defaultExpiry = 10 * time.Second
-	// defaultResumeFor is three minutes: longer than most restarts, shorter than most changes of an upstream's mind.
-	defaultResumeFor = 3 * time.Minute
-)
-
 const (
 	field = "poolsize/redis: Source."
-	// shortestPeriod keeps a mistyped period from being a flood.
-	shortestPeriod = time.Millisecond
+	// defaultResumeFor is three minutes: longer than most restarts, shorter than most changes of an upstream's mind.
+	defaultResumeFor = 3 * time.Minute
 	// mostWeight leaves room for a hundred processors of it.
 	mostWeight = mostProcessors / 100
 	// longestResume is the longest ResumeFor: beyond a day, what was learned says nothing.
@@ -40,9 +30,9 @@ func (s *Source) complete() (*Source, error) {
 	c := &Source{
 		Client: s.Client, Fleet: s.Fleet, ID: s.ID, Ceiling: s.Ceiling,
 		Weight:    cmp.Or(s.Weight, 1),
-		Prefix:    cmp.Or(s.Prefix, defaultPrefix),
-		Period:    cmp.Or(s.Period, defaultPeriod),
-		Expiry:    cmp.Or(s.Expiry, defaultExpiry),
+		Prefix:    cmp.Or(s.Prefix, setting.Prefix),
+		Period:    cmp.Or(s.Period, setting.Period),
+		Expiry:    cmp.Or(s.Expiry, setting.Expiry),
 		ResumeFor: cmp.Or(s.ResumeFor, defaultResumeFor),
 	}
 	if c.Client == nil {
@@ -55,7 +45,7 @@ func (s *Source) complete() (*Source, error) {
 		setting.Name(field+"Prefix", c.Prefix, setting.LongestName, "{}", "one of {}"),
 		setting.Name(field+"Fleet", c.Fleet, setting.LongestName, "{}:", "one of {}:"),
 		setting.Name(field+"ID", c.ID, setting.LongestName, "", ""),
-		setting.Between(field+"Period", c.Period, shortestPeriod, longestExpiry/2),
+		setting.Between(field+"Period", c.Period, setting.ShortestPeriod, longestExpiry/2),
 		setting.Between(field+"Expiry", c.Expiry, 2*c.Period, longestExpiry),
 		setting.Between(field+"ResumeFor", c.ResumeFor, time.Millisecond, longestResume))
 }
@@ -79,4 +69,4 @@ func (s *Source) store(processor string) *store {
 }
 
 // patience returns the longest that one command of a complete source may take.
-func (s *Source) patience() time.Duration { return min(longestCommand, s.Expiry/2) }
+func (s *Source) patience() time.Duration { return min(setting.LongestCommand, s.Expiry/2) }

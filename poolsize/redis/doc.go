@@ -1,7 +1,6 @@
-// Package redis counts the replicas of a fleet in Redis. A Source registers its replica and learns the
-// count with one round trip per period. It removes the replica at the end. It works with Redis 5 or later
-// and compatible servers: a single server, Sentinel, or a Cluster. Nothing on the request path waits for
-// the store.
+// Package redis counts the replicas of a fleet in Redis. A Source registers its replica and learns the count with one
+// round trip per period. It removes the replica at the end. It works with Redis 5 or later and compatible servers: a
+// single server, Sentinel, or a Cluster. Nothing on the request path waits for the store.
 //
 // # How the fleet agrees
 //
@@ -15,9 +14,8 @@
 // processor then syncs again half a Period later and reports the number of the living. So all agree within
 // two periods of a change, give or take the jitter.
 //
-// A fleet that changes all the time never agrees. The size that a processor had then counts for one Expiry.
-// The first processor in the store delays the agreement for as long as its start takes, which is longer:
-// see Source.Watch.
+// A fleet that changes all the time never agrees. The size that a processor had then counts for one Expiry. The first
+// processor in the store delays the agreement for as long as its start takes, which is longer: see Source.Watch.
 //
 // The package promises:
 //
@@ -44,23 +42,20 @@
 //
 // # Weights
 //
-// A processor with a Source.Weight of w counts as w processors: in the number of the living, in the sizes,
-// and in the most that a fleet accepts. Its ordinal is the first of w. Use the smallest whole numbers in
-// proportion, such as 2 and 1 for a machine and half of one. If weights are large, few processors get the
-// remainder of a division. Each sync counts the processors of each weight above 1, so its cost grows with
-// the number of different weights.
+// A processor with a Source.Weight of w counts as w processors: in the number of the living, in the sizes, and in the
+// most that a fleet accepts. Its ordinal is the first of w. Use the smallest whole numbers in proportion, such as 2
+// and 1 for a machine and half of one. If weights are large, few processors get the remainder of a division. Each
+// sync counts the processors of each weight above 1, so its cost grows with the number of different weights.
 //
-// A version of this package without weights counts every processor as one. Beside weights it uses the
-// largest size that is reported. That is the sum of the weights a period after a change, so its share is
-// right then. But such a fleet never agrees, and has no ordinals, until the last processor of that version
-// has gone.
+// A version of this package without weights counts every processor as one. Beside weights it uses the largest size
+// that is reported. That is the sum of the weights a period after a change, so its share is right then. But such a
+// fleet never agrees, and has no ordinals, until the last processor of that version has gone.
 //
 // # Failover
 //
-// Redis copies to its replicas asynchronously, so a failover may lose the last writes. A processor that the
-// store has forgotten, or whose sync failed meanwhile, treats that as a loss of all data. It keeps its size
-// for one Expiry. Any other processor may for a Period miss those whose first sync was lost;
-// quotient.HoldDown covers that.
+// Redis copies to its replicas asynchronously, so a failover may lose the last writes. A processor that the store has
+// forgotten, or whose sync failed meanwhile, treats that as a loss of all data. It keeps its size for one Expiry. Any
+// other processor may for a Period miss those whose first sync was lost; quotient.HoldDown covers that.
 //
 // Deadlines are times of the old master's clock. If the new master's clock is behind, dead processors count
 // for longer by the difference. If it is behind by more than ten minutes, all are forgotten. If it is
@@ -76,10 +71,9 @@
 // method ForEachMaster for that. If your Client wraps a ClusterClient and hides that method, set
 // ClusterStateReloadInterval to less than half an Expiry, such as 2 s.
 //
-// All processors are back about two periods and two commands after a replica of Redis has become the
-// master. It may take a second or two more if the whole host has vanished, and not only the process. The
-// first command of a new client may then wait 5 s for that host: go-redis requests the list of commands,
-// whatever the context is.
+// All processors are back about two periods and two commands after a replica of Redis has become the master. It may
+// take a second or two more if the whole host has vanished, and not only the process. The first command of a new
+// client may then wait 5 s for that host: go-redis requests the list of commands, whatever the context is.
 //
 // # Limits
 //
@@ -94,15 +88,13 @@
 // starts within an Expiry and a minute. If the connection of a sync breaks, the sync may still arrive after
 // the deregistration, within a command's time. That processor then counts for one Expiry.
 //
-// A processor that can reach its upstream, and not the store, is dropped by the others after its Expiry. A
-// suspended processor is dropped too. Until its next sync it uses the share that it had. Every client that
-// may write the fleet's keys is trusted. But sizes above 100,000 are ignored, and a fleet of 100,000
-// processors accepts no more.
+// A processor that can reach its upstream, and not the store, is dropped by the others after its Expiry. A suspended
+// processor is dropped too. Until its next sync it uses the share that it had. Every client that may write the
+// fleet's keys is trusted. But sizes above 100,000 are ignored, and a fleet of 100,000 processors accepts no more.
 //
 // # Keys
 //
-// All keys of a fleet share one hash tag, so that they are on one node of a Cluster. All expire by
-// themselves.
+// All keys of a fleet share one hash tag, so that they are on one node of a Cluster. All expire by themselves.
 //
 //	{quotient:web}:deadlines    sorted set: processors, and until when they count, in ms; kept 11 minutes
 //	{quotient:web}:sizes        sorted set: processors, and the sizes that they report; kept 11 minutes
@@ -115,7 +107,6 @@
 //	ACL SETUSER quotient on >password ~{quotient:* +evalsha +eval +time +zscore +zadd +zrem +zcard +zrange
 //	  +zrangebyscore +zrank +zlexcount +pexpire +del +set +get
 //
-// A Cluster also needs +cluster|slots and +command: without the latter each sync makes go-redis send a
-// COMMAND that is refused. The server may log that it refused CLIENT, by which go-redis names itself; that
-// does no harm.
+// A Cluster also needs +cluster|slots and +command: without the latter each sync makes go-redis send a COMMAND that
+// is refused. The server may log that it refused CLIENT, by which go-redis names itself; that does no harm.
 package redis

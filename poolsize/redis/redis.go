@@ -2,6 +2,8 @@ package redis
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -13,10 +15,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Source counts the replicas of a fleet in Redis, and is one of them. The package's page calls them
-// processors. Client and Fleet must be set; the other fields may be zero. It may be used from many
-// goroutines, and watched several times, also at once: that is still one processor. Do not copy it, or
-// change its fields, once it is in use.
+// Source counts the replicas of a fleet in Redis, and is one of them. The package's page calls them processors.
+// Client and Fleet must be set; the other fields may be zero. It may be used from many goroutines, and watched
+// several times, also at once: that is still one processor. Do not copy it, or change its fields, once it is in use.
 type Source struct {
 	// Client reaches one server, a Sentinel's master or a Cluster. The caller closes it. Set
 	// ContextTimeoutEnabled in its options: then no command takes longer than a second, or half an Expiry
@@ -27,9 +28,8 @@ type Source struct {
 	Fleet string
 	// Prefix begins all keys, in at most 200 bytes without braces; "" means quotient.
 	Prefix string
-	// ID names this processor in at most 200 bytes; "" means the host's name. The order of the IDs gives
-	// the ordinals, and Left finds an earlier processor by its ID. Two Sources with one ID still count as
-	// two.
+	// ID names this processor in at most 200 bytes; "" means the host's name. The order of the IDs gives the
+	// ordinals, and Left finds an earlier processor by its ID. Two Sources with one ID still count as two.
 	ID string
 	// Weight is the number of processors that this one counts as, 1 to 1,000: it gets as many shares
 	// (quotient.Pool.Weight). 0 means 1.
@@ -37,8 +37,7 @@ type Source struct {
 	// Period is the time from one sync to the next, give or take a tenth: a millisecond or more; 0 means 1
 	// s. It is halved while the fleet disagrees.
 	Period time.Duration
-	// Expiry is how long this processor counts after its last sync: two periods to ten minutes; 0 means 10
-	// s.
+	// Expiry is how long this processor counts after its last sync: two periods to ten minutes; 0 means 10 s.
 	Expiry time.Duration
 	// Ceiling, unless nil, is called at each sync, by Watch's goroutine. It returns the part of its ceiling
 	// that this processor has reached, as policy.Ramp counts it: 0 to 1. The store keeps it for Left. A
@@ -116,15 +115,28 @@ func (s *Source) pause(a answer, usable bool) time.Duration {
 	return min(2*s.Period+s.Period/4+s.patience(), s.Expiry-s.Period/2)
 }
 
-// Left returns the last value of Ceiling before an earlier processor of this ID ended. It returns 0 if that
-// is longer ago than ResumeFor. Both suit policy.Ramp's Resume. A processor that is still running counts as
-// an earlier one too.
+// Left returns the last value of Ceiling before an earlier processor of this ID ended. It returns 0 if that is longer
+// ago than ResumeFor. Both suit policy.Ramp's Resume. A processor that is still running counts as an earlier one too.
 func (s *Source) Left(ctx context.Context) (float64, error) {
 	c, err := s.complete()
 	if err != nil {
 		return 0, err
 	}
-	return c.store("").remembered(ctx)
+	st := c.store("")
+	ctx, cancel := context.WithTimeout(ctx, st.patience)
+	defer cancel()
+	text, err := st.client.Get(ctx, st.left).Result()
+	if errors.Is(err, redis.Nil) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("poolsize/redis: %s: %w", st.left, err)
+	}
+	part, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(part >= 0 && part <= 1) { // also NaN
+		return 0, fmt.Errorf("poolsize/redis: %s: %.40q is no number from 0 to 1", st.left, text)
+	}
+	return part, nil
 }
 
 // leaves returns what the store is to remember, "" for nothing.

@@ -3,30 +3,25 @@ package redis
 import (
 	"context"
 	_ "embed" // of the script
-	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
+	"github.com/quotient-go/quotient/poolsize/internal/setting"
 	"github.com/redis/go-redis/v9"
 )
 
 const (
-	// longestExpiry is the longest Expiry. If the store's clock goes back, the dead count for at most so
-	// much longer.
-	longestExpiry = 10 * time.Minute
+	// longestExpiry is the longest Expiry. If the store's clock goes back, the dead count for at most so much longer.
+	longestExpiry = setting.LongestExpiry
 	// mostProcessors bounds the sets of one fleet.
 	mostProcessors = 100_000
 	// silence is how long the sets of a fleet without a sync are kept: longer than any expiry.
 	silence = longestExpiry + time.Minute
-	// longestOutage is how long after an expiry no processor may have reached the store for it to take that
-	// for its own fault. Sentinel takes half a minute by default to notice that a master is gone, a Cluster
-	// half of that.
+	// longestOutage is how long after an expiry no processor may have reached the store for it to take that for its
+	// own fault. Sentinel takes half a minute by default to notice that a master is gone, a Cluster half of that.
 	longestOutage = time.Minute
 	// leaving is reported as a size by a processor that leaves.
 	leaving = 0
-	// longestCommand is the longest that one command may take.
-	longestCommand = time.Second
 )
 
 //go:embed sync.lua
@@ -73,11 +68,10 @@ func (s *store) sync(ctx context.Context, size int, leaves string) (answer, erro
 	return a, err
 }
 
-// remap has a Cluster's client ask one of the nodes which of them serves what. Left to itself it goes on
-// asking a master that has died until its map is a minute old. ReloadState would do the same in the
-// background. But it would wait for a host that has vanished for as long as the client dials, 25 s by
-// default, and for nothing else meanwhile. This ends with a command's time, and the next time it chooses
-// another node by chance.
+// remap has a Cluster's client ask one of the nodes which of them serves what. Left to itself it goes on asking a
+// master that has died until its map is a minute old. ReloadState would do the same in the background. But it would
+// wait for a host that has vanished for as long as the client dials, 25 s by default, and for nothing else meanwhile.
+// This ends with a command's time, and the next time it chooses another node by chance.
 func (s *store) remap(ctx context.Context) {
 	c, ok := s.client.(interface {
 		ForEachMaster(ctx context.Context, f func(context.Context, *redis.Client) error) error
@@ -124,25 +118,7 @@ func (s *store) run(ctx context.Context, size int, leaves string) ([]int64, erro
 	return v, err
 }
 
-// leave takes the processor out of the fleet, although the context may be done. If that fails, the
-// processor expires.
+// leave takes the processor out of the fleet, although the context may be done. If that fails, the processor expires.
 func (s *store) leave(ctx context.Context, leaves string) {
 	s.record(context.WithoutCancel(ctx), leaving, leaves) //nolint:errcheck // see above
-}
-
-func (s *store) remembered(ctx context.Context) (float64, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.patience)
-	defer cancel()
-	text, err := s.client.Get(ctx, s.left).Result()
-	if errors.Is(err, redis.Nil) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, fmt.Errorf("poolsize/redis: %s: %w", s.left, err)
-	}
-	part, err := strconv.ParseFloat(text, 64)
-	if err != nil || !(part >= 0 && part <= 1) { // also NaN
-		return 0, fmt.Errorf("poolsize/redis: %s: %.40q is no number from 0 to 1", s.left, text)
-	}
-	return part, nil
 }

@@ -1,12 +1,12 @@
 // Package sim plays replicas of a client against an upstream that enforces a limit, in virtual time.
 //
-// A run is a list of events in the order of their instants. A request arrives, passes the replica's pacing
-// bucket, reaches the upstream and is answered, and the controller of the replica gets the answer. The
-// controllers are the real ones; the pacing buckets do what the library's do, and a test of the arena
-// compares both.
+// A run is a list of events in the order of their instants. A request arrives, passes the replica's pacing bucket,
+// reaches the upstream and is answered, and the controller of the replica gets the answer. The controllers are the
+// real ones; the pacing buckets do what the library's do, and a test of the arena compares both.
 package sim
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
 	"time"
@@ -77,7 +77,7 @@ func Play(s Scenario, kind Kind, fields Fields, c Contender, seed uint64) Result
 	r.slots = kind == Concurrency
 	r.replicas = make([]replica, s.Replicas)
 	if c.Gossip {
-		r.whisper = newWhisper(s.Replicas, seed)
+		r.whisper = &whisper{rng: rand.New(rand.NewPCG(seed, 0xbb67ae8584caa73b)), nodes: make([]node, s.Replicas)}
 	}
 	for i := range r.replicas {
 		life := s.life(i)
@@ -218,9 +218,7 @@ func (r *Run) answer(k int) {
 		if r.slots {
 			s.Cost = (r.now - q.sent).Seconds()
 			if q.Outcome == policy.Success {
-				if p.took == 0 {
-					p.took = s.Cost
-				}
+				p.took = cmp.Or(p.took, s.Cost)
 				p.took += (s.Cost - p.took) / 16
 			}
 		}

@@ -29,16 +29,6 @@ type words struct {
 	version int // of the list
 }
 
-func (w words) plus(o words) words {
-	w.Weight += o.Weight
-	w.Wanting += o.Wanting
-	w.Rate += o.Rate
-	w.Used += o.Used
-	w.Refused += o.Refused
-	w.oldest = min(w.oldest, o.oldest)
-	return w
-}
-
 type node struct {
 	list    []int // of replicas that it knows
 	version int
@@ -66,10 +56,6 @@ type whisper struct {
 	live    []int   // the list; replaced, never changed
 	hint    float64 // that is in force
 	parts   float64 // that it was computed with: the replicas that ran then
-}
-
-func newWhisper(replicas int, seed uint64) *whisper {
-	return &whisper{rng: rand.New(rand.NewPCG(seed, 0xbb67ae8584caa73b)), nodes: make([]node, replicas)}
 }
 
 // relist makes the list of this instant, of which all replicas learn.
@@ -149,8 +135,13 @@ func (r *Run) gossip(i int) {
 // sum adds what all edges but one last sent.
 func (n *node) sum(own words, but int) words {
 	for e := range n.edges {
-		if e != but && n.edges[e].got.Weight > 0 {
-			own = own.plus(n.edges[e].got)
+		if o := n.edges[e].got; e != but && o.Weight > 0 {
+			own.Weight += o.Weight
+			own.Wanting += o.Wanting
+			own.Rate += o.Rate
+			own.Used += o.Used
+			own.Refused += o.Refused
+			own.oldest = min(own.oldest, o.oldest)
 		}
 	}
 	return own

@@ -2,9 +2,8 @@
 // answers questions for A, AAAA and SRV records that the test has set, and fails in the ways that real
 // servers fail, on demand.
 //
-// Its answers are honest in size, but for one mode. An answer that does not fit in a datagram is truncated
-// there and whole over TCP. A datagram has 512 bytes, or as many as the question allows by EDNS0, at most
-// 1,232.
+// Its answers are honest in size, but for one mode. An answer that does not fit in a datagram is truncated there and
+// whole over TCP. A datagram has 512 bytes, or as many as the question allows by EDNS0, at most 1,232.
 package dnstest
 
 import (

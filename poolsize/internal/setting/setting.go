@@ -5,6 +5,8 @@ import (
 	"cmp"
 	"fmt"
 	"math/rand/v2"
+	"net"
+	"net/netip"
 	"os"
 	"strings"
 	"time"
@@ -15,6 +17,17 @@ const LongestName = 200
 
 // FirstRetry is the pause of a source after a first failure. It doubles with each further one.
 const FirstRetry = 100 * time.Millisecond
+
+// The defaults of sources with a store, and their bounds.
+const (
+	Prefix = "quotient"
+	Period = time.Second
+	Expiry = 10 * time.Second // ten periods: nine lost looks in a row are not a death
+
+	ShortestPeriod = time.Millisecond // else a mistyped one is a flood
+	LongestExpiry  = 10 * time.Minute // for so long the dead count
+	LongestCommand = time.Second
+)
 
 // Between returns an error for a value that is not one of least to most.
 func Between[T cmp.Ordered](field string, v, least, most T) error {
@@ -50,6 +63,17 @@ func ID(field, text string) (string, error) {
 		return "", fmt.Errorf("%s: the host has no name: %w", field, err)
 	}
 	return host, nil
+}
+
+// OwnAddrs returns the addresses of this host that no other has.
+func OwnAddrs() (own []netip.Addr, err error) {
+	nets, err := net.InterfaceAddrs()
+	for _, n := range nets {
+		if p, err := netip.ParsePrefix(n.String()); err == nil && p.Addr().Unmap().IsGlobalUnicast() {
+			own = append(own, p.Addr().Unmap())
+		}
+	}
+	return own, err
 }
 
 // Jittered returns d, a tenth longer or shorter at most, so that the fleet does not look in step.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/rest"
 )
 
 // Patience bounds every wait for an event.
@@ -68,10 +69,7 @@ func (l *Log) note(p quotient.Pool, err error) {
 	l.mu.Lock()
 	l.all = append(l.all, Report{p, err, time.Now()})
 	l.mu.Unlock()
-	select {
-	case l.more <- struct{}{}:
-	default:
-	}
+	rest.Wake(l.more)
 }
 
 // Leave ends the Watch, which must return its context's error.

@@ -90,9 +90,7 @@ func (e *edge) mark(it *item, mask uint8) {
 	o.fresh[0] |= mask
 	o.fresh[1] |= mask
 	o.first = 0
-	if o.since == 0 {
-		o.since = e.tick + 1
-	}
+	o.since = cmp.Or(o.since, e.tick+1)
 	if !o.queued {
 		o.queued = true
 		e.queue = append(e.queue, it)
@@ -333,16 +331,6 @@ func (n *Node) renew() {
 	for i := range n.edges {
 		n.refill(&n.edges[i])
 	}
-	n.dropAll()
-}
-
-// reopen begins one edge again, since its peer has forgotten it.
-func (n *Node) reopen(e *edge, session uint64) {
-	e.restart()
-	e.session, e.limit = session, math.MaxUint64
-	n.forgetEdge(e)
-	n.weigh()
-	n.refill(e)
 	n.dropAll()
 }
 

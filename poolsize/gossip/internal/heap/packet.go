@@ -31,8 +31,7 @@ import (
 //	how many nodes the sums count
 //	their age in milliseconds
 //
-// Then comes what the flags promise. A section is a byte for its kind, two bytes for its length and its
-// content.
+// Then comes what the flags promise. A section is a byte for its kind, two bytes for its length and its content.
 const (
 	version    = 1
 	hasLimit   = 1 << 0 // 8 bytes: keys with a larger hash are not complete
@@ -132,11 +131,6 @@ func (r *reader) uvarint() uint64 {
 	}
 	r.p = r.p[k:]
 	return v
-}
-
-func (r *reader) varint() int64 {
-	u := r.uvarint()
-	return int64(u>>1) ^ -int64(u&1)
 }
 
 // positive takes a number that must fit int64.
@@ -287,7 +281,8 @@ func (r *reader) record() record {
 		r.bad = r.bad || c.mask > allTerms
 		for i := range c.terms {
 			if c.mask>>i&1 == 1 {
-				c.terms[i] = r.varint()
+				u := r.uvarint()
+				c.terms[i] = int64(u>>1) ^ -int64(u&1) // as binary.Varint has it
 				r.bad = r.bad || c.terms[i] < 0
 			}
 		}

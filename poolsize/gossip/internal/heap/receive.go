@@ -1,10 +1,12 @@
 package heap
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
-// Receive takes in a packet. It returns an error for one that makes no sense or is of another version. A
-// packet that comes twice or too late, from a stranger or from a node with another member list is only
-// counted.
+// Receive takes in a packet. It returns an error for one that makes no sense or is of another version. A packet that
+// comes twice or too late, from a stranger or from a node with another member list is only counted.
 func (n *Node) Receive(now time.Duration, packet []byte) error {
 	n.tell(now)
 	h, r, err := parse(packet)
@@ -33,8 +35,7 @@ func (n *Node) Receive(now time.Duration, packet []byte) error {
 	return nil
 }
 
-// counts reports whether a packet comes from a neighbour with the same list, for the first time and not too
-// late.
+// counts reports whether a packet comes from a neighbour with the same list, for the first time and not too late.
 func (n *Node) counts(e *edge, h *header) bool {
 	switch {
 	case h.to != n.self.ID || e == nil:
@@ -53,13 +54,18 @@ func (n *Node) counts(e *edge, h *header) bool {
 	return true
 }
 
-// meet notes the peer's session. A peer that began again has forgotten all that this node sent.
+// meet notes the peer's session. A peer that began again has forgotten all that this node sent: the edge begins again.
 func (n *Node) meet(e *edge, session uint64) {
 	if e.session == 0 && e.top == 0 {
 		e.session = session // nothing but signs of life was sent
 		return
 	}
-	n.reopen(e, session)
+	e.restart()
+	e.session, e.limit = session, math.MaxUint64
+	n.forgetEdge(e)
+	n.weigh()
+	n.refill(e)
+	n.dropAll()
 }
 
 // input is a packet that counts.

@@ -1,6 +1,7 @@
 package heap
 
 import (
+	"cmp"
 	"encoding/binary"
 	"math"
 	"time"
@@ -132,9 +133,7 @@ func (w *writer) put(it *item, rec []byte) bool {
 	w.packets[last] = append(p, rec...)
 	w.items = append(w.items, it)
 	o := &it.out[w.e.at]
-	if o.first == 0 {
-		o.first = w.e.seq
-	}
+	o.first = cmp.Or(o.first, w.e.seq)
 	o.last, o.fresh = [2]uint64{w.e.seq, o.last[0]}, [2]uint8{0, o.fresh[0]}
 	return true
 }
@@ -202,9 +201,8 @@ func (w *writer) record(it *item) []byte {
 	return w.n.rec
 }
 
-// values is the record of a key's sums, and the key where the peer may not know its number. It reports
-// false when there is nothing to send: of a key for which some node has no room, only the removal is of
-// use.
+// values is the record of a key's sums, and the key where the peer may not know its number. It reports false when
+// there is nothing to send: of a key for which some node has no room, only the removal is of use.
 func (w *writer) values(en *entry) (c record, text string, ok bool) {
 	o := &en.out[w.e.at]
 	c.terms = en.side(w.e, w.n)

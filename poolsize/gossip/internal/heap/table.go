@@ -241,8 +241,7 @@ func (n *Node) lower(limit uint64) {
 	n.weigh()
 }
 
-// raise tries all keys again after a time with room to spare: first those that are used here, then those of
-// others.
+// raise tries all keys again after a time with room to spare: first those that are used here, then those of others.
 func (n *Node) raise() {
 	if len(n.table) > n.opt.MaxKeys*3/4 {
 		n.full = n.now
