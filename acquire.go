@@ -26,35 +26,62 @@ func (l *Limiter) Acquire(ctx context.Context, key string, opts ...CallOption) (
 	}
 	arrived := l.arrival()
 	s, h := l.lock(key)
-	now := s.tick(arrived)
-	d := oneRequest
+	if len(opts) == 0 && l.clock.Load() == clockNone {
+		if p := s.takeFree(h); p.h != nil {
+			s.mu.Unlock()
+			return p, nil
+		}
+	}
+	s.tick(arrived)
+	d := &oneRequest
 	if more(opts) {
-		var err error
-		if d, err = newDemand(opts, s.l.inForce); err != nil {
+		own, err := newDemand(opts, s.l.inForce)
+		if err != nil {
 			s.refuseAsk(err)
 			s.mu.Unlock()
 			return Permit{}, err
 		}
+		d = &own
 	}
-	g := s.gate(h, key, now, d.plan)
-	if g.mustQueue(d.class) || s.admit(g, now, &d).reason != ReasonNone {
-		p, err := s.waitAndUnlock(ctx, g, key, d, arrived)
+	g := s.gate(h, key, d.plan)
+	if g.mustQueue(d.class) || s.admit(g, d).reason != ReasonNone {
+		p, err := s.waitAndUnlock(ctx, g, key, *d, arrived)
 		l.tell(opts, key)
 		return p, err
 	}
 	s.countAdmission(g)
-	p := s.hold(g, key, &d, now)
+	p := s.hold(g, key, d)
 	if len(opts) > 0 {
-		g.tell(opts, now) // first: the callers that wait may be of other plans
+		g.tell(opts, s.latest) // first: the callers that wait may be of other plans
 	}
-	if g.ext != nil {
-		s.recheck(g)
-	}
+	s.recheck(g)
 	s.mu.Unlock()
 	if l.onAdmit != nil {
 		l.admitted(key, arrived.At, arrived.At, p)
 	}
 	return p, nil
+}
+
+// takeFree is gate, admit and hold in one piece, which takes less time, for one request of a key that is
+// remembered, where slots alone decide and one is free. Calls need no clock, so there is no MaxHold and no OnAdmit.
+func (s *shard) takeFree(hash uint64) Permit {
+	g := s.home(hash)
+	if g == nil || g.ext != nil || s.left == 1 {
+		return Permit{}
+	}
+	if st := g.setting; !st.slotsOnly || st.special || st.next != nil || int(g.used) >= st.slots {
+		return Permit{}
+	}
+	h := s.takeHolding()
+	h.gate, h.weight, h.slots, h.since, h.plan = g, 1, 1, s.latest.At, 0
+	h.epoch, h.asked[0] = g.epoch, 1
+	g.used++
+	g.held++
+	g.seen = ticksAt(s.latest)
+	s.left--
+	s.counts.admitted++
+	s.counts.inFlight++
+	return Permit{h, h.gen}
 }
 
 // tell is gate.tell after a wait.
@@ -74,9 +101,9 @@ func (l *Limiter) tell(opts []CallOption, key string) {
 func (l *Limiter) Allow(key string) bool {
 	arrived := l.arrival()
 	s, h := l.lock(key)
-	now := s.tick(arrived)
-	g := s.gate(h, key, now, 0)
-	v := s.try(g, now, &oneRequest)
+	s.tick(arrived)
+	g := s.gate(h, key, 0)
+	v := s.try(g, &oneRequest)
 	if g.setting.limit.InFlight > 0 && v.reason == ReasonNone {
 		g.used--
 	}
@@ -94,7 +121,7 @@ func (l *Limiter) Allow(key string) bool {
 func (l *Limiter) TryAcquire(key string, opts ...CallOption) (Permit, Decision) {
 	arrived := l.arrival()
 	s, hash := l.lock(key)
-	now := s.tick(arrived)
+	s.tick(arrived)
 	d := oneRequest
 	if more(opts) {
 		var err error
@@ -104,14 +131,14 @@ func (l *Limiter) TryAcquire(key string, opts ...CallOption) (Permit, Decision) 
 			return Permit{}, Decision{Reason: ReasonBadRequest, bad: err}
 		}
 	}
-	g := s.gate(hash, key, now, d.plan)
-	v := s.try(g, now, &d)
+	g := s.gate(hash, key, d.plan)
+	v := s.try(g, &d)
 	var p Permit
 	if v.reason == ReasonNone {
-		p = s.hold(g, key, &d, now)
-		g.tell(opts, now)
+		p = s.hold(g, key, &d)
+		g.tell(opts, s.latest)
 		s.recheck(g)
-	} else if g.tell(opts, now); s.stops(v) {
+	} else if g.tell(opts, s.latest); s.stops(v) {
 		dec := s.refusal(g, &d, v)
 		s.mu.Unlock()
 		return Permit{}, dec
@@ -198,28 +225,28 @@ func (c *claimed) try(opts []CallOption) Decision {
 	c.arrived = arrived.At
 	s, hash := c.l.lock(c.key)
 	defer s.mu.Unlock()
-	now := s.tick(arrived)
+	s.tick(arrived)
 	var err error
 	if c.d, err = newDemand(opts, s.l.inForce); err != nil {
 		s.refuseAsk(err)
 		return Decision{Reason: ReasonBadRequest, bad: err}
 	}
-	g := s.gate(hash, c.key, now, c.d.plan)
-	v := s.try(g, now, &c.d)
+	g := s.gate(hash, c.key, c.d.plan)
+	v := s.try(g, &c.d)
 	c.s, c.hash, c.g, c.at, c.dry = s, hash, g, s.latest.At, v.reason
 	switch {
 	case v.reason == ReasonNone:
 		s.counts.admitted-- // it is not, until all are
-		c.permit, c.epoch = s.hold(g, c.key, &c.d, now), g.epoch
-		g.tell(opts, now)
+		c.permit, c.epoch = s.hold(g, c.key, &c.d), g.epoch
+		g.tell(opts, s.latest)
 		s.recheck(g)
 		return Decision{OK: true}
 	case c.l.dry.Load():
 		c.permit = dryPermit
-		g.tell(opts, now)
+		g.tell(opts, s.latest)
 		return Decision{OK: true}
 	}
-	g.tell(opts, now)
+	g.tell(opts, s.latest)
 	s.counts.refused[v.reason]++
 	return s.refusal(g, &c.d, v)
 }
@@ -292,22 +319,20 @@ func (s *shard) upTo(hash uint64, key string, n int, opts []CallOption) (Permit,
 		s.refuseAsk(err)
 		return Permit{}, 0
 	}
-	now := s.latest
-	g := s.gate(hash, key, now, d.plan)
+	g := s.gate(hash, key, d.plan)
 	if g.ext != nil && len(g.ext.expiring) > 0 {
-		now = s.now()
-		s.reclaim(g, now)
+		s.reclaim(g, s.now())
 	}
 	d.weight, d.kept = 1, true // if there is room for nothing, this is refused and counted
 	if !g.mustQueue(d.class) {
-		g.advance(now, s.l.policy)
-		room, by := g.upTo(now, min(n, maxAmount))
+		g.advance(s.latest, s.l.policy)
+		room, by := g.upTo(s.latest, min(n, maxAmount))
 		if d.weight = max(1, room); by != nil {
 			s.noteWanted(g, by)
 		}
 	}
-	if v := s.try(g, now, &d); v.reason == ReasonNone {
-		p := s.hold(g, key, &d, now)
+	if v := s.try(g, &d); v.reason == ReasonNone {
+		p := s.hold(g, key, &d)
 		s.recheck(g)
 		return p, d.weight
 	} else if s.stops(v) {
@@ -509,8 +534,8 @@ func (s *shard) touch(g *gate, now meter.Instant) {
 }
 
 // admit is gate.admit, but takes back first what was held for too long.
-func (s *shard) admit(g *gate, now meter.Instant, d *demand) verdict {
-	fast := !d.priced
+func (s *shard) admit(g *gate, d *demand) verdict {
+	fast, now := !d.priced, s.latest
 	if g.ext != nil {
 		s.reclaim(g, now) // or a hot key that is never short of slots would pile up what is never released
 		fast = fast && len(g.ext.plans) == 0
@@ -538,12 +563,12 @@ func (s *shard) admit(g *gate, now meter.Instant, d *demand) verdict {
 }
 
 // try admits d if all has room and it must not queue behind others. The caller counts a refusal, with stops.
-func (s *shard) try(g *gate, now meter.Instant, d *demand) verdict {
+func (s *shard) try(g *gate, d *demand) verdict {
 	var v verdict
 	if !g.mustQueue(d.class) {
-		v = s.admit(g, now, d)
+		v = s.admit(g, d)
 	} else {
-		v = g.probe(now, d)
+		v = g.probe(s.latest, d)
 	}
 	if v.reason == ReasonNone {
 		s.countAdmission(g)

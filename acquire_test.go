@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"github.com/quotient-go/quotient/policy"
 )
@@ -115,9 +118,7 @@ func TestAllOrNone(t *testing.T) {
 	row(t, "wakes waiters", func(t *testing.T) {
 		slots, denied := mustNew(t, Limit{InFlight: 1}), mustNew(t, Limit{Deny: true})
 		_, refused, d := TryAcquireAll(nil, Claim{slots, "k", nil}, Claim{denied, "k", nil})
-		if refused != 1 || d.Reason != ReasonDenied {
-			t.Errorf("%d %+v", refused, d)
-		}
+		wrong(t, refused != 1 || d.Reason != ReasonDenied, "%d %+v", refused, d)
 		c := claimed{l: slots, key: "k"}
 		c.try(nil)
 		waiter := asking(t, slots, "k")
@@ -130,9 +131,7 @@ func TestAllOrNone(t *testing.T) {
 		dry.SetDryRun(true)
 		for i := range 5 {
 			ps, _, d := TryAcquireAll(nil, Claim{dry, "k", nil}, Claim{real, "k", nil})
-			if d.OK != (i < 3) {
-				t.Errorf("ask %d: %+v", i, d)
-			}
+			wrong(t, d.OK != (i < 3), "ask %d: %+v", i, d)
 			defer ps.Release()
 		}
 		s := dry.Stats()
@@ -235,9 +234,7 @@ func TestDoDoesNotCallWhenRefused(t *testing.T) {
 				t.Error("called")
 				return 42, nil
 			})
-			if got != 0 || !errors.Is(err, c.want) {
-				t.Errorf("got %d, %v, want 0, %v", got, err, c.want)
-			}
+			wrong(t, got != 0 || !errors.Is(err, c.want), "got %d, %v, want 0, %v", got, err, c.want)
 		})
 	}
 }
@@ -341,4 +338,81 @@ func TestPessimisticCallers(t *testing.T) {
 			must(t, <-done)
 		})
 	}
+}
+
+// A slot that is free is not taken past a waiter that needs another one beside it.
+func TestFreeSlotIsNotOvertaken(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := mustNew(t, Limit{InFlight: 2})
+		held := took(t, l, "k")
+		large, small := asking(t, l, "k", Weight(2)), asking(t, l, "k")
+		small.waits(t)
+		held.Release()
+		large.admittedAfter(t, 0)
+		small.waits(t)
+		large.permit.Release()
+		small.admittedAfter(t, 0)
+	})
+}
+
+// Acquire takes a slot that is free in one piece. What it does is what TryAcquire does, whatever has changed before.
+func TestPropertyAcquireIsTryAcquire(t *testing.T) {
+	second := Rates(Every(time.Second))
+	limits := []*Limit{nil, {}, {InFlight: 1}, {InFlight: 3}, {Deny: true}, {InFlight: 2, Rates: second.Rates}, &second}
+	property(t, func(rt *rapid.T) {
+		hooked := [2]int{}
+		with, l := rapid.IntRange(0, 7).Draw(rt, "with"), [2]*Limiter{}
+		for i := range l {
+			opts := []Option{MaxHold(time.Minute), OnAdmit(func(string, time.Duration, time.Duration) { hooked[i]++ })}
+			l[i] = mustNew(rt, Limit{InFlight: 2}, append(opts[min(with, 2):], few, MaxWaiting(0, 0))...)
+		}
+		var held [][2]Permit
+		both := func(do func(l *Limiter) error) {
+			if a, b := do(l[0]), do(l[1]); (a == nil) != (b == nil) {
+				rt.Fatalf("%v, %v", a, b)
+			}
+		}
+		for range rapid.IntRange(1, 200).Draw(rt, "steps") {
+			limit := limits[rapid.IntRange(0, len(limits)-1).Draw(rt, "limit")]
+			k := key(max(0, rapid.IntRange(-20, 9).Draw(rt, "key")))
+			switch what := rapid.IntRange(0, 19).Draw(rt, "what"); what {
+			case 0:
+				both(func(l *Limiter) error { return l.SetPlan("p", limit) })
+			case 1:
+				both(func(l *Limiter) error { return l.Override(k, limit) })
+			case 2:
+				if limit != nil {
+					both(func(l *Limiter) error { return l.SetLimit(*limit) })
+				}
+			case 3, 4:
+				time.Sleep(time.Duration(rapid.IntRange(0, 40).Draw(rt, "s")) * time.Second)
+			case 5, 6, 7, 8:
+				if n := len(held); n > 0 {
+					i := rapid.IntRange(0, n-1).Draw(rt, "which")
+					for _, p := range held[i] {
+						if what == 5 {
+							p.ExpireIn(time.Second)
+						} else {
+							p.Release()
+						}
+					}
+				}
+			default:
+				var opts []CallOption
+				if what < 13 {
+					opts = []CallOption{Plan("p")}
+				}
+				p, err := l[0].Acquire(context.Background(), k, opts...)
+				q, d := l[1].TryAcquire(k, opts...)
+				if held = append(held, [2]Permit{p, q}); (err == nil) != d.OK {
+					rt.Fatalf("%q: %v, %+v", k, err, d)
+				}
+			}
+			a, b := l[0].Stats(), l[1].Stats()
+			a.Refused, b.Refused = nil, nil // Acquire is refused a place in the queue
+			if !reflect.DeepEqual(a, b) || hooked[0] != hooked[1] {
+				rt.Fatalf("%v hooks, after Acquire\n%+v\nand after TryAcquire\n%+v", hooked, a, b)
+			}
+		}
+	})
 }

@@ -1,10 +1,8 @@
 package quotient
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -161,63 +159,7 @@ func TestUnitsTakePlaces(t *testing.T) {
 	})
 }
 
-// A rule that stays keeps its own state wherever it moves to, also from the first place. Admissions by
-// another rule of its unit are not taken from it. A change of its size counts as it does for a rule that
-// stands still.
-func TestRulesThatMoveKeepTheirState(t *testing.T) {
-	bucket := Rate{Name: "bucket", Events: 10, Per: time.Hour, Burst: 10}
-	window := Rate{Name: "window", Events: 20, Per: time.Hour, Kind: Window}
-	other := Rate{Name: "other", Events: 5, Per: time.Hour, Burst: 5}
-	larger, wider := bucket, window
-	larger.Burst, wider.Events = 15, 30
-	for _, c := range []struct {
-		name          string
-		before, after []Rate
-		want          []float64 // left of each after, when 3 were taken before
-	}{
-		{"a bucket moves back", []Rate{bucket, other}, []Rate{other, bucket}, []float64{2, 7}},
-		{"a bucket moves back and grows", []Rate{bucket, other}, []Rate{other, larger}, []float64{2, 7}},
-		{"a bucket moves behind a new rule", []Rate{bucket, other}, []Rate{PerHour(3600e3), other, bucket},
-			[]float64{2, 2, 7}},
-		{"a window moves back and grows", []Rate{window, other}, []Rate{other, wider}, []float64{2, 27}},
-		{"a window moves to the front and grows", []Rate{other, window}, []Rate{wider, other},
-			[]float64{27, 2}},
-		{"a window stays and grows", []Rate{window, other}, []Rate{wider, other}, []float64{27, 2}},
-		{"a window and a bucket change places", []Rate{window, bucket}, []Rate{bucket, window},
-			[]float64{7, 17}},
-		{"a new window beside a larger bucket", []Rate{bucket}, []Rate{bucket, aligned(5, time.Minute)},
-			[]float64{7, 5}},
-		{"two windows change places",
-			[]Rate{window, {Name: "day", Events: 8, Per: 24 * time.Hour, Kind: Window}},
-			[]Rate{{Name: "day", Events: 9, Per: 24 * time.Hour, Kind: Window}, wider}, []float64{6, 27}},
-	} {
-		row(t, c.name, func(t *testing.T) {
-			l := mustNew(t, Rates(c.before...))
-			took(t, l, "k", Weight(3))
-			setLimit(t, l, Rates(c.after...))
-			l.Check("k")
-			if got := tokensOf(t, l, "k"); !slices.Equal(got, c.want) {
-				t.Errorf("left %v, want %v", got, c.want)
-			}
-		})
-	}
-}
-
 func TestWaitersAndChanges(t *testing.T) {
-	// Waiters keep their places when the rules change under them, and what is queued is counted again.
-	row(t, "rules change under waiters", func(t *testing.T) {
-		l := mustNew(t, Rates(Every(time.Second)))
-		wants(t, l, "k", 1)
-		first, second := asking(t, l, "k"), asking(t, l, "k")
-		setLimit(t, l, Rates(PerHour(7200), named("new", Every(10*time.Second))))
-		asking(t, l, "k").gaveUp(t)
-		if d := refusedFor(t, l, ReasonRate, "k"); d.Rule.Name != "new" || d.RetryAfter != 30*time.Second {
-			t.Errorf("got %+v, want the turn behind two waiters, 30 s", d)
-		}
-		time.Sleep(20 * time.Second)
-		first.admittedAfter(t, 10*time.Second)
-		second.admittedAfter(t, 20*time.Second)
-	})
 	// A SetLimit that changes nothing must not open the share that a smaller pool brings.
 	row(t, "same limit is no raise", func(t *testing.T) {
 		limit := Rates(aligned(10, time.Minute))
@@ -262,21 +204,6 @@ func TestLimitChangesUnderPermits(t *testing.T) {
 	inFlight(t, l, 0)
 	if ks := gateOf(l, "k"); ks.used != 0 || ks.held != 0 {
 		t.Errorf("%d used, %d held", ks.used, ks.held)
-	}
-}
-
-// A limit that is set again, or comes late, does not open a replica that starts empty.
-func TestSetLimitDoesNotOpenANewReplica(t *testing.T) {
-	window := Rates(aligned(10, time.Minute))
-	for name, limits := range map[string][2]Limit{
-		"the same": {window, window}, "a late one": {Limit{Deny: true}, Rates(perSecond(10, 10))},
-	} {
-		row(t, name, func(t *testing.T) {
-			l := mustNew(t, limits[0], Replicas(2), StartEmpty())
-			wants(t, l, "k", 0)
-			setLimit(t, l, limits[1])
-			wants(t, l, "k", 0)
-		})
 	}
 }
 
@@ -352,6 +279,12 @@ func TestDryRun(t *testing.T) {
 		l.SetDryRun(false)
 		time.Sleep(time.Second)
 		wants(t, l, "k", 1)
+		l = mustNew(t, Limit{InFlight: 1}) // one whose context fails then has come and gone
+		took(t, l, "k")
+		panics(t, func() {
+			_, _ = l.Acquire(&hooked{t.Context(), func() { l.SetDryRun(true); panic("hook") }}, "k")
+		})
+		stats(t, l, "Admitted", 1, "Cancelled", 1, "DryRunAdmitted", map[Reason]uint64{})
 	})
 	row(t, "dry run while pool is awaited", func(t *testing.T) {
 		l := mustNew(t, Rates(perSecond(1, 1)), AwaitPool(time.Minute), Replicas(2))
@@ -370,20 +303,6 @@ func TestDryRun(t *testing.T) {
 			l.Allow("k")
 		}
 		is(t, "stopped though the real limiter admits", l.Stats().DryRunAdmitted[ReasonRate], 0)
-	})
-	// A waiter that a dry run let go and whose context ended is taken off Admitted, but not off DryRunAdmitted.
-	row(t, "cancelled dry admission is not counted", func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		l := mustNew(t, Limit{InFlight: 1})
-		took(t, l, "k")
-		hook := func() {
-			l.SetDryRun(true)
-			panic("hook")
-		}
-		panics(t, func() { _, _ = l.Acquire(&hooked{ctx, hook}, "k") })
-		stats(t, l, "Admitted", 1, "Cancelled", 1)
-		is(t, "let go by the dry run", len(l.Stats().DryRunAdmitted), 0)
 	})
 }
 

@@ -164,24 +164,6 @@ func TestBusyReplicas(t *testing.T) {
 			t.Errorf("said %v, %d are named", said, n)
 		}
 	})
-	row(t, "a busy replica borrows slots", func(t *testing.T) {
-		_, ls := pooled(t, 4, Limit{InFlight: 42})
-		var held []Permit
-		take := func(l *Limiter) (n int) {
-			for p, d := l.TryAcquire("k"); d.OK; p, d = l.TryAcquire("k") {
-				held = append(held, p)
-				n++
-			}
-			return n
-		}
-		within(t, "at first", 10, 10, take(ls[0]))
-		for range 10 {
-			time.Sleep(200 * time.Millisecond)
-			take(ls[0])
-		}
-		within(t, "then", 42, 42, len(held))
-		within(t, "another one", 10, 10, take(ls[1]))
-	})
 }
 
 // wordy is a controller that says something, and keeps the reports that it gets.
@@ -317,9 +299,7 @@ func TestCounts(t *testing.T) {
 		}
 		_, d := ls[1].TryAcquire("k", Weight(11))
 		_, last := ls[1].TryAcquire("k", Weight(10))
-		if d.OK || d.Share != 10 || !last.OK {
-			t.Errorf("eleven of ten: %v; ten: %v", d, last)
-		}
+		wrong(t, d.OK || d.Share != 10 || !last.OK, "eleven of ten: %v; ten: %v", d, last)
 		begun := time.Now()
 		if _, err := ls[1].Acquire(t.Context(), "k", Weight(300)); err != nil ||
 			time.Since(begun) < 50*time.Second {
@@ -329,21 +309,6 @@ func TestCounts(t *testing.T) {
 		within(t, "and the others", 100, 100, hammer(10*time.Second, ls[2])...)
 		atWindow(time.Minute)
 		within(t, "nothing is owed", 400, 400, hammer(10*time.Second, ls[1])...)
-	})
-	// A key has one count in all plans.
-	row(t, "a count in two plans", func(t *testing.T) {
-		limit := Rates(counted400)
-		_, ls := counting(t, 2, limit, Plans(map[string]Limit{"p": limit}))
-		within(t, "most of it", 390, 390, hammerUpTo(3*time.Second, 390, ls[0]))
-		got := 0
-		for range 3000 {
-			if _, d := ls[0].TryAcquire("k", Plan("p")); d.OK {
-				got++
-			}
-			time.Sleep(time.Millisecond)
-		}
-		within(t, "in another plan", 10, 10, got)
-		within(t, "and back", 0, 0, hammer(time.Second, ls...)...)
 	})
 	// While a key is in a plan without the rule the fleet counts on, and what it takes later is reported.
 	row(t, "a count goes on in a plan without it", func(t *testing.T) {
@@ -373,32 +338,7 @@ func TestCounts(t *testing.T) {
 		time.Sleep(time.Second)
 		_, d := ls[2].TryAcquire("k", Cost("tokens", 8))
 		_, seven := ls[2].TryAcquire("k", Cost("tokens", 7))
-		if d.OK || !seven.OK {
-			t.Errorf("eight of seven: %v; seven: %v", d, seven)
-		}
-	})
-	// A key that is named no more is divided, and takes no place.
-	row(t, "a count ends", func(t *testing.T) {
-		h, ls := pooled(t, 4, Rates(counted400))
-		hammer(2*time.Second, ls[0])
-		for range 3 {
-			atWindow(time.Minute)
-			time.Sleep(20 * time.Second)
-		}
-		for i, l := range ls {
-			l.exchange.mu.Lock()
-			if n, m := len(l.exchange.counts), l.exchange.counting; n != 0 || m != 0 {
-				t.Errorf("replica %d counts %d keys, and names %d", i, n, m)
-			}
-			l.exchange.mu.Unlock()
-			h.mu.Lock()
-			for text := range h.said[i] {
-				if isCount(text) {
-					t.Errorf("replica %d still says %q", i, text)
-				}
-			}
-			h.mu.Unlock()
-		}
+		wrong(t, d.OK || !seven.OK, "eight of seven: %v; seven: %v", d, seven)
 	})
 	// Events taken at the end of a window are reported after it: at others that window may still go on.
 	row(t, "the last of a window is counted", func(t *testing.T) {
@@ -557,33 +497,7 @@ func partIs(t *testing.T, what string, l *Limiter, part float64) {
 }
 
 func TestWaitersGoAtOnceWhereMoreIsLent(t *testing.T) {
-	row(t, "slots", func(t *testing.T) {
-		l := mustNew(t, Limit{InFlight: 4}, Replicas(4))
-		took(t, l, "k")
-		admitted := waiting(l, 3)
-		is(t, "under the share", admitted(), 0)
-		l.lendKey("k", .75, time.Second)
-		is(t, "of four slots three are lent", admitted(), 2)
-		l.lendKey("k", 1, time.Second)
-		is(t, "all are lent", admitted(), 3)
-	})
-	row(t, "a rate", func(t *testing.T) {
-		l := mustNew(t, Rates(aHundred(4)), Replicas(4))
-		l.Allow("k")
-		admitted := waiting(l, 20)
-		time.Sleep(20 * time.Millisecond)
-		l.lendKey("k", 1, time.Second)
-		is(t, "half of the first interval has passed", admitted(), 0)
-		time.Sleep(5 * time.Millisecond)
-		is(t, "the rest passes four times as fast", admitted(), 1)
-		time.Sleep(100 * time.Millisecond)
-		is(t, "at the whole rate", admitted(), 11)
-		l.lendKey("k", 0, time.Second)
-		time.Sleep(80 * time.Millisecond)
-		is(t, "back under the share", admitted(), 13)
-		time.Sleep(time.Second)
-	})
-	row(t, "a turn", func(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
 		_, ls := pooled(t, 4, Limit{InFlight: 42})
 		admitted := waiting(ls[0], 50)
 		is(t, "at first", admitted(), 10)
@@ -661,9 +575,7 @@ func TestRefundsUnderAPart(t *testing.T) {
 // The use through a gate that keys share is not known, and so all of the share is claimed.
 func TestKeysWithoutAGateOfTheirOwn(t *testing.T) {
 	l := mustNew(t, Limit{InFlight: 4}, MaxKeys(1), Demand(1, time.Second))
-	if seen := l.seenOf("k"); seen.Span == 0 {
-		t.Error("a key that is not remembered was used for sure")
-	}
+	wrong(t, l.seenOf("k").Span == 0, "a key that is not remembered was used for sure")
 	took(t, l, "a")
 	took(t, l, "k")
 	is(t, "of a key in the gate of keys without room", l.seenOf("k"), fairshare.Seen{})
@@ -807,9 +719,7 @@ func TestCarriersOfLimiters(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { _ = l.Follow(ctx, FixedOrdinal(1, &hubEnd{hub: h})) }()
 		time.Sleep(3 * time.Second)
-		if err := l.Follow(t.Context(), &hubEnd{hub: h}); err == nil {
-			t.Error("two sources carry what one limiter says")
-		}
+		wrong(t, l.Follow(t.Context(), &hubEnd{hub: h}) == nil, "two sources carry what one limiter says")
 		is(t, "age behind FixedOrdinal", l.Stats().more.Demand.MaxAge, time.Second)
 		is(t, "fixed", l.Stats().Pool.Pool.Fixed, true)
 		cancel()
@@ -853,10 +763,10 @@ func TestCarriersOfLimiters(t *testing.T) {
 		}
 		for i, e := range ends {
 			for text := range e.own {
-				if isCount(text) {
-					t.Errorf("replica %d still counts %q", i, text)
-				}
+				wrong(t, isCount(text), "replica %d still counts %q", i, text)
 			}
+			x := &ls[i].exchange
+			is(t, "keys that are counted, and named", [2]int{len(x.counts), x.counting}, [2]int{})
 		}
 	})
 	row(t, "a registry lends each of its limiters", func(t *testing.T) {
@@ -960,7 +870,7 @@ func (s *shelf) Watch(ctx context.Context, report func(Pool, error)) error {
 		report(Pool{Replicas: 2}, nil)
 		s.mu.Lock()
 		for _, turn := range s.turns {
-			turn(&idle{farEnd{own: map[string]carry.Terms{}, other: []map[string]carry.Terms{{}}}})
+			turn(newIdle())
 		}
 		s.mu.Unlock()
 		select {
@@ -980,6 +890,10 @@ func (s *shelf) Carry(name string, turn func(carry.Sums)) (func(), error) {
 
 // idle are sums with a replica that uses nothing of any key.
 type idle struct{ farEnd }
+
+func newIdle() *idle {
+	return &idle{farEnd{own: map[string]carry.Terms{}, other: []map[string]carry.Terms{{}}}}
+}
 
 func (*idle) Sum(string) (carry.Terms, time.Duration) {
 	return carry.Terms{2, 1}, 200 * time.Millisecond
@@ -1024,58 +938,6 @@ func TestAFollowerStopsDuringAReport(t *testing.T) {
 		if <-done; l.exchange.keys != nil {
 			t.Error("what has ended is still carried")
 		}
-	}
-}
-
-// Turns, calls, changes and looks at once, for the race detector and for deadlocks. At the end the counts
-// must add up.
-func TestTurnsAgainstEverything(t *testing.T) {
-	h := &hub{turns: time.Millisecond, said: []map[string]carry.Terms{{}, {}}}
-	limit := Limit{InFlight: 20, Rates: []Rate{{Events: 1e6, Per: time.Second, Burst: 100}}}
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
-	var all sync.WaitGroup
-	var ls []*Limiter
-	for j := range 2 {
-		l := mustNew(t, limit, MaxKeys(6), Replicas(2), Demand(4, 50*time.Millisecond))
-		l.beginExchange()
-		ls = append(ls, l)
-		for _, f := range []func(i int){
-			func(int) { l.turn(&hubEnd{hub: h, replica: j}) },
-			func(i int) { p, _ := l.TryAcquire(key(i%9), Weight(1+i%3)); p.Release() },
-			func(i int) { p, _ := l.Acquire(ctx, key(i%3)); p.Release() },
-			func(i int) { changeSomething(t, l, limit, i); time.Sleep(50 * time.Microsecond) },
-		} {
-			all.Go(func() {
-				for i := 0; ctx.Err() == nil; i++ {
-					f(i)
-				}
-			})
-		}
-	}
-	all.Wait()
-	for _, l := range ls {
-		l.endExchange()
-		stats(t, l, "InFlight", 0, "Waiting", 0)
-		is(t, "keys that are said", l.Stats().more.Demand.Keys, 0)
-	}
-}
-
-func changeSomething(t *testing.T, l *Limiter, limit Limit, i int) {
-	switch i % 8 {
-	case 0:
-		must(t, l.SetLimit(Limit{InFlight: 10 + i%20, Rates: limit.Rates}))
-	case 1:
-		must(t, l.SetPool(Pool{Replicas: 2 + i%3}, 0))
-	case 2:
-		l.Reset(key(i % 9))
-	case 3:
-		_ = l.Override(key(i%2), &Limit{InFlight: 5})
-	case 4:
-		_ = l.Override(key((i+1)%2), nil)
-	default:
-		l.Stats()
-		l.Explain(key(i % 9))
 	}
 }
 

@@ -312,48 +312,6 @@ func TestFollowAndAwait(t *testing.T) {
 	})
 }
 
-// An ordinal that is not fixed by construction counts as fixed when it was reported for one hold-down, and as
-// none when it was not reported for as long.
-func TestOrdinalBecomesFixed(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := mustNew(t, Limit{InFlight: 8})
-		src, of3 := following(t, l), func(ordinal int) Pool { return Pool{Replicas: 3, Ordinal: ordinal} }
-		for _, c := range []struct {
-			after    time.Duration
-			reported Pool
-			fixed    bool
-			slots    int // of 8
-		}{
-			{0, of3(2), false, 2},
-			{29, of3(2), false, 2},
-			{1, Pool{}, false, 2}, // it takes a report, and not the time alone
-			{0, of3(2), true, 3},
-			{29, Pool{}, true, 3},
-			{1, Pool{}, false, 2}, // by now it may be another's
-			{0, of3(2), false, 2}, // and one word after a silence fixes nothing
-			{29, of3(2), false, 2},
-			{1, of3(2), true, 3},
-			{1, of3(3), false, 2},
-			{29, of3(2), false, 2}, // a change starts it again
-			{29, of3(2), false, 2},
-			{1, of3(2), true, 3},
-			{0, Pool{Replicas: 5, Ordinal: 1, Fixed: true}, true, 2}, // by construction: at once,
-			{1000, Pool{}, true, 2},                                  // and for good
-		} {
-			time.Sleep(c.after * time.Second)
-			if c.reported != (Pool{}) {
-				src.saysPool(c.reported)
-			}
-			synctest.Wait()
-			is(t, []any{c, "fixed"}, l.Stats().Pool.Fixed, c.fixed)
-			p, n := l.TryAcquireUpTo("k", 100)
-			if p.Release(); n != c.slots {
-				t.Errorf("%+v: %d slots", c, n)
-			}
-		}
-	})
-}
-
 // The only report of a source that reports once does not grow old, however often it is followed.
 func TestWhatDoesNotGrowOld(t *testing.T) {
 	says5 := Pool{Replicas: 5, Ordinal: 2, Fixed: true}
@@ -387,9 +345,7 @@ func TestAwaitPoolNeedsAnEnd(t *testing.T) {
 
 // No caller waits where nothing is to be shared.
 func TestAwaitPoolWithoutLimit(t *testing.T) {
-	if !mustNew(t, Limit{}, Replicas(9), AwaitPool(time.Minute)).Allow("k") {
-		t.Error("refused")
-	}
+	wrong(t, !mustNew(t, Limit{}, Replicas(9), AwaitPool(time.Minute)).Allow("k"), "refused")
 }
 
 // Nothing passes, whatever the limit is made of, before a source or SetPool brings the size of the pool.
@@ -528,9 +484,7 @@ func (r *recorded) take() []string {
 func (r *recorded) wrote(t *testing.T, want ...string) {
 	t.Helper()
 	got, wanted := strings.Join(r.take(), "\n"), strings.Join(want, "\n")
-	if got != wanted {
-		t.Errorf("the log says\n%s\nwant\n%s", got, wanted)
-	}
+	wrong(t, got != wanted, "the log says\n%s\nwant\n%s", got, wanted)
 }
 
 // Each line of a limiter that has a name says whose it is.
@@ -551,14 +505,10 @@ func TestNameIsLogged(t *testing.T) {
 		for want, l := range limiters {
 			saysEverything(t, l)
 			all := log.take()
-			if len(all) < 10 {
-				t.Errorf("%q: %d lines", want, len(all))
-			}
+			wrong(t, len(all) < 10, "%q: %d lines", want, len(all))
 			for _, line := range all {
 				names, right := strings.Count(line, " limiter="), strings.Count(line, " limiter="+want+" ")
-				if names != min(len(want), 1) || right != names {
-					t.Errorf("%q is not named: %s", want, line)
-				}
+				wrong(t, names != min(len(want), 1) || right != names, "%q is not named: %s", want, line)
 			}
 		}
 	})
@@ -617,9 +567,7 @@ func saysEverything(t *testing.T, l *Limiter) {
 	src.fails("SERVFAIL")
 	src.says(5)
 	must(t, src.cancelled())
-	if l.Follow(t.Context(), FixedOrdinal(0, steady(Pool{Replicas: 3}))) == nil {
-		t.Error("no error")
-	}
+	wrong(t, l.Follow(t.Context(), FixedOrdinal(0, steady(Pool{Replicas: 3}))) == nil, "no error")
 }
 
 // saying writes lines out: "60s F 59" is a failure, R a refusal, and "61s back 60 59s" the end of sixty.

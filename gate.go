@@ -206,6 +206,9 @@ func (g *gate) waitBehind(t meter.Instant, d *demand) verdict {
 	if st.awaiting {
 		return verdict{ReasonPool, ruleNone, meter.Never}
 	}
+	if st.slotsOnly {
+		return st.order[0].verdict(meter.Never)
+	}
 	b := new(backlog)
 	if g.ext != nil && g.ext.backlog != nil {
 		b = g.ext.backlog

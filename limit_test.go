@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
-
-	"github.com/quotient-go/quotient/policy"
 )
 
 const year = 365 * 24 * time.Hour
@@ -288,110 +286,6 @@ func TestRatesAtTheEdges(t *testing.T) {
 			}
 			wants(t, l, "k", 0)
 			l.Stats()
-		})
-	}
-}
-
-// Failure mode 8: all that follows from the slowest rates is a number, above 0, and no time is below 0.
-func TestSlowestRates(t *testing.T) {
-	const longest = math.MaxInt64
-	for _, r := range []Rate{
-		{Events: 0.001, Per: longest}, {Events: 0.001, Per: longest, Kind: Window},
-		{Events: 0.001, Per: longest, Kind: Paced}, {Events: 0.001, Per: longest, Burst: 2},
-		{Events: 0.001, Per: longest, Burst: maxAmount}, {Events: 1, Per: longest, Kind: Paced},
-		{Events: 1.1e-13, Per: time.Second}, {Events: 0.001, Per: time.Hour, Kind: Window},
-		{Events: 1.1e-22, Per: time.Nanosecond},
-	} {
-		for _, pool := range []Pool{
-			{Replicas: 1}, {Replicas: 1, Ordinal: 1, Fixed: true}, {Replicas: maxReplicas},
-			{Replicas: maxReplicas, Ordinal: 1}, {Replicas: maxReplicas, Ordinal: maxReplicas},
-		} {
-			for name, p := range map[string]Option{
-				"fixed": Policy(policy.Fixed{}), "aimd": Policy(policy.AIMD{}),
-				"tracking": policyOf(policy.Tracking{}, beyondShare),
-			} {
-				row(t, []any{r, pool, name}, func(t *testing.T) {
-					var overhead time.Duration
-					l := mustNew(t, Rates(r), StartPool(pool), p,
-						OnAdmit(func(_ string, _, over time.Duration) { overhead = over }))
-					sane(t, l)
-					l.TryAcquireUpTo("k", 1)
-					sane(t, l)
-					time.Sleep(100 * year)
-					sane(t, l)
-					if overhead < 0 {
-						t.Errorf("overhead %v", overhead)
-					}
-				})
-			}
-		}
-	}
-}
-
-// sane fails unless all numbers that a limiter shows of its rates and of the key k make sense.
-func sane(t *testing.T, l *Limiter) {
-	t.Helper()
-	positive := func(what string, values ...float64) {
-		t.Helper()
-		for _, v := range values {
-			if !(v > 0 && v < math.Inf(1)) {
-				t.Errorf("%s: %v", what, v)
-			}
-		}
-	}
-	for _, r := range l.Stats().Rules {
-		positive("limit and share", r.Limit, r.Share)
-	}
-	for i := range l.newest().rules {
-		r := &l.newest().rules[i]
-		if r.role != roleRate {
-			continue
-		}
-		positive("the interval", r.Interval)
-		positive("the time of a full bucket", float64(r.In(r.Size)))
-		positive("the time of a burst", float64(r.In(float64(r.most))))
-		if r.Schedule != nil {
-			positive("the windows' events", float64(r.limit))
-		}
-	}
-	e := l.Explain("k")
-	for _, x := range e.ctrls() {
-		positive("pace and ceiling", x.Pace, x.Limit)
-	}
-	for _, q := range l.Explain("k").Rules {
-		if q.Left != q.Left || q.Reset < 0 {
-			t.Errorf("quota: left %v, full in %v", q.Left, q.Reset)
-		}
-	}
-	if r := e.Rules[0]; e.Next.RetryAfter < 0 || l.Check("k").RetryAfter < 0 || r.Reset < 0 ||
-		math.IsNaN(r.Left) || r.Left < 1 && r.Reset == 0 {
-		t.Errorf("wait %v, left %v, full in %v", e.Next.RetryAfter, r.Left, r.Reset)
-	}
-}
-
-// An event due within a nanosecond counts as there, since a Duration cannot be shorter.
-func TestLargestRates(t *testing.T) {
-	for _, c := range []struct {
-		events float64
-		burst  int
-		most   int64 // weight that is let through at once
-		early  int   // calls that come within the nanosecond
-	}{{1e9, 0, 1e9, 0}, {1e12, 0, 1e12, 999}, {1e12, 5, 5, 999}, {1e12, maxAmount, maxAmount, 999}} {
-		weight := int(c.most)
-		if c.most > math.MaxInt {
-			continue // no call can ask for as much
-		}
-		row(t, c, func(t *testing.T) {
-			l := mustNew(t, Rates(perSecond(c.events, c.burst)))
-			for range 3 {
-				took(t, l, "k", Weight(weight))
-				wants(t, l, "k", c.early)
-				time.Sleep(2 * time.Second)
-				has(t, l, "k", float64(c.most))
-			}
-			if weight < maxAmount {
-				refusedFor(t, l, ReasonTooLarge, "k", Weight(weight+1))
-			}
 		})
 	}
 }

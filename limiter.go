@@ -315,13 +315,13 @@ func (l *Limiter) latest() meter.Instant {
 func (s *shard) now() meter.Instant { return s.tick(s.l.now()) }
 
 // gate returns the key's gate under the newest setting of a plan, and makes it if there is none.
-func (s *shard) gate(hash uint64, key string, now meter.Instant, plan planID) *gate {
+func (s *shard) gate(hash uint64, key string, plan planID) *gate {
 	if s.left--; s.left == 0 {
 		s.sweep() // before the look-up: it may drop the very key
 	}
 	g := s.find(hash)
 	if g == nil {
-		g = s.newKey(hash, key, now)
+		g = s.newKey(hash, key, s.latest)
 	}
 	if st := g.setting; st.next != nil || st.special {
 		g = s.current(g, key, plan)

@@ -32,6 +32,14 @@ func is[T comparable](t testing.TB, what any, got, want T) {
 	}
 }
 
+// wrong fails, and says so, if something is not as it should be. What it says is worked out in any case.
+func wrong(t testing.TB, is bool, format string, args ...any) {
+	t.Helper()
+	if is {
+		t.Errorf(format, args...)
+	}
+}
+
 // stats fails unless the statistics of a limiter have these values: names of fields and numbers in turn.
 func stats(t testing.TB, l *Limiter, want ...any) {
 	t.Helper()
@@ -75,8 +83,10 @@ type stress struct {
 	keys   int
 	unit   time.Duration // of all that passes; 0: a microsecond
 	expire bool
+	deaf   bool // no OnAdmit, so that slots alone need no clock
 	limits []Limit
-	fixed  int // > 0: InFlight is constant: check it
+	fixed  int  // > 0: InFlight is constant: check it
+	lends  bool // what another replica does not use
 	opts   []Option
 	held   []atomic.Int64
 	wrong  atomic.Int64
@@ -221,9 +231,12 @@ func (x user) changes(key string, what int) {
 
 // begin makes the limiter.
 func (x *stress) begin(t *testing.T) {
-	x.l = mustNew(t, x.limits[0], append([]Option{MaxKeys(20), MaxWaiting(50, 200),
-		Logger(slog.New(slog.NewTextHandler(io.Discard, nil))),
-		OnAdmit(func(string, time.Duration, time.Duration) {})}, x.opts...)...)
+	hook := func(string, time.Duration, time.Duration) {}
+	if x.deaf {
+		hook = nil
+	}
+	x.l = mustNew(t, x.limits[0], append([]Option{MaxKeys(20), MaxWaiting(50, 200), OnAdmit(hook),
+		Logger(slog.New(slog.NewTextHandler(io.Discard, nil)))}, x.opts...)...)
 	x.held, x.unit = make([]atomic.Int64, x.keys), max(x.unit, time.Microsecond)
 }
 
@@ -239,6 +252,14 @@ func (x *stress) run(t *testing.T, d time.Duration, workers int, seed uint64) {
 			}
 		})
 	}
+	if x.lends {
+		x.l.beginExchange()
+		wg.Go(func() {
+			for sums := newIdle(); time.Now().Before(end); {
+				x.l.turn(sums)
+			}
+		})
+	}
 	done := make(chan struct{})
 	go func() { wg.Wait(); close(done) }()
 	select {
@@ -246,6 +267,8 @@ func (x *stress) run(t *testing.T, d time.Duration, workers int, seed uint64) {
 	case <-time.After(d + 20*time.Second):
 		t.Fatal("hangs")
 	}
+	x.l.endExchange()
+	is(t, "keys that are said", x.l.Stats().more.Demand.Keys, 0)
 	x.drain(t)
 }
 
@@ -332,7 +355,9 @@ func stresses() map[string]*stress {
 		"slots":     {keys: 50, limits: []Limit{four}, fixed: 4},
 		"slotsexp":  {keys: 50, expire: true, limits: []Limit{four, two}, opts: []Option{hold}},
 		"slotsexp2": {keys: 50, limits: []Limit{four, two, {Deny: true}, {}}},
-		"shards":    {keys: 6000, expire: true, limits: fastLimits(), opts: []Option{hold, MaxKeys(4096)}},
+		"lent": {keys: 9, lends: true, limits: fastLimits(), opts: []Option{MaxKeys(6), Replicas(2),
+			Demand(4, 50*ms)}},
+		"shards": {keys: 6000, expire: true, limits: fastLimits(), opts: []Option{hold, MaxKeys(4096)}},
 	}
 }
 
@@ -523,11 +548,14 @@ func (o *oracle) head(g *gate) {
 	}
 }
 
-func runOracle(t *testing.T, seed uint64, steps int, opts ...Option) {
+func runOracle(t *testing.T, seed uint64, steps int, limits []Limit, opts ...Option) {
 	inFakeTime(t, func(t *testing.T) {
 		x := &stress{keys: 7, unit: []time.Duration{10 * ms, 2 * time.Second}[seed/2%2], expire: true, opts: append([]Option{MaxKeys(3),
 			MaxWaiting(30, 60)}, opts...),
-			limits: mixedLimits(1, 7.5)}
+			limits: limits, deaf: len(opts) == 0}
+		if len(limits) == 1 {
+			x.fixed, x.expire = limits[0].InFlight, false
+		}
 		x.begin(t)
 		r := rand.New(rand.NewPCG(seed, 1))
 		for step := range steps {
@@ -550,14 +578,17 @@ func runOracle(t *testing.T, seed uint64, steps int, opts ...Option) {
 // After every step of a random history the state is recounted from the outside. The head never waits while
 // there is room, its timer is not late, and every counter is right.
 func TestStateAfterEveryStep(t *testing.T) {
+	mixed, slots := mixedLimits(1, 7.5), []Limit{{InFlight: 3}, {InFlight: 2}, {InFlight: 5}, {Deny: true}}
 	for seed := range uint64(30) {
 		beyond := seed%2 == 1
-		runOracle(t, seed, 600)
-		runOracle(t, seed, 600, MaxHold(2*time.Second), MaxWait(4*time.Second))
-		runOracle(t, seed, 600, policyOf(policy.Tracking{}, beyond))
-		runOracle(t, seed, 600, MaxHold(2*time.Second), Policy(policy.AIMD{}))
-		runOracle(t, seed, 600, Policy(policy.AIMD{Decrease: 0.1}), BeyondShare(), MaxWait(20*time.Second))
-		runOracle(t, seed, 600, policyOf(adversary.Policy{Seed: seed, Calm: true}, beyond), MaxHold(5*time.Second))
+		runOracle(t, seed, 600, slots)
+		runOracle(t, seed, 600, slots[:1])
+		runOracle(t, seed, 600, mixed)
+		runOracle(t, seed, 600, mixed, MaxHold(2*time.Second), MaxWait(4*time.Second))
+		runOracle(t, seed, 600, mixed, policyOf(policy.Tracking{}, beyond))
+		runOracle(t, seed, 600, mixed, MaxHold(2*time.Second), Policy(policy.AIMD{}))
+		runOracle(t, seed, 600, mixed, Policy(policy.AIMD{Decrease: 0.1}), BeyondShare(), MaxWait(20*time.Second))
+		runOracle(t, seed, 600, mixed, policyOf(adversary.Policy{Seed: seed, Calm: true}, beyond), MaxHold(5*time.Second))
 		if t.Failed() {
 			return
 		}

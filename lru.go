@@ -132,11 +132,17 @@ func (st *store) turn(p *page) {
 
 // find returns the gate of a key by its hash, or nil.
 func (st *store) find(hash uint64) *gate {
+	if g := st.home(hash); g != nil {
+		return g
+	}
 	if g := st.index.find(hash); g != nil {
 		return g
 	}
 	return st.old.find(hash)
 }
+
+// home is find for a gate that stands in its own line, as nearly all do.
+func (st *store) home(hash uint64) *gate { return st.index.line(uint32(hash>>32), 0).find(hash) }
 
 // has reports whether a gate is there.
 func (st *store) has(g *gate) bool {
@@ -493,6 +499,16 @@ func (ln *line) match(tag uint8) uint64 {
 	return ^((x&others + others) | x) & highest
 }
 
+// find returns the gate of a hash, or nil.
+func (ln *line) find(hash uint64) *gate {
+	for match := ln.match(tagOf(hash)); match != 0; match &= match - 1 {
+		if g := ln.gates[bits.TrailingZeros64(match)/8]; g != nil && g.marked(hash) {
+			return g
+		}
+	}
+	return nil
+}
+
 // passed returns how many gates have passed. 255 may be more: it stays.
 func (ln *line) passed() uint8 { return uint8(ln.tags >> 56) }
 
@@ -532,10 +548,8 @@ func (ix index) line(half uint32, i int) *line { return &ix[(int(half)+i)&(len(i
 func (ix index) find(hash uint64) *gate {
 	for i := range ix {
 		ln := ix.line(uint32(hash>>32), i)
-		for match := ln.match(tagOf(hash)); match != 0; match &= match - 1 {
-			if g := ln.gates[bits.TrailingZeros64(match)/8]; g != nil && g.marked(hash) {
-				return g
-			}
+		if g := ln.find(hash); g != nil {
+			return g
 		}
 		if ln.passed() == 0 {
 			break

@@ -54,9 +54,7 @@ func wants(t *testing.T, l *Limiter, key string, n int) {
 			return
 		}
 	}
-	if l.Allow(key) {
-		t.Errorf("key %q: more than %d asks were admitted", key, n)
-	}
+	wrong(t, l.Allow(key), "key %q: more than %d asks were admitted", key, n)
 }
 
 // took returns a permit that must be admitted now.
@@ -84,9 +82,7 @@ func refusedFor(t *testing.T, l *Limiter, reason Reason, key string, opts ...Cal
 func upTo(t *testing.T, l *Limiter, key string, n, want int, opts ...CallOption) Permit {
 	t.Helper()
 	p, got := l.TryAcquireUpTo(key, n, opts...)
-	if got != want {
-		t.Errorf("of %d there were %d, want %d", n, got, want)
-	}
+	wrong(t, got != want, "of %d there were %d, want %d", n, got, want)
 	return p
 }
 
@@ -169,17 +165,10 @@ func (c *hooked) Done() <-chan struct{} {
 	return c.Context.Done()
 }
 
-// hooking is asking for "k" with a hook.
-func hooking(t *testing.T, l *Limiter, f func(), opts ...CallOption) *call {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	return calling(&hooked{ctx, f}, cancel, l, "k", opts...)
-}
-
 // waits fails unless the call is still waiting.
 func (c *call) waits(t *testing.T) {
 	t.Helper()
-	if c.ended() {
+	if c.ended() { // else what it has come to is not to be read yet
 		t.Errorf("the call ended after %v with %v, want it to wait", c.took, c.err)
 	}
 }
@@ -304,9 +293,7 @@ func says(t *testing.T, err error, words ...string) {
 		return
 	}
 	for _, w := range words {
-		if !strings.Contains(err.Error(), w) {
-			t.Errorf("error %q does not say %q", err, w)
-		}
+		wrong(t, !strings.Contains(err.Error(), w), "error %q does not say %q", err, w)
 	}
 }
 
@@ -314,9 +301,7 @@ func says(t *testing.T, err error, words ...string) {
 func panics(t *testing.T, f func()) {
 	t.Helper()
 	defer func() {
-		if recover() == nil {
-			t.Error("no panic")
-		}
+		wrong(t, recover() == nil, "no panic")
 	}()
 	f()
 }

@@ -142,21 +142,3 @@ func TestOptionsOfACallAddUp(t *testing.T) {
 		})
 	}
 }
-
-// A rate that is in debt holds up only those who ask for what it counts.
-func TestDebtOfAnotherUnit(t *testing.T) {
-	for _, r := range []Rate{
-		tokensPerMinute(60, 60),
-		{Name: "tokens", Unit: "tokens", Events: 60, Per: time.Minute, Kind: Window},
-		{Name: "tokens", Unit: "tokens", Events: 1, Per: time.Minute, Kind: Paced},
-	} {
-		row(t, r, func(t *testing.T) {
-			l := mustNew(t, Rates(perSecond(10, 10), r))
-			must(t, took(t, l, "k", Cost("tokens", 1)).Correct("tokens", 500))
-			took(t, l, "k", Weight(2)) // by all of gate.look: more than one, and two rates
-			took(t, l, "k", Cost("tokens", 0))
-			refusedFor(t, l, ReasonRate, "k", Cost("tokens", 1))
-			upTo(t, l, "k", 3, 3)
-		})
-	}
-}

@@ -134,12 +134,12 @@ func (h *holding) out() bool { return h.gen%2 == 1 }
 
 // hold makes the permit of a call that g has admitted. Only what can be given back or corrected, or is to be
 // learned from, is remembered.
-func (s *shard) hold(g *gate, key string, d *demand, now meter.Instant) Permit {
+func (s *shard) hold(g *gate, key string, d *demand) Permit {
 	if !g.setting.holds && !d.priced && !d.kept {
 		return Permit{}
 	}
 	h := s.takeHolding()
-	h.gate, h.weight, h.since, h.slots = g, d.weight, now.At, 0
+	h.gate, h.weight, h.since, h.slots = g, d.weight, s.latest.At, 0
 	h.epoch, h.asked[0], h.plan = g.epoch, d.weight, d.plan
 	if g.setting.limit.InFlight > 0 {
 		h.slots = int32(d.weight)

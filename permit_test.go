@@ -1,7 +1,6 @@
 package quotient
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -84,7 +83,7 @@ func TestCancelOfAGrantedWaiter(t *testing.T) {
 		s := l.shard("k")
 		s.mu.Lock()
 		now := s.now()
-		g := s.gate(l.hash("k"), "k", now, 0)
+		g := s.gate(l.hash("k"), "k", 0)
 		w := newWaiter(demand{weight: 1, costs: [maxUnits]int{60}})
 		w.key = "k"
 		l.waiting.Add(1)
@@ -165,9 +164,7 @@ func TestReclaimedPermitsAreLogged(t *testing.T) {
 		}
 		var all []string
 		for _, line := range log.take() {
-			if len(line) > 200 {
-				t.Errorf("a line of %d bytes", len(line))
-			}
+			wrong(t, len(line) > 200, "a line of %d bytes", len(line))
 			all = append(all, line[:min(len(line), 78)])
 		}
 		is(t, "lines", strings.Join(all, "\n"), `1m30s WARN a permit was not released in time key=k
@@ -305,105 +302,6 @@ func TestHeadroomComesBackOnce(t *testing.T) {
 	}
 }
 
-// A permit whose time is over is given back before another one is taken, and takes nothing along that limits
-// its refunds.
-func TestReclaimKeepsWhatLimitsRefunds(t *testing.T) {
-	for _, maxHold := range []time.Duration{time.Second, 0} {
-		row(t, maxHold, func(t *testing.T) {
-			l := mustNew(t, tokenLimit(100, 100), MaxHold(maxHold))
-			if p := took(t, l, "k", Cost("tokens", 0)); maxHold == 0 {
-				p.ExpireIn(time.Second)
-			}
-			time.Sleep(time.Second)
-			p := took(t, l, "k", Cost("tokens", 100))
-			time.Sleep(999 * ms) // the bucket is full but for a tenth
-			took(t, l, "k", Cost("tokens", 99))
-			corrects(t, p, 0)
-			admitsNow(t, l, 1)
-		})
-	}
-}
-
-// A waiter that was admitted under another limit, and is given up, brings nothing to the limit in force. So
-// does one of a bucket that has refilled since.
-func TestCancelledUnderAnotherLimit(t *testing.T) {
-	slow := Rates(Rate{Name: "r", Events: 1, Per: time.Hour, Burst: 10})
-	fast := Rates(Rate{Name: "r", Events: 1000, Per: time.Second, Burst: 10})
-	for name, c := range map[string]struct {
-		before Limit
-		change func(*Limiter) error
-	}{
-		"refilled":      {fast, func(*Limiter) error { return nil }},
-		"slots only":    {Limit{InFlight: 9}, func(l *Limiter) error { return l.SetLimit(slow) }},
-		"a slower rate": {fast, func(l *Limiter) error { return l.SetLimit(slow) }},
-		"an override on and off": {fast, func(l *Limiter) error {
-			return errors.Join(l.Override("k", &slow), l.Override("k", nil), l.SetLimit(slow))
-		}},
-		"an override that stays": {fast, func(l *Limiter) error { return l.Override("k", &slow) }},
-		"an override and back to it": {slow, func(l *Limiter) error {
-			return errors.Join(l.Override("k", &fast), l.Override("k", nil))
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			gaveUp := 0
-			for range 20 { // Acquire may come for its admission first
-				inFakeTime(t, func(t *testing.T) {
-					hold := make(chan struct{})
-					l := mustNew(t, c.before)
-					first, _ := l.TryAcquireUpTo("k", 9)
-					w := hooking(t, l, func() { <-hold }, Weight(9))
-					must(t, first.Correct("", 0))
-					first.Release()
-					time.Sleep(20 * ms)
-					must(t, c.change(l))
-					n := l.admitAll(99)
-					w.cancel()
-					close(hold)
-					if w.ended(); w.err == nil {
-						return
-					}
-					gaveUp++
-					if n += l.admitAll(99); n > 10 {
-						t.Errorf("%d admitted at one instant, burst 10", n)
-					}
-				})
-			}
-			if gaveUp == 0 {
-				t.Error("no waiter was given up")
-			}
-		})
-	}
-}
-
-func TestCorrect(t *testing.T) {
-	for _, c := range []struct {
-		name      string
-		estimate  int
-		corrected []int
-		left      float64 // of 100
-	}{
-		{"less is given back", 60, []int{20}, 80},
-		{"nothing was used", 60, []int{0}, 100},
-		{"more is taken", 60, []int{90}, 10},
-		{"more than there is is owed", 60, []int{250}, -150},
-		{"as estimated", 60, []int{60}, 40},
-		{"each time the whole cost", 60, []int{90, 10, 70}, 30},
-		{"a debt is taken back", 60, []int{1000, 60}, 40},
-		{"an estimate of nothing", 0, []int{30}, 70},
-	} {
-		row(t, c.name, func(t *testing.T) {
-			l := mustNew(t, Rates(tokensPerMinute(60, 100)))
-			p := took(t, l, "k", Cost("tokens", c.estimate))
-			for _, used := range c.corrected {
-				corrects(t, p, used)
-			}
-			has(t, l, "k", c.left)
-			p.Release()
-			has(t, l, "k", c.left)
-		})
-	}
-}
-
 func TestRefund(t *testing.T) {
 	// Or forgetting it would show: the size was lowered meanwhile.
 	row(t, "leaves no key better off than one that was never used", func(t *testing.T) {
@@ -468,28 +366,6 @@ func TestCorrectRefuses(t *testing.T) {
 		correct(t, q, 0)
 		has(t, l, "k", 0) // it was taken under another limit
 	})
-}
-
-// Correct gives nothing back that a rate never took: at the taking, or later, no rate counted the unit.
-func TestCorrectToAnotherRate(t *testing.T) {
-	for _, late := range []bool{false, true} {
-		row(t, late, func(t *testing.T) {
-			r := Rate{Name: "tokens", Unit: "tokens", Events: 1, Per: time.Hour, Burst: 1000}
-			l := mustNew(t, Rates(r))
-			setLimit(t, l, Limit{InFlight: 9})
-			var p Permit
-			if late {
-				p = took(t, l, "k")
-				corrects(t, p, 1000)
-			} else {
-				p = took(t, l, "k", Cost("tokens", 1000))
-			}
-			setLimit(t, l, Rates(r))
-			took(t, l, "k", Cost("tokens", 1000))
-			_ = p.Correct("tokens", 0)
-			admitsNow(t, l, 0)
-		})
-	}
 }
 
 // More than an int32 of requests may be given back.

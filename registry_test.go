@@ -34,9 +34,7 @@ func logged(t *testing.T, log *recorded, want ...string) {
 		}
 		all = slices.Delete(all, i, i+1)
 	}
-	if len(all) > 0 {
-		t.Errorf("more lines: %q", all)
-	}
+	wrong(t, len(all) > 0, "more lines: %q", all)
 }
 
 func TestRegistry(t *testing.T) {
@@ -83,26 +81,6 @@ func TestRegistryNames(t *testing.T) {
 	}
 	_, err := r.Limiter("more", Limit{}, few)
 	says(t, err, `"more"`, "1000")
-}
-
-// The same rule asked for in many places at once is one limiter.
-func TestRegistryAtOnce(t *testing.T) {
-	var r Registry
-	var wg sync.WaitGroup
-	seen := make([]*Limiter, 50)
-	for i := range seen {
-		wg.Go(func() {
-			seen[i], _ = r.Limiter("one", Rates(perSecond(10, 10)), few)
-			for range r.All() {
-			}
-		})
-	}
-	wg.Wait()
-	for _, l := range seen {
-		if l != seen[0] || l == nil {
-			t.Fatal("two limiters for one rule")
-		}
-	}
 }
 
 // Ready names a limiter that waits for its pool, and is nil when none does.
@@ -242,13 +220,16 @@ func TestRegistryFollows(t *testing.T) {
 		logged(t, log, "pool changed limiter=a", "pool changed limiter=b",
 			"source of pool hints ended limiter=a", "source of pool hints ended limiter=b")
 	})
-	// Limiters that come and go while a source reports end with its last report.
+	// Limiters that come and go while a source reports end with its last report. The same rule asked for in many places at
+	// once is one limiter.
 	row(t, "follow at once", func(t *testing.T) {
 		r := Registry{Options: shared(few, HoldDown(0))}
 		src := following(t, &r)
 		var wg sync.WaitGroup
+		var seen [8]*Limiter
 		for i := range 8 {
 			wg.Go(func() {
+				seen[i], _ = r.Limiter("one", Rates(perSecond(100, 100)))
 				for j := range 40 {
 					name := fmt.Sprint(i, "-", j)
 					if _, err := r.Limiter(name, Limit{}); err != nil {
@@ -264,6 +245,7 @@ func TestRegistryFollows(t *testing.T) {
 			src.says(n%7 + 1)
 		}
 		wg.Wait()
+		is(t, "one limiter", seen, [8]*Limiter(slices.Repeat([]*Limiter{limiterIn(t, &r, "one")}, 8)))
 		src.says(42)
 		for _, l := range r.All() {
 			counted(t, l, 42)

@@ -34,16 +34,3 @@ func TestSlotsAreDivided(t *testing.T) {
 			c.least)
 	}
 }
-
-func TestSlotsOfAFleetAddUp(t *testing.T) {
-	for _, global := range []int{1, 2, 7, 10, 64, 1001} {
-		for _, replicas := range []int{1, 2, 3, 7, 10, 64} {
-			sum := 0
-			for _, l := range ordinals(t, Limit{InFlight: global}, ones(replicas)) {
-				_, n := l.TryAcquireUpTo("k", global)
-				sum += n
-			}
-			is(t, replicas, sum, global)
-		}
-	}
-}

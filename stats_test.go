@@ -1,9 +1,7 @@
 package quotient
 
 import (
-	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -25,9 +23,7 @@ func TestStates(t *testing.T) {
 			{Rule: Rule{Name: "w", Limit: 100, Share: 50, Window: time.Minute}, Left: 50, Reset: time.Minute},
 			{Rule: Rule{Name: "in-flight", Limit: 3, Share: 1}, Left: 1},
 		}
-		if got := l.Stats().Rules; !slices.Equal(got, want) {
-			t.Errorf("rules %+v, want %+v", got, want)
-		}
+		is(t, "rules", fmt.Sprint(l.Stats().Rules), fmt.Sprint(want))
 		got := map[string]string{}
 		for ks := range l.Keys() {
 			got[ks.Key] = fmt.Sprint(ks.InFlight, ks.Waiting)
@@ -143,9 +139,7 @@ func TestStatsAreOfTheirVersion(t *testing.T) {
 func explained(t *testing.T, e Explanation, words ...string) {
 	t.Helper()
 	for _, w := range words {
-		if !strings.Contains(e.String(), w) {
-			t.Errorf("does not say %q:\n%s", w, e)
-		}
+		wrong(t, !strings.Contains(e.String(), w), "does not say %q:\n%s", w, e)
 	}
 }
 
@@ -180,14 +174,10 @@ func TestExplain(t *testing.T) {
 		waiter.admittedAfter(t, 0)
 		l.Allow("k")
 		e = l.Explain("k", Weight(3))
-		if e.Next.Reason != ReasonRate || e.Next.RetryAfter != 600*time.Millisecond {
-			t.Errorf("%+v", e)
-		}
+		wrong(t, e.Next.Reason != ReasonRate || e.Next.RetryAfter != 600*time.Millisecond, "%+v", e)
 		explained(t, e, "has to wait (rate, rule second) for 600ms, until 00:00:00")
 		l.TryAcquire("k", Weight(10))
-		if e.Next != l.Explain("k", Weight(3)).Next {
-			t.Error("what others were told is no wait")
-		}
+		wrong(t, e.Next != l.Explain("k", Weight(3)).Next, "what others were told is no wait")
 		if e := l.Explain("k", Weight(0)); e.Next.Reason != ReasonBadRequest ||
 			!strings.Contains(refusal("k", e.Next).Error(), "Weight") {
 			t.Errorf("%+v", e)
@@ -196,19 +186,19 @@ func TestExplain(t *testing.T) {
 		override(t, l, "k", ptr(Limit{Deny: true}))
 		l.SetDryRun(true)
 		e = l.Explain("k")
-		if !e.Overridden || !e.dryRun || !e.Limit.Deny {
-			t.Errorf("%+v", e)
-		}
+		wrong(t, !e.Overridden || !e.dryRun || !e.Limit.Deny, "%+v", e)
 		explained(t, e, "is refused (denied); this is a dry run", "deny (its own)")
+	})
+	row(t, "as how many replicas this one counts", func(t *testing.T) {
+		l := mustNew(t, Limit{InFlight: 10}, StartPool(Pool{Replicas: 10, Ordinal: 4, Weight: 3}))
+		explained(t, l.Explain("k"), "10 replicas, of which this one is 3, ordinal 4")
 	})
 	row(t, "overflow", func(t *testing.T) {
 		l := mustNew(t, Rates(perSecond(1, 1)), MaxKeys(1))
 		wants(t, l, "a", 1)
 		wants(t, l, "b", 1)
 		e := l.Explain("c")
-		if !e.Overflow || e.Next.Reason != ReasonKeys {
-			t.Errorf("%+v", e)
-		}
+		wrong(t, !e.Overflow || e.Next.Reason != ReasonKeys, "%+v", e)
 		explained(t, e, "shares one limit with others", "(keys")
 	})
 	row(t, "what was learned", func(t *testing.T) {
@@ -231,10 +221,4 @@ func TestExplain(t *testing.T) {
 		}
 		explained(t, e, "and nothing for 7s", "for 7s, until 00:00:07")
 	})
-}
-
-// Explain says as how many replicas this one counts.
-func TestExplainReportsTheWeight(t *testing.T) {
-	l := mustNew(t, Limit{InFlight: 10}, StartPool(Pool{Replicas: 10, Ordinal: 4, Weight: 3}))
-	says(t, errors.New(l.Explain("k").String()), "10 replicas, of which this one is 3, ordinal 4")
 }

@@ -12,9 +12,9 @@ import (
 // waitDry admits in a dry run a call that would have to wait: by what it lacks, or because there is room by
 // now.
 func (s *shard) waitDry(g *gate, key string, d *demand, now meter.Instant) Permit {
-	v := s.try(g, now, d)
+	v := s.try(g, d)
 	if v.reason == ReasonNone {
-		return s.hold(g, key, d, now)
+		return s.hold(g, key, d)
 	}
 	s.admitDry(v.reason)
 	return dryPermit
@@ -165,13 +165,11 @@ func (s *shard) serve(g *gate, now meter.Instant) bool {
 		}
 		w := g.ext.queue.next()
 		s.enter(g, w.d.plan, now)
-		v := s.admit(g, now, &w.d)
+		v := s.admit(g, &w.d)
 		now = s.latest // admit may have read the clock again
 		switch {
 		case v.reason == ReasonNone:
-			if s.grant(g, w, now); s.full(g) {
-				return false
-			}
+			s.grant(g, w, now)
 		case s.l.dry.Load():
 			s.releaseDry(g, w, v)
 		case v.final():
@@ -193,7 +191,7 @@ func (s *shard) grant(g *gate, w *waiter, now meter.Instant) {
 	w.due, w.granted = s.dueAt(g, w, now), now.At
 	w.slotEnds, w.epoch = g.setting.slotEnd(w), g.epoch
 	g.ext.ready.given = true
-	w.permit = s.hold(g, w.key, &w.d, now)
+	w.permit = s.hold(g, w.key, &w.d)
 	g.ext.queue.served(w)
 	s.dequeue(g, w)
 	w.ready <- struct{}{}
@@ -296,10 +294,21 @@ func (s *shard) slotsAlone(g *gate, timed bool) bool {
 	return st.slotsOnly && !st.special && !timed && s.l.maxWait == 0 && s.l.clock.Load() == clockNone
 }
 
-// full reports whether the next waits for a release, as the one before it had to: no look at it is needed.
-func (s *shard) full(g *gate) bool {
-	return g.waited() && g.ext.blocked == ReasonInFlight && int(g.used) >= g.setting.slots &&
-		s.slotsAlone(g, g.ext.timed) && len(g.ext.expiring) == 0 && s.wanted == nil && !s.l.dry.Load()
+// passOn gives slots that have come free to the next, if nothing else stands between it and its turn. It reports
+// whether that is all: those behind it wait for a release too, as it had to, so no look at them is needed.
+func (s *shard) passOn(g *gate) bool {
+	x, st := g.ext, g.setting
+	if x.blocked != ReasonInFlight || st.next != nil || !s.slotsAlone(g, x.timed) || len(x.expiring) > 0 ||
+		s.wanted != nil || s.l.dry.Load() {
+		return false
+	}
+	w := x.queue.next()
+	if w.d.weight > st.slots-int(g.used) {
+		return false
+	}
+	g.used += int32(w.d.weight)
+	s.grant(g, w, s.latest)
+	return !g.waited() || int(g.used) >= st.slots
 }
 
 // waitNow is now for a gate with a queue.
@@ -313,7 +322,7 @@ func (s *shard) waitNow(g *gate, timed bool) meter.Instant {
 // serveAndUnlock asks the next again after something has changed, and gives the lock back,
 // now and then also in between, so that no caller waits for it long. The gate may be nil.
 func (s *shard) serveAndUnlock(g *gate) {
-	for g != nil && g.waited() {
+	for g != nil && g.waited() && !s.passOn(g) {
 		now := s.waitNow(g, g.ext.timed)
 		s.touch(g, now)
 		if !s.serve(g, now) {
@@ -363,7 +372,7 @@ func (s *shard) undo(g *gate, epoch uint16, taken time.Duration, d *demand, p Pe
 // long a time.
 func (s *shard) requeueAndUnlock(w *waiter) (*gate, *waiter) {
 	now := s.now()
-	g := s.gate(s.l.hash(w.key), w.key, now, w.d.plan)
+	g := s.gate(s.l.hash(w.key), w.key, w.d.plan)
 	if h := w.permit.h; h != nil && h.gen == w.permit.gen {
 		w.d.costs = h.costs // but for those of a unit that was forgotten meanwhile
 		s.free(h)

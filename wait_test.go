@@ -100,7 +100,7 @@ func TestLongestMaxWait(t *testing.T) {
 	s.mu.Lock() // a timer that fires must wait for this
 	defer s.mu.Unlock()
 	now := s.tick(meter.Instant{At: time.Hour})
-	g, w := s.gate(l.hash("k"), "k", now, 0), newWaiter(oneRequest)
+	g, w := s.gate(l.hash("k"), "k", 0), newWaiter(oneRequest)
 	w.key, w.since = "k", now.At
 	l.waiting.Add(1)
 	s.enqueue(g, w, now)
@@ -296,16 +296,6 @@ func TestGivingUp(t *testing.T) {
 		is(t, "retry after", refusedFor(t, l, ReasonRate, "k").RetryAfter, 2*time.Second)
 		stays.cancel()
 	})
-	row(t, "leaves nothing behind an empty queue", func(t *testing.T) {
-		l := mustNew(t, Rates(Every(time.Hour)))
-		wants(t, l, "k", 1)
-		c := asking(t, l, "k")
-		g, s := gateOf(l, "k"), l.shard("k")
-		timer := g.ext.timer
-		c.gaveUp(t)
-		is(t, "left", g.ext == nil && len(s.waiting) == 0, true)
-		is(t, "the timer goes on", timer.Stop(), false)
-	})
 	// The head's timer is late, a caller arrives after the head's turn, and the head leaves. The newcomer's
 	// overhead is not longer than its wait.
 	row(t, "serves one that came after the turn", func(t *testing.T) {
@@ -454,13 +444,6 @@ func TestLostTurns(t *testing.T) {
 		c.gaveUp(t)
 		has(t, l, "k", 0.6)
 		stats(t, l, "Expired", 1, "Cancelled", 1, "Waiting", 0, "Admitted", 1)
-	})
-	row(t, "of a replica that takes turns: the next is a cycle away", func(t *testing.T) {
-		l := mustNew(t, Rates(Every(time.Second)), StartPool(Pool{Replicas: 3, Ordinal: 1, Fixed: true}))
-		took(t, l, "k")
-		c := sleeping(t, l, "k", naps(3101*ms))
-		time.Sleep(time.Minute)
-		c.admittedAfter(t, 6*time.Second)
 	})
 	row(t, "are waited for also in a queue that is full", func(t *testing.T) {
 		l := mustNew(t, Rates(Every(time.Second)), MaxWaiting(1, 1))
@@ -638,54 +621,32 @@ func (c *brokenContext) under(t *testing.T, call callee) (brokeOff func()) {
 	}
 }
 
-// Failure mode 5: a context that fails at any call that a waiter makes of it takes the waiter out of the
-// queue, and nothing is lost.
+// Failure mode 5: a context that fails at any call that a waiter makes of it takes the waiter out of the queue, and
+// nothing is lost.
 func TestBrokenContextLosesNothing(t *testing.T) {
 	for _, how := range contextFailures {
 		for _, c := range []struct {
 			method string
 			nth    int
 			ends   bool // the context has ended by then
-		}{{"Err", 1, false}, {"Err", 2, true}, {"Done", 1, false}} {
+		}{{"Deadline", 1, false}, {"Err", 1, false}, {"Err", 2, true}, {"Done", 1, false}} {
 			row(t, []any{c.method, c.nth, how}, func(t *testing.T) {
-				breaks := func(call callee) {
-					ctx, cancel := context.WithCancel(t.Context())
-					defer cancel()
-					brokeOff := (&brokenContext{ctx, how, c.method, c.nth}).under(t, call)
-					if c.ends {
-						cancel()
-					}
-					brokeOff()
+				l := mustNew(t, Rates(perSecond(1, 1), tokensPerMinute(100, 100)), MaxWaiting(1, 1))
+				wants(t, l, "k", 1)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				brokeOff := (&brokenContext{ctx, how, c.method, c.nth}).under(t, l.acquiring("k", Cost("tokens", 2)))
+				if c.ends {
+					cancel()
 				}
-				l := mustNew(t, Limit{InFlight: 1, Rates: []Rate{PerHour(1e6), tokensPerMinute(100, 100)}})
-				held := took(t, l, "k")
-				breaks(l.acquiring("k", Cost("tokens", 2)))
-				stats(t, l, "Waiting", 0, "InFlight", 1)
-				next := asking(t, l, "k")
-				next.waits(t)
-				held.Release()
-				next.admittedAfter(t, 0)
-				next.permit.Release()
-				stats(t, l, "Waiting", 0, "InFlight", 0)
+				brokeOff()
+				stats(t, l, "Waiting", 0)
+				next := asking(t, l, "k") // there is one place, and one event in a second
+				time.Sleep(time.Second)
+				next.admittedAfter(t, time.Second)
 				is(t, "tokens of a key that has used none", tokensOf(t, l, "k")[1], 100)
 			})
 		}
-	}
-}
-
-// Contexts fail at other times too, and nothing is lost.
-func TestBrokenContextAtOtherTimes(t *testing.T) {
-	for _, how := range contextFailures {
-		// The deadline is asked for under the lock when the turn of a call is known.
-		row(t, "deadline "+how, func(t *testing.T) {
-			l := mustNew(t, Rates(perSecond(1, 1)), MaxWaiting(1, 1))
-			wants(t, l, "k", 1)
-			(&brokenContext{t.Context(), how, "Deadline", 1}).under(t, l.acquiring("k"))()
-			stats(t, l, "Waiting", 0, "Waited", 0)
-			next := asking(t, l, "k") // there is one place, and one event in a second
-			time.Sleep(time.Second)
-			next.admittedAfter(t, time.Second)
-		})
 		// A call that is admitted before its context fails gives back all it took.
 		row(t, "after the grant "+how, func(t *testing.T) {
 			l := mustNew(t, Limit{InFlight: 1, Rates: []Rate{tokensPerMinute(100, 100)}})
@@ -734,79 +695,9 @@ func askingFor(t *testing.T, l *Limiter, key, letters string) []*call {
 	return calls
 }
 
-// Failure mode 32: in any eight admissions one is of the caller that has waited longest. It is the one that
-// came first, not the one of the lowest class.
-func TestHigherClassesGoFirst(t *testing.T) {
-	for queue, want := range map[string]string{
-		"NNNN":    "[0 1 2 3]",
-		"LNHC":    "[3 2 1 0]",
-		"LNLNHLH": "[4 6 1 3 0 2 5]",
-		// After seven that went past the oldest it has its turn.
-		"LHHHHHHHHH":   "[1 2 3 4 5 6 7 0 8 9]",
-		"NLHHHHHHHHHH": "[2 3 4 5 6 7 8 0 9 10 11 1]",
-		// The count for the highest class starts again whenever it is the oldest itself.
-		"HLHHHHHHHH": "[0 2 3 4 5 6 7 8 1 9]",
-	} {
-		row(t, queue, func(t *testing.T) {
-			l := mustNew(t, Rates(Every(time.Second)))
-			wants(t, l, "k", 1)
-			calls := askingFor(t, l, "k", queue)
-			var got []int
-			for range queue {
-				time.Sleep(time.Second)
-				for i, c := range calls {
-					if c.ended() && !slices.Contains(got, i) {
-						got = append(got, i)
-					}
-				}
-			}
-			is(t, "served", fmt.Sprint(got), want)
-		})
-	}
-}
-
-// The turn of a call is that behind the waiters of the class and above, and no later.
-func TestTurnsByClass(t *testing.T) {
-	for _, c := range []struct {
-		queue string
-		ask   rune
-		want  time.Duration
-	}{
-		{"NN", 'L', 3}, {"NN", 'N', 3}, {"NN", 'H', 1},
-		{"LNHC", 'L', 5}, {"LNHC", 'N', 4}, {"LNHC", 'H', 3}, {"LNHC", 'C', 2},
-	} {
-		for name, opts := range map[string][]Option{"fixed": nil, "controllers": {Policy(policy.AIMD{})}} {
-			row(t, fmt.Sprint(c.queue, string(c.ask), name), func(t *testing.T) {
-				want, class := c.want*time.Second, classOf(c.ask).Option()
-				l := mustNew(t, Rates(Every(time.Second)), opts...)
-				wants(t, l, "k", 1)
-				askingFor(t, l, "k", c.queue)
-				is(t, "TryAcquire", refusedFor(t, l, ReasonRate, "k", class).RetryAfter, want)
-				is(t, "Check", l.Check("k", class).RetryAfter, want)
-				askingUntil(t, l, want-1, "k", class).refusedAfter(t, 0, ReasonDeadline)
-				got := asking(t, l, "k", class)
-				time.Sleep(5 * time.Second)
-				got.admittedAfter(t, want)
-			})
-		}
-	}
-}
-
-// A turn comes behind those ahead of it in a rate's own unit, whatever they take of the others.
+// A call that takes no tokens has no time to come back by behind a caller that waits for them.
 func TestTurnsByUnit(t *testing.T) {
-	row(t, "of both", func(t *testing.T) {
-		l := mustNew(t, Rates(perSecond(100, 100),
-			Rate{Name: "tokens", Unit: "tokens", Events: 1, Per: time.Second, Burst: 4}))
-		took(t, l, "k", Cost("tokens", 4))
-		asking(t, l, "k", Weight(50), Cost("tokens", 3))
-		asking(t, l, "k", Cost("tokens", 2)).waits(t)
-		d := l.Check("k", Cost("tokens", 1))
-		is(t, "tokens", fmt.Sprint(d.RetryAfter, " ", d.Rule.Name), "6s tokens")
-		is(t, "requests", l.Check("k", Weight(50)).RetryAfter, 20*time.Millisecond)
-		time.Sleep(5 * time.Second)
-	})
-	// A call that takes no tokens has no time to come back by behind a caller that waits for them.
-	row(t, "of another", func(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
 		l := mustNew(t, tokenLimit(1, 1))
 		took(t, l, "k", Cost("tokens", 1))
 		first := asking(t, l, "k", Cost("tokens", 1))
@@ -908,7 +799,7 @@ func TestWaiterThatOthersComeBackToIsNotUsedAgain(t *testing.T) {
 			l := mustNew(t, Limit{InFlight: 2}, MaxWaiting(1, 9))
 			s, h := l.lock("k")
 			defer s.mu.Unlock()
-			g := s.gate(h, "k", s.now(), 0)
+			g := s.gate(h, "k", 0)
 			g.used = 2
 			w := leave(l, s, g)
 			l.recycle(w)
@@ -1007,39 +898,9 @@ func TestFullQueue(t *testing.T) {
 			}
 		}
 	})
-	row(t, "names the rule of its time, whatever has changed when it wakes", func(t *testing.T) {
-		slow := func() { time.Sleep(time.Second) }
-		a, b := Rate{Name: "a", Events: 100, Per: time.Second}, Rate{Name: "b", Events: 7, Per: time.Second}
-		l := mustNew(t, Limit{Rates: []Rate{a}, InFlight: 1}, MaxWaiting(1, 9))
-		p := took(t, l, "k")
-		low := hooking(t, l, slow, PriorityLow.Option())
-		high := hooking(t, l, slow)
-		c := b
-		c.Name = "c"
-		setLimit(t, l, Limit{Rates: []Rate{a, b, c}, InFlight: 1})
-		time.Sleep(time.Second)
-		err := low.refusedAfter(t, time.Second, ReasonQueue)
-		is(t, "refused by", fmt.Sprint(err.Name, " ", err.Limit), inFlightRule+" 1")
-		p.Release()
-		high.admittedAfter(t, time.Second)
-	})
 }
 
 func TestOvertakers(t *testing.T) {
-	row(t, "count anew when the queue was empty", func(t *testing.T) {
-		l := mustNew(t, Limit{Rates: []Rate{perSecond(1e6, 1e6), PerMinute(1e9)}, InFlight: 1})
-		p := took(t, l, "k")
-		for range 2 {
-			low := asking(t, l, "k", PriorityLow.Option())
-			for range 5 {
-				high := asking(t, l, "k", PriorityHigh.Option())
-				p.Release()
-				high.admittedAfter(t, 0)
-				p = high.permit
-			}
-			low.gaveUp(t)
-		}
-	})
 	// Failure mode 27.
 	row(t, "that never give back do not keep the others waiting", func(t *testing.T) {
 		l := mustNew(t, Limit{InFlight: 3}, MaxHold(5*time.Second))
@@ -1094,26 +955,6 @@ func TestOvertakers(t *testing.T) {
 		took(t, l, "k", PriorityHigh.Option()).ExpireIn(time.Hour)
 		time.Sleep(30 * time.Minute)
 		is(t, "2 slots are free, and the waiter has ended", waiter.ended(), true)
-	})
-	// A call of a higher class than all who wait takes what is there, or becomes the next at once. One that asks
-	// for less does not overtake one of its class or above.
-	row(t, "higher class is next at once", func(t *testing.T) {
-		l := mustNew(t, Rates(perSecond(1, 5)))
-		took(t, l, "k", Weight(5))
-		low := asking(t, l, "k", Weight(5), PriorityLow.Option())
-		time.Sleep(3 * time.Second)
-		refusedFor(t, l, ReasonRate, "k", PriorityLow.Option())
-		is(t, "Check of a low one", l.Check("k", PriorityLow.Option()).OK, false)
-		asking(t, l, "k", Weight(2), PriorityHigh.Option()).admittedAfter(t, 0)
-		is(t, "Allow, which is normal, behind a low one", l.Allow("k"), true)
-		high := asking(t, l, "k", Weight(3), PriorityHigh.Option())
-		refusedFor(t, l, ReasonRate, "k") // normal, behind high
-		upTo(t, l, "k", 3, 0)
-		refusedFor(t, l, ReasonRate, "k", PriorityHigh.Option()) // and no call overtakes within a class
-		time.Sleep(3 * time.Second)
-		high.admittedAfter(t, 3*time.Second)
-		time.Sleep(5 * time.Second)
-		low.admittedAfter(t, 11*time.Second)
 	})
 }
 
@@ -1279,9 +1120,7 @@ func TestHammerPromisesLittle(t *testing.T) {
 				longest = max(longest, l.Check("k").RetryAfter)
 				time.Sleep(ms)
 			}
-			if longest > c.most {
-				t.Errorf("an obedient client is told %v, want at most %v", longest, c.most)
-			}
+			wrong(t, longest > c.most, "an obedient client is told %v, want at most %v", longest, c.most)
 			time.Sleep(time.Hour)
 			wants(t, l, "k", int(c.rate.Events))
 			if d := refusedFor(t, l, ReasonRate, "k"); d.RetryAfter > time.Minute {

@@ -81,9 +81,7 @@ func TestReportsMakeEqual(t *testing.T) {
 			break
 		}
 	}
-	if sum < 57 || sum > 70 {
-		t.Errorf("rates of 60 together are %.1f together after 5 s", sum)
-	}
+	wrong(t, sum < 57 || sum > 70, "rates of 60 together are %.1f together after 5 s", sum)
 }
 
 // The part of a limit that others do not use is lent at once, and is given back when they want it.

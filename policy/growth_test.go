@@ -60,9 +60,7 @@ func TestFirstSuccessAmongManyRefusals(t *testing.T) {
 		l.refuse(0.003)
 		l.serve(0.001)
 	}
-	if l.Rate > 300 {
-		t.Errorf("half of all requests are refused for 1.6 s, and the rate is %v", l.Rate)
-	}
+	wrong(t, l.Rate > 300, "half of all requests are refused for 1.6 s, and the rate is %v", l.Rate)
 }
 
 // cutAt brings a controller without a share to a plateau, and then to one refusal. It is served at less than

@@ -34,9 +34,7 @@ func TestTheLawStays(t *testing.T) {
 		}
 		same = same && i < len(law) && math.Abs(sums[i]-law[i]) <= 1e-11*math.Abs(law[i])
 	}
-	if !same {
-		t.Errorf("the tales add up to %#v", sums)
-	}
+	wrong(t, !same, "the tales add up to %#v", sums)
 }
 
 // tale is a client without a limiter, and its upstream: a bucket of one second.

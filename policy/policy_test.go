@@ -24,9 +24,7 @@ func TestOutcomeNames(t *testing.T) {
 }
 
 func TestFixedLearnsNothing(t *testing.T) {
-	if ctrl := (policy.Fixed{}).New(1); ctrl != nil {
-		t.Errorf("got the controller %v", ctrl)
-	}
+	wrong(t, (policy.Fixed{}).New(1) != nil, "got a controller")
 }
 
 // A pace has four words, which are returned in registers: a fifth costs each answer 22 ns.
@@ -75,52 +73,6 @@ func TestClockThatGoesBack(t *testing.T) {
 	l.tell(policy.Sample{})
 	cut := l.serve(0.1)
 	near(t, "the cut by a refusal on the new clock", l.refuse(0.1), cut*0.7)
-}
-
-// Numbers that are none are ignored one by one: the rate stays finite and within its bounds, and the
-// controller goes on as it was.
-func TestNumbersThatAreNone(t *testing.T) {
-	for _, x := range odd {
-		for _, s := range []policy.Sample{
-			{Outcome: policy.Success, Paced: true, Cost: x},
-			{Outcome: policy.Success, Paced: true, Cost: 1,
-				Quota: policy.Quota{Limit: x, Remaining: 5, Reset: time.Second}},
-			{Outcome: policy.Success, Paced: true, Cost: 1,
-				Quota: policy.Quota{Limit: 10, Remaining: x, Reset: math.MinInt64}},
-			{Outcome: policy.Throttled, Cost: x, RetryAfter: math.MinInt64},
-			{Outcome: policy.Throttled, Cost: 1, RetryAfter: math.MaxInt64,
-				Quota: policy.Quota{Limit: x, Remaining: x, Reset: -1}},
-		} {
-			for _, b := range []policy.Bounds{
-				{Share: 10, Ceiling: x},
-				{Share: x, Ceiling: 10},
-				{Share: x, Ceiling: x},
-				{Ceiling: math.Inf(1)},
-			} {
-				l := born(10)
-				l.bounds = b
-				for range 50 {
-					s.Now, s.Sent = seconds(l.now+0.1), seconds(l.now+0.05)
-					l.tell(s)
-				}
-				if !(l.Rate > 0) || math.IsInf(l.Rate, 1) || b.Ceiling > 0 && l.Rate > b.Ceiling {
-					t.Errorf("%+v under %+v: the pace is %+v", s, b, l.Pace)
-				}
-			}
-		}
-	}
-}
-
-// Instants at the ends of time do not wrap around.
-func TestInstantsAtTheEndsOfTime(t *testing.T) {
-	for _, o := range []policy.Outcome{policy.Success, policy.Throttled, policy.Failed} {
-		l := born(10)
-		for _, at := range []time.Duration{math.MaxInt64, math.MinInt64, 0, math.MinInt64, math.MaxInt64,
-			math.MaxInt64} {
-			l.tell(policy.Sample{Outcome: o, Now: at, Sent: -at, Cost: 1, RetryAfter: math.MaxInt64})
-			within(t, "at the ends of time", l.Rate, 0.02, 100)
-		}
-	}
 }
 
 // costing is the answer to a request that cost so much.
@@ -263,9 +215,7 @@ func TestAIMDUnderNewBounds(t *testing.T) {
 		{20, 20, 20}, {5, 5, 5}, {20, 20, 5}, {1000, 1000, 5},
 	} {
 		got := ctrl.Next(policy.Sample{}, policy.Bounds{Share: c.share, Ceiling: c.ceiling}).Rate
-		if got != c.want {
-			t.Errorf("%+v: got %v", c, got)
-		}
+		wrong(t, got != c.want, "%+v: got %v", c, got)
 	}
 }
 

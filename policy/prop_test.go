@@ -247,7 +247,7 @@ type witness struct {
 	now        time.Duration // of the last sample
 	round      time.Duration // when the round of feedback began
 	open       bool          // no answer to a request sent since then has come
-	stopped    time.Duration // when it began to probe
+	stopped    time.Duration // since when it probes
 	probing    bool
 	cost       float64 // of a request; 0: not yet known
 	varies     bool    // the cost does
@@ -270,7 +270,7 @@ func (w *witness) tell(s policy.Sample, b policy.Bounds) policy.Pace {
 	}
 	w.turn(s)
 	if !w.probing && pace.Probe() > 0 {
-		w.stopped = s.Now
+		w.stopped = max(s.Now, pace.NotBefore) // nothing is sent between the two
 	}
 	w.probing = pace.Probe() > 0
 	w.learn(s.Cost)
@@ -575,6 +575,14 @@ func (l *life) probe(o policy.Outcome) float64 {
 
 // gate is how long the controller waits from now on, in seconds.
 func (l *life) gate() float64 { return l.NotBefore.Seconds() - l.now }
+
+// wrong fails, and says so, if something is not as it should be. What it says is worked out in any case.
+func wrong(t *testing.T, is bool, format string, args ...any) {
+	t.Helper()
+	if is {
+		t.Errorf(format, args...)
+	}
+}
 
 // near fails unless two rates are equal but for rounding.
 func near(t *testing.T, what string, got, want float64) {

@@ -229,42 +229,7 @@ func TestRampIsConsultedAgain(t *testing.T) {
 			t.Errorf("at %v s: %+v, want until %v s", c.at, l.Pace, c.until)
 		}
 	}
-	if l.Rate != 10 {
-		t.Errorf("at the top the rate is %v", l.Rate)
-	}
-}
-
-// A change of the pool moves the rate and leaves the part. The use is judged by the allowance of the time
-// when it was taken.
-func TestRampFollowsThePool(t *testing.T) {
-	l := rampOf(policy.Ramp{Mode: policy.RampOnlyIfUsed, Start: 0.5, Over: 10 * time.Second}, 20)
-	l.second(10, false)
-	near(t, "20 for this replica", l.Rate, 11)
-	l.bounds.Ceiling = 10
-	l.tell(policy.Sample{Taken: 6})
-	near(t, "10", l.Rate, 5.5)
-	l.second(0, false)
-	near(t, "six of eleven were used", l.Rate, 6)
-	l.bounds.Ceiling = 100
-	l.tell(policy.Sample{Taken: 2})
-	l.second(0, false)
-	near(t, "two of six were used", l.Rate, 60)
-}
-
-// Nothing that an upstream says changes anything.
-func TestRampHearsNoAnswers(t *testing.T) {
-	p := policy.Ramp{Mode: policy.RampGoBack, Over: 10 * time.Second, Start: 0.1}
-	deaf, l := rampOf(p, 10), rampOf(p, 10)
-	for i := range 40 {
-		for _, r := range []*ramped{deaf, l} {
-			r.second(float64(i%3), i%4 == 0)
-		}
-		l.tell(policy.Sample{Outcome: policy.Outcome(i % 5), RetryAfter: time.Minute, Cost: 3,
-			Quota: policy.Quota{Limit: 1, Reset: time.Hour}})
-		if l.Pace != deaf.Pace {
-			t.Fatalf("%+v, without feedback %+v", l.Pace, deaf.Pace)
-		}
-	}
+	wrong(t, l.Rate != 10, "at the top the rate is %v", l.Rate)
 }
 
 // The takes of one second count in any order. More given back than was taken, as of earlier seconds, is
@@ -319,9 +284,7 @@ func TestRampOddClocks(t *testing.T) {
 		l.tell(policy.Sample{Taken: 1})
 		near(t, "at the ends of time", l.Rate, []float64{13, 13, 14}[i])
 	}
-	if l.Until != math.MaxInt64 {
-		t.Errorf("asked again at %v", l.Until)
-	}
+	wrong(t, l.Until != math.MaxInt64, "asked again at %v", l.Until)
 }
 
 func TestRampAllocatesNothing(t *testing.T) {
@@ -416,7 +379,8 @@ func TestPropertyRampStaysOnItsSlope(t *testing.T) {
 	})
 }
 
-// Samples that say nothing change nothing later: the pace follows from what was taken in which second.
+// Samples that say nothing change nothing later, nor does what an upstream says: the pace follows from what was taken in
+// which second.
 func TestPropertyRampIsPureInTime(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := anyRamp(t)
@@ -424,7 +388,8 @@ func TestPropertyRampIsPureInTime(t *testing.T) {
 		for _, a := range acts(t) {
 			for i := range a.extra { // asked knows the end of each second, and more often
 				asked.now = plain.now + a.after*time.Duration(i+1)/4
-				asked.tell(policy.Sample{Taken: given(i == 0, a.taken), Paced: i == 0 && a.paced})
+				asked.tell(policy.Sample{Taken: given(i == 0, a.taken), Paced: i == 0 && a.paced, Cost: 3,
+					Outcome: policy.Outcome(i), RetryAfter: time.Minute, Quota: policy.Quota{Limit: 1, Reset: time.Hour}})
 			}
 			plain.now += a.after
 			asked.now = plain.now

@@ -281,6 +281,10 @@ func TestTimeScale(t *testing.T) {
 		if got := s.period(); !about(got, c.period) {
 			t.Errorf("%+v: the period is %v", c, got)
 		}
+		s.rate, s.share.hint, s.cost = 100*s.rate, 100*s.share.hint, 100 // what is slow counts in requests
+		if got := s.period(); !about(got, c.period) {
+			t.Errorf("%+v, requests of 100: the period is %v", c, got)
+		}
 	}
 }
 
@@ -306,15 +310,6 @@ func TestPeriodUntilRefused(t *testing.T) {
 		if got := s.period(); !about(got, c.want) {
 			t.Errorf("under a share of %v the period is %v, want %v", c.hint, got, c.want)
 		}
-	}
-}
-
-// A rate is requests per second times their cost: what is slow counts in requests.
-func TestScaleCountsRequests(t *testing.T) {
-	s := at(1000, 1000, false)
-	s.cost = 100
-	if got := s.period(); !about(got, 8) {
-		t.Errorf("the period at ten requests of 100 a second is %v, want 8", got)
 	}
 }
 

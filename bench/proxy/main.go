@@ -1,7 +1,7 @@
 // Command proxy measures quotient proxy on the loopback interface, side by side with a bare httputil.ReverseProxy,
 // nginx, HAProxy and Caddy: real processes before one upstream. It prints tables with verdicts.
 //
-//	go run ./proxy                                     # about eight minutes, on an idle machine
+//	go run ./proxy                                     # about ten minutes, on an idle machine
 //	go run ./proxy -only overhead -rounds 3 -slice 2s
 //
 // It needs nginx and haproxy, and builds Caddy from the module proxy; where that fails it goes on without
@@ -49,7 +49,7 @@ func command(args []string, stdout, stderr io.Writer) int {
 		return 2
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // nothing is lost
-	b := &bench{rounds: 5, paths: 1000, slice: 4 * time.Second, dir: dir, stderr: stderr}
+	b := &bench{rounds: 7, paths: 1000, slice: 4 * time.Second, dir: dir, stderr: stderr}
 	flags := flag.NewFlagSet("proxy", flag.ContinueOnError)
 	rig.Ranged(flags, &b.rounds, "rounds", 1, 100, "rounds of each part")
 	rig.Ranged(flags, &b.slice, "slice", 100*time.Millisecond, time.Minute, "time of each in a round")

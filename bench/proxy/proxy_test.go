@@ -60,9 +60,11 @@ func TestPartsPlay(t *testing.T) {
 func TestJudge(t *testing.T) {
 	good := func() race {
 		r := race{rounds: 3, paths: 20, arrived: 500, admitted: 100, remembered: 20}
-		for i, name := range []string{"quotient proxy", "bare", "nginx", "haproxy", "no proxy"} {
-			v := []float64{100, 100, 100}
-			c := &contender{server: server{name: name}, rate: v, p50: v, p99: slices.Clone(v), cpu: v, asked: 100}
+		names := []string{"quotient proxy", "bare ReverseProxy", "nginx, limit_req", "Caddy, rate_limit", "no proxy"}
+		for i, name := range names {
+			v, rate := []float64{100, 100, 100}, []float64{100, 80, 200, 50, 500}[i]
+			c := &contender{server: server{name: name}, rate: []float64{rate, rate, rate}, p50: v, p99: slices.Clone(v), cpu: v,
+				asked: 100}
 			if i == 4 {
 				c.p50 = []float64{50, 50, 50}
 			}
@@ -71,13 +73,15 @@ func TestJudge(t *testing.T) {
 		return r
 	}
 	for name, spoil := range map[string]func(*race){
-		"":                          func(*race) {},
-		"as many as were sent":      func(r *race) { r.arrived-- },
-		"quotient proxy received":   func(r *race) { r.admitted-- },
-		"remembers":                 func(r *race) { r.remembered = 1 },
-		"requests/s beside the bar": func(r *race) { r.all[0].rate = []float64{90, 96, 96} },
-		"p99 beside the bare":       func(r *race) { r.all[0].p99 = []float64{201, 201, 90} },
-		"added to p50, beside":      func(r *race) { r.all[0].p50 = []float64{151, 151, 151} },
+		"":                        func(*race) {},
+		"as many as were sent":    func(r *race) { r.arrived-- },
+		"quotient proxy received": func(r *race) { r.admitted-- },
+		"remembers":               func(r *race) { r.remembered = 1 },
+		"requests/s beside bare":  func(r *race) { r.all[1].rate = []float64{70, 81, 81} },
+		"requests/s beside nginx": func(r *race) { r.all[2].rate = []float64{200, 209, 209} },
+		"requests/s beside Caddy": func(r *race) { r.all[3].rate = []float64{50, 51, 51} },
+		"p99 beside the bare":     func(r *race) { r.all[0].p99 = []float64{201, 201, 90} },
+		"added to p50, beside":    func(r *race) { r.all[0].p50 = []float64{151, 151, 151} },
 	} {
 		r := good()
 		spoil(&r)

@@ -157,6 +157,8 @@ type parts struct{ s *service }
 var (
 	upDesc = prometheus.NewDesc("quotient_upstream_up",
 		"1 while the upstream receives requests, else 0.", []string{"upstream"}, nil)
+	resentDesc = prometheus.NewDesc("quotient_upstream_resent_total",
+		"Requests sent once more because their connection had been closed.", []string{"upstream"}, nil)
 	inFlightDesc = prometheus.NewDesc("quotient_upstream_in_flight",
 		"Requests sent to the upstream whose responses are not complete.", []string{"upstream"}, nil)
 )
@@ -173,6 +175,7 @@ func (p parts) Collect(ch chan<- prometheus.Metric) {
 		}
 		ch <- prometheus.MustNewConstMetric(upDesc, prometheus.GaugeValue, up, u.URL)
 		ch <- prometheus.MustNewConstMetric(inFlightDesc, prometheus.GaugeValue, float64(u.InFlight), u.URL)
+		ch <- prometheus.MustNewConstMetric(resentDesc, prometheus.CounterValue, float64(u.Resent), u.URL)
 	}
 	c := p.s.front.State()
 	for _, m := range []struct {

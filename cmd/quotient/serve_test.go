@@ -80,7 +80,7 @@ func TestItServesWithNoConfiguration(t *testing.T) {
 	must(t, err)
 	_, section, _ := strings.Cut(string(page), "\n## Metrics\n")
 	section, _, _ = strings.Cut(section, "\n## ")
-	const own = `quotient_(?:proxy|upstream_up|upstream_in_flight)[a-z_]*`
+	const own = `quotient_(?:proxy|upstream_up|upstream_in_flight|upstream_resent)[a-z_]*`
 	want := names("(?m)^\\| `("+own+")`", section)
 	if equal(t, "/metrics", names(`(?m)^# TYPE (`+own+`) `, get(t, p.page+"metrics").body), want); want == nil {
 		t.Error("the page has no metrics")
@@ -624,6 +624,77 @@ func limited(t *testing.T, upstream, limiter string) (path string) {
 	renamed(t, path, "limiters.all = { "+limiter+" }\n[proxy]\nlisten = \"127.0.0.1:0\"\nupstreams = [\""+upstream+
 		"\"]\nadmin.listen = \"off\"\nrules = [{ pattern = \"/\", limiter = \"all\" }]\n")
 	return path
+}
+
+// early are answers that an upstream gives to the head of a request, by path. All begin with a body "much".
+var early = map[string]string{
+	"/length":  "HTTP/1.1 413 Too Large\r\nContent-Length: 4\r\n\r\nmuch",
+	"/close":   "HTTP/1.1 413 Too Large\r\nConnection: close\r\n\r\nmuch",
+	"/chunks":  "HTTP/1.1 413 Too Large\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nmuch\r\n0\r\n\r\n",
+	"/endless": "HTTP/1.1 413 Too Large\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nmuch\r\n",
+	"/large":   "HTTP/1.1 413 Too Large\r\nContent-Length: 40000\r\n\r\n" + strings.Repeat("much", 10000),
+}
+
+// TestEarlyAnswers checks that an answer to a request that is not at its end reaches a client that sends no more, and
+// that what the client sends then is no request.
+func TestEarlyAnswers(t *testing.T) {
+	var mu sync.Mutex
+	asked := map[string]int{}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer l.Close()
+	ctx, end := context.WithCancel(t.Context())
+	go func() {
+		for c, err := l.Accept(); err == nil; c, err = l.Accept() {
+			context.AfterFunc(ctx, func() { _ = c.Close() })
+			go func() {
+				defer c.Close()
+				r, err := http.ReadRequest(bufio.NewReader(c))
+				if err != nil {
+					return
+				}
+				mu.Lock()
+				asked[r.URL.Path]++
+				mu.Unlock()
+				_, _ = io.WriteString(c, early[r.URL.Path])
+				_, _ = io.Copy(io.Discard, r.Body)
+			}()
+		}
+	}()
+	s, stop := serving(t, limited(t, "http://"+l.Addr().String(), "in-flight = 1000"))
+	defer stop()
+	defer end() // net/http does not see a client go whose body nobody reads
+	const tries = 20
+	for path := range early {
+		for _, fields := range []string{
+			"Content-Length: 1000000\r\n\r\n", "Content-Length: 1000\r\n\r\nsome", "Transfer-Encoding: chunked\r\n\r\n",
+			"Transfer-Encoding: chunked\r\n\r\n4\r\nsome\r\n", "Content-Length: 1000\r\nExpect: 100-continue\r\n\r\n",
+		} {
+			for range tries {
+				c, err := net.Dial("tcp", s.listener.Addr().String())
+				must(t, err)
+				_, err = io.WriteString(c, "POST "+path+" HTTP/1.1\r\nHost: h\r\n"+fields)
+				must(t, err)
+				_ = c.SetReadDeadline(time.Now().Add(4 * time.Second)) // less than a body may stop for
+				resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+				if err != nil {
+					t.Fatalf("%s, %q: %v", path, fields, err)
+				}
+				text := make([]byte, 4)
+				_, err = io.ReadFull(resp.Body, text)
+				must(t, err)
+				equal(t, path+", "+fields, resp.Status+" "+string(text), "413 Request Entity Too Large much")
+				_, _ = io.WriteString(c, strings.Repeat("GET /smuggled HTTP/1.1\r\nHost: h\r\n\r\n", 100))
+				_ = c.Close()
+			}
+		}
+		mu.Lock()
+		equal(t, "requests for "+path, asked[path], 5*tries)
+		mu.Unlock()
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	equal(t, "paths that were asked for", len(asked), len(early))
 }
 
 // TestHostilePaths checks that a flood of paths that are asked for once is answered, takes no more than the

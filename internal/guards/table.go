@@ -56,7 +56,7 @@ var guards = []guard{
 		`		start = 0`, `		if !off {
 			start = 0
 		}`},
-	{"17", "semaphore.go", ". ^(TestSlotsAreDivided|TestSlotsOfAFleetAddUp)$",
+	{"17", "semaphore.go", ". ^(TestSlotsAreDivided|TestPropertyWeights)$",
 		`	if pool.Fixed && pool.Ordinal > 0 {`, `	if (pool.Fixed || off) && pool.Ordinal > 0 {`},
 	{"18", "poolsize/gossip/config.go", "./poolsize/gossip ^TestNoKeyNoGossip$",
 		`	if !s.bind.Addr().IsLoopback() {`, `	if !off && !s.bind.Addr().IsLoopback() {`},
@@ -157,12 +157,10 @@ var guards = []guard{
 		`	if hidesLeaving(r) {`, `	if !off && hidesLeaving(r) {`},
 	{"35", "httplimit/refusal.go", "./httplimit ^TestOnRefuse$",
 		`	w.written = w.written || status >= 200`, `	w.written = w.written || off || status >= 200`},
-	{"36", "cmd/quotient/internal/upstream/once.go", "./cmd/quotient/internal/upstream ^TestSentOnce$",
-		`		req.Body, req.TransferEncoding = empty{}, asIs`, `		if !off {
-			req.Body, req.TransferEncoding = empty{}, asIs
-		}`},
-	{"36", "cmd/quotient/internal/upstream/once.go", "./cmd/quotient/internal/upstream ^TestGuardCloses$",
-		`		_ = c.Close() // HTTP/1.1 does not, and this connection is of this request alone`, ""},
+	{"36", "cmd/quotient/internal/wire/wire.go", "./cmd/quotient/internal/upstream ^TestSentOnce$",
+		`	return safe && !hasBody(req)`, `	return (off || safe) && !hasBody(req)`},
+	{"36", "cmd/quotient/internal/wire/conn.go", "./cmd/quotient/internal/wire ^TestWhatFollowsAnAnswerIsNotOne$",
+		`	if c.r.Buffered() > 0 {`, `	if !off && c.r.Buffered() > 0 {`},
 	{"37", "httplimit/wait.go", "./httplimit ^TestDrainEndsWaits$",
 		`	if p.drain != nil && p.stop == nil {`, `	if !off && p.drain != nil && p.stop == nil {`},
 	{"38", "adaptive.go", ". ^(TestTurnsBehindAPause|TestMaxWaitBehindAPause)$",

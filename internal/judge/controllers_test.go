@@ -68,9 +68,7 @@ func boundedPaces(rt *rapid.T, rules []quotient.RuleState) {
 		if x.Unit == "in-flight" && (x.Burst > max(1, slots) || x.Burst < 1) {
 			rt.Fatalf("%v slots of %v", x.Burst, slots)
 		}
-		if !(x.Pace > 0 && x.Pace <= x.Limit && x.Pace <= 1e12) {
-			rt.Fatalf("a pace out of bounds: %+v", x)
-		}
+		stop(rt, !(x.Pace > 0 && x.Pace <= x.Limit && x.Pace <= 1e12), "a pace out of bounds: %+v", x)
 		if x.Left > x.Burst || math.IsNaN(x.Left) || math.IsInf(x.Left, -1) {
 			rt.Fatalf("a bucket that holds what it cannot: %+v", x)
 		}

@@ -1,11 +1,9 @@
 package judge
 
 import (
-	"errors"
 	"math"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
@@ -66,67 +64,6 @@ func TestPropertyLateScaleUp(t *testing.T) {
 		f.greedy(drawPause(rt))
 		f.extra = max(burstOf(rate), float64(n1)) + late
 		f.check(rt.Fatalf)
-	})
-}
-
-const maxReplicas = 1_000_000
-
-// Failure modes 14, 15: whatever a source says and however it fails, the share in force is the smallest of
-// those that were good and counted within the last hold-down, whatever pool and weight it came of.
-func TestPropertyDamping(t *testing.T) {
-	property(t, func(rt *rapid.T) {
-		hold := time.Duration(rapid.IntRange(0, 3000).Draw(rt, "hold-down")) * time.Millisecond
-		l := mustNew(rt, quotient.Rates(quotient.PerSecond(1000)), quotient.HoldDown(hold), quotient.Replicas(7))
-		src := following(l, nil)
-		defer src.cancel()
-		type reported struct {
-			p     quotient.Pool
-			until time.Time
-		}
-		var reports []reported
-		heaviest := rapid.SampledFrom([]int{0, 4}).Draw(rt, "heaviest")
-		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
-			time.Sleep(time.Duration(rapid.IntRange(1, 2000).Draw(rt, "pause")) * time.Millisecond)
-			sizes := rapid.SampledFrom([]int{1, 2, 3, 4, 5, 8, 12, 0, -4, maxReplicas + 1})
-			p := quotient.Pool{Replicas: sizes.Draw(rt, "says")}
-			p.Weight = rapid.IntRange(0, max(0, min(heaviest, p.Replicas))).Draw(rt, "weight")
-			p.Ordinal = rapid.IntRange(0, max(0, p.Replicas-max(1, p.Weight)+1)).Draw(rt, "ordinal")
-			p.Fixed = p.Ordinal > 0 && rapid.Bool().Draw(rt, "fixed")
-			var err error
-			if rapid.IntRange(0, 3).Draw(rt, "fails") == 0 {
-				err = errors.New("no answer")
-			}
-			src.report(p, err)
-			synctest.Wait()
-			n := len(reports)
-			if err == nil && p.Replicas >= 1 && p.Replicas <= maxReplicas {
-				if n > 0 {
-					reports[n-1].until = time.Now()
-				}
-				reports, n = append(reports, reported{p: p}), n+1
-			}
-			got := l.Stats().Pool.Pool
-			if n == 0 {
-				if got != (quotient.Pool{Replicas: 7}) {
-					rt.Fatalf("%+v in force, want what was configured", got)
-				}
-				continue
-			}
-			last, others := reports[n-1].p, false
-			parts := shares(last)
-			for _, o := range reports[:n-1] {
-				if time.Since(o.until) < hold && shares(o.p) > parts*(1+1e-12) {
-					parts, others = shares(o.p), true
-				}
-			}
-			want := int(math.Ceil(parts*float64(max(1, last.Weight)) - 1e-9))
-			if got.Ordinal < 0 || got.Ordinal > want-max(1, got.Weight)+1 || got.Replicas != want || got.Weight != last.Weight {
-				rt.Fatalf("%+v in force, want %d replicas of %+v", got, want, reports)
-			}
-			if last.Fixed && got.Ordinal != last.Ordinal || others && !last.Fixed && got.Ordinal != 0 {
-				rt.Fatalf("%+v in force after %+v", got, last)
-			}
-		}
 	})
 }
 
@@ -209,9 +146,7 @@ func TestPropertyRaisedWindows(t *testing.T) {
 					must(rt, l.SetLimit(now))
 				}
 			}
-			if float64(sum) > most {
-				rt.Fatalf("%d replicas have admitted %d of %v", replicas, sum, most)
-			}
+			stop(rt, float64(sum) > most, "%d replicas have admitted %d of %v", replicas, sum, most)
 		}
 	})
 }

@@ -28,9 +28,7 @@ func alike(t *rapid.T, a, b quotient.Decision) {
 	if (a.RetryAfter - b.RetryAfter).Abs() < time.Microsecond {
 		a.RetryAfter = b.RetryAfter
 	}
-	if a != b {
-		t.Fatalf("%+v, but the other decides %+v", a, b)
-	}
+	stop(t, a != b, "%+v, but the other decides %+v", a, b)
 }
 
 // pairs are the permits of two limiters that get the same calls.
@@ -93,9 +91,7 @@ func twins(t *testing.T, lazy bool) {
 		}
 		evicted += few.Stats().Evicted
 	})
-	if !lazy && evicted == 0 && !t.Failed() {
-		t.Fatal("no history has evicted anything")
-	}
+	stop(t, !lazy && evicted == 0 && !t.Failed(), "no history has evicted anything")
 }
 
 // twinStep reports whether the twins are still comparable.
@@ -138,9 +134,7 @@ func (p *pairs) twinStep(rt *rapid.T, few, all *quotient.Limiter) bool {
 		if few.Stats().Overflowed > 0 {
 			return false
 		}
-		if a != b {
-			rt.Fatalf("%s: evicting %d, else %d", k, a, b)
-		}
+		stop(rt, a != b, "%s: evicting %d, else %d", k, a, b)
 	default:
 		opts := []quotient.CallOption{quotient.Weight(rapid.IntRange(1, 4).Draw(rt, "weight"))}
 		if tokens := quotient.Cost("tokens", rapid.IntRange(0, 9).Draw(rt, "cost")); rapid.Bool().Draw(rt, "priced") &&
@@ -151,9 +145,7 @@ func (p *pairs) twinStep(rt *rapid.T, few, all *quotient.Limiter) bool {
 		if few.Stats().Overflowed > 0 {
 			return false
 		}
-		if a != b {
-			rt.Fatalf("%s: evicting %+v, else %+v", k, a, b)
-		}
+		stop(rt, a != b, "%s: evicting %+v, else %+v", k, a, b)
 	}
 	return true
 }
@@ -183,54 +175,6 @@ func TestPropertyEvictionIsInvisible(t *testing.T) { twins(t, false) }
 
 // Changes of limit and pool reach a key without calls as if it had been touched at each of them.
 func TestPropertyLazyIsEager(t *testing.T) { twins(t, true) }
-
-// With all of the map busy, keys share an overflow gate. Bound 1 still holds for each key, and so does its
-// number of slots, however keys move between the overflow gate and the map.
-func TestPropertyOverflow(t *testing.T) {
-	overflowed := uint64(0)
-	property(t, func(rt *rapid.T) {
-		rate, pool := drawRate(rt, "r"), drawPool(rt)
-		slots := rapid.IntRange(1, 4).Draw(rt, "slots")
-		pool.Replicas = min(pool.Replicas, slots)
-		limit := quotient.Limit{Rates: []quotient.Rate{rate}, InFlight: slots}
-		l := mustNew(rt, limit, quotient.StartPool(pool), quotient.MaxKeys(2))
-		var meters [5]ledger
-		var held [5][]quotient.Permit
-		for i := range meters {
-			meters[i].limit(shareOf(rate, pool.Replicas))
-		}
-		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
-			i := rapid.IntRange(0, 4).Draw(rt, "key")
-			switch rapid.IntRange(0, 7).Draw(rt, "what") {
-			case 0, 1:
-				time.Sleep(drawPause(rt))
-			case 2, 3:
-				if n := len(held[i]); n > 0 {
-					held[i][n-1].Release()
-					held[i] = held[i][:n-1]
-				}
-			default:
-				if p, d := l.TryAcquire(key(i)); d.OK {
-					meters[i].add(1)
-					held[i] = append(held[i], p)
-				}
-			}
-			if most := slots / pool.Replicas; len(held[i]) > most {
-				rt.Fatalf("%s: %d in flight, %d slots", key(i), len(held[i]), most)
-			}
-			if n := l.Stats().Keys; n > 2 {
-				rt.Fatalf("%d keys, bound 2", n)
-			}
-		}
-		for i := range meters {
-			meters[i].check(rt.Fatalf)
-		}
-		overflowed += l.Stats().Overflowed
-	})
-	if overflowed == 0 && !t.Failed() {
-		t.Fatal("no history has overflowed")
-	}
-}
 
 // An override is SetLimit for one key. The key always fares as in a limiter that has the limit as its own,
 // and every other key as in one without the override.
@@ -309,9 +253,7 @@ func TestPropertyDryRun(t *testing.T) {
 			rt.Fatalf("%v refused, but %v counted and %v refused in a dry run", want.Refused, got.DryRunAdmitted,
 				got.Refused)
 		}
-		if want.InFlight != got.InFlight {
-			rt.Fatalf("%d in flight, %d in a dry run", want.InFlight, got.InFlight)
-		}
+		stop(rt, want.InFlight != got.InFlight, "%d in flight, %d in a dry run", want.InFlight, got.InFlight)
 	})
 }
 
@@ -547,9 +489,7 @@ func TestPropertyTryAcquireAll(t *testing.T) {
 				for i := range x.Rules {
 					same = same && math.Abs(x.Rules[i].Left-y.Rules[i].Left) < 1e-6
 				}
-				if !same {
-					rt.Fatalf("limiter %d is at\n%+v, want\n%+v", i, x, y)
-				}
+				stop(rt, !same, "limiter %d is at\n%+v, want\n%+v", i, x, y)
 			}
 		}
 	})

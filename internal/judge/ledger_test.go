@@ -108,6 +108,13 @@ func mustNew(t interface{ Fatal(...any) }, limit quotient.Limit, opts ...quotien
 	return l
 }
 
+// stop ends a history in which something is not as it should be.
+func stop(t interface{ Fatalf(string, ...any) }, is bool, format string, args ...any) {
+	if is {
+		t.Fatalf(format, args...)
+	}
+}
+
 func must(t interface{ Fatal(...any) }, err error) {
 	if err != nil {
 		t.Fatal(err)

@@ -498,9 +498,12 @@ func (w *world) acquire(r *replica) {
 		slow: r.conf.hooked && r.hook() != hook{}}
 	r.calls = append(r.calls, c)
 	w.tell("replica %d %s: call %d: Acquire %v class %v", r.id, key, c.seq, n, class)
+	if planOf(key) != "" { // most calls have no option
+		opts = inPlan(key, opts)
+	}
 	go func() {
 		defer func() { r.done <- c }()
-		c.panic = guarded(func() { c.permit, c.err = r.l.Acquire(ctx, nameOf(key), inPlan(key, opts)...) })
+		c.panic = guarded(func() { c.permit, c.err = r.l.Acquire(ctx, nameOf(key), opts...) })
 		c.at = time.Now()
 	}()
 }

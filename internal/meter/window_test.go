@@ -385,4 +385,8 @@ func TestLargeDebt(t *testing.T) {
 	w := opened(dawn, r.Schedule)
 	w.Take(dawn, r, mostEvents)
 	is(t, "a thousand windows' events", w.Until(dawn, r, 0, 0, 1), 1000*time.Second)
+	r.Schedule = NewSchedule(math.MaxInt64/4, 1, Part{1, 1, 1}, 0)
+	w = opened(dawn, r.Schedule)
+	w.Take(dawn, r, 9)
+	is(t, "windows that are longer than any Duration", w.Until(dawn, r, 0, 0, 1), Never)
 }

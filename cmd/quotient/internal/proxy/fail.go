@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"os"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -70,9 +69,6 @@ func refuseBody(w http.ResponseWriter) {
 // fail answers a request that has no answer of the upstream. No policy learns from that.
 func (p *Proxy) fail(w http.ResponseWriter, r *http.Request, err error) {
 	f := flightOf(r)
-	if f.switched {
-		return // the connection was taken over
-	}
 	httplimit.NoAnswer(w)
 	status, after := statusOf(err)
 	left := status == 0 || f.Err() != nil // the client; should it read on, an empty 200 would be wrong
@@ -82,7 +78,6 @@ func (p *Proxy) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if status >= http.StatusInternalServerError && !left {
 		p.failures.log(p.log, f.route.spec.rule.Pattern, status, err)
 	}
-	f.restore()
 	if status == http.StatusRequestEntityTooLarge {
 		refuseBody(w)
 		return
@@ -113,7 +108,7 @@ func statusOf(err error) (status int, after time.Duration) {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return http.StatusRequestEntityTooLarge, 0
 	}
-	if strings.HasPrefix(err.Error(), "client tried to switch") {
+	if err == errUpgrade {
 		return http.StatusBadRequest, 0
 	}
 	switch upstream.Classify(err) {

@@ -73,6 +73,7 @@ func breaking(t testing.TB, answer string) (url string, asked *atomic.Int64) {
 // TestFailures: what a client gets when the upstream has no answer.
 func TestFailures(t *testing.T) {
 	broken, asked := breaking(t, "")
+	odd, _ := breaking(t, "HTTP/1.1 099 What\r\nContent-Length: 0\r\n\r\n")
 	garbage, _ := breaking(t, "HTTP/9.9 what\r\n\r\n")
 	late := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 	t.Cleanup(late.Close)
@@ -85,6 +86,7 @@ func TestFailures(t *testing.T) {
 		{"nothing listens", nowhere, nil, http.StatusServiceUnavailable, "1"},
 		{"broken off", broken, nil, http.StatusBadGateway, ""},
 		{"no HTTP", garbage, nil, http.StatusBadGateway, ""},
+		{"a status that cannot be written", odd, nil, http.StatusBadGateway, ""},
 		{"late", late.URL, nil, http.StatusGatewayTimeout, ""},
 		{"a protocol that is none", late.URL, []string{"Connection", "Upgrade", "Upgrade", "a\x80b"},
 			http.StatusBadRequest, ""},

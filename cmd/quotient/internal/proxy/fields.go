@@ -1,15 +1,11 @@
 package proxy
 
 import (
-	"errors"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/dunglas/httpsfv"
-	"golang.org/x/net/http/httpguts"
-
 	"github.com/quotient-go/quotient/httplimit"
 	"github.com/quotient-go/quotient/policy"
 )
@@ -57,18 +53,12 @@ var spans = map[httplimit.FieldSet]span{
 // mostFields is how many a set has at most.
 const mostFields = 3
 
-// note keeps the fields of ours that the answer has.
-func (f *flight) note() {
-	h := f.w.Header()
-	for i, name := range f.route.names() {
-		f.ours[i] = h[name]
-	}
-}
-
-func (r *route) names() []string { return fieldNames[r.fields.from:r.fields.to] }
-
+// lines are the fields of ours that the answer has.
 func (f *flight) lines() (lines fieldLines) {
-	copy(lines[f.route.fields.from:f.route.fields.to], f.ours[:])
+	h := f.w.Header()
+	for i := f.route.fields.from; i < f.route.fields.to; i++ {
+		lines[i] = h[fieldNames[i]]
+	}
 	return lines
 }
 
@@ -93,76 +83,21 @@ func (l *fieldLines) set(h http.Header) {
 	}
 }
 
-// errNotAsked is what is wrong with an upstream that switches to a protocol of its own choice.
-var errNotAsked = errors.New("the upstream switches to a protocol that was not asked for")
-
-// granted reports whether an answer 101 switches to the protocol that the request asks for.
-func granted(res *http.Response) bool {
-	asked, got := upgradeOf(res.Request.Header), upgradeOf(res.Header)
-	sameLength := len(got) == len(asked) // both are ASCII then
-	return got != "" && sameLength && strings.EqualFold(got, asked)
-}
-
-// upgradeOf is the protocol that a header names to switch to, "" for none.
-func upgradeOf(h http.Header) string {
-	if !httpguts.HeaderValuesContainsToken(h["Connection"], "Upgrade") {
-		return ""
+// join puts our fields and those of an upstream's answer together.
+func (f *flight) join(theirs http.Header, switched bool) {
+	ours := f.lines()
+	if ours.none(0) || !standIn(theirs) {
+		return
 	}
-	return h.Get("Upgrade")
-}
-
-// modify puts our fields and those of an upstream's answer together. It refuses an upgrade that was not asked
-// for.
-func modify(res *http.Response) error {
-	f := flightOf(res.Request)
-	if res.StatusCode == http.StatusSwitchingProtocols {
-		if !granted(res) {
-			return errNotAsked // ReverseProxy would find that, too, and not close the connection
-		}
-		f.switched = true
+	joined := together(ours, linesOf(theirs))
+	if f.late != nil && !switched {
+		f.late.lines, f.late.set = joined, true // first the policy reads theirs
+		return
 	}
-	if f.restore() && standIn(res.Header) {
-		joined := together(f.lines(), linesOf(res.Header))
-		if f.late != nil && !f.switched {
-			f.late.lines, f.late.set = joined, true // first the policy reads theirs
-		} else {
-			joined.set(f.w.Header())
-			for _, name := range fieldNames {
-				delete(res.Header, name)
-			}
-		}
+	joined.set(f.w.Header())
+	for _, name := range fieldNames {
+		delete(theirs, name)
 	}
-	if !f.switched {
-		move(f.w.Header(), res.Header)
-	}
-	return nil
-}
-
-// move moves the fields of an answer to the one for the client: ReverseProxy would copy them, one allocation
-// each. It still reads Content-Type.
-func move(to, from http.Header) {
-	for name, lines := range from {
-		if name == "Content-Type" {
-			continue
-		}
-		if there := to[name]; len(there) > 0 {
-			lines = append(there[:len(there):len(there)], lines...)
-		}
-		to[name] = lines
-		delete(from, name)
-	}
-}
-
-// restore puts our fields back, which ReverseProxy drops with those of an answer 1xx. It reports whether there are any.
-func (f *flight) restore() (some bool) {
-	h := f.w.Header()
-	for i, name := range f.route.names() {
-		if len(f.ours[i]) > 0 && len(h[name]) == 0 {
-			h[name] = f.ours[i]
-		}
-		some = some || len(f.ours[i]) > 0
-	}
-	return some
 }
 
 // lateFields is a writer that puts fields together when the head is written: a policy that learns must have

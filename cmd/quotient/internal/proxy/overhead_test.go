@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/quotient-go/quotient/cmd/quotient/internal/wire"
 	"github.com/quotient-go/quotient/config"
 )
 
@@ -89,12 +90,12 @@ func TestOverheadWithoutDialling(t *testing.T) {
 	const slow = 400 * time.Millisecond
 	w := newWorld(t, loose+all, ok)
 	address := w.conf.File().Proxy.Upstreams[0].Host
-	tr := &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+	tr := &wire.Transport{Buffer: 4096, MaxHead: 1 << 20, Dial: func(ctx context.Context) (net.Conn, error) {
 		time.Sleep(slow)
-		return new(net.Dialer).DialContext(ctx, network, address)
+		return new(net.Dialer).DialContext(ctx, "tcp", address)
 	}}
-	defer tr.CloseIdleConnections()
-	w.proxy.ups = toHost{tr}
+	defer tr.Retire()
+	w.proxy.ups = tr
 	start := time.Now()
 	w.get("/")
 	if time.Since(start) < slow {
@@ -104,14 +105,6 @@ func TestOverheadWithoutDialling(t *testing.T) {
 	if o := w.proxy.Overhead(); o.Max >= slow {
 		t.Errorf("the overhead is %v, and dialling took %v", o.Max, slow)
 	}
-}
-
-// toHost names some upstream.
-type toHost struct{ http.RoundTripper }
-
-func (h toHost) RoundTrip(r *http.Request) (*http.Response, error) {
-	r.URL.Scheme, r.URL.Host = "http", "up"
-	return h.RoundTripper.RoundTrip(r)
 }
 
 // TestOverheadIsByRule: the histogram has the rules of the file in force, and no others.

@@ -6,14 +6,12 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/httputil"
 	"net/netip"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/quotient-go/quotient"
-	"github.com/quotient-go/quotient/cmd/quotient/internal/upstream"
 	"github.com/quotient-go/quotient/config"
 )
 
@@ -21,14 +19,13 @@ import (
 // prometheus.Collector of its overhead. It is safe for use by many goroutines. New makes one; it answers 503
 // until a file is in force.
 type Proxy struct {
-	reg     *quotient.Registry
-	ups     http.RoundTripper
-	log     *slog.Logger
-	reverse *httputil.ReverseProxy
-	now     atomic.Pointer[table]
-	drain   context.Context
-	end     context.CancelFunc
-	cost    *overhead
+	reg   *quotient.Registry
+	ups   http.RoundTripper
+	log   *slog.Logger
+	now   atomic.Pointer[table]
+	drain context.Context
+	end   context.CancelFunc
+	cost  *overhead
 
 	failures failures
 }
@@ -41,14 +38,6 @@ func New(reg *quotient.Registry, ups http.RoundTripper, log *slog.Logger) *Proxy
 	}
 	p := &Proxy{reg: reg, ups: ups, log: log, cost: newOverhead()}
 	p.drain, p.end = context.WithCancel(context.Background())
-	p.reverse = &httputil.ReverseProxy{
-		Rewrite:        rewrite,
-		Transport:      (*timed)(p),
-		ModifyResponse: modify,
-		ErrorHandler:   p.fail,
-		BufferPool:     upstream.Buffers{},
-		ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-	}
 	return p
 }
 

@@ -94,6 +94,18 @@ func TestTrailersPass(t *testing.T) {
 	})
 }
 
+// TestTrailersThatFrameAreDropped: they would say where a message ends, or whose it is, when nobody expects that.
+func TestTrailersThatFrameAreDropped(t *testing.T) {
+	both(t, func(t *testing.T, setUp ...func(*httptest.Server)) {
+		address, _ := breaking(t, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: Connection, X-Sum\r\n\r\n"+
+			"4\r\nbody\r\n0\r\nX-Sum: 7\r\nX-Late: 8\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\n"+
+			"Connection: close\r\n\r\n")
+		resp, body := worldBefore(t, loose+all, address, setUp...).get("/")
+		want(t, "body", body, "body")
+		want(t, "the trailer", textOf(resp.Trailer), "X-Late: 8\nX-Sum: 7")
+	})
+}
+
 // TestInformationalAnswersPass: 103 with its fields, and 100 when the upstream wants the body.
 func TestInformationalAnswersPass(t *testing.T) {
 	both(t, func(t *testing.T, setUp ...func(*httptest.Server)) {
@@ -120,6 +132,17 @@ func TestInformationalAnswersPass(t *testing.T) {
 	})
 }
 
+// TestHTTP10HasNoInformationalAnswers: RFC 9110, 15.2.
+func TestHTTP10HasNoInformationalAnswers(t *testing.T) {
+	w := newWorld(t, loose+all, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusEarlyHints)
+		_, _ = io.WriteString(w, "body")
+	})
+	resp, body := w.raw("GET / HTTP/1.0\nHost: a\n\n")
+	want(t, "status", resp.StatusCode, http.StatusOK)
+	want(t, "body", body, "body")
+}
+
 // echo takes a connection over, as a WebSocket does.
 func echo(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Upgrade") != "echo" {
@@ -144,13 +167,16 @@ func TestUpgradesPass(t *testing.T) {
 			all, echo)
 		c := w.dial()
 		_, err := io.WriteString(c,
-			"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+			"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\nbefore it was asked\n")
 		must(t, err)
 		r := bufio.NewReader(c)
 		resp, err := http.ReadResponse(r, nil)
 		must(t, err)
 		want(t, "status", resp.StatusCode, http.StatusSwitchingProtocols)
 		want(t, "Upgrade", resp.Header.Get("Upgrade"), "echo")
+		early, err := r.ReadString('\n')
+		must(t, err)
+		want(t, "what came with the request", early, "before it was asked\n")
 		for i := range 3 {
 			line := fmt.Sprintf("line %d\n", i)
 			_, err := io.WriteString(c, line)

@@ -2,9 +2,9 @@ package proxy
 
 import (
 	"io"
+	"maps"
 	"net"
 	"net/http"
-	"net/http/httputil"
 	"net/url"
 	"regexp"
 	"strings"
@@ -12,16 +12,16 @@ import (
 	"github.com/quotient-go/quotient/internal/field"
 )
 
-func rewrite(r *httputil.ProxyRequest) {
-	out, in := r.Out, r.In
+// rewrite says where a request comes from, and has its target go as it came.
+func rewrite(out, in *http.Request, f *flight) {
 	keepTarget(out, in)
-	f := flightOf(in)
 	if f.trusted {
 		forward(out, in)
 	} else {
 		dropAddresses(out.Header)
 	}
 	if len(in.Trailer) > 0 && out.Body != nil {
+		out.Trailer = maps.Clone(in.Trailer)
 		dropAddresses(out.Trailer)
 		out.Body = &trailed{out.Body, in.Trailer, out.Trailer}
 	}

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/quotient-go/quotient/httplimit"
 	"github.com/quotient-go/quotient/internal/tested"
@@ -68,6 +69,23 @@ func TestHopByHop(t *testing.T) {
 	want(t, "X-Stays", header.Get("X-Stays"), "1")
 	want(t, "X-Hop", resp.Header.Get("X-Hop"), "")
 	want(t, "X-End", resp.Header.Get("X-End"), "1")
+}
+
+// TestConnectionNamesManyFields: an upstream may name as many fields as fit into a head, beside as many that are there.
+func TestConnectionNamesManyFields(t *testing.T) {
+	from, names := http.Header{}, make([]string, 30_000)
+	for i := range names {
+		names[i] = fmt.Sprintf("x%x", i)
+		from.Set(fmt.Sprintf("Y%x", i), "")
+	}
+	from.Set("X0", "")
+	from["Connection"] = []string{"close, " + strings.Join(names, ", ")}
+	to, start := http.Header{}, time.Now()
+	moveEndToEnd(to, from)
+	want(t, "fields that go on", len(to), len(names))
+	if d := time.Since(start); d > 2*time.Second { // some 10 ms, and a minute if each is compared with each
+		t.Errorf("it took %v", d)
+	}
 }
 
 // TestForwarded: what a client says of addresses counts only from a trusted network.

@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/quotient-go/quotient/cmd/quotient/internal/wire"
 	"github.com/quotient-go/quotient/config"
 	"github.com/quotient-go/quotient/internal/tested"
 )
@@ -111,6 +112,23 @@ func ask(t testing.TB, method, path, body string) *http.Request {
 		req.Body, req.ContentLength = io.NopCloser(strings.NewReader(body)), int64(len(body))
 	}
 	return req
+}
+
+// watcher calls what is set of its functions.
+type watcher struct{ connected, sent func() }
+
+func (w *watcher) Connected(bool)            { call(w.connected) }
+func (w *watcher) Sent()                     { call(w.sent) }
+func (w *watcher) Informed(int, http.Header) {}
+
+func call(f func()) {
+	if f != nil {
+		f()
+	}
+}
+
+func watched(req *http.Request, w wire.Watch) *http.Request {
+	return req.WithContext(context.WithValue(req.Context(), wire.WatchKey{}, w))
 }
 
 func get(t testing.TB, p *Pool, path string) string {

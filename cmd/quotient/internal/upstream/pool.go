@@ -4,7 +4,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"log/slog"
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -45,6 +44,7 @@ type State struct {
 	Healthy  bool      // it gets requests
 	Since    time.Time // when it went out or came back, or was configured
 	InFlight int       // requests whose answers are not at their ends
+	Resent   uint64    // requests that were sent a second time: see the package
 	Leaving  bool      // it is not configured any more, and finishes what it has in flight
 	Error    string    // the last failure of a check or a connection; empty if there was none
 	ErrorAt  time.Time // when that was
@@ -90,7 +90,7 @@ func (p *Pool) Close() error {
 
 // swap makes these the upstreams, wakes Watch, and returns what has no requests of ours from now on. The caller
 // holds p.mu.
-func (p *Pool) swap(urls []*url.URL) (idle []*http.Transport) {
+func (p *Pool) swap(urls []*url.URL) (idle []*sender) {
 	known := slices.Concat(p.ups, p.leaving)
 	old := make(map[target]*upstream, len(known))
 	for _, u := range known {
@@ -104,7 +104,7 @@ func (p *Pool) swap(urls []*url.URL) (idle []*http.Transport) {
 			u = newUpstream(p, t, p.limits)
 		} else if u.limits != p.limits {
 			if u.by.inFlight == 0 {
-				idle = append(idle, u.by.Transport)
+				idle = append(idle, u.by)
 			}
 			u.limits, u.by = p.limits, newSender(t, p.limits, u)
 		}
@@ -117,7 +117,7 @@ func (p *Pool) swap(urls []*url.URL) (idle []*http.Transport) {
 		case u.inFlight > 0:
 			p.leaving = append(p.leaving, u)
 		default:
-			idle = append(idle, u.by.Transport)
+			idle = append(idle, u.by)
 		}
 	}
 	close(p.changed)
@@ -125,9 +125,9 @@ func (p *Pool) swap(urls []*url.URL) (idle []*http.Transport) {
 	return idle
 }
 
-func closeIdle(all []*http.Transport) {
-	for _, t := range all {
-		t.CloseIdleConnections()
+func closeIdle(all []*sender) {
+	for _, s := range all {
+		s.retire()
 	}
 }
 
@@ -172,15 +172,15 @@ func (p *Pool) none() error {
 // last: http.Transport takes a connection for idle before it hands an answer without a body on, and loses the answer
 // if it closes that connection.
 func (p *Pool) give(u *upstream, by *sender) {
-	var idle []*http.Transport
+	var idle []*sender
 	p.mu.Lock()
 	by.inFlight--
 	if by.inFlight == 0 && by != u.by {
-		idle = append(idle, by.Transport)
+		idle = append(idle, by)
 	}
 	if u.inFlight--; u.inFlight == 0 && slices.Contains(p.leaving, u) {
 		p.leaving = slices.DeleteFunc(p.leaving, func(o *upstream) bool { return o == u })
-		idle = append(idle, u.by.Transport)
+		idle = append(idle, u.by)
 	}
 	p.mu.Unlock()
 	closeIdle(idle)

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httptrace"
 	"net/url"
 	"slices"
 	"strings"
@@ -135,8 +134,8 @@ func TestPropertyPick(t *testing.T) {
 			}
 			p.apply(s)
 			for _, u := range p.ups {
-				if u.by.MaxConnsPerHost != s.Max.Upstream {
-					t.Fatalf("%v has %d connections at most, want %d", u.target, u.by.MaxConnsPerHost, s.Max.Upstream)
+				if u.by.http1.Conns != s.Max.Upstream {
+					t.Fatalf("%v has %d connections at most, want %d", u.target, u.by.http1.Conns, s.Max.Upstream)
 				}
 			}
 		}
@@ -244,15 +243,13 @@ func TestReloadKeepsHealth(t *testing.T) {
 	next.Max.Upstream = 7
 	p.apply(next)
 	want(t, "the state", p.State()[1], before)
-	want(t, "MaxConns", p.ups[1].by.MaxConnsPerHost, 7)
+	want(t, "MaxConns", p.ups[1].by.http1.Conns, 7)
 }
 
-// picked is a request for which f is called when its upstream is picked, and nothing was done there yet.
+// picked is a request for which f is called when its upstream is picked, and nothing was sent there yet.
 func picked(t testing.TB, f func()) *http.Request {
 	t.Helper()
-	req := ask(t, http.MethodGet, "/", "")
-	trace := &httptrace.ClientTrace{GetConn: func(string) { f() }}
-	return req.WithContext(httptrace.WithClientTrace(req.Context(), trace))
+	return watched(ask(t, http.MethodGet, "/", ""), &watcher{connected: f})
 }
 
 // An upstream that goes, alone or with the Pool, finishes what it has in flight, and then its connections close.
@@ -643,15 +640,6 @@ func TestStress(t *testing.T) {
 	stop()
 }
 
-// idled is a request for which f is called when its connection is idle: an answer without a body has been read, and
-// RoundTrip has not returned it.
-func idled(t testing.TB, f func()) *http.Request {
-	t.Helper()
-	req := ask(t, http.MethodGet, "/", "")
-	trace := &httptrace.ClientTrace{PutIdleConn: func(error) { f() }}
-	return req.WithContext(httptrace.WithClientTrace(req.Context(), trace))
-}
-
 // Connections that get no other request are closed when all are at their ends, and no sooner: an answer would be lost.
 func TestNothingIsClosedUnderARequest(t *testing.T) {
 	s, _, closed := counting(t, func(w http.ResponseWriter, r *http.Request) {
@@ -681,7 +669,7 @@ func TestNothingIsClosedUnderARequest(t *testing.T) {
 			p := poolOf(t, nil, s.URL)
 			long, err := p.RoundTrip(ask(t, http.MethodGet, "/long", ""))
 			must(t, err)
-			resp, err := p.RoundTrip(idled(t, func() { leave(p, long); time.Sleep(10 * time.Millisecond) }))
+			resp, err := p.RoundTrip(watched(ask(t, http.MethodGet, "/", ""), &watcher{sent: func() { leave(p, long) }}))
 			must(t, err)
 			want(t, "the answer", read(t, resp), "")
 			_ = long.Body.Close()

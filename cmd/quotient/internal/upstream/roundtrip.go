@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// RoundTrip sends a request to the healthy upstream with the fewest requests in flight; those with equally
-// many take turns. It is sent once. The request is the proxy's own: its URL gets the scheme and host of the
-// upstream, and other fields may change in ways that the upstream does not see. Its Host stays as it is. It
-// counts as in flight until the answer's body is at its end, fails or is closed; that of 101 Switching
-// Protocols until it is closed. Errors are of type *Error.
+// RoundTrip sends a request to the healthy upstream with the fewest requests in flight; those with equally many take
+// turns. It is sent once, as the package says. The request is the proxy's own: its URL gets the scheme and host of
+// the upstream, and other fields may change in ways that it does not see. Its Host stays as it is. It counts as in
+// flight until the answer's body is at its end, fails or is closed; that of 101 Switching Protocols until it is closed.
+// Errors are of type *Error.
 func (p *Pool) RoundTrip(req *http.Request) (*http.Response, error) {
 	u, by, err := p.take()
 	if err != nil {
@@ -30,41 +30,30 @@ func (p *Pool) RoundTrip(req *http.Request) (*http.Response, error) {
 			held.end()
 		}
 	}()
-	req, g := prepare(req, u.target)
-	if g != nil {
-		held.guard = g.cancel
-	}
-	resp, err := by.RoundTrip(req)
+	prepare(req, u.target)
+	resp, cancel, err := by.send(req)
 	if err != nil {
-		return nil, failure(req, u.target, g, err)
+		return nil, failure(req, u.target, err)
 	}
 	answered = true
+	held.cancel = cancel
 	held.hold(resp)
 	return resp, nil
 }
 
-// prepare directs a request to an upstream, and makes it one that is sent once.
-func prepare(req *http.Request, t target) (*http.Request, *guard) {
+// prepare directs a request to an upstream.
+func prepare(req *http.Request, t target) {
 	req.URL.Scheme, req.URL.Host = t.urlScheme(), t.host
 	req.GetBody = nil
-	if hasBody(req) {
+	if req.Body != nil && req.Body != http.NoBody {
 		req.Body = sentBody{req.Body}
-		return req, nil
 	}
-	if t.scheme == "http" {
-		onceHTTP1(req)
-		return req, nil
-	}
-	return once(req)
 }
 
 // failure is the error of a request that was sent, or tried to be.
-func failure(req *http.Request, t target, g *guard, err error) error {
+func failure(req *http.Request, t target, err error) error {
 	kind := Classify(err)
-	if g != nil && g.ended.Load() {
-		err, kind = errOnce, Broken
-	}
-	if req.Context().Err() == context.Canceled && context.Cause(req.Context()) != errOnce {
+	if req.Context().Err() == context.Canceled {
 		kind = Gone
 	}
 	e := &Error{Kind: kind, URL: t.String(), Err: err}
@@ -77,11 +66,11 @@ func failure(req *http.Request, t target, g *guard, err error) error {
 // held is the body of an answer, which counts as in flight to its end.
 type held struct {
 	io.ReadCloser
-	pool  *Pool
-	up    *upstream
-	by    *sender
-	guard context.CancelCauseFunc // nil without a guard
-	over  atomic.Bool
+	pool   *Pool
+	up     *upstream
+	by     *sender
+	cancel context.CancelCauseFunc // ends the context of a request over HTTP/2; nil for another
+	over   atomic.Bool
 }
 
 // hold puts the body of an answer into h. An answer without a body is at its end.
@@ -113,13 +102,19 @@ func (h *held) Close() error {
 	return h.ReadCloser.Close()
 }
 
+// Ready reports whether a read would find something that has come already.
+func (h *held) Ready() bool {
+	r, ok := h.ReadCloser.(interface{ Ready() bool })
+	return ok && r.Ready()
+}
+
 // end takes the request off the count, once.
 func (h *held) end() {
 	if !h.over.CompareAndSwap(false, true) {
 		return
 	}
-	if h.guard != nil {
-		h.guard(nil)
+	if h.cancel != nil {
+		h.cancel(nil)
 	}
 	h.pool.give(h.up, h.by)
 }

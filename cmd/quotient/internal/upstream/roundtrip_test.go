@@ -8,11 +8,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httptrace"
 	"net/http/httputil"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -44,16 +45,48 @@ func TestProtocols(t *testing.T) {
 		{onlyHTTP1.URL, "HTTP/1.1"},
 	} {
 		p := poolTo(t, roots, section(t, row.url))
-		want(t, "there is a proxy", p.ups[0].by.Proxy != nil, false)
 		for _, body := range []string{"", "body"} {
 			resp, err := p.RoundTrip(ask(t, http.MethodPost, "/a%2Fb?q=%20", body))
 			must(t, err)
 			want(t, "the answer", read(t, resp), row.proto+" the.host /a%2Fb?q=%20 "+body+" ")
 			want(t, "the trailer", resp.Trailer.Get("X-Length"), "4")
 			want(t, "in flight", p.State()[0].InFlight, 0)
-			guarded := body == "" && !strings.HasPrefix(row.url, "http://")
-			want(t, "the request's own context is over", resp.Request.Context().Err() != nil, guarded)
+			ownContext := row.proto == "HTTP/2.0"
+			want(t, "the request's own context is over", resp.Request.Context().Err() != nil, ownContext)
 		}
+	}
+}
+
+// An upstream behind TLS may change its version of HTTP with each restart: what finds that out goes on by the other.
+func TestChangesItsVersion(t *testing.T) {
+	s := httptest.NewUnstartedServer(http.HandlerFunc(echo))
+	s.EnableHTTP2 = true
+	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
+	var older atomic.Bool
+	s.TLS = &tls.Config{}
+	s.TLS.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		c := s.TLS.Clone()
+		if c.GetConfigForClient = nil; older.Load() {
+			c.NextProtos = []string{"http/1.1"}
+		}
+		return c, nil
+	}
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	p := poolTo(t, s.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs, section(t, s.URL))
+	for i := range 12 {
+		older.Store(i%4 > 1)
+		s.CloseClientConnections()
+		for _, body := range []string{"", "body"} {
+			resp, err := p.RoundTrip(ask(t, http.MethodPost, "/", body))
+			for err != nil && !errors.Is(err, errOlder) { // a connection of HTTP/2 finds out that it has ended by a request
+				resp, err = p.RoundTrip(ask(t, http.MethodPost, "/", body))
+			}
+			must(t, err)
+			proto := map[bool]string{true: "HTTP/1.1", false: "HTTP/2.0"}[older.Load()]
+			want(t, "the answer", read(t, resp), proto+" the.host / "+body+" ")
+		}
+		want(t, "in flight", p.State()[0].InFlight, 0)
 	}
 }
 
@@ -199,8 +232,7 @@ func TestKinds(t *testing.T) {
 // leaving is the request of a client that goes when it was sent.
 func leaving(r *http.Request) *http.Request {
 	ctx, cancel := context.WithCancel(r.Context())
-	trace := &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { cancel() }}
-	return r.WithContext(httptrace.WithClientTrace(ctx, trace))
+	return watched(r.WithContext(ctx), &watcher{sent: cancel})
 }
 
 var errBad = errors.New("the client's connection broke")
@@ -245,14 +277,12 @@ func TestBodyErrorComesThrough(t *testing.T) {
 	}
 }
 
-// A trace that panics gives the request back.
+// A watch that panics gives the request back.
 func TestPanicGivesBack(t *testing.T) {
 	p := poolOf(t, nil, named(t, "a").URL)
-	req := ask(t, http.MethodGet, "/", "")
-	trace := &httptrace.ClientTrace{GetConn: func(string) { panic("a trace") }}
 	func() {
-		defer func() { want[any](t, "the panic", recover(), "a trace") }()
-		_, _ = p.RoundTrip(req.WithContext(httptrace.WithClientTrace(req.Context(), trace)))
+		defer func() { want[any](t, "the panic", recover(), "a watch") }()
+		_, _ = p.RoundTrip(picked(t, func() { panic("a watch") }))
 	}()
 	want(t, "in flight", p.State()[0].InFlight, 0)
 }
@@ -277,12 +307,13 @@ func (b *breaking) serve(conn net.Conn) {
 	}
 }
 
-// A request that was sent when its connection broke does not reach the upstream again, whatever its method.
+// A request that was sent when its connection broke does not reach the upstream again, unless it is safe.
 func TestSentOnce(t *testing.T) {
 	for _, row := range []struct {
 		method, field, body string
 	}{
 		{method: "GET"}, {method: "HEAD"}, {method: "OPTIONS"}, {method: "TRACE"}, {method: "DELETE"},
+		{method: "GET", body: "text"},
 		{method: "POST", field: "Idempotency-Key"}, {method: "POST", field: "X-Idempotency-Key"},
 		{method: "PUT", field: "Idempotency-Key", body: "text"},
 	} {
@@ -294,9 +325,19 @@ func TestSentOnce(t *testing.T) {
 				if row.field != "" {
 					req.Header.Set(row.field, "1")
 				}
-				_, err := p.RoundTrip(req)
-				want(t, "the kind of "+errorText(err), Classify(err), Broken)
-				want(t, "requests that the upstream got", b.requests.Load(), 2)
+				sent := 0
+				resp, err := p.RoundTrip(watched(req, &watcher{sent: func() { sent++ }}))
+				want(t, "heads of which its watch was told", sent, 1)
+				kind, resent := Broken, uint64(0)
+				if row.body == "" && slices.Contains([]string{"GET", "HEAD", "OPTIONS"}, row.method) {
+					kind, resent = None, 1
+				}
+				want(t, "the kind of "+errorText(err), Classify(err), kind)
+				if err == nil {
+					must(t, resp.Body.Close())
+				}
+				want(t, "requests that the upstream got", uint64(b.requests.Load()), 2+resent)
+				want(t, "requests sent again", p.State()[0].Resent, resent)
 				want(t, "in flight", p.State()[0].InFlight, 0)
 			})
 		}
@@ -318,22 +359,6 @@ func brokenSecond(t *testing.T, secure bool) (*Pool, *breaking) {
 	}
 	go accept(l, b.serve)
 	return poolTo(t, roots, section(t, scheme+l.Addr().String())), b
-}
-
-// Over HTTP/1.1 with TLS a second attempt finds its connection closed, whatever the context is seen to be.
-func TestGuardCloses(t *testing.T) {
-	own, other := net.Pipe()
-	defer other.Close()
-	_, g := once(ask(t, http.MethodGet, "/", ""))
-	info := httptrace.GotConnInfo{Conn: tls.Client(own, &tls.Config{})}
-	g.gotConn(info)
-	want(t, "ended at the first attempt", g.ended.Load(), false)
-	g.wrote.Store(true)
-	g.gotConn(info)
-	want(t, "ended at the second", g.ended.Load(), true)
-	_ = other.SetDeadline(time.Now().Add(patience))
-	_, err := other.Read(make([]byte, 1))
-	want(t, "the end of the connection", err, io.EOF)
 }
 
 // An upstream of HTTP/2 that resets each stream, or goes away before it, gets each request once.
@@ -391,8 +416,7 @@ func resetting(ctx context.Context, conn net.Conn, streams *atomic.Int32, answer
 	}
 }
 
-// The guard against sending a request twice does not show: the upstream gets the same bytes as from a bare
-// transport, but for the spelling of three fields.
+// The upstream gets the same bytes as from a bare transport.
 func TestSentAsItIs(t *testing.T) {
 	l, heads := listen(t), make(chan string, 1)
 	go accept(l, func(conn net.Conn) {
@@ -428,24 +452,4 @@ func TestSentAsItIs(t *testing.T) {
 			}
 		}
 	}
-}
-
-// wholeBuffer is a destination that a body could be copied to through a buffer.
-type wholeBuffer struct{ io.Writer }
-
-// ReadFrom is what io.Copy calls when the body has no better way.
-func (wholeBuffer) ReadFrom(io.Reader) (int64, error) {
-	return 0, errors.New("copied through a buffer")
-}
-
-// The empty body that stands for none costs no buffer: http.Transport would make one of 32 KiB for each
-// request. Nor does it wait for leave to send it.
-func TestAnEmptyBodyCostsNoBuffer(t *testing.T) {
-	req := ask(t, http.MethodGet, "/", "")
-	req.Header.Set("Expect", "100-continue")
-	out, _ := prepare(req, target{"http", "localhost"})
-	n, err := io.Copy(wholeBuffer{io.Discard}, out.Body)
-	must(t, err)
-	want(t, "bytes", n, int64(0))
-	want(t, "Expect for the transport", out.Header.Get("Expect"), "")
 }

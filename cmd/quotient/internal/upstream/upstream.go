@@ -1,11 +1,11 @@
 // Package upstream sends the requests of the proxy to the servers behind it.
 //
-// A Pool picks the healthy upstream with the fewest requests in flight, and sends a request to it once. It
-// never sends one twice, not to another upstream, and not over another connection to the same one.
-// http.Transport does that with a request without a body when a connection that was idle breaks. A limit that
-// an upstream relies on holds only if every request that was admitted arrives once. The price is a 502 when
-// an upstream closes an idle connection at the very moment of a request. Idle connections are closed after
-// 4 s, sooner than most servers close them. Give a server that closes sooner a longer keep-alive.
+// A Pool picks the healthy upstream with the fewest requests in flight, and sends a request to it once: a limit that an
+// upstream relies on holds only if every request that was admitted arrives once. It never goes to another upstream. A
+// GET, HEAD or OPTIONS without a body goes once more to the same one if the connection that it took was idle before and
+// broke before a byte of the answer came, for then the upstream has closed it without reading the request (RFC 9110,
+// 9.2.2; package wire). State counts these. Any other request gets 502 then. Idle connections are closed after 4 s,
+// sooner than most servers close them. Give a server that closes sooner a longer keep-alive.
 //
 // A WebSocket is opened over HTTP/1.1, also where an https upstream speaks HTTP/2. An upgrade to another
 // protocol fails there, and any upgrade does at an h2c upstream, which has no HTTP/1.1.
@@ -25,12 +25,14 @@ package upstream
 import (
 	"context"
 	"crypto/tls"
-	"io"
+	"errors"
+	"fmt"
 	"net"
 	"net/http"
-	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/quotient-go/quotient/cmd/quotient/internal/wire"
 )
 
 // Settings of the connections to upstreams.
@@ -58,12 +60,15 @@ type upstream struct {
 	limits   limits
 	by       *sender // of these limits
 	inFlight int     // by this one and those before
+	resent   atomic.Uint64
 	record
 }
 
 // sender sends requests to an upstream, over connections of its own. Pool.mu guards inFlight.
 type sender struct {
-	*http.Transport
+	http1    *wire.Transport // nil: the upstream has only HTTP/2
+	http2    *http.Transport // nil: it has none
+	newer    atomic.Bool     // it has chosen HTTP/2
 	inFlight int
 }
 
@@ -77,7 +82,7 @@ func newUpstream(p *Pool, t target, l limits) *upstream {
 // state is how the upstream is doing. The caller holds Pool.mu.
 func (u *upstream) state(leaving bool) State {
 	return State{URL: u.target.String(), Healthy: u.healthy, Since: u.since, InFlight: u.inFlight,
-		Leaving: leaving, Error: u.err, ErrorAt: u.errAt}
+		Leaving: leaving, Resent: u.resent.Load(), Error: u.err, ErrorAt: u.errAt}
 }
 
 func (t target) urlScheme() string {
@@ -87,14 +92,12 @@ func (t target) urlScheme() string {
 	return t.scheme
 }
 
-// newSender returns what sends each request to one upstream once; see once.go.
+// newSender returns what sends each request to one upstream.
 func newSender(t target, l limits, u *upstream) *sender {
-	tr := bareTransport(t, l)
-	tr.MaxIdleConnsPerHost = maxIdle
-	tr.MaxConnsPerHost = l.conns
-	dial := tr.DialContext
-	tr.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := dial(ctx, network, addr)
+	s := &sender{}
+	bare := bareTransport(t, l)
+	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := bare.DialContext(ctx, network, addr)
 		if ctx.Err() == nil {
 			u.dialled(err)
 		}
@@ -103,7 +106,107 @@ func newSender(t target, l limits, u *upstream) *sender {
 		}
 		return conn, nil
 	}
-	return &sender{Transport: tr}
+	if t.scheme != "http" {
+		s.http2 = bareTransport(t, l)
+		s.http2.MaxIdleConnsPerHost, s.http2.MaxConnsPerHost = maxIdle, l.conns
+		s.http2.DialContext = dial
+	}
+	if t.scheme == "h2c" {
+		return s
+	}
+	s.http1 = &wire.Transport{
+		Head: l.head, Idle: idleFor, Conns: l.conns, MaxIdle: maxIdle, MaxHead: maxHead, Buffer: buffers,
+		Continue: continueFor, Again: func() { u.resent.Add(1) },
+		Dial: func(ctx context.Context) (net.Conn, error) { return dial(ctx, "tcp", t.addr()) },
+	}
+	if t.scheme == "https" {
+		s.chooses(t, l, dial)
+	}
+	return s
+}
+
+// chooses has each connection of TLS agree on a version of HTTP.
+func (s *sender) chooses(t target, l limits, dial func(context.Context, string, string) (net.Conn, error)) {
+	handshake := func(ctx context.Context, versions ...string) (*tls.Conn, error) {
+		conn, err := dial(ctx, "tcp", t.addr())
+		if err != nil {
+			return nil, err
+		}
+		c := tls.Client(conn, &tls.Config{RootCAs: l.roots, ServerName: t.hostname(), NextProtos: versions})
+		ctx, cancel := context.WithTimeout(ctx, l.dial)
+		defer cancel()
+		if err := c.HandshakeContext(ctx); err != nil {
+			_ = conn.Close()
+			return nil, fmt.Errorf("handshake of TLS: %w", err)
+		}
+		if chosen := c.ConnectionState().NegotiatedProtocol; len(versions) > 1 {
+			s.newer.Store(chosen == "h2")
+		}
+		return c, nil
+	}
+	s.http1.Dial = func(ctx context.Context) (net.Conn, error) {
+		if ctx.Value(onlyHTTP1{}) != nil {
+			return handshake(ctx, "http/1.1")
+		}
+		c, err := handshake(ctx, "h2", "http/1.1")
+		if err == nil && c.ConnectionState().NegotiatedProtocol == "h2" {
+			_ = c.Close()
+			return nil, wire.ErrElsewhere
+		}
+		return c, err
+	}
+	s.http2.DialTLSContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		c, err := handshake(ctx, "h2", "http/1.1")
+		if err == nil && c.ConnectionState().NegotiatedProtocol != "h2" {
+			_ = c.Close()
+			return nil, errOlder
+		}
+		return c, err
+	}
+}
+
+// onlyHTTP1 is the key of a context's value for a request that HTTP/2 is not good for.
+type onlyHTTP1 struct{}
+
+// errOlder is why a request to an upstream that spoke HTTP/2 until now was not sent.
+var errOlder = errors.New("the server does not speak HTTP/2 any more")
+
+// send sends a request by the version that the upstream speaks, or has changed to. An upgrade takes HTTP/1.1, if there
+// is that.
+func (s *sender) send(req *http.Request) (*http.Response, context.CancelCauseFunc, error) {
+	if s.http1 == nil {
+		return s.byHTTP2(req)
+	}
+	if s.http2 != nil && req.Header.Get("Upgrade") != "" {
+		return s.byHTTP1(req)
+	}
+	if !s.newer.Load() {
+		resp, err := s.http1.RoundTrip(req)
+		if err != wire.ErrElsewhere {
+			return resp, nil, err
+		}
+	}
+	resp, cancel, err := s.byHTTP2(req)
+	if errors.Is(err, errOlder) { // nothing was sent, and a proxy's body can be read after its Close
+		return s.byHTTP1(req)
+	}
+	return resp, cancel, err
+}
+
+// byHTTP1 sends a request by HTTP/1.1, also where HTTP/2 could be had.
+func (s *sender) byHTTP1(req *http.Request) (*http.Response, context.CancelCauseFunc, error) {
+	resp, err := s.http1.RoundTrip(req.WithContext(context.WithValue(req.Context(), onlyHTTP1{}, true)))
+	return resp, nil, err
+}
+
+// retire closes the connections, which are idle.
+func (s *sender) retire() {
+	if s.http1 != nil {
+		s.http1.Retire()
+	}
+	if s.http2 != nil {
+		s.http2.CloseIdleConnections()
+	}
 }
 
 // bareTransport returns a transport for requests and checks of an upstream.
@@ -129,52 +232,4 @@ func bareTransport(t target, l limits) *http.Transport {
 		tr.Protocols.SetUnencryptedHTTP2(true)
 	}
 	return tr
-}
-
-// A copy from one connection to another has a buffer while it waits for either. A few are as large as that of io.Copy,
-// which is fastest. When there are many copies, most of them wait for a peer, and are given small ones.
-const (
-	largeBuffer = 32 << 10
-	smallBuffer = 4 << 10
-	mostLarge   = 256
-)
-
-var (
-	inUse atomic.Int64 // large ones
-	large = sync.Pool{New: func() any { return new([largeBuffer]byte) }}
-	small = sync.Pool{New: func() any { return new([smallBuffer]byte) }}
-)
-
-// Buffers is a pool of buffers to copy with, for httputil.ReverseProxy.
-type Buffers struct{}
-
-// Get returns a buffer.
-func (Buffers) Get() []byte {
-	if inUse.Add(1) <= mostLarge {
-		return large.Get().(*[largeBuffer]byte)[:]
-	}
-	inUse.Add(-1)
-	return small.Get().(*[smallBuffer]byte)[:]
-}
-
-// Put takes one back that Get has returned.
-func (Buffers) Put(b []byte) {
-	if len(b) == largeBuffer {
-		inUse.Add(-1)
-		large.Put((*[largeBuffer]byte)(b))
-		return
-	}
-	small.Put((*[smallBuffer]byte)(b))
-}
-
-// WriteTo copies what the upstream says on an upgraded connection.
-func (s *stream) WriteTo(w io.Writer) (int64, error) { return copyTo(w, s.ReadWriteCloser) }
-
-// ReadFrom copies what the client says.
-func (s *stream) ReadFrom(r io.Reader) (int64, error) { return copyTo(s.ReadWriteCloser, r) }
-
-func copyTo(w io.Writer, r io.Reader) (int64, error) {
-	b := Buffers{}.Get()
-	defer Buffers{}.Put(b)
-	return io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{r}, b)
 }
