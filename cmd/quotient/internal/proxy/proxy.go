@@ -15,9 +15,8 @@ import (
 	"github.com/quotient-go/quotient/config"
 )
 
-// Proxy is an http.Handler that limits requests and passes them on. It is a config.Part, and a
-// prometheus.Collector of its overhead. It is safe for use by many goroutines. New makes one; it answers 503
-// until a file is in force.
+// Proxy is an http.Handler that limits requests and passes them on. It is a config.Part, and a prometheus.Collector
+// of its overhead. It is safe for use by many goroutines. New makes one; it answers 503 until a file is in force.
 type Proxy struct {
 	reg   *quotient.Registry
 	ups   http.RoundTripper

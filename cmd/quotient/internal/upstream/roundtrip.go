@@ -139,8 +139,7 @@ func (s *stream) CloseWrite() error {
 	return http.ErrNotSupported
 }
 
-// ErrNoUpstream is in the chain of the error of a request for which every upstream is out, or the Pool
-// closed.
+// ErrNoUpstream is in the chain of the error of a request for which every upstream is out, or the Pool closed.
 var ErrNoUpstream = errors.New("no upstream is healthy")
 
 // errOnce is why a request that was sent is not sent again.
