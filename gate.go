@@ -417,9 +417,8 @@ func (g *gate) ruleOf(v verdict) *rule {
 	return nil
 }
 
-// decision puts a verdict on a call into words, behind what has been promised. It also returns how far the next
-// turn is from that of the call, or 0 if that is not known. The share of a counted rule is what its window allows
-// now.
+// decision puts a verdict on a call into words, behind what has been promised. It also returns how far the next turn
+// is from that of the call, or 0 if that is not known. The share of a counted rule is what its window allows now.
 func (g *gate) decision(t meter.Instant, asks *demand, v verdict, p promises) (d Decision, apart time.Duration) {
 	d.Reason = v.reason
 	if v.wait < meter.Never {

@@ -469,10 +469,9 @@ func (s *shard) overflowed() *gate {
 // new index, and the gates move there line by line, so that no call waits for all.
 type index []line
 
-// line is a cache line of gates, each with a tag: a byte of its key's hash. So a look-up touches a line and
-// the gate, and seldom more. A gate that finds its line full passes on to the next. Go puts eight bytes in
-// front of an index of middle size. The tags come first, so that then only the last gate is on another cache
-// line.
+// line is a cache line of gates, each with a tag: a byte of its key's hash. So a look-up touches a line and the gate,
+// and seldom more. A gate that finds its line full passes on to the next. Go puts eight bytes in front of an index of
+// middle size. The tags come first, so that then only the last gate is on another cache line.
 //
 // The layout is that of F14: github.com/facebook/folly, folly/container/F14.md.
 type line struct {
