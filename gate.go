@@ -121,11 +121,6 @@ func (g *gate) extend() *extension {
 	return g.ext
 }
 
-// rests reports whether the extension has nothing that must be kept.
-func (x *extension) rests() bool {
-	return len(x.rest)+len(x.plans)+len(x.expiring) == 0 && x.learned == nil && x.queue.len == 0
-}
-
 // waited reports whether callers wait.
 func (g *gate) waited() bool { return g.ext != nil && g.ext.queue.len > 0 }
 

@@ -150,7 +150,7 @@ func (s *shard) dequeue(g *gate, w *waiter) {
 		m.timer.Stop()
 	}
 	m.timer, m.backlog, m.ready, m.timed = nil, nil, ready{}, false
-	if m.rests() {
+	if len(m.rest)+len(m.plans)+len(m.expiring) == 0 && m.learned == nil && m.queue.len == 0 { // nothing must be kept
 		g.ext = nil
 	}
 }

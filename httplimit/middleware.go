@@ -206,7 +206,7 @@ func (h *handler) answer(
 // serve runs the handler with what was taken for the request.
 func (h *handler) serve(w http.ResponseWriter, r *http.Request, at *scratch, held admission) {
 	if h.priced {
-		r = withPermit(r, held.own)
+		r = r.WithContext(context.WithValue(r.Context(), permitKey{}, held.own))
 	}
 	upgrades := r.Method == http.MethodConnect || len(r.Header["Upgrade"]) > 0 // it may take the connection over
 	if !h.feedback && !upgrades {

@@ -47,11 +47,8 @@ type span struct{ from, to int }
 
 // spans are the fields of each set.
 var spans = map[httplimit.FieldSet]span{
-	httplimit.FieldsDraft11: {0, drafts}, httplimit.FieldsXRateLimit: {drafts, drafts + mostFields},
+	httplimit.FieldsDraft11: {0, drafts}, httplimit.FieldsXRateLimit: {drafts, drafts + 3},
 }
-
-// mostFields is how many a set has at most.
-const mostFields = 3
 
 // lines are the fields of ours that the answer has.
 func (f *flight) lines() (lines fieldLines) {
