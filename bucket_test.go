@@ -273,6 +273,21 @@ func TestTurnsThatNeverMeet(t *testing.T) {
 	}
 }
 
+// What is told is an instant at which every rule has room, to the nanosecond: a wait for a pace is cut to whole ones,
+// and a window that opens within the rest of one is not open before.
+func TestWhatIsToldIsWhenAWindowIsOpen(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		paced := Rate{Name: "a", Events: 1, Per: time.Second, Kind: Paced, NoTurns: true}
+		l := mustNew(t, Rates(paced, Rate{Name: "b", Events: 1.5, Per: time.Second, Kind: CountedWindow}),
+			StartPool(Pool{Replicas: 3, Ordinal: 1}), StartEmpty())
+		time.Sleep(2500 * ms)
+		_, d := l.TryAcquire("k")
+		is(t, "told", d.RetryAfter, 500*ms)
+		time.Sleep(d.RetryAfter)
+		wants(t, l, "k", 1)
+	})
+}
+
 func TestTurnIsTakenOnce(t *testing.T) {
 	row(t, "a correction does not bring back what has come back by itself", func(t *testing.T) {
 		l := mustNew(t, Rates(Rate{Unit: "tokens", Events: 1, Per: time.Second, Kind: Paced}), StartPool(Pool{Replicas: 2, Ordinal: 1}))

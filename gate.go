@@ -233,7 +233,12 @@ func (g *gate) longest(t meter.Instant, d *demand, b *backlog) (worst verdict) {
 		if r.strict && worst.wait > 0 {
 			from = worst.wait + time.Microsecond // a turn that closes at that very instant would be missed
 		}
-		if w := g.resource(r).Until(t, &r.Rule, from, ahead, float64(n)); w > max(worst.wait, from) {
+		w := g.resource(r).Until(t, &r.Rule, from, ahead, float64(n))
+		if w == from && from > worst.wait { // a window may open before from, and waits are cut to whole nanoseconds
+			w = g.resource(r).Until(t, &r.Rule, worst.wait, ahead, float64(n))
+			from = worst.wait
+		}
+		if w > max(worst.wait, from) {
 			worst = r.verdict(w)
 		}
 	}
