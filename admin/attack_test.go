@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 // A badBody is a body that must be refused, and the field that is to blame.
@@ -269,9 +270,8 @@ func TestAttackHostsAndOrigins(t *testing.T) {
 		{}, {"Sec-Fetch-Site": {"same-origin"}}, {"Origin": {"http://127.0.0.1:9090"}},
 	} {
 		req := putReplicas(`{"replicas":4}`)
-		if req.header = header; req.send(t, h).Code != 200 {
-			t.Errorf("refused with %v", header)
-		}
+		req.header = header
+		tested.Want(t, fmt.Sprintf("refused with %v", header), req.send(t, h).Code, 200)
 	}
 }
 
@@ -394,9 +394,7 @@ func TestAttackGigabyteBodies(t *testing.T) {
 			} else {
 				t.Logf("%d bytes read", n)
 			}
-			if l.Stats().Version != 0 {
-				t.Errorf("version %d", l.Stats().Version)
-			}
+			tested.Want(t, "version", l.Stats().Version, 0)
 		})
 	}
 }

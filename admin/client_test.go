@@ -303,9 +303,7 @@ func TestClientOfBinaryKeys(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if n := api.Stats().Overrides; n != 0 {
-		t.Errorf("%d are left after all were taken off", n)
-	}
+	tested.Want(t, "overrides after all were taken off", api.Stats().Overrides, 0)
 }
 
 // TestListenAndServe serves until the context ends, and refuses what Listen refuses.
@@ -333,9 +331,7 @@ func TestListenAndServe(t *testing.T) {
 	tested.Until(t, "it serves", func() bool { _, err := c.State(t.Context()); return err == nil })
 	samples := &h.api.samples
 	samples.mu.Lock()
-	if samples.serving != 1 {
-		t.Error("no samples are taken")
-	}
+	tested.Want(t, "sampling", samples.serving, 1)
 	samples.mu.Unlock()
 	cancel()
 	if err := <-ended; err != nil || samples.serving != 0 || samples.timer != nil {

@@ -51,9 +51,7 @@ func TestTokens(t *testing.T) {
 		header := http.Header{"Authorization": tt.authorization}
 		for _, path := range []string{"/state", "/keys", "/explain?key=K"} {
 			rec := get(path).headed(header).send(t, h)
-			if rec.Code != tt.read {
-				t.Errorf("%q: GET %s: %d, want %d", tt.authorization, path, rec.Code, tt.read)
-			}
+			tested.Want(t, fmt.Sprintf("%q: GET %s", tt.authorization, path), rec.Code, tt.read)
 			challenge := rec.Header().Get("WWW-Authenticate")
 			if (rec.Code == 401) != strings.HasPrefix(challenge, "Bearer") {
 				t.Errorf("%q: %d with WWW-Authenticate %q", tt.authorization, rec.Code, challenge)
@@ -81,9 +79,7 @@ func TestTokens(t *testing.T) {
 		"/events":       401,
 		"/none":         401,
 	} {
-		if rec := get(path).send(t, h); rec.Code != want {
-			t.Errorf("without a token: GET %s: %d, want %d", path, rec.Code, want)
-		}
+		tested.Want(t, fmt.Sprintf("without a token: GET %s", path), get(path).send(t, h).Code, want)
 	}
 }
 
@@ -98,9 +94,7 @@ func TestCertificates(t *testing.T) {
 		for _, path := range []string{"/state", "/openapi.json"} {
 			req := overLoopback(httptest.NewRequest(http.MethodGet, path, nil))
 			req.TLS = state
-			if rec := served(t, h, req); rec.Code != want {
-				t.Errorf("%s: %d, want %d", path, rec.Code, want)
-			}
+			tested.Want(t, path, served(t, h, req).Code, want)
 		}
 	}
 }
@@ -137,17 +131,12 @@ func TestWithoutCredentials(t *testing.T) {
 	}
 	for _, tt := range tests {
 		rec := send(quiet(t, newLimiter(t)), tt.local, tt.remote, http.Header{})
-		if rec.Code != tt.want {
-			t.Errorf("at %v from %q: %d, want %d", tt.local, tt.remote, rec.Code, tt.want)
-		}
-		if rec := send(quiet(t, newLimiter(t), BehindAuthentication()), tt.local, tt.remote,
-			http.Header{}); rec.Code != 200 {
-			t.Errorf("at %v from %q, behind authentication: %d", tt.local, tt.remote, rec.Code)
-		}
-		if rec := send(quiet(t, newLimiter(t), Token(secret)), tt.local, tt.remote,
-			http.Header{"Authorization": {"Bearer " + secret}}); rec.Code != 200 {
-			t.Errorf("at %v from %q, with a token: %d", tt.local, tt.remote, rec.Code)
-		}
+		at := fmt.Sprintf("at %v from %q", tt.local, tt.remote)
+		tested.Want(t, at, rec.Code, tt.want)
+		behind := quiet(t, newLimiter(t), BehindAuthentication())
+		tested.Want(t, at+", behind authentication", send(behind, tt.local, tt.remote, http.Header{}).Code, 200)
+		h, bearer := quiet(t, newLimiter(t), Token(secret)), http.Header{"Authorization": {"Bearer " + secret}}
+		tested.Want(t, at+", with a token", send(h, tt.local, tt.remote, bearer).Code, 200)
 	}
 }
 
@@ -198,9 +187,7 @@ func TestForwardedRequests(t *testing.T) {
 			t.Errorf("%s, behind authentication: %d", name, rec.Code)
 		}
 		header.Set("Authorization", "Bearer "+secret)
-		if rec := change.send(t, quiet(t, l, Token(secret))); rec.Code != 200 {
-			t.Errorf("%s, with a token: %d", name, rec.Code)
-		}
+		tested.Want(t, fmt.Sprintf("%s, with a token", name), change.send(t, quiet(t, l, Token(secret))).Code, 200)
 	}
 }
 

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 const (
@@ -177,9 +179,7 @@ func TestBreakLeaseIfMatch(t *testing.T) {
 			t.Errorf("%s: %+v", tag, p)
 		}
 	}
-	if f.breaks != 0 {
-		t.Errorf("%d locks are broken", f.breaks)
-	}
+	tested.Want(t, "broken locks", f.breaks, 0)
 	for name, tag := range map[string]string{"a": good, "b": "*"} {
 		if rec := goodBreak(name).with("If-Match", tag).send(t, h); rec.Code != 200 {
 			t.Errorf("%s: %d %s", tag, rec.Code, rec.Body)
@@ -220,9 +220,7 @@ func TestAttackLeaseRequests(t *testing.T) {
 			t.Errorf("%s: %+v in %d bytes, want %d of %s", name, p, size, tt.status, tt.field)
 		}
 	}
-	if f.breaks != 0 {
-		t.Errorf("%d locks are broken", f.breaks)
-	}
+	tested.Want(t, "broken locks", f.breaks, 0)
 }
 
 // TestManySemaphores: an answer holds so many as were asked for, at most 1,000, and no name in it is markup.

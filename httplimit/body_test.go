@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 // gated is a server whose keys come from the field Key, and whose slots are taken. Its handler sends a body back.
@@ -82,9 +83,7 @@ func (g *gated) refused(t *testing.T, c net.Conn, start time.Time, after time.Du
 func (g *gated) waiting(t *testing.T, n int) {
 	t.Helper()
 	synctest.Wait()
-	if got := g.limiter.Stats().Waiting; got != n {
-		t.Errorf("%d requests wait, want %d", got, n)
-	}
+	tested.Want(t, "requests that wait", g.limiter.Stats().Waiting, n)
 }
 
 // used is how many bytes of how many keys are set aside.
@@ -207,15 +206,12 @@ func TestNoMoreIsReadThanIsAnnounced(t *testing.T) {
 			t.Errorf("%d bytes are set aside, complete %v, late %v; want %d", m.bodies.all, read.complete,
 				read.late, most)
 		}
-		if left := len(readAll(t, b)); left != len(long)-announced-1 {
-			t.Errorf("%d of %d bytes are left, want all but %d", left, len(long), announced+1)
-		}
+		tested.Want(t, "bytes left to read", len(readAll(t, b)), len(long)-announced-1)
 		if text := readAll(t, r.Body); text != long[:announced+1] {
 			t.Errorf("%d bytes are replayed, want %d", len(text), announced+1)
 		}
-		if read.free(); m.bodies.all != 0 {
-			t.Errorf("%d bytes are left", m.bodies.all)
-		}
+		read.free()
+		tested.Want(t, "bytes left", m.bodies.all, 0)
 	}
 }
 
@@ -252,13 +248,9 @@ func TestBodyIsNotTouchedWithoutWaiting(t *testing.T) {
 	for _, opts := range [][]Option{nil, {Wait(time.Hour)}, {Wait(Forever)}} {
 		b := newBody("text")
 		h := handle(limiter(t, oneSlot), func(_ http.ResponseWriter, r *http.Request) {
-			if r.Body != io.ReadCloser(b) {
-				t.Error("the body was replaced")
-			}
+			tested.Want(t, "the body that the handler gets", r.Body, io.ReadCloser(b))
 		}, opts...)
-		if w := ask(h, post(t, b)); w.Code != 200 {
-			t.Errorf("status %d, want 200", w.Code)
-		}
+		tested.Want(t, "status", ask(h, post(t, b)).Code, 200)
 	}
 }
 
@@ -326,16 +318,12 @@ func TestDryRunReadsNoBody(t *testing.T) {
 			for _, r := range []*http.Request{get(t, "/"), post(t, body)} {
 				start := time.Now()
 				timer := time.AfterFunc(20*time.Second, func() { _ = client.Close() })
-				if w := ask(handle(l, ok, Wait(most)), r); w.Code != 204 {
-					t.Errorf("%s: status %d", r.Method, w.Code)
-				}
+				tested.Want(t, fmt.Sprintf("%s: status", r.Method), ask(handle(l, ok, Wait(most)), r).Code, 204)
 				elapsed(t, start, 0)
 				timer.Stop()
 			}
 		}
-		if n := l.Stats().DryRunAdmitted[quotient.ReasonRate]; n != 3 {
-			t.Errorf("%d admitted by the dry run, want 3", n)
-		}
+		tested.Want(t, "admitted by the dry run", l.Stats().DryRunAdmitted[quotient.ReasonRate], 3)
 	})
 }
 
@@ -413,12 +401,8 @@ func TestPanicOfABodyGivesItsRoomBack(t *testing.T) {
 	l, held := taken(t)
 	h := handle(l, ok, Wait(Forever))
 	r := post(t, &body{Reader: io.MultiReader(strings.NewReader(long[:maxBuffer/2]), panicking{})})
-	if got := panicOf(func() { ask(h, r) }); got != "a body" {
-		t.Errorf("panic with %v, want that of the body", got)
-	}
-	if all := h.(*handler).bodies.all; all != 0 {
-		t.Errorf("%d bytes are still set aside", all)
-	}
+	tested.Want(t, "the panic", panicOf(func() { ask(h, r) }), "a body")
+	tested.Want(t, "bytes that are set aside", h.(*handler).bodies.all, 0)
 	held.Release()
 	idle(t, l)
 }

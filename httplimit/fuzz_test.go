@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient/internal/field"
+	"github.com/quotient-go/quotient/internal/tested"
 	"github.com/quotient-go/quotient/policy"
 )
 
@@ -48,9 +49,7 @@ func FuzzCanonicalPath(f *testing.F) {
 			}
 		}
 		u, err := url.ParseRequestURI("/" + percent(p))
-		if err != nil {
-			t.Fatal(err)
-		}
+		tested.Must(t, err)
 		if got := Path()(&http.Request{URL: u}); got != own(want) {
 			t.Fatalf("%q becomes %q, but percent-encoded %q", p, want, got)
 		}

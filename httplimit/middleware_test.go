@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/tested"
 	"github.com/quotient-go/quotient/policy"
 )
 
@@ -89,9 +90,7 @@ func TestTimeoutHandlerAroundMiddleware(t *testing.T) {
 				if i > 0 && opts == nil {
 					want = http.StatusTooManyRequests
 				}
-				if got := ask(h, get(t, "/")).Code; got != want {
-					t.Errorf("request %d: %d, want %d", i, got, want)
-				}
+				tested.Want(t, fmt.Sprintf("request %d", i), ask(h, get(t, "/")).Code, want)
 				inFlight(t, l, 1)
 			}
 			time.Sleep(time.Minute)
@@ -215,9 +214,7 @@ func TestMistakesPanicAtOnce(t *testing.T) {
 		}
 	}
 	later := quotient.Rates(quotient.Rate{Unit: "rows", Events: 1, Per: time.Second})
-	if err := l.Override("k", &later); err != nil {
-		t.Fatal(err)
-	}
+	tested.Must(t, l.Override("k", &later))
 	Middleware(l, Path(), CostBy("rows", one))
 }
 

@@ -17,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/tested"
 	"github.com/quotient-go/quotient/policy"
 )
 
@@ -126,9 +127,8 @@ func TestFieldsOfManyLimits(t *testing.T) {
 		}
 	}
 	thrice := slices.Concat(of(1), of(1), of(1))
-	if got := (&sender{set: FieldsDraft11}).textsOf(thrice).policy; got != `"minute";q=1;w=60, "minute/";q=1;w=60` {
-		t.Errorf("a rule that stands three times is sent as %s", got)
-	}
+	tested.Want(t, "a rule that stands three times",
+		(&sender{set: FieldsDraft11}).textsOf(thrice).policy, `"minute";q=1;w=60, "minute/";q=1;w=60`)
 }
 
 // A handler's changes to the fields of its answer stay with that answer.
@@ -183,16 +183,12 @@ func TestXRateLimitSendsTheFewestRequests(t *testing.T) {
 			time.Sleep(20 * time.Millisecond)
 		}
 		time.Sleep(5 * time.Second)
-		if got := ask(h, get(t, "/")).Header().Get("X-RateLimit-Remaining"); got != "20" {
-			t.Errorf("%s left, want 20", got)
-		}
+		tested.Want(t, "X-RateLimit-Remaining", ask(h, get(t, "/")).Header().Get("X-RateLimit-Remaining"), "20")
 		served := 0
 		for ask(h, get(t, "/")).Code != http.StatusTooManyRequests {
 			served++
 		}
-		if served != 20 {
-			t.Errorf("%d are served then, want 20", served)
-		}
+		tested.Want(t, "served then", served, 20)
 	})
 }
 
@@ -219,9 +215,7 @@ func TestFieldsOfTwoMiddlewares(t *testing.T) {
 	w := httptest.NewRecorder()
 	maps.Copy(w.Header(), fields("X-RateLimit-Remaining", "few", "X-RateLimit-Reset", "1")) // not of this package
 	handle(limiter(t, many), ok, SendFields(FieldsXRateLimit)).ServeHTTP(w, get(t, "/"))
-	if got := w.Header().Get("X-RateLimit-Remaining"); got != "999" {
-		t.Errorf("%s left, want 999", got)
-	}
+	tested.Want(t, "X-RateLimit-Remaining", w.Header().Get("X-RateLimit-Remaining"), "999")
 }
 
 // A refusal by a Middleware behind is no answer of the handler.

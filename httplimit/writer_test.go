@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/tested"
 	"github.com/quotient-go/quotient/policy"
 )
 
@@ -42,15 +43,11 @@ func TestWriterIsPassedThroughUnwrapped(t *testing.T) {
 	next := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { got = w })
 	w := httptest.NewRecorder()
 	Middleware(limiter(t, oneSlot), Path())(next).ServeHTTP(w, get(t, "/"))
-	if got != http.ResponseWriter(w) {
-		t.Errorf("the handler got a %T, want the server's own writer", got)
-	}
+	tested.Want(t, "the handler's writer", got, http.ResponseWriter(w))
 	learner, _ := learning(t)
 	Middleware(learner, Path())(next).ServeHTTP(w, get(t, "/"))
 	unwrapped := got.(interface{ Unwrap() http.ResponseWriter }).Unwrap()
-	if unwrapped != http.ResponseWriter(w) {
-		t.Errorf("Unwrap leads to a %T, want the server's own writer", unwrapped)
-	}
+	tested.Want(t, "what Unwrap leads to", unwrapped, http.ResponseWriter(w))
 }
 
 // full is a writer that can do everything and writes down what was called.
@@ -148,9 +145,7 @@ func TestHijackedConnectionHoldsItsPermit(t *testing.T) {
 					taken, _, _ = http.NewResponseController(w).Hijack()
 				})).ServeHTTP(w, upgrade(t))
 				inFlight(t, l, 1)
-				if taken.(interface{ NetConn() net.Conn }).NetConn() != here {
-					t.Error("NetConn is not the connection")
-				}
+				tested.Want(t, "NetConn", taken.(interface{ NetConn() net.Conn }).NetConn(), here)
 				for range 2 {
 					_ = taken.Close()
 				}
@@ -265,13 +260,9 @@ func exchange(t *testing.T, s *httptest.Server, trace *httptrace.ClientTrace) *h
 	ctx, cancel := context.WithTimeout(httptrace.WithClientTrace(t.Context(), trace), soon)
 	t.Cleanup(cancel)
 	req, err := http.NewRequestWithContext(ctx, "GET", s.URL, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tested.Must(t, err)
 	resp, err := s.Client().Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tested.Must(t, err)
 	t.Cleanup(func() { _ = resp.Body.Close() })
 	return resp
 }
@@ -290,16 +281,12 @@ func TestRealWriters(t *testing.T) {
 			w.WriteHeader(http.StatusAccepted)
 			_, _ = io.WriteString(w, "first")
 			w.(http.Flusher).Flush()
-			if got := receive(t, read, "reading"); got != "first" {
-				t.Errorf("the client read %q before the end, want first", got)
-			}
+			tested.Want(t, "what the client read before the end", receive(t, read, "reading"), "first")
 			_, err := io.Copy(w, strings.NewReader("second")) // through ReadFrom where there is one
 			if err = errors.Join(err, http.NewResponseController(w).Flush()); err != nil {
 				t.Error(err)
 			}
-			if got := receive(t, read, "reading"); got != "second" {
-				t.Errorf("the client read %q before the end, want second", got)
-			}
+			tested.Want(t, "what the client read before the end", receive(t, read, "reading"), "second")
 			w.Header().Set("Declared", "a")
 			w.Header().Set(http.TrailerPrefix+"Later", "b")
 		})
@@ -334,9 +321,7 @@ func sameAbilities(t *testing.T, w http.ResponseWriter, r *http.Request, wrapped
 	if got, want := abilities(w), abilities(inner); got != want || got == 0 {
 		t.Errorf("abilities %04b, want %04b and some", got, want)
 	}
-	if got := abilities(w)&canTakeOver != 0; got != (r.ProtoMajor == 1) {
-		t.Errorf("%s: can hijack: %v", r.Proto, got)
-	}
+	tested.Want(t, fmt.Sprintf("%s: can hijack", r.Proto), abilities(w)&canTakeOver != 0, r.ProtoMajor == 1)
 	if err := errors.Join(control.SetReadDeadline(time.Now().Add(soon)),
 		control.SetWriteDeadline(time.Now().Add(soon)), control.EnableFullDuplex()); err != nil {
 		t.Error(err)
@@ -425,16 +410,12 @@ func TestLeavingClientOnARealNetwork(t *testing.T) {
 	left := func(want string, leave func()) {
 		oneWaits(t, l)
 		leave()
-		if got := receive(t, gone, "end of the wait"); got != want {
-			t.Errorf("left and waiting: %s, want %s", got, want)
-		}
+		tested.Want(t, "left and waiting", receive(t, gone, "end of the wait"), want)
 	}
 	trusts := s.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
 	for _, raw := range []string{"GET / HTTP/1.1\r\nHost: h\r\n\r\n", sized("text"), chunked("text")} {
 		c, err := tls.Dial("tcp", s.Listener.Addr().String(), &tls.Config{RootCAs: trusts, ServerName: "example.com"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		tested.Must(t, err)
 		_, _ = io.WriteString(c, raw)
 		left("HTTP/1.1 0", func() { _ = c.Close() })
 	}

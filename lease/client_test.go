@@ -3,6 +3,7 @@ package lease
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -14,6 +15,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 func TestClientLocks(t *testing.T) {
@@ -37,9 +40,7 @@ func TestClientLocks(t *testing.T) {
 		}
 		unlock(t, second.got)
 		unlock(t, second.got)
-		if n := w.servers["a"].Stats().Peers; n != 0 {
-			t.Errorf("%d peers are left", n)
-		}
+		tested.Want(t, "peers left", w.servers["a"].Stats().Peers, 0)
 	})
 }
 
@@ -48,9 +49,7 @@ func TestClientRequests(t *testing.T) {
 	inWorld(t, mutex("A"), func(t *testing.T, w *world) {
 		l := locked(t, t.Context(), w.client(), "A")
 		unlock(t, l)
-		if n := w.net.count(""); n != 3 {
-			t.Errorf("%d requests, want 3: %q", n, w.net.requests)
-		}
+		tested.Want(t, "requests", w.net.count(""), 3)
 		l = locked(t, t.Context(), w.client(), "A")
 		time.Sleep(time.Hour)
 		unlock(t, l)
@@ -75,9 +74,7 @@ func TestClientRestores(t *testing.T) {
 			heldBy(t, s, "A", inner, 1)
 			heldBy(t, s, "B", outer, 0)
 		}
-		if n := w.net.count("POST /restore"); n != 6 {
-			t.Errorf("%d restores, want one for each peer and restart", n)
-		}
+		tested.Want(t, "restores", w.net.count("POST /restore"), 6)
 		if lost(inner) || lost(outer) || waiter.ended() || outer.Count() != 3 {
 			t.Error("a restart loses or grants something")
 		}
@@ -103,15 +100,11 @@ func TestClientGivesUpFirst(t *testing.T) {
 				start := time.Now()
 				w.net.set("a", f)
 				<-l.Context().Done()
-				if got := time.Since(start); got != row.want {
-					t.Errorf("grace %v, fault %d: gave up after %v, want %v", row.grace, f, got, row.want)
-				}
+				tested.Want(t, fmt.Sprintf("grace %v, fault %d: gave up after", row.grace, f), time.Since(start), row.want)
 				if err := l.Err(); !errors.Is(err, ErrLost) || !errors.Is(err, ErrCutOff) || !lost(l) {
 					t.Error(err)
 				}
-				if context.Cause(l.Context()) != l.Err() {
-					t.Errorf("cause %v, want %v", context.Cause(l.Context()), l.Err())
-				}
+				tested.Want(t, "cause", context.Cause(l.Context()), l.Err())
 				if err := l.Unlock(t.Context()); !errors.Is(err, ErrCutOff) {
 					t.Error(err)
 				}
@@ -803,7 +796,5 @@ func heldBy(t testing.TB, s *Server, name string, l *Lease, wait int) {
 func idle(t testing.TB, s *Server) {
 	t.Helper()
 	time.Sleep(DefaultTimeout) // what is given back in the background
-	if n := s.Stats().Peers; n != 0 {
-		t.Errorf("the server knows %d peers, want none", n)
-	}
+	tested.Want(t, "peers that the server knows", s.Stats().Peers, 0)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 var all = flag.Bool("all", false, "run what takes long too")
@@ -89,9 +90,7 @@ func hostileKeysAreText(p *tab, _ *service) {
 		fmt.Sprintf(`$('dialog[open] [data-field="key"]')?.value === %q`, hostile))
 	p.press(kb.Escape)
 	p.until("the dialog is closed", `!$("dialog[open]")`)
-	if n := value[int](p, `$$("main img, dialog img").length`); n != 0 {
-		p.t.Errorf("a key became %d pictures", n)
-	}
+	tested.Want(p.t, "pictures that a key became", value[int](p, `$$("main img, dialog img").length`), 0)
 }
 
 // replicasByKeyboard uses Tab, Enter and Escape and nothing else.
@@ -106,9 +105,7 @@ func replicasByKeyboard(p *tab, s *service) {
 	p.do(chromedp.KeyEvent("5"), chromedp.KeyEvent(kb.Enter))
 	p.until("old and new are shown", `$("dialog[open] tbody")?.words.includes("Replicas 3 → 5")`)
 	p.until("the heading has the focus", `focused.id === "dialog-title"`)
-	if got := s.api.Stats().Pool.Replicas; got != 3 {
-		p.t.Errorf("without a confirmation the pool is of %d", got)
-	}
+	tested.Want(p.t, "the pool without a confirmation", s.api.Stats().Pool.Replicas, 3)
 	p.tabTo("Apply change")
 	p.press(kb.Enter)
 	for _, l := range []*quotient.Limiter{s.api, s.jobs, s.search} {
@@ -143,9 +140,7 @@ func changeLimit(p *tab, s *service) {
 	p.enter("Events", "0")
 	p.press(kb.Enter)
 	p.until("the error is next to the field", `focused.dataset.field === "rates[0].events" && fieldError.startsWith("Enter a number above 0")`)
-	if got := s.api.Stats().Limit.Rates[0].Events; got != 300 {
-		p.t.Errorf("a limit that was refused is in force: %v", got)
-	}
+	tested.Want(p.t, "the limit in force after a refusal", s.api.Stats().Limit.Rates[0].Events, 300)
 	p.enter("Events", "450", "In flight", "60")
 	p.press(kb.Enter)
 	p.until("old and new are shown", `["300 / s", "450 / s", "40", "60"].every((text) => $("dialog[open] tbody")?.innerText.includes(text))`)
@@ -247,9 +242,7 @@ func conflict(p *tab, s *service) {
 	faster(370)
 	p.click("dialog[open]", "Apply change")
 	p.until("the conflict is said", said)
-	if got := s.api.Stats().Limit.Rates[0].Events; got != 370 {
-		p.t.Errorf("the other's change is lost: %v", got)
-	}
+	tested.Want(p.t, "the limit that the other has set", s.api.Stats().Limit.Rates[0].Events, 370)
 	shows("370")
 	p.enter("Events", "330")
 	p.apply()

@@ -16,6 +16,7 @@ import (
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/admin"
 	"github.com/quotient-go/quotient/internal/carried"
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 // TestPageInRareCases looks at the page where few operators get, each time of an idle service of its own.
@@ -166,9 +167,7 @@ func plans(p *tab) {
 	p.press(kb.Enter)
 	p.until("old and new are shown",
 		compared+`?.match(/Plan paid unchanged Limit no such plan → .*600 \/ s/)`)
-	if got := limit("paid"); got != "none" {
-		p.t.Errorf("without a confirmation there is a plan of %s", got)
-	}
+	tested.Want(p.t, "the plan without a confirmation", limit("paid"), "none")
 	p.click("dialog[open]", "Apply change")
 	p.until("it is listed, with this replica's third",
 		part+`.words.match(/paid 600 \/ s \(burst 900\) 200\/s/)`)
@@ -252,9 +251,7 @@ func closedBetweenChanges(p *tab) {
 	p.leaveAfter()
 	p.until("it is said what was changed", `$("#notice").innerText.match(/^Change the replica count of all limiters on this replica .*: stopped\. Changed already: a\.$/)`)
 	for name, l := range reg.All() {
-		if got := l.Stats().Pool.Replicas; (got == 9) != (name == "a") {
-			p.t.Errorf("%s has %d replicas", name, got)
-		}
+		tested.Want(p.t, name+" has nine replicas", l.Stats().Pool.Replicas == 9, name == "a")
 	}
 }
 
@@ -473,9 +470,8 @@ func leases(p *tab) {
 	p.click("dialog[open]", "Apply change")
 	p.until("it is broken",
 		fmt.Sprintf(`$("#notice").textContent === "The lease of peer %d is broken."`, uint64(leasePeer)))
-	if l.mu.Lock(); l.broken != 1 {
-		p.t.Errorf("%d leases were broken", l.broken)
-	}
+	l.mu.Lock()
+	tested.Want(p.t, "leases broken", l.broken, 1)
 	l.mu.Unlock()
 }
 

@@ -27,6 +27,14 @@ func Must(t testing.TB, err error) {
 	}
 }
 
+// Want fails the test unless what it got is what is wanted.
+func Want[T comparable](t testing.TB, what string, got, wanted T) {
+	t.Helper()
+	if got != wanted {
+		t.Errorf("%s: got %v, want %v", what, got, wanted)
+	}
+}
+
 // Until waits for what no event tells of.
 func Until(t testing.TB, what string, ok func() bool) {
 	t.Helper()

@@ -606,9 +606,7 @@ func TestStoppedWhileItWins(t *testing.T) {
 		close(goOn)
 		time.Sleep(time.Minute)
 		wants(t, j, c)
-		if b.count("draw") != 1 {
-			t.Error("it has not won")
-		}
+		tested.Want(t, "draws that won", b.count("draw"), 1)
 	})
 }
 
@@ -672,9 +670,7 @@ func TestOldCandidacyEnds(t *testing.T) {
 		a.set(func() { a.down = nil })
 		time.Sleep(longestPause)
 		wants(t, j, a)
-		if n := len(w.keys); n != 1 {
-			t.Errorf("%d keys are left", n)
-		}
+		tested.Want(t, "keys left", len(w.keys), 1)
 	})
 }
 
@@ -726,13 +722,9 @@ func TestMoreTokens(t *testing.T) {
 		}{{1<<23 + 1, 1}, {1 << 23, 2}, {1, 3}} {
 			j.set(func() { a.left = row.left })
 			time.Sleep(3 * time.Second)
-			if n := a.count("draw"); n != row.draws {
-				t.Errorf("with %d left there were %d draws, want %d", row.left, n, row.draws)
-			}
+			tested.Want(t, fmt.Sprintf("draws with %d left", row.left), a.count("draw"), row.draws)
 		}
-		if n := a.Server.TokensLeft(); n != 1<<24 {
-			t.Errorf("%d tokens are left", n)
-		}
+		tested.Want(t, "tokens left", a.Server.TokensLeft(), 1<<24)
 		a.leave()
 		wants(t, j, b)
 	})

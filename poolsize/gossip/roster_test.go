@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/memberlist"
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/tested"
 	"github.com/quotient-go/quotient/poolsize/internal/watched"
 	"pgregory.net/rapid"
 )
@@ -103,9 +104,7 @@ func TestCutOff(t *testing.T) {
 		t.Errorf("it has counted %d", a.Least(before))
 	}
 	a.says("of 4 replicas 3 have died")
-	if age := a.Stats().Age; age != never {
-		t.Errorf("the sums are %v old", age)
-	}
+	tested.Want(t, "the age of the sums", a.Stats().Age, never)
 	must(t, p.Process.Signal(syscall.SIGCONT))
 	a.Wants(4, 1)
 	a.complete(4)
@@ -388,9 +387,7 @@ func TestVersions(t *testing.T) {
 	mute := saying{}.join(t, "c", a.address())
 	other := saying{meta: []byte{metaVersion + 1, 1, 2, 3}}.join(t, "d", a.address())
 	a.Wants(2, 1)
-	if age := a.Stats().Age; age != never {
-		t.Errorf("without a member's numbers the sums are %v old", age)
-	}
+	tested.Want(t, "the age of the sums without a member's numbers", a.Stats().Age, never)
 	if _, most := a.Range(0); most > 2 {
 		t.Errorf("it has counted %d", most)
 	}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 // quiet is longer than any reports takes in the fleets of these tests.
@@ -72,9 +74,7 @@ func TestMembers(t *testing.T) {
 			t.Errorf("%v: %v, want %v", ms, n.members, want)
 		}
 	}
-	if n.session != 2 {
-		t.Errorf("%d sessions, want 2: the same list begins none", n.session)
-	}
+	tested.Want(t, "sessions", n.session, 2)
 }
 
 // TestSumsStop: sums stop at the ends of int64.
@@ -217,9 +217,7 @@ func (n *Node) post(now time.Duration) (packets [][]byte) {
 func (n *Node) take(t *testing.T, now time.Duration, packets [][]byte) {
 	t.Helper()
 	for _, p := range packets {
-		if err := n.Receive(now, p); err != nil {
-			t.Fatal(err)
-		}
+		tested.Must(t, n.Receive(now, p))
 	}
 }
 

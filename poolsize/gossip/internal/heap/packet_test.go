@@ -159,14 +159,10 @@ func pair(tb testing.TB) (a, b *Node, packets [][]byte) {
 	swap := func(now time.Duration) {
 		b.Tick(now, func(_ Member, p []byte) {
 			packets = append(packets, append([]byte(nil), p...))
-			if err := a.Receive(now, p); err != nil {
-				tb.Fatal(err)
-			}
+			tested.Must(tb, a.Receive(now, p))
 		})
 		a.Tick(now, func(_ Member, p []byte) {
-			if err := b.Receive(now, p); err != nil {
-				tb.Fatal(err)
-			}
+			tested.Must(tb, b.Receive(now, p))
 		})
 	}
 	for i := range time.Duration(4) {
@@ -192,9 +188,7 @@ func FuzzReceive(f *testing.F) {
 	f.Add([]byte{}, uint64(3))
 	f.Add([]byte{0x20, 0, 0}, uint64(0))
 	h, _, err := parse(packets[len(packets)-1])
-	if err != nil {
-		f.Fatal(err)
-	}
+	tested.Must(f, err)
 	section := func(n int, record func(i int) string) string {
 		body := ""
 		for i := range n {
@@ -336,16 +330,12 @@ func TestLaterSections(t *testing.T) {
 	b.Say("new", Terms{7})
 	b.Tick(20*time.Second, func(_ Member, p []byte) {
 		h, r, err := parse(p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		tested.Must(t, err)
 		strange := binary.LittleEndian.AppendUint16([]byte{200}, 5)
 		strange = append(strange, "extra"...)
 		p = append(h.append(nil), strange...)
 		p = append(append(p, r.p...), strange...)
-		if err := a.Receive(20*time.Second, p); err != nil {
-			t.Fatal(err)
-		}
+		tested.Must(t, a.Receive(20*time.Second, p))
 	})
 	if sum, age := a.Sum(20*time.Second, "new"); sum != (Terms{7}) || age == Never {
 		t.Errorf("%v at the age of %v", sum, age)
