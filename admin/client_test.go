@@ -28,9 +28,7 @@ func serving(t *testing.T, h *Handler, l net.Listener) {
 	go func() { done <- h.Serve(ctx, l) }()
 	t.Cleanup(func() {
 		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Serve: %v", err)
-		}
+		tested.Want(t, "Serve", <-done, nil)
 	})
 }
 

@@ -300,9 +300,7 @@ func TestEventsOfSeveralServers(t *testing.T) {
 		for _, f := range []*follower{first, second} {
 			f.state(t, 1)
 		}
-		if err := one.srv.Shutdown(context.Background()); err != nil {
-			t.Error(err)
-		}
+		tested.Want(t, "Shutdown", one.srv.Shutdown(context.Background()), nil)
 		second.state(t, 2)
 		tested.Want(t, "open streams", one.open(), 1)
 		tested.Want(t, "servers that are remembered", len(one.h.streams.closing), 1)

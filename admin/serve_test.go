@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/quotient-go/quotient/internal/listen"
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 // loopbackConn is a connection in memory that seems to have come over the loopback interface.
@@ -199,12 +200,8 @@ func TestStrangersDoNotKeepOperatorsOut(t *testing.T) {
 			second.Close()
 			become(t, all, 0, 0)
 			cancel()
-			if err := <-served; err != nil {
-				t.Errorf("Serve: %v", err)
-			}
-			if err := goleak.Find(before); err != nil {
-				t.Error(err)
-			}
+			tested.Want(t, "Serve", <-served, nil)
+			tested.Want(t, "leaks", goleak.Find(before), nil)
 		})
 	}
 }
@@ -282,9 +279,7 @@ func TestStrangersAreIdleForShort(t *testing.T) {
 				}
 				transport.CloseIdleConnections()
 				cancel()
-				if err := <-served; err != nil {
-					t.Error(err)
-				}
+				tested.Want(t, "Serve", <-served, nil)
 			})
 		})
 	}

@@ -33,9 +33,7 @@ func serveGated(t *testing.T, opts ...Option) *gated {
 		func(w http.ResponseWriter, r *http.Request) {
 			g.served++
 			text, err := io.ReadAll(r.Body)
-			if err != nil {
-				t.Errorf("reading the body: %v", err)
-			}
+			tested.Want(t, "reading the body", err, nil)
 			_, _ = w.Write(text)
 		}))
 	g.m = h.(*handler).middleware
@@ -182,9 +180,7 @@ func TestExpectContinueIsLeftToTheHandler(t *testing.T) {
 		c := g.send(t, head+"Expect: 100-continue\r\nContent-Length: 4\r\n\r\n")
 		g.waiting(t, 1)
 		g.release("")
-		if resp := answer(t, c); resp.StatusCode != 100 {
-			t.Fatalf("status %d, want 100 after the admission", resp.StatusCode)
-		}
+		tested.Want(t, "status", answer(t, c).StatusCode, 100)
 		go func() { _, _ = io.WriteString(c, "text") }()
 		if resp := answer(t, c); resp.StatusCode != 200 || readAll(t, resp.Body) != "text" {
 			t.Errorf("status %d, want 200 and the body", resp.StatusCode)

@@ -54,9 +54,7 @@ func TestPathVariantsShareOneKey(t *testing.T) {
 		if err != nil {
 			t.Fatalf("target %q: %v", target.String(), err)
 		}
-		if got := Path()(&http.Request{URL: u}); got != want {
-			t.Fatalf("Path of %q = %q, want %q", target.String(), got, want)
-		}
+		tested.Want(t, fmt.Sprintf("Path of %q", target.String()), Path()(&http.Request{URL: u}), want)
 	})
 }
 

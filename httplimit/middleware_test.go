@@ -49,9 +49,7 @@ func TestPanicReleasesOnce(t *testing.T) {
 			}
 			for _, h := range handlers {
 				for range 9 { // more than there are slots
-					if got := panicOf(func() { ask(h, get(t, "/")) }); got != tt.want {
-						t.Fatalf("panic with %v, want %v", got, tt.want)
-					}
+					tested.Want(t, "the panic", panicOf(func() { ask(h, get(t, "/")) }), tt.want)
 				}
 				idle(t, own)
 				idle(t, other)

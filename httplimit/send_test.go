@@ -116,9 +116,7 @@ func TestFieldsOfManyLimits(t *testing.T) {
 		for range 3 {
 			for i := 1; i <= limits; i++ {
 				texts := s.textsOf(of(i))
-				if want := fmt.Sprintf(`"minute";q=%d;w=60`, i); texts.policy != want {
-					t.Fatalf("policy %s, want %s", texts.policy, want)
-				}
+				tested.Want(t, "policy", texts.policy, fmt.Sprintf(`"minute";q=%d;w=60`, i))
 				made[texts] = true
 			}
 		}
@@ -436,13 +434,9 @@ func TestPropertyFieldsAgree(t *testing.T) {
 			pool := quotient.Pool{Replicas: rapid.IntRange(1, 5).Draw(t, "replicas")}
 			pool.Ordinal = rapid.IntRange(0, pool.Replicas).Draw(t, "ordinal")
 			l, err := quotient.New(limit, quotient.StartPool(pool))
-			if err != nil {
-				t.Fatal(err)
-			}
+			tested.Must(t, err)
 			own := drawFleetLimit(t)
-			if err := l.Override("own", &own); err != nil {
-				t.Fatal(err)
-			}
+			tested.Must(t, l.Override("own", &own))
 			handlers := map[FieldSet]http.Handler{}
 			held, release := 0, make(chan struct{})
 			for _, set := range []FieldSet{FieldsDraft11, FieldsXRateLimit} {

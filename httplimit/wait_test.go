@@ -252,9 +252,7 @@ func TestDrainLeavesTheRestAlone(t *testing.T) {
 				if r.URL.Path == "/held" {
 					<-release
 				}
-				if err := r.Context().Err(); err != nil {
-					t.Errorf("the handler's context has ended: %v", err)
-				}
+				tested.Want(t, "the end of the handler's context", r.Context().Err(), nil)
 				served++
 			}))
 		held := make(chan int)

@@ -27,9 +27,7 @@ import (
 
 // Each wrapper has exactly the abilities of the writer under it, for every kind of writer.
 func TestWrapperHasTheAbilitiesOfItsWriter(t *testing.T) {
-	if len(shapes) != 16 {
-		t.Fatalf("%d shapes, want one for each set of four abilities", len(shapes))
-	}
+	tested.Want(t, "shapes", len(shapes), 16)
 	for bits, shape := range shapes {
 		inner := shape(&tracker{inner: httptest.NewRecorder()})
 		if got, over := abilities(inner), abilities(wrap(&tracker{inner: inner})); got != bits || over != bits {
@@ -96,9 +94,7 @@ func TestWrapperPassesCallsOn(t *testing.T) {
 				t.Errorf("%s: error %v, want that of the writer", name, err)
 			}
 		}
-		if err := control.SetReadDeadline(time.Now()); err != nil {
-			t.Errorf("SetReadDeadline: %v", err)
-		}
+		tested.Want(t, "SetReadDeadline", control.SetReadDeadline(time.Now()), nil)
 		w.Header().Set("Trailer", "x")
 	}))
 	h.ServeHTTP(inner, get(t, "/"))
@@ -172,9 +168,7 @@ func TestUnwrapEndsSomewhere(t *testing.T) {
 	h.ServeHTTP(onlyUnwrap{httptest.NewRecorder()}, upgrade(t))
 	idle(t, l)
 	h = Middleware(l, Path())(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if err := http.NewResponseController(w).SetReadDeadline(time.Now()); err != nil {
-			t.Errorf("SetReadDeadline: %v", err)
-		}
+		tested.Want(t, "SetReadDeadline", http.NewResponseController(w).SetReadDeadline(time.Now()), nil)
 	}))
 	h.ServeHTTP(onlyUnwrap{&full{ResponseRecorder: httptest.NewRecorder()}}, upgrade(t))
 	idle(t, l)
@@ -283,9 +277,8 @@ func TestRealWriters(t *testing.T) {
 			w.(http.Flusher).Flush()
 			tested.Want(t, "what the client read before the end", receive(t, read, "reading"), "first")
 			_, err := io.Copy(w, strings.NewReader("second")) // through ReadFrom where there is one
-			if err = errors.Join(err, http.NewResponseController(w).Flush()); err != nil {
-				t.Error(err)
-			}
+			err = errors.Join(err, http.NewResponseController(w).Flush())
+			tested.Want(t, "what is written", err, nil)
 			tested.Want(t, "what the client read before the end", receive(t, read, "reading"), "second")
 			w.Header().Set("Declared", "a")
 			w.Header().Set(http.TrailerPrefix+"Later", "b")
@@ -322,10 +315,8 @@ func sameAbilities(t *testing.T, w http.ResponseWriter, r *http.Request, wrapped
 		t.Errorf("abilities %04b, want %04b and some", got, want)
 	}
 	tested.Want(t, fmt.Sprintf("%s: can hijack", r.Proto), abilities(w)&canTakeOver != 0, r.ProtoMajor == 1)
-	if err := errors.Join(control.SetReadDeadline(time.Now().Add(soon)),
-		control.SetWriteDeadline(time.Now().Add(soon)), control.EnableFullDuplex()); err != nil {
-		t.Error(err)
-	}
+	tested.Want(t, "what is written", errors.Join(control.SetReadDeadline(time.Now().Add(soon)),
+		control.SetWriteDeadline(time.Now().Add(soon)), control.EnableFullDuplex()), nil)
 }
 
 // echo answers 101 and sends back what it gets, in a goroutine of its own.

@@ -750,9 +750,7 @@ func locked(t testing.TB, ctx context.Context, c *Client, name string) *Lease {
 
 func unlock(t testing.TB, l *Lease) {
 	t.Helper()
-	if err := l.Unlock(context.Background()); err != nil {
-		t.Error(err)
-	}
+	tested.Want(t, "Unlock", l.Unlock(context.Background()), nil)
 }
 
 func lockingOf(ctx context.Context, c *Client, name string, count int64) *going[*Lease] {

@@ -222,9 +222,7 @@ func FuzzCount(f *testing.F) {
 		case *n > 5:
 			want = http.StatusConflict
 		}
-		if w.Code != want {
-			t.Fatalf("%q: %d %s, want %d", body, w.Code, w.Body, want)
-		}
+		tested.Want(t, fmt.Sprintf("%q: %s", body, w.Body), w.Code, want)
 		if want != http.StatusOK {
 			return
 		}

@@ -321,9 +321,7 @@ func TestMemoryOfPeers(t *testing.T) {
 	before := inUse()
 	table, _ := crowd(t, n)
 	after := inUse()
-	if got := len(table.peers); got != n+1 {
-		t.Fatalf("there are %d peers, want %d", got, n+1)
-	}
+	tested.Want(t, "peers", len(table.peers), n+1)
 	each := int64(after-before) / n
 	t.Logf("%d bytes a peer", each)
 	if each < 100 || each > 2048 {

@@ -19,16 +19,23 @@ import (
 // Patience bounds each wait for an event on real sockets: it is long for a machine that is busy.
 const Patience = 30 * time.Second
 
+// TB is what a check needs of a test: each testing.TB has it, and the T of a property.
+type TB interface {
+	Helper()
+	Errorf(format string, args ...any)
+	Fatalf(format string, args ...any)
+}
+
 // Must fails the test on an error.
-func Must(t testing.TB, err error) {
+func Must(t TB, err error) {
 	t.Helper()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v", err)
 	}
 }
 
 // Want fails the test unless what it got is what is wanted.
-func Want[T comparable](t testing.TB, what string, got, wanted T) {
+func Want[T comparable](t TB, what string, got, wanted T) {
 	t.Helper()
 	if got != wanted {
 		t.Errorf("%s: got %v, want %v", what, got, wanted)

@@ -512,9 +512,7 @@ func wants(t *testing.T, j *judge, r *running) {
 	if r != nil {
 		want = r.judged
 	}
-	if got := j.now(); got != want {
-		t.Fatalf("%+v leads, want %+v", got, want)
-	}
+	tested.Want(t, "who leads", j.now(), want)
 }
 
 // Failure mode 41: the oldest leads as long as it is renewed, and the others send their clients there. A Run

@@ -188,13 +188,9 @@ func TestPropertyRoster(t *testing.T) {
 		}
 		v := r.view(time.Now())
 		members := v.members
-		if len(members) != len(last) {
-			t.Fatalf("%d members of %d", len(members), len(last))
-		}
+		tested.Want(t, "members", len(members), len(last))
 		for _, m := range members {
-			if m.name != last[m.id] {
-				t.Fatalf("%v is not called %q", m, last[m.id])
-			}
+			tested.Want(t, fmt.Sprintf("%v: its name", m), m.name, last[m.id])
 			p, ok := v.pool(m.name, m.id)
 			if !ok || p.Ordinal != next || max(1, p.Weight) != m.weight {
 				t.Fatalf("%+v of %v: %+v, want ordinal %d", m, members, p, next)
@@ -315,9 +311,7 @@ func FuzzMeta(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m, err := parseMeta(b)
 		if err != nil {
-			if m != (meta{}) {
-				t.Fatalf("refused %+v: %v", m, err)
-			}
+			tested.Want(t, "what is refused", m, meta{})
 			return
 		}
 		again, err := parseMeta(m.encode())

@@ -58,9 +58,7 @@ func start(t *testing.T, config ...string) *Server {
 		t.Log("miniredis stands in for redis-server, which is not installed")
 	}
 	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		tested.Want(t, "Close", s.Close(), nil)
 	})
 	return s
 }

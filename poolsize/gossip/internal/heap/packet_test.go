@@ -310,9 +310,7 @@ func TestReceiveRefuses(t *testing.T) {
 	}
 	before, age := a.count, a.Stats(0).Age
 	for _, p := range packets {
-		if err := a.Receive(0, p); err != nil {
-			t.Error(err)
-		}
+		tested.Want(t, "Receive", a.Receive(0, p), nil)
 	}
 	after := a.count
 	if after.late-before.late+after.otherList-before.otherList != uint64(len(packets)) || a.Stats(0).Age != age {
