@@ -147,9 +147,8 @@ func everyMethod(t *testing.T, c *Client, api *quotient.Limiter) {
 	}
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
-	if _, err = c.State(ended); !errors.Is(err, context.Canceled) {
-		t.Errorf("a context that has ended: %v", err)
-	}
+	_, err = c.State(ended)
+	tested.Is(t, "a context that has ended", err, context.Canceled)
 }
 
 func TestBadClientURLs(t *testing.T) {
@@ -234,9 +233,7 @@ func TestListenOffLoopback(t *testing.T) {
 			continue
 		}
 		_ = l.Close()
-		if err := bare.Serve(t.Context(), l); !errors.Is(err, net.ErrClosed) {
-			t.Errorf("Serve of a listener that is closed: %v", err)
-		}
+		tested.Is(t, "Serve of a listener that is closed", bare.Serve(t.Context(), l), net.ErrClosed)
 	}
 }
 
@@ -315,9 +312,7 @@ func TestListenAndServe(t *testing.T) {
 		}
 	}
 	for _, addr := range []string{"0.0.0.0:0", "nowhere"} {
-		if err := h.ListenAndServe(t.Context(), addr); err == nil {
-			t.Errorf("%s: it has served", addr)
-		}
+		tested.Want(t, addr+": it has served", h.ListenAndServe(t.Context(), addr) == nil, false)
 	}
 	addr := tested.FreeAddr(t)
 	ctx, cancel := context.WithCancel(t.Context())

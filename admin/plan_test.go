@@ -57,9 +57,7 @@ func TestPlan(t *testing.T) {
 			t.Errorf("%+v", now.Plans[0])
 		}
 		_, err = c.SetPlan(t.Context(), "api", "late", &deny, IfMatch(seen.ETag))
-		if !errors.Is(err, ErrConflict) {
-			t.Errorf("by what was seen before: %v", err)
-		}
+		tested.Is(t, "by what was seen before", err, ErrConflict)
 		seen = now
 	}
 	if now, err := c.SetPlan(t.Context(), "", "none", nil); err != nil || now.Version != seen.Version {

@@ -2,7 +2,6 @@ package httplimit
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -260,9 +259,8 @@ func TestErrorOfTheBodyIsReplayed(t *testing.T) {
 		b, read := brokenBody(), ""
 		h := handle(l, func(_ http.ResponseWriter, r *http.Request) {
 			text, err := io.ReadAll(r.Body)
-			if read = string(text); !errors.Is(err, iotest.ErrTimeout) {
-				t.Errorf("error %v, want %v", err, iotest.ErrTimeout)
-			}
+			read = string(text)
+			tested.Is(t, "reading the body", err, iotest.ErrTimeout)
 			_ = r.Body.Close()
 		}, Wait(Forever))
 		if w := ask(h, post(t, b)); w.Code != 200 || read != "text" || b.closed != 1 {

@@ -90,9 +90,7 @@ func TestWrapperPassesCallsOn(t *testing.T) {
 			"Flush": control.Flush(), "Push": w.(http.Pusher).Push("/", nil),
 			"Hijack": second(control.Hijack()),
 		} {
-			if !errors.Is(err, broken) {
-				t.Errorf("%s: error %v, want that of the writer", name, err)
-			}
+			tested.Is(t, name, err, broken)
 		}
 		tested.Want(t, "SetReadDeadline", control.SetReadDeadline(time.Now()), nil)
 		w.Header().Set("Trailer", "x")
@@ -158,9 +156,7 @@ func TestUnwrapEndsSomewhere(t *testing.T) {
 	l := limiter(t, oneSlot)
 	h := Middleware(l, Path())(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		control := http.NewResponseController(w)
-		if err := control.EnableFullDuplex(); !errors.Is(err, http.ErrNotSupported) {
-			t.Errorf("EnableFullDuplex: %v, want not supported", err)
-		}
+		tested.Is(t, "EnableFullDuplex", control.EnableFullDuplex(), http.ErrNotSupported)
 		if _, _, err := control.Hijack(); !errors.Is(err, http.ErrNotSupported) {
 			t.Errorf("Hijack: %v, want not supported", err)
 		}
@@ -420,9 +416,7 @@ func TestLeavingClientOnARealNetwork(t *testing.T) {
 		done <- err
 	}()
 	left("HTTP/2.0 0", cancel)
-	if err := receive(t, done, "end of the request"); err == nil {
-		t.Error("the request that was cancelled got an answer")
-	}
+	tested.Want(t, "the cancelled request got an answer", receive(t, done, "end of the request") == nil, false)
 	permit.Release()
 	idle(t, l)
 }

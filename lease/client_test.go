@@ -105,9 +105,7 @@ func TestClientGivesUpFirst(t *testing.T) {
 					t.Error(err)
 				}
 				tested.Want(t, "cause", context.Cause(l.Context()), l.Err())
-				if err := l.Unlock(t.Context()); !errors.Is(err, ErrCutOff) {
-					t.Error(err)
-				}
+				tested.Is(t, "Unlock", l.Unlock(t.Context()), ErrCutOff)
 			})
 		}
 	}
@@ -127,9 +125,7 @@ func TestClientUnlockAfterLoss(t *testing.T) {
 			t.Error("a lost lease is given back before its holder has stopped")
 		}
 		for range 2 {
-			if err := l.Unlock(t.Context()); !errors.Is(err, ErrLost) {
-				t.Error(err)
-			}
+			tested.Is(t, "Unlock", l.Unlock(t.Context()), ErrLost)
 		}
 		if tokens, _ := holders(t, w.servers["a"], "A"); len(tokens) != 0 {
 			t.Error("Unlock leaves the lock with the server")
@@ -146,9 +142,8 @@ func TestClientAfterAStop(t *testing.T) {
 	}
 	inWorld(t, mutex("A"), func(t *testing.T, w *world) {
 		l := locked(t, t.Context(), w.client(), "A")
-		if stop(l); !errors.Is(l.Err(), ErrCutOff) {
-			t.Errorf("right after a stop: %v", l.Err())
-		}
+		stop(l)
+		tested.Is(t, "right after a stop", l.Err(), ErrCutOff)
 	})
 	inWorld(t, mutex("A"), func(t *testing.T, w *world) {
 		l := locked(t, t.Context(), w.client(), "A")
@@ -189,9 +184,7 @@ func TestClientBroken(t *testing.T) {
 			t.Error(outer.Err())
 		}
 		again := locked(t, outer.Context(), c, inner.Name())
-		if err := inner.Unlock(t.Context()); !errors.Is(err, ErrBroken) {
-			t.Error(err)
-		}
+		tested.Is(t, "Unlock", inner.Unlock(t.Context()), ErrBroken)
 		time.Sleep(time.Minute)
 		if lost(again) {
 			t.Error("a lock that was broken once is lost again")
@@ -210,9 +203,8 @@ func TestClientRestoreRefused(t *testing.T) {
 		w.config = mutex("B")
 		w.start("a", ServerOptions{})
 		<-l.Lost()
-		if err := l.Err(); !errors.Is(err, ErrLost) || !errors.Is(err, ErrUnknownSemaphore) {
-			t.Error(err)
-		}
+		tested.Is(t, "the end", l.Err(), ErrLost)
+		tested.Is(t, "the end", l.Err(), ErrUnknownSemaphore)
 	})
 }
 
@@ -520,9 +512,7 @@ func TestClientAnotherAnswerToHeartbeats(t *testing.T) {
 			w.start("a", ServerOptions{}) // which knows nothing
 			w.behindAProxy(path, loginPage)
 			time.Sleep(time.Minute)
-			if err := l.Err(); !errors.Is(err, ErrCutOff) {
-				t.Errorf("%s: %v", path, err)
-			}
+			tested.Is(t, path, l.Err(), ErrCutOff)
 		})
 	}
 }

@@ -282,9 +282,7 @@ func TestCloseLeavesNothingBehind(t *testing.T) {
 			"Lead": s.Lead(Tokens{1, 2}, time.Time{}), "Extend": s.Extend(time.Time{}),
 			"AddTokens": s.AddTokens(Tokens{}),
 		} {
-			if !errors.Is(err, ErrClosed) {
-				t.Errorf("%s: error %v, want %v", name, err, ErrClosed)
-			}
+			tested.Is(t, name, err, ErrClosed)
 		}
 		if st := s.Stats(); st.Leads || st.Peers != 0 {
 			t.Errorf("statistics are %+v, want none", st)

@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"math/big"
 	mathrand "math/rand/v2"
@@ -39,6 +40,14 @@ func Want[T comparable](t TB, what string, got, wanted T) {
 	t.Helper()
 	if got != wanted {
 		t.Errorf("%s: got %v, want %v", what, got, wanted)
+	}
+}
+
+// Is fails the test unless an error is the wanted one.
+func Is(t TB, what string, err, wanted error) {
+	t.Helper()
+	if !errors.Is(err, wanted) {
+		t.Errorf("%s: error %v, want %v", what, err, wanted)
 	}
 }
 

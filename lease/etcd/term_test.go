@@ -525,9 +525,7 @@ func TestEndHandsOver(t *testing.T) {
 			t.Errorf("b sends to %q, c to %q; %d have led", b.leader, c.leader, j.leads)
 		}
 		a.leave()
-		if err := <-a.ended; !errors.Is(err, context.Canceled) {
-			t.Errorf("Run returned %v", err)
-		}
+		tested.Is(t, "Run", <-a.ended, context.Canceled)
 		a.ended <- nil
 		wants(t, j, b)
 		if !j.follows(a.judged, "") || !j.follows(c.judged, "http://b") {
@@ -735,9 +733,7 @@ func TestUnfit(t *testing.T) {
 		b.judged.j.set(func() { b.unfit = no })
 		a.leave()
 		wants(t, j, c)
-		if err := <-b.ended; !errors.Is(err, no) {
-			t.Errorf("Run returned %v", err)
-		}
+		tested.Is(t, "Run", <-b.ended, no)
 		b.ended <- nil
 	})
 }
