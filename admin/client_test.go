@@ -139,9 +139,8 @@ func everyMethod(t *testing.T, c *Client, api *quotient.Limiter) {
 		p.Field != "in_flight" || p.Value != "-1" || p.Range == "" || errors.Is(err, ErrConflict) {
 		t.Errorf("a bad limit: %v", err)
 	}
-	if _, err = c.Limiter(ctx, ""); err == nil {
-		t.Error("no name, and one of two limiters")
-	}
+	_, err = c.Limiter(ctx, "")
+	tested.Not(t, err == nil, "no name, and one of two limiters")
 	if _, err = c.Keys(ctx, "none", 5); !errors.As(err, &p) || p.Status != 404 || p.Field != "limiter" {
 		t.Errorf("no such limiter: %v", err)
 	}
@@ -256,9 +255,7 @@ func TestTokensFollowNoRedirection(t *testing.T) {
 		p.Status != http.StatusTemporaryRedirect || len(asked) != 0 {
 		t.Errorf("%v, and %d requests went elsewhere", err, len(asked))
 	}
-	if theirs.CheckRedirect != nil {
-		t.Error("the caller's client was changed")
-	}
+	tested.Not(t, theirs.CheckRedirect != nil, "the caller's client was changed")
 }
 
 // TestClientOfBinaryKeys: keys that are not UTF-8 arrive whole, both ways, and no two become one.
@@ -284,9 +281,7 @@ func TestClientOfBinaryKeys(t *testing.T) {
 		t.Errorf("%+v, %v", hot, err)
 	}
 	for _, use := range hot.Keys {
-		if !slices.Contains(keys, use.Key) {
-			t.Errorf("%q is no key", use.Key)
-		}
+		tested.Not(t, !slices.Contains(keys, use.Key), "%q is no key", use.Key)
 	}
 	s, err := c.Limiter(t.Context(), "api")
 	if all, err2 := c.State(t.Context()); err != nil || err2 != nil ||
@@ -312,7 +307,7 @@ func TestListenAndServe(t *testing.T) {
 		}
 	}
 	for _, addr := range []string{"0.0.0.0:0", "nowhere"} {
-		tested.Want(t, addr+": it has served", h.ListenAndServe(t.Context(), addr) == nil, false)
+		tested.Not(t, h.ListenAndServe(t.Context(), addr) == nil, "%s: it has served", addr)
 	}
 	addr := tested.FreeAddr(t)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -214,9 +214,7 @@ func TestRefusalsAtTheDoorAreLogged(t *testing.T) {
 		rec := tt.req.send(t, mount(t, newLimiter(t), Token(secret), ReadOnlyToken(looker),
 			Logger(slog.New(slog.NewTextHandler(&out, nil)))))
 		for _, want := range tt.wants {
-			if !strings.Contains(out.String(), want) {
-				t.Errorf("logged %s, want %s", out.String(), want)
-			}
+			tested.Not(t, !strings.Contains(out.String(), want), "logged %s, want %s", out.String(), want)
 		}
 		if rec.Code != tt.code || rec.Header().Get("Connection") != "close" {
 			t.Errorf("%d with %v, want %d and the end of the connection", rec.Code, rec.Header(), tt.code)
@@ -286,7 +284,7 @@ func TestZeroHandler(t *testing.T) {
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	tested.Want(t, "it serves", h.Serve(t.Context(), l) == nil, false)
+	tested.Not(t, h.Serve(t.Context(), l) == nil, "it serves")
 }
 
 // selfSigned is a certificate for both ends of a connection, and the pool that trusts it.

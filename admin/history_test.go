@@ -50,9 +50,7 @@ func TestHistoryIsOfTheLastTwoMinutes(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		got := historyOf(t, h)
-		if !slices.Equal(got.AgeSeconds, []float64{2.5, 1.5, 0.5}) {
-			t.Errorf("ages are %v", got.AgeSeconds)
-		}
+		tested.Not(t, !slices.Equal(got.AgeSeconds, []float64{2.5, 1.5, 0.5}), "ages are %v", got.AgeSeconds)
 		api := got.Limiters["api"]
 		if !slices.Equal(api.Admitted, []float64{4, 10, 0}) ||
 			!slices.Equal(api.Refused["rate"], []float64{0, 2, 0}) ||
@@ -111,18 +109,12 @@ func TestHistoryStartsAndEnds(t *testing.T) {
 			tested.Want(t, "a timer for the samples that are kept", h.api.samples.timer != nil, h.api.samples.of != nil)
 			return h.api.samples.timer != nil
 		}
-		if runs() {
-			t.Error("it runs before there is a reader")
-		}
+		tested.Not(t, runs(), "it runs before there is a reader")
 		get("/state").send(t, h)
 		time.Sleep(sampleAfter)
-		if !runs() {
-			t.Error("it ended too early")
-		}
+		tested.Not(t, !runs(), "it ended too early")
 		time.Sleep(2 * time.Second)
-		if runs() {
-			t.Error("it did not end")
-		}
+		tested.Not(t, runs(), "it did not end")
 		end := h.api.samples.serve()
 		time.Sleep(time.Hour)
 		if got := historyOf(t, h); !runs() || len(got.AgeSeconds) != 120 {
@@ -130,13 +122,9 @@ func TestHistoryStartsAndEnds(t *testing.T) {
 		}
 		other := h.api.samples.serve()
 		end()
-		if !runs() {
-			t.Error("it ended with the first of two servers")
-		}
+		tested.Not(t, !runs(), "it ended with the first of two servers")
 		other()
-		if runs() {
-			t.Error("it goes on after the last server")
-		}
+		tested.Not(t, runs(), "it goes on after the last server")
 		get("/state").send(t, h)
 		time.Sleep(1500 * time.Millisecond)
 		tested.Want(t, "samples of a new reader", len(historyOf(t, h).AgeSeconds), 1)

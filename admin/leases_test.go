@@ -153,9 +153,7 @@ func TestBreakLease(t *testing.T) {
 		fmt.Sprint("old.token=", bigToken), "old.since=", "old.expires=",
 		"new=none", `by="token 1"`, "from=127.0.0.1:50000",
 	} {
-		if !strings.Contains(line, want) {
-			t.Errorf("no %s in the log: %s", want, line)
-		}
+		tested.Not(t, !strings.Contains(line, want), "no %s in the log: %s", want, line)
 	}
 	out.Reset()
 	again := decode[Problem](t, r.send(t, h))
@@ -213,9 +211,7 @@ func TestAttackLeaseRequests(t *testing.T) {
 	} {
 		rec := tt.r.send(t, h)
 		size := rec.Body.Len()
-		if bytes.ContainsAny(rec.Body.Bytes(), "<>&") {
-			t.Errorf("%s: markup: %s", name, rec.Body)
-		}
+		tested.Not(t, bytes.ContainsAny(rec.Body.Bytes(), "<>&"), "%s: markup: %s", name, rec.Body)
 		if p := decode[Problem](t, rec); p.Status != tt.status || p.Field != tt.field || size > 1000 {
 			t.Errorf("%s: %+v in %d bytes, want %d of %s", name, p, size, tt.status, tt.field)
 		}

@@ -42,9 +42,7 @@ func TestDocumentHasTheRoutes(t *testing.T) {
 	}
 	slices.Sort(served)
 	slices.Sort(written)
-	if !slices.Equal(served, written) {
-		t.Errorf("served  %v\nwritten %v", served, written)
-	}
+	tested.Not(t, !slices.Equal(served, written), "served  %v\nwritten %v", served, written)
 }
 
 // TestDocumentsExamples: each example keeps to the schema beside it, and each example of a request is one
@@ -78,9 +76,7 @@ func TestDocumentsExamples(t *testing.T) {
 		walk(path, item)
 	}
 	walk("responses", c.at(c.root, "components", "responses"))
-	if examples < 32 {
-		t.Errorf("only %d examples", examples)
-	}
+	tested.Not(t, examples < 32, "only %d examples", examples)
 }
 
 func TestDocumentsRequestsAreAccepted(t *testing.T) {

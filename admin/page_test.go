@@ -105,9 +105,7 @@ func TestPageIsComplete(t *testing.T) {
 		for _, name := range imported.FindAllStringSubmatch(string(file.body), -1) {
 			asked = append(asked, "/assets/"+name[1])
 		}
-		if file.contentType == "" {
-			t.Errorf("%s has no content type", path)
-		}
+		tested.Not(t, file.contentType == "", "%s has no content type", path)
 	}
 	for _, path := range asked {
 		if _, found := pageFiles()[path]; !found {
@@ -115,9 +113,7 @@ func TestPageIsComplete(t *testing.T) {
 		}
 	}
 	for path := range pageFiles() {
-		if !slices.Contains(asked, path) {
-			t.Errorf("nothing asks for %s", path)
-		}
+		tested.Not(t, !slices.Contains(asked, path), "nothing asks for %s", path)
 	}
 	names, err := fs.Glob(assets, "assets/*")
 	if err != nil || len(names) != len(pageFiles()) {

@@ -82,9 +82,7 @@ func crowd(t *testing.T, addr string, n int, act func(net.Conn)) (leave func()) 
 		})
 	}
 	comers.Wait()
-	if len(conns) < n/2 {
-		t.Errorf("only %d strangers came", len(conns))
-	}
+	tested.Not(t, len(conns) < n/2, "only %d strangers came", len(conns))
 	leave = func() {
 		for _, conn := range conns {
 			_ = conn.Close()

@@ -361,9 +361,7 @@ func TestAttackConcurrentWriters(t *testing.T) {
 			add(seen)
 		}
 	})
-	if len(won)+conflicts != writers*(rounds+1) {
-		t.Errorf("%d won and %d conflicts", len(won), conflicts)
-	}
+	tested.Not(t, len(won)+conflicts != writers*(rounds+1), "%d won and %d conflicts", len(won), conflicts)
 	t.Logf("%d won, %d conflicts", len(won), conflicts)
 	last := chain(t, first.ETag, won)
 	end, err := c.Limiter(t.Context(), "api")
@@ -400,9 +398,7 @@ func chain(t *testing.T, tag string, writes []write) string {
 	}
 	for range writes {
 		to, ok := next[tag]
-		if !ok {
-			t.Errorf("the chain ends at %s", tag)
-		}
+		tested.Not(t, !ok, "the chain ends at %s", tag)
 		tag = to
 	}
 	return tag

@@ -130,9 +130,8 @@ func TestLeavingClientIsNoticed(t *testing.T) {
 			g.waiting(t, 1)
 			_ = c.Close()
 			g.waiting(t, 0)
-			if g.over(t); g.served > 0 {
-				t.Error("the handler ran for a client that had left")
-			}
+			g.over(t)
+			tested.Not(t, g.served > 0, "the handler ran for a client that had left")
 		})
 	}
 }

@@ -184,9 +184,7 @@ func TestPlanBy(t *testing.T) {
 							}
 						}
 						asks := l.Stats().Refused[quotient.ReasonBadRequest]
-						if tt.unknown != (asks >= uint64(tt.served)) {
-							t.Errorf("%q: %d asks of no known plan", tt.plan, asks)
-						}
+						tested.Not(t, tt.unknown != (asks >= uint64(tt.served)), "%q: %d asks of no known plan", tt.plan, asks)
 						idle(t, l)
 					})
 				}

@@ -104,9 +104,7 @@ func (s *spy) learned(t testing.TB, want ...policy.Feedback) {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !slices.Equal(s.heard, want) {
-		t.Errorf("the policy got %v, want %v", s.heard, want)
-	}
+	tested.Not(t, !slices.Equal(s.heard, want), "the policy got %v, want %v", s.heard, want)
 	s.heard = nil
 }
 

@@ -282,9 +282,7 @@ func TestZoo(t *testing.T) {
 }
 
 func visit(t *testing.T, all []exhibit) {
-	if len(all) < leastZoo {
-		t.Errorf("%d exhibits, want at least %d", len(all), leastZoo)
-	}
+	tested.Not(t, len(all) < leastZoo, "%d exhibits, want at least %d", len(all), leastZoo)
 	seen := map[string]string{}
 	for _, e := range all {
 		resp := &http.Response{StatusCode: e.status, Header: e.header, Body: newBody(e.body)}

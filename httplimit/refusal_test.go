@@ -55,9 +55,7 @@ func checkRefusal(t *testing.T, w *httptest.ResponseRecorder, status int, retryA
 	for _, rule := range p["violated-policies"].([]any) {
 		rules = append(rules, rule.(string))
 	}
-	if !slices.Equal(rules, violated) {
-		t.Errorf("violated-policies %q, want %q", rules, violated)
-	}
+	tested.Not(t, !slices.Equal(rules, violated), "violated-policies %q, want %q", rules, violated)
 }
 
 func TestRefusalWithoutARule(t *testing.T) {

@@ -128,9 +128,7 @@ func TestClientLeavesAWait(t *testing.T) {
 				elapsed(t, start, time.Second)
 			}
 		}
-		if !slices.Equal(why, make([]quotient.Decision, 9)) {
-			t.Errorf("told of %v", why)
-		}
+		tested.Not(t, !slices.Equal(why, make([]quotient.Decision, 9)), "told of %v", why)
 		held.Release()
 		idle(t, l)
 	})
@@ -340,9 +338,7 @@ func TestOnWaited(t *testing.T) {
 				t.Errorf("%s: panic with %v", tt.second.URL, value)
 			}
 			time.Sleep(time.Minute)
-			if !slices.Equal(got, tt.want) {
-				t.Errorf("got %q, want %q", got, tt.want)
-			}
+			tested.Not(t, !slices.Equal(got, tt.want), "got %q, want %q", got, tt.want)
 			idle(t, l)
 		}
 	})

@@ -186,9 +186,7 @@ func TestClientBroken(t *testing.T) {
 		again := locked(t, outer.Context(), c, inner.Name())
 		tested.Is(t, "Unlock", inner.Unlock(t.Context()), ErrBroken)
 		time.Sleep(time.Minute)
-		if lost(again) {
-			t.Error("a lock that was broken once is lost again")
-		}
+		tested.Not(t, lost(again), "a lock that was broken once is lost again")
 		unlock(t, again)
 		_, err = s.Break(outer.session.id, "A", outer.Token())
 		must(t, err)
@@ -327,9 +325,7 @@ func FuzzClientAnswer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, status int, text, grace, token, broken string) {
 		err := wireError(status, text)
 		if answer := (*AnswerError)(nil); errors.As(err, &answer) {
-			if len(answer.Text) > maxErrorText {
-				t.Errorf("%d bytes are shown", len(answer.Text))
-			}
+			tested.Not(t, len(answer.Text) > maxErrorText, "%d bytes are shown", len(answer.Text))
 		} else if strings.TrimSpace(text) != err.Error() || temporary(err) {
 			t.Errorf("%q is %v", text, err)
 		}
@@ -451,9 +447,7 @@ func TestClientGrantWithoutContact(t *testing.T) {
 		time.Sleep(time.Minute)
 		giveBack(t, s, 1, "A")
 		time.Sleep(10 * time.Second)
-		if g.ended() {
-			t.Error("a lease without contact is given out")
-		}
+		tested.Not(t, g.ended(), "a lease without contact is given out")
 		silent.Store(false)
 		<-g.done
 		if g.err != nil || g.got.Err() != nil {

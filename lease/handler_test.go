@@ -129,9 +129,7 @@ func TestRestoreBeyondTheMaximumIsLogged(t *testing.T) {
 	var log bytes.Buffer
 	s := served(t, lease.Config{}, lease.ServerOptions{Log: slog.New(slog.NewTextHandler(&log, nil))})
 	sent(s, "POST", "/restore", `{"expires_in":"5m","peer_id":41,"acquired":{"C":5}}`)
-	if log.Len() > 0 {
-		t.Errorf("logged within the maximum: %s", &log)
-	}
+	tested.Not(t, log.Len() > 0, "logged within the maximum: %s", &log)
 	sent(s, "POST", "/restore", `{"expires_in":"5m","peer_id":42,"acquired":{"C":1}}`)
 	for _, want := range []string{"beyond", "peer=42", "[C]"} {
 		if got := log.String(); !strings.Contains(got, want) {

@@ -201,9 +201,7 @@ func TestBlockedRequestsOfOnePeerAreBounded(t *testing.T) {
 		}
 		tested.Want(t, "the outcome of another peer's", blocks(t, s, 3, "A", 1, time.Second).outcome(), "blocked")
 		all[0].cancel()
-		if !all[0].ended() {
-			t.Error("the cancelled one has not ended")
-		}
+		tested.Not(t, !all[0].ended(), "the cancelled one has not ended")
 		all[0] = blocks(t, s, 2, "A", 1, time.Minute)
 		giveBack(t, s, 1, "A")
 		for i, b := range all {
@@ -274,9 +272,7 @@ func TestCloseLeavesNothingBehind(t *testing.T) {
 		b := blocks(t, s, 2, "A", 1, time.Hour)
 		s.Close()
 		s.Close()
-		if s.timer.Stop() {
-			t.Error("the timer still runs")
-		}
+		tested.Not(t, s.timer.Stop(), "the timer still runs")
 		tested.Want(t, "the blocked request", b.outcome(), ErrClosed.Error())
 		for name, err := range map[string]error{
 			"Lead": s.Lead(Tokens{1, 2}, time.Time{}), "Extend": s.Extend(time.Time{}),
@@ -335,17 +331,12 @@ func TestSelfFencing(t *testing.T) {
 				must(t, s.Extend(until))
 				time.Sleep(time.Minute - 1)
 				s.timer.Stop() // as if the process had been stopped
-				if !look.leads(s) {
-					t.Error("it does not lead, before its time has passed")
-				}
+				tested.Not(t, !look.leads(s), "it does not lead, before its time has passed")
 				must(t, s.Extend(until))
 				s.timer.Stop()
-				if time.Sleep(time.Nanosecond); look.leads(s) {
-					t.Error("it leads, though its time has passed")
-				}
-				if s.table != nil {
-					t.Error("it still has peers")
-				}
+				time.Sleep(time.Nanosecond)
+				tested.Not(t, look.leads(s), "it leads, though its time has passed")
+				tested.Not(t, s.table != nil, "it still has peers")
 			})
 		})
 	}
@@ -580,10 +571,7 @@ func TestPassed(t *testing.T) {
 		tested.Want(t, fmt.Sprintf("%v at %v", row.at, row.now), passed(row.at, row.now), row.want)
 	}
 	s := &session{client: &Client{ExpiresIn: time.Hour}, renewed: time.Now()}
-	if s.stale() {
-		t.Error("a session that was just renewed is stale")
-	}
-	if s.renewed = asleep(s.renewed, 54*time.Minute); !s.stale() {
-		t.Error("a client whose machine slept believes in its leases")
-	}
+	tested.Not(t, s.stale(), "a session that was just renewed is stale")
+	s.renewed = asleep(s.renewed, 54*time.Minute)
+	tested.Not(t, !s.stale(), "a client whose machine slept believes in its leases")
 }

@@ -65,9 +65,7 @@ func numbersMove(p *tab, s *service) {
 	p.until("the queue is full", `$("#limiter-jobs .charts").innerText.includes("queue full")`)
 	p.scroll("search")
 	p.until("upstream answers 429", `$$("#limiter-search .chart").at(-1).querySelector("svg").getAttribute("aria-label").match(/highest [1-9]/)`)
-	if s.search.Stats().Throttled == 0 {
-		p.t.Error("the upstream never answered 429")
-	}
+	tested.Not(p.t, s.search.Stats().Throttled == 0, "the upstream never answered 429")
 	p.until("the fleet is shown", `$(".pool").words.includes("3 replicas all limiters This one number 2 Source configured")`)
 	p.until("rules are shown", `$("#limiter-api table").words.match(/requests 300\/s 100\/s 20 in-flight 40 slots 1[34] slots/)`)
 	p.until("a rate of minutes stays one", `$("#limiter-jobs table").words.includes("starts 3,600/min 1,200/min 2")`)
@@ -193,14 +191,10 @@ func resetKey(p *tab, s *service) {
 	p.explainKey("debtor")
 	p.click("dialog[open]", "Reset this key")
 	p.until("old and new are shown", compared+`?.match(/Key debtor unchanged Remembered yes unchanged rare 0 left, full in .* → as of a key never seen In flight 0 unchanged Waiting 0 unchanged/)`)
-	if s.api.Check("debtor").OK {
-		p.t.Error("it was forgiven before the operator said so")
-	}
+	tested.Not(p.t, s.api.Check("debtor").OK, "it was forgiven before the operator said so")
 	p.click("dialog[open]", "Apply change")
 	p.until("the page says so", `!$("dialog[open]") && document.body.innerText.includes("Key \u2068debtor\u2069 starts fresh.")`)
-	if !s.api.Check("debtor", quotient.Weight(3)).OK {
-		p.t.Errorf("the key stands at %v", s.api.Explain("debtor"))
-	}
+	tested.Not(p.t, !s.api.Check("debtor", quotient.Weight(3)).OK, "the key stands at %v", s.api.Explain("debtor"))
 	must(p.t, s.api.Override("debtor", nil))
 }
 
@@ -264,9 +258,7 @@ func themeIsRemembered(p *tab, _ *service) {
 	p.until("the theme is remembered",
 		fmt.Sprintf(`%s === %q && $("#theme").textContent === "Theme: dark"`, ground, dark))
 	p.click("header", "Theme: dark")
-	if light == dark {
-		p.t.Errorf("light and dark are both %s", light)
-	}
+	tested.Not(p.t, light == dark, "light and dark are both %s", light)
 }
 
 func lostAndFound(p *tab, s *service) {

@@ -207,9 +207,7 @@ func keysThatAreNoText(p *tab) {
 	p.until("the old limit is shown", compared+`?.includes("deny everything → the limiter's own")`)
 	p.click("dialog[open]", "Apply change")
 	p.poll("the first is gone", func() bool { return !l.Explain("\x80").Overridden })
-	if !l.Explain("\x81").Overridden {
-		p.t.Error("the other one is gone too")
-	}
+	tested.Not(p.t, !l.Explain("\x81").Overridden, "the other one is gone too")
 	const overridden = `$$('#limiter-api button[aria-label^="Explain "]').filter((b) => b.closest("tr").innerText.includes("override"))`
 	p.until("one of the hottest keys has a limit of its own", overridden+".length === 1")
 	p.run(overridden + "[0].click()")
@@ -234,9 +232,7 @@ func closedWhileSending(p *tab) {
 	must(p.t, l.Override("x", &deny)) // another client
 	p.leaveAfter()
 	p.until("the refusal is said", `$("#notice").innerText.match(/^Turn dry run on for api on this replica .*: failed\. .*Nothing was changed by you\.$/)`)
-	if l.DryRun() {
-		p.t.Error("it was made")
-	}
+	tested.Not(p.t, l.DryRun(), "it was made")
 	p.calm("answer 412", "network error: Failed to load resource")
 }
 

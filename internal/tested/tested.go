@@ -43,6 +43,14 @@ func Want[T comparable](t TB, what string, got, wanted T) {
 	}
 }
 
+// Not fails the test where something holds that must not: the text says what.
+func Not(t TB, holds bool, format string, args ...any) {
+	t.Helper()
+	if holds {
+		t.Errorf(format, args...)
+	}
+}
+
 // Is fails the test unless an error is the wanted one.
 func Is(t TB, what string, err, wanted error) {
 	t.Helper()

@@ -643,9 +643,7 @@ func TestStoreIsAway(t *testing.T) {
 		a.set(func() { a.down, b.down, c.down = nil, nil, nil })
 		time.Sleep(longestPause)
 		synctest.Wait()
-		if j.now() == nil {
-			t.Error("no server leads")
-		}
+		tested.Not(t, j.now() == nil, "no server leads")
 	})
 }
 
@@ -701,9 +699,7 @@ func TestDeletedKey(t *testing.T) {
 		w.mu.Unlock()
 		wants(t, j, b)
 		time.Sleep(time.Second)
-		if !j.follows(a.judged, "http://b") {
-			t.Errorf("a sends to %q", a.leader)
-		}
+		tested.Not(t, !j.follows(a.judged, "http://b"), "a sends to %q", a.leader)
 		j.wrong = nil // that two lead for an instant is the doing of the one who deletes
 	})
 }
@@ -748,9 +744,7 @@ func TestForeignValue(t *testing.T) {
 		a := w.join(t, j, "a")
 		time.Sleep(time.Minute)
 		wants(t, j, nil)
-		if !j.follows(a.judged, "") {
-			t.Errorf("a sends to %q", a.leader)
-		}
+		tested.Not(t, !j.follows(a.judged, ""), "a sends to %q", a.leader)
 		a.leave()
 	})
 }

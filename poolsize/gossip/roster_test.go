@@ -100,9 +100,7 @@ func TestCutOff(t *testing.T) {
 	before := a.Count()
 	cut := quotient.Pool{Replicas: 4}
 	a.Is(cut)
-	if a.Least(before) < 3 {
-		t.Errorf("it has counted %d", a.Least(before))
-	}
+	tested.Not(t, a.Least(before) < 3, "it has counted %d", a.Least(before))
 	a.says("of 4 replicas 3 have died")
 	tested.Want(t, "the age of the sums", a.Stats().Age, never)
 	must(t, p.Process.Signal(syscall.SIGCONT))
@@ -258,7 +256,7 @@ func TestStreamBytesAreBounded(t *testing.T) {
 		return err
 	}
 	must(t, read(mostStreamBytes-1))
-	tested.Want(t, "too much is read", read(2) == nil, false)
+	tested.Not(t, read(2) == nil, "too much is read")
 	for _, s := range all {
 		must(t, s.Close())
 	}

@@ -38,9 +38,8 @@ func TestCrash(t *testing.T) {
 	must(t, p.Process.Signal(syscall.SIGCONT))
 	a.Wants(2, 1)
 	for range 10 {
-		if p.Says.Scan(); strings.HasPrefix(p.Says.Text(), "1 ") {
-			t.Errorf("the child says %q", p.Says.Text())
-		}
+		p.Says.Scan()
+		tested.Not(t, strings.HasPrefix(p.Says.Text(), "1 "), "the child says %q", p.Says.Text())
 	}
 	began := time.Now()
 	must(t, p.Process.Kill())
@@ -185,9 +184,7 @@ func TestDefaults(t *testing.T) {
 		got.Expiry != 10*time.Second || got.ResumeFor != 3*time.Minute {
 		t.Errorf("got %+v", got)
 	}
-	if !reflect.DeepEqual(good, &Source{Client: c, Fleet: "f"}) {
-		t.Error("the source was changed")
-	}
+	tested.Not(t, !reflect.DeepEqual(good, &Source{Client: c, Fleet: "f"}), "the source was changed")
 }
 
 // Failure mode 20: a store that takes everything in and never answers holds a command for a second.
@@ -218,9 +215,8 @@ func TestCommandIsBounded(t *testing.T) {
 			},
 		} {
 			began := time.Now()
-			if command(); time.Since(began) > time.Second {
-				t.Errorf("%s takes %v", name, time.Since(began))
-			}
+			command()
+			tested.Not(t, time.Since(began) > time.Second, "%s takes %v", name, time.Since(began))
 		}
 	})
 }

@@ -70,9 +70,7 @@ func TestMembers(t *testing.T) {
 		{{"a", 3}, {"a", 9}, {"m", 7}, {"z", 1}, {"q", 0}, {"r", 5}},
 	} {
 		n.SetMembers(0, ms)
-		if !slices.Equal(n.members, want) {
-			t.Errorf("%v: %v, want %v", ms, n.members, want)
-		}
+		tested.Not(t, !slices.Equal(n.members, want), "%v: %v, want %v", ms, n.members, want)
 	}
 	tested.Want(t, "sessions", n.session, 2)
 }
@@ -235,9 +233,7 @@ func TestRemovalBeforeItsValue(t *testing.T) {
 	}
 	b.take(t, 12*time.Second, a.post(12*time.Second))
 	b.post(13 * time.Second)
-	if b.table[name{gauge, "x"}] != nil {
-		t.Error("the key is kept although its removal has arrived")
-	}
+	tested.Not(t, b.table[name{gauge, "x"}] != nil, "the key is kept although its removal has arrived")
 }
 
 // TestOldValueAfterNew: of two packets the one that was sent last counts, whichever comes last.

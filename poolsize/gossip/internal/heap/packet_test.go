@@ -81,9 +81,7 @@ func TestBytes(t *testing.T) {
 		t.Logf("%s, bytes/s of the busiest node: %.0f at N = 15, %.0f at N = %d (%+.1f %%); mean of nodes "+
 			"with three edges: %.0f, %.0f (%+.1f %%)",
 			w.name, small, big, large, 100*(big/small-1), smallMean, bigMean, 100*(bigMean/smallMean-1))
-		if max(small, big) > w.most {
-			t.Errorf("%s: %.0f bytes/s, more than %.0f", w.name, max(small, big), w.most)
-		}
+		tested.Not(t, max(small, big) > w.most, "%s: %.0f bytes/s, more than %.0f", w.name, max(small, big), w.most)
 		if ratio := big / small; ratio > 1.05 || ratio < .95 && w.terms != nil {
 			t.Errorf("%s: %.3f times the bytes at N = %d", w.name, ratio, large)
 		}
@@ -128,7 +126,7 @@ func TestNoTermsBelowZero(t *testing.T) {
 	c := record{kind: ofGauge, num: 1, mask: 1, terms: Terms{-7}}
 	to, packet := forge(t, func(*header) {}, c.append(nil, "k"))
 	to.Say("k", Terms{3})
-	tested.Want(t, "it is received", to.Receive(5*time.Second, packet) == nil, false)
+	tested.Not(t, to.Receive(5*time.Second, packet) == nil, "it is received")
 	if got, _ := to.Sum(5*time.Second, "k"); got != (Terms{3}) {
 		t.Errorf("the sum is %v", got)
 	}
@@ -138,7 +136,7 @@ func TestNoTermsBelowZero(t *testing.T) {
 // ticks out.
 func TestPartBeforeTheFirstPacket(t *testing.T) {
 	to, packet := forge(t, func(h *header) { h.seq, h.part, h.parts, h.nodes = 1, 3, 4, 0 }, nil)
-	tested.Want(t, "it is received", to.Receive(5*time.Second, packet) == nil, false)
+	tested.Not(t, to.Receive(5*time.Second, packet) == nil, "it is received")
 }
 
 // pair is two nodes that know each other, and packets of the second for the first.
@@ -296,10 +294,10 @@ func TestReceiveRefuses(t *testing.T) {
 	a, b, packets := pair(t)
 	last := packets[len(packets)-1]
 	for cut := range last {
-		tested.Want(t, fmt.Sprintf("%d bytes of %d are received", cut, len(last)), a.Receive(0, last[:cut]) == nil, false)
+		tested.Not(t, a.Receive(0, last[:cut]) == nil, "%d bytes of %d are received", cut, len(last))
 	}
 	other := append([]byte{0x20}, last[1:]...)
-	tested.Want(t, "version 2 is received", a.Receive(0, other) == nil, false)
+	tested.Not(t, a.Receive(0, other) == nil, "version 2 is received")
 	before, age := a.count, a.Stats(0).Age
 	for _, p := range packets {
 		tested.Want(t, "Receive", a.Receive(0, p), nil)
