@@ -115,7 +115,7 @@ cover: ## require COVER_MIN (90) percent coverage of each package in COVER
 fleet: ## run the example fleet
 	go run ./examples/fleet
 
-chaos: ## run a fleet under faults for CHAOS (10m): processes, sources, a Redis Cluster; and one that gossips
+chaos: ## run a fleet under faults for CHAOS (10m): processes, sources; and one that gossips
 	go run ./bench/chaos -duration $(CHAOS)
 	go run ./bench/chaos -duration $(CHAOS) -gossip
 

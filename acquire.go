@@ -384,8 +384,7 @@ func (s *shard) waitAndUnlock(
 	return p, nil
 }
 
-// admitted calls the OnAdmit hook, if there is one, with how long a caller waited and how much of that was
-// overhead.
+// admitted calls the OnAdmit hook, if there is one, with how long a caller waited and how much of that was overhead.
 func (l *Limiter) admitted(key string, arrived, due time.Duration, p Permit) {
 	if l.onAdmit != nil {
 		l.tellAdmitted(key, arrived, due, p)
@@ -588,8 +587,7 @@ func (s *shard) countAdmission(g *gate) {
 	}
 }
 
-// stops counts a call that has been refused, and reports whether it stays refused: a dry run admits it all
-// the same.
+// stops counts a call that has been refused, and reports whether it stays refused: a dry run admits it all the same.
 func (s *shard) stops(v verdict) bool {
 	if s.l.dry.Load() {
 		s.admitDry(v.reason)

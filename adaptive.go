@@ -222,11 +222,10 @@ func (p *pacer) observe(f *policy.Feedback, u *usage, at time.Duration, r *rule,
 	p.apply(at, p.ctrl.Next(s, r.boundsAt(at)), r)
 }
 
-// blame returns the controller that gets a refusal, one of those that the request has taken from: an
-// upstream answers "429" and not for want of what. If the feedback has quotas, it is the controller whose
-// quota is the nearest to its end. Otherwise it is the one that last held calls back, since it was probing,
-// or else the controller of requests. A controller that the request has taken nothing from could not hold
-// the next one back. See docs/decisions.md, 20.
+// blame returns the controller that gets a refusal, one of those that the request has taken from: an upstream answers
+// "429" and not for want of what. If the feedback has quotas, it is the controller whose quota is the nearest to its
+// end. Otherwise it is the one that last held calls back, since it was probing, or else the controller of requests. A
+// controller that the request has taken nothing from could not hold the next one back. See docs/decisions.md, 20.
 func (l *learned) blame(f *policy.Feedback, u *usage, ctrls []*rule) int {
 	nearest, least := -1, 0.0
 	for i, r := range ctrls {
@@ -244,9 +243,8 @@ func (l *learned) blame(f *policy.Feedback, u *usage, ctrls []*rule) int {
 	return max(nearest, 0)
 }
 
-// advance brings the controllers up to now. It forgets what is due, and asks a controller again whose pace
-// has expired. A call comes with the policy, and may start a controller. A mere look comes with nil, and
-// starts none.
+// advance brings the controllers up to now. It forgets what is due, and asks a controller again whose pace has
+// expired. A call comes with the policy, and may start a controller. A mere look comes with nil, and starts none.
 func (l *learned) advance(at time.Duration, st *setting, p policy.Policy) {
 	if l.over(at) && l.firstExpiry() > 0 {
 		// A controller with a clock needs no feedback: admissions keep it.
@@ -262,9 +260,8 @@ func (l *learned) advance(at time.Duration, st *setting, p policy.Policy) {
 	}
 }
 
-// maxMissed bounds how often a controller is asked for paces that have expired while its key had no call. It
-// is more than the seconds after which all is forgotten. Beyond it the controller is called once more, for
-// now.
+// maxMissed bounds how often a controller is asked for paces that have expired while its key had no call. It is more
+// than the seconds after which all is forgotten. Beyond it the controller is called once more, for now.
 const maxMissed = 1024
 
 // renew calls the controllers whose pace has expired, once for each expiry.
@@ -322,9 +319,8 @@ func (l *learned) forget(ctrls []*rule) {
 	l.due, l.last = 0, 0
 }
 
-// takeNow takes n requests from the first bucket and from those of the controllers, and reports whether it
-// did. All must have them, no controller may pause, no pace may have expired, and nothing may be due to be
-// forgotten.
+// takeNow takes n requests from the first bucket and from those of the controllers, and reports whether it did. All
+// must have them, no controller may pause, no pace may have expired, and nothing may be due to be forgotten.
 func (l *learned) takeNow(at time.Duration, b *meter.Bucket, f *meter.Fill, n float64) bool {
 	if l.over(at) {
 		return false
@@ -378,9 +374,8 @@ func (l *learned) start(old []pacer, was *setting, st *setting) {
 	}
 }
 
-// pacerBurst is how many seconds of its rate a pacing bucket holds where the controller sets nothing, and at
-// least one event. It is enough to even out the jitter of timers, and so little that a new rate shows at
-// once.
+// pacerBurst is how many seconds of its rate a pacing bucket holds where the controller sets nothing, and at least
+// one event. It is enough to even out the jitter of timers, and so little that a new rate shows at once.
 const pacerBurst = 0.1
 
 // heldWeight is what one more request counts in the mean time that requests hold a slot. That is a mean over
@@ -395,9 +390,8 @@ const maxPause = time.Hour
 // called without end.
 const minPace = time.Millisecond
 
-// pacer is the resource of what a controller governs: the controller, and the bucket that paces it. That is
-// events of one unit, or slots, each of which is taken for as long as a request holds it. See
-// docs/decisions.md, 20.
+// pacer is the resource of what a controller governs: the controller, and the bucket that paces it. That is events of
+// one unit, or slots, each of which is taken for as long as a request holds it. See docs/decisions.md, 20.
 type pacer struct {
 	meter.Bucket
 	meter.Fill                    // of the bucket: what the pace makes of it
@@ -410,8 +404,7 @@ type pacer struct {
 	pausedUntil time.Duration     // nothing passes before it; 0: no such instant
 	heldBack    bool              // it has held a call back since the controller was last asked
 
-	// expires is when the pace does: the next call then asks the controller. Below 0 it is from the start; 0
-	// is never.
+	// expires is when the pace does: the next call then asks the controller. Below 0 it is from the start; 0 is never.
 	expires time.Duration
 	// cut is when the bucket was last made smaller, slower or new: what was taken before does not come back.
 	cut time.Duration
@@ -427,8 +420,7 @@ func (r *rule) startPacer(at time.Duration, full bool) pacer {
 	return p
 }
 
-// setPace changes the pace, and with it the fill rate and the size. Tokens that are there stay, up to the new
-// size.
+// setPace changes the pace, and with it the fill rate and the size. Tokens that are there stay, up to the new size.
 func (p *pacer) setPace(at time.Duration, pace float64) {
 	p.pace = pace
 	f := p.paced()
@@ -445,8 +437,7 @@ func (p *pacer) setPace(at time.Duration, pace float64) {
 	p.Fill = f
 }
 
-// paced is how the bucket fills at the pace. While the time that slots are held is unknown, only their number
-// counts.
+// paced is how the bucket fills at the pace. While the time that slots are held is unknown, only their number counts.
 func (p *pacer) paced() meter.Fill {
 	size := max(1, min(p.pace/p.held, maxEvents)*p.saved)
 	return meter.Fill{Interval: max(float64(time.Second)*p.held/p.pace, float64(time.Second)/maxEvents), Size: size}

@@ -303,8 +303,7 @@ func (s *shard) forgetUnits(old, now []string) {
 	}
 }
 
-// wake asks the heads of all queues again. Under a stricter setting it first looks for waiters that it
-// refuses.
+// wake asks the heads of all queues again. Under a stricter setting it first looks for waiters that it refuses.
 func (l *Limiter) wake(s *shard, stricter bool) {
 	s.mu.Lock()
 	gates := make([]*gate, 0, len(s.waiting))
@@ -429,8 +428,7 @@ func (g *gate) sync() {
 	}
 }
 
-// apply puts the gate under st, which follows the setting that it is under, at the instant st came into
-// force.
+// apply puts the gate under st, which follows the setting that it is under, at the instant st came into force.
 func (g *gate) apply(st *setting) {
 	g.advance(st.at, nil)
 	if st.begins {

@@ -351,8 +351,7 @@ func (g *gate) usage(now meter.Instant) fairshare.Seen {
 	return seen
 }
 
-// A key that was held back wants more if it has used so much of what it may. A few events of a rate prove
-// too little.
+// A key that was held back wants more if it has used so much of what it may. A few events of a rate prove too little.
 const (
 	mostPart  = 0.8
 	fewEvents = 2

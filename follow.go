@@ -87,9 +87,8 @@ func isSteady(src Source) bool {
 	return ok
 }
 
-// fallsBack reports whether there is something to fall back to when hints have grown old: a configured pool,
-// or a controller that does without one. The default of one replica is neither, and would be the whole
-// limit.
+// fallsBack reports whether there is something to fall back to when hints have grown old: a configured pool, or a
+// controller that does without one. The default of one replica is neither, and would be the whole limit.
 func (o *options) fallsBack() bool { return o.sized || o.learns && o.beyond }
 
 // stops reports whether nothing is admitted when hints have grown old.

@@ -121,11 +121,6 @@ func (g *gate) extend() *extension {
 	return g.ext
 }
 
-// rests reports whether the extension has nothing that must be kept.
-func (x *extension) rests() bool {
-	return len(x.rest)+len(x.plans)+len(x.expiring) == 0 && x.learned == nil && x.queue.len == 0
-}
-
 // waited reports whether callers wait.
 func (g *gate) waited() bool { return g.ext != nil && g.ext.queue.len > 0 }
 
@@ -417,9 +412,8 @@ func (g *gate) ruleOf(v verdict) *rule {
 	return nil
 }
 
-// decision puts a verdict on a call into words, behind what has been promised. It also returns how far the next
-// turn is from that of the call, or 0 if that is not known. The share of a counted rule is what its window allows
-// now.
+// decision puts a verdict on a call into words, behind what has been promised. It also returns how far the next turn
+// is from that of the call, or 0 if that is not known. The share of a counted rule is what its window allows now.
 func (g *gate) decision(t meter.Instant, asks *demand, v verdict, p promises) (d Decision, apart time.Duration) {
 	d.Reason = v.reason
 	if v.wait < meter.Never {

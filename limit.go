@@ -241,8 +241,7 @@ func (l Limit) clone() Limit {
 	return l
 }
 
-// equal reports whether both limits are the same in every field, whether or not the burst of a paced rate is
-// written.
+// equal reports whether both limits are the same in every field, whether or not the burst of a paced rate is written.
 func (l Limit) equal(m Limit) bool {
 	same := func(r, o Rate) bool {
 		if r.Kind == Paced {

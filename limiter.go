@@ -204,12 +204,10 @@ func (o *options) clockFor(st *setting) uint32 {
 	return st.clock
 }
 
-// shard is a part of the keys under one lock: their gates, the store that finds and drops them, and their
-// permits.
+// shard is a part of the keys under one lock: their gates, the store that finds and drops them, and their permits.
 //
-// All methods of a shard, and of the gates, queues, resources and stores in it, are called with its lock
-// held. Those whose name ends in AndUnlock give it back. Methods of Limiter, Permit and caller take it
-// themselves.
+// All methods of a shard, and of the gates, queues, resources and stores in it, are called with its lock held. Those
+// whose name ends in AndUnlock give it back. Methods of Limiter, Permit and caller take it themselves.
 type shard struct {
 	l        *Limiter
 	copies   []*gate // of keys never seen, by the places of plans, as far as they were asked for: see unseen
@@ -292,8 +290,7 @@ func (s *shard) tick(now meter.Instant) meter.Instant {
 	return s.latest
 }
 
-// tickWall is tick for an instant after which the wall clock matters: its time so far may have been carried
-// on.
+// tickWall is tick for an instant after which the wall clock matters: its time so far may have been carried on.
 func (s *shard) tickWall(now meter.Instant) meter.Instant {
 	if late := s.latest.At - now.At; late > 0 {
 		now.At, now.Wall = s.latest.At, now.Wall+int64(late)

@@ -469,10 +469,9 @@ func (s *shard) overflowed() *gate {
 // new index, and the gates move there line by line, so that no call waits for all.
 type index []line
 
-// line is a cache line of gates, each with a tag: a byte of its key's hash. So a look-up touches a line and
-// the gate, and seldom more. A gate that finds its line full passes on to the next. Go puts eight bytes in
-// front of an index of middle size. The tags come first, so that then only the last gate is on another cache
-// line.
+// line is a cache line of gates, each with a tag: a byte of its key's hash. So a look-up touches a line and the gate,
+// and seldom more. A gate that finds its line full passes on to the next. Go puts eight bytes in front of an index of
+// middle size. The tags come first, so that then only the last gate is on another cache line.
 //
 // The layout is that of F14: github.com/facebook/folly, folly/container/F14.md.
 type line struct {
@@ -502,7 +501,8 @@ func (ln *line) match(tag uint8) uint64 {
 // find returns the gate of a hash, or nil.
 func (ln *line) find(hash uint64) *gate {
 	for match := ln.match(tagOf(hash)); match != 0; match &= match - 1 {
-		if g := ln.gates[bits.TrailingZeros64(match)/8]; g != nil && g.marked(hash) {
+		g := ln.gates[bits.TrailingZeros64(match)/8]
+		if g != nil && g.half == uint32(hash>>32) && g.eighth == uint8(hash>>24) {
 			return g
 		}
 	}
@@ -535,11 +535,6 @@ func tagOf(hash uint64) uint8 { return uint8(hash >> 16) }
 
 // mark keeps the upper five bytes of the hash of the gate's key.
 func (g *gate) mark(hash uint64) { g.half, g.eighth = uint32(hash>>32), uint8(hash>>24) }
-
-// marked reports whether the gate keeps those of a hash.
-func (g *gate) marked(hash uint64) bool {
-	return g.half == uint32(hash>>32) && g.eighth == uint8(hash>>24)
-}
 
 // line returns the line that is i behind that of a gate.
 func (ix index) line(half uint32, i int) *line { return &ix[(int(half)+i)&(len(ix)-1)] }

@@ -107,8 +107,7 @@ func (l *Limiter) warnOfSlots() {
 	}
 }
 
-// withoutSlots are the limits, the limiter's own and those of its plans, that have slots and none of them
-// here.
+// withoutSlots are the limits, the limiter's own and those of its plans, that have slots and none of them here.
 func (l *Limiter) withoutSlots() (short []namedLimit) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

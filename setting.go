@@ -8,17 +8,15 @@ import (
 	"github.com/quotient-go/quotient/internal/meter"
 )
 
-// setting is a list of rules: what a limit and a pool come to on this replica, in force from an instant on.
-// It is worked out once for each change and shared by all keys. It never changes once it is published, but
-// for next.
+// setting is a list of rules: what a limit and a pool come to on this replica, in force from an instant on. It is
+// worked out once for each change and shared by all keys. It never changes once it is published, but for next.
 //
 // A key has a resource for each rule: what is left of it. A gate is a key's resources and the queue in front
 // of them. A shard is a part of the keys under one lock.
 //
-// Settings form a list themselves. A gate holds the one that it has applied. When the gate is next touched it
-// replays those that followed, each at its own instant, and so ends exactly where an eager one would be.
-// The setting of a gate without a limit of its own is the newest if none is next. Settings that no gate holds
-// any more are garbage.
+// Settings form a list themselves. A gate holds the one that it has applied. When the gate is next touched it replays
+// those that followed, each at its own instant, and so ends exactly where an eager one would be. The setting of a
+// gate without a limit of its own is the newest if none is next. Settings that no gate holds any more are garbage.
 type setting struct {
 	at      meter.Instant
 	fastMax int        // the most requests that one bucket decides on; 0: look further
@@ -83,8 +81,7 @@ type id struct {
 	per        int64 // of a window; or which controller
 }
 
-// role is the part of a limit that a rule stands for. A name does not show it: a user may give a rate any
-// name.
+// role is the part of a limit that a rule stands for. A name does not show it: a user may give a rate any name.
 type role uint8
 
 const (

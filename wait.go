@@ -9,8 +9,7 @@ import (
 	"github.com/quotient-go/quotient/internal/meter"
 )
 
-// waitDry admits in a dry run a call that would have to wait: by what it lacks, or because there is room by
-// now.
+// waitDry admits in a dry run a call that would have to wait: by what it lacks, or because there is room by now.
 func (s *shard) waitDry(g *gate, key string, d *demand, now meter.Instant) Permit {
 	v := s.try(g, d)
 	if v.reason == ReasonNone {
@@ -151,7 +150,7 @@ func (s *shard) dequeue(g *gate, w *waiter) {
 		m.timer.Stop()
 	}
 	m.timer, m.backlog, m.ready, m.timed = nil, nil, ready{}, false
-	if m.rests() {
+	if len(m.rest)+len(m.plans)+len(m.expiring) == 0 && m.learned == nil && m.queue.len == 0 { // nothing must be kept
 		g.ext = nil
 	}
 }
@@ -367,9 +366,8 @@ func (s *shard) undo(g *gate, epoch uint16, taken time.Duration, d *demand, p Pe
 	}
 }
 
-// requeue queues what w asks for again, at the head of its class and even if the queue is full. Its slots
-// come back; its events are spent. The key is looked up again, since its gate may have been dropped in so
-// long a time.
+// requeue queues what w asks for again, at the head of its class and even if the queue is full. Its slots come back;
+// its events are spent. The key is looked up again, since its gate may have been dropped in so long a time.
 func (s *shard) requeueAndUnlock(w *waiter) (*gate, *waiter) {
 	now := s.now()
 	g := s.gate(s.l.hash(w.key), w.key, w.d.plan)
@@ -535,9 +533,8 @@ func (q *queue) remove(w *waiter) {
 	}
 }
 
-// next returns the waiter that is served next: the first of the highest class, or, when seven admissions have
-// gone past an older one, the oldest of all. None overtakes it because it asks for more, or the large ones
-// would starve.
+// next returns the waiter that is served next: the first of the highest class, or, when seven admissions have gone
+// past an older one, the oldest of all. None overtakes it because it asks for more, or the large ones would starve.
 func (q *queue) next() *waiter {
 	if q.passed < trickle-1 {
 		return q.head
@@ -599,15 +596,13 @@ func (q *queue) requeue(w *waiter) {
 	q.insert(w, behind)
 }
 
-// maxLost is how many turns one caller loses. The next one is taken however late, or a slow machine would
-// never act.
+// maxLost is how many turns one caller loses. The next one is taken however late, or a slow machine would never act.
 //
-// Permits of slow paced rates expire: the scheduler, the process or the machine may be stopped, so that a
-// caller wakes long after its turn. If it acted then, its event would come close to that of the next turn:
-// two events where the rate allows one. So it loses the turn, whose instant is gone, and is queued again
-// before all others of its class. The tolerance is a tenth of the interval, which is how long a replica's
-// turn lasts (turn.go). No scheduler can be held to less than a tenth of a second, so shorter intervals are
-// left alone.
+// Permits of slow paced rates expire: the scheduler, the process or the machine may be stopped, so that a caller
+// wakes long after its turn. If it acted then, its event would come close to that of the next turn: two events where
+// the rate allows one. So it loses the turn, whose instant is gone, and is queued again before all others of its
+// class. The tolerance is a tenth of the interval, which is how long a replica's turn lasts (turn.go). No scheduler
+// can be held to less than a tenth of a second, so shorter intervals are left alone.
 const maxLost = 3
 
 // promises is what callers of a key that were refused have been told: for requests and for each unit, the

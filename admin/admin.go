@@ -20,12 +20,10 @@
 //
 //	curl -X PUT -H 'Content-Type: application/json' -d '{"replicas":4}' localhost:9091/replicas
 //
-// If a key is not UTF-8, answers have "key_base64" beside "key", and requests have key_base64 in place of
-// key.
+// If a key is not UTF-8, answers have "key_base64" beside "key", and requests have key_base64 in place of key.
 //
-// ?limiter=NAME selects one of several limiters. It may be absent if there is only one. PUT /replicas and
-// GET /state without it apply to all. Every PUT replaces what it names as a whole and answers with the new
-// state.
+// ?limiter=NAME selects one of several limiters. It may be absent if there is only one. PUT /replicas and GET /state
+// without it apply to all. Every PUT replaces what it names as a whole and answers with the new state.
 //
 // The state of one limiter has an ETag, which depends on its configuration and not on its counters. A PUT
 // with If-Match changes nothing and answers 412 if another client has changed the configuration since. That
@@ -56,19 +54,17 @@
 //
 // # The page and its token
 //
-// The page asks for a token when the handler requires one, and sends it with each request. The tab keeps it
-// in its session storage, under the path of the page. So a reload keeps it, and no other tab has it except
-// a duplicate. It is removed when the tab is closed, when a request gets 401, and by "Forget the token".
-// Scripts of the same origin can read it: do not serve other people's pages on the host and port of this
-// one. If a browser forbids storage, the token lasts until the next load. With a [ReadOnlyToken] the page
-// has no buttons for changes.
+// The page asks for a token when the handler requires one, and sends it with each request. The tab keeps it in its
+// session storage, under the path of the page. So a reload keeps it, and no other tab has it except a duplicate. It is
+// removed when the tab is closed, when a request gets 401, and by "Forget the token". Scripts of the same origin can
+// read it: do not serve other people's pages on the host and port of this one. If a browser forbids storage, the token
+// lasts until the next load. With a [ReadOnlyToken] the page has no buttons for changes.
 //
 // # What the program adds
 //
-// [File] shows the configuration file, [Tables] shows tables of your own, and [WithLeases] shows a lease
-// service. [Mount] serves another handler of the program with the same access rules, such as metrics.
-// [MountOpen] serves one to all clients, such as health and readiness. Mounted handlers are not in the
-// OpenAPI document.
+// [File] shows the configuration file, [Tables] shows tables of your own, and [WithLeases] shows a lease service.
+// [Mount] serves another handler of the program with the same access rules, such as metrics. [MountOpen] serves one to
+// all clients, such as health and readiness. Mounted handlers are not in the OpenAPI document.
 //
 // # Listeners
 //
@@ -78,6 +74,7 @@
 package admin
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -98,10 +95,9 @@ import (
 // An Option changes what New makes. New returns an error for an invalid one.
 type Option func(*handler)
 
-// AllowHosts lets the handler also answer requests for these hosts, on any port. A host is a name or an
-// address without a port; case and a dot at the end do not matter. New returns an error for a host that no
-// request can have. Examples are an empty host, a port, a scheme, a wildcard, and letters beyond ASCII
-// (browsers send the xn-- form).
+// AllowHosts lets the handler also answer requests for these hosts, on any port. A host is a name or an address without
+// a port; case and a dot at the end do not matter. New returns an error for a host that no request can have. Examples
+// are an empty host, a port, a scheme, a wildcard, and letters beyond ASCII (browsers send the xn-- form).
 //
 // Loopback hosts (localhost, 127.0.0.0/8, ::1) are always allowed. With a [Token] or [MutualTLS] the
 // address of the connection is allowed too, since Prometheus uses the address of a pod.
@@ -119,10 +115,9 @@ func AllowHosts(hosts ...string) Option {
 // hostBytes are those of a name that is asked for by DNS, and the underscore, which some private names have.
 const hostBytes = "abcdefghijklmnopqrstuvwxyz0123456789-._"
 
-// Logger sets where changes are logged, each with its old and its new value. Requests that were refused for
-// their credentials, host or origin are logged too, at most one line a second. A pool size with an end is
-// logged with it; that it has ended is in the limiter's own log. Without Logger, or with nil, they go to
-// slog.Default.
+// Logger sets where changes are logged, each with its old and its new value. Requests that were refused for their
+// credentials, host or origin are logged too, at most one line a second. A pool size with an end is logged with it;
+// that it has ended is in the limiter's own log. Without Logger, or with nil, they go to slog.Default.
 func Logger(log *slog.Logger) Option {
 	return func(h *handler) { h.log = log }
 }
@@ -166,9 +161,8 @@ var hostname = sync.OnceValue(func() string {
 	return name
 })
 
-// Handler is the API of a registry's limiters. It is safe for concurrent use. Mount it at the root of a
-// listener, or under a prefix with http.StripPrefix. New makes it; the zero value answers every request with
-// 500.
+// Handler is the API of a registry's limiters. It is safe for concurrent use. Mount it at the root of a listener, or
+// under a prefix with http.StripPrefix. New makes it; the zero value answers every request with 500.
 //
 // A Handler starts no goroutine. It keeps a timer that samples the limiters once a second for [History]. The
 // timer runs while [Handler.Serve] runs, and under other servers until five minutes after the last GET of
@@ -220,7 +214,8 @@ func New(reg *quotient.Registry, opts ...Option) (*Handler, error) {
 	}
 	h := &handler{
 		reg: reg, samples: recorder{reg: reg}, replica: hostname(), every: time.Second,
-		origin: http.NewCrossOriginProtection(), scans: newScans(), seed: maphash.MakeSeed(),
+		scans:  scans{make(chan struct{}, 1), make(map[scan]found)},
+		origin: http.NewCrossOriginProtection(), seed: maphash.MakeSeed(),
 	}
 	for i, opt := range opts {
 		if opt == nil {
@@ -228,13 +223,10 @@ func New(reg *quotient.Registry, opts ...Option) (*Handler, error) {
 		}
 		opt(h)
 	}
-	h.contradictions()
 	if err := errors.Join(h.errs...); err != nil {
 		return nil, err
 	}
-	if h.log == nil {
-		h.log = slog.Default()
-	}
+	h.log = cmp.Or(h.log, slog.Default())
 	return &Handler{api: h}, nil
 }
 
@@ -274,19 +266,13 @@ func (h *handler) allowed(r *http.Request) bool {
 		host = name
 	}
 	host = canonicalHost(host)
-	if host == "" {
-		return false
-	}
-	if ip := net.ParseIP(host); ip != nil && (ip.IsLoopback() || h.guarded() && cameTo(r, ip)) {
-		return true
+	if ip := net.ParseIP(host); ip != nil {
+		to, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+		if ip.IsLoopback() || h.guarded() && ok && to.IP.Equal(ip) {
+			return true
+		}
 	}
 	return host == "localhost" || slices.Contains(h.hosts, host)
-}
-
-// cameTo reports whether an address is the one of this machine that the connection of a request came to.
-func cameTo(r *http.Request, ip net.IP) bool {
-	at, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
-	return ok && at.IP.Equal(ip)
 }
 
 // canonicalHost drops what may differ between two spellings of one host.

@@ -13,8 +13,7 @@ import (
 	"github.com/quotient-go/quotient/internal/inside"
 )
 
-// The changes of a limiter, of which it may refuse some. The last argument makes a trial of each: see package
-// inside.
+// The changes of a limiter, of which it may refuse some. The last argument makes a trial of each: see package inside.
 var (
 	changeLimit    = inside.SetLimit.(func(*quotient.Limiter, quotient.Limit, bool) (quotient.Limit, error))
 	changePlan     = inside.SetPlan.(func(*quotient.Limiter, string, *quotient.Limit, bool) (*quotient.Limit, error))
@@ -25,8 +24,7 @@ const (
 	// maxReplicas is the largest pool size that an operator can set. It is far above any real pool
 	// and catches a number that was meant for another field.
 	maxReplicas = 1_000_000
-	// longestWord is how long a pool size that ends by itself may count: a year. For longer, leave
-	// ttl_seconds out.
+	// longestWord is how long a pool size that ends by itself may count: a year. For longer, leave ttl_seconds out.
 	longestWord = 365 * 24 * time.Hour
 )
 
@@ -44,9 +42,8 @@ func parseReplicas(body []byte) (change, *Problem) {
 	}, bad
 }
 
-// readReplicas reads {"replicas":4,"weight":2,"ordinal":2,"ttl_seconds":600}. "ordinal" may be left out or 0:
-// unknown; without "weight" this replica counts as one, whatever it counted as before; without "ttl_seconds"
-// it is for good.
+// readReplicas reads {"replicas":4,"weight":2,"ordinal":2,"ttl_seconds":600}. "ordinal" may be left out or 0: unknown;
+// without "weight" this replica counts as one, whatever it counted as before; without "ttl_seconds" it is for good.
 func readReplicas(body []byte) (replicas, *Problem) {
 	f := readForm(body, `{"replicas":4,"ordinal":2}`, "replicas", "weight", "ordinal", "ttl_seconds")
 	var v replicas
@@ -104,8 +101,7 @@ const (
 // planName is what the limiter takes for a name.
 var planName = regexp.MustCompile(`\A[a-z0-9._-]{1,64}\z`)
 
-// readPlan reads {"plan":"paid","limit":{...}}; the limit may be null: the plan is taken off. Both must be
-// there.
+// readPlan reads {"plan":"paid","limit":{...}}; the limit may be null: the plan is taken off. Both must be there.
 func readPlan(body []byte) (namedPlan, *Problem) {
 	f := readForm(body, `{"plan":"paid","limit":{"rates":[{"events":100,"per_seconds":1}]}}`, "plan", "limit")
 	v := namedPlan{name: f.text("plan", longestPlan)}

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -68,10 +69,7 @@ func NewClient(baseURL string, opts ...ClientOption) (*Client, error) {
 	default:
 		return nil, fmt.Errorf("admin: NewClient: URL: %q is not http://, https:// or, without HTTPClient, unix:///path", u.Redacted())
 	}
-	if c.http == nil {
-		c.http = &http.Client{Timeout: clientTimeout}
-	}
-	own := *c.http
+	own := *cmp.Or(c.http, &http.Client{Timeout: clientTimeout})
 	// The handler never redirects, and a token must not go elsewhere.
 	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	c.http = &own
@@ -165,20 +163,19 @@ func (c *Client) SetReplicas(ctx context.Context, limiter string, p quotient.Poo
 
 // SetLimit sets the limit of a limiter.
 func (c *Client) SetLimit(ctx context.Context, limiter string, limit quotient.Limit, opts ...PutOption) (LimiterState, error) {
-	return c.putOne(ctx, "limit", limiter, newLimitRequest(limit), opts)
+	return c.putOne(ctx, "limit", limiter, newLimitRequest(&limit), opts)
 }
 
-// SetPlan gives the plan a limit for each of its keys; nil removes the plan. It calls SetPlan of the
-// quotient.Limiter.
+// SetPlan gives the plan a limit for each of its keys; nil removes the plan. It calls SetPlan of the quotient.Limiter.
 func (c *Client) SetPlan(ctx context.Context, limiter, plan string, limit *quotient.Limit, opts ...PutOption) (LimiterState, error) {
-	body := map[string]any{"plan": plan, "limit": newLimitOrNull(limit)}
+	body := map[string]any{"plan": plan, "limit": newLimitRequest(limit)}
 	return c.putOne(ctx, "plan", limiter, body, opts)
 }
 
 // Override gives a key a limit of its own; nil removes it.
 func (c *Client) Override(ctx context.Context, limiter, key string, limit *quotient.Limit, opts ...PutOption) (LimiterState, error) {
 	body := keyRequest(key)
-	body["limit"] = newLimitOrNull(limit)
+	body["limit"] = newLimitRequest(limit)
 	return c.putOne(ctx, "override", limiter, body, opts)
 }
 
@@ -208,8 +205,7 @@ func (c *Client) Leases(ctx context.Context, top int) (LeaseState, error) {
 	return fetch[LeaseState](ctx, c, "leases", url.Values{"top": {strconv.Itoa(top)}})
 }
 
-// LeaseLocks returns the oldest locks of a semaphore: at most top held ones and top pending ones, 1 to
-// 1,000.
+// LeaseLocks returns the oldest locks of a semaphore: at most top held ones and top pending ones, 1 to 1,000.
 func (c *Client) LeaseLocks(ctx context.Context, semaphore string, top int) (LeaseLocks, error) {
 	query := url.Values{"semaphore": {semaphore}, "top": {strconv.Itoa(top)}}
 	return fetch[LeaseLocks](ctx, c, "leases", query)
@@ -223,28 +219,22 @@ func (c *Client) BreakLease(ctx context.Context, semaphore string, peer, token u
 	body := map[string]string{
 		"semaphore": semaphore, "peer": strconv.FormatUint(peer, 10), "token": strconv.FormatUint(token, 10),
 	}
-	err = c.change(ctx, http.MethodPost, "leases/break", url.Values{}, body, opts, &old)
-	return old, err
+	return send[LeaseLock](ctx, c, http.MethodPost, "leases/break", url.Values{}, body, opts)
 }
 
-// limitRequest is a limit as PUT takes it.
+// limitRequest is a limit as PUT takes it, nil for none.
 type limitRequest struct {
 	Rates    []RateState `json:"rates"`
 	InFlight int         `json:"in_flight"`
 	Deny     bool        `json:"deny"`
 }
 
-func newLimitRequest(limit quotient.Limit) limitRequest {
-	s := newLimitState(limit)
-	return limitRequest{Rates: s.Rates, InFlight: s.InFlight, Deny: s.Denies}
-}
-
-func newLimitOrNull(limit *quotient.Limit) *limitRequest {
+func newLimitRequest(limit *quotient.Limit) *limitRequest {
 	if limit == nil {
 		return nil
 	}
-	l := newLimitRequest(*limit)
-	return &l
+	s := newLimitState(*limit)
+	return &limitRequest{Rates: s.Rates, InFlight: s.InFlight, Deny: s.Denies}
 }
 
 // one is the only limiter of an answer.
@@ -271,13 +261,14 @@ func (c *Client) putOne(ctx context.Context, path, limiter string, body any, opt
 	return one(c.put(ctx, path, limiter, body, opts))
 }
 
-func (c *Client) put(ctx context.Context, path, limiter string, body any, opts []PutOption) (s State, err error) {
-	err = c.change(ctx, http.MethodPut, path, named(limiter), body, opts, &s)
-	return s, err
+func (c *Client) put(ctx context.Context, path, limiter string, body any, opts []PutOption) (State, error) {
+	return send[State](ctx, c, http.MethodPut, path, named(limiter), body, opts)
 }
 
-// change sends a change and reads its answer into v.
-func (c *Client) change(ctx context.Context, method, path string, query url.Values, body any, opts []PutOption, v any) error {
+// send sends a change and reads its answer.
+func send[T any](
+	ctx context.Context, c *Client, method, path string, query url.Values, body any, opts []PutOption,
+) (v T, err error) {
 	var p put
 	for _, opt := range opts {
 		opt(&p)
@@ -287,9 +278,10 @@ func (c *Client) change(ctx context.Context, method, path string, query url.Valu
 	}
 	text, err := json.Marshal(body)
 	if err != nil {
-		return fmt.Errorf("admin: Client: %w", err)
+		return v, fmt.Errorf("admin: Client: %w", err)
 	}
-	return c.do(ctx, method, path, query, text, p.ifMatch, v)
+	err = c.do(ctx, method, path, query, text, p.ifMatch, &v)
+	return v, err
 }
 
 func fetch[T any](ctx context.Context, c *Client, path string, query url.Values) (v T, err error) {

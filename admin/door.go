@@ -16,8 +16,7 @@ import (
 // shortestToken is the least number of bytes of a token: 16 random ones are beyond guessing.
 const shortestToken = 16
 
-// token is a bearer token by its hash, so that neither its length nor its bytes show in how long a comparison
-// takes.
+// token is a bearer token by its hash, so that neither its length nor its bytes show in how long a comparison takes.
 type token struct {
 	label    string // for the log
 	sum      [sha256.Size]byte
@@ -42,17 +41,12 @@ func tokens(readOnly bool, secrets []string) Option {
 			h.mustBe(len(secret) >= shortestToken, "Token: %s: %d bytes are fewer than %d", label, len(secret), shortestToken)
 			h.mustBe(strings.Trim(secret, tokenBytes) == "",
 				"Token: %s: it has other bytes than letters, digits and -._~+/=", label)
-			h.tokens = append(h.tokens, token{label, sha256.Sum256([]byte(secret)), readOnly})
-		}
-	}
-}
-
-// contradictions notes tokens that may both write and not write.
-func (h *handler) contradictions() {
-	for i, t := range h.tokens {
-		for _, u := range h.tokens[:i] {
-			h.mustBe(t.sum != u.sum || t.readOnly == u.readOnly,
-				"Token: %s and %s are the same, and one of them is for reading only", u.label, t.label)
+			sum := sha256.Sum256([]byte(secret))
+			for _, t := range h.tokens {
+				h.mustBe(t.sum != sum || t.readOnly == readOnly,
+					"Token: %s and %s are the same, and one of them is for reading only", t.label, label)
+			}
+			h.tokens = append(h.tokens, token{label, sum, readOnly})
 		}
 	}
 }
@@ -66,9 +60,8 @@ func MutualTLS() Option {
 	return func(h *handler) { h.mutual = true }
 }
 
-// BehindAuthentication declares that a middleware or a proxy in front of the handler authenticates every
-// request. The handler then serves requests from any address, forwarded ones too. It checks Host and origin
-// as always.
+// BehindAuthentication declares that a middleware or a proxy in front of the handler authenticates every request. The
+// handler then serves requests from any address, forwarded ones too. It checks Host and origin as always.
 func BehindAuthentication() Option {
 	return func(h *handler) { h.inFront = true }
 }
@@ -77,14 +70,6 @@ func BehindAuthentication() Option {
 type caller struct {
 	name     string // of the token or the certificate
 	readOnly bool
-}
-
-// may is what the caller may do here. The page does not know what a proxy in front forbids.
-func (c caller) may() []string {
-	if c.readOnly {
-		return []string{"read"}
-	}
-	return []string{"read", "write"}
 }
 
 // identify returns the caller, or a Problem if the caller may not send the request. Where there are tokens,
@@ -100,7 +85,11 @@ func (h *handler) identify(r *http.Request, public bool) (caller, *Problem) {
 	case known, public && len(h.tokens) > 0:
 		return who, nil
 	case h.guarded():
-		return who, h.unauthorized()
+		p := &Problem{Status: http.StatusUnauthorized, Detail: "credentials are missing or not the right ones"}
+		if p.Field, p.Range = "Authorization", "Bearer and a token"; len(h.tokens) == 0 {
+			p.Field, p.Range = "client certificate", "one that the server can verify"
+		}
+		return who, p
 	case h.inFront:
 		return who, nil
 	case local(r):
@@ -115,14 +104,6 @@ func (h *handler) identify(r *http.Request, public bool) (caller, *Problem) {
 
 // guarded reports whether the handler looks at credentials itself.
 func (h *handler) guarded() bool { return h.mutual || len(h.tokens) > 0 }
-
-func (h *handler) unauthorized() *Problem {
-	p := &Problem{Status: http.StatusUnauthorized, Detail: "credentials are missing or not the right ones", Field: "Authorization", Range: "Bearer and a token"}
-	if len(h.tokens) == 0 {
-		p.Field, p.Range = "client certificate", "one that the server can verify"
-	}
-	return p
-}
 
 // authenticate looks for a certificate or a token that counts. Every token is compared, whichever matches.
 func (h *handler) authenticate(r *http.Request) (caller, bool) {
@@ -203,8 +184,7 @@ type failures struct {
 	since int       // then
 }
 
-// add counts one, and returns how many there were since the last line when it is time for another one, else
-// 0.
+// add counts one, and returns how many there were since the last line when it is time for another one, else 0.
 func (f *failures) add(now time.Time) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

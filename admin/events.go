@@ -3,6 +3,7 @@ package admin
 import (
 	"bytes"
 	"compress/flate"
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -11,8 +12,7 @@ import (
 )
 
 const (
-	// maxStreams is how many event streams may be open at a time: some browsers for each operator of a large
-	// team.
+	// maxStreams is how many event streams may be open at a time: some browsers for each operator of a large team.
 	maxStreams = 64
 	// writePatience is how long one event may take to reach the client's kernel. A page that is behind by
 	// that much is not read any more.
@@ -35,7 +35,7 @@ type streams struct {
 	packer  *flate.Writer // of the events; nil until a client wants them compressed, then about 1 MB
 	at      time.Time
 	id      uint64
-	closing map[*http.Server]chan struct{} // closed by its Shutdown
+	closing map[*http.Server]context.Context // ended by its Shutdown
 }
 
 // enter takes a place for one stream, if there is one.
@@ -91,9 +91,8 @@ func (s *streams) compress(t *text) {
 	t.packed = b.Bytes()
 }
 
-// closed returns a channel that is closed when the server that serves r begins to shut down. Shutdown waits
-// for requests but does not end them, so the streams ask to be notified. The channel is nil when there is no
-// such server.
+// closed returns a channel that is closed when the server that serves r begins to shut down. Shutdown waits for
+// requests but does not end them, so the streams ask to be notified. The channel is nil when there is no such server.
 func (s *streams) closed(r *http.Request) <-chan struct{} {
 	srv, ok := r.Context().Value(http.ServerContextKey).(*http.Server)
 	if !ok {
@@ -101,25 +100,21 @@ func (s *streams) closed(r *http.Request) <-chan struct{} {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if ch, known := s.closing[srv]; known {
-		return ch
+	if ctx, known := s.closing[srv]; known {
+		return ctx.Done()
 	}
 	if s.closing == nil {
-		s.closing = make(map[*http.Server]chan struct{})
+		s.closing = make(map[*http.Server]context.Context)
 	}
-	ch := make(chan struct{})
-	s.closing[srv] = ch
-	srv.RegisterOnShutdown(func() { s.shutdown(srv) })
-	return ch
-}
-
-func (s *streams) shutdown(srv *http.Server) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if ch, known := s.closing[srv]; known {
-		close(ch)
+	ctx, end := context.WithCancel(context.Background())
+	s.closing[srv] = ctx
+	srv.RegisterOnShutdown(func() {
+		end()
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		delete(s.closing, srv)
-	}
+	})
+	return ctx.Done()
 }
 
 // events is a stream of server-sent events: the state, now and after each interval. It ends with the request,

@@ -75,7 +75,7 @@ func FuzzLimit(f *testing.F) {
 		if err := limit.Validate(); err != nil || !json.Valid(body) {
 			t.Fatalf("accepted %+v: %v", limit, err)
 		}
-		text, err := json.Marshal(newLimitRequest(limit))
+		text, err := json.Marshal(newLimitRequest(&limit))
 		must(t, err)
 		again, bad := readLimitBody(text)
 		if bad != nil {

@@ -12,8 +12,7 @@ import (
 const (
 	sampleEvery = time.Second
 	mostSamples = 120 // of each limiter: two minutes
-	// sampleAfter is how long a handler that Serve does not serve goes on taking samples after the last
-	// reader.
+	// sampleAfter is how long a handler that Serve does not serve goes on taking samples after the last reader.
 	sampleAfter = 5 * time.Minute
 	oldestShown = (mostSamples + 5) * sampleEvery // a process that was suspended has older samples
 )
@@ -181,10 +180,7 @@ func (r *recorder) history(now time.Time, names map[string]LimiterState) *Histor
 
 // first is the oldest sample to show.
 func (r *recorder) first(now time.Time) uint64 {
-	first := uint64(1)
-	if r.ticks > mostSamples {
-		first = r.ticks - mostSamples + 1
-	}
+	first := max(r.ticks, mostSamples) - mostSamples + 1
 	for first <= r.ticks && now.Sub(r.at[first%mostSamples]) > oldestShown {
 		first++
 	}

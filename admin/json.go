@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -119,28 +120,25 @@ func (f *form) wrong(name, detail, wanted string) {
 
 // whole reads a whole number from low to high.
 func (f *form) whole(name string, low, high int) int {
-	wanted := fmt.Sprintf("a whole number from %d to %d", low, high)
-	n := f.parseWhole(name, wanted)
-	if n < low || n > high {
-		f.wrong(name, "out of range", wanted)
-		return 0
-	}
-	return n
+	return f.wholeIn(name, fmt.Sprintf("a whole number from %d to %d", low, high), low, high)
 }
 
 // anyWhole reads a whole number of a limit, which checks the range.
-func (f *form) anyWhole(name string) int { return f.parseWhole(name, ranges[name]) }
+func (f *form) anyWhole(name string) int {
+	return f.wholeIn(name, ranges[name], math.MinInt, math.MaxInt)
+}
 
-func (f *form) parseWhole(name, wanted string) int {
+func (f *form) wholeIn(name, wanted string, low, high int) int {
 	n, err := strconv.Atoi(string(f.values[name]))
 	switch {
-	case errors.Is(err, strconv.ErrRange):
+	case errors.Is(err, strconv.ErrRange), err == nil && (n < low || n > high):
 		f.wrong(name, "out of range", wanted)
-		return 0
 	case err != nil:
 		f.wrong(name, "not a whole number", wanted)
+	default:
+		return n
 	}
-	return n
+	return 0
 }
 
 // number reads a finite number.

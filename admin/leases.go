@@ -19,9 +19,8 @@ type Leases interface {
 	// Locks returns the oldest locks of a semaphore, at most most held and most pending ones. It fails with
 	// ErrNoSemaphore. Any other error is answered with 503.
 	Locks(semaphore string, most int) (held, pending []LeaseLock, err error)
-	// Break takes a held lock away from its peer and returns it as it was. It fails with ErrNotHeld where the
-	// peer does not hold a lock of that token, and changes nothing then. Any other error is answered with
-	// 503.
+	// Break takes a held lock away from its peer and returns it as it was. It fails with ErrNotHeld where the peer does
+	// not hold a lock of that token, and changes nothing then. Any other error is answered with 503.
 	Break(peer uint64, semaphore string, token uint64) (LeaseLock, error)
 }
 
@@ -42,8 +41,7 @@ type LeaseState struct {
 	More         int         `json:"more,omitempty"` // semaphores that are left out here; the handler sets it
 }
 
-// Semaphore is one semaphore of a LeaseState. Acquired and Pending are sums of counts, Holders and Waiters
-// are locks.
+// Semaphore is one semaphore of a LeaseState. Acquired and Pending are sums of counts, Holders and Waiters are locks.
 type Semaphore struct {
 	Name                  string      `json:"name"`
 	Max                   int64       `json:"max"`
@@ -127,15 +125,12 @@ func (h *handler) getLeases(c *call) any {
 func (h *handler) leaseState(top int) LeaseState {
 	s := h.leases.Leases()
 	s.Time = time.Now()
-	all := slices.Clone(s.Semaphores)
+	all := append([]Semaphore{}, s.Semaphores...)
 	slices.SortFunc(all, func(a, b Semaphore) int {
 		return cmp.Or(cmp.Compare(b.Pending, a.Pending), cmp.Compare(b.Acquired, a.Acquired),
 			cmp.Compare(a.Name, b.Name))
 	})
 	s.Semaphores, s.More = all[:min(len(all), top)], max(0, len(all)-top)
-	if s.Semaphores == nil {
-		s.Semaphores = []Semaphore{}
-	}
 	return s
 }
 
@@ -224,17 +219,12 @@ func (h *handler) breakLease(c *call) any {
 		c.leasesFailed(err)
 		return nil
 	}
-	h.logBreak(c.Request, v.semaphore, old)
+	who, _ := h.identify(c.Request, false)
+	h.log.Info("quotient: lease broken by an operator", "semaphore", strconv.QuoteToASCII(v.semaphore),
+		slog.Group("old", "peer", old.Peer, "count", old.Count, "token", old.Token,
+			"since", old.Since, "expires", old.Expires),
+		"new", "none", "from", c.RemoteAddr, "by", who.name)
 	answer := h.shownLock(v.semaphore, old, time.Now())
 	answer.ETag = "" // it is held no more
 	return answer
-}
-
-// logBreak is the audit line: the lock that was taken is the old value, and there is no new one.
-func (h *handler) logBreak(r *http.Request, semaphore string, old LeaseLock) {
-	who, _ := h.identify(r, false)
-	h.log.Info("quotient: lease broken by an operator", "semaphore", strconv.QuoteToASCII(semaphore),
-		slog.Group("old", "peer", old.Peer, "count", old.Count, "token", old.Token,
-			"since", old.Since, "expires", old.Expires),
-		"new", "none", "from", r.RemoteAddr, "by", who.name)
 }

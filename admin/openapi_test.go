@@ -352,7 +352,7 @@ func isType(v, arg any) bool {
 // body. It is called for every answer that the tests of this package get.
 func documented(t testing.TB, path, method string, rec *httptest.ResponseRecorder) {
 	t.Helper()
-	c, rt := document(), find(path)
+	c, rt := document(), among(routes, path)
 	if rt == nil || !slices.Contains(rt.methods, method) {
 		return // it has no place in the document
 	}

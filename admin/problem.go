@@ -14,10 +14,9 @@ import (
 // the state again and decide again.
 var ErrConflict = errors.New("admin: the limiter was changed by another client")
 
-// A Problem is a refusal after RFC 9457. The handler sends it, and a Client returns it as *Problem. Field
-// names what was wrong in the request, by a path such as rates[1].per_seconds in a body. Value is what was
-// sent, clipped to 64 bytes, and Range is what would be accepted. The three are empty where no single field
-// is to blame.
+// A Problem is a refusal after RFC 9457. The handler sends it, and a Client returns it as *Problem. Field names what
+// was wrong in the request, by a path such as rates[1].per_seconds in a body. Value is what was sent, clipped to 64
+// bytes, and Range is what would be accepted. The three are empty where no single field is to blame.
 type Problem struct {
 	Title  string `json:"title"`  // of the status
 	Status int    `json:"status"` // of HTTP

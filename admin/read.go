@@ -39,8 +39,7 @@ func (c *call) wrong(p Problem) {
 // A server serves a route.
 type server func(h *handler, w http.ResponseWriter, r *http.Request)
 
-// answering serves what serve returns, unless something was wrong with the call. With nil serve has answered
-// itself.
+// answering serves what serve returns, unless something was wrong with the call. With nil serve has answered itself.
 func answering(serve func(*handler, *call) any, params ...string) server {
 	return func(h *handler, w http.ResponseWriter, r *http.Request) {
 		c := &call{Request: r, w: w}
@@ -54,7 +53,9 @@ func answering(serve func(*handler, *call) any, params ...string) server {
 			writeProblem(w, c.bad)
 		case state:
 			who, _ := h.identify(r, false)
-			s.May = who.may()
+			if s.May = []string{"read", "write"}; who.readOnly { // the page does not know what a proxy in front forbids
+				s.May = s.May[:1]
+			}
 			writeState(w, r, s)
 		case answer != nil:
 			writeJSON(w, "application/json", http.StatusOK, answer)
@@ -155,13 +156,14 @@ func (h *handler) choose(c *call) map[string]*quotient.Limiter {
 	return map[string]*quotient.Limiter{name: l}
 }
 
-// chooseOne is choose for a request about one limiter. A name may be left out when there is no choice.
-func (h *handler) chooseOne(c *call) map[string]*quotient.Limiter {
+// chooseSome is choose for a request about one limiter, or about all of them if all is set. There must be one. A name
+// may be left out when there is no choice.
+func (h *handler) chooseSome(c *call, all bool) map[string]*quotient.Limiter {
 	chosen := h.choose(c)
 	if len(chosen) == 0 {
 		h.noLimiter(c, http.StatusNotFound, "there is no limiter")
 	}
-	if len(chosen) > 1 {
+	if len(chosen) > 1 && !all {
 		h.noLimiter(c, http.StatusBadRequest, "there are several limiters, and none is named")
 	}
 	return chosen
@@ -201,7 +203,7 @@ const (
 // getKeys answers with the hottest keys.
 func (h *handler) getKeys(c *call) any {
 	top := c.top("keys", defaultTop)
-	name, l := only(h.chooseOne(c))
+	name, l := only(h.chooseSome(c, false))
 	if c.bad != nil {
 		return nil
 	}
@@ -232,7 +234,7 @@ func (c *call) top(of string, usual int) int {
 // getExplain answers with where one key stands, in a plan where one is named.
 func (h *handler) getExplain(c *call) any {
 	key := c.key()
-	name, l := only(h.chooseOne(c))
+	name, l := only(h.chooseSome(c, false))
 	if c.bad != nil {
 		return nil
 	}

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	_ "embed"
 	"fmt"
 	"net/http"
@@ -44,17 +45,9 @@ var routes = []route{
 	{path: "/leases/break", methods: []string{http.MethodPost}, serve: withLeases(answering((*handler).breakLease))},
 }
 
-// find chooses by the path as it was sent. A ServeMux would redirect other spellings, with a page of
+// find is a route of the API, or else one of the program's own, by the path as it was sent. A ServeMux would redirect other spellings, with a page of
 // HTML and to a path that lacks the prefix under which the handler is mounted.
-func find(path string) *route { return among(routes, path) }
-
-// find is a route of the API, or else one of the program's own.
-func (h *handler) find(path string) *route {
-	if rt := find(path); rt != nil {
-		return rt
-	}
-	return among(h.mounts, path)
-}
+func (h *handler) find(path string) *route { return cmp.Or(among(routes, path), among(h.mounts, path)) }
 
 func among(routes []route, path string) *route {
 	for i := range routes {
@@ -67,8 +60,7 @@ func among(routes []route, path string) *route {
 	return nil
 }
 
-// route asks who it is, where from and for what, in this order, and then serves. The route is nil where there
-// is none.
+// route asks who it is, where from and for what, in this order, and then serves. The route is nil where there is none.
 func (h *handler) route(w http.ResponseWriter, r *http.Request, rt *route) {
 	who, bad := h.identify(r, rt != nil && rt.public)
 	if bad != nil {
@@ -121,9 +113,8 @@ func (h *handler) crossOrigin(r *http.Request) *Problem {
 		return nil
 	}
 	return &Problem{
-		Status: http.StatusForbidden,
-		Detail: "a request must not come from a page of another origin",
-		Field:  field, Value: clip(strings.Join(r.Header.Values(field), ", ")),
+		Status: http.StatusForbidden, Detail: "a request must not come from a page of another origin",
+		Field: field, Value: clip(strings.Join(r.Header.Values(field), ", ")),
 	}
 }
 
@@ -131,17 +122,15 @@ func notAllowed(w http.ResponseWriter, r *http.Request, methods []string) {
 	allow := strings.Join(methods, ", ")
 	w.Header().Set("Allow", allow)
 	writeProblem(w, &Problem{
-		Status: http.StatusMethodNotAllowed,
-		Detail: "this resource does not have that method",
-		Field:  "method", Value: clip(r.Method), Range: allow,
+		Status: http.StatusMethodNotAllowed, Detail: "this resource does not have that method",
+		Field: "method", Value: clip(r.Method), Range: allow,
 	})
 }
 
 func notFound(w http.ResponseWriter, r *http.Request) {
 	writeProblem(w, &Problem{
-		Status: http.StatusNotFound,
-		Detail: "there is no such resource",
-		Field:  "path", Value: clip(r.URL.Path), Range: "/openapi.json lists what there is",
+		Status: http.StatusNotFound, Detail: "there is no such resource",
+		Field: "path", Value: clip(r.URL.Path), Range: "/openapi.json lists what there is",
 	})
 }
 
@@ -162,9 +151,8 @@ const (
 	longestPath = 256
 )
 
-// Mount serves a handler of the program's beside the API, for GET and HEAD: at path, or below it where path
-// ends in "/". The access rules are those of GET /state: Host, credentials, origin. So metrics need no
-// listener of their own:
+// Mount serves a handler of the program's beside the API, for GET and HEAD: at path, or below it where path ends in
+// "/". The access rules are those of GET /state: Host, credentials, origin. So metrics need no listener of their own:
 //
 //	admin.Mount("/metrics", promhttp.HandlerFor(prom, promhttp.HandlerOpts{}))
 //

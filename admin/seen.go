@@ -18,9 +18,8 @@ import (
 // state is sent once a second.
 const mostOverrides = 1000
 
-// seen is what a handler remembers of the limiters that it has shown. It keeps none of them alive: weak
-// pointers of two limiters differ even when the second one was made where the first one had been. The zero
-// value is ready.
+// seen is what a handler remembers of the limiters that it has shown. It keeps none of them alive: weak pointers of two
+// limiters differ even when the second one was made where the first one had been. The zero value is ready.
 type seen struct {
 	mu   sync.Mutex
 	last uint64 // number given
@@ -82,9 +81,8 @@ func firstOverrides(all map[string]quotient.Limit) []OverrideState {
 	return list
 }
 
-// etag is the tag of a limiter's configuration. The first part stands for the handler, the name and the
-// limiter itself. So another limiter under the same name has other tags, and a tag that was sent before a
-// restart matches nothing.
+// etag is the tag of a limiter's configuration. The first part stands for the handler, the name and the limiter itself.
+// So another limiter under the same name has other tags, and a tag that was sent before a restart matches nothing.
 func (h *handler) etag(name string, l *quotient.Limiter, version uint64) string {
 	return h.tag(name, h.seen.number(l), version)
 }
@@ -110,8 +108,7 @@ func (h *handler) tagOf(chosen map[string]*quotient.Limiter) string {
 const (
 	// scanFresh is how long the answer of a scan also serves others who ask the same.
 	scanFresh = time.Second
-	// mostScans is how many answers are kept. Some operators look at some limiters, all with the page's
-	// number of keys.
+	// mostScans is how many answers are kept. Some operators look at some limiters, all with the page's number of keys.
 	mostScans = 16
 )
 
@@ -133,8 +130,6 @@ type found struct {
 	at   time.Time
 	keys []quotient.KeyState
 }
-
-func newScans() scans { return scans{make(chan struct{}, 1), make(map[scan]found)} }
 
 // top is hottest(l, n), not older than scanFresh. It fails only with the context, while it waits for another scan.
 // The caller must not change the list.
@@ -160,8 +155,7 @@ func (s *scans) top(ctx context.Context, number uint64, l *quotient.Limiter, n i
 	return keys, nil
 }
 
-// hottest returns the n keys with the most callers waiting, then those that have used the most of a rule, then
-// by name.
+// hottest returns the n keys with the most callers waiting, then those that have used the most of a rule, then by name.
 func hottest(l *quotient.Limiter, n int) (top []quotient.KeyState) {
 	hotter := func(a, b quotient.KeyState) int {
 		return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), cmp.Compare(b.Used, a.Used), cmp.Compare(a.Key, b.Key))

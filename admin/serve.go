@@ -70,12 +70,11 @@ func (h *Handler) fits(addr net.Addr) error {
 // within five seconds, closes l and returns nil. It refuses the listeners that Listen would refuse, and
 // sets all time-outs. While it runs it samples the limiters once a second, for [History].
 //
-// It serves at most 512 connections at a time, and at most 256 of unknown clients. A client is known once
-// its connection has served a request that needs access. Requests for the page's files, the OpenAPI
-// document and handlers of [MountOpen] do not count. An idle connection of an unknown client is closed
-// after five seconds. If there is no place for a new connection, one of an unknown client is closed: an
-// idle one first, otherwise the oldest. A connection of a known client keeps its place, and may be idle for
-// two minutes.
+// It serves at most 512 connections at a time, and at most 256 of unknown clients. A client is known once its
+// connection has served a request that needs access. Requests for the page's files, the OpenAPI document and handlers
+// of [MountOpen] do not count. An idle connection of an unknown client is closed after five seconds. If there is no
+// place for a new connection, one of an unknown client is closed: an idle one first, otherwise the oldest. A connection
+// of a known client keeps its place, and may be idle for two minutes.
 func (h *Handler) Serve(ctx context.Context, l net.Listener) error {
 	if err := h.fits(l.Addr()); err != nil {
 		return errors.Join(err, l.Close())
@@ -101,13 +100,27 @@ func (h *Handler) serve(ctx context.Context, l net.Listener, all *listen.Places)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer h.api.samples.serve()()
+	follow := func(conn net.Conn, state http.ConnState) {
+		if state == http.StateHijacked { // a mounted handler has taken it over: it has no place any more
+			state = http.StateClosed
+		}
+		all.Follow(conn, state)
+	}
 	srv := &http.Server{
-		Handler: h, ConnState: follow(all), ConnContext: all.Remember,
+		Handler: h, ConnState: follow, ConnContext: all.Remember,
 		ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(h.api.log.Handler(), slog.LevelWarn),
 	}
 	stopped := make(chan error, 1)
-	stop := context.AfterFunc(ctx, func() { stopped <- shutdown(srv) })
+	stop := context.AfterFunc(ctx, func() { // what is at work may finish for a while
+		ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+		defer cancel()
+		err := srv.Shutdown(ctx)
+		if err != nil {
+			err = srv.Close()
+		}
+		stopped <- err
+	})
 	err := srv.Serve(all.Listener(l))
 	if stop() { // the end was not asked for
 		return errors.Join(fmt.Errorf("admin: Serve: %w", err), srv.Close())
@@ -126,24 +139,4 @@ func (h *Handler) newPlaces() *listen.Places {
 		logged = now.Evicted
 	}
 	return all
-}
-
-// follow is for http.Server.ConnState. A connection that a mounted handler takes over has no place any more.
-func follow(all *listen.Places) func(net.Conn, http.ConnState) {
-	return func(conn net.Conn, state http.ConnState) {
-		if state == http.StateHijacked {
-			state = http.StateClosed
-		}
-		all.Follow(conn, state)
-	}
-}
-
-// shutdown lets what is at work finish for a while, and then ends it.
-func shutdown(srv *http.Server) error {
-	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
-	defer cancel()
-	if err := srv.Shutdown(ctx); err != nil {
-		return srv.Close()
-	}
-	return nil
 }

@@ -13,9 +13,8 @@ import (
 	"github.com/quotient-go/quotient/internal/inside"
 )
 
-// State is the answer of GET /state and of every PUT. The JSON names of it and of its parts are a promise:
-// they are added to, never changed. Rates and shares are in events a second, durations in seconds; no number
-// is NaN or infinite.
+// State is the answer of GET /state and of every PUT. The JSON names of it and of its parts are a promise: they are
+// added to, never changed. Rates and shares are in events a second, durations in seconds; no number is NaN or infinite.
 type State struct {
 	Time     time.Time               `json:"time"`          // of the answer
 	May      []string                `json:"may,omitempty"` // what the caller may do: "read", "write"; absent in GET /events
@@ -70,9 +69,8 @@ type LimiterState struct {
 	Fleet  *FleetState  `json:"fleet,omitempty"`  // the same
 }
 
-// OverrideState is a key with a limit of its own. Over HTTP, if a key is not UTF-8, Key has replacement
-// characters and KeyBase64 is the key itself. Otherwise KeyBase64 is nil. A Client always returns the key
-// itself in Key.
+// OverrideState is a key with a limit of its own. Over HTTP, if a key is not UTF-8, Key has replacement characters and
+// KeyBase64 is the key itself. Otherwise KeyBase64 is nil. A Client always returns the key itself in Key.
 type OverrideState struct {
 	Key       string     `json:"key"`
 	KeyBase64 []byte     `json:"key_base64,omitempty"`

@@ -50,14 +50,7 @@ func putter(parse func(body []byte) (change, *Problem)) server {
 func (h *handler) on(c *call, v change, validate bool) any {
 	h.writing.Lock()
 	defer h.writing.Unlock()
-	choose := h.chooseOne
-	if v.all {
-		choose = h.choose
-	}
-	chosen := choose(c)
-	if len(chosen) == 0 {
-		h.noLimiter(c, http.StatusNotFound, "there is no limiter")
-	}
+	chosen := h.chooseSome(c, v.all)
 	if c.bad != nil {
 		return nil
 	}
@@ -151,8 +144,7 @@ func readBody[T any](c *call, parse func(body []byte) (T, *Problem)) (v T) {
 func (c *call) tooLarge(sent string) {
 	c.w.Header().Set("Connection", "close")
 	c.fail(http.StatusRequestEntityTooLarge, Problem{
-		Detail: "the body is too large",
-		Field:  "body", Value: sent, Range: fmt.Sprintf("at most %d bytes", maxBody),
+		Detail: "the body is too large", Field: "body", Value: sent, Range: fmt.Sprintf("at most %d bytes", maxBody),
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -72,7 +73,7 @@ func (b *buffer) read(w http.ResponseWriter, r *http.Request, deadline time.Time
 	if r.ContentLength >= 0 {
 		size = int(min(r.ContentLength, maxBuffer+1))
 	}
-	if size > maxBuffer || expectsContinue(r) {
+	if size > maxBuffer || strings.EqualFold(strings.TrimSpace(r.Header.Get("Expect")), "100-continue") {
 		return
 	}
 	giveUp := giveUpAt(w, deadline, drain)

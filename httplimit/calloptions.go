@@ -125,8 +125,3 @@ func PermitFrom(ctx context.Context) (quotient.Permit, bool) {
 	p, ok := ctx.Value(permitKey{}).(quotient.Permit)
 	return p, ok
 }
-
-// withPermit is the request that the handler gets.
-func withPermit(r *http.Request, p quotient.Permit) *http.Request {
-	return r.WithContext(context.WithValue(r.Context(), permitKey{}, p))
-}

@@ -24,8 +24,7 @@ const (
 // forwardedFor is the field in which each proxy adds the address that it got the request from.
 const forwardedFor = "X-Forwarded-For"
 
-// noAddr is the key of requests whose peer has no IP address, as on a Unix
-// socket, unless it is trusted and names one.
+// noAddr is the key of requests whose peer has no IP address, as on a Unix socket, unless it is trusted and names one.
 const noAddr = "(no address)"
 
 // ClientAddr returns a KeyFunc that limits by the client's IP address.

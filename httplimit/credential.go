@@ -19,8 +19,7 @@ const credentialForm = "credential:"
 // without the field, with an empty one, or with several, of which it is not known which one counts, share the
 // key "(no credential)". It costs one allocation.
 //
-// Use it behind something that has checked the credential, or a client has as many quotas as it can invent
-// credentials.
+// Use it behind something that has checked the credential, or a client has as many quotas as it can invent credentials.
 //
 // Credential panics as Header does for a name that no field can have, and for Cookie, which holds what its
 // client likes beside the secret. For a session write a function that returns CredentialKey of that cookie.

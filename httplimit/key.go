@@ -177,7 +177,8 @@ func target(r *http.Request) string {
 // canonicalHost is the form that Host documents for clients.
 func canonicalHost(name string) string {
 	name, port := strings.TrimRight(strings.ToLower(name), "."), ""
-	if i := strings.LastIndexByte(name, ':'); i >= 0 && takesPort(name[:i]) && isPort(name[i+1:]) {
+	if i := strings.LastIndexByte(name, ':'); i >= 0 && takesPort(name[:i]) &&
+		strings.Trim(name[i+1:], "0123456789") == "" {
 		name, port = name[:i], strings.TrimLeft(name[i+1:], "0")
 	}
 	name = strings.TrimRight(name, ".")
@@ -189,9 +190,6 @@ func canonicalHost(name string) string {
 
 // takesPort reports whether a port may follow: what has colons of its own stands in brackets.
 func takesPort(name string) bool { return strings.HasSuffix(name, "]") || !strings.Contains(name, ":") }
-
-// isPort reports whether a text holds nothing but digits, or nothing at all.
-func isPort(text string) bool { return strings.Trim(text, "0123456789") == "" }
 
 // The forms of what stands in place of a key. A key that looks like one is replaced too: else a client could
 // send the text of another one's hash, and share its bucket. The result of a key function of this package
@@ -253,7 +251,7 @@ func CanonicalPath(p string) string {
 		return p
 	}
 	out := make([]byte, 0, len(p)+1)
-	for segment := range strings.FieldsFuncSeq(p, isSlash) {
+	for segment := range strings.FieldsFuncSeq(p, func(c rune) bool { return c == '/' || c == '\\' }) {
 		segment, _, _ = strings.Cut(segment, ";")
 		switch segment {
 		case "", ".": // "" of nothing but parameters
@@ -268,8 +266,6 @@ func CanonicalPath(p string) string {
 	}
 	return strings.ToLower(string(out))
 }
-
-func isSlash(c rune) bool { return c == '/' || c == '\\' }
 
 // isCanonical reports whether CanonicalPath would return p as it is.
 func isCanonical(p string) bool {

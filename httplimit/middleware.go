@@ -3,7 +3,6 @@ package httplimit
 import (
 	"context"
 	"net/http"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -57,9 +56,8 @@ import (
 // Middlewares may be nested. A policy does not learn from the answers of another Middleware: a request that
 // an inner one refused counts as policy.Failed.
 //
-// The returned handler is safe for use by many goroutines. Middleware panics if l or key is nil, if CostBy
-// names a unit that l does not know, and if Wait is combined with Also. The function that it returns panics
-// if the handler is nil.
+// The returned handler is safe for use by many goroutines. Middleware panics if l or key is nil, if CostBy names a unit
+// that l does not know, and if Wait is combined with Also. The function that it returns panics if the handler is nil.
 func Middleware(l *quotient.Limiter, key KeyFunc, opts ...Option) func(http.Handler) http.Handler {
 	m := newMiddleware("Middleware", l, opts)
 	mustBe(key != nil, "Middleware: the key function is nil")
@@ -137,8 +135,7 @@ type handler struct {
 }
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	key := bound(h.key(r))
-	h.limit(w, r, key)
+	h.limit(w, r, bound(h.key(r)))
 }
 
 // limit answers one request under its key.
@@ -147,11 +144,6 @@ func (h *handler) limit(w http.ResponseWriter, r *http.Request, key string) {
 		h.decide(w, r, key, nil, nil)
 		return
 	}
-	h.limitCall(w, r, key)
-}
-
-// limitCall is limit for a request that is not just one, or whose client wants to know where it stands.
-func (h *handler) limitCall(w http.ResponseWriter, r *http.Request, key string) {
 	at := newScratch()
 	opts := at.opts[1:1]
 	if h.sender != nil {
@@ -213,16 +205,17 @@ func (h *handler) answer(
 
 // serve runs the handler with what was taken for the request.
 func (h *handler) serve(w http.ResponseWriter, r *http.Request, at *scratch, held admission) {
-	if !h.feedback && !asksUpgrade(r) {
+	if h.priced {
+		r = r.WithContext(context.WithValue(r.Context(), permitKey{}, held.own))
+	}
+	upgrades := r.Method == http.MethodConnect || len(r.Header["Upgrade"]) > 0 // it may take the connection over
+	if !h.feedback && !upgrades {
 		if held.also == nil {
 			defer held.own.Release()
 		} else {
 			defer held.also.release()
 		}
 		h.tell(w, at, nil)
-		if h.priced {
-			r = withPermit(r, held.own)
-		}
 		h.next.ServeHTTP(w, r)
 		return
 	}
@@ -236,9 +229,6 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, at *scratch, hel
 		}
 	}
 	h.tell(tracked, at, nil)
-	if h.priced {
-		r = withPermit(r, held.own)
-	}
 	h.next.ServeHTTP(wrap(tracked), r)
 	tracked.header(http.StatusOK) // what the server sends for a handler that wrote nothing
 }
@@ -261,14 +251,4 @@ func (h *handler) tell(w http.ResponseWriter, at *scratch, no *refusal) {
 	if at != nil {
 		at.free()
 	}
-}
-
-// asksUpgrade reports whether the handler may take the connection over to speak another protocol.
-func asksUpgrade(r *http.Request) bool {
-	return r.Method == http.MethodConnect || len(r.Header["Upgrade"]) > 0
-}
-
-// expectsContinue reports whether the client sends its body only when asked to.
-func expectsContinue(r *http.Request) bool {
-	return strings.EqualFold(strings.TrimSpace(r.Header.Get("Expect")), "100-continue")
 }

@@ -115,8 +115,7 @@ func CountGarbage(n *atomic.Uint64) Option {
 	return func(m *middleware) { m.garbage = n }
 }
 
-// mustBe panics for what cannot be meant, like http.ServeMux.Handle for a bad pattern: it is a mistake in the
-// program.
+// mustBe panics for what cannot be meant, like http.ServeMux.Handle for a bad pattern: it is a mistake in the program.
 func mustBe(meant bool, mistake string, args ...any) {
 	if !meant {
 		panic(fmt.Sprintf("httplimit: "+mistake, args...))

@@ -60,11 +60,10 @@ type Profile struct {
 	// the first in this list. The members of RateLimit count too, as if they were at the front of the list.
 	// Units beyond the first policy.MaxQuotas are dropped.
 	Quotas []Fields
-	// Judge may look at the whole answer. If it returns true, its feedback counts in place of all that the
-	// fields above say, with a RetryAfter within 0 and 24 hours. Feedback for another status is a good start:
-	// p.Feedback(429, resp.Header, time.Time{}). With false the other fields of the profile judge. It is
-	// called by Transport, for a policy that learns, and by FeedbackOf; not by Feedback, nor by Middleware,
-	// and not for an answer from a cache.
+	// Judge may look at the whole answer. If it returns true, its feedback counts in place of all that the fields above
+	// say, with a RetryAfter within 0 and 24 hours. Feedback for another status is a good start: p.Feedback(429,
+	// resp.Header, time.Time{}). With false the other fields of the profile judge. It is called by Transport, for a
+	// policy that learns, and by FeedbackOf; not by Feedback, nor by Middleware, and not for an answer from a cache.
 	//
 	// It may read the body with PeekBody, and must leave it as it was. The request's caller waits meanwhile,
 	// and its permit is held. So it must read few bytes, and only of answers that end soon: an error has its

@@ -273,19 +273,14 @@ func inWhole(q *quotient.RuleState) (events, seconds int64) {
 	if limit < 1 {
 		limit, window = 1, window/limit
 	}
-	if burst := fleetBurst(q); burst > limit {
+	burst := q.Burst
+	if burst > 1 && q.Share > 0 { // over the fleet; of a limit that is divided into parts below 1 each replica has 1
+		burst = math.Round(burst * (q.Limit / q.Share))
+	}
+	if burst > limit {
 		limit, window = burst, window*burst/limit
 	}
 	return whole(limit), max(whole(math.Ceil(window)), 1)
-}
-
-// fleetBurst is the burst over the fleet. A limit that is divided into parts below 1 is not known: each
-// replica has 1 of it.
-func fleetBurst(q *quotient.RuleState) float64 {
-	if q.Burst <= 1 || q.Share <= 0 {
-		return q.Burst
-	}
-	return math.Round(q.Burst * (q.Limit / q.Share))
 }
 
 // whole rounds down, to what an Integer of structured fields can hold.

@@ -18,9 +18,8 @@ import (
 // download, an end to those that were forgotten.
 const defaultBodyTimeout = 5 * time.Minute
 
-// Transport is an http.RoundTripper that takes a permit from a limiter before each request. It is safe for
-// use by many goroutines; its fields must not change once it is used. The zero value refuses all requests:
-// Limiter must be set.
+// Transport is an http.RoundTripper that takes a permit from a limiter before each request. It is safe for use by many
+// goroutines; its fields must not change once it is used. The zero value refuses all requests: Limiter must be set.
 //
 // A request waits for its permit as long as its context lasts and the limiter's MaxWait and MaxWaiting
 // allow; http.Client.Timeout ends the wait too. A request whose turn is known to come later than that is

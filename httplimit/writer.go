@@ -41,7 +41,7 @@ func (t *tracker) Write(p []byte) (int, error) {
 // also when the Hijacker lies below writers that have no more than Unwrap.
 func (t *tracker) Unwrap() http.ResponseWriter {
 	if _, direct := t.inner.(http.Hijacker); !direct && canHijack(t.inner) {
-		return hijackOnly{t}
+		return hijackOnly{hijacker{t}}
 	}
 	return t.inner
 }
@@ -95,10 +95,9 @@ func canHijack(w http.ResponseWriter) bool {
 }
 
 // hijackOnly is the step that a tracker puts into the chain of Unwrap.
-type hijackOnly struct{ *tracker }
+type hijackOnly struct{ hijacker }
 
-func (h hijackOnly) Hijack() (net.Conn, *bufio.ReadWriter, error) { return h.hijack() }
-func (h hijackOnly) Unwrap() http.ResponseWriter                  { return h.inner }
+func (h hijackOnly) Unwrap() http.ResponseWriter { return h.inner }
 
 // The optional methods of a writer, one type each. They are only put together for an inner writer that has them.
 type (

@@ -48,9 +48,7 @@ var (
 
 // Describe sends every metric that Collect sends.
 func (f file) Describe(ch chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{fileWellDesc, fileLoadedDesc, fileReloadsDesc, fileDiffersDesc} {
-		ch <- desc
-	}
+	prometheus.DescribeByCollect(file(func() FileState { return FileState{} }), ch)
 }
 
 // Collect calls state once.
@@ -61,18 +59,13 @@ func (f file) Collect(ch chan<- prometheus.Metric) {
 	}
 	gauge(fileWellDesc, figures.Bit(s.Error == "" || s.ErrorAt.Before(s.Loaded)))
 	gauge(fileLoadedDesc, figures.Epoch(s.Loaded))
-	gauge(fileDiffersDesc, float64(limitersOf(s.Differs)))
+	differs := make(map[string]bool) // the limiters that lines such as "api: limit" are about
+	for _, line := range s.Differs {
+		name, _, _ := strings.Cut(line, ":")
+		differs[name] = true
+	}
+	gauge(fileDiffersDesc, float64(len(differs)))
 	for outcome, n := range map[string]uint64{"applied": s.Reloads, "failed": s.Failures} {
 		ch <- prometheus.MustNewConstMetric(fileReloadsDesc, prometheus.CounterValue, float64(n), outcome)
 	}
-}
-
-// limitersOf counts the limiters that lines such as "api: limit" are about.
-func limitersOf(lines []string) int {
-	names := make(map[string]bool, len(lines))
-	for _, line := range lines {
-		name, _, _ := strings.Cut(line, ":")
-		names[name] = true
-	}
-	return len(names)
 }

@@ -69,10 +69,9 @@ var leaseFamilies = []leaseFamily{
 }
 
 var (
-	leaseMissingDesc = prometheus.NewDesc("throttle_num_404",
-		"Requests for an unknown path.", nil, nil)
-	leasePeersDesc = prometheus.NewDesc("quotient_lease_peers", "Peers that the service knows.", nil, nil)
-	leaseLeadsDesc = prometheus.NewDesc("quotient_lease_leads",
+	leaseMissingDesc = prometheus.NewDesc("throttle_num_404", "Requests for an unknown path.", nil, nil)
+	leasePeersDesc   = prometheus.NewDesc("quotient_lease_peers", "Peers that the service knows.", nil, nil)
+	leaseLeadsDesc   = prometheus.NewDesc("quotient_lease_leads",
 		"1 while this process grants locks, 0 on stand-by.", nil, nil)
 	leaseGraceDesc = prometheus.NewDesc("quotient_lease_grace_seconds",
 		"Rest of the grace time after the start: locks are restored then, and none is granted.", nil, nil)
@@ -105,7 +104,10 @@ func (l leases) Collect(ch chan<- prometheus.Metric) {
 	gauge(leaseGraceDesc, max(0, st.Grace.Seconds()))
 	for i := range st.Semaphores {
 		s := &st.Semaphores[i]
-		name := semaphoreLabel(s.Name)
+		name := s.Name
+		if !utf8.ValidString(name) { // no two become the same
+			name = strconv.QuoteToASCII(name)
+		}
 		for _, f := range leaseFamilies {
 			ch <- prometheus.MustNewConstMetric(f.desc, f.kind, f.read(s), name)
 		}
@@ -123,12 +125,4 @@ func leaseHistogram(desc *prometheus.Desc, h *lease.Histogram, name string) prom
 		buckets[bound.Seconds()] = below
 	}
 	return prometheus.MustNewConstHistogram(desc, h.Count, h.Sum, buckets, name)
-}
-
-// semaphoreLabel returns a name as a label. A name that is not UTF-8 is quoted, so that no two become the same.
-func semaphoreLabel(name string) string {
-	if utf8.ValidString(name) {
-		return name
-	}
-	return strconv.QuoteToASCII(name)
 }

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"maps"
 	"sync"
 	"time"
 	"weak"
@@ -72,11 +73,7 @@ func (h *histograms) of(name string) *times {
 	if t := h.byName[name].Value(); t != nil {
 		return t
 	}
-	for other, t := range h.byName {
-		if t.Value() == nil {
-			delete(h.byName, other)
-		}
-	}
+	maps.DeleteFunc(h.byName, func(_ string, t weak.Pointer[times]) bool { return t.Value() == nil })
 	if h.byName == nil {
 		h.byName = make(map[string]weak.Pointer[times])
 	}

@@ -13,8 +13,7 @@ type RampMode uint8
 const (
 	// RampScheduled rises in every second, with calls or without.
 	RampScheduled RampMode = iota
-	// RampRelaxed rises once for each second with a call: one that took something, or that the controller
-	// has held back.
+	// RampRelaxed rises once for each second with a call: one that took something, or that the controller has held back.
 	RampRelaxed
 	// RampOnlyIfUsed rises once for each second in which at least Threshold of what was allowed was taken and kept.
 	RampOnlyIfUsed
@@ -97,9 +96,8 @@ type Ramp struct {
 	Back float64
 	// CoolDown is how long RampGoBack stays without a call before it falls. 0 means 5 s; less than a second, a second.
 	CoolDown time.Duration
-	// Resume is the part of the ceiling that this replica had reached before a restart, 0 to 1. The
-	// controller starts there, or at Start if that is more; 0 means at Start. The program that stores it
-	// decides for how long it counts.
+	// Resume is the part of the ceiling that this replica had reached before a restart, 0 to 1. The controller starts
+	// there, or at Start if that is more; 0 means at Start. The program that stores it decides for how long it counts.
 	Resume float64
 }
 

@@ -10,8 +10,11 @@ import (
 	"syscall"
 	"time"
 
+	goredis "github.com/redis/go-redis/v9"
+
 	"github.com/quotient-go/quotient/internal/kept"
 	"github.com/quotient-go/quotient/poolsize/dns/dnstest"
+	"github.com/quotient-go/quotient/poolsize/redis/redistest"
 )
 
 const (
@@ -62,7 +65,9 @@ var sourceLanes = []lane{
 		fileIs("a lie", "1"),
 	}},
 	{20, []fault{
-		{"redis: kill -9 of the master", 3 * sec, 5 * sec, (*fleet).failover},
+		redisIs("killed, and restarted", (*redistest.Server).Kill,
+			func(s *redistest.Server) error { return s.Restart(false) }),
+		redisIs("stopped, and goes on", (*redistest.Server).Pause, (*redistest.Server).Resume),
 		{"redis: all data lost", 0, 0, (*fleet).flush},
 	}},
 }
@@ -159,32 +164,46 @@ func (f *fleet) freeze(until time.Duration) error {
 	return errors.Join(err, p.Signal(syscall.SIGCONT))
 }
 
-// broken is a source that cannot be queried, or lies, until it is mended.
-func broken(p path, name string, least, most time.Duration, begin, mend func(w *world) error) fault {
+// broken is a source that cannot be queried, or lies, until it is mended, and for so long afterwards.
+func broken(p path, name string, least, most, back time.Duration, begin, mend func(w *world) error) fault {
 	return fault{name, least, most, func(f *fleet, until time.Duration) error {
 		at, err := f.now(), begin(f.world)
 		f.rest(until)
 		err = errors.Join(err, mend(f.world))
-		f.Faults[p] = append(f.Faults[p], span{at, f.now()})
+		f.Faults[p] = append(f.Faults[p], span{at, f.now() + back})
 		return err
 	}}
 }
 
 func dnsFails(mode dnstest.Mode) fault {
-	return broken(fromDNS, "dns "+mode.String(), sec, 3*sec,
+	return broken(fromDNS, "dns "+mode.String(), sec, 3*sec, 0,
 		func(w *world) error { w.dns.Fail(mode); return nil },
 		func(w *world) error { w.dns.Fail(dnstest.Healthy); return nil })
 }
 
 // fileIs is a file without the truth. A lie is over long before the hold-down is, and must not be believed.
 func fileIs(what, text string) fault {
-	return broken(fromFile, "file: "+what, sec/2, holdDown/2, func(w *world) error {
+	return broken(fromFile, "file: "+what, sec/2, holdDown/2, 0, func(w *world) error {
 		w.fileDown = true
 		if text == "" {
 			return os.Remove(w.pool)
 		}
 		return replace(w.pool, text)
 	}, func(w *world) error { w.fileDown = false; return w.writePool() })
+}
+
+// redisIs is a server that is away for longer than those that count there need report themselves. After as many
+// failures as it may have connections, a client dials once a second; then its replica looks again.
+func redisIs(what string, begin, mend func(*redistest.Server) error) fault {
+	return broken(fromRedis, "redis: "+what, 3*sec, 5*sec, sec+fromRedis.looks(),
+		func(w *world) error { return begin(w.redis) }, func(w *world) error { return mend(w.redis) })
+}
+
+// flush takes all data away. Each replica reports itself again within a period.
+func (f *fleet) flush(time.Duration) error {
+	f.Faults[fromRedis] = append(f.Faults[fromRedis], span{f.now(), f.now() + fromRedis.looks()})
+	client := goredis.NewClient(&goredis.Options{Addr: f.world.redis.Addr()})
+	return errors.Join(client.FlushAll(f.ctx).Err(), client.Close())
 }
 
 // split parts the mesh in two. Nothing comes through; oneWay: the second part receives what the first one sends. A

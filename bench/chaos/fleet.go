@@ -58,10 +58,10 @@ func play(ctx context.Context, c config, out io.Writer) (_ record, err error) {
 	if f.dir, err = os.MkdirTemp("", "chaos"); err != nil {
 		return record{}, err
 	}
-	if f.Gossip {
+	if c.Gossip {
 		f.mesh, err = newMesh()
 	} else {
-		f.world, err = newWorld(ctx, f.dir)
+		f.world, err = newWorld(f.dir)
 	}
 	if err == nil {
 		err = f.run(ctx)
@@ -176,7 +176,7 @@ func (f *fleet) add(s *seat) (err error) {
 	} else { // addresses come in any order
 		w := f.world
 		p.addr = netip.AddrFrom4([4]byte{127, byte(1 + f.rng.IntN(250)), byte(n / 250), byte(1 + n%250)})
-		a.Address, a.File, a.DNS, a.Steady, a.Cluster = p.addr, w.pool, w.dns.Addr(), w.steady.Addr(), w.cluster.addrs()
+		a.Address, a.File, a.DNS, a.Steady, a.Redis = p.addr, w.pool, w.dns.Addr(), w.steady.Addr(), w.redis.Addr()
 	}
 	p.Process, err = kept.Again(func(out io.Reader) {
 		for in := json.NewDecoder(out); ; {

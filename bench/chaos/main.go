@@ -6,10 +6,10 @@
 //	go run ./bench/chaos -believe 4
 //
 // Each process runs six limiters, and its callers want more than its share of each. The pool size comes from a file,
-// from DNS, from a Redis Cluster, and from a DNS server that never fails, by which permits in flight, aligned windows
-// and turns of a paced rate have ordinals. With -gossip replicas find each other, and lend what they do not use of a
-// rate and of slots; their count decides a third limit. All their messages pass a network which loses, doubles, delays
-// and parts. Of each 20 s the last 8 are without faults, and one replica has all that there is.
+// from DNS, from Redis, and from a DNS server that never fails, by which permits in flight, aligned windows and turns of
+// a paced rate have ordinals. With -gossip replicas find each other, and lend what they do not use of a rate and of
+// slots; their count decides a third limit. All their messages pass a network which loses, doubles, delays and parts.
+// Of each 20 s the last 8 are without faults, and one replica has all that there is.
 //
 // faults.go lists what breaks. judge.go has one function for each bound of docs/bounds.md, which judges what processes
 // note. It takes redis-server.

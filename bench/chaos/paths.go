@@ -20,7 +20,7 @@ type path int
 const (
 	fromFile path = iota
 	fromDNS
-	fromRedis // a Cluster
+	fromRedis
 	onSlots   // permits in flight
 	onWindows // aligned
 	onTurns   // a paced rate

@@ -55,7 +55,7 @@ type assignment struct {
 	File    string
 	DNS     string // address of the server
 	Steady  string // address of the one that never fails
-	Cluster []string
+	Redis   string
 
 	Bind, Advertise, JoinFile string // of one that gossips
 }
@@ -130,8 +130,8 @@ func (r *replica) live(ctx context.Context) {
 	born := r.now()
 	r.note(note{What: isBorn, To: born})
 	logging.Disable() // the source reports what fails, and repeats it
-	client := goredis.NewClusterClient(&goredis.ClusterOptions{
-		Addrs: r.Cluster, ContextTimeoutEnabled: true, DialTimeout: redisPeriod, DialerRetries: 1, MaxRetries: -1,
+	client := goredis.NewClient(&goredis.Options{
+		Addr: r.Redis, ContextTimeoutEnabled: true, DialTimeout: redisPeriod, DialerRetries: 1, MaxRetries: -1,
 	})
 	defer client.Close() //nolint:errcheck // it has no state
 	var work sync.WaitGroup

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -9,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/quotient-go/quotient/poolsize/dns/dnstest"
+	"github.com/quotient-go/quotient/poolsize/redis/redistest"
 )
 
 // A world is what replicas learn the pool size from. It plays the platform: it writes the file and the records of
@@ -17,18 +17,18 @@ type world struct {
 	pool     string // path of the file
 	dns      *dnstest.Server
 	steady   *dnstest.Server // says the same, and never fails
-	cluster  *cluster
+	redis    *redistest.Server
 	count    int  // replicas that the file should say
 	fileDown bool // a fault has the file
 }
 
 // newWorld makes the world. What it has made is there to be closed after an error too.
-func newWorld(ctx context.Context, dir string) (*world, error) {
+func newWorld(dir string) (*world, error) {
 	w := &world{pool: filepath.Join(dir, "pool")}
 	var err1, err2, err3 error
 	w.dns, err1 = dnstest.New()
 	w.steady, err2 = dnstest.New()
-	w.cluster, err3 = newCluster(ctx)
+	w.redis, err3 = redistest.Start("--loglevel", "warning") // with arguments: redis-server, which can be stopped
 	return w, errors.Join(err1, err2, err3)
 }
 
@@ -38,7 +38,10 @@ func (w *world) close() (err error) {
 			err = errors.Join(err, dns.Close())
 		}
 	}
-	return errors.Join(err, w.cluster.close())
+	if w.redis != nil {
+		err = errors.Join(err, w.redis.Close())
+	}
+	return err
 }
 
 func (w *world) publish(addrs []netip.Addr) error {

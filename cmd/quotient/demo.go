@@ -113,22 +113,18 @@ func (n *tally) ask(ctx context.Context, client *http.Client, target string) {
 	if took := int64(time.Since(start)); took > n.longest.Load() {
 		n.longest.Store(took)
 	}
-	if ctx.Err() != nil { // the end of the demo, and not the proxy's answer
-		if err == nil {
-			_ = resp.Body.Close()
-		}
-		return
-	}
-	if err != nil {
+	switch {
+	case ctx.Err() != nil: // the end of the demo, and not the proxy's answer
+	case err != nil:
 		n.failed.Add(1)
-		return
-	}
-	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10))
-	_ = resp.Body.Close()
-	if resp.StatusCode == http.StatusOK {
+	case resp.StatusCode == http.StatusOK:
 		n.passed.Add(1)
-	} else {
+	default:
 		n.refused.Add(1)
+	}
+	if err == nil {
+		_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10))
+		_ = resp.Body.Close()
 	}
 }
 

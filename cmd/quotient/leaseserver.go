@@ -12,6 +12,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -68,7 +69,7 @@ func openLeases(ctx context.Context, c *config.Leases, log *slog.Logger) (*lease
 	s := &leaseServer{log: log, opened: *c, registry: prometheus.NewRegistry()}
 	var err error
 	s.leases, err = lease.NewServer(c.Config(), lease.ServerOptions{
-		StandBy: c.Election != nil, Version: release(), Log: log,
+		StandBy: c.Election != nil, Version: strings.Fields(version())[1], Log: log,
 		Metrics: promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{MaxRequestsInFlight: leaseScrapes}),
 	})
 	if err != nil {
@@ -76,8 +77,7 @@ func openLeases(ctx context.Context, c *config.Leases, log *slog.Logger) (*lease
 	}
 	s.registry.MustRegister(metrics.NewLeases(s.leases.Stats), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	s.front, err = front.New(leaseFront(c.Listen), s.leases, log, front.AnyPath(),
-		front.OnShutdown(s.leases.Close))
+	s.front, err = front.New(leaseFront(c.Listen), s.leases, log, front.AnyPath(), front.OnShutdown(s.leases.Close))
 	if err != nil {
 		return nil, err
 	}
@@ -107,10 +107,14 @@ func (s *leaseServer) serve(ctx context.Context) error {
 	return together(ctx, first, within(ctx, s.election))
 }
 
-// Prepare is the first half of a reload.
+// Prepare is the first half of a reload, also of a program that serves no leases: of s nil.
 func (s *leaseServer) Prepare(f *config.File) (commit func(), err error) {
 	l := f.Leases
 	switch {
+	case s == nil && l == nil:
+		return nil, nil
+	case s == nil:
+		return nil, errors.New("leases: the section is new: adding it requires a restart")
 	case l == nil:
 		return nil, errors.New("leases: the section is missing: removing it requires a restart")
 	case l.Listen != s.opened.Listen:
@@ -180,20 +184,6 @@ func (s *leaseServer) report(log *slog.Logger, f *config.File) {
 		s.log.Warn("leases know no passwords: every client that reaches "+a.String()+" can take them",
 			"address", a.String())
 	}
-}
-
-// release is the version of the program, in one word.
-func release() string { return strings.Fields(version())[1] }
-
-// noLeases is the part of a program that serves none: a reload cannot begin to.
-type noLeases struct{}
-
-// Prepare refuses a file with leases.
-func (noLeases) Prepare(f *config.File) (commit func(), err error) {
-	if f.Leases != nil {
-		return nil, errors.New("leases: the section is new: adding it requires a restart")
-	}
-	return nil, nil
 }
 
 // leaseService is quotient leases: a lease server with its file, and its operator.
@@ -333,21 +323,11 @@ func reach(ctx context.Context, c clientv3.Config, failed func(error)) *clientv3
 
 // stand stands for an election until ctx ends, and closes its client. It returns an error that came before.
 func stand(ctx context.Context, e *etcd.Election) error {
-	ended := make(chan error, 1)
-	go func() { ended <- e.Run(ctx) }()
-	select {
-	case err := <-ended:
-		_ = e.Client.Close()
-		if ctx.Err() == nil {
-			return err
-		}
-		return nil
-	case <-ctx.Done():
-	}
-	late := time.AfterFunc(farewell, func() { _ = e.Client.Close() })
-	<-ended
-	if late.Stop() {
-		_ = e.Client.Close()
+	end := sync.OnceFunc(func() { _ = e.Client.Close() })
+	defer end()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(farewell, end) })()
+	if err := e.Run(ctx); ctx.Err() == nil {
+		return err
 	}
 	return nil
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/quotient-go/quotient/admin"
-	"github.com/quotient-go/quotient/cmd/quotient/internal/upstream"
 	"github.com/quotient-go/quotient/config"
 	"github.com/quotient-go/quotient/metrics"
 )
@@ -30,8 +29,7 @@ func (s *service) reportStart() {
 	if strings.HasPrefix(f.Proxy.Listen, "unix:") {
 		url = f.Proxy.Listen
 	}
-	s.log.Info("proxy listens", "url", url, "upstreams", strings.Join(ups, " "),
-		"version", version())
+	s.log.Info("proxy listens", "url", url, "upstreams", strings.Join(ups, " "), "version", version())
 	if s.operator.l == nil {
 		s.log.Info("operator's page is off")
 	} else {
@@ -100,7 +98,18 @@ func (s *service) tables() []admin.Table {
 	}
 	ups := admin.Table{Title: "Upstreams", Columns: []string{"URL", "State", "Since", "In flight", "Last error"}}
 	for _, u := range s.ups.State() {
-		ups.Rows = append(ups.Rows, rowOf(u))
+		state, failure := "healthy", u.Error
+		switch {
+		case u.Leaving:
+			state = "leaving"
+		case !u.Healthy:
+			state = "out"
+		}
+		if failure != "" {
+			failure = u.ErrorAt.UTC().Format(time.RFC3339) + " " + failure
+		}
+		since := u.Since.UTC().Format(time.RFC3339)
+		ups.Rows = append(ups.Rows, []string{u.URL, state, since, strconv.Itoa(u.InFlight), failure})
 	}
 	c := s.front.State()
 	clients := admin.Table{
@@ -112,21 +121,6 @@ func (s *service) tables() []admin.Table {
 		}},
 	}
 	return []admin.Table{overhead, ups, clients}
-}
-
-func rowOf(u upstream.State) []string {
-	state := "healthy"
-	switch {
-	case u.Leaving:
-		state = "leaving"
-	case !u.Healthy:
-		state = "out"
-	}
-	failure := u.Error
-	if failure != "" {
-		failure = u.ErrorAt.UTC().Format(time.RFC3339) + " " + failure
-	}
-	return []string{u.URL, state, u.Since.UTC().Format(time.RFC3339), strconv.Itoa(u.InFlight), failure}
 }
 
 // short is a duration with three digits at most.

@@ -110,16 +110,14 @@ func (c *proxyCmd) open(ctx context.Context, log *slog.Logger) (*service, error)
 	if s.front, err = front.New(file.Proxy, s.proxy, log, front.OnShutdown(s.drain)); err != nil {
 		return nil, err
 	}
-	leases := config.Part(noLeases{})
 	if file.Leases != nil {
 		if s.leases, err = openLeases(ctx, file.Leases, log); err != nil {
 			return nil, err
 		}
-		leases = s.leases
 	}
 	s.conf, err = config.New(file, s.reg, config.Logger(log), config.WithSources(sources()),
 		config.Adjust(c.adjust), config.With(s.ups), config.With(s.proxy), config.With(s.front),
-		config.With(fixedAdmin(file.Proxy.Admin)), config.With(leases))
+		config.With(fixedAdmin(file.Proxy.Admin)), config.With(s.leases))
 	if err == nil {
 		err = s.listen(ctx)
 	}

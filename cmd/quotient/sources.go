@@ -53,15 +53,6 @@ func (c closing) Watch(ctx context.Context, report func(quotient.Pool, error)) e
 	return errors.Join(c.Source.Watch(ctx, report), c.Client.Close())
 }
 
-// takeFleet takes the parameter fleet out of the query of a URL.
-func takeFleet(u *url.URL) string {
-	q := u.Query()
-	fleet := cmp.Or(q.Get("fleet"), defaultFleet)
-	q.Del("fleet")
-	u.RawQuery = q.Encode()
-	return fleet
-}
-
 // redisSource counts in Redis: redis://user:password@host:port/0?fleet=proxy, with rediss for TLS. Other
 // parameters are those of go-redis.
 func redisSource(text string) (quotient.Source, error) {
@@ -69,7 +60,10 @@ func redisSource(text string) (quotient.Source, error) {
 	if err != nil || u.Fragment != "" {
 		return nil, errors.New("not a URL such as redis://host:6379/0?fleet=proxy") // err may hold the password
 	}
-	fleet := takeFleet(u)
+	q := u.Query()
+	fleet := cmp.Or(q.Get("fleet"), defaultFleet)
+	q.Del("fleet")
+	u.RawQuery = q.Encode()
 	opts, err := goredis.ParseURL(u.String())
 	if err != nil {
 		return nil, unread("want a URL such as redis://host:6379/0?fleet=proxy", text, err)

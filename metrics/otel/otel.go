@@ -1,6 +1,5 @@
-// Package otel exports limiters to OpenTelemetry: the figures of package metrics under OpenTelemetry's kind
-// of names. The caller owns the meter and the SDK. This package starts no goroutine and exports nothing by
-// itself.
+// Package otel exports limiters to OpenTelemetry: the figures of package metrics under OpenTelemetry's kind of names.
+// The caller owns the meter and the SDK. This package starts no goroutine and exports nothing by itself.
 //
 //	registration, err := otel.Register(meter, &limiters)
 //	observe, err := otel.Observe(meter)
@@ -78,10 +77,9 @@ func instrument(m metric.Meter, f figures.Figure) (metric.Float64Observable, err
 	}
 }
 
-// Observe returns the option that records waiting and overhead of the limiter of a name: use it in
-// Registry.Options, or in a call of Registry.Limiter. Admissions are recorded, refusals are not. A nil meter
-// is an error, and so is one that refuses an instrument. The SDK keeps what a limiter has recorded after the
-// limiter is gone.
+// Observe returns the option that records waiting and overhead of the limiter of a name: use it in Registry.Options, or
+// in a call of Registry.Limiter. Admissions are recorded, refusals are not. A nil meter is an error, and so is one that
+// refuses an instrument. The SDK keeps what a limiter has recorded after the limiter is gone.
 func Observe(meter metric.Meter) (func(name string) quotient.Option, error) {
 	if meter == nil {
 		return nil, errors.New("otel: Observe: meter: nil")

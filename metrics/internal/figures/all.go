@@ -29,7 +29,8 @@ var All = []Figure{
 
 	{Levels, "quotient_replicas", "quotient.pool.replicas", "{replica}",
 		"Replica count in force, by weight. Its source is configured, set, followed or awaited.",
-		[]string{"source"}, sendReplicas},
+		[]string{"source"},
+		func(r *Reading, send func(float64, ...string)) { send(float64(r.Pool.Replicas), r.Pool.Source) }},
 	single(Levels, "quotient_weight", "quotient.pool.weight", "{replica}", "How many replicas this one counts as.",
 		func(r *Reading) float64 { return float64(max(1, r.Pool.Weight)) }),
 	single(Levels, "quotient_ordinal", "quotient.pool.ordinal", "1",

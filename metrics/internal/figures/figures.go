@@ -132,31 +132,27 @@ func (r *Reading) plans() iter.Seq2[string, quotient.PlanStats] {
 	}
 }
 
-func sendRates(r *Reading, send func(float64, ...string)) {
-	for plan, p := range r.plans() {
-		sendRatesOf(plan, p.Rules, send)
-	}
-}
-
-// sendRatesOf shows the rates of a limit in events per second, with labels that no other rate of the limit has. A
+// sendRates shows the rates of each limit in events per second, with labels that no other rate of the limit has. A
 // number tells two names apart that become the same label: one bad name must not cost the whole scrape, and an SDK
 // of OpenTelemetry adds up what has the same attributes.
-func sendRatesOf(plan string, rules []quotient.RuleState, send func(float64, ...string)) {
-	taken := make(map[[2]string]bool, len(rules))
-	for i, rate := range rules {
-		if rate.Window == 0 {
-			continue // the slots, or a policy
+func sendRates(r *Reading, send func(float64, ...string)) {
+	for plan, p := range r.plans() {
+		taken := make(map[[2]string]bool, len(p.Rules))
+		for i, rate := range p.Rules {
+			if rate.Window == 0 {
+				continue // the slots, or a policy
+			}
+			id := [2]string{label(rate.Name), "requests"}
+			if rate.Unit != "" {
+				id[1] = label(rate.Unit)
+			}
+			for taken[id] {
+				id[0] = fmt.Sprintf("%s #%d", id[0], i+1)
+			}
+			taken[id] = true
+			send(rate.Limit/rate.Window.Seconds(), plan, id[0], id[1], "global")
+			send(rate.Share/rate.Window.Seconds(), plan, id[0], id[1], "share")
 		}
-		id := [2]string{label(rate.Name), "requests"}
-		if rate.Unit != "" {
-			id[1] = label(rate.Unit)
-		}
-		for taken[id] {
-			id[0] = fmt.Sprintf("%s #%d", id[0], i+1)
-		}
-		taken[id] = true
-		send(rate.Limit/rate.Window.Seconds(), plan, id[0], id[1], "global")
-		send(rate.Share/rate.Window.Seconds(), plan, id[0], id[1], "share")
 	}
 }
 
@@ -210,18 +206,12 @@ func sendLearned(r *Reading, send func(float64, ...string)) {
 	}
 }
 
-// longestLabel is the most bytes of a name that become a label. Operators choose the names of rules and
-// units.
+// longestLabel is the most bytes of a name that become a label. Operators choose the names of rules and units.
 const longestLabel = 64
 
-// label returns a name as a short label of valid UTF-8. U+FFFD replaces other bytes, and half a rune at the
-// cut.
+// label returns a name as a short label of valid UTF-8. U+FFFD replaces other bytes, and half a rune at the cut.
 func label(name string) string {
 	return strings.ToValidUTF8(name[:min(len(name), longestLabel)], "\uFFFD")
-}
-
-func sendReplicas(r *Reading, send func(float64, ...string)) {
-	send(float64(r.Pool.Replicas), r.Pool.Source)
 }
 
 // Bit is 1 for true.

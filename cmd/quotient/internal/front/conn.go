@@ -29,10 +29,9 @@ const (
 	ahead = 1
 )
 
-// conn is one connection as net/http sees it: bytes in the clear, with TLS below where there is TLS. It sets
-// a deadline for each part of a body of HTTP/1, and for each part of an answer. A deadline of the server or
-// of a handler that is earlier stays. The client's bytes go through framing until the connection is HTTP/2,
-// or upgraded.
+// conn is one connection as net/http sees it: bytes in the clear, with TLS below where there is TLS. It sets a
+// deadline for each part of a body of HTTP/1, and for each part of an answer. A deadline of the server or of a
+// handler that is earlier stays. The client's bytes go through framing until the connection is HTTP/2, or upgraded.
 type conn struct {
 	net.Conn          // raw, or the TLS over it
 	raw      net.Conn // may read a PROXY header
@@ -305,10 +304,9 @@ func (r *records) rest() {
 	r.read, r.taken = 0, 0
 }
 
-// deadline is that of the reads or the writes of a connection. To set one takes a timer of the runtime, and
-// net/http sets that of reads six times a request. So it is set only where the one that is armed comes later
-// than what is wanted, or has passed. A deadline that comes too early ends nothing: the call goes on until
-// the wanted deadline.
+// deadline is that of the reads or the writes of a connection. To set one takes a timer of the runtime, and net/http
+// sets that of reads six times a request. So it is set only where the one that is armed comes later than what is
+// wanted, or has passed. A deadline that comes too early ends nothing: the call goes on until the wanted deadline.
 type deadline struct {
 	armed time.Time // at the connection; zero: none
 	spent bool      // it has passed

@@ -76,7 +76,10 @@ func New(p *config.Proxy, h http.Handler, log *slog.Logger, opts ...Option) (*Se
 		s.certs = certs
 	}
 	s.places = listen.New(p.Max.Connections)
-	s.places.Crowded = s.crowded
+	s.places.Crowded = func(now listen.State) {
+		log.Warn("all places for connections are taken (proxy.max.connections)",
+			"open", now.Open, "evicted", now.Evicted, "refused", now.Refused)
+	}
 	s.put(p)
 	return s, nil
 }
@@ -142,11 +145,6 @@ func (s *Server) State() State {
 		Connections: now.Open, Upgraded: now.Upgraded, Evicted: now.Evicted, Refused: now.Refused,
 		Held: held, Shed: shed,
 	}
-}
-
-func (s *Server) crowded(now listen.State) {
-	s.log.Warn("all places for connections are taken (proxy.max.connections)",
-		"open", now.Open, "evicted", now.Evicted, "refused", now.Refused)
 }
 
 // tlsConfig is what a handshake that begins now uses; nil without TLS.

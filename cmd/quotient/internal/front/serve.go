@@ -164,7 +164,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 
 // serveStream is serve for a request over HTTP/2.
 func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
-	sw := newStreamWriter(s, w)
+	sw := &streamWriter{answer: answer{ResponseWriter: w}, server: s}
+	sw.pace.cut = func() { _ = http.NewResponseController(w).SetWriteDeadline(longAgo()) }
 	defer sw.end()
 	leave, ok := connOf(r).streams.enter(r)
 	defer leave()

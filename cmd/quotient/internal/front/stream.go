@@ -169,12 +169,6 @@ type streamWriter struct {
 	pace   pace
 }
 
-func newStreamWriter(s *Server, w http.ResponseWriter) *streamWriter {
-	sw := &streamWriter{answer: answer{ResponseWriter: w}, server: s}
-	sw.pace.cut = func() { _ = http.NewResponseController(w).SetWriteDeadline(longAgo()) }
-	return sw
-}
-
 func (w *streamWriter) Write(p []byte) (n int, err error) {
 	for {
 		part := p[n:min(len(p), n+writePart)]

@@ -47,11 +47,8 @@ type span struct{ from, to int }
 
 // spans are the fields of each set.
 var spans = map[httplimit.FieldSet]span{
-	httplimit.FieldsDraft11: {0, drafts}, httplimit.FieldsXRateLimit: {drafts, drafts + mostFields},
+	httplimit.FieldsDraft11: {0, drafts}, httplimit.FieldsXRateLimit: {drafts, drafts + 3},
 }
-
-// mostFields is how many a set has at most.
-const mostFields = 3
 
 // lines are the fields of ours that the answer has.
 func (f *flight) lines() (lines fieldLines) {
@@ -120,9 +117,8 @@ func (w *lateFields) WriteHeader(status int) {
 // Unwrap is for http.ResponseController.
 func (w *lateFields) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// together is one answer of two. Lists of draft 11 are joined. If one of them has another form, the one
-// stays that is more restrictive: it has less left, or as much and for longer. If two cannot be compared,
-// ours stays.
+// together is one answer of two. Lists of draft 11 are joined. If one of them has another form, the one stays that is
+// more restrictive: it has less left, or as much and for longer. If two cannot be compared, ours stays.
 func together(ours, theirs fieldLines) fieldLines {
 	if ours.none(drafts) && theirs.none(drafts) {
 		if joined, ok := join(ours, theirs); ok {
@@ -238,8 +234,7 @@ func tighter(a, b httpsfv.Member) bool {
 	return left < other || left == other && reset > until
 }
 
-// numbers are what is left, and until when. An absent value is 0 for the second, and everything for the
-// first.
+// numbers are what is left, and until when. An absent value is 0 for the second, and everything for the first.
 func numbers(m httpsfv.Member) (left, reset float64) {
 	item, _ := m.(httpsfv.Item)
 	if item.Params == nil {

@@ -59,8 +59,7 @@ func (o *observer) observe(d time.Duration) {
 	o.rule.Observe(d.Seconds())
 }
 
-// stepBits is how finely a power of two is divided: into 16 steps, so that the middle of one is at most 1/32
-// off.
+// stepBits is how finely a power of two is divided: into 16 steps, so that the middle of one is at most 1/32 off.
 const stepBits = 4
 
 // histogram counts durations by their size. The zero value is empty.

@@ -1,3 +1,13 @@
+// Package proxy is the handler of quotient proxy: it finds the rule of a request, asks the rule's limiter,
+// and passes the request on to the upstream, once.
+//
+// A rule is found by the canonical path (httplimit.CanonicalPath), or by what the file says of the upstreams' way to
+// read paths, and the host in lower case. Where another way leads to another rule the request is refused. The path that
+// goes to the upstream is the client's own, byte for byte. Only bytes that no URI may hold, such as a quote or a letter
+// that is not ASCII, are percent-encoded. The query goes on as it came.
+//
+// Addresses that a client sent go on only if it is in a trusted network: Forwarded, X-Forwarded-* and
+// X-Real-IP of others are dropped. X-Forwarded-For, -Host and -Proto are always set.
 package proxy
 
 import (
@@ -15,9 +25,8 @@ import (
 	"github.com/quotient-go/quotient/config"
 )
 
-// Proxy is an http.Handler that limits requests and passes them on. It is a config.Part, and a
-// prometheus.Collector of its overhead. It is safe for use by many goroutines. New makes one; it answers 503
-// until a file is in force.
+// Proxy is an http.Handler that limits requests and passes them on. It is a config.Part, and a prometheus.Collector
+// of its overhead. It is safe for use by many goroutines. New makes one; it answers 503 until a file is in force.
 type Proxy struct {
 	reg   *quotient.Registry
 	ups   http.RoundTripper

@@ -66,8 +66,7 @@ func dropAddresses(h http.Header) {
 	}
 }
 
-// trailed is the body of a request with trailers, which are known at its end. Those that were announced go
-// on.
+// trailed is the body of a request with trailers, which are known at its end. Those that were announced go on.
 type trailed struct {
 	io.ReadCloser
 	in, out http.Header

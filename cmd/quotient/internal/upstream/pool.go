@@ -29,8 +29,7 @@ type Pool struct {
 	closed  bool
 }
 
-// New returns a Pool that logs to log the upstreams that go out and come back. Nil is a log that is thrown
-// away.
+// New returns a Pool that logs to log the upstreams that go out and come back. Nil is a log that is thrown away.
 func New(log *slog.Logger) *Pool {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)

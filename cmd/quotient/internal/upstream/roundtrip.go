@@ -30,7 +30,10 @@ func (p *Pool) RoundTrip(req *http.Request) (*http.Response, error) {
 			held.end()
 		}
 	}()
-	prepare(req, u.target)
+	req.URL.Scheme, req.URL.Host = u.target.urlScheme(), u.target.host
+	if req.Body != nil && req.Body != http.NoBody {
+		req.Body = sentBody{req.Body}
+	}
 	resp, cancel, err := by.send(req)
 	if err != nil {
 		return nil, failure(req, u.target, err)
@@ -39,15 +42,6 @@ func (p *Pool) RoundTrip(req *http.Request) (*http.Response, error) {
 	held.cancel = cancel
 	held.hold(resp)
 	return resp, nil
-}
-
-// prepare directs a request to an upstream.
-func prepare(req *http.Request, t target) {
-	req.URL.Scheme, req.URL.Host = t.urlScheme(), t.host
-	req.GetBody = nil
-	if req.Body != nil && req.Body != http.NoBody {
-		req.Body = sentBody{req.Body}
-	}
 }
 
 // failure is the error of a request that was sent, or tried to be.
@@ -139,8 +133,7 @@ func (s *stream) CloseWrite() error {
 	return http.ErrNotSupported
 }
 
-// ErrNoUpstream is in the chain of the error of a request for which every upstream is out, or the Pool
-// closed.
+// ErrNoUpstream is in the chain of the error of a request for which every upstream is out, or the Pool closed.
 var ErrNoUpstream = errors.New("no upstream is healthy")
 
 // errOnce is why a request that was sent is not sent again.

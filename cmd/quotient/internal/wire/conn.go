@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -42,13 +43,8 @@ type conn struct {
 var (
 	errSpoke = errors.New("the server spoke before it was asked")
 	errHead  = errors.New("the head of the answer is too long")
+	errLate  = fmt.Errorf("the head of the answer did not come in time: %w", os.ErrDeadlineExceeded)
 )
-
-// headTimeout is the error of an answer whose head did not come in time.
-type headTimeout struct{}
-
-func (headTimeout) Error() string { return "the head of the answer did not come in time" }
-func (headTimeout) Timeout() bool { return true }
 
 func newConn(t *Transport, nc net.Conn) *conn {
 	c := &conn{t: t, net: nc, raw: nc, left: -1}
@@ -130,7 +126,7 @@ func (c *reads) Read(p []byte) (int, error) {
 			if (*conn)(c).tooEarly() {
 				continue
 			}
-			return 0, headTimeout{}
+			return 0, errLate
 		}
 		c.read += int64(n)
 		if c.left >= 0 {

@@ -535,9 +535,7 @@ func TestTimes(t *testing.T) {
 		}
 		start := time.Now()
 		_, err := tr.RoundTrip(&http.Request{Method: "GET", URL: &url.URL{Path: "/"}, Host: "server"})
-		if late := (headTimeout{}); err != late {
-			t.Fatalf("the error is %v", err)
-		}
+		want(t, "the error", err, errLate)
 		want(t, "it took", time.Since(start), 10*time.Second)
 		want(t, "connections", dialled.Load(), 1)
 		time.Sleep(2 * time.Hour) // the server finds out
