@@ -19,6 +19,7 @@ import (
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/httplimit"
+	"github.com/quotient-go/quotient/internal/tested"
 	"github.com/quotient-go/quotient/policy"
 )
 
@@ -76,9 +77,7 @@ func Run(t *testing.T, a Adapter) {
 func Limiter(t testing.TB, limit quotient.Limit, opts ...quotient.Option) *quotient.Limiter {
 	t.Helper()
 	l, err := quotient.New(limit, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tested.Must(t, err)
 	return l
 }
 
@@ -176,9 +175,7 @@ func keys(t *testing.T, a Adapter) {
 	want := []string{"(unmatched)", "GET /items/:id", "PUT /items/:id", "abc", a.MadeUp}
 	slices.Sort(got)
 	slices.Sort(want)
-	if !slices.Equal(got, slices.Compact(want)) {
-		t.Errorf("keys %q, want %q", got, want)
-	}
+	tested.Not(t, !slices.Equal(got, slices.Compact(want)), "keys %q, want %q", got, want)
 }
 
 func panics(t *testing.T, a Adapter) {
@@ -188,9 +185,7 @@ func panics(t *testing.T, a Adapter) {
 			Handle: func(http.ResponseWriter, *http.Request) { panic("a bug") },
 		})
 		for range 2 {
-			if w := Ask(h, "GET", "/"); w.Code != 500 {
-				t.Errorf("%s: status %d, want 500 of the framework's own recovery", name, w.Code)
-			}
+			tested.Want(t, name+": status", Ask(h, "GET", "/").Code, 500)
 			Idle(t, l)
 		}
 	}
@@ -206,9 +201,7 @@ func stream(t *testing.T, a Adapter) {
 			<-end
 		}})
 		resp, err := client.Get(url)
-		if err != nil {
-			t.Fatal(err)
-		}
+		tested.Must(t, err)
 		line, err := bufio.NewReader(resp.Body).ReadString('\n')
 		if line != "first\n" || err != nil || l.Stats().InFlight != 1 {
 			t.Errorf("%s: read %q, %v; in flight %d, want 1", name, line, err, l.Stats().InFlight)
@@ -234,9 +227,7 @@ func body(t *testing.T, a Adapter) {
 			held.Release()
 		}()
 		resp, err := client.Post(url, "text/plain", strings.NewReader("the body"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		tested.Must(t, err)
 		text, err := io.ReadAll(resp.Body)
 		_ = resp.Body.Close()
 		if string(text) != "the body" || err != nil {
@@ -271,13 +262,9 @@ func hijack(t *testing.T, a Adapter) {
 			failed <- err
 		}()
 		conn := <-conns
-		if n := l.Stats().InFlight; n != 1 {
-			t.Errorf("in flight %d, want 1 until the connection is closed", n)
-		}
+		tested.Want(t, "in flight", l.Stats().InFlight, 1)
 		_ = conn.Close()
-		if err := <-failed; err == nil {
-			t.Error("the client got an answer over a connection that was closed")
-		}
+		tested.Not(t, <-failed == nil, "the client got an answer over a connection that was closed")
 		Idle(t, l)
 	}
 }
@@ -296,9 +283,7 @@ func permit(t *testing.T, a Adapter) {
 			w.WriteHeader(204)
 		},
 	})
-	if w := Ask(h, "GET", "/"); w.Code != 204 {
-		t.Errorf("status %d", w.Code)
-	}
+	tested.Want(t, "status", Ask(h, "GET", "/").Code, 204)
 	if left := l.Explain("abc").Rules[0].Left; left < 85 || left > 86 {
 		t.Errorf("%v tokens are left, want 85", left)
 	}

@@ -38,9 +38,7 @@ func Must(t TB, err error) {
 // Want fails the test unless what it got is what is wanted.
 func Want[T comparable](t TB, what string, got, wanted T) {
 	t.Helper()
-	if got != wanted {
-		t.Errorf("%s: got %v, want %v", what, got, wanted)
-	}
+	Not(t, got != wanted, "%s: got %v, want %v", what, got, wanted)
 }
 
 // Not fails the test where something holds that must not: the text says what.
@@ -54,9 +52,7 @@ func Not(t TB, holds bool, format string, args ...any) {
 // Is fails the test unless an error is the wanted one.
 func Is(t TB, what string, err, wanted error) {
 	t.Helper()
-	if !errors.Is(err, wanted) {
-		t.Errorf("%s: error %v, want %v", what, err, wanted)
-	}
+	Not(t, !errors.Is(err, wanted), "%s: error %v, want %v", what, err, wanted)
 }
 
 // Until waits for what no event tells of.
