@@ -148,13 +148,10 @@ func refusal(t *testing.T, a Adapter) {
 	for name, want := range map[string]string{
 		"Retry-After": "3600", "Content-Type": "application/problem+json", "RateLimit": `"interval";r=0;t=3600`,
 	} {
-		if got := w.Header().Get(name); got != want {
-			t.Errorf("%s %q, want %q", name, got, want)
-		}
+		tested.Want(t, name, w.Header().Get(name), want)
 	}
-	if served != 1 || !slices.Equal(seen, []int{200, 429}) {
-		t.Errorf("%d requests reached the handler, want 1; the handler in front saw %v", served, seen)
-	}
+	tested.Want(t, "requests that reached the handler", served, 1)
+	tested.Not(t, !slices.Equal(seen, []int{200, 429}), "the handler in front saw %v", seen)
 }
 
 func keys(t *testing.T, a Adapter) {
@@ -230,9 +227,8 @@ func body(t *testing.T, a Adapter) {
 		tested.Must(t, err)
 		text, err := io.ReadAll(resp.Body)
 		_ = resp.Body.Close()
-		if string(text) != "the body" || err != nil {
-			t.Errorf("%s: the handler read %q, %v", name, text, err)
-		}
+		tested.Must(t, err)
+		tested.Want(t, name+": what the handler read", string(text), "the body")
 		Idle(t, l)
 	}
 }
@@ -341,12 +337,9 @@ func oneAnswer(t *testing.T, a Adapter) {
 				_, _ = io.WriteString(w, "sorry")
 			},
 		}), "GET", "/")
-		if called != 1 || w.Code != 502 || w.Body.String() != "sorry" {
-			t.Errorf("%s: called %d times, status %d, body %q", kind, called, w.Code, w.Body)
-		}
-		if kind == "learning" && seen != 502 { // else it is answered later
-			t.Errorf("the logger sees %d", seen)
-		}
+		tested.Want(t, kind+": calls", called, 1)
+		tested.Want(t, kind+": answer", fmt.Sprint(w.Code, w.Body), "502 sorry")
+		tested.Not(t, kind == "learning" && seen != 502, "the logger sees %d", seen) // else it is answered later
 		Idle(t, l)
 	}
 }
@@ -355,9 +348,8 @@ func mistakes(t *testing.T, a Adapter) {
 	for i, mistake := range a.Mistakes {
 		func() {
 			defer func() {
-				if text := fmt.Sprint(recover()); !strings.Contains(text, " nil") {
-					t.Errorf("mistake %d: panic %s", i, text)
-				}
+				text := fmt.Sprint(recover())
+				tested.Not(t, !strings.Contains(text, " nil"), "mistake %d: panic %s", i, text)
 			}()
 			mistake(Limiter(t, quotient.Limit{InFlight: 1}))
 		}()
