@@ -168,9 +168,7 @@ func TestRefusals(t *testing.T) {
 			if got.Detail == "" || got.Title != http.StatusText(tt.status) {
 				t.Errorf("detail %q, title %q", got.Detail, got.Title)
 			}
-			if ct := rec.Header().Get("Content-Type"); ct != "application/problem+json" {
-				t.Errorf("Content-Type %q", ct)
-			}
+			tested.Want(t, "Content-Type", rec.Header().Get("Content-Type"), "application/problem+json")
 			if wantAllow := tt.status == 405; wantAllow && rec.Header().Get("Allow") != tt.want.Range {
 				t.Errorf("Allow %q, want %q", rec.Header().Get("Allow"), tt.want.Range)
 			}
@@ -205,9 +203,7 @@ func TestOtherSpellingsAreNotFound(t *testing.T) {
 			t.Errorf("%s: status %d, %+v, Location %q", path, rec.Code, got, rec.Header().Get("Location"))
 		}
 	}
-	if rec := get("/admin/state").send(t, h); rec.Code != 200 {
-		t.Errorf("/admin/state: status %d", rec.Code)
-	}
+	tested.Want(t, "/admin/state: status", get("/admin/state").send(t, h).Code, 200)
 }
 
 // TestHostIsTheAddressItCameTo checks that a request may name the address of this machine that it came to:

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 // A badBody is a body that must be refused, and the field that is to blame.
@@ -199,9 +200,7 @@ func TestAttackBodies(t *testing.T) {
 			method = http.MethodPost
 		}
 		rec := request{method: method, path: bad.path, body: bad.body}.send(t, h)
-		if rec.Body.Len() > 2000 {
-			t.Errorf("%s %.100q: an answer of %d bytes", bad.path, bad.body, rec.Body.Len())
-		}
+		tested.Not(t, rec.Body.Len() > 2000, "%s %.100q: an answer of %d bytes", bad.path, bad.body, rec.Body.Len())
 		got := decode[Problem](t, rec)
 		if rec.Code != 400 || got.Field != bad.field || got.Range == "" || got.Detail == "" {
 			t.Errorf("%s %.100q: %d %+v, want field %q", bad.path, bad.body, rec.Code, got, bad.field)
@@ -269,9 +268,8 @@ func TestAttackHostsAndOrigins(t *testing.T) {
 		{}, {"Sec-Fetch-Site": {"same-origin"}}, {"Origin": {"http://127.0.0.1:9090"}},
 	} {
 		req := putReplicas(`{"replicas":4}`)
-		if req.header = header; req.send(t, h).Code != 200 {
-			t.Errorf("refused with %v", header)
-		}
+		req.header = header
+		tested.Want(t, fmt.Sprintf("refused with %v", header), req.send(t, h).Code, 200)
 	}
 }
 
@@ -394,9 +392,7 @@ func TestAttackGigabyteBodies(t *testing.T) {
 			} else {
 				t.Logf("%d bytes read", n)
 			}
-			if l.Stats().Version != 0 {
-				t.Errorf("version %d", l.Stats().Version)
-			}
+			tested.Want(t, "version", l.Stats().Version, 0)
 		})
 	}
 }
@@ -414,9 +410,7 @@ func TestAttackMarkup(t *testing.T) {
 		"/explain?key=%3Cscript%3Ealert(1)%3C%2Fscript%3E%26%3C!--", "/%3Cscript%3E", "/state?%3Cscript%3E",
 		"/keys?top=%3Cb%3E", "/state?limiter=%3Cb%3E"} {
 		rec := get(path).send(t, h)
-		if bytes.ContainsAny(rec.Body.Bytes(), "<>&") {
-			t.Errorf("%s: %s", path, rec.Body)
-		}
+		tested.Not(t, bytes.ContainsAny(rec.Body.Bytes(), "<>&"), "%s: %s", path, rec.Body)
 		if strings.Contains(rec.Body.String(), `\u003c`) {
 			seen++
 		}
@@ -426,7 +420,5 @@ func TestAttackMarkup(t *testing.T) {
 			t.Errorf("%s: fields %v", path, rec.Header())
 		}
 	}
-	if seen < 7 {
-		t.Errorf("only %d answers held the markup at all", seen)
-	}
+	tested.Not(t, seen < 7, "only %d answers held the markup at all", seen)
 }

@@ -28,9 +28,7 @@ func serving(t *testing.T, h *Handler, l net.Listener) {
 	go func() { done <- h.Serve(ctx, l) }()
 	t.Cleanup(func() {
 		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Serve: %v", err)
-		}
+		tested.Want(t, "Serve", <-done, nil)
 	})
 }
 
@@ -141,17 +139,15 @@ func everyMethod(t *testing.T, c *Client, api *quotient.Limiter) {
 		p.Field != "in_flight" || p.Value != "-1" || p.Range == "" || errors.Is(err, ErrConflict) {
 		t.Errorf("a bad limit: %v", err)
 	}
-	if _, err = c.Limiter(ctx, ""); err == nil {
-		t.Error("no name, and one of two limiters")
-	}
+	_, err = c.Limiter(ctx, "")
+	tested.Not(t, err == nil, "no name, and one of two limiters")
 	if _, err = c.Keys(ctx, "none", 5); !errors.As(err, &p) || p.Status != 404 || p.Field != "limiter" {
 		t.Errorf("no such limiter: %v", err)
 	}
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
-	if _, err = c.State(ended); !errors.Is(err, context.Canceled) {
-		t.Errorf("a context that has ended: %v", err)
-	}
+	_, err = c.State(ended)
+	tested.Is(t, "a context that has ended", err, context.Canceled)
 }
 
 func TestBadClientURLs(t *testing.T) {
@@ -236,9 +232,7 @@ func TestListenOffLoopback(t *testing.T) {
 			continue
 		}
 		_ = l.Close()
-		if err := bare.Serve(t.Context(), l); !errors.Is(err, net.ErrClosed) {
-			t.Errorf("Serve of a listener that is closed: %v", err)
-		}
+		tested.Is(t, "Serve of a listener that is closed", bare.Serve(t.Context(), l), net.ErrClosed)
 	}
 }
 
@@ -261,9 +255,7 @@ func TestTokensFollowNoRedirection(t *testing.T) {
 		p.Status != http.StatusTemporaryRedirect || len(asked) != 0 {
 		t.Errorf("%v, and %d requests went elsewhere", err, len(asked))
 	}
-	if theirs.CheckRedirect != nil {
-		t.Error("the caller's client was changed")
-	}
+	tested.Not(t, theirs.CheckRedirect != nil, "the caller's client was changed")
 }
 
 // TestClientOfBinaryKeys: keys that are not UTF-8 arrive whole, both ways, and no two become one.
@@ -289,9 +281,7 @@ func TestClientOfBinaryKeys(t *testing.T) {
 		t.Errorf("%+v, %v", hot, err)
 	}
 	for _, use := range hot.Keys {
-		if !slices.Contains(keys, use.Key) {
-			t.Errorf("%q is no key", use.Key)
-		}
+		tested.Not(t, !slices.Contains(keys, use.Key), "%q is no key", use.Key)
 	}
 	s, err := c.Limiter(t.Context(), "api")
 	if all, err2 := c.State(t.Context()); err != nil || err2 != nil ||
@@ -303,9 +293,7 @@ func TestClientOfBinaryKeys(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if n := api.Stats().Overrides; n != 0 {
-		t.Errorf("%d are left after all were taken off", n)
-	}
+	tested.Want(t, "overrides after all were taken off", api.Stats().Overrides, 0)
 }
 
 // TestListenAndServe serves until the context ends, and refuses what Listen refuses.
@@ -319,9 +307,7 @@ func TestListenAndServe(t *testing.T) {
 		}
 	}
 	for _, addr := range []string{"0.0.0.0:0", "nowhere"} {
-		if err := h.ListenAndServe(t.Context(), addr); err == nil {
-			t.Errorf("%s: it has served", addr)
-		}
+		tested.Not(t, h.ListenAndServe(t.Context(), addr) == nil, "%s: it has served", addr)
 	}
 	addr := tested.FreeAddr(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -333,9 +319,7 @@ func TestListenAndServe(t *testing.T) {
 	tested.Until(t, "it serves", func() bool { _, err := c.State(t.Context()); return err == nil })
 	samples := &h.api.samples
 	samples.mu.Lock()
-	if samples.serving != 1 {
-		t.Error("no samples are taken")
-	}
+	tested.Want(t, "sampling", samples.serving, 1)
 	samples.mu.Unlock()
 	cancel()
 	if err := <-ended; err != nil || samples.serving != 0 || samples.timer != nil {

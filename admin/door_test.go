@@ -51,9 +51,7 @@ func TestTokens(t *testing.T) {
 		header := http.Header{"Authorization": tt.authorization}
 		for _, path := range []string{"/state", "/keys", "/explain?key=K"} {
 			rec := get(path).headed(header).send(t, h)
-			if rec.Code != tt.read {
-				t.Errorf("%q: GET %s: %d, want %d", tt.authorization, path, rec.Code, tt.read)
-			}
+			tested.Want(t, fmt.Sprintf("%q: GET %s", tt.authorization, path), rec.Code, tt.read)
 			challenge := rec.Header().Get("WWW-Authenticate")
 			if (rec.Code == 401) != strings.HasPrefix(challenge, "Bearer") {
 				t.Errorf("%q: %d with WWW-Authenticate %q", tt.authorization, rec.Code, challenge)
@@ -81,9 +79,7 @@ func TestTokens(t *testing.T) {
 		"/events":       401,
 		"/none":         401,
 	} {
-		if rec := get(path).send(t, h); rec.Code != want {
-			t.Errorf("without a token: GET %s: %d, want %d", path, rec.Code, want)
-		}
+		tested.Want(t, fmt.Sprintf("without a token: GET %s", path), get(path).send(t, h).Code, want)
 	}
 }
 
@@ -98,9 +94,7 @@ func TestCertificates(t *testing.T) {
 		for _, path := range []string{"/state", "/openapi.json"} {
 			req := overLoopback(httptest.NewRequest(http.MethodGet, path, nil))
 			req.TLS = state
-			if rec := served(t, h, req); rec.Code != want {
-				t.Errorf("%s: %d, want %d", path, rec.Code, want)
-			}
+			tested.Want(t, path, served(t, h, req).Code, want)
 		}
 	}
 }
@@ -137,17 +131,12 @@ func TestWithoutCredentials(t *testing.T) {
 	}
 	for _, tt := range tests {
 		rec := send(quiet(t, newLimiter(t)), tt.local, tt.remote, http.Header{})
-		if rec.Code != tt.want {
-			t.Errorf("at %v from %q: %d, want %d", tt.local, tt.remote, rec.Code, tt.want)
-		}
-		if rec := send(quiet(t, newLimiter(t), BehindAuthentication()), tt.local, tt.remote,
-			http.Header{}); rec.Code != 200 {
-			t.Errorf("at %v from %q, behind authentication: %d", tt.local, tt.remote, rec.Code)
-		}
-		if rec := send(quiet(t, newLimiter(t), Token(secret)), tt.local, tt.remote,
-			http.Header{"Authorization": {"Bearer " + secret}}); rec.Code != 200 {
-			t.Errorf("at %v from %q, with a token: %d", tt.local, tt.remote, rec.Code)
-		}
+		at := fmt.Sprintf("at %v from %q", tt.local, tt.remote)
+		tested.Want(t, at, rec.Code, tt.want)
+		behind := quiet(t, newLimiter(t), BehindAuthentication())
+		tested.Want(t, at+", behind authentication", send(behind, tt.local, tt.remote, http.Header{}).Code, 200)
+		h, bearer := quiet(t, newLimiter(t), Token(secret)), http.Header{"Authorization": {"Bearer " + secret}}
+		tested.Want(t, at+", with a token", send(h, tt.local, tt.remote, bearer).Code, 200)
 	}
 }
 
@@ -198,9 +187,7 @@ func TestForwardedRequests(t *testing.T) {
 			t.Errorf("%s, behind authentication: %d", name, rec.Code)
 		}
 		header.Set("Authorization", "Bearer "+secret)
-		if rec := change.send(t, quiet(t, l, Token(secret))); rec.Code != 200 {
-			t.Errorf("%s, with a token: %d", name, rec.Code)
-		}
+		tested.Want(t, fmt.Sprintf("%s, with a token", name), change.send(t, quiet(t, l, Token(secret))).Code, 200)
 	}
 }
 
@@ -227,9 +214,7 @@ func TestRefusalsAtTheDoorAreLogged(t *testing.T) {
 		rec := tt.req.send(t, mount(t, newLimiter(t), Token(secret), ReadOnlyToken(looker),
 			Logger(slog.New(slog.NewTextHandler(&out, nil)))))
 		for _, want := range tt.wants {
-			if !strings.Contains(out.String(), want) {
-				t.Errorf("logged %s, want %s", out.String(), want)
-			}
+			tested.Not(t, !strings.Contains(out.String(), want), "logged %s, want %s", out.String(), want)
 		}
 		if rec.Code != tt.code || rec.Header().Get("Connection") != "close" {
 			t.Errorf("%d with %v, want %d and the end of the connection", rec.Code, rec.Header(), tt.code)
@@ -299,9 +284,7 @@ func TestZeroHandler(t *testing.T) {
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	if err := h.Serve(t.Context(), l); err == nil {
-		t.Error("it serves")
-	}
+	tested.Not(t, h.Serve(t.Context(), l) == nil, "it serves")
 }
 
 // selfSigned is a certificate for both ends of a connection, and the pool that trusts it.

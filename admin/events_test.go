@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 // pipes is a listener whose connections live in memory and in the bubble's time.
@@ -173,9 +174,7 @@ func TestEventsComeInTime(t *testing.T) {
 						t.Errorf("event %d came after %v, with the state of %v", i+1, at,
 							got.Time.Sub(s.begun))
 					}
-					if n := got.Limiters["api"].Admitted; n != uint64(i) {
-						t.Errorf("event %d says that %d were admitted, want %d", i+1, n, i)
-					}
+					tested.Want(t, fmt.Sprintf("admitted as of event %d", i+1), got.Limiters["api"].Admitted, uint64(i))
 					l.Allow("k")
 				}
 			})
@@ -214,9 +213,7 @@ func TestEventsAreEncodedOnce(t *testing.T) {
 			}
 		}
 		extra := s.dial()
-		if extra.status != http.StatusServiceUnavailable {
-			t.Errorf("stream %d: %d", maxStreams+1, extra.status)
-		}
+		tested.Want(t, fmt.Sprintf("stream %d", maxStreams+1), extra.status, http.StatusServiceUnavailable)
 		_ = all[0].conn.Close()
 		synctest.Wait()
 		if again := s.dial(); again.status != http.StatusOK || s.open() != maxStreams {
@@ -239,9 +236,7 @@ func TestEventsDoNotWaitForTheSlow(t *testing.T) {
 		fast := s.dial()
 		for i := range 10 {
 			fast.state(t, i+1)
-			if at := time.Since(s.begun); at != time.Duration(i)*time.Second {
-				t.Errorf("event %d came after %v", i+1, at)
-			}
+			tested.Want(t, fmt.Sprintf("event %d came after", i+1), time.Since(s.begun), time.Duration(i)*time.Second)
 			want := 2
 			if time.Duration(i)*time.Second > writePatience {
 				want = 1
@@ -285,9 +280,7 @@ func TestEventsEnd(t *testing.T) {
 				if took := time.Since(s.begun); took > tt.within {
 					t.Errorf("it took %v", took)
 				}
-				if s.open() != 0 {
-					t.Errorf("%d streams are open", s.open())
-				}
+				tested.Want(t, "open streams", s.open(), 0)
 			})
 		})
 	}
@@ -307,16 +300,10 @@ func TestEventsOfSeveralServers(t *testing.T) {
 		for _, f := range []*follower{first, second} {
 			f.state(t, 1)
 		}
-		if err := one.srv.Shutdown(context.Background()); err != nil {
-			t.Error(err)
-		}
+		tested.Want(t, "Shutdown", one.srv.Shutdown(context.Background()), nil)
 		second.state(t, 2)
-		if one.open() != 1 {
-			t.Errorf("%d streams are open, want that of the other server", one.open())
-		}
-		if len(one.h.streams.closing) != 1 {
-			t.Errorf("%d servers are remembered, want 1", len(one.h.streams.closing))
-		}
+		tested.Want(t, "open streams", one.open(), 1)
+		tested.Want(t, "servers that are remembered", len(one.h.streams.closing), 1)
 	})
 }
 
@@ -368,7 +355,5 @@ func TestEventsHaveNoBody(t *testing.T) {
 	}
 	h.api.streams.mu.Lock()
 	defer h.api.streams.mu.Unlock()
-	if h.api.streams.open != 0 {
-		t.Errorf("%d places are held", h.api.streams.open)
-	}
+	tested.Want(t, "places that are held", h.api.streams.open, 0)
 }

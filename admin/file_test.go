@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 // configState is what package config knows of a file: the fields, types and order of its State.
@@ -50,9 +52,7 @@ func TestFileAndTablesHaveStableNames(t *testing.T) {
 		must(t, err)
 		got.Write(text)
 	}
-	if got.String() != want {
-		t.Errorf("file and tables are\n%s\nwant\n%s", got.String(), want)
-	}
+	tested.Want(t, "file and tables", got.String(), want)
 }
 
 // TestFileIsOfTheWholeState: the state of all limiters has the file and the tables, that of one does not, nor
@@ -106,9 +106,7 @@ func TestFileIsBounded(t *testing.T) {
 			t.Fatalf("a line of %d bytes that ends in %q", len(line), line[len(line)-4:])
 		}
 	}
-	if len(differs[0]) < longestText*2 {
-		t.Error("the program's own lines were changed")
-	}
+	tested.Not(t, len(differs[0]) < longestText*2, "the program's own lines were changed")
 	if none := decode[State](t, get("/state").send(t, quiet(t, newLimiter(t), File(func() FileState {
 		return FileState{}
 	})))); none.File.Differs == nil {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 // fleetSize is how many limiters the tests of compression have, and busy how many of them have traffic.
@@ -111,9 +112,7 @@ func TestEventsAreCompressed(t *testing.T) {
 				t.Errorf("stream %d ends with %d bytes, %v", i, len(rest), err)
 			}
 		}
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		tested.Want(t, "its end", <-ended, nil)
 		synctest.Wait()
 		if s.open() != 0 || s.h.streams.frame.plain != nil || s.h.streams.packer != nil {
 			t.Errorf("%d streams, or their memory, are left", s.open())

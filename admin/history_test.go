@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 // history is what GET /state?history=1 answers.
@@ -49,9 +50,7 @@ func TestHistoryIsOfTheLastTwoMinutes(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		got := historyOf(t, h)
-		if !slices.Equal(got.AgeSeconds, []float64{2.5, 1.5, 0.5}) {
-			t.Errorf("ages are %v", got.AgeSeconds)
-		}
+		tested.Not(t, !slices.Equal(got.AgeSeconds, []float64{2.5, 1.5, 0.5}), "ages are %v", got.AgeSeconds)
 		api := got.Limiters["api"]
 		if !slices.Equal(api.Admitted, []float64{4, 10, 0}) ||
 			!slices.Equal(api.Refused["rate"], []float64{0, 2, 0}) ||
@@ -107,23 +106,15 @@ func TestHistoryStartsAndEnds(t *testing.T) {
 			synctest.Wait()
 			h.api.samples.mu.Lock()
 			defer h.api.samples.mu.Unlock()
-			if (h.api.samples.timer != nil) != (h.api.samples.of != nil) {
-				t.Error("samples are kept without a timer")
-			}
+			tested.Want(t, "a timer for the samples that are kept", h.api.samples.timer != nil, h.api.samples.of != nil)
 			return h.api.samples.timer != nil
 		}
-		if runs() {
-			t.Error("it runs before there is a reader")
-		}
+		tested.Not(t, runs(), "it runs before there is a reader")
 		get("/state").send(t, h)
 		time.Sleep(sampleAfter)
-		if !runs() {
-			t.Error("it ended too early")
-		}
+		tested.Not(t, !runs(), "it ended too early")
 		time.Sleep(2 * time.Second)
-		if runs() {
-			t.Error("it did not end")
-		}
+		tested.Not(t, runs(), "it did not end")
 		end := h.api.samples.serve()
 		time.Sleep(time.Hour)
 		if got := historyOf(t, h); !runs() || len(got.AgeSeconds) != 120 {
@@ -131,18 +122,12 @@ func TestHistoryStartsAndEnds(t *testing.T) {
 		}
 		other := h.api.samples.serve()
 		end()
-		if !runs() {
-			t.Error("it ended with the first of two servers")
-		}
+		tested.Not(t, !runs(), "it ended with the first of two servers")
 		other()
-		if runs() {
-			t.Error("it goes on after the last server")
-		}
+		tested.Not(t, runs(), "it goes on after the last server")
 		get("/state").send(t, h)
 		time.Sleep(1500 * time.Millisecond)
-		if got := historyOf(t, h); len(got.AgeSeconds) != 1 {
-			t.Errorf("a new reader finds %d samples, want that of one second", len(got.AgeSeconds))
-		}
+		tested.Want(t, "samples of a new reader", len(historyOf(t, h).AgeSeconds), 1)
 	})
 }
 
@@ -156,9 +141,7 @@ func TestStreamsKeepTheHistory(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got := historyOf(t, &Handler{s.h}); len(got.AgeSeconds) != 120 {
-			t.Errorf("there are %d samples", len(got.AgeSeconds))
-		}
+		tested.Want(t, "samples", len(historyOf(t, &Handler{s.h}).AgeSeconds), 120)
 	})
 }
 
@@ -196,9 +179,7 @@ func TestHistoryOfLimitersThatComeAndGo(t *testing.T) {
 		time.Sleep(time.Second)
 		h.api.samples.mu.Lock()
 		defer h.api.samples.mu.Unlock()
-		if n := len(h.api.samples.of); n != 0 {
-			t.Errorf("%d limiters that are gone are kept", n)
-		}
+		tested.Want(t, "limiters that are gone and kept", len(h.api.samples.of), 0)
 	})
 }
 
@@ -232,7 +213,5 @@ func TestHistoryRequests(t *testing.T) {
 	}
 	req := get("/state?limiter=api&history=1")
 	req.header = http.Header{"If-None-Match": {"*"}}
-	if rec := req.send(t, h); rec.Code != http.StatusOK {
-		t.Errorf("with If-None-Match: %d", rec.Code)
-	}
+	tested.Want(t, "with If-None-Match", req.send(t, h).Code, http.StatusOK)
 }

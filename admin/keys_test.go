@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 // A key of a policy that learns comes with its paces and how much of each is used; another key without.
@@ -81,21 +82,13 @@ func TestScansAreShared(t *testing.T) {
 		h := quiet(t, l)
 		count := func(path string) int { return len(decode[Keys](t, get(path).send(t, h)).Keys) }
 		l.Allow("a")
-		if n := count("/keys"); n != 1 {
-			t.Errorf("%d keys", n)
-		}
+		tested.Want(t, "keys", count("/keys"), 1)
 		l.Allow("b")
 		time.Sleep(scanFresh - 1)
-		if n := count("/keys?top=20&limiter=api"); n != 1 {
-			t.Errorf("%d keys within a second: another scan", n)
-		}
-		if n := count("/keys?top=21"); n != 2 {
-			t.Errorf("%d keys: a scan for others was shared", n)
-		}
+		tested.Want(t, "keys within a second, of one scan", count("/keys?top=20&limiter=api"), 1)
+		tested.Want(t, "keys of a scan for others", count("/keys?top=21"), 2)
 		time.Sleep(time.Nanosecond)
-		if n := count("/keys"); n != 2 {
-			t.Errorf("%d keys after a second", n)
-		}
+		tested.Want(t, "keys after a second", count("/keys"), 2)
 	})
 }
 
@@ -122,9 +115,7 @@ func TestScansAreOneAtATime(t *testing.T) {
 		cancel()
 		for range 100 {
 			rec := <-answers
-			if rec.Code != http.StatusServiceUnavailable {
-				t.Errorf("a client that has gone: %d", rec.Code)
-			}
+			tested.Want(t, "a client that has gone", rec.Code, http.StatusServiceUnavailable)
 		}
 		if <-h.api.scans.place; (<-answers).Code != http.StatusOK || len(h.api.scans.done) != 1 {
 			t.Errorf("%d scans, want that of the client who waited", len(h.api.scans.done))

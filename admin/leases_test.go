@@ -13,6 +13,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 const (
@@ -151,9 +153,7 @@ func TestBreakLease(t *testing.T) {
 		fmt.Sprint("old.token=", bigToken), "old.since=", "old.expires=",
 		"new=none", `by="token 1"`, "from=127.0.0.1:50000",
 	} {
-		if !strings.Contains(line, want) {
-			t.Errorf("no %s in the log: %s", want, line)
-		}
+		tested.Not(t, !strings.Contains(line, want), "no %s in the log: %s", want, line)
 	}
 	out.Reset()
 	again := decode[Problem](t, r.send(t, h))
@@ -177,9 +177,7 @@ func TestBreakLeaseIfMatch(t *testing.T) {
 			t.Errorf("%s: %+v", tag, p)
 		}
 	}
-	if f.breaks != 0 {
-		t.Errorf("%d locks are broken", f.breaks)
-	}
+	tested.Want(t, "broken locks", f.breaks, 0)
 	for name, tag := range map[string]string{"a": good, "b": "*"} {
 		if rec := goodBreak(name).with("If-Match", tag).send(t, h); rec.Code != 200 {
 			t.Errorf("%s: %d %s", tag, rec.Code, rec.Body)
@@ -213,16 +211,12 @@ func TestAttackLeaseRequests(t *testing.T) {
 	} {
 		rec := tt.r.send(t, h)
 		size := rec.Body.Len()
-		if bytes.ContainsAny(rec.Body.Bytes(), "<>&") {
-			t.Errorf("%s: markup: %s", name, rec.Body)
-		}
+		tested.Not(t, bytes.ContainsAny(rec.Body.Bytes(), "<>&"), "%s: markup: %s", name, rec.Body)
 		if p := decode[Problem](t, rec); p.Status != tt.status || p.Field != tt.field || size > 1000 {
 			t.Errorf("%s: %+v in %d bytes, want %d of %s", name, p, size, tt.status, tt.field)
 		}
 	}
-	if f.breaks != 0 {
-		t.Errorf("%d locks are broken", f.breaks)
-	}
+	tested.Want(t, "broken locks", f.breaks, 0)
 }
 
 // TestManySemaphores: an answer holds so many as were asked for, at most 1,000, and no name in it is markup.

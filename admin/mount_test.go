@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 // says200 answers with a text.
@@ -72,13 +73,9 @@ func TestMountsKeepToTheDoor(t *testing.T) {
 			req := tt.req.Clone(tt.req.Context())
 			req.URL.Path = path
 			rec := served(t, h, req)
-			if rec.Code != want {
-				t.Errorf("%s: %s: %d, want %d: %s", name, path, rec.Code, want, rec.Body)
-			}
-			if own := strings.HasSuffix(rec.Body.String(), " "+path); own != (rec.Code == 200 &&
-				path != "/state") {
-				t.Errorf("%s: %s: %q", name, path, rec.Body)
-			}
+			tested.Want(t, fmt.Sprintf("%s: %s", name, path), rec.Code, want)
+			own := strings.HasSuffix(rec.Body.String(), " "+path)
+			tested.Want(t, fmt.Sprintf("%s: %s: %q", name, path, rec.Body), own, rec.Code == 200 && path != "/state")
 		}
 	}
 }
@@ -104,9 +101,7 @@ func TestMountsAreForReading(t *testing.T) {
 	for _, path := range []string{"/metrics/", "/metrics/x", "/metric", "/Metrics", "/debug", "/debugs",
 		"/ready/", "/readyz", "/ready/../state", "//ready", "/live"} {
 		rec := get(path).headed(header).send(t, h)
-		if rec.Code != http.StatusNotFound {
-			t.Errorf("%s: %d, want 404", path, rec.Code)
-		}
+		tested.Want(t, path, rec.Code, http.StatusNotFound)
 	}
 }
 

@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 // TestDocumentHasTheRoutes: every route and method of the handler is in the document, and the other way
@@ -30,9 +32,7 @@ func TestDocumentHasTheRoutes(t *testing.T) {
 		}
 		for _, method := range rt.methods {
 			_, open := c.operation(rt.path, method)["security"]
-			if open != rt.public {
-				t.Errorf("%s %s: public %v, in the document %v", method, rt.path, rt.public, open)
-			}
+			tested.Want(t, fmt.Sprintf("%s %s: public", method, rt.path), open, rt.public)
 		}
 	}
 	for path, item := range c.at(c.root, "paths") {
@@ -42,9 +42,7 @@ func TestDocumentHasTheRoutes(t *testing.T) {
 	}
 	slices.Sort(served)
 	slices.Sort(written)
-	if !slices.Equal(served, written) {
-		t.Errorf("served  %v\nwritten %v", served, written)
-	}
+	tested.Not(t, !slices.Equal(served, written), "served  %v\nwritten %v", served, written)
 }
 
 // TestDocumentsExamples: each example keeps to the schema beside it, and each example of a request is one
@@ -78,9 +76,7 @@ func TestDocumentsExamples(t *testing.T) {
 		walk(path, item)
 	}
 	walk("responses", c.at(c.root, "components", "responses"))
-	if examples < 32 {
-		t.Errorf("only %d examples", examples)
-	}
+	tested.Not(t, examples < 32, "only %d examples", examples)
 }
 
 func TestDocumentsRequestsAreAccepted(t *testing.T) {
@@ -91,9 +87,7 @@ func TestDocumentsRequestsAreAccepted(t *testing.T) {
 			body, err := json.Marshal(example.(map[string]any)["value"])
 			must(t, err)
 			rec := putting(rt.path, string(body)).send(t, quiet(t, newLimiter(t)))
-			if rec.Code != 200 {
-				t.Errorf("%s %s: %d %s", rt.path, name, rec.Code, rec.Body)
-			}
+			tested.Want(t, fmt.Sprintf("%s %s: %s", rt.path, name, rec.Body), rec.Code, 200)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"fmt"
 	"html"
 	"io/fs"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 func TestPageIsServed(t *testing.T) {
@@ -53,9 +55,7 @@ func TestPageHeaders(t *testing.T) {
 	for path := range pageFiles() {
 		rec := get(path).send(t, h)
 		for name, value := range want {
-			if got := rec.Header().Get(name); got != value {
-				t.Errorf("%s: %s is %q, want %q", path, name, got, value)
-			}
+			tested.Want(t, fmt.Sprintf("%s: %s", path, name), rec.Header().Get(name), value)
 		}
 		// a browser that has a file asks, and gets it again only when it has changed
 		tag := rec.Header().Get("ETag")
@@ -105,9 +105,7 @@ func TestPageIsComplete(t *testing.T) {
 		for _, name := range imported.FindAllStringSubmatch(string(file.body), -1) {
 			asked = append(asked, "/assets/"+name[1])
 		}
-		if file.contentType == "" {
-			t.Errorf("%s has no content type", path)
-		}
+		tested.Not(t, file.contentType == "", "%s has no content type", path)
 	}
 	for _, path := range asked {
 		if _, found := pageFiles()[path]; !found {
@@ -115,9 +113,7 @@ func TestPageIsComplete(t *testing.T) {
 		}
 	}
 	for path := range pageFiles() {
-		if !slices.Contains(asked, path) {
-			t.Errorf("nothing asks for %s", path)
-		}
+		tested.Not(t, !slices.Contains(asked, path), "nothing asks for %s", path)
 	}
 	names, err := fs.Glob(assets, "assets/*")
 	if err != nil || len(names) != len(pageFiles()) {
@@ -140,9 +136,7 @@ func TestPageHasNothingForbidden(t *testing.T) {
 	for path, file := range pageFiles() {
 		text := known.Replace(string(file.body))
 		for what, pattern := range forbidden {
-			if found := pattern.FindString(text); found != "" {
-				t.Errorf("%s has %s: %q", path, what, found)
-			}
+			tested.Want(t, fmt.Sprintf("%s has %s", path, what), pattern.FindString(text), "")
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 // slots are limits of so many slots, by plan.
@@ -56,9 +57,7 @@ func TestPlan(t *testing.T) {
 			t.Errorf("%+v", now.Plans[0])
 		}
 		_, err = c.SetPlan(t.Context(), "api", "late", &deny, IfMatch(seen.ETag))
-		if !errors.Is(err, ErrConflict) {
-			t.Errorf("by what was seen before: %v", err)
-		}
+		tested.Is(t, "by what was seen before", err, ErrConflict)
 		seen = now
 	}
 	if now, err := c.SetPlan(t.Context(), "", "none", nil); err != nil || now.Version != seen.Version {
@@ -81,9 +80,7 @@ func TestPlanOfAKey(t *testing.T) {
 		t.Fatalf("%+v, %v", hot, err)
 	}
 	for _, use := range hot.Keys {
-		if want := map[string]string{"K": "paid"}[use.Key]; use.Plan != want {
-			t.Errorf("%s is in plan %q, want %q", use.Key, use.Plan, want)
-		}
+		tested.Want(t, fmt.Sprintf("the plan of %s", use.Key), use.Plan, map[string]string{"K": "paid"}[use.Key])
 	}
 	for _, tt := range []struct {
 		key   string
@@ -111,9 +108,7 @@ func TestPlanOfAKey(t *testing.T) {
 		!strings.HasSuffix(bad.Range, ", free, paid") {
 		t.Errorf("a plan that there is none of: %+v", err)
 	}
-	if k := slices.Collect(api.Keys()); len(k) != 3 {
-		t.Errorf("to be explained has made keys: %v", k)
-	}
+	tested.Want(t, "keys after they were explained", len(slices.Collect(api.Keys())), 3)
 }
 
 // TestPlanNames: what the handler takes for a name, and nothing else, a limiter takes too.
@@ -127,8 +122,6 @@ func TestPlanNames(t *testing.T) {
 	}
 	api := newLimiter(t)
 	for _, name := range names {
-		if err := api.SetPlan(name, nil); (err == nil) != planName.MatchString(name) {
-			t.Errorf("%q: the limiter says %v", name, err)
-		}
+		tested.Want(t, fmt.Sprintf("%q: a plan's name", name), api.SetPlan(name, nil) == nil, planName.MatchString(name))
 	}
 }

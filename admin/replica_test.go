@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 // TestStateNamesTheReplica: by the host's name, or by the one that the program gives.
@@ -16,14 +17,10 @@ func TestStateNamesTheReplica(t *testing.T) {
 	if err != nil {
 		t.Skip(err)
 	}
-	if got := decode[State](t, get("/state").send(t, quiet(t, newLimiter(t)))).Process.Replica; got != host {
-		t.Errorf("the replica is %q, want %q", got, host)
-	}
+	tested.Want(t, "the replica", decode[State](t, get("/state").send(t, quiet(t, newLimiter(t)))).Process.Replica, host)
 	for _, name := range []string{"pod-7", "ä", strings.Repeat("x", 253), "rack 3 / 7"} {
 		s := decode[State](t, get("/state").send(t, quiet(t, newLimiter(t), Replica(name))))
-		if s.Process.Replica != name {
-			t.Errorf("the replica is %q, want %q", s.Process.Replica, name)
-		}
+		tested.Want(t, "the replica", s.Process.Replica, name)
 	}
 	for _, name := range []string{"", strings.Repeat("x", 254), "a\nb", "\x80", "\u202epod"} {
 		_, err := New(new(quotient.Registry), Replica(name))

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 // TestTagsAreNotReused: a limiter that takes the name and the memory of one that was removed has other tags,
@@ -30,9 +31,7 @@ func TestTagsAreNotReused(t *testing.T) {
 		reg.Remove("api")
 		runtime.GC()
 	}
-	if len(places) == rounds {
-		t.Error("no limiter was ever made where another one had been: nothing was tested")
-	}
+	tested.Not(t, len(places) == rounds, "no limiter was ever made where another one had been: nothing was tested")
 	if n := len(h.api.seen.of); n > rounds/2 {
 		t.Errorf("%d of %d limiters are remembered", n, rounds)
 	}
@@ -49,9 +48,7 @@ func TestStatesDoNotCostAllOverrides(t *testing.T) {
 	h := quiet(t, l).(*Handler)
 	limiters := map[string]*quotient.Limiter{"api": l}
 	allocs := testing.AllocsPerRun(10, func() { h.api.newState(limiters) })
-	if allocs > 500 {
-		t.Errorf("%v allocations with 20,000 overrides", allocs)
-	}
+	tested.Not(t, allocs > 500, "%v allocations with 20,000 overrides", allocs)
 	if allocs := testing.AllocsPerRun(10, func() { override{key: "customer-00007"}.show(l) }); allocs > 500 {
 		t.Errorf("the old value of one override, for the log: %v allocations", allocs)
 	}

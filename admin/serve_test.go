@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/quotient-go/quotient/internal/listen"
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 // loopbackConn is a connection in memory that seems to have come over the loopback interface.
@@ -81,9 +82,7 @@ func crowd(t *testing.T, addr string, n int, act func(net.Conn)) (leave func()) 
 		})
 	}
 	comers.Wait()
-	if len(conns) < n/2 {
-		t.Errorf("only %d strangers came", len(conns))
-	}
+	tested.Not(t, len(conns) < n/2, "only %d strangers came", len(conns))
 	leave = func() {
 		for _, conn := range conns {
 			_ = conn.Close()
@@ -199,12 +198,8 @@ func TestStrangersDoNotKeepOperatorsOut(t *testing.T) {
 			second.Close()
 			become(t, all, 0, 0)
 			cancel()
-			if err := <-served; err != nil {
-				t.Errorf("Serve: %v", err)
-			}
-			if err := goleak.Find(before); err != nil {
-				t.Error(err)
-			}
+			tested.Want(t, "Serve", <-served, nil)
+			tested.Want(t, "leaks", goleak.Find(before), nil)
 		})
 	}
 }
@@ -282,9 +277,7 @@ func TestStrangersAreIdleForShort(t *testing.T) {
 				}
 				transport.CloseIdleConnections()
 				cancel()
-				if err := <-served; err != nil {
-					t.Error(err)
-				}
+				tested.Want(t, "Serve", <-served, nil)
 			})
 		})
 	}

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 func inUnit(unit string) quotient.Limit {
@@ -120,9 +121,7 @@ func TestTrialIsTheChange(t *testing.T) {
 				}
 			}
 		}
-		if refused != wantRefused[name] {
-			t.Errorf("%s: %d changes are refused, want %d", name, refused, wantRefused[name])
-		}
+		tested.Want(t, name+": refused changes", refused, wantRefused[name])
 	}
 }
 
@@ -177,9 +176,7 @@ func TestTrialLearnsNoUnit(t *testing.T) {
 			"/override": `{"key":"k","limit":` + limit + `}`,
 		} {
 			rec := putting(path+"?validate=1", body).send(t, h)
-			if rec.Code != http.StatusOK {
-				t.Errorf("%s %s: %d %s", path, body, rec.Code, rec.Body)
-			}
+			tested.Want(t, fmt.Sprintf("%s %s: %s", path, body, rec.Body), rec.Code, http.StatusOK)
 		}
 	}
 }

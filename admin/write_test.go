@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 // two is a handler of the limiters "api" and "tenants".
@@ -97,9 +98,7 @@ func TestTTL(t *testing.T) {
 		}
 		time.Sleep(91 * time.Second)
 		l.Allow("K")
-		if l.Stats().Pool.Replicas != 3 {
-			t.Errorf("pool %+v after its end", l.Stats().Pool.Pool)
-		}
+		tested.Want(t, "replicas after its end", l.Stats().Pool.Replicas, 3)
 	})
 }
 
@@ -126,9 +125,7 @@ func TestWhichLimiter(t *testing.T) {
 			t.Errorf("%s %s: %d %+v", tt.method, tt.path, rec.Code, got)
 		}
 	}
-	if api.Stats().Version+tenants.Stats().Version != 0 {
-		t.Error("something was changed")
-	}
+	tested.Want(t, "changes", api.Stats().Version+tenants.Stats().Version, 0)
 	none := quietOf(t, new(quotient.Registry))
 	for _, req := range []request{
 		putReplicas(`{"replicas":3}`),
@@ -259,9 +256,7 @@ func TestEveryChangeIsLogged(t *testing.T) {
 		out.Reset()
 		header := http.Header{"Authorization": {"Bearer " + secret}}
 		rec := putting(tt.path, tt.body).headed(header).send(t, h)
-		if rec.Code != 200 {
-			t.Errorf("%s: %d %s", tt.path, rec.Code, rec.Body)
-		}
+		tested.Want(t, fmt.Sprintf("%s: %s", tt.path, rec.Body), rec.Code, 200)
 		want := " limiter=api " + tt.want + ` from=127.0.0.1:50000 by="token 1"` + "\n"
 		if got := out.String(); !strings.HasSuffix(got, want) || strings.Count(got, "\n") != 1 {
 			t.Errorf("logged\n%s, want it to end in\n%s", got, want)
@@ -277,9 +272,7 @@ func TestNoNumberIsBeyondJSON(t *testing.T) {
 		1.5:          1.5,
 		0:            0,
 	} {
-		if got := finite(x); got != want {
-			t.Errorf("finite(%v) = %v", x, got)
-		}
+		tested.Want(t, fmt.Sprintf("finite(%v)", x), finite(x), want)
 	}
 	nan := quotient.Rule{Share: math.NaN(), Limit: math.Inf(1)}
 	e := newExplanation("api", quotient.Explanation{
@@ -368,9 +361,7 @@ func TestAttackConcurrentWriters(t *testing.T) {
 			add(seen)
 		}
 	})
-	if len(won)+conflicts != writers*(rounds+1) {
-		t.Errorf("%d won and %d conflicts", len(won), conflicts)
-	}
+	tested.Not(t, len(won)+conflicts != writers*(rounds+1), "%d won and %d conflicts", len(won), conflicts)
 	t.Logf("%d won, %d conflicts", len(won), conflicts)
 	last := chain(t, first.ETag, won)
 	end, err := c.Limiter(t.Context(), "api")
@@ -407,9 +398,7 @@ func chain(t *testing.T, tag string, writes []write) string {
 	}
 	for range writes {
 		to, ok := next[tag]
-		if !ok {
-			t.Errorf("the chain ends at %s", tag)
-		}
+		tested.Not(t, !ok, "the chain ends at %s", tag)
 		tag = to
 	}
 	return tag
@@ -458,14 +447,10 @@ func TestWhatWasReadCanBeSentBack(t *testing.T) {
 			}
 			return l.Stats().Limit.Rates[0]
 		}
-		if got := back(`^$`); got != r {
-			t.Errorf("%+v became %+v", r, got)
-		}
+		tested.Want(t, "what it became", back(`^$`), r)
 		if r.Kind == quotient.Bucket && r.Burst == 1 {
 			r.Kind, r.Burst = quotient.Paced, 0
 		}
-		if got := back(`"kind":"[a-z-]+",`); got != r {
-			t.Errorf("%+v became %+v without its kind", r, got)
-		}
+		tested.Want(t, "what it became without its kind", back(`"kind":"[a-z-]+",`), r)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/tested"
 	"github.com/quotient-go/quotient/policy"
 )
 
@@ -25,9 +26,7 @@ func TestAlso(t *testing.T) {
 		mw := Middleware(tenants, query("tenant"), Also(routes, Path()), Also(hourly, query("user")))
 		h := mw(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			inFlight(t, routes, 1)
-			if leftOf(routes, "/") != 0 {
-				t.Error("no slot is taken")
-			}
+			tested.Want(t, "what is left of the slots", leftOf(routes, "/"), 0)
 			checkRefusal(t, ask(mw(ok), get(t, "/?tenant=c&user=x")), 429, "1", []string{"in-flight"})
 			ok(w, r)
 		}))
@@ -126,13 +125,9 @@ func TestAlsoBesideOtherOptions(t *testing.T) {
 			if tt.query == "plan=gold" {
 				time.Sleep(time.Hour)
 			}
-			if w := ask(h, get(t, "/?"+tt.query)); w.Code != tt.status {
-				t.Errorf("%s: status %d, want %d", tt.query, w.Code, tt.status)
-			}
+			tested.Want(t, fmt.Sprintf("%s: status", tt.query), ask(h, get(t, "/?"+tt.query)).Code, tt.status)
 		}
-		if left := leftOf(others, "o"); left != 7 {
-			t.Errorf("%v are left, want 7: one was for each of the last two requests", left)
-		}
+		tested.Want(t, "what is left", leftOf(others, "o"), 7)
 		idle(t, own)
 		idle(t, others)
 	})
@@ -175,9 +170,7 @@ func TestAlsoHoldsStreams(t *testing.T) {
 		}, Also(other, Path()), StreamLifetime(time.Minute)))
 		taken := func(slots int) net.Conn {
 			c := n.send(t, upgradeHead)
-			if code := answer(t, c).StatusCode; code != 101 {
-				t.Errorf("status %d", code)
-			}
+			tested.Want(t, "status", answer(t, c).StatusCode, 101)
 			synctest.Wait()
 			inFlight(t, own, slots)
 			inFlight(t, other, slots)

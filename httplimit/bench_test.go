@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 // A text that was sent lately is found again; one that is new allocates as much as always.
@@ -67,8 +68,6 @@ func TestFeedbackDoesNotAllocate(t *testing.T) {
 	for _, tt := range usual {
 		resp := &http.Response{StatusCode: tt.status, Header: amongUsual(tt.fields)}
 		read := func() { ProfileFor(tt.host).FeedbackOf(resp) }
-		if n := testing.AllocsPerRun(100, read); n != 0 {
-			t.Errorf("%s: %v allocations, want 0", tt.name, n)
-		}
+		tested.Want(t, tt.name+": allocations", testing.AllocsPerRun(100, read), 0)
 	}
 }

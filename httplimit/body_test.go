@@ -2,7 +2,6 @@ package httplimit
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 // gated is a server whose keys come from the field Key, and whose slots are taken. Its handler sends a body back.
@@ -32,9 +32,7 @@ func serveGated(t *testing.T, opts ...Option) *gated {
 		func(w http.ResponseWriter, r *http.Request) {
 			g.served++
 			text, err := io.ReadAll(r.Body)
-			if err != nil {
-				t.Errorf("reading the body: %v", err)
-			}
+			tested.Want(t, "reading the body", err, nil)
 			_, _ = w.Write(text)
 		}))
 	g.m = h.(*handler).middleware
@@ -82,9 +80,7 @@ func (g *gated) refused(t *testing.T, c net.Conn, start time.Time, after time.Du
 func (g *gated) waiting(t *testing.T, n int) {
 	t.Helper()
 	synctest.Wait()
-	if got := g.limiter.Stats().Waiting; got != n {
-		t.Errorf("%d requests wait, want %d", got, n)
-	}
+	tested.Want(t, "requests that wait", g.limiter.Stats().Waiting, n)
 }
 
 // used is how many bytes of how many keys are set aside.
@@ -134,9 +130,8 @@ func TestLeavingClientIsNoticed(t *testing.T) {
 			g.waiting(t, 1)
 			_ = c.Close()
 			g.waiting(t, 0)
-			if g.over(t); g.served > 0 {
-				t.Error("the handler ran for a client that had left")
-			}
+			g.over(t)
+			tested.Not(t, g.served > 0, "the handler ran for a client that had left")
 		})
 	}
 }
@@ -183,9 +178,7 @@ func TestExpectContinueIsLeftToTheHandler(t *testing.T) {
 		c := g.send(t, head+"Expect: 100-continue\r\nContent-Length: 4\r\n\r\n")
 		g.waiting(t, 1)
 		g.release("")
-		if resp := answer(t, c); resp.StatusCode != 100 {
-			t.Fatalf("status %d, want 100 after the admission", resp.StatusCode)
-		}
+		tested.Want(t, "status", answer(t, c).StatusCode, 100)
 		go func() { _, _ = io.WriteString(c, "text") }()
 		if resp := answer(t, c); resp.StatusCode != 200 || readAll(t, resp.Body) != "text" {
 			t.Errorf("status %d, want 200 and the body", resp.StatusCode)
@@ -207,15 +200,12 @@ func TestNoMoreIsReadThanIsAnnounced(t *testing.T) {
 			t.Errorf("%d bytes are set aside, complete %v, late %v; want %d", m.bodies.all, read.complete,
 				read.late, most)
 		}
-		if left := len(readAll(t, b)); left != len(long)-announced-1 {
-			t.Errorf("%d of %d bytes are left, want all but %d", left, len(long), announced+1)
-		}
+		tested.Want(t, "bytes left to read", len(readAll(t, b)), len(long)-announced-1)
 		if text := readAll(t, r.Body); text != long[:announced+1] {
 			t.Errorf("%d bytes are replayed, want %d", len(text), announced+1)
 		}
-		if read.free(); m.bodies.all != 0 {
-			t.Errorf("%d bytes are left", m.bodies.all)
-		}
+		read.free()
+		tested.Want(t, "bytes left", m.bodies.all, 0)
 	}
 }
 
@@ -252,13 +242,9 @@ func TestBodyIsNotTouchedWithoutWaiting(t *testing.T) {
 	for _, opts := range [][]Option{nil, {Wait(time.Hour)}, {Wait(Forever)}} {
 		b := newBody("text")
 		h := handle(limiter(t, oneSlot), func(_ http.ResponseWriter, r *http.Request) {
-			if r.Body != io.ReadCloser(b) {
-				t.Error("the body was replaced")
-			}
+			tested.Want(t, "the body that the handler gets", r.Body, io.ReadCloser(b))
 		}, opts...)
-		if w := ask(h, post(t, b)); w.Code != 200 {
-			t.Errorf("status %d, want 200", w.Code)
-		}
+		tested.Want(t, "status", ask(h, post(t, b)).Code, 200)
 	}
 }
 
@@ -272,9 +258,8 @@ func TestErrorOfTheBodyIsReplayed(t *testing.T) {
 		b, read := brokenBody(), ""
 		h := handle(l, func(_ http.ResponseWriter, r *http.Request) {
 			text, err := io.ReadAll(r.Body)
-			if read = string(text); !errors.Is(err, iotest.ErrTimeout) {
-				t.Errorf("error %v, want %v", err, iotest.ErrTimeout)
-			}
+			read = string(text)
+			tested.Is(t, "reading the body", err, iotest.ErrTimeout)
 			_ = r.Body.Close()
 		}, Wait(Forever))
 		if w := ask(h, post(t, b)); w.Code != 200 || read != "text" || b.closed != 1 {
@@ -326,16 +311,12 @@ func TestDryRunReadsNoBody(t *testing.T) {
 			for _, r := range []*http.Request{get(t, "/"), post(t, body)} {
 				start := time.Now()
 				timer := time.AfterFunc(20*time.Second, func() { _ = client.Close() })
-				if w := ask(handle(l, ok, Wait(most)), r); w.Code != 204 {
-					t.Errorf("%s: status %d", r.Method, w.Code)
-				}
+				tested.Want(t, fmt.Sprintf("%s: status", r.Method), ask(handle(l, ok, Wait(most)), r).Code, 204)
 				elapsed(t, start, 0)
 				timer.Stop()
 			}
 		}
-		if n := l.Stats().DryRunAdmitted[quotient.ReasonRate]; n != 3 {
-			t.Errorf("%d admitted by the dry run, want 3", n)
-		}
+		tested.Want(t, "admitted by the dry run", l.Stats().DryRunAdmitted[quotient.ReasonRate], 3)
 	})
 }
 
@@ -413,12 +394,8 @@ func TestPanicOfABodyGivesItsRoomBack(t *testing.T) {
 	l, held := taken(t)
 	h := handle(l, ok, Wait(Forever))
 	r := post(t, &body{Reader: io.MultiReader(strings.NewReader(long[:maxBuffer/2]), panicking{})})
-	if got := panicOf(func() { ask(h, r) }); got != "a body" {
-		t.Errorf("panic with %v, want that of the body", got)
-	}
-	if all := h.(*handler).bodies.all; all != 0 {
-		t.Errorf("%d bytes are still set aside", all)
-	}
+	tested.Want(t, "the panic", panicOf(func() { ask(h, r) }), "a body")
+	tested.Want(t, "bytes that are set aside", h.(*handler).bodies.all, 0)
 	held.Release()
 	idle(t, l)
 }

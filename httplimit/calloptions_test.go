@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 // priced is a limit of requests, of two other units and of slots.
@@ -124,9 +125,7 @@ func TestPermitFrom(t *testing.T) {
 					t.Error("no permit that can be corrected")
 				}
 			}, CostBy("tokens", number("tokens"))), r)
-			if got := left(l, "/"); got[1] != 85 {
-				t.Errorf("%v tokens are left, want 85", got[1])
-			}
+			tested.Want(t, "tokens left", left(l, "/")[1], 85)
 			idle(t, l)
 		}
 		ask(handle(limiter(t, priced), func(_ http.ResponseWriter, r *http.Request) {
@@ -185,9 +184,7 @@ func TestPlanBy(t *testing.T) {
 							}
 						}
 						asks := l.Stats().Refused[quotient.ReasonBadRequest]
-						if tt.unknown != (asks >= uint64(tt.served)) {
-							t.Errorf("%q: %d asks of no known plan", tt.plan, asks)
-						}
+						tested.Not(t, tt.unknown != (asks >= uint64(tt.served)), "%q: %d asks of no known plan", tt.plan, asks)
 						idle(t, l)
 					})
 				}
@@ -231,9 +228,7 @@ func TestPriorities(t *testing.T) {
 			t.Errorf("served in the order %s, want %s first", order, want)
 		}
 		wild := PriorityBy(func(*http.Request) quotient.Priority { return 100 })
-		if w := ask(handle(l, ok, wild), get(t, "/")); w.Code != 204 {
-			t.Errorf("status %d for a priority beyond the classes, want 204", w.Code)
-		}
+		tested.Want(t, "status for a priority beyond the classes", ask(handle(l, ok, wild), get(t, "/")).Code, 204)
 		idle(t, l)
 	})
 }

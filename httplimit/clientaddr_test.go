@@ -2,6 +2,7 @@ package httplimit
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -10,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 func prefixes(texts ...string) (out []netip.Prefix) {
@@ -70,9 +73,7 @@ func TestClientAddr(t *testing.T) {
 	}
 	for _, tt := range tests {
 		r := &http.Request{RemoteAddr: tt.peer, Header: http.Header{"X-Forwarded-For": tt.forwarded}}
-		if got := ClientAddr(trusted...)(r); got != tt.want {
-			t.Errorf("peer %q, forwarded %q: key %q, want %q", tt.peer, tt.forwarded, got, tt.want)
-		}
+		tested.Want(t, fmt.Sprintf("peer %q, forwarded %q: key", tt.peer, tt.forwarded), ClientAddr(trusted...)(r), tt.want)
 	}
 }
 
@@ -89,23 +90,17 @@ func TestClientAddrWithoutTrustIgnoresTheHeader(t *testing.T) {
 		"the caller's slice was changed later": {keeps, "1.2.3.4"},
 	} {
 		r := &http.Request{RemoteAddr: tt.peer + ":5", Header: http.Header{"X-Forwarded-For": {"9.9.9.9"}}}
-		if got := tt.key(r); got != tt.peer {
-			t.Errorf("%s: key %q, want the peer %s", name, got, tt.peer)
-		}
+		tested.Want(t, name+": key", tt.key(r), tt.peer)
 	}
 	r := &http.Request{RemoteAddr: "203.0.113.7:5678"}
-	if n := testing.AllocsPerRun(100, func() { keeps(r) }); n != 0 {
-		t.Errorf("%v allocations for an IPv4 address, want 0", n)
-	}
+	tested.Want(t, "allocations for an IPv4 address", testing.AllocsPerRun(100, func() { keeps(r) }), 0)
 }
 
 // keyFunc is the key function of a config that must be valid.
 func keyFunc(t testing.TB, c ClientAddrConfig) KeyFunc {
 	t.Helper()
 	key, err := c.KeyFunc()
-	if err != nil {
-		t.Fatal(err)
-	}
+	tested.Must(t, err)
 	return key
 }
 
@@ -178,15 +173,12 @@ func TestClientAddrByXRealIP(t *testing.T) {
 			"X-Real-Ip":       tt.lines,
 			"X-Forwarded-For": {"6.6.6.6"},
 		}}
-		if got := key(r); got != tt.want {
-			t.Errorf("peer %q, X-Real-IP %q: key %q, want %q", tt.peer, tt.lines, got, tt.want)
-		}
+		tested.Want(t, fmt.Sprintf("peer %q, X-Real-IP %q: key", tt.peer, tt.lines), key(r), tt.want)
 	}
 	r := &http.Request{RemoteAddr: "10.0.0.1:5",
 		Header: http.Header{"X-Real-Ip": {"6.6.6.6"}, "X-Forwarded-For": {"9.9.9.9"}}}
-	if got := keyFunc(t, ClientAddrConfig{Trusted: trusted, Header: "X-Forwarded-For"})(r); got != "9.9.9.9" {
-		t.Errorf("key %q: X-Real-IP was read beside X-Forwarded-For", got)
-	}
+	tested.Want(t, "the key of X-Forwarded-For, beside X-Real-IP",
+		keyFunc(t, ClientAddrConfig{Trusted: trusted, Header: "X-Forwarded-For"})(r), "9.9.9.9")
 }
 
 // The clients behind a proxy at a Unix socket are told apart if it is trusted, whatever its name looks like.
@@ -218,9 +210,7 @@ func TestClientAddrBehindAUnixSocket(t *testing.T) {
 			got <- key(r)
 		}))
 		l, err := net.Listen("unix", filepath.Join(dir, "s"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		tested.Must(t, err)
 		_ = server.Listener.Close()
 		server.Listener = l
 		server.Start()
@@ -235,9 +225,7 @@ func TestClientAddrBehindAUnixSocket(t *testing.T) {
 		if _, err := client.Do(r); err != nil {
 			t.Fatal(err)
 		}
-		if key := <-got; key != tt.want {
-			t.Errorf("%+v, peer %q, forwarded %q: key %q, want %q", tt.config, tt.name, tt.lines, key, tt.want)
-		}
+		tested.Want(t, fmt.Sprintf("%+v, peer %q, forwarded %q: key", tt.config, tt.name, tt.lines), <-got, tt.want)
 		server.Close()
 		_ = os.Remove(tt.name)
 	}

@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"fmt"
 	"maps"
 	"math/big"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient/internal/field"
+	"github.com/quotient-go/quotient/internal/tested"
 	"github.com/quotient-go/quotient/policy"
 )
 
@@ -29,9 +31,7 @@ func FuzzCanonicalPath(f *testing.F) {
 		"/a/b/", "/İ/K/Σς", "/.../..a/.b", "/a\xc3/\x89", "/\ufffd", "/ /\t", "/a\x00b", "/;", "a/b")
 	f.Fuzz(func(t *testing.T, p string) {
 		want := CanonicalPath(p)
-		if again := CanonicalPath(want); again != want {
-			t.Fatalf("%q becomes %q becomes %q", p, want, again)
-		}
+		tested.Want(t, fmt.Sprintf("%q, twice", p), CanonicalPath(want), want)
 		if want[0] != '/' || strings.Contains(want, "//") || strings.ContainsAny(want, ";") ||
 			len(want) > 1 && strings.HasSuffix(want, "/") {
 			t.Fatalf("%q becomes %q, which is not canonical", p, want)
@@ -43,17 +43,11 @@ func FuzzCanonicalPath(f *testing.F) {
 		}
 		for _, v := range []string{"/" + p, p + "/", p + "/.", "/./" + p, p + "/x/..", p + ";v=1", "/../" + p,
 			strings.ReplaceAll(p, "/", "//"), strings.ReplaceAll(p, "/", "/./")} {
-			if got := CanonicalPath(v); got != want {
-				t.Fatalf("%q becomes %q, but its variant %q becomes %q", p, want, v, got)
-			}
+			tested.Want(t, fmt.Sprintf("%q and its variant %q", p, v), CanonicalPath(v), want)
 		}
 		u, err := url.ParseRequestURI("/" + percent(p))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := Path()(&http.Request{URL: u}); got != own(want) {
-			t.Fatalf("%q becomes %q, but percent-encoded %q", p, want, got)
-		}
+		tested.Must(t, err)
+		tested.Want(t, fmt.Sprintf("%q becomes %q: percent-encoded", p, want), Path()(&http.Request{URL: u}), own(want))
 	})
 }
 
@@ -117,9 +111,7 @@ func FuzzForwardedFor(f *testing.F) {
 			ask("10.0.0.1:1", header+", 203.0.113.9"), ask("10.0.0.1:1", header, "203.0.113.9"),
 			ask("[::ffff:10.0.0.1]:1", header, "::ffff:203.0.113.9,10.2.3.4"),
 		} {
-			if got != "203.0.113.9" {
-				t.Fatalf("a client wrote %q and got the key %q", header, got)
-			}
+			tested.Want(t, fmt.Sprintf("the key of a client that wrote %q", header), got, "203.0.113.9")
 		}
 		got := ask("10.0.0.1:1", header)
 		if joined := ask("10.0.0.1:1", strings.Split(header, ",")...); joined != got {
@@ -157,9 +149,7 @@ func FuzzHost(f *testing.F) {
 		if strings.HasPrefix(want, "sha256:") {
 			return // of what is too long; a hash has no spellings
 		}
-		if again := ask(want); again != want {
-			t.Fatalf("%q becomes %q becomes %q", h, want, again)
-		}
+		tested.Want(t, fmt.Sprintf("%q, twice", h), ask(want), want)
 		asked := key(&http.Request{URL: &url.URL{Host: h}})
 		if got := ask(asked); got != want && !strings.HasPrefix(asked, "sha256:") {
 			t.Fatalf("%q is %q to a server, and %q to a client, which is %q to a server", h, want, asked, got)
@@ -176,9 +166,7 @@ func FuzzHost(f *testing.F) {
 			variants = append(variants, want+".", want+".:443")
 		}
 		for _, v := range variants {
-			if got := ask(v); got != want {
-				t.Fatalf("%q becomes %q, but its variant %q becomes %q", h, want, v, got)
-			}
+			tested.Want(t, fmt.Sprintf("%q and its variant %q", h, v), ask(v), want)
 		}
 	})
 }
@@ -230,9 +218,7 @@ func FuzzCredential(f *testing.F) {
 			variants = append(variants, strings.ToUpper(scheme)+" \t"+token+" more", strings.ToLower(scheme)+" "+token)
 		}
 		for _, v := range variants {
-			if got := CredentialKey(v); got != want {
-				t.Fatalf("%q gives the key %q, and its variant %q the key %q", value, want, v, got)
-			}
+			tested.Want(t, fmt.Sprintf("%q and its variant %q: the key", value, v), CredentialKey(v), want)
 		}
 	})
 }
@@ -303,9 +289,7 @@ func FuzzFeedback(f *testing.F) {
 		before := lines(h)
 		got, garbage := p.Feedback(status, h, zooTime)
 		sound(t, got)
-		if lines(h) != before {
-			t.Fatalf("the header became %v", h)
-		}
+		tested.Want(t, "the header", lines(h), before)
 		if most := len(before); garbage < 0 || garbage > most {
 			t.Fatalf("garbage %d in %d bytes", garbage, most)
 		}

@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/tested"
 	"github.com/quotient-go/quotient/policy"
 )
 
@@ -28,9 +29,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func limiter(t testing.TB, limit quotient.Limit, opts ...quotient.Option) *quotient.Limiter {
 	t.Helper()
 	l, err := quotient.New(limit, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tested.Must(t, err)
 	return l
 }
 
@@ -105,9 +104,7 @@ func (s *spy) learned(t testing.TB, want ...policy.Feedback) {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !slices.Equal(s.heard, want) {
-		t.Errorf("the policy got %v, want %v", s.heard, want)
-	}
+	tested.Not(t, !slices.Equal(s.heard, want), "the policy got %v, want %v", s.heard, want)
 	s.heard = nil
 }
 
@@ -203,9 +200,7 @@ func (n *network) client(t *testing.T) *http.Client {
 func (n *network) send(t *testing.T, raw string) net.Conn {
 	t.Helper()
 	c, err := n.dial(t.Context(), "", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tested.Must(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	go func() { _, _ = io.WriteString(c, raw) }()
 	synctest.Wait()
@@ -216,9 +211,7 @@ func (n *network) send(t *testing.T, raw string) net.Conn {
 func answer(t *testing.T, c net.Conn) *http.Response {
 	t.Helper()
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tested.Must(t, err)
 	t.Cleanup(func() { _ = resp.Body.Close() })
 	return resp
 }
@@ -226,9 +219,7 @@ func answer(t *testing.T, c net.Conn) *http.Response {
 func readAll(t testing.TB, r io.Reader) string {
 	t.Helper()
 	text, err := io.ReadAll(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tested.Must(t, err)
 	return string(text)
 }
 
@@ -322,9 +313,7 @@ func taken(t *testing.T) (l *quotient.Limiter, held quotient.Permit) {
 // elapsed fails unless just so much time has passed since a start.
 func elapsed(t *testing.T, start time.Time, want time.Duration) {
 	t.Helper()
-	if got := time.Since(start); got != want {
-		t.Errorf("after %v, want %v", got, want)
-	}
+	tested.Want(t, "the time", time.Since(start), want)
 }
 
 // bubble runs a test of a name in fake time.

@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -11,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 func TestPath(t *testing.T) {
@@ -29,14 +31,10 @@ func TestPath(t *testing.T) {
 		{"http://h/a/b/", "/a/b"}, {"*", "/*"},
 	}
 	for _, tt := range tests {
-		if got := Path()(get(t, tt.target)); got != tt.want {
-			t.Errorf("Path of %q = %q, want %q", tt.target, got, tt.want)
-		}
+		tested.Want(t, fmt.Sprintf("Path of %q", tt.target), Path()(get(t, tt.target)), tt.want)
 	}
 	connect := &http.Request{Method: "CONNECT", URL: &url.URL{Host: "h:443"}}
-	if got := Path()(connect); got != "/" {
-		t.Errorf("Path of CONNECT = %q, want /", got)
-	}
+	tested.Want(t, "Path of CONNECT", Path()(connect), "/")
 }
 
 // Whatever a client adds to a path that servers ignore, the key stays.
@@ -56,9 +54,7 @@ func TestPathVariantsShareOneKey(t *testing.T) {
 		if err != nil {
 			t.Fatalf("target %q: %v", target.String(), err)
 		}
-		if got := Path()(&http.Request{URL: u}); got != want {
-			t.Fatalf("Path of %q = %q, want %q", target.String(), got, want)
-		}
+		tested.Want(t, fmt.Sprintf("Path of %q", target.String()), Path()(&http.Request{URL: u}), want)
 	})
 }
 
@@ -92,9 +88,7 @@ func percent(s string) string {
 func TestCanonicalPath(t *testing.T) {
 	long := "/" + strings.Repeat("a", 300)
 	for p, want := range map[string]string{"//A/./b;x/": "/a/b", "": "/", long: long} {
-		if got := CanonicalPath(p); got != want {
-			t.Errorf("%q is %q, want %q", p, got, want)
-		}
+		tested.Want(t, fmt.Sprintf("%q", p), CanonicalPath(p), want)
 	}
 }
 
@@ -129,12 +123,8 @@ func TestHost(t *testing.T) {
 		}
 	}
 	virtual := &http.Request{URL: &url.URL{Host: "10.0.0.1:8080"}, Host: "api.example.com"}
-	if got := Host()(virtual); got != "10.0.0.1:8080" {
-		t.Errorf("Host of a client's request = %q, want the host that it is sent to", got)
-	}
-	if got := Host()(&http.Request{Host: "h"}); got != "h" {
-		t.Errorf("Host without a URL = %q, want h", got)
-	}
+	tested.Want(t, "Host of a client's request", Host()(virtual), "10.0.0.1:8080")
+	tested.Want(t, "Host without a URL", Host()(&http.Request{Host: "h"}), "h")
 }
 
 // A reverse proxy passes a request on with what its client wrote into Host, or with no Host at all.
@@ -147,9 +137,7 @@ func TestKeyBehindAReverseProxy(t *testing.T) {
 	} {
 		l := limiter(t, hourly)
 		ask(&httputil.ReverseProxy{Rewrite: rewrite, Transport: &Transport{Base: newNoBase(), Limiter: l}}, get(t, "/"))
-		if key := onlyKey(t, l); key != "upstream.example" {
-			t.Errorf("%s: key %q, want upstream.example", name, key)
-		}
+		tested.Want(t, name+": key", onlyKey(t, l), "upstream.example")
 	}
 }
 
@@ -181,9 +169,7 @@ func TestCredential(t *testing.T) {
 	}
 	for _, lines := range [][]string{nil, {"Bearer a", "Bearer b"}} {
 		r := &http.Request{Header: http.Header{"X-Api-Key": lines}}
-		if got := Credential("X-API-Key")(r); got != noCredential {
-			t.Errorf("%q has the key %q", lines, got)
-		}
+		tested.Want(t, fmt.Sprintf("%q has the key", lines), Credential("X-API-Key")(r), noCredential)
 	}
 	// As printf %s 'bearer abc' | sha256sum has it.
 	if got, want := CredentialKey("Bearer abc"), "credential:46e38e9ce4c432c3ca84636e27ba6242"; got != want {
@@ -251,12 +237,8 @@ func TestLongKeyAndItsHashAreTwoKeys(t *testing.T) {
 		for value, n := long, 0; n < 5; n++ {
 			r.Header.Set("X-Tenant", value)
 			key := way(r)
-			if of[key] != "" {
-				t.Errorf("%s: %.90q and %.90q share the key %q", name, of[key], value, key)
-			}
-			if len(key) > maxKey {
-				t.Errorf("%s: key of %d bytes", name, len(key))
-			}
+			tested.Not(t, of[key] != "", "%s: %.90q and %.90q share the key %q", name, of[key], value, key)
+			tested.Not(t, len(key) > maxKey, "%s: key of %d bytes", name, len(key))
 			of[key], value = value, key // what an attacker sends that has seen the key
 		}
 	}
@@ -308,9 +290,7 @@ func TestPattern(t *testing.T) {
 	for _, tt := range tests {
 		r := get(t, tt.target)
 		r.Method, r.Host = tt.method, tt.host
-		if got := Pattern(mux)(r); got != tt.want {
-			t.Errorf("Pattern of %s %s%s = %q, want %q", tt.method, tt.host, tt.target, got, tt.want)
-		}
+		tested.Want(t, fmt.Sprintf("Pattern of %s %s%s", tt.method, tt.host, tt.target), Pattern(mux)(r), tt.want)
 		if got := MethodPattern(mux)(r); got != tt.withMethod {
 			t.Errorf("MethodPattern of %s %s%s = %q, want %q", tt.method, tt.host, tt.target, got,
 				tt.withMethod)
@@ -329,7 +309,5 @@ func TestPatternOfASingleRoute(t *testing.T) {
 	if len(keys) != 2 || keys[0] != "GET /items/{id}" || keys[1] != "GET /items/{id}" {
 		t.Errorf("keys = %q, want the route's pattern twice", keys)
 	}
-	if got := Pattern(nil)(get(t, "/")); got != unmatched {
-		t.Errorf("key outside of a mux = %q, want %q", got, unmatched)
-	}
+	tested.Want(t, "key outside of a mux", Pattern(nil)(get(t, "/")), unmatched)
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/tested"
 	"github.com/quotient-go/quotient/policy"
 )
 
@@ -48,9 +49,7 @@ func TestPanicReleasesOnce(t *testing.T) {
 			}
 			for _, h := range handlers {
 				for range 9 { // more than there are slots
-					if got := panicOf(func() { ask(h, get(t, "/")) }); got != tt.want {
-						t.Fatalf("panic with %v, want %v", got, tt.want)
-					}
+					tested.Want(t, "the panic", panicOf(func() { ask(h, get(t, "/")) }), tt.want)
 				}
 				idle(t, own)
 				idle(t, other)
@@ -89,9 +88,7 @@ func TestTimeoutHandlerAroundMiddleware(t *testing.T) {
 				if i > 0 && opts == nil {
 					want = http.StatusTooManyRequests
 				}
-				if got := ask(h, get(t, "/")).Code; got != want {
-					t.Errorf("request %d: %d, want %d", i, got, want)
-				}
+				tested.Want(t, fmt.Sprintf("request %d", i), ask(h, get(t, "/")).Code, want)
 				inFlight(t, l, 1)
 			}
 			time.Sleep(time.Minute)
@@ -215,9 +212,7 @@ func TestMistakesPanicAtOnce(t *testing.T) {
 		}
 	}
 	later := quotient.Rates(quotient.Rate{Unit: "rows", Events: 1, Per: time.Second})
-	if err := l.Override("k", &later); err != nil {
-		t.Fatal(err)
-	}
+	tested.Must(t, l.Override("k", &later))
 	Middleware(l, Path(), CostBy("rows", one))
 }
 

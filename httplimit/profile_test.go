@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/quotient-go/quotient/internal/tested"
 	"github.com/quotient-go/quotient/policy"
 )
 
@@ -67,9 +68,7 @@ func TestProfileOfYourOwn(t *testing.T) {
 		}
 	}
 	readers.Wait()
-	if p.Quotas[0].Limit != "x-credits" {
-		t.Errorf("the profile was changed: %+v", p.Quotas[0])
-	}
+	tested.Want(t, "the profile's quota", p.Quotas[0].Limit, "x-credits")
 }
 
 // A list by the draft is parsed up to 4 KiB and 16 members; a plain field up to 256 bytes.
@@ -170,9 +169,7 @@ func zoo(t testing.TB) (all []exhibit) {
 	}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		tested.Must(t, err)
 		host := ""
 		for i, line := range strings.Split(string(text), "\n") {
 			place := fmt.Sprintf("%s:%d", file, i+1)
@@ -285,16 +282,12 @@ func TestZoo(t *testing.T) {
 }
 
 func visit(t *testing.T, all []exhibit) {
-	if len(all) < leastZoo {
-		t.Errorf("%d exhibits, want at least %d", len(all), leastZoo)
-	}
+	tested.Not(t, len(all) < leastZoo, "%d exhibits, want at least %d", len(all), leastZoo)
 	seen := map[string]string{}
 	for _, e := range all {
 		resp := &http.Response{StatusCode: e.status, Header: e.header, Body: newBody(e.body)}
 		got, garbage := ProfileFor(e.host).FeedbackOf(resp)
-		if text := readAll(t, resp.Body); text != e.body {
-			t.Errorf("%s: the body is now %q", e.place, text)
-		}
+		tested.Want(t, fmt.Sprintf("%s: the body", e.place), readAll(t, resp.Body), e.body)
 		if got != e.want || garbage != e.garbage {
 			t.Errorf("%s: %s %d %v:\n got %+v, garbage %d\nwant %+v, garbage %d", e.place, e.host, e.status,
 				e.header, got, garbage, e.want, e.garbage)

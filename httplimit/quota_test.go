@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"fmt"
 	"math"
 	"net/url"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 // A rule in whole events and seconds is never above the rule itself.
@@ -36,9 +38,7 @@ func TestRulesInWhole(t *testing.T) {
 		}
 	}
 	for n, want := range map[float64]int64{-1: 0, 0.9: 0, 1e15: maxAmount, math.Inf(1): maxAmount} {
-		if got := whole(n); got != want {
-			t.Errorf("%v is sent as %d, want %d", n, got, want)
-		}
+		tested.Want(t, fmt.Sprintf("%v, as it is sent", n), whole(n), want)
 	}
 	for d, want := range map[time.Duration]int64{-time.Hour: 0, 0: 0, 1: 1, time.Second: 1,
 		time.Second + 1: 2, 2*time.Second - 1: 2, math.MaxInt64: 9223372037} {

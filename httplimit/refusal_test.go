@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 func checkRefusal(t *testing.T, w *httptest.ResponseRecorder, status int, retryAfter string,
@@ -54,9 +55,7 @@ func checkRefusal(t *testing.T, w *httptest.ResponseRecorder, status int, retryA
 	for _, rule := range p["violated-policies"].([]any) {
 		rules = append(rules, rule.(string))
 	}
-	if !slices.Equal(rules, violated) {
-		t.Errorf("violated-policies %q, want %q", rules, violated)
-	}
+	tested.Not(t, !slices.Equal(rules, violated), "violated-policies %q, want %q", rules, violated)
 }
 
 func TestRefusalWithoutARule(t *testing.T) {
@@ -236,9 +235,7 @@ func TestOnRefuse(t *testing.T) {
 			}
 			h := handle(l, ok, SendFields(FieldsDraft11), OnRefuse(hook))
 			resp, err := serve(t, h).client(t).Get("http://h/x")
-			if err != nil {
-				t.Fatal(err)
-			}
+			tested.Must(t, err)
 			body := readAll(t, resp.Body)
 			if resp.StatusCode != tt.status || !strings.Contains(body, tt.body) || tt.body == "" && body != "" {
 				t.Errorf("%s: status %d, body %q", name, resp.StatusCode, body)
@@ -259,15 +256,11 @@ func TestOnRefuseThatPanics(t *testing.T) {
 		h := handle(l, ok, Wait(time.Second), SendFields(FieldsDraft11),
 			OnRefuse(func(http.ResponseWriter, *http.Request, quotient.Decision) { panic(http.ErrAbortHandler) }))
 		for _, r := range waitingRequests(t) {
-			if got := panicOf(func() { ask(h, r) }); got != http.ErrAbortHandler {
-				t.Errorf("panic with %v", got)
-			}
+			tested.Want[any](t, "the panic", panicOf(func() { ask(h, r) }), http.ErrAbortHandler)
 		}
 		held.Release()
 		idle(t, l)
-		if w := ask(h, get(t, "/")); w.Code != 204 {
-			t.Errorf("status %d", w.Code)
-		}
+		tested.Want(t, "status", ask(h, get(t, "/")).Code, 204)
 	})
 }
 
@@ -291,9 +284,7 @@ func TestDetailOfEveryReason(t *testing.T) {
 			t.Errorf("%v: %d %s\nwant %d", reason, no.status, text, want)
 		}
 		quota := want != 503 && reason != quotient.ReasonDenied
-		if body := string(no.body()); strings.Contains(body, "quota-exceeded") != quota {
-			t.Errorf("%v: %s, want one of a quota: %v", reason, body, quota)
-		}
+		tested.Want(t, fmt.Sprint(reason), strings.Contains(string(no.body()), "quota-exceeded"), quota)
 		d.Rule.Name, d.Unit, d.RetryAfter = "", "", 0 // another waiter is next, and its turn has just come
 		if text := refusalOf(d).detail(); strings.Contains(text, `""`) || strings.Contains(text, "1 seconds") {
 			t.Errorf("%v: %s", reason, text)

@@ -17,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/tested"
 	"github.com/quotient-go/quotient/policy"
 )
 
@@ -115,9 +116,7 @@ func TestFieldsOfManyLimits(t *testing.T) {
 		for range 3 {
 			for i := 1; i <= limits; i++ {
 				texts := s.textsOf(of(i))
-				if want := fmt.Sprintf(`"minute";q=%d;w=60`, i); texts.policy != want {
-					t.Fatalf("policy %s, want %s", texts.policy, want)
-				}
+				tested.Want(t, "policy", texts.policy, fmt.Sprintf(`"minute";q=%d;w=60`, i))
 				made[texts] = true
 			}
 		}
@@ -126,9 +125,8 @@ func TestFieldsOfManyLimits(t *testing.T) {
 		}
 	}
 	thrice := slices.Concat(of(1), of(1), of(1))
-	if got := (&sender{set: FieldsDraft11}).textsOf(thrice).policy; got != `"minute";q=1;w=60, "minute/";q=1;w=60` {
-		t.Errorf("a rule that stands three times is sent as %s", got)
-	}
+	tested.Want(t, "a rule that stands three times",
+		(&sender{set: FieldsDraft11}).textsOf(thrice).policy, `"minute";q=1;w=60, "minute/";q=1;w=60`)
 }
 
 // A handler's changes to the fields of its answer stay with that answer.
@@ -183,16 +181,12 @@ func TestXRateLimitSendsTheFewestRequests(t *testing.T) {
 			time.Sleep(20 * time.Millisecond)
 		}
 		time.Sleep(5 * time.Second)
-		if got := ask(h, get(t, "/")).Header().Get("X-RateLimit-Remaining"); got != "20" {
-			t.Errorf("%s left, want 20", got)
-		}
+		tested.Want(t, "X-RateLimit-Remaining", ask(h, get(t, "/")).Header().Get("X-RateLimit-Remaining"), "20")
 		served := 0
 		for ask(h, get(t, "/")).Code != http.StatusTooManyRequests {
 			served++
 		}
-		if served != 20 {
-			t.Errorf("%d are served then, want 20", served)
-		}
+		tested.Want(t, "served then", served, 20)
 	})
 }
 
@@ -219,9 +213,7 @@ func TestFieldsOfTwoMiddlewares(t *testing.T) {
 	w := httptest.NewRecorder()
 	maps.Copy(w.Header(), fields("X-RateLimit-Remaining", "few", "X-RateLimit-Reset", "1")) // not of this package
 	handle(limiter(t, many), ok, SendFields(FieldsXRateLimit)).ServeHTTP(w, get(t, "/"))
-	if got := w.Header().Get("X-RateLimit-Remaining"); got != "999" {
-		t.Errorf("%s left, want 999", got)
-	}
+	tested.Want(t, "X-RateLimit-Remaining", w.Header().Get("X-RateLimit-Remaining"), "999")
 }
 
 // A refusal by a Middleware behind is no answer of the handler.
@@ -442,13 +434,9 @@ func TestPropertyFieldsAgree(t *testing.T) {
 			pool := quotient.Pool{Replicas: rapid.IntRange(1, 5).Draw(t, "replicas")}
 			pool.Ordinal = rapid.IntRange(0, pool.Replicas).Draw(t, "ordinal")
 			l, err := quotient.New(limit, quotient.StartPool(pool))
-			if err != nil {
-				t.Fatal(err)
-			}
+			tested.Must(t, err)
 			own := drawFleetLimit(t)
-			if err := l.Override("own", &own); err != nil {
-				t.Fatal(err)
-			}
+			tested.Must(t, l.Override("own", &own))
 			handlers := map[FieldSet]http.Handler{}
 			held, release := 0, make(chan struct{})
 			for _, set := range []FieldSet{FieldsDraft11, FieldsXRateLimit} {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/tested"
 	"github.com/quotient-go/quotient/policy"
 )
 
@@ -45,9 +46,7 @@ func newNoBase() *noBase {
 // roundTrip sends a request and closes the body of the answer.
 func roundTrip(t testing.TB, rt http.RoundTripper, req *http.Request) {
 	resp, err := rt.RoundTrip(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tested.Must(t, err)
 	_ = resp.Body.Close()
 }
 
@@ -55,18 +54,14 @@ func roundTrip(t testing.TB, rt http.RoundTripper, req *http.Request) {
 func request(t testing.TB, url string, b io.Reader) *http.Request {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), "POST", url, b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tested.Must(t, err)
 	return r
 }
 
 func trip(t testing.TB, rt http.RoundTripper) *http.Response {
 	t.Helper()
 	resp, err := rt.RoundTrip(request(t, "http://h/", nil))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tested.Must(t, err)
 	return resp
 }
 
@@ -168,15 +163,11 @@ func TestPanicsOfTransport(t *testing.T) {
 				rt.Base = answers(200, b)
 			}
 			asked := newBody("text")
-			if got := panicOf(func() { _, _ = rt.RoundTrip(request(t, "http://h/", asked)) }); got != want {
-				t.Errorf("panic with %v, want %v", got, want)
-			}
+			tested.Want[any](t, "the panic", panicOf(func() { _, _ = rt.RoundTrip(request(t, "http://h/", asked)) }), want)
 			if answered, ok := b.(*body); ok && (answered.closed == 1) != (!unsent && want != "a base") {
 				t.Errorf("%s: the answer's body was closed %d times", want, answered.closed)
 			}
-			if (asked.closed == 1) != unsent {
-				t.Errorf("%s: the request's body was closed %d times", want, asked.closed)
-			}
+			tested.Want(t, fmt.Sprintf("%s: the request's body was closed", want), asked.closed == 1, unsent)
 			idle(t, rt.Limiter)
 			if rt.Limiter == l && !unsent {
 				heard.learned(t, gives(policy.Failed, 0))
@@ -217,9 +208,7 @@ func TestRefusedRequestsAreClosedAndNotSent(t *testing.T) {
 			}
 		}
 		cancel()
-		if b.closed != 1 {
-			t.Errorf("%s: the request's body was closed %d times, want once", want, b.closed)
-		}
+		tested.Want(t, fmt.Sprintf("%s: closings of the request's body", want), b.closed, 1)
 	}
 }
 
@@ -228,9 +217,7 @@ func TestTheRequestIsNotChanged(t *testing.T) {
 	req.Header.Set("X", "y")
 	before, url, header := *req, *req.URL, req.Header.Clone()
 	tr := &Transport{Limiter: limiter(t, oneSlot), Base: base(func(r *http.Request) (*http.Response, error) {
-		if r != req {
-			t.Error("the base got another request")
-		}
+		tested.Want(t, "the request that the base got", r, req)
 		return &http.Response{Body: http.NoBody}, nil
 	})}
 	roundTrip(t, tr, req)
@@ -243,9 +230,7 @@ func TestKeyOfTransport(t *testing.T) {
 	for want, key := range map[string]KeyFunc{"h": nil, "/a": Path()} {
 		tr := &Transport{Key: key, Limiter: limiter(t, oneSlot), Base: newNoBase()}
 		roundTrip(t, tr, request(t, "http://H.:80/a", nil))
-		if got := onlyKey(t, tr.Limiter); got != want {
-			t.Errorf("key %q, want %q", got, want)
-		}
+		tested.Want(t, "key", onlyKey(t, tr.Limiter), want)
 	}
 }
 
@@ -281,9 +266,7 @@ func TestForgottenBodies(t *testing.T) {
 				t.Errorf("%s: %v after %v, body %q; want a permit, and x: it stays readable", name, d, tt.want, text)
 			}
 			_ = resp.Body.Close()
-			if got := l.Stats().InFlight; got != 1 {
-				t.Errorf("%s: in flight %d, want 1: a late end took the slot of the next one", name, got)
-			}
+			tested.Want(t, name+": in flight", l.Stats().InFlight, 1)
 			permit.Release()
 		})
 	}
@@ -309,9 +292,7 @@ func TestBodyOf101IsADuplex(t *testing.T) {
 	b := newBody("text")
 	resp := trip(t, &Transport{Limiter: l, Base: answers(101, duplex{b, &sent})})
 	stream := resp.Body.(io.ReadWriteCloser)
-	if text := readAll(t, stream); text != "text" {
-		t.Errorf("read %q, want text", text)
-	}
+	tested.Want(t, "read", readAll(t, stream), "text")
 	inFlight(t, l, 1) // there may be more to write
 	if _, err := io.WriteString(stream, "more"); err != nil || sent.String() != "more" {
 		t.Errorf("wrote %q, %v", sent.String(), err)
@@ -333,9 +314,7 @@ func TestBodyOf101IsADuplex(t *testing.T) {
 }
 
 func TestNilBaseIsTheDefaultTransport(t *testing.T) {
-	if got := (&Transport{}).base(); got != http.DefaultTransport {
-		t.Errorf("base %v, want http.DefaultTransport", got)
-	}
+	tested.Want(t, "base", (&Transport{}).base(), http.DefaultTransport)
 }
 
 // idler counts CloseIdleConnections.
@@ -349,9 +328,7 @@ func (i *idler) CloseIdleConnections() { i.closed++ }
 func TestCloseIdleConnections(t *testing.T) {
 	i := &idler{}
 	(&http.Client{Transport: &Transport{Base: i}}).CloseIdleConnections()
-	if i.closed != 1 {
-		t.Errorf("reached the base %d times, want once", i.closed)
-	}
+	tested.Want(t, "requests that reached the base", i.closed, 1)
 	(&http.Client{Transport: &Transport{Base: answers(200, nil)}}).CloseIdleConnections()
 }
 
@@ -413,16 +390,12 @@ func TestJudge(t *testing.T) {
 		b, asked := newBody(text), 0
 		p := &Profile{Judge: func(resp *http.Response) (policy.Feedback, bool) {
 			asked++
-			if got := string(PeekBody(resp, tt.peek)); got != text[:min(max(tt.peek, 0), len(text))] {
-				t.Errorf("the body starts with %q", got)
-			}
+			tested.Want(t, "the body starts with", string(PeekBody(resp, tt.peek)), text[:min(max(tt.peek, 0), len(text))])
 			return tt.own, tt.judged
 		}}
 		tr := &Transport{Limiter: l, Base: answers(200, b, "Age", tt.age), Profile: func(string) *Profile { return p }}
 		resp := trip(t, tr)
-		if got := readAll(t, resp.Body); got != text {
-			t.Errorf("the caller reads %q", got)
-		}
+		tested.Want(t, "the caller reads", readAll(t, resp.Body), text)
 		_ = resp.Body.Close()
 		heard.learned(t, tt.want)
 		idle(t, l)
@@ -489,9 +462,7 @@ func TestPeekBody(t *testing.T) {
 			t.Errorf("%s: %d bytes, want %d", name, len(got), len(tt.want))
 		}
 		if tt.body == nil || tt.body == http.NoBody {
-			if resp.Body != tt.body {
-				t.Errorf("%s: another body", name)
-			}
+			tested.Want(t, name+": the body", resp.Body, tt.body)
 			continue
 		}
 		if all, err := io.ReadAll(resp.Body); string(all) != tt.all || !errors.Is(err, tt.err) {
@@ -510,9 +481,7 @@ func TestJudgeThatWaits(t *testing.T) {
 			time.AfterFunc(time.Second, func() { inFlight(t, l, 0) })
 			resp := trip(t, tr)
 			time.Sleep(time.Second)
-			if text := readAll(t, resp.Body); text != "body" {
-				t.Errorf("the caller reads %q", text)
-			}
+			tested.Want(t, "the caller reads", readAll(t, resp.Body), "body")
 		})
 	}
 }
@@ -538,9 +507,7 @@ func TestTransportCountsGarbage(t *testing.T) {
 	tr := &Transport{Base: answers(429, http.NoBody, "Retry-After", "soon", "X-RateLimit-Limit", "ten",
 		"X-RateLimit-Remaining", "5"), Limiter: l}
 	for i := range 3 {
-		if n := tr.Garbage(); n != uint64(2*i) {
-			t.Errorf("after %d answers: garbage %d, want %d", i, n, 2*i)
-		}
+		tested.Want(t, fmt.Sprintf("after %d answers: garbage", i), tr.Garbage(), uint64(2*i))
 		trip(t, tr)
 	}
 	fixed := &Transport{Base: tr.Base, Limiter: limiter(t, oneSlot)}
@@ -549,9 +516,7 @@ func TestTransportCountsGarbage(t *testing.T) {
 		return nil
 	}
 	trip(t, fixed)
-	if n := fixed.Garbage(); n != 0 {
-		t.Errorf("garbage %d for a policy that does not learn, want 0", n)
-	}
+	tested.Want(t, "garbage for a policy that does not learn", fixed.Garbage(), 0)
 }
 
 func TestTransportAllocatesLittle(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 // Without Wait a request over the limit is refused at once, with it one that is denied, or whose turn is known to
@@ -70,9 +71,7 @@ func TestWaitEndsWithTheTurn(t *testing.T) {
 				l, held := taken(t)
 				time.AfterFunc(time.Minute-1, held.Release)
 				start := time.Now()
-				if w := ask(handle(l, ok, Wait(most)), waitingRequests(t)[name]); w.Code != 204 {
-					t.Errorf("%s: status %d, want 204", name, w.Code)
-				}
+				tested.Want(t, name+": status", ask(handle(l, ok, Wait(most)), waitingRequests(t)[name]).Code, 204)
 				elapsed(t, start, time.Minute-1)
 				if s := l.Stats(); s.Admitted != 2 || s.Waited != 1 || len(s.Refused) != 0 || s.Cancelled != 0 {
 					t.Errorf("%s: counted %+v, want one that waited and no refusal", name, s)
@@ -103,17 +102,12 @@ func TestWaitKeepsTheOrder(t *testing.T) {
 			go send(waiter.name, Wait(waiter.most))
 			synctest.Wait()
 		}
-		if code := send("too late", Wait(3100*time.Millisecond)); code != 429 {
-			t.Errorf("status %d for the fourth in line that waits for three turns, want 429", code)
-		}
+		tested.Want(t, "status for the fourth in line that waits for three turns",
+			send("too late", Wait(3100*time.Millisecond)), 429)
 		time.Sleep(time.Second - time.Millisecond)
-		if code := send("no wait"); code != 429 {
-			t.Errorf("status %d for one that does not wait, want 429", code)
-		}
+		tested.Want(t, "status for one that does not wait", send("no wait"), 429)
 		for _, want := range []string{"first", "second", "third"} {
-			if got := <-served; got != want {
-				t.Errorf("served %q, want %q", got, want)
-			}
+			tested.Want(t, "served", <-served, want)
 		}
 	})
 }
@@ -134,9 +128,7 @@ func TestClientLeavesAWait(t *testing.T) {
 				elapsed(t, start, time.Second)
 			}
 		}
-		if !slices.Equal(why, make([]quotient.Decision, 9)) {
-			t.Errorf("told of %v", why)
-		}
+		tested.Not(t, !slices.Equal(why, make([]quotient.Decision, 9)), "told of %v", why)
 		held.Release()
 		idle(t, l)
 	})
@@ -182,9 +174,7 @@ func TestTurnsOfOthersDelayNone(t *testing.T) {
 			l.TryAcquire("/")
 		}
 		start := time.Now()
-		if w := ask(handle(l, ok, Wait(time.Minute)), post(t, newBody("text"))); w.Code != 204 {
-			t.Errorf("status %d, want 204", w.Code)
-		}
+		tested.Want(t, "status", ask(handle(l, ok, Wait(time.Minute)), post(t, newBody("text"))).Code, 204)
 		elapsed(t, start, 2*defaultUnreadBodyWait)
 	})
 }
@@ -215,9 +205,7 @@ func TestMaxCountsFromTheArrival(t *testing.T) {
 func toldToGo(t *testing.T, resp *http.Response) {
 	t.Helper()
 	var p problem
-	if err := json.Unmarshal([]byte(readAll(t, resp.Body)), &p); err != nil {
-		t.Fatal(err)
-	}
+	tested.Must(t, json.Unmarshal([]byte(readAll(t, resp.Body)), &p))
 	if resp.StatusCode != 503 || resp.Header.Get("Retry-After") != "1" || p.Type != reducedCapacity ||
 		p.RetryAfter != 1 || len(p.Violated) > 0 {
 		t.Errorf("status %d, Retry-After %q, %+v; want 503, 1 and %s", resp.StatusCode,
@@ -262,9 +250,7 @@ func TestDrainLeavesTheRestAlone(t *testing.T) {
 				if r.URL.Path == "/held" {
 					<-release
 				}
-				if err := r.Context().Err(); err != nil {
-					t.Errorf("the handler's context has ended: %v", err)
-				}
+				tested.Want(t, "the end of the handler's context", r.Context().Err(), nil)
 				served++
 			}))
 		held := make(chan int)
@@ -281,9 +267,7 @@ func TestDrainLeavesTheRestAlone(t *testing.T) {
 			t.Errorf("status %d for what was being served, %d served", code, served)
 		}
 		for method, r := range waitingRequests(t) {
-			if w := ask(h, r); w.Code != 200 {
-				t.Errorf("%s: status %d with room, want 200", method, w.Code)
-			}
+			tested.Want(t, fmt.Sprintf("%s: status with room", method), ask(h, r).Code, 200)
 		}
 		idle(t, l)
 	})
@@ -354,9 +338,7 @@ func TestOnWaited(t *testing.T) {
 				t.Errorf("%s: panic with %v", tt.second.URL, value)
 			}
 			time.Sleep(time.Minute)
-			if !slices.Equal(got, tt.want) {
-				t.Errorf("got %q, want %q", got, tt.want)
-			}
+			tested.Not(t, !slices.Equal(got, tt.want), "got %q, want %q", got, tt.want)
 			idle(t, l)
 		}
 	})

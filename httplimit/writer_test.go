@@ -21,14 +21,13 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/tested"
 	"github.com/quotient-go/quotient/policy"
 )
 
 // Each wrapper has exactly the abilities of the writer under it, for every kind of writer.
 func TestWrapperHasTheAbilitiesOfItsWriter(t *testing.T) {
-	if len(shapes) != 16 {
-		t.Fatalf("%d shapes, want one for each set of four abilities", len(shapes))
-	}
+	tested.Want(t, "shapes", len(shapes), 16)
 	for bits, shape := range shapes {
 		inner := shape(&tracker{inner: httptest.NewRecorder()})
 		if got, over := abilities(inner), abilities(wrap(&tracker{inner: inner})); got != bits || over != bits {
@@ -42,15 +41,11 @@ func TestWriterIsPassedThroughUnwrapped(t *testing.T) {
 	next := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { got = w })
 	w := httptest.NewRecorder()
 	Middleware(limiter(t, oneSlot), Path())(next).ServeHTTP(w, get(t, "/"))
-	if got != http.ResponseWriter(w) {
-		t.Errorf("the handler got a %T, want the server's own writer", got)
-	}
+	tested.Want(t, "the handler's writer", got, http.ResponseWriter(w))
 	learner, _ := learning(t)
 	Middleware(learner, Path())(next).ServeHTTP(w, get(t, "/"))
 	unwrapped := got.(interface{ Unwrap() http.ResponseWriter }).Unwrap()
-	if unwrapped != http.ResponseWriter(w) {
-		t.Errorf("Unwrap leads to a %T, want the server's own writer", unwrapped)
-	}
+	tested.Want(t, "what Unwrap leads to", unwrapped, http.ResponseWriter(w))
 }
 
 // full is a writer that can do everything and writes down what was called.
@@ -95,13 +90,9 @@ func TestWrapperPassesCallsOn(t *testing.T) {
 			"Flush": control.Flush(), "Push": w.(http.Pusher).Push("/", nil),
 			"Hijack": second(control.Hijack()),
 		} {
-			if !errors.Is(err, broken) {
-				t.Errorf("%s: error %v, want that of the writer", name, err)
-			}
+			tested.Is(t, name, err, broken)
 		}
-		if err := control.SetReadDeadline(time.Now()); err != nil {
-			t.Errorf("SetReadDeadline: %v", err)
-		}
+		tested.Want(t, "SetReadDeadline", control.SetReadDeadline(time.Now()), nil)
 		w.Header().Set("Trailer", "x")
 	}))
 	h.ServeHTTP(inner, get(t, "/"))
@@ -148,9 +139,7 @@ func TestHijackedConnectionHoldsItsPermit(t *testing.T) {
 					taken, _, _ = http.NewResponseController(w).Hijack()
 				})).ServeHTTP(w, upgrade(t))
 				inFlight(t, l, 1)
-				if taken.(interface{ NetConn() net.Conn }).NetConn() != here {
-					t.Error("NetConn is not the connection")
-				}
+				tested.Want(t, "NetConn", taken.(interface{ NetConn() net.Conn }).NetConn(), here)
 				for range 2 {
 					_ = taken.Close()
 				}
@@ -167,9 +156,7 @@ func TestUnwrapEndsSomewhere(t *testing.T) {
 	l := limiter(t, oneSlot)
 	h := Middleware(l, Path())(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		control := http.NewResponseController(w)
-		if err := control.EnableFullDuplex(); !errors.Is(err, http.ErrNotSupported) {
-			t.Errorf("EnableFullDuplex: %v, want not supported", err)
-		}
+		tested.Is(t, "EnableFullDuplex", control.EnableFullDuplex(), http.ErrNotSupported)
 		if _, _, err := control.Hijack(); !errors.Is(err, http.ErrNotSupported) {
 			t.Errorf("Hijack: %v, want not supported", err)
 		}
@@ -177,9 +164,7 @@ func TestUnwrapEndsSomewhere(t *testing.T) {
 	h.ServeHTTP(onlyUnwrap{httptest.NewRecorder()}, upgrade(t))
 	idle(t, l)
 	h = Middleware(l, Path())(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if err := http.NewResponseController(w).SetReadDeadline(time.Now()); err != nil {
-			t.Errorf("SetReadDeadline: %v", err)
-		}
+		tested.Want(t, "SetReadDeadline", http.NewResponseController(w).SetReadDeadline(time.Now()), nil)
 	}))
 	h.ServeHTTP(onlyUnwrap{&full{ResponseRecorder: httptest.NewRecorder()}}, upgrade(t))
 	idle(t, l)
@@ -265,13 +250,9 @@ func exchange(t *testing.T, s *httptest.Server, trace *httptrace.ClientTrace) *h
 	ctx, cancel := context.WithTimeout(httptrace.WithClientTrace(t.Context(), trace), soon)
 	t.Cleanup(cancel)
 	req, err := http.NewRequestWithContext(ctx, "GET", s.URL, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tested.Must(t, err)
 	resp, err := s.Client().Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tested.Must(t, err)
 	t.Cleanup(func() { _ = resp.Body.Close() })
 	return resp
 }
@@ -290,16 +271,11 @@ func TestRealWriters(t *testing.T) {
 			w.WriteHeader(http.StatusAccepted)
 			_, _ = io.WriteString(w, "first")
 			w.(http.Flusher).Flush()
-			if got := receive(t, read, "reading"); got != "first" {
-				t.Errorf("the client read %q before the end, want first", got)
-			}
+			tested.Want(t, "what the client read before the end", receive(t, read, "reading"), "first")
 			_, err := io.Copy(w, strings.NewReader("second")) // through ReadFrom where there is one
-			if err = errors.Join(err, http.NewResponseController(w).Flush()); err != nil {
-				t.Error(err)
-			}
-			if got := receive(t, read, "reading"); got != "second" {
-				t.Errorf("the client read %q before the end, want second", got)
-			}
+			err = errors.Join(err, http.NewResponseController(w).Flush())
+			tested.Want(t, "what is written", err, nil)
+			tested.Want(t, "what the client read before the end", receive(t, read, "reading"), "second")
 			w.Header().Set("Declared", "a")
 			w.Header().Set(http.TrailerPrefix+"Later", "b")
 		})
@@ -334,13 +310,9 @@ func sameAbilities(t *testing.T, w http.ResponseWriter, r *http.Request, wrapped
 	if got, want := abilities(w), abilities(inner); got != want || got == 0 {
 		t.Errorf("abilities %04b, want %04b and some", got, want)
 	}
-	if got := abilities(w)&canTakeOver != 0; got != (r.ProtoMajor == 1) {
-		t.Errorf("%s: can hijack: %v", r.Proto, got)
-	}
-	if err := errors.Join(control.SetReadDeadline(time.Now().Add(soon)),
-		control.SetWriteDeadline(time.Now().Add(soon)), control.EnableFullDuplex()); err != nil {
-		t.Error(err)
-	}
+	tested.Want(t, fmt.Sprintf("%s: can hijack", r.Proto), abilities(w)&canTakeOver != 0, r.ProtoMajor == 1)
+	tested.Want(t, "what is written", errors.Join(control.SetReadDeadline(time.Now().Add(soon)),
+		control.SetWriteDeadline(time.Now().Add(soon)), control.EnableFullDuplex()), nil)
 }
 
 // echo answers 101 and sends back what it gets, in a goroutine of its own.
@@ -425,16 +397,12 @@ func TestLeavingClientOnARealNetwork(t *testing.T) {
 	left := func(want string, leave func()) {
 		oneWaits(t, l)
 		leave()
-		if got := receive(t, gone, "end of the wait"); got != want {
-			t.Errorf("left and waiting: %s, want %s", got, want)
-		}
+		tested.Want(t, "left and waiting", receive(t, gone, "end of the wait"), want)
 	}
 	trusts := s.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
 	for _, raw := range []string{"GET / HTTP/1.1\r\nHost: h\r\n\r\n", sized("text"), chunked("text")} {
 		c, err := tls.Dial("tcp", s.Listener.Addr().String(), &tls.Config{RootCAs: trusts, ServerName: "example.com"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		tested.Must(t, err)
 		_, _ = io.WriteString(c, raw)
 		left("HTTP/1.1 0", func() { _ = c.Close() })
 	}
@@ -448,9 +416,7 @@ func TestLeavingClientOnARealNetwork(t *testing.T) {
 		done <- err
 	}()
 	left("HTTP/2.0 0", cancel)
-	if err := receive(t, done, "end of the request"); err == nil {
-		t.Error("the request that was cancelled got an answer")
-	}
+	tested.Not(t, receive(t, done, "end of the request") == nil, "the cancelled request got an answer")
 	permit.Release()
 	idle(t, l)
 }

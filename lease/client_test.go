@@ -3,6 +3,7 @@ package lease
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -14,6 +15,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 func TestClientLocks(t *testing.T) {
@@ -37,9 +40,7 @@ func TestClientLocks(t *testing.T) {
 		}
 		unlock(t, second.got)
 		unlock(t, second.got)
-		if n := w.servers["a"].Stats().Peers; n != 0 {
-			t.Errorf("%d peers are left", n)
-		}
+		tested.Want(t, "peers left", w.servers["a"].Stats().Peers, 0)
 	})
 }
 
@@ -48,9 +49,7 @@ func TestClientRequests(t *testing.T) {
 	inWorld(t, mutex("A"), func(t *testing.T, w *world) {
 		l := locked(t, t.Context(), w.client(), "A")
 		unlock(t, l)
-		if n := w.net.count(""); n != 3 {
-			t.Errorf("%d requests, want 3: %q", n, w.net.requests)
-		}
+		tested.Want(t, "requests", w.net.count(""), 3)
 		l = locked(t, t.Context(), w.client(), "A")
 		time.Sleep(time.Hour)
 		unlock(t, l)
@@ -75,9 +74,7 @@ func TestClientRestores(t *testing.T) {
 			heldBy(t, s, "A", inner, 1)
 			heldBy(t, s, "B", outer, 0)
 		}
-		if n := w.net.count("POST /restore"); n != 6 {
-			t.Errorf("%d restores, want one for each peer and restart", n)
-		}
+		tested.Want(t, "restores", w.net.count("POST /restore"), 6)
 		if lost(inner) || lost(outer) || waiter.ended() || outer.Count() != 3 {
 			t.Error("a restart loses or grants something")
 		}
@@ -103,18 +100,12 @@ func TestClientGivesUpFirst(t *testing.T) {
 				start := time.Now()
 				w.net.set("a", f)
 				<-l.Context().Done()
-				if got := time.Since(start); got != row.want {
-					t.Errorf("grace %v, fault %d: gave up after %v, want %v", row.grace, f, got, row.want)
-				}
+				tested.Want(t, fmt.Sprintf("grace %v, fault %d: gave up after", row.grace, f), time.Since(start), row.want)
 				if err := l.Err(); !errors.Is(err, ErrLost) || !errors.Is(err, ErrCutOff) || !lost(l) {
 					t.Error(err)
 				}
-				if context.Cause(l.Context()) != l.Err() {
-					t.Errorf("cause %v, want %v", context.Cause(l.Context()), l.Err())
-				}
-				if err := l.Unlock(t.Context()); !errors.Is(err, ErrCutOff) {
-					t.Error(err)
-				}
+				tested.Want(t, "cause", context.Cause(l.Context()), l.Err())
+				tested.Is(t, "Unlock", l.Unlock(t.Context()), ErrCutOff)
 			})
 		}
 	}
@@ -134,9 +125,7 @@ func TestClientUnlockAfterLoss(t *testing.T) {
 			t.Error("a lost lease is given back before its holder has stopped")
 		}
 		for range 2 {
-			if err := l.Unlock(t.Context()); !errors.Is(err, ErrLost) {
-				t.Error(err)
-			}
+			tested.Is(t, "Unlock", l.Unlock(t.Context()), ErrLost)
 		}
 		if tokens, _ := holders(t, w.servers["a"], "A"); len(tokens) != 0 {
 			t.Error("Unlock leaves the lock with the server")
@@ -153,9 +142,8 @@ func TestClientAfterAStop(t *testing.T) {
 	}
 	inWorld(t, mutex("A"), func(t *testing.T, w *world) {
 		l := locked(t, t.Context(), w.client(), "A")
-		if stop(l); !errors.Is(l.Err(), ErrCutOff) {
-			t.Errorf("right after a stop: %v", l.Err())
-		}
+		stop(l)
+		tested.Is(t, "right after a stop", l.Err(), ErrCutOff)
 	})
 	inWorld(t, mutex("A"), func(t *testing.T, w *world) {
 		l := locked(t, t.Context(), w.client(), "A")
@@ -196,13 +184,9 @@ func TestClientBroken(t *testing.T) {
 			t.Error(outer.Err())
 		}
 		again := locked(t, outer.Context(), c, inner.Name())
-		if err := inner.Unlock(t.Context()); !errors.Is(err, ErrBroken) {
-			t.Error(err)
-		}
+		tested.Is(t, "Unlock", inner.Unlock(t.Context()), ErrBroken)
 		time.Sleep(time.Minute)
-		if lost(again) {
-			t.Error("a lock that was broken once is lost again")
-		}
+		tested.Not(t, lost(again), "a lock that was broken once is lost again")
 		unlock(t, again)
 		_, err = s.Break(outer.session.id, "A", outer.Token())
 		must(t, err)
@@ -217,9 +201,8 @@ func TestClientRestoreRefused(t *testing.T) {
 		w.config = mutex("B")
 		w.start("a", ServerOptions{})
 		<-l.Lost()
-		if err := l.Err(); !errors.Is(err, ErrLost) || !errors.Is(err, ErrUnknownSemaphore) {
-			t.Error(err)
-		}
+		tested.Is(t, "the end", l.Err(), ErrLost)
+		tested.Is(t, "the end", l.Err(), ErrUnknownSemaphore)
 	})
 }
 
@@ -342,9 +325,7 @@ func FuzzClientAnswer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, status int, text, grace, token, broken string) {
 		err := wireError(status, text)
 		if answer := (*AnswerError)(nil); errors.As(err, &answer) {
-			if len(answer.Text) > maxErrorText {
-				t.Errorf("%d bytes are shown", len(answer.Text))
-			}
+			tested.Not(t, len(answer.Text) > maxErrorText, "%d bytes are shown", len(answer.Text))
 		} else if strings.TrimSpace(text) != err.Error() || temporary(err) {
 			t.Errorf("%q is %v", text, err)
 		}
@@ -466,9 +447,7 @@ func TestClientGrantWithoutContact(t *testing.T) {
 		time.Sleep(time.Minute)
 		giveBack(t, s, 1, "A")
 		time.Sleep(10 * time.Second)
-		if g.ended() {
-			t.Error("a lease without contact is given out")
-		}
+		tested.Not(t, g.ended(), "a lease without contact is given out")
 		silent.Store(false)
 		<-g.done
 		if g.err != nil || g.got.Err() != nil {
@@ -527,9 +506,7 @@ func TestClientAnotherAnswerToHeartbeats(t *testing.T) {
 			w.start("a", ServerOptions{}) // which knows nothing
 			w.behindAProxy(path, loginPage)
 			time.Sleep(time.Minute)
-			if err := l.Err(); !errors.Is(err, ErrCutOff) {
-				t.Errorf("%s: %v", path, err)
-			}
+			tested.Is(t, path, l.Err(), ErrCutOff)
 		})
 	}
 }
@@ -757,9 +734,7 @@ func locked(t testing.TB, ctx context.Context, c *Client, name string) *Lease {
 
 func unlock(t testing.TB, l *Lease) {
 	t.Helper()
-	if err := l.Unlock(context.Background()); err != nil {
-		t.Error(err)
-	}
+	tested.Want(t, "Unlock", l.Unlock(context.Background()), nil)
 }
 
 func lockingOf(ctx context.Context, c *Client, name string, count int64) *going[*Lease] {
@@ -803,7 +778,5 @@ func heldBy(t testing.TB, s *Server, name string, l *Lease, wait int) {
 func idle(t testing.TB, s *Server) {
 	t.Helper()
 	time.Sleep(DefaultTimeout) // what is given back in the background
-	if n := s.Stats().Peers; n != 0 {
-		t.Errorf("the server knows %d peers, want none", n)
-	}
+	tested.Want(t, "peers that the server knows", s.Stats().Peers, 0)
 }

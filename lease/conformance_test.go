@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient/lease"
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 // The interface's page as scripts. Each script is run three times: over loopback against a fresh server, over
@@ -211,9 +212,7 @@ func (r *run) join() {
 }
 
 func (r *run) take(a answer) answer {
-	if a.problem != "" {
-		r.t.Errorf("%s\n%s", a.line, a.problem)
-	}
+	tested.Not(r.t, a.problem != "", "%s\n%s", a.line, a.problem)
 	return a
 }
 

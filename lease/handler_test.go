@@ -18,6 +18,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/quotient-go/quotient/internal/tested"
 	"github.com/quotient-go/quotient/lease"
 )
 
@@ -28,9 +29,7 @@ func served(t testing.TB, c lease.Config, o lease.ServerOptions) *lease.Server {
 		c.Semaphores = semaphores
 	}
 	s, err := lease.NewServer(c, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tested.Must(t, err)
 	t.Cleanup(s.Close)
 	return s
 }
@@ -91,9 +90,7 @@ func TestStandByAndClosed(t *testing.T) {
 			}
 		}
 		for target, want := range map[string]int{"/": 200, "/health": 200, "/version": 200, "/ready": 503, "/nothing": 404} {
-			if w := sent(s, "GET", target, ""); w.Code != want {
-				t.Errorf("%q: GET %s: %d, want %d", row.leader, target, w.Code, want)
-			}
+			tested.Want(t, fmt.Sprintf("%q: GET %s", row.leader, target), sent(s, "GET", target, "").Code, want)
 		}
 	}
 }
@@ -132,9 +129,7 @@ func TestRestoreBeyondTheMaximumIsLogged(t *testing.T) {
 	var log bytes.Buffer
 	s := served(t, lease.Config{}, lease.ServerOptions{Log: slog.New(slog.NewTextHandler(&log, nil))})
 	sent(s, "POST", "/restore", `{"expires_in":"5m","peer_id":41,"acquired":{"C":5}}`)
-	if log.Len() > 0 {
-		t.Errorf("logged within the maximum: %s", &log)
-	}
+	tested.Not(t, log.Len() > 0, "logged within the maximum: %s", &log)
 	sent(s, "POST", "/restore", `{"expires_in":"5m","peer_id":42,"acquired":{"C":1}}`)
 	for _, want := range []string{"beyond", "peer=42", "[C]"} {
 		if got := log.String(); !strings.Contains(got, want) {
@@ -225,9 +220,7 @@ func FuzzCount(f *testing.F) {
 		case *n > 5:
 			want = http.StatusConflict
 		}
-		if w.Code != want {
-			t.Fatalf("%q: %d %s, want %d", body, w.Code, w.Body, want)
-		}
+		tested.Want(t, fmt.Sprintf("%q: %s", body, w.Body), w.Code, want)
 		if want != http.StatusOK {
 			return
 		}
@@ -356,9 +349,7 @@ func TestFormatDuration(t *testing.T) {
 		5 * time.Minute: "300000ms",
 		time.Second + 1: "1000000001ns", math.MaxInt64: "9223372036854775807ns",
 	} {
-		if got := lease.FormatDuration(d); got != want {
-			t.Errorf("%v: %q, want %q", int64(d), got, want)
-		}
+		tested.Want(t, fmt.Sprint(int64(d)), lease.FormatDuration(d), want)
 	}
 }
 

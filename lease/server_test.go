@@ -199,13 +199,9 @@ func TestBlockedRequestsOfOnePeerAreBounded(t *testing.T) {
 		if b := blocks(t, s, 2, "A", 1, time.Minute); b.outcome() != "waits" || b.took != 0 {
 			t.Errorf("one more is %q after %v, want an answer at once", b.outcome(), b.took)
 		}
-		if b := blocks(t, s, 3, "A", 1, time.Second); b.outcome() != "blocked" {
-			t.Errorf("another peer's is %q, want it blocked", b.outcome())
-		}
+		tested.Want(t, "the outcome of another peer's", blocks(t, s, 3, "A", 1, time.Second).outcome(), "blocked")
 		all[0].cancel()
-		if !all[0].ended() {
-			t.Error("the cancelled one has not ended")
-		}
+		tested.Not(t, !all[0].ended(), "the cancelled one has not ended")
 		all[0] = blocks(t, s, 2, "A", 1, time.Minute)
 		giveBack(t, s, 1, "A")
 		for i, b := range all {
@@ -214,18 +210,15 @@ func TestBlockedRequestsOfOnePeerAreBounded(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Second)
-		if synctest.Wait(); len(s.blocked) != 0 {
-			t.Errorf("%d peers are still blocked", len(s.blocked))
-		}
+		synctest.Wait()
+		tested.Want(t, "peers that are blocked", len(s.blocked), 0)
 	})
 }
 
 func TestGraceEndsByItself(t *testing.T) {
 	inServer(t, "A=1 grace=10s", func(t *testing.T, s *Server) {
 		b := blocks(t, s, 1, "A", 1, time.Minute)
-		if got := s.Stats().Grace; got != 10*time.Second {
-			t.Errorf("%v of the grace time are left, want 10s", got)
-		}
+		tested.Want(t, "the grace time left", s.Stats().Grace, 10*time.Second)
 		if time.Sleep(10 * time.Second); b.outcome() != "held" || b.took != 10*time.Second {
 			t.Errorf("%q after %v, want it held after 10s", b.outcome(), b.took)
 		}
@@ -269,9 +262,7 @@ func TestConfigureKeepsItsOwn(t *testing.T) {
 		if err := s.Configure(c); err == nil || !strings.Contains(err.Error(), `["A"].Max is 0`) {
 			t.Errorf("error %v, want one that names the maximum", err)
 		}
-		if got := s.Stats().Semaphores[0].Max; got != 2 {
-			t.Errorf("the maximum is %d, want 2", got)
-		}
+		tested.Want(t, "the maximum", s.Stats().Semaphores[0].Max, 2)
 	})
 }
 
@@ -281,19 +272,13 @@ func TestCloseLeavesNothingBehind(t *testing.T) {
 		b := blocks(t, s, 2, "A", 1, time.Hour)
 		s.Close()
 		s.Close()
-		if s.timer.Stop() {
-			t.Error("the timer still runs")
-		}
-		if b.outcome() != ErrClosed.Error() {
-			t.Errorf("the blocked request is %q", b.outcome())
-		}
+		tested.Not(t, s.timer.Stop(), "the timer still runs")
+		tested.Want(t, "the blocked request", b.outcome(), ErrClosed.Error())
 		for name, err := range map[string]error{
 			"Lead": s.Lead(Tokens{1, 2}, time.Time{}), "Extend": s.Extend(time.Time{}),
 			"AddTokens": s.AddTokens(Tokens{}),
 		} {
-			if !errors.Is(err, ErrClosed) {
-				t.Errorf("%s: error %v, want %v", name, err, ErrClosed)
-			}
+			tested.Is(t, name, err, ErrClosed)
 		}
 		if st := s.Stats(); st.Leads || st.Peers != 0 {
 			t.Errorf("statistics are %+v, want none", st)
@@ -316,9 +301,7 @@ func TestTimerIsSetForWhatIsDueFirst(t *testing.T) {
 			time.Sleep(time.Until(start.Add(row.at * time.Second)))
 			synctest.Wait()
 			s.mu.Lock()
-			if got := len(s.table.busy); got != row.left {
-				t.Errorf("after %d s %d peers are there, want %d", row.at, got, row.left)
-			}
+			tested.Want(t, fmt.Sprintf("peers after %d s", row.at), len(s.table.busy), row.left)
 			s.mu.Unlock()
 		}
 	})
@@ -348,17 +331,12 @@ func TestSelfFencing(t *testing.T) {
 				must(t, s.Extend(until))
 				time.Sleep(time.Minute - 1)
 				s.timer.Stop() // as if the process had been stopped
-				if !look.leads(s) {
-					t.Error("it does not lead, before its time has passed")
-				}
+				tested.Not(t, !look.leads(s), "it does not lead, before its time has passed")
 				must(t, s.Extend(until))
 				s.timer.Stop()
-				if time.Sleep(time.Nanosecond); look.leads(s) {
-					t.Error("it leads, though its time has passed")
-				}
-				if s.table != nil {
-					t.Error("it still has peers")
-				}
+				time.Sleep(time.Nanosecond)
+				tested.Not(t, look.leads(s), "it leads, though its time has passed")
+				tested.Not(t, s.table != nil, "it still has peers")
 			})
 		})
 	}
@@ -535,9 +513,8 @@ func TestClientThatLeavesWhileItWaits(t *testing.T) {
 			"Transfer-Encoding: chunked\r\n\r\n1\r\n1\r\n0\r\n\r\n")
 		must(t, err)
 		for _, want := range []int{1, 0} {
-			if synctest.Wait(); len(s.blocked) != want {
-				t.Errorf("%d requests wait, want %d", len(s.blocked), want)
-			}
+			synctest.Wait()
+			tested.Want(t, "requests that wait", len(s.blocked), want)
 			must(t, conn.Close())
 		}
 		giveBack(t, s, 1, "A")
@@ -591,15 +568,10 @@ func TestPassed(t *testing.T) {
 		{asleep(at, 2*time.Minute), at.Add(-time.Second), true},
 		{asleep(at, -time.Hour), at, true}, // the time of day was set back
 	} {
-		if passed(row.at, row.now) != row.want {
-			t.Errorf("%v at %v: want %v", row.at, row.now, row.want)
-		}
+		tested.Want(t, fmt.Sprintf("%v at %v", row.at, row.now), passed(row.at, row.now), row.want)
 	}
 	s := &session{client: &Client{ExpiresIn: time.Hour}, renewed: time.Now()}
-	if s.stale() {
-		t.Error("a session that was just renewed is stale")
-	}
-	if s.renewed = asleep(s.renewed, 54*time.Minute); !s.stale() {
-		t.Error("a client whose machine slept believes in its leases")
-	}
+	tested.Not(t, s.stale(), "a session that was just renewed is stale")
+	s.renewed = asleep(s.renewed, 54*time.Minute)
+	tested.Not(t, !s.stale(), "a client whose machine slept believes in its leases")
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 func TestExpiryIsBounded(t *testing.T) {
@@ -18,9 +20,7 @@ func TestExpiryIsBounded(t *testing.T) {
 	must(t, table.AddPeer(1, -time.Hour, now))
 	must(t, table.AddPeer(2, math.MaxInt64, now))
 	for _, want := range []time.Duration{time.Second, maxDuration + time.Second} {
-		if got := table.Next().Sub(now); got != want {
-			t.Errorf("the next peer goes after %v, want %v", got, want)
-		}
+		tested.Want(t, "the next peer goes after", table.Next().Sub(now), want)
 		table.Advance(now.Add(time.Second))
 	}
 }
@@ -134,9 +134,7 @@ func TestTokensAreBounded(t *testing.T) {
 			t.Errorf("%v: %d tokens, error %v, want none", k, table.TokensLeft(), err)
 		}
 	}
-	if k := (Tokens{0, 9}).within(); k.left() != 8 {
-		t.Errorf("of 0 to 8 there are %d, want 8: 0 is none", k.left())
-	}
+	tested.Want(t, "how many of 0 to 8 there are: 0 is none", (Tokens{0, 9}).within().left(), 8)
 }
 
 // TestTokensAboveAllRestored restores tokens that are ahead of the clock, the newest first.
@@ -323,9 +321,7 @@ func TestMemoryOfPeers(t *testing.T) {
 	before := inUse()
 	table, _ := crowd(t, n)
 	after := inUse()
-	if got := len(table.peers); got != n+1 {
-		t.Fatalf("there are %d peers, want %d", got, n+1)
-	}
+	tested.Want(t, "peers", len(table.peers), n+1)
 	each := int64(after-before) / n
 	t.Logf("%d bytes a peer", each)
 	if each < 100 || each > 2048 {

@@ -10,6 +10,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 var all = flag.Bool("all", false, "run what takes long too")
@@ -64,9 +65,7 @@ func numbersMove(p *tab, s *service) {
 	p.until("the queue is full", `$("#limiter-jobs .charts").innerText.includes("queue full")`)
 	p.scroll("search")
 	p.until("upstream answers 429", `$$("#limiter-search .chart").at(-1).querySelector("svg").getAttribute("aria-label").match(/highest [1-9]/)`)
-	if s.search.Stats().Throttled == 0 {
-		p.t.Error("the upstream never answered 429")
-	}
+	tested.Not(p.t, s.search.Stats().Throttled == 0, "the upstream never answered 429")
 	p.until("the fleet is shown", `$(".pool").words.includes("3 replicas all limiters This one number 2 Source configured")`)
 	p.until("rules are shown", `$("#limiter-api table").words.match(/requests 300\/s 100\/s 20 in-flight 40 slots 1[34] slots/)`)
 	p.until("a rate of minutes stays one", `$("#limiter-jobs table").words.includes("starts 3,600/min 1,200/min 2")`)
@@ -89,9 +88,7 @@ func hostileKeysAreText(p *tab, _ *service) {
 		fmt.Sprintf(`$('dialog[open] [data-field="key"]')?.value === %q`, hostile))
 	p.press(kb.Escape)
 	p.until("the dialog is closed", `!$("dialog[open]")`)
-	if n := value[int](p, `$$("main img, dialog img").length`); n != 0 {
-		p.t.Errorf("a key became %d pictures", n)
-	}
+	tested.Want(p.t, "pictures that a key became", value[int](p, `$$("main img, dialog img").length`), 0)
 }
 
 // replicasByKeyboard uses Tab, Enter and Escape and nothing else.
@@ -106,9 +103,7 @@ func replicasByKeyboard(p *tab, s *service) {
 	p.do(chromedp.KeyEvent("5"), chromedp.KeyEvent(kb.Enter))
 	p.until("old and new are shown", `$("dialog[open] tbody")?.words.includes("Replicas 3 → 5")`)
 	p.until("the heading has the focus", `focused.id === "dialog-title"`)
-	if got := s.api.Stats().Pool.Replicas; got != 3 {
-		p.t.Errorf("without a confirmation the pool is of %d", got)
-	}
+	tested.Want(p.t, "the pool without a confirmation", s.api.Stats().Pool.Replicas, 3)
 	p.tabTo("Apply change")
 	p.press(kb.Enter)
 	for _, l := range []*quotient.Limiter{s.api, s.jobs, s.search} {
@@ -143,9 +138,7 @@ func changeLimit(p *tab, s *service) {
 	p.enter("Events", "0")
 	p.press(kb.Enter)
 	p.until("the error is next to the field", `focused.dataset.field === "rates[0].events" && fieldError.startsWith("Enter a number above 0")`)
-	if got := s.api.Stats().Limit.Rates[0].Events; got != 300 {
-		p.t.Errorf("a limit that was refused is in force: %v", got)
-	}
+	tested.Want(p.t, "the limit in force after a refusal", s.api.Stats().Limit.Rates[0].Events, 300)
 	p.enter("Events", "450", "In flight", "60")
 	p.press(kb.Enter)
 	p.until("old and new are shown", `["300 / s", "450 / s", "40", "60"].every((text) => $("dialog[open] tbody")?.innerText.includes(text))`)
@@ -198,14 +191,10 @@ func resetKey(p *tab, s *service) {
 	p.explainKey("debtor")
 	p.click("dialog[open]", "Reset this key")
 	p.until("old and new are shown", compared+`?.match(/Key debtor unchanged Remembered yes unchanged rare 0 left, full in .* → as of a key never seen In flight 0 unchanged Waiting 0 unchanged/)`)
-	if s.api.Check("debtor").OK {
-		p.t.Error("it was forgiven before the operator said so")
-	}
+	tested.Not(p.t, s.api.Check("debtor").OK, "it was forgiven before the operator said so")
 	p.click("dialog[open]", "Apply change")
 	p.until("the page says so", `!$("dialog[open]") && document.body.innerText.includes("Key \u2068debtor\u2069 starts fresh.")`)
-	if !s.api.Check("debtor", quotient.Weight(3)).OK {
-		p.t.Errorf("the key stands at %v", s.api.Explain("debtor"))
-	}
+	tested.Not(p.t, !s.api.Check("debtor", quotient.Weight(3)).OK, "the key stands at %v", s.api.Explain("debtor"))
 	must(p.t, s.api.Override("debtor", nil))
 }
 
@@ -247,9 +236,7 @@ func conflict(p *tab, s *service) {
 	faster(370)
 	p.click("dialog[open]", "Apply change")
 	p.until("the conflict is said", said)
-	if got := s.api.Stats().Limit.Rates[0].Events; got != 370 {
-		p.t.Errorf("the other's change is lost: %v", got)
-	}
+	tested.Want(p.t, "the limit that the other has set", s.api.Stats().Limit.Rates[0].Events, 370)
 	shows("370")
 	p.enter("Events", "330")
 	p.apply()
@@ -271,9 +258,7 @@ func themeIsRemembered(p *tab, _ *service) {
 	p.until("the theme is remembered",
 		fmt.Sprintf(`%s === %q && $("#theme").textContent === "Theme: dark"`, ground, dark))
 	p.click("header", "Theme: dark")
-	if light == dark {
-		p.t.Errorf("light and dark are both %s", light)
-	}
+	tested.Not(p.t, light == dark, "light and dark are both %s", light)
 }
 
 func lostAndFound(p *tab, s *service) {

@@ -16,6 +16,7 @@ import (
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/admin"
 	"github.com/quotient-go/quotient/internal/carried"
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 // TestPageInRareCases looks at the page where few operators get, each time of an idle service of its own.
@@ -166,9 +167,7 @@ func plans(p *tab) {
 	p.press(kb.Enter)
 	p.until("old and new are shown",
 		compared+`?.match(/Plan paid unchanged Limit no such plan → .*600 \/ s/)`)
-	if got := limit("paid"); got != "none" {
-		p.t.Errorf("without a confirmation there is a plan of %s", got)
-	}
+	tested.Want(p.t, "the plan without a confirmation", limit("paid"), "none")
 	p.click("dialog[open]", "Apply change")
 	p.until("it is listed, with this replica's third",
 		part+`.words.match(/paid 600 \/ s \(burst 900\) 200\/s/)`)
@@ -208,9 +207,7 @@ func keysThatAreNoText(p *tab) {
 	p.until("the old limit is shown", compared+`?.includes("deny everything → the limiter's own")`)
 	p.click("dialog[open]", "Apply change")
 	p.poll("the first is gone", func() bool { return !l.Explain("\x80").Overridden })
-	if !l.Explain("\x81").Overridden {
-		p.t.Error("the other one is gone too")
-	}
+	tested.Not(p.t, !l.Explain("\x81").Overridden, "the other one is gone too")
 	const overridden = `$$('#limiter-api button[aria-label^="Explain "]').filter((b) => b.closest("tr").innerText.includes("override"))`
 	p.until("one of the hottest keys has a limit of its own", overridden+".length === 1")
 	p.run(overridden + "[0].click()")
@@ -235,9 +232,7 @@ func closedWhileSending(p *tab) {
 	must(p.t, l.Override("x", &deny)) // another client
 	p.leaveAfter()
 	p.until("the refusal is said", `$("#notice").innerText.match(/^Turn dry run on for api on this replica .*: failed\. .*Nothing was changed by you\.$/)`)
-	if l.DryRun() {
-		p.t.Error("it was made")
-	}
+	tested.Not(p.t, l.DryRun(), "it was made")
 	p.calm("answer 412", "network error: Failed to load resource")
 }
 
@@ -252,9 +247,7 @@ func closedBetweenChanges(p *tab) {
 	p.leaveAfter()
 	p.until("it is said what was changed", `$("#notice").innerText.match(/^Change the replica count of all limiters on this replica .*: stopped\. Changed already: a\.$/)`)
 	for name, l := range reg.All() {
-		if got := l.Stats().Pool.Replicas; (got == 9) != (name == "a") {
-			p.t.Errorf("%s has %d replicas", name, got)
-		}
+		tested.Want(p.t, name+" has nine replicas", l.Stats().Pool.Replicas == 9, name == "a")
 	}
 }
 
@@ -473,9 +466,8 @@ func leases(p *tab) {
 	p.click("dialog[open]", "Apply change")
 	p.until("it is broken",
 		fmt.Sprintf(`$("#notice").textContent === "The lease of peer %d is broken."`, uint64(leasePeer)))
-	if l.mu.Lock(); l.broken != 1 {
-		p.t.Errorf("%d leases were broken", l.broken)
-	}
+	l.mu.Lock()
+	tested.Want(p.t, "leases broken", l.broken, 1)
 	l.mu.Unlock()
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/admin"
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 // TestPageAndItsServer looks at what the page knows of the one process that it speaks to.
@@ -108,9 +109,7 @@ func replicasOfAGroup(p *tab) {
 	p.until("it is said", `$("#notice").textContent === "Replica count of c, d set to 9."`)
 	for name, want := range map[string]int{"a": 3, "b": 3, "c": 9, "d": 9} {
 		l, _ := reg.Get(name)
-		if got := l.Stats().Pool.Replicas; got != want {
-			p.t.Errorf("%s has %d replicas, want %d", name, got, want)
-		}
+		tested.Want(p.t, "replicas of "+name, l.Stats().Pool.Replicas, want)
 	}
 }
 
@@ -401,9 +400,7 @@ func senselessNumbers(p *tab) {
 		}
 		p.press(kb.Escape)
 	}
-	if got := l.Stats().Version; got != before {
-		p.t.Errorf("something was changed: version %d after %d", got, before)
-	}
+	tested.Want(p.t, "the version", l.Stats().Version, before)
 }
 
 // fieldOf is the field with a label in the open dialog.
@@ -450,9 +447,7 @@ func whatOnlyTheServerFinds(p *tab) {
 	p.pick("Deny everything")
 	p.press(kb.Enter)
 	p.until("fields that are not shown do not count", compared+`?.includes("deny everything")`)
-	if got := l.Stats().Version; got != before {
-		p.t.Errorf("something was changed: version %d after %d", got, before)
-	}
+	tested.Want(p.t, "the version", l.Stats().Version, before)
 }
 
 // whatOnlyTheLimiterFinds: the review shows it too, also where there is nothing to fill in.
@@ -483,8 +478,6 @@ func whatOnlyTheLimiterFinds(p *tab) {
 	p.until("a key that shares one limit with others is not reset",
 		`$("dialog[open] [role=alert]")?.innerText
 		.includes("shares one limit") && !$("dialog[open] .compare")`)
-	if got := l.Stats().Version; got != before {
-		p.t.Errorf("something was changed: version %d after %d", got, before)
-	}
+	tested.Want(p.t, "the version", l.Stats().Version, before)
 	p.calm("answer 422", "network error: Failed to load resource")
 }

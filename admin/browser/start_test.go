@@ -28,6 +28,7 @@ import (
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/admin"
 	"github.com/quotient-go/quotient/internal/needed"
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 // tabs is how many tests run at a time: most of the time they wait for the page.
@@ -235,9 +236,7 @@ func (s *service) serve(t *testing.T) {
 	go func() { ended <- s.handler.Serve(ctx, l) }()
 	s.stop = sync.OnceFunc(func() {
 		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		tested.Want(t, "its end", <-ended, nil)
 	})
 }
 

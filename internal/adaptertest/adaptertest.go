@@ -19,6 +19,7 @@ import (
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/httplimit"
+	"github.com/quotient-go/quotient/internal/tested"
 	"github.com/quotient-go/quotient/policy"
 )
 
@@ -76,9 +77,7 @@ func Run(t *testing.T, a Adapter) {
 func Limiter(t testing.TB, limit quotient.Limit, opts ...quotient.Option) *quotient.Limiter {
 	t.Helper()
 	l, err := quotient.New(limit, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tested.Must(t, err)
 	return l
 }
 
@@ -149,13 +148,10 @@ func refusal(t *testing.T, a Adapter) {
 	for name, want := range map[string]string{
 		"Retry-After": "3600", "Content-Type": "application/problem+json", "RateLimit": `"interval";r=0;t=3600`,
 	} {
-		if got := w.Header().Get(name); got != want {
-			t.Errorf("%s %q, want %q", name, got, want)
-		}
+		tested.Want(t, name, w.Header().Get(name), want)
 	}
-	if served != 1 || !slices.Equal(seen, []int{200, 429}) {
-		t.Errorf("%d requests reached the handler, want 1; the handler in front saw %v", served, seen)
-	}
+	tested.Want(t, "requests that reached the handler", served, 1)
+	tested.Not(t, !slices.Equal(seen, []int{200, 429}), "the handler in front saw %v", seen)
 }
 
 func keys(t *testing.T, a Adapter) {
@@ -176,9 +172,7 @@ func keys(t *testing.T, a Adapter) {
 	want := []string{"(unmatched)", "GET /items/:id", "PUT /items/:id", "abc", a.MadeUp}
 	slices.Sort(got)
 	slices.Sort(want)
-	if !slices.Equal(got, slices.Compact(want)) {
-		t.Errorf("keys %q, want %q", got, want)
-	}
+	tested.Not(t, !slices.Equal(got, slices.Compact(want)), "keys %q, want %q", got, want)
 }
 
 func panics(t *testing.T, a Adapter) {
@@ -188,9 +182,7 @@ func panics(t *testing.T, a Adapter) {
 			Handle: func(http.ResponseWriter, *http.Request) { panic("a bug") },
 		})
 		for range 2 {
-			if w := Ask(h, "GET", "/"); w.Code != 500 {
-				t.Errorf("%s: status %d, want 500 of the framework's own recovery", name, w.Code)
-			}
+			tested.Want(t, name+": status", Ask(h, "GET", "/").Code, 500)
 			Idle(t, l)
 		}
 	}
@@ -206,9 +198,7 @@ func stream(t *testing.T, a Adapter) {
 			<-end
 		}})
 		resp, err := client.Get(url)
-		if err != nil {
-			t.Fatal(err)
-		}
+		tested.Must(t, err)
 		line, err := bufio.NewReader(resp.Body).ReadString('\n')
 		if line != "first\n" || err != nil || l.Stats().InFlight != 1 {
 			t.Errorf("%s: read %q, %v; in flight %d, want 1", name, line, err, l.Stats().InFlight)
@@ -234,14 +224,11 @@ func body(t *testing.T, a Adapter) {
 			held.Release()
 		}()
 		resp, err := client.Post(url, "text/plain", strings.NewReader("the body"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		tested.Must(t, err)
 		text, err := io.ReadAll(resp.Body)
 		_ = resp.Body.Close()
-		if string(text) != "the body" || err != nil {
-			t.Errorf("%s: the handler read %q, %v", name, text, err)
-		}
+		tested.Must(t, err)
+		tested.Want(t, name+": what the handler read", string(text), "the body")
 		Idle(t, l)
 	}
 }
@@ -271,13 +258,9 @@ func hijack(t *testing.T, a Adapter) {
 			failed <- err
 		}()
 		conn := <-conns
-		if n := l.Stats().InFlight; n != 1 {
-			t.Errorf("in flight %d, want 1 until the connection is closed", n)
-		}
+		tested.Want(t, "in flight", l.Stats().InFlight, 1)
 		_ = conn.Close()
-		if err := <-failed; err == nil {
-			t.Error("the client got an answer over a connection that was closed")
-		}
+		tested.Not(t, <-failed == nil, "the client got an answer over a connection that was closed")
 		Idle(t, l)
 	}
 }
@@ -296,9 +279,7 @@ func permit(t *testing.T, a Adapter) {
 			w.WriteHeader(204)
 		},
 	})
-	if w := Ask(h, "GET", "/"); w.Code != 204 {
-		t.Errorf("status %d", w.Code)
-	}
+	tested.Want(t, "status", Ask(h, "GET", "/").Code, 204)
 	if left := l.Explain("abc").Rules[0].Left; left < 85 || left > 86 {
 		t.Errorf("%v tokens are left, want 85", left)
 	}
@@ -356,12 +337,9 @@ func oneAnswer(t *testing.T, a Adapter) {
 				_, _ = io.WriteString(w, "sorry")
 			},
 		}), "GET", "/")
-		if called != 1 || w.Code != 502 || w.Body.String() != "sorry" {
-			t.Errorf("%s: called %d times, status %d, body %q", kind, called, w.Code, w.Body)
-		}
-		if kind == "learning" && seen != 502 { // else it is answered later
-			t.Errorf("the logger sees %d", seen)
-		}
+		tested.Want(t, kind+": calls", called, 1)
+		tested.Want(t, kind+": answer", fmt.Sprint(w.Code, w.Body), "502 sorry")
+		tested.Not(t, kind == "learning" && seen != 502, "the logger sees %d", seen) // else it is answered later
 		Idle(t, l)
 	}
 }
@@ -370,9 +348,8 @@ func mistakes(t *testing.T, a Adapter) {
 	for i, mistake := range a.Mistakes {
 		func() {
 			defer func() {
-				if text := fmt.Sprint(recover()); !strings.Contains(text, " nil") {
-					t.Errorf("mistake %d: panic %s", i, text)
-				}
+				text := fmt.Sprint(recover())
+				tested.Not(t, !strings.Contains(text, " nil"), "mistake %d: panic %s", i, text)
 			}()
 			mistake(Limiter(t, quotient.Limit{InFlight: 1}))
 		}()

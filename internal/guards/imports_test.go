@@ -63,7 +63,7 @@ var rooms = []room{
 	{"internal/overdue", ".", "", ""},
 	{"internal/listen", "internal/rest", "", ""},
 	{"internal/files", "", "", ""}, // whatever reads a file while it runs reads it so
-	{"internal/adaptertest", adapter, "", ""},
+	{"internal/adaptertest", adapter + " internal/tested", "", ""},
 	{"internal/guards", "", "", ""}, // it runs the go command, and must build when nothing else does
 	{"internal/needed", "", "", ""},
 	{"internal/kept", "", "", ""},   // processes of tests
@@ -85,7 +85,7 @@ var rooms = []room{
 	{"poolsize/dns/...", ". poolsize internal/rest", "golang.org/x/net/dns/dnsmessage", ""},
 	{"poolsize/file", ". poolsize internal/files internal/rest", "", "poolsize/internal/watched"},
 	{"poolsize/internal/setting", "", "", ""},
-	{"poolsize/internal/watched", ". internal/rest", "", ""},
+	{"poolsize/internal/watched", ". internal/rest internal/tested", "", ""},
 	{"poolsize/pooltest", ".", "go.uber.org/goleak", ""},
 	{"poolsize/redis/...", ". policy poolsize internal/kept internal/needed internal/rest",
 		"github.com/redis/go-redis/v9 github.com/alicebob/miniredis/v2", ""},

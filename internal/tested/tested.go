@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"math/big"
 	mathrand "math/rand/v2"
@@ -19,12 +20,39 @@ import (
 // Patience bounds each wait for an event on real sockets: it is long for a machine that is busy.
 const Patience = 30 * time.Second
 
+// TB is what a check needs of a test: each testing.TB has it, and the T of a property.
+type TB interface {
+	Helper()
+	Errorf(format string, args ...any)
+	Fatalf(format string, args ...any)
+}
+
 // Must fails the test on an error.
-func Must(t testing.TB, err error) {
+func Must(t TB, err error) {
 	t.Helper()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v", err)
 	}
+}
+
+// Want fails the test unless what it got is what is wanted.
+func Want[T comparable](t TB, what string, got, wanted T) {
+	t.Helper()
+	Not(t, got != wanted, "%s: got %v, want %v", what, got, wanted)
+}
+
+// Not fails the test where something holds that must not: the text says what.
+func Not(t TB, holds bool, format string, args ...any) {
+	t.Helper()
+	if holds {
+		t.Errorf(format, args...)
+	}
+}
+
+// Is fails the test unless an error is the wanted one.
+func Is(t TB, what string, err, wanted error) {
+	t.Helper()
+	Not(t, !errors.Is(err, wanted), "%s: error %v, want %v", what, err, wanted)
 }
 
 // Until waits for what no event tells of.

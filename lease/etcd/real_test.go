@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient/internal/etcdtest"
+	"github.com/quotient-go/quotient/internal/tested"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 )
@@ -155,9 +156,7 @@ func TestRealConcurrency(t *testing.T) {
 	other := concurrency.NewElection(session, "quotient-leases/locks")
 	r, err := other.Leader(t.Context())
 	must(t, err)
-	if got := string(r.Kvs[0].Value); got != "http://a" {
-		t.Errorf("the leader is %q", got)
-	}
+	tested.Want(t, "the leader", string(r.Kvs[0].Value), "http://a")
 	won := make(chan error, 1)
 	go func() { won <- other.Campaign(t.Context(), "http://other") }()
 	j.wait(t, "it stands", func() bool {

@@ -512,9 +512,7 @@ func wants(t *testing.T, j *judge, r *running) {
 	if r != nil {
 		want = r.judged
 	}
-	if got := j.now(); got != want {
-		t.Fatalf("%+v leads, want %+v", got, want)
-	}
+	tested.Want(t, "who leads", j.now(), want)
 }
 
 // Failure mode 41: the oldest leads as long as it is renewed, and the others send their clients there. A Run
@@ -527,9 +525,7 @@ func TestEndHandsOver(t *testing.T) {
 			t.Errorf("b sends to %q, c to %q; %d have led", b.leader, c.leader, j.leads)
 		}
 		a.leave()
-		if err := <-a.ended; !errors.Is(err, context.Canceled) {
-			t.Errorf("Run returned %v", err)
-		}
+		tested.Is(t, "Run", <-a.ended, context.Canceled)
 		a.ended <- nil
 		wants(t, j, b)
 		if !j.follows(a.judged, "") || !j.follows(c.judged, "http://b") {
@@ -606,9 +602,7 @@ func TestStoppedWhileItWins(t *testing.T) {
 		close(goOn)
 		time.Sleep(time.Minute)
 		wants(t, j, c)
-		if b.count("draw") != 1 {
-			t.Error("it has not won")
-		}
+		tested.Want(t, "draws that won", b.count("draw"), 1)
 	})
 }
 
@@ -649,9 +643,7 @@ func TestStoreIsAway(t *testing.T) {
 		a.set(func() { a.down, b.down, c.down = nil, nil, nil })
 		time.Sleep(longestPause)
 		synctest.Wait()
-		if j.now() == nil {
-			t.Error("no server leads")
-		}
+		tested.Not(t, j.now() == nil, "no server leads")
 	})
 }
 
@@ -672,9 +664,7 @@ func TestOldCandidacyEnds(t *testing.T) {
 		a.set(func() { a.down = nil })
 		time.Sleep(longestPause)
 		wants(t, j, a)
-		if n := len(w.keys); n != 1 {
-			t.Errorf("%d keys are left", n)
-		}
+		tested.Want(t, "keys left", len(w.keys), 1)
 	})
 }
 
@@ -709,9 +699,7 @@ func TestDeletedKey(t *testing.T) {
 		w.mu.Unlock()
 		wants(t, j, b)
 		time.Sleep(time.Second)
-		if !j.follows(a.judged, "http://b") {
-			t.Errorf("a sends to %q", a.leader)
-		}
+		tested.Not(t, !j.follows(a.judged, "http://b"), "a sends to %q", a.leader)
 		j.wrong = nil // that two lead for an instant is the doing of the one who deletes
 	})
 }
@@ -726,13 +714,9 @@ func TestMoreTokens(t *testing.T) {
 		}{{1<<23 + 1, 1}, {1 << 23, 2}, {1, 3}} {
 			j.set(func() { a.left = row.left })
 			time.Sleep(3 * time.Second)
-			if n := a.count("draw"); n != row.draws {
-				t.Errorf("with %d left there were %d draws, want %d", row.left, n, row.draws)
-			}
+			tested.Want(t, fmt.Sprintf("draws with %d left", row.left), a.count("draw"), row.draws)
 		}
-		if n := a.Server.TokensLeft(); n != 1<<24 {
-			t.Errorf("%d tokens are left", n)
-		}
+		tested.Want(t, "tokens left", a.Server.TokensLeft(), 1<<24)
 		a.leave()
 		wants(t, j, b)
 	})
@@ -745,9 +729,7 @@ func TestUnfit(t *testing.T) {
 		b.judged.j.set(func() { b.unfit = no })
 		a.leave()
 		wants(t, j, c)
-		if err := <-b.ended; !errors.Is(err, no) {
-			t.Errorf("Run returned %v", err)
-		}
+		tested.Is(t, "Run", <-b.ended, no)
 		b.ended <- nil
 	})
 }
@@ -762,9 +744,7 @@ func TestForeignValue(t *testing.T) {
 		a := w.join(t, j, "a")
 		time.Sleep(time.Minute)
 		wants(t, j, nil)
-		if !j.follows(a.judged, "") {
-			t.Errorf("a sends to %q", a.leader)
-		}
+		tested.Not(t, !j.follows(a.judged, ""), "a sends to %q", a.leader)
 		a.leave()
 	})
 }

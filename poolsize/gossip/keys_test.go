@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 // key returns a key in base64.
@@ -121,9 +123,7 @@ func TestHalfAKey(t *testing.T) {
 			t.Errorf("after %q: %q encrypts", step.content, got)
 		}
 	}
-	if n := len(ring.GetKeys()); n != 2 {
-		t.Errorf("there are %d keys", n)
-	}
+	tested.Want(t, "keys", len(ring.GetKeys()), 2)
 }
 
 // keyFiles are contents of key files, and how many keys, or which error, they are read as.
@@ -262,9 +262,7 @@ func TestDefaultName(t *testing.T) {
 	if x, y := a.Stats().Name, b.Stats().Name; x == y || !strings.HasPrefix(x, host+":") {
 		t.Errorf("they are called %q and %q", x, y)
 	}
-	if x := source(t, Config{Bind: "127.0.0.1:99"}).Stats().Name; x != host+":99" {
-		t.Errorf("it is called %q", x)
-	}
+	tested.Want(t, "its name", source(t, Config{Bind: "127.0.0.1:99"}).Stats().Name, host+":99")
 }
 
 // A port that is taken is an error, again and again, until it is free.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient/internal/carry"
+	"github.com/quotient-go/quotient/internal/tested"
 	"github.com/quotient-go/quotient/poolsize/internal/watched"
 	"go.uber.org/goleak"
 )
@@ -37,13 +38,7 @@ const (
 	probe    = 100 * time.Millisecond
 )
 
-// must fails the test on an error.
-func must(t watched.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatalf("%v", err)
-	}
-}
+var must = tested.Must
 
 // config is one of a replica at test speed, on a free port of loopback.
 func config(name string, join ...string) Config {
@@ -140,9 +135,7 @@ type fleetOf struct {
 // child runs replicas with the Config in JSON that is its argument.
 func child(argument string) {
 	f := &fleetOf{}
-	if err := json.Unmarshal([]byte(argument), &f.c); err != nil {
-		alone{}.Fatalf("%v", err)
-	}
+	must(alone{}, json.Unmarshal([]byte(argument), &f.c))
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		fmt.Println(f.obey(strings.Fields(in.Text())))
 	}
@@ -211,9 +204,7 @@ func (f *fleetOf) load(keys int) {
 				s.Sum(key)
 			}
 		})
-		if err != nil {
-			alone{}.Fatalf("%v", err)
-		}
+		must(alone{}, err)
 	}
 }
 

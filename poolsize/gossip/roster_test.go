@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/memberlist"
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/tested"
 	"github.com/quotient-go/quotient/poolsize/internal/watched"
 	"pgregory.net/rapid"
 )
@@ -99,13 +100,9 @@ func TestCutOff(t *testing.T) {
 	before := a.Count()
 	cut := quotient.Pool{Replicas: 4}
 	a.Is(cut)
-	if a.Least(before) < 3 {
-		t.Errorf("it has counted %d", a.Least(before))
-	}
+	tested.Not(t, a.Least(before) < 3, "it has counted %d", a.Least(before))
 	a.says("of 4 replicas 3 have died")
-	if age := a.Stats().Age; age != never {
-		t.Errorf("the sums are %v old", age)
-	}
+	tested.Want(t, "the age of the sums", a.Stats().Age, never)
 	must(t, p.Process.Signal(syscall.SIGCONT))
 	a.Wants(4, 1)
 	a.complete(4)
@@ -189,13 +186,9 @@ func TestPropertyRoster(t *testing.T) {
 		}
 		v := r.view(time.Now())
 		members := v.members
-		if len(members) != len(last) {
-			t.Fatalf("%d members of %d", len(members), len(last))
-		}
+		tested.Want(t, "members", len(members), len(last))
 		for _, m := range members {
-			if m.name != last[m.id] {
-				t.Fatalf("%v is not called %q", m, last[m.id])
-			}
+			tested.Want(t, fmt.Sprintf("%v: its name", m), m.name, last[m.id])
 			p, ok := v.pool(m.name, m.id)
 			if !ok || p.Ordinal != next || max(1, p.Weight) != m.weight {
 				t.Fatalf("%+v of %v: %+v, want ordinal %d", m, members, p, next)
@@ -263,9 +256,7 @@ func TestStreamBytesAreBounded(t *testing.T) {
 		return err
 	}
 	must(t, read(mostStreamBytes-1))
-	if err := read(2); err == nil {
-		t.Error("too much is read")
-	}
+	tested.Not(t, read(2) == nil, "too much is read")
 	for _, s := range all {
 		must(t, s.Close())
 	}
@@ -316,9 +307,7 @@ func FuzzMeta(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m, err := parseMeta(b)
 		if err != nil {
-			if m != (meta{}) {
-				t.Fatalf("refused %+v: %v", m, err)
-			}
+			tested.Want(t, "what is refused", m, meta{})
 			return
 		}
 		again, err := parseMeta(m.encode())
@@ -388,9 +377,7 @@ func TestVersions(t *testing.T) {
 	mute := saying{}.join(t, "c", a.address())
 	other := saying{meta: []byte{metaVersion + 1, 1, 2, 3}}.join(t, "d", a.address())
 	a.Wants(2, 1)
-	if age := a.Stats().Age; age != never {
-		t.Errorf("without a member's numbers the sums are %v old", age)
-	}
+	tested.Want(t, "the age of the sums without a member's numbers", a.Stats().Age, never)
 	if _, most := a.Range(0); most > 2 {
 		t.Errorf("it has counted %d", most)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/tested"
 	"github.com/quotient-go/quotient/poolsize/pooltest"
 )
 
@@ -37,9 +38,7 @@ func TestKindsOfAddresses(t *testing.T) {
 			c.Name, c.Join = "b", []string{at.String()}
 			if bind == ":0" {
 				c.Join = []string{fmt.Sprintf("127.0.0.1:%d", at.Port())}
-				if at.Addr().IsLoopback() {
-					t.Errorf("it advertises %v", at)
-				}
+				tested.Not(t, at.Addr().IsLoopback(), "it advertises %v", at)
 			}
 			b := start(t, c)
 			b.Wants(2, 2)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/memberlist"
 	"github.com/quotient-go/quotient/internal/carry"
+	"github.com/quotient-go/quotient/internal/tested"
 	"github.com/quotient-go/quotient/poolsize/internal/watched"
 )
 
@@ -156,9 +157,7 @@ func totals(all []*replica, key string, n int64) {
 func TestCounters(t *testing.T) {
 	t.Parallel()
 	early := source(t, config("early"))
-	if !early.Counters().Add("k", 1000) {
-		t.Error("nothing was added before Watch")
-	}
+	tested.Not(t, !early.Counters().Add("k", 1000), "nothing was added before Watch")
 	if sum, age := early.Counters().Sum("k"); sum != 1000 || age != math.MaxInt64 {
 		t.Errorf("before Watch the sum is %d, %v old", sum, age)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/tested"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -22,9 +23,7 @@ func fresh(a answer) answer { a.known = false; return a }
 
 // What is for use, and when, is held by TestPropertyConsensus.
 func TestMember(t *testing.T) {
-	if heavy := newMember(10*time.Second, 3); heavy.report != 3 {
-		t.Errorf("a weight of three reports %d at first", heavy.report)
-	}
+	tested.Want(t, "the first report of a weight of three", newMember(10*time.Second, 3).report, 3)
 	type row struct {
 		at      int // seconds
 		a       answer
@@ -78,9 +77,7 @@ func TestMember(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m, start := newMember(10*time.Second, 1), time.Now()
-			if m.report != 1 {
-				t.Errorf("it reports %d at first", m.report)
-			}
+			tested.Want(t, "the first report", m.report, 1)
 			for i, r := range c.rows {
 				now := start.Add(time.Duration(r.at) * time.Second)
 				if r.a == missed {

@@ -11,6 +11,8 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"pgregory.net/rapid"
+
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 // model is the store in plain Go: what the script must do.
@@ -246,9 +248,7 @@ func TestPropertyConsensus(t *testing.T) {
 			new: func(id string, weight int) *store {
 				heavy := Source{Client: s.Client, Fleet: s.Fleet, Expiry: s.Expiry, Weight: weight}
 				c, err := heavy.complete()
-				if err != nil {
-					t.Fatal(err)
-				}
+				tested.Must(t, err)
 				return c.store(id)
 			}}
 		w.tick(0)

@@ -89,9 +89,7 @@ func TestACL(t *testing.T) {
 		must(t, admin.Do(t.Context(), "ACL", "DELUSER", "quotient").Err())
 		allow(t, admin, slices.DeleteFunc(slices.Clone(rights), func(s string) bool { return s == r })...)
 		must(t, admin.ScriptFlush(t.Context()).Err())
-		if err := wholeSync(t, user()); err == nil {
-			t.Errorf("%s is not needed", r)
-		}
+		tested.Not(t, wholeSync(t, user()) == nil, "%s is not needed", r)
 	}
 }
 
@@ -269,16 +267,12 @@ func TestCluster(t *testing.T) {
 		must(t, err)
 		used[n < slots/2]++
 	}
-	if len(used) != 2 {
-		t.Errorf("all fleets are on one node: %v", used)
-	}
+	tested.Not(t, len(used) != 2, "all fleets are on one node: %v", used)
 	for _, c := range admins {
 		refused, err := c.ACLLog(t.Context(), 100).Result()
 		must(t, err)
 		for _, r := range refused {
-			if !strings.HasPrefix(r.Object, "client") {
-				t.Errorf("a node refused %+v", r)
-			}
+			tested.Not(t, !strings.HasPrefix(r.Object, "client"), "a node refused %+v", r)
 		}
 	}
 }
@@ -404,9 +398,7 @@ func TestClusterFailover(t *testing.T) {
 			}
 			took := time.Since(promoted)
 			t.Logf("all agree %v after the promotion", took)
-			if took > soon {
-				t.Errorf("it took %v from the promotion until all agreed, not at most %v", took, soon)
-			}
+			tested.Not(t, took > soon, "it took %v from the promotion until all agreed, not at most %v", took, soon)
 			for i, w := range all {
 				least := olds // they may find the new master before the new replicas do
 				if i >= olds {

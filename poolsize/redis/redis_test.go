@@ -19,6 +19,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/tested"
 	"github.com/quotient-go/quotient/poolsize/internal/watched"
 	"github.com/quotient-go/quotient/poolsize/pooltest"
 	"github.com/redis/go-redis/v9"
@@ -37,9 +38,8 @@ func TestCrash(t *testing.T) {
 	must(t, p.Process.Signal(syscall.SIGCONT))
 	a.Wants(2, 1)
 	for range 10 {
-		if p.Says.Scan(); strings.HasPrefix(p.Says.Text(), "1 ") {
-			t.Errorf("the child says %q", p.Says.Text())
-		}
+		p.Says.Scan()
+		tested.Not(t, strings.HasPrefix(p.Says.Text(), "1 "), "the child says %q", p.Says.Text())
 	}
 	began := time.Now()
 	must(t, p.Process.Kill())
@@ -59,9 +59,7 @@ func TestFleetsAreApart(t *testing.T) {
 	for _, w := range ws {
 		w.Wants(1, 1)
 		w.GoesOn(20)
-		if w.Last().Replicas != 1 {
-			t.Errorf("got %+v", w.Last())
-		}
+		tested.Want(t, "replicas", w.Last().Replicas, 1)
 	}
 }
 
@@ -86,9 +84,7 @@ func TestPauses(t *testing.T) {
 				cancel()
 			}
 		})
-		if err != context.Canceled {
-			t.Errorf("Watch returned %v", err)
-		}
+		tested.Want(t, "what Watch returned", err, context.Canceled)
 		// 100, 200, 400, 800 ms, then the period; at 3.5 s a sync that is not for use, and the start of a
 		// lone processor
 		want := []float64{0, .1, .3, .7, 1.5, 2.5, 6.75, 7.75}
@@ -97,9 +93,7 @@ func TestPauses(t *testing.T) {
 				t.Errorf("report %d after %v, want %v s", i+1, d, want[i])
 			}
 		}
-		if len(at) != len(want) {
-			t.Errorf("%d reports", len(at))
-		}
+		tested.Want(t, "reports", len(at), len(want))
 		if keys := mini.Keys(); len(keys) > 0 {
 			t.Errorf("it left %q", keys)
 		}
@@ -157,9 +151,7 @@ func syncsTwice(t *testing.T, s *Source) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	if err := s.Watch(ctx, func(quotient.Pool, error) { cancel() }); err != context.Canceled {
-		t.Errorf("Watch returned %v", err)
-	}
+	tested.Want(t, "what Watch returned", s.Watch(ctx, func(quotient.Pool, error) { cancel() }), context.Canceled)
 }
 
 // A crashed fleet leaves no key behind.
@@ -192,9 +184,7 @@ func TestDefaults(t *testing.T) {
 		got.Expiry != 10*time.Second || got.ResumeFor != 3*time.Minute {
 		t.Errorf("got %+v", got)
 	}
-	if !reflect.DeepEqual(good, &Source{Client: c, Fleet: "f"}) {
-		t.Error("the source was changed")
-	}
+	tested.Not(t, !reflect.DeepEqual(good, &Source{Client: c, Fleet: "f"}), "the source was changed")
 }
 
 // Failure mode 20: a store that takes everything in and never answers holds a command for a second.
@@ -225,9 +215,8 @@ func TestCommandIsBounded(t *testing.T) {
 			},
 		} {
 			began := time.Now()
-			if command(); time.Since(began) > time.Second {
-				t.Errorf("%s takes %v", name, time.Since(began))
-			}
+			command()
+			tested.Not(t, time.Since(began) > time.Second, "%s takes %v", name, time.Since(began))
 		}
 	})
 }
@@ -294,9 +283,7 @@ func TestNewReplicaAfterLoss(t *testing.T) {
 				w := watch(t, &Source{Client: pipeClient(t, mini), Fleet: "f", ID: "new", Period: row.period,
 					Expiry: row.expiry})
 				w.Until("a report", func() bool { return w.Count() > 0 })
-				if n := w.Least(0); n != olds+1 {
-					t.Errorf("%+v, phase %d: the joiner counts %d of %d", row, phase, n, olds+1)
-				}
+				tested.Want(t, fmt.Sprintf("%+v, phase %d: the joiner counts", row, phase), w.Least(0), olds+1)
 			})
 		}
 	}
@@ -344,9 +331,7 @@ func TestJoinTakesTwoPeriods(t *testing.T) {
 			joins := watch(t, &Source{Client: pipeClient(t, mini), Fleet: "f", ID: "zz"})
 			joins.Until("a report", func() bool { return joins.Count() > 0 })
 			for i, w := range all {
-				if got := w.Last().Replicas; got != n {
-					t.Errorf("the new one uses its share, and processor %d counts %d", i, got)
-				}
+				tested.Want(t, fmt.Sprintf("the new one uses its share: processor %d", i), w.Last().Replicas, n)
 			}
 			for i, w := range append(all, joins) {
 				w.Wants(n, i+1)
@@ -365,9 +350,7 @@ func TestOneWatchOfTwoEnds(t *testing.T) {
 		s := &Source{Client: pipeClient(t, mini), Fleet: "f", ID: "a"}
 		inFleet := func(want bool) {
 			t.Helper()
-			if got := mini.Exists("{quotient:f}:deadlines"); got != want {
-				t.Errorf("the processor is in the fleet: %v", got)
-			}
+			tested.Want(t, "the processor in the fleet", mini.Exists("{quotient:f}:deadlines"), want)
 		}
 		first, second := watch(t, s), watch(t, s)
 		first.Wants(1, 1)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/internal/rest"
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 // Patience bounds every wait for an event.
@@ -23,9 +24,7 @@ const Patience = 20 * time.Second
 
 // TB is a test, or one run of a property.
 type TB interface {
-	Helper()
-	Errorf(format string, args ...any)
-	Fatalf(format string, args ...any)
+	tested.TB
 	Cleanup(func())
 }
 
@@ -78,9 +77,7 @@ func (l *Log) Leave() {
 	l.cancel()
 	select {
 	case <-l.ended:
-		if l.err != context.Canceled {
-			l.t.Errorf("Watch returned %v", l.err)
-		}
+		tested.Want(l.t, "what Watch returned", l.err, context.Canceled)
 	case <-time.After(Patience):
 		l.t.Errorf("Watch does not end")
 	}
@@ -210,9 +207,7 @@ func StartChild(t testing.TB, args ...string) *Child {
 	c := &Child{Cmd: exec.Command(exe, args...)}
 	in, inErr := c.StdinPipe()
 	out, outErr := c.StdoutPipe()
-	if err := errors.Join(err, inErr, outErr, c.Start()); err != nil {
-		t.Fatal(err)
-	}
+	tested.Must(t, errors.Join(err, inErr, outErr, c.Start()))
 	c.In, c.Says = in, bufio.NewScanner(out)
 	t.Cleanup(func() {
 		c.Process.Kill() //nolint:errcheck // it may have ended, or stand still

@@ -53,16 +53,12 @@ func child() {
 func start(t *testing.T, config ...string) *Server {
 	t.Helper()
 	s, err := Start(config...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tested.Must(t, err)
 	if !s.Real() {
 		t.Log("miniredis stands in for redis-server, which is not installed")
 	}
 	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		tested.Want(t, "Close", s.Close(), nil)
 	})
 	return s
 }

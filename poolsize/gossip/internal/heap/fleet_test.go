@@ -8,6 +8,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 // event is something that happens in a fleet at a time.
@@ -185,9 +187,7 @@ func TestPropagation(t *testing.T) {
 		if (racing || testing.Short()) && c.nodes > 100 {
 			continue
 		}
-		if got := Diameter(c.nodes); got != c.diameter {
-			t.Errorf("Diameter(%d) = %d, want %d", c.nodes, got, c.diameter)
-		}
+		tested.Want(t, fmt.Sprintf("Diameter(%d)", c.nodes), Diameter(c.nodes), c.diameter)
 		f := newFleet(t, 1, Options{})
 		ps := f.many(c.nodes)
 		whole := f.until(time.Minute, allOf(f, ps, func(p *peer) bool {
@@ -214,9 +214,7 @@ func TestPropagation(t *testing.T) {
 		bound := time.Duration(1.1 * float64(c.diameter) * float64(hop))
 		t.Logf("N = %4d: diameter %2d, all complete after %v, a change reaches all after %v, bound %v",
 			c.nodes, c.diameter, whole, worst, bound)
-		if worst > bound {
-			t.Errorf("N = %d: a change took %v, more than %v", c.nodes, worst, bound)
-		}
+		tested.Not(t, worst > bound, "N = %d: a change took %v, more than %v", c.nodes, worst, bound)
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 // quiet is longer than any reports takes in the fleets of these tests.
@@ -68,13 +70,9 @@ func TestMembers(t *testing.T) {
 		{{"a", 3}, {"a", 9}, {"m", 7}, {"z", 1}, {"q", 0}, {"r", 5}},
 	} {
 		n.SetMembers(0, ms)
-		if !slices.Equal(n.members, want) {
-			t.Errorf("%v: %v, want %v", ms, n.members, want)
-		}
+		tested.Not(t, !slices.Equal(n.members, want), "%v: %v, want %v", ms, n.members, want)
 	}
-	if n.session != 2 {
-		t.Errorf("%d sessions, want 2: the same list begins none", n.session)
-	}
+	tested.Want(t, "sessions", n.session, 2)
 }
 
 // TestSumsStop: sums stop at the ends of int64.
@@ -217,9 +215,7 @@ func (n *Node) post(now time.Duration) (packets [][]byte) {
 func (n *Node) take(t *testing.T, now time.Duration, packets [][]byte) {
 	t.Helper()
 	for _, p := range packets {
-		if err := n.Receive(now, p); err != nil {
-			t.Fatal(err)
-		}
+		tested.Must(t, n.Receive(now, p))
 	}
 }
 
@@ -237,9 +233,7 @@ func TestRemovalBeforeItsValue(t *testing.T) {
 	}
 	b.take(t, 12*time.Second, a.post(12*time.Second))
 	b.post(13 * time.Second)
-	if b.table[name{gauge, "x"}] != nil {
-		t.Error("the key is kept although its removal has arrived")
-	}
+	tested.Not(t, b.table[name{gauge, "x"}] != nil, "the key is kept although its removal has arrived")
 }
 
 // TestOldValueAfterNew: of two packets the one that was sent last counts, whichever comes last.

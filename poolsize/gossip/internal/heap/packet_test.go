@@ -81,9 +81,7 @@ func TestBytes(t *testing.T) {
 		t.Logf("%s, bytes/s of the busiest node: %.0f at N = 15, %.0f at N = %d (%+.1f %%); mean of nodes "+
 			"with three edges: %.0f, %.0f (%+.1f %%)",
 			w.name, small, big, large, 100*(big/small-1), smallMean, bigMean, 100*(bigMean/smallMean-1))
-		if max(small, big) > w.most {
-			t.Errorf("%s: %.0f bytes/s, more than %.0f", w.name, max(small, big), w.most)
-		}
+		tested.Not(t, max(small, big) > w.most, "%s: %.0f bytes/s, more than %.0f", w.name, max(small, big), w.most)
 		if ratio := big / small; ratio > 1.05 || ratio < .95 && w.terms != nil {
 			t.Errorf("%s: %.3f times the bytes at N = %d", w.name, ratio, large)
 		}
@@ -128,9 +126,7 @@ func TestNoTermsBelowZero(t *testing.T) {
 	c := record{kind: ofGauge, num: 1, mask: 1, terms: Terms{-7}}
 	to, packet := forge(t, func(*header) {}, c.append(nil, "k"))
 	to.Say("k", Terms{3})
-	if err := to.Receive(5*time.Second, packet); err == nil {
-		t.Error("no error")
-	}
+	tested.Not(t, to.Receive(5*time.Second, packet) == nil, "it is received")
 	if got, _ := to.Sum(5*time.Second, "k"); got != (Terms{3}) {
 		t.Errorf("the sum is %v", got)
 	}
@@ -140,9 +136,7 @@ func TestNoTermsBelowZero(t *testing.T) {
 // ticks out.
 func TestPartBeforeTheFirstPacket(t *testing.T) {
 	to, packet := forge(t, func(h *header) { h.seq, h.part, h.parts, h.nodes = 1, 3, 4, 0 }, nil)
-	if err := to.Receive(5*time.Second, packet); err == nil {
-		t.Error("no error")
-	}
+	tested.Not(t, to.Receive(5*time.Second, packet) == nil, "it is received")
 }
 
 // pair is two nodes that know each other, and packets of the second for the first.
@@ -159,14 +153,10 @@ func pair(tb testing.TB) (a, b *Node, packets [][]byte) {
 	swap := func(now time.Duration) {
 		b.Tick(now, func(_ Member, p []byte) {
 			packets = append(packets, append([]byte(nil), p...))
-			if err := a.Receive(now, p); err != nil {
-				tb.Fatal(err)
-			}
+			tested.Must(tb, a.Receive(now, p))
 		})
 		a.Tick(now, func(_ Member, p []byte) {
-			if err := b.Receive(now, p); err != nil {
-				tb.Fatal(err)
-			}
+			tested.Must(tb, b.Receive(now, p))
 		})
 	}
 	for i := range time.Duration(4) {
@@ -192,9 +182,7 @@ func FuzzReceive(f *testing.F) {
 	f.Add([]byte{}, uint64(3))
 	f.Add([]byte{0x20, 0, 0}, uint64(0))
 	h, _, err := parse(packets[len(packets)-1])
-	if err != nil {
-		f.Fatal(err)
-	}
+	tested.Must(f, err)
 	section := func(n int, record func(i int) string) string {
 		body := ""
 		for i := range n {
@@ -306,19 +294,13 @@ func TestReceiveRefuses(t *testing.T) {
 	a, b, packets := pair(t)
 	last := packets[len(packets)-1]
 	for cut := range last {
-		if err := a.Receive(0, last[:cut]); err == nil {
-			t.Errorf("no error for %d bytes of %d", cut, len(last))
-		}
+		tested.Not(t, a.Receive(0, last[:cut]) == nil, "%d bytes of %d are received", cut, len(last))
 	}
 	other := append([]byte{0x20}, last[1:]...)
-	if err := a.Receive(0, other); err == nil {
-		t.Error("no error for version 2")
-	}
+	tested.Not(t, a.Receive(0, other) == nil, "version 2 is received")
 	before, age := a.count, a.Stats(0).Age
 	for _, p := range packets {
-		if err := a.Receive(0, p); err != nil {
-			t.Error(err)
-		}
+		tested.Want(t, "Receive", a.Receive(0, p), nil)
 	}
 	after := a.count
 	if after.late-before.late+after.otherList-before.otherList != uint64(len(packets)) || a.Stats(0).Age != age {
@@ -336,16 +318,12 @@ func TestLaterSections(t *testing.T) {
 	b.Say("new", Terms{7})
 	b.Tick(20*time.Second, func(_ Member, p []byte) {
 		h, r, err := parse(p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		tested.Must(t, err)
 		strange := binary.LittleEndian.AppendUint16([]byte{200}, 5)
 		strange = append(strange, "extra"...)
 		p = append(h.append(nil), strange...)
 		p = append(append(p, r.p...), strange...)
-		if err := a.Receive(20*time.Second, p); err != nil {
-			t.Fatal(err)
-		}
+		tested.Must(t, a.Receive(20*time.Second, p))
 	})
 	if sum, age := a.Sum(20*time.Second, "new"); sum != (Terms{7}) || age == Never {
 		t.Errorf("%v at the age of %v", sum, age)
