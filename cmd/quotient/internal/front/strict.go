@@ -102,7 +102,8 @@ func badFields(h http.Header) string {
 				continue
 			}
 			key := http.CanonicalHeaderKey(token)
-			if _, ok := h[key]; (ok || endToEnd(key)) && !slices.Contains(hopByHop, key) {
+			gone := key == "Host" || key == "Content-Length" || key == "Transfer-Encoding" // net/http has taken it out
+			if _, ok := h[key]; (ok || gone) && !slices.Contains(hopByHop, key) {
 				return "the field Connection names one that is not between two hops"
 			}
 		}
@@ -123,11 +124,6 @@ func validHost(host string) bool {
 // hopByHop are the fields that Connection may name. Others would be taken out on the way: a client could
 // hide what a server before this one has added for the upstream.
 var hopByHop = []string{"Upgrade", "Te", "Trailer", "Proxy-Connection", "Http2-Settings"}
-
-// endToEnd reports whether a field that net/http has taken out of the others must not be named.
-func endToEnd(key string) bool {
-	return key == "Host" || key == "Content-Length" || key == "Transfer-Encoding"
-}
 
 // dropUpgradeToHTTP2 answers an offer as RFC 9110 lets a server do: by going on as before.
 func dropUpgradeToHTTP2(h http.Header) {

@@ -35,7 +35,9 @@ func (p *Proxy) pass(w http.ResponseWriter, r *http.Request) {
 	}
 	f.asked = time.Now()
 	res, err := p.ups.RoundTrip(out)
-	f.hasAnswer()
+	f.mu.Lock()
+	f.answered = true // nothing may be said before it any more
+	f.mu.Unlock()
 	switch {
 	case err != nil:
 		p.fail(w, r, err)
@@ -156,13 +158,6 @@ func (f *flight) Informed(status int, h http.Header) {
 	f.w.WriteHeader(status)
 	clear(own)
 	maps.Copy(own, kept)
-}
-
-// hasAnswer ends what may be said before an answer.
-func (f *flight) hasAnswer() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.answered = true
 }
 
 // deliver sends an answer to the client.
