@@ -15,8 +15,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/quotient-go/quotient/lease"
 	"github.com/quotient-go/quotient/internal/tested"
+	"github.com/quotient-go/quotient/lease"
 )
 
 // The interface's page as scripts. Each script is run three times: over loopback against a fresh server, over
