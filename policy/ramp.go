@@ -13,7 +13,7 @@ type RampMode uint8
 const (
 	// RampScheduled rises in every second, with calls or without.
 	RampScheduled RampMode = iota
-	// RampRelaxed rises once for each second with a call: one that took something, or that the controller has held back.
+	// RampRelaxed rises once for each second with a call: one that took something, or that the controller held back.
 	RampRelaxed
 	// RampOnlyIfUsed rises once for each second in which at least Threshold of what was allowed was taken and kept.
 	RampOnlyIfUsed
