@@ -148,7 +148,7 @@ func TestWatchConfigMap(t *testing.T) {
 // TestHalfWritten: a file that is being written is not believed, also where what is there is valid. Watch and
 // Reload wait for its end.
 func TestHalfWritten(t *testing.T) {
-	settle := func(c *config.Config) { c.Settle(600 * time.Millisecond) }
+	settle := func(c *config.Config) { c.Settle(2 * time.Second) } // a writer may be held up on a busy machine
 	slowly := func(path string, parts int, part func(int) string) {
 		file, err := os.Create(path)
 		must(t, err)

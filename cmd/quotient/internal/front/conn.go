@@ -221,6 +221,9 @@ func (c *conn) rest() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.lastBy = time.Time{}
+	if c.framing.whole == 0 && !c.framing.off { // its end was not read, so what follows is no request
+		c.broken.Store(true)
+	}
 	c.framing.rest()
 	return !c.broken.Load()
 }
