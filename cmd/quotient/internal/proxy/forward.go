@@ -236,5 +236,5 @@ func (f *flight) tunnel(w http.ResponseWriter, out *http.Request, res *http.Resp
 	if err == nil {
 		<-ends
 	}
-	return nil // there is nobody to tell
+	return nil // both sides have their connections closed
 }

@@ -94,7 +94,7 @@ func TestTrailersPass(t *testing.T) {
 	})
 }
 
-// TestTrailersThatFrameAreDropped: they would say where a message ends, or whose it is, when nobody expects that.
+// TestTrailersThatFrameAreDropped: a server that adds trailers to the head would believe them.
 func TestTrailersThatFrameAreDropped(t *testing.T) {
 	both(t, func(t *testing.T, setUp ...func(*httptest.Server)) {
 		address, _ := breaking(t, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: Connection, X-Sum\r\n\r\n"+

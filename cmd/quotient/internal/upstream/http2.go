@@ -13,7 +13,7 @@ import (
 // guard watches a request without a body over HTTP/2, where http.Transport may send it up to eight times. The guard
 // ends the second attempt before anything is written.
 type guard struct {
-	watch  wire.Watch // nil: nobody watches
+	watch  wire.Watch // nil: not watched
 	cancel context.CancelCauseFunc
 	wrote  atomic.Bool
 	ended  atomic.Bool

@@ -7,10 +7,10 @@
 // What a server may do wrong, and what becomes of it:
 //
 //	before an answer:   it speaks before it is asked, or while a connection is idle: the connection is closed, and
-//	                    what it said is nobody's answer
+//	                    what it said answers no request
 //	instead of one:     no HTTP, another version, a status that is none, a head that has no end: an error
 //	in it:              a body that is too short is an error of the body; a body longer than its length is cut there.
-//	                    HTTP/1.0, where a body may have chunks that nobody reads, ends the connection
+//	                    HTTP/1.0, where a body may have chunks that are read as text, ends the connection
 //	after it:           bytes behind an answer, in the same packet or later: the connection is closed
 //	too early:          an answer before the request's end reaches the client at once. The connection is used again
 //	                    only if the rest of the request has been sent by then, or is
@@ -51,7 +51,7 @@ type Transport struct {
 	MaxHead  int64         // bytes of the head of an answer, and of those of status 1xx before it
 	Buffer   int           // bytes for each direction of a connection
 	Continue time.Duration // that a request with Expect: 100-continue keeps its body back
-	Again    func()        // is called for each request that is sent a second time; nil: nobody asks
+	Again    func()        // is called for each request that is sent a second time; nil: not counted
 
 	mu      sync.Mutex
 	idle    []*conn      // the one that was used last is at the end

@@ -144,7 +144,7 @@ const (
 	stolen = "HTTP/1.1 200 OK\nContent-Length: 6\n\nstolen"
 )
 
-// What follows an answer, with it or later, is nobody's answer.
+// What follows an answer, with it or later, answers no request.
 func TestWhatFollowsAnAnswerIsNotOne(t *testing.T) {
 	const chunked = "HTTP/1.1 200 OK\nTransfer-Encoding: chunked\n\n4\ngood\n0\n\n"
 	for _, row := range []struct {
@@ -212,7 +212,7 @@ func TestWhatIsNoAnswer(t *testing.T) {
 		{"a status of two digits", "HTTP/1.1 20 OK\nContent-Length: 0\n\n"},
 		{"two lengths", "HTTP/1.1 200 OK\nContent-Length: 1\nContent-Length: 2\n\nab"},
 		{"a length that is none", "HTTP/1.1 200 OK\nContent-Length: -1\n\nab"},
-		{"a coding that nobody knows", "HTTP/1.1 200 OK\nTransfer-Encoding: gzip\n\nab"},
+		{"an unknown coding", "HTTP/1.1 200 OK\nTransfer-Encoding: gzip\n\nab"},
 		{"a field that is none", "HTTP/1.1 200 OK\nno field\n\n"},
 		{"a long head", "HTTP/1.1 200 OK\nX: " + strings.Repeat("x", 8<<10) + "\n\n"},
 		{"1xx without an end", strings.Repeat("HTTP/1.1 103 Early Hints\n\n", 1000)},
