@@ -13,8 +13,8 @@ import (
 // Override gives one key a limit of its own on this replica, over the fleet, in place of the limiter's; nil removes
 // it. Like SetLimit it brings no tokens, and changes nothing on an error. Such a key is remembered, and does not count
 // against MaxKeys; there may be MaxKeys / 2 of them, at least one. If its limit is removed while the limiter denies
-// everything, it keeps its rules until something is admitted. A key with waiters or permits in the overflow gate can
-// only be denied.
+// everything, it keeps its rules until something is admitted, or until nothing is missing from them and it is
+// forgotten. A key with waiters or permits in the overflow gate can only be denied.
 func (l *Limiter) Override(key string, limit *Limit) error {
 	old, err := l.override(key, limit, false)
 	if err == nil { // and without a lock: a handler may ask for Stats
