@@ -397,6 +397,21 @@ func TestFileIsACopy(t *testing.T) {
 	want(t, "the limit", l.Stats().Limit, before)
 }
 
+func TestDurations(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"1d": 24 * time.Hour, "2 weeks": 336 * time.Hour, "1h 30m": 90 * time.Minute, "1h30m": 90 * time.Minute,
+		"1.5h": 90 * time.Minute, "0": 0, "-1s": -time.Second, "1x": -1, "": -1, "1d1.5h": -1,
+	} {
+		d, err := config.Duration(text)
+		if err != nil {
+			d = -1
+		}
+		if d != want {
+			t.Errorf("%q is %v, want %v; %v", text, d, want, err)
+		}
+	}
+}
+
 // TestNamesOfRates: a rate is named by its period, unless another is.
 func TestNamesOfRates(t *testing.T) {
 	f := parse(t, `[limiters.api]

@@ -53,7 +53,7 @@
 // The types Proxy, Rule and Leases describe the fields of [proxy] and [leases]; a file spells HeaderBytes
 // header-bytes. docs/proxy.md and docs/leases.md have all of them in tables.
 //
-// Durations are strings with units. In [leases] forms such as "1h 30m" and "2days" are valid too. Names of files are
+// Durations are strings with units, such as "1.5h", "1h 30m" or "2days". Names of files are
 // relative to the file's folder. A rate without a name is named by its period: second, minute, hour, day, 10s. A
 // second rate of the same name and unit is named by its position, and loses its state when the position changes.
 //

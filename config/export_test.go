@@ -24,3 +24,6 @@ const SourcePause = sourcePause
 
 // Kebab is how a file spells the name of a field.
 var Kebab = kebab
+
+// Duration reads the text of a duration.
+var Duration = duration

@@ -90,7 +90,6 @@ func (l *Leases) spelt(known fields) fields {
 // read reads [leases], or the whole of a throttle.toml, whose settings of logs have no effect.
 func (l *Leases) read(v value) {
 	more := fields{
-		"keep-idle": longDuration(&l.KeepIdle), "grace": longDuration(&l.Grace),
 		"semaphores": l.readSemaphores, "election": l.readElection,
 	}
 	if l.throttle {
@@ -118,19 +117,7 @@ func (l *Leases) readSemaphores(v value) {
 
 func (l *Leases) readElection(v value) {
 	l.Election = &Election{Name: DefaultElectionName, TTL: DefaultElectionTTL}
-	v.table(l.spelt(fieldsOf(l.Election, fields{"ttl": longDuration(&l.Election.TTL)})))
-}
-
-// longDuration is a field that holds a time as lease.ParseDuration reads it, "1h 30m" or "2days", or as other
-// fields have it.
-func longDuration(into *time.Duration) func(value) {
-	parse := func(s string) (time.Duration, error) {
-		if d, err := lease.ParseDuration(s); err == nil {
-			return d, nil
-		}
-		return time.ParseDuration(s)
-	}
-	return parsed(into, parse, `with a unit: "30s", "5min", "1h 30m"`)
+	v.table(l.spelt(fieldsOf(l.Election, nil)))
 }
 
 func (l *Leases) check(r *report) {

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/quotient-go/quotient/lease"
 )
 
 // value is one value of a file, with its place.
@@ -70,7 +72,7 @@ func holding(v reflect.Value) func(value) {
 	case *float64:
 		return number(into)
 	case *time.Duration:
-		return parsed(into, time.ParseDuration, `with a unit: "30s", "1m30s", "1h"`)
+		return parsed(into, duration, `with a unit: "30s", "1h 30m", "1d"`)
 	case *[]string:
 		return texts(maxTexts, func(_ value, s string) { *into = append(*into, s) })
 	case *[]*url.URL:
@@ -88,6 +90,14 @@ func holding(v reflect.Value) func(value) {
 		}
 	}
 	return nil
+}
+
+// duration reads a time as Go writes it, "1.5h", or as lease.ParseDuration does, "1h 30m" or "2 days".
+func duration(s string) (time.Duration, error) {
+	if d, err := lease.ParseDuration(s); err == nil {
+		return d, nil
+	}
+	return time.ParseDuration(s)
 }
 
 // table hands each value of a table to its field. An unknown key is an error.

@@ -52,6 +52,8 @@ type conn struct {
 	reads   deadline
 	writes  deadline
 	life    *time.Timer // of an upgraded one
+	spoke   time.Time   // when bytes last came or went over that
+	closed  bool
 
 	inBody atomic.Bool  // the next bytes are of a request's body
 	broken atomic.Bool  // it is not known where the last one ends
@@ -228,12 +230,33 @@ func (c *conn) rest() bool {
 	return !c.broken.Load()
 }
 
-// upgrade notes that the connection speaks another protocol from now on, for so long at most.
+// upgrade notes that the connection speaks another protocol from now on.
 func (c *conn) upgrade() {
 	c.framing.off = true
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.life = time.AfterFunc(c.server.now.Load().stream, func() { c.server.places.Drop(c) })
+	c.spoke = time.Now()
+	c.life = time.AfterFunc(c.server.now.Load().stream, c.silent)
+}
+
+// silent ends an upgraded connection unless something has come or gone meanwhile.
+func (c *conn) silent() {
+	c.mu.Lock()
+	left := c.server.now.Load().stream - time.Since(c.spoke)
+	if left > 0 && !c.closed {
+		c.life.Reset(left)
+	}
+	c.mu.Unlock()
+	if left <= 0 {
+		c.server.places.Drop(c)
+	}
+}
+
+// noteSpoke notes that n bytes have come or gone. The caller holds c.mu.
+func (c *conn) noteSpoke(n int) {
+	if n > 0 && c.life != nil {
+		c.spoke = time.Now()
+	}
 }
 
 // Close gives the place back.
@@ -241,7 +264,7 @@ func (c *conn) Close() error {
 	c.server.places.Leave(c)
 	c.share.End()
 	c.mu.Lock()
-	if c.life != nil {
+	if c.closed = true; c.life != nil {
 		c.life.Stop()
 	}
 	c.mu.Unlock()
@@ -373,6 +396,7 @@ func (c *conn) readBefore(p []byte, by time.Time) (int, error) {
 			continue
 		}
 		c.reads.waits = false
+		c.noteSpoke(n)
 		c.mu.Unlock()
 		if c.records != nil {
 			c.records.rest()
@@ -401,6 +425,7 @@ func (c *conn) writeInTime(part []byte) (n int, err error) {
 			continue
 		}
 		c.writes.waits = false
+		c.noteSpoke(n)
 		c.mu.Unlock()
 		return n, err
 	}

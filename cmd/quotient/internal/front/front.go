@@ -5,7 +5,7 @@
 // connection. It ends rapid resets and endless CONTINUATION frames. It checks names and values of fields.
 //
 // This package bounds the number of connections, what all of them hold (framing.go, frames.go, conn.go), the time
-// between two parts of a body and of an answer (conn.go, stream.go) and the life of upgraded connections. It refuses
+// between two parts of a body and of an answer (conn.go, stream.go) and the silence of upgraded connections. It refuses
 // ambiguous framing (framing.go), and targets and fields that would not arrive as they were sent (strict.go). It reads
 // certificates again (certs.go) and the PROXY protocol, and its shutdown has an end (serve.go).
 package front

@@ -113,13 +113,13 @@ func upgraded(t *testing.T, p *config.Proxy) (*running, net.Conn) {
 	return s, c
 }
 
-// TestUpgradedConnectionHasAnEnd checks that it ends after its time, and with the server.
+// TestUpgradedConnectionHasAnEnd checks that it ends when it has been silent for its time, and with the server.
 func TestUpgradedConnectionHasAnEnd(t *testing.T) {
 	for name, row := range map[string]struct {
 		set func(*config.Timeouts)
 		end bool
 	}{
-		"its time": {func(o *config.Timeouts) { o.Stream = 300 * time.Millisecond }, false},
+		"silence":  {func(o *config.Timeouts) { o.Stream = 300 * time.Millisecond }, false},
 		"shutdown": {func(o *config.Timeouts) { o.Shutdown = 300 * time.Millisecond }, true},
 	} {
 		t.Run(name, func(t *testing.T) {

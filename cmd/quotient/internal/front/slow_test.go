@@ -21,6 +21,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/quotient-go/quotient/config"
+	"github.com/quotient-go/quotient/internal/listen"
 )
 
 // Sizes of the attacks, and how long a good client beside them may wait at most.
@@ -465,6 +466,42 @@ func TestReadsEndInTime(t *testing.T) {
 		if n, err := c.Read(one); n != 1 || err != nil || time.Since(began) != time.Minute {
 			t.Errorf("without a deadline: %d bytes, %v after %v", n, err, time.Since(began))
 		}
+	})
+}
+
+// only is a listener with one connection.
+type only struct{ net.Conn }
+
+func (l only) Accept() (net.Conn, error) { return l.Conn, nil }
+func (l only) Addr() net.Addr            { return nil }
+
+// TestSilenceEndsAnUpgradedConnection checks that only that does, by the time that is in force then.
+func TestSilenceEndsAnUpgradedConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _, client := piped(t)
+		c.server.places = listen.New(1)
+		_, err := c.server.places.Listener(only{c}).Accept()
+		must(t, err)
+		silence := func(d time.Duration) { c.server.now.Store(&settings{write: time.Second, stream: d}) }
+		silence(time.Hour)
+		c.upgrade()
+		one := make([]byte, 1)
+		for range 3 {
+			for _, ends := range [][2]net.Conn{{client, c}, {c, client}} {
+				time.Sleep(50 * time.Minute)
+				go func() { _, _ = ends[0].Write(one) }()
+				if n, err := ends[1].Read(one); n != 1 || err != nil {
+					t.Fatalf("%d bytes, %v", n, err)
+				}
+			}
+		}
+		began := time.Now()
+		silence(2 * time.Hour) // from the next look on, which is after an hour at most
+		_, err = client.Read(one)
+		if took := time.Since(began); err == nil || took != 2*time.Hour {
+			t.Errorf("it ended after %v with %v, want 2 h and its end", took, err)
+		}
+		_ = c.Close()
 	})
 }
 

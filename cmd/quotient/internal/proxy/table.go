@@ -47,7 +47,6 @@ type spec struct {
 	rule    config.Rule
 	refuse  bool
 	maxWait time.Duration
-	stream  time.Duration // the longest upgraded connection
 	fields  string
 	trusted string // as a text
 	jwt     string // what verifies claims, as a text; "": none is read
@@ -84,7 +83,7 @@ func (t *table) newRoute(f *config.File, rule config.Rule, tokens *verification)
 		return r
 	}
 	l := f.Limiters[rule.Limiter]
-	r.spec.refuse, r.spec.maxWait, r.spec.stream = l.Refuse, l.MaxWait, f.Proxy.Timeouts.Stream
+	r.spec.refuse, r.spec.maxWait = l.Refuse, l.MaxWait
 	r.key = t.keyOf(rule)
 	if kind := rule.Key.Kind; kind == config.KeyHeader || kind == config.KeyCredential {
 		r.reads = append(r.reads, http.CanonicalHeaderKey(rule.Key.Arg))
@@ -171,16 +170,13 @@ func (r *route) serveBy(p *Proxy) {
 		return
 	}
 	r.learns = r.limiter.Learns()
-	opts := []httplimit.Option{httplimit.Drain(p.drain)}
+	opts := []httplimit.Option{httplimit.Drain(p.drain), httplimit.StreamLifetime(httplimit.Forever)} // front ends it
 	if !r.spec.refuse {
 		most := httplimit.Forever
 		if r.spec.maxWait > 0 {
 			most = r.spec.maxWait
 		}
 		opts = append(opts, httplimit.Wait(most), httplimit.OnWaited(waited))
-	}
-	if r.spec.stream > 0 {
-		opts = append(opts, httplimit.StreamLifetime(r.spec.stream))
 	}
 	if r.plan != nil {
 		opts = append(opts, httplimit.PlanBy(r.plan))
