@@ -89,6 +89,9 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	trusted := t.trusts(r)
+	if !trusted {
+		t.doubt(r, p.log)
+	}
 	if why := to.unclear(r, clear, trusted); why != "" {
 		writeDetail(w, http.StatusBadRequest, why)
 		return

@@ -3,8 +3,10 @@ package proxy
 import (
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -121,10 +123,19 @@ func TestForwarded(t *testing.T) {
 				"X_real-Ip": "", "X_y": "z",
 			}},
 	} {
-		got, hosts := make(chan http.Header, 1), make(chan string, 1)
+		got, hosts := make(chan http.Header, 2), make(chan string, 2)
 		w := newWorld(t, "[proxy]\nupstreams = [\"UPSTREAM\"]\ntrusted = "+row.trusted+loose+all,
 			func(_ http.ResponseWriter, r *http.Request) { got <- r.Header.Clone(); hosts <- r.Host })
-		w.get("/", append([]string{"Host", "the.host"}, row.sent...)...)
+		var log strings.Builder
+		w.proxy.log = slog.New(slog.NewTextHandler(&log, nil))
+		for range 2 {
+			w.get("/", append([]string{"Host", "the.host"}, row.sent...)...)
+		}
+		doubts := 0
+		if !strings.Contains(row.trusted, "127") && slices.Contains(row.sent, "Forwarded") {
+			doubts = 1
+		}
+		want(t, "warnings of "+row.trusted, strings.Count(log.String(), `add="proxy.trusted = [\"127.0.0.1\"]"`), doubts)
 		header := tested.Event(t, got)
 		want(t, "Host", tested.Event(t, hosts), "the.host")
 		for name, value := range row.want {

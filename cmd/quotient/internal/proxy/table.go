@@ -2,12 +2,14 @@ package proxy
 
 import (
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/quotient-go/quotient"
@@ -21,11 +23,12 @@ type table struct {
 	routes  map[string]*route // by pattern
 	only    *route            // of all requests; nil where there are several
 	trusted []netip.Prefix
-	unix    bool  // peers of a Unix socket are trusted
-	anyPath bool  // one reading of a path decides
-	known   int   // ways of reading that the file settles
-	gone    int   // those of them that its upstreams go
-	maxBody int64 // 0: any
+	unix    bool        // peers of a Unix socket are trusted
+	anyPath bool        // one reading of a path decides
+	known   int         // ways of reading that the file settles
+	gone    int         // those of them that its upstreams go
+	maxBody int64       // 0: any
+	doubted atomic.Bool // that trusted is whole, once: see doubt
 }
 
 // route is what becomes of the requests of a rule.
@@ -289,4 +292,20 @@ func (t *table) trusts(r *http.Request) bool {
 	}
 	at := peer(r)
 	return at.IsValid() && slices.ContainsFunc(t.trusted, func(p netip.Prefix) bool { return p.Contains(at) })
+}
+
+// doubt warns, once for a file, where a proxy of ours seems to be missing in trusted: a peer of a private network that
+// is not trusted names addresses before its own. Others may well be clients that would like to be somebody else.
+func (t *table) doubt(r *http.Request, log *slog.Logger) {
+	if t.doubted.Load() || len(r.Header["X-Forwarded-For"])+len(r.Header["Forwarded"]) == 0 {
+		return
+	}
+	at, add := peer(r), "trust-unix = true"
+	if !ofUnix(r) {
+		add = fmt.Sprintf("trusted = [%q]", at)
+	}
+	if (ofUnix(r) || at.IsPrivate() || at.IsLoopback() || at.IsLinkLocalUnicast()) && !t.doubted.Swap(true) {
+		log.Warn("a peer that is not trusted names addresses of clients: if it is a proxy of yours, its clients share one "+
+			"address, and https becomes http", "peer", r.RemoteAddr, "add", "proxy."+add)
+	}
 }
