@@ -43,7 +43,8 @@ func refusal(r *http.Request, anyPath bool) (status int, why string) {
 	return 0, ""
 }
 
-// badTarget says what is wrong with a target: bytes that must stand encoded in it, for net/http would encode them.
+// badTarget says what is wrong with a target: bytes that must stand encoded in it, for net/http would encode them. Of
+// those, what browsers send all the same is encoded here.
 func badTarget(r *http.Request, anyPath bool) string {
 	target := r.RequestURI
 	if r.Method == http.MethodConnect {
@@ -68,11 +69,19 @@ func badTarget(r *http.Request, anyPath bool) string {
 		}
 	}
 	path, _, _ := strings.Cut(target, "?")
-	if path != r.URL.EscapedPath() && !anyPath {
+	if anyPath || path == r.URL.EscapedPath() {
+		return ""
+	}
+	encoded := leftRaw.Replace(path)
+	if r.URL.RawPath = encoded; encoded == path || r.URL.EscapedPath() != encoded {
 		return "the path has a byte that must be encoded"
 	}
-	return ""
+	return "" // from here on it is the encoded spelling
 }
+
+// leftRaw encodes what no URI may hold and browsers send as it is (the path percent-encode set of
+// https://url.spec.whatwg.org, of today and as it was for "^").
+var leftRaw = strings.NewReplacer("|", "%7C", "^", "%5E")
 
 func count(h http.Header) (n int) {
 	for _, values := range h {
