@@ -189,7 +189,7 @@ func drawProxy(t *rapid.T, f *config.File) *config.Proxy {
 func drawRules(t *rapid.T, f *config.File, p *config.Proxy) {
 	header := config.Key{Kind: config.KeyHeader, Arg: "X-Key"}
 	for name := range f.Limiters {
-		r := config.Rule{Pattern: "GET a.test/" + name + "/{x}/y%20z/", Limiter: name, Key: header}
+		r := config.Rule{Pattern: "GET a.test/" + name + "/{x}/y%20z/", Limiter: name, Key: header, Weight: 1}
 		if len(f.Limiters[name].Overrides) == 0 { // their keys may be anything
 			kind := pick(t, config.KeyPath, config.KeyClient, config.KeyHost)
 			credential := config.Key{Kind: config.KeyCredential, Arg: pick(t, "Authorization", "X-API-Key")}
@@ -203,7 +203,7 @@ func drawRules(t *rapid.T, f *config.File, p *config.Proxy) {
 		}
 		p.Rules = append(p.Rules, r)
 	}
-	p.Rules = append(p.Rules, config.Rule{Pattern: "/", Key: config.Key{Kind: config.KeyPath}, Exempt: true})
+	p.Rules = append(p.Rules, config.Rule{Pattern: "/", Key: config.Key{Kind: config.KeyPath}, Weight: 1, Exempt: true})
 }
 
 // encode is the text of a file, with every field. That a default is what is left out is tested with the pages.

@@ -120,6 +120,7 @@ type Rule struct {
 	Limiter string // name of a limiter; empty when Exempt
 	Key     Key
 	Plan    Plan
+	Weight  int  // of a request, 1 if the file names none: it counts as so many, and takes so many slots
 	Exempt  bool // no limiter is called
 	Line    int  // in the file; 0 when there is none
 }

@@ -38,7 +38,7 @@ func defaultProxy() *Proxy {
 }
 
 func (p *Proxy) readRule(v value) {
-	rule := Rule{Line: v.r.places.key(v.path).line}
+	rule := Rule{Weight: 1, Line: v.r.places.key(v.path).line}
 	var key, plan string
 	v.table(fieldsOf(&rule, fields{"key": text(&key), "plan": text(&plan), "line": nil}))
 	kind, arg, _ := strings.Cut(cmp.Or(key, string(KeyPath)), ":")
@@ -48,7 +48,7 @@ func (p *Proxy) readRule(v value) {
 	}
 	kind, arg, _ = strings.Cut(plan, ":")
 	rule.Plan = Plan{PlanKind(kind), arg}
-	for _, name := range []string{"key", "plan", "limiter"} {
+	for _, name := range []string{"key", "plan", "limiter", "weight"} {
 		if rule.Exempt && v.has(name) {
 			v.r.field(inner(v.path, name), "it is set beside exempt = true: no limiter is used")
 		}

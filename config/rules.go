@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
+	"math"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -64,7 +65,29 @@ func (f *File) checkRule(r *report, at string, rule Rule) {
 			"there is no limiter %s", clip(rule.Limiter))
 	}
 	rule.Key.check(r, inner(at, "key"))
+	f.checkWeight(r, inner(at, "weight"), rule)
 	f.checkPlan(r, inner(at, "plan"), rule.Plan)
+}
+
+// checkWeight notes a weight that no limit of the rule's limiter ever has room for.
+func (f *File) checkWeight(r *report, at string, rule Rule) {
+	between(r, at, rule.Weight, 1, 1<<30)
+	f.Limiters[rule.Limiter].limits("", func(_ string, limit quotient.Limit) {
+		most := math.Inf(1)
+		if limit.InFlight > 0 {
+			most = float64(limit.InFlight)
+		}
+		for _, rate := range limit.Rates {
+			room := rate.Events
+			if rate.Kind == quotient.Bucket && rate.Burst > 0 {
+				room = float64(rate.Burst)
+			}
+			most = min(most, room)
+		}
+		if rule.Weight > 1 && float64(rule.Weight) > most {
+			r.field(at, "%d never fits: limiter %s has room for %v", rule.Weight, clip(rule.Limiter), most)
+		}
+	})
 }
 
 func (k Key) check(r *report, at string) {

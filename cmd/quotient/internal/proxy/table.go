@@ -181,6 +181,9 @@ func (r *route) serveBy(p *Proxy) {
 		}
 		opts = append(opts, httplimit.Wait(most), httplimit.OnWaited(waited))
 	}
+	if weight := r.spec.rule.Weight; weight > 1 {
+		opts = append(opts, httplimit.WeightBy(func(*http.Request) int { return weight }))
+	}
 	if r.plan != nil {
 		opts = append(opts, httplimit.PlanBy(r.plan))
 	}

@@ -341,3 +341,20 @@ func TestBeforeAFile(t *testing.T) {
 	resp, body = w.get("/")
 	wantProblem(t, "no limiter", resp, body, http.StatusServiceUnavailable)
 }
+
+// TestWeight: each request of a rule counts as its weight, and two rules share what they count.
+func TestWeight(t *testing.T) {
+	const rules = "[[proxy.rules]]\nlimiter = \"a\"\nkey = \"client\"\npattern = "
+	w := newWorld(t, "[proxy]\nupstreams = [\"UPSTREAM\"]\n"+rules+"\"/export\"\nweight = 3\n"+rules+"\"/\"\n"+
+		`[limiters.a]
+mode = "refuse"
+rates = [{ events = 5, per = "1000h", kind = "window" }]
+`, func(http.ResponseWriter, *http.Request) {})
+	for _, row := range []struct {
+		path   string
+		status int
+	}{{"/export", 200}, {"/export", 429}, {"/a", 200}, {"/a", 200}, {"/a", 429}} {
+		resp, _ := w.get(row.path)
+		want(t, row.path, resp.StatusCode, row.status)
+	}
+}
