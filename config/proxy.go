@@ -76,8 +76,12 @@ func keyOf(into *Key) func(value) {
 		default:
 			v.wrong("text, or a list")
 		}
-		if len(parts) > 0 {
-			*into, into.And = parts[0], parts[1:len(parts):len(parts)]
+		for i, part := range parts {
+			if i == 0 {
+				*into = part
+				continue
+			}
+			into.And = append(into.And, part)
 		}
 	}
 }
