@@ -130,8 +130,9 @@ type Rule struct {
 // KeyKind is the kind of a Key.
 type KeyKind string
 
-// The kinds of keys, as the file spells them. All from KeyHeader on have an argument: key = "header:X-Tenant". A request that has the field of a key twice, or in another spelling that some servers
-// take for it, such as X_Tenant, is refused.
+// The kinds of keys, as the file spells them. All from KeyHeader on have an argument: key = "header:X-Tenant". A
+// request that has the field of a header or a credential twice, or in another spelling that some servers take for it,
+// such as X_Tenant, is refused.
 const (
 	KeyPath       KeyKind = "path"       // the canonical path, the default: httplimit.Path
 	KeyPattern    KeyKind = "pattern"    // the rule's pattern: one quota for all it matches

@@ -161,8 +161,9 @@ func TestPlanOfAClaim(t *testing.T) {
 		token  string
 		status int
 	}{
-		{token, 200}, {token, 429}, {es256("plan", "127.0.0.1")[0], 200}, {es256("plan", strings.Repeat("a", 300))[0], 200},
-		{"Bearer x", 200}, {es256("exp", 0)[0], 429}, {es256("plan", "")[0], 429},
+		{token, 200}, {token, 429}, {es256("plan", "127.0.0.1")[0], 200},
+		{es256("plan", strings.Repeat("a", 300))[0], 200}, {"Bearer x", 200},
+		{es256("exp", 0)[0], 429}, {es256("plan", "")[0], 429},
 	} {
 		resp, _ := w.get("/", "Authorization", row.token)
 		want(t, fmt.Sprintf("status of claim %d", i), resp.StatusCode, row.status)

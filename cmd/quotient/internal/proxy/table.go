@@ -151,7 +151,8 @@ func (t *table) join(p *Proxy, old *table) {
 			r.limiter, _ = p.reg.Get(r.spec.rule.Limiter)
 		}
 		if old != nil {
-			if was := old.routes[pattern]; was != nil && was.limiter == r.limiter && reflect.DeepEqual(was.spec, r.spec) {
+			was := old.routes[pattern]
+			if was != nil && was.limiter == r.limiter && reflect.DeepEqual(was.spec, r.spec) {
 				t.routes[pattern] = was
 				continue
 			}

@@ -63,21 +63,23 @@ func TestKeys(t *testing.T) {
 		{"header:X-A or client", ask{"/"}, ask{"/", "X-A", "127.0.0.1"}, false},
 		{"header:X-A or client", ask{"/"}, ask{"/", "X-A", "client|127.0.0.1"}, false},
 		{"header:X-A or client", ask{"/"}, ask{"/", "X-A", ""}, true},
-		{"credential or client", ask{"/"}, ask{"/", "Authorization", `Digest a="b"`}, true},
-		{"query:a or query:a|b", ask{"/?a=b|c"}, ask{"/?a|b=c"}, false},
+		{"credential or path", ask{"/a"}, ask{"/b", "Authorization", `Digest a="b"`}, false},
+		{"cookie:id or path", ask{"/a"}, ask{"/b", "Cookie", "id="}, false},
+		{"query:a, path or query:a, path|v", ask{"/p?a=v"}, ask{"/p?a,%20path|v=/p"}, false},
 		{"header:X-A, path or client", ask{"/a"}, ask{"/b"}, true},
 		{"header:X-A, path or client", ask{"/a", "X-A", "1"}, ask{"/b", "X-A", "1"}, false},
-		{"client, /56", ask{"/", "X-Forwarded-For", "2001:db8::1"}, ask{"/", "X-Forwarded-For", "2001:db8:0:ff::1"}, true},
-		{"client, /56", ask{"/", "X-Forwarded-For", "2001:db8::1"}, ask{"/", "X-Forwarded-For", "2001:db8:0:100::1"}, false},
+		{"client, /56", ask{"/", "X-Forwarded-For", "2001:db8::1"},
+			ask{"/", "X-Forwarded-For", "2001:db8:0:ff::1"}, true},
+		{"client, /56", ask{"/", "X-Forwarded-For", "2001:db8::1"},
+			ask{"/", "X-Forwarded-For", "2001:db8:0:100::1"}, false},
 	} {
 		key, untrusted := strings.CutSuffix(row.key, ", untrusted")
 		trusted := map[bool]string{false: "127.0.0.0/8", true: "10.0.0.0/8"}[untrusted]
 		key, wide := strings.CutSuffix(key, ", /56")
 		bits := map[bool]int{false: 64, true: 56}[wide]
 		key, or, _ := strings.Cut(key, " or ")
-		keys := fmt.Sprintf("%q", strings.Split(key, ", "))
-		w := newWorld(t, fmt.Sprintf("[proxy]\nupstreams = [\"UPSTREAM\"]\ntrusted = [%q]\nipv6-prefix = %d%skey = %s\nor = %q\n",
-			trusted, bits, strict+all, strings.ReplaceAll(keys, `" "`, `", "`), or), ok)
+		w := newWorld(t, fmt.Sprintf("[proxy]\nupstreams = [\"UPSTREAM\"]\ntrusted = [%q]\nipv6-prefix = %d%s"+
+			"key = ['%s']\nor = %q\n", trusted, bits, strict+all, strings.ReplaceAll(key, ", ", "', '"), or), ok)
 		resp, _ := w.get(row.first[0], row.first[1:]...)
 		want(t, "status of the first", resp.StatusCode, 200)
 		resp, _ = w.get(row.second[0], row.second[1:]...)
