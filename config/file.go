@@ -154,7 +154,13 @@ type Key struct {
 }
 
 // Parts are the parts of a key, each without others behind it.
-func (k Key) Parts() []Key { return append([]Key{{Kind: k.Kind, Arg: k.Arg}}, k.And...) }
+func (k Key) Parts() []Key {
+	all := []Key{{Kind: k.Kind, Arg: k.Arg}}
+	for _, part := range k.And {
+		all = append(all, part.Parts()...)
+	}
+	return all
+}
 
 // String returns the key as the file spells it, the parts of a list with commas between them.
 func (k Key) String() string {

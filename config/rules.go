@@ -110,10 +110,6 @@ var otherNames = map[string]string{
 }
 
 func (k Key) check(r *report, at string) {
-	spelt := []string{
-		"path", "pattern", "client", "host", "header:NAME", "credential:NAME", "cookie:NAME", "query:NAME",
-		"claim:NAME", "constant:KEY",
-	}
 	switch k.Kind {
 	case KeyPath, KeyPattern, KeyClient, KeyHost:
 		if k.Arg != "" {
@@ -144,14 +140,22 @@ func (k Key) check(r *report, at string) {
 			r.field(at, "%s holds a secret, and keys are shown", clip(k.Arg))
 		}
 	default:
-		kinds := make([]string, len(spelt))
-		for i, s := range spelt {
-			kinds[i], _, _ = strings.Cut(s, ":")
-		}
-		name := plain(string(k.Kind))
-		r.hinted(at, didYouMean(cmp.Or(otherNames[name], name), kinds),
-			"%s is not one of %s", clip(string(k.Kind)), joined(spelt))
+		noKind(r, at, string(k.Kind))
 	}
+}
+
+// noKind notes what is no kind of a key.
+func noKind(r *report, at, kind string) {
+	spelt := []string{
+		"path", "pattern", "client", "host", "header:NAME", "credential:NAME", "cookie:NAME", "query:NAME",
+		"claim:NAME", "constant:KEY",
+	}
+	kinds := make([]string, len(spelt))
+	for i, s := range spelt {
+		kinds[i], _, _ = strings.Cut(s, ":")
+	}
+	meant := cmp.Or(otherNames[plain(kind)], kind)
+	r.hinted(at, didYouMean(meant, kinds), "%s is not one of %s", clip(kind), joined(spelt))
 }
 
 func (f *File) checkPlan(r *report, at string, p Plan) {
