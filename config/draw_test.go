@@ -146,7 +146,7 @@ func drawProxy(t *rapid.T, f *config.File) *config.Proxy {
 	d := func() time.Duration { return span(t, 10*time.Millisecond, time.Hour) }
 	p := &config.Proxy{
 		Listen: pick(t, "127.0.0.1:4040", ":80", "[::1]:0", "unix:proxy.sock"), H2C: flip(t),
-		TrustUnix: flip(t), AmbiguousPaths: flip(t),
+		IPv6Prefix: count(t, 1, 128), TrustUnix: flip(t), AmbiguousPaths: flip(t),
 		Fields: pick(t, "draft-11", "x-ratelimit", "off"),
 		Paths: config.Paths{
 			EncodedSlash: pick(t, "", "text", "slash"), Backslash: pick(t, "", "text", "slash"),
@@ -194,6 +194,10 @@ func drawRules(t *rapid.T, f *config.File, p *config.Proxy) {
 			kind := pick(t, config.KeyPath, config.KeyClient, config.KeyHost)
 			credential := config.Key{Kind: config.KeyCredential, Arg: pick(t, "Authorization", "X-API-Key")}
 			r.Key = pick(t, header, credential, config.Key{Kind: kind})
+			if flip(t) {
+				r.Key = config.Key{Kind: kind, And: []config.Key{{Kind: config.KeyQuery, Arg: "a"}, credential}}
+				r.Or = pick(t, header, config.Key{Kind: config.KeyCookie, Arg: "b"})
+			}
 		}
 		if p.JWT != nil && flip(t) {
 			r.Plan = config.Plan{Kind: config.PlanClaim, Arg: "plan"}
@@ -271,6 +275,9 @@ func table(of any) map[string]any {
 			delete(all, name)
 		}
 	case config.Rule:
+		if len(of.Key.And) > 0 {
+			all["key"] = encoded(reflect.ValueOf(of.Key.Parts()))
+		}
 		if delete(all, "line"); of.Exempt {
 			return map[string]any{"pattern": of.Pattern, "exempt": true}
 		}

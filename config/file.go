@@ -86,6 +86,8 @@ type Proxy struct {
 	Rules     []Rule     // in order: the first that matches a request counts; every request matches one
 	Fields    string     // the RateLimit fields of answers: draft-11 (the default), x-ratelimit or off
 	Trusted   []netip.Prefix
+	// IPv6Prefix is how many bits of an IPv6 address distinguish clients: 1 to 128, 64 by default.
+	IPv6Prefix int
 	// TrustUnix trusts the peers of a Unix socket as those of Trusted networks.
 	TrustUnix bool
 	// AmbiguousPaths passes paths on that servers read in several ways, by the rule of the canonical path, or of the
@@ -96,7 +98,7 @@ type Proxy struct {
 	ProxyProtocol bool
 	H2C           bool // HTTP/2 without TLS, beside HTTP/1.1
 	TLS           *TLS // nil: none
-	JWT           *JWT // nil: no rule takes its plan from a claim
+	JWT           *JWT // nil: no rule takes its plan or its key from a claim
 	Health        Health
 	Timeouts      Timeouts
 	Max           Max
@@ -119,6 +121,7 @@ type Rule struct {
 	Pattern string // in the syntax of http.ServeMux; its literals are in lower case, as canonical paths are
 	Limiter string // name of a limiter; empty when Exempt
 	Key     Key
+	Or      Key // counts for a request that has no Key; without a Kind there is none
 	Plan    Plan
 	Weight  int  // of a request, 1 if the file names none: it counts as so many, and takes so many slots
 	Exempt  bool // no limiter is called
@@ -128,9 +131,9 @@ type Rule struct {
 // KeyKind is the kind of a Key.
 type KeyKind string
 
-// The kinds of keys, as the file spells them. KeyHeader, KeyCredential and KeyConstant have an argument:
-// key = "header:X-Tenant". A request that has the field of a key twice, or in another spelling that some servers
-// take for it, such as X_Tenant, is refused.
+// The kinds of keys, as the file spells them. All from KeyHeader on have an argument: key = "header:X-Tenant". A
+// request that has the field of a header or a credential twice, or in another spelling that some servers take for it,
+// such as X_Tenant, is refused.
 const (
 	KeyPath       KeyKind = "path"       // the canonical path, the default: httplimit.Path
 	KeyPattern    KeyKind = "pattern"    // the rule's pattern: one quota for all it matches
@@ -139,16 +142,35 @@ const (
 	KeyHeader     KeyKind = "header"     // httplimit.Header
 	KeyCredential KeyKind = "credential" // httplimit.Credential, of Authorization if a file names no other field
 	KeyConstant   KeyKind = "constant"   // httplimit.Constant
+	KeyCookie     KeyKind = "cookie"     // httplimit.CredentialKey of the first cookie of a name
+	KeyQuery      KeyKind = "query"      // the first value of a name in the query, decoded
+	KeyClaim      KeyKind = "claim"      // a claim of the bearer token, as with PlanClaim
 )
 
 // Key is the part of a request that a rule limits by.
 type Key struct {
 	Kind KeyKind
-	Arg  string // the field's name with KeyHeader and KeyCredential, the key with KeyConstant
+	Arg  string // the key with KeyConstant, a name with the other kinds that have an argument
+	And  []Key  // the parts behind this one where the file has a list: all together are the key
 }
 
-// String returns the key as the file spells it.
-func (k Key) String() string { return spelt(string(k.Kind), k.Arg) }
+// Parts are the parts of a key, each without others behind it.
+func (k Key) Parts() []Key {
+	all := []Key{{Kind: k.Kind, Arg: k.Arg}}
+	for _, part := range k.And {
+		all = append(all, part.Parts()...)
+	}
+	return all
+}
+
+// String returns the key as the file spells it, the parts of a list with commas between them.
+func (k Key) String() string {
+	text := spelt(string(k.Kind), k.Arg)
+	for _, part := range k.And {
+		text += ", " + part.String()
+	}
+	return text
+}
 
 // spelt is a kind with its argument, if it has one.
 func spelt(kind, arg string) string {

@@ -16,6 +16,7 @@ import (
 const (
 	maxTrusted = 1000
 	maxRules   = 1000
+	maxParts   = 8   // of a key
 	maxTexts   = 100 // of all others
 )
 
@@ -25,7 +26,7 @@ var fieldSets = []string{"draft-11", "x-ratelimit", "off"}
 func defaultProxy() *Proxy {
 	return &Proxy{
 		Listen: "127.0.0.1:4040",
-		Fields: fieldSets[0],
+		Fields: fieldSets[0], IPv6Prefix: 64,
 		Health: Health{Every: 5 * time.Second, Timeout: 2 * time.Second, Unhealthy: 3, Healthy: 1},
 		Timeouts: Timeouts{
 			ReadHeader: 10 * time.Second, ReadBody: 30 * time.Second, Write: 30 * time.Second,
@@ -39,21 +40,50 @@ func defaultProxy() *Proxy {
 
 func (p *Proxy) readRule(v value) {
 	rule := Rule{Weight: 1, Line: v.r.places.key(v.path).line}
-	var key, plan string
-	v.table(fieldsOf(&rule, fields{"key": text(&key), "plan": text(&plan), "line": nil}))
-	kind, arg, _ := strings.Cut(cmp.Or(key, string(KeyPath)), ":")
-	rule.Key = Key{KeyKind(kind), arg}
-	if key == string(KeyCredential) {
-		rule.Key.Arg = "Authorization"
-	}
-	kind, arg, _ = strings.Cut(plan, ":")
+	var plan string
+	v.table(fieldsOf(&rule, fields{
+		"key": keyOf(&rule.Key), "or": keyOf(&rule.Or), "plan": text(&plan), "line": nil,
+	}))
+	rule.Key.Kind = cmp.Or(rule.Key.Kind, KeyPath)
+	kind, arg, _ := strings.Cut(plan, ":")
 	rule.Plan = Plan{PlanKind(kind), arg}
-	for _, name := range []string{"key", "plan", "limiter", "weight"} {
+	for _, name := range []string{"key", "or", "plan", "limiter", "weight"} {
 		if rule.Exempt && v.has(name) {
 			v.r.field(inner(v.path, name), "it is set beside exempt = true: no limiter is used")
 		}
 	}
 	p.Rules = append(p.Rules, rule)
+}
+
+// keyOf is a field that holds a key, or a list of what is one key together.
+func keyOf(into *Key) func(value) {
+	return func(v value) {
+		var parts []Key
+		add := func(_ value, s string) {
+			kind, arg, _ := strings.Cut(s, ":")
+			if s == string(KeyCredential) {
+				arg = "Authorization"
+			}
+			parts = append(parts, Key{Kind: KeyKind(kind), Arg: arg})
+		}
+		switch is := v.is.(type) {
+		case string:
+			add(v, is)
+		case []any:
+			if texts(maxParts, add)(v); len(is) == 0 {
+				v.r.hinted(v.path, `as ["client", "path"]`, "the list is empty")
+			}
+		default:
+			v.wrong("text, or a list")
+		}
+		for i, part := range parts {
+			if i == 0 {
+				*into = part
+				continue
+			}
+			into.And = append(into.And, part)
+		}
+	}
 }
 
 func (f *File) checkProxy(r *report) {
@@ -81,6 +111,7 @@ func (f *File) checkProxy(r *report) {
 	if p.ProxyProtocol && !p.trusts() {
 		r.field("proxy.proxy-protocol", "true without trusted networks: any client could claim any address")
 	}
+	between(r, "proxy.ipv6-prefix", p.IPv6Prefix, 1, 128)
 	checkTLS(r, "proxy.tls", p.TLS)
 	if p.JWT != nil && p.JWT.KeyFile == "" {
 		r.field("proxy.jwt.key-file", "it is missing")

@@ -64,7 +64,8 @@ func (f *File) checkRule(r *report, at string, rule Rule) {
 		r.hinted(inner(at, "limiter"), didYouMean(rule.Limiter, names),
 			"there is no limiter %s", clip(rule.Limiter))
 	}
-	rule.Key.check(r, inner(at, "key"))
+	f.checkKey(r, inner(at, "key"), rule.Key)
+	f.checkOr(r, inner(at, "or"), rule)
 	f.checkWeight(r, inner(at, "weight"), rule)
 	f.checkPlan(r, inner(at, "plan"), rule.Plan)
 }
@@ -90,8 +91,48 @@ func (f *File) checkWeight(r *report, at string, rule Rule) {
 	})
 }
 
+// checkKey notes what is wrong with the parts of a key.
+func (f *File) checkKey(r *report, at string, k Key) {
+	parts := k.Parts()
+	for i, part := range parts {
+		at := at
+		if len(parts) > 1 {
+			at = element(at, i)
+		}
+		same := func(other Key) bool { return other.String() == part.String() }
+		if part.check(r, at); slices.ContainsFunc(parts[:i], same) {
+			r.field(at, "%s is in the list twice", clip(part.String()))
+		}
+		if part.Kind == KeyClaim && f.Proxy.JWT == nil {
+			r.hinted(at, "add [proxy.jwt]", "a claim without a key that verifies it")
+		}
+	}
+}
+
+// checkOr notes what is wrong with the key of requests that have no other.
+func (f *File) checkOr(r *report, at string, rule Rule) {
+	if rule.Or.Kind == "" {
+		return
+	}
+	f.checkKey(r, at, rule.Or)
+	may := func(k Key) bool {
+		return !slices.Contains([]KeyKind{KeyPath, KeyPattern, KeyClient, KeyHost, KeyConstant}, k.Kind)
+	}
+	switch key := rule.Key.String(); {
+	case key == rule.Or.String():
+		r.field(at, "%s is the key itself", clip(key))
+	case !slices.ContainsFunc(rule.Key.Parts(), may):
+		r.field(at, "it never counts: every request has the key %s", clip(key))
+	}
+}
+
+// otherNames are what people call the kinds of keys.
+var otherNames = map[string]string{
+	"ip": "client", "addr": "client", "address": "client", "remote-addr": "client", "route": "pattern",
+	"url": "path", "uri": "path", "domain": "host", "jwt": "claim", "param": "query", "session": "cookie",
+}
+
 func (k Key) check(r *report, at string) {
-	spelt := []string{"path", "pattern", "client", "host", "header:NAME", "credential:NAME", "constant:KEY"}
 	switch k.Kind {
 	case KeyPath, KeyPattern, KeyClient, KeyHost:
 		if k.Arg != "" {
@@ -110,11 +151,34 @@ func (k Key) check(r *report, at string) {
 		if k.Arg == "" || len(k.Arg) > longestKey {
 			r.hinted(at, `as "constant:all"`, "%s is no key", clip(k.Arg))
 		}
+	case KeyCookie:
+		if len(k.Arg) > longestPattern || !field.IsName(k.Arg) {
+			r.hinted(at, `as "cookie:session"`, "%s is no name of a cookie", clip(k.Arg))
+		}
+	case KeyQuery, KeyClaim:
+		switch {
+		case k.Arg == "" || len(k.Arg) > longestPattern:
+			r.hinted(at, fmt.Sprintf("as %q", string(k.Kind)+":tenant"), "%s is no name", clip(k.Arg))
+		case field.Secret(k.Arg):
+			r.field(at, "%s holds a secret, and keys are shown", clip(k.Arg))
+		}
 	default:
-		kinds := []string{"path", "pattern", "client", "host", "header", "credential", "constant"}
-		r.hinted(at, didYouMean(string(k.Kind), kinds),
-			"%s is not one of %s", clip(string(k.Kind)), joined(spelt))
+		noKind(r, at, string(k.Kind))
 	}
+}
+
+// noKind notes what is no kind of a key.
+func noKind(r *report, at, kind string) {
+	spelt := []string{
+		"path", "pattern", "client", "host", "header:NAME", "credential:NAME", "cookie:NAME", "query:NAME",
+		"claim:NAME", "constant:KEY",
+	}
+	kinds := make([]string, len(spelt))
+	for i, s := range spelt {
+		kinds[i], _, _ = strings.Cut(s, ":")
+	}
+	meant := cmp.Or(otherNames[plain(kind)], kind)
+	r.hinted(at, didYouMean(meant, kinds), "%s is not one of %s", clip(kind), joined(spelt))
 }
 
 func (f *File) checkPlan(r *report, at string, p Plan) {
@@ -154,6 +218,9 @@ func (f *File) checkKeys(r *report, path, name string, l Limiter) {
 
 // mayHave reports whether a request of the rule may have the key.
 func (rule Rule) mayHave(key string) bool {
+	if rule.Or.Kind != "" || len(rule.Key.And) > 0 {
+		return true
+	}
 	switch rule.Key.Kind {
 	case KeyPath:
 		return len(key) <= 256 && httplimit.CanonicalPath(key) == key // a longer one is hashed
@@ -161,7 +228,7 @@ func (rule Rule) mayHave(key string) bool {
 		return key == rule.Pattern
 	case KeyHost:
 		return httplimit.Host()(&http.Request{RequestURI: "/", Host: key}) == key
-	case KeyCredential:
+	case KeyCredential, KeyCookie:
 		digest, ok := strings.CutPrefix(key, "credential:")
 		_, err := hex.DecodeString(digest)
 		return ok && err == nil && len(digest) == 32 && digest == strings.ToLower(digest) || key == "(no credential)"

@@ -83,9 +83,23 @@ var ecdsaMethods = map[elliptic.Curve]string{
 	elliptic.P256(): "ES256", elliptic.P384(): "ES384", elliptic.P521(): "ES512",
 }
 
-// plan reads the plan of a request from a claim of its bearer token. Without a token that is valid now, and
-// without the claim, there is none.
+// String is all that decides which tokens are valid.
+func (v *verification) String() string { return fmt.Sprintf("%q %q", v.settings, v.text) }
+
+// plan reads the plan of a request from a claim of its bearer token. A name that no plan has is none.
 func (v *verification) plan(claim string) func(*http.Request) string {
+	read := v.claim(claim)
+	return func(r *http.Request) string {
+		if plan := read(r); len(plan) <= maxPlan {
+			return plan
+		}
+		return ""
+	}
+}
+
+// claim reads a claim of a request's bearer token that is a text. Without a token that is valid now, and without the
+// claim, it is "".
+func (v *verification) claim(name string) func(*http.Request) string {
 	return func(r *http.Request) string {
 		lines := r.Header["Authorization"]
 		if len(lines) != 1 { // which one the upstream reads is not known
@@ -96,11 +110,11 @@ func (v *verification) plan(claim string) func(*http.Request) string {
 			return ""
 		}
 		claims := v.claims(strings.TrimSpace(token))
-		plan, _ := claims[claim].(string)
-		if len(plan) > maxPlan || !v.valid(claims, time.Now()) {
+		text, _ := claims[name].(string)
+		if !v.valid(claims, time.Now()) {
 			return ""
 		}
-		return plan
+		return text
 	}
 }
 

@@ -155,6 +155,21 @@ func TestPlanOfAClaim(t *testing.T) {
 	want(t, "status without a token", resp.StatusCode, 429)
 	resp, _ = w.get("/", "Authorization", token, "Authorization", token)
 	want(t, "status with two tokens", resp.StatusCode, 400)
+	w = newWorld(t, strict+all+"key = \"claim:plan\"\nor = \"client\"\n"+
+		fmt.Sprintf("[proxy.jwt]\nkey-file = %q\n", name), ok)
+	for i, row := range []struct {
+		token  string
+		status int
+	}{
+		{token, 200}, {token, 429}, {es256("plan", "127.0.0.1")[0], 200},
+		{es256("plan", strings.Repeat("a", 300))[0], 200}, {"Bearer x", 200},
+		{es256("exp", 0)[0], 429}, {es256("plan", "")[0], 429},
+	} {
+		resp, _ := w.get("/", "Authorization", row.token)
+		want(t, fmt.Sprintf("status of claim %d", i), resp.StatusCode, row.status)
+	}
+	resp, _ = w.get("/", "Authorization", token, "Authorization", token)
+	want(t, "status with two claims", resp.StatusCode, 400)
 	for _, jwt := range []config.JWT{{Issuer: "us a", Audience: "b"}, {Issuer: "us", Audience: "a b"}} {
 		jwt.KeyFile = name
 		w.conf.File().Proxy.JWT = &jwt

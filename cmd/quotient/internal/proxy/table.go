@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -23,6 +24,7 @@ type table struct {
 	routes  map[string]*route // by pattern
 	only    *route            // of all requests; nil where there are several
 	trusted []netip.Prefix
+	v6bits  int         // of a client's address
 	unix    bool        // peers of a Unix socket are trusted
 	anyPath bool        // one reading of a path decides
 	known   int         // ways of reading that the file settles
@@ -51,7 +53,7 @@ type spec struct {
 	refuse  bool
 	maxWait time.Duration
 	fields  string
-	trusted string // as a text
+	trusted string // as a text, with how many bits of an address count
 	jwt     string // what verifies claims, as a text; "": none is read
 }
 
@@ -60,7 +62,7 @@ type spec struct {
 func newTable(f *config.File) (*table, error) {
 	t := &table{
 		mux: http.NewServeMux(), routes: make(map[string]*route), trusted: f.Proxy.Trusted, unix: f.Proxy.TrustUnix,
-		anyPath: f.Proxy.AmbiguousPaths, maxBody: f.Proxy.Max.BodyBytes,
+		anyPath: f.Proxy.AmbiguousPaths, maxBody: f.Proxy.Max.BodyBytes, v6bits: f.Proxy.IPv6Prefix,
 	}
 	t.known, t.gone = settled(f.Proxy.Paths)
 	var tokens *verification
@@ -81,41 +83,54 @@ func newTable(f *config.File) (*table, error) {
 // newRoute makes the route of a rule, but for its limiter.
 func (t *table) newRoute(f *config.File, rule config.Rule, tokens *verification) *route {
 	rule.Line = 0
-	r := &route{spec: spec{rule: rule, fields: f.Proxy.Fields, trusted: fmt.Sprint(t.trusted, t.unix)}}
+	r := &route{spec: spec{rule: rule, fields: f.Proxy.Fields, trusted: fmt.Sprint(t.trusted, t.unix, t.v6bits)}}
 	if rule.Exempt {
 		return r
 	}
 	l := f.Limiters[rule.Limiter]
 	r.spec.refuse, r.spec.maxWait = l.Refuse, l.MaxWait
-	r.key = t.keyOf(rule)
-	if kind := rule.Key.Kind; kind == config.KeyHeader || kind == config.KeyCredential {
-		r.reads = append(r.reads, http.CanonicalHeaderKey(rule.Key.Arg))
+	r.key = t.keyOf(rule, tokens)
+	for _, part := range append(rule.Key.Parts(), rule.Or.Parts()...) {
+		switch part.Kind {
+		case config.KeyHeader, config.KeyCredential:
+			r.reads = append(r.reads, http.CanonicalHeaderKey(part.Arg))
+		case config.KeyClaim:
+			r.spec.jwt, r.reads = tokens.String(), append(r.reads, "Authorization")
+		}
 	}
 	switch rule.Plan.Kind {
 	case config.PlanHeader:
 		r.plan, r.believe = headerPlan(rule.Plan.Arg), http.CanonicalHeaderKey(rule.Plan.Arg)
 	case config.PlanClaim:
-		r.spec.jwt, r.reads = fmt.Sprintf("%q %q", tokens.settings, tokens.text), append(r.reads, "Authorization")
+		r.spec.jwt, r.reads = tokens.String(), append(r.reads, "Authorization")
 		r.plan = tokens.plan(rule.Plan.Arg)
 	}
 	return r
 }
 
-func (t *table) keyOf(rule config.Rule) httplimit.KeyFunc {
-	switch rule.Key.Kind {
+// partOf reads one part of the key of a rule.
+func (t *table) partOf(part config.Key, pattern string, tokens *verification) httplimit.KeyFunc {
+	switch part.Kind {
 	case config.KeyPattern:
-		return httplimit.Constant(rule.Pattern)
+		return httplimit.Constant(pattern)
 	case config.KeyClient:
-		key, _ := httplimit.ClientAddrConfig{Trusted: t.trusted, TrustUnix: t.unix}.KeyFunc() // of valid networks
+		c := httplimit.ClientAddrConfig{Trusted: t.trusted, TrustUnix: t.unix, IPv6Bits: t.v6bits}
+		key, _ := c.KeyFunc() // of what was checked
 		return key
 	case config.KeyHost:
 		return httplimit.Host()
 	case config.KeyHeader:
-		return httplimit.Header(rule.Key.Arg)
+		return httplimit.Header(part.Arg)
 	case config.KeyCredential:
-		return httplimit.Credential(rule.Key.Arg)
+		return httplimit.Credential(part.Arg)
+	case config.KeyCookie:
+		return cookieKey(part.Arg)
+	case config.KeyQuery:
+		return queryKey(part.Arg)
+	case config.KeyClaim:
+		return tokens.claim(part.Arg)
 	case config.KeyConstant:
-		return httplimit.Constant(rule.Key.Arg)
+		return httplimit.Constant(part.Arg)
 	}
 	return httplimit.Path()
 }
@@ -138,7 +153,8 @@ func (t *table) join(p *Proxy, old *table) {
 			r.limiter, _ = p.reg.Get(r.spec.rule.Limiter)
 		}
 		if old != nil {
-			if was := old.routes[pattern]; was != nil && was.limiter == r.limiter && was.spec == r.spec {
+			was := old.routes[pattern]
+			if was != nil && was.limiter == r.limiter && reflect.DeepEqual(was.spec, r.spec) {
 				t.routes[pattern] = was
 				continue
 			}

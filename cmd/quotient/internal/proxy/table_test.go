@@ -45,11 +45,41 @@ func TestKeys(t *testing.T) {
 		{"credential:X-API-Key", ask{"/a", "X-Api-Key", "1"}, ask{"/b", "X-Api-Key", "1"}, true},
 		{"credential:X-API-Key", ask{"/a", "X-Api-Key", "1"}, ask{"/a", "X-Api-Key", "2"}, false},
 		{"constant:all", ask{"/a"}, ask{"/b", "Host", "b.host"}, true},
+		{"cookie:id", ask{"/a", "Cookie", "x=1; id=a"}, ask{"/b", "Cookie", "id=\"a\"; id=b"}, true},
+		{"cookie:id", ask{"/a", "Cookie", "id=a"}, ask{"/a", "Cookie", "xid=a; id=b; id=a"}, false},
+		{"cookie:id", ask{"/a", "Cookie", "x=1"}, ask{"/b"}, true},
+		{"query:id", ask{"/a?x&id=a+b"}, ask{"/b?i%64=a%20b&id=c"}, true},
+		{"query:id", ask{"/a?id=a"}, ask{"/a?id=b&id=a"}, false},
+		{"query:id", ask{"/a?id=a&%zz"}, ask{"/a?id=b;x"}, true}, // both have none
+		{"client, path", ask{"/a"}, ask{"/a?x"}, true},
+		{"client, path", ask{"/a"}, ask{"/b"}, false},
+		{"client, path", ask{"/a", "X-Forwarded-For", "192.0.2.1"},
+			ask{"/a", "X-Forwarded-For", "192.0.2.2"}, false},
+		{"header:X-A, header:X-B", ask{"/", "X-A", "a|b"}, ask{"/", "X-A", "a", "X-B", "b|"}, false},
+		{"header:X-A, header:X-B", ask{"/", "X-A", "a|", "X-B", "b"}, ask{"/", "X-A", "a", "X-B", "|b"}, false},
+		{"header:X-A, header:X-B", ask{"/", "X-A", `a\`, "X-B", "b"}, ask{"/", "X-A", `a\|b`}, false},
+		{"header:X-A or client", ask{"/"}, ask{"/b"}, true},
+		{"header:X-A or client", ask{"/", "X-A", "1"}, ask{"/", "X-A", "1", "X-Forwarded-For", "192.0.2.1"}, true},
+		{"header:X-A or client", ask{"/"}, ask{"/", "X-A", "127.0.0.1"}, false},
+		{"header:X-A or client", ask{"/"}, ask{"/", "X-A", "client|127.0.0.1"}, false},
+		{"header:X-A or client", ask{"/"}, ask{"/", "X-A", ""}, true},
+		{"credential or path", ask{"/a"}, ask{"/b", "Authorization", `Digest a="b"`}, false},
+		{"cookie:id or path", ask{"/a"}, ask{"/b", "Cookie", "id="}, false},
+		{"query:a, path or query:a, path|v", ask{"/p?a=v"}, ask{"/p?a,%20path|v=/p"}, false},
+		{"header:X-A, path or client", ask{"/a"}, ask{"/b"}, true},
+		{"header:X-A, path or client", ask{"/a", "X-A", "1"}, ask{"/b", "X-A", "1"}, false},
+		{"client, /56", ask{"/", "X-Forwarded-For", "2001:db8::1"},
+			ask{"/", "X-Forwarded-For", "2001:db8:0:ff::1"}, true},
+		{"client, /56", ask{"/", "X-Forwarded-For", "2001:db8::1"},
+			ask{"/", "X-Forwarded-For", "2001:db8:0:100::1"}, false},
 	} {
 		key, untrusted := strings.CutSuffix(row.key, ", untrusted")
 		trusted := map[bool]string{false: "127.0.0.0/8", true: "10.0.0.0/8"}[untrusted]
-		w := newWorld(t, fmt.Sprintf("[proxy]\nupstreams = [\"UPSTREAM\"]\ntrusted = [%q]%skey = %q\n",
-			trusted, strict+all, key), ok)
+		key, wide := strings.CutSuffix(key, ", /56")
+		bits := map[bool]int{false: 64, true: 56}[wide]
+		key, or, _ := strings.Cut(key, " or ")
+		w := newWorld(t, fmt.Sprintf("[proxy]\nupstreams = [\"UPSTREAM\"]\ntrusted = [%q]\nipv6-prefix = %d%s"+
+			"key = ['%s']\nor = %q\n", trusted, bits, strict+all, strings.ReplaceAll(key, ", ", "', '"), or), ok)
 		resp, _ := w.get(row.first[0], row.first[1:]...)
 		want(t, "status of the first", resp.StatusCode, 200)
 		resp, _ = w.get(row.second[0], row.second[1:]...)
