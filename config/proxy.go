@@ -81,9 +81,7 @@ func (f *File) checkProxy(r *report) {
 	if p.ProxyProtocol && !p.trusts() {
 		r.field("proxy.proxy-protocol", "true without trusted networks: any client could claim any address")
 	}
-	if p.Host != "" {
-		oneOf(r, "proxy.host", p.Host, "client", "upstream")
-	}
+	oneOf(r, "proxy.host", cmp.Or(p.Host, "client"), "client", "upstream")
 	checkTLS(r, "proxy.tls", p.TLS)
 	p.UpstreamTLS.check(r, p.Upstreams)
 	if p.JWT != nil && p.JWT.KeyFile == "" {

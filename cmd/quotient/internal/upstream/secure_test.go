@@ -50,16 +50,6 @@ func TestHost(t *testing.T) {
 		health := config.Health{Path: "/", Timeout: patience}
 		p := poolTo(t, roots, checked(t, health, row.url))
 		_, own, _ := strings.Cut(row.url, "://")
-		status := func(upgrade bool) int {
-			req := ask(t, http.MethodGet, "/", "")
-			if upgrade {
-				req.Header = http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}}
-			}
-			resp, err := p.RoundTrip(req)
-			must(t, err)
-			must(t, resp.Body.Close())
-			return resp.StatusCode
-		}
 		for setting, ours := range map[string]bool{"": row.own, "upstream": true, "client": false} {
 			next := checked(t, health, row.url)
 			next.Host = setting
@@ -67,14 +57,26 @@ func TestHost(t *testing.T) {
 			if host = "the.host"; ours {
 				host = own
 			}
-			want(t, row.url+" with "+setting, status(false), http.StatusOK)
+			want(t, row.url+" with "+setting, statusOf(t, p, false), http.StatusOK)
 			if row.upgrade {
-				want(t, "upgrade at "+row.url, status(true), http.StatusSwitchingProtocols)
+				want(t, "upgrade at "+row.url, statusOf(t, p, true), http.StatusSwitchingProtocols)
 			}
 			host = own
 			must(t, newChecker(p.ups[0], p.health, p.limits).check(t.Context()))
 		}
 	}
+}
+
+func statusOf(t *testing.T, p *Pool, upgrade bool) int {
+	t.Helper()
+	req := ask(t, http.MethodGet, "/", "")
+	if upgrade {
+		req.Header = http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}}
+	}
+	resp, err := p.RoundTrip(req)
+	must(t, err)
+	must(t, resp.Body.Close())
+	return resp.StatusCode
 }
 
 // A Host has a port only if that is not the one of the scheme.
@@ -96,6 +98,15 @@ func fileOf(t *testing.T, dir, upstream, more string) *config.File {
 	f, err := config.Parse(filepath.Join(dir, "q.toml"), []byte(text))
 	must(t, err)
 	return f
+}
+
+// loaded puts a file in force.
+func loaded(p *Pool, f *config.File) error {
+	commit, err := p.Prepare(f)
+	if err == nil {
+		commit()
+	}
+	return err
 }
 
 // written puts a certificate for a name into the files NAME.pem and NAME.key of a folder.
@@ -132,22 +143,14 @@ func demanding(t *testing.T, newer bool, own tls.Certificate, clients ...tls.Cer
 // changes all of that for the next request, and one with a bad file nothing.
 func TestUpstreamTLS(t *testing.T) {
 	dir := t.TempDir()
-	up, a, b := written(t, dir, "up.test"), written(t, dir, "a.test"), written(t, dir, "b.test")
+	up := written(t, dir, "up.test")
 	must(t, os.WriteFile(filepath.Join(dir, "empty"), nil, 0o600))
-	const (
-		of = "ca = \"up.test.pem\"\nserver-name = \"up.test\"\n"
-		as = of + "cert = \"a.test.pem\"\nkey = \"a.test.key\""
-	)
+	const of = "ca = \"up.test.pem\"\nserver-name = \"up.test\"\n"
+	const as = of + "cert = \"a.test.pem\"\nkey = \"a.test.key\""
 	for _, newer := range []bool{false, true} {
-		s := demanding(t, newer, up, a, b)
+		s := demanding(t, newer, up, written(t, dir, "a.test"), written(t, dir, "b.test"))
 		p := poolOf(t, nil)
-		load := func(more string) error {
-			commit, err := p.Prepare(fileOf(t, dir, s.URL, more))
-			if err == nil {
-				commit()
-			}
-			return err
-		}
+		load := func(more string) error { return loaded(p, fileOf(t, dir, s.URL, more)) }
 		for _, path := range []string{"", "path = \"/\""} {
 			must(t, load(as+"\n[proxy.health]\n"+path))
 			must(t, newChecker(p.ups[0], p.health, p.limits).check(t.Context()))
@@ -159,7 +162,8 @@ func TestUpstreamTLS(t *testing.T) {
 		for bad, says := range map[string]string{
 			"ca = \"empty\"": ":4:6: proxy.upstream-tls.ca: DIR/empty has no certificate",
 			"ca = \"none\"":  ":4:6: proxy.upstream-tls.ca: DIR/none: ",
-			strings.Replace(as, "a.test.key", "b.test.key", 1): ":6:8: proxy.upstream-tls.cert: DIR/a.test.pem with key DIR/b.test.key: ",
+			strings.Replace(as, "a.test.key", "b.test.key", 1): ":6:8: proxy.upstream-tls.cert: DIR/a.test.pem with " +
+				"key DIR/b.test.key: ",
 		} {
 			says = strings.ReplaceAll(says, "DIR", dir)
 			if err := load(bad); err == nil || !strings.Contains(err.Error(), says) {
@@ -167,13 +171,15 @@ func TestUpstreamTLS(t *testing.T) {
 			}
 			want(t, "the answer", get(t, p, "/"), "a.test at up.test")
 		}
-		must(t, load(strings.ReplaceAll(as, "a.test", "b.test")))
+		for _, end := range []string{".pem", ".key"} { // the names stay
+			must(t, os.Rename(filepath.Join(dir, "b.test"+end), filepath.Join(dir, "a.test"+end)))
+		}
+		must(t, load(as))
 		want(t, "the answer", get(t, p, "/"), "b.test at up.test")
 		for _, change := range [][2]string{{as, of}, {"ca = ", "#"}, {"name = \"up", "name = \"other"}} {
-			refused := strings.Replace(as, change[0], change[1], 1)
-			must(t, load(refused))
+			must(t, load(strings.Replace(as, change[0], change[1], 1)))
 			_, err := p.RoundTrip(ask(t, http.MethodGet, "/", ""))
-			want(t, "the kind of "+errorText(err)+" with "+refused, Classify(err), Broken)
+			want(t, "the kind of "+errorText(err)+" with "+change[1], Classify(err), Broken)
 		}
 	}
 }
