@@ -147,7 +147,7 @@ func drawProxy(t *rapid.T, f *config.File) *config.Proxy {
 	p := &config.Proxy{
 		Listen: pick(t, "127.0.0.1:4040", ":80", "[::1]:0", "unix:proxy.sock"), H2C: flip(t),
 		IPv6Prefix: count(t, 1, 128), TrustUnix: flip(t), AmbiguousPaths: flip(t),
-		Fields: pick(t, "draft-11", "x-ratelimit", "off"),
+		Fields: pick(t, "draft-11", "x-ratelimit", "off"), Host: pick(t, "", "client", "upstream"),
 		Paths: config.Paths{
 			EncodedSlash: pick(t, "", "text", "slash"), Backslash: pick(t, "", "text", "slash"),
 			Semicolon: pick(t, "", "text", "dropped"), EncodedPercent: pick(t, "", "text", "decoded"),
@@ -169,6 +169,9 @@ func drawProxy(t *rapid.T, f *config.File) *config.Proxy {
 	for i := range count(t, 1, 3) {
 		u := &url.URL{Scheme: pick(t, "http", "https", "h2c"), Host: fmt.Sprintf("a%d.test:80", i)}
 		p.Upstreams = append(p.Upstreams, u)
+	}
+	if p.Upstreams[0].Scheme == "https" {
+		p.UpstreamTLS = config.UpstreamTLS{CA: "ca.pem", Cert: "c.pem", Key: "k.pem", ServerName: "a.test"}
 	}
 	if flip(t) {
 		p.Trusted = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8::/32")}

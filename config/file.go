@@ -83,6 +83,7 @@ type Demand struct {
 type Proxy struct {
 	Listen    string     // host:port or unix:PATH; 127.0.0.1:4040 by default
 	Upstreams []*url.URL // http, https or h2c URLs without a path; one at least
+	Host      string     // that upstreams get: of the "client" or the "upstream"; empty: the upstream's if it is https
 	Rules     []Rule     // in order: the first that matches a request counts; every request matches one
 	Fields    string     // the RateLimit fields of answers: draft-11 (the default), x-ratelimit or off
 	Trusted   []netip.Prefix
@@ -98,6 +99,7 @@ type Proxy struct {
 	ProxyProtocol bool
 	H2C           bool // HTTP/2 without TLS, beside HTTP/1.1
 	TLS           *TLS // nil: none
+	UpstreamTLS   UpstreamTLS
 	JWT           *JWT // nil: no rule takes its plan or its key from a claim
 	Health        Health
 	Timeouts      Timeouts
@@ -203,6 +205,13 @@ func (p Plan) String() string { return spelt(string(p.Kind), p.Arg) }
 type TLS struct {
 	Cert, Key string // PEM files
 	ClientCA  string // PEM file; clients need a certificate signed by it. Empty: they need none
+}
+
+// UpstreamTLS is [proxy.upstream-tls], for all https upstreams. Its files are read again with the file.
+type UpstreamTLS struct {
+	CA         string // PEM file; upstreams need a certificate signed by it. Empty: by the authorities of the system
+	Cert, Key  string // PEM files, for upstreams that ask for a certificate; both or none
+	ServerName string // that the certificate must have, and that an upstream is asked for; empty: the host of its URL
 }
 
 // JWT is [proxy.jwt]: the key that verifies bearer tokens. It is read again with the file.

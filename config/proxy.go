@@ -112,7 +112,9 @@ func (f *File) checkProxy(r *report) {
 		r.field("proxy.proxy-protocol", "true without trusted networks: any client could claim any address")
 	}
 	between(r, "proxy.ipv6-prefix", p.IPv6Prefix, 1, 128)
+	oneOf(r, "proxy.host", cmp.Or(p.Host, "client"), "client", "upstream")
 	checkTLS(r, "proxy.tls", p.TLS)
+	p.UpstreamTLS.check(r, p.Upstreams)
 	if p.JWT != nil && p.JWT.KeyFile == "" {
 		r.field("proxy.jwt.key-file", "it is missing")
 	}
@@ -197,6 +199,23 @@ func checkTLS(r *report, path string, t *TLS) {
 	}
 }
 
+func (t UpstreamTLS) check(r *report, upstreams []*url.URL) {
+	const path = "proxy.upstream-tls"
+	https := func(u *url.URL) bool { return u != nil && u.Scheme == "https" }
+	switch {
+	case t == UpstreamTLS{}:
+	case !slices.ContainsFunc(upstreams, https):
+		r.field(path, "no upstream is of https")
+	case t.Cert == "" && t.Key != "":
+		r.field(inner(path, "cert"), "it is missing beside key")
+	case t.Key == "" && t.Cert != "":
+		r.field(inner(path, "key"), "it is missing beside cert")
+	}
+	if !isHost(t.ServerName) {
+		r.field(inner(path, "server-name"), "%s is no host", clip(redacted(t.ServerName)))
+	}
+}
+
 // checkSocket reports whether an address is one of a Unix socket, and notes one without a path.
 func checkSocket(r *report, field, address string) bool {
 	path, ok := strings.CutPrefix(address, "unix:")
@@ -216,10 +235,16 @@ func checkListen(r *report, path, address string) bool {
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || strconv.FormatUint(n, 10) != port {
 		r.field(path, "the port %s is not between 0 and 65535", clip(redacted(port)))
 	}
-	if _, err := netip.ParseAddr(host); err != nil && (len(host) > 253 || !isOf(host, "-._")) {
+	if !isHost(host) {
 		r.field(path, "%s is no host", clip(redacted(host)))
 	}
 	return true
+}
+
+// isHost reports whether a text is an address, a name or empty.
+func isHost(s string) bool {
+	_, err := netip.ParseAddr(s)
+	return err == nil || len(s) <= 253 && isOf(s, "-._")
 }
 
 // isLoopback reports whether only this machine reaches the address.

@@ -79,6 +79,7 @@ func (f *File) locate(dir string) {
 		if p.JWT != nil {
 			names = append(names, &p.JWT.KeyFile)
 		}
+		names = append(names, &p.UpstreamTLS.CA, &p.UpstreamTLS.Cert, &p.UpstreamTLS.Key)
 		names = append(names, &p.Admin.TokenFile, &p.Admin.ReadOnlyTokenFile)
 		p.Listen, p.Admin.Listen = behind(dir, "unix:", p.Listen), behind(dir, "unix:", p.Admin.Listen)
 	}

@@ -124,6 +124,8 @@ type section struct {
 
 func (s section) name() string { return strings.Trim(s.brackets, "[]") }
 
+func (s section) plain() string { return strings.ReplaceAll(s.name(), "-", "") }
+
 // sections are the tables of a file that have one on the page, in the order of a file, with their brackets and
 // types.
 var sections = []section{
@@ -131,6 +133,7 @@ var sections = []section{
 	{"[limiters.api.demand]", reflect.TypeFor[config.Demand]()},
 	{"[[limiters.api.rates]]", reflect.TypeFor[quotient.Rate]()}, {"[proxy]", reflect.TypeFor[config.Proxy]()},
 	{"[[proxy.rules]]", reflect.TypeFor[config.Rule]()}, {"[proxy.tls]", reflect.TypeFor[config.TLS]()},
+	{"[proxy.upstream-tls]", reflect.TypeFor[config.UpstreamTLS]()},
 	{"[proxy.jwt]", reflect.TypeFor[config.JWT]()}, {"[proxy.paths]", reflect.TypeFor[config.Paths]()},
 	{"[proxy.health]", reflect.TypeFor[config.Health]()},
 	{"[proxy.timeouts]", reflect.TypeFor[config.Timeouts]()}, {"[proxy.max]", reflect.TypeFor[config.Max]()},
@@ -152,8 +155,8 @@ func TestEveryFieldIsOnThePage(t *testing.T) {
 				names = []string{strings.ToLower(field.Name)}
 			}
 			for _, name := range names {
-				at := s.name() + "." + name
-				table := slices.ContainsFunc(sections, func(s section) bool { return s.name() == at })
+				at := s.plain() + "." + name
+				table := slices.ContainsFunc(sections, func(s section) bool { return s.plain() == at })
 				if field.IsExported() && (!table || slices.Contains(lists, at)) {
 					want = append(want, at)
 				}

@@ -153,6 +153,16 @@ func TestForwardedHostOfNone(t *testing.T) {
 	want(t, "host and protocol", got, "[] [http]")
 }
 
+// TestForwardedHostBesideTheUpstreams: an upstream that gets its own host learns the client's all the same.
+func TestForwardedHostBesideTheUpstreams(t *testing.T) {
+	w := newWorld(t, "[proxy]\nupstreams = [\"UPSTREAM\"]\nhost = \"upstream\"\n"+loose+all,
+		func(w http.ResponseWriter, r *http.Request) {
+			_, _ = fmt.Fprint(w, "http://"+r.Host, r.Header["X-Forwarded-Host"])
+		})
+	_, got := w.get("/", "Host", "the.host")
+	want(t, "hosts", got, w.conf.File().Proxy.Upstreams[0].String()+"[the.host]")
+}
+
 // FuzzTarget: what goes upstream is the target of the client but for bytes that no URI may hold, and it has
 // the same key there.
 func FuzzTarget(f *testing.F) {

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -157,13 +158,14 @@ func (p *Pool) follow(ctx context.Context, all *sync.WaitGroup) {
 type checker struct {
 	up     *upstream
 	health config.Health
+	limits limits
 	bare   *http.Transport // its connections are no request's
 }
 
 func newChecker(u *upstream, h config.Health, l limits) *checker {
 	bare := bareTransport(u.target, l)
 	bare.DisableKeepAlives = true // a check finds out whether a connection opens
-	return &checker{up: u, health: h, bare: bare}
+	return &checker{up: u, health: h, limits: l, bare: bare}
 }
 
 // run checks until ctx ends: at once, and then each Every, a tenth more or less.
@@ -197,6 +199,7 @@ func (c *checker) check(ctx context.Context) error {
 		return err
 	}
 	req := &http.Request{Method: http.MethodGet, URL: to, Header: http.Header{"User-Agent": {"quotient"}}}
+	req.Host = t.ownHost() // there is no client
 	defer c.bare.CloseIdleConnections()
 	resp, err := c.bare.RoundTrip(req.WithContext(ctx))
 	if err != nil {
@@ -219,9 +222,24 @@ func (c *checker) connect(ctx context.Context) error {
 	if c.up.target.scheme != "https" {
 		return nil
 	}
-	config := &tls.Config{RootCAs: c.bare.TLSClientConfig.RootCAs, ServerName: c.up.target.hostname()}
-	config.NextProtos = []string{"h2", "http/1.1"}
-	return tls.Client(conn, config).HandshakeContext(ctx)
+	return tls.Client(conn, c.up.target.tlsConfig(c.limits, "h2", "http/1.1")).HandshakeContext(ctx)
+}
+
+// ownHost is the Host of an upstream: without a port that its scheme implies.
+func (t target) ownHost() string {
+	implied := ":80"
+	if t.scheme == "https" {
+		implied = ":443"
+	}
+	return strings.TrimSuffix(strings.TrimSuffix(t.host, implied), ":")
+}
+
+// hostFor is the Host that requests get by config.Proxy.Host; empty: they keep the client's.
+func (t target) hostFor(setting string) string {
+	if setting == "upstream" || setting == "" && t.scheme == "https" {
+		return t.ownHost()
+	}
+	return ""
 }
 
 func (t target) hostname() string { return (&url.URL{Host: t.host}).Hostname() }

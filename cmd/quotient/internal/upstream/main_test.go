@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"io"
 	"log/slog"
@@ -62,7 +63,7 @@ func poolOf(t testing.TB, log *slog.Logger, urls ...string) *Pool {
 func poolTo(t testing.TB, roots *x509.CertPool, to *config.Proxy) *Pool {
 	t.Helper()
 	p := poolOf(t, nil)
-	p.roots = roots
+	p.tls = &secure{config: &tls.Config{RootCAs: roots}}
 	p.apply(to)
 	return p
 }

@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"crypto/x509"
 	"errors"
 	"log/slog"
 	"net/url"
@@ -18,14 +17,14 @@ import (
 type Pool struct {
 	log     *slog.Logger
 	mu      sync.Mutex
-	ups     []*upstream    // in the order of the configuration
-	leaving []*upstream    // not configured any more, with requests in flight
-	next    int            // the upstream whose turn is first among equals
-	health  config.Health  // how upstreams are checked
-	limits  limits         // of the transports
-	roots   *x509.CertPool // sign the certificates of https upstreams; nil: those of the system
-	changed chan struct{}  // closed when ups or health change
-	watched bool           // Watch is running
+	ups     []*upstream   // in the order of the configuration
+	leaving []*upstream   // not configured any more, with requests in flight
+	next    int           // the upstream whose turn is first among equals
+	health  config.Health // how upstreams are checked
+	limits  limits        // of the transports
+	tls     *secure       // how https upstreams are reached; nil: as is usual
+	changed chan struct{} // closed when ups or health change
+	watched bool          // Watch is running
 	closed  bool
 }
 
@@ -70,7 +69,9 @@ func (p *Pool) apply(section *config.Proxy) {
 		return
 	}
 	p.health, p.next = section.Health, 0
-	p.limits = limits{section.Timeouts.Dial, section.Timeouts.ResponseHeader, section.Max.Upstream, p.roots}
+	p.limits = limits{
+		section.Timeouts.Dial, section.Timeouts.ResponseHeader, section.Max.Upstream, p.tls, section.Host,
+	}
 	idle := p.swap(section.Upstreams)
 	p.mu.Unlock()
 	closeIdle(idle)
@@ -186,14 +187,22 @@ func (p *Pool) give(u *upstream, by *sender) {
 }
 
 // Prepare is the first half of a reload. commit puts what the file says of upstreams in force. Upstreams that
-// stay keep their health and what they have in flight, and their connections unless a time-out or their number
-// has changed. Upstreams that go finish what they have in flight. Their connections close then, those of HTTP/2
-// at most 4 s later, or when they have been idle for 4 s. Package config has checked the file.
+// stay keep their health and what they have in flight, and their connections unless a time-out, their number,
+// the Host, or what [proxy.upstream-tls] and its files say has changed. Upstreams that go finish what they have in
+// flight. Their connections close then, those of HTTP/2 at most 4 s later, or when they have been idle for 4 s.
+// Package config has checked the file.
 func (p *Pool) Prepare(f *config.File) (commit func(), err error) {
 	if f.Proxy == nil {
 		return nil, errors.New("upstream: the file has no section [proxy]")
 	}
-	return func() { p.apply(f.Proxy) }, nil
+	next, err := readSecure(f)
+	if err != nil {
+		return nil, err
+	}
+	return func() {
+		p.secure(next)
+		p.apply(f.Proxy)
+	}, nil
 }
 
 type target struct {
@@ -207,5 +216,6 @@ func (t target) String() string { return t.scheme + "://" + t.host }
 type limits struct {
 	dial, head time.Duration
 	conns      int
-	roots      *x509.CertPool
+	tls        *secure
+	host       string // config.Proxy.Host
 }

@@ -12,8 +12,9 @@ import (
 
 // RoundTrip sends a request to the healthy upstream with the fewest requests in flight; those with equally many take
 // turns. It is sent once, as the package says. The request is the proxy's own: its URL gets the scheme and host of
-// the upstream, and other fields may change in ways that it does not see. Its Host stays as it is. It counts as in
-// flight until the answer's body is at its end, fails or is closed; that of 101 Switching Protocols until it is closed.
+// the upstream, its Host may become the upstream's, and other fields may change in ways that it does not see. It
+// counts as in flight until the answer's body is at its end, fails or is closed; that of 101 Switching Protocols until
+// it is closed.
 // Errors are of type *Error.
 func (p *Pool) RoundTrip(req *http.Request) (*http.Response, error) {
 	u, by, err := p.take()
@@ -31,6 +32,9 @@ func (p *Pool) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 	}()
 	req.URL.Scheme, req.URL.Host = u.target.urlScheme(), u.target.host
+	if by.host != "" {
+		req.Host = by.host
+	}
 	if req.Body != nil && req.Body != http.NoBody {
 		req.Body = sentBody{req.Body}
 	}

@@ -69,6 +69,7 @@ type sender struct {
 	http1    *wire.Transport // nil: the upstream has only HTTP/2
 	http2    *http.Transport // nil: it has none
 	newer    atomic.Bool     // it has chosen HTTP/2
+	host     string          // that requests get; empty: they keep the client's
 	inFlight int
 }
 
@@ -94,7 +95,7 @@ func (t target) urlScheme() string {
 
 // newSender returns what sends each request to one upstream.
 func newSender(t target, l limits, u *upstream) *sender {
-	s := &sender{}
+	s := &sender{host: t.hostFor(l.host)}
 	bare := bareTransport(t, l)
 	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := bare.DialContext(ctx, network, addr)
@@ -132,7 +133,7 @@ func (s *sender) chooses(t target, l limits, dial func(context.Context, string, 
 		if err != nil {
 			return nil, err
 		}
-		c := tls.Client(conn, &tls.Config{RootCAs: l.roots, ServerName: t.hostname(), NextProtos: versions})
+		c := tls.Client(conn, t.tlsConfig(l, versions...))
 		ctx, cancel := context.WithTimeout(ctx, l.dial)
 		defer cancel()
 		if err := c.HandshakeContext(ctx); err != nil {
@@ -225,7 +226,7 @@ func bareTransport(t target, l limits) *http.Transport {
 		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: l.dial},
 	}
 	if t.scheme == "https" {
-		tr.TLSClientConfig = &tls.Config{RootCAs: l.roots}
+		tr.TLSClientConfig = t.tlsConfig(l)
 	}
 	if t.scheme == "h2c" {
 		tr.Protocols = new(http.Protocols)
