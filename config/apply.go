@@ -212,9 +212,6 @@ func overrides(l *quotient.Limiter, named limits) limits {
 	return found
 }
 
-// Fault is an error of a part for a field of the file, such as "proxy.tls.cert", with its place.
-func (f *File) Fault(field string, err error) error { return f.fault(field, "%v", err) }
-
 func (f *File) fault(path, format string, args ...any) error {
 	r := f.report()
 	r.field(path, format, args...)

@@ -264,7 +264,7 @@ func (c *Config) prepare(old, f *File) (commits []func(), err error) {
 	for _, p := range c.parts {
 		commit, err := p.Prepare(f)
 		if err != nil {
-			return nil, err
+			return nil, f.Located(err)
 		}
 		if commit != nil {
 			commits = append(commits, commit)

@@ -2,6 +2,7 @@ package config
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,7 +10,8 @@ import (
 	"github.com/quotient-go/quotient/internal/shown"
 )
 
-// Error is one mistake in a file, with its position.
+// Error is one mistake in a file, with its position. A Part, or what makes a source, returns one without a File: it is
+// put into its place then.
 type Error struct {
 	File         string // as Read or Parse was given it; empty for a File that a program made
 	Line, Column int    // from 1, in characters; 0 where there is no text
@@ -114,6 +116,17 @@ func clip(s string) string {
 		s = strings.ToValidUTF8(s[:most], "") + "…"
 	}
 	return fmt.Sprintf("%q", s)
+}
+
+// Located is an error of a field with its place in the text of f. Any other error stays as it is.
+func (f *File) Located(err error) error {
+	e, ok := errors.AsType[Error](err)
+	if !ok || e.File != "" {
+		return err
+	}
+	r := f.report()
+	r.hinted(e.Field, e.Hint, "%s", e.Text)
+	return r.err()
 }
 
 // within reports whether a path is that of outer, or of something in it.

@@ -104,8 +104,12 @@ func (c *Config) source(f *File) (src quotient.Source, carries bool, err error) 
 		}
 	}
 	if err != nil {
-		text := strings.ReplaceAll(err.Error(), arg, redacted(arg)) // a password may be in it
-		return nil, false, f.fault("pool.source", "%s", text)
+		e, ok := errors.AsType[Error](err)
+		if !ok {
+			e.Text = err.Error()
+		}
+		e.Field, e.Text = "pool.source", strings.ReplaceAll(e.Text, arg, redacted(arg)) // a password may be in it
+		return nil, false, f.Located(e)
 	}
 	_, carries = src.(carry.Carrier)
 	if f.Pool.Ordinal > 0 {

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -12,16 +13,18 @@ import (
 )
 
 type checkCmd struct {
-	File string `arg:"" help:"The file."`
+	File    string `arg:"" help:"The file."`
+	NoFiles bool   `help:"Open none of the files that it names, such as certificates and keys."`
 }
 
 // Help shows an example.
 func (checkCmd) Help() string {
-	return `It starts nothing and calls no upstream. The exit code is 1 if the file has an error.
+	return `It opens what a start opens, but for the network. The exit code is 1 if the file has an error.
 
 Examples:
 
     quotient check quotient.toml
+    quotient check --no-files quotient.toml        # where certificates and keys are not
     quotient check throttle.toml`
 }
 
@@ -36,13 +39,10 @@ func (c checkCmd) Run(s streams) error {
 	}
 	rules := 0
 	if f.Proxy != nil {
-		// A program that embeds the library has sources of its own: of a file without [proxy] they are not checked.
 		rules = len(f.Proxy.Rules)
-		all := sources() // which open nothing before they are watched
-		all["kube"] = kubeNamed
-		if _, err := config.New(f, new(quotient.Registry), config.WithSources(all)); err != nil {
-			return err
-		}
+	}
+	if err := c.open(f); err != nil {
+		return f.Located(err)
 	}
 	var has []string
 	if f.Proxy != nil || len(f.Limiters) > 0 {
@@ -52,6 +52,37 @@ func (c checkCmd) Run(s streams) error {
 		has = append(has, count(len(f.Leases.Semaphores), "semaphore"))
 	}
 	_, err = fmt.Fprintf(s.out, "%s: ok: %s\n", c.File, strings.Join(has, ", "))
+	return err
+}
+
+// open does what quotient proxy does with a file, but for the network. A program that embeds the library has sources of
+// its own: of a file without [proxy] they are not checked.
+func (c checkCmd) open(f *config.File) error {
+	if f.Proxy == nil {
+		return nil
+	}
+	all := sources() // which open nothing before they are watched
+	all["kube"] = kubeNamed
+	if c.NoFiles {
+		all["gossip"] = gossipUnkeyed
+		_, err := config.New(f, new(quotient.Registry), config.WithSources(all))
+		return err
+	}
+	log := slog.New(slog.DiscardHandler)
+	s, err := newService(f, log)
+	if err != nil {
+		return err
+	}
+	defer s.ups.Close() //nolint:errcheck // it was never used
+	if f.Leases != nil && f.Leases.Election != nil {
+		if _, err := electionConfig(f.Leases.Election); err != nil {
+			return err
+		}
+	}
+	if err := s.load(f, config.WithSources(all)); err != nil {
+		return err
+	}
+	_, err = closedOperator(f.Proxy.Admin, "proxy.admin", s.reg, log)
 	return err
 }
 

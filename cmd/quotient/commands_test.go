@@ -256,8 +256,8 @@ func TestFlagsMakeAFile(t *testing.T) {
 		{"", "--pool dns:p. u:1", []string{
 			"source = 'dns:p.'", "await = true", "replicas", "max-age = '8760h'", // no way back
 		}},
-		{"", "--pool redis://h:1/0 --replicas 6 u:1", []string{
-			"source = 'redis://h:1/0'", "await = true", "replicas = 6", "max-age = '1m'",
+		{"", "--pool redis://h:1/0?fleet=a --replicas 6 u:1", []string{
+			"source = 'redis://h:1/0?fleet=a'", "await = true", "replicas = 6", "max-age = '1m'",
 		}},
 	} {
 		t.Run(c.env+" "+c.args, func(t *testing.T) {

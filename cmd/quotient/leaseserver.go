@@ -87,7 +87,7 @@ func openLeases(ctx context.Context, c *config.Leases, log *slog.Logger) (*lease
 		return nil, fmt.Errorf("leases.listen: %w", err)
 	}
 	if s.election, err = elect(c.Election, s.url(), s.leases, log); err != nil {
-		return nil, errors.Join(fmt.Errorf("leases.election: %w", err), s.close())
+		return nil, errors.Join(err, s.close())
 	}
 	return s, nil
 }
@@ -349,7 +349,7 @@ func electionConfig(e *config.Election) (clientv3.Config, error) {
 	}
 	text, _, err := files.Read(context.Background(), e.PasswordFile, maxTokens)
 	if err != nil {
-		return c, fmt.Errorf("password-file: %w", err)
+		return c, config.Error{Field: "leases.election.password-file", Text: err.Error()}
 	}
 	c.Password = strings.TrimSpace(string(text))
 	return c, nil

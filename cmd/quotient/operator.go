@@ -70,26 +70,13 @@ func (s *service) newOperator(ctx context.Context, a config.Admin) (operator, er
 func openOperator(
 	ctx context.Context, a config.Admin, name string, reg *quotient.Registry, log *slog.Logger, opts ...admin.Option,
 ) (operator, error) {
-	if a.Listen == "off" {
-		return operator{}, nil
-	}
-	allowed, err := access(a, name)
-	if err != nil {
-		return operator{}, err
-	}
-	var o operator
-	if o.handler, err = admin.New(reg, append(opts, allowed...)...); err != nil {
+	o, err := closedOperator(a, name, reg, log, opts...)
+	if err != nil || o.handler == nil {
 		return operator{}, err
 	}
 	network, addr := "tcp", a.Listen
 	if path, ok := strings.CutPrefix(addr, "unix:"); ok {
 		network, addr = "unix", path
-	}
-	if a.TLS != nil {
-		base := &tls.Config{ClientAuth: tls.VerifyClientCertIfGiven}
-		if o.certs, err = front.NewCerts(name+".tls", *a.TLS, base, log); err != nil {
-			return operator{}, err
-		}
 	}
 	if o.l, err = o.handler.Listen(ctx, network, addr); err != nil {
 		return operator{}, fmt.Errorf("%s: %w", name+".listen", err)
@@ -106,6 +93,27 @@ func openOperator(
 	return o, nil
 }
 
+// closedOperator is openOperator but for the listener: it reads the files.
+func closedOperator(
+	a config.Admin, name string, reg *quotient.Registry, log *slog.Logger, opts ...admin.Option,
+) (o operator, err error) {
+	if a.Listen == "off" {
+		return o, nil
+	}
+	allowed, err := access(a, name)
+	if err != nil {
+		return o, err
+	}
+	if o.handler, err = admin.New(reg, append(opts, allowed...)...); err != nil {
+		return o, err
+	}
+	if a.TLS != nil {
+		base := &tls.Config{ClientAuth: tls.VerifyClientCertIfGiven}
+		o.certs, err = front.NewCerts(name+".tls", *a.TLS, base, log)
+	}
+	return o, err
+}
+
 // access is what callers need in order to use the listener for operators.
 func access(a config.Admin, name string) (opts []admin.Option, err error) {
 	for _, t := range []struct {
@@ -120,7 +128,7 @@ func access(a config.Admin, name string) (opts []admin.Option, err error) {
 		}
 		secrets, err := readTokens(t.file)
 		if err != nil {
-			return nil, fmt.Errorf("%s.%s: %w", name, t.field, err)
+			return nil, config.Error{Field: name + "." + t.field, Text: err.Error(), Hint: "want one token a line"}
 		}
 		opts = append(opts, t.option(secrets...))
 	}

@@ -101,30 +101,42 @@ func (c *proxyCmd) open(ctx context.Context, log *slog.Logger) (*service, error)
 	if file.Proxy == nil {
 		return nil, fmt.Errorf("%s: the section [proxy] is missing", c.Config)
 	}
-	s := &service{log: log, reg: new(quotient.Registry), ups: upstream.New(log)}
-	s.limits = metrics.New(s.reg)
-	s.reg.Options = func(name string) []quotient.Option {
-		return []quotient.Option{quotient.Logger(log), s.limits.Observe(name)}
-	}
-	s.proxy = proxy.New(s.reg, s.ups, log)
-	if s.front, err = front.New(file.Proxy, s.proxy, log, front.OnShutdown(s.drain)); err != nil {
-		return nil, err
+	s, err := newService(file, log)
+	if err != nil {
+		return nil, c.named(file.Located(err))
 	}
 	if file.Leases != nil {
 		if s.leases, err = openLeases(ctx, file.Leases, log); err != nil {
-			return nil, err
+			return nil, c.named(file.Located(err))
 		}
 	}
-	s.conf, err = config.New(file, s.reg, config.Logger(log), config.WithSources(sources()),
-		config.Adjust(c.adjust), config.With(s.ups), config.With(s.proxy), config.With(s.front),
-		config.With(fixedAdmin(file.Proxy.Admin)), config.With(s.leases))
+	err = s.load(file, config.WithSources(sources()), config.Adjust(c.adjust), config.With(s.leases))
 	if err == nil {
 		err = s.listen(ctx)
 	}
 	if err != nil && s.leases != nil {
 		err = errors.Join(err, s.leases.close())
 	}
-	return s, c.named(err)
+	return s, c.named(file.Located(err))
+}
+
+// newService makes the parts that serve a file. It reads the certificates.
+func newService(file *config.File, log *slog.Logger) (s *service, err error) {
+	s = &service{log: log, reg: new(quotient.Registry), ups: upstream.New(log)}
+	s.limits = metrics.New(s.reg)
+	s.reg.Options = func(name string) []quotient.Option {
+		return []quotient.Option{quotient.Logger(log), s.limits.Observe(name)}
+	}
+	s.proxy = proxy.New(s.reg, s.ups, log)
+	s.front, err = front.New(file.Proxy, s.proxy, log, front.OnShutdown(s.drain))
+	return s, err
+}
+
+// load puts the file in force that the parts were made for. Quotient check does so too: it opens no network.
+func (s *service) load(file *config.File, opts ...config.Option) (err error) {
+	s.conf, err = config.New(file, s.reg, append(opts, config.Logger(s.log), config.With(s.ups),
+		config.With(s.proxy), config.With(s.front), config.With(fixedAdmin(file.Proxy.Admin)))...)
+	return err
 }
 
 // file is the file of the command line, or what equals its flags.

@@ -389,7 +389,7 @@ func TestAPoolFromAFile(t *testing.T) {
 // own.
 func TestTheLogHasOneForm(t *testing.T) {
 	up := hold(t)
-	p := start(t, anywhere("--pool", "redis://user:opensesame@"+nowhere+"/0", up.URL)...)
+	p := start(t, anywhere("--pool", "redis://user:opensesame@"+nowhere+"/0?fleet=a", up.URL)...)
 	p.logged("pool hint failed")
 	p.signal(syscall.SIGTERM)
 	p.ends(exitOK)

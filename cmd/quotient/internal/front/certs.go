@@ -137,7 +137,7 @@ func (c *Certs) read(ctx context.Context, from config.TLS) (t texts, err error) 
 			continue
 		}
 		if *f.into, _, err = files.Read(ctx, f.path, maxPEM); err != nil {
-			return texts{}, fmt.Errorf("%s.%s: %w", c.field, f.field, err)
+			return texts{}, config.Error{Field: c.field + "." + f.field, Text: err.Error()}
 		}
 	}
 	return t, nil
@@ -158,14 +158,19 @@ var suites = []uint16{
 func (c *Certs) parse(files config.TLS, text texts) (*pair, error) {
 	cert, err := tls.X509KeyPair(text.cert, text.key)
 	if err != nil {
-		return nil, fmt.Errorf("%s.cert: %s with key %s: %w", c.field, files.Cert, files.Key, err)
+		return nil, config.Error{
+			Field: c.field + ".cert", Text: fmt.Sprintf("%s with key %s: %v", files.Cert, files.Key, err),
+			Hint: "want PEM, and a key that belongs to the first certificate",
+		}
 	}
 	with := c.base.Clone()
 	with.Certificates, with.MinVersion, with.CipherSuites = []tls.Certificate{cert}, tls.VersionTLS12, suites
 	if files.ClientCA == "" {
 		with.ClientAuth = tls.NoClientCert
 	} else if with.ClientCAs = x509.NewCertPool(); !with.ClientCAs.AppendCertsFromPEM(text.clientCA) {
-		return nil, fmt.Errorf("%s.client-ca: %s has no certificate", c.field, files.ClientCA)
+		return nil, config.Error{
+			Field: c.field + ".client-ca", Text: files.ClientCA + " has no certificate", Hint: "want PEM",
+		}
 	}
 	return &pair{files: files, sum: text.sum(), config: with}, nil
 }

@@ -69,7 +69,9 @@ func newTable(f *config.File) (*table, error) {
 	if f.Proxy.JWT != nil {
 		var err error
 		if tokens, err = readVerification(*f.Proxy.JWT); err != nil {
-			return nil, fmt.Errorf("proxy.jwt.key-file: %w", err)
+			return nil, config.Error{
+				Field: "proxy.jwt.key-file", Text: err.Error(), Hint: "want PEM of a public key",
+			}
 		}
 	}
 	for _, rule := range f.Proxy.Rules {

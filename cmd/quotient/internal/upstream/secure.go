@@ -36,24 +36,28 @@ func readSecure(f *config.File) (*secure, error) {
 		}
 		var err error
 		if *of.into, _, err = files.Read(context.Background(), of.path, maxPEM); err != nil {
-			return nil, f.Fault("proxy.upstream-tls."+of.field, err)
+			return nil, fault(of.field, "%v", err)
 		}
 	}
 	s := &secure{config: &tls.Config{ServerName: from.ServerName}}
 	s.sum = sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q", from, ca, cert, key))
 	if from.CA != "" {
 		if s.config.RootCAs = x509.NewCertPool(); !s.config.RootCAs.AppendCertsFromPEM(ca) {
-			return nil, f.Fault("proxy.upstream-tls.ca", fmt.Errorf("%s has no certificate", from.CA))
+			return nil, fault("ca", "%s has no certificate", from.CA)
 		}
 	}
 	if from.Cert != "" {
 		pair, err := tls.X509KeyPair(cert, key)
 		if err != nil {
-			return nil, f.Fault("proxy.upstream-tls.cert", fmt.Errorf("%s with key %s: %w", from.Cert, from.Key, err))
+			return nil, fault("cert", "%s with key %s: %v", from.Cert, from.Key, err)
 		}
 		s.config.Certificates = []tls.Certificate{pair}
 	}
 	return s, nil
+}
+
+func fault(field, format string, args ...any) error {
+	return config.Error{Field: "proxy.upstream-tls." + field, Text: fmt.Sprintf(format, args...)}
 }
 
 // secure has connections be opened in this way from the next apply on. What is the same leaves those that are open.

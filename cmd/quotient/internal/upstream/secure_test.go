@@ -103,10 +103,11 @@ func fileOf(t *testing.T, dir, upstream, more string) *config.File {
 // loaded puts a file in force.
 func loaded(p *Pool, f *config.File) error {
 	commit, err := p.Prepare(f)
-	if err == nil {
-		commit()
+	if err != nil {
+		return f.Located(err)
 	}
-	return err
+	commit()
+	return nil
 }
 
 // written puts a certificate for a name into the files NAME.pem and NAME.key of a folder.
