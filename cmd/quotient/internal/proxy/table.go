@@ -26,6 +26,7 @@ type table struct {
 	known   int   // ways of reading that the file settles
 	gone    int   // those of them that its upstreams go
 	maxBody int64 // 0: any
+	access  *accessLog
 }
 
 // route is what becomes of the requests of a rule.
@@ -50,6 +51,7 @@ type spec struct {
 	stream  time.Duration // the longest upgraded connection
 	fields  string
 	trusted string // as a text
+	logged  bool   // hooks tell the access log
 	jwt     string // what verifies claims, as a text; "": none is read
 }
 
@@ -80,6 +82,7 @@ func newTable(f *config.File) (*table, error) {
 func (t *table) newRoute(f *config.File, rule config.Rule, tokens *verification) *route {
 	rule.Line = 0
 	r := &route{spec: spec{rule: rule, fields: f.Proxy.Fields, trusted: fmt.Sprint(t.trusted, t.unix)}}
+	r.spec.logged = f.Proxy.Log.Access != "off"
 	if rule.Exempt {
 		return r
 	}
@@ -171,7 +174,14 @@ func (r *route) serveBy(p *Proxy) {
 		return
 	}
 	r.learns = r.limiter.Learns()
+	key, plan := r.key, r.plan
 	opts := []httplimit.Option{httplimit.Drain(p.drain)}
+	if r.spec.logged {
+		key, opts = noteKey(key), append(opts, httplimit.OnRefuse(noteRefusal))
+		if plan != nil {
+			plan = notePlan(plan)
+		}
+	}
 	if !r.spec.refuse {
 		most := httplimit.Forever
 		if r.spec.maxWait > 0 {
@@ -182,13 +192,13 @@ func (r *route) serveBy(p *Proxy) {
 	if r.spec.stream > 0 {
 		opts = append(opts, httplimit.StreamLifetime(r.spec.stream))
 	}
-	if r.plan != nil {
-		opts = append(opts, httplimit.PlanBy(r.plan))
+	if plan != nil {
+		opts = append(opts, httplimit.PlanBy(plan))
 	}
 	if set := fieldSets[r.spec.fields]; set != httplimit.FieldsOff {
 		opts, r.fields = append(opts, httplimit.SendFields(set)), spans[set]
 	}
-	r.handler = httplimit.Middleware(r.limiter, r.key, opts...)(pass)
+	r.handler = httplimit.Middleware(r.limiter, key, opts...)(pass)
 }
 
 // fieldSets are the sets of fields, as a file names them.
