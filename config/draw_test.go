@@ -165,6 +165,9 @@ func drawProxy(t *rapid.T, f *config.File) *config.Proxy {
 			HeldBytes: int64(count(t, 1<<20, min(1<<40, math.MaxInt))),
 		},
 		Admin: config.Admin{Listen: pick(t, "127.0.0.1:4041", "off", "unix:admin.sock")},
+		Log: config.Log{
+			Access: pick(t, "off", "refusals", "all"), Sample: count(t, 1, 1e6), Keys: pick(t, "hashed", "plain"),
+		},
 	}
 	for i := range count(t, 1, 3) {
 		u := &url.URL{Scheme: pick(t, "http", "https", "h2c"), Host: fmt.Sprintf("a%d.test:80", i)}
@@ -180,6 +183,7 @@ func drawProxy(t *rapid.T, f *config.File) *config.Proxy {
 		p.Admin.TLS = &config.TLS{Cert: "a.pem", Key: "b.pem"}
 		p.Admin.TokenFile, p.Admin.ReadOnlyTokenFile = "token", "readers"
 		p.Admin.Hosts = []string{"a.test", "b.test"}
+		p.Log.Keys, p.Log.SecretFile = "hashed", "secret"
 	}
 	drawRules(t, f, p)
 	return p

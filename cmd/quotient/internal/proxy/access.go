@@ -127,13 +127,13 @@ func (e *entry) Unwrap() http.ResponseWriter { return e.ResponseWriter }
 // serveLogged is serve with a line in the access log.
 func (p *Proxy) serveLogged(w http.ResponseWriter, r *http.Request, t *table, arrived time.Time) {
 	e := &entry{ResponseWriter: w, arrived: arrived, decision: unasked, aborted: true}
-	defer p.end(t.access, e, r)
+	defer p.queue(t.access, e, r)
 	p.serve(e, r, t, arrived, e)
 	e.aborted = r.Context().Err() != nil
 }
 
-// end queues the line of a request, if it has one. It does not wait.
-func (p *Proxy) end(a *accessLog, e *entry, r *http.Request) {
+// queue queues the line of a request, if it has one. It does not wait.
+func (p *Proxy) queue(a *accessLog, e *entry, r *http.Request) {
 	if e.decision != refused && (a.refusals || a.sample > 1 && rand.IntN(a.sample) > 0) {
 		return
 	}
