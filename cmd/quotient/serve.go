@@ -27,6 +27,7 @@ import (
 func (c *proxyCmd) serve(ctx context.Context, s streams) error {
 	ctx, stop := untilSignal(ctx)
 	defer stop()
+	signal.Ignore(syscall.SIGPIPE) // a reader of the access log that has gone does not end the proxy
 	var running atomic.Pointer[service]
 	most := func() time.Duration {
 		if s := running.Load(); s != nil {
