@@ -93,12 +93,14 @@ func TestAccessLog(t *testing.T) {
 		{"denied", up.URL, deny + logged, 1, nil,
 			line{Limiter: "all", Key: "/a/b", Decision: "refused", Reason: "denied", Status: 429}},
 		{"of a plan", up.URL, trusted + plans + byPlan, 1, []string{"X-Plan", "paid"},
-			line{Limiter: "all", Key: "/a/b", Plan: "paid", Decision: "admitted", Status: 418, Upstream: 418, Bytes: 5}},
+			line{Limiter: "all", Key: "/a/b", Plan: "paid", Decision: "admitted", Status: 418, Upstream: 418,
+				Bytes: 5}},
 		{"exempt", up.URL, exempt, 1, nil, line{Rule: "/a/b", Decision: "none", Status: 418, Upstream: 418, Bytes: 5}},
 		{"broken off", broken, hundred + logged, 1, nil,
 			line{Limiter: "all", Key: "/a/b", Decision: "admitted", Status: 502, Bytes: 110}},
 		{"cut", cut, hundred + logged, 1, nil,
-			line{Limiter: "all", Key: "/a/b", Decision: "admitted", Status: 200, Upstream: 200, Bytes: 3, Aborted: true}},
+			line{Limiter: "all", Key: "/a/b", Decision: "admitted", Status: 200, Upstream: 200, Bytes: 3,
+				Aborted: true}},
 	} {
 		w := worldBefore(t, row.text, row.url)
 		lines := w.accessLines()
