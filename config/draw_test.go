@@ -165,9 +165,7 @@ func drawProxy(t *rapid.T, f *config.File) *config.Proxy {
 			HeldBytes: int64(count(t, 1<<20, min(1<<40, math.MaxInt))),
 		},
 		Admin: config.Admin{Listen: pick(t, "127.0.0.1:4041", "off", "unix:admin.sock")},
-		Log: config.Log{
-			Access: pick(t, "off", "refusals", "all"), Sample: count(t, 1, 1e6), Keys: pick(t, "hashed", "plain"),
-		},
+		Log:   drawLog(t),
 	}
 	for i := range count(t, 1, 3) {
 		u := &url.URL{Scheme: pick(t, "http", "https", "h2c"), Host: fmt.Sprintf("a%d.test:80", i)}
@@ -183,10 +181,17 @@ func drawProxy(t *rapid.T, f *config.File) *config.Proxy {
 		p.Admin.TLS = &config.TLS{Cert: "a.pem", Key: "b.pem"}
 		p.Admin.TokenFile, p.Admin.ReadOnlyTokenFile = "token", "readers"
 		p.Admin.Hosts = []string{"a.test", "b.test"}
-		p.Log.Keys, p.Log.SecretFile = "hashed", "secret"
 	}
 	drawRules(t, f, p)
 	return p
+}
+
+func drawLog(t *rapid.T) config.Log {
+	l := config.Log{Access: pick(t, "off", "refusals", "all"), Sample: count(t, 1, 1e6), Keys: pick(t, "hashed", "plain")}
+	if l.Keys == "hashed" {
+		l.SecretFile = pick(t, "", "secret")
+	}
+	return l
 }
 
 // drawRules draws a rule for each limiter, and a last one that is exempt.

@@ -67,10 +67,7 @@ func (w *world) accessLines() <-chan line {
 func TestAccessLog(t *testing.T) {
 	broken, _ := breaking(t, "")
 	cut, _ := breaking(t, "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc")
-	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(http.StatusTeapot)
-		_, _ = io.WriteString(w, "short")
-	}))
+	up := httptest.NewServer(http.HandlerFunc(teapot))
 	t.Cleanup(up.Close)
 	const paced = "[limiters.all]\nrates = [{ events = 20, per = \"1s\", kind = \"paced\", no-turns = true }]\n"
 	const deny = "[limiters.all]\ndeny = true\n"
@@ -106,17 +103,28 @@ func TestAccessLog(t *testing.T) {
 		lines := w.accessLines()
 		var got line
 		for range row.requests {
-			if resp, err := w.front.Client().Do(w.ask(http.MethodGet, "/A/b/?secret", nil, row.header...)); err == nil {
-				_, _ = io.Copy(io.Discard, resp.Body)
-				_ = resp.Body.Close()
-			}
-			got = tested.Event(t, lines)
+			got = w.lineOf(lines, row.header)
 		}
 		row.want.Method, row.want.Path, row.want.Msg = "GET", "/A/b/", "request"
 		row.want.Rule = cmp.Or(row.want.Rule, "/")
 		row.want.Client, row.want.Host = "127.0.0.1", w.front.Listener.Addr().String()
 		same(t, row.what, got, row.want)
 	}
+}
+
+func teapot(w http.ResponseWriter, _ *http.Request) {
+	w.WriteHeader(http.StatusTeapot)
+	_, _ = io.WriteString(w, "short")
+}
+
+// lineOf asks once, and returns the line of that, whether the answer has an end or not.
+func (w *world) lineOf(lines <-chan line, header []string) line {
+	w.t.Helper()
+	if resp, err := w.front.Client().Do(w.ask(http.MethodGet, "/A/b/?secret", nil, header...)); err == nil {
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+	}
+	return tested.Event(w.t, lines)
 }
 
 // same compares a line with one in which times are 0, or anything else for above 0.
