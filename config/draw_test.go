@@ -164,7 +164,7 @@ func drawProxy(t *rapid.T, f *config.File) *config.Proxy {
 			Connections: count(t, 1, 1e6), Streams: count(t, 1, 1000), Upstream: count(t, 0, 9),
 			HeldBytes: int64(count(t, 1<<20, min(1<<40, math.MaxInt))),
 		},
-		Admin: config.Admin{Listen: pick(t, "127.0.0.1:4041", "off", "unix:admin.sock")},
+		Admin: config.Admin{Listen: pick(t, "127.0.0.1:4041", "off", "unix:admin.sock")}, Log: drawLog(t),
 	}
 	for i := range count(t, 1, 3) {
 		u := &url.URL{Scheme: pick(t, "http", "https", "h2c"), Host: fmt.Sprintf("a%d.test:80", i)}
@@ -186,6 +186,14 @@ func drawProxy(t *rapid.T, f *config.File) *config.Proxy {
 	}
 	drawRules(t, f, p)
 	return p
+}
+
+func drawLog(t *rapid.T) config.Log {
+	l := config.Log{Access: pick(t, "off", "refusals", "all"), Sample: count(t, 1, 1e6), Keys: "plain"}
+	if flip(t) {
+		l.Keys, l.SecretFile = "hashed", pick(t, "", "secret")
+	}
+	return l
 }
 
 // drawRules draws a rule for each limiter, and a last one that is exempt.

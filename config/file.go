@@ -105,6 +105,7 @@ type Proxy struct {
 	Timeouts      Timeouts
 	Max           Max
 	Admin         Admin
+	Log           Log
 }
 
 // Paths is [proxy.paths]: how all upstreams read what servers read in different ways. A rule is found by that. Empty,
@@ -250,6 +251,14 @@ type Max struct {
 	Streams     int   // of one HTTP/2 connection; 250 by default
 	Upstream    int   // connections to one upstream; 0, the default, means no bound
 	HeldBytes   int64 // that all requests together may have kept; 1 GiB by default
+}
+
+// Log is [proxy.log]: the access log, a line of JSON on the standard output for a request.
+type Log struct {
+	Access     string // off (the default), refusals or all
+	Sample     int    // one of so many requests that were not refused has a line; 1 by default
+	Keys       string // hashed (the default) or plain: how lines show keys and addresses
+	SecretFile string // that hashes are keyed by; empty: a random secret of the process
 }
 
 // Admin is [proxy.admin].

@@ -35,6 +35,7 @@ func defaultProxy() *Proxy {
 		},
 		Max:   Max{HeaderBytes: 64 << 10, Connections: 20_000, Streams: 250, HeldBytes: 1 << 30},
 		Admin: Admin{Listen: "127.0.0.1:4041"},
+		Log:   Log{Access: "off", Sample: 1, Keys: "hashed"},
 	}
 }
 
@@ -123,6 +124,7 @@ func (f *File) checkProxy(r *report) {
 	p.Timeouts.check(r)
 	p.Max.check(r)
 	p.Admin.check(r)
+	p.Log.check(r)
 	if p.Admin.Listen == p.Listen && !strings.HasSuffix(p.Listen, ":0") {
 		r.field("proxy.admin.listen", "%s is proxy.listen too", clip(p.Listen))
 	}
@@ -172,6 +174,15 @@ func (m Max) check(r *report) {
 	between(r, "proxy.max.streams", m.Streams, 1, 100_000)
 	between(r, "proxy.max.upstream", m.Upstream, 0, 1_000_000)
 	between(r, "proxy.max.held-bytes", m.HeldBytes, 1<<20, 1<<50)
+}
+
+func (l Log) check(r *report) {
+	oneOf(r, "proxy.log.access", l.Access, "off", "refusals", "all")
+	between(r, "proxy.log.sample", l.Sample, 1, 1_000_000)
+	oneOf(r, "proxy.log.keys", l.Keys, "hashed", "plain")
+	if l.Keys == "plain" && l.SecretFile != "" {
+		r.field("proxy.log.secret-file", "it is set beside keys = \"plain\": nothing is hashed")
+	}
 }
 
 func (a Admin) check(r *report) {

@@ -48,6 +48,7 @@ func (c *proxyCmd) demo(ctx context.Context, s streams) error {
 	if err != nil {
 		return errors.Join(err, upstream.Close())
 	}
+	service.out = s.out
 	tallies := make([]tally, len(visitors))
 	target := "http://" + service.listener.Addr().String()
 	explain(s.out, service, target, c.DemoFor)

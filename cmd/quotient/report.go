@@ -186,6 +186,8 @@ func (p parts) Collect(ch chan<- prometheus.Metric) {
 			"Memory that requests hold beyond what each connection may."},
 		{prometheus.CounterValue, float64(c.Shed), "shed_total",
 			"Requests refused, in whole or in part, because too much memory was held."},
+		{prometheus.CounterValue, float64(p.s.proxy.Dropped()), "log_dropped_total",
+			"Lines of the access log dropped because they found no room, or could not be written."},
 	} {
 		desc := prometheus.NewDesc("quotient_proxy_"+m.name, m.help, nil, nil)
 		ch <- prometheus.MustNewConstMetric(desc, m.kind, m.value)

@@ -27,6 +27,7 @@ import (
 func (c *proxyCmd) serve(ctx context.Context, s streams) error {
 	ctx, stop := untilSignal(ctx)
 	defer stop()
+	signal.Ignore(syscall.SIGPIPE) // a reader of the access log that has gone does not end the proxy
 	var running atomic.Pointer[service]
 	most := func() time.Duration {
 		if s := running.Load(); s != nil {
@@ -45,6 +46,7 @@ func (c *proxyCmd) serve(ctx context.Context, s streams) error {
 		if err != nil {
 			return err
 		}
+		service.out = s.out
 		running.Store(service)
 		return service.run(ctx, hangups)
 	})
@@ -86,6 +88,7 @@ type service struct {
 	proxy    *proxy.Proxy
 	front    *front.Server
 	conf     *config.Config
+	out      io.Writer // of the access log
 	listener net.Listener
 	operator operator
 	leases   *leaseServer // nil without a section [leases]
@@ -230,7 +233,8 @@ func (s *service) run(ctx context.Context, hangups <-chan os.Signal) error {
 	defer s.ups.Close()
 	s.reportStart()
 	reload := func(ctx context.Context) error { return s.reloads(ctx, hangups) }
-	others := []runs{s.conf.Watch, s.ups.Watch, s.operator.serve, reload}
+	access := func(ctx context.Context) error { return s.proxy.WriteLog(ctx, s.out) }
+	others := []runs{access, s.conf.Watch, s.ups.Watch, s.operator.serve, reload}
 	if s.leases != nil {
 		others = append(others, s.leases.serve)
 	}

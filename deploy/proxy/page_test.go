@@ -137,7 +137,8 @@ var sections = []section{
 	{"[proxy.jwt]", reflect.TypeFor[config.JWT]()}, {"[proxy.paths]", reflect.TypeFor[config.Paths]()},
 	{"[proxy.health]", reflect.TypeFor[config.Health]()},
 	{"[proxy.timeouts]", reflect.TypeFor[config.Timeouts]()}, {"[proxy.max]", reflect.TypeFor[config.Max]()},
-	{"[proxy.admin]", reflect.TypeFor[config.Admin]()}, {"[leases]", reflect.TypeFor[config.Leases]()},
+	{"[proxy.admin]", reflect.TypeFor[config.Admin]()}, {"[proxy.log]", reflect.TypeFor[config.Log]()},
+	{"[leases]", reflect.TypeFor[config.Leases]()},
 	{"[leases.semaphores.api]", reflect.TypeFor[lease.Semaphore]()},
 	{"[leases.election]", reflect.TypeFor[config.Election]()},
 }

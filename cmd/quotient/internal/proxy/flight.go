@@ -16,6 +16,7 @@ type flight struct {
 	proxy           *Proxy
 	route           *route
 	w               http.ResponseWriter // of the server
+	entry           *entry              // of the access log; nil: none
 	trusted         bool                // the peer is
 	from            time.Time           // arrival, or when there was room; the overhead begins here
 	asked           time.Time           // for a connection to the upstream
@@ -50,9 +51,12 @@ func flightOf(r *http.Request) *flight {
 }
 
 // waited is the hook of a middleware: a request has waited, and is admitted now.
-func waited(r *http.Request, _, overhead time.Duration) {
+func waited(r *http.Request, wait, overhead time.Duration) {
 	if f := flightOf(r); f != nil {
 		f.from = time.Now().Add(-overhead)
+		if f.entry != nil {
+			f.entry.decision, f.entry.wait = afterAll, wait
+		}
 	}
 }
 
@@ -65,4 +69,10 @@ func (f *flight) Connected(idle bool) {
 }
 
 // Sent is called when the head of the request was written, after Connected.
-func (f *flight) Sent() { f.route.cost.observe(time.Since(f.from) - f.dialled) }
+func (f *flight) Sent() {
+	overhead := time.Since(f.from) - f.dialled
+	f.route.cost.observe(overhead)
+	if f.entry != nil {
+		f.entry.overhead.Store(int64(max(overhead, 0)))
+	}
+}

@@ -38,6 +38,9 @@ func (p *Proxy) pass(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	f.answered = true // nothing may be said before it any more
 	f.mu.Unlock()
+	if f.entry != nil && err == nil {
+		f.entry.upstream = res.StatusCode
+	}
 	switch {
 	case err != nil:
 		p.fail(w, r, err)
@@ -218,6 +221,9 @@ func (f *flight) tunnel(w http.ResponseWriter, out *http.Request, res *http.Resp
 	defer back.Close()
 	defer context.AfterFunc(f, func() { _ = back.Close() })()
 	f.join(res.Header, true)
+	if f.entry != nil { // what follows goes past it
+		f.entry.status = res.StatusCode
+	}
 	header := w.Header()
 	maps.Copy(header, res.Header)
 	res.Header, res.Body = header, nil

@@ -12,6 +12,8 @@ package proxy
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/sha256"
 	"errors"
 	"log/slog"
 	"net"
@@ -37,6 +39,10 @@ type Proxy struct {
 	cost  *overhead
 
 	failures failures
+
+	secret  []byte        // of the access log, unless the file has one
+	lines   chan *entry   // of the access log
+	dropped atomic.Uint64 // of them
 }
 
 // New returns a Proxy that asks the limiters of reg and sends requests by ups. That gets requests without a
@@ -45,7 +51,8 @@ func New(reg *quotient.Registry, ups http.RoundTripper, log *slog.Logger) *Proxy
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	p := &Proxy{reg: reg, ups: ups, log: log, cost: newOverhead()}
+	p := &Proxy{reg: reg, ups: ups, log: log, cost: newOverhead(), lines: make(chan *entry, maxQueued), secret: make([]byte, sha256.Size)}
+	_, _ = rand.Read(p.secret) // it never fails
 	p.drain, p.end = context.WithCancel(context.Background())
 	return p
 }
@@ -58,6 +65,9 @@ func (p *Proxy) Prepare(f *config.File) (commit func(), err error) {
 	}
 	next, err := newTable(f)
 	if err != nil {
+		return nil, err
+	}
+	if next.access, err = newAccessLog(f.Proxy, p.secret); err != nil {
 		return nil, err
 	}
 	return func() {
@@ -74,11 +84,19 @@ func (p *Proxy) Drain() { p.end() }
 // ServeHTTP limits a request and passes it on.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	arrived := time.Now()
+	if t := p.now.Load(); t != nil && t.access != nil {
+		p.serveLogged(w, r, t, arrived)
+	} else {
+		p.serve(w, r, t, arrived, nil)
+	}
+}
+
+// serve is ServeHTTP by a table, nil for none, and with an entry of the access log, nil for none.
+func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, t *table, arrived time.Time, e *entry) {
 	if status := misfit(r); status != 0 {
 		turnBack(w, r, status)
 		return
 	}
-	t := p.now.Load()
 	if t == nil {
 		writeProblem(w, http.StatusServiceUnavailable, time.Second)
 		return
@@ -87,6 +105,9 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if to == nil { // config refuses such a file
 		writeProblem(w, http.StatusNotFound, 0)
 		return
+	}
+	if e != nil {
+		e.rule = to.spec.rule
 	}
 	trusted := t.trusts(r)
 	if !trusted {
@@ -100,7 +121,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuseBody(w)
 		return
 	}
-	f := &flight{Context: r.Context(), proxy: p, route: to, w: w, from: arrived, trusted: trusted}
+	f := &flight{Context: r.Context(), proxy: p, route: to, w: w, from: arrived, trusted: trusted, entry: e}
 	if to.learns && to.fields != (span{}) {
 		f.late = &lateFields{ResponseWriter: w}
 		w = f.late

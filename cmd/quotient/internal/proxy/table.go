@@ -31,6 +31,7 @@ type table struct {
 	gone    int         // those of them that its upstreams go
 	maxBody int64       // 0: any
 	doubted atomic.Bool // that trusted is whole, once: see doubt
+	access  *accessLog
 }
 
 // route is what becomes of the requests of a rule.
@@ -54,6 +55,7 @@ type spec struct {
 	maxWait time.Duration
 	fields  string
 	trusted string // as a text, with how many bits of an address count
+	logged  bool   // hooks tell the access log
 	jwt     string // what verifies claims, as a text; "": none is read
 }
 
@@ -86,6 +88,7 @@ func newTable(f *config.File) (*table, error) {
 func (t *table) newRoute(f *config.File, rule config.Rule, tokens *verification) *route {
 	rule.Line = 0
 	r := &route{spec: spec{rule: rule, fields: f.Proxy.Fields, trusted: fmt.Sprint(t.trusted, t.unix, t.v6bits)}}
+	r.spec.logged = f.Proxy.Log.Access != "off"
 	if rule.Exempt {
 		return r
 	}
@@ -191,7 +194,14 @@ func (r *route) serveBy(p *Proxy) {
 		return
 	}
 	r.learns = r.limiter.Learns()
+	key, plan := r.key, r.plan
 	opts := []httplimit.Option{httplimit.Drain(p.drain), httplimit.StreamLifetime(httplimit.Forever)} // front ends it
+	if r.spec.logged {
+		key, opts = noteKey(key), append(opts, httplimit.OnRefuse(noteRefusal))
+		if plan != nil {
+			plan = notePlan(plan)
+		}
+	}
 	if !r.spec.refuse {
 		most := httplimit.Forever
 		if r.spec.maxWait > 0 {
@@ -202,13 +212,13 @@ func (r *route) serveBy(p *Proxy) {
 	if weight := r.spec.rule.Weight; weight > 1 {
 		opts = append(opts, httplimit.WeightBy(func(*http.Request) int { return weight }))
 	}
-	if r.plan != nil {
-		opts = append(opts, httplimit.PlanBy(r.plan))
+	if plan != nil {
+		opts = append(opts, httplimit.PlanBy(plan))
 	}
 	if set := fieldSets[r.spec.fields]; set != httplimit.FieldsOff {
 		opts, r.fields = append(opts, httplimit.SendFields(set)), spans[set]
 	}
-	r.handler = httplimit.Middleware(r.limiter, r.key, opts...)(pass)
+	r.handler = httplimit.Middleware(r.limiter, key, opts...)(pass)
 }
 
 // fieldSets are the sets of fields, as a file names them.
