@@ -80,21 +80,21 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	t := p.now.Load()
 	if t == nil {
-		writeProblem(w, http.StatusServiceUnavailable, time.Second)
+		writeProblem(w, r, http.StatusServiceUnavailable, time.Second)
 		return
 	}
 	to, clear := t.find(r)
 	if to == nil { // config refuses such a file
-		writeProblem(w, http.StatusNotFound, 0)
+		writeProblem(w, r, http.StatusNotFound, 0)
 		return
 	}
 	trusted := t.trusts(r)
 	if why := to.unclear(r, clear, trusted); why != "" {
-		writeDetail(w, http.StatusBadRequest, why)
+		writeDetail(w, r, http.StatusBadRequest, why)
 		return
 	}
 	if t.maxBody > 0 && r.ContentLength > t.maxBody {
-		refuseBody(w)
+		refuseBody(w, r)
 		return
 	}
 	f := &flight{Context: r.Context(), proxy: p, route: to, w: w, from: arrived, trusted: trusted}
@@ -130,7 +130,7 @@ func misfit(r *http.Request) int {
 // allowed are the methods that are passed on, and whatever else an upstream knows.
 const allowed = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 
-func turnBack(w http.ResponseWriter, _ *http.Request, status int) {
+func turnBack(w http.ResponseWriter, r *http.Request, status int) {
 	switch status {
 	case http.StatusMethodNotAllowed:
 		w.Header().Set("Allow", allowed)
@@ -140,7 +140,7 @@ func turnBack(w http.ResponseWriter, _ *http.Request, status int) {
 		w.WriteHeader(http.StatusOK)
 		return
 	}
-	writeProblem(w, status, 0)
+	writeProblem(w, r, status, 0)
 }
 
 // peer is the address of a request's peer, not valid if it has none.

@@ -165,13 +165,13 @@ func (r *route) serveBy(p *Proxy) {
 		return
 	case r.limiter == nil: // it was taken out of the registry by hand
 		p.log.Error("limiter is missing: its rule answers 503", "limiter", r.spec.rule.Limiter)
-		r.handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			writeProblem(w, http.StatusServiceUnavailable, time.Second)
+		r.handler = http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+			writeProblem(w, q, http.StatusServiceUnavailable, time.Second)
 		})
 		return
 	}
 	r.learns = r.limiter.Learns()
-	opts := []httplimit.Option{httplimit.Drain(p.drain)}
+	opts := []httplimit.Option{httplimit.Drain(p.drain), httplimit.OnRefuse(refused)}
 	if !r.spec.refuse {
 		most := httplimit.Forever
 		if r.spec.maxWait > 0 {
