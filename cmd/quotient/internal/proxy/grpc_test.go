@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"sync/atomic"
@@ -25,7 +26,8 @@ func overH2C(s *httptest.Server) {
 
 // grpcEcho is an upstream that knows no service.
 func grpcEcho(asked *atomic.Int64) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) {
+	return func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
 		asked.Add(1)
 		w.Header().Set("Content-Type", "application/grpc")
 		w.Header().Set("Grpc-Status", "5")
@@ -51,10 +53,13 @@ func TestGRPC(t *testing.T) {
 	var asked atomic.Int64
 	echo := httptest.NewServer(grpcEcho(&asked))
 	t.Cleanup(echo.Close)
-	late := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	late := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // or net/http does not see it go
+		<-r.Context().Done()
+	}))
 	t.Cleanup(late.Close)
 	const deny = "[limiters.all]\nmode = \"refuse\"\n" +
-		"overrides.\"/grpc.health.v1.Health/Check\" = { deny = true }\nin-flight = 1\n"
+		"overrides.\"/grpc.health.v1.health/check\" = { deny = true }\nin-flight = 1\n"
 	for _, row := range []struct {
 		what, text, url string
 		code            codes.Code
