@@ -157,7 +157,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		a := &answer{ResponseWriter: w}
 		s.hand(a, r)
 		if body.failed.Load() {
-			a.blame(int(c.fault.Load()))
+			a.blame(r, int(c.fault.Load()))
 		}
 	}
 }
@@ -171,7 +171,7 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 	defer leave()
 	defer r.Body.Close() // or net/http keeps what is left of it with the connection
 	if !ok {
-		say(sw, http.StatusServiceUnavailable, held.ErrNoRoom.Error())
+		say(sw, r, http.StatusServiceUnavailable, held.ErrNoRoom.Error())
 		return
 	}
 	if r.Body == http.NoBody {
@@ -183,14 +183,14 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 	r.Body = body
 	s.hand(sw, r)
 	if status := body.fault.Load(); status != 0 {
-		sw.blame(int(status))
+		sw.blame(r, int(status))
 	}
 }
 
 // hand hands a request to the handler, if it is not refused.
 func (s *Server) hand(w http.ResponseWriter, r *http.Request) {
 	if status, why := refusal(r, s.anyPath); status != 0 {
-		refuse(w, status, why)
+		refuse(w, r, status, why)
 		return
 	}
 	s.handler.ServeHTTP(w, r)

@@ -96,15 +96,15 @@ func (w *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 func (w *answer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // blame answers for a handler that has not, since the body did not come, or not as it should.
-func (w *answer) blame(status int) {
+func (w *answer) blame(r *http.Request, status int) {
 	switch {
 	case w.given:
 	case status == http.StatusRequestTimeout:
-		refuse(w, status, ErrSlowBody.Error())
+		refuse(w, r, status, ErrSlowBody.Error())
 	case status == http.StatusServiceUnavailable:
-		refuse(w, status, held.ErrNoRoom.Error())
+		refuse(w, r, status, held.ErrNoRoom.Error())
 	default:
-		refuse(w, http.StatusBadRequest, "the body is malformed, or has no end")
+		refuse(w, r, http.StatusBadRequest, "the body is malformed, or has no end")
 	}
 }
 

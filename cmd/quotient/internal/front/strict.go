@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
+
+	"github.com/quotient-go/quotient/cmd/quotient/internal/grpcanswer"
 )
 
 // maxFields bounds the fields of one request: each costs more memory than its bytes.
@@ -150,13 +152,19 @@ func dropUpgradeToHTTP2(h http.Header) {
 }
 
 // refuse answers in place of the handler, and has the connection closed: what follows on it is not to be believed.
-func refuse(w http.ResponseWriter, status int, why string) {
+func refuse(w http.ResponseWriter, r *http.Request, status int, why string) {
 	w.Header().Set("Connection", "close")
-	say(w, status, why)
+	say(w, r, status, why)
 }
 
 // say answers in place of the handler.
-func say(w http.ResponseWriter, status int, why string) {
+func say(w http.ResponseWriter, r *http.Request, status int, why string) {
+	if status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "1")
+	}
+	if grpcanswer.Write(w, r, status, why) {
+		return
+	}
 	text, _ := json.Marshal(struct {
 		Title  string `json:"title"`
 		Status int    `json:"status"`
@@ -164,9 +172,6 @@ func say(w http.ResponseWriter, status int, why string) {
 	}{http.StatusText(status), status, why})
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.Header().Set("Cache-Control", "no-store")
-	if status == http.StatusServiceUnavailable {
-		w.Header().Set("Retry-After", "1")
-	}
 	w.WriteHeader(status)
 	_, _ = w.Write(text)
 }

@@ -280,6 +280,8 @@ func TestSmugglingHTTP2(t *testing.T) {
 		{"path in the authority", authority("h/b"), "", "400", ""},
 		{"space in the authority", authority("h b"), "", "400", ""},
 		{"too many fields", head2("GET", "/a", slices.Repeat([]string{"x", "y"}, maxFields+1)...), "", "431", ""},
+		{"too many fields of a call of gRPC", head2("POST", "/a", append(slices.Repeat([]string{"x", "y"}, maxFields+1),
+			"content-type", "application/grpc")...), "", "200", ""},
 		// net/http refuses these itself.
 		{"length too small", head2("POST", "/a", "content-length", "1"), "xy", "reset", ""},
 		{"length too large", head2("POST", "/a", "content-length", "3"), "xy", "502", ""},

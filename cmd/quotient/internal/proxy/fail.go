@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/cmd/quotient/internal/grpcanswer"
 	"github.com/quotient-go/quotient/cmd/quotient/internal/upstream"
 	"github.com/quotient-go/quotient/httplimit"
 	"github.com/quotient-go/quotient/internal/held"
@@ -34,18 +36,21 @@ var ofOtherAnswers = []string{
 
 // writeProblem answers with a problem document (RFC 9457). After is how long the client should wait before it
 // asks again, 0 for no such hint.
-func writeProblem(w http.ResponseWriter, status int, after time.Duration) {
+func writeProblem(w http.ResponseWriter, r *http.Request, status int, after time.Duration) {
 	if after > 0 {
 		w.Header().Set("Retry-After", strconv.FormatInt(int64((after+time.Second-1)/time.Second), 10))
 	}
-	writeDetail(w, status, details[status])
+	writeDetail(w, r, status, details[status])
 }
 
 // writeDetail is writeProblem with a detail of its own.
-func writeDetail(w http.ResponseWriter, status int, detail string) {
+func writeDetail(w http.ResponseWriter, r *http.Request, status int, detail string) {
 	h := w.Header()
 	for _, name := range ofOtherAnswers {
 		delete(h, name)
+	}
+	if grpcanswer.Write(w, r, status, detail) {
+		return
 	}
 	h.Set("Cache-Control", "no-store")
 	h.Set("Content-Type", "application/problem+json")
@@ -60,10 +65,30 @@ func writeDetail(w http.ResponseWriter, status int, detail string) {
 	_, _ = w.Write(text) // a client that has left is no error
 }
 
+// refuseCall is the hook of a middleware for calls of gRPC: a refusal is one of gRPC, too.
+func (r *route) refuseCall(w http.ResponseWriter, q *http.Request, d quotient.Decision) {
+	if r.spec.logged {
+		noteRefusal(w, q, d)
+	}
+	status, text := http.StatusTooManyRequests, "The limit "+strconv.Quote(d.Rule.Name)+" is reached."
+	if d.Rule.Name == "" {
+		text = "The limit is reached."
+	}
+	switch d.Reason {
+	case quotient.ReasonShare, quotient.ReasonKeys, quotient.ReasonPool, quotient.ReasonNone: // none: it shuts down
+		status, text = http.StatusServiceUnavailable, "The service can accept no more requests for the moment."
+	case quotient.ReasonDenied:
+		text = "Requests of this client are refused. Trying again does not help."
+	case quotient.ReasonTooLarge:
+		status, text = http.StatusRequestEntityTooLarge, "The request is larger than the limit ever allows."
+	}
+	grpcanswer.Write(w, q, status, text)
+}
+
 // refuseBody answers a request whose body is too long. The rest of it is not read.
-func refuseBody(w http.ResponseWriter) {
+func refuseBody(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Connection", "close")
-	writeProblem(w, http.StatusRequestEntityTooLarge, 0)
+	writeProblem(w, r, http.StatusRequestEntityTooLarge, 0)
 }
 
 // fail answers a request that has no answer of the upstream. No policy learns from that.
@@ -79,13 +104,13 @@ func (p *Proxy) fail(w http.ResponseWriter, r *http.Request, err error) {
 		p.failures.log(p.log, f.route.spec.rule.Pattern, status, err)
 	}
 	if status == http.StatusRequestEntityTooLarge {
-		refuseBody(w)
+		refuseBody(w, r)
 		return
 	}
 	if status == http.StatusRequestTimeout || status == http.StatusBadRequest {
 		w.Header().Set("Connection", "close")
 	}
-	writeProblem(w, status, after)
+	writeProblem(w, r, status, after)
 }
 
 // failures are logged once a second at most: an upstream that is down fails every request.

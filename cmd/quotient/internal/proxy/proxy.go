@@ -98,12 +98,12 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, t *table, arrived 
 		return
 	}
 	if t == nil {
-		writeProblem(w, http.StatusServiceUnavailable, time.Second)
+		writeProblem(w, r, http.StatusServiceUnavailable, time.Second)
 		return
 	}
 	to, clear := t.find(r)
 	if to == nil { // config refuses such a file
-		writeProblem(w, http.StatusNotFound, 0)
+		writeProblem(w, r, http.StatusNotFound, 0)
 		return
 	}
 	if e != nil {
@@ -114,11 +114,11 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, t *table, arrived 
 		t.doubt(r, p.log)
 	}
 	if why := to.unclear(r, clear, trusted); why != "" {
-		writeDetail(w, http.StatusBadRequest, why)
+		writeDetail(w, r, http.StatusBadRequest, why)
 		return
 	}
 	if t.maxBody > 0 && r.ContentLength > t.maxBody {
-		refuseBody(w)
+		refuseBody(w, r)
 		return
 	}
 	f := &flight{Context: r.Context(), proxy: p, route: to, w: w, from: arrived, trusted: trusted, entry: e}
@@ -131,7 +131,7 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, t *table, arrived 
 	if t.maxBody > 0 && r.ContentLength < 0 {
 		r.Body = http.MaxBytesReader(f.w, r.Body, t.maxBody)
 	}
-	to.handler.ServeHTTP(w, r)
+	to.serve(w, r)
 }
 
 // misfit is the status for a request that is not passed on, 0 for any other.
@@ -154,7 +154,7 @@ func misfit(r *http.Request) int {
 // allowed are the methods that are passed on, and whatever else an upstream knows.
 const allowed = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 
-func turnBack(w http.ResponseWriter, _ *http.Request, status int) {
+func turnBack(w http.ResponseWriter, r *http.Request, status int) {
 	switch status {
 	case http.StatusMethodNotAllowed:
 		w.Header().Set("Allow", allowed)
@@ -164,7 +164,7 @@ func turnBack(w http.ResponseWriter, _ *http.Request, status int) {
 		w.WriteHeader(http.StatusOK)
 		return
 	}
-	writeProblem(w, status, 0)
+	writeProblem(w, r, status, 0)
 }
 
 // peer is the address of a request's peer, not valid if it has none.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/cmd/quotient/internal/grpcanswer"
 	"github.com/quotient-go/quotient/config"
 	"github.com/quotient-go/quotient/httplimit"
 	"github.com/quotient-go/quotient/internal/field"
@@ -42,6 +43,7 @@ type route struct {
 	reads   []string                   // fields that decide for a request
 	believe string                     // one that does if a trusted peer has sent it; "" for none
 	handler http.Handler
+	calls   http.Handler      // of gRPC; nil: as all others
 	limiter *quotient.Limiter // nil: exempt
 	learns  bool              // its policy does
 	fields  span              // that clients get from us
@@ -188,8 +190,8 @@ func (r *route) serveBy(p *Proxy) {
 		return
 	case r.limiter == nil: // it was taken out of the registry by hand
 		p.log.Error("limiter is missing: its rule answers 503", "limiter", r.spec.rule.Limiter)
-		r.handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			writeProblem(w, http.StatusServiceUnavailable, time.Second)
+		r.handler = http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+			writeProblem(w, q, http.StatusServiceUnavailable, time.Second)
 		})
 		return
 	}
@@ -219,6 +221,7 @@ func (r *route) serveBy(p *Proxy) {
 		opts, r.fields = append(opts, httplimit.SendFields(set)), spans[set]
 	}
 	r.handler = httplimit.Middleware(r.limiter, key, opts...)(pass)
+	r.calls = httplimit.Middleware(r.limiter, key, append(opts, httplimit.OnRefuse(r.refuseCall))...)(pass)
 }
 
 // fieldSets are the sets of fields, as a file names them.
@@ -227,7 +230,16 @@ var fieldSets = map[string]httplimit.FieldSet{
 }
 
 // ServeHTTP is not called: the mux only finds a route.
-func (r *route) ServeHTTP(w http.ResponseWriter, q *http.Request) { r.handler.ServeHTTP(w, q) }
+func (r *route) ServeHTTP(http.ResponseWriter, *http.Request) {}
+
+// serve limits a request, and passes it on.
+func (r *route) serve(w http.ResponseWriter, q *http.Request) {
+	if r.calls != nil && grpcanswer.Asked(q) {
+		r.calls.ServeHTTP(w, q)
+		return
+	}
+	r.handler.ServeHTTP(w, q)
+}
 
 // probe is the request that the mux is called with.
 type probe struct {
