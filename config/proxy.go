@@ -93,22 +93,7 @@ func (f *File) checkProxy(r *report) {
 		checkListen(r, "proxy.listen", p.Listen)
 	}
 	oneOf(r, "proxy.fields", p.Fields, fieldSets...)
-	if len(p.Upstreams) == 0 {
-		r.hinted("proxy.upstreams", `as ["http://127.0.0.1:8080"]`, "none is given")
-	}
-	seen := map[string]bool{}
-	for i, u := range p.Upstreams {
-		at := element("proxy.upstreams", i)
-		if u == nil {
-			r.field(at, "nil")
-			continue
-		}
-		place := strings.ToLower(strings.TrimSuffix(u.String(), "/"))
-		if checkUpstream(r, at, u); seen[place] {
-			r.field(at, "%s is in the list twice", clip(redacted(u.String())))
-		}
-		seen[place] = true
-	}
+	p.checkUpstreams(r)
 	if p.ProxyProtocol && !p.trusts() {
 		r.field("proxy.proxy-protocol", "true without trusted networks: any client could claim any address")
 	}
@@ -129,6 +114,25 @@ func (f *File) checkProxy(r *report) {
 		r.field("proxy.admin.listen", "%s is proxy.listen too", clip(p.Listen))
 	}
 	f.checkRules(r)
+}
+
+func (p *Proxy) checkUpstreams(r *report) {
+	if len(p.Upstreams) == 0 {
+		r.hinted("proxy.upstreams", `as ["http://127.0.0.1:8080"]`, "none is given")
+	}
+	seen := map[string]bool{}
+	for i, u := range p.Upstreams {
+		at := element("proxy.upstreams", i)
+		if u == nil {
+			r.field(at, "nil")
+			continue
+		}
+		place := strings.ToLower(strings.TrimSuffix(u.String(), "/"))
+		if checkUpstream(r, at, u); seen[place] {
+			r.field(at, "%s is in the list twice", clip(redacted(u.String())))
+		}
+		seen[place] = true
+	}
 }
 
 // trusts reports whether any peer is trusted.

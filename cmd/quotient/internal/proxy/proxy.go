@@ -51,7 +51,8 @@ func New(reg *quotient.Registry, ups http.RoundTripper, log *slog.Logger) *Proxy
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	p := &Proxy{reg: reg, ups: ups, log: log, cost: newOverhead(), lines: make(chan *entry, maxQueued), secret: make([]byte, sha256.Size)}
+	p := &Proxy{reg: reg, ups: ups, log: log, cost: newOverhead()}
+	p.lines, p.secret = make(chan *entry, maxQueued), make([]byte, sha256.Size)
 	_, _ = rand.Read(p.secret) // it never fails
 	p.drain, p.end = context.WithCancel(context.Background())
 	return p

@@ -348,7 +348,7 @@ func (t *table) doubt(r *http.Request, log *slog.Logger) {
 		add = fmt.Sprintf("trusted = [%q]", at)
 	}
 	if (ofUnix(r) || at.IsPrivate() || at.IsLoopback() || at.IsLinkLocalUnicast()) && !t.doubted.Swap(true) {
-		log.Warn("a peer that is not trusted names addresses of clients: if it is a proxy of yours, its clients share one "+
-			"address, and https becomes http", "peer", r.RemoteAddr, "add", "proxy."+add)
+		log.Warn("a peer that is not trusted names addresses of clients: if it is a proxy of yours, its clients "+
+			"share one address, and https becomes http", "peer", r.RemoteAddr, "add", "proxy."+add)
 	}
 }

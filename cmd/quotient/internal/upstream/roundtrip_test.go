@@ -210,13 +210,13 @@ func TestKinds(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			to, req := section(t, row.url), ask(t, http.MethodGet, "/", "")
-			if row.change == nil {
-				to.Timeouts.ResponseHeader = 50 * time.Millisecond
-				if row.name == "no handshake" {
-					to.Timeouts.Dial = 20 * time.Millisecond
-				}
-			} else {
+			switch {
+			case row.change != nil:
 				req = row.change(req)
+			case row.name == "no handshake":
+				to.Timeouts.Dial = 20 * time.Millisecond
+			case row.kind == Timeout:
+				to.Timeouts.ResponseHeader = 50 * time.Millisecond
 			}
 			p := poolTo(t, nil, to)
 			_, err := p.RoundTrip(req)
