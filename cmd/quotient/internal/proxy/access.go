@@ -52,7 +52,8 @@ func newAccessLog(p *config.Proxy, own []byte) (*accessLog, error) {
 		return nil, nil
 	}
 	a := &accessLog{refusals: p.Log.Access == "refusals", sample: p.Log.Sample}
-	a.client, _ = httplimit.ClientAddrConfig{Trusted: p.Trusted, TrustUnix: p.TrustUnix}.KeyFunc() // of valid networks
+	from := httplimit.ClientAddrConfig{Trusted: p.Trusted, TrustUnix: p.TrustUnix, IPv6Bits: p.IPv6Prefix}
+	a.client, _ = from.KeyFunc() // of valid networks
 	switch {
 	case p.Log.Keys == "plain":
 	case p.Log.SecretFile == "":
@@ -60,11 +61,11 @@ func newAccessLog(p *config.Proxy, own []byte) (*accessLog, error) {
 	default:
 		text, _, err := files.Read(context.Background(), p.Log.SecretFile, maxSecret)
 		if err != nil {
-			return nil, fmt.Errorf("proxy.log.secret-file: %w", err)
+			return nil, config.Error{Field: "proxy.log.secret-file", Text: err.Error()}
 		}
 		if a.secret = bytes.TrimSpace(text); len(a.secret) < minSecret {
-			return nil, fmt.Errorf("proxy.log.secret-file: %s has %d bytes, want %d or more", p.Log.SecretFile,
-				len(a.secret), minSecret)
+			text := fmt.Sprintf("%s has %d bytes, want %d or more", p.Log.SecretFile, len(a.secret), minSecret)
+			return nil, config.Error{Field: "proxy.log.secret-file", Text: text}
 		}
 	}
 	return a, nil

@@ -76,8 +76,8 @@ func cookieKey(name string) httplimit.KeyFunc {
 	}
 }
 
-// queryKey reads the first value of a name in the query. It is "" if the query cannot be read as a whole, since it is
-// not known what the upstream makes of it.
+// queryKey reads the value of a name in the query. It is "" if there are several, or the query cannot be read as a
+// whole: it is not known what the upstream makes of it.
 func queryKey(name string) httplimit.KeyFunc {
 	return func(r *http.Request) (value string) {
 		found := false
@@ -85,10 +85,11 @@ func queryKey(name string) httplimit.KeyFunc {
 			text, is, _ := strings.Cut(pair, "=")
 			text, err := url.QueryUnescape(text)
 			is, err2 := url.QueryUnescape(is)
-			if err != nil || err2 != nil || strings.Contains(pair, ";") {
+			its := text == name
+			if err != nil || err2 != nil || strings.Contains(pair, ";") || its && found {
 				return ""
 			}
-			if text == name && !found {
+			if its {
 				value, found = is, true
 			}
 		}
