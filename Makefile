@@ -44,7 +44,9 @@ race: ## run all tests in random order under the race detector
 	@go test -race -shuffle=on -vet=off $(RACE)
 
 test-ints: ## run the tests of arithmetic, but for properties, where an int has 32 bits
-	GOARCH=386 go test -vet=off -run='^Test[^P]' . ./policy ./internal/judge ./internal/meter ./internal/fairshare ./internal/damper ./internal/held \
+	@exec=; GOARCH=386 go test -vet=off -run='^$$' ./internal/held >/dev/null 2>&1 || { exec=-exec=true; \
+	  echo "this system runs no programs of 32 bits: their tests are built, and not run"; }; \
+	GOARCH=386 go test $$exec -vet=off -run='^Test[^P]' . ./policy ./internal/judge ./internal/meter ./internal/fairshare ./internal/damper ./internal/held \
 	  ./admin ./config ./httplimit ./lease ./poolsize/gossip/internal/heap
 
 lint: ## check format, go vet, the linters of tools/go.mod, types for other systems, and that the modules are tidy
