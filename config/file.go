@@ -146,7 +146,7 @@ const (
 	KeyCredential KeyKind = "credential" // httplimit.Credential, of Authorization if a file names no other field
 	KeyConstant   KeyKind = "constant"   // httplimit.Constant
 	KeyCookie     KeyKind = "cookie"     // httplimit.CredentialKey of the first cookie of a name
-	KeyQuery      KeyKind = "query"      // the first value of a name in the query, decoded
+	KeyQuery      KeyKind = "query"      // the value of a name in the query, decoded; none if it has several
 	KeyClaim      KeyKind = "claim"      // a claim of the bearer token, as with PlanClaim
 )
 

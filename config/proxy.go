@@ -77,12 +77,9 @@ func keyOf(into *Key) func(value) {
 		default:
 			v.wrong("text, or a list")
 		}
-		for i, part := range parts {
-			if i == 0 {
-				*into = part
-				continue
-			}
-			into.And = append(into.And, part)
+		if len(parts) > 0 {
+			*into = parts[0]
+			into.And = append(into.And, parts[1:]...)
 		}
 	}
 }

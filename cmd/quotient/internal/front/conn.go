@@ -51,9 +51,8 @@ type conn struct {
 	partBy  time.Time // nor one of this part of it; zero: the next bytes are not of a body
 	reads   deadline
 	writes  deadline
-	life    *time.Timer // of an upgraded one
+	life    *time.Timer // of an upgraded one, until it is closed
 	spoke   time.Time   // when bytes last came or went over that
-	closed  bool
 
 	inBody atomic.Bool  // the next bytes are of a request's body
 	broken atomic.Bool  // it is not known where the last one ends
@@ -243,7 +242,7 @@ func (c *conn) upgrade() {
 func (c *conn) silent() {
 	c.mu.Lock()
 	left := c.server.now.Load().stream - time.Since(c.spoke)
-	if left > 0 && !c.closed {
+	if left > 0 && c.life != nil {
 		c.life.Reset(left)
 	}
 	c.mu.Unlock()
@@ -264,8 +263,9 @@ func (c *conn) Close() error {
 	c.server.places.Leave(c)
 	c.share.End()
 	c.mu.Lock()
-	if c.closed = true; c.life != nil {
+	if c.life != nil {
 		c.life.Stop()
+		c.life = nil
 	}
 	c.mu.Unlock()
 	return c.Conn.Close()

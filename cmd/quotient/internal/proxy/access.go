@@ -46,14 +46,13 @@ type accessLog struct {
 	client   httplimit.KeyFunc
 }
 
-// newAccessLog is that of a file, nil for none. Without a secret of the file hashes are keyed by own.
-func newAccessLog(p *config.Proxy, own []byte) (*accessLog, error) {
+// newAccessLog is that of a file, nil for none. Without a secret of the file hashes are keyed by own. Client reads the
+// address of a client.
+func newAccessLog(p *config.Proxy, own []byte, client httplimit.KeyFunc) (*accessLog, error) {
 	if p.Log.Access == "off" {
 		return nil, nil
 	}
-	a := &accessLog{refusals: p.Log.Access == "refusals", sample: p.Log.Sample}
-	from := httplimit.ClientAddrConfig{Trusted: p.Trusted, TrustUnix: p.TrustUnix, IPv6Bits: p.IPv6Prefix}
-	a.client, _ = from.KeyFunc() // of valid networks
+	a := &accessLog{refusals: p.Log.Access == "refusals", sample: p.Log.Sample, client: client}
 	switch {
 	case p.Log.Keys == "plain":
 	case p.Log.SecretFile == "":
@@ -199,7 +198,7 @@ func inMS(name string, d time.Duration) slog.Attr {
 	return slog.Float64(name, float64(d.Microseconds())/1000)
 }
 
-// entryOf is the entry of a request; one that nobody reads if there is none.
+// entryOf is the entry of a request, or one to throw away if it has none.
 func entryOf(r *http.Request) *entry {
 	if f := flightOf(r); f != nil && f.entry != nil {
 		return f.entry

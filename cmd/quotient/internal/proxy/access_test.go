@@ -269,7 +269,7 @@ func TestAccessLogReloads(t *testing.T) {
 	}
 }
 
-// TestAccessLogDrops: lines that nobody takes, or that cannot be written, are dropped and counted, and no request
+// TestAccessLogDrops: lines that find the queue full, or cannot be written, are dropped and counted, and no request
 // waits for them.
 func TestAccessLogDrops(t *testing.T) {
 	w := newWorld(t, loose+logged, ok)

@@ -68,7 +68,8 @@ func (p *Proxy) Prepare(f *config.File) (commit func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	if next.access, err = newAccessLog(f.Proxy, p.secret); err != nil {
+	client := next.partOf(config.Key{Kind: config.KeyClient}, "", nil)
+	if next.access, err = newAccessLog(f.Proxy, p.secret, client); err != nil {
 		return nil, err
 	}
 	return func() {
