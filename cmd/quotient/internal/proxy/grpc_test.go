@@ -113,4 +113,7 @@ func TestNoGRPC(t *testing.T) {
 	want(t, "Grpc-Status", resp.Header.Get("Grpc-Status"), "8")
 	want(t, "pushback", resp.Header.Get("Grpc-Retry-Pushback-Ms"), "3600000")
 	want(t, "Retry-After", resp.Header.Get("Retry-After"), "3600")
+	w = newWorld(t, "[limiters.all]\ndeny = true\n"+all, ok, overH2)
+	resp, _ = w.get("/", "Content-Type", "application/grpc")
+	want(t, "pushback of a denied call", resp.Header.Get("Grpc-Retry-Pushback-Ms"), "-1")
 }
