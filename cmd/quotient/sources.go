@@ -29,7 +29,7 @@ import (
 	"github.com/quotient-go/quotient/poolsize/redis"
 )
 
-// defaultFleet is the name of the fleet of gossip where an address has none: gossip counts only those that it has joined.
+// defaultFleet is the name of the fleet of gossip where an address has none: gossip counts only those that it joined.
 const defaultFleet = "proxy"
 
 // fleetOf is the name of a fleet in a store, which several services may share. A default would have them count each
