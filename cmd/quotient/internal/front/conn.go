@@ -1,16 +1,14 @@
 package front
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/pires/go-proxyproto"
@@ -18,18 +16,10 @@ import (
 	"github.com/quotient-go/quotient/internal/held"
 )
 
-const (
-	// writePart is how much of an answer has proxy.timeouts.write to be taken.
-	writePart = 64 << 10
-	// lastRead bounds how long net/http reads what a request has left of its body, to keep the connection.
-	lastRead = 5 * time.Second
-	// lastWord is how long a client may go on to send before it loses what was said about a head that is refused.
-	lastWord = time.Second / 2
-	// ahead is how many bytes net/http reads while a request is at work, to learn when its client goes.
-	ahead = 1
-)
+// writePart is how much of an answer has proxy.timeouts.write to be taken.
+const writePart = 64 << 10
 
-// conn is one connection as net/http sees it: bytes in the clear, with TLS below where there is TLS. It sets a
+// conn is one connection as its server sees it: bytes in the clear, with TLS below where there is TLS. It sets a
 // deadline for each part of a body of HTTP/1, and for each part of an answer. A deadline of the server or of a
 // handler that is earlier stays. The client's bytes go through framing until the connection is HTTP/2, or upgraded.
 type conn struct {
@@ -41,22 +31,30 @@ type conn struct {
 	framing  framing
 	share    held.Share // what its requests hold
 	streams  streams
+	ahead    []byte // that the server of HTTP/2 has yet to read, and framing has seen
 
 	secure *tls.ConnectionState // after the handshake, which the first Read does
 
-	mu      sync.Mutex
-	readBy  time.Time // what the server or a handler has set; zero: nothing
-	writeBy time.Time
-	lastBy  time.Time // no read of this request's body ends later, since its handler has returned
-	partBy  time.Time // nor one of this part of it; zero: the next bytes are not of a body
-	reads   deadline
-	writes  deadline
-	life    *time.Timer // of an upgraded one, until it is closed
-	spoke   time.Time   // when bytes last came or went over that
+	// What http1.go serves it with.
+	ctx     context.Context // of its requests
+	end     context.CancelFunc
+	in      *bufio.Reader
+	remote  string
+	later   bool // a request has come
+	failed  bool // a read did, other than by a deadline
+	watcher *time.Timer
 
-	inBody atomic.Bool  // the next bytes are of a request's body
-	broken atomic.Bool  // it is not known where the last one ends
-	fault  atomic.Int32 // the status for a body that did not come; 0: it is malformed
+	mu       sync.Mutex
+	watching bool
+	watches  chan struct{} // is closed when a watch that reads is over; nil: none does
+	readBy   time.Time     // what the server or a handler has set; zero: nothing
+	writeBy  time.Time
+	lastBy   time.Time // no read ends later, since the handler has returned
+	partBy   time.Time // nor one of this part of it; zero: the next bytes are not of a body
+	reads    deadline
+	writes   deadline
+	life     *time.Timer // of an upgraded one, until it is closed
+	spoke    time.Time   // when bytes last came or went over that
 }
 
 func newConn(s *Server, raw net.Conn) *conn {
@@ -65,7 +63,7 @@ func newConn(s *Server, raw net.Conn) *conn {
 	c.streams.share, c.streams.block = &c.share, byteCost*int64(s.proxy.Max.HeaderBytes)
 	c.streams.most = s.proxy.Max.Streams
 	c.framing.share, c.framing.streams = &c.share, &c.streams
-	c.framing.h2 = s.proxy.H2C
+	c.framing.h2, c.framing.most = s.proxy.H2C, s.proxy.Max.HeaderBytes
 	if t := s.tlsConfig(); t != nil {
 		c.records = &records{Conn: raw, share: &c.share}
 		c.tls = tls.Server(c.records, t)
@@ -107,76 +105,33 @@ var ErrSlowBody error = slowBody{}
 
 // Read returns nothing that framing refuses.
 func (c *conn) Read(p []byte) (int, error) {
+	if len(c.ahead) > 0 {
+		n := copy(p, c.ahead)
+		c.ahead = c.ahead[n:]
+		return n, nil
+	}
 	if c.tls != nil && c.secure == nil {
 		if err := c.handshake(); err != nil {
+			c.failed = true
 			return 0, err
 		}
 	}
 	if c.framing.err != nil {
-		return 0, c.refused(p)
+		return 0, c.framing.err
 	}
-	ours := len(p) > ahead && c.framing.inBody()
 	var by time.Time
-	if ours {
+	if c.framing.inBody() {
 		by = time.Now().Add(c.server.now.Load().readBody)
 	}
 	n, err := c.readBefore(p, by)
-	if err != nil && ours {
-		c.broken.Store(true)
-		if errors.Is(err, os.ErrDeadlineExceeded) && !c.readIsOver() {
-			c.fault.Store(http.StatusRequestTimeout)
-			err = ErrSlowBody
-		}
+	c.failed = err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
+	if !by.IsZero() && errors.Is(err, os.ErrDeadlineExceeded) && !time.Now().Before(by) {
+		err = ErrSlowBody
 	}
-	bad := c.framing.check(p, &n)
-	c.inBody.Store(c.framing.inBody())
-	if bad != nil && n == 0 {
-		return 0, c.refused(p)
+	if bad := c.framing.check(p, &n); bad != nil && n == 0 {
+		return 0, bad
 	}
 	return n, err
-}
-
-// refused is the error of a read after what framing has refused. A read that only looks ahead must not fail
-// for the sake of the next request, and must not pass on what comes.
-func (c *conn) refused(p []byte) error {
-	if len(p) <= ahead {
-		return c.skip(time.Time{})
-	}
-	status, retry := 0, ""
-	switch c.framing.err {
-	case errMany, errLong:
-		status = http.StatusRequestHeaderFieldsTooLarge
-	case errNoRoom:
-		status, retry = http.StatusServiceUnavailable, "Retry-After: 1\r\n"
-	}
-	if status == http.StatusServiceUnavailable && c.framing.state == inTrailer {
-		c.fault.Store(int32(status)) // there is a handler that answers
-	}
-	if status == 0 || c.framing.state > inFields || c.framing.off {
-		return c.framing.err
-	}
-	_, _ = io.WriteString(c, fmt.Sprintf("HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\n"+
-		"Connection: close\r\nCache-Control: no-store\r\n%[3]s\r\n%[1]d %[2]s", status, http.StatusText(status), retry))
-	_ = c.CloseWrite()
-	_ = c.skip(time.Now().Add(lastWord))
-	return io.EOF // net/http says nothing more
-}
-
-// skip drops what comes, until a deadline or the end.
-func (c *conn) skip(by time.Time) error {
-	var dropped [512]byte
-	for {
-		if _, err := c.readBefore(dropped[:], by); err != nil {
-			return err
-		}
-	}
-}
-
-// readIsOver reports whether a deadline of the server or of a handler has passed.
-func (c *conn) readIsOver() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return !c.readBy.IsZero() && !time.Now().Before(c.readBy)
 }
 
 // Write gives each part of an answer its time, and none to the silence between.
@@ -192,24 +147,7 @@ func (c *conn) Write(p []byte) (n int, err error) {
 	}
 }
 
-// answered notes that the handler of a request of HTTP/1 has returned. net/http then reads the rest of its body, and
-// may take what follows for a request when that fails: it must not with chunks, which can be malformed.
-func (c *conn) answered(w http.ResponseWriter, r *http.Request, body *earlyBody) {
-	if body == nil || body.ended.Load() {
-		return
-	}
-	if r.ContentLength < 0 {
-		c.broken.Store(true)
-		w.Header().Set("Connection", "close") // if it is not too late
-	}
-	switch {
-	case body.reading.Load() > 0: // for an upstream that has answered before: net/http would wait for that read
-		c.readNoLater(time.Now())
-	case c.inBody.Load():
-		c.readNoLater(time.Now().Add(lastRead))
-	}
-}
-
+// readNoLater bounds the reads of what a request has left; zero takes the bound back.
 func (c *conn) readNoLater(by time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -221,12 +159,12 @@ func (c *conn) readNoLater(by time.Time) {
 func (c *conn) rest() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.lastBy = time.Time{}
-	if c.framing.whole == 0 && !c.framing.off { // its end was not read, so what follows is no request
-		c.broken.Store(true)
+	c.readBy, c.writeBy = time.Time{}, time.Time{} // what the handler has set
+	if c.framing.whole == 0 {                      // its end was not read, so what follows is no request
+		return false
 	}
 	c.framing.rest()
-	return !c.broken.Load()
+	return true
 }
 
 // upgrade notes that the connection speaks another protocol from now on.
@@ -262,6 +200,9 @@ func (c *conn) noteSpoke(n int) {
 func (c *conn) Close() error {
 	c.server.places.Leave(c)
 	c.share.End()
+	if c.end != nil {
+		c.end()
+	}
 	c.mu.Lock()
 	if c.life != nil {
 		c.life.Stop()
@@ -330,8 +271,8 @@ func (r *records) rest() {
 	r.read, r.taken = 0, 0
 }
 
-// deadline is that of the reads or the writes of a connection. To set one takes a timer of the runtime, and net/http
-// sets that of reads six times a request. So it is set only where the one that is armed comes later than what is
+// deadline is that of the reads or the writes of a connection. To set one takes a timer of the runtime, and several
+// are wanted for a request. So it is set only where the one that is armed comes later than what is
 // wanted, or has passed. A deadline that comes too early ends nothing: the call goes on until the wanted deadline.
 type deadline struct {
 	armed time.Time // at the connection; zero: none

@@ -39,6 +39,8 @@ type framing struct {
 	long  bool   // that has more than maxKept bytes
 	head  head
 	later bool // a request has come on this connection
+	size  int  // of the head, in bytes
+	most  int  // that it may have
 }
 
 // head is what counts of the request whose head is being read.
@@ -47,7 +49,8 @@ type head struct {
 	length    uint64 // of its body
 	lengths   int    // Content-Length fields
 	codings   int    // Transfer-Encoding fields
-	odd       bool   // one that is not chunked: net/http answers 501
+	odd       bool   // one that is not chunked
+	hosts     int    // Host fields
 	authority []byte // of a target in absolute form; nil: it is another
 	fields    int    // of the trailer, too
 }
@@ -84,6 +87,7 @@ var (
 	errRequest   = errors.New("front: a malformed request line")
 	errField     = errors.New("front: a line that is no field")
 	errTwoLength = errors.New("front: more than one length, or none that is a number")
+	errCoding    = errors.New("front: a Transfer-Encoding other than chunked")
 	errCodingOld = errors.New("front: Transfer-Encoding in HTTP/1.0")
 	errAuthority = errors.New("front: the target and Host differ")
 	errChunk     = errors.New("front: a malformed chunk")
@@ -121,11 +125,7 @@ func (f *framing) check(p []byte, n *int) error {
 		if end < 0 {
 			part = p[i:*n]
 		}
-		before := f.state
 		if err := f.readPart(part, end >= 0); err != nil {
-			if before == atStart && end >= 0 { // net/http answers only if something has come
-				i += end
-			}
 			return f.refuse(n, i, err)
 		}
 		i += len(part)
@@ -140,6 +140,11 @@ func (f *framing) check(p []byte, n *int) error {
 
 // readPart reads a part of a line, which may be all of it.
 func (f *framing) readPart(part []byte, ends bool) error {
+	if f.state <= inFields {
+		if f.size += len(part); f.size > f.most {
+			return errLong
+		}
+	}
 	if !f.holds(part) {
 		return errNoRoom
 	}
@@ -205,7 +210,7 @@ func (f *framing) holds(part []byte) bool {
 func (f *framing) ends() {
 	f.state = atStart
 	f.before += f.cost
-	f.cost = 0
+	f.cost, f.size = 0, 0
 	f.whole++
 }
 
@@ -330,8 +335,13 @@ func (f *framing) field(text []byte) error {
 	case is(name, "transfer-encoding"):
 		h.codings++
 		h.odd = h.odd || h.codings > 1 || !is(value, "chunked")
-	case is(name, "host") && h.authority != nil && !bytes.EqualFold(value, h.authority):
-		return errAuthority
+		if !httpguts.ValidHeaderFieldValue(string(value)) {
+			return errField
+		}
+	case is(name, "host"):
+		if h.hosts++; h.hosts > 1 || h.authority != nil && !bytes.EqualFold(value, h.authority) {
+			return errAuthority
+		}
 	}
 	return nil
 }
@@ -380,7 +390,9 @@ func (f *framing) headEnds() error {
 	case h.codings > 0 && h.lengths > 0:
 		return errTwoLength
 	case h.odd:
-		f.off = true
+		return errCoding
+	case h.hosts == 0 && !h.old:
+		return errAuthority
 	case h.codings > 0:
 		f.state = atChunk
 	case h.length > 0:

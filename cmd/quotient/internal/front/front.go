@@ -38,6 +38,7 @@ type Server struct {
 	room    held.Room
 	certs   *Certs // nil without TLS
 	serving atomic.Bool
+	closing atomic.Bool
 }
 
 // settings are what a reload may change.

@@ -282,7 +282,7 @@ func TestLongLinesAreNotKept(t *testing.T) {
 	} {
 		text = crlf(text)
 		for _, size := range []int{1, 4096, len(text)} {
-			f := framing{share: &held.Share{Room: new(held.Room), Free: 1 << 40}}
+			f := framing{most: 1 << 20, share: &held.Share{Room: new(held.Room), Free: 1 << 40}}
 			for at := 0; at < len(text) && f.err == nil; at += size {
 				part := []byte(text[at:min(at+size, len(text))])
 				n := len(part)

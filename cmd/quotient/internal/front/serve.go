@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -47,25 +48,49 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		go func() { defer close(looked); s.certs.Watch(look) }()
 		defer func() { stop(); <-looked }()
 	}
-	srv := s.httpServer(work)
+	srv := s.http2(work)
+	l = s.places.Listener(listener{s.peers(l), s})
 	stopped := make(chan error, 1)
-	stop := context.AfterFunc(ctx, func() { stopped <- s.shutdown(srv) })
-	err := srv.Serve(s.places.Listener(listener{s.peers(l), s}))
+	stop := context.AfterFunc(ctx, func() { stopped <- s.shutdown(l, srv) })
+	err := s.accept(ctx, work, l, srv)
 	if stop() { // the end was not asked for
 		end()
-		err = errors.Join(fmt.Errorf("front: Serve: %w", err), srv.Close())
+		err = errors.Join(fmt.Errorf("front: Serve: %w", err), l.Close(), srv.Close())
 		s.places.Clear()
 		return err
 	}
 	return <-stopped
 }
 
-func (s *Server) httpServer(work context.Context) *http.Server {
+// accept has each connection served by a goroutine of its own, until ctx ends or there are no more.
+func (s *Server) accept(ctx, work context.Context, l net.Listener, http2 *http.Server) error {
+	const least, most = 5 * time.Millisecond, time.Second
+	for pause := least; ; {
+		nc, err := l.Accept()
+		if err == nil {
+			pause = least
+			go nc.(*conn).serve(work, http2)
+			continue
+		}
+		var passes interface{ Temporary() bool } // as when there are too many files
+		if ctx.Err() != nil || !errors.As(err, &passes) || !passes.Temporary() {
+			return err
+		}
+		s.log.Warn("no connection is taken for a while", "error", err, "pause", pause)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+		pause = min(2*pause, most)
+	}
+}
+
+// http2 is the server of connections that speak HTTP/2. TLS ends in conn.
+func (s *Server) http2(work context.Context) *http.Server {
 	var protocols http.Protocols
-	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(s.proxy.H2C || s.proxy.TLS != nil) // TLS ends in conn
+	protocols.SetUnencryptedHTTP2(true)
 	return &http.Server{
-		Handler:           http.HandlerFunc(s.serve),
+		Handler:           http.HandlerFunc(s.serveStream),
 		ReadHeaderTimeout: s.proxy.Timeouts.ReadHeader, IdleTimeout: s.proxy.Timeouts.Idle,
 		MaxHeaderBytes: s.proxy.Max.HeaderBytes, Protocols: &protocols,
 		HTTP2: &http.HTTP2Config{
@@ -73,14 +98,9 @@ func (s *Server) httpServer(work context.Context) *http.Server {
 			MaxReceiveBufferPerConnection: streamBuffer, MaxReadFrameSize: frameSize, SendPingTimeout: silence,
 		},
 		ErrorLog:    slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
-		ConnState:   s.follow,
+		ConnState:   func(c net.Conn, state http.ConnState) { s.places.Follow(c, state) },
 		BaseContext: func(net.Listener) context.Context { return work },
-		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			if c, ok := c.(*conn); ok {
-				ctx = held.With(ctx, &c.share)
-			}
-			return context.WithValue(ctx, connKey{}, c)
-		},
+		ConnContext: func(_ context.Context, c net.Conn) context.Context { return c.(*conn).ctx },
 	}
 }
 
@@ -97,33 +117,16 @@ func (l listener) Accept() (net.Conn, error) {
 	return newConn(l.server, raw), nil
 }
 
-// follow is for http.Server.ConnState.
-func (s *Server) follow(nc net.Conn, state http.ConnState) {
-	c, ok := nc.(*conn)
-	if !ok {
-		return
-	}
-	switch state {
-	case http.StateIdle:
-		if !c.rest() {
-			s.places.Drop(c)
-			return
-		}
-	case http.StateHijacked:
-		c.upgrade()
-	}
-	s.places.Follow(c, state)
-}
-
 // shutdown lets what is at work finish for a while, and then closes its connection; Serve ends its context.
-func (s *Server) shutdown(srv *http.Server) error {
+func (s *Server) shutdown(l net.Listener, srv *http.Server) error {
 	for _, f := range s.drain {
 		f()
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.now.Load().shutdown)
 	defer cancel()
-	s.places.Wane() // net/http reads no more requests on them
-	err := srv.Shutdown(ctx)
+	s.closing.Store(true)
+	s.places.Wane() // no more requests come on them
+	err := errors.Join(l.Close(), srv.Shutdown(ctx))
 	if err == nil {
 		select {
 		case <-s.places.Empty():
@@ -139,35 +142,21 @@ func (s *Server) shutdown(srv *http.Server) error {
 	return err
 }
 
-// serve refuses what is ambiguous, and hands the rest to the handler.
-func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
-	c := connOf(r)
-	r.TLS = c.secure
-	switch {
-	case r.ProtoMajor == 2:
-		s.serveStream(w, r)
-	case c.broken.Load():
-		panic(http.ErrAbortHandler) // this is no request, or what is left of one
-	case r.Body == http.NoBody:
-		s.hand(w, r)
-	default:
-		body := &earlyBody{ReadCloser: r.Body, conn: c}
-		r.Body = body
-		defer c.answered(w, r, body)
-		a := &answer{ResponseWriter: w}
-		s.hand(a, r)
-		if body.failed.Load() {
-			a.blame(r, int(c.fault.Load()))
-		}
+// recovered logs why a handler has panicked, unless it was to break its answer off.
+func (s *Server) recovered(cause any, r *http.Request) {
+	if cause != http.ErrAbortHandler {
+		s.log.Error("a handler has panicked", "cause", cause, "client", r.RemoteAddr, "stack", string(debug.Stack()))
 	}
 }
 
-// serveStream is serve for a request over HTTP/2.
+// serveStream hands a request over HTTP/2 to the handler, if there is room for it.
 func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
-	sw := &streamWriter{answer: answer{ResponseWriter: w}, server: s}
+	c := connOf(r)
+	r.TLS = c.secure
+	sw := &streamWriter{ResponseWriter: w, server: s}
 	sw.pace.cut = func() { _ = http.NewResponseController(w).SetWriteDeadline(longAgo()) }
 	defer sw.end()
-	leave, ok := connOf(r).streams.enter(r)
+	leave, ok := c.streams.enter(r)
 	defer leave()
 	defer r.Body.Close() // or net/http keeps what is left of it with the connection
 	if !ok {
@@ -182,8 +171,8 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 	defer body.pace.end()
 	r.Body = body
 	s.hand(sw, r)
-	if status := body.fault.Load(); status != 0 {
-		sw.blame(r, int(status))
+	if status := body.fault.Load(); status != 0 && !sw.given {
+		blame(sw, r, int(status))
 	}
 }
 

@@ -1,9 +1,7 @@
 package front
 
 import (
-	"bufio"
 	"io"
-	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -64,74 +62,16 @@ func (p *pace) end() {
 	p.over = true
 }
 
-// answer notes whether a handler has answered. Where the body was at fault and it has not, the server does: net/http
-// would say 200.
-type answer struct {
-	http.ResponseWriter
-	given bool
-}
-
-func (w *answer) WriteHeader(status int) {
-	w.given = w.given || status >= 200 || status == http.StatusSwitchingProtocols
-	w.ResponseWriter.WriteHeader(status)
-}
-
-func (w *answer) Write(p []byte) (int, error) {
-	w.given = true
-	return w.ResponseWriter.Write(p)
-}
-
-func (w *answer) FlushError() error {
-	w.given = true
-	return http.NewResponseController(w.ResponseWriter).Flush()
-}
-
-func (w *answer) Flush() { _ = w.FlushError() }
-
-func (w *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	w.given = true
-	return http.NewResponseController(w.ResponseWriter).Hijack()
-}
-
-func (w *answer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
 // blame answers for a handler that has not, since the body did not come, or not as it should.
-func (w *answer) blame(r *http.Request, status int) {
-	switch {
-	case w.given:
-	case status == http.StatusRequestTimeout:
+func blame(w http.ResponseWriter, r *http.Request, status int) {
+	switch status {
+	case http.StatusRequestTimeout:
 		refuse(w, r, status, ErrSlowBody.Error())
-	case status == http.StatusServiceUnavailable:
+	case http.StatusServiceUnavailable:
 		refuse(w, r, status, held.ErrNoRoom.Error())
 	default:
 		refuse(w, r, http.StatusBadRequest, "the body is malformed, or has no end")
 	}
-}
-
-// earlyBody is the body of a request over HTTP/1.
-type earlyBody struct {
-	io.ReadCloser
-	conn    *conn
-	reading atomic.Int32
-	ended   atomic.Bool // with io.EOF
-	failed  atomic.Bool
-}
-
-func (b *earlyBody) Read(p []byte) (int, error) {
-	b.reading.Add(1)
-	defer b.reading.Add(-1)
-	n, err := b.ReadCloser.Read(p)
-	switch {
-	case err == io.EOF:
-		b.ended.Store(true)
-	case err != nil:
-		b.failed.Store(true)
-		b.conn.broken.Store(true)
-		if b.conn.fault.Load() == http.StatusServiceUnavailable {
-			err = errNoRoom // net/http has another for a trailer
-		}
-	}
-	return n, err
 }
 
 // streamBody is the body of a request over HTTP/2. A deadline of the connection would end other requests as well.
@@ -163,17 +103,26 @@ func (b *streamBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// streamWriter writes an answer over HTTP/2. It notes whether the handler has given one: where the body was at fault
+// and it has not, the server does, since net/http would say 200.
 type streamWriter struct {
-	answer
+	http.ResponseWriter
 	server *Server
 	pace   pace
+	given  bool
+}
+
+func (w *streamWriter) WriteHeader(status int) {
+	w.given = w.given || status >= http.StatusOK
+	w.ResponseWriter.WriteHeader(status)
 }
 
 func (w *streamWriter) Write(p []byte) (n int, err error) {
+	w.given = true
 	for {
 		part := p[n:min(len(p), n+writePart)]
 		w.pace.arm(w.server.now.Load().write)
-		m, err := w.answer.Write(part)
+		m, err := w.ResponseWriter.Write(part)
 		w.pace.disarm()
 		n += m
 		if err != nil || n == len(p) {
@@ -183,12 +132,15 @@ func (w *streamWriter) Write(p []byte) (n int, err error) {
 }
 
 func (w *streamWriter) FlushError() error {
+	w.given = true
 	w.pace.arm(w.server.now.Load().write)
 	defer w.pace.disarm()
-	return w.answer.FlushError()
+	return http.NewResponseController(w.ResponseWriter).Flush()
 }
 
 func (w *streamWriter) Flush() { _ = w.FlushError() }
+
+func (w *streamWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // end leaves a deadline for what net/http has yet to send.
 func (w *streamWriter) end() {

@@ -397,7 +397,7 @@ func TestNothingIsReadBehindABrokenBody(t *testing.T) {
 // passes returns what framing passes on of a text that comes in parts of some size, and the places where a
 // request ends.
 func passes(text string, size int) (passed string, ends []int) {
-	f := framing{share: &held.Share{Room: new(held.Room), Free: 1 << 40}}
+	f := framing{most: 1 << 20, share: &held.Share{Room: new(held.Room), Free: 1 << 40}}
 	for part := range slices.Chunk([]byte(text), size) {
 		n := len(part)
 		_ = f.check(part, &n)
@@ -456,7 +456,7 @@ var happy = []byte(crlf("GET /a/b?c=d HTTP/1.1~Host: h~User-Agent: x~Accept: */*
 
 // TestHappyPathAllocatesNothing holds for a request without a body that comes in one piece.
 func TestHappyPathAllocatesNothing(t *testing.T) {
-	f := framing{share: &held.Share{Room: new(held.Room), Free: 1 << 40}}
+	f := framing{most: 1 << 20, share: &held.Share{Room: new(held.Room), Free: 1 << 40}}
 	if n := testing.AllocsPerRun(100, func() {
 		n := len(happy)
 		if err := f.check(happy, &n); err != nil || n != len(happy) || f.state != atStart {

@@ -1,0 +1,342 @@
+package front
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/quotient-go/quotient/internal/held"
+)
+
+const (
+	// unwatched is how long a request may be at work before its client is watched for its end. Most are over by then,
+	// and are not slowed down by a second reader of their connection.
+	unwatched = 5 * time.Millisecond
+	// lastRead and lastBytes bound what is read of a body that its handler has not read, to keep the connection.
+	lastRead  = 5 * time.Second
+	lastBytes = 256 << 10
+	// lastWord is how long a client may go on to send before it loses what was said to it last.
+	lastWord = time.Second / 2
+)
+
+var readers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 4<<10) }}
+
+// serve serves the requests of a connection, one after the other. One of HTTP/2 is net/http's from its preface on.
+func (c *conn) serve(work context.Context, http2 *http.Server) {
+	ctx, end := context.WithCancel(work)
+	ctx = context.WithValue(held.With(ctx, &c.share), http.LocalAddrContextKey, c.LocalAddr())
+	c.ctx, c.end = context.WithValue(ctx, connKey{}, c), end
+	c.in = readers.Get().(*bufio.Reader)
+	c.in.Reset(c)
+	c.remote = c.RemoteAddr().String()
+	c.watcher = time.AfterFunc(time.Hour, c.watch)
+	c.watcher.Stop()
+	for c.wait() {
+		if c.framing.frames != nil {
+			c.handOver(http2)
+			return
+		}
+		r, err := c.readHead()
+		if err != nil {
+			c.turnAway(err)
+			break
+		}
+		c.later = true
+		x := newExchange(c, r)
+		again := x.do()
+		if x.taken { // the connection is the handler's
+			return
+		}
+		c.server.places.Follow(c, http.StateIdle)
+		if !again || c.server.closing.Load() {
+			break
+		}
+	}
+	_ = c.Close()
+	c.release()
+}
+
+// release gives the buffer back, in which nothing is left and nothing more is read.
+func (c *conn) release() {
+	c.in.Reset(nil)
+	readers.Put(c.in)
+	c.in = nil
+}
+
+// wait waits for a request to begin, and bounds the time for its head.
+func (c *conn) wait() bool {
+	times := &c.server.proxy.Timeouts
+	if c.later && c.in.Buffered() == 0 {
+		_ = c.SetReadDeadline(time.Now().Add(times.Idle))
+	} else {
+		_ = c.SetReadDeadline(time.Now().Add(times.ReadHeader))
+	}
+	if _, err := c.in.Peek(1); err != nil {
+		c.turnAway(err)
+		return false
+	}
+	if c.later {
+		_ = c.SetReadDeadline(time.Now().Add(times.ReadHeader))
+	}
+	for c.framing.h2 && !c.framing.later && c.framing.frames == nil { // its first line is not whole
+		if _, err := c.in.Peek(c.in.Buffered() + 1); errors.Is(err, bufio.ErrBufferFull) {
+			break
+		} else if err != nil {
+			c.turnAway(err)
+			return false
+		}
+	}
+	return true
+}
+
+var errHead = errors.New("front: a malformed field")
+
+// readHead reads the head of a request, behind line ends that some clients send after a body.
+func (c *conn) readHead() (*http.Request, error) {
+	for c.later {
+		if line, err := c.in.Peek(2); err != nil || line[0] != '\r' {
+			break
+		}
+		_, _ = c.in.Discard(2)
+	}
+	r, err := http.ReadRequest(c.in)
+	if err != nil {
+		return nil, err
+	}
+	c.server.places.Follow(c, http.StateActive)
+	for name, lines := range r.Header {
+		bad := func(v string) bool { return !httpguts.ValidHeaderFieldValue(v) }
+		if !httpguts.ValidHeaderFieldName(name) || slices.ContainsFunc(lines, bad) {
+			return nil, errHead
+		}
+	}
+	return r, nil
+}
+
+// handOver gives a connection of HTTP/2, with what was read of it, to net/http.
+func (c *conn) handOver(http2 *http.Server) {
+	c.ahead, _ = c.in.Peek(c.in.Buffered())
+	c.ahead = bytes.Clone(c.ahead)
+	c.release()
+	l := &single{conn: c}
+	_ = http2.Serve(l) // it returns at once; the connection has a goroutine
+	if l.conn != nil {
+		_ = c.Close() // the server is closing
+	}
+}
+
+// single is a listener that has one connection.
+type single struct{ conn *conn }
+
+func (l *single) Accept() (net.Conn, error) {
+	c := l.conn
+	if l.conn = nil; c == nil {
+		return nil, net.ErrClosed
+	}
+	return c, nil
+}
+
+func (l *single) Close() error   { return nil }
+func (l *single) Addr() net.Addr { return &net.TCPAddr{} }
+
+// turnAway says why no request was read, unless the connection has ended, or is none of HTTP/1.
+func (c *conn) turnAway(err error) {
+	status, more := http.StatusBadRequest, ""
+	switch c.framing.err {
+	case nil:
+		if c.failed || c.framing.frames != nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			return
+		}
+	case errBadPreface:
+		return
+	case errMany, errLong:
+		status = http.StatusRequestHeaderFieldsTooLarge
+	case errCoding:
+		status = http.StatusNotImplemented
+	case errNoRoom:
+		status, more = http.StatusServiceUnavailable, "Retry-After: 1\r\n"
+	}
+	_, _ = io.WriteString(c, fmt.Sprintf("HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\n"+
+		"Connection: close\r\nCache-Control: no-store\r\n%[3]s\r\n%[1]d %[2]s", status, http.StatusText(status), more))
+	c.farewell()
+}
+
+// farewell lets a client that is still sending read what was said to it last.
+func (c *conn) farewell() {
+	_ = c.CloseWrite()
+	_ = c.skip(time.Now().Add(lastWord))
+}
+
+// skip drops what comes, until a deadline or the end.
+func (c *conn) skip(by time.Time) error {
+	var dropped [512]byte
+	for {
+		if _, err := c.readBefore(dropped[:], by); err != nil {
+			return err
+		}
+	}
+}
+
+// watched has the client watched from now on, soon, until unwatch: it says nothing more of this request.
+func (c *conn) watched() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.watching = true
+	c.watcher.Reset(unwatched)
+}
+
+// watch ends the context of a request whose client goes. It reads ahead, into the next request, to learn that.
+func (c *conn) watch() {
+	c.mu.Lock()
+	if !c.watching {
+		c.mu.Unlock()
+		return
+	}
+	over := make(chan struct{})
+	c.watches = over
+	c.mu.Unlock()
+	defer close(over)
+	_, err := c.in.Peek(c.in.Buffered() + 1)
+	if err != nil && c.framing.err != nil { // the next request is refused later, and not read on
+		err = c.skip(time.Time{})
+	}
+	if err != nil && !errors.Is(err, bufio.ErrBufferFull) && !errors.Is(err, os.ErrDeadlineExceeded) {
+		c.end()
+	}
+}
+
+// unwatch returns when nothing is read for watch any more.
+func (c *conn) unwatch() {
+	c.watcher.Stop()
+	c.mu.Lock()
+	over := c.watches
+	c.watching, c.watches = false, nil
+	if over != nil {
+		c.lastBy = time.Now()
+		_ = c.reads.change(c.readEnd(), c.Conn.SetReadDeadline)
+	}
+	c.mu.Unlock()
+	if over == nil {
+		return
+	}
+	<-over
+	c.readNoLater(time.Time{})
+}
+
+// body is that of a request over HTTP/1.
+type body struct {
+	x       *exchange
+	mu      sync.Mutex // one read at a time
+	in      io.Reader  // as net/http reads it
+	expects bool       // the client waits for 100 Continue
+	over    bool       // the handler has returned
+	err     error
+}
+
+var errReturned = errors.New("front: the body of a request is read after its answer")
+
+// Read reads the body. Its errors but io.EOF are the client's fault, and its connection's end.
+func (b *body) Read(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.over {
+		return 0, errReturned
+	}
+	return b.read(p)
+}
+
+func (b *body) read(p []byte) (n int, err error) {
+	if b.err != nil {
+		return 0, b.err
+	}
+	if b.expects {
+		b.expects = false
+		b.x.goOn()
+	}
+	n, b.err = b.in.Read(p)
+	switch {
+	case b.err == io.EOF && !b.over:
+		b.x.watched()
+	case b.err != nil && b.x.framing.err == errNoRoom:
+		b.err = errNoRoom // net/http has another for a trailer
+	}
+	return n, b.err
+}
+
+// Close does nothing: what is left is read when the handler has returned.
+func (b *body) Close() error { return nil }
+
+// stop ends a read that goes on for an upstream that has answered before, and those to come.
+func (b *body) stop() {
+	if !b.mu.TryLock() {
+		b.x.readNoLater(time.Now())
+		b.mu.Lock()
+	}
+	b.over = true
+	b.mu.Unlock()
+}
+
+// fault is the status for a body that did not come; 0 if it did, or was not read.
+func (b *body) fault() int {
+	switch {
+	case b == nil || b.err == nil || b.err == io.EOF:
+		return 0
+	case b.err == ErrSlowBody:
+		return http.StatusRequestTimeout
+	case b.err == errNoRoom:
+		return http.StatusServiceUnavailable
+	}
+	return http.StatusBadRequest
+}
+
+// isLong reports whether the rest is too long to be read for the sake of the connection, or may be: that of chunks.
+func (b *body) isLong() bool {
+	if !b.mu.TryLock() { // it is being read
+		return b.x.request.ContentLength < 0
+	}
+	defer b.mu.Unlock()
+	return b.err == nil && (b.expects || b.x.request.ContentLength < 0 || b.x.framing.left > lastBytes)
+}
+
+// drain reads what is left, and reports whether the next request begins behind it.
+func (b *body) drain() bool {
+	b.x.readNoLater(time.Now().Add(lastRead))
+	defer b.x.readNoLater(time.Time{})
+	for left := lastBytes; b.err == nil && left > 0; {
+		buffer := make([]byte, 8<<10)
+		n, _ := b.read(buffer)
+		left -= n
+	}
+	return b.err == io.EOF
+}
+
+// serveHTTP1 hands a request to the handler, and reports whether it did not panic.
+func (s *Server) serveHTTP1(x *exchange, r *http.Request) (well bool) {
+	defer func() {
+		if !well {
+			s.recovered(recover(), r)
+		}
+	}()
+	if expect := r.Header["Expect"]; len(expect) > 0 {
+		switch {
+		case !httpguts.HeaderValuesContainsToken(expect, "100-continue"):
+			refuse(x, r, http.StatusExpectationFailed, "the expectation is not known")
+			return true
+		case x.body != nil && r.ProtoAtLeast(1, 1):
+			x.body.expects = true
+		}
+	}
+	s.hand(x, r)
+	return true
+}
