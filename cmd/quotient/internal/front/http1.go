@@ -237,14 +237,15 @@ func (c *conn) unwatch() {
 // body is that of a request over HTTP/1.
 type body struct {
 	x       *exchange
-	mu      sync.Mutex // one read at a time
-	in      io.Reader  // as net/http reads it
-	expects bool       // the client waits for 100 Continue
-	over    bool       // the handler has returned
+	mu      sync.Mutex    // one read at a time
+	in      io.Reader     // as net/http reads it
+	head    *http.Request // which gets its trailers
+	expects bool          // the client waits for 100 Continue
+	over    bool          // the handler has returned
 	err     error
 }
 
-var errReturned = errors.New("front: the body of a request is read after its answer")
+var errReturned = errors.New("front: the handler has returned")
 
 // Read reads the body. Its errors but io.EOF are the client's fault, and its connection's end.
 func (b *body) Read(p []byte) (int, error) {
@@ -266,8 +267,11 @@ func (b *body) read(p []byte) (n int, err error) {
 	}
 	n, b.err = b.in.Read(p)
 	switch {
-	case b.err == io.EOF && !b.over:
-		b.x.watched()
+	case b.err == io.EOF:
+		b.x.request.Trailer = b.head.Trailer
+		if !b.over {
+			b.x.watched()
+		}
 	case b.err != nil && b.x.framing.err == errNoRoom:
 		b.err = errNoRoom // net/http has another for a trailer
 	}
@@ -300,13 +304,13 @@ func (b *body) fault() int {
 	return http.StatusBadRequest
 }
 
-// isLong reports whether the rest is too long to be read for the sake of the connection, or may be: that of chunks.
+// isLong reports whether the rest is known to be too long to be read for the sake of the connection.
 func (b *body) isLong() bool {
 	if !b.mu.TryLock() { // it is being read
-		return b.x.request.ContentLength < 0
+		return false
 	}
 	defer b.mu.Unlock()
-	return b.err == nil && (b.expects || b.x.request.ContentLength < 0 || b.x.framing.left > lastBytes)
+	return b.err == nil && (b.expects || b.x.framing.left > lastBytes)
 }
 
 // drain reads what is left, and reports whether the next request begins behind it.

@@ -26,24 +26,26 @@ type exchange struct {
 	body    *body // nil: there is none
 	header  http.Header
 
-	writing  sync.Mutex // guards what follows
-	out      *bufio.Writer
-	status   int    // 0: none is given
-	length   int64  // of the body, -1 if it is not known
-	written  int64  // of it
-	short    []byte // the body so far, while it may be given a length
-	begun    bool   // the head is whole
-	chunked  bool
-	trailers []string // that are announced
-	close    bool     // the connection ends with this answer
-	taken    bool     // the connection is the handler's
-	err      error    // of the last write
+	writing    sync.Mutex // guards what follows
+	out        *bufio.Writer
+	status     int    // 0: none is given
+	length     int64  // of the body, -1 if it is not known
+	written    int64  // of it
+	short      []byte // the body so far, while it may be given a length
+	begun      bool   // the head is whole
+	chunked    bool
+	trailers   []string // that are announced
+	connection []string // what the handler says of that
+	close      bool     // the connection ends with this answer
+	taken      bool     // the connection is the handler's
+	over       bool     // the answer is whole
+	err        error    // of the last write
 }
 
 func newExchange(c *conn, r *http.Request) *exchange {
 	x := &exchange{conn: c, header: make(http.Header, 8), length: -1, close: r.Close}
 	if r.Body != http.NoBody {
-		x.body = &body{x: x, in: r.Body}
+		x.body = &body{x: x, in: r.Body, head: r}
 		r.Body = x.body
 	}
 	r.RemoteAddr, r.TLS = c.remote, c.secure
@@ -150,10 +152,9 @@ func (x *exchange) fields(status int) {
 				continue
 			}
 		case "Connection":
-			if httpguts.HeaderValuesContainsToken(lines, "close") {
-				x.close = true
-				continue
-			}
+			x.connection = lines
+			x.close = x.close || httpguts.HeaderValuesContainsToken(lines, "close")
+			continue
 		}
 		if httpguts.ValidHeaderFieldName(name) { // that of a trailer without announcement is none
 			x.lines(name, lines)
@@ -183,6 +184,17 @@ func (x *exchange) line(name, value string) {
 	_, _ = x.out.WriteString("\r\n")
 }
 
+// ended is why nothing more can be written.
+func (x *exchange) ended() error {
+	switch {
+	case x.taken:
+		return http.ErrHijacked
+	case x.over:
+		return errReturned
+	}
+	return nil
+}
+
 // hasBody reports whether an answer of this status, to this request, has one.
 func (x *exchange) hasBody() bool {
 	return x.request.Method != http.MethodHead && bodyAllowed(x.status)
@@ -195,7 +207,8 @@ func bodyAllowed(status int) bool {
 // begin says where the answer ends, which ends the head.
 func (x *exchange) begin() {
 	x.begun = true
-	switch modern := x.request.ProtoAtLeast(1, 1); {
+	modern := x.request.ProtoAtLeast(1, 1)
+	switch {
 	case !bodyAllowed(x.status):
 	case x.length >= 0:
 		_, _ = x.out.WriteString("Content-Length: ")
@@ -208,11 +221,14 @@ func (x *exchange) begin() {
 	default:
 		x.close = true
 	}
+	x.close = x.close || x.server.closing.Load() || x.body != nil && x.body.isLong()
 	switch {
-	case x.close || x.server.closing.Load() || x.body != nil && x.body.isLong():
-		x.close = true
+	case x.close && (modern || httpguts.HeaderValuesContainsToken(x.connection, "close")):
 		x.line("Connection", "close")
-	case !x.request.ProtoAtLeast(1, 1):
+	case x.close:
+	case len(x.connection) > 0:
+		x.lines("Connection", x.connection)
+	case !modern:
 		x.line("Connection", "keep-alive")
 	}
 	_, _ = x.out.WriteString("\r\n")
@@ -222,8 +238,8 @@ func (x *exchange) begin() {
 func (x *exchange) Write(p []byte) (int, error) {
 	x.writing.Lock()
 	defer x.writing.Unlock()
-	if x.taken {
-		return 0, http.ErrHijacked
+	if err := x.ended(); err != nil {
+		return 0, err
 	}
 	if x.status == 0 {
 		x.writeHeader(http.StatusOK)
@@ -273,8 +289,8 @@ func (x *exchange) send(p []byte) error {
 func (x *exchange) FlushError() error {
 	x.writing.Lock()
 	defer x.writing.Unlock()
-	if x.taken {
-		return http.ErrHijacked
+	if err := x.ended(); err != nil {
+		return err
 	}
 	if x.status == 0 {
 		x.writeHeader(http.StatusOK)
@@ -311,7 +327,7 @@ func (x *exchange) finish() error {
 	if x.status == 0 {
 		x.writeHeader(http.StatusOK)
 	}
-	if !x.begun && x.hasBody() && x.length < 0 && len(x.trailers) == 0 {
+	if !x.begun && x.length < 0 && len(x.trailers) == 0 && x.written <= shortBody && (x.hasBody() || x.written > 0) {
 		x.length = x.written
 	}
 	err := x.send(nil)
@@ -328,7 +344,7 @@ func (x *exchange) finish() error {
 	}
 	x.out.Reset(nil)
 	writers.Put(x.out)
-	x.out = nil
+	x.out, x.over = nil, true
 	return err
 }
 
@@ -347,9 +363,6 @@ func (x *exchange) blame(status int) {
 		blame(x, &x.request, status)
 	}
 }
-
-// EnableFullDuplex does nothing: all answers may begin before the request's end.
-func (x *exchange) EnableFullDuplex() error { return nil }
 
 // Hijack gives the connection to the handler.
 func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {

@@ -25,7 +25,6 @@ type flight struct {
 	request         http.Request        // what the handlers behind get
 	out             http.Request        // what the upstream gets
 	url             url.URL             // of out
-	body            sentBody            // of out
 
 	mu       sync.Mutex
 	answered bool // the head of the answer is there

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/net/http/httpguts"
@@ -18,7 +17,6 @@ import (
 var (
 	errUpgrade  = errors.New("the client asks for a protocol whose name is malformed")
 	errNotAsked = errors.New("the upstream switches to a protocol that was not asked for")
-	errReturned = errors.New("the body of a request is read after its answer")
 )
 
 // pass sends a request on, and its answer back.
@@ -28,10 +26,6 @@ func (p *Proxy) pass(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		p.fail(w, r, err)
 		return
-	}
-	defer f.body.returned.Store(true)
-	if out.Body != nil { // or an answer over HTTP/1 waits for what its client has yet to send
-		_ = http.NewResponseController(w).EnableFullDuplex()
 	}
 	f.asked = time.Now()
 	res, err := p.ups.RoundTrip(out)
@@ -57,22 +51,6 @@ func (p *Proxy) pass(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// sentBody is the body of a request on its way. A transport may close and read it after the handler has returned,
-// when net/http has the connection back.
-type sentBody struct {
-	io.Reader
-	returned atomic.Bool
-}
-
-func (b *sentBody) Close() error { return nil }
-
-func (b *sentBody) Read(p []byte) (int, error) {
-	if b.returned.Load() {
-		return 0, errReturned
-	}
-	return b.Reader.Read(p)
-}
-
 // outgoing is the request for the upstream.
 func (f *flight) outgoing(in *http.Request) (*http.Request, error) {
 	protocol := upgradeOf(in.Header)
@@ -95,8 +73,7 @@ func (f *flight) outgoing(in *http.Request) (*http.Request, error) {
 		out.Header["User-Agent"] = noAgent
 	}
 	if out.Body = nil; in.ContentLength != 0 {
-		f.body.Reader = in.Body
-		out.Body = &f.body
+		out.Body = io.NopCloser(in.Body) // to close it is for the server
 	}
 	rewrite(out, in, f)
 	return out, nil

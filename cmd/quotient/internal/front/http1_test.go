@@ -1,0 +1,229 @@
+package front
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quotient-go/quotient/internal/listen"
+	"github.com/quotient-go/quotient/internal/tested"
+)
+
+const last = "GET /last HTTP/1.1~Host: h~Connection: close~~" // is answered if the connection has lasted
+
+// answers are handlers, by the path that asks for them.
+var answers = map[string]http.HandlerFunc{
+	"/last":  func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-Last", "yes") },
+	"/none":  func(http.ResponseWriter, *http.Request) {},
+	"/short": func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "short"); fmt.Fprint(w, " and sweet") },
+	"/long":  func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, strings.Repeat("long", 5000)) },
+	"/parts": func(w http.ResponseWriter, _ *http.Request) {
+		for range 3 {
+			fmt.Fprint(w, "part")
+			w.(http.Flusher).Flush()
+		}
+	},
+	"/length": func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "4")
+		fmt.Fprint(w, "four")
+	},
+	"/less": func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "5")
+		fmt.Fprint(w, "four")
+	},
+	"/more": func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "4")
+		if _, err := fmt.Fprint(w, "four and"); err == http.ErrContentLength {
+			fmt.Fprint(w, "more")
+		}
+	},
+	"/204": func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "4")
+		w.WriteHeader(http.StatusNoContent)
+		if _, err := fmt.Fprint(w, "four"); err != http.ErrBodyNotAllowed {
+			panic(err)
+		}
+	},
+	"/304": func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		w.Header().Set("Etag", "x")
+		w.WriteHeader(http.StatusNotModified)
+	},
+	"/odd": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(799) },
+	"/twice": func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(202)
+		w.Header().Set("X", "late")
+		w.WriteHeader(404)
+	},
+	"/close": func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Connection", "close")
+		fmt.Fprint(w, "bye")
+	},
+	"/426": func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Connection", "upgrade")
+		w.WriteHeader(http.StatusUpgradeRequired)
+	},
+	"/split": func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X", "a\r\nY: b\nZ")
+		w.Header()["Bad: name"] = []string{"x"}
+	},
+	"/hints": func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Link", "</a>")
+		w.WriteHeader(http.StatusEarlyHints)
+		fmt.Fprint(w, "answer")
+	},
+	"/trailers": func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Trailer", "Sum, Other")
+		fmt.Fprint(w, "body")
+		w.Header().Set("Sum", "7")
+		w.Header().Set(http.TrailerPrefix+"Late", "8")
+	},
+	"/echo": func(w http.ResponseWriter, r *http.Request) {
+		text, err := io.ReadAll(r.Body)
+		fmt.Fprintf(w, "%s %v %s %v", text, err, r.Host, r.Trailer)
+	},
+	"/panic": func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "x"); panic(http.ErrAbortHandler) },
+	"/broken": func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, "begun")
+		w.(http.Flusher).Flush()
+		panic(http.ErrAbortHandler)
+	},
+	"/taken": func(w http.ResponseWriter, _ *http.Request) {
+		conn, rw, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			panic(err)
+		}
+		defer conn.Close()
+		if _, err := w.Write(nil); err != http.ErrHijacked {
+			panic(err)
+		}
+		line, _ := rw.ReadString('\n')
+		fmt.Fprintf(rw, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\ngot %s", line)
+		_ = rw.Flush()
+	},
+}
+
+// answered is what a server says to a text: each answer without what may differ, and whether all that was asked for
+// was answered.
+func answered(t *testing.T, addr, sent string) (all []string) {
+	c := dial(t, addr)
+	send(t, c, sent)
+	in := bufio.NewReader(c)
+	for {
+		r, err := http.ReadResponse(in, &http.Request{Method: strings.SplitN(sent, " ", 2)[0]})
+		if err != nil {
+			tested.Not(t, os.IsTimeout(err), "%v: %v", all, err)
+			return all
+		}
+		text, err := io.ReadAll(r.Body)
+		r.Header.Del("Date")
+		all = append(all, fmt.Sprintf("%s %s %v %d %v close %v %q %v %v",
+			r.Proto, r.Status, r.Header, r.ContentLength, r.TransferEncoding, r.Close, text, err, r.Trailer))
+		if r.Header.Get("X-Last") != "" {
+			return all
+		}
+	}
+}
+
+// TestAnswersAsNetHTTPDoes compares all answers with those of http.Server.
+func TestAnswersAsNetHTTPDoes(t *testing.T) {
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/plain") // net/http would guess it
+		answers[r.URL.Path](w, r)
+	})
+	theirs := httptest.NewServer(h)
+	defer theirs.Close()
+	ours := serve(t, section(), h)
+	for path := range answers {
+		for _, head := range []string{
+			"GET %s HTTP/1.1~Host: h~~", "HEAD %s HTTP/1.1~Host: h~~", "GET %s HTTP/1.1~Host: h~Connection: close~~",
+			"GET %s HTTP/1.0~~", "GET %s HTTP/1.0~Connection: keep-alive~~",
+			"POST %s HTTP/1.1~Host: h~Content-Length: 2~~ab", "POST %s HTTP/1.1~Host: h~Transfer-Encoding: chunked~~1~a~0~T: u~~",
+			"POST %s HTTP/1.1~Host: h~Content-Length: 2~Expect: 100-continue~~ab",
+		} {
+			sent := crlf(fmt.Sprintf(head, path) + last)
+			got, want := answered(t, ours.addr, sent), answered(t, theirs.Listener.Addr().String(), sent)
+			if !slices.Equal(got, want) {
+				t.Errorf("%q\n got %q\nwant %q", sent, got, want)
+			}
+		}
+	}
+}
+
+// TestAnswerAfterTheHandler checks that what a handler leaves behind does not reach the next answer.
+func TestAnswerAfterTheHandler(t *testing.T) {
+	left, body := make(chan http.ResponseWriter, 1), make(chan io.Reader, 1)
+	s := serve(t, section(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { left <- w; body <- r.Body }))
+	c := dial(t, s.addr)
+	send(t, c, crlf(post+"Content-Length: 1~~x"))
+	in := bufio.NewReader(c)
+	_, err := http.ReadResponse(in, nil)
+	must(t, err)
+	w := <-left
+	w.WriteHeader(http.StatusEarlyHints)
+	_, wrote := w.Write([]byte("x"))
+	_, read := (<-body).Read(make([]byte, 1))
+	tested.Want(t, "a late write", wrote, errReturned)
+	tested.Want(t, "a late read", read, errReturned)
+	tested.Want(t, "a late flush", http.NewResponseController(w).Flush(), errReturned)
+	send(t, c, crlf(get+"~"))
+	r, err := http.ReadResponse(in, nil)
+	must(t, err)
+	tested.Want(t, "the next answer", r.StatusCode, http.StatusOK)
+}
+
+// TestClientThatGoes checks that the context of a request ends with its client, early or late, and behind a body, and
+// that a client that says more has not gone.
+func TestClientThatGoes(t *testing.T) {
+	for _, row := range []struct {
+		name, sent string
+		after      time.Duration
+		more       string
+	}{
+		{"at once", get + "~", 0, ""},
+		{"later", get + "~", time.Minute, ""},
+		{"behind a body", post + "Content-Length: 1~~x", time.Minute, ""},
+		{"behind what will be refused", get + "~", time.Minute, "no request~ x"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var took time.Duration
+				c, client := answering(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+					began := time.Now()
+					_, _ = io.Copy(io.Discard, r.Body)
+					<-r.Context().Done()
+					took = time.Since(began)
+				}))
+				send(t, client, crlf(row.sent))
+				time.Sleep(row.after)
+				_, _ = io.WriteString(client, crlf(row.more))
+				time.Sleep(row.after)
+				client.Close()
+				<-c.ctx.Done()
+				synctest.Wait()
+				if more := took - 2*row.after; more < 0 || more > unwatched {
+					t.Errorf("it ended after %v", took)
+				}
+			})
+		})
+	}
+}
+
+// answering is a connection that is served, and its client.
+func answering(t *testing.T, h http.Handler) (*conn, net.Conn) {
+	c, _, client := piped(t)
+	c.server.proxy, c.server.handler, c.server.places = *section(), h, listen.New(1)
+	c.framing.off, c.framing.most = false, 1<<10
+	go c.serve(t.Context(), nil)
+	synctest.Wait()
+	return c, client
+}
