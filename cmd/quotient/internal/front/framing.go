@@ -13,16 +13,14 @@ import (
 	"github.com/quotient-go/quotient/internal/held"
 )
 
-// framing follows the requests of an HTTP/1 connection as their bytes come, before net/http reads them. It refuses
-// what two servers could take for two different requests. Left to itself net/http takes a bare LF for the end of a
-// line, joins folded lines, drops one of two lengths, and ignores Transfer-Encoding in HTTP/1.0. framing knows where a
-// request ends, so that it also sees the next one. The last byte of a head that is refused is never passed on.
-//
-// All other requests are read by net/http as always, with checks of its own.
+// framing follows the requests of an HTTP/1 connection as their bytes come, before http.ReadRequest has them. It
+// refuses what two servers could take for two different requests. ReadRequest takes a bare LF for the end of a line,
+// joins folded lines, drops one of two lengths, and ignores Transfer-Encoding in HTTP/1.0. framing knows where a request
+// ends, so that it also sees the next one. The last byte of a head that is refused is never passed on.
 type framing struct {
 	h2     bool // a connection may begin with the preface of HTTP/2
 	onlyH2 bool // and must
-	off    bool // the rest is none of our business: HTTP/2, upgraded, or net/http will end it
+	off    bool // the rest is none of our business: HTTP/2, or upgraded
 	err    error
 
 	share   *held.Share // of the connection
@@ -214,8 +212,8 @@ func (f *framing) ends() {
 	f.whole++
 }
 
-// rest gives the room back that requests had, when they are over. Some may be in what net/http has read of the one
-// before: at most 4 KiB, so that all have their turn before the next are read.
+// rest gives the room back that requests had, when they are over. Some may have been read with the one before:
+// at most 4 KiB, so that all have their turn before the next are read.
 func (f *framing) rest() {
 	if f.whole--; f.whole > 0 {
 		return

@@ -1,13 +1,16 @@
 // Package front is the server in front of the proxy's handler. All that clients can hold is bounded in
 // number, size and time. A request that two servers could read in two ways is refused before it is read.
 //
-// net/http itself bounds the time of heads and of idle connections, the bytes of a head and the streams of an HTTP/2
-// connection. It ends rapid resets and endless CONTINUATION frames. It checks names and values of fields.
+// It serves HTTP/1 itself: http1.go reads a connection's requests with http.ReadRequest, behind framing.go, and
+// reply.go writes the answers. A connection has one goroutine. A second one comes when a request takes long, to see
+// its client leave. HTTP/2 is net/http's, which bounds heads, streams and idle connections, and ends rapid resets and
+// endless CONTINUATION frames; frames.go and stream.go add what it leaves open.
 //
 // This package bounds the number of connections, what all of them hold (framing.go, frames.go, conn.go), the time
-// between two parts of a body and of an answer (conn.go, stream.go) and the silence of upgraded connections. It refuses
-// ambiguous framing (framing.go), and targets and fields that would not arrive as they were sent (strict.go). It reads
-// certificates again (certs.go) and the PROXY protocol, and its shutdown has an end (serve.go).
+// of heads, of idle connections, between two parts of a body and of an answer (http1.go, conn.go, stream.go) and the
+// silence of upgraded connections. It refuses ambiguous framing (framing.go), and targets and fields that would not
+// arrive as they were sent (strict.go). It reads certificates again (certs.go) and the PROXY protocol, and its shutdown
+// has an end (serve.go).
 package front
 
 import (

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -140,7 +141,9 @@ func TestAnswersAsNetHTTPDoes(t *testing.T) {
 		w.Header().Set("Content-Type", "text/plain") // net/http would guess it
 		answers[r.URL.Path](w, r)
 	})
-	theirs := httptest.NewServer(h)
+	theirs := httptest.NewUnstartedServer(h)
+	theirs.Config.ErrorLog = log.New(io.Discard, "", 0)
+	theirs.Start()
 	defer theirs.Close()
 	ours := serve(t, section(), h)
 	for path := range answers {

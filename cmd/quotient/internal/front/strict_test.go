@@ -129,7 +129,7 @@ var smuggling = []struct {
 	{"Connection names a forwarded address",
 		get + "Connection: X-Forwarded-For~X-Forwarded-For: 1.2.3.4~~", 400, ""},
 
-	// net/http refuses these itself.
+	// http.ReadRequest and readHead refuse these.
 	{"space before the colon", post + "Content-Length : 1~~x", 400, ""},
 	{"coding with a space before the colon", post + "Transfer-Encoding : chunked~~0~~", 400, ""},
 	{"identity alone", post + "Transfer-Encoding: identity~~", 501, ""},
@@ -282,7 +282,7 @@ func TestSmugglingHTTP2(t *testing.T) {
 		{"too many fields", head2("GET", "/a", slices.Repeat([]string{"x", "y"}, maxFields+1)...), "", "431", ""},
 		{"too many fields of a call of gRPC", head2("POST", "/a", append(slices.Repeat([]string{"x", "y"}, maxFields+1),
 			"content-type", "application/grpc")...), "", "200", ""},
-		// net/http refuses these itself.
+		// http.ReadRequest and readHead refuse these.
 		{"length too small", head2("POST", "/a", "content-length", "1"), "xy", "reset", ""},
 		{"length too large", head2("POST", "/a", "content-length", "3"), "xy", "502", ""},
 		{"Transfer-Encoding", head2("POST", "/a", "transfer-encoding", "chunked"), "0\r\n\r\n", "400", ""},

@@ -43,7 +43,7 @@ func (p *Proxy) pass(w http.ResponseWriter, r *http.Request) {
 			_ = res.Body.Close()
 			p.fail(w, r, err)
 		}
-	case res.StatusCode < http.StatusOK || res.StatusCode > 999: // net/http panics at such a status
+	case res.StatusCode < http.StatusOK || res.StatusCode > 999: // no server can write such a status
 		_ = res.Body.Close()
 		p.fail(w, r, fmt.Errorf("the answer has the status %d", res.StatusCode))
 	default:
@@ -154,6 +154,9 @@ func (f *flight) deliver(w http.ResponseWriter, res *http.Response) {
 	if len(announced) > 0 {
 		header["Trailer"] = []string{strings.Join(announced, ", ")}
 	}
+	if _, ok := header["Content-Type"]; !ok {
+		header["Content-Type"] = nil // or net/http guesses one
+	}
 	w.WriteHeader(res.StatusCode)
 	err := copyBody(w, res)
 	_ = res.Body.Close()
@@ -161,7 +164,7 @@ func (f *flight) deliver(w http.ResponseWriter, res *http.Response) {
 		panic(http.ErrAbortHandler) // the client must see that the answer is not whole
 	}
 	if len(res.Trailer) > 0 {
-		_ = http.NewResponseController(w).Flush() // or net/http gives a short body a length, and drops them
+		_ = http.NewResponseController(w).Flush() // or a short body is given a length, which drops them
 	}
 	for name, lines := range res.Trailer {
 		switch {

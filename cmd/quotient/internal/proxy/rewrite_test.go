@@ -57,6 +57,8 @@ func TestHopByHop(t *testing.T) {
 		w.Header().Set("X-Hop", "1")
 		w.Header().Set("Keep-Alive", "timeout=5")
 		w.Header().Set("X-End", "1")
+		w.Header()["Content-Type"] = nil
+		fmt.Fprint(w, "<html>")
 	})
 	resp, _ := w.get("/", "Connection", "X-Mine, close", "X-Mine", "1", "Keep-Alive", "1", "Te",
 		"trailers, gzip", "Proxy-Authorization", "secret", "Proxy-Connection", "keep-alive", "X-Stays", "1")
@@ -71,6 +73,7 @@ func TestHopByHop(t *testing.T) {
 	want(t, "X-Stays", header.Get("X-Stays"), "1")
 	want(t, "X-Hop", resp.Header.Get("X-Hop"), "")
 	want(t, "X-End", resp.Header.Get("X-End"), "1")
+	want(t, "a type that nobody gave", resp.Header.Get("Content-Type"), "")
 }
 
 // TestConnectionNamesManyFields: an upstream may name as many fields as fit into a head, beside as many that are there.
