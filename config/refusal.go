@@ -100,8 +100,12 @@ func (c *CORS) check(r *report) {
 	}
 	for i, origin := range c.Origins {
 		at := element(path, i)
-		if checkOrigin(r, at, origin); slices.Contains(c.Origins[:i], origin) {
+		checkOrigin(r, at, origin)
+		switch {
+		case slices.Contains(c.Origins[:i], origin):
 			r.field(at, "%s is in the list twice", clip(origin))
+		case origin == "*" && len(c.Origins) > 1:
+			r.field(at, "it is all origins, and others stand beside it")
 		}
 	}
 	if c.Credentials && slices.Contains(c.Origins, "*") {
