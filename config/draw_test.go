@@ -184,6 +184,7 @@ func drawProxy(t *rapid.T, f *config.File) *config.Proxy {
 		p.Admin.TokenFile, p.Admin.ReadOnlyTokenFile = "token", "readers"
 		p.Admin.Hosts = []string{"a.test", "b.test"}
 		p.CORS = &config.CORS{Origins: []string{"https://a.test", "app://b:8080"}, Credentials: flip(t)}
+		p.CORS.ExemptPreflights = flip(t)
 	}
 	drawRules(t, f, p)
 	return p

@@ -271,6 +271,8 @@ type Max struct {
 type CORS struct {
 	Origins     []string // as browsers send them, "https://app.example", or "*" for all; one at least
 	Credentials bool     // also answers to requests with cookies; not with "*"
+	// ExemptPreflights has no limiter called for what asks whether a script of these origins may send a request.
+	ExemptPreflights bool
 }
 
 // Log is [proxy.log]: the access log, a line of JSON on the standard output for a request.

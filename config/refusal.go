@@ -87,7 +87,8 @@ func checkSent(r *report, at, name, value string) {
 
 // isFieldValue reports whether a text of bounded length has no control characters.
 func isFieldValue(s string) bool {
-	return len(s) <= longestValue && !strings.ContainsFunc(s, func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f })
+	control := func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f }
+	return len(s) <= longestValue && !strings.ContainsFunc(s, control)
 }
 
 func (c *CORS) check(r *report) {

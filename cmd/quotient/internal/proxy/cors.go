@@ -21,6 +21,7 @@ type cors struct {
 	origins     []string
 	any         bool // whoever asks, so that all get the same
 	credentials bool
+	exempt      bool     // preflights are
 	exposed     []string // the line of exposeHeaders
 }
 
@@ -38,7 +39,8 @@ func newCORS(p *config.Proxy) *cors {
 	of := spans[fieldSets[p.Fields]]
 	names := append([]string{"Retry-After"}, fieldNames[of.from:of.to]...)
 	return &cors{
-		p.CORS.Origins, slices.Contains(p.CORS.Origins, "*"), p.CORS.Credentials, []string{strings.Join(names, ", ")},
+		origins: p.CORS.Origins, any: slices.Contains(p.CORS.Origins, "*"), credentials: p.CORS.Credentials,
+		exempt: p.CORS.ExemptPreflights, exposed: []string{strings.Join(names, ", ")},
 	}
 }
 
@@ -47,7 +49,7 @@ func (c *cors) set(h http.Header, r *http.Request) {
 	allowed := anyOrigin
 	if !c.any {
 		h["Vary"] = varyOrigin // also on what another origin gets
-		if allowed = r.Header["Origin"]; len(allowed) != 1 || !slices.Contains(c.origins, allowed[0]) {
+		if allowed = r.Header["Origin"]; !c.allows(allowed) {
 			return
 		}
 		if c.credentials {
@@ -55,6 +57,17 @@ func (c *cors) set(h http.Header, r *http.Request) {
 		}
 	}
 	h[allowOrigin], h[exposeHeaders] = allowed, c.exposed
+}
+
+// allows reports whether the lines of Origin are one of an origin whose scripts may read our answers.
+func (c *cors) allows(origin []string) bool {
+	return len(origin) == 1 && (c.any || slices.Contains(c.origins, origin[0]))
+}
+
+// spares reports whether a request is a preflight that no limit counts.
+func (c *cors) spares(r *http.Request) bool {
+	return c.exempt && r.Method == http.MethodOptions && r.ContentLength == 0 &&
+		len(r.Header["Access-Control-Request-Method"]) > 0 && c.allows(r.Header["Origin"])
 }
 
 // unset takes the fields out of the answer to a request that the upstream has answered.

@@ -108,7 +108,8 @@ func TestFailures(t *testing.T) {
 
 // TestOwnRefusals: a rule says what is answered in place of 429, and nothing of how the limit stands.
 func TestOwnRefusals(t *testing.T) {
-	const page = `status = 503, body = "<p>é", type = "text/html", fields = { x-why = "quota", Cache-Control = "private" }`
+	const page = `status = 503, body = "<p>é", type = "text/html", ` +
+		`fields = { x-why = "quota", Cache-Control = "private" }`
 	const quota = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 	for _, row := range []struct {
 		what, text, refusal, method string
@@ -120,7 +121,8 @@ func TestOwnRefusals(t *testing.T) {
 		{"a head", strict, page, "HEAD", 503, "text/html", "", "quota", "3600"},
 		{"denied", "[limiters.all]\ndeny = true\n", page, "POST", 503, "text/html", "<p>é", "quota", ""},
 		{"a text", strict, `body = "no"`, "GET", 429, config.PlainText, "no", "", "3600"},
-		{"another status", strict, "status = 403", "GET", 403, problemType, `The limit \"hour\" is reached.`, "", "3600"},
+		{"another status", strict, "status = 403", "GET", 403, problemType, `The limit \"hour\" is reached.`, "",
+			"3600"},
 		{"more fields", strict, `fields = { X-Why = "quota" }`, "GET", 429, problemType, quota, "quota", "3600"},
 		{"no share", "[pool]\nreplicas = 4\n[limiters.all]\nin-flight = 1\n", page, "GET", 503, problemType,
 			"no more requests", "", "1"},
@@ -132,7 +134,8 @@ func TestOwnRefusals(t *testing.T) {
 		want(t, row.what+": Content-Type", resp.Header.Get("Content-Type"), row.kind)
 		want(t, row.what+": body "+body, strings.Contains(body, row.body) && (row.body == "") == (body == ""), true)
 		want(t, row.what+": X-Why", resp.Header.Get("X-Why"), row.why)
-		want(t, row.what+": Cache-Control", resp.Header.Get("Cache-Control") == "private", strings.Contains(row.kind, "html"))
+		private := resp.Header.Get("Cache-Control") == "private"
+		want(t, row.what+": private", private, strings.Contains(row.kind, "html"))
 		want(t, row.what+": Retry-After", resp.Header.Get("Retry-After"), row.retry)
 		want(t, row.what+": RateLimit", resp.Header.Get("Ratelimit") != "", row.retry != "")
 		want(t, row.what+": scripts read more", resp.Header.Get(exposeHeaders), "")

@@ -18,10 +18,10 @@ type flight struct {
 	w               http.ResponseWriter // of the server
 	entry           *entry              // of the access log; nil: none
 	trusted         bool                // the peer is
-	shared          bool                // an answer of ours would have fields for browsers: see cors
 	from            time.Time           // arrival, or when there was room; the overhead begins here
 	asked           time.Time           // for a connection to the upstream
 	dialled         time.Duration       // how long it took to get one that was not idle
+	cors            *cors               // nil: answers of ours have no fields for browsers
 	late            *lateFields         // nil: fields are put together at once
 	request         http.Request        // what the handlers behind get
 	out             http.Request        // what the upstream gets

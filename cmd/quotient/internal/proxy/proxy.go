@@ -127,7 +127,7 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, t *table, arrived 
 		return
 	}
 	f := &flight{Context: r.Context(), proxy: p, route: to, w: w, from: arrived, trusted: trusted, entry: e}
-	f.shared = t.cors != nil
+	f.cors = t.cors
 	if to.learns && to.fields != (span{}) {
 		f.late = &lateFields{ResponseWriter: w}
 		w = f.late

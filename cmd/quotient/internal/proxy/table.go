@@ -251,6 +251,10 @@ func (r *route) ServeHTTP(http.ResponseWriter, *http.Request) {}
 
 // serve limits a request, and passes it on.
 func (r *route) serve(w http.ResponseWriter, q *http.Request) {
+	if f := flightOf(q); f.cors != nil && f.cors.spares(q) {
+		f.proxy.pass(w, q)
+		return
+	}
 	if r.calls != nil && grpcanswer.Asked(q) {
 		r.calls.ServeHTTP(w, q)
 		return
