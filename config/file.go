@@ -129,8 +129,8 @@ type Rule struct {
 	Plan    Plan
 	Weight  int  // of a request, 1 if the file names none: it counts as so many, and takes so many slots
 	Exempt  bool // no limiter is called
+	Line    int  // in the file; 0 when there is none
 	Refusal *Refusal
-	Line    int // in the file; 0 when there is none
 }
 
 // Refusal is [proxy.rules.refusal]: the answer in place of the rule's 429. Retry-After and the RateLimit fields stay,
