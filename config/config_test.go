@@ -259,6 +259,22 @@ level=INFO msg="file in force" path=`+s.path+" changes=7\n")
 	}
 }
 
+// TestReloadOfALongBody: the log names it, and is not as long.
+func TestReloadOfALongBody(t *testing.T) {
+	var log logged
+	rule := "[limiters.all]\nin-flight = 1\n[proxy]\nupstreams = [\"http://h\"]\n" +
+		"[[proxy.rules]]\npattern = \"/\"\nlimiter = \"all\"\n"
+	s := start(t, rule, config.Logger(log.logger()))
+	for _, row := range []struct{ body, field string }{
+		{"a", "proxy.rules[0].refusal old=none"}, {"b", "proxy.rules[0].refusal.body"},
+	} {
+		must(t, s.change(t, rule+"refusal.body = \""+strings.Repeat(row.body, 60_000)+"\"\n"))
+		if got := log.take(); !strings.Contains(got, row.field) || len(got) > 1000 {
+			t.Errorf("%.2000s lacks %s, or is long", got, row.field)
+		}
+	}
+}
+
 // TestReloadIsWhole: when a part, or a limiter, cannot follow, nothing changes at all.
 func TestReloadIsWhole(t *testing.T) {
 	commits, answer := 0, error(nil)

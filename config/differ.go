@@ -161,9 +161,20 @@ func words(v reflect.Value) string {
 	case Rule:
 		return strings.TrimSuffix(x.Pattern+": "+x.Limiter, ": ")
 	case string:
-		return strconv.Quote(x)
+		return shortened(x)
+	case *Refusal:
+		return fmt.Sprintf("%d: %s", x.Status, shortened(x.Body))
 	}
 	return fmt.Sprint(v.Interface())
+}
+
+// shortened is a text in quotes, and not one as long as a body may be.
+func shortened(s string) string {
+	const most = 1024
+	if len(s) > most {
+		return clip(s)
+	}
+	return strconv.Quote(s)
 }
 
 // compared is a limiter and a file that were compared. What they did not agree on holds until either changes.

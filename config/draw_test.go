@@ -183,6 +183,8 @@ func drawProxy(t *rapid.T, f *config.File) *config.Proxy {
 		p.Admin.TLS = &config.TLS{Cert: "a.pem", Key: "b.pem"}
 		p.Admin.TokenFile, p.Admin.ReadOnlyTokenFile = "token", "readers"
 		p.Admin.Hosts = []string{"a.test", "b.test"}
+		p.CORS = &config.CORS{Origins: []string{"https://a.test", "app://b:8080"}, Credentials: flip(t)}
+		p.CORS.ExemptPreflights = flip(t)
 	}
 	drawRules(t, f, p)
 	return p
@@ -216,9 +218,19 @@ func drawRules(t *rapid.T, f *config.File, p *config.Proxy) {
 		if p.Trusted != nil && flip(t) {
 			r.Plan = config.Plan{Kind: config.PlanHeader, Arg: "X-Plan"}
 		}
+		if flip(t) {
+			r.Refusal = drawRefusal(t)
+		}
 		p.Rules = append(p.Rules, r)
 	}
 	p.Rules = append(p.Rules, config.Rule{Pattern: "/", Key: config.Key{Kind: config.KeyPath}, Weight: 1, Exempt: true})
+}
+
+func drawRefusal(t *rapid.T) *config.Refusal {
+	return &config.Refusal{
+		Status: count(t, 400, 599), Body: pick(t, "no", "<p>\"\n\té"), Type: pick(t, config.PlainText, "a/b; c=d"),
+		Fields: map[string]string{"X-Why": pick(t, "", "quota é"), "set-cookie": "a=b; Path=/"},
+	}
 }
 
 // encode is the text of a file, with every field. That a default is what is left out is tested with the pages.

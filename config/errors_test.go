@@ -82,7 +82,7 @@ func TestErrorsAreText(t *testing.T) {
 // TestBounds: a file with more of anything than there may be is refused, and soon.
 func TestBounds(t *testing.T) {
 	rate := `{ events = 1, per = "1s" },`
-	var limiters, plans, overrides, rules, distinct strings.Builder
+	var limiters, plans, overrides, rules, fields, distinct strings.Builder
 	for i := range 9900 {
 		fmt.Fprintf(&distinct, "k%d = 1\n", i)
 	}
@@ -90,6 +90,7 @@ func TestBounds(t *testing.T) {
 		fmt.Fprintf(&limiters, "[limiters.l%d]\nin-flight = 1\n", i)
 		fmt.Fprintf(&plans, "[limiters.a.plans.p%d]\nin-flight = 1\n", i)
 		fmt.Fprintf(&overrides, "[limiters.a.overrides.k%d]\ndeny = true\n", i)
+		fmt.Fprintf(&fields, "refusal.fields.k%d = \"\"\n", i)
 		fmt.Fprintf(&rules, "[[proxy.rules]]\npattern = \"/p%d\"\nexempt = true\n", i)
 	}
 	for _, c := range []struct{ text, want string }{
@@ -112,6 +113,13 @@ func TestBounds(t *testing.T) {
 		{rules.String(), "proxy.rules: 1001 are more than 1000"},
 		{"[limiters.a]\noverrides." + strings.Repeat("k", 5000) + ".deny = true",
 			"a key of 5000 bytes is longer than 4096"},
+		{"[[proxy.rules]]\npattern = \"/\"\nrefusal.body = \"" + strings.Repeat("p", 1<<16+1) + "\"",
+			"proxy.rules[0].refusal.body: 65537 bytes are more than 65536"},
+		{"[[proxy.rules]]\npattern = \"/\"\nrefusal.type = \"a/b; c=" + strings.Repeat("d", 1025) + "\"",
+			"no media type"},
+		{"[[proxy.rules]]\npattern = \"/\"\nrefusal.fields.a = \"" + strings.Repeat("b", 1025) + "\"", "no value of"},
+		{"[[proxy.rules]]\npattern = \"/\"\nrefusal.fields." + strings.Repeat("b", 257) + " = \"\"", "no name of"},
+		{"[[proxy.rules]]\npattern = \"/\"\n" + fields.String(), "proxy.rules[0].refusal.fields: 1001 are more than 16"},
 		{"[[proxy.rules]]\npattern = \"/" + strings.Repeat("p", 2000) + "\"",
 			"pattern: 2001 bytes are more than 256"},
 	} {

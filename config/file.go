@@ -106,6 +106,7 @@ type Proxy struct {
 	Max           Max
 	Admin         Admin
 	Log           Log
+	CORS          *CORS // nil: answers of the proxy itself say nothing of origins
 }
 
 // Paths is [proxy.paths]: how all upstreams read what servers read in different ways. A rule is found by that. Empty,
@@ -129,7 +130,20 @@ type Rule struct {
 	Weight  int  // of a request, 1 if the file names none: it counts as so many, and takes so many slots
 	Exempt  bool // no limiter is called
 	Line    int  // in the file; 0 when there is none
+	Refusal *Refusal
 }
+
+// Refusal is [proxy.rules.refusal]: the answer in place of the rule's 429. Retry-After and the RateLimit fields stay,
+// and so does what calls of gRPC get. Nil, the default of Rule, is a problem document (RFC 9457) of status 429.
+type Refusal struct {
+	Status int               // 400 to 599; 429 if the file names none
+	Body   string            // at most 64 KiB; empty: a problem document of that status
+	Type   string            // Content-Type of the body; PlainText if the file names none
+	Fields map[string]string // that the answer has too, at most 16; none that are about the message or the limit
+}
+
+// PlainText is the Content-Type of the body of a Refusal whose file names none.
+const PlainText = "text/plain; charset=utf-8"
 
 // KeyKind is the kind of a Key.
 type KeyKind string
@@ -251,6 +265,14 @@ type Max struct {
 	Streams     int   // of one HTTP/2 connection; 250 by default
 	Upstream    int   // connections to one upstream; 0, the default, means no bound
 	HeldBytes   int64 // that all requests together may have kept; 1 GiB by default
+}
+
+// CORS is [proxy.cors]: the scripts of which origins may read what the proxy itself answers.
+type CORS struct {
+	Origins     []string // as browsers send them, "https://app.example", or "*" for all; one at least
+	Credentials bool     // also answers to requests with cookies; not with "*"
+	// ExemptPreflights has no limiter called for what asks whether a script of these origins may send a request.
+	ExemptPreflights bool
 }
 
 // Log is [proxy.log]: the access log, a line of JSON on the standard output for a request.

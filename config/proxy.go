@@ -43,12 +43,13 @@ func (p *Proxy) readRule(v value) {
 	rule := Rule{Weight: 1, Line: v.r.places.key(v.path).line}
 	var plan string
 	v.table(fieldsOf(&rule, fields{
-		"key": keyOf(&rule.Key), "or": keyOf(&rule.Or), "plan": text(&plan), "line": nil,
+		"key": keyOf(&rule.Key), "or": keyOf(&rule.Or), "plan": text(&plan), "refusal": refusalOf(&rule.Refusal),
+		"line": nil,
 	}))
 	rule.Key.Kind = cmp.Or(rule.Key.Kind, KeyPath)
 	kind, arg, _ := strings.Cut(plan, ":")
 	rule.Plan = Plan{PlanKind(kind), arg}
-	for _, name := range []string{"key", "or", "plan", "limiter", "weight"} {
+	for _, name := range []string{"key", "or", "plan", "limiter", "weight", "refusal"} {
 		if rule.Exempt && v.has(name) {
 			v.r.field(inner(v.path, name), "it is set beside exempt = true: no limiter is used")
 		}
@@ -107,6 +108,7 @@ func (f *File) checkProxy(r *report) {
 	p.Max.check(r)
 	p.Admin.check(r)
 	p.Log.check(r)
+	p.CORS.check(r)
 	if p.Admin.Listen == p.Listen && !strings.HasSuffix(p.Listen, ":0") {
 		r.field("proxy.admin.listen", "%s is proxy.listen too", clip(p.Listen))
 	}

@@ -68,6 +68,7 @@ func (f *File) checkRule(r *report, at string, rule Rule) {
 	f.checkOr(r, inner(at, "or"), rule)
 	f.checkWeight(r, inner(at, "weight"), rule)
 	f.checkPlan(r, inner(at, "plan"), rule.Plan)
+	rule.Refusal.check(r, inner(at, "refusal"))
 }
 
 // checkWeight notes a weight that no limit of the rule's limiter ever has room for.

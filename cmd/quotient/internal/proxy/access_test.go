@@ -145,11 +145,16 @@ func same(t *testing.T, what string, got, wanted line) {
 // TestAccessLogOfSlots: lines of requests that find a slot taken: they are refused, find the queue full or leave, and
 // one that has the slot is refused by none. A shutdown has a reason, too.
 func TestAccessLogOfSlots(t *testing.T) {
-	for _, row := range []struct{ mode, reason string }{
-		{"mode = \"refuse\"\n", "in_flight"}, {"queue = 0\n", "queue_full"}, {"", "left"}, {"", "shutdown"},
+	own := strings.Replace(logged, "limiter", "refusal = { status = 420, body = \"-\" }\nlimiter", 1)
+	for _, row := range []struct {
+		mode, reason string
+		status       int
+	}{
+		{"mode = \"refuse\"\n", "in_flight", 420}, {"queue = 0\n", "queue_full", 420},
+		{"", "left", 503}, {"", "shutdown", 503},
 	} {
 		up, entered, stop := holding(t)
-		w := newWorld(t, one+row.mode+logged, up)
+		w := newWorld(t, one+row.mode+own, up)
 		lines := w.accessLines()
 		first := w.later(t.Context(), "")
 		tested.Event(t, entered)
@@ -167,6 +172,7 @@ func TestAccessLogOfSlots(t *testing.T) {
 		l := tested.Event(t, lines)
 		want(t, row.reason+": decision", l.Decision, refused)
 		want(t, row.reason+": reason", l.Reason, row.reason)
+		want(t, row.reason+": status", l.Status, row.status)
 		want(t, row.reason+": aborted", l.Aborted, row.reason == "left")
 		tested.Event(t, second)
 		stop()

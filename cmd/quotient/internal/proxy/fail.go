@@ -65,12 +65,46 @@ func writeDetail(w http.ResponseWriter, r *http.Request, status int, detail stri
 	_, _ = w.Write(text) // a client that has left is no error
 }
 
+// refuse is the hook of a middleware. An answer of the rule's own takes the place of 429 alone: any other status says
+// that the limit is not what refuses.
+func (r *route) refuse(w http.ResponseWriter, q *http.Request, d quotient.Decision) {
+	if r.spec.logged {
+		noteRefusal(w, q, d)
+	}
+	own := r.spec.rule.Refusal
+	status, text := reasonOf(d)
+	if own == nil || status != http.StatusTooManyRequests {
+		return
+	}
+	h := w.Header()
+	for name, value := range own.Fields {
+		h.Set(name, value)
+	}
+	if len(h[exposeHeaders]) > 0 && r.names != "" {
+		h.Add(exposeHeaders, r.names)
+	}
+	if len(r.body) > 0 {
+		h.Set("Content-Type", own.Type)
+		h.Set("Content-Length", strconv.Itoa(len(r.body)))
+		w.WriteHeader(own.Status)
+		_, _ = w.Write(r.body) // a client that has left is no error
+	} else if own.Status != status {
+		writeDetail(w, q, own.Status, text)
+	}
+}
+
 // refuseCall is the hook of a middleware for calls of gRPC: a refusal is one of gRPC, too.
 func (r *route) refuseCall(w http.ResponseWriter, q *http.Request, d quotient.Decision) {
 	if r.spec.logged {
 		noteRefusal(w, q, d)
 	}
-	status, text := http.StatusTooManyRequests, "The limit "+strconv.Quote(d.Rule.Name)+" is reached."
+	status, text := reasonOf(d)
+	grpcanswer.Write(w, q, status, text)
+}
+
+// reasonOf is the status of a refusal, and what it says.
+func reasonOf(d quotient.Decision) (status int, text string) {
+	status, text = http.StatusTooManyRequests, "The limit "+strconv.Quote(d.Rule.Name)+" is reached."
 	if d.Rule.Name == "" {
 		text = "The limit is reached."
 	}
@@ -82,7 +116,7 @@ func (r *route) refuseCall(w http.ResponseWriter, q *http.Request, d quotient.De
 	case quotient.ReasonTooLarge:
 		status, text = http.StatusRequestEntityTooLarge, "The request is larger than the limit ever allows."
 	}
-	grpcanswer.Write(w, q, status, text)
+	return status, text
 }
 
 // refuseBody answers a request whose body is too long. The rest of it is not read.

@@ -20,6 +20,7 @@ import (
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/cmd/quotient/internal/upstream"
+	"github.com/quotient-go/quotient/config"
 	"github.com/quotient-go/quotient/internal/held"
 	"github.com/quotient-go/quotient/internal/tested"
 	"github.com/quotient-go/quotient/policy"
@@ -44,6 +45,8 @@ func wantProblem(t testing.TB, what string, resp *http.Response, body string, st
 		t.Errorf("%s: the body is %q", what, body)
 	}
 }
+
+const problemType = "application/problem+json"
 
 // breaking takes connections, reads a head, sends a text, and closes.
 func breaking(t testing.TB, answer string) (url string, asked *atomic.Int64) {
@@ -101,6 +104,42 @@ func TestFailures(t *testing.T) {
 		}
 	}
 	want(t, "times that the upstream was asked by two requests", asked.Load(), 2)
+}
+
+// TestOwnRefusals: a rule says what is answered in place of 429, and nothing of how the limit stands.
+func TestOwnRefusals(t *testing.T) {
+	const page = `status = 503, body = "<p>é", type = "text/html", ` +
+		`fields = { x-why = "quota", Cache-Control = "private" }`
+	const quota = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+	for _, row := range []struct {
+		what, text, refusal, method string
+		status                      int
+		kind, body                  string // of the body: what is in it
+		why, retry                  string // fields
+	}{
+		{"a page", strict, page, "GET", 503, "text/html", "<p>é", "quota", "3600"},
+		{"a head", strict, page, "HEAD", 503, "text/html", "", "quota", "3600"},
+		{"denied", "[limiters.all]\ndeny = true\n", page, "POST", 503, "text/html", "<p>é", "quota", ""},
+		{"a text", strict, `body = "no"`, "GET", 429, config.PlainText, "no", "", "3600"},
+		{"another status", strict, "status = 403", "GET", 403, problemType, `The limit \"hour\" is reached.`, "",
+			"3600"},
+		{"more fields", strict, `fields = { X-Why = "quota" }`, "GET", 429, problemType, quota, "quota", "3600"},
+		{"no share", "[pool]\nreplicas = 4\n[limiters.all]\nin-flight = 1\n", page, "GET", 503, problemType,
+			"no more requests", "", "1"},
+	} {
+		w := newWorld(t, row.text+all+"refusal = { "+row.refusal+" }\n", ok)
+		w.get("/")
+		resp, body := w.do(w.ask(row.method, "/", nil))
+		want(t, row.what+": status", resp.StatusCode, row.status)
+		want(t, row.what+": Content-Type", resp.Header.Get("Content-Type"), row.kind)
+		want(t, row.what+": body "+body, strings.Contains(body, row.body) && (row.body == "") == (body == ""), true)
+		want(t, row.what+": X-Why", resp.Header.Get("X-Why"), row.why)
+		private := resp.Header.Get("Cache-Control") == "private"
+		want(t, row.what+": private", private, strings.Contains(row.kind, "html"))
+		want(t, row.what+": Retry-After", resp.Header.Get("Retry-After"), row.retry)
+		want(t, row.what+": RateLimit", resp.Header.Get("Ratelimit") != "", row.retry != "")
+		want(t, row.what+": scripts read more", resp.Header.Get(exposeHeaders), "")
+	}
 }
 
 // TestFailuresAreLoggedOnceASecond: with how many were not.

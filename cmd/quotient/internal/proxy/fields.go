@@ -82,6 +82,9 @@ func (l *fieldLines) set(h http.Header) {
 
 // join puts our fields and those of an upstream's answer together.
 func (f *flight) join(theirs http.Header, switched bool) {
+	if f.cors != nil {
+		unset(f.w.Header())
+	}
 	ours := f.lines()
 	if ours.none(0) || !standIn(theirs) {
 		return

@@ -21,6 +21,7 @@ type flight struct {
 	from            time.Time           // arrival, or when there was room; the overhead begins here
 	asked           time.Time           // for a connection to the upstream
 	dialled         time.Duration       // how long it took to get one that was not idle
+	cors            *cors               // nil: answers of ours have no fields for browsers
 	late            *lateFields         // nil: fields are put together at once
 	request         http.Request        // what the handlers behind get
 	out             http.Request        // what the upstream gets

@@ -105,7 +105,7 @@ func TestNoGRPC(t *testing.T) {
 	w := worldBefore(t, loose+all, nowhere)
 	resp, body := w.get("/", "Content-Type", "application/grpc")
 	wantProblem(t, "HTTP/1.1", resp, body, http.StatusServiceUnavailable)
-	w = newWorld(t, strict+all, ok, overH2)
+	w = newWorld(t, strict+all+"refusal = { status = 503, body = \"no\" }\n", ok, overH2)
 	for range 2 {
 		resp, _ = w.get("/", "Content-Type", "APPLICATION/grpc+proto; a=b")
 	}

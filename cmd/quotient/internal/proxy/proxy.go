@@ -85,8 +85,11 @@ func (p *Proxy) Drain() { p.end() }
 
 // ServeHTTP limits a request and passes it on.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	arrived := time.Now()
-	if t := p.now.Load(); t != nil && t.access != nil {
+	arrived, t := time.Now(), p.now.Load()
+	if t != nil && t.cors != nil {
+		t.cors.set(w.Header(), r)
+	}
+	if t != nil && t.access != nil {
 		p.serveLogged(w, r, t, arrived)
 	} else {
 		p.serve(w, r, t, arrived, nil)
@@ -124,6 +127,7 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, t *table, arrived 
 		return
 	}
 	f := &flight{Context: r.Context(), proxy: p, route: to, w: w, from: arrived, trusted: trusted, entry: e}
+	f.cors = t.cors
 	if to.learns && to.fields != (span{}) {
 		f.late = &lateFields{ResponseWriter: w}
 		w = f.late

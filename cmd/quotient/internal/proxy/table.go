@@ -3,6 +3,7 @@ package proxy
 import (
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -33,6 +34,7 @@ type table struct {
 	maxBody int64       // 0: any
 	doubted atomic.Bool // that trusted is whole, once: see doubt
 	access  *accessLog
+	cors    *cors // nil: answers of ours say nothing of origins
 }
 
 // route is what becomes of the requests of a rule.
@@ -47,6 +49,8 @@ type route struct {
 	limiter *quotient.Limiter // nil: exempt
 	learns  bool              // its policy does
 	fields  span              // that clients get from us
+	body    []byte            // of the rule's own refusal
+	names   string            // of its fields
 	cost    *observer
 }
 
@@ -69,6 +73,7 @@ func newTable(f *config.File) (*table, error) {
 		anyPath: f.Proxy.AmbiguousPaths, maxBody: f.Proxy.Max.BodyBytes, v6bits: f.Proxy.IPv6Prefix,
 	}
 	t.known, t.gone = settled(f.Proxy.Paths)
+	t.cors = newCORS(f.Proxy)
 	var tokens *verification
 	if f.Proxy.JWT != nil {
 		var err error
@@ -96,6 +101,10 @@ func (t *table) newRoute(f *config.File, rule config.Rule, tokens *verification)
 	}
 	l := f.Limiters[rule.Limiter]
 	r.spec.refuse, r.spec.maxWait = l.Refuse, l.MaxWait
+	if rule.Refusal != nil {
+		r.body = []byte(rule.Refusal.Body)
+		r.names = strings.Join(slices.Sorted(maps.Keys(rule.Refusal.Fields)), ", ")
+	}
 	r.key = t.keyOf(rule, tokens)
 	for _, part := range append(rule.Key.Parts(), rule.Or.Parts()...) {
 		switch part.Kind {
@@ -197,9 +206,9 @@ func (r *route) serveBy(p *Proxy) {
 	}
 	r.learns = r.limiter.Learns()
 	key, plan := r.key, r.plan
-	opts := []httplimit.Option{httplimit.Drain(p.drain), httplimit.StreamLifetime(httplimit.Forever)} // front ends it
+	opts := append(r.hooks(), httplimit.Drain(p.drain), httplimit.StreamLifetime(httplimit.Forever)) // front ends it
 	if r.spec.logged {
-		key, opts = noteKey(key), append(opts, httplimit.OnRefuse(noteRefusal))
+		key = noteKey(key)
 		if plan != nil {
 			plan = notePlan(plan)
 		}
@@ -224,6 +233,14 @@ func (r *route) serveBy(p *Proxy) {
 	r.calls = httplimit.Middleware(r.limiter, key, append(opts, httplimit.OnRefuse(r.refuseCall))...)(pass)
 }
 
+// hooks are the options of a middleware that say who is refused, and how.
+func (r *route) hooks() []httplimit.Option {
+	if !r.spec.logged && r.spec.rule.Refusal == nil {
+		return nil
+	}
+	return []httplimit.Option{httplimit.OnRefuse(r.refuse)}
+}
+
 // fieldSets are the sets of fields, as a file names them.
 var fieldSets = map[string]httplimit.FieldSet{
 	"draft-11": httplimit.FieldsDraft11, "x-ratelimit": httplimit.FieldsXRateLimit, "off": httplimit.FieldsOff,
@@ -234,6 +251,10 @@ func (r *route) ServeHTTP(http.ResponseWriter, *http.Request) {}
 
 // serve limits a request, and passes it on.
 func (r *route) serve(w http.ResponseWriter, q *http.Request) {
+	if f := flightOf(q); f.cors != nil && f.cors.spares(q) {
+		f.proxy.pass(w, q)
+		return
+	}
 	if r.calls != nil && grpcanswer.Asked(q) {
 		r.calls.ServeHTTP(w, q)
 		return

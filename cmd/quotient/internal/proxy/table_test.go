@@ -351,6 +351,10 @@ func TestReload(t *testing.T) {
 	if _, err := w.proxy.Prepare(&config.File{}); err == nil {
 		t.Error("a file without a proxy was prepared")
 	}
+	section.Rules = slices.Clone(section.Rules)
+	section.Rules[1].Refusal = &config.Refusal{Status: 420, Body: "no", Type: config.PlainText}
+	w.reload(&file)
+	want(t, "the route stays with another refusal", w.proxy.now.Load().routes["/"] == before.routes["/"], false)
 	section.Fields = "off"
 	w.reload(&file)
 	want(t, "the route stays with other fields", w.proxy.now.Load().routes["/"] == before.routes["/"], false)
