@@ -20,6 +20,7 @@ func TestCheckKey(t *testing.T) {
 			{"", "pattern matches it"}, {"/v1/" + long, `did you mean "sha256:`}, {"sha256:" + hash, ""},
 		},
 		`pattern = "GET shop.example/v3/"`: {{"/v3/slow", ""}, {"/v3/", `"/v3"?`}, {"/v2", "pattern matches it"}},
+		`pattern = "/{x}/{y}/{z}"`:         {{"/a/b/c", ""}, {"http://a/b", "pattern matches it"}},
 		`pattern = "/v1/"` + "\n" + `key = "pattern"`: {
 			{"/v1/", ""}, {"/V1/", `"/v1/"?`}, {"/v1/slow", `the key of the rule is "/v1/"`},
 		},

@@ -50,6 +50,9 @@ func TestPropertyKeysCanBeOverridden(t *testing.T) {
 				RawQuery: "a=" + url.QueryEscape(value.Draw(t, "query")),
 			},
 		}
+		if rapid.Bool().Draw(t, "encoded") {
+			r.URL.Path, r.URL.RawPath = "/a/b/c", "/a/b%2Fc"
+		}
 		to, _ := table.find(r)
 		is := to.key(r)
 		if len(is) > 256 { // httplimit hashes it
