@@ -70,7 +70,7 @@ func (h *handler) on(c *call, v change, validate bool) any {
 		case v.try != nil:
 			err = v.try(l)
 		}
-		if err != nil { // its limits count three units, it has too many overrides or plans, or the key is none of it
+		if err != nil { // such as three units, too many overrides or plans, or a key that it never has
 			c.fail(http.StatusUnprocessableEntity, Problem{
 				Detail: err.Error(), Field: v.field, Value: v.value, Range: "what limiter " + name + " takes as it stands",
 			})

@@ -16,7 +16,8 @@ func TestCheckKey(t *testing.T) {
 	for rule, rows := range map[string][][2]string{ // text, and what the error has
 		`pattern = "/v1/"`: {
 			{"/v1/slow", ""}, {"/v1", ""}, {"/V1/Slow", `"/v1/slow"?`}, {"v1//slow/", `"/v1/slow"?`},
-			{"/v2/slow", "pattern matches it"}, {"/v1/post", "pattern matches it"}, {"http://a/v1/", "pattern matches it"},
+			{"/v2/slow", "pattern matches it"}, {"/v1/post", "pattern matches it"},
+			{"http://a/v1/", "pattern matches it"},
 			{"", "pattern matches it"}, {"/v1/" + long, `did you mean "sha256:`}, {"sha256:" + hash, ""},
 		},
 		`pattern = "GET shop.example/v3/"`: {{"/v3/slow", ""}, {"/v3/", `"/v3"?`}, {"/v2", "pattern matches it"}},
@@ -34,7 +35,8 @@ func TestCheckKey(t *testing.T) {
 		`key = "host"`: {
 			{"shop.example", ""}, {"[::1]", ""}, {"", ""}, {"shop_1", ""}, {"shop.example:443", `"shop.example"?`},
 			{"shop.example:8080", `"shop.example"?`}, {"Shop.Example.", `"shop.example"?`}, {"::1", `"[::1]"?`},
-			{"*.shop.example", "no wildcard"}, {"https://shop.example", "no wildcard"}, {"bücher.example", "no wildcard"},
+			{"*.shop.example", "no wildcard"}, {"https://shop.example", "no wildcard"},
+			{"bücher.example", "no wildcard"},
 		},
 		`pattern = "shop.example/"` + "\n" + `key = "host"`: {{"shop.example", ""}, {"other.example", "no wildcard"}},
 		`key = "header:X-Tenant"`: {

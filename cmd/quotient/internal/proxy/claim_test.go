@@ -187,7 +187,8 @@ func TestKeyFiles(t *testing.T) {
 	e, _, err := ed25519.GenerateKey(rand.Reader)
 	must(t, err)
 	weak := keyFile(t, &rsa.PublicKey{N: new(big.Int).Lsh(big.NewInt(1), 1023), E: 3})
-	if _, err := readVerification(config.JWT{KeyFile: weak}); err == nil || !strings.Contains(err.Error(), "of 1024 bits") {
+	_, err = readVerification(config.JWT{KeyFile: weak})
+	if err == nil || !strings.Contains(err.Error(), "of 1024 bits") {
 		t.Errorf("the error of a weak key is %v", err)
 	}
 	for _, public := range []crypto.PublicKey{r.Public(), e} {

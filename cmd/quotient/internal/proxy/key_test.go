@@ -20,8 +20,8 @@ func TestPropertyKeysCanBeOverridden(t *testing.T) {
 		key := func() string {
 			all := []string{}
 			for range rapid.IntRange(1, 3).Draw(t, "parts") {
-				all = append(all, fmt.Sprintf("%q", pick("path", "pattern", "client", "host", "header:X-A", "credential",
-					"cookie:a", "query:a", `constant:\|`)))
+				all = append(all, fmt.Sprintf("%q", pick("path", "pattern", "client", "host", "header:X-A",
+					"credential", "cookie:a", "query:a", `constant:\|`)))
 			}
 			return "[" + strings.Join(all, ", ") + "]"
 		}

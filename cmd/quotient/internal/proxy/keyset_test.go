@@ -106,7 +106,8 @@ func TestTokensOfAJWKS(t *testing.T) {
 		"PS384": {jwt.SigningMethodPS384, r, "r", "paid"}, "ES256": {es, e1, "e1", "paid"},
 		"ES384": {jwt.SigningMethodES384, e2, "e2", "paid"}, "ES512": {jwt.SigningMethodES512, e3, "e3", "paid"},
 		"EdDSA": {jwt.SigningMethodEdDSA, ed, "ed", "paid"}, "HS256": {jwt.SigningMethodHS256, secret, "oct", "paid"},
-		"HS384": {jwt.SigningMethodHS384, secret, "oct", "paid"}, "HS512": {jwt.SigningMethodHS512, secret, "oct", "paid"},
+		"HS384":                   {jwt.SigningMethodHS384, secret, "oct", "paid"},
+		"HS512":                   {jwt.SigningMethodHS512, secret, "oct", "paid"},
 		"another key of the kid":  {es, other, "e1", "paid"},
 		"no kid":                  {es, other, nil, "paid"},
 		"an empty kid":            {es, other, "", "paid"},
@@ -132,8 +133,8 @@ func TestTokensOfAJWKS(t *testing.T) {
 	}
 }
 
-// TestKeysRotate: a set that has changed counts without a reload, once it was found twice. A bad one leaves the old keys
-// in force, and the log has that once. A reload counts at once, also for rules that stay.
+// TestKeysRotate: a set that has changed counts without a reload, once it was found twice. A bad one leaves the old
+// keys in force, and the log has that once. A reload counts at once, also for rules that stay.
 func TestKeysRotate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file, secrets := filepath.Join(t.TempDir(), "keys.json"), [][]byte{}
@@ -143,7 +144,8 @@ func TestKeysRotate(t *testing.T) {
 		write := func(text string) { must(t, os.WriteFile(file, []byte(text), 0o600)) }
 		set := func(i int) string { return jwks(jwkOf(secrets[i], fmt.Sprint(i))) }
 		write(set(0))
-		f, err := config.Parse("q.toml", fmt.Appendf(nil, "[proxy]\nupstreams = [\"http://h\"]\njwt.key-file = %q\n%s%s%s",
+		f, err := config.Parse("q.toml", fmt.Appendf(nil, "[proxy]\nupstreams = [\"http://h\"]\n"+
+			"jwt.key-file = %q\n%s%s%s",
 			file, loose, all, "key = \"claim:plan\"\n"))
 		must(t, err)
 		var log bytes.Buffer
@@ -204,8 +206,10 @@ func FuzzKeys(f *testing.F) {
 	r := jwk{Kty: "RSA", Kid: "a", Use: "sig", N: octets(256) + "AAAA", E: "AQAB"}
 	for _, text := range []string{
 		"", "{", `{"keys":[]}`, `{"keys":null}`, jwks(r), jwks(r, jwk{Kty: "oct", K: octets(64), Alg: "HS512"}),
-		jwks(jwk{Kty: "OKP", Crv: "Ed25519", X: octets(32)}), jwks(jwk{Kty: "EC", Crv: "P-521", X: octets(66), Y: octets(66)}),
-		"-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=\n-----END PUBLIC KEY-----\n",
+		jwks(jwk{Kty: "OKP", Crv: "Ed25519", X: octets(32)}),
+		jwks(jwk{Kty: "EC", Crv: "P-521", X: octets(66), Y: octets(66)}),
+		"-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=" +
+			"\n-----END PUBLIC KEY-----\n",
 	} {
 		f.Add([]byte(text))
 	}
