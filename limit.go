@@ -52,9 +52,10 @@ const (
 	// too short for timers, nor beside a window or a slower Paced rate, as the two might never be open together. From
 	// I = 1 s on a caller that wakes more than I/10 late is queued again at the head of its class, at most three times.
 	Paced
-	// Window counts from 0 in each Per of the wall clock since the Unix epoch, such as a full minute, so that the end
-	// of one and the start of the next may bring twice Events. A share of less than one event has room in some windows
-	// only, and all such rates of a limit but the one with the longest Per keep an event until it is used.
+	// Window counts from 0 in each Per of the wall clock since the Unix epoch, such as a full minute, and in weeks from
+	// Monday, by UTC, so that the end of one and the start of the next may bring twice Events. A share of less than one
+	// event has room in some windows only, and all such rates of a limit but the one with the longest Per keep an event
+	// until it is used.
 	Window
 	// CountedWindow is a Window whose Events belong to all replicas together: the first calls take them, on any. It
 	// takes Demand and a source that sums up, as poolsize/gossip. At the start of a window, and where a replica does

@@ -122,6 +122,15 @@ func Logger(log *slog.Logger) Option {
 	return func(h *handler) { h.log = log }
 }
 
+// CheckKeys has PUT /override refuse a key that check returns an error for, with 422 and the text of the error: no call
+// of the limiter has such a key. The program knows which keys it makes; config.File.CheckKey does of a proxy's file.
+func CheckKeys(check func(limiter, key string) error) Option {
+	return func(h *handler) {
+		h.checkKey = check
+		h.mustBe(check != nil, "CheckKeys: check: nil")
+	}
+}
+
 // EventsEvery sets the time between two events of GET /events: 10 ms to one hour, 1 s by default.
 func EventsEvery(d time.Duration) Option {
 	return func(h *handler) {
@@ -177,6 +186,8 @@ type handler struct {
 	hosts   []string
 	log     *slog.Logger
 	errs    []error // of the options
+
+	checkKey func(limiter, key string) error // nil without CheckKeys
 
 	file   func() FileState // nil without File
 	tables []func() []Table

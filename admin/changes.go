@@ -129,11 +129,15 @@ type override struct {
 
 func parseOverride(body []byte) (change, *Problem) {
 	v, bad := readOverride(body)
-	return change{
+	c := change{
 		what: "override set", field: "key", show: v.show,
 		apply: func(l *quotient.Limiter) error { return l.Override(v.key, v.limit) },
 		try:   func(l *quotient.Limiter) error { _, err := changeOverride(l, v.key, v.limit, true); return err },
-	}, bad
+	}
+	if v.limit != nil { // it can always be taken off
+		c.key = &v.key
+	}
+	return c, bad
 }
 
 // readOverride reads {"key":"K","limit":{...}}; the limit may be null: none. Both must be there; "key_base64"

@@ -241,6 +241,7 @@ func TestBadOptions(t *testing.T) {
 		"no leases":  {WithLeases(nil)},
 		"no file":    {File(nil)},
 		"no tables":  {Tables(nil)},
+		"no check":   {CheckKeys(nil)},
 	}
 	for _, host := range []string{"", ".", "ops.example:9090", "https://ops.example", "*.example",
 		"ops.example/admin", "ops example", "[::1]:80", "bücher.example"} {

@@ -22,10 +22,11 @@ const maxBody = 64 << 10
 
 // A change is a write that was read and found to make sense.
 type change struct {
-	what  string // was done, for the log
-	field string // to blame when a limiter refuses
-	value string // that it has; "" for one that the answer leaves out
-	all   bool   // it is for all limiters when none is named
+	what  string  // was done, for the log
+	field string  // to blame when a limiter refuses
+	value string  // that it has; "" for one that the answer leaves out
+	key   *string // that gets a limit of its own; nil: none does
+	all   bool    // it is for all limiters when none is named
 	show  func(l *quotient.Limiter) slog.Value
 	apply func(l *quotient.Limiter) error
 	// try returns the error that apply would, and sets nothing, though it may evict an idle key. Nil: there is none.
@@ -59,13 +60,17 @@ func (h *handler) on(c *call, v change, validate bool) any {
 	}
 	for _, name := range slices.Sorted(maps.Keys(chosen)) {
 		var err error
+		if v.key != nil && h.checkKey != nil {
+			err = h.checkKey(name, *v.key)
+		}
 		switch l := chosen[name]; {
+		case err != nil:
 		case !validate:
 			err = h.commit(c, v, name, l)
 		case v.try != nil:
 			err = v.try(l)
 		}
-		if err != nil { // its limits count three units, or it has too many overrides or plans
+		if err != nil { // such as three units, too many overrides or plans, or a key that it never has
 			c.fail(http.StatusUnprocessableEntity, Problem{
 				Detail: err.Error(), Field: v.field, Value: v.value, Range: "what limiter " + name + " takes as it stands",
 			})

@@ -214,6 +214,12 @@ func TestWhatALimiterDoesNotTake(t *testing.T) {
 	units := `{"rates":[` + strings.Repeat(`{"unit":"%d","events":1,"per_seconds":1},`, 3) +
 		`{"unit":"u3","events":1,"per_seconds":1}]}`
 	units = fmt.Sprintf(units, 1, 2, 3)
+	lower := CheckKeys(func(limiter, key string) error {
+		if key == strings.ToLower(key) {
+			return nil
+		}
+		return fmt.Errorf("no key %q of %s", key, limiter)
+	})
 	for _, tt := range []struct {
 		state, path, body string
 		want              Problem // Detail is a part of it
@@ -223,10 +229,15 @@ func TestWhatALimiterDoesNotTake(t *testing.T) {
 			Problem{Field: "plan", Value: "p", Detail: `"u3"`}},
 		{"64 plans", "/plan", `{"plan":"more"` + deny, Problem{Field: "plan", Value: "more", Detail: "64"}},
 		{"all overrides", "/override", `{"key":"c"` + deny, Problem{Field: "key"}},
+		{"fresh", "/override", `{"key":"/A"` + deny, Problem{Field: "key", Detail: `no key "/A" of api`}},
+		{"fresh", "/override?validate=1", `{"key_base64":"L0E="` + deny, Problem{Field: "key", Detail: `no key "/A"`}},
 		{"a shared gate", "/reset", `{"key":"k"}`, Problem{Field: "key", Detail: "shares one limit"}},
 	} {
 		l := trialStates[tt.state](t)
-		h, before := quiet(t, l), configurationOf(l)
+		h, before := quiet(t, l, lower), configurationOf(l)
+		if rec := putting("/override", `{"key":"/A","limit":null}`).send(t, h); rec.Code != 200 {
+			t.Errorf("to take one off: %d %s", rec.Code, rec.Body)
+		}
 		rec := putting(tt.path, tt.body).send(t, h)
 		got := decode[Problem](t, rec)
 		if rec.Code != 422 || got.Field != tt.want.Field || got.Value != tt.want.Value ||

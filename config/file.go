@@ -229,9 +229,9 @@ type UpstreamTLS struct {
 	ServerName string // that the certificate must have, and that an upstream is asked for; empty: the host of its URL
 }
 
-// JWT is [proxy.jwt]: the key that verifies bearer tokens. It is read again with the file.
+// JWT is [proxy.jwt]: the keys that verify bearer tokens. They are read again when they change.
 type JWT struct {
-	KeyFile  string // PEM of an RSA, ECDSA or Ed25519 public key
+	KeyFile  string // PEM of an RSA, ECDSA or Ed25519 public key, or a JWKS
 	Issuer   string // that a token must name; empty: any
 	Audience string // that a token must name; empty: any
 }

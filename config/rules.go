@@ -2,7 +2,6 @@ package config
 
 import (
 	"cmp"
-	"encoding/hex"
 	"fmt"
 	"maps"
 	"math"
@@ -31,13 +30,14 @@ func (f *File) checkRules(r *report) {
 		r.hinted("proxy.rules", `add a last one with pattern = "/": it may be exempt`,
 			"a request may match no rule")
 	}
+	keys := f.keys()
 	for name, l := range f.Limiters {
 		path := inner("limiters", name)
 		if !used[name] {
 			r.add(r.places.key(path), path, "", "no rule uses it")
 			continue
 		}
-		f.checkKeys(r, inner(path, "overrides"), name, l)
+		keys.checkKeys(r, inner(path, "overrides"), name)
 		l.limits(path, func(at string, limit quotient.Limit) {
 			for i, rate := range limit.Rates {
 				if rate.Unit != "" {
@@ -202,41 +202,6 @@ func (f *File) checkPlan(r *report, at string, p Plan) {
 		r.hinted(at, didYouMean(string(p.Kind), []string{"header", "claim"}),
 			"%s is not one of header:NAME, claim:NAME", clip(string(p.Kind)))
 	}
-}
-
-// checkKeys notes the overrides of keys that no request can have.
-func (f *File) checkKeys(r *report, path, name string, l Limiter) {
-	for key := range l.Overrides {
-		has := func(rule Rule) bool { return rule.Limiter == name && rule.mayHave(key) }
-		if !slices.ContainsFunc(f.Proxy.Rules, has) {
-			at := inner(path, key)
-			r.add(r.places.key(at), at, "a path is in lower case, without a slash at the end, "+
-				"a host has no port, and a credential is its hash",
-				"no request has this key by any rule of %s", clip(name))
-		}
-	}
-}
-
-// mayHave reports whether a request of the rule may have the key.
-func (rule Rule) mayHave(key string) bool {
-	if rule.Or.Kind != "" || len(rule.Key.And) > 0 {
-		return true
-	}
-	switch rule.Key.Kind {
-	case KeyPath:
-		return len(key) <= 256 && httplimit.CanonicalPath(key) == key // a longer one is hashed
-	case KeyPattern:
-		return key == rule.Pattern
-	case KeyHost:
-		return httplimit.Host()(&http.Request{RequestURI: "/", Host: key}) == key
-	case KeyCredential, KeyCookie:
-		digest, ok := strings.CutPrefix(key, "credential:")
-		_, err := hex.DecodeString(digest)
-		return ok && err == nil && len(digest) == 32 && digest == strings.ToLower(digest) || key == "(no credential)"
-	case KeyConstant:
-		return key == rule.Key.Arg
-	}
-	return true
 }
 
 // isSegment reports whether a canonical path may have the segment.

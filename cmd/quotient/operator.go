@@ -53,6 +53,7 @@ func (o operator) close() error {
 func (s *service) newOperator(ctx context.Context, a config.Admin) (operator, error) {
 	opts := []admin.Option{
 		admin.Logger(s.log), admin.Tables(s.tables),
+		admin.CheckKeys(func(limiter, key string) error { return s.conf.File().CheckKey(limiter, key) }),
 		admin.Mount("/metrics", promhttp.HandlerFor(s.metrics(), promhttp.HandlerOpts{})),
 		admin.MountOpen("/health", http.HandlerFunc(alive)),
 		admin.MountOpen("/ready", http.HandlerFunc(s.answerReady)),

@@ -234,7 +234,7 @@ func (s *service) run(ctx context.Context, hangups <-chan os.Signal) error {
 	s.reportStart()
 	reload := func(ctx context.Context) error { return s.reloads(ctx, hangups) }
 	access := func(ctx context.Context) error { return s.proxy.WriteLog(ctx, s.out) }
-	others := []runs{access, s.conf.Watch, s.ups.Watch, s.operator.serve, reload}
+	others := []runs{access, s.conf.Watch, s.ups.Watch, s.proxy.Watch, s.operator.serve, reload}
 	if s.leases != nil {
 		others = append(others, s.leases.serve)
 	}

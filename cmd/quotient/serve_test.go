@@ -54,6 +54,10 @@ func TestItServesWithNoConfiguration(t *testing.T) {
 	if s.File != nil {
 		t.Errorf("the page shows the file %+v, and there is none", s.File)
 	}
+	ops, err := admin.NewClient(p.page)
+	must(t, err)
+	_, err = ops.Override(t.Context(), limiterName, "/V1/Slow", &quotient.Limit{Deny: true})
+	contains(t, fmt.Sprint(err), `no request has the key "/V1/Slow" by any rule of`, `(did you mean "/v1/slow"?)`)
 	var titles []string
 	for _, table := range s.Tables {
 		titles = append(titles, table.Title)

@@ -105,7 +105,7 @@ func TestFilesThatMakeNoSense(t *testing.T) {
 		{"tls = { cert = \"empty\", key = \"key\" }", ":9:16: proxy.tls.cert: "},
 		{"tls = { cert = \"cert\", key = \"key\", client-ca = \"key\" }", "has no certificate (want PEM)"},
 		{"jwt = { key-file = \"nosuch\" }", ":9:20: proxy.jwt.key-file: "},
-		{"jwt = { key-file = \"empty\" }", "there is no PEM block (want PEM of a public key)"},
+		{"jwt = { key-file = \"empty\" }", "there is no PEM block, and no JWKS (want PEM of a public key, or a JWKS)"},
 		{"jwt = { key-file = \"key\" }", "PRIVATE KEY"},
 		{"jwt = { key-file = \".\" }", "regular file"},
 		{"admin = { token-file = \"nosuch\" }", ":9:24: proxy.admin.token-file: "},

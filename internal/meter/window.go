@@ -10,6 +10,7 @@ import (
 // divided so that fractions carry over from window to window.
 type Schedule struct {
 	Per      int64  // ns
+	from     int64  // when window 0 begins, in ns since the Unix epoch
 	events   uint64 // thousandths of events over the fleet in each window
 	replicas uint64
 	ordinal  uint64 // 1..replicas: the first of its own; 0 unknown
@@ -22,9 +23,18 @@ type Schedule struct {
 // fixes which of the sparse windows are its own while it knows no ordinal.
 func NewSchedule(per time.Duration, events float64, p Part, phase int64) *Schedule {
 	return &Schedule{
-		Per: int64(per), events: thousandths(events),
+		Per: int64(per), from: begin(per), events: thousandths(events),
 		replicas: uint64(p.Replicas), ordinal: uint64(p.Ordinal), weight: uint64(p.Weight), phase: phase,
 	}
+}
+
+// begin is when a window of the period begins: of weeks on a Monday, and the epoch was a Thursday.
+func begin(per time.Duration) int64 {
+	const day = 24 * time.Hour
+	if per%(7*day) == 0 {
+		return int64(4 * day)
+	}
+	return 0
 }
 
 // Milli is the number of parts that an event has in a schedule, so that its arithmetic is exact.
@@ -39,8 +49,8 @@ func thousandths(events float64) uint64 {
 	return most
 }
 
-// index returns the number of the window at an instant, counted from the Unix epoch.
-func (c *Schedule) index(wall int64) int64 { return floorDiv(wall, c.Per) }
+// index returns the number of the window at an instant.
+func (c *Schedule) index(wall int64) int64 { return floorDiv(wall-c.from, c.Per) }
 
 // quota is the number of whole events that this replica may do in window k.
 //
@@ -245,7 +255,7 @@ func (c *Schedule) startsIn(wall, k, ahead int64) time.Duration {
 	if ahead > math.MaxInt64/c.Per {
 		return Never
 	}
-	return time.Duration(max(ahead*c.Per-(wall-k*c.Per), 1))
+	return time.Duration(max(ahead*c.Per-(wall-c.from-k*c.Per), 1))
 }
 
 // Take may take more than there is: the windows that follow owe it.
@@ -276,7 +286,7 @@ func (w *Window) UpTo(t Instant, r *Rule, n int) int {
 func (w *Window) Left(t Instant, r *Rule) (events, of float64, full time.Duration) {
 	w.Roll(t, r.Schedule)
 	per := r.Schedule.Per
-	full = time.Duration((r.Schedule.index(t.Wall)+1)*per - t.Wall)
+	full = time.Duration((r.Schedule.index(t.Wall)+1)*per + r.Schedule.from - t.Wall)
 	return float64(w.room()), float64(w.allows()), full
 }
 

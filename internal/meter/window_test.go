@@ -128,6 +128,31 @@ func TestClockThatSwingsOpensNoWindows(t *testing.T) {
 	}
 }
 
+// Windows of weeks begin on Monday at midnight, others at a multiple of their period since the epoch.
+func TestWeeksBeginOnMonday(t *testing.T) {
+	const day = 24 * time.Hour
+	monday := time.Date(2026, 11, 30, 0, 0, 0, 0, time.UTC)
+	for _, c := range []struct {
+		per   time.Duration
+		begin time.Time // of a window
+	}{
+		{7 * day, monday}, {7 * day, time.Date(1969, 12, 29, 0, 0, 0, 0, time.UTC)}, {day, monday.Add(day)},
+		{14 * day, time.Date(1970, 1, 5, 0, 0, 0, 0, time.UTC)}, {8 * day, time.Unix(0, 0)}, {time.Hour, monday},
+	} {
+		r := &Rule{Schedule: NewSchedule(c.per, 5, Part{Replicas: 1, Ordinal: 1, Weight: 1}, 0)}
+		before := Instant{Wall: c.begin.Add(-time.Minute).UnixNano()}
+		w := OpenWindow(before, r.Schedule)
+		w.Take(before, r, 5)
+		left, _, full := w.Left(before, r)
+		is(t, []any{c, "left"}, left, 0.)
+		is(t, []any{c, "to the next"}, full, time.Minute)
+		is(t, []any{c, "until"}, w.Until(before, r, 0, 0, 1), time.Minute)
+		left, _, full = w.Left(before.later(time.Minute), r)
+		is(t, []any{c, "left in the next"}, left, 5.)
+		is(t, []any{c, "of the next"}, full, c.per)
+	}
+}
+
 // After a step back one window opens each period, and it is the one by the wall clock.
 func TestClockThatWasAheadGoesOn(t *testing.T) {
 	start := realNow()

@@ -2,89 +2,53 @@ package proxy
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/ed25519"
-	"crypto/elliptic"
-	"crypto/rsa"
-	"crypto/x509"
-	"encoding/pem"
-	"errors"
 	"fmt"
 	"math"
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/golang-jwt/jwt/v5"
 
 	"github.com/quotient-go/quotient/config"
-	"github.com/quotient-go/quotient/internal/files"
 )
-
-// maxKeyFile bounds the file of a public key, in bytes. One of RSA with 16,384 bits has about 3,000.
-const maxKeyFile = 64 << 10
 
 // maxPlan bounds the name of a plan, as the limiter does.
 const maxPlan = 64
 
+// verification reads claims of tokens by the keys in force.
 type verification struct {
 	settings config.JWT
-	text     string // of the key
-	key      any
-	parser   *jwt.Parser
+	keys     *atomic.Pointer[keySet]
 }
 
 func readVerification(c config.JWT) (*verification, error) {
-	text, _, err := files.Read(context.Background(), c.KeyFile, maxKeyFile)
+	set, err := readKeys(context.Background(), c.KeyFile)
 	if err != nil {
 		return nil, err
 	}
-	key, methods, err := parseKey(text)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", c.KeyFile, err)
-	}
-	parser := jwt.NewParser(jwt.WithValidMethods(methods), jwt.WithStrictDecoding(), jwt.WithoutClaimsValidation())
-	return &verification{settings: c, text: string(text), key: key, parser: parser}, nil
+	v := &verification{settings: c, keys: new(atomic.Pointer[keySet])}
+	v.keys.Store(set)
+	return v, nil
 }
 
-// parseKey reads a public key, and returns the algorithms that go with it: no token chooses another.
-func parseKey(text []byte) (key any, methods []string, err error) {
-	block, _ := pem.Decode(text)
-	if block == nil {
-		return nil, nil, errors.New("there is no PEM block")
-	}
-	switch block.Type {
-	case "PUBLIC KEY":
-		key, err = x509.ParsePKIXPublicKey(block.Bytes)
-	case "RSA PUBLIC KEY":
-		key, err = x509.ParsePKCS1PublicKey(block.Bytes)
-	default:
-		return nil, nil, fmt.Errorf("a block %q, want PUBLIC KEY", block.Type)
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	switch k := key.(type) {
-	case *rsa.PublicKey:
-		return key, []string{"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"}, nil
-	case ed25519.PublicKey:
-		return key, []string{"EdDSA"}, nil
-	case *ecdsa.PublicKey:
-		if method := ecdsaMethods[k.Curve]; method != "" {
-			return key, []string{method}, nil
-		}
-	}
-	return nil, nil, fmt.Errorf("a key of type %T cannot verify tokens", key)
-}
+// parser leaves to the keys which of the methods a token may have.
+var parser = jwt.NewParser(jwt.WithValidMethods(methods), jwt.WithStrictDecoding(), jwt.WithoutClaimsValidation())
 
-var ecdsaMethods = map[elliptic.Curve]string{
-	elliptic.P256(): "ES256", elliptic.P384(): "ES384", elliptic.P521(): "ES512",
-}
+// String is all that decides which tokens are valid, but for the keys, which may change at any time.
+func (v *verification) String() string { return fmt.Sprintf("%q", v.settings) }
 
-// String is all that decides which tokens are valid.
-func (v *verification) String() string { return fmt.Sprintf("%q %q", v.settings, v.text) }
+// join takes the place of the verification before it. One with the same settings goes on with the keys that were read
+// last, since routes that stay have it.
+func (v *verification) join(old *verification) {
+	if v != nil && old != nil && v.settings == old.settings {
+		old.keys.Store(v.keys.Load())
+		v.keys = old.keys
+	}
+}
 
 // plan reads the plan of a request from a claim of its bearer token. A name that no plan has is none.
 func (v *verification) plan(claim string) func(*http.Request) string {
@@ -118,11 +82,11 @@ func (v *verification) claim(name string) func(*http.Request) string {
 	}
 }
 
-// claims are those of a token that the key verifies; nil for any other. An extension that must be understood ("crit",
+// claims are those of a token that a key verifies; nil for any other. An extension that must be understood ("crit",
 // RFC 7515) is refused: none is known here, and none takes effect by itself.
 func (v *verification) claims(text string) jwt.MapClaims {
 	var claims strictClaims
-	token, err := v.parser.ParseWithClaims(text, &claims, func(*jwt.Token) (any, error) { return v.key, nil })
+	token, err := parser.ParseWithClaims(text, &claims, v.keys.Load().of)
 	if err != nil {
 		return nil
 	}

@@ -11,6 +11,7 @@ import (
 	"encoding/base64"
 	"encoding/pem"
 	"fmt"
+	"math/big"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -185,15 +186,47 @@ func TestKeyFiles(t *testing.T) {
 	must(t, err)
 	e, _, err := ed25519.GenerateKey(rand.Reader)
 	must(t, err)
+	weak := keyFile(t, &rsa.PublicKey{N: new(big.Int).Lsh(big.NewInt(1), 1023), E: 3})
+	_, err = readVerification(config.JWT{KeyFile: weak})
+	if err == nil || !strings.Contains(err.Error(), "of 1024 bits") {
+		t.Errorf("the error of a weak key is %v", err)
+	}
 	for _, public := range []crypto.PublicKey{r.Public(), e} {
 		_, err := readVerification(config.JWT{KeyFile: keyFile(t, public)})
 		must(t, err)
 	}
 	dir := t.TempDir()
 	for text, wanted := range map[string]string{
-		"": "there is no PEM block",
-		"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n": "want PUBLIC KEY",
-		strings.Repeat("a", maxKeyFile+1):                                "larger than 65536 bytes",
+		"":             "there is no PEM block, and no JWKS",
+		" {":           "unexpected EOF",
+		"{}":           "there is no key",
+		`{"keys":[]}`:  "there is no key",
+		`{"keys":7}`:   "unmarshal JSON number",
+		`{"keys":[]}x`: "invalid character",
+		`{"keys":[` + strings.Repeat("{},", 64) + "{}]}":                     "65 keys are more than 64",
+		`{"keys":[{"kty":"OKP","kid":"a","kid":"b"}]}`:                       `duplicate`,
+		`{"keys":[{"kty":"OKP","kid":7}]}`:                                   "unmarshal JSON number",
+		"{\"keys\":[{\"kty\":\"oct\",\"k\":\"\xff\"}]}":                      "invalid UTF-8",
+		`{"keys":[{"kty":"RSA","kid":"a","n":"AQ"}]}`:                        `keys[0], kid "a": a member is missing`,
+		`{"keys":[{"kty":"RSA","n":"AQ=","e":"AQAB"}]}`:                      "not in base64url",
+		jwks(jwk{Kty: "RSA", N: octets(255), E: "AQAB"}):                     "an RSA key of 2033 bits, want 2048 to",
+		jwks(jwk{Kty: "RSA", N: octets(2049), E: "AQAB"}):                    "bits, want 2048 to 16384",
+		jwks(jwk{Kty: "RSA", N: octets(256) + "AAAA", E: "AQ"}):              "with the exponent 1",
+		jwks(jwk{Kty: "RSA", N: octets(257), E: "Ag"}):                       "with the exponent 2",
+		jwks(jwk{Kty: "EC", Crv: "P-256", X: octets(31), Y: octets(32)}):     "twice 32 bytes",
+		jwks(jwk{Kty: "EC", Crv: "P-256", X: octets(32), Y: octets(32)}):     "point not on curve",
+		jwks(jwk{Kty: "EC", Crv: "secp256k1", X: octets(32), Y: octets(32)}): "there is no key",
+		jwks(jwk{Kty: "OKP", Crv: "Ed25519", X: octets(31)}):                 "has 32 bytes",
+		jwks(jwk{Kty: "OKP", Crv: "X25519", X: octets(32)}):                  "there is no key",
+		jwks(jwk{Kty: "OKP", Crv: "Ed25519", X: octets(32), D: octets(32)}):  "it is a private key",
+		jwks(jwk{Kty: "oct", K: octets(31)}):                                 "a secret of 31 bytes, want 32",
+		jwks(jwk{Kty: "oct", K: octets(47), Alg: "HS384"}):                   "alg HS384 does not go with the key",
+		jwks(jwk{Kty: "oct", K: octets(47), Alg: "none"}):                    "there is no key",
+		jwks(jwk{Kty: "oct", K: octets(47), Use: "enc"}):                     "there is no key",
+		jwks(jwk{Kty: "oct", K: octets(47), Ops: &[]string{"sign"}}):         "there is no key",
+		jwks(jwk{Kty: "AKP"}):                                                "there is no key",
+		"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n":     "want PUBLIC KEY",
+		strings.Repeat("a", maxKeyFile+1):                                    "larger than 1048576 bytes",
 	} {
 		name := filepath.Join(dir, "key.pem")
 		must(t, os.WriteFile(name, []byte(text), 0o600))

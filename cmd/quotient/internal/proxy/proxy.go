@@ -40,6 +40,8 @@ type Proxy struct {
 
 	failures failures
 
+	rotation rotation
+
 	secret  []byte        // of the access log, unless the file has one
 	lines   chan *entry   // of the access log
 	dropped atomic.Uint64 // of them

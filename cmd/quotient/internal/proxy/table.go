@@ -34,7 +34,8 @@ type table struct {
 	maxBody int64       // 0: any
 	doubted atomic.Bool // that trusted is whole, once: see doubt
 	access  *accessLog
-	cors    *cors // nil: answers of ours say nothing of origins
+	cors    *cors         // nil: answers of ours say nothing of origins
+	tokens  *verification // nil: none are read
 }
 
 // route is what becomes of the requests of a rule.
@@ -74,17 +75,16 @@ func newTable(f *config.File) (*table, error) {
 	}
 	t.known, t.gone = settled(f.Proxy.Paths)
 	t.cors = newCORS(f.Proxy)
-	var tokens *verification
 	if f.Proxy.JWT != nil {
 		var err error
-		if tokens, err = readVerification(*f.Proxy.JWT); err != nil {
+		if t.tokens, err = readVerification(*f.Proxy.JWT); err != nil {
 			return nil, config.Error{
-				Field: "proxy.jwt.key-file", Text: err.Error(), Hint: "want PEM of a public key",
+				Field: "proxy.jwt.key-file", Text: err.Error(), Hint: "want PEM of a public key, or a JWKS",
 			}
 		}
 	}
 	for _, rule := range f.Proxy.Rules {
-		r := t.newRoute(f, rule, tokens)
+		r := t.newRoute(f, rule, t.tokens)
 		t.mux.Handle(rule.Pattern, r)
 		t.routes[rule.Pattern] = r
 	}
@@ -164,6 +164,9 @@ func headerPlan(name string) func(*http.Request) string {
 // join gives the routes their limiters, which are in the registry by now. A route that was in force, of the
 // same limiter, stays: it counts what it keeps of bodies, and holds texts of fields.
 func (t *table) join(p *Proxy, old *table) {
+	if old != nil {
+		t.tokens.join(old.tokens)
+	}
 	for pattern, r := range t.routes {
 		if !r.spec.rule.Exempt {
 			r.limiter, _ = p.reg.Get(r.spec.rule.Limiter)
