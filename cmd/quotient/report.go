@@ -77,7 +77,7 @@ func suspicious(f *config.File) (lines []string) {
 		}
 	}
 	for _, u := range f.Proxy.Upstreams {
-		if u.Host == f.Proxy.Listen {
+		if u.Host == f.Proxy.Listen || u.String() == f.Proxy.Listen {
 			lines = append(lines, fmt.Sprintf("upstream %s is the proxy's own address: requests would go round", u))
 		}
 	}

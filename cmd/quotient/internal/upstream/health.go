@@ -159,13 +159,15 @@ type checker struct {
 	up     *upstream
 	health config.Health
 	limits limits
+	dial   dial
 	bare   *http.Transport // its connections are no request's
 }
 
 func newChecker(u *upstream, h config.Health, l limits) *checker {
-	bare := bareTransport(u.target, l)
-	bare.DisableKeepAlives = true // a check finds out whether a connection opens
-	return &checker{up: u, health: h, limits: l, bare: bare}
+	c := &checker{up: u, health: h, limits: l, dial: u.target.dial(l.dial)}
+	c.bare = bareTransport(u.target, l, c.dial)
+	c.bare.DisableKeepAlives = true // a check finds out whether a connection opens
+	return c
 }
 
 // run checks until ctx ends: at once, and then each Every, a tenth more or less.
@@ -214,7 +216,7 @@ func (c *checker) check(ctx context.Context) error {
 
 // connect opens a connection, with its handshake if it has one.
 func (c *checker) connect(ctx context.Context) error {
-	conn, err := c.bare.DialContext(ctx, "tcp", c.up.target.addr())
+	conn, err := c.dial(ctx)
 	if err != nil {
 		return err
 	}

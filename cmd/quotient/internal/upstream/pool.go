@@ -38,7 +38,7 @@ func New(log *slog.Logger) *Pool {
 
 // State is how one upstream is doing.
 type State struct {
-	URL      string    // scheme://host:port
+	URL      string    // scheme://host:port or unix:PATH
 	Healthy  bool      // it gets requests
 	Since    time.Time // when it went out or came back, or was configured
 	InFlight int       // requests whose answers are not at their ends
@@ -207,11 +207,22 @@ func (p *Pool) Prepare(f *config.File) (commit func(), err error) {
 
 type target struct {
 	scheme, host string // as the file spells the scheme
+	socket       string // the path of a Unix socket; empty: the host is reached
 }
 
-func targetOf(u *url.URL) target { return target{strings.ToLower(u.Scheme), strings.ToLower(u.Host)} }
+func targetOf(u *url.URL) target {
+	if u.Scheme == "unix" {
+		return target{u.Scheme, "localhost", u.Path}
+	}
+	return target{strings.ToLower(u.Scheme), strings.ToLower(u.Host), ""}
+}
 
-func (t target) String() string { return t.scheme + "://" + t.host }
+func (t target) String() string {
+	if t.socket != "" {
+		return "unix:" + t.socket
+	}
+	return t.scheme + "://" + t.host
+}
 
 type limits struct {
 	dial, head time.Duration

@@ -520,8 +520,7 @@ func TestTimesOfChecks(t *testing.T) {
 		p.apply(checked(t, health, "http://a", "http://b"))
 		c := newChecker(p.ups[0], p.health, p.limits)
 		dials, hang := make(chan time.Time, 100), atomic.Bool{}
-		c.bare.DialContext = func(ctx context.Context, _, addr string) (net.Conn, error) {
-			want(t, "the address", addr, "a:80")
+		c.dial = func(ctx context.Context) (net.Conn, error) {
 			dials <- time.Now()
 			if hang.Load() {
 				<-ctx.Done()

@@ -43,6 +43,7 @@ func TestProtocols(t *testing.T) {
 		{secure, "HTTP/2.0"},
 		{plain, "HTTP/2.0"},
 		{onlyHTTP1.URL, "HTTP/1.1"},
+		{socket(t, echo), "HTTP/1.1"},
 	} {
 		host := "the.host"
 		if own, ok := strings.CutPrefix(row.url, "https://"); ok {

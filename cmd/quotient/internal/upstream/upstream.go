@@ -87,18 +87,30 @@ func (u *upstream) state(leaving bool) State {
 }
 
 func (t target) urlScheme() string {
-	if t.scheme == "h2c" {
-		return "http"
+	if t.scheme == "https" {
+		return t.scheme
 	}
-	return t.scheme
+	return "http"
+}
+
+// dial opens a connection to an upstream, without a handshake of TLS.
+type dial = func(context.Context) (net.Conn, error)
+
+func (t target) dial(timeout time.Duration) dial {
+	d := net.Dialer{Timeout: timeout}
+	network, addr := "tcp", t.addr()
+	if t.socket != "" {
+		network, addr = "unix", t.socket
+	}
+	return func(ctx context.Context) (net.Conn, error) { return d.DialContext(ctx, network, addr) }
 }
 
 // newSender returns what sends each request to one upstream.
 func newSender(t target, l limits, u *upstream) *sender {
 	s := &sender{host: t.hostFor(l.host)}
-	bare := bareTransport(t, l)
-	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := bare.DialContext(ctx, network, addr)
+	bare := t.dial(l.dial)
+	dial := func(ctx context.Context) (net.Conn, error) {
+		conn, err := bare(ctx)
 		if ctx.Err() == nil {
 			u.dialled(err)
 		}
@@ -107,10 +119,9 @@ func newSender(t target, l limits, u *upstream) *sender {
 		}
 		return conn, nil
 	}
-	if t.scheme != "http" {
-		s.http2 = bareTransport(t, l)
+	if t.scheme == "https" || t.scheme == "h2c" {
+		s.http2 = bareTransport(t, l, dial)
 		s.http2.MaxIdleConnsPerHost, s.http2.MaxConnsPerHost = maxIdle, l.conns
-		s.http2.DialContext = dial
 	}
 	if t.scheme == "h2c" {
 		return s
@@ -118,7 +129,7 @@ func newSender(t target, l limits, u *upstream) *sender {
 	s.http1 = &wire.Transport{
 		Head: l.head, Idle: idleFor, Conns: l.conns, MaxIdle: maxIdle, MaxHead: maxHead, Buffer: buffers,
 		Continue: continueFor, Again: func() { u.resent.Add(1) },
-		Dial: func(ctx context.Context) (net.Conn, error) { return dial(ctx, "tcp", t.addr()) },
+		Dial: dial,
 	}
 	if t.scheme == "https" {
 		s.chooses(t, l, dial)
@@ -127,9 +138,9 @@ func newSender(t target, l limits, u *upstream) *sender {
 }
 
 // chooses has each connection of TLS agree on a version of HTTP.
-func (s *sender) chooses(t target, l limits, dial func(context.Context, string, string) (net.Conn, error)) {
+func (s *sender) chooses(t target, l limits, dial dial) {
 	handshake := func(ctx context.Context, versions ...string) (*tls.Conn, error) {
-		conn, err := dial(ctx, "tcp", t.addr())
+		conn, err := dial(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -211,9 +222,9 @@ func (s *sender) retire() {
 }
 
 // bareTransport returns a transport for requests and checks of an upstream.
-func bareTransport(t target, l limits) *http.Transport {
+func bareTransport(t target, l limits, d dial) *http.Transport {
 	tr := &http.Transport{ // Proxy is nil: the environment does not say where requests go
-		DialContext:            (&net.Dialer{Timeout: l.dial}).DialContext,
+		DialContext:            func(ctx context.Context, _, _ string) (net.Conn, error) { return d(ctx) },
 		TLSHandshakeTimeout:    l.dial,
 		ResponseHeaderTimeout:  l.head,
 		ExpectContinueTimeout:  continueFor,
