@@ -249,7 +249,7 @@ type Max struct {
 	BodyBytes   int64 // of one request's body; 0, the default, means no bound
 	Connections int   // of clients; 20,000 by default
 	Streams     int   // of one HTTP/2 connection; 250 by default
-	Upstream    int   // connections to one upstream; 0, the default, means no bound
+	Upstream    int   // connections to one address of an upstream; 0, the default, means no bound
 	HeldBytes   int64 // that all requests together may have kept; 1 GiB by default
 }
 
