@@ -170,6 +170,9 @@ func drawProxy(t *rapid.T, f *config.File) *config.Proxy {
 		u := &url.URL{Scheme: pick(t, "http", "https", "h2c"), Host: fmt.Sprintf("a%d.test:80", i)}
 		p.Upstreams = append(p.Upstreams, u)
 	}
+	if flip(t) {
+		p.Upstreams = append(p.Upstreams, &url.URL{Scheme: "unix", Path: "/run/a b%.sock", OmitHost: true})
+	}
 	if p.Upstreams[0].Scheme == "https" {
 		p.UpstreamTLS = config.UpstreamTLS{CA: "ca.pem", Cert: "c.pem", Key: "k.pem", ServerName: "a.test"}
 	}

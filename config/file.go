@@ -82,7 +82,7 @@ type Demand struct {
 // Proxy is the section [proxy].
 type Proxy struct {
 	Listen    string     // host:port or unix:PATH; 127.0.0.1:4040 by default
-	Upstreams []*url.URL // http, https or h2c URLs without a path; one at least
+	Upstreams []*url.URL // http, https or h2c URLs without a path, or unix:PATH; one at least
 	Host      string     // that upstreams get: of the "client" or the "upstream"; empty: the upstream's if it is https
 	Rules     []Rule     // in order: the first that matches a request counts; every request matches one
 	Fields    string     // the RateLimit fields of answers: draft-11 (the default), x-ratelimit or off
@@ -263,7 +263,7 @@ type Max struct {
 	BodyBytes   int64 // of one request's body; 0, the default, means no bound
 	Connections int   // of clients; 20,000 by default
 	Streams     int   // of one HTTP/2 connection; 250 by default
-	Upstream    int   // connections to one upstream; 0, the default, means no bound
+	Upstream    int   // connections to one address of an upstream; 0, the default, means no bound
 	HeldBytes   int64 // that all requests together may have kept; 1 GiB by default
 }
 

@@ -127,6 +127,9 @@ func (p *Proxy) checkUpstreams(r *report) {
 			continue
 		}
 		place := strings.ToLower(strings.TrimSuffix(u.String(), "/"))
+		if u.Scheme == "unix" && u.Path != "" {
+			place = "unix:" + u.Path
+		}
 		if checkUpstream(r, at, u); seen[place] {
 			r.field(at, "%s is in the list twice", clip(redacted(u.String())))
 		}
@@ -270,16 +273,32 @@ func isLoopback(address string) bool {
 
 // checkUpstream notes what makes a URL none of an upstream.
 func checkUpstream(r *report, path string, u *url.URL) {
-	known := []string{"http", "https", "h2c"}
+	known := []string{"http", "https", "h2c", "unix"}
 	what, port := notPlain(u), u.Port()
 	switch n, err := strconv.ParseUint(port, 10, 16); {
 	case !slices.Contains(known, u.Scheme):
 		r.hinted(path, cmp.Or(didYouMean(u.Scheme, known), `as "http://127.0.0.1:8080"`),
 			"the scheme %s is not one of %s", clip(u.Scheme), joined(known))
+	case u.Scheme == "unix":
+		checkSocketURL(r, path, u)
 	case what != "":
 		r.field(path, "%s %s: an upstream is a scheme, a host and a port", clip(redacted(u.String())), what)
 	case port != "" && (err != nil || n == 0):
 		r.field(path, "the port %s is not between 1 and 65535", clip(port))
+	}
+}
+
+// maxSocket is how many bytes the path of a Unix socket may have on every system.
+const maxSocket = 103
+
+// checkSocketURL notes what makes a URL none of a Unix socket.
+func checkSocketURL(r *report, path string, u *url.URL) {
+	plain := url.URL{Scheme: u.Scheme, Path: u.Path, RawPath: u.RawPath, OmitHost: u.OmitHost}
+	switch {
+	case *u != plain || !strings.HasPrefix(u.Path, "/") || strings.Contains(u.Path, "\x00"):
+		r.hinted(path, `as "unix:/run/app.sock"`, "%s has no absolute path of a socket", clip(redacted(u.String())))
+	case len(u.Path) > maxSocket:
+		r.field(path, "the path has %d bytes, more than %d", len(u.Path), maxSocket)
 	}
 }
 

@@ -283,6 +283,9 @@ func addURL(to *[]*url.URL) func(value, string) {
 		if err != nil {
 			v.r.hinted(v.path, `as "http://127.0.0.1:8080"`, "%s is no URL", clip(redacted(s)))
 		}
+		if u != nil && u.Scheme == "unix" {
+			u.OmitHost = u.Host == "" // unix:///a is unix:/a
+		}
 		*to = append(*to, u)
 	}
 }

@@ -72,6 +72,7 @@ func TestCommandLinesThatMakeNoSense(t *testing.T) {
 		{"proxy --pool dns: u:1", exitUsage, "--pool: "},
 		{"proxy http://u/path", exitUsage, "UPSTREAM: "},
 		{"proxy ftp://u", exitUsage, "UPSTREAM: "},
+		{"proxy unix:s", exitUsage, `"unix:s" has no absolute path of a socket`},
 		{"proxy 8080", exitUsage, "8080 is a port without a host: want localhost:8080"},
 		{"proxy :8080", exitUsage, ":8080 is a port without a host: want localhost:8080"},
 		{"proxy u:1 u:1", exitUsage, "UPSTREAM: "},

@@ -45,7 +45,7 @@ type proxyCmd struct {
 
 // helps are the lines of --help.
 var helps = kong.Vars{
-	"help_upstream": "The upstream of the proxy: host:port, or a URL of http, https or h2c without a path. " +
+	"help_upstream": "The upstream of the proxy: host:port, a URL of http, https or h2c without a path, or unix:PATH. " +
 		"Several upstreams share the load.",
 	"help_listen": "Address of the proxy (127.0.0.1:4040).",
 	"help_admin":  "Address of the operator's page, metrics, /health and /ready (127.0.0.1:4041); off for none.",
@@ -157,7 +157,7 @@ func (c *proxyCmd) complete(g given, env func(string) (string, bool)) error {
 		if _, err := strconv.ParseUint(port, 10, 16); err == nil {
 			return usagef("%s is a port without a host: want localhost:%s", u, port)
 		}
-		if !strings.Contains(u, "://") {
+		if !strings.Contains(u, "://") && !strings.HasPrefix(u, "unix:") {
 			c.Upstreams[i] = "http://" + u
 		}
 	}

@@ -77,7 +77,7 @@ func suspicious(f *config.File) (lines []string) {
 		}
 	}
 	for _, u := range f.Proxy.Upstreams {
-		if u.Host == f.Proxy.Listen {
+		if u.Host == f.Proxy.Listen || u.String() == f.Proxy.Listen {
 			lines = append(lines, fmt.Sprintf("upstream %s is the proxy's own address: requests would go round", u))
 		}
 	}
@@ -96,7 +96,7 @@ func (s *service) tables() []admin.Table {
 		Columns: []string{"Requests", "p50", "p90", "p99", "p99.9", "max"},
 		Rows:    [][]string{row},
 	}
-	ups := admin.Table{Title: "Upstreams", Columns: []string{"URL", "State", "Since", "In flight", "Last error"}}
+	ups := admin.Table{Title: "Upstreams", Columns: []string{"URL", "Address", "State", "Since", "In flight", "Last error"}}
 	for _, u := range s.ups.State() {
 		state, failure := "healthy", u.Error
 		switch {
@@ -109,7 +109,7 @@ func (s *service) tables() []admin.Table {
 			failure = u.ErrorAt.UTC().Format(time.RFC3339) + " " + failure
 		}
 		since := u.Since.UTC().Format(time.RFC3339)
-		ups.Rows = append(ups.Rows, []string{u.URL, state, since, strconv.Itoa(u.InFlight), failure})
+		ups.Rows = append(ups.Rows, []string{u.URL, u.Address, state, since, strconv.Itoa(u.InFlight), failure})
 	}
 	c := s.front.State()
 	clients := admin.Table{
@@ -150,11 +150,11 @@ type parts struct{ s *service }
 
 var (
 	upDesc = prometheus.NewDesc("quotient_upstream_up",
-		"1 while the upstream receives requests, else 0.", []string{"upstream"}, nil)
+		"1 while the upstream receives requests, else 0.", []string{"upstream", "address"}, nil)
 	resentDesc = prometheus.NewDesc("quotient_upstream_resent_total",
-		"Requests sent once more because their connection had been closed.", []string{"upstream"}, nil)
+		"Requests sent once more because their connection had been closed.", []string{"upstream", "address"}, nil)
 	inFlightDesc = prometheus.NewDesc("quotient_upstream_in_flight",
-		"Requests sent to the upstream whose responses are not complete.", []string{"upstream"}, nil)
+		"Requests sent to the upstream whose responses are not complete.", []string{"upstream", "address"}, nil)
 )
 
 // Describe sends each metric: there is always an upstream.
@@ -167,9 +167,9 @@ func (p parts) Collect(ch chan<- prometheus.Metric) {
 		if u.Healthy && !u.Leaving {
 			up = 1
 		}
-		ch <- prometheus.MustNewConstMetric(upDesc, prometheus.GaugeValue, up, u.URL)
-		ch <- prometheus.MustNewConstMetric(inFlightDesc, prometheus.GaugeValue, float64(u.InFlight), u.URL)
-		ch <- prometheus.MustNewConstMetric(resentDesc, prometheus.CounterValue, float64(u.Resent), u.URL)
+		ch <- prometheus.MustNewConstMetric(upDesc, prometheus.GaugeValue, up, u.URL, u.Address)
+		ch <- prometheus.MustNewConstMetric(inFlightDesc, prometheus.GaugeValue, float64(u.InFlight), u.URL, u.Address)
+		ch <- prometheus.MustNewConstMetric(resentDesc, prometheus.CounterValue, float64(u.Resent), u.URL, u.Address)
 	}
 	c := p.s.front.State()
 	for _, m := range []struct {

@@ -79,13 +79,13 @@ func (p *Pool) turn(u *upstream, now bool, err error) {
 	switch {
 	case !now:
 	case err == nil:
-		p.log.Info("upstream is back", slog.String("url", u.target.String()))
+		p.log.Info("upstream is back", u.target.where())
 	default:
 		message := "upstream is out"
 		if !answered {
 			message = "upstream does not answer"
 		}
-		p.log.Warn(message, slog.String("url", u.target.String()), slog.String("error", err.Error()),
+		p.log.Warn(message, u.target.where(), slog.String("error", err.Error()),
 			slog.Bool("tried", usable)) // a single one is tried all the same
 	}
 }
@@ -159,13 +159,15 @@ type checker struct {
 	up     *upstream
 	health config.Health
 	limits limits
+	dial   dial
 	bare   *http.Transport // its connections are no request's
 }
 
 func newChecker(u *upstream, h config.Health, l limits) *checker {
-	bare := bareTransport(u.target, l)
-	bare.DisableKeepAlives = true // a check finds out whether a connection opens
-	return &checker{up: u, health: h, limits: l, bare: bare}
+	c := &checker{up: u, health: h, limits: l, dial: u.target.dial(min(l.dial, h.Timeout))}
+	c.bare = bareTransport(u.target, l, c.dial)
+	c.bare.DisableKeepAlives = true // a check finds out whether a connection opens
+	return c
 }
 
 // run checks until ctx ends: at once, and then each Every, a tenth more or less.
@@ -179,10 +181,15 @@ func (c *checker) run(ctx context.Context) {
 		case <-timer.C:
 		}
 		err := c.check(ctx)
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || err == nil && c.up.target.unknown() { // then its addresses take its place
 			return
 		}
 		c.up.checked(err)
+		after := lookAgain
+		if err != nil {
+			after = lookSoon
+		}
+		_ = c.up.pool.look(ctx, c.up.target.name(), after) // it is logged
 		timer.Reset(time.Duration(float64(c.health.Every) * (0.9 + 0.2*rand.Float64())))
 	}
 }
@@ -190,10 +197,13 @@ func (c *checker) run(ctx context.Context) {
 func (c *checker) check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, c.health.Timeout)
 	defer cancel()
-	if c.health.Path == "" {
+	t := c.up.target
+	switch {
+	case t.unknown():
+		return c.up.pool.look(ctx, t.name(), 0)
+	case c.health.Path == "":
 		return c.connect(ctx)
 	}
-	t := c.up.target
 	to, err := url.Parse(t.urlScheme() + "://" + t.host + c.health.Path)
 	if err != nil {
 		return err
@@ -214,7 +224,7 @@ func (c *checker) check(ctx context.Context) error {
 
 // connect opens a connection, with its handshake if it has one.
 func (c *checker) connect(ctx context.Context) error {
-	conn, err := c.bare.DialContext(ctx, "tcp", c.up.target.addr())
+	conn, err := c.dial(ctx)
 	if err != nil {
 		return err
 	}

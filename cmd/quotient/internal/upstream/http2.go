@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
@@ -34,7 +35,7 @@ func (s *sender) byHTTP2(req *http.Request) (*http.Response, context.CancelCause
 	resp, err := s.http2.RoundTrip(req.WithContext(httptrace.WithClientTrace(ctx, trace)))
 	if err != nil {
 		cancel(nil)
-		if g.ended.Load() {
+		if _, dialled := errors.AsType[*dialError](err); g.ended.Load() || dialled && g.wrote.Load() {
 			err = errOnce
 		}
 		return nil, nil, err

@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -83,6 +85,22 @@ func named(t testing.TB, name string) *httptest.Server {
 
 func saying(name string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, name) }
+}
+
+// socket has a server answer at a Unix socket.
+func socket(t testing.TB, h http.HandlerFunc) (url string) {
+	t.Helper()
+	s := httptest.NewUnstartedServer(h)
+	_ = s.Listener.Close()
+	dir, err := os.MkdirTemp("", "q") // t.TempDir is too long for a socket on some systems
+	must(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	path := filepath.Join(dir, "s")
+	s.Listener, err = net.Listen("unix", path)
+	must(t, err)
+	s.Start()
+	t.Cleanup(s.Close)
+	return "unix:" + path
 }
 
 func h2(t testing.TB, secure bool, h http.HandlerFunc) (url string, roots *x509.CertPool) {

@@ -3,6 +3,7 @@ package upstream
 import (
 	"errors"
 	"log/slog"
+	"net"
 	"net/url"
 	"slices"
 	"strings"
@@ -17,7 +18,7 @@ import (
 type Pool struct {
 	log     *slog.Logger
 	mu      sync.Mutex
-	ups     []*upstream   // in the order of the configuration
+	ups     []*upstream   // in the order of the configuration; one for each address of a name
 	leaving []*upstream   // not configured any more, with requests in flight
 	next    int           // the upstream whose turn is first among equals
 	health  config.Health // how upstreams are checked
@@ -26,6 +27,10 @@ type Pool struct {
 	changed chan struct{} // closed when ups or health change
 	watched bool          // Watch is running
 	closed  bool
+
+	targets  []target         // of the configuration
+	names    map[string]*name // of their hosts
+	resolver resolver
 }
 
 // New returns a Pool that logs to log the upstreams that go out and come back. Nil is a log that is thrown away.
@@ -33,12 +38,13 @@ func New(log *slog.Logger) *Pool {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Pool{log: log, changed: make(chan struct{})}
+	return &Pool{log: log, changed: make(chan struct{}), resolver: net.DefaultResolver}
 }
 
 // State is how one upstream is doing.
 type State struct {
-	URL      string    // scheme://host:port
+	URL      string    // scheme://host:port or unix:PATH
+	Address  string    // that its name has, one of several perhaps; empty: it was not looked up
 	Healthy  bool      // it gets requests
 	Since    time.Time // when it went out or came back, or was configured
 	InFlight int       // requests whose answers are not at their ends
@@ -72,7 +78,11 @@ func (p *Pool) apply(section *config.Proxy) {
 	p.limits = limits{
 		section.Timeouts.Dial, section.Timeouts.ResponseHeader, section.Max.Upstream, p.tls, section.Host,
 	}
-	idle := p.swap(section.Upstreams)
+	targets := make([]target, len(section.Upstreams))
+	for i, u := range section.Upstreams {
+		targets[i] = targetOf(u)
+	}
+	idle := p.swap(targets)
 	p.mu.Unlock()
 	closeIdle(idle)
 }
@@ -88,17 +98,16 @@ func (p *Pool) Close() error {
 	return nil
 }
 
-// swap makes these the upstreams, wakes Watch, and returns what has no requests of ours from now on. The caller
-// holds p.mu.
-func (p *Pool) swap(urls []*url.URL) (idle []*sender) {
+// swap makes these the upstreams, with all addresses that are known, wakes Watch, and returns what has no requests of
+// ours from now on. The caller holds p.mu.
+func (p *Pool) swap(targets []target) (idle []*sender) {
 	known := slices.Concat(p.ups, p.leaving)
 	old := make(map[target]*upstream, len(known))
 	for _, u := range known {
 		old[u.target] = u
 	}
-	p.ups, p.leaving = nil, nil
-	for _, to := range urls {
-		t := targetOf(to)
+	p.ups, p.leaving, p.targets = nil, nil, targets
+	for _, t := range p.expand(targets) {
 		u := old[t]
 		if u == nil {
 			u = newUpstream(p, t, p.limits)
@@ -131,15 +140,16 @@ func closeIdle(all []*sender) {
 	}
 }
 
-// take picks the upstream for a request and counts it there. Each that is taken is given back.
-func (p *Pool) take() (*upstream, *sender, error) {
+// take picks the upstream for a request and counts it there. Each that is taken is given back. If some were tried, it is
+// another address of the same name.
+func (p *Pool) take(tried ...*upstream) (*upstream, *sender, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	best := -1
 	for i := range p.ups {
 		at := (p.next + i) % len(p.ups)
 		u := p.ups[at]
-		if p.usable(u) && (best < 0 || u.inFlight < p.ups[best].inFlight) {
+		if p.usable(u) && u.fits(tried) && (best < 0 || u.before(p.ups[best])) {
 			best = at
 		}
 	}
@@ -155,7 +165,20 @@ func (p *Pool) take() (*upstream, *sender, error) {
 
 // usable reports whether an upstream gets requests. The caller holds p.mu.
 func (p *Pool) usable(u *upstream) bool {
-	return u.healthy || len(p.ups) == 1 && p.health.Path == ""
+	return u.healthy || len(p.targets) == 1 && p.health.Path == ""
+}
+
+// before reports whether u is to be taken and not o. The caller holds Pool.mu.
+func (u *upstream) before(o *upstream) bool {
+	if u.healthy != o.healthy {
+		return u.healthy
+	}
+	return u.inFlight < o.inFlight
+}
+
+// fits reports whether u may take the place of those that were tried.
+func (u *upstream) fits(tried []*upstream) bool {
+	return len(tried) == 0 || u.target.sameName(tried[0].target) && !slices.Contains(tried, u)
 }
 
 // none is the error when no upstream is usable. The caller holds p.mu.
@@ -207,11 +230,23 @@ func (p *Pool) Prepare(f *config.File) (commit func(), err error) {
 
 type target struct {
 	scheme, host string // as the file spells the scheme
+	socket       string // the path of a Unix socket; empty: the host is reached
+	at           string // the address of the host's name, or two with a blank between them; empty: none is known
 }
 
-func targetOf(u *url.URL) target { return target{strings.ToLower(u.Scheme), strings.ToLower(u.Host)} }
+func targetOf(u *url.URL) target {
+	if u.Scheme == "unix" {
+		return target{scheme: u.Scheme, host: "localhost", socket: u.Path}
+	}
+	return target{scheme: strings.ToLower(u.Scheme), host: strings.ToLower(u.Host)}
+}
 
-func (t target) String() string { return t.scheme + "://" + t.host }
+func (t target) String() string {
+	if t.socket != "" {
+		return "unix:" + t.socket
+	}
+	return t.scheme + "://" + t.host
+}
 
 type limits struct {
 	dial, head time.Duration

@@ -515,13 +515,12 @@ func answered(t *testing.T, p *Pool) {
 func TestTimesOfChecks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, lines := events()
-		p := poolOf(t, log, "http://a", "http://b")
+		p := poolOf(t, log, "http://192.0.2.1", "http://192.0.2.2")
 		health := config.Health{Every: 10 * time.Second, Timeout: 2 * time.Second, Unhealthy: 3, Healthy: 1}
-		p.apply(checked(t, health, "http://a", "http://b"))
+		p.apply(checked(t, health, "http://192.0.2.1", "http://192.0.2.2"))
 		c := newChecker(p.ups[0], p.health, p.limits)
 		dials, hang := make(chan time.Time, 100), atomic.Bool{}
-		c.bare.DialContext = func(ctx context.Context, _, addr string) (net.Conn, error) {
-			want(t, "the address", addr, "a:80")
+		c.dial = func(ctx context.Context) (net.Conn, error) {
 			dials <- time.Now()
 			if hang.Load() {
 				<-ctx.Done()
@@ -553,10 +552,10 @@ func TestTimesOfChecks(t *testing.T) {
 		for range 3 {
 			last = <-dials
 		}
-		want(t, "the line", <-lines, "WARN upstream is out url=http://a tried=false")
+		want(t, "the line", <-lines, "WARN upstream is out url=http://192.0.2.1 tried=false")
 		want(t, "it is out after", time.Since(last), 2*time.Second)
 		hang.Store(false)
-		want(t, "the line", <-lines, "INFO upstream is back url=http://a")
+		want(t, "the line", <-lines, "INFO upstream is back url=http://192.0.2.1")
 		cancel()
 		synctest.Wait()
 	})

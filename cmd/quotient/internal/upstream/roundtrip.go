@@ -24,6 +24,46 @@ func (p *Pool) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		return nil, err
 	}
+	if req.Body != nil && req.Body != http.NoBody {
+		req.Body = sentBody{req.Body}
+	}
+	resp, err := p.sendTo(u, by, req)
+	if err != nil {
+		resp, err = p.elsewhere(req, u, by, err)
+	}
+	if err != nil {
+		return nil, failure(req, u.target, err)
+	}
+	return resp, nil
+}
+
+// elsewhere sends a request to the other addresses of its upstream's name, one after the other, as long as no
+// connection opens, so that nothing was sent, and there is time for it. A proxy's body can be read after its Close.
+func (p *Pool) elsewhere(req *http.Request, u *upstream, by *sender, err error) (*http.Response, error) {
+	var tried []*upstream
+	for left := by.dialFor; ; {
+		e, ok := errors.AsType[*dialError](err)
+		if !ok {
+			return nil, err
+		}
+		if left -= e.took; left < p.share(u.target, by.dialFor) {
+			return nil, err
+		}
+		tried = append(tried, u)
+		next, by, none := p.take(tried...)
+		if none != nil {
+			return nil, err
+		}
+		u = next
+		var resp *http.Response
+		if resp, err = p.sendTo(u, by, req); err == nil {
+			return resp, nil
+		}
+	}
+}
+
+// sendTo sends a request to an upstream that was taken for it, and gives that back at the end of the answer.
+func (p *Pool) sendTo(u *upstream, by *sender, req *http.Request) (*http.Response, error) {
 	held := &held{pool: p, up: u, by: by}
 	answered := false
 	defer func() {
@@ -35,12 +75,9 @@ func (p *Pool) RoundTrip(req *http.Request) (*http.Response, error) {
 	if by.host != "" {
 		req.Host = by.host
 	}
-	if req.Body != nil && req.Body != http.NoBody {
-		req.Body = sentBody{req.Body}
-	}
 	resp, cancel, err := by.send(req)
 	if err != nil {
-		return nil, failure(req, u.target, err)
+		return nil, err
 	}
 	answered = true
 	held.cancel = cancel
@@ -202,7 +239,10 @@ func Classify(err error) Kind {
 }
 
 // dialError is why no connection opened.
-type dialError struct{ error }
+type dialError struct {
+	error
+	took time.Duration
+}
 
 func (e *dialError) Unwrap() error { return e.error }
 

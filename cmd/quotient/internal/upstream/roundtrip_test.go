@@ -43,6 +43,7 @@ func TestProtocols(t *testing.T) {
 		{secure, "HTTP/2.0"},
 		{plain, "HTTP/2.0"},
 		{onlyHTTP1.URL, "HTTP/1.1"},
+		{socket(t, echo), "HTTP/1.1"},
 	} {
 		host := "the.host"
 		if own, ok := strings.CutPrefix(row.url, "https://"); ok {
@@ -260,7 +261,7 @@ func TestClassify(t *testing.T) {
 		{io.ErrUnexpectedEOF, Broken},
 		{context.Canceled, Gone},
 		{context.DeadlineExceeded, Timeout},
-		{&dialError{context.DeadlineExceeded}, Unavailable},
+		{&dialError{context.DeadlineExceeded, 0}, Unavailable},
 		{&bodyError{context.DeadlineExceeded}, Body},
 		{&net.OpError{Op: "read", Err: context.DeadlineExceeded}, Timeout},
 		{x509.UnknownAuthorityError{}, Broken},
@@ -373,10 +374,19 @@ func TestSentOnceHTTP2(t *testing.T) {
 		"refused stream": func(s uint32) []byte { return frame(3, s, refused) },
 		"goaway":         func(uint32) []byte { return frame(7, 0, 0, 0) },
 	} {
-		for _, method := range []string{"GET", "POST"} {
+		for _, method := range []string{"GET", "POST", "PUT"} {
 			t.Run(name+" "+method, func(t *testing.T) {
 				l, streams := listen(t), new(atomic.Int32)
-				go accept(l, func(c net.Conn) { resetting(t.Context(), c, streams, answer) })
+				serve := func(c net.Conn) { resetting(t.Context(), c, streams, answer) }
+				if method == "PUT" { // there is no second connection
+					go func() {
+						c, _ := l.Accept()
+						_ = l.Close()
+						serve(c)
+					}()
+				} else {
+					go accept(l, serve)
+				}
 				p := poolOf(t, nil, "h2c://"+l.Addr().String())
 				_, err := p.RoundTrip(ask(t, method, "/", ""))
 				want(t, "the kind of "+errorText(err), Classify(err), Broken)

@@ -46,10 +46,14 @@ func TestHost(t *testing.T) {
 		{url: older.URL, own: true, upgrade: true},
 		{url: plain},
 		{url: serve(t, misdirected(&host)).URL, upgrade: true},
+		{url: socket(t, misdirected(&host)), upgrade: true},
 	} {
 		health := config.Health{Path: "/", Timeout: patience}
 		p := poolTo(t, roots, checked(t, health, row.url))
-		_, own, _ := strings.Cut(row.url, "://")
+		_, own, ok := strings.Cut(row.url, "://")
+		if !ok {
+			own = "localhost"
+		}
 		for setting, ours := range map[string]bool{"": row.own, "upstream": true, "client": false} {
 			next := checked(t, health, row.url)
 			next.Host = setting

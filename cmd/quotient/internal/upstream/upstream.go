@@ -10,8 +10,10 @@
 // A WebSocket is opened over HTTP/1.1, also where an https upstream speaks HTTP/2. An upgrade to another
 // protocol fails there, and any upgrade does at an h2c upstream, which has no HTTP/1.1.
 //
-// Upstreams are dialled by name. A name that has changed is followed as connections are dialled again. A
-// connection that has been idle for 4 s is closed, and a busy one stays until the server closes it.
+// Each address of an upstream's name is an upstream of its own: it has its share of the requests, its connections and
+// its health. Where no connection to one opens, and nothing was sent, a request tries the next, within the time of a
+// dial. Watch looks names up: at once, each 30 s and after a check that has failed. What has gone from an answer goes as
+// if it were gone from the file, and without an answer all stay. Before the first answer a name is dialled as it is.
 //
 // An upstream is taken out after Unhealthy failures in a row of its checks, or of the connections that
 // requests open, and comes back after Healthy successes of its checks. An upstream that fails its very first
@@ -29,6 +31,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -70,6 +73,7 @@ type sender struct {
 	http2    *http.Transport // nil: it has none
 	newer    atomic.Bool     // it has chosen HTTP/2
 	host     string          // that requests get; empty: they keep the client's
+	dialFor  time.Duration   // how long a request may take to be connected
 	inFlight int
 }
 
@@ -82,35 +86,64 @@ func newUpstream(p *Pool, t target, l limits) *upstream {
 
 // state is how the upstream is doing. The caller holds Pool.mu.
 func (u *upstream) state(leaving bool) State {
-	return State{URL: u.target.String(), Healthy: u.healthy, Since: u.since, InFlight: u.inFlight,
+	return State{URL: u.target.String(), Address: u.target.at, Healthy: u.healthy, Since: u.since, InFlight: u.inFlight,
 		Leaving: leaving, Resent: u.resent.Load(), Error: u.err, ErrorAt: u.errAt}
 }
 
 func (t target) urlScheme() string {
-	if t.scheme == "h2c" {
-		return "http"
+	if t.scheme == "https" {
+		return t.scheme
 	}
-	return t.scheme
+	return "http"
+}
+
+// dial opens a connection to an upstream, without a handshake of TLS.
+type dial = func(context.Context) (net.Conn, error)
+
+// dial tries all addresses of a target within a time, first the one that answered last.
+func (t target) dial(within time.Duration) dial {
+	network, places := "tcp", strings.Fields(t.at)
+	switch {
+	case t.socket != "":
+		network, places = "unix", []string{t.socket}
+	case t.at == "":
+		places = []string{t.addr()}
+	}
+	d := net.Dialer{Timeout: within / time.Duration(len(places))}
+	var first atomic.Uint32
+	return func(ctx context.Context) (conn net.Conn, err error) {
+		for range places {
+			i := first.Load()
+			conn, err = d.DialContext(ctx, network, places[int(i)%len(places)])
+			if err == nil {
+				break
+			}
+			first.CompareAndSwap(i, i+1)
+		}
+		return conn, err
+	}
 }
 
 // newSender returns what sends each request to one upstream.
 func newSender(t target, l limits, u *upstream) *sender {
-	s := &sender{host: t.hostFor(l.host)}
-	bare := bareTransport(t, l)
-	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := bare.DialContext(ctx, network, addr)
+	s := &sender{host: t.hostFor(l.host), dialFor: l.dial}
+	bare := t.dial(l.dial)
+	dial := func(ctx context.Context) (net.Conn, error) {
+		start := time.Now()
+		limited, cancel := context.WithTimeout(ctx, u.pool.share(t, l.dial))
+		defer cancel()
+		conn, err := bare(limited)
 		if ctx.Err() == nil {
 			u.dialled(err)
 		}
 		if err != nil {
-			return nil, &dialError{err}
+			return nil, &dialError{err, time.Since(start)}
 		}
 		return conn, nil
 	}
-	if t.scheme != "http" {
-		s.http2 = bareTransport(t, l)
+	if t.scheme == "https" || t.scheme == "h2c" {
+		s.http2 = bareTransport(t, l, dial)
 		s.http2.MaxIdleConnsPerHost, s.http2.MaxConnsPerHost = maxIdle, l.conns
-		s.http2.DialContext = dial
 	}
 	if t.scheme == "h2c" {
 		return s
@@ -118,7 +151,7 @@ func newSender(t target, l limits, u *upstream) *sender {
 	s.http1 = &wire.Transport{
 		Head: l.head, Idle: idleFor, Conns: l.conns, MaxIdle: maxIdle, MaxHead: maxHead, Buffer: buffers,
 		Continue: continueFor, Again: func() { u.resent.Add(1) },
-		Dial: func(ctx context.Context) (net.Conn, error) { return dial(ctx, "tcp", t.addr()) },
+		Dial: dial,
 	}
 	if t.scheme == "https" {
 		s.chooses(t, l, dial)
@@ -127,9 +160,9 @@ func newSender(t target, l limits, u *upstream) *sender {
 }
 
 // chooses has each connection of TLS agree on a version of HTTP.
-func (s *sender) chooses(t target, l limits, dial func(context.Context, string, string) (net.Conn, error)) {
+func (s *sender) chooses(t target, l limits, dial dial) {
 	handshake := func(ctx context.Context, versions ...string) (*tls.Conn, error) {
-		conn, err := dial(ctx, "tcp", t.addr())
+		conn, err := dial(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -211,9 +244,9 @@ func (s *sender) retire() {
 }
 
 // bareTransport returns a transport for requests and checks of an upstream.
-func bareTransport(t target, l limits) *http.Transport {
+func bareTransport(t target, l limits, d dial) *http.Transport {
 	tr := &http.Transport{ // Proxy is nil: the environment does not say where requests go
-		DialContext:            (&net.Dialer{Timeout: l.dial}).DialContext,
+		DialContext:            func(ctx context.Context, _, _ string) (net.Conn, error) { return d(ctx) },
 		TLSHandshakeTimeout:    l.dial,
 		ResponseHeaderTimeout:  l.head,
 		ExpectContinueTimeout:  continueFor,
