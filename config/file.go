@@ -152,8 +152,11 @@ func (rule Rule) All() []Also {
 
 // Counts reports whether a request counts that gets an answer of a status of three digits.
 func (rule Rule) Counts(status int) bool {
+	if len(rule.Count) == 0 {
+		return true
+	}
 	text := strconv.Itoa(status)
-	return len(rule.Count) == 0 || slices.Contains(rule.Count, text) || slices.Contains(rule.Count, text[:1]+"xx")
+	return slices.Contains(rule.Count, text) || slices.Contains(rule.Count, text[:1]+"xx")
 }
 
 // KeyKind is the kind of a Key.

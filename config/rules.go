@@ -60,13 +60,13 @@ func (f *File) checkRule(r *report, at string, rule Rule) {
 	if rule.Exempt {
 		return
 	}
-	between(r, inner(at, "weight"), rule.Weight, 1, 1<<30)
+	all, weight := rule.All(), inner(at, "weight")
+	between(r, weight, rule.Weight, 1, 1<<30)
 	f.checkPlan(r, inner(at, "plan"), rule.Plan)
 	f.checkCount(r, inner(at, "count"), rule)
 	if len(rule.Also) > maxAlso {
 		r.field(inner(at, "also"), "%d are more than %d", len(rule.Also), maxAlso)
 	}
-	all := rule.All()
 	for i, one := range all {
 		at, hint := at, "or exempt = true"
 		if i > 0 {
@@ -84,7 +84,7 @@ func (f *File) checkRule(r *report, at string, rule Rule) {
 		}
 		f.checkKey(r, inner(at, "key"), one.Key)
 		f.checkOr(r, inner(at, "or"), one)
-		f.checkWeight(r, inner(at, "weight"), one.Limiter, rule.Weight)
+		f.checkWeight(r, weight, one.Limiter, rule.Weight)
 	}
 }
 
@@ -112,7 +112,11 @@ var statuses = regexp.MustCompile(`^[2-9]([0-9][0-9]|xx)$`)
 
 // checkCount notes what is no status, and limits of a rule from which an answer's status takes too much or nothing.
 func (f *File) checkCount(r *report, at string, rule Rule) {
-	for _, s := range rule.Count {
+	for i, s := range rule.Count {
+		at := at
+		if len(rule.Count) > 1 {
+			at = element(at, i)
+		}
 		if !statuses.MatchString(s) {
 			r.hinted(at, `as "4xx" or ["401", "403"]`, "%s is no status", clip(s))
 		}
@@ -150,8 +154,10 @@ func (f *File) checkTurns(r *report) {
 	for i, rule := range f.Proxy.Rules {
 		all := rule.All()
 		for j := 1; j < len(all); j++ {
-			from, at := all[j-1].Limiter, element(inner(element("proxy.rules", i), "also"), j-1)
-			names, next[from] = append(names, from), append(next[from], step{all[j].Limiter, inner(at, "limiter")})
+			from, to, at := all[j-1].Limiter, all[j].Limiter, element(inner(element("proxy.rules", i), "also"), j-1)
+			if from != "" && to != "" {
+				names, next[from] = append(names, from), append(next[from], step{to, inner(at, "limiter")})
+			}
 		}
 	}
 	const passing, passed = 1, 2

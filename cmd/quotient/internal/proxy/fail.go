@@ -66,10 +66,7 @@ func writeDetail(w http.ResponseWriter, r *http.Request, status int, detail stri
 }
 
 // refuseCall is the hook of a middleware for calls of gRPC: a refusal is one of gRPC, too.
-func (r *route) refuseCall(w http.ResponseWriter, q *http.Request, d quotient.Decision) {
-	if r.spec.logged {
-		noteRefusal(w, q, d)
-	}
+func refuseCall(w http.ResponseWriter, q *http.Request, d quotient.Decision) {
 	status, text := http.StatusTooManyRequests, "The limit "+strconv.Quote(d.Rule.Name)+" is reached."
 	if d.Rule.Name == "" {
 		text = "The limit is reached."
