@@ -374,20 +374,22 @@ func TestRefundable(t *testing.T) {
 		limit := Rates(PerSecond(10), Rate{Unit: "tokens", Events: 100, Per: time.Hour})
 		limit.InFlight = 4
 		l := mustNew(t, limit)
-		p := took(t, l, "k", Weight(4), Cost("tokens", 60), Refundable())
+		l.Allow("k")
+		l.Allow("k")
+		p := took(t, l, "k", Weight(2), Cost("tokens", 60), Refundable())
 		has(t, l, "k", 6)
 		for range 2 {
 			p.Refund()
-			has(t, l, "k", 10)
-			inFlight(t, l, 4)
+			has(t, l, "k", 8)
+			inFlight(t, l, 2)
 		}
 		correct(t, p, 0)
-		has(t, l, "k", 10)
+		has(t, l, "k", 8)
 		inFlight(t, l, 0)
 		p.Release()
 		took(t, l, "k", Refundable()).Release()
 		p.Refund()
-		has(t, l, "k", 9)
+		has(t, l, "k", 7)
 		refusedFor(t, l, ReasonRate, "k", Cost("tokens", 41))
 
 		bare := mustNew(t, Rates(PerSecond(10)))
@@ -409,6 +411,8 @@ func TestRefundable(t *testing.T) {
 		}()
 		synctest.Wait()
 		p.Refund()
+		synctest.Wait()
+		wrong(t, len(admitted) == 0, "the refund does not serve who waits")
 		must(t, <-admitted)
 	})
 }

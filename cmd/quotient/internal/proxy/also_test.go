@@ -89,7 +89,9 @@ func TestAlsoRefuses(t *testing.T) {
 	}
 	resp, _ = w.get("/", "X-Who", "b")
 	want(t, "status above the rate", resp.StatusCode, 429)
-	want(t, "slots in flight", w.limiter().Stats().InFlight, 0)
+	stats := w.limiter().Stats()
+	want(t, "slots in flight", stats.InFlight, 0)
+	want(t, "asked for a plan that it has not", stats.Refused[quotient.ReasonBadRequest], 0)
 }
 
 // TestAlsoWaits: a request waits for the second limiter while it holds what the first has given, and gives that back
