@@ -3,10 +3,12 @@ package proxy
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -152,4 +154,26 @@ func TestCount(t *testing.T) {
 		left := w.left("all", "/")
 		want(t, fmt.Sprint(row, ": left ", left), left > row.left-.01 && left < row.left+.1, true)
 	}
+}
+
+// TestAlsoReloads: a rule follows each of its limiters.
+func TestAlsoReloads(t *testing.T) {
+	w := newWorld(t, strings.Replace(slotBehind, "MODE", "", 1), ok)
+	file := *w.conf.File()
+	route := func() *route { return w.proxy.now.Load().routes["/"] }
+	was := route()
+	w.reload(&file)
+	want(t, "the route stays", route(), was)
+	file.Limiters = maps.Clone(file.Limiters)
+	second := file.Limiters["all"]
+	second.MaxWait = time.Second
+	file.Limiters["all"] = second
+	w.reload(&file)
+	want(t, "the route stays with another wait", route() == was, false)
+	was = route()
+	w.reg.Remove("all")
+	w.reload(&file)
+	resp, body := w.get("/")
+	wantProblem(t, "the second limiter is missing", resp, body, http.StatusServiceUnavailable)
+	want(t, "the route stays without it", route() == was, false)
 }
