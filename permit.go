@@ -12,8 +12,8 @@ import (
 
 // Permit is one admission. It is a value of a few words: keep it, copy it, hand it to another goroutine. Whichever
 // copy is released first counts; any further release does nothing but count as one of Stats.DoubleReleases. The zero
-// value is a permit with nothing to give back: no in-flight limit, no Cost, no policy that learns, not Refundable and not
-// of TryAcquireUpTo.
+// value is a permit with nothing to give back: no in-flight limit, no Cost, no policy that learns, and neither
+// Refundable nor of TryAcquireUpTo.
 type Permit struct {
 	h   *holding
 	gen uint64 // that of h while this holds it

@@ -135,8 +135,8 @@ func (f *File) checkCount(r *report, at string, rule Rule) {
 				rates++
 				window := rate.Kind == quotient.Window || rate.Kind == quotient.CountedWindow
 				if each := float64(rate.Per) / rate.Events; !window && each < float64(time.Second) {
-					r.hinted(at, `use kind = "window"`, "the rate %s of %s refills a request in less than a second: what "+
-						"does not count would come back only in part", clip(rate.Name), clip(one.Limiter))
+					r.hinted(at, `use kind = "window"`, "the rate %s of %s refills a request in less than a second: "+
+						"what does not count would come back only in part", clip(rate.Name), clip(one.Limiter))
 				}
 			}
 		})
@@ -167,8 +167,8 @@ func (f *File) checkTurns(r *report) {
 		state[from] = passing
 		for _, s := range next[from] {
 			if s.to != from && state[s.to] == passing {
-				r.hinted(s.at, "keep one order in all rules", "%s stands behind %s here, and before it in other rules: "+
-					"requests could wait for each other", clip(s.to), clip(from))
+				r.hinted(s.at, "keep one order in all rules", "%s stands behind %s here, and before it in other "+
+					"rules: requests could wait for each other", clip(s.to), clip(from))
 				return true
 			}
 			if state[s.to] == 0 && circle(s.to) {

@@ -64,8 +64,8 @@ func CostBy(unit string, f func(*http.Request) int) Option {
 	}
 }
 
-// Refundable lets the handler give back what a request has taken from rates of requests, should it not count: PermitFrom
-// returns its permit, for Refund. Until then the request counts, and SendFields has told so.
+// Refundable lets the handler give back what a request has taken from rates of requests, should it not count:
+// PermitFrom returns its permit, for Refund. Until then the request counts, and SendFields has told so.
 func Refundable() Option {
 	return func(m *middleware) {
 		m.priced = true
@@ -127,8 +127,8 @@ const mostOptions = 8
 
 type permitKey struct{}
 
-// PermitFrom returns the permit of a request that a Middleware with CostBy or Refundable has admitted, to call Correct or
-// Refund. ctx is the context of the handler's request. Without these options there is no permit. If several such
+// PermitFrom returns the permit of a request that a Middleware with CostBy or Refundable has admitted, to call Correct
+// or Refund. ctx is the context of the handler's request. Without these options there is no permit. If several such
 // Middlewares are nested, it is the innermost one's. The Middleware releases it.
 func PermitFrom(ctx context.Context) (quotient.Permit, bool) {
 	p, ok := ctx.Value(permitKey{}).(quotient.Permit)

@@ -123,7 +123,8 @@ var profiles = map[string]profile{
 	},
 	"holds": {
 		weights: with(map[op]int{
-			opTry: 30, opUpTo: 0, opAllow: 0, opCorrect: 20, opCorrectRequests: 0, opRefund: 0, opSleep: 30, opExpire: 5,
+			opTry: 30, opUpTo: 0, opAllow: 0, opCorrect: 20, opCorrectRequests: 0, opRefund: 0, opSleep: 30,
+			opExpire:  5,
 			opRelease: 8, opAcquire: 3, opTell: 0,
 			opLie: 0, opClock: 0, opJoin: 0, opLeave: 0, opSilence: 0, opForget: 0, opPool: 0, opPoolFor: 0,
 			opLimit: 1, opOverride: 0, opDeny: 0,
