@@ -262,6 +262,7 @@ const (
 	optionClass
 	optionPlan
 	optionState
+	optionRefund
 )
 
 // Weight makes a call count as n requests and take n slots: 1 (the default) to 1<<40, or the largest int. The last one
@@ -276,6 +277,10 @@ func Cost(unit string, n int) CallOption { return CallOption{unit: unit, n: n, k
 // Plan puts a call under a plan (Limiter.SetPlan); "", the default, is the limiter's own limit. The last Plan counts.
 // One that the limiter does not have is an error, and is logged.
 func Plan(name string) CallOption { return CallOption{unit: name, kind: optionPlan} }
+
+// Refundable has the permit of a call remember what rates of requests have given it, also where there is nothing to
+// release: see Permit.Refund.
+func Refundable() CallOption { return CallOption{kind: optionRefund} }
 
 // maxAmount bounds one weight, cost or burst so that its thousandths stay far from the edge of an int64.
 const maxAmount = min(1<<40, math.MaxInt)
@@ -305,6 +310,8 @@ func newDemand(opts []CallOption, in inForce) (demand, error) {
 		a := &opts[i]
 		switch {
 		case a.kind == optionNone || a.kind == optionState:
+		case a.kind == optionRefund:
+			d.kept = true
 		case a.kind == optionClass:
 			if d.class = Priority(a.n); !d.class.valid() {
 				return d, fmt.Errorf("quotient: Priority: %d is not between %d and %d",

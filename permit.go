@@ -12,8 +12,8 @@ import (
 
 // Permit is one admission. It is a value of a few words: keep it, copy it, hand it to another goroutine. Whichever
 // copy is released first counts; any further release does nothing but count as one of Stats.DoubleReleases. The zero
-// value is a permit with nothing to give back: no in-flight limit, no Cost, no policy that learns, and not of
-// TryAcquireUpTo.
+// value is a permit with nothing to give back: no in-flight limit, no Cost, no policy that learns, and neither
+// Refundable nor of TryAcquireUpTo.
 type Permit struct {
 	h   *holding
 	gen uint64 // that of h while this holds it
@@ -78,6 +78,26 @@ func (p Permit) Correct(unit string, used int) error {
 			"quotient: Permit.Correct: the permit was taken without a Cost, so it cannot be corrected")
 	}
 	return p.correct(unit, used)
+}
+
+// Refund gives its requests back to the rates, for a call that turns out not to count, such as a sign-in that succeeds.
+// Until then it counts as any other. What comes back is as with Correct; slots and costs stay, and the permit is still
+// to be released. It does nothing for one that is released, or that has nothing to release: see Refundable.
+func (p Permit) Refund() {
+	if p.h == nil {
+		return
+	}
+	h, s := p.h, p.h.s
+	s.mu.Lock()
+	if h.gen != p.gen {
+		s.mu.Unlock()
+		return
+	}
+	g, now := h.gate, s.now()
+	s.touch(g, now)
+	h.charged.sync(g)
+	h.giveBack(now, h.asked[0])
+	s.serveAndUnlock(g)
 }
 
 // ExpireIn gives the permit back d from now at the latest, in place of MaxHold; if d is 0 or less, never.
@@ -364,16 +384,21 @@ func (s *shard) giveBackAndUnlock(p Permit, used int) error {
 	s.touch(g, now)
 	h.charged.sync(g)
 	back := h.weight - used
-	if d := (demand{weight: min(back, h.asked[0])}); d.weight > 0 {
-		g.giveBack(now, h.since, &d)
-		h.asked[0] -= d.weight
-	}
+	h.giveBack(now, min(back, h.asked[0]))
 	slots := int32(min(back, int(h.slots)))
 	h.weight, h.slots = used, h.slots-slots
 	g.used -= slots
 	s.counts.inFlight -= int64(back)
 	s.serveAndUnlock(g)
 	return nil
+}
+
+// giveBack gives n of the requests back to the rates.
+func (h *holding) giveBack(now meter.Instant, n int) {
+	if n > 0 {
+		h.gate.giveBack(now, h.since, &demand{weight: n})
+		h.asked[0] -= n
+	}
 }
 
 // charged is what a permit has taken and may still give back: requests, and events of each unit. The call

@@ -368,6 +368,55 @@ func TestCorrectRefuses(t *testing.T) {
 	})
 }
 
+// A refund gives back what rates have given, once, and neither slots nor costs.
+func TestRefundable(t *testing.T) {
+	row(t, "refund", func(t *testing.T) {
+		limit := Rates(PerSecond(10), Rate{Unit: "tokens", Events: 100, Per: time.Hour})
+		limit.InFlight = 4
+		l := mustNew(t, limit)
+		l.Allow("k")
+		l.Allow("k")
+		p := took(t, l, "k", Weight(2), Cost("tokens", 60), Refundable())
+		has(t, l, "k", 6)
+		for range 2 {
+			p.Refund()
+			has(t, l, "k", 8)
+			inFlight(t, l, 2)
+		}
+		correct(t, p, 0)
+		has(t, l, "k", 8)
+		inFlight(t, l, 0)
+		p.Release()
+		took(t, l, "k", Refundable()).Release()
+		p.Refund()
+		has(t, l, "k", 7)
+		refusedFor(t, l, ReasonRate, "k", Cost("tokens", 41))
+
+		bare := mustNew(t, Rates(PerSecond(10)))
+		took(t, bare, "k").Refund()
+		has(t, bare, "k", 9)
+		p = took(t, bare, "k", Refundable())
+		setLimit(t, bare, Rates(PerSecond(9)))
+		p.Refund()
+		has(t, bare, "k", 8)
+		p.Release()
+	})
+	row(t, "refund serves who waits", func(t *testing.T) {
+		l := mustNew(t, Rates(Rate{Events: 1, Per: time.Hour}))
+		p := took(t, l, "k", Refundable())
+		admitted := make(chan error, 1)
+		go func() {
+			_, err := l.Acquire(t.Context(), "k")
+			admitted <- err
+		}()
+		synctest.Wait()
+		p.Refund()
+		synctest.Wait()
+		wrong(t, len(admitted) == 0, "the refund does not serve who waits")
+		must(t, <-admitted)
+	})
+}
+
 // More than an int32 of requests may be given back.
 func TestGiveBackOfBillions(t *testing.T) {
 	for _, n := range []int{1 << 30, min(1<<31, math.MaxInt), min(3_000_000_000, math.MaxInt)} {

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"net/url"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/pelletier/go-toml/v2"
@@ -204,7 +205,8 @@ func drawLog(t *rapid.T) config.Log {
 // drawRules draws a rule for each limiter, and a last one that is exempt.
 func drawRules(t *rapid.T, f *config.File, p *config.Proxy) {
 	header := config.Key{Kind: config.KeyHeader, Arg: "X-Key"}
-	for name := range f.Limiters {
+	names := slices.Sorted(maps.Keys(f.Limiters))
+	for _, name := range names {
 		r := config.Rule{Pattern: "GET a.test/" + name + "/{x}/y%20z/", Limiter: name, Key: header, Weight: 1}
 		if len(f.Limiters[name].Overrides) == 0 { // their keys may be anything
 			kind := pick(t, config.KeyPath, config.KeyClient, config.KeyHost)
@@ -214,6 +216,15 @@ func drawRules(t *rapid.T, f *config.File, p *config.Proxy) {
 				r.Key = config.Key{Kind: kind, And: []config.Key{{Kind: config.KeyQuery, Arg: "a"}, credential}}
 				r.Or = pick(t, header, config.Key{Kind: config.KeyCookie, Arg: "b"})
 			}
+		}
+		if i := slices.Index(names, name); i > 0 && flip(t) { // by names, for one order
+			for _, other := range names[:i] {
+				r.Also = append(r.Also, config.Also{Limiter: other, Key: r.Key, Or: r.Or})
+			}
+			slices.Reverse(r.Also)
+		}
+		if counts(f, r) && flip(t) {
+			r.Count = some(t, 1, "4xx", "500", "999")
 		}
 		if p.JWT != nil && flip(t) {
 			r.Plan = config.Plan{Kind: config.PlanClaim, Arg: "plan"}
@@ -234,6 +245,22 @@ func drawRefusal(t *rapid.T) *config.Refusal {
 		Status: count(t, 400, 599), Body: pick(t, "no", "<p>\"\n\té"), Type: pick(t, config.PlainText, "a/b; c=d"),
 		Fields: map[string]string{"X-Why": pick(t, "", "quota é"), "set-cookie": "a=b; Path=/"},
 	}
+}
+
+// counts reports whether an answer's status may decide on what a rule's limiters have counted.
+func counts(f *config.File, rule config.Rule) (any bool) {
+	for _, one := range rule.All() {
+		l := f.Limiters[one.Limiter]
+		for _, limit := range slices.Concat([]quotient.Limit{l.Limit}, slices.Collect(maps.Values(l.Plans)),
+			slices.Collect(maps.Values(l.Overrides))) {
+			for _, r := range limit.Rates {
+				if any = true; r.Kind < quotient.Window && float64(r.Per)/r.Events < float64(time.Second) {
+					return false
+				}
+			}
+		}
+	}
+	return any
 }
 
 // encode is the text of a file, with every field. That a default is what is left out is tested with the pages.
@@ -299,6 +326,10 @@ func table(of any) map[string]any {
 		all["ceiling"] = map[bool]string{true: "limit", false: "share"}[of.BeyondShare]
 		for _, name := range []string{"limit", "refuse", "beyond-share"} {
 			delete(all, name)
+		}
+	case config.Also:
+		if len(of.Key.And) > 0 {
+			all["key"] = encoded(reflect.ValueOf(of.Key.Parts()))
 		}
 	case config.Rule:
 		if len(of.Key.And) > 0 {

@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"net/netip"
 	"net/url"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/quotient-go/quotient"
@@ -125,12 +127,38 @@ type Rule struct {
 	Pattern string // in the syntax of http.ServeMux; its literals are in lower case, as canonical paths are
 	Limiter string // name of a limiter; empty when Exempt
 	Key     Key
-	Or      Key // counts for a request that has no Key; without a Kind there is none
+	Or      Key    // counts for a request that has no Key; without a Kind there is none
+	Also    []Also // further limiters that must admit a request, at most 8: each in order, behind Limiter
 	Plan    Plan
-	Weight  int  // of a request, 1 if the file names none: it counts as so many, and takes so many slots
-	Exempt  bool // no limiter is called
-	Line    int  // in the file; 0 when there is none
+	Weight  int      // of a request, 1 if the file names none: it counts as so many, and takes so many slots
+	Count   []string // the statuses of answers that count, such as 401 or 4xx; none: a request always counts
+	Exempt  bool     // no limiter is called
+	Line    int      // in the file; 0 when there is none
 	Refusal *Refusal
+}
+
+// Also is a limiter of a rule beside its own, with the key that it counts by.
+type Also struct {
+	Limiter string
+	Key     Key
+	Or      Key // as that of a Rule
+}
+
+// All are the limiters of a rule in the order in which they are asked, its own first; none if it is exempt.
+func (rule Rule) All() []Also {
+	if rule.Exempt {
+		return nil
+	}
+	return append([]Also{{rule.Limiter, rule.Key, rule.Or}}, rule.Also...)
+}
+
+// Counts reports whether a request counts that gets an answer of a status of three digits.
+func (rule Rule) Counts(status int) bool {
+	if len(rule.Count) == 0 {
+		return true
+	}
+	text := strconv.Itoa(status)
+	return slices.Contains(rule.Count, text) || slices.Contains(rule.Count, text[:1]+"xx")
 }
 
 // Refusal is [proxy.rules.refusal]: the answer in place of the rule's 429. Retry-After and the RateLimit fields stay,

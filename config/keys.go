@@ -3,6 +3,7 @@ package config
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -57,10 +58,7 @@ func (f *File) keys() keys {
 // wrong says why no request has a key by any rule of a limiter, and what may be meant; "" for a key that one may have.
 func (k keys) wrong(limiter, key string) (text, hint string) {
 	var hints []string
-	for _, rule := range k.f.Proxy.Rules {
-		if rule.Limiter != limiter || rule.Exempt {
-			continue
-		}
+	for rule := range k.f.rulesOf(limiter) {
 		meant, ok := k.meant(rule, key)
 		switch {
 		case ok && meant == key:
@@ -74,6 +72,20 @@ func (k keys) wrong(limiter, key string) (text, hint string) {
 	}
 	return fmt.Sprintf("no request has the key %s by any rule of %s", clip(key), clip(limiter)),
 		cmp.Or(hint, strings.Join(hints, "; "))
+}
+
+// rulesOf are the rules that ask a limiter, each with the key that it asks that one for.
+func (f *File) rulesOf(limiter string) iter.Seq[Rule] {
+	return func(yield func(Rule) bool) {
+		for _, rule := range f.Proxy.Rules {
+			for _, one := range rule.All() {
+				rule.Key, rule.Or = one.Key, one.Or
+				if one.Limiter == limiter && !yield(rule) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // formOf says what the keys of a rule look like.

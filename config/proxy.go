@@ -17,6 +17,7 @@ const (
 	maxTrusted = 1000
 	maxRules   = 1000
 	maxParts   = 8   // of a key
+	maxAlso    = 8   // limiters of a rule beside its own
 	maxTexts   = 100 // of all others
 )
 
@@ -44,17 +45,37 @@ func (p *Proxy) readRule(v value) {
 	var plan string
 	v.table(fieldsOf(&rule, fields{
 		"key": keyOf(&rule.Key), "or": keyOf(&rule.Or), "plan": text(&plan), "refusal": refusalOf(&rule.Refusal),
-		"line": nil,
+		"also": func(v value) { v.list(maxAlso, rule.readAlso) }, "count": rule.readCount, "line": nil,
 	}))
 	rule.Key.Kind = cmp.Or(rule.Key.Kind, KeyPath)
 	kind, arg, _ := strings.Cut(plan, ":")
 	rule.Plan = Plan{PlanKind(kind), arg}
-	for _, name := range []string{"key", "or", "plan", "limiter", "weight", "refusal"} {
+	for _, name := range []string{"key", "or", "plan", "limiter", "weight", "also", "count", "refusal"} {
 		if rule.Exempt && v.has(name) {
 			v.r.field(inner(v.path, name), "it is set beside exempt = true: no limiter is used")
 		}
 	}
 	p.Rules = append(p.Rules, rule)
+}
+
+func (rule *Rule) readAlso(v value) {
+	var a Also
+	v.table(fieldsOf(&a, fields{"key": keyOf(&a.Key), "or": keyOf(&a.Or)}))
+	a.Key.Kind = cmp.Or(a.Key.Kind, KeyPath)
+	rule.Also = append(rule.Also, a)
+}
+
+// readCount reads a status, or a list of them.
+func (rule *Rule) readCount(v value) {
+	add := func(_ value, s string) { rule.Count = append(rule.Count, s) }
+	switch is := v.is.(type) {
+	case string:
+		add(v, is)
+	case []any:
+		texts(maxTexts, add)(v)
+	default:
+		v.wrong("text, or a list")
+	}
 }
 
 // keyOf is a field that holds a key, or a list of what is one key together.

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/httplimit"
@@ -23,9 +24,12 @@ func (f *File) checkRules(r *report) {
 	for i, rule := range rules {
 		at := element("proxy.rules", i)
 		f.checkRule(r, at, rule)
-		used[rule.Limiter] = true
+		for _, one := range rule.All() {
+			used[one.Limiter] = true
+		}
 	}
 	f.checkOrder(r)
+	f.checkTurns(r)
 	if len(rules) == 0 || rules[len(rules)-1].Pattern != "/" {
 		r.hinted("proxy.rules", `add a last one with pattern = "/": it may be exempt`,
 			"a request may match no rule")
@@ -56,25 +60,38 @@ func (f *File) checkRule(r *report, at string, rule Rule) {
 	if rule.Exempt {
 		return
 	}
-	switch _, ok := f.Limiters[rule.Limiter]; {
-	case rule.Limiter == "":
-		r.hinted(inner(at, "limiter"), "or exempt = true", "it is missing")
-	case !ok:
-		names := slices.Collect(maps.Keys(f.Limiters))
-		r.hinted(inner(at, "limiter"), didYouMean(rule.Limiter, names),
-			"there is no limiter %s", clip(rule.Limiter))
-	}
-	f.checkKey(r, inner(at, "key"), rule.Key)
-	f.checkOr(r, inner(at, "or"), rule)
-	f.checkWeight(r, inner(at, "weight"), rule)
+	all, weight := rule.All(), inner(at, "weight")
+	between(r, weight, rule.Weight, 1, 1<<30)
 	f.checkPlan(r, inner(at, "plan"), rule.Plan)
 	rule.Refusal.check(r, inner(at, "refusal"))
+	f.checkCount(r, inner(at, "count"), rule)
+	if len(rule.Also) > maxAlso {
+		r.field(inner(at, "also"), "%d are more than %d", len(rule.Also), maxAlso)
+	}
+	for i, one := range all {
+		at, hint := at, "or exempt = true"
+		if i > 0 {
+			at, hint = element(inner(at, "also"), i-1), ""
+		}
+		switch _, ok := f.Limiters[one.Limiter]; {
+		case one.Limiter == "":
+			r.hinted(inner(at, "limiter"), hint, "it is missing")
+		case !ok:
+			names := slices.Collect(maps.Keys(f.Limiters))
+			r.hinted(inner(at, "limiter"), didYouMean(one.Limiter, names),
+				"there is no limiter %s", clip(one.Limiter))
+		case slices.ContainsFunc(all[:i], func(b Also) bool { return b.Limiter == one.Limiter }):
+			r.field(inner(at, "limiter"), "%s is a limiter of this rule already", clip(one.Limiter))
+		}
+		f.checkKey(r, inner(at, "key"), one.Key)
+		f.checkOr(r, inner(at, "or"), one)
+		f.checkWeight(r, weight, one.Limiter, rule.Weight)
+	}
 }
 
-// checkWeight notes a weight that no limit of the rule's limiter ever has room for.
-func (f *File) checkWeight(r *report, at string, rule Rule) {
-	between(r, at, rule.Weight, 1, 1<<30)
-	f.Limiters[rule.Limiter].limits("", func(_ string, limit quotient.Limit) {
+// checkWeight notes a weight that no limit of a limiter ever has room for.
+func (f *File) checkWeight(r *report, at, name string, weight int) {
+	f.Limiters[name].limits("", func(_ string, limit quotient.Limit) {
 		most := math.Inf(1)
 		if limit.InFlight > 0 {
 			most = float64(limit.InFlight)
@@ -86,10 +103,87 @@ func (f *File) checkWeight(r *report, at string, rule Rule) {
 			}
 			most = min(most, room)
 		}
-		if rule.Weight > 1 && float64(rule.Weight) > most {
-			r.field(at, "%d never fits: limiter %s has room for %v", rule.Weight, clip(rule.Limiter), most)
+		if weight > 1 && float64(weight) > most {
+			r.field(at, "%d never fits: limiter %s has room for %v", weight, clip(name), most)
 		}
 	})
+}
+
+var statuses = regexp.MustCompile(`^[2-9]([0-9][0-9]|xx)$`)
+
+// checkCount notes what is no status, and limits of a rule from which an answer's status takes too much or nothing.
+func (f *File) checkCount(r *report, at string, rule Rule) {
+	for i, s := range rule.Count {
+		at := at
+		if len(rule.Count) > 1 {
+			at = element(at, i)
+		}
+		if !statuses.MatchString(s) {
+			r.hinted(at, `as "4xx" or ["401", "403"]`, "%s is no status", clip(s))
+		}
+	}
+	if len(rule.Count) == 0 {
+		return
+	}
+	rates := 0
+	for _, one := range rule.All() {
+		l, ok := f.Limiters[one.Limiter]
+		if !ok {
+			return
+		}
+		l.limits("", func(_ string, limit quotient.Limit) {
+			for _, rate := range limit.Rates {
+				rates++
+				window := rate.Kind == quotient.Window || rate.Kind == quotient.CountedWindow
+				if each := float64(rate.Per) / rate.Events; !window && each < float64(time.Second) {
+					r.hinted(at, `use kind = "window"`, "the rate %s of %s refills a request in less than a second: "+
+						"what does not count would come back only in part", clip(rate.Name), clip(one.Limiter))
+				}
+			}
+		})
+	}
+	if rates == 0 {
+		r.field(at, "no limiter of the rule has rates, and slots come back in any case")
+	}
+}
+
+// checkTurns notes rules whose limiters stand in orders that contradict each other. A request holds the slots of one
+// while it waits for those of the next, and so two could wait for each other. With one order none does.
+func (f *File) checkTurns(r *report) {
+	type step struct{ to, at string }
+	next, names := make(map[string][]step), []string{}
+	for i, rule := range f.Proxy.Rules {
+		all := rule.All()
+		for j := 1; j < len(all); j++ {
+			from, to, at := all[j-1].Limiter, all[j].Limiter, element(inner(element("proxy.rules", i), "also"), j-1)
+			if from != "" && to != "" {
+				names, next[from] = append(names, from), append(next[from], step{to, inner(at, "limiter")})
+			}
+		}
+	}
+	const passing, passed = 1, 2
+	state := make(map[string]int)
+	var circle func(from string) bool
+	circle = func(from string) bool {
+		state[from] = passing
+		for _, s := range next[from] {
+			if s.to != from && state[s.to] == passing {
+				r.hinted(s.at, "keep one order in all rules", "%s stands behind %s here, and before it in other "+
+					"rules: requests could wait for each other", clip(s.to), clip(from))
+				return true
+			}
+			if state[s.to] == 0 && circle(s.to) {
+				return true
+			}
+		}
+		state[from] = passed
+		return false
+	}
+	for _, name := range names {
+		if state[name] == 0 && circle(name) {
+			return
+		}
+	}
 }
 
 // checkKey notes what is wrong with the parts of a key.
@@ -111,7 +205,7 @@ func (f *File) checkKey(r *report, at string, k Key) {
 }
 
 // checkOr notes what is wrong with the key of requests that have no other.
-func (f *File) checkOr(r *report, at string, rule Rule) {
+func (f *File) checkOr(r *report, at string, rule Also) {
 	if rule.Or.Kind == "" {
 		return
 	}

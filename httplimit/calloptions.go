@@ -64,6 +64,15 @@ func CostBy(unit string, f func(*http.Request) int) Option {
 	}
 }
 
+// Refundable lets the handler give back what a request has taken from rates of requests, should it not count:
+// PermitFrom returns its permit, for Refund. Until then the request counts, and SendFields has told so.
+func Refundable() Option {
+	return func(m *middleware) {
+		m.priced = true
+		perCall("refund", func(*http.Request) quotient.CallOption { return quotient.Refundable() })(m)
+	}
+}
+
 // PlanBy puts each request into the plan that f names (quotient.Limiter.SetPlan), for classes of keys such as free
 // and paid. "" means the limiter's own limit. f is called as that of PriorityBy is, and must not trust clients
 // either. SendFields reports the numbers of the plan. A key with a limit of its own (Override) is in no plan.
@@ -112,14 +121,14 @@ func perCall(what string, of func(*http.Request) quotient.CallOption) Option {
 	}
 }
 
-// mostOptions is how many there are at most: a class, a weight, the costs of three units, a plan, and a look at
-// the key.
-const mostOptions = 7
+// mostOptions is how many there are at most: a class, a weight, the costs of three units, a refund, a plan, and a look
+// at the key.
+const mostOptions = 8
 
 type permitKey struct{}
 
-// PermitFrom returns the permit of a request that a Middleware with CostBy has admitted, to call Correct.
-// ctx is the context of the handler's request. Without CostBy there is no permit. If several such
+// PermitFrom returns the permit of a request that a Middleware with CostBy or Refundable has admitted, to call Correct
+// or Refund. ctx is the context of the handler's request. Without these options there is no permit. If several such
 // Middlewares are nested, it is the innermost one's. The Middleware releases it.
 func PermitFrom(ctx context.Context) (quotient.Permit, bool) {
 	p, ok := ctx.Value(permitKey{}).(quotient.Permit)

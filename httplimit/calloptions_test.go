@@ -114,6 +114,22 @@ func TestFieldsOfCosts(t *testing.T) {
 	})
 }
 
+// A handler gives back what does not count, and the slot stays until it returns.
+func TestRefundable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter(t, priced)
+		h := handle(l, func(_ http.ResponseWriter, r *http.Request) {
+			p, _ := PermitFrom(r.Context())
+			tested.Want(t, "left before", left(l, "/"), [4]float64{16, 100, 1000, 4})
+			p.Refund()
+			tested.Want(t, "left then", left(l, "/"), [4]float64{20, 100, 1000, 4})
+		}, WeightBy(number("weight")), Refundable())
+		ask(h, get(t, "/?weight=4"))
+		tested.Want(t, "left behind", left(l, "/"), [4]float64{20, 100, 1000, 8})
+		idle(t, l)
+	})
+}
+
 // A handler that knows the real cost of a request corrects the permit, also through wrapped writers.
 func TestPermitFrom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

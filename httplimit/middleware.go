@@ -114,7 +114,7 @@ type middleware struct {
 	streamLifetime time.Duration
 	unreadBodyWait time.Duration
 	perCall        []callOption               // besides one request
-	priced         bool                       // some of them are costs
+	priced         bool                       // the handler gets the permit
 	plan           func(*http.Request) string // nil: none
 	bare           bool                       // a request is just one, and its client gets no fields
 	also           []other                    // limiters beside limiter

@@ -232,8 +232,9 @@ func TestMiddlewareDoesNotAllocate(t *testing.T) {
 		"Wait": {0, Path(), []Option{Wait(time.Minute)}}, "Forever": {0, ClientAddr(), []Option{Wait(Forever)}},
 		"Drain": {0, Path(), []Option{Wait(Forever), Drain(t.Context())}},
 		"Also":  {0, Path(), []Option{Also(other, Constant("o"))}}, "PlanBy": {0, Path(), []Option{PlanBy(paid)}},
-		"WeightBy": {0, Path(), []Option{WeightBy(two)}},
-		"CostBy":   {3, Path(), []Option{CostBy("tokens", two)}}, // the permit, its context, the request
+		"WeightBy":   {0, Path(), []Option{WeightBy(two)}},
+		"CostBy":     {3, Path(), []Option{CostBy("tokens", two)}}, // the permit, its context, the request
+		"Refundable": {3, Path(), []Option{Refundable()}},
 	} {
 		l := limiter(t, limit, quotient.Plans(map[string]quotient.Limit{"paid": limit}))
 		h := handle(l, nothing, tt.opts...)

@@ -29,6 +29,7 @@ const (
 	opReport
 	opCorrect
 	opCorrectRequests
+	opRefund
 	opExpire
 	opLimit
 	opOverride
@@ -83,7 +84,7 @@ type profile struct {
 
 var general = [numOps]int{
 	opAllow: 4, opTry: 10, opUpTo: 6, opAcquire: 10, opSleep: 16, opRelease: 10, opReport: 2, opCorrect: 5,
-	opCorrectRequests: 4, opExpire: 2,
+	opCorrectRequests: 4, opRefund: 4, opExpire: 2,
 	opLimit: 3, opOverride: 2, opDeny: 1, opReset: 2, opDryRun: 1, opPool: 2, opPoolFor: 1, opTell: 3,
 	opGarbage: 1, opLie: 1, opClock: 1,
 	opCancel: 3, opJoin: 1, opLeave: 1, opSilence: 1, opForget: 1, opLook: 2, opComeBack: 2, opHook: 1,
@@ -112,7 +113,7 @@ var profiles = map[string]profile{
 		priced: 2, rates: 3, slots: 5, hooks: true, holds: true},
 	"costs": {
 		weights: with(map[op]int{
-			opTry: 25, opUpTo: 10, opCorrect: 30, opCorrectRequests: 15, opSleep: 20, opExpire: 5,
+			opTry: 25, opUpTo: 10, opCorrect: 30, opCorrectRequests: 15, opRefund: 10, opSleep: 20, opExpire: 5,
 			opRelease: 8, opAcquire: 3, opTell: 0, opLie: 0, opClock: 0,
 			opJoin: 0, opLeave: 0, opSilence: 1, opAllow: 1, opPool: 1, opPoolFor: 0, opLimit: 2,
 			opOverride: 1, opDeny: 0, opDryRun: 0, opGarbage: 0, opLook: 0,
@@ -122,7 +123,8 @@ var profiles = map[string]profile{
 	},
 	"holds": {
 		weights: with(map[op]int{
-			opTry: 30, opUpTo: 0, opAllow: 0, opCorrect: 20, opCorrectRequests: 0, opSleep: 30, opExpire: 5,
+			opTry: 30, opUpTo: 0, opAllow: 0, opCorrect: 20, opCorrectRequests: 0, opRefund: 0, opSleep: 30,
+			opExpire:  5,
 			opRelease: 8, opAcquire: 3, opTell: 0,
 			opLie: 0, opClock: 0, opJoin: 0, opLeave: 0, opSilence: 0, opForget: 0, opPool: 0, opPoolFor: 0,
 			opLimit: 1, opOverride: 0, opDeny: 0,
@@ -153,7 +155,7 @@ var profiles = map[string]profile{
 	},
 	"counted": {
 		weights: with(map[op]int{
-			opCount: 20, opTry: 30, opUpTo: 10, opAcquire: 8, opCorrect: 20, opCorrectRequests: 10,
+			opCount: 20, opTry: 30, opUpTo: 10, opAcquire: 8, opCorrect: 20, opCorrectRequests: 10, opRefund: 10,
 			opSleep: 30, opRelease: 4, opExpire: 0, opLimit: 4, opPool: 2,
 			opPoolFor: 0, opOverride: 1, opDeny: 0, opDryRun: 0, opGarbage: 0, opLook: 1, opJoin: 0,
 			opLeave: 0, opTell: 1, opLie: 0, opClock: 0, opForget: 0,
@@ -180,7 +182,7 @@ var profiles = map[string]profile{
 	"together": {
 		weights: [numOps]int{
 			opAllow: 1, opTry: 40, opUpTo: 4, opAcquire: 4, opSleep: 40, opRelease: 3, opCorrect: 4,
-			opCorrectRequests: 2, opOverride: 4, opDeny: 1, opReset: 1, opPlan: 1, opLimit: 1, opAll: 1,
+			opCorrectRequests: 2, opRefund: 2, opOverride: 4, opDeny: 1, opReset: 1, opPlan: 1, opLimit: 1, opAll: 1,
 			opCancel: 1, opLook: 1,
 		},
 		plans: true, counts: true, keys: 2, replicas: 4, maxKeys: 8, steps: 70, windows: 10, counted: 10,
@@ -242,6 +244,9 @@ func (w *world) drawAsks(r *replica) (opts []quotient.CallOption, n amounts, cla
 		}
 		opts, n[i] = append(opts, quotient.Cost(units[i], cost)), float64(cost)
 	}
+	if w.chance(4, "refundable") {
+		opts = append(opts, quotient.Refundable())
+	}
 	if w.chance(4, "classed") {
 		class = quotient.Priority(pick(w.T, -1, 2, "class"))
 		opts = append(opts, class.Option())
@@ -266,7 +271,7 @@ func (w *world) step(o op) {
 		w.sleep(time.Duration(pick(w.T, 1, 20, "seconds")) * time.Second)
 	case opForget:
 		w.sleep(time.Duration(pick(w.T, 1, 11, "minutes")) * time.Minute)
-	case opRelease, opReport, opCorrect, opCorrectRequests, opExpire:
+	case opRelease, opReport, opCorrect, opCorrectRequests, opRefund, opExpire:
 		if len(r.kept) > 0 {
 			w.permit(o, r, pick(w.T, 0, len(r.kept)-1, "which"))
 		}
@@ -537,6 +542,14 @@ func (w *world) permit(o op, r *replica, i int) {
 		if err == nil && h.t != nil {
 			h.t.net[0] = min(h.t.net[0], float64(used))
 			h.slots, h.weight = min(h.slots, used), used
+			r.key(h.key).again()
+			w.takeAgain(r, h.key, 0)
+		}
+	case opRefund:
+		w.tell("replica %d %s: refund of %d", r.id, h.key, h.weight)
+		out := isOut(h.p)
+		if h.p.Refund(); out && h.t != nil {
+			h.t.net[0] = 0
 			r.key(h.key).again()
 			w.takeAgain(r, h.key, 0)
 		}

@@ -88,6 +88,7 @@ type entry struct {
 	http.ResponseWriter
 	arrived    time.Time
 	rule       config.Rule
+	limiter    string // that has refused, or else the rule's own
 	key, plan  string
 	decision   string
 	reason     string
@@ -183,7 +184,7 @@ func (e *entry) record() slog.Record {
 	line := slog.NewRecord(e.arrived, slog.LevelInfo, "request", 0)
 	line.AddAttrs(
 		slog.String("method", e.method), slog.String("host", e.host), slog.String("path", e.path),
-		slog.String("client", e.client), slog.String("rule", e.rule.Pattern), slog.String("limiter", e.rule.Limiter),
+		slog.String("client", e.client), slog.String("rule", e.rule.Pattern), slog.String("limiter", e.limiter),
 		slog.String("key", e.key), slog.String("plan", e.plan),
 		slog.String("decision", e.decision), slog.String("reason", e.reason),
 		inMS("wait_ms", e.wait), inMS("retry_after_ms", e.retryAfter),

@@ -13,6 +13,7 @@ import (
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/cmd/quotient/internal/grpcanswer"
 	"github.com/quotient-go/quotient/cmd/quotient/internal/upstream"
+	"github.com/quotient-go/quotient/config"
 	"github.com/quotient-go/quotient/httplimit"
 	"github.com/quotient-go/quotient/internal/held"
 )
@@ -65,15 +66,11 @@ func writeDetail(w http.ResponseWriter, r *http.Request, status int, detail stri
 	_, _ = w.Write(text) // a client that has left is no error
 }
 
-// refuse is the hook of a middleware. An answer of the rule's own takes the place of 429 alone: any other status says
-// that the limit is not what refuses.
-func (r *route) refuse(w http.ResponseWriter, q *http.Request, d quotient.Decision) {
-	if r.spec.logged {
-		noteRefusal(w, q, d)
-	}
-	own := r.spec.rule.Refusal
+// refuse answers in the rule's own words. They take the place of 429 alone: any other status says that the limit is not
+// what refuses.
+func (r *route) refuse(w http.ResponseWriter, q *http.Request, d quotient.Decision, own *config.Refusal) {
 	status, text := reasonOf(d)
-	if own == nil || status != http.StatusTooManyRequests {
+	if status != http.StatusTooManyRequests {
 		return
 	}
 	h := w.Header()
@@ -93,11 +90,8 @@ func (r *route) refuse(w http.ResponseWriter, q *http.Request, d quotient.Decisi
 	}
 }
 
-// refuseCall is the hook of a middleware for calls of gRPC: a refusal is one of gRPC, too.
-func (r *route) refuseCall(w http.ResponseWriter, q *http.Request, d quotient.Decision) {
-	if r.spec.logged {
-		noteRefusal(w, q, d)
-	}
+// refuseCall refuses a call of gRPC as one.
+func refuseCall(w http.ResponseWriter, q *http.Request, d quotient.Decision) {
 	status, text := reasonOf(d)
 	grpcanswer.Write(w, q, status, text)
 }

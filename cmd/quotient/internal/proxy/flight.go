@@ -7,7 +7,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/cmd/quotient/internal/wire"
+	"github.com/quotient-go/quotient/httplimit"
 )
 
 // flight is one request on its way. It is the request's context, too, so that all of it costs one allocation.
@@ -26,6 +28,7 @@ type flight struct {
 	request         http.Request        // what the handlers behind get
 	out             http.Request        // what the upstream gets
 	url             url.URL             // of out
+	permits         []quotient.Permit   // of the limiters that may be refunded
 
 	mu       sync.Mutex
 	answered bool // the head of the answer is there
@@ -55,8 +58,26 @@ func waited(r *http.Request, wait, overhead time.Duration) {
 	if f := flightOf(r); f != nil {
 		f.from = time.Now().Add(-overhead)
 		if f.entry != nil {
-			f.entry.decision, f.entry.wait = afterAll, wait
+			f.entry.decision = afterAll
+			f.entry.wait += wait
 		}
+	}
+}
+
+// taking notes the permit of the limiter in front, which may be refunded.
+func taking(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		permit, _ := httplimit.PermitFrom(r.Context())
+		f := flightOf(r)
+		f.permits = append(f.permits, permit)
+		next.ServeHTTP(w, r)
+	})
+}
+
+// refund gives back what the request has taken from rates.
+func (f *flight) refund() {
+	for _, permit := range f.permits {
+		permit.Refund()
 	}
 }
 

@@ -35,6 +35,9 @@ func (p *Proxy) pass(w http.ResponseWriter, r *http.Request) {
 	if f.entry != nil && err == nil {
 		f.entry.upstream = res.StatusCode
 	}
+	if err == nil && !f.route.spec.rule.Counts(res.StatusCode) {
+		f.refund()
+	}
 	switch {
 	case err != nil:
 		p.fail(w, r, err)

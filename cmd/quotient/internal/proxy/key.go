@@ -11,17 +11,17 @@ import (
 
 // keyOf reads the key of a rule. With an alternative each key begins with what it is, since a client that writes an
 // address into a header is not the client of that address.
-func (t *table) keyOf(rule config.Rule, tokens *verification) httplimit.KeyFunc {
-	parts := func(of config.Key) (all []httplimit.KeyFunc) {
-		for _, part := range of.Parts() {
-			all = append(all, t.partOf(part, rule.Pattern, tokens))
+func (t *table) keyOf(of config.Also, pattern string, tokens *verification) httplimit.KeyFunc {
+	parts := func(key config.Key) (all []httplimit.KeyFunc) {
+		for _, part := range key.Parts() {
+			all = append(all, t.partOf(part, pattern, tokens))
 		}
 		return all
 	}
-	switch first := parts(rule.Key); {
-	case rule.Or.Kind != "":
-		second := parts(rule.Or)
-		mark, otherwise := escaped(rule.Key.String()), escaped(rule.Or.String())
+	switch first := parts(of.Key); {
+	case of.Or.Kind != "":
+		second := parts(of.Or)
+		mark, otherwise := escaped(of.Key.String()), escaped(of.Or.String())
 		return func(r *http.Request) string {
 			if key, whole := joint(r, first); whole {
 				return mark + "|" + key

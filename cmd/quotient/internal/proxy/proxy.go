@@ -114,7 +114,7 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, t *table, arrived 
 		return
 	}
 	if e != nil {
-		e.rule = to.spec.rule
+		e.rule, e.limiter = to.spec.rule, to.spec.rule.Limiter
 	}
 	trusted := t.trusts(r)
 	if !trusted {

@@ -41,29 +41,40 @@ type table struct {
 // route is what becomes of the requests of a rule.
 type route struct {
 	spec    spec
-	key     httplimit.KeyFunc
+	asks    []ask                      // in order; none: exempt
 	plan    func(*http.Request) string // nil: none
 	reads   []string                   // fields that decide for a request
 	believe string                     // one that does if a trusted peer has sent it; "" for none
 	handler http.Handler
-	calls   http.Handler      // of gRPC; nil: as all others
-	limiter *quotient.Limiter // nil: exempt
-	learns  bool              // its policy does
-	fields  span              // that clients get from us
-	body    []byte            // of the rule's own refusal
-	names   string            // of its fields
+	calls   http.Handler // of gRPC; nil: as all others
+	learns  bool         // a policy of the limiters does
+	fields  span         // that clients get from us
+	body    []byte       // of the rule's own refusal
+	names   string       // of its fields
 	cost    *observer
+}
+
+// ask is how a route asks one of its limiters.
+type ask struct {
+	limiter *quotient.Limiter // nil: it is missing
+	key     httplimit.KeyFunc
 }
 
 // spec is all that a route is made of. Routes of the same spec are the same.
 type spec struct {
 	rule    config.Rule
-	refuse  bool
-	maxWait time.Duration
+	waits   []wait // by limiter
 	fields  string
 	trusted string // as a text, with how many bits of an address count
 	logged  bool   // hooks tell the access log
 	jwt     string // what verifies claims, as a text; "": none is read
+}
+
+// wait is how the requests of a route wait for one of its limiters.
+type wait struct {
+	refuse  bool
+	max     time.Duration
+	planned bool // the file has plans of the limiter
 }
 
 // newTable makes the routes of a file, which package config has checked, as far as that can be done without its
@@ -99,19 +110,21 @@ func (t *table) newRoute(f *config.File, rule config.Rule, tokens *verification)
 	if rule.Exempt {
 		return r
 	}
-	l := f.Limiters[rule.Limiter]
-	r.spec.refuse, r.spec.maxWait = l.Refuse, l.MaxWait
 	if rule.Refusal != nil {
 		r.body = []byte(rule.Refusal.Body)
 		r.names = strings.Join(slices.Sorted(maps.Keys(rule.Refusal.Fields)), ", ")
 	}
-	r.key = t.keyOf(rule, tokens)
-	for _, part := range append(rule.Key.Parts(), rule.Or.Parts()...) {
-		switch part.Kind {
-		case config.KeyHeader, config.KeyCredential:
-			r.reads = append(r.reads, http.CanonicalHeaderKey(part.Arg))
-		case config.KeyClaim:
-			r.spec.jwt, r.reads = tokens.String(), append(r.reads, "Authorization")
+	for _, one := range rule.All() {
+		l := f.Limiters[one.Limiter]
+		r.spec.waits = append(r.spec.waits, wait{l.Refuse, l.MaxWait, len(l.Plans) > 0})
+		r.asks = append(r.asks, ask{key: t.keyOf(one, rule.Pattern, tokens)})
+		for _, part := range append(one.Key.Parts(), one.Or.Parts()...) {
+			switch part.Kind {
+			case config.KeyHeader, config.KeyCredential:
+				r.reads = append(r.reads, http.CanonicalHeaderKey(part.Arg))
+			case config.KeyClaim:
+				r.spec.jwt, r.reads = tokens.String(), append(r.reads, "Authorization")
+			}
 		}
 	}
 	switch rule.Plan.Kind {
@@ -168,12 +181,12 @@ func (t *table) join(p *Proxy, old *table) {
 		t.tokens.join(old.tokens)
 	}
 	for pattern, r := range t.routes {
-		if !r.spec.rule.Exempt {
-			r.limiter, _ = p.reg.Get(r.spec.rule.Limiter)
+		for i, one := range r.spec.rule.All() {
+			r.asks[i].limiter, _ = p.reg.Get(one.Limiter)
 		}
 		if old != nil {
-			was := old.routes[pattern]
-			if was != nil && was.limiter == r.limiter && reflect.DeepEqual(was.spec, r.spec) {
+			was, same := old.routes[pattern], func(a, b ask) bool { return a.limiter == b.limiter }
+			if was != nil && slices.EqualFunc(was.asks, r.asks, same) && reflect.DeepEqual(was.spec, r.spec) {
 				t.routes[pattern] = was
 				continue
 			}
@@ -196,52 +209,75 @@ func (t *table) join(p *Proxy, old *table) {
 
 func (r *route) serveBy(p *Proxy) {
 	pass := http.HandlerFunc(p.pass)
-	switch {
-	case r.spec.rule.Exempt:
-		r.handler = pass
-		return
-	case r.limiter == nil: // it was taken out of the registry by hand
-		p.log.Error("limiter is missing: its rule answers 503", "limiter", r.spec.rule.Limiter)
-		r.handler = http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
-			writeProblem(w, q, http.StatusServiceUnavailable, time.Second)
-		})
-		return
+	for i, one := range r.spec.rule.All() {
+		if r.asks[i].limiter == nil { // it was taken out of the registry by hand
+			p.log.Error("limiter is missing: its rule answers 503", "limiter", one.Limiter)
+			r.handler = http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+				writeProblem(w, q, http.StatusServiceUnavailable, time.Second)
+			})
+			return
+		}
 	}
-	r.learns = r.limiter.Learns()
-	key, plan := r.key, r.plan
-	opts := append(r.hooks(), httplimit.Drain(p.drain), httplimit.StreamLifetime(httplimit.Forever)) // front ends it
-	if r.spec.logged {
-		key = noteKey(key)
-		if plan != nil {
+	if set := fieldSets[r.spec.fields]; set != httplimit.FieldsOff && len(r.asks) > 0 {
+		r.fields = spans[set]
+	}
+	r.handler, r.calls = pass, pass
+	for i := range slices.Backward(r.asks) { // the first is asked first, in front of the others
+		r.learns = r.learns || r.asks[i].limiter.Learns()
+		r.handler, r.calls = r.limit(p, i, false, r.handler), r.limit(p, i, true, r.calls)
+	}
+}
+
+// limit puts one of the limiters in front of a handler, for calls of gRPC or for all others.
+func (r *route) limit(p *Proxy, i int, calls bool, next http.Handler) http.Handler {
+	key, plan, wait := r.asks[i].key, r.plan, r.spec.waits[i]
+	opts := []httplimit.Option{httplimit.Drain(p.drain), httplimit.StreamLifetime(httplimit.Forever)} // front ends it
+	if i == 0 && r.spec.logged {
+		if key = noteKey(key); plan != nil {
 			plan = notePlan(plan)
 		}
 	}
-	if !r.spec.refuse {
+	if i > 0 || calls || r.spec.logged || r.spec.rule.Refusal != nil {
+		opts = append(opts, httplimit.OnRefuse(r.refusing(i, calls)))
+	}
+	if !wait.refuse {
 		most := httplimit.Forever
-		if r.spec.maxWait > 0 {
-			most = r.spec.maxWait
+		if wait.max > 0 {
+			most = wait.max
 		}
 		opts = append(opts, httplimit.Wait(most), httplimit.OnWaited(waited))
 	}
 	if weight := r.spec.rule.Weight; weight > 1 {
 		opts = append(opts, httplimit.WeightBy(func(*http.Request) int { return weight }))
 	}
-	if plan != nil {
+	if plan != nil && (i == 0 || wait.planned) {
 		opts = append(opts, httplimit.PlanBy(plan))
 	}
 	if set := fieldSets[r.spec.fields]; set != httplimit.FieldsOff {
-		opts, r.fields = append(opts, httplimit.SendFields(set)), spans[set]
+		opts = append(opts, httplimit.SendFields(set))
 	}
-	r.handler = httplimit.Middleware(r.limiter, key, opts...)(pass)
-	r.calls = httplimit.Middleware(r.limiter, key, append(opts, httplimit.OnRefuse(r.refuseCall))...)(pass)
+	if len(r.spec.rule.Count) > 0 || i < len(r.asks)-1 {
+		opts, next = append(opts, httplimit.Refundable()), taking(next)
+	}
+	return httplimit.Middleware(r.asks[i].limiter, key, opts...)(next)
 }
 
-// hooks are the options of a middleware that say who is refused, and how.
-func (r *route) hooks() []httplimit.Option {
-	if !r.spec.logged && r.spec.rule.Refusal == nil {
-		return nil
+// refusing is the hook of one of the limiters: what those in front of it have taken goes back.
+func (r *route) refusing(i int, calls bool) func(http.ResponseWriter, *http.Request, quotient.Decision) {
+	return func(w http.ResponseWriter, q *http.Request, d quotient.Decision) {
+		flightOf(q).refund()
+		if r.spec.logged {
+			noteRefusal(w, q, d)
+			if e := entryOf(q); i > 0 {
+				e.limiter, e.key = r.spec.rule.Also[i-1].Limiter, r.asks[i].key(q)
+			}
+		}
+		if calls {
+			refuseCall(w, q, d)
+		} else if own := r.spec.rule.Refusal; own != nil {
+			r.refuse(w, q, d, own)
+		}
 	}
-	return []httplimit.Option{httplimit.OnRefuse(r.refuse)}
 }
 
 // fieldSets are the sets of fields, as a file names them.
