@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -48,8 +49,19 @@ func (c *proxyCmd) serve(ctx context.Context, s streams) error {
 		}
 		service.out = s.out
 		running.Store(service)
+		defer runtime.KeepAlive(ballast())
 		return service.run(ctx, hangups)
 	})
+}
+
+// ballast is memory that the garbage collector counts and nobody touches, so that it is never resident. With little
+// else in use the collector then runs once for 64 MiB of garbage, in place of several times a second, which costs a
+// busy proxy a fifteenth of its processor time. There is none where GOMEMLIMIT bounds what may be counted.
+func ballast() []byte {
+	if os.Getenv("GOMEMLIMIT") != "" {
+		return nil
+	}
+	return make([]byte, 32<<20)
 }
 
 // longestStart is what a proxy has for its end that does not serve yet, and the demo.
