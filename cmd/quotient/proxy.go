@@ -45,8 +45,8 @@ type proxyCmd struct {
 
 // helps are the lines of --help.
 var helps = kong.Vars{
-	"help_upstream": "The upstream of the proxy: host:port, a URL of http, https or h2c without a path, or unix:PATH. " +
-		"Several upstreams share the load.",
+	"help_upstream": "The upstream of the proxy: host:port, a URL of http, https or h2c without a path, " +
+		"or unix:PATH. Several upstreams share the load.",
 	"help_listen": "Address of the proxy (127.0.0.1:4040).",
 	"help_admin":  "Address of the operator's page, metrics, /health and /ready (127.0.0.1:4041); off for none.",
 	"help_rpm": "Requests started in each minute of the clock, for each path over the fleet (100); " +

@@ -96,7 +96,9 @@ func (s *service) tables() []admin.Table {
 		Columns: []string{"Requests", "p50", "p90", "p99", "p99.9", "max"},
 		Rows:    [][]string{row},
 	}
-	ups := admin.Table{Title: "Upstreams", Columns: []string{"URL", "Address", "State", "Since", "In flight", "Last error"}}
+	ups := admin.Table{
+		Title: "Upstreams", Columns: []string{"URL", "Address", "State", "Since", "In flight", "Last error"},
+	}
 	for _, u := range s.ups.State() {
 		state, failure := "healthy", u.Error
 		switch {

@@ -15,8 +15,8 @@ import (
 
 // framing follows the requests of an HTTP/1 connection as their bytes come, before http.ReadRequest has them. It
 // refuses what two servers could take for two different requests. ReadRequest takes a bare LF for the end of a line,
-// joins folded lines, drops one of two lengths, and ignores Transfer-Encoding in HTTP/1.0. framing knows where a request
-// ends, so that it also sees the next one. The last byte of a head that is refused is never passed on.
+// joins folded lines, drops one of two lengths, and ignores Transfer-Encoding in HTTP/1.0. framing knows where a
+// request ends, so that it also sees the next one. The last byte of a head that is refused is never passed on.
 type framing struct {
 	h2     bool // a connection may begin with the preface of HTTP/2
 	onlyH2 bool // and must

@@ -140,8 +140,8 @@ func closeIdle(all []*sender) {
 	}
 }
 
-// take picks the upstream for a request and counts it there. Each that is taken is given back. If some were tried, it is
-// another address of the same name.
+// take picks the upstream for a request and counts it there. Each that is taken is given back. If some were tried, it
+// is another address of the same name.
 func (p *Pool) take(tried ...*upstream) (*upstream, *sender, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

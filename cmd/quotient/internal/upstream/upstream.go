@@ -12,8 +12,8 @@
 //
 // Each address of an upstream's name is an upstream of its own: it has its share of the requests, its connections and
 // its health. Where no connection to one opens, and nothing was sent, a request tries the next, within the time of a
-// dial. Watch looks names up: at once, each 30 s and after a check that has failed. What has gone from an answer goes as
-// if it were gone from the file, and without an answer all stay. Before the first answer a name is dialled as it is.
+// dial. Watch looks names up: at once, each 30 s and after a check that has failed. What has gone from an answer goes
+// as if it were gone from the file, and without an answer all stay. Before the first answer a name is dialled as it is.
 //
 // An upstream is taken out after Unhealthy failures in a row of its checks, or of the connections that
 // requests open, and comes back after Healthy successes of its checks. An upstream that fails its very first
