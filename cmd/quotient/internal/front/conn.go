@@ -155,7 +155,7 @@ func (c *conn) readNoLater(by time.Time) {
 	_ = c.reads.change(c.readEnd(), c.Conn.SetReadDeadline)
 }
 
-// rest notes that a request is over, and reports whether the connection is fit for another one.
+// rest notes that a request is over, and reports whether all of it was read.
 func (c *conn) rest() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

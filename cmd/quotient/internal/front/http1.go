@@ -313,16 +313,18 @@ func (b *body) isLong() bool {
 	return b.err == nil && (b.expects || b.x.framing.left > lastBytes)
 }
 
-// drain reads what is left, and reports whether the next request begins behind it.
-func (b *body) drain() bool {
+// drain reads what is left, if it is not too long.
+func (b *body) drain() {
+	if b.err != nil {
+		return
+	}
 	b.x.readNoLater(time.Now().Add(lastRead))
 	defer b.x.readNoLater(time.Time{})
+	buffer := make([]byte, 8<<10)
 	for left := lastBytes; b.err == nil && left > 0; {
-		buffer := make([]byte, 8<<10)
 		n, _ := b.read(buffer)
 		left -= n
 	}
-	return b.err == io.EOF
 }
 
 // serveHTTP1 hands a request to the handler, and reports whether it did not panic.

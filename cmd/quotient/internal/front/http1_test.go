@@ -221,6 +221,30 @@ func TestClientThatGoes(t *testing.T) {
 	}
 }
 
+// TestRequestsThatTakeLong checks that requests whose clients are watched follow one another, with and without the next
+// one behind them.
+func TestRequestsThatTakeLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, client := answering(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			time.Sleep(time.Minute)
+			fmt.Fprint(w, r.Method, r.Context().Err())
+		}))
+		in := bufio.NewReader(client)
+		go send(t, client, crlf(get+"~"+post+"Content-Length: 1~~x"))
+		for i, want := range []string{"GET<nil>", "POST<nil>", "GET<nil>", "GET<nil>"} {
+			if i > 1 {
+				send(t, client, crlf(get+"~"))
+			}
+			r, err := http.ReadResponse(in, nil)
+			must(t, err)
+			text, err := io.ReadAll(r.Body)
+			tested.Want(t, fmt.Sprint(i, err), string(text), want)
+		}
+		client.Close()
+	})
+}
+
 // answering is a connection that is served, and its client.
 func answering(t *testing.T, h http.Handler) (*conn, net.Conn) {
 	c, _, client := piped(t)

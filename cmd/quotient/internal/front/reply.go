@@ -73,12 +73,14 @@ func (x *exchange) do() bool {
 	if !well || x.finish() != nil {
 		return false
 	}
-	whole := x.body == nil || x.body.err == io.EOF
-	if !whole && (x.close || !x.body.drain()) {
+	if x.body != nil && !x.close {
+		x.body.drain()
+	}
+	if !x.rest() {
 		x.farewell()
 		return false
 	}
-	return !x.close && x.rest()
+	return !x.close
 }
 
 // Header is that of the answer.

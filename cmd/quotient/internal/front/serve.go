@@ -119,12 +119,12 @@ func (l listener) Accept() (net.Conn, error) {
 
 // shutdown lets what is at work finish for a while, and then closes its connection; Serve ends its context.
 func (s *Server) shutdown(l net.Listener, srv *http.Server) error {
+	s.closing.Store(true)
 	for _, f := range s.drain {
 		f()
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.now.Load().shutdown)
 	defer cancel()
-	s.closing.Store(true)
 	s.places.Wane() // no more requests come on them
 	err := errors.Join(l.Close(), srv.Shutdown(ctx))
 	if err == nil {

@@ -21,17 +21,29 @@ import (
 func TestShutdown(t *testing.T) {
 	each(t, func(*config.Proxy) {}, func(t *testing.T, p *sectionOf) {
 		drained, working := make(chan struct{}), make(chan struct{}, 2)
-		s := p.serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		s := p.serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/begun" {
+				_ = http.NewResponseController(w).Flush()
+			}
 			working <- struct{}{}
 			<-drained
 			fmt.Fprint(w, "done")
 		}), OnShutdown(func() { close(drained) }))
 		client := p.client(t)
 		got := make(chan string, 2)
-		for range 2 {
+		for _, path := range []string{"/begun", "/"} {
 			go func() {
-				_, text := fetch(client, "GET", p.url(s)+"/", nil)
-				got <- text
+				answer, err := client.Get(p.url(s) + path)
+				if err != nil {
+					got <- err.Error()
+					return
+				}
+				defer answer.Body.Close()
+				text, _ := io.ReadAll(answer.Body)
+				if path == "/" && answer.ProtoMajor == 1 && !answer.Close {
+					text = append(text, ", and the connection is said to stay"...)
+				}
+				got <- string(text)
 			}()
 		}
 		<-working
