@@ -241,6 +241,7 @@ type body struct {
 	in      io.Reader     // as net/http reads it
 	head    *http.Request // which gets its trailers
 	expects bool          // the client waits for 100 Continue
+	begun   bool          // the handler reads it
 	over    bool          // the handler has returned
 	err     error
 }
@@ -254,6 +255,7 @@ func (b *body) Read(p []byte) (int, error) {
 	if b.over {
 		return 0, errReturned
 	}
+	b.begun = true
 	return b.read(p)
 }
 
@@ -304,13 +306,14 @@ func (b *body) fault() int {
 	return http.StatusBadRequest
 }
 
-// isLong reports whether the rest is known to be too long to be read for the sake of the connection.
-func (b *body) isLong() bool {
+// isLost reports whether it is known that the next request cannot be found behind it: the client may leave it out, or
+// the handler leaves more than is read for the sake of the connection.
+func (b *body) isLost() bool {
 	if !b.mu.TryLock() { // it is being read
 		return false
 	}
 	defer b.mu.Unlock()
-	return b.err == nil && (b.expects || b.x.framing.left > lastBytes)
+	return b.err == nil && (b.expects || (b.over || !b.begun) && b.x.framing.left > lastBytes)
 }
 
 // drain reads what is left, if it is not too long.

@@ -223,7 +223,7 @@ func (x *exchange) begin() {
 	default:
 		x.close = true
 	}
-	x.close = x.close || x.server.closing.Load() || x.body != nil && x.body.isLong()
+	x.close = x.close || x.server.closing.Load() || x.body != nil && x.body.isLost()
 	switch {
 	case x.close && (modern || httpguts.HeaderValuesContainsToken(x.connection, "close")):
 		x.line("Connection", "close")
@@ -317,7 +317,10 @@ func (x *exchange) flush() error {
 func (x *exchange) goOn() {
 	x.writing.Lock()
 	defer x.writing.Unlock()
-	if x.status == 0 && !x.taken {
+	switch {
+	case x.status != 0:
+		x.close = true // the client may leave it out
+	case !x.taken:
 		_, _ = io.WriteString(x.conn, "HTTP/1.1 100 Continue\r\n\r\n")
 	}
 }
