@@ -280,6 +280,23 @@ func TestRequestsThatTakeLong(t *testing.T) {
 	})
 }
 
+// TestALongBodyIsReadOn for a while, so that its client sees an answer that does not need it.
+func TestALongBodyIsReadOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, client := answering(t, ok)
+		sent := make(chan error, 1)
+		go func() {
+			_, err := io.WriteString(client, crlf(post+"Content-Length: 600000~~")+strings.Repeat("x", 600_000))
+			sent <- err
+		}()
+		r, err := http.ReadResponse(bufio.NewReader(client), nil)
+		must(t, err)
+		tested.Want(t, "the connection is said to end", r.Close, true)
+		must(t, <-sent)
+		client.Close()
+	})
+}
+
 // answering is a connection that is served, and its client.
 func answering(t *testing.T, h http.Handler) (*conn, net.Conn) {
 	c, _, client := piped(t)
