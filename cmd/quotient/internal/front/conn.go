@@ -160,7 +160,7 @@ func (c *conn) rest() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.readBy, c.writeBy = time.Time{}, time.Time{} // what the handler has set
-	if c.framing.whole == 0 {                      // its end was not read, so what follows is no request
+	if len(c.framing.whole) == 0 {                 // its end was not read, so what follows is no request
 		return false
 	}
 	c.framing.rest()

@@ -27,8 +27,8 @@ type framing struct {
 	streams *streams    // of it, for HTTP/2
 	frames  *frames     // nil before
 	cost    int64       // of the head and the trailer of the request that is being read
-	before  int64       // of those that were read before, of which some are at work
-	whole   int         // that were read to their ends and are not over
+	before  int64       // of those that were read before and are not over
+	whole   []int64     // of each of these
 	taken   int64       // of both, from share
 
 	state state
@@ -208,18 +208,16 @@ func (f *framing) holds(part []byte) bool {
 func (f *framing) ends() {
 	f.state = atStart
 	f.before += f.cost
+	f.whole = append(f.whole, f.cost)
 	f.cost, f.size = 0, 0
-	f.whole++
 }
 
-// rest gives the room back that requests had, when they are over. Some may have been read with the one before:
-// at most 4 KiB, so that all have their turn before the next are read.
+// rest gives the room back that the first request had, when it is over. Others may have been read with it: at most
+// 4 KiB.
 func (f *framing) rest() {
-	if f.whole--; f.whole > 0 {
-		return
-	}
-	f.before = 0
-	kept := f.cost / step * step
+	f.before -= f.whole[0]
+	f.whole = slices.Delete(f.whole, 0, 1)
+	kept := (f.before + f.cost) / step * step
 	f.share.Give(f.taken - kept)
 	f.taken = kept
 }

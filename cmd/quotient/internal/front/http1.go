@@ -199,7 +199,7 @@ func (c *conn) watched() {
 // watch ends the context of a request whose client goes. It reads ahead, into the next request, to learn that.
 func (c *conn) watch() {
 	c.mu.Lock()
-	if !c.watching {
+	if !c.watching || c.watches != nil { // the timer of a request before this one was late
 		c.mu.Unlock()
 		return
 	}
@@ -230,6 +230,9 @@ func (c *conn) unwatch() {
 	if over == nil {
 		return
 	}
+	// TLS may have to write before it reads on, and its client may take nothing.
+	late := time.AfterFunc(c.server.now.Load().write, func() { _ = c.raw.Close() })
+	defer late.Stop()
 	<-over
 	c.readNoLater(time.Time{})
 }
@@ -269,11 +272,9 @@ func (b *body) read(p []byte) (n int, err error) {
 	}
 	n, b.err = b.in.Read(p)
 	switch {
-	case b.err == io.EOF:
+	case b.err == io.EOF && !b.over:
 		b.x.request.Trailer = b.head.Trailer
-		if !b.over {
-			b.x.watched()
-		}
+		b.x.watched()
 	case b.err != nil && b.x.framing.err == errNoRoom:
 		b.err = errNoRoom // net/http has another for a trailer
 	}
@@ -288,6 +289,10 @@ func (b *body) stop() {
 	if !b.mu.TryLock() {
 		b.x.readNoLater(time.Now())
 		b.mu.Lock()
+		b.x.readNoLater(time.Time{})
+		if b.err != ErrSlowBody && errors.Is(b.err, os.ErrDeadlineExceeded) {
+			b.err = errReturned // it was ended here
+		}
 	}
 	b.over = true
 	b.mu.Unlock()
@@ -296,7 +301,7 @@ func (b *body) stop() {
 // fault is the status for a body that did not come; 0 if it did, or was not read.
 func (b *body) fault() int {
 	switch {
-	case b == nil || b.err == nil || b.err == io.EOF:
+	case b == nil || b.err == nil || b.err == io.EOF || b.err == errReturned:
 		return 0
 	case b.err == ErrSlowBody:
 		return http.StatusRequestTimeout
@@ -313,7 +318,7 @@ func (b *body) isLost() bool {
 		return false
 	}
 	defer b.mu.Unlock()
-	return b.err == nil && (b.expects || (b.over || !b.begun) && b.x.framing.left > lastBytes)
+	return b.err == errReturned || b.err == nil && (b.expects || (b.over || !b.begun) && b.x.framing.left > lastBytes)
 }
 
 // drain reads what is left, if it is not too long.

@@ -2,6 +2,8 @@ package front
 
 import (
 	"bufio"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -172,6 +174,9 @@ func TestAnswersAsNetHTTPDoes(t *testing.T) {
 			}
 			sent := crlf(fmt.Sprintf(head, path) + last)
 			got, want := answered(t, ours.addr, sent), answered(t, theirs.Listener.Addr().String(), sent)
+			if path == "/hints" && strings.Contains(head, "HTTP/1.0") {
+				want = want[1:] // HTTP/1.0 has no answers of status 1xx (RFC 9110, 15.2)
+			}
 			if !slices.Equal(got, want) {
 				t.Errorf("%.200q\n got %q\nwant %q", sent, got, want)
 			}
@@ -280,6 +285,137 @@ func TestRequestsThatTakeLong(t *testing.T) {
 	})
 }
 
+// TestALateTimer plays that of a request before, which has fired when that was over, and looks when the next one is
+// watched: one goroutine alone may read.
+func TestALateTimer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var paths []string
+		_, client := answering(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			if paths = append(paths, r.URL.Path); len(paths) == 1 {
+				go connOf(r).watch()
+				time.Sleep(time.Minute)
+			}
+		}))
+		send(t, client, crlf("GET /1 HTTP/1.1~Host: h~~"))
+		time.Sleep(time.Second)
+		send(t, client, crlf("GET /2-is-longer HTTP/1.1~Host: h~~"))
+		go send(t, client, crlf("GET /3 HTTP/1.1~Host: h~Connection: close~~"))
+		_, err := io.Copy(io.Discard, client)
+		must(t, err)
+		tested.Want(t, "the requests", fmt.Sprint(paths), "[/1 /2-is-longer /3]")
+	})
+}
+
+// TestABodyThatIsReadOn by another goroutine, when the handler has returned: that is not the client's fault, which has
+// its answer and time to read it. All that belongs to the request ends.
+func TestABodyThatIsReadOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var ctx context.Context
+		read := make(chan error, 1)
+		_, client := answering(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			ctx = r.Context()
+			go func() {
+				_, err := io.Copy(io.Discard, r.Body)
+				read <- err
+			}()
+			time.Sleep(time.Second / 2)
+		}))
+		send(t, client, crlf(post+"Content-Length: 5~~x"))
+		r, err := http.ReadResponse(bufio.NewReader(client), nil)
+		must(t, err)
+		tested.Want(t, "the answer", fmt.Sprint(r.StatusCode, r.Close), "200 true")
+		tested.Want(t, "the read", errors.Is(<-read, os.ErrDeadlineExceeded), true)
+		<-ctx.Done()
+		time.Sleep(lastWord / 2)
+		send(t, client, "more") // it is still heard
+		client.Close()
+	})
+}
+
+// TestATakenConnectionIsTheHandlers alone, also where a body is read.
+func TestATakenConnectionIsTheHandlers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		got := make(chan string, 1)
+		_, client := answering(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			go func() { _, _ = io.Copy(io.Discard, r.Body) }()
+			time.Sleep(time.Second)
+			conn, rw, err := http.NewResponseController(w).Hijack()
+			must(t, err)
+			defer conn.Close()
+			text, _ := io.ReadAll(rw)
+			got <- string(text)
+		}))
+		send(t, client, crlf(post+"Content-Length: 5~~x"))
+		time.Sleep(2 * time.Second)
+		send(t, client, "more")
+		client.Close()
+		tested.Want(t, "what the handler reads", <-got, "more")
+	})
+}
+
+// TestBodiesThatEndWhileTheyAreStopped checks that the next request has its own time.
+func TestBodiesThatEndWhileTheyAreStopped(t *testing.T) {
+	s := serve(t, section(), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		began := make(chan struct{})
+		go func() { close(began); _, _ = io.Copy(io.Discard, r.Body) }()
+		<-began
+	}))
+	for range 200 {
+		c := dial(t, s.addr)
+		in := bufio.NewReader(c)
+		for n := range 20 {
+			send(t, c, crlf(post+"Content-Length: 3~~abc"))
+			r, err := http.ReadResponse(in, nil)
+			if err != nil {
+				t.Fatalf("request %d of a connection that was to stay: %v", n, err)
+			}
+			if r.Close {
+				break
+			}
+		}
+		c.Close()
+	}
+}
+
+// TestRoomOfRequestsThatWait for those before them, and are read ahead.
+func TestRoomOfRequestsThatWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var most int64
+		var c *conn
+		c, client := answering(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			time.Sleep(time.Second)
+			held, _ := c.server.room.State()
+			most = max(most, held)
+		}))
+		c.server.room.SetMost(1 << 20)
+		c.framing.most = 1 << 20
+		const requests = 100
+		go send(t, client, strings.Repeat(crlf(get+"X: "+strings.Repeat("x", 1000)+"~~"), requests))
+		in := bufio.NewReader(client)
+		for range requests {
+			_, err := http.ReadResponse(in, nil)
+			must(t, err)
+		}
+		tested.Not(t, most > 32<<10, "%d bytes are held", most)
+		client.Close()
+	})
+}
+
+// deaf is a connection whose reads end with it alone, as those of TLS may that have to write before.
+type deaf struct{ net.Conn }
+
+func (deaf) SetReadDeadline(time.Time) error { return nil }
+
+func TestAReadThatDoesNotEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(time.Minute) })
+		_, client := answering(t, slow, func(c *conn) { c.Conn = deaf{c.Conn} })
+		send(t, client, crlf(get+"~"))
+		_, err := io.Copy(io.Discard, client)
+		must(t, err)
+	})
+}
+
 // TestALongBodyIsReadOn for a while, so that its client sees an answer that does not need it.
 func TestALongBodyIsReadOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -298,8 +434,11 @@ func TestALongBodyIsReadOn(t *testing.T) {
 }
 
 // answering is a connection that is served, and its client.
-func answering(t *testing.T, h http.Handler) (*conn, net.Conn) {
+func answering(t *testing.T, h http.Handler, set ...func(*conn)) (*conn, net.Conn) {
 	c, _, client := piped(t)
+	for _, f := range set {
+		f(c)
+	}
 	c.server.proxy, c.server.handler, c.server.places = *section(), h, listen.New(1)
 	c.framing.off, c.framing.most = false, 1<<10
 	go c.serve(t.Context(), nil)

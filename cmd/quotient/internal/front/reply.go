@@ -2,6 +2,7 @@ package front
 
 import (
 	"bufio"
+	"context"
 	"io"
 	"net"
 	"net/http"
@@ -24,6 +25,7 @@ type exchange struct {
 	*conn
 	request http.Request
 	body    *body // nil: there is none
+	cancel  context.CancelFunc
 	header  http.Header
 
 	writing    sync.Mutex // guards what follows
@@ -43,13 +45,15 @@ type exchange struct {
 }
 
 func newExchange(c *conn, r *http.Request) *exchange {
-	x := &exchange{conn: c, header: make(http.Header, 8), length: -1, close: r.Close}
+	x := &exchange{conn: c, cancel: func() {}, header: make(http.Header, 8), length: -1, close: r.Close}
+	ctx := c.ctx // ends later than a request without a body, of which no one reads or writes any more
 	if r.Body != http.NoBody {
+		ctx, x.cancel = context.WithCancel(ctx)
 		x.body = &body{x: x, in: r.Body, head: r}
 		r.Body = x.body
 	}
 	r.RemoteAddr, r.TLS = c.remote, c.secure
-	x.request = *r.WithContext(c.ctx)
+	x.request = *r.WithContext(ctx)
 	return x
 }
 
@@ -60,6 +64,7 @@ func (x *exchange) do() bool {
 		x.watched()
 	}
 	well := x.server.serveHTTP1(x, &x.request)
+	x.cancel()
 	if x.taken {
 		return false
 	}
@@ -97,7 +102,8 @@ func (x *exchange) writeHeader(status int) {
 	if status < 100 || status > 999 {
 		panic("front: WriteHeader: " + strconv.Itoa(status) + " is no status")
 	}
-	if x.status != 0 || x.taken {
+	interim := status < http.StatusOK && status != http.StatusSwitchingProtocols
+	if x.status != 0 || x.taken || interim && !x.request.ProtoAtLeast(1, 1) { // HTTP/1.0 has none
 		return
 	}
 	if x.out == nil {
@@ -105,7 +111,7 @@ func (x *exchange) writeHeader(status int) {
 		x.out.Reset(x.conn)
 	}
 	x.statusLine(status)
-	if status < http.StatusOK && status != http.StatusSwitchingProtocols {
+	if interim {
 		x.fields(status)
 		_, _ = x.out.WriteString("\r\n")
 		_ = x.flush()
@@ -372,11 +378,15 @@ func (x *exchange) blame(status int) {
 // Hijack gives the connection to the handler.
 func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	x.writing.Lock()
-	defer x.writing.Unlock()
-	if x.status != 0 || x.taken {
+	late := x.status != 0 || x.taken
+	x.taken = x.taken || !late
+	x.writing.Unlock()
+	if late {
 		return nil, nil, http.ErrHijacked
 	}
-	x.taken = true
+	if x.body != nil {
+		x.body.stop()
+	}
 	x.unwatch()
 	x.conn.upgrade()
 	x.server.places.Follow(x.conn, http.StateHijacked)

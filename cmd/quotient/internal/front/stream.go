@@ -64,6 +64,8 @@ func (p *pace) end() {
 
 // blame answers for a handler that has not, since the body did not come, or not as it should.
 func blame(w http.ResponseWriter, r *http.Request, status int) {
+	w.Header().Del("Content-Length") // of the answer that the handler had in mind
+	w.Header().Del("Content-Encoding")
 	switch status {
 	case http.StatusRequestTimeout:
 		refuse(w, r, status, ErrSlowBody.Error())
