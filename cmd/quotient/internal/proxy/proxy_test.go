@@ -192,6 +192,18 @@ func TestUpgradesPass(t *testing.T) {
 	}
 }
 
+// TestUpgradeBehindABody: nobody knows where the other protocol would begin, so that it is not asked for.
+func TestUpgradeBehindABody(t *testing.T) {
+	w := newWorld(t, loose+all, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Header["Upgrade"]) })
+	c := w.dial()
+	_, err := io.WriteString(c, "POST / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, close\r\nUpgrade: echo\r\n"+
+		"Content-Length: 1\r\n\r\nx")
+	must(t, err)
+	text, err := io.ReadAll(c)
+	must(t, err)
+	want(t, "Upgrade", strings.HasSuffix(string(text), "\r\n\r\n[]"), true)
+}
+
 // TestUpgradeIsNotGranted: an upstream that switches to another protocol than was requested, or without a
 // request, is broken. Its connection is closed.
 func TestUpgradeIsNotGranted(t *testing.T) {
