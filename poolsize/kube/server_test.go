@@ -151,7 +151,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	watches := q.Get("watch") == "true" || q.Get("watch") == "1"
 	a.mu.Lock()
-	answer := a.answer
+	answer, kicked := a.answer, a.kicked // both of one instant: who misses a fault is kicked
 	if watches {
 		a.watches++
 	} else {
@@ -166,7 +166,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return s != nil && s.Namespace == namespace && selector.Matches(labels.Set(s.Labels))
 	}
 	if watches {
-		a.watch(w, r, matches)
+		a.watch(w, r, matches, kicked)
 	} else {
 		a.list(w, r, matches)
 	}
@@ -190,7 +190,9 @@ func (a *api) list(w http.ResponseWriter, r *http.Request, matches func(*discove
 	w.Write(b) //nolint:errcheck // the client's
 }
 
-func (a *api) watch(w http.ResponseWriter, r *http.Request, matches func(*discovery.EndpointSlice) bool) {
+func (a *api) watch(
+	w http.ResponseWriter, r *http.Request, matches func(*discovery.EndpointSlice) bool, kicked <-chan struct{},
+) {
 	q := r.URL.Query()
 	from, err := strconv.ParseInt(q.Get("resourceVersion"), 10, 64)
 	if err != nil {
@@ -201,7 +203,7 @@ func (a *api) watch(w http.ResponseWriter, r *http.Request, matches func(*discov
 	end := time.NewTimer(time.Duration(seconds) * time.Second)
 	defer end.Stop()
 	a.mu.Lock()
-	gone, goneEvents, kicked, number := from < a.oldest, a.goneEvents, a.kicked, a.watches
+	gone, goneEvents, number := from < a.oldest, a.goneEvents, a.watches
 	if gone {
 		a.gone++
 	}

@@ -222,18 +222,19 @@ func (c *conn) unwatch() {
 	c.mu.Lock()
 	over := c.watches
 	c.watching, c.watches = false, nil
-	if over != nil {
-		c.lastBy = time.Now()
-		_ = c.reads.change(c.readEnd(), c.Conn.SetReadDeadline)
-	}
 	c.mu.Unlock()
-	if over == nil {
-		return
+	if over != nil {
+		c.interrupt(func() { <-over })
 	}
-	// TLS may have to write before it reads on, and its client may take nothing.
+}
+
+// interrupt ends a read, for which it waits. TLS may have to write before it reads on: a client that takes nothing then
+// loses its connection.
+func (c *conn) interrupt(wait func()) {
+	c.readNoLater(time.Now())
 	late := time.AfterFunc(c.server.now.Load().write, func() { _ = c.raw.Close() })
-	defer late.Stop()
-	<-over
+	wait()
+	late.Stop()
 	c.readNoLater(time.Time{})
 }
 
@@ -287,9 +288,7 @@ func (b *body) Close() error { return nil }
 // stop ends a read that goes on for an upstream that has answered before, and those to come.
 func (b *body) stop() {
 	if !b.mu.TryLock() {
-		b.x.readNoLater(time.Now())
-		b.mu.Lock()
-		b.x.readNoLater(time.Time{})
+		b.x.interrupt(b.mu.Lock)
 		if b.err != ErrSlowBody && errors.Is(b.err, os.ErrDeadlineExceeded) {
 			b.err = errReturned // it was ended here
 		}
