@@ -61,6 +61,7 @@ func TestCheckKey(t *testing.T) {
 		`key = "cookie:a"` + "\n" + `or = ["client", "host"]`: {
 			{"cookie:a|" + sum, ""}, {"cookie:a|(no credential)", "a key is as"}, {"client, host|192.0.2.1|a.b", ""},
 		},
+		`key = "constant:x"` + "\n" + `also = [{ limiter = "api", key = "client" }]`: {{"192.0.2.1", ""}, {"x", many}},
 	} {
 		if !strings.Contains(rule, "pattern = ") {
 			rule += "\npattern = \"/{x}\""
@@ -72,6 +73,10 @@ func TestCheckKey(t *testing.T) {
 		if strings.Contains(rule, "shop.example/") {
 			before = "" // one with a host must not be behind it
 		}
+		limiter := "api"
+		if strings.Contains(rule, "also = ") {
+			limiter = "other"
+		}
 		f, err := config.Parse("q.toml", fmt.Appendf(nil, `[limiters]
 api.in-flight = 1
 other.in-flight = 1
@@ -79,12 +84,12 @@ other.in-flight = 1
 upstreams = ["http://127.0.0.1:8080"]
 jwt.key-file = "key"
 %s[[proxy.rules]]
-limiter = "api"
+limiter = %q
 %s
 [[proxy.rules]]
 pattern = "/"
 limiter = "other"
-`, before, rule))
+`, before, limiter, rule))
 		must(t, err)
 		for _, row := range rows {
 			err := f.CheckKey("api", row[0])

@@ -2,6 +2,7 @@ package front
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -179,5 +181,39 @@ func TestServeOnce(t *testing.T) {
 		if _, err := net.Dial("tcp", l.Addr().String()); err == nil {
 			t.Error("the listener is open")
 		}
+	}
+}
+
+// short is a listener that finds too many files open at first.
+type short struct {
+	net.Listener
+	failures int
+}
+
+func (l *short) Accept() (net.Conn, error) {
+	if l.failures--; l.failures >= 0 {
+		return nil, &net.OpError{Op: "accept", Err: syscall.EMFILE}
+	}
+	return l.Listener.Accept()
+}
+
+// TestErrorsThatPass checks that the server goes on behind one, which is logged.
+func TestErrorsThatPass(t *testing.T) {
+	var text bytes.Buffer
+	s, err := New(section(), ok, slog.New(slog.NewTextHandler(&text, nil)))
+	must(t, err)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	ctx, end := context.WithCancel(context.Background())
+	over := make(chan error, 1)
+	go func() { over <- s.Serve(ctx, &short{l, 2}) }()
+	r := &running{addr: l.Addr().String()}
+	if said := r.said(t, crlf(get+"Connection: close~~")); !strings.HasPrefix(said, "HTTP/1.1 200 ") {
+		t.Errorf("the answer is %q", said)
+	}
+	end()
+	must(t, <-over)
+	if n := strings.Count(text.String(), "too many open files"); n != 2 {
+		t.Errorf("the log has it %d times: %s", n, &text)
 	}
 }

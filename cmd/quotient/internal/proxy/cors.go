@@ -19,7 +19,7 @@ const (
 // set when a request comes, so that whatever answers it has them, and are taken out again if the upstream does.
 type cors struct {
 	origins     []string
-	any         bool // whoever asks, so that all get the same
+	public      bool // the origin does not matter, so that all get the same
 	credentials bool
 	exempt      bool     // preflights are
 	exposed     []string // the line of exposeHeaders
@@ -39,7 +39,7 @@ func newCORS(p *config.Proxy) *cors {
 	of := spans[fieldSets[p.Fields]]
 	names := append([]string{"Retry-After"}, fieldNames[of.from:of.to]...)
 	return &cors{
-		origins: p.CORS.Origins, any: slices.Contains(p.CORS.Origins, "*"), credentials: p.CORS.Credentials,
+		origins: p.CORS.Origins, public: slices.Contains(p.CORS.Origins, "*"), credentials: p.CORS.Credentials,
 		exempt: p.CORS.ExemptPreflights, exposed: []string{strings.Join(names, ", ")},
 	}
 }
@@ -47,7 +47,7 @@ func newCORS(p *config.Proxy) *cors {
 // set sets the fields for a request.
 func (c *cors) set(h http.Header, r *http.Request) {
 	allowed := anyOrigin
-	if !c.any {
+	if !c.public {
 		h["Vary"] = varyOrigin // also on what another origin gets
 		if allowed = r.Header["Origin"]; !c.allows(allowed) {
 			return
@@ -61,7 +61,7 @@ func (c *cors) set(h http.Header, r *http.Request) {
 
 // allows reports whether the lines of Origin are one of an origin whose scripts may read our answers.
 func (c *cors) allows(origin []string) bool {
-	return len(origin) == 1 && (c.any || slices.Contains(c.origins, origin[0]))
+	return len(origin) == 1 && (c.public || slices.Contains(c.origins, origin[0]))
 }
 
 // spares reports whether a request is a preflight that no limit counts.

@@ -126,8 +126,14 @@ func TestOwnRefusals(t *testing.T) {
 		{"more fields", strict, `fields = { X-Why = "quota" }`, "GET", 429, problemType, quota, "quota", "3600"},
 		{"no share", "[pool]\nreplicas = 4\n[limiters.all]\nin-flight = 1\n", page, "GET", 503, problemType,
 			"no more requests", "", "1"},
+		{"the second limiter", loose + strings.Replace(strict, "all", "more", 1), `body = "no"`, "GET", 429, config.PlainText,
+			"no", "", "3600"},
 	} {
-		w := newWorld(t, row.text+all+"refusal = { "+row.refusal+" }\n", ok)
+		rule := all + "refusal = { " + row.refusal + " }\n"
+		if strings.Contains(row.text, "limiters.more") {
+			rule += "also = [{ limiter = \"more\" }]\n"
+		}
+		w := newWorld(t, row.text+rule, ok)
 		w.get("/")
 		resp, body := w.do(w.ask(row.method, "/", nil))
 		want(t, row.what+": status", resp.StatusCode, row.status)

@@ -69,7 +69,7 @@ func (f *flight) outgoing(in *http.Request) (*http.Request, error) {
 	if httpguts.HeaderValuesContainsToken(in.Header["Te"], "trailers") {
 		out.Header["Te"] = []string{"trailers"}
 	}
-	if protocol != "" && in.ContentLength == 0 { // behind a body nobody would know where the other protocol begins
+	if protocol != "" && in.ContentLength == 0 { // behind a body it is not clear where the other protocol begins
 		out.Header["Connection"], out.Header["Upgrade"] = []string{"Upgrade"}, []string{protocol}
 	}
 	if _, ok := out.Header["User-Agent"]; !ok {

@@ -192,7 +192,7 @@ func TestUpgradesPass(t *testing.T) {
 	}
 }
 
-// TestUpgradeBehindABody: nobody knows where the other protocol would begin, so that it is not asked for.
+// TestUpgradeBehindABody: it would not be clear where the other protocol begins, so the upstream is not asked for it.
 func TestUpgradeBehindABody(t *testing.T) {
 	w := newWorld(t, loose+all, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Header["Upgrade"]) })
 	c := w.dial()
