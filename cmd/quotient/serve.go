@@ -55,8 +55,8 @@ func (c *proxyCmd) serve(ctx context.Context, s streams) error {
 }
 
 // ballast is memory that the garbage collector counts and that is never written, so that it is not resident. With
-// little else in use the collector then runs once for 64 MiB of garbage, in place of several times a second, which costs
-// a busy proxy a fifteenth of its processor time. There is none where GOMEMLIMIT bounds what may be counted.
+// little else in use the collector then runs once for 64 MiB of garbage, in place of several times a second, which
+// costs a busy proxy a fifteenth of its processor time. There is none where GOMEMLIMIT bounds what may be counted.
 func ballast() []byte {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return nil
