@@ -403,6 +403,7 @@ type pacer struct {
 	probe       time.Duration     // single requests pass, one in each; 0: the pace is in force
 	pausedUntil time.Duration     // nothing passes before it; 0: no such instant
 	heldBack    bool              // it has held a call back since the controller was last asked
+	all         bool              // the pace is all slots that there are, which need no bucket to bound them
 
 	// expires is when the pace does: the next call then asks the controller. Below 0 it is from the start; 0 is never.
 	expires time.Duration
@@ -413,7 +414,7 @@ type pacer struct {
 // startPacer returns the pacer of a key never seen.
 func (r *rule) startPacer(at time.Duration, full bool) pacer {
 	p := pacer{Fill: meter.Fill{Interval: math.Inf(1)}, saved: r.saved, expires: r.expires, held: r.held}
-	p.setPace(at, r.start)
+	p.setPace(at, r.start, r)
 	if full || r.held == 0 { // slots are not saved up: none is in use
 		p.Tokens = p.Size
 	}
@@ -421,8 +422,8 @@ func (r *rule) startPacer(at time.Duration, full bool) pacer {
 }
 
 // setPace changes the pace, and with it the fill rate and the size. Tokens that are there stay, up to the new size.
-func (p *pacer) setPace(at time.Duration, pace float64) {
-	p.pace = pace
+func (p *pacer) setPace(at time.Duration, pace float64, r *rule) {
+	p.pace, p.all = pace, r.ofSlots() && pace >= r.bounds.Ceiling
 	f := p.paced()
 	if p.probe > 0 {
 		f = meter.Fill{Interval: float64(p.probe), Size: 1}
@@ -437,10 +438,15 @@ func (p *pacer) setPace(at time.Duration, pace float64) {
 	p.Fill = f
 }
 
-// paced is how the bucket fills at the pace. While the time that slots are held is unknown, only their number counts.
+// paced is how the bucket fills at the pace. Only the number of slots counts while the time that they are held is
+// unknown, and while all may be used: a mean of that time, which lags, would refuse calls that find a slot free.
 func (p *pacer) paced() meter.Fill {
-	size := max(1, min(p.pace/p.held, maxEvents)*p.saved)
-	return meter.Fill{Interval: max(float64(time.Second)*p.held/p.pace, float64(time.Second)/maxEvents), Size: size}
+	held := p.held
+	if p.all {
+		held = 0
+	}
+	size := max(1, min(p.pace/held, maxEvents)*p.saved)
+	return meter.Fill{Interval: max(float64(time.Second)*held/p.pace, float64(time.Second)/maxEvents), Size: size}
 }
 
 // observeHeld notes for how long a request that succeeded has held its slots.
@@ -521,7 +527,7 @@ func (p *pacer) State(t meter.Instant, _ *meter.Rule) meter.State {
 func (p *pacer) follow(t meter.Instant, r *rule) {
 	if p.ctrl == nil {
 		p.saved, p.expires = r.saved, r.expires
-		p.setPace(t.At, r.start)
+		p.setPace(t.At, r.start, r)
 		return
 	}
 	p.guard(t.At, r, func() { p.ask(policy.Sample{Now: t.At, Sent: t.At}, r) })
@@ -558,7 +564,7 @@ func (p *pacer) apply(at time.Duration, pace policy.Pace, r *rule) {
 	if pace.Until != 0 {
 		p.expires = max(pace.Until, at+minPace)
 	}
-	p.setPace(at, min(x, r.bounds.Ceiling, maxEvents))
+	p.setPace(at, min(x, r.bounds.Ceiling, maxEvents), r)
 	switch {
 	case pace.NotBefore > at:
 		p.pausedUntil = min(pace.NotBefore, at+maxPause)
@@ -622,7 +628,7 @@ func (p *pacer) forget(at time.Duration, r *rule) {
 	}
 	p.ctrl, p.held, p.heldBack, p.probe = nil, r.held, false, 0
 	p.saved, p.expires = r.saved, r.expires
-	p.setPace(at, r.start)
+	p.setPace(at, r.start, r)
 }
 
 // savedFor returns how many seconds' events a controller wants saved up.

@@ -11,9 +11,8 @@ import (
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/config"
+	"github.com/quotient-go/quotient/internal/tested"
 )
-
-const patience = 20 * time.Second
 
 // text is a file whose number of slots tells it from others.
 func text(slots int) string { return fmt.Sprintf("[limiters.api]\nin-flight = %d\n", slots) }
@@ -69,7 +68,7 @@ func (w *followed) want(file int) {
 		if got != file {
 			w.t.Fatalf("a file of %d is in force, want %d", got, file)
 		}
-	case <-time.After(patience):
+	case <-time.After(tested.Patience):
 		w.t.Fatalf("no file of %d; %+v\n%s", file, w.State(), w.log.take())
 	}
 }
@@ -77,7 +76,7 @@ func (w *followed) want(file int) {
 // failed waits until so many files were refused, the last for this reason.
 func (w *followed) failed(n uint64, why string) {
 	w.t.Helper()
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(tested.Patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if st := w.State(); st.Failures >= n && strings.Contains(st.Error, why) {
 			return
 		}

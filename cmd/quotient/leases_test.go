@@ -26,6 +26,7 @@ import (
 	"github.com/quotient-go/quotient/admin"
 	"github.com/quotient-go/quotient/config"
 	"github.com/quotient-go/quotient/internal/etcdtest"
+	"github.com/quotient-go/quotient/internal/tested"
 	"github.com/quotient-go/quotient/lease"
 )
 
@@ -137,7 +138,7 @@ func (p *process) raw(sent string) string {
 	c, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
 	must(p.t, err)
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(tested.Patience))
 	_, err = io.WriteString(c, sent)
 	must(p.t, err)
 	all, err := io.ReadAll(c)
@@ -212,7 +213,7 @@ func TestLeasesEndAtOnce(t *testing.T) {
 // lockA locks A as a program does that uses the library.
 func lockA(t *testing.T, expires time.Duration, urls ...string) *lease.Lease {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), tested.Patience)
 	t.Cleanup(cancel)
 	transport := new(http.Transport)
 	t.Cleanup(transport.CloseIdleConnections)
@@ -397,7 +398,7 @@ func TestLeasesEndWhileEtcdHangs(t *testing.T) {
 
 // TestElectionThatCannotBe checks that an election which ends by itself ends the server.
 func TestElectionThatCannotBe(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), tested.Patience)
 	defer cancel()
 	log := slog.New(slog.DiscardHandler)
 	s, err := openLeases(ctx, &config.Leases{Listen: "127.0.0.1:0", MaxPeers: 1}, log)

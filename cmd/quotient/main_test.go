@@ -10,7 +10,6 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
@@ -24,9 +23,6 @@ const asProgram = "QUOTIENT_TEST_AS_PROGRAM"
 // endsWithInput is a value of asProgram: the program ends when its input does, which is at the latest when a test
 // that panics ends without its clean-up.
 const endsWithInput = "ends with its input"
-
-// patience bounds each wait for an event: it is long for a machine that is busy.
-const patience = 30 * time.Second
 
 func TestMain(m *testing.M) {
 	switch os.Getenv(asProgram) {
@@ -107,7 +103,7 @@ func get(t *testing.T, url string) answer {
 // ask sends a request with a body in JSON, unless that is empty.
 func ask(t *testing.T, method, url, body string) answer {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), tested.Patience)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	if err != nil {

@@ -80,7 +80,7 @@ func TestOperatorTLSFollowsItsFiles(t *testing.T) {
 	}
 	equal(t, "the name", name(), "old")
 	pair(t, dir, "new")
-	for end := time.Now().Add(patience); name() != "new"; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(tested.Patience); name() != "new"; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the certificate stays")
 		}

@@ -23,6 +23,8 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 // The first row of the table under "Size" in docs/proxy.md.
@@ -170,7 +172,7 @@ func (s strangers) come(t *testing.T, addr string) (open []net.Conn) {
 	for range 8 {
 		all.Go(func() {
 			for range many / 8 {
-				c, err := (&net.Dialer{Timeout: patience, Control: deaf}).Dial("tcp", addr)
+				c, err := (&net.Dialer{Timeout: tested.Patience, Control: deaf}).Dial("tcp", addr)
 				if err != nil {
 					t.Error(err)
 					return
@@ -198,7 +200,7 @@ func deaf(_, _ string, raw syscall.RawConn) error {
 // settle waits until the program takes no more memory, and returns what it had at most, and what it has.
 func settle(t *testing.T, p *process) (most, now int) {
 	last, same := 0, 0
-	for end := time.Now().Add(patience); same < 5 && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(tested.Patience); same < 5 && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
 		must(t, err)
 		for line := range strings.Lines(string(text)) {
@@ -335,7 +337,7 @@ func (p *process) fill(peers int) {
 	c, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
 	must(p.t, err)
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(tested.Patience))
 	one := withBody("POST /new_peer", 19, []byte(`{"expires_in":"5m"}`))
 	go func() { _, _ = c.Write(bytes.Repeat(one, peers)); _ = c.(*net.TCPConn).CloseWrite() }()
 	_, err = io.Copy(io.Discard, c)

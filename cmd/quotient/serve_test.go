@@ -278,7 +278,7 @@ func TestWhatHangsIsCutOff(t *testing.T) {
 			began := time.Now()
 			_ = p.Wait()
 			if code, after := p.ProcessState.ExitCode(), time.Since(began); code != exitFailed ||
-				after < overtime || after > patience {
+				after < overtime || after > tested.Patience {
 				t.Errorf("exit %d after %v", code, after)
 			}
 		})
@@ -955,7 +955,7 @@ func (p *process) wait() int {
 	p.t.Helper()
 	select {
 	case <-p.ended:
-	case <-time.After(patience):
+	case <-time.After(tested.Patience):
 		p.t.Fatal("it does not end")
 	}
 	_ = p.cmd.Wait()
@@ -1029,7 +1029,7 @@ func (h *holding) arrived(t *testing.T) {
 	t.Helper()
 	select {
 	case <-h.held:
-	case <-time.After(patience):
+	case <-time.After(tested.Patience):
 		t.Fatal("no request has arrived")
 	}
 }

@@ -138,7 +138,7 @@ func (p *promise) fill() float64 {
 		return float64(time.Second) / float64(p.probe)
 	case !p.slots:
 		return p.pace
-	case p.held == 0:
+	case p.held == 0, p.pace >= p.ceiling: // then the slots alone bound it
 		return 1e12
 	}
 	return min(p.pace/p.held, 1e12)

@@ -17,7 +17,7 @@ import (
 )
 
 // Patience is how long a process may take to start or to stop; generous for a machine that is busy.
-const Patience = 30 * time.Second
+const Patience = time.Minute
 
 // mostSaid bounds what is kept of what a process says, in bytes.
 const mostSaid = 64 << 10

@@ -18,7 +18,7 @@ import (
 )
 
 // Patience bounds each wait for an event on real sockets: it is long for a machine that is busy.
-const Patience = 30 * time.Second
+const Patience = time.Minute
 
 // TB is what a check needs of a test: each testing.TB has it, and the T of a property.
 type TB interface {

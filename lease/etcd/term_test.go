@@ -179,13 +179,10 @@ func (j *judge) verdict(t testing.TB) {
 	}
 }
 
-// patience bounds every wait for an event of a real store.
-const patience = 20 * time.Second
-
 // wait waits until the condition holds. It looks at each call of a server, and now and then.
 func (j *judge) wait(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	late := time.After(patience)
+	late := time.After(tested.Patience)
 	look := time.NewTicker(20 * time.Millisecond)
 	defer look.Stop()
 	for !holds() {
@@ -193,7 +190,7 @@ func (j *judge) wait(t testing.TB, what string, holds func() bool) {
 		case <-j.more:
 		case <-look.C:
 		case <-late:
-			t.Fatalf("%s: not after %v", what, patience)
+			t.Fatalf("%s: not after %v", what, tested.Patience)
 		}
 	}
 }

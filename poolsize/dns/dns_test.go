@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/tested"
 	"github.com/quotient-go/quotient/poolsize/dns/dnstest"
 	"github.com/quotient-go/quotient/poolsize/internal/setting"
 	"github.com/quotient-go/quotient/poolsize/pooltest"
@@ -29,10 +30,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-const (
-	name     = "web.test."
-	patience = 20 * time.Second // bounds everything that a test waits for on the real network
-)
+const name = "web.test."
 
 func server(t *testing.T) *dnstest.Server {
 	t.Helper()
@@ -78,7 +76,7 @@ func targets(s string) []*net.SRV {
 
 // source asks the server quickly, and leaves time for a busy machine to answer.
 func source(s *dnstest.Server) *Source {
-	return &Source{Name: name, Refresh: leastRefresh, Timeout: patience, Resolver: s.Resolver(),
+	return &Source{Name: name, Refresh: leastRefresh, Timeout: tested.Patience, Resolver: s.Resolver(),
 		Own: []netip.Addr{}}
 }
 
@@ -122,8 +120,8 @@ func receive[T any](t *testing.T, c <-chan T) T {
 	select {
 	case v := <-c:
 		return v
-	case <-time.After(patience):
-		t.Fatalf("nothing within %v", patience)
+	case <-time.After(tested.Patience):
+		t.Fatalf("nothing within %v", tested.Patience)
 		panic("unreachable")
 	}
 }
@@ -428,12 +426,12 @@ func TestFailuresKeepTheLastGoodPool(t *testing.T) {
 // until reads reports until one is the pool.
 func until(t *testing.T, reports <-chan report, want quotient.Pool) {
 	t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(tested.Patience)
 	for last := (report{}); last.err != nil || last.pool != want; {
 		select {
 		case last = <-reports:
 		case <-deadline:
-			t.Fatalf("%+v was not reported within %v; the last report is %+v, %v", want, patience,
+			t.Fatalf("%+v was not reported within %v; the last report is %+v, %v", want, tested.Patience,
 				last.pool, last.err)
 		}
 	}

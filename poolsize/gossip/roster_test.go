@@ -14,7 +14,6 @@ import (
 	"github.com/hashicorp/memberlist"
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/internal/tested"
-	"github.com/quotient-go/quotient/poolsize/internal/watched"
 	"pgregory.net/rapid"
 )
 
@@ -356,7 +355,7 @@ func (s saying) join(t *testing.T, name, at string) (leave func()) {
 	must(t, err)
 	return func() {
 		if s.meta != nil { // else it does not even know itself
-			list.Leave(watched.Patience) //nolint:errcheck // the others would notice
+			list.Leave(tested.Patience) //nolint:errcheck // the others would notice
 		}
 		list.Shutdown() //nolint:errcheck // the transport returns none
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/hashicorp/memberlist"
 	"github.com/quotient-go/quotient/internal/carry"
 	"github.com/quotient-go/quotient/internal/tested"
-	"github.com/quotient-go/quotient/poolsize/internal/watched"
 )
 
 func listening(t *testing.T) *transport {
@@ -47,7 +46,7 @@ func TestStreamsAreBounded(t *testing.T) {
 	dial()
 	select {
 	case <-tr.StreamCh():
-	case <-time.After(watched.Patience):
+	case <-time.After(tested.Patience):
 		t.Error("there is no room again")
 	}
 }
@@ -56,7 +55,7 @@ func TestStreamsAreBounded(t *testing.T) {
 func TestShutdown(t *testing.T) {
 	tr := listening(t)
 	other := listening(t)
-	c, err := tr.DialTimeout(other.advertise.String(), watched.Patience)
+	c, err := tr.DialTimeout(other.advertise.String(), tested.Patience)
 	must(t, err)
 	ended := make(chan error)
 	go func() {
@@ -68,7 +67,7 @@ func TestShutdown(t *testing.T) {
 	if err := <-ended; err == nil || err == io.EOF {
 		t.Errorf("a read ends with %v", err)
 	}
-	if _, err := tr.DialTimeout(other.advertise.String(), watched.Patience); err == nil {
+	if _, err := tr.DialTimeout(other.advertise.String(), tested.Patience); err == nil {
 		t.Error("a connection was made after Shutdown")
 	}
 	if _, err := tr.WriteTo([]byte("late"), other.advertise.String()); err == nil {
@@ -84,7 +83,7 @@ func TestTrafficIsCounted(t *testing.T) {
 	if p := <-b.PacketCh(); string(p.Buf) != "packet" || p.From.String() != a.advertise.String() {
 		t.Errorf("received %q from %v", p.Buf, p.From)
 	}
-	c, err := a.DialAddressTimeout(memberlist.Address{Addr: b.advertise.String()}, watched.Patience)
+	c, err := a.DialAddressTimeout(memberlist.Address{Addr: b.advertise.String()}, tested.Patience)
 	must(t, err)
 	_, err = c.Write([]byte("stream"))
 	must(t, err)

@@ -15,14 +15,13 @@ import (
 
 	"go.uber.org/goleak"
 	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 const truncationBit = 0x0200 // of the flags (RFC 1035, 4.1.1)
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// patience bounds everything that a test waits for on the real network.
-const patience = 20 * time.Second
 
 func started(t *testing.T) *Server {
 	t.Helper()
@@ -35,7 +34,7 @@ func started(t *testing.T) *Server {
 }
 
 func patient(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), tested.Patience)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -234,7 +233,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { c.Close() })
-		c.SetDeadline(time.Now().Add(patience))
+		c.SetDeadline(time.Now().Add(tested.Patience))
 		return c
 	}
 	// asks sends a question and reports whether an answer came.

@@ -19,9 +19,6 @@ import (
 	"github.com/quotient-go/quotient/internal/tested"
 )
 
-// Patience bounds every wait for an event.
-const Patience = 20 * time.Second
-
 // TB is a test, or one run of a property.
 type TB interface {
 	tested.TB
@@ -78,7 +75,7 @@ func (l *Log) Leave() {
 	select {
 	case <-l.ended:
 		tested.Want(l.t, "what Watch returned", l.err, context.Canceled)
-	case <-time.After(Patience):
+	case <-time.After(tested.Patience):
 		l.t.Errorf("Watch does not end")
 	}
 }
@@ -149,7 +146,7 @@ func (l *Log) last(is func(Report) bool) Report {
 // Until waits until a condition holds.
 func (l *Log) Until(what string, holds func() bool) {
 	l.t.Helper()
-	timeout := time.After(Patience)
+	timeout := time.After(tested.Patience)
 	var again <-chan time.Time
 	if l.Every > 0 {
 		again = time.Tick(l.Every)
@@ -160,7 +157,7 @@ func (l *Log) Until(what string, holds func() bool) {
 		case <-again:
 		case <-timeout:
 			l.t.Fatalf("%s: not after %v; %d reports; the last pool %+v, the last error %v",
-				what, Patience, l.Count(), l.Last(), l.LastErr())
+				what, tested.Patience, l.Count(), l.Last(), l.LastErr())
 		}
 	}
 }

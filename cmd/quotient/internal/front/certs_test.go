@@ -107,7 +107,7 @@ func TestClientCertificates(t *testing.T) {
 		with := trusting()
 		with.Certificates = certs
 		transport := &http.Transport{TLSClientConfig: with}
-		client := &http.Client{Transport: transport, Timeout: patience}
+		client := &http.Client{Transport: transport, Timeout: tested.Patience}
 		if status, text := fetch(client, "GET", "https://"+s.addr, nil); (status != "") != (name == "client") {
 			t.Errorf("%s: %s", name, text)
 		}

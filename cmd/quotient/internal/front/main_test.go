@@ -28,9 +28,6 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds what a test waits for; nothing that goes well takes as long.
-const patience = 20 * time.Second
-
 var (
 	loopback = netip.MustParsePrefix("127.0.0.0/8")
 	ok       = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") })
@@ -71,7 +68,7 @@ func serve(t testing.TB, p *config.Proxy, h http.Handler, opts ...Option) *runni
 		select {
 		case err := <-over:
 			must(t, err)
-		case <-time.After(patience):
+		case <-time.After(tested.Patience):
 			t.Error("Serve does not end")
 		}
 	})
@@ -80,10 +77,10 @@ func serve(t testing.TB, p *config.Proxy, h http.Handler, opts ...Option) *runni
 
 func dial(t *testing.T, addr string) *net.TCPConn {
 	t.Helper()
-	c, err := net.DialTimeout("tcp", addr, patience)
+	c, err := net.DialTimeout("tcp", addr, tested.Patience)
 	must(t, err)
 	t.Cleanup(func() { c.Close() })
-	must(t, c.SetDeadline(time.Now().Add(patience)))
+	must(t, c.SetDeadline(time.Now().Add(tested.Patience)))
 	return c.(*net.TCPConn)
 }
 
@@ -142,7 +139,7 @@ func (p *sectionOf) client(t *testing.T) *http.Client {
 	protocols.SetUnencryptedHTTP2(p.kind == "h2c")
 	transport := &http.Transport{Protocols: &protocols, TLSClientConfig: trusting()}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport, Timeout: patience}
+	return &http.Client{Transport: transport, Timeout: tested.Patience}
 }
 
 // fetch is the status and the body of an answer; the error where there is no whole one.
@@ -206,7 +203,7 @@ func record(t *testing.T) *recorder {
 // serve answers one request, and notes all that comes until the peer closes.
 func (u *recorder) serve(c net.Conn) {
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(tested.Patience))
 	var seen bytes.Buffer
 	in := bufio.NewReader(io.TeeReader(c, &seen))
 	r, err := http.ReadRequest(in)

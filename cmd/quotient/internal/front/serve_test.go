@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient/config"
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 // TestShutdown checks that waiters are ended first, work in flight is finished and Serve returns nil.
@@ -89,7 +90,7 @@ func TestShutdownHasAnEnd(t *testing.T) {
 		must(t, <-s.over)
 		select {
 		case <-over:
-		case <-time.After(patience):
+		case <-time.After(tested.Patience):
 			t.Error("the request goes on")
 		}
 	})

@@ -22,6 +22,7 @@ import (
 
 	"github.com/quotient-go/quotient/config"
 	"github.com/quotient-go/quotient/internal/listen"
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 // Sizes of the attacks, and how long a good client beside them may wait at most.
@@ -93,7 +94,7 @@ func TestSlowHeads(t *testing.T) {
 		}
 	}
 	open := len(conns)
-	for end := time.Now().Add(patience); open > 0; { // a byte now and then must not keep a connection
+	for end := time.Now().Add(tested.Patience); open > 0; { // a byte now and then must not keep a connection
 		if time.Now().After(end) {
 			t.Fatalf("%d slow connections are open", open)
 		}

@@ -13,6 +13,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	health "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
+
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 // again has a client repeat a call up to four times, at once unless the server says when.
@@ -41,7 +43,7 @@ func (w *world) call(opts ...grpc.DialOption) error {
 	conn, err := grpc.NewClient("passthrough:"+w.front.Listener.Addr().String(), opts...)
 	must(w.t, err)
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(w.t.Context(), tested.Patience)
 	defer cancel()
 	_, err = health.NewHealthClient(conn).Check(ctx, new(health.HealthCheckRequest))
 	return err

@@ -21,9 +21,6 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is how long a test waits for an event on a real socket.
-const patience = 10 * time.Second
-
 // world is a proxy between a client and an upstream.
 type world struct {
 	t     testing.TB
@@ -143,7 +140,7 @@ func (w *world) get(path string, header ...string) (*http.Response, string) {
 
 func (w *world) ask(method, path string, body io.Reader, header ...string) *http.Request {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(w.t.Context(), tested.Patience)
 	w.t.Cleanup(cancel)
 	req, err := http.NewRequestWithContext(ctx, method, w.front.URL+path, body)
 	must(w.t, err)
@@ -173,7 +170,7 @@ func (w *world) dial() net.Conn {
 	c, err := net.Dial("tcp", w.front.Listener.Addr().String())
 	must(w.t, err)
 	w.t.Cleanup(func() { _ = c.Close() })
-	must(w.t, c.SetDeadline(time.Now().Add(patience)))
+	must(w.t, c.SetDeadline(time.Now().Add(tested.Patience)))
 	return c
 }
 

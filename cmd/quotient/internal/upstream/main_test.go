@@ -25,9 +25,6 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is how long a test waits for an event on a real socket.
-const patience = 10 * time.Second
-
 // section is the section [proxy] of a file with these upstreams.
 func section(t testing.TB, urls ...string) *config.Proxy {
 	t.Helper()
@@ -123,7 +120,7 @@ func h2(t testing.TB, secure bool, h http.HandlerFunc) (url string, roots *x509.
 // ask makes a request as a proxy does: without scheme and host in its URL.
 func ask(t testing.TB, method, path, body string) *http.Request {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), tested.Patience)
 	t.Cleanup(cancel)
 	req, err := http.NewRequestWithContext(ctx, method, "http://the.host"+path, nil)
 	must(t, err)

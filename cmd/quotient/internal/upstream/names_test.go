@@ -276,7 +276,7 @@ func TestTargetsOfAddresses(t *testing.T) {
 // Of two addresses that are one target, that which answered last is dialled first.
 func TestDialsBoth(t *testing.T) {
 	l := listen(t)
-	dial := target{scheme: "http", at: nowhere(t) + " " + l.Addr().String()}.dial(patience)
+	dial := target{scheme: "http", at: nowhere(t) + " " + l.Addr().String()}.dial(tested.Patience)
 	for range 2 {
 		conn, err := dial(t.Context())
 		must(t, err)

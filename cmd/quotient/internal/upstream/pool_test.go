@@ -297,7 +297,7 @@ func TestWatchFollowsSet(t *testing.T) {
 		urls = append(urls, serve(t, func(http.ResponseWriter, *http.Request) { checks <- name }).URL)
 	}
 	p := poolOf(t, nil)
-	health := config.Health{Path: "/", Every: time.Millisecond, Timeout: patience, Unhealthy: 3, Healthy: 1}
+	health := config.Health{Path: "/", Every: time.Millisecond, Timeout: tested.Patience, Unhealthy: 3, Healthy: 1}
 	watch(t, p)
 	p.apply(checked(t, health, urls[0]))
 	want(t, "the check", tested.Event(t, checks), "a")
@@ -333,7 +333,7 @@ func TestPrepare(t *testing.T) {
 }
 
 // quick are checks for tests with real servers.
-var quick = config.Health{Every: 5 * time.Millisecond, Timeout: patience, Unhealthy: 3, Healthy: 2}
+var quick = config.Health{Every: 5 * time.Millisecond, Timeout: tested.Patience, Unhealthy: 3, Healthy: 2}
 
 // These events take an upstream out and bring it back: c and C are checks that fail and succeed, d and D
 // attempts of requests to connect. The second line says after which it is healthy.
@@ -496,7 +496,7 @@ func TestRequestsTakeOut(t *testing.T) {
 // answered waits until each upstream has answered a check.
 func answered(t *testing.T, p *Pool) {
 	t.Helper()
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(tested.Patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		p.mu.Lock()
 		all := true
 		for _, u := range p.ups {

@@ -48,7 +48,7 @@ func TestHost(t *testing.T) {
 		{url: serve(t, misdirected(&host)).URL, upgrade: true},
 		{url: socket(t, misdirected(&host)), upgrade: true},
 	} {
-		health := config.Health{Path: "/", Timeout: patience}
+		health := config.Health{Path: "/", Timeout: tested.Patience}
 		p := poolTo(t, roots, checked(t, health, row.url))
 		_, own, ok := strings.Cut(row.url, "://")
 		if !ok {
