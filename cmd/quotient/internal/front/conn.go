@@ -31,7 +31,7 @@ type conn struct {
 	framing  framing
 	share    held.Share // what its requests hold
 	streams  streams
-	ahead    []byte // that the server of HTTP/2 has yet to read, and framing has seen
+	ahead    []byte // has yet to be read, and framing has seen it
 
 	secure *tls.ConnectionState // after the handshake, which the first Read does
 
@@ -43,6 +43,7 @@ type conn struct {
 	later   bool // a request has come
 	failed  bool // a read did, other than by a deadline
 	watcher *time.Timer
+	first   [1]byte // of the next request, that came while this one was at work
 
 	mu       sync.Mutex
 	watching bool

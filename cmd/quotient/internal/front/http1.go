@@ -37,8 +37,7 @@ func (c *conn) serve(work context.Context, http2 *http.Server) {
 	ctx, end := context.WithCancel(work)
 	ctx = context.WithValue(held.With(ctx, &c.share), http.LocalAddrContextKey, c.LocalAddr())
 	c.ctx, c.end = context.WithValue(ctx, connKey{}, c), end
-	c.in = readers.Get().(*bufio.Reader)
-	c.in.Reset(c)
+	c.buffer()
 	c.remote = c.RemoteAddr().String()
 	c.watcher = time.AfterFunc(time.Hour, c.watch)
 	c.watcher.Stop()
@@ -67,7 +66,13 @@ func (c *conn) serve(work context.Context, http2 *http.Server) {
 	c.release()
 }
 
-// release gives the buffer back, in which nothing is left and nothing more is read.
+// buffer takes a buffer to read into.
+func (c *conn) buffer() {
+	c.in = readers.Get().(*bufio.Reader)
+	c.in.Reset(c)
+}
+
+// release gives it back: nothing is left in it.
 func (c *conn) release() {
 	c.in.Reset(nil)
 	readers.Put(c.in)
@@ -196,7 +201,8 @@ func (c *conn) watched() {
 	c.watcher.Reset(unwatched)
 }
 
-// watch ends the context of a request whose client goes. It reads ahead, into the next request, to learn that.
+// watch ends the context of a request whose client goes. It reads a byte ahead, of the next request, to learn that.
+// Meanwhile the connection has no buffer, because a request that is long at work may be one of very many that wait.
 func (c *conn) watch() {
 	c.mu.Lock()
 	if !c.watching || c.watches != nil { // the timer of a request before this one was late
@@ -207,11 +213,15 @@ func (c *conn) watch() {
 	c.watches = over
 	c.mu.Unlock()
 	defer close(over)
-	_, err := c.in.Peek(c.in.Buffered() + 1)
-	if err != nil && c.framing.err != nil { // the next request is refused later, and not read on
-		err = c.skip(time.Time{})
+	if c.in.Buffered() == 0 {
+		c.release()
 	}
-	if err != nil && !errors.Is(err, bufio.ErrBufferFull) && !errors.Is(err, os.ErrDeadlineExceeded) {
+	n, err := c.Read(c.first[:])
+	for n == 0 && err == nil {
+		n, err = c.Read(c.first[:])
+	}
+	c.ahead = c.first[:n]
+	if err != nil && c.framing.err == nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 		c.end()
 	}
 }
@@ -225,6 +235,9 @@ func (c *conn) unwatch() {
 	c.mu.Unlock()
 	if over != nil {
 		c.interrupt(func() { <-over })
+		if c.in == nil {
+			c.buffer()
+		}
 	}
 }
 
