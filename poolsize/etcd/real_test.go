@@ -154,7 +154,7 @@ func TestFleetsAreApart(t *testing.T) {
 		{"", "app"}, {"", "app2"}, {"quotient/app", "x"}, {"quotient/app/x", "y"}, {"other", "app"},
 	} {
 		src := source(c, "a")
-		src.Prefix, src.Fleet = s.prefix, s.fleet
+		src.Prefix, src.Fleet, src.Expiry = s.prefix, s.fleet, time.Minute
 		all = append(all, watch(t, src))
 	}
 	for i, w := range all {
@@ -181,7 +181,9 @@ func TestForeignKeys(t *testing.T) {
 	put("quotient/f/left by hand", value)
 	put("quotient/f/next version", `{"version":2,"weight":3,"since":"then"}`, leased)
 	put("quotient/f/deep/er", value, leased)
-	a := watch(t, source(c, "a"))
+	src := source(c, "a")
+	src.Expiry = time.Minute
+	a := watch(t, src)
 	a.Wants(2, 2)
 	put("quotient/f/no version", "\x00\xff", leased)
 	a.Wants(3, 2)

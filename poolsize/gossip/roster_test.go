@@ -90,7 +90,7 @@ func TestRestartInPlace(t *testing.T) {
 func TestCutOff(t *testing.T) {
 	t.Parallel()
 	c := config("a")
-	c.Forget = 2 * time.Second
+	c.Forget = 6 * time.Second
 	a := start(t, c)
 	p := startChild(t, config("b", a.address()))
 	p.does("set", 3)
