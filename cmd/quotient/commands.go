@@ -65,7 +65,7 @@ func (c checkCmd) open(f *config.File) error {
 	all["kube"] = kubeNamed
 	if c.NoFiles {
 		all["gossip"] = gossipUnkeyed
-		_, err := config.New(f, new(quotient.Registry), config.WithSources(all))
+		_, err := config.New(f, new(quotient.Registry), config.WithSources(all), config.WithoutSecrets())
 		return err
 	}
 	log := slog.New(slog.DiscardHandler)
