@@ -21,7 +21,8 @@ const reference = `\$\{(?:[A-Za-z_][A-Za-z0-9_]*|file:[^{}]+)\}`
 var (
 	references = regexp.MustCompile(reference)
 	// noSecret is a source whose userinfo holds nothing but a name and references: it is shown as it is.
-	noSecret = regexp.MustCompile(`^[^:/?#@$]+:(?://)?(?:(?:` + reference + `|[^:/?#@$])*:)?(?:` + reference + `)+@[^@]*$`)
+	noSecret = regexp.MustCompile(`^[^:/?#@$]+:(?://)?` +
+		`(?:(?:` + reference + `|[^:/?#@$])*:)?(?:` + reference + `)+@[^@]*$`)
 )
 
 // checkSecrets notes references that are none, or are not in the userinfo. It quotes nothing of a source, since a
@@ -34,7 +35,7 @@ func (p Pool) checkSecrets(r *report) {
 	host := rest[strings.LastIndexByte(rest, '@')+1:]
 	switch {
 	case strings.Contains(bare, "${"):
-		r.hinted("pool.source", "as ${REDIS_PASSWORD} or ${file:/run/secrets/redis}; a ${ of a password is %24{",
+		r.hinted("pool.source", "as ${REDIS_PASSWORD} or ${file:/run/secrets/redis}; a ${ of a password is %24%7B",
 			"a ${ begins neither ${NAME} nor ${file:PATH}")
 	case bare == p.Source:
 	case strings.Contains(scheme+host, stands) || strings.ContainsAny(userinfo(rest), "/?#"):

@@ -18,8 +18,9 @@ import (
 )
 
 // Sources makes the sources of the pool's size, by scheme. The function of the scheme "redis" gets the URL of
-// redis:URL, in which each secret that the file refers to stands percent-encoded. A source that owns a client must close it when its Watch ends. If a source is made and not needed,
-// or its method Validate returns an error, its Watch is called once, with a context that has ended.
+// redis:URL, with percent-encoded secrets in place of the references to them. A source that owns a client must close
+// it when its Watch ends. If a source is made and not needed, or its method Validate returns an error, its Watch is
+// called once, with a context that has ended.
 type Sources map[string]func(arg string) (quotient.Source, error)
 
 // builtIn are the sources that need nothing but the standard library.

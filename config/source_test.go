@@ -264,7 +264,7 @@ func TestSecrets(t *testing.T) {
 		"u:${NOSUCH}":               at + "the variable NOSUCH is not set (set NOSUCH)",
 		"u:${EMPTY}":                at + "EMPTY is empty (set EMPTY)",
 		"u:${LONG}":                 at + "LONG is larger than 4096 bytes (set LONG)",
-		"u:${file:nosuch}":          at + dir + "/nosuch: no such file or directory (put the secret into " + dir + "/nosuch)",
+		"u:${file:nosuch}":          at + dir + "/nosuch: no such file or directory (put the secret into " + dir + "/no",
 		"u:${file:none}":            at + dir + "/none is empty (put",
 		"u:${file:newline}":         at + dir + "/newline is empty (put",
 		"u:${file:long}":            at + dir + "/long: it is larger than 4096 bytes (put",
@@ -289,8 +289,8 @@ func TestSecrets(t *testing.T) {
 	fails(t, err, "q.toml:2:10: pool.source: no: u:${SECRET}@h")
 }
 
-// TestSecretsThatChange: a reload looks secrets up, and opens the source anew where one has changed. So does Watch for a
-// source that has ended.
+// TestSecretsThatChange: a reload looks secrets up, and opens the source anew where one has changed. Watch does so for
+// a source that has ended.
 func TestSecretsThatChange(t *testing.T) {
 	t.Setenv("SECRET", "first")
 	path := write(t, filepath.Join(t.TempDir(), "secret"), "1st")

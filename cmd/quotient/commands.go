@@ -14,7 +14,7 @@ import (
 
 type checkCmd struct {
 	File    string `arg:"" help:"The file."`
-	NoFiles bool   `help:"Open none of the files that it names, such as certificates and keys."`
+	NoFiles bool   `help:"Open none of the files that it names, such as certificates and keys, and look up no secret."`
 }
 
 // Help shows an example.

@@ -391,8 +391,8 @@ func TestAPoolFromAFile(t *testing.T) {
 	p.ends(exitOK)
 }
 
-// TestSecretsAreShownNowhere: a store lets the proxy in once its file has the password, and a reload has read it. Neither
-// that nor a wrong one is shown.
+// TestSecretsAreShownNowhere: a store lets the proxy in once its file has the password, and a reload has read it.
+// Neither that nor a wrong one is shown.
 func TestSecretsAreShownNowhere(t *testing.T) {
 	const wrong, right = "wrong/sesame", "open@%sesame"
 	store := miniredis.RunT(t)
