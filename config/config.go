@@ -40,6 +40,10 @@ func WithSources(s Sources) Option {
 	}
 }
 
+// WithoutSecrets has any text stand for the secrets that pool.source refers to, and looks none up. It is for a check of
+// a file on a machine without them.
+func WithoutSecrets() Option { return func(c *Config) error { c.noSecrets = true; return nil } }
+
 // Logger sets the log of changes and broken files. Without it nothing is logged. A nil Logger is an error of New.
 func Logger(l *slog.Logger) Option { return option("Logger", l == nil, func(c *Config) { c.log = l }) }
 
@@ -82,6 +86,8 @@ type Config struct {
 	every   time.Duration // between looks at the file that no event asks for
 	settle  time.Duration // how long a file must be as it is to count
 	notify  func() (*fsnotify.Watcher, error)
+
+	noSecrets bool // any text stands for one
 
 	turn     sync.Mutex // held while a file is put in force; taken before mu
 	read     *File      // that is in force, as it was read

@@ -26,12 +26,15 @@ type File struct {
 	sum    [sha256.Size]byte // of the text
 	any    bool              // ReadAny has read it: it may be a throttle.toml
 	absent bool              // ReadThrottle has found no file
+	opened [sha256.Size]byte // of Pool.Source with its secrets, as the source was made from it last
 }
 
 // Pool is the section [pool]: the replicas that share the limits.
 type Pool struct {
 	// Source is the source of the pool's size: dns:NAME, file:PATH, env:, or a scheme of Sources with its
-	// argument. Empty means no source: Replicas is the size then.
+	// argument. Empty means no source: Replicas is the size then. Before the @ of a URL ${NAME} and ${file:PATH}
+	// stand for secrets: what a variable of the environment holds, or a file but for a newline at its end. New and
+	// each reload look them up. Where one has changed, the source is made anew.
 	Source string
 	// Replicas is the size until the source has reported, and again once it has been silent for MaxAge: 1 to
 	// 1,000,000. 0, the default, means that nobody has said it: see quotient.StartPool. Limits are then those of

@@ -41,6 +41,7 @@ func (p Pool) checkSource(r *report) {
 	case (scheme == "dns" || scheme == "file") && arg == "":
 		r.field("pool.source", "%s has nothing behind the colon", clip(p.Source))
 	}
+	p.checkSecrets(r)
 	if p.Weight != 1 {
 		r.field("pool.weight", "%d beside a source, which reports the weight", p.Weight)
 	}
@@ -53,5 +54,11 @@ func (p Pool) checkSource(r *report) {
 	}
 }
 
-// Redacted returns Source for logs, without the text before an @, such as a password.
-func (p Pool) Redacted() string { return redacted(p.Source) }
+// Redacted returns Source for logs, without the text before an @, such as a password. A user with a reference in place
+// of the password stays: redis://user:${REDIS_PASSWORD}@host.
+func (p Pool) Redacted() string {
+	if noSecret.MatchString(p.Source) {
+		return p.Source
+	}
+	return redacted(p.Source)
+}

@@ -2,6 +2,7 @@ package config
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"maps"
@@ -17,8 +18,9 @@ import (
 )
 
 // Sources makes the sources of the pool's size, by scheme. The function of the scheme "redis" gets the URL of
-// redis:URL. A source that owns a client must close it when its Watch ends. If a source is made and not needed,
-// or its method Validate returns an error, its Watch is called once, with a context that has ended.
+// redis:URL, with percent-encoded secrets in place of the references to them. A source that owns a client must close
+// it when its Watch ends. If a source is made and not needed, or its method Validate returns an error, its Watch is
+// called once, with a context that has ended.
 type Sources map[string]func(arg string) (quotient.Source, error)
 
 // builtIn are the sources that need nothing but the standard library.
@@ -58,17 +60,22 @@ func (p Pool) size() quotient.Pool {
 	return quotient.Pool{Replicas: p.Replicas, Ordinal: p.Ordinal, Fixed: p.Ordinal > 0, Weight: p.Weight}
 }
 
-// sameSource reports whether two sections name the same source.
-func (p Pool) sameSource(q Pool) bool { return p.Source == q.Source && p.Ordinal == q.Ordinal }
-
 // sourceOf makes the source of a file, if it is another than before; nil otherwise. It reports whether the
 // source carries reports between replicas.
 func (c *Config) sourceOf(old, f *File) (src quotient.Source, carries bool, err error) {
 	if f.Pool.Source == "" {
 		return nil, false, nil
 	}
-	if carries = c.carries; old == nil || !old.Pool.sameSource(f.Pool) {
-		if src, carries, err = c.source(f); err != nil {
+	text, err := c.expanded(context.Background(), f)
+	if err != nil {
+		return nil, false, err
+	}
+	f.opened = sha256.Sum256([]byte(text))
+	c.mu.Lock()
+	same := old != nil && old.opened == f.opened && old.Pool.Ordinal == f.Pool.Ordinal
+	c.mu.Unlock()
+	if carries = c.carries; !same {
+		if src, carries, err = c.source(f, text); err != nil {
 			return nil, false, err
 		}
 	}
@@ -84,9 +91,9 @@ func (c *Config) sourceOf(old, f *File) (src quotient.Source, carries bool, err 
 	return src, carries, nil
 }
 
-// source makes the source of a file, and reports whether it carries reports between replicas.
-func (c *Config) source(f *File) (src quotient.Source, carries bool, err error) {
-	scheme, arg, _ := strings.Cut(f.Pool.Source, ":")
+// source makes the source of a file from its expanded text, and reports whether it carries reports between replicas.
+func (c *Config) source(f *File, text string) (src quotient.Source, carries bool, err error) {
+	scheme, arg, _ := strings.Cut(text, ":")
 	open, ok := c.sources[scheme]
 	if !ok {
 		known := slices.Sorted(maps.Keys(c.sources))
@@ -108,7 +115,10 @@ func (c *Config) source(f *File) (src quotient.Source, carries bool, err error) 
 		if !ok {
 			e.Text = err.Error()
 		}
-		e.Field, e.Text = "pool.source", strings.ReplaceAll(e.Text, arg, redacted(arg)) // a password may be in it
+		if e.Field = "pool.source"; userinfo(arg) != "" { // a password may be in it
+			_, shown, _ := strings.Cut(f.Pool.Redacted(), ":")
+			e.Text = strings.ReplaceAll(e.Text, userinfo(arg), userinfo(shown))
+		}
 		return nil, false, f.Located(e)
 	}
 	_, carries = src.(carry.Carrier)
@@ -134,7 +144,7 @@ func (c *Config) setPool(old, f *File, src quotient.Source) {
 	unused := quotient.Source(nil)
 	if old == nil {
 		c.next = src
-	} else if !old.Pool.sameSource(f.Pool) && (old.Pool.Source != "" || src != nil) {
+	} else if src != nil || old.Pool.Source != "" && f.Pool.Source == "" {
 		unused, c.next = c.next, src
 		if c.stop != nil {
 			c.stop()
@@ -143,6 +153,9 @@ func (c *Config) setPool(old, f *File, src quotient.Source) {
 	followed := old == nil || c.watching && old.Pool.Source != "" // then Watch sets the size when it has ended that
 	c.mu.Unlock()
 	discard(unused)
+	if src != nil && old != nil && old.Pool.Source == f.Pool.Source { // logChanges sees no secret change
+		c.log.Info("the source of the pool's size is opened again", "source", f.Pool.Redacted())
+	}
 	if f.Pool.Source == "" && !followed &&
 		(old.Pool.size() != f.Pool.size() || old.Pool.Replicas != f.Pool.Replicas) { // a count of one is one
 		c.resize(f.Pool.size())
@@ -170,7 +183,7 @@ func (c *Config) followSource(ctx context.Context) {
 		c.mu.Unlock()
 		var err error
 		if src == nil && f.Pool.Source != "" { // it has ended, and is made again
-			src, _, err = c.source(f)
+			src, err = c.again(until, f)
 		}
 		if src != nil {
 			err = c.reg.Follow(until, src)
@@ -187,6 +200,18 @@ func (c *Config) followSource(ctx context.Context) {
 		}
 		cancel()
 	}
+}
+
+// again makes the source of a file in force from what its secrets are now.
+func (c *Config) again(ctx context.Context, f *File) (src quotient.Source, err error) {
+	text, err := c.expanded(ctx, f)
+	if err == nil {
+		src, _, err = c.source(f, text)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f.opened = sha256.Sum256([]byte(text))
+	return src, err
 }
 
 // backToFile sets the size that the file says, if it names no source now.

@@ -3,6 +3,9 @@ package config_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -177,8 +180,8 @@ func TestSchemes(t *testing.T) {
 		"dns:web.test.?hosts":   "q.toml:2:10: pool.source: dns: Source.Hosts: true without SRV: addresses have no ports",
 		"dns:10.0.0.1":          `q.toml:2:10: pool.source: dns: Source.Name: "10.0.0.1" is an address`,
 		"test:wrong":            "q.toml:2:10: pool.source: Fleet: empty",
-		"test:u:secret@h":       "q.toml:2:10: pool.source: there is no pool u:…@h",
-		"dns://u:secret@h":      `q.toml:2:10: pool.source: dns: Source.Name: "//u:…@h" names no host`,
+		"test:u:secret@h":       "q.toml:2:10: pool.source: there is no pool …@h",
+		"dns://u:secret@h":      `q.toml:2:10: pool.source: dns: Source.Name: "//…@h" names no host`,
 		"dns:h?u:secret@h":      `q.toml:2:10: pool.source: "u:…@h" behind ?: it is neither uncapped nor hosts`,
 		"env:x":                 `q.toml:2:10: pool.source: "x" behind env: it takes no argument`,
 		"tset:x":                `q.toml:2:10: pool.source: "tset" is not one of dns, env, file, test (did you mean test?)`,
@@ -200,6 +203,10 @@ func TestSecretsAreNotLogged(t *testing.T) {
 		"redis://user:secret@h:1/0?fleet=a": "redis://…@h:1/0?fleet=a",
 		"redis:user:secr@et@h:1":            "redis:…@h:1",
 		"etcd://:secret@a:1,b:2":            "etcd://…@a:1,b:2",
+		"redis://user:${A}@h:1/0?fleet=a":   "redis://user:${A}@h:1/0?fleet=a",
+		"redis:${A}:${file:/b@c}@h:1":       "redis:${A}:${file:/b@c}@h:1",
+		"redis://user:secret${A}@h:1":       "redis://…@h:1",
+		"redis:user:secret:${A}@h:1":        "redis:…@h:1",
 		"dns:proxies.internal.":             "dns:proxies.internal.",
 		"":                                  "",
 	} {
@@ -217,6 +224,110 @@ func TestSecretsAreNotLogged(t *testing.T) {
 	if text := log.take(); strings.Contains(text, "secret") || !strings.Contains(text, "redis://…@b") {
 		t.Error(text)
 	}
+}
+
+// urls are the URLs that sources of the scheme test were made of. All are one pool.
+type urls struct {
+	made []string
+	pool pool
+}
+
+func (u *urls) option() config.Option {
+	return config.WithSources(config.Sources{"test": func(arg string) (quotient.Source, error) {
+		if u.made = append(u.made, arg); u.pool.wrong != nil {
+			return nil, fmt.Errorf("%w: %s", u.pool.wrong, strings.TrimPrefix(arg, "//"))
+		}
+		return &u.pool, nil
+	}})
+}
+
+// TestSecrets: a reference stands for what a variable or a file holds. Without that it is an error at its place.
+// Errors show no secret.
+func TestSecrets(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"line": "p@ss/%\r\n", "two": " a\n\n", "none": "", "newline": "\n",
+		"most": strings.Repeat("x", 4096), "long": strings.Repeat("x", 4097),
+	} {
+		write(t, filepath.Join(dir, name), text)
+	}
+	t.Setenv("LONG", strings.Repeat("x", 4097))
+	t.Setenv("EMPTY", "")
+	t.Setenv("SECRET", "p@ss/%: +é")
+	at := dir + "/q.toml:2:10: pool.source: "
+	for userinfo, text := range map[string]string{
+		"u:${SECRET}":               "u:p%40ss%2F%25%3A%20%2B%C3%A9",
+		"${SECRET}:a${file:line}b":  "p%40ss%2F%25%3A%20%2B%C3%A9:ap%40ss%2F%25b",
+		"u:${file:" + dir + "/two}": "u:%20a%0A",
+		"u:${file:most}":            "u:" + strings.Repeat("x", 4096),
+		"u:p%":                      "u:p%",
+		"u:${NOSUCH}":               at + "the variable NOSUCH is not set (set NOSUCH)",
+		"u:${EMPTY}":                at + "EMPTY is empty (set EMPTY)",
+		"u:${LONG}":                 at + "LONG is larger than 4096 bytes (set LONG)",
+		"u:${file:nosuch}":          at + dir + "/nosuch: no such file or directory (put the secret into " + dir + "/no",
+		"u:${file:none}":            at + dir + "/none is empty (put",
+		"u:${file:newline}":         at + dir + "/newline is empty (put",
+		"u:${file:long}":            at + dir + "/long: it is larger than 4096 bytes (put",
+		"u:${file:.}":               at + dir + ": it is no regular file",
+		"${file:none}${NOSUCH}":     " is empty (put the secret into " + dir + "/none)\n" + at + "the variable NOSUCH",
+	} {
+		f, err := config.Parse(filepath.Join(dir, "q.toml"), []byte(source("//"+userinfo+"@h")))
+		must(t, err)
+		var u urls
+		if _, err := config.New(f, &quotient.Registry{}, u.option()); strings.Contains(text, "/q.toml:") {
+			fails(t, err, text)
+			want(t, userinfo, u.made, []string(nil))
+		} else {
+			must(t, err)
+			want(t, userinfo, u.made, []string{"//" + text + "@h"})
+		}
+		_, err = config.New(f, &quotient.Registry{}, u.option(), config.WithoutSecrets())
+		must(t, err)
+	}
+	u := urls{pool: pool{wrong: errors.New("no")}}
+	_, err := config.New(parse(t, source("//u:${SECRET}@h")), &quotient.Registry{}, u.option())
+	fails(t, err, "q.toml:2:10: pool.source: no: u:${SECRET}@h")
+}
+
+// TestSecretsThatChange: a reload looks secrets up, and opens the source anew where one has changed. Watch does so for
+// a source that has ended.
+func TestSecretsThatChange(t *testing.T) {
+	t.Setenv("SECRET", "first")
+	path := write(t, filepath.Join(t.TempDir(), "secret"), "1st")
+	synctest.Test(t, func(t *testing.T) {
+		u := urls{pool: pool{size: 1}}
+		var log logged
+		a := adjust(t, parse(t, source("//${SECRET}:${file:"+path+"}@h")), u.option(), config.Logger(log.logger()))
+		stop := a.watch(t)
+		wanted := []string{"//first:1st@h"}
+		reload := func(begun int32, more ...string) {
+			t.Helper()
+			must(t, a.Reload())
+			synctest.Wait()
+			wanted = append(wanted, more...)
+			want(t, "sources", u.made, wanted)
+			want(t, "watches", []int32{u.pool.begun.Load(), u.pool.ended.Load()}, []int32{begun, begun - 1})
+		}
+		reload(1)
+		must(t, os.Setenv("SECRET", "second"))
+		reload(2, "//second:1st@h")
+		write(t, path, "2nd")
+		reload(3, "//second:2nd@h")
+		reload(3)
+		must(t, os.Remove(path))
+		fails(t, a.Reload(), "no such file")
+		write(t, path, "2nd")
+		reload(3)
+		if text := log.take(); strings.Count(text, "opened again") != 2 || !strings.Contains(text, ":${file:") ||
+			strings.Contains(text, "second") || strings.Contains(text, "2nd") {
+			t.Error(text)
+		}
+		stop()
+		must(t, os.Setenv("SECRET", "third"))
+		stop = a.watch(t)
+		reload(4, "//third:2nd@h")
+		stop()
+	})
 }
 
 // gossips has a source gossip: that carries what replicas say.

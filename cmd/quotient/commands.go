@@ -14,7 +14,7 @@ import (
 
 type checkCmd struct {
 	File    string `arg:"" help:"The file."`
-	NoFiles bool   `help:"Open none of the files that it names, such as certificates and keys."`
+	NoFiles bool   `help:"Open none of the files that it names, such as certificates and keys, and look up no secret."`
 }
 
 // Help shows an example.
@@ -65,7 +65,7 @@ func (c checkCmd) open(f *config.File) error {
 	all["kube"] = kubeNamed
 	if c.NoFiles {
 		all["gossip"] = gossipUnkeyed
-		_, err := config.New(f, new(quotient.Registry), config.WithSources(all))
+		_, err := config.New(f, new(quotient.Registry), config.WithSources(all), config.WithoutSecrets())
 		return err
 	}
 	log := slog.New(slog.DiscardHandler)

@@ -31,6 +31,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
+
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/admin"
 	"github.com/quotient-go/quotient/config"
@@ -387,6 +389,46 @@ func TestAPoolFromAFile(t *testing.T) {
 		t.Errorf("got %v", a)
 	}
 	p.ends(exitOK)
+}
+
+// TestSecretsAreShownNowhere: a store lets the proxy in once its file has the password, and a reload has read it.
+// Neither that nor a wrong one is shown.
+func TestSecretsAreShownNowhere(t *testing.T) {
+	const wrong, right = "wrong/sesame", "open@%sesame"
+	store := miniredis.RunT(t)
+	store.RequireUserAuth("me", right)
+	dir := t.TempDir()
+	path, password := filepath.Join(dir, "quotient.toml"), filepath.Join(dir, "password")
+	renamed(t, password, wrong)
+	t.Setenv("STORE_USER", "me")
+	source := "redis://${STORE_USER}:${file:password}@" + store.Addr() + "?fleet=a"
+	written(t, path, "http://"+nowhere, 1, "[pool]\nsource = \""+source+"\"\n")
+	p := start(t, "--config", path)
+	equal(t, "the source", p.logged("pool")["source"], source)
+	shown := func() string {
+		return get(t, p.page).body + get(t, p.page+"state").body + get(t, p.page+"metrics").body
+	}
+	p.until("the store refuses it", func(s admin.State) bool {
+		return strings.Contains(s.Limiters["api"].Pool.LastError, "WRONGPASS")
+	})
+	all := shown()
+	renamed(t, password, right+"\n")
+	p.signal(syscall.SIGHUP)
+	equal(t, "the source", p.logged("the source of the pool's size is opened again")["source"], source)
+	p.until("the store lets it in", func(s admin.State) bool { return s.Limiters["api"].Pool.Reports > 0 })
+	must(t, os.Remove(password))
+	p.signal(syscall.SIGHUP)
+	p.until("the file is missed", func(s admin.State) bool { return strings.Contains(s.File.Error, password+": no such file") })
+	all += shown()
+	p.signal(syscall.SIGTERM)
+	p.ends(exitOK)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all += fmt.Sprint(p.log)
+	all += ran(t, exitOK, "", "proxy", "--print-config", "--pool", source, "localhost:8080")
+	if contains(t, all, source, "file:password}"); strings.Contains(all, "sesame") {
+		t.Error("a secret is shown: " + all)
+	}
 }
 
 // TestTheLogHasOneForm checks that nothing else writes to stderr: the client of a store has a log of its

@@ -255,8 +255,14 @@ func etcdConfig(text string) (c clientv3.Config, fleet string, err error) {
 		Logger: zap.NewNop(), // the source reports what fails
 	}
 	if i := strings.LastIndexByte(authority, '@'); i >= 0 { // a password may have one
-		c.Username, c.Password, _ = strings.Cut(authority[:i], ":")
+		user, password, _ := strings.Cut(authority[:i], ":")
+		var noUser, noPassword error // which hold a part of the secret
+		c.Username, noUser = url.PathUnescape(user)
+		c.Password, noPassword = url.PathUnescape(password)
 		authority = authority[i+1:]
+		if noUser != nil || noPassword != nil {
+			return c, "", errors.New("the user or the password has a % that begins no %XX: it is %25")
+		}
 		if c.Username == "" || c.Password == "" {
 			return c, "", errors.New("the user has no password, or the password no user")
 		}

@@ -28,6 +28,7 @@ func TestSourcesThatMakeNoSense(t *testing.T) {
 	garbage := filepath.Join(t.TempDir(), "gossip.key")
 	must(t, os.WriteFile(garbage, []byte("c2hvcnQ=\n"), 0o600))
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	t.Setenv("SECRET", "open@sesame")
 	for _, c := range []struct{ source, want string }{
 		{"redis://h:x/0?fleet=a", "redis://host:6379/0?fleet=web"},
 		{"redis://:pa%ss@host?fleet=a", "redis://host:6379/0?fleet=web"},
@@ -60,6 +61,12 @@ func TestSourcesThatMakeNoSense(t *testing.T) {
 		{"etcd:a:1?fleet=a/b", `Source.Fleet: "a/b" has a slash`},
 		{"etcd://u:p@a:1?fleet=a/b", `Source.Fleet: "a/b" has a slash`},
 		{"etcd://u@a:1?fleet=a", "the user has no password"},
+		{"etcd://u:p%@a:1?fleet=a", "a % that begins no %XX: it is %25"},
+		{"redis://u:${NOSUCH}@h?fleet=a", "the variable NOSUCH is not set (set NOSUCH)"},
+		{"etcd://u:${file:/nosuch}@h:1?fleet=a", "/nosuch: no such file or directory (put the secret into /nosuch)"},
+		{"redis://u:${SECRET}@h:65536?fleet=a", `the host "h:65536" is not valid`},
+		{"gossip:u:${SECRET}@h:1", `Config.Bind: "u:${SECRET}@h:1" is not host:port`},
+		{"kube:${SECRET}@h", `Source.Service: "${SECRET}@h"`},
 		{"gossip:127.0.0.1:0?nosuch=1", "nosuch=1: it is not one of join"},
 		{"gossip:127.0.0.1:0?name=a&name=b", "name=a: it is given twice"},
 		{"gossip:127.0.0.1:0?interval=often", "interval=often"},
@@ -124,9 +131,13 @@ func TestFilesThatMakeNoSense(t *testing.T) {
 			must(t, checkCmd{File: path, NoFiles: true}.Run(streams{io.Discard, io.Discard}))
 		})
 	}
-	path := sourceFile(t, "gossip:10.0.0.7:7946?key-file=nosuch")
-	agree(t, path, "nosuch")
-	must(t, checkCmd{File: path, NoFiles: true}.Run(streams{io.Discard, io.Discard}))
+	for _, source := range []string{
+		"gossip:10.0.0.7:7946?key-file=nosuch", "etcd:u:${file:nosuch}@a:1?fleet=a", "etcd:u:${nosuch}@a:1?fleet=a",
+	} {
+		path := sourceFile(t, source)
+		agree(t, path, "nosuch")
+		must(t, checkCmd{File: path, NoFiles: true}.Run(streams{io.Discard, io.Discard}))
+	}
 }
 
 // sourceFile is a file of a proxy with a source.
@@ -184,7 +195,7 @@ func TestEtcdSource(t *testing.T) {
 
 	sizes := make(chan quotient.Pool, 100)
 	var failures []<-chan error
-	for _, user := range []string{"root:open@sesame", "root:open@sesame", "root:open-sesame"} {
+	for _, user := range []string{"root:open@sesame", "%72oot:open%40sesame", "root:open-sesame"} {
 		src, err := sources()["etcd"]("//" + user + "@" + store.Addr() + "?fleet=a")
 		must(t, err)
 		failures = append(failures, watch(ctx, t, src, sizes))
@@ -210,6 +221,7 @@ func TestSecretsOfSourcesAreNotShown(t *testing.T) {
 		"redis://u:" + secret + "@h:port/0", "rediss://u:" + secret + "@h:1/zero", "etcd://u:" + secret + "@a:1/x",
 		"redis://u:1/" + secret + "@h:1/0", "redis:u:1?" + secret + "@h:1", "redis://u:1/2?" + secret + "=@h:1",
 		"redis://u:1#" + secret + "@h:1/0", "etcd://u:1?" + secret + "@a:1", "etcd:u:" + secret + "?@a:1",
+		"etcd://u:" + secret + "%@a:1", "etcd://u%:" + secret + "@a:1",
 	} {
 		scheme, arg, _ := strings.Cut(text, ":")
 		if !strings.Contains(text, "?") {
