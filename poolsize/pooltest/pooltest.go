@@ -37,7 +37,7 @@ type World struct {
 	// without settings, or whose constructor refuses them.
 	Wrong map[string]quotient.Source
 	// Within bounds how long the source may take to report a change, and to return when its context ends. 0
-	// means 20 s. Only a failing test takes that long.
+	// means a minute. Only a failing test takes that long.
 	Within time.Duration
 	// Ignore names goroutines that may outlive Watch, such as those of a server in the same process.
 	// Those that run when the first Watch has ended are ignored anyway.
@@ -45,7 +45,7 @@ type World struct {
 }
 
 // defaultWithin is enough for a source that looks once a second on a machine that is very busy.
-const defaultWithin = 20 * time.Second
+const defaultWithin = time.Minute
 
 // validate reports the first field that makes no sense.
 func (w World) validate() error {

@@ -30,7 +30,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 1500*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
 	source := &poolredis.Source{Client: client, Fleet: "web", Period: 10 * time.Millisecond}
 	fmt.Println(limiter.Follow(ctx, source)) // in a goroutine of its own, usually
