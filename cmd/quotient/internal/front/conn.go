@@ -245,9 +245,10 @@ const recordBytes = 20 << 10
 // any time.
 type records struct {
 	net.Conn
-	share *held.Share
-	read  int   // since the last data
-	taken int64 // for it
+	share  *held.Share
+	read   int   // since the last data
+	taken  int64 // for it
+	failed bool  // the last read did
 }
 
 // Read takes room for what is more than one record without data in it.
@@ -256,6 +257,7 @@ func (r *records) Read(p []byte) (int, error) {
 		p = p[:min(len(p), free)] // crypto/tls reads ahead of its record
 	}
 	n, err := r.Conn.Read(p)
+	r.failed = err != nil
 	if r.read += n; r.read > recordBytes {
 		if !r.share.Take(byteCost * int64(n)) {
 			return 0, errNoRoom

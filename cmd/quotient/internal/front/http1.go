@@ -152,23 +152,26 @@ func (l *single) Addr() net.Addr { return &net.TCPAddr{} }
 
 // turnAway says why no request was read, unless the connection has ended, or is none of HTTP/1.
 func (c *conn) turnAway(err error) {
-	status, more := http.StatusBadRequest, ""
-	switch c.framing.err {
-	case nil:
-		if c.failed || c.framing.frames != nil || errors.Is(err, os.ErrDeadlineExceeded) {
-			return
-		}
-	case errBadPreface:
+	f, ok := c.faultOf(err)
+	if !ok {
 		return
-	case errMany, errLong:
-		status = http.StatusRequestHeaderFieldsTooLarge
-	case errCoding:
-		status = http.StatusNotImplemented
-	case errNoRoom:
-		status, more = http.StatusServiceUnavailable, "Retry-After: 1\r\n"
 	}
-	_, _ = io.WriteString(c, fmt.Sprintf("HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\n"+
-		"Connection: close\r\nCache-Control: no-store\r\n%[3]s\r\n%[1]d %[2]s", status, http.StatusText(status), more))
+	h := http.Header{
+		"Content-Type": {"text/plain; charset=utf-8"}, "Connection": {"close"}, "Cache-Control": {"no-store"},
+	}
+	if f.status == http.StatusServiceUnavailable {
+		h.Set("Retry-After", "1")
+	}
+	c.server.refused(h, c.headless(), f.status, f.why)
+	if f.status == 0 {
+		return
+	}
+	var text bytes.Buffer
+	what := fmt.Sprint(f.status, " ", http.StatusText(f.status))
+	text.WriteString("HTTP/1.1 " + what + "\r\n")
+	_ = h.Write(&text)
+	text.WriteString("\r\n" + what)
+	_, _ = c.Write(text.Bytes())
 	c.farewell()
 }
 
@@ -344,7 +347,7 @@ func (s *Server) serveHTTP1(x *exchange, r *http.Request) (well bool) {
 	if expect := r.Header["Expect"]; len(expect) > 0 {
 		switch {
 		case !httpguts.HeaderValuesContainsToken(expect, "100-continue"):
-			refuse(x, r, http.StatusExpectationFailed, "the expectation is not known")
+			s.refuse(x, r, http.StatusExpectationFailed, whyExpectation, "the expectation is not known")
 			return true
 		case x.body != nil && r.ProtoAtLeast(1, 1):
 			x.body.expects = true

@@ -471,8 +471,8 @@ func TestHappyPathAllocatesNothing(t *testing.T) {
 	}
 	r.Header.Set("Connection", "keep-alive")
 	if n := testing.AllocsPerRun(100, func() {
-		if status, why := refusal(r, false); status != 0 {
-			t.Fatal(why)
+		if status, _, text := refusal(r, false); status != 0 {
+			t.Fatal(text)
 		}
 	}); n > 0 {
 		t.Errorf("refusal allocates %v times", n)
