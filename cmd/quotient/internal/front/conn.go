@@ -40,8 +40,8 @@ type conn struct {
 	end     context.CancelFunc
 	in      *bufio.Reader
 	remote  string
-	later   bool // a request has come
-	failed  bool // a read did, other than by a deadline
+	later   bool  // a request has come
+	readErr error // of the last read
 	watcher *time.Timer
 
 	mu       sync.Mutex
@@ -112,7 +112,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	}
 	if c.tls != nil && c.secure == nil {
 		if err := c.handshake(); err != nil {
-			c.failed = true
+			c.readErr = err
 			return 0, err
 		}
 	}
@@ -124,7 +124,7 @@ func (c *conn) Read(p []byte) (int, error) {
 		by = time.Now().Add(c.server.now.Load().readBody)
 	}
 	n, err := c.readBefore(p, by)
-	c.failed = err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
+	c.readErr = err
 	if !by.IsZero() && errors.Is(err, os.ErrDeadlineExceeded) && !time.Now().Before(by) {
 		err = ErrSlowBody
 	}

@@ -49,7 +49,7 @@ func (c *conn) serve(work context.Context, http2 *http.Server) {
 		}
 		r, err := c.readHead()
 		if err != nil {
-			c.turnAway(err)
+			c.turnAway()
 			break
 		}
 		c.later = true
@@ -77,13 +77,14 @@ func (c *conn) release() {
 // wait waits for a request to begin, and bounds the time for its head.
 func (c *conn) wait() bool {
 	times := &c.server.proxy.Timeouts
+	c.readErr = nil // of a watch
 	if c.later && c.in.Buffered() == 0 {
 		_ = c.SetReadDeadline(time.Now().Add(times.Idle))
 	} else {
 		_ = c.SetReadDeadline(time.Now().Add(times.ReadHeader))
 	}
 	if _, err := c.in.Peek(1); err != nil {
-		c.turnAway(err)
+		c.turnAway()
 		return false
 	}
 	if c.later {
@@ -93,7 +94,7 @@ func (c *conn) wait() bool {
 		if _, err := c.in.Peek(c.in.Buffered() + 1); errors.Is(err, bufio.ErrBufferFull) {
 			break
 		} else if err != nil {
-			c.turnAway(err)
+			c.turnAway()
 			return false
 		}
 	}
@@ -151,8 +152,8 @@ func (l *single) Close() error   { return nil }
 func (l *single) Addr() net.Addr { return &net.TCPAddr{} }
 
 // turnAway says why no request was read, unless the connection has ended, or is none of HTTP/1.
-func (c *conn) turnAway(err error) {
-	f, ok := c.faultOf(err)
+func (c *conn) turnAway() {
+	f, ok := c.faultOf()
 	if !ok {
 		return
 	}

@@ -64,7 +64,7 @@ var faults = map[error]fault{
 
 // faultOf is the fault that has kept a head from being read. There is none if the client has gone, or was silent, or
 // speaks HTTP/2: net/http answers that.
-func (c *conn) faultOf(err error) (f fault, ok bool) {
+func (c *conn) faultOf() (f fault, ok bool) {
 	switch p, announced := c.raw.(*proxyproto.Conn); {
 	case c.framing.err != nil:
 		if f, ok = faults[c.framing.err]; !ok {
@@ -75,12 +75,10 @@ func (c *conn) faultOf(err error) (f fault, ok bool) {
 		return fault{0, whyProxyProtocol}, !gone(p)
 	case c.tls != nil && c.secure == nil:
 		return fault{0, whyTLS}, !c.records.failed
-	case c.failed || c.framing.frames != nil:
-		return fault{}, false
-	case errors.Is(err, os.ErrDeadlineExceeded):
+	case errors.Is(c.readErr, os.ErrDeadlineExceeded):
 		return fault{0, whySlow}, c.framing.inHead()
 	}
-	return fault{http.StatusBadRequest, whyHead}, true
+	return fault{http.StatusBadRequest, whyHead}, c.readErr == nil && c.framing.frames == nil
 }
 
 // gone reports whether a peer has left that did not send the header of the PROXY protocol, as one does that looks
