@@ -294,6 +294,7 @@ func TestAccessLogOfAFlood(t *testing.T) {
 		r.Header.Set("Content-Type", "application/grpc")
 		w.proxy.Refused(http.Header{}, r, http.StatusBadRequest, "a call of gRPC")
 		want(t, "status of HTTP of a call of gRPC", (<-w.proxy.lines).status, http.StatusOK)
+		New(w.reg, nil, nil).Refused(http.Header{}, r, http.StatusBadRequest, "no file is in force")
 	})
 }
 
