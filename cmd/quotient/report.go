@@ -159,6 +159,9 @@ var (
 		"Requests sent to the upstream whose responses are not complete.", []string{"upstream", "address"}, nil)
 )
 
+var refusedDesc = prometheus.NewDesc("quotient_proxy_request_errors_total",
+	"Requests refused before a rule was looked for, and connections ended in place of one.", []string{"reason"}, nil)
+
 // Describe sends each metric: there is always an upstream.
 func (p parts) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(p, ch) }
 
@@ -172,6 +175,9 @@ func (p parts) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(upDesc, prometheus.GaugeValue, up, u.URL, u.Address)
 		ch <- prometheus.MustNewConstMetric(inFlightDesc, prometheus.GaugeValue, float64(u.InFlight), u.URL, u.Address)
 		ch <- prometheus.MustNewConstMetric(resentDesc, prometheus.CounterValue, float64(u.Resent), u.URL, u.Address)
+	}
+	for reason, n := range p.s.front.Refusals() {
+		ch <- prometheus.MustNewConstMetric(refusedDesc, prometheus.CounterValue, float64(n), reason)
 	}
 	c := p.s.front.State()
 	for _, m := range []struct {

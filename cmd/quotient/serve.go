@@ -143,7 +143,7 @@ func newService(file *config.File, log *slog.Logger) (s *service, err error) {
 		return []quotient.Option{quotient.Logger(log), s.limits.Observe(name)}
 	}
 	s.proxy = proxy.New(s.reg, s.ups, log)
-	s.front, err = front.New(file.Proxy, s.proxy, log, front.OnShutdown(s.drain))
+	s.front, err = front.New(file.Proxy, s.proxy, log, front.OnShutdown(s.drain), front.OnRefusal(s.proxy.Refused))
 	return s, err
 }
 

@@ -40,8 +40,8 @@ type conn struct {
 	end     context.CancelFunc
 	in      *bufio.Reader
 	remote  string
-	later   bool // a request has come
-	failed  bool // a read did, other than by a deadline
+	later   bool  // a request has come
+	readErr error // of the last read
 	watcher *time.Timer
 	first   [1]byte // of the next request, that came while this one was at work
 
@@ -113,7 +113,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	}
 	if c.tls != nil && c.secure == nil {
 		if err := c.handshake(); err != nil {
-			c.failed = true
+			c.readErr = err
 			return 0, err
 		}
 	}
@@ -125,7 +125,7 @@ func (c *conn) Read(p []byte) (int, error) {
 		by = time.Now().Add(c.server.now.Load().readBody)
 	}
 	n, err := c.readBefore(p, by)
-	c.failed = err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
+	c.readErr = err
 	if !by.IsZero() && errors.Is(err, os.ErrDeadlineExceeded) && !time.Now().Before(by) {
 		err = ErrSlowBody
 	}
@@ -246,9 +246,10 @@ const recordBytes = 20 << 10
 // any time.
 type records struct {
 	net.Conn
-	share *held.Share
-	read  int   // since the last data
-	taken int64 // for it
+	share  *held.Share
+	read   int   // since the last data
+	taken  int64 // for it
+	failed bool  // the last read did
 }
 
 // Read takes room for what is more than one record without data in it.
@@ -257,6 +258,7 @@ func (r *records) Read(p []byte) (int, error) {
 		p = p[:min(len(p), free)] // crypto/tls reads ahead of its record
 	}
 	n, err := r.Conn.Read(p)
+	r.failed = err != nil
 	if r.read += n; r.read > recordBytes {
 		if !r.share.Take(byteCost * int64(n)) {
 			return 0, errNoRoom

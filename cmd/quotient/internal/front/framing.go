@@ -104,6 +104,9 @@ const (
 // inBody reports whether the next bytes are of a body.
 func (f *framing) inBody() bool { return !f.off && f.state >= inBody }
 
+// inHead reports whether a head has begun, and is not whole.
+func (f *framing) inHead() bool { return f.state == inFields || f.state == atStart && len(f.line) > 0 }
+
 // check looks at the first n bytes of p, which have come now, and lowers n to those that may be passed on. Its error
 // is for when none is left, and f.err for the reads after this.
 func (f *framing) check(p []byte, n *int) error {

@@ -42,6 +42,9 @@ type Server struct {
 	certs   *Certs // nil without TLS
 	serving atomic.Bool
 	closing atomic.Bool
+
+	onRefusal func(h http.Header, r *http.Request, status int, reason string) // may be nil
+	refusals  [reasons]atomic.Uint64
 }
 
 // settings are what a reload may change.

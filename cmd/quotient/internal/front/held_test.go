@@ -15,6 +15,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/quotient-go/quotient/internal/held"
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 // narrow is a server with room for a few large heads, whose handler waits for the end of a request or for release.
@@ -124,6 +125,7 @@ func TestRoomForHTTP2(t *testing.T) {
 				t.Errorf("a large head of another connection ended with %s", got)
 			}
 			beside.more(t, 10)
+			tested.Not(t, s.Refusals()["no_room"] == 0, "there are refusals for other reasons alone: %v", s.Refusals())
 			close(release)
 			s.holds(t, "all is given back with the answers", nothing)
 		})

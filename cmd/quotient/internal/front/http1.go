@@ -48,7 +48,7 @@ func (c *conn) serve(work context.Context, http2 *http.Server) {
 		}
 		r, err := c.readHead()
 		if err != nil {
-			c.turnAway(err)
+			c.turnAway()
 			break
 		}
 		c.later = true
@@ -82,13 +82,14 @@ func (c *conn) release() {
 // wait waits for a request to begin, and bounds the time for its head.
 func (c *conn) wait() bool {
 	times := &c.server.proxy.Timeouts
+	c.readErr = nil // of a watch
 	if c.later && c.in.Buffered() == 0 {
 		_ = c.SetReadDeadline(time.Now().Add(times.Idle))
 	} else {
 		_ = c.SetReadDeadline(time.Now().Add(times.ReadHeader))
 	}
 	if _, err := c.in.Peek(1); err != nil {
-		c.turnAway(err)
+		c.turnAway()
 		return false
 	}
 	if c.later {
@@ -98,7 +99,7 @@ func (c *conn) wait() bool {
 		if _, err := c.in.Peek(c.in.Buffered() + 1); errors.Is(err, bufio.ErrBufferFull) {
 			break
 		} else if err != nil {
-			c.turnAway(err)
+			c.turnAway()
 			return false
 		}
 	}
@@ -156,24 +157,27 @@ func (l *single) Close() error   { return nil }
 func (l *single) Addr() net.Addr { return &net.TCPAddr{} }
 
 // turnAway says why no request was read, unless the connection has ended, or is none of HTTP/1.
-func (c *conn) turnAway(err error) {
-	status, more := http.StatusBadRequest, ""
-	switch c.framing.err {
-	case nil:
-		if c.failed || c.framing.frames != nil || errors.Is(err, os.ErrDeadlineExceeded) {
-			return
-		}
-	case errBadPreface:
+func (c *conn) turnAway() {
+	f, ok := c.faultOf()
+	if !ok {
 		return
-	case errMany, errLong:
-		status = http.StatusRequestHeaderFieldsTooLarge
-	case errCoding:
-		status = http.StatusNotImplemented
-	case errNoRoom:
-		status, more = http.StatusServiceUnavailable, "Retry-After: 1\r\n"
 	}
-	_, _ = io.WriteString(c, fmt.Sprintf("HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\n"+
-		"Connection: close\r\nCache-Control: no-store\r\n%[3]s\r\n%[1]d %[2]s", status, http.StatusText(status), more))
+	h := http.Header{
+		"Content-Type": {"text/plain; charset=utf-8"}, "Connection": {"close"}, "Cache-Control": {"no-store"},
+	}
+	if f.status == http.StatusServiceUnavailable {
+		h.Set("Retry-After", "1")
+	}
+	c.server.refused(h, c.headless(), f.status, f.why)
+	if f.status == 0 {
+		return
+	}
+	var text bytes.Buffer
+	what := fmt.Sprint(f.status, " ", http.StatusText(f.status))
+	text.WriteString("HTTP/1.1 " + what + "\r\n")
+	_ = h.Write(&text)
+	text.WriteString("\r\n" + what)
+	_, _ = c.Write(text.Bytes())
 	c.farewell()
 }
 
@@ -357,7 +361,7 @@ func (s *Server) serveHTTP1(x *exchange, r *http.Request) (well bool) {
 	if expect := r.Header["Expect"]; len(expect) > 0 {
 		switch {
 		case !httpguts.HeaderValuesContainsToken(expect, "100-continue"):
-			refuse(x, r, http.StatusExpectationFailed, "the expectation is not known")
+			s.refuse(x, r, http.StatusExpectationFailed, whyExpectation, "the expectation is not known")
 			return true
 		case x.body != nil && r.ProtoAtLeast(1, 1):
 			x.body.expects = true

@@ -290,6 +290,18 @@ func TestRequestsThatTakeLong(t *testing.T) {
 	})
 }
 
+// TestAMalformedRequestBehindOneThatTakesLong is answered: that the first client was watched is not a slow head.
+func TestAMalformedRequestBehindOneThatTakesLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(time.Minute) })
+		c, client := answering(t, slow)
+		go func() { _, _ = io.WriteString(client, crlf(get+"~"+get+"X\x00: y~~")) }()
+		text, _ := io.ReadAll(client)
+		tested.Want(t, "the answers", fmt.Sprint(statuses(string(text))), "[200 400]")
+		tested.Want(t, "refusals of heads", c.server.Refusals()["head"], 1)
+	})
+}
+
 // TestALateTimer plays that of a request before, which has fired when that was over, and looks when the next one is
 // watched: one goroutine alone may read.
 func TestALateTimer(t *testing.T) {

@@ -160,6 +160,7 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 	defer leave()
 	defer r.Body.Close() // or net/http keeps what is left of it with the connection
 	if !ok {
+		s.refused(sw.Header(), r, http.StatusServiceUnavailable, whyNoRoom)
 		say(sw, r, http.StatusServiceUnavailable, held.ErrNoRoom.Error())
 		return
 	}
@@ -178,8 +179,8 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 
 // hand hands a request to the handler, if it is not refused.
 func (s *Server) hand(w http.ResponseWriter, r *http.Request) {
-	if status, why := refusal(r, s.anyPath); status != 0 {
-		refuse(w, r, status, why)
+	if status, why, text := refusal(r, s.anyPath); status != 0 {
+		s.refuse(w, r, status, why, text)
 		return
 	}
 	s.handler.ServeHTTP(w, r)

@@ -17,32 +17,32 @@ const maxFields = 256
 // refusal returns a status other than 0 for a request that would not arrive as it was sent, or that two servers could
 // read in two ways. It also takes an offer to go on with HTTP/2 out, behind which an upstream would serve requests
 // that no limiter sees. A path may have bytes that net/http would encode where none passes it on.
-func refusal(r *http.Request, anyPath bool) (status int, why string) {
-	if why := badTarget(r, anyPath); why != "" {
-		return http.StatusBadRequest, why
+func refusal(r *http.Request, anyPath bool) (status int, why reason, text string) {
+	if text := badTarget(r, anyPath); text != "" {
+		return http.StatusBadRequest, whyTarget, text
 	}
 	switch {
 	case r.Method == http.MethodConnect:
-		return http.StatusMethodNotAllowed, "this is no forward proxy"
+		return http.StatusMethodNotAllowed, whyMethod, "this is no forward proxy"
 	case !httpguts.ValidHeaderFieldName(r.Method) || r.Method == "PRI":
-		return http.StatusBadRequest, "the method is malformed"
+		return http.StatusBadRequest, whyMethod, "the method is malformed"
 	case count(r.Header) > maxFields:
-		return http.StatusRequestHeaderFieldsTooLarge, "there are too many fields"
+		return http.StatusRequestHeaderFieldsTooLarge, whyTooMany, "there are too many fields"
 	}
-	if why := badFields(r.Header); why != "" {
-		return http.StatusBadRequest, why
+	if text := badFields(r.Header); text != "" {
+		return http.StatusBadRequest, whyField, text
 	}
 	if !validHost(r.Host) {
-		return http.StatusBadRequest, "the host is malformed"
+		return http.StatusBadRequest, whyHost, "the host is malformed"
 	}
 	if hosts, ok := r.Header["Host"]; ok { // over HTTP/2; net/http takes it out itself over HTTP/1
 		if len(hosts) != 1 || !strings.EqualFold(hosts[0], r.Host) {
-			return http.StatusBadRequest, "the fields Host and :authority differ"
+			return http.StatusBadRequest, whyHost, "the fields Host and :authority differ"
 		}
 		delete(r.Header, "Host")
 	}
 	dropUpgradeToHTTP2(r.Header)
-	return 0, ""
+	return 0, 0, ""
 }
 
 // badTarget says what is wrong with a target: bytes that must stand encoded in it, for net/http would encode them. Of
@@ -149,6 +149,12 @@ func dropUpgradeToHTTP2(h http.Header) {
 			}
 		}
 	}
+}
+
+// refuse answers in place of the handler, which has not seen the request.
+func (s *Server) refuse(w http.ResponseWriter, r *http.Request, status int, why reason, text string) {
+	s.refused(w.Header(), r, status, why)
+	refuse(w, r, status, text)
 }
 
 // refuse answers in place of the handler, and has the connection closed: what follows on it is not to be believed.

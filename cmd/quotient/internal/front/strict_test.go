@@ -2,19 +2,25 @@ package front
 
 import (
 	"bufio"
+	"crypto/tls"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/net/http2"
 
+	"github.com/quotient-go/quotient/config"
 	"github.com/quotient-go/quotient/internal/held"
+	"github.com/quotient-go/quotient/internal/tested"
 )
 
 // canary is sent right behind each request. If the server and the upstream agree where that one ends, it
@@ -208,7 +214,7 @@ func TestSmuggling(t *testing.T) {
 }
 
 func playRow(t *testing.T, s *running, u *recorder, before, sent, want string, status, parts int) {
-	known := len(u.requests())
+	known, refused := len(u.requests()), s.refusedSoFar()
 	c := dial(t, s.addr)
 	text := before + sent + canary
 	for part := range slices.Chunk([]byte(text), max(1, len(text)/parts)) {
@@ -231,6 +237,9 @@ func playRow(t *testing.T, s *running, u *recorder, before, sent, want string, s
 		t.Errorf("the upstream got\n%q\nwant\n%q", got, wanted)
 	}
 	all := statuses(string(answer))
+	if got, want := s.refusedSoFar()-refused, min(1, max(0, status)); got != uint64(want) {
+		t.Errorf("it was refused %d times before the handler had it, want %d", got, want)
+	}
 	if status == cutOff { // 502, or the connection is closed
 		if slices.Contains(all[min(len(all), len(wantStatus)):], "200") {
 			t.Errorf("the answers are %v", all)
@@ -240,6 +249,117 @@ func playRow(t *testing.T, s *running, u *recorder, before, sent, want string, s
 	if !slices.Equal(all, wantStatus) {
 		t.Errorf("the answers are %v, want %v\n%s", all, wantStatus, strings.TrimSpace(string(answer)))
 	}
+}
+
+func (s *running) refusedSoFar() (all uint64) {
+	for _, n := range s.Refusals() {
+		all += n
+	}
+	return all
+}
+
+// TestRefusals holds what OnRefusal gets to know of each kind of refusal, and that it is called before the answer.
+func TestRefusals(t *testing.T) {
+	const many = "X: y~"
+	secure := func(p *config.Proxy) { p.TLS = writePair(t, t.TempDir(), "server") }
+	mutual := func(p *config.Proxy) { secure(p); p.TLS.ClientCA = p.TLS.Cert }
+	behind := func(p *config.Proxy) { p.ProxyProtocol, p.Trusted = true, []netip.Prefix{loopback} }
+	short := func(p *config.Proxy) { p.Timeouts.ReadHeader, p.Timeouts.Idle = time.Second/20, time.Second/20 }
+	for _, row := range []struct {
+		want string // empty: nothing
+		sent string
+		set  func(*config.Proxy)
+		kind string // of the client: one that leaves when it has sent all, or of TLS
+	}{
+		{"400 head ", get + "X\x00: a~~", nil, ""},
+		{"400 request_line ", "GET  /a HTTP/1.1~Host: h~~", nil, ""},
+		{"400 version ", "GET /a HTTP/1.2~Host: h~~", nil, ""},
+		{"400 line_end ", get + "\n", nil, ""},
+		{"400 field ", get + "X: a~ b~~", nil, ""},
+		{"400 field ", get + "X~~", nil, ""},
+		{"400 field GET", get + "Connection: Host~~", nil, ""},
+		{"400 length ", post + "Content-Length: x~~", nil, ""},
+		{"400 coding ", "POST /a HTTP/1.0~Transfer-Encoding: chunked~~", nil, ""},
+		{"501 coding ", post + "Transfer-Encoding: gzip~~", nil, ""},
+		{"400 host ", "GET http://other/a HTTP/1.1~Host: h~~", nil, ""},
+		{"400 host GET", "GET /a HTTP/1.1~Host: h/i~~", nil, ""},
+		{"400 target GET", "GET /a\\b HTTP/1.1~Host: h~~", nil, ""},
+		{"405 method CONNECT", "CONNECT h:80 HTTP/1.1~Host: h:80~~", nil, ""},
+		{"400 method PRI", "PRI /a HTTP/1.1~Host: h~~", nil, ""},
+		{"417 expectation POST", post + "Expect: 200-ok~Content-Length: 1~~x", nil, ""},
+		{"431 too_long ", get + "X: " + strings.Repeat("x", 70<<10), nil, ""},
+		{"431 too_many_fields ", get + strings.Repeat(many, maxFields), nil, ""},
+		{"503 no_room ", get + "X: " + strings.Repeat("x", 30<<10), func(p *config.Proxy) { p.Max.HeldBytes = 1 }, ""},
+		{"0 slow_head ", get, short, ""},
+		{"0 slow_head ", "GET", short, ""},
+		{"0 tls ", get + "~", secure, ""},
+		{"0 tls ", "", mutual, "tls"},
+		{"0 version ", get + "~", secure, "h2"},
+		{"0 proxy_protocol ", get + "~", behind, ""},
+		{"0 proxy_protocol ", "PROXY TCP4 192.0.2.7~", behind, ""},
+		{"400 version ", v1 + "GET /a HTTP/1.2~~", behind, ""},
+
+		{"", get + "Connection: close~~", nil, ""},
+		{"", chunked + "x~", nil, ""}, // the handler has had it
+		{"", "", short, ""},
+		{"", get + "~", short, ""}, // and then it is silent
+		{"", get, nil, "leaves"},
+		{"", "", behind, "leaves"},
+		{"", "", secure, "leaves"},
+		{"", "\x16\x03\x01\x02", secure, "leaves"},
+	} {
+		t.Run(row.want+row.kind, func(t *testing.T) {
+			p, got := section(), make(chan string, 10)
+			if row.set != nil {
+				row.set(p)
+			}
+			s := serve(t, p, ok, OnRefusal(func(h http.Header, r *http.Request, status int, reason string) {
+				h.Set("X-Note", "noted")
+				got <- fmt.Sprint(status, " ", reason, " ", r.Method)
+				host, _, _ := net.SplitHostPort(r.RemoteAddr)
+				tested.Not(t, host != "127.0.0.1" && host != "192.0.2.7", "the client is %q", r.RemoteAddr)
+			}))
+			answer := s.saidTo(t, crlf(row.sent), row.kind)
+			tested.Want(t, "a field of the answer", strings.Contains(answer, "X-Note: noted\r\n"),
+				row.want != "" && row.want[0] != '0')
+			close(got)
+			tested.Want(t, "the refusal", <-got, row.want)
+			tested.Want(t, "one more", <-got, "")
+			if _, why, _ := strings.Cut(strings.TrimSpace(row.want), " "); why != "" {
+				why, _, _ = strings.Cut(why, " ")
+				tested.Want(t, "counted as "+why, s.Refusals()[why], 1)
+			}
+		})
+	}
+}
+
+// saidTo is said of a client of a kind: one that leaves when it has sent all, or speaks TLS or what h2 is for that.
+func (s *running) saidTo(t *testing.T, sent, kind string) string {
+	c := net.Conn(dial(t, s.addr))
+	switch kind {
+	case "tls":
+		c = tls.Client(c, trusting())
+	case "h2":
+		c = tls.Client(c, trusting("h2"))
+	}
+	_, _ = io.WriteString(c, sent)
+	if kind == "leaves" {
+		_ = c.(*net.TCPConn).CloseWrite()
+	}
+	text, _ := io.ReadAll(c)
+	return string(text)
+}
+
+// TestRefusalsOfHTTP2 are those that net/http leaves to us.
+func TestRefusalsOfHTTP2(t *testing.T) {
+	p, got := section(), make(chan string, 1)
+	p.H2C = true
+	c := dial2(t, serve(t, p, ok, OnRefusal(func(_ http.Header, r *http.Request, status int, reason string) {
+		got <- fmt.Sprint(status, reason, r.URL.Path)
+	})))
+	must(t, c.request(1, true, head2("GET", "/a", slices.Repeat([]string{"x", "y"}, maxFields+1)...)...))
+	tested.Want(t, "the result", c.result(1), "431")
+	tested.Want(t, "the refusal", <-got, "431too_many_fields/a")
 }
 
 // head2 is a request over HTTP/2 for a path, with more fields.
@@ -471,8 +591,8 @@ func TestHappyPathAllocatesNothing(t *testing.T) {
 	}
 	r.Header.Set("Connection", "keep-alive")
 	if n := testing.AllocsPerRun(100, func() {
-		if status, why := refusal(r, false); status != 0 {
-			t.Fatal(why)
+		if status, _, text := refusal(r, false); status != 0 {
+			t.Fatal(text)
 		}
 	}); n > 0 {
 		t.Errorf("refusal allocates %v times", n)

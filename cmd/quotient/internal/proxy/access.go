@@ -100,6 +100,8 @@ type entry struct {
 	duration   time.Duration
 	overhead   atomic.Int64 // a transport may tell it when the handler has returned
 	aborted    bool         // the answer has no end, or its client has left
+	early      bool         // it was refused before there was a rule
+	unlogged   uint64       // requests before it that were, and have no line
 
 	method, host, path, client string
 }
@@ -140,6 +142,11 @@ func (p *Proxy) queue(a *accessLog, e *entry, r *http.Request) {
 	}
 	e.duration = time.Since(e.arrived)
 	e.ResponseWriter = nil // the queue keeps nothing of the server's
+	p.send(a, e, r)
+}
+
+// send puts an entry into the queue, with what its request says of itself.
+func (p *Proxy) send(a *accessLog, e *entry, r *http.Request) {
 	e.key, e.client, e.plan = a.shown(e.key), a.shown(a.client(r)), clipped(e.plan, maxText)
 	e.method, e.host = clipped(r.Method, maxText), clipped(r.Host, maxText)
 	e.path = clipped(r.URL.EscapedPath(), maxPath)
@@ -184,7 +191,14 @@ func (e *entry) record() slog.Record {
 	line := slog.NewRecord(e.arrived, slog.LevelInfo, "request", 0)
 	line.AddAttrs(
 		slog.String("method", e.method), slog.String("host", e.host), slog.String("path", e.path),
-		slog.String("client", e.client), slog.String("rule", e.rule.Pattern), slog.String("limiter", e.limiter),
+		slog.String("client", e.client))
+	if e.early {
+		line.AddAttrs(slog.String("decision", e.decision), slog.String("reason", e.reason),
+			slog.Int("status", e.status), slog.Uint64("unlogged", e.unlogged))
+		return line
+	}
+	line.AddAttrs(
+		slog.String("rule", e.rule.Pattern), slog.String("limiter", e.limiter),
 		slog.String("key", e.key), slog.String("plan", e.plan),
 		slog.String("decision", e.decision), slog.String("reason", e.reason),
 		inMS("wait_ms", e.wait), inMS("retry_after_ms", e.retryAfter),

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"math"
 	"net/http"
@@ -13,6 +14,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/quotient-go/quotient/config"
 	"github.com/quotient-go/quotient/internal/tested"
@@ -32,6 +35,7 @@ type line struct {
 	Duration  float64 `json:"duration_ms"`
 	Overhead  float64 `json:"overhead_ms"`
 	Bytes     int
+	Unlogged  int
 	Aborted   bool
 	wholeLine string
 }
@@ -231,6 +235,67 @@ func TestAccessLogIsNotForged(t *testing.T) {
 	}
 	w.get("/")
 	want(t, "path of the next line", tested.Event(t, lines).Path, "/")
+}
+
+// TestAccessLogOfEarlyRefusals: each has a line of its own, by all modes, that is as short and whole as others.
+func TestAccessLogOfEarlyRefusals(t *testing.T) {
+	refusals := strings.Replace(logged, `access = "all"`, `access = "refusals"`, 1)
+	const trusted = "[proxy]\nupstreams = [\"UPSTREAM\"]\ntrusted = [\"127.0.0.0/8\"]\n"
+	for _, row := range []struct {
+		text, sent string
+		want       line
+	}{
+		{logged, "no request\n\n", line{Status: 400, Reason: "request_line"}},
+		{refusals, "GET / HTTP/1.1\nHost: h\nX: {\"\xff\x00\n\n", line{Status: 400, Reason: "head"}},
+		{strings.Replace(logged, "keys", "sample = 1_000_000\nkeys", 1), "GET /\\ HTTP/1.1\nHost: a.test\n\n",
+			line{Method: "GET", Host: "a.test", Path: "/%5C", Status: 400, Reason: "target"}},
+		{refusals, "GET /" + strings.Repeat("{", maxPath) + "?q HTTP/1.1\nHost: h\n\n",
+			line{Method: "GET", Host: "h", Path: ("/" + strings.Repeat("%7B", maxPath))[:maxPath], Status: 400,
+				Reason: "target"}},
+		{logged, "POST / HTTP/1.1\nHost: h\nExpect: x\nX-Forwarded-For: 192.0.2.7\nContent-Length: 1\n\nx",
+			line{Method: "POST", Host: "h", Path: "/", Client: "192.0.2.7", Status: 417, Reason: "expectation"}},
+		{strings.Replace(logged, "plain", "hashed", 1), "no request\n\n",
+			line{Client: "a hash", Status: 400, Reason: "request_line"}},
+	} {
+		w := newWorld(t, trusted+loose+row.text, ok)
+		w.behindFront()
+		lines := w.accessLines()
+		w.raw(row.sent)
+		got := tested.Event(t, lines)
+		if len(got.Client) == 32 {
+			got.Client = "a hash"
+		}
+		for _, member := range []string{`"rule"`, `"key"`, `"bytes"`} {
+			want(t, "the line has "+member, strings.Contains(got.wholeLine, member), false)
+		}
+		got.wholeLine, row.want.Msg, row.want.Decision = "", "request", unasked
+		row.want.Client = cmp.Or(row.want.Client, "127.0.0.1")
+		want(t, row.sent, got, row.want)
+	}
+}
+
+// TestAccessLogOfAFlood: early refusals have so many lines a second, and the next one says how many had none.
+func TestAccessLogOfAFlood(t *testing.T) {
+	w := newWorld(t, loose+logged, ok)
+	synctest.Test(t, func(t *testing.T) {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		for i, unlogged := range []uint64{0, 1000 - maxEarly, 1000 - maxEarly} {
+			for range 1000 {
+				w.proxy.Refused(http.Header{}, r, http.StatusBadRequest, "flood")
+			}
+			want(t, "lines", len(w.proxy.lines), maxEarly)
+			want(t, fmt.Sprint("unlogged before second ", i), (<-w.proxy.lines).unlogged, unlogged)
+			for len(w.proxy.lines) > 0 {
+				want(t, "unlogged before the next", (<-w.proxy.lines).unlogged, 0)
+			}
+			time.Sleep(time.Second)
+		}
+		r.ProtoMajor = 2
+		r.Header.Set("Content-Type", "application/grpc")
+		w.proxy.Refused(http.Header{}, r, http.StatusBadRequest, "a call of gRPC")
+		want(t, "status of HTTP of a call of gRPC", (<-w.proxy.lines).status, http.StatusOK)
+		New(w.reg, nil, nil).Refused(http.Header{}, r, http.StatusBadRequest, "no file is in force")
+	})
 }
 
 // TestAccessLogReloads: which lines there are, and how they show keys, is that of the file in force.

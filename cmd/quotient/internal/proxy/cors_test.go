@@ -68,6 +68,10 @@ func TestCORS(t *testing.T) {
 		{"ambiguous", both, "", "", "GET /a%2f..", []string{a}, forA + drafts + vary},
 		{"not passed on", both, "", "", "TRACE /", []string{a}, forA + drafts + vary},
 		{"too long", both, "", "", "POST /", []string{a}, forA + drafts + vary},
+		{"malformed", both, "", "", "GET /\\", []string{a}, forA + drafts + vary},
+		{"malformed, of another origin", both, "", "", "GET /\\", []string{a + ".test"}, vary},
+		{"a malformed head", both, "", "", "GET  /", []string{a}, vary},
+		{"a malformed head, for any origin", "origins = [\"*\"]", "off", "", "GET  /", nil, "Allow-Origin: *" + expose},
 		{"broken off", both, "", "", "GET /broken", []string{a}, forA + drafts + vary},
 		{"upstream's", both + "credentials = true", "", "", "GET /theirs", []string{a},
 			"Allow-Origin: theirs\nVary: Accept"},
@@ -77,6 +81,7 @@ func TestCORS(t *testing.T) {
 		w := newWorld(t, "[proxy]\nupstreams = [\"UPSTREAM\"]\nmax.body-bytes = 1\nfields = \""+
 			cmp.Or(row.fields, "draft-11")+"\"\n[proxy.cors]\n"+row.cors+strict+
 			"[[proxy.rules]]\npattern = \"/a/\"\nexempt = true\n"+all+row.rule, browsed)
+		w.behindFront()
 		text := row.request + " HTTP/1.1\nHost: h\nConnection: close, Upgrade\nUpgrade: echo\n"
 		for _, origin := range row.origins {
 			text += "Origin: " + origin + "\n"

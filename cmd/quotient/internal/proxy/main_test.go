@@ -2,8 +2,10 @@ package proxy
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -14,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/cmd/quotient/internal/front"
 	"github.com/quotient-go/quotient/cmd/quotient/internal/upstream"
 	"github.com/quotient-go/quotient/config"
 	"github.com/quotient-go/quotient/internal/tested"
@@ -28,6 +31,8 @@ type world struct {
 	proxy *Proxy
 	conf  *config.Config
 	front *httptest.Server
+
+	address string // of another server in front, if there is one
 }
 
 // all is the end of a file that limits every path.
@@ -167,11 +172,25 @@ func (w *world) do(req *http.Request) (*http.Response, string) {
 // dial opens a connection to the proxy.
 func (w *world) dial() net.Conn {
 	w.t.Helper()
-	c, err := net.Dial("tcp", w.front.Listener.Addr().String())
+	c, err := net.Dial("tcp", cmp.Or(w.address, w.front.Listener.Addr().String()))
 	must(w.t, err)
 	w.t.Cleanup(func() { _ = c.Close() })
 	must(w.t, c.SetDeadline(time.Now().Add(tested.Patience)))
 	return c
+}
+
+// behindFront has the program's own server in front of the proxy, for raw.
+func (w *world) behindFront() {
+	w.t.Helper()
+	s, err := front.New(w.conf.File().Proxy, w.proxy, slog.New(slog.DiscardHandler), front.OnRefusal(w.proxy.Refused))
+	must(w.t, err)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(w.t, err)
+	ctx, end := context.WithCancel(context.Background())
+	over := make(chan error, 1)
+	go func() { over <- s.Serve(ctx, l) }()
+	w.t.Cleanup(func() { end(); must(w.t, tested.Event(w.t, over)) })
+	w.address = l.Addr().String()
 }
 
 // raw sends a text, and returns the answer with its body.

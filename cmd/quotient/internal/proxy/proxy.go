@@ -45,6 +45,7 @@ type Proxy struct {
 	secret  []byte        // of the access log, unless the file has one
 	lines   chan *entry   // of the access log
 	dropped atomic.Uint64 // of them
+	early   earlyLines
 }
 
 // New returns a Proxy that asks the limiters of reg and sends requests by ups. That gets requests without a
