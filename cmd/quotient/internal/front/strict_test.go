@@ -322,6 +322,8 @@ func TestRefusals(t *testing.T) {
 			answer := s.saidTo(t, crlf(row.sent), row.kind)
 			tested.Want(t, "a field of the answer", strings.Contains(answer, "X-Note: noted\r\n"),
 				row.want != "" && row.want[0] != '0')
+			s.end()
+			must(t, <-s.over) // all connections are
 			close(got)
 			tested.Want(t, "the refusal", <-got, row.want)
 			tested.Want(t, "one more", <-got, "")
