@@ -133,6 +133,7 @@ func drawRate(t *rapid.T, i int) quotient.Rate {
 	r := quotient.Rate{
 		Events: rapid.Float64Range(0.001, 1e6).Draw(t, "events"), Per: span(t, time.Second, time.Hour),
 		Kind: quotient.Kind(count(t, 0, 3)), NoTurns: flip(t), Name: pick(t, "", fmt.Sprintf("rate \"%d\"", i+10)),
+		Unit: pick(t, "", "", "tokens"),
 	}
 	if flip(t) {
 		r.Events = float64(count(t, 1, 1000))
@@ -226,6 +227,12 @@ func drawRules(t *rapid.T, f *config.File, p *config.Proxy) {
 		if counts(f, r) && flip(t) {
 			r.Count = some(t, 1, "4xx", "500", "999")
 		}
+		if f.Limiters[name].Counts("tokens") { // or the rates would limit nothing
+			r.Costs = []config.Cost{drawCost(t, p)}
+		}
+		if p.Trusted != nil && flip(t) {
+			r.WeightBy = "X-Items"
+		}
 		if p.JWT != nil && flip(t) {
 			r.Plan = config.Plan{Kind: config.PlanClaim, Arg: "plan"}
 		}
@@ -238,6 +245,17 @@ func drawRules(t *rapid.T, f *config.File, p *config.Proxy) {
 		p.Rules = append(p.Rules, r)
 	}
 	p.Rules = append(p.Rules, config.Rule{Pattern: "/", Key: config.Key{Kind: config.KeyPath}, Weight: 1, Exempt: true})
+}
+
+func drawCost(t *rapid.T, p *config.Proxy) config.Cost {
+	c := config.Cost{Unit: "tokens", Default: 1, Answer: config.Header(pick(t, "", "X-Total"))}
+	if p.Trusted != nil {
+		c.Request = config.Header(pick(t, "", "X-Estimate"))
+	}
+	if c.Request+c.Answer != "" {
+		c.Most = count(t, 1, min(1<<40, math.MaxInt))
+	}
+	return c
 }
 
 func drawRefusal(t *rapid.T) *config.Refusal {
@@ -335,6 +353,10 @@ func table(of any) map[string]any {
 		if len(of.Key.And) > 0 {
 			all["key"] = encoded(reflect.ValueOf(of.Key.Parts()))
 		}
+		if of.WeightBy != "" {
+			all["weight"] = of.WeightBy.String()
+		}
+		delete(all, "weight-by")
 		if delete(all, "line"); of.Exempt {
 			return map[string]any{"pattern": of.Pattern, "exempt": true}
 		}

@@ -133,11 +133,15 @@ type Rule struct {
 	Or      Key    // counts for a request that has no Key; without a Kind there is none
 	Also    []Also // further limiters that must admit a request, at most 8: each in order, behind Limiter
 	Plan    Plan
-	Weight  int      // of a request, 1 if the file names none: it counts as so many, and takes so many slots
-	Count   []string // the statuses of answers that count, such as 401 or 4xx; none: a request always counts
-	Exempt  bool     // no limiter is called
-	Line    int      // in the file; 0 when there is none
-	Refusal *Refusal
+	Weight  int // of a request, 1 if the file names none: it counts as so many, and takes so many slots
+	// WeightBy is a field of a trusted peer's request that says its weight in place of Weight. Those of other peers are
+	// ignored, and a request that says 0 counts as 1.
+	WeightBy Header
+	Costs    []Cost   // what each request takes in other units, at most 8
+	Count    []string // the statuses of answers that count, such as 401 or 4xx; none: a request always counts
+	Exempt   bool     // no limiter is called
+	Line     int      // in the file; 0 when there is none
+	Refusal  *Refusal
 }
 
 // Also is a limiter of a rule beside its own, with the key that it counts by.
@@ -162,6 +166,27 @@ func (rule Rule) Counts(status int) bool {
 	}
 	text := strconv.Itoa(status)
 	return slices.Contains(rule.Count, text) || slices.Contains(rule.Count, text[:1]+"xx")
+}
+
+// Cost is one of [[proxy.rules.costs]]: what a request takes of the rates of a unit, in each limiter of the rule that
+// has any. What no upstream can have got costs nothing.
+type Cost struct {
+	Unit    string
+	Default int    // where no field says otherwise, 1 at least
+	Request Header // of a trusted peer's request: takes the place of Default; other peers' are ignored
+	Answer  Header // of the upstream's answer: takes the place of what was taken, more or less
+	Most    int    // a field that says more counts as this; 0 without fields
+}
+
+// Header is the name of a header field, which a file spells header:NAME. Empty, it is none.
+type Header string
+
+// String returns the field as the file spells it; "" for none.
+func (h Header) String() string {
+	if h == "" {
+		return ""
+	}
+	return spelt("header", string(h))
 }
 
 // Refusal is [proxy.rules.refusal]: the answer in place of the rule's 429. Retry-After and the RateLimit fields stay,

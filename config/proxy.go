@@ -18,6 +18,7 @@ const (
 	maxRules   = 1000
 	maxParts   = 8   // of a key
 	maxAlso    = 8   // limiters of a rule beside its own
+	maxCosts   = 8   // of a rule
 	maxTexts   = 100 // of all others
 )
 
@@ -46,11 +47,12 @@ func (p *Proxy) readRule(v value) {
 	v.table(fieldsOf(&rule, fields{
 		"key": keyOf(&rule.Key), "or": keyOf(&rule.Or), "plan": text(&plan), "refusal": refusalOf(&rule.Refusal),
 		"also": func(v value) { v.list(maxAlso, rule.readAlso) }, "count": rule.readCount, "line": nil,
+		"weight": rule.readWeight, "costs": func(v value) { v.list(maxCosts, rule.readCost) }, "weight-by": nil,
 	}))
 	rule.Key.Kind = cmp.Or(rule.Key.Kind, KeyPath)
 	kind, arg, _ := strings.Cut(plan, ":")
 	rule.Plan = Plan{PlanKind(kind), arg}
-	for _, name := range []string{"key", "or", "plan", "limiter", "weight", "also", "count", "refusal"} {
+	for _, name := range []string{"key", "or", "plan", "limiter", "weight", "costs", "also", "count", "refusal"} {
 		if rule.Exempt && v.has(name) {
 			v.r.field(inner(v.path, name), "it is set beside exempt = true: no limiter is used")
 		}
@@ -63,6 +65,42 @@ func (rule *Rule) readAlso(v value) {
 	v.table(fieldsOf(&a, fields{"key": keyOf(&a.Key), "or": keyOf(&a.Or)}))
 	a.Key.Kind = cmp.Or(a.Key.Kind, KeyPath)
 	rule.Also = append(rule.Also, a)
+}
+
+// readWeight reads a number, or a field that has one.
+func (rule *Rule) readWeight(v value) {
+	if _, ok := v.is.(string); ok {
+		headerOf(&rule.WeightBy)(v)
+		return
+	}
+	whole(&rule.Weight)(v)
+}
+
+func (rule *Rule) readCost(v value) {
+	var c Cost
+	v.table(fieldsOf(&c, nil))
+	for _, name := range []string{"unit", "default"} {
+		if _, ok := v.is.(map[string]any); ok && !v.has(name) {
+			v.r.field(inner(v.path, name), "it is missing")
+		}
+	}
+	rule.Costs = append(rule.Costs, c)
+}
+
+// headerOf is a field that names a header field.
+func headerOf(into *Header) func(value) {
+	return func(v value) {
+		s, ok := v.is.(string)
+		name, is := strings.CutPrefix(s, "header:")
+		switch {
+		case !ok:
+			v.wrong("text")
+		case s != "" && (!is || name == ""):
+			v.r.hinted(v.path, `as "header:X-Items"`, "%s is not header:NAME", clip(s))
+		default:
+			*into = Header(name)
+		}
+	}
 }
 
 // readCount reads a status, or a list of them.

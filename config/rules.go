@@ -20,12 +20,15 @@ import (
 // checkRules notes rules that cannot be meant, and limiters that none of them uses.
 func (f *File) checkRules(r *report) {
 	rules := f.Proxy.Rules
-	used := make(map[string]bool)
+	used, charged := make(map[string]bool), make(map[[2]string]bool)
 	for i, rule := range rules {
 		at := element("proxy.rules", i)
 		f.checkRule(r, at, rule)
 		for _, one := range rule.All() {
 			used[one.Limiter] = true
+			for _, c := range rule.Costs {
+				charged[[2]string{one.Limiter, c.Unit}] = true
+			}
 		}
 	}
 	f.checkOrder(r)
@@ -44,9 +47,9 @@ func (f *File) checkRules(r *report) {
 		keys.checkKeys(r, inner(path, "overrides"), name)
 		l.limits(path, func(at string, limit quotient.Limit) {
 			for i, rate := range limit.Rates {
-				if rate.Unit != "" {
-					r.field(inner(element(inner(at, "rates"), i), "unit"),
-						"%s: a request that is proxied counts as one, and has no such cost", clip(rate.Unit))
+				if rate.Unit != "" && !charged[[2]string{name, rate.Unit}] {
+					r.hinted(inner(element(inner(at, "rates"), i), "unit"), "add costs to a rule of the limiter",
+						"%s: no request costs any, and the rate would limit nothing", clip(rate.Unit))
 				}
 			}
 		})
@@ -62,6 +65,8 @@ func (f *File) checkRule(r *report, at string, rule Rule) {
 	}
 	all, weight := rule.All(), inner(at, "weight")
 	between(r, weight, rule.Weight, 1, 1<<30)
+	f.checkSaid(r, weight, rule.WeightBy)
+	f.checkCosts(r, inner(at, "costs"), rule)
 	f.checkPlan(r, inner(at, "plan"), rule.Plan)
 	rule.Refusal.check(r, inner(at, "refusal"))
 	f.checkCount(r, inner(at, "count"), rule)
@@ -85,26 +90,29 @@ func (f *File) checkRule(r *report, at string, rule Rule) {
 		}
 		f.checkKey(r, inner(at, "key"), one.Key)
 		f.checkOr(r, inner(at, "or"), one)
-		f.checkWeight(r, weight, one.Limiter, rule.Weight)
+		f.checkRoom(r, weight, one.Limiter, "", rule.Weight)
 	}
 }
 
-// checkWeight notes a weight that no limit of a limiter ever has room for.
-func (f *File) checkWeight(r *report, at, name string, weight int) {
+// checkRoom notes a weight, or a cost in a unit, that no limit of a limiter ever has room for.
+func (f *File) checkRoom(r *report, at, name, unit string, n int) {
 	f.Limiters[name].limits("", func(_ string, limit quotient.Limit) {
 		most := math.Inf(1)
-		if limit.InFlight > 0 {
+		if limit.InFlight > 0 && unit == "" {
 			most = float64(limit.InFlight)
 		}
 		for _, rate := range limit.Rates {
+			if rate.Unit != unit {
+				continue
+			}
 			room := rate.Events
 			if rate.Kind == quotient.Bucket && rate.Burst > 0 {
 				room = float64(rate.Burst)
 			}
 			most = min(most, room)
 		}
-		if weight > 1 && float64(weight) > most {
-			r.field(at, "%d never fits: limiter %s has room for %v", weight, clip(name), most)
+		if n > 1 && float64(n) > most {
+			r.field(at, "%d never fits: limiter %s has room for %v", n, clip(name), most)
 		}
 	})
 }
@@ -135,7 +143,7 @@ func (f *File) checkCount(r *report, at string, rule Rule) {
 			for _, rate := range limit.Rates {
 				rates++
 				window := rate.Kind == quotient.Window || rate.Kind == quotient.CountedWindow
-				if each := float64(rate.Per) / rate.Events; !window && each < float64(time.Second) {
+				if each := float64(rate.Per) / rate.Events; !window && rate.Unit == "" && each < float64(time.Second) {
 					r.hinted(at, `use kind = "window"`, "the rate %s of %s refills a request in less than a second: "+
 						"what does not count would come back only in part", clip(rate.Name), clip(one.Limiter))
 				}

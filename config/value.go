@@ -73,6 +73,8 @@ func holding(v reflect.Value) func(value) {
 		return number(into)
 	case *time.Duration:
 		return parsed(into, duration, `with a unit: "30s", "1h 30m", "1d"`)
+	case *Header:
+		return headerOf(into)
 	case *[]string:
 		return texts(maxTexts, func(_ value, s string) { *into = append(*into, s) })
 	case *[]*url.URL:

@@ -114,6 +114,7 @@ var spelt = map[string][]string{
 	"limiters.api.Refuse":      {"mode"},
 	"limiters.api.BeyondShare": {"ceiling"},
 	"proxy.rules.Line":         nil,
+	"proxy.rules.WeightBy":     nil,
 }
 
 // section is one table of a file.
@@ -132,7 +133,7 @@ var sections = []section{
 	{"[pool]", reflect.TypeFor[config.Pool]()}, {"[limiters.api]", reflect.TypeFor[config.Limiter]()},
 	{"[limiters.api.demand]", reflect.TypeFor[config.Demand]()},
 	{"[[limiters.api.rates]]", reflect.TypeFor[quotient.Rate]()}, {"[proxy]", reflect.TypeFor[config.Proxy]()},
-	{"[[proxy.rules]]", reflect.TypeFor[config.Rule]()},
+	{"[[proxy.rules]]", reflect.TypeFor[config.Rule]()}, {"[[proxy.rules.costs]]", reflect.TypeFor[config.Cost]()},
 	{"[proxy.rules.refusal]", reflect.TypeFor[config.Refusal]()}, {"[proxy.cors]", reflect.TypeFor[config.CORS]()},
 	{"[proxy.tls]", reflect.TypeFor[config.TLS]()},
 	{"[proxy.upstream-tls]", reflect.TypeFor[config.UpstreamTLS]()},
@@ -196,6 +197,16 @@ func basis() file {
 	}
 }
 
+// tokens is a rule that costs some, and more.
+func tokens(more file) file {
+	f := file{
+		"limiters.api.rates.burst": "1099511627776", "limiters.api.rates.unit": `"tokens"`,
+		"proxy.rules.costs.unit": `"tokens"`, "proxy.rules.costs.default": "1",
+	}
+	maps.Copy(f, more)
+	return f
+}
+
 // beside are values that a field needs beside it, or that must not be; "" leaves a field out.
 var beside = map[string]file{
 	"pool.ordinal":                 {"pool.replicas": "1000000"},
@@ -215,6 +226,11 @@ var beside = map[string]file{
 	"proxy.jwt.key-file":           {"proxy.jwt.issuer": `"me"`},
 	"proxy.jwt.issuer":             {"proxy.jwt.key-file": `"jwt.pem"`},
 	"proxy.rules.weight":           {"limiters.api.rates.events": "1073741824"},
+	"proxy.rules.costs.unit":       tokens(nil),
+	"proxy.rules.costs.default":    tokens(nil),
+	"proxy.rules.costs.request":    tokens(file{"proxy.trusted": `["10.0.0.0/8"]`}),
+	"proxy.rules.costs.answer":     tokens(nil),
+	"proxy.rules.costs.most":       tokens(file{"proxy.rules.costs.answer": `"header:X-Total"`}),
 	"proxy.rules.refusal.status":   {"proxy.rules.refusal.body": `"no"`},
 	"proxy.rules.refusal.body":     {"proxy.rules.refusal.status": "429"},
 	"proxy.rules.refusal.type":     {"proxy.rules.refusal.body": `"no"`},
@@ -362,7 +378,7 @@ func ends(r row) (good, bad []string) {
 		return good, []string{`"another"`, "1"}
 	case spans[r.span] != nil:
 		return spans[r.span][0], spans[r.span][1]
-	case strings.HasSuffix(r.span, " characters") && r.field != "unit": // the proxy counts requests alone
+	case strings.HasSuffix(r.span, " characters") && r.field != "unit": // a rate and a cost have the same
 		n, _ := strconv.Atoi(strings.TrimSuffix(r.span, " characters"))
 		longest := strings.Repeat("n", n)
 		return []string{strconv.Quote(longest)}, []string{strconv.Quote(longest + "n"), "1"}

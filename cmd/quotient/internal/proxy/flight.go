@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/cmd/quotient/internal/wire"
+	"github.com/quotient-go/quotient/config"
 	"github.com/quotient-go/quotient/httplimit"
 )
 
@@ -28,7 +28,8 @@ type flight struct {
 	request         http.Request        // what the handlers behind get
 	out             http.Request        // what the upstream gets
 	url             url.URL             // of out
-	permits         []quotient.Permit   // of the limiters that may be refunded
+	taken           []taken             // from the limiters that may give it back
+	connected       bool                // to an upstream, which may have got the request
 
 	mu       sync.Mutex
 	answered bool // the head of the answer is there
@@ -64,26 +65,28 @@ func waited(r *http.Request, wait, overhead time.Duration) {
 	}
 }
 
-// taking notes the permit of the limiter in front, which may be refunded.
-func taking(next http.Handler) http.Handler {
+// taking notes the permit of the limiter in front, which may be refunded, with the costs that it has.
+func taking(costs []config.Cost, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		permit, _ := httplimit.PermitFrom(r.Context())
 		f := flightOf(r)
-		f.permits = append(f.permits, permit)
+		f.taken = append(f.taken, taken{permit, costs})
 		next.ServeHTTP(w, r)
 	})
 }
 
 // refund gives back what the request has taken from rates.
 func (f *flight) refund() {
-	for _, permit := range f.permits {
-		permit.Refund()
+	for _, t := range f.taken {
+		t.permit.Refund()
 	}
+	f.correct(nothing)
 }
 
 // Connected notes how long a connection took that was not idle at once: it was dialled, or another one became free
 // meanwhile.
 func (f *flight) Connected(idle bool) {
+	f.connected = true
 	if !idle {
 		f.dialled = time.Since(f.asked)
 	}

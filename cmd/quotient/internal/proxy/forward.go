@@ -24,6 +24,7 @@ func (p *Proxy) pass(w http.ResponseWriter, r *http.Request) {
 	f := flightOf(r)
 	out, err := f.outgoing(r)
 	if err != nil {
+		f.settle(nil, err)
 		p.fail(w, r, err)
 		return
 	}
@@ -35,9 +36,7 @@ func (p *Proxy) pass(w http.ResponseWriter, r *http.Request) {
 	if f.entry != nil && err == nil {
 		f.entry.upstream = res.StatusCode
 	}
-	if err == nil && !f.route.spec.rule.Counts(res.StatusCode) {
-		f.refund()
-	}
+	f.settle(res, err)
 	switch {
 	case err != nil:
 		p.fail(w, r, err)

@@ -44,7 +44,8 @@ type route struct {
 	asks    []ask                      // in order; none: exempt
 	plan    func(*http.Request) string // nil: none
 	reads   []string                   // fields that decide for a request
-	believe string                     // one that does if a trusted peer has sent it; "" for none
+	believe []string                   // those that do if a trusted peer has sent them
+	numbers []string                   // of believe: those that hold a number
 	handler http.Handler
 	calls   http.Handler // of gRPC; nil: as all others
 	learns  bool         // a policy of the limiters does
@@ -74,7 +75,8 @@ type spec struct {
 type wait struct {
 	refuse  bool
 	max     time.Duration
-	planned bool // the file has plans of the limiter
+	planned bool          // the file has plans of the limiter
+	costs   []config.Cost // in units that the limiter counts
 }
 
 // newTable makes the routes of a file, which package config has checked, as far as that can be done without its
@@ -116,7 +118,7 @@ func (t *table) newRoute(f *config.File, rule config.Rule, tokens *verification)
 	}
 	for _, one := range rule.All() {
 		l := f.Limiters[one.Limiter]
-		r.spec.waits = append(r.spec.waits, wait{l.Refuse, l.MaxWait, len(l.Plans) > 0})
+		r.spec.waits = append(r.spec.waits, wait{l.Refuse, l.MaxWait, len(l.Plans) > 0, costsIn(l, rule.Costs)})
 		r.asks = append(r.asks, ask{key: t.keyOf(one, rule.Pattern, tokens)})
 		for _, part := range append(one.Key.Parts(), one.Or.Parts()...) {
 			switch part.Kind {
@@ -129,11 +131,13 @@ func (t *table) newRoute(f *config.File, rule config.Rule, tokens *verification)
 	}
 	switch rule.Plan.Kind {
 	case config.PlanHeader:
-		r.plan, r.believe = headerPlan(rule.Plan.Arg), http.CanonicalHeaderKey(rule.Plan.Arg)
+		r.plan, r.believe = headerPlan(rule.Plan.Arg), []string{http.CanonicalHeaderKey(rule.Plan.Arg)}
 	case config.PlanClaim:
 		r.spec.jwt, r.reads = tokens.String(), append(r.reads, "Authorization")
 		r.plan = tokens.plan(rule.Plan.Arg)
 	}
+	r.numbers = numbersOf(rule)
+	r.believe = append(r.believe, r.numbers...)
 	return r
 }
 
@@ -247,17 +251,18 @@ func (r *route) limit(p *Proxy, i int, calls bool, next http.Handler) http.Handl
 		}
 		opts = append(opts, httplimit.Wait(most), httplimit.OnWaited(waited))
 	}
-	if weight := r.spec.rule.Weight; weight > 1 {
-		opts = append(opts, httplimit.WeightBy(func(*http.Request) int { return weight }))
+	if weight := weightOf(r.spec.rule); weight != nil {
+		opts = append(opts, httplimit.WeightBy(weight))
 	}
+	opts = append(opts, costing(r.asks[i].limiter, wait.costs)...)
 	if plan != nil && (i == 0 || wait.planned) {
 		opts = append(opts, httplimit.PlanBy(plan))
 	}
 	if set := fieldSets[r.spec.fields]; set != httplimit.FieldsOff {
 		opts = append(opts, httplimit.SendFields(set))
 	}
-	if len(r.spec.rule.Count) > 0 || i < len(r.asks)-1 {
-		opts, next = append(opts, httplimit.Refundable()), taking(next)
+	if len(r.spec.rule.Count) > 0 || i < len(r.asks)-1 || len(wait.costs) > 0 {
+		opts, next = append(opts, httplimit.Refundable()), taking(wait.costs, next)
 	}
 	return httplimit.Middleware(r.asks[i].limiter, key, opts...)(next)
 }
@@ -352,16 +357,23 @@ func (t *table) at(method, host, path string) *route {
 // unclear says why a request may be another one to the upstream, "" if it is not: by its path, or by a field that
 // decides for the route and is there twice.
 func (r *route) unclear(q *http.Request, clear, trusted bool) string {
-	name, i := r.believe, slices.IndexFunc(r.reads, func(name string) bool { return several(q, name) })
-	switch {
-	case !clear:
+	if !clear {
 		return "Servers read such a path or method in several ways."
-	case i >= 0:
-		name = r.reads[i]
-	case !trusted || name == "" || !several(q, name):
-		return ""
 	}
-	return "The field " + name + " must be there once, in this spelling."
+	for _, names := range [][]string{r.reads, r.believe} {
+		if i := slices.IndexFunc(names, func(name string) bool { return several(q, name) }); i >= 0 {
+			return "The field " + names[i] + " must be there once, in this spelling."
+		}
+		if !trusted {
+			return ""
+		}
+	}
+	for _, name := range r.numbers {
+		if lines := q.Header[name]; len(lines) > 0 && !isNumber(lines[0]) {
+			return "The field " + name + " must be a whole number."
+		}
+	}
+	return ""
 }
 
 // several reports whether there is another line of a field, or one in a spelling that some servers take for it.
