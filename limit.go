@@ -177,18 +177,23 @@ func (r Rate) validate() error {
 		return fmt.Errorf("Events: %v in a %v is below a thousandth", r.Events, r.Kind)
 	case r.windowed() && r.Per < minWindow:
 		return fmt.Errorf("Per: %v is shorter than %v, the shortest %v", r.Per, minWindow, r.Kind)
-	case r.Zone != "" && !r.windowed():
-		return fmt.Errorf("Zone: %q on a %v, which does not count days", r.Zone, r.Kind)
-	case r.Zone != "" && r.Per%(24*time.Hour) != 0:
-		return fmt.Errorf("Zone: %q on a %v of %v, which is no number of days", r.Zone, r.Kind, r.Per)
 	case r.perSecond() > maxEvents:
 		return fmt.Errorf("Events: %v per %v are more than %g a second", r.Events, r.Per, float64(maxEvents))
 	case r.perSecond() < minRate:
 		return fmt.Errorf("Events: %v per %v are less than %.3g a second, a thousandth of an event in %v",
 			r.Events, r.Per, minRate, meter.Never)
 	}
-	if _, err := r.days(); err != nil {
+	return r.validateZone()
+}
+
+func (r Rate) validateZone() error {
+	switch _, err := r.days(); {
+	case err != nil:
 		return fmt.Errorf("Zone: %w", err)
+	case r.Zone != "" && !r.windowed():
+		return fmt.Errorf("Zone: %q on a %v, which does not count days", r.Zone, r.Kind)
+	case r.Zone != "" && r.Per%(24*time.Hour) != 0:
+		return fmt.Errorf("Zone: %q on a %v of %v, which is no number of days", r.Zone, r.Kind, r.Per)
 	}
 	return nil
 }

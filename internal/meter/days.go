@@ -36,12 +36,13 @@ func DaysIn(zone string) (*Days, error) {
 	if d, ok := zones.Load(zone); ok {
 		return d.(*Days), nil
 	}
+	none := fmt.Errorf("%.64q is no time zone that is known here, such as Europe/Berlin", zone)
 	if !zoneName.MatchString(zone) || path.Clean(zone) != zone || zone == "Local" {
-		return nil, fmt.Errorf("%.64q is no time zone such as Europe/Berlin", zone)
+		return nil, none
 	}
 	loc, err := time.LoadLocation(zone)
 	if err != nil {
-		return nil, fmt.Errorf("%.64q is no time zone that is known here: %w", zone, err)
+		return nil, none
 	}
 	d, _ := zones.LoadOrStore(zone, daysOf(loc))
 	return d.(*Days), nil
