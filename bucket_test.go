@@ -375,11 +375,11 @@ func TestWindowsOfALimiter(t *testing.T) {
 		refuses(t, l, "k", Cost("tokens", 100))
 	})
 	row(t, "a day of a zone begins at its midnight", func(t *testing.T) {
-		time.Sleep(time.Until(time.Date(2000, 3, 25, 22, 0, 0, 0, time.UTC)))
+		time.Sleep(time.Until(time.Date(2000, 4, 2, 7, 0, 0, 0, time.UTC)))
 		daily := Rate{Name: "day", Events: 5, Per: 24 * time.Hour, Kind: Window}
 		l := mustNew(t, Rates(daily))
 		wants(t, l, "k", 5)
-		daily.Zone = "Europe/Berlin"
+		daily.Zone = "America/Los_Angeles"
 		setLimit(t, l, Rates(daily)) // its day begins with what is left
 		is(t, "retry after", refusedFor(t, l, ReasonRate, "k").RetryAfter, time.Hour)
 		time.Sleep(time.Hour)

@@ -49,7 +49,7 @@ func DaysIn(zone string) (*Days, error) {
 }
 
 // daysOf lists what changes of the clock leave of the days: the one in which a change falls begins by the old offset,
-// and the next one by the new one.
+// and the next one by the new one. So a day whose midnight comes twice begins with the second one.
 func daysOf(loc *time.Location) *Days {
 	t := time.Unix(0, 0).In(loc)
 	d := &Days{spans: []span{{-offset(t), 0}}}
@@ -63,19 +63,10 @@ func daysOf(loc *time.Location) *Days {
 		}
 		before, after := civil(end.Add(-1)), civil(end)
 		if t = end; after > before { // midnight is the change, or was skipped by it
-			d.add(span{end.UnixNano(), after})
+			d.spans = append(d.spans, span{end.UnixNano(), after})
 		}
-		next := max(before, after) + 1
-		d.add(span{next*int64(day) - offset(end), next})
+		d.spans = append(d.spans, span{(after+1)*int64(day) - offset(end), after + 1})
 	}
-}
-
-func (d *Days) add(s span) {
-	if last := &d.spans[len(d.spans)-1]; last.first == s.first {
-		*last = s // of two changes in a day
-		return
-	}
-	d.spans = append(d.spans, s)
 }
 
 // offset is how far the clocks of a zone are ahead of UTC, in ns.
