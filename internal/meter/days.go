@@ -61,11 +61,15 @@ func daysOf(loc *time.Location) *Days {
 		if !end.After(t) { // as on the last day of leap years that are far ahead
 			end = t.Add(day)
 		}
-		before, after := civil(end.Add(-1)), civil(end)
-		if t = end; after > before { // midnight is the change, or was skipped by it
-			d.spans = append(d.spans, span{end.UnixNano(), after})
+		last := end.Add(-1)
+		if t = end; offset(last) == offset(t) {
+			continue
 		}
-		d.spans = append(d.spans, span{(after+1)*int64(day) - offset(end), after + 1})
+		after := civil(t)
+		if after > civil(last) { // midnight is the change, or was skipped by it
+			d.spans = append(d.spans, span{t.UnixNano(), after})
+		}
+		d.spans = append(d.spans, span{(after+1)*int64(day) - offset(t), after + 1})
 	}
 }
 
