@@ -24,7 +24,9 @@ const (
 
 var (
 	limitFields = []string{"rates", "in_flight", "deny"}
-	rateFields  = []string{"name", "unit", "events", "per_seconds", "burst", "kind", "aligned", "counted", "no_turns", "zone"}
+	rateFields  = []string{
+		"name", "unit", "events", "per_seconds", "burst", "kind", "aligned", "counted", "no_turns", "zone",
+	}
 )
 
 // ranges says what Limit.Validate wants, by the JSON name of the field.

@@ -96,8 +96,10 @@ func TestPropertyDaysOfZones(t *testing.T) {
 }
 
 func TestNoZone(t *testing.T) {
-	for _, zone := range []string{"", "Local", "europe/Berlin", "Europe/Berln", "../Berlin", "Europe//Berlin", "/etc/passwd",
-		"Europe/../Europe/Berlin", "Europe/Berlin/", "Europe", "A\x00"} {
+	for _, zone := range []string{
+		"", "Local", "europe/Berlin", "Europe/Berln", "../Berlin", "Europe//Berlin", "/etc/passwd",
+		"Europe/../Europe/Berlin", "Europe/Berlin/", "Europe", "A\x00",
+	} {
 		if d, err := DaysIn(zone); d != nil || err == nil {
 			t.Errorf("%q: got %v, %v", zone, d, err)
 		}
