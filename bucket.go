@@ -30,6 +30,8 @@ func (o *options) rate(r Rate, i int, pool Pool, units []string) rule {
 	if r.windowed() {
 		x.kind, x.per, x.burst = kindWindow, int64(r.Per), 0
 		x.Schedule = meter.NewSchedule(r.Per, r.Events, part, o.chance.Phase)
+		x.zone = r.Zone
+		x.Schedule.Days, _ = r.days() // Validate has found them
 		if r.Kind == CountedWindow {
 			x.Counted, x.countID = true, countedID(x.id)
 		}
@@ -98,7 +100,7 @@ func countedID(x id) uint64 {
 	for _, s := range []string{x.name, x.unit} {
 		text = append(binary.AppendUvarint(text, uint64(len(s))), s...)
 	}
-	_, _ = h.Write(binary.AppendVarint(text, x.per)) // it never fails
+	_, _ = h.Write(append(binary.AppendVarint(text, x.per), x.zone...)) // it never fails
 	return h.Sum64() | 1
 }
 

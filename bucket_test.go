@@ -374,6 +374,21 @@ func TestWindowsOfALimiter(t *testing.T) {
 		corrects(t, early, 0)
 		refuses(t, l, "k", Cost("tokens", 100))
 	})
+	row(t, "a day of a zone begins at its midnight", func(t *testing.T) {
+		time.Sleep(time.Until(time.Date(2000, 4, 2, 7, 0, 0, 0, time.UTC)))
+		daily := Rate{Name: "day", Events: 5, Per: 24 * time.Hour, Kind: Window}
+		l := mustNew(t, Rates(daily))
+		wants(t, l, "k", 5)
+		daily.Zone = "America/Los_Angeles"
+		setLimit(t, l, Rates(daily)) // its day begins with what is left
+		is(t, "retry after", refusedFor(t, l, ReasonRate, "k").RetryAfter, time.Hour)
+		time.Sleep(time.Hour)
+		wants(t, l, "k", 5)
+		is(t, "of a day of 23 hours", refusedFor(t, l, ReasonRate, "k").RetryAfter, 23*time.Hour)
+		is(t, "allocations", testing.AllocsPerRun(10, func() { l.Allow("k") }), 0)
+		time.Sleep(23 * time.Hour)
+		wants(t, l, "k", 5)
+	})
 	row(t, "another rate changes no window", func(t *testing.T) {
 		for phase := range 2 { // of the sparse windows of three replicas every second one is ours
 			l := mustNew(t, Rates(aligned(1, time.Second)), fix(func(c *inside.Chance) { c.Phase = int64(phase) }))

@@ -260,10 +260,10 @@ func TestACountThatIsCutOff(t *testing.T) {
 func TestCountedRulesHaveIDs(t *testing.T) {
 	ids := []uint64{
 		countedID(id{name: "a", unit: "b"}), countedID(id{name: "ab"}), countedID(id{unit: "ab"}),
-		countedID(id{name: "a", unit: "b", per: 1}),
+		countedID(id{name: "a", unit: "b", per: 1}), countedID(id{name: "a", unit: "b", per: 1, zone: "UTC"}),
 	}
 	slices.Sort(ids)
-	is(t, "ids of four rules", len(slices.Compact(ids)), 4)
+	is(t, "ids of five rules", len(slices.Compact(ids)), 5)
 }
 
 // hammerUpTo has a limiter take up to n, and returns how much it got.

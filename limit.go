@@ -36,6 +36,11 @@ type Rate struct {
 	Burst int
 	// NoTurns has each replica of a Paced rate keep an interval of its own, so events of several may coincide.
 	NoTurns bool
+	// Zone has windows of whole days begin at midnight of a time zone of the IANA database, such as Europe/Berlin, and
+	// weeks on Monday. A day in which clocks change has 23 or 25 hours, and one quota. Empty means UTC. A change of it
+	// is one of the window: the new one begins with what the old one has left. New refuses names that
+	// time.LoadLocation does not find, and Local. A program may embed the database: see time/tzdata.
+	Zone string
 }
 
 // Kind is when the events of a Rate may come.
@@ -53,9 +58,9 @@ const (
 	// I = 1 s on a caller that wakes more than I/10 late is queued again at the head of its class, at most three times.
 	Paced
 	// Window counts from 0 in each Per of the wall clock since the Unix epoch, such as a full minute, and in weeks from
-	// Monday, by UTC, so that the end of one and the start of the next may bring twice Events. A share of less than one
-	// event has room in some windows only, and all such rates of a limit but the one with the longest Per keep an event
-	// until it is used.
+	// Monday, by UTC or Zone, so that the end of one and the start of the next may bring twice Events. A share of less
+	// than one event has room in some windows only, and all such rates of a limit but the one with the longest Per keep
+	// an event until it is used.
 	Window
 	// CountedWindow is a Window whose Events belong to all replicas together: the first calls take them, on any. It
 	// takes Demand and a source that sums up, as poolsize/gossip. At the start of a window, and where a replica does
@@ -178,7 +183,27 @@ func (r Rate) validate() error {
 		return fmt.Errorf("Events: %v per %v are less than %.3g a second, a thousandth of an event in %v",
 			r.Events, r.Per, minRate, meter.Never)
 	}
+	return r.validateZone()
+}
+
+func (r Rate) validateZone() error {
+	switch _, err := r.days(); {
+	case err != nil:
+		return fmt.Errorf("Zone: %w", err)
+	case r.Zone != "" && !r.windowed():
+		return fmt.Errorf("Zone: %q on a %v, which does not count days", r.Zone, r.Kind)
+	case r.Zone != "" && r.Per%(24*time.Hour) != 0:
+		return fmt.Errorf("Zone: %q on a %v of %v, which is no number of days", r.Zone, r.Kind, r.Per)
+	}
 	return nil
+}
+
+// days are those of the rate's zone; nil for UTC.
+func (r Rate) days() (*meter.Days, error) {
+	if r.Zone == "" {
+		return nil, nil
+	}
+	return meter.DaysIn(r.Zone)
 }
 
 func (r Rate) perSecond() float64 { return r.Events / r.Per.Seconds() }
@@ -198,7 +223,7 @@ func (r Rate) burst() float64 {
 
 // needless reports whether r never decides beside o: o never admits more than r would.
 func (r Rate) needless(o Rate) bool {
-	most, speed := o.burst(), o.perSecond() // o admits most, and speed a second, in any time
+	most, speed, per := o.burst(), o.perSecond(), r.Per // o admits most, and speed a second, in any time
 	if o.windowed() {
 		most *= 2 // the end of a window and the start of the next
 	}
@@ -209,10 +234,12 @@ func (r Rate) needless(o Rate) bool {
 		return false // only r has turns, or turns that expire
 	case !r.windowed():
 		return most <= r.burst() && speed <= r.perSecond()
-	case o.windowed() && r.Per%o.Per == 0:
+	case o.windowed() && r.Per%o.Per == 0 && r.Zone == o.Zone:
 		most = 0 // no window of o is in two of r
+	case r.Zone != "":
+		per += 25 * time.Hour // no zone has ever had a longer day
 	}
-	return most+speed*r.Per.Seconds() <= math.Floor(r.Events)
+	return most+speed*per.Seconds() <= math.Floor(r.Events)
 }
 
 // warn logs each rate that never decides beside another one: of two equal ones the later.
@@ -279,6 +306,9 @@ func (r Rate) words() string {
 		s += ", " + r.Kind.String()
 	case r.Burst > 0:
 		s += fmt.Sprintf(", burst %d", r.Burst)
+	}
+	if r.Zone != "" {
+		s += ", " + r.Zone
 	}
 	return s
 }

@@ -31,6 +31,8 @@ func TestValidateAccepts(t *testing.T) {
 		Rates(Rate{Events: maxEvents, Per: time.Second}),
 		Rates(Rate{Events: 1, Per: time.Second, Burst: maxAmount}),
 		Rates(Rate{Events: 1, Per: time.Millisecond, Kind: Window}),
+		Rates(Rate{Events: 1, Per: 48 * time.Hour, Kind: Window, Zone: "Europe/Berlin"}),
+		Rates(Rate{Events: 1, Per: 7 * 24 * time.Hour, Kind: CountedWindow, Zone: "UTC"}),
 		Rates(Rate{Events: 1, Per: time.Second}, Rate{Events: 1, Per: time.Second}),
 		Rates(Rate{Name: "a", Events: 1, Per: time.Second},
 			Rate{Name: "a", Unit: "tokens", Events: 1, Per: time.Second}),
@@ -66,6 +68,11 @@ var badLimits = []struct {
 	{Rates(Rate{Events: 5, Per: time.Second, Burst: 2, Kind: Paced}), "Rates[0].Burst", "2 on a paced rate"},
 	{Rates(Rate{Events: 5, Per: time.Second, Kind: 4}), "Rates[0].Kind", "Kind(4)"},
 	{Rates(Rate{Events: 5, Per: time.Microsecond, Kind: Window}), "Rates[0].Per", "1µs"},
+	{Rates(Rate{Events: 5, Per: 24 * time.Hour, Zone: "Europe/Berlin"}), "Rates[0].Zone", `"Europe/Berlin" on a bucket`},
+	{Rates(Rate{Events: 5, Per: time.Hour, Kind: Window, Zone: "Europe/Berlin"}), "Rates[0].Zone",
+		`"Europe/Berlin" on a window of 1h0m0s`},
+	{Rates(Rate{Events: 5, Per: 24 * time.Hour, Kind: Window, Zone: "Europe/Berln"}), "Rates[0].Zone", `"Europe/Berln"`},
+	{Rates(Rate{Events: 5, Per: 24 * time.Hour, Kind: CountedWindow, Zone: "Local"}), "Rates[0].Zone", `"Local"`},
 	{Rates(Rate{Events: 1e12, Per: time.Millisecond}), "Rates[0].Events", "1e+12 per 1ms"},
 	{Rates(PerSecond(5e-324)), "Rates[0].Events", "5e-324 per 1s"}, // a millionth of it underflows to 0
 	{Rates(Rate{Events: 5e-324, Per: math.MaxInt64}), "Rates[0].Events", "5e-324 per 2562047h47m16.8"},
@@ -203,6 +210,10 @@ func TestWarnsOfNeedlessRates(t *testing.T) {
 	paced := func(name string, events float64, noTurns bool) Rate {
 		return Rate{Name: name, Events: events, Per: time.Second, Kind: Paced, NoTurns: noTurns}
 	}
+	inZone := func(r Rate) Rate {
+		r.Zone = "Europe/Berlin"
+		return r
+	}
 	tok := Rate{Name: "free", Unit: "tok", Events: 1000, Per: time.Second}
 	for _, c := range []struct {
 		want  string // the rate that never decides
@@ -231,6 +242,10 @@ func TestWarnsOfNeedlessRates(t *testing.T) {
 		{"", []Rate{window("window", 100, time.Minute), window("hours", 5999, time.Hour)}},
 		{"", []Rate{window("window", 10, 7*time.Second), window("odd", 34, 10*time.Second)}},
 		{"odd", []Rate{window("window", 10, 7*time.Second), window("odd", 35, 10*time.Second)}},
+		{"week", []Rate{inZone(window("day", 10, 24*time.Hour)), inZone(window("week", 70, 7*24*time.Hour))}},
+		{"", []Rate{window("day", 10, 24*time.Hour), inZone(window("week", 70, 7*24*time.Hour))}},
+		{"", []Rate{window("hour", 10, time.Hour), inZone(window("day", 260, 24*time.Hour))}}, // one day has 25 hours
+		{"day", []Rate{window("hour", 10, time.Hour), inZone(window("day", 510, 24*time.Hour))}},
 	} {
 		row(t, fmt.Sprint(c.rates), func(t *testing.T) {
 			var text strings.Builder

@@ -404,7 +404,7 @@ func (l *Limiter) lendKey(key string, part float64, lasts time.Duration) bool {
 }
 
 func (l *Limiter) reportKey(key string, rate Rate, others int64, lasts time.Duration) bool {
-	rule := countedID(id{name: rate.Name, unit: rate.Unit, per: int64(rate.Per)})
+	rule := countedID(id{name: rate.Name, unit: rate.Unit, per: int64(rate.Per), zone: rate.Zone})
 	s, g, r, w := l.countedGate(carry.Count{Rule: rule, Key: key})
 	if r == nil {
 		s.mu.Unlock()

@@ -79,6 +79,7 @@ type id struct {
 	name, unit string
 	role       role
 	per        int64 // of a window; or which controller
+	zone       string
 }
 
 // role is the part of a limit that a rule stands for. A name does not show it: a user may give a rate any name.

@@ -66,6 +66,8 @@ var fields = []struct {
 	{"/limit", `{"rates":[{"events":1,"per_seconds":1,"kind":%s}]}`, "rates[0].kind",
 		append(slices.Clone(notStrings), `""`, `"Paced"`, `"aligned"`)},
 	{"/limit", `{"rates":[{"events":1,"per_seconds":1,"no_turns":%s}]}`, "rates[0].no_turns", notTruths},
+	{"/limit", `{"rates":[{"events":1,"per_seconds":86400,"kind":"window","zone":%s}]}`, "rates[0].zone",
+		append(slices.Clone(notStrings), `"`+strings.Repeat("Z", 129)+`"`)},
 	{"/limit", `{"rates":[],"in_flight":%s}`, "in_flight", slices.Concat(notWholes, []string{`1073741825`})},
 	{"/limit", `{"rates":[],"deny":%s}`, "deny", notTruths},
 	{"/plan", `{"plan":%s,"limit":{"deny":true}}`, "plan", slices.Concat(notStrings, []string{
@@ -111,6 +113,9 @@ var oddBodies = []badBody{
 	{"/limit", `{"rates":[{"events":1,"per_seconds":1,"aligned":true,"burst":2}]}`, "rates[0].burst"},
 	{"/limit", `{"rates":[{"events":1,"per_seconds":1,"kind":"paced","burst":2}]}`, "rates[0].burst"},
 	{"/limit", `{"rates":[{"events":1,"per_seconds":1,"kind":"window","aligned":false}]}`, "rates[0].aligned"},
+	{"/limit", `{"rates":[{"events":1,"per_seconds":86400,"zone":"UTC"}]}`, "rates[0].zone"},
+	{"/limit", `{"rates":[{"events":1,"per_seconds":86400,"kind":"window","zone":"../etc"}]}`, "rates[0].zone"},
+	{"/limit", `{"rates":[{"events":1,"per_seconds":3600,"kind":"window","zone":"UTC"}]}`, "rates[0].zone"},
 	{"/limit", `{"rates":[{"events":0.0001,"per_seconds":1,"aligned":true}]}`, "rates[0].events"},
 	{"/limit", `{"rates":[{"events":1,"per_seconds":0.0001,"aligned":true}]}`, "rates[0].per_seconds"},
 	{"/limit", `{"rates":[{"events":1e6,"per_seconds":1e-7}]}`, "rates[0].events"},

@@ -85,6 +85,7 @@ func FuzzLimit(f *testing.F) {
 	}, `{"rates":[{"name":"a","unit":"b","events":1.5,"per_seconds":0.25,"burst":3,"aligned":false,`+
 		`"no_turns":true}],"in_flight":2,"deny":false}`,
 		`{"rates":[{"events":10,"per_seconds":60,"aligned":true,"counted":true,"kind":"counted-window"}]}`,
+		`{"rates":[{"events":10,"per_seconds":86400,"kind":"window","zone":"Europe/Berlin"}]}`,
 		`{"rates":[{"events":10,"per_seconds":60,"kind":"bucket","burst":1}]}`, `{"rates":[{"events":1,"per_seconds":1,"burst":1}]}`,
 		`{"rates":[{"events":10,"per_seconds":60,"aligned":true}]}`, `{"rates":[],"in_flight":-0}`,
 		`{"rates":[{"events":1e-300,"per_seconds":1e-9}]}`, `{"rates":null}`,

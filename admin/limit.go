@@ -24,7 +24,9 @@ const (
 
 var (
 	limitFields = []string{"rates", "in_flight", "deny"}
-	rateFields  = []string{"name", "unit", "events", "per_seconds", "burst", "kind", "aligned", "counted", "no_turns"}
+	rateFields  = []string{
+		"name", "unit", "events", "per_seconds", "burst", "kind", "aligned", "counted", "no_turns", "zone",
+	}
 )
 
 // ranges says what Limit.Validate wants, by the JSON name of the field.
@@ -38,6 +40,7 @@ var ranges = map[string]string{
 	"kind":        strings.Join(kinds.Names, ", "),
 	"aligned":     "true of a window, else false, or left out beside kind",
 	"counted":     "true of a counted window, which is aligned, else false, or left out beside kind",
+	"zone":        "a time zone such as Europe/Berlin, of a window of whole days, or left out for UTC",
 }
 
 func parseLimit(body []byte) (change, *Problem) {
@@ -87,7 +90,7 @@ func readRate(f *form) quotient.Rate {
 	r := quotient.Rate{
 		Events: f.number("events", ranges["events"]), Per: readPer(f),
 		Name: optional(f, "name", text), Unit: optional(f, "unit", text), Burst: optional(f, "burst", f.anyWhole),
-		NoTurns: optional(f, "no_turns", f.truth),
+		NoTurns: optional(f, "no_turns", f.truth), Zone: optional(f, "zone", text),
 	}
 	kind, older := optional(f, "kind", text), make(map[string]bool)
 	for _, name := range []string{"aligned", "counted"} {
@@ -116,10 +119,11 @@ func readPer(f *form) time.Duration {
 func toDuration(seconds float64) time.Duration { return time.Duration(math.Round(seconds * 1e9)) }
 
 // place is the start of an error of Limit.Validate: which field of which rate.
-var place = regexp.MustCompile(`^quotient: Limit\.(InFlight|Rates)(?:\[(\d+)\]\.(Events|Per|Burst|Name|Unit))?: `)
+var place = regexp.MustCompile(`^quotient: Limit\.(InFlight|Rates)(?:\[(\d+)\]\.(Events|Per|Burst|Name|Unit|Zone))?: `)
 
 var jsonNames = map[string]string{
 	"InFlight": "in_flight", "Rates": "rates", "Events": "events", "Per": "per_seconds", "Burst": "burst", "Name": "name", "Unit": "unit",
+	"Zone": "zone",
 }
 
 // blame notes an error of Limit.Validate under the JSON name of its field, with what was sent there.

@@ -103,6 +103,7 @@ type RateState struct {
 	Aligned    bool    `json:"aligned"`
 	Counted    bool    `json:"counted"` // the fleet's count decides
 	NoTurns    bool    `json:"no_turns"`
+	Zone       string  `json:"zone,omitempty"` // by which the days of a window begin; absent: UTC
 }
 
 // RuleState is one rule of the limit with the part of it that this replica enforces.
@@ -190,7 +191,7 @@ func newLimitState(limit quotient.Limit) LimitState {
 		rates = append(rates, RateState{
 			Name: r.Name, Unit: r.Unit, Events: finite(r.Events), PerSeconds: r.Per.Seconds(), Burst: burst,
 			Kind: r.Kind.String(), Aligned: r.Kind == quotient.Window || r.Kind == quotient.CountedWindow,
-			Counted: r.Kind == quotient.CountedWindow, NoTurns: r.NoTurns,
+			Counted: r.Kind == quotient.CountedWindow, NoTurns: r.NoTurns, Zone: r.Zone,
 		})
 	}
 	return LimitState{Rates: rates, InFlight: limit.InFlight, Denies: limit.Deny}

@@ -15,7 +15,7 @@ func TestStateHasStableNames(t *testing.T) {
 		PlanStats: quotient.PlanStats{
 			Limit: quotient.Limit{
 				Rates: []quotient.Rate{{Name: "minute", Unit: "tokens", Events: 90, Per: time.Minute, Burst: 9,
-					Kind: quotient.CountedWindow, NoTurns: true}},
+					Kind: quotient.CountedWindow, NoTurns: true, Zone: "Europe/Berlin"}},
 				InFlight: 8,
 			},
 			Rules: []quotient.RuleState{{Burst: 3,
@@ -42,7 +42,7 @@ func TestStateHasStableNames(t *testing.T) {
 	}
 	*moreOf(&full) = inside.More{DryRun: true, Learns: true, Demand: inside.Demand{
 		Keys: 5, Named: 4, Lent: 3, Age: 400 * time.Millisecond, MaxAge: 2 * time.Second, Sent: 6, Received: 7}}
-	const want = `{"limit":{"rates":[{"name":"minute","unit":"tokens","events":90,"per_seconds":60,"burst":9,"kind":"counted-window","aligned":true,"counted":true,"no_turns":true}],"in_flight":8,"denies":false},` +
+	const want = `{"limit":{"rates":[{"name":"minute","unit":"tokens","events":90,"per_seconds":60,"burst":9,"kind":"counted-window","aligned":true,"counted":true,"no_turns":true,"zone":"Europe/Berlin"}],"in_flight":8,"denies":false},` +
 		`"rules":[{"name":"minute","unit":"tokens","limit":1.5,"share":0.5,"burst":3,"events":90,"window_seconds":60}],` +
 		`"plans":[{"name":"free","limit":{"rates":[],"in_flight":18,"denies":false},"rules":[{"name":"in-flight","unit":"","limit":18,"share":6,"burst":0,"events":0,"window_seconds":0}]}],` +
 		`"pool":{"replicas":3,"weight":1,"ordinal":2,"fixed":true,"source":"file","age_seconds":1.5,"reports":4,"errors":5,"rejected":6,"last_error":"no such file","until":"2001-09-09T01:46:40Z"},` +

@@ -51,9 +51,9 @@ func TestChangesTakeEffect(t *testing.T) {
 		}
 		return s
 	}
-	s := put("/limit?limiter=api", `{"rates":[{"name":"m","unit":"tokens","events":2.5,"per_seconds":60,"burst":7,"no_turns":true},{"events":9,"per_seconds":0.25}],"in_flight":4}`)
+	s := put("/limit?limiter=api", `{"rates":[{"name":"m","unit":"tokens","events":2.5,"per_seconds":60,"burst":7,"no_turns":true},{"events":9,"per_seconds":0.25},{"name":"d","events":9,"per_seconds":86400,"kind":"window","zone":"UTC"}],"in_flight":4}`)
 	got := api.Stats().Limit
-	if len(got.Rates) != 2 ||
+	if len(got.Rates) != 3 || got.Rates[2].Zone != "UTC" || s.Limiters["api"].Limit.Rates[2].Zone != "UTC" ||
 		got.Rates[0] != (quotient.Rate{Name: "m", Unit: "tokens", Events: 2.5, Per: time.Minute, Burst: 7,
 			NoTurns: true}) || got.Rates[1].Per != 250*time.Millisecond || got.InFlight != 4 {
 		t.Errorf("limit %+v", got)

@@ -138,6 +138,9 @@ func drawRate(t *rapid.T, i int) quotient.Rate {
 	if flip(t) {
 		r.Events = float64(count(t, 1, 1000))
 	}
+	if r.Kind >= quotient.Window && flip(t) {
+		r.Per, r.Zone = time.Duration(count(t, 1, 8))*24*time.Hour, pick(t, "Etc/GMT+8", "Europe/Berlin")
+	}
 	if r.Kind == quotient.Bucket {
 		r.Burst = count(t, 0, 3)
 	}

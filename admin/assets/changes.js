@@ -314,16 +314,19 @@ function rateEditor(old, onRemove) {
     burst: numeric((old.kind === "bucket" && old.burst) || "", { whole: true, low: 0, high: 2 ** 40, optional: true }),
     name: textual(old.name, atMost(longestName)),
     unit: textual(old.unit, atMost(longestName)),
+    zone: textual(old.zone ?? "", atMost(longestName)),
   };
   const turns = checkbox("no_turns", "No turns between replicas", old.no_turns);
   const legend = el("legend");
   const removeButton = el("button", { type: "button", class: "quiet", text: "Remove", onclick: onRemove });
-  const labels = { events: "Events", per_seconds: "Per seconds", kind: "Kind", burst: "Burst", name: "Name", unit: "Unit" };
+  const labels = { events: "Events", per_seconds: "Per seconds", kind: "Kind", burst: "Burst", name: "Name", unit: "Unit", zone: "Zone of its days" };
   const fields = Object.entries(controls).map(([name, control]) => field(name, labels[name], control));
   const onlyOf = (kind, node) => (node.hidden = controls.kind.value !== kind);
+  const inWindows = () => controls.kind.value.endsWith("window");
   const suit = () => {
     onlyOf("bucket", controls.burst.closest(".field"));
     onlyOf("paced", turns.node);
+    controls.zone.closest(".field").hidden = !inWindows();
   };
   controls.kind.addEventListener("change", suit);
   suit();
@@ -344,6 +347,7 @@ function rateEditor(old, onRemove) {
       kind: controls.kind.value,
       burst: (controls.kind.value === "bucket" && numberOf(controls.burst)) || 0,
       no_turns: turns.input.checked,
+      zone: (inWindows() && controls.zone.value) || undefined,
     }),
   };
 }

@@ -88,6 +88,7 @@ export function rateText(rate) {
   if (rate.kind !== "bucket") more.push(rate.kind.replace("-", " "));
   else if (rate.burst) more.push(`burst ${exact(rate.burst)}`);
   if (rate.no_turns) more.push("no turns");
+  if (rate.zone) more.push(rate.zone);
   return `${exact(rate.events)}${unit} / ${period(rate.per_seconds)}${more.length ? ` (${more.join(", ")})` : ""}`;
 }
 

@@ -151,12 +151,14 @@ func changeLimit(p *tab, s *service) {
 	p.click("#limiter-search", "Change limit")
 	p.choose("Kind", "Window of the wall clock")
 	p.until("a window has no burst", `!`+fieldOf("Burst")+`.checkVisibility()`)
+	p.enter("Per seconds", "86400", "Zone of its days", "Europe/Berlin")
 	p.click("dialog[open]", "Add a rate")
 	p.do(chromedp.KeyEvent("2000"))
 	p.apply()
 	p.poll("there are a window and another rate", func() bool {
 		rates := s.search.Stats().Limit.Rates
-		return len(rates) == 2 && rates[0].Kind == quotient.Window && rates[1].Events == 2000
+		return len(rates) == 2 && rates[0].Kind == quotient.Window && rates[0].Zone == "Europe/Berlin" &&
+			rates[1].Events == 2000
 	})
 }
 

@@ -16,6 +16,7 @@ import (
 	"os"
 	"slices"
 	"time"
+	_ "time/tzdata" // for rates with a zone, where the machine has none
 
 	"github.com/alecthomas/kong"
 	"github.com/willabides/kongplete"

@@ -22,6 +22,12 @@ func fromTheFullMinute() (*quotient.Limiter, error) {
 	return quotient.New(quotient.Rates(quotient.Rate{Events: 100, Per: time.Minute, Kind: quotient.Window}))
 }
 
+func fromMidnight() (*quotient.Limiter, error) {
+	return quotient.New(quotient.Rates(quotient.Rate{
+		Events: 1000, Per: 24 * time.Hour, Kind: quotient.Window, Zone: "America/Los_Angeles",
+	}))
+}
+
 func twentyInFlight() (*quotient.Limiter, error) {
 	limit := quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(100)}, InFlight: 20}
 	return quotient.New(limit, quotient.MaxHold(time.Minute)) // a forgotten permit comes back after a minute

@@ -70,19 +70,24 @@ func (s *source) Carry(_ string, turn func(carry.Sums)) (stop func(), err error)
 
 // window is one of a key under a counted rule.
 type window struct {
-	key, name, unit string
-	per             time.Duration
-	index           int64
+	key   string
+	rule  quotient.Rate // what tells it apart from others
+	index int64
+}
+
+// ruleOf is a rate without what may change while the fleet counts on.
+func ruleOf(r quotient.Rate) quotient.Rate {
+	return quotient.Rate{Name: r.Name, Unit: r.Unit, Per: r.Per, Zone: r.Zone, Kind: quotient.CountedWindow}
 }
 
 func windowOf(key string, r quotient.Rate, at time.Time) window {
-	return window{nameOf(key), r.Name, r.Unit, r.Per, at.UnixNano() / int64(r.Per)}
+	return window{nameOf(key), ruleOf(r), indexOf(r, at)}
 }
 
 // in reports whether a limit has the window's rule, or keeps what there is.
 func (x window) in(limit quotient.Limit) bool {
 	return limit.Deny || slices.ContainsFunc(limit.Rates, func(r quotient.Rate) bool {
-		return r.Kind == quotient.CountedWindow && r.Name == x.name && r.Unit == x.unit && r.Per == x.per
+		return r.Kind == quotient.CountedWindow && ruleOf(r) == x.rule
 	})
 }
 
@@ -119,7 +124,7 @@ func (w *world) exchange() {
 func (w *world) attend(r *replica) {
 	for _, o := range w.fleet {
 		for x := range o.attends {
-			if x.index != time.Now().UnixNano()/int64(x.per) {
+			if x.index != indexOf(x.rule, time.Now()) {
 				continue
 			}
 			if e, a := r.l.Explain(x.key), r.attendance(x); x.in(e.Limit) {

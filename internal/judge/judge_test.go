@@ -94,6 +94,7 @@ type world struct {
 	seq      int
 	fixed    bool               // ordinals are fixed by construction
 	heavy    int                // the largest weight
+	zone     string             // of some windows of days; "" for none
 	lied     bool               // of ordinals
 	lends    bool               // replicas borrow, and so the fleet's bounds are others
 	together map[string]float64 // events of the rules that are counted together
@@ -121,6 +122,7 @@ type fleetEvent struct {
 
 func newWorld(t *rapid.T, p profile) *world {
 	w := &world{T: t, profile: p, fixed: coin(t, "fixed ordinals"), heavy: 1}
+	w.beforeMidnight()
 	w.since = time.Now()
 	if !p.counts && coin(t, "weights") {
 		w.heavy = 3
@@ -141,6 +143,25 @@ func newWorld(t *rapid.T, p profile) *world {
 		before += weight
 	}
 	return w
+}
+
+// midnights are when days begin, some of 23 or 25 hours, by the name of their zone.
+var midnights = []struct {
+	zone  string
+	begin int64 // Unix time
+}{
+	{"America/Los_Angeles", 946800000}, {"Europe/Berlin", 954025200}, {"Europe/Berlin", 972770400},
+	{"America/Havana", 954651600}, {"Asia/Kolkata", 947010600},
+}
+
+// beforeMidnight has some worlds begin a little before a day, and know its zone.
+func (w *world) beforeMidnight() {
+	if w.windows == 0 || w.counts || !w.chance(3, "a zone") {
+		return
+	}
+	m := among(w.T, midnights, "midnight")
+	w.zone = m.zone
+	time.Sleep(time.Until(time.Unix(m.begin, 0)) - time.Duration(pick(w.T, 0, 60, "to midnight"))*time.Second)
 }
 
 // plain is a weight as a pool has it: 0 stands for 1.

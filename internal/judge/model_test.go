@@ -300,7 +300,7 @@ func (m *model) turnsAt(rates []quotient.Rate, i int) bool {
 // same reports whether two rules are one, so that its state stays.
 func (r *ruleLevel) same(o *ruleLevel) bool {
 	return r.name == o.name && r.rate.Unit == o.rate.Unit && windowed(r.rate) == windowed(o.rate) &&
-		(!windowed(r.rate) || r.rate.Per == o.rate.Per)
+		(!windowed(r.rate) || r.rate.Per == o.rate.Per && r.rate.Zone == o.rate.Zone)
 }
 
 // start is how a new rule starts: with the least that the rules of its unit would still admit, and full where
@@ -493,7 +493,20 @@ func floor(a, b int64) int64 {
 }
 
 func (m *model) windowAt(r *ruleLevel) int64 {
-	return floor(m.at.UnixNano()+int64(m.step), int64(r.rate.Per))
+	return indexOf(r.rate, m.at.Add(m.step))
+}
+
+// indexOf is the number of a rate's window at an instant. Those of a zone are of dates.
+func indexOf(r quotient.Rate, at time.Time) int64 {
+	if r.Zone == "" {
+		return floor(at.UnixNano(), int64(r.Per))
+	}
+	loc, err := time.LoadLocation(r.Zone)
+	if err != nil {
+		panic(err)
+	}
+	year, month, day := at.In(loc).Date()
+	return floor(time.Date(year, month, day, 0, 0, 0, 0, time.UTC).UnixNano(), int64(r.Per))
 }
 
 // open opens a window. A debt is taken over, and so is, where a window keeps its room, an event that was not
@@ -578,7 +591,7 @@ func (r *ruleLevel) mark(m *model) {
 func (m *model) report(n count) {
 	for i := range m.rules {
 		r := &m.rules[i]
-		if r.rate.Kind == quotient.CountedWindow && r.name == n.rule.Name && r.rate.Unit == n.rule.Unit && r.rate.Per == n.rule.Per {
+		if r.rate.Kind == quotient.CountedWindow && ruleOf(r.rate) == ruleOf(n.rule) {
 			n.known = true
 			r.mark(m)
 			r.count = n

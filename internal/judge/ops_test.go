@@ -721,6 +721,9 @@ func (w *world) drawRate(label string) quotient.Rate {
 	case kind < w.windows:
 		r.Events = w.drawEvents(label)
 		r.Per = time.Duration(among(t, []int{1, 5, 10, 60}, label+" per")) * time.Second
+		if w.zone != "" && coin(t, label+" of days") {
+			r.Per, r.Zone = 24*time.Hour, among(t, []string{"", w.zone}, label+" zone")
+		}
 		r.Kind = w.drawWindow(label + " counted")
 	case kind < w.windows+w.paced:
 		r.Events, r.Burst = 1, 1 // a bucket of one has neither turns nor grace

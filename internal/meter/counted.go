@@ -86,5 +86,5 @@ func (w *Window) Busy() bool { return w.Used > 0 && 2*w.Used >= w.Quota }
 
 // fleet is the schedule of the fleet.
 func (c *Schedule) fleet() Schedule {
-	return Schedule{Per: c.Per, from: c.from, events: c.events, replicas: 1, ordinal: 1, weight: 1}
+	return Schedule{Per: c.Per, from: c.from, Days: c.Days, events: c.events, replicas: 1, ordinal: 1, weight: 1}
 }

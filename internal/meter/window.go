@@ -16,6 +16,7 @@ type Schedule struct {
 	ordinal  uint64 // 1..replicas: the first of its own; 0 unknown
 	weight   uint64 // how many are its own
 	phase    int64  // without an ordinal, which of the sparse windows are ours
+	Days     *Days  // that windows are made of; nil: periods by UTC
 	Keeps    bool   // an event that a sparse window allows stays until it is used, so that it meets those of others
 }
 
@@ -30,7 +31,6 @@ func NewSchedule(per time.Duration, events float64, p Part, phase int64) *Schedu
 
 // begin is when a window of the period begins: of weeks on a Monday, and the epoch was a Thursday.
 func begin(per time.Duration) int64 {
-	const day = 24 * time.Hour
 	if per%(7*day) == 0 {
 		return int64(4 * day)
 	}
@@ -50,7 +50,20 @@ func thousandths(events float64) uint64 {
 }
 
 // index returns the number of the window at an instant.
-func (c *Schedule) index(wall int64) int64 { return floorDiv(wall-c.from, c.Per) }
+func (c *Schedule) index(wall int64) int64 {
+	if c.Days != nil {
+		return floorDiv(c.Days.at(wall)-c.from/int64(day), c.Per/int64(day))
+	}
+	return floorDiv(wall-c.from, c.Per)
+}
+
+// start is when window k begins.
+func (c *Schedule) start(k int64) int64 {
+	if c.Days != nil {
+		return c.Days.begin(k*(c.Per/int64(day)) + c.from/int64(day))
+	}
+	return k*c.Per + c.from
+}
 
 // quota is the number of whole events that this replica may do in window k.
 //
@@ -255,7 +268,7 @@ func (c *Schedule) startsIn(wall, k, ahead int64) time.Duration {
 	if ahead > math.MaxInt64/c.Per {
 		return Never
 	}
-	return time.Duration(max(ahead*c.Per-(wall-c.from-k*c.Per), 1))
+	return time.Duration(max(c.start(k+ahead)-wall, 1))
 }
 
 // Take may take more than there is: the windows that follow owe it.
@@ -285,8 +298,7 @@ func (w *Window) UpTo(t Instant, r *Rule, n int) int {
 // Left counts the time to the end of the window.
 func (w *Window) Left(t Instant, r *Rule) (events, of float64, full time.Duration) {
 	w.Roll(t, r.Schedule)
-	per := r.Schedule.Per
-	full = time.Duration((r.Schedule.index(t.Wall)+1)*per + r.Schedule.from - t.Wall)
+	full = time.Duration(r.Schedule.start(r.Schedule.index(t.Wall)+1) - t.Wall)
 	return float64(w.room()), float64(w.allows()), full
 }
 
