@@ -143,6 +143,10 @@ func readRate(v value) (rate quotient.Rate) {
 			v.r.field(inner(v.path, field), "%s", fault)
 		}
 	}
+	const day = 24 * time.Hour
+	if (rate.Kind == quotient.Window || rate.Kind == quotient.CountedWindow) && rate.Per > 7*day && rate.Per%day != 0 {
+		v.r.hinted(inner(v.path, "per"), "30d?", "months and years are not all as long, and windows are")
+	}
 	return rate
 }
 

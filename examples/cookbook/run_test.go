@@ -86,6 +86,13 @@ func TestLimits(t *testing.T) {
 		between(t, "after it", atOnce(l, "k"), 100, 100)
 		between(t, "until the next", during(l, 58*time.Second), 0, 0)
 	})
+	fake(t, "from midnight", func(t *testing.T) {
+		l := made[*quotient.Limiter](t)(fromMidnight())
+		between(t, "at 16:00 in Los Angeles", atOnce(l, "k"), 1000, 1000)
+		between(t, "until its midnight", during(l, 8*time.Hour-time.Second), 0, 0)
+		time.Sleep(2 * time.Second)
+		between(t, "after it", atOnce(l, "k"), 1000, 1000)
+	})
 	fake(t, "in flight", func(t *testing.T) {
 		l := made[*quotient.Limiter](t)(twentyInFlight())
 		for range 20 {
