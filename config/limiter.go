@@ -11,6 +11,7 @@ import (
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/internal/kinds"
+	"github.com/quotient-go/quotient/lease"
 )
 
 // Bounds and defaults of limiters.
@@ -143,8 +144,10 @@ func readRate(v value) (rate quotient.Rate) {
 			v.r.field(inner(v.path, field), "%s", fault)
 		}
 	}
-	const day = 24 * time.Hour
-	if (rate.Kind == quotient.Window || rate.Kind == quotient.CountedWindow) && rate.Per > 7*day && rate.Per%day != 0 {
+	month, _ := lease.ParseDuration("1M")
+	year, _ := lease.ParseDuration("1y")
+	windowed := rate.Kind == quotient.Window || rate.Kind == quotient.CountedWindow
+	if windowed && rate.Per > 0 && (rate.Per%month == 0 || rate.Per%year == 0) {
 		v.r.hinted(inner(v.path, "per"), "30d?", "months and years are not all as long, and windows are")
 	}
 	return rate
