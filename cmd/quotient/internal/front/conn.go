@@ -125,6 +125,9 @@ func (c *conn) Read(p []byte) (int, error) {
 		by = time.Now().Add(c.server.now.Load().readBody)
 	}
 	n, err := c.readBefore(p, by)
+	if n > 0 {
+		err = nil // TLS says its end with the last bytes, and again; bufio would keep it from us
+	}
 	c.readErr = err
 	if !by.IsZero() && errors.Is(err, os.ErrDeadlineExceeded) && !time.Now().Before(by) {
 		err = ErrSlowBody

@@ -432,6 +432,35 @@ func TestAReadThatDoesNotEnd(t *testing.T) {
 	})
 }
 
+// brief is a connection that ends with its first bytes, as TLS 1.2 may say at once.
+type brief struct {
+	net.Conn
+	ended bool
+}
+
+func (b *brief) Read(p []byte) (n int, err error) {
+	if !b.ended {
+		n, _ = b.Conn.Read(p)
+	}
+	b.ended = true
+	return n, io.EOF
+}
+
+// TestAnEndThatComesWithARequest is no malformed request, nor does it keep one from being refused.
+func TestAnEndThatComesWithARequest(t *testing.T) {
+	for sent, want := range map[string]string{
+		"": "[200] 0", "GET": "[200] 0", get: "[200] 0", get + "X\x00: y~~": "[200 400] 1",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c, client := answering(t, ok, func(c *conn) { c.Conn = &brief{Conn: c.Conn} })
+			go func() { _, _ = io.WriteString(client, crlf(get+"~"+sent)) }()
+			text, _ := io.ReadAll(client)
+			got := fmt.Sprint(statuses(string(text)), " ", c.server.Refusals()["head"])
+			tested.Want(t, fmt.Sprintf("the answers to %q behind a request, and refusals", sent), got, want)
+		})
+	}
+}
+
 // TestALongBodyIsReadOn for a while, so that its client sees an answer that does not need it.
 func TestALongBodyIsReadOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -73,6 +73,8 @@ func (c *conn) faultOf() (f fault, ok bool) {
 		return f, true
 	case announced && p.ProxyHeader() == nil:
 		return fault{0, whyProxyProtocol}, !gone(p)
+	case errors.Is(c.readErr, errNoRoom): // for messages of a handshake
+		return fault{0, whyNoRoom}, true
 	case c.tls != nil && c.secure == nil:
 		return fault{0, whyTLS}, !c.records.failed
 	case errors.Is(c.readErr, os.ErrDeadlineExceeded):

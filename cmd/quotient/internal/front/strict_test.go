@@ -261,6 +261,7 @@ func (s *running) refusedSoFar() (all uint64) {
 // TestRefusals holds what OnRefusal gets to know of each kind of refusal, and that it is called before the answer.
 func TestRefusals(t *testing.T) {
 	const many = "X: y~"
+	endless := strings.Repeat("\x16\x03\x01\x40\x00\x01\x00\xff\xff"+strings.Repeat("x", 1<<14-4), 2) // a ClientHello
 	secure := func(p *config.Proxy) { p.TLS = writePair(t, t.TempDir(), "server") }
 	mutual := func(p *config.Proxy) { secure(p); p.TLS.ClientCA = p.TLS.Cert }
 	behind := func(p *config.Proxy) { p.ProxyProtocol, p.Trusted = true, []netip.Prefix{loopback} }
@@ -294,6 +295,7 @@ func TestRefusals(t *testing.T) {
 		{"0 slow_head ", "GET", short, ""},
 		{"0 tls ", get + "~", secure, ""},
 		{"0 tls ", "", mutual, "tls"},
+		{"0 no_room ", endless, func(p *config.Proxy) { secure(p); p.Max.HeldBytes = 1 }, ""},
 		{"0 version ", get + "~", secure, "h2"},
 		{"0 proxy_protocol ", get + "~", behind, ""},
 		{"0 proxy_protocol ", "PROXY TCP4 192.0.2.7~", behind, ""},

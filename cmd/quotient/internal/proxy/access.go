@@ -145,15 +145,17 @@ func (p *Proxy) queue(a *accessLog, e *entry, r *http.Request) {
 	p.send(a, e, r)
 }
 
-// send puts an entry into the queue, with what its request says of itself.
-func (p *Proxy) send(a *accessLog, e *entry, r *http.Request) {
+// send puts an entry into the queue, with what its request says of itself, and reports whether there was room.
+func (p *Proxy) send(a *accessLog, e *entry, r *http.Request) bool {
 	e.key, e.client, e.plan = a.shown(e.key), a.shown(a.client(r)), clipped(e.plan, maxText)
 	e.method, e.host = clipped(r.Method, maxText), clipped(r.Host, maxText)
 	e.path = clipped(r.URL.EscapedPath(), maxPath)
 	select {
 	case p.lines <- e:
+		return true
 	default:
 		p.dropped.Add(1)
+		return false
 	}
 }
 

@@ -290,10 +290,16 @@ func TestAccessLogOfAFlood(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
+		lines := w.proxy.lines
+		w.proxy.lines = nil // as if it were full
+		w.proxy.Refused(http.Header{}, r, http.StatusBadRequest, "no room")
+		w.proxy.lines = lines
 		r.ProtoMajor = 2
 		r.Header.Set("Content-Type", "application/grpc")
 		w.proxy.Refused(http.Header{}, r, http.StatusBadRequest, "a call of gRPC")
-		want(t, "status of HTTP of a call of gRPC", (<-w.proxy.lines).status, http.StatusOK)
+		line := <-w.proxy.lines
+		want(t, "status of HTTP of a call of gRPC", line.status, http.StatusOK)
+		want(t, "unlogged, with one whose line was dropped", line.unlogged, 1000-maxEarly+1)
 		New(w.reg, nil, nil).Refused(http.Header{}, r, http.StatusBadRequest, "no file is in force")
 	})
 }

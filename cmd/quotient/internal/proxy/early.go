@@ -36,6 +36,13 @@ func (e *earlyLines) enter(now time.Time) (unlogged uint64, ok bool) {
 	return unlogged, true
 }
 
+// lose notes requests whose line was dropped, so that the next one speaks for them.
+func (e *earlyLines) lose(requests uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.unlogged += requests
+}
+
 // Refused is for a server that refuses a request before p has it: the answer gets fields for browsers, and the request
 // has its line in the access log. The request has no method if its head was not read. Reason is one of few.
 func (p *Proxy) Refused(h http.Header, r *http.Request, status int, reason string) {
@@ -54,7 +61,8 @@ func (p *Proxy) Refused(h http.Header, r *http.Request, status int, reason strin
 	if grpcanswer.Asked(r) { // what is said to it is not said by the status of HTTP
 		status = http.StatusOK
 	}
-	p.send(t.access, &entry{
-		arrived: now, decision: unasked, early: true, unlogged: unlogged, reason: reason, status: status,
-	}, r)
+	e := &entry{arrived: now, decision: unasked, early: true, unlogged: unlogged, reason: reason, status: status}
+	if !p.send(t.access, e, r) {
+		p.early.lose(unlogged + 1)
+	}
 }
