@@ -145,7 +145,8 @@ func readRate(v value) (rate quotient.Rate) {
 	}
 	const day = 24 * time.Hour
 	if (rate.Kind == quotient.Window || rate.Kind == quotient.CountedWindow) && rate.Per > 7*day && rate.Per%day != 0 {
-		v.r.hinted(inner(v.path, "per"), "30d?", "months and years are not all as long, and windows are")
+		v.r.hinted(inner(v.path, "per"), `as "30d"`,
+			"%v on a %v is no number of days: months and years are not all as long", rate.Per, rate.Kind)
 	}
 	return rate
 }
