@@ -119,7 +119,8 @@ type Pace struct {
 	// NotBefore is the instant before which nothing is admitted, on the clock of Sample.Now. At it the bucket holds
 	// one event, which lets one request for one event pass, and further ones follow at Rate, or as probes. For slots
 	// further ones follow at Rate over the seconds that requests which succeeded have held one, and at once while
-	// none has. An instant that has passed means now, and one more than an hour ahead means an hour.
+	// none has, or while Rate is all of them. An instant that has passed means now, and one more than an hour ahead
+	// means an hour.
 	NotBefore time.Duration
 	// Until is the instant from which on the pace is out of date, on the clock of Sample.Now. The first call
 	// at it or later makes the limiter call Next with the outcome Unknown. 0 means that only feedback

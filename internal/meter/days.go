@@ -49,7 +49,7 @@ func DaysIn(zone string) (*Days, error) {
 }
 
 // daysOf lists what changes of the clock leave of the days: the one in which a change falls begins by the old offset,
-// and the next one by the new one. So a day whose midnight comes twice begins with the second one.
+// and the next one by the new one. So where clocks go back over midnight, the day begins with the second one.
 func daysOf(loc *time.Location) *Days {
 	t := time.Unix(0, 0).In(loc)
 	d := &Days{spans: []span{{-offset(t), 0}}}

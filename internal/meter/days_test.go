@@ -71,6 +71,19 @@ func TestWindowsOfDaysInAZone(t *testing.T) {
 	}
 }
 
+// A debt is paid by a day of 23 hours that nobody has looked at, as by any other.
+func TestDebtOverAShortDay(t *testing.T) {
+	s := NewSchedule(day, 5, Part{Replicas: 1, Ordinal: 1, Weight: 1}, 0)
+	s.Days, _ = daysIn(t, "Europe/Berlin")
+	r := &Rule{Schedule: s}
+	now := Instant{Wall: time.Date(2026, 3, 28, 22, 45, 0, 0, time.UTC).UnixNano()}
+	w := OpenWindow(now, s)
+	w.Take(now, r, 10)
+	turn := w.Until(now, r, 0, 0, 1)
+	is(t, "turn", turn, 23*time.Hour+15*time.Minute)
+	is(t, "five at the turn", w.uses(now.later(turn), 5, s), true)
+}
+
 // The number of a day is that of its date. It never falls, each instant is in the day that has begun last, and no day
 // begins elsewhere than it ends.
 func TestPropertyDaysOfZones(t *testing.T) {

@@ -212,10 +212,10 @@ func (c *Schedule) carried(left, events int64) int64 {
 }
 
 // carry returns what is taken over into window k: what was used above the quotas of the windows before it,
-// or whether they have left an event. If a step of the clock has skipped windows, only as many of them count
-// as time has passed for.
+// or whether they have left an event. If a step of the clock has skipped windows, only those of them count that time
+// has passed for by the clock as it is now. Some days are shorter than a period.
 func (w *Window) carry(t Instant, k int64, c *Schedule) (owed int64, spare bool) {
-	skipped := min(max(0, k-w.Index-1), int64(t.At-w.opened)/c.Per)
+	skipped := max(0, k-max(w.Index, c.index(t.Wall-int64(t.At-w.opened)))-1)
 	if w.room() == 0 && skipped == 0 {
 		return 0, false
 	}

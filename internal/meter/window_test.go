@@ -312,15 +312,16 @@ type plain struct {
 	kept   int64 // an event of the windows before, where they are kept
 }
 
-// goTo opens each window up to that of an instant. Of those that were skipped as many allow something as periods have
-// passed: a clock that steps brings nothing.
+// goTo opens each window up to that of an instant. Of those that were skipped those allow something in which time has
+// passed from end to end: a clock that steps brings nothing.
 func (p *plain) goTo(now Instant) {
 	k := floorDiv(now.Wall, p.c.Per)
 	if k == p.k {
 		return
 	}
 	left := p.quota() - p.used
-	for back := min(k-p.k-1, int64(now.At-p.opened)/p.c.Per); back > 0; back-- {
+	then := floorDiv(now.Wall-int64(now.At-p.opened), p.c.Per)
+	for back := k - max(p.k, then) - 1; back > 0; back-- {
 		left += p.c.quota(k - back)
 	}
 	p.k, p.used, p.opened, p.kept = k, max(0, -left), now.At, 0
