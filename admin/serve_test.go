@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"io"
 	"log/slog"
 	"net"
@@ -102,20 +103,20 @@ func says(text string, answered bool) func(net.Conn) {
 	}
 }
 
-// askState asks for the state within soon, and reports whether that went over a connection that was open
+// askState asks for the state, and reports how long that took, and whether it went over a connection that was open
 // before.
-func askState(t *testing.T, c *Client) (reused bool) {
+func askState(t *testing.T, c *Client) (took time.Duration, reused bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*soon)
 	defer cancel()
 	got := func(info httptrace.GotConnInfo) { reused = info.Reused }
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: got})
 	start := time.Now()
-	if _, err := c.State(ctx); err != nil {
-		t.Errorf("after %v: %v", time.Since(start), err)
-	}
-	t.Logf("an operator was served after %v", time.Since(start))
-	return reused
+	_, err := c.State(ctx)
+	took = time.Since(start)
+	must(t, err)
+	t.Logf("an operator was served after %v", took)
+	return took, reused
 }
 
 // operatorOf is a client with a connection of its own.
@@ -145,7 +146,7 @@ func become(t *testing.T, all *listen.Places, open, known int) {
 const manyStrangers = 2000
 
 // TestStrangersDoNotKeepOperatorsOut: whatever 2,000 strangers do, an operator is served at once, and one who
-// was there before still is.
+// was there before still is. A machine that is very busy has three tries: who is kept out is so by each crowd.
 func TestStrangersDoNotKeepOperatorsOut(t *testing.T) {
 	certificate, trusted := selfSigned(t, "server")
 	hello := []byte{22, 3, 1, 2, 0} // the head of a TLS record whose rest never comes
@@ -167,41 +168,56 @@ func TestStrangersDoNotKeepOperatorsOut(t *testing.T) {
 		"half a handshake": {true, says(string(hello), false)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			before := goleak.IgnoreCurrent()
-			h, _, _ := two(t, Token(secret), MountOpen("/ready", says200("ready")),
-				Logger(slog.New(slog.DiscardHandler)))
-			l, err := h.Listen(t.Context(), "tcp", "127.0.0.1:0")
-			must(t, err)
-			addr, base := l.Addr().String(), "http://"+l.Addr().String()
+			secure := func(l net.Listener) (net.Listener, string) { return l, "http://" }
 			if tt.tls {
-				l, base = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{certificate}}),
-					"https://"+addr
+				secure = func(l net.Listener) (net.Listener, string) {
+					return tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{certificate}}), "https://"
+				}
 			}
-			all := h.newPlaces()
-			ctx, cancel := context.WithCancel(t.Context())
-			served := make(chan error, 1)
-			go func() { served <- h.serve(ctx, l, all) }()
-			first := operatorOf(t, base, &tls.Config{RootCAs: trusted})
-			second := operatorOf(t, base, &tls.Config{RootCAs: trusted})
-			askState(t, first)
-			leave := crowd(t, addr, manyStrangers, tt.act)
-			if open := all.State().Open; open > maxConns {
-				t.Errorf("%d connections", open)
+			longest := time.Hour
+			for try := 0; try < 3 && longest > soon; try++ {
+				longest = operatorsWait(t, secure, trusted, tt.act)
 			}
-			askState(t, second)
-			if !askState(t, first) || !askState(t, second) {
-				t.Error("an operator's connection was closed")
-			}
-			leave()
-			become(t, all, 2, 2)
-			first.Close()
-			second.Close()
-			become(t, all, 0, 0)
-			cancel()
-			tested.Want(t, "Serve", <-served, nil)
-			tested.Want(t, "leaks", goleak.Find(before), nil)
+			tested.Not(t, longest > soon, "an operator waited for %v", longest)
 		})
 	}
+}
+
+// operatorsWait is how long two operators wait at most who come before strangers and among them.
+func operatorsWait(t *testing.T, secure func(net.Listener) (net.Listener, string), trusted *x509.CertPool,
+	act func(net.Conn)) (longest time.Duration) {
+	t.Helper()
+	before := goleak.IgnoreCurrent()
+	h, _, _ := two(t, Token(secret), MountOpen("/ready", says200("ready")), Logger(slog.New(slog.DiscardHandler)))
+	l, err := h.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	must(t, err)
+	addr := l.Addr().String()
+	l, scheme := secure(l)
+	all := h.newPlaces()
+	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- h.serve(ctx, l, all) }()
+	first := operatorOf(t, scheme+addr, &tls.Config{RootCAs: trusted})
+	second := operatorOf(t, scheme+addr, &tls.Config{RootCAs: trusted})
+	askState(t, first)
+	leave := crowd(t, addr, manyStrangers, act)
+	open := all.State().Open
+	tested.Not(t, open > maxConns, "%d connections", open)
+	longest, _ = askState(t, second)
+	for _, c := range []*Client{first, second} {
+		took, reused := askState(t, c)
+		longest = max(longest, took)
+		tested.Not(t, !reused, "an operator's connection was closed")
+	}
+	leave()
+	become(t, all, 2, 2)
+	first.Close()
+	second.Close()
+	become(t, all, 0, 0)
+	cancel()
+	tested.Want(t, "Serve", <-served, nil)
+	tested.Want(t, "leaks", goleak.Find(before), nil)
+	return longest
 }
 
 // TestStrangersAreIdleForShort: a connection that has only asked for what is public may be idle for five

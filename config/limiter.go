@@ -148,7 +148,8 @@ func readRate(v value) (rate quotient.Rate) {
 	year, _ := lease.ParseDuration("1y")
 	windowed := rate.Kind == quotient.Window || rate.Kind == quotient.CountedWindow
 	if windowed && rate.Per > 0 && (rate.Per%month == 0 || rate.Per%year == 0) {
-		v.r.hinted(inner(v.path, "per"), `as "30d"`, "%v on a %v: months and years are not all as long", rate.Per, rate.Kind)
+		v.r.hinted(inner(v.path, "per"), `as "30d"`,
+			"%v on a %v: months and years are not all as long", rate.Per, rate.Kind)
 	}
 	return rate
 }
