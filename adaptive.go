@@ -74,7 +74,7 @@ func (o *options) govern(st *setting, b belief, part float64) {
 func (o *options) addController(st *setting, r rule, x ctrlTerms, bounds policy.Bounds) rule {
 	x.bounds = bounds
 	o.begin(&x)
-	r.id = id{ctrlRule, r.unit, roleController, int64(x.ctrlID), ""}
+	r.id = id{name: ctrlRule, unit: r.unit, role: roleController, per: int64(x.ctrlID)}
 	r.kind, r.timed, r.ctrlTerms = kindController, true, x
 	r.limit, r.share = bounds.Ceiling, bounds.Share
 	r.most, r.here = math.MaxInt, math.MaxInt

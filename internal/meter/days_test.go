@@ -71,7 +71,7 @@ func TestWindowsOfDaysInAZone(t *testing.T) {
 	}
 }
 
-// A debt is paid by a day of 23 hours that nobody has looked at, as by any other.
+// A day of 23 hours pays off debt as any other does, also when no call has come in it.
 func TestDebtOverAShortDay(t *testing.T) {
 	s := NewSchedule(day, 5, Part{Replicas: 1, Ordinal: 1, Weight: 1}, 0)
 	s.Days, _ = daysIn(t, "Europe/Berlin")

@@ -100,8 +100,8 @@ func TestCostsWithoutAnAnswer(t *testing.T) {
 	}
 }
 
-// TestCostsOfSeveralLimiters: each limiter of a rule that counts a unit is charged, also by calls of gRPC. Who is
-// refused has cost nothing.
+// TestCostsOfSeveralLimiters: each limiter of a rule that counts a unit is charged, also by calls of gRPC. A
+// refused request costs nothing.
 func TestCostsOfSeveralLimiters(t *testing.T) {
 	const own = `
 [limiters.own]
