@@ -146,7 +146,7 @@ func become(t *testing.T, all *listen.Places, open, known int) {
 const manyStrangers = 2000
 
 // TestStrangersDoNotKeepOperatorsOut: whatever 2,000 strangers do, an operator is served at once, and one who
-// was there before still is. A busy machine has three tries, because a crowd that keeps operators out does so each time.
+// was there before still is. A busy machine has three tries, since a crowd that keeps operators out does so each time.
 func TestStrangersDoNotKeepOperatorsOut(t *testing.T) {
 	certificate, trusted := selfSigned(t, "server")
 	hello := []byte{22, 3, 1, 2, 0} // the head of a TLS record whose rest never comes
