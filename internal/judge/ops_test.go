@@ -777,8 +777,8 @@ func (w *world) setLimit(r *replica, limit quotient.Limit) {
 		w.Fatal(err)
 	}
 	r.limit = limit
-	r.giveUp("", limit)
 	r.learn(limit)
+	r.giveUp("", limit)
 	r.note(item{at: time.Now(), base: &limit})
 	w.changes()
 }
@@ -794,8 +794,7 @@ func (w *world) rename(r *replica) {
 			old = name
 		}
 	}
-	if known := r.known; !r.learn(limit) {
-		r.known = known
+	if !r.knows(limit) {
 		return // to learn a unit is a change of the limiter's limit too, at the same instant
 	}
 	limit.Rates = append(limit.Rates, quotient.Rate{Unit: fmt.Sprint("unit", w.seq), Events: 1, Per: time.Hour})
@@ -803,11 +802,7 @@ func (w *world) rename(r *replica) {
 	if err := cmp.Or(r.l.SetPlan(old, nil), r.l.SetPlan(fmt.Sprint("spare", w.seq+1), &limit)); err != nil {
 		w.Fatal(err)
 	}
-	for u, unit := range units {
-		if u > 0 && r.known[u] && r.l.Check("k", quotient.Cost(unit, 0)).Reason == quotient.ReasonBadRequest {
-			r.forget(u)
-		}
-	}
+	r.learn(quotient.Limit{})
 }
 
 // forget notes that another unit has the place of one.
@@ -836,8 +831,8 @@ func (w *world) setPlan(r *replica, plan string, limit quotient.Limit) {
 	if err := r.l.SetPlan(plan, &limit); err != nil {
 		w.Fatal(err)
 	}
-	r.learn(limit)
 	r.plans[plan] = limit
+	r.learn(limit)
 	r.giveUp("", limit)
 	r.note(item{at: time.Now(), base: &limit, plan: plan})
 	w.changes()
@@ -854,8 +849,7 @@ func (w *world) override(o op, r *replica) {
 		limit := w.drawLimit("own")
 		own = &limit
 	}
-	if known := r.known; own != nil && !r.learn(*own) {
-		r.known = known
+	if own != nil && !r.knows(*own) {
 		return // to learn a unit is a change of the limiter's limit too, at the same instant
 	}
 	err := r.l.Override(key, own)
