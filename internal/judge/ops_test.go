@@ -858,7 +858,7 @@ func (w *world) override(o op, r *replica) {
 		r.known = known
 		return // to learn a unit is a change of the limiter's limit too, at the same instant
 	}
-	err := r.l.Override(key, own)
+	err := r.l.Override(key, own, 0)
 	text := "none"
 	if own != nil {
 		text = describe(*own)

@@ -948,7 +948,7 @@ func (w *world) finish() {
 			w.setPlan(r, plan, quotient.Limit{})
 		}
 		for k := range r.l.Keys() {
-			if err := r.l.Override(k.Key, nil); err != nil {
+			if err := r.l.Override(k.Key, nil, 0); err != nil {
 				w.Fatal(err)
 			}
 		}
