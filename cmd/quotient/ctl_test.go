@@ -69,7 +69,7 @@ admin.listen = "127.0.0.1:0"
 	<-fleet[4].ended
 	dead := strings.TrimSuffix(strings.TrimPrefix(fleet[4].page, "http://"), "/")
 	fleet = fleet[:4]
-	out := ctl("1 of 5 pods do not answer:\n  "+dead+": ", "explain "+key)
+	out := ctl("no answer from 1 of 5 pods:\n  "+dead+": ", "explain "+key)
 	if strings.Count(out, "second: 1000 per 1s") != 4 {
 		t.Errorf("four that are left:\n%s", out)
 	}
