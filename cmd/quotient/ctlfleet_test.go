@@ -130,14 +130,14 @@ func TestCtlReads(t *testing.T) {
 	const away = "no answer from 1 of 4 pods:\n  " + nowhere + ": dial tcp "
 	out := ctl(t, exitOK, away, "stats")
 	contains(t, out, "\na    3         10 of 30 ", "\nc    2 *       10 of 20  second: 20 per 1s *",
-		"\n* differs: replicas: 3 on a and b; 2 on c\n",
-		"\n* differs: limit: second: 30 per 1s on a and b; second: 20 per 1s on c\n")
+		"\n* differs: replicas: 3 on a, b; 2 on c\n",
+		"\n* differs: limit: second: 30 per 1s on a, b; second: 20 per 1s on c\n")
 	for _, p := range []*pod{a, b} {
 		p.limiter.Load().TryAcquire("K", quotient.Plan(""))
 	}
 	must(t, b.limiter.Load().Override("K", &quotient.Limit{Deny: true}, 0))
 	out = ctl(t, exitOK, away, "explain", "K")
-	contains(t, out, "\n* differs: replicas: 3 on a and b; 2 on c\n", "\n* differs: limit: deny on b; second: 30 per 1s on a\n",
+	contains(t, out, "\n* differs: replicas: 3 on a, b; 2 on c\n", "\n* differs: limit: deny on b; second: 30 per 1s on a\n",
 		" refused: denied")
 	if strings.Contains(out, "20 per 1s") {
 		t.Errorf("c has not seen the key, and does not know its plan:\n%s", out)
@@ -303,7 +303,7 @@ func TestCtlWatches(t *testing.T) {
 	says("\x20 1 of 2 pods ")
 	equal(t, "exit code", end(), exitOK)
 
-	text := ctl(t, exitOK, "", "watch", "--interval", "10ms", "--times", "1", "--json")
+	text := ctl(t, exitOK, "no answer from 1 of 2 pods:\n", "watch", "--interval", "10ms", "--times", "1", "--json")
 	var l watchLine
 	must(t, json.Unmarshal([]byte(text), &l))
 	if l.Pods != 2 || l.Answer != 1 || l.Changes == nil {
@@ -359,4 +359,31 @@ func TestSheet(t *testing.T) {
 	s = sheet{head: []string{"POD", "=A"}}
 	s.add("p\n", strings.Repeat("a", 300))
 	equal(t, "a long cell", len(s.rows[0][1]), longestCell+len("…"))
+}
+
+// TestCtlPage: each command of docs/admin.md is one, and its table names all.
+func TestCtlPage(t *testing.T) {
+	text, err := os.ReadFile("../../docs/admin.md")
+	must(t, err)
+	_, section, _ := strings.Cut(string(text), "\n## All pods at once\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	var c cli
+	parser, err := newParser(&c, streams{io.Discard, io.Discard}, func(int) {})
+	must(t, err)
+	found := 0
+	for line := range strings.Lines(section) {
+		if args, ok := strings.CutPrefix(line, "$ quotient "); ok {
+			found++
+			_, err := parser.Parse(strings.Fields(args))
+			must(t, err)
+		}
+	}
+	if found < 4 {
+		t.Errorf("the page has %d commands", found)
+	}
+	for _, command := range parser.Model.Children {
+		for _, n := range command.Children {
+			contains(t, section, "\n| `"+command.Name+" "+n.Name)
+		}
+	}
 }

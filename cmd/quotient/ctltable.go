@@ -69,7 +69,7 @@ func (t *sheet) differs() (lines []string) {
 func few(names []string) string {
 	const most = 3
 	if len(names) <= most {
-		return strings.Join(names, " and ")
+		return strings.Join(names, ", ")
 	}
 	return fmt.Sprintf("%d pods", len(names))
 }
