@@ -357,8 +357,12 @@ func TestSheet(t *testing.T) {
 	s.rows[0][3], s.rows[1][3], s.rows[2][3], s.rows[3][3], s.rows[4][3], s.rows[5][3] = "1", "2", "3", "4", "5", "6"
 	equal(t, "what differs", s.differs()[1], "c: 1 on p0; 2 on p1; 3 on p2; 4 on p3; 5 on p4; and 2 more")
 	s = sheet{head: []string{"POD", "=A"}}
-	s.add("p\n", strings.Repeat("a", 300))
-	equal(t, "a long cell", len(s.rows[0][1]), longestCell+len("…"))
+	long := strings.Repeat("é", longestCell/2)
+	s.add("p", long+"a")
+	s.add("q", long+"b")
+	var out strings.Builder
+	must(t, s.printAll(&out))
+	equal(t, "long cells", out.String(), "POD  A\np    "+long+"…\nq    "+long+"… *\n* differs: a: "+long+"… on p; "+long+"… on q\n")
 }
 
 // TestCtlPage: each command of docs/admin.md is one, and its table names all.
