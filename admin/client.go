@@ -105,10 +105,19 @@ func (c *Client) Limiter(ctx context.Context, limiter string) (LimiterState, err
 	return one(fetch[State](ctx, c, "state", named(limiter)))
 }
 
+// A KeysOption changes a call of Client.Keys.
+type KeysOption func(url.Values)
+
+// ByRefused has the keys with the most calls refused in the last minute first, and others behind them as without it.
+func ByRefused() KeysOption { return func(query url.Values) { query.Set("by", "refused") } }
+
 // Keys returns the hottest keys of a limiter, at most top of them: 1 to 1,000.
-func (c *Client) Keys(ctx context.Context, limiter string, top int) (Keys, error) {
+func (c *Client) Keys(ctx context.Context, limiter string, top int, opts ...KeysOption) (Keys, error) {
 	query := named(limiter)
 	query.Set("top", strconv.Itoa(top))
+	for _, opt := range opts {
+		opt(query)
+	}
 	return fetch[Keys](ctx, c, "keys", query)
 }
 
@@ -161,7 +170,7 @@ func (c *Client) SetReplicas(ctx context.Context, limiter string, p quotient.Poo
 	return c.put(ctx, "replicas", limiter, body, opts)
 }
 
-// SetLimit sets the limit of a limiter.
+// SetLimit sets the limit of a limiter. The zero Limit is no limit at all.
 func (c *Client) SetLimit(ctx context.Context, limiter string, limit quotient.Limit, opts ...PutOption) (LimiterState, error) {
 	return c.putOne(ctx, "limit", limiter, newLimitRequest(&limit), opts)
 }
@@ -172,10 +181,16 @@ func (c *Client) SetPlan(ctx context.Context, limiter, plan string, limit *quoti
 	return c.putOne(ctx, "plan", limiter, body, opts)
 }
 
-// Override gives a key a limit of its own; nil removes it.
-func (c *Client) Override(ctx context.Context, limiter, key string, limit *quotient.Limit, opts ...PutOption) (LimiterState, error) {
+// Override gives a key a limit of its own; nil removes it. A ttl of 1 ms to a year ends it, and 0 is for good. The Was
+// of the result is what the key had before: to undo the change, send that with IfMatch and the ETag of the result.
+func (c *Client) Override(
+	ctx context.Context, limiter, key string, limit *quotient.Limit, ttl time.Duration, opts ...PutOption,
+) (LimiterState, error) {
 	body := keyRequest(key)
 	body["limit"] = newLimitRequest(limit)
+	if ttl != 0 {
+		body["ttl_seconds"] = ttl.Seconds()
+	}
 	return c.putOne(ctx, "override", limiter, body, opts)
 }
 
@@ -227,6 +242,8 @@ type limitRequest struct {
 	Rates    []RateState `json:"rates"`
 	InFlight int         `json:"in_flight"`
 	Deny     bool        `json:"deny"`
+
+	Unlimited bool `json:"unlimited,omitempty"`
 }
 
 func newLimitRequest(limit *quotient.Limit) *limitRequest {
@@ -234,7 +251,7 @@ func newLimitRequest(limit *quotient.Limit) *limitRequest {
 		return nil
 	}
 	s := newLimitState(*limit)
-	return &limitRequest{Rates: s.Rates, InFlight: s.InFlight, Deny: s.Denies}
+	return &limitRequest{Rates: s.Rates, InFlight: s.InFlight, Deny: s.Denies, Unlimited: s.Unlimited}
 }
 
 // one is the only limiter of an answer.
@@ -325,6 +342,9 @@ func (s State) restore() {
 	for _, l := range s.Limiters {
 		for i := range l.Overrides {
 			restore(&l.Overrides[i].Key, l.Overrides[i].KeyBase64)
+		}
+		if l.Was != nil {
+			restore(&l.Was.Key, l.Was.KeyBase64)
 		}
 	}
 }

@@ -60,14 +60,14 @@ func TestHottest(t *testing.T) {
 			l.Allow(fmt.Sprint("key", i))
 		}
 		got := ""
-		for _, k := range hottest(l, 4) {
+		for _, k := range topKeys(l, 4, false) {
 			got += fmt.Sprintf("%s %.2f %d ", k.Key, k.Used, k.Waiting)
 		}
-		if got != "slots 1.00 1 c 0.02 0 a 0.01 0 b 0.01 0 " || len(hottest(l, 10000)) != 3004 {
+		if got != "slots 1.00 1 c 0.02 0 a 0.01 0 b 0.01 0 " || len(topKeys(l, 10000, false)) != 3004 {
 			t.Error(got)
 		}
 		stop()
-		_ = l.Override("a", &quotient.Limit{Deny: true})
+		_ = l.Override("a", &quotient.Limit{Deny: true}, 0)
 		if n := testing.AllocsPerRun(1, func() { new(seen).overridesOf(l, 1) }); n > 100 {
 			t.Errorf("a list of one override takes %v allocations: a look at each key", n)
 		}

@@ -63,7 +63,11 @@ type LimiterState struct {
 	DryRunAdmitted map[string]uint64 `json:"dry_run_admitted"` // calls that only the dry run admitted, by the reason for which they would be refused
 	Expired        uint64            `json:"expired"`          // turns that expired
 	OverrideCount  int               `json:"override_count"`
-	Overrides      []OverrideState   `json:"overrides"` // the first 1,000 by key
+	Overrides      []OverrideState   `json:"overrides"`     // the first 1,000 by key
+	Was            *OverrideState    `json:"was,omitempty"` // of the answer to PUT /override: what the key had before; absent: nothing
+
+	OwnAdmitted uint64 `json:"own_admitted"` // calls that named no plan: see quotient.PlanStats
+	OwnRefused  uint64 `json:"own_refused"`
 
 	Demand *DemandState `json:"demand,omitempty"` // absent while the source carries no reports between replicas
 	Fleet  *FleetState  `json:"fleet,omitempty"`  // the same
@@ -74,7 +78,8 @@ type LimiterState struct {
 type OverrideState struct {
 	Key       string     `json:"key"`
 	KeyBase64 []byte     `json:"key_base64,omitempty"`
-	Limit     LimitState `json:"limit"` // over the fleet
+	Limit     LimitState `json:"limit"`          // over the fleet
+	Until     time.Time  `json:"until,omitzero"` // when it ends; absent: it is for good
 }
 
 // inBase64 is what stands in an answer as "key_base64" beside a key: nothing when JSON can carry it.
@@ -90,6 +95,8 @@ type LimitState struct {
 	Rates    []RateState `json:"rates"`
 	InFlight int         `json:"in_flight"` // slots; 0 for no such bound
 	Denies   bool        `json:"denies"`    // everything is refused
+
+	Unlimited bool `json:"unlimited,omitempty"` // there is no rate, no in_flight, and nothing is denied
 }
 
 // RateState is one rate of a limit.
@@ -135,9 +142,11 @@ type PoolState struct {
 
 // PlanState is a plan of a limiter, as in quotient.PlanStats.
 type PlanState struct {
-	Name  string      `json:"name"`
-	Limit LimitState  `json:"limit"` // over the fleet
-	Rules []RuleState `json:"rules"` // of the limit, with this replica's share
+	Name         string      `json:"name"`
+	Limit        LimitState  `json:"limit"`    // over the fleet
+	Rules        []RuleState `json:"rules"`    // of the limit, with this replica's share
+	Admitted     uint64      `json:"admitted"` // calls that named the plan
+	RefusedCalls uint64      `json:"refused_calls"`
 }
 
 var started = time.Now()
@@ -176,6 +185,7 @@ func newLimiterState(s quotient.Stats) LimiterState {
 		DoubleReleases: s.DoubleReleases, Reclaimed: s.Reclaimed, Throttled: s.Throttled, Learns: moreOf(&s).Learns,
 		Version: s.Version, DryRun: moreOf(&s).DryRun, DryRunAdmitted: byName(s.DryRunAdmitted), Expired: s.Expired,
 		OverrideCount: s.Overrides, Overrides: []OverrideState{},
+		OwnAdmitted: s.PlanStats.Admitted, OwnRefused: s.PlanStats.Refused,
 	}
 	l.addDemand(s)
 	return l
@@ -194,7 +204,10 @@ func newLimitState(limit quotient.Limit) LimitState {
 			Counted: r.Kind == quotient.CountedWindow, NoTurns: r.NoTurns, Zone: r.Zone,
 		})
 	}
-	return LimitState{Rates: rates, InFlight: limit.InFlight, Denies: limit.Deny}
+	return LimitState{
+		Rates: rates, InFlight: limit.InFlight, Denies: limit.Deny,
+		Unlimited: len(rates) == 0 && limit.InFlight == 0 && !limit.Deny,
+	}
 }
 
 // newRuleStates leaves out the controllers of a policy.
@@ -258,7 +271,7 @@ func newPlanStates(plans map[string]quotient.PlanStats) []PlanState {
 	states := make([]PlanState, 0, len(plans))
 	for _, name := range slices.Sorted(maps.Keys(plans)) {
 		p := plans[name]
-		states = append(states, PlanState{name, newLimitState(p.Limit), newRuleStates(p.Rules)})
+		states = append(states, PlanState{name, newLimitState(p.Limit), newRuleStates(p.Rules), p.Admitted, p.Refused})
 	}
 	return states
 }
