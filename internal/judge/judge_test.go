@@ -237,7 +237,8 @@ func (w *world) drawPolicy() policy.Policy {
 // start adds a replica to the fleet.
 func (w *world) start(limit quotient.Limit, c config, p quotient.Pool, joins bool) *replica {
 	c.joins = joins || pick(w.T, 0, 3, "joins") == 0
-	r := &replica{w: w, id: w.born, conf: c, keys: map[string]*keyState{}, pool: p, weight: max(1, p.Weight),
+	r := &replica{w: w, id: w.born, conf: c, keys: map[string]*keyState{}, pool: p,
+		endings: map[string][]ending{}, ofPlans: map[string][wasInvalid + 1]uint64{}, weight: max(1, p.Weight),
 		first: p.Ordinal, awaiting: c.awaits, limit: limit, done: make(chan *call, 1000), exact: !c.learns}
 	w.born++
 	opts := []quotient.Option{

@@ -335,12 +335,11 @@ func (w *world) allow(r *replica) {
 	w.tell("replica %d %s: Allow: %v %v", r.id, key, ok, p)
 	switch {
 	case !ok && p == nil:
-		r.counts.refused++
+		r.ends(key, wasRefused, time.Now(), false)
 		r.refused(key, amounts{1},
 			&quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonRate}})
 	case r.dry && countsOf(r.l).Dry > dry:
-		r.counts.admitted++
-		r.counts.dry++
+		r.ends(key, wasSpared, time.Now(), false)
 	default:
 		r.admitted(key, amounts{1}, quotient.Permit{}, time.Now(), false, false)
 	}
@@ -393,14 +392,13 @@ func (w *world) tryFor(r *replica, key string, opts []quotient.CallOption, n amo
 	}
 	switch {
 	case panicked != nil && r.dry && countsOf(r.l).Dry > before:
-		r.counts.admitted++
-		r.counts.dry++
+		r.ends(key, wasSpared, time.Now(), false)
 	case panicked != nil:
 		r.admitted(key, n, p, time.Now(), false, false)
 	case d.OK:
 		r.keep(r.admitted(key, n, p, time.Now(), false, false))
 	default:
-		r.counts.refused++
+		r.ends(key, refusedFor(d), time.Now(), false)
 		r.returns(key, n, d)
 		r.tells(key, n, d)
 		r.refused(key, n, &quotient.LimitedError{Key: key, Decision: d})
@@ -479,7 +477,7 @@ func (w *world) upTo(r *replica) {
 	p, n := r.l.TryAcquireUpTo(nameOf(key), most, inPlan(key, nil)...)
 	w.tell("replica %d %s: TryAcquireUpTo %d: %d", r.id, key, most, n)
 	if n == 0 {
-		r.counts.refused++
+		r.ends(key, wasRefused, time.Now(), false)
 		r.refused(key, amounts{1},
 			&quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonRate}})
 		return
@@ -634,7 +632,7 @@ func (w *world) all(r *replica) {
 		}
 		return
 	}
-	r.counts.refused++
+	r.ends(keys[refused], refusedFor(d), time.Now(), false)
 	r.counts.cancelled += uint64(refused)
 	r.promised(keys[refused], d.RetryAfter)
 	alone := true
@@ -887,6 +885,7 @@ func (w *world) reset(r *replica) {
 	if !known {
 		return
 	}
+	r.isForgiven(key)
 	for _, k := range r.inAllPlans(key) {
 		k.items = append(k.items, item{at: time.Now(), never: slices.Clone(r.base)})
 	}

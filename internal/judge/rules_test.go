@@ -45,6 +45,8 @@ type replica struct {
 	stepped  bool
 	blurred  bool // it is not known when a permit's time is over
 	counts   tally
+	endings  map[string][]ending               // by key
+	ofPlans  map[string][wasInvalid + 1]uint64 // calls by plan and end
 	seen     []report
 	hooks    atomic.Pointer[hook]
 	fired    uint64 // timers, until judged
@@ -357,7 +359,7 @@ func (r *replica) returned(c *call) {
 		c.at.Format("04:05.000000000"), c.err, c.panic)
 	switch {
 	case c.panic == "wait":
-		r.counts.cancelled++
+		r.ends(c.key, wasGivenUp, c.at, c.slow)
 	case c.panic != nil:
 		r.admitted(c.key, c.n, quotient.Permit{}, c.date(), true, c.slow)
 		r.inOrder(c)
@@ -368,31 +370,31 @@ func (r *replica) returned(c *call) {
 			r.kept = append(r.kept, h)
 		}
 	case errors.Is(c.err, quotient.ErrLimited):
-		if r.counts.refused++; c.at.Equal(time.Now()) {
+		if r.ends(c.key, wasRefused, c.at, c.slow); c.at.Equal(time.Now()) {
 			r.refused(c.key, c.n, c.err)
 		}
 	case errors.Is(c.err, context.Canceled), errors.Is(c.err, context.DeadlineExceeded):
-		r.counts.cancelled++
+		r.ends(c.key, wasGivenUp, c.at, c.slow)
 		if c.slow { // it may have been admitted, at any instant since, and have come back only in part
 			r.exact = false
 		}
 	default:
-		r.counts.refused++
+		r.ends(c.key, wasInvalid, c.at, c.slow)
 	}
 }
 
 // admitted judges an admission, and notes it.
 func (r *replica) admitted(key string, n amounts, p quotient.Permit, at time.Time, waited, slow bool) *held {
-	r.counts.admitted++
 	h := &held{key: key, p: p, weight: int(n[0]), charged: n}
 	r.w.seq++
 	if h.seq = r.w.seq; waited && !at.After(r.w.since) {
 		h.seq = 0 // it was admitted before the last change, or may have been, and returned after it
 	}
 	if isDry(p) {
-		r.counts.dry++
+		r.ends(key, wasSpared, at, slow)
 		return h
 	}
+	r.ends(key, wasAdmitted, at, slow)
 	k, w := r.key(key), r.w
 	if slow { // it may have been admitted at any instant since the call
 		r.exact = false
@@ -754,6 +756,7 @@ func (r *replica) countsAreRight() {
 	if !r.slow() && s.Waiting != len(r.calls) {
 		r.w.broken("replica %d: counts %d waiting, and %d wait", r.id, s.Waiting, len(r.calls))
 	}
+	r.whoIsRefusedIsRight(s)
 	if most := r.conf.maxKeys + s.Overrides; s.Keys > most && s.Overrides == 0 && r.overrides() == 0 {
 		r.w.broken("replica %d: remembers %d keys of %d", r.id, s.Keys, most)
 	}
