@@ -485,8 +485,11 @@ func (e Explanation) lastMinute() string {
 	if e.Next.OK {
 		but = ", though"
 	}
-	if e.dryRun {
+	switch {
+	case e.dryRun:
 		were = "would have been"
+	case e.Refused == 1:
+		were = "was"
 	}
 	return fmt.Sprintf("%s %d of %d %s refused in the last minute", but, e.Refused, e.Admitted+e.Refused, were)
 }
