@@ -230,11 +230,11 @@ type KeyState struct {
 	Overridden        bool    // the key has a limit of its own
 	Part              float64 // of the limit, lent to this replica in place of its share; 0: the share
 
-	// Admitted and Refused are calls in the last minute: since 50 to 60 seconds ago, in spans of ten. Counting begins
-	// with a refusal, and both are 0 for a key that none has had in this time, or that was reset or dropped as idle
-	// since. Waiters count when they return; those whose context ended, and calls that are not valid, do not. In a dry
-	// run Refused has those of Stats.DryRunAdmitted. Keys in the overflow gate have its counts. The counts take 64
-	// bytes of a key, and 256 of one that has no more than a rate or slots, with which they go after a minute.
+	// Admitted and Refused are calls in the last minute, of all plans: since 50 to 60 seconds ago, in spans of ten.
+	// Counting begins with a refusal. So both are 0 for a key that was not refused in this time, or was reset or
+	// dropped as idle since. Waiters count when they return; those whose context ended, and calls that are not valid,
+	// do not. In a dry run Refused has those of Stats.DryRunAdmitted. Keys that share the overflow gate have its
+	// counts. They take 256 bytes of a key with one rate or slots alone, for a minute, and 64 of any other.
 	Admitted, Refused uint64
 }
 
