@@ -293,7 +293,7 @@ func TestAttackQueries(t *testing.T) {
 		{"/keys?top=", "top", 400}, {"/keys?top=0", "top", 400}, {"/keys?top=-1", "top", 400},
 		{"/keys?top=1001", "top", 400}, {"/keys?top=1e2", "top", 400},
 		{"/keys?top=99999999999999999999", "top", 400}, {"/keys?top=1&top=2", "top", 400},
-		{"/keys?key=K", "key", 400},
+		{"/keys?key=K", "key", 400}, {"/keys?by=", "by", 400}, {"/keys?by=hottest", "by", 400},
 		{"/explain", "key", 400}, {"/explain?key=" + strings.Repeat("k", 4097), "key", 400},
 		{"/explain?key=K&limiter=none", "limiter", 404}, {"/explain?Key=K", "Key", 400},
 		{"/events?limiter=api", "limiter", 400}, {"/events?x=1&x=2", "x", 400}, {"/events?%", "query", 400},
