@@ -120,40 +120,40 @@ func TestOverride(t *testing.T) {
 
 // TestOverrideEnds: a limit of a key's own ends as if it had been removed at that instant.
 func TestOverrideEnds(t *testing.T) {
+	pass := func(d time.Duration) { time.Sleep(d); synctest.Wait() } // for the timer
 	row(t, "and waiters are served, or refused, by the limiter's limit", func(t *testing.T) {
 		log := recording()
 		l := mustNew(t, Rates(perSecond(2, 3)), Logger(slog.New(log)))
 		until := time.Now().Add(time.Minute)
-		must(t, l.Override("k", ptr(Rates(Rate{Events: 1, Per: time.Hour, Burst: 2})), time.Minute))
-		took(t, l, "k")
-		took(t, l, "k")
-		waiter, large := asking(t, l, "k"), asking(t, l, "k", Weight(2))
+		must(t, l.Override("k", &Limit{InFlight: 1}, time.Minute))
+		defer took(t, l, "k").Release()
+		first, second := asking(t, l, "k"), asking(t, l, "k")
 		e := l.Explain("k")
 		is(t, "Explain's end", e.Until, until)
 		is(t, "the end in words", strings.Contains(e.String(), " (its own, until 00:01:00); "), true)
 		is(t, "Overrides' end", l.Overrides()["k"].Until, until)
 		stats(t, l, "Version", 1, "Overrides", 1)
-		time.Sleep(time.Minute)
-		waiter.admittedAfter(t, time.Minute)
-		large.admittedAfter(t, time.Minute)
+		pass(time.Minute)
+		first.admittedAfter(t, time.Minute)
+		second.admittedAfter(t, time.Minute)
 		is(t, "overridden", l.Explain("k").Overridden, false)
 		is(t, "Explain's end after it", l.Explain("k").Until, time.Time{})
 		is(t, "Overrides", len(l.Overrides()), 0)
 		stats(t, l, "Version", 2, "Overrides", 0)
 		must(t, l.Override("k", &Limit{InFlight: 4}, time.Minute))
 		four := asking(t, l, "k", Weight(4))
-		four.admittedAfter(t, 0)
-		five := asking(t, l, "k", Weight(4))
-		time.Sleep(time.Minute)
-		five.refusedAfter(t, time.Minute, ReasonTooLarge)
-		log.wrote(t, "0s INFO override set key=k old=<nil> new=1 per 1h, burst 2 until=2000-01-01T00:01:00Z",
-			"1m INFO override ended key=k old=1 per 1h, burst 2")
+		pass(time.Minute)
+		four.refusedAfter(t, time.Minute, ReasonTooLarge)
+		log.wrote(t, "0s INFO override set key=k old=<nil> new=in flight: 1 until=2000-01-01 00:01:00 +0000 UTC",
+			"1m0s INFO override ended key=k old=in flight: 1",
+			"1m0s INFO override set key=k old=<nil> new=in flight: 4 until=2000-01-01 00:02:00 +0000 UTC",
+			"2m0s INFO override ended key=k old=in flight: 4")
 	})
 	row(t, "and what was taken counts", func(t *testing.T) {
 		l := mustNew(t, Rates(Rate{Events: 3, Per: time.Hour}))
-		must(t, l.Override("k", ptr(Rates(Rate{Events: 30, Per: time.Hour})), time.Second))
+		must(t, l.Override("k", ptr(Rates(Rate{Name: "own", Events: 30, Per: time.Hour})), time.Second))
 		wants(t, l, "k", 30)
-		time.Sleep(time.Second)
+		pass(time.Second)
 		refusedFor(t, l, ReasonRate, "k")
 		wants(t, l, "other", 3)
 	})
@@ -161,7 +161,7 @@ func TestOverrideEnds(t *testing.T) {
 		l := mustNew(t, Rates(perSecond(1, 1)), Plans(map[string]Limit{"paid": Rates(perSecond(1, 5))}))
 		must(t, l.Override("k", deny, time.Second))
 		refusedFor(t, l, ReasonDenied, "k", Plan("paid"))
-		time.Sleep(time.Second)
+		pass(time.Second)
 		is(t, "admitted", admitted(l, "k", Plan("paid")), 5)
 	})
 	row(t, "when the last Override of the key says, each at its own instant", func(t *testing.T) {
@@ -182,7 +182,7 @@ func TestOverrideEnds(t *testing.T) {
 			for _, key := range strings.Split("abcdefgh", "") {
 				is(t, key, l.Explain(key).Overridden, strings.Contains(want, key))
 			}
-			time.Sleep(time.Second)
+			pass(time.Second)
 		}
 		override(t, l, "d", nil)
 		is(t, "ends that are kept", len(l.overrides.ends), 0)
