@@ -123,7 +123,8 @@ func Logger(log *slog.Logger) Option {
 }
 
 // CheckKeys has PUT /override refuse a key that check returns an error for, with 422 and the text of the error: no call
-// of the limiter has such a key. The program knows which keys it makes; config.File.CheckKey does of a proxy's file.
+// of the limiter has such a key. The program knows which keys it makes; config.File.CheckKey does of a proxy's file. A
+// key that the limiter remembers is not refused.
 func CheckKeys(check func(limiter, key string) error) Option {
 	return func(h *handler) {
 		h.checkKey = check

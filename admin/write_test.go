@@ -262,6 +262,10 @@ func TestWhatALimiterDoesNotTake(t *testing.T) {
 		if rec := putting("/override", `{"key":"/A","limit":null}`).send(t, h); rec.Code != 200 {
 			t.Errorf("to take one off: %d %s", rec.Code, rec.Body)
 		}
+		l.Allow("/B")
+		if rec := putting("/override?validate=1", `{"key":"/B"`+deny).send(t, h); tt.state == "fresh" && rec.Code != 200 {
+			t.Errorf("of a key that a request has had: %d %s", rec.Code, rec.Body)
+		}
 		rec := putting(tt.path, tt.body).send(t, h)
 		got := decode[Problem](t, rec)
 		if rec.Code != 422 || got.Field != tt.want.Field || got.Value != tt.want.Value ||
