@@ -700,13 +700,14 @@ func (w *world) comeBack(r *replica) {
 		r.stepped || len(r.calls) > 0 || countsOf(r.l).Overflowed > 0 {
 		return
 	}
-	pool := r.poolings
+	pool, ends := r.poolings, r.owned[nameOf(key)]
 	w.tell("sleep %v", d.RetryAfter)
-	time.Sleep(d.RetryAfter)
+	w.pass(d.RetryAfter)
 	synctest.Wait()
 	w.judge()
 	if again := w.tryFor(r, key, opts, n, class); !again.OK && again.Reason == quotient.ReasonRate &&
-		again.RetryAfter > time.Microsecond && pool == r.poolings {
+		again.RetryAfter > time.Microsecond && pool == r.poolings &&
+		ends.Equal(r.owned[nameOf(key)]) {
 		w.broken("replica %d %s: asked to come back after %v, and refused then: %+v", r.id, key,
 			d.RetryAfter, again)
 	}
