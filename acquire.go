@@ -554,6 +554,8 @@ func (s *shard) admit(g *gate, d *demand) verdict {
 	} else if v.rule != ruleNone {
 		g.noteHeldBack(&g.setting.rules[v.rule])
 		s.noteWanted(g, &g.setting.rules[v.rule])
+	} else if v.reason == ReasonPool {
+		s.l.noteAwaiting()
 	}
 	if g.setting.census {
 		s.noteCounted(g, v)
@@ -622,7 +624,7 @@ func (s *shard) admitDry(r Reason) {
 	l.dryLog.Do(func() {
 		time.AfterFunc(0, func() { // a lock is held here
 			l.log.Info("dry run: admitted what would have been stopped",
-				"reason", r, "so_far", l.Stats().DryRunAdmitted)
+				"reason", r.String(), "so_far", l.Stats().DryRunAdmitted)
 		})
 	})
 }

@@ -135,8 +135,10 @@ func BeyondShare() Option {
 	return func(o *options) error { o.beyond = true; return nil }
 }
 
-// Logger receives what an operator should see: changes of limits and pool, refused hints, calls of unknown plans. The
-// default discards it, except for what ails a source (see Follow).
+// Logger receives what an operator should see: changes of limits and pool, refused hints, calls of unknown plans. All
+// values are numbers and words, for any handler. A change that changes nothing has no line, nor has one that package
+// admin makes, which logs it with who made it. The default discards all but what ails a source (see Follow), and that
+// nothing is admitted because the pool is not known (AwaitPool), which go to slog.Default at WARN.
 func Logger(l *slog.Logger) Option {
 	return func(o *options) error {
 		if l == nil {

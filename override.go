@@ -17,13 +17,22 @@ import (
 // forgotten. A key with waiters or permits in the overflow gate can only be denied.
 func (l *Limiter) Override(key string, limit *Limit) error {
 	old, err := l.override(key, limit, false)
-	if err == nil { // and without a lock: a handler may ask for Stats
-		l.log.Info("override set", "key", key, "old", old, "new", limit)
-		if limit != nil {
-			limit.warn(l.log.With("key", key))
-		}
+	if err == nil && !sameLimit(limit, old) { // and without a lock: a handler may ask for Stats
+		l.log.Info("override set", "key", key, "limit", valueOf(limit), "was", valueOf(old))
+		l.warnOf(limit, "key", key)
 	}
 	return err
+}
+
+// warnOf logs what is suspicious in a limit that was just set, of a plan or of a key, or the limiter's own; nil is none.
+func (l *Limiter) warnOf(limit *Limit, whose ...any) {
+	if limit == nil {
+		return
+	}
+	limit.warn(l.log.With(whose...))
+	if len(whose) == 0 || whose[0] == "plan" {
+		l.warnOfSlots()
+	}
 }
 
 // override is Override without its log. With try it only returns the error.
@@ -269,12 +278,9 @@ func (g *gate) reset(t meter.Instant, u *gate, seed uint64) {
 // goes before any plan.
 func (l *Limiter) SetPlan(name string, limit *Limit) error {
 	old, err := l.setPlan(name, limit, false)
-	if err == nil { // and without a lock: a handler may ask for Stats
-		l.log.Info("plan set", "plan", name, "old", old, "new", limit)
-		if limit != nil {
-			limit.warn(l.log.With("plan", name))
-			l.warnOfSlots()
-		}
+	if err == nil && !sameLimit(limit, old) { // and without a lock: a handler may ask for Stats
+		l.log.Info("plan set", "plan", name, "limit", valueOf(limit), "was", valueOf(old))
+		l.warnOf(limit, "plan", name)
 	}
 	return err
 }
