@@ -314,8 +314,8 @@ func (a *awaitLog) turn(awaits, awaited bool) (ends bool) {
 	return ends
 }
 
-// noteAwaiting has a line say that nothing is admitted from the start on, unless the pool is known soon. It is called when
-// a Follow begins, and when a call is stopped: without a source nobody else would say it. A lock may be held.
+// noteAwaiting has a line say that nothing is admitted from the start on, unless the pool is known soon. It is called
+// when a Follow begins, and when a call is stopped: without a source nobody else would say it. A lock may be held.
 func (l *Limiter) noteAwaiting() {
 	if l.awaits && !l.awaitLog.asked.Load() && !l.awaitLog.asked.Swap(true) {
 		time.AfterFunc(awaitPause, l.sayAwaiting)

@@ -24,7 +24,7 @@ func (l *Limiter) Override(key string, limit *Limit) error {
 	return err
 }
 
-// warnOf logs what is suspicious in a limit that was just set, of a plan or of a key, or the limiter's own; nil is none.
+// warnOf logs what is suspicious in a limit that was set, of a plan or of a key, or the limiter's own; nil is none.
 func (l *Limiter) warnOf(limit *Limit, whose ...any) {
 	if limit == nil {
 		return

@@ -48,8 +48,8 @@ func (p Pool) holds(ordinal int) bool { return ordinal <= p.Replicas-p.weight()+
 // weight is as how many replicas this one counts.
 func (p Pool) weight() int { return max(1, p.Weight) }
 
-// changed are a log's attributes of a pool that takes the place of another. "was" and "…_was" are what was there before,
-// where that was known and is another; an ordinal and a weight stand there if there are or were any.
+// changed are a log's attributes of a pool that takes the place of another. "was" and "…_was" are what was there
+// before, where that was known and is another; an ordinal and a weight stand there if there are or were any.
 func (p Pool) changed(old Pool, known bool) []slog.Attr {
 	attrs := []slog.Attr{slog.Int("replicas", p.Replicas)}
 	if known && p != old {
