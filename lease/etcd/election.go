@@ -102,7 +102,7 @@ type Election struct {
 	// TTL is how long a leader leads without contact to the store, less a tenth: whole seconds, 2 s to 1 h.
 	// 0 means DefaultTTL.
 	TTL time.Duration
-	// Log receives each change of the leader, at INFO, and the first of failures in a row, at WARN. Nil is slog.Default.
+	// Log receives each change of the leader, at INFO, and the first of several failures, at WARN. Nil is slog.Default.
 	Log *slog.Logger
 }
 

@@ -26,13 +26,13 @@ const (
 //	quotient.wait.duration  for how long, in seconds
 //	quotient.reason         of a refusal, as in metrics
 //	quotient.retry_after    of a refusal: when to come again, in seconds
-//	error.type              of semantic conventions: quotient.LimitedError, context.Canceled or context.DeadlineExceeded
+//	error.type              as OpenTelemetry has it: quotient.LimitedError, context.Canceled, context.DeadlineExceeded
 //
 // The span's status is the program's. A span that is not recorded costs nothing but the look at it, and no allocation.
 // The zero value is ready, and safe for concurrent use.
 type Spans struct {
-	// Keys adds the attribute quotient.key. Keys may be personal, such as addresses and names, and traces are often kept
-	// for long and shown to many.
+	// Keys adds the attribute quotient.key. Keys may be personal, such as addresses and names, and traces are often
+	// kept for long and shown to many.
 	Keys bool
 }
 
@@ -94,4 +94,6 @@ func (s Spans) common(name, key string, r quotient.Rule) []attribute.KeyValue {
 	return attrs
 }
 
-func seconds(name string, d time.Duration) attribute.KeyValue { return attribute.Float64(name, d.Seconds()) }
+func seconds(name string, d time.Duration) attribute.KeyValue {
+	return attribute.Float64(name, d.Seconds())
+}

@@ -145,7 +145,8 @@ func (s *Server) shutdown(l net.Listener, srv *http.Server) error {
 // recovered logs why a handler has panicked, unless it was to break its answer off.
 func (s *Server) recovered(cause any, r *http.Request) {
 	if cause != http.ErrAbortHandler {
-		s.log.Error("a handler has panicked", "cause", fmt.Sprint(cause), "client", r.RemoteAddr, "stack", string(debug.Stack()))
+		s.log.Error("a handler has panicked", "cause", fmt.Sprint(cause), "client", r.RemoteAddr,
+			"stack", string(debug.Stack()))
 	}
 }
 
