@@ -135,6 +135,7 @@ func TestClientLogsAnOutageOnce(t *testing.T) {
 				w.net.set("a", works)
 			}
 			time.Sleep(20 * time.Second)
+			synctest.Wait()
 			got := strings.Split(strings.TrimSpace(log.String()), "\n")
 			if len(got) != 2 || !strings.Contains(got[0], `WARN msg="lease: requests to all servers fail, trying again" request="P`) ||
 				!strings.Contains(got[1], `INFO msg="lease: a server answers again" failures=`) ||
