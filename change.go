@@ -77,7 +77,7 @@ func (l *Limiter) counts(unit string, i int) bool {
 		}
 	}
 	for _, own := range l.overrides.limits {
-		if own.Limit.counts(unit) {
+		if own.Limit.counts(unit) || own.Then != nil && own.Then.counts(unit) {
 			return true
 		}
 	}

@@ -269,6 +269,14 @@ func (l Limit) clone() Limit {
 	return l
 }
 
+// copyOf is a clone of a limit, or none.
+func copyOf(limit *Limit) *Limit {
+	if limit == nil {
+		return nil
+	}
+	return new(limit.clone())
+}
+
 // sameLimit reports whether there are two equal limits, or none.
 func sameLimit(a, b *Limit) bool { return a == b || a != nil && b != nil && a.equal(*b) }
 

@@ -356,7 +356,7 @@ const (
 func init() {
 	inside.SetLimit, inside.SetPlan, inside.Override = (*Limiter).setLimit, (*Limiter).setPlan, (*Limiter).override
 	inside.SetPool, inside.SetDryRun, inside.Reset = setPoolUnlogged, (*Limiter).setDryRun, (*Limiter).reset
-	inside.WarnOf = (*Limiter).warnOf
+	inside.WarnOf, inside.OverrideBeneath = (*Limiter).warnOf, (*Limiter).overrideBeneath
 	inside.Fix, inside.Count, inside.ForgetPromises = fix, (*Limiter).counted, (*Limiter).forgetPromises
 	inside.MoreOf = func(s *Stats) *inside.More { return &s.more }
 	inside.Lend, inside.Report = (*Limiter).lendKey, (*Limiter).reportKey

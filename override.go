@@ -12,14 +12,16 @@ import (
 )
 
 // Override gives one key a limit of its own on this replica, over the fleet, in place of the limiter's; nil removes
-// it. Like SetLimit it brings no tokens, and changes nothing on an error. Such a key is remembered, and does not count
-// against MaxKeys; there may be MaxKeys / 2 of them, at least one. If its limit is removed while the limiter denies
-// everything, it keeps its rules until something is admitted, or until nothing is missing from them and it is
-// forgotten. A key with waiters or permits in the overflow gate can only be denied.
+// all that it has. Like SetLimit it brings no tokens, and changes nothing on an error. Such a key is remembered, and
+// does not count against MaxKeys; there may be MaxKeys / 2 of them, at least one. If its limit is removed while the
+// limiter denies everything, it keeps its rules until something is admitted, or until nothing is missing from them and
+// it is forgotten. A key with waiters or permits in the overflow gate can only be denied.
 //
-// With a ttl above 0 the limit is removed when that ends, as Override with nil would, and the limiter is kept alive
-// until then; 0 is for good. The end comes by a timer, on a busy machine some milliseconds late. The next Override of
-// the key replaces the end too. An error is a ttl below 0, and one beside nil.
+// With a ttl of 0 the limit is for good, in place of all that the key has. With one above 0 it ends then, and the
+// limiter is kept alive until then. It replaces one that ends too, and stands over one for good, under which the key
+// comes back as if Override had set that again at the end; without one its own limit is removed, as Override with nil
+// would. The end comes by a timer, on a busy machine some milliseconds late. An error is a ttl below 0, and one beside
+// nil.
 func (l *Limiter) Override(key string, limit *Limit, ttl time.Duration) error {
 	until := time.Time{}
 	switch {
@@ -63,26 +65,51 @@ func (l *Limiter) override(key string, limit *Limit, until time.Time, try bool) 
 	defer l.mu.Unlock()
 	was, had := l.overrides.limits[key]
 	if had {
-		old = &was.KeyLimit
+		old = was.KeyLimit
 	}
 	if limit == nil && (try || !had) {
 		return nil, nil
 	}
-	var w *own
+	var next *KeyLimit
 	if limit != nil {
-		mine := limit.clone()
-		if err := l.admitOverride(key, mine, had, try); err != nil || try {
+		next = &KeyLimit{Limit: limit.clone(), Until: until}
+		if !until.IsZero() {
+			next.Then = old.forGood()
+		}
+		if err := l.admitOverride(key, next.Limit, had, try); err != nil || try {
 			return nil, err
 		}
-		w, limit = &own{o: &l.options, limit: &mine, until: until}, &mine
 	}
-	l.overrides.set(key, limit, until)
-	l.putOverride(key, w)
+	l.putOverride(key, next)
 	return old, nil
 }
 
-// putOverride puts a key under what was set for it. Call with l.mu held.
-func (l *Limiter) putOverride(key string, w *own) {
+// overrideBeneath is Override for good, but a limit of the key's own that ends goes on over it until then.
+func (l *Limiter) overrideBeneath(key string, limit *Limit) error {
+	l.mu.Lock()
+	x, had := l.overrides.limits[key]
+	if !had || x.Until.IsZero() {
+		l.mu.Unlock()
+		return l.Override(key, limit, 0)
+	}
+	defer l.mu.Unlock()
+	if limit != nil {
+		if err := l.admitOverride(key, *limit, true, false); err != nil {
+			return err
+		}
+	}
+	l.putOverride(key, &KeyLimit{x.Limit, x.Until, copyOf(limit)})
+	return nil
+}
+
+// putOverride puts a key under a limit of its own in place of the one that it has, if any; nil is none. Call with l.mu
+// held.
+func (l *Limiter) putOverride(key string, k *KeyLimit) {
+	l.overrides.set(key, k)
+	var w *own
+	if k != nil {
+		w = &own{o: &l.options, limit: &k.Limit, given: k}
+	}
 	l.overridden.Store(int64(len(l.overrides.limits)))
 	l.place(key, w)
 	l.version++
@@ -106,11 +133,11 @@ func (l *Limiter) awaitEnd() {
 // endOverrides is the timer's call. It ends one by one, so that nobody waits long for the lock.
 func (l *Limiter) endOverrides() {
 	for x := l.endOverride(); x != nil; x = l.endOverride() {
-		l.log.Info("override ended", "key", x.key, "was", x.Limit)
+		l.log.Info("override ended", "key", x.key, "limit", valueOf(x.Then), "was", x.Limit)
 	}
 }
 
-// endOverride removes one limit of a key's own whose time is over, and returns it; nil if there is none.
+// endOverride ends one limit of a key's own whose time is over, and returns it; nil if there is none.
 func (l *Limiter) endOverride() *ownLimit {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -120,8 +147,11 @@ func (l *Limiter) endOverride() *ownLimit {
 		return nil
 	}
 	x := o.ends[0]
-	o.set(x.key, nil, time.Time{})
-	l.putOverride(x.key, nil)
+	var next *KeyLimit
+	if x.Then != nil {
+		next = &KeyLimit{Limit: *x.Then}
+	}
+	l.putOverride(x.key, next)
 	return x
 }
 
@@ -177,6 +207,18 @@ func (s *shard) hasRoomBeyond(now meter.Instant) bool {
 type KeyLimit struct {
 	Limit Limit     // over the fleet
 	Until time.Time // when it ends; zero: it is for good
+	Then  *Limit    // what the key's own limit is after that; nil: none, and the limiter's or its plan's counts
+}
+
+// forGood is the one that has no end: itself, or what it stands over; nil for none.
+func (k *KeyLimit) forGood() *Limit {
+	switch {
+	case k == nil:
+		return nil
+	case k.Until.IsZero():
+		return &k.Limit
+	}
+	return k.Then
 }
 
 // is reports whether there is that limit with that end, or none.
@@ -197,9 +239,9 @@ type overrides struct {
 
 // ownLimit is the limit of a single key.
 type ownLimit struct {
-	KeyLimit
-	key   string
-	index int // in overrides.ends
+	*KeyLimit // of which nothing changes
+	key       string
+	index     int // in overrides.ends
 }
 
 // endings is a heap of limits by their ends.
@@ -224,7 +266,7 @@ func (e *endings) Pop() any {
 }
 
 // set gives a key a limit in place of the one that it has, if any; nil for none.
-func (o *overrides) set(key string, limit *Limit, until time.Time) {
+func (o *overrides) set(key string, k *KeyLimit) {
 	if old, ok := o.limits[key]; ok {
 		delete(o.limits, key)
 		o.clocks[old.Limit.clock()]--
@@ -232,16 +274,16 @@ func (o *overrides) set(key string, limit *Limit, until time.Time) {
 			heap.Remove(&o.ends, old.index)
 		}
 	}
-	if limit == nil {
+	if k == nil {
 		return
 	}
 	if o.limits == nil {
 		o.limits = make(map[string]*ownLimit)
 	}
-	x := &ownLimit{KeyLimit: KeyLimit{*limit, until}, key: strings.Clone(key)}
+	x := &ownLimit{KeyLimit: k, key: strings.Clone(key)}
 	o.limits[x.key] = x
-	o.clocks[limit.clock()]++
-	if !until.IsZero() {
+	o.clocks[k.Limit.clock()]++
+	if !k.Until.IsZero() {
 		heap.Push(&o.ends, x)
 	}
 }
@@ -327,8 +369,11 @@ func (l *Limiter) Overrides() map[string]KeyLimit {
 	defer l.mu.Unlock()
 	now, all := time.Now(), make(map[string]KeyLimit, len(l.overrides.limits))
 	for key, x := range l.overrides.limits {
-		if x.Until.IsZero() || x.Until.After(now) {
-			all[key] = KeyLimit{x.Limit.clone(), x.Until}
+		switch {
+		case x.Until.IsZero() || x.Until.After(now):
+			all[key] = KeyLimit{x.Limit.clone(), x.Until, copyOf(x.Then)}
+		case x.Then != nil: // the timer is late
+			all[key] = KeyLimit{Limit: x.Then.clone()}
 		}
 	}
 	return all

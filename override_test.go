@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -145,9 +143,80 @@ func TestOverrideEnds(t *testing.T) {
 		pass(time.Minute)
 		four.refusedAfter(t, time.Minute, ReasonTooLarge)
 		log.wrote(t, "0s INFO override set key=k limit=in flight: 1 until=2000-01-01 00:01:00 +0000 UTC was=none",
-			"1m0s INFO override ended key=k was=in flight: 1",
+			"1m0s INFO override ended key=k limit=none was=in flight: 1",
 			"1m0s INFO override set key=k limit=in flight: 4 until=2000-01-01 00:02:00 +0000 UTC was=none",
-			"2m0s INFO override ended key=k was=in flight: 4")
+			"2m0s INFO override ended key=k limit=none was=in flight: 4")
+	})
+	row(t, "and waiters are served, or refused, by the one for good that it stands over", func(t *testing.T) {
+		log := recording()
+		l := mustNew(t, *deny, Logger(slog.New(log)))
+		override(t, l, "k", ptr(Rates(perSecond(2, 3))))
+		must(t, l.Override("k", &Limit{InFlight: 4}, time.Minute))
+		defer took(t, l, "k", Weight(4)).Release()
+		second, four := asking(t, l, "k"), asking(t, l, "k", Weight(4))
+		text := l.Explain("k").String()
+		is(t, "what follows", strings.Contains(text, " (its own, until 00:01:00, then second: 2 per 1s, burst 3); "), true)
+		pass(time.Minute)
+		second.admittedAfter(t, time.Minute)
+		four.refusedAfter(t, time.Minute, ReasonTooLarge)
+		wants(t, l, "k", 2)
+		stats(t, l, "Version", 3, "Overrides", 1)
+		log.wrote(t, "0s INFO override set key=k limit=second: 2 per 1s, burst 3 was=none",
+			"0s INFO override set key=k limit=in flight: 4 until=2000-01-01 00:01:00 +0000 UTC was=second: 2 per 1s, burst 3",
+			"1m0s INFO override ended key=k limit=second: 2 per 1s, burst 3 was=in flight: 4")
+	})
+	row(t, "and what it stands over has its clock then, and its units meanwhile", func(t *testing.T) {
+		l := mustNew(t, Limit{InFlight: 3})
+		tokens := Rate{Unit: "tokens", Events: 7, Per: time.Second, Kind: Window}
+		override(t, l, "k", ptr(Rates(tokens)))
+		must(t, l.Override("k", &Limit{InFlight: 2}, 1500*ms))
+		is(t, "the clock under slots", l.clock.Load(), clockNone)
+		other := func(unit string) Rate { return Rate{Name: unit, Unit: unit, Events: 1, Per: time.Hour} }
+		says(t, l.SetLimit(Rates(other("a"), other("b"), other("c"))), "one more than the 3 units", "tokens")
+		pass(1500 * ms)
+		is(t, "the clock under a window", l.clock.Load(), clockWall)
+		for range 2 {
+			took(t, l, "k", Cost("tokens", 7))
+			refusedFor(t, l, ReasonRate, "k", Cost("tokens", 1))
+			time.Sleep(500 * ms)
+		}
+		must(t, l.Override("k", deny, time.Second))
+		pass(time.Second)
+		took(t, l, "k", Cost("tokens", 7))
+	})
+	row(t, "as Overrides says also while the timer is late", func(t *testing.T) {
+		l := mustNew(t, Limit{InFlight: 9})
+		override(t, l, "k", &Limit{InFlight: 2})
+		for _, key := range []string{"k", "none"} {
+			must(t, l.Override(key, &Limit{InFlight: 1}, time.Second))
+		}
+		l.overrides.timer.Stop()
+		time.Sleep(time.Second)
+		is(t, "Overrides", fmt.Sprint(l.Overrides()), fmt.Sprint(map[string]KeyLimit{"k": {Limit: Limit{InFlight: 2}}}))
+		override(t, l, "k", nil)
+		pass(0)
+		stats(t, l, "Overrides", 0)
+	})
+	row(t, "over what has been set beneath it meanwhile", func(t *testing.T) {
+		l := mustNew(t, Limit{InFlight: 9})
+		beneath := func(limit *Limit) { must(t, l.overrideBeneath("k", limit)) }
+		slots := func(n int) *Limit { return &Limit{InFlight: n} }
+		beneath(slots(1))
+		beneath(slots(2))
+		is(t, "for good", fmt.Sprint(l.Overrides()["k"]), fmt.Sprint(KeyLimit{Limit: *slots(2)}))
+		must(t, l.Override("k", ptr(Rates(perSecond(1, 3))), time.Second))
+		took(t, l, "k")
+		beneath(nil)
+		is(t, "none beneath", l.Explain("k").Then, nil)
+		beneath(deny)
+		beneath(slots(4))
+		says(t, l.overrideBeneath("k", slots(-1)), "InFlight")
+		wants(t, l, "k", 2)
+		is(t, "beneath", l.Explain("k").Then.InFlight, 4)
+		pass(time.Second)
+		is(t, "after it", l.Explain("k").Limit.InFlight, 4)
+		beneath(nil)
+		stats(t, l, "Overrides", 0)
 	})
 	row(t, "and what was taken counts", func(t *testing.T) {
 		l := mustNew(t, Rates(Rate{Events: 3, Per: time.Hour}))
@@ -164,27 +233,54 @@ func TestOverrideEnds(t *testing.T) {
 		pass(time.Second)
 		is(t, "admitted", admitted(l, "k", Plan("paid")), 5)
 	})
+	// The slots of a key's own limits are 1, 2 and so on; -1 removes them.
 	row(t, "when the last Override of the key says, each at its own instant", func(t *testing.T) {
-		l := mustNew(t, Limit{InFlight: 1})
-		for key, ttls := range map[string][]time.Duration{
-			"a": {3}, "b": {1, 2}, "c": {2, 1}, "d": {1, 0}, "e": {0, 4}, "f": {1, -1}, "g": {1}, "h": {1},
-		} {
-			for _, ttl := range ttls {
+		l := mustNew(t, Limit{InFlight: 9})
+		all := map[string]struct {
+			ttls []time.Duration
+			want string // slots at once and after each second, with those that follow after that
+		}{
+			"a": {ttls: []time.Duration{3}, want: "1, 1, 1, 9, 9"},
+			"b": {ttls: []time.Duration{1, 2}, want: "2, 2, 9, 9, 9"},
+			"c": {ttls: []time.Duration{2, 1}, want: "2, 9, 9, 9, 9"},
+			"d": {ttls: []time.Duration{1, 0}, want: "2, 2, 2, 2, 2"},
+			"e": {ttls: []time.Duration{0, 4}, want: "2 then 1, 2 then 1, 2 then 1, 2 then 1, 1"},
+			"f": {ttls: []time.Duration{1, -1}, want: "9, 9, 9, 9, 9"},
+			"g": {ttls: []time.Duration{0, 1, 2}, want: "3 then 1, 3 then 1, 1, 1, 1"},
+			"h": {ttls: []time.Duration{0, 2, 1, 0}, want: "4, 4, 4, 4, 4"},
+			"i": {ttls: []time.Duration{0, 1, -1}, want: "9, 9, 9, 9, 9"},
+			"j": {ttls: []time.Duration{0, 2, 0, 1}, want: "4 then 3, 3, 3, 3, 3"},
+		}
+		words := func(slots Limit, then *Limit) string {
+			if then == nil {
+				return fmt.Sprint(slots.InFlight)
+			}
+			return fmt.Sprint(slots.InFlight, " then ", then.InFlight)
+		}
+		got := map[string][]string{}
+		for key, c := range all {
+			for i, ttl := range c.ttls {
 				if ttl < 0 {
 					override(t, l, key, nil)
 				} else {
-					must(t, l.Override(key, deny, ttl*time.Second))
+					must(t, l.Override(key, &Limit{InFlight: 1 + i}, ttl*time.Second))
 				}
 			}
 		}
-		for _, want := range []string{"abcdegh", "abde", "ade", "de", "d", "d"} {
-			is(t, "overridden", strings.Join(slices.Sorted(maps.Keys(l.Overrides())), ""), want)
-			for _, key := range strings.Split("abcdefgh", "") {
-				is(t, key, l.Explain(key).Overridden, strings.Contains(want, key))
+		for range 5 {
+			for key := range all {
+				e := l.Explain(key)
+				if own, has := l.Overrides()[key]; has || e.Overridden {
+					is(t, key, words(own.Limit, own.Then), words(e.Limit, e.Then))
+				}
+				got[key] = append(got[key], words(e.Limit, e.Then))
 			}
 			pass(time.Second)
 		}
-		override(t, l, "d", nil)
+		for key, c := range all {
+			is(t, key, strings.Join(got[key], ", "), c.want)
+			override(t, l, key, nil)
+		}
 		is(t, "ends that are kept", len(l.overrides.ends), 0)
 	})
 	row(t, "refuses what makes no sense", func(t *testing.T) {

@@ -158,7 +158,7 @@ func (b belief) words() string {
 type own struct {
 	o      *options
 	limit  *Limit    // nil for that of the setting beside which it stands
-	until  time.Time // when the limit ends; zero: it is for good
+	given  *KeyLimit // of the key, in which limit is; nil while the key has none of its own
 	lapsed bool      // it was removed while that denies everything, as this limit does: the rules stay until then
 	tally  *tally    // nil for a key that replicas do not mention
 	part   float64   // of the limit, for this replica; 0 for its share

@@ -229,6 +229,7 @@ type KeyState struct {
 	Used              float64   // of the rate, the slots or the pace with the least left: 0 to 1
 	Overridden        bool      // the key has a limit of its own
 	Until             time.Time // when that ends; zero: never, or the key has none
+	Then              *Limit    // its own limit after that, as in KeyLimit
 	Part              float64   // of the limit, lent to this replica in place of its share; 0: the share
 
 	// Admitted and Refused are calls in the last minute, of all plans: since 50 to 60 seconds ago, in spans of ten.
@@ -284,7 +285,7 @@ func (g *gate) keyState(key string, now meter.Instant) KeyState {
 		Admitted: last.admitted, Refused: last.refused,
 	}
 	if k.Overridden {
-		k.Until = g.setting.own.until
+		k.Until, k.Then = g.setting.own.given.Until, copyOf(g.setting.own.given.Then)
 	}
 	return k
 }
@@ -432,6 +433,8 @@ func (e Explanation) String() string {
 	add("%q: %s%s.\n", e.Key, e.verdict(), e.lastMinute())
 	add("Limit over the fleet: %s", e.Limit)
 	switch {
+	case e.Then != nil:
+		add(" (its own, until %s, then %s)", clock(e.Until), e.Then)
 	case e.Overridden && !e.Until.IsZero():
 		add(" (its own, until %s)", clock(e.Until))
 	case e.Overridden:

@@ -18,6 +18,9 @@ var (
 	Override any // func(*Limiter, string, *Limit, time.Time, bool) (*KeyLimit, error); the time is the end
 )
 
+// OverrideBeneath is Override for good, except that a limit of the key's own that ends goes on over it until then.
+var OverrideBeneath any // func(*Limiter, string, *Limit) error
+
 // SetPool, SetDryRun and Reset are the methods of a limiter without their lines in its log, and so are those above: who
 // logs a change with its author logs it alone. WarnOf logs what is suspicious in a limit that was so set; the last
 // argument is none for the limiter's own, or "plan" or "key" and a name.
