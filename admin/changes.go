@@ -18,11 +18,13 @@ import (
 var (
 	changeLimit    = inside.SetLimit.(func(*quotient.Limiter, quotient.Limit, bool) (quotient.Limit, error))
 	changePlan     = inside.SetPlan.(func(*quotient.Limiter, string, *quotient.Limit, bool) (*quotient.Limit, error))
-	changeOverride = inside.Override.(func(*quotient.Limiter, string, *quotient.Limit, time.Time, bool) (*quotient.KeyLimit, error))
-	changePool     = inside.SetPool.(func(*quotient.Limiter, quotient.Pool, time.Duration) error)
-	changeDryRun   = inside.SetDryRun.(func(*quotient.Limiter, bool) bool)
-	resetKey       = inside.Reset.(func(*quotient.Limiter, string) bool)
-	warnOf         = inside.WarnOf.(func(*quotient.Limiter, *quotient.Limit, ...any))
+	changeOverride = inside.Override.(func(
+		*quotient.Limiter, string, *quotient.Limit, time.Time, bool,
+	) (*quotient.KeyLimit, error))
+	changePool   = inside.SetPool.(func(*quotient.Limiter, quotient.Pool, time.Duration) error)
+	changeDryRun = inside.SetDryRun.(func(*quotient.Limiter, bool) bool)
+	resetKey     = inside.Reset.(func(*quotient.Limiter, string) bool)
+	warnOf       = inside.WarnOf.(func(*quotient.Limiter, *quotient.Limit, ...any))
 )
 
 const (
@@ -117,7 +119,7 @@ func readPlan(body []byte) (namedPlan, *Problem) {
 	if !planName.MatchString(v.name) {
 		f.wrong("plan", "not a name", planRange)
 	}
-	v.limit = readLimitOrNull(&f)
+	v.limit = readLimitOrNull(&f, "limit")
 	return result(f, v)
 }
 
@@ -160,23 +162,23 @@ func parseOverride(body []byte) (change, *Problem) {
 func readOverride(body []byte) (override, *Problem) {
 	f := readForm(body, `{"key":"K","limit":{"rates":[{"events":100,"per_seconds":1}]}}`,
 		"key", "key_base64", "limit", "ttl_seconds")
-	v := override{readKey(&f), readLimitOrNull(&f), optional(&f, "ttl_seconds", f.ttl)}
+	v := override{readKey(&f), readLimitOrNull(&f, "limit"), optional(&f, "ttl_seconds", f.ttl)}
 	if v.limit == nil && v.ttl > 0 {
 		f.wrong("ttl_seconds", "there is no limit that could end", "nothing beside a limit that is null")
 	}
 	return result(f, v)
 }
 
-// readLimitOrNull reads "limit", nil for null. It must be there.
-func readLimitOrNull(f *form) *quotient.Limit {
+// readLimitOrNull reads a limit, nil for null. It must be there.
+func readLimitOrNull(f *form, name string) *quotient.Limit {
 	switch {
-	case !f.has("limit"):
-		f.wrong("limit", "", "a limit, or null for none")
+	case !f.has(name):
+		f.wrong(name, "", "a limit, or null for none")
 		return nil
-	case f.null("limit"):
+	case f.null(name):
 		return nil
 	}
-	inner := f.nested(f.path+"limit", f.values["limit"], limitFields)
+	inner := f.nested(f.path+name, f.values[name], limitFields)
 	limit := readLimit(&inner)
 	return &limit
 }
@@ -203,7 +205,7 @@ func (v override) of(l *quotient.Limiter) *OverrideState {
 	if !e.Overridden {
 		return nil
 	}
-	own := newOverrideState(v.key, quotient.KeyLimit{Limit: e.Limit, Until: e.Until})
+	own := newOverrideState(v.key, quotient.KeyLimit{Limit: e.Limit, Until: e.Until, Then: e.Then})
 	return &own
 }
 
@@ -217,6 +219,9 @@ func (v override) show(l *quotient.Limiter) slog.Value {
 	attrs := []slog.Attr{slog.String("key", strconv.QuoteToASCII(v.key)), {Key: "limit", Value: value}}
 	if !e.Until.IsZero() {
 		attrs = append(attrs, slog.Time("until", e.Until))
+	}
+	if e.Then != nil {
+		attrs = append(attrs, slog.Attr{Key: "then", Value: e.Then.LogValue()})
 	}
 	return slog.GroupValue(attrs...)
 }

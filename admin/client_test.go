@@ -133,7 +133,7 @@ func everyMethod(t *testing.T, c *Client, api *quotient.Limiter) {
 	}
 	own := quotient.Limit{InFlight: 7}
 	if s, err := c.Override(ctx, "api", "K", &own, time.Minute, IfMatch("")); err != nil ||
-		s.Was == nil || !s.Was.Limit.Denies || s.Overrides[0].Until.IsZero() {
+		s.Was == nil || !s.Was.Limit.Denies || s.Overrides[0].Until.IsZero() || !s.Overrides[0].Then.Denies {
 		t.Errorf("Override for a minute: %+v, %v", s, err)
 	}
 	if s, err := c.Override(ctx, "api", "a\x80", new(quotient.Limit), 0); err != nil || s.Was != nil ||

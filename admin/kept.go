@@ -62,6 +62,7 @@ type keptOverride struct {
 	KeyBase64 []byte        `json:"key_base64,omitempty"`
 	Limit     *limitRequest `json:"limit"`
 	Until     time.Time     `json:"until,omitzero"`
+	Then      *limitRequest `json:"then,omitempty"` // as an operator has set it
 }
 
 // open takes the file and applies what it has.
@@ -112,18 +113,29 @@ func (h *handler) restore(name, key string, o quotient.KeyLimit) error {
 	if !o.Until.IsZero() {
 		ttl = max(1, time.Until(o.Until))
 	}
+	if o.Then != nil {
+		if err := l.Override(key, o.Then, 0); err != nil {
+			return err
+		}
+	}
 	return l.Override(key, &o.Limit, ttl)
 }
 
 // read takes in the text of a file.
 func (k *kept) read(text []byte) error {
 	f := readForm(text, `{"overrides":[]}`, "overrides")
-	list := f.list("overrides", mostKept/64, "limiter", "key", "key_base64", "limit", "until")
+	list := f.list("overrides", mostKept/64, "limiter", "key", "key_base64", "limit", "until", "then")
 	for i := range list {
 		one := &list[i]
 		limiter, key := one.text("limiter", mostKept), readKey(one)
 		o := quotient.KeyLimit{Until: optional(one, "until", one.instant)}
-		if limit := readLimitOrNull(one); limit != nil {
+		if one.has("then") {
+			o.Then = readLimitOrNull(one, "then")
+		}
+		if o.Then != nil && !one.has("until") {
+			one.wrong("then", "the limit has no end", "nothing without until")
+		}
+		if limit := readLimitOrNull(one, "limit"); limit != nil {
 			o.Limit = *limit
 		} else {
 			one.wrong("limit", "there is none", "a limit")
@@ -162,7 +174,27 @@ func (k *kept) put(limiter, key string, o *quotient.KeyLimit) {
 func (k *kept) prune() {
 	now := time.Now()
 	for _, own := range k.all {
-		maps.DeleteFunc(own, func(_ string, o quotient.KeyLimit) bool { return !o.Until.IsZero() && !o.Until.After(now) })
+		for key, o := range own {
+			switch {
+			case o.Until.IsZero() || o.Until.After(now):
+			case o.Then != nil:
+				own[key] = quotient.KeyLimit{Limit: *o.Then}
+			default:
+				delete(own, key)
+			}
+		}
+	}
+}
+
+// follow drops what a limiter has no more, such as what a reload of the program's configuration has removed.
+func (k *kept) follow(limiter string, stand ownLimits) {
+	for key, o := range k.all[limiter] {
+		if is, has := stand[key]; !has {
+			delete(k.all[limiter], key)
+		} else if o.Then != nil && is.Then == nil {
+			o.Then = nil
+			k.all[limiter][key] = o
+		}
 	}
 }
 
@@ -178,17 +210,21 @@ func (h *handler) keep(v change, name string, l *quotient.Limiter) (forget func(
 	if err := v.try(l); err != nil {
 		return nil, err
 	}
-	k.prune()
-	stand := l.Overrides() // without those that a reload of the program's configuration has removed, say
-	maps.DeleteFunc(k.all[name], func(key string, _ quotient.KeyLimit) bool { _, has := stand[key]; return !has })
+	stand := l.Overrides()
+	k.prune() // after it, so that what has ended here has ended there
+	k.follow(name, stand)
 	var next, before *quotient.KeyLimit
-	if old, had := k.all[name][v.own.key]; had {
+	old, had := k.all[name][v.own.key]
+	if had {
 		before = &old
 	}
 	if v.own.limit != nil {
 		next = &quotient.KeyLimit{Limit: *v.own.limit}
 		if v.own.ttl > 0 {
 			next.Until = time.Now().Add(v.own.ttl)
+			if next.Then = old.Then; had && old.Until.IsZero() {
+				next.Then = &old.Limit
+			}
 		}
 	}
 	write := func(o *quotient.KeyLimit) error {
@@ -211,7 +247,9 @@ func (k *kept) write() error {
 	for _, name := range slices.Sorted(maps.Keys(k.all)) {
 		for _, key := range slices.Sorted(maps.Keys(k.all[name])) {
 			o := k.all[name][key]
-			line := keptOverride{Limiter: name, Key: &key, Limit: newLimitRequest(&o.Limit), Until: o.Until.UTC()}
+			line := keptOverride{
+				Limiter: name, Key: &key, Limit: newLimitRequest(&o.Limit), Until: o.Until.UTC(), Then: newLimitRequest(o.Then),
+			}
 			if raw := inBase64(key); raw != nil {
 				line.Key, line.KeyBase64 = nil, raw
 			}

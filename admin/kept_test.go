@@ -42,12 +42,24 @@ func TestOverridesAreKept(t *testing.T) {
 	puts(`{"key":"gone","limit":null}`, 200)
 	puts(`{"key":"reloaded","limit":{"deny":true}}`, 200)
 	must(t, first.Override("reloaded", nil, 0)) // as the program's configuration may
+	for key, ttl := range map[string]string{"over": "3600", "ended": "0.001", "lost": "3600"} {
+		puts(`{"key":"`+key+`","limit":{"rates":[],"in_flight":1}}`, 200)
+		puts(`{"key":"`+key+`","limit":{"rates":[],"in_flight":2},"ttl_seconds":5}`, 200)
+		puts(`{"key":"`+key+`","limit":{"rates":[],"in_flight":3},"ttl_seconds":`+ttl+`}`, 200)
+	}
+	file := &quotient.Limit{InFlight: 9} // which is not the operator's
+	must(t, first.Override("file", file, 0))
+	puts(`{"key":"file","limit":{"deny":true},"ttl_seconds":3600}`, 200)
+	must(t, first.Override("lost", nil, 0))
+	must(t, first.Override("lost", &quotient.Limit{InFlight: 3}, time.Hour))
 	puts(`{"key":"short","limit":{"deny":true},"ttl_seconds":0.001}`, 200)
-	puts(`{"key":"long","limit":{"rates":[{"name":"d","events":9,"per_seconds":86400,"kind":"window","zone":"UTC"}],"in_flight":2},"ttl_seconds":3600}`, 200)
+	puts(`{"key":"long","limit":{"rates":[{"name":"d","events":9,"per_seconds":86400,"kind":"window","zone":"UTC"}],`+
+		`"in_flight":2},"ttl_seconds":3600}`, 200)
 	puts(`{"key_base64":"gA==","limit":{"unlimited":true}}`, 200)
 	puts(`{"key":"","limit":{"deny":true}}`, 200)
 	want := first.Overrides()
 	delete(want, "short")
+	want["ended"] = quotient.KeyLimit{Limit: quotient.Limit{InFlight: 1}}
 	_, err := New(new(quotient.Registry), KeepOverrides(path))
 	if err == nil || !strings.Contains(err.Error(), path+": another process has it") {
 		t.Errorf("a second handler: %v", err)
@@ -57,9 +69,10 @@ func TestOverridesAreKept(t *testing.T) {
 	tested.Want(t, "overrides after a change that is not kept", first.Explain("late").Overridden, false)
 	tested.Until(t, "the short one ends", func() bool { return !first.Explain("short").Overridden })
 	second := newLimiter(t)
+	must(t, second.Override("file", file, 0))
 	keeping(t, path, second, quietly)
 	same := func(a, b quotient.KeyLimit) bool {
-		return fmt.Sprint(a.Limit) == fmt.Sprint(b.Limit) && a.Until.Sub(b.Until).Abs() < time.Minute
+		return fmt.Sprint(a.Limit, a.Then) == fmt.Sprint(b.Limit, b.Then) && a.Until.Sub(b.Until).Abs() < time.Minute
 	}
 	if got := second.Overrides(); !maps.EqualFunc(got, want, same) {
 		t.Errorf("%+v, want %+v", got, want)
@@ -95,7 +108,8 @@ func TestAChangeThatCannotBeKept(t *testing.T) {
 	h.api.kept.put("api", strings.Repeat("k", mostKept), &quotient.KeyLimit{Limit: quotient.Limit{Deny: true}})
 	err = h.api.kept.write()
 	now, readErr := os.ReadFile(path)
-	if err == nil || !strings.Contains(err.Error(), "more than 4194304 bytes") || readErr != nil || !bytes.Equal(text, now) {
+	if err == nil || !strings.Contains(err.Error(), "more than 4194304 bytes") || readErr != nil ||
+		!bytes.Equal(text, now) {
 		t.Errorf("too much: %v, the file %s, %v", err, now, readErr)
 	}
 }
@@ -103,6 +117,8 @@ func TestAChangeThatCannotBeKept(t *testing.T) {
 // TestFilesOfOverrides: what New makes of them.
 func TestFilesOfOverrides(t *testing.T) {
 	const line = `{"limiter":"api","key":"K","limit":{"deny":true}%s}`
+	const units = `"rates":[{"events":1,"per_seconds":1,"unit":"a"},{"events":1,"per_seconds":1,"unit":"b"},` +
+		`{"events":1,"per_seconds":1,"unit":"c"},{"events":1,"per_seconds":1,"unit":"d"}]`
 	one := func(more string) string { return `{"overrides":[` + fmt.Sprintf(line, more) + `]}` }
 	var out bytes.Buffer
 	for _, tt := range []struct{ text, err, warns string }{
@@ -113,13 +129,16 @@ func TestFilesOfOverrides(t *testing.T) {
 		{`{"overrides":[{"limiter":"api","key":"K","limit":null}]}`, "overrides[0].limit: there is none", ""},
 		{`{"overrides":[{"limiter":"api","key":"K","limit":{"rates":[]}}]}`, "overrides[0].limit.rates: no rate", ""},
 		{one(`,"until":"soon"`), "overrides[0].until: not an instant", ""},
+		{one(`,"then":{"deny":true}`), "overrides[0].then: the limit has no end", ""},
+		{one(`,"until":"2000-01-01T00:00:00Z","then":{"rates":[]}`), "overrides[0].then.rates: no rate", ""},
+		{one(`,"until":"2000-01-01T00:00:00Z","then":{"deny":true}`), "", ""},
 		{one(`,"ttl_seconds":1`), "overrides[0].ttl_seconds: there is no such field", ""},
 		{strings.Repeat(" ", mostKept+1), "larger than", ""},
 		{one(""), "", ""},
 		{one(`,"until":"2000-01-01T00:00:00Z"`), "", ""},
 		{strings.Replace(one(""), `"api"`, `"none"`, 1), "", "there is no such limiter"},
-		{strings.Replace(one(""), `"deny":true`, `"rates":[{"events":1,"per_seconds":1,"unit":"a"},{"events":1,"per_seconds":1,`+
-			`"unit":"b"},{"events":1,"per_seconds":1,"unit":"c"},{"events":1,"per_seconds":1,"unit":"d"}]`, 1), "", "units"},
+		{strings.Replace(one(""), `"deny":true`, units, 1), "", "units"},
+		{one(`,"until":"2100-01-01T00:00:00Z","then":{` + units + `}`), "", "units"},
 	} {
 		path := filepath.Join(t.TempDir(), "overrides.json")
 		must(t, os.WriteFile(path, []byte(tt.text), 0o600))

@@ -82,7 +82,11 @@ func firstOverrides(all map[string]quotient.KeyLimit) []OverrideState {
 }
 
 func newOverrideState(key string, own quotient.KeyLimit) OverrideState {
-	return OverrideState{key, inBase64(key), newLimitState(own.Limit), own.Until}
+	s := OverrideState{Key: key, KeyBase64: inBase64(key), Limit: newLimitState(own.Limit), Until: own.Until}
+	if own.Then != nil {
+		s.Then = new(newLimitState(*own.Then))
+	}
+	return s
 }
 
 // etag is the tag of a limiter's configuration. The first part stands for the handler, the name and the limiter itself.

@@ -76,10 +76,11 @@ type LimiterState struct {
 // OverrideState is a key with a limit of its own. Over HTTP, if a key is not UTF-8, Key has replacement characters and
 // KeyBase64 is the key itself. Otherwise KeyBase64 is nil. A Client always returns the key itself in Key.
 type OverrideState struct {
-	Key       string     `json:"key"`
-	KeyBase64 []byte     `json:"key_base64,omitempty"`
-	Limit     LimitState `json:"limit"`          // over the fleet
-	Until     time.Time  `json:"until,omitzero"` // when it ends; absent: it is for good
+	Key       string      `json:"key"`
+	KeyBase64 []byte      `json:"key_base64,omitempty"`
+	Limit     LimitState  `json:"limit"`          // over the fleet
+	Until     time.Time   `json:"until,omitzero"` // when it ends; absent: it is for good
+	Then      *LimitState `json:"then,omitempty"` // the key's own limit after that; absent: none
 }
 
 // inBase64 is what stands in an answer as "key_base64" beside a key: nothing when JSON can carry it.

@@ -112,15 +112,24 @@ func TestTTL(t *testing.T) {
 		explained := decode[Explanation](t, get("/explain?key=K").send(t, h))
 		used := decode[Keys](t, get("/keys").send(t, h)).Keys[0]
 		if !s.Overrides[0].Until.Equal(until) || !explained.OverrideUntil.Equal(until) ||
-			!used.OverrideUntil.Equal(until) || !strings.Contains(out.String(), " new.until=2000-01-01T00:01:30.5") {
+			!used.OverrideUntil.Equal(until) || !strings.Contains(out.String(), " new.until=2000-01-01T00:01:30.5") ||
+			!strings.Contains(out.String(), ` new.then="in flight: 7"`) {
 			t.Errorf("until %v: %+v, %+v, %+v, %s", until, s.Overrides, explained, used, &out)
 		}
-		if was := s.Was; none.Was != nil || was == nil || was.Key != "K" || was.Limit.InFlight != 7 || !was.Until.IsZero() {
-			t.Errorf("before: %+v, then %+v", none.Was, was)
+		if was := s.Was; none.Was != nil || was == nil || was.Key != "K" || was.Limit.InFlight != 7 ||
+			!was.Until.IsZero() || was.Then != nil || s.Overrides[0].Then.InFlight != 7 {
+			t.Errorf("before: %+v, then %+v, now %+v", none.Was, was, s.Overrides)
 		}
+		off := put(`{"key":"K","limit":null}`)
+		if was := off.Was; off.OverrideCount != 0 || was.Then.InFlight != 7 || !was.Limit.Denies || !was.Until.Equal(until) {
+			t.Errorf("before it was taken off: %+v", off.Was)
+		}
+		put(`{"key":"K","limit":{"rates":[],"in_flight":7}}`) // undone: what follows, and what was
+		s = put(`{"key":"K","limit":{"deny":true},"ttl_seconds":90.5}`)
 		time.Sleep(91 * time.Second)
 		after := decode[State](t, get("/state").send(t, h)).Limiters["api"]
-		if after.OverrideCount != 0 || len(after.Overrides) != 0 || after.ETag == s.ETag {
+		if own := after.Overrides; after.OverrideCount != 1 || own[0].Limit.InFlight != 7 || !own[0].Until.IsZero() ||
+			own[0].Then != nil || after.ETag == s.ETag {
 			t.Errorf("after its end: %d %+v with the tag %s", after.OverrideCount, after.Overrides, after.ETag)
 		}
 	})

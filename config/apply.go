@@ -4,9 +4,9 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/inside"
 	"github.com/quotient-go/quotient/policy"
 )
 
@@ -91,7 +91,7 @@ func (c *Config) make(f *File, name string, next Limiter) error {
 	}
 	c.limiters[name] = &held{l, f.Pool.Replicas}
 	l.SetDryRun(next.DryRun)
-	return f.each(inner(path, "overrides"), l.Override, nil, forGood(next.Overrides))
+	return f.each(inner(path, "overrides"), overrideOf(l), nil, next.Overrides)
 }
 
 // remove takes a limiter of the file out of the registry.
@@ -130,33 +130,35 @@ func (l Limiter) options(p Pool) []quotient.Option {
 
 type limits = map[string]quotient.Limit
 
-// ending are limits in force, some of which end.
-type ending = map[string]quotient.KeyLimit
-
 // settings are what a section sets of a limiter in force.
 type settings struct {
 	limit            quotient.Limit
 	dryRun           bool
-	plans, overrides ending
+	plans, overrides limits
 }
 
-func (l Limiter) settings() settings {
-	return settings{l.Limit, l.DryRun, forGood(l.Plans), forGood(l.Overrides)}
-}
+func (l Limiter) settings() settings { return settings{l.Limit, l.DryRun, l.Plans, l.Overrides} }
 
-// forGood are the limits of a section.
-func forGood(named limits) ending {
-	all := make(ending)
-	for name, limit := range named {
-		all[name] = quotient.KeyLimit{Limit: limit}
-	}
-	return all
-}
-
-// settingsOf are those in force, whatever was changed by hand.
+// settingsOf are those in force, whatever was changed by hand, but for overrides that end: they go on over what a file
+// says, as a pool that was set with a ttl does.
 func settingsOf(l *quotient.Limiter) settings {
-	now := l.Stats()
-	return settings{now.Limit, l.DryRun(), plans(now), l.Overrides()}
+	now, overrides := l.Stats(), make(limits)
+	for key, own := range l.Overrides() {
+		switch {
+		case own.Until.IsZero():
+			overrides[key] = own.Limit
+		case own.Then != nil:
+			overrides[key] = *own.Then
+		}
+	}
+	return settings{now.Limit, l.DryRun(), plans(now), overrides}
+}
+
+var overrideBeneath = inside.OverrideBeneath.(func(*quotient.Limiter, string, *quotient.Limit) error)
+
+// overrideOf sets what a key has for good.
+func overrideOf(l *quotient.Limiter) func(string, *quotient.Limit) error {
+	return func(key string, limit *quotient.Limit) error { return overrideBeneath(l, key, limit) }
 }
 
 // bring brings a limiter under settings, up to the first error.
@@ -167,11 +169,10 @@ func (f *File) bring(path string, l *quotient.Limiter, next settings) error {
 			return f.fault(path, "%v", err)
 		}
 	}
-	setPlan := func(name string, limit *quotient.Limit, _ time.Duration) error { return l.SetPlan(name, limit) }
-	if err := f.each(inner(path, "plans"), setPlan, now.plans, next.plans); err != nil {
+	if err := f.each(inner(path, "plans"), l.SetPlan, now.plans, next.plans); err != nil {
 		return err
 	}
-	err := f.each(inner(path, "overrides"), l.Override, now.overrides, next.overrides)
+	err := f.each(inner(path, "overrides"), overrideOf(l), now.overrides, next.overrides)
 	if err == nil && now.dryRun != next.dryRun { // last, since a dry run admits all, also of a file that is taken back
 		l.SetDryRun(next.dryRun)
 	}
@@ -179,22 +180,16 @@ func (f *File) bring(path string, l *quotient.Limiter, next settings) error {
 }
 
 // each brings named limits from one state to another: what goes makes room for what comes.
-func (f *File) each(
-	path string, set func(string, *quotient.Limit, time.Duration) error, from, to ending,
-) error {
+func (f *File) each(path string, set func(string, *quotient.Limit) error, from, to limits) error {
 	names := unlike(from, to)
 	for _, name := range names {
 		if _, has := to[name]; !has {
-			set(name, nil, 0) //nolint:errcheck // it is there
+			set(name, nil) //nolint:errcheck // it is there
 		}
 	}
 	for _, name := range names {
-		if x, has := to[name]; has {
-			ttl := time.Duration(0)
-			if !x.Until.IsZero() {
-				ttl = max(1, time.Until(x.Until)) // of what is taken back, and has ended meanwhile
-			}
-			if err := set(name, &x.Limit, ttl); err != nil {
+		if limit, has := to[name]; has {
+			if err := set(name, &limit); err != nil {
 				return f.fault(inner(path, name), "%v", err)
 			}
 		}
@@ -202,21 +197,21 @@ func (f *File) each(
 	return nil
 }
 
-// unlike are the names under which two maps do not have the same limit until the same end.
-func unlike(a, b ending) []string {
+// unlike are the names under which two maps do not have the same limit.
+func unlike(a, b limits) []string {
 	names := slices.AppendSeq(slices.Collect(maps.Keys(a)), maps.Keys(b))
 	slices.Sort(names)
 	return slices.DeleteFunc(slices.Compact(names), func(name string) bool {
 		x, inA := a[name]
 		y, inB := b[name]
-		return inA == inB && sameLimit(x.Limit, y.Limit) && x.Until.Equal(y.Until)
+		return inA == inB && sameLimit(x, y)
 	})
 }
 
-func plans(now quotient.Stats) ending {
-	all := make(ending)
+func plans(now quotient.Stats) limits {
+	all := make(limits)
 	for name, p := range now.Plans {
-		all[name] = quotient.KeyLimit{Limit: p.Limit}
+		all[name] = p.Limit
 	}
 	return all
 }

@@ -281,6 +281,7 @@ func TestReloadIsWhole(t *testing.T) {
 	s := start(t, base, config.With(part{commit: func(*config.File) { commits++ }}),
 		config.With(part{prepare: func() error { return answer }}))
 	must(t, s.limiter(t, "api").Override("/held", &quotient.Limit{InFlight: 3}, time.Hour))
+	must(t, s.limiter(t, "api").Override("/x", &quotient.Limit{InFlight: 3}, time.Hour))
 	until := s.limiter(t, "api").Explain("/held").Until
 	keys := []string{"/x", "/y", "/held", "k"}
 	before := states(s.reg, keys)
@@ -303,8 +304,9 @@ func TestReloadIsWhole(t *testing.T) {
 	must(t, s.change(t, base+z("a")))
 	commits, before = 1, states(s.reg, keys)
 	refused(changed+z("d"), `is one more than the 3 units a limiter can count: ["b" "c" "a"]`)
-	if now := s.limiter(t, "api").Explain("/held").Until; now.Sub(until).Abs() > time.Minute {
-		t.Errorf("what an operator set until %v ends at %v", until, now)
+	now, x := s.limiter(t, "api").Explain("/held").Until, s.limiter(t, "api").Explain("/x")
+	if !now.Equal(until) || fmt.Sprint(x.Then) != "deny" {
+		t.Errorf("what an operator set until %v ends at %v, and before %v is %v", until, now, x.Then, x.Limit)
 	}
 }
 
@@ -351,7 +353,7 @@ func TestLongestPause(t *testing.T) {
 	}
 }
 
-// TestOperatorsChange: what was changed by hand stays until the limiter's section changes, and is shown.
+// TestOperatorsChange: what was changed by hand stays until the limiter's section changes, or its end, and is shown.
 func TestOperatorsChange(t *testing.T) {
 	s := start(t, base)
 	api := s.limiter(t, "api")
@@ -366,11 +368,20 @@ func TestOperatorsChange(t *testing.T) {
 	must(t, s.change(t, base+"dry-run = true\n")) // of other
 	want(t, "differs, and the section has not changed", s.State().Differs, all)
 	want(t, "the version", api.Stats().Version, version)
-	must(t, s.change(t, strings.Replace(base, "events = 100", "events = 101", 1)))
-	if d := s.State().Differs; d != nil || api.DryRun() || api.Stats().Overrides != 1 ||
-		!api.Explain("/x").Until.IsZero() {
-		t.Errorf("%q: the section has changed", d)
+	end := api.Explain("/x").Until
+	for _, row := range []struct{ old, new, then string }{
+		{"events = 100", "events = 101", "deny"}, {"deny = true", "in-flight = 5", "in flight: 5"},
+		{"[limiters.api.overrides.\"/x\"]\ndeny = true\n", "", "<nil>"}, {"", "", "deny"},
+	} {
+		must(t, s.change(t, strings.Replace(base, row.old, row.new, 1)))
+		want(t, row.new+": differs", s.State().Differs, []string{"api: override /x"})
+		x := api.Explain("/x")
+		if fmt.Sprint(x.Then) != row.then || !x.Until.Equal(end) || api.DryRun() || api.Stats().Overrides != 1 {
+			t.Errorf("%q: the section has changed: %+v", row.new, x)
+		}
 	}
+	must(t, api.Override("/x", &quotient.Limit{Deny: true}, 0))
+	want(t, "differs", s.State().Differs, []string(nil))
 	s.reg.Remove("api")
 	want(t, "differs", s.State().Differs, []string{"api: it is gone"})
 }

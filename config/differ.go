@@ -215,18 +215,25 @@ const maxNamed = 10
 
 // differs lists what of a limiter is not as its section and that of the pool say.
 func (l Limiter) differs(in *quotient.Limiter, p Pool) (what []string) {
-	now := in.Stats()
-	if p.setByHand(now.Pool) {
+	now := settingsOf(in)
+	if p.setByHand(in.Stats().Pool) {
 		what = append(what, "pool")
 	}
-	if !sameLimit(now.Limit, l.Limit) {
+	if !sameLimit(now.limit, l.Limit) {
 		what = append(what, "limit")
 	}
-	if in.DryRun() != l.DryRun {
+	if now.dryRun != l.DryRun {
 		what = append(what, "dry run")
 	}
-	what = append(what, named("plan", plans(now), forGood(l.Plans))...)
-	return append(what, named("override", in.Overrides(), forGood(l.Overrides))...)
+	what = append(what, named("plan", unlike(now.plans, l.Plans))...)
+	keys := unlike(now.overrides, l.Overrides)
+	for key, own := range in.Overrides() {
+		if !own.Until.IsZero() {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return append(what, named("override", slices.Compact(keys))...)
 }
 
 // setByHand reports whether a pool in force is an operator's, and not that of the section or of its source.
@@ -239,8 +246,7 @@ func (p Pool) setByHand(now quotient.PoolStats) bool {
 	return is.Replicas != want.Replicas || is.Ordinal != want.Ordinal || is.Weight != want.Weight
 }
 
-func named(kind string, a, b ending) (what []string) {
-	names := unlike(a, b)
+func named(kind string, names []string) (what []string) {
 	for _, name := range names[:min(len(names), maxNamed)] {
 		what = append(what, kind+" "+name)
 	}
