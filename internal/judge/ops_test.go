@@ -323,7 +323,7 @@ func (w *world) pass(d time.Duration) {
 		next, of, key := end, (*replica)(nil), ""
 		for _, r := range w.fleet {
 			for _, name := range slices.Sorted(maps.Keys(r.owned)) {
-				if at := r.owned[name]; !at.IsZero() && !at.After(next) {
+				if at := r.owned[name].Until; !at.IsZero() && !at.After(next) {
 					next, of, key = at, r, name
 				}
 			}
@@ -333,7 +333,7 @@ func (w *world) pass(d time.Duration) {
 		}
 		synctest.Wait() // before anything else that comes at that instant
 		w.tell("replica %d %s: its own limit has ended", of.id, key)
-		of.owns(key, nil, 0)
+		of.owns(key, of.owned[key].Then, 0)
 	}
 }
 
@@ -478,7 +478,8 @@ func (r *replica) tells(key string, n amounts, d quotient.Decision) {
 		calls, turn = max(calls, 100*each), max(turn, x.rate.Per.Seconds()*(2+x.n), each)
 	}
 	if in := d.RetryAfter - time.Duration((calls+turn)*1e9); in > 0 && at(lo, in) == "" {
-		r.w.broken("bound 15: replica %d %s: %v told %v, and there is room after %v: %+v", r.id, key, n, d, in, lo.rules)
+		r.w.broken("bound 15: replica %d %s: %v told %v, and there is room after %v: %+v", r.id, key, n, d, in,
+			lo.rules)
 	}
 }
 
@@ -700,14 +701,14 @@ func (w *world) comeBack(r *replica) {
 		r.stepped || len(r.calls) > 0 || countsOf(r.l).Overflowed > 0 {
 		return
 	}
-	pool, ends := r.poolings, r.owned[nameOf(key)]
+	pool, ends := r.poolings, r.owned[nameOf(key)].Until
 	w.tell("sleep %v", d.RetryAfter)
 	w.pass(d.RetryAfter)
 	synctest.Wait()
 	w.judge()
 	if again := w.tryFor(r, key, opts, n, class); !again.OK && again.Reason == quotient.ReasonRate &&
 		again.RetryAfter > time.Microsecond && pool == r.poolings &&
-		ends.Equal(r.owned[nameOf(key)]) {
+		ends.Equal(r.owned[nameOf(key)].Until) {
 		w.broken("replica %d %s: asked to come back after %v, and refused then: %+v", r.id, key,
 			d.RetryAfter, again)
 	}
@@ -835,6 +836,12 @@ func (r *replica) forget(u int) {
 		c.n[u] = 0
 	}
 	limits := append(slices.Collect(maps.Values(r.plans)), r.limit)
+	for _, own := range r.owned {
+		limits = append(limits, own.Limit)
+		if own.Then != nil {
+			limits = append(limits, *own.Then)
+		}
+	}
 	for _, limit := range limits {
 		for _, rate := range limit.Rates {
 			if rate.Unit == units[u] {
@@ -886,14 +893,19 @@ func (w *world) override(o op, r *replica) {
 	}
 }
 
-// owns notes the limit that a key has for itself from now on; nil for none.
+// owns notes the limit that a key has for itself from now on; nil for none. One that ends stands over one for good.
 func (r *replica) owns(key string, own *quotient.Limit, ttl time.Duration) {
+	old, had := r.owned[key]
 	delete(r.owned, key)
 	if own != nil {
-		r.owned[key] = time.Time{}
-	}
-	if ttl > 0 {
-		r.owned[key] = time.Now().Add(ttl)
+		next := quotient.KeyLimit{Limit: *own}
+		if ttl > 0 {
+			next.Until = time.Now().Add(ttl)
+			if next.Then = old.Then; had && old.Until.IsZero() {
+				next.Then = &old.Limit
+			}
+		}
+		r.owned[key] = next
 	}
 	for _, k := range r.inAllPlans(key) {
 		k.items = append(k.items, item{at: time.Now(), setsOwn: true, own: own})

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -55,7 +55,7 @@ type replica struct {
 	served   int // calls, since
 	poolings int
 	attends  map[window]*attendance
-	owned    map[string]time.Time // of the limits that keys have for themselves; zero: never
+	owned    map[string]quotient.KeyLimit // the limits that keys have for themselves
 }
 
 // clock is a wall clock that is set now and then. It still knows what it read at an instant in the past.
@@ -772,13 +772,8 @@ func (r *replica) countsAreRight() {
 	if !r.slow() && s.Waiting != len(r.calls) {
 		r.w.broken("replica %d: counts %d waiting, and %d wait", r.id, s.Waiting, len(r.calls))
 	}
-	own := map[string]time.Time{}
-	for key, x := range r.l.Overrides() {
-		own[key] = x.Until
-	}
-	if !maps.EqualFunc(own, r.owned, time.Time.Equal) || s.Overrides != len(own) {
-		r.w.broken("replica %d: keys with a limit of their own, by its end: %v, %d of them, want %v", r.id, own,
-			s.Overrides, r.owned)
+	if own := r.l.Overrides(); !reflect.DeepEqual(own, r.owned) || s.Overrides != len(own) {
+		r.w.broken("replica %d: keys with a limit of their own: %+v, %d of them, want %+v", r.id, own, s.Overrides, r.owned)
 	}
 	r.whoIsRefusedIsRight(s)
 	if most := r.conf.maxKeys + s.Overrides; s.Keys > most && s.Overrides == 0 && r.overrides() == 0 {
