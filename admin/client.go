@@ -181,8 +181,9 @@ func (c *Client) SetPlan(ctx context.Context, limiter, plan string, limit *quoti
 	return c.putOne(ctx, "plan", limiter, body, opts)
 }
 
-// Override gives a key a limit of its own; nil removes it. A ttl of 1 ms to a year ends it, and 0 is for good. The Was
-// of the result is what the key had before: to undo the change, send that with IfMatch and the ETag of the result.
+// Override gives a key a limit of its own; nil removes it. A ttl of 1 ms to a year ends it, and 0 is for good: see
+// Override of quotient.Limiter. The Was of the result is what the key had before: to undo the change, send that with
+// IfMatch and the ETag of the result, after its Then with a ttl of 0, if it has one.
 func (c *Client) Override(
 	ctx context.Context, limiter, key string, limit *quotient.Limit, ttl time.Duration, opts ...PutOption,
 ) (LimiterState, error) {
