@@ -34,12 +34,21 @@ at("theme").addEventListener("click", () => {
 });
 showTheme();
 
-// The latest change is shown for some seconds.
+// The latest change is shown for some seconds: for longer where it can be undone, and while the pointer or the focus is on the button.
 let noticeTimer = 0;
-function notice(text) {
-  clearTimeout(noticeTimer);
+function notice(text, undo) {
   setText(at("notice"), text);
-  noticeTimer = setTimeout(() => setText(at("notice"), ""), 8000);
+  at("undo").hidden = !undo;
+  at("undo").onclick = () => {
+    notice("");
+    undo();
+  };
+  const end = () => {
+    if (undo && at("undo").matches(":hover, :focus")) noticeTimer = setTimeout(end, 1000);
+    else notice("");
+  };
+  clearTimeout(noticeTimer);
+  if (text !== "") noticeTimer = setTimeout(end, undo ? 20_000 : 8000);
 }
 
 // The connection. Its state is one of connecting, live, lost.
