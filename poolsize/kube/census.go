@@ -1,9 +1,12 @@
 package kube
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -144,6 +147,24 @@ func yes(condition *bool, unset bool) bool {
 // counts reports whether an endpoint counts for all replicas. See the table in the package's comment.
 func (c *census) counts(e endpoint) bool {
 	return e.ready || e.serving || !e.terminating && !c.servingOnly
+}
+
+// reached is an address of each endpoint that counts, in order.
+func (c *census) reached() []netip.Addr {
+	first := map[string]netip.Addr{} // by target, or by address where that is not known
+	for _, s := range c.slices {
+		for _, e := range s.endpoints {
+			a, err := netip.ParseAddr(e.address)
+			if err != nil || !c.counts(e) { // the name of a host, which slices may still have
+				continue
+			}
+			target := cmp.Or(e.target, e.address)
+			if other, ok := first[target]; !ok || a.Less(other) {
+				first[target] = a
+			}
+		}
+	}
+	return slices.SortedFunc(maps.Values(first), netip.Addr.Compare)
 }
 
 func (c *census) pool() (quotient.Pool, error) {

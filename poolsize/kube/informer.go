@@ -43,7 +43,7 @@ func (s *Source) watcher(ctx context.Context) *watcher {
 		Source:   s,
 		refresh:  cmp.Or(s.Refresh, defaultRefresh),
 		silence:  cmp.Or(s.Silence, defaultSilence),
-		selector: labels.Set{discovery.LabelServiceName: s.Service}.String(),
+		selector: s.selector(),
 		found:    make(chan finding),
 		logger:   klog.FromContext(ctx),
 	}
@@ -99,13 +99,20 @@ func (w *watcher) fail(ctx context.Context, doing string, err error) {
 	if ctx.Err() != nil {
 		return // the end, not a failure
 	}
-	err = fmt.Errorf("kube: Service %s: %s: %w", w.Service, doing, short{err})
+	w.send(ctx, finding{err: w.failure(doing, err), failed: true})
+}
+
+func (s *Source) failure(doing string, err error) error {
+	err = fmt.Errorf("kube: Service %s: %s: %w", s.Service, doing, short{err})
 	if apierrors.IsForbidden(err) {
 		const role = "a Role must allow list and watch of endpointslices in the API group discovery.k8s.io"
 		err = fmt.Errorf("%w: %s", err, role)
 	}
-	w.send(ctx, finding{err: err, failed: true})
+	return err
 }
+
+// selector selects the slices of the Service.
+func (s *Source) selector() string { return labels.Set{discovery.LabelServiceName: s.Service}.String() }
 
 // short is an error whose text is no longer than longestText: some hold what the server has sent.
 type short struct{ err error }

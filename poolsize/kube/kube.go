@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"sync"
 	"time"
@@ -153,4 +154,24 @@ func (s *Source) pod() string {
 		return ""
 	}
 	return cmp.Or(s.Pod, os.Getenv("POD_NAME"), os.Getenv("HOSTNAME"))
+}
+
+// Addresses lists the slices of Service once and returns an address of each endpoint that counts, in order: IPv4 where
+// an endpoint has both. It needs the permission to list, and the fields Slices, Service and ServingOnly. Pod plays no
+// part. An empty list is no error.
+func (s *Source) Addresses(ctx context.Context) ([]netip.Addr, error) {
+	if err := s.Validate(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, longestList)
+	defer cancel()
+	list, err := s.Slices.List(ctx, meta.ListOptions{LabelSelector: s.selector()})
+	if err != nil {
+		return nil, s.failure("list", err)
+	}
+	c := &census{service: s.Service, servingOnly: s.ServingOnly, slices: map[string]slice{}}
+	for i := range list.Items {
+		c.take(&list.Items[i])
+	}
+	return c.reached(), nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -319,6 +320,37 @@ func TestSlowReport(t *testing.T) {
 		<-ended
 		if got, want := fmt.Sprint(sizes), "[1 2 3 2 1 3]"; got != want {
 			t.Errorf("%s, want %s", got, want)
+		}
+	})
+}
+
+// Addresses has one address of each pod that counts, ready or not, and each address that no pod is known for.
+func TestAddresses(t *testing.T) {
+	bubble(t, func(t *testing.T, a *api, s *Source) {
+		both, named := sliceOf("v6", pod("api-a", "serving"), pod("api-d", "serving")), sliceOf("named", bare("db.example")...)
+		both.AddressType, both.Endpoints[0].Addresses = discovery.AddressTypeIPv6, []string{"fd00::1"}
+		both.Endpoints[1].Addresses = []string{"fd00::4"}
+		named.AddressType = discovery.AddressTypeFQDN
+		a.put(sliceOf("v4", pod("api-a", "serving"), pod("api-b", "starting"), pod("api-c", "ended")), both, named,
+			sliceOf("bare", bare("::ffff:10.0.0.9", "10.0.0.9")...))
+		one := func(name string) string { return pod(name, "").Addresses[0] }
+		for _, only := range []bool{false, true} {
+			want := []string{"10.0.0.9", one("api-a"), one("api-b"), "fd00::4"}
+			if s.ServingOnly = only; only {
+				want = slices.Delete(want, 2, 3)
+			}
+			got, err := s.Addresses(t.Context())
+			if fmt.Sprint(got) != fmt.Sprint(want) || err != nil {
+				t.Errorf("serving only %v: %v, %v; want %v", only, got, err, want)
+			}
+		}
+		a.fault(refuse(true, false, 403, meta.StatusReasonForbidden), nil)
+		if got, err := s.Addresses(t.Context()); err == nil || !strings.Contains(err.Error(), "a Role must allow list") {
+			t.Errorf("without permission: %v, %v", got, err)
+		}
+		s.Service = ""
+		if _, err := s.Addresses(t.Context()); err == nil || !strings.Contains(err.Error(), "Source.Service") {
+			t.Errorf("without a Service: %v", err)
 		}
 	})
 }
