@@ -49,7 +49,8 @@ func (l *Limiter) Acquire(ctx context.Context, key string, opts ...CallOption) (
 		l.tell(opts, key)
 		return p, err
 	}
-	s.countAdmission(g)
+	g.overtake()
+	s.countAdmission(g, d)
 	p := s.hold(g, key, d)
 	if len(opts) > 0 {
 		g.tell(opts, s.latest) // first: the callers that wait may be of other plans
@@ -104,10 +105,12 @@ func (l *Limiter) Allow(key string) bool {
 	s.tick(arrived)
 	g := s.gate(h, key, 0)
 	v := s.try(g, &oneRequest)
-	if g.setting.limit.InFlight > 0 && v.reason == ReasonNone {
+	ok := v.reason == ReasonNone
+	if !ok {
+		ok = !s.stops(g, &oneRequest, v)
+	} else if s.countAdmission(g, &oneRequest); g.setting.limit.InFlight > 0 {
 		g.used--
 	}
-	ok := v.reason == ReasonNone || !s.stops(v)
 	s.recheck(g)
 	s.mu.Unlock()
 	if ok {
@@ -135,10 +138,11 @@ func (l *Limiter) TryAcquire(key string, opts ...CallOption) (Permit, Decision) 
 	v := s.try(g, &d)
 	var p Permit
 	if v.reason == ReasonNone {
+		s.countAdmission(g, &d)
 		p = s.hold(g, key, &d)
 		g.tell(opts, s.latest)
 		s.recheck(g)
-	} else if g.tell(opts, s.latest); s.stops(v) {
+	} else if g.tell(opts, s.latest); s.stops(g, &d, v) {
 		dec := s.refusal(g, &d, v)
 		s.mu.Unlock()
 		return Permit{}, dec
@@ -215,6 +219,7 @@ type claimed struct {
 	arrived time.Duration
 	at      time.Duration // when it was taken
 	epoch   uint16        // of the gate
+	noted   bool          // see gate.noted
 	dry     Reason        // what stood in the way, where only a dry run admits it
 	permit  Permit
 }
@@ -236,8 +241,7 @@ func (c *claimed) try(opts []CallOption) Decision {
 	c.s, c.hash, c.g, c.at, c.dry = s, hash, g, s.latest.At, v.reason
 	switch {
 	case v.reason == ReasonNone:
-		s.counts.admitted-- // it is not, until all are
-		c.permit, c.epoch = s.hold(g, c.key, &c.d), g.epoch
+		c.permit, c.epoch, c.noted = s.hold(g, c.key, &c.d), g.epoch, g.noted(&c.d)
 		g.tell(opts, s.latest)
 		s.recheck(g)
 		return Decision{OK: true}
@@ -247,7 +251,7 @@ func (c *claimed) try(opts []CallOption) Decision {
 		return Decision{OK: true}
 	}
 	g.tell(opts, s.latest)
-	s.counts.refused[v.reason]++
+	s.countRefusal(g, &c.d, v.reason)
 	return s.refusal(g, &c.d, v)
 }
 
@@ -266,15 +270,8 @@ func (c *claimed) undo() {
 
 // settle counts the admission.
 func (c *claimed) settle() {
-	l := c.l
-	if c.permit != dryPermit {
-		l.collected.Add(1)
-	} else {
-		c.s.mu.Lock()
-		c.s.admitDry(c.dry)
-		c.s.mu.Unlock()
-	}
-	l.admitted(c.key, c.arrived, c.arrived, c.permit)
+	c.l.countLate(c.s, c.g, &c.d, c.permit, c.noted, c.dry)
+	c.l.admitted(c.key, c.arrived, c.arrived, c.permit)
 }
 
 // Check returns what TryAcquire would answer now, dry run or not. It takes nothing, counts nothing and remembers no
@@ -332,10 +329,11 @@ func (s *shard) upTo(hash uint64, key string, n int, opts []CallOption) (Permit,
 		}
 	}
 	if v := s.try(g, &d); v.reason == ReasonNone {
+		s.countAdmission(g, &d)
 		p := s.hold(g, key, &d)
 		s.recheck(g)
 		return p, d.weight
-	} else if s.stops(v) {
+	} else if s.stops(g, &d, v) {
 		return Permit{}, 0
 	}
 	return dryPermit, n
@@ -374,7 +372,7 @@ func (s *shard) waitAndUnlock(
 		s.l.recycle(c.w)
 		return Permit{}, err
 	}
-	c.countAdmitted()
+	s.l.countLate(s, c.g, &c.w.d, c.w.permit, c.w.noted, c.w.dry)
 	p, due := c.w.permit, cmp.Or(c.w.firstDue, c.w.due)
 	s.l.recycle(c.w)
 	s.l.admitted(key, arrived.At, due, p)
@@ -446,17 +444,24 @@ func (c *caller) await(ctx context.Context) error {
 	}
 }
 
-// countAdmitted counts a waiter whose call returns. Not sooner: it might be given up, or lose its turn, and a
-// count must not fall.
-func (c *caller) countAdmitted() {
-	if c.w.permit != dryPermit {
-		c.s.l.collected.Add(1)
+// countLate counts a call that was admitted before, when it returns. Not sooner: it might be given up, or lose its
+// turn, and a count must not fall. The dry reason is that of a call which only a dry run has admitted.
+func (l *Limiter) countLate(s *shard, g *gate, d *demand, p Permit, noted bool, dry Reason) {
+	if p != dryPermit && !noted {
+		l.collected.Add(1)
 		return
 	}
-	c.s.mu.Lock()
-	defer c.s.mu.Unlock()
-	c.s.admitDry(c.w.dry)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p == dryPermit {
+		s.admitDry(g, d, dry)
+	} else {
+		s.countAdmission(g, d)
+	}
 }
+
+// noted reports whether an admission by g counts for more than the limiter: for its plan, or its key.
+func (g *gate) noted(d *demand) bool { return d.plan != 0 || g.recent() != nil }
 
 // wokeLate reports whether the waiter was admitted, and its caller has woken too late.
 func (c *caller) wokeLate() bool {
@@ -561,7 +566,7 @@ func (s *shard) admit(g *gate, d *demand) verdict {
 	return v
 }
 
-// try admits d if all has room and it must not queue behind others. The caller counts a refusal, with stops.
+// try admits d if all has room and it must not queue behind others. The caller counts it.
 func (s *shard) try(g *gate, d *demand) verdict {
 	var v verdict
 	if !g.mustQueue(d.class) {
@@ -570,7 +575,7 @@ func (s *shard) try(g *gate, d *demand) verdict {
 		v = g.probe(s.latest, d)
 	}
 	if v.reason == ReasonNone {
-		s.countAdmission(g)
+		g.overtake()
 		return v
 	}
 	if s.overflow.is(g) && !v.final() {
@@ -579,21 +584,20 @@ func (s *shard) try(g *gate, d *demand) verdict {
 	return v
 }
 
-// countAdmission counts a call that g has admitted, past those that wait if there are any.
-func (s *shard) countAdmission(g *gate) {
-	s.counts.admitted++
+// overtake notes that g has admitted a call past those that wait, if there are any.
+func (g *gate) overtake() {
 	if g.waited() {
 		g.ext.queue.passed++
 	}
 }
 
 // stops counts a call that has been refused, and reports whether it stays refused: a dry run admits it all the same.
-func (s *shard) stops(v verdict) bool {
+func (s *shard) stops(g *gate, d *demand, v verdict) bool {
 	if s.l.dry.Load() {
-		s.admitDry(v.reason)
+		s.admitDry(g, d, v.reason)
 		return false
 	}
-	s.counts.refused[v.reason]++
+	s.countRefusal(g, d, v.reason)
 	return true
 }
 
@@ -615,9 +619,12 @@ func (s *shard) refuseAsk(err error) {
 var dryPermit = Permit{gen: 2}
 
 // admitDry counts a call that only a dry run admits, and logs now and then that there are such.
-func (s *shard) admitDry(r Reason) {
+func (s *shard) admitDry(g *gate, d *demand, r Reason) {
 	s.counts.admitted++
-	s.counts.dryRun[r]++
+	if s.counts.dryRun[r]++; d.plan != 0 {
+		s.countPlan(d.plan, calls{admitted: 1})
+	}
+	s.countHeldBack(g)
 	l := s.l
 	l.dryLog.Do(func() {
 		time.AfterFunc(0, func() { // a lock is held here

@@ -101,7 +101,9 @@ func (l *Limiter) publish(to *namedLimit) {
 	for i := range l.shards {
 		s := &l.shards[i]
 		s.latest = at
-		clear(s.copies)
+		for place := range s.plans {
+			s.plans[place].unseen = nil
+		}
 		s.forgetUnits(olds[0].units, next[0].units)
 		s.mu.Unlock()
 	}
@@ -180,15 +182,11 @@ func (s *shard) newest(id planID) *setting { return s.l.inForce.of(id).setting }
 // asked for after a change.
 func (s *shard) unseen(id planID) *gate {
 	p := s.l.inForce.of(id)
-	place := p.setting.plan.place()
-	for len(s.copies) <= place {
-		s.copies = append(s.copies, nil)
+	here := s.here(p.setting.plan.place())
+	if here.unseen == nil {
+		here.unseen = newGate("", p.fresh, s.latest, 0)
 	}
-	own := &s.copies[place]
-	if *own == nil {
-		*own = newGate("", p.fresh, s.latest, 0)
-	}
-	return *own
+	return here.unseen
 }
 
 // namedLimit is a limit, of a plan by its name. A plan without a name is off, and has the limiter's own limit.

@@ -29,6 +29,7 @@ type extension struct {
 	plans    []*gate        // what is left of the key's limit in the other plans that it was in: see override.go
 	learned  *learned       // nil under a policy that never learns
 	queue    queue
+	recent   *recent     // of a key that was refused; nil for another one
 	backlog  *backlog    // what the queue asks for; nil while it is empty
 	timer    *time.Timer // serves the next; the only timer a gate has
 	ready    ready
@@ -119,6 +120,14 @@ func (g *gate) extend() *extension {
 		g.ext = new(extension)
 	}
 	return g.ext
+}
+
+// shrink drops the extension if nothing in it must be kept.
+func (g *gate) shrink() {
+	x := g.ext
+	if len(x.rest)+len(x.plans)+len(x.expiring)+x.queue.len == 0 && x.learned == nil && x.recent == nil {
+		g.ext = nil
+	}
 }
 
 // waited reports whether callers wait.

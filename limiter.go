@@ -46,7 +46,7 @@ func Must(l *Limiter, err error) *Limiter {
 func (l *Limiter) warn(limit Limit) {
 	l.warnOfSlots()
 	limit.warn(l.log)
-	_, plans := l.limits(&l.shards[0])
+	_, plans := l.limits(&l.shards[0], nil)
 	for _, name := range slices.Sorted(maps.Keys(plans)) {
 		plans[name].Limit.warn(l.log.With("plan", name))
 	}
@@ -210,7 +210,7 @@ func (o *options) clockFor(st *setting) uint32 {
 // whose name ends in AndUnlock give it back. Methods of Limiter, Permit and caller take it themselves.
 type shard struct {
 	l        *Limiter
-	copies   []*gate // of keys never seen, by the places of plans, as far as they were asked for: see unseen
+	plans    []planHere // by their places, as far as they were asked for
 	overflow overflow
 
 	// A call for a known key touches one cache line of a shard, which cores take from each other. It begins

@@ -258,7 +258,7 @@ func (g *gate) reset(t meter.Instant, u *gate, seed uint64) {
 		g.noteLatest(t)
 	}
 	if g.ext != nil {
-		g.ext.plans = nil
+		g.ext.plans, g.ext.recent = nil, nil
 	}
 }
 

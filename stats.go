@@ -41,10 +41,14 @@ type Stats struct {
 	more inside.More
 }
 
-// PlanStats is a limit in force: the limiter's own, or that of a plan (SetPlan).
+// PlanStats is a limit in force: the limiter's own, or that of a plan (SetPlan). Its calls are those that named the plan
+// (Plan), also for keys with a limit of their own; the limiter's own has those that named none and those that are not
+// valid. So they add up to Stats.Admitted and Stats.Refused. A plan that is taken off takes its counts along. If it is
+// set again it goes on from them, or from 0 after another plan has needed its place.
 type PlanStats struct {
-	Limit Limit       // over the fleet
-	Rules []RuleState // of a key never seen; none under a limit that denies
+	Limit             Limit       // over the fleet
+	Rules             []RuleState // of a key never seen; none under a limit that denies
+	Admitted, Refused uint64      // calls, since the limiter was made
 }
 
 // PoolStats is the pool in force and how it came to be.
@@ -72,19 +76,25 @@ func (l *Limiter) Stats() Stats {
 		MaxKeys: l.maxKeys, Waiting: int(l.waiting.Load()),
 		Refused: make(map[Reason]uint64), DryRunAdmitted: make(map[Reason]uint64),
 	}
+	named := make(map[planID]calls)
 	for i := range l.shards {
 		s := &l.shards[i]
 		l.reclaimAll(s)
 		s.mu.Lock()
 		out.add(&s.counts)
 		out.Keys += int(s.n)
+		for _, p := range s.plans {
+			p.add(named[p.id])
+			named[p.id] = p.calls
+		}
 		s.mu.Unlock()
 	}
 	out.Admitted += l.collected.Load()
 	out.more.Demand, out.Fleet = l.exchange.stats(time.Since(l.base), l.newsMaxAge)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	out.PlanStats, out.Plans = l.limits(&l.shards[0])
+	named[0] = out.unnamed(named[0])
+	out.PlanStats, out.Plans = l.limits(&l.shards[0], named)
 	out.Pool = l.poolStats()
 	out.Version, out.Overrides = l.version, len(l.overrides.limits)
 	out.more.DryRun, out.more.Learns = l.dry.Load(), l.learns
@@ -144,18 +154,32 @@ func (out *Stats) add(c *counters) {
 	}
 }
 
-// limits returns the limit in force, and those of the plans.
-func (l *Limiter) limits(s *shard) (own PlanStats, plans map[string]PlanStats) {
+// unnamed returns the calls that named no plan, beside those that did.
+func (out *Stats) unnamed(named calls) calls {
+	own := calls{admitted: out.Admitted - named.admitted}
+	for _, n := range out.Refused {
+		own.refused += n
+	}
+	own.refused -= named.refused
+	return own
+}
+
+// limits returns the limit in force, and those of the plans, with the calls of each.
+func (l *Limiter) limits(s *shard, counts map[planID]calls) (own PlanStats, plans map[string]PlanStats) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
 	plans = make(map[string]PlanStats)
 	for _, st := range l.inForce.settings()[1:] {
 		if st.planName != "" {
-			plans[st.planName] = PlanStats{st.limit.clone(), s.unseen(st.plan).looked(now)}
+			plans[st.planName] = s.planStats(st, counts[st.plan], now)
 		}
 	}
-	return PlanStats{s.newest(0).limit.clone(), s.unseen(0).looked(now)}, plans
+	return s.planStats(s.newest(0), counts[0], now), plans
+}
+
+func (s *shard) planStats(st *setting, n calls, now meter.Instant) PlanStats {
+	return PlanStats{st.limit.clone(), s.unseen(st.plan).looked(now), n.admitted, n.refused}
 }
 
 // looked is where an untouched gate stands.
@@ -205,6 +229,13 @@ type KeyState struct {
 	Used              float64 // of the rate, the slots or the pace with the least left: 0 to 1
 	Overridden        bool    // the key has a limit of its own
 	Part              float64 // of the limit, lent to this replica in place of its share; 0: the share
+
+	// Admitted and Refused are calls in the last minute: since 50 to 60 seconds ago, in spans of ten. Counting begins
+	// with a refusal, and both are 0 for a key that none has had in this time, or that was reset or dropped as idle
+	// since. Waiters count when they return; those whose context ended, and calls that are not valid, do not. In a dry
+	// run Refused has those of Stats.DryRunAdmitted. Keys in the overflow gate have its counts. The counts take 64
+	// bytes of a key, and 192 more of one that had but a rate or slots.
+	Admitted, Refused uint64
 }
 
 // Keys iterates over the keys that are remembered, in no order; those that come or go meanwhile may be missing. A
@@ -242,9 +273,11 @@ func (s *shard) keyState(g *gate) (k KeyState, ok bool) {
 
 // keyState is where the gate's key stands, but for its rules.
 func (g *gate) keyState(key string, now meter.Instant) KeyState {
+	last := g.recent().sum(now)
 	return KeyState{
 		Key: key, Plan: g.setting.planName, InFlight: int(g.used), Waiting: g.waiters(),
 		Used: g.use(now), Overridden: g.setting.overridden() && !g.setting.lapsed(), Part: g.part(),
+		Admitted: last.admitted, Refused: last.refused,
 	}
 }
 
@@ -388,7 +421,7 @@ func (l *Limiter) Explain(key string, opts ...CallOption) Explanation {
 func (e Explanation) String() string {
 	var b strings.Builder
 	add := func(format string, args ...any) { fmt.Fprintf(&b, format, args...) }
-	add("%q: %s.\n", e.Key, e.verdict())
+	add("%q: %s%s.\n", e.Key, e.verdict(), e.lastMinute())
 	add("Limit over the fleet: %s", e.Limit)
 	switch {
 	case e.Overridden:
@@ -438,6 +471,21 @@ func (e Explanation) verdict() string {
 		text += "; this is a dry run, so it is admitted"
 	}
 	return text
+}
+
+// lastMinute is what callers of the key have met with lately, in words; "" if none was refused.
+func (e Explanation) lastMinute() string {
+	if e.Refused == 0 {
+		return ""
+	}
+	but, were := ";", "were"
+	if e.Next.OK {
+		but = ", though"
+	}
+	if e.dryRun {
+		were = "would have been"
+	}
+	return fmt.Sprintf("%s %d of %d %s refused in the last minute", but, e.Refused, e.Admitted+e.Refused, were)
 }
 
 // words is where a key stands under the rule.

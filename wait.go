@@ -13,9 +13,10 @@ import (
 func (s *shard) waitDry(g *gate, key string, d *demand, now meter.Instant) Permit {
 	v := s.try(g, d)
 	if v.reason == ReasonNone {
+		s.countAdmission(g, d)
 		return s.hold(g, key, d)
 	}
-	s.admitDry(v.reason)
+	s.admitDry(g, d, v.reason)
 	return dryPermit
 }
 
@@ -26,7 +27,7 @@ func (s *shard) line(
 	turn := g.waitBehind(now, &d)
 	out, v := s.mayWait(ctx, g, &d, now, turn)
 	if v.reason != ReasonNone {
-		s.counts.refused[v.reason]++
+		s.countRefusal(g, &d, v.reason)
 		return nil, &LimitedError{key, s.refusal(g, &d, v)}
 	}
 	w := s.l.newWaiter(d)
@@ -150,9 +151,7 @@ func (s *shard) dequeue(g *gate, w *waiter) {
 		m.timer.Stop()
 	}
 	m.timer, m.backlog, m.ready, m.timed = nil, nil, ready{}, false
-	if len(m.rest)+len(m.plans)+len(m.expiring) == 0 && m.learned == nil && m.queue.len == 0 { // nothing must be kept
-		g.ext = nil
-	}
+	g.shrink()
 }
 
 // serve admits the next for as long as there is room, at most wakeBatch, and reports whether there may be
@@ -188,7 +187,7 @@ func (s *shard) serve(g *gate, now meter.Instant) bool {
 
 func (s *shard) grant(g *gate, w *waiter, now meter.Instant) {
 	w.due, w.granted = s.dueAt(g, w, now), now.At
-	w.slotEnds, w.epoch = g.setting.slotEnd(w), g.epoch
+	w.slotEnds, w.epoch, w.noted = g.setting.slotEnd(w), g.epoch, g.noted(&w.d)
 	g.ext.ready.given = true
 	w.permit = s.hold(g, w.key, &w.d)
 	g.ext.queue.served(w)
@@ -213,7 +212,7 @@ func (s *shard) dueAt(g *gate, w *waiter, now meter.Instant) time.Duration {
 }
 
 func (s *shard) refuse(g *gate, w *waiter, v verdict) {
-	s.counts.refused[v.reason]++
+	s.countRefusal(g, &w.d, v.reason)
 	w.refused = &LimitedError{w.key, s.refusal(g, &w.d, v)}
 	s.dequeue(g, w)
 	w.ready <- struct{}{}
@@ -224,7 +223,7 @@ func (s *shard) preempt(g *gate, w *waiter, r Reason, now meter.Instant) {
 	s.dequeue(g, w)
 	v := g.waitBehind(now, &w.d)
 	v.reason = r
-	s.counts.refused[r]++
+	s.countRefusal(g, &w.d, r)
 	w.refused = &LimitedError{w.key, s.refusal(g, &w.d, v)}
 	w.ready <- struct{}{}
 }
@@ -412,6 +411,7 @@ type waiter struct {
 	firstDue            time.Duration // due of the first turn that it has lost; 0: it has lost none
 	slotEnds            time.Duration // a caller that wakes after it has lost the turn; 0: it cannot
 	queued, pinned      bool          // in a queue; a call that looks for others to refuse may come back to it
+	noted               bool          // see gate.noted
 	dry                 Reason        // what stood in its way, when only a dry run has admitted it
 	lostTurns           uint8
 	order               uint32 // among those of one instant, going round
