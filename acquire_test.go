@@ -379,7 +379,7 @@ func TestPropertyAcquireIsTryAcquire(t *testing.T) {
 			case 0:
 				both(func(l *Limiter) error { return l.SetPlan("p", limit) })
 			case 1:
-				both(func(l *Limiter) error { return l.Override(k, limit) })
+				both(func(l *Limiter) error { return l.Override(k, limit, 0) })
 			case 2:
 				if limit != nil {
 					both(func(l *Limiter) error { return l.SetLimit(*limit) })

@@ -78,7 +78,7 @@ func (l *Limiter) counts(unit string, i int) bool {
 		}
 	}
 	for _, own := range l.overrides.limits {
-		if own.counts(unit) {
+		if own.Limit.counts(unit) {
 			return true
 		}
 	}

@@ -88,7 +88,7 @@ func TestUnitsTakePlaces(t *testing.T) {
 	for name, set := range map[string]func(*Limiter, Limit) error{
 		"SetLimit": (*Limiter).SetLimit,
 		"SetPlan":  func(l *Limiter, limit Limit) error { return l.SetPlan("p", &limit) },
-		"Override": func(l *Limiter, limit Limit) error { return l.Override("k", &limit) },
+		"Override": func(l *Limiter, limit Limit) error { return l.Override("k", &limit, 0) },
 	} {
 		row(t, name, func(t *testing.T) {
 			l, plan := mustNew(t, Limit{}, Plans(map[string]Limit{"p": {}})), CallOption{}

@@ -384,18 +384,18 @@ func TestWhatIsKnownOfAWindowStays(t *testing.T) {
 		{"counted no more", "", func(t *testing.T, _ *hub, l *Limiter) { must(t, l.SetLimit(Rates(divided))) }},
 		{"a limit of its own", "", func(t *testing.T, _ *hub, l *Limiter) {
 			own := Rates(ten)
-			must(t, l.Override("k", &own))
+			must(t, l.Override("k", &own, 0))
 		}},
 		{"a limit of its own, from a plan without", "", func(t *testing.T, _ *hub, l *Limiter) {
 			ask(l, "fast")
 			own := Rates(ten)
-			must(t, l.Override("k", &own))
+			must(t, l.Override("k", &own, 0))
 		}},
 		{"one that it had", "", func(t *testing.T, _ *hub, l *Limiter) {
 			ask(l, "p")
 			own := Limit{Deny: true}
-			must(t, l.Override("k", &own))
-			must(t, l.Override("k", nil))
+			must(t, l.Override("k", &own, 0))
+			must(t, l.Override("k", nil, 0))
 		}},
 		{"the other has ended", "", func(_ *testing.T, h *hub, _ *Limiter) {
 			h.mu.Lock()
@@ -646,10 +646,10 @@ func TestLoans(t *testing.T) {
 		must(t, l.SetLimit(Rates(aThousand(40))))
 		takeFor(2*time.Second, l)
 		second("again", 970, 1000)
-		must(t, l.Override("k", &Limit{Rates: []Rate{{Events: 400, Per: time.Second, Burst: 40}}}))
+		must(t, l.Override("k", &Limit{Rates: []Rate{{Events: 400, Per: time.Second, Burst: 40}}}, 0))
 		takeFor(2*time.Second, l)
 		second("its own limit is lent too", 388, 400)
-		must(t, l.Override("k", nil))
+		must(t, l.Override("k", nil, 0))
 		takeFor(2*time.Second, l)
 		l.Reset("k")
 		second("forgiven", 970, 1010)

@@ -240,7 +240,7 @@ func ExampleRegistry() {
 // One customer may run two exports at a time, the others one.
 func ExampleLimiter_Override() {
 	l := limited(quotient.Limit{InFlight: 1})
-	if err := l.Override("customer-7", &quotient.Limit{InFlight: 2}); err != nil {
+	if err := l.Override("customer-7", &quotient.Limit{InFlight: 2}, 0); err != nil {
 		fmt.Println(err)
 		return
 	}
@@ -249,7 +249,7 @@ func ExampleLimiter_Override() {
 		_, eight := l.TryAcquire("customer-8")
 		fmt.Println(seven.OK, eight.OK)
 	}
-	_ = l.Override("customer-7", nil) // back to the limiter's limit
+	_ = l.Override("customer-7", nil, 0) // back to the limiter's limit
 	// Output:
 	// true true
 	// true false

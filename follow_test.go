@@ -260,7 +260,7 @@ func TestFollowAndAwait(t *testing.T) {
 		l := mustNew(t, Rates(PerHour(1000)), AwaitPool(time.Minute),
 			Plans(map[string]Limit{"paid": Rates(PerHour(5000))}))
 		own := Rates(PerHour(3000))
-		must(t, l.Override("own", &own))
+		must(t, l.Override("own", &own, 0))
 		refusedFor(t, l, ReasonPool, "asked before")
 		src := following(t, l)
 		src.says(2)
@@ -269,7 +269,7 @@ func TestFollowAndAwait(t *testing.T) {
 		upTo(t, l, "own", 9999, 1500)
 		upTo(t, l, "tenant", 9999, 2500, Plan("paid"))
 		limit := Rates(PerHour(3600))
-		must(t, l.Override("new", &limit))
+		must(t, l.Override("new", &limit, 0))
 		upTo(t, l, "new", 9999, 0)
 		time.Sleep(2 * time.Minute)
 		refusedFor(t, l, ReasonPool, "new")
@@ -552,7 +552,7 @@ func TestFailuresAreSeenWithoutALogger(t *testing.T) {
 func saysEverything(t *testing.T, l *Limiter) {
 	setLimit(t, l, Rates(PerHour(2)))
 	l.TryAcquire("k", Plan("gold"), Weight(1))
-	must(t, l.Override("k", &Limit{InFlight: 1}))
+	must(t, l.Override("k", &Limit{InFlight: 1}, 0))
 	must(t, l.SetPool(Pool{Replicas: 4}, time.Second))
 	time.Sleep(2 * time.Second)
 	l.SetDryRun(true)

@@ -108,7 +108,7 @@ func TestSetLimitKeepsTheOldLimit(t *testing.T) {
 		wants(t, l, "k", 3)
 		for _, c := range badLimits {
 			says(t, l.SetLimit(c.limit), c.field, c.value)
-			says(t, l.Override("k", &c.limit), "quotient: ", "Override", c.field, c.value)
+			says(t, l.Override("k", &c.limit, 0), "quotient: ", "Override", c.field, c.value)
 			wants(t, l, "k", 0)
 			wants(t, l, fmt.Sprint("new after ", c.field, c.value), 3)
 		}
@@ -161,7 +161,7 @@ func TestDenyStandsAlone(t *testing.T) {
 	for _, limit := range []Limit{{Deny: true, InFlight: 5}, {Deny: true, Rates: []Rate{PerSecond(1)}}} {
 		says(t, limit.Validate(), "Limit.Deny", "true")
 		says(t, l.SetLimit(limit), "Limit.Deny")
-		says(t, l.Override("k", &limit), "Limit.Deny")
+		says(t, l.Override("k", &limit, 0), "Limit.Deny")
 	}
 	wants(t, l, "k", 1)
 }
@@ -253,8 +253,8 @@ func TestWarnsOfNeedlessRates(t *testing.T) {
 			limit := Rates(c.rates...)
 			l := mustNew(t, limit, Logger(log))
 			must(t, l.SetLimit(limit))
-			must(t, l.Override("k", &limit))
-			must(t, l.Override("k", nil))
+			must(t, l.Override("k", &limit, 0))
+			must(t, l.Override("k", nil, 0))
 			mustNew(t, Limit{}, Logger(log), Plans(map[string]Limit{"p": limit}))
 			want := 0
 			if c.want != "" {

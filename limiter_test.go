@@ -211,10 +211,10 @@ func (x user) changes(key string, what int) {
 		}
 		_ = l.SetPool(Pool{Replicas: n, Ordinal: x.IntN(n + 1), Fixed: x.IntN(2) == 0}, 0)
 	case 93:
-		_ = l.Override(key, &limit)
+		_ = l.Override(key, &limit, 0)
 	case 94:
 		for k := range l.Keys() {
-			_ = l.Override(k.Key, nil)
+			_ = l.Override(k.Key, nil, 0)
 		}
 	case 95:
 		l.Reset(key)

@@ -1,11 +1,12 @@
 package quotient
 
 import (
+	"container/heap"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/quotient-go/quotient/internal/meter"
 )
@@ -15,10 +16,27 @@ import (
 // against MaxKeys; there may be MaxKeys / 2 of them, at least one. If its limit is removed while the limiter denies
 // everything, it keeps its rules until something is admitted, or until nothing is missing from them and it is
 // forgotten. A key with waiters or permits in the overflow gate can only be denied.
-func (l *Limiter) Override(key string, limit *Limit) error {
-	old, err := l.override(key, limit, false)
+//
+// With a ttl above 0 the limit is removed when that ends, as Override with nil would, and the limiter is kept alive
+// until then; 0 is for good. The end comes by a timer, on a busy machine some milliseconds late. The next Override of
+// the key replaces the end too. An error is a ttl below 0, and one beside nil.
+func (l *Limiter) Override(key string, limit *Limit, ttl time.Duration) error {
+	until := time.Time{}
+	switch {
+	case ttl < 0:
+		return fmt.Errorf("quotient: Override: ttl: %v is below 0", ttl)
+	case ttl > 0 && limit == nil:
+		return fmt.Errorf("quotient: Override: ttl: %v beside no limit", ttl)
+	case ttl > 0:
+		until = time.Now().Add(ttl)
+	}
+	old, err := l.override(key, limit, until, false)
 	if err == nil { // and without a lock: a handler may ask for Stats
-		l.log.Info("override set", "key", key, "old", old, "new", limit)
+		attrs := []any{"key", key, "old", old, "new", limit}
+		if ttl > 0 {
+			attrs = append(attrs, "until", until)
+		}
+		l.log.Info("override set", attrs...)
 		if limit != nil {
 			limit.warn(l.log.With("key", key))
 		}
@@ -27,12 +45,12 @@ func (l *Limiter) Override(key string, limit *Limit) error {
 }
 
 // override is Override without its log. With try it only returns the error.
-func (l *Limiter) override(key string, limit *Limit, try bool) (old *Limit, err error) {
+func (l *Limiter) override(key string, limit *Limit, until time.Time, try bool) (old *Limit, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	was, had := l.overrides.limits[key]
 	if had {
-		old = &was
+		old = &was.Limit
 	}
 	if limit == nil && (try || !had) {
 		return nil, nil
@@ -43,13 +61,55 @@ func (l *Limiter) override(key string, limit *Limit, try bool) (old *Limit, err 
 		if err := l.admitOverride(key, mine, had, try); err != nil || try {
 			return nil, err
 		}
-		w, limit = &own{o: &l.options, limit: &mine}, &mine
+		w, limit = &own{o: &l.options, limit: &mine, until: until}, &mine
 	}
-	l.overrides.set(key, limit)
+	l.overrides.set(key, limit, until)
+	l.putOverride(key, w)
+	return old, nil
+}
+
+// putOverride puts a key under what was set for it. Call with l.mu held.
+func (l *Limiter) putOverride(key string, w *own) {
 	l.overridden.Store(int64(len(l.overrides.limits)))
 	l.place(key, w)
 	l.version++
-	return old, nil
+	l.awaitEnd()
+}
+
+// awaitEnd sets the timer for the next end of a limit of a key's own. Call with l.mu held.
+func (l *Limiter) awaitEnd() {
+	o := &l.overrides
+	switch {
+	case len(o.ends) == 0 && o.timer == nil:
+	case len(o.ends) == 0:
+		o.timer.Stop()
+	case o.timer == nil:
+		o.timer = time.AfterFunc(time.Until(o.ends[0].Until), l.endOverrides)
+	default:
+		o.timer.Reset(time.Until(o.ends[0].Until))
+	}
+}
+
+// endOverrides is the timer's call. It ends one by one, so that nobody waits long for the lock.
+func (l *Limiter) endOverrides() {
+	for x := l.endOverride(); x != nil; x = l.endOverride() {
+		l.log.Info("override ended", "key", x.key, "old", x.Limit)
+	}
+}
+
+// endOverride removes one limit of a key's own whose time is over, and returns it; nil if there is none.
+func (l *Limiter) endOverride() *ownLimit {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	o := &l.overrides
+	if len(o.ends) == 0 || o.ends[0].Until.After(time.Now()) {
+		l.awaitEnd()
+		return nil
+	}
+	x := o.ends[0]
+	o.set(x.key, nil, time.Time{})
+	l.putOverride(x.key, nil)
+	return x
 }
 
 // admitOverride checks the limit and that there is room for one more. Without try it makes the units known.
@@ -100,26 +160,69 @@ func (s *shard) hasRoomBeyond(now meter.Instant) bool {
 	return true
 }
 
+// KeyLimit is a limit of a key's own.
+type KeyLimit struct {
+	Limit Limit     // over the fleet
+	Until time.Time // when it ends; zero: it is for good
+}
+
 // overrides are the limits of single keys. Limiter.mu guards them.
 type overrides struct {
-	limits map[string]Limit
+	limits map[string]*ownLimit
+	ends   endings        // of those that end
+	timer  *time.Timer    // for the first of them; nil while none had an end
 	clocks [numClocks]int // how many need each of the clocks
 }
 
+// ownLimit is the limit of a single key.
+type ownLimit struct {
+	KeyLimit
+	key   string
+	index int // in overrides.ends
+}
+
+// endings is a heap of limits by their ends.
+type endings []*ownLimit
+
+func (e endings) Len() int           { return len(e) }
+func (e endings) Less(i, j int) bool { return e[i].Until.Before(e[j].Until) }
+func (e endings) Swap(i, j int)      { e[i], e[j], e[i].index, e[j].index = e[j], e[i], j, i }
+
+// Push is heap.Push's.
+func (e *endings) Push(x any) {
+	last := x.(*ownLimit)
+	last.index = len(*e)
+	*e = append(*e, last)
+}
+
+// Pop is heap.Pop's.
+func (e *endings) Pop() any {
+	last := (*e)[len(*e)-1]
+	*e = slices.Delete(*e, len(*e)-1, len(*e)) // which leaves no pointer behind
+	return last
+}
+
 // set gives a key a limit in place of the one that it has, if any; nil for none.
-func (o *overrides) set(key string, limit *Limit) {
+func (o *overrides) set(key string, limit *Limit, until time.Time) {
 	if old, ok := o.limits[key]; ok {
 		delete(o.limits, key)
-		o.clocks[old.clock()]--
+		o.clocks[old.Limit.clock()]--
+		if !old.Until.IsZero() {
+			heap.Remove(&o.ends, old.index)
+		}
 	}
 	if limit == nil {
 		return
 	}
 	if o.limits == nil {
-		o.limits = make(map[string]Limit)
+		o.limits = make(map[string]*ownLimit)
 	}
-	o.limits[strings.Clone(key)] = *limit
+	x := &ownLimit{KeyLimit: KeyLimit{*limit, until}, key: strings.Clone(key)}
+	o.limits[x.key] = x
 	o.clocks[limit.clock()]++
+	if !until.IsZero() {
+		heap.Push(&o.ends, x)
+	}
 }
 
 // clock returns which clock calls under the limit need.
@@ -197,13 +300,15 @@ func (s *shard) resident(hash uint64, key string, now meter.Instant) *gate {
 	return s.newGate(hash, key, like, now)
 }
 
-// Overrides returns the limits that single keys have.
-func (l *Limiter) Overrides() map[string]Limit {
+// Overrides returns the limits that single keys have now.
+func (l *Limiter) Overrides() map[string]KeyLimit {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	all := maps.Clone(l.overrides.limits)
-	for key, limit := range all {
-		all[key] = limit.clone()
+	now, all := time.Now(), make(map[string]KeyLimit, len(l.overrides.limits))
+	for key, x := range l.overrides.limits {
+		if x.Until.IsZero() || x.Until.After(now) {
+			all[key] = KeyLimit{x.Limit.clone(), x.Until}
+		}
 	}
 	return all
 }

@@ -14,7 +14,7 @@ import (
 
 func override(t *testing.T, l *Limiter, key string, limit *Limit) {
 	t.Helper()
-	must(t, l.Override(key, limit))
+	must(t, l.Override(key, limit, 0))
 }
 
 func ptr[T any](v T) *T { return &v }
@@ -84,10 +84,10 @@ func TestOverride(t *testing.T) {
 		p := took(t, l, "k")
 		took(t, l, "k")
 		waiter, other := asking(t, l, "k"), asking(t, l, "other")
-		says(t, l.Override("k", &Limit{InFlight: 2}), "Override", `"k"`, "only be denied")
+		says(t, l.Override("k", &Limit{InFlight: 2}, 0), "Override", `"k"`, "only be denied")
 		override(t, l, "k", deny)
 		refusedFor(t, l, ReasonDenied, "k")
-		says(t, l.Override("k", &Limit{InFlight: 2}), "only be denied")
+		says(t, l.Override("k", &Limit{InFlight: 2}, 0), "only be denied")
 		override(t, l, "k", nil)
 		stats(t, l, "Keys", 1, "Overrides", 0)
 		refusedFor(t, l, ReasonKeys, "k")
@@ -139,7 +139,7 @@ func TestAfterAnOverride(t *testing.T) {
 		l.Allow("k")
 		is(t, "is lent", l.lendKey("k", 1, time.Second), true)
 		time.Sleep(2 * time.Second)
-		must(t, l.Override("k", &Limit{InFlight: 4}))
+		must(t, l.Override("k", &Limit{InFlight: 4}, 0))
 		is(t, "admits", l.Allow("k"), true)
 	})
 }
@@ -154,7 +154,7 @@ func TestOverrideWhileAllKeysAreBusy(t *testing.T) {
 		override(t, l, "evil", deny)
 		override(t, l, "good", ptr(Rates(perSecond(1, 3))))
 		refusedFor(t, l, ReasonDenied, "evil")
-		says(t, l.Override("third", deny), "Override", `"third"`, "2 keys")
+		says(t, l.Override("third", deny, 0), "Override", `"third"`, "2 keys")
 		time.Sleep(time.Hour)
 		for i := range 9 {
 			l.Allow(key(i))
@@ -187,7 +187,7 @@ func TestOverridesThatComeAndGo(t *testing.T) {
 	refused := 0
 	for i := range 100 {
 		k := key(i)
-		if l.Override(k, ptr(Rates(Rate{Events: 1, Per: time.Hour, Burst: 2}))) != nil {
+		if l.Override(k, ptr(Rates(Rate{Events: 1, Per: time.Hour, Burst: 2})), 0) != nil {
 			refused++
 			continue
 		}
@@ -227,8 +227,8 @@ func TestWhatWasTakenIsKeptUnderDeny(t *testing.T) {
 		{name: "its own limit, a reset of another key", limit: deny, own: true,
 			then: func(_ *testing.T, l *Limiter) { l.Reset("another") }},
 		{name: "its own limit, set twice", limit: deny, own: true, then: func(t *testing.T, l *Limiter) {
-			must(t, l.Override("k", &deny))
-			must(t, l.Override("k", nil))
+			must(t, l.Override("k", &deny, 0))
+			must(t, l.Override("k", nil, 0))
 		}},
 		{name: "its own limit, and a pool", limit: deny, own: true, then: func(t *testing.T, l *Limiter) {
 			must(t, l.SetPool(Pool{Replicas: 1, Ordinal: 1}, 0))
@@ -246,10 +246,10 @@ func TestWhatWasTakenIsKeptUnderDeny(t *testing.T) {
 					must(t, l.SetPool(Pool{Replicas: 1}, 0))
 				}
 				if row.own {
-					must(t, l.Override("k", &three))
+					must(t, l.Override("k", &three, 0))
 				}
 				is(t, "at first", ask(l, row.from), 3)
-				if must(t, l.Override("k", nil)); row.then != nil {
+				if must(t, l.Override("k", nil, 0)); row.then != nil {
 					row.then(t, l)
 				}
 				if row.to == "" || row.limit.Deny == false {
@@ -355,9 +355,9 @@ func TestSetPlan(t *testing.T) {
 		l := mustNew(t, Limit{Deny: true}, Plans(map[string]Limit{"p": limit}), MaxKeys(100))
 		for i := range 300 {
 			key := fmt.Sprint(i)
-			must(t, l.Override(key, &limit))
+			must(t, l.Override(key, &limit, 0))
 			l.Allow(key)
-			must(t, l.Override(key, nil))
+			must(t, l.Override(key, nil, 0))
 			time.Sleep(time.Hour)
 			for j := range 20 {
 				l.TryAcquire(fmt.Sprint("other", j), Plan("p"))
@@ -714,11 +714,11 @@ func TestNothingIsForgottenOnTheWay(t *testing.T) {
 		"a lapsed limit, and a plan that has ended": func(t *testing.T) int {
 			l := mustNew(t, deny, Plans(map[string]Limit{"q": fast, "p": slow}), WithMostPlans(2))
 			admitted(l, "k", Plan("q"))
-			must(t, l.Override("k", &slow))
+			must(t, l.Override("k", &slow, 0))
 			time.Sleep(2 * time.Hour)
 			admitted(l, "k")
 			must(t, l.SetPlan("q", nil))
-			must(t, l.Override("k", nil))
+			must(t, l.Override("k", nil, 0))
 			must(t, l.SetPlan("z", &slow))
 			admitted(l, "k")
 			time.Sleep(time.Second)
@@ -740,9 +740,9 @@ func TestNothingIsForgottenOnTheWay(t *testing.T) {
 			l := mustNew(t, slow, Plans(map[string]Limit{"p": deny}))
 			admitted(l, "k")
 			l.TryAcquire("k", Plan("p"))
-			must(t, l.Override("k", &deny))
+			must(t, l.Override("k", &deny, 0))
 			must(t, l.SetLimit(deny))
-			must(t, l.Override("k", nil))
+			must(t, l.Override("k", nil, 0))
 			must(t, l.SetLimit(slow))
 			return admitted(l, "k")
 		},

@@ -157,10 +157,11 @@ func (b belief) words() string {
 // setting beside which it stands: the limiter's, or that of a plan.
 type own struct {
 	o      *options
-	limit  *Limit  // nil for that of the setting beside which it stands
-	lapsed bool    // it was removed while that denies everything, as this limit does: the rules stay until then
-	tally  *tally  // nil for a key that replicas do not mention
-	part   float64 // of the limit, for this replica; 0 for its share
+	limit  *Limit    // nil for that of the setting beside which it stands
+	until  time.Time // when the limit ends; zero: it is for good
+	lapsed bool      // it was removed while that denies everything, as this limit does: the rules stay until then
+	tally  *tally    // nil for a key that replicas do not mention
+	part   float64   // of the limit, for this replica; 0 for its share
 }
 
 // beside works out the setting of a key beside that of all other keys, after old.

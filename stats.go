@@ -16,7 +16,7 @@ import (
 // Stats are a limiter's counts since it was made, and its present state. Those of different shards are not of one
 // instant.
 type Stats struct {
-	Version       uint64               // counts SetLimit, SetPlan, Override, Reset, SetDryRun, SetPool, its ends
+	Version       uint64               // counts SetLimit, SetPlan, Override, Reset, SetDryRun, SetPool, ends of ttls
 	Overrides     int                  // keys with a limit of their own
 	PlanStats                          // of the limiter's own limit
 	Plans         map[string]PlanStats // by name
@@ -226,9 +226,10 @@ type KeyState struct {
 	Plan              string      // that it is in; "" for the limiter's own limit
 	Rules             []RuleState // none under a limit that denies
 	InFlight, Waiting int
-	Used              float64 // of the rate, the slots or the pace with the least left: 0 to 1
-	Overridden        bool    // the key has a limit of its own
-	Part              float64 // of the limit, lent to this replica in place of its share; 0: the share
+	Used              float64   // of the rate, the slots or the pace with the least left: 0 to 1
+	Overridden        bool      // the key has a limit of its own
+	Until             time.Time // when that ends; zero: never, or the key has none
+	Part              float64   // of the limit, lent to this replica in place of its share; 0: the share
 
 	// Admitted and Refused are calls in the last minute: since 50 to 60 seconds ago, in spans of ten. Counting begins
 	// with a refusal, and both are 0 for a key that none has had in this time, or that was reset or dropped as idle
@@ -274,11 +275,15 @@ func (s *shard) keyState(g *gate) (k KeyState, ok bool) {
 // keyState is where the gate's key stands, but for its rules.
 func (g *gate) keyState(key string, now meter.Instant) KeyState {
 	last := g.recent().sum(now)
-	return KeyState{
+	k := KeyState{
 		Key: key, Plan: g.setting.planName, InFlight: int(g.used), Waiting: g.waiters(),
 		Used: g.use(now), Overridden: g.setting.overridden() && !g.setting.lapsed(), Part: g.part(),
 		Admitted: last.admitted, Refused: last.refused,
 	}
+	if k.Overridden {
+		k.Until = g.setting.own.until
+	}
+	return k
 }
 
 // use returns how much of its fullest rule the gate has used.
@@ -424,6 +429,8 @@ func (e Explanation) String() string {
 	add("%q: %s%s.\n", e.Key, e.verdict(), e.lastMinute())
 	add("Limit over the fleet: %s", e.Limit)
 	switch {
+	case e.Overridden && !e.Until.IsZero():
+		add(" (its own, until %s)", clock(e.Until))
 	case e.Overridden:
 		b.WriteString(" (its own)")
 	case e.Plan != "":
@@ -445,6 +452,14 @@ func (e Explanation) String() string {
 		b.WriteString(" No state is kept for the key: it would start as a new one.")
 	}
 	return b.String()
+}
+
+// clock is an instant on the clock of this machine, with the date unless it is within a day.
+func clock(t time.Time) string {
+	if time.Until(t) < 24*time.Hour {
+		return t.Format(time.TimeOnly)
+	}
+	return t.Format(time.DateTime)
 }
 
 // verdict is the answer in words.

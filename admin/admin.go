@@ -190,6 +190,7 @@ type handler struct {
 	errs    []error // of the options
 
 	checkKey func(limiter, key string) error // nil without CheckKeys
+	kept     *kept                           // nil without KeepOverrides
 
 	file   func() FileState // nil without File
 	tables []func() []Table
@@ -241,6 +242,11 @@ func New(reg *quotient.Registry, opts ...Option) (*Handler, error) {
 		return nil, err
 	}
 	h.log = cmp.Or(h.log, slog.Default())
+	if h.kept != nil {
+		if err := h.kept.open(h); err != nil {
+			return nil, err
+		}
+	}
 	return &Handler{api: h}, nil
 }
 

@@ -185,7 +185,7 @@ type configuration struct {
 	limit     quotient.Limit
 	pool      quotient.Pool
 	plans     map[string]quotient.PlanStats
-	overrides map[string]quotient.Limit
+	overrides map[string]quotient.KeyLimit
 	dryRun    bool
 }
 
@@ -407,7 +407,7 @@ func TestAttackMarkup(t *testing.T) {
 	const key = `<script>alert(1)</script>&<!--`
 	l := newLimiter(t)
 	l.Allow(key)
-	err := l.Override(key, &quotient.Limit{Rates: []quotient.Rate{{Name: "<b>", Events: 1, Per: 1e9}}})
+	err := l.Override(key, &quotient.Limit{Rates: []quotient.Rate{{Name: "<b>", Events: 1, Per: 1e9}}}, 0)
 	must(t, err)
 	h := quiet(t, l)
 	seen := 0

@@ -17,14 +17,14 @@ import (
 var (
 	changeLimit    = inside.SetLimit.(func(*quotient.Limiter, quotient.Limit, bool) (quotient.Limit, error))
 	changePlan     = inside.SetPlan.(func(*quotient.Limiter, string, *quotient.Limit, bool) (*quotient.Limit, error))
-	changeOverride = inside.Override.(func(*quotient.Limiter, string, *quotient.Limit, bool) (*quotient.Limit, error))
+	changeOverride = inside.Override.(func(*quotient.Limiter, string, *quotient.Limit, time.Time, bool) (*quotient.Limit, error))
 )
 
 const (
 	// maxReplicas is the largest pool size that an operator can set. It is far above any real pool
 	// and catches a number that was meant for another field.
 	maxReplicas = 1_000_000
-	// longestWord is how long a pool size that ends by itself may count: a year. For longer, leave ttl_seconds out.
+	// longestWord is how long what ends by itself may count: a year. For longer, leave ttl_seconds out.
 	longestWord = 365 * 24 * time.Hour
 )
 
@@ -54,15 +54,18 @@ func readReplicas(body []byte) (replicas, *Problem) {
 	if f.has("ordinal") {
 		v.pool.Ordinal = f.whole("ordinal", 0, v.pool.Replicas-max(1, v.pool.Weight)+1)
 	}
-	if f.has("ttl_seconds") {
-		const wanted = "a number of seconds from 0.001 to 31536000; leave it out for good"
-		seconds := f.number("ttl_seconds", wanted)
-		if seconds < time.Millisecond.Seconds() || seconds > longestWord.Seconds() {
-			f.wrong("ttl_seconds", "out of range", wanted)
-		}
-		v.ttl = toDuration(seconds)
-	}
+	v.ttl = optional(&f, "ttl_seconds", f.ttl)
 	return result(f, v)
+}
+
+// ttl reads after how long something ends.
+func (f *form) ttl(name string) time.Duration {
+	const wanted = "a number of seconds from 0.001 to 31536000; leave it out for good"
+	seconds := f.number(name, wanted)
+	if seconds < time.Millisecond.Seconds() || seconds > longestWord.Seconds() {
+		f.wrong(name, "out of range", wanted)
+	}
+	return toDuration(seconds)
 }
 
 // showPool is the pool of a limiter for the log.
@@ -125,26 +128,31 @@ func (v namedPlan) show(l *quotient.Limiter) slog.Value {
 type override struct {
 	key   string
 	limit *quotient.Limit
+	ttl   time.Duration // 0: for good
 }
 
 func parseOverride(body []byte) (change, *Problem) {
 	v, bad := readOverride(body)
-	c := change{
-		what: "override set", field: "key", show: v.show,
-		apply: func(l *quotient.Limiter) error { return l.Override(v.key, v.limit) },
-		try:   func(l *quotient.Limiter) error { _, err := changeOverride(l, v.key, v.limit, true); return err },
-	}
-	if v.limit != nil { // it can always be taken off
-		c.key = &v.key
-	}
-	return c, bad
+	return change{
+		what: "override set", field: "key", show: v.show, own: &v,
+		apply: func(l *quotient.Limiter) error { return l.Override(v.key, v.limit, v.ttl) },
+		try: func(l *quotient.Limiter) error {
+			_, err := changeOverride(l, v.key, v.limit, time.Time{}, true)
+			return err
+		},
+	}, bad
 }
 
-// readOverride reads {"key":"K","limit":{...}}; the limit may be null: none. Both must be there; "key_base64"
-// may stand in place of "key".
+// readOverride reads {"key":"K","limit":{...},"ttl_seconds":600}; the limit may be null: none, which has no end. Key
+// and limit must be there; "key_base64" may stand in place of "key". Without "ttl_seconds" it is for good.
 func readOverride(body []byte) (override, *Problem) {
-	f := readForm(body, `{"key":"K","limit":{"rates":[{"events":100,"per_seconds":1}]}}`, "key", "key_base64", "limit")
-	return result(f, override{readKey(&f), readLimitOrNull(&f)})
+	f := readForm(body, `{"key":"K","limit":{"rates":[{"events":100,"per_seconds":1}]}}`,
+		"key", "key_base64", "limit", "ttl_seconds")
+	v := override{readKey(&f), readLimitOrNull(&f), optional(&f, "ttl_seconds", f.ttl)}
+	if v.limit == nil && v.ttl > 0 {
+		f.wrong("ttl_seconds", "there is no limit that could end", "nothing beside a limit that is null")
+	}
+	return result(f, v)
 }
 
 // readLimitOrNull reads "limit", nil for null. It must be there.
@@ -177,6 +185,16 @@ func readKey(f *form) string {
 	return key
 }
 
+// of is the override that the key has at a limiter; nil if it has none.
+func (v override) of(l *quotient.Limiter) *OverrideState {
+	e := l.Explain(v.key)
+	if !e.Overridden {
+		return nil
+	}
+	own := newOverrideState(v.key, quotient.KeyLimit{Limit: e.Limit, Until: e.Until})
+	return &own
+}
+
 // show is the override of the key for the log.
 func (v override) show(l *quotient.Limiter) slog.Value {
 	e := l.Explain(v.key)
@@ -184,7 +202,11 @@ func (v override) show(l *quotient.Limiter) slog.Value {
 	if e.Overridden {
 		value = limitValue(e.Limit)
 	}
-	return slog.GroupValue(slog.String("key", strconv.QuoteToASCII(v.key)), slog.Attr{Key: "limit", Value: value})
+	attrs := []slog.Attr{slog.String("key", strconv.QuoteToASCII(v.key)), {Key: "limit", Value: value}}
+	if !e.Until.IsZero() {
+		attrs = append(attrs, slog.Time("until", e.Until))
+	}
+	return slog.GroupValue(attrs...)
 }
 
 // parseReset reads {"key":"K"}; "key_base64" may stand in place of "key". The key starts fresh.

@@ -168,7 +168,7 @@ func (c *Client) SetReplicas(ctx context.Context, limiter string, p quotient.Poo
 	return c.put(ctx, "replicas", limiter, body, opts)
 }
 
-// SetLimit sets the limit of a limiter.
+// SetLimit sets the limit of a limiter. The zero Limit is no limit at all.
 func (c *Client) SetLimit(ctx context.Context, limiter string, limit quotient.Limit, opts ...PutOption) (LimiterState, error) {
 	return c.putOne(ctx, "limit", limiter, newLimitRequest(&limit), opts)
 }
@@ -179,10 +179,16 @@ func (c *Client) SetPlan(ctx context.Context, limiter, plan string, limit *quoti
 	return c.putOne(ctx, "plan", limiter, body, opts)
 }
 
-// Override gives a key a limit of its own; nil removes it.
-func (c *Client) Override(ctx context.Context, limiter, key string, limit *quotient.Limit, opts ...PutOption) (LimiterState, error) {
+// Override gives a key a limit of its own; nil removes it. A ttl of 1 ms to a year ends it, and 0 is for good. The Was
+// of the result is what the key had before: to undo the change, send that with IfMatch and the ETag of the result.
+func (c *Client) Override(
+	ctx context.Context, limiter, key string, limit *quotient.Limit, ttl time.Duration, opts ...PutOption,
+) (LimiterState, error) {
 	body := keyRequest(key)
 	body["limit"] = newLimitRequest(limit)
+	if ttl != 0 {
+		body["ttl_seconds"] = ttl.Seconds()
+	}
 	return c.putOne(ctx, "override", limiter, body, opts)
 }
 
@@ -234,6 +240,8 @@ type limitRequest struct {
 	Rates    []RateState `json:"rates"`
 	InFlight int         `json:"in_flight"`
 	Deny     bool        `json:"deny"`
+
+	Unlimited bool `json:"unlimited,omitempty"`
 }
 
 func newLimitRequest(limit *quotient.Limit) *limitRequest {
@@ -241,7 +249,7 @@ func newLimitRequest(limit *quotient.Limit) *limitRequest {
 		return nil
 	}
 	s := newLimitState(*limit)
-	return &limitRequest{Rates: s.Rates, InFlight: s.InFlight, Deny: s.Denies}
+	return &limitRequest{Rates: s.Rates, InFlight: s.InFlight, Deny: s.Denies, Unlimited: s.Unlimited}
 }
 
 // one is the only limiter of an answer.
@@ -332,6 +340,9 @@ func (s State) restore() {
 	for _, l := range s.Limiters {
 		for i := range l.Overrides {
 			restore(&l.Overrides[i].Key, l.Overrides[i].KeyBase64)
+		}
+		if l.Was != nil {
+			restore(&l.Was.Key, l.Was.KeyBase64)
 		}
 	}
 }

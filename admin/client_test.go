@@ -110,7 +110,7 @@ func everyMethod(t *testing.T, c *Client, api *quotient.Limiter) {
 		t.Errorf("SetPlan: %+v, %v", next, err)
 	}
 	deny := quotient.Limit{Deny: true}
-	if next, err = c.Override(ctx, "api", "K", &deny, IfMatch(next.ETag)); err != nil ||
+	if next, err = c.Override(ctx, "api", "K", &deny, 0, IfMatch(next.ETag)); err != nil ||
 		!api.Explain("K").Limit.Deny {
 		t.Errorf("Override: %+v, %v", next, err)
 	}
@@ -131,7 +131,7 @@ func everyMethod(t *testing.T, c *Client, api *quotient.Limiter) {
 	if now, err := c.Reset(ctx, "api", "K"); err != nil || now.Version != version+1 {
 		t.Errorf("Reset: %+v, %v", now, err)
 	}
-	if _, err = c.Override(ctx, "api", "K", nil); err != nil || api.Stats().Overrides != 0 {
+	if _, err = c.Override(ctx, "api", "K", nil, 0); err != nil || api.Stats().Overrides != 0 {
 		t.Errorf("Override off: %v", err)
 	}
 	var p *Problem
@@ -266,7 +266,7 @@ func TestClientOfBinaryKeys(t *testing.T) {
 	keys := []string{"", "\uFFFD", "a\xff", "\x80", "\x81"}
 	for i, key := range keys {
 		api.Allow(key)
-		s, err := c.Override(t.Context(), "api", key, &deny)
+		s, err := c.Override(t.Context(), "api", key, &deny, 0)
 		if err != nil || !api.Explain(key).Overridden || len(s.Overrides) != i+1 ||
 			s.OverrideCount != i+1 {
 			t.Errorf("%q: %+v, %v", key, s, err)
@@ -289,7 +289,7 @@ func TestClientOfBinaryKeys(t *testing.T) {
 		t.Errorf("%v, %v", err, err2)
 	}
 	for _, o := range s.Overrides {
-		if _, err := c.Override(t.Context(), "api", o.Key, nil); err != nil {
+		if _, err := c.Override(t.Context(), "api", o.Key, nil, 0); err != nil {
 			t.Error(err)
 		}
 	}

@@ -14,40 +14,42 @@ type Keys struct {
 
 // KeyUse is the state of one key on this replica. KeyBase64 is as in OverrideState.
 type KeyUse struct {
-	Key        string    `json:"key"`
-	KeyBase64  []byte    `json:"key_base64,omitempty"`
-	Plan       string    `json:"plan"` // of the key; "" for the limiter's own limit
-	Used       float64   `json:"used"` // 0 to 1: of the fullest of its rules
-	Waiting    int       `json:"waiting"`
-	InFlight   int       `json:"in_flight"`
-	Tokens     []float64 `json:"tokens"` // events that each rate has left here; negative: owed
-	Rate       float64   `json:"rate"`   // events a second, as the policy paces; 0 where none does
-	Overridden bool      `json:"overridden"`
-	Part       float64   `json:"part,omitempty"`    // of the limit: what this replica has in place of its share; absent: the share
-	Learned    []Learned `json:"learned,omitempty"` // by the policy, as in Explanation; absent without a policy that learns
+	Key           string    `json:"key"`
+	KeyBase64     []byte    `json:"key_base64,omitempty"`
+	Plan          string    `json:"plan"` // of the key; "" for the limiter's own limit
+	Used          float64   `json:"used"` // 0 to 1: of the fullest of its rules
+	Waiting       int       `json:"waiting"`
+	InFlight      int       `json:"in_flight"`
+	Tokens        []float64 `json:"tokens"` // events that each rate has left here; negative: owed
+	Rate          float64   `json:"rate"`   // events a second, as the policy paces; 0 where none does
+	Overridden    bool      `json:"overridden"`
+	OverrideUntil time.Time `json:"override_until,omitzero"` // when its own limit ends; absent: never, or it has none
+	Part          float64   `json:"part,omitempty"`          // of the limit: what this replica has in place of its share; absent: the share
+	Learned       []Learned `json:"learned,omitempty"`       // by the policy, as in Explanation; absent without a policy that learns
 }
 
 // Explanation is the answer of GET /explain: the state of a key on this replica, and the answer to its next
 // call. KeyBase64 is as in OverrideState.
 type Explanation struct {
-	Limiter     string            `json:"limiter"`
-	Key         string            `json:"key"`
-	KeyBase64   []byte            `json:"key_base64,omitempty"`
-	Plan        string            `json:"plan"`       // of the key, or of the request; "": the limiter's own limit
-	Remembered  bool              `json:"remembered"` // false: a key that would start fresh
-	Overridden  bool              `json:"overridden"`
-	Overflow    bool              `json:"overflow"` // it shares a gate, since MaxKeys keys are busy
-	DryRun      bool              `json:"dry_run"`
-	Limit       LimitState        `json:"limit"` // of the key, over the fleet
-	Pool        PoolState         `json:"pool"`
-	Rules       []RuleExplanation `json:"rules"`
-	InFlight    int               `json:"in_flight"`
-	Waiting     int               `json:"waiting"`
-	Next        Decision          `json:"next"`           // what the next call would get
-	WaitSeconds float64           `json:"wait_seconds"`   // until the next call's turn, as far as it is known
-	Until       time.Time         `json:"until,omitzero"` // that instant; absent: now, or unknown
-	Learned     []Learned         `json:"learned"`        // by the policy, one for each controller
-	Text        string            `json:"text"`           // the same in a few lines of English
+	Limiter       string            `json:"limiter"`
+	Key           string            `json:"key"`
+	KeyBase64     []byte            `json:"key_base64,omitempty"`
+	Plan          string            `json:"plan"`       // of the key, or of the request; "": the limiter's own limit
+	Remembered    bool              `json:"remembered"` // false: a key that would start fresh
+	Overridden    bool              `json:"overridden"`
+	OverrideUntil time.Time         `json:"override_until,omitzero"` // as in KeyUse
+	Overflow      bool              `json:"overflow"`                // it shares a gate, since MaxKeys keys are busy
+	DryRun        bool              `json:"dry_run"`
+	Limit         LimitState        `json:"limit"` // of the key, over the fleet
+	Pool          PoolState         `json:"pool"`
+	Rules         []RuleExplanation `json:"rules"`
+	InFlight      int               `json:"in_flight"`
+	Waiting       int               `json:"waiting"`
+	Next          Decision          `json:"next"`           // what the next call would get
+	WaitSeconds   float64           `json:"wait_seconds"`   // until the next call's turn, as far as it is known
+	Until         time.Time         `json:"until,omitzero"` // that instant; absent: now, or unknown
+	Learned       []Learned         `json:"learned"`        // by the policy, one for each controller
+	Text          string            `json:"text"`           // the same in a few lines of English
 }
 
 // RuleExplanation is the state of one rule of the limit for a key.
@@ -99,7 +101,7 @@ func newKeys(limiter string, hottest []quotient.KeyState) Keys {
 func newKeyUse(k quotient.KeyState) KeyUse {
 	use := KeyUse{
 		Key: k.Key, KeyBase64: inBase64(k.Key), Plan: k.Plan, Used: finite(k.Used), Waiting: k.Waiting, InFlight: k.InFlight,
-		Tokens: make([]float64, 0, len(k.Rules)), Overridden: k.Overridden, Part: finite(k.Part),
+		Tokens: make([]float64, 0, len(k.Rules)), Overridden: k.Overridden, OverrideUntil: k.Until, Part: finite(k.Part),
 	}
 	for _, r := range k.Rules {
 		switch {
@@ -118,7 +120,7 @@ func newKeyUse(k quotient.KeyState) KeyUse {
 func newExplanation(limiter string, e quotient.Explanation, s quotient.Stats) Explanation {
 	out := Explanation{
 		Limiter: limiter, Key: e.Key, KeyBase64: inBase64(e.Key), Plan: e.Plan,
-		Remembered: e.Remembered, Overridden: e.Overridden, Overflow: e.Overflow, DryRun: moreOf(&s).DryRun,
+		Remembered: e.Remembered, Overridden: e.Overridden, OverrideUntil: e.Until, Overflow: e.Overflow, DryRun: moreOf(&s).DryRun,
 		Limit: newLimitState(e.Limit), Pool: newPoolState(s.Pool), Rules: make([]RuleExplanation, 0, len(e.Rules)),
 		InFlight: e.InFlight, Waiting: e.Waiting, Next: newDecision(e.Next), WaitSeconds: e.Next.RetryAfter.Seconds(),
 		Learned: []Learned{}, Text: e.String(),

@@ -23,7 +23,7 @@ const (
 )
 
 var (
-	limitFields = []string{"rates", "in_flight", "deny"}
+	limitFields = []string{"rates", "in_flight", "deny", "unlimited"}
 	rateFields  = []string{
 		"name", "unit", "events", "per_seconds", "burst", "kind", "aligned", "counted", "no_turns", "zone",
 	}
@@ -53,14 +53,15 @@ func parseLimit(body []byte) (change, *Problem) {
 	}, bad
 }
 
-// readLimitBody reads {"rates":[{"events":100,"per_seconds":1}],"in_flight":10,"deny":false}.
+// readLimitBody reads {"rates":[{"events":100,"per_seconds":1}],"in_flight":10,"deny":false}, or {"unlimited":true}.
 func readLimitBody(body []byte) (quotient.Limit, *Problem) {
 	f := readForm(body, `{"rates":[{"events":100,"per_seconds":1}]}`, limitFields...)
 	return result(f, readLimit(&f))
 }
 
 // readLimit reads the fields of a limit. "rates" must be there, though it may be empty: a body without it is
-// more likely a mistake than the wish to lift every limit. A limit that denies has nothing else.
+// more likely a mistake than the wish to lift every limit, for which there is "unlimited". A limit that denies, or
+// limits nothing, has nothing else.
 func readLimit(f *form) quotient.Limit {
 	if optional(f, "deny", f.truth) {
 		const other = "a limit that denies everything has no other bound"
@@ -70,14 +71,28 @@ func readLimit(f *form) quotient.Limit {
 		if optional(f, "in_flight", f.anyWhole) != 0 {
 			f.wrong("in_flight", other, "nothing beside deny")
 		}
+		if optional(f, "unlimited", f.truth) {
+			f.wrong("unlimited", other, "nothing beside deny")
+		}
 		return quotient.Limit{Deny: true}
 	}
 	var limit quotient.Limit
-	rates := f.list("rates", mostRates, rateFields...)
+	var rates []form
+	unlimited := optional(f, "unlimited", f.truth)
+	if f.has("rates") || !unlimited {
+		rates = f.list("rates", mostRates, rateFields...)
+	}
 	for i := range rates {
 		limit.Rates = append(limit.Rates, readRate(&rates[i]))
 	}
 	limit.InFlight = optional(f, "in_flight", f.anyWhole)
+	switch nothing := len(limit.Rates) == 0 && limit.InFlight == 0; {
+	case nothing && !unlimited:
+		f.wrong("rates", "no rate, no in_flight and no deny: everything would be admitted",
+			`a rate, in_flight or deny; "unlimited":true for no bound at all`)
+	case unlimited && !nothing:
+		f.wrong("unlimited", "there is a bound", "nothing beside unlimited")
+	}
 	if *f.bad == nil {
 		blame(f, rates, limit.Validate())
 	}

@@ -110,7 +110,8 @@ func TestDocumentsRangesAreTheHandlers(t *testing.T) {
 		{"/replicas", `{"replicas":1000000,"ordinal":%s}`, `0 1000000`},
 		{"/replicas", `{"replicas":1000000,"weight":%s}`, `1 1000000`},
 		{"/replicas", `{"replicas":1,"ttl_seconds":%s}`, `0.001 31536000`},
-		{"/limit", `{"rates":%s}`, `[]`}, {"/limit", `{"rates":[],"in_flight":%s}`, `0 1073741824`},
+		{"/limit", `{"rates":[],"in_flight":%s}`, `1 1073741824 0,"unlimited":true`},
+		{"/limit", `{"unlimited":true%s}`, `,"deny":false,"rates":[]`},
 		{"/limit", `{"rates":[{"events":1,"per_seconds":%s}]}`, `1e-9 9.2e9`},
 		{"/limit", `{"rates":[{"events":%s,"per_seconds":1}]}`, `1.1e-13 1e12`},
 		{"/limit", `{"rates":[{"per_seconds":1,"events":1,"burst":%s}]}`, `0 ` + strconv.Itoa(mostBurst)},
@@ -119,6 +120,7 @@ func TestDocumentsRangesAreTheHandlers(t *testing.T) {
 		{"/plan", `{"plan":"a","limit":%s}`, `null {"deny":true} {"rates":[],"in_flight":3}`},
 		{"/override", `{"key":%s,"limit":null}`, `"K" "" "` + strings.Repeat("k", 4096) + `"`},
 		{"/override", `{"key_base64":%s,"limit":null}`, `"gA==" ""`},
+		{"/override", `{"key":"K","limit":{"deny":true},"ttl_seconds":%s}`, `0.001 31536000`},
 		{"/reset", `{"key":%s}`, `"K" ""`}, {"/reset", `{"key_base64":%s}`, `"gA=="`},
 		{"/dry-run", `{"dry_run":%s}`, `true false`},
 	} {
@@ -292,6 +294,10 @@ var words = map[string]func(v, arg any) bool{
 	"maxLength": func(v, arg any) bool {
 		s, ok := v.(string)
 		return !ok || float64(utf8.RuneCountInString(s)) <= arg.(float64)
+	},
+	"minItems": func(v, arg any) bool {
+		l, ok := v.([]any)
+		return !ok || float64(len(l)) >= arg.(float64)
 	},
 	"maxItems": func(v, arg any) bool {
 		l, ok := v.([]any)

@@ -72,7 +72,7 @@ func TestPlanOfAKey(t *testing.T) {
 	api.TryAcquire("K", quotient.Plan("paid"))
 	api.TryAcquire("other")
 	api.TryAcquire("own", quotient.Plan("paid"))
-	if _, err := c.Override(t.Context(), "api", "own", &quotient.Limit{InFlight: 7}); err != nil {
+	if _, err := c.Override(t.Context(), "api", "own", &quotient.Limit{InFlight: 7}, 0); err != nil {
 		t.Fatal(err)
 	}
 	hot, err := c.Keys(t.Context(), "", 10)

@@ -71,14 +71,18 @@ func (s *seen) overridesOf(l *quotient.Limiter, version uint64) ([]OverrideState
 	return known.overrides, known.count
 }
 
-func firstOverrides(all map[string]quotient.Limit) []OverrideState {
+func firstOverrides(all map[string]quotient.KeyLimit) []OverrideState {
 	keys := slices.Sorted(maps.Keys(all))
 	keys = keys[:min(len(keys), mostOverrides)]
 	list := make([]OverrideState, 0, len(keys))
 	for _, key := range keys {
-		list = append(list, OverrideState{key, inBase64(key), newLimitState(all[key])})
+		list = append(list, newOverrideState(key, all[key]))
 	}
 	return list
+}
+
+func newOverrideState(key string, own quotient.KeyLimit) OverrideState {
+	return OverrideState{key, inBase64(key), newLimitState(own.Limit), own.Until}
 }
 
 // etag is the tag of a limiter's configuration. The first part stands for the handler, the name and the limiter itself.

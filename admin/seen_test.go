@@ -43,7 +43,7 @@ func TestStatesDoNotCostAllOverrides(t *testing.T) {
 	l := newLimiter(t, quotient.MaxKeys(100_000))
 	limit := quotient.Rates(quotient.PerSecond(5))
 	for i := range 20_000 {
-		must(t, l.Override(fmt.Sprintf("customer-%05d", i), &limit))
+		must(t, l.Override(fmt.Sprintf("customer-%05d", i), &limit, 0))
 	}
 	h := quiet(t, l).(*Handler)
 	limiters := map[string]*quotient.Limiter{"api": l}
@@ -53,13 +53,13 @@ func TestStatesDoNotCostAllOverrides(t *testing.T) {
 		t.Errorf("the old value of one override, for the log: %v allocations", allocs)
 	}
 	limit.Rates[0].Events = 6
-	must(t, l.Override("a", &limit))
+	must(t, l.Override("a", &limit, 0))
 	s := h.api.newState(limiters).Limiters["api"]
 	if s.OverrideCount != 20_001 || len(s.Overrides) != mostOverrides || s.Overrides[0].Key != "a" ||
 		s.Overrides[0].Limit.Rates[0].Events != 6 || s.Overrides[999].Key != "customer-00998" {
 		t.Errorf("%d overrides, %d shown, the first %+v", s.OverrideCount, len(s.Overrides), s.Overrides[0])
 	}
-	must(t, l.Override("a", nil))
+	must(t, l.Override("a", nil, 0))
 	if s := h.api.newState(limiters).Limiters["api"]; s.OverrideCount != 20_000 ||
 		s.Overrides[0].Key != "customer-00000" {
 		t.Errorf("%d overrides, the first %+v", s.OverrideCount, s.Overrides[0])

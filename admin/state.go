@@ -64,7 +64,8 @@ type LimiterState struct {
 	DryRunAdmitted map[string]uint64 `json:"dry_run_admitted"` // calls that only the dry run admitted, by the reason for which they would be refused
 	Expired        uint64            `json:"expired"`          // turns that expired
 	OverrideCount  int               `json:"override_count"`
-	Overrides      []OverrideState   `json:"overrides"` // the first 1,000 by key
+	Overrides      []OverrideState   `json:"overrides"`     // the first 1,000 by key
+	Was            *OverrideState    `json:"was,omitempty"` // of the answer to PUT /override: what the key had before; absent: nothing
 
 	Demand *DemandState `json:"demand,omitempty"` // absent while the source carries no reports between replicas
 	Fleet  *FleetState  `json:"fleet,omitempty"`  // the same
@@ -75,7 +76,8 @@ type LimiterState struct {
 type OverrideState struct {
 	Key       string     `json:"key"`
 	KeyBase64 []byte     `json:"key_base64,omitempty"`
-	Limit     LimitState `json:"limit"` // over the fleet
+	Limit     LimitState `json:"limit"`          // over the fleet
+	Until     time.Time  `json:"until,omitzero"` // when it ends; absent: it is for good
 }
 
 // inBase64 is what stands in an answer as "key_base64" beside a key: nothing when JSON can carry it.
@@ -91,6 +93,8 @@ type LimitState struct {
 	Rates    []RateState `json:"rates"`
 	InFlight int         `json:"in_flight"` // slots; 0 for no such bound
 	Denies   bool        `json:"denies"`    // everything is refused
+
+	Unlimited bool `json:"unlimited,omitempty"` // there is no rate, no in_flight, and nothing is denied
 }
 
 // RateState is one rate of a limit.
@@ -195,7 +199,10 @@ func newLimitState(limit quotient.Limit) LimitState {
 			Counted: r.Kind == quotient.CountedWindow, NoTurns: r.NoTurns, Zone: r.Zone,
 		})
 	}
-	return LimitState{Rates: rates, InFlight: limit.InFlight, Denies: limit.Deny}
+	return LimitState{
+		Rates: rates, InFlight: limit.InFlight, Denies: limit.Deny,
+		Unlimited: len(rates) == 0 && limit.InFlight == 0 && !limit.Deny,
+	}
 }
 
 // newRuleStates leaves out the controllers of a policy.

@@ -36,7 +36,7 @@ var trialStates = map[string]func(t *testing.T) *quotient.Limiter{
 	},
 	"all overrides": func(t *testing.T) *quotient.Limiter {
 		l := newLimiter(t, quotient.MaxKeys(2))
-		must(t, l.Override("k", &quotient.Limit{InFlight: 3}))
+		must(t, l.Override("k", &quotient.Limit{InFlight: 3}, 0))
 		return l
 	},
 	"a shared gate": func(t *testing.T) *quotient.Limiter {
@@ -49,9 +49,9 @@ var trialStates = map[string]func(t *testing.T) *quotient.Limiter{
 	"no room": func(t *testing.T) *quotient.Limiter {
 		l := newLimiter(t, quotient.MaxKeys(2))
 		for _, key := range []string{"a", "b", "c"} {
-			must(t, l.Override(key, &quotient.Limit{InFlight: 3}))
+			must(t, l.Override(key, &quotient.Limit{InFlight: 3}, 0))
 			hold(t, l, key)
-			must(t, l.Override(key, nil))
+			must(t, l.Override(key, nil, 0))
 		}
 		return l
 	},
@@ -146,7 +146,7 @@ func tryAndChange(t *testing.T, l *quotient.Limiter, path, body, tag string) int
 	}
 	type sight struct {
 		stats     quotient.Stats
-		overrides map[string]quotient.Limit
+		overrides map[string]quotient.KeyLimit
 		k         quotient.Explanation
 	}
 	look := func() sight { return sight{l.Stats(), l.Overrides(), l.Explain("k")} }

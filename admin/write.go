@@ -22,11 +22,11 @@ const maxBody = 64 << 10
 
 // A change is a write that was read and found to make sense.
 type change struct {
-	what  string  // was done, for the log
-	field string  // to blame when a limiter refuses
-	value string  // that it has; "" for one that the answer leaves out
-	key   *string // that gets a limit of its own; nil: none does
-	all   bool    // it is for all limiters when none is named
+	what  string    // was done, for the log
+	field string    // to blame when a limiter refuses
+	value string    // that it has; "" for one that the answer leaves out
+	own   *override // nil: it is of no single key's limit
+	all   bool      // it is for all limiters when none is named
 	show  func(l *quotient.Limiter) slog.Value
 	apply func(l *quotient.Limiter) error
 	// try returns the error that apply would, and sets nothing, though it may evict an idle key. Nil: there is none.
@@ -58,33 +58,62 @@ func (h *handler) on(c *call, v change, validate bool) any {
 	if c.precondition(h.tagOf(chosen), "the limiter was changed since"); c.bad != nil {
 		return nil
 	}
+	was := make(map[string]*OverrideState)
 	for _, name := range slices.Sorted(maps.Keys(chosen)) {
-		var err error
-		if v.key != nil && h.checkKey != nil {
-			err = h.checkKey(name, *v.key)
+		l := chosen[name]
+		if v.own != nil && !validate {
+			was[name] = v.own.of(l)
 		}
-		switch l := chosen[name]; {
-		case err != nil:
-		case !validate:
-			err = h.commit(c, v, name, l)
-		case v.try != nil:
-			err = v.try(l)
-		}
-		if err != nil { // such as three units, too many overrides or plans, or a key that it never has
-			c.fail(http.StatusUnprocessableEntity, Problem{
-				Detail: err.Error(), Field: v.field, Value: v.value, Range: "what limiter " + name + " takes as it stands",
-			})
+		if err := h.make(c, v, name, l, validate); err != nil {
+			c.notMade(v, name, err)
 			return nil
 		}
 	}
-	return h.newState(chosen)
+	s := h.newState(chosen)
+	for name, own := range was {
+		l := s.Limiters[name]
+		l.Was = own
+		s.Limiters[name] = l
+	}
+	return s
 }
 
-// commit makes the change.
+// make makes a change of a limiter, or only tries it.
+func (h *handler) make(c *call, v change, name string, l *quotient.Limiter, try bool) error {
+	if v.own != nil && v.own.limit != nil && h.checkKey != nil { // it can always be taken off
+		if err := h.checkKey(name, v.own.key); err != nil {
+			return err
+		}
+	}
+	switch {
+	case !try:
+		return h.commit(c, v, name, l)
+	case v.try != nil:
+		return v.try(l)
+	}
+	return nil
+}
+
+// notMade is the refusal of a limiter, such as of three units, too many overrides or plans, or a key that it never has.
+func (c *call) notMade(v change, name string, err error) {
+	if errors.Is(err, errNotKept) {
+		c.fail(http.StatusInternalServerError, Problem{Detail: err.Error()})
+		return
+	}
+	c.fail(http.StatusUnprocessableEntity, Problem{
+		Detail: err.Error(), Field: v.field, Value: v.value, Range: "what limiter " + name + " takes as it stands",
+	})
+}
+
+// commit makes the change, once it is kept.
 func (h *handler) commit(c *call, v change, name string, l *quotient.Limiter) error {
 	old := v.show(l)
-	if err := v.apply(l); err != nil {
+	forget, err := h.keep(v, name, l)
+	if err != nil {
 		return err
+	}
+	if err := v.apply(l); err != nil {
+		return errors.Join(err, forget())
 	}
 	who, _ := h.identify(c.Request, false)
 	h.log.Info("quotient: "+v.what+" by an operator", "limiter", name,

@@ -67,7 +67,7 @@ func TestChangesTakeEffect(t *testing.T) {
 		t.Error("deny")
 	}
 	s = put("/override?limiter=api", `{"key":"\ud83d\ude00","limit":{"rates":[],"in_flight":2}}`)
-	if o := api.Overrides(); len(o) != 1 || o["😀"].InFlight != 2 || s.Limiters["api"].OverrideCount != 1 ||
+	if o := api.Overrides(); len(o) != 1 || o["😀"].Limit.InFlight != 2 || s.Limiters["api"].OverrideCount != 1 ||
 		s.Limiters["api"].Overrides[0].Key != "😀" || s.Limiters["api"].Overrides[0].Limit.InFlight != 2 {
 		t.Errorf("overrides %+v, answer %+v", o, s)
 	}

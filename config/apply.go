@@ -4,6 +4,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"time"
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/policy"
@@ -65,9 +66,9 @@ func (c *Config) apply(old, f *File) error {
 			undo = append(undo, func() { c.remove(name) })
 			err = c.make(f, name, next)
 		} else if !sameSection(old.Limiters[name], next) {
-			was := sectionOf(h.limiter, next.Overrides)
+			was := settingsOf(h.limiter)
 			undo = append(undo, func() { f.bring(path, h.limiter, was) }) //nolint:errcheck // it was in force
-			err = f.bring(path, h.limiter, next)
+			err = f.bring(path, h.limiter, next.settings())
 		}
 		if err != nil {
 			for _, back := range slices.Backward(undo) {
@@ -90,7 +91,7 @@ func (c *Config) make(f *File, name string, next Limiter) error {
 	}
 	c.limiters[name] = &held{l, f.Pool.Replicas}
 	l.SetDryRun(next.DryRun)
-	return f.each(inner(path, "overrides"), l.Override, nil, next.Overrides)
+	return f.each(inner(path, "overrides"), l.Override, nil, forGood(next.Overrides))
 }
 
 // remove takes a limiter of the file out of the registry.
@@ -129,41 +130,71 @@ func (l Limiter) options(p Pool) []quotient.Option {
 
 type limits = map[string]quotient.Limit
 
-// sectionOf is a limiter as a section would have it, whatever was changed by hand.
-func sectionOf(l *quotient.Limiter, named limits) Limiter {
-	now := l.Stats()
-	return Limiter{Limit: now.Limit, DryRun: l.DryRun(), Plans: plans(now), Overrides: overrides(l, named)}
+// ending are limits in force, some of which end.
+type ending = map[string]quotient.KeyLimit
+
+// settings are what a section sets of a limiter in force.
+type settings struct {
+	limit            quotient.Limit
+	dryRun           bool
+	plans, overrides ending
 }
 
-// bring brings a limiter under a section, up to the first error.
-func (f *File) bring(path string, l *quotient.Limiter, next Limiter) error {
-	now := sectionOf(l, next.Overrides)
-	if !sameLimit(now.Limit, next.Limit) {
-		if err := l.SetLimit(next.Limit); err != nil {
+func (l Limiter) settings() settings {
+	return settings{l.Limit, l.DryRun, forGood(l.Plans), forGood(l.Overrides)}
+}
+
+// forGood are the limits of a section.
+func forGood(named limits) ending {
+	all := make(ending)
+	for name, limit := range named {
+		all[name] = quotient.KeyLimit{Limit: limit}
+	}
+	return all
+}
+
+// settingsOf are those in force, whatever was changed by hand.
+func settingsOf(l *quotient.Limiter) settings {
+	now := l.Stats()
+	return settings{now.Limit, l.DryRun(), plans(now), l.Overrides()}
+}
+
+// bring brings a limiter under settings, up to the first error.
+func (f *File) bring(path string, l *quotient.Limiter, next settings) error {
+	now := settingsOf(l)
+	if !sameLimit(now.limit, next.limit) {
+		if err := l.SetLimit(next.limit); err != nil {
 			return f.fault(path, "%v", err)
 		}
 	}
-	if err := f.each(inner(path, "plans"), l.SetPlan, now.Plans, next.Plans); err != nil {
+	setPlan := func(name string, limit *quotient.Limit, _ time.Duration) error { return l.SetPlan(name, limit) }
+	if err := f.each(inner(path, "plans"), setPlan, now.plans, next.plans); err != nil {
 		return err
 	}
-	err := f.each(inner(path, "overrides"), l.Override, now.Overrides, next.Overrides)
-	if err == nil && now.DryRun != next.DryRun { // last, since a dry run admits all, also of a file that is taken back
-		l.SetDryRun(next.DryRun)
+	err := f.each(inner(path, "overrides"), l.Override, now.overrides, next.overrides)
+	if err == nil && now.dryRun != next.dryRun { // last, since a dry run admits all, also of a file that is taken back
+		l.SetDryRun(next.dryRun)
 	}
 	return err
 }
 
 // each brings named limits from one state to another: what goes makes room for what comes.
-func (f *File) each(path string, set func(string, *quotient.Limit) error, from, to limits) error {
+func (f *File) each(
+	path string, set func(string, *quotient.Limit, time.Duration) error, from, to ending,
+) error {
 	names := unlike(from, to)
 	for _, name := range names {
 		if _, has := to[name]; !has {
-			set(name, nil) //nolint:errcheck // it is there
+			set(name, nil, 0) //nolint:errcheck // it is there
 		}
 	}
 	for _, name := range names {
-		if limit, has := to[name]; has {
-			if err := set(name, &limit); err != nil {
+		if x, has := to[name]; has {
+			ttl := time.Duration(0)
+			if !x.Until.IsZero() {
+				ttl = max(1, time.Until(x.Until)) // of what is taken back, and has ended meanwhile
+			}
+			if err := set(name, &x.Limit, ttl); err != nil {
 				return f.fault(inner(path, name), "%v", err)
 			}
 		}
@@ -171,45 +202,23 @@ func (f *File) each(path string, set func(string, *quotient.Limit) error, from, 
 	return nil
 }
 
-// unlike are the names under which two maps do not have the same limit.
-func unlike(a, b limits) []string {
+// unlike are the names under which two maps do not have the same limit until the same end.
+func unlike(a, b ending) []string {
 	names := slices.AppendSeq(slices.Collect(maps.Keys(a)), maps.Keys(b))
 	slices.Sort(names)
 	return slices.DeleteFunc(slices.Compact(names), func(name string) bool {
 		x, inA := a[name]
 		y, inB := b[name]
-		return inA == inB && sameLimit(x, y)
+		return inA == inB && sameLimit(x.Limit, y.Limit) && x.Until.Equal(y.Until)
 	})
 }
 
-func plans(now quotient.Stats) limits {
-	all := make(limits)
+func plans(now quotient.Stats) ending {
+	all := make(ending)
 	for name, p := range now.Plans {
-		all[name] = p.Limit
+		all[name] = quotient.KeyLimit{Limit: p.Limit}
 	}
 	return all
-}
-
-// overrides are the keys of a limiter that have a limit of their own. It asks for those that the file names,
-// and looks for others only if there are any.
-func overrides(l *quotient.Limiter, named limits) limits {
-	found := make(limits)
-	add := func(key string) {
-		if e := l.Explain(key); e.Overridden {
-			found[key] = e.Limit
-		}
-	}
-	for key := range named {
-		add(key)
-	}
-	if l.Stats().Overrides > len(found) {
-		for k := range l.Keys() {
-			if k.Overridden {
-				add(k.Key)
-			}
-		}
-	}
-	return found
 }
 
 func (f *File) fault(path, format string, args ...any) error {

@@ -280,7 +280,7 @@ func TestReloadIsWhole(t *testing.T) {
 	commits, answer := 0, error(nil)
 	s := start(t, base, config.With(part{commit: func(*config.File) { commits++ }}),
 		config.With(part{prepare: func() error { return answer }}))
-	must(t, s.limiter(t, "api").Override("/held", &quotient.Limit{InFlight: 3}))
+	must(t, s.limiter(t, "api").Override("/held", &quotient.Limit{InFlight: 3}, 0))
 	keys := []string{"/x", "/y", "/held", "k"}
 	before := states(s.reg, keys)
 	changed := strings.NewReplacer("events = 100", "events = 40", "/x", "/y", "plans.paid", "plans.free",
@@ -353,8 +353,8 @@ func TestOperatorsChange(t *testing.T) {
 	api := s.limiter(t, "api")
 	must(t, api.SetLimit(quotient.Rates(quotient.PerSecond(7))))
 	must(t, api.SetPlan("paid", nil))
-	must(t, api.Override("/x", nil))
-	must(t, api.Override("/z", &quotient.Limit{InFlight: 1}))
+	must(t, api.Override("/x", nil, 0))
+	must(t, api.Override("/z", &quotient.Limit{InFlight: 1}, 0))
 	api.SetDryRun(true)
 	all := []string{"api: limit, dry run, plan paid, override /x, override /z"}
 	want(t, "differs", s.State().Differs, all)

@@ -225,8 +225,8 @@ func (l Limiter) differs(in *quotient.Limiter, p Pool) (what []string) {
 	if in.DryRun() != l.DryRun {
 		what = append(what, "dry run")
 	}
-	what = append(what, named("plan", plans(now), l.Plans)...)
-	return append(what, named("override", overrides(in, l.Overrides), l.Overrides)...)
+	what = append(what, named("plan", plans(now), forGood(l.Plans))...)
+	return append(what, named("override", in.Overrides(), forGood(l.Overrides))...)
 }
 
 // setByHand reports whether a pool in force is an operator's, and not that of the section or of its source.
@@ -239,7 +239,7 @@ func (p Pool) setByHand(now quotient.PoolStats) bool {
 	return is.Replicas != want.Replicas || is.Ordinal != want.Ordinal || is.Weight != want.Weight
 }
 
-func named(kind string, a, b limits) (what []string) {
+func named(kind string, a, b ending) (what []string) {
 	names := unlike(a, b)
 	for _, name := range names[:min(len(names), maxNamed)] {
 		what = append(what, kind+" "+name)

@@ -147,7 +147,7 @@ func TestPropertyReload(t *testing.T) {
 		}
 		for name, l := range c.reg.All() {
 			if next, ok := b.Limiters[name]; ok && !reflect.DeepEqual(next, a.Limiters[name]) {
-				must(t, l.Override("by hand", &quotient.Limit{Deny: true}))
+				must(t, l.Override("by hand", &quotient.Limit{Deny: true}, 0))
 				must(t, l.SetPlan("by.hand", &quotient.Limit{InFlight: 3}))
 			}
 		}

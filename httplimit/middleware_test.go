@@ -212,7 +212,7 @@ func TestMistakesPanicAtOnce(t *testing.T) {
 		}
 	}
 	later := quotient.Rates(quotient.Rate{Unit: "rows", Events: 1, Per: time.Second})
-	tested.Must(t, l.Override("k", &later))
+	tested.Must(t, l.Override("k", &later, 0))
 	Middleware(l, Path(), CostBy("rows", one))
 }
 

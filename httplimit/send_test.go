@@ -436,7 +436,7 @@ func TestPropertyFieldsAgree(t *testing.T) {
 			l, err := quotient.New(limit, quotient.StartPool(pool))
 			tested.Must(t, err)
 			own := drawFleetLimit(t)
-			tested.Must(t, l.Override("own", &own))
+			tested.Must(t, l.Override("own", &own, 0))
 			handlers := map[FieldSet]http.Handler{}
 			held, release := 0, make(chan struct{})
 			for _, set := range []FieldSet{FieldsDraft11, FieldsXRateLimit} {

@@ -50,9 +50,9 @@ func startService(t *testing.T, opts ...admin.Option) *service {
 		must(t, reg.Add(name, l))
 	}
 	own := quotient.Rates(named("requests", quotient.PerSecond(30), 30))
-	must(t, s.api.Override("tenant-basic", &own))
+	must(t, s.api.Override("tenant-basic", &own, 0))
 	deny := quotient.Limit{Deny: true}
-	must(t, s.api.Override("tenant-blocked", &deny))
+	must(t, s.api.Override("tenant-blocked", &deny, 0))
 	for name, events := range map[string]float64{"free": 45, "paid": 450} {
 		plan := quotient.Rates(named("requests", quotient.PerSecond(events), int(events)))
 		must(t, s.api.SetPlan(name, &plan))
@@ -218,7 +218,7 @@ func startFleetOfPictures(t *testing.T) *service {
 	paid.InFlight, free.InFlight, partner.InFlight = 240, 48, 120
 	must(t, api.SetPlan("free", &free))
 	must(t, api.SetPlan("paid", &paid))
-	must(t, api.Override("org-partner", &partner))
+	must(t, api.Override("org-partner", &partner, 0))
 	calm := map[string]*quotient.Limiter{
 		"checkout": add("checkout", rate("orders", 1800, 600)),
 		"webhooks": add("webhooks", rate("calls", 3600, 900)),

@@ -173,7 +173,7 @@ func rightToLeft(p *tab) {
 	l := p.alone()
 	const key = "\u202Ekey"
 	deny := quotient.Limit{Deny: true}
-	must(p.t, l.Override(key, &deny))
+	must(p.t, l.Override(key, &deny, 0))
 	l.Allow(key)
 	p.until("keys stand apart from their badges", `$$("#limiter-api th.key bdi").filter((n) => n.textContent.includes("\u202E")).length === 2`)
 	p.click("#limiter-api", "Remove the override of "+key)

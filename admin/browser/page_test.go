@@ -187,7 +187,7 @@ func changeOverride(p *tab, s *service) {
 // resetKey forgives a key: the operator sees where it stands, and what that changes.
 func resetKey(p *tab, s *service) {
 	own := quotient.Rates(quotient.Rate{Name: "rare", Events: 3, Per: 1000 * time.Hour, Burst: 3})
-	must(p.t, s.api.Override("debtor", &own)) // the load does not ask for it
+	must(p.t, s.api.Override("debtor", &own, 0)) // the load does not ask for it
 	for s.api.Allow("debtor") {
 	}
 	p.explainKey("debtor")
@@ -197,7 +197,7 @@ func resetKey(p *tab, s *service) {
 	p.click("dialog[open]", "Apply change")
 	p.until("the page says so", `!$("dialog[open]") && document.body.innerText.includes("Key \u2068debtor\u2069 starts fresh.")`)
 	tested.Not(p.t, !s.api.Check("debtor", quotient.Weight(3)).OK, "the key stands at %v", s.api.Explain("debtor"))
-	must(p.t, s.api.Override("debtor", nil))
+	must(p.t, s.api.Override("debtor", nil, 0))
 }
 
 func changeDryRun(p *tab, s *service) {

@@ -126,7 +126,7 @@ func overrideBeyondTheShown(p *tab) {
 	l := p.alone()
 	own := quotient.Rates(quotient.PerSecond(7))
 	for i := range 1001 {
-		must(p.t, l.Override(fmt.Sprintf("k%05d", i), &own))
+		must(p.t, l.Override(fmt.Sprintf("k%05d", i), &own, 0))
 	}
 	p.explainKey("k01000")
 	p.click("dialog[open]", "Override this key")
@@ -199,7 +199,7 @@ func keysThatAreNoText(p *tab) {
 	l := p.alone()
 	deny := quotient.Limit{Deny: true}
 	for _, key := range []string{"\x80", "\x81"} {
-		must(p.t, l.Override(key, &deny))
+		must(p.t, l.Override(key, &deny, 0))
 		l.Allow(key)
 	}
 	p.until("there are two", `$$('#limiter-api button[aria-label^="Remove the override"]').length === 2`)
@@ -229,7 +229,7 @@ func closedWhileSending(p *tab) {
 	p.click("#limiter-api", "Turn dry run on")
 	p.until("it is to be confirmed", compared)
 	deny := quotient.Limit{Deny: true}
-	must(p.t, l.Override("x", &deny)) // another client
+	must(p.t, l.Override("x", &deny, 0)) // another client
 	p.leaveAfter()
 	p.until("the refusal is said", `$("#notice").innerText.match(/^Turn dry run on for api on this replica .*: failed\. .*Nothing was changed by you\.$/)`)
 	tested.Not(p.t, l.DryRun(), "it was made")

@@ -45,7 +45,7 @@ func replicaHasAName(p *tab) {
 	p.long()
 	l := p.alone(admin.Replica("pod-7"))
 	rate := quotient.Rates(quotient.PerSecond(30))
-	must(p.t, l.Override("k", &rate))
+	must(p.t, l.Override("k", &rate, 0))
 	must(p.t, l.SetPlan("paid", &rate))
 	l.Allow("k")
 	p.until("the title names it", `document.title === "pod-7 · quotient"`)
@@ -145,7 +145,7 @@ func whatAReaderSees(p *tab) {
 	reg := p.idle([]string{"api"}, admin.Token(secret), admin.ReadOnlyToken(readerSecret))
 	l, _ := reg.Get("api")
 	rate := quotient.Rates(quotient.PerSecond(30))
-	must(p.t, l.Override("k", &rate))
+	must(p.t, l.Override("k", &rate, 0))
 	must(p.t, l.SetPlan("paid", &rate))
 	l.Allow("k")
 	p.do(chromedp.Navigate(p.origin))
@@ -355,7 +355,7 @@ func senselessNumbers(p *tab) {
 	l := p.alone()
 	rate := quotient.Rates(quotient.PerSecond(30))
 	must(p.t, l.SetPlan("paid", &rate))
-	must(p.t, l.Override("k", &rate))
+	must(p.t, l.Override("k", &rate, 0))
 	before := l.Stats().Version
 	senseless := []string{"", "NaN", "-5", "1e99", "Infinity", "ten"}
 	// true: it may be empty

@@ -58,7 +58,7 @@ func TestItServesWithNoConfiguration(t *testing.T) {
 	}
 	ops, err := admin.NewClient(p.page)
 	must(t, err)
-	_, err = ops.Override(t.Context(), limiterName, "/V1/Slow", &quotient.Limit{Deny: true})
+	_, err = ops.Override(t.Context(), limiterName, "/V1/Slow", &quotient.Limit{Deny: true}, 0)
 	contains(t, fmt.Sprint(err), `no request has the key "/V1/Slow" by any rule of`, `(did you mean "/v1/slow"?)`)
 	var titles []string
 	for _, table := range s.Tables {

@@ -54,7 +54,7 @@ func fromGoLimiter() (*quotient.Limiter, error) {
 	}
 	more := quotient.Rates(quotient.Rate{Name: "more", Events: 100, Per: time.Minute})
 	// store.Set(ctx, "big customer", 100, time.Minute)
-	return limiter, limiter.Override("big customer", &more)
+	return limiter, limiter.Override("big customer", &more, 0)
 }
 
 func take(limiter *quotient.Limiter, key string) (ok bool, retryAfter time.Duration) {

@@ -14,10 +14,10 @@ func change(limiter *quotient.Limiter, perSecond float64) error {
 
 func customers(limiter *quotient.Limiter) error {
 	more := quotient.Rates(quotient.PerSecond(500))
-	if err := limiter.Override("big.example", &more); err != nil {
+	if err := limiter.Override("big.example", &more, 0); err != nil {
 		return err
 	}
-	return limiter.Override("abuser.example", &quotient.Limit{Deny: true})
+	return limiter.Override("abuser.example", &quotient.Limit{Deny: true}, 0)
 }
 
 func dryRun(stricter quotient.Limit) (*quotient.Limiter, error) {

@@ -31,7 +31,7 @@ func newService(proxies ...netip.Prefix) *service {
 	perMinute := quotient.Rate{Name: "client", Events: 10, Per: time.Minute, Burst: clientBurst}
 	clients := quotient.Must(quotient.New(quotient.Rates(perMinute)))
 	routes := quotient.Must(quotient.New(quotient.Limit{InFlight: 100}))
-	if err := routes.Override(export, &quotient.Limit{InFlight: exportSlots}); err != nil { // this route is dear
+	if err := routes.Override(export, &quotient.Limit{InFlight: exportSlots}, 0); err != nil { // this route is dear
 		panic(err) // like quotient.Must: it stands in the program
 	}
 	api := http.NewServeMux()

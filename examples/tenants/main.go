@@ -167,7 +167,7 @@ func newTenants() *quotient.Limiter {
 		free: perHour(freeAtOnce), paid: perHour(paidAtOnce), internal: {InFlight: internalInFlight},
 	})))
 	big, none := perHour(bigAtOnce), quotient.Limit{Deny: true}
-	if err := errors.Join(l.Override("big.example", &big), l.Override("abuser.example", &none)); err != nil {
+	if err := errors.Join(l.Override("big.example", &big, 0), l.Override("abuser.example", &none, 0)); err != nil {
 		panic(err) // like quotient.Must: both stand in the program
 	}
 	return l

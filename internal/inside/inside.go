@@ -15,7 +15,7 @@ import "time"
 var (
 	SetLimit any // func(*Limiter, Limit, bool) (Limit, error)
 	SetPlan  any // func(*Limiter, string, *Limit, bool) (*Limit, error)
-	Override any // func(*Limiter, string, *Limit, bool) (*Limit, error)
+	Override any // func(*Limiter, string, *Limit, time.Time, bool) (*Limit, error); the time is the end
 )
 
 // MoreOf is where More stands in a limiter's Stats.

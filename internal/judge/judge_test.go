@@ -238,7 +238,8 @@ func (w *world) drawPolicy() policy.Policy {
 func (w *world) start(limit quotient.Limit, c config, p quotient.Pool, joins bool) *replica {
 	c.joins = joins || pick(w.T, 0, 3, "joins") == 0
 	r := &replica{w: w, id: w.born, conf: c, keys: map[string]*keyState{}, pool: p, weight: max(1, p.Weight),
-		first: p.Ordinal, awaiting: c.awaits, limit: limit, done: make(chan *call, 1000), exact: !c.learns}
+		first: p.Ordinal, awaiting: c.awaits, limit: limit, done: make(chan *call, 1000), exact: !c.learns,
+		ends: map[string]time.Time{}}
 	w.born++
 	opts := []quotient.Option{
 		quotient.MaxKeys(c.maxKeys), quotient.MaxWait(c.maxWait), quotient.MaxWaiting(c.perKey, c.total),

@@ -113,8 +113,8 @@ func (p *pairs) twinStep(rt *rapid.T, few, all *quotient.Limiter) bool {
 		if own == nil && few.Stats().Limit.Deny { // the key would be forgotten when nothing is missing from its rules
 			break
 		}
-		if few.Override(k, own) == nil { // there is room for one
-			must(rt, all.Override(k, own))
+		if few.Override(k, own, 0) == nil { // there is room for one
+			must(rt, all.Override(k, own, 0))
 		}
 	case 2, 3, 4:
 		time.Sleep(drawPause(rt))
@@ -193,11 +193,11 @@ func TestPropertyOverride(t *testing.T) {
 			switch rapid.IntRange(0, 9).Draw(rt, "what") {
 			case 0:
 				own := drawLimit(rt)
-				must(rt, over.Override("mine", &own))
+				must(rt, over.Override("mine", &own, 0))
 				must(rt, mine.SetLimit(own))
 				owned = true
 			case 1:
-				must(rt, over.Override("mine", nil))
+				must(rt, over.Override("mine", nil, 0))
 				if owned {
 					must(rt, mine.SetLimit(base))
 				}
@@ -339,9 +339,9 @@ func TestPropertyPlansBringNoMore(t *testing.T) {
 				l.Explain(key, plan)
 			case 6:
 				own := small("override")
-				_ = l.Override("a", &own) // refused while the overflow gate has the key
+				_ = l.Override("a", &own, 0) // refused while the overflow gate has the key
 			case 7:
-				must(rt, l.Override("a", nil))
+				must(rt, l.Override("a", nil, 0))
 			case 8:
 				limit := small("changed")
 				must(rt, l.SetPlan(among(rt, names[1:], "changed plan"), &limit))

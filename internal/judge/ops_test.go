@@ -308,13 +308,33 @@ func (w *world) sleep(d time.Duration) {
 	d += time.Duration(pick(w.T, 0, 999, "ns"))
 	w.tell("sleep %v", d)
 	for end := time.Now().Add(d); w.counts && w.reports.Before(end); d = time.Until(end) {
-		time.Sleep(time.Until(w.reports))
+		w.pass(time.Until(w.reports))
 		w.collect()
 		w.exchange()
 		w.collect()
 		w.reports = time.Now().Add(reported)
 	}
-	time.Sleep(d)
+	w.pass(d)
+}
+
+// pass lets time pass, over the ends of limits that keys have for themselves.
+func (w *world) pass(d time.Duration) {
+	for end := time.Now().Add(d); ; {
+		next, of, key := end, (*replica)(nil), ""
+		for _, r := range w.fleet {
+			for _, name := range slices.Sorted(maps.Keys(r.ends)) {
+				if at := r.ends[name]; !at.IsZero() && !at.After(next) {
+					next, of, key = at, r, name
+				}
+			}
+		}
+		if time.Sleep(time.Until(next)); of == nil {
+			return
+		}
+		synctest.Wait() // before anything else that comes at that instant
+		w.tell("replica %d %s: its own limit has ended", of.id, key)
+		of.owns(key, nil, 0)
+	}
 }
 
 // guarded calls f, and reports whether a hook has panicked in it.
@@ -858,21 +878,35 @@ func (w *world) override(o op, r *replica) {
 		r.known = known
 		return // to learn a unit is a change of the limiter's limit too, at the same instant
 	}
-	err := r.l.Override(key, own)
+	ttl := time.Duration(0)
+	if own != nil && w.chance(2, "ends") {
+		ttl = time.Duration(pick(w.T, 1, 9, "ttl"))*time.Second + 19
+	}
+	err := r.l.Override(key, own, ttl)
 	text := "none"
 	if own != nil {
 		text = describe(*own)
 	}
-	w.tell("replica %d %s: its own limit %s: %v", r.id, key, text, err)
-	if err != nil || own == nil && !r.key(key).owned {
-		return
+	w.tell("replica %d %s: its own limit %s for %v: %v", r.id, key, text, ttl, err)
+	if _, had := r.ends[key]; err == nil && (own != nil || had) {
+		r.owns(key, own, ttl)
+	}
+}
+
+// owns notes the limit that a key has for itself from now on; nil for none.
+func (r *replica) owns(key string, own *quotient.Limit, ttl time.Duration) {
+	delete(r.ends, key)
+	if own != nil {
+		r.ends[key] = time.Time{}
+	}
+	if ttl > 0 {
+		r.ends[key] = time.Now().Add(ttl)
 	}
 	for _, k := range r.inAllPlans(key) {
-		k.owned = own != nil
 		k.items = append(k.items, item{at: time.Now(), setsOwn: true, own: own})
 	}
 	r.giveUp(key, r.key(key).before(len(r.key(key).items)).limit())
-	w.changes()
+	r.w.changes()
 }
 
 // reset forgives a key. Its history starts fresh but for the slots of permits that are out. It gives what was

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -52,6 +53,7 @@ type replica struct {
 	served   int // calls, since
 	poolings int
 	attends  map[window]*attendance
+	ends     map[string]time.Time // of the limits that keys have for themselves; zero: never
 }
 
 // clock is a wall clock that is set now and then. It still knows what it read at an instant in the past.
@@ -113,7 +115,6 @@ type keyState struct {
 	fedLo   int
 	start   model
 	startLo model
-	owned   bool // it has a limit of its own
 }
 
 // held is a permit that is out.
@@ -754,6 +755,14 @@ func (r *replica) countsAreRight() {
 	if !r.slow() && s.Waiting != len(r.calls) {
 		r.w.broken("replica %d: counts %d waiting, and %d wait", r.id, s.Waiting, len(r.calls))
 	}
+	own := map[string]time.Time{}
+	for key, x := range r.l.Overrides() {
+		own[key] = x.Until
+	}
+	if !maps.EqualFunc(own, r.ends, time.Time.Equal) || s.Overrides != len(own) {
+		r.w.broken("replica %d: keys with a limit of their own, by its end: %v, %d of them, want %v", r.id, own,
+			s.Overrides, r.ends)
+	}
 	if most := r.conf.maxKeys + s.Overrides; s.Keys > most && s.Overrides == 0 && r.overrides() == 0 {
 		r.w.broken("replica %d: remembers %d keys of %d", r.id, s.Keys, most)
 	}
@@ -908,12 +917,12 @@ func (w *world) finish() {
 		r.drain()
 		if r.conf.stops && r.source != nil { // else its hints grow old after SetPool
 			r.source.cancel()
-			time.Sleep(r.conf.hintMaxAge)
+			w.pass(r.conf.hintMaxAge)
 			synctest.Wait()
 		}
 		w.setPool(r, quotient.Pool{Replicas: w.total(), Ordinal: 0})
 	}
-	time.Sleep(time.Minute)
+	w.pass(time.Minute)
 	synctest.Wait()
 	for _, r := range w.fleet {
 		r.drain()
@@ -948,7 +957,7 @@ func (w *world) finish() {
 			w.setPlan(r, plan, quotient.Limit{})
 		}
 		for k := range r.l.Keys() {
-			if err := r.l.Override(k.Key, nil); err != nil {
+			if err := r.l.Override(k.Key, nil, 0); err != nil {
 				w.Fatal(err)
 			}
 		}
