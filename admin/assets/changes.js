@@ -1,5 +1,5 @@
 // The changes that an operator can make: the fields of each, what it sends and what it shows for confirmation. Each holds on this replica.
-import { el, exact, number, limitText, noLimit, rateText, duration, untilText, several, isolated } from "./dom.js";
+import { el, exact, number, limitText, rateText, duration, untilText, several, isolated } from "./dom.js";
 import { field, numeric, textual, select, choice, checkbox, numberOf, atMost } from "./fields.js";
 import { change } from "./dialog.js";
 import { get, named } from "./api.js";
@@ -80,7 +80,7 @@ export function limit(name, done) {
       const old = seen.limiters[name].limit;
       const editor = limitEditor(old, kinds("Limit"), kindOf(old));
       const etag = seen.limiters[name].etag;
-      const collect = () => ({ path: "limit", targets: [{ limiter: name, etag }], body: { ...editor.value(), unlimited: unlimited(editor.value()) }, rows: limitRows(old, editor.value()), done: `Limit of ${name} changed.` });
+      const collect = () => ({ path: "limit", targets: [{ limiter: name, etag }], body: editor.value(), rows: limitRows(old, editor.value()), done: `Limit of ${name} changed.` });
       return { nodes: editor.nodes, collect };
     },
   });
@@ -129,7 +129,7 @@ function planChange(name, state, which, value) {
   return {
     path: "plan",
     targets: [{ limiter: name, etag: state.etag }],
-    body: { plan: which, limit: value, unlimited: unlimited(value) },
+    body: { plan: which, limit: value },
     rows: [["Plan", which, which], ...(old && value ? limitRows(old, value) : [["Limit", text(old), text(value)]])],
     done: value ? `Plan ${which} set.` : `Plan ${which} removed.`,
   };
@@ -182,7 +182,7 @@ export function remove(name, key, done) {
 function overrideChange(name, state, key, old, value, seconds) {
   const others = old.plan === "" ? "the limiter's own" : `that of plan ${old.plan}`;
   const after = value ?? planLimit(state, old.plan) ?? state.limit;
-  const body = (limit, ttl) => ({ ...named(key), limit, unlimited: unlimited(limit), ttl_seconds: ttl });
+  const body = (limit, ttl) => ({ ...named(key), limit, ttl_seconds: ttl });
   const before = old.override_until ? `ends ${untilText(old.override_until, now())}` : "for good";
   return {
     path: "override",
@@ -195,11 +195,9 @@ function overrideChange(name, state, key, old, value, seconds) {
       ["How long", old.overridden ? before : "–", !value ? "–" : seconds ? `for ${duration(seconds)}` : "for good"],
     ],
     done: value ? `Override of ${isolated(key.key)} set.` : `Override of ${isolated(key.key)} removed.`,
-    back() {
-      const rest = old.override_until ? Date.parse(old.override_until) / 1000 - now() : undefined;
-      const { denies, rates, in_flight } = old.limit;
-      const had = old.overridden && !(rest < 0.001);
-      return { body: had ? body(denies ? { deny: true } : { rates, in_flight }, rest) : body(null), done: `Override of ${isolated(key.key)} is as it was.` };
+    back(was) {
+      const rest = was?.until && Date.parse(was.until) / 1000 - now();
+      return { body: was && !(rest < 0.001) ? body(asSent(was.limit), rest) : body(null), done: `Override of ${isolated(key.key)} is as it was.` };
     },
   };
 }
@@ -282,17 +280,17 @@ function kinds(name, ...more) {
 // kindOf is the kind of a limit that is there.
 function kindOf(limit) {
   if (limit.denies) return "deny";
-  return unlimited(limit) ? "unlimited" : "limit";
+  return limit.unlimited ? "unlimited" : "limit";
 }
 
-// unlimited is what stands beside a limit that bounds nothing, so that none is sent by mistake.
-function unlimited(limit) {
-  return (limit && limitText(limit) === noLimit) || undefined;
+// asSent is a limit of a state as a change has it.
+function asSent({ denies, unlimited, rates, in_flight }) {
+  return denies ? { deny: true } : unlimited ? { unlimited } : { rates, in_flight };
 }
 
 // limitRows compares two limits rule by rule.
 function limitRows(old, now) {
-  if (old.denies || now.denies || now.deny || unlimited(old) || unlimited(now)) return [["Limit", limitText(old), limitText(now)]];
+  if ([old, now].some((one) => one.denies || one.deny || one.unlimited)) return [["Limit", limitText(old), limitText(now)]];
   const rows = [];
   for (let i = 0; i < Math.max(old.rates.length, now.rates.length); i++) {
     const text = (rate) => (rate ? `${rate.name ? `${rate.name}: ` : ""}${rateText(rate)}` : "none");
@@ -340,7 +338,7 @@ function limitEditor(old, options, chosen, more = []) {
   const value = () => {
     if (kind === "remove") return null;
     if (kind === "deny") return { deny: true };
-    if (kind === "unlimited") return { rates: [] };
+    if (kind === "unlimited") return { unlimited: true };
     return { rates: rates.map((rate) => rate.value()), in_flight: numberOf(slots) ?? 0 };
   };
   return { nodes: [radios, details, warning, beside], value };

@@ -87,7 +87,7 @@ export function instead(act) {
 //   title, about  what is changed
 //   query         the limiter whose state the operator sees, for GET state, or GET of what from names
 //   edit(seen)    a promise, or not, of { nodes, focus, collect } of the form's fields; collect returns, or promises, { path, targets, body, rows, done }, and a method that is not PUT;
-//                 back, where the change can be undone, returns { body, done } of what was there;
+//                 back(was), where the change can be undone, returns { body, done } of what the answer says was there;
 //                 targets are { limiter, etag } with the tag of what the operator saw, and no limiter where it is not about one; rows are [what, old, new]. Without nodes there is nothing to fill in, and the confirmation comes first.
 export async function change(spec) {
   const mine = open(spec.title, spec.about);
@@ -189,8 +189,9 @@ async function send(spec, editor, mine, wanted, apply) {
 // undo sends back what was there before a change of one limiter, unless another client has changed it since.
 async function undo({ done }, { path, targets: [{ limiter }], back }, { limiters }) {
   try {
-    const { body, done: said } = back();
-    await put(path, { limiter }, body, limiters[limiter].etag);
+    const { etag, was } = limiters[limiter];
+    const { body, done: said } = back(was);
+    await put(path, { limiter }, body, etag);
     done(said);
   } catch (problem) {
     done(`Not undone: ${problem.status === 412 ? "another client has changed it since." : explain(problem)}`);

@@ -113,9 +113,9 @@ export function paceText({ unit, pace: learned }) {
 
 export function limitText(limit) {
   if (limit.denies || limit.deny) return "deny everything";
-  const parts = limit.rates.map(rateText);
+  const parts = (limit.rates ?? []).map(rateText);
   if (limit.in_flight) parts.push(`${exact(limit.in_flight)} in flight`);
-  return parts.length ? parts.join(" and ") : noLimit;
+  return parts.join(" and ") || noLimit;
 }
 
 export const noLimit = "no limit";

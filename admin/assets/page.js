@@ -4,6 +4,7 @@ import { events, get, setToken, keepToken, forgetToken, doors } from "./api.js";
 import { know, replicaName } from "./replica.js";
 import { showLimiters, gap, restart } from "./limiters.js";
 import { showFleet } from "./fleet.js";
+import { showPeers } from "./peers.js";
 import { showFile } from "./file.js";
 import { showTables } from "./tables.js";
 import { showLeases } from "./leases.js";
@@ -211,6 +212,7 @@ function show(next) {
   const t = Date.parse(next.time) / 1000;
   showProcess(next, t);
   showFleet(next, notice);
+  showPeers(next);
   showTables(next);
   showLeases(next, notice);
   showLimiters(next, t, showFile(next), notice);

@@ -17,6 +17,7 @@ import (
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/admin"
+	"github.com/quotient-go/quotient/admin/pods"
 	"github.com/quotient-go/quotient/internal/tested"
 )
 
@@ -36,6 +37,28 @@ func TestPageAndItsServer(t *testing.T) {
 		"what only the server finds":     whatOnlyTheServerFinds,
 		"what only the limiter finds":    whatOnlyTheLimiterFinds,
 	})
+}
+
+// fleetOf has a page show three pods beside itself: one does not answer, and one believes in another pool.
+func fleetOf(t *testing.T) admin.Option {
+	t.Helper()
+	list := "http://127.0.0.1:1"
+	for _, name := range []string{"pod-b", "pod-c"} {
+		var reg quotient.Registry
+		for limiterName, rates := range map[string]float64{"api": 300, "jobs": 60, "search": 90} {
+			l := limiter(t, quotient.Rates(quotient.PerSecond(rates)))
+			must(t, reg.Add(limiterName, l))
+			if name == "pod-c" {
+				must(t, l.SetPool(quotient.Pool{Replicas: 2}, 0))
+			}
+		}
+		h, err := admin.New(&reg, admin.Replica(name), admin.Logger(slog.New(slog.DiscardHandler)))
+		must(t, err)
+		list += "," + startServer(t, h)
+	}
+	all, err := pods.Parse(list, nil)
+	must(t, err)
+	return admin.WithPeers(all, nil)
 }
 
 const dialogTitle = `$("dialog[open] h2")?.textContent.replace(/[\u2068\u2069]/g, "")`
