@@ -460,9 +460,6 @@ func (l *Limiter) countLate(s *shard, g *gate, d *demand, p Permit, noted bool, 
 	}
 }
 
-// noted reports whether an admission by g counts for more than the limiter: for its plan, or its key.
-func (g *gate) noted(d *demand) bool { return d.plan != 0 || g.recent() != nil }
-
 // wokeLate reports whether the waiter was admitted, and its caller has woken too late.
 func (c *caller) wokeLate() bool {
 	return c.w.slotEnds > 0 && time.Since(c.s.l.base) > c.w.slotEnds

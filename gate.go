@@ -25,18 +25,20 @@ type gate struct {
 
 // extension is the part of a gate that is rarely used.
 type extension struct {
-	rest     []meter.Stored // of the rates that first is not of
-	plans    []*gate        // what is left of the key's limit in the other plans that it was in: see override.go
-	learned  *learned       // nil under a policy that never learns
-	queue    queue
-	recent   *recent     // of a key that was refused; nil for another one
-	backlog  *backlog    // what the queue asks for; nil while it is empty
-	timer    *time.Timer // serves the next; the only timer a gate has
-	ready    ready
-	timed    bool   // one of the queue asks how long it has waited
-	blocked  Reason // what the next waits for
+	// Each call looks at these, and they are one cache line with the first field of the queue:
+	plans    []*gate // what is left of the key's limit in the other plans that it was in: see override.go
 	expiring []*holding
-	nextEnd  time.Duration // the earliest of their ends: instant.at
+	recent   *recent // of a key that was refused; nil for another one
+
+	queue   queue
+	learned *learned       // nil under a policy that never learns
+	rest    []meter.Stored // of the rates that first is not of
+	backlog *backlog       // what the queue asks for; nil while it is empty
+	timer   *time.Timer    // serves the next; the only timer a gate has
+	ready   ready
+	timed   bool          // one of the queue asks how long it has waited
+	blocked Reason        // what the next waits for
+	nextEnd time.Duration // the earliest of the ends of expiring: instant.at
 }
 
 // ready is when the next of a queue can be served.

@@ -37,9 +37,6 @@ func (r *recent) turn(t meter.Instant) bool {
 
 // sum returns what the last minute has; nothing if that has no refusal.
 func (r *recent) sum(t meter.Instant) (sum calls) {
-	if r == nil {
-		return sum
-	}
 	for _, span := range r.spans[:recentSpans-r.spansSince(t)] {
 		sum.admitted += uint64(span.admitted)
 		sum.refused += uint64(span.refused)
@@ -50,13 +47,8 @@ func (r *recent) sum(t meter.Instant) (sum calls) {
 	return sum
 }
 
-// recent returns what is counted of the gate's key, or nil.
-func (g *gate) recent() *recent {
-	if g.ext == nil {
-		return nil
-	}
-	return g.ext.recent
-}
+// noted reports whether an admission by g counts for more than the limiter: for a plan, or for its key.
+func (g *gate) noted(d *demand) bool { return d.plan != 0 || g.ext != nil && g.ext.recent != nil }
 
 // recentNow is now for a key whose calls are counted by time: those for slots alone have read no clock.
 func (s *shard) recentNow() meter.Instant {
@@ -69,16 +61,19 @@ func (s *shard) recentNow() meter.Instant {
 // countAdmission counts a call that g has admitted.
 func (s *shard) countAdmission(g *gate, d *demand) {
 	s.counts.admitted++
-	if d.plan != 0 {
-		s.countPlan(d.plan, calls{admitted: 1})
-	}
-	if g.ext != nil && g.ext.recent != nil {
-		s.countRecent(g)
+	if g.noted(d) {
+		s.countNoted(g, d)
 	}
 }
 
-// countRecent counts an admission of a key that was refused.
-func (s *shard) countRecent(g *gate) {
+// countNoted counts an admission for its plan, and for a key that was refused.
+func (s *shard) countNoted(g *gate, d *demand) {
+	if d.plan != 0 {
+		s.countPlan(d.plan, calls{admitted: 1})
+	}
+	if g.ext == nil || g.ext.recent == nil {
+		return
+	}
 	r, now := g.ext.recent, s.recentNow()
 	if r.turn(now) && r.sum(now) == (calls{}) {
 		g.ext.recent = nil
@@ -99,12 +94,18 @@ func (s *shard) countRefusal(g *gate, d *demand, why Reason) {
 
 // countHeldBack counts for the key a call that is refused, or would be without a dry run.
 func (s *shard) countHeldBack(g *gate) {
-	x := g.extend()
-	if x.recent == nil {
-		x.recent = new(recent)
+	switch {
+	case g.ext == nil: // in one piece, since each admission looks at both
+		x := new(struct {
+			extension
+			r recent
+		})
+		x.recent, g.ext = &x.r, &x.extension
+	case g.ext.recent == nil:
+		g.ext.recent = new(recent)
 	}
-	x.recent.turn(s.recentNow())
-	x.recent.spans[0].refused++
+	g.ext.recent.turn(s.recentNow())
+	g.ext.recent.spans[0].refused++
 }
 
 // calls are counts of them by how they have ended.

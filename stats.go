@@ -235,7 +235,7 @@ type KeyState struct {
 	// with a refusal, and both are 0 for a key that none has had in this time, or that was reset or dropped as idle
 	// since. Waiters count when they return; those whose context ended, and calls that are not valid, do not. In a dry
 	// run Refused has those of Stats.DryRunAdmitted. Keys in the overflow gate have its counts. The counts take 64
-	// bytes of a key, and 192 more of one that had but a rate or slots.
+	// bytes of a key, and 256 of one that has no more than a rate or slots, with which they go after a minute.
 	Admitted, Refused uint64
 }
 
@@ -274,7 +274,10 @@ func (s *shard) keyState(g *gate) (k KeyState, ok bool) {
 
 // keyState is where the gate's key stands, but for its rules.
 func (g *gate) keyState(key string, now meter.Instant) KeyState {
-	last := g.recent().sum(now)
+	var last calls
+	if g.ext != nil && g.ext.recent != nil {
+		last = g.ext.recent.sum(now)
+	}
 	k := KeyState{
 		Key: key, Plan: g.setting.planName, InFlight: int(g.used), Waiting: g.waiters(),
 		Used: g.use(now), Overridden: g.setting.overridden() && !g.setting.lapsed(), Part: g.part(),

@@ -474,10 +474,10 @@ const trickle = 8
 // queue is a FIFO of waiters for each class, in one list: higher classes first. Every operation is O(1), also
 // a removal from the middle. The zero value is empty.
 type queue struct {
+	len    int
 	head   *waiter
 	last   [numClasses]*waiter // of each class, the lowest first
-	len    int
-	passed uint8 // admissions past an older waiter, since the oldest had its turn; see next
+	passed uint8               // admissions past an older waiter, since the oldest had its turn; see next
 }
 
 // push queues w behind all of its class.

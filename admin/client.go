@@ -112,10 +112,19 @@ func (c *Client) Limiter(ctx context.Context, limiter string) (LimiterState, err
 	return one(fetch[State](ctx, c, "state", named(limiter)))
 }
 
+// A KeysOption changes a call of Client.Keys.
+type KeysOption func(url.Values)
+
+// ByRefused has the keys with the most calls refused in the last minute first, and others behind them as without it.
+func ByRefused() KeysOption { return func(query url.Values) { query.Set("by", "refused") } }
+
 // Keys returns the hottest keys of a limiter, at most top of them: 1 to 1,000.
-func (c *Client) Keys(ctx context.Context, limiter string, top int) (Keys, error) {
+func (c *Client) Keys(ctx context.Context, limiter string, top int, opts ...KeysOption) (Keys, error) {
 	query := named(limiter)
 	query.Set("top", strconv.Itoa(top))
+	for _, opt := range opts {
+		opt(query)
+	}
 	return fetch[Keys](ctx, c, "keys", query)
 }
 

@@ -9,7 +9,7 @@ import (
 // Keys is the answer of GET /keys.
 type Keys struct {
 	Limiter string   `json:"limiter"`
-	Keys    []KeyUse `json:"keys"` // the hottest first: most waiting, then most used up
+	Keys    []KeyUse `json:"keys"` // the hottest first: most waiting, then most used up; or those with the most refusals
 }
 
 // KeyUse is the state of one key on this replica. KeyBase64 is as in OverrideState.
@@ -26,6 +26,9 @@ type KeyUse struct {
 	OverrideUntil time.Time `json:"override_until,omitzero"` // when its own limit ends; absent: never, or it has none
 	Part          float64   `json:"part,omitempty"`          // of the limit: what this replica has in place of its share; absent: the share
 	Learned       []Learned `json:"learned,omitempty"`       // by the policy, as in Explanation; absent without a policy that learns
+
+	AdmittedLastMinute uint64 `json:"admitted_last_minute"` // calls: see quotient.KeyState
+	RefusedLastMinute  uint64 `json:"refused_last_minute"`
 }
 
 // Explanation is the answer of GET /explain: the state of a key on this replica, and the answer to its next
@@ -50,6 +53,9 @@ type Explanation struct {
 	Until         time.Time         `json:"until,omitzero"` // that instant; absent: now, or unknown
 	Learned       []Learned         `json:"learned"`        // by the policy, one for each controller
 	Text          string            `json:"text"`           // the same in a few lines of English
+
+	AdmittedLastMinute uint64 `json:"admitted_last_minute"` // calls: see quotient.KeyState
+	RefusedLastMinute  uint64 `json:"refused_last_minute"`
 }
 
 // RuleExplanation is the state of one rule of the limit for a key.
@@ -90,9 +96,9 @@ type Learned struct {
 	ForgottenInSeconds float64 `json:"forgotten_in_seconds"`
 }
 
-func newKeys(limiter string, hottest []quotient.KeyState) Keys {
-	keys := Keys{Limiter: limiter, Keys: make([]KeyUse, 0, len(hottest))}
-	for _, k := range hottest {
+func newKeys(limiter string, top []quotient.KeyState) Keys {
+	keys := Keys{Limiter: limiter, Keys: make([]KeyUse, 0, len(top))}
+	for _, k := range top {
 		keys.Keys = append(keys.Keys, newKeyUse(k))
 	}
 	return keys
@@ -102,6 +108,7 @@ func newKeyUse(k quotient.KeyState) KeyUse {
 	use := KeyUse{
 		Key: k.Key, KeyBase64: inBase64(k.Key), Plan: k.Plan, Used: finite(k.Used), Waiting: k.Waiting, InFlight: k.InFlight,
 		Tokens: make([]float64, 0, len(k.Rules)), Overridden: k.Overridden, OverrideUntil: k.Until, Part: finite(k.Part),
+		AdmittedLastMinute: k.Admitted, RefusedLastMinute: k.Refused,
 	}
 	for _, r := range k.Rules {
 		switch {
@@ -123,7 +130,7 @@ func newExplanation(limiter string, e quotient.Explanation, s quotient.Stats) Ex
 		Remembered: e.Remembered, Overridden: e.Overridden, OverrideUntil: e.Until, Overflow: e.Overflow, DryRun: moreOf(&s).DryRun,
 		Limit: newLimitState(e.Limit), Pool: newPoolState(s.Pool), Rules: make([]RuleExplanation, 0, len(e.Rules)),
 		InFlight: e.InFlight, Waiting: e.Waiting, Next: newDecision(e.Next), WaitSeconds: e.Next.RetryAfter.Seconds(),
-		Learned: []Learned{}, Text: e.String(),
+		Learned: []Learned{}, Text: e.String(), AdmittedLastMinute: e.Admitted, RefusedLastMinute: e.Refused,
 	}
 	if e.Next.RetryAfter > 0 {
 		out.Until = time.Now().Add(e.Next.RetryAfter)

@@ -60,10 +60,10 @@ func TestHottest(t *testing.T) {
 			l.Allow(fmt.Sprint("key", i))
 		}
 		got := ""
-		for _, k := range hottest(l, 4) {
+		for _, k := range topKeys(l, 4, false) {
 			got += fmt.Sprintf("%s %.2f %d ", k.Key, k.Used, k.Waiting)
 		}
-		if got != "slots 1.00 1 c 0.02 0 a 0.01 0 b 0.01 0 " || len(hottest(l, 10000)) != 3004 {
+		if got != "slots 1.00 1 c 0.02 0 a 0.01 0 b 0.01 0 " || len(topKeys(l, 10000, false)) != 3004 {
 			t.Error(got)
 		}
 		stop()

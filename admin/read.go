@@ -200,19 +200,28 @@ const (
 	longestKey = 4096 // bytes of a key in a path or an override
 )
 
-// getKeys answers with the hottest keys.
+// getKeys answers with the hottest keys, or the most refused.
 func (h *handler) getKeys(c *call) any {
-	top := c.top("keys", defaultTop)
+	top, byRefused := c.top("keys", defaultTop), c.byRefused()
 	name, l := only(h.chooseSome(c, false))
 	if c.bad != nil {
 		return nil
 	}
-	uses, err := h.scans.top(c.Context(), h.seen.number(l), l, top)
+	uses, err := h.scans.top(c.Context(), h.seen.number(l), l, top, byRefused)
 	if err != nil {
 		c.fail(http.StatusServiceUnavailable, Problem{Detail: "the request ended while others looked at all keys"})
 		return nil
 	}
 	return newKeys(name, uses)
+}
+
+// byRefused reads by what keys are to be in order.
+func (c *call) byRefused() bool {
+	text, given := c.query["by"]
+	if given && text != "refused" {
+		c.wrong(Problem{Detail: "not an order of keys", Field: "by", Value: text, Range: "refused, or absent for the hottest"})
+	}
+	return given
 }
 
 // top reads how many of something are asked for.

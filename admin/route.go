@@ -33,7 +33,7 @@ var routes = []route{
 	{path: "/openapi.json", methods: reads, public: true, serve: (*handler).getOpenAPI},
 	{path: "/state", methods: reads, serve: answering((*handler).getState, "limiter", "history")},
 	{path: "/events", methods: []string{http.MethodGet}, serve: answering((*handler).events)},
-	{path: "/keys", methods: reads, serve: answering((*handler).getKeys, "limiter", "top")},
+	{path: "/keys", methods: reads, serve: answering((*handler).getKeys, "limiter", "top", "by")},
 	{path: "/explain", methods: reads, serve: answering((*handler).getExplain, "limiter", "key", "key_base64", "plan")},
 	{path: "/peers", methods: reads, serve: answering((*handler).getPeers)},
 	{path: "/replicas", methods: writes, serve: putter(parseReplicas)},

@@ -125,8 +125,9 @@ type scans struct {
 
 // scan is what was asked for.
 type scan struct {
-	limiter uint64 // its number
-	top     int
+	limiter   uint64 // its number
+	top       int
+	byRefused bool
 }
 
 // found is what a scan came to.
@@ -135,9 +136,11 @@ type found struct {
 	keys []quotient.KeyState
 }
 
-// top is hottest(l, n), not older than scanFresh. It fails only with the context, while it waits for another scan.
-// The caller must not change the list.
-func (s *scans) top(ctx context.Context, number uint64, l *quotient.Limiter, n int) ([]quotient.KeyState, error) {
+// top is topKeys, not older than scanFresh. It fails only with the context, while it waits for another scan. The caller
+// must not change the list.
+func (s *scans) top(
+	ctx context.Context, number uint64, l *quotient.Limiter, n int, byRefused bool,
+) ([]quotient.KeyState, error) {
 	select {
 	case s.place <- struct{}{}:
 		defer func() { <-s.place }()
@@ -146,11 +149,11 @@ func (s *scans) top(ctx context.Context, number uint64, l *quotient.Limiter, n i
 	if err := ctx.Err(); err != nil { // a client that has gone needs no scan, also when it was its turn
 		return nil, err
 	}
-	what := scan{number, n}
+	what := scan{number, n, byRefused}
 	if f, ok := s.done[what]; ok && time.Since(f.at) < scanFresh {
 		return f.keys, nil
 	}
-	keys := hottest(l, n)
+	keys := topKeys(l, n, byRefused)
 	maps.DeleteFunc(s.done, func(_ scan, f found) bool { return time.Since(f.at) >= scanFresh })
 	if len(s.done) >= mostScans {
 		clear(s.done)
@@ -159,13 +162,18 @@ func (s *scans) top(ctx context.Context, number uint64, l *quotient.Limiter, n i
 	return keys, nil
 }
 
-// hottest returns the n keys with the most callers waiting, then those that have used the most of a rule, then by name.
-func hottest(l *quotient.Limiter, n int) (top []quotient.KeyState) {
-	hotter := func(a, b quotient.KeyState) int {
-		return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), cmp.Compare(b.Used, a.Used), cmp.Compare(a.Key, b.Key))
+// topKeys returns the n keys with the most callers waiting, then those that have used the most of a rule, then by name.
+// If byRefused, those with the most calls refused in the last minute are before them.
+func topKeys(l *quotient.Limiter, n int, byRefused bool) (top []quotient.KeyState) {
+	before := func(a, b quotient.KeyState) int {
+		refused := 0
+		if byRefused {
+			refused = cmp.Compare(b.Refused, a.Refused)
+		}
+		return cmp.Or(refused, cmp.Compare(b.Waiting, a.Waiting), cmp.Compare(b.Used, a.Used), cmp.Compare(a.Key, b.Key))
 	}
 	cut := func() {
-		slices.SortFunc(top, hotter)
+		slices.SortFunc(top, before)
 		clear(top[min(n, len(top)):])
 		top = top[:min(n, len(top))]
 	}

@@ -67,6 +67,9 @@ type LimiterState struct {
 	Overrides      []OverrideState   `json:"overrides"`     // the first 1,000 by key
 	Was            *OverrideState    `json:"was,omitempty"` // of the answer to PUT /override: what the key had before; absent: nothing
 
+	OwnAdmitted uint64 `json:"own_admitted"` // calls that named no plan: see quotient.PlanStats
+	OwnRefused  uint64 `json:"own_refused"`
+
 	Demand *DemandState `json:"demand,omitempty"` // absent while the source carries no reports between replicas
 	Fleet  *FleetState  `json:"fleet,omitempty"`  // the same
 }
@@ -140,9 +143,11 @@ type PoolState struct {
 
 // PlanState is a plan of a limiter, as in quotient.PlanStats.
 type PlanState struct {
-	Name  string      `json:"name"`
-	Limit LimitState  `json:"limit"` // over the fleet
-	Rules []RuleState `json:"rules"` // of the limit, with this replica's share
+	Name         string      `json:"name"`
+	Limit        LimitState  `json:"limit"`    // over the fleet
+	Rules        []RuleState `json:"rules"`    // of the limit, with this replica's share
+	Admitted     uint64      `json:"admitted"` // calls that named the plan
+	RefusedCalls uint64      `json:"refused_calls"`
 }
 
 var started = time.Now()
@@ -181,6 +186,7 @@ func newLimiterState(s quotient.Stats) LimiterState {
 		DoubleReleases: s.DoubleReleases, Reclaimed: s.Reclaimed, Throttled: s.Throttled, Learns: moreOf(&s).Learns,
 		Version: s.Version, DryRun: moreOf(&s).DryRun, DryRunAdmitted: byName(s.DryRunAdmitted), Expired: s.Expired,
 		OverrideCount: s.Overrides, Overrides: []OverrideState{},
+		OwnAdmitted: s.PlanStats.Admitted, OwnRefused: s.PlanStats.Refused,
 	}
 	l.addDemand(s)
 	return l
@@ -266,7 +272,7 @@ func newPlanStates(plans map[string]quotient.PlanStats) []PlanState {
 	states := make([]PlanState, 0, len(plans))
 	for _, name := range slices.Sorted(maps.Keys(plans)) {
 		p := plans[name]
-		states = append(states, PlanState{name, newLimitState(p.Limit), newRuleStates(p.Rules)})
+		states = append(states, PlanState{name, newLimitState(p.Limit), newRuleStates(p.Rules), p.Admitted, p.Refused})
 	}
 	return states
 }

@@ -7,6 +7,8 @@ var All = []Figure{
 	{Counts, "quotient_requests_total", "quotient.requests", "{request}",
 		"Requests by outcome: admitted, refused with a reason, or cancelled before admission.",
 		[]string{"outcome", "reason"}, sendRequests},
+	{Counts, "quotient_plan_requests_total", "quotient.plan.requests", "{request}",
+		"Requests by the plan that they named: admitted or refused.", []string{"plan", "result"}, sendPlanRequests},
 	counter("quotient_waits_total", "quotient.waits", "{request}", "Requests that had to queue.",
 		func(r *Reading) uint64 { return r.Waited }),
 	{Counts, "quotient_dry_run_admitted_total", "quotient.dry_run.admitted", "{request}",

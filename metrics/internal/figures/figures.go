@@ -111,6 +111,13 @@ func sendRequests(r *Reading, send func(float64, ...string)) {
 	}
 }
 
+func sendPlanRequests(r *Reading, send func(float64, ...string)) {
+	for plan, p := range r.plans() {
+		send(float64(p.Admitted), plan, "admitted")
+		send(float64(p.Refused), plan, "refused")
+	}
+}
+
 func sendDryRun(r *Reading, send func(float64, ...string)) {
 	for _, why := range reasons {
 		send(float64(r.DryRunAdmitted[why]), why.String())
