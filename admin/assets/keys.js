@@ -17,7 +17,7 @@ export class HotKeys {
     this.onUse = onUse;
     this.timer = null;
     this.share = 1; // of each limit, by division
-    this.can = { waiting: true, inFlight: true, learned: false }; // what the limiter's keys can have
+    this.can = { refused: true, waiting: true, inFlight: true, learned: false }; // what the limiter's keys can have
     this.columns = [];
     this.body = el("tbody");
     this.note = el("p", { class: "empty", text: "No key yet." });
@@ -72,7 +72,7 @@ export class HotKeys {
     this.note.hidden = keys.length > 0 && !paused;
     if (paused) return;
     this.table.hidden = keys.length === 0;
-    const columns = ["Key", "Used", this.can.waiting && "Waiting", this.can.inFlight && "In flight", "Left", "Admitted/min", "Refused/min", this.can.learned && "Pace", ""].filter((name) => name !== false);
+    const columns = ["Key", "Used", this.can.waiting && "Waiting", this.can.inFlight && "In flight", "Left", this.can.refused && "Admitted/min", this.can.refused && "Refused/min", this.can.learned && "Pace", ""].filter((name) => name !== false);
     if (columns.join() !== this.columns.join()) {
       this.columns = columns;
       this.head.replaceChildren(headOf(columns));
@@ -86,7 +86,7 @@ export class HotKeys {
       Waiting: () => el("td", { text: exact(use.waiting) }),
       "In flight": () => el("td", { text: exact(use.in_flight) }),
       Left: () => el("td", { text: use.tokens.map(number).join(", ") || "–" }),
-      "Admitted/min": () => el("td", { text: exact(use.admitted_last_minute) }),
+      "Admitted/min": () => el("td", { text: use.refused_last_minute > 0 ? exact(use.admitted_last_minute) : "–" }), // counting begins with a refusal
       "Refused/min": () => el("td", { class: use.refused_last_minute > 0 ? "bad" : null, text: exact(use.refused_last_minute) }),
       Pace: () => el("td", { class: "paces" }, ...paces(use)),
       "": () => el("td", { class: "acts" }, el("button", { type: "button", class: "small", text: "Explain", "aria-label": `Explain ${use.key}`, onclick: () => this.explain({ key: use.key, key_base64: use.key_base64 }) })),
@@ -154,8 +154,8 @@ function explanation(about) {
   const refused = about.refused_last_minute;
   return [
     el("dl", { class: "facts" },
-      fact("Admitted in the last minute", exact(about.admitted_last_minute)),
       fact("Refused in the last minute", exact(refused), refused > 0 ? "bad" : null),
+      refused > 0 ? fact("Admitted in the last minute", exact(about.admitted_last_minute)) : null, // counting begins with a refusal
       about.override_until ? fact("Its own limit ends", untilText(about.override_until, now())) : null),
     el("pre", { class: "text", text: about.text }),
     table("Rules as they stand for this key", columns, el("tbody", {}, ...about.rules.map(line))),

@@ -152,7 +152,7 @@ func plans(p *tab) {
 	const part = `$$("#limiter-api .part").find((n) => n.querySelector("h3").textContent === "Plans")`
 	p.until("it is said that there is none",
 		part+`.innerText.includes("No plan:") && !`+part+`.querySelector("table").checkVisibility()`)
-	p.until("they stand between rules and keys", `$$("#limiter-api h3").filter((n) => n.checkVisibility()).map((n) => n.textContent).join() === "Rules,Plans,Hottest keys,Overrides"`)
+	p.until("they stand between rules and keys", `$$("#limiter-api h3").filter((n) => n.checkVisibility()).map((n) => n.textContent).join() === "Rules,Plans,Keys,Overrides"`)
 	limit := func(name string) string {
 		if plan, ok := l.Stats().Plans[name]; ok {
 			return plan.Limit.String()
