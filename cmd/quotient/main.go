@@ -3,6 +3,7 @@
 //	quotient proxy http://localhost:8080   # 100 requests a minute for each path, over the fleet
 //	quotient proxy --demo                  # a first look, with an upstream and load of its own
 //	quotient leases -s gpu=2               # semaphores for processes that share something scarce
+//	quotient ctl top                       # who is refused, over all pods of a fleet
 //	quotient check quotient.toml           # reads a file and says what is wrong with it
 //
 // quotient COMMAND --help lists the flags. docs/proxy.md and docs/leases.md have a tour each.
@@ -39,6 +40,7 @@ type streams struct{ out, err io.Writer }
 type cli struct {
 	Proxy      proxyCmd      `cmd:"" help:"Limit the requests to one or more upstreams."`
 	Leases     leasesCmd     `cmd:"" help:"Serve semaphores whose locks are leases."`
+	Ctl        ctlCmd        `cmd:"" help:"Ask and change all pods of a fleet: who is refused, and by which."`
 	Check      checkCmd      `cmd:"" help:"Check a configuration file, and print its errors."`
 	Version    versionCmd    `cmd:"" help:"Print the version."`
 	Completion completionCmd `cmd:"" help:"Print a completion script for a shell."`
@@ -50,8 +52,8 @@ const about = "Limit requests over a fleet of proxies, without a store on a requ
 // newParser returns the parser of the command line into c. Help is printed to s.out and ends in exit.
 func newParser(c *cli, s streams, exit func(int)) (*kong.Kong, error) {
 	help := kong.HelpOptions{Compact: true, WrapUpperBound: 100, NoExpandSubcommands: true}
-	return kong.New(c, kong.Name("quotient"), kong.Description(about), helps, leaseHelps, kong.ConfigureHelp(help),
-		kong.Exit(exit), kong.Writers(s.out, s.err), kong.Bind(s))
+	return kong.New(c, kong.Name("quotient"), kong.Description(about), helps, leaseHelps, ctlHelps,
+		kong.ConfigureHelp(help), kong.Exit(exit), kong.Writers(s.out, s.err), kong.Bind(s))
 }
 
 // helped is what a parse that has printed help ends in.
@@ -80,9 +82,11 @@ func run(ctx context.Context, args []string, s streams) (code int) {
 		return fail(s, exitUsage, err, "see quotient --help")
 	}
 	parsed.BindTo(ctx, (*context.Context)(nil))
+	parsed.Bind(&c.Ctl)
+	defer c.Ctl.http.CloseIdleConnections()
 	err = parsed.Run()
 	if usage := (usageError{}); errors.As(err, &usage) {
-		return fail(s, exitUsage, err, "see quotient "+parsed.Selected().Name+" --help")
+		return fail(s, exitUsage, err, "see "+parsed.Selected().FullPath()+" --help")
 	}
 	if errors.Is(err, errLate) { // what hangs may be the log
 		said := make(chan int, 1)

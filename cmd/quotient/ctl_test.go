@@ -1,0 +1,82 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestTheHour is what an operator does whose customer is refused by a fleet of five, one of which is killed: finds who
+// it is, sees why, raises the limit for a while, and sees it end by itself. It takes ten commands at most.
+func TestTheHour(t *testing.T) {
+	const key = "/customers/7"
+	up := hold(t)
+	var fleet []*process
+	var list []string
+	config := filepath.Join(t.TempDir(), "quotient.toml")
+	renamed(t, config, fmt.Sprintf(`pool.replicas = 5
+limiters.api = { rates = [{ events = 10, per = "1000h", kind = "window" }], mode = "refuse" }
+[proxy]
+listen = "127.0.0.1:0"
+upstreams = [%q]
+rules = [{ pattern = "/", limiter = "api", key = "path" }]
+admin.listen = "127.0.0.1:0"
+`, up.URL))
+	for range 5 {
+		p := start(t, "--config", config)
+		fleet, list = append(fleet, p), append(list, p.page)
+	}
+	file := filepath.Join(t.TempDir(), "pods")
+	must(t, os.WriteFile(file, []byte(strings.Join(list, "\n")), 0o600))
+	t.Setenv("QUOTIENT_PODS", "file:"+file)
+	commands := 0
+	ctl := func(errors, line string) string {
+		t.Helper()
+		commands++
+		out := ran(t, exitOK, errors, append([]string{"ctl"}, strings.Fields(line)...)...)
+		t.Logf("$ quotient ctl %s\n%s", line, out)
+		return out
+	}
+	calls := func(p *process) int { return get(t, p.url+key).status }
+	refused := func() bool { // by all that live
+		n := 0
+		for _, p := range fleet {
+			if calls(p) == http.StatusTooManyRequests {
+				n++
+			}
+		}
+		return n == len(fleet)
+	}
+
+	await(t, "the customer is over its limit", refused)
+	get(t, fleet[0].url+"/others")
+	top := ctl("", "top -n 1")
+	contains(t, top, "\n"+key+" ", " 5 of 5")
+	contains(t, ctl("", "explain "+key), " 10 per 1000h, window", "refused: ")
+	if out := ctl("", "stats"); strings.Count(out, " 2 of 10 ") != 5 || strings.Contains(out, "differs") {
+		t.Errorf("five that believe in five replicas:\n%s", out)
+	}
+	contains(t, ctl("", "override "+key+" 1000/s --for 5s"), "on 5 of 5 pods, for 5s")
+	for _, p := range fleet {
+		equal(t, "a call that was refused before", calls(p), http.StatusOK)
+	}
+	must(t, fleet[4].cmd.Process.Kill())
+	<-fleet[4].ended
+	dead := strings.TrimSuffix(strings.TrimPrefix(fleet[4].page, "http://"), "/")
+	fleet = fleet[:4]
+	out := ctl("1 of 5 pods do not answer:\n  "+dead+": ", "explain "+key)
+	if strings.Count(out, "second: 1000 per 1s") != 4 {
+		t.Errorf("four that are left:\n%s", out)
+	}
+	await(t, "the customer is over its limit again", refused)
+	contains(t, ctl(dead, "explain "+key), "10 per 1000h, window", "refused: ")
+	contains(t, ctl(dead, "top"), "\n"+key+" ", " 4 of 5")
+	if commands > 10 {
+		t.Errorf("it took %d commands", commands)
+	}
+}

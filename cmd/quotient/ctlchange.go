@@ -1,0 +1,296 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"time"
+
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/admin"
+	"github.com/quotient-go/quotient/admin/pods"
+	"github.com/quotient-go/quotient/internal/shown"
+)
+
+// changeFlags are those of each change.
+type changeFlags struct {
+	Partial bool `help:"${help_ctl_partial}"`
+}
+
+// timedFlags are those of a change that may end by itself.
+type timedFlags struct {
+	changeFlags
+	For  time.Duration `placeholder:"D" help:"${help_ctl_for}"`
+	Keep bool          `help:"${help_ctl_keep}"`
+	Look time.Duration `default:"3s" placeholder:"D" help:"${help_ctl_look}"`
+}
+
+type overrideCmd struct {
+	timedFlags
+	Key   string `arg:"" help:"The key, as the limiter has it."`
+	Limit string `arg:"" help:"${help_ctl_limit}"`
+}
+
+// howChanges are made, for the help of each.
+const howChanges = `First all pods check the change, and none is changed unless all would take it. If a pod fails
+after that, the exit code is 1 and the pods are named; the others keep the change, for it is
+not taken back.`
+
+// Help shows an example.
+func (overrideCmd) Help() string {
+	return howChanges + `
+
+Examples:
+
+    quotient ctl override /customers/7 10/s --for 10m
+    quotient ctl override /customers/7 "100/min, burst 20, 5 in flight" --for 1h --keep
+    quotient ctl override /customers/7 none`
+}
+
+// Run changes the override on all pods.
+func (c *overrideCmd) Run(ctx context.Context, ctl *ctlCmd, s streams) error {
+	limit, err := limitOf(c.Limit)
+	if err != nil {
+		return err
+	}
+	return c.override(ctx, ctl, s, c.Key, limit)
+}
+
+func (c *timedFlags) override(ctx context.Context, ctl *ctlCmd, s streams, key string, limit *quotient.Limit) error {
+	if limit == nil && c.For != 0 {
+		return usagef("--for does not go with none: what is removed has no end")
+	}
+	send := func(ctx context.Context, p put) error {
+		_, err := p.Override(ctx, p.limiter, key, limit, p.ttl, p.opts...)
+		return err
+	}
+	return c.make(ctx, ctl, s, change{"override of " + strconv.Quote(key) + ": " + limitWords(limit), true, send})
+}
+
+func limitWords(l *quotient.Limit) string {
+	if l == nil {
+		return "none"
+	}
+	return l.String()
+}
+
+type denyCmd struct {
+	timedFlags
+	Key string `arg:"" help:"The key, as the limiter has it."`
+}
+
+// Help shows an example.
+func (denyCmd) Help() string {
+	return howChanges + `
+
+Examples:
+
+    quotient ctl deny /customers/7 --for 10m
+    quotient ctl override /customers/7 none        # ends it`
+}
+
+// Run denies a key on all pods.
+func (c *denyCmd) Run(ctx context.Context, ctl *ctlCmd, s streams) error {
+	return c.override(ctx, ctl, s, c.Key, &quotient.Limit{Deny: true})
+}
+
+type planCmd struct {
+	changeFlags
+	Name  string `arg:"" help:"The plan."`
+	Limit string `arg:"" help:"${help_ctl_limit}"`
+}
+
+// Help shows an example.
+func (planCmd) Help() string {
+	return howChanges + `
+
+Examples:
+
+    quotient ctl plan free 30/min
+    quotient ctl plan trial none`
+}
+
+// Run sets the plan on all pods.
+func (c *planCmd) Run(ctx context.Context, ctl *ctlCmd, s streams) error {
+	limit, err := limitOf(c.Limit)
+	if err != nil {
+		return err
+	}
+	send := func(ctx context.Context, p put) error {
+		_, err := p.SetPlan(ctx, p.limiter, c.Name, limit, p.opts...)
+		return err
+	}
+	timed := timedFlags{changeFlags: c.changeFlags}
+	return timed.make(ctx, ctl, s, change{"plan " + strconv.Quote(c.Name) + ": " + limitWords(limit), true, send})
+}
+
+type replicasCmd struct {
+	timedFlags
+	N int `arg:"" name:"n" help:"How many there are."`
+}
+
+// Help shows an example.
+func (replicasCmd) Help() string {
+	return howChanges + `
+The pods have no ordinals then: each has the same share.
+
+Example:
+
+    quotient ctl replicas 4 --for 10m`
+}
+
+// Run sets the size of the pool on all pods.
+func (c *replicasCmd) Run(ctx context.Context, ctl *ctlCmd, s streams) error {
+	send := func(ctx context.Context, p put) error {
+		_, err := p.SetReplicas(ctx, p.limiter, quotient.Pool{Replicas: c.N}, p.ttl, p.opts...)
+		return err
+	}
+	return c.make(ctx, ctl, s, change{"replicas: " + strconv.Itoa(c.N), false, send})
+}
+
+// change is what is sent to each pod.
+type change struct {
+	what string // in words
+	one  bool   // it is for one limiter, and not for all where none is named
+	send func(ctx context.Context, p put) error
+}
+
+// put is the client of the pod that a change is sent to, and how.
+type put struct {
+	*admin.Client
+	limiter string
+	ttl     time.Duration
+	opts    []admin.PutOption
+}
+
+// make has all pods check a change, and then sends it to all that would take it.
+func (c *timedFlags) make(ctx context.Context, ctl *ctlCmd, s streams, ch change) error {
+	if c.For < 0 || c.Keep && c.For == 0 {
+		return usagef("--for is %v, want more than 0", c.For)
+	}
+	if c.Keep && c.Look <= 0 {
+		return usagef("--look is %v, want more than 0", c.Look)
+	}
+	f, states, err := ctl.begin(ctx, s)
+	if err != nil {
+		return err
+	}
+	limiter := f.Limiter
+	if ch.one {
+		if limiter, err = f.one(states); err != nil {
+			return err
+		}
+	}
+	checks := each(ctx, f, states, func(ctx context.Context, api *admin.Client, _ admin.State) (struct{}, error) {
+		return struct{}{}, ch.send(ctx, put{api, limiter, c.For, []admin.PutOption{admin.ValidateOnly()}})
+	})
+	bad := failed(checks)
+	complain(f, checks, "cannot be changed")
+	switch {
+	case len(bad) == len(checks):
+		return errors.New("nothing was changed")
+	case len(bad) > 0 && !c.Partial:
+		return errors.New("nothing was changed: --partial changes the others")
+	}
+	until := time.Now().Add(c.For)
+	made := each(ctx, f, checks, func(ctx context.Context, api *admin.Client, _ struct{}) (struct{}, error) {
+		return struct{}{}, ch.send(ctx, put{api, limiter, c.For, nil})
+	})
+	if err := c.report(f, ch, made, until, len(bad)); err != nil || !c.Keep {
+		return err
+	}
+	return c.keep(ctx, f, ch, limiter, until, made)
+}
+
+// report says what was changed where. Expected is how many pods were known to fail.
+func (c *timedFlags) report(f *fleet, ch change, made []pods.Answer[struct{}], until time.Time, expected int) error {
+	changed := len(made) - len(failed(made))
+	text := fmt.Sprintf("%s: on %d of %s", shown.Line(ch.what), changed, count(len(made), "pod"))
+	out := struct {
+		Change  string    `json:"change"`
+		Changed int       `json:"changed"`
+		Until   time.Time `json:"until,omitzero"`
+		Pods    []podJSON `json:"pods"`
+	}{Change: ch.what, Changed: changed, Pods: newPods(made, nil)}
+	if c.For > 0 {
+		out.Until = until.UTC().Truncate(time.Second)
+		text += ", for " + c.For.String() + ", until " + out.Until.Format(time.RFC3339)
+	}
+	var err error
+	if f.JSON {
+		err = f.printJSON(out)
+	} else {
+		_, err = fmt.Fprintln(f.out, text)
+	}
+	if len(failed(made)) == expected {
+		return err
+	}
+	complain(f, made, "have not taken it")
+	return errors.Join(err, fmt.Errorf("changed on %d of %s: the others keep it, send it again or take it back",
+		changed, count(len(made), "pod")))
+}
+
+// keep sends the change, with the rest of its time, to processes that have come since. One that has taken it and has
+// lost it was changed by somebody else, and stays as it is.
+func (c *timedFlags) keep(
+	ctx context.Context, f *fleet, ch change, limiter string, until time.Time, made []pods.Answer[struct{}],
+) error {
+	ctx, stop := untilSignal(ctx)
+	defer stop()
+	taken, said := make(map[string]pods.Process), ""
+	for _, a := range made {
+		if a.Err == nil {
+			taken[a.URL] = a.Process
+		}
+	}
+	look := time.NewTicker(c.Look)
+	defer look.Stop()
+	ends := time.NewTimer(time.Until(until))
+	defer ends.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			fmt.Fprintf(f.err, "ended; the pods keep it for %v\n", time.Until(until).Round(time.Second))
+			return nil
+		case <-ends.C:
+			return nil
+		case <-look.C:
+		}
+		text := c.again(ctx, f, ch, limiter, until, taken)
+		if text != said && ctx.Err() == nil {
+			fmt.Fprint(f.err, text)
+		}
+		said = text
+	}
+}
+
+// again looks the list up, sends the change to processes that have not taken it, and returns what has failed.
+func (c *timedFlags) again(
+	ctx context.Context, f *fleet, ch change, limiter string, until time.Time, taken map[string]pods.Process,
+) string {
+	states, err := f.survey(ctx)
+	if err != nil {
+		return plain(err) + "\n"
+	}
+	listed := make(map[string]bool)
+	var come []seen
+	for _, a := range states {
+		listed[a.URL] = true
+		if a.Err != nil || taken[a.URL] != a.Process {
+			come = append(come, a)
+		}
+	}
+	maps.DeleteFunc(taken, func(url string, _ pods.Process) bool { return !listed[url] })
+	made := each(ctx, f, come, func(ctx context.Context, api *admin.Client, _ admin.State) (struct{}, error) {
+		return struct{}{}, ch.send(ctx, put{api, limiter, max(time.Until(until), time.Millisecond), nil})
+	})
+	for _, a := range made {
+		if a.Err == nil {
+			taken[a.URL] = a.Process
+			fmt.Fprintf(f.err, "%s has come and has taken it, for %v\n", a.Name, time.Until(until).Round(time.Second))
+		}
+	}
+	return complaint(made, "have not taken it")
+}
