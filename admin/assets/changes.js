@@ -178,10 +178,13 @@ export function remove(name, key, done) {
   });
 }
 
-// overrideChange gives a key a limit for some seconds, undefined for good, or takes its own off; old is what the service explains of it.
+// overrideChange gives a key a limit for some seconds, undefined for good, or takes its own off; old is what the service explains of it. The
+// plan of a key is not known while it has a limit of its own, nor before its first request.
 function overrideChange(name, state, key, old, value, seconds) {
-  const others = old.plan === "" ? "the limiter's own" : `that of plan ${old.plan}`;
-  const after = value ?? planLimit(state, old.plan) ?? state.limit;
+  const unknown = old.plan === "" && state.plans.length > 0 && (old.overridden || !old.remembered);
+  const others = unknown ? "that of its plan, or the limiter's own" : old.plan === "" ? "the limiter's own" : `that of plan ${old.plan}`;
+  const was = old.overridden || !unknown ? old.limit : null;
+  const after = value ?? (unknown ? null : state.limit);
   const body = (limit, ttl) => ({ ...named(key), limit, ttl_seconds: ttl });
   const before = old.override_until ? `ends ${untilText(old.override_until, now())}` : "for good";
   return {
@@ -191,7 +194,7 @@ function overrideChange(name, state, key, old, value, seconds) {
     rows: [
       ["Key", key.key, key.key],
       ["What holds", old.overridden ? "its own limit" : others, value ? "its own limit" : others],
-      ...limitRows(old.limit, after),
+      ...(was && after ? limitRows(was, after) : [["Limit", was ? limitText(was) : others, after ? limitText(after) : others]]),
       ["How long", old.overridden ? before : "–", !value ? "–" : seconds ? `for ${duration(seconds)}` : "for good"],
     ],
     done: value ? `Override of ${isolated(key.key)} set.` : `Override of ${isolated(key.key)} removed.`,

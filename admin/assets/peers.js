@@ -68,7 +68,7 @@ function row() {
   const marks = { failed: el("span", { class: "badge denies", text: "no answer", hidden: true }), differs: el("span", { class: "badge dry", text: "differs", hidden: true }) };
   const why = el("p", { class: "why", hidden: true });
   const cells = columns.slice(1).map(() => el("td"));
-  const node = labelled(columns, el("tr", {}, el("th", { scope: "row", class: "key" }, name, " ", self, ...Object.values(marks), why), ...cells));
+  const node = labelled(columns, el("tr", {}, el("th", { scope: "row", class: "key" }, name, " ", self, " ", marks.failed, " ", marks.differs, why), ...cells));
   const show = (pod, t, last) => {
     setText(name, pod.name || pod.address || "(no name)");
     self.hidden = !pod.self;

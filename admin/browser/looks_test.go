@@ -116,7 +116,7 @@ func TestLooks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := startService(t)
+			s := startService(t, fleetOf(t))
 			s.jobs.SetDryRun(true)
 			test(openTab(t, s.url()))
 		})
