@@ -11,7 +11,7 @@ const lately = 60; // seconds for which trouble counts
 export const calm = 4; // trouble of a limiter without any
 
 const ruleColumns = ["Rule", "Limit", "Share here", "Burst here"]; // the limit is of all replicas
-const planColumns = ["Plan", "Limit", "Share here", ""];
+const planColumns = ["Plan", "Limit", "Share here", "Admitted", "Refused", ""];
 const overrideColumns = ["Key", "Limit", "Ends", ""];
 
 export class LimiterView {
@@ -27,6 +27,8 @@ export class LimiterView {
     this.differs = "";
     this.shownRules = "";
     this.shownPlans = "";
+    this.planCells = new Map(); // those of rates, by plan
+    this.planRates = new Map(); // a second, by plan
     this.shownOverrides = "";
     this.ends = []; // cells of overrides that end, and when
     this.inSight = false;
@@ -150,9 +152,11 @@ export class LimiterView {
     const before = this.seen;
     this.state = state;
     this.together.take(state, t);
-    this.seen = { t, admitted: state.admitted, throttled: state.throttled, refused: state.refused };
-    if (before && t - before.t > 0.2) this.samples.push({ t, ...rates(before, this.seen, state) });
-    else if (before) this.seen = before; // too close for a rate: it is counted with the next one
+    this.seen = { t, admitted: state.admitted, throttled: state.throttled, refused: state.refused, plans: new Map(state.plans.map((one) => [one.name, one])) };
+    if (before && t - before.t > 0.2) {
+      this.samples.push({ t, ...rates(before, this.seen, state) });
+      this.planRates = ratesOfPlans(before, this.seen);
+    } else if (before) this.seen = before; // too close for a rate: it is counted with the next one
     while (this.samples.length > most || (this.samples.length && this.samples[0].t < t - span)) this.samples.shift();
     this.now = t;
     this.trouble = this.judge();
@@ -284,20 +288,27 @@ export class LimiterView {
 
   drawPlans() {
     const { plans } = this.state;
-    const shown = JSON.stringify(plans);
-    if (shown === this.shownPlans) return;
-    this.shownPlans = shown;
-    this.planTable.hidden = plans.length === 0;
-    this.planNote.hidden = plans.length > 0;
-    this.plans.replaceChildren(...plans.map((one) => this.planLine(one)));
+    const shown = JSON.stringify(plans.map(({ name, limit, rules }) => [name, limit, rules]));
+    if (shown !== this.shownPlans) {
+      this.shownPlans = shown;
+      this.planTable.hidden = plans.length === 0;
+      this.planNote.hidden = plans.length > 0;
+      this.planCells.clear();
+      this.plans.replaceChildren(...plans.map((one) => this.planLine(one)));
+    }
+    for (const [name, cells] of this.planCells) {
+      cells.forEach((cell, i) => setText(cell, this.planRates.has(name) ? `${number(this.planRates.get(name)[i])}/s` : "–"));
+    }
   }
 
   planLine({ name, limit, rules }) {
     const act = (text, run) => el("button", { type: "button", "data-writes": true, class: "small", text, "aria-label": `${text} the plan ${name}`, onclick: run });
+    this.planCells.set(name, [el("td"), el("td")]);
     return labelled(planColumns, el("tr", {},
       el("th", { scope: "row", class: "key", text: name }),
       el("td", { text: limitText(limit) }),
       el("td", { text: rules.map((rule) => ruleText(rule).share).join(", ") || "–" }),
+      ...this.planCells.get(name),
       el("td", { class: "acts" },
         act("Change", () => changes.plan(this.name, name, this.done)),
         act("Remove", () => changes.removePlan(this.name, name, this.done)))));
@@ -344,6 +355,13 @@ function rates(before, after, state) {
     waiting: { "": state.waiting },
     inFlight: { "": state.in_flight },
   };
+}
+
+// ratesOfPlans are what each plan admits and refuses a second; those that were not there before have none.
+function ratesOfPlans(before, after) {
+  const seconds = after.t - before.t;
+  const of = ([name, now]) => ["admitted", "refused_calls"].map((what) => Math.max(0, now[what] - before.plans.get(name)[what]) / seconds);
+  return new Map([...after.plans].filter(([name]) => before.plans.has(name)).map((one) => [one[0], of(one)]));
 }
 
 // denial says whom a limiter denies that has the limit to deny: there may be plans, or keys with a limit of their own, that it admits.

@@ -249,7 +249,7 @@ func keysThatAreNoText(p *tab) {
 	}
 	p.until("there are two", `$$('#limiter-api button[aria-label^="Remove the override"]').length === 2`)
 	p.click("#limiter-api", "Remove the override of \uFFFD")
-	p.until("the old limit is shown", compared+`?.includes("deny everything → the limiter's own")`)
+	p.until("the old limit is shown", compared+`?.includes("deny everything → 300 / s")`)
 	p.click("dialog[open]", "Apply change")
 	p.poll("the first is gone", func() bool { return !l.Explain("\x80").Overridden })
 	tested.Not(p.t, !l.Explain("\x81").Overridden, "the other one is gone too")

@@ -22,6 +22,7 @@ import (
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/admin"
+	"github.com/quotient-go/quotient/admin/pods"
 )
 
 // The functions of docs/admin.md, to the letter.
@@ -34,6 +35,14 @@ func serveAdmins(ctx context.Context, limiters *quotient.Registry, addr string) 
 		return err
 	}
 	return page.ListenAndServe(ctx, addr) // "127.0.0.1:9091"
+}
+
+func newFleetPage(limiters *quotient.Registry) (*admin.Handler, error) {
+	list, err := pods.Parse("dns:api-headless:9091", nil) // or file:PATH, or http://10.0.0.7:9091,http://10.0.0.8:9091
+	if err != nil {
+		return nil, err
+	}
+	return admin.New(limiters, admin.Token(os.Getenv("ADMIN_TOKEN")), admin.WithPeers(list, nil))
 }
 
 func serveSocket(ctx context.Context, page *admin.Handler, path string) error {
@@ -112,6 +121,9 @@ func adminServers(t *testing.T, dir string, limiters *quotient.Registry) *string
 	}
 	background(t, func(ctx context.Context) error { return serveSocket(ctx, open, socket) })
 
+	if _, err := newFleetPage(limiters); err != nil {
+		t.Fatal(err)
+	}
 	certified, err := admin.New(limiters, admin.MutualTLS(), quiet)
 	if err != nil {
 		t.Fatal(err)
