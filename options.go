@@ -271,7 +271,8 @@ func Weight(n int) CallOption { return CallOption{n: n, kind: optionEvents} }
 
 // Cost makes a call take n events, 0 to the most of Weight, from the rates that count unit: tokens, bytes, rows. n may
 // be an estimate, since Permit.Correct puts it right. Costs of a unit add up; Cost("", n) is Weight(n). A unit that no
-// rate counts, nor has counted lately, is an error.
+// rate counts, nor has counted lately, is an error. When new units take the place of one that no rate counts any more,
+// calls that wait and permits forget their costs in it, also where a rate counts it again later.
 func Cost(unit string, n int) CallOption { return CallOption{unit: unit, n: n, kind: optionEvents} }
 
 // Plan puts a call under a plan (Limiter.SetPlan); "", the default, is the limiter's own limit. The last Plan counts.

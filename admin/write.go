@@ -80,7 +80,8 @@ func (h *handler) on(c *call, v change, validate bool) any {
 
 // make makes a change of a limiter, or only tries it.
 func (h *handler) make(c *call, v change, name string, l *quotient.Limiter, try bool) error {
-	if v.own != nil && v.own.limit != nil && h.checkKey != nil { // it can always be taken off
+	// A limit can always be taken off, and a request has had a key that is remembered.
+	if v.own != nil && v.own.limit != nil && h.checkKey != nil && !l.Explain(v.own.key).Remembered {
 		if err := h.checkKey(name, v.own.key); err != nil {
 			return err
 		}

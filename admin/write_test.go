@@ -86,7 +86,7 @@ func TestChangesTakeEffect(t *testing.T) {
 	}
 }
 
-// TestTTL: a pool size with an end does end.
+// TestTTL: a pool size and an override with an end do end.
 func TestTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, quotient.Replicas(3))
@@ -99,6 +99,30 @@ func TestTTL(t *testing.T) {
 		time.Sleep(91 * time.Second)
 		l.Allow("K")
 		tested.Want(t, "replicas after its end", l.Stats().Pool.Replicas, 3)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		h := mount(t, newLimiter(t), Logger(slog.New(slog.NewTextHandler(&out, nil))))
+		put := func(body string) LimiterState {
+			return decode[State](t, putting("/override", body).send(t, h)).Limiters["api"]
+		}
+		none := put(`{"key":"K","limit":{"rates":[],"in_flight":7}}`)
+		s := put(`{"key":"K","limit":{"deny":true},"ttl_seconds":90.5}`)
+		until := time.Now().Add(90500 * time.Millisecond)
+		explained := decode[Explanation](t, get("/explain?key=K").send(t, h))
+		used := decode[Keys](t, get("/keys").send(t, h)).Keys[0]
+		if !s.Overrides[0].Until.Equal(until) || !explained.OverrideUntil.Equal(until) ||
+			!used.OverrideUntil.Equal(until) || !strings.Contains(out.String(), " new.until=2000-01-01T00:01:30.5") {
+			t.Errorf("until %v: %+v, %+v, %+v, %s", until, s.Overrides, explained, used, &out)
+		}
+		if was := s.Was; none.Was != nil || was == nil || was.Key != "K" || was.Limit.InFlight != 7 || !was.Until.IsZero() {
+			t.Errorf("before: %+v, then %+v", none.Was, was)
+		}
+		time.Sleep(91 * time.Second)
+		after := decode[State](t, get("/state").send(t, h)).Limiters["api"]
+		if after.OverrideCount != 0 || len(after.Overrides) != 0 || after.ETag == s.ETag {
+			t.Errorf("after its end: %d %+v with the tag %s", after.OverrideCount, after.Overrides, after.ETag)
+		}
 	})
 }
 
@@ -237,6 +261,10 @@ func TestWhatALimiterDoesNotTake(t *testing.T) {
 		h, before := quiet(t, l, lower), configurationOf(l)
 		if rec := putting("/override", `{"key":"/A","limit":null}`).send(t, h); rec.Code != 200 {
 			t.Errorf("to take one off: %d %s", rec.Code, rec.Body)
+		}
+		l.Allow("/B")
+		if rec := putting("/override?validate=1", `{"key":"/B"`+deny).send(t, h); tt.state == "fresh" && rec.Code != 200 {
+			t.Errorf("of a key that a request has had: %d %s", rec.Code, rec.Body)
 		}
 		rec := putting(tt.path, tt.body).send(t, h)
 		got := decode[Problem](t, rec)

@@ -193,6 +193,9 @@ func drawProxy(t *rapid.T, f *config.File) *config.Proxy {
 		p.Admin.Hosts = []string{"a.test", "b.test"}
 		p.Admin.Peers = pick(t, "dns:https://a.test:80", "kube:api:4041", "file:pods", "http://a.test,unix:///run/q")
 		p.Admin.PeersTLS = config.UpstreamTLS{CA: "ca.pem", Cert: "c.pem", Key: "k.pem", ServerName: "b.test"}
+		if p.Admin.Listen != "off" {
+			p.Admin.Overrides = "overrides.json"
+		}
 		p.CORS = &config.CORS{Origins: []string{"https://a.test", "app://b:8080"}, Credentials: flip(t)}
 		p.CORS.ExemptPreflights = flip(t)
 	}

@@ -346,6 +346,7 @@ type Admin struct {
 	TokenFile         string // one bearer token a line; required off loopback, unless TLS has a ClientCA
 	ReadOnlyTokenFile string
 	Hosts             []string // admin.AllowHosts
+	Overrides         string   // the file of admin.KeepOverrides; empty: a restart forgets them
 	TLS               *TLS
 	// Peers are the pods that the page shows side by side: a list of package admin/pods, whose schemes here are dns,
 	// kube and file. Empty: none. A list of names has a ServerName of its own.

@@ -82,7 +82,8 @@ func (f *File) locate(dir string) {
 		for _, t := range []*UpstreamTLS{&p.UpstreamTLS, &p.Admin.PeersTLS} {
 			names = append(names, &t.CA, &t.Cert, &t.Key)
 		}
-		names = append(names, &p.Admin.TokenFile, &p.Admin.ReadOnlyTokenFile, &p.Log.SecretFile)
+		names = append(names, &p.Admin.TokenFile, &p.Admin.ReadOnlyTokenFile, &p.Admin.Overrides)
+		names = append(names, &p.Log.SecretFile)
 		p.Listen, p.Admin.Listen = behind(dir, "unix:", p.Listen), behind(dir, "unix:", p.Admin.Listen)
 		p.Admin.Peers = behind(dir, "file:", p.Admin.Peers)
 	}

@@ -28,10 +28,13 @@ func golden(t *testing.T, name, got string) {
 
 func TestHelp(t *testing.T) {
 	t.Setenv("COLUMNS", "80")
-	for _, command := range []string{"", "proxy", "leases", "check", "version", "completion"} {
+	for _, command := range []string{
+		"", "proxy", "leases", "ctl", "ctl top", "ctl explain", "ctl stats", "ctl override", "ctl deny", "ctl plan",
+		"ctl replicas", "ctl watch", "check", "version", "completion",
+	} {
 		t.Run(command, func(t *testing.T) {
 			out := ran(t, exitOK, "", append(strings.Fields(command), "--help")...)
-			golden(t, "help"+strings.TrimSuffix("-"+command, "-")+".txt", out)
+			golden(t, "help"+strings.TrimSuffix("-"+strings.ReplaceAll(command, " ", "-"), "-")+".txt", out)
 			if command != "" {
 				contains(t, out, "\nExample", "quotient "+command)
 			}
@@ -123,6 +126,28 @@ func TestCommandLinesThatMakeNoSense(t *testing.T) {
 		{"leases --election a:1 --advertise a", exitUsage, `--advertise: "a" is no URL`},
 		{"leases --admin-token-file f", exitUsage, "--admin-token-file requires --admin"},
 		{"leases --port 0 --admin 0.0.0.0:0", exitFailed, "loopback"},
+		{"ctl", exitUsage, `expected one of "top"`},
+		{"ctl top", exitUsage, "see quotient ctl top --help"},
+		{"ctl stats", exitUsage, "--pods is missing: want for example --pods dns:NAME:PORT"},
+		{"ctl stats --pods nonsense", exitUsage, `--pods: "nonsense" is not http://host:port`},
+		{"ctl stats --pods dns:h", exitUsage, `--pods: "dns:h": want dns:NAME:PORT or dns:https://NAME:PORT`},
+		{"ctl stats --pods kube:h", exitUsage, `--pods: "kube:h": want kube:NAME:PORT`},
+		{"ctl stats --pods kube:h:1", exitFailed, "pods: kube:h:1: this process is not in a pod of Kubernetes"},
+		{"ctl stats --pods file:nosuch", exitFailed, "pods: file:nosuch: nosuch: no such file"},
+		{"ctl stats --pods h:1 --timeout 0s", exitUsage, "--timeout is 0s"},
+		{"ctl stats --pods unix:///s --token-file nosuch", exitFailed, "--token-file: nosuch: no such file"},
+		{"ctl stats --pods unix:///s --ca nosuch", exitFailed, "--ca: nosuch: no such file"},
+		{"ctl stats --pods unix:///s --ca " + broken, exitFailed, "--ca: " + broken + " has no certificate in PEM"},
+		{"ctl stats --pods unix:///s --cert " + broken, exitUsage, "--key"},
+		{"ctl stats --pods unix:///s --cert nosuch --key nosuch", exitFailed, "--cert: nosuch: no such file"},
+		{"ctl stats --pods unix:///s --cert " + broken + " --key nosuch", exitFailed, "--key: nosuch: no such file"},
+		{"ctl stats --pods unix:///s --cert " + broken + " --key " + broken, exitFailed, "failed to find any PEM"},
+		{"ctl top --pods unix:///s -n 0", exitUsage, "--number is 0, want 1 to 1000"},
+		{"ctl top --pods unix:///s --by name", exitUsage, `"refused","used"`},
+		{"ctl watch --pods unix:///s --interval 1ms", exitUsage, "--interval is 1ms"},
+		{"ctl deny K --pods unix:///s --keep --for 1s --look 0s", exitUsage, "--look is 0s"},
+		{"ctl plan --pods unix:///s paid 1/s,", exitUsage, `the limit "1/s,": "" is no part of one`},
+		{"QUOTIENT_PODS=unix:///nosuch ctl stats", exitFailed, "/nosuch: dial unix /nosuch"},
 	} {
 		t.Run(c.args, func(t *testing.T) {
 			args := strings.Fields(c.args)
@@ -170,8 +195,13 @@ export COMP_LINE=$1 COMP_POINT=${#1}
 eval "set -- $(complete -p quotient)"  # complete -o default -C 'quotient complete' quotient
 $5 quotient "${COMP_LINE##* }" | LC_ALL=C sort`
 	for _, c := range []struct{ line, want string }{
-		{"quotient ", "check completion leases proxy version"},
-		{"quotient c", "check completion"},
+		{"quotient ", "check completion ctl leases proxy version"},
+		{"quotient c", "check completion ctl"},
+		{"quotient ctl ", "deny explain override plan replicas stats top watch"},
+		{"quotient ctl --pods h top --b", "--by"},
+		{"quotient ctl top --by ", "refused used"},
+		{"quotient ctl override /x 1/s --", "--ca --cert --for --help --json --keep --key --limiter --look --partial --pods " +
+			"--timeout --token-file"},
 		{"quotient proxy --r", "--refuse --replicas --rpm"},
 		{"quotient proxy --rpm 5 --pol", "--policy"},
 		{"quotient proxy --policy ", "fixed tracking"},

@@ -189,7 +189,7 @@ func (f *fleet) survey(ctx context.Context) ([]seen, error) {
 	}
 	answers := askAll(ctx, f, all, stateOf)
 	if len(failed(answers)) == len(answers) {
-		return nil, errors.New("no pod answers:\n" + strings.TrimSpace(complaint(answers, "do not answer")))
+		return nil, errors.New("no pod answers:\n" + strings.TrimSpace(complaint(answers, "no answer from")))
 	}
 	return answers, nil
 }
@@ -225,7 +225,7 @@ func askAll[T any](
 // each asks the pods that have answered something else. Those that have not keep their error.
 func each[T, U any](
 	ctx context.Context, f *fleet, answers []pods.Answer[T],
-	then func(context.Context, *admin.Client, T) (U, error),
+	then func(context.Context, *admin.Client, pods.Answer[T]) (U, error),
 ) []pods.Answer[U] {
 	var all []pods.Pod
 	was := make(map[pods.Pod]pods.Answer[T])
@@ -238,7 +238,7 @@ func each[T, U any](
 		if a.Err != nil {
 			return a.Process, *new(U), a.Err
 		}
-		v, err := then(ctx, c, a.Value)
+		v, err := then(ctx, c, a)
 		return a.Process, v, err
 	})
 }
@@ -266,7 +266,7 @@ func complaint[T any](answers []pods.Answer[T], what string) string {
 		return ""
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d of %s %s:\n", len(bad), count(len(answers), "pod"), what)
+	fmt.Fprintf(&b, "%s %d of %s:\n", what, len(bad), count(len(answers), "pod"))
 	for _, a := range bad[:min(mostLines, len(bad))] {
 		fmt.Fprintf(&b, "  %s: %s\n", a.Name, plain(a.Err))
 	}

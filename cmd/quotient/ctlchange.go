@@ -157,6 +157,9 @@ type change struct {
 	send func(ctx context.Context, p put) error
 }
 
+// checked is what a pod answers to a change: nothing, or an error.
+type checked = pods.Answer[struct{}]
+
 // put is the client of the pod that a change is sent to, and how.
 type put struct {
 	*admin.Client
@@ -183,11 +186,11 @@ func (c *timedFlags) make(ctx context.Context, ctl *ctlCmd, s streams, ch change
 			return err
 		}
 	}
-	checks := each(ctx, f, states, func(ctx context.Context, api *admin.Client, _ admin.State) (struct{}, error) {
+	checks := each(ctx, f, states, func(ctx context.Context, api *admin.Client, _ seen) (struct{}, error) {
 		return struct{}{}, ch.send(ctx, put{api, limiter, c.For, []admin.PutOption{admin.ValidateOnly()}})
 	})
 	bad := failed(checks)
-	complain(f, checks, "cannot be changed")
+	complain(f, checks, "it cannot be changed on")
 	switch {
 	case len(bad) == len(checks):
 		return errors.New("nothing was changed")
@@ -195,7 +198,7 @@ func (c *timedFlags) make(ctx context.Context, ctl *ctlCmd, s streams, ch change
 		return errors.New("nothing was changed: --partial changes the others")
 	}
 	until := time.Now().Add(c.For)
-	made := each(ctx, f, checks, func(ctx context.Context, api *admin.Client, _ struct{}) (struct{}, error) {
+	made := each(ctx, f, checks, func(ctx context.Context, api *admin.Client, _ checked) (struct{}, error) {
 		return struct{}{}, ch.send(ctx, put{api, limiter, c.For, nil})
 	})
 	if err := c.report(f, ch, made, until, len(bad)); err != nil || !c.Keep {
@@ -205,7 +208,7 @@ func (c *timedFlags) make(ctx context.Context, ctl *ctlCmd, s streams, ch change
 }
 
 // report says what was changed where. Expected is how many pods were known to fail.
-func (c *timedFlags) report(f *fleet, ch change, made []pods.Answer[struct{}], until time.Time, expected int) error {
+func (c *timedFlags) report(f *fleet, ch change, made []checked, until time.Time, expected int) error {
 	changed := len(made) - len(failed(made))
 	text := fmt.Sprintf("%s: on %d of %s", shown.Line(ch.what), changed, count(len(made), "pod"))
 	out := struct {
@@ -227,15 +230,15 @@ func (c *timedFlags) report(f *fleet, ch change, made []pods.Answer[struct{}], u
 	if len(failed(made)) == expected {
 		return err
 	}
-	complain(f, made, "have not taken it")
-	return errors.Join(err, fmt.Errorf("changed on %d of %s: the others keep it, send it again or take it back",
+	complain(f, made, "it failed on")
+	return errors.Join(err, fmt.Errorf("changed on %d of %s, which keep it: send it again, or take it back",
 		changed, count(len(made), "pod")))
 }
 
 // keep sends the change, with the rest of its time, to processes that have come since. One that has taken it and has
 // lost it was changed by somebody else, and stays as it is.
 func (c *timedFlags) keep(
-	ctx context.Context, f *fleet, ch change, limiter string, until time.Time, made []pods.Answer[struct{}],
+	ctx context.Context, f *fleet, ch change, limiter string, until time.Time, made []checked,
 ) error {
 	ctx, stop := untilSignal(ctx)
 	defer stop()
@@ -274,23 +277,20 @@ func (c *timedFlags) again(
 	if err != nil {
 		return plain(err) + "\n"
 	}
-	listed := make(map[string]bool)
-	var come []seen
-	for _, a := range states {
-		listed[a.URL] = true
-		if a.Err != nil || taken[a.URL] != a.Process {
-			come = append(come, a)
+	made := each(ctx, f, states, func(ctx context.Context, api *admin.Client, a seen) (sent bool, err error) {
+		if taken[a.URL] == a.Process {
+			return false, nil
 		}
-	}
-	maps.DeleteFunc(taken, func(url string, _ pods.Process) bool { return !listed[url] })
-	made := each(ctx, f, come, func(ctx context.Context, api *admin.Client, _ admin.State) (struct{}, error) {
-		return struct{}{}, ch.send(ctx, put{api, limiter, max(time.Until(until), time.Millisecond), nil})
+		return true, ch.send(ctx, put{api, limiter, max(time.Until(until), time.Millisecond), nil})
 	})
+	listed := make(map[string]bool)
 	for _, a := range made {
-		if a.Err == nil {
+		listed[a.URL] = true
+		if a.Value && a.Err == nil {
 			taken[a.URL] = a.Process
 			fmt.Fprintf(f.err, "%s has come and has taken it, for %v\n", a.Name, time.Until(until).Round(time.Second))
 		}
 	}
-	return complaint(made, "have not taken it")
+	maps.DeleteFunc(taken, func(url string, _ pods.Process) bool { return !listed[url] })
+	return complaint(made, "it is not on")
 }

@@ -63,10 +63,10 @@ func (c *topCmd) Run(ctx context.Context, ctl *ctlCmd, s streams) error {
 	}
 	// A key that is far down on each pod may be at the top of their sum.
 	most := min(mostKeys, 10*c.N)
-	answers := each(ctx, f, states, func(ctx context.Context, api *admin.Client, s admin.State) ([]admin.Keys, error) {
-		return c.keys(ctx, api, s, names, most)
+	answers := each(ctx, f, states, func(ctx context.Context, api *admin.Client, a seen) ([]admin.Keys, error) {
+		return c.keys(ctx, api, a.Value, names, most)
 	})
-	complain(f, answers, "do not answer")
+	complain(f, answers, "no answer from")
 	top := c.merge(answers)
 	if f.JSON {
 		return f.printJSON(struct {
@@ -168,11 +168,11 @@ func (c *explainCmd) Run(ctx context.Context, ctl *ctlCmd, s streams) error {
 	if err != nil {
 		return err
 	}
-	explain := func(ctx context.Context, api *admin.Client, _ admin.State) (admin.Explanation, error) {
+	explain := func(ctx context.Context, api *admin.Client, _ seen) (admin.Explanation, error) {
 		return api.Explain(ctx, limiter, c.Key)
 	}
 	answers := each(ctx, f, states, explain)
-	complain(f, answers, "do not answer")
+	complain(f, answers, "no answer from")
 	t := sheet{head: []string{
 		"POD", "=REPLICAS", "=PLAN", "=OWN LIMIT", "ENDS IN", "=LIMIT", "ADMITTED", "REFUSED", "WAITING", "NEXT CALL",
 	}}
@@ -217,7 +217,7 @@ func (statsCmd) Run(ctx context.Context, ctl *ctlCmd, s streams) error {
 	if err != nil {
 		return err
 	}
-	complain(f, states, "do not answer")
+	complain(f, states, "no answer from")
 	names, err := f.chosen(states)
 	if err != nil {
 		return err

@@ -23,12 +23,17 @@ const longestCell = 200 // bytes; --json has all of it
 
 func (t *sheet) add(cells ...string) {
 	for i, c := range cells {
-		if len(c) > longestCell {
-			c = strings.ToValidUTF8(c[:longestCell], "") + "…"
-		}
 		cells[i] = cmp.Or(shown.Line(c), none)
 	}
 	t.rows = append(t.rows, cells)
+}
+
+// cut is a cell as it is printed.
+func cut(cell string) string {
+	if len(cell) <= longestCell {
+		return cell
+	}
+	return strings.ToValidUTF8(cell[:longestCell], "") + "…"
 }
 
 // values are what the rows have in a column, the most frequent first, with the names of those rows.
@@ -55,7 +60,7 @@ func (t *sheet) differs() (lines []string) {
 		}
 		var parts []string
 		for _, v := range values[:min(most, len(values))] {
-			parts = append(parts, v+" on "+few(rows[v]))
+			parts = append(parts, cut(v)+" on "+few(rows[v]))
 		}
 		if more := len(values) - most; more > 0 {
 			parts = append(parts, fmt.Sprintf("and %d more", more))
@@ -69,7 +74,7 @@ func (t *sheet) differs() (lines []string) {
 func few(names []string) string {
 	const most = 3
 	if len(names) <= most {
-		return strings.Join(names, " and ")
+		return strings.Join(names, ", ")
 	}
 	return fmt.Sprintf("%d pods", len(names))
 }
@@ -80,7 +85,9 @@ func (t *sheet) print(w io.Writer) error {
 	var head []string
 	marked := make([][]string, len(t.rows))
 	for r, row := range t.rows {
-		marked[r] = slices.Clone(row)
+		for _, c := range row {
+			marked[r] = append(marked[r], cut(c))
+		}
 	}
 	for i, name := range t.head {
 		name, same := strings.CutPrefix(name, "=")

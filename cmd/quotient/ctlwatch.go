@@ -68,6 +68,7 @@ func (c *watchCmd) Run(ctx context.Context, ctl *ctlCmd, s streams) error {
 	if _, err := f.chosen(states); err != nil {
 		return err
 	}
+	complain(f, states, "no answer from")
 	was := f.view(states)
 	tick := time.NewTicker(c.Interval)
 	defer tick.Stop()

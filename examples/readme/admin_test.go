@@ -38,7 +38,7 @@ func serveAdmins(ctx context.Context, limiters *quotient.Registry, addr string) 
 }
 
 func newFleetPage(limiters *quotient.Registry) (*admin.Handler, error) {
-	list, err := pods.Parse("dns:api-headless:9091", nil) // or file:PATH, or http://10.0.0.7:9091,http://10.0.0.8:9091
+	list, err := pods.Parse("dns:api-headless:9091", nil)
 	if err != nil {
 		return nil, err
 	}
@@ -177,6 +177,7 @@ func TestAdminPage(t *testing.T) {
 		"Change a plan": func() { holds("/state?limiter=api", `"events": 30`) },
 		"Override one key": func() {
 			expect("overrides", l.Stats().Overrides, 1)
+			expect("for some minutes", time.Until(l.Explain("big.example").Until).Round(time.Minute), 10*time.Minute)
 			_, taken := l.TryAcquireUpTo("big.example", 50)
 			expect("requests of the customer", taken, 50)
 		},

@@ -1,0 +1,393 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/admin"
+	"github.com/quotient-go/quotient/config"
+	"github.com/quotient-go/quotient/internal/tested"
+)
+
+// pod is one process of a fleet, as far as an operator can tell.
+type pod struct {
+	*httptest.Server
+	limiter atomic.Pointer[quotient.Limiter] // named api
+	handler atomic.Pointer[http.Handler]
+	broken  func(r *http.Request) bool // answered with 500; nil: none
+}
+
+// newPod starts a pod of this name, whose limiter has this rate.
+func newPod(t *testing.T, name string, replicas int, rate quotient.Rate, opts ...admin.Option) *pod {
+	t.Helper()
+	p := new(pod)
+	p.restart(t, name, replicas, rate, opts...)
+	p.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if p.broken != nil && p.broken(r) {
+			http.Error(w, "no \x1b[2J", http.StatusInternalServerError)
+			return
+		}
+		(*p.handler.Load()).ServeHTTP(w, r)
+	}))
+	t.Cleanup(p.Close)
+	return p
+}
+
+// restart makes it another process.
+func (p *pod) restart(t *testing.T, name string, replicas int, rate quotient.Rate, opts ...admin.Option) {
+	t.Helper()
+	limiter, err := quotient.New(quotient.Rates(rate), quotient.Replicas(replicas),
+		quotient.Logger(slog.New(slog.DiscardHandler)))
+	must(t, err)
+	reg := new(quotient.Registry)
+	must(t, reg.Add("api", limiter))
+	quiet := admin.Logger(slog.New(slog.DiscardHandler))
+	made, err := admin.New(reg, append(opts, admin.Replica(name), quiet)...)
+	must(t, err)
+	p.limiter.Store(limiter)
+	var h http.Handler = made
+	p.handler.Store(&h)
+}
+
+// over sets the list of pods for the commands that follow.
+func over(t *testing.T, urls ...string) {
+	t.Helper()
+	t.Setenv("QUOTIENT_PODS", strings.Join(urls, ","))
+}
+
+// ctl runs a command in this process.
+func ctl(t *testing.T, code int, errors string, args ...string) string {
+	t.Helper()
+	return ran(t, code, errors, append([]string{"ctl"}, args...)...)
+}
+
+// TestCtlTop: the calls of a key add up over the pods. Keys, as all that a pod says, are fit to be printed.
+func TestCtlTop(t *testing.T) {
+	a, b := newPod(t, "a", 2, quotient.PerHour(2)), newPod(t, "b", 2, quotient.PerHour(2))
+	over(t, a.URL, b.URL, a.URL+"/")
+	const evil = "evil\x1b]0;\x9b\xff"
+	for p, calls := range map[*pod]map[string]int{a: {"K": 4, "L": 3, evil: 1}, b: {"K": 3, "M": 2}} {
+		for key, n := range calls {
+			for range n {
+				p.limiter.Load().Allow(key)
+			}
+		}
+	}
+	must(t, a.limiter.Load().Override("M", &quotient.Limit{InFlight: 3}, 0))
+	lines := strings.Split(ctl(t, exitOK, "", "top"), "\n")
+	equal(t, "lines", len(lines), 6)
+	for i, want := range []string{"KEY", "K 5 2 of 2", "L 2 1 of 2", "M 1 2 of 2 yes", `evil\x1b]0;\x9b\xff 0 1 of 2`} {
+		fields := append(strings.Fields(lines[i]), "", "", "", "", "", "", "", "", "", "")
+		row := slices.Concat(fields[:1], fields[4:5], fields[8:12])
+		if i == 0 {
+			row = row[:1]
+		}
+		equal(t, lines[i], strings.TrimRight(strings.TrimSuffix(strings.Join(row, " "), " -"), " -"), want)
+	}
+	equal(t, "keys of -n 1", len(strings.Split(ctl(t, exitOK, "", "top", "-n", "1"), "\n")), 3)
+	for _, p := range []*pod{a, b} {
+		must(t, p.limiter.Load().Override("K", &quotient.Limit{InFlight: 3}, 0))
+	}
+	if out := ctl(t, exitOK, "", "top", "--by", "used", "-n", "1"); strings.Contains(out, "\nK ") {
+		t.Errorf("K has slots of its own, all of which are free:\n%s", out)
+	}
+
+	text := ctl(t, exitOK, "", "top", "--json")
+	if strings.ContainsAny(text, "\x1b\u009b") || strings.Count(text, "\n") != 1 {
+		t.Errorf("a terminal would obey %q", text)
+	}
+	var out struct {
+		Pods []podJSON
+		Keys []topKey
+	}
+	must(t, json.Unmarshal([]byte(text), &out))
+	if len(out.Pods) != 2 || out.Pods[1].Pod != "b" || len(out.Keys) != 4 || out.Keys[0].Refused != 5 ||
+		string(out.Keys[3].KeyBase64) != evil {
+		t.Errorf("got %+v", out)
+	}
+}
+
+// TestCtlReads: a row for each pod, what differs between them, and those that do not answer.
+func TestCtlReads(t *testing.T) {
+	a, b, c := newPod(t, "a", 3, quotient.PerSecond(30)), newPod(t, "b", 3, quotient.PerSecond(30)), newPod(t, "c", 2, quotient.PerSecond(20))
+	over(t, a.URL, b.URL, c.URL, "http://"+nowhere)
+	const away = "no answer from 1 of 4 pods:\n  " + nowhere + ": dial tcp "
+	out := ctl(t, exitOK, away, "stats")
+	contains(t, out, "\na    3         10 of 30 ", "\nc    2 *       10 of 20  second: 20 per 1s *",
+		"\n* differs: replicas: 3 on a, b; 2 on c\n",
+		"\n* differs: limit: second: 30 per 1s on a, b; second: 20 per 1s on c\n")
+	for _, p := range []*pod{a, b} {
+		p.limiter.Load().TryAcquire("K", quotient.Plan(""))
+	}
+	must(t, b.limiter.Load().Override("K", &quotient.Limit{Deny: true}, 0))
+	out = ctl(t, exitOK, away, "explain", "K")
+	contains(t, out, "\n* differs: replicas: 3 on a, b; 2 on c\n", "\n* differs: limit: deny on b; second: 30 per 1s on a\n",
+		" refused: denied")
+	if strings.Contains(out, "20 per 1s") {
+		t.Errorf("c has not seen the key, and does not know its plan:\n%s", out)
+	}
+	for _, command := range []string{"stats", "explain K"} {
+		var out differing
+		text := ctl(t, exitOK, away, append(strings.Fields(command), "--json", "--limiter", "api")...)
+		must(t, json.Unmarshal([]byte(text), &out))
+		if len(out.Pods) != 4 || len(out.Differs) < 2 || out.Pods[0].Answer == nil || out.Pods[3].Error == "" {
+			t.Errorf("%s: %s", command, text)
+		}
+	}
+	over(t, "http://"+nowhere)
+	for _, command := range []string{"stats", "top", "explain K", "override K 1/s", "watch"} {
+		ctl(t, exitFailed, "no pod answers:\nno answer from 1 of 1 pod:\n  "+nowhere+": dial tcp", strings.Fields(command)...)
+	}
+	many := []string{a.URL}
+	for i := range 25 {
+		many = append(many, fmt.Sprint("unix:///nosuch/", i))
+	}
+	over(t, many...)
+	ctl(t, exitOK, "no answer from 25 of 26 pods:\n  /nosuch/0: dial unix /nosuch/0: connect: no such file", "stats")
+	ctl(t, exitOK, "\n  and 5 more\n", "stats")
+	over(t, a.URL)
+	a.broken = func(*http.Request) bool { return true }
+	ctl(t, exitFailed, `no answer of an admin handler: no \x1b[2J`, "stats")
+}
+
+// TestCtlChanges: all pods take a change, or none, unless a part is asked for.
+func TestCtlChanges(t *testing.T) {
+	a, b := newPod(t, "a", 2, quotient.PerSecond(30)), newPod(t, "b", 2, quotient.PerSecond(30))
+	both := []string{a.URL, b.URL}
+	dead := append(slices.Clone(both), "http://"+nowhere)
+	owns := func() (text string) {
+		for _, p := range []*pod{a, b} {
+			e, s := p.limiter.Load().Explain("K"), p.limiter.Load().Stats()
+			text += map[bool]string{true: "K " + e.Limit.String() + map[bool]string{false: " for a while"}[e.Until.IsZero()]}[e.Overridden]
+			for name, plan := range s.Plans {
+				text += name + " " + plan.Limit.String()
+			}
+			text += " " + s.Pool.Source + "; "
+		}
+		return text
+	}
+	const nothing, not = " configured;  configured; ", "nothing was changed: --partial changes the others"
+	for _, r := range []struct {
+		pods       []string
+		args       string
+		code       int
+		says, then string // what stderr has, and what both pods have
+	}{
+		{dead, "override K 5/s", exitFailed, not, nothing},
+		{dead, "override K 5/s --partial", exitOK, nowhere, "K second: 5 per 1s configured; K second: 5 per 1s configured; "},
+		{both, "override K none", exitOK, "", nothing},
+		{both, "override K none --for 1m", exitUsage, "--for does not go with none", nothing},
+		{both, "override K nonsense", exitUsage, `the limit "nonsense": `, nothing},
+		{both, "override K 1/s --keep", exitUsage, "--for is 0s", nothing},
+		{both, "override K 1/s --for=-1s", exitUsage, "--for is -1s", nothing},
+		{both, "override K 1/s --for 9000h", exitFailed, "ttl_seconds: ", nothing},
+		{both, "deny K --for 1h", exitOK, "", "K deny for a while configured; K deny for a while configured; "},
+		{both, "override K unlimited", exitOK, "", "K no limit configured; K no limit configured; "},
+		{both, "override K none", exitOK, "", nothing},
+		{both, "plan paid 5/s", exitOK, "", "paid second: 5 per 1s configured; paid second: 5 per 1s configured; "},
+		{both, "plan paid none", exitOK, "", nothing},
+		{both, "plan \xff 5/s", exitFailed, "it cannot be changed on 2 of 2 pods", nothing},
+		{both, "replicas 0", exitFailed, "replicas: ", nothing},
+		{both, "replicas 4 --for 1ms", exitOK, "", nothing},
+		{both, "override K 1/s --limiter other", exitFailed, `no pod has a limiter "other", want api`, nothing},
+		{both, "replicas 4 --for 1h", exitOK, "", " set;  set; "},
+	} {
+		over(t, r.pods...)
+		ctl(t, r.code, r.says, strings.Fields(r.args)...)
+		await(t, r.args+": "+r.then, func() bool { return owns() == r.then })
+	}
+	over(t, both...)
+	b.broken = func(r *http.Request) bool { return r.Method == http.MethodPut && !r.URL.Query().Has("validate") }
+	out := ctl(t, exitFailed, "changed on 1 of 2 pods, which keep it", "deny", "K", "--json")
+	contains(t, out, `"changed":1,`, `{"pod":"b","address":"`+strings.TrimPrefix(b.URL, "http://")+`","error":"`)
+	equal(t, "what was changed", owns(), "K deny set;  set; ")
+}
+
+// locked is a buffer that is read while it is written to.
+type locked struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *locked) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(b)
+}
+
+func (l *locked) String() string { l.mu.Lock(); defer l.mu.Unlock(); return l.buf.String() }
+
+// running runs a command until end is called, which returns its exit code.
+func running(t *testing.T, out io.Writer, args ...string) (end func() int) {
+	ctx, cancel := context.WithCancel(t.Context())
+	code := make(chan int, 1)
+	go func() { code <- run(ctx, append([]string{"ctl"}, args...), streams{out, out}) }()
+	return func() int { cancel(); return tested.Event(t, code) }
+}
+
+// TestCtlKeeps: pods that come, and those that have started again, get what is left of the change. One that has lost
+// it otherwise was changed by somebody else.
+func TestCtlKeeps(t *testing.T) {
+	a, b := newPod(t, "a", 2, quotient.PerSecond(30)), newPod(t, "b", 2, quotient.PerSecond(30))
+	path := filepath.Join(t.TempDir(), "pods")
+	must(t, os.WriteFile(path, []byte(a.URL), 0o600))
+	t.Setenv("QUOTIENT_PODS", "file:"+path)
+	var out locked
+	end := running(t, &out, "override", "K", "5/s", "--for", "1h", "--keep", "--look", "10ms")
+	says := func(text string) {
+		t.Helper()
+		await(t, text, func() bool { return strings.Contains(out.String(), text) })
+	}
+	says("on 1 of 1 pod, for 1h0m0s, until ")
+	must(t, a.limiter.Load().Override("K", nil, 0))
+	renamed(t, path, a.URL+"\n"+b.URL)
+	says("b has come and has taken it, for 1h0m0s")
+	if e := b.limiter.Load().Explain("K"); e.Limit.String() != "second: 5 per 1s" || e.Until.IsZero() {
+		t.Errorf("b has %v", e)
+	}
+	equal(t, "a, which somebody has changed back", a.limiter.Load().Explain("K").Overridden, false)
+	b.restart(t, "b2", 2, quotient.PerSecond(30))
+	says("b2 has come and has taken it")
+	equal(t, "b, which has started again", b.limiter.Load().Explain("K").Overridden, true)
+	b.Close()
+	says("it is not on 1 of 2 pods:\n  " + strings.TrimPrefix(b.URL, "http://"))
+	equal(t, "exit code", end(), exitOK)
+	says("ended; the pods keep it for 1h0m0s")
+	equal(t, "reports of the pod that is away", strings.Count(out.String(), "it is not on"), 1)
+
+	over(t, a.URL)
+	contains(t, ctl(t, exitOK, "", "deny", "K", "--for", "50ms", "--keep"), "for 50ms") // ends with it
+}
+
+// TestCtlWatches: a line each time, and what changes.
+func TestCtlWatches(t *testing.T) {
+	a, b := newPod(t, "a", 2, quotient.PerSecond(2)), newPod(t, "b", 2, quotient.PerSecond(2))
+	over(t, a.URL, b.URL)
+	if out := ctl(t, exitOK, "", "watch", "--interval", "10ms", "--times", "2"); strings.Count(out, "\n") != 2 {
+		t.Errorf("two lines: %s", out)
+	}
+	var out locked
+	end := running(t, &out, "watch", "--interval", "10ms")
+	says := func(text string) {
+		t.Helper()
+		await(t, text, func() bool { return strings.Contains(out.String(), text) })
+	}
+	says("2 of 2 pods  admitted 0.0/s  refused 0.0/s  waiting 0\n")
+	must(t, b.limiter.Load().SetPool(quotient.Pool{Replicas: 4}, 0))
+	says("\n* b: api replicas 4, was 2\n")
+	await(t, "refused calls have a rate", func() bool {
+		a.limiter.Load().Allow("K")
+		text := out.String()
+		return strings.Count(text, "refused ") > strings.Count(text, "refused 0.0/s")
+	})
+	b.restart(t, "b2", 2, quotient.PerSecond(2))
+	says("\n* b2 has started again\n")
+	b.Close()
+	says(" does not answer: ")
+	says("\x20 1 of 2 pods ")
+	equal(t, "exit code", end(), exitOK)
+
+	text := ctl(t, exitOK, "no answer from 1 of 2 pods:\n", "watch", "--interval", "10ms", "--times", "1", "--json")
+	var l watchLine
+	must(t, json.Unmarshal([]byte(text), &l))
+	if l.Pods != 2 || l.Answer != 1 || l.Changes == nil {
+		t.Errorf("got %s", text)
+	}
+}
+
+// TestCtlIsLetIn: the token and the certificates of the flags, and no token elsewhere.
+func TestCtlIsLetIn(t *testing.T) {
+	const secret = "0123456789abcdef"
+	token := filepath.Join(t.TempDir(), "token")
+	must(t, os.WriteFile(token, []byte("# ours\n"+secret+"\nolder-one\n"), 0o600))
+	a := newPod(t, "a", 1, quotient.PerSecond(2), admin.Token(secret))
+	over(t, a.URL)
+	ctl(t, exitFailed, "no pod answers", "stats")
+	contains(t, ctl(t, exitOK, "", "stats", "--token-file", token), "\na ")
+	var leaked atomic.Bool
+	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		leaked.Store(leaked.Load() || r.Header.Get("Authorization") != "")
+	}))
+	defer other.Close()
+	var away http.Handler = http.RedirectHandler(other.URL, http.StatusTemporaryRedirect)
+	a.handler.Store(&away)
+	ctl(t, exitFailed, "no pod answers", "stats", "--token-file", token)
+	equal(t, "another server has seen the token", leaked.Load(), false)
+
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	files := pair(t, t.TempDir(), "localhost")
+	files.ClientCA = files.Cert
+	o, err := openOperator(ctx, config.Admin{Listen: "127.0.0.1:0", TLS: files}, "proxy.admin", new(quotient.Registry),
+		slog.New(slog.DiscardHandler), admin.Replica("a"))
+	must(t, err)
+	ended := make(chan error, 1)
+	go func() { ended <- o.serve(ctx) }()
+	over(t, strings.Replace(o.url, "127.0.0.1", "localhost", 1))
+	ctl(t, exitFailed, "certificate signed by unknown authority", "stats")
+	ctl(t, exitFailed, "client certificate: credentials are missing", "stats", "--ca", files.Cert)
+	ctl(t, exitOK, "", "stats", "--ca", files.Cert, "--cert", files.Cert, "--key", files.Key)
+	end()
+	must(t, tested.Event(t, ended))
+}
+
+// TestSheet: who has what, where it differs, in few words.
+func TestSheet(t *testing.T) {
+	s := sheet{head: []string{"POD", "=A", "B", "=C"}}
+	for i := range 9 {
+		s.add(fmt.Sprint("p", i), fmt.Sprint(i/4), fmt.Sprint(i), map[bool]string{true: "x"}[i == 8])
+	}
+	equal(t, "what differs", s.differs(), []string{"a: 0 on 4 pods; 1 on 4 pods; 2 on p8"})
+	s.rows[0][3], s.rows[1][3], s.rows[2][3], s.rows[3][3], s.rows[4][3], s.rows[5][3] = "1", "2", "3", "4", "5", "6"
+	equal(t, "what differs", s.differs()[1], "c: 1 on p0; 2 on p1; 3 on p2; 4 on p3; 5 on p4; and 2 more")
+	s = sheet{head: []string{"POD", "=A"}}
+	long := strings.Repeat("é", longestCell/2)
+	s.add("p", long+"a")
+	s.add("q", long+"b")
+	var out strings.Builder
+	must(t, s.printAll(&out))
+	equal(t, "long cells", out.String(), "POD  A\np    "+long+"…\nq    "+long+"… *\n* differs: a: "+long+"… on p; "+long+"… on q\n")
+}
+
+// TestCtlPage: each command of docs/admin.md is one, and its table names all.
+func TestCtlPage(t *testing.T) {
+	text, err := os.ReadFile("../../docs/admin.md")
+	must(t, err)
+	_, section, _ := strings.Cut(string(text), "\n## All pods at once\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	var c cli
+	parser, err := newParser(&c, streams{io.Discard, io.Discard}, func(int) {})
+	must(t, err)
+	found := 0
+	for line := range strings.Lines(section) {
+		if args, ok := strings.CutPrefix(line, "$ quotient "); ok {
+			found++
+			_, err := parser.Parse(strings.Fields(args))
+			must(t, err)
+		}
+	}
+	if found < 4 {
+		t.Errorf("the page has %d commands", found)
+	}
+	for _, command := range parser.Model.Children {
+		for _, n := range command.Children {
+			contains(t, section, "\n| `"+command.Name+" "+n.Name)
+		}
+	}
+}
