@@ -28,7 +28,7 @@ type Peers struct {
 // numbers, From is the lowest and To the highest of them.
 type Peer struct {
 	Name    string `json:"name"`    // of the replica, or else its address
-	Address string `json:"address"` // host and port, or the path of a socket; "" of a process that is not in its own list
+	Address string `json:"address"` // host and port, or the path of a socket; "" of one that is not in its own list
 	Self    bool   `json:"self"`    // it is the one that answers
 	Error   string `json:"error"`   // why nothing else is known of it; "" for none
 
@@ -36,7 +36,7 @@ type Peer struct {
 	Limiters     int       `json:"limiters"`
 	ReplicasFrom int       `json:"replicas_from"` // replicas that it believes there are, each by its weight
 	ReplicasTo   int       `json:"replicas_to"`
-	ShareFrom    float64   `json:"share_from"` // of each limit that it has by division: 0 to 1; 0 while it awaits the count
+	ShareFrom    float64   `json:"share_from"` // of each limit, by division: 0 to 1; 0 while it awaits the count
 	ShareTo      float64   `json:"share_to"`
 	AgeSeconds   float64   `json:"age_seconds"` // of the oldest report of replicas; 0 where none is followed
 	Admitted     uint64    `json:"admitted"`

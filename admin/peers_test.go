@@ -71,9 +71,9 @@ func summary(p Peers) string {
 	var lines []string
 	for _, one := range p.Pods {
 		self := map[bool]string{true: " (self)"}[one.Self]
-		lines = append(lines, strings.TrimSpace(fmt.Sprintf("%s%s %s %d-%d %.2f-%.2f %d/%d %s%s", one.Name, self, one.Address,
-			one.ReplicasFrom, one.ReplicasTo, one.ShareFrom, one.ShareTo, one.Admitted, one.Refused, one.Error,
-			strings.Join(one.Differs, "; "))))
+		line := fmt.Sprintf("%s%s %s %d-%d %.2f-%.2f %d/%d %s%s", one.Name, self, one.Address, one.ReplicasFrom, one.ReplicasTo,
+			one.ShareFrom, one.ShareTo, one.Admitted, one.Refused, one.Error, strings.Join(one.Differs, "; "))
+		lines = append(lines, strings.TrimSpace(line))
 	}
 	return strings.Join(lines, "\n")
 }
@@ -126,7 +126,8 @@ a (self)  1-1 1.00-1.00 0/0 api: replicas 1, others 4`)
 			want += "\nGET http://" + host + "/state Bearer " + readerToken
 		}
 		tested.Want(t, "requests", n.takeSent(), want[1:])
-		tested.Want(t, "the state says that there are peers", decode[State](t, bearer(get("/state"), readerToken).send(t, h)).Peers, true)
+		s := decode[State](t, bearer(get("/state"), readerToken).send(t, h))
+		tested.Want(t, "the state says that there are peers", s.Peers, true)
 
 		h = onNetwork(t, n, "file:/none") // nothing but itself is known
 		got = decode[Peers](t, get("/peers").send(t, h))
@@ -158,7 +159,8 @@ func TestTokensOfPeers(t *testing.T) {
 			return strings.Join(slices.Compact(answers), "\n")
 		}
 		for _, token := range []string{writerToken, otherToken, writerToken} {
-			tested.Not(t, !strings.HasSuffix(ask(token, 30), ": Bearer "+token), "the answer of another caller was shared")
+			got := ask(token, 30)
+			tested.Not(t, !strings.HasSuffix(got, ": Bearer "+token), "the caller of %s got %s", token, got)
 		}
 		const sent = "GET http://b/state Bearer "
 		tested.Want(t, "requests within a second", n.takeSent(), sent+writerToken+"\n"+sent+otherToken)
@@ -166,7 +168,8 @@ func TestTokensOfPeers(t *testing.T) {
 		ask(writerToken, 30)
 		tested.Want(t, "requests after it", n.takeSent(), sent+writerToken)
 
-		tested.Want(t, "an unknown token", bearer(get("/peers"), "unknown-0123456789").send(t, h).Code, http.StatusUnauthorized)
+		unknown := bearer(get("/peers"), "unknown-0123456789").send(t, h)
+		tested.Want(t, "an unknown token", unknown.Code, http.StatusUnauthorized)
 		tested.Want(t, "its requests", n.takeSent(), "")
 		open := onNetwork(t, n, "http://b")
 		bearer(get("/peers"), writerToken).send(t, open)
@@ -220,9 +223,10 @@ func TestOddOnes(t *testing.T) {
 		pods []map[string]facets
 		want string
 	}{
-		"alike":       {[]map[string]facets{pod("api=3"), pod("api=3"), nil}, "||"},
-		"of three":    {[]map[string]facets{pod("api=3"), pod("api=2"), pod("api=3")}, "|api: replicas 2, others 3|"},
-		"two":         {[]map[string]facets{pod("api=3"), pod("api=2")}, "api: replicas 3, others 2|api: replicas 2, others 3"},
+		"alike":    {[]map[string]facets{pod("api=3"), pod("api=3"), nil}, "||"},
+		"of three": {[]map[string]facets{pod("api=3"), pod("api=2"), pod("api=3")}, "|api: replicas 2, others 3|"},
+		"two": {[]map[string]facets{pod("api=3"), pod("api=2")},
+			"api: replicas 3, others 2|api: replicas 2, others 3"},
 		"not there":   {[]map[string]facets{pod("api=3", "x=1"), pod("x=1"), pod("api=3", "x=1")}, "|api: not there|"},
 		"there alone": {[]map[string]facets{pod("x=1"), pod("x=1"), pod("x=1", "y=1")}, "||y: not there on others"},
 		"silent":      {[]map[string]facets{nil, pod("x=1")}, "|"},
