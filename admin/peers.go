@@ -239,18 +239,7 @@ func newFacets(l LimiterState, seed maphash.Seed) facets {
 // oddOnes returns what each pod has otherwise than most of them; nil stands for a pod of which nothing is known.
 // Where no value is more frequent than another one, all pods differ.
 func oddOnes(seen []map[string]facets) [][]string {
-	known, tallies := 0, make(map[string]*tally)
-	for _, pod := range seen {
-		if pod != nil {
-			known++
-		}
-		for name, f := range pod {
-			if tallies[name] == nil {
-				tallies[name] = new(tally)
-			}
-			tallies[name].add(f)
-		}
-	}
+	tallies, known := newTallies(seen)
 	odd, names := make([][]string, len(seen)), slices.Sorted(maps.Keys(tallies))
 	for i, pod := range seen {
 		odd[i] = []string{}
@@ -272,6 +261,23 @@ func oddOnes(seen []map[string]facets) [][]string {
 		}
 	}
 	return odd
+}
+
+// newTallies is a tally for each limiter, and of how many pods something is known.
+func newTallies(seen []map[string]facets) (tallies map[string]*tally, known int) {
+	tallies = make(map[string]*tally)
+	for _, pod := range seen {
+		if pod != nil {
+			known++
+		}
+		for name, f := range pod {
+			if tallies[name] == nil {
+				tallies[name] = new(tally)
+			}
+			tallies[name].add(f)
+		}
+	}
+	return tallies, known
 }
 
 // tally counts the pods that have a limiter, and each value of its facets.

@@ -80,36 +80,43 @@ func summary(p Peers) string {
 
 func bearer(r request, token string) request { return r.with("Authorization", "Bearer "+token) }
 
+// newNetwork has the pods b, c and d, of which c has all otherwise, and some that are none.
+func newNetwork(t *testing.T, opts []Option) *network {
+	t.Helper()
+	n := &network{pods: map[string]http.Handler{
+		"thief": http.NotFoundHandler(),
+		"away": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Location", "http://thief/state")
+			w.WriteHeader(http.StatusFound)
+		}),
+		"slow": http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			<-r.Context().Done()
+		}),
+		"long": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write(make([]byte, mostPeerState+1))
+		}),
+	}}
+	for _, name := range []string{"b", "c", "d"} {
+		l := newLimiter(t)
+		must(t, l.SetPool(quotient.Pool{Replicas: 4}, 0))
+		if name == "c" {
+			must(t, l.SetPool(quotient.Pool{Replicas: 2}, 0))
+			must(t, l.SetLimit(quotient.Limit{InFlight: 3}))
+			l.SetDryRun(true)
+		}
+		for range 12 {
+			l.Allow("k")
+		}
+		n.pods[name] = quiet(t, l, append(opts, Replica(name))...)
+	}
+	return n
+}
+
 // TestPeers: one row a pod, with what it sees otherwise. A pod that does not answer, or not like one, is a row too.
 func TestPeers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := &network{pods: map[string]http.Handler{
-			"thief": http.NotFoundHandler(),
-			"away": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				w.Header().Set("Location", "http://thief/state")
-				w.WriteHeader(http.StatusFound)
-			}),
-			"slow": http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-				<-r.Context().Done()
-			}),
-			"long": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				_, _ = w.Write(make([]byte, mostPeerState+1))
-			}),
-		}}
 		tokens := []Option{Token(writerToken), ReadOnlyToken(readerToken)}
-		for _, name := range []string{"b", "c", "d"} {
-			l := newLimiter(t)
-			must(t, l.SetPool(quotient.Pool{Replicas: 4}, 0))
-			if name == "c" {
-				must(t, l.SetPool(quotient.Pool{Replicas: 2}, 0))
-				must(t, l.SetLimit(quotient.Limit{InFlight: 3}))
-				l.SetDryRun(true)
-			}
-			for range 12 {
-				l.Allow("k")
-			}
-			n.pods[name] = quiet(t, l, append(tokens, Replica(name))...)
-		}
+		n := newNetwork(t, tokens)
 		const list = "http://b,http://c,http://d,http://gone,http://slow,http://away,http://long"
 		h := onNetwork(t, n, list, tokens...)
 		got := decode[Peers](t, bearer(get("/peers"), readerToken).send(t, h))
