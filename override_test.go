@@ -144,10 +144,10 @@ func TestOverrideEnds(t *testing.T) {
 		four := asking(t, l, "k", Weight(4))
 		pass(time.Minute)
 		four.refusedAfter(t, time.Minute, ReasonTooLarge)
-		log.wrote(t, "0s INFO override set key=k old=<nil> new=in flight: 1 until=2000-01-01 00:01:00 +0000 UTC",
-			"1m0s INFO override ended key=k old=in flight: 1",
-			"1m0s INFO override set key=k old=<nil> new=in flight: 4 until=2000-01-01 00:02:00 +0000 UTC",
-			"2m0s INFO override ended key=k old=in flight: 4")
+		log.wrote(t, "0s INFO override set key=k limit=in flight: 1 until=2000-01-01 00:01:00 +0000 UTC was=none",
+			"1m0s INFO override ended key=k was=in flight: 1",
+			"1m0s INFO override set key=k limit=in flight: 4 until=2000-01-01 00:02:00 +0000 UTC was=none",
+			"2m0s INFO override ended key=k was=in flight: 4")
 	})
 	row(t, "and what was taken counts", func(t *testing.T) {
 		l := mustNew(t, Rates(Rate{Events: 3, Per: time.Hour}))

@@ -120,7 +120,8 @@ func AllowHosts(hosts ...string) Option {
 // hostBytes are those of a name that is asked for by DNS, and the underscore, which some private names have.
 const hostBytes = "abcdefghijklmnopqrstuvwxyz0123456789-._"
 
-// Logger sets where changes are logged, each with its old and its new value. Requests that were refused for their
+// Logger sets where changes are logged, each in one line with its old and its new value and who made it; the limiter's
+// own Logger has none of it, and a change that changes nothing has no line. Requests that were refused for their
 // credentials, host or origin are logged too, at most one line a second. A pool size with an end is logged with it;
 // that it has ended is in the limiter's own log. Without Logger, or with nil, they go to slog.Default.
 func Logger(log *slog.Logger) Option {

@@ -204,16 +204,31 @@ func (h listener) WithAttrs([]slog.Attr) slog.Handler { return h }
 
 // Handle is slog.Handler's.
 func (h listener) Handle(_ context.Context, rec slog.Record) error {
-	news := map[string]string{
-		"pool changed":                        "new",
-		"pool not known: nothing is admitted": "last",
-	}[rec.Message]
+	var p quotient.Pool
 	rec.Attrs(func(a slog.Attr) bool {
-		if a.Key == news {
-			h.r.pooled(a.Value.Any().(quotient.Pool), news == "last")
+		switch a.Key {
+		case "replicas":
+			p.Replicas = int(a.Value.Int64())
+		case "ordinal":
+			p.Ordinal = int(a.Value.Int64())
+		case "weight":
+			p.Weight = int(a.Value.Int64())
+		case "fixed":
+			p.Fixed = a.Value.Bool()
 		}
 		return true
 	})
+	switch rec.Message {
+	case "pool changed", "pool known: calls are admitted again":
+		h.r.pooled(p, false)
+	case "pool not known: nothing is admitted":
+		h.r.w.mu.Lock()
+		last, already := h.r.pool, h.r.awaiting
+		h.r.w.mu.Unlock()
+		if !already { // else it says now that it has awaited the pool from the start on
+			h.r.pooled(last, true)
+		}
+	}
 	return nil
 }
 
