@@ -227,6 +227,11 @@ func chartsThatCanHaveValues(p *tab) {
 		p.until(limiter+" has "+columns, fmt.Sprintf(`$$("#limiter-%s table").find((n) => n.caption.textContent.startsWith("Keys,")).tHead.textContent === %q`, limiter, columns))
 	}
 	see("open", "Admitted", "KeyUsedLeft")
+	p.until("two figures fill their row", `(() => {
+		const row = $("#limiter-open .tiles");
+		const shown = [...row.children].filter((n) => n.checkVisibility());
+		return shown.length === 2 && row.getBoundingClientRect().right - shown[1].getBoundingClientRect().right < 30;
+	})()`)
 	see("rate", "Admitted,Refused", "KeyUsedLeftAdmitted/minRefused/min")
 	see("slots", "Admitted,Refused,In flight", "KeyUsedIn flightLeftAdmitted/minRefused/min")
 	see("learns", "Admitted,Refused,In flight,Upstream 429s", "KeyUsedIn flightLeftAdmitted/minRefused/minPace")

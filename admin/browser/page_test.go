@@ -66,6 +66,14 @@ func numbersMove(p *tab, s *service) {
 		chart.querySelector("svg").focus();
 		return chart.querySelector(".tip").innerText.match(/^\d+:\d\d:\d\d.* · [\d.]+ per second · (denied|rate) [\d.]+/) !== null;
 	})() || void focused.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowLeft" }))`)
+	p.until("and under the pointer", `(() => {
+		const frame = $("#limiter-api .chart .frame");
+		const tip = frame.querySelector(".tip");
+		frame.dispatchEvent(new PointerEvent("pointermove", { clientX: frame.getBoundingClientRect().right - 2 }));
+		const shown = tip.innerText.includes("per second");
+		frame.dispatchEvent(new PointerEvent("pointerleave"));
+		return shown && !tip.checkVisibility();
+	})()`)
 	p.until("the reasons of refusals are named", `["rate", "denied"].every((r) => $("#limiter-api .charts").innerText.includes(r))`)
 	p.scroll("jobs")
 	p.until("callers wait", `Number($("#limiter-jobs .figure").textContent) > 0`)
