@@ -45,7 +45,7 @@ func (l *Limiter) Acquire(ctx context.Context, key string, opts ...CallOption) (
 	}
 	g := s.gate(h, key, d.plan)
 	if g.mustQueue(d.class) || s.admit(g, d).reason != ReasonNone {
-		p, err := s.waitAndUnlock(ctx, g, key, *d, arrived)
+		p, err := s.holdBackAndUnlock(ctx, g, key, *d, arrived)
 		l.tell(opts, key)
 		return p, err
 	}
@@ -339,9 +339,47 @@ func (s *shard) upTo(hash uint64, key string, n int, opts []CallOption) (Permit,
 	return dryPermit, n
 }
 
-// waitAndUnlock queues d behind the waiters, and returns when it is admitted, refused or given up.
-func (s *shard) waitAndUnlock(
+// holdBackAndUnlock is waitAndUnlock, and calls the OnHeldBack hook. Should that panic, the permit is released.
+func (s *shard) holdBackAndUnlock(
 	ctx context.Context, g *gate, key string, d demand, arrived meter.Instant,
+) (Permit, error) {
+	l := s.l
+	if l.onHeldBack == nil {
+		return s.waitAndUnlock(ctx, g, key, d, arrived, nil)
+	}
+	held, queued := HeldBack{Key: key, Rule: g.holds(s.latest, &d)}, false
+	began := cmp.Or(arrived.At, l.now().At)
+	p, err := s.waitAndUnlock(ctx, g, key, d, arrived, &queued)
+	if p == dryPermit {
+		return p, err
+	}
+	if queued {
+		held.Waited = l.now().At - began
+	}
+	if limited, ok := err.(*LimitedError); ok {
+		held.Rule = limited.Rule
+	}
+	held.Err = err
+	orElse(func() { l.onHeldBack(ctx, held) }, p.Release)
+	return p, err
+}
+
+// holds returns the rule that holds d back now; zero where no single one does.
+func (g *gate) holds(now meter.Instant, d *demand) (r Rule) {
+	v := g.setting.refuses(d)
+	if v.reason == ReasonNone {
+		v = g.waitBehind(now, d)
+	}
+	if by := g.ruleOf(v); by != nil {
+		r = by.exported()
+	}
+	return r
+}
+
+// waitAndUnlock queues d behind the waiters, and returns when it is admitted, refused or given up. It notes that it has
+// queued d, if anybody asks.
+func (s *shard) waitAndUnlock(
+	ctx context.Context, g *gate, key string, d demand, arrived meter.Instant, queued *bool,
 ) (Permit, error) {
 	locked := true
 	defer func() {
@@ -361,6 +399,9 @@ func (s *shard) waitAndUnlock(
 	w, err := s.line(ctx, g, key, d, now)
 	if err != nil {
 		return Permit{}, err
+	}
+	if queued != nil {
+		*queued = true
 	}
 	if timed && w.queued {
 		g.ext.timed = true
@@ -556,6 +597,8 @@ func (s *shard) admit(g *gate, d *demand) verdict {
 	} else if v.rule != ruleNone {
 		g.noteHeldBack(&g.setting.rules[v.rule])
 		s.noteWanted(g, &g.setting.rules[v.rule])
+	} else if v.reason == ReasonPool {
+		s.l.noteAwaiting()
 	}
 	if g.setting.census {
 		s.noteCounted(g, v)
@@ -626,7 +669,7 @@ func (s *shard) admitDry(g *gate, d *demand, r Reason) {
 	l.dryLog.Do(func() {
 		time.AfterFunc(0, func() { // a lock is held here
 			l.log.Info("dry run: admitted what would have been stopped",
-				"reason", r, "so_far", l.Stats().DryRunAdmitted)
+				"reason", r.String(), "so_far", l.Stats().DryRunAdmitted)
 		})
 	})
 }

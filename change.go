@@ -14,10 +14,9 @@ import (
 // so that no change brings tokens. On an error nothing changes.
 func (l *Limiter) SetLimit(limit Limit) error {
 	old, err := l.setLimit(limit.clone(), false)
-	if err == nil { // and without a lock: a handler may ask for Stats
-		l.log.Info("limit set", "old", old, "new", limit)
-		limit.warn(l.log)
-		l.warnOfSlots()
+	if err == nil && !limit.equal(old) { // and without a lock: a handler may ask for Stats
+		l.log.Info("limit set", "limit", limit, "was", old)
+		l.warnOf(&limit)
 	}
 	return err
 }
@@ -373,7 +372,15 @@ func (l *Limiter) replayAll(s *shard) {
 // Stats.DryRunAdmitted counts it by what stood in its way. TryAcquireUpTo takes what there is room for, and all n only
 // if there is room for none. Calls that are not valid are errors as always.
 func (l *Limiter) SetDryRun(on bool) {
+	if l.setDryRun(on) {
+		l.log.Info("dry run set", "dry_run", on, "was", !on)
+	}
+}
+
+// setDryRun is SetDryRun without its log. It reports whether that has changed something.
+func (l *Limiter) setDryRun(on bool) bool {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	old := l.dry.Swap(on)
 	if old != on {
 		l.version++
@@ -383,10 +390,7 @@ func (l *Limiter) SetDryRun(on bool) {
 			l.wake(&l.shards[i], false)
 		}
 	}
-	l.mu.Unlock()
-	if old != on {
-		l.log.Info("dry run set", "old", old, "new", on)
-	}
+	return old != on
 }
 
 // DryRun reports whether a dry run is on: all calls are admitted.

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
+	"unicode"
 
 	"github.com/quotient-go/quotient/internal/damper"
 )
@@ -20,7 +23,8 @@ import (
 // HoldDown brought no other report than it and the size. After HintMaxAge, or the age of AwaitPool, without a usable
 // report the configured pool counts again. Where there is none, nothing is admitted under AwaitPool.
 //
-// Because Follow's error is often dropped, a source's log goes to slog.Default if there is no Logger. With Demand a
+// Because Follow's error is often dropped, what ails a source goes to slog.Default if there is no Logger, and so does
+// that nothing is admitted because no report comes: two seconds after Follow began, and when that ends. With Demand a
 // source that sums up numbers, as poolsize/gossip's does, also carries reports on keys.
 func (l *Limiter) Follow(ctx context.Context, src Source) error {
 	if src == nil {
@@ -30,6 +34,7 @@ func (l *Limiter) Follow(ctx context.Context, src Source) error {
 	defer f.stop()
 	err := f.carry(src, l.name)
 	if err != nil {
+		f.ends(ctx, err)
 		return err
 	}
 	f.begin(followed)
@@ -61,6 +66,7 @@ type hint struct {
 // follower returns a follower of a source, and reports whether another Follow has brought a pool.
 func (l *Limiter) follower(src Source) (f *follower, followed bool) {
 	now := time.Now()
+	l.noteAwaiting()
 	f = &follower{l: l, uncarry: func() {}}
 	f.damp = damper.Damper{HoldDown: l.holdDown, Once: isSteady(src)}
 	if l.awaits || l.fallsBack() { // else the last good pool stays: one replica would be the whole limit
@@ -187,7 +193,12 @@ func unstopped(ctx context.Context, err error) error {
 // SetPool sets the pool, at once and undamped, as an operator wants it. With a ttl above 0 it overrides all hints
 // until that ends, and keeps the limiter alive until then. With 0 it applies until Follow has a change. The next
 // SetPool replaces it in any case. A pool that is out of range changes nothing, and counts as a rejected hint.
-func (l *Limiter) SetPool(p Pool, ttl time.Duration) error {
+func (l *Limiter) SetPool(p Pool, ttl time.Duration) error { return l.setPool(p, ttl, true) }
+
+// setPoolUnlogged is SetPool without its line.
+func setPoolUnlogged(l *Limiter, p Pool, ttl time.Duration) error { return l.setPool(p, ttl, false) }
+
+func (l *Limiter) setPool(p Pool, ttl time.Duration, logged bool) error {
 	if ttl < 0 {
 		return fmt.Errorf("quotient: SetPool: ttl: %v is below 0", ttl)
 	}
@@ -210,7 +221,7 @@ func (l *Limiter) SetPool(p Pool, ttl time.Duration) error {
 	if ttl == 0 && (l.standing.belief.awaits || !l.standing.belief.sized) {
 		l.standing.belief, l.standing.source = v, "set" // no other pool has been reported
 	}
-	l.enforceAndUnlock(v, "set")
+	l.enforceAndUnlock(v, "set", logged)
 	return nil
 }
 
@@ -240,7 +251,7 @@ func (l *Limiter) ttlEnds(until time.Time) {
 	}
 	l.version++
 	l.standing.end()
-	l.enforceAndUnlock(l.standing.belief, l.standing.source)
+	l.enforceAndUnlock(l.standing.belief, l.standing.source, true)
 }
 
 // applyHint puts in force what a source reports, or what is configured, unless a pool that SetPool has pinned
@@ -256,27 +267,68 @@ func (l *Limiter) applyHint(p Pool, source string) {
 		l.mu.Unlock()
 		return
 	}
-	l.enforceAndUnlock(v, source)
+	l.enforceAndUnlock(v, source, true)
 }
 
 // enforceAndUnlock puts a belief in the pool in force, and logs that without the lock: a handler may ask for Stats.
-func (l *Limiter) enforceAndUnlock(v belief, source string) {
+func (l *Limiter) enforceAndUnlock(v belief, source string, logged bool) {
 	old := l.belief
 	l.hints.source, l.belief = source, v
 	if v.pool != old.pool || l.learns && v.sized != old.sized || v.awaits != old.awaits {
 		l.publish(nil)
 	}
+	alarmed := l.awaitLog.turn(v.awaits, old.awaits)
 	l.mu.Unlock()
-	switch {
+	attrs := append(v.pool.changed(old.pool, !old.awaits), slog.String("source", source))
+	switch ctx := context.Background(); {
+	case !logged:
 	case v.awaits && !old.awaits:
-		l.alarm().Warn("pool not known: nothing is admitted", "last", old.pool, "source", "awaited")
-	case old.awaits && !v.awaits:
-		l.log.Info("pool changed", "old", "not known", "new", v.pool, "source", source)
-	case v.pool != old.pool:
-		l.log.Info("pool changed", "old", old.pool, "new", v.pool, "source", source)
+		l.alarm().Warn(textAwaited, "last", old.pool.Replicas, "source", source)
+	case alarmed:
+		l.alarm().LogAttrs(ctx, slog.LevelWarn, "pool known: calls are admitted again", attrs...)
+	case v.pool != old.pool || v.awaits != old.awaits:
+		l.log.LogAttrs(ctx, slog.LevelInfo, "pool changed", attrs...)
 	}
 	if v != old {
 		l.warnOfSlots()
+	}
+}
+
+const textAwaited = "pool not known: nothing is admitted"
+
+// awaitLog is what was logged of a limiter that admits nothing because it awaits its pool.
+type awaitLog struct {
+	asked atomic.Bool // a timer was set for the line
+	said  bool        // Limiter.mu guards it
+}
+
+// awaitPause is how long a pool may be awaited before a line says so: the first report of a source takes a moment.
+const awaitPause = 2 * time.Second
+
+// turn takes note of a belief in a pool, and reports whether it ends what a line has said.
+func (a *awaitLog) turn(awaits, awaited bool) (ends bool) {
+	ends = a.said && !awaits
+	if awaits != awaited {
+		a.said = awaits
+	}
+	return ends
+}
+
+// noteAwaiting has a line say that nothing is admitted from the start on, unless the pool is known soon. It is called
+// when a Follow begins, and when a call is stopped: without a source nobody else would say it. A lock may be held.
+func (l *Limiter) noteAwaiting() {
+	if l.awaits && !l.awaitLog.asked.Load() && !l.awaitLog.asked.Swap(true) {
+		time.AfterFunc(awaitPause, l.sayAwaiting)
+	}
+}
+
+func (l *Limiter) sayAwaiting() {
+	l.mu.Lock()
+	says := l.belief.awaits && !l.awaitLog.said
+	l.awaitLog.said = l.awaitLog.said || says
+	l.mu.Unlock()
+	if says {
+		l.alarm().Warn(textAwaited, "source", "awaited")
 	}
 }
 
@@ -335,6 +387,8 @@ type hintLog struct {
 	failures    uint64
 	kinds       [hintKinds]struct {
 		last     time.Time // when there was a line; zero: there was none
+		text     string    // of that line's error, without its digits
+		news     int       // lines since the last one that was due: of errors with another text
 		unlogged uint64    // failures since
 	}
 	well    time.Time // the first usable report since the last failure; zero: there was none
@@ -358,9 +412,13 @@ var hintTexts = [hintKinds]string{hintFailed: "pool hint failed", hintRefused: "
 // now bad must be good for as long before a line calls it good.
 const hintPause = time.Minute
 
-// failed takes note of a failure. The first failure of a run is logged at once. The first one
-// after the log has called the source good, and the first one of the other kind, are logged at once too. All
-// others are counted, for one line a minute of each kind. It returns what writes the line, nil for none.
+// mostNews is how many lines between two that are due say that the error is another one: a source may alternate.
+const mostNews = 4
+
+// failed takes note of a failure. The first failure of a run is logged at once. The first one after the log has called
+// the source good, the first one of the other kind, and one whose error has another text, are logged at once too. All
+// others are counted, for one line a minute of each kind. Digits do not make another text: ports, times and attempts
+// change each time. It returns what writes the line, nil for none.
 func (h *hintLog) failed(kind hintKind, err error, now time.Time) func(*slog.Logger) {
 	if !h.failing && now.Sub(h.last) >= hintPause {
 		*h = hintLog{began: now}
@@ -370,12 +428,27 @@ func (h *hintLog) failed(kind hintKind, err error, now time.Time) func(*slog.Log
 	h.failures++
 	k := &h.kinds[kind]
 	k.unlogged++
+	text := withoutDigits(err.Error())
 	if h.failing && !k.last.IsZero() && now.Sub(k.last) < hintPause {
-		return nil
+		if text == k.text || k.news >= mostNews {
+			return nil
+		}
+		k.news++
+	} else {
+		k.news = 0
 	}
 	n := k.unlogged
-	k.last, k.unlogged, h.failing = now, 0, true
+	k.last, k.text, k.unlogged, h.failing = now, text, 0, true
 	return func(log *slog.Logger) { log.Warn(hintTexts[kind], "error", err, "failures", n) }
+}
+
+func withoutDigits(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsDigit(r) {
+			return -1
+		}
+		return r
+	}, s)
 }
 
 // usable takes note of a usable report. The first one after failures is logged at once. But a source that has

@@ -53,6 +53,10 @@ func (s *spoken) each(reports string) {
 		switch r {
 		case 'F':
 			s.fails("SERVFAIL")
+		case 'f':
+			s.fails("no such host")
+		case '7', '8':
+			s.fails("SERV" + string(r) + "FAIL")
 		case 'R':
 			s.says(0)
 		case 'G':
@@ -534,7 +538,7 @@ func TestFailuresAreSeenWithoutALogger(t *testing.T) {
 			must(t, src.cancelled())
 			says(t, l.Follow(t.Context(), ends{}), "connection lost")
 			want := saying("0s F 1", "0s back 1 0s")
-			want = append(want, "10s WARN pool not known: nothing is admitted last={5 0 false 0} source=awaited",
+			want = append(want, "10s WARN pool not known: nothing is admitted last=5 source=awaited",
 				"20s WARN source of pool hints ended error=connection lost")
 			got := strings.Join(log.take(), "\n")
 			if name == "api" {
@@ -544,6 +548,53 @@ func TestFailuresAreSeenWithoutALogger(t *testing.T) {
 				want = nil
 			}
 			is(t, "lines", got, strings.Join(want, "\n"))
+		})
+	}
+}
+
+// A limiter that admits nothing because it awaits its pool says so once, also where nobody follows a source, and says
+// when that ends.
+func TestAwaitedPoolIsLogged(t *testing.T) {
+	const awaited, known = "WARN pool not known: nothing is admitted ", "WARN pool known: calls are admitted again "
+	none := together()
+	set := func(t *testing.T, l *Limiter) { must(t, l.SetPool(Pool{Replicas: 3}, 0)) }
+	calls := func(_ *testing.T, l *Limiter) { l.Allow("k"); l.Allow("k") }
+	follow := func(t *testing.T, l *Limiter) { following(t, l) }
+	replicas := func(n int) func(*testing.T, *Limiter) {
+		return func(t *testing.T, l *Limiter) { following(t, l).says(n) }
+	}
+	for _, c := range []struct {
+		name string
+		opt  Option
+		do   func(*testing.T, *Limiter)
+		want []string // until two minutes later; then the pool is set
+	}{
+		{"nobody follows", none, calls, []string{"2s " + awaited + "source=awaited", "2m0s " + known}},
+		{"without a call", none, func(*testing.T, *Limiter) {}, []string{"2m0s INFO pool changed "}},
+		{"a source is silent", none, follow, []string{"2s " + awaited + "source=awaited", "2m0s " + known}},
+		{"it fails", none, func(t *testing.T, l *Limiter) { following(t, l).fails("no such host") },
+			[]string{"0s WARN pool hint failed error=no such host failures=1", "2s " + awaited + "source=awaited",
+				"2m0s " + known}},
+		{"it is silent after a report", none, replicas(2), []string{"0s INFO pool changed replicas=2 source=followed",
+			"1m0s " + awaited + "last=2 source=awaited", "2m0s " + known}},
+		{"it is silent, and a pool is configured", Replicas(3), follow, []string{"2s " + awaited + "source=awaited",
+			"1m0s " + known + "replicas=3 source=configured"}},
+		{"a report comes soon", Replicas(3), replicas(3), []string{"0s INFO pool changed replicas=3 source=followed"}},
+		{"it is set at once", none, set,
+			[]string{"0s INFO pool changed replicas=3 source=set"}},
+	} {
+		row(t, c.name, func(t *testing.T) {
+			log := recording()
+			l := mustNew(t, Limit{InFlight: 3}, AwaitPool(time.Minute), c.opt, Logger(slog.New(log)))
+			c.do(t, l)
+			time.Sleep(2 * time.Minute)
+			set(t, l)
+			for i, w := range c.want {
+				if strings.HasSuffix(w, known) || strings.HasSuffix(w, "changed ") {
+					c.want[i] += "replicas=3 source=set"
+				}
+			}
+			log.wrote(t, c.want...)
 		})
 	}
 }
@@ -578,6 +629,8 @@ func saying(short ...string) (lines []string) {
 		switch w[1] {
 		case "F":
 			s = w[0] + " WARN pool hint failed error=SERVFAIL failures=" + w[2]
+		case "f":
+			s = w[0] + " WARN pool hint failed error=no such host failures=" + w[2]
 		case "R":
 			s = w[0] + " WARN pool hint refused error=" + refusal + " failures=" + w[2]
 		case "back":
@@ -607,6 +660,9 @@ func TestHintFailuresAreDamped(t *testing.T) {
 		"a relapse": {"FGF" + many("G", 70), saying("0s F 1", "1s back 1 1s", "2s F 1", "1m2s back 2 3s")},
 		"now and then": {many("GF", 90),
 			saying("1s F 1", "2s back 1 1s", "3s F 1", "1m3s F 30", "2m3s F 30")},
+		"with another text": {"FfFfFf" + many("f", 60) + "G",
+			saying("0s F 1", "1s f 1", "2s F 1", "3s f 1", "4s F 1", "1m4s f 60", "1m6s back 66 1m6s")},
+		"with other digits": {"F78G", saying("0s F 1", "3s back 3 3s")},
 		"now and then, then never": {many("FG", 31) + many("G", 60),
 			saying("0s F 1", "1s back 1 1s", "2s F 1", "2m0s back 31 1m1s")},
 	} {
@@ -657,7 +713,7 @@ func TestLogsThatNoSlotIsLeft(t *testing.T) {
 			}
 			is(t, "warnings", strings.Count(log.String(), "no slot here"), min(1, len(tt.want)))
 			says(t, errors.New(log.String()), tt.want)
-			is(t, "end of a wait", strings.Contains(log.String(), `old="not known"`), name == "the pool comes")
+			is(t, "end of a wait", strings.Contains(log.String(), "replicas=21 source=set"), name == "the pool comes")
 		})
 	}
 }

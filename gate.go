@@ -8,12 +8,12 @@ import (
 )
 
 // gate stands for one key: a resource for each rule of its setting, and the queue in front of them. The
-// shard's lock guards it. A key with one rate and no queue needs these 64 bytes. The parts that most keys
-// never need are behind one pointer.
+// shard's lock guards it. A key with one rate and no queue needs these 64 bytes, until it is refused. The
+// parts that most keys never need are behind one pointer.
 type gate struct {
 	first   meter.Bucket // of the first rate that counts requests
 	setting *setting     // the newest that has been applied
-	ext     *extension   // nil for a key with one rate that was never waited for
+	ext     *extension   // nil for a key with one rate that is not waited for and was not refused lately
 	used    int32        // slots in flight
 	held    int32        // permits that point here
 	half    uint32       // of the hash of the key: see mark

@@ -269,6 +269,9 @@ func (l Limit) clone() Limit {
 	return l
 }
 
+// sameLimit reports whether there are two equal limits, or none.
+func sameLimit(a, b *Limit) bool { return a == b || a != nil && b != nil && a.equal(*b) }
+
 // equal reports whether both limits are the same in every field, whether or not the burst of a paced rate is written.
 func (l Limit) equal(m Limit) bool {
 	same := func(r, o Rate) bool {
@@ -296,6 +299,17 @@ func (l Limit) String() string {
 		return "no limit"
 	}
 	return strings.Join(parts, ", ")
+}
+
+// LogValue is String, so that every handler of a log shows a limit in words.
+func (l Limit) LogValue() slog.Value { return slog.StringValue(l.String()) }
+
+// valueOf is a limit for the log, and none is one too.
+func valueOf(limit *Limit) slog.Value {
+	if limit == nil {
+		return slog.StringValue("none")
+	}
+	return limit.LogValue()
 }
 
 // words is the rate without its name: "100 tokens per 1s, burst 200".

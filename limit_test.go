@@ -252,6 +252,8 @@ func TestWarnsOfNeedlessRates(t *testing.T) {
 			log := slog.New(slog.NewTextHandler(&text, nil))
 			limit := Rates(c.rates...)
 			l := mustNew(t, limit, Logger(log))
+			must(t, l.SetLimit(limit)) // which changes nothing
+			must(t, l.SetLimit(Limit{}))
 			must(t, l.SetLimit(limit))
 			must(t, l.Override("k", &limit, 0))
 			must(t, l.Override("k", nil, 0))

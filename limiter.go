@@ -155,6 +155,7 @@ type Limiter struct {
 	dryLog     rate.Sometimes
 	planLog    rate.Sometimes
 	leakLog    rate.Sometimes
+	awaitLog   awaitLog
 
 	mu        sync.Mutex // guards what follows; taken before any shard's lock
 	belief    belief
@@ -354,6 +355,8 @@ const (
 // What other packages of this module may do to a limiter: see package inside.
 func init() {
 	inside.SetLimit, inside.SetPlan, inside.Override = (*Limiter).setLimit, (*Limiter).setPlan, (*Limiter).override
+	inside.SetPool, inside.SetDryRun, inside.Reset = setPoolUnlogged, (*Limiter).setDryRun, (*Limiter).reset
+	inside.WarnOf = (*Limiter).warnOf
 	inside.Fix, inside.Count, inside.ForgetPromises = fix, (*Limiter).counted, (*Limiter).forgetPromises
 	inside.MoreOf = func(s *Stats) *inside.More { return &s.more }
 	inside.Lend, inside.Report = (*Limiter).lendKey, (*Limiter).reportKey

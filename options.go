@@ -1,6 +1,7 @@
 package quotient
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -29,6 +30,7 @@ type options struct {
 	log                  *slog.Logger
 	logs                 bool // there is a Logger
 	onAdmit              func(string, time.Duration, time.Duration)
+	onHeldBack           func(context.Context, HeldBack)
 	pool                 Pool
 	sized                bool // the pool was configured
 	startEmpty           bool
@@ -135,8 +137,10 @@ func BeyondShare() Option {
 	return func(o *options) error { o.beyond = true; return nil }
 }
 
-// Logger receives what an operator should see: changes of limits and pool, refused hints, calls of unknown plans. The
-// default discards it, except for what ails a source (see Follow).
+// Logger receives what an operator should see: changes of limits and pool, refused hints, calls of unknown plans. All
+// values are numbers and words, for any handler. A change that changes nothing has no line, nor has one that package
+// admin makes, which logs it with who made it. The default discards all but what ails a source (see Follow), and that
+// nothing is admitted because the pool is not known (AwaitPool), which go to slog.Default at WARN.
 func Logger(l *slog.Logger) Option {
 	return func(o *options) error {
 		if l == nil {
@@ -163,6 +167,31 @@ func OnAdmit(f func(key string, waited, overhead time.Duration)) Option {
 			return nil
 		}
 		o.onAdmit = f
+		return nil
+	}
+}
+
+// HeldBack is a call of Acquire that was not admitted at once.
+type HeldBack struct {
+	Key    string
+	Waited time.Duration // until it was admitted, refused or given up; 0 for one that was refused at once
+	Rule                 // the one that it waited for at first, or that refuses it; zero where no single one does
+	Err    error         // what Acquire returns: nil for an admission, a *LimitedError, or that of the context
+}
+
+// OnHeldBack is called when Acquire has waited for a call or refuses it, with Acquire's context: for traces. It runs on
+// the caller's goroutine, without a lock. Calls that are admitted at once or are not valid, and those of a dry run, are
+// none; nor are those of methods without a context. Several hooks are called in turn; nil is ignored.
+func OnHeldBack(f func(ctx context.Context, h HeldBack)) Option {
+	return func(o *options) error {
+		if before := o.onHeldBack; before != nil && f != nil {
+			o.onHeldBack = func(ctx context.Context, h HeldBack) {
+				before(ctx, h)
+				f(ctx, h)
+			}
+		} else if f != nil {
+			o.onHeldBack = f
+		}
 		return nil
 	}
 }
@@ -271,7 +300,8 @@ func Weight(n int) CallOption { return CallOption{n: n, kind: optionEvents} }
 
 // Cost makes a call take n events, 0 to the most of Weight, from the rates that count unit: tokens, bytes, rows. n may
 // be an estimate, since Permit.Correct puts it right. Costs of a unit add up; Cost("", n) is Weight(n). A unit that no
-// rate counts, nor has counted lately, is an error.
+// rate counts, nor has counted lately, is an error. When new units take the place of one that no rate counts any more,
+// calls that wait and permits forget their costs in it, also where a rate counts it again later.
 func Cost(unit string, n int) CallOption { return CallOption{unit: unit, n: n, kind: optionEvents} }
 
 // Plan puts a call under a plan (Limiter.SetPlan); "", the default, is the limiter's own limit. The last Plan counts.

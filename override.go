@@ -31,26 +31,39 @@ func (l *Limiter) Override(key string, limit *Limit, ttl time.Duration) error {
 		until = time.Now().Add(ttl)
 	}
 	old, err := l.override(key, limit, until, false)
-	if err == nil { // and without a lock: a handler may ask for Stats
-		attrs := []any{"key", key, "old", old, "new", limit}
+	if err == nil && !old.is(limit, until) { // and without a lock: a handler may ask for Stats
+		attrs := []any{"key", key, "limit", valueOf(limit)}
 		if ttl > 0 {
 			attrs = append(attrs, "until", until)
 		}
-		l.log.Info("override set", attrs...)
-		if limit != nil {
-			limit.warn(l.log.With("key", key))
+		var was *Limit
+		if old != nil {
+			was = &old.Limit
 		}
+		l.log.Info("override set", append(attrs, "was", valueOf(was))...)
+		l.warnOf(limit, "key", key)
 	}
 	return err
 }
 
+// warnOf logs what is suspicious in a limit that was set, of a plan or of a key, or the limiter's own; nil is none.
+func (l *Limiter) warnOf(limit *Limit, whose ...any) {
+	if limit == nil {
+		return
+	}
+	limit.warn(l.log.With(whose...))
+	if len(whose) == 0 || whose[0] == "plan" {
+		l.warnOfSlots()
+	}
+}
+
 // override is Override without its log. With try it only returns the error.
-func (l *Limiter) override(key string, limit *Limit, until time.Time, try bool) (old *Limit, err error) {
+func (l *Limiter) override(key string, limit *Limit, until time.Time, try bool) (old *KeyLimit, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	was, had := l.overrides.limits[key]
 	if had {
-		old = &was.Limit
+		old = &was.KeyLimit
 	}
 	if limit == nil && (try || !had) {
 		return nil, nil
@@ -93,7 +106,7 @@ func (l *Limiter) awaitEnd() {
 // endOverrides is the timer's call. It ends one by one, so that nobody waits long for the lock.
 func (l *Limiter) endOverrides() {
 	for x := l.endOverride(); x != nil; x = l.endOverride() {
-		l.log.Info("override ended", "key", x.key, "old", x.Limit)
+		l.log.Info("override ended", "key", x.key, "was", x.Limit)
 	}
 }
 
@@ -164,6 +177,14 @@ func (s *shard) hasRoomBeyond(now meter.Instant) bool {
 type KeyLimit struct {
 	Limit Limit     // over the fleet
 	Until time.Time // when it ends; zero: it is for good
+}
+
+// is reports whether there is that limit with that end, or none.
+func (k *KeyLimit) is(limit *Limit, until time.Time) bool {
+	if k == nil || limit == nil {
+		return k == nil && limit == nil
+	}
+	return k.Limit.equal(*limit) && k.Until.Equal(until)
 }
 
 // overrides are the limits of single keys. Limiter.mu guards them.
@@ -374,12 +395,9 @@ func (g *gate) reset(t meter.Instant, u *gate, seed uint64) {
 // goes before any plan.
 func (l *Limiter) SetPlan(name string, limit *Limit) error {
 	old, err := l.setPlan(name, limit, false)
-	if err == nil { // and without a lock: a handler may ask for Stats
-		l.log.Info("plan set", "plan", name, "old", old, "new", limit)
-		if limit != nil {
-			limit.warn(l.log.With("plan", name))
-			l.warnOfSlots()
-		}
+	if err == nil && !sameLimit(limit, old) { // and without a lock: a handler may ask for Stats
+		l.log.Info("plan set", "plan", name, "limit", valueOf(limit), "was", valueOf(old))
+		l.warnOf(limit, "plan", name)
 	}
 	return err
 }

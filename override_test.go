@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -113,6 +115,83 @@ func TestOverride(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		wants(t, l, "a", 20)
 		wants(t, l, "b", 5)
+	})
+}
+
+// TestOverrideEnds: a limit of a key's own ends as if it had been removed at that instant.
+func TestOverrideEnds(t *testing.T) {
+	pass := func(d time.Duration) { time.Sleep(d); synctest.Wait() } // for the timer
+	row(t, "and waiters are served, or refused, by the limiter's limit", func(t *testing.T) {
+		log := recording()
+		l := mustNew(t, Rates(perSecond(2, 3)), Logger(slog.New(log)))
+		until := time.Now().Add(time.Minute)
+		must(t, l.Override("k", &Limit{InFlight: 1}, time.Minute))
+		defer took(t, l, "k").Release()
+		first, second := asking(t, l, "k"), asking(t, l, "k")
+		e := l.Explain("k")
+		is(t, "Explain's end", e.Until, until)
+		is(t, "the end in words", strings.Contains(e.String(), " (its own, until 00:01:00); "), true)
+		is(t, "Overrides' end", l.Overrides()["k"].Until, until)
+		stats(t, l, "Version", 1, "Overrides", 1)
+		pass(time.Minute)
+		first.admittedAfter(t, time.Minute)
+		second.admittedAfter(t, time.Minute)
+		is(t, "overridden", l.Explain("k").Overridden, false)
+		is(t, "Explain's end after it", l.Explain("k").Until, time.Time{})
+		is(t, "Overrides", len(l.Overrides()), 0)
+		stats(t, l, "Version", 2, "Overrides", 0)
+		must(t, l.Override("k", &Limit{InFlight: 4}, time.Minute))
+		four := asking(t, l, "k", Weight(4))
+		pass(time.Minute)
+		four.refusedAfter(t, time.Minute, ReasonTooLarge)
+		log.wrote(t, "0s INFO override set key=k limit=in flight: 1 until=2000-01-01 00:01:00 +0000 UTC was=none",
+			"1m0s INFO override ended key=k was=in flight: 1",
+			"1m0s INFO override set key=k limit=in flight: 4 until=2000-01-01 00:02:00 +0000 UTC was=none",
+			"2m0s INFO override ended key=k was=in flight: 4")
+	})
+	row(t, "and what was taken counts", func(t *testing.T) {
+		l := mustNew(t, Rates(Rate{Events: 3, Per: time.Hour}))
+		must(t, l.Override("k", ptr(Rates(Rate{Name: "own", Events: 30, Per: time.Hour})), time.Second))
+		wants(t, l, "k", 30)
+		pass(time.Second)
+		refusedFor(t, l, ReasonRate, "k")
+		wants(t, l, "other", 3)
+	})
+	row(t, "in the plan of the key", func(t *testing.T) {
+		l := mustNew(t, Rates(perSecond(1, 1)), Plans(map[string]Limit{"paid": Rates(perSecond(1, 5))}))
+		must(t, l.Override("k", deny, time.Second))
+		refusedFor(t, l, ReasonDenied, "k", Plan("paid"))
+		pass(time.Second)
+		is(t, "admitted", admitted(l, "k", Plan("paid")), 5)
+	})
+	row(t, "when the last Override of the key says, each at its own instant", func(t *testing.T) {
+		l := mustNew(t, Limit{InFlight: 1})
+		for key, ttls := range map[string][]time.Duration{
+			"a": {3}, "b": {1, 2}, "c": {2, 1}, "d": {1, 0}, "e": {0, 4}, "f": {1, -1}, "g": {1}, "h": {1},
+		} {
+			for _, ttl := range ttls {
+				if ttl < 0 {
+					override(t, l, key, nil)
+				} else {
+					must(t, l.Override(key, deny, ttl*time.Second))
+				}
+			}
+		}
+		for _, want := range []string{"abcdegh", "abde", "ade", "de", "d", "d"} {
+			is(t, "overridden", strings.Join(slices.Sorted(maps.Keys(l.Overrides())), ""), want)
+			for _, key := range strings.Split("abcdefgh", "") {
+				is(t, key, l.Explain(key).Overridden, strings.Contains(want, key))
+			}
+			pass(time.Second)
+		}
+		override(t, l, "d", nil)
+		is(t, "ends that are kept", len(l.overrides.ends), 0)
+	})
+	row(t, "refuses what makes no sense", func(t *testing.T) {
+		l := mustNew(t, Limit{InFlight: 1})
+		says(t, l.Override("k", deny, -1), "quotient: Override: ttl: -1ns is below 0")
+		says(t, l.Override("k", nil, time.Second), "quotient: Override: ttl: 1s beside no limit")
+		stats(t, l, "Version", 0, "Keys", 0)
 	})
 }
 

@@ -3,6 +3,7 @@ package quotient
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"strconv"
 
@@ -46,6 +47,30 @@ func (p Pool) holds(ordinal int) bool { return ordinal <= p.Replicas-p.weight()+
 
 // weight is as how many replicas this one counts.
 func (p Pool) weight() int { return max(1, p.Weight) }
+
+// changed are a log's attributes of a pool that takes the place of another. "was" and "…_was" are what was there
+// before, where that was known and is another; an ordinal and a weight stand there if there are or were any.
+func (p Pool) changed(old Pool, known bool) []slog.Attr {
+	attrs := []slog.Attr{slog.Int("replicas", p.Replicas)}
+	if known && p != old {
+		attrs = append(attrs, slog.Int("was", old.Replicas))
+	}
+	for _, f := range []struct {
+		name     string
+		now, was int
+	}{{"ordinal", p.Ordinal, old.Ordinal}, {"weight", p.Weight, old.Weight}} {
+		if f.now != 0 || known && f.was != 0 {
+			attrs = append(attrs, slog.Int(f.name, f.now))
+		}
+		if known && f.now != f.was {
+			attrs = append(attrs, slog.Int(f.name+"_was", f.was))
+		}
+	}
+	if p.Ordinal != 0 || p.Fixed {
+		attrs = append(attrs, slog.Bool("fixed", p.Fixed))
+	}
+	return attrs
+}
 
 // parts is how many shares of this replica's size there are.
 func (p Pool) parts() float64 { return float64(p.Replicas) / float64(p.weight()) }

@@ -61,7 +61,7 @@ func (s *shard) recentNow() meter.Instant {
 // countAdmission counts a call that g has admitted.
 func (s *shard) countAdmission(g *gate, d *demand) {
 	s.counts.admitted++
-	if g.noted(d) {
+	if d.plan != 0 || g.ext != nil { // little enough to be inlined
 		s.countNoted(g, d)
 	}
 }
@@ -104,8 +104,10 @@ func (s *shard) countHeldBack(g *gate) {
 	case g.ext.recent == nil:
 		g.ext.recent = new(recent)
 	}
-	g.ext.recent.turn(s.recentNow())
+	now := s.recentNow()
+	g.ext.recent.turn(now)
 	g.ext.recent.spans[0].refused++
+	g.seen = ticksAt(now) // without a clock it was seen long ago
 }
 
 // calls are counts of them by how they have ended.

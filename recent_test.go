@@ -67,6 +67,14 @@ func TestCallsOfTheLastMinute(t *testing.T) {
 			took(t, l, "k")
 			time.Sleep(20 * time.Second)
 		}, "1 of 2 refused"},
+		{"of a key that was last seen long ago by the clock of the shard", slot, []Option{MaxKeys(8)},
+			func(t *testing.T, l *Limiter) {
+				time.Sleep(time.Hour)
+				refusedFor(t, l, ReasonTooLarge, "k", Weight(2))
+				for range 100 { // and sweeps
+					l.Allow("x")
+				}
+			}, "1 of 1 refused"},
 		{"for whatever reason", Limit{Rates: one.Rates, InFlight: 3}, []Option{Replicas(2), MaxWaiting(1, 9)},
 			func(t *testing.T, l *Limiter) {
 				took(t, l, "k")

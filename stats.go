@@ -41,10 +41,10 @@ type Stats struct {
 	more inside.More
 }
 
-// PlanStats is a limit in force: the limiter's own, or that of a plan (SetPlan). Its calls are those that named the plan
-// (Plan), also for keys with a limit of their own; the limiter's own has those that named none and those that are not
-// valid. So they add up to Stats.Admitted and Stats.Refused. A plan that is taken off takes its counts along. If it is
-// set again it goes on from them, or from 0 after another plan has needed its place.
+// PlanStats is a limit in force: the limiter's own, or that of a plan (SetPlan). A call counts for the plan that it named
+// (Plan), also for a key with a limit of its own, and for the limiter's own limit if it named none or is not valid. So
+// all add up to Stats.Admitted and Stats.Refused, but for plans that were taken off: each takes its counts along. If it
+// is set again it goes on from them, or from 0 after another plan has needed its place.
 type PlanStats struct {
 	Limit             Limit       // over the fleet
 	Rules             []RuleState // of a key never seen; none under a limit that denies
@@ -231,11 +231,11 @@ type KeyState struct {
 	Until             time.Time // when that ends; zero: never, or the key has none
 	Part              float64   // of the limit, lent to this replica in place of its share; 0: the share
 
-	// Admitted and Refused are calls in the last minute: since 50 to 60 seconds ago, in spans of ten. Counting begins
-	// with a refusal, and both are 0 for a key that none has had in this time, or that was reset or dropped as idle
-	// since. Waiters count when they return; those whose context ended, and calls that are not valid, do not. In a dry
-	// run Refused has those of Stats.DryRunAdmitted. Keys in the overflow gate have its counts. The counts take 64
-	// bytes of a key, and 256 of one that has no more than a rate or slots, with which they go after a minute.
+	// Admitted and Refused are calls in the last minute, of all plans: since 50 to 60 seconds ago, in spans of ten.
+	// Counting begins with a refusal. So both are 0 for a key that was not refused in this time, or was reset or
+	// dropped as idle since. Waiters count when they return; those whose context ended, and calls that are not valid,
+	// do not. In a dry run Refused has those of Stats.DryRunAdmitted. Keys that share the overflow gate have its
+	// counts. They take 256 bytes of a key with one rate or slots alone, for a minute, and 64 of any other.
 	Admitted, Refused uint64
 }
 
@@ -500,8 +500,11 @@ func (e Explanation) lastMinute() string {
 	if e.Next.OK {
 		but = ", though"
 	}
-	if e.dryRun {
+	switch {
+	case e.dryRun:
 		were = "would have been"
+	case e.Refused == 1:
+		were = "was"
 	}
 	return fmt.Sprintf("%s %d of %d %s refused in the last minute", but, e.Refused, e.Admitted+e.Refused, were)
 }

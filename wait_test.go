@@ -1173,3 +1173,68 @@ func TestPromises(t *testing.T) {
 		})
 	}
 }
+
+// OnHeldBack gets each call of Acquire that was not admitted at once, with its context: how long it has waited, for
+// what, and what became of it.
+func TestOnHeldBack(t *testing.T) {
+	second := Rates(PerSecond(1))
+	busy := func(t *testing.T, l *Limiter) { took(t, l, "k") }
+	for _, c := range []struct {
+		name   string
+		limit  Limit
+		opt    Option
+		before func(t *testing.T, l *Limiter)
+		wait   time.Duration // of the context; 0: none
+		want   string        // "": no call of the hook
+	}{
+		{"admitted at once", second, together(), func(*testing.T, *Limiter) {}, 0, ""},
+		{"admitted after a wait", second, together(), busy, 0, "1s second <nil>"},
+		{"a slot", Limit{InFlight: 1}, together(), func(t *testing.T, l *Limiter) {
+			p := took(t, l, "k")
+			time.AfterFunc(time.Second, p.Release)
+		}, 0, "1s in-flight <nil>"},
+		{"refused at once", second, MaxWait(ms), busy, 0, "0s second max_wait"},
+		{"refused after a wait", second, together(), func(t *testing.T, l *Limiter) {
+			busy(t, l)
+			time.AfterFunc(ms, func() { setLimit(t, l, Limit{Deny: true}) })
+		}, 0, "1ms  denied"},
+		{"given up", Limit{InFlight: 1}, together(), busy, ms, "1ms in-flight context deadline exceeded"},
+		{"no pool", second, AwaitPool(time.Minute), func(*testing.T, *Limiter) {}, ms, "1ms  context deadline exceeded"},
+		{"a dry run", second, together(), func(t *testing.T, l *Limiter) { busy(t, l); l.SetDryRun(true) }, 0, ""},
+	} {
+		row(t, c.name, func(t *testing.T) {
+			type mark struct{}
+			var got []string
+			hook := OnHeldBack(func(ctx context.Context, h HeldBack) {
+				what := fmt.Sprint(h.Err)
+				if limited, ok := h.Err.(*LimitedError); ok {
+					what = limited.Reason.String()
+				}
+				got = append(got, fmt.Sprint(h.Key, ctx.Value(mark{}), " ", h.Waited, " ", h.Name, " ", what))
+			})
+			l := mustNew(t, c.limit, c.opt, hook, OnHeldBack(nil), hook)
+			c.before(t, l)
+			ctx := context.WithValue(t.Context(), mark{}, 1)
+			if c.wait > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, c.wait)
+				defer cancel()
+			}
+			_, _ = l.Acquire(ctx, "k")
+			if c.want != "" {
+				c.want = "k1 " + c.want + "|k1 " + c.want // two hooks
+			}
+			is(t, "calls", strings.Join(got, "|"), c.want)
+		})
+	}
+	row(t, "a panic gives the permit back", func(t *testing.T) {
+		l := mustNew(t, Limit{InFlight: 1}, OnHeldBack(func(context.Context, HeldBack) { panic("hook") }))
+		p := took(t, l, "k")
+		time.AfterFunc(time.Second, p.Release)
+		func() {
+			defer func() { is(t, "panic", recover(), any("hook")) }()
+			_, _ = l.Acquire(t.Context(), "k")
+		}()
+		took(t, l, "k")
+	})
+}

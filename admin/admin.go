@@ -8,9 +8,9 @@
 //	GET /keys?top=20 the hottest keys
 //	GET /explain?key=K the state of one key, and the answer to its next request; &plan=paid: in that plan
 //	PUT /replicas    {"replicas":4,"ordinal":2,"ttl_seconds":600}: the pool, for ten minutes; "weight" too
-//	PUT /limit       {"rates":[{"events":100,"per_seconds":1}],"in_flight":10}
+//	PUT /limit       {"rates":[{"events":100,"per_seconds":1}],"in_flight":10}; {"unlimited":true}: no bound
 //	PUT /plan        {"plan":"paid","limit":{...}}: the limit of a plan; null removes it
-//	PUT /override    {"key":"K","limit":{...}}: the limit of one key; null removes it
+//	PUT /override    {"key":"K","limit":{...},"ttl_seconds":600}: the limit of one key, for ten minutes; null removes it
 //	PUT /reset       {"key":"K"}: the key starts fresh
 //	PUT /dry-run     {"dry_run":true}
 //	GET /leases      the semaphores of a lease service; ?semaphore=A: its holders and waiters
@@ -28,6 +28,9 @@
 // The state of one limiter has an ETag, which depends on its configuration and not on its counters. A PUT
 // with If-Match changes nothing and answers 412 if another client has changed the configuration since. That
 // covers the writers of one Handler; a program that calls SetLimit itself is not checked.
+//
+// PUT /override also answers with what the key had before ("was"), so that a client can undo it. With [KeepOverrides]
+// overrides last over a restart.
 //
 // With ?validate=1 a PUT changes no setting. The answer is the present state, or the refusal that the change
 // would get now, including 412 and 422. To find room for an override, the limiter may evict an idle key, as
@@ -115,7 +118,8 @@ func AllowHosts(hosts ...string) Option {
 // hostBytes are those of a name that is asked for by DNS, and the underscore, which some private names have.
 const hostBytes = "abcdefghijklmnopqrstuvwxyz0123456789-._"
 
-// Logger sets where changes are logged, each with its old and its new value. Requests that were refused for their
+// Logger sets where changes are logged, each in one line with its old and its new value and who made it; the limiter's
+// own Logger has none of it, and a change that changes nothing has no line. Requests that were refused for their
 // credentials, host or origin are logged too, at most one line a second. A pool size with an end is logged with it;
 // that it has ended is in the limiter's own log. Without Logger, or with nil, they go to slog.Default.
 func Logger(log *slog.Logger) Option {
@@ -123,7 +127,8 @@ func Logger(log *slog.Logger) Option {
 }
 
 // CheckKeys has PUT /override refuse a key that check returns an error for, with 422 and the text of the error: no call
-// of the limiter has such a key. The program knows which keys it makes; config.File.CheckKey does of a proxy's file.
+// of the limiter has such a key. The program knows which keys it makes; config.File.CheckKey does of a proxy's file. A
+// key that the limiter remembers is not refused.
 func CheckKeys(check func(limiter, key string) error) Option {
 	return func(h *handler) {
 		h.checkKey = check

@@ -13,11 +13,16 @@ import (
 	"github.com/quotient-go/quotient/internal/inside"
 )
 
-// The changes of a limiter, of which it may refuse some. The last argument makes a trial of each: see package inside.
+// The changes of a limiter, of which it may refuse some. The last argument makes a trial of each. None is logged by the
+// limiter, as commit does that, which knows the operator: see package inside.
 var (
 	changeLimit    = inside.SetLimit.(func(*quotient.Limiter, quotient.Limit, bool) (quotient.Limit, error))
 	changePlan     = inside.SetPlan.(func(*quotient.Limiter, string, *quotient.Limit, bool) (*quotient.Limit, error))
-	changeOverride = inside.Override.(func(*quotient.Limiter, string, *quotient.Limit, time.Time, bool) (*quotient.Limit, error))
+	changeOverride = inside.Override.(func(*quotient.Limiter, string, *quotient.Limit, time.Time, bool) (*quotient.KeyLimit, error))
+	changePool     = inside.SetPool.(func(*quotient.Limiter, quotient.Pool, time.Duration) error)
+	changeDryRun   = inside.SetDryRun.(func(*quotient.Limiter, bool) bool)
+	resetKey       = inside.Reset.(func(*quotient.Limiter, string) bool)
+	warnOf         = inside.WarnOf.(func(*quotient.Limiter, *quotient.Limit, ...any))
 )
 
 const (
@@ -38,7 +43,7 @@ func parseReplicas(body []byte) (change, *Problem) {
 	v, bad := readReplicas(body)
 	return change{
 		what: "pool size set", field: "replicas", all: true, show: showPool,
-		apply: func(l *quotient.Limiter) error { return l.SetPool(v.pool, v.ttl) },
+		apply: func(l *quotient.Limiter) error { return changePool(l, v.pool, v.ttl) },
 	}, bad
 }
 
@@ -91,7 +96,8 @@ func parsePlan(body []byte) (change, *Problem) {
 	v, bad := readPlan(body)
 	return change{
 		what: "plan set", field: "plan", value: v.name, show: v.show,
-		apply: func(l *quotient.Limiter) error { return l.SetPlan(v.name, v.limit) },
+		apply: func(l *quotient.Limiter) error { _, err := changePlan(l, v.name, v.limit, false); return err },
+		warn:  func(l *quotient.Limiter) { warnOf(l, v.limit, "plan", v.name) },
 		try:   func(l *quotient.Limiter) error { _, err := changePlan(l, v.name, v.limit, true); return err },
 	}, bad
 }
@@ -119,7 +125,7 @@ func readPlan(body []byte) (namedPlan, *Problem) {
 func (v namedPlan) show(l *quotient.Limiter) slog.Value {
 	value := slog.StringValue("none")
 	if p, ok := l.Stats().Plans[v.name]; ok {
-		value = limitValue(p.Limit)
+		value = p.Limit.LogValue()
 	}
 	return slog.GroupValue(slog.String("plan", v.name), slog.Attr{Key: "limit", Value: value})
 }
@@ -133,13 +139,19 @@ type override struct {
 
 func parseOverride(body []byte) (change, *Problem) {
 	v, bad := readOverride(body)
+	set := func(l *quotient.Limiter, try bool) error {
+		until := time.Time{}
+		if v.ttl > 0 {
+			until = time.Now().Add(v.ttl)
+		}
+		_, err := changeOverride(l, v.key, v.limit, until, try)
+		return err
+	}
 	return change{
 		what: "override set", field: "key", show: v.show, own: &v,
-		apply: func(l *quotient.Limiter) error { return l.Override(v.key, v.limit, v.ttl) },
-		try: func(l *quotient.Limiter) error {
-			_, err := changeOverride(l, v.key, v.limit, time.Time{}, true)
-			return err
-		},
+		apply: func(l *quotient.Limiter) error { return set(l, false) },
+		warn:  func(l *quotient.Limiter) { warnOf(l, v.limit, "key", v.key) },
+		try:   func(l *quotient.Limiter) error { return set(l, true) },
 	}, bad
 }
 
@@ -200,7 +212,7 @@ func (v override) show(l *quotient.Limiter) slog.Value {
 	e := l.Explain(v.key)
 	value := slog.StringValue("none")
 	if e.Overridden {
-		value = limitValue(e.Limit)
+		value = e.Limit.LogValue()
 	}
 	attrs := []slog.Attr{slog.String("key", strconv.QuoteToASCII(v.key)), {Key: "limit", Value: value}}
 	if !e.Until.IsZero() {
@@ -221,13 +233,13 @@ func parseReset(body []byte) (change, *Problem) {
 		return nil
 	}
 	apply := func(l *quotient.Limiter) error {
-		if l.Reset(key) {
+		if resetKey(l, key) {
 			return nil
 		}
 		return try(l)
 	}
 	show := func(l *quotient.Limiter) slog.Value { return standing(l.Explain(key)) }
-	return result(f, change{what: "key reset", field: "key", show: show, apply: apply, try: try})
+	return result(f, change{what: "key reset", field: "key", deed: true, show: show, apply: apply, try: try})
 }
 
 var errShares = errors.New("MaxKeys keys are busy: the key shares one limit with others, " +
@@ -247,6 +259,6 @@ func parseDryRun(body []byte) (change, *Problem) {
 	return result(f, change{
 		what: "dry run set", field: "dry_run",
 		show:  func(l *quotient.Limiter) slog.Value { return slog.BoolValue(l.DryRun()) },
-		apply: func(l *quotient.Limiter) error { l.SetDryRun(on); return nil },
+		apply: func(l *quotient.Limiter) error { changeDryRun(l, on); return nil },
 	})
 }

@@ -131,6 +131,18 @@ func everyMethod(t *testing.T, c *Client, api *quotient.Limiter) {
 	if now, err := c.Reset(ctx, "api", "K"); err != nil || now.Version != version+1 {
 		t.Errorf("Reset: %+v, %v", now, err)
 	}
+	own := quotient.Limit{InFlight: 7}
+	if s, err := c.Override(ctx, "api", "K", &own, time.Minute, IfMatch("")); err != nil ||
+		s.Was == nil || !s.Was.Limit.Denies || s.Overrides[0].Until.IsZero() {
+		t.Errorf("Override for a minute: %+v, %v", s, err)
+	}
+	if s, err := c.Override(ctx, "api", "a\x80", new(quotient.Limit), 0); err != nil || s.Was != nil ||
+		!s.Overrides[1].Limit.Unlimited {
+		t.Errorf("Override without a bound: %+v, %v", s, err)
+	}
+	if s, err := c.Override(ctx, "api", "a\x80", nil, 0); err != nil || s.Was == nil || s.Was.Key != "a\x80" {
+		t.Errorf("its end: %+v, %v", s, err)
+	}
 	if _, err = c.Override(ctx, "api", "K", nil, 0); err != nil || api.Stats().Overrides != 0 {
 		t.Errorf("Override off: %v", err)
 	}

@@ -108,11 +108,6 @@ func (h *handler) restore(name, key string, o quotient.KeyLimit) error {
 	if !ok {
 		return errors.New("there is no such limiter")
 	}
-	if h.checkKey != nil {
-		if err := h.checkKey(name, key); err != nil {
-			return err
-		}
-	}
 	ttl := time.Duration(0)
 	if !o.Until.IsZero() {
 		ttl = max(1, time.Until(o.Until))

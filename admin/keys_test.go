@@ -63,6 +63,10 @@ func TestHottest(t *testing.T) {
 		for _, k := range topKeys(l, 4, false) {
 			got += fmt.Sprintf("%s %.2f %d ", k.Key, k.Used, k.Waiting)
 		}
+		l.TryAcquire("b", quotient.Weight(11)) // refused, which uses nothing
+		if most := topKeys(l, 3, true); most[0].Key != "b" || most[1].Key != "slots" || most[2].Key != "c" {
+			t.Errorf("the most refused are %+v", most)
+		}
 		if got != "slots 1.00 1 c 0.02 0 a 0.01 0 b 0.01 0 " || len(topKeys(l, 10000, false)) != 3004 {
 			t.Error(got)
 		}

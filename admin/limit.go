@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"math"
@@ -47,8 +46,9 @@ func parseLimit(body []byte) (change, *Problem) {
 	limit, bad := readLimitBody(body)
 	return change{
 		what: "limit set", field: "rates",
-		show:  func(l *quotient.Limiter) slog.Value { return limitValue(l.Stats().Limit) },
-		apply: func(l *quotient.Limiter) error { return l.SetLimit(limit) },
+		show:  func(l *quotient.Limiter) slog.Value { return l.Stats().Limit.LogValue() },
+		apply: func(l *quotient.Limiter) error { _, err := changeLimit(l, limit, false); return err },
+		warn:  func(l *quotient.Limiter) { warnOf(l, &limit) },
 		try:   func(l *quotient.Limiter) error { _, err := changeLimit(l, limit, true); return err },
 	}, bad
 }
@@ -158,13 +158,4 @@ func blame(f *form, rates []form, err error) {
 	f.fail(Problem{
 		Detail: err.Error()[len(at[0]):], Field: in.path + name, Value: clip(string(in.values[name])), Range: ranges[name],
 	})
-}
-
-// limitValue is a limit for the log: the JSON of its state.
-func limitValue(limit quotient.Limit) slog.Value {
-	text, err := json.Marshal(newLimitState(limit))
-	if err != nil {
-		return slog.StringValue(err.Error())
-	}
-	return slog.StringValue(string(text))
 }

@@ -75,9 +75,20 @@ func TestPlanOfAKey(t *testing.T) {
 	if _, err := c.Override(t.Context(), "api", "own", &quotient.Limit{InFlight: 7}, 0); err != nil {
 		t.Fatal(err)
 	}
-	hot, err := c.Keys(t.Context(), "", 10)
-	if err != nil || len(hot.Keys) != 3 {
+	api.TryAcquire("other", quotient.Weight(1<<40))
+	api.TryAcquire("K", quotient.Weight(10), quotient.Plan("paid"))
+	api.TryAcquire("K", quotient.Weight(10), quotient.Plan("paid"))
+	hot, err := c.Keys(t.Context(), "", 10, ByRefused())
+	if err != nil || len(hot.Keys) != 3 || hot.Keys[0].Key != "K" || hot.Keys[0].RefusedLastMinute != 2 {
 		t.Fatalf("%+v, %v", hot, err)
+	}
+	if e, err := c.Explain(t.Context(), "", "K"); err != nil || e.RefusedLastMinute != 2 || e.AdmittedLastMinute != 0 ||
+		!strings.Contains(e.Text, "2 of 2 were refused in the last minute") {
+		t.Errorf("%+v, %v", e, err)
+	}
+	s, err := c.Limiter(t.Context(), "api")
+	if err != nil || s.OwnAdmitted+s.OwnRefused != 2 || s.Plans[1].Admitted != 2 || s.Plans[1].RefusedCalls != 2 {
+		t.Errorf("%+v, %v", s, err)
 	}
 	for _, use := range hot.Keys {
 		tested.Want(t, fmt.Sprintf("the plan of %s", use.Key), use.Plan, map[string]string{"K": "paid"}[use.Key])

@@ -27,8 +27,10 @@ type change struct {
 	value string    // that it has; "" for one that the answer leaves out
 	own   *override // nil: it is of no single key's limit
 	all   bool      // it is for all limiters when none is named
+	deed  bool      // it may change more than show shows, and is logged in any case
 	show  func(l *quotient.Limiter) slog.Value
 	apply func(l *quotient.Limiter) error
+	warn  func(l *quotient.Limiter) // logs what is suspicious in it, after it was made; nil: nothing is
 	// try returns the error that apply would, and sets nothing, though it may evict an idle key. Nil: there is none.
 	try func(l *quotient.Limiter) error
 }
@@ -80,7 +82,8 @@ func (h *handler) on(c *call, v change, validate bool) any {
 
 // make makes a change of a limiter, or only tries it.
 func (h *handler) make(c *call, v change, name string, l *quotient.Limiter, try bool) error {
-	if v.own != nil && v.own.limit != nil && h.checkKey != nil { // it can always be taken off
+	// A limit can always be taken off, and a request has had a key that is remembered.
+	if v.own != nil && v.own.limit != nil && h.checkKey != nil && !l.Explain(v.own.key).Remembered {
 		if err := h.checkKey(name, v.own.key); err != nil {
 			return err
 		}
@@ -105,7 +108,8 @@ func (c *call) notMade(v change, name string, err error) {
 	})
 }
 
-// commit makes the change, once it is kept.
+// commit makes the change once it is kept, and logs it if there is one. The limiter has no line of it: one change is
+// one line.
 func (h *handler) commit(c *call, v change, name string, l *quotient.Limiter) error {
 	old := v.show(l)
 	forget, err := h.keep(v, name, l)
@@ -115,9 +119,16 @@ func (h *handler) commit(c *call, v change, name string, l *quotient.Limiter) er
 	if err := v.apply(l); err != nil {
 		return errors.Join(err, forget())
 	}
+	now := v.show(l)
+	if !v.deed && now.Equal(old) {
+		return nil
+	}
 	who, _ := h.identify(c.Request, false)
 	h.log.Info("quotient: "+v.what+" by an operator", "limiter", name,
-		slog.Attr{Key: "old", Value: old}, slog.Attr{Key: "new", Value: v.show(l)}, "from", c.RemoteAddr, "by", who.name)
+		slog.Attr{Key: "old", Value: old}, slog.Attr{Key: "new", Value: now}, "from", c.RemoteAddr, "by", who.name)
+	if v.warn != nil {
+		v.warn(l)
+	}
 	return nil
 }
 

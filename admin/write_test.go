@@ -86,7 +86,7 @@ func TestChangesTakeEffect(t *testing.T) {
 	}
 }
 
-// TestTTL: a pool size with an end does end.
+// TestTTL: a pool size and an override with an end do end.
 func TestTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, quotient.Replicas(3))
@@ -99,6 +99,30 @@ func TestTTL(t *testing.T) {
 		time.Sleep(91 * time.Second)
 		l.Allow("K")
 		tested.Want(t, "replicas after its end", l.Stats().Pool.Replicas, 3)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		h := mount(t, newLimiter(t), Logger(slog.New(slog.NewTextHandler(&out, nil))))
+		put := func(body string) LimiterState {
+			return decode[State](t, putting("/override", body).send(t, h)).Limiters["api"]
+		}
+		none := put(`{"key":"K","limit":{"rates":[],"in_flight":7}}`)
+		s := put(`{"key":"K","limit":{"deny":true},"ttl_seconds":90.5}`)
+		until := time.Now().Add(90500 * time.Millisecond)
+		explained := decode[Explanation](t, get("/explain?key=K").send(t, h))
+		used := decode[Keys](t, get("/keys").send(t, h)).Keys[0]
+		if !s.Overrides[0].Until.Equal(until) || !explained.OverrideUntil.Equal(until) ||
+			!used.OverrideUntil.Equal(until) || !strings.Contains(out.String(), " new.until=2000-01-01T00:01:30.5") {
+			t.Errorf("until %v: %+v, %+v, %+v, %s", until, s.Overrides, explained, used, &out)
+		}
+		if was := s.Was; none.Was != nil || was == nil || was.Key != "K" || was.Limit.InFlight != 7 || !was.Until.IsZero() {
+			t.Errorf("before: %+v, then %+v", none.Was, was)
+		}
+		time.Sleep(91 * time.Second)
+		after := decode[State](t, get("/state").send(t, h)).Limiters["api"]
+		if after.OverrideCount != 0 || len(after.Overrides) != 0 || after.ETag == s.ETag {
+			t.Errorf("after its end: %d %+v with the tag %s", after.OverrideCount, after.Overrides, after.ETag)
+		}
 	})
 }
 
@@ -238,6 +262,10 @@ func TestWhatALimiterDoesNotTake(t *testing.T) {
 		if rec := putting("/override", `{"key":"/A","limit":null}`).send(t, h); rec.Code != 200 {
 			t.Errorf("to take one off: %d %s", rec.Code, rec.Body)
 		}
+		l.Allow("/B")
+		if rec := putting("/override?validate=1", `{"key":"/B"`+deny).send(t, h); tt.state == "fresh" && rec.Code != 200 {
+			t.Errorf("of a key that a request has had: %d %s", rec.Code, rec.Body)
+		}
 		rec := putting(tt.path, tt.body).send(t, h)
 		got := decode[Problem](t, rec)
 		if rec.Code != 422 || got.Field != tt.want.Field || got.Value != tt.want.Value ||
@@ -252,22 +280,28 @@ func TestWhatALimiterDoesNotTake(t *testing.T) {
 
 func TestEveryChangeIsLogged(t *testing.T) {
 	var out bytes.Buffer
-	h := mount(t, newLimiter(t), Token(secret), Logger(slog.New(slog.NewTextHandler(&out, nil))))
+	log := slog.New(slog.NewTextHandler(&out, nil))
+	h := mount(t, newLimiter(t, quotient.Logger(log)), Token(secret), Logger(log))
 	tests := []struct{ path, body, want string }{
-		{"/limit", `{"rates":[],"in_flight":3}`, `old="{\"rates\":[{\"name\":\"second\",\"unit\":\"\",\"events\":100,\"per_seconds\":1,\"burst\":10,\"kind\":\"bucket\",\"aligned\":false,\"counted\":false,\"no_turns\":false}],\"in_flight\":0,\"denies\":false}" new="{\"rates\":[],\"in_flight\":3,\"denies\":false}"`},
-		{"/plan", `{"plan":"paid","limit":{"rates":[],"in_flight":4}}`, `old.plan=paid old.limit=none new.plan=paid new.limit="{\"rates\":[],\"in_flight\":4,\"denies\":false}"`},
-		{"/plan", `{"plan":"paid","limit":null}`, `old.plan=paid old.limit="{\"rates\":[],\"in_flight\":4,\"denies\":false}" new.plan=paid new.limit=none`},
-		{"/override", `{"key":"K\n<","limit":{"deny":true}}`, `old.key="\"K\\n<\"" old.limit=none new.key="\"K\\n<\"" new.limit="{\"rates\":[],\"in_flight\":0,\"denies\":true}"`},
+		{"/limit", `{"rates":[],"in_flight":5}`, `old="second: 100 per 1s, burst 10" new="in flight: 5"`},
+		{"/plan", `{"plan":"paid","limit":{"rates":[],"in_flight":4}}`, `old.plan=paid old.limit=none new.plan=paid new.limit="in flight: 4"`},
+		{"/plan", `{"plan":"paid","limit":null}`, `old.plan=paid old.limit="in flight: 4" new.plan=paid new.limit=none`},
+		{"/override", `{"key":"K\n<","limit":{"deny":true}}`, `old.key="\"K\\n<\"" old.limit=none new.key="\"K\\n<\"" new.limit=deny`},
 		{"/reset", `{"key":"K\n<"}`, `old.key="\"K\\n<\"" old.remembered=true old.used=0 old.waiting=0 old.in_flight=0 new.key="\"K\\n<\"" new.remembered=true new.used=0 new.waiting=0 new.in_flight=0`},
 		{"/dry-run", `{"dry_run":true}`, `old=false new=true`},
 		{"/replicas", `{"replicas":4,"ordinal":2}`, "old.replicas=1 old.ordinal=0 old.fixed=false " +
 			"new.replicas=4 new.ordinal=2 new.fixed=false"},
 	}
-	for _, tt := range tests {
+	for i := range 2 * len(tests) {
+		tt := tests[i/2]
 		out.Reset()
 		header := http.Header{"Authorization": {"Bearer " + secret}}
 		rec := putting(tt.path, tt.body).headed(header).send(t, h)
 		tested.Want(t, fmt.Sprintf("%s: %s", tt.path, rec.Body), rec.Code, 200)
+		if i%2 == 1 && tt.path != "/reset" {
+			tested.Want(t, tt.path+" that changes nothing", out.String(), "")
+			continue
+		}
 		want := " limiter=api " + tt.want + ` from=127.0.0.1:50000 by="token 1"` + "\n"
 		if got := out.String(); !strings.HasSuffix(got, want) || strings.Count(got, "\n") != 1 {
 			t.Errorf("logged\n%s, want it to end in\n%s", got, want)

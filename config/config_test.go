@@ -280,7 +280,8 @@ func TestReloadIsWhole(t *testing.T) {
 	commits, answer := 0, error(nil)
 	s := start(t, base, config.With(part{commit: func(*config.File) { commits++ }}),
 		config.With(part{prepare: func() error { return answer }}))
-	must(t, s.limiter(t, "api").Override("/held", &quotient.Limit{InFlight: 3}, 0))
+	must(t, s.limiter(t, "api").Override("/held", &quotient.Limit{InFlight: 3}, time.Hour))
+	until := s.limiter(t, "api").Explain("/held").Until
 	keys := []string{"/x", "/y", "/held", "k"}
 	before := states(s.reg, keys)
 	changed := strings.NewReplacer("events = 100", "events = 40", "/x", "/y", "plans.paid", "plans.free",
@@ -302,6 +303,9 @@ func TestReloadIsWhole(t *testing.T) {
 	must(t, s.change(t, base+z("a")))
 	commits, before = 1, states(s.reg, keys)
 	refused(changed+z("d"), `is one more than the 3 units a limiter can count: ["b" "c" "a"]`)
+	if now := s.limiter(t, "api").Explain("/held").Until; now.Sub(until).Abs() > time.Minute {
+		t.Errorf("what an operator set until %v ends at %v", until, now)
+	}
 }
 
 // TestFixedSettings: what a limiter in force cannot change is refused, with the place and a way out.
@@ -353,7 +357,7 @@ func TestOperatorsChange(t *testing.T) {
 	api := s.limiter(t, "api")
 	must(t, api.SetLimit(quotient.Rates(quotient.PerSecond(7))))
 	must(t, api.SetPlan("paid", nil))
-	must(t, api.Override("/x", nil, 0))
+	must(t, api.Override("/x", &quotient.Limit{Deny: true}, time.Hour)) // which it is for good
 	must(t, api.Override("/z", &quotient.Limit{InFlight: 1}, 0))
 	api.SetDryRun(true)
 	all := []string{"api: limit, dry run, plan paid, override /x, override /z"}
@@ -363,7 +367,8 @@ func TestOperatorsChange(t *testing.T) {
 	want(t, "differs, and the section has not changed", s.State().Differs, all)
 	want(t, "the version", api.Stats().Version, version)
 	must(t, s.change(t, strings.Replace(base, "events = 100", "events = 101", 1)))
-	if d := s.State().Differs; d != nil || api.DryRun() || api.Stats().Overrides != 1 {
+	if d := s.State().Differs; d != nil || api.DryRun() || api.Stats().Overrides != 1 ||
+		!api.Explain("/x").Until.IsZero() {
 		t.Errorf("%q: the section has changed", d)
 	}
 	s.reg.Remove("api")

@@ -191,6 +191,9 @@ func drawProxy(t *rapid.T, f *config.File) *config.Proxy {
 		p.Admin.TLS = &config.TLS{Cert: "a.pem", Key: "b.pem"}
 		p.Admin.TokenFile, p.Admin.ReadOnlyTokenFile = "token", "readers"
 		p.Admin.Hosts = []string{"a.test", "b.test"}
+		if p.Admin.Listen != "off" {
+			p.Admin.Overrides = "overrides.json"
+		}
 		p.CORS = &config.CORS{Origins: []string{"https://a.test", "app://b:8080"}, Credentials: flip(t)}
 		p.CORS.ExemptPreflights = flip(t)
 	}

@@ -345,5 +345,6 @@ type Admin struct {
 	TokenFile         string // one bearer token a line; required off loopback, unless TLS has a ClientCA
 	ReadOnlyTokenFile string
 	Hosts             []string // admin.AllowHosts
+	Overrides         string   // the file of admin.KeepOverrides; empty: a restart forgets them
 	TLS               *TLS
 }

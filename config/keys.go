@@ -193,9 +193,9 @@ func (k keys) part(rule Rule, part Key, text string) (key string, ok bool) {
 		key := httplimit.Constant(cmp.Or(part.Arg, rule.Pattern))(nil)
 		return key, key == text || didYouMean(text, []string{key}) != ""
 	case KeyClient:
-		return k.client(text)
+		return k.client(strings.TrimSpace(text))
 	case KeyHost:
-		return hostOf(rule, text)
+		return hostOf(rule, strings.TrimSpace(text))
 	case KeyHeader:
 		value := strings.Trim(text, " \t")
 		control := func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f }
@@ -208,15 +208,23 @@ func (k keys) part(rule Rule, part Key, text string) (key string, ok bool) {
 	return text, true
 }
 
-// path is the key of a path that the rule matches.
+// query is that of a URL whose path a key was to be.
+var query = regexp.MustCompile(`\?[^/?]*=.*\z`)
+
+// path is the key of a path that the rule matches. What looks like an escape or a query is taken for one: a path that
+// has one when it is decoded is rare.
 func (k keys) path(rule Rule, text string) (key string, ok bool) {
-	path := httplimit.CanonicalPath(text)
 	switch {
 	case hash.MatchString(text):
 		return text, true
 	case strings.Contains(text, "://"):
 		return "", false
 	}
+	path := query.ReplaceAllString(text, "")
+	if plain, err := url.PathUnescape(path); err == nil {
+		path = plain
+	}
+	path = httplimit.CanonicalPath(path)
 	return httplimit.Path()(&http.Request{URL: &url.URL{Path: path}}), k.reaches(rule, path)
 }
 

@@ -252,6 +252,9 @@ func (l Log) check(r *report) {
 
 func (a Admin) check(r *report) {
 	if a.Listen == "off" {
+		if a.Overrides != "" {
+			r.field("proxy.admin.overrides", `it is set beside listen = "off": nobody can set any`)
+		}
 		return
 	}
 	checkTLS(r, "proxy.admin.tls", a.TLS)

@@ -80,7 +80,8 @@ func (f *File) locate(dir string) {
 			names = append(names, &p.JWT.KeyFile)
 		}
 		names = append(names, &p.UpstreamTLS.CA, &p.UpstreamTLS.Cert, &p.UpstreamTLS.Key)
-		names = append(names, &p.Admin.TokenFile, &p.Admin.ReadOnlyTokenFile, &p.Log.SecretFile)
+		names = append(names, &p.Admin.TokenFile, &p.Admin.ReadOnlyTokenFile, &p.Admin.Overrides)
+		names = append(names, &p.Log.SecretFile)
 		p.Listen, p.Admin.Listen = behind(dir, "unix:", p.Listen), behind(dir, "unix:", p.Admin.Listen)
 	}
 	if f.Leases != nil && f.Leases.Election != nil {

@@ -41,12 +41,42 @@ type reply struct {
 func (c *Client) do(ctx context.Context, q call) (a reply, err error) {
 	for i, base := range c.bases() {
 		a, err = c.try(ctx, base, q)
-		if err == nil || !temporary(err) || ctx.Err() != nil {
+		if err == nil || !temporary(err) {
+			c.note(q, nil)
+			return a, err
+		}
+		if ctx.Err() != nil {
 			return a, err
 		}
 		c.log().Debug("lease: a request to a server failed", "server", i, "err", err)
 	}
+	c.note(q, err)
 	return a, err
+}
+
+// failures are those of requests in a row that no server has answered.
+type failures struct {
+	n     int
+	since time.Time // of the first
+}
+
+// note logs the first request that no server answers, with err, and the first that one does, with nil. Those between
+// are only counted.
+func (c *Client) note(q call, err error) {
+	c.mu.Lock()
+	was := c.failures
+	if c.failures.n++; err == nil {
+		c.failures = failures{}
+	} else if was.n == 0 {
+		c.failures.since = time.Now()
+	}
+	c.mu.Unlock()
+	switch {
+	case err != nil && was.n == 0:
+		c.log().Warn("lease: requests to all servers fail, trying again", "request", q.method+" "+q.path, "err", err)
+	case err == nil && was.n > 0:
+		c.log().Info("lease: a server answers again", "failures", was.n, "lasted", time.Since(was.since))
+	}
 }
 
 // bases returns where to send a call, the server that answered last first.

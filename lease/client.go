@@ -46,13 +46,15 @@ type Client struct {
 	BlockFor time.Duration
 	// Timeout is how long a request may take beyond its BlockFor, 1 ms to 1 h. 0 means DefaultTimeout.
 	Timeout time.Duration
-	// Log receives failed requests, restored and lost locks. Nil means no log.
+	// Log receives restored and lost locks, the first request that no server answers, and when one does again, with how
+	// long that took. Nil means no log.
 	Log *slog.Logger
 
 	random func() float64 // tests put their own here; nil: math/rand/v2
 
-	mu     sync.Mutex
-	prefer string // base of the URL that answered last; guarded by mu
+	mu       sync.Mutex
+	prefer   string // base of the URL that answered last; guarded by mu, as is what follows
+	failures failures
 }
 
 // Lock waits until it holds count of the semaphore called name, and returns the Lease. Call its Unlock at the end.

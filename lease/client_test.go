@@ -1,10 +1,12 @@
 package lease
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
@@ -108,6 +110,39 @@ func TestClientGivesUpFirst(t *testing.T) {
 				tested.Is(t, "Unlock", l.Unlock(t.Context()), ErrCutOff)
 			})
 		}
+	}
+}
+
+// An outage is one line at its first failure, and one with its length when a server answers again, however often the
+// client has tried: for a lock that is held, and for one that is asked for.
+func TestClientLogsAnOutageOnce(t *testing.T) {
+	for name, holds := range map[string]bool{"a lock that is held": true, "a lock that is asked for": false} {
+		inWorld(t, mutex("A"), func(t *testing.T, w *world) {
+			var log bytes.Buffer
+			c := w.client()
+			c.Log = slog.New(slog.NewTextHandler(&log, nil))
+			if holds {
+				l := locked(t, t.Context(), c, "A")
+				defer unlock(t, l)
+			}
+			tested.Want(t, name+": lines of a sound network", log.String(), "")
+			w.net.set("a", down)
+			if !holds {
+				go func() { time.Sleep(20 * time.Second); w.net.set("a", works) }()
+				defer unlock(t, locked(t, t.Context(), c, "A"))
+			} else {
+				time.Sleep(20 * time.Second)
+				w.net.set("a", works)
+			}
+			time.Sleep(20 * time.Second)
+			synctest.Wait()
+			got := strings.Split(strings.TrimSpace(log.String()), "\n")
+			if len(got) != 2 || !strings.Contains(got[0], `WARN msg="lease: requests to all servers fail, trying again" request="P`) ||
+				!strings.Contains(got[1], `INFO msg="lease: a server answers again" failures=`) ||
+				!strings.Contains(got[1], " lasted=") || strings.Contains(got[1], "failures=1 ") {
+				t.Errorf("%s: logged\n%s", name, &log)
+			}
+		})
 	}
 }
 

@@ -78,7 +78,6 @@ func (s *session) beat() bool {
 	case errors.Is(err, ErrUnknownPeer):
 		return s.restore()
 	case err != nil:
-		s.failed("heartbeat", err)
 		return false
 	}
 	s.mu.Lock()
@@ -92,12 +91,6 @@ func (s *session) beat() bool {
 	}
 	s.settleLocked()
 	return true
-}
-
-func (s *session) failed(what string, err error) {
-	if s.ctx.Err() == nil {
-		s.client.log().Warn("lease: "+what+" failed", "peer", s.id, "err", err)
-	}
 }
 
 // renew notes that the server has answered a request which was sent at that time. The caller holds the lock.
@@ -117,7 +110,6 @@ func (s *session) restore() bool {
 	now := time.Now()
 	a, err := s.send(http.MethodPost, "/restore", s.beginRestore())
 	if err != nil && (temporary(err) || s.ctx.Err() != nil) {
-		s.failed("restore", err)
 		return false
 	}
 	s.mu.Lock()
@@ -170,7 +162,6 @@ func (s *session) releaseOwed() bool {
 		}
 		_, err := s.send(http.MethodDelete, lockPath(s.id, name), nil)
 		if err != nil && (temporary(err) || s.ctx.Err() != nil) {
-			s.failed("release", err)
 			return false
 		}
 		s.mu.Lock()

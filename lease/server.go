@@ -29,12 +29,12 @@ func (e *StandByError) Error() string {
 	return "lease: this server is on stand-by, the leader is " + e.Leader
 }
 
-// ServerOptions are the options of NewServer beside a Config. The zero value is a server that leads, without a log.
+// ServerOptions are the options of NewServer beside a Config. The zero value is a server that leads.
 type ServerOptions struct {
 	StandBy bool         // start without a Table, until Lead
 	Version string       // of GET /version; empty: "unknown"
 	Metrics http.Handler // of GET /metrics; nil: 404
-	Log     *slog.Logger // nil: nothing is logged
+	Log     *slog.Logger // nil: slog.Default
 }
 
 // Server serves one Table over HTTP. It starts no goroutine: one timer does what is due. NewServer makes
@@ -78,7 +78,7 @@ func NewServer(c Config, o ServerOptions) (*Server, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	o.Log = cmp.Or(o.Log, noLog)
+	o.Log = cmp.Or(o.Log, slog.Default())
 	s := &Server{options: o, config: c.withDefaults(), blocked: make(map[uint64]*blocked)}
 	s.bodies.SetMost(maxBodies)
 	s.lists.SetMost(maxLists)

@@ -70,7 +70,6 @@ func (c *Client) open(ctx context.Context, name string) (*session, error) {
 		if ctx.Err() != nil || !rest.For(ctx, pause.next(c)) {
 			return nil, cancelled(ctx, err)
 		}
-		c.log().Warn("lease: requests to all servers failed, trying again", "err", err)
 	}
 }
 

@@ -215,6 +215,24 @@ func TestPlans(t *testing.T) {
 	}
 }
 
+// TestRequestsByPlan: what names a plan counts there, and all else under the limiter's own limit.
+func TestRequestsByPlan(t *testing.T) {
+	l := must(quotient.New(perSecond("second", 1), quotient.Plans(map[string]quotient.Limit{"free": {Deny: true}})))
+	l.Allow("k")
+	for range 3 {
+		l.TryAcquire("k", quotient.Plan("free"))
+	}
+	lines := scrape(t, must(metrics.Of("api", l)))
+	for _, want := range []string{
+		`plan="",result="admitted"} 1`, `plan="",result="refused"} 0`,
+		`plan="free",result="admitted"} 0`, `plan="free",result="refused"} 3`,
+	} {
+		if !has(lines, `quotient_plan_requests_total{limiter="api",`+want) {
+			t.Errorf("no %s in\n%s", want, strings.Join(lines, "\n"))
+		}
+	}
+}
+
 var histogramLine = regexp.MustCompile(`^quotient_(wait|overhead)_seconds_`)
 
 // short writes a line of a scrape on limits in few words.

@@ -83,6 +83,8 @@ func (p *process) endsAtOnce() {
 		p.t.Errorf("exit %d after %v, want 0 within 1 s, and 5 s where much else runs", code,
 			time.Since(began))
 	}
+	p.logged("stopping")
+	p.logged("stopped")
 }
 
 func (p *process) waiting(semaphore string, n int) {
@@ -401,7 +403,7 @@ func TestElectionThatCannotBe(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), tested.Patience)
 	defer cancel()
 	log := slog.New(slog.DiscardHandler)
-	s, err := openLeases(ctx, &config.Leases{Listen: "127.0.0.1:0", MaxPeers: 1}, log)
+	s, err := openLeases(ctx, &config.Leases{Listen: "127.0.0.1:0", MaxPeers: 1}, log, log)
 	must(t, err)
 	never := &config.Election{Endpoints: []string{nowhere}, TTL: 1}
 	s.election, err = elect(never, s.url(), s.leases, log)

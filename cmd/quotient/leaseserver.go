@@ -55,6 +55,7 @@ func leaseFront(listen string) *config.Proxy {
 // file, and what would take a restart is refused.
 type leaseServer struct {
 	log      *slog.Logger
+	stopping func()        // is called when the end begins
 	opened   config.Leases // as it was at the start
 	leases   *lease.Server
 	front    *front.Server
@@ -64,9 +65,9 @@ type leaseServer struct {
 	election runs
 }
 
-// openLeases makes the server of a section [leases], and opens its listener.
-func openLeases(ctx context.Context, c *config.Leases, log *slog.Logger) (*leaseServer, error) {
-	s := &leaseServer{log: log, opened: *c, registry: prometheus.NewRegistry()}
+// openLeases makes the server of a section [leases], and opens its listener. News receives what elections bring.
+func openLeases(ctx context.Context, c *config.Leases, log, news *slog.Logger) (*leaseServer, error) {
+	s := &leaseServer{log: log, stopping: func() {}, opened: *c, registry: prometheus.NewRegistry()}
 	var err error
 	s.leases, err = lease.NewServer(c.Config(), lease.ServerOptions{
 		StandBy: c.Election != nil, Version: strings.Fields(version())[1], Log: log,
@@ -77,7 +78,8 @@ func openLeases(ctx context.Context, c *config.Leases, log *slog.Logger) (*lease
 	}
 	s.registry.MustRegister(metrics.NewLeases(s.leases.Stats), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	s.front, err = front.New(leaseFront(c.Listen), s.leases, log, front.AnyPath(), front.OnShutdown(s.leases.Close))
+	s.front, err = front.New(leaseFront(c.Listen), s.leases, log, front.AnyPath(),
+		front.OnShutdown(func() { s.stopping(); s.leases.Close() }))
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +88,7 @@ func openLeases(ctx context.Context, c *config.Leases, log *slog.Logger) (*lease
 		s.leases.Close()
 		return nil, fmt.Errorf("leases.listen: %w", err)
 	}
-	if s.election, err = elect(c.Election, s.url(), s.leases, log); err != nil {
+	if s.election, err = elect(c.Election, s.url(), s.leases, news); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
 	return s, nil
@@ -192,6 +194,7 @@ type leaseService struct {
 	conf     *config.Config
 	operator operator
 	always   *slog.Logger // shows what must be seen at any level: what operators do
+	news     *slog.Logger // shows where it begins and ends, and who leads, unless only errors are wanted
 }
 
 // open makes the service that the flags and the file ask for, and opens its listeners.
@@ -208,10 +211,14 @@ func (c *leasesCmd) open(ctx context.Context, log, always *slog.Logger) (_ *leas
 	if _, err := config.New(file, reg, config.Adjust(c.adjust)); err != nil {
 		return nil, c.named(err)
 	}
-	s := &leaseService{always: always}
-	if s.leaseServer, err = openLeases(ctx, file.Leases, log); err != nil {
+	s := &leaseService{always: always, news: always}
+	if !log.Enabled(ctx, slog.LevelWarn) { // only errors are wanted
+		s.news = log
+	}
+	if s.leaseServer, err = openLeases(ctx, file.Leases, log, s.news); err != nil {
 		return nil, err
 	}
+	s.stopping = func() { s.news.Info("stopping", "in_flight", s.front.InFlight()) }
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close())
@@ -248,13 +255,9 @@ func (s *leaseService) answerReady(w http.ResponseWriter, _ *http.Request) {
 
 // run serves until ctx ends, and returns nil; or an error when a part fails.
 func (s *leaseService) run(ctx context.Context, hangups <-chan os.Signal) error {
-	start := s.always
-	if !s.log.Enabled(ctx, slog.LevelWarn) { // only errors are wanted
-		start = s.log
-	}
-	s.report(start, s.conf.File())
+	s.report(s.news, s.conf.File())
 	if s.operator.l != nil {
-		start.Info("operator's page", "url", s.operator.url)
+		s.news.Info("operator's page", "url", s.operator.url)
 	}
 	reload := func(ctx context.Context) error {
 		for {
@@ -266,7 +269,9 @@ func (s *leaseService) run(ctx context.Context, hangups <-chan os.Signal) error 
 			}
 		}
 	}
-	return together(ctx, s.serve, s.conf.Watch, s.operator.serve, reload)
+	err := together(ctx, s.serve, s.conf.Watch, s.operator.serve, reload)
+	s.news.Info("stopped")
+	return err
 }
 
 // farewell bounds how long a leader takes to step down at the end. Without it others wait for the election's TTL.
@@ -286,8 +291,12 @@ func elect(e *config.Election, url string, s *lease.Server, log *slog.Logger) (r
 		return nil, err
 	}
 	return func(ctx context.Context) error {
+		said := ""
 		client := reach(ctx, c, func(err error) {
-			log.Warn("lease election: etcd does not let this server in, it tries again", "error", err)
+			if text := err.Error(); text != said {
+				said = text
+				log.Warn("lease election: etcd does not let this server in, it tries again", "error", text)
+			}
 		})
 		if client == nil {
 			return nil

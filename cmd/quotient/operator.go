@@ -46,7 +46,7 @@ func (o operator) close() error {
 	if o.l == nil {
 		return nil
 	}
-	return o.l.Close()
+	return errors.Join(o.l.Close(), o.handler.Close())
 }
 
 // newOperator opens the listener for operators, unless it is off.
@@ -60,6 +60,9 @@ func (s *service) newOperator(ctx context.Context, a config.Admin) (operator, er
 	}
 	if s.conf.File().Path != "" {
 		opts = append(opts, admin.File(func() admin.FileState { return admin.FileState(s.conf.State()) }))
+	}
+	if a.Overrides != "" {
+		opts = append(opts, admin.KeepOverrides(a.Overrides))
 	}
 	if s.leases != nil {
 		opts = append(opts, admin.WithLeases(leaseAdmin{s.leases.leases}))

@@ -7,11 +7,14 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/admin"
 	"github.com/quotient-go/quotient/config"
 	"github.com/quotient-go/quotient/internal/tested"
 )
@@ -121,4 +124,46 @@ func TestShort(t *testing.T) {
 	} {
 		equal(t, want, short(d), want)
 	}
+}
+
+// TestOverridesLastOverARestart: what operators set of single keys, also right before a crash.
+func TestOverridesLastOverARestart(t *testing.T) {
+	up, dir := hold(t), t.TempDir()
+	path := filepath.Join(dir, "quotient.toml")
+	begin := func() (*process, *admin.Client) {
+		p := start(t, "--config", path)
+		c, err := admin.NewClient(p.page, admin.HTTPClient(client))
+		must(t, err)
+		return p, c
+	}
+	set := func(c *admin.Client, key string, limit *quotient.Limit, ttl time.Duration) admin.LimiterState {
+		s, err := c.Override(t.Context(), "api", key, limit, ttl)
+		must(t, err)
+		return s
+	}
+	written(t, path, up.URL, 1, "overrides = \"overrides.json\"\n")
+	p, c := begin()
+	deny, two := &quotient.Limit{Deny: true}, &quotient.Limit{InFlight: 2}
+	set(c, "/denied", deny, time.Hour)
+	set(c, "/removed", deny, 0)
+	set(c, "/short", deny, time.Millisecond)
+	was := set(c, "/two", two, 0).Overrides
+	set(c, "/removed", nil, 0)
+	second := launch(t, "proxy", "--log", "json", "--config", path)
+	second.ends(exitFailed)
+	if !second.has("overrides.json: another process has it: ") {
+		t.Errorf("a second process is not refused: %v", second.log)
+	}
+	p.signal(syscall.SIGKILL)
+	p.ends(-1)
+	_, c = begin()
+	s, err := c.Limiter(t.Context(), "api")
+	must(t, err)
+	was = slices.DeleteFunc(was, func(o admin.OverrideState) bool { return o.Key == "/removed" || o.Key == "/short" })
+	for i := range min(len(was), len(s.Overrides)) {
+		if d := was[i].Until.Sub(s.Overrides[i].Until); d.Abs() < time.Second { // it was written a little before it was set
+			was[i].Until = s.Overrides[i].Until
+		}
+	}
+	equal(t, "overrides after the crash", s.Overrides, was)
 }

@@ -121,7 +121,7 @@ func (c *proxyCmd) open(ctx context.Context, log *slog.Logger) (*service, error)
 		return nil, c.named(file.Located(err))
 	}
 	if file.Leases != nil {
-		if s.leases, err = openLeases(ctx, file.Leases, log); err != nil {
+		if s.leases, err = openLeases(ctx, file.Leases, log, log); err != nil {
 			return nil, c.named(file.Located(err))
 		}
 	}
@@ -201,6 +201,7 @@ func listenAt(ctx context.Context, address string) (net.Listener, error) {
 
 // drain is called when the end begins: requests that wait are answered, and no new ones are wanted.
 func (s *service) drain() {
+	s.log.Info("stopping", "in_flight", s.front.InFlight())
 	s.ending.Store(true)
 	s.proxy.Drain()
 }
@@ -254,6 +255,7 @@ func (s *service) run(ctx context.Context, hangups <-chan os.Signal) error {
 	o := s.proxy.Overhead()
 	s.log.Info("overhead of requests within their limits", "requests", o.Count, "p50", o.P50, "p90", o.P90,
 		"p99", o.P99, "p99.9", o.P999, "max", o.Max)
+	s.log.Info("stopped")
 	return err
 }
 

@@ -182,7 +182,9 @@ func TestItEndsInOrder(t *testing.T) {
 	up.release()
 	equal(t, "the one in flight", (<-first).status, http.StatusOK)
 	p.ends(exitOK)
+	equal(t, "in flight at the end", p.logged("stopping")["in_flight"], 2.) // one of them waits
 	equal(t, "requests in the summary", p.logged("overhead")["requests"], 1.)
+	p.logged("stopped")
 }
 
 func TestASecondSignalEndsItAtOnce(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"time"
 
 	"github.com/quotient-go/quotient"
 )
@@ -14,7 +15,7 @@ func change(limiter *quotient.Limiter, perSecond float64) error {
 
 func customers(limiter *quotient.Limiter) error {
 	more := quotient.Rates(quotient.PerSecond(500))
-	if err := limiter.Override("big.example", &more, 0); err != nil {
+	if err := limiter.Override("big.example", &more, 10*time.Minute); err != nil {
 		return err
 	}
 	return limiter.Override("abuser.example", &quotient.Limit{Deny: true}, 0)

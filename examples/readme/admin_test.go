@@ -165,6 +165,7 @@ func TestAdminPage(t *testing.T) {
 		"Change a plan": func() { holds("/state?limiter=api", `"events": 30`) },
 		"Override one key": func() {
 			expect("overrides", l.Stats().Overrides, 1)
+			expect("for some minutes", time.Until(l.Explain("big.example").Until).Round(time.Minute), 10*time.Minute)
 			_, taken := l.TryAcquireUpTo("big.example", 50)
 			expect("requests of the customer", taken, 50)
 		},

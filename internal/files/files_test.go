@@ -123,3 +123,47 @@ func TestAFileThatDoesNotAnswer(t *testing.T) {
 		must("another", t.Context(), well, 0, "well", nil)
 	})
 }
+
+// TestReplace: the file has the new text or, on an error, the old one, and nothing else is left.
+func TestReplace(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a")
+	for _, text := range []string{"one, which is longer", "two", ""} {
+		must(t, os.WriteFile(path+".new", []byte("what a crash has left"), 0o600))
+		must(t, Replace(path, []byte(text)))
+		now, info, err := Read(t.Context(), path, 100)
+		must(t, err)
+		tested.Want(t, "the text", string(now), text)
+		tested.Want(t, "the mode", info.Mode(), 0o600)
+	}
+	must(t, Replace(path, []byte("old")))
+	must(t, os.Mkdir(filepath.Join(dir, "folder"), 0o700))
+	must(t, os.Mkdir(path+".new", 0o700))
+	for _, to := range []string{path, filepath.Join(dir, "folder"), filepath.Join(dir, "none", "a")} {
+		if err := Replace(to, []byte("new")); err == nil {
+			t.Errorf("%s was replaced", to)
+		}
+	}
+	names, err := filepath.Glob(filepath.Join(dir, "*"))
+	must(t, err)
+	tested.Want(t, "what is left", fmt.Sprint(names), fmt.Sprint([]string{path, path + ".new", filepath.Join(dir, "folder")}))
+	now, err := os.ReadFile(path)
+	must(t, err)
+	tested.Want(t, "the text after an error", string(now), "old")
+}
+
+// TestLock: one at a time has it, and the next one when it is given back.
+func TestLock(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a")
+	for range 2 {
+		f, err := Lock(path)
+		must(t, err)
+		if _, err := Lock(path); err == nil || !strings.Contains(err.Error(), path+".lock is locked") {
+			t.Errorf("a second lock: %v", err)
+		}
+		must(t, f.Close())
+	}
+	if _, err := Lock(filepath.Join(path, "none", "a")); err == nil {
+		t.Error("there is a lock in a folder that is not there")
+	}
+}

@@ -72,7 +72,7 @@ var rooms = []room{
 
 	{"admin/browser", ". policy admin httplimit", "github.com/chromedp", "internal/carried internal/needed"},
 	{"admin/pods", "internal/files internal/shown", "", ". admin"}, // admin imports it
-	{"admin/...", ". admin internal/inside internal/kinds internal/listen internal/shown", "github.com/go-json-experiment/json",
+	{"admin/...", ". admin internal/files internal/inside internal/kinds internal/listen internal/shown", "github.com/go-json-experiment/json",
 		"internal/carried"},
 	{"examples/fleet", "...", "golang.org/x/time", ""}, // its upstream shares no code with quotient
 	{"examples/service", "...", "github.com/prometheus/client_golang", ""},

@@ -15,7 +15,17 @@ import "time"
 var (
 	SetLimit any // func(*Limiter, Limit, bool) (Limit, error)
 	SetPlan  any // func(*Limiter, string, *Limit, bool) (*Limit, error)
-	Override any // func(*Limiter, string, *Limit, time.Time, bool) (*Limit, error); the time is the end
+	Override any // func(*Limiter, string, *Limit, time.Time, bool) (*KeyLimit, error); the time is the end
+)
+
+// SetPool, SetDryRun and Reset are the methods of a limiter without their lines in its log, and so are those above: who
+// logs a change with its author logs it alone. WarnOf logs what is suspicious in a limit that was so set; the last
+// argument is none for the limiter's own, or "plan" or "key" and a name.
+var (
+	SetPool   any // func(*Limiter, Pool, time.Duration) error
+	SetDryRun any // func(*Limiter, bool) bool
+	Reset     any // func(*Limiter, string) bool
+	WarnOf    any // func(*Limiter, *Limit, ...any)
 )
 
 // MoreOf is where More stands in a limiter's Stats.

@@ -8,6 +8,7 @@ import (
 	"math/bits"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -239,7 +240,7 @@ func (w *world) start(limit quotient.Limit, c config, p quotient.Pool, joins boo
 	c.joins = joins || pick(w.T, 0, 3, "joins") == 0
 	r := &replica{w: w, id: w.born, conf: c, keys: map[string]*keyState{}, pool: p, weight: max(1, p.Weight),
 		first: p.Ordinal, awaiting: c.awaits, limit: limit, done: make(chan *call, 1000), exact: !c.learns,
-		ends: map[string]time.Time{}}
+		owned: map[string]time.Time{}, endings: map[string][]ending{}, ofPlans: map[string][wasInvalid + 1]uint64{}}
 	w.born++
 	opts := []quotient.Option{
 		quotient.MaxKeys(c.maxKeys), quotient.MaxWait(c.maxWait), quotient.MaxWaiting(c.perKey, c.total),
@@ -295,15 +296,24 @@ func (w *world) start(limit quotient.Limit, c config, p quotient.Pool, joins boo
 	return r
 }
 
-// learn notes the units of a limit, and reports whether all were known.
-func (r *replica) learn(l quotient.Limit) (all bool) {
-	all = true
+// learn notes the units of a limit in force, and forgets those whose places they have taken.
+func (r *replica) learn(l quotient.Limit) {
 	for _, rate := range l.Rates {
-		u := unitIndex(rate.Unit)
-		all = all && (u == 0 || r.known[u])
-		r.known[u] = true
+		r.known[unitIndex(rate.Unit)] = true
 	}
-	return all
+	for u, unit := range units {
+		if u > 0 && r.known[u] && r.l.Check("k", quotient.Cost(unit, 0)).Reason == quotient.ReasonBadRequest {
+			r.forget(u)
+		}
+	}
+}
+
+// knows reports whether a limit has no unit that is new.
+func (r *replica) knows(l quotient.Limit) bool {
+	return !slices.ContainsFunc(l.Rates, func(rate quotient.Rate) bool {
+		u := unitIndex(rate.Unit)
+		return u > 0 && !r.known[u]
+	})
 }
 
 func describe(l quotient.Limit) string {

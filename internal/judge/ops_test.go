@@ -322,8 +322,8 @@ func (w *world) pass(d time.Duration) {
 	for end := time.Now().Add(d); ; {
 		next, of, key := end, (*replica)(nil), ""
 		for _, r := range w.fleet {
-			for _, name := range slices.Sorted(maps.Keys(r.ends)) {
-				if at := r.ends[name]; !at.IsZero() && !at.After(next) {
+			for _, name := range slices.Sorted(maps.Keys(r.owned)) {
+				if at := r.owned[name]; !at.IsZero() && !at.After(next) {
 					next, of, key = at, r, name
 				}
 			}
@@ -355,12 +355,11 @@ func (w *world) allow(r *replica) {
 	w.tell("replica %d %s: Allow: %v %v", r.id, key, ok, p)
 	switch {
 	case !ok && p == nil:
-		r.counts.refused++
+		r.ends(key, wasRefused, time.Now(), false)
 		r.refused(key, amounts{1},
 			&quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonRate}})
 	case r.dry && countsOf(r.l).Dry > dry:
-		r.counts.admitted++
-		r.counts.dry++
+		r.ends(key, wasSpared, time.Now(), false)
 	default:
 		r.admitted(key, amounts{1}, quotient.Permit{}, time.Now(), false, false)
 	}
@@ -413,14 +412,13 @@ func (w *world) tryFor(r *replica, key string, opts []quotient.CallOption, n amo
 	}
 	switch {
 	case panicked != nil && r.dry && countsOf(r.l).Dry > before:
-		r.counts.admitted++
-		r.counts.dry++
+		r.ends(key, wasSpared, time.Now(), false)
 	case panicked != nil:
 		r.admitted(key, n, p, time.Now(), false, false)
 	case d.OK:
 		r.keep(r.admitted(key, n, p, time.Now(), false, false))
 	default:
-		r.counts.refused++
+		r.ends(key, refusedFor(d), time.Now(), false)
 		r.returns(key, n, d)
 		r.tells(key, n, d)
 		r.refused(key, n, &quotient.LimitedError{Key: key, Decision: d})
@@ -499,7 +497,7 @@ func (w *world) upTo(r *replica) {
 	p, n := r.l.TryAcquireUpTo(nameOf(key), most, inPlan(key, nil)...)
 	w.tell("replica %d %s: TryAcquireUpTo %d: %d", r.id, key, most, n)
 	if n == 0 {
-		r.counts.refused++
+		r.ends(key, wasRefused, time.Now(), false)
 		r.refused(key, amounts{1},
 			&quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonRate}})
 		return
@@ -654,7 +652,7 @@ func (w *world) all(r *replica) {
 		}
 		return
 	}
-	r.counts.refused++
+	r.ends(keys[refused], refusedFor(d), time.Now(), false)
 	r.counts.cancelled += uint64(refused)
 	r.promised(keys[refused], d.RetryAfter)
 	alone := true
@@ -702,13 +700,14 @@ func (w *world) comeBack(r *replica) {
 		r.stepped || len(r.calls) > 0 || countsOf(r.l).Overflowed > 0 {
 		return
 	}
-	pool := r.poolings
+	pool, ends := r.poolings, r.owned[nameOf(key)]
 	w.tell("sleep %v", d.RetryAfter)
-	time.Sleep(d.RetryAfter)
+	w.pass(d.RetryAfter)
 	synctest.Wait()
 	w.judge()
 	if again := w.tryFor(r, key, opts, n, class); !again.OK && again.Reason == quotient.ReasonRate &&
-		again.RetryAfter > time.Microsecond && pool == r.poolings {
+		again.RetryAfter > time.Microsecond && pool == r.poolings &&
+		ends.Equal(r.owned[nameOf(key)]) {
 		w.broken("replica %d %s: asked to come back after %v, and refused then: %+v", r.id, key,
 			d.RetryAfter, again)
 	}
@@ -797,8 +796,8 @@ func (w *world) setLimit(r *replica, limit quotient.Limit) {
 		w.Fatal(err)
 	}
 	r.limit = limit
-	r.giveUp("", limit)
 	r.learn(limit)
+	r.giveUp("", limit)
 	r.note(item{at: time.Now(), base: &limit})
 	w.changes()
 }
@@ -814,8 +813,7 @@ func (w *world) rename(r *replica) {
 			old = name
 		}
 	}
-	if known := r.known; !r.learn(limit) {
-		r.known = known
+	if !r.knows(limit) {
 		return // to learn a unit is a change of the limiter's limit too, at the same instant
 	}
 	limit.Rates = append(limit.Rates, quotient.Rate{Unit: fmt.Sprint("unit", w.seq), Events: 1, Per: time.Hour})
@@ -823,11 +821,7 @@ func (w *world) rename(r *replica) {
 	if err := cmp.Or(r.l.SetPlan(old, nil), r.l.SetPlan(fmt.Sprint("spare", w.seq+1), &limit)); err != nil {
 		w.Fatal(err)
 	}
-	for u, unit := range units {
-		if u > 0 && r.known[u] && r.l.Check("k", quotient.Cost(unit, 0)).Reason == quotient.ReasonBadRequest {
-			r.forget(u)
-		}
-	}
+	r.learn(quotient.Limit{})
 }
 
 // forget notes that another unit has the place of one.
@@ -856,8 +850,8 @@ func (w *world) setPlan(r *replica, plan string, limit quotient.Limit) {
 	if err := r.l.SetPlan(plan, &limit); err != nil {
 		w.Fatal(err)
 	}
-	r.learn(limit)
 	r.plans[plan] = limit
+	r.learn(limit)
 	r.giveUp("", limit)
 	r.note(item{at: time.Now(), base: &limit, plan: plan})
 	w.changes()
@@ -874,8 +868,7 @@ func (w *world) override(o op, r *replica) {
 		limit := w.drawLimit("own")
 		own = &limit
 	}
-	if known := r.known; own != nil && !r.learn(*own) {
-		r.known = known
+	if own != nil && !r.knows(*own) {
 		return // to learn a unit is a change of the limiter's limit too, at the same instant
 	}
 	ttl := time.Duration(0)
@@ -888,19 +881,19 @@ func (w *world) override(o op, r *replica) {
 		text = describe(*own)
 	}
 	w.tell("replica %d %s: its own limit %s for %v: %v", r.id, key, text, ttl, err)
-	if _, had := r.ends[key]; err == nil && (own != nil || had) {
+	if _, had := r.owned[key]; err == nil && (own != nil || had) {
 		r.owns(key, own, ttl)
 	}
 }
 
 // owns notes the limit that a key has for itself from now on; nil for none.
 func (r *replica) owns(key string, own *quotient.Limit, ttl time.Duration) {
-	delete(r.ends, key)
+	delete(r.owned, key)
 	if own != nil {
-		r.ends[key] = time.Time{}
+		r.owned[key] = time.Time{}
 	}
 	if ttl > 0 {
-		r.ends[key] = time.Now().Add(ttl)
+		r.owned[key] = time.Now().Add(ttl)
 	}
 	for _, k := range r.inAllPlans(key) {
 		k.items = append(k.items, item{at: time.Now(), setsOwn: true, own: own})
@@ -921,6 +914,7 @@ func (w *world) reset(r *replica) {
 	if !known {
 		return
 	}
+	r.isForgiven(key)
 	for _, k := range r.inAllPlans(key) {
 		k.items = append(k.items, item{at: time.Now(), never: slices.Clone(r.base)})
 	}

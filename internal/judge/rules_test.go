@@ -46,6 +46,8 @@ type replica struct {
 	stepped  bool
 	blurred  bool // it is not known when a permit's time is over
 	counts   tally
+	endings  map[string][]ending               // by key
+	ofPlans  map[string][wasInvalid + 1]uint64 // calls by plan and end
 	seen     []report
 	hooks    atomic.Pointer[hook]
 	fired    uint64 // timers, until judged
@@ -53,7 +55,7 @@ type replica struct {
 	served   int // calls, since
 	poolings int
 	attends  map[window]*attendance
-	ends     map[string]time.Time // of the limits that keys have for themselves; zero: never
+	owned    map[string]time.Time // of the limits that keys have for themselves; zero: never
 }
 
 // clock is a wall clock that is set now and then. It still knows what it read at an instant in the past.
@@ -202,16 +204,31 @@ func (h listener) WithAttrs([]slog.Attr) slog.Handler { return h }
 
 // Handle is slog.Handler's.
 func (h listener) Handle(_ context.Context, rec slog.Record) error {
-	news := map[string]string{
-		"pool changed":                        "new",
-		"pool not known: nothing is admitted": "last",
-	}[rec.Message]
+	var p quotient.Pool
 	rec.Attrs(func(a slog.Attr) bool {
-		if a.Key == news {
-			h.r.pooled(a.Value.Any().(quotient.Pool), news == "last")
+		switch a.Key {
+		case "replicas":
+			p.Replicas = int(a.Value.Int64())
+		case "ordinal":
+			p.Ordinal = int(a.Value.Int64())
+		case "weight":
+			p.Weight = int(a.Value.Int64())
+		case "fixed":
+			p.Fixed = a.Value.Bool()
 		}
 		return true
 	})
+	switch rec.Message {
+	case "pool changed", "pool known: calls are admitted again":
+		h.r.pooled(p, false)
+	case "pool not known: nothing is admitted":
+		h.r.w.mu.Lock()
+		last, already := h.r.pool, h.r.awaiting
+		h.r.w.mu.Unlock()
+		if !already { // else it says now that it has awaited the pool from the start on
+			h.r.pooled(last, true)
+		}
+	}
 	return nil
 }
 
@@ -358,7 +375,7 @@ func (r *replica) returned(c *call) {
 		c.at.Format("04:05.000000000"), c.err, c.panic)
 	switch {
 	case c.panic == "wait":
-		r.counts.cancelled++
+		r.ends(c.key, wasGivenUp, c.at, c.slow)
 	case c.panic != nil:
 		r.admitted(c.key, c.n, quotient.Permit{}, c.date(), true, c.slow)
 		r.inOrder(c)
@@ -369,31 +386,31 @@ func (r *replica) returned(c *call) {
 			r.kept = append(r.kept, h)
 		}
 	case errors.Is(c.err, quotient.ErrLimited):
-		if r.counts.refused++; c.at.Equal(time.Now()) {
+		if r.ends(c.key, wasRefused, c.at, c.slow); c.at.Equal(time.Now()) {
 			r.refused(c.key, c.n, c.err)
 		}
 	case errors.Is(c.err, context.Canceled), errors.Is(c.err, context.DeadlineExceeded):
-		r.counts.cancelled++
+		r.ends(c.key, wasGivenUp, c.at, c.slow)
 		if c.slow { // it may have been admitted, at any instant since, and have come back only in part
 			r.exact = false
 		}
 	default:
-		r.counts.refused++
+		r.ends(c.key, wasInvalid, c.at, c.slow)
 	}
 }
 
 // admitted judges an admission, and notes it.
 func (r *replica) admitted(key string, n amounts, p quotient.Permit, at time.Time, waited, slow bool) *held {
-	r.counts.admitted++
 	h := &held{key: key, p: p, weight: int(n[0]), charged: n}
 	r.w.seq++
 	if h.seq = r.w.seq; waited && !at.After(r.w.since) {
 		h.seq = 0 // it was admitted before the last change, or may have been, and returned after it
 	}
 	if isDry(p) {
-		r.counts.dry++
+		r.ends(key, wasSpared, at, slow)
 		return h
 	}
+	r.ends(key, wasAdmitted, at, slow)
 	k, w := r.key(key), r.w
 	if slow { // it may have been admitted at any instant since the call
 		r.exact = false
@@ -759,10 +776,11 @@ func (r *replica) countsAreRight() {
 	for key, x := range r.l.Overrides() {
 		own[key] = x.Until
 	}
-	if !maps.EqualFunc(own, r.ends, time.Time.Equal) || s.Overrides != len(own) {
+	if !maps.EqualFunc(own, r.owned, time.Time.Equal) || s.Overrides != len(own) {
 		r.w.broken("replica %d: keys with a limit of their own, by its end: %v, %d of them, want %v", r.id, own,
-			s.Overrides, r.ends)
+			s.Overrides, r.owned)
 	}
+	r.whoIsRefusedIsRight(s)
 	if most := r.conf.maxKeys + s.Overrides; s.Keys > most && s.Overrides == 0 && r.overrides() == 0 {
 		r.w.broken("replica %d: remembers %d keys of %d", r.id, s.Keys, most)
 	}

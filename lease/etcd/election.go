@@ -102,7 +102,8 @@ type Election struct {
 	// TTL is how long a leader leads without contact to the store, less a tenth: whole seconds, 2 s to 1 h.
 	// 0 means DefaultTTL.
 	TTL time.Duration
-	Log *slog.Logger // nil: nothing is logged
+	// Log receives each change of the leader, at INFO, and the first of several failures, at WARN. Nil is slog.Default.
+	Log *slog.Logger
 }
 
 // Run takes part in the election until the context ends. Then it gives up its lead or its candidacy, within
@@ -153,7 +154,7 @@ func (e *Election) run(ctx context.Context, st store) error {
 // complete returns an Election with all its fields set, or an error that names the first one that is wrong.
 func (e *Election) complete() (*Election, error) {
 	c := *e
-	c.TTL, c.Log = cmp.Or(c.TTL, DefaultTTL), cmp.Or(c.Log, slog.New(slog.DiscardHandler))
+	c.TTL, c.Log = cmp.Or(c.TTL, DefaultTTL), cmp.Or(c.Log, slog.Default())
 	switch {
 	case c.Client == nil || c.Client.ActiveConnection() == nil:
 		return nil, errors.New("lease/etcd: Election.Client is nil, or has no connection")

@@ -196,7 +196,7 @@ func (t *term) lead(ctx context.Context) error {
 	}
 	t.leads = true
 	t.e.Log.LogAttrs(ctx, slog.LevelInfo, "lease election: this server leads",
-		slog.String("election", t.e.Name), slog.Uint64("tokens from", tokens.Next))
+		slog.String("election", t.e.Name), slog.Uint64("tokens_from", tokens.Next))
 	return nil
 }
 

@@ -5,7 +5,8 @@
 //	observe, err := otel.Observe(meter)
 //	api, err := limiters.Limiter("api", limit, observe("api"))
 //
-// docs/metrics.md lists the instruments beside the metrics of Prometheus that have the same meaning.
+// Spans adds events to traces. docs/metrics.md lists them, and the instruments beside the metrics of Prometheus that
+// have the same meaning.
 package otel
 
 import (

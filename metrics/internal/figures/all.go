@@ -84,7 +84,7 @@ var All = []Figure{
 		"1 in dry run, which admits every request and only counts, else 0.",
 		func(r *Reading) float64 { return Bit(r.DryRun) }),
 	counter("quotient_config_changes_total", "quotient.config.changes", "{change}",
-		"Changes of limits, overrides, dry run and the set replica count, and resets of keys.",
+		"Changes of limits, overrides, dry run and the set replica count, their ends, and resets of keys.",
 		func(r *Reading) uint64 { return r.Version }),
 
 	carried(Levels, "quotient_demand_keys", "quotient.demand.keys", "{key}",

@@ -39,7 +39,8 @@ type Server struct {
 	now     atomic.Pointer[settings]
 	places  *listen.Places
 	room    held.Room
-	certs   *Certs // nil without TLS
+	certs   *Certs       // nil without TLS
+	at      atomic.Int64 // requests that the handler has
 	serving atomic.Bool
 	closing atomic.Bool
 
@@ -143,6 +144,9 @@ type State struct {
 	Held        int64  // bytes that requests hold beyond what each connection may
 	Shed        uint64 // requests, or parts of them, that were refused since there were too many
 }
+
+// InFlight returns how many requests the handler has: they are being answered, or wait for that.
+func (s *Server) InFlight() int { return int(s.at.Load()) }
 
 // State returns how many connections there are.
 func (s *Server) State() State {

@@ -145,7 +145,8 @@ func (s *Server) shutdown(l net.Listener, srv *http.Server) error {
 // recovered logs why a handler has panicked, unless it was to break its answer off.
 func (s *Server) recovered(cause any, r *http.Request) {
 	if cause != http.ErrAbortHandler {
-		s.log.Error("a handler has panicked", "cause", cause, "client", r.RemoteAddr, "stack", string(debug.Stack()))
+		s.log.Error("a handler has panicked", "cause", fmt.Sprint(cause), "client", r.RemoteAddr,
+			"stack", string(debug.Stack()))
 	}
 }
 
@@ -183,6 +184,8 @@ func (s *Server) hand(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, status, why, text)
 		return
 	}
+	s.at.Add(1)
+	defer s.at.Add(-1)
 	s.handler.ServeHTTP(w, r)
 }
 
