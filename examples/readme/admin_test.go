@@ -193,10 +193,10 @@ func TestAdminPage(t *testing.T) {
 		"Explain a key": func() {
 			holds("/explain?limiter=api&key=big.example", `"overridden": true`)
 		},
-		"List the hottest keys": func() { holds("/keys?limiter=api&top=20", `"big.example"`) },
-		"Where it listens":      nothing,
-		"A Unix socket":         nothing,
-		"Client certificates":   nothing,
+		"List the hottest keys, or the most refused": func() { holds("/keys?limiter=api&top=20", `"big.example"`) },
+		"Where it listens":                           nothing,
+		"A Unix socket":                              nothing,
+		"Client certificates":                        nothing,
 	}
 	p.play(t, s)
 }

@@ -75,6 +75,8 @@ var rooms = []room{
 	{"admin/...", ". admin admin/pods internal/files internal/inside internal/kinds internal/listen internal/shown", "github.com/go-json-experiment/json",
 		"internal/carried"},
 	{"examples/fleet", "...", "golang.org/x/time", ""}, // its upstream shares no code with quotient
+	{"examples/vendors", "...", // it is about these clients
+		"github.com/aws/aws-sdk-go-v2 github.com/google/go-github github.com/openai/openai-go github.com/stripe/stripe-go", ""},
 	{"examples/service", "...", "github.com/prometheus/client_golang", ""},
 	{"examples/...", "...", "", ""}, // to copy it, a reader needs nothing but quotient
 	{"bench/...", "... bench internal", "...", ""},
