@@ -7,6 +7,7 @@
 //	GET /events      the state once a second, as server-sent events
 //	GET /keys?top=20 the hottest keys
 //	GET /explain?key=K the state of one key, and the answer to its next request; &plan=paid: in that plan
+//	GET /peers       the processes of the fleet, one by one: see [WithPeers]
 //	PUT /replicas    {"replicas":4,"ordinal":2,"ttl_seconds":600}: the pool, for ten minutes; "weight" too
 //	PUT /limit       {"rates":[{"events":100,"per_seconds":1}],"in_flight":10}; {"unlimited":true}: no bound
 //	PUT /plan        {"plan":"paid","limit":{...}}: the limit of a plan; null removes it
@@ -65,7 +66,8 @@
 //
 // # What the program adds
 //
-// [File] shows the configuration file, [Tables] shows tables of your own, and [WithLeases] shows a lease service.
+// [File] shows the configuration file, [Tables] shows tables of your own, [WithLeases] shows a lease service, and
+// [WithPeers] shows the other processes of the fleet.
 // [Mount] serves another handler of the program with the same access rules, such as metrics. [MountOpen] serves one to
 // all clients, such as health and readiness. Mounted handlers are not in the OpenAPI document.
 //
@@ -198,6 +200,7 @@ type handler struct {
 	file   func() FileState // nil without File
 	tables []func() []Table
 	leases Leases // nil without WithLeases
+	peers  *peers // nil without WithPeers
 	mounts []route
 
 	every   time.Duration // between events

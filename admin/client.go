@@ -31,6 +31,7 @@ const (
 type Client struct {
 	base  string
 	token string
+	most  int // bytes of an answer
 	http  *http.Client
 }
 
@@ -54,7 +55,7 @@ func NewClient(baseURL string, opts ...ClientOption) (*Client, error) {
 	if u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || u.User != nil {
 		return nil, errors.New("admin: NewClient: URL: it has more than scheme, host and path")
 	}
-	c := &Client{}
+	c := &Client{most: maxAnswer}
 	for i, opt := range opts {
 		if opt == nil {
 			return nil, fmt.Errorf("admin: NewClient: option %d: nil", i+1)
@@ -98,6 +99,12 @@ func (c *Client) State(ctx context.Context) (State, error) {
 // StateAndHistory is State with State.History: what the limiters did in the last two minutes.
 func (c *Client) StateAndHistory(ctx context.Context) (State, error) {
 	return fetch[State](ctx, c, "state", url.Values{"history": {"1"}})
+}
+
+// Peers returns the processes of the fleet, as the one that is asked sees them. A Problem with status 404 means that it
+// knows of no others.
+func (c *Client) Peers(ctx context.Context) (Peers, error) {
+	return fetch[Peers](ctx, c, "peers", nil)
 }
 
 // Limiter returns the state of one limiter. Its ETag is for IfMatch.
@@ -331,7 +338,7 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 		return fmt.Errorf("admin: Client: %w", err)
 	}
 	defer resp.Body.Close()
-	err = readAnswer(resp, v)
+	err = readAnswer(resp, v, c.most)
 	if keyed, ok := v.(interface{ restore() }); ok {
 		keyed.restore()
 	}
@@ -365,13 +372,13 @@ func restore(key *string, raw []byte) {
 }
 
 // readAnswer reads a bounded answer, or the problem that it is.
-func readAnswer(resp *http.Response, v any) error {
-	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+func readAnswer(resp *http.Response, v any, most int) error {
+	text, err := io.ReadAll(io.LimitReader(resp.Body, int64(most)+1))
 	if err != nil {
 		return fmt.Errorf("admin: Client: reading the answer: %w", err)
 	}
-	if len(text) > maxAnswer {
-		return fmt.Errorf("admin: Client: the answer is longer than %d bytes", maxAnswer)
+	if len(text) > most {
+		return fmt.Errorf("admin: Client: the answer is longer than %d bytes", most)
 	}
 	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if resp.StatusCode == http.StatusOK && media == "application/json" {

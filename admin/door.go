@@ -110,20 +110,28 @@ func (h *handler) authenticate(r *http.Request) (caller, bool) {
 	if h.mutual && r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
 		return caller{name: "certificate " + r.TLS.VerifiedChains[0][0].Subject.String()}, true
 	}
+	secret, t := h.bearer(r)
+	return caller{t.label, t.readOnly}, secret != ""
+}
+
+// bearer is the token of a request that is one of the handler's, "" for none.
+func (h *handler) bearer(r *http.Request) (secret string, of token) {
 	given := r.Header.Values("Authorization")
 	if len(given) != 1 {
-		return caller{}, false
+		return "", token{}
 	}
 	scheme, secret, _ := strings.Cut(given[0], " ")
 	sum := sha256.Sum256([]byte(secret))
-	var who caller
 	found := 0
 	for _, t := range h.tokens {
 		if subtle.ConstantTimeCompare(t.sum[:], sum[:]) == 1 {
-			who, found = caller{t.label, t.readOnly}, 1
+			of, found = t, 1
 		}
 	}
-	return who, found == 1 && strings.EqualFold(scheme, "Bearer")
+	if found == 0 || !strings.EqualFold(scheme, "Bearer") {
+		return "", token{}
+	}
+	return secret, of
 }
 
 // local reports whether a request came in over a Unix socket, or over the loopback interface at both ends.

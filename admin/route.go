@@ -35,6 +35,7 @@ var routes = []route{
 	{path: "/events", methods: []string{http.MethodGet}, serve: answering((*handler).events)},
 	{path: "/keys", methods: reads, serve: answering((*handler).getKeys, "limiter", "top", "by")},
 	{path: "/explain", methods: reads, serve: answering((*handler).getExplain, "limiter", "key", "key_base64", "plan")},
+	{path: "/peers", methods: reads, serve: answering((*handler).getPeers)},
 	{path: "/replicas", methods: writes, serve: putter(parseReplicas)},
 	{path: "/limit", methods: writes, serve: putter(parseLimit)},
 	{path: "/plan", methods: writes, serve: putter(parsePlan)},

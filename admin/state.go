@@ -24,6 +24,7 @@ type State struct {
 	File   *FileState `json:"file,omitempty"`   // of GET /state without a limiter, and of GET /events; absent without the option File
 	Tables []Table    `json:"tables,omitempty"` // the same, of Tables
 	Leases bool       `json:"leases,omitempty"` // there is a lease service for GET /leases: see WithLeases
+	Peers  bool       `json:"peers,omitempty"`  // there is a list of pods for GET /peers: see WithPeers
 
 	History *History `json:"history,omitempty"` // of GET /state?history=1
 }
@@ -154,7 +155,7 @@ var started = time.Now()
 
 func (h *handler) newState(limiters map[string]*quotient.Limiter) State {
 	s := State{
-		Time: time.Now(), Process: Process{Replica: h.replica, Started: started, Go: runtime.Version()}, Leases: h.leases != nil,
+		Time: time.Now(), Process: Process{Replica: h.replica, Started: started, Go: runtime.Version()}, Leases: h.leases != nil, Peers: h.peers != nil,
 		Limiters: make(map[string]LimiterState, len(limiters)),
 	}
 	if info, ok := debug.ReadBuildInfo(); ok {

@@ -191,6 +191,8 @@ func drawProxy(t *rapid.T, f *config.File) *config.Proxy {
 		p.Admin.TLS = &config.TLS{Cert: "a.pem", Key: "b.pem"}
 		p.Admin.TokenFile, p.Admin.ReadOnlyTokenFile = "token", "readers"
 		p.Admin.Hosts = []string{"a.test", "b.test"}
+		p.Admin.Peers = pick(t, "dns:https://a.test:80", "kube:api:4041", "file:pods", "http://a.test,unix:///run/q")
+		p.Admin.PeersTLS = config.UpstreamTLS{CA: "ca.pem", Cert: "c.pem", Key: "k.pem", ServerName: "b.test"}
 		if p.Admin.Listen != "off" {
 			p.Admin.Overrides = "overrides.json"
 		}

@@ -278,7 +278,8 @@ type TLS struct {
 	ClientCA  string // PEM file; clients need a certificate signed by it. Empty: they need none
 }
 
-// UpstreamTLS is [proxy.upstream-tls], for all https upstreams. Its files are read again with the file.
+// UpstreamTLS is [proxy.upstream-tls], for all https upstreams, or [proxy.admin.peers-tls]. The files of the first are
+// read again with the file, those of the second when the process starts.
 type UpstreamTLS struct {
 	CA         string // PEM file; upstreams need a certificate signed by it. Empty: by the authorities of the system
 	Cert, Key  string // PEM files, for upstreams that ask for a certificate; both or none
@@ -347,4 +348,8 @@ type Admin struct {
 	Hosts             []string // admin.AllowHosts
 	Overrides         string   // the file of admin.KeepOverrides; empty: a restart forgets them
 	TLS               *TLS
+	// Peers are the pods that the page shows side by side: a list of package admin/pods, whose schemes here are dns,
+	// kube and file. Empty: none. A list of names has a ServerName of its own.
+	Peers    string
+	PeersTLS UpstreamTLS // for those of https
 }

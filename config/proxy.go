@@ -2,6 +2,7 @@ package config
 
 import (
 	"cmp"
+	"context"
 	"net"
 	"net/netip"
 	"net/url"
@@ -10,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/quotient-go/quotient/admin/pods"
 )
 
 // Bounds of lists.
@@ -258,6 +261,7 @@ func (a Admin) check(r *report) {
 		return
 	}
 	checkTLS(r, "proxy.admin.tls", a.TLS)
+	a.checkPeers(r)
 	if checkSocket(r, "proxy.admin.listen", a.Listen) {
 		return
 	}
@@ -266,6 +270,20 @@ func (a Admin) check(r *report) {
 		r.hinted("proxy.admin.listen", "add token-file, or tls with client-ca",
 			"%s is not on loopback: any caller could change limits", clip(a.Listen))
 	}
+}
+
+func (a Admin) checkPeers(r *report) {
+	const path = "proxy.admin.peers"
+	kube := func(context.Context, string) ([]netip.Addr, error) { return nil, nil }
+	_, err := pods.Parse(a.Peers, map[string]pods.Lookup{"kube": kube})
+	switch {
+	case a.Peers == "" && a.PeersTLS != UpstreamTLS{}:
+		r.field(path+"-tls", "it is set without peers")
+	case a.Peers != "" && err != nil:
+		r.field(path, "%s is no list of pods: want dns:NAME:PORT, kube:SERVICE:PORT, file:PATH or URL,URL",
+			clip(redacted(a.Peers)))
+	}
+	a.PeersTLS.checkFields(r, path+"-tls")
 }
 
 func checkTLS(r *report, path string, t *TLS) {
@@ -281,10 +299,15 @@ func checkTLS(r *report, path string, t *TLS) {
 func (t UpstreamTLS) check(r *report, upstreams []*url.URL) {
 	const path = "proxy.upstream-tls"
 	https := func(u *url.URL) bool { return u != nil && u.Scheme == "https" }
-	switch {
-	case t == UpstreamTLS{}:
-	case !slices.ContainsFunc(upstreams, https):
+	if t != (UpstreamTLS{}) && !slices.ContainsFunc(upstreams, https) {
 		r.field(path, "no upstream is of https")
+		return
+	}
+	t.checkFields(r, path)
+}
+
+func (t UpstreamTLS) checkFields(r *report, path string) {
+	switch {
 	case t.Cert == "" && t.Key != "":
 		r.field(inner(path, "cert"), "it is missing beside key")
 	case t.Key == "" && t.Cert != "":

@@ -79,10 +79,13 @@ func (f *File) locate(dir string) {
 		if p.JWT != nil {
 			names = append(names, &p.JWT.KeyFile)
 		}
-		names = append(names, &p.UpstreamTLS.CA, &p.UpstreamTLS.Cert, &p.UpstreamTLS.Key)
+		for _, t := range []*UpstreamTLS{&p.UpstreamTLS, &p.Admin.PeersTLS} {
+			names = append(names, &t.CA, &t.Cert, &t.Key)
+		}
 		names = append(names, &p.Admin.TokenFile, &p.Admin.ReadOnlyTokenFile, &p.Admin.Overrides)
 		names = append(names, &p.Log.SecretFile)
 		p.Listen, p.Admin.Listen = behind(dir, "unix:", p.Listen), behind(dir, "unix:", p.Admin.Listen)
+		p.Admin.Peers = behind(dir, "file:", p.Admin.Peers)
 	}
 	if f.Leases != nil && f.Leases.Election != nil {
 		names = append(names, &f.Leases.Election.PasswordFile)

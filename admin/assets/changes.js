@@ -1,9 +1,9 @@
 // The changes that an operator can make: the fields of each, what it sends and what it shows for confirmation. Each holds on this replica.
-import { el, exact, number, limitText, rateText, duration, several, isolated } from "./dom.js";
+import { el, exact, number, limitText, rateText, duration, untilText, several, isolated } from "./dom.js";
 import { field, numeric, textual, select, choice, checkbox, numberOf, atMost } from "./fields.js";
 import { change } from "./dialog.js";
 import { get, named } from "./api.js";
-import { here } from "./replica.js";
+import { here, now } from "./replica.js";
 
 const longestKey = 4096; // bytes
 const longestName = 128; // bytes of a rate's name or unit
@@ -78,7 +78,7 @@ export function limit(name, done) {
     done,
     edit(seen) {
       const old = seen.limiters[name].limit;
-      const editor = limitEditor(old, [["limit", "Limit"], ["deny", "Deny everything"]], old.denies ? "deny" : "limit");
+      const editor = limitEditor(old, kinds("Limit"), kindOf(old));
       const etag = seen.limiters[name].etag;
       const collect = () => ({ path: "limit", targets: [{ limiter: name, etag }], body: editor.value(), rows: limitRows(old, editor.value()), done: `Limit of ${name} changed.` });
       return { nodes: editor.nodes, collect };
@@ -96,9 +96,8 @@ export function plan(name, which, done) {
     edit(seen) {
       const state = seen.limiters[name];
       const old = planLimit(state, which);
-      const options = [["limit", "Limit"], ["deny", "Deny everything"]];
-      if (old) options.push(["remove", "Remove the plan"]);
-      const editor = limitEditor(old ?? state.limit, options, old?.denies ? "deny" : "limit");
+      const options = kinds("Limit", ...(old ? [["remove", "Remove the plan"]] : []));
+      const editor = limitEditor(old ?? state.limit, options, old ? kindOf(old) : "limit");
       const box = textual(which, (text) => (/^[a-z0-9._-]{1,64}$/.test(text) ? "" : "Enter 1 to 64 of a-z, 0-9, dot, underscore and hyphen."));
       box.readOnly = which !== "";
       const collect = () => planChange(name, state, box.value, editor.value());
@@ -131,69 +130,94 @@ function planChange(name, state, which, value) {
     path: "plan",
     targets: [{ limiter: name, etag: state.etag }],
     body: { plan: which, limit: value },
-    rows: [["Plan", which, which], ...ownRows(old, value, text)],
+    rows: [["Plan", which, which], ...(old && value ? limitRows(old, value) : [["Limit", text(old), text(value)]])],
     done: value ? `Plan ${which} set.` : `Plan ${which} removed.`,
   };
 }
 
-// ownRows compares a limit that a plan or a key has of its own with another one, or with none.
-function ownRows(old, value, text) {
-  return value && old && !old.denies && !value.deny ? limitRows(old, value) : [["Limit", text(old), text(value)]];
-}
-
-// ownLimit is the limit that a key has of its own, or null. The state shows the first thousand only; what the service explains is right for all.
-async function ownLimit(name, key) {
-  const { overridden, limit } = await get("explain", { limiter: name, ...named(key) });
-  return overridden ? limit : null;
-}
-
-// override sets, changes or takes off one key's own limit. key, { key, key_base64 }, is null where the operator has yet to name it.
+// override sets, changes or takes off one key's own limit. key, { key, key_base64 }, is null where the operator has yet to name it. What the
+// service explains of a key is right for all keys; the state shows the first thousand overrides only.
 export function override(name, key, done) {
   change({
     title: `${key === null ? "Override a key" : "Change an override"} of ${name} ${here()}`,
-    about: "A limit for one key, in place of the limiter's.",
+    about: "A limit for one key, in place of the limiter's and of its plan's.",
     query: { limiter: name },
     done,
     async edit(seen) {
       const state = seen.limiters[name];
-      const old = key === null ? null : await ownLimit(name, key);
-      const options = [["limit", "Its own limit"], ["deny", "Deny everything"]];
-      if (old) options.push(["remove", "Remove the override"]);
-      const editor = limitEditor(old ?? state.limit, options, old?.denies ? "deny" : "limit");
+      const old = key === null ? { limit: state.limit } : await explained(name, key);
+      const options = kinds("Its own limit", ...(old.overridden ? [["remove", "Remove the override"]] : []));
+      const end = lasting(old.override_until);
+      const start = old.overridden || (key !== null && old.limit.denies) ? kindOf(old.limit) : "limit";
+      const editor = limitEditor(old.limit, options, start, end.nodes);
       const box = textual(key === null ? "" : key.key, atMost(longestKey));
       if (key !== null) box.readOnly = true;
       const collect = async () => {
-        const value = editor.value();
         const which = key ?? { key: box.value };
-        return overrideChange(name, state.etag, which, await ownLimit(name, which), value);
+        return overrideChange(name, state, which, await explained(name, which), editor.value(), end.seconds());
       };
       return { nodes: [field("key", "Key", box), ...editor.nodes], collect };
     },
   });
 }
 
+function explained(name, key) {
+  return get("explain", { limiter: name, ...named(key) });
+}
+
 // remove takes a key's override off.
 export function remove(name, key, done) {
   change({
     title: `Remove an override of ${name} ${here()}`,
-    about: `Key ${isolated(key.key)} comes under the limiter's own limit again.`,
+    about: `Key ${isolated(key.key)} comes under the limit of its plan or of the limiter again.`,
     query: { limiter: name },
     done,
     edit(seen) {
-      const { etag } = seen.limiters[name];
-      return { collect: async () => overrideChange(name, etag, key, await ownLimit(name, key), null) };
+      return { collect: async () => overrideChange(name, seen.limiters[name], key, await explained(name, key), null) };
     },
   });
 }
 
-function overrideChange(name, etag, key, old, value) {
+// overrideChange gives a key a limit for some seconds, undefined for good, or takes its own off; old is what the service explains of it. The
+// plan of a key is not known while it has a limit of its own, nor before its first request.
+function overrideChange(name, state, key, old, value, seconds) {
+  const unknown = old.plan === "" && state.plans.length > 0 && (old.overridden || !old.remembered);
+  const others = unknown ? "that of its plan, or the limiter's own" : old.plan === "" ? "the limiter's own" : `that of plan ${old.plan}`;
+  const was = old.overridden || !unknown ? old.limit : null;
+  const after = value ?? (unknown ? null : state.limit);
+  const body = (limit, ttl) => ({ ...named(key), limit, ttl_seconds: ttl });
+  const before = old.override_until ? `ends ${untilText(old.override_until, now())}` : "for good";
   return {
     path: "override",
-    targets: [{ limiter: name, etag }],
-    body: { ...named(key), limit: value },
-    rows: [["Key", key.key, key.key], ...ownRows(old, value, limitText)],
+    targets: [{ limiter: name, etag: state.etag }],
+    body: body(value, value ? seconds : undefined),
+    rows: [
+      ["Key", key.key, key.key],
+      ["What holds", old.overridden ? "its own limit" : others, value ? "its own limit" : others],
+      ...(was && after ? limitRows(was, after) : [["Limit", was ? limitText(was) : others, after ? limitText(after) : others]]),
+      ["How long", old.overridden ? before : "–", !value ? "–" : seconds ? `for ${duration(seconds)}` : "for good"],
+    ],
     done: value ? `Override of ${isolated(key.key)} set.` : `Override of ${isolated(key.key)} removed.`,
+    back(was) {
+      const rest = was?.until && Date.parse(was.until) / 1000 - now();
+      return { body: was && !(rest < 0.001) ? body(asSent(was.limit), rest) : body(null), done: `Override of ${isolated(key.key)} is as it was.` };
+    },
   };
+}
+
+// lasting makes the fields of how long an override counts, in seconds, undefined for good. Where one ends already, another limit does not
+// change when.
+function lasting(until) {
+  const rest = () => Math.max(0.001, Date.parse(until) / 1000 - now());
+  const spans = [["", "For good"], ["60", "For 1 minute"], ["600", "For 10 minutes"], ["3600", "For 1 hour"], ["other", "For another time"]];
+  const list = select(until ? [["rest", `Until it ends, ${untilText(until, now())}`], ...spans] : spans);
+  const minutes = numeric("", { low: 0.001, high: 525_600 });
+  const other = field("ttl_seconds", "For how many minutes", minutes, "Afterwards the limit of its plan or of the limiter holds again.");
+  const suit = () => (other.hidden = list.value !== "other");
+  list.addEventListener("change", suit);
+  suit();
+  const seconds = () => ({ rest, other: () => numberOf(minutes) * 60, "": () => undefined })[list.value]?.() ?? (Number(list.value) || undefined);
+  return { nodes: [field("for", "How long", list), other], seconds };
 }
 
 // reset forgives a key: it starts fresh. There is nothing to fill in.
@@ -251,9 +275,25 @@ export function dryRun(name, on, done) {
   });
 }
 
+// kinds are what can be chosen for a limit: one by its fields, under this name, to deny everything, to bound nothing, and more.
+function kinds(name, ...more) {
+  return [["limit", name], ["deny", "Deny everything"], ["unlimited", "No limit", true], ...more];
+}
+
+// kindOf is the kind of a limit that is there.
+function kindOf(limit) {
+  if (limit.denies) return "deny";
+  return limit.unlimited ? "unlimited" : "limit";
+}
+
+// asSent is a limit of a state as a change has it.
+function asSent({ denies, unlimited, rates, in_flight }) {
+  return denies ? { deny: true } : unlimited ? { unlimited } : { rates, in_flight };
+}
+
 // limitRows compares two limits rule by rule.
 function limitRows(old, now) {
-  if (old.denies || now.deny) return [["Limit", limitText(old), limitText(now)]];
+  if ([old, now].some((one) => one.denies || one.deny || one.unlimited)) return [["Limit", limitText(old), limitText(now)]];
   const rows = [];
   for (let i = 0; i < Math.max(old.rates.length, now.rates.length); i++) {
     const text = (rate) => (rate ? `${rate.name ? `${rate.name}: ` : ""}${rateText(rate)}` : "none");
@@ -264,38 +304,47 @@ function limitRows(old, now) {
   return rows;
 }
 
-// limitEditor makes the fields of a limit. Its value is a limit, or null for "remove".
-function limitEditor(old, options, chosen) {
+// limitEditor makes the fields of a limit, and shows more beside them. Its value is a limit, or null for "remove".
+function limitEditor(old, options, chosen, more = []) {
   let kind = chosen;
   const rates = [];
   const list = el("div", { class: "rates" });
-  const slots = numeric(old.in_flight || "", { whole: true, low: 0, high: 2 ** 30, optional: true });
+  const bounds = (n) => (n > 0 || rates.length > 0 ? "" : "Enter a number, add a rate, or choose “No limit”.");
+  const slots = numeric(old.in_flight || "", { whole: true, low: 0, high: 2 ** 30, optional: true }, bounds);
   const renumber = () => rates.forEach((rate, i) => rate.number(i));
   const add = (values) => {
     const rate = rateEditor(values, () => {
       rates.splice(rates.indexOf(rate), 1);
       rate.node.remove();
       renumber();
-      more.focus();
+      another.focus();
     });
     rates.push(rate);
     list.append(rate.node);
     renumber();
     return rate;
   };
-  const more = el("button", { type: "button", text: "Add a rate", onclick: () => add({ per_seconds: 1 }).focus() });
-  const details = el("div", { class: "own", hidden: kind !== "limit" }, list, more, field("in_flight", "In flight", slots, "Most requests at a time, over all replicas. Empty: no bound."));
-  const radios = choice("kind", "What holds", options, kind, (value) => {
+  const another = el("button", { type: "button", text: "Add a rate", onclick: () => add({ per_seconds: 1 }).focus() });
+  const details = el("div", { class: "own" }, list, another, field("in_flight", "In flight", slots, "Most requests at a time, over all replicas. Empty: no bound."));
+  const warning = el("p", { class: "bad", text: "Every request is admitted, however many come." });
+  const show = (value) => {
     kind = value;
     details.hidden = kind !== "limit";
-  });
+    warning.hidden = kind !== "unlimited";
+    beside.hidden = kind === "remove" || more.length === 0;
+  };
+  const beside = el("div", { class: "own" }, ...more);
+  const radios = choice("kind", "What holds", options, kind, show);
+  show(kind);
   old.rates.forEach(add);
+  if (kindOf(old) !== "limit") add({ per_seconds: 1 }); // to be filled in when a limit is chosen
   const value = () => {
     if (kind === "remove") return null;
     if (kind === "deny") return { deny: true };
+    if (kind === "unlimited") return { unlimited: true };
     return { rates: rates.map((rate) => rate.value()), in_flight: numberOf(slots) ?? 0 };
   };
-  return { nodes: [radios, details], value };
+  return { nodes: [radios, details, warning, beside], value };
 }
 
 const rateKinds = [

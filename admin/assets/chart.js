@@ -5,37 +5,54 @@ const span = 120; // seconds
 const width = 320;
 const height = 104;
 const top = 18; // room above the highest value, for its number
+const near = 5; // seconds between the pointer and the value that is shown there
+const ticks = ["−2 min", "−90 s", "−1 min", "−30 s", "now"];
 const speakEvery = 5000; // milliseconds between two texts for screen readers
 
 // Chart shows one or several series over time, stacked. Each sample is { t, values }, with t in seconds and values by name.
-// A sample of null values is a gap.
+// A sample of null values is a gap. The values of an instant are shown under the pointer, and by the arrow keys.
 export class Chart {
   constructor(title, unit, tone) {
     this.title = title;
     this.unit = unit;
     this.tone = tone;
     this.spokenAt = 0;
+    this.samples = [];
+    this.end = 0; // the instant at the right edge, in seconds
+    this.at = null; // the instant whose values are shown: { x } from 0 to 1 for the pointer's, { t } for the keyboard's
     this.shapes = new Map();
     this.colours = new Map(); // by the order in which series first came
     this.now = el("span", { class: "value", text: "–" });
     this.most = el("span", { text: "" });
     this.legend = el("ul", { class: "legend", hidden: true });
     this.layer = svg("g");
+    this.cursor = svg("line", { class: "cursor", y1: 0, y2: height });
+    this.tip = el("p", { class: "tip", hidden: true });
     const label = newID("chart");
     this.svg = svg(
       "svg",
-      { class: `plot tone-${tone}`, viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": `${title}: no data yet` },
+      { class: `plot tone-${tone}`, viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", tabindex: 0, "aria-label": `${title}: no data yet` },
       svg("line", { class: "grid", x1: 0, x2: width, y1: top, y2: top }),
       svg("line", { class: "grid", x1: 0, x2: width, y1: (height + top) / 2, y2: (height + top) / 2 }),
+      ...[1, 2, 3].map((i) => svg("line", { class: "grid", x1: (width * i) / 4, x2: (width * i) / 4, y1: top, y2: height })),
       this.layer,
+      this.cursor,
       svg("line", { class: "base", x1: 0, x2: width, y1: height - 0.5, y2: height - 0.5 }),
     );
-    const axis = el("div", { class: "axis", "aria-hidden": "true" }, el("span", { text: "2 min ago" }), el("span", { text: "now" }));
+    const axis = el("div", { class: "axis", "aria-hidden": "true" }, ...ticks.map((text) => el("span", { text })));
+    const frame = el("div", { class: "frame" }, this.svg, el("span", { class: "most", "aria-hidden": "true" }, this.most), this.tip);
+    frame.addEventListener("pointermove", ({ clientX }) => {
+      const box = frame.getBoundingClientRect();
+      this.point({ x: (clientX - box.left) / box.width });
+    });
+    frame.addEventListener("pointerleave", () => this.point(null));
+    this.svg.addEventListener("blur", () => this.point(null));
+    this.svg.addEventListener("keydown", (event) => this.step(event));
     this.node = el(
       "figure",
       { class: "chart", "aria-labelledby": label },
       el("figcaption", { id: label }, el("span", { class: "name", text: title }), el("span", { class: "current" }, this.now, el("span", { class: "unit", text: unit }))),
-      el("div", { class: "frame" }, this.svg, el("span", { class: "most", "aria-hidden": "true" }, this.most)),
+      frame,
       axis,
       this.legend,
     );
@@ -43,6 +60,8 @@ export class Chart {
 
   // draw shows the samples as they are at the instant now, in seconds.
   draw(samples, now) {
+    this.samples = samples.filter((s) => s.values);
+    this.end = now;
     const names = seriesOf(samples);
     const last = samples.at(-1)?.values;
     const current = last ? sum(last, names) : NaN;
@@ -56,6 +75,38 @@ export class Chart {
     }
     this.showLegend(names, last);
     this.speak(samples, names, current);
+    this.point(this.at);
+  }
+
+  // point shows the values of an instant, null for none. What the keyboard leads to is said too.
+  point(at) {
+    this.at = at;
+    const t = at?.t ?? this.end - span * (1 - at?.x);
+    const away = (s) => Math.abs(s.t - t);
+    const sample = at && this.samples.length ? this.samples.reduce((a, b) => (away(b) < away(a) ? b : a)) : null;
+    const shown = sample !== null && away(sample) <= near;
+    this.tip.hidden = !shown;
+    this.cursor.style.display = shown ? "" : "none";
+    if (!shown) return;
+    const percent = Math.min(100, Math.max(0, 100 * (1 - (this.end - sample.t) / span)));
+    this.cursor.setAttribute("x1", (width * percent) / 100);
+    this.cursor.setAttribute("x2", (width * percent) / 100);
+    this.tip.style.left = `${percent}%`;
+    this.tip.style.transform = `translateX(-${percent}%)`;
+    this.tip.setAttribute("aria-live", at.t ? "polite" : "off");
+    const names = seriesOf([sample]);
+    const each = names.filter((name) => name !== "").map((name) => `${words(name)} ${number(sample.values[name])}`);
+    setText(this.tip, [new Date(sample.t * 1000).toLocaleTimeString(), `${number(sum(sample.values, names))} ${this.unit}`, ...each].join(" · "));
+  }
+
+  // step moves from one sample to the next by the arrow keys.
+  step(event) {
+    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (event.key === "Escape") this.point(null);
+    if (!by || this.samples.length === 0) return;
+    event.preventDefault();
+    const i = this.at?.t ? this.samples.findIndex((s) => s.t >= this.at.t) + by : this.samples.length - 1;
+    this.point({ t: this.samples[Math.min(Math.max(i, 0), this.samples.length - 1)].t });
   }
 
   // colour returns the class of a series' colour, which it keeps when others come and go.

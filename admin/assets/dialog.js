@@ -1,5 +1,5 @@
 // The one dialog of the page: a change in two steps (fill in, confirm), or a text to read.
-import { el, table } from "./dom.js";
+import { el, table, noLimit } from "./dom.js";
 import { get, put, validate, Refused } from "./api.js";
 import { showFieldError, clearFieldErrors, validFields } from "./fields.js";
 import { here } from "./replica.js";
@@ -87,6 +87,7 @@ export function instead(act) {
 //   title, about  what is changed
 //   query         the limiter whose state the operator sees, for GET state, or GET of what from names
 //   edit(seen)    a promise, or not, of { nodes, focus, collect } of the form's fields; collect returns, or promises, { path, targets, body, rows, done }, and a method that is not PUT;
+//                 back(was), where the change can be undone, returns { body, done } of what the answer says was there;
 //                 targets are { limiter, etag } with the tag of what the operator saw, and no limiter where it is not about one; rows are [what, old, new]. Without nodes there is nothing to fill in, and the confirmation comes first.
 export async function change(spec) {
   const mine = open(spec.title, spec.about);
@@ -161,6 +162,7 @@ async function send(spec, editor, mine, wanted, apply) {
   if (apply.disabled) return;
   apply.disabled = true;
   const changed = [];
+  let answer = null;
   const closed = () => mine !== visit || !dialog.open;
   const outcome = () => (changed.length ? `Changed already: ${changed.join(", ")}.` : "Nothing was changed by you.");
   try {
@@ -169,11 +171,11 @@ async function send(spec, editor, mine, wanted, apply) {
         spec.done(`${spec.title}: stopped. ${outcome()}`);
         return;
       }
-      await put(wanted.path, limiter === undefined ? {} : { limiter }, wanted.body, etag, wanted.method);
+      answer = await put(wanted.path, limiter === undefined ? {} : { limiter }, wanted.body, etag, wanted.method);
       changed.push(limiter);
     }
     if (!closed()) dialog.close();
-    spec.done(wanted.done);
+    spec.done(wanted.done, wanted.back && (() => undo(spec, wanted, answer)));
   } catch (problem) {
     if (closed()) {
       spec.done(`${spec.title}: failed. ${explain(problem)} ${outcome()}`);
@@ -181,6 +183,18 @@ async function send(spec, editor, mine, wanted, apply) {
     }
     apply.disabled = false;
     failed(spec, editor, mine, problem, outcome());
+  }
+}
+
+// undo sends back what was there before a change of one limiter, unless another client has changed it since.
+async function undo({ done }, { path, targets: [{ limiter }], back }, { limiters }) {
+  try {
+    const { etag, was } = limiters[limiter];
+    const { body, done: said } = back(was);
+    await put(path, { limiter }, body, etag);
+    done(said);
+  } catch (problem) {
+    done(`Not undone: ${problem.status === 412 ? "another client has changed it since." : explain(problem)}`);
   }
 }
 
@@ -204,7 +218,7 @@ function comparison(rows) {
     el("tr", { class: old === now ? "same" : "" },
       el("th", { scope: "row", text: what }),
       el("td", { text: old }),
-      el("td", {}, el("span", { class: "arrow", "aria-hidden": "true", text: old === now ? "" : "→ " }), el("strong", { text: old === now ? "unchanged" : now })));
+      el("td", {}, el("span", { class: "arrow", "aria-hidden": "true", text: old === now ? "" : "→ " }), el("strong", { class: now === noLimit ? "bad" : null, text: old === now ? "unchanged" : now })));
   return table("What would change", ["Setting", "Now", "After"], el("tbody", { class: "compare" }, ...rows.map(line)));
 }
 

@@ -75,6 +75,12 @@ export function duration(seconds) {
   return `${Math.floor(seconds / 86400)} days`;
 }
 
+// untilText writes when something ends, as seen at the instant now, in seconds of the service's clock.
+export function untilText(until, now) {
+  const left = Date.parse(until) / 1000 - now;
+  return `in ${duration(Math.max(0, left))}, at ${new Date(until).toLocaleTimeString()}`;
+}
+
 // period writes the length of a rate's period as the part behind "per".
 export function period(seconds) {
   const names = { 1: "s", 60: "min", 3600: "h", 86400: "day" };
@@ -106,12 +112,13 @@ export function paceText({ unit, pace: learned }) {
 }
 
 export function limitText(limit) {
-  if (!limit) return "the limiter's own";
   if (limit.denies || limit.deny) return "deny everything";
-  const parts = limit.rates.map(rateText);
+  const parts = (limit.rates ?? []).map(rateText);
   if (limit.in_flight) parts.push(`${exact(limit.in_flight)} in flight`);
-  return parts.length ? parts.join(" and ") : "no limit";
+  return parts.join(" and ") || noLimit;
 }
+
+export const noLimit = "no limit";
 
 // words writes a refusal's reason without its underscores.
 export function words(reason) {

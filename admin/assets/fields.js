@@ -21,10 +21,10 @@ export function field(name, label, control, hint = "") {
 const checks = new WeakMap();
 
 // numeric makes a field for a number. bounds are { low, high }, both allowed, and { above } in place of low, where it is not; whole numbers
-// only with whole; empty only with optional. A bound may be a function.
-export function numeric(value, bounds) {
+// only with whole; empty only with optional. A bound may be a function. more, which may be left out, returns what else is wrong with a number.
+export function numeric(value, bounds, more = () => "") {
   const control = el("input", { type: "text", inputmode: "decimal", autocomplete: "off", value: value ?? "" });
-  checks.set(control, () => (fits(numberOf(control), bounds) ? "" : wanted(bounds)));
+  checks.set(control, () => (fits(numberOf(control), bounds) ? more(numberOf(control)) : wanted(bounds)));
   return control;
 }
 
@@ -74,13 +74,13 @@ export function select(options, chosen) {
   return el("select", {}, ...options.map(([value, text]) => el("option", { value, text, selected: value === chosen })));
 }
 
-// choice makes a group of radio buttons; options are [value, label].
+// choice makes a group of radio buttons; options are [value, label], and true for one that is in red.
 export function choice(name, legend, options, chosen, onChange) {
   const group = newID("choice");
-  const radios = options.map(([value, label]) => {
+  const radios = options.map(([value, label, bad = false]) => {
     const input = el("input", { type: "radio", name: group, value, checked: value === chosen, onchange: () => onChange(value) });
     input.dataset.field = name;
-    return el("label", { class: "option" }, input, el("span", { text: label }));
+    return el("label", { class: "option" }, input, el("span", { class: bad ? "bad" : null, text: label }));
   });
   return el("fieldset", { class: "choice" }, el("legend", { text: legend }), ...radios);
 }

@@ -1,5 +1,5 @@
 // The replica count that each limiter of this process uses.
-import { el, setText, exact, duration, several } from "./dom.js";
+import { el, setText, exact, duration, several, untilText } from "./dom.js";
 import { replicas } from "./changes.js";
 
 // showFleet shows the replica count, once for all limiters that use the same. It comes from the same source for those.
@@ -72,9 +72,4 @@ function poolTile(notice) {
     error.hidden = last === "";
   };
   return { node, show };
-}
-
-function untilText(until, now) {
-  const left = Date.parse(until) / 1000 - now;
-  return `in ${duration(Math.max(0, left))}, at ${new Date(until).toLocaleTimeString()}`;
 }

@@ -1,9 +1,10 @@
-// The hottest keys of a limiter, requested every three seconds while they can be seen, and where one key stands.
-import { el, setText, table, headOf, labelled, number, exact, duration, paceText, ruleText } from "./dom.js";
+// The hottest keys of a limiter, or those that are refused most, requested every three seconds while they can be seen, and where one key stands.
+import { el, setText, table, headOf, labelled, number, exact, duration, untilText, paceText, ruleText } from "./dom.js";
 import { get, locked, named } from "./api.js";
 import { read } from "./dialog.js";
 import { override, reset } from "./changes.js";
-import { field, textual } from "./fields.js";
+import { now } from "./replica.js";
+import { field, textual, select } from "./fields.js";
 
 const pause = 3000;
 const hovers = matchMedia("(hover: hover)");
@@ -16,18 +17,21 @@ export class HotKeys {
     this.onUse = onUse;
     this.timer = null;
     this.share = 1; // of each limit, by division
-    this.can = { waiting: true, inFlight: true, learned: false }; // what the limiter's keys can have
+    this.can = { refused: true, waiting: true, inFlight: true, learned: false }; // what the limiter's keys can have
     this.columns = [];
     this.body = el("tbody");
     this.note = el("p", { class: "empty", text: "No key yet." });
-    this.table = table("Hottest keys: most waiting first, then most used up", [], this.body, { cards: true });
+    this.table = table("Keys, and what each was admitted and refused in the last minute", [], this.body, { cards: true });
     this.head = this.table.querySelector("thead");
     this.table.classList.add("keys");
     this.table.hidden = true;
     const key = textual("");
     const form = el("form", { class: "ask", onsubmit: (event) => { event.preventDefault(); this.explain({ key: key.value }); } },
       field("key", "Any key", key), el("button", { class: "small", text: "Explain" }));
-    this.node = el("div", { class: "part" }, el("div", { class: "part-head" }, el("h3", { text: "Hottest keys" }), form), this.table, this.note);
+    this.by = select([["", "Hottest"], ["refused", "Most refused"]], "");
+    this.by.setAttribute("aria-label", "Order of the keys");
+    this.by.addEventListener("change", () => this.refresh());
+    this.node = el("div", { class: "part" }, el("div", { class: "part-head" }, el("h3", { text: "Keys" }), this.by, form), this.table, this.note);
   }
 
   look(inSight) {
@@ -50,8 +54,10 @@ export class HotKeys {
     if (this.asking || locked()) return;
     this.asking = true;
     try {
-      const { keys } = await get("keys", { limiter: this.limiter, top: 20 });
-      this.onUse(keys.length ? keys.reduce((a, b) => (b.used > a.used ? b : a)) : null);
+      const { value: by } = this.by;
+      const { keys } = await get("keys", { limiter: this.limiter, top: 20, ...(by && { by }) });
+      const hottest = by ? (await get("keys", { limiter: this.limiter, top: 20 })).keys : keys;
+      this.onUse(hottest.length ? hottest.reduce((a, b) => (b.used > a.used ? b : a)) : null);
       this.show(keys);
     } catch {
       // The stream reports when the service cannot be reached; the keys stay as they were.
@@ -66,7 +72,7 @@ export class HotKeys {
     this.note.hidden = keys.length > 0 && !paused;
     if (paused) return;
     this.table.hidden = keys.length === 0;
-    const columns = ["Key", "Used", this.can.waiting && "Waiting", this.can.inFlight && "In flight", "Left", this.can.learned && "Pace", ""].filter((name) => name !== false);
+    const columns = ["Key", "Used", this.can.waiting && "Waiting", this.can.inFlight && "In flight", "Left", this.can.refused && "Admitted/min", this.can.refused && "Refused/min", this.can.learned && "Pace", ""].filter((name) => name !== false);
     if (columns.join() !== this.columns.join()) {
       this.columns = columns;
       this.head.replaceChildren(headOf(columns));
@@ -80,6 +86,8 @@ export class HotKeys {
       Waiting: () => el("td", { text: exact(use.waiting) }),
       "In flight": () => el("td", { text: exact(use.in_flight) }),
       Left: () => el("td", { text: use.tokens.map(number).join(", ") || "–" }),
+      "Admitted/min": () => el("td", { text: use.refused_last_minute > 0 ? exact(use.admitted_last_minute) : "–" }), // counting begins with a refusal
+      "Refused/min": () => el("td", { class: use.refused_last_minute > 0 ? "bad" : null, text: exact(use.refused_last_minute) }),
       Pace: () => el("td", { class: "paces" }, ...paces(use)),
       "": () => el("td", { class: "acts" }, el("button", { type: "button", class: "small", text: "Explain", "aria-label": `Explain ${use.key}`, onclick: () => this.explain({ key: use.key, key_base64: use.key_base64 }) })),
     };
@@ -142,7 +150,13 @@ function explanation(about) {
     el("td", { text: `${number(rule.tokens)} left` }),
     el("td", { text: rule.resets_seconds > 0 ? `in ${number(rule.resets_seconds)} s` : "–" }));
   const columns = ["Rule", "Limit", "Share", "Stands at", "Full again"];
+  const fact = (name, text, kind = null) => el("div", {}, el("dt", { text: name }), el("dd", { class: kind, text }));
+  const refused = about.refused_last_minute;
   return [
+    el("dl", { class: "facts" },
+      fact("Refused in the last minute", exact(refused), refused > 0 ? "bad" : null),
+      refused > 0 ? fact("Admitted in the last minute", exact(about.admitted_last_minute)) : null, // counting begins with a refusal
+      about.override_until ? fact("Its own limit ends", untilText(about.override_until, now())) : null),
     el("pre", { class: "text", text: about.text }),
     table("Rules as they stand for this key", columns, el("tbody", {}, ...about.rules.map(line))),
     ...(about.learned.length ? [el("h3", { text: "Learned by the policy" }), lessons(about.learned)] : []),

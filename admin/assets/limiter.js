@@ -1,5 +1,5 @@
 // One limiter on the page: a line with its name, badges and key figures, which opens to its charts, rules, plans, hottest keys and overrides.
-import { el, svg, setText, table, labelled, number, exact, limitText, paceText, ruleText } from "./dom.js";
+import { el, svg, setText, table, labelled, number, exact, limitText, untilText, paceText, ruleText } from "./dom.js";
 import { Chart, Spark } from "./chart.js";
 import { HotKeys } from "./keys.js";
 import { Together } from "./together.js";
@@ -11,8 +11,8 @@ const lately = 60; // seconds for which trouble counts
 export const calm = 4; // trouble of a limiter without any
 
 const ruleColumns = ["Rule", "Limit", "Share here", "Burst here"]; // the limit is of all replicas
-const planColumns = ["Plan", "Limit", "Share here", ""];
-const overrideColumns = ["Key", "Limit", ""];
+const planColumns = ["Plan", "Limit", "Share here", "Admitted", "Refused", ""];
+const overrideColumns = ["Key", "Limit", "Ends", ""];
 
 export class LimiterView {
   // choice is whether the operator has opened or closed it before, undefined for neither; onChoice is called with a new one.
@@ -27,7 +27,10 @@ export class LimiterView {
     this.differs = "";
     this.shownRules = "";
     this.shownPlans = "";
+    this.planCells = new Map(); // those of rates, by plan
+    this.planRates = new Map(); // a second, by plan
     this.shownOverrides = "";
+    this.ends = []; // cells of overrides that end, and when
     this.inSight = false;
     this.figures = { inFlight: figure("in flight"), waiting: figure("waiting"), refused: figure("refused"), admitted: figure("admitted") };
     this.spark = new Spark();
@@ -43,7 +46,7 @@ export class LimiterView {
     this.fold = el("button", { type: "button", class: "fold", "aria-controls": `body-${name}`, onclick: () => this.choose(!this.open) }, chevron(), el("span", { text: name }));
     this.badges = {
       dry: badge("Dry run", "dry", "Everything is admitted"),
-      denies: badge("Denies everything", "denies"),
+      denies: badge("", "denies"),
       differs: badge("Differs from the file", "dry"),
       learning: badge("Learning", "learning", "Its policy learns a pace for each key"),
     };
@@ -149,9 +152,11 @@ export class LimiterView {
     const before = this.seen;
     this.state = state;
     this.together.take(state, t);
-    this.seen = { t, admitted: state.admitted, throttled: state.throttled, refused: state.refused };
-    if (before && t - before.t > 0.2) this.samples.push({ t, ...rates(before, this.seen, state) });
-    else if (before) this.seen = before; // too close for a rate: it is counted with the next one
+    this.seen = { t, admitted: state.admitted, throttled: state.throttled, refused: state.refused, plans: new Map(state.plans.map((one) => [one.name, one])) };
+    if (before && t - before.t > 0.2) {
+      this.samples.push({ t, ...rates(before, this.seen, state) });
+      this.planRates = ratesOfPlans(before, this.seen);
+    } else if (before) this.seen = before; // too close for a rate: it is counted with the next one
     while (this.samples.length > most || (this.samples.length && this.samples[0].t < t - span)) this.samples.shift();
     this.now = t;
     this.trouble = this.judge();
@@ -205,6 +210,8 @@ export class LimiterView {
     for (const [name, { node }] of Object.entries(this.figures)) node.classList.toggle("never", !can[name]);
     badges.dry.hidden = !state.dry_run;
     badges.denies.hidden = !state.limit.denies;
+    setText(badges.denies, denial(state));
+    badges.denies.classList.toggle("denies", denial(state) === deniesAll);
     badges.differs.hidden = this.differs === "";
     badges.learning.hidden = !state.learns;
     this.together.draw(state);
@@ -267,7 +274,7 @@ export class LimiterView {
   }
 
   drawRules() {
-    const shown = JSON.stringify([this.state.rules, this.state.limit.denies]);
+    const shown = JSON.stringify([this.state.rules, this.state.limit.denies && denial(this.state)]);
     if (shown === this.shownRules) return;
     this.shownRules = shown;
     const line = (rule) => labelled(ruleColumns, el("tr", {},
@@ -275,26 +282,33 @@ export class LimiterView {
       el("td", { text: ruleText(rule).limit }),
       el("td", { text: ruleText(rule).share }),
       el("td", { text: rule.burst ? number(rule.burst) : "–" })));
-    const none = el("tr", {}, el("td", { colspan: 4, text: this.state.limit.denies ? "Everything is denied." : "No rule: everything is admitted." }));
+    const none = el("tr", {}, el("td", { colspan: 4, text: this.state.limit.denies ? `${denial(this.state)}.` : "No rule: everything is admitted." }));
     this.rules.replaceChildren(...(this.state.rules.length ? this.state.rules.map(line) : [none]));
   }
 
   drawPlans() {
     const { plans } = this.state;
-    const shown = JSON.stringify(plans);
-    if (shown === this.shownPlans) return;
-    this.shownPlans = shown;
-    this.planTable.hidden = plans.length === 0;
-    this.planNote.hidden = plans.length > 0;
-    this.plans.replaceChildren(...plans.map((one) => this.planLine(one)));
+    const shown = JSON.stringify(plans.map(({ name, limit, rules }) => [name, limit, rules]));
+    if (shown !== this.shownPlans) {
+      this.shownPlans = shown;
+      this.planTable.hidden = plans.length === 0;
+      this.planNote.hidden = plans.length > 0;
+      this.planCells.clear();
+      this.plans.replaceChildren(...plans.map((one) => this.planLine(one)));
+    }
+    for (const [name, cells] of this.planCells) {
+      cells.forEach((cell, i) => setText(cell, this.planRates.has(name) ? `${number(this.planRates.get(name)[i])}/s` : "–"));
+    }
   }
 
   planLine({ name, limit, rules }) {
     const act = (text, run) => el("button", { type: "button", "data-writes": true, class: "small", text, "aria-label": `${text} the plan ${name}`, onclick: run });
+    this.planCells.set(name, [el("td"), el("td")]);
     return labelled(planColumns, el("tr", {},
       el("th", { scope: "row", class: "key", text: name }),
       el("td", { text: limitText(limit) }),
       el("td", { text: rules.map((rule) => ruleText(rule).share).join(", ") || "–" }),
+      ...this.planCells.get(name),
       el("td", { class: "acts" },
         act("Change", () => changes.plan(this.name, name, this.done)),
         act("Remove", () => changes.removePlan(this.name, name, this.done)))));
@@ -303,20 +317,25 @@ export class LimiterView {
   drawOverrides() {
     const { overrides, override_count: count } = this.state;
     const shown = JSON.stringify([overrides, count]);
+    for (const [cell, until] of this.ends) setText(cell, untilText(until, this.now));
     if (shown === this.shownOverrides) return;
     this.shownOverrides = shown;
     this.overrideTable.hidden = overrides.length === 0;
+    this.ends = [];
     this.overrides.replaceChildren(...overrides.map((one) => this.overrideLine(one)));
     setText(this.overrideNote, overrides.length === 0 ? "No key has a limit of its own." : count > overrides.length ? `The first ${exact(overrides.length)} of ${exact(count)}.` : "");
     this.overrideNote.hidden = this.overrideNote.textContent === "";
   }
 
   overrideLine(one) {
-    const { key, limit } = one;
+    const { key, limit, until } = one;
+    const end = el("td", { text: until ? untilText(until, this.now) : "never" });
+    if (until) this.ends.push([end, until]);
     const act = (text, run) => el("button", { type: "button", "data-writes": true, class: "small", text, "aria-label": `${text} the override of ${key}`, onclick: run });
     return labelled(overrideColumns, el("tr", {},
       el("th", { scope: "row", class: "key" }, el("bdi", { text: key === "" ? "(empty key)" : key })),
       el("td", { text: limitText(limit) }),
+      end,
       el("td", { class: "acts" },
         act("Change", () => changes.override(this.name, one, this.done)),
         act("Remove", () => changes.remove(this.name, one, this.done)))));
@@ -336,6 +355,21 @@ function rates(before, after, state) {
     waiting: { "": state.waiting },
     inFlight: { "": state.in_flight },
   };
+}
+
+// ratesOfPlans are what each plan admits and refuses a second; those that were not there before have none.
+function ratesOfPlans(before, after) {
+  const seconds = after.t - before.t;
+  const of = ([name, now]) => ["admitted", "refused_calls"].map((what) => Math.max(0, now[what] - before.plans.get(name)[what]) / seconds);
+  return new Map([...after.plans].filter(([name]) => before.plans.has(name)).map((one) => [one[0], of(one)]));
+}
+
+// denial says whom a limiter denies that has the limit to deny: there may be plans, or keys with a limit of their own, that it admits.
+const deniesAll = "Denies everything";
+function denial({ plans, overrides }) {
+  const admits = ({ limit }) => !limit.denies;
+  if (plans.some(admits)) return "Denies keys in no plan";
+  return overrides.some(admits) ? "Denies keys without a limit of their own" : deniesAll;
 }
 
 function total(values) {

@@ -60,7 +60,7 @@ function match(names) {
   }
   for (const name of names.sort()) {
     if (views.has(name)) continue;
-    const view = new LimiterView(name, (text) => notice(text), choices.get(name), (open) => remember(name, open));
+    const view = new LimiterView(name, (text, undo) => notice(text, undo), choices.get(name), (open) => remember(name, open));
     view.node.view = view;
     views.set(name, view);
     list.append(view.node);

@@ -4,6 +4,7 @@ import { events, get, setToken, keepToken, forgetToken, doors } from "./api.js";
 import { know, replicaName } from "./replica.js";
 import { showLimiters, gap, restart } from "./limiters.js";
 import { showFleet } from "./fleet.js";
+import { showPeers } from "./peers.js";
 import { showFile } from "./file.js";
 import { showTables } from "./tables.js";
 import { showLeases } from "./leases.js";
@@ -34,12 +35,21 @@ at("theme").addEventListener("click", () => {
 });
 showTheme();
 
-// The latest change is shown for some seconds.
+// The latest change is shown for some seconds: for longer where it can be undone, and while the pointer or the focus is on the button.
 let noticeTimer = 0;
-function notice(text) {
-  clearTimeout(noticeTimer);
+function notice(text, undo) {
   setText(at("notice"), text);
-  noticeTimer = setTimeout(() => setText(at("notice"), ""), 8000);
+  at("undo").hidden = !undo;
+  at("undo").onclick = () => {
+    notice("");
+    undo();
+  };
+  const end = () => {
+    if (undo && at("undo").matches(":hover, :focus")) noticeTimer = setTimeout(end, 1000);
+    else notice("");
+  };
+  clearTimeout(noticeTimer);
+  if (text !== "") noticeTimer = setTimeout(end, undo ? 20_000 : 8000);
 }
 
 // The connection. Its state is one of connecting, live, lost.
@@ -202,6 +212,7 @@ function show(next) {
   const t = Date.parse(next.time) / 1000;
   showProcess(next, t);
   showFleet(next, notice);
+  showPeers(next);
   showTables(next);
   showLeases(next, notice);
   showLimiters(next, t, showFile(next), notice);

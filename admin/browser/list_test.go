@@ -224,15 +224,20 @@ func chartsThatCanHaveValues(p *tab) {
 		p.scroll(limiter)
 		const texts = `$$("#limiter-%s %s").filter((n) => n.checkVisibility()).map((n) => n.textContent).join()`
 		p.until(limiter+" has "+charts, fmt.Sprintf(texts+" === %q", limiter, ".chart .name", charts))
-		p.until(limiter+" has "+columns, fmt.Sprintf(`$$("#limiter-%s table").find((n) => n.caption.textContent.startsWith("Hottest")).tHead.textContent === %q`, limiter, columns))
+		p.until(limiter+" has "+columns, fmt.Sprintf(`$$("#limiter-%s table").find((n) => n.caption.textContent.startsWith("Keys,")).tHead.textContent === %q`, limiter, columns))
 	}
 	see("open", "Admitted", "KeyUsedLeft")
-	see("rate", "Admitted,Refused", "KeyUsedLeft")
-	see("slots", "Admitted,Refused,In flight", "KeyUsedIn flightLeft")
-	see("learns", "Admitted,Refused,In flight,Upstream 429s", "KeyUsedIn flightLeftPace")
+	p.until("two figures fill their row", `(() => {
+		const row = $("#limiter-open .tiles");
+		const shown = [...row.children].filter((n) => n.checkVisibility());
+		return shown.length === 2 && row.getBoundingClientRect().right - shown[1].getBoundingClientRect().right < 30;
+	})()`)
+	see("rate", "Admitted,Refused", "KeyUsedLeftAdmitted/minRefused/min")
+	see("slots", "Admitted,Refused,In flight", "KeyUsedIn flightLeftAdmitted/minRefused/min")
+	see("learns", "Admitted,Refused,In flight,Upstream 429s", "KeyUsedIn flightLeftAdmitted/minRefused/minPace")
 	p.waits(queue, 2)
 	p.until("the one with a queue is first", order+`.startsWith("slots,")`)
-	see("slots", "Admitted,Refused,Waiting,In flight", "KeyUsedWaitingIn flightLeft")
+	see("slots", "Admitted,Refused,Waiting,In flight", "KeyUsedWaitingIn flightLeftAdmitted/minRefused/min")
 	p.fits("all sorts of limiters")
 }
 
@@ -286,7 +291,7 @@ func fourOnAPhone(p *tab) {
 	}
 	p.unfold("uploads")
 	p.scroll("uploads")
-	const keys = `$$("#limiter-uploads table").find((n) => n.caption.textContent.startsWith("Hottest"))`
+	const keys = `$$("#limiter-uploads table").find((n) => n.caption.textContent.startsWith("Keys,"))`
 	p.until("the keys are there", keys+`.tBodies[0].rows.length === 9`)
 	p.until("each is a card with the names of its numbers", fmt.Sprintf(`[...%s.tBodies[0].rows].every((n) => getComputedStyle(n).display === "grid" && getComputedStyle(n.cells[2], "::before").content === '"In flight"')`, keys))
 	if wide := value[[]string](p, `$$("main, main *").filter((n) => n.scrollWidth > n.clientWidth + 1 && /auto|scroll/.test(getComputedStyle(n).overflowX)).map((n) => n.className)`); len(wide) > 0 {

@@ -116,7 +116,7 @@ func TestLooks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := startService(t)
+			s := startService(t, fleetOf(t))
 			s.jobs.SetDryRun(true)
 			test(openTab(t, s.url()))
 		})
@@ -175,6 +175,7 @@ func forcedColours(p *tab, theme string) {
 	p.open()
 	p.until("colours are forced", `matchMedia("(forced-colors: active)").matches`)
 	p.until("there are charts", `$("#limiter-api .chart path.line")?.getAttribute("d").includes("L")`)
+	p.until("one has two series", `$$("#limiter-api .swatch").length > 1`)
 	p.keysShown()
 	for _, what := range value[[]string](p, cannotBeSeen) {
 		p.t.Errorf("it cannot be seen: %s", what)

@@ -28,6 +28,8 @@ func TestPage(t *testing.T) {
 		"replicas for a while":       replicasForAWhile,
 		"limit":                      changeLimit,
 		"override":                   changeOverride,
+		"override for a while":       overrideForAWhile,
+		"who is refused":             whoIsRefused,
 		"reset":                      resetKey,
 		"dry run":                    changeDryRun,
 		"conflict":                   conflict,
@@ -59,6 +61,19 @@ func numbersMove(p *tab, s *service) {
 			fmt.Sprintf(`%s.querySelector("svg").getAttribute("aria-label").startsWith(%q)`, drawn,
 				chart+", last 2 minutes: now "))
 	}
+	p.until("the values of an instant are shown by keyboard", `(() => {
+		const chart = $$("#limiter-api .chart")[1];
+		chart.querySelector("svg").focus();
+		return chart.querySelector(".tip").innerText.match(/^\d+:\d\d:\d\d.* · [\d.]+ per second · (denied|rate) [\d.]+/) !== null;
+	})() || void focused.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowLeft" }))`)
+	p.until("and under the pointer", `(() => {
+		const frame = $("#limiter-api .chart .frame");
+		const tip = frame.querySelector(".tip");
+		frame.dispatchEvent(new PointerEvent("pointermove", { clientX: frame.getBoundingClientRect().right - 2 }));
+		const shown = tip.innerText.includes("per second");
+		frame.dispatchEvent(new PointerEvent("pointerleave"));
+		return shown && !tip.checkVisibility();
+	})()`)
 	p.until("the reasons of refusals are named", `["rate", "denied"].every((r) => $("#limiter-api .charts").innerText.includes(r))`)
 	p.scroll("jobs")
 	p.until("callers wait", `Number($("#limiter-jobs .figure").textContent) > 0`)
@@ -182,6 +197,76 @@ func changeOverride(p *tab, s *service) {
 	p.click("dialog[open]", "Apply change")
 	p.poll("the key has the limiter's limit", func() bool { _, ok := own(hostile); return !ok })
 	p.until("the page shows it", `!$("#limiter-api").innerText.includes("Remove the override of <img")`)
+}
+
+// overrideForAWhile: what is not typed over is what holds for the key, the end is shown, and all can be undone.
+func overrideForAWhile(p *tab, s *service) {
+	const gold = "tenant-gold" // in plan paid
+	p.explainKey(gold)
+	p.click("dialog[open]", "Override this key")
+	p.until("the fields hold the plan's limit", fieldOf("Events")+`?.value === "450" && `+fieldOf("Burst")+`.value === "450"`)
+	p.choose("How long", "For another time")
+	p.enter("For how many minutes", "0")
+	p.press(kb.Enter)
+	p.until("the time is refused at the field", `focused.dataset.field === "ttl_seconds" && fieldError.startsWith("Enter a number from 0.001")`)
+	p.choose("How long", "For 10 minutes")
+	p.enter("Events", "600")
+	p.press(kb.Enter)
+	p.until("the review says whose limit holds now", compared+`?.match(/What holds that of plan paid → its own limit Rate 1 .*450 \/ s .*→ .*600 \/ s .*How long – → for 10 min/)`)
+	p.click("dialog[open]", "Apply change")
+	own := func() quotient.Explanation { return s.api.Explain(gold) }
+	p.poll("the key has its own limit for a while", func() bool {
+		return own().Overridden && own().Limit.Rates[0].Events == 600 && time.Until(own().Until) > 9*time.Minute
+	})
+	const row = `$$("#limiter-api tr").find((r) => r.querySelector('[aria-label="Change the override of tenant-gold"]'))`
+	p.until("the list says when it ends", row+`?.words.match(/tenant-gold 600 \/ s .* in 9 min, at .* Change/)`)
+	p.explainKey(gold)
+	p.until("so does what is explained", `$("dialog[open] .facts").words.match(/Its own limit ends in 9 min, at/)`)
+	p.press(kb.Escape)
+	p.click("#limiter-api", "Change the override of "+gold)
+	p.until("the rest of its time is chosen", fieldOf("How long")+`?.selectedOptions[0].textContent.startsWith("Until it ends, in 9 min")`)
+	p.pick("Deny everything")
+	p.click("dialog[open]", "Review change")
+	p.click("dialog[open]", "Apply change")
+	p.poll("it is denied until then", func() bool { return own().Limit.Deny && time.Until(own().Until) > 9*time.Minute })
+	p.until("the page knows", `!$("dialog[open]") && $("#undo").checkVisibility()`)
+	p.click(".notice", "Undo")
+	p.poll("its limit is back for the rest of the time", func() bool {
+		return !own().Limit.Deny && own().Limit.Rates[0].Events == 600 && time.Until(own().Until) > 9*time.Minute
+	})
+	p.until("it is said", `$("#notice").textContent === "Override of \u2068tenant-gold\u2069 is as it was." && $("#undo").hidden`)
+	p.click("#limiter-api", "Remove the override of "+gold)
+	p.until("its plan's limit would hold", compared+`?.match(/What holds its own limit → that of its plan, or the limiter's own/)`)
+	p.click("dialog[open]", "Apply change")
+	p.poll("it is gone", func() bool { return !own().Overridden })
+	limit := quotient.Rates(quotient.PerSecond(7))
+	must(p.t, s.api.SetPlan("free", &limit))
+	p.until("the page knows", `!$("dialog[open]") && $("#undo").checkVisibility()`)
+	p.click(".notice", "Undo")
+	p.until("another client was faster", `$("#notice").textContent === "Not undone: another client has changed it since."`)
+	p.calm("answer 412", "network error: Failed to load resource")
+}
+
+// whoIsRefused: the keys can be in the order of what was refused in the last minute.
+func whoIsRefused(p *tab, s *service) {
+	for range 30 {
+		p.poll("a key is refused thirty times", func() bool { return !s.api.Allow("tenant-blocked") })
+	}
+	p.scroll("api")
+	p.keysShown()
+	p.run(`{
+		const order = $('#limiter-api select[aria-label="Order of the keys"]');
+		order.value = "refused";
+		order.dispatchEvent(new Event("change"));
+	}`)
+	p.until("the most refused key is the first, with its numbers", `(() => {
+		const cells = $("#limiter-api .keys tbody tr").cells;
+		const refused = $$("#limiter-api .keys tbody tr").map((r) => Number(r.querySelector('[data-label="Refused/min"]').textContent.replace(",", "")));
+		return refused[0] > 0 && refused.every((n, i) => i === 0 || n <= refused[i - 1]) &&
+			cells[0].parentNode.querySelector('[data-label="Admitted/min"]').textContent.match(/^[\d,]+$/);
+	})()`)
+	p.explainKey("tenant-blocked")
+	p.until("what is explained has them too", `$("dialog[open] .facts").words.match(/Refused in the last minute [1-9][\d,]* Admitted in the last minute 0/)`)
 }
 
 // resetKey forgives a key: the operator sees where it stands, and what that changes.

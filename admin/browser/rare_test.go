@@ -25,6 +25,7 @@ func TestPageInRareCases(t *testing.T) {
 		"events far apart":                  eventsFarApart,
 		"tokens that cannot be one":         tokensThatCannotBeOne,
 		"override beyond the shown":         overrideBeyondTheShown,
+		"deny plus plans":                   denyPlusPlans,
 		"plans":                             plans,
 		"a broken file":                     brokenFile,
 		"tables":                            tables,
@@ -133,7 +134,7 @@ func overrideBeyondTheShown(p *tab) {
 	p.until("it can be removed", `$('dialog[open] input[value="remove"]')`)
 	p.pick("Remove the override")
 	p.click("dialog[open]", "Review change")
-	p.until("the old limit is shown", compared+`?.includes("7 / s → the limiter's own")`)
+	p.until("the old limit is shown", compared+`?.match(/its own limit → the limiter's own Rate 1 second: 7 \/ s → second: 300 \/ s/)`)
 	p.press(kb.Escape)
 	p.click("#limiter-api", "Override a key")
 	p.enter("Key", "k01000", "Events", "8")
@@ -146,13 +147,57 @@ func overrideBeyondTheShown(p *tab) {
 	})
 }
 
+// denyPlusPlans: of a limiter that denies keys in no plan the page does not say that it denies everything, and nobody is
+// given no limit at all by mistake.
+func denyPlusPlans(p *tab) {
+	l := p.alone()
+	rate := quotient.Rates(quotient.PerSecond(30))
+	must(p.t, l.SetLimit(quotient.Limit{Deny: true}))
+	const badge = `$$("#limiter-api .badge").find((n) => n.checkVisibility() && /^Denies/.test(n.textContent))`
+	for _, step := range []struct {
+		plan func() error
+		text string
+		red  bool
+	}{
+		{func() error { return nil }, "Denies everything", true},
+		{func() error { return l.Override("k", &rate, 0) }, "Denies keys without a limit of their own", false},
+		{func() error { return l.SetPlan("paid", &rate) }, "Denies keys in no plan", false},
+	} {
+		must(p.t, step.plan())
+		p.until("the page says: "+step.text, fmt.Sprintf(`%s?.textContent === %q && %[1]s.classList.contains("denies") === %[3]t &&
+			$("#limiter-api table").innerText.includes(%[2]q)`, badge, step.text, step.red))
+	}
+	p.click("#limiter-api", "Override a key")
+	p.enter("Key", "new")
+	p.press(kb.Enter)
+	p.until("nothing typed is no limit", `focused.dataset.field === "rates[0].events" && fieldError.startsWith("Enter a number above 0")`)
+	p.click("dialog[open]", "Remove rate 1")
+	p.click("dialog[open]", "Review change")
+	p.until("neither is nothing at all", `focused.dataset.field === "in_flight" && fieldError.includes("choose “No limit”")`)
+	p.pick("No limit")
+	p.press(kb.Enter)
+	const red = `getComputedStyle($("dialog[open] .bad")).color === getComputedStyle($("dialog[open] .alert")).color`
+	p.until("it is a choice of its own", compared+`?.match(/Limit that of its plan, or the limiter's own → no limit/) && `+red)
+	tested.Want(p.t, "the key before it was confirmed", l.Explain("new").Overridden, false)
+	p.click("dialog[open]", "Apply change")
+	p.poll("the key has no limit", func() bool {
+		e := l.Explain("new")
+		return e.Overridden && e.Limit.String() == (quotient.Limit{}).String()
+	})
+	p.click("#limiter-api", "Change limit")
+	p.until("what holds is chosen", `$("dialog[open] input:checked").value === "deny"`)
+	p.pick("No limit")
+	p.apply()
+	p.poll("the limiter has no limit", func() bool { return !l.Stats().Limit.Deny && len(l.Stats().Limit.Rates) == 0 })
+}
+
 // plans are listed, set, changed and taken off, and a key has the name of its plan beside it.
 func plans(p *tab) {
 	l := p.alone()
 	const part = `$$("#limiter-api .part").find((n) => n.querySelector("h3").textContent === "Plans")`
 	p.until("it is said that there is none",
 		part+`.innerText.includes("No plan:") && !`+part+`.querySelector("table").checkVisibility()`)
-	p.until("they stand between rules and keys", `$$("#limiter-api h3").filter((n) => n.checkVisibility()).map((n) => n.textContent).join() === "Rules,Plans,Hottest keys,Overrides"`)
+	p.until("they stand between rules and keys", `$$("#limiter-api h3").filter((n) => n.checkVisibility()).map((n) => n.textContent).join() === "Rules,Plans,Keys,Overrides"`)
 	limit := func(name string) string {
 		if plan, ok := l.Stats().Plans[name]; ok {
 			return plan.Limit.String()
@@ -204,7 +249,7 @@ func keysThatAreNoText(p *tab) {
 	}
 	p.until("there are two", `$$('#limiter-api button[aria-label^="Remove the override"]').length === 2`)
 	p.click("#limiter-api", "Remove the override of \uFFFD")
-	p.until("the old limit is shown", compared+`?.includes("deny everything → the limiter's own")`)
+	p.until("the old limit is shown", compared+`?.includes("deny everything → 300 / s")`)
 	p.click("dialog[open]", "Apply change")
 	p.poll("the first is gone", func() bool { return !l.Explain("\x80").Overridden })
 	tested.Not(p.t, !l.Explain("\x81").Overridden, "the other one is gone too")

@@ -17,6 +17,7 @@ import (
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/admin"
+	"github.com/quotient-go/quotient/admin/pods"
 	"github.com/quotient-go/quotient/internal/tested"
 )
 
@@ -25,6 +26,7 @@ func TestPageAndItsServer(t *testing.T) {
 	inChromium(t, map[string]func(p *tab){
 		"the replica has a name":         replicaHasAName,
 		"a group's replicas":             replicasOfAGroup,
+		"the pods of the fleet":          podsOfTheFleet,
 		"what a reader sees":             whatAReaderSees,
 		"a reload keeps the token":       reloadKeepsTheToken,
 		"storage is forbidden":           storageIsForbidden,
@@ -36,6 +38,46 @@ func TestPageAndItsServer(t *testing.T) {
 		"what only the server finds":     whatOnlyTheServerFinds,
 		"what only the limiter finds":    whatOnlyTheLimiterFinds,
 	})
+}
+
+// fleetOf has a page show three pods beside itself: one does not answer, and one believes in another pool.
+func fleetOf(t *testing.T) admin.Option {
+	t.Helper()
+	list := "http://127.0.0.1:1"
+	for _, name := range []string{"pod-b", "pod-c"} {
+		var reg quotient.Registry
+		for limiterName, rates := range map[string]float64{"api": 300, "jobs": 60, "search": 90} {
+			l := limiter(t, quotient.Rates(quotient.PerSecond(rates)))
+			must(t, reg.Add(limiterName, l))
+			if name == "pod-c" {
+				must(t, l.SetPool(quotient.Pool{Replicas: 2}, 0))
+			}
+		}
+		h, err := admin.New(&reg, admin.Replica(name), admin.Logger(slog.New(slog.DiscardHandler)))
+		must(t, err)
+		list += "," + startServer(t, h)
+	}
+	all, err := pods.Parse(list, nil)
+	must(t, err)
+	return admin.WithPeers(all, nil)
+}
+
+// podsOfTheFleet: one row a pod, with what it has otherwise; no more than that where the service knows of no others.
+func podsOfTheFleet(p *tab) {
+	p.alone()
+	p.until("there is no part for pods", `$("#peers").hidden`)
+	l := p.alone(admin.Replica("pod-a"), fleetOf(p.t))
+	p.until("each pod has a row", `$$("#peers tbody th").map((n) => n.querySelector("bdi").textContent).join() === "127.0.0.1:1,pod-b,pod-c,pod-a"`)
+	row := func(name, like string) {
+		p.until(name+" is "+like, fmt.Sprintf(`$$("#peers tbody tr").find((n) => n.querySelector("bdi").textContent === %q).words.match(/%s/)`, name, like))
+	}
+	row("127.0.0.1:1", `no answer Get .*connection refused – – – – – –`)
+	row("pod-c", `differs api: replicas 2, others 3; jobs: replicas 2, others 3; .* 2 50 % 0\/s 0\/s .* ago`)
+	row("pod-a", `this one differs jobs: not there; search: not there 3 33.3 %`)
+	p.until("it is said how many differ", `$("#peers [role=status]").textContent === "4 pods, 1 without an answer, 3 with something that others have otherwise"`)
+	drained(l, "k")
+	row("pod-a", `3 33.3 % [1-9].*\/s`)
+	p.fits("pods")
 }
 
 const dialogTitle = `$("dialog[open] h2")?.textContent.replace(/[\u2068\u2069]/g, "")`

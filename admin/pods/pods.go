@@ -207,13 +207,13 @@ var errNone = errors.New("it has no pods")
 func (l *List) shown() string { return shown.Line(clip(l.text, mostQuoted)) }
 
 // Transport returns what connects to the pods of the list, for an http.Client. It verifies each certificate against
-// the name of a dns list, and against the host of the URL otherwise. It asks no proxy of the environment, which would
+// the ServerName of the config, or else the name of a dns list, or else the host of the URL. It asks no proxy of the environment, which would
 // see the token. The config may be nil, and is cloned. Sockets are not for it: admin.NewClient connects to them itself.
 func (l *List) Transport(config *tls.Config) *http.Transport {
 	if config = config.Clone(); config == nil {
 		config = &tls.Config{}
 	}
-	config.ServerName = cmp.Or(l.serverName, config.ServerName)
+	config.ServerName = cmp.Or(config.ServerName, l.serverName)
 	return &http.Transport{
 		TLSClientConfig: config, ForceAttemptHTTP2: true, TLSHandshakeTimeout: 10 * time.Second,
 		MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: 64 << 10,

@@ -18,9 +18,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/admin"
+	"github.com/quotient-go/quotient/admin/pods"
 	"github.com/quotient-go/quotient/config"
 	"github.com/quotient-go/quotient/internal/tested"
 )
@@ -81,7 +83,7 @@ func ctl(t *testing.T, code int, errors string, args ...string) string {
 func TestCtlTop(t *testing.T) {
 	a, b := newPod(t, "a", 2, quotient.PerHour(2)), newPod(t, "b", 2, quotient.PerHour(2))
 	over(t, a.URL, b.URL, a.URL+"/")
-	const evil = "evil\x1b]0;\x9b\xff"
+	const evil = "evil\x1b]0;\u009b\xff"
 	for p, calls := range map[*pod]map[string]int{a: {"K": 4, "L": 3, evil: 1}, b: {"K": 3, "M": 2}} {
 		for key, n := range calls {
 			for range n {
@@ -92,7 +94,7 @@ func TestCtlTop(t *testing.T) {
 	must(t, a.limiter.Load().Override("M", &quotient.Limit{InFlight: 3}, 0))
 	lines := strings.Split(ctl(t, exitOK, "", "top"), "\n")
 	equal(t, "lines", len(lines), 6)
-	for i, want := range []string{"KEY", "K 5 2 of 2", "L 2 1 of 2", "M 1 2 of 2 yes", `evil\x1b]0;\x9b\xff 0 1 of 2`} {
+	for i, want := range []string{"KEY", "K 5 2 of 2", "L 2 1 of 2", "M 1 2 of 2 yes", `evil\x1b]0;\u009b\xff 0 1 of 2`} {
 		fields := append(strings.Fields(lines[i]), "", "", "", "", "", "", "", "", "", "")
 		row := slices.Concat(fields[:1], fields[4:5], fields[8:12])
 		if i == 0 {
@@ -121,6 +123,11 @@ func TestCtlTop(t *testing.T) {
 		string(out.Keys[3].KeyBase64) != evil {
 		t.Errorf("got %+v", out)
 	}
+	for i := range 20 { // that are hotter than K
+		a.limiter.Load().Allow(fmt.Sprint("hot", i))
+		b.limiter.Load().Allow(fmt.Sprint("hot", i))
+	}
+	contains(t, ctl(t, exitOK, "", "top", "-n", "2"), "\nK ") // pods answer the same question again from memory
 }
 
 // TestCtlReads: a row for each pod, what differs between them, and those that do not answer.
@@ -159,8 +166,13 @@ func TestCtlReads(t *testing.T) {
 		many = append(many, fmt.Sprint("unix:///nosuch/", i))
 	}
 	over(t, many...)
-	ctl(t, exitOK, "no answer from 25 of 26 pods:\n  /nosuch/0: dial unix /nosuch/0: connect: no such file", "stats")
-	ctl(t, exitOK, "\n  and 5 more\n", "stats")
+	var errs strings.Builder
+	equal(t, "exit code", run(t.Context(), []string{"ctl", "stats"}, streams{io.Discard, &errs}), exitOK)
+	contains(t, errs.String(), "no answer from 25 of 26 pods:\n  /nosuch/0: dial unix /nosuch/0: connect: no such file",
+		"\n  and 5 more\n")
+	equal(t, "pods that are named", strings.Count(errs.String(), ": dial "), mostLines)
+	over(t, a.URL, "unix:///nosuch/%1b")
+	ctl(t, exitOK, `  /nosuch/\x1b: dial unix /nosuch/\x1b: connect`, "stats")
 	over(t, a.URL)
 	a.broken = func(*http.Request) bool { return true }
 	ctl(t, exitFailed, `no answer of an admin handler: no \x1b[2J`, "stats")
@@ -308,6 +320,28 @@ func TestCtlWatches(t *testing.T) {
 	must(t, json.Unmarshal([]byte(text), &l))
 	if l.Pods != 2 || l.Answer != 1 || l.Changes == nil {
 		t.Errorf("got %s", text)
+	}
+}
+
+// TestCtlRates: a process that was not there at the look before has no rate, whatever it has counted.
+func TestCtlRates(t *testing.T) {
+	one, two := pods.Process{Replica: "a", Started: time.Unix(1, 0)}, pods.Process{Replica: "a", Started: time.Unix(2, 0)}
+	was := podView{process: one, admitted: 10, refused: 5}
+	for _, r := range []struct {
+		was, now podView
+		admitted float64
+	}{
+		{was, podView{process: one, admitted: 30, refused: 5}, 10},
+		{was, podView{process: one}, 0}, // it has counters that fall
+		{was, podView{process: two, admitted: 30}, 0},
+		{podView{}, podView{process: one, admitted: 30}, 0},
+		{podView{process: one, err: "away"}, podView{process: one, admitted: 30}, 0},
+		{was, podView{process: one, admitted: 30, err: "away"}, 0},
+	} {
+		l := line(view{time.Unix(10, 0), map[string]podView{"h": r.was}}, view{time.Unix(12, 0), map[string]podView{"h": r.now}})
+		if l.Admitted != r.admitted || l.Refused != 0 {
+			t.Errorf("%+v after %+v: %v and %v a second, want %v and 0", r.now, r.was, l.Admitted, l.Refused, r.admitted)
+		}
 	}
 }
 

@@ -15,7 +15,9 @@ import (
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/admin"
+	"github.com/quotient-go/quotient/admin/pods"
 	"github.com/quotient-go/quotient/cmd/quotient/internal/front"
+	"github.com/quotient-go/quotient/cmd/quotient/internal/upstream"
 	"github.com/quotient-go/quotient/config"
 	"github.com/quotient-go/quotient/internal/files"
 	"github.com/quotient-go/quotient/lease"
@@ -108,6 +110,11 @@ func closedOperator(
 	if err != nil {
 		return o, err
 	}
+	peers, err := peersOf(a, name)
+	if err != nil {
+		return o, err
+	}
+	opts = append(opts, peers...)
 	if o.handler, err = admin.New(reg, append(opts, allowed...)...); err != nil {
 		return o, err
 	}
@@ -143,6 +150,22 @@ func access(a config.Admin, name string) (opts []admin.Option, err error) {
 		opts = append(opts, admin.AllowHosts(a.Hosts...))
 	}
 	return opts, nil
+}
+
+// peersOf has the page show the other pods, if there is a list of them.
+func peersOf(a config.Admin, name string) ([]admin.Option, error) {
+	if a.Peers == "" {
+		return nil, nil
+	}
+	list, err := pods.Parse(a.Peers, map[string]pods.Lookup{"kube": kubeAddresses})
+	if err != nil {
+		return nil, config.Error{Field: name + ".peers", Text: err.Error()}
+	}
+	secure, err := upstream.ReadTLS(name+".peers-tls", a.PeersTLS)
+	if err != nil {
+		return nil, err
+	}
+	return []admin.Option{admin.WithPeers(list, secure)}, nil
 }
 
 const maxTokens = 64 << 10 // bytes of a file of tokens

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"log/slog"
 	"net/url"
 	"os"
@@ -96,6 +97,45 @@ func TestOperatorTLSFollowsItsFiles(t *testing.T) {
 		files.ClientCA = row.tls
 		_, err := openOperator(t.Context(), a, "proxy.admin", new(quotient.Registry), slog.New(slog.DiscardHandler))
 		fails(t, err, row.says)
+	}
+}
+
+// TestPeersOfTheFile: the listener for operators shows the pods of its list, over TLS with the files of peers-tls.
+func TestPeersOfTheFile(t *testing.T) {
+	files := pair(t, t.TempDir(), "pods")
+	files.ClientCA = files.Cert
+	open := func(a config.Admin) (operator, error) {
+		a.Listen = "127.0.0.1:0"
+		return openOperator(t.Context(), a, "proxy.admin", new(quotient.Registry), slog.New(slog.DiscardHandler))
+	}
+	pod, err := open(config.Admin{TLS: files})
+	must(t, err)
+	a := config.Admin{Peers: pod.url, PeersTLS: config.UpstreamTLS{
+		CA: files.Cert, Cert: files.Cert, Key: files.Key, ServerName: "pods",
+	}}
+	o, err := open(a)
+	must(t, err)
+	ctx, end := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- together(ctx, pod.serve, o.serve) }()
+	c, err := admin.NewClient(o.url)
+	must(t, err)
+	got, err := c.Peers(t.Context())
+	must(t, err)
+	equal(t, "pods: "+fmt.Sprint(got), len(got.Pods), 1) // both are this process
+	equal(t, "its error", got.Pods[0].Error, "")
+	c.Close()
+	end()
+	must(t, <-ended)
+	for field, wrong := range map[string]func(*config.Admin){
+		"peers":          func(a *config.Admin) { a.Peers = "pods" },
+		"peers-tls.ca":   func(a *config.Admin) { a.PeersTLS.CA = "nosuch" },
+		"peers-tls.cert": func(a *config.Admin) { a.PeersTLS.Key = files.Cert },
+	} {
+		b := a
+		wrong(&b)
+		_, err := open(b)
+		fails(t, err, "proxy.admin."+field+": ")
 	}
 }
 

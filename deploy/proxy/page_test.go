@@ -239,6 +239,7 @@ var beside = map[string]file{
 	"proxy.cors.exempt-preflights": {"proxy.cors.origins": `["https://app.example"]`},
 	"proxy.jwt.audience":           {"proxy.jwt.key-file": `"jwt.pem"`},
 	"proxy.admin.listen":           {"proxy.admin.token-file": `"token"`},
+	"proxy.admin.peers-tls":        {"proxy.admin.peers": `"dns:api:4041"`},
 
 	"leases.semaphores.api.max":     {"leases.semaphores.api.level": "0"},
 	"leases.election.endpoints":     {"leases.election.name": `"leases"`},

@@ -22,6 +22,7 @@ import (
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/admin"
+	"github.com/quotient-go/quotient/admin/pods"
 )
 
 // The functions of docs/admin.md, to the letter.
@@ -34,6 +35,14 @@ func serveAdmins(ctx context.Context, limiters *quotient.Registry, addr string) 
 		return err
 	}
 	return page.ListenAndServe(ctx, addr) // "127.0.0.1:9091"
+}
+
+func newFleetPage(limiters *quotient.Registry) (*admin.Handler, error) {
+	list, err := pods.Parse("dns:api-headless:9091", nil)
+	if err != nil {
+		return nil, err
+	}
+	return admin.New(limiters, admin.Token(os.Getenv("ADMIN_TOKEN")), admin.WithPeers(list, nil))
 }
 
 func serveSocket(ctx context.Context, page *admin.Handler, path string) error {
@@ -112,6 +121,9 @@ func adminServers(t *testing.T, dir string, limiters *quotient.Registry) *string
 	}
 	background(t, func(ctx context.Context) error { return serveSocket(ctx, open, socket) })
 
+	if _, err := newFleetPage(limiters); err != nil {
+		t.Fatal(err)
+	}
 	certified, err := admin.New(limiters, admin.MutualTLS(), quiet)
 	if err != nil {
 		t.Fatal(err)
@@ -181,10 +193,10 @@ func TestAdminPage(t *testing.T) {
 		"Explain a key": func() {
 			holds("/explain?limiter=api&key=big.example", `"overridden": true`)
 		},
-		"List the hottest keys": func() { holds("/keys?limiter=api&top=20", `"big.example"`) },
-		"Where it listens":      nothing,
-		"A Unix socket":         nothing,
-		"Client certificates":   nothing,
+		"List the hottest keys, or the most refused": func() { holds("/keys?limiter=api&top=20", `"big.example"`) },
+		"Where it listens":                           nothing,
+		"A Unix socket":                              nothing,
+		"Client certificates":                        nothing,
 	}
 	p.play(t, s)
 }

@@ -72,9 +72,11 @@ var rooms = []room{
 
 	{"admin/browser", ". policy admin httplimit", "github.com/chromedp", "internal/carried internal/needed"},
 	{"admin/pods", "internal/files internal/shown", "", ". admin"}, // admin imports it
-	{"admin/...", ". admin internal/files internal/inside internal/kinds internal/listen internal/shown", "github.com/go-json-experiment/json",
+	{"admin/...", ". admin admin/pods internal/files internal/inside internal/kinds internal/listen internal/shown", "github.com/go-json-experiment/json",
 		"internal/carried"},
 	{"examples/fleet", "...", "golang.org/x/time", ""}, // its upstream shares no code with quotient
+	{"examples/vendors", "...", // it is about these clients
+		"github.com/aws/aws-sdk-go-v2 github.com/google/go-github github.com/openai/openai-go github.com/stripe/stripe-go", ""},
 	{"examples/service", "...", "github.com/prometheus/client_golang", ""},
 	{"examples/...", "...", "", ""}, // to copy it, a reader needs nothing but quotient
 	{"bench/...", "... bench internal", "...", ""},
@@ -98,7 +100,7 @@ var rooms = []room{
 	{"lease/etcd", "lease internal/rest", etcd, "internal/etcdtest"},
 
 	// A parser of files; heavy sources are handed to it.
-	{"config/...", ". policy httplimit lease poolsize/dns poolsize/file " +
+	{"config/...", ". admin/pods policy httplimit lease poolsize/dns poolsize/file " +
 		"internal/carry internal/field internal/files internal/kinds internal/rest internal/shown",
 		"github.com/pelletier/go-toml/v2 github.com/fsnotify/fsnotify", "internal/carried"},
 	{"deploy/proxy", ". config lease", "k8s.io sigs.k8s.io github.com/prometheus-operator",

@@ -121,3 +121,26 @@ func TestSpansThatAreNotRecorded(t *testing.T) {
 		t.Errorf("events %q", got)
 	}
 }
+
+func ExampleSpans() {
+	exporter := tracetest.NewInMemoryExporter()
+	tracer := trace.NewTracerProvider(trace.WithSyncer(exporter)).Tracer("example")
+	var limiters quotient.Registry
+	limit := quotient.Limit{Deny: true}
+	traced := otel.Spans{}
+	api, err := limiters.Limiter("api", limit, traced.Option("api"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx, span := tracer.Start(context.Background(), "work")
+	_, err = api.Acquire(ctx, "alice")
+	span.End()
+	fmt.Println(err)
+	for _, event := range exporter.GetSpans()[0].Events {
+		fmt.Println(event.Name)
+	}
+	// Output:
+	// quotient: "alice" refused: denied
+	// quotient.refusal
+}

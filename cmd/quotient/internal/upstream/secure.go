@@ -22,7 +22,22 @@ type secure struct {
 
 // readSecure reads the files of [proxy.upstream-tls]; nil without that section.
 func readSecure(f *config.File) (*secure, error) {
-	from := f.Proxy.UpstreamTLS
+	return readTLS("proxy.upstream-tls", f.Proxy.UpstreamTLS)
+}
+
+// ReadTLS reads the files of a section; nil without it. Errors name the section's fields.
+func ReadTLS(section string, from config.UpstreamTLS) (*tls.Config, error) {
+	s, err := readTLS(section, from)
+	if s == nil {
+		return nil, err
+	}
+	return s.config, nil
+}
+
+func readTLS(section string, from config.UpstreamTLS) (*secure, error) {
+	fault := func(field, format string, args ...any) error {
+		return config.Error{Field: section + "." + field, Text: fmt.Sprintf(format, args...)}
+	}
 	if from == (config.UpstreamTLS{}) {
 		return nil, nil
 	}
@@ -54,10 +69,6 @@ func readSecure(f *config.File) (*secure, error) {
 		s.config.Certificates = []tls.Certificate{pair}
 	}
 	return s, nil
-}
-
-func fault(field, format string, args ...any) error {
-	return config.Error{Field: "proxy.upstream-tls." + field, Text: fmt.Sprintf(format, args...)}
 }
 
 // secure has connections be opened in this way from the next apply on. What is the same leaves those that are open.
