@@ -154,15 +154,16 @@ func TestOverrideEnds(t *testing.T) {
 		must(t, l.Override("k", &Limit{InFlight: 4}, time.Minute))
 		defer took(t, l, "k", Weight(4)).Release()
 		second, four := asking(t, l, "k"), asking(t, l, "k", Weight(4))
-		text := l.Explain("k").String()
-		is(t, "what follows", strings.Contains(text, " (its own, until 00:01:00, then second: 2 per 1s, burst 3); "), true)
+		const words = " (its own, until 00:01:00, then second: 2 per 1s, burst 3); "
+		is(t, "what follows", strings.Contains(l.Explain("k").String(), words), true)
 		pass(time.Minute)
 		second.admittedAfter(t, time.Minute)
 		four.refusedAfter(t, time.Minute, ReasonTooLarge)
 		wants(t, l, "k", 2)
 		stats(t, l, "Version", 3, "Overrides", 1)
 		log.wrote(t, "0s INFO override set key=k limit=second: 2 per 1s, burst 3 was=none",
-			"0s INFO override set key=k limit=in flight: 4 until=2000-01-01 00:01:00 +0000 UTC was=second: 2 per 1s, burst 3",
+			"0s INFO override set key=k limit=in flight: 4 until=2000-01-01 00:01:00 +0000 UTC "+
+				"was=second: 2 per 1s, burst 3",
 			"1m0s INFO override ended key=k limit=second: 2 per 1s, burst 3 was=in flight: 4")
 	})
 	row(t, "and what it stands over has its clock then, and its units meanwhile", func(t *testing.T) {
@@ -924,7 +925,8 @@ func TestNothingIsForgottenOnTheWay(t *testing.T) {
 		"a plan begins to count": func(t *testing.T) int {
 			c := Rate{Name: "w", Events: 10, Per: time.Minute, Kind: CountedWindow}
 			counted := Rates(c)
-			l := mustNew(t, Limit{}, Replicas(2), Demand(5, time.Hour), Plans(map[string]Limit{"p": deny, "c": counted}))
+			plans := Plans(map[string]Limit{"p": deny, "c": counted})
+			l := mustNew(t, Limit{}, Replicas(2), Demand(5, time.Hour), plans)
 			l.TryAcquire("k", Plan("c"))
 			l.reportKey("k", c, 0, time.Hour)
 			admitted(l, "k", Plan("c"))

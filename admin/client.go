@@ -22,7 +22,7 @@ import (
 // Bounds of a Client.
 const (
 	clientTimeout = 30 * time.Second // of a request, beside its context
-	maxAnswer     = 64 << 20         // bytes; the state of a thousand limiters with a thousand overrides each has more, but no process has those
+	maxAnswer     = 64 << 20         // bytes; a thousand limiters with a thousand overrides each have more
 )
 
 // Client calls a Handler. It is safe for concurrent use. Its methods return a *Problem when the handler
@@ -68,7 +68,8 @@ func NewClient(baseURL string, opts ...ClientOption) (*Client, error) {
 	case u.Scheme == "unix" && u.Host == "" && u.Path != "" && c.http == nil:
 		c.base, c.http = "http://localhost/", overSocket(u.Path)
 	default:
-		return nil, fmt.Errorf("admin: NewClient: URL: %q is not http://, https:// or, without HTTPClient, unix:///path", u.Redacted())
+		return nil, fmt.Errorf(
+			"admin: NewClient: URL: %q is not http://, https:// or, without HTTPClient, unix:///path", u.Redacted())
 	}
 	own := *cmp.Or(c.http, &http.Client{Timeout: clientTimeout})
 	// The handler never redirects, and a token must not go elsewhere.
@@ -167,7 +168,9 @@ func ValidateOnly() PutOption { return func(p *put) { p.validate = true } }
 
 // SetReplicas sets the pool of one limiter or, without a name, of all. A ttl above 0 ends it: after that
 // the followed or configured pool counts again. A ttl of 0 means for good. Pool.Fixed is not sent.
-func (c *Client) SetReplicas(ctx context.Context, limiter string, p quotient.Pool, ttl time.Duration, opts ...PutOption) (State, error) {
+func (c *Client) SetReplicas(
+	ctx context.Context, limiter string, p quotient.Pool, ttl time.Duration, opts ...PutOption,
+) (State, error) {
 	body := struct {
 		Replicas   int     `json:"replicas"`
 		Weight     int     `json:"weight,omitempty"`
@@ -178,12 +181,16 @@ func (c *Client) SetReplicas(ctx context.Context, limiter string, p quotient.Poo
 }
 
 // SetLimit sets the limit of a limiter. The zero Limit is no limit at all.
-func (c *Client) SetLimit(ctx context.Context, limiter string, limit quotient.Limit, opts ...PutOption) (LimiterState, error) {
+func (c *Client) SetLimit(
+	ctx context.Context, limiter string, limit quotient.Limit, opts ...PutOption,
+) (LimiterState, error) {
 	return c.putOne(ctx, "limit", limiter, newLimitRequest(&limit), opts)
 }
 
 // SetPlan gives the plan a limit for each of its keys; nil removes the plan. It calls SetPlan of the quotient.Limiter.
-func (c *Client) SetPlan(ctx context.Context, limiter, plan string, limit *quotient.Limit, opts ...PutOption) (LimiterState, error) {
+func (c *Client) SetPlan(
+	ctx context.Context, limiter, plan string, limit *quotient.Limit, opts ...PutOption,
+) (LimiterState, error) {
 	body := map[string]any{"plan": plan, "limit": newLimitRequest(limit)}
 	return c.putOne(ctx, "plan", limiter, body, opts)
 }
@@ -315,7 +322,9 @@ func fetch[T any](ctx context.Context, c *Client, path string, query url.Values)
 }
 
 // do sends one request and reads its answer into v.
-func (c *Client) do(ctx context.Context, method, path string, query url.Values, body []byte, ifMatch string, v any) error {
+func (c *Client) do(
+	ctx context.Context, method, path string, query url.Values, body []byte, ifMatch string, v any,
+) error {
 	address := c.base + path
 	if len(query) > 0 {
 		address += "?" + query.Encode()
@@ -389,7 +398,10 @@ func readAnswer(resp *http.Response, v any, most int) error {
 	}
 	p := new(Problem)
 	if media != "application/problem+json" || json.Unmarshal(text, p) != nil || p.Status != resp.StatusCode {
-		p = &Problem{Title: http.StatusText(resp.StatusCode), Status: resp.StatusCode, Detail: "no answer of an admin handler: " + clip(string(text))}
+		p = &Problem{
+			Title: http.StatusText(resp.StatusCode), Status: resp.StatusCode,
+			Detail: "no answer of an admin handler: " + clip(string(text)),
+		}
 	}
 	return p
 }

@@ -248,7 +248,8 @@ func (k *kept) write() error {
 		for _, key := range slices.Sorted(maps.Keys(k.all[name])) {
 			o := k.all[name][key]
 			line := keptOverride{
-				Limiter: name, Key: &key, Limit: newLimitRequest(&o.Limit), Until: o.Until.UTC(), Then: newLimitRequest(o.Then),
+				Limiter: name, Key: &key,
+				Limit: newLimitRequest(&o.Limit), Until: o.Until.UTC(), Then: newLimitRequest(o.Then),
 			}
 			if raw := inBase64(key); raw != nil {
 				line.Key, line.KeyBase64 = nil, raw

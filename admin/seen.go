@@ -174,7 +174,8 @@ func topKeys(l *quotient.Limiter, n int, byRefused bool) (top []quotient.KeyStat
 		if byRefused {
 			refused = cmp.Compare(b.Refused, a.Refused)
 		}
-		return cmp.Or(refused, cmp.Compare(b.Waiting, a.Waiting), cmp.Compare(b.Used, a.Used), cmp.Compare(a.Key, b.Key))
+		return cmp.Or(
+			refused, cmp.Compare(b.Waiting, a.Waiting), cmp.Compare(b.Used, a.Used), cmp.Compare(a.Key, b.Key))
 	}
 	cut := func() {
 		slices.SortFunc(top, before)

@@ -17,11 +17,11 @@ import (
 // added to, never changed. Rates and shares are in events a second, durations in seconds; no number is NaN or infinite.
 type State struct {
 	Time     time.Time               `json:"time"`          // of the answer
-	May      []string                `json:"may,omitempty"` // what the caller may do: "read", "write"; absent in GET /events
+	May      []string                `json:"may,omitempty"` // of the caller: "read", "write"; not in GET /events
 	Process  Process                 `json:"process"`
 	Limiters map[string]LimiterState `json:"limiters"` // those that were asked for, by name
 
-	File   *FileState `json:"file,omitempty"`   // of GET /state without a limiter, and of GET /events; absent without the option File
+	File   *FileState `json:"file,omitempty"`   // of GET /events, and GET /state of all; absent without option File
 	Tables []Table    `json:"tables,omitempty"` // the same, of Tables
 	Leases bool       `json:"leases,omitempty"` // there is a lease service for GET /leases: see WithLeases
 	Peers  bool       `json:"peers,omitempty"`  // there is a list of pods for GET /peers: see WithPeers
@@ -34,7 +34,7 @@ type Process struct {
 	Replica string    `json:"replica"` // its name: see the option Replica
 	Started time.Time `json:"started"`
 	Go      string    `json:"go"`      // version of Go
-	Version string    `json:"version"` // of the program's main module; "(devel)" or "" when it was not built from a version
+	Version string    `json:"version"` // of the main module; "(devel)" or "" when it was not built from a version
 }
 
 // LimiterState is the state of one limiter. See quotient.Stats for what is counted.
@@ -58,14 +58,14 @@ type LimiterState struct {
 	Throttled      uint64            `json:"throttled"`
 	Learns         bool              `json:"learns"` // the policy learns from the upstream's answers
 
-	ETag           string            `json:"etag"`             // for If-Match: it depends on the configuration, not on the counters
-	Version        uint64            `json:"version"`          // counts the changes of configuration, and resets of keys
+	ETag           string            `json:"etag"`             // for If-Match: of the configuration, not of counters
+	Version        uint64            `json:"version"`          // counts changes of configuration, and resets of keys
 	DryRun         bool              `json:"dry_run"`          // everything is admitted
-	DryRunAdmitted map[string]uint64 `json:"dry_run_admitted"` // calls that only the dry run admitted, by the reason for which they would be refused
+	DryRunAdmitted map[string]uint64 `json:"dry_run_admitted"` // calls that only a dry run admitted, by reason
 	Expired        uint64            `json:"expired"`          // turns that expired
 	OverrideCount  int               `json:"override_count"`
 	Overrides      []OverrideState   `json:"overrides"`     // the first 1,000 by key
-	Was            *OverrideState    `json:"was,omitempty"` // of the answer to PUT /override: what the key had before; absent: nothing
+	Was            *OverrideState    `json:"was,omitempty"` // by PUT /override: what the key had; absent: nothing
 
 	OwnAdmitted uint64 `json:"own_admitted"` // calls that named no plan: see quotient.PlanStats
 	OwnRefused  uint64 `json:"own_refused"`
@@ -108,7 +108,7 @@ type RateState struct {
 	Events     float64 `json:"events"`
 	PerSeconds float64 `json:"per_seconds"`
 	Burst      int     `json:"burst"` // 0 for Events; 1 if paced
-	Kind       string  `json:"kind"`  // bucket, paced, window or counted-window; the next two are for those who do not know of it
+	Kind       string  `json:"kind"`  // bucket, paced, window or counted-window; the next two are for old clients
 	Aligned    bool    `json:"aligned"`
 	Counted    bool    `json:"counted"` // the fleet's count decides
 	NoTurns    bool    `json:"no_turns"`
@@ -155,8 +155,8 @@ var started = time.Now()
 
 func (h *handler) newState(limiters map[string]*quotient.Limiter) State {
 	s := State{
-		Time: time.Now(), Process: Process{Replica: h.replica, Started: started, Go: runtime.Version()}, Leases: h.leases != nil, Peers: h.peers != nil,
-		Limiters: make(map[string]LimiterState, len(limiters)),
+		Time: time.Now(), Process: Process{Replica: h.replica, Started: started, Go: runtime.Version()},
+		Leases: h.leases != nil, Peers: h.peers != nil, Limiters: make(map[string]LimiterState, len(limiters)),
 	}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		s.Process.Version = info.Main.Version
@@ -180,7 +180,8 @@ var moreOf = inside.MoreOf.(func(*quotient.Stats) *inside.More)
 
 func newLimiterState(s quotient.Stats) LimiterState {
 	l := LimiterState{
-		Limit: newLimitState(s.Limit), Rules: newRuleStates(s.Rules), Plans: newPlanStates(s.Plans), Pool: newPoolState(s.Pool),
+		Limit: newLimitState(s.Limit), Rules: newRuleStates(s.Rules), Plans: newPlanStates(s.Plans),
+		Pool: newPoolState(s.Pool),
 		Keys: s.Keys, MaxKeys: s.MaxKeys, Waiting: s.Waiting, InFlight: s.InFlight,
 		Admitted: s.Admitted, Refused: byName(s.Refused), Waited: s.Waited,
 		Cancelled: s.Cancelled, Evicted: s.Evicted, Overflowed: s.Overflowed,
@@ -248,7 +249,8 @@ func perSecond(n float64, window time.Duration) float64 {
 
 func newPoolState(p quotient.PoolStats) PoolState {
 	return PoolState{
-		Replicas: p.Replicas, Weight: max(1, p.Weight), Ordinal: p.Ordinal, Fixed: p.Fixed, Source: p.Source, AgeSeconds: p.Age.Seconds(),
+		Replicas: p.Replicas, Weight: max(1, p.Weight), Ordinal: p.Ordinal, Fixed: p.Fixed,
+		Source: p.Source, AgeSeconds: p.Age.Seconds(),
 		Reports: p.Reports, Errors: p.Errors, Rejected: p.Rejected, LastError: p.LastError, Until: p.Until,
 	}
 }

@@ -51,7 +51,10 @@ func TestChangesTakeEffect(t *testing.T) {
 		}
 		return s
 	}
-	s := put("/limit?limiter=api", `{"rates":[{"name":"m","unit":"tokens","events":2.5,"per_seconds":60,"burst":7,"no_turns":true},{"events":9,"per_seconds":0.25},{"name":"d","events":9,"per_seconds":86400,"kind":"window","zone":"UTC"}],"in_flight":4}`)
+	s := put("/limit?limiter=api", `{"rates":[`+
+		`{"name":"m","unit":"tokens","events":2.5,"per_seconds":60,"burst":7,"no_turns":true},`+
+		`{"events":9,"per_seconds":0.25},{"name":"d","events":9,"per_seconds":86400,"kind":"window","zone":"UTC"}`+
+		`],"in_flight":4}`)
 	got := api.Stats().Limit
 	if len(got.Rates) != 3 || got.Rates[2].Zone != "UTC" || s.Limiters["api"].Limit.Rates[2].Zone != "UTC" ||
 		got.Rates[0] != (quotient.Rate{Name: "m", Unit: "tokens", Events: 2.5, Per: time.Minute, Burst: 7,
@@ -121,7 +124,8 @@ func TestTTL(t *testing.T) {
 			t.Errorf("before: %+v, then %+v, now %+v", none.Was, was, s.Overrides)
 		}
 		off := put(`{"key":"K","limit":null}`)
-		if was := off.Was; off.OverrideCount != 0 || was.Then.InFlight != 7 || !was.Limit.Denies || !was.Until.Equal(until) {
+		if was := off.Was; off.OverrideCount != 0 || was.Then.InFlight != 7 || !was.Limit.Denies ||
+			!was.Until.Equal(until) {
 			t.Errorf("before it was taken off: %+v", off.Was)
 		}
 		put(`{"key":"K","limit":{"rates":[],"in_flight":7}}`) // undone: what follows, and what was
@@ -272,10 +276,11 @@ func TestWhatALimiterDoesNotTake(t *testing.T) {
 			t.Errorf("to take one off: %d %s", rec.Code, rec.Body)
 		}
 		l.Allow("/B")
-		if rec := putting("/override?validate=1", `{"key":"/B"`+deny).send(t, h); tt.state == "fresh" && rec.Code != 200 {
+		rec := putting("/override?validate=1", `{"key":"/B"`+deny).send(t, h)
+		if tt.state == "fresh" && rec.Code != 200 {
 			t.Errorf("of a key that a request has had: %d %s", rec.Code, rec.Body)
 		}
-		rec := putting(tt.path, tt.body).send(t, h)
+		rec = putting(tt.path, tt.body).send(t, h)
 		got := decode[Problem](t, rec)
 		if rec.Code != 422 || got.Field != tt.want.Field || got.Value != tt.want.Value ||
 			!strings.Contains(got.Detail, tt.want.Detail) {
@@ -293,10 +298,15 @@ func TestEveryChangeIsLogged(t *testing.T) {
 	h := mount(t, newLimiter(t, quotient.Logger(log)), Token(secret), Logger(log))
 	tests := []struct{ path, body, want string }{
 		{"/limit", `{"rates":[],"in_flight":5}`, `old="second: 100 per 1s, burst 10" new="in flight: 5"`},
-		{"/plan", `{"plan":"paid","limit":{"rates":[],"in_flight":4}}`, `old.plan=paid old.limit=none new.plan=paid new.limit="in flight: 4"`},
-		{"/plan", `{"plan":"paid","limit":null}`, `old.plan=paid old.limit="in flight: 4" new.plan=paid new.limit=none`},
-		{"/override", `{"key":"K\n<","limit":{"deny":true}}`, `old.key="\"K\\n<\"" old.limit=none new.key="\"K\\n<\"" new.limit=deny`},
-		{"/reset", `{"key":"K\n<"}`, `old.key="\"K\\n<\"" old.remembered=true old.used=0 old.waiting=0 old.in_flight=0 new.key="\"K\\n<\"" new.remembered=true new.used=0 new.waiting=0 new.in_flight=0`},
+		{"/plan", `{"plan":"paid","limit":{"rates":[],"in_flight":4}}`,
+			`old.plan=paid old.limit=none new.plan=paid new.limit="in flight: 4"`},
+		{"/plan", `{"plan":"paid","limit":null}`,
+			`old.plan=paid old.limit="in flight: 4" new.plan=paid new.limit=none`},
+		{"/override", `{"key":"K\n<","limit":{"deny":true}}`,
+			`old.key="\"K\\n<\"" old.limit=none new.key="\"K\\n<\"" new.limit=deny`},
+		{"/reset", `{"key":"K\n<"}`,
+			`old.key="\"K\\n<\"" old.remembered=true old.used=0 old.waiting=0 old.in_flight=0 ` +
+				`new.key="\"K\\n<\"" new.remembered=true new.used=0 new.waiting=0 new.in_flight=0`},
 		{"/dry-run", `{"dry_run":true}`, `old=false new=true`},
 		{"/replicas", `{"replicas":4,"ordinal":2}`, "old.replicas=1 old.ordinal=0 old.fixed=false " +
 			"new.replicas=4 new.ordinal=2 new.fixed=false"},

@@ -240,7 +240,8 @@ func (w *world) start(limit quotient.Limit, c config, p quotient.Pool, joins boo
 	c.joins = joins || pick(w.T, 0, 3, "joins") == 0
 	r := &replica{w: w, id: w.born, conf: c, keys: map[string]*keyState{}, pool: p, weight: max(1, p.Weight),
 		first: p.Ordinal, awaiting: c.awaits, limit: limit, done: make(chan *call, 1000), exact: !c.learns,
-		owned: map[string]quotient.KeyLimit{}, endings: map[string][]ending{}, ofPlans: map[string][wasInvalid + 1]uint64{}}
+		owned: map[string]quotient.KeyLimit{}, endings: map[string][]ending{},
+		ofPlans: map[string][wasInvalid + 1]uint64{}}
 	w.born++
 	opts := []quotient.Option{
 		quotient.MaxKeys(c.maxKeys), quotient.MaxWait(c.maxWait), quotient.MaxWaiting(c.perKey, c.total),

@@ -773,7 +773,8 @@ func (r *replica) countsAreRight() {
 		r.w.broken("replica %d: counts %d waiting, and %d wait", r.id, s.Waiting, len(r.calls))
 	}
 	if own := r.l.Overrides(); !reflect.DeepEqual(own, r.owned) || s.Overrides != len(own) {
-		r.w.broken("replica %d: keys with a limit of their own: %+v, %d of them, want %+v", r.id, own, s.Overrides, r.owned)
+		r.w.broken("replica %d: keys with a limit of their own: %+v, %d of them, want %+v", r.id, own, s.Overrides,
+			r.owned)
 	}
 	r.whoIsRefusedIsRight(s)
 	if most := r.conf.maxKeys + s.Overrides; s.Keys > most && s.Overrides == 0 && r.overrides() == 0 {
