@@ -100,7 +100,7 @@ var rooms = []room{
 	{"lease/etcd", "lease internal/rest", etcd, "internal/etcdtest"},
 
 	// A parser of files; heavy sources are handed to it.
-	{"config/...", ". admin/pods policy httplimit lease poolsize/dns poolsize/file " +
+	{"config/...", ". admin/pods internal/inside policy httplimit lease poolsize/dns poolsize/file " +
 		"internal/carry internal/field internal/files internal/kinds internal/rest internal/shown",
 		"github.com/pelletier/go-toml/v2 github.com/fsnotify/fsnotify", "internal/carried"},
 	{"deploy/proxy", ". config lease", "k8s.io sigs.k8s.io github.com/prometheus-operator",

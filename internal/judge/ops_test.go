@@ -836,12 +836,6 @@ func (r *replica) forget(u int) {
 		c.n[u] = 0
 	}
 	limits := append(slices.Collect(maps.Values(r.plans)), r.limit)
-	for _, own := range r.owned {
-		limits = append(limits, own.Limit)
-		if own.Then != nil {
-			limits = append(limits, *own.Then)
-		}
-	}
 	for _, limit := range limits {
 		for _, rate := range limit.Rates {
 			if rate.Unit == units[u] {
