@@ -18,7 +18,7 @@ var (
 	Override any // func(*Limiter, string, *Limit, time.Time, bool) (*KeyLimit, error); the time is the end
 )
 
-// OverrideBeneath is Override for good, except that a limit of the key's own that ends goes on over it until then.
+// OverrideBeneath is Override for good, for a reload of package config: a limit of the key that ends goes on over it.
 var OverrideBeneath any // func(*Limiter, string, *Limit) error
 
 // SetPool, SetDryRun and Reset are the methods of a limiter without their lines in its log, and so are those above: who
