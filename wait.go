@@ -147,6 +147,7 @@ func (s *shard) dequeue(g *gate, w *waiter) {
 		return
 	}
 	delete(s.waiting, g)
+	g.seen = ticksAt(s.now()) // its key was in use until now
 	if m.timer != nil {
 		m.timer.Stop()
 	}
