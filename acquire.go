@@ -350,7 +350,7 @@ func (s *shard) holdBackAndUnlock(
 	held, queued := HeldBack{Key: key, Rule: g.holds(s.latest, &d)}, false
 	began := cmp.Or(arrived.At, l.now().At)
 	p, err := s.waitAndUnlock(ctx, g, key, d, arrived, &queued)
-	if p == dryPermit {
+	if p == dryPermit || err == nil && !queued { // in a dry run there may be room by now
 		return p, err
 	}
 	if queued {

@@ -506,7 +506,8 @@ func (e Explanation) lastMinute() string {
 	case e.Refused == 1:
 		were = "was"
 	}
-	return fmt.Sprintf("%s %d of %d %s refused in the last minute", but, e.Refused, e.Admitted+e.Refused, were)
+	return fmt.Sprintf("%s %d %s refused in the last minute, and %d admitted since the first", but, e.Refused, were,
+		e.Admitted)
 }
 
 // words is where a key stands under the rule.
