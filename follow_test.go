@@ -121,6 +121,7 @@ func isInForce(t *testing.T, l *Limiter, n int, source string) {
 	}
 	is(t, "refused for", d, Decision{OK: reason == ReasonNone, Reason: reason})
 	is(t, "explained", strings.Contains(words, "the replica count is not known"), reason == ReasonPool)
+	is(t, "explained, with what is left", strings.Contains(words, ": share "), reason != ReasonPool)
 }
 
 // plays has sources and operators speak to a limiter, in words: "says 4" is a report, "set 9 1m" is SetPool

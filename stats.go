@@ -441,7 +441,9 @@ func (e Explanation) String() string {
 	}
 	add("; %s.\n", e.belief.words())
 	for _, r := range e.Rules {
-		add("%s\n", r.words())
+		if !e.belief.awaits { // else nobody knows what is left
+			add("%s\n", r.words())
+		}
 	}
 	add("%d in flight, %d waiting", e.InFlight, e.Waiting)
 	if e.first != ReasonNone {
