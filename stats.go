@@ -41,10 +41,10 @@ type Stats struct {
 	more inside.More
 }
 
-// PlanStats is a limit in force: the limiter's own, or that of a plan (SetPlan). A call counts for the plan that it named
-// (Plan), also for a key with a limit of its own, and for the limiter's own limit if it named none or is not valid. So
-// all add up to Stats.Admitted and Stats.Refused, but for plans that were taken off: each takes its counts along. If it
-// is set again it goes on from them, or from 0 after another plan has needed its place.
+// PlanStats is a limit in force: the limiter's own, or that of a plan (SetPlan). A call counts for the plan that it
+// named (Plan), also for a key with a limit of its own, and for the limiter's own limit if it named none or is not
+// valid. So all add up to Stats.Admitted and Stats.Refused, but for plans that were taken off: each takes its counts
+// along. If it is set again it goes on from them, or from 0 after another plan has needed its place.
 type PlanStats struct {
 	Limit             Limit       // over the fleet
 	Rules             []RuleState // of a key never seen; none under a limit that denies

@@ -30,7 +30,8 @@ const (
 //	error.type              as OpenTelemetry has it: quotient.LimitedError, context.Canceled, context.DeadlineExceeded
 //
 // Texts are cut at 256 bytes, and U+FFFD replaces what is not UTF-8. The span's status is the program's. A span that is
-// not recorded costs nothing but the look at it, and no allocation. The zero value is ready, and safe for concurrent use.
+// not recorded costs nothing but the look at it, and no allocation. The zero value is ready, and safe for concurrent
+// use.
 type Spans struct {
 	// Keys adds the attribute quotient.key. Keys may be personal, such as addresses and names, and traces are often
 	// kept for long and shown to many.
