@@ -669,7 +669,7 @@ func (s *shard) admitDry(g *gate, d *demand, r Reason) {
 	l.dryLog.Do(func() {
 		time.AfterFunc(0, func() { // a lock is held here
 			l.log.Info("dry run: admitted what would have been stopped",
-				"reason", r.String(), "so_far", l.Stats().DryRunAdmitted)
+				"reason", r.String(), "so_far", l.Stats().DryRunAdmitted[r])
 		})
 	})
 }

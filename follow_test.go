@@ -514,6 +514,7 @@ func TestNameIsLogged(t *testing.T) {
 			for _, line := range all {
 				names, right := strings.Count(line, " limiter="), strings.Count(line, " limiter="+want+" ")
 				wrong(t, names != min(len(want), 1) || right != names, "%q is not named: %s", want, line)
+				wrong(t, strings.ContainsAny(line, "[{"), "a value of Go: %s", line)
 			}
 		}
 	})
