@@ -350,7 +350,7 @@ func (s *shard) holdBackAndUnlock(
 	held, queued := HeldBack{Key: key, Rule: g.holds(s.latest, &d)}, false
 	began := cmp.Or(arrived.At, l.now().At)
 	p, err := s.waitAndUnlock(ctx, g, key, d, arrived, &queued)
-	if p == dryPermit {
+	if p == dryPermit || err == nil && !queued { // in a dry run there may be room by now
 		return p, err
 	}
 	if queued {
@@ -669,7 +669,7 @@ func (s *shard) admitDry(g *gate, d *demand, r Reason) {
 	l.dryLog.Do(func() {
 		time.AfterFunc(0, func() { // a lock is held here
 			l.log.Info("dry run: admitted what would have been stopped",
-				"reason", r.String(), "so_far", l.Stats().DryRunAdmitted)
+				"reason", r.String(), "so_far", l.Stats().DryRunAdmitted[r])
 		})
 	})
 }

@@ -121,6 +121,7 @@ func isInForce(t *testing.T, l *Limiter, n int, source string) {
 	}
 	is(t, "refused for", d, Decision{OK: reason == ReasonNone, Reason: reason})
 	is(t, "explained", strings.Contains(words, "the replica count is not known"), reason == ReasonPool)
+	is(t, "explained, with what is left", strings.Contains(words, ": share "), reason != ReasonPool)
 }
 
 // plays has sources and operators speak to a limiter, in words: "says 4" is a report, "set 9 1m" is SetPool
@@ -513,6 +514,7 @@ func TestNameIsLogged(t *testing.T) {
 			for _, line := range all {
 				names, right := strings.Count(line, " limiter="), strings.Count(line, " limiter="+want+" ")
 				wrong(t, names != min(len(want), 1) || right != names, "%q is not named: %s", want, line)
+				wrong(t, strings.ContainsAny(line, "[{"), "a value of Go: %s", line)
 			}
 		}
 	})

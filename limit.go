@@ -329,6 +329,9 @@ func (r Rate) words() string {
 	case r.Burst > 0:
 		s += fmt.Sprintf(", burst %d", r.Burst)
 	}
+	if r.NoTurns {
+		s += ", no turns"
+	}
 	if r.Zone != "" {
 		s += ", " + r.Zone
 	}

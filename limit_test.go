@@ -194,8 +194,9 @@ func TestLimitInWords(t *testing.T) {
 	is(t, "all kinds", Limit{Rates: []Rate{
 		PerSecond(10), {Unit: "tokens", Events: 0.5, Per: time.Hour, Burst: 7}, Every(time.Minute),
 		aligned(3, time.Second), {Events: 4, Per: 90 * time.Minute, Kind: CountedWindow},
+		{Events: 1, Per: time.Second, Kind: Paced, NoTurns: true},
 	}, InFlight: 2}.String(), "second: 10 per 1s, rate 2: 0.5 tokens per 1h, burst 7, interval: 1 per 1m, paced, "+
-		"w: 3 per 1s, window, rate 5: 4 per 1h30m, counted-window, in flight: 2")
+		"w: 3 per 1s, window, rate 5: 4 per 1h30m, counted-window, rate 6: 1 per 1s, paced, no turns, in flight: 2")
 }
 
 // A rate that never decides is warned of once, where a limit is set, and is no error.

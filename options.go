@@ -181,7 +181,8 @@ type HeldBack struct {
 
 // OnHeldBack is called when Acquire has waited for a call or refuses it, with Acquire's context: for traces. It runs on
 // the caller's goroutine, without a lock. Calls that are admitted at once or are not valid, and those of a dry run, are
-// none; nor are those of methods without a context. Several hooks are called in turn; nil is ignored.
+// none; nor are those of methods without a context. Each try of Do is one. Several hooks are called in turn; nil is
+// ignored.
 func OnHeldBack(f func(ctx context.Context, h HeldBack)) Option {
 	return func(o *options) error {
 		if before := o.onHeldBack; before != nil && f != nil {

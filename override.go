@@ -430,6 +430,7 @@ func (g *gate) reset(t meter.Instant, u *gate, seed uint64) {
 	}
 	if g.ext != nil {
 		g.ext.plans, g.ext.recent = nil, nil
+		g.shrink()
 	}
 }
 

@@ -138,7 +138,7 @@ type numbered struct {
 // Validate reports an ordinal that is out of range, or what the source says of its own settings.
 func (s numbered) Validate() error {
 	if s.ordinal < 1 || s.src == nil {
-		return fmt.Errorf("quotient: FixedOrdinal: ordinal %d of source %v: want 1 or more, and a source",
+		return fmt.Errorf("quotient: FixedOrdinal: ordinal %d of source %T: want 1 or more, and a source",
 			s.ordinal, s.src)
 	}
 	if v, ok := s.src.(interface{ Validate() error }); ok {

@@ -127,6 +127,7 @@ func TestCallsOfTheLastMinute(t *testing.T) {
 		{"not after a reset", one, nil, func(t *testing.T, l *Limiter) {
 			wants(t, l, "k", 1)
 			l.Reset("k")
+			wrong(t, gateOf(l, "k").ext != nil, "what was counted is kept")
 			took(t, l, "k")
 		}, "0 of 0 refused"},
 		{"not after it was dropped as idle", one, []Option{MaxKeys(1)}, func(t *testing.T, l *Limiter) {

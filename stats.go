@@ -444,7 +444,9 @@ func (e Explanation) String() string {
 	}
 	add("; %s.\n", e.belief.words())
 	for _, r := range e.Rules {
-		add("%s\n", r.words())
+		if !e.belief.awaits { // else nobody knows what is left
+			add("%s\n", r.words())
+		}
 	}
 	add("%d in flight, %d waiting", e.InFlight, e.Waiting)
 	if e.first != ReasonNone {
@@ -509,7 +511,8 @@ func (e Explanation) lastMinute() string {
 	case e.Refused == 1:
 		were = "was"
 	}
-	return fmt.Sprintf("%s %d of %d %s refused in the last minute", but, e.Refused, e.Admitted+e.Refused, were)
+	return fmt.Sprintf("%s %d %s refused in the last minute, and %d admitted since the first", but, e.Refused, were,
+		e.Admitted)
 }
 
 // words is where a key stands under the rule.

@@ -196,13 +196,15 @@ func TestExplain(t *testing.T) {
 	row(t, "what was refused", func(t *testing.T) {
 		l := mustNew(t, Rates(perSecond(2, 2)))
 		wants(t, l, "k", 2)
-		explained(t, l.Explain("k"), "has to wait (rate, rule second) for 500ms, until 00:00:00; 1 of 1 was refused in the")
+		explained(t, l.Explain("k"), "has to wait (rate, rule second) for 500ms, until 00:00:00; 1 was refused in the last minute, "+
+			"and 0 admitted since the first.")
 		wants(t, l, "k", 0)
 		time.Sleep(time.Second)
 		took(t, l, "k")
-		explained(t, l.Explain("k"), `"k": the next request is admitted at once, though 2 of 3 were refused in the last minute.`)
+		explained(t, l.Explain("k"), `"k": the next request is admitted at once, though 2 were refused in the last minute, `+
+			"and 1 admitted since the first.")
 		l.SetDryRun(true)
-		explained(t, l.Explain("k"), "though 2 of 3 would have been refused")
+		explained(t, l.Explain("k"), "though 2 would have been refused in the last minute, and 1 admitted")
 		l.SetDryRun(false)
 		wrong(t, strings.Contains(l.Explain("x").String(), "refused"), "%s", l.Explain("x"))
 	})

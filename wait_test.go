@@ -1227,6 +1227,13 @@ func TestOnHeldBack(t *testing.T) {
 			is(t, "calls", strings.Join(got, "|"), c.want)
 		})
 	}
+	row(t, "room after all in a dry run is no wait", func(t *testing.T) {
+		l := mustNew(t, second, OnHeldBack(func(_ context.Context, h HeldBack) { t.Errorf("held back: %+v", h) }))
+		busy(t, l)
+		l.SetDryRun(true)
+		_, err := l.Acquire(slowContext{t.Context()}, "k")
+		must(t, err)
+	})
 	row(t, "a panic gives the permit back", func(t *testing.T) {
 		l := mustNew(t, Limit{InFlight: 1}, OnHeldBack(func(context.Context, HeldBack) { panic("hook") }))
 		p := took(t, l, "k")
@@ -1238,3 +1245,8 @@ func TestOnHeldBack(t *testing.T) {
 		took(t, l, "k")
 	})
 }
+
+// slowContext takes as long for a look at its values as a token of one a second does to come.
+type slowContext struct{ context.Context }
+
+func (c slowContext) Value(key any) any { time.Sleep(time.Second); return c.Context.Value(key) }

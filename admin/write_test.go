@@ -298,6 +298,10 @@ func TestEveryChangeIsLogged(t *testing.T) {
 	h := mount(t, newLimiter(t, quotient.Logger(log)), Token(secret), Logger(log))
 	tests := []struct{ path, body, want string }{
 		{"/limit", `{"rates":[],"in_flight":5}`, `old="second: 100 per 1s, burst 10" new="in flight: 5"`},
+		{"/limit", `{"rates":[{"events":1,"per_seconds":1,"kind":"paced"}]}`,
+			`old="in flight: 5" new="rate 1: 1 per 1s, paced"`},
+		{"/limit", `{"rates":[{"events":1,"per_seconds":1,"kind":"paced","no_turns":true}]}`,
+			`old="rate 1: 1 per 1s, paced" new="rate 1: 1 per 1s, paced, no turns"`},
 		{"/plan", `{"plan":"paid","limit":{"rates":[],"in_flight":4}}`,
 			`old.plan=paid old.limit=none new.plan=paid new.limit="in flight: 4"`},
 		{"/plan", `{"plan":"paid","limit":null}`,

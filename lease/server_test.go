@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -21,7 +22,10 @@ import (
 	"github.com/quotient-go/quotient/internal/tested"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	slog.SetDefault(noLog) // of servers without a Log
+	goleak.VerifyTestMain(m)
+}
 
 // inServer runs a test in a bubble, with a server that has peers 1 to 3. They expire after an hour.
 func inServer(t *testing.T, config string, test func(t *testing.T, s *Server)) {

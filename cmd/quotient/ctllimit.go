@@ -90,6 +90,10 @@ func ofRate(r *quotient.Rate, part string) bool {
 		r.Burst = n
 		return err == nil
 	}
+	if part == "no turns" {
+		r.NoTurns = true
+		return true
+	}
 	for _, k := range kindsOf {
 		if k.String() == part {
 			r.Kind = k

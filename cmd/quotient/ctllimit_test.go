@@ -77,7 +77,9 @@ func TestPropertyPrintedLimits(t *testing.T) {
 			switch {
 			case r.Kind == quotient.Bucket:
 				r.Burst = rapid.IntRange(0, 2).Draw(t, "burst")
-			case r.Kind != quotient.Paced && r.Per == 24*time.Hour:
+			case r.Kind == quotient.Paced:
+				r.NoTurns = rapid.Bool().Draw(t, "no turns")
+			case r.Per == 24*time.Hour:
 				r.Zone = rapid.SampledFrom([]string{"", "Asia/Tokyo"}).Draw(t, "zone")
 			}
 			l.Rates = append(l.Rates, r)

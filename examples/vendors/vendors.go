@@ -35,9 +35,9 @@ func OpenAI(c *http.Client, key string) openai.Client {
 }
 
 // GitHub is a client that does not fail by itself until the reset of a quota that is spent: calls wait in c in place of
-// that. It has no retries.
-func GitHub(c *http.Client) *github.Client {
-	client := github.NewClient(c)
+// that. It has no retries. WithAuthToken comes first, as the copy that it returns has the check again.
+func GitHub(c *http.Client, token string) *github.Client {
+	client := github.NewClient(c).WithAuthToken(token)
 	client.DisableRateLimitCheck = true
 	return client
 }

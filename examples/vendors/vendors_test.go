@@ -98,7 +98,7 @@ var all = []vendor{
 		func(w http.ResponseWriter) {
 			text(w, 429, `{"error":{"code":"rate_limit_exceeded","message":"slow down"}}`)
 		}, 2, 2},
-	{"go-github", func(c *http.Client) call { return askGitHub(vendors.GitHub(c)) },
+	{"go-github", func(c *http.Client) call { return askGitHub(vendors.GitHub(c, "token")) },
 		func(c *http.Client) call { return askGitHub(github.NewClient(c)) },
 		`{"id":1}`,
 		func(h http.Header, left int, reset time.Time) {

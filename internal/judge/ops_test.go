@@ -332,8 +332,8 @@ func (w *world) pass(d time.Duration) {
 			return
 		}
 		synctest.Wait() // before anything else that comes at that instant
-		w.tell("replica %d %s: its own limit has ended", of.id, key)
 		of.owns(key, of.owned[key].Then, 0)
+		w.tell("replica %d %s: its own limit has ended", of.id, key) // last, as what comes in a sleep takes its lock
 	}
 }
 

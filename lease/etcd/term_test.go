@@ -21,7 +21,10 @@ import (
 	"github.com/quotient-go/quotient/lease"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // of servers without a Log
+	goleak.VerifyTestMain(m)
+}
 
 var must = tested.Must
 

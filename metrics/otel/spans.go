@@ -3,6 +3,7 @@ package otel
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/quotient-go/quotient"
@@ -28,8 +29,9 @@ const (
 //	quotient.retry_after    of a refusal: when to come again, in seconds
 //	error.type              as OpenTelemetry has it: quotient.LimitedError, context.Canceled, context.DeadlineExceeded
 //
-// The span's status is the program's. A span that is not recorded costs nothing but the look at it, and no allocation.
-// The zero value is ready, and safe for concurrent use.
+// Texts are cut at 256 bytes, and U+FFFD replaces what is not UTF-8. The span's status is the program's. A span that is
+// not recorded costs nothing but the look at it, and no allocation. The zero value is ready, and safe for concurrent
+// use.
 type Spans struct {
 	// Keys adds the attribute quotient.key. Keys may be personal, such as addresses and names, and traces are often
 	// kept for long and shown to many.
@@ -82,16 +84,24 @@ func (s Spans) refused(span trace.Span, name, key string, d quotient.Decision, w
 // common are the attributes of all events.
 func (s Spans) common(name, key string, r quotient.Rule) []attribute.KeyValue {
 	attrs := make([]attribute.KeyValue, 0, 8)
-	if attrs = append(attrs, attribute.String("quotient.limiter", name)); s.Keys {
-		attrs = append(attrs, attribute.String("quotient.key", key))
+	if attrs = append(attrs, text("quotient.limiter", name)); s.Keys {
+		attrs = append(attrs, text("quotient.key", key))
 	}
 	if r.Name != "" {
-		attrs = append(attrs, attribute.String("quotient.rule", r.Name))
+		attrs = append(attrs, text("quotient.rule", r.Name))
 	}
 	if r.Unit != "" {
-		attrs = append(attrs, attribute.String("quotient.unit", r.Unit))
+		attrs = append(attrs, text("quotient.unit", r.Unit))
 	}
 	return attrs
+}
+
+// longestText is the most bytes of a text: a stranger may choose the key.
+const longestText = 256
+
+// text is a text that every exporter takes: one that is not UTF-8 would cost OTLP the whole batch.
+func text(name, value string) attribute.KeyValue {
+	return attribute.String(name, strings.ToValidUTF8(value[:min(len(value), longestText)], "\uFFFD"))
 }
 
 func seconds(name string, d time.Duration) attribute.KeyValue {

@@ -88,13 +88,15 @@ func TestSpans(t *testing.T) {
 	}
 }
 
-// TestRefusedSpans: a refusal of a call without a context.
+// TestRefusedSpans: a refusal of a call without a context, for a key that is long and no text.
 func TestRefusedSpans(t *testing.T) {
 	l := must(quotient.New(quotient.Limit{Deny: true}))
 	ctx, events := traced(t.Context(), trace.AlwaysSample())
-	otel.Spans{}.Refused(ctx, "api", "k", l.Check("k"))
+	long := strings.Repeat("k", 255)
+	otel.Spans{Keys: true}.Refused(ctx, "api", long+"\xffmore", l.Check("k"))
 	otel.Spans{}.Refused(ctx, "api", "k", quotient.Decision{OK: true})
-	want := "quotient.refusal error.type=quotient.LimitedError quotient.limiter=api quotient.reason=denied quotient.wait.duration=0"
+	want := "quotient.refusal error.type=quotient.LimitedError quotient.key=" + long + "\uFFFD " +
+		"quotient.limiter=api quotient.reason=denied quotient.wait.duration=0"
 	if got := strings.Join(events(), "\n"); got != want {
 		t.Errorf("got\n%s, want\n%s", got, want)
 	}
