@@ -1,18 +1,20 @@
-//go:build unix
-
-package main
+package ctl
 
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"log"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -20,12 +22,76 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alecthomas/kong"
+	"go.uber.org/goleak"
+
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/admin"
 	"github.com/quotient-go/quotient/admin/pods"
-	"github.com/quotient-go/quotient/config"
+	"github.com/quotient-go/quotient/cmd/quotient/internal/cmdline"
+	"github.com/quotient-go/quotient/cmd/quotient/internal/secrets"
+	"github.com/quotient-go/quotient/internal/shown"
 	"github.com/quotient-go/quotient/internal/tested"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var (
+	must  = tested.Must
+	await = tested.Until
+)
+
+const (
+	exitOK     = 0
+	exitFailed = 1
+	exitUsage  = 2
+	nowhere    = "127.0.0.1:1" // where nothing listens
+)
+
+// run is the command line of package main as far as ctl is concerned.
+func run(ctx context.Context, args []string, s cmdline.Streams) int {
+	var c Command
+	defer c.Close()
+	parser, err := kong.New(&c, Helps, kong.Writers(s.Out, s.Err), kong.Bind(s))
+	if err != nil {
+		panic(err)
+	}
+	parsed, err := parser.Parse(args)
+	if err == nil {
+		parsed.BindTo(ctx, (*context.Context)(nil))
+		err = parsed.Run()
+	}
+	if err == nil {
+		return exitOK
+	}
+	fmt.Fprintln(s.Err, shown.Lines(err.Error()))
+	if usage := (cmdline.UsageError{}); errors.As(err, &usage) {
+		return exitUsage
+	}
+	return exitFailed
+}
+
+func equal(t *testing.T, what string, got, want any) {
+	t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%s: got %+v, want %+v", what, got, want)
+	}
+}
+
+func contains(t *testing.T, text string, parts ...string) {
+	t.Helper()
+	for _, part := range parts {
+		if !strings.Contains(text, part) {
+			t.Errorf("%q is missing in:\n%s", part, text)
+		}
+	}
+}
+
+func renamed(t *testing.T, path, text string) {
+	t.Helper()
+	must(t, os.WriteFile(path+".new", []byte(text), 0o600))
+	must(t, os.Rename(path+".new", path))
+}
 
 // pod is one process of a fleet, as far as an operator can tell.
 type pod struct {
@@ -76,7 +142,14 @@ func over(t *testing.T, urls ...string) {
 // ctl runs a command in this process.
 func ctl(t *testing.T, code int, errors string, args ...string) string {
 	t.Helper()
-	return ran(t, code, errors, append([]string{"ctl"}, args...)...)
+	var out, errs bytes.Buffer
+	if got := run(t.Context(), args, cmdline.Streams{Out: &out, Err: &errs}); got != code {
+		t.Errorf("%q: exit %d, want %d: %s", args, got, code, &errs)
+	}
+	if contains(t, errs.String(), errors); errors == "" && errs.Len() > 0 {
+		t.Errorf("%q: stderr has %q", args, &errs)
+	}
+	return out.String()
 }
 
 // TestCtlTop: the calls of a key add up over the pods. Keys, as all that a pod says, are fit to be printed.
@@ -167,7 +240,7 @@ func TestCtlReads(t *testing.T) {
 	}
 	over(t, many...)
 	var errs strings.Builder
-	equal(t, "exit code", run(t.Context(), []string{"ctl", "stats"}, streams{io.Discard, &errs}), exitOK)
+	equal(t, "exit code", run(t.Context(), []string{"stats"}, cmdline.Streams{Out: io.Discard, Err: &errs}), exitOK)
 	contains(t, errs.String(), "no answer from 25 of 26 pods:\n  /nosuch/0: dial unix /nosuch/0: connect: no such file",
 		"\n  and 5 more\n")
 	equal(t, "pods that are named", strings.Count(errs.String(), ": dial "), mostLines)
@@ -249,7 +322,7 @@ func (l *locked) String() string { l.mu.Lock(); defer l.mu.Unlock(); return l.bu
 func running(t *testing.T, out io.Writer, args ...string) (end func() int) {
 	ctx, cancel := context.WithCancel(t.Context())
 	code := make(chan int, 1)
-	go func() { code <- run(ctx, append([]string{"ctl"}, args...), streams{out, out}) }()
+	go func() { code <- run(ctx, args, cmdline.Streams{Out: out, Err: out}) }()
 	return func() int { cancel(); return tested.Event(t, code) }
 }
 
@@ -364,21 +437,29 @@ func TestCtlIsLetIn(t *testing.T) {
 	ctl(t, exitFailed, "no pod answers", "stats", "--token-file", token)
 	equal(t, "another server has seen the token", leaked.Load(), false)
 
-	ctx, end := context.WithCancel(t.Context())
-	defer end()
-	files := pair(t, t.TempDir(), "localhost")
-	files.ClientCA = files.Cert
-	o, err := openOperator(ctx, config.Admin{Listen: "127.0.0.1:0", TLS: files}, "proxy.admin", new(quotient.Registry),
-		slog.New(slog.DiscardHandler), admin.Replica("a"))
+	cert, key := tested.Certificate(t, "localhost")
+	dir := t.TempDir()
+	certFile, keyFile := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	must(t, os.WriteFile(certFile, cert, 0o600))
+	must(t, os.WriteFile(keyFile, key, 0o600))
+	files := secrets.Files{Cert: certFile, Key: keyFile, CA: certFile}
+	text, err := files.Read(t.Context())
 	must(t, err)
-	ended := make(chan error, 1)
-	go func() { ended <- o.serve(ctx) }()
-	over(t, strings.Replace(o.url, "127.0.0.1", "localhost", 1))
+	certs, ca, err := files.Parse(text)
+	must(t, err)
+	made, err := admin.New(new(quotient.Registry), admin.Replica("a"), admin.MutualTLS())
+	must(t, err)
+	secure := httptest.NewUnstartedServer(made)
+	secure.TLS = &tls.Config{Certificates: certs, ClientCAs: ca, ClientAuth: tls.VerifyClientCertIfGiven}
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
+	secure.StartTLS()
+	defer secure.Close()
+	over(t, strings.Replace(secure.URL, "127.0.0.1", "localhost", 1))
 	ctl(t, exitFailed, "certificate signed by unknown authority", "stats")
-	ctl(t, exitFailed, "client certificate: credentials are missing", "stats", "--ca", files.Cert)
-	ctl(t, exitOK, "", "stats", "--ca", files.Cert, "--cert", files.Cert, "--key", files.Key)
-	end()
-	must(t, tested.Event(t, ended))
+	ctl(t, exitFailed, "client certificate: credentials are missing", "stats", "--ca", certFile)
+	ctl(t, exitOK, "", "stats", "--ca", certFile, "--cert", certFile, "--key", keyFile)
+	ctl(t, exitFailed, "--cert: "+certFile+" with key "+certFile, "stats", "--cert", certFile, "--key", certFile)
+	ctl(t, exitFailed, "--ca: "+keyFile+" has no certificate", "stats", "--ca", keyFile)
 }
 
 // TestSheet: who has what, where it differs, in few words.
@@ -397,31 +478,4 @@ func TestSheet(t *testing.T) {
 	var out strings.Builder
 	must(t, s.printAll(&out))
 	equal(t, "long cells", out.String(), "POD  A\np    "+long+"…\nq    "+long+"… *\n* differs: a: "+long+"… on p; "+long+"… on q\n")
-}
-
-// TestCtlPage: each command of docs/admin.md is one, and its table names all.
-func TestCtlPage(t *testing.T) {
-	text, err := os.ReadFile("../../docs/admin.md")
-	must(t, err)
-	_, section, _ := strings.Cut(string(text), "\n## All pods at once\n")
-	section, _, _ = strings.Cut(section, "\n## ")
-	var c cli
-	parser, err := newParser(&c, streams{io.Discard, io.Discard}, func(int) {})
-	must(t, err)
-	found := 0
-	for line := range strings.Lines(section) {
-		if args, ok := strings.CutPrefix(line, "$ quotient "); ok {
-			found++
-			_, err := parser.Parse(strings.Fields(args))
-			must(t, err)
-		}
-	}
-	if found < 4 {
-		t.Errorf("the page has %d commands", found)
-	}
-	for _, command := range parser.Model.Children {
-		for _, n := range command.Children {
-			contains(t, section, "\n| `"+command.Name+" "+n.Name)
-		}
-	}
 }

@@ -1,4 +1,4 @@
-package main
+package ctl
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/admin"
 	"github.com/quotient-go/quotient/admin/pods"
+	"github.com/quotient-go/quotient/cmd/quotient/internal/cmdline"
 	"github.com/quotient-go/quotient/internal/shown"
 )
 
@@ -50,7 +51,7 @@ Examples:
 }
 
 // Run changes the override on all pods.
-func (c *overrideCmd) Run(ctx context.Context, ctl *ctlCmd, s streams) error {
+func (c *overrideCmd) Run(ctx context.Context, ctl *Command, s cmdline.Streams) error {
 	limit, err := limitOf(c.Limit)
 	if err != nil {
 		return err
@@ -58,9 +59,9 @@ func (c *overrideCmd) Run(ctx context.Context, ctl *ctlCmd, s streams) error {
 	return c.override(ctx, ctl, s, c.Key, limit)
 }
 
-func (c *timedFlags) override(ctx context.Context, ctl *ctlCmd, s streams, key string, limit *quotient.Limit) error {
+func (c *timedFlags) override(ctx context.Context, ctl *Command, s cmdline.Streams, key string, limit *quotient.Limit) error {
 	if limit == nil && c.For != 0 {
-		return usagef("--for does not go with none: what is removed has no end")
+		return cmdline.Usagef("--for does not go with none: what is removed has no end")
 	}
 	send := func(ctx context.Context, p put) error {
 		_, err := p.Override(ctx, p.limiter, key, limit, p.ttl, p.opts...)
@@ -92,7 +93,7 @@ Examples:
 }
 
 // Run denies a key on all pods.
-func (c *denyCmd) Run(ctx context.Context, ctl *ctlCmd, s streams) error {
+func (c *denyCmd) Run(ctx context.Context, ctl *Command, s cmdline.Streams) error {
 	return c.override(ctx, ctl, s, c.Key, &quotient.Limit{Deny: true})
 }
 
@@ -113,7 +114,7 @@ Examples:
 }
 
 // Run sets the plan on all pods.
-func (c *planCmd) Run(ctx context.Context, ctl *ctlCmd, s streams) error {
+func (c *planCmd) Run(ctx context.Context, ctl *Command, s cmdline.Streams) error {
 	limit, err := limitOf(c.Limit)
 	if err != nil {
 		return err
@@ -142,7 +143,7 @@ Example:
 }
 
 // Run sets the size of the pool on all pods.
-func (c *replicasCmd) Run(ctx context.Context, ctl *ctlCmd, s streams) error {
+func (c *replicasCmd) Run(ctx context.Context, ctl *Command, s cmdline.Streams) error {
 	send := func(ctx context.Context, p put) error {
 		_, err := p.SetReplicas(ctx, p.limiter, quotient.Pool{Replicas: c.N}, p.ttl, p.opts...)
 		return err
@@ -169,12 +170,12 @@ type put struct {
 }
 
 // make has all pods check a change, and then sends it to all that would take it.
-func (c *timedFlags) make(ctx context.Context, ctl *ctlCmd, s streams, ch change) error {
+func (c *timedFlags) make(ctx context.Context, ctl *Command, s cmdline.Streams, ch change) error {
 	if c.For < 0 || c.Keep && c.For == 0 {
-		return usagef("--for is %v, want more than 0", c.For)
+		return cmdline.Usagef("--for is %v, want more than 0", c.For)
 	}
 	if c.Keep && c.Look <= 0 {
-		return usagef("--look is %v, want more than 0", c.Look)
+		return cmdline.Usagef("--look is %v, want more than 0", c.Look)
 	}
 	f, states, err := ctl.begin(ctx, s)
 	if err != nil {
@@ -210,7 +211,7 @@ func (c *timedFlags) make(ctx context.Context, ctl *ctlCmd, s streams, ch change
 // report says what was changed where. Expected is how many pods were known to fail.
 func (c *timedFlags) report(f *fleet, ch change, made []checked, until time.Time, expected int) error {
 	changed := len(made) - len(failed(made))
-	text := fmt.Sprintf("%s: on %d of %s", shown.Line(ch.what), changed, count(len(made), "pod"))
+	text := fmt.Sprintf("%s: on %d of %s", shown.Line(ch.what), changed, cmdline.Count(len(made), "pod"))
 	out := struct {
 		Change  string    `json:"change"`
 		Changed int       `json:"changed"`
@@ -225,14 +226,14 @@ func (c *timedFlags) report(f *fleet, ch change, made []checked, until time.Time
 	if f.JSON {
 		err = f.printJSON(out)
 	} else {
-		_, err = fmt.Fprintln(f.out, text)
+		_, err = fmt.Fprintln(f.Out, text)
 	}
 	if len(failed(made)) == expected {
 		return err
 	}
 	complain(f, made, "it failed on")
 	return errors.Join(err, fmt.Errorf("changed on %d of %s, which keep it: send it again, or take it back",
-		changed, count(len(made), "pod")))
+		changed, cmdline.Count(len(made), "pod")))
 }
 
 // keep sends the change, with the rest of its time, to processes that have come since. One that has taken it and has
@@ -240,7 +241,7 @@ func (c *timedFlags) report(f *fleet, ch change, made []checked, until time.Time
 func (c *timedFlags) keep(
 	ctx context.Context, f *fleet, ch change, limiter string, until time.Time, made []checked,
 ) error {
-	ctx, stop := untilSignal(ctx)
+	ctx, stop := cmdline.UntilSignal(ctx)
 	defer stop()
 	taken, said := make(map[string]pods.Process), ""
 	for _, a := range made {
@@ -255,7 +256,7 @@ func (c *timedFlags) keep(
 	for {
 		select {
 		case <-ctx.Done():
-			fmt.Fprintf(f.err, "ended; the pods keep it for %v\n", time.Until(until).Round(time.Second))
+			fmt.Fprintf(f.Err, "ended; the pods keep it for %v\n", time.Until(until).Round(time.Second))
 			return nil
 		case <-ends.C:
 			return nil
@@ -263,7 +264,7 @@ func (c *timedFlags) keep(
 		}
 		text := c.again(ctx, f, ch, limiter, until, taken)
 		if text != said && ctx.Err() == nil {
-			fmt.Fprint(f.err, text)
+			fmt.Fprint(f.Err, text)
 		}
 		said = text
 	}
@@ -288,7 +289,7 @@ func (c *timedFlags) again(
 		listed[a.URL] = true
 		if a.Value && a.Err == nil {
 			taken[a.URL] = a.Process
-			fmt.Fprintf(f.err, "%s has come and has taken it, for %v\n", a.Name, time.Until(until).Round(time.Second))
+			fmt.Fprintf(f.Err, "%s has come and has taken it, for %v\n", a.Name, time.Until(until).Round(time.Second))
 		}
 	}
 	maps.DeleteFunc(taken, func(url string, _ pods.Process) bool { return !listed[url] })

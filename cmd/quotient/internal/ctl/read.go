@@ -1,4 +1,4 @@
-package main
+package ctl
 
 import (
 	"cmp"
@@ -13,6 +13,7 @@ import (
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/admin"
 	"github.com/quotient-go/quotient/admin/pods"
+	"github.com/quotient-go/quotient/cmd/quotient/internal/cmdline"
 	"github.com/quotient-go/quotient/internal/shown"
 )
 
@@ -48,10 +49,10 @@ type topKey struct {
 }
 
 // Run prints the keys of all pods, each once.
-func (c *topCmd) Run(ctx context.Context, ctl *ctlCmd, s streams) error {
+func (c *topCmd) Run(ctx context.Context, ctl *Command, s cmdline.Streams) error {
 	const mostKeys = 1000 // that a pod tells of
 	if c.N < 1 || c.N > mostKeys {
-		return usagef("--number is %d, want 1 to %d", c.N, mostKeys)
+		return cmdline.Usagef("--number is %d, want 1 to %d", c.N, mostKeys)
 	}
 	f, states, err := ctl.begin(ctx, s)
 	if err != nil {
@@ -79,7 +80,7 @@ func (c *topCmd) Run(ctx context.Context, ctl *ctlCmd, s streams) error {
 		t.add(k.Key, k.Limiter, k.Plan, number(k.Admitted), number(k.Refused), percent(k.Used), strconv.Itoa(k.Waiting),
 			fmt.Sprintf("%d of %d", k.Pods, len(answers)), yes(k.Overridden))
 	}
-	return t.print(f.out)
+	return t.print(f.Out)
 }
 
 // keys asks a pod for the keys of some limiters.
@@ -159,7 +160,7 @@ Example:
 }
 
 // Run prints a row for each pod.
-func (c *explainCmd) Run(ctx context.Context, ctl *ctlCmd, s streams) error {
+func (c *explainCmd) Run(ctx context.Context, ctl *Command, s cmdline.Streams) error {
 	f, states, err := ctl.begin(ctx, s)
 	if err != nil {
 		return err
@@ -189,7 +190,7 @@ func (c *explainCmd) Run(ctx context.Context, ctl *ctlCmd, s streams) error {
 	if f.JSON {
 		return f.printJSON(differing{newPods(answers, func(e admin.Explanation) any { return e }), t.differs()})
 	}
-	return t.printAll(f.out)
+	return t.printAll(f.Out)
 }
 
 // differing is what --json prints of explain and stats.
@@ -212,7 +213,7 @@ Example:
 }
 
 // Run prints a table for each limiter.
-func (statsCmd) Run(ctx context.Context, ctl *ctlCmd, s streams) error {
+func (statsCmd) Run(ctx context.Context, ctl *Command, s cmdline.Streams) error {
 	f, states, err := ctl.begin(ctx, s)
 	if err != nil {
 		return err
@@ -237,9 +238,9 @@ func (statsCmd) Run(ctx context.Context, ctl *ctlCmd, s streams) error {
 			continue
 		}
 		if len(names) > 1 {
-			fmt.Fprintf(f.out, "%slimiter %s\n", strings.Repeat("\n", min(1, i)), shown.Line(name))
+			fmt.Fprintf(f.Out, "%slimiter %s\n", strings.Repeat("\n", min(1, i)), shown.Line(name))
 		}
-		if err := t.printAll(f.out); err != nil {
+		if err := t.printAll(f.Out); err != nil {
 			return err
 		}
 	}
@@ -316,7 +317,7 @@ func percent(part float64) string { return fmt.Sprintf("%.0f %%", 100*part) }
 func yes(is bool) string { return map[bool]string{true: "yes", false: none}[is] }
 
 // seconds is a time with three digits at most.
-func seconds(n float64) string { return short(time.Duration(n * float64(time.Second))) }
+func seconds(n float64) string { return cmdline.Short(time.Duration(n * float64(time.Second))) }
 
 // left is how long it is until an instant; "" for none.
 func left(until time.Time) string {

@@ -1,4 +1,4 @@
-package main
+package ctl
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/cmd/quotient/internal/cmdline"
 	"github.com/quotient-go/quotient/lease"
 )
 
@@ -34,11 +35,11 @@ func limitOf(text string) (*quotient.Limit, error) {
 	}
 	for part := range strings.SplitSeq(text, ",") {
 		if err := addPart(l, strings.TrimSpace(part)); err != nil {
-			return nil, usagef("the limit %q: %v", text, err)
+			return nil, cmdline.Usagef("the limit %q: %v", text, err)
 		}
 	}
 	if err := l.Validate(); err != nil {
-		return nil, usagef("the limit %q: %s", text, strings.TrimPrefix(err.Error(), "quotient: "))
+		return nil, cmdline.Usagef("the limit %q: %s", text, strings.TrimPrefix(err.Error(), "quotient: "))
 	}
 	return l, nil
 }
