@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"os"
 	"os/signal"
 	"slices"
@@ -52,7 +53,7 @@ func Count(n int, noun string) string {
 // Short is a duration with three digits at most.
 func Short(d time.Duration) string {
 	for unit := time.Nanosecond; ; unit *= 10 {
-		if d < 1000*unit {
+		if d < 1000*unit || unit > math.MaxInt64/10000 {
 			return d.Round(unit).String()
 		}
 	}

@@ -67,7 +67,8 @@ func (c *timedFlags) override(ctx context.Context, ctl *Command, s cmdline.Strea
 		_, err := p.Override(ctx, p.limiter, key, limit, p.ttl, p.opts...)
 		return err
 	}
-	return c.make(ctx, ctl, s, change{"override of " + strconv.Quote(key) + ": " + limitWords(limit), true, send})
+	what := "override of " + strconv.Quote(key) + ": " + limitWords(limit)
+	return c.make(ctx, ctl, s, change{what, true, send})
 }
 
 func limitWords(l *quotient.Limit) string {
@@ -177,6 +178,8 @@ func (c *timedFlags) make(ctx context.Context, ctl *Command, s cmdline.Streams, 
 	if c.Keep && c.Look <= 0 {
 		return cmdline.Usagef("--look is %v, want more than 0", c.Look)
 	}
+	ctx, stop := cmdline.UntilSignal(ctx) // what was sent by then is reported
+	defer stop()
 	f, states, err := ctl.begin(ctx, s)
 	if err != nil {
 		return err
@@ -241,12 +244,10 @@ func (c *timedFlags) report(f *fleet, ch change, made []checked, until time.Time
 func (c *timedFlags) keep(
 	ctx context.Context, f *fleet, ch change, limiter string, until time.Time, made []checked,
 ) error {
-	ctx, stop := cmdline.UntilSignal(ctx)
-	defer stop()
-	taken, said := make(map[string]pods.Process), ""
+	taken, said := make(map[process]string), ""
 	for _, a := range made {
 		if a.Err == nil {
-			taken[a.URL] = a.Process
+			taken[processOf(a.Process, a.URL)] = a.URL
 		}
 	}
 	look := time.NewTicker(c.Look)
@@ -270,28 +271,48 @@ func (c *timedFlags) keep(
 	}
 }
 
+// process is one that a change is sent to once, by whichever of its addresses. A pod that does not say which process
+// it is counts as one for its URL.
+type process struct {
+	pods.Process
+	url string
+}
+
+func processOf(p pods.Process, url string) process {
+	if p.Replica == "" || p.Started.IsZero() {
+		return process{url: url}
+	}
+	return process{Process: p}
+}
+
 // again looks the list up, sends the change to processes that have not taken it, and returns what has failed.
 func (c *timedFlags) again(
-	ctx context.Context, f *fleet, ch change, limiter string, until time.Time, taken map[string]pods.Process,
+	ctx context.Context, f *fleet, ch change, limiter string, until time.Time, taken map[process]string,
 ) string {
 	states, err := f.survey(ctx)
 	if err != nil {
-		return plain(err) + "\n"
+		return shown.Lines(err.Error()) + "\n"
 	}
 	made := each(ctx, f, states, func(ctx context.Context, api *admin.Client, a seen) (sent bool, err error) {
-		if taken[a.URL] == a.Process {
+		if taken[processOf(a.Process, a.URL)] != "" {
 			return false, nil
 		}
 		return true, ch.send(ctx, put{api, limiter, max(time.Until(until), time.Millisecond), nil})
 	})
-	listed := make(map[string]bool)
+	answers := make(map[string]process) // those that do not answer are there, and may come back
 	for _, a := range made {
-		listed[a.URL] = true
+		is := processOf(a.Process, a.URL)
+		answers[a.URL] = is
 		if a.Value && a.Err == nil {
-			taken[a.URL] = a.Process
 			fmt.Fprintf(f.Err, "%s has come and has taken it, for %v\n", a.Name, time.Until(until).Round(time.Second))
 		}
+		if a.Err == nil {
+			taken[is] = a.URL
+		}
 	}
-	maps.DeleteFunc(taken, func(url string, _ pods.Process) bool { return !listed[url] })
+	maps.DeleteFunc(taken, func(p process, url string) bool {
+		is, listed := answers[url]
+		return !listed || is != p && is.Replica != ""
+	})
 	return complaint(made, "it is not on")
 }

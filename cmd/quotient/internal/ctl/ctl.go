@@ -1,3 +1,4 @@
+// Package ctl is quotient ctl: it asks all pods of a fleet, and changes them.
 package ctl
 
 import (
@@ -7,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -100,7 +102,8 @@ type fleet struct {
 // open reads what the flags name. It asks nobody.
 func (c *Command) open(s cmdline.Streams) (*fleet, error) {
 	if c.Pods == "" {
-		return nil, cmdline.Usagef("--pods is missing: want for example --pods dns:NAME:PORT, or the variable QUOTIENT_PODS")
+		return nil, cmdline.Usagef("--pods is missing: want for example --pods dns:NAME:PORT, or the variable " +
+			"QUOTIENT_PODS")
 	}
 	if c.Timeout <= 0 {
 		return nil, cmdline.Usagef("--timeout is %v, want more than 0", c.Timeout)
@@ -161,7 +164,7 @@ func kubeAddresses(ctx context.Context, service string) ([]netip.Addr, error) {
 // seen is what a pod said of itself.
 type seen = pods.Answer[admin.State]
 
-// survey looks the list up and asks each pod for its state. It is an error if none answers.
+// survey looks the list up and asks each pod for its state. If none answers it is an error, with what each has said.
 func (f *fleet) survey(ctx context.Context) ([]seen, error) {
 	looking, cancel := context.WithTimeout(ctx, f.Timeout)
 	defer cancel()
@@ -171,7 +174,7 @@ func (f *fleet) survey(ctx context.Context) ([]seen, error) {
 	}
 	answers := askAll(ctx, f, all, stateOf)
 	if len(failed(answers)) == len(answers) {
-		return nil, errors.New("no pod answers:\n" + strings.TrimSpace(complaint(answers, "no answer from")))
+		return answers, errors.New("no pod answers:\n" + strings.TrimSpace(complaint(answers, "no answer from")))
 	}
 	return answers, nil
 }
@@ -258,10 +261,17 @@ func complaint[T any](answers []pods.Answer[T], what string) string {
 	return b.String()
 }
 
-// plain is an error without what its pod's address says already, in one line that is fit to be printed.
+// plain is an error without what its pod's address says already, in one line that is fit to be printed. It has no port
+// of ours, which is another one each time: the same failure has the same text.
 func plain(err error) string {
 	if u := (*url.Error)(nil); errors.As(err, &u) {
 		err = u.Err
+	}
+	if op := (*net.OpError)(nil); errors.As(err, &op) {
+		op.Source = nil
+	}
+	if errors.Is(err, context.Canceled) {
+		return "interrupted"
 	}
 	return shown.Line(err.Error())
 }

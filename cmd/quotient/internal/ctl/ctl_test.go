@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -131,6 +132,30 @@ func (p *pod) restart(t *testing.T, name string, replicas int, rate quotient.Rat
 	p.limiter.Store(limiter)
 	var h http.Handler = made
 	p.handler.Store(&h)
+}
+
+// foreign starts a pod that says this of its state and of what it explains, and nothing of who it is.
+func foreign(t *testing.T, answers map[string]string) (url string) {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, cmp.Or(answers[r.URL.Path], `{"limiters":{"api":{}}}`))
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// TestCtlForeign: a pod of another version, with another clock and values that no pod has, is shown as well as it goes.
+func TestCtlForeign(t *testing.T) {
+	over(t, foreign(t, map[string]string{
+		"/state": `{"time":"2020-01-01T00:00:00Z","limiters":{"api":{"keys":1,"pool":{"age_seconds":9.2e300},
+			"rules":[{"limit":1e308,"share":-1e308,"window_seconds":1e308}],"limit":{"rates":[{"per_seconds":1e300}]}}}}`,
+		"/explain": `{"override_until":"2020-01-01T00:10:00Z","next":{"reason":"\u001b","retry_after_seconds":-9.3e9}}`,
+		"/keys":    `{"limiter":"api","keys":[{"used":1e308,"waiting":-1,"refused_last_minute":18446744073709551615}]}`,
+	}))
+	contains(t, ctl(t, exitOK, "", "explain", "K"), " 10m0s ", ` refused: \x1b`)
+	contains(t, ctl(t, exitOK, "", "stats"), " -Inf of +Inf ")
+	contains(t, ctl(t, exitOK, "", "top"), " 18446744073709551615 ")
 }
 
 // over sets the list of pods for the commands that follow.
@@ -298,7 +323,19 @@ func TestCtlChanges(t *testing.T) {
 		await(t, r.args+": "+r.then, func() bool { return owns() == r.then })
 	}
 	over(t, both...)
-	b.broken = func(r *http.Request) bool { return r.Method == http.MethodPut && !r.URL.Query().Has("validate") }
+	changes := func(r *http.Request) bool { return r.Method == http.MethodPut && !r.URL.Query().Has("validate") }
+	b.broken = func(r *http.Request) bool {
+		if changes(r) {
+			self, err := os.FindProcess(os.Getpid())
+			must(t, errors.Join(err, self.Signal(os.Interrupt)))
+			_, _ = io.Copy(io.Discard, r.Body) // or it would not see that the client leaves
+			<-r.Context().Done()
+		}
+		return false
+	}
+	ctl(t, exitFailed, "it failed on 1 of 2 pods:\n  b: interrupted\nchanged on 1 of 2 pods", "override", "K", "2/s")
+	equal(t, "what was changed", owns(), "K second: 2 per 1s set;  set; ")
+	b.broken = changes
 	out := ctl(t, exitFailed, "changed on 1 of 2 pods, which keep it", "deny", "K", "--json")
 	contains(t, out, `"changed":1,`, `{"pod":"b","address":"`+strings.TrimPrefix(b.URL, "http://")+`","error":"`)
 	equal(t, "what was changed", owns(), "K deny set;  set; ")
@@ -341,7 +378,10 @@ func TestCtlKeeps(t *testing.T) {
 	}
 	says("on 1 of 1 pod, for 1h0m0s, until ")
 	must(t, a.limiter.Load().Override("K", nil, 0))
-	renamed(t, path, a.URL+"\n"+b.URL)
+	other, old := httptest.NewServer(a.Config.Handler), foreign(t, nil)
+	defer other.Close()
+	renamed(t, path, other.URL+"\n"+old+"\n"+b.URL)
+	says(strings.TrimPrefix(old, "http://") + " has come and has taken it")
 	says("b has come and has taken it, for 1h0m0s")
 	if e := b.limiter.Load().Explain("K"); e.Limit.String() != "second: 5 per 1s" || e.Until.IsZero() {
 		t.Errorf("b has %v", e)
@@ -351,10 +391,11 @@ func TestCtlKeeps(t *testing.T) {
 	says("b2 has come and has taken it")
 	equal(t, "b, which has started again", b.limiter.Load().Explain("K").Overridden, true)
 	b.Close()
-	says("it is not on 1 of 2 pods:\n  " + strings.TrimPrefix(b.URL, "http://"))
+	says("it is not on 1 of 3 pods:\n  " + strings.TrimPrefix(b.URL, "http://"))
 	equal(t, "exit code", end(), exitOK)
 	says("ended; the pods keep it for 1h0m0s")
 	equal(t, "reports of the pod that is away", strings.Count(out.String(), "it is not on"), 1)
+	equal(t, "pods that have come", strings.Count(out.String(), " has come "), 3)
 
 	over(t, a.URL)
 	contains(t, ctl(t, exitOK, "", "deny", "K", "--for", "50ms", "--keep"), "for 50ms") // ends with it
@@ -386,8 +427,11 @@ func TestCtlWatches(t *testing.T) {
 	b.Close()
 	says(" does not answer: ")
 	says("\x20 1 of 2 pods ")
+	a.Close()
+	says("\x20 0 of 2 pods ")
 	equal(t, "exit code", end(), exitOK)
 
+	over(t, newPod(t, "a", 2, quotient.PerSecond(2)).URL, b.URL)
 	text := ctl(t, exitOK, "no answer from 1 of 2 pods:\n", "watch", "--interval", "10ms", "--times", "1", "--json")
 	var l watchLine
 	must(t, json.Unmarshal([]byte(text), &l))

@@ -169,8 +169,13 @@ func (c *explainCmd) Run(ctx context.Context, ctl *Command, s cmdline.Streams) e
 	if err != nil {
 		return err
 	}
-	explain := func(ctx context.Context, api *admin.Client, _ seen) (admin.Explanation, error) {
-		return api.Explain(ctx, limiter, c.Key)
+	type explained struct {
+		admin.Explanation
+		now time.Time // by the pod's clock
+	}
+	explain := func(ctx context.Context, api *admin.Client, a seen) (explained, error) {
+		e, err := api.Explain(ctx, limiter, c.Key)
+		return explained{e, cmp.Or(a.Value.Time, time.Now())}, err
 	}
 	answers := each(ctx, f, states, explain)
 	complain(f, answers, "no answer from")
@@ -183,12 +188,12 @@ func (c *explainCmd) Run(ctx context.Context, ctl *Command, s cmdline.Streams) e
 			if !e.Remembered && !e.Overridden { // its plan is that of a call, and none has come
 				plan, limit = none, none
 			}
-			t.add(a.Name, strconv.Itoa(e.Pool.Replicas), plan, yes(e.Overridden), left(e.OverrideUntil), limit,
+			t.add(a.Name, strconv.Itoa(e.Pool.Replicas), plan, yes(e.Overridden), left(e.OverrideUntil, e.now), limit,
 				number(e.AdmittedLastMinute), number(e.RefusedLastMinute), strconv.Itoa(e.Waiting), next(e.Next))
 		}
 	}
 	if f.JSON {
-		return f.printJSON(differing{newPods(answers, func(e admin.Explanation) any { return e }), t.differs()})
+		return f.printJSON(differing{newPods(answers, func(e explained) any { return e.Explanation }), t.differs()})
 	}
 	return t.printAll(f.Out)
 }
@@ -317,14 +322,17 @@ func percent(part float64) string { return fmt.Sprintf("%.0f %%", 100*part) }
 func yes(is bool) string { return map[bool]string{true: "yes", false: none}[is] }
 
 // seconds is a time with three digits at most.
-func seconds(n float64) string { return cmdline.Short(time.Duration(n * float64(time.Second))) }
+func seconds(n float64) string {
+	const most = 1e9 // 31 years: a pod may say anything
+	return cmdline.Short(time.Duration(max(-most, min(n, most)) * float64(time.Second)))
+}
 
-// left is how long it is until an instant; "" for none.
-func left(until time.Time) string {
+// left is how long it is until an instant, by the clock that it is of; "" for none.
+func left(until, now time.Time) string {
 	if until.IsZero() {
 		return ""
 	}
-	return max(0, time.Until(until)).Round(time.Second).String()
+	return max(0, until.Sub(now)).Round(time.Second).String()
 }
 
 // limitOfState is a limit as a pod tells of it.

@@ -32,7 +32,7 @@ Examples:
 // view is what watch compares of one look with the next.
 type view struct {
 	at   time.Time
-	pods map[string]podView // by address
+	pods map[string]podView // by URL
 }
 
 type podView struct {
@@ -83,7 +83,7 @@ func (c *watchCmd) Run(ctx context.Context, ctl *Command, s cmdline.Streams) err
 		if ctx.Err() != nil {
 			return nil
 		}
-		if err != nil { // the list, or each pod: they may be back the next time
+		if err != nil && len(states) == 0 { // the list: it may be back the next time
 			fmt.Fprintln(f.Err, plain(err))
 			continue
 		}
@@ -125,7 +125,7 @@ func (f *fleet) view(states []seen) view {
 				p.add(name, l)
 			}
 		}
-		v.pods[a.Address] = p
+		v.pods[a.URL] = p
 	}
 	return v
 }
@@ -148,9 +148,9 @@ func (p *podView) add(limiter string, l admin.LimiterState) {
 func line(was, now view) watchLine {
 	l := watchLine{Time: now.at, Pods: len(now.pods), Changes: []string{}}
 	per := now.at.Sub(was.at).Seconds()
-	for _, address := range cmdline.SortedKeys(now.pods) {
-		p := now.pods[address]
-		before, there := was.pods[address]
+	for _, url := range cmdline.SortedKeys(now.pods) {
+		p := now.pods[url]
+		before, there := was.pods[url]
 		l.Changes = append(l.Changes, p.since(before, there)...)
 		if p.err != "" {
 			continue
@@ -162,9 +162,9 @@ func line(was, now view) watchLine {
 			l.Refused += float64(p.refused-min(p.refused, before.refused)) / per
 		}
 	}
-	for _, address := range cmdline.SortedKeys(was.pods) {
-		if _, there := now.pods[address]; !there {
-			l.Changes = append(l.Changes, was.pods[address].name+" is no longer listed")
+	for _, url := range cmdline.SortedKeys(was.pods) {
+		if _, there := now.pods[url]; !there {
+			l.Changes = append(l.Changes, was.pods[url].name+" is no longer listed")
 		}
 	}
 	return l

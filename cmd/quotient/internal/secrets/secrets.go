@@ -63,7 +63,9 @@ func (f Files) Parse(t Texts) (certs []tls.Certificate, authorities *x509.CertPo
 	}
 	if f.CA != "" {
 		if authorities = x509.NewCertPool(); !authorities.AppendCertsFromPEM(t.ca) {
-			return nil, nil, config.Error{Field: f.Prefix + f.CAField, Text: f.CA + " has no certificate", Hint: "want PEM"}
+			return nil, nil, config.Error{
+				Field: f.Prefix + f.CAField, Text: f.CA + " has no certificate", Hint: "want PEM",
+			}
 		}
 	}
 	return certs, authorities, nil
