@@ -59,7 +59,9 @@ func (c *overrideCmd) Run(ctx context.Context, ctl *Command, s cmdline.Streams) 
 	return c.override(ctx, ctl, s, c.Key, limit)
 }
 
-func (c *timedFlags) override(ctx context.Context, ctl *Command, s cmdline.Streams, key string, limit *quotient.Limit) error {
+func (c *timedFlags) override(
+	ctx context.Context, ctl *Command, s cmdline.Streams, key string, limit *quotient.Limit,
+) error {
 	if limit == nil && c.For != 0 {
 		return cmdline.Usagef("--for does not go with none: what is removed has no end")
 	}
@@ -68,7 +70,7 @@ func (c *timedFlags) override(ctx context.Context, ctl *Command, s cmdline.Strea
 		return err
 	}
 	what := "override of " + strconv.Quote(key) + ": " + limitWords(limit)
-	return c.make(ctx, ctl, s, change{what, true, send})
+	return c.make(ctx, ctl, s, change{what, true, limit, send})
 }
 
 func limitWords(l *quotient.Limit) string {
@@ -124,8 +126,9 @@ func (c *planCmd) Run(ctx context.Context, ctl *Command, s cmdline.Streams) erro
 		_, err := p.SetPlan(ctx, p.limiter, c.Name, limit, p.opts...)
 		return err
 	}
+	what := "plan " + strconv.Quote(c.Name) + ": " + limitWords(limit)
 	timed := timedFlags{changeFlags: c.changeFlags}
-	return timed.make(ctx, ctl, s, change{"plan " + strconv.Quote(c.Name) + ": " + limitWords(limit), true, send})
+	return timed.make(ctx, ctl, s, change{what, true, limit, send})
 }
 
 type replicasCmd struct {
@@ -149,14 +152,15 @@ func (c *replicasCmd) Run(ctx context.Context, ctl *Command, s cmdline.Streams) 
 		_, err := p.SetReplicas(ctx, p.limiter, quotient.Pool{Replicas: c.N}, p.ttl, p.opts...)
 		return err
 	}
-	return c.make(ctx, ctl, s, change{"replicas: " + strconv.Itoa(c.N), false, send})
+	return c.make(ctx, ctl, s, change{"replicas: " + strconv.Itoa(c.N), false, nil, send})
 }
 
 // change is what is sent to each pod.
 type change struct {
-	what string // in words
-	one  bool   // it is for one limiter, and not for all where none is named
-	send func(ctx context.Context, p put) error
+	what  string // in words
+	one   bool   // it is for one limiter, and not for all where none is named
+	limit *quotient.Limit
+	send  func(ctx context.Context, p put) error
 }
 
 // checked is what a pod answers to a change: nothing, or an error.
@@ -184,11 +188,9 @@ func (c *timedFlags) make(ctx context.Context, ctl *Command, s cmdline.Streams, 
 	if err != nil {
 		return err
 	}
-	limiter := f.Limiter
-	if ch.one {
-		if limiter, err = f.one(states); err != nil {
-			return err
-		}
+	limiter, err := ch.limiter(f, states)
+	if err != nil {
+		return err
 	}
 	checks := each(ctx, f, states, func(ctx context.Context, api *admin.Client, _ seen) (struct{}, error) {
 		return struct{}{}, ch.send(ctx, put{api, limiter, c.For, []admin.PutOption{admin.ValidateOnly()}})
@@ -209,6 +211,48 @@ func (c *timedFlags) make(ctx context.Context, ctl *Command, s cmdline.Streams, 
 		return err
 	}
 	return c.keep(ctx, f, ch, limiter, until, made)
+}
+
+// limiter is the one that the change is for; "" for all.
+func (ch change) limiter(f *fleet, states []seen) (string, error) {
+	if !ch.one {
+		return f.Limiter, nil
+	}
+	name, err := f.one(states)
+	if err != nil {
+		return "", err
+	}
+	return name, counted(states, name, ch.limit)
+}
+
+// counted refuses a limit in a unit that no rate of the limiter counts: "100 requests/min" would limit nothing.
+func counted(states []seen, limiter string, l *quotient.Limit) error {
+	if l == nil {
+		return nil
+	}
+	units := map[string]bool{"": true} // calls
+	add := func(s admin.LimitState) {
+		for _, r := range s.Rates {
+			units[r.Unit] = true
+		}
+	}
+	for _, a := range states {
+		s := a.Value.Limiters[limiter]
+		add(s.Limit)
+		for _, p := range s.Plans {
+			add(p.Limit)
+		}
+		for _, o := range s.Overrides {
+			add(o.Limit)
+		}
+	}
+	for _, r := range l.Rates {
+		if !units[r.Unit] {
+			return cmdline.Usagef("no rate of limiter %q counts %q: a limit on calls has no unit, such as 10/s",
+				limiter, r.Unit)
+		}
+	}
+	return nil
 }
 
 // report says what was changed where. Expected is how many pods were known to fail.

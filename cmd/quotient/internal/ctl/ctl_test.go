@@ -323,6 +323,7 @@ func TestCtlChanges(t *testing.T) {
 		await(t, r.args+": "+r.then, func() bool { return owns() == r.then })
 	}
 	over(t, both...)
+	ctl(t, exitUsage, `no rate of limiter "api" counts "requests"`, "override", "K", "5 requests/s")
 	changes := func(r *http.Request) bool { return r.Method == http.MethodPut && !r.URL.Query().Has("validate") }
 	b.broken = func(r *http.Request) bool {
 		if changes(r) {
@@ -339,6 +340,11 @@ func TestCtlChanges(t *testing.T) {
 	out := ctl(t, exitFailed, "changed on 1 of 2 pods, which keep it", "deny", "K", "--json")
 	contains(t, out, `"changed":1,`, `{"pod":"b","address":"`+strings.TrimPrefix(b.URL, "http://")+`","error":"`)
 	equal(t, "what was changed", owns(), "K deny set;  set; ")
+
+	b.broken = nil
+	tokens := quotient.Rates(quotient.Rate{Name: "t", Unit: "tokens", Events: 9, Per: time.Second})
+	must(t, b.limiter.Load().SetPlan("bulk", &tokens))
+	ctl(t, exitOK, "", "plan", "paid", "5 tokens/s") // which calls of that plan cost
 }
 
 // locked is a buffer that is read while it is written to.

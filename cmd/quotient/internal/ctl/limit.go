@@ -24,7 +24,7 @@ var inFlightPart = regexp.MustCompile(`^(?:in flight: ([0-9]+)|([0-9]+) in fligh
 // limitOf reads a limit: what a quotient.Limit prints, or the same in short. Nil is none.
 func limitOf(text string) (*quotient.Limit, error) {
 	l := new(quotient.Limit)
-	switch text {
+	switch strings.TrimSpace(text) {
 	case "none":
 		return nil, nil
 	case "unlimited", "no limit":
@@ -46,7 +46,10 @@ func limitOf(text string) (*quotient.Limit, error) {
 
 func addPart(l *quotient.Limit, part string) (err error) {
 	if m := inFlightPart.FindStringSubmatch(part); m != nil {
-		l.InFlight, err = strconv.Atoi(m[1] + m[2])
+		had := l.InFlight
+		if l.InFlight, err = strconv.Atoi(m[1] + m[2]); err == nil && (l.InFlight == 0 || had > 0) {
+			err = fmt.Errorf("%q: want 1 or more, once; or deny", part) // a limit with 0 has none
+		}
 		return err
 	}
 	if m := ratePart.FindStringSubmatch(part); m != nil {
@@ -84,20 +87,23 @@ func rateOf(name, events, unit, per string) (r quotient.Rate, err error) {
 	return r, err
 }
 
-// ofRate takes what stands behind a rate, and reports whether it is something.
+// ofRate takes what stands behind a rate, and reports whether it is something that the rate does not have yet.
 func ofRate(r *quotient.Rate, part string) bool {
 	if text, ok := strings.CutPrefix(part, "burst "); ok {
+		had := r.Burst
 		n, err := strconv.Atoi(text)
 		r.Burst = n
-		return err == nil
+		return err == nil && had == 0
 	}
 	for _, k := range kindsOf {
 		if k.String() == part {
+			had := r.Kind
 			r.Kind = k
-			return true
+			return had == 0
 		}
 	}
+	had := r.Zone
 	r.Zone = part
 	_, err := time.LoadLocation(part)
-	return err == nil
+	return err == nil && had == ""
 }
