@@ -11,8 +11,10 @@ import (
 	"io"
 	"log"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -154,7 +156,7 @@ func TestCtlForeign(t *testing.T) {
 		"/keys":    `{"limiter":"api","keys":[{"used":1e308,"waiting":-1,"refused_last_minute":18446744073709551615}]}`,
 	}))
 	contains(t, ctl(t, exitOK, "", "explain", "K"), " 10m0s ", ` refused: \x1b`)
-	contains(t, ctl(t, exitOK, "", "stats"), " -Inf of +Inf ")
+	contains(t, ctl(t, exitOK, "", "stats"), " -Inf of +Inf ", " 277777h46m40s ")
 	contains(t, ctl(t, exitOK, "", "top"), " 18446744073709551615 ")
 }
 
@@ -386,7 +388,7 @@ func TestCtlKeeps(t *testing.T) {
 	must(t, a.limiter.Load().Override("K", nil, 0))
 	other, old := httptest.NewServer(a.Config.Handler), foreign(t, nil)
 	defer other.Close()
-	renamed(t, path, other.URL+"\n"+old+"\n"+b.URL)
+	renamed(t, path, other.URL+"\n"+old+"\n"+foreign(t, nil)+"\n"+b.URL)
 	says(strings.TrimPrefix(old, "http://") + " has come and has taken it")
 	says("b has come and has taken it, for 1h0m0s")
 	if e := b.limiter.Load().Explain("K"); e.Limit.String() != "second: 5 per 1s" || e.Until.IsZero() {
@@ -397,11 +399,11 @@ func TestCtlKeeps(t *testing.T) {
 	says("b2 has come and has taken it")
 	equal(t, "b, which has started again", b.limiter.Load().Explain("K").Overridden, true)
 	b.Close()
-	says("it is not on 1 of 3 pods:\n  " + strings.TrimPrefix(b.URL, "http://"))
+	says("it is not on 1 of 4 pods:\n  " + strings.TrimPrefix(b.URL, "http://"))
 	equal(t, "exit code", end(), exitOK)
 	says("ended; the pods keep it for 1h0m0s")
 	equal(t, "reports of the pod that is away", strings.Count(out.String(), "it is not on"), 1)
-	equal(t, "pods that have come", strings.Count(out.String(), " has come "), 3)
+	equal(t, "pods that have come", strings.Count(out.String(), " has come "), 4)
 
 	over(t, a.URL)
 	contains(t, ctl(t, exitOK, "", "deny", "K", "--for", "50ms", "--keep"), "for 50ms") // ends with it
@@ -510,6 +512,15 @@ func TestCtlIsLetIn(t *testing.T) {
 	ctl(t, exitOK, "", "stats", "--ca", certFile, "--cert", certFile, "--key", keyFile)
 	ctl(t, exitFailed, "--cert: "+certFile+" with key "+certFile, "stats", "--cert", certFile, "--key", certFile)
 	ctl(t, exitFailed, "--ca: "+keyFile+" has no certificate", "stats", "--ca", keyFile)
+}
+
+// TestPlain: an error of a connection is the same text each time.
+func TestPlain(t *testing.T) {
+	for port := range 2 {
+		from, to := &net.TCPAddr{Port: 50000 + port}, &net.TCPAddr{Port: 9091}
+		reset := &net.OpError{Op: "read", Net: "tcp", Source: from, Addr: to, Err: errors.New("reset")}
+		equal(t, "the text", plain(fmt.Errorf("admin: %w", &url.Error{Op: "Get", Err: reset})), "read tcp :9091: reset")
+	}
 }
 
 // TestSheet: who has what, where it differs, in few words.
