@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/cmd/quotient/internal/cmdline"
 	"github.com/quotient-go/quotient/config"
 )
 
@@ -29,13 +30,13 @@ Examples:
 }
 
 // Run reads the file.
-func (c checkCmd) Run(s streams) error {
+func (c checkCmd) Run(s cmdline.Streams) error {
 	f, err := config.ReadAny(c.File)
 	if err != nil {
 		return err
 	}
 	for _, w := range f.Warnings {
-		fmt.Fprintln(s.err, w)
+		fmt.Fprintln(s.Err, w)
 	}
 	rules := 0
 	if f.Proxy != nil {
@@ -46,12 +47,12 @@ func (c checkCmd) Run(s streams) error {
 	}
 	var has []string
 	if f.Proxy != nil || len(f.Limiters) > 0 {
-		has = append(has, count(len(f.Limiters), "limiter"), count(rules, "rule"))
+		has = append(has, cmdline.Count(len(f.Limiters), "limiter"), cmdline.Count(rules, "rule"))
 	}
 	if f.Leases != nil {
-		has = append(has, count(len(f.Leases.Semaphores), "semaphore"))
+		has = append(has, cmdline.Count(len(f.Leases.Semaphores), "semaphore"))
 	}
-	_, err = fmt.Fprintf(s.out, "%s: ok: %s\n", c.File, strings.Join(has, ", "))
+	_, err = fmt.Fprintf(s.Out, "%s: ok: %s\n", c.File, strings.Join(has, ", "))
 	return err
 }
 
@@ -86,13 +87,6 @@ func (c checkCmd) open(f *config.File) error {
 	return err
 }
 
-func count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
-}
-
 type versionCmd struct{}
 
 // Help shows an example.
@@ -103,8 +97,8 @@ func (versionCmd) Help() string {
 }
 
 // Run prints what the build says of itself.
-func (versionCmd) Run(s streams) error {
-	_, err := fmt.Fprintln(s.out, version())
+func (versionCmd) Run(s cmdline.Streams) error {
+	_, err := fmt.Fprintln(s.Out, version())
 	return err
 }
 
@@ -144,8 +138,8 @@ Examples:
 }
 
 // Run prints the script.
-func (c completionCmd) Run(s streams) error {
-	_, err := fmt.Fprint(s.out, scripts[c.Shell])
+func (c completionCmd) Run(s cmdline.Streams) error {
+	_, err := fmt.Fprint(s.Out, scripts[c.Shell])
 	return err
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/cmd/quotient/internal/cmdline"
 	"github.com/quotient-go/quotient/config"
 )
 
@@ -137,7 +138,7 @@ func TestCommandLinesThatMakeNoSense(t *testing.T) {
 		{"ctl stats --pods h:1 --timeout 0s", exitUsage, "--timeout is 0s"},
 		{"ctl stats --pods unix:///s --token-file nosuch", exitFailed, "--token-file: nosuch: no such file"},
 		{"ctl stats --pods unix:///s --ca nosuch", exitFailed, "--ca: nosuch: no such file"},
-		{"ctl stats --pods unix:///s --ca " + broken, exitFailed, "--ca: " + broken + " has no certificate in PEM"},
+		{"ctl stats --pods unix:///s --ca " + broken, exitFailed, "--ca: " + broken + " has no certificate (want PEM)"},
 		{"ctl stats --pods unix:///s --cert " + broken, exitUsage, "--key"},
 		{"ctl stats --pods unix:///s --cert nosuch --key nosuch", exitFailed, "--cert: nosuch: no such file"},
 		{"ctl stats --pods unix:///s --cert " + broken + " --key nosuch", exitFailed, "--key: nosuch: no such file"},
@@ -246,7 +247,7 @@ func parsed(t *testing.T, env, args string) (*proxyCmd, error) {
 		t.Setenv(name, value)
 	}
 	var c cli
-	parser, err := newParser(&c, streams{io.Discard, io.Discard}, func(int) {})
+	parser, err := newParser(&c, cmdline.Streams{Out: io.Discard, Err: io.Discard}, func(int) {})
 	must(t, err)
 	k, err := parser.Parse(append([]string{"proxy"}, strings.Fields(args)...))
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/quotient-go/quotient/cmd/quotient/internal/cmdline"
 	"github.com/quotient-go/quotient/internal/rest"
 )
 
@@ -36,7 +37,7 @@ type tally struct {
 }
 
 // demo serves with an upstream and load of its own, until ctx ends or --demo-for has passed.
-func (c *proxyCmd) demo(ctx context.Context, s streams) error {
+func (c *proxyCmd) demo(ctx context.Context, s cmdline.Streams) error {
 	ctx, cancel := context.WithTimeout(ctx, c.DemoFor)
 	defer cancel()
 	upstream, answer, err := openDemoUpstream(ctx)
@@ -44,19 +45,19 @@ func (c *proxyCmd) demo(ctx context.Context, s streams) error {
 		return err
 	}
 	c.Upstreams = []string{"http://" + upstream.Addr().String()}
-	service, err := c.open(ctx, newLog(c.Log, slog.LevelWarn, s.err))
+	service, err := c.open(ctx, newLog(c.Log, slog.LevelWarn, s.Err))
 	if err != nil {
 		return errors.Join(err, upstream.Close())
 	}
-	service.out = s.out
+	service.out = s.Out
 	tallies := make([]tally, len(visitors))
 	target := "http://" + service.listener.Addr().String()
-	explain(s.out, service, target, c.DemoFor)
+	explain(s.Out, service, target, c.DemoFor)
 	load := func(ctx context.Context) error { visit(ctx, target, tallies); return nil }
 	// The load ends with ctx, before the proxy does, the upstream after it.
 	serve := func(ctx context.Context) error { return service.run(ctx, nil) }
 	err = together(ctx, serve, answer, within(ctx, load))
-	sum(s.out, tallies)
+	sum(s.Out, tallies)
 	return err
 }
 

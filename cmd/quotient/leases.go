@@ -15,6 +15,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/quotient-go/quotient/cmd/quotient/internal/cmdline"
 	"github.com/quotient-go/quotient/config"
 	"github.com/quotient-go/quotient/lease"
 )
@@ -71,18 +72,18 @@ Examples:
 }
 
 // Run serves until ctx ends or a signal comes.
-func (c *leasesCmd) Run(ctx context.Context, k *kong.Context, s streams) error {
+func (c *leasesCmd) Run(ctx context.Context, k *kong.Context, s cmdline.Streams) error {
 	if err := c.complete(givenTo(k), os.LookupEnv); err != nil {
 		return err
 	}
-	ctx, stop := untilSignal(ctx)
+	ctx, stop := cmdline.UntilSignal(ctx)
 	defer stop()
 	most := func() time.Duration { return leaseFront("").Timeouts.Shutdown }
 	return cutOff(ctx, most, func(ctx context.Context) error {
 		hangups := make(chan os.Signal, 1)
 		signal.Notify(hangups, syscall.SIGHUP) // Windows sends none
 		defer signal.Stop(hangups)
-		log, always := newLog(c.Log, c.level, s.err), newLog(c.Log, min(c.level, slog.LevelInfo), s.err)
+		log, always := newLog(c.Log, c.level, s.Err), newLog(c.Log, min(c.level, slog.LevelInfo), s.Err)
 		service, err := c.open(ctx, log, always)
 		if err != nil {
 			return err
@@ -95,35 +96,35 @@ func (c *leasesCmd) Run(ctx context.Context, k *kong.Context, s streams) error {
 func (c *leasesCmd) complete(g given, env func(string) (string, bool)) (err error) {
 	c.given = g
 	if c.Port < 0 || c.Port > 65535 {
-		return usagef("--port is %d, want 0 to 65535", c.Port)
+		return cmdline.Usagef("--port is %d, want 0 to 65535", c.Port)
 	}
 	if g["grace"] != "" {
 		if c.grace, err = lease.ParseDuration(c.Grace); err != nil {
-			return usagef("--grace: %v", err)
+			return cmdline.Usagef("--grace: %v", err)
 		}
 	}
 	switch { // empty is what a variable that is not set comes to: a server would stand alone
 	case g["election"] != "" && len(c.Election) == 0:
-		return usagef("--election is empty, want HOST:PORT of etcd")
+		return cmdline.Usagef("--election is empty, want HOST:PORT of etcd")
 	case g["advertise"] != "" && c.Advertise == "":
-		return usagef("--advertise is empty, want a URL")
+		return cmdline.Usagef("--advertise is empty, want a URL")
 	}
 	if c.AdminTokenFile != "" && c.Admin == "off" {
-		return usagef("--admin-token-file requires --admin")
+		return cmdline.Usagef("--admin-token-file requires --admin")
 	}
 	c.more = make(map[string]lease.Semaphore)
 	for _, text := range c.Semaphore {
 		i := strings.LastIndexByte(text, '=')
 		most, err := strconv.ParseInt(text[i+1:], 10, 64)
 		if i < 1 || err != nil {
-			return usagef("--semaphore is %q, want a name and a whole number, such as gpu=2", text)
+			return cmdline.Usagef("--semaphore is %q, want a name and a whole number, such as gpu=2", text)
 		}
 		if c.more[text[:i]] != (lease.Semaphore{}) {
-			return usagef("--semaphore: %q is given twice", text[:i])
+			return cmdline.Usagef("--semaphore: %q is given twice", text[:i])
 		}
 		c.more[text[:i]] = lease.Semaphore{Max: most}
 		if most < 1 || most > lease.MaxCount {
-			return usagef("--semaphore %s: %d is not between 1 and %d", text, most, int64(lease.MaxCount))
+			return cmdline.Usagef("--semaphore %s: %d is not between 1 and %d", text, most, int64(lease.MaxCount))
 		}
 	}
 	c.level, err = levelOf(env)
@@ -140,7 +141,7 @@ func levelOf(env func(string) (string, bool)) (slog.Level, error) {
 	text, _ := env("THROTTLE_LOG")
 	level, ok := levels[strings.ToUpper(text)]
 	if !ok {
-		return 0, usagef("THROTTLE_LOG is %q, want ERROR, WARN, INFO, DEBUG or TRACE", text)
+		return 0, cmdline.Usagef("THROTTLE_LOG is %q, want ERROR, WARN, INFO, DEBUG or TRACE", text)
 	}
 	return level, nil
 }
@@ -180,7 +181,7 @@ func (c *leasesCmd) adjust(f *config.File) error {
 	}
 	if c.Advertise != "" {
 		if l.Election == nil {
-			return usagef("--advertise requires --election")
+			return cmdline.Usagef("--advertise requires --election")
 		}
 		l.Election.URL = c.Advertise
 	}
@@ -210,7 +211,7 @@ func (c *leasesCmd) named(err error) error {
 		if e.Hint != "" {
 			e.Text += " (" + e.Hint + ")"
 		}
-		return usagef("%s: %s", flag, e.Text)
+		return cmdline.Usagef("%s: %s", flag, e.Text)
 	}
 	return err
 }

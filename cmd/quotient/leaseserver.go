@@ -356,7 +356,8 @@ func electionConfig(e *config.Election) (clientv3.Config, error) {
 	if e.PasswordFile == "" {
 		return c, nil
 	}
-	text, _, err := files.Read(context.Background(), e.PasswordFile, maxTokens)
+	const most = 64 << 10 // bytes
+	text, _, err := files.Read(context.Background(), e.PasswordFile, most)
 	if err != nil {
 		return c, config.Error{Field: "leases.election.password-file", Text: err.Error()}
 	}

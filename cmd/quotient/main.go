@@ -13,7 +13,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"time"
@@ -22,6 +21,8 @@ import (
 	"github.com/alecthomas/kong"
 	"github.com/willabides/kongplete"
 
+	"github.com/quotient-go/quotient/cmd/quotient/internal/cmdline"
+	"github.com/quotient-go/quotient/cmd/quotient/internal/ctl"
 	"github.com/quotient-go/quotient/config"
 	"github.com/quotient-go/quotient/internal/shown"
 )
@@ -33,14 +34,14 @@ const (
 	exitUsage  = 2 // the command line makes no sense
 )
 
-func main() { os.Exit(run(context.Background(), os.Args[1:], streams{os.Stdout, os.Stderr})) }
-
-type streams struct{ out, err io.Writer }
+func main() {
+	os.Exit(run(context.Background(), os.Args[1:], cmdline.Streams{Out: os.Stdout, Err: os.Stderr}))
+}
 
 type cli struct {
 	Proxy      proxyCmd      `cmd:"" help:"Limit the requests to one or more upstreams."`
 	Leases     leasesCmd     `cmd:"" help:"Serve semaphores whose locks are leases."`
-	Ctl        ctlCmd        `cmd:"" help:"Ask and change all pods of a fleet: who is refused, and by which."`
+	Ctl        ctl.Command   `cmd:"" help:"Ask and change all pods of a fleet: who is refused, and by which."`
 	Check      checkCmd      `cmd:"" help:"Check a configuration file, and print its errors."`
 	Version    versionCmd    `cmd:"" help:"Print the version."`
 	Completion completionCmd `cmd:"" help:"Print a completion script for a shell."`
@@ -49,18 +50,18 @@ type cli struct {
 const about = "Limit requests over a fleet of proxies, without a store on a request's path, and serve " +
 	"semaphores to processes on several machines."
 
-// newParser returns the parser of the command line into c. Help is printed to s.out and ends in exit.
-func newParser(c *cli, s streams, exit func(int)) (*kong.Kong, error) {
+// newParser returns the parser of the command line into c. Help is printed to s.Out and ends in exit.
+func newParser(c *cli, s cmdline.Streams, exit func(int)) (*kong.Kong, error) {
 	help := kong.HelpOptions{Compact: true, WrapUpperBound: 100, NoExpandSubcommands: true}
-	return kong.New(c, kong.Name("quotient"), kong.Description(about), helps, leaseHelps, ctlHelps,
-		kong.ConfigureHelp(help), kong.Exit(exit), kong.Writers(s.out, s.err), kong.Bind(s))
+	return kong.New(c, kong.Name("quotient"), kong.Description(about), helps, leaseHelps, ctl.Helps,
+		kong.ConfigureHelp(help), kong.Exit(exit), kong.Writers(s.Out, s.Err), kong.Bind(s))
 }
 
 // helped is what a parse that has printed help ends in.
 type helped int
 
 // run runs one command line until it ends or ctx does, and returns the exit code.
-func run(ctx context.Context, args []string, s streams) (code int) {
+func run(ctx context.Context, args []string, s cmdline.Streams) (code int) {
 	defer func() {
 		if h, ok := recover().(helped); ok {
 			code = int(h)
@@ -83,9 +84,9 @@ func run(ctx context.Context, args []string, s streams) (code int) {
 	}
 	parsed.BindTo(ctx, (*context.Context)(nil))
 	parsed.Bind(&c.Ctl)
-	defer c.Ctl.http.CloseIdleConnections()
+	defer c.Ctl.Close()
 	err = parsed.Run()
-	if usage := (usageError{}); errors.As(err, &usage) {
+	if usage := (cmdline.UsageError{}); errors.As(err, &usage) {
 		return fail(s, exitUsage, err, "see "+parsed.Selected().FullPath()+" --help")
 	}
 	if errors.Is(err, errLate) { // what hangs may be the log
@@ -104,20 +105,14 @@ func run(ctx context.Context, args []string, s streams) (code int) {
 }
 
 // fail prints an error, and lines that help with it.
-func fail(s streams, code int, err error, hints ...string) int {
+func fail(s cmdline.Streams, code int, err error, hints ...string) int {
 	if wrong := (config.Errors)(nil); errors.As(err, &wrong) {
-		fmt.Fprintln(s.err, err) // each line begins with the file and the place
+		fmt.Fprintln(s.Err, err) // each line begins with the file and the place
 		return code
 	}
-	fmt.Fprintln(s.err, "quotient:", shown.Lines(err.Error())) // a name in it may be another's
+	fmt.Fprintln(s.Err, "quotient:", shown.Lines(err.Error())) // a name in it may be another's
 	for _, h := range hints {
-		fmt.Fprintln(s.err, "  "+h)
+		fmt.Fprintln(s.Err, "  "+h)
 	}
 	return code
 }
-
-type usageError struct{ text string }
-
-func (e usageError) Error() string { return e.text }
-
-func usagef(format string, args ...any) error { return usageError{fmt.Sprintf(format, args...)} }

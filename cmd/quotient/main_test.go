@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/quotient-go/quotient/cmd/quotient/internal/cmdline"
 	"github.com/quotient-go/quotient/internal/tested"
 )
 
@@ -37,6 +38,9 @@ func TestMain(m *testing.M) {
 	}
 	main()
 }
+
+// nowhere is an address where nothing listens.
+const nowhere = "127.0.0.1:1"
 
 var must = tested.Must
 
@@ -68,7 +72,7 @@ func contains(t *testing.T, text string, parts ...string) {
 func ran(t *testing.T, code int, errors string, args ...string) string {
 	t.Helper()
 	var out, errs bytes.Buffer
-	if got := run(t.Context(), args, streams{&out, &errs}); got != code {
+	if got := run(t.Context(), args, cmdline.Streams{Out: &out, Err: &errs}); got != code {
 		t.Errorf("%q: exit %d, want %d: %s", args, got, code, &errs)
 	}
 	if contains(t, errs.String(), errors); errors == "" && errs.Len() > 0 {

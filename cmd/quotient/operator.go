@@ -15,11 +15,11 @@ import (
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/admin"
-	"github.com/quotient-go/quotient/admin/pods"
+	"github.com/quotient-go/quotient/cmd/quotient/internal/ctl"
 	"github.com/quotient-go/quotient/cmd/quotient/internal/front"
+	"github.com/quotient-go/quotient/cmd/quotient/internal/secrets"
 	"github.com/quotient-go/quotient/cmd/quotient/internal/upstream"
 	"github.com/quotient-go/quotient/config"
-	"github.com/quotient-go/quotient/internal/files"
 	"github.com/quotient-go/quotient/lease"
 )
 
@@ -137,7 +137,7 @@ func access(a config.Admin, name string) (opts []admin.Option, err error) {
 		if t.file == "" {
 			continue
 		}
-		secrets, err := readTokens(t.file)
+		secrets, err := secrets.Tokens(t.file)
 		if err != nil {
 			return nil, config.Error{Field: name + "." + t.field, Text: err.Error(), Hint: "want one token a line"}
 		}
@@ -157,7 +157,7 @@ func peersOf(a config.Admin, name string) ([]admin.Option, error) {
 	if a.Peers == "" {
 		return nil, nil
 	}
-	list, err := pods.Parse(a.Peers, map[string]pods.Lookup{"kube": kubeAddresses})
+	list, err := ctl.Pods(a.Peers)
 	if err != nil {
 		return nil, config.Error{Field: name + ".peers", Text: err.Error()}
 	}
@@ -166,25 +166,6 @@ func peersOf(a config.Admin, name string) ([]admin.Option, error) {
 		return nil, err
 	}
 	return []admin.Option{admin.WithPeers(list, secure)}, nil
-}
-
-const maxTokens = 64 << 10 // bytes of a file of tokens
-
-// readTokens reads bearer tokens, one a line. Empty lines and those that begin with # are passed over.
-func readTokens(path string) (tokens []string, err error) {
-	text, _, err := files.Read(context.Background(), path, maxTokens)
-	if err != nil {
-		return nil, err
-	}
-	for line := range strings.Lines(string(text)) {
-		if t := strings.TrimSpace(line); t != "" && !strings.HasPrefix(t, "#") {
-			tokens = append(tokens, t)
-		}
-	}
-	if len(tokens) == 0 {
-		return nil, fmt.Errorf("%s has no token", path)
-	}
-	return tokens, nil
 }
 
 // fixedAdmin is what the listener for operators was opened with: a reload cannot change it.

@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 import (
@@ -9,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -19,27 +20,6 @@ import (
 	"github.com/quotient-go/quotient/config"
 	"github.com/quotient-go/quotient/internal/tested"
 )
-
-func TestReadTokens(t *testing.T) {
-	for name, c := range map[string]struct {
-		text, want, err string
-	}{
-		"one":      {"secret-0123456789\n", "secret-0123456789", ""},
-		"two":      {"# old\none\n\n  two  \r\n", "one two", ""},
-		"none":     {"# none\n\n", "", "has no token"},
-		"empty":    {"", "", "has no token"},
-		"too long": {strings.Repeat("x", 65<<10), "", "it is larger than 65536 bytes"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), "tokens")
-			must(t, os.WriteFile(path, []byte(c.text), 0o600))
-			got, err := readTokens(path)
-			if equal(t, "tokens", strings.Join(got, " "), c.want); c.err != "" || err != nil {
-				fails(t, err, c.err)
-			}
-		})
-	}
-}
 
 func TestAccess(t *testing.T) {
 	_, err := access(config.Admin{TokenFile: "nosuch"}, "proxy.admin")
@@ -156,14 +136,6 @@ func TestSuspicious(t *testing.T) {
 		"limiter few has 2 slots for 3 replicas: some refuse everything",
 		"upstream http://127.0.0.1:1 is the proxy's own address: requests would go round",
 	})
-}
-
-func TestShort(t *testing.T) {
-	for d, want := range map[time.Duration]string{
-		0: "0s", 999: "999ns", 1234: "1.23µs", 12345: "12.3µs", 123456: "123µs", 1234567890: "1.23s",
-	} {
-		equal(t, want, short(d), want)
-	}
 }
 
 // TestOverridesLastOverARestart: what operators set of single keys, also right before a crash.

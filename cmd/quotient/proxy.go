@@ -14,6 +14,7 @@ import (
 	"github.com/alecthomas/kong"
 	"github.com/pelletier/go-toml/v2"
 
+	"github.com/quotient-go/quotient/cmd/quotient/internal/cmdline"
 	"github.com/quotient-go/quotient/config"
 )
 
@@ -109,7 +110,7 @@ func givenTo(k *kong.Context) given {
 }
 
 // Run serves until ctx ends or a signal comes.
-func (c *proxyCmd) Run(ctx context.Context, k *kong.Context, s streams) error {
+func (c *proxyCmd) Run(ctx context.Context, k *kong.Context, s cmdline.Streams) error {
 	if err := c.complete(givenTo(k), os.LookupEnv); err != nil {
 		return err
 	}
@@ -121,7 +122,7 @@ func (c *proxyCmd) Run(ctx context.Context, k *kong.Context, s streams) error {
 		if _, err := c.parse(); err != nil {
 			return err
 		}
-		_, err = s.out.Write(text)
+		_, err = s.Out.Write(text)
 		return err
 	}
 	return c.serve(ctx, s)
@@ -133,29 +134,29 @@ func (c *proxyCmd) complete(g given, env func(string) (string, bool)) error {
 		return err
 	}
 	if g["replicas"] != "" && c.Replicas < 1 {
-		return usagef("%s is %d, want 1 or more", g["replicas"], c.Replicas)
+		return cmdline.Usagef("%s is %d, want 1 or more", g["replicas"], c.Replicas)
 	}
 	switch {
 	case c.Config != "":
 		return c.completeFile(g)
 	case c.Demo && len(c.Upstreams) > 0:
-		return usagef("--demo has an upstream of its own: remove %s", c.Upstreams[0])
+		return cmdline.Usagef("--demo has an upstream of its own: remove %s", c.Upstreams[0])
 	case c.Demo && c.DemoFor <= 0:
-		return usagef("--demo-for is %v, want more than 0", c.DemoFor)
+		return cmdline.Usagef("--demo-for is %v, want more than 0", c.DemoFor)
 	case g["demo-for"] != "" && !c.Demo:
-		return usagef("--demo-for requires --demo")
+		return cmdline.Usagef("--demo-for requires --demo")
 	case !c.Demo && len(c.Upstreams) == 0:
-		return usagef("an upstream is missing: " +
+		return cmdline.Usagef("an upstream is missing: " +
 			"want for example quotient proxy localhost:8080, or --config FILE, or --demo")
 	case c.RPM == 0 && c.Inflight == 0:
-		return usagef("--rpm and --inflight are both 0: nothing would be limited")
+		return cmdline.Usagef("--rpm and --inflight are both 0: nothing would be limited")
 	case g["max-wait"] != "" && c.MaxWait <= 0:
-		return usagef("--max-wait is %v, want more than 0; use --refuse for no wait", c.MaxWait)
+		return cmdline.Usagef("--max-wait is %v, want more than 0; use --refuse for no wait", c.MaxWait)
 	}
 	for i, u := range c.Upstreams {
 		port := strings.TrimPrefix(u, ":")
 		if _, err := strconv.ParseUint(port, 10, 16); err == nil {
-			return usagef("%s is a port without a host: want localhost:%s", u, port)
+			return cmdline.Usagef("%s is a port without a host: want localhost:%s", u, port)
 		}
 		if !strings.Contains(u, "://") && !strings.HasPrefix(u, "unix:") {
 			c.Upstreams[i] = "http://" + u
@@ -169,7 +170,7 @@ func (c *proxyCmd) completeOrdinal(g given, env func(string) (string, bool)) err
 	const name = "QUOTIENT_ORDINAL"
 	if g["ordinal"] != "" {
 		if c.Ordinal < 1 {
-			return usagef("--ordinal is %d, want 1 or more; %s is for a pod's index, which counts from 0",
+			return cmdline.Usagef("--ordinal is %d, want 1 or more; %s is for a pod's index, which counts from 0",
 				c.Ordinal, name)
 		}
 		return nil
@@ -180,10 +181,10 @@ func (c *proxyCmd) completeOrdinal(g given, env func(string) (string, bool)) err
 	}
 	index, err := strconv.Atoi(text)
 	if err != nil || index < 0 || index >= 1_000_000 {
-		return usagef("%s is %q, want a whole number from 0 to 999999", name, text)
+		return cmdline.Usagef("%s is %q, want a whole number from 0 to 999999", name, text)
 	}
 	if c.Config == "" && c.Pool == "" && c.Replicas > 0 && index >= c.Replicas {
-		return usagef("%s is %q, want less than the %d replicas: it counts from 0", name, text, c.Replicas)
+		return cmdline.Usagef("%s is %q, want less than the %d replicas: it counts from 0", name, text, c.Replicas)
 	}
 	c.Ordinal = index + 1
 	return nil
@@ -192,12 +193,12 @@ func (c *proxyCmd) completeOrdinal(g given, env func(string) (string, bool)) err
 // completeFile refuses what would stand against the file.
 func (c *proxyCmd) completeFile(g given) error {
 	if len(c.Upstreams) > 0 {
-		return usagef("%s does not go with --config: write it into proxy.upstreams of the file",
+		return cmdline.Usagef("%s does not go with --config: write it into proxy.upstreams of the file",
 			c.Upstreams[0])
 	}
-	for _, name := range sortedKeys(g) {
+	for _, name := range cmdline.SortedKeys(g) {
 		if !slices.Contains(beside, name) {
-			return usagef("%s does not go with --config: write it into the file", g[name])
+			return cmdline.Usagef("%s does not go with --config: write it into the file", g[name])
 		}
 	}
 	return nil
@@ -318,5 +319,5 @@ func (c *proxyCmd) named(err error) error {
 		}
 		lines = append(lines, line)
 	}
-	return usagef("%s", strings.Join(lines, "\n"))
+	return cmdline.Usagef("%s", strings.Join(lines, "\n"))
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/quotient-go/quotient/admin"
+	"github.com/quotient-go/quotient/cmd/quotient/internal/cmdline"
 	"github.com/quotient-go/quotient/config"
 	"github.com/quotient-go/quotient/metrics"
 )
@@ -35,7 +36,7 @@ func (s *service) reportStart() {
 	} else {
 		s.log.Info("operator's page", "url", s.operator.url)
 	}
-	for _, name := range sortedKeys(f.Limiters) {
+	for _, name := range cmdline.SortedKeys(f.Limiters) {
 		l := f.Limiters[name]
 		s.log.Info("limiter", "name", name, "limit", l.Limit.String(), "over_limit", modeOf(l), "plans", len(l.Plans),
 			"policy", l.Policy)
@@ -66,7 +67,7 @@ func modeOf(l config.Limiter) string {
 
 // suspicious is what is valid and seldom meant.
 func suspicious(f *config.File) (lines []string) {
-	for _, name := range sortedKeys(f.Limiters) {
+	for _, name := range cmdline.SortedKeys(f.Limiters) {
 		l := f.Limiters[name]
 		if l.DryRun {
 			lines = append(lines, fmt.Sprintf("limiter %s is in a dry run: everything is admitted", name))
@@ -89,7 +90,7 @@ func (s *service) tables() []admin.Table {
 	o := s.proxy.Overhead()
 	row := []string{strconv.FormatUint(o.Count, 10)}
 	for _, d := range []time.Duration{o.P50, o.P90, o.P99, o.P999, o.Max} {
-		row = append(row, short(d))
+		row = append(row, cmdline.Short(d))
 	}
 	overhead := admin.Table{
 		Title:   "Overhead of requests within their limits",
@@ -123,15 +124,6 @@ func (s *service) tables() []admin.Table {
 		}},
 	}
 	return []admin.Table{overhead, ups, clients}
-}
-
-// short is a duration with three digits at most.
-func short(d time.Duration) string {
-	for unit := time.Nanosecond; ; unit *= 10 {
-		if d < 1000*unit {
-			return d.Round(unit).String()
-		}
-	}
 }
 
 func (s *service) metrics() prometheus.Gatherer {

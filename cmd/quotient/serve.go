@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/cmd/quotient/internal/cmdline"
 	"github.com/quotient-go/quotient/cmd/quotient/internal/front"
 	"github.com/quotient-go/quotient/cmd/quotient/internal/proxy"
 	"github.com/quotient-go/quotient/cmd/quotient/internal/upstream"
@@ -25,8 +26,8 @@ import (
 )
 
 // serve serves until ctx ends or a signal comes. A second signal ends the process at once.
-func (c *proxyCmd) serve(ctx context.Context, s streams) error {
-	ctx, stop := untilSignal(ctx)
+func (c *proxyCmd) serve(ctx context.Context, s cmdline.Streams) error {
+	ctx, stop := cmdline.UntilSignal(ctx)
 	defer stop()
 	signal.Ignore(syscall.SIGPIPE) // a reader of the access log that has gone does not end the proxy
 	var running atomic.Pointer[service]
@@ -43,11 +44,11 @@ func (c *proxyCmd) serve(ctx context.Context, s streams) error {
 		hangups := make(chan os.Signal, 1)
 		signal.Notify(hangups, syscall.SIGHUP) // Windows sends none
 		defer signal.Stop(hangups)
-		service, err := c.open(ctx, newLog(c.Log, slog.LevelInfo, s.err))
+		service, err := c.open(ctx, newLog(c.Log, slog.LevelInfo, s.Err))
 		if err != nil {
 			return err
 		}
-		service.out = s.out
+		service.out = s.Out
 		running.Store(service)
 		defer runtime.KeepAlive(ballast())
 		return service.run(ctx, hangups)
@@ -66,22 +67,6 @@ func ballast() []byte {
 
 // longestStart is what a proxy has for its end that does not serve yet, and the demo.
 const longestStart = 20 * time.Second
-
-// untilSignal returns a context that ends with the first signal. By then the next one has its usual effect.
-func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(ctx)
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	go func() {
-		select {
-		case <-signals:
-		case <-ctx.Done():
-		}
-		signal.Stop(signals)
-		cancel()
-	}()
-	return ctx, cancel
-}
 
 func newLog(form string, level slog.Level, w io.Writer) *slog.Logger {
 	opts := &slog.HandlerOptions{Level: level}

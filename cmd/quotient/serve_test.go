@@ -1077,6 +1077,3 @@ func (h *holding) arrived(t *testing.T) {
 		t.Fatal("no request has arrived")
 	}
 }
-
-// nowhere is an address where nothing listens.
-const nowhere = "127.0.0.1:1"

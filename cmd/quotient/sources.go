@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/cmd/quotient/internal/cmdline"
 	"github.com/quotient-go/quotient/config"
 	"github.com/quotient-go/quotient/poolsize/etcd"
 	"github.com/quotient-go/quotient/poolsize/gossip"
@@ -290,7 +291,7 @@ func etcdQuery(query string) (scheme, fleet string, err error) {
 		return "", "", err
 	}
 	scheme = "http://"
-	for _, name := range sortedKeys(q) {
+	for _, name := range cmdline.SortedKeys(q) {
 		switch value := q.Get(name); {
 		case name == "fleet":
 		case name == "tls" && value == "true":
@@ -372,7 +373,7 @@ func gossipConfig(text string) (c gossip.Config, err error) {
 		return c, fmt.Errorf("%s: %w", wantGossip, err)
 	}
 	c.Bind = strings.TrimSuffix(bind, "/")
-	for _, name := range sortedKeys(q) {
+	for _, name := range cmdline.SortedKeys(q) {
 		if err := gossipParameter(&c, name, q[name]); err != nil {
 			return c, err
 		}

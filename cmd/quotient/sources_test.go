@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/cmd/quotient/internal/cmdline"
 	"github.com/quotient-go/quotient/internal/etcdtest"
 	"github.com/quotient-go/quotient/internal/tested"
 	"github.com/quotient-go/quotient/poolsize/gossip"
@@ -97,7 +98,7 @@ func agree(t *testing.T, path string, want ...string) {
 	for _, w := range want {
 		fails(t, started, w)
 	}
-	equal(t, "check", fmt.Sprint(checkCmd{File: path}.Run(streams{io.Discard, io.Discard})), fmt.Sprint(started))
+	equal(t, "check", fmt.Sprint(checkCmd{File: path}.Run(cmdline.Streams{Out: io.Discard, Err: io.Discard})), fmt.Sprint(started))
 }
 
 // TestFilesThatMakeNoSense checks that start and quotient check refuse the same files which a file names, at its place
@@ -128,7 +129,7 @@ func TestFilesThatMakeNoSense(t *testing.T) {
 				must(t, os.WriteFile(filepath.Join(filepath.Dir(path), name), text, 0o600))
 			}
 			agree(t, path, path, c.want)
-			must(t, checkCmd{File: path, NoFiles: true}.Run(streams{io.Discard, io.Discard}))
+			must(t, checkCmd{File: path, NoFiles: true}.Run(cmdline.Streams{Out: io.Discard, Err: io.Discard}))
 		})
 	}
 	for _, source := range []string{
@@ -136,7 +137,7 @@ func TestFilesThatMakeNoSense(t *testing.T) {
 	} {
 		path := sourceFile(t, source)
 		agree(t, path, "nosuch")
-		must(t, checkCmd{File: path, NoFiles: true}.Run(streams{io.Discard, io.Discard}))
+		must(t, checkCmd{File: path, NoFiles: true}.Run(cmdline.Streams{Out: io.Discard, Err: io.Discard}))
 	}
 }
 
@@ -169,7 +170,7 @@ func TestSourcesThatAreAway(t *testing.T) {
 		"kube:proxy": "not in a pod of Kubernetes",
 	} {
 		path := sourceFile(t, source)
-		must(t, checkCmd{File: path}.Run(streams{io.Discard, io.Discard}))
+		must(t, checkCmd{File: path}.Run(cmdline.Streams{Out: io.Discard, Err: io.Discard}))
 		if err := starts(t, path); err != nil || want != "" {
 			fails(t, err, want)
 		}

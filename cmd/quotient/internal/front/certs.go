@@ -4,21 +4,16 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
-	"crypto/x509"
-	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/quotient-go/quotient/cmd/quotient/internal/secrets"
 	"github.com/quotient-go/quotient/config"
-	"github.com/quotient-go/quotient/internal/files"
 )
 
-const (
-	lookEvery = time.Second // at the files
-	maxPEM    = 1 << 20     // bytes of one file
-)
+const lookEvery = time.Second // at the files
 
 // Certs holds the certificate in force. It looks at the files each second, and takes what it has found the same twice
 // if key and certificate belong together; else the old pair stays. So it never serves what is half written.
@@ -40,8 +35,6 @@ type pair struct {
 	config *tls.Config
 }
 
-type texts struct{ cert, key, clientCA []byte }
-
 // NewCerts reads the files of a section, such as proxy.tls. What base says of clients and protocols counts for all
 // pairs; without a client-ca no client is asked for a certificate.
 func NewCerts(field string, files config.TLS, base *tls.Config, log *slog.Logger) (*Certs, error) {
@@ -59,7 +52,7 @@ func (c *Certs) Config() *tls.Config { return c.now.Load().config }
 
 // prepare reads the files that a reload names.
 func (c *Certs) prepare(files config.TLS) (commit func(), err error) {
-	text, err := c.read(context.Background(), files)
+	text, err := c.paths(files).Read(context.Background())
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +85,7 @@ func (c *Certs) look(ctx context.Context) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	old := c.now.Load()
-	text, err := c.read(ctx, old.files)
+	text, err := c.paths(old.files).Read(ctx)
 	if ctx.Err() != nil {
 		return
 	}
@@ -100,7 +93,7 @@ func (c *Certs) look(ctx context.Context) {
 		c.say(err)
 		return
 	}
-	sum := text.sum()
+	sum := text.Sum()
 	before := c.seen
 	c.seen = sum
 	if sum == old.sum {
@@ -128,24 +121,8 @@ func (c *Certs) say(err error) {
 	}
 }
 
-func (c *Certs) read(ctx context.Context, from config.TLS) (t texts, err error) {
-	for _, f := range []struct {
-		field, path string
-		into        *[]byte
-	}{{"cert", from.Cert, &t.cert}, {"key", from.Key, &t.key}, {"client-ca", from.ClientCA, &t.clientCA}} {
-		if f.path == "" {
-			continue
-		}
-		if *f.into, _, err = files.Read(ctx, f.path, maxPEM); err != nil {
-			return texts{}, config.Error{Field: c.field + "." + f.field, Text: err.Error()}
-		}
-	}
-	return t, nil
-}
-
-func (t texts) sum() [sha256.Size]byte {
-	return sha256.Sum256(fmt.Appendf(nil, "%x %x %x",
-		sha256.Sum256(t.cert), sha256.Sum256(t.key), sha256.Sum256(t.clientCA)))
+func (c *Certs) paths(f config.TLS) secrets.Files {
+	return secrets.Files{Cert: f.Cert, Key: f.Key, CA: f.ClientCA, CAField: "client-ca", Prefix: c.field + "."}
 }
 
 // suites are those of TLS 1.2 that HTTP/2 does not forbid.
@@ -155,22 +132,15 @@ var suites = []uint16{
 	tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256, tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
 }
 
-func (c *Certs) parse(files config.TLS, text texts) (*pair, error) {
-	cert, err := tls.X509KeyPair(text.cert, text.key)
+func (c *Certs) parse(files config.TLS, text secrets.Texts) (*pair, error) {
+	certs, clientCAs, err := c.paths(files).Parse(text)
 	if err != nil {
-		return nil, config.Error{
-			Field: c.field + ".cert", Text: fmt.Sprintf("%s with key %s: %v", files.Cert, files.Key, err),
-			Hint: "want PEM, and a key that belongs to the first certificate",
-		}
+		return nil, err
 	}
 	with := c.base.Clone()
-	with.Certificates, with.MinVersion, with.CipherSuites = []tls.Certificate{cert}, tls.VersionTLS12, suites
-	if files.ClientCA == "" {
+	with.Certificates, with.MinVersion, with.CipherSuites = certs, tls.VersionTLS12, suites
+	if with.ClientCAs = clientCAs; clientCAs == nil {
 		with.ClientAuth = tls.NoClientCert
-	} else if with.ClientCAs = x509.NewCertPool(); !with.ClientCAs.AppendCertsFromPEM(text.clientCA) {
-		return nil, config.Error{
-			Field: c.field + ".client-ca", Text: files.ClientCA + " has no certificate", Hint: "want PEM",
-		}
 	}
-	return &pair{files: files, sum: text.sum(), config: with}, nil
+	return &pair{files: files, sum: text.Sum(), config: with}, nil
 }

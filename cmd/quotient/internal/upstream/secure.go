@@ -5,14 +5,11 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 
+	"github.com/quotient-go/quotient/cmd/quotient/internal/secrets"
 	"github.com/quotient-go/quotient/config"
-	"github.com/quotient-go/quotient/internal/files"
 )
-
-const maxPEM = 1 << 20 // bytes of one file
 
 // secure is how connections of TLS are opened.
 type secure struct {
@@ -28,47 +25,25 @@ func readSecure(f *config.File) (*secure, error) {
 // ReadTLS reads the files of a section; nil without it. Errors name the section's fields.
 func ReadTLS(section string, from config.UpstreamTLS) (*tls.Config, error) {
 	s, err := readTLS(section, from)
-	if s == nil {
+	if s == nil || err != nil {
 		return nil, err
 	}
 	return s.config, nil
 }
 
 func readTLS(section string, from config.UpstreamTLS) (*secure, error) {
-	fault := func(field, format string, args ...any) error {
-		return config.Error{Field: section + "." + field, Text: fmt.Sprintf(format, args...)}
-	}
 	if from == (config.UpstreamTLS{}) {
 		return nil, nil
 	}
-	var ca, cert, key []byte
-	for _, of := range []struct {
-		field, path string
-		into        *[]byte
-	}{{"ca", from.CA, &ca}, {"cert", from.Cert, &cert}, {"key", from.Key, &key}} {
-		if of.path == "" {
-			continue
-		}
-		var err error
-		if *of.into, _, err = files.Read(context.Background(), of.path, maxPEM); err != nil {
-			return nil, fault(of.field, "%v", err)
-		}
+	files := secrets.Files{Cert: from.Cert, Key: from.Key, CA: from.CA, CAField: "ca", Prefix: section + "."}
+	text, err := files.Read(context.Background())
+	if err != nil {
+		return nil, err
 	}
 	s := &secure{config: &tls.Config{ServerName: from.ServerName}}
-	s.sum = sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q", from, ca, cert, key))
-	if from.CA != "" {
-		if s.config.RootCAs = x509.NewCertPool(); !s.config.RootCAs.AppendCertsFromPEM(ca) {
-			return nil, fault("ca", "%s has no certificate", from.CA)
-		}
-	}
-	if from.Cert != "" {
-		pair, err := tls.X509KeyPair(cert, key)
-		if err != nil {
-			return nil, fault("cert", "%s with key %s: %v", from.Cert, from.Key, err)
-		}
-		s.config.Certificates = []tls.Certificate{pair}
-	}
-	return s, nil
+	s.sum = sha256.Sum256(fmt.Appendf(nil, "%q %x", from, text.Sum()))
+	s.config.Certificates, s.config.RootCAs, err = files.Parse(text)
+	return s, err
 }
 
 // secure has connections be opened in this way from the next apply on. What is the same leaves those that are open.

@@ -1,4 +1,4 @@
-package main
+package ctl
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/cmd/quotient/internal/cmdline"
 	"github.com/quotient-go/quotient/lease"
 )
 
@@ -23,7 +24,7 @@ var inFlightPart = regexp.MustCompile(`^(?:in flight: ([0-9]+)|([0-9]+) in fligh
 // limitOf reads a limit: what a quotient.Limit prints, or the same in short. Nil is none.
 func limitOf(text string) (*quotient.Limit, error) {
 	l := new(quotient.Limit)
-	switch text {
+	switch strings.TrimSpace(text) {
 	case "none":
 		return nil, nil
 	case "unlimited", "no limit":
@@ -34,18 +35,21 @@ func limitOf(text string) (*quotient.Limit, error) {
 	}
 	for part := range strings.SplitSeq(text, ",") {
 		if err := addPart(l, strings.TrimSpace(part)); err != nil {
-			return nil, usagef("the limit %q: %v", text, err)
+			return nil, cmdline.Usagef("the limit %q: %v", text, err)
 		}
 	}
 	if err := l.Validate(); err != nil {
-		return nil, usagef("the limit %q: %s", text, strings.TrimPrefix(err.Error(), "quotient: "))
+		return nil, cmdline.Usagef("the limit %q: %s", text, strings.TrimPrefix(err.Error(), "quotient: "))
 	}
 	return l, nil
 }
 
 func addPart(l *quotient.Limit, part string) (err error) {
 	if m := inFlightPart.FindStringSubmatch(part); m != nil {
-		l.InFlight, err = strconv.Atoi(m[1] + m[2])
+		had := l.InFlight
+		if l.InFlight, err = strconv.Atoi(m[1] + m[2]); err == nil && (l.InFlight == 0 || had > 0) {
+			err = fmt.Errorf("%q: want 1 or more, once; or deny", part) // a limit with 0 has none
+		}
 		return err
 	}
 	if m := ratePart.FindStringSubmatch(part); m != nil {
@@ -83,12 +87,13 @@ func rateOf(name, events, unit, per string) (r quotient.Rate, err error) {
 	return r, err
 }
 
-// ofRate takes what stands behind a rate, and reports whether it is something.
+// ofRate takes what stands behind a rate, and reports whether it is something that the rate does not have yet.
 func ofRate(r *quotient.Rate, part string) bool {
 	if text, ok := strings.CutPrefix(part, "burst "); ok {
+		had := r.Burst
 		n, err := strconv.Atoi(text)
 		r.Burst = n
-		return err == nil
+		return err == nil && had == 0
 	}
 	if part == "no turns" {
 		r.NoTurns = true
@@ -96,11 +101,13 @@ func ofRate(r *quotient.Rate, part string) bool {
 	}
 	for _, k := range kindsOf {
 		if k.String() == part {
+			had := r.Kind
 			r.Kind = k
-			return true
+			return had == 0
 		}
 	}
+	had := r.Zone
 	r.Zone = part
 	_, err := time.LoadLocation(part)
-	return err == nil
+	return err == nil && had == ""
 }

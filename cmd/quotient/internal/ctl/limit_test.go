@@ -1,4 +1,4 @@
-package main
+package ctl
 
 import (
 	"reflect"
@@ -33,6 +33,7 @@ func TestLimitTexts(t *testing.T) {
 		"unlimited":                     quotient.Limit{},
 		"no limit":                      quotient.Limit{},
 		"none":                          nil,
+		" none ":                        nil,
 
 		"":                                    `"" is no part of one, want for example 10/s`,
 		"10":                                  `"10" is no part of one`,
@@ -47,6 +48,11 @@ func TestLimitTexts(t *testing.T) {
 		"0/s":                                 "Limit.Rates[0].Events: 0",
 		"10/s, 20/s":                          "Limit.Rates[1].Name",
 		"10/s, window, burst":                 `"burst" is no part of one`,
+		"0 in flight":                         `"0 in flight": want 1 or more`,
+		"5 in flight, in flight: 6":           `"in flight: 6": want 1 or more, once`,
+		"10/s, burst 5, burst 6":              `"burst 6" is no part of one`,
+		"10/s, window, paced":                 `"paced" is no part of one`,
+		"10/d, window, UTC, Asia/Tokyo":       `"Asia/Tokyo" is no part of one`,
 		"deny, 10/s":                          `"deny" is no part of one`,
 		"9999999999999999999999999 in flight": "value out of range",
 	} {

@@ -1,13 +1,14 @@
-package main
+// Package ctl is quotient ctl: it asks all pods of a fleet, and changes them.
+package ctl
 
 import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -22,13 +23,14 @@ import (
 
 	"github.com/quotient-go/quotient/admin"
 	"github.com/quotient-go/quotient/admin/pods"
-	"github.com/quotient-go/quotient/internal/files"
+	"github.com/quotient-go/quotient/cmd/quotient/internal/cmdline"
+	"github.com/quotient-go/quotient/cmd/quotient/internal/secrets"
 	"github.com/quotient-go/quotient/internal/shown"
 	"github.com/quotient-go/quotient/poolsize/kube"
 )
 
-// ctlCmd is quotient ctl: what an operator asks and changes on all pods of a fleet.
-type ctlCmd struct {
+// Command is quotient ctl: what an operator asks and changes on all pods of a fleet.
+type Command struct {
 	Pods      string        `env:"QUOTIENT_PODS" placeholder:"LIST" help:"${help_ctl_pods}"`
 	Limiter   string        `placeholder:"NAME" help:"${help_ctl_limiter}"`
 	TokenFile string        `env:"QUOTIENT_TOKEN_FILE" placeholder:"FILE" help:"${help_ctl_token_file}"`
@@ -50,8 +52,8 @@ type ctlCmd struct {
 	http http.Client // its connections are closed when the command ends
 }
 
-// ctlHelps are the lines of quotient ctl --help.
-var ctlHelps = kong.Vars{
+// Helps are the lines of quotient ctl --help.
+var Helps = kong.Vars{
 	"help_ctl_pods": "Where the admin listeners of the pods are: dns:NAME:PORT, dns:https://NAME:PORT, file:PATH " +
 		"(a URL on each line), kube:SERVICE:PORT, or URL,URL.",
 	"help_ctl_limiter":    "The limiter. Without it the only one; top, stats and replicas take all.",
@@ -74,7 +76,7 @@ var ctlHelps = kong.Vars{
 }
 
 // Help shows an example.
-func (ctlCmd) Help() string {
+func (Command) Help() string {
 	return `It asks all pods side by side, 16 at once. A pod that does not answer is named on stderr.
 
 Examples:
@@ -86,44 +88,54 @@ Examples:
     quotient ctl stats --pods http://10.0.0.7:4041,http://10.0.0.8:4041`
 }
 
+// Close closes what is left of the connections.
+func (c *Command) Close() { c.http.CloseIdleConnections() }
+
 // fleet is the pods that a command line names, and how to talk to them.
 type fleet struct {
-	*ctlCmd
-	streams
+	*Command
+	cmdline.Streams
 	list  *pods.List
 	token string
 }
 
 // open reads what the flags name. It asks nobody.
-func (c *ctlCmd) open(s streams) (*fleet, error) {
+func (c *Command) open(s cmdline.Streams) (*fleet, error) {
 	if c.Pods == "" {
-		return nil, usagef("--pods is missing: want for example --pods dns:NAME:PORT, or the variable QUOTIENT_PODS")
+		return nil, cmdline.Usagef("--pods is missing: want for example --pods dns:NAME:PORT, or the variable " +
+			"QUOTIENT_PODS")
 	}
 	if c.Timeout <= 0 {
-		return nil, usagef("--timeout is %v, want more than 0", c.Timeout)
+		return nil, cmdline.Usagef("--timeout is %v, want more than 0", c.Timeout)
 	}
-	list, err := pods.Parse(c.Pods, map[string]pods.Lookup{"kube": kubeAddresses})
+	list, err := Pods(c.Pods)
 	if err != nil {
-		return nil, usagef("--pods: %s", strings.TrimPrefix(err.Error(), "pods: "))
+		return nil, cmdline.Usagef("--pods: %s", strings.TrimPrefix(err.Error(), "pods: "))
 	}
-	f := &fleet{ctlCmd: c, streams: s, list: list}
+	f := &fleet{Command: c, Streams: s, list: list}
 	if c.TokenFile != "" {
-		tokens, err := readTokens(c.TokenFile)
+		tokens, err := secrets.Tokens(c.TokenFile)
 		if err != nil {
 			return nil, fmt.Errorf("--token-file: %w", err)
 		}
 		f.token = tokens[0]
 	}
-	config, err := c.tls()
+	files := secrets.Files{Cert: c.Cert, Key: c.Key, CA: c.CA, CAField: "ca", Prefix: "--"}
+	text, err := files.Read(context.Background())
 	if err != nil {
 		return nil, err
 	}
+	certs, authorities, err := files.Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	config := &tls.Config{Certificates: certs, RootCAs: authorities}
 	c.http.Transport = list.Transport(config) // each request has its deadline
 	return f, nil
 }
 
 // begin opens the fleet and asks each pod for its state.
-func (c *ctlCmd) begin(ctx context.Context, s streams) (*fleet, []seen, error) {
+func (c *Command) begin(ctx context.Context, s cmdline.Streams) (*fleet, []seen, error) {
 	f, err := c.open(s)
 	if err != nil {
 		return nil, nil, err
@@ -132,36 +144,9 @@ func (c *ctlCmd) begin(ctx context.Context, s streams) (*fleet, []seen, error) {
 	return f, states, err
 }
 
-const mostPEM = 1 << 20 // bytes
-
-func (c *ctlCmd) tls() (*tls.Config, error) {
-	config := &tls.Config{}
-	if c.CA != "" {
-		text, _, err := files.Read(context.Background(), c.CA, mostPEM)
-		if err != nil {
-			return nil, fmt.Errorf("--ca: %w", err)
-		}
-		if config.RootCAs = x509.NewCertPool(); !config.RootCAs.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("--ca: %s has no certificate in PEM", c.CA)
-		}
-	}
-	if c.Cert == "" {
-		return config, nil
-	}
-	cert, _, err := files.Read(context.Background(), c.Cert, mostPEM)
-	if err != nil {
-		return nil, fmt.Errorf("--cert: %w", err)
-	}
-	key, _, err := files.Read(context.Background(), c.Key, mostPEM)
-	if err != nil {
-		return nil, fmt.Errorf("--key: %w", err)
-	}
-	pair, err := tls.X509KeyPair(cert, key)
-	if err != nil {
-		return nil, fmt.Errorf("--cert %s, --key %s: %w", c.Cert, c.Key, err)
-	}
-	config.Certificates = []tls.Certificate{pair}
-	return config, nil
+// Pods reads where pods are listed, as pods.Parse does, with the Services of Kubernetes.
+func Pods(text string) (*pods.List, error) {
+	return pods.Parse(text, map[string]pods.Lookup{"kube": kubeAddresses})
 }
 
 // kubeAddresses are the pods of a Service in the namespace of this pod.
@@ -179,7 +164,7 @@ func kubeAddresses(ctx context.Context, service string) ([]netip.Addr, error) {
 // seen is what a pod said of itself.
 type seen = pods.Answer[admin.State]
 
-// survey looks the list up and asks each pod for its state. It is an error if none answers.
+// survey looks the list up and asks each pod for its state. If none answers it is an error, with what each has said.
 func (f *fleet) survey(ctx context.Context) ([]seen, error) {
 	looking, cancel := context.WithTimeout(ctx, f.Timeout)
 	defer cancel()
@@ -189,7 +174,7 @@ func (f *fleet) survey(ctx context.Context) ([]seen, error) {
 	}
 	answers := askAll(ctx, f, all, stateOf)
 	if len(failed(answers)) == len(answers) {
-		return nil, errors.New("no pod answers:\n" + strings.TrimSpace(complaint(answers, "no answer from")))
+		return answers, errors.New("no pod answers:\n" + strings.TrimSpace(complaint(answers, "no answer from")))
 	}
 	return answers, nil
 }
@@ -256,7 +241,7 @@ const mostLines = 20 // of pods, in a message
 
 // complain names on stderr the pods that have failed.
 func complain[T any](f *fleet, answers []pods.Answer[T], what string) {
-	fmt.Fprint(f.err, complaint(answers, what))
+	fmt.Fprint(f.Err, complaint(answers, what))
 }
 
 // complaint is lines about the pods that have failed; "" if none has.
@@ -266,7 +251,7 @@ func complaint[T any](answers []pods.Answer[T], what string) string {
 		return ""
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %d of %s:\n", what, len(bad), count(len(answers), "pod"))
+	fmt.Fprintf(&b, "%s %d of %s:\n", what, len(bad), cmdline.Count(len(answers), "pod"))
 	for _, a := range bad[:min(mostLines, len(bad))] {
 		fmt.Fprintf(&b, "  %s: %s\n", a.Name, plain(a.Err))
 	}
@@ -276,10 +261,17 @@ func complaint[T any](answers []pods.Answer[T], what string) string {
 	return b.String()
 }
 
-// plain is an error without what its pod's address says already, in one line that is fit to be printed.
+// plain is an error without what its pod's address says already, in one line that is fit to be printed. It has no port
+// of ours, which is another one each time: the same failure has the same text.
 func plain(err error) string {
 	if u := (*url.Error)(nil); errors.As(err, &u) {
 		err = u.Err
+	}
+	if op := (*net.OpError)(nil); errors.As(err, &op) {
+		op.Source = nil
+	}
+	if errors.Is(err, context.Canceled) {
+		return "interrupted"
 	}
 	return shown.Line(err.Error())
 }
@@ -293,7 +285,7 @@ func (f *fleet) one(answers []seen) (string, error) {
 	case f.Limiter == "" && len(names) == 0:
 		return "", errors.New("no pod has a limiter")
 	case f.Limiter == "" && len(names) > 1:
-		return "", usagef("--limiter is missing, want %s", either(names))
+		return "", cmdline.Usagef("--limiter is missing, want %s", either(names))
 	}
 	return cmp.Or(f.Limiter, names[0]), nil
 }
@@ -315,7 +307,7 @@ func (f *fleet) limiters(answers []seen) []string {
 			all[name] = true
 		}
 	}
-	return sortedKeys(all)
+	return cmdline.SortedKeys(all)
 }
 
 // chosen is those of --limiter, or all.
@@ -364,6 +356,6 @@ func (f *fleet) printJSON(v any) error {
 			fmt.Fprintf(&b, `\u%04x`, u)
 		}
 	}
-	_, err = fmt.Fprintln(f.out, b.String())
+	_, err = fmt.Fprintln(f.Out, b.String())
 	return err
 }

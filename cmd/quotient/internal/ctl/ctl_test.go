@@ -1,18 +1,23 @@
-//go:build unix
-
-package main
+package ctl
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"log"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -20,12 +25,76 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alecthomas/kong"
+	"go.uber.org/goleak"
+
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/admin"
 	"github.com/quotient-go/quotient/admin/pods"
-	"github.com/quotient-go/quotient/config"
+	"github.com/quotient-go/quotient/cmd/quotient/internal/cmdline"
+	"github.com/quotient-go/quotient/cmd/quotient/internal/secrets"
+	"github.com/quotient-go/quotient/internal/shown"
 	"github.com/quotient-go/quotient/internal/tested"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var (
+	must  = tested.Must
+	await = tested.Until
+)
+
+const (
+	exitOK     = 0
+	exitFailed = 1
+	exitUsage  = 2
+	nowhere    = "127.0.0.1:1" // where nothing listens
+)
+
+// run is the command line of package main as far as ctl is concerned.
+func run(ctx context.Context, args []string, s cmdline.Streams) int {
+	var c Command
+	defer c.Close()
+	parser, err := kong.New(&c, Helps, kong.Writers(s.Out, s.Err), kong.Bind(s))
+	if err != nil {
+		panic(err)
+	}
+	parsed, err := parser.Parse(args)
+	if err == nil {
+		parsed.BindTo(ctx, (*context.Context)(nil))
+		err = parsed.Run()
+	}
+	if err == nil {
+		return exitOK
+	}
+	fmt.Fprintln(s.Err, shown.Lines(err.Error()))
+	if usage := (cmdline.UsageError{}); errors.As(err, &usage) {
+		return exitUsage
+	}
+	return exitFailed
+}
+
+func equal(t *testing.T, what string, got, want any) {
+	t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%s: got %+v, want %+v", what, got, want)
+	}
+}
+
+func contains(t *testing.T, text string, parts ...string) {
+	t.Helper()
+	for _, part := range parts {
+		if !strings.Contains(text, part) {
+			t.Errorf("%q is missing in:\n%s", part, text)
+		}
+	}
+}
+
+func renamed(t *testing.T, path, text string) {
+	t.Helper()
+	must(t, os.WriteFile(path+".new", []byte(text), 0o600))
+	must(t, os.Rename(path+".new", path))
+}
 
 // pod is one process of a fleet, as far as an operator can tell.
 type pod struct {
@@ -67,6 +136,30 @@ func (p *pod) restart(t *testing.T, name string, replicas int, rate quotient.Rat
 	p.handler.Store(&h)
 }
 
+// foreign starts a pod that says this of its state and of what it explains, and nothing of who it is.
+func foreign(t *testing.T, answers map[string]string) (url string) {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, cmp.Or(answers[r.URL.Path], `{"limiters":{"api":{}}}`))
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// TestCtlForeign: a pod of another version, with another clock and values that no pod has, is shown as well as it goes.
+func TestCtlForeign(t *testing.T) {
+	over(t, foreign(t, map[string]string{
+		"/state": `{"time":"2020-01-01T00:00:00Z","limiters":{"api":{"keys":1,"pool":{"age_seconds":9.2e300},
+			"rules":[{"limit":1e308,"share":-1e308,"window_seconds":1e308}],"limit":{"rates":[{"per_seconds":1e300}]}}}}`,
+		"/explain": `{"override_until":"2020-01-01T00:10:00Z","next":{"reason":"\u001b","retry_after_seconds":-9.3e9}}`,
+		"/keys":    `{"limiter":"api","keys":[{"used":1e308,"waiting":-1,"refused_last_minute":18446744073709551615}]}`,
+	}))
+	contains(t, ctl(t, exitOK, "", "explain", "K"), " 10m0s ", ` refused: \x1b`)
+	contains(t, ctl(t, exitOK, "", "stats"), " -Inf of +Inf ", " 277777h46m40s ")
+	contains(t, ctl(t, exitOK, "", "top"), " 18446744073709551615 ")
+}
+
 // over sets the list of pods for the commands that follow.
 func over(t *testing.T, urls ...string) {
 	t.Helper()
@@ -76,7 +169,14 @@ func over(t *testing.T, urls ...string) {
 // ctl runs a command in this process.
 func ctl(t *testing.T, code int, errors string, args ...string) string {
 	t.Helper()
-	return ran(t, code, errors, append([]string{"ctl"}, args...)...)
+	var out, errs bytes.Buffer
+	if got := run(t.Context(), args, cmdline.Streams{Out: &out, Err: &errs}); got != code {
+		t.Errorf("%q: exit %d, want %d: %s", args, got, code, &errs)
+	}
+	if contains(t, errs.String(), errors); errors == "" && errs.Len() > 0 {
+		t.Errorf("%q: stderr has %q", args, &errs)
+	}
+	return out.String()
 }
 
 // TestCtlTop: the calls of a key add up over the pods. Keys, as all that a pod says, are fit to be printed.
@@ -167,7 +267,7 @@ func TestCtlReads(t *testing.T) {
 	}
 	over(t, many...)
 	var errs strings.Builder
-	equal(t, "exit code", run(t.Context(), []string{"ctl", "stats"}, streams{io.Discard, &errs}), exitOK)
+	equal(t, "exit code", run(t.Context(), []string{"stats"}, cmdline.Streams{Out: io.Discard, Err: &errs}), exitOK)
 	contains(t, errs.String(), "no answer from 25 of 26 pods:\n  /nosuch/0: dial unix /nosuch/0: connect: no such file",
 		"\n  and 5 more\n")
 	equal(t, "pods that are named", strings.Count(errs.String(), ": dial "), mostLines)
@@ -225,10 +325,28 @@ func TestCtlChanges(t *testing.T) {
 		await(t, r.args+": "+r.then, func() bool { return owns() == r.then })
 	}
 	over(t, both...)
-	b.broken = func(r *http.Request) bool { return r.Method == http.MethodPut && !r.URL.Query().Has("validate") }
+	ctl(t, exitUsage, `no rate of limiter "api" counts "requests"`, "override", "K", "5 requests/s")
+	changes := func(r *http.Request) bool { return r.Method == http.MethodPut && !r.URL.Query().Has("validate") }
+	b.broken = func(r *http.Request) bool {
+		if changes(r) {
+			self, err := os.FindProcess(os.Getpid())
+			must(t, errors.Join(err, self.Signal(os.Interrupt)))
+			_, _ = io.Copy(io.Discard, r.Body) // or it would not see that the client leaves
+			<-r.Context().Done()
+		}
+		return false
+	}
+	ctl(t, exitFailed, "it failed on 1 of 2 pods:\n  b: interrupted\nchanged on 1 of 2 pods", "override", "K", "2/s")
+	equal(t, "what was changed", owns(), "K second: 2 per 1s set;  set; ")
+	b.broken = changes
 	out := ctl(t, exitFailed, "changed on 1 of 2 pods, which keep it", "deny", "K", "--json")
 	contains(t, out, `"changed":1,`, `{"pod":"b","address":"`+strings.TrimPrefix(b.URL, "http://")+`","error":"`)
 	equal(t, "what was changed", owns(), "K deny set;  set; ")
+
+	b.broken = nil
+	tokens := quotient.Rates(quotient.Rate{Name: "t", Unit: "tokens", Events: 9, Per: time.Second})
+	must(t, b.limiter.Load().SetPlan("bulk", &tokens))
+	ctl(t, exitOK, "", "plan", "paid", "5 tokens/s") // which calls of that plan cost
 }
 
 // locked is a buffer that is read while it is written to.
@@ -249,7 +367,7 @@ func (l *locked) String() string { l.mu.Lock(); defer l.mu.Unlock(); return l.bu
 func running(t *testing.T, out io.Writer, args ...string) (end func() int) {
 	ctx, cancel := context.WithCancel(t.Context())
 	code := make(chan int, 1)
-	go func() { code <- run(ctx, append([]string{"ctl"}, args...), streams{out, out}) }()
+	go func() { code <- run(ctx, args, cmdline.Streams{Out: out, Err: out}) }()
 	return func() int { cancel(); return tested.Event(t, code) }
 }
 
@@ -268,7 +386,10 @@ func TestCtlKeeps(t *testing.T) {
 	}
 	says("on 1 of 1 pod, for 1h0m0s, until ")
 	must(t, a.limiter.Load().Override("K", nil, 0))
-	renamed(t, path, a.URL+"\n"+b.URL)
+	other, old := httptest.NewServer(a.Config.Handler), foreign(t, nil)
+	defer other.Close()
+	renamed(t, path, other.URL+"\n"+old+"\n"+foreign(t, nil)+"\n"+b.URL)
+	says(strings.TrimPrefix(old, "http://") + " has come and has taken it")
 	says("b has come and has taken it, for 1h0m0s")
 	if e := b.limiter.Load().Explain("K"); e.Limit.String() != "second: 5 per 1s" || e.Until.IsZero() {
 		t.Errorf("b has %v", e)
@@ -278,10 +399,11 @@ func TestCtlKeeps(t *testing.T) {
 	says("b2 has come and has taken it")
 	equal(t, "b, which has started again", b.limiter.Load().Explain("K").Overridden, true)
 	b.Close()
-	says("it is not on 1 of 2 pods:\n  " + strings.TrimPrefix(b.URL, "http://"))
+	says("it is not on 1 of 4 pods:\n  " + strings.TrimPrefix(b.URL, "http://"))
 	equal(t, "exit code", end(), exitOK)
 	says("ended; the pods keep it for 1h0m0s")
 	equal(t, "reports of the pod that is away", strings.Count(out.String(), "it is not on"), 1)
+	equal(t, "pods that have come", strings.Count(out.String(), " has come "), 4)
 
 	over(t, a.URL)
 	contains(t, ctl(t, exitOK, "", "deny", "K", "--for", "50ms", "--keep"), "for 50ms") // ends with it
@@ -313,8 +435,11 @@ func TestCtlWatches(t *testing.T) {
 	b.Close()
 	says(" does not answer: ")
 	says("\x20 1 of 2 pods ")
+	a.Close()
+	says("\x20 0 of 2 pods ")
 	equal(t, "exit code", end(), exitOK)
 
+	over(t, newPod(t, "a", 2, quotient.PerSecond(2)).URL, b.URL)
 	text := ctl(t, exitOK, "no answer from 1 of 2 pods:\n", "watch", "--interval", "10ms", "--times", "1", "--json")
 	var l watchLine
 	must(t, json.Unmarshal([]byte(text), &l))
@@ -364,21 +489,38 @@ func TestCtlIsLetIn(t *testing.T) {
 	ctl(t, exitFailed, "no pod answers", "stats", "--token-file", token)
 	equal(t, "another server has seen the token", leaked.Load(), false)
 
-	ctx, end := context.WithCancel(t.Context())
-	defer end()
-	files := pair(t, t.TempDir(), "localhost")
-	files.ClientCA = files.Cert
-	o, err := openOperator(ctx, config.Admin{Listen: "127.0.0.1:0", TLS: files}, "proxy.admin", new(quotient.Registry),
-		slog.New(slog.DiscardHandler), admin.Replica("a"))
+	cert, key := tested.Certificate(t, "localhost")
+	dir := t.TempDir()
+	certFile, keyFile := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	must(t, os.WriteFile(certFile, cert, 0o600))
+	must(t, os.WriteFile(keyFile, key, 0o600))
+	files := secrets.Files{Cert: certFile, Key: keyFile, CA: certFile}
+	text, err := files.Read(t.Context())
 	must(t, err)
-	ended := make(chan error, 1)
-	go func() { ended <- o.serve(ctx) }()
-	over(t, strings.Replace(o.url, "127.0.0.1", "localhost", 1))
+	certs, ca, err := files.Parse(text)
+	must(t, err)
+	made, err := admin.New(new(quotient.Registry), admin.Replica("a"), admin.MutualTLS())
+	must(t, err)
+	secure := httptest.NewUnstartedServer(made)
+	secure.TLS = &tls.Config{Certificates: certs, ClientCAs: ca, ClientAuth: tls.VerifyClientCertIfGiven}
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
+	secure.StartTLS()
+	defer secure.Close()
+	over(t, strings.Replace(secure.URL, "127.0.0.1", "localhost", 1))
 	ctl(t, exitFailed, "certificate signed by unknown authority", "stats")
-	ctl(t, exitFailed, "client certificate: credentials are missing", "stats", "--ca", files.Cert)
-	ctl(t, exitOK, "", "stats", "--ca", files.Cert, "--cert", files.Cert, "--key", files.Key)
-	end()
-	must(t, tested.Event(t, ended))
+	ctl(t, exitFailed, "client certificate: credentials are missing", "stats", "--ca", certFile)
+	ctl(t, exitOK, "", "stats", "--ca", certFile, "--cert", certFile, "--key", keyFile)
+	ctl(t, exitFailed, "--cert: "+certFile+" with key "+certFile, "stats", "--cert", certFile, "--key", certFile)
+	ctl(t, exitFailed, "--ca: "+keyFile+" has no certificate", "stats", "--ca", keyFile)
+}
+
+// TestPlain: an error of a connection is the same text each time.
+func TestPlain(t *testing.T) {
+	for port := range 2 {
+		from, to := &net.TCPAddr{Port: 50000 + port}, &net.TCPAddr{Port: 9091}
+		reset := &net.OpError{Op: "read", Net: "tcp", Source: from, Addr: to, Err: errors.New("reset")}
+		equal(t, "the text", plain(fmt.Errorf("admin: %w", &url.Error{Op: "Get", Err: reset})), "read tcp :9091: reset")
+	}
 }
 
 // TestSheet: who has what, where it differs, in few words.
@@ -397,31 +539,4 @@ func TestSheet(t *testing.T) {
 	var out strings.Builder
 	must(t, s.printAll(&out))
 	equal(t, "long cells", out.String(), "POD  A\np    "+long+"…\nq    "+long+"… *\n* differs: a: "+long+"… on p; "+long+"… on q\n")
-}
-
-// TestCtlPage: each command of docs/admin.md is one, and its table names all.
-func TestCtlPage(t *testing.T) {
-	text, err := os.ReadFile("../../docs/admin.md")
-	must(t, err)
-	_, section, _ := strings.Cut(string(text), "\n## All pods at once\n")
-	section, _, _ = strings.Cut(section, "\n## ")
-	var c cli
-	parser, err := newParser(&c, streams{io.Discard, io.Discard}, func(int) {})
-	must(t, err)
-	found := 0
-	for line := range strings.Lines(section) {
-		if args, ok := strings.CutPrefix(line, "$ quotient "); ok {
-			found++
-			_, err := parser.Parse(strings.Fields(args))
-			must(t, err)
-		}
-	}
-	if found < 4 {
-		t.Errorf("the page has %d commands", found)
-	}
-	for _, command := range parser.Model.Children {
-		for _, n := range command.Children {
-			contains(t, section, "\n| `"+command.Name+" "+n.Name)
-		}
-	}
 }

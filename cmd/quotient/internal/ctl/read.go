@@ -1,4 +1,4 @@
-package main
+package ctl
 
 import (
 	"cmp"
@@ -13,6 +13,7 @@ import (
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/admin"
 	"github.com/quotient-go/quotient/admin/pods"
+	"github.com/quotient-go/quotient/cmd/quotient/internal/cmdline"
 	"github.com/quotient-go/quotient/internal/shown"
 )
 
@@ -48,10 +49,10 @@ type topKey struct {
 }
 
 // Run prints the keys of all pods, each once.
-func (c *topCmd) Run(ctx context.Context, ctl *ctlCmd, s streams) error {
+func (c *topCmd) Run(ctx context.Context, ctl *Command, s cmdline.Streams) error {
 	const mostKeys = 1000 // that a pod tells of
 	if c.N < 1 || c.N > mostKeys {
-		return usagef("--number is %d, want 1 to %d", c.N, mostKeys)
+		return cmdline.Usagef("--number is %d, want 1 to %d", c.N, mostKeys)
 	}
 	f, states, err := ctl.begin(ctx, s)
 	if err != nil {
@@ -79,7 +80,7 @@ func (c *topCmd) Run(ctx context.Context, ctl *ctlCmd, s streams) error {
 		t.add(k.Key, k.Limiter, k.Plan, number(k.Admitted), number(k.Refused), percent(k.Used), strconv.Itoa(k.Waiting),
 			fmt.Sprintf("%d of %d", k.Pods, len(answers)), yes(k.Overridden))
 	}
-	return t.print(f.out)
+	return t.print(f.Out)
 }
 
 // keys asks a pod for the keys of some limiters.
@@ -159,7 +160,7 @@ Example:
 }
 
 // Run prints a row for each pod.
-func (c *explainCmd) Run(ctx context.Context, ctl *ctlCmd, s streams) error {
+func (c *explainCmd) Run(ctx context.Context, ctl *Command, s cmdline.Streams) error {
 	f, states, err := ctl.begin(ctx, s)
 	if err != nil {
 		return err
@@ -168,8 +169,13 @@ func (c *explainCmd) Run(ctx context.Context, ctl *ctlCmd, s streams) error {
 	if err != nil {
 		return err
 	}
-	explain := func(ctx context.Context, api *admin.Client, _ seen) (admin.Explanation, error) {
-		return api.Explain(ctx, limiter, c.Key)
+	type explained struct {
+		admin.Explanation
+		now time.Time // by the pod's clock
+	}
+	explain := func(ctx context.Context, api *admin.Client, a seen) (explained, error) {
+		e, err := api.Explain(ctx, limiter, c.Key)
+		return explained{e, cmp.Or(a.Value.Time, time.Now())}, err
 	}
 	answers := each(ctx, f, states, explain)
 	complain(f, answers, "no answer from")
@@ -182,14 +188,14 @@ func (c *explainCmd) Run(ctx context.Context, ctl *ctlCmd, s streams) error {
 			if !e.Remembered && !e.Overridden { // its plan is that of a call, and none has come
 				plan, limit = none, none
 			}
-			t.add(a.Name, strconv.Itoa(e.Pool.Replicas), plan, yes(e.Overridden), left(e.OverrideUntil), limit,
+			t.add(a.Name, strconv.Itoa(e.Pool.Replicas), plan, yes(e.Overridden), left(e.OverrideUntil, e.now), limit,
 				number(e.AdmittedLastMinute), number(e.RefusedLastMinute), strconv.Itoa(e.Waiting), next(e.Next))
 		}
 	}
 	if f.JSON {
-		return f.printJSON(differing{newPods(answers, func(e admin.Explanation) any { return e }), t.differs()})
+		return f.printJSON(differing{newPods(answers, func(e explained) any { return e.Explanation }), t.differs()})
 	}
-	return t.printAll(f.out)
+	return t.printAll(f.Out)
 }
 
 // differing is what --json prints of explain and stats.
@@ -212,7 +218,7 @@ Example:
 }
 
 // Run prints a table for each limiter.
-func (statsCmd) Run(ctx context.Context, ctl *ctlCmd, s streams) error {
+func (statsCmd) Run(ctx context.Context, ctl *Command, s cmdline.Streams) error {
 	f, states, err := ctl.begin(ctx, s)
 	if err != nil {
 		return err
@@ -237,9 +243,9 @@ func (statsCmd) Run(ctx context.Context, ctl *ctlCmd, s streams) error {
 			continue
 		}
 		if len(names) > 1 {
-			fmt.Fprintf(f.out, "%slimiter %s\n", strings.Repeat("\n", min(1, i)), shown.Line(name))
+			fmt.Fprintf(f.Out, "%slimiter %s\n", strings.Repeat("\n", min(1, i)), shown.Line(name))
 		}
-		if err := t.printAll(f.out); err != nil {
+		if err := t.printAll(f.Out); err != nil {
 			return err
 		}
 	}
@@ -316,14 +322,17 @@ func percent(part float64) string { return fmt.Sprintf("%.0f %%", 100*part) }
 func yes(is bool) string { return map[bool]string{true: "yes", false: none}[is] }
 
 // seconds is a time with three digits at most.
-func seconds(n float64) string { return short(time.Duration(n * float64(time.Second))) }
+func seconds(n float64) string {
+	const most = 1e9 // 31 years: a pod may say anything
+	return cmdline.Short(time.Duration(max(-most, min(n, most)) * float64(time.Second)))
+}
 
-// left is how long it is until an instant; "" for none.
-func left(until time.Time) string {
+// left is how long it is until an instant, by the clock that it is of; "" for none.
+func left(until, now time.Time) string {
 	if until.IsZero() {
 		return ""
 	}
-	return max(0, time.Until(until)).Round(time.Second).String()
+	return max(0, until.Sub(now)).Round(time.Second).String()
 }
 
 // limitOfState is a limit as a pod tells of it.

@@ -1,4 +1,4 @@
-package main
+package ctl
 
 import (
 	"cmp"
@@ -8,6 +8,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/quotient-go/quotient/cmd/quotient/internal/cmdline"
 	"github.com/quotient-go/quotient/internal/shown"
 )
 
@@ -44,7 +45,7 @@ func (t *sheet) values(i int) (values []string, rows map[string][]string) {
 			rows[row[i]] = append(rows[row[i]], row[0])
 		}
 	}
-	values = sortedKeys(rows)
+	values = cmdline.SortedKeys(rows)
 	slices.SortStableFunc(values, func(a, b string) int { return cmp.Compare(len(rows[b]), len(rows[a])) })
 	return values, rows
 }

@@ -4,11 +4,14 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/quotient-go/quotient/cmd/quotient/internal/cmdline"
 )
 
 // TestTheHour is what an operator does whose customer is refused by a fleet of five, one of which is killed: finds who
@@ -78,5 +81,32 @@ admin.listen = "127.0.0.1:0"
 	contains(t, command(dead, "top"), "\n"+key+" ", " 4 of 5")
 	if commands > 10 {
 		t.Errorf("it took %d commands", commands)
+	}
+}
+
+// TestCtlPage: each command of docs/admin.md is one, and its table names all.
+func TestCtlPage(t *testing.T) {
+	text, err := os.ReadFile("../../docs/admin.md")
+	must(t, err)
+	_, section, _ := strings.Cut(string(text), "\n## All pods at once\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	var c cli
+	parser, err := newParser(&c, cmdline.Streams{Out: io.Discard, Err: io.Discard}, func(int) {})
+	must(t, err)
+	found := 0
+	for line := range strings.Lines(section) {
+		if args, ok := strings.CutPrefix(line, "$ quotient "); ok {
+			found++
+			_, err := parser.Parse(strings.Fields(args))
+			must(t, err)
+		}
+	}
+	if found < 4 {
+		t.Errorf("the page has %d commands", found)
+	}
+	for _, command := range parser.Model.Children {
+		for _, n := range command.Children {
+			contains(t, section, "\n| `"+command.Name+" "+n.Name)
+		}
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package ctl
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/quotient-go/quotient/admin"
 	"github.com/quotient-go/quotient/admin/pods"
+	"github.com/quotient-go/quotient/cmd/quotient/internal/cmdline"
 	"github.com/quotient-go/quotient/internal/shown"
 )
 
@@ -31,7 +32,7 @@ Examples:
 // view is what watch compares of one look with the next.
 type view struct {
 	at   time.Time
-	pods map[string]podView // by address
+	pods map[string]podView // by URL
 }
 
 type podView struct {
@@ -55,11 +56,11 @@ type watchLine struct {
 }
 
 // Run prints a line for each look until it is interrupted.
-func (c *watchCmd) Run(ctx context.Context, ctl *ctlCmd, s streams) error {
+func (c *watchCmd) Run(ctx context.Context, ctl *Command, s cmdline.Streams) error {
 	if c.Interval < 10*time.Millisecond || c.Times < 0 {
-		return usagef("--interval is %v and --times %d, want 10ms or more, and 0 or more", c.Interval, c.Times)
+		return cmdline.Usagef("--interval is %v and --times %d, want 10ms or more, and 0 or more", c.Interval, c.Times)
 	}
-	ctx, stop := untilSignal(ctx)
+	ctx, stop := cmdline.UntilSignal(ctx)
 	defer stop()
 	f, states, err := ctl.begin(ctx, s)
 	if err != nil {
@@ -82,8 +83,8 @@ func (c *watchCmd) Run(ctx context.Context, ctl *ctlCmd, s streams) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if err != nil { // the list, or each pod: they may be back the next time
-			fmt.Fprintln(f.err, plain(err))
+		if err != nil && len(states) == 0 { // the list: it may be back the next time
+			fmt.Fprintln(f.Err, plain(err))
 			continue
 		}
 		now := f.view(states)
@@ -103,11 +104,11 @@ func (f *fleet) printLine(l watchLine) error {
 		if i == mostLines {
 			change = fmt.Sprintf("and %d more changes", len(l.Changes)-mostLines)
 		}
-		if _, err := fmt.Fprintln(f.out, "* "+shown.Line(change)); err != nil || i == mostLines {
+		if _, err := fmt.Fprintln(f.Out, "* "+shown.Line(change)); err != nil || i == mostLines {
 			return err
 		}
 	}
-	_, err := fmt.Fprintf(f.out, "%s  %d of %d pods  admitted %.1f/s  refused %.1f/s  waiting %d\n",
+	_, err := fmt.Fprintf(f.Out, "%s  %d of %d pods  admitted %.1f/s  refused %.1f/s  waiting %d\n",
 		l.Time.Format(time.TimeOnly), l.Answer, l.Pods, l.Admitted, l.Refused, l.Waiting)
 	return err
 }
@@ -124,7 +125,7 @@ func (f *fleet) view(states []seen) view {
 				p.add(name, l)
 			}
 		}
-		v.pods[a.Address] = p
+		v.pods[a.URL] = p
 	}
 	return v
 }
@@ -147,9 +148,9 @@ func (p *podView) add(limiter string, l admin.LimiterState) {
 func line(was, now view) watchLine {
 	l := watchLine{Time: now.at, Pods: len(now.pods), Changes: []string{}}
 	per := now.at.Sub(was.at).Seconds()
-	for _, address := range sortedKeys(now.pods) {
-		p := now.pods[address]
-		before, there := was.pods[address]
+	for _, url := range cmdline.SortedKeys(now.pods) {
+		p := now.pods[url]
+		before, there := was.pods[url]
 		l.Changes = append(l.Changes, p.since(before, there)...)
 		if p.err != "" {
 			continue
@@ -161,9 +162,9 @@ func line(was, now view) watchLine {
 			l.Refused += float64(p.refused-min(p.refused, before.refused)) / per
 		}
 	}
-	for _, address := range sortedKeys(was.pods) {
-		if _, there := now.pods[address]; !there {
-			l.Changes = append(l.Changes, was.pods[address].name+" is no longer listed")
+	for _, url := range cmdline.SortedKeys(was.pods) {
+		if _, there := now.pods[url]; !there {
+			l.Changes = append(l.Changes, was.pods[url].name+" is no longer listed")
 		}
 	}
 	return l
@@ -183,7 +184,7 @@ func (p podView) since(before podView, there bool) (changes []string) {
 	case p.process != before.process:
 		return []string{p.name + " has started again"}
 	}
-	for _, what := range sortedKeys(p.settings) {
+	for _, what := range cmdline.SortedKeys(p.settings) {
 		if is, old := p.settings[what], before.settings[what]; is != old {
 			changes = append(changes, fmt.Sprintf("%s: %s %s, was %s", p.name, what, is, old))
 		}
