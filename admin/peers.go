@@ -94,21 +94,31 @@ func (h *handler) getPeers(c *call) any {
 	select {
 	case p.place <- struct{}{}:
 		defer func() { <-p.place }()
+		if found, ok := h.freshPeers(c); ok {
+			return found
+		}
 	case <-c.Context().Done():
 	}
+	c.fail(http.StatusServiceUnavailable, Problem{Detail: "the request ended before there was a look at the pods"})
+	return nil
+}
+
+// freshPeers is a look that serves the caller. Only the holder of the place may ask for it. What a look found for a
+// caller that has gone meanwhile is no answer for others.
+func (h *handler) freshPeers(c *call) (found Peers, ok bool) {
+	p := h.peers
 	secret, _ := h.bearer(c.Request)
 	sum := sha256.Sum256([]byte(secret))
-	found := p.done[sum]
+	found = p.done[sum]
 	if c.Context().Err() == nil && time.Since(found.Time) >= peersFresh {
 		found = h.lookAtPeers(c.Context(), secret)
 	}
-	if c.Context().Err() != nil { // what it has found is no answer for others
-		c.fail(http.StatusServiceUnavailable, Problem{Detail: "the request ended while others looked at the pods"})
-		return nil
+	if c.Context().Err() != nil {
+		return found, false
 	}
 	maps.DeleteFunc(p.done, func(_ [sha256.Size]byte, old Peers) bool { return time.Since(old.Time) >= peersFresh })
 	p.done[sum] = found
-	return found
+	return found, true
 }
 
 // lookAtPeers asks all pods of the list. This process is one of them, also where the list does not have it.

@@ -205,7 +205,9 @@ func TestCallersOfPeersGo(t *testing.T) {
 		all.Wait()
 		tested.Want(t, "the time", time.Since(start), time.Second)
 		tested.Want(t, "what is kept", len(h.(*Handler).api.peers.done), 0)
+		all.Go(func() { tested.Want(t, "a caller behind one that stays", gone(), http.StatusServiceUnavailable) })
 		tested.Want(t, "the next", decode[Peers](t, get("/peers").send(t, h)).Pods[0].Error, "no answer in 2s")
+		all.Wait()
 	})
 }
 
