@@ -56,7 +56,7 @@ type Peer struct {
 // a certificate or by their address, see what pods show to the process itself, by the certificate of the config.
 //
 // There is one look at a time, and its answer serves all who send the same token for a second. An answer of a pod has
-// at most 4 MiB. The first 200 limiters by name are compared.
+// at most 4 MiB and 65,536 objects. The first 200 limiters by name are compared.
 func WithPeers(list *pods.List, config *tls.Config) Option {
 	return func(h *handler) {
 		h.mustBe(list != nil, "WithPeers: list: nil")
@@ -68,12 +68,13 @@ func WithPeers(list *pods.List, config *tls.Config) Option {
 }
 
 const (
-	peerPatience  = 2 * time.Second // for the answer of one pod
-	peersPatience = 5 * time.Second // for those of all
-	peersFresh    = time.Second     // for which a look serves others
-	mostPeerState = 4 << 20         // bytes of an answer
-	mostCompared  = 200             // limiters of a pod
-	mostOdd       = 20              // lines of what one pod has otherwise
+	peerPatience    = 2 * time.Second // for the answer of one pod
+	peersPatience   = 5 * time.Second // for those of all
+	peersFresh      = time.Second     // for which a look serves others
+	mostPeerState   = 4 << 20         // bytes of an answer
+	mostPeerObjects = 1 << 16         // of its JSON
+	mostCompared    = 200             // limiters of a pod
+	mostOdd         = 20              // lines of what one pod has otherwise
 )
 
 // peers are the looks at other processes. What follows place belongs to the goroutine that has put something in.
@@ -165,7 +166,7 @@ type looked struct {
 // asker asks one pod for its state, and keeps what is shown of it.
 func (p *peers) asker(secret string, seed maphash.Seed) func(context.Context, pods.Pod) (pods.Process, looked, error) {
 	return func(ctx context.Context, pod pods.Pod) (pods.Process, looked, error) {
-		opts := []ClientOption{BearerToken(secret), func(c *Client) { c.most = mostPeerState }}
+		opts := []ClientOption{BearerToken(secret), func(c *Client) { c.most, c.objects = mostPeerState, mostPeerObjects }}
 		socket := strings.HasPrefix(pod.URL, "unix:")
 		if !socket {
 			opts = append(opts, HTTPClient(p.client))
