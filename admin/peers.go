@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient/admin/pods"
+	"github.com/quotient-go/quotient/internal/shown"
 )
 
 // Peers is the answer of GET /peers: the processes of a fleet, as the one that answers sees them.
@@ -208,7 +209,7 @@ func newPeer(s State, seed maphash.Seed) (Peer, map[string]facets) {
 			p.Refused += n
 		}
 		if i < mostCompared {
-			seen[shorten(name, longestCell)] = newFacets(l, seed)
+			seen[shown.Line(shorten(name, longestCell))] = newFacets(l, seed)
 		}
 	}
 	return p, seen
