@@ -32,7 +32,9 @@ type Client struct {
 	base  string
 	token string
 	most  int // bytes of an answer
-	http  *http.Client
+
+	objects int // of its JSON, each of which may take a hundred times its bytes here; 0: any number
+	http    *http.Client
 }
 
 // A ClientOption changes what NewClient makes.
@@ -347,7 +349,7 @@ func (c *Client) do(
 		return fmt.Errorf("admin: Client: %w", err)
 	}
 	defer resp.Body.Close()
-	err = readAnswer(resp, v, c.most)
+	err = c.readAnswer(resp, v)
 	if keyed, ok := v.(interface{ restore() }); ok {
 		keyed.restore()
 	}
@@ -381,13 +383,16 @@ func restore(key *string, raw []byte) {
 }
 
 // readAnswer reads a bounded answer, or the problem that it is.
-func readAnswer(resp *http.Response, v any, most int) error {
-	text, err := io.ReadAll(io.LimitReader(resp.Body, int64(most)+1))
+func (c *Client) readAnswer(resp *http.Response, v any) error {
+	text, err := io.ReadAll(io.LimitReader(resp.Body, int64(c.most)+1))
 	if err != nil {
 		return fmt.Errorf("admin: Client: reading the answer: %w", err)
 	}
-	if len(text) > most {
-		return fmt.Errorf("admin: Client: the answer is longer than %d bytes", most)
+	if len(text) > c.most {
+		return fmt.Errorf("admin: Client: the answer is longer than %d bytes", c.most)
+	}
+	if c.objects > 0 && bytes.Count(text, []byte("{")) > c.objects {
+		return fmt.Errorf("admin: Client: the answer has more than %d objects", c.objects)
 	}
 	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if resp.StatusCode == http.StatusOK && media == "application/json" {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient/admin/pods"
+	"github.com/quotient-go/quotient/internal/shown"
 )
 
 // Peers is the answer of GET /peers: the processes of a fleet, as the one that answers sees them.
@@ -56,7 +57,7 @@ type Peer struct {
 // a certificate or by their address, see what pods show to the process itself, by the certificate of the config.
 //
 // There is one look at a time, and its answer serves all who send the same token for a second. An answer of a pod has
-// at most 4 MiB. The first 200 limiters by name are compared.
+// at most 4 MiB and 65,536 objects. The first 200 limiters by name are compared.
 func WithPeers(list *pods.List, config *tls.Config) Option {
 	return func(h *handler) {
 		h.mustBe(list != nil, "WithPeers: list: nil")
@@ -68,12 +69,13 @@ func WithPeers(list *pods.List, config *tls.Config) Option {
 }
 
 const (
-	peerPatience  = 2 * time.Second // for the answer of one pod
-	peersPatience = 5 * time.Second // for those of all
-	peersFresh    = time.Second     // for which a look serves others
-	mostPeerState = 4 << 20         // bytes of an answer
-	mostCompared  = 200             // limiters of a pod
-	mostOdd       = 20              // lines of what one pod has otherwise
+	peerPatience    = 2 * time.Second // for the answer of one pod
+	peersPatience   = 5 * time.Second // for those of all
+	peersFresh      = time.Second     // for which a look serves others
+	mostPeerState   = 4 << 20         // bytes of an answer
+	mostPeerObjects = 1 << 16         // of its JSON
+	mostCompared    = 200             // limiters of a pod
+	mostOdd         = 20              // lines of what one pod has otherwise
 )
 
 // peers are the looks at other processes. What follows place belongs to the goroutine that has put something in.
@@ -94,21 +96,31 @@ func (h *handler) getPeers(c *call) any {
 	select {
 	case p.place <- struct{}{}:
 		defer func() { <-p.place }()
+		if found, ok := h.freshPeers(c); ok {
+			return found
+		}
 	case <-c.Context().Done():
 	}
+	c.fail(http.StatusServiceUnavailable, Problem{Detail: "the request ended before there was a look at the pods"})
+	return nil
+}
+
+// freshPeers is a look that serves the caller. Only the holder of the place may ask for it. What a look found for a
+// caller that has gone meanwhile is no answer for others.
+func (h *handler) freshPeers(c *call) (found Peers, ok bool) {
+	p := h.peers
 	secret, _ := h.bearer(c.Request)
 	sum := sha256.Sum256([]byte(secret))
-	found := p.done[sum]
+	found = p.done[sum]
 	if c.Context().Err() == nil && time.Since(found.Time) >= peersFresh {
 		found = h.lookAtPeers(c.Context(), secret)
 	}
-	if c.Context().Err() != nil { // what it has found is no answer for others
-		c.fail(http.StatusServiceUnavailable, Problem{Detail: "the request ended while others looked at the pods"})
-		return nil
+	if c.Context().Err() != nil {
+		return found, false
 	}
 	maps.DeleteFunc(p.done, func(_ [sha256.Size]byte, old Peers) bool { return time.Since(old.Time) >= peersFresh })
 	p.done[sum] = found
-	return found
+	return found, true
 }
 
 // lookAtPeers asks all pods of the list. This process is one of them, also where the list does not have it.
@@ -155,7 +167,7 @@ type looked struct {
 // asker asks one pod for its state, and keeps what is shown of it.
 func (p *peers) asker(secret string, seed maphash.Seed) func(context.Context, pods.Pod) (pods.Process, looked, error) {
 	return func(ctx context.Context, pod pods.Pod) (pods.Process, looked, error) {
-		opts := []ClientOption{BearerToken(secret), func(c *Client) { c.most = mostPeerState }}
+		opts := []ClientOption{BearerToken(secret), func(c *Client) { c.most, c.objects = mostPeerState, mostPeerObjects }}
 		socket := strings.HasPrefix(pod.URL, "unix:")
 		if !socket {
 			opts = append(opts, HTTPClient(p.client))
@@ -197,7 +209,7 @@ func newPeer(s State, seed maphash.Seed) (Peer, map[string]facets) {
 			p.Refused += n
 		}
 		if i < mostCompared {
-			seen[shorten(name, longestCell)] = newFacets(l, seed)
+			seen[shown.Line(shorten(name, longestCell))] = newFacets(l, seed)
 		}
 	}
 	return p, seen

@@ -95,6 +95,14 @@ func newNetwork(t *testing.T, opts []Option) *network {
 		"long": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = w.Write(make([]byte, mostPeerState+1))
 		}),
+		"odd": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{"limiters":{"x\u202e\u001b":{}}}`)
+		}),
+		"many": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{"limiters":{"api":{"plans":[{}`+strings.Repeat(",{}", mostPeerObjects)+"]}}}")
+		}),
 	}}
 	for _, name := range []string{"b", "c", "d"} {
 		l := newLimiter(t)
@@ -117,7 +125,7 @@ func TestPeers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tokens := []Option{Token(writerToken), ReadOnlyToken(readerToken)}
 		n := newNetwork(t, tokens)
-		const list = "http://b,http://c,http://d,http://gone,http://slow,http://away,http://long"
+		const list = "http://b,http://c,http://d,http://gone,http://slow,http://away,http://long,http://many,http://odd"
 		h := onNetwork(t, n, list, tokens...)
 		got := decode[Peers](t, bearer(get("/peers"), readerToken).send(t, h))
 		tested.Want(t, "pods", summary(got), `b b 4-4 0.25-0.25 2/10
@@ -127,9 +135,11 @@ gone gone 0-0 0.00-0.00 0/0 Get "http://gone/state": connection refused
 slow slow 0-0 0.00-0.00 0/0 no answer in 2s
 away away 0-0 0.00-0.00 0/0 no answer of an admin handler:
 long long 0-0 0.00-0.00 0/0 the answer is longer than 4194304 bytes
+many many 0-0 0.00-0.00 0/0 the answer has more than 65536 objects
+odd odd 0-0 0.00-0.00 0/0 api: not there; x\u202e\x1b: not there on others
 a (self)  1-1 1.00-1.00 0/0 api: replicas 1, others 4`)
 		want := ""
-		for _, host := range []string{"away", "b", "c", "d", "gone", "long", "slow"} {
+		for _, host := range []string{"away", "b", "c", "d", "gone", "long", "many", "odd", "slow"} {
 			want += "\nGET http://" + host + "/state Bearer " + readerToken
 		}
 		tested.Want(t, "requests", n.takeSent(), want[1:])
@@ -205,7 +215,9 @@ func TestCallersOfPeersGo(t *testing.T) {
 		all.Wait()
 		tested.Want(t, "the time", time.Since(start), time.Second)
 		tested.Want(t, "what is kept", len(h.(*Handler).api.peers.done), 0)
+		all.Go(func() { tested.Want(t, "a caller behind one that stays", gone(), http.StatusServiceUnavailable) })
 		tested.Want(t, "the next", decode[Peers](t, get("/peers").send(t, h)).Pods[0].Error, "no answer in 2s")
+		all.Wait()
 	})
 }
 

@@ -194,7 +194,7 @@ async function undo({ done }, { path, targets: [{ limiter }], back }, { limiters
     await put(path, { limiter }, body, etag);
     done(said);
   } catch (problem) {
-    done(`Not undone: ${problem.status === 412 ? "another client has changed it since." : explain(problem)}`);
+    done(`Not undone: ${problem.status === 412 ? "it has ended, or was changed since." : explain(problem)}`);
   }
 }
 

@@ -51,6 +51,7 @@ function pace(n) {
 
 // exact writes a number as an operator typed it, with separators.
 export function exact(n) {
+  if (!Number.isFinite(n)) return "–"; // an older replica has not said it
   if (n !== 0 && Math.abs(n) < 1e-3) return String(n);
   return new Intl.NumberFormat("en", { maximumFractionDigits: 9 }).format(n);
 }

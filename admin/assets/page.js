@@ -42,6 +42,7 @@ function notice(text, undo) {
   at("undo").hidden = !undo;
   at("undo").onclick = () => {
     notice("");
+    at("main").focus({ preventScroll: true }); // the button has gone, and the focus must not go with it
     undo();
   };
   const end = () => {

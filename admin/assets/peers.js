@@ -22,7 +22,9 @@ export function showPeers({ peers = false }) {
   clearInterval(timer);
   timer = peers ? setInterval(refresh, pause) : null;
   if (!peers) return;
-  section.querySelector(".card").replaceChildren(error, table("Pods, and what each believes and does", columns, body, { cards: true }), note);
+  const label = "Pods, and what each believes and does";
+  const box = el("div", { class: "scroll", role: "group", "aria-label": label, tabindex: "0" }, table(label, columns, body, { cards: true }));
+  section.querySelector(".card").replaceChildren(error, box, note);
   refresh();
 }
 
@@ -38,7 +40,10 @@ async function refresh() {
   }
 }
 
-function show({ time, error: unread, pods }) {
+// show has those that need a look in front, since a fleet of hundreds is scrolled.
+function show({ time, error: unread, pods: all }) {
+  const rank = (pod) => (pod.error ? 0 : pod.differs.length ? 1 : 2);
+  const pods = [...all].sort((a, b) => rank(a) - rank(b));
   const t = Date.parse(time) / 1000;
   if (t === shown) return; // a look serves for a second
   shown = t;

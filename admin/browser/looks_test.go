@@ -177,7 +177,11 @@ func forcedColours(p *tab, theme string) {
 	p.until("there are charts", `$("#limiter-api .chart path.line")?.getAttribute("d").includes("L")`)
 	p.until("one has two series", `$$("#limiter-api .swatch").length > 1`)
 	p.keysShown()
-	for _, what := range value[[]string](p, cannotBeSeen) {
+	missing := value[[]string](p, cannotBeSeen) // series and keys come and go with the load
+	for end := time.Now().Add(patience / 3); len(missing) > 0 && time.Now().Before(end); {
+		missing = value[[]string](p, cannotBeSeen)
+	}
+	for _, what := range missing {
 		p.t.Errorf("it cannot be seen: %s", what)
 	}
 	p.contrast("forced colours, " + theme)

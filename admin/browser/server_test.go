@@ -43,7 +43,7 @@ func TestPageAndItsServer(t *testing.T) {
 // fleetOf has a page show three pods beside itself: one does not answer, and one believes in another pool.
 func fleetOf(t *testing.T) admin.Option {
 	t.Helper()
-	list := "http://127.0.0.1:1"
+	list := ""
 	for _, name := range []string{"pod-b", "pod-c"} {
 		var reg quotient.Registry
 		for limiterName, rates := range map[string]float64{"api": 300, "jobs": 60, "search": 90} {
@@ -55,14 +55,14 @@ func fleetOf(t *testing.T) admin.Option {
 		}
 		h, err := admin.New(&reg, admin.Replica(name), admin.Logger(slog.New(slog.DiscardHandler)))
 		must(t, err)
-		list += "," + startServer(t, h)
+		list += startServer(t, h) + ","
 	}
-	all, err := pods.Parse(list, nil)
+	all, err := pods.Parse(list+"http://127.0.0.1:1", nil)
 	must(t, err)
 	return admin.WithPeers(all, nil)
 }
 
-// podsOfTheFleet: one row a pod, with what it has otherwise; no more than that where the service knows of no others.
+// podsOfTheFleet: one row a pod, with what it has otherwise, those without an answer first; no more than that where the service knows of no others.
 func podsOfTheFleet(p *tab) {
 	p.alone()
 	p.until("there is no part for pods", `$("#peers").hidden`)
