@@ -200,7 +200,9 @@ function overrideChange(name, state, key, old, value, seconds) {
     done: value ? `Override of ${isolated(key.key)} set.` : `Override of ${isolated(key.key)} removed.`,
     back(was) {
       const rest = was?.until && Date.parse(was.until) / 1000 - now();
-      return { body: was && !(rest < 0.001) ? body(asSent(was.limit), rest) : body(null), done: `Override of ${isolated(key.key)} is as it was.` };
+      const after = was?.then ? [body(asSent(was.then))] : []; // what stood beneath goes first, as one for good replaces both
+      const bodies = was && !(rest < 0.001) ? [...after, body(asSent(was.limit), rest)] : after.length > 0 ? after : [body(null)];
+      return { bodies, done: `Override of ${isolated(key.key)} is as it was.` };
     },
   };
 }

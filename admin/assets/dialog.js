@@ -87,7 +87,7 @@ export function instead(act) {
 //   title, about  what is changed
 //   query         the limiter whose state the operator sees, for GET state, or GET of what from names
 //   edit(seen)    a promise, or not, of { nodes, focus, collect } of the form's fields; collect returns, or promises, { path, targets, body, rows, done }, and a method that is not PUT;
-//                 back(was), where the change can be undone, returns { body, done } of what the answer says was there;
+//                 back(was), where the change can be undone, returns { bodies, done } of what the answer says was there;
 //                 targets are { limiter, etag } with the tag of what the operator saw, and no limiter where it is not about one; rows are [what, old, new]. Without nodes there is nothing to fill in, and the confirmation comes first.
 export async function change(spec) {
   const mine = open(spec.title, spec.about);
@@ -189,9 +189,9 @@ async function send(spec, editor, mine, wanted, apply) {
 // undo sends back what was there before a change of one limiter, unless another client has changed it since.
 async function undo({ done }, { path, targets: [{ limiter }], back }, { limiters }) {
   try {
-    const { etag, was } = limiters[limiter];
-    const { body, done: said } = back(was);
-    await put(path, { limiter }, body, etag);
+    let { etag, was } = limiters[limiter];
+    const { bodies, done: said } = back(was);
+    for (const body of bodies) etag = (await put(path, { limiter }, body, etag)).limiters[limiter].etag;
     done(said);
   } catch (problem) {
     done(`Not undone: ${problem.status === 412 ? "it has ended, or was changed since." : explain(problem)}`);

@@ -317,7 +317,7 @@ export class LimiterView {
   drawOverrides() {
     const { overrides, override_count: count } = this.state;
     const shown = JSON.stringify([overrides, count]);
-    for (const [cell, until] of this.ends) setText(cell, untilText(until, this.now));
+    for (const [cell, one] of this.ends) setText(cell, endText(one, this.now));
     if (shown === this.shownOverrides) return;
     this.shownOverrides = shown;
     this.overrideTable.hidden = overrides.length === 0;
@@ -329,8 +329,8 @@ export class LimiterView {
 
   overrideLine(one) {
     const { key, limit, until } = one;
-    const end = el("td", { text: until ? untilText(until, this.now) : "never" });
-    if (until) this.ends.push([end, until]);
+    const end = el("td", { text: until ? endText(one, this.now) : "never" });
+    if (until) this.ends.push([end, one]);
     const act = (text, run) => el("button", { type: "button", "data-writes": true, class: "small", text, "aria-label": `${text} the override of ${key}`, onclick: run });
     return labelled(overrideColumns, el("tr", {},
       el("th", { scope: "row", class: "key" }, el("bdi", { text: key === "" ? "(empty key)" : key })),
@@ -340,6 +340,11 @@ export class LimiterView {
         act("Change", () => changes.override(this.name, one, this.done)),
         act("Remove", () => changes.remove(this.name, one, this.done)))));
   }
+}
+
+// endText writes when the limit of a key's own ends, and what the key comes back to unless that is the limiter's or a plan's.
+function endText({ until, then }, now) {
+  return untilText(until, now) + (then ? `, then ${limitText(then)}` : "");
 }
 
 // rates makes what is drawn of two states: counts become events a second.

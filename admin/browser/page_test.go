@@ -236,10 +236,24 @@ func overrideForAWhile(p *tab, s *service) {
 	})
 	p.until("it is said", `$("#notice").textContent === "Override of \u2068tenant-gold\u2069 is as it was." && $("#undo").hidden`)
 	p.until("the focus has a place", `focused.id === "main"`)
-	p.click("#limiter-api", "Remove the override of "+gold)
-	p.until("its plan's limit would hold", compared+`?.match(/What holds its own limit → that of its plan, or the limiter's own/)`)
-	p.click("dialog[open]", "Apply change")
-	p.poll("it is gone", func() bool { return !own().Overridden })
+	remove := func() {
+		p.click("#limiter-api", "Remove the override of "+gold)
+		p.until("its plan's limit would hold", compared+`?.match(/What holds its own limit → that of its plan, or the limiter's own/)`)
+		p.click("dialog[open]", "Apply change")
+		p.poll("it is gone", func() bool { return !own().Overridden })
+	}
+	beneath, over := quotient.Rates(quotient.PerSecond(3)), own().Limit
+	must(p.t, s.api.Override(gold, &beneath, 0))
+	must(p.t, s.api.Override(gold, &over, 10*time.Minute))
+	p.until("the list says what comes after it", row+`?.words.match(/tenant-gold 600 \/ s .* in 9 min, at .*, then 3 \/ s.* Change/)`)
+	remove()
+	p.until("the page knows", `!$("dialog[open]") && $("#undo").checkVisibility()`)
+	p.click(".notice", "Undo")
+	p.poll("it is back, and what comes after it", func() bool {
+		e := own()
+		return e.Overridden && e.Limit.Rates[0].Events == 600 && e.Then != nil && e.Then.Rates[0].Events == 3
+	})
+	remove()
 	limit := quotient.Rates(quotient.PerSecond(7))
 	must(p.t, s.api.SetPlan("free", &limit))
 	p.until("the page knows", `!$("dialog[open]") && $("#undo").checkVisibility()`)
