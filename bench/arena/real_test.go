@@ -88,18 +88,22 @@ func TestRealServers(t *testing.T) {
 			switch {
 			case stall > 500*time.Millisecond:
 				t.Skip("the machine is overloaded: nothing is known")
-			case stall > 50*time.Millisecond: // that says little about the controller
+			case stall > busy: // that says little about the controller
 				row.least, row.refused, row.fair = .5, .1, .6
 			}
 			if goodput < row.least || goodput > 1.02 || refused > row.refused || jain < row.fair {
 				t.Errorf("want a goodput of %v to 1.02, 429s up to %v, Jain %v", row.least, row.refused, row.fair)
 			}
-			if row.server == "nginx" && stall <= 50*time.Millisecond {
+			if row.server == "nginx" && stall <= busy {
 				f.compare(t, sim.GCRA, sim.NoFields, .03)
 			}
 		})
 	}
 }
+
+// busy is a stall from which on a machine does so much else that the figures are not the controller's: beside tests
+// under the race detector, and with a stall of 46 ms, the goodput at HAProxy was .635.
+const busy = 20 * time.Millisecond
 
 // longestStall is the longest time in which this process, which always wants to, did not get to run.
 func longestStall(stop chan struct{}) (longest time.Duration) {

@@ -27,7 +27,7 @@ func traced(ctx context.Context, sampler trace.Sampler) (in context.Context, eve
 			for _, e := range s.Events {
 				var attrs []string
 				for _, kv := range e.Attributes {
-					attrs = append(attrs, fmt.Sprintf("%s=%s", kv.Key, kv.Value.Emit()))
+					attrs = append(attrs, fmt.Sprintf("%s=%s", kv.Key, kv.Value.String()))
 				}
 				slices.Sort(attrs)
 				all = append(all, e.Name+" "+strings.Join(attrs, " "))
