@@ -472,7 +472,7 @@ func run(t *testing.T, dir string, args ...string) (string, error) {
 
 // TestCommandsOfThePage checks that the program takes each command of the page, of the command's README, and
 // of the files beside it. A proxy is not started: its flags are printed as a file, or the file that they name
-// is checked.
+// is checked. Pods are none that answer.
 func TestCommandsOfThePage(t *testing.T) {
 	dir, seen := folder(t), 0
 	for _, c := range append(commands(t, page), commands(t, "../../cmd/quotient/README.md")...) {
@@ -504,6 +504,12 @@ func checkCommand(t *testing.T, dir string, args []string, want string) {
 		args = []string{"check", "--no-files", args[2]}
 	case args[0] == "proxy" && !strings.Contains(shown, "--print-config"):
 		args = append([]string{"proxy", "--print-config"}, args[1:]...)
+	case args[0] == "ctl": // what it asks is pods of the reader
+		args[1+slices.Index(args, "--pods")] = "http://" + free(t)
+		if out, err := run(t, dir, args...); err == nil || !strings.Contains(out, "no pod answers") {
+			t.Errorf("quotient %s: %v: %s", shown, err, out)
+		}
+		return
 	}
 	out, err := run(t, dir, args...)
 	if broken := strings.Contains(shown, "broken"); (err != nil) != broken {
