@@ -75,7 +75,7 @@ func TestPlanOfAKey(t *testing.T) {
 	if _, err := c.Override(t.Context(), "api", "own", &quotient.Limit{InFlight: 7}, 0); err != nil {
 		t.Fatal(err)
 	}
-	api.TryAcquire("other", quotient.Weight(1<<40))
+	api.TryAcquire("other", quotient.Weight(1<<30))
 	api.TryAcquire("K", quotient.Weight(10), quotient.Plan("paid"))
 	api.TryAcquire("K", quotient.Weight(10), quotient.Plan("paid"))
 	hot, err := c.Keys(t.Context(), "", 10, ByRefused())
