@@ -96,12 +96,12 @@ func TestCallsOfTheLastMinute(t *testing.T) {
 			refusedFor(t, l, ReasonInFlight, "k")
 			after := asking(t, l, "k")
 			asking(t, l, "k").gaveUp(t)
-			is(t, "while they wait", lately(l, "k"), "1 of 1 refused")
+			is(t, "while two wait, and one has given up", lately(l, "k"), "2 of 2 refused")
 			p.Release()
 			before.admittedAfter(t, 0)
 			before.permit.Release()
 			after.admittedAfter(t, 0)
-		}, "1 of 3 refused"},
+		}, "2 of 4 refused"},
 		{"claims when all are admitted", Limit{InFlight: 2}, nil, func(t *testing.T, l *Limiter) {
 			refusedFor(t, l, ReasonTooLarge, "k", Weight(3))
 			claim, large := Claim{Limiter: l, Key: "k"}, Claim{Limiter: l, Key: "x", Options: []CallOption{Weight(3)}}

@@ -234,9 +234,10 @@ type KeyState struct {
 
 	// Admitted and Refused are calls in the last minute, of all plans: since 50 to 60 seconds ago, in spans of ten.
 	// Counting begins with a refusal. So both are 0 for a key that was not refused in this time, or was reset or
-	// dropped as idle since. Waiters count when they return; those whose context ended, and calls that are not valid,
-	// do not. In a dry run Refused has those of Stats.DryRunAdmitted. Keys that share the overflow gate have its
-	// counts. They take 256 bytes of a key with one rate or slots alone, for a minute, and 64 of any other.
+	// dropped as idle since. Waiters count when they return, and those whose context has ended as refused: to their
+	// callers it is the same. Calls that are not valid do not count. In a dry run Refused has those of
+	// Stats.DryRunAdmitted. Keys that share the overflow gate have its counts. They take 256 bytes of a key with one
+	// rate or slots alone, for a minute, and 64 of any other.
 	Admitted, Refused uint64
 }
 

@@ -336,13 +336,16 @@ func (s *shard) serveAndUnlock(g *gate) {
 
 // cancelAndUnlock gives up a waiter. If it was admitted meanwhile, all it took is given back.
 func (s *shard) cancelAndUnlock(g *gate, w *waiter) {
+	if w.queued || w.refused == nil {
+		s.now() // for the count: it is some time since a call has read the clock
+		s.counts.cancelled++
+		s.countHeldBack(g)
+	}
 	switch {
 	case w.queued:
 		s.dequeue(g, w)
-		s.counts.cancelled++
 	case w.refused == nil:
 		s.undo(g, w.epoch, w.granted, &w.d, w.permit)
-		s.counts.cancelled++
 	}
 	select {
 	case <-w.ready: // it has just been admitted or refused

@@ -76,10 +76,10 @@ func (r *replica) lastMinute(key string, now time.Time) (least, most tally) {
 		from--
 	}
 	for i, e := range all {
-		refused := e.how == wasRefused || e.how == wasSpared
+		refused := e.how == wasRefused || e.how == wasSpared || e.how == wasGivenUp
 		if now.Sub(e.at) <= time.Minute {
 			switch {
-			case refused || e.how == wasGivenUp:
+			case refused:
 				most.refused++
 			default:
 				most.admitted++
