@@ -13,7 +13,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -299,31 +298,13 @@ func selfSigned(t *testing.T, name string) (tls.Certificate, *x509.CertPool) {
 	return own, pool
 }
 
-// lines is a log that may be read while others write.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
 // TestMutualTLS goes through Serve and a TLS listener: a client with the right certificate is served and
 // named in the log.
 func TestMutualTLS(t *testing.T) {
 	server, trusted := selfSigned(t, "server")
 	operator, operators := selfSigned(t, "operator")
 	stranger, _ := selfSigned(t, "stranger")
-	var out lines
+	var out tested.Buffer
 	h := mount(t, newLimiter(t), MutualTLS(), Logger(slog.New(slog.NewTextHandler(&out, nil)))).(*Handler)
 	l, err := h.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	must(t, err)

@@ -20,7 +20,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -349,20 +348,6 @@ func TestCtlChanges(t *testing.T) {
 	ctl(t, exitOK, "", "plan", "paid", "5 tokens/s") // which calls of that plan cost
 }
 
-// locked is a buffer that is read while it is written to.
-type locked struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *locked) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(b)
-}
-
-func (l *locked) String() string { l.mu.Lock(); defer l.mu.Unlock(); return l.buf.String() }
-
 // running runs a command until end is called, which returns its exit code.
 func running(t *testing.T, out io.Writer, args ...string) (end func() int) {
 	ctx, cancel := context.WithCancel(t.Context())
@@ -378,7 +363,7 @@ func TestCtlKeeps(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pods")
 	must(t, os.WriteFile(path, []byte(a.URL), 0o600))
 	t.Setenv("QUOTIENT_PODS", "file:"+path)
-	var out locked
+	var out tested.Buffer
 	end := running(t, &out, "override", "K", "5/s", "--for", "1h", "--keep", "--look", "10ms")
 	says := func(text string) {
 		t.Helper()
@@ -416,7 +401,7 @@ func TestCtlWatches(t *testing.T) {
 	if out := ctl(t, exitOK, "", "watch", "--interval", "10ms", "--times", "2"); strings.Count(out, "\n") != 2 {
 		t.Errorf("two lines: %s", out)
 	}
-	var out locked
+	var out tested.Buffer
 	end := running(t, &out, "watch", "--interval", "10ms")
 	says := func(text string) {
 		t.Helper()
