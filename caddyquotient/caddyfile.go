@@ -7,8 +7,6 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
-
-	"github.com/quotient-go/quotient"
 )
 
 func init() {
@@ -36,11 +34,14 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		}
 		seen[name] = true
 		if err := h.unmarshal(d, name); err != nil {
-			return d.WrapErr(err)
+			return err
 		}
 	}
 	checked := *h // with defaults, which are not for the configuration
-	return d.WrapErr(checked.check())
+	if err := checked.check(); err != nil {
+		return d.WrapErr(err)
+	}
+	return nil
 }
 
 // unmarshal reads one line of the directive.
@@ -77,15 +78,15 @@ func (h *Handler) unmarshal(d *caddyfile.Dispenser, name string) error {
 func (h *Handler) unmarshalPlan(d *caddyfile.Dispenser) error {
 	var plan Limit
 	var name string
-	if err := one(d, func(text string) error { name = text; return isName(text) }); err != nil {
-		return err
+	if !d.Args(&name) {
+		return d.ArgErr()
 	}
 	if _, there := h.Plans[name]; there {
 		return d.Errf("plan %s: it is there twice", name)
 	}
 	for nesting := d.Nesting(); d.NextBlock(nesting); {
 		if err := plan.unmarshal(d, d.Val()); err != nil {
-			return d.WrapErr(err)
+			return err
 		}
 	}
 	if h.Plans == nil {
@@ -139,10 +140,10 @@ func (l *Limit) unmarshalRate(d *caddyfile.Dispenser) error {
 			return d.Errf("rate: %q is not bucket, paced, window, burst or name, or is there twice", word)
 		}
 	}
-	if err := quotient.Rates(rate.rate()).Validate(); err != nil {
+	l.Rates = append(l.Rates, rate)
+	if _, err := l.limit(); err != nil {
 		return d.Errf("rate: %v", err)
 	}
-	l.Rates = append(l.Rates, rate)
 	return nil
 }
 

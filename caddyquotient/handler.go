@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"reflect"
 	"slices"
 	"time"
 
@@ -118,20 +117,9 @@ func (h *Handler) check() error {
 	if err := isName(h.Zone); err != nil {
 		return fmt.Errorf("zone: %w", err)
 	}
-	h.want = settings{
-		limit: h.limit(), plans: make(map[string]quotient.Limit), dryRun: h.DryRun, replicas: cmp.Or(h.Replicas, 1),
-		pool: h.Pool, await: time.Duration(h.AwaitPool), maxKeys: cmp.Or(h.MaxKeys, 1<<16),
-	}
-	for _, name := range slices.Sorted(maps.Keys(h.Plans)) {
-		if err := isName(name); err != nil {
-			return fmt.Errorf("plan: %w", err)
-		}
-		plan := h.Plans[name]
-		h.want.plans[name] = plan.limit()
-	}
 	_, known := fieldSets[h.Fields]
 	switch {
-	case reflect.DeepEqual(h.want.limit, quotient.Limit{}) && len(h.Plans) == 0:
+	case len(h.Rates) == 0 && h.InFlight == 0 && !h.Deny && len(h.Plans) == 0:
 		return errors.New("it limits nothing: give it a rate, in_flight or deny")
 	case len(h.Plans) > 0 && h.PlanBy == "":
 		return errors.New("plan_by: no placeholder names a request's plan")
@@ -149,7 +137,29 @@ func (h *Handler) check() error {
 	if _, err := open(h.Pool); err != nil {
 		return fmt.Errorf("pool: %w", err)
 	}
-	_, err := h.want.limiter(new(quotient.Registry), h.Zone)
+	return h.checkLimits()
+}
+
+// checkLimits reads the settings of the zone.
+func (h *Handler) checkLimits() error {
+	h.want = settings{
+		plans: make(map[string]quotient.Limit), dryRun: h.DryRun, replicas: cmp.Or(h.Replicas, 1),
+		pool: h.Pool, await: time.Duration(h.AwaitPool), maxKeys: cmp.Or(h.MaxKeys, 1<<16),
+	}
+	var err error
+	if h.want.limit, err = h.limit(); err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(h.Plans)) {
+		plan := h.Plans[name]
+		if h.want.plans[name], err = plan.limit(); err == nil {
+			err = isName(name)
+		}
+		if err != nil {
+			return fmt.Errorf("plan %s: %w", name, err)
+		}
+	}
+	_, err = h.want.limiter(new(quotient.Registry), h.Zone)
 	return err
 }
 

@@ -1,6 +1,7 @@
 package caddyquotient
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -45,35 +46,25 @@ var periods = map[time.Duration]string{
 	time.Second: "second", time.Minute: "minute", time.Hour: "hour", 24 * time.Hour: "day",
 }
 
-// limit is the limit with the names of rates filled in.
-func (l *Limit) limit() quotient.Limit {
+// limit is the limit with the names of rates filled in, or an error that names the first field out of range.
+func (l *Limit) limit() (quotient.Limit, error) {
 	limit := quotient.Limit{InFlight: l.InFlight, Deny: l.Deny}
 	taken := make(map[string]bool)
 	for i, r := range l.Rates {
-		rate := r.rate()
-		if taken[rate.Name] && r.Name == "" {
-			rate.Name += " " + strconv.Itoa(i+1)
+		kind, ok := kinds[r.Kind]
+		if !ok {
+			return limit, fmt.Errorf("kind: %q is not bucket, paced or window", r.Kind)
 		}
-		taken[rate.Name] = true
-		limit.Rates = append(limit.Rates, rate)
-	}
-	return limit
-}
-
-// rate is the rate. One of an unknown kind is not valid.
-func (r *Rate) rate() quotient.Rate {
-	per := time.Duration(r.Per)
-	rate := quotient.Rate{Name: r.Name, Events: r.Events, Per: per, Burst: r.Burst}
-	kind, ok := kinds[r.Kind]
-	if rate.Kind = kind; !ok {
-		rate.Kind = 255
-	}
-	if rate.Name == "" {
-		if rate.Name = periods[per]; rate.Name == "" {
-			rate.Name = per.String()
+		name := cmp.Or(r.Name, periods[time.Duration(r.Per)], time.Duration(r.Per).String())
+		if taken[name] && r.Name == "" {
+			name += " " + strconv.Itoa(i+1)
 		}
+		taken[name] = true
+		limit.Rates = append(limit.Rates, quotient.Rate{
+			Name: name, Events: r.Events, Per: time.Duration(r.Per), Kind: kind, Burst: r.Burst,
+		})
 	}
-	return rate
+	return limit, limit.Validate()
 }
 
 // readRate reads 100/s, 5/10s.

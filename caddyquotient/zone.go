@@ -76,7 +76,7 @@ func (h *Handler) leave() error {
 
 func newZone(h *Handler) (*zone, error) {
 	z := &zone{name: h.Zone, set: h.want, log: relay{to: new(atomic.Pointer[slog.Handler])}, stop: func() {}}
-	z.set.pool = "" // settle follows it
+	z.set.pool, z.set.dryRun = "", false // settle sets them
 	var err error
 	z.limiter, err = h.want.limiter(&limiters, h.Zone, quotient.Logger(slog.New(z.log)), collector.Observe(h.Zone))
 	return z, err
