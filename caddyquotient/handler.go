@@ -56,6 +56,7 @@ type Handler struct {
 	want   settings
 	origin *prometheus.Registry // that of the configuration: each has its own
 	zone   *zone                // nil before Provision
+	parts  caddy.ReplacementFunc
 	serve  func(w http.ResponseWriter, r *http.Request, key string, next http.Handler)
 }
 
@@ -80,7 +81,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	if err := h.check(); err != nil {
 		return err
 	}
-	h.origin = ctx.GetMetricsRegistry()
+	h.origin, h.parts = ctx.GetMetricsRegistry(), h.part
 	if err := h.origin.Register(collector); err != nil && !errors.As(err, new(prometheus.AlreadyRegisteredError)) {
 		return fmt.Errorf("metrics: %w", err)
 	}

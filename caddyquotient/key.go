@@ -21,7 +21,7 @@ func (h *Handler) key(r *http.Request) string {
 		return h.network(addr)
 	}
 	repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
-	key, _ := repl.ReplaceFunc(h.Key, h.part) // check has seen that it is a text with placeholders
+	key, _ := repl.ReplaceFunc(h.Key, h.parts)
 	return key
 }
 
