@@ -30,7 +30,8 @@ PUBLISHED = . $(filter-out admin/browser bench bench/% %/bench deploy/% examples
 # Only these packages have files that depend on the system. With them are checked all that the command imports.
 SYSTEMIC  = $(sort $(dir $(shell git grep -lE '"syscall"|^//go:build' -- '*.go' ':!*_test.go' ':!bench' ':!examples' \
   ':!internal/etcdtest')))
-FUZZING  = $$(grep -rlE --include='*_test.go' --exclude-dir=testdata '^func Fuzz' . | xargs -r dirname | sort -u)
+# The workspace does not have caddyquotient.
+FUZZING  = $$(grep -rlE --include='*_test.go' --exclude-dir=testdata --exclude-dir=caddyquotient '^func Fuzz' . | xargs -r dirname | sort -u)
 
 .PHONY: help test race test-ints lint fuzz soak guards mutate bench proxy leases cover fleet vendors caddy chaos browser binaries published release release-check ci
 
