@@ -10,11 +10,13 @@ import (
 )
 
 func init() {
-	httpcaddyfile.RegisterHandlerDirective("quotient", func(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
-		handler := new(Handler)
-		return handler, handler.UnmarshalCaddyfile(h.Dispenser)
-	})
+	httpcaddyfile.RegisterHandlerDirective("quotient", directive)
 	httpcaddyfile.RegisterDirectiveOrder("quotient", httpcaddyfile.After, "forward_auth")
+}
+
+func directive(from httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
+	h := new(Handler)
+	return h, h.UnmarshalCaddyfile(from.Dispenser)
 }
 
 // UnmarshalCaddyfile reads a directive: see the package. An error names the file and the line.

@@ -18,8 +18,20 @@ func ExampleHandler_UnmarshalCaddyfile() {
 		key {http.request.header.X-Tenant}
 		wait 5s
 	}`))
-	text, _ := json.Marshal(&h)
+	text, _ := json.MarshalIndent(&h, "", " ")
 	fmt.Println(string(text), err)
 	// Output:
-	// {"zone":"api","rates":[{"events":600,"per":60000000000,"kind":"window"}],"in_flight":50,"key":"{http.request.header.X-Tenant}","wait":5000000000} <nil>
+	// {
+	//  "zone": "api",
+	//  "rates": [
+	//   {
+	//    "events": 600,
+	//    "per": 60000000000,
+	//    "kind": "window"
+	//   }
+	//  ],
+	//  "in_flight": 50,
+	//  "key": "{http.request.header.X-Tenant}",
+	//  "wait": 5000000000
+	// } <nil>
 }

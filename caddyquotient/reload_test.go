@@ -78,9 +78,8 @@ func TestReload(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	tested.Must(t, err)
 	defer taken.Close()
-	fails := "quotient {\n rate 9/h\n replicas 3\n plan p {\n deny\n }\n plan_by p\n }\n---respond hello\n }\n http://:" +
-		fmt.Sprint(taken.Addr().(*net.TCPAddr).Port) + " {\n bind 127.0.0.1\n"
-	fails = strings.Replace(fails, "\n---", "\n", 1)
+	fails := of("rate 9/h", "replicas 3", "plan p {\n deny\n }", "plan_by p") + fmt.Sprintf(
+		"\n respond hello\n }\n http://:%d {\n bind 127.0.0.1\n", taken.Addr().(*net.TCPAddr).Port)
 	for _, c := range []struct {
 		name, first, then string // sites
 		err               string // of then
@@ -88,27 +87,26 @@ func TestReload(t *testing.T) {
 		limit             string // after
 		plans             int
 	}{
-		{"same", "quotient {\n rate 2/h\n }", "quotient {\n rate 2/h\n }", "", "200,200 429", "hour: 2 per 1h", 0},
-		{"lower", "quotient {\n rate 9/h\n }", "quotient {\n rate 1/h\n }", "", "200,200 429", "hour: 1 per 1h", 0},
-		{"raised: no new tokens", "quotient {\n rate 1/h\n }", "quotient {\n rate 2/h\n }", "", "200,429", "hour: 2 per 1h", 0},
-		{"slots too", "quotient {\n rate 2/h\n }", "quotient {\n rate 2/h\n in_flight 5\n }", "", "200,200 429",
-			"hour: 2 per 1h, in flight: 5", 0},
-		{"dry run", "quotient {\n rate 1/h\n }", "quotient {\n rate 1/h\n dry_run\n }", "", "200,200 200", "hour: 1 per 1h", 0},
-		{"replicas", "quotient {\n rate 4/h\n }", "quotient {\n rate 4/h\n replicas 4\n }", "", "200,200 429 429",
-			"hour: 4 per 1h", 0},
-		{"a plan more", "quotient {\n deny\n }", "quotient {\n deny\n plan p {\n rate 1/h\n }\n plan_by p\n }", "", "429,200 429",
-			"deny", 1},
-		{"a plan less", "quotient {\n deny\n plan p {\n rate 1/h\n }\n plan_by p\n }", "quotient {\n rate 5/h\n }", "",
-			"200,200 200 200 200 429", "hour: 5 per 1h", 0},
-		{"another key", "quotient {\n rate 1/h\n }", "quotient {\n rate 1/h\n key all\n }", "", "200,200 429", "hour: 1 per 1h", 0},
-		{"another zone", "quotient {\n rate 1/h\n }", "quotient b {\n rate 1/h\n }", "", "200,200 429", "", 0},
-		{"does not start", "quotient {\n rate 1/h\n }", fails, "address already in use", "200,429", "hour: 1 per 1h", 0},
-		{"cannot be", "quotient {\n rate 1/h\n }", "quotient {\n rate 1/h\n max_keys 9\n }",
-			"zone default: max_keys: 65536 cannot become 9 while Caddy runs: restart it, or rename the zone", "200,429",
-			"hour: 1 per 1h", 0},
-		{"cannot be either", "quotient {\n rate 1/h\n }", "quotient {\n rate 1/h\n pool env:\n await_pool 1m\n }",
+		{"same", of("rate 2/h"), of("rate 2/h"), "", "200,200 429", "hour: 2 per 1h", 0},
+		{"lower", of("rate 9/h"), of("rate 1/h"), "", "200,200 429", "hour: 1 per 1h", 0},
+		{"raised: no new tokens", of("rate 1/h"), of("rate 2/h"), "", "200,429", "hour: 2 per 1h", 0},
+		{"slots too", of("rate 2/h"), of("rate 2/h", "in_flight 5"),
+			"", "200,200 429", "hour: 2 per 1h, in flight: 5", 0},
+		{"dry run", of("rate 1/h"), of("rate 1/h", "dry_run"), "", "200,200 200", "hour: 1 per 1h", 0},
+		{"replicas", of("rate 4/h"), of("rate 4/h", "replicas 4"), "", "200,200 429 429", "hour: 4 per 1h", 0},
+		{"a plan more", of("deny"), of("deny", "plan p {\n rate 1/h\n }", "plan_by p"),
+			"", "429,200 429", "deny", 1},
+		{"a plan less", of("deny", "plan p {\n rate 1/h\n }", "plan_by p"), of("rate 5/h"),
+			"", "200,200 200 200 200 429", "hour: 5 per 1h", 0},
+		{"another key", of("rate 1/h"), of("rate 1/h", "key all"), "", "200,200 429", "hour: 1 per 1h", 0},
+		{"another zone", of("rate 1/h"), "quotient b {\n rate 1/h\n }", "", "200,200 429", "", 0},
+		{"does not start", of("rate 1/h"), fails, "address already in use", "200,429", "hour: 1 per 1h", 0},
+		{"cannot be", of("rate 1/h"), of("rate 1/h", "max_keys 9"),
+			"zone default: max_keys: 65536 cannot become 9 while Caddy runs: restart it",
+			"200,429", "hour: 1 per 1h", 0},
+		{"cannot be either", of("rate 1/h"), of("rate 1/h", "pool env:", "await_pool 1m"),
 			"await_pool: 0s cannot become 1m0s", "200,429", "hour: 1 per 1h", 0},
-		{"contradicts itself", "quotient {\n rate 1/h\n }", "quotient {\n rate 2/h\n }\n quotient {\n rate 3/h\n }",
+		{"contradicts itself", of("rate 1/h"), of("rate 2/h", "}", "quotient {", "rate 3/h"),
 			"another quotient directive gives it other limits", "200,429", "hour: 1 per 1h", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -128,6 +126,9 @@ func TestReload(t *testing.T) {
 		})
 	}
 }
+
+// of is a directive with these lines.
+func of(lines ...string) string { return "quotient {\n" + strings.Join(lines, "\n") + "\n}" }
 
 // TestSharedZone checks that directives of one zone have one count, and that the others have their own.
 func TestSharedZone(t *testing.T) {
