@@ -78,7 +78,7 @@ func TestReload(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	tested.Must(t, err)
 	defer taken.Close()
-	fails := of("rate 9/h", "replicas 3", "plan p {\n deny\n }", "plan_by p") + fmt.Sprintf(
+	fails := of("rate 9/h", "replicas 3") + fmt.Sprintf(
 		"\n respond hello\n }\n http://:%d {\n bind 127.0.0.1\n", taken.Addr().(*net.TCPAddr).Port)
 	for _, c := range []struct {
 		name, first, then string // sites
@@ -113,7 +113,10 @@ func TestReload(t *testing.T) {
 			s := start(t, c.first+"\n respond hello")
 			before, after, _ := strings.Cut(c.statuses, ",")
 			tested.Want(t, "before", s.statuses(1), before)
+			l, _ := limiters.Get("default")
+			version := l.Stats().Version
 			err := s.load(c.then + "\n respond hello")
+			tested.Not(t, err != nil && l.Stats().Version != version, "what does not start has changed the limiter")
 			tested.Not(t, (c.err == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), c.err),
 				"error %v, want %q", err, c.err)
 			tested.Want(t, "after", s.statuses(strings.Count(after, " ")+1), after)
