@@ -26,13 +26,14 @@ SYSTEMS      ?= linux/386 linux/arm linux/arm64 linux/mips darwin/arm64 freebsd/
 # Linters are pinned in tools/go.mod. GOWORK=off: -modfile does not work in a workspace.
 TOOL     = GOWORK=off go tool -modfile="$(CURDIR)/tools/go.mod"
 MODULES  = $$(go list -m -f '{{.Dir}}')
-PUBLISHED = . $(filter-out admin/browser bench bench/% deploy/% examples/% tools,$(shell git ls-files '*/go.mod' | xargs dirname))
+PUBLISHED = . $(filter-out admin/browser bench bench/% %/bench deploy/% examples/% tools,$(shell git ls-files '*/go.mod' | xargs dirname))
 # Only these packages have files that depend on the system. With them are checked all that the command imports.
 SYSTEMIC  = $(sort $(dir $(shell git grep -lE '"syscall"|^//go:build' -- '*.go' ':!*_test.go' ':!bench' ':!examples' \
   ':!internal/etcdtest')))
-FUZZING  = $$(grep -rlE --include='*_test.go' --exclude-dir=testdata '^func Fuzz' . | xargs -r dirname | sort -u)
+# The workspace does not have caddyquotient.
+FUZZING  = $$(grep -rlE --include='*_test.go' --exclude-dir=testdata --exclude-dir=caddyquotient '^func Fuzz' . | xargs -r dirname | sort -u)
 
-.PHONY: help test race test-ints lint fuzz soak guards mutate bench proxy leases cover fleet vendors chaos browser binaries published release release-check ci
+.PHONY: help test race test-ints lint fuzz soak guards mutate bench proxy leases cover fleet vendors caddy chaos browser binaries published release release-check ci
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -57,7 +58,7 @@ lint: ## check format, go vet, the linters of tools/go.mod, types for other syst
 	@nilness=$$($(TOOL) -n nilness) && $$nilness work && \
 	for system in $(SYSTEMS); do echo "types for $$system"; \
 	  packages='$(addprefix ./,$(SYSTEMIC))'; \
-	  [ "$$system" != linux/386 ] || packages='$(addprefix ./,$(addsuffix /...,$(PUBLISHED)))'; \
+	  [ "$$system" != linux/386 ] || packages='$(addprefix ./,$(addsuffix /...,$(filter-out caddyquotient,$(PUBLISHED))))'; \
 	  GOOS=$${system%/*} GOARCH=$${system#*/} $$nilness -test=false $$packages; done
 	@for dir in $(MODULES); do (cd "$$dir" && GOWORK=off go mod tidy -diff); done
 
@@ -119,6 +120,9 @@ fleet: ## run the example fleet
 
 vendors: ## test the recipes for vendors' clients, which take minutes to compile and so are not in the workspace
 	cd examples/vendors && export GOWORK=off && go mod tidy -diff && go vet . && go test .
+
+caddy: ## test the module for Caddy, which takes a minute to compile and so is not in the workspace
+	cd caddyquotient && export GOWORK=off && go mod tidy -diff && go vet . && go test .
 
 chaos: ## run a fleet under faults for CHAOS (10m): processes, sources; and one that gossips
 	go run ./bench/chaos -duration $(CHAOS)

@@ -40,6 +40,10 @@ var rooms = []room{
 	{"ginlimit", adapter, "github.com/gin-gonic/gin", "internal/adaptertest"},
 	{"echolimit", adapter, "github.com/labstack/echo/v5", "internal/adaptertest"},
 	{"echolimit-v4", adapter, "github.com/labstack/echo/v4", "internal/adaptertest"},
+	// A module of Caddy knows Caddy, and the parts of quotient that its directive has.
+	{"caddyquotient", adapter + " admin metrics poolsize/dns poolsize/file internal/field",
+		"github.com/caddyserver/caddy/v2 github.com/prometheus/client_golang/prometheus", ""},
+	{"caddyquotient/bench", "caddyquotient", "github.com/caddyserver/caddy/v2 github.com/mholt/caddy-ratelimit", ""},
 	{"grpclimit", adapter + " internal/field internal/overdue",
 		"google.golang.org/grpc google.golang.org/genproto google.golang.org/protobuf", ""},
 	// HTTP is one way to use the limiter; only header fields need a library.
