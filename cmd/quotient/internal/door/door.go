@@ -18,7 +18,6 @@ package door
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -70,21 +69,13 @@ func (d *Door) SetHandler(ask http.Handler) { d.ask = ask }
 // Prepare reads the sections [decide] and [proxy] of a file: commit puts them in force. Permits that are held stay as
 // they were.
 func (d *Door) Prepare(f *config.File) (commit func(), err error) {
-	if f.Proxy == nil {
-		return nil, errors.New("proxy: the section is missing")
+	if f.Decide == nil || f.Proxy == nil {
+		return nil, errors.New("decide: the section is missing")
 	}
-	name, maxHold := decideOf(f)
-	p := profiles[name]
-	if p == nil {
-		return nil, config.Error{Field: "decide.profile", Text: fmt.Sprintf("%q is no profile", name)}
+	next := &settings{
+		profile: profiles[f.Decide.Profile], trusted: f.Proxy.Trusted, maxHold: f.Decide.MaxHold, // config has checked
 	}
-	next := &settings{profile: p, trusted: f.Proxy.Trusted, maxHold: maxHold}
 	return func() { d.now.Store(next) }, nil
-}
-
-// decideOf is what a file says of questions over HTTP.
-func decideOf(*config.File) (profile string, maxHold time.Duration) {
-	return "forward-auth", time.Minute
 }
 
 // Drain ends the holding of permits, and lets none be held from now on: for a shutdown. It does not wait.
