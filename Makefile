@@ -32,7 +32,7 @@ SYSTEMIC  = $(sort $(dir $(shell git grep -lE '"syscall"|^//go:build' -- '*.go' 
   ':!internal/etcdtest')))
 FUZZING  = $$(grep -rlE --include='*_test.go' --exclude-dir=testdata '^func Fuzz' . | xargs -r dirname | sort -u)
 
-.PHONY: help test race test-ints lint fuzz soak guards mutate bench proxy leases cover fleet vendors chaos browser binaries published release release-check ci
+.PHONY: help test race test-ints lint fuzz soak guards mutate bench proxy leases cover fleet vendors helm chaos browser binaries published release release-check ci
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -119,6 +119,9 @@ fleet: ## run the example fleet
 
 vendors: ## test the recipes for vendors' clients, which take minutes to compile and so are not in the workspace
 	cd examples/vendors && export GOWORK=off && go mod tidy -diff && go vet . && go test .
+
+helm: ## test the chart of deploy/helm with Helm's engine, which would change versions in the workspace
+	cd deploy/helm && export GOWORK=off && go mod tidy -diff && go vet . && go test .
 
 chaos: ## run a fleet under faults for CHAOS (10m): processes, sources; and one that gossips
 	go run ./bench/chaos -duration $(CHAOS)

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -31,6 +32,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/quotient-go/quotient/config"
+	"github.com/quotient-go/quotient/internal/needed"
 	"github.com/quotient-go/quotient/internal/tested"
 )
 
@@ -313,7 +315,11 @@ func (d *release) checkPorts(t *testing.T) {
 	t.Helper()
 	named := d.ports
 	for _, p := range []*corev1.Probe{d.quotient.StartupProbe, d.quotient.LivenessProbe, d.quotient.ReadinessProbe} {
-		named = append(named, p.HTTPGet.Port)
+		if p.GRPC == nil {
+			named = append(named, p.HTTPGet.Port)
+		} else {
+			tested.Want(t, "the port that is probed", p.GRPC.Port, d.port("grpc"))
+		}
 	}
 	for _, p := range named {
 		tested.Not(t, d.port(p.StrVal) == 0, "there is no port %v", p.String())
@@ -449,6 +455,29 @@ func (d *release) checkPool(t *testing.T) {
 	tested.Want(t, "the file of the token", d.file.Proxy.Admin.TokenFile, "/etc/quotient-admin/token")
 	ordinal := slices.ContainsFunc(d.quotient.Env, func(e corev1.EnvVar) bool { return e.Name == "QUOTIENT_ORDINAL" })
 	tested.Want(t, "that ordinals are set", ordinal, d.kind == "StatefulSet")
+}
+
+// TestNginxReadsItsExample checks that nginx takes its file in the example beside it.
+func TestNginxReadsItsExample(t *testing.T) {
+	t.Setenv("PATH", os.Getenv("PATH")+":/usr/sbin")
+	exe, err := exec.LookPath("nginx")
+	if err != nil {
+		needed.Without(t, "nginx", "nginx is not installed: nothing is known about its file")
+	}
+	objects, err := template(t, "examples/beside-nginx", values(t, parent))
+	must(t, err)
+	for _, object := range objects {
+		if o, ok := object.(*corev1.ConfigMap); ok && o.Name == "web" {
+			dir := t.TempDir()
+			file := filepath.Join(dir, "nginx.conf")
+			text := strings.ReplaceAll(o.Data["nginx.conf"], "/tmp/", dir+"/")
+			must(t, os.WriteFile(file, []byte(text), 0o600))
+			out, err := exec.CommandContext(t.Context(), exe, "-t", "-e", "stderr", "-c", file).CombinedOutput()
+			tested.Not(t, err != nil, "%v: %s", err, out)
+			return
+		}
+	}
+	t.Error("there is no file of nginx")
 }
 
 // TestWrongValues checks that values that make no sense are refused, with their names.

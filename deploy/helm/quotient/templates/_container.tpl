@@ -1,7 +1,8 @@
 {{/* The container. */}}
 {{- define "quotient.container" -}}
 name: quotient
-image: "{{ required "image.repository is required: no image is published yet" .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}"
+{{- $name := required "image.repository is required: no image is published yet" .Values.image.repository }}
+image: "{{ $name }}:{{ default .Chart.AppVersion .Values.image.tag }}"
 imagePullPolicy: {{ .Values.image.pullPolicy }}
 {{- if eq .Values.mode "leases" }}
 # The operator's page is for kubectl port-forward.
@@ -64,9 +65,14 @@ livenessProbe:
   timeoutSeconds: 5
   failureThreshold: 6 # a process that is busy is not dead
 readinessProbe: # the pool has been counted and no shutdown has begun; leases: this pod leads
+{{- if hasKey (include "quotient.ports" . | fromYaml) "grpc" }}
+  grpc: # says the same as /ready, to Envoy too
+    port: 8081
+{{- else }}
   httpGet:
     path: /ready
     port: {{ $probed }}
+{{- end }}
   periodSeconds: {{ ternary 1 2 (eq .Values.mode "leases") }}
   timeoutSeconds: 2
   failureThreshold: {{ ternary 1 2 (eq .Values.mode "leases") }}
