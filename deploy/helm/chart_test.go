@@ -218,7 +218,7 @@ func look(t *testing.T, objects []runtime.Object) *release {
 		case *corev1.ConfigMap:
 			d.parse(t, o.Data)
 		default:
-			d.select_(t, o)
+			d.choose(t, o)
 		}
 	}
 	d.replicas += most
@@ -240,8 +240,8 @@ func (d *release) workload(kind string, replicas *int32, selector map[string]str
 	d.sidecar = len(pod.Spec.InitContainers) > 0
 }
 
-// select_ takes what chooses pods and ports, and is not looked at otherwise.
-func (d *release) select_(t *testing.T, object runtime.Object) {
+// choose takes what chooses pods and ports, and is not looked at otherwise.
+func (d *release) choose(t *testing.T, object runtime.Object) {
 	t.Helper()
 	switch o := object.(type) {
 	case *policyv1.PodDisruptionBudget:
@@ -295,8 +295,7 @@ func (d *release) check(t *testing.T) {
 		d.checkFile(t)
 	}
 	limit := d.quotient.Resources.Limits.Memory().AsApproximateFloat64()
-	text := strings.TrimSuffix(d.quotient.Env[0].Value, "B")
-	part := resource.MustParse(text)
+	part := resource.MustParse(strings.TrimSuffix(d.quotient.Env[0].Value, "B"))
 	at := part.AsApproximateFloat64() / limit
 	tested.Not(t, at < .8 || at > .95, "GOMEMLIMIT is %.2f of the limit of memory", at)
 }
@@ -391,18 +390,17 @@ func (d *release) checkSecurity(t *testing.T) {
 func (d *release) checkFile(t *testing.T) {
 	t.Helper()
 	f, grace := d.file, time.Duration(*d.pod.TerminationGracePeriodSeconds)*time.Second
-	args := d.quotient.Args[0]
-	listens := map[string]string{}
+	var listens map[string]string
 	switch {
 	case f.Leases != nil:
-		listens["leases"] = f.Leases.Listen
+		listens = map[string]string{"leases": f.Leases.Listen}
 	case f.Decide != nil:
 		listens = map[string]string{"http": f.Decide.HTTP, "grpc": f.Decide.GRPC, "admin": f.Proxy.Admin.Listen}
 	default:
 		listens = map[string]string{"http": f.Proxy.Listen, "admin": f.Proxy.Admin.Listen}
 	}
 	want := map[bool]string{f.Leases != nil: "leases", f.Proxy != nil: "proxy", f.Decide != nil: "decide"}[true]
-	tested.Want(t, "the command", args, want)
+	tested.Want(t, "the command", d.quotient.Args[0], want)
 	for name, address := range listens {
 		host, port, _ := net.SplitHostPort(address)
 		if d.sidecar && name != "admin" {
@@ -449,8 +447,8 @@ func (d *release) checkPool(t *testing.T) {
 		tested.Want(t, "the source", p.Source, "")
 	}
 	if peers != "" {
-		_, name, _ := strings.Cut(peers, ":")
-		tested.Want(t, "the peers", name, service+":4041")
+		kind := map[bool]string{true: "kube:", false: "dns:"}[len(d.bound) > 0] // kube needs the Role
+		tested.Want(t, "the peers", peers, kind+service+":4041")
 	}
 	tested.Want(t, "the file of the token", d.file.Proxy.Admin.TokenFile, "/etc/quotient-admin/token")
 	ordinal := slices.ContainsFunc(d.quotient.Env, func(e corev1.EnvVar) bool { return e.Name == "QUOTIENT_ORDINAL" })
