@@ -125,8 +125,8 @@ var rows = []struct{ example, set, kinds string }{
 		"ServiceAccount Service Service PodDisruptionBudget Deployment"},
 	{"proxy", strings.Join([]string{
 		"shutdown: 3600", "preStop: 30", "runAsUser: 1000", "fullnameOverride: " + strings.Repeat("long-", 20),
-		"env: [{name: A, value: b}]", "volumes: [{name: tls, secret: {secretName: tls}}]",
-		"volumeMounts: [{name: tls, mountPath: /etc/tls, readOnly: true}]", "podAnnotations: {a: b}", "podLabels: {c: d}",
+		"env: [{name: A, value: b}]", "volumes: [{name: tls, secret: {secretName: tls}}]", "podAnnotations: {a: b}",
+		"volumeMounts: [{name: tls, mountPath: /etc/tls, readOnly: true}]", "podLabels: {c: d}",
 		"nodeSelector: {e: f}", "tolerations: [{operator: Exists}]", "affinity: {nodeAffinity: {}}",
 		"priorityClassName: high", "imagePullSecrets: [{name: registry}]", "serviceAccount: {annotations: {g: h}}",
 		"service: {type: LoadBalancer, annotations: {i: j}}",
@@ -390,17 +390,22 @@ func (d *release) checkSecurity(t *testing.T) {
 func (d *release) checkFile(t *testing.T) {
 	t.Helper()
 	f, grace := d.file, time.Duration(*d.pod.TerminationGracePeriodSeconds)*time.Second
-	var listens map[string]string
+	want, listens := "proxy", map[string]string{}
 	switch {
 	case f.Leases != nil:
-		listens = map[string]string{"leases": f.Leases.Listen}
+		want, listens["leases"] = "leases", f.Leases.Listen
 	case f.Decide != nil:
-		listens = map[string]string{"http": f.Decide.HTTP, "grpc": f.Decide.GRPC, "admin": f.Proxy.Admin.Listen}
+		want, listens["http"], listens["grpc"] = "decide", f.Decide.HTTP, f.Decide.GRPC
 	default:
-		listens = map[string]string{"http": f.Proxy.Listen, "admin": f.Proxy.Admin.Listen}
+		listens["http"] = f.Proxy.Listen
 	}
-	want := map[bool]string{f.Leases != nil: "leases", f.Proxy != nil: "proxy", f.Decide != nil: "decide"}[true]
 	tested.Want(t, "the command", d.quotient.Args[0], want)
+	end := 5 * time.Second // of leases
+	if f.Proxy != nil {
+		end = f.Proxy.Timeouts.Shutdown + 6*time.Second // and what parts that end after it have
+		listens["admin"] = f.Proxy.Admin.Listen
+		d.checkPool(t)
+	}
 	for name, address := range listens {
 		host, port, _ := net.SplitHostPort(address)
 		if d.sidecar && name != "admin" {
@@ -409,11 +414,6 @@ func (d *release) checkFile(t *testing.T) {
 		}
 		tested.Want(t, "the port "+name, fmt.Sprint(d.port(name)), port)
 		tested.Not(t, host != "0.0.0.0" && name != "leases", "%s listens at %s", name, address)
-	}
-	end := 5 * time.Second // of leases
-	if f.Proxy != nil {
-		end = f.Proxy.Timeouts.Shutdown + 6*time.Second // and what parts that end after it have
-		d.checkPool(t)
 	}
 	if l := d.quotient.Lifecycle; l != nil {
 		end += time.Duration(l.PreStop.Sleep.Seconds) * time.Second
@@ -499,7 +499,7 @@ func TestWrongValues(t *testing.T) {
 		{"mode: leases\nconfig: x\nordinals: true\n" + image, "ordinals"},
 		{"mode: leases\nconfig: x\nautoscaling: {enabled: true}\n" + image, "autoscaling"},
 		{"mode: leases\nconfig: x\nsidecar: {selector: {a: b}}\n" + image, "selector"},
-		{"mode: proxy\nconfig: x\nsidecar: {selector: {a: b}}\nnetworkPolicy: {enabled: true}\n" + image, "networkPolicy"},
+		{"mode: proxy\nsidecar: {selector: {a: b}}\nnetworkPolicy: {enabled: true}\n" + image, "networkPolicy"},
 	} {
 		_, err := template(t, "quotient", values(t, c.set))
 		if err == nil || !strings.Contains(err.Error(), c.err) {
