@@ -33,7 +33,7 @@ SYSTEMIC  = $(sort $(dir $(shell git grep -lE '"syscall"|^//go:build' -- '*.go' 
 # The workspace does not have caddyquotient.
 FUZZING  = $$(grep -rlE --include='*_test.go' --exclude-dir=testdata --exclude-dir=caddyquotient '^func Fuzz' . | xargs -r dirname | sort -u)
 
-.PHONY: help test race test-ints lint fuzz soak guards mutate bench proxy leases cover fleet vendors caddy chaos browser binaries published release release-check ci
+.PHONY: help test race test-ints lint fuzz soak guards mutate bench proxy leases cover fleet apart chaos browser binaries published release release-check ci
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -118,11 +118,9 @@ cover: ## require COVER_MIN (90) percent coverage of each package in COVER
 fleet: ## run the example fleet
 	go run ./examples/fleet
 
-vendors: ## test the recipes for vendors' clients, which take minutes to compile and so are not in the workspace
-	cd examples/vendors && export GOWORK=off && go mod tidy -diff && go vet . && go test .
-
-caddy: ## test the module for Caddy, which takes a minute to compile and so is not in the workspace
-	cd caddyquotient && export GOWORK=off && go mod tidy -diff && go vet . && go test .
+apart: ## test the modules that take minutes to compile, or need other versions, and so are not in the workspace
+	@for dir in caddyquotient deploy/helm examples/vendors; do \
+	  (cd "$$dir" && export GOWORK=off && go mod tidy -diff && go vet . && go test .); done
 
 chaos: ## run a fleet under faults for CHAOS (10m): processes, sources; and one that gossips
 	go run ./bench/chaos -duration $(CHAOS)

@@ -3,7 +3,7 @@
 # every package of each published module, from a file-system proxy of a release of the last commit, and once
 # more from the checkout with the lines that the README gives for go.mod. Modules of others come from this
 # machine's module cache, and those that it lacks from GOPROXY. caddyquotient is got and its packages are found, but it
-# is not built, since with these settings all of Caddy would be compiled again: make caddy builds it.
+# is not built, since with these settings all of Caddy would be compiled again: make apart builds it.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 root=github.com/quotient-go/quotient

@@ -76,21 +76,25 @@ func TestImageBuilds(t *testing.T) {
 	}
 }
 
-// TestImageHoldsLittle checks that the last stage is empty but for the program and certificates, and that it
-// runs as a user that is none of the system's: Kubernetes cannot see that a name is not root.
+// TestImageHoldsLittle checks that the last stage is empty but for the program and certificates, that it runs as a
+// user that is none of the system's, since Kubernetes cannot see that a name is not root, and that the program is one
+// for the image's platform.
 func TestImageHoldsLittle(t *testing.T) {
 	lines := entries(read(t, "Dockerfile"), " ")
 	if from := lines["FROM"]; strings.Count(from, "\n") != 1 || !strings.HasSuffix(from, "\nscratch") {
 		t.Errorf("FROM is %q, want a stage that builds and scratch", from)
 	}
 	for name, want := range map[string]string{
-		"USER": "65532:65532", "ENTRYPOINT": `["/quotient"]`,
+		"USER": "65532:65532", "ENTRYPOINT": `["/quotient"]`, "ARG": "TARGETOS TARGETARCH",
 		"COPY": ". .\n--from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/\n" +
 			"--from=build /quotient /quotient",
 	} {
 		if got := lines[name]; got != want {
 			t.Errorf("%s is %q, want %q", name, got, want)
 		}
+	}
+	if run := lines["RUN"]; !strings.Contains(run, " GOOS=$TARGETOS GOARCH=$TARGETARCH ") {
+		t.Errorf("RUN is %q, which builds for the platform of the builder alone", run)
 	}
 }
 

@@ -107,6 +107,7 @@ var rooms = []room{
 	{"config/...", ". admin/pods internal/inside policy httplimit lease poolsize/dns poolsize/file " +
 		"internal/carry internal/field internal/files internal/kinds internal/rest internal/shown",
 		"github.com/pelletier/go-toml/v2 github.com/fsnotify/fsnotify", "internal/carried"},
+	{"deploy/helm", ". config", "helm.sh k8s.io github.com/prometheus-operator", "internal/needed"},
 	{"deploy/proxy", ". config lease", "k8s.io sigs.k8s.io github.com/prometheus-operator",
 		"internal/needed"},
 	{"cmd/quotient/...",
