@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -175,14 +174,17 @@ func (m *model) ask(ds []modelDescriptor, hits int) string {
 			quotas++
 		}
 	}
-	// fits takes the hits of those that have room, in turn, and says which have none
+	for i := range ds {
+		if counts(i) && looks[i] {
+			over[i] = m.counts[keys[i]] >= found[i].per && !found[i].shadow
+		}
+	}
+	// fits takes the hits of those that have room, in turn, and says which has none
 	fits := func() (after map[string]int, none int) {
 		after = maps.Clone(m.counts)
 		for i := range ds {
 			switch {
-			case !counts(i) || over[i]:
-			case looks[i]:
-				over[i] = m.counts[keys[i]] >= found[i].per && !found[i].shadow
+			case !counts(i) || over[i] || looks[i]:
 			case after[keys[i]]+amount[i] <= found[i].per:
 				after[keys[i]] += amount[i]
 			case !found[i].shadow:
@@ -192,11 +194,7 @@ func (m *model) ask(ds []modelDescriptor, hits int) string {
 		return after, -1
 	}
 	after, refused := m.counts, false
-	for {
-		var i int
-		if after, i = fits(); i >= 0 {
-			over[i] = true
-		}
+	for i := 0; i >= 0; {
 		quotasOver := 0
 		for j := range ds {
 			if over[j] && found[j].quota {
@@ -204,8 +202,11 @@ func (m *model) ask(ds []modelDescriptor, hits int) string {
 			}
 			refused = refused || over[j] && !found[j].quota
 		}
-		if refused = refused || quotas > 0 && quotasOver == quotas; refused || i < 0 {
+		if refused = refused || quotas > 0 && quotasOver == quotas; refused {
 			break
+		}
+		if after, i = fits(); i >= 0 {
+			over[i] = true
 		}
 	}
 	for i := range ds {
@@ -274,7 +275,7 @@ func TestPropertyModel(t *testing.T) {
 			}
 			return b.String()
 		}
-		synctest.Test(t, func(t *testing.T) {
+		rapid.SyncTest(rt, func(rt *rapid.T) {
 			s := newSet(t, nil, "", "", file())
 			for range rapid.IntRange(1, 30).Draw(rt, "steps") {
 				switch rapid.IntRange(0, 9).Draw(rt, "step") {
