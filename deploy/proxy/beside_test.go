@@ -54,7 +54,7 @@ var fronts = []front{
 		open:    `(?s)\thandle_errors {.*?\n\t}\n`, away: 502, other: 503},
 	{program: "traefik", profile: "forward-auth", lang: "yaml", comment: "dynamic.yaml", frame: "%s",
 		command: "traefik --entrypoints.web.address=ADDRESS --providers.file.filename=FILE",
-		away: 500, other: 503, mute: true},
+		away:    500, other: 503, mute: true},
 }
 
 // TestFrontsOfThePage starts each proxy with what the page has to paste, twice: open and closed. It asks through them
@@ -208,7 +208,7 @@ func (f *front) start(t *testing.T, b *behind, open, instead string) (url string
 	must(t, err)
 	places := strings.NewReplacer("ADDRESS", address, "HOST", host, "PORT", port, "127.0.0.1:8079", tested.FreeAddr(t),
 		"127.0.0.1:8080", b.http, "127.0.0.1:8081", b.grpc, "127.0.0.1:9000", b.app,
-		"250ms", "2s", "timeout = 1000", "timeout = 9000") // for a machine that is busy
+		"250ms", "2s") // for a machine that is busy
 	dir := t.TempDir()
 	put := func(name, text string) string {
 		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
