@@ -32,9 +32,11 @@ type front struct {
 	frame            string    // what a whole one has around it
 	listen           [2]string // where it listens by the page, and in a test
 	command          string
-	open, shut       string // by the page, as a regexp, and what stands there to refuse while quotient is away; "": it always does
-	away, other      int    // what it then answers, and where quotient refuses by 503
-	mute             bool   // it shows no fields of what passes
+	// open is what a regexp finds on the page, and shut stands there to refuse while quotient is away. One without the
+	// first always does.
+	open, shut  string
+	away, other int  // what it then answers, and where quotient refuses by 503
+	mute        bool // it shows no fields of what passes
 }
 
 // fronts are the proxies of the page that a test starts. FILE, DIR and ADDRESS stand for the
@@ -42,10 +44,11 @@ type front struct {
 var fronts = []front{
 	{program: "nginx", profile: "nginx", lang: "nginx", listen: [2]string{"listen 80;", "listen ADDRESS;"},
 		frame: "daemon off; master_process off; pid nginx.pid; error_log stderr; events {}\n" +
-			"http { access_log off; client_body_temp_path a; proxy_temp_path b; fastcgi_temp_path c; uwsgi_temp_path d; " +
-			"scgi_temp_path e;\n%s}\n",
+			"http { access_log off; client_body_temp_path a; proxy_temp_path b; fastcgi_temp_path c; " +
+			"uwsgi_temp_path d; scgi_temp_path e;\n%s}\n",
 		command: "nginx -e stderr -p . -c FILE", open: `error_page 500 .*`, away: 500, other: 429},
-	{program: "haproxy", profile: "haproxy", lang: "haproxy", listen: [2]string{"bind :80", "bind ADDRESS"}, frame: "%s",
+	{program: "haproxy", profile: "haproxy", lang: "haproxy", frame: "%s",
+		listen:  [2]string{"bind :80", "bind ADDRESS"},
 		command: "haproxy -db -f FILE", open: `lua.quotient open`, shut: "lua.quotient closed",
 		away: 503, other: 503},
 	{program: "caddy", profile: "forward-auth", lang: "caddyfile",
@@ -89,7 +92,7 @@ func TestFrontsOfThePage(t *testing.T) {
 // lies are fields by which a client may try to be another, or to ask about another request.
 var lies = []string{
 	"X-Forwarded-For: 192.0.2.9", "X-Real-IP: 192.0.2.9", "Forwarded: for=192.0.2.9",
-	"X-Forwarded-Uri: /health", "X-Original-Uri: /health", "X_Forwarded_Uri: /health", "X-Original-Url: http://a/health",
+	"X-Forwarded-Uri: /health", "X-Original-Uri: /health", "X_Forwarded_Uri: /health", "X-Original-Url: /health",
 	"X-Forwarded-Host: other", "Quotient-Hold: 1m",
 }
 
@@ -105,7 +108,7 @@ func hostile() []string {
 		"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket",
 		"GET / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 0",
 	}
-	for _, size := range []int{7 << 10, 8 << 10, 10 << 10, 15_000, 15_100, 15_200, 15_300, 16 << 10, 63 << 10, 70 << 10} {
+	for _, size := range []int{7 << 10, 8 << 10, 10 << 10, 15_000, 15_100, 15_200, 15_300, 63 << 10, 70 << 10} {
 		fill := strings.Repeat("a", size)
 		heads = append(heads, "GET /"+fill+" HTTP/1.1\r\nHost: a", "GET / HTTP/1.1\r\nHost: a\r\nX-A: "+fill,
 			"GET / HTTP/1.1\r\nHost: "+fill)
@@ -147,15 +150,12 @@ func (f *front) opens(t *testing.T, what, url string) {
 // limits checks what a client of the open proxy sees of a limit of 40.
 func (f *front) limits(t *testing.T, b *behind, url string) {
 	t.Helper()
-	q := question{method: http.MethodPost, path: "/a%2Fb/?q=1", body: "a body"}
 	for i := range 40 {
+		q := question{method: "POST", path: "/a%2Fb/?q=1", body: "a body"}
 		got := asks(t, fmt.Sprint("request ", i+1), url, http.StatusOK, q)
-		if left := fmt.Sprintf(";r=%d;", 39-i); !f.mute && !strings.Contains(got.header.Get("RateLimit"), left) ||
-			!f.mute && got.header.Get("RateLimit-Policy") == "" {
-			t.Fatalf("request %d: fields %v, want %s", i+1, got.header, left)
-		}
-		if got.body != "POST /a%2Fb/?q=1 a body" {
-			t.Fatalf("request %d: the service got %q", i+1, got.body)
+		if left := fmt.Sprintf(";r=%d;", 39-i); got.body != "POST /a%2Fb/?q=1 a body" || !f.mute &&
+			(!strings.Contains(got.header.Get("RateLimit"), left) || got.header.Get("RateLimit-Policy") == "") {
+			t.Fatalf("request %d: fields %v, want %s; the service got %q", i+1, got.header, left, got.body)
 		}
 	}
 	refused := asks(t, "request 41", url, http.StatusTooManyRequests, question{})
@@ -169,8 +169,7 @@ func (f *front) limits(t *testing.T, b *behind, url string) {
 		asks(t, lie, url, http.StatusTooManyRequests, question{field: lie, path: "/?hold=1m"})
 	}
 	for _, lie := range []string{"X-Forwarded-Method: GET", "X-Original-Method: GET", "X-Http-Method-Override: GET"} {
-		q := question{method: http.MethodPost, path: "/health", field: lie}
-		asks(t, lie, url, http.StatusTooManyRequests, q)
+		asks(t, lie, url, http.StatusTooManyRequests, question{method: "POST", path: "/health", field: lie})
 	}
 	for _, head := range hostile() {
 		if reaches(t, url, head) {
@@ -178,9 +177,9 @@ func (f *front) limits(t *testing.T, b *behind, url string) {
 		}
 	}
 	asks(t, "refused by 503", url, f.other, question{path: "/closed"})
-	before := b.broken.Load()
-	asks(t, "the service fails", url, http.StatusBadGateway, question{from: "127.0.0.5", method: http.MethodPost, path: "/broken"})
-	tested.Want(t, "requests that reach a service that fails", b.broken.Load()-before, 1)
+	once := question{from: "127.0.0.5", method: "POST", path: "/broken"}
+	asks(t, "the service fails", url, http.StatusBadGateway, once)
+	tested.Want(t, "requests that reach a service that fails", b.broken.Load(), 1)
 	asks(t, "another client", url, http.StatusOK, question{from: "127.0.0.4"})
 	if got := asks(t, "exempt", url, http.StatusOK, question{path: "/health"}); got.header["Ratelimit"] != nil {
 		t.Errorf("what is exempt has the field %q", got.header["Ratelimit"])
@@ -218,8 +217,8 @@ func (f *front) start(t *testing.T, b *behind, open, instead string) (url string
 	name := put("conf.yaml", fmt.Sprintf(f.frame, places.Replace(strings.Replace(conf, f.listen[0], f.listen[1], 1))))
 	exe, err := f.find()
 	must(t, err)
-	command := strings.NewReplacer(" "+f.program+" ", " "+exe+" ", "FILE", name, "DIR", dir, "ADDRESS", address).Replace(" " + f.command)
-	serves(t, dir, address, strings.Fields(command)...)
+	names := strings.NewReplacer(" "+f.program+" ", " "+exe+" ", "FILE", name, "DIR", dir, "ADDRESS", address)
+	serves(t, dir, address, strings.Fields(names.Replace(" "+f.command))...)
 	return "http://" + address
 }
 
@@ -329,8 +328,9 @@ func asks(t *testing.T, what, url string, status int, q question) reply {
 		r.Header[name] = []string{value}
 	}
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: from}}
-	c := http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true, DialContext: dialer.DialContext}}
-	resp, err := c.Do(r)
+	resp, err := (&http.Client{Timeout: time.Minute, Transport: &http.Transport{
+		DisableKeepAlives: true, DialContext: dialer.DialContext,
+	}}).Do(r)
 	must(t, err)
 	defer resp.Body.Close() //nolint:errcheck // it is read
 	body, err := io.ReadAll(resp.Body)

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -82,27 +83,34 @@ func descriptors(t *testing.T, r *routev3.Route, from string) (all []*entryv3.Ra
 	return all
 }
 
+// envoyConf returns the filter of rate limits and the routes of the page's configuration: that of health checks, and
+// that of all else. It checks that no client may name its own address, and that the filter asks by HTTP/2.
+func envoyConf(t *testing.T) (*ratelimitv3.RateLimit, []*routev3.Route) {
+	t.Helper()
+	conf := envoyBlock(t, "envoy.yaml", &bootstrapv3.Bootstrap{}).GetStaticResources()
+	var manager managerv3.HttpConnectionManager
+	opened(t, conf.GetListeners()[0].GetFilterChains()[0].GetFilters()[0].GetTypedConfig(), &manager)
+	filter := opened(t, manager.GetHttpFilters()[0].GetTypedConfig(), &ratelimitv3.RateLimit{})
+	opened(t, manager.GetHttpFilters()[1].GetTypedConfig(), &routerv3.Router{})
+	var options upstreamsv3.HttpProtocolOptions
+	cluster, name := conf.GetClusters()[1], string(options.ProtoReflect().Descriptor().FullName())
+	opened(t, cluster.GetTypedExtensionProtocolOptions()[name], &options)
+	asked := filter.GetRateLimitService().GetGrpcService().GetEnvoyGrpc().GetClusterName()
+	if asked != cluster.GetName() || options.GetExplicitHttpConfig().GetHttp2ProtocolOptions() == nil ||
+		!manager.GetUseRemoteAddress().GetValue() {
+		t.Errorf("%q is not the cluster of gRPC, or a client may name any address", asked)
+	}
+	return filter, manager.GetRouteConfig().GetVirtualHosts()[0].GetRoutes()
+}
+
 // TestEnvoyAsksForRateLimits sends what an Envoy with the page's configuration asks the rate limit service. No Envoy
 // runs here: what it does with the answers is by its documentation.
 func TestEnvoyAsksForRateLimits(t *testing.T) {
 	t.Parallel()
-	conf := envoyBlock(t, "envoy.yaml", &bootstrapv3.Bootstrap{}).GetStaticResources()
-	manager := opened(t, conf.GetListeners()[0].GetFilterChains()[0].GetFilters()[0].GetTypedConfig(),
-		&managerv3.HttpConnectionManager{})
-	filter := opened(t, manager.GetHttpFilters()[0].GetTypedConfig(), &ratelimitv3.RateLimit{})
-	opened(t, manager.GetHttpFilters()[1].GetTypedConfig(), &routerv3.Router{})
-	cluster := conf.GetClusters()[1]
-	options := opened(t, cluster.GetTypedExtensionProtocolOptions()["envoy.extensions.upstreams.http.v3.HttpProtocolOptions"],
-		&upstreamsv3.HttpProtocolOptions{})
-	if name := filter.GetRateLimitService().GetGrpcService().GetEnvoyGrpc().GetClusterName(); name != cluster.GetName() ||
-		options.GetExplicitHttpConfig().GetHttp2ProtocolOptions() == nil || !manager.GetUseRemoteAddress().GetValue() {
-		t.Errorf("%q is not the cluster of gRPC, or a client may name any address", name)
-	}
-	routes := manager.GetRouteConfig().GetVirtualHosts()[0].GetRoutes()
+	filter, routes := envoyConf(t)
 	if asked := descriptors(t, routes[0], "192.0.2.1"); len(asked) > 0 {
 		t.Errorf("health checks are asked about: %v", asked)
 	}
-
 	b := newBehind(t, 1, "")
 	limits := strings.Replace(besideBlock(t, "yaml", "ratelimit.yaml"), "unit: minute", "unit: day", 1)
 	must(t, os.WriteFile(filepath.Join(filepath.Dir(b.file), "ratelimit.yaml"), []byte(limits), 0o600))
@@ -134,8 +142,8 @@ func TestEnvoyAsksForRateLimits(t *testing.T) {
 	tested.Want(t, "while quotient is away", status.Code(err), codes.Unavailable)
 }
 
-// checks are the two ways of Envoy's filter ext_authz to ask for a request. They return what Envoy answers or adds to the
-// answer, and the status 200 where the request passes.
+// checks are the two ways of Envoy's filter ext_authz to ask for a request. They return the status of a refusal, or
+// 200, and the fields of the answer to the client.
 var checks = map[string]func(*testing.T, *behind, *extauthzv3.ExtAuthz, question) (int, http.Header, error){
 	"gRPC": checkGRPC, "HTTP": checkHTTP,
 }
@@ -153,21 +161,27 @@ func checkGRPC(t *testing.T, b *behind, conf *extauthzv3.ExtAuthz, q question) (
 	defer cancel()
 	at := func(address string) *authv3.AttributeContext_Peer {
 		return &authv3.AttributeContext_Peer{Address: &corev3.Address{Address: &corev3.Address_SocketAddress{
-			SocketAddress: &corev3.SocketAddress{Address: address, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: 80}},
+			SocketAddress: &corev3.SocketAddress{Address: address},
 		}}}
 	}
-	headers := map[string]string{
-		":method": q.method, ":path": q.path, ":authority": "app.test", ":scheme": "http", "x-forwarded-proto": "http",
+	headers := &corev3.HeaderMap{}
+	add := func(name, value string) {
+		one := &corev3.HeaderValue{Key: strings.ToLower(name), RawValue: []byte(value)}
+		headers.Headers = append(headers.Headers, one)
 	}
-	if name, value, ok := strings.Cut(q.field, ": "); ok {
-		headers[strings.ToLower(name)] = value
+	add(":method", q.method)
+	add(":path", q.path)
+	add(":authority", "app.test")
+	add("x-forwarded-for", appended(q))
+	if name, value, ok := strings.Cut(q.field, ": "); ok && name != "X-Forwarded-For" {
+		add(name, value)
 	}
-	headers["x-forwarded-for"] = appended(q)
-	got, err := authv3.NewAuthorizationClient(b.dial(t)).Check(ctx, &authv3.CheckRequest{Attributes: &authv3.AttributeContext{
-		Source: at(q.from), Destination: at("127.0.0.1"),
-		Request: &authv3.AttributeContext_Request{Http: &authv3.AttributeContext_HttpRequest{Id: "1", Method: q.method,
-			Headers: headers, Path: q.path, Host: "app.test", Scheme: "http", Protocol: "HTTP/1.1"}},
-	}})
+	tested.Want(t, "encode_raw_headers", conf.GetEncodeRawHeaders(), true)
+	asked := &authv3.AttributeContext_HttpRequest{Id: "1", Method: q.method, HeaderMap: headers, Path: q.path,
+		Host: "app.test", Scheme: "http", Protocol: "HTTP/1.1"}
+	got, err := authv3.NewAuthorizationClient(b.dial(t)).Check(ctx, &authv3.CheckRequest{
+		Attributes: &authv3.AttributeContext{Source: at(q.from), Destination: at("127.0.0.1"),
+			Request: &authv3.AttributeContext_Request{Http: asked}}})
 	if err != nil {
 		return 0, nil, err
 	}
@@ -187,8 +201,9 @@ func checkHTTP(t *testing.T, b *behind, conf *extauthzv3.ExtAuthz, q question) (
 	r, err := http.NewRequestWithContext(t.Context(), q.method, "http://"+b.http+s.GetPathPrefix()+q.path, nil)
 	must(t, err)
 	r.Host = "app.test"
+	client := strings.NewReplacer("%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%", q.from)
 	for _, add := range s.GetAuthorizationRequest().GetHeadersToAdd() { // no field of the client's goes with it
-		r.Header.Set(add.GetKey(), strings.ReplaceAll(add.GetValue(), "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%", q.from))
+		r.Header.Set(add.GetKey(), client.Replace(add.GetValue()))
 	}
 	c := http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := c.Do(r)
@@ -213,37 +228,37 @@ func TestEnvoyAsksForAuthorization(t *testing.T) {
 	for name, check := range checks {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			conf := opened(t, envoyBlock(t, "ext_authz by "+name, &managerv3.HttpFilter{}).GetTypedConfig(), &extauthzv3.ExtAuthz{})
+			var conf extauthzv3.ExtAuthz
+			opened(t, envoyBlock(t, "ext_authz by "+name, &managerv3.HttpFilter{}).GetTypedConfig(), &conf)
 			b := newBehind(t, 0, "envoy")
 			decide := b.decide(t, b.http)
 			ask := func(what string, want int, q question) http.Header {
 				t.Helper()
-				if q.from == "" {
-					q.from = "127.0.0.2"
-				}
-				got, h, err := check(t, b, conf, q)
+				q.from, q.method, q.path = cmp.Or(q.from, "127.0.0.2"), cmp.Or(q.method, "GET"), cmp.Or(q.path, "/")
+				got, h, err := check(t, b, &conf, q)
 				must(t, err)
 				tested.Want(t, what, got, want)
 				return h
 			}
 			for i := range 40 {
-				h := ask(fmt.Sprint("request ", i+1), http.StatusOK, question{method: http.MethodPost, path: "/a%2Fb?q=1"})
-				if !strings.Contains(h.Get("RateLimit"), fmt.Sprintf(";r=%d;", 39-i)) || h.Get("RateLimit-Policy") == "" {
-					t.Fatalf("request %d: fields %v", i+1, h)
+				what, left := fmt.Sprint("request ", i+1), fmt.Sprintf(";r=%d;", 39-i)
+				h := ask(what, http.StatusOK, question{method: "POST", path: "/a%2Fb?q=1"})
+				if !strings.Contains(h.Get("RateLimit"), left) || h.Get("RateLimit-Policy") == "" {
+					t.Fatalf("%s: fields %v", what, h)
 				}
 			}
-			h := ask("request 41", http.StatusTooManyRequests, question{method: http.MethodGet, path: "/"})
+			h := ask("request 41", http.StatusTooManyRequests, question{})
 			if h.Get("Retry-After") == "" || h.Get("RateLimit") == "" {
 				t.Errorf("request 41: fields %v", h)
 			}
 			for _, lie := range lies {
-				ask(lie, http.StatusTooManyRequests, question{method: http.MethodGet, path: "/?hold=1m", field: lie})
+				ask(lie, http.StatusTooManyRequests, question{path: "/?hold=1m", field: lie})
 			}
-			ask("refused by 503", map[string]int{"gRPC": 503, "HTTP": 403}[name], question{method: http.MethodGet, path: "/closed"})
-			ask("another client", http.StatusOK, question{from: "127.0.0.3", method: http.MethodGet, path: "/"})
-			ask("exempt", http.StatusOK, question{method: http.MethodGet, path: "/health"})
+			ask("refused by 503", map[string]int{"gRPC": 503, "HTTP": 403}[name], question{path: "/closed"})
+			ask("another client", http.StatusOK, question{from: "127.0.0.3"})
+			ask("exempt", http.StatusOK, question{path: "/health"})
 			must(t, decide.Kill())
-			if _, _, err := check(t, b, conf, question{from: "127.0.0.2", method: http.MethodGet, path: "/"}); err == nil {
+			if _, _, err := check(t, b, &conf, question{from: "127.0.0.2", method: "GET", path: "/"}); err == nil {
 				t.Error("quotient is away, and answers")
 			}
 		})
