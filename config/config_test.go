@@ -413,6 +413,34 @@ func TestAdjust(t *testing.T) {
 q.toml:7:15: limiters.api.overrides."a \"b\".c".in-flight: -1 is not between 0 and 1073741824`)
 }
 
+// TestAdd: a limiter that a program adds to each file needs no rule, and takes no name of the file's.
+func TestAdd(t *testing.T) {
+	const text = "[decide]\nhttp = \"off\"\nratelimit-files = [\"a.yaml\"]\n"
+	name := "added"
+	s := start(t, text, config.Adjust(func(f *config.File) error {
+		l := parse(t, base).Limiters["other"]
+		return errors.Join(f.Add(name, l), f.Add("more", l))
+	}))
+	must(t, s.Reload())
+	must(t, s.File().CheckKey("added", "anything"))
+	fails(t, s.File().Add("added", config.Limiter{}), `the file has a limiter "added" already`)
+	name = "renamed"
+	must(t, s.Reload())
+	if _, ok := s.reg.Get("added"); ok || s.limiter(t, "renamed") == nil {
+		t.Error("what is not added again is still there")
+	}
+}
+
+// TestWarnsOfSlots: a question of quotient decide does not hold what a limiter of its rules has as slots.
+func TestWarnsOfSlots(t *testing.T) {
+	rule := "[[proxy.rules]]\npattern = \"/\"\nlimiter = \"api\"\nalso = [{ limiter = \"other\" }]\n"
+	lines := strings.Split(parse(t, base+"[decide]\n"+rule).Warnings.Error(), "\n")
+	if len(lines) != 2 || !strings.HasPrefix(lines[0], "q.toml:6:13: limiters.api.plans.paid.in-flight: a question") ||
+		!strings.HasPrefix(lines[1], "q.toml:10:13: limiters.other.in-flight: a question") {
+		t.Errorf("got %q", lines)
+	}
+}
+
 // TestFileIsACopy: a program that changes its file after New changes nothing, also when a file without a path
 // is applied again.
 func TestFileIsACopy(t *testing.T) {

@@ -45,13 +45,16 @@
 //	pattern = "/"                  # in the syntax of http.ServeMux, for canonical paths
 //	limiter = "api"
 //
+//	[decide]                       # only quotient decide reads it: upstreams are not needed then
+//	http = "127.0.0.1:8080"
+//
 //	[leases]                       # a lease server, for quotient leases, or for quotient proxy in the same process
 //	listen = "127.0.0.1:8000"
 //	[leases.semaphores]            # the maximum of each
 //	A = 42
 //
-// The types Proxy, Rule and Leases describe the fields of [proxy] and [leases]; a file spells HeaderBytes
-// header-bytes. docs/proxy.md and docs/leases.md have all of them in tables.
+// The types Proxy, Rule, Decide and Leases describe the fields of [proxy], [decide] and [leases]; a file spells
+// HeaderBytes header-bytes. docs/proxy.md, docs/decide.md and docs/leases.md have all of them in tables.
 //
 // Durations are strings with units, such as "1.5h", "1h 30m" or "2days". Names of files are
 // relative to the file's folder. A rate without a name is named by its period: second, minute, hour, day, 10s. A

@@ -39,6 +39,7 @@ func drawFile(t *rapid.T, proxy bool) *config.File {
 	}
 	if proxy {
 		f.Proxy = drawProxy(t, f)
+		f.Decide = drawDecide(t, f)
 	}
 	if flip(t) {
 		f.Leases = drawLeases(t)
@@ -51,6 +52,23 @@ func drawDemand(t *rapid.T, f *config.File) {
 	if l, ok := f.Limiters["a"]; ok && f.Pool.Source != "" && flip(t) {
 		l.Demand = &config.Demand{Keys: count(t, 1, 10_000), MaxAge: span(t, time.Millisecond, time.Hour)}
 		f.Limiters["a"] = l
+	}
+}
+
+// drawDecide draws a section [decide] now and then.
+func drawDecide(t *rapid.T, f *config.File) *config.Decide {
+	if flip(t) {
+		return nil
+	}
+	if f.Proxy.UpstreamTLS == (config.UpstreamTLS{}) && flip(t) {
+		f.Proxy.Upstreams = nil
+	}
+	return &config.Decide{
+		GRPC: pick(t, "127.0.0.1:8081", "unix:rls.sock"), HTTP: pick(t, "off", "[::1]:0", "unix:decide.sock"),
+		Profile:        pick(t, "forward-auth", "nginx", "envoy", "haproxy"),
+		RateLimitFiles: append([]string(nil), some(t, 0, "a.yaml", "b.yaml")...),
+		RateLimitKind:  pick(t, "window", "counted-window", "bucket"),
+		MaxHold:        span(t, time.Second, 24*time.Hour),
 	}
 }
 

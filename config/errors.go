@@ -147,7 +147,7 @@ func joined(words []string) string { return strings.Join(words, ", ") }
 
 // kebab is the name of a Go field as a file spells it: MaxKeys is max-keys, ClientCA client-ca.
 func kebab(name string) string {
-	name = strings.Replace(name, "IPv6", "Ipv6-", 1) // one word
+	name = strings.NewReplacer("IPv6", "Ipv6-", "RateLimit", "Ratelimit").Replace(name) // one word each
 	isLower := func(i int) bool { return i < len(name) && name[i] >= 'a' && name[i] <= 'z' }
 	isUpper := func(i int) bool { return name[i] >= 'A' && name[i] <= 'Z' }
 	var b strings.Builder

@@ -17,7 +17,8 @@ type File struct {
 	Path     string
 	Pool     Pool
 	Limiters map[string]Limiter // by name, at most 1,000
-	Proxy    *Proxy             // nil without a section [proxy]
+	Proxy    *Proxy             // nil without a section [proxy] or [decide]
+	Decide   *Decide            // nil without a section [decide]
 	Leases   *Leases            // nil without a section [leases]
 	Warnings Errors             // settings without an effect, in the order of the text
 
@@ -26,6 +27,7 @@ type File struct {
 	sum    [sha256.Size]byte // of the text
 	any    bool              // ReadAny has read it: it may be a throttle.toml
 	absent bool              // ReadThrottle has found no file
+	added  []string          // names of limiters, by Add
 	opened [sha256.Size]byte // of Pool.Source with its secrets, as the source was made from it last
 }
 
@@ -87,7 +89,7 @@ type Demand struct {
 // Proxy is the section [proxy].
 type Proxy struct {
 	Listen    string     // host:port or unix:PATH; 127.0.0.1:4040 by default
-	Upstreams []*url.URL // http, https or h2c URLs without a path, or unix:PATH; one at least
+	Upstreams []*url.URL // http, https or h2c URLs without a path, or unix:PATH; one at least without [decide]
 	Host      string     // that upstreams get: of the "client" or the "upstream"; empty: the upstream's if it is https
 	Rules     []Rule     // in order: the first that matches a request counts; every request matches one
 	Fields    string     // the RateLimit fields of answers: draft-11 (the default), x-ratelimit or off

@@ -16,9 +16,10 @@ import (
 )
 
 // CheckKey is an Error for a key that no request has by any rule of a limiter: a limit of its own would never count.
-// Its hint has the key that seems to be meant. It is nil for a limiter that is not of the file, and without [proxy].
+// Its hint has the key that seems to be meant. It is nil for a limiter that is not of the file or that
+// Add has added, and without [proxy].
 func (f *File) CheckKey(limiter, key string) error {
-	if _, ours := f.Limiters[limiter]; !ours || f.Proxy == nil {
+	if _, ours := f.Limiters[limiter]; !ours || f.Proxy == nil || slices.Contains(f.added, limiter) {
 		return nil
 	}
 	if text, hint := f.keys().wrong(limiter, key); text != "" {

@@ -47,11 +47,18 @@ func (f *File) read(v value) {
 			f.Proxy = defaultProxy()
 			v.table(fieldsOf(f.Proxy, fields{"rules": func(v value) { v.list(maxRules, f.Proxy.readRule) }}))
 		},
+		"decide": func(v value) {
+			f.Decide = defaultDecide()
+			v.table(fieldsOf(f.Decide, nil))
+		},
 		"leases": func(v value) {
 			f.Leases = defaultLeases()
 			f.Leases.read(v)
 		},
 	})
+	if f.Decide != nil && f.Proxy == nil {
+		f.Proxy = defaultProxy()
+	}
 }
 
 func (l *Limiter) read(v value) {
@@ -163,7 +170,7 @@ const namesAre = "1 to 64 of a-z, 0-9, '.', '_' and '-'"
 
 func (f *File) checkLimiters(r *report) {
 	switch n := len(f.Limiters); {
-	case n == 0 && f.Leases != nil && f.Proxy == nil:
+	case n == 0 && (f.Leases != nil && f.Proxy == nil || f.Decide != nil && len(f.Decide.RateLimitFiles) > 0):
 	case n == 0:
 		r.hinted("limiters", "add a section [limiters.NAME]", "none is given")
 	case n > maxLimiters:

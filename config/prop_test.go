@@ -32,7 +32,7 @@ func TestPropertyRoundTrip(t *testing.T) {
 
 // bare is a file without the places of its values.
 func bare(f *config.File) config.File {
-	b := config.File{Pool: f.Pool, Limiters: f.Limiters, Leases: f.Leases}
+	b := config.File{Pool: f.Pool, Limiters: f.Limiters, Decide: f.Decide, Leases: f.Leases}
 	if f.Proxy != nil {
 		p := *f.Proxy
 		p.Rules = slices.Clone(p.Rules)

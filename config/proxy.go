@@ -153,7 +153,7 @@ func (f *File) checkProxy(r *report) {
 		checkListen(r, "proxy.listen", p.Listen)
 	}
 	oneOf(r, "proxy.fields", p.Fields, fieldSets...)
-	p.checkUpstreams(r)
+	p.checkUpstreams(r, f.Decide != nil)
 	if p.ProxyProtocol && !p.trusts() {
 		r.field("proxy.proxy-protocol", "true without trusted networks: any client could claim any address")
 	}
@@ -177,8 +177,9 @@ func (f *File) checkProxy(r *report) {
 	f.checkRules(r)
 }
 
-func (p *Proxy) checkUpstreams(r *report) {
-	if len(p.Upstreams) == 0 {
+// checkUpstreams notes what is wrong with the upstreams. There may be none beside a section [decide].
+func (p *Proxy) checkUpstreams(r *report, beside bool) {
+	if len(p.Upstreams) == 0 && !beside {
 		r.hinted("proxy.upstreams", `as ["http://127.0.0.1:8080"]`, "none is given")
 	}
 	seen := map[string]bool{}

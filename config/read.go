@@ -87,6 +87,12 @@ func (f *File) locate(dir string) {
 		p.Listen, p.Admin.Listen = behind(dir, "unix:", p.Listen), behind(dir, "unix:", p.Admin.Listen)
 		p.Admin.Peers = behind(dir, "file:", p.Admin.Peers)
 	}
+	if d := f.Decide; d != nil {
+		for i := range d.RateLimitFiles {
+			names = append(names, &d.RateLimitFiles[i])
+		}
+		d.GRPC, d.HTTP = behind(dir, "unix:", d.GRPC), behind(dir, "unix:", d.HTTP)
+	}
 	if f.Leases != nil && f.Leases.Election != nil {
 		names = append(names, &f.Leases.Election.PasswordFile)
 	}
@@ -127,6 +133,9 @@ func (f *File) check(r *report) {
 	f.checkLimiters(r)
 	if f.Proxy != nil {
 		f.checkProxy(r)
+	}
+	if f.Decide != nil {
+		f.checkDecide(r)
 	}
 	if f.Leases != nil {
 		f.Leases.check(r)

@@ -33,13 +33,19 @@ func (f *File) checkRules(r *report) {
 	}
 	f.checkOrder(r)
 	f.checkTurns(r)
-	if len(rules) == 0 || rules[len(rules)-1].Pattern != "/" {
-		r.hinted("proxy.rules", `add a last one with pattern = "/": it may be exempt`,
-			"a request may match no rule")
+	if !f.ruleless() && (len(rules) == 0 || rules[len(rules)-1].Pattern != "/") {
+		hint := `add a last one with pattern = "/": it may be exempt`
+		if len(rules) == 0 && f.Decide != nil && len(f.Decide.RateLimitFiles) > 0 {
+			hint = `add some, or http = "off" to [decide]`
+		}
+		r.hinted("proxy.rules", hint, "a request may match no rule")
 	}
 	keys := f.keys()
 	for name, l := range f.Limiters {
 		path := inner("limiters", name)
+		if slices.Contains(f.added, name) {
+			continue
+		}
 		if !used[name] {
 			r.add(r.places.key(path), path, "", "no rule uses it")
 			continue

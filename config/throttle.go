@@ -8,7 +8,7 @@ import (
 
 // Names at the top of the two kinds of files. A file that has none of them is a throttle.toml if it is empty.
 var (
-	ownTables      = []string{"leases", "limiters", "pool", "proxy"}
+	ownTables      = []string{"decide", "leases", "limiters", "pool", "proxy"}
 	throttleTables = []string{
 		"semaphores", "litter_collection_interval", "logging", "grace", "max_peers", "election",
 	}

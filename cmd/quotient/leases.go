@@ -155,7 +155,7 @@ func (c *leasesCmd) adjust(f *config.File) error {
 	if len(c.more) > 0 && c.given["configuration"] == "" { // no file is needed
 		f.Warnings = slices.DeleteFunc(f.Warnings, func(w config.Error) bool { return w.Line == 0 })
 	}
-	f.Pool, f.Limiters, f.Proxy = config.Pool{Replicas: 1, Weight: 1}, nil, nil
+	f.Pool, f.Limiters, f.Proxy, f.Decide = config.Pool{Replicas: 1, Weight: 1}, nil, nil, nil
 	if host, port, err := net.SplitHostPort(l.Listen); err == nil { // else it is refused as it is
 		if c.given["address"] != "" {
 			host = c.Address

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"slices"
 	"strconv"
@@ -17,8 +18,7 @@ import (
 	"github.com/quotient-go/quotient/config"
 )
 
-// proxyCmd is quotient proxy. Its flags are turned into the text of a configuration file: there is one way
-// into the program. Their ranges are those of the file's fields.
+// proxyCmd is quotient proxy.
 type proxyCmd struct {
 	Upstreams []string `arg:"" optional:"" name:"upstream" help:"${help_upstream}"`
 
@@ -31,16 +31,34 @@ type proxyCmd struct {
 	MaxKeys  int           `default:"65536" placeholder:"N" help:"${help_max_keys}"`
 	Policy   string        `enum:"fixed,tracking" default:"fixed" placeholder:"NAME" help:"${help_policy}"`
 
+	fileFlags
+
+	Demo    bool          `help:"${help_demo}"`
+	DemoFor time.Duration `default:"10m" placeholder:"D" help:"${help_demo_for}"`
+}
+
+// fileFlags are the flags that quotient proxy and quotient decide share. All flags are turned into the text of a
+// configuration file: there is one way into the program. Their ranges are those of the file's fields.
+type fileFlags struct {
 	Replicas int    `env:"QUOTIENT_REPLICAS" placeholder:"N" help:"${help_replicas}"`
 	Ordinal  int    `placeholder:"N" help:"${help_ordinal}"`
 	Pool     string `placeholder:"SOURCE" help:"${help_pool}"`
 
-	Config      string `placeholder:"FILE" help:"${help_config}"`
+	Config      string `short:"c" placeholder:"FILE" help:"${help_config}"`
 	PrintConfig bool   `help:"${help_print_config}"`
 	Log         string `enum:"text,json" default:"text" placeholder:"FORM" help:"${help_log}"`
 
-	Demo    bool          `help:"${help_demo}"`
-	DemoFor time.Duration `default:"10m" placeholder:"D" help:"${help_demo_for}"`
+	of command
+}
+
+// command is what differs between the commands with fileFlags.
+type command struct {
+	name   string
+	lines  func() []fileLine                                  // of the file that equals the flags
+	flagOf map[string]string                                  // names the flag that a field of the file comes from
+	fits   func(*config.File) error                           // refuses a file that is for another command
+	made   func(*config.File, *slog.Logger) (*service, error) // of a file that fits
+	demo   func(context.Context, cmdline.Streams) error       // in place of all that; nil for none
 }
 
 // helps are the lines of --help.
@@ -56,10 +74,10 @@ var helps = kong.Vars{
 	"help_max_wait": "Longest wait, such as 5s. By default a request waits until its client gives up.",
 	"help_max_keys": "Most paths whose state is kept (65536).",
 	"help_policy":   "fixed (the default), or tracking, which slows down when the upstream answers 429.",
-	"help_replicas": "Proxies that share the limits (1).",
-	"help_ordinal": "Number of this proxy among all, from 1: limits are then divided without a remainder. " +
+	"help_replicas": "Replicas that share the limits (1).",
+	"help_ordinal": "Number of this replica among all, from 1: limits are then divided without a remainder. " +
 		"The variable QUOTIENT_ORDINAL, a pod's index, counts from 0.",
-	"help_pool": "Source of the number of proxies: dns:NAME, file:PATH, redis:URL, etcd:URL, kube:SERVICE, " +
+	"help_pool": "Source of the number of replicas: dns:NAME, file:PATH, redis:URL, etcd:URL, kube:SERVICE, " +
 		"gossip:ADDRESS or env:. Nothing is admitted before its first report. After a minute without a report " +
 		"--replicas applies if it is given, otherwise the last report.",
 	"help_config": "Read everything from a file, and again when it changes. " +
@@ -113,6 +131,11 @@ func (c *proxyCmd) Run(ctx context.Context, k *kong.Context, s cmdline.Streams) 
 	if err := c.complete(givenTo(k), os.LookupEnv); err != nil {
 		return err
 	}
+	return c.run(ctx, s)
+}
+
+// run prints the file that equals the flags, if that is asked for, or serves.
+func (c *fileFlags) run(ctx context.Context, s cmdline.Streams) error {
 	if c.PrintConfig {
 		text, err := c.text()
 		if err != nil {
@@ -129,15 +152,18 @@ func (c *proxyCmd) Run(ctx context.Context, k *kong.Context, s cmdline.Streams) 
 
 // complete sets what depends on other flags and on the environment, and refuses what does not go together.
 func (c *proxyCmd) complete(g given, env func(string) (string, bool)) error {
-	if err := c.completeOrdinal(g, env); err != nil {
+	c.of = command{name: "proxy", lines: c.lines, flagOf: flagOf, fits: fitsProxy, made: newService}
+	if c.Demo {
+		c.of.demo = c.demo
+	}
+	if c.Config != "" && len(c.Upstreams) > 0 {
+		return cmdline.Usagef("%s does not go with --config: write it into proxy.upstreams of the file",
+			c.Upstreams[0])
+	}
+	if err := c.fileFlags.complete(g, env); err != nil || c.Config != "" {
 		return err
 	}
-	if g["replicas"] != "" && c.Replicas < 1 {
-		return cmdline.Usagef("%s is %d, want 1 or more", g["replicas"], c.Replicas)
-	}
 	switch {
-	case c.Config != "":
-		return c.completeFile(g)
 	case c.Demo && len(c.Upstreams) > 0:
 		return cmdline.Usagef("--demo has an upstream of its own: remove %s", c.Upstreams[0])
 	case c.Demo && c.DemoFor <= 0:
@@ -164,8 +190,24 @@ func (c *proxyCmd) complete(g given, env func(string) (string, bool)) error {
 	return nil
 }
 
+// complete is what does not depend on the command.
+func (c *fileFlags) complete(g given, env func(string) (string, bool)) error {
+	if err := c.completeOrdinal(g, env); err != nil {
+		return err
+	}
+	if g["replicas"] != "" && c.Replicas < 1 {
+		return cmdline.Usagef("%s is %d, want 1 or more", g["replicas"], c.Replicas)
+	}
+	for _, name := range cmdline.SortedKeys(g) {
+		if c.Config != "" && !slices.Contains(beside, name) {
+			return cmdline.Usagef("%s does not go with --config: write it into the file", g[name])
+		}
+	}
+	return nil
+}
+
 // completeOrdinal takes the ordinal from the environment, where it counts from 0, as quotient.Env has it.
-func (c *proxyCmd) completeOrdinal(g given, env func(string) (string, bool)) error {
+func (c *fileFlags) completeOrdinal(g given, env func(string) (string, bool)) error {
 	const name = "QUOTIENT_ORDINAL"
 	if g["ordinal"] != "" {
 		if c.Ordinal < 1 {
@@ -189,16 +231,14 @@ func (c *proxyCmd) completeOrdinal(g given, env func(string) (string, bool)) err
 	return nil
 }
 
-// completeFile refuses what would stand against the file.
-func (c *proxyCmd) completeFile(g given) error {
-	if len(c.Upstreams) > 0 {
-		return cmdline.Usagef("%s does not go with --config: write it into proxy.upstreams of the file",
-			c.Upstreams[0])
-	}
-	for _, name := range cmdline.SortedKeys(g) {
-		if !slices.Contains(beside, name) {
-			return cmdline.Usagef("%s does not go with --config: write it into the file", g[name])
-		}
+// fitsProxy refuses a file that has nothing for quotient proxy.
+func fitsProxy(f *config.File) error {
+	switch {
+	case f.Proxy == nil:
+		return fmt.Errorf("%s: the section [proxy] is missing", f.Path)
+	case len(f.Proxy.Upstreams) == 0: // which it may have none of beside [decide]
+		return f.Located(config.Error{Field: "proxy.upstreams", Text: "none is given",
+			Hint: "the file is one for quotient decide"})
 	}
 	return nil
 }
@@ -220,16 +260,12 @@ type fileLine struct {
 	value any // nil: there is none
 }
 
-// lines are those of the file that equals the flags.
-func (c *proxyCmd) lines() []fileLine {
-	mode, maxAge := "wait", longest
-	if c.Refuse {
-		mode = "refuse"
-	}
+// pool are the lines of [pool].
+func (c *fileFlags) pool() []fileLine {
+	maxAge := longest
 	if c.Replicas != 0 {
 		maxAge = silence
 	}
-	minute := fmt.Sprintf("rates = [{name = 'minute', events = %d, per = '1m', kind = 'window'}]", c.RPM)
 	return []fileLine{
 		{true, "[pool]", nil},
 		{c.Pool != "", "source", c.Pool},
@@ -237,8 +273,23 @@ func (c *proxyCmd) lines() []fileLine {
 		{c.Ordinal != 0, "ordinal", c.Ordinal},
 		{c.Pool != "", "await", true},
 		{c.Pool != "", "max-age", maxAge},
+	}
+}
+
+// minute is the line of so many requests in each minute of the clock.
+func minute(n int) string {
+	return fmt.Sprintf("rates = [{name = 'minute', events = %d, per = '1m', kind = 'window'}]", n)
+}
+
+// lines are those of the file that equals the flags.
+func (c *proxyCmd) lines() []fileLine {
+	mode := "wait"
+	if c.Refuse {
+		mode = "refuse"
+	}
+	return append(c.pool(), []fileLine{
 		{true, "\n[limiters]\n[limiters." + limiterName + "]", nil},
-		{c.RPM != 0, minute, nil},
+		{c.RPM != 0, minute(c.RPM), nil},
 		{c.Inflight != 0, "in-flight", c.Inflight},
 		{true, "mode", mode},
 		{c.MaxWait > 0, "max-wait", c.MaxWait.String()},
@@ -250,13 +301,13 @@ func (c *proxyCmd) lines() []fileLine {
 		{true, "\n[[proxy.rules]]\npattern = '/'\nlimiter = '" + limiterName + "'\nkey = 'path'", nil},
 		{true, "\n[proxy.admin]", nil},
 		{true, "listen", c.Admin},
-	}
+	}...)
 }
 
 // text returns the configuration file that equals the flags.
-func (c *proxyCmd) text() ([]byte, error) {
-	text := []byte("# The file that equals the flags of: quotient proxy\n")
-	for _, l := range c.lines() {
+func (c *fileFlags) text() ([]byte, error) {
+	text := []byte("# The file that equals the flags of: quotient " + c.of.name + "\n")
+	for _, l := range c.of.lines() {
 		switch {
 		case !l.given:
 		case l.value == nil:
@@ -273,7 +324,7 @@ func (c *proxyCmd) text() ([]byte, error) {
 }
 
 // parse returns the configuration that the flags make.
-func (c *proxyCmd) parse() (*config.File, error) {
+func (c *fileFlags) parse() (*config.File, error) {
 	text, err := c.text()
 	if err != nil {
 		return nil, err
@@ -282,7 +333,7 @@ func (c *proxyCmd) parse() (*config.File, error) {
 	return file, c.named(err)
 }
 
-// flagOf names the flag that a field of the file comes from.
+// flagOf names the flag that a field of the file of quotient proxy comes from.
 var flagOf = map[string]string{
 	"pool.source":                            "--pool",
 	"pool.replicas":                          "--replicas",
@@ -298,7 +349,7 @@ var flagOf = map[string]string{
 }
 
 // named is an error where fields go by the names of their flags, and positions are left out, if there is no file.
-func (c *proxyCmd) named(err error) error {
+func (c *fileFlags) named(err error) error {
 	var wrong config.Errors
 	if c.Config != "" || !errors.As(err, &wrong) {
 		return err
@@ -306,7 +357,7 @@ func (c *proxyCmd) named(err error) error {
 	var lines []string
 	for _, e := range wrong {
 		line := e.Field + ": " + e.Text
-		for field, flag := range flagOf {
+		for field, flag := range c.of.flagOf {
 			if rest, ok := strings.CutPrefix(e.Field, field); ok && (rest == "" || rest[0] == '[' || rest[0] == '.') {
 				line = flag + ": " + e.Text
 			}

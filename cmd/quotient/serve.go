@@ -26,7 +26,7 @@ import (
 )
 
 // serve serves until ctx ends or a signal comes. A second signal ends the process at once.
-func (c *proxyCmd) serve(ctx context.Context, s cmdline.Streams) error {
+func (c *fileFlags) serve(ctx context.Context, s cmdline.Streams) error {
 	ctx, stop := cmdline.UntilSignal(ctx)
 	defer stop()
 	signal.Ignore(syscall.SIGPIPE) // a reader of the access log that has gone does not end the proxy
@@ -38,8 +38,8 @@ func (c *proxyCmd) serve(ctx context.Context, s cmdline.Streams) error {
 		return longestStart
 	}
 	return cutOff(ctx, most, func(ctx context.Context) error {
-		if c.Demo {
-			return c.demo(ctx, s)
+		if c.of.demo != nil {
+			return c.of.demo(ctx, s)
 		}
 		hangups := make(chan os.Signal, 1)
 		signal.Notify(hangups, syscall.SIGHUP) // Windows sends none
@@ -93,15 +93,15 @@ type service struct {
 }
 
 // open makes the service that the flags ask for, and opens its listeners.
-func (c *proxyCmd) open(ctx context.Context, log *slog.Logger) (*service, error) {
+func (c *fileFlags) open(ctx context.Context, log *slog.Logger) (*service, error) {
 	file, err := c.file()
 	if err != nil {
 		return nil, err
 	}
-	if file.Proxy == nil {
-		return nil, fmt.Errorf("%s: the section [proxy] is missing", c.Config)
+	if err := c.of.fits(file); err != nil {
+		return nil, c.named(err)
 	}
-	s, err := newService(file, log)
+	s, err := c.of.made(file, log)
 	if err != nil {
 		return nil, c.named(file.Located(err))
 	}
@@ -140,22 +140,22 @@ func (s *service) load(file *config.File, opts ...config.Option) (err error) {
 }
 
 // file is the file of the command line, or what equals its flags.
-func (c *proxyCmd) file() (*config.File, error) {
+func (c *fileFlags) file() (*config.File, error) {
 	if c.Config == "" {
 		return c.parse()
 	}
 	return config.Read(c.Config)
 }
 
-// adjust puts --replicas and --ordinal in force, which go before the file.
-func (c *proxyCmd) adjust(f *config.File) error {
+// adjust puts --replicas and --ordinal in force, which go before the file. A reload too needs a file that fits.
+func (c *fileFlags) adjust(f *config.File) error {
 	if c.Replicas != 0 {
 		f.Pool.Replicas = c.Replicas
 	}
 	if c.Ordinal != 0 {
 		f.Pool.Ordinal = c.Ordinal
 	}
-	return nil
+	return c.of.fits(f)
 }
 
 // listen opens the listeners of the proxy and of the operator.

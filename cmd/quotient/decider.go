@@ -1,0 +1,219 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"runtime/debug"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/cmd/quotient/internal/cmdline"
+	"github.com/quotient-go/quotient/cmd/quotient/internal/door"
+	"github.com/quotient-go/quotient/cmd/quotient/internal/rls"
+	"github.com/quotient-go/quotient/config"
+	"github.com/quotient-go/quotient/internal/files"
+	"github.com/quotient-go/quotient/internal/rest"
+)
+
+const (
+	// mostMessage bounds a question over gRPC, in bytes.
+	mostMessage = 64 << 10
+	// grpcWindow is what a client of gRPC may send before it is read, on a stream and on a connection: the least.
+	grpcWindow = 64 << 10
+	// grpcRead is what is read from a connection at once.
+	grpcRead = 4 << 10
+	// lookEvery is how often the files of rate limits are read, and health is asked for by those who watch it.
+	lookEvery = time.Second
+)
+
+// decider is what quotient decide has behind its engine, in the place of upstreams. It is a config.Part.
+type decider struct {
+	*door.Door
+	log     *slog.Logger
+	rls     *rls.Service
+	opened  *config.File // as it was at the start
+	next    *rls.Rules   // of the file that is being put in force
+	tried   atomic.Pointer[yaml]
+	ready   func() error
+	ending  chan struct{}
+	grpc    *grpc.Server // nil if it is off
+	l       net.Listener // of grpc
+}
+
+// yaml is what the files of rate limits held when they were read last.
+type yaml struct {
+	paths []string
+	sum   [sha256.Size]byte
+}
+
+// newDecider makes the parts that decide by a file. It reads the certificates.
+func newDecider(file *config.File, log *slog.Logger) (*service, error) {
+	d := &decider{Door: door.New(log), log: log, opened: file, ending: make(chan struct{})}
+	s, err := newServiceWith(file, log, d, d.Door)
+	if err != nil {
+		return nil, err
+	}
+	s.decider, d.rls, d.ready = d, rls.New(s.reg), s.ready
+	d.SetHandler(s.proxy)
+	if file.Decide.GRPC != "off" {
+		d.grpc = d.newServer(file, s.front.TLS())
+	}
+	return s, nil
+}
+
+// adjust adds the limiters of the files of rate limits to a file.
+func (d *decider) adjust(f *config.File) (err error) {
+	d.tried.Store(look(context.Background(), f.Decide.RateLimitFiles)) // before it is read: what comes later is new
+	if d.next, err = rls.Read(f.Decide.RateLimitFiles); err != nil {
+		return err
+	}
+	d.next.Fields = f.Proxy.Fields
+	limiters := d.next.Limiters(f.Decide.RateLimitKind)
+	for _, name := range cmdline.SortedKeys(limiters) {
+		if err := f.Add(name, limiters[name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Prepare is the first half of a reload. Where it listens, and what gRPC answers at all, are fixed.
+func (d *decider) Prepare(f *config.File) (commit func(), err error) {
+	was, is := d.opened, f
+	for field, same := range map[string]bool{
+		"decide.grpc":            is.Decide.GRPC == was.Decide.GRPC,
+		"decide.http":            is.Decide.HTTP == was.Decide.HTTP,
+		"decide.ratelimit-files": (len(is.Decide.RateLimitFiles) == 0) == (len(was.Decide.RateLimitFiles) == 0),
+		"proxy.rules":            (len(is.Proxy.Rules) == 0) == (len(was.Proxy.Rules) == 0),
+	} {
+		if !same {
+			return nil, config.Error{Field: field, Text: "a change requires a restart"}
+		}
+	}
+	swap, err := d.Door.Prepare(f)
+	rules := d.next
+	return func() { swap(); d.rls.Set(rules) }, err
+}
+
+// Watch has conf read everything again when a file of rate limits has changed, until ctx ends. What is found the same
+// twice counts: it may not be all there yet.
+func (d *decider) watch(ctx context.Context, conf *config.Config) error {
+	for before := d.tried.Load(); rest.For(ctx, lookEvery); {
+		tried := d.tried.Load()
+		now := look(ctx, tried.paths)
+		if ctx.Err() == nil && now.sum != tried.sum && now.sum == before.sum {
+			d.tried.Store(now)
+			conf.Reload() //nolint:errcheck // it is logged and counted
+		}
+		before = now
+	}
+	return nil
+}
+
+// look reads files.
+func look(ctx context.Context, paths []string) *yaml {
+	all := sha256.New()
+	for _, path := range paths {
+		text, _, err := files.Read(ctx, path, 1<<20)
+		fmt.Fprintf(all, "%q %q %v\n", path, text, err)
+	}
+	return &yaml{slices.Clone(paths), [sha256.Size]byte(all.Sum(nil))}
+}
+
+// newServer makes the server of gRPC with the services that the file has something for.
+func (d *decider) newServer(f *config.File, secure *tls.Config) *grpc.Server {
+	p := f.Proxy
+	opts := []grpc.ServerOption{
+		grpc.MaxRecvMsgSize(mostMessage), grpc.MaxConcurrentStreams(uint32(p.Max.Streams)),
+		grpc.MaxHeaderListSize(uint32(p.Max.HeaderBytes)), grpc.ConnectionTimeout(p.Timeouts.ReadHeader),
+		grpc.StaticStreamWindowSize(grpcWindow), grpc.StaticConnWindowSize(grpcWindow),
+		grpc.SharedWriteBuffer(true), grpc.ReadBufferSize(grpcRead),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: p.Timeouts.Idle, Time: time.Minute}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+		grpc.UnaryInterceptor(d.recovered),
+	}
+	if secure != nil {
+		opts = append(opts, grpc.Creds(credentials.NewTLS(secure)))
+	}
+	s := grpc.NewServer(opts...)
+	if len(f.Decide.RateLimitFiles) > 0 {
+		ratelimitv3.RegisterRateLimitServiceServer(s, d.rls)
+	}
+	if len(p.Rules) > 0 {
+		authv3.RegisterAuthorizationServer(s, d.Door)
+	}
+	healthv1.RegisterHealthServer(s, health{decider: d})
+	return s
+}
+
+// recovered answers a call whose handler panics: the process stays.
+func (d *decider) recovered(ctx context.Context, q any, info *grpc.UnaryServerInfo, h grpc.UnaryHandler) (a any, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			d.log.Error("a handler has panicked", "cause", fmt.Sprint(cause), "method", info.FullMethod,
+				"stack", string(debug.Stack()))
+			err = status.Error(codes.Internal, "internal error")
+		}
+	}()
+	return h(ctx, q)
+}
+
+// serve serves gRPC until ctx ends, and lets the calls at work finish for as long as the shutdown may take.
+func (d *decider) serve(ctx context.Context, most func() time.Duration) error {
+	ended := make(chan error, 1)
+	go func() { ended <- d.grpc.Serve(d.l) }()
+	select {
+	case err := <-ended:
+		return fmt.Errorf("decide.grpc: %w", err)
+	case <-ctx.Done():
+	}
+	late := time.AfterFunc(most(), d.grpc.Stop)
+	defer late.Stop()
+	d.grpc.GracefulStop()
+	return <-ended
+}
+
+// health is grpc.health.v1, for the process as a whole and each of its services.
+type health struct {
+	healthv1.UnimplementedHealthServer
+	*decider
+}
+
+func (h health) answer() *healthv1.HealthCheckResponse {
+	if h.ready() != nil {
+		return &healthv1.HealthCheckResponse{Status: healthv1.HealthCheckResponse_NOT_SERVING}
+	}
+	return &healthv1.HealthCheckResponse{Status: healthv1.HealthCheckResponse_SERVING}
+}
+
+// Check answers with the state of now, for a name that the server has.
+func (h health) Check(_ context.Context, q *healthv1.HealthCheckRequest) (*healthv1.HealthCheckResponse, error) {
+	if _, ok := h.grpc.GetServiceInfo()[q.GetService()]; !ok && q.GetService() != "" {
+		return nil, status.Error(codes.NotFound, "unknown service")
+	}
+	return h.answer(), nil
+}
+
+// Watch sends the state at first, and each other that it has found since. The end of the process ends it.
+func (h health) Watch(q *healthv1.HealthCheckRequest, to grpc.ServerStreamingServer[healthv1.HealthCheckResponse]) error {
+	var said healthv1.HealthCheckResponse_ServingStatus
+	for every := time.NewTicker(lookEvery); ; {
+		now, err := h.Check(to.Context(), q)
+		...
+	}
+}
