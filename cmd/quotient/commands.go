@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -14,7 +15,7 @@ import (
 )
 
 type checkCmd struct {
-	File    string `arg:"" help:"The file."`
+	File    string `arg:"" help:"The file: TOML, or the YAML of Envoy's reference rate limit service."`
 	NoFiles bool   `help:"Open none of the files that it names, such as certificates and keys, and look up no secret."`
 }
 
@@ -26,28 +27,30 @@ Examples:
 
     quotient check quotient.toml
     quotient check --no-files quotient.toml        # where certificates and keys are not
-    quotient check throttle.toml`
+    quotient check throttle.toml
+    quotient check ratelimit.yaml`
 }
 
 // Run reads the file.
 func (c checkCmd) Run(s cmdline.Streams) error {
-	f, err := config.ReadAny(c.File)
+	f, err := c.read()
 	if err != nil {
 		return err
 	}
-	for _, w := range f.Warnings {
+	opened, err := c.open(f)
+	for _, w := range opened.Warnings {
 		fmt.Fprintln(s.Err, w)
 	}
+	if err != nil {
+		return f.Located(err)
+	}
+	var has []string
 	rules := 0
 	if f.Proxy != nil {
 		rules = len(f.Proxy.Rules)
 	}
-	if err := c.open(f); err != nil {
-		return f.Located(err)
-	}
-	var has []string
-	if f.Proxy != nil || len(f.Limiters) > 0 {
-		has = append(has, cmdline.Count(len(f.Limiters), "limiter"), cmdline.Count(rules, "rule"))
+	if f.Proxy != nil || len(opened.Limiters) > 0 {
+		has = append(has, cmdline.Count(len(opened.Limiters), "limiter"), cmdline.Count(rules, "rule"))
 	}
 	if f.Leases != nil {
 		has = append(has, cmdline.Count(len(f.Leases.Semaphores), "semaphore"))
@@ -56,35 +59,59 @@ func (c checkCmd) Run(s cmdline.Streams) error {
 	return err
 }
 
-// open does what quotient proxy does with a file, but for the network. A program that embeds the library has sources of
-// its own: of a file without [proxy] they are not checked.
-func (c checkCmd) open(f *config.File) error {
+// read reads the file. One of YAML is as if it were the only one of a file with [decide].
+func (c checkCmd) read() (*config.File, error) {
+	if ext := filepath.Ext(c.File); ext != ".yaml" && ext != ".yml" {
+		return config.ReadAny(c.File)
+	}
+	d := decideCmd{GRPC: "127.0.0.1:0", HTTP: "off", Profile: "envoy", Admin: "off", RateLimitKind: "window"}
+	d.RateLimit, d.of.lines = []string{c.File}, d.lines
+	return d.parse()
+}
+
+// open does what quotient proxy and quotient decide do with a file, but for the network, and returns it with what they
+// add to it. A program that embeds the library has sources of its own: of a file without [proxy] they are not checked.
+func (c checkCmd) open(f *config.File) (opened *config.File, err error) {
 	if f.Proxy == nil {
-		return nil
+		return f, nil
 	}
 	all := sources() // which open nothing before they are watched
 	all["kube"] = kubeNamed
 	if c.NoFiles {
 		all["gossip"] = gossipUnkeyed
 		_, err := config.New(f, new(quotient.Registry), config.WithSources(all), config.WithoutSecrets())
-		return err
+		return f, err
 	}
-	log := slog.New(slog.DiscardHandler)
-	s, err := newService(f, log)
-	if err != nil {
-		return err
-	}
-	defer s.ups.Close() //nolint:errcheck // it was never used
 	if f.Leases != nil && f.Leases.Election != nil {
 		if _, err := electionConfig(f.Leases.Election); err != nil {
-			return err
+			return f, err
 		}
 	}
+	opened = f
+	if fitsProxy(f) == nil {
+		_, err = opens(f, newProxy, all)
+	}
+	if err == nil && f.Decide != nil {
+		opened, err = opens(f, newDecider, all)
+	}
+	return opened, err
+}
+
+// opens does what the start of a command does with a file, but for the network.
+func opens(f *config.File, made maker, all config.Sources) (*config.File, error) {
+	log := slog.New(slog.DiscardHandler)
+	s, err := made(f, log)
+	if err != nil {
+		return f, err
+	}
+	if s.ups != nil {
+		defer s.ups.Close() //nolint:errcheck // it was never used
+	}
 	if err := s.load(f, config.WithSources(all)); err != nil {
-		return err
+		return f, err
 	}
 	_, err = closedOperator(f.Proxy.Admin, "proxy.admin", s.reg, log)
-	return err
+	return s.conf.File(), err
 }
 
 type versionCmd struct{}

@@ -30,7 +30,7 @@ func golden(t *testing.T, name, got string) {
 func TestHelp(t *testing.T) {
 	t.Setenv("COLUMNS", "80")
 	for _, command := range []string{
-		"", "proxy", "leases", "ctl", "ctl top", "ctl explain", "ctl stats", "ctl override", "ctl deny", "ctl plan",
+		"", "proxy", "decide", "leases", "ctl", "ctl top", "ctl explain", "ctl stats", "ctl override", "ctl deny", "ctl plan",
 		"ctl replicas", "ctl watch", "check", "version", "completion",
 	} {
 		t.Run(command, func(t *testing.T) {
@@ -96,6 +96,27 @@ func TestCommandLinesThatMakeNoSense(t *testing.T) {
 		{"proxy --pool foo:bar u:1", exitUsage, `--pool: "foo" is not one of`},
 		{"proxy --config " + broken, exitFailed, rate},
 		{"proxy --config testdata/noproxy.toml", exitFailed, "[proxy] is missing"},
+		{"proxy --config testdata/decide.toml", exitFailed, "decide.toml:10:3: proxy.upstreams: none is given (the " +
+			"file is one for quotient decide)"},
+		{"decide --config testdata/print-config.toml", exitFailed, "the section [decide] is missing (it may be empty)"},
+		{"decide --config f --rpm 5", exitUsage, "--rpm does not go with --config"},
+		{"decide --profile ngnix", exitUsage, `"forward-auth","nginx","envoy","haproxy"`},
+		{"decide --ratelimit f --ratelimit-kind paced", exitUsage, `"window","counted-window","bucket"`},
+		{"decide --grpc nonsense", exitUsage, "--grpc: "},
+		{"decide --http unix:", exitUsage, "--http: "},
+		{"decide --http 127.0.0.1:8081", exitUsage, `--http: "127.0.0.1:8081" is decide.grpc too`},
+		{"decide --http off --grpc off", exitUsage, "--grpc: "},
+		{"decide --admin 0.0.0.0:1", exitUsage, "--admin: "},
+		{"decide --rpm 0", exitUsage, "--rpm is 0 without --ratelimit"},
+		{"decide --rpm 0 --ratelimit f", exitUsage, "--rpm 0 leaves no rule for --http: add --http off"},
+		{"decide --rpm -1", exitUsage, "--rpm: "},
+		{"decide --key cleint", exitUsage, "--key: "},
+		{"decide --ratelimit testdata/nosuch.yaml", exitFailed, "nosuch.yaml"},
+		{"decide --ratelimit testdata/broken.yaml", exitFailed, "testdata/broken.yaml:4:"},
+		{"decide --ratelimit f --ratelimit f", exitUsage, `--ratelimit: "f" is in the list twice`},
+		{"decide --grpc off --ratelimit f", exitUsage, "--ratelimit: they are set beside"},
+		{"check testdata/broken.yaml", exitFailed, "testdata/broken.yaml:4:"},
+		{"check testdata/nosuch.yaml", exitFailed, "nosuch.yaml"},
 		{"completion tcsh", exitUsage, "bash"},
 		{"check", exitUsage, "<file>"},
 		{"check testdata/nosuch.toml", exitFailed, "nosuch.toml"},
@@ -167,6 +188,9 @@ func TestCheckPraises(t *testing.T) {
 	contains(t, out, "print-config.toml: ok: 1 limiter, 1 rule\n")
 	out = ran(t, exitOK, "throttle.toml:16:10: logging.stderr", "check", "../../config/testdata/throttle.toml")
 	contains(t, out, "throttle.toml: ok: 4 semaphores\n")
+	contains(t, ran(t, exitOK, "", "check", "testdata/ratelimit.yaml"), "ratelimit.yaml: ok: 3 limiters, 0 rules\n")
+	out = ran(t, exitOK, "decide.toml:8:13: limiters.api.in-flight: a question", "check", "testdata/decide.toml")
+	contains(t, out, "decide.toml: ok: 4 limiters, 1 rule\n")
 }
 
 func TestVersion(t *testing.T) {
@@ -196,7 +220,7 @@ export COMP_LINE=$1 COMP_POINT=${#1}
 eval "set -- $(complete -p quotient)"  # complete -o default -C 'quotient complete' quotient
 $5 quotient "${COMP_LINE##* }" | LC_ALL=C sort`
 	for _, c := range []struct{ line, want string }{
-		{"quotient ", "check completion ctl leases proxy version"},
+		{"quotient ", "check completion ctl decide leases proxy version"},
 		{"quotient c", "check completion ctl"},
 		{"quotient ctl ", "deny explain override plan replicas stats top watch"},
 		{"quotient ctl --pods h top --b", "--by"},
@@ -209,6 +233,8 @@ $5 quotient "${COMP_LINE##* }" | LC_ALL=C sort`
 		{"quotient proxy --policy=t", "tracking"}, // bash replaces what stands behind the =
 		{"quotient proxy --config ", ""},          // names of files
 		{"quotient proxy --refuse localhost:80 --ver", ""},
+		{"quotient decide --ra", "--ratelimit --ratelimit-kind"},
+		{"quotient decide --profile ", "envoy forward-auth haproxy nginx"},
 		{"quotient leases --adm", "--admin --admin-token-file"},
 		{"quotient completion ", "bash fish zsh"},
 	} {
@@ -239,8 +265,9 @@ func TestCompletionScripts(t *testing.T) {
 	}
 }
 
-// parsed returns quotient proxy as a command line and an environment, "NAME=value", make it.
-func parsed(t *testing.T, env, args string) (*proxyCmd, error) {
+// parsed returns the flags of quotient proxy, or of quotient decide if args begin so, as a command line and an
+// environment, "NAME=value", make them.
+func parsed(t *testing.T, env, args string) (*fileFlags, error) {
 	t.Helper()
 	for variable := range strings.FieldsSeq(env) {
 		name, value, _ := strings.Cut(variable, "=")
@@ -249,11 +276,25 @@ func parsed(t *testing.T, env, args string) (*proxyCmd, error) {
 	var c cli
 	parser, err := newParser(&c, cmdline.Streams{Out: io.Discard, Err: io.Discard}, func(int) {})
 	must(t, err)
+	if strings.HasPrefix(args, "decide") {
+		k, err := parser.Parse(strings.Fields(args))
+		must(t, err)
+		return &c.Decide.fileFlags, c.Decide.complete(givenTo(k), os.LookupEnv)
+	}
 	k, err := parser.Parse(append([]string{"proxy"}, strings.Fields(args)...))
 	if err != nil {
 		return nil, err
 	}
-	return &c.Proxy, c.Proxy.complete(givenTo(k), os.LookupEnv)
+	return &c.Proxy.fileFlags, c.Proxy.complete(givenTo(k), os.LookupEnv)
+}
+
+// fromFile is quotient proxy with a file.
+func fromFile(t *testing.T, path string) *proxyCmd {
+	t.Helper()
+	c := new(proxyCmd)
+	c.Config = path
+	must(t, c.complete(nil, func(string) (string, bool) { return "", false }))
+	return c
 }
 
 // TestFlagsMakeAFile: the text that flags are turned into, which they are read through.
@@ -290,6 +331,20 @@ func TestFlagsMakeAFile(t *testing.T) {
 		}},
 		{"", "--pool redis://h:1/0?fleet=a --replicas 6 u:1", []string{
 			"source = 'redis://h:1/0?fleet=a'", "await = true", "replicas = 6", "max-age = '1m'",
+		}},
+		{"", "decide", []string{
+			"rates = [{name = 'minute', events = 100, per = '1m', kind = 'window'}]", "mode = 'refuse'", "key = 'client'",
+			"grpc = '127.0.0.1:8081'", "http = '127.0.0.1:8080'", "listen = '127.0.0.1:4041'", "profile = 'forward-auth'",
+			"ratelimit-files", "ratelimit-kind", "upstreams", "source",
+		}},
+		{"", "decide --grpc unix:g --http off --profile nginx --admin off", []string{
+			"grpc = 'unix:g'", "http = 'off'", "profile = 'nginx'", "listen = 'off'",
+		}},
+		{"", "decide --key header:X-Key --rpm 7 --pool dns:p.", []string{
+			"rates = [{name = 'minute', events = 7, per = '1m', kind = 'window'}]", "key = 'header:X-Key'", "source = 'dns:p.'",
+		}},
+		{"", "decide --rpm 0 --http off --ratelimit a,b --ratelimit c --ratelimit-kind bucket", []string{
+			"ratelimit-files = ['a,b', 'c']", "ratelimit-kind = 'bucket'", "rates", "limiter", "pattern",
 		}},
 	} {
 		t.Run(c.env+" "+c.args, func(t *testing.T) {
@@ -358,14 +413,16 @@ func TestPrintConfig(t *testing.T) {
 	golden(t, "print-config.toml", out)
 	_, err := config.Parse("printed", []byte(out))
 	must(t, err)
-	c, err := parsed(t, "", "--pool env: --replicas 2 --ordinal 1 --max-wait 1s u:1")
-	must(t, err)
-	text, err := c.text()
-	must(t, err)
-	for field := range flagOf {
-		name := field[strings.LastIndex(field, ".")+1:]
-		if !strings.Contains(string(text), "\n"+name+" = ") {
-			t.Errorf("%s is not in the file:\n%s", field, text)
+	for _, args := range []string{"--max-wait 1s u:1", "decide --ratelimit f"} {
+		c, err := parsed(t, "", args+" --pool env: --replicas 2 --ordinal 1")
+		must(t, err)
+		text, err := c.text()
+		must(t, err)
+		for field := range c.of.flagOf {
+			name := field[strings.LastIndex(field, ".")+1:]
+			if !strings.Contains(string(text), "\n"+name+" = ") {
+				t.Errorf("%s is not in the file:\n%s", field, text)
+			}
 		}
 	}
 }

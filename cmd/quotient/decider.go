@@ -3,7 +3,7 @@ package main
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net"
@@ -24,6 +24,8 @@ import (
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/cmd/quotient/internal/cmdline"
 	"github.com/quotient-go/quotient/cmd/quotient/internal/door"
+	"github.com/quotient-go/quotient/cmd/quotient/internal/front"
+	"github.com/quotient-go/quotient/cmd/quotient/internal/proxy"
 	"github.com/quotient-go/quotient/cmd/quotient/internal/rls"
 	"github.com/quotient-go/quotient/config"
 	"github.com/quotient-go/quotient/internal/files"
@@ -44,15 +46,15 @@ const (
 // decider is what quotient decide has behind its engine, in the place of upstreams. It is a config.Part.
 type decider struct {
 	*door.Door
-	log     *slog.Logger
-	rls     *rls.Service
-	opened  *config.File // as it was at the start
-	next    *rls.Rules   // of the file that is being put in force
-	tried   atomic.Pointer[yaml]
-	ready   func() error
-	ending  chan struct{}
-	grpc    *grpc.Server // nil if it is off
-	l       net.Listener // of grpc
+	log    *slog.Logger
+	rls    *rls.Service
+	opened *config.File // as it was at the start
+	next   *rls.Rules   // of the file that is being put in force
+	tried  atomic.Pointer[yaml]
+	ready  func() error
+	ending chan struct{}
+	grpc   *grpc.Server // nil if it is off
+	l      net.Listener // of grpc
 }
 
 // yaml is what the files of rate limits held when they were read last.
@@ -64,12 +66,12 @@ type yaml struct {
 // newDecider makes the parts that decide by a file. It reads the certificates.
 func newDecider(file *config.File, log *slog.Logger) (*service, error) {
 	d := &decider{Door: door.New(log), log: log, opened: file, ending: make(chan struct{})}
-	s, err := newServiceWith(file, log, d, d.Door)
-	if err != nil {
+	s := &service{log: log, reg: new(quotient.Registry), decider: d}
+	d.rls, d.ready, s.proxy = rls.New(s.reg), s.ready, proxy.New(s.reg, d.Door, log)
+	d.SetHandler(s.proxy)
+	if err := s.serveBy(file, d.Door); err != nil {
 		return nil, err
 	}
-	s.decider, d.rls, d.ready = d, rls.New(s.reg), s.ready
-	d.SetHandler(s.proxy)
 	if file.Decide.GRPC != "off" {
 		d.grpc = d.newServer(file, s.front.TLS())
 	}
@@ -85,10 +87,15 @@ func (d *decider) adjust(f *config.File) (err error) {
 	d.next.Fields = f.Proxy.Fields
 	limiters := d.next.Limiters(f.Decide.RateLimitKind)
 	for _, name := range cmdline.SortedKeys(limiters) {
-		if err := f.Add(name, limiters[name]); err != nil {
+		l := limiters[name]
+		if f.Pool.Source == "" { // nobody carries reports
+			l.Demand = nil
+		}
+		if err := f.Add(name, l); err != nil {
 			return err
 		}
 	}
+	f.Warnings = append(f.Warnings, d.next.Warnings()...)
 	return nil
 }
 
@@ -157,12 +164,14 @@ func (d *decider) newServer(f *config.File, secure *tls.Config) *grpc.Server {
 	if len(p.Rules) > 0 {
 		authv3.RegisterAuthorizationServer(s, d.Door)
 	}
-	healthv1.RegisterHealthServer(s, health{decider: d})
+	healthv1.RegisterHealthServer(s, health{of: d})
 	return s
 }
 
 // recovered answers a call whose handler panics: the process stays.
-func (d *decider) recovered(ctx context.Context, q any, info *grpc.UnaryServerInfo, h grpc.UnaryHandler) (a any, err error) {
+func (d *decider) recovered(
+	ctx context.Context, q any, info *grpc.UnaryServerInfo, h grpc.UnaryHandler,
+) (a any, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			d.log.Error("a handler has panicked", "cause", fmt.Sprint(cause), "method", info.FullMethod,
@@ -173,8 +182,27 @@ func (d *decider) recovered(ctx context.Context, q any, info *grpc.UnaryServerIn
 	return h(ctx, q)
 }
 
+// listen opens the listener of gRPC, unless it is off.
+func (d *decider) listen(ctx context.Context, s *front.Server) error {
+	if d.grpc == nil {
+		return nil
+	}
+	l, err := listenAt(ctx, d.opened.Decide.GRPC)
+	if err != nil {
+		return fmt.Errorf("decide.grpc: %w", err)
+	}
+	d.l = s.Admit(l)
+	return nil
+}
+
+// drain has nothing held or watched any more.
+func (d *decider) drain() {
+	close(d.ending)
+	d.Door.Drain()
+}
+
 // serve serves gRPC until ctx ends, and lets the calls at work finish for as long as the shutdown may take.
-func (d *decider) serve(ctx context.Context, most func() time.Duration) error {
+func (d *decider) serve(ctx context.Context, drain func(), most func() time.Duration) error {
 	ended := make(chan error, 1)
 	go func() { ended <- d.grpc.Serve(d.l) }()
 	select {
@@ -182,6 +210,7 @@ func (d *decider) serve(ctx context.Context, most func() time.Duration) error {
 		return fmt.Errorf("decide.grpc: %w", err)
 	case <-ctx.Done():
 	}
+	drain()
 	late := time.AfterFunc(most(), d.grpc.Stop)
 	defer late.Stop()
 	d.grpc.GracefulStop()
@@ -191,29 +220,44 @@ func (d *decider) serve(ctx context.Context, most func() time.Duration) error {
 // health is grpc.health.v1, for the process as a whole and each of its services.
 type health struct {
 	healthv1.UnimplementedHealthServer
-	*decider
-}
-
-func (h health) answer() *healthv1.HealthCheckResponse {
-	if h.ready() != nil {
-		return &healthv1.HealthCheckResponse{Status: healthv1.HealthCheckResponse_NOT_SERVING}
-	}
-	return &healthv1.HealthCheckResponse{Status: healthv1.HealthCheckResponse_SERVING}
+	of *decider
 }
 
 // Check answers with the state of now, for a name that the server has.
 func (h health) Check(_ context.Context, q *healthv1.HealthCheckRequest) (*healthv1.HealthCheckResponse, error) {
-	if _, ok := h.grpc.GetServiceInfo()[q.GetService()]; !ok && q.GetService() != "" {
+	if _, ok := h.of.grpc.GetServiceInfo()[q.GetService()]; !ok && q.GetService() != "" {
 		return nil, status.Error(codes.NotFound, "unknown service")
 	}
-	return h.answer(), nil
+	if h.of.ready() != nil {
+		return &healthv1.HealthCheckResponse{Status: healthv1.HealthCheckResponse_NOT_SERVING}, nil
+	}
+	return &healthv1.HealthCheckResponse{Status: healthv1.HealthCheckResponse_SERVING}, nil
 }
 
-// Watch sends the state at first, and each other that it has found since. The end of the process ends it.
-func (h health) Watch(q *healthv1.HealthCheckRequest, to grpc.ServerStreamingServer[healthv1.HealthCheckResponse]) error {
-	var said healthv1.HealthCheckResponse_ServingStatus
-	for every := time.NewTicker(lookEvery); ; {
+// Watch sends the state of now, and each other that it finds later, until the call or the process ends.
+func (h health) Watch(
+	q *healthv1.HealthCheckRequest, to grpc.ServerStreamingServer[healthv1.HealthCheckResponse],
+) error {
+	every := time.NewTicker(lookEvery)
+	defer every.Stop()
+	said := healthv1.HealthCheckResponse_UNKNOWN
+	for {
 		now, err := h.Check(to.Context(), q)
-		...
+		if err == nil && now.Status != said {
+			said = now.Status
+			err = to.Send(now)
+		}
+		if err != nil {
+			return err
+		}
+		select {
+		case <-every.C:
+		case <-to.Context().Done():
+			return to.Context().Err()
+		case <-h.of.ending:
+			if said == healthv1.HealthCheckResponse_NOT_SERVING {
+				return status.Error(codes.Unavailable, "shutting down")
+			}
+		}
 	}
 }

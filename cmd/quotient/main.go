@@ -2,6 +2,7 @@
 //
 //	quotient proxy http://localhost:8080   # 100 requests a minute for each path, over the fleet
 //	quotient proxy --demo                  # a first look, with an upstream and load of its own
+//	quotient decide --profile nginx        # decisions for a proxy that asks: Envoy, nginx, Traefik, Caddy
 //	quotient leases -s gpu=2               # semaphores for processes that share something scarce
 //	quotient ctl top                       # who is refused, over all pods of a fleet
 //	quotient check quotient.toml           # reads a file and says what is wrong with it
@@ -40,6 +41,7 @@ func main() {
 
 type cli struct {
 	Proxy      proxyCmd      `cmd:"" help:"Limit the requests to one or more upstreams."`
+	Decide     decideCmd     `cmd:"" help:"Decide for a proxy of another kind that asks, such as Envoy or nginx."`
 	Leases     leasesCmd     `cmd:"" help:"Serve semaphores whose locks are leases."`
 	Ctl        ctl.Command   `cmd:"" help:"Ask and change all pods of a fleet: who is refused, and by which."`
 	Check      checkCmd      `cmd:"" help:"Check a configuration file, and print its errors."`
@@ -53,7 +55,7 @@ const about = "Limit requests over a fleet of proxies, without a store on a requ
 // newParser returns the parser of the command line into c. Help is printed to s.Out and ends in exit.
 func newParser(c *cli, s cmdline.Streams, exit func(int)) (*kong.Kong, error) {
 	help := kong.HelpOptions{Compact: true, WrapUpperBound: 100, NoExpandSubcommands: true}
-	return kong.New(c, kong.Name("quotient"), kong.Description(about), helps, leaseHelps, ctl.Helps,
+	return kong.New(c, kong.Name("quotient"), kong.Description(about), helps, decideHelps, leaseHelps, ctl.Helps,
 		kong.ConfigureHelp(help), kong.Exit(exit), kong.Writers(s.Out, s.Err), kong.Bind(s))
 }
 

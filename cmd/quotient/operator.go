@@ -198,7 +198,7 @@ func (s *service) ready() error {
 	if s.ending.Load() {
 		return errors.New("shutting down")
 	}
-	if err := s.reg.Ready(); err != nil {
+	if err := s.reg.Ready(); err != nil || s.ups == nil {
 		return err
 	}
 	for _, u := range s.ups.State() {

@@ -54,12 +54,15 @@ type fileFlags struct {
 // command is what differs between the commands with fileFlags.
 type command struct {
 	name   string
-	lines  func() []fileLine                                  // of the file that equals the flags
-	flagOf map[string]string                                  // names the flag that a field of the file comes from
-	fits   func(*config.File) error                           // refuses a file that is for another command
-	made   func(*config.File, *slog.Logger) (*service, error) // of a file that fits
-	demo   func(context.Context, cmdline.Streams) error       // in place of all that; nil for none
+	lines  func() []fileLine        // of the file that equals the flags
+	flagOf map[string]string        // names the flag that a field of the file comes from
+	fits   func(*config.File) error // refuses a file that is for another command
+	made   maker
+	demo   func(context.Context, cmdline.Streams) error // in place of all that; nil for none
 }
+
+// maker makes the parts that serve a file that fits.
+type maker = func(*config.File, *slog.Logger) (*service, error)
 
 // helps are the lines of --help.
 var helps = kong.Vars{
@@ -152,7 +155,7 @@ func (c *fileFlags) run(ctx context.Context, s cmdline.Streams) error {
 
 // complete sets what depends on other flags and on the environment, and refuses what does not go together.
 func (c *proxyCmd) complete(g given, env func(string) (string, bool)) error {
-	c.of = command{name: "proxy", lines: c.lines, flagOf: flagOf, fits: fitsProxy, made: newService}
+	c.of = command{name: "proxy", lines: c.lines, flagOf: flagOf, fits: fitsProxy, made: newProxy}
 	if c.Demo {
 		c.of.demo = c.demo
 	}
@@ -329,7 +332,7 @@ func (c *fileFlags) parse() (*config.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	file, err := config.Parse("flags", text)
+	file, err := config.Parse(fromFlags, text)
 	return file, c.named(err)
 }
 
@@ -348,10 +351,13 @@ var flagOf = map[string]string{
 	"proxy.admin.listen":                     "--admin",
 }
 
+// fromFlags is the name of a file that equals the flags.
+const fromFlags = "flags"
+
 // named is an error where fields go by the names of their flags, and positions are left out, if there is no file.
 func (c *fileFlags) named(err error) error {
 	var wrong config.Errors
-	if c.Config != "" || !errors.As(err, &wrong) {
+	if !errors.As(err, &wrong) || wrong[0].File != fromFlags {
 		return err
 	}
 	var lines []string

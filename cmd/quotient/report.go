@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"net"
 	"strconv"
 	"strings"
 	"time"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/quotient-go/quotient/admin"
 	"github.com/quotient-go/quotient/cmd/quotient/internal/cmdline"
+	"github.com/quotient-go/quotient/cmd/quotient/internal/upstream"
 	"github.com/quotient-go/quotient/config"
 	"github.com/quotient-go/quotient/metrics"
 )
@@ -18,19 +20,22 @@ import (
 // reportStart logs what is in force, one line each, and what is suspicious.
 func (s *service) reportStart() {
 	f := s.conf.File()
-	var ups []string
-	for _, u := range f.Proxy.Upstreams {
-		ups = append(ups, u.String())
-	}
 	scheme := "http://"
 	if f.Proxy.TLS != nil {
 		scheme = "https://"
 	}
-	url := scheme + s.listener.Addr().String()
-	if strings.HasPrefix(f.Proxy.Listen, "unix:") {
-		url = f.Proxy.Listen
+	if s.decider != nil {
+		s.log.Info("decisions are given", "http", urlOf(scheme, f.Decide.HTTP, s.listener),
+			"grpc", urlOf("", f.Decide.GRPC, s.decider.l), "profile", f.Decide.Profile,
+			"ratelimit_files", strings.Join(f.Decide.RateLimitFiles, " "), "version", version())
+	} else {
+		var ups []string
+		for _, u := range f.Proxy.Upstreams {
+			ups = append(ups, u.String())
+		}
+		s.log.Info("proxy listens", "url", urlOf(scheme, f.Proxy.Listen, s.listener),
+			"upstreams", strings.Join(ups, " "), "version", version())
 	}
-	s.log.Info("proxy listens", "url", url, "upstreams", strings.Join(ups, " "), "version", version())
 	if s.operator.l == nil {
 		s.log.Info("operator's page is off")
 	} else {
@@ -52,6 +57,14 @@ func (s *service) reportStart() {
 	if s.leases != nil {
 		s.leases.report(s.log, f)
 	}
+}
+
+// urlOf is where clients reach a listener that was opened at an address, "off" if there is none.
+func urlOf(scheme, address string, l net.Listener) string {
+	if l == nil || strings.HasPrefix(address, "unix:") {
+		return address
+	}
+	return scheme + l.Addr().String()
 }
 
 // modeOf is what becomes of a request that is over a limit.
@@ -77,6 +90,11 @@ func suspicious(f *config.File) (lines []string) {
 				name, n, f.Pool.Replicas))
 		}
 	}
+	if f.Decide != nil && f.Leases == nil { // which tells them
+		for _, w := range f.Warnings {
+			lines = append(lines, w.Error())
+		}
+	}
 	for _, u := range f.Proxy.Upstreams {
 		if u.Host == f.Proxy.Listen || u.String() == f.Proxy.Listen {
 			lines = append(lines, fmt.Sprintf("upstream %s is the proxy's own address: requests would go round", u))
@@ -100,7 +118,7 @@ func (s *service) tables() []admin.Table {
 	ups := admin.Table{
 		Title: "Upstreams", Columns: []string{"URL", "Address", "State", "Since", "In flight", "Last error"},
 	}
-	for _, u := range s.ups.State() {
+	for _, u := range s.upstreams() {
 		state, failure := "healthy", u.Error
 		switch {
 		case u.Leaving:
@@ -123,7 +141,18 @@ func (s *service) tables() []admin.Table {
 			strconv.FormatUint(c.Evicted, 10), strconv.FormatUint(c.Refused, 10),
 		}},
 	}
+	if s.ups == nil {
+		return []admin.Table{overhead, clients}
+	}
 	return []admin.Table{overhead, ups, clients}
+}
+
+// upstreams are the states of all upstreams; none for quotient decide.
+func (s *service) upstreams() []upstream.State {
+	if s.ups == nil {
+		return nil
+	}
+	return s.ups.State()
 }
 
 func (s *service) metrics() prometheus.Gatherer {
@@ -154,12 +183,12 @@ var (
 var refusedDesc = prometheus.NewDesc("quotient_proxy_request_errors_total",
 	"Requests refused before a rule was looked for, and connections ended in place of one.", []string{"reason"}, nil)
 
-// Describe sends each metric: there is always an upstream.
+// Describe sends each metric: quotient proxy always has an upstream.
 func (p parts) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(p, ch) }
 
 // Collect reads the state of the upstreams and of the connections.
 func (p parts) Collect(ch chan<- prometheus.Metric) {
-	for _, u := range p.s.ups.State() {
+	for _, u := range p.s.upstreams() {
 		up := 0.
 		if u.Healthy && !u.Leaving {
 			up = 1

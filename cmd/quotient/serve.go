@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"os/signal"
 	"runtime"
@@ -33,7 +34,7 @@ func (c *fileFlags) serve(ctx context.Context, s cmdline.Streams) error {
 	var running atomic.Pointer[service]
 	most := func() time.Duration {
 		if s := running.Load(); s != nil {
-			return s.conf.File().Proxy.Timeouts.Shutdown
+			return s.most()
 		}
 		return longestStart
 	}
@@ -76,17 +77,18 @@ func newLog(form string, level slog.Level, w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, opts))
 }
 
-// service is a proxy with all its parts, whose listeners are open.
+// service is a proxy, or what decides for one, with all its parts, whose listeners are open.
 type service struct {
 	log      *slog.Logger
 	reg      *quotient.Registry
 	limits   *metrics.Collector
-	ups      *upstream.Pool
+	ups      *upstream.Pool // nil for quotient decide
+	decider  *decider       // nil for quotient proxy
 	proxy    *proxy.Proxy
 	front    *front.Server
 	conf     *config.Config
-	out      io.Writer // of the access log
-	listener net.Listener
+	out      io.Writer    // of the access log
+	listener net.Listener // of front; nil if decide.http is off
 	operator operator
 	leases   *leaseServer // nil without a section [leases]
 	ending   atomic.Bool  // no new requests are wanted
@@ -120,21 +122,31 @@ func (c *fileFlags) open(ctx context.Context, log *slog.Logger) (*service, error
 	return s, c.named(file.Located(err))
 }
 
-// newService makes the parts that serve a file. It reads the certificates.
-func newService(file *config.File, log *slog.Logger) (s *service, err error) {
-	s = &service{log: log, reg: new(quotient.Registry), ups: upstream.New(log)}
+// newProxy makes the parts that serve a file. It reads the certificates.
+func newProxy(file *config.File, log *slog.Logger) (*service, error) {
+	s := &service{log: log, reg: new(quotient.Registry), ups: upstream.New(log)}
+	s.proxy = proxy.New(s.reg, s.ups, log)
+	return s, s.serveBy(file, s.proxy)
+}
+
+// serveBy makes the parts that do not depend on the command, and has clients get to a handler.
+func (s *service) serveBy(file *config.File, h http.Handler) (err error) {
 	s.limits = metrics.New(s.reg)
 	s.reg.Options = func(name string) []quotient.Option {
-		return []quotient.Option{quotient.Logger(log), s.limits.Observe(name)}
+		return []quotient.Option{quotient.Logger(s.log), s.limits.Observe(name)}
 	}
-	s.proxy = proxy.New(s.reg, s.ups, log)
-	s.front, err = front.New(file.Proxy, s.proxy, log, front.OnShutdown(s.drain), front.OnRefusal(s.proxy.Refused))
-	return s, err
+	s.front, err = front.New(file.Proxy, h, s.log, front.OnShutdown(s.drain), front.OnRefusal(s.proxy.Refused))
+	return err
 }
 
 // load puts the file in force that the parts were made for. Quotient check does so too: it opens no network.
 func (s *service) load(file *config.File, opts ...config.Option) (err error) {
-	s.conf, err = config.New(file, s.reg, append(opts, config.Logger(s.log), config.With(s.ups),
+	if s.decider != nil {
+		opts = append(opts, config.Adjust(s.decider.adjust), config.With(s.decider))
+	} else {
+		opts = append(opts, config.With(s.ups))
+	}
+	s.conf, err = config.New(file, s.reg, append(opts, config.Logger(s.log),
 		config.With(s.proxy), config.With(s.front), config.With(fixedAdmin(file.Proxy.Admin)))...)
 	return err
 }
@@ -158,16 +170,29 @@ func (c *fileFlags) adjust(f *config.File) error {
 	return c.of.fits(f)
 }
 
-// listen opens the listeners of the proxy and of the operator.
+// listen opens the listeners for clients and for the operator.
 func (s *service) listen(ctx context.Context) (err error) {
-	p := s.conf.File().Proxy
-	if s.operator, err = s.newOperator(ctx, p.Admin); err != nil {
+	f := s.conf.File()
+	if s.operator, err = s.newOperator(ctx, f.Proxy.Admin); err != nil {
 		return err
 	}
-	if s.listener, err = listenAt(ctx, p.Listen); err != nil {
-		return errors.Join(fmt.Errorf("proxy.listen: %w", err), s.operator.close())
+	field, address := "proxy.listen", f.Proxy.Listen
+	if s.decider != nil {
+		field, address = "decide.http", f.Decide.HTTP
+		err = s.decider.listen(ctx, s.front)
 	}
-	return nil
+	if err == nil && address != "off" {
+		if s.listener, err = listenAt(ctx, address); err != nil {
+			err = fmt.Errorf("%s: %w", field, err)
+		}
+	}
+	if err == nil {
+		return nil
+	}
+	if s.decider != nil && s.decider.l != nil {
+		err = errors.Join(err, s.decider.l.Close())
+	}
+	return errors.Join(err, s.operator.close())
 }
 
 // listenAt listens at host:port, or at unix:PATH in place of a socket that a process has left behind. Who may
@@ -186,10 +211,40 @@ func listenAt(ctx context.Context, address string) (net.Listener, error) {
 
 // drain is called when the end begins: requests that wait are answered, and no new ones are wanted.
 func (s *service) drain() {
+	if s.ending.Swap(true) {
+		return
+	}
 	s.log.Info("stopping", "in_flight", s.front.InFlight())
-	s.ending.Store(true)
 	s.proxy.Drain()
+	if s.decider != nil {
+		s.decider.drain()
+	}
 }
+
+// serve serves clients until ctx ends.
+func (s *service) serve(ctx context.Context) error {
+	var all []runs
+	if s.listener != nil {
+		all = append(all, func(ctx context.Context) error { return s.front.Serve(ctx, s.listener) })
+	}
+	if s.decider != nil && s.decider.grpc != nil {
+		all = append(all, func(ctx context.Context) error { return s.decider.serve(ctx, s.drain, s.most) })
+	}
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	ended := make(chan error, len(all))
+	for _, f := range all {
+		go func() { defer end(); ended <- f(ctx) }()
+	}
+	var errs []error
+	for range all {
+		errs = append(errs, <-ended)
+	}
+	return errors.Join(errs...)
+}
+
+// most is the time that the end may take.
+func (s *service) most() time.Duration { return s.conf.File().Proxy.Timeouts.Shutdown }
 
 // overtime is what the parts that end after the proxy have, or the lease server.
 const overtime = 6 * time.Second
@@ -228,15 +283,23 @@ func cutOff(ctx context.Context, most func() time.Duration, f runs) error {
 
 // run serves until ctx ends, finishes what was admitted, and returns nil; or an error when a part fails.
 func (s *service) run(ctx context.Context, hangups <-chan os.Signal) error {
-	defer s.ups.Close()
 	s.reportStart()
 	reload := func(ctx context.Context) error { return s.reloads(ctx, hangups) }
 	access := func(ctx context.Context) error { return s.proxy.WriteLog(ctx, s.out) }
-	others := []runs{access, s.conf.Watch, s.ups.Watch, s.proxy.Watch, s.operator.serve, reload}
+	others := []runs{access, s.conf.Watch, s.proxy.Watch, s.operator.serve, reload}
+	if s.decider != nil {
+		others = append(others, func(ctx context.Context) error { return s.decider.watch(ctx, s.conf) })
+		if s.listener == nil { // else front.Serve looks
+			others = append(others, s.front.Watch)
+		}
+	} else {
+		defer s.ups.Close()
+		others = append(others, s.ups.Watch)
+	}
 	if s.leases != nil {
 		others = append(others, s.leases.serve)
 	}
-	err := together(ctx, func(ctx context.Context) error { return s.front.Serve(ctx, s.listener) }, others...)
+	err := together(ctx, s.serve, others...)
 	o := s.proxy.Overhead()
 	s.log.Info("overhead of requests within their limits", "requests", o.Count, "p50", o.P50, "p90", o.P90,
 		"p99", o.P99, "p99.9", o.P999, "max", o.Max)

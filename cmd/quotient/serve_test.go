@@ -511,7 +511,7 @@ admin.listen = "off"
 			<-got
 			equal(t, "the status of the first again", status("192.0.2.1"), "429")
 		}
-		if _, err := (&proxyCmd{Config: path}).open(t.Context(), slog.New(slog.DiscardHandler)); err == nil {
+		if _, err := fromFile(t, path).open(t.Context(), slog.New(slog.DiscardHandler)); err == nil {
 			t.Error("two listen at one socket")
 		}
 		if _, err := os.Stat("s.lock"); err != nil {
@@ -536,7 +536,7 @@ func TestDemo(t *testing.T) {
 // serving serves a file in this process until stop is called.
 func serving(t *testing.T, path string) (s *service, stop func()) {
 	t.Helper()
-	s, err := (&proxyCmd{Config: path}).open(t.Context(), slog.New(slog.DiscardHandler))
+	s, err := fromFile(t, path).open(t.Context(), slog.New(slog.DiscardHandler))
 	must(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

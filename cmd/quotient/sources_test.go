@@ -154,7 +154,7 @@ func sourceFile(t *testing.T, source string, lines ...string) string {
 // starts returns what a start says of a file, if it fails before it listens; else what it says of the source.
 func starts(t *testing.T, path string) error {
 	t.Helper()
-	s, err := (&proxyCmd{Config: path}).open(t.Context(), slog.New(slog.DiscardHandler))
+	s, err := fromFile(t, path).open(t.Context(), slog.New(slog.DiscardHandler))
 	if err == nil {
 		must(t, errors.Join(s.listener.Close(), s.operator.close(), s.ups.Close()))
 	}
