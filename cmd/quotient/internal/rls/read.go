@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -35,7 +36,7 @@ const (
 // refused, and so is what it accepts and would not be kept here. The error is config.Errors, with file, line and column
 // of each mistake, or that of the first file that cannot be read.
 func Read(paths []string) (*Rules, error) {
-	r := &Rules{domains: map[string]*node{}, named: map[string]*rule{}}
+	r := newRules()
 	for _, path := range paths {
 		text, err := textOf(path)
 		if err != nil {
@@ -47,6 +48,8 @@ func Read(paths []string) (*Rules, error) {
 	}
 	return r, nil
 }
+
+func newRules() *Rules { return &Rules{domains: map[string]*node{}, named: map[string]*rule{}} }
 
 // textOf is a file that is not too large.
 func textOf(path string) ([]byte, error) {
@@ -166,7 +169,9 @@ func (d *reader) table(n ast.Node, at string, known fields) {
 	m := d.resolve(n)
 	values, ok := entries(m)
 	if !ok {
-		d.wrong(m.GetToken(), at, "", "it is no mapping")
+		if m != none {
+			d.wrong(m.GetToken(), at, "", "it is no mapping")
+		}
 		return
 	}
 	for _, v := range values {
@@ -182,7 +187,8 @@ func (d *reader) table(n ast.Node, at string, known fields) {
 		case where != "":
 			d.wrong(key.Token, dot(at, key.Value), "it belongs "+where, "it is not known here")
 		default:
-			d.wrong(key.Token, dot(at, key.Value), "", "unknown key")
+			names := strings.Join(slices.Sorted(maps.Keys(known)), ", ")
+			d.wrong(key.Token, dot(at, key.Value), "it may be one of "+names, "unknown key")
 		}
 	}
 }
@@ -205,6 +211,14 @@ func entries(n ast.Node) ([]*ast.MappingValueNode, bool) {
 		return []*ast.MappingValueNode{n}, true
 	}
 	return nil, false
+}
+
+// start is the first token of a value.
+func start(n ast.Node) *token.Token {
+	if values, _ := entries(n); len(values) > 0 {
+		return values[0].Key.GetToken()
+	}
+	return n.GetToken()
 }
 
 func dot(at, name string) string {
@@ -327,7 +341,7 @@ func (d *reader) root(n ast.Node) {
 	d.table(n, "", fields{
 		"domain": d.text(&domain, "domain"), "descriptors": func(n ast.Node) { descriptors = n },
 	})
-	at := n.GetToken()
+	at := start(n)
 	switch _, taken := d.rules.domains[domain]; {
 	case len(d.errs) > 0:
 		return
@@ -366,7 +380,9 @@ func (d *reader) descriptor(n ast.Node, at string, in above) {
 	var inner, limit ast.Node
 	var shadow, detailed, valued bool
 	here := &node{}
-	before, start := len(d.errs), d.resolve(n).GetToken()
+	before := len(d.errs)
+	n = d.resolve(n)
+	t := start(n)
 	d.table(n, at, fields{
 		"key": d.text(&key, dot(at, "key")), "value": d.text(&value, dot(at, "value")),
 		"rate_limit":      func(n ast.Node) { limit = d.resolve(n) },
@@ -385,16 +401,16 @@ func (d *reader) descriptor(n ast.Node, at string, in above) {
 	}
 	here.composite = composite(key, value)
 	path := in.path + "." + here.composite
-	if !d.place(start, at, path, key, here, in.node) {
+	if !d.place(t, at, path, key, here, in.node) {
 		return
 	}
 	if _, null := limit.(*ast.NullNode); limit != nil && !null {
 		d.limit(limit, dot(at, "rate_limit"), path, here, shadow)
 	} else if shadow || here.quota {
-		d.warn(start, at, "shadow_mode and quota_mode have no effect without a rate_limit beside them")
+		d.warn(t, at, "shadow_mode and quota_mode have no effect without a rate_limit beside them")
 	}
 	if detailed || valued {
-		d.warn(start, at, "there are no metrics of single values: see the keys of the limiter")
+		d.warn(t, at, "there are no metrics of single values: see the keys of the limiter")
 	}
 	if inner != nil {
 		d.descriptors(inner, dot(at, "descriptors"), above{here, path, in.depth + 1})
@@ -457,7 +473,7 @@ func (d *reader) limit(n ast.Node, at, path string, here *node, shadow bool) {
 	})
 	known := ratelimit.RateLimitResponse_RateLimit_Unit(
 		ratelimit.RateLimitResponse_RateLimit_Unit_value[strings.ToUpper(unit)])
-	t := n.GetToken()
+	t := start(n)
 	switch {
 	case len(d.errs) > before:
 	case l.unlimited && (unit != "" || numbered):
@@ -482,7 +498,7 @@ func (d *reader) keep(t *token.Token, at string, l *rule) {
 	}
 	l.limiter = limiterName(l.path)
 	switch other := d.rules.named[l.limiter]; {
-	case other != nil || l.limiter == ownLimiter:
+	case other != nil:
 		d.wrong(t, at, "change a key or a value", "its limiter would have the name %q of another one", l.limiter)
 	case len(d.rules.named) == maxRules:
 		d.wrong(t, at, "let values without a rule of their own share one, or run several services",
