@@ -32,7 +32,7 @@ SYSTEMIC  = $(sort $(dir $(shell git grep -lE '"syscall"|^//go:build' -- '*.go' 
   ':!internal/etcdtest')))
 FUZZING  = $$(grep -rlE --include='*_test.go' --exclude-dir=testdata '^func Fuzz' . | xargs -r dirname | sort -u)
 
-.PHONY: help test race test-ints lint fuzz soak guards mutate bench proxy leases cover fleet vendors chaos browser binaries published release release-check ci
+.PHONY: help test race test-ints lint fuzz soak guards mutate bench proxy decide leases cover fleet vendors chaos browser binaries published release release-check ci
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -103,6 +103,9 @@ bench: ## measure the cost beside other limiters, ROUNDS (6) times in turn, abou
 
 proxy: ## measure quotient proxy beside a bare ReverseProxy, nginx and HAProxy, about 15 minutes (BENCHFLAGS=)
 	go run ./bench/proxy $(BENCHFLAGS)
+
+decide: ## measure quotient decide beside gRPC that does nothing, and beside Redis, about ten minutes; needs redis-server (BENCHFLAGS=)
+	go run ./bench/decide $(BENCHFLAGS)
 
 leases: ## measure quotient leases: histories, load, crashes, failovers, about a quarter of an hour; needs etcd (BENCHFLAGS=)
 	go run ./bench/leases $(BENCHFLAGS)

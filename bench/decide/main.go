@@ -2,10 +2,10 @@
 // Redis as the reference rate limit service of Envoy does: real processes on one machine. It prints tables with
 // verdicts.
 //
-//	go run ./decide                                # about twelve minutes, on an idle machine; needs redis-server
-//	go run ./decide -only service -rounds 3 -slice 1s
+//	go run ./decide                                # about ten minutes, on an idle machine; needs redis-server
+//	go run ./decide -only price -rounds 3
 //
-// Parts are service, price and fleet. The clients are in this process. It ends by itself and leaves no process
+// Parts are price and fleet. The clients are in this process. It ends by itself and leaves no process
 // behind. It exits 1 unless all goals are met, and 2 when it could not measure.
 package main
 
@@ -37,7 +37,6 @@ type bench struct {
 	fleet  fleetLoad
 	dir    string // of the program, and of files of servers
 	exe    string // quotient; empty: it is not built yet
-	asked  *questions
 }
 
 func main() {
@@ -52,9 +51,9 @@ func command(args []string, stdout, stderr io.Writer) int {
 		return 2
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // nothing is lost
-	b := &bench{rounds: 7, slice: 2 * time.Second, keys: 100_000, fleet: minutes, dir: dir}
+	b := &bench{rounds: 30, slice: time.Second / 2, keys: 100_000, fleet: minutes, dir: dir}
 	flags := flag.NewFlagSet("decide", flag.ContinueOnError)
-	rig.Ranged(flags, &b.rounds, "rounds", 1, 100, "rounds of service and price")
+	rig.Ranged(flags, &b.rounds, "rounds", 1, 100, "rounds of price")
 	rig.Ranged(flags, &b.slice, "slice", 100*time.Millisecond, time.Minute, "time of each in a round")
 	rig.Ranged(flags, &b.keys, "keys", 100, 200_000, "keys that are asked for")
 	rig.Ranged(flags, &b.fleet.windows, "minutes", 1, 60, "minutes of fleet")
@@ -63,19 +62,14 @@ func command(args []string, stdout, stderr io.Writer) int {
 }
 
 func (b *bench) parts() []rig.Part {
-	return []rig.Part{{Name: "service", Run: b.service}, {Name: "price", Run: b.price}, {Name: "fleet", Run: b.share}}
+	return []rig.Part{{Name: "price", Run: b.price}, {Name: "fleet", Run: b.share}}
 }
 
-// build builds quotient and makes the questions, once for all parts.
+// build builds quotient, once for all parts.
 func (b *bench) build(ctx context.Context) error {
-	if b.exe != "" {
-		return nil
+	if b.exe == "" {
+		b.exe = filepath.Join(b.dir, "quotient")
+		return rig.Build(ctx, b.exe, "", quotientPackage)
 	}
-	b.asked = ask(b.keys)
-	exe := filepath.Join(b.dir, "quotient")
-	if err := rig.Build(ctx, exe, "", quotientPackage); err != nil {
-		return err
-	}
-	b.exe = exe
 	return nil
 }

@@ -77,16 +77,22 @@ func (s *server) run(ctx context.Context, dir, addr string, args ...string) erro
 	})
 }
 
-// end ends all processes.
+// end ends all processes, of none where there is no server.
 func (s *server) end() (err error) {
+	if s == nil {
+		return nil
+	}
 	for i := len(s.processes) - 1; i >= 0; i-- {
 		err = errors.Join(err, s.processes[i].Stop())
 	}
 	return err
 }
 
-// used is the processor time of all processes so far.
+// used is the processor time of all processes so far, of none where there is no server.
 func (s *server) used() (sum time.Duration, err error) {
+	if s == nil {
+		return 0, nil
+	}
 	for _, p := range s.processes {
 		one, failed := rig.Used(p.PID)
 		sum, err = sum+one, errors.Join(err, failed)
@@ -229,11 +235,4 @@ func (c counter) ShouldRateLimit(
 		a.OverallCode, a.Statuses = max(a.OverallCode, s.Code), append(a.Statuses, s)
 	}
 	return a, nil
-}
-
-func dial(addr string) (net.Conn, error) {
-	if path, ok := strings.CutPrefix(addr, "unix:"); ok {
-		return net.Dial("unix", path)
-	}
-	return net.Dial("tcp", addr)
 }
