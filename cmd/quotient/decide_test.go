@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"testing"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	ratelimitv3common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -84,6 +85,7 @@ func hit(ctx context.Context, conn *grpc.ClientConn, user string) (ratelimitv3.R
 
 const forDecisions = `
 [limiters.api]
+mode = "refuse"
 rates = [{ events = 2, per = "1d", kind = "window" }]
 [[proxy.rules]]
 pattern = "/held"
@@ -127,7 +129,9 @@ func TestDecide(t *testing.T) {
 	equal(t, "a question", question(t, d.url, "/x").status, http.StatusOK)
 	auth, err := authv3.NewAuthorizationClient(d.conn).Check(t.Context(), &authv3.CheckRequest{
 		Attributes: &authv3.AttributeContext{
-			Source:  &authv3.AttributeContext_Peer{Address: socketAddress("192.0.2.7")},
+			Source: &authv3.AttributeContext_Peer{Address: &corev3.Address{Address: &corev3.Address_SocketAddress{
+				SocketAddress: &corev3.SocketAddress{Address: "192.0.2.7"},
+			}}},
 			Request: &authv3.AttributeContext_Request{Http: &authv3.AttributeContext_HttpRequest{
 				Method: "GET", Host: "a.test", Path: "/y", Scheme: "http", Protocol: "HTTP/1.1",
 			}},
@@ -141,8 +145,10 @@ func TestDecide(t *testing.T) {
 		t.Errorf("it has no Retry-After: %v", a.header)
 	}
 	s := d.state()
-	if l := s.Limiters["edge.user"]; l.Admitted != 2 || l.Refused != 1 || s.Limiters["api"].Refused != 1 {
-		t.Errorf("got %+v", s.Limiters)
+	for name, want := range map[string]uint64{"edge.user": 2, "api": 2} {
+		if l := s.Limiters[name]; l.Admitted != want || len(l.Refused) != 1 {
+			t.Errorf("%s: got %+v", name, l)
+		}
 	}
 	ops, err := admin.NewClient(d.page)
 	must(t, err)
@@ -215,11 +221,14 @@ func TestRateLimitFilesUnderLoad(t *testing.T) {
 	}
 	text, err := os.ReadFile(filepath.Join(d.dir, "quotient.toml"))
 	must(t, err)
-	for field, to := range map[string]string{
-		"decide.grpc": "unix:other.sock", "proxy.max.streams": "unix:grpc.sock\"\n[proxy.max]\nstreams = 5\n#",
+	for field, next := range map[string]string{
+		"decide.grpc": strings.Replace(string(text), "unix:grpc.sock", "unix:other.sock", 1),
+		"decide.ratelimit-files": strings.Replace(string(text), `["limits.yaml"]`, "[]", 1) +
+			"[limiters.a]\nin-flight = 1\n[[proxy.rules]]\npattern = \"/\"\nlimiter = \"a\"\n",
+		"proxy.max.streams": string(text) + "[proxy.max]\nstreams = 5\n",
 	} {
 		before := d.state().File.Failures
-		renamed(t, filepath.Join(d.dir, "quotient.toml"), strings.Replace(string(text), "unix:grpc.sock", to, 1))
+		renamed(t, filepath.Join(d.dir, "quotient.toml"), next)
 		d.until("it is refused", func(s admin.State) bool { return s.File.Failures > before })
 		contains(t, d.state().File.Error, field+": ", "requires a restart")
 	}

@@ -24,8 +24,11 @@ import (
 	"github.com/quotient-go/quotient/lease"
 )
 
-// page is the page that these tests hold.
-const page = "../../docs/proxy.md"
+// The pages that these tests hold.
+const (
+	page       = "../../docs/proxy.md"
+	decidePage = "../../docs/decide.md"
+)
 
 // read returns the text of a file.
 func read(t *testing.T, path string) string {
@@ -48,10 +51,12 @@ func blocks(t *testing.T, page, lang string) (found []string) {
 	return found
 }
 
-// TestFilesOfThePages checks that each file on both pages is a whole one that is well, but for the broken one,
+// TestFilesOfThePages checks that each file on the pages is a whole one that is well, but for the broken one,
 // whose errors TestCommandsOfThePage compares.
 func TestFilesOfThePages(t *testing.T) {
-	for _, text := range append(blocks(t, page, "toml"), blocks(t, leasesPage, "toml")...) {
+	for _, text := range slices.Concat(
+		blocks(t, page, "toml"), blocks(t, decidePage, "toml"), blocks(t, leasesPage, "toml"),
+	) {
 		if strings.HasPrefix(text, "# broken.toml\n") {
 			continue
 		}
@@ -90,12 +95,12 @@ var (
 	fieldRow = regexp.MustCompile("^\\| `([a-z0-9-]+)` \\| ([^|]+) \\| ([^|]+) \\| ([^|]+) \\|$")
 )
 
-// rows returns the rows of all tables of fields, of both pages.
+// rows returns the rows of all tables of fields, of all pages.
 func rows(t *testing.T) []row {
 	t.Helper()
 	var found []row
 	section := ""
-	for line := range strings.Lines(read(t, page) + "\n#\n" + read(t, leasesPage)) {
+	for line := range strings.Lines(read(t, page) + "\n#\n" + read(t, decidePage) + "\n#\n" + read(t, leasesPage)) {
 		line = strings.TrimSpace(line)
 		if m := heading.FindStringSubmatch(line); m != nil {
 			section = strings.Replace(m[1], "NAME", "api", 1)
@@ -141,6 +146,7 @@ var sections = []section{
 	{"[proxy.health]", reflect.TypeFor[config.Health]()},
 	{"[proxy.timeouts]", reflect.TypeFor[config.Timeouts]()}, {"[proxy.max]", reflect.TypeFor[config.Max]()},
 	{"[proxy.admin]", reflect.TypeFor[config.Admin]()}, {"[proxy.log]", reflect.TypeFor[config.Log]()},
+	{"[decide]", reflect.TypeFor[config.Decide]()},
 	{"[leases]", reflect.TypeFor[config.Leases]()},
 	{"[leases.semaphores.api]", reflect.TypeFor[lease.Semaphore]()},
 	{"[leases.election]", reflect.TypeFor[config.Election]()},
@@ -241,6 +247,13 @@ var beside = map[string]file{
 	"proxy.admin.listen":           {"proxy.admin.token-file": `"token"`},
 	"proxy.admin.peers-tls":        {"proxy.admin.peers": `"dns:api:4041"`},
 
+	"decide.grpc":            {"decide.max-hold": `"1m"`},
+	"decide.http":            {"decide.max-hold": `"1m"`},
+	"decide.profile":         {"decide.max-hold": `"1m"`},
+	"decide.ratelimit-files": {"decide.max-hold": `"1m"`},
+	"decide.ratelimit-kind":  {"decide.max-hold": `"1m"`},
+	"decide.max-hold":        {"decide.profile": `"nginx"`},
+
 	"leases.semaphores.api.max":     {"leases.semaphores.api.level": "0"},
 	"leases.election.endpoints":     {"leases.election.name": `"leases"`},
 	"leases.election.user":          {"leases.election.password-file": `"password"`},
@@ -302,7 +315,8 @@ func same(a, b *config.File) bool {
 		}
 	}
 	return reflect.DeepEqual(a.Pool, b.Pool) && reflect.DeepEqual(a.Limiters, b.Limiters) &&
-		reflect.DeepEqual(a.Proxy, b.Proxy) && reflect.DeepEqual(a.Leases, b.Leases)
+		reflect.DeepEqual(a.Proxy, b.Proxy) && reflect.DeepEqual(a.Decide, b.Decide) &&
+		reflect.DeepEqual(a.Leases, b.Leases)
 }
 
 // toml spells a value of the page as a file does.

@@ -91,8 +91,7 @@ func headerOf(asked *authv3.AttributeContext_HttpRequest) http.Header {
 	raw := asked.GetHeaderMap().GetHeaders()
 	h := make(http.Header, len(raw)+len(asked.GetHeaders()))
 	add := func(name, value string) {
-		name = http.CanonicalHeaderKey(name)
-		if !strings.HasPrefix(name, ":") && !hop(name) && name != "Host" {
+		if name = http.CanonicalHeaderKey(name); !hop(name) {
 			h[name] = append(h[name], value)
 		}
 	}

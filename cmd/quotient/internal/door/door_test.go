@@ -4,10 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/quotient-go/quotient/config"
 	"github.com/quotient-go/quotient/internal/tested"
@@ -169,6 +172,23 @@ func TestFieldsOfAnAdmission(t *testing.T) {
 		want(t, name+" is expected", strings.HasPrefix(name, "Ratelimit") || name == "Content-Length", true)
 	}
 	want(t, "fields", len(res.Header), 3)
+	want(t, "requests with an overhead", w.proxy.Overhead().Count, 1)
+}
+
+// TestFaultsAreLogged: the operator learns of questions that are not decided, once a second at most.
+func TestFaultsAreLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var lines tested.Buffer
+		d := New(slog.New(slog.NewTextHandler(&lines, nil)))
+		d.now.Store(&settings{profile: profiles["nginx"]})
+		for range 2 {
+			for range 5 {
+				_ = do(d, read(t, asker, "GET /decide HTTP/1.0\nHost: a"))
+			}
+			time.Sleep(time.Second)
+		}
+		want(t, "lines", strings.Count(lines.String(), "the field X-Original-Method is missing"), 2)
+	})
 }
 
 // TestDescriptionsAreWhole: a question that lacks a part, or has it twice, is no decision.

@@ -33,6 +33,7 @@ func FuzzDescription(f *testing.F) {
 				r.Header[field] = []string{is[i]}
 			}
 		}
+		r.Header["Upgrade"], r.Header["X-Tenant"] = []string{"websocket"}, []string{"a"}
 		q, err := p.read(r)
 		if err != nil {
 			return
@@ -41,6 +42,8 @@ func FuzzDescription(f *testing.F) {
 		want(t, "method", got.Method, verb)
 		want(t, "host", got.Host, name)
 		want(t, "target", got.RequestURI, uri)
+		want(t, "fields of the connection", len(got.Header["Upgrade"]), 0)
+		want(t, "fields of the client", len(got.Header["X-Tenant"]), 1)
 		want(t, "target begins with a slash", uri[0], '/')
 		for _, field := range p.fields {
 			if field != forwardedFor {

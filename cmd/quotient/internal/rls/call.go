@@ -212,27 +212,43 @@ func (c *call) decide() error {
 			c.look(a)
 		}
 	}
-	for !c.refused {
-		c.claims, c.of = c.claims[:0], c.of[:0]
-		for i := range c.asks {
-			if a := &c.asks[i]; a.limiter != nil && !a.look && !a.over {
-				c.claims = append(c.claims, quotient.Claim{Limiter: a.limiter, Key: a.key, Options: a.options[:]})
-				c.of = append(c.of, i)
-			}
+	for taken := false; !taken && !c.refused; {
+		var err error
+		if taken, err = c.take(); err != nil {
+			return err
 		}
-		permits, i, no := quotient.TryAcquireAll(c.permits[:0], c.claims...)
-		permits.Release()
-		c.permits = permits
-		if i < 0 {
-			return nil
-		}
-		if no.Reason == quotient.ReasonBadRequest {
-			return status.Errorf(codes.Internal, "limiter: %v", no)
-		}
-		c.isOver(&c.asks[c.of[i]])
 	}
-	c.lookAtOthers()
+	for i := range c.asks {
+		if a := &c.asks[i]; c.refused && a.limiter != nil && !a.look && !a.over {
+			c.look(a)
+		}
+	}
+	for i := range c.asks {
+		c.asks[i].takeRest()
+	}
 	return nil
+}
+
+// take takes the hits of the descriptors that are not over their limits yet, or notes one that is.
+func (c *call) take() (taken bool, err error) {
+	c.claims, c.of = c.claims[:0], c.of[:0]
+	for i := range c.asks {
+		if a := &c.asks[i]; a.limiter != nil && !a.look && !a.over {
+			c.claims = append(c.claims, quotient.Claim{Limiter: a.limiter, Key: a.key, Options: a.options[:]})
+			c.of = append(c.of, i)
+		}
+	}
+	permits, i, no := quotient.TryAcquireAll(c.permits[:0], c.claims...)
+	permits.Release()
+	c.permits = permits
+	switch {
+	case i < 0:
+		return true, nil
+	case no.Reason == quotient.ReasonBadRequest:
+		return false, status.Errorf(codes.Internal, "limiter: %v", no)
+	}
+	c.isOver(&c.asks[c.of[i]])
+	return false, nil
 }
 
 // look notes where a key stands, and whether it has no room.
@@ -242,6 +258,7 @@ func (c *call) look(a *ask) {
 	}
 }
 
+// isOver notes a descriptor that is over its limit: those in quota_mode refuse a request only all together.
 func (c *call) isOver(a *ask) {
 	if a.over = true; a.quota {
 		c.quotasOver++
@@ -249,22 +266,13 @@ func (c *call) isOver(a *ask) {
 	c.refused = c.refused || !a.quota || c.quotasOver == c.quotas
 }
 
-// lookAtOthers notes where the descriptors of a refused request stand that have not refused it, and counts the hits
-// that have happened already: those that a descriptor states itself, as Envoy does when it knows the cost of an answer.
-// They take what is left, so that a look finds nothing.
-func (c *call) lookAtOthers() {
-	for i := range c.asks {
-		a := &c.asks[i]
-		if a.limiter == nil || a.look {
-			continue
-		}
-		if !a.over {
-			c.look(a)
-		}
-		if a.over && a.stated {
-			permit, _ := a.limiter.TryAcquireUpTo(a.key, a.hits, a.options[2])
-			permit.Release()
-			a.limiter.Check(a.key, a.options[0], a.options[2])
-		}
+// takeRest takes what is left for hits that a descriptor states itself and that are more: as Envoy states the cost of an
+// answer when it is sent, they have happened. So a look finds nothing.
+func (a *ask) takeRest() {
+	if !a.over || !a.stated || a.look {
+		return
 	}
+	permit, _ := a.limiter.TryAcquireUpTo(a.key, a.hits, a.options[2])
+	permit.Release()
+	a.limiter.Check(a.key, a.options[0], a.options[2])
 }

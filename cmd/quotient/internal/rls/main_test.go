@@ -3,9 +3,11 @@ package rls
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -268,4 +270,141 @@ func (silent) Carry(string, func(carry.Sums)) (func(), error) { return func() {}
 func (silent) Watch(ctx context.Context, _ func(quotient.Pool, error)) error {
 	<-ctx.Done()
 	return ctx.Err()
+}
+
+// TestBounds: what a file or a request may have the most of.
+func TestBounds(t *testing.T) {
+	var rules, deep, wide strings.Builder
+	for i := range maxRules + 1 {
+		fmt.Fprintf(&rules, "- {key: k%d, rate_limit: {unit: day, requests_per_unit: 1}}\n", i)
+	}
+	for i := range maxDepth + 1 {
+		fmt.Fprintf(&deep, "%sdescriptors:\n%[1]s- key: k\n%[1]s  rate_limit: {unlimited: true}\n", strings.Repeat("  ", i))
+	}
+	wide.WriteString("descriptors:\n- {key: k, descriptors: &a0 []}\n")
+	for i := range 6 {
+		fmt.Fprintf(&wide, "- {key: k%d, descriptors: &a%d [", i, i+1)
+		for j := range 10 {
+			fmt.Fprintf(&wide, "{key: x%d, descriptors: *a%d}, ", j, i)
+		}
+		wide.WriteString("]}\n")
+	}
+	for _, c := range []struct{ text, want string }{
+		{"descriptors:\n" + rules.String(), "q.yaml:1002:28: descriptors[999].rate_limit: more than 999 rules"},
+		{deep.String(), "more than 32 levels of descriptors"},
+		{wide.String(), "more than 100000 values"},
+		{strings.Repeat("# a comment\n", maxFile/12+1), "it is larger than 1048576 bytes"},
+		{"a: " + strings.Repeat("[", maxFile-20), "nested too deep"},
+		{strings.Repeat(" ", maxIndent+1) + "a: b", "nested too deep"},
+	} {
+		path := filepath.Join(t.TempDir(), "q.yaml")
+		tested.Must(t, os.WriteFile(path, []byte("domain: d\n"+c.text), 0o600))
+		began := time.Now()
+		_, err := Read([]string{path})
+		tested.Not(t, err == nil || !strings.Contains(err.Error(), c.want), "%.40s: %.300v, want %s", c.text, err, c.want)
+		tested.Not(t, time.Since(began) > tested.Patience, "%.40s took %v", c.text, time.Since(began))
+	}
+	_, err := Read([]string{filepath.Join(t.TempDir(), "absent.yaml")})
+	tested.Not(t, err == nil || !strings.Contains(err.Error(), "absent.yaml"), "%v", err)
+
+	const file = "domain: d\ndescriptors:\n- {key: k, rate_limit: {unit: day, requests_per_unit: 9}}\n"
+	long := strings.Repeat("x", 1<<20)
+	s := newSet(t, nil, "", "", file)
+	for _, c := range []struct{ request, want string }{
+		{"d: " + strings.Repeat("k=a;", maxDescriptors) + "k=a", "101 descriptors are more than 100"},
+		{"d: " + strings.Repeat("k=a,", maxDepth) + "k=a", "33 entries of a descriptor are more than 32"},
+		{"d: k=" + long, "ok 8 of 9"},
+		{"d: k=" + long + "y", "ok 8 of 9"},
+		{"d: k=" + long, "ok 7 of 9"},
+		{"d: k=" + long + " @9/day", "ok 8 of 9"},
+	} {
+		got := answerOf(s.service.ShouldRateLimit(t.Context(), requestOf(t, c.request)))
+		tested.Not(t, !strings.Contains(got, c.want), "%.40s: %.200s, want %s", c.request, got, c.want)
+	}
+	for i := range maxOwn - 1 {
+		request := fmt.Sprintf("d: k=a @%d/day", i+20)
+		got := answerOf(s.service.ShouldRateLimit(t.Context(), requestOf(t, request)))
+		tested.Not(t, !strings.HasPrefix(got, "ok"), "%s: %s", request, got)
+	}
+	got := answerOf(s.service.ShouldRateLimit(t.Context(), requestOf(t, "d: k=a @10000/day")))
+	tested.Not(t, !strings.Contains(got, "64 distinct limits"), "%s", got)
+	for _, l := range s.reg.All() {
+		for k := range l.Keys() {
+			tested.Not(t, len(k.Key) > maxKey, "a key of %d bytes", len(k.Key))
+		}
+	}
+}
+
+// TestLimiters: each rule is one limiter, of the kind and with the name that are promised.
+func TestLimiters(t *testing.T) {
+	r := newRules()
+	tested.Must(t, r.add("q.yaml", []byte("domain: Shop\ndescriptors:\n"+
+		"- {key: a, rate_limit: {unit: week, requests_per_unit: 5}, shadow_mode: true}\n"+
+		"- {key: b, value: x*, descriptors: [{key: c, rate_limit: {unit: second, requests_per_unit: 0}}]}\n"+
+		"- {key: u, rate_limit: {unlimited: true}}\n"+
+		"- {key: "+strings.Repeat("k", 99)+", rate_limit: {unit: year, requests_per_unit: 4294967295}}\n")))
+	for kind, want := range map[string]quotient.Kind{
+		"": quotient.Window, "window": quotient.Window, "bucket": quotient.Bucket, "counted-window": quotient.CountedWindow,
+	} {
+		got := ""
+		all := r.Limiters(kind)
+		for _, name := range slices.Sorted(maps.Keys(all)) {
+			l := all[name]
+			got += fmt.Sprintf("%s %v %v %v\n", name, l.Limit, l.DryRun, l.Refuse)
+			for _, rate := range l.Limit.Rates {
+				tested.Want(t, "kind", rate.Kind, want)
+			}
+			tested.Want(t, "demand", l.Demand != nil, want == quotient.CountedWindow)
+		}
+		if want == quotient.Window {
+			tested.Want(t, "limiters", got, "ratelimit-requests deny false true\n"+
+				"shop.a-492a5999 week: 5 per 168h, window true true\n"+
+				"shop.b_x-.c-76eb2b1f deny false true\n"+
+				"shop."+strings.Repeat("k", 50)+"-8020e473 year: 4294967295 per 8760h, window false true\n")
+		}
+	}
+}
+
+// FuzzRead: no file breaks the reader, and rules that it accepts are limiters of a valid file.
+func FuzzRead(f *testing.F) {
+	for _, name := range []string{"testdata/errors.txt", "testdata/conformance.txt"} {
+		all, err := os.ReadFile(name)
+		tested.Must(f, err)
+		for row := range strings.SplitSeq(string(all), "=====\n") {
+			text, _, _ := strings.Cut(row, "\n---\n")
+			text, _, _ = strings.Cut(text, "-----\n")
+			if _, files, ok := strings.Cut(text, "\ndomain"); ok && strings.HasSuffix(name, "conformance.txt") {
+				text = "domain" + files
+			}
+			f.Add([]byte(text))
+		}
+	}
+	f.Add([]byte("a: &a [*a, *a]\n? b\n: |2\n  c"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		r := newRules()
+		if err := r.add("q.yaml", text); err != nil {
+			if errs, ok := err.(config.Errors); !ok || len(errs) == 0 || len(errs) > maxErrors {
+				t.Fatalf("%T: %v", err, err)
+			}
+			return
+		}
+		s := &set{service: New(new(quotient.Registry))}
+		f, err := config.Parse("q.toml", []byte("[limiters.other]\nin-flight = 1\n"))
+		tested.Must(t, err)
+		_, err = config.New(f, s.service.reg, config.Adjust(func(f *config.File) error {
+			maps.Copy(f.Limiters, r.Limiters(""))
+			return nil
+		}))
+		tested.Must(t, err)
+		s.service.Set(r)
+		for domain, top := range r.domains {
+			for _, n := range top.children {
+				key, value, _ := strings.Cut(n.composite, "_")
+				entry := &common.RateLimitDescriptor_Entry{Key: key, Value: value}
+				_, err := s.service.ShouldRateLimit(t.Context(), &ratelimit.RateLimitRequest{Domain: domain,
+					Descriptors: []*common.RateLimitDescriptor{{Entries: []*common.RateLimitDescriptor_Entry{entry}}}})
+				tested.Must(t, err)
+			}
+		}
+	})
 }
