@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -59,11 +60,7 @@ type server struct {
 
 // run starts a process of a server in a folder, and waits until it accepts connections at an address.
 func (s *server) run(ctx context.Context, dir, addr string, args ...string) error {
-	exe, err := rig.Find(args[0])
-	if err != nil {
-		return err
-	}
-	p, err := kept.Start(dir, append([]string{exe}, args[1:]...)...)
+	p, err := kept.Start(dir, args...)
 	if err != nil {
 		return err
 	}
@@ -82,8 +79,8 @@ func (s *server) end() (err error) {
 	if s == nil {
 		return nil
 	}
-	for i := len(s.processes) - 1; i >= 0; i-- {
-		err = errors.Join(err, s.processes[i].Stop())
+	for _, p := range slices.Backward(s.processes) {
+		err = errors.Join(err, p.Stop())
 	}
 	return err
 }
@@ -191,48 +188,41 @@ func (nothing) ShouldRateLimit(context.Context, *ratelimit.RateLimitRequest) (*r
 	return &ratelimit.RateLimitResponse{OverallCode: ratelimit.RateLimitResponse_OK}, nil
 }
 
-// counter counts windows in Redis as the reference service does by default: one pipeline with INCRBY and EXPIRE for each
-// descriptor, whose key ends with the second at which its window began.
+// counter counts windows in Redis as the reference service does by default where a question has one descriptor: one
+// pipeline of INCRBY and EXPIRE, for a key that ends with the second at which the window began.
 type counter struct {
 	ratelimit.UnimplementedRateLimitServiceServer
 	client *redis.Client
 }
 
-const hour = int64(time.Hour / time.Second)
+const (
+	hour   = int64(time.Hour / time.Second)
+	mostOf = 1_000_000_000 // questions about a key in an hour
+)
 
-// ShouldRateLimit asks Redis. The limit of each descriptor is 1,000,000,000 an hour.
+// ShouldRateLimit asks Redis.
 func (c counter) ShouldRateLimit(
 	ctx context.Context, r *ratelimit.RateLimitRequest,
 ) (*ratelimit.RateLimitResponse, error) {
-	now, hits := time.Now().Unix(), int64(max(1, r.GetHitsAddend()))
+	now, is := time.Now().Unix(), r.GetDescriptors()[0].GetEntries()[0]
+	key := fmt.Sprintf("%s_%s_%s_%d", r.GetDomain(), is.GetKey(), is.GetValue(), now/hour*hour)
 	pipe := c.client.Pipeline()
-	var counts []*redis.IntCmd
-	for _, d := range r.GetDescriptors() {
-		key := r.GetDomain() + "_"
-		for _, e := range d.GetEntries() {
-			key += e.GetKey() + "_" + e.GetValue() + "_"
-		}
-		key += fmt.Sprint(now / hour * hour)
-		counts = append(counts, pipe.IncrBy(ctx, key, hits))
-		pipe.Expire(ctx, key, time.Hour)
-	}
+	count := pipe.IncrBy(ctx, key, int64(max(1, r.GetHitsAddend())))
+	pipe.Expire(ctx, key, time.Hour)
 	if _, err := pipe.Exec(ctx); err != nil {
 		return nil, err
 	}
+	code := ratelimit.RateLimitResponse_OK
+	if count.Val() > mostOf {
+		code = ratelimit.RateLimitResponse_OVER_LIMIT
+	}
 	limit := &ratelimit.RateLimitResponse_RateLimit{
-		RequestsPerUnit: 1_000_000_000, Unit: ratelimit.RateLimitResponse_RateLimit_HOUR,
+		RequestsPerUnit: mostOf, Unit: ratelimit.RateLimitResponse_RateLimit_HOUR,
 	}
-	a := &ratelimit.RateLimitResponse{OverallCode: ratelimit.RateLimitResponse_OK}
-	for _, count := range counts {
-		left := int64(limit.RequestsPerUnit) - count.Val()
-		s := &ratelimit.RateLimitResponse_DescriptorStatus{
-			Code: ratelimit.RateLimitResponse_OK, CurrentLimit: limit, LimitRemaining: uint32(max(0, left)),
+	return &ratelimit.RateLimitResponse{
+		OverallCode: code, Statuses: []*ratelimit.RateLimitResponse_DescriptorStatus{{
+			Code: code, CurrentLimit: limit, LimitRemaining: uint32(max(0, mostOf-count.Val())),
 			DurationUntilReset: &durationpb.Duration{Seconds: hour - now%hour},
-		}
-		if left < 0 {
-			s.Code = ratelimit.RateLimitResponse_OVER_LIMIT
-		}
-		a.OverallCode, a.Statuses = max(a.OverallCode, s.Code), append(a.Statuses, s)
-	}
-	return a, nil
+		}},
+	}, nil
 }
