@@ -93,8 +93,8 @@ func extAuthz(addr string, about []*auth.CheckRequest) opener {
 func forwardAuth(addr string, keys int) opener {
 	paths := made(keys, func(_ int, path string) string { return path })
 	return func() (asker, func(), error) {
-		client := &fasthttp.HostClient{Addr: "bench", MaxConns: 1, MaxIdemponentCallAttempts: 1, ReadTimeout: time.Minute,
-			Dial: func(string) (net.Conn, error) { return dial(addr) }}
+		client := &fasthttp.HostClient{Addr: "bench", MaxConns: 1, MaxIdemponentCallAttempts: 1,
+			ReadTimeout: time.Minute, Dial: func(string) (net.Conn, error) { return dial(addr) }}
 		var resp fasthttp.Response
 		var req fasthttp.Request
 		req.SetRequestURI("http://bench/decide")

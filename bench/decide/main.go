@@ -24,10 +24,9 @@ import (
 const (
 	quotientPackage = "github.com/quotient-go/quotient/cmd/quotient"
 	note            = `
-Written by ` + "`go run ./decide > decide/results.md`" + ` in bench/. GOMAXPROCS is the number of processors in every process.
-Clients share them with the servers: requests a second are those of both together, and of another machine they say
-little. The clients of gRPC are grpc-go, those of HTTP fasthttp, which cost less. Processor time is that of the
-servers alone.`
+Written by ` + "`go run ./decide > decide/results.md`" + ` in bench/. In every process GOMAXPROCS is the number of
+processors. Clients share them with the servers, so requests a second are those of both together. The clients of gRPC
+are grpc-go, those of HTTP fasthttp, which cost less. Processor time is that of the servers alone.`
 )
 
 type bench struct {

@@ -131,7 +131,8 @@ that of one round. Processor time is that of a proxy's processes for one request
 		rig.AtMost("p99 beside the bare ReverseProxy", rig.Ratio(ours.p99, bare.p99).Median, 1, " x"))
 	for _, c := range r.all {
 		if least := leastRate[c.name]; least > 0 {
-			s.Verdicts = append(s.Verdicts, rig.AtLeast("requests/s beside "+c.name, rig.Ratio(ours.rate, c.rate).Median, least, " x"))
+			seen := rig.Ratio(ours.rate, c.rate).Median
+			s.Verdicts = append(s.Verdicts, rig.AtLeast("requests/s beside "+c.name, seen, least, " x"))
 		}
 	}
 	return s
