@@ -95,8 +95,8 @@ func (f *File) warnOfSlots(r *report) {
 		for _, one := range rule.All() {
 			f.Limiters[one.Limiter].limits(inner("limiters", one.Limiter), func(path string, l quotient.Limit) {
 				if at := inner(path, "in-flight"); l.InFlight > 0 {
-					r.warn(r.places.value(at), at, "a question of quotient decide takes a slot only while it is answered, "+
-						"unless its caller asks to hold the slot and releases it")
+					r.warn(r.places.value(at), at, "a question of quotient decide has a slot only until it is "+
+						"answered, unless its caller asks to hold the slot and releases it")
 				}
 			})
 		}

@@ -33,13 +33,7 @@ func (f *File) checkRules(r *report) {
 	}
 	f.checkOrder(r)
 	f.checkTurns(r)
-	if !f.ruleless() && (len(rules) == 0 || rules[len(rules)-1].Pattern != "/") {
-		hint := `add a last one with pattern = "/": it may be exempt`
-		if len(rules) == 0 && f.Decide != nil && len(f.Decide.RateLimitFiles) > 0 {
-			hint = `add some, or http = "off" to [decide]`
-		}
-		r.hinted("proxy.rules", hint, "a request may match no rule")
-	}
+	f.checkLast(r)
 	keys := f.keys()
 	for name, l := range f.Limiters {
 		path := inner("limiters", name)
@@ -60,6 +54,18 @@ func (f *File) checkRules(r *report) {
 			}
 		})
 	}
+}
+
+// checkLast notes that a request may match no rule.
+func (f *File) checkLast(r *report) {
+	rules, hint := f.Proxy.Rules, `add a last one with pattern = "/": it may be exempt`
+	if f.ruleless() || len(rules) > 0 && rules[len(rules)-1].Pattern == "/" {
+		return
+	}
+	if len(rules) == 0 && f.Decide != nil && len(f.Decide.RateLimitFiles) > 0 {
+		hint = `add some, or http = "off" to [decide]`
+	}
+	r.hinted("proxy.rules", hint, "a request may match no rule")
 }
 
 func (f *File) checkRule(r *report, at string, rule Rule) {

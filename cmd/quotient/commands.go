@@ -64,8 +64,8 @@ func (c checkCmd) read() (*config.File, error) {
 	if ext := filepath.Ext(c.File); ext != ".yaml" && ext != ".yml" {
 		return config.ReadAny(c.File)
 	}
-	d := decideCmd{GRPC: "127.0.0.1:0", HTTP: "off", Profile: "envoy", Admin: "off", RateLimitKind: "window"}
-	d.RateLimit, d.of.lines = []string{c.File}, d.lines
+	d := decideCmd{GRPC: "127.0.0.1:0", HTTP: "off", Profile: "envoy", Admin: "off", RatelimitKind: "window"}
+	d.Ratelimit, d.of.lines = []string{c.File}, d.lines
 	return d.parse()
 }
 

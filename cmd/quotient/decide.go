@@ -13,22 +13,24 @@ import (
 
 // decideCmd is quotient decide.
 type decideCmd struct {
-	GRPC    string `name:"grpc" default:"127.0.0.1:8081" placeholder:"ADDR" help:"${help_grpc}"`
-	HTTP    string `name:"http" default:"127.0.0.1:8080" placeholder:"ADDR" help:"${help_http}"`
-	Profile string `default:"forward-auth" enum:"forward-auth,nginx,envoy,haproxy" placeholder:"NAME" help:"${help_profile}"`
+	GRPC    string `default:"127.0.0.1:8081" placeholder:"ADDR" help:"${help_grpc}"`
+	HTTP    string `default:"127.0.0.1:8080" placeholder:"ADDR" help:"${help_http}"`
+	Profile string `default:"forward-auth" enum:"${profiles}" placeholder:"NAME" help:"${help_profile}"`
 	Admin   string `default:"127.0.0.1:4041" placeholder:"ADDR" help:"${help_admin}"`
 
 	RPM int    `name:"rpm" default:"100" placeholder:"N" help:"${help_decide_rpm}"`
 	Key string `default:"client" placeholder:"KEY" help:"${help_key}"`
 
-	RateLimit     []string `name:"ratelimit" sep:"none" placeholder:"FILE" help:"${help_ratelimit}"`
-	RateLimitKind string   `name:"ratelimit-kind" default:"window" enum:"window,counted-window,bucket" placeholder:"KIND" help:"${help_ratelimit_kind}"`
+	Ratelimit     []string `sep:"none" placeholder:"FILE" help:"${help_ratelimit}"`
+	RatelimitKind string   `default:"window" enum:"${kinds}" placeholder:"KIND" help:"${help_ratelimit_kind}"`
 
 	fileFlags
 }
 
 // decideHelps are the lines of quotient decide --help.
 var decideHelps = kong.Vars{
+	"profiles": "forward-auth,nginx,envoy,haproxy",
+	"kinds":    "window,counted-window,bucket",
 	"help_grpc": "Address of Envoy's rate limit service and external authorization, host:port or unix:PATH " +
 		"(127.0.0.1:8081); off for none.",
 	"help_http": "Address of /decide and /release for proxies that ask over HTTP, host:port or unix:PATH " +
@@ -73,7 +75,7 @@ func (c *decideCmd) complete(g given, env func(string) (string, bool)) error {
 		return err
 	}
 	switch {
-	case c.RPM == 0 && len(c.RateLimit) == 0:
+	case c.RPM == 0 && len(c.Ratelimit) == 0:
 		return cmdline.Usagef("--rpm is 0 without --ratelimit: nothing would be limited")
 	case c.RPM == 0 && c.HTTP != "off":
 		return cmdline.Usagef("--rpm 0 leaves no rule for --http: add --http off")
@@ -100,8 +102,8 @@ func (c *decideCmd) lines() []fileLine {
 		{true, "grpc", c.GRPC},
 		{true, "http", c.HTTP},
 		{true, "profile", c.Profile},
-		{len(c.RateLimit) > 0, "ratelimit-files", c.RateLimit},
-		{len(c.RateLimit) > 0, "ratelimit-kind", c.RateLimitKind},
+		{len(c.Ratelimit) > 0, "ratelimit-files", c.Ratelimit},
+		{len(c.Ratelimit) > 0, "ratelimit-kind", c.RatelimitKind},
 		{c.RPM != 0, "\n[[proxy.rules]]\npattern = '/'\nlimiter = '" + decideLimiter + "'", nil},
 		{c.RPM != 0, "key", c.Key},
 		{true, "\n[proxy.admin]", nil},

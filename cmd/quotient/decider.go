@@ -117,7 +117,7 @@ func (d *decider) Prepare(f *config.File) (commit func(), err error) {
 	return func() { swap(); d.rls.Set(rules) }, err
 }
 
-// Watch has conf read everything again when a file of rate limits has changed, until ctx ends. What is found the same
+// watch has conf read everything again when a file of rate limits has changed, until ctx ends. What is found the same
 // twice counts: it may not be all there yet.
 func (d *decider) watch(ctx context.Context, conf *config.Config) error {
 	for before := d.tried.Load(); rest.For(ctx, lookEvery); {
@@ -151,7 +151,9 @@ func (d *decider) newServer(f *config.File, secure *tls.Config) *grpc.Server {
 		grpc.StaticStreamWindowSize(grpcWindow), grpc.StaticConnWindowSize(grpcWindow),
 		grpc.SharedWriteBuffer(true), grpc.ReadBufferSize(grpcRead),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: p.Timeouts.Idle, Time: time.Minute}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
+			MinTime: 5 * time.Second, PermitWithoutStream: true,
+		}),
 		grpc.UnaryInterceptor(d.recovered),
 	}
 	if secure != nil {

@@ -53,7 +53,9 @@ func TestCheck(t *testing.T) {
 		"refused": {
 			plain(), false, 429, "retry-after, content-type, ratelimit, ratelimit-policy", `"status":429`, `all "192.0.2.7"`,
 		},
-		"exempt": {with("GET", "/free/"), false, 0, "", "", ""},
+		"exempt, for a protocol of no good name": {
+			with("GET", "/free/", "Connection: Upgrade", "Upgrade: é"), false, 0, "", "", "",
+		},
 		"behind a trusted peer": {
 			sent{"GET", "a.example", "/", "10.0.0.9", http.Header{"X-Forwarded-For": {"6.6.6.6, 192.0.2.9, 10.0.0.9"}}}, false,
 			429, "retry-after", "429", `all "192.0.2.9"`,

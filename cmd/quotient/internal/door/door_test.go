@@ -88,11 +88,11 @@ Content-Length: 0
 X-Real-Ip: 192.0.2.7
 X-Envoy-Internal: true
 X-Forwarded-For: 10.1.1.1`, `all "/path/a/b/d"`},
-		{"Envoy for a client of a CDN", "envoy", `GET /decide/ HTTP/1.1
+		{"Envoy for a client that is trusted, as Envoy is", "envoy", `GET /decide/ HTTP/1.1
 Host: shop.example
 Content-Length: 0
-X-Real-Ip: 192.0.2.7
-X-Forwarded-For: 10.1.1.1`, `all "192.0.2.7"`},
+X-Real-Ip: 10.0.0.9
+X-Forwarded-For: 10.1.1.1`, `all "10.0.0.9"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t, c.profile)

@@ -169,7 +169,10 @@ func TestHoldEndsWithWhoAsks(t *testing.T) {
 func TestPanicIsNoAdmission(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "haproxy")
-		w.door.SetHandler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("on purpose") }))
+		w.door.SetHandler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = w.door.RoundTrip(r)
+			panic("on purpose")
+		}))
 		want(t, "status", w.holding(t.Context(), "hold=1m").StatusCode, 503)
 		synctest.Wait()
 		want(t, "places taken", w.door.permits.taken, 0)

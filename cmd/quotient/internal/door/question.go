@@ -92,10 +92,9 @@ func addrOf(text string) (netip.Addr, bool) {
 // Header is that of the answer.
 func (q *question) Header() http.Header { return q.header }
 
-// WriteHeader notes the head of the answer, unless it is one of 1xx, which another follows. It returns when the permit
-// of a question that holds one is at its end.
+// WriteHeader notes the head of the answer. It returns when the permit of a question that holds one is at its end.
 func (q *question) WriteHeader(status int) {
-	if q.status != 0 || status < http.StatusOK {
+	if q.status != 0 {
 		return
 	}
 	q.status, q.answered = status, q.header

@@ -218,3 +218,38 @@ func TestErrorsThatPass(t *testing.T) {
 		t.Errorf("the log has it %d times: %s", n, &text)
 	}
 }
+
+// TestAdmit: connections of another listener take places of the server, are never closed for others, and give their
+// places back.
+func TestAdmit(t *testing.T) {
+	p := section()
+	p.Max.Connections = 2
+	s, err := New(p, http.NotFoundHandler(), slog.New(slog.DiscardHandler))
+	tested.Must(t, err)
+	raw, err := net.Listen("tcp", "127.0.0.1:0")
+	tested.Must(t, err)
+	l, taken := s.Admit(raw), make(chan net.Conn, 3)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for c, err := l.Accept(); err == nil; c, err = l.Accept() {
+			taken <- c
+		}
+	}()
+	defer func() { _ = l.Close(); <-ended }()
+	connect := func() net.Conn { return dial(t, raw.Addr().String()) }
+	connect()
+	connect()
+	first, second := <-taken, <-taken
+	_, err = connect().Read(make([]byte, 1))
+	if now := s.State(); err == nil || now.Connections != 2 || now.Refused != 1 || now.Evicted != 0 {
+		t.Errorf("a third: %v, %+v", err, now)
+	}
+	tested.Must(t, first.Close())
+	connect()
+	third := <-taken
+	tested.Must(t, errors.Join(second.Close(), third.Close()))
+	if now := s.State(); now.Connections != 0 {
+		t.Errorf("%d are left", now.Connections)
+	}
+}
