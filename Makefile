@@ -104,7 +104,7 @@ bench: ## measure the cost beside other limiters, ROUNDS (6) times in turn, abou
 proxy: ## measure quotient proxy beside a bare ReverseProxy, nginx and HAProxy, about 15 minutes (BENCHFLAGS=)
 	go run ./bench/proxy $(BENCHFLAGS)
 
-decide: ## measure quotient decide beside gRPC that does nothing, and beside Redis, about ten minutes; needs redis-server (BENCHFLAGS=)
+decide: ## measure quotient decide beside gRPC that does nothing, and beside Redis, about eight minutes; needs redis-server (BENCHFLAGS=)
 	go run ./bench/decide $(BENCHFLAGS)
 
 leases: ## measure quotient leases: histories, load, crashes, failovers, about a quarter of an hour; needs etcd (BENCHFLAGS=)

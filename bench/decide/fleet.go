@@ -23,7 +23,7 @@ type fleetLoad struct {
 }
 
 // minutes ask twice as often as the limit allows.
-var minutes = fleetLoad{unit: "minute", window: time.Minute, windows: 3, warm: 10 * time.Second, every: time.Second}
+var minutes = fleetLoad{unit: "minute", window: time.Minute, windows: 2, warm: 10 * time.Second, every: time.Second}
 
 // parts are how uneven the load is.
 var parts = []int{8, 1, 1}

@@ -2,7 +2,7 @@
 // Redis as the reference rate limit service of Envoy does: real processes on one machine. It prints tables with
 // verdicts.
 //
-//	go run ./decide                                # about ten minutes, on an idle machine; needs redis-server
+//	go run ./decide                                # about eight minutes, on an idle machine; needs redis-server
 //	go run ./decide -only price -rounds 3
 //
 // Parts are price and fleet. The clients are in this process. It ends by itself and leaves no process
@@ -50,7 +50,7 @@ func command(args []string, stdout, stderr io.Writer) int {
 		return 2
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // nothing is lost
-	b := &bench{rounds: 30, slice: time.Second / 2, keys: 100_000, fleet: minutes, dir: dir}
+	b := &bench{rounds: 20, slice: 400 * time.Millisecond, keys: 100_000, fleet: minutes, dir: dir}
 	flags := flag.NewFlagSet("decide", flag.ContinueOnError)
 	rig.Ranged(flags, &b.rounds, "rounds", 1, 100, "rounds of price")
 	rig.Ranged(flags, &b.slice, "slice", 100*time.Millisecond, time.Minute, "time of each in a round")
