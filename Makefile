@@ -34,6 +34,7 @@ SYSTEMIC  = $(sort $(dir $(shell git grep -lE '"syscall"|^//go:build' -- '*.go' 
 FUZZING  = $$(grep -rlE --include='*_test.go' --exclude-dir=testdata --exclude-dir=caddyquotient '^func Fuzz' . | xargs -r dirname | sort -u)
 
 .PHONY: help test race test-ints lint fuzz soak guards mutate bench proxy leases cover fleet apart chaos browser binaries published release release-check ci
+.PHONY: help test race test-ints lint fuzz soak guards mutate bench proxy decide leases cover fleet vendors chaos browser binaries published release release-check ci
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -104,6 +105,9 @@ bench: ## measure the cost beside other limiters, ROUNDS (6) times in turn, abou
 
 proxy: ## measure quotient proxy beside a bare ReverseProxy, nginx and HAProxy, about 15 minutes (BENCHFLAGS=)
 	go run ./bench/proxy $(BENCHFLAGS)
+
+decide: ## measure quotient decide beside gRPC that does nothing, and beside Redis, about eight minutes; needs redis-server (BENCHFLAGS=)
+	go run ./bench/decide $(BENCHFLAGS)
 
 leases: ## measure quotient leases: histories, load, crashes, failovers, about a quarter of an hour; needs etcd (BENCHFLAGS=)
 	go run ./bench/leases $(BENCHFLAGS)

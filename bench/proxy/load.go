@@ -6,9 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"os"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -90,7 +87,7 @@ func (c crowd) one(ctx context.Context, i int) (took []float64, err error) {
 		if err := client.Do(&req, &resp); err != nil {
 			return took, err
 		}
-		took = append(took, micros(time.Since(began)))
+		took = append(took, rig.Micros(time.Since(began)))
 		if resp.StatusCode() != fasthttp.StatusOK {
 			return took, fmt.Errorf("answered with status %d: %.200s", resp.StatusCode(), resp.Body())
 		}
@@ -101,8 +98,6 @@ func (c crowd) one(ctx context.Context, i int) (took []float64, err error) {
 	return took, nil
 }
 
-func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
-
 func paths(n int) (all []string) {
 	for i := range n {
 		all = append(all, fmt.Sprintf("/k/%06d", i))
@@ -110,31 +105,10 @@ func paths(n int) (all []string) {
 	return all
 }
 
-// used is the processor time of a server and its children so far. Only Linux tells it so.
-func (s *server) used() (sum time.Duration, err error) {
+// used is the processor time of a server and its children so far.
+func (s *server) used() (time.Duration, error) {
 	if s.Process == nil {
 		return 0, nil
 	}
-	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", s.PID))
-	if err != nil {
-		return 0, err
-	}
-	for _, one := range append(strings.Fields(string(children)), strconv.Itoa(s.PID)) {
-		text, err := os.ReadFile("/proc/" + one + "/stat")
-		if err != nil {
-			return 0, err
-		}
-		_, rest, _ := strings.Cut(string(text), ") ") // the name may hold anything
-		fields := strings.Fields(rest)
-		if len(fields) < 13 {
-			return 0, fmt.Errorf("process %s: its stat has %d fields", one, len(fields))
-		}
-		user, err1 := strconv.Atoi(fields[11])
-		system, err2 := strconv.Atoi(fields[12])
-		if err := errors.Join(err1, err2); err != nil {
-			return 0, err
-		}
-		sum += time.Duration(user+system) * 10 * time.Millisecond // a tick
-	}
-	return sum, nil
+	return rig.Used(s.PID)
 }

@@ -94,7 +94,7 @@ func (c *contender) play(ctx context.Context, who crowd, slice time.Duration, co
 	c.asked += n
 	if counts {
 		c.rate = append(c.rate, float64(n)/during.Seconds())
-		c.cpu = append(c.cpu, micros(after-before)/float64(n))
+		c.cpu = append(c.cpu, rig.Micros(after-before)/float64(n))
 		c.p50 = append(c.p50, rig.Quantile(took, .5))
 		c.p99 = append(c.p99, rig.Quantile(took, .99))
 	}
@@ -123,15 +123,16 @@ that of one round. Processor time is that of a proxy's processes for one request
 	s.Header = []string{"proxy", "requests/s", "of bare", "p50", "p99", "p99 of bare", "processor time"}
 	ours, bare := r.all[0], r.all[1]
 	for _, c := range r.all {
-		s.Add(c.name, spreadOf(c.rate), ratio(c.rate, bare.rate), rig.Number(spreadOf(c.p50).median),
-			spreadOf(c.p99), ratio(c.p99, bare.p99), rig.Number(spreadOf(c.cpu).median))
+		s.Add(c.name, rig.SpreadOf(c.rate), rig.Ratio(c.rate, bare.rate), rig.Number(rig.SpreadOf(c.p50).Median),
+			rig.SpreadOf(c.p99), rig.Ratio(c.p99, bare.p99), rig.Number(rig.SpreadOf(c.cpu).Median))
 	}
 	s.Verdicts = append(r.counted(),
 		rig.Exactly("paths that quotient proxy remembers", r.remembered, r.paths),
-		rig.AtMost("p99 beside the bare ReverseProxy", ratio(ours.p99, bare.p99).median, 1, " x"))
+		rig.AtMost("p99 beside the bare ReverseProxy", rig.Ratio(ours.p99, bare.p99).Median, 1, " x"))
 	for _, c := range r.all {
 		if least := leastRate[c.name]; least > 0 {
-			s.Verdicts = append(s.Verdicts, rig.AtLeast("requests/s beside "+c.name, ratio(ours.rate, c.rate).median, least, " x"))
+			seen := rig.Ratio(ours.rate, c.rate).Median
+			s.Verdicts = append(s.Verdicts, rig.AtLeast("requests/s beside "+c.name, seen, least, " x"))
 		}
 	}
 	return s
@@ -158,35 +159,15 @@ The same connections, each of which waits %v before it asks again. Added is the 
 all, in one round. Times are in µs.`, pause)}
 	s.Header = []string{"proxy", "p50", "p99", "added to p50", "processor time"}
 	none := r.all[len(r.all)-1]
-	added := func(c *contender) spread { return rounds(c.p50, none.p50, func(a, b float64) float64 { return a - b }) }
+	added := func(c *contender) rig.Spread {
+		return rig.Rounds(c.p50, none.p50, func(a, b float64) float64 { return a - b })
+	}
 	for _, c := range r.all {
-		s.Add(c.name, spreadOf(c.p50), spreadOf(c.p99), added(c), rig.Number(spreadOf(c.cpu).median))
+		s.Add(c.name, rig.SpreadOf(c.p50), rig.SpreadOf(c.p99), added(c), rig.Number(rig.SpreadOf(c.cpu).Median))
 	}
 	ours, bare := r.all[0], r.all[1]
 	s.Verdicts = append(r.counted(),
-		rig.AtMost("added to p50, beside the bare one", added(ours).median/added(bare).median, 2, " x"),
-		rig.AtMost("p99 beside the bare ReverseProxy", ratio(ours.p99, bare.p99).median, 2, " x"))
+		rig.AtMost("added to p50, beside the bare one", added(ours).Median/added(bare).Median, 2, " x"),
+		rig.AtMost("p99 beside the bare ReverseProxy", rig.Ratio(ours.p99, bare.p99).Median, 2, " x"))
 	return s
-}
-
-type spread struct{ least, median, most float64 }
-
-func spreadOf(vs []float64) spread {
-	return spread{rig.Quantile(vs, 0), rig.Quantile(vs, .5), rig.Quantile(vs, 1)}
-}
-
-// ratio is the spread of a over b, each round for itself.
-func ratio(a, b []float64) spread { return rounds(a, b, func(a, b float64) float64 { return a / b }) }
-
-func rounds(a, b []float64, compare func(a, b float64) float64) spread {
-	var vs []float64
-	for i := range min(len(a), len(b)) {
-		vs = append(vs, compare(a[i], b[i]))
-	}
-	return spreadOf(vs)
-}
-
-// String is the median, and the range in brackets.
-func (s spread) String() string {
-	return fmt.Sprintf("%s (%s to %s)", rig.Number(s.median), rig.Number(s.least), rig.Number(s.most))
 }

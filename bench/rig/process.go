@@ -10,6 +10,8 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -77,4 +79,30 @@ func Build(ctx context.Context, file, dir, pkg string, env ...string) error {
 		return fmt.Errorf("building %s: %w: %s", file, err, text)
 	}
 	return nil
+}
+
+// Used is the processor time of a process and its children so far. Only Linux tells it so.
+func Used(pid int) (sum time.Duration, err error) {
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", pid))
+	if err != nil {
+		return 0, err
+	}
+	for _, one := range append(strings.Fields(string(children)), strconv.Itoa(pid)) {
+		text, err := os.ReadFile("/proc/" + one + "/stat")
+		if err != nil {
+			return 0, err
+		}
+		_, rest, _ := strings.Cut(string(text), ") ") // the name may hold anything
+		fields := strings.Fields(rest)
+		if len(fields) < 13 {
+			return 0, fmt.Errorf("process %s: its stat has %d fields", one, len(fields))
+		}
+		user, err1 := strconv.Atoi(fields[11])
+		system, err2 := strconv.Atoi(fields[12])
+		if err := errors.Join(err1, err2); err != nil {
+			return 0, err
+		}
+		sum += time.Duration(user+system) * 10 * time.Millisecond // a tick
+	}
+	return sum, nil
 }

@@ -105,6 +105,34 @@ func Quantile[T cmp.Ordered](values []T, q float64) (at T) {
 	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
 }
 
+// A Spread is the median of values, with the least and the greatest.
+type Spread struct{ Least, Median, Most float64 }
+
+// SpreadOf is that of values.
+func SpreadOf(vs []float64) Spread {
+	return Spread{Quantile(vs, 0), Quantile(vs, .5), Quantile(vs, 1)}
+}
+
+// Ratio is the spread of a over b, each round for itself.
+func Ratio(a, b []float64) Spread { return Rounds(a, b, func(a, b float64) float64 { return a / b }) }
+
+// Rounds is the spread of what a function makes of a and b in one round.
+func Rounds(a, b []float64, compare func(a, b float64) float64) Spread {
+	var vs []float64
+	for i := range min(len(a), len(b)) {
+		vs = append(vs, compare(a[i], b[i]))
+	}
+	return SpreadOf(vs)
+}
+
+// String is the median, and the range in brackets.
+func (s Spread) String() string {
+	return fmt.Sprintf("%s (%s to %s)", Number(s.Median), Number(s.Least), Number(s.Most))
+}
+
+// Micros is a time in µs.
+func Micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+
 // Number prints with as many digits as are worth reading.
 func Number(v float64) string {
 	if v >= 1000 || v == float64(int64(v)) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"sync/atomic"
@@ -53,8 +54,9 @@ type decider struct {
 	tried  atomic.Pointer[yaml]
 	ready  func() error
 	ending chan struct{}
-	grpc   *grpc.Server // nil if it is off
-	l      net.Listener // of grpc
+	l      net.Listener // of grpc; nil if it is off
+	secure *tls.Config  // the same; nil for plain text
+	grpc   *grpc.Server // while it serves: its workers start when it is made
 }
 
 // yaml is what the files of rate limits held when they were read last.
@@ -71,9 +73,6 @@ func newDecider(file *config.File, log *slog.Logger) (*service, error) {
 	d.SetHandler(s.proxy)
 	if err := s.serveBy(file, d.Door); err != nil {
 		return nil, err
-	}
-	if file.Decide.GRPC != "off" {
-		d.grpc = d.newServer(file, s.front.TLS())
 	}
 	return s, nil
 }
@@ -150,6 +149,7 @@ func (d *decider) newServer(f *config.File, secure *tls.Config) *grpc.Server {
 		grpc.MaxHeaderListSize(uint32(p.Max.HeaderBytes)), grpc.ConnectionTimeout(p.Timeouts.ReadHeader),
 		grpc.StaticStreamWindowSize(grpcWindow), grpc.StaticConnWindowSize(grpcWindow),
 		grpc.SharedWriteBuffer(true), grpc.ReadBufferSize(grpcRead),
+		grpc.NumStreamWorkers(uint32(runtime.GOMAXPROCS(0))), // a goroutine for each call would first grow its stack
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: p.Timeouts.Idle, Time: time.Minute}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
 			MinTime: 5 * time.Second, PermitWithoutStream: true,
@@ -186,14 +186,14 @@ func (d *decider) recovered(
 
 // listen opens the listener of gRPC, unless it is off.
 func (d *decider) listen(ctx context.Context, s *front.Server) error {
-	if d.grpc == nil {
+	if d.opened.Decide.GRPC == "off" {
 		return nil
 	}
 	l, err := listenAt(ctx, d.opened.Decide.GRPC)
 	if err != nil {
 		return fmt.Errorf("decide.grpc: %w", err)
 	}
-	d.l = s.Admit(l)
+	d.l, d.secure = s.Admit(l), s.TLS()
 	return nil
 }
 
@@ -205,6 +205,8 @@ func (d *decider) drain() {
 
 // serve serves gRPC until ctx ends, and lets the calls at work finish for as long as the shutdown may take.
 func (d *decider) serve(ctx context.Context, drain func(), most func() time.Duration) error {
+	d.grpc = d.newServer(d.opened, d.secure)
+	defer d.grpc.Stop()
 	ended := make(chan error, 1)
 	go func() { ended <- d.grpc.Serve(d.l) }()
 	select {

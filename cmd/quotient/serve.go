@@ -227,7 +227,7 @@ func (s *service) serve(ctx context.Context) error {
 	if s.listener != nil {
 		all = append(all, func(ctx context.Context) error { return s.front.Serve(ctx, s.listener) })
 	}
-	if s.decider != nil && s.decider.grpc != nil {
+	if s.decider != nil && s.decider.l != nil {
 		all = append(all, func(ctx context.Context) error { return s.decider.serve(ctx, s.drain, s.most) })
 	}
 	ctx, end := context.WithCancel(ctx)
