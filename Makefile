@@ -33,8 +33,7 @@ SYSTEMIC  = $(sort $(dir $(shell git grep -lE '"syscall"|^//go:build' -- '*.go' 
 # The workspace does not have caddyquotient.
 FUZZING  = $$(grep -rlE --include='*_test.go' --exclude-dir=testdata --exclude-dir=caddyquotient '^func Fuzz' . | xargs -r dirname | sort -u)
 
-.PHONY: help test race test-ints lint fuzz soak guards mutate bench proxy leases cover fleet apart chaos browser binaries published release release-check ci
-.PHONY: help test race test-ints lint fuzz soak guards mutate bench proxy decide leases cover fleet vendors chaos browser binaries published release release-check ci
+.PHONY: help test race test-ints lint fuzz soak guards mutate bench proxy decide leases cover fleet apart chaos browser binaries published release release-check ci
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
