@@ -22,38 +22,14 @@ func TestFleetCountsTogether(t *testing.T) {
 		spell    = 20 * time.Second // of the load: so slow that 2 % are more than a second of the two others
 		delay    = 2 * time.Second  // of a report at most: see Limiters
 	)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, replicas)
-	sets, join := make([]*set, replicas), []string(nil)
-	for i := range sets {
-		src, err := gossip.New(gossip.Config{Name: fmt.Sprint(i), Bind: "127.0.0.1:0", Join: join,
-			Interval: 50 * time.Millisecond, Rejoin: 100 * time.Millisecond})
-		tested.Must(t, err)
-		sets[i] = newSet(t, src, "counted-window", "", fmt.Sprintf(
-			"domain: d\ndescriptors:\n- {key: k, rate_limit: {unit: minute, requests_per_unit: %d}}\n", limit))
-		go func() { ended <- sets[i].config.Watch(ctx) }()
-		tested.Until(t, "it listens", func() bool { return src.Stats().Address != "" })
-		join = []string{src.Stats().Address}
-	}
-	defer func() {
-		cancel()
-		for range sets {
-			tested.Is(t, "Watch", tested.Event(t, ended), nil)
-		}
-	}()
-	for _, s := range sets {
-		tested.Until(t, "all are known", func() bool {
-			l, _ := s.reg.Get("d.k")
-			return l.Stats().Pool.Replicas == replicas
-		})
-	}
+	sets := newFleet(t, replicas, limit)
 	if left := time.Until(time.Now().Truncate(time.Minute).Add(time.Minute)); left < spell+5*time.Second {
 		<-time.After(left) // the next window: one that ends amid the load would count twice
 	}
 	var admitted [replicas][]time.Time
 	total := 0
 	ask := func(i int) {
-		r, err := sets[i].service.ShouldRateLimit(ctx, requestOf(t, "d: k=a"))
+		r, err := sets[i].service.ShouldRateLimit(t.Context(), requestOf(t, "d: k=a"))
 		tested.Must(t, err)
 		if r.OverallCode != ratelimit.RateLimitResponse_OK {
 			return
@@ -79,4 +55,34 @@ func TestFleetCountsTogether(t *testing.T) {
 	}
 	t.Logf("%d of %d: %d, %d and %d", total, limit, len(admitted[0]), len(admitted[1]), len(admitted[2]))
 	tested.Not(t, total < limit*98/100 || total > limit*102/100, "%d of %d", total, limit)
+}
+
+// newFleet starts services that are joined by gossip, and waits until each knows all.
+func newFleet(t *testing.T, replicas, limit int) []*set {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, replicas)
+	sets, join := make([]*set, replicas), []string(nil)
+	for i := range sets {
+		src, err := gossip.New(gossip.Config{Name: fmt.Sprint(i), Bind: "127.0.0.1:0", Join: join,
+			Interval: 50 * time.Millisecond, Rejoin: 100 * time.Millisecond})
+		tested.Must(t, err)
+		sets[i] = newSet(t, src, "counted-window", "", fmt.Sprintf(
+			"domain: d\ndescriptors:\n- {key: k, rate_limit: {unit: minute, requests_per_unit: %d}}\n", limit))
+		go func() { ended <- sets[i].config.Watch(ctx) }()
+		tested.Until(t, "it listens", func() bool { return src.Stats().Address != "" })
+		join = []string{src.Stats().Address}
+	}
+	t.Cleanup(func() {
+		cancel()
+		for range sets {
+			tested.Is(t, "Watch", tested.Event(t, ended), nil)
+		}
+	})
+	for _, s := range sets {
+		tested.Until(t, "all are known", func() bool {
+			l, _ := s.reg.Get("d.k")
+			return l.Stats().Pool.Replicas == replicas
+		})
+	}
+	return sets
 }

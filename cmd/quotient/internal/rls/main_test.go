@@ -241,8 +241,8 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestBounds: what a file or a request may have the most of.
-func TestBounds(t *testing.T) {
+// TestBoundsOfFiles: what a file may have the most of.
+func TestBoundsOfFiles(t *testing.T) {
 	var rules, deep, wide strings.Builder
 	for i := range maxRules + 1 {
 		fmt.Fprintf(&rules, "- {key: k%d, rate_limit: {unit: day, requests_per_unit: 1}}\n", i)
@@ -275,7 +275,10 @@ func TestBounds(t *testing.T) {
 	}
 	_, err := Read([]string{filepath.Join(t.TempDir(), "absent.yaml")})
 	tested.Not(t, err == nil || !strings.Contains(err.Error(), "absent.yaml"), "%v", err)
+}
 
+// TestBoundsOfRequests: what a request may have the most of, and how long a key gets.
+func TestBoundsOfRequests(t *testing.T) {
 	const file = "domain: d\ndescriptors:\n- {key: k, rate_limit: {unit: day, requests_per_unit: 9}}\n"
 	long := strings.Repeat("x", 1<<20)
 	s := newSet(t, nil, "", "", file)

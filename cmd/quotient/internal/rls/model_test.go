@@ -143,98 +143,117 @@ type model struct {
 	counts map[string]int
 }
 
-// ask answers a request as answerOf spells it.
-func (m *model) ask(ds []modelDescriptor, hits int) string {
-	now := time.Now().Unix()
-	n := len(ds)
-	found, keys, looks := make([]*modelRule, n), make([]string, n), make([]bool, n)
-	amount, over := make([]int, n), make([]bool, n)
-	replaced := map[string]bool{}
+// asked is a descriptor with its rule.
+type asked struct {
+	rule *modelRule // nil: none
+	key  string
+	hits int
+	look bool
+	own  bool // the hits are its own
+	over bool
+}
+
+func (a asked) counts() bool { return a.rule != nil && a.rule.per >= 0 }
+
+// lacks reports whether the hits do not fit, where so many are counted.
+func (a asked) lacks(count int) bool {
+	return a.counts() && !a.rule.shadow && (a.look && count >= a.rule.per || !a.look && count+a.hits > a.rule.per)
+}
+
+// read finds the rules of a request.
+func (m *model) read(ds []modelDescriptor, hits int) []asked {
+	all, replaced := make([]asked, len(ds)), map[string]bool{}
 	for i, d := range ds {
 		r, text := find(m.rules, d)
-		if found[i] = r; r == nil {
+		if r == nil {
 			continue
 		}
 		replaced[r.replaces] = true
+		all[i] = asked{rule: r, hits: max(1, hits), look: d.hits == 0, own: d.hits > 0}
 		if r.per >= 0 {
-			keys[i] = fmt.Sprint(text, r.unit, now/modelUnits[r.unit])
+			all[i].key = fmt.Sprint(text, r.unit, time.Now().Unix()/modelUnits[r.unit])
 		}
-		amount[i], looks[i] = max(1, hits), d.hits == 0
 		if d.hits > 0 {
-			amount[i] = d.hits
+			all[i].hits = d.hits
 		}
 	}
-	counts := func(i int) bool { return found[i] != nil && found[i].per >= 0 }
-	quotas := 0
-	for i := range ds {
-		if counts(i) && found[i].name != "" && replaced[found[i].name] {
-			found[i] = nil
-		}
-		if counts(i) && found[i].quota {
-			quotas++
+	for i, a := range all {
+		if a.counts() && a.rule.name != "" && replaced[a.rule.name] {
+			all[i] = asked{}
 		}
 	}
-	for i := range ds {
-		if counts(i) && looks[i] {
-			over[i] = m.counts[keys[i]] >= found[i].per && !found[i].shadow
-		}
-	}
-	// fits takes the hits of those that have room, in turn, and says which has none
-	fits := func() (after map[string]int, none int) {
-		after = maps.Clone(m.counts)
-		for i := range ds {
-			switch {
-			case !counts(i) || over[i] || looks[i]:
-			case after[keys[i]]+amount[i] <= found[i].per:
-				after[keys[i]] += amount[i]
-			case !found[i].shadow:
-				return after, i
-			}
-		}
-		return after, -1
-	}
-	after, refused := m.counts, false
-	for i := 0; i >= 0; {
-		quotasOver := 0
-		for j := range ds {
-			if over[j] && found[j].quota {
-				quotasOver++
-			}
-			refused = refused || over[j] && !found[j].quota
-		}
-		if refused = refused || quotas > 0 && quotasOver == quotas; refused {
-			break
-		}
-		if after, i = fits(); i >= 0 {
-			over[i] = true
-		}
-	}
-	for i := range ds {
-		if refused && counts(i) && !looks[i] && m.counts[keys[i]]+amount[i] > found[i].per && !found[i].shadow {
-			over[i] = true
-		}
-	}
-	if refused {
-		after = maps.Clone(m.counts)
-	}
-	for i := range ds {
-		if over[i] && ds[i].hits > 0 {
-			after[keys[i]] = max(after[keys[i]], found[i].per)
-		}
-	}
-	m.counts = after
-	return m.say(found, over, refused)
+	return all
 }
 
-func (m *model) say(found []*modelRule, over []bool, refused bool) string {
-	text := map[bool]string{false: "ok:", true: "OVER:"}[refused]
-	for i, r := range found {
+// isRefused reports whether those that are over their limits refuse a request.
+func isRefused(all []asked) bool {
+	quotas, over := 0, 0
+	for _, a := range all {
 		switch {
-		case r == nil:
+		case a.over && !a.rule.quota:
+			return true
+		case a.counts() && a.rule.quota:
+			if quotas++; a.over {
+				over++
+			}
+		}
+	}
+	return quotas > 0 && over == quotas
+}
+
+// take takes the hits of those that have room, in turn, and returns the first that has none; -1 for none.
+func (m *model) take(all []asked) (after map[string]int, lacking int) {
+	after = maps.Clone(m.counts)
+	for i, a := range all {
+		switch {
+		case !a.counts() || a.over || a.look:
+		case a.lacks(after[a.key]):
+			return nil, i
+		case after[a.key]+a.hits <= a.rule.per: // or else it is in shadow mode
+			after[a.key] += a.hits
+		}
+	}
+	return after, -1
+}
+
+// ask answers a request, and counts it.
+func (m *model) ask(ds []modelDescriptor, hits int) string {
+	all := m.read(ds, hits)
+	for i, a := range all {
+		all[i].over = a.look && a.lacks(m.counts[a.key])
+	}
+	after := m.counts
+	for i := 0; i >= 0 && !isRefused(all); {
+		var taken map[string]int
+		if taken, i = m.take(all); i >= 0 {
+			all[i].over = true
+		} else {
+			after = taken
+		}
+	}
+	refused := isRefused(all)
+	for i, a := range all {
+		all[i].over = a.over || refused && !a.look && a.lacks(m.counts[a.key])
+	}
+	m.counts = maps.Clone(after)
+	for _, a := range all {
+		if a.over && a.own {
+			m.counts[a.key] = max(m.counts[a.key], a.rule.per)
+		}
+	}
+	return say(all, refused)
+}
+
+// say spells an answer as shape does.
+func say(all []asked, refused bool) string {
+	text := map[bool]string{false: "ok:", true: "OVER:"}[refused]
+	for _, a := range all {
+		switch {
+		case a.rule == nil:
 			text += " ok"
-		case r.per == -2:
+		case a.rule.per == -2:
 			text += " unlimited"
-		case over[i]:
+		case a.over:
 			text += " OVER"
 		default:
 			text += " counts"
