@@ -103,7 +103,7 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // decidePath is where questions are asked. Envoy puts it before the path of its client.
 const decidePath = "/decide"
 
-var errStranger = errors.New("questions are answered on loopback and Unix sockets, and to the networks of proxy.trusted")
+var errStranger = errors.New("who asks has to be on loopback, at a Unix socket, or in proxy.trusted")
 
 // refuse answers a question that is not decided, and has the operator know.
 func (d *Door) refuse(w http.ResponseWriter, r *http.Request, status int, err error) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -25,8 +26,8 @@ type profile struct {
 	carries func(status int) bool // a refusal reaches the client with this status
 }
 
-// In forwardedFor the last address is that of the client's connection. The proxies before it may have put those in front
-// there, which the handler that decides believes or not. realIP has one address.
+// In forwardedFor the last address is that of the client's connection. Those in front of it are for the handler that
+// decides, which believes them or not. In realIP there is one address.
 const (
 	forwardedFor = "X-Forwarded-For"
 	realIP       = "X-Real-Ip"
@@ -94,17 +95,7 @@ func (p *profile) read(r *http.Request) (*question, error) {
 
 // own reports whether a field describes the request, and is none of it.
 func (p *profile) own(name string) bool {
-	for _, field := range p.fields {
-		if name == field {
-			return true
-		}
-	}
-	for _, field := range p.dropped {
-		if name == field {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(p.fields[:], name) || slices.Contains(p.dropped, name)
 }
 
 // hop reports whether a field is about a connection, or about a body, which questions leave out.

@@ -266,8 +266,8 @@ func (c *call) isOver(a *ask) {
 	c.refused = c.refused || !a.quota || c.quotasOver == c.quotas
 }
 
-// takeRest takes what is left for hits that a descriptor states itself and that are more: as Envoy states the cost of an
-// answer when it is sent, they have happened. So a look finds nothing.
+// takeRest takes what is left for hits that a descriptor states itself and that are more: they have happened, since
+// Envoy states the cost of an answer when it has been sent. So a look finds nothing.
 func (a *ask) takeRest() {
 	if !a.over || !a.stated || a.look {
 		return

@@ -1,7 +1,6 @@
 package rls
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"math"
@@ -19,8 +18,8 @@ import (
 	limits "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/config"
-	"github.com/quotient-go/quotient/internal/carry"
 	"github.com/quotient-go/quotient/internal/tested"
+	"github.com/quotient-go/quotient/poolsize/gossip"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
@@ -34,15 +33,17 @@ type set struct {
 	rules        *Rules
 }
 
-// newSet puts files into force.
+// newSet puts files into force, for a pool of a source; nil is one of no other.
 func newSet(t testing.TB, src quotient.Source, kind, fields string, files ...string) *set {
 	t.Helper()
 	s := &set{kind: kind, fields: fields}
 	s.service = New(&s.reg)
 	s.write(t, files...)
 	text := "[limiters.other]\nin-flight = 1\n"
-	if src == nil {
-		src = silent{}
+	if src == nil { // one that nobody follows
+		var err error
+		src, err = gossip.New(gossip.Config{Bind: "127.0.0.1:0"})
+		tested.Must(t, err)
 	}
 	f, err := config.Parse("q.toml", []byte("pool.source = \"test:\"\n"+text))
 	tested.Must(t, err)
@@ -238,38 +239,6 @@ func TestErrors(t *testing.T) {
 			t.Errorf("%s\n got %swant %s", text, got, want)
 		}
 	}
-}
-
-func BenchmarkShouldRateLimit(b *testing.B) {
-	s := newSet(b, nil, "window", "", "domain: d\ndescriptors:\n"+
-		"- {key: user, rate_limit: {unit: second, requests_per_unit: 1000000}}\n"+
-		"- {key: path, value: /api*, rate_limit: {unit: hour, requests_per_unit: 100000000}}\n")
-	for name, text := range map[string]string{
-		"one": "d: user=%d", "two": "d: user=%d; path=/api/%[1]d", "none": "d: other=%d",
-	} {
-		requests := make([]*ratelimit.RateLimitRequest, 100_000)
-		for i := range requests {
-			requests[i] = requestOf(b, fmt.Sprintf(text, i))
-		}
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for i := 0; b.Loop(); i++ {
-				if _, err := s.service.ShouldRateLimit(context.Background(), requests[i%len(requests)]); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
-
-// silent is a source that reports and carries nothing.
-type silent struct{}
-
-func (silent) Carry(string, func(carry.Sums)) (func(), error) { return func() {}, nil }
-
-func (silent) Watch(ctx context.Context, _ func(quotient.Pool, error)) error {
-	<-ctx.Done()
-	return ctx.Err()
 }
 
 // TestBounds: what a file or a request may have the most of.

@@ -142,9 +142,9 @@ func limiterName(path string) string {
 	return clean[:min(len(clean), longest-digits-1)] + "-" + hex.EncodeToString(sum[:digits/2])
 }
 
-// child returns the descriptor that an entry of a request matches: the one with its value, or else the first wildcard of
-// the file that its value is one of, or else the one without a value; nil for none. The pattern is that of a wildcard
-// whose values count together, "" for any other.
+// child returns the descriptor that an entry of a request matches: the one with its value, or else the first wildcard
+// of the file that its value is one of, or else the one without a value; nil for none. The pattern is that of a wildcard
+// whose values count together, "" for any other. Used is room for the next call.
 func (n *node) child(entry *common.RateLimitDescriptor_Entry, room []byte) (next *node, pattern string, used []byte) {
 	used = append(append(append(room[:0], entry.GetKey()...), '_'), entry.GetValue()...)
 	if next = n.children[string(used)]; next != nil {
