@@ -132,8 +132,8 @@ var rows = []struct{ example, set, kinds string }{
 		"priorityClassName: high", "imagePullSecrets: [{name: registry}]", "serviceAccount: {annotations: {g: h}}",
 		"service: {type: LoadBalancer, annotations: {i: j}}",
 	}, "\n"), "ServiceAccount Service Service PodDisruptionBudget Deployment"},
-	{"proxy", strings.Join([]string{ // numbers that are texts, a number that YAML would write as 1.00068e+09
-		"runAsUser: 1000680000", "goMemLimit: '429916160'", "admin: {tokenSecret: '1234'}", "priorityClassName: 'on'",
+	{"proxy", strings.Join([]string{ // texts that YAML would read as something else
+		"goMemLimit: '429916160'", "admin: {tokenSecret: '1234'}", "priorityClassName: 'on'",
 		`files: {a: "  indented\nless"}`,
 	}, "\n"), "ServiceAccount Service Service PodDisruptionBudget Deployment"},
 	{"decide", "", "ServiceAccount Service Service PodDisruptionBudget Deployment"},

@@ -85,8 +85,8 @@ lifecycle:
 resources:
   {{- toYaml .Values.resources | nindent 2 }}
 securityContext:
-  runAsUser: {{ .Values.runAsUser | int64 }}
-  runAsGroup: {{ .Values.runAsUser | int64 }}
+  runAsUser: {{ .Values.runAsUser }}
+  runAsGroup: {{ .Values.runAsUser }}
   runAsNonRoot: true
   allowPrivilegeEscalation: false
   readOnlyRootFilesystem: true
