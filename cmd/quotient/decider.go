@@ -48,6 +48,7 @@ const (
 type decider struct {
 	*door.Door
 	log    *slog.Logger
+	reg    *quotient.Registry
 	rls    *rls.Service
 	opened *config.File // as it was at the start
 	next   *rls.Rules   // of the file that is being put in force
@@ -67,8 +68,8 @@ type yaml struct {
 
 // newDecider makes the parts that decide by a file. It reads the certificates.
 func newDecider(file *config.File, log *slog.Logger) (*service, error) {
-	d := &decider{Door: door.New(log), log: log, opened: file, ending: make(chan struct{})}
-	s := &service{log: log, reg: new(quotient.Registry), decider: d}
+	d := &decider{Door: door.New(log), log: log, reg: new(quotient.Registry), opened: file, ending: make(chan struct{})}
+	s := &service{log: log, reg: d.reg, decider: d}
 	d.rls, d.ready, s.proxy = rls.New(s.reg), s.ready, proxy.New(s.reg, d.Door, log)
 	d.SetHandler(s.proxy)
 	if err := s.serveBy(file, d.Door); err != nil {
@@ -84,7 +85,7 @@ func (d *decider) adjust(f *config.File) (err error) {
 		return err
 	}
 	d.next.Fields = f.Proxy.Fields
-	limiters := d.next.Limiters(f.Decide.RateLimitKind)
+	limiters := d.next.Limiters(f.Decide.RateLimitKind, d.reg)
 	for _, name := range cmdline.SortedKeys(limiters) {
 		l := limiters[name]
 		if f.Pool.Source == "" { // nobody carries reports

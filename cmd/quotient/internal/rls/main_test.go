@@ -68,7 +68,7 @@ func (s *set) adjust(f *config.File) (err error) {
 		return err
 	}
 	s.rules.Fields = s.fields
-	for name, l := range s.rules.Limiters(s.kind) {
+	for name, l := range s.rules.Limiters(s.kind, &s.reg) {
 		f.Limiters[name] = l
 	}
 	return nil
@@ -319,22 +319,62 @@ func TestLimiters(t *testing.T) {
 		"": quotient.Window, "window": quotient.Window, "bucket": quotient.Bucket, "counted-window": quotient.CountedWindow,
 	} {
 		got := ""
-		all := r.Limiters(kind)
+		all := r.Limiters(kind, new(quotient.Registry))
 		for _, name := range slices.Sorted(maps.Keys(all)) {
 			l := all[name]
-			got += fmt.Sprintf("%s %v %v %v\n", name, l.Limit, l.DryRun, l.Refuse)
+			got += fmt.Sprintf("%s %v %v %v %d\n", name, l.Limit, l.DryRun, l.Refuse, l.MaxKeys)
 			for _, rate := range l.Limit.Rates {
 				tested.Want(t, "kind", rate.Kind, want)
 			}
 			tested.Want(t, "demand", l.Demand != nil, want == quotient.CountedWindow)
 		}
 		if want == quotient.Window {
-			tested.Want(t, "limiters", got, "ratelimit-requests deny false true\n"+
-				"shop.a-492a5999 week: 5 per 168h, window true true\n"+
-				"shop.b_x-.c-76eb2b1f deny false true\n"+
-				"shop."+strings.Repeat("k", 50)+"-8020e473 year: 4294967295 per 8760h, window false true\n")
+			tested.Want(t, "limiters", got, "ratelimit-requests deny false true 262144\n"+
+				"shop.a-492a5999 week: 5 per 168h, window true true 262144\n"+
+				"shop.b_x-.c-76eb2b1f deny false true 262144\n"+
+				"shop."+strings.Repeat("k", 50)+"-8020e473 year: 4294967295 per 8760h, window false true 262144\n")
 		}
 	}
+}
+
+// TestKeysOfLimiters: how many keys each rule remembers, also after a reload, and all of them.
+func TestKeysOfLimiters(t *testing.T) {
+	const limit = "rate_limit: {unit: day, requests_per_unit: 1}"
+	rules := func(n int) string {
+		b := strings.Builder{}
+		b.WriteString("domain: d\ndescriptors:\n")
+		for i := range n {
+			fmt.Fprintf(&b, "- {key: k%d, %s}\n", i, limit)
+		}
+		return b.String()
+	}
+	s := newSet(t, nil, "", "", rules(1))
+	for _, c := range []struct {
+		file, name string
+		want       int
+	}{
+		{"domain: d\ndescriptors:\n- {key: a, value: b, " + limit + "}", "d.a_b", 256},
+		{"domain: d\ndescriptors:\n- {key: a, value: \"b*\", share_threshold: true, " + limit + "}", "d.a_b-", 256},
+		{"domain: d\ndescriptors:\n- {key: a, value: \"b*\", " + limit + "}", "d.a_b-", 1 << 18},
+		{"domain: d\ndescriptors:\n- {key: \"a*\", share_threshold: true, " + limit + "}", "d.a-", 1 << 18},
+		{"domain: d\ndescriptors:\n- {key: a, descriptors: [{key: b, value: c, " + limit + "}]}", "d.a.b_c", 1 << 18},
+		{rules(9), "d.k8", 1 << 20 / 10},
+		{rules(9), "d.k0", 1 << 18}, // it was in force before
+		{rules(maxRules), "d.k998", 1 << 12},
+	} {
+		r := newRules()
+		tested.Must(t, r.add("q.yaml", []byte(c.file)))
+		for name, l := range r.Limiters("", &s.reg) {
+			if strings.HasPrefix(name, c.name) && (len(name) == len(c.name) || name[len(c.name)] == '-') {
+				tested.Want(t, "keys of "+name, l.MaxKeys, c.want)
+				c.name = ""
+				break
+			}
+		}
+		tested.Want(t, "not found", c.name, "")
+	}
+	s.write(t, rules(9))
+	tested.Must(t, s.config.Reload())
 }
 
 // FuzzRead: no file breaks the reader, and rules that it accepts are limiters of a valid file.
@@ -364,7 +404,7 @@ func FuzzRead(f *testing.F) {
 		f, err := config.Parse("q.toml", []byte("[limiters.other]\nin-flight = 1\n"))
 		tested.Must(t, err)
 		_, err = config.New(f, s.service.reg, config.Adjust(func(f *config.File) error {
-			maps.Copy(f.Limiters, r.Limiters(""))
+			maps.Copy(f.Limiters, r.Limiters("", s.service.reg))
 			return nil
 		}))
 		tested.Must(t, err)
