@@ -124,7 +124,9 @@ func (r *Rules) Limiters(kind string, in *quotient.Registry) map[string]config.L
 		}
 		add(name, rateOf(of.limit, is), of.shadow, keys)
 	}
-	add(ownLimiter, quotient.Limit{Deny: true}, false, keysOf(ownLimiter, open, in))
+	if len(r.domains) > 0 {
+		add(ownLimiter, quotient.Limit{Deny: true}, false, keysOf(ownLimiter, open, in))
+	}
 	return all
 }
 
