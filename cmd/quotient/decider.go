@@ -85,13 +85,13 @@ func (d *decider) adjust(f *config.File) (err error) {
 		return err
 	}
 	d.next.Fields = f.Proxy.Fields
+	if f.Decide.RateLimitKind == "counted-window" && f.Pool.Source == "" {
+		return f.Located(config.Error{Field: "decide.ratelimit-kind", Hint: "such as gossip",
+			Text: "counted-window requires a pool.source that carries reports between replicas"})
+	}
 	limiters := d.next.Limiters(f.Decide.RateLimitKind, d.reg)
 	for _, name := range cmdline.SortedKeys(limiters) {
-		l := limiters[name]
-		if f.Pool.Source == "" { // nobody carries reports
-			l.Demand = nil
-		}
-		if err := f.Add(name, l); err != nil {
+		if err := f.Add(name, limiters[name]); err != nil {
 			return err
 		}
 	}
