@@ -155,7 +155,8 @@ func (a *ask) use(l *quotient.Limiter, name, key string) error {
 // own has a descriptor count by the limit that it brings, apart from those of rules.
 func (c *call) own(t *table, a *ask, domain string, l *common.RateLimitDescriptor_RateLimitOverride) error {
 	limit := ownLimit{l.GetRequestsPerUnit(), ratelimit.RateLimitResponse_RateLimit_Unit(l.GetUnit())}
-	c.room = append(append(escape(c.room[:0], domain), '|'), c.text...)
+	c.room = append(append(escape(c.room[:0], domain), '|'), nameOf(limit.unit)...)
+	c.room = append(append(c.room, '|'), c.text...)
 	c.text = append(c.text[:0], c.room...)
 	if err := a.use(t.own.limiter, ownLimiter, c.key()); err != nil {
 		return err
