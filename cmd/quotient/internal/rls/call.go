@@ -113,6 +113,9 @@ func (a *ask) count(r *ratelimit.RateLimitRequest, d *common.RateLimitDescriptor
 // find looks the rule of a descriptor up: each entry is matched on its level, and the last one has the rule.
 func (c *call) find(t *table, a *ask, at *node, d *common.RateLimitDescriptor) error {
 	c.text = c.text[:0]
+	if d.GetLimit() != nil { // which rules have no say in
+		at = nil
+	}
 	for i, e := range d.GetEntries() {
 		var pattern string
 		if at != nil {
