@@ -84,8 +84,11 @@ func (a *ask) tell(s *ratelimit.RateLimitResponse_DescriptorStatus, reset *durat
 	s.CurrentLimit, s.DurationUntilReset = a.limit, reset
 	at := a.tightest()
 	if at == nil {
-		per := int64(periods[a.limit.Unit] / time.Second)
-		reset.Seconds = per - time.Now().Unix()%per
+		per, now := int64(periods[a.limit.Unit]/time.Second), time.Now().Unix()
+		if a.limit.Unit == ratelimit.RateLimitResponse_RateLimit_WEEK {
+			now += 3 * 24 * 60 * 60 // weeks begin on Monday, and 1970 did on a Thursday
+		}
+		reset.Seconds = per - now%per
 		return
 	}
 	s.LimitRemaining = uint32(min(max(at.Left, 0), math.MaxUint32))
