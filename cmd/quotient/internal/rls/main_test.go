@@ -289,8 +289,14 @@ func TestBoundsOfRequests(t *testing.T) {
 		{"d: k=" + long + "y", "ok 8 of 9"},
 		{"d: k=" + long, "ok 7 of 9"},
 		{"d: k=" + long + " @9/day", "ok 8 of 9"},
+		{"d: k=1=2 @9/day", "ok 8 of 9"},
+		{"d: k~1=2 @9/day", "ok 8 of 9"},
 	} {
-		got := answerOf(s.service.ShouldRateLimit(t.Context(), requestOf(t, c.request)))
+		r := requestOf(t, c.request)
+		for _, e := range r.Descriptors[0].Entries {
+			e.Key = strings.ReplaceAll(e.Key, "~", "=")
+		}
+		got := answerOf(s.service.ShouldRateLimit(t.Context(), r))
 		tested.Not(t, !strings.Contains(got, c.want), "%.40s: %.200s, want %s", c.request, got, c.want)
 	}
 	for i := range maxOwn - 1 {
