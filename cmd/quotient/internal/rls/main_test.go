@@ -119,6 +119,10 @@ func play(t *testing.T, s *set, steps string, reloads bool) {
 			time.Sleep(d)
 			continue
 		}
+		if change, ok := strings.CutPrefix(step, "operator "); ok {
+			operate(t, s, strings.Fields(change))
+			continue
+		}
 		if reloads {
 			tested.Must(t, s.config.Reload())
 		}
@@ -142,6 +146,22 @@ func play(t *testing.T, s *set, steps string, reloads bool) {
 			t.Errorf("%s\n got %s\nwant %s", request, got, want)
 		}
 	}
+}
+
+// operate does what an operator may: LIMITER dry-run, LIMITER enforced, or LIMITER KEY with one of these limits.
+func operate(t *testing.T, s *set, change []string) {
+	l, ok := s.reg.Get(change[0])
+	tested.Not(t, !ok, "no limiter %s", change[0])
+	if len(change) == 2 {
+		l.SetDryRun(change[1] == "dry-run")
+		return
+	}
+	limit, ok := map[string]quotient.Limit{
+		"deny": {Deny: true}, "free": {}, "slots": {InFlight: 1},
+		"bucket": quotient.Rates(quotient.Rate{Events: 2.5, Per: 90 * time.Second}),
+	}[change[2]]
+	tested.Not(t, !ok, "no limit %s", change[2])
+	tested.Must(t, l.Override(change[1], &limit, 0))
 }
 
 // requestOf reads "domain: key=value,key2=value2 +3 @5/minute; key=value +=2": descriptors are between semicolons, with
