@@ -48,7 +48,8 @@ func (c *call) answer(fields string) *ratelimit.RateLimitResponse {
 		switch {
 		case a.limiter != nil:
 			a.tell(s, &room[i].reset)
-			if s.CurrentLimit != nil && (a.over || !c.refused) && (closest < 0 || s.LimitRemaining < list[closest].LimitRemaining) {
+			least := closest < 0 || s.LimitRemaining < list[closest].LimitRemaining
+			if s.CurrentLimit != nil && (a.over || !c.refused) && least {
 				closest = i
 			}
 		case a.rule != nil && a.rule.unlimited:

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -333,6 +334,31 @@ func TestBoundsOfRequests(t *testing.T) {
 	}
 }
 
+// TestReloadsUnderLoad: no call fails while a rule comes and goes, and as many limits as may be are brought by several
+// requests at once.
+func TestReloadsUnderLoad(t *testing.T) {
+	const k, l = "domain: d\ndescriptors:\n- {key: k, rate_limit: {unit: day, requests_per_unit: 9}}\n",
+		"- {key: l, rate_limit: {unit: day, requests_per_unit: 9}}\n"
+	s := newSet(t, nil, "", "draft-11", k+l)
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for i := range 10 * maxOwn {
+				r := requestOf(t, fmt.Sprintf("d: k=%d; l=%d; k=x @%d/day", i%50, i%50, i%maxOwn+1))
+				if _, err := s.service.ShouldRateLimit(t.Context(), r); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for i := range 10 {
+		s.write(t, k+[]string{"", l}[i%2])
+		tested.Must(t, s.config.Reload())
+	}
+	all.Wait()
+}
+
 // TestLimiters: each rule is one limiter, of the kind and with the name that are promised.
 func TestLimiters(t *testing.T) {
 	r := newRules()
@@ -383,7 +409,8 @@ func TestKeysOfLimiters(t *testing.T) {
 		{"domain: d\ndescriptors:\n- {key: a, value: \"b*\", share_threshold: true, " + limit + "}", "d.a_b-", 256},
 		{"domain: d\ndescriptors:\n- {key: a, value: \"b*\", " + limit + "}", "d.a_b-", 1 << 18},
 		{"domain: d\ndescriptors:\n- {key: \"a*\", share_threshold: true, " + limit + "}", "d.a-", 1 << 18},
-		{"domain: d\ndescriptors:\n- {key: a, descriptors: [{key: b, value: c, " + limit + "}]}", "d.a.b_c", 1 << 18},
+		{"domain: d\ndescriptors:\n- {key: a, descriptors: [{key: b, value: c, " + limit + "}]}",
+			"d.a.b_c", 1 << 18},
 		{rules(9), "d.k8", 1 << 20 / 10},
 		{rules(9), "d.k0", 1 << 18}, // it was in force before
 		{rules(maxRules), "d.k998", 1 << 12},
