@@ -83,6 +83,9 @@ func (d *decider) adjust(f *config.File) (err error) {
 	if d.next, err = rls.Read(f.Decide.RateLimitFiles); err != nil {
 		return err
 	}
+	if len(f.Decide.RateLimitFiles) == 0 { // nobody answers by them
+		return nil
+	}
 	d.next.Fields = f.Proxy.Fields
 	limiters := d.next.Limiters(f.Decide.RateLimitKind)
 	for _, name := range cmdline.SortedKeys(limiters) {
