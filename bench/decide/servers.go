@@ -37,7 +37,7 @@ pattern = "/"
 limiter = "paths"
 key = "path"
 [limiters.paths]
-rates = [{ events = 1000000000, per = "1h", kind = "window" }]
+rates = [{ events = 1000000000, per = "24h", kind = "window" }]
 max-keys = 200000
 `
 	limitsFile = `

@@ -151,7 +151,7 @@ func (d *decider) newServer(f *config.File, secure *tls.Config) *grpc.Server {
 		grpc.MaxRecvMsgSize(mostMessage), grpc.MaxConcurrentStreams(uint32(p.Max.Streams)),
 		grpc.MaxHeaderListSize(uint32(p.Max.HeaderBytes)), grpc.ConnectionTimeout(p.Timeouts.ReadHeader),
 		grpc.StaticStreamWindowSize(grpcWindow), grpc.StaticConnWindowSize(grpcWindow),
-		grpc.SharedWriteBuffer(true), grpc.ReadBufferSize(grpcRead),
+		grpc.ReadBufferSize(grpcRead),
 		grpc.NumStreamWorkers(uint32(runtime.GOMAXPROCS(0))), // a goroutine for each call would first grow its stack
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: p.Timeouts.Idle, Time: time.Minute}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{

@@ -108,6 +108,12 @@ func hostile() []string {
 		"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket",
 		"GET / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 0",
 	}
+	for _, field := range []string{
+		"X-A: \x01", "X-A: \x7f", "X-A: \xff", "X-A: a\rb", "X-A: a\x00b", "X(A: b", "X A: b", "X-A : b", ": b", "X-A", "X-A: a\r\n b",
+		"Trailer: X-A", "Te: trailers", "Keep-Alive: 1", "Proxy-Connection: close", "X-Real-Ip: \x01", "Cookie: \x02=\x03",
+	} {
+		heads = append(heads, "GET / HTTP/1.1\r\nHost: a\r\n"+field)
+	}
 	for _, size := range []int{7 << 10, 8 << 10, 10 << 10, 15_000, 15_100, 15_200, 15_300, 63 << 10, 70 << 10} {
 		fill := strings.Repeat("a", size)
 		heads = append(heads, "GET /"+fill+" HTTP/1.1\r\nHost: a", "GET / HTTP/1.1\r\nHost: a\r\nX-A: "+fill,

@@ -108,8 +108,9 @@ var rooms = []room{
 		"internal/carry internal/field internal/files internal/kinds internal/rest internal/shown",
 		"github.com/pelletier/go-toml/v2 github.com/fsnotify/fsnotify", "internal/carried"},
 	{"deploy/helm", ". config", "helm.sh k8s.io github.com/prometheus-operator", "internal/needed"},
-	{"deploy/proxy", ". config lease", "k8s.io sigs.k8s.io github.com/prometheus-operator",
-		"internal/needed"},
+	{"deploy/proxy", ". config lease", "k8s.io sigs.k8s.io github.com/prometheus-operator " +
+		"github.com/envoyproxy/go-control-plane/envoy google.golang.org/grpc google.golang.org/protobuf",
+		"internal/kept internal/needed"},
 	{"cmd/quotient/...",
 		"... internal/field internal/files internal/held internal/listen internal/rest internal/shown", "...",
 		"internal/etcdtest"},
