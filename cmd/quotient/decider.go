@@ -84,6 +84,9 @@ func (d *decider) adjust(f *config.File) (err error) {
 	if d.next, err = rls.Read(f.Decide.RateLimitFiles); err != nil {
 		return err
 	}
+	if len(f.Decide.RateLimitFiles) == 0 { // nobody answers by them
+		return nil
+	}
 	d.next.Fields = f.Proxy.Fields
 	if f.Decide.RateLimitKind == "counted-window" && f.Pool.Source == "" {
 		return f.Located(config.Error{Field: "decide.ratelimit-kind", Hint: "such as gossip",
