@@ -34,8 +34,9 @@ import (
 )
 
 const (
-	// mostMessage bounds a question over gRPC, in bytes.
-	mostMessage = 64 << 10
+	// mostMessage bounds a question over gRPC, in bytes. A longer one is an error, which may let its request through, so
+	// that it has room for a head of 60 KiB, which is Envoy's bound: its path is there twice.
+	mostMessage = 256 << 10
 	// grpcWindow is what a client of gRPC may send before it is read, on a stream and on a connection: the least.
 	grpcWindow = 64 << 10
 	// grpcRead is what is read from a connection at once.
@@ -154,7 +155,7 @@ func (d *decider) newServer(f *config.File, secure *tls.Config) *grpc.Server {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
 			MinTime: 5 * time.Second, PermitWithoutStream: true,
 		}),
-		grpc.UnaryInterceptor(d.recovered),
+		grpc.UnaryInterceptor(d.recovered), grpc.ForceServerCodecV2(newCodec()),
 	}
 	if secure != nil {
 		opts = append(opts, grpc.Creds(credentials.NewTLS(secure)))
