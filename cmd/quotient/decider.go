@@ -72,7 +72,7 @@ func newDecider(file *config.File, log *slog.Logger) (*service, error) {
 	s := &service{log: log, reg: new(quotient.Registry), decider: d}
 	d.rls, d.ready, s.proxy = rls.New(s.reg), s.ready, proxy.New(s.reg, d.Door, log)
 	d.SetHandler(s.proxy)
-	if err := s.serveBy(file, d.Door); err != nil {
+	if err := s.serveBy(file, d.Door, front.AnswerBy(d.Answered)); err != nil {
 		return nil, err
 	}
 	return s, nil

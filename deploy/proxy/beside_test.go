@@ -107,6 +107,7 @@ func hostile() []string {
 		"GET / HTTP/1.1\r\nHost: a\r\nConnection: X-Original-Uri, X-Forwarded-Uri, X-Real-Ip, X-Forwarded-For, close",
 		"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket",
 		"GET / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 0",
+		"GET / HTTP/1.1\r\nHost: a" + strings.Repeat("\r\na: b", 300),
 	}
 	for _, size := range []int{7 << 10, 8 << 10, 10 << 10, 15_000, 15_100, 15_200, 15_300, 63 << 10, 70 << 10} {
 		fill := strings.Repeat("a", size)

@@ -141,16 +141,17 @@ func (d *Door) decide(w http.ResponseWriter, r *http.Request, s *settings) {
 	default:
 		d.ask.ServeHTTP(q, &q.request)
 	}
+	status := http.StatusBadRequest
 	switch err {
 	case nil:
 		s.profile.answer(w, q)
+		return
 	case errFull:
-		d.refuse(w, r, http.StatusServiceUnavailable, err)
+		status = http.StatusServiceUnavailable
 	case errLong:
-		d.refuse(w, r, http.StatusRequestHeaderFieldsTooLarge, err)
-	default:
-		d.refuse(w, r, http.StatusBadRequest, err)
+		status = http.StatusRequestHeaderFieldsTooLarge
 	}
+	d.refuse(w, r, s.profile.carried(w.Header(), status), err)
 }
 
 // ok reports whether the request may go on.

@@ -153,8 +153,7 @@ func dropUpgradeToHTTP2(h http.Header) {
 
 // refuse answers in place of the handler, which has not seen the request.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, status int, why reason, text string) {
-	s.refused(w.Header(), r, status, why)
-	refuse(w, r, status, text)
+	refuse(w, r, s.refused(w.Header(), r, status, why), text)
 }
 
 // refuse answers in place of the handler, and has the connection closed: what follows on it is not to be believed.
