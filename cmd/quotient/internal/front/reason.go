@@ -99,8 +99,8 @@ func OnRefusal(f func(h http.Header, r *http.Request, status int, reason string)
 	return func(s *Server) { s.onRefusal = f }
 }
 
-// AnswerBy has f say with which status a client reads such a refusal, for one that knows some only; f may set fields. It
-// is not called where there is no answer.
+// AnswerBy has f say with which status a client reads such a refusal, for one that knows some only; f may set fields.
+// It is not called where there is no answer.
 func AnswerBy(f func(h http.Header, status int) int) Option {
 	return func(s *Server) { s.answerBy = f }
 }

@@ -371,7 +371,7 @@ func TestRefusalsOfHTTP2(t *testing.T) {
 	tested.Want(t, "the refusal", <-got, "431too_many_fields/a")
 }
 
-// TestQuestionsAboutCalls: what asks about a call of gRPC over HTTP/2 takes the 200 of an answer to it for an admission.
+// TestQuestionsAboutCalls: who asks about a call of gRPC over HTTP/2 would take its answer's 200 for an admission.
 func TestQuestionsAboutCalls(t *testing.T) {
 	p := section()
 	p.H2C = true
