@@ -215,6 +215,7 @@ func TestDescriptionsAreWhole(t *testing.T) {
 		{"forward-auth", set("X-Forwarded-Uri", "http://a/b"), `X-Forwarded-Uri is "http://a/b", want a path`},
 		{"forward-auth", set("X-Forwarded-Uri", "/%zz"), `X-Forwarded-Uri is "/%zz", want a path`},
 		{"forward-auth", set("X-Forwarded-Host", "a b"), `X-Forwarded-Host is "a b", want a host`},
+		{"forward-auth", set("X-Forwarded-Host", "a@b"), `X-Forwarded-Host is "a@b", want a host`}, // another to some
 		{"forward-auth", set("X-Forwarded-Method", "G T"), `X-Forwarded-Method is "G T", want a method`},
 		{"nginx", without("X-Original-Method"), "the field X-Original-Method is missing"},
 		{"nginx", without("X-Original-Host"), "the field X-Original-Host is missing"},

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
+	"github.com/quotient-go/quotient/cmd/quotient/internal/front"
 	"github.com/quotient-go/quotient/cmd/quotient/internal/wire"
 )
 
@@ -61,7 +62,7 @@ func newQuestion(ctx context.Context, is, names parts, header http.Header) (*que
 		want string
 	}{
 		method: {httpguts.ValidHeaderFieldName(is[method]), "a method"},
-		host:   {is[host] != "" && httpguts.ValidHostHeader(is[host]), "a host"},
+		host:   {is[host] != "" && front.ValidHost(is[host]), "a host"},
 		target: {err == nil && strings.HasPrefix(is[target], "/"), "a path that begins with /"},
 		client: {known || q.unix, "an address"},
 	} {
