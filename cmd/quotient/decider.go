@@ -86,6 +86,9 @@ func (d *decider) adjust(f *config.File) (err error) {
 	}
 	d.next.Fields = f.Proxy.Fields
 	limiters := d.next.Limiters(f.Decide.RateLimitKind)
+	if len(f.Decide.RateLimitFiles) == 0 { // nobody can ask for those of requests either
+		clear(limiters)
+	}
 	for _, name := range cmdline.SortedKeys(limiters) {
 		l := limiters[name]
 		if f.Pool.Source == "" { // nobody carries reports
