@@ -432,12 +432,14 @@ func TestAdd(t *testing.T) {
 	}
 }
 
-// TestWarnsOfQuestions: a question of quotient decide does not hold what a limiter of its rules has as slots, and may not
-// wait for as long as a request.
+// TestWarnsOfQuestions: a question of quotient decide does not hold what a limiter of its rules has as slots, and may
+// not wait for as long as a request.
 func TestWarnsOfQuestions(t *testing.T) {
 	rule := "[[proxy.rules]]\npattern = \"/\"\nlimiter = \"api\"\nalso = [{ limiter = \"other\" }]\n"
 	waits, slots := "max-wait: a question", "in-flight: a question"
-	others := []string{"3:11: limiters.api." + waits, "6:13: limiters.api.plans.paid." + slots, "10:13: limiters.other." + slots}
+	others := []string{
+		"3:11: limiters.api." + waits, "6:13: limiters.api.plans.paid." + slots, "10:13: limiters.other." + slots,
+	}
 	for more, wanted := range map[string][]string{
 		"":                       slices.Insert(slices.Clone(others), 2, "9:11: limiters.other."+waits),
 		"mode = \"refuse\"\n":    others,

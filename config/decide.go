@@ -99,8 +99,9 @@ func (f *File) warnOfQuestions(r *report) {
 		for _, one := range rule.All() {
 			l, at := f.Limiters[one.Limiter], inner("limiters", one.Limiter)
 			if !l.Refuse && (l.MaxWait == 0 || l.MaxWait >= mostAsked) {
-				r.warn(r.places.key(at), inner(at, "max-wait"), "a question of quotient decide may wait for longer than "+
-					"its caller does, which may then let the request pass; less than 250ms, or mode = \"refuse\", is safe")
+				r.warn(r.places.key(at), inner(at, "max-wait"), "a question of quotient decide may wait for longer "+
+					"than its caller does, which may then let the request pass: set less than 250ms, "+
+					`or mode = "refuse"`)
 			}
 			l.limits(at, func(path string, l quotient.Limit) {
 				if at := inner(path, "in-flight"); l.InFlight > 0 {

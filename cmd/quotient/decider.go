@@ -34,8 +34,8 @@ import (
 )
 
 const (
-	// mostMessage bounds a question over gRPC, in bytes. A longer one is an error, which may let its request through, so
-	// that it has room for a head of 60 KiB, which is Envoy's bound: its path is there twice.
+	// mostMessage bounds a question over gRPC, in bytes. A longer one is an error, which may let its request through:
+	// there is room for a head of 60 KiB, which is Envoy's bound, with its path twice.
 	mostMessage = 256 << 10
 	// grpcWindow is what a client of gRPC may send before it is read, on a stream and on a connection: the least.
 	grpcWindow = 64 << 10

@@ -324,7 +324,8 @@ func TestRefusals(t *testing.T) {
 			}), AnswerBy(func(_ http.Header, status int) int { return status + 2 }))
 			answer := s.saidTo(t, crlf(row.sent), row.kind)
 			if status, err := strconv.Atoi(row.want[:min(3, len(row.want))]); err == nil {
-				tested.Want(t, "the answer's status", strings.HasPrefix(answer, fmt.Sprintf("HTTP/1.1 %d ", status+2)), true)
+				begins := fmt.Sprintf("HTTP/1.1 %d ", status+2)
+				tested.Want(t, "the answer's status", strings.HasPrefix(answer, begins), true)
 			}
 			tested.Want(t, "a field of the answer", strings.Contains(answer, "X-Note: noted\r\n"),
 				row.want != "" && row.want[0] != '0')
