@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -435,13 +436,24 @@ func TestAdd(t *testing.T) {
 	}
 }
 
-// TestWarnsOfSlots: a question of quotient decide does not hold what a limiter of its rules has as slots.
-func TestWarnsOfSlots(t *testing.T) {
+// TestWarnsOfQuestions: a question of quotient decide does not hold what a limiter of its rules has as slots, and may
+// not wait for as long as a request.
+func TestWarnsOfQuestions(t *testing.T) {
 	rule := "[[proxy.rules]]\npattern = \"/\"\nlimiter = \"api\"\nalso = [{ limiter = \"other\" }]\n"
-	lines := strings.Split(parse(t, base+"[decide]\n"+rule).Warnings.Error(), "\n")
-	if len(lines) != 2 || !strings.HasPrefix(lines[0], "q.toml:6:13: limiters.api.plans.paid.in-flight: a question") ||
-		!strings.HasPrefix(lines[1], "q.toml:10:13: limiters.other.in-flight: a question") {
-		t.Errorf("got %q", lines)
+	waits, slots := "max-wait: a question", "in-flight: a question"
+	others := []string{
+		"3:11: limiters.api." + waits, "6:13: limiters.api.plans.paid." + slots, "10:13: limiters.other." + slots,
+	}
+	for more, wanted := range map[string][]string{
+		"":                       slices.Insert(slices.Clone(others), 2, "9:11: limiters.other."+waits),
+		"mode = \"refuse\"\n":    others,
+		"max-wait = \"249ms\"\n": others,
+	} {
+		lines := strings.Split(parse(t, base+more+"[decide]\n"+rule).Warnings.Error(), "\n")
+		want(t, more+"warnings", len(lines), len(wanted))
+		for i, line := range lines[:min(len(lines), len(wanted))] {
+			want(t, line, strings.HasPrefix(line, "q.toml:"+wanted[i]), true)
+		}
 	}
 }
 

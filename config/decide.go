@@ -87,14 +87,24 @@ func (f *File) checkDecide(r *report) {
 			r.field(at, "%s is in the list twice", clip(name))
 		}
 	}
-	f.warnOfSlots(r)
+	f.warnOfQuestions(r)
 }
 
-// warnOfSlots warns of limiters whose slots a question does not hold.
-func (f *File) warnOfSlots(r *report) {
+// mostAsked is how long a proxy waits for an answer by the configurations in docs/beside.md.
+const mostAsked = 250 * time.Millisecond
+
+// warnOfQuestions warns of limiters that do for a question less than they do for a request: it holds no slot, and who
+// asks does not wait for long.
+func (f *File) warnOfQuestions(r *report) {
 	for _, rule := range f.Proxy.Rules {
 		for _, one := range rule.All() {
-			f.Limiters[one.Limiter].limits(inner("limiters", one.Limiter), func(path string, l quotient.Limit) {
+			l, at := f.Limiters[one.Limiter], inner("limiters", one.Limiter)
+			if !l.Refuse && (l.MaxWait == 0 || l.MaxWait >= mostAsked) {
+				r.warn(r.places.key(at), inner(at, "max-wait"), "a question of quotient decide may wait for longer "+
+					"than its caller does, which may then let the request pass: set less than 250ms, "+
+					`or mode = "refuse"`)
+			}
+			l.limits(at, func(path string, l quotient.Limit) {
 				if at := inner(path, "in-flight"); l.InFlight > 0 {
 					r.warn(r.places.value(at), at, "a question of quotient decide has a slot only until it is "+
 						"answered, unless its caller asks to hold the slot and releases it")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"flag"
 	"io"
 	"os"
@@ -191,6 +192,13 @@ func TestCheckPraises(t *testing.T) {
 	contains(t, ran(t, exitOK, "", "check", "testdata/ratelimit.yaml"), "ratelimit.yaml: ok: 3 limiters, 0 rules\n")
 	out = ran(t, exitOK, "decide.toml:8:13: limiters.api.in-flight: a question", "check", "testdata/decide.toml")
 	contains(t, out, "decide.toml: ok: 4 limiters, 1 rule\n")
+	text, err := os.ReadFile("testdata/decide.toml")
+	must(t, err)
+	path := filepath.Join(t.TempDir(), "ruled.toml") // without the limiters that nobody could ask
+	text = bytes.Replace(text, []byte(`["ratelimit.yaml"]`), []byte("[]"), 1)
+	must(t, os.WriteFile(path, text, 0o600))
+	out = ran(t, exitOK, "ruled.toml:8:13: limiters.api.in-flight: a question", "check", path)
+	contains(t, out, "ruled.toml: ok: 1 limiter, 1 rule\n")
 }
 
 func TestVersion(t *testing.T) {

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -24,7 +25,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 
 	"github.com/quotient-go/quotient/admin"
@@ -71,12 +74,14 @@ func (d *decides) limit(t *testing.T, perMinute int) {
 }
 
 // hit asks for a user, and returns the code and what is left.
-func hit(ctx context.Context, conn *grpc.ClientConn, user string) (ratelimitv3.RateLimitResponse_Code, uint32, error) {
+func hit(
+	ctx context.Context, conn *grpc.ClientConn, user string, opts ...grpc.CallOption,
+) (ratelimitv3.RateLimitResponse_Code, uint32, error) {
 	a, err := ratelimitv3.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, &ratelimitv3.RateLimitRequest{
 		Domain: "edge", Descriptors: []*ratelimitv3common.RateLimitDescriptor{{
 			Entries: []*ratelimitv3common.RateLimitDescriptor_Entry{{Key: "user", Value: user}},
 		}},
-	})
+	}, opts...)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -127,16 +132,7 @@ func TestDecide(t *testing.T) {
 		equal(t, fmt.Sprintf("call %d", i), code, want)
 	}
 	equal(t, "a question", question(t, d.url, "/x").status, http.StatusOK)
-	auth, err := authv3.NewAuthorizationClient(d.conn).Check(t.Context(), &authv3.CheckRequest{
-		Attributes: &authv3.AttributeContext{
-			Source: &authv3.AttributeContext_Peer{Address: &corev3.Address{Address: &corev3.Address_SocketAddress{
-				SocketAddress: &corev3.SocketAddress{Address: "192.0.2.7"},
-			}}},
-			Request: &authv3.AttributeContext_Request{Http: &authv3.AttributeContext_HttpRequest{
-				Method: "GET", Host: "a.test", Path: "/y", Scheme: "http", Protocol: "HTTP/1.1",
-			}},
-		},
-	})
+	auth, err := authv3.NewAuthorizationClient(d.conn).Check(t.Context(), check("/y"))
 	must(t, err)
 	equal(t, "a question of Envoy's", codes.Code(auth.GetStatus().GetCode()), codes.OK)
 	a := question(t, d.url, "/z") // the third of the client
@@ -175,6 +171,52 @@ func TestDecide(t *testing.T) {
 	_, err = watch.Recv()
 	equal(t, "the end of a watch", status.Code(err), codes.Unavailable)
 	d.ends(exitOK)
+}
+
+// asSent is the codec of a client that sends texts as its own client did: "~" stands for a byte that is no UTF-8.
+type asSent struct{ encoding.CodecV2 }
+
+func (c asSent) Marshal(v any) (mem.BufferSlice, error) {
+	data, err := c.CodecV2.Marshal(v)
+	text := bytes.ReplaceAll(data.Materialize(), []byte("~"), []byte("\xff"))
+	return mem.BufferSlice{mem.SliceBuffer(text)}, err
+}
+
+// TestClientsOfEnvoyChooseNoError: an error lets a request through unless Envoy is told otherwise. So what a client may
+// send to Envoy is decided on.
+func TestClientsOfEnvoyChooseNoError(t *testing.T) {
+	d := decide(t, 2, insecure.NewCredentials(), "http = \"off\"\n"+forDecisions)
+	long := strings.Repeat("x", 60<<10)
+	raw := grpc.ForceCodecV2(asSent{encoding.GetCodecV2("proto")})
+	for _, user := range []string{"~", long} {
+		for _, want := range []ratelimitv3.RateLimitResponse_Code{
+			ratelimitv3.RateLimitResponse_OK, ratelimitv3.RateLimitResponse_OK, ratelimitv3.RateLimitResponse_OVER_LIMIT,
+		} {
+			code, _, err := hit(t.Context(), d.conn, user, raw)
+			must(t, err)
+			equal(t, fmt.Sprintf("%.9s", user), code, want)
+		}
+	}
+	for i, path := range []string{"/~", "/" + long, "/~"} {
+		auth, err := authv3.NewAuthorizationClient(d.conn).Check(t.Context(), check(path), raw)
+		must(t, err)
+		equal(t, path[:2], codes.Code(auth.GetStatus().GetCode()) == codes.OK, i < 2)
+	}
+}
+
+// check is a question of Envoy's, whose path is also a field.
+func check(path string) *authv3.CheckRequest {
+	return &authv3.CheckRequest{
+		Attributes: &authv3.AttributeContext{
+			Source: &authv3.AttributeContext_Peer{Address: &corev3.Address{Address: &corev3.Address_SocketAddress{
+				SocketAddress: &corev3.SocketAddress{Address: "192.0.2.7"},
+			}}},
+			Request: &authv3.AttributeContext_Request{Http: &authv3.AttributeContext_HttpRequest{
+				Method: "GET", Host: "a.test", Path: path, Scheme: "http", Protocol: "HTTP/1.1",
+				Headers: map[string]string{":path": path},
+			}},
+		},
+	}
 }
 
 // TestRateLimitFilesUnderLoad: a change of the YAML counts without a call that fails, keeps what was counted, and a

@@ -34,8 +34,9 @@ import (
 )
 
 const (
-	// mostMessage bounds a question over gRPC, in bytes.
-	mostMessage = 64 << 10
+	// mostMessage bounds a question over gRPC, in bytes. A longer one is an error, which may let its request through:
+	// there is room for a head of 60 KiB, which is Envoy's bound, with its path twice.
+	mostMessage = 256 << 10
 	// grpcWindow is what a client of gRPC may send before it is read, on a stream and on a connection: the least.
 	grpcWindow = 64 << 10
 	// grpcRead is what is read from a connection at once.
@@ -72,7 +73,7 @@ func newDecider(file *config.File, log *slog.Logger) (*service, error) {
 	s := &service{log: log, reg: d.reg, decider: d}
 	d.rls, d.ready, s.proxy = rls.New(s.reg), s.ready, proxy.New(s.reg, d.Door, log)
 	d.SetHandler(s.proxy)
-	if err := s.serveBy(file, d.Door); err != nil {
+	if err := s.serveBy(file, d.Door, front.AnswerBy(d.Answered)); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -158,7 +159,7 @@ func (d *decider) newServer(f *config.File, secure *tls.Config) *grpc.Server {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
 			MinTime: 5 * time.Second, PermitWithoutStream: true,
 		}),
-		grpc.UnaryInterceptor(d.recovered),
+		grpc.UnaryInterceptor(d.recovered), grpc.ForceServerCodecV2(newCodec()),
 	}
 	if secure != nil {
 		opts = append(opts, grpc.Creds(credentials.NewTLS(secure)))

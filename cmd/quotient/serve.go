@@ -130,12 +130,13 @@ func newProxy(file *config.File, log *slog.Logger) (*service, error) {
 }
 
 // serveBy makes the parts that do not depend on the command, and has clients get to a handler.
-func (s *service) serveBy(file *config.File, h http.Handler) (err error) {
+func (s *service) serveBy(file *config.File, h http.Handler, opts ...front.Option) (err error) {
 	s.limits = metrics.New(s.reg)
 	s.reg.Options = func(name string) []quotient.Option {
 		return []quotient.Option{quotient.Logger(s.log), s.limits.Observe(name)}
 	}
-	s.front, err = front.New(file.Proxy, h, s.log, front.OnShutdown(s.drain), front.OnRefusal(s.proxy.Refused))
+	opts = append(opts, front.OnShutdown(s.drain), front.OnRefusal(s.proxy.Refused))
+	s.front, err = front.New(file.Proxy, h, s.log, opts...)
 	return err
 }
 

@@ -107,6 +107,7 @@ func hostile() []string {
 		"GET / HTTP/1.1\r\nHost: a\r\nConnection: X-Original-Uri, X-Forwarded-Uri, X-Real-Ip, X-Forwarded-For, close",
 		"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket",
 		"GET / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 0",
+		"GET / HTTP/1.1\r\nHost: a" + strings.Repeat("\r\na: b", 300),
 	}
 	for _, field := range []string{
 		"X-A: \x01", "X-A: \x7f", "X-A: \xff", "X-A: a\rb", "X-A: a\x00b", "X(A: b", "X A: b", "X-A : b", ": b", "X-A", "X-A: a\r\n b",

@@ -111,6 +111,15 @@ func (d *Door) refuse(w http.ResponseWriter, r *http.Request, status int, err er
 	http.Error(w, err.Error(), status)
 }
 
+// Answered is for a server that refuses a question with a status before d has it, such as one with too long a head: the
+// client has a part in that. It returns the status for whoever asks, by its profile, and notes the true one in h.
+func (d *Door) Answered(h http.Header, status int) int {
+	if s := d.now.Load(); s != nil {
+		return s.profile.carried(h, status)
+	}
+	return status
+}
+
 // warn logs a question that is not decided, one a second at most: whoever may ask can have as many as it sends.
 func (d *Door) warn(asker string, err error) {
 	now, next := time.Now().UnixNano(), d.warned.Load()

@@ -215,6 +215,7 @@ func TestDescriptionsAreWhole(t *testing.T) {
 		{"forward-auth", set("X-Forwarded-Uri", "http://a/b"), `X-Forwarded-Uri is "http://a/b", want a path`},
 		{"forward-auth", set("X-Forwarded-Uri", "/%zz"), `X-Forwarded-Uri is "/%zz", want a path`},
 		{"forward-auth", set("X-Forwarded-Host", "a b"), `X-Forwarded-Host is "a b", want a host`},
+		{"forward-auth", set("X-Forwarded-Host", "a@b"), `X-Forwarded-Host is "a@b", want a host`}, // another to some
 		{"forward-auth", set("X-Forwarded-Method", "G T"), `X-Forwarded-Method is "G T", want a method`},
 		{"nginx", without("X-Original-Method"), "the field X-Original-Method is missing"},
 		{"nginx", without("X-Original-Host"), "the field X-Original-Host is missing"},
@@ -228,7 +229,8 @@ func TestDescriptionsAreWhole(t *testing.T) {
 			w := newWorld(t, c.profile)
 			r := sent{"GET", "a.example", "/", "192.0.2.7", http.Header{}}.described(c.profile)
 			c.change(r.Header)
-			wantRefusal(t, do(w.door, r), 400, c.text)
+			status := map[bool]int{false: 400, true: 403}[c.profile == "nginx"] // to which 400 is a failure
+			wantRefusal(t, do(w.door, r), status, c.text)
 			want(t, "keys", w.keys(), "")
 		})
 	}
@@ -245,6 +247,20 @@ func wantRefusal(t *testing.T, res *http.Response, status int, text string) {
 	must(t, err)
 	want(t, "status", res.StatusCode, status)
 	tested.Not(t, !strings.Contains(string(body), text), "the text is %q, want %q in it", body, text)
+}
+
+// TestAnswered: what the server refuses before the door has it is a refusal to who asks, too.
+func TestAnswered(t *testing.T) {
+	for profile, wanted := range map[string][2]int{
+		"forward-auth": {431, 503}, "haproxy": {431, 503}, "nginx": {403, 403}, "envoy": {431, 403},
+	} {
+		for i, status := range []int{431, 503} {
+			h := http.Header{}
+			want(t, profile, newWorld(t, profile).door.Answered(h, status), wanted[i])
+			want(t, profile+" notes it", h.Get(trueStatus) != "", wanted[i] != status)
+		}
+	}
+	want(t, "before a file", New(nil).Answered(nil, 431), 431)
 }
 
 // TestStrangersMayNotAsk: a peer that is not trusted could name any client.

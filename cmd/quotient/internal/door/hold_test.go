@@ -109,12 +109,12 @@ func TestHoldsNothing(t *testing.T) {
 		"no word of it":                        {"forward-auth", "POST", "", 200, false},
 		"by GET, with the query of its client": {"forward-auth", "GET", "hold=1m", 200, false},
 		"the client's own path and query":      {"envoy", "POST", "hold=1m", 200, false},
-		"no duration":                          {"nginx", "POST", "hold=long", 400, false},
-		"none":                                 {"nginx", "POST", "hold=0s", 400, false},
-		"less than none":                       {"nginx", "POST", "hold=-1s", 400, false},
-		"empty":                                {"nginx", "POST", "hold=", 400, false},
-		"two":                                  {"nginx", "POST", "hold=1s&hold=2s", 400, false},
-		"a query that is none":                 {"nginx", "POST", "hold=1s&%zz", 400, false},
+		"no duration":                          {"nginx", "POST", "hold=long", 403, false},
+		"none":                                 {"nginx", "POST", "hold=0s", 403, false},
+		"less than none":                       {"nginx", "POST", "hold=-1s", 403, false},
+		"empty":                                {"nginx", "POST", "hold=", 403, false},
+		"two":                                  {"nginx", "POST", "hold=1s&hold=2s", 403, false},
+		"a query that is none":                 {"nginx", "POST", "hold=1s&%zz", 403, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -124,13 +124,17 @@ func (p *profile) answer(w http.ResponseWriter, q *question) {
 		w.WriteHeader(http.StatusOK)
 		return
 	}
-	status := cmp.Or(q.status, http.StatusServiceUnavailable)
-	if !p.carries(status) {
-		h[trueStatus] = []string{strconv.Itoa(status)}
-		status = http.StatusForbidden
-	}
-	w.WriteHeader(status)
+	w.WriteHeader(p.carried(h, cmp.Or(q.status, http.StatusServiceUnavailable)))
 	_, _ = w.Write(q.body) // a caller that has left is no error
+}
+
+// carried is the status with which a caller reads a refusal. It notes in h what the status has been.
+func (p *profile) carried(h http.Header, status int) int {
+	if p.carries(status) {
+		return status
+	}
+	h[trueStatus] = []string{strconv.Itoa(status)}
+	return http.StatusForbidden
 }
 
 var noLength = []string{"0"}

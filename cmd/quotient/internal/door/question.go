@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
+	"github.com/quotient-go/quotient/cmd/quotient/internal/front"
 	"github.com/quotient-go/quotient/cmd/quotient/internal/wire"
 )
 
@@ -61,7 +62,7 @@ func newQuestion(ctx context.Context, is, names parts, header http.Header) (*que
 		want string
 	}{
 		method: {httpguts.ValidHeaderFieldName(is[method]), "a method"},
-		host:   {is[host] != "" && httpguts.ValidHostHeader(is[host]), "a host"},
+		host:   {is[host] != "" && front.ValidHost(is[host]), "a host"},
 		target: {err == nil && strings.HasPrefix(is[target], "/"), "a path that begins with /"},
 		client: {known || q.unix, "an address"},
 	} {
@@ -141,16 +142,17 @@ func (d *Door) decide(w http.ResponseWriter, r *http.Request, s *settings) {
 	default:
 		d.ask.ServeHTTP(q, &q.request)
 	}
+	status := http.StatusBadRequest
 	switch err {
 	case nil:
 		s.profile.answer(w, q)
+		return
 	case errFull:
-		d.refuse(w, r, http.StatusServiceUnavailable, err)
+		status = http.StatusServiceUnavailable
 	case errLong:
-		d.refuse(w, r, http.StatusRequestHeaderFieldsTooLarge, err)
-	default:
-		d.refuse(w, r, http.StatusBadRequest, err)
+		status = http.StatusRequestHeaderFieldsTooLarge
 	}
+	d.refuse(w, r, s.profile.carried(w.Header(), status), err)
 }
 
 // ok reports whether the request may go on.

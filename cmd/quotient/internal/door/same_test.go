@@ -50,7 +50,7 @@ func TestSameDecision(t *testing.T) {
 				}
 				got := do(asked.door, s.described(profile))
 				if !ok {
-					want(t, "status of what is no request", got.StatusCode, http.StatusBadRequest)
+					want(t, "decision on what is no request", decision(got), "400")
 					continue
 				}
 				wanted := do(itself.proxy, r)

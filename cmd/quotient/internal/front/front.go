@@ -45,6 +45,7 @@ type Server struct {
 	closing atomic.Bool
 
 	onRefusal func(h http.Header, r *http.Request, status int, reason string) // may be nil
+	answerBy  func(h http.Header, status int) int                             // the same
 	refusals  [reasons]atomic.Uint64
 }
 

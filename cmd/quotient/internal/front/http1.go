@@ -168,12 +168,12 @@ func (c *conn) turnAway() {
 	if f.status == http.StatusServiceUnavailable {
 		h.Set("Retry-After", "1")
 	}
-	c.server.refused(h, c.headless(), f.status, f.why)
-	if f.status == 0 {
+	status := c.server.refused(h, c.headless(), f.status, f.why)
+	if status == 0 {
 		return
 	}
 	var text bytes.Buffer
-	what := fmt.Sprint(f.status, " ", http.StatusText(f.status))
+	what := fmt.Sprint(status, " ", http.StatusText(status))
 	text.WriteString("HTTP/1.1 " + what + "\r\n")
 	_ = h.Write(&text)
 	text.WriteString("\r\n" + what)

@@ -99,12 +99,25 @@ func OnRefusal(f func(h http.Header, r *http.Request, status int, reason string)
 	return func(s *Server) { s.onRefusal = f }
 }
 
-// refused notes that a request is refused, before it is answered.
-func (s *Server) refused(h http.Header, r *http.Request, status int, why reason) {
+// AnswerBy has f say with which status a client reads such a refusal, for one that knows some only; f may set fields.
+// It is not called where there is no answer.
+func AnswerBy(f func(h http.Header, status int) int) Option {
+	return func(s *Server) { s.answerBy = f }
+}
+
+// refused notes that a request is refused, before it is answered, and returns the status of the answer.
+func (s *Server) refused(h http.Header, r *http.Request, status int, why reason) int {
 	s.refusals[why].Add(1)
+	if s.answerBy != nil {
+		r.Header.Del("Content-Type") // or a call of gRPC gets 200, which to one that asks about it is an admission
+	}
 	if s.onRefusal != nil {
 		s.onRefusal(h, r, status, reasonNames[why])
 	}
+	if s.answerBy != nil && status != 0 {
+		return s.answerBy(h, status)
+	}
+	return status
 }
 
 // Refusals are how often OnRefusal would have been called for each reason that there is.

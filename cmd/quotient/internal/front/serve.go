@@ -161,8 +161,8 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 	defer leave()
 	defer r.Body.Close() // or net/http keeps what is left of it with the connection
 	if !ok {
-		s.refused(sw.Header(), r, http.StatusServiceUnavailable, whyNoRoom)
-		say(sw, r, http.StatusServiceUnavailable, held.ErrNoRoom.Error())
+		status := s.refused(sw.Header(), r, http.StatusServiceUnavailable, whyNoRoom)
+		say(sw, r, status, held.ErrNoRoom.Error())
 		return
 	}
 	if r.Body == http.NoBody {

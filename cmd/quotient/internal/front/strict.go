@@ -32,7 +32,7 @@ func refusal(r *http.Request, anyPath bool) (status int, why reason, text string
 	if text := badFields(r.Header); text != "" {
 		return http.StatusBadRequest, whyField, text
 	}
-	if !validHost(r.Host) {
+	if !ValidHost(r.Host) {
 		return http.StatusBadRequest, whyHost, "the host is malformed"
 	}
 	if hosts, ok := r.Header["Host"]; ok { // over HTTP/2; net/http takes it out itself over HTTP/1
@@ -122,8 +122,8 @@ func badFields(h http.Header) string {
 	return ""
 }
 
-// validHost reports whether a host arrives as it is: net/http cuts one off at a byte that cannot stand in it.
-func validHost(host string) bool {
+// ValidHost reports whether a host arrives as it is: net/http cuts one off at a byte that cannot stand in it.
+func ValidHost(host string) bool {
 	for i := range len(host) {
 		if b := host[i]; b <= ' ' || b >= 0x7f || strings.IndexByte(`"#/<>?@\^{|}`+"`", b) >= 0 {
 			return false
@@ -153,8 +153,7 @@ func dropUpgradeToHTTP2(h http.Header) {
 
 // refuse answers in place of the handler, which has not seen the request.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, status int, why reason, text string) {
-	s.refused(w.Header(), r, status, why)
-	refuse(w, r, status, text)
+	refuse(w, r, s.refused(w.Header(), r, status, why), text)
 }
 
 // refuse answers in place of the handler, and has the connection closed: what follows on it is not to be believed.

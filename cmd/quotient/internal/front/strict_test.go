@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -320,8 +321,12 @@ func TestRefusals(t *testing.T) {
 				got <- fmt.Sprint(status, " ", reason, " ", r.Method)
 				host, _, _ := net.SplitHostPort(r.RemoteAddr)
 				tested.Not(t, host != "127.0.0.1" && host != "192.0.2.7", "the client is %q", r.RemoteAddr)
-			}))
+			}), AnswerBy(func(_ http.Header, status int) int { return status + 2 }))
 			answer := s.saidTo(t, crlf(row.sent), row.kind)
+			if status, err := strconv.Atoi(row.want[:min(3, len(row.want))]); err == nil {
+				begins := fmt.Sprintf("HTTP/1.1 %d ", status+2)
+				tested.Want(t, "the answer's status", strings.HasPrefix(answer, begins), true)
+			}
 			tested.Want(t, "a field of the answer", strings.Contains(answer, "X-Note: noted\r\n"),
 				row.want != "" && row.want[0] != '0')
 			if row.want != "" {
@@ -365,6 +370,16 @@ func TestRefusalsOfHTTP2(t *testing.T) {
 	must(t, c.request(1, true, head2("GET", "/a", slices.Repeat([]string{"x", "y"}, maxFields+1)...)...))
 	tested.Want(t, "the result", c.result(1), "431")
 	tested.Want(t, "the refusal", <-got, "431too_many_fields/a")
+}
+
+// TestQuestionsAboutCalls: who asks about a call of gRPC over HTTP/2 would take its answer's 200 for an admission.
+func TestQuestionsAboutCalls(t *testing.T) {
+	p := section()
+	p.H2C = true
+	c := dial2(t, serve(t, p, ok, AnswerBy(func(http.Header, int) int { return 403 })))
+	many := slices.Repeat([]string{"x", "y"}, maxFields)
+	must(t, c.request(1, true, head2("GET", "/a", append(many, "content-type", "application/grpc")...)...))
+	tested.Want(t, "the result", c.result(1), "403")
 }
 
 // head2 is a request over HTTP/2 for a path, with more fields.
