@@ -14,9 +14,19 @@ func init() {
 	httpcaddyfile.RegisterDirectiveOrder("quotient", httpcaddyfile.After, "forward_auth")
 }
 
+// directive reads one directive of a Caddyfile, of which one alone may do without the name of a zone: two would share
+// their counts unnoticed.
 func directive(from httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
+	const seen = "http.handlers.quotient"
 	h := new(Handler)
-	return h, h.UnmarshalCaddyfile(from.Dispenser)
+	if err := h.UnmarshalCaddyfile(from.Dispenser); err != nil || h.Zone != "" {
+		return h, err
+	}
+	if from.State[seen] != nil {
+		return h, from.Err("another quotient directive names no zone either: name them; those of one name share counts")
+	}
+	from.State[seen] = true
+	return h, nil
 }
 
 // UnmarshalCaddyfile reads a directive: see the package. An error names the file and the line.

@@ -58,6 +58,8 @@ func TestCaddyfile(t *testing.T) {
 		{"quotient {\n deny now\n}", "wrong argument count"},
 		{"quotient {\n deny\n wait 0s\n}", `wait: "0s" is not a duration above 0, such as 5s, at Test:3`},
 		{"quotient {\n deny\n wait long\n}", "wait: "},
+		{"quotient {\n deny\n key " + strings.Repeat("{", 102) + "\n}",
+			"key: too many unclosed placeholders, at Test:4"},
 		{"quotient {\n deny\n ipv6_prefix 129\n}", "ipv6_prefix: 129 is not 1 to 128, at Test:4"},
 		{"quotient {\n deny\n replicas 1000001\n}", "1000001"},
 		{"quotient {\n deny\n max_keys 2000000000\n}", "2000000000"},

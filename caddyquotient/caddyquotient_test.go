@@ -206,6 +206,8 @@ func TestKeys(t *testing.T) {
 		{"key {header.X-Tenant}", "", "X-Tenant: ", "200 429", ""},
 		{"key {header.X-API-Key}", "X-API-Key: s3cret", "X-API-Key: s3cret", "200 429",
 			"credential:1ec1c26b50d5d3c58d9583181af80766"},
+		{"key x{header.X-API-Key}", "X-API-Key: s3cret", "X-API-Key: s3cret", "200 429",
+			"xcredential:1ec1c26b50d5d3c58d9583181af80766"},
 		{"key {cookie.session}", "Cookie: session=s3cret", "Cookie: session=other", "200 200", "credential:*"},
 		{"key all", "X-Tenant: a", by + "192.0.2.1", "200 429", "all"},
 		{"plan gold {\n rate 2/h\n }\n plan_by {header.X-Plan}", "X-Plan: gold", "X-Plan: gold", "200 200", "127.*"},

@@ -32,7 +32,8 @@
 //
 // # Zones
 //
-// A zone is one limiter, "default" without a name: 1 to 64 of a-z, 0-9, '.', '_' and '-'. Directives of one zone
+// A zone is one limiter, "default" without a name: 1 to 64 of a-z, 0-9, '.', '_' and '-'. One directive of a
+// Caddyfile may do without a name, so that no two share a zone unless they name it. Directives of one zone
 // share its counts, and so must have the same limits; key, wait, fields, status and plan_by are each one's own.
 // A reload keeps the state of a zone by its name. Its limits, plans, dry run and pool change when the old
 // configuration has ended, so a configuration that fails to start changes nothing. No change brings tokens.

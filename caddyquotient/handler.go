@@ -56,6 +56,8 @@ type Handler struct {
 	want   settings
 	origin *prometheus.Registry // that of the configuration: each has its own
 	zone   *zone                // nil before Provision
+	only   string               // the placeholder that is all of Key
+	secret map[string]bool      // those of Key, whose values are hashed if true
 	parts  caddy.ReplacementFunc
 	serve  func(w http.ResponseWriter, r *http.Request, key string, next http.Handler)
 }
@@ -137,6 +139,9 @@ func (h *Handler) check() error {
 	}
 	if _, err := open(h.Pool); err != nil {
 		return fmt.Errorf("pool: %w", err)
+	}
+	if err := h.checkKey(); err != nil {
+		return fmt.Errorf("key: %w", err)
 	}
 	return h.checkLimits()
 }

@@ -21,8 +21,26 @@ func (h *Handler) key(r *http.Request) string {
 		return h.network(addr)
 	}
 	repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
-	key, _ := repl.ReplaceFunc(h.Key, h.parts)
+	if h.only != "" {
+		value, _ := repl.Get(h.only)
+		value, _ = h.part(h.only, value)
+		return caddy.ToString(value)
+	}
+	key, _ := repl.ReplaceFunc(h.Key, h.parts) // checkKey has seen that no error can be
 	return key
+}
+
+// checkKey finds the placeholders of the key, since what their names say holds for every request.
+func (h *Handler) checkKey() error {
+	h.only, h.secret = "", make(map[string]bool)
+	_, err := caddy.NewEmptyReplacer().ReplaceFunc(h.Key, func(name string, value any) (any, error) {
+		h.secret[name] = strings.HasPrefix(name, "http.request.cookie.") || field.Secret(name)
+		if h.Key == "{"+name+"}" {
+			h.only = name
+		}
+		return value, nil
+	})
+	return err
 }
 
 // part is the value of a placeholder as it stands in a key.
@@ -30,7 +48,7 @@ func (h *Handler) part(name string, value any) (any, error) {
 	switch {
 	case name == clientIP || name == "http.request.remote.host":
 		return h.network(caddy.ToString(value)), nil
-	case strings.HasPrefix(name, "http.request.cookie.") || field.Secret(name):
+	case h.secret[name]:
 		return httplimit.CredentialKey(caddy.ToString(value)), nil
 	}
 	return value, nil

@@ -106,8 +106,10 @@ func TestReload(t *testing.T) {
 			"200,429", "hour: 1 per 1h", 0},
 		{"cannot be either", of("rate 1/h"), of("rate 1/h", "pool env:", "await_pool 1m"),
 			"await_pool: 0s cannot become 1m0s", "200,429", "hour: 1 per 1h", 0},
-		{"contradicts itself", of("rate 1/h"), of("rate 2/h", "}", "quotient {", "rate 3/h"),
+		{"contradicts itself", of("rate 1/h"), of("rate 2/h", "}", "quotient default {", "rate 3/h"),
 			"another quotient directive gives it other limits", "200,429", "hour: 1 per 1h", 0},
+		{"two without a name", of("rate 1/h"), of("rate 1/h", "}", "handle /b {", "quotient {", "rate 1/h", "}"),
+			"another quotient directive names no zone either", "200,429", "hour: 1 per 1h", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := start(t, c.first+"\n respond hello")

@@ -424,6 +424,10 @@ func TestAdd(t *testing.T) {
 	must(t, s.Reload())
 	must(t, s.File().CheckKey("added", "anything"))
 	fails(t, s.File().Add("added", config.Limiter{}), `the file has a limiter "added" already`)
+	must(t, s.limiter(t, "added").SetPlan("own", &quotient.Limit{InFlight: 1}))
+	want(t, "differs by the program's own plans", s.State().Differs, []string(nil))
+	s.limiter(t, "added").SetDryRun(true)
+	want(t, "differs", s.State().Differs, []string{"added: dry run"})
 	name = "renamed"
 	must(t, s.Reload())
 	if _, ok := s.reg.Get("added"); ok || s.limiter(t, "renamed") == nil {

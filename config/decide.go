@@ -41,7 +41,8 @@ func defaultDecide() *Decide {
 }
 
 // Add adds a limiter that the program itself asks: no rule has to use it, and its keys may be anything. A name that the
-// file has already is an error. It is for functions of Adjust.
+// file has already is an error. State.Differs leaves its plans out, since the program may set some. It is for functions
+// of Adjust.
 func (f *File) Add(name string, l Limiter) error {
 	if _, taken := f.Limiters[name]; taken {
 		return fmt.Errorf("config: Add: the file has a limiter %s already", clip(name))

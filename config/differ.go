@@ -198,7 +198,11 @@ func (c *Config) differs(f *File) (all []string) {
 		is := compared{l, f, l.Stats().Version}
 		what, known := before[is]
 		if !known {
-			what = strings.Join(f.Limiters[name].differs(l, f.Pool), ", ")
+			section := f.Limiters[name]
+			if slices.Contains(f.added, name) { // the program may set plans of its own
+				section.Plans = settingsOf(l).plans
+			}
+			what = strings.Join(section.differs(l, f.Pool), ", ")
 		}
 		if now[is] = what; what != "" {
 			all = append(all, name+": "+what)

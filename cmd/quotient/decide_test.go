@@ -223,6 +223,8 @@ func TestRateLimitFilesUnderLoad(t *testing.T) {
 	must(t, err)
 	for field, next := range map[string]string{
 		"decide.grpc": strings.Replace(string(text), "unix:grpc.sock", "unix:other.sock", 1),
+		"decide.ratelimit-kind": strings.Replace(string(text), "[decide]\n",
+			"[decide]\nratelimit-kind = \"counted-window\"\n", 1),
 		"decide.ratelimit-files": strings.Replace(string(text), `["limits.yaml"]`, "[]", 1) +
 			"[limiters.a]\nin-flight = 1\n[[proxy.rules]]\npattern = \"/\"\nlimiter = \"a\"\n",
 		"proxy.max.streams": string(text) + "[proxy.max]\nstreams = 5\n",
@@ -230,7 +232,7 @@ func TestRateLimitFilesUnderLoad(t *testing.T) {
 		before := d.state().File.Failures
 		renamed(t, filepath.Join(d.dir, "quotient.toml"), next)
 		d.until("it is refused", func(s admin.State) bool { return s.File.Failures > before })
-		contains(t, d.state().File.Error, field+": ", "requires a restart")
+		contains(t, d.state().File.Error, field+": ", "requires a ")
 	}
 	_, err = authv3.NewAuthorizationClient(d.conn).Check(ctx, &authv3.CheckRequest{})
 	equal(t, "without rules", status.Code(err), codes.Unimplemented)

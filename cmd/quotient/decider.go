@@ -48,6 +48,7 @@ const (
 type decider struct {
 	*door.Door
 	log    *slog.Logger
+	reg    *quotient.Registry
 	rls    *rls.Service
 	opened *config.File // as it was at the start
 	next   *rls.Rules   // of the file that is being put in force
@@ -67,8 +68,8 @@ type yaml struct {
 
 // newDecider makes the parts that decide by a file. It reads the certificates.
 func newDecider(file *config.File, log *slog.Logger) (*service, error) {
-	d := &decider{Door: door.New(log), log: log, opened: file, ending: make(chan struct{})}
-	s := &service{log: log, reg: new(quotient.Registry), decider: d}
+	d := &decider{Door: door.New(log), log: log, reg: new(quotient.Registry), opened: file, ending: make(chan struct{})}
+	s := &service{log: log, reg: d.reg, decider: d}
 	d.rls, d.ready, s.proxy = rls.New(s.reg), s.ready, proxy.New(s.reg, d.Door, log)
 	d.SetHandler(s.proxy)
 	if err := s.serveBy(file, d.Door); err != nil {
@@ -87,13 +88,13 @@ func (d *decider) adjust(f *config.File) (err error) {
 		return nil
 	}
 	d.next.Fields = f.Proxy.Fields
-	limiters := d.next.Limiters(f.Decide.RateLimitKind)
+	if f.Decide.RateLimitKind == "counted-window" && f.Pool.Source == "" {
+		return f.Located(config.Error{Field: "decide.ratelimit-kind", Hint: "such as gossip",
+			Text: "counted-window requires a pool.source that carries reports between replicas"})
+	}
+	limiters := d.next.Limiters(f.Decide.RateLimitKind, d.reg)
 	for _, name := range cmdline.SortedKeys(limiters) {
-		l := limiters[name]
-		if f.Pool.Source == "" { // nobody carries reports
-			l.Demand = nil
-		}
-		if err := f.Add(name, l); err != nil {
+		if err := f.Add(name, limiters[name]); err != nil {
 			return err
 		}
 	}

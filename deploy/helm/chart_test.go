@@ -26,6 +26,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -69,12 +70,12 @@ func values(t *testing.T, texts ...string) chartutil.Values {
 	return all
 }
 
-// template does what `helm template web DIR` does, and decodes the objects. A value that a template reads, and that
+// template does what `helm template NAME DIR` does, and decodes the objects. A value that a template reads, and that
 // does not exist, is an error.
-func template(t *testing.T, dir string, v chartutil.Values) ([]runtime.Object, error) {
+func template(t *testing.T, name, dir string, v chartutil.Values) ([]runtime.Object, error) {
 	t.Helper()
 	c := load(t, dir)
-	release := chartutil.ReleaseOptions{Name: "web", Namespace: "prod", Revision: 1, IsInstall: true}
+	release := chartutil.ReleaseOptions{Name: name, Namespace: "prod", Revision: 1, IsInstall: true}
 	all, err := chartutil.ToRenderValues(c, v, release, chartutil.DefaultCapabilities)
 	if err != nil {
 		return nil, err
@@ -131,11 +132,17 @@ var rows = []struct{ example, set, kinds string }{
 		"priorityClassName: high", "imagePullSecrets: [{name: registry}]", "serviceAccount: {annotations: {g: h}}",
 		"service: {type: LoadBalancer, annotations: {i: j}}",
 	}, "\n"), "ServiceAccount Service Service PodDisruptionBudget Deployment"},
+	{"proxy", strings.Join([]string{ // texts that YAML would read as something else
+		"goMemLimit: '429916160'", "admin: {tokenSecret: '1234'}", "priorityClassName: 'on'",
+		`files: {a: "  indented\nless"}`,
+	}, "\n"), "ServiceAccount Service Service PodDisruptionBudget Deployment"},
 	{"decide", "", "ServiceAccount Service Service PodDisruptionBudget Deployment"},
 	{"decide", "networkPolicy: {enabled: true, admin: [{namespaceSelector: {}}]}",
 		"ServiceAccount NetworkPolicy PodDisruptionBudget Service Service Deployment"},
 	{"leases", "", "ServiceAccount NetworkPolicy Service Deployment"},
 	{"leases", "podMonitor: {enabled: true}", "ServiceAccount NetworkPolicy PodMonitor Service Deployment"},
+	{"leases", "replicas: 1\nconfig: '[leases.semaphores]\n\n  backup = 1'",
+		"ServiceAccount NetworkPolicy Service Deployment"},
 	{"beside-nginx", "", "ConfigMap Service Deployment"},
 	{"beside-nginx", "quotient: {pool: {source: kube}, podMonitor: {enabled: true}, admin: {overrides: true}}",
 		"ConfigMap Role RoleBinding PodMonitor Service Deployment"},
@@ -154,7 +161,7 @@ func TestReleases(t *testing.T) {
 				must(t, err)
 				v = image + "\n" + string(text)
 			}
-			objects, err := template(t, dir, values(t, v, row.set))
+			objects, err := template(t, "web", dir, values(t, v, row.set))
 			must(t, err)
 			d := look(t, objects)
 			want := strings.Fields(row.kinds)
@@ -195,8 +202,8 @@ func look(t *testing.T, objects []runtime.Object) *release {
 		switch o := object.(type) {
 		case *appsv1.Deployment:
 			d.workload("Deployment", o.Spec.Replicas, o.Spec.Selector.MatchLabels, o.Spec.Template)
-			if surge := o.Spec.Strategy.RollingUpdate.MaxSurge; surge.Type == intstr.Int {
-				d.replicas += surge.IntVal
+			if u := o.Spec.Strategy.RollingUpdate; u != nil && u.MaxSurge.Type == intstr.Int {
+				d.replicas += u.MaxSurge.IntVal
 			}
 		case *appsv1.StatefulSet:
 			d.workload("StatefulSet", o.Spec.Replicas, o.Spec.Selector.MatchLabels, o.Spec.Template)
@@ -455,6 +462,26 @@ func (d *release) checkPool(t *testing.T) {
 	tested.Want(t, "that ordinals are set", ordinal, d.kind == "StatefulSet")
 }
 
+// TestNames checks that every name that Helm lets a release have gives names that Kubernetes lets objects have.
+func TestNames(t *testing.T) {
+	for _, c := range []struct{ release, name string }{
+		{"web", "web-quotient"},
+		{"quotient", "quotient"},
+		{"1e3", "q1e3-quotient"},
+		{"on", "on-quotient"},
+		{"a.b", "a-b-quotient"},
+		{strings.Repeat("x", 51) + "-y", strings.Repeat("x", 51)},
+		{strings.Repeat("x", 53), strings.Repeat("x", 52)}, // and a hash of 10 in a label
+	} {
+		objects, err := template(t, c.release, "quotient", values(t, image+"\nmode: proxy\nordinals: true\nconfig: x"))
+		must(t, err)
+		for _, object := range objects {
+			name := object.(metav1.Object).GetName()
+			tested.Want(t, c.release, strings.TrimSuffix(name, "-replicas"), c.name)
+		}
+	}
+}
+
 // TestNginxReadsItsExample checks that nginx takes its file in the example beside it.
 func TestNginxReadsItsExample(t *testing.T) {
 	t.Setenv("PATH", os.Getenv("PATH")+":/usr/sbin")
@@ -462,7 +489,7 @@ func TestNginxReadsItsExample(t *testing.T) {
 	if err != nil {
 		needed.Without(t, "nginx", "nginx is not installed: nothing is known about its file")
 	}
-	objects, err := template(t, "examples/beside-nginx", values(t, parent))
+	objects, err := template(t, "web", "examples/beside-nginx", values(t, parent))
 	must(t, err)
 	for _, object := range objects {
 		if o, ok := object.(*corev1.ConfigMap); ok && o.Name == "web" {
@@ -485,6 +512,11 @@ func TestWrongValues(t *testing.T) {
 		{"mode: nosuch", "mode"},
 		{"mode: proxy", "image.repository is required"},
 		{"mode: proxy\nreplicas: 0\n" + image, "replicas"},
+		{"mode: proxy\nreplicas: 1000000\n" + image, "replicas"}, // and one more while one is replaced
+		{"mode: proxy\nnameOverride: A\n" + image, "nameOverride"},
+		{"mode: proxy\nfullnameOverride: a.b\n" + image, "fullnameOverride"},
+		{"mode: proxy\nconfig: x\nautoscaling: {enabled: true, maxReplicas: 2}\n" + image, "minReplicas is above"},
+		{"mode: leases\nconfig: x\n" + image, "replicas: without [leases.election]"},
 		{"mode: proxy\nreplica: 2\n" + image, "replica"},
 		{"mode: proxy\nadmin: {token: x}\n" + image, "token"},
 		{"mode: proxy\nadmin: {tokenSecret: ''}\n" + image, "tokenSecret"},
@@ -501,7 +533,7 @@ func TestWrongValues(t *testing.T) {
 		{"mode: leases\nconfig: x\nsidecar: {selector: {a: b}}\n" + image, "selector"},
 		{"mode: proxy\nsidecar: {selector: {a: b}}\nnetworkPolicy: {enabled: true}\n" + image, "networkPolicy"},
 	} {
-		_, err := template(t, "quotient", values(t, c.set))
+		_, err := template(t, "web", "quotient", values(t, c.set))
 		if err == nil || !strings.Contains(err.Error(), c.err) {
 			t.Errorf("%s: %v, want an error of %s", c.set, err, c.err)
 		}

@@ -48,7 +48,8 @@ func (c *call) answer(fields string) *ratelimit.RateLimitResponse {
 		switch {
 		case a.limiter != nil:
 			a.tell(s, &room[i].reset)
-			if (a.over || !c.refused) && (closest < 0 || s.LimitRemaining < list[closest].LimitRemaining) {
+			least := closest < 0 || s.LimitRemaining < list[closest].LimitRemaining
+			if s.CurrentLimit != nil && (a.over || !c.refused) && least {
 				closest = i
 			}
 		case a.rule != nil && a.rule.unlimited:
@@ -81,11 +82,18 @@ func (a *ask) window() time.Duration {
 
 // tell says where a descriptor stands: by the limit in force, which an operator may have changed.
 func (a *ask) tell(s *ratelimit.RateLimitResponse_DescriptorStatus, reset *durationpb.Duration) {
-	s.CurrentLimit, s.DurationUntilReset = a.limit, reset
 	at := a.tightest()
+	if at == nil && !a.over && a.limit.RequestsPerUnit > 0 {
+		s.LimitRemaining = math.MaxUint32 // an operator has taken the rates away
+		return
+	}
+	s.CurrentLimit, s.DurationUntilReset = a.limit, reset
 	if at == nil {
-		per := int64(periods[a.limit.Unit] / time.Second)
-		reset.Seconds = per - time.Now().Unix()%per
+		per, now := int64(periods[a.limit.Unit]/time.Second), time.Now().Unix()
+		if a.limit.Unit == ratelimit.RateLimitResponse_RateLimit_WEEK {
+			now += 3 * 24 * 60 * 60 // weeks begin on Monday, and 1970 did on a Thursday
+		}
+		reset.Seconds = per - now%per
 		return
 	}
 	s.LimitRemaining = uint32(min(max(at.Left, 0), math.MaxUint32))

@@ -113,6 +113,9 @@ func (a *ask) count(r *ratelimit.RateLimitRequest, d *common.RateLimitDescriptor
 // find looks the rule of a descriptor up: each entry is matched on its level, and the last one has the rule.
 func (c *call) find(t *table, a *ask, at *node, d *common.RateLimitDescriptor) error {
 	c.text = c.text[:0]
+	if d.GetLimit() != nil { // which rules have no say in
+		at = nil
+	}
 	for i, e := range d.GetEntries() {
 		var pattern string
 		if at != nil {
@@ -127,8 +130,8 @@ func (c *call) find(t *table, a *ask, at *node, d *common.RateLimitDescriptor) e
 		if pattern == "" {
 			pattern = e.GetValue()
 		}
-		c.text = append(escape(c.text, e.GetKey()), '=')
-		c.text = escape(c.text, pattern)
+		c.text = append(escape(c.text, e.GetKey(), '='), '=')
+		c.text = escape(c.text, pattern, '|')
 	}
 	if at == nil || at.rule == nil || len(d.GetEntries()) == 0 || d.GetLimit() != nil {
 		return nil
@@ -155,7 +158,8 @@ func (a *ask) use(l *quotient.Limiter, name, key string) error {
 // own has a descriptor count by the limit that it brings, apart from those of rules.
 func (c *call) own(t *table, a *ask, domain string, l *common.RateLimitDescriptor_RateLimitOverride) error {
 	limit := ownLimit{l.GetRequestsPerUnit(), ratelimit.RateLimitResponse_RateLimit_Unit(l.GetUnit())}
-	c.room = append(append(escape(c.room[:0], domain), '|'), c.text...)
+	c.room = append(append(escape(c.room[:0], domain, '|'), '|'), nameOf(limit.unit)...)
+	c.room = append(append(c.room, '|'), c.text...)
 	c.text = append(c.text[:0], c.room...)
 	if err := a.use(t.own.limiter, ownLimiter, c.key()); err != nil {
 		return err
@@ -165,13 +169,13 @@ func (c *call) own(t *table, a *ask, domain string, l *common.RateLimitDescripto
 	return err
 }
 
-// escape appends a text in which the signs between texts have a backslash.
-func escape(b []byte, text string) []byte {
-	if strings.IndexByte(text, '|') < 0 && strings.IndexByte(text, '\\') < 0 {
+// escape appends a text in which the signs between texts, of which the given one may be another, have a backslash.
+func escape(b []byte, text string, sign byte) []byte {
+	if strings.IndexByte(text, '|') < 0 && strings.IndexByte(text, '\\') < 0 && strings.IndexByte(text, sign) < 0 {
 		return append(b, text...)
 	}
 	for i := range len(text) {
-		if text[i] == '|' || text[i] == '\\' {
+		if text[i] == '|' || text[i] == '\\' || text[i] == sign {
 			b = append(b, '\\')
 		}
 		b = append(b, text[i])

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -68,7 +69,7 @@ func (s *set) adjust(f *config.File) (err error) {
 		return err
 	}
 	s.rules.Fields = s.fields
-	for name, l := range s.rules.Limiters(s.kind) {
+	for name, l := range s.rules.Limiters(s.kind, &s.reg) {
 		f.Limiters[name] = l
 	}
 	return nil
@@ -119,6 +120,10 @@ func play(t *testing.T, s *set, steps string, reloads bool) {
 			time.Sleep(d)
 			continue
 		}
+		if change, ok := strings.CutPrefix(step, "operator "); ok {
+			operate(t, s, strings.Fields(change))
+			continue
+		}
 		if reloads {
 			tested.Must(t, s.config.Reload())
 		}
@@ -142,6 +147,22 @@ func play(t *testing.T, s *set, steps string, reloads bool) {
 			t.Errorf("%s\n got %s\nwant %s", request, got, want)
 		}
 	}
+}
+
+// operate does what an operator may: LIMITER dry-run, LIMITER enforced, or LIMITER KEY with one of these limits.
+func operate(t *testing.T, s *set, change []string) {
+	l, ok := s.reg.Get(change[0])
+	tested.Not(t, !ok, "no limiter %s", change[0])
+	if len(change) == 2 {
+		l.SetDryRun(change[1] == "dry-run")
+		return
+	}
+	limit, ok := map[string]quotient.Limit{
+		"deny": {Deny: true}, "free": {}, "slots": {InFlight: 1},
+		"bucket": quotient.Rates(quotient.Rate{Events: 2.5, Per: 90 * time.Second}),
+	}[change[2]]
+	tested.Not(t, !ok, "no limit %s", change[2])
+	tested.Must(t, l.Override(change[1], &limit, 0))
 }
 
 // requestOf reads "domain: key=value,key2=value2 +3 @5/minute; key=value +=2": descriptors are between semicolons, with
@@ -289,8 +310,14 @@ func TestBoundsOfRequests(t *testing.T) {
 		{"d: k=" + long + "y", "ok 8 of 9"},
 		{"d: k=" + long, "ok 7 of 9"},
 		{"d: k=" + long + " @9/day", "ok 8 of 9"},
+		{"d: k=1=2 @9/day", "ok 8 of 9"},
+		{"d: k~1=2 @9/day", "ok 8 of 9"},
 	} {
-		got := answerOf(s.service.ShouldRateLimit(t.Context(), requestOf(t, c.request)))
+		r := requestOf(t, c.request)
+		for _, e := range r.Descriptors[0].Entries {
+			e.Key = strings.ReplaceAll(e.Key, "~", "=")
+		}
+		got := answerOf(s.service.ShouldRateLimit(t.Context(), r))
 		tested.Not(t, !strings.Contains(got, c.want), "%.40s: %.200s, want %s", c.request, got, c.want)
 	}
 	for i := range maxOwn - 1 {
@@ -307,6 +334,31 @@ func TestBoundsOfRequests(t *testing.T) {
 	}
 }
 
+// TestReloadsUnderLoad: no call fails while a rule comes and goes, and as many limits as may be are brought by several
+// requests at once.
+func TestReloadsUnderLoad(t *testing.T) {
+	const k, l = "domain: d\ndescriptors:\n- {key: k, rate_limit: {unit: day, requests_per_unit: 9}}\n",
+		"- {key: l, rate_limit: {unit: day, requests_per_unit: 9}}\n"
+	s := newSet(t, nil, "", "draft-11", k+l)
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for i := range 10 * maxOwn {
+				r := requestOf(t, fmt.Sprintf("d: k=%d; l=%d; k=x @%d/day", i%50, i%50, i%maxOwn+1))
+				if _, err := s.service.ShouldRateLimit(t.Context(), r); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for i := range 10 {
+		s.write(t, k+[]string{"", l}[i%2])
+		tested.Must(t, s.config.Reload())
+	}
+	all.Wait()
+}
+
 // TestLimiters: each rule is one limiter, of the kind and with the name that are promised.
 func TestLimiters(t *testing.T) {
 	r := newRules()
@@ -319,22 +371,63 @@ func TestLimiters(t *testing.T) {
 		"": quotient.Window, "window": quotient.Window, "bucket": quotient.Bucket, "counted-window": quotient.CountedWindow,
 	} {
 		got := ""
-		all := r.Limiters(kind)
+		all := r.Limiters(kind, new(quotient.Registry))
 		for _, name := range slices.Sorted(maps.Keys(all)) {
 			l := all[name]
-			got += fmt.Sprintf("%s %v %v %v\n", name, l.Limit, l.DryRun, l.Refuse)
+			got += fmt.Sprintf("%s %v %v %v %d\n", name, l.Limit, l.DryRun, l.Refuse, l.MaxKeys)
 			for _, rate := range l.Limit.Rates {
 				tested.Want(t, "kind", rate.Kind, want)
 			}
 			tested.Want(t, "demand", l.Demand != nil, want == quotient.CountedWindow)
 		}
 		if want == quotient.Window {
-			tested.Want(t, "limiters", got, "ratelimit-requests deny false true\n"+
-				"shop.a-492a5999 week: 5 per 168h, window true true\n"+
-				"shop.b_x-.c-76eb2b1f deny false true\n"+
-				"shop."+strings.Repeat("k", 50)+"-8020e473 year: 4294967295 per 8760h, window false true\n")
+			tested.Want(t, "limiters", got, "ratelimit-requests deny false true 262144\n"+
+				"shop.a-492a5999 week: 5 per 168h, window true true 262144\n"+
+				"shop.b_x-.c-76eb2b1f deny false true 262144\n"+
+				"shop."+strings.Repeat("k", 50)+"-8020e473 year: 4294967295 per 8760h, window false true 262144\n")
 		}
 	}
+}
+
+// TestKeysOfLimiters: how many keys each rule remembers, also after a reload, and all of them.
+func TestKeysOfLimiters(t *testing.T) {
+	const limit = "rate_limit: {unit: day, requests_per_unit: 1}"
+	rules := func(n int) string {
+		b := strings.Builder{}
+		b.WriteString("domain: d\ndescriptors:\n")
+		for i := range n {
+			fmt.Fprintf(&b, "- {key: k%d, %s}\n", i, limit)
+		}
+		return b.String()
+	}
+	s := newSet(t, nil, "", "", rules(1))
+	for _, c := range []struct {
+		file, name string
+		want       int
+	}{
+		{"domain: d\ndescriptors:\n- {key: a, value: b, " + limit + "}", "d.a_b", 256},
+		{"domain: d\ndescriptors:\n- {key: a, value: \"b*\", share_threshold: true, " + limit + "}", "d.a_b-", 256},
+		{"domain: d\ndescriptors:\n- {key: a, value: \"b*\", " + limit + "}", "d.a_b-", 1 << 18},
+		{"domain: d\ndescriptors:\n- {key: \"a*\", share_threshold: true, " + limit + "}", "d.a-", 1 << 18},
+		{"domain: d\ndescriptors:\n- {key: a, descriptors: [{key: b, value: c, " + limit + "}]}",
+			"d.a.b_c", 1 << 18},
+		{rules(9), "d.k8", 1 << 20 / 10},
+		{rules(9), "d.k0", 1 << 18}, // it was in force before
+		{rules(maxRules), "d.k998", 1 << 12},
+	} {
+		r := newRules()
+		tested.Must(t, r.add("q.yaml", []byte(c.file)))
+		for name, l := range r.Limiters("", &s.reg) {
+			if strings.HasPrefix(name, c.name) && (len(name) == len(c.name) || name[len(c.name)] == '-') {
+				tested.Want(t, "keys of "+name, l.MaxKeys, c.want)
+				c.name = ""
+				break
+			}
+		}
+		tested.Want(t, "not found", c.name, "")
+	}
+	s.write(t, rules(9))
+	tested.Must(t, s.config.Reload())
 }
 
 // FuzzRead: no file breaks the reader, and rules that it accepts are limiters of a valid file.
@@ -364,7 +457,7 @@ func FuzzRead(f *testing.F) {
 		f, err := config.Parse("q.toml", []byte("[limiters.other]\nin-flight = 1\n"))
 		tested.Must(t, err)
 		_, err = config.New(f, s.service.reg, config.Adjust(func(f *config.File) error {
-			maps.Copy(f.Limiters, r.Limiters(""))
+			maps.Copy(f.Limiters, r.Limiters("", s.service.reg))
 			return nil
 		}))
 		tested.Must(t, err)

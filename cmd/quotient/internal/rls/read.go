@@ -400,6 +400,7 @@ func (d *reader) descriptor(n ast.Node, at string, in above) {
 		return
 	}
 	here.composite = composite(key, value)
+	here.open = in.node.open || value == "" || strings.Contains(key, "*") || strings.Contains(value, "*") && !here.share
 	path := in.path + "." + here.composite
 	if !d.place(t, at, path, key, here, in.node) {
 		return
@@ -458,7 +459,7 @@ func (d *reader) limit(n ast.Node, at, path string, here *node, shadow bool) {
 	var unit string
 	var requests uint32
 	var numbered bool
-	l := &rule{path: path, shadow: shadow}
+	l := &rule{path: path, shadow: shadow, open: here.open}
 	before := len(d.errs)
 	d.table(n, at, fields{
 		"unit": d.text(&unit, dot(at, "unit")), "unlimited": d.flag(&l.unlimited, dot(at, "unlimited")),

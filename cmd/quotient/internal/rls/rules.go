@@ -43,6 +43,7 @@ type node struct {
 	rule      *rule            // nil for none
 	share     bool
 	quota     bool
+	open      bool // requests choose a text of its keys
 }
 
 // rule is a rate_limit.
@@ -55,6 +56,7 @@ type rule struct {
 	replaces  []string
 	unlimited bool
 	shadow    bool
+	open      bool
 }
 
 func limitOf(n uint32, unit ratelimit.RateLimitResponse_RateLimit_Unit, name string,
@@ -76,8 +78,13 @@ var periods = [...]time.Duration{
 // ownLimiter has the limits that requests bring.
 const ownLimiter = "ratelimit-requests"
 
-// maxKeys is config.Limiter.MaxKeys: one rule may count by addresses or by users.
-const maxKeys = 1 << 18
+// How many keys limiters remember, which bounds what a stranger can have all of them hold.
+const (
+	allKeys  = 1 << 20 // of those whose keys requests choose, such as addresses or users, in equal parts
+	mostKeys = 1 << 18 // of one of them
+	someKeys = 1 << 12 // of one of them at least, however many they are
+	fewKeys  = 1 << 8  // of one whose file has all its texts
+)
 
 // Warnings are settings of the files that have no effect here, in the order of the text.
 func (r *Rules) Warnings() config.Errors { return slices.Clone(r.warnings) }
@@ -86,26 +93,51 @@ func (r *Rules) Warnings() config.Errors { return slices.Clone(r.warnings) }
 // bucket, which admits a unit's requests at once and then fills in. Any other is a window. The limits that requests
 // bring are of the kind of the latest call, so call it before Service.Set. A rule in shadow_mode is a dry run. One that
 // allows 0 requests denies all.
-func (r *Rules) Limiters(kind string) map[string]config.Limiter {
+//
+// Those whose keys requests choose remember 1,048,576 keys in all, in equal parts of 4,096 to 262,144, and any other
+// 256. One that the registry has keeps its number, which is fixed: so after changes of the files they may be more.
+func (r *Rules) Limiters(kind string, in *quotient.Registry) map[string]config.Limiter {
 	kinds := map[string]quotient.Kind{"counted-window": quotient.CountedWindow, "bucket": quotient.Bucket}
 	is, ok := kinds[kind]
 	if !ok {
 		is = quotient.Window
 	}
 	r.kind = is
+	open := 1
+	for _, of := range r.named {
+		if of.open {
+			open++
+		}
+	}
 	all := make(map[string]config.Limiter, len(r.named)+1)
-	add := func(name string, limit quotient.Limit, shadow bool) {
-		l := config.Limiter{Limit: limit, DryRun: shadow, Refuse: true, MaxKeys: maxKeys, Policy: "fixed"}
+	add := func(name string, limit quotient.Limit, shadow bool, keys int) {
+		l := config.Limiter{Limit: limit, DryRun: shadow, Refuse: true, MaxKeys: keys, Policy: "fixed"}
 		if is == quotient.CountedWindow {
 			l.Demand = &config.Demand{Keys: 1000, MaxAge: 2 * time.Second}
 		}
 		all[name] = l
 	}
 	for name, of := range r.named {
-		add(name, rateOf(of.limit, is), of.shadow)
+		keys := fewKeys
+		if of.open {
+			keys = keysOf(name, open, in)
+		}
+		add(name, rateOf(of.limit, is), of.shadow, keys)
 	}
-	add(ownLimiter, quotient.Limit{Deny: true}, false)
+	if len(r.domains) > 0 {
+		add(ownLimiter, quotient.Limit{Deny: true}, false, keysOf(ownLimiter, open, in))
+	}
 	return all
+}
+
+// keysOf is how many keys one of so many limiters remembers: as many as before, if it is in force with its part.
+func keysOf(name string, open int, in *quotient.Registry) int {
+	if l, ok := in.Get(name); ok {
+		if n := l.Stats().MaxKeys; n >= someKeys {
+			return n
+		}
+	}
+	return min(max(allKeys/open, someKeys), mostKeys)
 }
 
 // rateOf is a limit of the protocol as one of the library.

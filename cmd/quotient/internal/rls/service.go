@@ -106,6 +106,9 @@ func (o *ownLimits) plan(l ownLimit) (string, error) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if name, ok = o.plans[l]; ok { // another call was faster
+		return name, nil
+	}
 	if len(o.plans) == maxOwn {
 		return "", status.Errorf(codes.ResourceExhausted,
 			"requests have brought %d distinct limits, and may bring no more", maxOwn)

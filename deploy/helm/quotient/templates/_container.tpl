@@ -12,7 +12,7 @@ args: [{{ .Values.mode | quote }}, "--config", "/etc/quotient/quotient.toml"]
 {{- end }}
 env:
   - name: GOMEMLIMIT
-    value: {{ .Values.goMemLimit }}
+    value: {{ .Values.goMemLimit | quote }}
 {{- if eq .Values.mode "leases" }}
   - name: POD_IP # the address to which the stand-by redirects clients
     valueFrom:
@@ -140,16 +140,16 @@ leases: 8000
 - name: quotient-config
 {{- if .Values.configFrom.secret }}
   secret:
-    secretName: {{ .Values.configFrom.secret }}
+    secretName: {{ .Values.configFrom.secret | quote }}
     defaultMode: 0440
 {{- else }}
   configMap:
-    name: {{ default (include "quotient.fullname" .) .Values.configFrom.configMap }}
+    name: {{ default (include "quotient.fullname" .) .Values.configFrom.configMap | quote }}
 {{- end }}
 {{- if ne .Values.mode "leases" }}
 - name: quotient-admin
   secret:
-    secretName: {{ .Values.admin.tokenSecret }}
+    secretName: {{ .Values.admin.tokenSecret | quote }}
     defaultMode: 0440
 {{- if .Values.admin.overrides }}
 - name: quotient-overrides
@@ -159,7 +159,7 @@ leases: 8000
 {{- if include "quotient.gossip" . }}
 - name: quotient-gossip
   secret:
-    secretName: {{ required "pool.gossipSecret is required with pool.source gossip" .Values.pool.gossipSecret }}
+    secretName: {{ required "pool.gossipSecret is required with pool.source gossip" .Values.pool.gossipSecret | quote }}
     defaultMode: 0440
 {{- end }}
 {{- if .Values.sidecar.selector }}

@@ -1,8 +1,10 @@
-{{/* The name of all objects. The longest suffix is -replicas. */}}
+{{/* The name of all objects: a label of DNS that begins with a letter, because a Service has it, and of 52 letters at
+     most, because pods of a StatefulSet have a label with it and a hash. */}}
 {{- define "quotient.fullname" -}}
 {{- $name := default .Chart.Name .Values.nameOverride -}}
 {{- $full := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) -}}
-{{- default $full .Values.fullnameOverride | trunc 54 | trimSuffix "-" -}}
+{{- $label := default $full .Values.fullnameOverride | replace "." "-" -}}
+{{- regexReplaceAll "^[0-9]" $label "q${0}" | trunc 52 | trimAll "-" -}}
 {{- end -}}
 
 {{/* The labels that choose the pods: for a sidecar those of the workload. */}}
@@ -10,20 +12,20 @@
 {{- with .Values.sidecar.selector -}}
 {{- toYaml . -}}
 {{- else -}}
-app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 {{- end -}}
 
 {{- define "quotient.metadata" -}}
-name: {{ include "quotient.fullname" . }}
+name: {{ include "quotient.fullname" . | quote }}
 labels:
   {{- include "quotient.labels" . | nindent 2 }}
 {{- end -}}
 
 {{- define "quotient.labels" -}}
-app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/component: {{ .Values.mode }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
@@ -42,6 +44,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 
 {{- define "quotient.gossip" -}}
 {{- if and (eq .Values.pool.source "gossip") (ne .Values.mode "leases") }}true{{ end -}}
+{{- end -}}
+
+{{/* Whether the file of leases has no election: "true" or nothing. */}}
+{{- define "quotient.alone" -}}
+{{- if and (eq .Values.mode "leases") .Values.config (not (contains "election" .Values.config)) }}true{{ end -}}
 {{- end -}}
 
 {{/* The most pods at once: while the source is silent, so many count. */}}
