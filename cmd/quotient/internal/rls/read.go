@@ -3,11 +3,10 @@ package rls
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 	"github.com/quotient-go/quotient/config"
+	"github.com/quotient-go/quotient/internal/files"
 )
 
 // Bounds of files.
@@ -38,9 +38,9 @@ const (
 func Read(paths []string) (*Rules, error) {
 	r := newRules()
 	for _, path := range paths {
-		text, err := textOf(path)
+		text, _, err := files.Read(context.Background(), path, maxFile)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("ratelimit-files: %w", err)
 		}
 		if err := r.add(path, text); err != nil {
 			return nil, err
@@ -50,23 +50,6 @@ func Read(paths []string) (*Rules, error) {
 }
 
 func newRules() *Rules { return &Rules{domains: map[string]*node{}, named: map[string]*rule{}} }
-
-// textOf is a file that is not too large.
-func textOf(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("ratelimit-files: %w", err)
-	}
-	defer f.Close() //nolint:errcheck // it was only read
-	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("ratelimit-files: %w", err)
-	case len(text) > maxFile:
-		return nil, fmt.Errorf("ratelimit-files: %s: it is larger than %d bytes", path, maxFile)
-	}
-	return text, nil
-}
 
 // reader reads one file.
 type reader struct {
