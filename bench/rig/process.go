@@ -10,9 +10,13 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/quotient-go/quotient/internal/files"
+	"github.com/quotient-go/quotient/internal/rest"
 )
 
 // Dials reports an error until connections are accepted at an address.
@@ -71,8 +75,17 @@ func Find(program string) (string, error) {
 	return path, err
 }
 
-// Build builds a package into a file, as the go command finds it in a folder.
+// Build builds a package into a file, as the go command finds it in a folder. One process does so at a time, for ten
+// minutes at most, because several that begin with an empty cache would compile everything several times.
 func Build(ctx context.Context, file, dir, pkg string, env ...string) error {
+	turn := filepath.Join(os.TempDir(), fmt.Sprintf("quotient-build-%d", os.Getuid()))
+	lock, err := files.Lock(turn)
+	for tries := 0; err != nil && tries < 6000 && rest.For(ctx, 100*time.Millisecond); tries++ {
+		lock, err = files.Lock(turn)
+	}
+	if err == nil {
+		defer lock.Close() //nolint:errcheck // nothing was written
+	}
 	cmd := exec.CommandContext(ctx, "go", "build", "-o", file, pkg)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
 	if text, err := cmd.CombinedOutput(); err != nil {
