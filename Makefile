@@ -33,7 +33,7 @@ SYSTEMIC  = $(sort $(dir $(shell git grep -lE '"syscall"|^//go:build' -- '*.go' 
 # The workspace does not have caddyquotient.
 FUZZING  = $$(grep -rlE --include='*_test.go' --exclude-dir=testdata --exclude-dir=caddyquotient '^func Fuzz' . | xargs -r dirname | sort -u)
 
-.PHONY: help test race test-ints lint fuzz soak guards mutate bench proxy decide leases cover fleet apart chaos browser binaries published release release-check ci
+.PHONY: help test race test-ints lint fuzz soak guards mutate bench proxy decide leases cover fleet apart image chaos browser binaries published release release-check ci
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -124,6 +124,9 @@ fleet: ## run the example fleet
 apart: ## test the modules that take minutes to compile, or need other versions, and so are not in the workspace
 	@for dir in caddyquotient deploy/helm examples/vendors; do \
 	  (cd "$$dir" && export GOWORK=off && go mod tidy -diff && go vet . && go test .); done
+
+image: ## test that the Dockerfile's command builds a program that needs no library
+	go test -count=1 -run='^TestImageBuilds$$' ./deploy/proxy -args -image
 
 chaos: ## run a fleet under faults for CHAOS (10m): processes, sources; and one that gossips
 	go run ./bench/chaos -duration $(CHAOS)
