@@ -290,6 +290,10 @@ func tokenIsRevoked(p *tab) {
 		return func(w http.ResponseWriter, r *http.Request) {
 			switch {
 			case r.URL.Path == "/state" && away.Load() > 0:
+				away.Store(2)
+				w.WriteHeader(http.StatusServiceUnavailable)
+				return
+			case r.URL.Path == "/keys" && away.Load() == 1: // the page has not been told yet that it is to wait
 				w.WriteHeader(http.StatusServiceUnavailable)
 				return
 			case r.URL.Path == "/keys" && away.Swap(0) > 0:
