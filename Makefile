@@ -126,7 +126,7 @@ apart: ## test the modules that take minutes to compile, or need other versions,
 	  (cd "$$dir" && export GOWORK=off && go mod tidy -diff && go vet . && go test .); done
 
 image: ## test that the Dockerfile's command builds a program that needs no library
-	go test -count=1 -run='^TestImageBuilds$$' ./deploy/proxy -args -image
+	go test -count=1 -timeout=20m -run='^TestImageBuilds$$' ./deploy/proxy -args -image
 
 chaos: ## run a fleet under faults for CHAOS (10m): processes, sources; and one that gossips
 	go run ./bench/chaos -duration $(CHAOS)
