@@ -93,8 +93,8 @@ func (f *File) checkDecide(r *report) {
 // mostAsked is how long a proxy waits for an answer by the configurations in docs/beside.md.
 const mostAsked = 250 * time.Millisecond
 
-// warnOfQuestions warns of limiters that do for a question less than they do for a request: it holds no slot, and who
-// asks does not wait for long.
+// warnOfQuestions warns of limiters that do for a question less than they do for a request: it holds no slot, and its
+// caller does not wait for long.
 func (f *File) warnOfQuestions(r *report) {
 	for _, rule := range f.Proxy.Rules {
 		for _, one := range rule.All() {

@@ -31,7 +31,7 @@ var parts = []int{8, 1, 1}
 const (
 	limit  = 300
 	maxAge = 2 * time.Second        // of reports: that of rate limits of the kind counted-window
-	edge   = 100 * time.Millisecond // about the edge of a window nobody asks
+	edge   = 100 * time.Millisecond // no question is sent so close to the edge of a window
 )
 
 // share is one limit that a fleet counts together.

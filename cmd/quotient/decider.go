@@ -85,7 +85,7 @@ func (d *decider) adjust(f *config.File) (err error) {
 	if d.next, err = rls.Read(f.Decide.RateLimitFiles); err != nil {
 		return err
 	}
-	if len(f.Decide.RateLimitFiles) == 0 { // nobody answers by them
+	if len(f.Decide.RateLimitFiles) == 0 { // gRPC has no rate limit service then
 		return nil
 	}
 	d.next.Fields = f.Proxy.Fields

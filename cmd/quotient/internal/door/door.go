@@ -9,8 +9,8 @@
 // answer is there, unless the caller asks to hold it (hold.go). Limits that learn from answers, and rules that count
 // only some of them, see nothing but 200.
 //
-// Who asks says who the client is, and a client says the rest. So a Door believes callers on loopback and at Unix
-// sockets, and those in proxy.trusted, alone. It reads each thing from one field, which the caller's configuration has
+// A caller names the client, and all else is what that client has sent. So a Door believes callers on loopback and at
+// Unix sockets, and those in proxy.trusted, alone. It reads each thing from one field, which the caller's configuration has
 // to set for every request in place of what a client sent. A field that is missing, malformed or there twice is an
 // error, never a decision under another key.
 package door
@@ -103,7 +103,7 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // decidePath is where questions are asked. Envoy puts it before the path of its client.
 const decidePath = "/decide"
 
-var errStranger = errors.New("who asks has to be on loopback, at a Unix socket, or in proxy.trusted")
+var errStranger = errors.New("a caller has to be on loopback, at a Unix socket, or in proxy.trusted")
 
 // refuse answers a question that is not decided, and has the operator know.
 func (d *Door) refuse(w http.ResponseWriter, r *http.Request, status int, err error) {
@@ -112,7 +112,7 @@ func (d *Door) refuse(w http.ResponseWriter, r *http.Request, status int, err er
 }
 
 // Answered is for a server that refuses a question with a status before d has it, such as one with too long a head: the
-// client has a part in that. It returns the status for whoever asks, by its profile, and notes the true one in h.
+// client has a part in that. It returns the status for the caller, by its profile, and notes the true one in h.
 func (d *Door) Answered(h http.Header, status int) int {
 	if s := d.now.Load(); s != nil {
 		return s.profile.carried(h, status)

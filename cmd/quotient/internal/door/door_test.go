@@ -249,7 +249,7 @@ func wantRefusal(t *testing.T, res *http.Response, status int, text string) {
 	tested.Not(t, !strings.Contains(string(body), text), "the text is %q, want %q in it", body, text)
 }
 
-// TestAnswered: what the server refuses before the door has it is a refusal to who asks, too.
+// TestAnswered: what the server refuses before the door has it is a refusal to the caller, too.
 func TestAnswered(t *testing.T) {
 	for profile, wanted := range map[string][2]int{
 		"forward-auth": {431, 503}, "haproxy": {431, 503}, "nginx": {403, 403}, "envoy": {431, 403},
@@ -291,7 +291,7 @@ func TestStrangersMayNotAsk(t *testing.T) {
 		want(t, "status of "+c.from, res.StatusCode, c.status)
 		if c.status == 403 {
 			wantRefusal(t, res, 403, "proxy.trusted")
-		} else { // whoever asks is not who is asked about
+		} else { // the caller is not the client
 			want(t, "keys", w.keys(), `all "192.0.2.7"`)
 		}
 	}

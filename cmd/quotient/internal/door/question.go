@@ -19,7 +19,7 @@ import (
 
 // question is a request that another proxy asks about. It is the context of that request, and the writer of its answer.
 type question struct {
-	context.Context // of who asks
+	context.Context // of the caller
 	request         http.Request
 	unix            bool        // the client's connection is one of a Unix socket
 	admitted        bool        // the request has got to the upstream
@@ -35,7 +35,7 @@ type questionKey struct{}
 // unixSocket is the end of a connection whose peer has no address.
 var unixSocket net.Addr = &net.UnixAddr{Net: "unix", Name: "@"}
 
-// Value returns the question for its key. The end of the connection is one of the client's, not of who asks.
+// Value returns the question for its key. The end of the connection is one of the client's, not of the caller's.
 func (q *question) Value(key any) any {
 	switch key {
 	case questionKey{}:
