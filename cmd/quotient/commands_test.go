@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -44,6 +45,23 @@ func TestHelp(t *testing.T) {
 	}
 }
 
+// TestFirstSteps: a command line without arguments says what to try, and all of that can be tried.
+func TestFirstSteps(t *testing.T) {
+	said := ran(t, exitOK, "")
+	steps := regexp.MustCompile(`(?m)^  quotient (.+?)  `).FindAllStringSubmatch(said, -1)
+	if len(steps) < 6 {
+		t.Errorf("%d steps in\n%s", len(steps), said)
+	}
+	for _, step := range steps {
+		parser, err := newParser(&cli{}, cmdline.Streams{Out: io.Discard, Err: io.Discard}, nil)
+		must(t, err)
+		if _, err := parser.Parse(strings.Fields(step[1])); err != nil {
+			t.Errorf("%s: %v", step[1], err)
+		}
+	}
+	equal(t, "help leases", ran(t, exitOK, "", "help", "leases"), ran(t, exitOK, "", "leases", "--help"))
+}
+
 func TestCommandLinesThatMakeNoSense(t *testing.T) {
 	const broken, rate = "testdata/broken.toml", "testdata/broken.toml:3:1: limiters.api.rate"
 	for _, c := range []struct {
@@ -51,7 +69,7 @@ func TestCommandLinesThatMakeNoSense(t *testing.T) {
 		code int
 		want string
 	}{
-		{"", exitUsage, "expected one of"},
+		{"help nosuch", exitUsage, "nosuch"},
 		{"nosuch", exitUsage, "nosuch"},
 		{"proxy", exitUsage, "an upstream is missing"},
 		{"proxy --rpm many u:1", exitUsage, "--rpm"},

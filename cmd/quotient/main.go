@@ -52,6 +52,22 @@ type cli struct {
 const about = "Limit requests over a fleet of proxies, without a store on a request's path, and serve " +
 	"semaphores to processes on several machines."
 
+// firstSteps is what a command line without arguments prints.
+const firstSteps = `quotient limits requests over a fleet of proxies, without a store on a request's path.
+
+Try first:
+  quotient proxy --demo                            a proxy with an upstream, load and the operator's page, to look at
+  quotient proxy localhost:8080                    your own service behind it: 100 requests a minute for each path
+
+Then, with help on each by --help:
+  quotient ctl top --pods http://localhost:4041    who is refused, over all pods of a fleet
+  quotient check quotient.toml                     reads a file of limits, and says what is wrong with it
+  quotient decide --profile nginx                  decides for the proxy that you have: nginx, HAProxy, Traefik, Envoy
+  quotient leases --semaphore gpu=2                locks for jobs that only so many processes may run at a time
+
+quotient --help lists all commands.
+`
+
 // newParser returns the parser of the command line into c. Help is printed to s.Out and ends in exit.
 func newParser(c *cli, s cmdline.Streams, exit func(int)) (*kong.Kong, error) {
 	help := kong.HelpOptions{Compact: true, WrapUpperBound: 100, NoExpandSubcommands: true}
@@ -77,8 +93,14 @@ func run(ctx context.Context, args []string, s cmdline.Streams) (code int) {
 	if slices.Equal(args[:min(1, len(args))], []string{"complete"}) {
 		kongplete.Complete(parser) // ends here where a shell has put the line into COMP_LINE
 	}
-	if slices.Equal(args, []string{"--version"}) {
+	switch {
+	case len(args) == 0:
+		fmt.Fprint(s.Out, firstSteps)
+		return exitOK
+	case slices.Equal(args, []string{"--version"}):
 		args = []string{"version"}
+	case args[0] == "help":
+		args = append(slices.Clone(args[1:]), "--help")
 	}
 	parsed, err := parser.Parse(args)
 	if err != nil {

@@ -46,9 +46,9 @@ func (f *fleet) ruling() (allowed string, checks []check) {
 		}
 	}
 	whole := f.budget()
-	add("the fleet", "bound 2, 3  ", whole, 0)
+	add("the fleet", "its limit    ", whole, 0)
 	for _, p := range f.all {
-		add(fmt.Sprintf("replica %d", p.id), "bound 1     ", p.steps, p.id)
+		add(fmt.Sprintf("replica %d", p.id), "its share    ", p.steps, p.id)
 	}
 	allowed = fmt.Sprintf("  Allowed in the w seconds of any window between two of them: %g w + %g (the burst)",
 		f.plan.Limit, whole[0].burst)
@@ -300,9 +300,18 @@ func overshoot(log []arrival, ph phase) (most float64) {
 	return most
 }
 
+// overall is what was accepted in all phases, as a share of what their limits allow, and the share of 429s.
+func overall(log []arrival, phases []phase) (goodput, rejected float64) {
+	var allowed, accepted, sent float64
+	for _, ph := range phases {
+		r := measure(log, ph)
+		allowed, accepted, sent = allowed+ph.allows(), accepted+r.Goodput*ph.allows(), sent+r.Used*ph.allows()
+	}
+	return accepted / allowed, (sent - accepted) / max(1, sent)
+}
+
 // judge judges the adaptive act by the upstream's log.
 func judge(log []arrival, phases []phase) (checks []check) {
-	var useful, accepted, sent float64
 	for _, ph := range phases {
 		if took, ok := followed(log, ph); ph.Within > 0 {
 			said := "not followed"
@@ -312,10 +321,8 @@ func judge(log []arrival, phases []phase) (checks []check) {
 			want := fmt.Sprint("at most ", ph.Within)
 			checks = append(checks, promise(ph.Title, said, want, ok && took <= ph.Within))
 		}
-		r := measure(log, ph)
-		useful, accepted, sent = useful+ph.allows(), accepted+r.Goodput*ph.allows(), sent+r.Used*ph.allows()
 	}
-	goodput, rejected := accepted/useful, (sent-accepted)/max(1, sent)
+	goodput, rejected := overall(log, phases)
 	half, end := phases[sceneHalf], phases[sceneBusy]
 	end.From = max(end.From, end.To-followWindow)
 	one := count(log, end.From, end.To)[1]

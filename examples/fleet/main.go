@@ -1,4 +1,4 @@
-// Command fleet shows what quotient does, in forty seconds and without any service.
+// Command fleet shows what quotient does, in some forty seconds and without any service.
 //
 //	go run ./examples/fleet
 //
@@ -50,28 +50,31 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if errors.Is(err, flag.ErrHelp) {
 		return exitHeld
 	}
-	status, acts := exitHeld, []string{p.Act}
-	if p.Act == "both" {
-		acts = []string{"division", "adaptive"}
+	status, acts, shown := exitHeld, p.acts(), ""
+	if err == nil {
+		newScreen(stdout, p).program(acts)
 	}
 	for _, p.Act = range acts {
-		held := false
-		if err == nil {
-			held, err = p.play(ctx, stdout)
+		if err != nil {
+			break
 		}
-		if !held {
+		var kept bool
+		var said string
+		if kept, said, err = p.play(ctx, stdout); !kept {
 			status = exitBroken
 		}
+		shown += said
 	}
 	if err != nil {
 		fmt.Fprintln(stderr, "fleet:", err)
 		return exitFailed
 	}
+	newScreen(stdout, p).print("What was shown\n%s", shown)
 	return status
 }
 
-// play plays one act, and prints what is to be seen, and the verdict.
-func (p plan) play(ctx context.Context, stdout io.Writer) (kept bool, err error) {
+// play plays one act, prints what is to be seen and the verdict, and says what was shown.
+func (p plan) play(ctx context.Context, stdout io.Writer) (kept bool, shown string, err error) {
 	out := newScreen(stdout, p)
 	out.head()
 	f := newFleet(p, out)
@@ -80,24 +83,28 @@ func (p plan) play(ctx context.Context, stdout io.Writer) (kept bool, err error)
 	f.url = srv.URL
 	switch err := f.run(ctx); {
 	case err != nil:
-		return false, err
+		return false, "", err
 	case len(f.log) == 0:
-		return false, errors.New("no request reached the upstream: there is nothing to judge")
+		return false, "", errors.New("no request reached the upstream: there is nothing to judge")
 	}
-	return f.verdict(), nil
+	kept, shown = f.verdict()
+	return kept, shown, nil
 }
 
-// verdict prints how good the run was and which promises it kept, and reports whether it kept all.
-func (f *fleet) verdict() bool {
+// verdict prints how good the run was and which promises it kept. It reports whether it kept all, and what that shows.
+func (f *fleet) verdict() (kept bool, shown string) {
 	f.out.summary(f)
+	goodput, rejected := overall(f.log, f.phases)
 	if f.plan.adapts() {
 		checks := judge(f.log, f.phases)
-		f.out.verdict("", checks, "The fleet followed.", "The fleet did NOT follow as it should.")
-		return held(checks)
+		end := f.out.verdict("", checks, "The fleet followed.", "The fleet did NOT follow as it should.")
+		return held(checks), fmt.Sprintf("  adaptive  %s It used %.1f %% of a limit that nobody told it, "+
+			"and %.1f %% of its requests were refused.\n", end, 100*goodput, 100*rejected)
 	}
 	allowed, checks := f.ruling()
-	f.out.verdict(allowed, checks, "Every bound held.", "A bound was BROKEN.")
-	return held(checks)
+	end := f.out.verdict(allowed, checks, "Every bound held.", "A bound was BROKEN.")
+	return held(checks), fmt.Sprintf("  division  %s The processes used %.1f %% of the limit between them, "+
+		"and each decided alone.\n", end, 100*goodput)
 }
 
 // A plan is what one run does: its flags, each of which says what its field is.
@@ -109,6 +116,25 @@ type plan struct {
 }
 
 func (p plan) adapts() bool { return p.Act == "adaptive" }
+
+// acts are the acts to play, in order.
+func (p plan) acts() []string {
+	if p.Act == "both" {
+		return []string{"division", "adaptive"}
+	}
+	return []string{p.Act}
+}
+
+// length is the time that an act takes.
+func (p plan) length(act string) (d time.Duration) {
+	if act == "division" {
+		return p.Duration
+	}
+	for _, s := range scenes {
+		d += s.Length
+	}
+	return d
+}
 
 func parsePlan(args []string, stderr io.Writer) (p plan, err error) {
 	flags := flag.NewFlagSet("fleet", flag.ContinueOnError)
@@ -144,7 +170,7 @@ func (p *plan) flags(flags *flag.FlagSet) {
 	flags.IntVar(&p.Burst, "burst", 10, "`requests` that the fleet may send at once")
 	flags.Float64Var(&p.Want, "want", 60, "`requests` a second that each replica wants to send")
 	flags.IntVar(&p.Replicas, "replicas", 3, "`processes` at the start, 1 to 6")
-	flags.DurationVar(&p.Duration, "duration", 12*time.Second, "`time` that the act of division takes: "+
+	flags.DurationVar(&p.Duration, "duration", 10*time.Second, "`time` that the act of division takes: "+
 		"after a quarter of it one more replica joins, after half of it one is killed")
 	flags.IntVar(&p.Believe, "believe", 0, "set this number of `replicas` on each replica, right or wrong; "+
 		"with 2 the verdict on the division fails (0: the right number)")

@@ -75,8 +75,9 @@ func TestProcessesDivideALimit(t *testing.T) {
 		says    []string
 	}{
 		{"0", exitHeld, []string{"3 replicas know how many they are", "replica 4 joins, its bucket empty",
-			"all know of that after ", "replica 2 is killed", "held    the fleet", "held    replica 4", "Every bound held."}},
-		{"1", exitBroken, []string{"BROKEN  the fleet", "A bound was BROKEN."}},
+			"all know of that after ", "replica 2 is killed", "held    the fleet", "held    replica 4",
+			"What was shown\n  division  Every bound held. The processes used "}},
+		{"1", exitBroken, []string{"BROKEN  the fleet", "  division  A bound was BROKEN."}},
 	} {
 		for left := 2; ; left-- {
 			status, said := play("-act", "division", "-duration", "4s", "-want", "200",

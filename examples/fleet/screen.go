@@ -40,14 +40,30 @@ func (s *screen) print(format string, args ...any) {
 	_, _ = fmt.Fprintf(s.w, format, args...)
 }
 
+// program prints what the acts are going to show, and how long that takes.
+func (s *screen) program(acts []string) {
+	shows := map[string]string{
+		"division": "several processes hold one limit together, and none asks another or a store. One more joins, one is killed.",
+		"adaptive": "they learn a limit that they are not told, from an upstream's 429s. It halves, comes back, and one needs it all.",
+	}
+	var length time.Duration
+	for _, act := range acts {
+		length += s.plan.length(act)
+	}
+	s.print("This takes %g seconds, and needs nothing but this machine. It shows\n", length.Seconds())
+	for _, act := range acts {
+		s.print("  %-8s  %s\n", act, shows[act])
+	}
+}
+
 // head prints what is about to be seen, and what the columns are.
 func (s *screen) head() {
 	p := s.plan
-	text := "\nOne limit, and no request waits for a store. %d processes want %g requests a second each, " +
-		"of %g in all.\nEach decides alone, by limit / replicas; how many they are it is told.\n\n     "
+	text := "\nDivision: one limit, and no request waits for a store. %d processes want %g requests a second each, " +
+		"of %g in all.\nEach is told how many they are, and decides alone by limit / replicas.\n\n     "
 	args := []any{p.Replicas, p.Want, p.Limit}
 	if p.adapts() {
-		text = "\nA limit that moves. %d processes want %g requests a second each, of %g in all. The upstream " +
+		text = "\nAdaptive: a limit that moves. %d processes want %g requests a second each, of %g in all. The upstream " +
 			"changes its\nlimit and announces nothing. They learn it from its answers, by 429s and RateLimit fields " +
 			"(policy %s).\n\n     "
 		args = append(args, p.Policy)
@@ -129,8 +145,8 @@ func (s *screen) summary(f *fleet) {
 	s.print("\nVerdict from the upstream's log of %d requests\n", len(f.log))
 }
 
-// verdict prints what is allowed, what became of each promise, and of all.
-func (s *screen) verdict(allowed string, all []check, good, bad string) {
+// verdict prints what is allowed, what became of each promise, and of all, which it returns too.
+func (s *screen) verdict(allowed string, all []check, good, bad string) (end string) {
 	s.print("%s", allowed)
 	for _, c := range all {
 		state := "held  "
@@ -139,11 +155,12 @@ func (s *screen) verdict(allowed string, all []check, good, bad string) {
 		}
 		s.print("  %s  %-18s %s\n", state, c.Of, c.Text)
 	}
-	end := good
+	end = good
 	if !held(all) {
 		end = bad
 	}
 	s.print("%s\n\n", end)
+	return end
 }
 
 // short has three digits.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -26,6 +27,20 @@ func TestColumnsAlign(t *testing.T) {
 `
 	if !strings.HasSuffix(out.String(), want) {
 		t.Errorf("the table is%s\nwant%s", out.String(), want)
+	}
+}
+
+// TestProgram: a stranger knows before how long both acts take, at most three quarters of a minute with the starts of
+// processes, and what they show.
+func TestProgram(t *testing.T) {
+	p, err := parsePlan(nil, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	newScreen(&out, p).program(p.acts())
+	if missing := lacks(out.String(), "This takes 40 seconds", "\n  division  several", "\n  adaptive  they"); len(missing) > 0 {
+		t.Errorf("no %q in\n%s", missing, out.String())
 	}
 }
 
