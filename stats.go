@@ -521,7 +521,7 @@ func (x RuleState) words() string {
 	if x.Pace > 0 {
 		return x.learned()
 	}
-	s := x.Name + ": " + shareWords(x.Share, x.Limit, x.Unit, x.Window) + ", " + digits(x.Left) + " left"
+	s := x.Name + ": " + shareWords(x.Share, x.Limit, x.Unit, x.Window) + ", " + digits(math.Trunc(x.Left*1000)/1000+0) + " left"
 	if x.Reset > 0 {
 		s += fmt.Sprintf(", full in %v", short(x.Reset))
 	}

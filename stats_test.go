@@ -196,6 +196,8 @@ func TestExplain(t *testing.T) {
 	row(t, "what was refused", func(t *testing.T) {
 		l := mustNew(t, Rates(perSecond(2, 2)))
 		wants(t, l, "k", 2)
+		time.Sleep(time.Microsecond)
+		explained(t, l.Explain("k"), "second: share 2 of 2 per 1s, 0 left")
 		explained(t, l.Explain("k"), "has to wait (rate, rule second) for 500ms, until 00:00:00; 1 was refused in the last minute, "+
 			"and 0 admitted since the first.")
 		wants(t, l, "k", 0)

@@ -28,6 +28,7 @@ const (
 )
 
 func main() {
+	fmt.Println("Look at the calls in two seconds: four workers that know nothing of each other share one call every 200 ms.")
 	if err := run(context.Background(), os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "decorator:", err)
 		os.Exit(1)

@@ -15,5 +15,6 @@ func main() {
 	limiter := quotient.Must(quotient.New(perPath, quotient.Replicas(4)))
 	hello := func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "hello\n") }
 	throttled := httplimit.Middleware(limiter, httplimit.Path())
+	log.Println("serving http://localhost:8080")
 	log.Fatal(http.ListenAndServe("localhost:8080", throttled(http.HandlerFunc(hello))))
 }

@@ -31,6 +31,8 @@ const (
 )
 
 func main() {
+	fmt.Println("Look at the tokens, which never go back, at the lock that outlives the server's restart, and at Ben's late\n" +
+		"write, which the store refuses.")
 	s := &service{}
 	server := httptest.NewServer(s) // until the program ends
 	if err := run(context.Background(), os.Stdout, s, server.URL, http.DefaultTransport); err != nil {

@@ -39,6 +39,8 @@ var account = quotient.Rates(quotient.Rate{Name: "requests", Events: 100, Per: m
 	quotient.Rate{Name: "tokens", Unit: "tokens", Events: 20_000, Per: minute})
 
 func main() {
+	fmt.Println("Look at which limit is used up: with short prompts that of requests, with long ones that of tokens.\n" +
+		"In both few requests are refused. This takes 18 seconds.")
 	upstream := &api{limits: quotient.Must(quotient.New(account))}
 	base := &http.Transport{MaxIdleConnsPerHost: clients * workers}
 	if err := run(os.Stdout, upstream, httptest.NewServer(upstream).URL, base, policy.Tracking{}); err != nil {

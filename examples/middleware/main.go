@@ -22,6 +22,8 @@ import (
 )
 
 func main() {
+	fmt.Println("Look at how many of 15 requests at once a client gets, at the route whose requests wait, at the health\n" +
+		"endpoint without a limit, and at what becomes of those that wait at a shutdown.")
 	if err := run(context.Background(), os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "middleware:", err)
 		os.Exit(1)

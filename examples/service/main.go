@@ -1,16 +1,18 @@
 // Command service is a whole service with limits. It has two plans of tenants, slots for each route, RateLimit
 // fields, metrics, the operator's page behind a token, a count of replicas from DNS, and an end in order.
 //
-//	ADMIN_TOKEN=0123456789abcdef go run ./examples/service
+//	go run ./examples/service
 //	curl -i -H 'X-API-Key: key-of-ann' localhost:8080/hello     # ten at once, then 429
 //	curl -s localhost:8080/metrics | grep quotient_requests
 //
-// The page is at http://localhost:9091. With -service NAME, a headless Service, the limits are those of all its pods
-// together; without it those of this process. It serves until it is interrupted. limits.go is the part to copy.
+// The page is at http://localhost:9091, and its token is in the log, unless ADMIN_TOKEN has one. With -service NAME, a
+// headless Service, the limits are those of all its pods together; without it those of this process. It serves until it
+// is interrupted. limits.go is the part to copy.
 package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"flag"
 	"fmt"
@@ -39,7 +41,11 @@ func main() {
 	flag.IntVar(&c.most, "most", 10, "most pods that there may be: the autoscaler's maxReplicas")
 	flag.DurationVar(&c.listed, "listed", 0, "how long a pod is sent requests after SIGTERM; in Kubernetes 5s")
 	flag.Parse()
-	c.token = os.Getenv("ADMIN_TOKEN")
+	if c.token = os.Getenv("ADMIN_TOKEN"); c.token == "" {
+		c.token = rand.Text()
+		log.Println("ADMIN_TOKEN is not set, so the page's token is", c.token)
+	}
+	log.Printf("look at http://%s/hello with X-API-Key: key-of-ann, at /metrics beside it, and at the page, http://%s", c.addr, c.operator)
 	if *name != "" {
 		c.pods = &dns.Source{Name: *name, Uncapped: true}
 	}

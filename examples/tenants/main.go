@@ -26,6 +26,8 @@ import (
 )
 
 func main() {
+	fmt.Println("Look at what each plan admits at once, at Explain, which says why the next request waits, at a tenant\n" +
+		"that changes its plan, and at who is served first.")
 	if err := run(context.Background(), os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "tenants:", err)
 		os.Exit(1)

@@ -24,6 +24,7 @@ const (
 )
 
 func main() {
+	fmt.Println("Look at what the reader takes and gives back, at the tokens a second, and at the units of work at a time.")
 	if err := run(context.Background(), os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "workerpool:", err)
 		os.Exit(1)
