@@ -521,7 +521,8 @@ func (x RuleState) words() string {
 	if x.Pace > 0 {
 		return x.learned()
 	}
-	s := x.Name + ": " + shareWords(x.Share, x.Limit, x.Unit, x.Window) + ", " + digits(math.Trunc(x.Left*1000)/1000+0) + " left"
+	left := math.Trunc(x.Left*1000)/1000 + 0 // not -0
+	s := x.Name + ": " + shareWords(x.Share, x.Limit, x.Unit, x.Window) + ", " + digits(left) + " left"
 	if x.Reset > 0 {
 		s += fmt.Sprintf(", full in %v", short(x.Reset))
 	}

@@ -75,6 +75,17 @@ func newParser(c *cli, s cmdline.Streams, exit func(int)) (*kong.Kong, error) {
 		kong.ConfigureHelp(help), kong.Exit(exit), kong.Writers(s.Out, s.Err), kong.Bind(s))
 }
 
+// spelled returns the arguments as the parser knows them, in place of other usual ones.
+func spelled(args []string) []string {
+	switch {
+	case slices.Equal(args, []string{"--version"}):
+		return []string{"version"}
+	case args[0] == "help":
+		return append(slices.Clone(args[1:]), "--help")
+	}
+	return args
+}
+
 // helped is what a parse that has printed help ends in.
 type helped int
 
@@ -93,16 +104,11 @@ func run(ctx context.Context, args []string, s cmdline.Streams) (code int) {
 	if slices.Equal(args[:min(1, len(args))], []string{"complete"}) {
 		kongplete.Complete(parser) // ends here where a shell has put the line into COMP_LINE
 	}
-	switch {
-	case len(args) == 0:
+	if len(args) == 0 {
 		fmt.Fprint(s.Out, firstSteps)
 		return exitOK
-	case slices.Equal(args, []string{"--version"}):
-		args = []string{"version"}
-	case args[0] == "help":
-		args = append(slices.Clone(args[1:]), "--help")
 	}
-	parsed, err := parser.Parse(args)
+	parsed, err := parser.Parse(spelled(args))
 	if err != nil {
 		return fail(s, exitUsage, err, "see quotient --help")
 	}
