@@ -101,12 +101,12 @@ func run(ctx context.Context, args []string, s cmdline.Streams) (code int) {
 	if err != nil {
 		return fail(s, exitFailed, err)
 	}
-	if slices.Equal(args[:min(1, len(args))], []string{"complete"}) {
-		kongplete.Complete(parser) // ends here where a shell has put the line into COMP_LINE
-	}
 	if len(args) == 0 {
 		fmt.Fprint(s.Out, firstSteps)
 		return exitOK
+	}
+	if args[0] == "complete" {
+		kongplete.Complete(parser) // ends here where a shell has put the line into COMP_LINE
 	}
 	parsed, err := parser.Parse(spelled(args))
 	if err != nil {
@@ -119,19 +119,24 @@ func run(ctx context.Context, args []string, s cmdline.Streams) (code int) {
 	if usage := (cmdline.UsageError{}); errors.As(err, &usage) {
 		return fail(s, exitUsage, err, "see "+parsed.Selected().FullPath()+" --help")
 	}
-	if errors.Is(err, errLate) { // what hangs may be the log
-		said := make(chan int, 1)
-		go func() { said <- fail(s, exitFailed, err) }()
-		select {
-		case <-said:
-		case <-time.After(time.Second):
-		}
-		return exitFailed
-	}
-	if err != nil {
+	switch {
+	case errors.Is(err, errLate):
+		return failLate(s, err)
+	case err != nil:
 		return fail(s, exitFailed, err)
 	}
 	return exitOK
+}
+
+// failLate prints an error of an end that took too long, for a second at most: what hangs may be the log.
+func failLate(s cmdline.Streams, err error) int {
+	said := make(chan int, 1)
+	go func() { said <- fail(s, exitFailed, err) }()
+	select {
+	case <-said:
+	case <-time.After(time.Second):
+	}
+	return exitFailed
 }
 
 // fail prints an error, and lines that help with it.
