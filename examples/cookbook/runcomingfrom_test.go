@@ -119,7 +119,7 @@ func (silent) Watch(ctx context.Context, _ func(quotient.Pool, error)) error {
 // The limiter waits for its first count, and assumes ten replicas when none has come for a minute.
 func TestCounted(t *testing.T) {
 	for _, c := range []struct {
-		source          quotient.Source
+		source        quotient.Source
 		within, after int // a minute, and two seconds later
 	}{{four{}, 25, 0}, {silent{}, 0, 10}} {
 		fake(t, fmt.Sprintf("%T", c.source), func(t *testing.T) {
