@@ -8,12 +8,25 @@ import (
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/httplimit"
-	"github.com/quotient-go/quotient/policy"
 )
 
-func fromTimeRate() (*quotient.Limiter, error) {
-	r := quotient.FromRate(100, 10) // as rate.NewLimiter takes them, now of the fleet
-	return quotient.New(quotient.Rates(r), quotient.Replicas(4))
+var same = map[string]quotient.Limit{
+	"x/time/rate: NewLimiter(100, 10)":              quotient.Rates(quotient.FromRate(100, 10)),
+	"uber-go/ratelimit: New(100)":                   quotient.Rates(quotient.Every(10 * time.Millisecond)),
+	"failsafe-go: NewBurstyBuilder(100, second)":    quotient.Rates(quotient.PerSecond(100)),
+	"go-limiter: Tokens: 15, Interval: minute":      quotient.Rates(quotient.PerMinute(15)),
+	"httprate: LimitByIP(100, minute)":              quotient.Rates(quotient.PerMinute(100)),
+	"ulule/limiter: 1000-H":                         quotient.Rates(quotient.PerHour(1000)),
+	"redis_rate: PerMinute(100)":                    quotient.Rates(quotient.PerMinute(100)),
+	"gubernator: limit: 10, duration: 1000":         quotient.Rates(quotient.PerSecond(10)),
+	"throttled: PerMin(20), MaxBurst: 5":            rate(20, time.Minute, 6),  // 5 are additional
+	"caddy-ratelimit: events 80, window 1m":         rate(60, time.Minute, 20), // 80 in any minute
+	"Envoy, local, of four: 250 a second, max 2500": rate(1000, time.Second, 10_000),
+	"nginx: rate=10r/s burst=20 nodelay":            rate(10, time.Second, 21), // one, and 20 more
+}
+
+func rate(events float64, per time.Duration, burst int) quotient.Limit {
+	return quotient.Rates(quotient.Rate{Events: events, Per: per, Burst: burst})
 }
 
 func waitForTurn(ctx context.Context, limiter *quotient.Limiter) error {
@@ -25,44 +38,13 @@ func waitForTurn(ctx context.Context, limiter *quotient.Limiter) error {
 	return nil // the call goes here
 }
 
-func fromUber() (*quotient.Limiter, error) {
-	return quotient.New(quotient.Rates(quotient.Every(10 * time.Millisecond)))
-}
-
-func fromTollbooth(next http.Handler) (http.Handler, error) {
-	limiter, err := quotient.New(quotient.Rates(quotient.PerSecond(1)))
-	if err != nil {
-		return nil, err
-	}
+func limited(limiter *quotient.Limiter, next http.Handler) http.Handler {
 	proxies := netip.MustParsePrefix("10.0.0.0/8") // whose X-Forwarded-For is believed
-	return httplimit.Middleware(limiter, httplimit.ClientAddr(proxies))(next), nil
+	fields := httplimit.SendFields(httplimit.FieldsXRateLimit)
+	return httplimit.Middleware(limiter, httplimit.ClientAddr(proxies), fields)(next)
 }
 
-func fromHTTPRate(next http.Handler) (http.Handler, error) {
-	limiter, err := quotient.New(quotient.Rates(quotient.PerMinute(100)))
-	if err != nil {
-		return nil, err
-	}
-	send := httplimit.SendFields(httplimit.FieldsXRateLimit)
-	return httplimit.Middleware(limiter, httplimit.ClientAddr(), send)(next), nil
-}
-
-func fromGoLimiter() (*quotient.Limiter, error) {
-	limiter, err := quotient.New(quotient.Rates(quotient.PerMinute(15)))
-	if err != nil {
-		return nil, err
-	}
-	more := quotient.Rates(quotient.Rate{Name: "more", Events: 100, Per: time.Minute})
-	// store.Set(ctx, "big customer", 100, time.Minute)
-	return limiter, limiter.Override("big customer", &more, 0)
-}
-
-func take(limiter *quotient.Limiter, key string) (ok bool, retryAfter time.Duration) {
-	_, d := limiter.TryAcquire(key)
-	return d.OK, d.RetryAfter
-}
-
-func fromRedisRate(ctx context.Context, count quotient.Source) (*quotient.Limiter, error) {
+func fromRedis(ctx context.Context, count quotient.Source) (*quotient.Limiter, error) {
 	limiter, err := quotient.New(quotient.Rates(quotient.PerMinute(100)),
 		quotient.AwaitPool(time.Minute), quotient.Replicas(10))
 	if err != nil {
@@ -70,71 +52,4 @@ func fromRedisRate(ctx context.Context, count quotient.Source) (*quotient.Limite
 	}
 	go func() { _ = limiter.Follow(ctx, count) }() // poolsize/redis, poolsize/dns: never on a request's path
 	return limiter, nil
-}
-
-func fromEnvoy() (*quotient.Limiter, error) {
-	r := quotient.Rate{Events: 1000, Per: time.Second, Burst: 10_000}
-	limiter, err := quotient.New(quotient.Rates(r), quotient.Replicas(4)) // of the fleet
-	if err != nil {
-		return nil, err
-	}
-	limiter.SetDryRun(true) // filter_enabled, not yet filter_enforced
-	return limiter, nil
-}
-
-func fromAWS(base http.RoundTripper) (*http.Client, error) {
-	limit := quotient.Rates(quotient.PerSecond(1000)) // more than this is never tried
-	limiter, err := quotient.New(limit, quotient.Policy(policy.Tracking{}), quotient.BeyondShare())
-	if err != nil {
-		return nil, err
-	}
-	return &http.Client{Transport: &httplimit.Transport{Base: base, Limiter: limiter}}, nil
-}
-
-func fromThrottled(next http.Handler) (http.Handler, error) {
-	limiter, err := quotient.New(quotient.Rates(quotient.Rate{Events: 20, Per: time.Minute, Burst: 6}))
-	if err != nil {
-		return nil, err
-	}
-	return httplimit.Middleware(limiter, httplimit.Path())(next), nil
-}
-
-func fromUlule(next http.Handler) (http.Handler, error) {
-	limiter, err := quotient.New(quotient.Rates(quotient.PerHour(1000)))
-	if err != nil {
-		return nil, err
-	}
-	send := httplimit.SendFields(httplimit.FieldsXRateLimit)
-	return httplimit.Middleware(limiter, httplimit.ClientAddr(), send)(next), nil
-}
-
-func fromFailsafe() (*quotient.Limiter, error) {
-	limit := quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(100)}, InFlight: 10}
-	return quotient.New(limit, quotient.MaxWait(time.Second))
-}
-
-func get(ctx context.Context, l *quotient.Limiter, f func(context.Context) (string, error)) (string, error) {
-	return quotient.Do(ctx, l, "upstream", f)
-}
-
-func fromGubernator() (*quotient.Limiter, error) {
-	// TryAcquire("account:1")
-	return quotient.New(quotient.Rates(quotient.PerSecond(10)), quotient.Replicas(4))
-}
-
-func fromNginx(next http.Handler) (http.Handler, error) {
-	r := quotient.Rate{Events: 10, Per: time.Second, Burst: 21} // nginx admits one request and 20 more
-	limiter, err := quotient.New(quotient.Limit{Rates: []quotient.Rate{r}, InFlight: 5})
-	if err != nil {
-		return nil, err
-	}
-	return httplimit.Middleware(limiter, httplimit.ClientAddr())(next), nil
-}
-
-func fromCaddy(next http.Handler) (http.Handler, error) {
-	limiter, err := quotient.New(quotient.Rates(quotient.Rate{Events: 60, Per: time.Minute, Burst: 20}))
-	if err != nil {
-		return nil, err
-	}
-	return httplimit.Middleware(limiter, httplimit.ClientAddr())(next), nil
 }

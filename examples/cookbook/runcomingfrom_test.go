@@ -2,6 +2,8 @@ package cookbook
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -10,41 +12,51 @@ import (
 	"github.com/quotient-go/quotient"
 )
 
-func TestLimiters(t *testing.T) {
-	for _, c := range []struct {
-		name string
-		make func() (*quotient.Limiter, error)
-		key  string
-		want int
+// A key gets at once what it gets from the limiter whose limit it was, over one replica or four, and later its rate.
+func TestSame(t *testing.T) {
+	rows := []struct {
+		of            string
+		once, quarter int // of one replica, and of one of four
 	}{
-		{"x/time/rate: a quarter of the burst of 10", fromTimeRate, "k", 2},
-		{"uber", fromUber, "k", 1},
-		{"go-limiter", fromGoLimiter, "k", 15},
-		{"go-limiter, a key of its own", fromGoLimiter, "big customer", 100},
-		{"envoy, a dry run", fromEnvoy, "k", 11_000},
-		{"gubernator: a quarter of ten", fromGubernator, "account:1", 2},
-	} {
-		fake(t, c.name, func(t *testing.T) {
-			l := made[*quotient.Limiter](t)(c.make())
-			between(t, "at once", atOnce(l, c.key), c.want, c.want)
+		{"x/time/rate: NewLimiter(100, 10)", 10, 2}, {"uber-go/ratelimit: New(100)", 1, 1},
+		{"failsafe-go: NewBurstyBuilder(100, second)", 100, 25}, {"go-limiter: Tokens: 15, Interval: minute", 15, 3},
+		{"httprate: LimitByIP(100, minute)", 100, 25}, {"ulule/limiter: 1000-H", 1000, 250},
+		{"redis_rate: PerMinute(100)", 100, 25}, {"gubernator: limit: 10, duration: 1000", 10, 2},
+		{"throttled: PerMin(20), MaxBurst: 5", 6, 1}, {"caddy-ratelimit: events 80, window 1m", 20, 5},
+		{"Envoy, local, of four: 250 a second, max 2500", 10_000, 2500}, {"nginx: rate=10r/s burst=20 nodelay", 21, 5},
+	}
+	left := maps.Clone(same)
+	for _, c := range rows {
+		fake(t, c.of, func(t *testing.T) {
+			between(t, "at once", atOnce(limiterOf(t, same[c.of]), "k"), c.once, c.once)
+			four := limiterOf(t, same[c.of], quotient.Replicas(4))
+			between(t, "of one of four", atOnce(four, "k"), c.quarter, c.quarter)
 		})
+		delete(left, c.of)
+	}
+	if len(left) > 0 {
+		t.Errorf("not tested: %v", left)
 	}
 }
 
-// Four Envoys with 250 a second each are 1,000 a second, and so are four processes.
-func TestEnvoyFleet(t *testing.T) {
-	fake(t, "enforced", func(t *testing.T) {
-		l := made[*quotient.Limiter](t)(fromEnvoy())
-		l.SetDryRun(false)
+// Four Envoys with 250 a second each are 1,000 a second, and so are four processes. A sliding window of 80 a minute and
+// the bucket that stands for it have the same first minute.
+func TestSameRate(t *testing.T) {
+	fake(t, "envoy", func(t *testing.T) {
+		l := limiterOf(t, same["Envoy, local, of four: 250 a second, max 2500"], quotient.Replicas(4))
 		between(t, "max_tokens", atOnce(l, "k"), 2500, 2500)
 		time.Sleep(time.Second)
 		between(t, "tokens_per_fill", atOnce(l, "k"), 250, 250)
+	})
+	fake(t, "caddy", func(t *testing.T) {
+		l := limiterOf(t, same["caddy-ratelimit: events 80, window 1m"])
+		between(t, "in the first minute", during(l, time.Minute), 79, 80)
 	})
 }
 
 func TestWaiting(t *testing.T) {
 	fake(t, "WaitN", func(t *testing.T) {
-		l := made[*quotient.Limiter](t)(fromTimeRate())
+		l := limiterOf(t, same["x/time/rate: NewLimiter(100, 10)"], quotient.Replicas(4))
 		start := time.Now()
 		// 15 events at 25 a second; the first call is above the local burst of 2.5, and owes the rest
 		for range 5 {
@@ -56,109 +68,30 @@ func TestWaiting(t *testing.T) {
 			t.Errorf("15 events took %v", took)
 		}
 	})
-	fake(t, "Take", func(t *testing.T) {
-		l := made[*quotient.Limiter](t)(fromUber())
-		if ok, _ := take(l, "k"); !ok {
-			t.Error("the first ask is refused")
-		}
-		if ok, wait := take(l, "k"); ok || wait != 10*time.Millisecond {
-			t.Errorf("the second ask: %v, %v", ok, wait)
-		}
-	})
 }
 
-func TestHandlers(t *testing.T) {
-	next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
-	for _, c := range []struct {
-		name string
-		make func(http.Handler) (http.Handler, error)
-		want int
-	}{
-		{"tollbooth", fromTollbooth, 1}, {"httprate", fromHTTPRate, 100}, {"throttled", fromThrottled, 6},
-		{"ulule", fromUlule, 1000}, {"nginx", fromNginx, 21}, {"caddy", fromCaddy, 20},
-	} {
-		fake(t, c.name, func(t *testing.T) {
-			h := made[http.Handler](t)(c.make(next))
+// X-Forwarded-For counts from a network that the page names, and from no other; the answers have the fields.
+func TestLimited(t *testing.T) {
+	for peer, want := range map[string]int{"10.1.2.3:1": 3, "192.0.2.1:1": 1} {
+		fake(t, peer, func(t *testing.T) {
+			h := limited(limiterOf(t, quotient.Rates(quotient.PerHour(1))),
+				http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 			served := 0
-			for range 1500 {
-				w := httptest.NewRecorder()
-				h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+			for _, client := range []string{"203.0.113.1", "203.0.113.2", "203.0.113.3", "203.0.113.1"} {
+				w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil)
+				r.RemoteAddr = peer
+				r.Header.Set("X-Forwarded-For", client)
+				h.ServeHTTP(w, r)
 				if w.Code == http.StatusOK {
 					served++
-				} else if w.Code != http.StatusTooManyRequests {
-					t.Errorf("status %d", w.Code)
+				}
+				if limit := w.Header().Get("X-RateLimit-Limit"); limit != "1" {
+					t.Errorf("X-RateLimit-Limit: %q", limit)
 				}
 			}
-			between(t, "served", served, c.want, c.want)
+			between(t, "served", served, want, want)
 		})
 	}
-}
-
-// A sliding window of 80 a minute and the bucket that stands for it: no minute has more than 80.
-func TestCaddyWindow(t *testing.T) {
-	fake(t, "window", func(t *testing.T) {
-		served := 0
-		h, err := fromCaddy(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served++ }))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
-		}
-		between(t, "served in the first minute", served, 79, 80)
-	})
-}
-
-// One address has five requests in flight at nginx, and here.
-func TestNginxConnections(t *testing.T) {
-	fake(t, "in flight", func(t *testing.T) {
-		h, err := fromNginx(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-			time.Sleep(time.Second)
-		}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		codes := make(chan int, 7)
-		for range cap(codes) {
-			go func() {
-				w := httptest.NewRecorder()
-				h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
-				codes <- w.Code
-			}()
-		}
-		served := 0
-		for range cap(codes) {
-			if <-codes == http.StatusOK {
-				served++
-			}
-		}
-		between(t, "at a time", served, 5, 5)
-	})
-}
-
-// A call waits a second at most for its turn, and returns what the function returns.
-func TestFailsafe(t *testing.T) {
-	fake(t, "failsafe", func(t *testing.T) {
-		l := made[*quotient.Limiter](t)(fromFailsafe())
-		answer, err := get(t.Context(), l, func(context.Context) (string, error) { return "answer", nil })
-		if answer != "answer" || err != nil {
-			t.Errorf("%q, %v", answer, err)
-		}
-		if _, err := l.Acquire(t.Context(), "upstream", quotient.Weight(99)); err == nil {
-			t.Error("99 of 10 slots were taken")
-		}
-		for range 10 {
-			if _, err := l.Acquire(t.Context(), "upstream"); err != nil {
-				t.Fatal(err)
-			}
-		}
-		start := time.Now()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		if _, err := l.Acquire(ctx, "upstream"); err == nil || time.Since(start) > time.Second {
-			t.Errorf("%v after %v, want an error after a second at most", err, time.Since(start))
-		}
-	})
 }
 
 // four is a source that counts four replicas, again and again.
@@ -175,26 +108,28 @@ func (four) Watch(ctx context.Context, report func(quotient.Pool, error)) error 
 	return ctx.Err()
 }
 
-func TestCounted(t *testing.T) {
-	fake(t, "redis_rate", func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		l := made[*quotient.Limiter](t)(fromRedisRate(ctx, four{}))
-		time.Sleep(time.Minute) // it joined with an empty bucket
-		between(t, "a quarter of 100 at once", atOnce(l, "k"), 25, 25)
-	})
+// silent is a source that never reports.
+type silent struct{}
+
+func (silent) Watch(ctx context.Context, _ func(quotient.Pool, error)) error {
+	<-ctx.Done()
+	return ctx.Err()
 }
 
-func TestAdapts(t *testing.T) {
-	fake(t, "aws", func(t *testing.T) {
-		asked := 0
-		c := made[*http.Client](t)(fromAWS(upstream(func(*http.Request) *http.Response {
-			asked++
-			return answer(http.StatusTooManyRequests)
-		})))
-		for start := time.Now(); time.Since(start) < 10*time.Second; {
-			call(t, c, "http://h/")
-		}
-		between(t, "requests in ten seconds to an upstream that refuses all", asked, 1, 30)
-	})
+// The limiter waits for its first count, and assumes ten replicas when none has come for a minute.
+func TestCounted(t *testing.T) {
+	for _, c := range []struct {
+		source        quotient.Source
+		within, after int // a minute, and two seconds later
+	}{{four{}, 25, 0}, {silent{}, 0, 10}} {
+		fake(t, fmt.Sprintf("%T", c.source), func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			l := made[*quotient.Limiter](t)(fromRedis(ctx, c.source))
+			time.Sleep(59 * time.Second)
+			between(t, "of 100 within a minute", atOnce(l, "k"), c.within, c.within)
+			time.Sleep(2 * time.Second)
+			between(t, "of 100 after it", atOnce(l, "k"), c.after, c.after)
+		})
+	}
 }

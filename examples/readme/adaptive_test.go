@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/examples/readme/api"
 	"github.com/quotient-go/quotient/httplimit"
 	"github.com/quotient-go/quotient/policy"
 )
@@ -67,7 +68,7 @@ func TestSalesforce(t *testing.T) {
 func TestAdaptiveRecipes(t *testing.T) {
 	for name, recipe := range map[string]func() *http.Client{
 		"GitHub": gitHub, "OpenAI": openAI, "Stripe": stripe, "API Gateway": apiGateway, "nginx": nginx,
-		"README.md": client,
+		"README.md": api.Client,
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			theirs := quotient.Must(quotient.New(quotient.Rates(quotient.PerSecond(20))))

@@ -47,14 +47,15 @@ func blocks(text string) (all []block) {
 // A typed is one command of a page, with the output that the page shows.
 type typed struct{ command, prints string }
 
-// commands returns the commands of a block of shell: each line of "sh", each line after "$ " of "console". A
-// backslash at a line's end continues it.
+// commands returns the commands of a block of shell: each line of "sh", which may show its output after "  # ", and
+// each line after "$ " of "console". A backslash at a line's end continues it.
 func commands(b block) (all []typed) {
 	for line := range strings.Lines(strings.ReplaceAll(b.text, "\\\n", "")) {
 		command, isCommand := strings.CutPrefix(line, "$ ")
 		switch {
 		case b.language == "sh":
-			all = append(all, typed{command: line})
+			line, prints, _ := strings.Cut(line, "  # ")
+			all = append(all, typed{line, prints})
 		case isCommand:
 			all = append(all, typed{command: command})
 		default:

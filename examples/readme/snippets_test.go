@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,41 +16,10 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
-	"github.com/quotient-go/quotient/admin"
+	"github.com/quotient-go/quotient/examples/readme/api"
+	"github.com/quotient-go/quotient/examples/readme/limits"
 	"github.com/quotient-go/quotient/httplimit"
-	"github.com/quotient-go/quotient/policy"
-	"github.com/quotient-go/quotient/poolsize/dns"
 )
-
-// The README's functions, to the letter.
-
-func client() *http.Client {
-	limit := quotient.Rates(quotient.PerSecond(100)) // the API's, for each host
-	limiter := quotient.Must(quotient.New(limit, quotient.Policy(policy.Tracking{}), quotient.Replicas(4)))
-	return &http.Client{Transport: &httplimit.Transport{Limiter: limiter}}
-}
-
-func counted(ctx context.Context) *quotient.Registry {
-	limiters := &quotient.Registry{Options: func(string) []quotient.Option {
-		return []quotient.Option{
-			quotient.AwaitPool(time.Minute), // admit nothing before the first count; a minute after the last
-			quotient.Replicas(10),           // assume ten
-			quotient.HoldDown(time.Minute),  // apply a lower count a minute later
-			quotient.Logger(slog.Default()),
-		}
-	}}
-	pods := &dns.Source{Name: "api.prod.svc.cluster.local.", Uncapped: true}
-	go limiters.Follow(ctx, pods) // logs failures
-	return limiters
-}
-
-func operate(ctx context.Context, limiters *quotient.Registry) error {
-	page, err := admin.New(limiters, admin.Token(os.Getenv("ADMIN_TOKEN"))) // 16 random bytes or more
-	if err != nil {
-		return err
-	}
-	return page.ListenAndServe(ctx, "127.0.0.1:9091")
-}
 
 // The server of the README answers 40 requests at once as the README shows.
 func TestReadmeRefuses(t *testing.T) {
@@ -91,14 +60,14 @@ func TestReadmeOperates(t *testing.T) {
 	t.Setenv("ADMIN_TOKEN", "0123456789abcdef")
 	ended, end := context.WithCancel(t.Context())
 	end()
-	err := operate(ended, new(quotient.Registry))
+	err := limits.Run(ended, new(quotient.Registry))
 	if taken := (*net.OpError)(nil); errors.As(err, &taken) {
 		t.Skip("port 9091 of this machine is taken:", err)
 	}
 	if err != nil {
 		t.Error(err)
 	}
-	if err := operate(t.Context(), nil); err == nil {
+	if err := limits.Run(t.Context(), nil); err == nil {
 		t.Error("a page of no limiters was served")
 	}
 	if err := serveAdmin(ended, new(quotient.Registry), "127.0.0.1:0"); err != nil { // of docs/kubernetes.md
@@ -109,47 +78,41 @@ func TestReadmeOperates(t *testing.T) {
 	}
 }
 
-// during returns how many events are admitted in d.
-func during(l *quotient.Limiter, d time.Duration) (n int) {
-	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if l.Allow("k") {
-			n++
-		}
-	}
-	return n
-}
-
-// silent is a source that never reports.
-type silent struct{}
-
-func (silent) Watch(ctx context.Context, _ func(quotient.Pool, error)) error {
-	<-ctx.Done()
-	return ctx.Err()
-}
-
-// The limiters of the README wait for their first count, and give up waiting after a minute.
-func TestReadmeCounts(t *testing.T) {
-	// else its semaphore belongs to the bubble
-	_, _ = net.DefaultResolver.LookupHost(t.Context(), "localhost")
+// The client of the README sends a quarter of 100 a second, and saves up no burst that an upstream could punish.
+func TestReadmeClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ended, end := context.WithCancel(t.Context())
-		end() // nothing here may leave the machine
-		limiters := counted(ended)
-		synctest.Wait()
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		go func() { _ = limiters.Follow(ctx, silent{}) }()
-		limiter, err := limiters.Limiter("api", quotient.Rates(quotient.PerSecond(100)))
-		if err != nil {
-			t.Fatal(err)
+		c, sent := api.Client(), 0
+		c.Transport.(*httplimit.Transport).Base = answers(func() int { sent++; return http.StatusOK })
+		for start := time.Now(); time.Since(start) < 3*time.Second; {
+			resp, err := c.Get("http://api.example.com/")
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = resp.Body.Close()
+			if most := 3 + int(25*time.Since(start).Seconds()); sent > most {
+				t.Fatalf("%d requests after %v", sent, time.Since(start))
+			}
 		}
-		time.Sleep(59 * time.Second)
-		if limiter.Allow("k") {
-			t.Error("admitted after less than a minute without a count")
-		}
-		time.Sleep(2 * time.Second)
-		if n := during(limiter, 10*time.Second); n < 95 || n > 110 {
-			t.Errorf("%d in ten seconds after a minute without a count, want a tenth of 1,000", n)
+		if sent < 74 {
+			t.Errorf("%d requests in three seconds, want 25 a second", sent)
 		}
 	})
+}
+
+// The badges of the README say what go.mod and LICENSE say.
+func TestReadmeBadges(t *testing.T) {
+	for picture, want := range map[string][2]string{
+		"go.svg":      {"go.mod", "(?m)^go (1\\.[0-9]+)"},
+		"licence.svg": {"LICENSE", "(Apache) License\\s+Version (2.0)"},
+	} {
+		svg, err1 := os.ReadFile(root + "/docs/pictures/" + picture)
+		text, err2 := os.ReadFile(root + "/" + want[0])
+		if err := errors.Join(err1, err2); err != nil {
+			t.Fatal(err)
+		}
+		said := regexp.MustCompile(want[1]).FindStringSubmatch(string(text))
+		if said == nil || !strings.Contains(string(svg), ">"+strings.Join(said[1:], " ")+"<") {
+			t.Errorf("%s does not say what %s says: %q", picture, want[0], said)
+		}
+	}
 }
