@@ -125,8 +125,8 @@ func unknown(expr string, known map[string][]string) (wrong []string) {
 	return wrong
 }
 
-// TestQueriesNameWhatExists: each name and label in the dashboard, the rules and docs/metrics.md is that of a live scrape, and
-// the dashboard shows every metric.
+// TestQueriesNameWhatExists: each name and label in the dashboard, the rules and docs/metrics.md is that of a live
+// scrape, and the dashboard shows every metric.
 func TestQueriesNameWhatExists(t *testing.T) {
 	h, known, shown := history{}, map[string][]string{}, ""
 	h.scrape(t, "a", everything(t)...)
