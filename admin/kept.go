@@ -24,6 +24,12 @@ import (
 // The file is JSON, at most 4 MiB, for its owner alone. Its folder must be there and writable, since the file is
 // replaced as a whole. One Handler has it at a time, by a lock on path.lock, until [Handler.Close] or the end of the
 // process; New returns an error for another one, and for a file that it cannot read or understand.
+//
+// If a configuration file has an override of the same key, the later word counts: that of an operator, also after a
+// restart, until it ends, when the file's counts again, or is removed. Then the key has no limit of its own until the
+// process starts again, or loads the file with another change of that limiter. Such a load removes operators' overrides
+// of that limiter which the file does not have, but for those with an end. Remove the others by hand too, unless
+// another override is set meanwhile: else they are back after a restart.
 func KeepOverrides(path string) Option {
 	return func(h *handler) {
 		h.kept = &kept{path: path, all: make(map[string]ownLimits)}

@@ -63,8 +63,9 @@ func ExampleClient() {
 	// Output: 4 options for grpc.NewClient
 }
 
-// The snippet of docs/cookbook.md.
+// The recipes of docs/cookbook.md.
 
+// Each of four replicas has a burst of 2.5 and five slots. Remainders are lost unless replicas have ordinals.
 func tenantServer() *grpc.Server {
 	perTenant := quotient.Rate{Name: "tenant", Events: 50, Per: time.Second, Burst: 10}
 	tenants := quotient.Must(quotient.New(quotient.Rates(perTenant), quotient.Replicas(4)))
@@ -76,6 +77,8 @@ func tenantServer() *grpc.Server {
 	return grpc.NewServer(grpclimit.Server(tenants, grpclimit.Metadata("x-tenant"), slots, health)...)
 }
 
+// The queue holds about as many calls as the wait, times the rate, by the replicas. If that is two or three, low
+// priorities rarely get a place.
 func payingFirst(limiter *quotient.Limiter, pays func(context.Context) bool) *grpc.Server {
 	first := grpclimit.PriorityBy(func(c grpclimit.Call) quotient.Priority {
 		if pays(c.Context) {
@@ -87,6 +90,7 @@ func payingFirst(limiter *quotient.Limiter, pays func(context.Context) bool) *gr
 	return grpc.NewServer(grpclimit.Server(limiter, grpclimit.FullMethod(), first, wait)...)
 }
 
+// Keep Wait below the calls' own time-outs: a call whose turn comes after its deadline fails at once.
 func dial(target string, options ...grpc.DialOption) (*grpc.ClientConn, error) {
 	most := quotient.Rates(quotient.PerSecond(100)) // more than this is never tried
 	limiter := quotient.Must(quotient.New(most, quotient.Policy(policy.Tracking{}), quotient.BeyondShare()))

@@ -9,8 +9,8 @@
 // overhead need [Collector.Observe].
 //
 // No metric uses a client-controlled label. Labels are names of limiters, plans and rules, and words of a
-// fixed list. The number of series does not depend on traffic. docs/metrics.md lists every metric, and
-// docs/alerts.md the alerts in deploy/prometheus/rules.yaml.
+// fixed list. The number of series does not depend on traffic. README.md lists every metric, docs/metrics.md has
+// queries, and docs/alerts.md the alerts in deploy/prometheus/rules.yaml.
 package metrics
 
 import (

@@ -43,7 +43,7 @@ func leaseCounter(name, help string, read func(*lease.Totals) uint64) leaseFamil
 
 var bySemaphore = []string{"semaphore"}
 
-// leaseFamilies are the metrics of a semaphore, in the order of docs/metrics.md.
+// leaseFamilies are the metrics of a semaphore, in the order of README.md.
 var leaseFamilies = []leaseFamily{
 	leaseGauge("throttle_acquired", "Locks that are held now.",
 		func(s *lease.SemaphoreStats) float64 { return float64(s.Acquired) }),

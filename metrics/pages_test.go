@@ -3,6 +3,7 @@ package metrics_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,6 +24,7 @@ const (
 	rulesFile     = "../deploy/prometheus/rules.yaml"
 	rulesTests    = "../deploy/prometheus/rules_test.yaml"
 	dashboardFile = "../deploy/grafana/quotient.json"
+	metricsPage   = "../docs/metrics.md"
 )
 
 // text is a file as text.
@@ -47,6 +49,20 @@ func queries(t *testing.T) (all []query) {
 		for _, target := range p.Targets {
 			all = append(all, query{p.Title, variables.Replace(target.Expr), target.LegendFormat})
 		}
+	}
+	return all
+}
+
+// questions are the queries of docs/metrics.md, by what they answer.
+func questions(t *testing.T) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	row := regexp.MustCompile("(?m)^\\| ([^|]+\\?) \\| `([^`|]+)` \\|$")
+	for _, m := range row.FindAllStringSubmatch(text(metricsPage), -1) {
+		all[m[1]] = m[2]
+	}
+	if len(all) != 10 {
+		t.Fatalf("%s answers %d questions, want ten", metricsPage, len(all))
 	}
 	return all
 }
@@ -109,8 +125,8 @@ func unknown(expr string, known map[string][]string) (wrong []string) {
 	return wrong
 }
 
-// TestQueriesNameWhatExists: each name and label in the dashboard and in the rules is that of a live scrape, and
-// the dashboard shows every metric.
+// TestQueriesNameWhatExists: each name and label in the dashboard, the rules and docs/metrics.md is that of a live
+// scrape, and the dashboard shows every metric.
 func TestQueriesNameWhatExists(t *testing.T) {
 	h, known, shown := history{}, map[string][]string{}, ""
 	h.scrape(t, "a", everything(t)...)
@@ -121,6 +137,7 @@ func TestQueriesNameWhatExists(t *testing.T) {
 		}
 	}
 	exprs := alerts()
+	maps.Copy(exprs, questions(t))
 	for _, q := range queries(t) {
 		exprs[q.where+": "+q.expr] = q.expr
 		shown += q.expr + "\n"
@@ -184,8 +201,8 @@ func (h history) answer(t *testing.T, want map[string]answers) {
 	promtool(t, "test", "rules", file)
 }
 
-// TestQueriesAnswer evaluates each query of the dashboard on a live scrape: it has an answer, with the labels of
-// its legend, and one for each plan where it is about limits.
+// TestQueriesAnswer evaluates each query of the dashboard and of docs/metrics.md on a live scrape: it has an answer, a
+// panel's with the labels of its legend, and one for each plan where it is about limits.
 func TestQueriesAnswer(t *testing.T) {
 	h := history{}
 	h.scrape(t, "a", everything(t)...)
@@ -194,6 +211,9 @@ func TestQueriesAnswer(t *testing.T) {
 	want := map[string]answers{
 		"sum(quotient_requests_total)": {"{}": 1}, "sum(quotient_limiters)": {"{}": 1},
 		share + "/" + global: {"{}": .5},
+	}
+	for _, expr := range questions(t) {
+		want["count("+expr+") > bool 0"] = answers{"{}": 1}
 	}
 	for _, q := range queries(t) {
 		want["count("+q.expr+") > bool 0"] = answers{"{}": 1}
@@ -258,8 +278,8 @@ func TestAlertsAreComplete(t *testing.T) {
 	}
 }
 
-// TestPage holds docs/metrics.md to a scrape in both directions, and the names to the conventions of Prometheus,
-// but for those that are not ours to choose.
+// TestPage holds README.md and the names in docs/metrics.md to a scrape in both directions, and the names to the
+// conventions of Prometheus, but for those that are not ours to choose.
 func TestPage(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	reg.MustRegister(everything(t)...)
@@ -281,7 +301,7 @@ func TestPage(t *testing.T) {
 	page := map[string]string{}
 	row := regexp.MustCompile("(?m)^\\| `((?:quotient|throttle)_[a-z0-9_]+)` \\| (\\w+) \\| " +
 		"([a-z_, ]+) \\| [^|]+ \\| ([^|]+) \\|$")
-	for _, m := range row.FindAllStringSubmatch(text("../docs/metrics.md"), -1) {
+	for _, m := range row.FindAllStringSubmatch(text("README.md"), -1) {
 		labels := strings.Split(strings.TrimPrefix(m[3], "none"), ", ")
 		slices.Sort(labels)
 		page[m[1]] = fmt.Sprintf("%s {%s} %s", m[2], strings.Join(labels, ","), m[4])
@@ -296,4 +316,18 @@ func TestPage(t *testing.T) {
 			t.Errorf("the page lists %s, which no scrape has", name)
 		}
 	}
+	if all, named := slices.Sorted(maps.Keys(live)), named(); !slices.Equal(named, all) {
+		t.Errorf("a scrape has\n%q, %s names\n%q", all, metricsPage, named)
+	}
+}
+
+// named are the metrics that docs/metrics.md names in its table.
+func named() (all []string) {
+	_, table, _ := strings.Cut(text(metricsPage), "\n## Names\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	for _, m := range regexp.MustCompile("`((?:quotient|throttle)_\\w+)`").FindAllStringSubmatch(table, -1) {
+		all = append(all, m[1])
+	}
+	slices.Sort(all)
+	return all
 }

@@ -20,12 +20,17 @@ func learn(base http.RoundTripper) *http.Client {
 	return &http.Client{Transport: &httplimit.Transport{Base: base, Limiter: limiter}}
 }
 
+// GitHub counts 5,000 requests in each hour for each user, allows 100 in flight, and refuses with 403 or 429. Four
+// replicas share a token, so each sends one every 2.9 seconds. If other programs use up the hour's quota, the callers of
+// each replica get about eight refusals until the hour ends. For several tokens set Transport.Key to a function that
+// names the user and not the token, because errors print the key.
 func github(base http.RoundTripper) *http.Client {
 	limit := quotient.Limit{Rates: []quotient.Rate{quotient.PerHour(5000)}, InFlight: 100}
 	limiter := quotient.Must(quotient.New(limit, quotient.Replicas(4), quotient.Policy(policy.Tracking{})))
 	return &http.Client{Transport: &httplimit.Transport{Base: base, Limiter: limiter}}
 }
 
+// Requests and tokens have a limit a minute each, and both follow what the answers announce.
 func openAI() (*quotient.Limiter, error) {
 	requests := quotient.Rate{Name: "requests", Events: 500, Per: time.Minute}
 	used := quotient.Rate{Name: "tokens", Unit: "tokens", Events: 30_000, Per: time.Minute}
@@ -82,6 +87,7 @@ func retry(ctx context.Context, budget *quotient.Limiter, attempt func() (time.D
 	}
 }
 
+// A reader takes up to 50, and gives back the rest.
 func readBatch(limiter *quotient.Limiter, read func(most int) int) (int, error) {
 	permit, most := limiter.TryAcquireUpTo("queue", 50)
 	if most == 0 {

@@ -1,5 +1,5 @@
-// Package cookbook holds the code of docs/cookbook.md and of docs/coming-from.md, to the letter, and shows that it does
-// what the pages say.
+// Package cookbook holds the code of docs/cookbook.md and of docs/coming-from.md, to the letter, and the recipes that the
+// cookbook only names, and shows that all do what is said of them.
 package cookbook
 
 import (
@@ -18,10 +18,12 @@ func oneEveryThreeSeconds() (*quotient.Limiter, error) {
 	return quotient.New(quotient.Rates(quotient.Every(3 * time.Second)))
 }
 
+// All 100 may come in the last second of one minute, and 100 more in the next second.
 func fromTheFullMinute() (*quotient.Limiter, error) {
 	return quotient.New(quotient.Rates(quotient.Rate{Events: 100, Per: time.Minute, Kind: quotient.Window}))
 }
 
+// For a day that begins at another hour take a zone whose midnight that is: Etc/GMT+6 is 6 hours behind UTC.
 func fromMidnight() (*quotient.Limiter, error) {
 	return quotient.New(quotient.Rates(quotient.Rate{
 		Events: 1000, Per: 24 * time.Hour, Kind: quotient.Window, Zone: "America/Los_Angeles",
@@ -58,6 +60,7 @@ func boundedWaits() (*quotient.Limiter, error) {
 		quotient.MaxWaiting(50, 1000))   // at most 50 wait for one key, 1,000 for all
 }
 
+// Each key starts at a tenth of the limit, and has all of it after a minute of use: for caches that are cold.
 func openGradually() (*quotient.Limiter, error) {
 	opening := policy.Ramp{Start: 0.1, Over: time.Minute}
 	return quotient.New(quotient.Rates(quotient.PerSecond(100)), quotient.Policy(opening))

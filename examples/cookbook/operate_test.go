@@ -9,10 +9,12 @@ import (
 	"github.com/quotient-go/quotient"
 )
 
+// A change affects waiting callers at once, and never adds tokens. A rate keeps its state by its Name and Unit.
 func change(limiter *quotient.Limiter, perSecond float64) error {
 	return limiter.SetLimit(quotient.Rates(quotient.PerSecond(perSecond)))
 }
 
+// An override goes before any plan. Set it on every replica, as quotient ctl does.
 func customers(limiter *quotient.Limiter) error {
 	more := quotient.Rates(quotient.PerSecond(500))
 	if err := limiter.Override("big.example", &more, 10*time.Minute); err != nil {
@@ -21,6 +23,7 @@ func customers(limiter *quotient.Limiter) error {
 	return limiter.Override("abuser.example", &quotient.Limit{Deny: true}, 0)
 }
 
+// A stricter limit on trial. Keep the old limiter in force meanwhile.
 func dryRun(stricter quotient.Limit) (*quotient.Limiter, error) {
 	limiter, err := quotient.New(stricter, quotient.Logger(slog.Default()))
 	if err != nil {

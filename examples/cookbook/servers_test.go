@@ -67,6 +67,8 @@ func tenantsAndRoutes(tenants, routes *quotient.Limiter, mux *http.ServeMux) htt
 	return httplimit.Middleware(tenants, httplimit.Header("X-Tenant"), plan, slots)(mux)
 }
 
+// Each address gets 20 attempts at once, then one every 15 seconds. Each account gets five from all addresses together,
+// then one a minute.
 func loginLimits() (addresses, accounts *quotient.Limiter, err error) {
 	perAddress := quotient.Rates(quotient.Rate{Events: 20, Per: 5 * time.Minute})
 	if addresses, err = quotient.New(perAddress); err != nil {

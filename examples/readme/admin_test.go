@@ -25,7 +25,8 @@ import (
 	"github.com/quotient-go/quotient/admin/pods"
 )
 
-// The functions of docs/admin.md, to the letter.
+// The function of docs/admin.md, to the letter, and what else it speaks of: the pods of a fleet, a Unix socket and client
+// certificates.
 
 func serveAdmins(ctx context.Context, limiters *quotient.Registry, addr string) error {
 	page, err := admin.New(limiters,
@@ -166,37 +167,37 @@ func TestAdminPage(t *testing.T) {
 			t.Errorf("%s: %s, want %s in it", path, got, want)
 		}
 	}
+	const reset = `admin '/reset?limiter=api' -X PUT -d '{"key":"big.example"}'`
+	text, err := os.ReadFile(filepath.Join(root, p.page))
+	expect("the page resets a key", err == nil && strings.Contains(string(text), "\n"+reset+"\n"), true)
 	nothing := func() {}
 	p.after = map[string]func(){
-		"Set up the shell": nothing,
-		"See the state":    func() { holds("/state?limiter=api", `"admitted"`) },
+		"Reach it safely": nothing,
+		"See why a key waits": func() {
+			holds("/state?limiter=api", `"admitted"`)
+			holds("/explain?limiter=api&key=big.example", `"overridden": false`)
+		},
 		"Change a limit": func() {
 			expect("limit", l.Stats().Limit.Rates[0].Events, 200.0)
 			expect("slots", l.Stats().Limit.InFlight, 50)
-		},
-		"Change a plan": func() { holds("/state?limiter=api", `"events": 30`) },
-		"Override one key": func() {
-			expect("overrides", l.Stats().Overrides, 1)
-			expect("for some minutes", time.Until(l.Explain("big.example").Until).Round(time.Minute), 10*time.Minute)
-			_, taken := l.TryAcquireUpTo("big.example", 50)
-			expect("requests of the customer", taken, 50)
-		},
-		"Reset a key": func() {
-			expect("left", l.Explain("big.example").Rules[0].Left, 500.0)
-		},
-		"Try a limit without refusing (dry run)": func() { expect("dry run", l.DryRun(), true) },
-		"Set the replica count for a while": func() {
+			holds("/state?limiter=api", `"events": 30`)
+			expect("dry run", l.DryRun(), true)
 			expect("replicas", l.Stats().Pool.Replicas, 4)
 			expect("for some minutes", time.Until(l.Stats().Pool.Until).Round(time.Minute), 10*time.Minute)
-			expect("admitted", l.Allow("big.example"), true)
 		},
-		"Explain a key": func() {
+		"Help one customer for a while": func() {
+			expect("overrides", l.Stats().Overrides, 1)
+			expect("for some minutes", time.Until(l.Explain("big.example").Until).Round(time.Minute), 10*time.Minute)
 			holds("/explain?limiter=api&key=big.example", `"overridden": true`)
+			_, taken := l.TryAcquireUpTo("big.example", 50)
+			expect("requests of the customer", taken, 50)
+			holds("/keys?limiter=api&top=20", `"big.example"`)
+			s.run(p.here.Replace(reset)) // as the page did
+			expect("left of a quarter of 500", l.Explain("big.example").Rules[0].Left, 125.0)
 		},
-		"List the hottest keys, or the most refused": func() { holds("/keys?limiter=api&top=20", `"big.example"`) },
-		"Where it listens":                           nothing,
-		"A Unix socket":                              nothing,
-		"Client certificates":                        nothing,
 	}
 	p.play(t, s)
+	status := s.run(p.here.Replace(`curl -s -o /dev/null -w '%{http_code}' -X PUT -H "Authorization: Bearer $READ_TOKEN" ` +
+		"localhost:9091/reset"))
+	expect("status of a change by one who may only read", status, "403")
 }

@@ -5,8 +5,8 @@
 //	observe, err := otel.Observe(meter)
 //	api, err := limiters.Limiter("api", limit, observe("api"))
 //
-// Spans adds events to traces. docs/metrics.md lists them, and the instruments beside the metrics of Prometheus that
-// have the same meaning.
+// Spans adds events to traces. README.md lists the instruments, each beside the metric of Prometheus that has the same
+// meaning.
 package otel
 
 import (

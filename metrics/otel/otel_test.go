@@ -124,8 +124,7 @@ func gather(c prometheus.Collector) map[string]seen {
 	return all
 }
 
-// TestPage holds the table of docs/metrics.md to a collection in both directions, and every point to that of
-// Prometheus.
+// TestPage holds the table of README.md to a collection in both directions, and every point to that of Prometheus.
 func TestPage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reg quotient.Registry
@@ -139,8 +138,8 @@ func TestPage(t *testing.T) {
 		if over := want["quotient_overhead_seconds"].points; strings.HasSuffix(fmt.Sprint(over), " 0]") {
 			t.Errorf("no overhead: %v", over)
 		}
-		page := string(must(os.ReadFile("../../docs/metrics.md")))
-		labels := labelsOf(page)
+		page := string(must(os.ReadFile("README.md")))
+		labels := labelsOf(string(must(os.ReadFile("../README.md"))))
 		row := regexp.MustCompile("(?m)^\\| `(quotient\\.[a-z_.]+)` \\| ([a-z -]+) \\| ([^|]+) \\| " +
 			"`(quotient_[a-z_]+)` \\|$")
 		for _, m := range row.FindAllStringSubmatch(page, -1) {

@@ -2,7 +2,7 @@ package figures
 
 import "github.com/quotient-go/quotient"
 
-// All are the figures that are read from Stats, in the order of docs/metrics.md.
+// All are the figures that are read from Stats, in the order of the README of metrics.
 var All = []Figure{
 	{Counts, "quotient_requests_total", "quotient.requests", "{request}",
 		"Requests by outcome: admitted, refused with a reason, or cancelled before admission.",
