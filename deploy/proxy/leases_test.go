@@ -129,7 +129,7 @@ func TestLeaseFlagsOfThePage(t *testing.T) {
 	}
 	delete(says, "--help")
 	row := regexp.MustCompile("(?m)^\\| `(--[a-z-]+)` \\| ([^|]+) \\|")
-	for _, m := range row.FindAllStringSubmatch(read(t, leasesPage), -1) {
+	for _, m := range row.FindAllStringSubmatch(read(t, leasesFile), -1) {
 		name, value := m[1], strings.Trim(m[2], "`")
 		text, ok := says[name]
 		if named := value != "none" && !strings.HasPrefix(value, "from "); !ok ||
@@ -143,7 +143,7 @@ func TestLeaseFlagsOfThePage(t *testing.T) {
 	}
 }
 
-// TestLeaseMetricsOfThePage compares the metrics of the page with those of a server.
+// TestLeaseMetricsOfThePage compares the metrics of the page for operators with those of a server.
 func TestLeaseMetricsOfThePage(t *testing.T) {
 	listen := free(t)
 	host, port, _ := net.SplitHostPort(listen)
@@ -164,17 +164,21 @@ func TestLeaseMetricsOfThePage(t *testing.T) {
 		return slices.Compact(all)
 	}
 	has := names(`(?m)^# TYPE ((?:throttle|quotient_lease)_\w+) `, scrape)
-	shown := names("`((?:throttle|quotient_lease)_\\w+)`", read(t, leasesPage))
+	shown := names("`((?:throttle|quotient_lease)_\\w+)`", read(t, leasesRun))
 	if len(has) < 16 || !slices.Equal(has, shown) {
 		t.Errorf("only in the program %q, only on the page %q", without(has, shown), without(shown, has))
 	}
 }
 
-// leasesPage is the page of leases.
-const leasesPage = "../../docs/leases.md"
+// The pages of leases: for users, the reference of file and flags, and for operators.
+const (
+	leasesPage = "../../docs/leases.md"
+	leasesFile = "../../docs/leases-file.md"
+	leasesRun  = "../leases/README.md"
+)
 
-// TestLeasesTour plays each command of docs/leases.md with the real program, all in one shell and in order,
-// and compares what it prints with the page.
+// TestLeasesTour plays each command of the pages of leases with the real program, all in one shell and in order,
+// and compares what it prints with the pages.
 func TestLeasesTour(t *testing.T) {
 	for _, program := range []string{"bash", "curl", "etcd"} {
 		if _, err := exec.LookPath(program); err != nil {
@@ -182,7 +186,7 @@ func TestLeasesTour(t *testing.T) {
 		}
 	}
 	moved, back := ports(t)
-	typed := commands(t, leasesPage)
+	typed := slices.Concat(commands(t, leasesPage), commands(t, leasesFile), commands(t, leasesRun))
 	clients, peers := moved.Replace("http://127.0.0.1:2379"), moved.Replace("http://127.0.0.1:2380")
 	for name, value := range map[string]string{
 		"LISTEN_CLIENT_URLS": clients, "ADVERTISE_CLIENT_URLS": clients, "LISTEN_PEER_URLS": peers,
@@ -191,17 +195,17 @@ func TestLeasesTour(t *testing.T) {
 		t.Setenv("ETCD_"+name, value)
 	}
 	dir := t.TempDir()
-	for _, text := range blocks(t, leasesPage, "toml") { // each is named in its first line
-		name, _, _ := strings.Cut(strings.TrimPrefix(text, "# "), "\n")
+	for _, text := range slices.Concat(blocks(t, leasesFile, "toml"), blocks(t, leasesRun, "toml")) {
+		name, _, _ := strings.Cut(strings.TrimPrefix(text, "# "), "\n") // in its first line
 		must(t, os.WriteFile(filepath.Join(dir, name), []byte(moved.Replace(text)), 0o600))
 	}
 	printed := play(t, dir, typed, moved)
 	for i, c := range typed {
 		if got := back.Replace(printed[i]); plainNumbers(got) != plainNumbers(c.answer) {
-			t.Errorf("%s prints\n%s\nthe page has\n%s", c.line, got, c.answer)
+			t.Errorf("%s prints\n%s\nthe pages have\n%s", c.line, got, c.answer)
 		}
 	}
-	if least := 30; len(typed) < least {
+	if least := 40; len(typed) < least {
 		t.Errorf("%d commands, want %d at least", len(typed), least)
 	}
 }

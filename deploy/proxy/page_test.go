@@ -55,7 +55,8 @@ func blocks(t *testing.T, page, lang string) (found []string) {
 // whose errors TestCommandsOfThePage compares.
 func TestFilesOfThePages(t *testing.T) {
 	for _, text := range slices.Concat(
-		blocks(t, page, "toml"), blocks(t, decidePage, "toml"), blocks(t, leasesPage, "toml"),
+		blocks(t, page, "toml"), blocks(t, decidePage, "toml"), blocks(t, leasesFile, "toml"),
+		blocks(t, leasesRun, "toml"),
 	) {
 		if strings.HasPrefix(text, "# broken.toml\n") {
 			continue
@@ -100,7 +101,7 @@ func rows(t *testing.T) []row {
 	t.Helper()
 	var found []row
 	section := ""
-	for line := range strings.Lines(read(t, page) + "\n#\n" + read(t, decidePage) + "\n#\n" + read(t, leasesPage)) {
+	for line := range strings.Lines(read(t, page) + "\n#\n" + read(t, decidePage) + "\n#\n" + read(t, leasesFile)) {
 		line = strings.TrimSpace(line)
 		if m := heading.FindStringSubmatch(line); m != nil {
 			section = strings.Replace(m[1], "NAME", "api", 1)

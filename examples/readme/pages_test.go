@@ -138,7 +138,7 @@ var snippets = map[string]int{
 	"docs/cookbook.md":    40,
 	"docs/coming-from.md": 15,
 	"docs/kubernetes.md":  3,
-	"docs/leases.md":      2,
+	"docs/leases.md":      1,
 	"docs/pool-size.md":   1,
 	"docs/adaptive.md":    3,
 }
