@@ -101,12 +101,6 @@ func TestReadmeOperates(t *testing.T) {
 	if err := operate(t.Context(), nil); err == nil {
 		t.Error("a page of no limiters was served")
 	}
-	if err := serveAdmin(ended, new(quotient.Registry), "127.0.0.1:0"); err != nil { // of docs/kubernetes.md
-		t.Error(err)
-	}
-	if err := serveAdmin(t.Context(), new(quotient.Registry), "nowhere"); err == nil {
-		t.Error("served at an address that is none")
-	}
 }
 
 // during returns how many events are admitted in d.
