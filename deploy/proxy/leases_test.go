@@ -114,35 +114,6 @@ func TestLeasePodsTakeOver(t *testing.T) {
 	}
 }
 
-// TestLeaseFlagsOfThePage compares the table of flags with what the program says of them.
-func TestLeaseFlagsOfThePage(t *testing.T) {
-	help, err := run(t, t.TempDir(), "leases", "--help")
-	must(t, err)
-	says := map[string]string{}
-	_, help, _ = strings.Cut(help, "\nFlags:\n")
-	name, flag := "", regexp.MustCompile(`^ {2,6}(?:-[a-z], )?(--[a-z-]+)`)
-	for line := range strings.Lines(help) {
-		if m := flag.FindStringSubmatch(line); m != nil {
-			name = m[1]
-		}
-		says[name] += line
-	}
-	delete(says, "--help")
-	row := regexp.MustCompile("(?m)^\\| `(--[a-z-]+)` \\| ([^|]+) \\|")
-	for _, m := range row.FindAllStringSubmatch(read(t, leasesFile), -1) {
-		name, value := m[1], strings.Trim(m[2], "`")
-		text, ok := says[name]
-		if named := value != "none" && !strings.HasPrefix(value, "from "); !ok ||
-			named && !strings.Contains(text, value) {
-			t.Errorf("the page has %s with the default %s, the program says %q", name, value, text)
-		}
-		delete(says, name)
-	}
-	if len(says) > 0 {
-		t.Errorf("the page lacks %v", says)
-	}
-}
-
 // TestLeaseMetricsOfThePage compares the metrics of the page for operators with those of a server.
 func TestLeaseMetricsOfThePage(t *testing.T) {
 	listen := free(t)
@@ -170,10 +141,9 @@ func TestLeaseMetricsOfThePage(t *testing.T) {
 	}
 }
 
-// The pages of leases: for users, the reference of file and flags, and for operators.
+// The pages of leases, for users and for operators.
 const (
 	leasesPage = "../../docs/leases.md"
-	leasesFile = "../../docs/leases-file.md"
 	leasesRun  = "../leases/README.md"
 )
 
@@ -186,7 +156,7 @@ func TestLeasesTour(t *testing.T) {
 		}
 	}
 	moved, back := ports(t)
-	typed := slices.Concat(commands(t, leasesPage), commands(t, leasesFile), commands(t, leasesRun))
+	typed := slices.Concat(commands(t, leasesPage), commands(t, leasesRun))
 	clients, peers := moved.Replace("http://127.0.0.1:2379"), moved.Replace("http://127.0.0.1:2380")
 	for name, value := range map[string]string{
 		"LISTEN_CLIENT_URLS": clients, "ADVERTISE_CLIENT_URLS": clients, "LISTEN_PEER_URLS": peers,
@@ -195,8 +165,8 @@ func TestLeasesTour(t *testing.T) {
 		t.Setenv("ETCD_"+name, value)
 	}
 	dir := t.TempDir()
-	for _, text := range slices.Concat(blocks(t, leasesFile, "toml"), blocks(t, leasesRun, "toml")) {
-		name, _, _ := strings.Cut(strings.TrimPrefix(text, "# "), "\n") // in its first line
+	for _, text := range blocks(t, leasesRun, "toml") { // each is named in its first line
+		name, _, _ := strings.Cut(strings.TrimPrefix(text, "# "), "\n")
 		must(t, os.WriteFile(filepath.Join(dir, name), []byte(moved.Replace(text)), 0o600))
 	}
 	printed := play(t, dir, typed, moved)

@@ -55,8 +55,7 @@ func blocks(t *testing.T, page, lang string) (found []string) {
 // whose errors TestCommandsOfThePage compares.
 func TestFilesOfThePages(t *testing.T) {
 	for _, text := range slices.Concat(
-		blocks(t, page, "toml"), blocks(t, decidePage, "toml"), blocks(t, leasesFile, "toml"),
-		blocks(t, leasesRun, "toml"),
+		blocks(t, page, "toml"), blocks(t, decidePage, "toml"), blocks(t, leasesRun, "toml"),
 	) {
 		if strings.HasPrefix(text, "# broken.toml\n") {
 			continue
@@ -101,7 +100,7 @@ func rows(t *testing.T) []row {
 	t.Helper()
 	var found []row
 	section := ""
-	for line := range strings.Lines(read(t, page) + "\n#\n" + read(t, decidePage) + "\n#\n" + read(t, leasesFile)) {
+	for line := range strings.Lines(read(t, page) + "\n#\n" + read(t, decidePage) + "\n#\n" + read(t, leasesPage)) {
 		line = strings.TrimSpace(line)
 		if m := heading.FindStringSubmatch(line); m != nil {
 			section = strings.Replace(m[1], "NAME", "api", 1)
