@@ -114,7 +114,7 @@ func TestLeasePodsTakeOver(t *testing.T) {
 	}
 }
 
-// TestLeaseMetricsOfThePage compares the metrics of the page for operators with those of a server.
+// TestLeaseMetricsOfThePage compares the metrics of the page with those of a server.
 func TestLeaseMetricsOfThePage(t *testing.T) {
 	listen := free(t)
 	host, port, _ := net.SplitHostPort(listen)
@@ -135,20 +135,17 @@ func TestLeaseMetricsOfThePage(t *testing.T) {
 		return slices.Compact(all)
 	}
 	has := names(`(?m)^# TYPE ((?:throttle|quotient_lease)_\w+) `, scrape)
-	shown := names("`((?:throttle|quotient_lease)_\\w+)`", read(t, leasesRun))
+	shown := names("`((?:throttle|quotient_lease)_\\w+)`", read(t, leasesPage))
 	if len(has) < 16 || !slices.Equal(has, shown) {
 		t.Errorf("only in the program %q, only on the page %q", without(has, shown), without(shown, has))
 	}
 }
 
-// The pages of leases, for users and for operators.
-const (
-	leasesPage = "../../docs/leases.md"
-	leasesRun  = "../leases/README.md"
-)
+// leasesPage is for those who run a server: it has files, commands and metrics.
+const leasesPage = "../leases/README.md"
 
-// TestLeasesTour plays each command of the pages of leases with the real program, all in one shell and in order,
-// and compares what it prints with the pages.
+// TestLeasesTour plays each command of docs/leases.md and of leasesPage with the real program, all in one shell and
+// in order, and compares what it prints with the pages.
 func TestLeasesTour(t *testing.T) {
 	for _, program := range []string{"bash", "curl", "etcd"} {
 		if _, err := exec.LookPath(program); err != nil {
@@ -156,7 +153,7 @@ func TestLeasesTour(t *testing.T) {
 		}
 	}
 	moved, back := ports(t)
-	typed := slices.Concat(commands(t, leasesPage), commands(t, leasesRun))
+	typed := slices.Concat(commands(t, "../../docs/leases.md"), commands(t, leasesPage))
 	clients, peers := moved.Replace("http://127.0.0.1:2379"), moved.Replace("http://127.0.0.1:2380")
 	for name, value := range map[string]string{
 		"LISTEN_CLIENT_URLS": clients, "ADVERTISE_CLIENT_URLS": clients, "LISTEN_PEER_URLS": peers,
@@ -165,7 +162,7 @@ func TestLeasesTour(t *testing.T) {
 		t.Setenv("ETCD_"+name, value)
 	}
 	dir := t.TempDir()
-	for _, text := range blocks(t, leasesRun, "toml") { // each is named in its first line
+	for _, text := range blocks(t, leasesPage, "toml") { // each is named in its first line
 		name, _, _ := strings.Cut(strings.TrimPrefix(text, "# "), "\n")
 		must(t, os.WriteFile(filepath.Join(dir, name), []byte(moved.Replace(text)), 0o600))
 	}

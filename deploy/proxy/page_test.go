@@ -55,7 +55,7 @@ func blocks(t *testing.T, page, lang string) (found []string) {
 // whose errors TestCommandsOfThePage compares.
 func TestFilesOfThePages(t *testing.T) {
 	for _, text := range slices.Concat(
-		blocks(t, page, "toml"), blocks(t, decidePage, "toml"), blocks(t, leasesRun, "toml"),
+		blocks(t, page, "toml"), blocks(t, decidePage, "toml"), blocks(t, leasesPage, "toml"),
 	) {
 		if strings.HasPrefix(text, "# broken.toml\n") {
 			continue
