@@ -215,8 +215,9 @@ func StartEmpty() Option {
 // AwaitPool admits nothing until SetPool or Follow brings a pool: callers wait as they do for a slot, or are refused
 // with ReasonPool. Then each key begins with its share, and windows open with the next one. When a Follow has had
 // nothing usable for maxAge, above 0, the configured pool counts. Without one nothing is admitted, also when Follow
-// has ended, so a replica that a network split cuts off from its source stops. It sets HintMaxAge; the last of the two
-// counts.
+// has ended, so a replica that a network split cuts off from its source stops, unless it has BeyondShare. Let maxAge be
+// at most the source's expiry plus HoldDown, so that it stops before others take its share. It sets HintMaxAge; the
+// last of the two counts.
 func AwaitPool(maxAge time.Duration) Option {
 	return func(o *options) error {
 		o.awaits, o.hintMaxAge = true, maxAge
