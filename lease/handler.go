@@ -62,10 +62,10 @@ var routes = map[string]map[string]handler{
 //	GET    /, /health, /version, /metrics
 //	GET    /ready                         503 on a stand-by
 //
-// To acquire takes ?block_for=10s, at most an hour, which is how long the request waits, and &expires_in=5m, a heartbeat
-// with it. Waiters are served in order of arrival, large counts too. A repeated request keeps its place and its
-// token. A smaller count shrinks the lock, and a larger one is refused. A peer waits for one lock at a time, and keeps
-// its place until it expires. An expired peer that is still kept gets its lock and loses it at once, unless the
+// To acquire takes ?block_for=10s, at most an hour, which is how long the request waits, and &expires_in=5m, a
+// heartbeat with it. Waiters are served in order of arrival, large counts too. A repeated request keeps its place and
+// its token. A smaller count shrinks the lock, and a larger one is refused. A peer waits for one lock at a time, and
+// keeps its place until it expires. An expired peer that is still kept gets its lock and loses it at once, unless the
 // request has expires_in. The tokens of a restore are optional.
 //
 // The status 400 is for an unknown peer or semaphore, 409 for what can never be granted, 413 for a body above 16 KiB,

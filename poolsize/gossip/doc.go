@@ -62,9 +62,8 @@
 // that, remove the old key. A file counts when two reads in a row agree. A file that cannot be read is an
 // error, and the earlier keys stay.
 //
-// Every replica that has the key is trusted in what it reports of members. If one lies, others may borrow what is in
-// use, but keep at least their even shares, within bound 10 of docs/bounds.md. There are two exceptions: a forged count
-// may close a quotient.CountedWindow, and a forged report may lower a rate that is learned under BeyondShare.
+// Every replica that has the key is trusted in what it reports of members. The gain of a replica that lies
+// is bounded: see bound 10 of docs/bounds.md.
 //
 // # Limits
 //
@@ -75,6 +74,10 @@
 // A new replica takes the place of a dead one. If half of a fleet dies within Config.Forget and is not replaced, the
 // rest keeps its smaller shares for as long. If one replica of two is killed and does not restart, the survivor has
 // half the limit for ten minutes. Set Forget to less where replicas are often killed and never cut off.
+//
+// If a replica with the key lies, others may borrow what is in use, but keep at least their even shares, with two
+// exceptions: a forged count may close a quotient.CountedWindow, and a forged report may lower a rate that is learned
+// under BeyondShare.
 //
 // A replica of a fleet of 50 uses 2.2 ms of a processor and 1.5 KB a second when it is idle (TestCost).
 package gossip
