@@ -3,8 +3,8 @@
 // hashicorp/memberlist. The sums travel between neighbours in a binary tree of the members. So a replica
 // sends to at most three others, whatever the size of the fleet.
 //
-// A Source is a quotient.Source that reports the number of live replicas. With quotient.Demand a limiter that follows it
-// borrows the part of a busy key's limit that the others do not use. The same packets carry the fleet's count of a
+// A Source is a quotient.Source that reports the number of live replicas. With quotient.Demand a limiter that follows
+// it borrows the part of a busy key's limit that the others do not use. The same packets carry the fleet's count of a
 // quotient.CountedWindow, what replicas learn by policy.Tracking under BeyondShare, and Counters, which are totals of
 // your own numbers over the fleet.
 //

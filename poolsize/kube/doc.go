@@ -51,7 +51,8 @@
 //
 // Each replica keeps one watch open. Each change brings it the whole slice that changed: with 100 pods 17 KB in
 // protobuf, 30 KB in JSON. A rollout that replaces all of them changes the slice up to 400 times, which sends up to
-// 690 MB to all replicas together, and with 1,000 pods 69 GB. So count large fleets by DNS or Redis. InCluster uses protobuf, and so does a clientset whose configuration names no content type.
+// 690 MB to all replicas together, and with 1,000 pods 69 GB. So count large fleets by DNS or Redis. InCluster uses
+// protobuf, and so does a clientset whose configuration names no content type.
 //
 // # Lists, not streams
 //
