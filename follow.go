@@ -23,7 +23,8 @@ import (
 // HoldDown brought no other report than it and the size. After HintMaxAge, or the age of AwaitPool, without a usable
 // report the configured pool counts again. Where there is none, nothing is admitted under AwaitPool.
 //
-// Because Follow's error is often dropped, what ails a source goes to slog.Default if there is no Logger, and so does
+// Because Follow's error is often dropped, what ails a source goes to slog.Default if there is no Logger: the first
+// failure and each that has another error, at most five lines a minute, then one a minute, and the recovery. So does
 // that nothing is admitted because no report comes: two seconds after Follow began, and when that ends. With Demand a
 // source that sums up numbers, as poolsize/gossip's does, also carries reports on keys.
 func (l *Limiter) Follow(ctx context.Context, src Source) error {

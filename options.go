@@ -72,6 +72,9 @@ func atLeast[T int | time.Duration](name string, v, least T) error {
 // MaxKeys bounds the number of keys that are remembered, 1 to 1<<30; 65,536 by default. Idle keys make room for
 // others; under a policy that learns a key is idle ten minutes after its last call. While all are busy, further keys
 // share one gate for each shard, so that they get less than their limit, never more.
+//
+// A key of one rate takes 115 bytes, so the default is 8 MB. One that has refused takes some 100 more for what it has
+// told, and for a minute 256 to count that, 64 with windows, units or a policy.
 func MaxKeys(n int) Option {
 	return func(o *options) error {
 		o.maxKeys = n
@@ -215,8 +218,9 @@ func StartEmpty() Option {
 // AwaitPool admits nothing until SetPool or Follow brings a pool: callers wait as they do for a slot, or are refused
 // with ReasonPool. Then each key begins with its share, and windows open with the next one. When a Follow has had
 // nothing usable for maxAge, above 0, the configured pool counts. Without one nothing is admitted, also when Follow
-// has ended, so a replica that a network split cuts off from its source stops. It sets HintMaxAge; the last of the two
-// counts.
+// has ended, so a replica that a network split cuts off from its source stops, unless it has BeyondShare. Let maxAge be
+// at most the source's expiry plus HoldDown, so that it stops before others take its share. It sets HintMaxAge; the
+// last of the two counts.
 func AwaitPool(maxAge time.Duration) Option {
 	return func(o *options) error {
 		o.awaits, o.hintMaxAge = true, maxAge

@@ -47,7 +47,44 @@ var routes = map[string]map[string]handler{
 	},
 }
 
-// ServeHTTP serves the routes that docs/leases.md lists.
+// ServeHTTP serves these routes. Bodies are JSON, and durations are as ParseDuration reads them.
+//
+//	POST   /new_peer                      {"expires_in":"5m"} creates a peer, and returns its id
+//	PUT    /peers/{id}                    {"expires_in":"5m"} is a heartbeat
+//	DELETE /peers/{id}                    releases all that the peer holds, and forgets it
+//	PUT    /peers/{id}/{semaphore}        acquires the count in the body: 200 is held, 202 is pending
+//	DELETE /peers/{id}/{semaphore}        releases the lock, or leaves the queue
+//	GET    /peers/{id}/is_acquired        false while the peer waits
+//	POST   /restore                       {"expires_in":"5m","peer_id":42,"acquired":{"A":1},"tokens":{"A":123}}
+//	GET    /remainder?semaphore=A         the maximum less what is held, which may be negative
+//	GET    /peers/                        lists the ids of all peers
+//	POST   /remove_expired                removes expired peers without locks
+//	GET    /, /health, /version, /metrics
+//	GET    /ready                         503 on a stand-by
+//
+// To acquire takes ?block_for=10s, at most an hour, which is how long the request waits, and &expires_in=5m, a
+// heartbeat with it. Waiters are served in order of arrival, large counts too. A repeated request keeps its place and
+// its token. A smaller count shrinks the lock, and a larger one is refused. A peer waits for one lock at a time, and
+// keeps its place until it expires. An expired peer that is still kept gets its lock and loses it at once, unless the
+// request has expires_in. The tokens of a restore are optional.
+//
+// The status 400 is for an unknown peer or semaphore, 409 for what can never be granted, 413 for a body above 16 KiB,
+// or 2 MiB for a restore, and 503 for one peer too many. Three headers may come with an answer: Fencing-Token, the
+// number of the grant; Lease-Grace, the grace time of the server, so that a Client gives up sooner; and Lease-Broken,
+// the lock that an operator broke.
+//
+// All that is above 1 KiB of a body shares 16 MiB and has 30 s to come. Lists of peers share 16 MiB and have 30 s to be
+// read. None may have more of these than it leaves free, and 16 requests for metrics are answered at a time; one more
+// of each gets 503.
+//
+// Tokens fit into a signed integer of 64 bits. A single server counts them from its clock, so they grow unless it
+// restarts after the clock was set back. It refuses to restore a token more than a minute ahead of that, such as one of
+// an elected server, and grants nothing until its clock has passed the others. So a token that somebody made up can't
+// lift the server's beyond those of its next start.
+//
+// The routes, texts and names of metrics are those of throttle (https://github.com/pacman82/throttle), with these
+// differences: a smaller count shrinks a lock, where throttle answers 501; releasing a semaphore that is not held
+// changes nothing, where throttle drops a pending lock; and peers, bodies and names are bounded.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p, method := find(r.URL.EscapedPath()), r.Method
 	if method == http.MethodHead {

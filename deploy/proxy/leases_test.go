@@ -114,35 +114,6 @@ func TestLeasePodsTakeOver(t *testing.T) {
 	}
 }
 
-// TestLeaseFlagsOfThePage compares the table of flags with what the program says of them.
-func TestLeaseFlagsOfThePage(t *testing.T) {
-	help, err := run(t, t.TempDir(), "leases", "--help")
-	must(t, err)
-	says := map[string]string{}
-	_, help, _ = strings.Cut(help, "\nFlags:\n")
-	name, flag := "", regexp.MustCompile(`^ {2,6}(?:-[a-z], )?(--[a-z-]+)`)
-	for line := range strings.Lines(help) {
-		if m := flag.FindStringSubmatch(line); m != nil {
-			name = m[1]
-		}
-		says[name] += line
-	}
-	delete(says, "--help")
-	row := regexp.MustCompile("(?m)^\\| `(--[a-z-]+)` \\| ([^|]+) \\|")
-	for _, m := range row.FindAllStringSubmatch(read(t, leasesPage), -1) {
-		name, value := m[1], strings.Trim(m[2], "`")
-		text, ok := says[name]
-		if named := value != "none" && !strings.HasPrefix(value, "from "); !ok ||
-			named && !strings.Contains(text, value) {
-			t.Errorf("the page has %s with the default %s, the program says %q", name, value, text)
-		}
-		delete(says, name)
-	}
-	if len(says) > 0 {
-		t.Errorf("the page lacks %v", says)
-	}
-}
-
 // TestLeaseMetricsOfThePage compares the metrics of the page with those of a server.
 func TestLeaseMetricsOfThePage(t *testing.T) {
 	listen := free(t)
@@ -170,11 +141,11 @@ func TestLeaseMetricsOfThePage(t *testing.T) {
 	}
 }
 
-// leasesPage is the page of leases.
-const leasesPage = "../../docs/leases.md"
+// leasesPage is for those who run a server: it has files, commands and metrics.
+const leasesPage = "../leases/README.md"
 
-// TestLeasesTour plays each command of docs/leases.md with the real program, all in one shell and in order,
-// and compares what it prints with the page.
+// TestLeasesTour plays each command of docs/leases.md and of leasesPage with the real program, all in one shell and
+// in order, and compares what it prints with the pages.
 func TestLeasesTour(t *testing.T) {
 	for _, program := range []string{"bash", "curl", "etcd"} {
 		if _, err := exec.LookPath(program); err != nil {
@@ -182,7 +153,7 @@ func TestLeasesTour(t *testing.T) {
 		}
 	}
 	moved, back := ports(t)
-	typed := commands(t, leasesPage)
+	typed := slices.Concat(commands(t, "../../docs/leases.md"), commands(t, leasesPage))
 	clients, peers := moved.Replace("http://127.0.0.1:2379"), moved.Replace("http://127.0.0.1:2380")
 	for name, value := range map[string]string{
 		"LISTEN_CLIENT_URLS": clients, "ADVERTISE_CLIENT_URLS": clients, "LISTEN_PEER_URLS": peers,
@@ -198,10 +169,10 @@ func TestLeasesTour(t *testing.T) {
 	printed := play(t, dir, typed, moved)
 	for i, c := range typed {
 		if got := back.Replace(printed[i]); plainNumbers(got) != plainNumbers(c.answer) {
-			t.Errorf("%s prints\n%s\nthe page has\n%s", c.line, got, c.answer)
+			t.Errorf("%s prints\n%s\nthe pages have\n%s", c.line, got, c.answer)
 		}
 	}
-	if least := 30; len(typed) < least {
+	if least := 40; len(typed) < least {
 		t.Errorf("%d commands, want %d at least", len(typed), least)
 	}
 }

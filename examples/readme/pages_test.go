@@ -137,9 +137,9 @@ var snippets = map[string]int{
 	"README.md":           3,
 	"docs/cookbook.md":    14,
 	"docs/coming-from.md": 4,
-	"docs/kubernetes.md":  3,
-	"docs/leases.md":      2,
-	"docs/pool-size.md":   1,
+	"docs/kubernetes.md":  1,
+	"docs/leases.md":      1,
+	"docs/pool-size.md":   2,
 	"docs/adaptive.md":    3,
 }
 

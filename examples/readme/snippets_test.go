@@ -70,12 +70,6 @@ func TestReadmeOperates(t *testing.T) {
 	if err := limits.Run(t.Context(), nil); err == nil {
 		t.Error("a page of no limiters was served")
 	}
-	if err := serveAdmin(ended, new(quotient.Registry), "127.0.0.1:0"); err != nil { // of docs/kubernetes.md
-		t.Error(err)
-	}
-	if err := serveAdmin(t.Context(), new(quotient.Registry), "nowhere"); err == nil {
-		t.Error("served at an address that is none")
-	}
 }
 
 // The client of the README sends a quarter of 100 a second, and saves up no burst that an upstream could punish.

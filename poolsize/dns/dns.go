@@ -1,12 +1,22 @@
-// Package dns counts the replicas that a DNS name lists. The list holds the addresses of a Kubernetes
-// headless Service, or the targets of the SRV records that Consul, Nomad and Kubernetes serve.
+// Package dns counts the replicas that a DNS name lists: the addresses of a Kubernetes headless Service, or the SRV
+// records that Consul, Nomad and Kubernetes serve. It needs no permission and no store, so it is the source to begin
+// with:
 //
-// The count is as good as the list. A replica that DNS lists late works before the others count it: a pod
-// that is not ready yet is an example. Set publishNotReadyAddresses on the headless Service, which lists a
-// pod from its start. A replica that knows its own address counts itself meanwhile.
+//	pods := &dns.Source{Name: "api-replicas.prod.svc.cluster.local.", Uncapped: true}
+//	if err := pods.Validate(); err != nil {
+//		return err
+//	}
+//	return limiter.Follow(ctx, pods)
 //
-// Replicas that share an address, such as pods in the network of their host, count as one. Count them by
-// SRV, where each has a port of its own: see Source.SRV for names that list several ports of each replica.
+// The count is as late as the list: a change reaches a replica after the time that DNS servers cache an answer, often
+// 30 s, and Source.Refresh. A pod that is not ready may send requests before DNS lists it, and then the others count
+// too few. So set publishNotReadyAddresses on the headless Service, which lists a pod from its start. A replica that
+// knows its own address counts itself meanwhile.
+//
+// Replicas that share an address, such as pods in the network of their host, count as one. Count them by SRV, where
+// each has a port of its own: see Source.SRV for names that list several ports of each replica. Some servers cut long
+// lists: see Source.Uncapped for Route 53. Consul cuts its answers over UDP silently, so set enable_truncate on its
+// agents, or a Resolver that dials TCP.
 package dns
 
 import (

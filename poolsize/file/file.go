@@ -1,4 +1,15 @@
-// Package file reads the number of replicas from a file that a ConfigMap or an agent on the machine writes.
+// Package file reads the number of replicas from a file. It is for fleets whose size somebody else knows: an operator
+// who writes a ConfigMap, a script of an autoscaler, or an agent on the machine such as Nomad's template.
+//
+//	source := &file.Source{Path: "/etc/quotient/pool"}
+//	if err := source.Validate(); err != nil {
+//		return err
+//	}
+//	return limiter.Follow(ctx, source)
+//
+// A change counts after Source.Every, a second. A kubelet needs one to two minutes to bring that of a ConfigMap, and
+// never brings it to a file that is mounted with subPath. So raise the number before you scale up, and lower it after
+// you have scaled down.
 package file
 
 import (

@@ -3,9 +3,10 @@
 // hashicorp/memberlist. The sums travel between neighbours in a binary tree of the members. So a replica
 // sends to at most three others, whatever the size of the fleet.
 //
-// A Source is a quotient.Source that reports the number of live replicas. With
-// quotient.Demand a limiter that follows it borrows the part of a busy key's limit that the others do not
-// use. It also has Counters, which are totals over the fleet.
+// A Source is a quotient.Source that reports the number of live replicas. With quotient.Demand a limiter that follows
+// it borrows the part of a busy key's limit that the others do not use. The same packets carry the fleet's count of a
+// quotient.CountedWindow, what replicas learn by policy.Tracking under BeyondShare, and Counters, which are totals of
+// your own numbers over the fleet.
 //
 // # How a replica finds the others
 //
@@ -73,4 +74,10 @@
 // A new replica takes the place of a dead one. If half of a fleet dies within Config.Forget and is not replaced, the
 // rest keeps its smaller shares for as long. If one replica of two is killed and does not restart, the survivor has
 // half the limit for ten minutes. Set Forget to less where replicas are often killed and never cut off.
+//
+// If a replica with the key lies, others may borrow what is in use, but keep at least their even shares, with two
+// exceptions: a forged count may close a quotient.CountedWindow, and a forged report may lower a rate that is learned
+// under BeyondShare.
+//
+// A replica of a fleet of 50 uses 2.2 ms of a processor and 1.5 KB a second when it is idle (TestCost).
 package gossip

@@ -24,7 +24,7 @@ func ExampleInCluster() {
 	go func() { log.Print(watchPods(context.Background(), limiter)) }()
 }
 
-// watchPods is docs/kubernetes.md's, to the letter.
+// watchPods has what README.md shows, to the letter.
 func watchPods(ctx context.Context, limiter *quotient.Limiter) error {
 	source, err := kube.InCluster("api") // the Service, in this pod's namespace
 	if err != nil {
