@@ -27,6 +27,7 @@ import (
 // The pages that these tests hold.
 const (
 	page       = "../../docs/proxy.md"
+	filePage   = "../../docs/file.md" // the reference of the file
 	decidePage = "../../docs/decide.md"
 )
 
@@ -54,9 +55,8 @@ func blocks(t *testing.T, page, lang string) (found []string) {
 // TestFilesOfThePages checks that each file on the pages is a whole one that is well, but for the broken one,
 // whose errors TestCommandsOfThePage compares.
 func TestFilesOfThePages(t *testing.T) {
-	for _, text := range slices.Concat(
-		blocks(t, page, "toml"), blocks(t, decidePage, "toml"), blocks(t, leasesPage, "toml"),
-	) {
+	for _, text := range slices.Concat(blocks(t, page, "toml"), blocks(t, filePage, "toml"),
+		blocks(t, decidePage, "toml"), blocks(t, leasesPage, "toml")) {
 		if strings.HasPrefix(text, "# broken.toml\n") {
 			continue
 		}
@@ -84,23 +84,23 @@ func commands(t *testing.T, page string) (found []command) {
 	return found
 }
 
-// row is a row of one of the page's tables of fields.
-type row struct{ section, field, span, value, text string }
+// row is a row of one of the reference's tables of fields. A change of the field takes a reload, or a restart.
+type row struct{ section, field, span, value, change string }
 
 // at is the place of the field: "limiters.api.rates.events".
 func (r row) at() string { return r.section + "." + r.field }
 
 var (
 	heading  = regexp.MustCompile("^### `\\[+([a-zA-Z.-]+)\\]+`$")
-	fieldRow = regexp.MustCompile("^\\| `([a-z0-9-]+)` \\| ([^|]+) \\| ([^|]+) \\| ([^|]+) \\|$")
+	fieldRow = regexp.MustCompile("^\\| `([a-z0-9-]+)` \\| ([^|]+) \\| ([^|]+) \\| (reload|restart) \\| [^|]+ \\|$")
 )
 
-// rows returns the rows of all tables of fields, of all pages.
+// rows returns the rows of all tables of fields.
 func rows(t *testing.T) []row {
 	t.Helper()
 	var found []row
 	section := ""
-	for line := range strings.Lines(read(t, page) + "\n#\n" + read(t, decidePage) + "\n#\n" + read(t, leasesPage)) {
+	for line := range strings.Lines(read(t, filePage)) {
 		line = strings.TrimSpace(line)
 		if m := heading.FindStringSubmatch(line); m != nil {
 			section = strings.Replace(m[1], "NAME", "api", 1)
@@ -180,7 +180,7 @@ func TestEveryFieldIsOnThePage(t *testing.T) {
 	slices.Sort(want)
 	slices.Sort(got)
 	if !slices.Equal(got, want) {
-		t.Errorf("the pages have %d fields, package config %d; only on a page %q; only in config %q",
+		t.Errorf("the page has %d fields, package config %d; only on the page %q; only in config %q",
 			len(got), len(want), without(got, want), without(want, got))
 	}
 }
@@ -438,7 +438,7 @@ func TestRestartsOfThePage(t *testing.T) {
 			continue
 		}
 		tried++
-		says := strings.HasSuffix(r.text, " restart")
+		says := r.change == "restart"
 		err := reload(t, with(r.at(), ""), with(r.at(), good[i]))
 		if (err != nil) != says || says && !strings.Contains(err.Error(), "restart") {
 			t.Errorf("%s: the page says restart: %v; a reload: %v", r.at(), says, err)
@@ -468,10 +468,8 @@ func reload(t *testing.T, before, after file) error {
 func folder(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	files := blocks(t, page, "toml")
-	broken := slices.IndexFunc(files, func(s string) bool { return strings.HasPrefix(s, "# broken.toml\n") })
-	must(t, os.WriteFile(filepath.Join(dir, "quotient.toml"), []byte(files[0]), 0o600))
-	must(t, os.WriteFile(filepath.Join(dir, "broken.toml"), []byte(files[broken]), 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, "quotient.toml"), []byte(blocks(t, page, "toml")[0]), 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, "broken.toml"), []byte(blocks(t, filePage, "toml")[0]), 0o600))
 	return dir
 }
 
@@ -484,12 +482,14 @@ func run(t *testing.T, dir string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// TestCommandsOfThePage checks that the program takes each command of the page, of the command's README, and
-// of the files beside it. A proxy is not started: its flags are printed as a file, or the file that they name
+// TestCommandsOfThePage checks that the program takes each command of the page, of the reference, of the command's
+// README, and of the files beside it. A proxy is not started: its flags are printed as a file, or the file that they name
 // is checked. Pods are none that answer.
 func TestCommandsOfThePage(t *testing.T) {
 	dir, seen := folder(t), 0
-	for _, c := range append(commands(t, page), commands(t, "../../cmd/quotient/README.md")...) {
+	for _, c := range slices.Concat(
+		commands(t, page), commands(t, filePage), commands(t, "../../cmd/quotient/README.md"),
+	) {
 		// A server of leases would start.
 		if args, ours := strings.CutPrefix(c.line, "quotient "); ours && !strings.HasPrefix(args, "leases") {
 			seen++
@@ -616,8 +616,10 @@ func TestTour(t *testing.T) {
 		}
 	}
 	seconds := regexp.MustCompile(`\d+( seconds?|})`)
+	documents := blocks(t, filePage, "json") // the last one is that of a refusal
+	refusal := documents[len(documents)-1]
 	spaces := regexp.MustCompile(`\s+("|})|(:) `)
-	want := spaces.ReplaceAllString(blocks(t, page, "json")[0], "$1$2")
+	want := spaces.ReplaceAllString(refusal, "$1$2")
 	plain := func(s string) string { return strings.TrimSpace(seconds.ReplaceAllString(s, "n")) }
 	if plain(got) != plain(want) {
 		t.Errorf("refused with\n%s\nthe page has\n%s", plain(got), plain(want))
