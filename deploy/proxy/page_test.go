@@ -26,9 +26,8 @@ import (
 
 // The pages that these tests hold.
 const (
-	page       = "../../docs/proxy.md"
-	filePage   = "../../docs/file.md" // the reference of the file
-	decidePage = "../../docs/decide.md"
+	page     = "../../docs/proxy.md"
+	filePage = "../../docs/file.md" // the reference of the file
 )
 
 // read returns the text of a file.
@@ -55,8 +54,9 @@ func blocks(t *testing.T, page, lang string) (found []string) {
 // TestFilesOfThePages checks that each file on the pages is a whole one that is well, but for the broken one,
 // whose errors TestCommandsOfThePage compares.
 func TestFilesOfThePages(t *testing.T) {
-	for _, text := range slices.Concat(blocks(t, page, "toml"), blocks(t, filePage, "toml"),
-		blocks(t, decidePage, "toml"), blocks(t, leasesPage, "toml")) {
+	for _, text := range slices.Concat(
+		blocks(t, page, "toml"), blocks(t, filePage, "toml"), blocks(t, leasesPage, "toml"),
+	) {
 		if strings.HasPrefix(text, "# broken.toml\n") {
 			continue
 		}
