@@ -54,7 +54,7 @@
 //	A = 42
 //
 // The types Proxy, Rule, Decide and Leases describe the fields of [proxy], [decide] and [leases]; a file spells
-// HeaderBytes header-bytes. docs/proxy.md, docs/decide.md and docs/leases.md have all of them in tables.
+// HeaderBytes header-bytes. docs/file.md has all of them in tables.
 //
 // Durations are strings with units, such as "1.5h", "1h 30m" or "2days". Names of files are
 // relative to the file's folder. A rate without a name is named by its period: second, minute, hour, day, 10s. A

@@ -63,9 +63,9 @@ var fronts = []front{
 		away:    500, other: 503, mute: true},
 }
 
-// TestFronts starts each proxy with its configuration, twice: open and closed. It asks through them as clients do, those
-// that lie among them, also while quotient decide is away.
-func TestFronts(t *testing.T) {
+// TestFrontsOfThePage starts each proxy with its configuration, twice: open and closed. It asks through them as clients
+// do, those that lie among them, also while quotient decide is away.
+func TestFrontsOfThePage(t *testing.T) {
 	for _, f := range fronts {
 		t.Run(f.program, func(t *testing.T) {
 			t.Parallel()
